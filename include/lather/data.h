@@ -1,0 +1,96 @@
+/** Samples in, batches out. */
+#ifndef LATHER_DATA_H
+#define LATHER_DATA_H
+
+#include "lather/tensor.h"
+
+typedef struct lt_dataset lt_dataset;
+typedef struct lt_loader lt_loader;
+
+/** Pictures in one folder per class (JPEG, PNG, BMP; magic bytes decide). Classes and files are
+ *  ordered by name, bytewise. Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, an
+ *  empty one). */
+LT_API LT_MUST_CHECK lt_status lt_dataset_folder(lt_dataset **out, const char *path);
+/** MNIST's format: a file of images and one of labels, plain or gzip.
+ *  Errors: LT_E_IO, LT_E_FORMAT (also labels out of range, counts that differ). */
+LT_API LT_MUST_CHECK lt_status lt_dataset_idx(lt_dataset **out, const char *images,
+                                              const char *labels);
+/** Fashion-MNIST as Debian's dataset-fashion-mnist ships it: train or test part.
+ *  Errors: LT_E_IO, naming the package. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_fashion_mnist(lt_dataset **out, bool train);
+/** count noise pictures of size x size with channels 1 or 3, the same for the same index. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_synthetic(lt_dataset **out, int64_t count, int size,
+                                                    int channels, int classes);
+LT_API void lt_dataset_free(lt_dataset **dataset);
+
+LT_API int64_t lt_dataset_count(const lt_dataset *dataset);
+LT_API int lt_dataset_classes(const lt_dataset *dataset);
+/** Channels of the pictures: 1 or 3. */
+LT_API int lt_dataset_channels(const lt_dataset *dataset);
+/** Name of a class, or NULL if it has none. Borrowed. */
+LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
+/** Where sample index comes from, for messages: a path. Borrowed; NULL if unknown. */
+LT_API const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index);
+
+/** How a picture becomes an input. */
+typedef enum lt_augment {
+    LT_AUGMENT_NONE,     /**< resize + centre crop */
+    LT_AUGMENT_IMAGENET, /**< random-resized-crop + horizontal flip */
+    LT_AUGMENT_SMALL     /**< pad by 1/8 with zeros, random crop, flip (if flip > 0): small images */
+} lt_augment;
+
+typedef struct lt_transform {
+    lt_augment augment;
+    int size;               /**< side of the input in pixels */
+    int resize;             /**< short side before the centre crop; 0: size * 256 / 224 */
+    double flip;            /**< probability of a horizontal flip */
+    double min_scale, max_scale; /**< area of the random crop; 0: 0.08, 1 */
+    double min_ratio, max_ratio; /**< its aspect ratio; 0: 3/4, 4/3 */
+} lt_transform;
+
+typedef struct lt_loader_config {
+    lt_transform transform;
+    int batch;        /**< samples per batch on this rank */
+    int rank, size;   /**< this loader's share: every size-th sample of the epoch's order; size 0: 1 */
+    int threads;      /**< decoders; 0: one per core */
+    int slots;        /**< batches made ahead; 0: threads + 2 */
+    uint64_t seed;    /**< the same seed gives the same batches, whatever threads is */
+    bool shuffle;     /**< else in index order */
+    bool drop_last;   /**< leave out an incomplete last batch */
+    int64_t max_bad;  /**< broken pictures to skip before LT_E_FORMAT; < 0: any number */
+    int64_t limit;    /**< use only the first limit samples of the data set; 0: all */
+    int64_t max_batches; /**< per epoch; 0: all */
+} lt_loader_config;
+
+/** Lent until the next call of lt_loader_next(). */
+typedef struct lt_batch {
+    lt_tensor *images; /**< [N,C,H,W] LT_U8, channels-last, on the device; lt_normalize() first */
+    lt_tensor *labels; /**< [N] LT_I32, 0 .. classes-1 */
+    int count;         /**< N: less than the batch size in an incomplete batch */
+    int64_t index;     /**< of the batch within the epoch */
+} lt_batch;
+
+/** Borrows the dataset and the device. Errors: LT_E_ARG, LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset,
+                                             lt_device *device, const lt_loader_config *config);
+/** Goes to batch number batch of an epoch: exact resume. Without it: epoch 0, batch 0. */
+LT_API LT_MUST_CHECK lt_status lt_loader_seek(lt_loader *loader, int64_t epoch, int64_t batch);
+/** LT_END after the epoch's last batch; the call after that starts the next epoch.
+ *  Errors: LT_E_FORMAT (more broken pictures than allowed; the message lists the last), LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_loader_next(lt_loader *loader, lt_batch *out);
+LT_API void lt_loader_free(lt_loader **loader);
+
+/** Batches per epoch on this rank. */
+LT_API int64_t lt_loader_batches(const lt_loader *loader);
+
+/** Counters since the loader was made. */
+typedef struct lt_loader_stats {
+    int64_t samples, bad;
+    double read_seconds, decode_seconds, resize_seconds; /**< summed over threads */
+    double wait_seconds;                                 /**< of lt_loader_next() for a batch */
+} lt_loader_stats;
+LT_API lt_loader_stats lt_loader_statistics(const lt_loader *loader);
+/** Description of bad sample number i (path and why), NULL past the end. Borrowed. */
+LT_API const char *lt_loader_bad(const lt_loader *loader, int64_t i);
+
+#endif

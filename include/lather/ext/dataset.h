@@ -1,0 +1,48 @@
+/** For writing a dataset. Start from src/data/synthetic.c. */
+#ifndef LATHER_EXT_DATASET_H
+#define LATHER_EXT_DATASET_H
+
+#include "lather/data.h"
+#include "lather/ext/fail.h"
+
+typedef enum lt_encoding {
+    LT_ENCODING_FILE,   /**< an image file; its magic bytes say which */
+    LT_ENCODING_PLANES, /**< u8, channel by channel: [C][H][W] */
+    LT_ENCODING_PIXELS  /**< u8, pixel by pixel: [H][W][C] */
+} lt_encoding;
+
+/** One encoded sample. The loader owns the memory and reuses it for the next. */
+typedef struct lt_record {
+    uint8_t *bytes;
+    size_t size, capacity; /**< in bytes */
+    lt_encoding encoding;
+    int32_t width, height, channels; /**< of planes and pixels; an image file brings its own */
+    int32_t label;                   /**< 0 .. classes-1 */
+} lt_record;
+
+/** Makes room for bytes. Errors: LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_record_reserve(lt_record *record, size_t bytes);
+
+typedef struct lt_dataset_ops {
+    const char *name;
+    size_t bytes; /**< of the dataset's struct */
+    /** Called by several threads at once. */
+    lt_status (*read)(const lt_dataset *self, int64_t index, lt_record *record);
+    /** Optional. */
+    const char *(*class_name)(const lt_dataset *self, int label);
+    const char *(*sample_name)(const lt_dataset *self, int64_t index);
+    void (*destroy)(lt_dataset *self);
+} lt_dataset_ops;
+
+/** First member of every dataset's struct. */
+struct lt_dataset {
+    const lt_dataset_ops *ops;
+    int64_t count;
+    int32_t classes;
+    int32_t channels; /**< 1 or 3; 0: 3 */
+};
+
+/** A zeroed struct of ops->bytes. Errors: LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_new(lt_dataset **out, const lt_dataset_ops *ops);
+
+#endif

@@ -1,0 +1,27 @@
+/** Reporting failures, for code that extends the library. */
+#ifndef LATHER_EXT_FAIL_H
+#define LATHER_EXT_FAIL_H
+
+#include "lather/status.h"
+
+/** Records why for this thread and returns status, so that a check is one statement:
+ *  `return lt_fail(LT_E_SHAPE, "conv2d: x has %d dims, want 4", ndim);` */
+LT_API lt_status lt_fail(lt_status status, const char *fmt, ...) LT_PRINTF(2, 3);
+
+/** Returns from the enclosing function if expr failed. The one macro that hides control
+ *  flow; where something must be undone first, spell out the goto. */
+#define LT_TRY(expr)                \
+    do {                            \
+        lt_status try_st_ = (expr); \
+        if (try_st_)                \
+            return try_st_;         \
+    } while (0)
+
+/** Prints expression, file and line, and aborts. Called by LT_ASSERT. */
+LT_API void lt_assert_failed(const char *file, int line, const char *expr)
+    __attribute__((noreturn));
+
+/** A promise of ours, not of the caller's: checked in every build type. */
+#define LT_ASSERT(cond) ((cond) ? (void)0 : lt_assert_failed(__FILE__, __LINE__, #cond))
+
+#endif

@@ -1,0 +1,108 @@
+/** The signatures of a backend's entries, and what they compute. */
+#ifndef LATHER_EXT_KERNELS_H
+#define LATHER_EXT_KERNELS_H
+
+#include "lather/ext/optim_kernels.h"
+#include "lather/ext/view.h"
+#include "lather/ops.h"
+
+/* Part 1: elementwise. Any strides; a stride of 0 repeats (broadcast). Arithmetic is f32 for
+ * 16-bit and f32 data, f64 for f64 data; 16-bit types are rounded to nearest even on store. */
+
+/** y[i] = value. */
+typedef lt_status lt_fill_fn(void *ctx, double value, const lt_view *y);
+/** y[i] = f(x[i]). */
+typedef lt_status lt_unary_fn(void *ctx, const lt_view *x, const lt_view *y);
+/** y[i] = f(a[i], b[i]); relu_grad: a = dy, b = y of relu, result dx = dy where y > 0 else 0. */
+typedef lt_status lt_binary_fn(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
+/** y[i] = factor * x[i]; may be in place. */
+typedef lt_status lt_scale_fn(void *ctx, double factor, const lt_view *x, const lt_view *y);
+
+/** Where a random stream begins: element i uses the i-th 32-bit word of Philox4x32-10. */
+typedef struct lt_random {
+    uint64_t key;
+    uint64_t counter; /**< high 64 bits of the 128-bit counter */
+} lt_random;
+/** y[i] = x[i] * (u[i] >= p) / (1 - p), u[i] = word i / 2^32, i the row-major logical index. */
+typedef lt_status lt_dropout_fn(void *ctx, lt_random random, double p, const lt_view *x,
+                                const lt_view *y);
+/** y[n,c,h,w] = (x[n,c,h,w] - mean[c]) / deviation[c]; x u8. */
+typedef lt_status lt_normalize_fn(void *ctx, const lt_normalize_config *config, const lt_view *x,
+                                  const lt_view *y);
+/** y[j] = factor * sum of x over the dimensions where y's extent is 1 and x's is not; same ndim. */
+typedef lt_status lt_sum_fn(void *ctx, double factor, const lt_view *x, const lt_view *y);
+
+/* Part 2: products. Transposes are strides. */
+
+/** y[b,m,n] = sum over k of a[b,m,k] * b[b,k,n]; all 3-D, equal B or a batch stride of 0. */
+typedef lt_status lt_matmul_fn(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
+/** y[n,k] = bias[k] + sum over c of x[n,c] * w[k,c]; bias may be NULL. */
+typedef lt_status lt_linear_fn(void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
+                               const lt_view *y);
+/** Formula: lt_conv2d(); b may be NULL. x, y channels-last. config has no zero fields left but
+ *  padding. w may be f32 while x is 16-bit: a packed copy per w->version is the backend's. */
+typedef lt_status lt_conv2d_fn(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                               const lt_view *w, const lt_view *b, const lt_view *y);
+typedef lt_status lt_conv2d_grad_x_fn(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                      const lt_view *w, const lt_view *dx);
+/** dw is f32 (f64 in f64), of w's shape and any strides. */
+typedef lt_status lt_conv2d_grad_w_fn(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                      const lt_view *x, const lt_view *dw);
+
+/* Part 3: batch normalisation. stats [3,C]: count, mean, M2 (sum of centred squares).
+ * coef [4,C]: mean, 1/sqrt(var+eps), scale = gamma/sqrt(var+eps), shift = beta - mean*scale.
+ * Both of the master dtype, contiguous. */
+
+typedef lt_status lt_batchnorm_stats_fn(void *ctx, const lt_view *x, const lt_view *stats);
+/** coef from stats; running statistics are updated if they have data (they do not in a replay).
+ *  stats NULL: coef from the running statistics, which stay. */
+typedef lt_status lt_batchnorm_finish_fn(void *ctx, const lt_batchnorm2d_config *config,
+                                         const lt_view *stats, const lt_view *gamma,
+                                         const lt_view *beta, const lt_view *mean,
+                                         const lt_view *var, const lt_view *coef);
+/** y = act(x*scale + shift + residual). residual may be NULL. mask, u8 [ceil(count/8)] or NULL:
+ *  bit e%8 of byte e/8 is set where y > 0, e the element's index in storage order. */
+typedef lt_status lt_batchnorm_apply_fn(void *ctx, const lt_batchnorm2d_config *config,
+                                        const lt_view *x, const lt_view *coef,
+                                        const lt_view *residual, const lt_view *y,
+                                        const lt_view *mask);
+/** What backward of batch norm reads. dy[1].data is NULL if the gradient has one addend. With
+ *  relu: the gradient counts where mask has a bit, or, if mask is NULL, where x*scale+shift > 0. */
+typedef struct lt_batchnorm_grad {
+    lt_view dy[2];
+    const lt_view *x, *coef, *mask;
+    bool relu;
+} lt_batchnorm_grad;
+/** sums [2,C]: sum of g, sum of g * (x - mean) / sqrt(var+eps), g the masked gradient. g, like x or
+ *  NULL, gets the masked gradient (it is the residual's). */
+typedef lt_status lt_batchnorm_grad_stats_fn(void *ctx, const lt_batchnorm_grad *in,
+                                             const lt_view *g, const lt_view *sums);
+/** dx = scale * (g - sums[0]/count - xhat * sums[1]/count); count <= 0: dx = scale * g. */
+typedef lt_status lt_batchnorm_grad_x_fn(void *ctx, const lt_batchnorm_grad *in,
+                                         const lt_view *sums, double count, const lt_view *dx);
+
+/* Part 4: pooling and loss. */
+
+/** index, u8 like y or NULL: the winner's place in its window, r * kernel_w + s. */
+typedef lt_status lt_maxpool2d_fn(void *ctx, const lt_pool2d_config *config, const lt_view *x,
+                                  const lt_view *y, const lt_view *index);
+/** dy[1].data is NULL if the gradient has one addend. */
+typedef lt_status lt_maxpool2d_grad_fn(void *ctx, const lt_pool2d_config *config,
+                                       const lt_view dy[2], const lt_view *index,
+                                       const lt_view *dx);
+/** avgpool2d: x -> y. avgpool2d_grad: dy -> dx. */
+typedef lt_status lt_avgpool2d_fn(void *ctx, const lt_pool2d_config *config, const lt_view *from,
+                                  const lt_view *to);
+/** labels i32 [N] or floating [N,K]; lse [N] gets log(sum(exp(logits))) of each row; loss []. */
+typedef lt_status lt_softmax_xent_fn(void *ctx, double smoothing, const lt_view *logits,
+                                     const lt_view *labels, const lt_view *lse,
+                                     const lt_view *loss);
+/** dx = dloss/N * (softmax(logits) - q); dloss []. */
+typedef lt_status lt_softmax_xent_grad_fn(void *ctx, double smoothing, const lt_view *dloss,
+                                          const lt_view *logits, const lt_view *labels,
+                                          const lt_view *lse, const lt_view *dx);
+/** Formula: lt_topk_hits(). */
+typedef lt_status lt_topk_hits_fn(void *ctx, const lt_view *logits, const lt_view *labels,
+                                  const lt_view *hits);
+
+#endif

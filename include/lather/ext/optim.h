@@ -1,0 +1,59 @@
+/** For writing an optimizer. Start from src/optim/sgd.c. */
+#ifndef LATHER_EXT_OPTIM_H
+#define LATHER_EXT_OPTIM_H
+
+#include "lather/ext/backend.h"
+#include "lather/ext/fail.h"
+#include "lather/optim.h"
+
+enum { LT_MAX_STATE = 8 };
+
+/** One parameter and what this optimizer remembers about it. */
+typedef struct lt_slot {
+    lt_param *param;                /**< borrowed */
+    lt_tensor *state[LT_MAX_STATE]; /**< owned; saved in this order */
+    double lr_scale;                /**< times the step's lr */
+    double weight_decay;            /**< of this parameter */
+    int64_t updates;                /**< of this parameter so far; saved */
+} lt_slot;
+
+typedef struct lt_optim_ops {
+    const char *name;
+    size_t bytes;                         /**< of the optimizer's struct */
+    const char *slot_state[LT_MAX_STATE]; /**< state shaped like the parameter: "m", "v" */
+    /** One update of all slots at once; lr and the step counters are in scalars, on the device.
+     *  Slots whose parameter has no gradient are left alone. */
+    lt_status (*step)(lt_optim *self, const lt_scalars *scalars);
+    /** Optional, beyond slot_state: shows every state tensor, in a fixed order. */
+    lt_status (*visit)(lt_optim *self, lt_state_visitor *visitor);
+    /** Optional: bytes of state beyond slot_state. */
+    size_t (*state_bytes)(const lt_optim *self);
+    void (*destroy)(lt_optim *self); /**< optional: what the struct points to, not the struct */
+} lt_optim_ops;
+
+/** First member of every optimizer's struct. */
+struct lt_optim {
+    const lt_optim_ops *ops;
+    lt_device *device;
+    int64_t attempt; /**< 1 during the first step */
+    lt_slot *slot;   /**< one per trained parameter, in the list's order */
+    size_t count;
+    lt_optim_item *item; /**< scratch of count items for the backend's list entries */
+    lt_scalars *scalars; /**< on the device; host devices: in memory */
+};
+
+/** A zeroed struct of ops->bytes with a slot per trained parameter. weight_decay and scope fill
+ *  the slots. Errors: LT_E_NOMEM, LT_E_ARG (parameters on several devices, or none). */
+LT_API LT_MUST_CHECK lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *ops,
+                                            const lt_params *params, double weight_decay,
+                                            lt_decay_scope scope);
+
+typedef lt_status lt_slot_fn(lt_optim *self, lt_slot *slot, const lt_scalars *scalars);
+/** For simple optimizers: calls fn for each slot that has a gradient. */
+LT_API LT_MUST_CHECK lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s);
+
+/** Fills self->item with the slots that have a gradient, states in slot order; returns how many. */
+LT_API size_t lt_optim_items(lt_optim *self);
+LT_API const lt_backend *lt_optim_backend(const lt_optim *self, void **ctx);
+
+#endif

@@ -1,0 +1,104 @@
+/** The signatures of a backend's entries for optimizers. */
+#ifndef LATHER_EXT_OPTIM_KERNELS_H
+#define LATHER_EXT_OPTIM_KERNELS_H
+
+#include "lather/ext/scalars.h"
+#include "lather/ext/view.h"
+
+/* All views of one item have the same shape and the same dense strides, dtype f32 or f64. Every
+ * entry that gets scalars leaves everything untouched if scalars->finite is 0. */
+
+enum { LT_MAX_ITEM_STATE = 3 };
+
+/** One parameter of a list. */
+typedef struct lt_optim_item {
+    lt_view value, grad;              /**< grad is read times scalars->grad_scale */
+    lt_view state[LT_MAX_ITEM_STATE]; /**< what the entry says */
+    double lr_scale;                  /**< times scalars->lr */
+    double weight_decay;
+} lt_optim_item;
+
+/** scalars: grad_norm, finite, grad_scale = min(1, clip_norm / grad_norm) / loss_scale, and
+ *  applied + 1 if finite. The sum of squares is taken in double, in a fixed order. */
+typedef lt_status lt_grad_norm_fn(void *ctx, const lt_optim_item *item, size_t count,
+                                  lt_scalars *scalars);
+
+typedef struct lt_sgd_kernel {
+    double momentum, dampening;
+    bool nesterov;
+} lt_sgd_kernel;
+/** g += weight_decay * p; m = momentum * m + (1 - dampening) * g; p -= lr * (g + momentum * m if
+ *  nesterov, else m). state: m (absent without momentum). An item's first update takes m = g:
+ *  first[i] says so. */
+typedef lt_status lt_sgd_fn(void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item,
+                            const bool *first, size_t count, const lt_scalars *scalars);
+
+/** g += weight_decay * p; s += g*g; p -= lr * g / (sqrt(s) + eps). state: s. */
+typedef lt_status lt_adagrad_fn(void *ctx, double eps, const lt_optim_item *item, size_t count,
+                                const lt_scalars *scalars);
+
+typedef struct lt_adam_kernel {
+    double beta1, beta2, eps;
+    bool decoupled; /**< p *= 1 - lr * weight_decay first, instead of g += weight_decay * p */
+} lt_adam_kernel;
+/** m, v: EMA of g and g*g; p -= lr * m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps), t = applied.
+ *  state: m, v. */
+typedef lt_status lt_adam_fn(void *ctx, const lt_adam_kernel *config, const lt_optim_item *item,
+                             size_t count, const lt_scalars *scalars);
+
+/** value += weight * (state[0] - value): the EMA of weights. */
+typedef lt_status lt_lerp_fn(void *ctx, double weight, const lt_optim_item *item, size_t count,
+                             const lt_scalars *scalars);
+
+/** What lt_vec_fn computes; y is read and written. */
+typedef enum lt_vec_op {
+    LT_VEC_AXPBY,   /**< y = alpha * a + beta * y */
+    LT_VEC_SQUARE,  /**< y = alpha * a * a + beta * y */
+    LT_VEC_MUL,     /**< y = alpha * a * b */
+    LT_VEC_RSQRT,   /**< y = alpha * a / (sqrt(beta * b) + gamma) */
+    LT_VEC_POW,     /**< y = alpha * a / (pow(beta * b, delta) + gamma) */
+} lt_vec_op;
+
+/** One elementwise statement on strided views of one shape; b is absent where the formula has
+ *  none. */
+typedef struct lt_vec_job {
+    lt_vec_op op;
+    double alpha, beta, gamma, delta;
+    lt_view a, b, y;
+} lt_vec_job;
+typedef lt_status lt_vec_fn(void *ctx, const lt_vec_job *job, size_t count,
+                            const lt_scalars *scalars);
+
+/** f = beta * f + alpha * G_dim G_dim^T, G_dim the matrix of g with rows along dimension dim. */
+typedef struct lt_gram_job {
+    lt_view g; /**< any strides */
+    lt_view f; /**< [n,n], symmetric, contiguous */
+    int dim;
+    double alpha, beta;
+} lt_gram_job;
+typedef lt_status lt_gram_fn(void *ctx, const lt_gram_job *job, size_t count,
+                             const lt_scalars *scalars);
+
+/** y = g times m along dimension dim: y[.., i, ..] = sum over j of m[i,j] * g[.., j, ..]. */
+typedef struct lt_mode_product_job {
+    lt_view g, y; /**< any strides, different memory */
+    lt_view m;    /**< [n,n], contiguous */
+    int dim;
+    bool transpose; /**< m[j,i] instead */
+} lt_mode_product_job;
+typedef lt_status lt_mode_product_fn(void *ctx, const lt_mode_product_job *job, size_t count,
+                                     const lt_scalars *scalars);
+
+/** Eigenvalues, ascending, and eigenvectors (in columns) of a symmetric matrix. */
+typedef struct lt_eigh_job {
+    lt_view a;       /**< [n,n] contiguous; read */
+    lt_view values;  /**< [n] */
+    lt_view vectors; /**< [n,n] contiguous */
+    lt_status status; /**< out: LT_OK, or why this one failed; the others go on */
+} lt_eigh_job;
+typedef lt_status lt_eigh_fn(void *ctx, lt_eigh_job *job, size_t count);
+
+/** out[i] = Frobenius norm of x[i], in double, summed in a fixed order; waits for it. */
+typedef lt_status lt_frobenius_fn(void *ctx, const lt_view *x, size_t count, double *out);
+
+#endif

@@ -1,0 +1,22 @@
+/** The numbers that change from step to step, in one block on the device. */
+#ifndef LATHER_EXT_SCALARS_H
+#define LATHER_EXT_SCALARS_H
+
+#include <stdint.h>
+
+/** Kernels read it where it lies, so that a captured step never holds a number by value.
+ *  The host writes the first group before a step, kernels keep the second. */
+typedef struct lt_scalars {
+    double lr;        /**< of this step, before a slot's factor */
+    double clip_norm; /**< largest allowed global gradient norm; 0: no clipping */
+    int64_t attempt;  /**< 1 in the first step; always advances */
+
+    double loss_scale; /**< gradients are this much too large; 1 without 16-bit floats */
+    double grad_norm;  /**< global norm of the unscaled gradients, before clipping */
+    double grad_scale; /**< what an optimizer multiplies gradients with: unscale and clip */
+    int64_t applied;   /**< steps that changed parameters, this one included */
+    int32_t finite;    /**< 0: a gradient is NaN or Inf: parameters and state stay untouched */
+    int32_t reserved;
+} lt_scalars;
+
+#endif

@@ -1,0 +1,25 @@
+/** Vector arithmetic on tensors, for optimizers: queued in order, skipped in a skipped step. */
+#ifndef LATHER_EXT_VEC_H
+#define LATHER_EXT_VEC_H
+
+#include "lather/ext/scalars.h"
+#include "lather/tensor.h"
+
+/** y = alpha * x + beta * y. */
+LT_API LT_MUST_CHECK lt_status lt_vec_axpby(lt_tensor *y, double alpha, const lt_tensor *x,
+                                            double beta, const lt_scalars *s);
+/** y += weight * (x - y): an exponential moving average. */
+LT_API LT_MUST_CHECK lt_status lt_vec_lerp(lt_tensor *y, const lt_tensor *x, double weight,
+                                           const lt_scalars *s);
+/** y += weight * (x*x - y). */
+LT_API LT_MUST_CHECK lt_status lt_vec_lerp_sq(lt_tensor *y, const lt_tensor *x, double weight,
+                                              const lt_scalars *s);
+/** y = alpha * a / (sqrt(beta * b) + eps), elementwise. */
+LT_API LT_MUST_CHECK lt_status lt_vec_rsqrt(lt_tensor *y, double alpha, const lt_tensor *a,
+                                            double beta, const lt_tensor *b, double eps,
+                                            const lt_scalars *s);
+/** y += alpha * lr * x, lr read on the device. */
+LT_API LT_MUST_CHECK lt_status lt_vec_add_lr(lt_tensor *y, double alpha, const lt_tensor *x,
+                                             const lt_scalars *s);
+
+#endif

@@ -1,0 +1,30 @@
+/** What a kernel sees of a tensor. */
+#ifndef LATHER_EXT_VIEW_H
+#define LATHER_EXT_VIEW_H
+
+#include "lather/tensor.h"
+
+/** No tape, no owner, no refcount. 4-D tensors of the library are channels-last: stride[1] is 1,
+ *  stride[3] is C, stride[2] is W*C, stride[0] is H*W*C (strides of size-1 dimensions may be
+ *  anything). */
+typedef struct lt_view {
+    void *data; /**< device pointer; NULL: absent */
+    lt_dtype dtype;
+    lt_shape shape;
+    int64_t stride[LT_MAX_DIMS]; /**< in elements */
+    uint64_t version;            /**< of a parameter's value, never reused; 0: cache nothing of it */
+} lt_view;
+
+/** The tensor's memory. Its data is NULL if it was given back. */
+LT_API lt_view lt_tensor_view(const lt_tensor *tensor);
+/** After writing through a view: what is cached of the tensor is stale. */
+LT_API void lt_tensor_touch(lt_tensor *tensor);
+
+/** True if the elements lie row-major without gaps. */
+LT_API bool lt_view_is_contiguous(const lt_view *view);
+/** True if a 4-D view is channels-last without gaps. */
+LT_API bool lt_view_is_channels_last(const lt_view *view);
+/** True if the elements fill one interval of memory, each place once, in any order. */
+LT_API bool lt_view_is_dense(const lt_view *view);
+
+#endif

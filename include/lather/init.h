@@ -1,0 +1,15 @@
+/** Initial values, drawn from (seed, parameter name): the same for any order of layers. */
+#ifndef LATHER_INIT_H
+#define LATHER_INIT_H
+
+#include "lather/param.h"
+
+/** Normal, mean 0. */
+LT_API LT_MUST_CHECK lt_status lt_init_normal(lt_param *param, double deviation, uint64_t seed);
+/** Uniform in [-bound, bound). */
+LT_API LT_MUST_CHECK lt_status lt_init_uniform(lt_param *param, double bound, uint64_t seed);
+/** Normal with deviation sqrt(2 / fan_out), for layers before a relu.
+ *  Source: He et al., "Delving Deep into Rectifiers", ICCV 2015, equations 10 and 14. */
+LT_API LT_MUST_CHECK lt_status lt_init_kaiming_fan_out(lt_param *param, uint64_t seed);
+
+#endif

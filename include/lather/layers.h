@@ -1,0 +1,51 @@
+/** The layers of the library: constructors. `name` is the layer's path in the model. */
+#ifndef LATHER_LAYERS_H
+#define LATHER_LAYERS_H
+
+#include "lather/module.h"
+#include "lather/ops.h"
+
+typedef struct lt_conv2d_layer {
+    int in, out;      /**< channels */
+    int kernel;       /**< side of the square filter */
+    int stride, pad;  /**< 0 stride: 1 */
+    int dilation;     /**< 0: 1 */
+    int groups;       /**< 0: 1 */
+    bool bias;
+} lt_conv2d_layer;
+
+/** y = conv2d(x). Parameters: weight [out,in/groups,kernel,kernel], bias [out]; zeros until
+ *  lt_init_*() fills them. Errors: LT_E_ARG, LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_layer_conv2d(lt_module **out, lt_device *device,
+                                               const char *name, lt_conv2d_layer config);
+
+/** y = x w^T + b. Parameters: weight [out,in], bias [out]. Errors: LT_E_ARG, LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_layer_linear(lt_module **out, lt_device *device,
+                                               const char *name, int in, int features, bool bias);
+
+/** y = batchnorm2d(x), with a relu at the end if config says so. Parameters: weight (ones), bias
+ *  (zeros), running_mean, running_var [channels], num_batches_tracked i64 []. config.eps 0: 1e-5;
+ *  config.momentum 0: 0.1. Errors: LT_E_ARG, LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device,
+                                                    const char *name, int channels,
+                                                    lt_batchnorm2d_config config);
+/** The same with a residual: y = act(batchnorm2d(x) + residual). module: a batchnorm2d layer. */
+LT_API lt_tensor *lt_batchnorm2d_forward(lt_module *module, lt_tape *tape, lt_tensor *x,
+                                         lt_tensor *residual);
+
+LT_API LT_MUST_CHECK lt_status lt_layer_relu(lt_module **out);
+LT_API LT_MUST_CHECK lt_status lt_layer_maxpool2d(lt_module **out, lt_pool2d_config config);
+/** config.kernel 0: global. */
+LT_API LT_MUST_CHECK lt_status lt_layer_avgpool2d(lt_module **out, lt_pool2d_config config);
+/** Errors: LT_E_ARG (p not in [0,1)). */
+LT_API LT_MUST_CHECK lt_status lt_layer_dropout(lt_module **out, double p);
+/** [N,C,H,W] -> [N,C*H*W]. */
+LT_API LT_MUST_CHECK lt_status lt_layer_flatten(lt_module **out);
+
+/** A chain; starts empty. */
+LT_API LT_MUST_CHECK lt_status lt_layer_sequential(lt_module **out);
+/** Appends *child, which the chain then owns; sets *child to NULL. Errors: LT_E_NOMEM (the child
+ *  stays yours). */
+LT_API LT_MUST_CHECK lt_status lt_sequential_add(lt_module *sequential, lt_module **child);
+
+#endif

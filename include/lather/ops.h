@@ -1,0 +1,12 @@
+/** All operations on the tape. */
+#ifndef LATHER_OPS_H
+#define LATHER_OPS_H
+
+#include "lather/ops/conv.h"
+#include "lather/ops/loss.h"
+#include "lather/ops/math.h"
+#include "lather/ops/matmul.h"
+#include "lather/ops/norm.h"
+#include "lather/ops/pool.h"
+
+#endif

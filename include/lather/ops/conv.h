@@ -1,0 +1,34 @@
+/** Convolution. */
+#ifndef LATHER_OPS_CONV_H
+#define LATHER_OPS_CONV_H
+
+#include "lather/tape.h"
+
+/** Convolution geometry; a zero field means: stride 1, dilation 1, groups 1, padding 0. */
+typedef struct lt_conv2d_config {
+    int stride_h, stride_w;     /**< output step, in input pixels */
+    int pad_h, pad_w;           /**< zeros on each side, in input pixels */
+    int dilation_h, dilation_w; /**< spacing of filter taps, in input pixels */
+    int groups;                 /**< C and K must both be multiples of it */
+} lt_conv2d_config;
+
+/**
+ * 2-D cross-correlation.
+ *
+ *     y[n,k,p,q] = b[k] + sum over c,r,s of
+ *                  x[n, c, p*stride_h - pad_h + r*dilation_h, q*stride_w - pad_w + s*dilation_w]
+ *                  * w[k,c,r,s]      (groups > 1: c runs over the channels of k's group)
+ *
+ * Shapes  x [N,C,H,W], w [K,C/groups,R,S], b [K] or NULL -> y [N,K,P,Q],
+ *         P = floor((H + 2*pad_h - dilation_h*(R-1) - 1) / stride_h) + 1, Q alike
+ * Dtypes  x f32, f64, bf16 or f16; y has x's; w and b of x's or the master dtype
+ * Grads   x, w, b
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Dumoulin & Visin, "A guide to convolution arithmetic for deep learning", 2018,
+ *         relationship 15 (for P and Q)
+ */
+LT_API lt_tensor *lt_conv2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                            lt_conv2d_config config);
+
+#endif

@@ -1,0 +1,31 @@
+/** The loss of classifiers, and their accuracy. */
+#ifndef LATHER_OPS_LOSS_H
+#define LATHER_OPS_LOSS_H
+
+#include "lather/tape.h"
+
+/**
+ * Mean over the batch of the cross-entropy between softmax(logits) and smoothed targets.
+ *
+ *     loss = -1/N * sum over n,k of q[n,k] * log softmax(logits[n])[k]
+ *     q[n,k] = (1 - smoothing) * target[n,k] + smoothing / K
+ *
+ * Shapes  logits [N,K]; labels [N] (class indices) or [N,K] (soft targets) -> loss []
+ * Dtypes  logits any floating; labels i32, or f32/f64 when soft; loss of the master dtype
+ * Grads   logits
+ * Owns    the tape owns loss
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG (smoothing not in [0,1]; on host
+ *         devices also a label outside 0..K-1), LT_E_NOMEM, LT_E_DEVICE
+ * Source  Szegedy et al., "Rethinking the Inception architecture", 2016, section 7 (smoothing)
+ */
+LT_API lt_tensor *lt_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor *labels,
+                                  double smoothing);
+
+/** Adds to hits[0] and hits[1] (an i64 tensor [2] of yours) how many rows of logits [N,K] have
+ *  their label [N] (i32) first, and among the first five. A row's rank counts larger logits, and
+ *  equal ones of smaller index; a row with a NaN counts as wrong.
+ *  Errors: LT_E_SHAPE, LT_E_DEVICE. */
+LT_API LT_MUST_CHECK lt_status lt_topk_hits(const lt_tensor *logits, const lt_tensor *labels,
+                                            lt_tensor *hits);
+
+#endif

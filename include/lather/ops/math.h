@@ -1,0 +1,143 @@
+/** Elementwise operations, sums, and changes of shape and dtype. */
+#ifndef LATHER_OPS_MATH_H
+#define LATHER_OPS_MATH_H
+
+#include "lather/tape.h"
+
+/**
+ * Sum, elementwise; b is broadcast over a as in NumPy (b's extents are 1 or a's, aligned right).
+ *
+ *     y[i] = a[i] + b[i]
+ *
+ * Shapes  a [..], b broadcastable to a -> y like a
+ * Dtypes  any floating; y has a's
+ * Grads   a, b (summed over what was broadcast)
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Harris et al., "Array programming with NumPy", Nature 2020 (broadcasting)
+ */
+LT_API lt_tensor *lt_add(lt_tape *tape, lt_tensor *a, lt_tensor *b);
+
+/**
+ * Product, elementwise; b is broadcast over a as in lt_add().
+ *
+ *     y[i] = a[i] * b[i]
+ *
+ * Shapes  a [..], b broadcastable to a -> y like a
+ * Dtypes  any floating; y has a's
+ * Grads   a, b (summed over what was broadcast)
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Source  elementary
+ */
+LT_API lt_tensor *lt_mul(lt_tape *tape, lt_tensor *a, lt_tensor *b);
+
+/**
+ * Product with a number.
+ *
+ *     y[i] = factor * x[i]
+ *
+ * Shapes  x [..] -> y like x
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_NOMEM, LT_E_DEVICE
+ * Source  elementary
+ */
+LT_API lt_tensor *lt_scale(lt_tape *tape, lt_tensor *x, double factor);
+
+/**
+ * Rectifier; the gradient at 0 is 0. NaN stays NaN.
+ *
+ *     y[i] = max(x[i], 0)
+ *
+ * Shapes  x [..] -> y like x
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_NOMEM, LT_E_DEVICE
+ * Source  Nair & Hinton, "Rectified linear units improve restricted Boltzmann machines", 2010
+ */
+LT_API lt_tensor *lt_relu(lt_tape *tape, lt_tensor *x);
+
+/**
+ * The same elements in row-major order of logical indices, under another shape. One extent of
+ * -1 is inferred. A view where strides allow it, else a copy.
+ *
+ *     y[j] = x[i]  with equal row-major rank of i and j
+ *
+ * Shapes  x [..] -> y [shape], equal counts
+ * Dtypes  any; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Source  elementary
+ */
+LT_API lt_tensor *lt_reshape(lt_tape *tape, lt_tensor *x, lt_shape shape);
+
+/** x [N, ...] as [N, rest]: lt_reshape() with everything after the first dimension merged. */
+LT_API lt_tensor *lt_flatten(lt_tape *tape, lt_tensor *x);
+
+/** Bit d set: sum over dimension d. */
+typedef struct lt_reduce_config {
+    unsigned dims; /**< 0: all */
+    bool keep;     /**< keep summed dimensions with extent 1 */
+} lt_reduce_config;
+
+/**
+ * Sum over some dimensions or all.
+ *
+ *     y[j] = sum over the chosen dimensions of x
+ *
+ * Shapes  x [..] -> y without the chosen dimensions (extent 1 if config.keep); [] for all
+ * Dtypes  any floating; y has x's, or the master dtype if it is a scalar
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Source  elementary
+ */
+LT_API lt_tensor *lt_sum(lt_tape *tape, lt_tensor *x, lt_reduce_config config);
+
+/**
+ * Mean over some dimensions or all.
+ *
+ *     y[j] = mean over the chosen dimensions of x
+ *
+ * Shapes  as lt_sum()
+ * Dtypes  as lt_sum()
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Source  elementary
+ */
+LT_API lt_tensor *lt_mean(lt_tape *tape, lt_tensor *x, lt_reduce_config config);
+
+/**
+ * Zeroes each element with probability p and scales the others, if the pass says dropout.
+ *
+ *     y[i] = x[i] * [u[i] >= p] / (1 - p)    u[i] uniform in [0,1), from the pass's random stream
+ *
+ * Shapes  x [..] -> y like x
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_ARG (p not in [0,1)), LT_E_NOMEM, LT_E_DEVICE
+ * Source  Srivastava et al., "Dropout", JMLR 2014, section 10 (inverted scaling)
+ */
+LT_API lt_tensor *lt_dropout(lt_tape *tape, lt_tensor *x, double p);
+
+/**
+ * The same values in another dtype, rounded to nearest even.
+ *
+ *     y[i] = (dtype)x[i]
+ *
+ * Shapes  x [..] -> y like x
+ * Dtypes  any -> any; x itself is returned when it has dtype already
+ * Grads   x (floating to floating)
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_NOMEM, LT_E_DEVICE
+ * Source  IEEE 754-2019, section 4.3.1
+ */
+LT_API lt_tensor *lt_cast(lt_tape *tape, lt_tensor *x, lt_dtype dtype);
+
+#endif

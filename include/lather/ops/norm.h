@@ -1,0 +1,67 @@
+/** Batch normalisation, and the normalisation of pixels. */
+#ifndef LATHER_OPS_NORM_H
+#define LATHER_OPS_NORM_H
+
+#include "lather/tape.h"
+
+typedef struct lt_batchnorm2d_config {
+    double eps;      /**< added to the variance, e.g. 1e-5 */
+    double momentum; /**< weight of the new statistics in the running ones, e.g. 0.1 */
+    bool relu;       /**< y = max(y, 0) at the end */
+} lt_batchnorm2d_config;
+
+/** Parameters and running statistics of one batch normalisation, each [C]. */
+typedef struct lt_batchnorm2d_args {
+    lt_tensor *gamma, *beta; /**< on the tape */
+    lt_tensor *mean, *var;   /**< running statistics, updated in place if the pass says batch_stats */
+    lt_tensor *residual;     /**< like x, or NULL */
+} lt_batchnorm2d_args;
+
+/**
+ * Batch normalisation over N, H, W, with an optional residual and an optional relu fused.
+ *
+ *     y = act(gamma[c] * (x - mu[c]) / sqrt(var[c] + eps) + beta[c] + residual)
+ *
+ * In a pass with batch_stats mu and var are this batch's (population variance), and
+ * running = (1 - momentum) * running + momentum * (mu, unbiased var); else the running ones.
+ *
+ * Shapes  x [N,C,H,W], residual [N,C,H,W] or NULL, gamma, beta, mean, var [C] -> y like x
+ * Dtypes  x f32, f64, bf16 or f16; y and residual have x's; the rest is of the master dtype
+ * Grads   x, gamma, beta, residual
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE (also one value per channel in training),
+ *         LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Ioffe & Szegedy, "Batch Normalization", ICML 2015, algorithms 1 and 2;
+ *         Chan, Golub & LeVeque, 1983 (merging of moments)
+ */
+LT_API lt_tensor *lt_batchnorm2d(lt_tape *tape, lt_tensor *x, lt_batchnorm2d_args args,
+                                 lt_batchnorm2d_config config);
+
+enum { LT_MAX_PIXEL_CHANNELS = 4 };
+
+/** Per-channel mean and deviation on the 0..255 scale. */
+typedef struct lt_normalize_config {
+    float mean[LT_MAX_PIXEL_CHANNELS];
+    float deviation[LT_MAX_PIXEL_CHANNELS];
+} lt_normalize_config;
+
+/** ImageNet's: 255 * (0.485, 0.456, 0.406) and 255 * (0.229, 0.224, 0.225). */
+#define LT_NORMALIZE_IMAGENET                                                        \
+    ((lt_normalize_config){.mean = {123.675F, 116.28F, 103.53F},                     \
+                           .deviation = {58.395F, 57.12F, 57.375F}})
+
+/**
+ * Pixels to activations of the pass's dtype.
+ *
+ *     y[n,c,h,w] = (x[n,c,h,w] - mean[c]) / deviation[c]
+ *
+ * Shapes  x [N,C,H,W], C <= 4 -> y like x
+ * Dtypes  x u8; y the pass's
+ * Grads   none
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG (a deviation <= 0), LT_E_NOMEM
+ * Source  elementary
+ */
+LT_API lt_tensor *lt_normalize(lt_tape *tape, lt_tensor *x, const lt_normalize_config *config);
+
+#endif

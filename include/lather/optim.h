@@ -1,0 +1,111 @@
+/** Optimizers: gradients in, parameter updates out. */
+#ifndef LATHER_OPTIM_H
+#define LATHER_OPTIM_H
+
+#include "lather/param.h"
+
+typedef struct lt_optim lt_optim;
+
+/** The numbers of one step, given from outside: a schedule is a pure function of attempt. */
+typedef struct lt_step {
+    double lr;        /**< before a group's factor */
+    double clip_norm; /**< largest allowed global gradient norm; 0: no clipping */
+    int64_t attempt;  /**< 1 in the first step; advances also when an update is skipped */
+} lt_step;
+
+/** Unscales, checks, clips, and updates all parameters that have a gradient; if a gradient is NaN
+ *  or Inf, parameters and state stay untouched. Leaves the gradients alone.
+ *  Errors: LT_E_DEVICE, or the optimizer's own. */
+LT_API LT_MUST_CHECK lt_status lt_optim_step(lt_optim *optim, const lt_step *step);
+
+/** What the last step did; waits for the device. */
+typedef struct lt_step_result {
+    double grad_norm; /**< global, before clipping; NaN or Inf if the step was skipped */
+    bool applied;     /**< false: a gradient was not finite */
+    int64_t steps;    /**< updates applied so far */
+} lt_step_result;
+LT_API LT_MUST_CHECK lt_status lt_optim_result(lt_optim *optim, lt_step_result *result);
+
+/** Frees *optim and its state; before the model. */
+LT_API void lt_optim_free(lt_optim **optim);
+
+LT_API const char *lt_optim_name(const lt_optim *optim);
+/** Bytes of state: moments, factors, roots. */
+LT_API size_t lt_optim_state_bytes(const lt_optim *optim);
+
+/** Overrides for some parameters. */
+typedef struct lt_optim_group {
+    double lr_scale;     /**< times the step's lr */
+    double weight_decay; /**< instead of the optimizer's; NaN: keep it */
+} lt_optim_group;
+/** Applies to the parameter of that name. Errors: LT_E_ARG (no such parameter). */
+LT_API LT_MUST_CHECK lt_status lt_optim_set_group(lt_optim *optim, const char *param,
+                                                  lt_optim_group group);
+
+/** One state tensor, as checkpoints store it: independent of the number of ranks. */
+typedef struct lt_state_entry {
+    const char *param;    /**< the parameter's name */
+    const char *name;     /**< "m", "factor.0", ... */
+    int block;            /**< index within the parameter; -1: of the whole parameter */
+    lt_shape offset;      /**< of the block, in the parameter's logical indices after merging */
+    lt_shape shape;       /**< of the block there; of the parameter if block is -1 */
+    int owner;            /**< the rank that has it */
+    lt_tensor *tensor;    /**< read it to save, write it to load */
+} lt_state_entry;
+typedef struct lt_state_visitor {
+    lt_status (*entry)(void *context, const lt_state_entry *entry);
+    /** A number, not a tensor: "applied". To load, change *value. */
+    lt_status (*number)(void *context, const char *name, int64_t *value);
+    void *context;
+} lt_state_visitor;
+/** Shows every piece of state in a fixed order. */
+LT_API LT_MUST_CHECK lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor);
+
+/** Which parameters decay. */
+typedef enum lt_decay_scope {
+    LT_DECAY_ALL,    /**< every trained parameter */
+    LT_DECAY_WEIGHTS /**< not biases, not gains and shifts of normalisations */
+} lt_decay_scope;
+
+typedef struct lt_sgd_config {
+    double momentum;     /**< in [0,1) */
+    double dampening;    /**< in [0,1]; not in a parameter's first update */
+    bool nesterov;       /**< needs momentum > 0 and dampening 0 */
+    double weight_decay; /**< L2: added to the gradient */
+    lt_decay_scope decay_scope;
+} lt_sgd_config;
+
+/** Stochastic gradient descent. Borrows the parameters: they must outlive the optimizer.
+ *  config NULL: zeros. Errors: LT_E_ARG, LT_E_NOMEM.
+ *  Source: Sutskever et al., "On the importance of initialization and momentum", ICML 2013,
+ *  in the form where lr multiplies the momentum. */
+LT_API LT_MUST_CHECK lt_status lt_optim_sgd(lt_optim **out, const lt_params *params,
+                                            const lt_sgd_config *config);
+
+typedef struct lt_adagrad_config {
+    double eps;          /**< added after the square root */
+    double weight_decay; /**< L2 */
+    lt_decay_scope decay_scope;
+} lt_adagrad_config;
+#define LT_ADAGRAD_DEFAULTS ((lt_adagrad_config){.eps = 1e-10})
+
+/** AdaGrad, diagonal. As lt_optim_sgd(). Source: Duchi, Hazan & Singer, JMLR 2011, figure 1. */
+LT_API LT_MUST_CHECK lt_status lt_optim_adagrad(lt_optim **out, const lt_params *params,
+                                                const lt_adagrad_config *config);
+
+typedef struct lt_adam_config {
+    double beta1;        /**< memory of the mean, in [0,1) */
+    double beta2;        /**< memory of the mean square, in [0,1) */
+    double eps;          /**< added after the square root */
+    double weight_decay; /**< L2, or a weight shrinks by lr * weight_decay a step */
+    bool decoupled;      /**< the latter: AdamW */
+    lt_decay_scope decay_scope;
+} lt_adam_config;
+#define LT_ADAM_DEFAULTS ((lt_adam_config){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8})
+
+/** Adam and AdamW. As lt_optim_sgd(). Source: Kingma & Ba, ICLR 2015, algorithm 1;
+ *  Loshchilov & Hutter, ICLR 2019, algorithm 2. */
+LT_API LT_MUST_CHECK lt_status lt_optim_adam(lt_optim **out, const lt_params *params,
+                                             const lt_adam_config *config);
+
+#endif

@@ -1,0 +1,36 @@
+/** Learning rates: pure functions of the update's number. */
+#ifndef LATHER_SCHEDULE_H
+#define LATHER_SCHEDULE_H
+
+#include "lather/status.h"
+
+#include <stdint.h>
+
+typedef enum lt_schedule_kind {
+    LT_SCHEDULE_CONSTANT,
+    LT_SCHEDULE_STEP,      /**< * gamma every step_epochs */
+    LT_SCHEDULE_MULTISTEP, /**< * gamma at each of milestones */
+    LT_SCHEDULE_COSINE,    /**< half a cosine down to min_lr */
+    LT_SCHEDULE_POLY       /**< (1 - progress)^power down to min_lr */
+} lt_schedule_kind;
+
+enum { LT_MAX_MILESTONES = 8 };
+
+typedef struct lt_schedule {
+    lt_schedule_kind kind;
+    double lr, min_lr;
+    double warmup_epochs;    /**< linear from warmup_lr; fractions count updates; part of epochs */
+    double warmup_lr;        /**< at the first update */
+    double epochs;           /**< of the whole run, > warmup_epochs */
+    int64_t steps_per_epoch; /**< updates */
+    double gamma, step_epochs, power;
+    double milestone[LT_MAX_MILESTONES]; /**< epochs, ascending */
+    int milestones;
+} lt_schedule;
+
+/** lr of update number attempt (1 is the first). Errors of the fields: lt_schedule_check(). */
+LT_API double lt_schedule_lr(const lt_schedule *schedule, int64_t attempt);
+/** Errors: LT_E_ARG, naming the field. */
+LT_API LT_MUST_CHECK lt_status lt_schedule_check(const lt_schedule *schedule);
+
+#endif

@@ -1,0 +1,47 @@
+/** Success, failure, and why: every fallible function returns an lt_status. */
+#ifndef LATHER_STATUS_H
+#define LATHER_STATUS_H
+
+#ifdef __cplusplus
+#define LT_EXTERN extern "C"
+#else
+#define LT_EXTERN
+#endif
+
+#define LT_API        LT_EXTERN __attribute__((visibility("default")))
+#define LT_MUST_CHECK __attribute__((warn_unused_result))
+#define LT_PRINTF(text, first) __attribute__((format(printf, text, first)))
+
+/** One row per outcome: the enum, the name and the help text all come from here. */
+#define LT_STATUS_LIST(X)                                          \
+    X(OK, "success")                                               \
+    X(E_NOMEM, "host or device memory is exhausted")               \
+    X(E_ARG, "an argument is outside its documented range")        \
+    X(E_SHAPE, "tensor shapes or dtypes do not fit together")      \
+    X(E_IO, "the operating system refused a file operation")       \
+    X(E_FORMAT, "a file or image is not what it claims to be")     \
+    X(E_UNSUPPORTED, "valid, but not in this backend or build")    \
+    X(E_DEVICE, "the accelerator or its library reported a fault") \
+    X(E_COMM, "another rank failed or went away")                  \
+    X(END, "not a failure: the sequence is finished")
+
+typedef enum lt_status {
+#define X(name, help) LT_##name,
+    LT_STATUS_LIST(X)
+#undef X
+} lt_status;
+
+/** Why the last failing call on this thread failed; "" if none has.
+ *  Borrowed: valid until the next failing call on this thread. */
+LT_API const char *lt_error_message(void);
+
+/** The enumerator's name: "LT_E_SHAPE". Never NULL. */
+LT_API const char *lt_status_name(lt_status status);
+
+/** One sentence on what the status means. Never NULL. */
+LT_API const char *lt_status_help(lt_status status);
+
+/** The library's version, "MAJOR.MINOR.PATCH". */
+LT_API const char *lt_version(void);
+
+#endif

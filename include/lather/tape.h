@@ -1,0 +1,81 @@
+/** Records operations as they run, then walks them backwards for gradients. */
+#ifndef LATHER_TAPE_H
+#define LATHER_TAPE_H
+
+#include "lather/tensor.h"
+
+/** Owns every tensor that an operation returns; one tape serves one thread. */
+typedef struct lt_tape lt_tape;
+
+LT_API LT_MUST_CHECK lt_status lt_tape_new(lt_tape **out, lt_device *device);
+LT_API void lt_tape_free(lt_tape **tape);
+LT_API lt_device *lt_tape_device(const lt_tape *tape);
+
+/** Which outputs are dropped after the forward pass and made again in backward. */
+typedef enum lt_recompute {
+    LT_RECOMPUTE_OFF,
+    LT_RECOMPUTE_CHEAP /**< batch norm + relu, relu, cast: what costs one pass over memory */
+} lt_recompute;
+
+/** What a pass is for. Precision is a property of the pass, not of the model. */
+typedef struct lt_pass {
+    bool record;      /**< nodes for backward */
+    bool batch_stats; /**< batch norm uses and updates statistics of this batch */
+    bool dropout;
+    lt_dtype dtype;         /**< of activations: LT_F32 (the device's master dtype), LT_BF16, LT_F16 */
+    lt_recompute recompute; /**< memory for time */
+    uint64_t seed;          /**< of dropout: (seed, attempt, micro, operation ordinal, element) */
+    int64_t attempt;        /**< of the training step this pass belongs to */
+    int32_t micro;          /**< micro-batch within the step */
+} lt_pass;
+
+#define LT_PASS_TRAIN ((lt_pass){.record = true, .batch_stats = true, .dropout = true})
+#define LT_PASS_EVAL  ((lt_pass){.record = false})
+
+/** Starts a pass: forgets all nodes, recycles their memory, clears the failure.
+ *  Every tensor borrowed from the tape is dead after this. */
+LT_API void lt_tape_reset(lt_tape *tape, lt_pass pass);
+LT_API lt_pass lt_tape_pass(const lt_tape *tape);
+
+/** The first failure since the last reset, or LT_OK. From that failure on, every
+ *  operation on the tape returns NULL at once, so a forward pass can be written
+ *  straight through and asked about here. The message is set again for this thread. */
+LT_API LT_MUST_CHECK lt_status lt_tape_status(const lt_tape *tape);
+
+/** Makes a failure stick to the tape; keeps the first. Returns NULL, so that an operation can
+ *  end with `return lt_tape_fail(tape, lt_fail(...));` */
+LT_API lt_tensor *lt_tape_fail(lt_tape *tape, lt_status status);
+
+/** Keeps x's memory until the reset; without it backward gives the memory of intermediates back
+ *  after their last use. The loss is always kept. x may be NULL. */
+LT_API void lt_tape_keep(lt_tape *tape, lt_tensor *x);
+
+/** "No operation to come reads x": lets the tape give x's memory back before backward (now, in a
+ *  pass that does not record, or if x can be recomputed). x may be NULL. */
+LT_API void lt_tape_drop(lt_tape *tape, lt_tensor *x);
+
+/** Adds scale * d loss / d parameter to every parameter the loss depends on, and to every input
+ *  made with lt_tape_variable().
+ *  Shapes: loss []. Errors: lt_tape_status(), or LT_E_SHAPE if loss is no scalar. */
+LT_API LT_MUST_CHECK lt_status lt_tape_backward(lt_tape *tape, lt_tensor *loss, double scale);
+
+/** x, a tensor of yours, as an input with a gradient, readable after backward by
+ *  lt_tape_gradient(). x must outlive the pass. Owns: the tape owns the returned handle. */
+LT_API lt_tensor *lt_tape_variable(lt_tape *tape, lt_tensor *x);
+/** The gradient of a variable after backward: NULL if the loss does not depend on it.
+ *  Owns: the tape, until the reset. */
+LT_API lt_tensor *lt_tape_gradient(lt_tape *tape, lt_tensor *variable);
+
+struct lt_param;
+/** Called in backward when a parameter's gradient is complete for this pass. */
+typedef void lt_param_final_fn(void *context, struct lt_param *param);
+LT_API void lt_tape_on_param_final(lt_tape *tape, lt_param_final_fn *fn, void *context);
+
+/** Combines batch-norm moments over ranks, in place: stats [3,C] = count, mean, M2 of each
+ *  channel (op LT_MERGE_MOMENTS) or sums [2,C] (op LT_MERGE_SUM). */
+typedef enum lt_merge { LT_MERGE_MOMENTS, LT_MERGE_SUM } lt_merge;
+typedef lt_status lt_merge_fn(void *context, lt_merge op, lt_tensor *x);
+/** Set by data-parallel training for synchronised batch norm; NULL (the default): this rank only. */
+LT_API void lt_tape_on_merge(lt_tape *tape, lt_merge_fn *fn, void *context);
+
+#endif

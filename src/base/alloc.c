@@ -1,0 +1,84 @@
+/* Host memory with fault injection. */
+
+#include "base/alloc.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Atomic int64_t fail_countdown;
+
+static bool injected_failure(void)
+{
+    return atomic_load_explicit(&fail_countdown, memory_order_relaxed) > 0
+           && atomic_fetch_sub(&fail_countdown, 1) == 1;
+}
+
+static void *check(void *memory, size_t bytes)
+{
+    if (!memory)
+        (void)lt_fail(LT_E_NOMEM, "no memory for %zu bytes", bytes);
+    return memory;
+}
+
+void *lt_alloc(size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes))
+        return check(NULL, SIZE_MAX);
+    return check(injected_failure() ? NULL : calloc(count ? count : 1, size ? size : 1), bytes);
+}
+
+void *lt_realloc(void *old, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes))
+        return check(NULL, SIZE_MAX);
+    return check(injected_failure() ? NULL : realloc(old, bytes ? bytes : 1), bytes);
+}
+
+void *lt_alloc_aligned(size_t alignment, size_t bytes)
+{
+    void *memory = NULL;
+    if (injected_failure() || posix_memalign(&memory, alignment, bytes ? bytes : 1))
+        memory = NULL;
+    return check(memory, bytes);
+}
+
+char *lt_strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = lt_alloc(bytes, 1);
+    if (copy)
+        memcpy(copy, text, bytes);
+    return copy;
+}
+
+char *lt_format(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int length = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    LT_ASSERT(length >= 0);
+
+    char *text = lt_alloc((size_t)length + 1, 1);
+    if (!text)
+        return NULL;
+    va_start(args, fmt);
+    vsnprintf(text, (size_t)length + 1, fmt, args);
+    va_end(args);
+    return text;
+}
+
+void lt_free(void *memory)
+{
+    free(memory);
+}
+
+void lt_alloc_fail_at(int64_t n)
+{
+    atomic_store(&fail_countdown, n);
+}

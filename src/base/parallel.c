@@ -1,0 +1,59 @@
+/* The OpenMP team behind lt_parallel(). */
+
+#include "base/parallel.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+
+void lt_parallel(int64_t count, int64_t grain, lt_chunk_fn *fn, void *context)
+{
+    int64_t chunks = (count + grain - 1) / grain;
+    if (chunks <= 1 || omp_in_parallel() || omp_get_max_threads() == 1) {
+        for (int64_t i = 0; i < chunks; i++)
+            fn(context, i * grain, (i + 1) * grain < count ? (i + 1) * grain : count, i);
+        return;
+    }
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t i = 0; i < chunks; i++)
+        fn(context, i * grain, (i + 1) * grain < count ? (i + 1) * grain : count, i);
+}
+
+void lt_parallel_set_threads(int threads)
+{
+    omp_set_num_threads(threads);
+}
+
+int lt_parallel_threads(void)
+{
+    return omp_get_max_threads();
+}
+
+int lt_parallel_index(void)
+{
+    return omp_get_thread_num();
+}
+
+#else
+
+void lt_parallel(int64_t count, int64_t grain, lt_chunk_fn *fn, void *context)
+{
+    for (int64_t begin = 0; begin < count; begin += grain)
+        fn(context, begin, begin + grain < count ? begin + grain : count, begin / grain);
+}
+
+void lt_parallel_set_threads(int threads)
+{
+    (void)threads;
+}
+
+int lt_parallel_threads(void)
+{
+    return 1;
+}
+
+int lt_parallel_index(void)
+{
+    return 0;
+}
+
+#endif
