@@ -70,7 +70,7 @@ typedef enum lt_decay_scope {
 typedef struct lt_sgd_config {
     double momentum;     /**< in [0,1) */
     double dampening;    /**< in [0,1]; not in a parameter's first update */
-    bool nesterov;       /**< needs momentum > 0 and dampening 0 */
+    bool nesterov;       /**< look ahead: g + momentum * m instead of m */
     double weight_decay; /**< L2: added to the gradient */
     lt_decay_scope decay_scope;
 } lt_sgd_config;

@@ -25,6 +25,14 @@ typedef enum lt_epsilon_rule {
     LT_EPSILON_PSEUDO_INVERSE /**< no eps; small eigenvalues give 0 */
 } lt_epsilon_rule;
 
+/** What stands for A^(-e) of each factor A = Q L Q^T. */
+typedef enum lt_preconditioner {
+    LT_PRECONDITIONER_ROOT,            /**< the inverse root, kept as a matrix */
+    LT_PRECONDITIONER_EIGENDECOMPOSED, /**< the same, kept as Q and L */
+    LT_PRECONDITIONER_CORRECTED,       /**< Q, with a second moment kept in its basis (SOAP) */
+    LT_PRECONDITIONER_KL               /**< as ROOT; factors see the preconditioned gradient */
+} lt_preconditioner;
+
 typedef enum lt_merge_order { LT_MERGE_BACKWARD, LT_MERGE_FORWARD } lt_merge_order;
 
 enum { LT_NO_LIMIT = 0 };
@@ -40,7 +48,7 @@ typedef struct lt_shampoo_config {
     double beta1;   /**< memory of the filtered gradient, in [0,1); 0: none */
     double beta2;   /**< memory of the factors, in [0,1]; 1: AdaGrad's sum */
     double beta3;   /**< in [0,1), or < 0: beta1 */
-    double epsilon; /**< damping of the factors, > 0 (0 with the pseudo-inverse) */
+    double epsilon; /**< damping of the factors, > 0 (>= 0 with the pseudo-inverse) */
     double momentum, dampening;
     bool nesterov;
     double weight_decay;
@@ -55,10 +63,12 @@ typedef struct lt_shampoo_config {
     double grafting_beta2;   /**< < 0: 1 for AdaGrad, 0.99 for RMSprop, 0.999 for Adam */
     double grafting_epsilon; /**< added after the square root */
     lt_exponents inverse_exponent;
+    lt_preconditioner preconditioner;
     lt_epsilon_rule epsilon_rule;
     double rank_rtol, rank_atol; /**< cut of the pseudo-inverse; rtol < 0: numel * machine eps */
     lt_merge_order merge_order;
     int target_dimensionality; /**< merging stops at this many dimensions; LT_NO_LIMIT: infinite */
+    double trace_scaling;      /**< x: a factor A is used as A * max(tr A, epsilon)^-x */
     bool drop_weighting;       /**< new terms enter the factors with weight 1 */
     int tolerated_failures;    /**< of a block's roots, in a row */
 } lt_shampoo_config;

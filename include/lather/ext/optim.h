@@ -11,6 +11,7 @@ enum { LT_MAX_STATE = 8 };
 /** One parameter and what this optimizer remembers about it. */
 typedef struct lt_slot {
     lt_param *param;                /**< borrowed */
+    lt_tensor *grad;                /**< in lt_optim_each(): the gradient, unscaled and clipped */
     lt_tensor *state[LT_MAX_STATE]; /**< owned; saved in this order */
     double lr_scale;                /**< times the step's lr */
     double weight_decay;            /**< of this parameter */
@@ -49,7 +50,7 @@ LT_API LT_MUST_CHECK lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *
                                             lt_decay_scope scope);
 
 typedef lt_status lt_slot_fn(lt_optim *self, lt_slot *slot, const lt_scalars *scalars);
-/** For simple optimizers: calls fn for each slot that has a gradient. */
+/** For simple optimizers: calls fn for each slot that has a gradient; fn reads slot->grad. */
 LT_API LT_MUST_CHECK lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s);
 
 /** Fills self->item with the slots that have a gradient, states in slot order; returns how many. */

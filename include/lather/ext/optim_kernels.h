@@ -5,6 +5,8 @@
 #include "lather/ext/scalars.h"
 #include "lather/ext/view.h"
 
+#include <math.h>
+
 /* All views of one item have the same shape and the same dense strides, dtype f32 or f64. Every
  * entry that gets scalars leaves everything untouched if scalars->finite is 0. */
 
@@ -50,24 +52,63 @@ typedef lt_status lt_adam_fn(void *ctx, const lt_adam_kernel *config, const lt_o
 typedef lt_status lt_lerp_fn(void *ctx, double weight, const lt_optim_item *item, size_t count,
                              const lt_scalars *scalars);
 
-/** What lt_vec_fn computes; y is read and written. */
+/* Entries that take jobs: the jobs of one call are independent of each other and may run in any
+ * order. With beta 0 the output is not read. scalars may be NULL in vec, gram and mode_product:
+ * then nothing is skipped. */
+
+/** What lt_vec_fn computes. a or b may be y. */
 typedef enum lt_vec_op {
-    LT_VEC_AXPBY,   /**< y = alpha * a + beta * y */
-    LT_VEC_SQUARE,  /**< y = alpha * a * a + beta * y */
-    LT_VEC_MUL,     /**< y = alpha * a * b */
-    LT_VEC_RSQRT,   /**< y = alpha * a / (sqrt(beta * b) + gamma) */
-    LT_VEC_POW,     /**< y = alpha * a / (pow(beta * b, delta) + gamma) */
+    LT_VEC_AXPBY,  /**< y = alpha * a + beta * y */
+    LT_VEC_SQUARE, /**< y = alpha * a * a + beta * y */
+    LT_VEC_MUL,    /**< y = alpha * a * b */
+    LT_VEC_RSQRT,  /**< y = alpha * a / (sqrt(beta * b) + gamma) */
+    LT_VEC_POW     /**< y = alpha * a / (pow(beta * b, delta) + gamma) */
 } lt_vec_op;
 
-/** One elementwise statement on strided views of one shape; b is absent where the formula has
- *  none. */
+/** Numbers that change from step to step: the kernel reads them where they lie. */
+typedef struct lt_vec_factor {
+    bool lr;            /**< alpha *= scalars->lr */
+    bool grad_scale;    /**< alpha *= scalars->grad_scale */
+    double bias, base;  /**< bias not 0: alpha (in RSQRT and POW: beta) is divided by */
+    int lag;            /**< 1 - bias * base^(scalars->applied - lag) */
+    const double *over; /**< not NULL: alpha *= *over / (*under + 1e-16), device memory */
+    const double *under;
+} lt_vec_factor;
+
+/** One elementwise statement on strided views of one shape (stride 0 repeats); b is absent where
+ *  the formula has none. */
 typedef struct lt_vec_job {
     lt_vec_op op;
     double alpha, beta, gamma, delta;
+    lt_vec_factor factor;
     lt_view a, b, y;
 } lt_vec_job;
 typedef lt_status lt_vec_fn(void *ctx, const lt_vec_job *job, size_t count,
                             const lt_scalars *scalars);
+
+static inline double lt_vec_bias(const lt_vec_job *job, const lt_scalars *s)
+{
+    const lt_vec_factor *f = &job->factor;
+    return f->bias > 0 ? 1 - f->bias * pow(f->base, (double)(s->applied - f->lag)) : 1;
+}
+static inline bool lt_vec_corrects_beta(const lt_vec_job *job)
+{
+    return job->op == LT_VEC_RSQRT || job->op == LT_VEC_POW;
+}
+/** alpha and beta as a kernel must use them. */
+static inline double lt_vec_alpha(const lt_vec_job *job, const lt_scalars *s)
+{
+    const lt_vec_factor *f = &job->factor;
+    double alpha = job->alpha;
+    alpha *= f->lr ? s->lr : 1;
+    alpha *= f->grad_scale ? s->grad_scale : 1;
+    alpha *= f->over ? *f->over / (*f->under + 1e-16) : 1;
+    return lt_vec_corrects_beta(job) ? alpha : alpha / lt_vec_bias(job, s);
+}
+static inline double lt_vec_beta(const lt_vec_job *job, const lt_scalars *s)
+{
+    return lt_vec_corrects_beta(job) ? job->beta / lt_vec_bias(job, s) : job->beta;
+}
 
 /** f = beta * f + alpha * G_dim G_dim^T, G_dim the matrix of g with rows along dimension dim. */
 typedef struct lt_gram_job {
@@ -91,14 +132,15 @@ typedef lt_status lt_mode_product_fn(void *ctx, const lt_mode_product_job *job, 
 
 /** Eigenvalues, ascending, and eigenvectors (in columns) of a symmetric matrix. */
 typedef struct lt_eigh_job {
-    lt_view a;       /**< [n,n] contiguous; read */
-    lt_view values;  /**< [n] */
-    lt_view vectors; /**< [n,n] contiguous */
+    lt_view a;        /**< [n,n] contiguous; read */
+    lt_view values;   /**< [n] */
+    lt_view vectors;  /**< [n,n] contiguous */
     lt_status status; /**< out: LT_OK, or why this one failed; the others go on */
 } lt_eigh_job;
 typedef lt_status lt_eigh_fn(void *ctx, lt_eigh_job *job, size_t count);
 
-/** out[i] = Frobenius norm of x[i], in double, summed in a fixed order; waits for it. */
-typedef lt_status lt_frobenius_fn(void *ctx, const lt_view *x, size_t count, double *out);
+/** out[i] = Frobenius norm of x[i] (any strides), in double, summed in a fixed order. out: f64
+ *  [count] on the device. */
+typedef lt_status lt_frobenius_fn(void *ctx, const lt_view *x, size_t count, const lt_view *out);
 
 #endif
