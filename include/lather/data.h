@@ -7,16 +7,28 @@
 typedef struct lt_dataset lt_dataset;
 typedef struct lt_loader lt_loader;
 
-/** Pictures in one folder per class (JPEG, PNG, BMP; magic bytes decide). Classes and files are
- *  ordered by name, bytewise. Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, an
- *  empty one). */
+/** Opens a data set by name:
+ *
+ *  - "fashion-mnist": see lt_dataset_fashion_mnist();
+ *  - "synthetic" or "synthetic:COUNT:SIZE:CLASSES": noise (1024 pictures of 224 x 224, 1000 classes);
+ *  - a folder with MNIST's four idx files;
+ *  - another folder: FOLDER/train to train, FOLDER/val to evaluate, FOLDER itself if it has
+ *    neither; see lt_dataset_folder().
+ *
+ *  Errors: LT_E_ARG, LT_E_IO, LT_E_FORMAT. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train);
+/** Pictures in one folder per class (.jpg, .jpeg, .png, .bmp in any case; the first bytes of a file
+ *  decide what it is), also in folders below it; names that begin with a dot are left out. Classes
+ *  and files are ordered by name, bytewise. EXIF's orientation is not applied (as in torchvision's
+ *  ImageFolder). Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, an empty one). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_folder(lt_dataset **out, const char *path);
-/** MNIST's format: a file of images and one of labels, plain or gzip.
+/** MNIST's format: a file of images and one of labels, plain or gzip. Labels must be below classes;
+ *  classes 0: the largest label + 1.
  *  Errors: LT_E_IO, LT_E_FORMAT (also labels out of range, counts that differ). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_idx(lt_dataset **out, const char *images,
-                                              const char *labels);
-/** Fashion-MNIST as Debian's dataset-fashion-mnist ships it: train or test part.
- *  Errors: LT_E_IO, naming the package. */
+                                              const char *labels, int classes);
+/** Fashion-MNIST as Debian's dataset-fashion-mnist ships it, or from $LATHER_FASHION_MNIST: train
+ *  or test part. Errors: LT_E_IO, naming the package; LT_E_FORMAT. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_fashion_mnist(lt_dataset **out, bool train);
 /** count noise pictures of size x size with channels 1 or 3, the same for the same index. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_synthetic(lt_dataset **out, int64_t count, int size,
@@ -32,33 +44,38 @@ LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
 /** Where sample index comes from, for messages: a path. Borrowed; NULL if unknown. */
 LT_API const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index);
 
-/** How a picture becomes an input. */
+/** How a picture becomes an input of size x size, with torchvision's geometry and the antialiased
+ *  bilinear filter of Pillow. */
 typedef enum lt_augment {
-    LT_AUGMENT_NONE,     /**< resize + centre crop */
+    LT_AUGMENT_NONE,     /**< short side to resize, then the centre crop */
     LT_AUGMENT_IMAGENET, /**< random-resized-crop + horizontal flip */
-    LT_AUGMENT_SMALL     /**< pad by 1/8 with zeros, random crop, flip (if flip > 0): small images */
+    LT_AUGMENT_SMALL     /**< short side to size, pad by size/8 with zeros, random crop, flip */
 } lt_augment;
 
 typedef struct lt_transform {
     lt_augment augment;
-    int size;               /**< side of the input in pixels */
-    int resize;             /**< short side before the centre crop; 0: size * 256 / 224 */
-    double flip;            /**< probability of a horizontal flip */
+    int size;    /**< side of the input in pixels */
+    int resize;  /**< short side before the centre crop, >= size; 0: size * 256 / 224, rounded */
+    double flip; /**< probability of a horizontal flip, if augment is not LT_AUGMENT_NONE */
     double min_scale, max_scale; /**< area of the random crop; 0: 0.08, 1 */
-    double min_ratio, max_ratio; /**< its aspect ratio; 0: 3/4, 4/3 */
+    double min_ratio, max_ratio; /**< its width / height; 0: 3/4, 4/3 */
 } lt_transform;
 
+/** Every sample's random numbers come from (seed, epoch, index in the data set) alone. A picture
+ *  that cannot be read or decoded is replaced by the next good one in index order. */
 typedef struct lt_loader_config {
     lt_transform transform;
-    int batch;        /**< samples per batch on this rank */
-    int rank, size;   /**< this loader's share: every size-th sample of the epoch's order; size 0: 1 */
-    int threads;      /**< decoders; 0: one per core */
-    int slots;        /**< batches made ahead; 0: threads + 2 */
-    uint64_t seed;    /**< the same seed gives the same batches, whatever threads is */
-    bool shuffle;     /**< else in index order */
-    bool drop_last;   /**< leave out an incomplete last batch */
-    int64_t max_bad;  /**< broken pictures to skip before LT_E_FORMAT; < 0: any number */
-    int64_t limit;    /**< use only the first limit samples of the data set; 0: all */
+    int batch; /**< samples per batch on this rank */
+    /** This loader's share: every size-th sample of the epoch's order; size 0: 1. With drop_last all
+     *  ranks have equally many, else some one more. */
+    int rank, size;
+    int threads;         /**< decoders; 0: one per core */
+    int slots;           /**< batches in memory, the lent one included; 0: 4 */
+    uint64_t seed;       /**< the same seed gives the same batches, whatever threads is */
+    bool shuffle;        /**< else in index order */
+    bool drop_last;      /**< leave out an incomplete last batch */
+    int64_t max_bad;     /**< broken pictures to replace before LT_E_FORMAT; < 0: any number */
+    int64_t limit;       /**< use only the first limit samples of the data set; 0: all */
     int64_t max_batches; /**< per epoch; 0: all */
 } lt_loader_config;
 
@@ -70,13 +87,15 @@ typedef struct lt_batch {
     int64_t index;     /**< of the batch within the epoch */
 } lt_batch;
 
-/** Borrows the dataset and the device. Errors: LT_E_ARG, LT_E_NOMEM. */
+/** Borrows the dataset and the device. Reading begins with the first call of lt_loader_next() or
+ *  lt_loader_seek(). Errors: LT_E_ARG, LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset,
                                              lt_device *device, const lt_loader_config *config);
 /** Goes to batch number batch of an epoch: exact resume. Without it: epoch 0, batch 0. */
 LT_API LT_MUST_CHECK lt_status lt_loader_seek(lt_loader *loader, int64_t epoch, int64_t batch);
 /** LT_END after the epoch's last batch; the call after that starts the next epoch.
- *  Errors: LT_E_FORMAT (more broken pictures than allowed; the message lists the last), LT_E_IO. */
+ *  Errors: LT_E_FORMAT (more broken pictures than allowed: the message lists the last; a label out
+ *  of range), LT_E_DEVICE. A failure stays until lt_loader_seek(). */
 LT_API LT_MUST_CHECK lt_status lt_loader_next(lt_loader *loader, lt_batch *out);
 LT_API void lt_loader_free(lt_loader **loader);
 
@@ -85,12 +104,14 @@ LT_API int64_t lt_loader_batches(const lt_loader *loader);
 
 /** Counters since the loader was made. */
 typedef struct lt_loader_stats {
-    int64_t samples, bad;
+    int64_t samples; /**< delivered */
+    int64_t bad;     /**< different broken pictures met so far */
     double read_seconds, decode_seconds, resize_seconds; /**< summed over threads */
     double wait_seconds;                                 /**< of lt_loader_next() for a batch */
 } lt_loader_stats;
 LT_API lt_loader_stats lt_loader_statistics(const lt_loader *loader);
-/** Description of bad sample number i (path and why), NULL past the end. Borrowed. */
+/** Description of broken picture number i (path and why), in the order of batches; NULL past the
+ *  end. Borrowed until the next lt_loader_next(). */
 LT_API const char *lt_loader_bad(const lt_loader *loader, int64_t i);
 
 #endif

@@ -20,13 +20,15 @@ typedef struct lt_record {
     int32_t label;                   /**< 0 .. classes-1 */
 } lt_record;
 
-/** Makes room for bytes. Errors: LT_E_NOMEM. */
+/** Makes room for bytes, and some spare ones behind them that kernels may read. What was in the
+ *  record is lost. Errors: LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_record_reserve(lt_record *record, size_t bytes);
 
 typedef struct lt_dataset_ops {
     const char *name;
     size_t bytes; /**< of the dataset's struct */
-    /** Called by several threads at once. */
+    /** Called by several threads at once. A failure other than LT_E_NOMEM marks the sample as
+     *  broken; its message should name the file. */
     lt_status (*read)(const lt_dataset *self, int64_t index, lt_record *record);
     /** Optional. */
     const char *(*class_name)(const lt_dataset *self, int label);
