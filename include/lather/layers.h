@@ -6,22 +6,22 @@
 #include "lather/ops.h"
 
 typedef struct lt_conv2d_layer {
-    int in, out;      /**< channels */
-    int kernel;       /**< side of the square filter */
-    int stride, pad;  /**< 0 stride: 1 */
-    int dilation;     /**< 0: 1 */
-    int groups;       /**< 0: 1 */
+    int in, out;     /**< channels */
+    int kernel;      /**< side of the square filter */
+    int stride, pad; /**< 0 stride: 1 */
+    int dilation;    /**< 0: 1 */
+    int groups;      /**< 0: 1 */
     bool bias;
 } lt_conv2d_layer;
 
 /** y = conv2d(x). Parameters: weight [out,in/groups,kernel,kernel], bias [out]; zeros until
  *  lt_init_*() fills them. Errors: LT_E_ARG, LT_E_NOMEM. */
-LT_API LT_MUST_CHECK lt_status lt_layer_conv2d(lt_module **out, lt_device *device,
-                                               const char *name, lt_conv2d_layer config);
+LT_API LT_MUST_CHECK lt_status lt_layer_conv2d(lt_module **out, lt_device *device, const char *name,
+                                               lt_conv2d_layer config);
 
 /** y = x w^T + b. Parameters: weight [out,in], bias [out]. Errors: LT_E_ARG, LT_E_NOMEM. */
-LT_API LT_MUST_CHECK lt_status lt_layer_linear(lt_module **out, lt_device *device,
-                                               const char *name, int in, int features, bool bias);
+LT_API LT_MUST_CHECK lt_status lt_layer_linear(lt_module **out, lt_device *device, const char *name,
+                                               int in, int features, bool bias);
 
 /** y = batchnorm2d(x), with a relu at the end if config says so. Parameters: weight (ones), bias
  *  (zeros), running_mean, running_var [channels], num_batches_tracked i64 []. config.eps 0: 1e-5;

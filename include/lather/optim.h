@@ -44,13 +44,13 @@ LT_API LT_MUST_CHECK lt_status lt_optim_set_group(lt_optim *optim, const char *p
 
 /** One state tensor, as checkpoints store it: independent of the number of ranks. */
 typedef struct lt_state_entry {
-    const char *param;    /**< the parameter's name */
-    const char *name;     /**< "m", "factor.0", ... */
-    int block;            /**< index within the parameter; -1: of the whole parameter */
-    lt_shape offset;      /**< of the block, in the parameter's logical indices after merging */
-    lt_shape shape;       /**< of the block there; of the parameter if block is -1 */
-    int owner;            /**< the rank that has it */
-    lt_tensor *tensor;    /**< read it to save, write it to load */
+    const char *param; /**< the parameter's name */
+    const char *name;  /**< "m", "factor.0", ... */
+    int block;         /**< index within the parameter; -1: of the whole parameter */
+    lt_shape offset;   /**< of the block, in the parameter's logical indices after merging */
+    lt_shape shape;    /**< of the block there; of the parameter if block is -1 */
+    int owner;         /**< the rank that has it */
+    lt_tensor *tensor; /**< read it to save, write it to load */
 } lt_state_entry;
 typedef struct lt_state_visitor {
     lt_status (*entry)(void *context, const lt_state_entry *entry);

@@ -13,10 +13,10 @@ typedef enum lt_grafting {
 } lt_grafting;
 
 typedef enum lt_decay_type {
-    LT_DECAY_DECOUPLED,   /**< direction += wd * w */
-    LT_DECAY_L2,          /**< gradient += wd * w */
-    LT_DECAY_CORRECTED,   /**< direction += wd * lr / peak_lr * w */
-    LT_DECAY_INDEPENDENT  /**< direction += wd / peak_lr * w */
+    LT_DECAY_DECOUPLED,  /**< direction += wd * w */
+    LT_DECAY_L2,         /**< gradient += wd * w */
+    LT_DECAY_CORRECTED,  /**< direction += wd * lr / peak_lr * w */
+    LT_DECAY_INDEPENDENT /**< direction += wd / peak_lr * w */
 } lt_decay_type;
 
 typedef enum lt_epsilon_rule {
@@ -54,9 +54,9 @@ typedef struct lt_shampoo_config {
     double weight_decay;
     lt_decay_type decay_type;
     lt_decay_scope decay_scope;
-    double peak_lr;                    /**< of LT_DECAY_CORRECTED and LT_DECAY_INDEPENDENT */
-    int64_t max_preconditioner_dim;    /**< block side, >= 1; LT_NO_LIMIT: infinite */
-    int64_t precondition_frequency;    /**< steps between roots, >= 1 */
+    double peak_lr;                     /**< of LT_DECAY_CORRECTED and LT_DECAY_INDEPENDENT */
+    int64_t max_preconditioner_dim;     /**< block side, >= 1; LT_NO_LIMIT: infinite */
+    int64_t precondition_frequency;     /**< steps between roots, >= 1 */
     int64_t start_preconditioning_step; /**< -1: precondition_frequency */
     bool use_bias_correction;
     lt_grafting grafting;
@@ -73,12 +73,19 @@ typedef struct lt_shampoo_config {
     int tolerated_failures;    /**< of a block's roots, in a row */
 } lt_shampoo_config;
 
-#define LT_SHAMPOO_DEFAULTS                                                                   \
-    ((lt_shampoo_config){.beta1 = 0.9, .beta2 = 1.0, .beta3 = -1, .epsilon = 1e-12,           \
-                         .max_preconditioner_dim = 1024, .precondition_frequency = 1,         \
-                         .start_preconditioning_step = -1, .use_bias_correction = true,       \
-                         .grafting_beta2 = -1, .grafting_epsilon = 1e-10,                     \
-                         .target_dimensionality = 1, .tolerated_failures = 3})
+#define LT_SHAMPOO_DEFAULTS                                \
+    ((lt_shampoo_config){.beta1 = 0.9,                     \
+                         .beta2 = 1.0,                     \
+                         .beta3 = -1,                      \
+                         .epsilon = 1e-12,                 \
+                         .max_preconditioner_dim = 1024,   \
+                         .precondition_frequency = 1,      \
+                         .start_preconditioning_step = -1, \
+                         .use_bias_correction = true,      \
+                         .grafting_beta2 = -1,             \
+                         .grafting_epsilon = 1e-10,        \
+                         .target_dimensionality = 1,       \
+                         .tolerated_failures = 3})
 
 /** Borrows the parameters: they must outlive the optimizer. config NULL: the defaults.
  *  Errors: LT_E_ARG (a value out of range, named with the range), LT_E_NOMEM.
@@ -91,8 +98,8 @@ LT_API LT_MUST_CHECK lt_status lt_optim_shampoo(lt_optim **out, const lt_params 
 typedef struct lt_shampoo_block {
     const char *param;
     int block;
-    lt_shape shape;        /**< after merging and splitting */
-    int64_t factor_bytes;  /**< of factors and roots */
+    lt_shape shape;       /**< after merging and splitting */
+    int64_t factor_bytes; /**< of factors and roots */
 } lt_shampoo_block;
 /** Block number index of an optimizer made by lt_optim_shampoo(). Errors: LT_E_ARG, LT_END. */
 LT_API LT_MUST_CHECK lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index,

@@ -8,8 +8,8 @@
 #define LT_EXTERN
 #endif
 
-#define LT_API        LT_EXTERN __attribute__((visibility("default")))
-#define LT_MUST_CHECK __attribute__((warn_unused_result))
+#define LT_API                 LT_EXTERN __attribute__((visibility("default")))
+#define LT_MUST_CHECK          __attribute__((warn_unused_result))
 #define LT_PRINTF(text, first) __attribute__((format(printf, text, first)))
 
 /** One row per outcome: the enum, the name and the help text all come from here. */

@@ -22,7 +22,7 @@ typedef struct lt_pass {
     bool record;      /**< nodes for backward */
     bool batch_stats; /**< batch norm uses and updates statistics of this batch */
     bool dropout;
-    lt_dtype dtype;         /**< of activations: LT_F32 (the device's master dtype), LT_BF16, LT_F16 */
+    lt_dtype dtype; /**< of activations: LT_F32 (the device's master dtype), LT_BF16, LT_F16 */
     lt_recompute recompute; /**< memory for time */
     uint64_t seed;          /**< of dropout: (seed, attempt, micro, operation ordinal, element) */
     int64_t attempt;        /**< of the training step this pass belongs to */
@@ -71,9 +71,10 @@ struct lt_param;
 typedef void lt_param_final_fn(void *context, struct lt_param *param);
 LT_API void lt_tape_on_param_final(lt_tape *tape, lt_param_final_fn *fn, void *context);
 
-/** Combines batch-norm moments over ranks, in place: stats [3,C] = count, mean, M2 of each
- *  channel (op LT_MERGE_MOMENTS) or sums [2,C] (op LT_MERGE_SUM). */
-typedef enum lt_merge { LT_MERGE_MOMENTS, LT_MERGE_SUM } lt_merge;
+/** Combines a batch norm's numbers over ranks, in place: LT_MERGE_MOMENTS: stats [3,C] = count,
+ *  mean, M2 of each channel, by Chan's formula; LT_MERGE_MEAN: sums [2,C], to their mean over ranks
+ *  (weighted by the ranks' counts), so that dividing by this rank's count gives the global mean. */
+typedef enum lt_merge { LT_MERGE_MOMENTS, LT_MERGE_MEAN } lt_merge;
 typedef lt_status lt_merge_fn(void *context, lt_merge op, lt_tensor *x);
 /** Set by data-parallel training for synchronised batch norm; NULL (the default): this rank only. */
 LT_API void lt_tape_on_merge(lt_tape *tape, lt_merge_fn *fn, void *context);

@@ -1,7 +1,8 @@
 /* One callback for all log lines, with a level per area. */
 
-#include "lather/ext/fail.h"
 #include "lather/log.h"
+
+#include "lather/ext/fail.h"
 
 #include <pthread.h>
 #include <stdarg.h>

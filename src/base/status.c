@@ -1,7 +1,8 @@
 /* Statuses and the thread's last message. */
 
-#include "lather/ext/fail.h"
 #include "lather/status.h"
+
+#include "lather/ext/fail.h"
 
 #include <stdarg.h>
 #include <stdio.h>

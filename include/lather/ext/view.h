@@ -12,7 +12,7 @@ typedef struct lt_view {
     lt_dtype dtype;
     lt_shape shape;
     int64_t stride[LT_MAX_DIMS]; /**< in elements */
-    uint64_t version;            /**< of a parameter's value, never reused; 0: cache nothing of it */
+    uint64_t version; /**< of a parameter's value, never reused; 0: cache nothing of it */
 } lt_view;
 
 /** The tensor's memory. Its data is NULL if it was given back. */

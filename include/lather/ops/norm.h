@@ -13,8 +13,8 @@ typedef struct lt_batchnorm2d_config {
 /** Parameters and running statistics of one batch normalisation, each [C]. */
 typedef struct lt_batchnorm2d_args {
     lt_tensor *gamma, *beta; /**< on the tape */
-    lt_tensor *mean, *var;   /**< running statistics, updated in place if the pass says batch_stats */
-    lt_tensor *residual;     /**< like x, or NULL */
+    lt_tensor *mean, *var; /**< running statistics, updated in place if the pass says batch_stats */
+    lt_tensor *residual;   /**< like x, or NULL */
 } lt_batchnorm2d_args;
 
 /**
@@ -46,8 +46,8 @@ typedef struct lt_normalize_config {
 } lt_normalize_config;
 
 /** ImageNet's: 255 * (0.485, 0.456, 0.406) and 255 * (0.229, 0.224, 0.225). */
-#define LT_NORMALIZE_IMAGENET                                                        \
-    ((lt_normalize_config){.mean = {123.675F, 116.28F, 103.53F},                     \
+#define LT_NORMALIZE_IMAGENET                                    \
+    ((lt_normalize_config){.mean = {123.675F, 116.28F, 103.53F}, \
                            .deviation = {58.395F, 57.12F, 57.375F}})
 
 /**

@@ -1,0 +1,202 @@
+/* Backward: nodes in reverse order, each giving gradients to its inputs.
+ *
+ * A gradient is a list of at most two addends; operations that read it twice anyway sum while they
+ * read (lt_node_grad_pair), the others get the sum. A parameter's first contribution after
+ * zero_grad is written straight to its gradient, later ones are added to it. */
+
+#include "tensor/tape.h"
+
+static lt_status add_views(lt_device *device, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    return device->backend->add(device->ctx, a, b, y);
+}
+
+/* Both addends into one. */
+static lt_status sum_addends(lt_tensor *t)
+{
+    if (!t->grad[1])
+        return LT_OK;
+    lt_tensor *sum = lt_tape_handle(t->tape, t->grad[0]->dtype, t->shape);
+    if (!sum)
+        return LT_E_NOMEM;
+    LT_TRY(lt_handle_allocate(sum));
+    lt_view a = lt_tensor_view(t->grad[0]), b = lt_tensor_view(t->grad[1]);
+    lt_view y = lt_tensor_view(sum);
+    LT_TRY(add_views(t->device, &a, &b, &y));
+    lt_handle_give_back(t->grad[0]);
+    lt_handle_give_back(t->grad[1]);
+    t->grad[0] = sum;
+    t->grad[1] = NULL;
+    return LT_OK;
+}
+
+lt_status lt_node_grad(lt_node *node, lt_view *dy)
+{
+    LT_TRY(sum_addends(node->out));
+    *dy = lt_tensor_view(node->out->grad[0]);
+    return LT_OK;
+}
+
+lt_status lt_node_grad_pair(lt_node *node, lt_view dy[2])
+{
+    dy[0] = lt_tensor_view(node->out->grad[0]);
+    dy[1] = node->out->grad[1] ? lt_tensor_view(node->out->grad[1]) : (lt_view){0};
+    return LT_OK;
+}
+
+bool lt_node_wants(const lt_node *node, int input)
+{
+    return node->in[input] && node->in[input]->wants_grad;
+}
+
+/* The parameter's own gradient, if nothing was added to it yet. */
+static bool writes_directly(const lt_node *node, int input)
+{
+    const lt_param *p = node->in[input]->param;
+    if (!p || p->has_grad)
+        return false;
+    for (int i = 0; i < input; i++) /* the same parameter twice in one operation */
+        if (node->in[i] == node->in[input])
+            return false;
+    return true;
+}
+
+lt_status lt_node_grad_out(lt_node *node, int input, lt_view *dx)
+{
+    lt_tensor *x = node->in[input];
+    LT_ASSERT(lt_node_wants(node, input));
+    if (writes_directly(node, input)) {
+        x->param->has_grad = true;
+        *dx = lt_tensor_view(x->param->grad);
+        return LT_OK;
+    }
+    lt_tensor *g = lt_tape_handle(node->tape, x->dtype, x->shape);
+    if (!g)
+        return LT_E_NOMEM;
+    LT_TRY(lt_handle_allocate(g));
+    node->tape->pending[input] = g;
+    *dx = lt_tensor_view(g);
+    return LT_OK;
+}
+
+lt_status lt_node_grad_pass(lt_node *node, int input)
+{
+    lt_tensor *x = node->in[input];
+    LT_TRY(sum_addends(node->out));
+    lt_tensor *dy = node->out->grad[0];
+    if (x->param) {
+        lt_view from = lt_tensor_view(dy), to;
+        LT_TRY(lt_node_grad_out(node, input, &to));
+        return lt_device_cast(x->device, &from, &to);
+    }
+    lt_tensor *g = lt_tape_handle(node->tape, dy->dtype, dy->shape);
+    if (!g)
+        return LT_E_NOMEM;
+    for (int d = 0; d < LT_MAX_DIMS; d++)
+        g->stride[d] = dy->stride[d];
+    g->buffer = dy->buffer;
+    g->buffer->references++;
+    node->tape->pending[input] = g;
+    return LT_OK;
+}
+
+/* Adds a finished contribution to the input's gradient. */
+static lt_status commit(lt_tensor *x, lt_tensor *g)
+{
+    if (x->param) {
+        lt_view sum = lt_tensor_view(x->param->grad), b = lt_tensor_view(g);
+        LT_TRY(add_views(x->device, &sum, &b, &sum)); /* elementwise: in place is safe */
+        lt_handle_give_back(g);
+        return LT_OK;
+    }
+    if (x->grad[1])
+        LT_TRY(sum_addends(x));
+    x->grad[x->grad[0] ? 1 : 0] = g;
+    return LT_OK;
+}
+
+static lt_status commit_all(lt_node *node)
+{
+    lt_status st = LT_OK;
+    for (int i = 0; i < LT_MAX_INPUTS; i++) {
+        lt_tensor *g = node->tape->pending[i];
+        node->tape->pending[i] = NULL;
+        if (g && !st)
+            st = commit(node->in[i], g);
+    }
+    return st;
+}
+
+/* After a node's turn: its output is not needed any more, its inputs a little less. */
+static void release(lt_node *node)
+{
+    lt_tape *tape = node->tape;
+    lt_tensor *out = node->out;
+    lt_node_release_saved(node);
+    lt_handle_give_back(out);
+    for (int i = 0; i < 2; i++) {
+        if (out->grad[i])
+            lt_handle_give_back(out->grad[i]);
+        out->grad[i] = NULL;
+    }
+    for (int i = 0; i < LT_MAX_INPUTS; i++) {
+        lt_tensor *x = node->in[i];
+        if (x && !--x->uses && x->param && x->param->has_grad && tape->final)
+            tape->final(tape->final_context, x->param);
+    }
+}
+
+static lt_status visit(lt_node *node)
+{
+    lt_status st = LT_OK;
+    if (node->out->grad[0]) {
+        st = node->op->backward(node);
+        lt_tape_free_scratch(node->tape);
+        lt_status committed = commit_all(node);
+        st = st ? st : committed;
+    }
+    release(node);
+    return st;
+}
+
+static lt_status seed(lt_tape *tape, lt_tensor *loss, double scale)
+{
+    char text[LT_SHAPE_TEXT];
+    if (!loss || loss->tape != tape)
+        return lt_fail(LT_E_ARG, "backward: the loss is not on this tape");
+    if (lt_shape_count(loss->shape) != 1)
+        return lt_fail(LT_E_SHAPE, "backward: the loss has shape %s, want a scalar",
+                       lt_shape_text(loss->shape, text));
+    lt_tensor *g = lt_tape_handle(tape, loss->dtype, loss->shape);
+    if (!g)
+        return LT_E_NOMEM;
+    LT_TRY(lt_handle_allocate(g));
+    LT_TRY(lt_tensor_fill(g, scale));
+    loss->keep = true;
+    loss->grad[0] = g;
+    loss->grad[1] = NULL;
+    return LT_OK;
+}
+
+lt_status lt_tape_backward(lt_tape *tape, lt_tensor *loss, double scale)
+{
+    LT_TRY(lt_tape_status(tape));
+    if (!tape->pass.record)
+        return lt_fail(LT_E_ARG, "backward: this pass does not record");
+    LT_TRY(seed(tape, loss, scale));
+    lt_status st = LT_OK;
+    for (size_t i = tape->nodes; i-- > 0 && !st;)
+        st = visit(tape->node[i]);
+    tape->nodes = 0;
+    if (st)
+        (void)lt_tape_fail(tape, st);
+    return st;
+}
+
+lt_tensor *lt_tape_gradient(lt_tape *tape, lt_tensor *variable)
+{
+    if (!variable || !variable->grad[0])
+        return NULL;
+    lt_status st = sum_addends(variable);
+    return st ? lt_tape_fail(tape, st) : variable->grad[0];
+}

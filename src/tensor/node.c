@@ -1,0 +1,125 @@
+/* What an operation may ask of its node: data, saved tensors, scratch. */
+
+#include "base/alloc.h"
+#include "tensor/tape.h"
+
+#include <string.h>
+
+const lt_backend *lt_node_backend(const lt_node *node, void **ctx)
+{
+    *ctx = node->tape->device->ctx;
+    return node->tape->device->backend;
+}
+
+bool lt_node_is_replay(const lt_node *node)
+{
+    return node->replay;
+}
+
+lt_status lt_node_forward(lt_node *node)
+{
+    lt_status st = node->op->forward(node);
+    lt_tape_free_scratch(node->tape);
+    return st;
+}
+
+/* Makes a dropped output again: its inputs are there, or are made again in turn. */
+static lt_status recompute(lt_tensor *t)
+{
+    lt_node *n = t->producer;
+    n->replay = true;
+    lt_status st = n->op->forward(n); /* scratch is freed when the outer operation ends */
+    n->replay = false;
+    return st;
+}
+
+lt_status lt_node_in(lt_node *node, int input, lt_view *view)
+{
+    lt_tensor *t = node->in[input];
+    LT_ASSERT(t);
+    if (t->given_back && t->producer && t->producer->op->recomputable)
+        LT_TRY(recompute(t));
+    *view = lt_tensor_view(t);
+    if (!view->data)
+        return lt_fail(LT_E_ARG,
+                       "%s: the memory of input %d was given back: it was dropped, or backward "
+                       "ran; lt_tape_keep() keeps it",
+                       node->op->name, input);
+    return LT_OK;
+}
+
+lt_status lt_node_out(lt_node *node, lt_view *view)
+{
+    if (!node->out->buffer)
+        LT_TRY(lt_handle_allocate(node->out));
+    *view = lt_tensor_view(node->out);
+    return LT_OK;
+}
+
+void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS])
+{
+    const lt_tensor *from = lt_tensor_storage(node->in[input]);
+    lt_tensor *out = node->out;
+    memcpy(out->stride, stride, sizeof out->stride);
+    out->given_back = false;
+    out->buffer = from->buffer;
+    out->buffer->references++;
+}
+
+lt_status lt_node_save(lt_node *node, int slot, lt_dtype dtype, lt_shape shape, lt_view *view)
+{
+    if (!node->saved[slot]) {
+        node->saved[slot] = lt_tape_handle(node->tape, dtype, shape);
+        if (!node->saved[slot])
+            return LT_E_NOMEM;
+        LT_TRY(lt_handle_allocate(node->saved[slot]));
+    }
+    return lt_node_saved(node, slot, view);
+}
+
+lt_status lt_node_saved(lt_node *node, int slot, lt_view *view)
+{
+    LT_ASSERT(node->saved[slot] && node->saved[slot]->buffer);
+    *view = lt_tensor_view(node->saved[slot]);
+    return LT_OK;
+}
+
+void lt_node_release_saved(lt_node *node)
+{
+    for (int i = 0; i < LT_MAX_SAVED; i++)
+        if (node->saved[i])
+            lt_buffer_release(&node->saved[i]->buffer);
+}
+
+lt_status lt_node_scratch(lt_node *node, lt_dtype dtype, lt_shape shape, lt_view *view)
+{
+    lt_tape *tape = node->tape;
+    size_t bytes;
+    LT_TRY(lt_shape_bytes(shape, dtype, &bytes));
+    if (tape->scratches == tape->scratch_capacity) {
+        size_t grown = tape->scratch_capacity ? 2 * tape->scratch_capacity : 8;
+        lt_buffer **list = lt_realloc(tape->scratch, grown, sizeof(lt_buffer *));
+        if (!list)
+            return LT_E_NOMEM;
+        tape->scratch = list;
+        tape->scratch_capacity = grown;
+    }
+    lt_buffer *b;
+    LT_TRY(lt_buffer_new(&b, tape->device, bytes));
+    tape->scratch[tape->scratches++] = b;
+    *view = (lt_view){.data = lt_chunk_data(b->chunk), .dtype = dtype, .shape = shape};
+    lt_storage_strides(shape, view->stride);
+    return LT_OK;
+}
+
+void lt_tape_free_scratch(lt_tape *tape)
+{
+    while (tape->scratches)
+        lt_buffer_release(&tape->scratch[--tape->scratches]);
+}
+
+lt_status lt_node_merge(lt_node *node, lt_merge op, int slot)
+{
+    lt_tape *tape = node->tape;
+    return tape->merge ? tape->merge(tape->merge_context, op, node->saved[slot]) : LT_OK;
+}

@@ -1,0 +1,192 @@
+/* Batch normalisation with optional residual and relu.
+ * Ioffe & Szegedy, "Batch Normalization", ICML 2015, algorithms 1 and 2.
+ *
+ * Forward: moments of the batch (merged over ranks if the tape says so) -> per-channel scale and
+ * shift -> one pass over x. Backward reads x and the coefficients, never y: without a residual the
+ * relu's mask follows from x, with one it is saved as a bit per element. */
+
+#include "tensor/ops/ops.h"
+#include "tensor/tensor.h"
+
+#include "lather/ops/norm.h"
+
+enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL }; /* inputs */
+enum { STATS, COEF, MASK, SUMS };             /* saved */
+enum { STATS_ROWS = 3, COEF_ROWS = 4, SUMS_ROWS = 2 };
+
+static int64_t channels(const lt_node *node)
+{
+    return node->in[X]->shape.dim[1];
+}
+
+static lt_dtype master(const lt_node *node)
+{
+    return lt_device_master(lt_tape_device(node->tape));
+}
+
+static lt_status check_vectors(const lt_node *node)
+{
+    static const char *const names[] = {"x", "gamma", "beta", "mean", "var"};
+    char text[LT_SHAPE_TEXT];
+    for (int i = GAMMA; i <= VAR; i++) {
+        if (!node->in[i])
+            return lt_fail(LT_E_ARG, "batchnorm2d: %s is NULL", names[i]);
+        if (!lt_shape_equal(node->in[i]->shape, LT_SHAPE(channels(node))))
+            return lt_fail(LT_E_SHAPE, "batchnorm2d: %s is %s, want [%lld]", names[i],
+                           lt_shape_text(node->in[i]->shape, text), (long long)channels(node));
+    }
+    return LT_OK;
+}
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    const lt_batchnorm2d_config *c = node->config;
+    char x[LT_SHAPE_TEXT], r[LT_SHAPE_TEXT];
+    lt_shape xs = node->in[X]->shape;
+    if (xs.ndim != 4)
+        return lt_fail(LT_E_SHAPE, "batchnorm2d: x %s, want 4 dimensions", lt_shape_text(xs, x));
+    LT_TRY(check_vectors(node));
+    const lt_tensor *residual = node->in[RESIDUAL];
+    if (residual && (!lt_shape_equal(residual->shape, xs) || residual->dtype != node->in[X]->dtype))
+        return lt_fail(LT_E_SHAPE, "batchnorm2d: residual %s %s, x is %s %s",
+                       lt_dtype_name(residual->dtype), lt_shape_text(residual->shape, r),
+                       lt_dtype_name(node->in[X]->dtype), lt_shape_text(xs, x));
+    if (!(c->eps > 0) || !(c->momentum >= 0 && c->momentum <= 1))
+        return lt_fail(LT_E_ARG, "batchnorm2d: eps %g, want > 0; momentum %g, want in [0,1]",
+                       c->eps, c->momentum);
+    if (lt_tape_pass(node->tape).batch_stats && lt_shape_count(xs) == xs.dim[1])
+        return lt_fail(LT_E_SHAPE,
+                       "batchnorm2d: x %s has one value per channel: no variance to train with",
+                       lt_shape_text(xs, x));
+    *out = (lt_desc){node->in[X]->dtype, xs};
+    return LT_OK;
+}
+
+/* Moments of the batch, and the running statistics' part in them. */
+static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coef)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view stats = {0}, gamma, beta, mean, var;
+    bool batch = lt_tape_pass(node->tape).batch_stats;
+    LT_TRY(lt_node_in(node, GAMMA, &gamma));
+    LT_TRY(lt_node_in(node, BETA, &beta));
+    LT_TRY(lt_node_in(node, MEAN, &mean));
+    LT_TRY(lt_node_in(node, VAR, &var));
+    LT_TRY(lt_node_save(node, COEF, master(node), LT_SHAPE(COEF_ROWS, channels(node)), coef));
+    if (batch) {
+        LT_TRY(
+            lt_node_save(node, STATS, master(node), LT_SHAPE(STATS_ROWS, channels(node)), &stats));
+        LT_TRY(be->batchnorm_stats(ctx, x, &stats));
+        LT_TRY(lt_node_merge(node, LT_MERGE_MOMENTS, STATS));
+        lt_tensor_touch(node->in[MEAN]);
+        lt_tensor_touch(node->in[VAR]);
+    }
+    return be->batchnorm_finish(ctx, node->config, batch ? &stats : NULL, &gamma, &beta, &mean,
+                                &var, coef);
+}
+
+static bool needs_mask(const lt_node *node)
+{
+    const lt_batchnorm2d_config *c = node->config;
+    return c->relu && node->in[RESIDUAL] && lt_tape_pass(node->tape).record;
+}
+
+static lt_status forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, coef, y, residual = {0}, mask = {0};
+    LT_TRY(LT_HAS_ENTRY(node, be, batchnorm_apply));
+    LT_TRY(lt_node_in(node, X, &x));
+    if (lt_node_is_replay(node))
+        LT_TRY(lt_node_saved(node, COEF, &coef));
+    else
+        LT_TRY(find_coefficients(node, &x, &coef));
+    if (node->in[RESIDUAL])
+        LT_TRY(lt_node_in(node, RESIDUAL, &residual));
+    if (needs_mask(node))
+        LT_TRY(lt_node_save(node, MASK, LT_U8, LT_SHAPE((lt_shape_count(x.shape) + 7) / 8), &mask));
+    LT_TRY(lt_node_out(node, &y));
+    return be->batchnorm_apply(ctx, node->config, &x, &coef, residual.data ? &residual : NULL, &y,
+                               mask.data ? &mask : NULL);
+}
+
+/* A row of sums as the gradient of a [C] parameter. */
+static lt_status give_row(lt_node *node, int input, const lt_view *sums, int64_t row)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    if (!lt_node_wants(node, input))
+        return LT_OK;
+    lt_view d, from = *sums;
+    LT_TRY(lt_node_grad_out(node, input, &d));
+    from.shape = d.shape;
+    from.stride[0] = 1;
+    from.data = (char *)sums->data + (size_t)(row * channels(node)) * lt_dtype_size(sums->dtype);
+    return be->cast(ctx, &from, &d);
+}
+
+/* This rank's values per channel; 0 if the statistics were constants. */
+static double batch_count(const lt_node *node)
+{
+    lt_shape x = node->in[X]->shape;
+    return lt_tape_pass(node->tape).batch_stats ? (double)(lt_shape_count(x) / x.dim[1]) : 0;
+}
+
+static lt_status backward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const lt_batchnorm2d_config *c = node->config;
+    lt_view x, coef, mask, sums, dx, g = {0};
+    lt_batchnorm_grad in = {.x = &x, .coef = &coef, .relu = c->relu};
+    LT_TRY(lt_node_grad_pair(node, in.dy));
+    LT_TRY(lt_node_in(node, X, &x));
+    LT_TRY(lt_node_saved(node, COEF, &coef));
+    if (node->saved[MASK]) {
+        LT_TRY(lt_node_saved(node, MASK, &mask));
+        in.mask = &mask;
+    }
+    LT_TRY(lt_node_save(node, SUMS, master(node), LT_SHAPE(SUMS_ROWS, channels(node)), &sums));
+    if (lt_node_wants(node, RESIDUAL))
+        LT_TRY(lt_node_grad_out(node, RESIDUAL, &g));
+    LT_TRY(be->batchnorm_grad_stats(ctx, &in, g.data ? &g : NULL, &sums));
+    LT_TRY(give_row(node, BETA, &sums, 0));
+    LT_TRY(give_row(node, GAMMA, &sums, 1));
+    if (!lt_node_wants(node, X))
+        return LT_OK;
+    LT_TRY(lt_node_merge(node, LT_MERGE_MEAN, SUMS));
+    if (g.data) /* masked and summed already */
+        in = (lt_batchnorm_grad){.dy = {g}, .x = &x, .coef = &coef};
+    LT_TRY(lt_node_grad_out(node, X, &dx));
+    return be->batchnorm_grad_x(ctx, &in, &sums, batch_count(node), &dx);
+}
+
+const lt_op lt_op_batchnorm2d = {
+    .name = "batchnorm2d",
+    .config_bytes = sizeof(lt_batchnorm2d_config),
+    .recomputable = true,
+    .backward_ignores = LT_IGNORES_IN(BETA) | LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+/* With a residual the output is not made again: the residual would have to live as long. */
+const lt_op lt_op_batchnorm2d_add = {
+    .name = "batchnorm2d",
+    .config_bytes = sizeof(lt_batchnorm2d_config),
+    .backward_ignores = LT_IGNORES_IN(BETA) | LT_IGNORES_IN(RESIDUAL) | LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+lt_tensor *lt_batchnorm2d(lt_tape *tape, lt_tensor *x, lt_batchnorm2d_args args,
+                          lt_batchnorm2d_config config)
+{
+    lt_tensor *in[] = {x, args.gamma, args.beta, args.mean, args.var, args.residual};
+    return lt_op_run(tape, args.residual ? &lt_op_batchnorm2d_add : &lt_op_batchnorm2d, in, 6,
+                     &config);
+}

@@ -1,0 +1,32 @@
+/* Broadcasting of a smaller operand, and the sum that undoes it in backward. */
+
+#include "tensor/ops/ops.h"
+#include "tensor/tensor.h"
+
+bool lt_op_same_shape(const lt_node *node, int input)
+{
+    return lt_shape_equal(node->in[input]->shape, node->out->shape);
+}
+
+/* dx under as many dimensions as g has, with extents of 1 in front. */
+static lt_view aligned(const lt_view *dx, int ndim)
+{
+    lt_view v = *dx;
+    int shift = ndim - dx->shape.ndim;
+    v.shape.ndim = ndim;
+    for (int d = ndim - 1; d >= 0; d--) {
+        v.shape.dim[d] = d >= shift ? dx->shape.dim[d - shift] : 1;
+        v.stride[d] = d >= shift ? dx->stride[d - shift] : 0;
+    }
+    return v;
+}
+
+lt_status lt_op_unbroadcast(lt_node *node, int input, const lt_view *g)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view dx;
+    LT_TRY(lt_node_grad_out(node, input, &dx));
+    lt_view full = aligned(&dx, g->shape.ndim);
+    return be->sum(ctx, 1, g, &full);
+}

@@ -1,0 +1,58 @@
+/* The same values in another dtype. */
+
+#include "tensor/ops/ops.h"
+#include "tensor/tensor.h"
+
+#include "lather/ops/math.h"
+
+static bool is_floating(lt_dtype dtype)
+{
+    return dtype == LT_F32 || dtype == LT_F64 || dtype == LT_F16 || dtype == LT_BF16;
+}
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    const lt_dtype *dtype = node->config;
+    if (node->in[0]->wants_grad && !is_floating(*dtype))
+        return lt_fail(LT_E_SHAPE, "cast: %s to %s has no gradient",
+                       lt_dtype_name(node->in[0]->dtype), lt_dtype_name(*dtype));
+    *out = (lt_desc){*dtype, node->in[0]->shape};
+    return LT_OK;
+}
+
+static lt_status forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, y;
+    LT_TRY(lt_node_in(node, 0, &x));
+    LT_TRY(lt_node_out(node, &y));
+    return be->cast(ctx, &x, &y);
+}
+
+static lt_status backward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view dy, dx;
+    LT_TRY(lt_node_grad(node, &dy));
+    LT_TRY(lt_node_grad_out(node, 0, &dx));
+    return be->cast(ctx, &dy, &dx);
+}
+
+const lt_op lt_op_cast = {
+    .name = "cast",
+    .config_bytes = sizeof(lt_dtype),
+    .recomputable = true,
+    .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+lt_tensor *lt_cast(lt_tape *tape, lt_tensor *x, lt_dtype dtype)
+{
+    if (x && x->dtype == dtype)
+        return lt_tape_status(tape) ? NULL : x;
+    return lt_op_run(tape, &lt_op_cast, &x, 1, &dtype);
+}

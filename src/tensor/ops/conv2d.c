@@ -1,0 +1,149 @@
+/* 2-D cross-correlation. Dumoulin & Visin, "A guide to convolution arithmetic", 2018. */
+
+#include "tensor/ops/ops.h"
+#include "tensor/tensor.h"
+
+#include "lather/ops/conv.h"
+
+enum { X, W, B };
+
+/* floor((size + 2*pad - dilation*(taps-1) - 1) / stride) + 1; below 1 if the filter does not fit. */
+static int64_t extent(int64_t size, int64_t taps, int stride, int pad, int dilation)
+{
+    int64_t room = size + 2 * pad - dilation * (taps - 1) - 1;
+    return room < 0 ? 0 : room / stride + 1;
+}
+
+static lt_status check_config(const lt_conv2d_config *c)
+{
+    if (c->stride_h < 1 || c->stride_w < 1 || c->dilation_h < 1 || c->dilation_w < 1
+        || c->groups < 1 || c->pad_h < 0 || c->pad_w < 0)
+        return lt_fail(LT_E_ARG,
+                       "conv2d: stride %dx%d, padding %dx%d, dilation %dx%d, groups %d: below the "
+                       "smallest",
+                       c->stride_h, c->stride_w, c->pad_h, c->pad_w, c->dilation_h, c->dilation_w,
+                       c->groups);
+    return LT_OK;
+}
+
+static lt_status check_shapes(const lt_node *node)
+{
+    const lt_conv2d_config *c = node->config;
+    char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
+    lt_shape xs = node->in[X]->shape, ws = node->in[W] ? node->in[W]->shape : LT_SCALAR;
+    if (xs.ndim != 4 || ws.ndim != 4)
+        return lt_fail(LT_E_SHAPE, "conv2d: x %s and w %s, want 4 dimensions each",
+                       lt_shape_text(xs, x), lt_shape_text(ws, w));
+    if (xs.dim[1] != ws.dim[1] * c->groups)
+        return lt_fail(LT_E_SHAPE, "conv2d: x %s has %lld channels, w %s wants %lld",
+                       lt_shape_text(xs, x), (long long)xs.dim[1], lt_shape_text(ws, w),
+                       (long long)ws.dim[1] * c->groups);
+    if (ws.dim[0] % c->groups)
+        return lt_fail(LT_E_SHAPE, "conv2d: w %s has no %d groups", lt_shape_text(ws, w),
+                       c->groups);
+    if (node->in[B] && !lt_shape_equal(node->in[B]->shape, LT_SHAPE(ws.dim[0])))
+        return lt_fail(LT_E_SHAPE, "conv2d: b %s, want [%lld]",
+                       lt_shape_text(node->in[B]->shape, x), (long long)ws.dim[0]);
+    return LT_OK;
+}
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    const lt_conv2d_config *c = node->config;
+    LT_TRY(check_config(c));
+    LT_TRY(check_shapes(node));
+    char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
+    lt_shape xs = node->in[X]->shape, ws = node->in[W]->shape;
+    int64_t p = extent(xs.dim[2], ws.dim[2], c->stride_h, c->pad_h, c->dilation_h);
+    int64_t q = extent(xs.dim[3], ws.dim[3], c->stride_w, c->pad_w, c->dilation_w);
+    if (p < 1 || q < 1)
+        return lt_fail(LT_E_SHAPE, "conv2d: the filter of w %s is larger than x %s with padding",
+                       lt_shape_text(ws, w), lt_shape_text(xs, x));
+    *out = (lt_desc){node->in[X]->dtype, LT_SHAPE(xs.dim[0], ws.dim[0], p, q)};
+    return LT_OK;
+}
+
+static lt_status forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, w, y, b = {0};
+    LT_TRY(LT_HAS_ENTRY(node, be, conv2d));
+    LT_TRY(lt_node_in(node, X, &x));
+    LT_TRY(lt_node_in(node, W, &w));
+    if (node->in[B])
+        LT_TRY(lt_node_in(node, B, &b));
+    LT_TRY(lt_node_out(node, &y));
+    return be->conv2d(ctx, node->config, &x, &w, b.data ? &b : NULL, &y);
+}
+
+static lt_status backward_w(lt_node *node, const lt_view *dy)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, dw;
+    LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_w));
+    LT_TRY(lt_node_in(node, X, &x));
+    LT_TRY(lt_node_grad_out(node, W, &dw));
+    return be->conv2d_grad_w(ctx, node->config, dy, &x, &dw);
+}
+
+static lt_status backward_x(lt_node *node, const lt_view *dy)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view w, dx;
+    LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_x));
+    LT_TRY(lt_node_in(node, W, &w));
+    LT_TRY(lt_node_grad_out(node, X, &dx));
+    return be->conv2d_grad_x(ctx, node->config, dy, &w, &dx);
+}
+
+/* db[k] = sum of dy over n, p, q. */
+static lt_status backward_b(lt_node *node, const lt_view *dy)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view db;
+    LT_TRY(lt_node_grad_out(node, B, &db));
+    lt_view wide = db;
+    wide.shape = LT_SHAPE(1, db.shape.dim[0], 1, 1);
+    wide.stride[1] = db.stride[0];
+    return be->sum(ctx, 1, dy, &wide);
+}
+
+static lt_status backward(lt_node *node)
+{
+    lt_view dy;
+    LT_TRY(lt_node_grad(node, &dy));
+    if (lt_node_wants(node, W))
+        LT_TRY(backward_w(node, &dy));
+    if (lt_node_wants(node, B))
+        LT_TRY(backward_b(node, &dy));
+    return lt_node_wants(node, X) ? backward_x(node, &dy) : LT_OK;
+}
+
+const lt_op lt_op_conv2d = {
+    .name = "conv2d",
+    .config_bytes = sizeof(lt_conv2d_config),
+    .backward_ignores = LT_IGNORES_IN(B) | LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+static int or_one(int value)
+{
+    return value ? value : 1;
+}
+
+lt_tensor *lt_conv2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                     lt_conv2d_config config)
+{
+    config.stride_h = or_one(config.stride_h);
+    config.stride_w = or_one(config.stride_w);
+    config.dilation_h = or_one(config.dilation_h);
+    config.dilation_w = or_one(config.dilation_w);
+    config.groups = or_one(config.groups);
+    return lt_op_run(tape, &lt_op_conv2d, (lt_tensor *[]){x, w, b}, 3, &config);
+}

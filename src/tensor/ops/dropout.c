@@ -1,0 +1,63 @@
+/* Dropout with counter-based noise: backward draws the same numbers again, nothing is saved. */
+
+#include "base/rng.h"
+#include "tensor/ops/ops.h"
+#include "tensor/tape.h"
+
+#include "lather/ops/math.h"
+
+typedef struct dropout_config {
+    double p;
+    lt_random random;
+} dropout_config;
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    const dropout_config *c = node->config;
+    if (!(c->p >= 0 && c->p < 1))
+        return lt_fail(LT_E_ARG, "dropout: p %g is not in [0,1)", c->p);
+    *out = (lt_desc){node->in[0]->dtype, node->in[0]->shape};
+    return LT_OK;
+}
+
+static lt_status forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const dropout_config *c = node->config;
+    lt_view x, y;
+    LT_TRY(lt_node_in(node, 0, &x));
+    LT_TRY(lt_node_out(node, &y));
+    return be->dropout(ctx, c->random, c->p, &x, &y);
+}
+
+static lt_status backward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const dropout_config *c = node->config;
+    lt_view dy, dx;
+    LT_TRY(lt_node_grad(node, &dy));
+    LT_TRY(lt_node_grad_out(node, 0, &dx));
+    return be->dropout(ctx, c->random, c->p, &dy, &dx);
+}
+
+const lt_op lt_op_dropout = {
+    .name = "dropout",
+    .config_bytes = sizeof(dropout_config),
+    .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+lt_tensor *lt_dropout(lt_tape *tape, lt_tensor *x, double p)
+{
+    const lt_pass *pass = &tape->pass;
+    if (!pass->dropout || p == 0) /* p == 0 changes nothing */
+        return tape->status ? NULL : x;
+    uint64_t key =
+        lt_rng_key(pass->seed, LT_STREAM_DROPOUT, (uint64_t)pass->attempt, (uint64_t)pass->micro);
+    dropout_config c = {.p = p, .random = {.key = key, .counter = (uint64_t)tape->ordinal}};
+    return lt_op_run(tape, &lt_op_dropout, &x, 1, &c);
+}

@@ -1,0 +1,170 @@
+/* y = a b, batched over leading dimensions; transposes are strides. */
+
+#include "lather/ops/matmul.h"
+
+#include "tensor/ops/ops.h"
+#include "tensor/tensor.h"
+
+static int64_t extent(const lt_tensor *t, int from_end, bool transpose)
+{
+    int d = t->shape.ndim - (transpose ? 3 - from_end : from_end);
+    return t->shape.dim[d];
+}
+
+static lt_status mismatch(const lt_node *node)
+{
+    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
+    const lt_matmul_config *c = node->config;
+    return lt_fail(LT_E_SHAPE, "matmul: a %s%s and b %s%s do not fit",
+                   lt_shape_text(node->in[0]->shape, a), c->transpose_a ? " transposed" : "",
+                   lt_shape_text(node->in[1]->shape, b), c->transpose_b ? " transposed" : "");
+}
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    const lt_matmul_config *c = node->config;
+    const lt_tensor *a = node->in[0], *b = node->in[1];
+    if (!b)
+        return lt_fail(LT_E_ARG, "matmul: b is NULL");
+    if (a->shape.ndim < 2 || b->shape.ndim < 2
+        || (b->shape.ndim != a->shape.ndim && b->shape.ndim != 2)
+        || extent(a, 1, c->transpose_a) != extent(b, 2, c->transpose_b))
+        return mismatch(node);
+    lt_shape y = a->shape;
+    for (int d = 0; b->shape.ndim > 2 && d < y.ndim - 2; d++)
+        if (b->shape.dim[d] != y.dim[d])
+            return mismatch(node);
+    y.dim[y.ndim - 2] = extent(a, 2, c->transpose_a);
+    y.dim[y.ndim - 1] = extent(b, 1, c->transpose_b);
+    *out = (lt_desc){a->dtype, y};
+    return LT_OK;
+}
+
+/* The operand as [B,rows,columns]; leading dimensions must merge into one. */
+static lt_status as_batch(lt_node *node, const lt_view *x, bool transpose, lt_view *out)
+{
+    int n = x->shape.ndim;
+    int64_t batch = lt_shape_count(x->shape) / (x->shape.dim[n - 2] * x->shape.dim[n - 1]);
+    *out = *x;
+    out->shape = LT_SHAPE(batch, x->shape.dim[n - 2], x->shape.dim[n - 1]);
+    if (!lt_view_reshape(x, out->shape, out->stride)) {
+        /* 4-D channels-last: a row-major copy. */
+        void *ctx;
+        const lt_backend *be = lt_node_backend(node, &ctx);
+        lt_view copy;
+        LT_TRY(lt_node_scratch(node, x->dtype, out->shape, out));
+        copy = *out;
+        copy.shape = x->shape;
+        lt_row_major_strides(copy.shape, copy.stride);
+        LT_TRY(be->cast(ctx, x, &copy));
+    }
+    if (transpose) {
+        int64_t stride = out->stride[1];
+        out->stride[1] = out->stride[2];
+        out->stride[2] = stride;
+        out->shape = LT_SHAPE(batch, out->shape.dim[2], out->shape.dim[1]);
+    }
+    return LT_OK;
+}
+
+static void repeat(lt_view *v, int64_t batch)
+{
+    if (v->shape.dim[0] == batch)
+        return;
+    v->shape.dim[0] = batch;
+    v->stride[0] = 0;
+}
+
+/* y = op(a) op(b) on views of any rank; y may be 4-D channels-last. */
+static lt_status product(lt_node *node, const lt_view *a, bool ta, const lt_view *b, bool tb,
+                         const lt_view *y)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view a3, b3, y3 = *y, copy;
+    LT_TRY(as_batch(node, a, ta, &a3));
+    LT_TRY(as_batch(node, b, tb, &b3));
+    int64_t batch = a3.shape.dim[0] > b3.shape.dim[0] ? a3.shape.dim[0] : b3.shape.dim[0];
+    repeat(&a3, batch);
+    repeat(&b3, batch);
+    y3.shape = LT_SHAPE(batch, a3.shape.dim[1], b3.shape.dim[2]);
+    if (lt_view_reshape(y, y3.shape, y3.stride))
+        return be->matmul(ctx, &a3, &b3, &y3);
+    LT_TRY(lt_node_scratch(node, y->dtype, y3.shape, &y3));
+    LT_TRY(be->matmul(ctx, &a3, &b3, &y3));
+    copy = y3;
+    copy.shape = y->shape;
+    lt_row_major_strides(copy.shape, copy.stride);
+    return be->cast(ctx, &copy, y);
+}
+
+static lt_status forward(lt_node *node)
+{
+    const lt_matmul_config *c = node->config;
+    lt_view a, b, y;
+    LT_TRY(lt_node_in(node, 0, &a));
+    LT_TRY(lt_node_in(node, 1, &b));
+    LT_TRY(lt_node_out(node, &y));
+    return product(node, &a, c->transpose_a, &b, c->transpose_b, &y);
+}
+
+/* da = dy op(b)^T, or its transpose. */
+static lt_status backward_a(lt_node *node, const lt_view *dy)
+{
+    const lt_matmul_config *c = node->config;
+    lt_view b, da;
+    LT_TRY(lt_node_in(node, 1, &b));
+    LT_TRY(lt_node_grad_out(node, 0, &da));
+    if (c->transpose_a)
+        return product(node, &b, c->transpose_b, dy, true, &da);
+    return product(node, dy, false, &b, !c->transpose_b, &da);
+}
+
+/* db = op(a)^T dy, or its transpose, of shape like dy's batch. */
+static lt_status product_b(lt_node *node, const lt_view *a, const lt_view *dy, const lt_view *db)
+{
+    const lt_matmul_config *c = node->config;
+    if (c->transpose_b)
+        return product(node, dy, true, a, c->transpose_a, db);
+    return product(node, a, !c->transpose_a, dy, false, db);
+}
+
+static lt_status backward_b(lt_node *node, const lt_view *dy)
+{
+    lt_view a, all;
+    LT_TRY(lt_node_in(node, 0, &a));
+    lt_shape b = node->in[1]->shape;
+    if (b.ndim == node->out->shape.ndim) {
+        LT_TRY(lt_node_grad_out(node, 1, &all));
+        return product_b(node, &a, dy, &all);
+    }
+    /* One matrix for the whole batch: a product each, then their sum. */
+    int64_t rest = lt_shape_count(dy->shape)
+                   / (dy->shape.dim[dy->shape.ndim - 2] * dy->shape.dim[dy->shape.ndim - 1]);
+    LT_TRY(lt_node_scratch(node, node->in[1]->dtype, LT_SHAPE(rest, b.dim[0], b.dim[1]), &all));
+    LT_TRY(product_b(node, &a, dy, &all));
+    return lt_op_unbroadcast(node, 1, &all);
+}
+
+static lt_status backward(lt_node *node)
+{
+    lt_view dy;
+    LT_TRY(lt_node_grad(node, &dy));
+    if (lt_node_wants(node, 0))
+        LT_TRY(backward_a(node, &dy));
+    return lt_node_wants(node, 1) ? backward_b(node, &dy) : LT_OK;
+}
+
+const lt_op lt_op_matmul = {
+    .name = "matmul",
+    .config_bytes = sizeof(lt_matmul_config),
+    .backward_ignores = LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+lt_tensor *lt_matmul(lt_tape *tape, lt_tensor *a, lt_tensor *b, lt_matmul_config config)
+{
+    return lt_op_run(tape, &lt_op_matmul, (lt_tensor *[]){a, b}, 2, &config);
+}

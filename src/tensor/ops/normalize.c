@@ -1,0 +1,45 @@
+/* Pixels to activations. */
+
+#include "tensor/ops/ops.h"
+#include "tensor/tape.h"
+
+#include "lather/ops/norm.h"
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    const lt_normalize_config *c = node->config;
+    char text[LT_SHAPE_TEXT];
+    const lt_tensor *x = node->in[0];
+    if (x->shape.ndim != 4 || x->shape.dim[1] > LT_MAX_PIXEL_CHANNELS || x->dtype != LT_U8)
+        return lt_fail(LT_E_SHAPE, "normalize: x is %s %s, want u8 [N,C,H,W] with C <= %d",
+                       lt_dtype_name(x->dtype), lt_shape_text(x->shape, text),
+                       LT_MAX_PIXEL_CHANNELS);
+    for (int i = 0; i < x->shape.dim[1]; i++)
+        if (!(c->deviation[i] > 0))
+            return lt_fail(LT_E_ARG, "normalize: deviation %g of channel %d, want > 0",
+                           (double)c->deviation[i], i);
+    *out = (lt_desc){lt_tape_dtype(node->tape), x->shape};
+    return LT_OK;
+}
+
+static lt_status forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, y;
+    LT_TRY(lt_node_in(node, 0, &x));
+    LT_TRY(lt_node_out(node, &y));
+    return be->normalize(ctx, node->config, &x, &y);
+}
+
+const lt_op lt_op_normalize = {
+    .name = "normalize",
+    .config_bytes = sizeof(lt_normalize_config),
+    .infer = infer,
+    .forward = forward,
+};
+
+lt_tensor *lt_normalize(lt_tape *tape, lt_tensor *x, const lt_normalize_config *config)
+{
+    return lt_op_run(tape, &lt_op_normalize, &x, 1, config);
+}

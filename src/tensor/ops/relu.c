@@ -1,0 +1,49 @@
+/* y = max(x, 0). The smallest operation: start here to write one. */
+
+#include "tensor/ops/ops.h"
+#include "tensor/tensor.h"
+
+#include "lather/ops/math.h"
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    *out = (lt_desc){node->in[0]->dtype, node->in[0]->shape};
+    return LT_OK;
+}
+
+static lt_status forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, y;
+    LT_TRY(lt_node_in(node, 0, &x));
+    LT_TRY(lt_node_out(node, &y));
+    return be->relu(ctx, &x, &y);
+}
+
+/* The gradient passes where x > 0, which is where y > 0; x is read, so that y can be dropped and
+ * made again. */
+static lt_status backward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view dy, x, dx;
+    LT_TRY(lt_node_grad(node, &dy));
+    LT_TRY(lt_node_in(node, 0, &x));
+    LT_TRY(lt_node_grad_out(node, 0, &dx));
+    return be->relu_grad(ctx, &dy, &x, &dx);
+}
+
+const lt_op lt_op_relu = {
+    .name = "relu",
+    .recomputable = true,
+    .backward_ignores = LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+lt_tensor *lt_relu(lt_tape *tape, lt_tensor *x)
+{
+    return lt_op_run(tape, &lt_op_relu, &x, 1, NULL);
+}

@@ -1,0 +1,99 @@
+/* Cross-entropy of a softmax with smoothed targets, and top-k counts.
+ * Smoothing: Szegedy et al., "Rethinking the Inception architecture", 2016, section 7. */
+
+#include "tensor/ops/ops.h"
+#include "tensor/tensor.h"
+
+#include "lather/ops/loss.h"
+
+enum { LOGITS, LABELS }; /* inputs */
+enum { LSE };            /* saved: log(sum(exp(logits))) of each row */
+
+static bool is_soft(const lt_tensor *labels)
+{
+    return labels->dtype == LT_F32 || labels->dtype == LT_F64;
+}
+
+static lt_status check_labels(lt_shape logits, const lt_tensor *labels)
+{
+    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
+    lt_shape want = is_soft(labels) ? logits : LT_SHAPE(logits.dim[0]);
+    if ((labels->dtype != LT_I32 && !is_soft(labels)) || !lt_shape_equal(labels->shape, want))
+        return lt_fail(LT_E_SHAPE,
+                       "softmax_xent: labels %s %s for logits %s, want i32 [N] or f32 [N,K]",
+                       lt_dtype_name(labels->dtype), lt_shape_text(labels->shape, a),
+                       lt_shape_text(logits, b));
+    return LT_OK;
+}
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    const double *smoothing = node->config;
+    char text[LT_SHAPE_TEXT];
+    lt_shape logits = node->in[LOGITS]->shape;
+    if (logits.ndim != 2 || !node->in[LABELS])
+        return lt_fail(LT_E_SHAPE, "softmax_xent: logits %s, want [N,K], and labels",
+                       lt_shape_text(logits, text));
+    LT_TRY(check_labels(logits, node->in[LABELS]));
+    if (!(*smoothing >= 0 && *smoothing <= 1))
+        return lt_fail(LT_E_ARG, "softmax_xent: smoothing %g is not in [0,1]", *smoothing);
+    *out = (lt_desc){lt_device_master(lt_tape_device(node->tape)), LT_SCALAR};
+    return LT_OK;
+}
+
+static lt_status forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const double *smoothing = node->config;
+    lt_view logits, labels, loss, lse;
+    LT_TRY(lt_node_in(node, LOGITS, &logits));
+    LT_TRY(lt_node_in(node, LABELS, &labels));
+    LT_TRY(lt_node_out(node, &loss));
+    LT_TRY(lt_node_save(node, LSE, loss.dtype, LT_SHAPE(logits.shape.dim[0]), &lse));
+    return be->softmax_xent(ctx, *smoothing, &logits, &labels, &lse, &loss);
+}
+
+static lt_status backward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const double *smoothing = node->config;
+    lt_view dloss, logits, labels, lse, dx;
+    if (!lt_node_wants(node, LOGITS))
+        return LT_OK;
+    LT_TRY(lt_node_grad(node, &dloss));
+    LT_TRY(lt_node_in(node, LOGITS, &logits));
+    LT_TRY(lt_node_in(node, LABELS, &labels));
+    LT_TRY(lt_node_saved(node, LSE, &lse));
+    LT_TRY(lt_node_grad_out(node, LOGITS, &dx));
+    return be->softmax_xent_grad(ctx, *smoothing, &dloss, &logits, &labels, &lse, &dx);
+}
+
+const lt_op lt_op_softmax_xent = {
+    .name = "softmax_xent",
+    .config_bytes = sizeof(double),
+    .backward_ignores = LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+lt_tensor *lt_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor *labels, double smoothing)
+{
+    return lt_op_run(tape, &lt_op_softmax_xent, (lt_tensor *[]){logits, labels}, 2, &smoothing);
+}
+
+lt_status lt_topk_hits(const lt_tensor *logits, const lt_tensor *labels, lt_tensor *hits)
+{
+    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
+    if (logits->shape.ndim != 2 || labels->dtype != LT_I32 || hits->dtype != LT_I64
+        || !lt_shape_equal(labels->shape, LT_SHAPE(logits->shape.dim[0]))
+        || !lt_shape_equal(hits->shape, LT_SHAPE(2)))
+        return lt_fail(LT_E_SHAPE, "topk_hits: logits %s, labels %s, want [N,K], i32 [N], i64 [2]",
+                       lt_shape_text(logits->shape, a), lt_shape_text(labels->shape, b));
+    lt_view x = lt_tensor_view(logits), y = lt_tensor_view(labels), h = lt_tensor_view(hits);
+    if (!x.data)
+        return lt_fail(LT_E_ARG, "topk_hits: the logits' memory was given back");
+    return logits->device->backend->topk_hits(logits->device->ctx, &x, &y, &h);
+}

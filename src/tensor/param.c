@@ -1,0 +1,99 @@
+/* Parameters and lists of them. */
+
+#include "lather/param.h"
+
+#include "base/alloc.h"
+#include "tensor/tensor.h"
+
+#include <string.h>
+
+lt_status lt_params_add(lt_params *list, lt_param *param)
+{
+    if ((list->count & (list->count - 1)) == 0) { /* full at every power of two */
+        lt_param **grown =
+            lt_realloc(list->item, list->count ? 2 * list->count : 1, sizeof(lt_param *));
+        if (!grown)
+            return LT_E_NOMEM;
+        list->item = grown;
+    }
+    list->item[list->count++] = param;
+    return LT_OK;
+}
+
+void lt_params_clear(lt_params *list)
+{
+    lt_free(list->item);
+    *list = (lt_params){0};
+}
+
+lt_param *lt_params_find(const lt_params *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (!strcmp(list->item[i]->name, name))
+            return list->item[i];
+    return NULL;
+}
+
+void lt_params_zero_grad(const lt_params *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        list->item[i]->has_grad = false;
+}
+
+static bool has_gradient(lt_role role)
+{
+    return role != LT_ROLE_STAT && role != LT_ROLE_COUNT;
+}
+
+bool lt_param_is_trained(const lt_param *param)
+{
+    return has_gradient(param->role) && !param->frozen;
+}
+
+/* Fans of a weight [out,in,...]: products with the size of the filter. */
+static void set_fans(lt_param *param, lt_shape shape)
+{
+    if (shape.ndim < 2)
+        return;
+    int64_t taps = lt_shape_count(shape) / (shape.dim[0] * shape.dim[1]);
+    param->fan_in = (int)(shape.dim[1] * taps);
+    param->fan_out = (int)(shape.dim[0] * taps);
+}
+
+lt_status lt_param_init_role(lt_param *param, lt_device *device, const char *path, const char *leaf,
+                             lt_shape shape, double fill, lt_role role)
+{
+    lt_param p = {.role = role};
+    lt_dtype dtype = role == LT_ROLE_COUNT ? LT_I64 : lt_device_master(device);
+    p.name = lt_format("%s%s%s", path, *path ? "." : "", leaf);
+    set_fans(&p, shape);
+    lt_status st = p.name ? lt_tensor_new(&p.value, device, dtype, shape) : LT_E_NOMEM;
+    if (!st)
+        st = lt_tensor_fill(p.value, fill);
+    if (!st && has_gradient(role))
+        st = lt_tensor_new(&p.grad, device, dtype, shape);
+    if (st) {
+        lt_param_clear(&p);
+        return st;
+    }
+    *param = p;
+    return LT_OK;
+}
+
+lt_status lt_param_init(lt_param *param, lt_device *device, const char *path, const char *leaf,
+                        lt_shape shape, double fill)
+{
+    return lt_param_init_role(param, device, path, leaf, shape, fill, LT_ROLE_WEIGHT);
+}
+
+void lt_param_clear(lt_param *param)
+{
+    lt_tensor_free(&param->value);
+    lt_tensor_free(&param->grad);
+    union {
+        const char *shown;
+        char *owned;
+    } name = {param->name};
+    lt_free(name.owned);
+    *param = (lt_param){0};
+}

@@ -1,0 +1,213 @@
+/* Best fit with coalescing inside segments (Knuth, The Art of Computer Programming 1, 2.5).
+ *
+ * Invariants:
+ * 1. The chunks of a segment are linked in address order and cover it without gaps.
+ * 2. No two free chunks of a segment are neighbours.
+ * Sizes are multiples of ALIGNMENT. Metadata lies in host memory, so a segment may be anywhere. */
+
+#include "tensor/pool.h"
+
+#include "base/alloc.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+/* Segments double from the first to the last size: small programs stay small, large ones coalesce
+ * well. Host memory that was never touched costs nothing. */
+static const size_t first_segment = (size_t)16 << 20, last_segment = (size_t)1 << 30;
+
+struct lt_chunk {
+    char *data;
+    size_t bytes;
+    bool is_free;
+    lt_chunk *prev, *next; /* invariant 1; NULL at a segment's ends */
+};
+
+typedef struct segment {
+    struct segment *next;
+    void *data;
+    size_t bytes;
+    lt_chunk *first;
+} segment;
+
+struct lt_pool {
+    const lt_backend *backend;
+    void *ctx;
+    pthread_mutex_t lock;
+    segment *segments;
+    size_t next_segment;
+    lt_memory memory;
+    bool direct;
+};
+
+lt_status lt_pool_new(lt_pool **out, const lt_backend *backend, void *ctx)
+{
+    lt_pool *pool = lt_alloc(1, sizeof *pool);
+    if (!pool)
+        return LT_E_NOMEM;
+    const char *mode = getenv("LATHER_POOL");
+    pool->backend = backend;
+    pool->ctx = ctx;
+    pool->next_segment = first_segment;
+    pool->direct = mode && !strcmp(mode, "off");
+    pthread_mutex_init(&pool->lock, NULL);
+    *out = pool;
+    return LT_OK;
+}
+
+static void free_segment(lt_pool *pool, segment *s)
+{
+    for (lt_chunk *c = s->first, *next; c; c = next) {
+        next = c->next;
+        lt_free(c);
+    }
+    pool->backend->free(pool->ctx, s->data, s->bytes);
+    lt_free(s);
+}
+
+void lt_pool_free(lt_pool **pool)
+{
+    if (!*pool)
+        return;
+    for (segment *s = (*pool)->segments, *next; s; s = next) {
+        next = s->next;
+        free_segment(*pool, s);
+    }
+    pthread_mutex_destroy(&(*pool)->lock);
+    lt_free(*pool);
+    *pool = NULL;
+}
+
+static lt_status add_segment(lt_pool *pool, size_t bytes)
+{
+    size_t size = bytes > pool->next_segment ? bytes : pool->next_segment;
+    segment *s = lt_alloc(1, sizeof *s);
+    lt_chunk *c = lt_alloc(1, sizeof *c);
+    lt_status st = s && c ? pool->backend->alloc(pool->ctx, size, &s->data) : LT_E_NOMEM;
+    if (st) {
+        lt_free(s);
+        lt_free(c);
+        return st;
+    }
+    *c = (lt_chunk){.data = s->data, .bytes = size, .is_free = true};
+    s->bytes = size;
+    s->first = c;
+    s->next = pool->segments;
+    pool->segments = s;
+    pool->memory.reserved += size;
+    if (pool->next_segment < last_segment)
+        pool->next_segment *= 2;
+    return LT_OK;
+}
+
+static lt_chunk *best_fit(const lt_pool *pool, size_t bytes)
+{
+    lt_chunk *best = NULL;
+    for (const segment *s = pool->segments; s; s = s->next)
+        for (lt_chunk *c = s->first; c; c = c->next)
+            if (c->is_free && c->bytes >= bytes && (!best || c->bytes < best->bytes))
+                best = c;
+    return best;
+}
+
+/* Leaves the rest of a larger chunk free. */
+static lt_status split(lt_chunk *c, size_t bytes)
+{
+    if (c->bytes == bytes)
+        return LT_OK;
+    lt_chunk *rest = lt_alloc(1, sizeof *rest);
+    if (!rest)
+        return LT_E_NOMEM;
+    *rest = (lt_chunk){c->data + bytes, c->bytes - bytes, true, c, c->next};
+    if (c->next)
+        c->next->prev = rest;
+    c->next = rest;
+    c->bytes = bytes;
+    return LT_OK;
+}
+
+static lt_status take(lt_pool *pool, size_t bytes, lt_chunk **out)
+{
+    lt_chunk *c = pool->direct ? NULL : best_fit(pool, bytes);
+    if (!c) {
+        if (pool->direct)
+            pool->next_segment = bytes;
+        LT_TRY(add_segment(pool, bytes));
+        c = best_fit(pool, bytes);
+    }
+    LT_TRY(split(c, bytes));
+    c->is_free = false;
+    pool->memory.used += bytes;
+    if (pool->memory.used > pool->memory.peak)
+        pool->memory.peak = pool->memory.used;
+    *out = c;
+    return LT_OK;
+}
+
+lt_status lt_pool_alloc(lt_pool *pool, size_t bytes, lt_chunk **out)
+{
+    bytes = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
+    pthread_mutex_lock(&pool->lock);
+    lt_status st = take(pool, bytes, out);
+    pthread_mutex_unlock(&pool->lock);
+    return st;
+}
+
+/* Invariant 2: c takes its free right neighbour in. */
+static void join_next(lt_chunk *c)
+{
+    lt_chunk *next = c->next;
+    if (!c->is_free || !next || !next->is_free)
+        return;
+    c->bytes += next->bytes;
+    c->next = next->next;
+    if (c->next)
+        c->next->prev = c;
+    lt_free(next);
+}
+
+static void drop_segment_of(lt_pool *pool, lt_chunk *c)
+{
+    for (segment **s = &pool->segments; *s; s = &(*s)->next) {
+        segment *found = *s;
+        if (found->first != c)
+            continue;
+        *s = found->next;
+        pool->memory.reserved -= found->bytes;
+        free_segment(pool, found);
+        return;
+    }
+}
+
+void lt_pool_give_back(lt_pool *pool, lt_chunk *chunk)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->memory.used -= chunk->bytes;
+    chunk->is_free = true;
+    if (pool->direct) {
+        drop_segment_of(pool, chunk);
+    } else {
+        join_next(chunk);
+        if (chunk->prev)
+            join_next(chunk->prev);
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void *lt_chunk_data(const lt_chunk *chunk)
+{
+    return chunk->data;
+}
+
+lt_memory lt_pool_memory(const lt_pool *pool)
+{
+    return pool->memory;
+}
+
+void lt_pool_reset_peak(lt_pool *pool)
+{
+    pool->memory.peak = pool->memory.used;
+}

@@ -1,0 +1,46 @@
+/* Inside of the tape. */
+#ifndef LT_TENSOR_TAPE_H
+#define LT_TENSOR_TAPE_H
+
+#include "base/arena.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/op.h"
+
+struct lt_tape {
+    lt_device *device;
+    lt_pass pass;
+    lt_arena arena;     /* nodes, handles, configs: all die at the reset */
+    lt_tensor *handles; /* all of them, newest first, linked by next */
+    lt_node **node;     /* recorded ones, in order */
+    size_t nodes, node_capacity;
+    int64_t ordinal;     /* of the next operation */
+    lt_buffer **scratch; /* of the running forward or backward */
+    size_t scratches, scratch_capacity;
+    lt_tensor *pending[LT_MAX_INPUTS]; /* gradients that the running backward has begun */
+    lt_status status;
+    char message[256];
+    lt_param_final_fn *final;
+    void *final_context;
+    lt_merge_fn *merge;
+    void *merge_context;
+};
+
+/* dtype of activations in this pass. */
+lt_dtype lt_tape_dtype(const lt_tape *tape);
+/* A handle without memory. NULL: no host memory. */
+lt_tensor *lt_tape_handle(lt_tape *tape, lt_dtype dtype, lt_shape shape);
+/* Gives a handle its memory. */
+lt_status lt_handle_allocate(lt_tensor *handle);
+/* Takes a handle's memory away if nothing needs it any more. */
+void lt_handle_settle(lt_tensor *handle);
+void lt_handle_give_back(lt_tensor *handle);
+void lt_tape_free_scratch(lt_tape *tape);
+void lt_node_release_saved(lt_node *node);
+
+/* Runs forward, with trace and scratch. */
+lt_status lt_node_forward(lt_node *node);
+/* out becomes a view of input's memory. */
+void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS]);
+
+#endif

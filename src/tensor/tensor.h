@@ -1,0 +1,60 @@
+/* Inside of tensors, buffers and devices. */
+#ifndef LT_TENSOR_TENSOR_H
+#define LT_TENSOR_TENSOR_H
+
+#include "tensor/pool.h"
+#include "tensor/shape.h"
+
+#include "lather/param.h"
+
+struct lt_node;
+
+/* Memory shared by the views of a tensor. */
+typedef struct lt_buffer {
+    lt_device *device;
+    lt_chunk *chunk;
+    int references;
+} lt_buffer;
+
+struct lt_tensor {
+    lt_device *device;
+    lt_dtype dtype;
+    lt_shape shape;
+    int64_t stride[LT_MAX_DIMS];
+    lt_buffer *buffer; /* NULL: not made yet, or given back */
+    uint64_t version;  /* 0 for what lives on a tape */
+
+    /* On a tape. */
+    lt_tape *tape;
+    struct lt_node *producer; /* recorded; NULL: a leaf, or nothing to record */
+    lt_tensor *source;        /* a leaf's tensor: the parameter's value, or the variable */
+    lt_param *param;          /* the leaf's parameter */
+    lt_tensor *next;          /* all handles of the tape */
+    lt_tensor *grad[2];       /* addends of the gradient, in order of arrival */
+    int readers;              /* recorded nodes whose backward may read the value */
+    int uses;                 /* recorded nodes that may still give a gradient */
+    bool wants_grad, keep, dropped, given_back;
+};
+
+struct lt_device {
+    const lt_backend *backend;
+    void *ctx;
+    lt_pool *pool;
+    char name[16];
+    bool f64;
+};
+
+/* A buffer with one reference. Errors: LT_E_NOMEM. */
+lt_status lt_buffer_new(lt_buffer **out, lt_device *device, size_t bytes);
+void lt_buffer_release(lt_buffer **buffer);
+
+/* Where a leaf's data is: its source, else the tensor itself. */
+const lt_tensor *lt_tensor_storage(const lt_tensor *tensor);
+
+/* A version that no tensor has had. */
+uint64_t lt_next_version(void);
+
+/* The device's operation of that kind on whole tensors of one device; any strides. */
+lt_status lt_device_cast(lt_device *device, const lt_view *x, const lt_view *y);
+
+#endif
