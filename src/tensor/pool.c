@@ -137,6 +137,7 @@ static lt_status take(lt_pool *pool, size_t bytes, lt_chunk **out)
             pool->next_segment = bytes;
         LT_TRY(add_segment(pool, bytes));
         c = best_fit(pool, bytes);
+        LT_ASSERT(c);
     }
     LT_TRY(split(c, bytes));
     c->is_free = false;

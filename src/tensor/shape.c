@@ -129,44 +129,55 @@ bool lt_view_is_dense(const lt_view *view)
     return true;
 }
 
-/* Groups of neighbouring extents with equal products on both sides are reshaped one by one; each
- * group of the old side must be one interval (its strides those of row-major order). */
-bool lt_view_reshape(const lt_view *view, lt_shape shape, int64_t stride[LT_MAX_DIMS])
+/* view without its extents of 1. */
+static lt_view squeeze(const lt_view *view)
 {
-    lt_view old = {.shape = {0}};
+    lt_view v = *view;
+    v.shape.ndim = 0;
     for (int d = 0; d < view->shape.ndim; d++) {
         if (view->shape.dim[d] == 1)
             continue;
-        old.shape.dim[old.shape.ndim] = view->shape.dim[d];
-        old.stride[old.shape.ndim++] = view->stride[d];
+        v.shape.dim[v.shape.ndim] = view->shape.dim[d];
+        v.stride[v.shape.ndim++] = view->stride[d];
     }
-    int from = 0, to = 0;
-    while (to < shape.ndim) {
-        int from_end = from, to_end = to;
-        int64_t have = from < old.shape.ndim ? old.shape.dim[from_end++] : 1;
-        int64_t want = shape.dim[to_end++];
+    return v;
+}
+
+/* The stride of the innermost element of view's dimensions [from, to), if they are one interval;
+ * else 0. An empty range is a single element. */
+static int64_t interval_stride(const lt_view *view, int from, int to)
+{
+    for (int d = from; d + 1 < to; d++)
+        if (view->stride[d] != view->shape.dim[d + 1] * view->stride[d + 1])
+            return 0;
+    return to > from ? view->stride[to - 1] : 1;
+}
+
+/* Groups of neighbouring extents with equal products on both sides are reshaped one by one. */
+bool lt_view_reshape(const lt_view *view, lt_shape shape, int64_t stride[LT_MAX_DIMS])
+{
+    lt_view old = squeeze(view);
+    int from = 0;
+    for (int to = 0, to_end; to < shape.ndim; to = to_end) {
+        int64_t want = shape.dim[to], have = 1;
+        int from_end = from;
+        to_end = to + 1;
         while (have != want) {
             if (have < want && from_end < old.shape.ndim)
                 have *= old.shape.dim[from_end++];
             else if (want < have && to_end < shape.ndim)
                 want *= shape.dim[to_end++];
-            else if (want == 1 || have == 1)
-                break;
             else
                 return false;
         }
-        if (want == 1 && have != 1) /* a new extent of 1 takes nothing from the old side */
-            from_end = from;
-        for (int d = from; d + 1 < from_end; d++)
-            if (old.stride[d] != old.shape.dim[d + 1] * old.stride[d + 1])
-                return false;
-        int64_t step = from_end > from ? old.stride[from_end - 1] : 1;
+        int64_t step = interval_stride(&old, from, from_end);
+        if (!step)
+            return false;
         for (int d = to_end - 1; d >= to; d--) {
             stride[d] = step;
             step *= shape.dim[d];
         }
         from = from_end;
-        to = to_end;
     }
     return from == old.shape.ndim;
 }
