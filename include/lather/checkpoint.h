@@ -1,0 +1,89 @@
+/** Checkpoints and weight files. */
+#ifndef LATHER_CHECKPOINT_H
+#define LATHER_CHECKPOINT_H
+
+#include "lather/optim.h"
+
+/** A further tensor to save and load: {"ema.conv1.weight", tensor}. Borrowed. */
+typedef struct lt_checkpoint_tensor {
+    const char *name;
+    lt_tensor *tensor;
+} lt_checkpoint_tensor;
+
+/** What is saved and loaded. All borrowed. */
+typedef struct lt_checkpoint_parts {
+    const lt_params *params;           /**< model.safetensors */
+    lt_optim *optim;                   /**< optim.safetensors; NULL: none */
+    const lt_checkpoint_tensor *extra; /**< in optim.safetensors too */
+    size_t extra_count;
+} lt_checkpoint_parts;
+
+enum { LT_CHECKPOINT_NAME = 64 };
+
+/** Where the run is: state.json. Random numbers are counter-based, so seed and counters are all. */
+typedef struct lt_checkpoint_state {
+    int64_t step;         /**< attempts done, skipped ones included */
+    int64_t epoch, batch; /**< next batch: of this epoch, this index */
+    int64_t images;       /**< seen since the start */
+    uint64_t seed;
+    double loss_scale;
+    double best_top1; /**< percent; negative: none yet */
+    int64_t best_step;
+    double seconds; /**< trained so far */
+    /** Sums over the epoch so far, so that its record comes out the same after a resume. */
+    double epoch_loss, epoch_correct, epoch_seconds;
+    int64_t epoch_images;
+    int64_t ema_updates;
+    char arch[LT_CHECKPOINT_NAME], optim[LT_CHECKPOINT_NAME];
+    int classes;
+    int ranks, threads; /**< ranks 0: 1. Bit-equal resume needs the same */
+} lt_checkpoint_state;
+
+typedef struct lt_checkpoint_policy {
+    int keep;     /**< newest checkpoints to keep, besides best; 0: all */
+    bool is_best; /**< this one becomes `best` */
+} lt_checkpoint_policy;
+
+/** Writes FOLDER/checkpoints/step-N complete or not at all, whatever kills the process; then `latest`
+ *  (and `best`) point to it, and old ones are removed. policy NULL: keep all.
+ *  Errors: LT_E_IO (also a full disk; earlier checkpoints stay, no rest is left), LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_checkpoint_save(const char *folder,
+                                                  const lt_checkpoint_parts *parts,
+                                                  const lt_checkpoint_state *state,
+                                                  const lt_checkpoint_policy *policy);
+
+/** Path of the newest checkpoint of a run folder whose checksums hold, into path of size bytes;
+ *  warns about each damaged one that it passes over. LT_END: there is none.
+ *  Errors: LT_E_FORMAT (there are some, all damaged), LT_E_IO, LT_E_ARG (path too small). */
+LT_API LT_MUST_CHECK lt_status lt_checkpoint_newest(const char *folder, char *path, size_t size);
+
+/** Checks the sizes and checksums of a checkpoint, and reads where its run was. path: a step-N
+ *  folder, or a link to one. Errors: LT_E_IO, LT_E_FORMAT (what is damaged). */
+LT_API LT_MUST_CHECK lt_status lt_checkpoint_verify(const char *path, lt_checkpoint_state *state);
+
+/** Verifies and loads. Errors: as lt_checkpoint_verify(); LT_E_SHAPE (another architecture or class
+ *  count: names the tensor and both shapes), and then nothing was changed; LT_E_FORMAT (state that
+ *  is missing or not asked for). Says once if machine, threads or ranks differ. */
+LT_API LT_MUST_CHECK lt_status lt_checkpoint_load(const char *path,
+                                                  const lt_checkpoint_parts *parts,
+                                                  lt_checkpoint_state *state);
+
+/** Removes what interrupted saves of dead processes left. lt_checkpoint_save() does it too. */
+LT_API void lt_checkpoint_clean(const char *folder);
+
+/** Writes torchvision's keys in OIHW order as f32 (num_batches_tracked: i64, 0-D).
+ *  Errors: LT_E_IO, LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_weights_save(const char *path, const lt_params *params);
+
+typedef struct lt_weights_config {
+    const char *skip; /**< leaves out parameters whose name begins so: "fc."; NULL: none */
+} lt_weights_config;
+
+/** Reads weights of f32, f64, f16 or bf16 into the parameters; num_batches_tracked may be missing.
+ *  Changes nothing unless all is right. config NULL: all parameters. Errors: LT_E_IO; LT_E_FORMAT
+ *  (no safetensors file, a NaN, names that are missing or not in the model); LT_E_SHAPE, naming the
+ *  tensor and both shapes. */
+LT_API LT_MUST_CHECK lt_status lt_weights_load(const char *path, const lt_params *params,
+                                               const lt_weights_config *config);
+
+#endif

@@ -1,0 +1,105 @@
+/** Command lines: one table of options makes the parser, --help, the config file and the man page. */
+#ifndef LATHER_OPTIONS_H
+#define LATHER_OPTIONS_H
+
+#include "lather/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef enum lt_option_type {
+    LT_OPTION_BOOL,   /**< bool: --name, --no-name */
+    LT_OPTION_INT,    /**< int64_t */
+    LT_OPTION_DOUBLE, /**< double */
+    LT_OPTION_STRING, /**< const char *, owned by lt_options; NULL if it has no default */
+    LT_OPTION_CHOICE, /**< int: index in choices */
+    LT_OPTION_LIST    /**< lt_option_list: may be given several times */
+} lt_option_type;
+
+typedef struct lt_option_list {
+    char **item; /**< owned by lt_options */
+    size_t count;
+} lt_option_list;
+
+/** One option: a row of the program's table. Rows of one group stand together. */
+typedef struct lt_option {
+    const char *group; /**< heading in --help */
+    const char *name;  /**< "batch-size" */
+    char alias;        /**< 'b' for -b; 0: none */
+    lt_option_type type;
+    size_t offset;     /**< of its field in the program's struct: offsetof(...) */
+    const char *value; /**< default, as one would write it; NULL: false, 0, "", the first choice */
+    double min, max;   /**< numbers: allowed range, both ends included; equal: no limits */
+    const char *choices;  /**< "off|bf16|f16" */
+    const char *applies;  /**< choices of the selector that read it: "adam shampoo"; NULL: all */
+    const char *defaults; /**< default by choice of the selector: "sgd=0.1 shampoo=0.05" */
+    const char *meta;     /**< what the value is called in --help: "DIR"; NULL: by type */
+    const char *help;     /**< one sentence, no full stop */
+} lt_option;
+
+/** A command line program. --help, --help-man, --version, --config FILE and --print-config are
+ *  added to its table. */
+typedef struct lt_program {
+    const char *name;        /**< "train_resnet50" */
+    const char *summary;     /**< one line */
+    const char *usage;       /**< what follows the name: "--data DIR [OPTION]..." */
+    const char *description; /**< paragraphs for --help and the man page; may be NULL */
+    const lt_option *option;
+    size_t count;
+    const char *selector; /**< the choice that applies and defaults speak of: "optim"; or NULL */
+    bool rest;            /**< arguments without dashes are allowed */
+} lt_program;
+
+typedef struct lt_options lt_options;
+
+/** What the command line asks for instead of running. */
+typedef enum lt_options_request {
+    LT_OPTIONS_RUN,
+    LT_OPTIONS_HELP,
+    LT_OPTIONS_MAN,
+    LT_OPTIONS_VERSION,
+    LT_OPTIONS_PRINT_CONFIG
+} lt_options_request;
+
+/** Fills values with the defaults. Borrows program and values for its lifetime.
+ *  Errors: LT_E_NOMEM. A table that contradicts itself is a broken invariant. */
+LT_API LT_MUST_CHECK lt_status lt_options_new(lt_options **out, const lt_program *program,
+                                              void *values);
+LT_API void lt_options_free(lt_options **options);
+
+/** Reads argv[1] and on; `--` ends the options. What the command line says overrides --config,
+ *  which overrides defaults. Errors: LT_E_ARG (unknown, with the nearest known one; a value that is
+ *  missing, no such thing, or out of range; an option that the selector's choice does not read),
+ *  LT_E_IO, LT_E_FORMAT (the config file), LT_E_UNSUPPORTED (--config without libyaml). */
+LT_API LT_MUST_CHECK lt_status lt_options_parse(lt_options *options, int argc, char *const *argv);
+/** Reads a config file, as --config does; what was set before stays. */
+LT_API LT_MUST_CHECK lt_status lt_options_load(lt_options *options, const char *path);
+/** Sets one option from text, as if the user had. Errors: as lt_options_parse(). */
+LT_API LT_MUST_CHECK lt_status lt_options_set(lt_options *options, const char *name,
+                                              const char *value);
+
+LT_API lt_options_request lt_options_asked(const lt_options *options);
+/** Prints what was asked for (nothing for LT_OPTIONS_RUN). Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_options_answer(const lt_options *options, FILE *out);
+
+/** Whether the user set it, on the command line or in the config file. */
+LT_API bool lt_options_is_set(const lt_options *options, const char *name);
+/** Whether the selector's choice reads it. */
+LT_API bool lt_options_applies(const lt_options *options, const char *name);
+/** Text of the chosen choice: "shampoo". Borrowed. */
+LT_API const char *lt_options_choice(const lt_options *options, const char *name);
+/** Its value as one would write it, in text of size bytes. Returns text. */
+LT_API const char *lt_options_text(const lt_options *options, const char *name, char *text,
+                                   size_t size);
+/** Arguments without dashes. */
+LT_API size_t lt_options_rest_count(const lt_options *options);
+LT_API const char *lt_options_rest(const lt_options *options, size_t index);
+/** Command line as it was given, for the record. index 0 is the program; NULL past the end. */
+LT_API const char *lt_options_argument(const lt_options *options, int index);
+
+/** Writes name: value for every option that applies: a file for --config. Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_options_write_config(const lt_options *options, FILE *out);
+
+#endif

@@ -1,0 +1,82 @@
+/** The run folder: what a training run leaves behind, and what it shows while it works. */
+#ifndef LATHER_RUN_H
+#define LATHER_RUN_H
+
+#include "lather/options.h"
+
+#include <math.h>
+
+/** config.yaml, env.json, metrics.jsonl, TensorBoard events, bad_images.txt. */
+typedef struct lt_run lt_run;
+
+typedef enum lt_progress {
+    LT_PROGRESS_AUTO, /**< a bar if stderr is a terminal, else lines */
+    LT_PROGRESS_BAR,
+    LT_PROGRESS_LINES,
+    LT_PROGRESS_OFF
+} lt_progress;
+
+typedef struct lt_run_config {
+    const lt_options *options; /**< for config.yaml and env.json; may be NULL. Borrowed */
+    lt_progress progress;
+    int64_t log_every;       /**< steps between plain lines; 0: 50 */
+    int64_t flush_every;     /**< steps between flushes of metrics.jsonl; 0: 1 */
+    int64_t total_steps;     /**< of the whole run, for the estimate; 0: unknown */
+    int64_t steps_per_epoch; /**< 0: unknown */
+    int64_t total_epochs;    /**< 0: unknown */
+    int64_t resume_step;     /**< steps already done: later records of an earlier try are dropped */
+    bool no_tensorboard;
+    int rank; /**< ranks above 0 write and show nothing */
+} lt_run_config;
+
+/** Makes the folder (and its parents) and the files in it. folder NULL: no files, only progress.
+ *  Errors: LT_E_IO, LT_E_FORMAT (metrics.jsonl of a run to resume), LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_run_open(lt_run **out, const char *folder,
+                                           const lt_run_config *config);
+/** Flushes and closes; ends the bar. *run may be NULL. */
+LT_API void lt_run_close(lt_run **run);
+
+/** A further number of a record: {"gradient_norm", 1.5}. */
+typedef struct lt_run_value {
+    const char *key;
+    double value;
+} lt_run_value;
+
+/** One step. NAN: not known, left out. Accuracies in percent. */
+typedef struct lt_run_step_record {
+    int64_t step;  /**< 1 after the first */
+    int64_t epoch; /**< 0 in the first */
+    double loss, top1, lr;
+    int64_t images;      /**< of all ranks in this step */
+    double seconds;      /**< of this step */
+    double data_seconds; /**< of that, waiting for data */
+    const lt_run_value *extra;
+    size_t extra_count;
+} lt_run_step_record;
+
+/** Writes {"event":"step",...} and moves the bar. Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_run_step(lt_run *run, const lt_run_step_record *record);
+
+/** One epoch. NAN: not known, left out. */
+typedef struct lt_run_epoch_record {
+    int64_t epoch, step;
+    double train_loss, train_top1, val_loss, val_top1, val_top5;
+    double seconds, eval_seconds; /**< training without evaluation; evaluation */
+    const lt_run_value *extra;
+    size_t extra_count;
+} lt_run_epoch_record;
+
+/** Writes {"event":"epoch",...}, shows a line, syncs the file. Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_record *record);
+
+/** Appends a line to bad_images.txt. Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_run_bad_image(lt_run *run, const char *description);
+/** Shows a line above the bar: resumed, saved, target reached. */
+LT_API void lt_run_note(lt_run *run, const char *fmt, ...) LT_PRINTF(2, 3);
+/** Shows how far a long part other than training is, in place of the bar: "evaluate", 12, 50. */
+LT_API void lt_run_part(lt_run *run, const char *name, int64_t done, int64_t total);
+
+/** The folder, or NULL. Borrowed. */
+LT_API const char *lt_run_folder(const lt_run *run);
+
+#endif

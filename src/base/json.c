@@ -1,0 +1,482 @@
+/* A strict JSON reader (RFC 8259) that trusts nothing: depth and numbers are bounded, memory is in
+ * proportion to the text, duplicate keys are errors. */
+
+#include "base/json.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NODES_PER_CHUNK = 256, MAX_DEPTH = 64, MAX_NUMBER = 320 };
+#define MAX_FILE ((long)64 << 20)
+
+typedef struct chunk {
+    struct chunk *next;
+    size_t used;
+    lt_json_value value[NODES_PER_CHUNK];
+} chunk;
+
+struct lt_json {
+    chunk *chunks;
+    char *strings; /* decoded ones; never longer than the text */
+    lt_json_value *root;
+};
+
+typedef struct parser {
+    lt_json *json;
+    const char *name, *text, *at, *end;
+    char *string; /* where the next decoded string goes */
+    int depth;
+} parser;
+
+static lt_status bad_at(const parser *p, const char *at, const char *what)
+{
+    size_t line = 1, column = 1;
+    for (const char *c = p->text; c < at; c++) {
+        column = *c == '\n' ? 1 : column + 1;
+        line += *c == '\n';
+    }
+    return lt_fail(LT_E_FORMAT, "%s: line %zu, column %zu: %s", p->name, line, column, what);
+}
+
+static lt_status bad(const parser *p, const char *what)
+{
+    return bad_at(p, p->at, p->at == p->end ? "the text ends too early" : what);
+}
+
+static void skip_space(parser *p)
+{
+    while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\n' || *p->at == '\r'))
+        p->at++;
+}
+
+static bool take(parser *p, char c)
+{
+    if (p->at == p->end || *p->at != c)
+        return false;
+    p->at++;
+    return true;
+}
+
+static lt_json_value *new_value(parser *p)
+{
+    chunk *c = p->json->chunks;
+    if (!c || c->used == NODES_PER_CHUNK) {
+        c = lt_alloc(1, sizeof *c);
+        if (!c)
+            return NULL;
+        c->next = p->json->chunks;
+        p->json->chunks = c;
+    }
+    lt_json_value *v = &c->value[c->used++];
+    v->offset = (size_t)(p->at - p->text);
+    return v;
+}
+
+/* Strings. */
+
+static lt_status parse_hex4(parser *p, uint32_t *out)
+{
+    *out = 0;
+    for (int i = 0; i < 4; i++, p->at++) {
+        char c = p->at < p->end ? *p->at : 0;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0)
+            return bad(p, "\\u wants four hexadecimal digits");
+        *out = *out * 16 + (uint32_t)digit;
+    }
+    return LT_OK;
+}
+
+static void put_utf8(parser *p, uint32_t code)
+{
+    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    int bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (int i = bytes - 1; i > 0; i--, code >>= 6)
+        p->string[i] = (char)(0x80 | (code & 0x3f));
+    p->string[0] = (char)(bytes == 1 ? code : lead[bytes] | code);
+    p->string += bytes;
+}
+
+static lt_status parse_unicode(parser *p)
+{
+    uint32_t code, low;
+    LT_TRY(parse_hex4(p, &code));
+    if (code == 0)
+        return bad(p, "NUL inside a string");
+    if (code >= 0xdc00 && code <= 0xdfff)
+        return bad(p, "a low surrogate without a high one");
+    if (code >= 0xd800 && code <= 0xdbff) {
+        if (!take(p, '\\') || !take(p, 'u'))
+            return bad(p, "a high surrogate without a low one");
+        LT_TRY(parse_hex4(p, &low));
+        if (low < 0xdc00 || low > 0xdfff)
+            return bad(p, "a high surrogate without a low one");
+        code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    }
+    put_utf8(p, code);
+    return LT_OK;
+}
+
+static lt_status parse_escape(parser *p)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    if (take(p, 'u'))
+        return parse_unicode(p);
+    const char *found = p->at < p->end && *p->at ? strchr(from, *p->at) : NULL;
+    if (!found)
+        return bad(p, "an unknown escape");
+    p->at++;
+    *p->string++ = to[found - from];
+    return LT_OK;
+}
+
+/* One character of UTF-8, by the table of well-formed sequences (Unicode 15, table 3-7). */
+static lt_status parse_multibyte(parser *p)
+{
+    const unsigned char *c = (const unsigned char *)p->at;
+    ptrdiff_t left = p->end - p->at;
+    int bytes = c[0] >= 0xc2 && c[0] <= 0xdf   ? 2
+                : c[0] >= 0xe0 && c[0] <= 0xef ? 3
+                : c[0] >= 0xf0 && c[0] <= 0xf4 ? 4
+                                               : 0;
+    if (!bytes || left < bytes)
+        return bad(p, "bytes that are not UTF-8");
+    unsigned char least = c[0] == 0xe0 ? 0xa0 : c[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned char most = c[0] == 0xed ? 0x9f : c[0] == 0xf4 ? 0x8f : 0xbf;
+    for (int i = 1; i < bytes; i++, least = 0x80, most = 0xbf)
+        if (c[i] < least || c[i] > most)
+            return bad(p, "bytes that are not UTF-8");
+    memcpy(p->string, c, (size_t)bytes);
+    p->string += bytes;
+    p->at += bytes;
+    return LT_OK;
+}
+
+static lt_status parse_string(parser *p, const char **out)
+{
+    const char *begin = p->at;
+    if (!take(p, '"'))
+        return bad(p, "a string is wanted here");
+    *out = p->string;
+    while (p->at < p->end) {
+        unsigned char c = (unsigned char)*p->at;
+        if (c == '"') {
+            p->at++;
+            *p->string++ = 0;
+            return LT_OK;
+        }
+        if (c < 0x20)
+            return bad(p, "a control character inside a string");
+        if (c >= 0x80) {
+            LT_TRY(parse_multibyte(p));
+        } else if (c == '\\') {
+            p->at++;
+            LT_TRY(parse_escape(p));
+        } else {
+            *p->string++ = (char)c;
+            p->at++;
+        }
+    }
+    return bad_at(p, begin, "a string that does not end");
+}
+
+/* Numbers. */
+
+static const char *skip_digits(const char *c, const char *end)
+{
+    while (c < end && *c >= '0' && *c <= '9')
+        c++;
+    return c;
+}
+
+/* The end of the number at c by the grammar, or NULL. */
+static const char *number_end(const char *c, const char *end, bool *is_integer)
+{
+    *is_integer = true;
+    c += c < end && *c == '-';
+    const char *digits = skip_digits(c, end);
+    if (digits == c || (*c == '0' && digits > c + 1))
+        return NULL;
+    c = digits;
+    if (c < end && *c == '.') {
+        *is_integer = false;
+        digits = skip_digits(c + 1, end);
+        if (digits == c + 1)
+            return NULL;
+        c = digits;
+    }
+    if (c < end && (*c == 'e' || *c == 'E')) {
+        *is_integer = false;
+        c++;
+        c += c < end && (*c == '+' || *c == '-');
+        digits = skip_digits(c, end);
+        if (digits == c)
+            return NULL;
+        c = digits;
+    }
+    return c;
+}
+
+static lt_status parse_number(parser *p, lt_json_value *v)
+{
+    bool is_integer;
+    const char *stop = number_end(p->at, p->end, &is_integer);
+    if (!stop)
+        return bad(p, "not a value");
+    size_t bytes = (size_t)(stop - p->at);
+    char text[MAX_NUMBER + 1];
+    if (bytes > MAX_NUMBER)
+        return bad(p, "a number with too many digits");
+    memcpy(text, p->at, bytes);
+    text[bytes] = 0;
+    if (is_integer) {
+        errno = 0;
+        v->integer = strtoll(text, NULL, 10);
+        v->is_integer = !errno;
+    }
+    char *point = strchr(text, '.');
+    if (point)
+        *point = *localeconv()->decimal_point; /* what strtod wants in the program's locale */
+    v->type = LT_JSON_NUMBER;
+    v->number = strtod(text, NULL);
+    if (!isfinite(v->number))
+        return bad(p, "a number outside the range of double");
+    p->at = stop;
+    return LT_OK;
+}
+
+/* Values. */
+
+static int by_key(const void *a, const void *b)
+{
+    const lt_json_value *const *x = a, *const *y = b;
+    int order = strcmp((*x)->key, (*y)->key);
+    return order ? order : ((*x)->offset > (*y)->offset) - ((*x)->offset < (*y)->offset);
+}
+
+/* By sorting: a file with a million keys must not take a million squared comparisons. */
+static lt_status check_duplicates(const parser *p, const lt_json_value *object)
+{
+    if (object->count < 2)
+        return LT_OK;
+    const lt_json_value **sorted = lt_alloc(object->count, sizeof *sorted);
+    if (!sorted)
+        return LT_E_NOMEM;
+    size_t n = 0;
+    for (const lt_json_value *v = object->child; v; v = v->next)
+        sorted[n++] = v;
+    qsort(sorted, n, sizeof *sorted, by_key);
+    lt_status st = LT_OK;
+    for (size_t i = 1; i < n && !st; i++)
+        if (!strcmp(sorted[i - 1]->key, sorted[i]->key)) {
+            char what[160];
+            snprintf(what, sizeof what, "duplicate key '%.100s'", sorted[i]->key);
+            st = bad_at(p, p->text + sorted[i]->offset, what);
+        }
+    lt_free(sorted);
+    return st;
+}
+
+static lt_status parse_value(parser *p, const char *key, lt_json_value **out);
+
+static lt_status parse_member(parser *p, bool object, lt_json_value **out)
+{
+    const char *key = NULL;
+    if (object) {
+        skip_space(p);
+        LT_TRY(parse_string(p, &key));
+        skip_space(p);
+        if (!take(p, ':'))
+            return bad(p, "':' is wanted here");
+    }
+    return parse_value(p, key, out);
+}
+
+static lt_status parse_children(parser *p, lt_json_value *v)
+{
+    char close = *p->at == '{' ? '}' : ']';
+    v->type = close == '}' ? LT_JSON_OBJECT : LT_JSON_ARRAY;
+    if (p->depth == 0)
+        return bad(p, "arrays and objects are nested too deeply");
+    p->depth--;
+    p->at++;
+    skip_space(p);
+    lt_json_value **tail = &v->child;
+    if (!take(p, close))
+        for (;;) {
+            LT_TRY(parse_member(p, close == '}', tail));
+            v->count++;
+            tail = &(*tail)->next;
+            skip_space(p);
+            if (take(p, close))
+                break;
+            if (!take(p, ','))
+                return bad(p, close == '}' ? "',' or '}' is wanted here"
+                                           : "',' or ']' is wanted here");
+        }
+    p->depth++;
+    return close == '}' ? check_duplicates(p, v) : LT_OK;
+}
+
+static lt_status parse_word(parser *p, lt_json_value *v)
+{
+    static const struct {
+        const char *text;
+        lt_json_type type;
+        bool boolean;
+    } words[] = {{"null", LT_JSON_NULL, false},
+                 {"true", LT_JSON_BOOL, true},
+                 {"false", LT_JSON_BOOL, false}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t bytes = strlen(words[i].text);
+        if ((size_t)(p->end - p->at) >= bytes && !memcmp(p->at, words[i].text, bytes)) {
+            v->type = words[i].type;
+            v->boolean = words[i].boolean;
+            p->at += bytes;
+            return LT_OK;
+        }
+    }
+    return parse_number(p, v);
+}
+
+static lt_status parse_value(parser *p, const char *key, lt_json_value **out)
+{
+    skip_space(p);
+    if (p->at == p->end)
+        return bad(p, "");
+    lt_json_value *v = new_value(p);
+    if (!v)
+        return LT_E_NOMEM;
+    v->key = key;
+    *out = v;
+    if (*p->at == '{' || *p->at == '[')
+        return parse_children(p, v);
+    if (*p->at == '"') {
+        v->type = LT_JSON_STRING;
+        return parse_string(p, &v->string);
+    }
+    return parse_word(p, v);
+}
+
+lt_status lt_json_parse(lt_json **out, const char *text, size_t bytes, const char *name, int depth)
+{
+    if (depth < 1 || depth > MAX_DEPTH)
+        return lt_fail(LT_E_ARG, "json: depth %d is not in 1..%d", depth, MAX_DEPTH);
+    lt_json *json = lt_alloc(1, sizeof *json);
+    if (!json)
+        return LT_E_NOMEM;
+    json->strings = lt_alloc(bytes + 1, 1);
+    parser p = {.json = json,
+                .name = name,
+                .text = text,
+                .at = text,
+                .end = text + bytes,
+                .string = json->strings,
+                .depth = depth};
+    lt_status st = json->strings ? parse_value(&p, NULL, &json->root) : LT_E_NOMEM;
+    if (!st) {
+        skip_space(&p);
+        if (p.at != p.end)
+            st = bad(&p, "something follows the value");
+    }
+    if (st)
+        lt_json_free(&(lt_json *){json});
+    else
+        *out = json;
+    return st;
+}
+
+void lt_json_free(lt_json **json)
+{
+    if (!*json)
+        return;
+    for (chunk *c = (*json)->chunks, *next; c; c = next) {
+        next = c->next;
+        lt_free(c);
+    }
+    lt_free((*json)->strings);
+    lt_free(*json);
+    *json = NULL;
+}
+
+static lt_status read_file(FILE *file, const char *path, char **text, size_t *bytes)
+{
+    long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
+    if (size < 0)
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (size > MAX_FILE)
+        return lt_fail(LT_E_FORMAT, "%s: %ld bytes, more than %ld", path, size, MAX_FILE);
+    rewind(file);
+    *text = lt_alloc((size_t)size + 1, 1);
+    if (!*text)
+        return LT_E_NOMEM;
+    *bytes = fread(*text, 1, (size_t)size, file);
+    return ferror(file) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;
+}
+
+lt_status lt_json_load(lt_json **out, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    char *text = NULL;
+    size_t bytes = 0;
+    lt_status st = read_file(file, path, &text, &bytes);
+    fclose(file);
+    if (!st)
+        st = lt_json_parse(out, text, bytes, path, MAX_DEPTH);
+    lt_free(text);
+    return st;
+}
+
+/* Access. */
+
+const lt_json_value *lt_json_root(const lt_json *json)
+{
+    return json->root;
+}
+
+const lt_json_value *lt_json_member(const lt_json_value *object, const char *key)
+{
+    if (!object || object->type != LT_JSON_OBJECT)
+        return NULL;
+    const lt_json_value *v = object->child;
+    while (v && strcmp(v->key, key) != 0)
+        v = v->next;
+    return v;
+}
+
+lt_status lt_json_integer(const lt_json_value *object, const char *key, int64_t *value)
+{
+    const lt_json_value *v = lt_json_member(object, key);
+    if (!v || !v->is_integer)
+        return lt_fail(LT_E_FORMAT, "json: '%s' is no integer", key);
+    *value = v->integer;
+    return LT_OK;
+}
+
+lt_status lt_json_number(const lt_json_value *object, const char *key, double *value)
+{
+    const lt_json_value *v = lt_json_member(object, key);
+    if (!v || v->type != LT_JSON_NUMBER)
+        return lt_fail(LT_E_FORMAT, "json: '%s' is no number", key);
+    *value = v->number;
+    return LT_OK;
+}
+
+lt_status lt_json_string(const lt_json_value *object, const char *key, const char **value)
+{
+    const lt_json_value *v = lt_json_member(object, key);
+    if (!v || v->type != LT_JSON_STRING)
+        return lt_fail(LT_E_FORMAT, "json: '%s' is no string", key);
+    *value = v->string;
+    return LT_OK;
+}
