@@ -4,6 +4,7 @@
  * read (lt_node_grad_pair), the others get the sum. A parameter's first contribution after
  * zero_grad is written straight to its gradient, later ones are added to it. */
 
+#include "base/trace.h"
 #include "tensor/tape.h"
 
 static lt_status add_views(lt_device *device, const lt_view *a, const lt_view *b, const lt_view *y)
@@ -150,7 +151,9 @@ static lt_status visit(lt_node *node)
 {
     lt_status st = LT_OK;
     if (node->out->grad[0]) {
+        int64_t begin = lt_trace_begin();
         st = node->op->backward(node);
+        lt_trace_end(begin, LT_PROFILE_BACKWARD, node->op->name, begin ? lt_node_bytes(node) : 0);
         lt_tape_free_scratch(node->tape);
         lt_status committed = commit_all(node);
         st = st ? st : committed;

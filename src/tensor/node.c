@@ -1,6 +1,7 @@
 /* What an operation may ask of its node: data, saved tensors, scratch. */
 
 #include "base/alloc.h"
+#include "base/trace.h"
 #include "tensor/tape.h"
 
 #include <string.h>
@@ -16,9 +17,19 @@ bool lt_node_is_replay(const lt_node *node)
     return node->replay;
 }
 
+int64_t lt_node_bytes(const lt_node *node)
+{
+    size_t bytes = lt_tensor_bytes(node->out);
+    for (int i = 0; i < LT_MAX_INPUTS; i++)
+        bytes += node->in[i] ? lt_tensor_bytes(node->in[i]) : 0;
+    return (int64_t)bytes;
+}
+
 lt_status lt_node_forward(lt_node *node)
 {
+    int64_t begin = lt_trace_begin();
     lt_status st = node->op->forward(node);
+    lt_trace_end(begin, LT_PROFILE_FORWARD, node->op->name, begin ? lt_node_bytes(node) : 0);
     lt_tape_free_scratch(node->tape);
     return st;
 }
