@@ -1,0 +1,176 @@
+/* Views of any strides and dtype as row-major arrays, and back. */
+
+#include "real.h"
+#include "ref.h"
+#include "tensor/backend/dtype.h"
+
+#include <math.h>
+
+static void load_row(const lt_view *v, int64_t offset, int64_t count, int64_t stride, real *out)
+{
+#define LOAD(type, convert)                                \
+    do {                                                   \
+        const type *from = (const type *)v->data + offset; \
+        for (int64_t i = 0; i < count; i++)                \
+            out[i] = (real)convert(from[i * stride]);      \
+    } while (0)
+
+    switch (v->dtype) {
+    case LT_F32:
+        LOAD(float, );
+        break;
+    case LT_F64:
+        LOAD(double, );
+        break;
+    case LT_F16:
+        LOAD(uint16_t, lt_f32_from_f16);
+        break;
+    case LT_BF16:
+        LOAD(uint16_t, lt_f32_from_bf16);
+        break;
+    case LT_I32:
+        LOAD(int32_t, );
+        break;
+    case LT_I64:
+        LOAD(int64_t, );
+        break;
+    case LT_U8:
+        LOAD(uint8_t, );
+        break;
+    }
+#undef LOAD
+}
+
+/* To an integer in low..high, towards zero. limit is high + 1, exact in double. */
+static int64_t to_integer(double x, int64_t low, int64_t high, double limit)
+{
+    if (x >= limit)
+        return high;
+    if (x <= (double)low)
+        return low;
+    return x == x ? (int64_t)x : 0;
+}
+
+static float to_f32_odd(real x)
+{
+    return lt_f32_odd_from_f64((double)x);
+}
+
+static int32_t to_i32(real x)
+{
+    return (int32_t)to_integer((double)x, INT32_MIN, INT32_MAX, 0x1p31);
+}
+
+static int64_t to_i64(real x)
+{
+    return to_integer((double)x, INT64_MIN, INT64_MAX, 0x1p63);
+}
+
+static uint8_t to_u8(real x)
+{
+    return (uint8_t)to_integer((double)x, 0, UINT8_MAX, 0x1p8);
+}
+
+static void store_row(const lt_view *v, int64_t offset, int64_t count, int64_t stride,
+                      const real *in)
+{
+#define STORE(type, expression)              \
+    do {                                     \
+        type *to = (type *)v->data + offset; \
+        for (int64_t i = 0; i < count; i++)  \
+            to[i * stride] = expression;     \
+    } while (0)
+
+    switch (v->dtype) {
+    case LT_F32:
+        STORE(float, (float)in[i]);
+        break;
+    case LT_F64:
+        STORE(double, (double)in[i]);
+        break;
+    case LT_F16:
+        STORE(uint16_t, lt_f16_from_f32(to_f32_odd(in[i])));
+        break;
+    case LT_BF16:
+        STORE(uint16_t, lt_bf16_from_f32(to_f32_odd(in[i])));
+        break;
+    case LT_I32:
+        STORE(int32_t, to_i32(in[i]));
+        break;
+    case LT_I64:
+        STORE(int64_t, to_i64(in[i]));
+        break;
+    case LT_U8:
+        STORE(uint8_t, to_u8(in[i]));
+        break;
+    }
+#undef STORE
+}
+
+static real *load_from(const lt_view *v, int dim, int64_t offset, real *out)
+{
+    int last = v->shape.ndim - 1;
+    if (dim >= last) {
+        int64_t count = last < 0 ? 1 : v->shape.dim[last];
+        load_row(v, offset, count, last < 0 ? 0 : v->stride[last], out);
+        return out + count;
+    }
+    for (int64_t i = 0; i < v->shape.dim[dim]; i++)
+        out = load_from(v, dim + 1, offset + i * v->stride[dim], out);
+    return out;
+}
+
+static const real *store_from(const lt_view *v, int dim, int64_t offset, const real *in)
+{
+    int last = v->shape.ndim - 1;
+    if (dim >= last) {
+        int64_t count = last < 0 ? 1 : v->shape.dim[last];
+        store_row(v, offset, count, last < 0 ? 0 : v->stride[last], in);
+        return in + count;
+    }
+    for (int64_t i = 0; i < v->shape.dim[dim]; i++)
+        in = store_from(v, dim + 1, offset + i * v->stride[dim], in);
+    return in;
+}
+
+real *NAME(gather)(const lt_view *view)
+{
+    real *values = lt_alloc((size_t)lt_ref_count(view), sizeof *values);
+    if (values)
+        load_from(view, 0, 0, values);
+    return values;
+}
+
+real *NAME(gather_rounded)(const lt_view *view, lt_dtype dtype)
+{
+    real *values = NAME(gather)(view);
+    if (!values || view->dtype == dtype || (dtype != LT_BF16 && dtype != LT_F16))
+        return values;
+    for (int64_t i = 0, count = lt_ref_count(view); i < count; i++) {
+        float x = to_f32_odd(values[i]);
+        values[i] = (real)(dtype == LT_BF16 ? lt_f32_from_bf16(lt_bf16_from_f32(x))
+                                            : lt_f32_from_f16(lt_f16_from_f32(x)));
+    }
+    return values;
+}
+
+real *NAME(gather_pair)(const lt_view dy[2])
+{
+    real *sum = NAME(gather)(&dy[0]);
+    if (!sum || !dy[1].data)
+        return sum;
+    real *second = NAME(gather)(&dy[1]);
+    if (!second) {
+        lt_free(sum);
+        return NULL;
+    }
+    for (int64_t i = 0, count = lt_ref_count(&dy[0]); i < count; i++)
+        sum[i] += second[i];
+    lt_free(second);
+    return sum;
+}
+
+void NAME(scatter)(const real *values, const lt_view *view)
+{
+    store_from(view, 0, 0, values);
+}

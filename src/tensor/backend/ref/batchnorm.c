@@ -1,0 +1,202 @@
+/* Batch normalisation: moments in two passes, sums in double.
+ * Ioffe & Szegedy, "Batch Normalization", ICML 2015, algorithms 1 and 2, and the chain rule of
+ * their section 3. Formulas: ext/kernels.h, part 3. */
+
+#include "real.h"
+#include "ref.h"
+
+typedef struct extents {
+    int64_t n, c, pixels; /* pixels: H*W */
+} extents;
+
+static extents measure(const lt_view *x)
+{
+    return (extents){x->shape.dim[0], x->shape.dim[1], x->shape.dim[2] * x->shape.dim[3]};
+}
+
+/* The row-major position of value i = 0 .. n*pixels-1 of channel c. */
+static int64_t place(extents e, int64_t c, int64_t i)
+{
+    return (i / e.pixels * e.c + c) * e.pixels + i % e.pixels;
+}
+
+/* The bit of a mask that belongs to row-major position i: its channels-last index. */
+static int64_t mask_bit(extents e, int64_t i)
+{
+    int64_t n = i / (e.c * e.pixels), c = i / e.pixels % e.c, pixel = i % e.pixels;
+    return (n * e.pixels + pixel) * e.c + c;
+}
+
+/* Two passes. The one-pass form, sum(x*x)/n - mean*mean, subtracts two nearly equal numbers
+ * (Chan, Golub & LeVeque, The American Statistician 37, 1983). */
+static void moments(extents e, const real *x, int64_t c, double *mean, double *m2)
+{
+    int64_t count = e.n * e.pixels;
+    double sum = 0, square = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)x[place(e, c, i)];
+    *mean = sum / (double)count;
+    for (int64_t i = 0; i < count; i++) {
+        double d = (double)x[place(e, c, i)] - *mean;
+        square += d * d;
+    }
+    *m2 = square;
+}
+
+lt_status NAME(batchnorm_stats)(void *ctx, const lt_view *x, const lt_view *stats)
+{
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    extents e = measure(x);
+    real *u = NAME(gather)(x);
+    double *rows = lt_alloc(3 * (size_t)e.c, sizeof *rows);
+    if (u && rows) {
+        for (int64_t c = 0; c < e.c; c++) {
+            rows[c] = (double)(e.n * e.pixels);
+            moments(e, u, c, &rows[e.c + c], &rows[2 * e.c + c]);
+        }
+        lt_ref_scatter_f64(rows, stats);
+        st = LT_OK;
+    }
+    lt_free(u);
+    lt_free(rows);
+    return st;
+}
+
+/* A gathered view, or nothing at all for an absent one: ok says whether memory sufficed. */
+static real *gather_optional(const lt_view *view, bool *ok)
+{
+    real *values = lt_ref_has(view) ? NAME(gather)(view) : NULL;
+    if (lt_ref_has(view) && !values)
+        *ok = false;
+    return values;
+}
+
+static void set_mask(extents e, const real *y, int64_t count, const lt_view *mask)
+{
+    uint8_t *bytes = mask->data;
+    for (int64_t i = 0; i < (count + 7) / 8; i++)
+        bytes[i] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t bit = mask_bit(e, i);
+        if (y[i] > 0)
+            bytes[bit / 8] = (uint8_t)(bytes[bit / 8] | 1U << bit % 8);
+    }
+}
+
+lt_status NAME(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
+                                const lt_view *coef, const lt_view *residual, const lt_view *y,
+                                const lt_view *mask)
+{
+    (void)ctx;
+    bool ok = true;
+    extents e = measure(x);
+    int64_t count = lt_ref_count(x);
+    real *u = gather_optional(x, &ok), *k = gather_optional(coef, &ok);
+    real *add = gather_optional(residual, &ok);
+    if (ok) {
+        for (int64_t i = 0; i < count; i++) {
+            int64_t c = i / e.pixels % e.c;
+            u[i] = u[i] * k[2 * e.c + c] + k[3 * e.c + c];
+            if (add)
+                u[i] += add[i];
+            if (config->relu && u[i] < 0)
+                u[i] = 0;
+        }
+        NAME(scatter)(u, y);
+        if (lt_ref_has(mask))
+            set_mask(e, u, count, mask);
+    }
+    lt_free(u);
+    lt_free(k);
+    lt_free(add);
+    return ok ? LT_OK : LT_E_NOMEM;
+}
+
+/* What both halves of backward read, gathered. */
+typedef struct inputs {
+    real *g; /* the gradient, masked */
+    real *x;
+    real *coef; /* rows: mean, 1/sqrt(var+eps), scale, shift */
+} inputs;
+
+static void inputs_free(inputs *in)
+{
+    lt_free(in->g);
+    lt_free(in->x);
+    lt_free(in->coef);
+}
+
+static bool is_masked_out(const lt_batchnorm_grad *from, const inputs *in, extents e, int64_t i)
+{
+    if (lt_ref_has(from->mask)) {
+        int64_t bit = mask_bit(e, i);
+        return !(((const uint8_t *)from->mask->data)[bit / 8] >> bit % 8 & 1);
+    }
+    int64_t c = i / e.pixels % e.c;
+    return !(in->x[i] * in->coef[2 * e.c + c] + in->coef[3 * e.c + c] > 0);
+}
+
+static lt_status inputs_gather(const lt_batchnorm_grad *from, extents e, inputs *in)
+{
+    *in = (inputs){NAME(gather_pair)(from->dy), NAME(gather)(from->x), NAME(gather)(from->coef)};
+    if (!in->g || !in->x || !in->coef) {
+        inputs_free(in);
+        return LT_E_NOMEM;
+    }
+    for (int64_t i = 0, count = lt_ref_count(from->x); from->relu && i < count; i++)
+        if (is_masked_out(from, in, e, i))
+            in->g[i] = 0;
+    return LT_OK;
+}
+
+lt_status NAME(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, const lt_view *g,
+                                     const lt_view *sums)
+{
+    (void)ctx;
+    inputs in;
+    extents e = measure(from->x);
+    LT_TRY(inputs_gather(from, e, &in));
+    lt_status st = LT_E_NOMEM;
+    double *rows = lt_alloc(2 * (size_t)e.c, sizeof *rows);
+    if (rows) {
+        for (int64_t i = 0, count = lt_ref_count(from->x); i < count; i++) {
+            int64_t c = i / e.pixels % e.c;
+            double centred = (double)in.x[i] - (double)in.coef[c];
+            rows[c] += (double)in.g[i];
+            rows[e.c + c] += (double)in.g[i] * centred * (double)in.coef[e.c + c];
+        }
+        lt_ref_scatter_f64(rows, sums);
+        if (lt_ref_has(g))
+            NAME(scatter)(in.g, g);
+        st = LT_OK;
+    }
+    inputs_free(&in);
+    lt_free(rows);
+    return st;
+}
+
+lt_status NAME(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, const lt_view *sums,
+                                 double count, const lt_view *dx)
+{
+    (void)ctx;
+    inputs in;
+    extents e = measure(from->x);
+    LT_TRY(inputs_gather(from, e, &in));
+    bool ok = true;
+    real *s = count > 0 ? gather_optional(sums, &ok) : NULL;
+    for (int64_t i = 0, elements = lt_ref_count(from->x); ok && i < elements; i++) {
+        int64_t c = i / e.pixels % e.c;
+        real g = in.g[i];
+        if (s) {
+            real xhat = (in.x[i] - in.coef[c]) * in.coef[e.c + c];
+            g -= s[c] / (real)count + xhat * (s[e.c + c] / (real)count);
+        }
+        in.g[i] = in.coef[2 * e.c + c] * g;
+    }
+    if (ok)
+        NAME(scatter)(in.g, dx);
+    inputs_free(&in);
+    lt_free(s);
+    return ok ? LT_OK : LT_E_NOMEM;
+}

@@ -1,0 +1,153 @@
+/* Elementwise entries and sums. Formulas: ext/kernels.h, part 1. */
+
+#include "base/rng.h"
+#include "real.h"
+#include "ref.h"
+
+typedef real binary_rule(real a, real b);
+
+static real add(real a, real b)
+{
+    return a + b;
+}
+
+static real multiply(real a, real b)
+{
+    return a * b;
+}
+
+static real pass_where_positive(real dy, real y)
+{
+    return y > 0 ? dy : 0;
+}
+
+static lt_status binary(binary_rule *rule, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    lt_status st = LT_E_NOMEM;
+    real *u = NAME(gather)(a), *v = NAME(gather)(b);
+    if (u && v) {
+        for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
+            u[i] = rule(u[i], v[i]);
+        NAME(scatter)(u, y);
+        st = LT_OK;
+    }
+    lt_free(u);
+    lt_free(v);
+    return st;
+}
+
+lt_status NAME(add)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    (void)ctx;
+    return binary(add, a, b, y);
+}
+
+lt_status NAME(mul)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    (void)ctx;
+    return binary(multiply, a, b, y);
+}
+
+lt_status NAME(relu_grad)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    (void)ctx;
+    return binary(pass_where_positive, a, b, y);
+}
+
+lt_status NAME(scale)(void *ctx, double factor, const lt_view *x, const lt_view *y)
+{
+    (void)ctx;
+    real *u = NAME(gather)(x);
+    if (!u)
+        return LT_E_NOMEM;
+    for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
+        u[i] *= (real)factor;
+    NAME(scatter)(u, y);
+    lt_free(u);
+    return LT_OK;
+}
+
+lt_status NAME(relu)(void *ctx, const lt_view *x, const lt_view *y)
+{
+    (void)ctx;
+    real *u = NAME(gather)(x);
+    if (!u)
+        return LT_E_NOMEM;
+    for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
+        u[i] = u[i] < 0 ? 0 : u[i]; /* not max(): NaN stays NaN */
+    NAME(scatter)(u, y);
+    lt_free(u);
+    return LT_OK;
+}
+
+lt_status NAME(dropout)(void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y)
+{
+    (void)ctx;
+    real *u = NAME(gather)(x);
+    if (!u)
+        return LT_E_NOMEM;
+    real factor = (real)(1 / (1 - p));
+    uint32_t word[4] = {0};
+    for (int64_t i = 0, count = lt_ref_count(y); i < count; i++) {
+        if (i % 4 == 0)
+            lt_philox(random.key, random.counter, (uint64_t)i / 4, word);
+        u[i] = (double)word[i % 4] * 0x1p-32 >= p ? u[i] * factor : 0;
+    }
+    NAME(scatter)(u, y);
+    lt_free(u);
+    return LT_OK;
+}
+
+lt_status NAME(normalize)(void *ctx, const lt_normalize_config *config, const lt_view *x,
+                          const lt_view *y)
+{
+    (void)ctx;
+    real *u = NAME(gather)(x);
+    if (!u)
+        return LT_E_NOMEM;
+    int64_t channels = x->shape.dim[1], pixels = x->shape.dim[2] * x->shape.dim[3];
+    for (int64_t i = 0, count = lt_ref_count(x); i < count; i++) {
+        int64_t c = i / pixels % channels;
+        u[i] = (u[i] - (real)config->mean[c]) / (real)config->deviation[c];
+    }
+    NAME(scatter)(u, y);
+    lt_free(u);
+    return LT_OK;
+}
+
+/* Adds x's elements from dimension dim on to the sums they belong to; returns where x goes on. */
+static const real *add_up(const lt_view *x, const lt_view *y, int dim, const real *in, double *sums)
+{
+    if (dim == x->shape.ndim) {
+        *sums += (double)*in;
+        return in + 1;
+    }
+    int64_t inner = 1; /* elements of y per step of this dimension; 0 where it is summed */
+    for (int d = dim + 1; d < y->shape.ndim; d++)
+        inner *= y->shape.dim[d];
+    if (y->shape.dim[dim] == 1)
+        inner = 0;
+    for (int64_t i = 0; i < x->shape.dim[dim]; i++)
+        in = add_up(x, y, dim + 1, in, sums + i * inner);
+    return in;
+}
+
+lt_status NAME(sum)(void *ctx, double factor, const lt_view *x, const lt_view *y)
+{
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    int64_t count = lt_ref_count(y);
+    real *u = NAME(gather)(x), *v = lt_alloc((size_t)count, sizeof *v);
+    double *sums = lt_alloc((size_t)count, sizeof *sums);
+    if (u && v && sums) {
+        add_up(x, y, 0, u, sums);
+        for (int64_t j = 0; j < count; j++)
+            v[j] = (real)(factor * sums[j]);
+        NAME(scatter)(v, y);
+        st = LT_OK;
+    }
+    lt_free(u);
+    lt_free(v);
+    lt_free(sums);
+    return st;
+}

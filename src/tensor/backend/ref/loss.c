@@ -1,0 +1,154 @@
+/* Softmax cross-entropy and top-k accuracy, in double. Formulas: lather/ops/loss.h. */
+
+#include "ref.h"
+
+#include <math.h>
+
+/* Targets of one batch: soft [N,K] or class indices [N], gathered. */
+typedef struct targets {
+    double *values;
+    int64_t rows, classes;
+    bool soft;
+    double smoothing;
+} targets;
+
+static double target(const targets *t, int64_t n, int64_t k)
+{
+    double one = t->soft ? t->values[n * t->classes + k] : (double)((int64_t)t->values[n] == k);
+    return (1 - t->smoothing) * one + t->smoothing / (double)t->classes;
+}
+
+static lt_status check_labels(const targets *t)
+{
+    for (int64_t n = 0; !t->soft && n < t->rows; n++)
+        if (!(t->values[n] >= 0 && t->values[n] < (double)t->classes))
+            return lt_fail(LT_E_ARG, "softmax_xent: label %g of row %lld, want 0..%lld",
+                           t->values[n], (long long)n, (long long)t->classes - 1);
+    return LT_OK;
+}
+
+/* log(sum(exp(z))), shifted by the largest so that exp() cannot overflow. */
+static double log_sum_exp(const double *z, int64_t count)
+{
+    double top = z[0], sum = 0;
+    for (int64_t k = 1; k < count; k++)
+        if (z[k] > top)
+            top = z[k];
+    for (int64_t k = 0; k < count; k++)
+        sum += exp(z[k] - top);
+    return top + log(sum);
+}
+
+static double loss_of(const targets *t, const double *z, double *lse)
+{
+    double loss = 0;
+    for (int64_t n = 0; n < t->rows; n++) {
+        const double *row = z + n * t->classes;
+        lse[n] = log_sum_exp(row, t->classes);
+        for (int64_t k = 0; k < t->classes; k++) {
+            double q = target(t, n, k);
+            if (q != 0) /* a class that cannot occur may have the logit -Inf */
+                loss -= q * (row[k] - lse[n]);
+        }
+    }
+    return loss / (double)t->rows;
+}
+
+static targets gather_targets(double smoothing, const lt_view *logits, const lt_view *labels)
+{
+    return (targets){
+        .values = lt_ref_gather_f64(labels),
+        .rows = logits->shape.dim[0],
+        .classes = logits->shape.dim[1],
+        .soft = labels->shape.ndim == 2,
+        .smoothing = smoothing,
+    };
+}
+
+lt_status lt_ref_softmax_xent(void *ctx, double smoothing, const lt_view *logits,
+                              const lt_view *labels, const lt_view *lse, const lt_view *loss)
+{
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    targets t = gather_targets(smoothing, logits, labels);
+    double *z = lt_ref_gather_f64(logits), *l = lt_alloc((size_t)t.rows, sizeof *l);
+    if (z && l && t.values) {
+        st = check_labels(&t);
+        if (!st) {
+            double mean = loss_of(&t, z, l);
+            lt_ref_scatter_f64(l, lse);
+            lt_ref_scatter_f64(&mean, loss);
+        }
+    }
+    lt_free(t.values);
+    lt_free(z);
+    lt_free(l);
+    return st;
+}
+
+static void gradient_row(const targets *t, int64_t n, double lse, double factor, double *z)
+{
+    double total = 0;
+    for (int64_t k = 0; k < t->classes; k++)
+        total += target(t, n, k);
+    for (int64_t k = 0; k < t->classes; k++)
+        z[k] = factor * (exp(z[k] - lse) * total - target(t, n, k));
+}
+
+lt_status lt_ref_softmax_xent_grad(void *ctx, double smoothing, const lt_view *dloss,
+                                   const lt_view *logits, const lt_view *labels, const lt_view *lse,
+                                   const lt_view *dx)
+{
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    targets t = gather_targets(smoothing, logits, labels);
+    double *z = lt_ref_gather_f64(logits), *l = lt_ref_gather_f64(lse),
+           *upstream = lt_ref_gather_f64(dloss);
+    if (z && l && upstream && t.values) {
+        for (int64_t n = 0; n < t.rows; n++)
+            gradient_row(&t, n, l[n], *upstream / (double)t.rows, z + n * t.classes);
+        lt_ref_scatter_f64(z, dx);
+        st = LT_OK;
+    }
+    lt_free(t.values);
+    lt_free(z);
+    lt_free(l);
+    lt_free(upstream);
+    return st;
+}
+
+/* How many logits come before the label's; count if the row has a NaN or the label is none. */
+static int64_t rank_of(const double *z, int64_t count, double label)
+{
+    if (!(label >= 0 && label < (double)count))
+        return count;
+    int64_t rank = 0, own = (int64_t)label;
+    for (int64_t k = 0; k < count; k++) {
+        if (z[k] != z[k])
+            return count;
+        rank += z[k] > z[own] || (z[k] == z[own] && k < own);
+    }
+    return rank;
+}
+
+lt_status lt_ref_topk_hits(void *ctx, const lt_view *logits, const lt_view *labels,
+                           const lt_view *hits)
+{
+    enum { TOP = 5 };
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    int64_t rows = logits->shape.dim[0], classes = logits->shape.dim[1];
+    double *z = lt_ref_gather_f64(logits), *label = lt_ref_gather_f64(labels);
+    if (z && label) {
+        int64_t *out = hits->data;
+        for (int64_t n = 0; n < rows; n++) {
+            int64_t rank = rank_of(z + n * classes, classes, label[n]);
+            out[0] += rank == 0 && classes > 0;
+            out[hits->stride[0]] += rank < TOP && rank < classes;
+        }
+        st = LT_OK;
+    }
+    lt_free(z);
+    lt_free(label);
+    return st;
+}

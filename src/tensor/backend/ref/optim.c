@@ -1,0 +1,173 @@
+/* First-order optimizers over lists of parameters, in double.
+ * SGD: Sutskever et al., "On the importance of initialization and momentum in deep learning",
+ * ICML 2013, in PyTorch's form (lr outside the momentum). AdaGrad: Duchi, Hazan & Singer, JMLR
+ * 2011, figure 1 (diagonal). Adam: Kingma & Ba, ICLR 2015, algorithm 1; decoupled decay:
+ * Loshchilov & Hutter, ICLR 2019, algorithm 2. Formulas: ext/optim_kernels.h. */
+
+#include "ref.h"
+
+#include <math.h>
+
+lt_status lt_ref_grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars)
+{
+    (void)ctx;
+    double square = 0;
+    for (size_t i = 0; i < count; i++) {
+        double *g = lt_ref_gather_f64(&item[i].grad);
+        if (!g)
+            return LT_E_NOMEM;
+        for (int64_t j = 0, elements = lt_ref_count(&item[i].grad); j < elements; j++)
+            square += g[j] * g[j];
+        lt_free(g);
+    }
+    double norm = sqrt(square) / scalars->loss_scale, clip = scalars->clip_norm;
+    scalars->finite = isfinite(square);
+    scalars->grad_norm = norm;
+    scalars->grad_scale = (clip > 0 && norm > clip ? clip / norm : 1) / scalars->loss_scale;
+    scalars->applied += scalars->finite;
+    return LT_OK;
+}
+
+/* One item's tensors in double; a slot is NULL if its view is absent. */
+typedef struct slot {
+    double *p, *g, *state[LT_MAX_ITEM_STATE];
+    int64_t count;
+    double lr, weight_decay;
+} slot;
+
+static void slot_free(slot *s)
+{
+    lt_free(s->p);
+    lt_free(s->g);
+    for (int i = 0; i < LT_MAX_ITEM_STATE; i++)
+        lt_free(s->state[i]);
+}
+
+static double *gather_optional(const lt_view *view, bool *ok)
+{
+    double *values = view->data ? lt_ref_gather_f64(view) : NULL;
+    if (view->data && !values)
+        *ok = false;
+    return values;
+}
+
+/* The gradient comes unscaled and clipped. */
+static lt_status slot_gather(slot *s, const lt_optim_item *item, const lt_scalars *scalars)
+{
+    bool ok = true;
+    *s = (slot){
+        .p = gather_optional(&item->value, &ok),
+        .g = gather_optional(&item->grad, &ok),
+        .count = lt_ref_count(&item->value),
+        .lr = scalars->lr * item->lr_scale,
+        .weight_decay = item->weight_decay,
+    };
+    for (int i = 0; i < LT_MAX_ITEM_STATE; i++)
+        s->state[i] = gather_optional(&item->state[i], &ok);
+    if (!ok) {
+        slot_free(s);
+        return LT_E_NOMEM;
+    }
+    for (int64_t j = 0; s->g && j < s->count; j++)
+        s->g[j] *= scalars->grad_scale;
+    return LT_OK;
+}
+
+/* Writes value and states back. */
+static void slot_scatter(const slot *s, const lt_optim_item *item)
+{
+    lt_ref_scatter_f64(s->p, &item->value);
+    for (int i = 0; i < LT_MAX_ITEM_STATE; i++)
+        if (s->state[i])
+            lt_ref_scatter_f64(s->state[i], &item->state[i]);
+}
+
+static void sgd(const lt_sgd_kernel *c, slot *s, bool first)
+{
+    double *m = s->state[0];
+    for (int64_t j = 0; j < s->count; j++) {
+        double g = s->g[j] + s->weight_decay * s->p[j], d = g;
+        if (m) {
+            m[j] = first ? g : c->momentum * m[j] + (1 - c->dampening) * g;
+            d = c->nesterov ? g + c->momentum * m[j] : m[j];
+        }
+        s->p[j] -= s->lr * d;
+    }
+}
+
+lt_status lt_ref_sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item,
+                     const bool *first, size_t count, const lt_scalars *scalars)
+{
+    (void)ctx;
+    for (size_t i = 0; scalars->finite && i < count; i++) {
+        slot s;
+        LT_TRY(slot_gather(&s, &item[i], scalars));
+        sgd(config, &s, first[i]);
+        slot_scatter(&s, &item[i]);
+        slot_free(&s);
+    }
+    return LT_OK;
+}
+
+lt_status lt_ref_adagrad(void *ctx, double eps, const lt_optim_item *item, size_t count,
+                         const lt_scalars *scalars)
+{
+    (void)ctx;
+    for (size_t i = 0; scalars->finite && i < count; i++) {
+        slot s;
+        LT_TRY(slot_gather(&s, &item[i], scalars));
+        for (int64_t j = 0; j < s.count; j++) {
+            double g = s.g[j] + s.weight_decay * s.p[j];
+            s.state[0][j] += g * g;
+            s.p[j] -= s.lr * g / (sqrt(s.state[0][j]) + eps);
+        }
+        slot_scatter(&s, &item[i]);
+        slot_free(&s);
+    }
+    return LT_OK;
+}
+
+static void adam(const lt_adam_kernel *c, slot *s, int64_t step)
+{
+    double *m = s->state[0], *v = s->state[1];
+    double correct1 = 1 - pow(c->beta1, (double)step), correct2 = 1 - pow(c->beta2, (double)step);
+    for (int64_t j = 0; j < s->count; j++) {
+        double g = s->g[j];
+        if (c->decoupled)
+            s->p[j] *= 1 - s->lr * s->weight_decay;
+        else
+            g += s->weight_decay * s->p[j];
+        m[j] = c->beta1 * m[j] + (1 - c->beta1) * g;
+        v[j] = c->beta2 * v[j] + (1 - c->beta2) * g * g;
+        s->p[j] -= s->lr * (m[j] / correct1) / (sqrt(v[j] / correct2) + c->eps);
+    }
+}
+
+lt_status lt_ref_adam(void *ctx, const lt_adam_kernel *config, const lt_optim_item *item,
+                      size_t count, const lt_scalars *scalars)
+{
+    (void)ctx;
+    for (size_t i = 0; scalars->finite && i < count; i++) {
+        slot s;
+        LT_TRY(slot_gather(&s, &item[i], scalars));
+        adam(config, &s, scalars->applied);
+        slot_scatter(&s, &item[i]);
+        slot_free(&s);
+    }
+    return LT_OK;
+}
+
+lt_status lt_ref_lerp(void *ctx, double weight, const lt_optim_item *item, size_t count,
+                      const lt_scalars *scalars)
+{
+    (void)ctx;
+    for (size_t i = 0; scalars->finite && i < count; i++) {
+        slot s;
+        LT_TRY(slot_gather(&s, &item[i], scalars));
+        for (int64_t j = 0; j < s.count; j++)
+            s.p[j] += weight * (s.state[0][j] - s.p[j]);
+        lt_ref_scatter_f64(s.p, &item[i].value);
+        slot_free(&s);
+    }
+    return LT_OK;
+}

@@ -1,0 +1,161 @@
+/* Pooling. Formulas: lather/ops/pool.h. */
+
+#include "real.h"
+#include "ref.h"
+
+/* The part of a window that lies in the image: rows r0..r1-1, columns s0..s1-1 of the window. */
+typedef struct window {
+    int64_t h, w; /* input row and column of the window's first element: may be negative */
+    int64_t r0, r1, s0, s1;
+} window;
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The window of row-major position i of y. */
+static window window_of(const lt_pool2d_config *c, const lt_shape *x, const lt_shape *y, int64_t i)
+{
+    int64_t p = i / y->dim[3] % y->dim[2], q = i % y->dim[3];
+    window w = {.h = p * c->stride_h - c->pad_h, .w = q * c->stride_w - c->pad_w};
+    w.r0 = larger(0, -w.h);
+    w.s0 = larger(0, -w.w);
+    w.r1 = smaller(c->kernel_h, x->dim[2] - w.h);
+    w.s1 = smaller(c->kernel_w, x->dim[3] - w.w);
+    return w;
+}
+
+/* Where the image plane of row-major position i of y begins in x. */
+static int64_t plane_of(const lt_shape *x, const lt_shape *y, int64_t i)
+{
+    return i / (y->dim[2] * y->dim[3]) * x->dim[2] * x->dim[3];
+}
+
+/* NaN is larger than any number; of equals, the first wins. */
+static bool beats(real candidate, real best)
+{
+    return candidate > best || (candidate != candidate && best == best);
+}
+
+/* The place of the largest element in its window; w is not empty (padding is at most half). */
+static int64_t winner(const real *plane, int64_t width, const lt_pool2d_config *c, window w)
+{
+    int64_t best = w.r0 * c->kernel_w + w.s0;
+    real value = plane[(w.h + w.r0) * width + w.w + w.s0];
+    for (int64_t r = w.r0; r < w.r1; r++)
+        for (int64_t s = w.s0; s < w.s1; s++) {
+            real candidate = plane[(w.h + r) * width + w.w + s];
+            if (beats(candidate, value)) {
+                value = candidate;
+                best = r * c->kernel_w + s;
+            }
+        }
+    return best;
+}
+
+lt_status NAME(maxpool2d)(void *ctx, const lt_pool2d_config *config, const lt_view *x,
+                          const lt_view *y, const lt_view *index)
+{
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    int64_t count = lt_ref_count(y), width = x->shape.dim[3];
+    real *u = NAME(gather)(x), *v = lt_alloc((size_t)count, sizeof *v);
+    real *places = lt_alloc((size_t)count, sizeof *places);
+    if (u && v && places) {
+        for (int64_t i = 0; i < count; i++) {
+            const real *plane = u + plane_of(&x->shape, &y->shape, i);
+            window w = window_of(config, &x->shape, &y->shape, i);
+            int64_t best = winner(plane, width, config, w);
+            places[i] = (real)best;
+            v[i] = plane[(w.h + best / config->kernel_w) * width + w.w + best % config->kernel_w];
+        }
+        NAME(scatter)(v, y);
+        if (lt_ref_has(index))
+            NAME(scatter)(places, index);
+        st = LT_OK;
+    }
+    lt_free(u);
+    lt_free(v);
+    lt_free(places);
+    return st;
+}
+
+lt_status NAME(maxpool2d_grad)(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
+                               const lt_view *index, const lt_view *dx)
+{
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    const lt_shape *x = &dx->shape, *y = &dy[0].shape;
+    real *g = NAME(gather_pair)(dy), *places = NAME(gather)(index);
+    real *sums = lt_alloc((size_t)lt_ref_count(dx), sizeof *sums);
+    if (g && places && sums) {
+        for (int64_t i = 0, count = lt_ref_count(&dy[0]); i < count; i++) {
+            window w = window_of(config, x, y, i);
+            int64_t h = w.h + (int64_t)places[i] / config->kernel_w;
+            int64_t column = w.w + (int64_t)places[i] % config->kernel_w;
+            sums[plane_of(x, y, i) + h * x->dim[3] + column] += g[i];
+        }
+        NAME(scatter)(sums, dx);
+        st = LT_OK;
+    }
+    lt_free(g);
+    lt_free(places);
+    lt_free(sums);
+    return st;
+}
+
+lt_status NAME(avgpool2d)(void *ctx, const lt_pool2d_config *config, const lt_view *x,
+                          const lt_view *y)
+{
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    int64_t count = lt_ref_count(y), width = x->shape.dim[3];
+    double area = (double)config->kernel_h * config->kernel_w;
+    real *u = NAME(gather)(x), *v = lt_alloc((size_t)count, sizeof *v);
+    if (u && v) {
+        for (int64_t i = 0; i < count; i++) {
+            const real *plane = u + plane_of(&x->shape, &y->shape, i);
+            window w = window_of(config, &x->shape, &y->shape, i);
+            double sum = 0;
+            for (int64_t r = w.r0; r < w.r1; r++)
+                for (int64_t s = w.s0; s < w.s1; s++)
+                    sum += (double)plane[(w.h + r) * width + w.w + s];
+            v[i] = (real)(sum / area);
+        }
+        NAME(scatter)(v, y);
+        st = LT_OK;
+    }
+    lt_free(u);
+    lt_free(v);
+    return st;
+}
+
+lt_status NAME(avgpool2d_grad)(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
+                               const lt_view *dx)
+{
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    const lt_shape *x = &dx->shape, *y = &dy->shape;
+    double area = (double)config->kernel_h * config->kernel_w;
+    real *g = NAME(gather)(dy), *sums = lt_alloc((size_t)lt_ref_count(dx), sizeof *sums);
+    if (g && sums) {
+        for (int64_t i = 0, count = lt_ref_count(dy); i < count; i++) {
+            window w = window_of(config, x, y, i);
+            real *plane = sums + plane_of(x, y, i);
+            for (int64_t r = w.r0; r < w.r1; r++)
+                for (int64_t s = w.s0; s < w.s1; s++)
+                    plane[(w.h + r) * x->dim[3] + w.w + s] += (real)((double)g[i] / area);
+        }
+        NAME(scatter)(sums, dx);
+        st = LT_OK;
+    }
+    lt_free(g);
+    lt_free(sums);
+    return st;
+}

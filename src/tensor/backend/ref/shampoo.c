@@ -1,0 +1,117 @@
+/* Tensor contractions of Shampoo, in double.
+ * Gupta, Koren & Singer, "Shampoo: preconditioned stochastic tensor optimization", ICML 2018,
+ * algorithm 2. */
+
+#include "ref.h"
+
+#include <math.h>
+
+/* A tensor seen from one of its dimensions: [outer, n, inner]. */
+typedef struct sides {
+    int64_t outer, n, inner;
+} sides;
+
+static sides look_along(const lt_view *g, int dim)
+{
+    sides s = {1, g->shape.dim[dim], 1};
+    for (int d = 0; d < g->shape.ndim; d++) {
+        if (d < dim)
+            s.outer *= g->shape.dim[d];
+        if (d > dim)
+            s.inner *= g->shape.dim[d];
+    }
+    return s;
+}
+
+static double row_product(const double *g, sides s, int64_t i, int64_t j)
+{
+    double sum = 0;
+    for (int64_t o = 0; o < s.outer; o++) {
+        const double *a = g + (o * s.n + i) * s.inner, *b = g + (o * s.n + j) * s.inner;
+        for (int64_t k = 0; k < s.inner; k++)
+            sum += a[k] * b[k];
+    }
+    return sum;
+}
+
+static lt_status gram(const lt_gram_job *job)
+{
+    lt_status st = LT_E_NOMEM;
+    sides s = look_along(&job->g, job->dim);
+    double *g = lt_ref_gather_f64(&job->g), *f = lt_ref_gather_f64(&job->f);
+    if (g && f) {
+        for (int64_t i = 0; i < s.n; i++)
+            for (int64_t j = 0; j <= i; j++) {
+                double kept = job->beta == 0 ? 0 : job->beta * f[i * s.n + j];
+                f[i * s.n + j] = f[j * s.n + i] = kept + job->alpha * row_product(g, s, i, j);
+            }
+        lt_ref_scatter_f64(f, &job->f);
+        st = LT_OK;
+    }
+    lt_free(g);
+    lt_free(f);
+    return st;
+}
+
+lt_status lt_ref_gram(void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars)
+{
+    (void)ctx;
+    for (size_t i = 0; scalars->finite && i < count; i++)
+        LT_TRY(gram(&job[i]));
+    return LT_OK;
+}
+
+/* y[o,i,k] += sum over j of m(i,j) * g[o,j,k]. */
+static void multiply(const double *m, bool transpose, const double *g, double *y, sides s)
+{
+    for (int64_t o = 0; o < s.outer; o++)
+        for (int64_t ij = 0; ij < s.n * s.n; ij++) {
+            int64_t i = ij / s.n, j = ij % s.n;
+            double factor = m[transpose ? j * s.n + i : ij];
+            const double *from = g + (o * s.n + j) * s.inner;
+            double *to = y + (o * s.n + i) * s.inner;
+            for (int64_t k = 0; k < s.inner; k++)
+                to[k] += factor * from[k];
+        }
+}
+
+static lt_status mode_product(const lt_mode_product_job *job)
+{
+    lt_status st = LT_E_NOMEM;
+    sides s = look_along(&job->g, job->dim);
+    double *g = lt_ref_gather_f64(&job->g), *m = lt_ref_gather_f64(&job->m);
+    double *y = lt_alloc((size_t)lt_ref_count(&job->y), sizeof *y);
+    if (g && m && y) {
+        multiply(m, job->transpose, g, y, s);
+        lt_ref_scatter_f64(y, &job->y);
+        st = LT_OK;
+    }
+    lt_free(g);
+    lt_free(m);
+    lt_free(y);
+    return st;
+}
+
+lt_status lt_ref_mode_product(void *ctx, const lt_mode_product_job *job, size_t count,
+                              const lt_scalars *scalars)
+{
+    (void)ctx;
+    for (size_t i = 0; scalars->finite && i < count; i++)
+        LT_TRY(mode_product(&job[i]));
+    return LT_OK;
+}
+
+lt_status lt_ref_frobenius(void *ctx, const lt_view *x, size_t count, double *out)
+{
+    (void)ctx;
+    for (size_t i = 0; i < count; i++) {
+        double *values = lt_ref_gather_f64(&x[i]), square = 0;
+        if (!values)
+            return LT_E_NOMEM;
+        for (int64_t j = 0, elements = lt_ref_count(&x[i]); j < elements; j++)
+            square += values[j] * values[j];
+        lt_free(values);
+        out[i] = sqrt(square);
+    }
+    return LT_OK;
+}
