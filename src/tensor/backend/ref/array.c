@@ -107,37 +107,34 @@ static void store_row(const lt_view *v, int64_t offset, int64_t count, int64_t s
 #undef STORE
 }
 
-static real *load_from(const lt_view *v, int dim, int64_t offset, real *out)
+/* A row is a run along the last dimension; a scalar is one row of one element. */
+static int64_t row_length(const lt_view *v)
 {
-    int last = v->shape.ndim - 1;
-    if (dim >= last) {
-        int64_t count = last < 0 ? 1 : v->shape.dim[last];
-        load_row(v, offset, count, last < 0 ? 0 : v->stride[last], out);
-        return out + count;
-    }
-    for (int64_t i = 0; i < v->shape.dim[dim]; i++)
-        out = load_from(v, dim + 1, offset + i * v->stride[dim], out);
-    return out;
+    return v->shape.ndim ? v->shape.dim[v->shape.ndim - 1] : 1;
 }
 
-static const real *store_from(const lt_view *v, int dim, int64_t offset, const real *in)
+static int64_t row_stride(const lt_view *v)
 {
-    int last = v->shape.ndim - 1;
-    if (dim >= last) {
-        int64_t count = last < 0 ? 1 : v->shape.dim[last];
-        store_row(v, offset, count, last < 0 ? 0 : v->stride[last], in);
-        return in + count;
+    return v->shape.ndim ? v->stride[v->shape.ndim - 1] : 0;
+}
+
+/* Where row number row, in row-major order, begins. */
+static int64_t row_offset(const lt_view *v, int64_t row)
+{
+    int64_t offset = 0;
+    for (int d = v->shape.ndim - 2; d >= 0; d--) {
+        offset += row % v->shape.dim[d] * v->stride[d];
+        row /= v->shape.dim[d];
     }
-    for (int64_t i = 0; i < v->shape.dim[dim]; i++)
-        in = store_from(v, dim + 1, offset + i * v->stride[dim], in);
-    return in;
+    return offset;
 }
 
 real *NAME(gather)(const lt_view *view)
 {
     real *values = lt_alloc((size_t)lt_ref_count(view), sizeof *values);
-    if (values)
-        load_from(view, 0, 0, values);
+    int64_t length = row_length(view), count = lt_ref_count(view);
+    for (int64_t i = 0; values && i < count; i += length)
+        load_row(view, row_offset(view, i / length), length, row_stride(view), values + i);
     return values;
 }
 
@@ -172,5 +169,7 @@ real *NAME(gather_pair)(const lt_view dy[2])
 
 void NAME(scatter)(const real *values, const lt_view *view)
 {
-    store_from(view, 0, 0, values);
+    int64_t length = row_length(view), count = lt_ref_count(view);
+    for (int64_t i = 0; i < count; i += length)
+        store_row(view, row_offset(view, i / length), length, row_stride(view), values + i);
 }

@@ -5,7 +5,7 @@
 /* i64 to i64, by which f64 may not stand in between: it holds 53 bits. */
 static void copy_i64(const lt_view *x, const lt_view *y, int dim, int64_t from, int64_t to)
 {
-    if (dim == y->shape.ndim) {
+    if (dim >= LT_MAX_DIMS || dim == y->shape.ndim) {
         ((int64_t *)y->data)[to] = ((const int64_t *)x->data)[from];
         return;
     }

@@ -56,7 +56,7 @@ static lt_status gram(const lt_gram_job *job)
 lt_status lt_ref_gram(void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars)
 {
     (void)ctx;
-    for (size_t i = 0; scalars->finite && i < count; i++)
+    for (size_t i = 0; (!scalars || scalars->finite) && i < count; i++)
         LT_TRY(gram(&job[i]));
     return LT_OK;
 }
@@ -96,13 +96,14 @@ lt_status lt_ref_mode_product(void *ctx, const lt_mode_product_job *job, size_t 
                               const lt_scalars *scalars)
 {
     (void)ctx;
-    for (size_t i = 0; scalars->finite && i < count; i++)
+    for (size_t i = 0; (!scalars || scalars->finite) && i < count; i++)
         LT_TRY(mode_product(&job[i]));
     return LT_OK;
 }
 
-lt_status lt_ref_frobenius(void *ctx, const lt_view *x, size_t count, double *out)
+lt_status lt_ref_frobenius(void *ctx, const lt_view *x, size_t count, const lt_view *out)
 {
+    double *norm = out->data;
     (void)ctx;
     for (size_t i = 0; i < count; i++) {
         double *values = lt_ref_gather_f64(&x[i]), square = 0;
@@ -111,7 +112,7 @@ lt_status lt_ref_frobenius(void *ctx, const lt_view *x, size_t count, double *ou
         for (int64_t j = 0, elements = lt_ref_count(&x[i]); j < elements; j++)
             square += values[j] * values[j];
         lt_free(values);
-        out[i] = sqrt(square);
+        norm[i * (size_t)out->stride[0]] = sqrt(square);
     }
     return LT_OK;
 }

@@ -43,7 +43,11 @@ static lt_status run(const lt_vec_job *job)
 lt_status lt_ref_vec(void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *scalars)
 {
     (void)ctx;
-    for (size_t i = 0; scalars->finite && i < count; i++)
-        LT_TRY(run(&job[i]));
+    for (size_t i = 0; (!scalars || scalars->finite) && i < count; i++) {
+        lt_vec_job resolved = job[i];
+        resolved.alpha = lt_vec_alpha(&job[i], scalars);
+        resolved.beta = lt_vec_beta(&job[i], scalars);
+        LT_TRY(run(&resolved));
+    }
     return LT_OK;
 }
