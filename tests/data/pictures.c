@@ -1,0 +1,177 @@
+/* Pictures, files and folders for tests. */
+
+#include "pictures.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* clang-format off: jpeglib.h needs stdio.h before it */
+#include <jpeglib.h>
+/* clang-format on */
+
+uint32_t next_random(uint32_t *seed)
+{
+    *seed = *seed * 1664525U + 1013904223U;
+    return *seed >> 8;
+}
+
+static void *check(void *memory)
+{
+    if (!memory)
+        abort();
+    return memory;
+}
+
+uint8_t *make_pixels(int width, int height, int components, uint32_t *seed)
+{
+    uint8_t *pixels = check(malloc((size_t)width * (size_t)height * (size_t)components));
+    uint8_t *p = pixels;
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++)
+            for (int c = 0; c < components; c++) {
+                int edge = ((x / 11 + y / 7 + c) & 1) * 90;
+                int slope = (x * (c + 1) * 20 / width) + y * 60 / height;
+                *p++ = (uint8_t)((unsigned)(edge + slope) + next_random(seed) % 25);
+            }
+    return pixels;
+}
+
+static void choose(struct jpeg_compress_struct *c, const jpeg_spec *spec)
+{
+    c->image_width = (JDIMENSION)spec->width;
+    c->image_height = (JDIMENSION)spec->height;
+    c->input_components = spec->components;
+    c->in_color_space = spec->components == 1   ? JCS_GRAYSCALE
+                        : spec->components == 3 ? JCS_RGB
+                                                : JCS_CMYK;
+    jpeg_set_defaults(c);
+    if (spec->rgb)
+        jpeg_set_colorspace(c, JCS_RGB);
+    jpeg_set_quality(c, spec->quality, TRUE);
+    c->comp_info[0].h_samp_factor = spec->h;
+    c->comp_info[0].v_samp_factor = spec->v;
+    c->restart_interval = (unsigned)spec->restart;
+    c->arith_code = spec->arithmetic;
+    if (spec->progressive)
+        jpeg_simple_progression(c);
+}
+
+uint8_t *make_jpeg(const jpeg_spec *spec, uint32_t *seed, size_t *size)
+{
+    struct jpeg_compress_struct c;
+    struct jpeg_error_mgr errors;
+    unsigned char *bytes = NULL;
+    unsigned long length = 0;
+    c.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&c);
+    jpeg_mem_dest(&c, &bytes, &length);
+    choose(&c, spec);
+
+    uint8_t *pixels = make_pixels(spec->width, spec->height, spec->components, seed);
+    jpeg_start_compress(&c, TRUE);
+    for (int y = 0; y < spec->height; y++) {
+        JSAMPROW row = pixels + (size_t)y * (size_t)spec->width * (size_t)spec->components;
+        jpeg_write_scanlines(&c, &row, 1);
+    }
+    jpeg_finish_compress(&c);
+    jpeg_destroy_compress(&c);
+    free(pixels);
+    *size = length;
+    return bytes;
+}
+
+uint8_t *whole_decode(const uint8_t *bytes, size_t size, int channels)
+{
+    struct jpeg_decompress_struct c;
+    struct jpeg_error_mgr errors;
+    c.err = jpeg_std_error(&errors);
+    jpeg_create_decompress(&c);
+    jpeg_mem_src(&c, bytes, size);
+    jpeg_read_header(&c, TRUE);
+    c.out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg_start_decompress(&c);
+    size_t stride = (size_t)c.output_width * (size_t)channels;
+    uint8_t *pixels = check(malloc(stride * c.output_height));
+    while (c.output_scanline < c.output_height) {
+        JSAMPROW row = pixels + c.output_scanline * stride;
+        jpeg_read_scanlines(&c, &row, 1);
+    }
+    jpeg_finish_decompress(&c);
+    jpeg_destroy_decompress(&c);
+    return pixels;
+}
+
+static void put(uint8_t *to, uint32_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        to[i] = (uint8_t)(value >> (8 * i));
+}
+
+uint8_t *make_bmp(int width, int height, uint32_t *seed, size_t *size)
+{
+    enum { HEADER = 54 };
+    size_t row = ((size_t)width * 3 + 3) / 4 * 4;
+    *size = HEADER + row * (size_t)height;
+    uint8_t *file = check(calloc(*size, 1));
+    file[0] = 'B';
+    file[1] = 'M';
+    put(file + 2, (uint32_t)*size, 4);
+    put(file + 10, HEADER, 4);
+    put(file + 14, 40, 4);
+    put(file + 18, (uint32_t)width, 4);
+    put(file + 22, (uint32_t)height, 4);
+    put(file + 26, 1, 2);
+    put(file + 28, 24, 2);
+    uint8_t *pixels = make_pixels(width, height, 3, seed);
+    for (size_t y = 0; y < (size_t)height; y++) /* rows from the bottom, blue first */
+        for (size_t i = 0; i < (size_t)width * 3; i++)
+            file[HEADER + ((size_t)height - 1 - y) * row + i] =
+                pixels[y * (size_t)width * 3 + i / 3 * 3 + 2 - i % 3];
+    free(pixels);
+    return file;
+}
+
+char *make_folder(void)
+{
+    const char *base = getenv("TMPDIR");
+    char *path = NULL;
+    if (asprintf(&path, "%s/lather-data-XXXXXX", base ? base : "/tmp") < 0 || !mkdtemp(path))
+        abort();
+    return path;
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *where)
+{
+    (void)info, (void)type, (void)where;
+    return remove(path);
+}
+
+void remove_folder(char *path)
+{
+    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS))
+        abort();
+    free(path);
+}
+
+void write_file(const char *folder, const char *name, const void *bytes, size_t size)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        abort();
+    for (char *slash = strchr(path + strlen(folder) + 1, '/'); slash;
+         slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (mkdir(path, 0777) && errno != EEXIST)
+            abort();
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(bytes, 1, size, file) != size || fclose(file))
+        abort();
+    free(path);
+}

@@ -1,0 +1,36 @@
+/* Pictures and files that the tests of src/data make for themselves. */
+#ifndef LT_TESTS_PICTURES_H
+#define LT_TESTS_PICTURES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct jpeg_spec {
+    int width, height;
+    int components; /* 1, 3 (YCbCr) or 4 (CMYK as Adobe writes it) */
+    int h, v;       /* sampling of the first component */
+    int quality;
+    bool progressive, arithmetic;
+    int restart; /* MCUs between restart markers; 0: none */
+    bool rgb;    /* stored without conversion to YCbCr */
+} jpeg_spec;
+
+/* Gradients with edges and noise, [height][width][components]; *seed advances. Free with free(). */
+uint8_t *make_pixels(int width, int height, int components, uint32_t *seed);
+/* A JPEG file in memory. Free with free(). */
+uint8_t *make_jpeg(const jpeg_spec *spec, uint32_t *seed, size_t *size);
+/* What libjpeg makes of it, whole. Free with free(). */
+uint8_t *whole_decode(const uint8_t *bytes, size_t size, int channels);
+/* A 24-bit BMP file in memory. Free with free(). */
+uint8_t *make_bmp(int width, int height, uint32_t *seed, size_t *size);
+
+uint32_t next_random(uint32_t *seed);
+
+/* A fresh folder below $TMPDIR; remove_folder() deletes it with all it holds. */
+char *make_folder(void);
+void remove_folder(char *path);
+/* Writes FOLDER/NAME, with the folders on the way. */
+void write_file(const char *folder, const char *name, const void *bytes, size_t size);
+
+#endif
