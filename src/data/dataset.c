@@ -1,0 +1,119 @@
+/* What all data sets share: making, asking, freeing, and opening one by its name. */
+
+#include "lather/ext/dataset.h"
+
+#include "base/alloc.h"
+#include "data/files.h"
+#include "data/image.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+lt_status lt_record_reserve(lt_record *record, size_t bytes)
+{
+    if (record->bytes && record->capacity >= bytes)
+        return LT_OK;
+    lt_free(record->bytes);
+    *record = (lt_record){0};
+    record->bytes = lt_alloc(bytes + LT_IMAGE_SPARE, 1);
+    if (!record->bytes)
+        return LT_E_NOMEM;
+    record->capacity = bytes;
+    return LT_OK;
+}
+
+lt_status lt_dataset_new(lt_dataset **out, const lt_dataset_ops *ops)
+{
+    LT_ASSERT(ops->bytes >= sizeof(lt_dataset) && ops->read);
+    lt_dataset *d = lt_alloc(1, ops->bytes);
+    if (!d)
+        return LT_E_NOMEM;
+    d->ops = ops;
+    *out = d;
+    return LT_OK;
+}
+
+void lt_dataset_free(lt_dataset **dataset)
+{
+    lt_dataset *d = *dataset;
+    *dataset = NULL;
+    if (!d)
+        return;
+    if (d->ops->destroy)
+        d->ops->destroy(d);
+    lt_free(d);
+}
+
+int64_t lt_dataset_count(const lt_dataset *dataset)
+{
+    return dataset->count;
+}
+
+int lt_dataset_classes(const lt_dataset *dataset)
+{
+    return dataset->classes;
+}
+
+int lt_dataset_channels(const lt_dataset *dataset)
+{
+    return dataset->channels ? dataset->channels : 3;
+}
+
+const char *lt_dataset_class_name(const lt_dataset *dataset, int label)
+{
+    if (!dataset->ops->class_name || label < 0 || label >= dataset->classes)
+        return NULL;
+    return dataset->ops->class_name(dataset, label);
+}
+
+const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index)
+{
+    if (!dataset->ops->sample_name || index < 0 || index >= dataset->count)
+        return NULL;
+    return dataset->ops->sample_name(dataset, index);
+}
+
+static lt_status open_synthetic(lt_dataset **out, const char *spec)
+{
+    int64_t count = 1024;
+    int size = 224, classes = 1000, used = 0;
+    if (spec[strlen("synthetic")]
+        && (sscanf(spec, "synthetic:%" SCNd64 ":%d:%d%n", &count, &size, &classes, &used) != 3
+            || spec[used]))
+        return lt_fail(LT_E_ARG, "data: '%s' is not synthetic:COUNT:SIZE:CLASSES", spec);
+    return lt_dataset_synthetic(out, count, size, 3, classes);
+}
+
+/* FOLDER/train or FOLDER/val, or FOLDER if it has neither. */
+static lt_status open_folder(lt_dataset **out, const char *path, bool train)
+{
+    const char *want = train ? "train" : "val", *other = train ? "val" : "train";
+    char *part = lt_format("%s/%s", path, want), *rest = lt_format("%s/%s", path, other);
+    lt_status st = part && rest ? LT_OK : LT_E_NOMEM;
+    if (!st && lt_is_folder(part))
+        st = lt_dataset_folder(out, part);
+    else if (!st && lt_is_folder(rest))
+        st = lt_fail(LT_E_IO, "%s: it has a folder %s, but none named %s", path, other, want);
+    else if (!st)
+        st = lt_dataset_folder(out, path);
+    lt_free(part);
+    lt_free(rest);
+    return st;
+}
+
+lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
+{
+    if (!strcmp(spec, "fashion-mnist"))
+        return lt_dataset_fashion_mnist(out, train);
+    if (!strcmp(spec, "synthetic") || !strncmp(spec, "synthetic:", strlen("synthetic:")))
+        return open_synthetic(out, spec);
+    if (!lt_is_folder(spec))
+        return lt_fail(LT_E_IO,
+                       "data: '%s' is no folder, nor 'fashion-mnist' or "
+                       "'synthetic:COUNT:SIZE:CLASSES'",
+                       spec);
+    if (lt_has_mnist(spec, train))
+        return lt_dataset_mnist(out, spec, train);
+    return open_folder(out, spec, train);
+}

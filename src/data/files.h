@@ -1,0 +1,30 @@
+/* Files and folders as data sets read them. */
+#ifndef LT_DATA_FILES_H
+#define LT_DATA_FILES_H
+
+#include "lather/ext/dataset.h"
+
+bool lt_is_folder(const char *path);
+
+/* The whole file. Errors: LT_E_IO, LT_E_FORMAT (empty, or larger than any picture), both naming
+ * path. */
+lt_status lt_file_read(const char *path, lt_record *record);
+
+/* A file that may be compressed by gzip. */
+typedef struct lt_stream_in lt_stream_in;
+
+/* Errors: LT_E_IO; LT_E_UNSUPPORTED (gzip, in a build without zlib). */
+lt_status lt_stream_open(lt_stream_in **out, const char *path);
+/* Exactly bytes. Errors: LT_E_FORMAT (the file ends before, or is no gzip), LT_E_IO. */
+lt_status lt_stream_read(lt_stream_in *in, void *to, size_t bytes);
+/* Whether nothing follows. */
+bool lt_stream_ended(lt_stream_in *in);
+/* No more than this many bytes can follow, whatever a header says. */
+uint64_t lt_stream_bound(const lt_stream_in *in);
+void lt_stream_close(lt_stream_in **in);
+
+/* Whether the folder holds MNIST's files of the train or test part, plain or .gz. */
+bool lt_has_mnist(const char *folder, bool train);
+lt_status lt_dataset_mnist(lt_dataset **out, const char *folder, bool train);
+
+#endif

@@ -1,0 +1,76 @@
+/* Streams that are plain or gzip, by zlib, which reads both. */
+
+#include "base/alloc.h"
+#include "data/files.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+enum { MAX_RATIO = 1032 }; /* deflate's best: 258 bytes for 2 bits (RFC 1951, 3.2.5) */
+
+struct lt_stream_in {
+    gzFile file;
+    uint64_t bound;
+    char path[]; /* for messages */
+};
+
+lt_status lt_stream_open(lt_stream_in **out, const char *path)
+{
+    struct stat info;
+    if (stat(path, &info))
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    lt_stream_in *in = lt_alloc(sizeof *in + strlen(path) + 1, 1);
+    if (!in)
+        return LT_E_NOMEM;
+    strcpy(in->path, path);
+    in->file = gzopen(path, "rbe");
+    if (!in->file) {
+        lt_free(in);
+        return lt_fail(LT_E_IO, "%s: %s", path, errno ? strerror(errno) : "cannot be opened");
+    }
+    in->bound = (uint64_t)info.st_size * (gzdirect(in->file) ? 1 : MAX_RATIO);
+    *out = in;
+    return LT_OK;
+}
+
+lt_status lt_stream_read(lt_stream_in *in, void *to, size_t bytes)
+{
+    unsigned char *at = to;
+    while (bytes > 0) {
+        unsigned ask = bytes > INT_MAX ? INT_MAX : (unsigned)bytes;
+        int got = gzread(in->file, at, ask);
+        int code = Z_OK;
+        if (got < 0) {
+            const char *why = gzerror(in->file, &code);
+            return lt_fail(code == Z_ERRNO ? LT_E_IO : LT_E_FORMAT, "%s: %s", in->path, why);
+        }
+        if (got == 0)
+            return lt_fail(LT_E_FORMAT, "%s: the file ends too early", in->path);
+        at += got;
+        bytes -= (size_t)got;
+    }
+    return LT_OK;
+}
+
+bool lt_stream_ended(lt_stream_in *in)
+{
+    return gzgetc(in->file) == -1;
+}
+
+uint64_t lt_stream_bound(const lt_stream_in *in)
+{
+    return in->bound;
+}
+
+void lt_stream_close(lt_stream_in **in)
+{
+    lt_stream_in *s = *in;
+    *in = NULL;
+    if (!s)
+        return;
+    gzclose(s->file);
+    lt_free(s);
+}

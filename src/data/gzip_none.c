@@ -1,0 +1,76 @@
+/* Stands in for gzip.c in a build without zlib: plain files only. */
+
+#include "base/alloc.h"
+#include "data/files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct lt_stream_in {
+    FILE *file;
+    uint64_t bound;
+    char path[];
+};
+
+static lt_status check_plain(lt_stream_in *in)
+{
+    int a = getc(in->file), b = getc(in->file);
+    rewind(in->file);
+    if (a == 0x1F && b == 0x8B)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: it is compressed, and this build has no zlib (meson option 'zlib')",
+                       in->path);
+    return LT_OK;
+}
+
+lt_status lt_stream_open(lt_stream_in **out, const char *path)
+{
+    struct stat info;
+    if (stat(path, &info))
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    lt_stream_in *in = lt_alloc(sizeof *in + strlen(path) + 1, 1);
+    if (!in)
+        return LT_E_NOMEM;
+    strcpy(in->path, path);
+    in->bound = (uint64_t)info.st_size;
+    in->file = fopen(path, "rbe");
+    lt_status st = in->file ? check_plain(in) : lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (st) {
+        lt_stream_close(&in);
+        return st;
+    }
+    *out = in;
+    return LT_OK;
+}
+
+lt_status lt_stream_read(lt_stream_in *in, void *to, size_t bytes)
+{
+    if (fread(to, 1, bytes, in->file) == bytes)
+        return LT_OK;
+    if (ferror(in->file))
+        return lt_fail(LT_E_IO, "%s: cannot be read", in->path);
+    return lt_fail(LT_E_FORMAT, "%s: the file ends too early", in->path);
+}
+
+bool lt_stream_ended(lt_stream_in *in)
+{
+    return getc(in->file) == EOF;
+}
+
+uint64_t lt_stream_bound(const lt_stream_in *in)
+{
+    return in->bound;
+}
+
+void lt_stream_close(lt_stream_in **in)
+{
+    lt_stream_in *s = *in;
+    *in = NULL;
+    if (!s)
+        return;
+    if (s->file)
+        fclose(s->file);
+    lt_free(s);
+}

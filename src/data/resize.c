@@ -1,0 +1,106 @@
+/* Weights of the triangle filter and the two passes over a picture.
+ *
+ * The semantics are those of Pillow's resize with BILINEAR and a box: output pixel i has its centre
+ * at start + (i + 1/2) scale in the source; the triangle's half width is max(scale, 1); weights are
+ * normalised in double, rounded to 22 bits; each pass rounds to 8 bits, columns first. Source:
+ * the documentation of Pillow's Image.resize, and tests/golden, which its output fills. */
+
+#include "data/resize.h"
+
+#include "base/alloc.h"
+
+#include <math.h>
+#include <string.h>
+
+static double triangle(double x)
+{
+    x = fabs(x);
+    return x < 1 ? 1 - x : 0;
+}
+
+typedef struct support {
+    double scale, radius;
+} support;
+
+/* Source pixels first .. last-1 lie under the filter of output pixel i; returns its centre. */
+static double reach(const lt_axis *a, const support *s, int64_t i, int32_t *first, int32_t *last)
+{
+    double centre = a->start + ((double)i + 0.5) * s->scale;
+    double low = centre - s->radius + 0.5, high = centre + s->radius + 0.5;
+    *first = low > 0 ? (int32_t)low : 0;
+    *last = high < a->limit ? (int32_t)high : a->limit;
+    return centre;
+}
+
+static void weigh(const lt_axis *a, const support *s, int64_t i, lt_taps *t, int32_t at)
+{
+    int32_t first, last;
+    double centre = reach(a, s, i, &first, &last), sum = 0;
+    int32_t *weight = t->weight + (size_t)at * (size_t)t->width;
+    for (int32_t j = first; j < last; j++)
+        sum += triangle((j - centre + 0.5) * (1 / s->radius));
+    for (int32_t j = first; j < last; j++) {
+        double w = triangle((j - centre + 0.5) * (1 / s->radius)) / sum;
+        weight[j - first] = (int32_t)(0.5 + w * (1 << LT_RESIZE_BITS));
+    }
+    t->first[at] = first;
+    t->used[at] = last - first;
+    t->low = first < t->low ? first : t->low;
+    t->high = last > t->high ? last : t->high;
+}
+
+lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis)
+{
+    support s = {.scale = axis->extent / (double)axis->size};
+    s.radius = s.scale < 1 ? 1 : s.scale;
+    size_t width = (size_t)ceil(s.radius) * 2 + 1, count = (size_t)axis->count;
+    size_t words = count * (2 + width);
+    if (words > taps->capacity) {
+        lt_taps_clear(taps);
+        taps->memory = lt_alloc(words, sizeof *taps->memory);
+        if (!taps->memory)
+            return LT_E_NOMEM;
+        taps->capacity = words;
+    } else {
+        memset(taps->memory, 0, words * sizeof *taps->memory);
+    }
+    taps->first = taps->memory;
+    taps->used = taps->first + count;
+    taps->weight = taps->used + count;
+    taps->count = axis->count;
+    taps->width = (int32_t)width;
+    taps->low = axis->limit;
+    taps->high = 0;
+    for (int32_t i = 0; i < axis->count; i++)
+        weigh(axis, &s, axis->first + i, taps, axis->reverse ? axis->count - 1 - i : i);
+    for (int32_t i = 0; i < axis->count; i++)
+        taps->first[i] -= taps->low;
+    return LT_OK;
+}
+
+void lt_taps_clear(lt_taps *taps)
+{
+    lt_free(taps->memory);
+    *taps = (lt_taps){0};
+}
+
+const lt_resize_kernels *lt_resize_best(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        return &lt_resize_avx2;
+#endif
+    return &lt_resize_base;
+}
+
+lt_status lt_resize(const lt_resize_kernels *kernels, const lt_picture *src, const lt_taps *x,
+                    const lt_taps *y, lt_picture *between, uint8_t *dst, size_t stride)
+{
+    size_t bytes = (size_t)x->count * (size_t)src->channels;
+    int32_t rows = y->high - y->low;
+    LT_ASSERT(src->width == x->high - x->low && src->height == rows);
+    LT_TRY(lt_picture_reserve(between, bytes * (size_t)rows));
+    kernels->across(src->pixels, src->stride, rows, x, src->channels, between->memory);
+    kernels->down(between->memory, bytes, y, dst, stride);
+    return LT_OK;
+}

@@ -1,0 +1,57 @@
+/* Antialiased bilinear resampling of 8-bit pictures, bit for bit as Pillow does it: a triangle
+ * filter as wide as the scale, in two passes with 22-bit weights. */
+#ifndef LT_DATA_RESIZE_H
+#define LT_DATA_RESIZE_H
+
+#include "data/image.h"
+
+/* One direction of a resampling: which output pixels, out of which source pixels. */
+typedef struct lt_axis {
+    int32_t limit;        /* source pixels lie in 0 .. limit-1; there is nothing beyond */
+    double start, extent; /* the part of the source that becomes the whole output */
+    int64_t size;         /* of the whole output */
+    int64_t first;        /* the part of it that is wanted */
+    int32_t count;
+    bool reverse; /* from right to left */
+} lt_axis;
+
+/* The weights along one axis. Start with {0}. */
+typedef struct lt_taps {
+    int32_t low, high; /* source pixels needed: low .. high-1 */
+    int32_t count;     /* output pixels */
+    int32_t width;     /* weights per output pixel, the unused ones zero */
+    int32_t *first;    /* [count] source pixel of the first weight, minus low */
+    int32_t *used;     /* [count] weights that are used */
+    int32_t *weight;   /* [count][width] in units of 2^-LT_RESIZE_BITS */
+    int32_t *memory;
+    size_t capacity;
+} lt_taps;
+
+enum { LT_RESIZE_BITS = 22 };
+
+/* Errors: LT_E_NOMEM. */
+lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis);
+void lt_taps_clear(lt_taps *taps);
+
+/* One implementation of the two passes. Kernels read up to LT_IMAGE_SPARE bytes behind the last
+ * source row. */
+typedef struct lt_resize_kernels {
+    /* Each of rows rows of src to taps->count pixels; dst has no gaps and spare bytes behind. */
+    void (*across)(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *taps,
+                   int channels, uint8_t *dst);
+    /* Columns of src, rows of `bytes` without gaps, to taps->count rows, stride apart. */
+    void (*down)(const uint8_t *src, size_t bytes, const lt_taps *taps, uint8_t *dst,
+                 size_t stride);
+} lt_resize_kernels;
+
+extern const lt_resize_kernels lt_resize_base;
+extern const lt_resize_kernels lt_resize_avx2;
+/* The fastest that this CPU runs. */
+const lt_resize_kernels *lt_resize_best(void);
+
+/* Resamples src, which holds the pixels x.low .. x.high-1 of rows y.low .. y.high-1, to dst with
+ * rows stride bytes apart; between is memory for the first pass. Errors: LT_E_NOMEM. */
+lt_status lt_resize(const lt_resize_kernels *kernels, const lt_picture *src, const lt_taps *x,
+                    const lt_taps *y, lt_picture *between, uint8_t *dst, size_t stride);
+
+#endif

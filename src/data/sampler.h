@@ -1,0 +1,23 @@
+/* Which sample comes when: a pseudo-random permutation that needs no memory. */
+#ifndef LT_DATA_SAMPLER_H
+#define LT_DATA_SAMPLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct lt_sampler {
+    int64_t count; /* samples of an epoch, all ranks together */
+    int rank, size;
+    uint64_t seed;
+    bool shuffle, drop_last;
+} lt_sampler;
+
+/* Place of the index in the epoch's order: a permutation of 0 .. count-1. */
+int64_t lt_permute(int64_t count, uint64_t seed, int64_t epoch, int64_t place);
+
+/* Samples of this rank in an epoch, before batches are made. */
+int64_t lt_sampler_share(const lt_sampler *sampler);
+/* Data set index of this rank's sample number i, 0 .. share-1. */
+int64_t lt_sampler_index(const lt_sampler *sampler, int64_t epoch, int64_t i);
+
+#endif

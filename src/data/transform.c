@@ -1,0 +1,107 @@
+/* Only the part of a picture that the result depends on is decoded: the plan gives the crop, the
+ * resampling's weights say which of its pixels they touch. */
+
+#include "data/transform.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+#include <time.h>
+
+double lt_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void lt_scratch_clear(lt_scratch *s)
+{
+    lt_free(s->record.bytes);
+    s->record = (lt_record){0};
+    lt_picture_clear(&s->picture);
+    lt_picture_clear(&s->between);
+    lt_taps_clear(&s->x);
+    lt_taps_clear(&s->y);
+}
+
+static lt_status check_plain(const lt_record *r, int channels)
+{
+    if (r->width < 1 || r->height < 1
+        || r->size != (size_t)r->width * (size_t)r->height * (size_t)channels)
+        return lt_fail(LT_E_FORMAT, "data: %zu bytes are not %d x %d pixels of %d channels",
+                       r->size, (int)r->width, (int)r->height, channels);
+    return LT_OK;
+}
+
+/* [C][H][W] to [H][W][C], of the window. */
+static lt_status interleave(const lt_record *r, int channels, lt_window w, lt_picture *out)
+{
+    size_t c = (size_t)channels, width = (size_t)w.width;
+    LT_TRY(lt_picture_reserve(out, width * (size_t)w.height * c));
+    for (size_t plane = 0; plane < c; plane++)
+        for (size_t y = 0; y < (size_t)w.height; y++) {
+            const uint8_t *from = r->bytes
+                                  + (plane * (size_t)r->height + (size_t)w.y + y) * (size_t)r->width
+                                  + (size_t)w.x;
+            uint8_t *to = out->memory + y * width * c + plane;
+            for (size_t x = 0; x < width; x++)
+                to[x * c] = from[x];
+        }
+    out->pixels = out->memory;
+    out->stride = width * c;
+    return LT_OK;
+}
+
+/* Makes the window of the record's picture available in out. */
+static lt_status decode(const lt_record *r, int channels, lt_window w, lt_picture *out)
+{
+    if (r->encoding == LT_ENCODING_FILE)
+        return lt_image_decode(r->bytes, r->size, channels, w, out);
+    if (r->encoding == LT_ENCODING_PLANES && channels > 1) {
+        LT_TRY(interleave(r, channels, w, out));
+    } else {
+        size_t stride = (size_t)r->width * (size_t)channels;
+        out->pixels = r->bytes + (size_t)w.y * stride + (size_t)w.x * (size_t)channels;
+        out->stride = stride;
+    }
+    out->width = w.width;
+    out->height = w.height;
+    out->channels = channels;
+    return LT_OK;
+}
+
+static lt_status size_of(const lt_record *r, int channels, int32_t *width, int32_t *height)
+{
+    if (r->encoding == LT_ENCODING_FILE)
+        return lt_image_size(r->bytes, r->size, width, height);
+    *width = r->width;
+    *height = r->height;
+    return check_plain(r, channels);
+}
+
+lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_scratch *s,
+                           uint8_t *out)
+{
+    double start = lt_seconds();
+    int32_t width = 0, height = 0;
+    LT_TRY(size_of(&s->record, channels, &width, &height));
+    lt_plan p = lt_augment_plan(t, width, height, rng);
+    LT_TRY(lt_taps_make(&s->x, &p.x));
+    LT_TRY(lt_taps_make(&s->y, &p.y));
+    lt_window window = {.x = p.crop.x + s->x.low,
+                        .y = p.crop.y + s->y.low,
+                        .width = s->x.high - s->x.low,
+                        .height = s->y.high - s->y.low};
+    LT_TRY(decode(&s->record, channels, window, &s->picture));
+    double decoded = lt_seconds();
+
+    size_t pixel = (size_t)channels, stride = (size_t)t->size * pixel;
+    if (p.x.count < t->size || p.y.count < t->size)
+        memset(out, 0, stride * (size_t)t->size);
+    uint8_t *corner = out + (size_t)p.top * stride + (size_t)p.left * pixel;
+    LT_TRY(lt_resize(lt_resize_best(), &s->picture, &s->x, &s->y, &s->between, corner, stride));
+    s->decode_seconds += decoded - start;
+    s->resize_seconds += lt_seconds() - decoded;
+    return LT_OK;
+}
