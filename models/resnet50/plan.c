@@ -1,0 +1,125 @@
+/* The table of architectures and the geometry of their blocks.
+ * He et al., CVPR 2016, table 1. */
+
+#include "plan.h"
+
+#include "lather/ext/fail.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXPANSION = 4 }; /* a bottleneck gives this many times its inner width */
+enum { DEFAULT_WIDTH = 64, DEFAULT_CHANNELS = 3 };
+enum { MAX_DEPTH = 1000, MAX_WIDTH = 4096, MAX_CLASSES = 1000000 };
+
+typedef struct arch {
+    const char *name;
+    int depths[RESNET_STAGES];
+    bool bottleneck;
+} arch;
+
+static const arch table[] = {
+    {"resnet10", {1, 1, 1, 1}, false},  {"resnet14", {1, 1, 1, 1}, true},
+    {"resnet18", {2, 2, 2, 2}, false},  {"resnet34", {3, 4, 6, 3}, false},
+    {"resnet50", {3, 4, 6, 3}, true},   {"resnet101", {3, 4, 23, 3}, true},
+    {"resnet152", {3, 8, 36, 3}, true},
+};
+enum { ARCHS = sizeof table / sizeof *table };
+
+const char *resnet_arch_name(int index)
+{
+    return index >= 0 && index < ARCHS ? table[index].name : NULL;
+}
+
+static lt_status find_arch(resnet_config *c)
+{
+    for (int i = 0; i < ARCHS; i++)
+        if (!strcmp(table[i].name, c->arch)) {
+            c->bottleneck = table[i].bottleneck;
+            if (!c->depths[0])
+                memcpy(c->depths, table[i].depths, sizeof c->depths);
+            return LT_OK;
+        }
+    return lt_fail(LT_E_ARG,
+                   "resnet: no architecture '%s'; there are resnet10, 14, 18, 34, 50, "
+                   "101, 152",
+                   c->arch);
+}
+
+lt_status resnet_resolve(resnet_config *c)
+{
+    if (c->arch)
+        LT_TRY(find_arch(c));
+    if (!c->width)
+        c->width = DEFAULT_WIDTH;
+    if (!c->channels)
+        c->channels = DEFAULT_CHANNELS;
+    for (int i = 0; i < RESNET_STAGES; i++)
+        if (c->depths[i] < 1 || c->depths[i] > MAX_DEPTH)
+            return lt_fail(LT_E_ARG, "resnet: stage %d has %d blocks, want 1 to %d", i + 1,
+                           c->depths[i], MAX_DEPTH);
+    if (c->width < 1 || c->width > MAX_WIDTH)
+        return lt_fail(LT_E_ARG, "resnet: width %d, want 1 to %d", c->width, MAX_WIDTH);
+    if (c->channels != 1 && c->channels != 3)
+        return lt_fail(LT_E_ARG, "resnet: %d channels, want 1 or 3", c->channels);
+    if (c->classes < 1 || c->classes > MAX_CLASSES)
+        return lt_fail(LT_E_ARG, "resnet: %d classes, want 1 to %d", c->classes, MAX_CLASSES);
+    return LT_OK;
+}
+
+static int block_out(const resnet_config *c, int stage)
+{
+    return (c->width << stage) * (c->bottleneck ? EXPANSION : 1);
+}
+
+int plan_features(const resnet_config *config)
+{
+    return block_out(config, RESNET_STAGES - 1);
+}
+
+plan_conv plan_stem(const resnet_config *c)
+{
+    plan_conv p = {"conv1", "bn1", c->channels, c->width, 7, 2, 3};
+    if (c->small_stem) {
+        p.kernel = 3;
+        p.stride = p.pad = 1;
+    }
+    return p;
+}
+
+static void plan_bottleneck(plan_block *b, int in, int inner, int out, int stride)
+{
+    b->conv[0] = (plan_conv){"conv1", "bn1", in, inner, 1, 1, 0};
+    b->conv[1] = (plan_conv){"conv2", "bn2", inner, inner, 3, stride, 1};
+    b->conv[2] = (plan_conv){"conv3", "bn3", inner, out, 1, 1, 0};
+    b->count = 3;
+}
+
+static void plan_basic(plan_block *b, int in, int out, int stride)
+{
+    b->conv[0] = (plan_conv){"conv1", "bn1", in, out, 3, stride, 1};
+    b->conv[1] = (plan_conv){"conv2", "bn2", out, out, 3, 1, 1};
+    b->count = 2;
+}
+
+plan_block plan_residual(const resnet_config *c, int stage, int index)
+{
+    plan_block b = {0};
+    int inner = c->width << stage, out = block_out(c, stage);
+    int first = stage ? block_out(c, stage - 1) : c->width;
+    int in = index ? out : first;
+    int stride = stage && !index ? 2 : 1;
+    if (c->bottleneck)
+        plan_bottleneck(&b, in, inner, out, stride);
+    else
+        plan_basic(&b, in, out, stride);
+    b.shortcut = stride != 1 || in != out;
+    if (b.shortcut)
+        b.conv[b.count] = (plan_conv){"downsample.0", "downsample.1", in, out, 1, stride, 0};
+    return b;
+}
+
+int64_t plan_side(const plan_conv *conv, int64_t side)
+{
+    return (side + 2 * conv->pad - conv->kernel) / conv->stride + 1;
+}

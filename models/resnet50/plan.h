@@ -1,0 +1,30 @@
+/* Which convolutions a residual network has: read by its constructor and by its cost. */
+#ifndef RESNET_PLAN_H
+#define RESNET_PLAN_H
+
+#include "resnet.h"
+
+enum { PLAN_MAX_CONVS = 4 };
+
+/* One convolution and its batch norm. */
+typedef struct plan_conv {
+    const char *conv, *bn; /* "conv1", "bn1"; "downsample.0", "downsample.1" */
+    int in, out;           /* channels */
+    int kernel, stride, pad;
+} plan_conv;
+
+typedef struct plan_block {
+    plan_conv conv[PLAN_MAX_CONVS]; /* the main path, then the shortcut if there is one */
+    int count;                      /* of the main path: 2 or 3 */
+    bool shortcut;                  /* conv[count] is a projection of the input */
+} plan_block;
+
+/* config is resolved. */
+plan_conv plan_stem(const resnet_config *config);
+plan_block plan_residual(const resnet_config *config, int stage, int index);
+/* Channels that the last stage gives. */
+int plan_features(const resnet_config *config);
+/* Side of a convolution's output. */
+int64_t plan_side(const plan_conv *conv, int64_t side);
+
+#endif

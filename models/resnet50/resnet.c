@@ -1,0 +1,248 @@
+/* Residual networks: construction, forward pass, initial values.
+ * He et al., "Deep Residual Learning for Image Recognition", CVPR 2016.
+ *
+ *     y = relu(x' + F(x))    F: convolutions with batch norm, x' = x or its projection
+ *
+ * Each relu, and the sum at the end of a block, are part of the batch norm before them. */
+
+#include "resnet.h"
+
+#include "plan.h"
+
+#include "lather/ext/module.h"
+#include "lather/init.h"
+#include "lather/layers.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH_BYTES = 32, NAME_BYTES = 64 };
+
+typedef struct block {
+    lt_module base;
+    lt_module *conv[PLAN_MAX_CONVS], *bn[PLAN_MAX_CONVS]; /* owned; the shortcut comes last */
+    int count;                                            /* of the main path */
+    bool shortcut;
+} block;
+
+static lt_tensor *project(block *b, lt_tape *tape, lt_tensor *x)
+{
+    lt_tensor *c = lt_module_forward(b->conv[b->count], tape, x);
+    lt_tensor *y = lt_module_forward(b->bn[b->count], tape, c);
+    lt_tape_drop(tape, c);
+    return y;
+}
+
+static lt_tensor *block_forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+{
+    block *b = (block *)self;
+    lt_tensor *y = x;
+    for (int i = 0; i < b->count - 1; i++) {
+        lt_tensor *c = lt_module_forward(b->conv[i], tape, y);
+        if (y != x)
+            lt_tape_drop(tape, y);
+        y = lt_module_forward(b->bn[i], tape, c);
+        lt_tape_drop(tape, c);
+    }
+    int last = b->count - 1;
+    lt_tensor *c = lt_module_forward(b->conv[last], tape, y);
+    lt_tape_drop(tape, y);
+    lt_tensor *residual = b->shortcut ? project(b, tape, x) : x;
+    y = lt_batchnorm2d_forward(b->bn[last], tape, c, residual);
+    lt_tape_drop(tape, c);
+    if (residual != x)
+        lt_tape_drop(tape, residual);
+    return y;
+}
+
+static lt_status block_params(lt_module *self, lt_params *list)
+{
+    block *b = (block *)self;
+    for (int i = 0; i < b->count + b->shortcut; i++) {
+        LT_TRY(lt_module_params(b->conv[i], list));
+        LT_TRY(lt_module_params(b->bn[i], list));
+    }
+    return LT_OK;
+}
+
+static void block_destroy(lt_module *self)
+{
+    block *b = (block *)self;
+    for (int i = 0; i < PLAN_MAX_CONVS; i++) {
+        lt_module_free(&b->conv[i]);
+        lt_module_free(&b->bn[i]);
+    }
+}
+
+static const lt_module_ops block_ops = {
+    .kind = "residual",
+    .bytes = sizeof(block),
+    .forward = block_forward,
+    .params = block_params,
+    .destroy = block_destroy,
+};
+
+/* A convolution without bias and its batch norm, under path. */
+static lt_status make_pair(lt_module **conv, lt_module **bn, lt_device *device, const char *path,
+                           const plan_conv *p, bool relu)
+{
+    char name[NAME_BYTES];
+    lt_conv2d_layer layer = {
+        .in = p->in, .out = p->out, .kernel = p->kernel, .stride = p->stride, .pad = p->pad};
+    snprintf(name, sizeof name, "%.31s%s%s", path, *path ? "." : "", p->conv);
+    LT_TRY(lt_layer_conv2d(conv, device, name, layer));
+    snprintf(name, sizeof name, "%.31s%s%s", path, *path ? "." : "", p->bn);
+    return lt_layer_batchnorm2d(bn, device, name, p->out, (lt_batchnorm2d_config){.relu = relu});
+}
+
+static lt_status make_block(lt_module **out, lt_device *device, const char *path,
+                            const plan_block *plan)
+{
+    lt_module *m = NULL;
+    LT_TRY(lt_module_new(&m, &block_ops));
+    block *b = (block *)m;
+    b->count = plan->count;
+    b->shortcut = plan->shortcut;
+    lt_status st = LT_OK;
+    for (int i = 0; i < plan->count + plan->shortcut && !st; i++)
+        st = make_pair(&b->conv[i], &b->bn[i], device, path, &plan->conv[i], i < plan->count);
+    if (st) {
+        lt_module_free(&m);
+        return st;
+    }
+    *out = m;
+    return LT_OK;
+}
+
+typedef struct resnet {
+    lt_module base;
+    lt_module *conv1, *bn1, *maxpool, *layers, *avgpool, *fc; /* owned; maxpool may be NULL */
+} resnet;
+
+/* Runs one layer and drops its input. */
+static lt_tensor *through(lt_module *module, lt_tape *tape, lt_tensor *x)
+{
+    lt_tensor *y = lt_module_forward(module, tape, x);
+    lt_tape_drop(tape, x);
+    return y;
+}
+
+static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+{
+    resnet *r = (resnet *)self;
+    x = lt_module_forward(r->conv1, tape, x);
+    x = through(r->bn1, tape, x);
+    if (r->maxpool)
+        x = through(r->maxpool, tape, x);
+    x = through(r->layers, tape, x);
+    x = through(r->avgpool, tape, x);
+    x = lt_flatten(tape, x);
+    /* Logits in 16 bits would cost the loss its precision: the last layer reads f32. */
+    x = lt_cast(tape, x, lt_device_master(lt_tape_device(tape)));
+    return lt_module_forward(r->fc, tape, x);
+}
+
+static lt_status params(lt_module *self, lt_params *list)
+{
+    resnet *r = (resnet *)self;
+    LT_TRY(lt_module_params(r->conv1, list));
+    LT_TRY(lt_module_params(r->bn1, list));
+    LT_TRY(lt_module_params(r->layers, list));
+    return lt_module_params(r->fc, list);
+}
+
+static void destroy(lt_module *self)
+{
+    resnet *r = (resnet *)self;
+    lt_module_free(&r->conv1);
+    lt_module_free(&r->bn1);
+    lt_module_free(&r->maxpool);
+    lt_module_free(&r->layers);
+    lt_module_free(&r->avgpool);
+    lt_module_free(&r->fc);
+}
+
+static const lt_module_ops ops = {
+    .kind = "resnet",
+    .bytes = sizeof(resnet),
+    .forward = forward,
+    .params = params,
+    .destroy = destroy,
+};
+
+static lt_status add_block(resnet *r, lt_device *device, const resnet_config *c, int stage,
+                           int index)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "layer%d.%d", stage + 1, index);
+    plan_block plan = plan_residual(c, stage, index);
+    lt_module *b = NULL;
+    LT_TRY(make_block(&b, device, path, &plan));
+    lt_status st = lt_sequential_add(r->layers, &b);
+    lt_module_free(&b);
+    return st;
+}
+
+static lt_status make_layers(resnet *r, lt_device *device, const resnet_config *c)
+{
+    plan_conv stem = plan_stem(c);
+    lt_pool2d_config pool = {
+        .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
+    LT_TRY(make_pair(&r->conv1, &r->bn1, device, "", &stem, true));
+    if (!c->small_stem)
+        LT_TRY(lt_layer_maxpool2d(&r->maxpool, pool));
+    LT_TRY(lt_layer_sequential(&r->layers));
+    for (int stage = 0; stage < RESNET_STAGES; stage++)
+        for (int i = 0; i < c->depths[stage]; i++)
+            LT_TRY(add_block(r, device, c, stage, i));
+    LT_TRY(lt_layer_avgpool2d(&r->avgpool, (lt_pool2d_config){0}));
+    return lt_layer_linear(&r->fc, device, "fc", plan_features(c), c->classes, true);
+}
+
+static bool ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && !strcmp(text + n - m, tail);
+}
+
+/* torchvision's: convolutions by He et al. 2015 over fan_out, the last layer uniform within
+ * 1/sqrt(fan_in), batch norm's gains 1 and shifts 0 (as its layer made them). */
+static lt_status initialise(lt_param *p, const resnet_config *c)
+{
+    const char *last_gain = c->bottleneck ? ".bn3.weight" : ".bn2.weight";
+    if (p->role == LT_ROLE_WEIGHT && lt_tensor_shape(p->value).ndim == 4)
+        return lt_init_kaiming_fan_out(p, c->seed);
+    if (p->role == LT_ROLE_WEIGHT || p->role == LT_ROLE_BIAS)
+        return lt_init_uniform(p, 1 / sqrt(plan_features(c)), c->seed);
+    if (c->zero_init_last && ends_with(p->name, last_gain))
+        return lt_tensor_fill(p->value, 0);
+    return LT_OK;
+}
+
+static lt_status initialise_all(lt_module *model, const resnet_config *c)
+{
+    lt_params list = {0};
+    lt_status st = lt_module_params(model, &list);
+    for (size_t i = 0; i < list.count && !st; i++)
+        st = initialise(list.item[i], c);
+    lt_params_clear(&list);
+    return st;
+}
+
+lt_status resnet_new(lt_module **out, lt_device *device, const resnet_config *config)
+{
+    resnet_config c = *config;
+    LT_TRY(resnet_resolve(&c));
+    lt_module *m = NULL;
+    LT_TRY(lt_module_new(&m, &ops));
+    lt_status st = make_layers((resnet *)m, device, &c);
+    if (!st)
+        st = initialise_all(m, &c);
+    if (st) {
+        lt_module_free(&m);
+        return st;
+    }
+    *out = m;
+    return LT_OK;
+}

@@ -1,0 +1,106 @@
+/* Batch normalisation as a layer: gain, shift, running statistics and their count.
+ * Names and defaults are PyTorch's, so that weights travel both ways. */
+
+#include "lather/ext/module.h"
+#include "lather/layers.h"
+
+enum { GAMMA, BETA, MEAN, VAR, TRACKED, PARAMS };
+
+typedef struct batchnorm2d {
+    lt_module base;
+    lt_param param[PARAMS]; /* [C] each; TRACKED is a scalar */
+    lt_batchnorm2d_config config;
+} batchnorm2d;
+
+typedef struct param_row {
+    const char *leaf;
+    lt_role role;
+    double fill;
+} param_row;
+
+static const param_row rows[PARAMS] = {
+    [GAMMA] = {"weight", LT_ROLE_NORM, 1},
+    [BETA] = {"bias", LT_ROLE_NORM, 0},
+    [MEAN] = {"running_mean", LT_ROLE_STAT, 0},
+    [VAR] = {"running_var", LT_ROLE_STAT, 1},
+    [TRACKED] = {"num_batches_tracked", LT_ROLE_COUNT, 0},
+};
+
+/* The count is for files only (momentum is constant), so the host keeps it. */
+static lt_status count_batch(batchnorm2d *b)
+{
+    double count;
+    LT_TRY(lt_tensor_item(b->param[TRACKED].value, &count));
+    return lt_tensor_fill(b->param[TRACKED].value, count + 1);
+}
+
+lt_tensor *lt_batchnorm2d_forward(lt_module *module, lt_tape *tape, lt_tensor *x,
+                                  lt_tensor *residual)
+{
+    batchnorm2d *b = (batchnorm2d *)module;
+    lt_batchnorm2d_args args = {
+        .gamma = lt_tape_param(tape, &b->param[GAMMA]),
+        .beta = lt_tape_param(tape, &b->param[BETA]),
+        .mean = b->param[MEAN].value,
+        .var = b->param[VAR].value,
+        .residual = residual,
+    };
+    lt_tensor *y = lt_batchnorm2d(tape, x, args, b->config);
+    if (!y || !lt_tape_pass(tape).batch_stats)
+        return y;
+    lt_status st = count_batch(b);
+    return st ? lt_tape_fail(tape, st) : y;
+}
+
+static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+{
+    return lt_batchnorm2d_forward(self, tape, x, NULL);
+}
+
+static lt_status params(lt_module *self, lt_params *list)
+{
+    for (int i = 0; i < PARAMS; i++)
+        LT_TRY(lt_params_add(list, &((batchnorm2d *)self)->param[i]));
+    return LT_OK;
+}
+
+static void destroy(lt_module *self)
+{
+    for (int i = 0; i < PARAMS; i++)
+        lt_param_clear(&((batchnorm2d *)self)->param[i]);
+}
+
+static const lt_module_ops ops = {
+    .kind = "batchnorm2d",
+    .bytes = sizeof(batchnorm2d),
+    .forward = forward,
+    .params = params,
+    .destroy = destroy,
+};
+
+lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device, const char *name, int channels,
+                               lt_batchnorm2d_config config)
+{
+    if (channels < 1)
+        return lt_fail(LT_E_ARG, "batchnorm2d %s: %d channels, want >= 1", name, channels);
+    lt_module *m = NULL;
+    LT_TRY(lt_module_new(&m, &ops));
+
+    batchnorm2d *b = (batchnorm2d *)m;
+    b->config = config;
+    if (config.eps == 0)
+        b->config.eps = 1e-5;
+    if (config.momentum == 0)
+        b->config.momentum = 0.1;
+    lt_status st = LT_OK;
+    for (int i = 0; i < PARAMS && !st; i++)
+        st = lt_param_init_role(&b->param[i], device, name, rows[i].leaf,
+                                i == TRACKED ? LT_SCALAR : LT_SHAPE(channels), rows[i].fill,
+                                rows[i].role);
+    if (st) {
+        lt_module_free(&m);
+        return st;
+    }
+    *out = m;
+    return LT_OK;
+}

@@ -1,0 +1,72 @@
+/* A chain of layers: y = last(...second(first(x))).
+ *
+ * What a child returns is read by the next one only, so it is dropped after that: a pass that does
+ * not record then needs memory for two layers, not for all. */
+
+#include "base/alloc.h"
+
+#include "lather/ext/module.h"
+#include "lather/layers.h"
+
+typedef struct sequential {
+    lt_module base;
+    lt_module **child; /* owned */
+    size_t count;
+} sequential;
+
+static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+{
+    const sequential *s = (sequential *)self;
+    lt_tensor *in = x;
+    for (size_t i = 0; i < s->count; i++) {
+        lt_tensor *y = lt_module_forward(s->child[i], tape, in);
+        if (in != x && in != y) /* x is the caller's; a layer may return its input */
+            lt_tape_drop(tape, in);
+        in = y;
+    }
+    return in;
+}
+
+static lt_status params(lt_module *self, lt_params *list)
+{
+    const sequential *s = (sequential *)self;
+    for (size_t i = 0; i < s->count; i++)
+        LT_TRY(lt_module_params(s->child[i], list));
+    return LT_OK;
+}
+
+static void destroy(lt_module *self)
+{
+    sequential *s = (sequential *)self;
+    for (size_t i = 0; i < s->count; i++)
+        lt_module_free(&s->child[i]);
+    lt_free(s->child);
+}
+
+static const lt_module_ops ops = {
+    .kind = "sequential",
+    .bytes = sizeof(sequential),
+    .forward = forward,
+    .params = params,
+    .destroy = destroy,
+};
+
+lt_status lt_layer_sequential(lt_module **out)
+{
+    return lt_module_new(out, &ops);
+}
+
+lt_status lt_sequential_add(lt_module *module, lt_module **child)
+{
+    LT_ASSERT(module->ops == &ops);
+    sequential *s = (sequential *)module;
+    if ((s->count & (s->count - 1)) == 0) { /* full at every power of two */
+        lt_module **grown = lt_realloc(s->child, s->count ? 2 * s->count : 1, sizeof(lt_module *));
+        if (!grown)
+            return LT_E_NOMEM;
+        s->child = grown;
+    }
+    s->child[s->count++] = *child;
+    *child = NULL;
+    return LT_OK;
+}
