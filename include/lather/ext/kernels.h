@@ -11,7 +11,7 @@
 
 /** y[i] = value. */
 typedef lt_status lt_fill_fn(void *ctx, double value, const lt_view *y);
-/** y[i] = f(x[i]). */
+/** y[i] = f(x[i]). cast to integers: towards zero, saturating, NaN to 0; i64 to i64 is exact. */
 typedef lt_status lt_unary_fn(void *ctx, const lt_view *x, const lt_view *y);
 /** y[i] = f(a[i], b[i]); relu_grad: a = dy, b = y of relu, result dx = dy where y > 0 else 0. */
 typedef lt_status lt_binary_fn(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
@@ -40,7 +40,8 @@ typedef lt_status lt_matmul_fn(void *ctx, const lt_view *a, const lt_view *b, co
 typedef lt_status lt_linear_fn(void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
                                const lt_view *y);
 /** Formula: lt_conv2d(); b may be NULL. x, y channels-last. config has no zero fields left but
- *  padding. w may be f32 while x is 16-bit: a packed copy per w->version is the backend's. */
+ *  padding. w may be f32 while x is 16-bit: it counts as rounded to x's dtype, in linear and in the
+ *  gradients too; a packed copy per w->version is the backend's. */
 typedef lt_status lt_conv2d_fn(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                                const lt_view *w, const lt_view *b, const lt_view *y);
 typedef lt_status lt_conv2d_grad_x_fn(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
@@ -61,7 +62,8 @@ typedef lt_status lt_batchnorm_finish_fn(void *ctx, const lt_batchnorm2d_config 
                                          const lt_view *beta, const lt_view *mean,
                                          const lt_view *var, const lt_view *coef);
 /** y = act(x*scale + shift + residual). residual may be NULL. mask, u8 [ceil(count/8)] or NULL:
- *  bit e%8 of byte e/8 is set where y > 0, e the element's index in storage order. */
+ *  bit e%8 of byte e/8 is set where y > 0 before rounding to its dtype, e the element's
+ *  channels-last index ((n*H + h)*W + w)*C + c. */
 typedef lt_status lt_batchnorm_apply_fn(void *ctx, const lt_batchnorm2d_config *config,
                                         const lt_view *x, const lt_view *coef,
                                         const lt_view *residual, const lt_view *y,
@@ -81,7 +83,7 @@ typedef lt_status lt_batchnorm_grad_stats_fn(void *ctx, const lt_batchnorm_grad 
 typedef lt_status lt_batchnorm_grad_x_fn(void *ctx, const lt_batchnorm_grad *in,
                                          const lt_view *sums, double count, const lt_view *dx);
 
-/* Part 4: pooling and loss. */
+/* Part 4: pooling and loss. A pooling's config has no zero fields left but padding. */
 
 /** index, u8 like y or NULL: the winner's place in its window, r * kernel_w + s. */
 typedef lt_status lt_maxpool2d_fn(void *ctx, const lt_pool2d_config *config, const lt_view *x,
@@ -97,7 +99,7 @@ typedef lt_status lt_avgpool2d_fn(void *ctx, const lt_pool2d_config *config, con
 typedef lt_status lt_softmax_xent_fn(void *ctx, double smoothing, const lt_view *logits,
                                      const lt_view *labels, const lt_view *lse,
                                      const lt_view *loss);
-/** dx = dloss/N * (softmax(logits) - q); dloss []. */
+/** dx[n] = dloss/N * (softmax(logits[n]) * sum of q[n] - q[n]); dloss []. */
 typedef lt_status lt_softmax_xent_grad_fn(void *ctx, double smoothing, const lt_view *dloss,
                                           const lt_view *logits, const lt_view *labels,
                                           const lt_view *lse, const lt_view *dx);
