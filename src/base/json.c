@@ -12,7 +12,6 @@
 #include <string.h>
 
 enum { NODES_PER_CHUNK = 256, MAX_DEPTH = 64, MAX_NUMBER = 320 };
-#define MAX_FILE ((long)64 << 20)
 
 typedef struct chunk {
     struct chunk *next;
@@ -326,25 +325,24 @@ static lt_status parse_children(parser *p, lt_json_value *v)
     return close == '}' ? check_duplicates(p, v) : LT_OK;
 }
 
+static bool take_word(parser *p, const char *word)
+{
+    size_t bytes = strlen(word);
+    if ((size_t)(p->end - p->at) < bytes || memcmp(p->at, word, bytes) != 0)
+        return false;
+    p->at += bytes;
+    return true;
+}
+
 static lt_status parse_word(parser *p, lt_json_value *v)
 {
-    static const struct {
-        const char *text;
-        lt_json_type type;
-        bool boolean;
-    } words[] = {{"null", LT_JSON_NULL, false},
-                 {"true", LT_JSON_BOOL, true},
-                 {"false", LT_JSON_BOOL, false}};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        size_t bytes = strlen(words[i].text);
-        if ((size_t)(p->end - p->at) >= bytes && !memcmp(p->at, words[i].text, bytes)) {
-            v->type = words[i].type;
-            v->boolean = words[i].boolean;
-            p->at += bytes;
-            return LT_OK;
-        }
-    }
-    return parse_number(p, v);
+    if (take_word(p, "null"))
+        return LT_OK;
+    v->boolean = take_word(p, "true");
+    if (!v->boolean && !take_word(p, "false"))
+        return parse_number(p, v);
+    v->type = LT_JSON_BOOL;
+    return LT_OK;
 }
 
 static lt_status parse_value(parser *p, const char *key, lt_json_value **out)
@@ -407,76 +405,7 @@ void lt_json_free(lt_json **json)
     *json = NULL;
 }
 
-static lt_status read_file(FILE *file, const char *path, char **text, size_t *bytes)
-{
-    long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
-    if (size < 0)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    if (size > MAX_FILE)
-        return lt_fail(LT_E_FORMAT, "%s: %ld bytes, more than %ld", path, size, MAX_FILE);
-    rewind(file);
-    *text = lt_alloc((size_t)size + 1, 1);
-    if (!*text)
-        return LT_E_NOMEM;
-    *bytes = fread(*text, 1, (size_t)size, file);
-    return ferror(file) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;
-}
-
-lt_status lt_json_load(lt_json **out, const char *path)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    char *text = NULL;
-    size_t bytes = 0;
-    lt_status st = read_file(file, path, &text, &bytes);
-    fclose(file);
-    if (!st)
-        st = lt_json_parse(out, text, bytes, path, MAX_DEPTH);
-    lt_free(text);
-    return st;
-}
-
-/* Access. */
-
 const lt_json_value *lt_json_root(const lt_json *json)
 {
     return json->root;
-}
-
-const lt_json_value *lt_json_member(const lt_json_value *object, const char *key)
-{
-    if (!object || object->type != LT_JSON_OBJECT)
-        return NULL;
-    const lt_json_value *v = object->child;
-    while (v && strcmp(v->key, key) != 0)
-        v = v->next;
-    return v;
-}
-
-lt_status lt_json_integer(const lt_json_value *object, const char *key, int64_t *value)
-{
-    const lt_json_value *v = lt_json_member(object, key);
-    if (!v || !v->is_integer)
-        return lt_fail(LT_E_FORMAT, "json: '%s' is no integer", key);
-    *value = v->integer;
-    return LT_OK;
-}
-
-lt_status lt_json_number(const lt_json_value *object, const char *key, double *value)
-{
-    const lt_json_value *v = lt_json_member(object, key);
-    if (!v || v->type != LT_JSON_NUMBER)
-        return lt_fail(LT_E_FORMAT, "json: '%s' is no number", key);
-    *value = v->number;
-    return LT_OK;
-}
-
-lt_status lt_json_string(const lt_json_value *object, const char *key, const char **value)
-{
-    const lt_json_value *v = lt_json_member(object, key);
-    if (!v || v->type != LT_JSON_STRING)
-        return lt_fail(LT_E_FORMAT, "json: '%s' is no string", key);
-    *value = v->string;
-    return LT_OK;
 }

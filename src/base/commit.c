@@ -1,0 +1,211 @@
+/* Atomic folders: write under a temporary name, fsync files and folder, rename, fsync the parent
+ * (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014). */
+
+#include "base/commit.h"
+
+#include "base/alloc.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static lt_status io_error(const char *path)
+{
+    return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+}
+
+lt_status lt_commit_sync(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return io_error(path);
+    int failed = fsync(fd);
+    /* Some file systems cannot sync a folder and say so; then there is nothing more to do. */
+    if (failed && (errno == EINVAL || errno == ENOTSUP))
+        failed = 0;
+    lt_status st = failed ? io_error(path) : LT_OK;
+    close(fd);
+    return st;
+}
+
+static lt_status sync_parent(const char *path)
+{
+    char parent[PATH_MAX];
+    snprintf(parent, sizeof parent, "%s", path);
+    char *slash = strrchr(parent, '/');
+    if (!slash)
+        return lt_commit_sync(".");
+    slash[slash == parent] = 0; /* "/" is its own parent */
+    return lt_commit_sync(parent);
+}
+
+/* Calls fn with the path of each entry; stops at the first failure. */
+static lt_status each_entry(const char *folder, lt_status (*fn)(const char *path))
+{
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return io_error(folder);
+    lt_status st = LT_OK;
+    const struct dirent *entry;
+    while (!st && (entry = readdir(dir))) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+            continue;
+        char *path = lt_format("%s/%s", folder, entry->d_name);
+        st = path ? fn(path) : LT_E_NOMEM;
+        lt_free(path);
+    }
+    closedir(dir);
+    return st;
+}
+
+/* Links are removed, never followed. */
+static lt_status remove_tree(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info))
+        return errno == ENOENT ? LT_OK : io_error(path);
+    if (!S_ISDIR(info.st_mode))
+        return unlink(path) ? io_error(path) : LT_OK;
+    LT_TRY(each_entry(path, remove_tree));
+    return rmdir(path) ? io_error(path) : LT_OK;
+}
+
+static char *temporary_name(const char *path)
+{
+    return lt_format("%s.tmp-%ld", path, (long)getpid());
+}
+
+static void clear(lt_commit *commit)
+{
+    lt_free(commit->path);
+    lt_free(commit->temp);
+    *commit = (lt_commit){0};
+}
+
+lt_status lt_commit_begin(lt_commit *commit, const char *path)
+{
+    lt_commit c = {.path = lt_strdup(path), .temp = temporary_name(path)};
+    lt_status st = c.path && c.temp ? remove_tree(c.temp) : LT_E_NOMEM;
+    if (!st && mkdir(c.temp, 0777))
+        st = io_error(c.temp);
+    if (st)
+        clear(&c);
+    else
+        *commit = c;
+    return st;
+}
+
+/* The file system swaps the names if something is in the way; the old one is then removed. */
+static lt_status give_name(const lt_commit *c)
+{
+    if (!rename(c->temp, c->path))
+        return LT_OK;
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return io_error(c->path);
+    if (!renameat2(AT_FDCWD, c->temp, AT_FDCWD, c->path, RENAME_EXCHANGE))
+        return remove_tree(c->temp);
+    LT_TRY(lt_commit_remove(c->path)); /* no exchange here: a moment without either */
+    return rename(c->temp, c->path) ? io_error(c->path) : LT_OK;
+}
+
+lt_status lt_commit_finish(lt_commit *commit)
+{
+    lt_status st = each_entry(commit->temp, lt_commit_sync);
+    if (!st)
+        st = lt_commit_sync(commit->temp);
+    if (!st)
+        st = give_name(commit);
+    if (!st)
+        st = sync_parent(commit->path);
+    if (st) {
+        lt_commit_abandon(commit);
+        return st;
+    }
+    clear(commit);
+    return LT_OK;
+}
+
+void lt_commit_abandon(lt_commit *commit)
+{
+    if (commit->temp && remove_tree(commit->temp))
+        commit->temp[0] = 0; /* clean() of a later run removes it */
+    clear(commit);
+}
+
+lt_status lt_commit_link(const char *path, const char *target)
+{
+    char *temp = temporary_name(path);
+    if (!temp)
+        return LT_E_NOMEM;
+    unlink(temp);
+    lt_status st = LT_OK;
+    if (symlink(target, temp) || rename(temp, path)) {
+        st = io_error(path);
+        unlink(temp);
+    }
+    lt_free(temp);
+    return st ? st : sync_parent(path);
+}
+
+lt_status lt_commit_remove(const char *path)
+{
+    char *temp = lt_format("%s.old.tmp-%ld", path, (long)getpid());
+    if (!temp)
+        return LT_E_NOMEM;
+    lt_status st = remove_tree(temp);
+    if (!st && rename(path, temp))
+        st = io_error(path);
+    if (!st)
+        st = remove_tree(temp);
+    lt_free(temp);
+    return st;
+}
+
+/* "NAME.tmp-123" whose process is gone, or is this one: between its own saves nothing of it is
+ * in the making. */
+static lt_status remove_stale(const char *path)
+{
+    const char *mark = strstr(strrchr(path, '/'), ".tmp-");
+    if (!mark || !isdigit((unsigned char)mark[5]))
+        return LT_OK;
+    char *end;
+    long pid = strtol(mark + 5, &end, 10);
+    if (*end || pid <= 0)
+        return LT_OK;
+    bool is_dead = kill((pid_t)pid, 0) && errno == ESRCH;
+    return is_dead || pid == (long)getpid() ? remove_tree(path) : LT_OK;
+}
+
+void lt_commit_clean(const char *folder)
+{
+    if (each_entry(folder, remove_stale))
+        return; /* nothing there, or not ours to remove: not a reason to stop */
+}
+
+lt_status lt_commit_make_folders(const char *path)
+{
+    char part[PATH_MAX];
+    size_t bytes = strlen(path);
+    if (bytes == 0 || bytes >= sizeof part)
+        return lt_fail(LT_E_ARG, "folder name of %zu bytes", bytes);
+    for (size_t i = 1; i <= bytes; i++) {
+        if (path[i] && path[i] != '/')
+            continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (mkdir(part, 0777) && errno != EEXIST)
+            return io_error(part);
+    }
+    struct stat info;
+    if (stat(path, &info))
+        return io_error(path);
+    return S_ISDIR(info.st_mode) ? LT_OK : lt_fail(LT_E_IO, "%s: is no folder", path);
+}

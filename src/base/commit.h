@@ -1,0 +1,33 @@
+/* Folders that are complete or absent, whatever kills the process: made under another name, synced,
+ * then renamed. */
+#ifndef LT_BASE_COMMIT_H
+#define LT_BASE_COMMIT_H
+
+#include "lather/status.h"
+
+/* A folder in the making. Starts as {0}. */
+typedef struct lt_commit {
+    char *path; /* where it will be; owned */
+    char *temp; /* where it is made: PATH.tmp-PID; owned */
+} lt_commit;
+
+/* Makes the temporary folder, empty. Errors: LT_E_IO, LT_E_NOMEM. */
+LT_MUST_CHECK lt_status lt_commit_begin(lt_commit *commit, const char *path);
+/* Syncs its files and the folder, gives it its name (in place of what had it), syncs the parent.
+ * Errors: LT_E_IO, and the temporary folder is removed. Clears commit in any case. */
+LT_MUST_CHECK lt_status lt_commit_finish(lt_commit *commit);
+/* Removes the temporary folder. A cleared commit is fine. */
+void lt_commit_abandon(lt_commit *commit);
+
+/* Makes PATH a symbolic link to target, or changes it, in one step; syncs the parent. */
+LT_MUST_CHECK lt_status lt_commit_link(const char *path, const char *target);
+/* Removes a folder: renames it to a temporary name first, so that no half of it is ever found. */
+LT_MUST_CHECK lt_status lt_commit_remove(const char *path);
+/* Removes the temporary entries of dead processes in a folder. */
+void lt_commit_clean(const char *folder);
+/* Makes a folder and its parents. */
+LT_MUST_CHECK lt_status lt_commit_make_folders(const char *path);
+/* Syncs a file or a folder. Errors: LT_E_IO. */
+LT_MUST_CHECK lt_status lt_commit_sync(const char *path);
+
+#endif

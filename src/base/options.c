@@ -1,0 +1,374 @@
+/* The command line parser: long options as GNU getopt_long has them, from one table. */
+
+#include "base/options.h"
+
+#include "base/alloc.h"
+#include "base/yaml.h"
+
+#include <string.h>
+
+const lt_option_builtin lt_option_builtins[] = {
+    {"config", "FILE", "read options from a YAML file; the command line overrides it", 0,
+     LT_OPTIONS_RUN},
+    {"print-config", NULL, "print the resolved options as such a file, and stop", 0,
+     LT_OPTIONS_PRINT_CONFIG},
+    {"help", NULL, "print this, and stop", 'h', LT_OPTIONS_HELP},
+    {"help-man", NULL, "print the manual page, and stop", 0, LT_OPTIONS_MAN},
+    {"version", NULL, "print versions and CPU features, and stop", 0, LT_OPTIONS_VERSION},
+};
+const size_t lt_option_builtin_count = sizeof lt_option_builtins / sizeof *lt_option_builtins;
+
+const lt_option *lt_options_find(const lt_options *o, const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < o->program->count; i++) {
+        const lt_option *row = &o->program->option[i];
+        if (strlen(row->name) == bytes && !strncmp(row->name, name, bytes))
+            return row;
+    }
+    return NULL;
+}
+
+size_t lt_options_row(const lt_options *o, const lt_option *option)
+{
+    return (size_t)(option - o->program->option);
+}
+
+static const lt_option *find_text(const lt_options *o, const char *name)
+{
+    const lt_option *row = lt_options_find(o, name, strlen(name));
+    LT_ASSERT(row); /* the program asks about its own table */
+    return row;
+}
+
+static const lt_option_builtin *find_builtin(const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < lt_option_builtin_count; i++)
+        if (strlen(lt_option_builtins[i].name) == bytes
+            && !strncmp(lt_option_builtins[i].name, name, bytes))
+            return &lt_option_builtins[i];
+    return NULL;
+}
+
+/* Unknown options. */
+
+static int min3(int a, int b, int c)
+{
+    int least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* Insertions, deletions, and replacements that make b of a (Levenshtein 1966). */
+static int distance(const char *a, size_t a_bytes, const char *b)
+{
+    enum { MAX = 64 };
+    int row[MAX + 1];
+    size_t b_bytes = strlen(b);
+    if (a_bytes > MAX || b_bytes > MAX)
+        return MAX;
+    for (size_t j = 0; j <= b_bytes; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= a_bytes; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= b_bytes; j++) {
+            int above = row[j];
+            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[b_bytes];
+}
+
+static lt_status unknown(const lt_options *o, const char *name, size_t bytes)
+{
+    const char *best = "help";
+    int least = distance(name, bytes, best);
+    for (size_t i = 0; i < o->program->count + lt_option_builtin_count; i++) {
+        const char *other = i < o->program->count ? o->program->option[i].name
+                                                  : lt_option_builtins[i - o->program->count].name;
+        int d = distance(name, bytes, other);
+        if (d < least) {
+            least = d;
+            best = other;
+        }
+    }
+    return lt_fail(LT_E_ARG, "--%.*s: no such option; the nearest is --%s", (int)bytes, name, best);
+}
+
+/* Life. */
+
+static lt_status set_defaults(lt_options *o)
+{
+    char text[256];
+    for (size_t i = 0; i < o->program->count; i++) {
+        const lt_option *row = &o->program->option[i];
+        const char *value = lt_options_default(o, row, text, sizeof text);
+        if (o->source[i] == LT_OPTION_FROM_TABLE && value)
+            LT_TRY(lt_options_assign(o, row, value, LT_OPTION_FROM_TABLE));
+    }
+    return LT_OK;
+}
+
+lt_status lt_options_new(lt_options **out, const lt_program *program, void *values)
+{
+    lt_options *o = lt_alloc(1, sizeof *o);
+    if (!o)
+        return LT_E_NOMEM;
+    o->program = program;
+    o->values = values;
+    o->source = lt_alloc(program->count, sizeof *o->source);
+    o->string = lt_alloc(program->count, sizeof *o->string);
+    lt_status st = o->source && o->string ? LT_OK : LT_E_NOMEM;
+    /* Twice: defaults depend on the selector, which may stand below the rows that do. */
+    for (int pass = 0; pass < 2 && !st; pass++)
+        st = set_defaults(o);
+    LT_ASSERT(!st || st == LT_E_NOMEM);
+    if (st) {
+        lt_options_free(&o);
+        return st;
+    }
+    *out = o;
+    return LT_OK;
+}
+
+static void clear_lists(lt_options *o)
+{
+    for (size_t i = 0; i < o->program->count; i++) {
+        const lt_option *row = &o->program->option[i];
+        if (row->type != LT_OPTION_LIST)
+            continue;
+        lt_option_list *list = (lt_option_list *)((char *)o->values + row->offset);
+        for (size_t k = 0; k < list->count; k++)
+            lt_free(list->item[k]);
+        lt_free(list->item);
+        *list = (lt_option_list){0};
+    }
+}
+
+static void free_texts(char **text, size_t count)
+{
+    for (size_t i = 0; text && i < count; i++)
+        lt_free(text[i]);
+    lt_free(text);
+}
+
+void lt_options_free(lt_options **options)
+{
+    lt_options *o = *options;
+    if (!o)
+        return;
+    clear_lists(o);
+    free_texts(o->string, o->program->count);
+    free_texts(o->rest, o->rest_count);
+    free_texts(o->argument, (size_t)o->argument_count);
+    lt_free(o->source);
+    lt_free(o);
+    *options = NULL;
+}
+
+/* Parsing. */
+
+typedef struct arguments {
+    int count, at;
+    char *const *value;
+} arguments;
+
+static lt_status add_rest(lt_options *o, const char *text)
+{
+    if (!o->program->rest)
+        return lt_fail(LT_E_ARG, "'%s': an option is wanted here, not a plain word", text);
+    char **more = lt_realloc(o->rest, o->rest_count + 1, sizeof *more);
+    if (!more)
+        return LT_E_NOMEM;
+    o->rest = more;
+    o->rest[o->rest_count] = lt_strdup(text);
+    return o->rest[o->rest_count] ? (o->rest_count++, LT_OK) : LT_E_NOMEM;
+}
+
+/* The value after '=', or else the next argument. */
+static lt_status take_value(arguments *args, const char *name, const char *equal,
+                            const char **value)
+{
+    if (equal) {
+        *value = equal + 1;
+        return LT_OK;
+    }
+    if (args->at == args->count)
+        return lt_fail(LT_E_ARG, "--%s: a value is missing", name);
+    *value = args->value[args->at++];
+    return LT_OK;
+}
+
+static lt_status use_row(lt_options *o, arguments *args, const lt_option *row, const char *equal)
+{
+    const char *value = "true";
+    if (row->type != LT_OPTION_BOOL || equal)
+        LT_TRY(take_value(args, row->name, equal, &value));
+    return lt_options_assign(o, row, value, LT_OPTION_FROM_USER);
+}
+
+static lt_status use_builtin(lt_options *o, arguments *args, const lt_option_builtin *b,
+                             const char *equal)
+{
+    const char *path = NULL;
+    if (b->asks) {
+        if (equal)
+            return lt_fail(LT_E_ARG, "--%s: takes no value", b->name);
+        o->asked = b->asks;
+        return LT_OK;
+    }
+    LT_TRY(take_value(args, b->name, equal, &path));
+    return lt_options_load(o, path);
+}
+
+static lt_status parse_long(lt_options *o, arguments *args, const char *name)
+{
+    const char *equal = strchr(name, '=');
+    size_t bytes = equal ? (size_t)(equal - name) : strlen(name);
+    const lt_option *row = lt_options_find(o, name, bytes);
+    if (row)
+        return use_row(o, args, row, equal);
+    const lt_option_builtin *builtin = find_builtin(name, bytes);
+    if (builtin)
+        return use_builtin(o, args, builtin, equal);
+    if (bytes > 3 && !strncmp(name, "no-", 3)) {
+        row = lt_options_find(o, name + 3, bytes - 3);
+        if (row && row->type != LT_OPTION_BOOL)
+            return lt_fail(LT_E_ARG, "--%.*s: --%s wants a value, it cannot be switched off",
+                           (int)bytes, name, row->name);
+        if (row && equal)
+            return lt_fail(LT_E_ARG, "--%.*s: takes no value", (int)bytes, name);
+        if (row)
+            return lt_options_assign(o, row, "false", LT_OPTION_FROM_USER);
+    }
+    return unknown(o, name, bytes);
+}
+
+/* -b 32, -b32; no bundles. */
+static lt_status parse_short(lt_options *o, arguments *args, const char *text)
+{
+    for (size_t i = 0; i < lt_option_builtin_count; i++)
+        if (text[0] == lt_option_builtins[i].alias && !text[1])
+            return use_builtin(o, args, &lt_option_builtins[i], NULL);
+    for (size_t i = 0; i < o->program->count; i++) {
+        const lt_option *row = &o->program->option[i];
+        if (!row->alias || row->alias != text[0])
+            continue;
+        if (row->type == LT_OPTION_BOOL && text[1])
+            break;
+        return use_row(o, args, row, text[1] ? text : NULL); /* the value is text + 1 */
+    }
+    return lt_fail(LT_E_ARG, "-%s: no such option; --help lists them", text);
+}
+
+static lt_status keep_arguments(lt_options *o, int argc, char *const *argv)
+{
+    o->argument = lt_alloc((size_t)argc, sizeof *o->argument);
+    if (!o->argument)
+        return LT_E_NOMEM;
+    for (; o->argument_count < argc; o->argument_count++) {
+        o->argument[o->argument_count] = lt_strdup(argv[o->argument_count]);
+        if (!o->argument[o->argument_count])
+            return LT_E_NOMEM;
+    }
+    return LT_OK;
+}
+
+static lt_status parse_all(lt_options *o, arguments *args)
+{
+    bool only_rest = false;
+    while (args->at < args->count) {
+        const char *text = args->value[args->at++];
+        if (only_rest || text[0] != '-' || !text[1])
+            LT_TRY(add_rest(o, text));
+        else if (!strcmp(text, "--"))
+            only_rest = true;
+        else if (text[1] == '-')
+            LT_TRY(parse_long(o, args, text + 2));
+        else
+            LT_TRY(parse_short(o, args, text + 1));
+    }
+    return LT_OK;
+}
+
+/* A value that is set but not read is a mistake that costs a training run. */
+static lt_status check_applies(const lt_options *o)
+{
+    for (size_t i = 0; i < o->program->count; i++) {
+        const lt_option *row = &o->program->option[i];
+        if (o->source[i] != LT_OPTION_FROM_TABLE && !lt_options_applies(o, row->name))
+            return lt_fail(LT_E_ARG, "--%s: --%s %s does not read it (read by: %s)", row->name,
+                           o->program->selector, lt_options_choice(o, o->program->selector),
+                           row->applies);
+    }
+    return LT_OK;
+}
+
+lt_status lt_options_parse(lt_options *o, int argc, char *const *argv)
+{
+    if (!o->argument)
+        LT_TRY(keep_arguments(o, argc, argv));
+    arguments args = {.count = argc, .at = argc ? 1 : 0, .value = argv};
+    LT_TRY(parse_all(o, &args));
+    LT_TRY(set_defaults(o)); /* those of the chosen optimizer */
+    return o->asked == LT_OPTIONS_RUN || o->asked == LT_OPTIONS_PRINT_CONFIG ? check_applies(o)
+                                                                             : LT_OK;
+}
+
+lt_status lt_options_set(lt_options *o, const char *name, const char *value)
+{
+    const lt_option *row = lt_options_find(o, name, strlen(name));
+    if (!row)
+        return unknown(o, name, strlen(name));
+    LT_TRY(lt_options_assign(o, row, value, LT_OPTION_FROM_USER));
+    return set_defaults(o);
+}
+
+static lt_status load_line(void *context, const char *key, const char *value, int line)
+{
+    lt_options *o = context;
+    const lt_option *row = lt_options_find(o, key, strlen(key));
+    lt_status st = row ? LT_OK : unknown(o, key, strlen(key));
+    if (!st && o->source[lt_options_row(o, row)] != LT_OPTION_FROM_USER)
+        st = lt_options_assign(o, row, value, LT_OPTION_FROM_FILE);
+    return st ? lt_fail(st, "line %d: %s", line, lt_error_message()) : LT_OK;
+}
+
+lt_status lt_options_load(lt_options *o, const char *path)
+{
+    return lt_yaml_read(path, load_line, o);
+}
+
+/* Questions. */
+
+lt_options_request lt_options_asked(const lt_options *o)
+{
+    return o->asked;
+}
+
+bool lt_options_is_set(const lt_options *o, const char *name)
+{
+    return o->source[lt_options_row(o, find_text(o, name))] != LT_OPTION_FROM_TABLE;
+}
+
+bool lt_options_applies(const lt_options *o, const char *name)
+{
+    const lt_option *row = find_text(o, name);
+    return !row->applies || !o->program->selector
+           || lt_options_has_word(row->applies, lt_options_choice(o, o->program->selector), " ");
+}
+
+size_t lt_options_rest_count(const lt_options *o)
+{
+    return o->rest_count;
+}
+
+const char *lt_options_rest(const lt_options *o, size_t index)
+{
+    return index < o->rest_count ? o->rest[index] : NULL;
+}
+
+const char *lt_options_argument(const lt_options *o, int index)
+{
+    return index >= 0 && index < o->argument_count ? o->argument[index] : NULL;
+}

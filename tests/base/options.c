@@ -1,0 +1,253 @@
+/* The option table: parsing, ranges, the selector's options, config files, help. */
+
+#include "near.h"
+
+#include "base/options.h"
+#include "lather/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct values {
+    bool nesterov, amp;
+    int64_t batch;
+    double lr, beta1;
+    const char *data;
+    int optim;
+    lt_option_list freeze;
+} values;
+
+#define FIELD(name) offsetof(values, name)
+
+static const lt_option table[] = {
+    {"Data", "data", 'd', LT_OPTION_STRING, FIELD(data), .meta = "DIR", .help = "the pictures"},
+    {"Data", "batch-size", 'b', LT_OPTION_INT, FIELD(batch), "32", 1, 65536,
+     .help = "pictures per step"},
+    {"Optimizer", "lr", 0, LT_OPTION_DOUBLE, FIELD(lr), "0.5", 0, 100,
+     .defaults = "sgd=0.1 adam=0.001", .help = "learning rate"},
+    {"Optimizer", "beta1", 0, LT_OPTION_DOUBLE, FIELD(beta1), "0.9", 0, 0.999999,
+     .applies = "adam shampoo", .help = "memory of the mean"},
+    {"Optimizer", "nesterov", 0, LT_OPTION_BOOL, FIELD(nesterov), "true",
+     .applies = "sgd", .help = "look ahead"},
+    {"Optimizer", "optim", 'o', LT_OPTION_CHOICE, FIELD(optim), "shampoo",
+     .choices = "sgd|adam|shampoo", .help = "the optimizer"},
+    {"Optimizer", "freeze", 0, LT_OPTION_LIST, FIELD(freeze), .meta = "REGEX",
+     .help = "do not train what matches"},
+};
+
+static const lt_program program = {.name = "prog",
+                                   .summary = "tries options",
+                                   .usage = "--data DIR [OPTION]...",
+                                   .description = "A description.",
+                                   .option = table,
+                                   .count = COUNT_OF(table),
+                                   .selector = "optim"};
+
+enum { MAX_ARGS = 12 };
+
+/* Parses words divided by spaces. */
+static lt_status parse(lt_options **o, values *v, const char *line)
+{
+    static char words[512];
+    char *argv[MAX_ARGS + 1] = {(char[]){"prog"}};
+    int argc = 1;
+    snprintf(words, sizeof words, "%s", line);
+    for (char *word = strtok(words, " "); word && argc < MAX_ARGS; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    memset(v, 0, sizeof *v);
+    assert_ok(lt_options_new(o, &program, v));
+    return lt_options_parse(*o, argc, argv);
+}
+
+typedef struct error_row {
+    const char *line, *message;
+} error_row;
+
+static const error_row errors[] = {
+    {"--batchsize 3", "--batchsize: no such option; the nearest is --batch-size"},
+    {"--hepl", "--hepl: no such option; the nearest is --help"},
+    {"--batch-size 0", "--batch-size: 0 is not in 1..65536"},
+    {"--batch-size 3x", "--batch-size: '3x' is no integer"},
+    {"--batch-size 99999999999999999999", "is no integer"},
+    {"--batch-size", "--batch-size: a value is missing"},
+    {"--lr 101", "--lr: 101 is not in [0, 100]"},
+    {"--lr nan", "--lr: 'nan' is no number"},
+    {"--lr=", "--lr: '' is no number"},
+    {"--optim sdg", "--optim: 'sdg' is none of sgd|adam|shampoo"},
+    {"--optim adam --nesterov", "--nesterov: --optim adam does not read it (read by: sgd)"},
+    {"--optim sgd --beta1 0.5", "--beta1: --optim sgd does not read it"},
+    {"--nesterov=maybe --optim sgd", "--nesterov: 'maybe' is neither true nor false"},
+    {"--no-lr", "--lr wants a value"},
+    {"--help=3", "--help: takes no value"},
+    {"-z", "-z: no such option"},
+    {"word", "'word': an option is wanted here"},
+    {"--config /nowhere/at/all.yaml", "/nowhere/at/all.yaml: "},
+};
+
+static void test_error(void **state)
+{
+    const error_row *row = *state;
+    lt_options *o = NULL;
+    values v;
+    assert_int_not_equal(parse(&o, &v, row->line), LT_OK);
+    if (!strstr(lt_error_message(), row->message))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
+    lt_options_free(&o);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    lt_options *o = NULL;
+    values v;
+    assert_ok(parse(&o, &v, "--data /d -b64 --optim=sgd --no-nesterov --freeze a --freeze b"));
+    assert_string_equal(v.data, "/d");
+    assert_int_equal(v.batch, 64);
+    assert_int_equal(v.optim, 0);
+    assert_false(v.nesterov);
+    assert_near(v.lr, 0.1, 0); /* sgd's default */
+    assert_int_equal(v.freeze.count, 2);
+    assert_string_equal(v.freeze.item[1], "b");
+    assert_true(lt_options_is_set(o, "batch-size"));
+    assert_false(lt_options_is_set(o, "lr"));
+    assert_true(lt_options_applies(o, "nesterov"));
+    assert_false(lt_options_applies(o, "beta1"));
+    assert_string_equal(lt_options_choice(o, "optim"), "sgd");
+    assert_string_equal(lt_options_argument(o, 2), "/d");
+    assert_null(lt_options_argument(o, 99));
+    lt_options_free(&o);
+    assert_ok(parse(&o, &v, ""));
+    assert_near(v.lr, 0.5, 0); /* shampoo has none of its own */
+    assert_null(v.data);
+    lt_options_free(&o);
+}
+
+static void read_all(FILE *file, char *text, size_t size)
+{
+    rewind(file);
+    size_t bytes = fread(text, 1, size - 1, file);
+    text[bytes] = 0;
+    fclose(file);
+}
+
+static void test_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        const char *say[5];
+    } rows[] = {
+        {"--help", {"Usage: prog --data DIR", "-b, --batch-size N", "[sgd=0.1 adam=0.001]",
+                    "(adam shampoo only)", "--[no-]nesterov"}},
+        {"--help-man", {".TH PROG 1", ".SH OPTIONS", "\\-\\-batch\\-size N", ".SS Data", "\\-b, "}},
+        {"--print-config --optim sgd", {"batch-size: 32\n", "lr: 0.1\n", "nesterov: true\n",
+                                        "optim: sgd\n", "\n"}},
+        {"--version", {"prog 0.", "prog", "prog", "prog", "prog"}},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        lt_options *o = NULL;
+        values v;
+        char text[8192];
+        assert_ok(parse(&o, &v, rows[i].line));
+        FILE *file = tmpfile();
+        assert_non_null(file);
+        assert_ok(lt_options_answer(o, file));
+        read_all(file, text, sizeof text);
+        for (int k = 0; k < 5; k++)
+            if (!strstr(text, rows[i].say[k]))
+                fail_msg("%s does not say '%s' but:\n%s", rows[i].line, rows[i].say[k], text);
+        lt_options_free(&o);
+    }
+}
+
+/* A config file in a fresh folder; the caller unlinks. */
+static void write_config(char *path, const char *text)
+{
+    strcpy(path, "/tmp/lather-options-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+}
+
+static lt_status parse_config(lt_options **o, values *v, const char *before, const char *text,
+                              const char *after)
+{
+    char path[64], line[256];
+    write_config(path, text);
+    snprintf(line, sizeof line, "%s --config %s %s", before, path, after);
+    lt_status st = parse(o, v, line);
+    unlink(path);
+    return st;
+}
+
+static void test_config(void **state)
+{
+    (void)state;
+    lt_options *o = NULL;
+    values v;
+    lt_status st = parse_config(&o, &v, "-b 8", "# comment\nbatch-size: 16\nlr: 2.5\nfreeze:\n  - a b\n  - c\n",
+                                "--data x");
+    if (st == LT_E_UNSUPPORTED) /* a build without libyaml */
+        skip();
+    assert_ok(st);
+    assert_int_equal(v.batch, 8); /* the command line wins, wherever it stands */
+    assert_near(v.lr, 2.5, 0);
+    assert_int_equal(v.freeze.count, 2);
+    assert_string_equal(v.freeze.item[0], "a b");
+    assert_true(lt_options_is_set(o, "lr"));
+    lt_options_free(&o);
+
+    static const char *const bad[] = {"batch-sise: 3\n", "lr: 3\nlr: 4\n", "lr:\n  deep: 3\n",
+                                      "- a\n", "lr: [1\n", "lr: 1000\n", "nesterov: true\n",
+                                      "freeze:\n  - [a]\n"};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        assert_int_not_equal(parse_config(&o, &v, "", bad[i], ""), LT_OK);
+        lt_options_free(&o);
+    }
+}
+
+/* What --print-config writes is read back as the same values. */
+static void test_config_round_trip(void **state)
+{
+    (void)state;
+    lt_options *o = NULL, *again = NULL;
+    values v, w = {0};
+    char text[4096], path[64];
+    assert_ok(parse(&o, &v, "--data /a:#b --lr 0.1234567890123 --freeze ^layer[12] --freeze x:y"));
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_ok(lt_options_write_config(o, file));
+    read_all(file, text, sizeof text);
+    write_config(path, text);
+    assert_ok(lt_options_new(&again, &program, &w));
+    lt_status st = lt_options_load(again, path);
+    unlink(path);
+    if (st != LT_E_UNSUPPORTED) {
+        assert_ok(st);
+        assert_string_equal(w.data, v.data);
+        assert_near(w.lr, v.lr, 0);
+        assert_int_equal(w.freeze.count, 2);
+        assert_string_equal(w.freeze.item[0], "^layer[12]");
+        assert_string_equal(w.freeze.item[1], "x:y");
+    }
+    lt_options_free(&o);
+    lt_options_free(&again);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(errors) + 4];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(errors); i++)
+        tests[n++] = (struct CMUnitTest){.name = errors[i].line,
+                                         .test_func = test_error,
+                                         .initial_state = (void *)(uintptr_t)&errors[i]};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_values);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_answers);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config_round_trip);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
