@@ -1,8 +1,9 @@
 /* The option table: parsing, ranges, the selector's options, config files, help. */
 
+#include "base/options.h"
+
 #include "near.h"
 
-#include "base/options.h"
 #include "lather/options.h"
 
 #include <stdio.h>
@@ -29,8 +30,8 @@ static const lt_option table[] = {
      .defaults = "sgd=0.1 adam=0.001", .help = "learning rate"},
     {"Optimizer", "beta1", 0, LT_OPTION_DOUBLE, FIELD(beta1), "0.9", 0, 0.999999,
      .applies = "adam shampoo", .help = "memory of the mean"},
-    {"Optimizer", "nesterov", 0, LT_OPTION_BOOL, FIELD(nesterov), "true",
-     .applies = "sgd", .help = "look ahead"},
+    {"Optimizer", "nesterov", 0, LT_OPTION_BOOL, FIELD(nesterov), "true", .applies = "sgd",
+     .help = "look ahead"},
     {"Optimizer", "optim", 'o', LT_OPTION_CHOICE, FIELD(optim), "shampoo",
      .choices = "sgd|adam|shampoo", .help = "the optimizer"},
     {"Optimizer", "freeze", 0, LT_OPTION_LIST, FIELD(freeze), .meta = "REGEX",
@@ -139,11 +140,12 @@ static void test_answers(void **state)
         const char *line;
         const char *say[5];
     } rows[] = {
-        {"--help", {"Usage: prog --data DIR", "-b, --batch-size N", "[sgd=0.1 adam=0.001]",
-                    "(adam shampoo only)", "--[no-]nesterov"}},
+        {"--help",
+         {"Usage: prog --data DIR", "-b, --batch-size N", "[sgd=0.1 adam=0.001]",
+          "(adam shampoo only)", "--[no-]nesterov"}},
         {"--help-man", {".TH PROG 1", ".SH OPTIONS", "\\-\\-batch\\-size N", ".SS Data", "\\-b, "}},
-        {"--print-config --optim sgd", {"batch-size: 32\n", "lr: 0.1\n", "nesterov: true\n",
-                                        "optim: sgd\n", "\n"}},
+        {"--print-config --optim sgd",
+         {"batch-size: 32\n", "lr: 0.1\n", "nesterov: true\n", "optim: sgd\n", "\n"}},
         {"--version", {"prog 0.", "prog", "prog", "prog", "prog"}},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -188,8 +190,9 @@ static void test_config(void **state)
     (void)state;
     lt_options *o = NULL;
     values v;
-    lt_status st = parse_config(&o, &v, "-b 8", "# comment\nbatch-size: 16\nlr: 2.5\nfreeze:\n  - a b\n  - c\n",
-                                "--data x");
+    lt_status st =
+        parse_config(&o, &v, "-b 8",
+                     "# comment\nbatch-size: 16\nlr: 2.5\nfreeze:\n  - a b\n  - c\n", "--data x");
     if (st == LT_E_UNSUPPORTED) /* a build without libyaml */
         skip();
     assert_ok(st);
@@ -200,9 +203,9 @@ static void test_config(void **state)
     assert_true(lt_options_is_set(o, "lr"));
     lt_options_free(&o);
 
-    static const char *const bad[] = {"batch-sise: 3\n", "lr: 3\nlr: 4\n", "lr:\n  deep: 3\n",
-                                      "- a\n", "lr: [1\n", "lr: 1000\n", "nesterov: true\n",
-                                      "freeze:\n  - [a]\n"};
+    static const char *const bad[] = {
+        "batch-sise: 3\n", "lr: 3\nlr: 4\n", "lr:\n  deep: 3\n", "- a\n",
+        "lr: [1\n",        "lr: 1000\n",     "nesterov: true\n", "freeze:\n  - [a]\n"};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         assert_int_not_equal(parse_config(&o, &v, "", bad[i], ""), LT_OK);
         lt_options_free(&o);
