@@ -7,6 +7,7 @@
 #include "lather/ext/fail.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 /* Updates are counted, so that a milestone of 2.4 epochs is not missed by a rounding error. */
 static const double tie = 1e-6;

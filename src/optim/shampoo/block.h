@@ -7,8 +7,9 @@
 
 /* A shape after merging neighbouring dimensions. */
 typedef struct lt_merged {
-    lt_shape from, shape;    /* before and after */
-    int group[LT_MAX_DIMS];  /* dimension of `shape` that holds a dimension of `from`; -1: extent 1 */
+    lt_shape from, shape; /* before and after */
+    int group
+        [LT_MAX_DIMS]; /* dimension of `shape` that holds a dimension of `from`; -1: extent 1 */
 } lt_merged;
 
 /* limit: dimensions merge while their product is at most this; LT_NO_LIMIT: infinite. target:

@@ -1,0 +1,306 @@
+/* What every optimizer shares: slots, the order of a step, state for checkpoints. */
+
+#include "optim/optim.h"
+
+#include "base/alloc.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+#include <string.h>
+
+const lt_backend *lt_optim_backend(const lt_optim *self, void **ctx)
+{
+    *ctx = self->device->ctx;
+    return self->device->backend;
+}
+
+static size_t count_trained(const lt_params *params)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < params->count; i++)
+        count += lt_param_is_trained(params->item[i]);
+    return count;
+}
+
+static bool decays(const lt_param *param, lt_decay_scope scope)
+{
+    return scope == LT_DECAY_ALL || param->role == LT_ROLE_WEIGHT;
+}
+
+static lt_status make_state(lt_slot *slot, const lt_optim_ops *ops)
+{
+    const lt_tensor *value = slot->param->value;
+    for (int i = 0; i < LT_MAX_STATE && ops->slot_state[i]; i++)
+        LT_TRY(lt_tensor_new(&slot->state[i], lt_tensor_device(value), lt_tensor_dtype(value),
+                             lt_tensor_shape(value)));
+    return LT_OK;
+}
+
+static lt_status fill_slots(lt_optim *o, const lt_params *params, double weight_decay,
+                            lt_decay_scope scope)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        lt_param *p = params->item[i];
+        if (!lt_param_is_trained(p))
+            continue;
+        if (lt_tensor_device(p->value) != o->device)
+            return lt_fail(LT_E_ARG, "optim: %s is on another device than the parameters before it",
+                           p->name);
+        lt_slot *slot = &o->slot[o->count++];
+        slot->param = p;
+        slot->lr_scale = 1;
+        slot->weight_decay = decays(p, scope) ? weight_decay : 0;
+        LT_TRY(make_state(slot, o->ops));
+    }
+    return LT_OK;
+}
+
+/* Scalars where kernels read them. */
+static lt_status make_scalars(lt_optim *o)
+{
+    void *ctx, *memory;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    LT_TRY(be->alloc(ctx, sizeof(lt_scalars), &memory));
+    o->scalars = memory;
+    const lt_scalars start = {.loss_scale = 1, .grad_scale = 1, .finite = 1};
+    return be->copy(ctx, o->scalars, &start, sizeof start, LT_COPY_IN);
+}
+
+lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *ops, const lt_params *params,
+                       double weight_decay, lt_decay_scope scope)
+{
+    size_t count = count_trained(params);
+    if (!count)
+        return lt_fail(LT_E_ARG, "%s: no parameter to train", ops->name);
+    if (!(weight_decay >= 0 && isfinite(weight_decay)))
+        return lt_fail(LT_E_ARG, "%s: weight_decay %g is not a number >= 0", ops->name,
+                       weight_decay);
+    lt_optim *o = lt_alloc(1, ops->bytes);
+    if (!o)
+        return LT_E_NOMEM;
+    o->ops = ops;
+    for (size_t i = 0; i < params->count && !o->device; i++)
+        if (lt_param_is_trained(params->item[i]))
+            o->device = lt_tensor_device(params->item[i]->value);
+    o->slot = lt_alloc(count, sizeof *o->slot);
+    o->item = lt_alloc(count, sizeof *o->item);
+    lt_status st = o->slot && o->item ? make_scalars(o) : LT_E_NOMEM;
+    if (!st)
+        st = fill_slots(o, params, weight_decay, scope);
+    if (st) {
+        lt_optim_free(&o);
+        return st;
+    }
+    *out = o;
+    return LT_OK;
+}
+
+void lt_optim_free(lt_optim **optim)
+{
+    lt_optim *o = *optim;
+    if (!o)
+        return;
+    if (o->ops->destroy)
+        o->ops->destroy(o);
+    for (size_t i = 0; i < o->count; i++)
+        for (int k = 0; k < LT_MAX_STATE; k++)
+            lt_tensor_free(&o->slot[i].state[k]);
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    if (o->scalars)
+        be->free(ctx, o->scalars, sizeof *o->scalars);
+    lt_free(o->item);
+    lt_free(o->slot);
+    lt_free(o);
+    *optim = NULL;
+}
+
+const char *lt_optim_name(const lt_optim *optim)
+{
+    return optim->ops->name;
+}
+
+size_t lt_optim_items(lt_optim *self)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < self->count; i++) {
+        lt_slot *slot = &self->slot[i];
+        if (!slot->param->has_grad)
+            continue;
+        lt_optim_item *item = &self->item[count++];
+        *item = (lt_optim_item){
+            .value = lt_tensor_view(slot->param->value),
+            .grad = lt_tensor_view(slot->param->grad),
+            .lr_scale = slot->lr_scale,
+            .weight_decay = slot->weight_decay,
+        };
+        for (int k = 0; k < LT_MAX_ITEM_STATE && slot->state[k]; k++)
+            item->state[k] = lt_tensor_view(slot->state[k]);
+    }
+    return count;
+}
+
+static lt_status check_step(const lt_optim *o, const lt_step *step)
+{
+    if (!(step->lr >= 0 && isfinite(step->lr)))
+        return lt_fail(LT_E_ARG, "%s: lr %g is not a number >= 0", o->ops->name, step->lr);
+    if (!(step->clip_norm >= 0))
+        return lt_fail(LT_E_ARG, "%s: clip_norm %g is not >= 0", o->ops->name, step->clip_norm);
+    if (step->attempt < 1)
+        return lt_fail(LT_E_ARG, "%s: attempt is below 1", o->ops->name);
+    return LT_OK;
+}
+
+/* The host writes the scalars' first group only; kernels keep the rest. */
+static lt_status give_scalars(lt_optim *o, const lt_step *step)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const lt_scalars s = {.lr = step->lr, .clip_norm = step->clip_norm, .attempt = step->attempt};
+    o->attempt = step->attempt;
+    return be->copy(ctx, o->scalars, &s, offsetof(lt_scalars, loss_scale), LT_COPY_IN);
+}
+
+lt_status lt_optim_step(lt_optim *o, const lt_step *step)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    LT_TRY(check_step(o, step));
+    LT_TRY(give_scalars(o, step));
+    LT_TRY(be->grad_norm(ctx, o->item, lt_optim_items(o), o->scalars));
+    /* Elsewhere the kernels see it: a host that asked would have to wait. */
+    if (be->host_memory && !o->scalars->finite)
+        return LT_OK;
+
+    LT_TRY(o->ops->step(o, o->scalars));
+    for (size_t i = 0; i < o->count; i++) {
+        lt_slot *slot = &o->slot[i];
+        if (!slot->param->has_grad)
+            continue;
+        slot->updates++;
+        lt_tensor_touch(slot->param->value);
+    }
+    return LT_OK;
+}
+
+static lt_status read_scalars(const lt_optim *o, lt_scalars *s)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    LT_TRY(be->copy(ctx, s, o->scalars, sizeof *s, LT_COPY_OUT));
+    return be->sync(ctx);
+}
+
+lt_status lt_optim_result(lt_optim *optim, lt_step_result *result)
+{
+    lt_scalars s;
+    LT_TRY(read_scalars(optim, &s));
+    *result =
+        (lt_step_result){.grad_norm = s.grad_norm, .applied = s.finite != 0, .steps = s.applied};
+    return LT_OK;
+}
+
+/* A copy of the slot's gradient that is unscaled and clipped. */
+static lt_status scaled_gradient(lt_optim *o, lt_slot *slot, const lt_scalars *s)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const lt_tensor *grad = slot->param->grad;
+    LT_TRY(lt_tensor_new(&slot->grad, o->device, lt_tensor_dtype(grad), lt_tensor_shape(grad)));
+    const lt_vec_job job = {
+        .op = LT_VEC_AXPBY,
+        .alpha = 1,
+        .factor.grad_scale = true,
+        .a = lt_tensor_view(grad),
+        .y = lt_tensor_view(slot->grad),
+    };
+    return be->vec(ctx, &job, 1, s);
+}
+
+lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s)
+{
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < self->count && !st; i++) {
+        lt_slot *slot = &self->slot[i];
+        if (!slot->param->has_grad)
+            continue;
+        st = scaled_gradient(self, slot, s);
+        if (!st)
+            st = fn(self, slot, s);
+        lt_tensor_free(&slot->grad);
+    }
+    return st;
+}
+
+lt_status lt_optim_set_group(lt_optim *optim, const char *param, lt_optim_group group)
+{
+    if (!(group.lr_scale >= 0 && isfinite(group.lr_scale)))
+        return lt_fail(LT_E_ARG, "%s: lr_scale %g of %s is not a number >= 0", optim->ops->name,
+                       group.lr_scale, param);
+    if (group.weight_decay < 0 || isinf(group.weight_decay))
+        return lt_fail(LT_E_ARG, "%s: weight_decay %g of %s is not a number >= 0", optim->ops->name,
+                       group.weight_decay, param);
+    for (size_t i = 0; i < optim->count; i++) {
+        lt_slot *slot = &optim->slot[i];
+        if (strcmp(slot->param->name, param) != 0)
+            continue;
+        slot->lr_scale = group.lr_scale;
+        if (!isnan(group.weight_decay))
+            slot->weight_decay = group.weight_decay;
+        return LT_OK;
+    }
+    return lt_fail(LT_E_ARG, "%s: no trained parameter '%s'", optim->ops->name, param);
+}
+
+size_t lt_optim_state_bytes(const lt_optim *optim)
+{
+    size_t bytes = optim->ops->state_bytes ? optim->ops->state_bytes(optim) : 0;
+    for (size_t i = 0; i < optim->count; i++)
+        for (int k = 0; k < LT_MAX_STATE; k++)
+            if (optim->slot[i].state[k])
+                bytes += lt_tensor_bytes(optim->slot[i].state[k]);
+    return bytes;
+}
+
+/* "updates.conv1.weight" */
+lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *name,
+                                const char *param, int64_t *value)
+{
+    char *full = lt_format("%s.%s", name, param);
+    if (!full)
+        return LT_E_NOMEM;
+    lt_status st = visitor->number(visitor->context, full, value);
+    lt_free(full);
+    return st;
+}
+
+static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_visitor *visitor)
+{
+    LT_TRY(lt_optim_visit_number(visitor, "updates", slot->param->name, &slot->updates));
+    for (int k = 0; k < LT_MAX_STATE && slot->state[k]; k++) {
+        const lt_state_entry entry = {
+            .param = slot->param->name,
+            .name = o->ops->slot_state[k],
+            .block = -1,
+            .offset.ndim = lt_tensor_shape(slot->state[k]).ndim,
+            .shape = lt_tensor_shape(slot->state[k]),
+            .tensor = slot->state[k],
+        };
+        LT_TRY(visitor->entry(visitor->context, &entry));
+    }
+    return LT_OK;
+}
+
+lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(optim, &ctx);
+    lt_scalars s;
+    LT_TRY(read_scalars(optim, &s));
+    LT_TRY(visitor->number(visitor->context, "attempt", &optim->attempt));
+    LT_TRY(visitor->number(visitor->context, "applied", &s.applied));
+    LT_TRY(be->copy(ctx, optim->scalars, &s, sizeof s, LT_COPY_IN));
+    for (size_t i = 0; i < optim->count; i++)
+        LT_TRY(visit_slot(optim, &optim->slot[i], visitor));
+    return optim->ops->visit ? optim->ops->visit(optim, visitor) : LT_OK;
+}

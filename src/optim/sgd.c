@@ -1,0 +1,73 @@
+/* Stochastic gradient descent with momentum.
+ * Sutskever, Martens, Dahl & Hinton, "On the importance of initialization and momentum in deep
+ * learning", ICML 2013, in the form where lr multiplies the momentum buffer instead of the
+ * gradient, and an update of a parameter that has none yet starts the buffer with the gradient. */
+
+#include "base/alloc.h"
+
+#include "lather/ext/optim.h"
+
+typedef struct sgd {
+    lt_optim base;
+    lt_sgd_kernel kernel;
+    bool *first; /* per item: its first update */
+} sgd;
+
+static void mark_first(sgd *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->base.count; i++)
+        if (s->base.slot[i].param->has_grad)
+            s->first[n++] = s->base.slot[i].updates == 0;
+}
+
+static lt_status step(lt_optim *self, const lt_scalars *scalars)
+{
+    sgd *s = (sgd *)self;
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(self, &ctx);
+    mark_first(s);
+    return be->sgd(ctx, &s->kernel, self->item, s->first, lt_optim_items(self), scalars);
+}
+
+static void destroy(lt_optim *self)
+{
+    lt_free(((sgd *)self)->first);
+}
+
+static const lt_optim_ops plain = {
+    .name = "sgd",
+    .bytes = sizeof(sgd),
+    .step = step,
+    .destroy = destroy,
+};
+
+static const lt_optim_ops with_momentum = {
+    .name = "sgd",
+    .bytes = sizeof(sgd),
+    .slot_state = {"momentum"},
+    .step = step,
+    .destroy = destroy,
+};
+
+lt_status lt_optim_sgd(lt_optim **out, const lt_params *params, const lt_sgd_config *config)
+{
+    lt_sgd_config c = config ? *config : (lt_sgd_config){0};
+    if (!(c.momentum >= 0 && c.momentum < 1))
+        return lt_fail(LT_E_ARG, "sgd: momentum %g is not in [0,1)", c.momentum);
+    if (!(c.dampening >= 0 && c.dampening <= 1))
+        return lt_fail(LT_E_ARG, "sgd: dampening %g is not in [0,1]", c.dampening);
+
+    lt_optim *o = NULL;
+    const lt_optim_ops *ops = c.momentum > 0 ? &with_momentum : &plain;
+    LT_TRY(lt_optim_new(&o, ops, params, c.weight_decay, c.decay_scope));
+    sgd *s = (sgd *)o;
+    s->kernel = (lt_sgd_kernel){c.momentum, c.dampening, c.nesterov && c.momentum > 0};
+    s->first = lt_alloc(o->count, sizeof *s->first);
+    if (!s->first) {
+        lt_optim_free(&o);
+        return LT_E_NOMEM;
+    }
+    *out = o;
+    return LT_OK;
+}

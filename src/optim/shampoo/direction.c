@@ -1,0 +1,117 @@
+/* From the gradient to the direction: filter, precondition, graft.
+ * Filter with beta3: a look-ahead as in Dozat, "Incorporating Nesterov momentum into Adam", 2016.
+ * Eigenvalue correction: Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024. */
+
+#include "optim/shampoo/shampoo.h"
+
+static bool old_part(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    job->alpha = s->config.beta3;
+    job->a = lt_tensor_view(b->m);
+    job->y = b->u;
+    return true;
+}
+
+static bool new_part(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    job->alpha = 1 - s->config.beta3;
+    job->beta = 1;
+    job->a = b->g;
+    job->y = b->u;
+    return true;
+}
+
+static bool remember(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    job->alpha = 1 - s->config.beta1;
+    job->beta = s->config.beta1;
+    job->a = b->g;
+    job->y = lt_tensor_view(b->m);
+    return true;
+}
+
+/* u / (1 - beta3 * beta1^(t-1)): the weights of all gradients in u then sum to 1. */
+static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    job->factor.bias = s->config.beta3;
+    job->factor.base = s->config.beta1;
+    job->factor.lag = 1;
+    job->a = job->y = b->u;
+    return true;
+}
+
+lt_status lt_shampoo_filter(lt_shampoo *s, lt_wave wave)
+{
+    if (!(s->config.beta1 > 0)) {
+        for (size_t i = wave.begin; i < wave.end; i++)
+            s->block[i].u = s->block[i].g;
+        return LT_OK;
+    }
+    LT_TRY(lt_shampoo_vec(s, wave, old_part));
+    LT_TRY(lt_shampoo_vec(s, wave, new_part));
+    LT_TRY(lt_shampoo_vec(s, wave, remember));
+    return s->config.use_bias_correction ? lt_shampoo_vec(s, wave, correct_bias) : LT_OK;
+}
+
+/* The second moment in the eigenbasis; p is the rotated gradient. */
+static bool corrected_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    const lt_shampoo_config *c = &s->config;
+    job->op = LT_VEC_SQUARE;
+    job->alpha = c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
+    job->beta = c->beta2;
+    job->a = b->p;
+    job->y = lt_tensor_view(b->corrected);
+    return true;
+}
+
+/* p / ((E / c2)^power + epsilon), out of place: p may be u. */
+static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    const lt_shampoo_config *c = &s->config;
+    job->op = LT_VEC_POW;
+    job->beta = 1;
+    job->gamma = c->epsilon;
+    job->delta = b->box.shape.ndim ? b->factor[0].exponent : 0.5;
+    if (c->use_bias_correction && c->beta2 < 1 && !c->drop_weighting) {
+        job->factor.bias = 1;
+        job->factor.base = c->beta2;
+    }
+    job->a = b->p;
+    job->b = lt_tensor_view(b->corrected);
+    job->y = *lt_block_spare(b);
+    return true;
+}
+
+static lt_status update_corrected(lt_shampoo *s, lt_wave wave)
+{
+    for (size_t i = wave.begin; i < wave.end; i++)
+        s->block[i].p = s->block[i].g;
+    LT_TRY(lt_shampoo_rotate(s, wave, false));
+    return lt_shampoo_vec(s, wave, corrected_moment);
+}
+
+static lt_status correct(lt_shampoo *s, lt_wave wave)
+{
+    LT_TRY(lt_shampoo_rotate(s, wave, false));
+    LT_TRY(lt_shampoo_vec(s, wave, divide));
+    for (size_t i = wave.begin; i < wave.end; i++)
+        lt_block_moved(&s->block[i]);
+    return lt_shampoo_rotate(s, wave, true);
+}
+
+lt_status lt_shampoo_direction(lt_shampoo *s, lt_wave wave)
+{
+    bool corrected = s->config.preconditioner == LT_PRECONDITIONER_CORRECTED;
+    if (corrected)
+        LT_TRY(update_corrected(s, wave));
+    LT_TRY(lt_shampoo_graft_moment(s, wave));
+    LT_TRY(lt_shampoo_filter(s, wave));
+    if (s->config.grafting != LT_GRAFTING_NONE && lt_shampoo_is_early(s))
+        return lt_shampoo_graft_only(s, wave);
+
+    for (size_t i = wave.begin; i < wave.end; i++)
+        s->block[i].p = s->block[i].u;
+    LT_TRY(corrected ? correct(s, wave) : lt_shampoo_precondition(s, wave, -1));
+    return lt_shampoo_graft_norm(s, wave);
+}

@@ -1,0 +1,61 @@
+/* Kronecker factors: F_k = beta2 F_k + w G_k G_k^T, G_k the block unfolded along dimension k.
+ * Gupta, Koren & Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", ICML 2018,
+ * algorithm 2. The KL variant contracts the gradient that is preconditioned along all other
+ * dimensions: Lin et al., "Understanding and improving Shampoo and SOAP via Kullback-Leibler
+ * minimization", 2025. */
+
+#include "optim/shampoo/shampoo.h"
+
+/* Weight of a new term: 1 in AdaGrad's sum, else the moving average's. */
+static double new_weight(const lt_shampoo_config *c)
+{
+    return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
+}
+
+static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int dim,
+                    lt_gram_job *job)
+{
+    if (!b->active || !b->factor[dim].gram)
+        return false;
+    *job = (lt_gram_job){
+        .g = *source,
+        .f = lt_tensor_view(b->factor[dim].gram),
+        .dim = dim,
+        .alpha = new_weight(&s->config),
+        .beta = s->config.beta2,
+    };
+    return true;
+}
+
+static lt_status plain(lt_shampoo *s, lt_wave wave)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    size_t count = 0;
+    for (size_t i = wave.begin; i < wave.end; i++)
+        for (int d = 0; d < LT_MAX_DIMS; d++)
+            count += add_job(s, &s->block[i], &s->block[i].g, d, &s->gram[count]);
+    return count ? be->gram(ctx, s->gram, count, s->base.scalars) : LT_OK;
+}
+
+static lt_status preconditioned(lt_shampoo *s, lt_wave wave, int dim)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    size_t count = 0;
+    for (size_t i = wave.begin; i < wave.end; i++)
+        s->block[i].p = s->block[i].g;
+    LT_TRY(lt_shampoo_precondition(s, wave, dim));
+    for (size_t i = wave.begin; i < wave.end; i++)
+        count += add_job(s, &s->block[i], &s->block[i].p, dim, &s->gram[count]);
+    return count ? be->gram(ctx, s->gram, count, s->base.scalars) : LT_OK;
+}
+
+lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_wave wave)
+{
+    if (s->config.preconditioner != LT_PRECONDITIONER_KL)
+        return plain(s, wave);
+    for (int d = 0; d < LT_MAX_DIMS; d++)
+        LT_TRY(preconditioned(s, wave, d));
+    return LT_OK;
+}

@@ -1,0 +1,103 @@
+/* Grafting: the direction of Shampoo with the step size of another method, block by block.
+ * Agarwal, Anil, Hazan, Koren & Zhang, "Learning Rate Grafting: Transferability of Optimizer
+ * Tuning", 2022. The other method has a second moment of its own and reads the filtered gradient
+ * u; its eps is added after the square root. */
+
+#include "optim/shampoo/shampoo.h"
+
+static bool has_moment(lt_grafting grafting)
+{
+    return grafting == LT_GRAFTING_ADAGRAD || grafting == LT_GRAFTING_RMSPROP
+           || grafting == LT_GRAFTING_ADAM;
+}
+
+static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    double beta2 = s->config.grafting_beta2;
+    job->op = LT_VEC_SQUARE;
+    job->alpha = beta2 >= 1 ? 1 : 1 - beta2;
+    job->beta = beta2;
+    job->a = b->g;
+    job->y = lt_tensor_view(b->graft);
+    return true;
+}
+
+lt_status lt_shampoo_graft_moment(lt_shampoo *s, lt_wave wave)
+{
+    return has_moment(s->config.grafting) ? lt_shampoo_vec(s, wave, moment) : LT_OK;
+}
+
+/* u / (sqrt(V / c) + eps) to the spare buffer. */
+static bool normalise(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    const lt_shampoo_config *c = &s->config;
+    job->op = LT_VEC_RSQRT;
+    job->beta = 1;
+    job->gamma = c->grafting_epsilon;
+    if (c->grafting == LT_GRAFTING_ADAM && c->grafting_beta2 < 1) {
+        job->factor.bias = 1;
+        job->factor.base = c->grafting_beta2;
+    }
+    job->a = b->u;
+    job->b = lt_tensor_view(b->graft);
+    job->y = *lt_block_spare(b);
+    return true;
+}
+
+lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_wave wave)
+{
+    for (size_t i = wave.begin; i < wave.end; i++)
+        s->block[i].p = s->block[i].u;
+    if (!has_moment(s->config.grafting))
+        return LT_OK;
+    LT_TRY(lt_shampoo_vec(s, wave, normalise));
+    for (size_t i = wave.begin; i < wave.end; i++)
+        lt_block_moved(&s->block[i]);
+    return LT_OK;
+}
+
+/* norms[0][i] of graft(u), norms[1][i] of p, i the block's number. */
+static const double *norm_at(const lt_shampoo *s, const lt_block *b, int which)
+{
+    const double *norm = lt_tensor_view(s->norms).data;
+    return norm + (size_t)which * s->count + (size_t)(b - s->block);
+}
+
+static lt_status measure(lt_shampoo *s, lt_wave wave, int which)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    size_t count = wave.end - wave.begin;
+    bool moved = which == 0 && has_moment(s->config.grafting);
+    for (size_t i = 0; i < count; i++) {
+        const lt_block *b = &s->block[wave.begin + i];
+        s->view[i] = which ? b->p : moved ? *lt_block_spare(b) : b->u;
+        if (!b->active) /* nothing to measure, but the places of the others stay */
+            s->view[i] = lt_tensor_view(s->one);
+    }
+    lt_view out = lt_tensor_view(s->norms);
+    out.data = (double *)out.data + (size_t)which * s->count + wave.begin;
+    out.shape = LT_SHAPE((int64_t)count);
+    out.stride[0] = 1;
+    return be->frobenius(ctx, s->view, count, &out);
+}
+
+/* p itself may be u: what reads u is done. */
+static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    job->factor.over = norm_at(s, b, 0);
+    job->factor.under = norm_at(s, b, 1);
+    job->a = job->y = b->p;
+    return true;
+}
+
+lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_wave wave)
+{
+    if (s->config.grafting == LT_GRAFTING_NONE)
+        return LT_OK;
+    if (has_moment(s->config.grafting))
+        LT_TRY(lt_shampoo_vec(s, wave, normalise));
+    LT_TRY(measure(s, wave, 0));
+    LT_TRY(measure(s, wave, 1));
+    return lt_shampoo_vec(s, wave, rescale);
+}

@@ -1,0 +1,57 @@
+/* Powers of eigenvalues: the rules that keep small and negative ones harmless. The matrix is
+ * symmetric positive semidefinite but for rounding. */
+
+#include "optim/shampoo/shampoo.h"
+
+#include <math.h>
+
+/* Adds what makes the smallest eigenvalue epsilon, if it is smaller. */
+static void shift_before(double *value, int64_t count, double epsilon)
+{
+    double low = value[0];
+    for (int64_t i = 0; i < count; i++)
+        if (low < epsilon)
+            value[i] = value[i] - low + epsilon;
+}
+
+static void shift_after(double *value, int64_t count, double epsilon)
+{
+    double low = value[0] < 0 ? value[0] : 0;
+    for (int64_t i = 0; i < count; i++)
+        value[i] = value[i] - low + epsilon;
+}
+
+static void pseudo_inverse(double *value, int64_t count, double exponent, double rtol, double atol)
+{
+    double high = value[count - 1] > 0 ? value[count - 1] : 0;
+    double cut = fmax(rtol * high, atol);
+    for (int64_t i = 0; i < count; i++)
+        value[i] = value[i] <= cut ? 0 : pow(value[i], -exponent);
+}
+
+static bool all_finite(const double *value, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(value[i]))
+            return false;
+    return true;
+}
+
+bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double machine_eps,
+                       double *value, int64_t count)
+{
+    if (!all_finite(value, count))
+        return false;
+    if (config->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE) {
+        double rtol = config->rank_rtol < 0 ? (double)count * machine_eps : config->rank_rtol;
+        pseudo_inverse(value, count, exponent, rtol, config->rank_atol);
+        return all_finite(value, count);
+    }
+    if (config->epsilon_rule == LT_EPSILON_BEFORE)
+        shift_before(value, count, config->epsilon);
+    else
+        shift_after(value, count, config->epsilon);
+    for (int64_t i = 0; i < count; i++)
+        value[i] = pow(value[i], -exponent);
+    return all_finite(value, count);
+}

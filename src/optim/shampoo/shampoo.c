@@ -1,0 +1,387 @@
+/* Distributed Shampoo, on one rank: blocks, the order of a step, state.
+ * Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo
+ * Optimizer for Training Neural Networks At-Scale", 2023 (arXiv 2309.06497), section 3. */
+
+#include "optim/shampoo/shampoo.h"
+
+#include "base/alloc.h"
+
+#include <stdio.h>
+
+/* Elements of a wave, unless a single block has more: 16 MiB of f32 for each scratch tensor. */
+static const int64_t wave_elements = (int64_t)1 << 22;
+
+/* --- Making blocks --- */
+
+static double exponent_of(const lt_shampoo_config *c, int order, int dim)
+{
+    const lt_exponents *e = &c->inverse_exponent;
+    if (c->preconditioner == LT_PRECONDITIONER_CORRECTED) /* one for the whole block */
+        return e->set[order][0] ? e->value[order][0] : 0.5;
+    return e->set[order][dim] ? e->value[order][dim] : 1.0 / (2.0 * order);
+}
+
+static lt_status make_tensor(lt_tensor **out, const lt_shampoo *s, lt_shape shape)
+{
+    return lt_tensor_new(out, s->base.device, lt_device_master(s->base.device), shape);
+}
+
+static lt_status set_identity(const lt_shampoo *s, lt_tensor *square)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1};
+    job.a = lt_tensor_view(s->one);
+    job.y = lt_tensor_view(square);
+    job.y.stride[0] = job.y.shape.dim[0] + 1;
+    job.y.shape = job.a.shape = LT_SHAPE(job.y.shape.dim[0]);
+    job.a.stride[0] = 0;
+    return be->vec(ctx, &job, 1, NULL);
+}
+
+static lt_status make_factor(lt_shampoo *s, lt_factor *f, int64_t n)
+{
+    LT_TRY(make_tensor(&f->gram, s, LT_SHAPE(n, n)));
+    LT_TRY(make_tensor(&f->root, s, LT_SHAPE(n, n)));
+    LT_TRY(set_identity(s, f->root));
+    if (s->config.preconditioner != LT_PRECONDITIONER_EIGENDECOMPOSED)
+        return LT_OK;
+    LT_TRY(make_tensor(&f->power, s, LT_SHAPE(n)));
+    return lt_tensor_fill(f->power, 1);
+}
+
+static lt_status make_block_state(lt_shampoo *s, lt_block *b)
+{
+    const lt_shampoo_config *c = &s->config;
+    const lt_shape shape = b->box.shape;
+    for (int d = 0; d < shape.ndim; d++) {
+        b->factor[d].exponent = exponent_of(c, shape.ndim, d);
+        if (b->factor[d].exponent > 0)
+            LT_TRY(make_factor(s, &b->factor[d], shape.dim[d]));
+    }
+    if (c->beta1 > 0)
+        LT_TRY(make_tensor(&b->m, s, shape));
+    if (c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD)
+        LT_TRY(make_tensor(&b->graft, s, shape));
+    if (c->momentum > 0)
+        LT_TRY(make_tensor(&b->momentum, s, shape));
+    if (c->preconditioner == LT_PRECONDITIONER_CORRECTED)
+        LT_TRY(make_tensor(&b->corrected, s, shape));
+    return LT_OK;
+}
+
+static lt_status make_blocks(lt_shampoo *s)
+{
+    const lt_shampoo_config *c = &s->config;
+    size_t n = 0;
+    for (size_t i = 0; i < s->base.count; i++) {
+        const lt_shape merged = s->merged[i].shape;
+        int64_t count = lt_box_count(merged, c->max_preconditioner_dim);
+        for (int64_t k = 0; k < count; k++) {
+            lt_block *b = &s->block[n++];
+            b->slot = &s->base.slot[i];
+            b->index = (int)k;
+            b->merged = &s->merged[i];
+            b->box = lt_box_at(merged, c->max_preconditioner_dim, k);
+            LT_TRY(make_block_state(s, b));
+        }
+    }
+    return LT_OK;
+}
+
+/* Cuts the list of blocks into waves; returns the elements of the largest. */
+static int64_t make_waves(lt_shampoo *s)
+{
+    int64_t largest = 0, used = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        int64_t n = lt_shape_count(s->block[i].box.shape);
+        if (!s->waves || used + n > wave_elements) {
+            s->wave[s->waves++] = (lt_wave){i, i};
+            used = 0;
+        }
+        s->block[i].scratch = used;
+        s->wave[s->waves - 1].end = i + 1;
+        used += n;
+        largest = used > largest ? used : largest;
+    }
+    return largest;
+}
+
+static lt_status make_lists(lt_shampoo *s)
+{
+    const lt_shampoo_config *c = &s->config;
+    s->merged = lt_alloc(s->base.count, sizeof *s->merged);
+    if (!s->merged)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < s->base.count; i++) {
+        const lt_shape shape = lt_tensor_shape(s->base.slot[i].param->value);
+        s->merged[i] =
+            lt_merge(shape, c->max_preconditioner_dim, c->target_dimensionality, c->merge_order);
+        s->count += (size_t)lt_box_count(s->merged[i].shape, c->max_preconditioner_dim);
+    }
+    const size_t jobs = s->count * LT_MAX_DIMS;
+    s->block = lt_alloc(s->count, sizeof *s->block);
+    s->wave = lt_alloc(s->count, sizeof *s->wave);
+    s->vec = lt_alloc(jobs, sizeof *s->vec);
+    s->view = lt_alloc(jobs, sizeof *s->view);
+    s->gram = lt_alloc(jobs, sizeof *s->gram);
+    s->product = lt_alloc(s->count, sizeof *s->product);
+    bool ok = s->block && s->wave && s->vec && s->view && s->gram && s->product;
+    return ok ? LT_OK : LT_E_NOMEM;
+}
+
+static lt_status build(lt_shampoo *s)
+{
+    LT_TRY(make_lists(s));
+    LT_TRY(make_tensor(&s->one, s, LT_SHAPE(1)));
+    LT_TRY(lt_tensor_fill(s->one, 1));
+    LT_TRY(lt_tensor_new(&s->norms, s->base.device, LT_F64,
+                         LT_SHAPE((int64_t)s->count * LT_MAX_DIMS)));
+    LT_TRY(make_blocks(s));
+    int64_t elements = make_waves(s);
+    for (int i = 0; i < LT_SCRATCHES; i++)
+        if (i != LT_SCRATCH_U || s->config.beta1 > 0)
+            LT_TRY(make_tensor(&s->scratch[i], s, LT_SHAPE(elements)));
+    return LT_OK;
+}
+
+/* --- A step --- */
+
+static lt_view scratch_view(const lt_shampoo *s, const lt_block *b, int which)
+{
+    if (!s->scratch[which])
+        return (lt_view){0};
+    lt_view v = lt_tensor_view(s->scratch[which]);
+    v.data = (char *)v.data + (size_t)b->scratch * lt_dtype_size(v.dtype);
+    v.shape = b->box.shape;
+    int64_t stride = 1;
+    for (int d = v.shape.ndim - 1; d >= 0; d--) {
+        v.stride[d] = stride;
+        stride *= v.shape.dim[d];
+    }
+    v.version = 0;
+    return v;
+}
+
+static bool gather(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    (void)s;
+    job->factor.grad_scale = true;
+    job->a = lt_block_of(b, b->slot->param->grad);
+    job->y = lt_block_view(b, &b->g);
+    return true;
+}
+
+static bool add_decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    (void)s;
+    job->alpha = b->slot->weight_decay;
+    job->beta = 1;
+    job->a = lt_block_of(b, b->slot->param->value);
+    job->y = lt_block_view(b, &b->g);
+    return b->slot->weight_decay > 0;
+}
+
+/* The gradient of a wave's blocks, in logical order; what everything below reads. */
+static lt_status begin_wave(lt_shampoo *s, lt_wave wave)
+{
+    for (size_t i = wave.begin; i < wave.end; i++) {
+        lt_block *b = &s->block[i];
+        b->active = b->slot->param->has_grad;
+        b->g = scratch_view(s, b, LT_SCRATCH_G);
+        b->u = scratch_view(s, b, LT_SCRATCH_U);
+        b->buffer[0] = scratch_view(s, b, LT_SCRATCH_A);
+        b->buffer[1] = scratch_view(s, b, LT_SCRATCH_B);
+        b->spare = 0;
+    }
+    LT_TRY(lt_shampoo_vec(s, wave, gather));
+    return s->config.decay_type == LT_DECAY_L2 ? lt_shampoo_vec(s, wave, add_decay) : LT_OK;
+}
+
+static lt_status finish_wave(lt_shampoo *s, lt_wave wave)
+{
+    LT_TRY(lt_shampoo_direction(s, wave));
+    return lt_shampoo_update(s, wave);
+}
+
+static lt_status step(lt_optim *self, const lt_scalars *scalars)
+{
+    (void)scalars; /* the statements take self->scalars */
+    lt_shampoo *s = (lt_shampoo *)self;
+    bool due = lt_shampoo_is_due(s);
+    for (size_t i = 0; i < s->waves; i++) {
+        LT_TRY(begin_wave(s, s->wave[i]));
+        LT_TRY(lt_shampoo_update_factors(s, s->wave[i]));
+        if (!due)
+            LT_TRY(finish_wave(s, s->wave[i]));
+    }
+    if (!due)
+        return LT_OK;
+
+    LT_TRY(lt_shampoo_refresh(s));
+    for (size_t i = 0; i < s->waves; i++) {
+        if (s->waves > 1) /* else the gradient is still there */
+            LT_TRY(begin_wave(s, s->wave[i]));
+        LT_TRY(finish_wave(s, s->wave[i]));
+    }
+    return LT_OK;
+}
+
+/* --- State --- */
+
+enum { BLOCK_STATES = 3 * LT_MAX_DIMS + 4, NAME = 16 };
+
+typedef struct state {
+    char name[NAME];
+    lt_tensor *tensor;
+} state;
+
+/* All tensors of a block in a fixed order; absent ones are left out. Returns how many. */
+static int list_state(const lt_shampoo *s, const lt_block *b, state *list)
+{
+    lt_preconditioner kind = s->config.preconditioner;
+    bool root = kind == LT_PRECONDITIONER_ROOT || kind == LT_PRECONDITIONER_KL;
+    const struct {
+        const char *name;
+        lt_tensor *tensor;
+    } vectors[] = {
+        {"m", b->m}, {"graft", b->graft}, {"momentum", b->momentum}, {"corrected", b->corrected}};
+    int n = 0;
+    for (int d = 0; d < LT_MAX_DIMS; d++) {
+        const lt_factor *f = &b->factor[d];
+        if (!f->gram)
+            continue;
+        snprintf(list[n].name, NAME, "factor.%d", d);
+        list[n++].tensor = f->gram;
+        snprintf(list[n].name, NAME, "%s.%d", root ? "root" : "basis", d);
+        list[n++].tensor = f->root;
+        if (!f->power)
+            continue;
+        snprintf(list[n].name, NAME, "power.%d", d);
+        list[n++].tensor = f->power;
+    }
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
+        if (vectors[i].tensor) {
+            snprintf(list[n].name, NAME, "%s", vectors[i].name);
+            list[n++].tensor = vectors[i].tensor;
+        }
+    return n;
+}
+
+static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_visitor *visitor)
+{
+    state list[BLOCK_STATES];
+    int count = list_state(s, b, list);
+    char failures[NAME + 8];
+    snprintf(failures, sizeof failures, "failures.%d", b->index);
+    LT_TRY(lt_optim_visit_number(visitor, failures, b->slot->param->name, &b->failures));
+    for (int i = 0; i < count; i++) {
+        const lt_state_entry entry = {
+            .param = b->slot->param->name,
+            .name = list[i].name,
+            .block = b->index,
+            .offset = b->box.offset,
+            .shape = b->box.shape,
+            .tensor = list[i].tensor,
+        };
+        LT_TRY(visitor->entry(visitor->context, &entry));
+    }
+    return LT_OK;
+}
+
+static lt_status visit(lt_optim *self, lt_state_visitor *visitor)
+{
+    lt_shampoo *s = (lt_shampoo *)self;
+    for (size_t i = 0; i < s->count; i++)
+        LT_TRY(visit_block(s, &s->block[i], visitor));
+    return LT_OK;
+}
+
+static size_t state_bytes(const lt_optim *self)
+{
+    const lt_shampoo *s = (const lt_shampoo *)self;
+    size_t bytes = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        state list[BLOCK_STATES];
+        int count = list_state(s, &s->block[i], list);
+        for (int k = 0; k < count; k++)
+            bytes += lt_tensor_bytes(list[k].tensor);
+    }
+    return bytes;
+}
+
+static void free_block(lt_block *b)
+{
+    for (int d = 0; d < LT_MAX_DIMS; d++) {
+        lt_tensor_free(&b->factor[d].gram);
+        lt_tensor_free(&b->factor[d].root);
+        lt_tensor_free(&b->factor[d].power);
+    }
+    lt_tensor_free(&b->m);
+    lt_tensor_free(&b->graft);
+    lt_tensor_free(&b->momentum);
+    lt_tensor_free(&b->corrected);
+}
+
+static void destroy(lt_optim *self)
+{
+    lt_shampoo *s = (lt_shampoo *)self;
+    for (size_t i = 0; s->block && i < s->count; i++)
+        free_block(&s->block[i]);
+    for (int i = 0; i < LT_SCRATCHES; i++)
+        lt_tensor_free(&s->scratch[i]);
+    lt_tensor_free(&s->norms);
+    lt_tensor_free(&s->one);
+    lt_free(s->product);
+    lt_free(s->gram);
+    lt_free(s->view);
+    lt_free(s->vec);
+    lt_free(s->wave);
+    lt_free(s->block);
+    lt_free(s->merged);
+}
+
+static const lt_optim_ops ops = {
+    .name = "shampoo",
+    .bytes = sizeof(lt_shampoo),
+    .step = step,
+    .visit = visit,
+    .state_bytes = state_bytes,
+    .destroy = destroy,
+};
+
+lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params, const lt_shampoo_config *config)
+{
+    lt_shampoo_config c = config ? *config : LT_SHAMPOO_DEFAULTS;
+    LT_TRY(lt_shampoo_check(&c));
+    lt_optim *o = NULL;
+    LT_TRY(lt_optim_new(&o, &ops, params, c.weight_decay, c.decay_scope));
+    lt_shampoo *s = (lt_shampoo *)o;
+    s->config = c;
+    lt_status st = build(s);
+    if (st) {
+        lt_optim_free(&o);
+        return st;
+    }
+    *out = o;
+    return LT_OK;
+}
+
+lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index, lt_shampoo_block *out)
+{
+    if (optim->ops != &ops)
+        return lt_fail(LT_E_ARG, "shampoo: %s has no blocks", optim->ops->name);
+    const lt_shampoo *s = (const lt_shampoo *)optim;
+    if (index >= s->count)
+        return LT_END;
+    const lt_block *b = &s->block[index];
+    *out =
+        (lt_shampoo_block){.param = b->slot->param->name, .block = b->index, .shape = b->box.shape};
+    for (int d = 0; d < LT_MAX_DIMS; d++) {
+        const lt_factor *f = &b->factor[d];
+        const lt_tensor *all[] = {f->gram, f->root, f->power};
+        for (int k = 0; k < 3; k++)
+            out->factor_bytes += all[k] ? (int64_t)lt_tensor_bytes(all[k]) : 0;
+    }
+    return LT_OK;
+}

@@ -1,0 +1,115 @@
+/* Inside of Shampoo. A step is a list of statements, each of them one call of the backend with a
+ * job per block:
+ *
+ *   gather     G = gradient (+ weight_decay * W)                    shampoo.c
+ *   factors    F_k = beta2 F_k + w G_k G_k^T                        factor.c
+ *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, root.c
+ *   direction  P = filtered G times R_k along each dimension        direction.c
+ *   grafting   P *= |graft(u)| / |P|                                graft.c
+ *   update     decay, momentum, W -= lr P                           update.c
+ *
+ * Blocks are worked on in waves, so that scratch memory stays small. */
+#ifndef LT_OPTIM_SHAMPOO_SHAMPOO_H
+#define LT_OPTIM_SHAMPOO_SHAMPOO_H
+
+#include "optim/optim.h"
+#include "optim/shampoo/block.h"
+
+/* State of one dimension of a block; all NULL if the dimension is left alone. */
+typedef struct lt_factor {
+    double exponent;
+    lt_tensor *gram;  /* F [n,n] */
+    lt_tensor *root;  /* R [n,n], or the eigenvectors */
+    lt_tensor *power; /* eigenvalues^(-e) [n]; only with LT_PRECONDITIONER_EIGENDECOMPOSED */
+} lt_factor;
+
+/* One block: state in logical order, and where its data is in this step. */
+typedef struct lt_block {
+    lt_slot *slot; /* of its parameter */
+    int index;     /* within the parameter */
+    const lt_merged *merged;
+    lt_box box;
+    lt_factor factor[LT_MAX_DIMS];
+    lt_tensor *m, *graft, *momentum, *corrected; /* shaped like the block, or NULL */
+    int64_t failures;                            /* refreshes in a row that failed */
+    bool failed;                                 /* the last refresh */
+
+    /* In a step: views of the block's merged shape. */
+    bool active;       /* the parameter has a gradient */
+    int64_t scratch;   /* where the block begins in the scratch tensors */
+    lt_view g, u, p;   /* gradient, filtered gradient, direction */
+    lt_view buffer[2]; /* what p moves between */
+    int spare;         /* the buffer that p is not in */
+} lt_block;
+
+/* Blocks [begin, end). */
+typedef struct lt_wave {
+    size_t begin, end;
+} lt_wave;
+
+enum { LT_SCRATCH_G, LT_SCRATCH_U, LT_SCRATCH_A, LT_SCRATCH_B, LT_SCRATCHES };
+
+typedef struct lt_shampoo {
+    lt_optim base;
+    lt_shampoo_config config; /* no default markers left */
+    lt_merged *merged;        /* per slot */
+    lt_block *block;
+    size_t count;
+    lt_wave *wave;
+    size_t waves;
+    lt_tensor *scratch[LT_SCRATCHES]; /* U only with beta1 */
+    lt_tensor *norms;                 /* f64, for each of count * LT_MAX_DIMS matrices */
+    lt_tensor *one;                   /* [1]: the number 1 */
+    /* Room for one per block and dimension. */
+    lt_vec_job *vec;
+    lt_view *view;
+    lt_gram_job *gram;
+    lt_mode_product_job *product;
+} lt_shampoo;
+
+/* Makes the job of one block; false: nothing to do for it. */
+typedef bool lt_vec_rule(const lt_shampoo *s, lt_block *block, lt_vec_job *job);
+/* One statement for all active blocks of a wave. */
+lt_status lt_shampoo_vec(lt_shampoo *s, lt_wave wave, lt_vec_rule *rule);
+
+/* p = p times a matrix of dimension dim, transposed or not, for blocks that have one there. */
+lt_status lt_shampoo_product(lt_shampoo *s, lt_wave wave, int dim, bool transpose);
+/* p times the roots of all dimensions but skip (-1: none). */
+lt_status lt_shampoo_precondition(lt_shampoo *s, lt_wave wave, int skip);
+/* p in the eigenbases of all dimensions, or back. */
+lt_status lt_shampoo_rotate(lt_shampoo *s, lt_wave wave, bool back);
+
+/* The block in the parameter's memory, and a tensor or view of the block's shape as the same
+ * number of dimensions. */
+lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter);
+lt_view lt_block_view(const lt_block *block, const lt_view *merged);
+/* Where a statement that cannot work in place writes; lt_block_moved() makes it p. */
+const lt_view *lt_block_spare(const lt_block *block);
+void lt_block_moved(lt_block *block);
+
+lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_wave wave);
+lt_status lt_shampoo_filter(lt_shampoo *s, lt_wave wave);
+lt_status lt_shampoo_direction(lt_shampoo *s, lt_wave wave);
+lt_status lt_shampoo_update(lt_shampoo *s, lt_wave wave);
+
+lt_status lt_shampoo_graft_moment(lt_shampoo *s, lt_wave wave);
+/* p = graft(u): before the first roots. */
+lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_wave wave);
+/* p gets the norm of graft(u), block by block. */
+lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_wave wave);
+
+/* Whether roots are computed in this step, and whether it is before the first. */
+bool lt_shampoo_is_due(const lt_shampoo *s);
+bool lt_shampoo_is_early(const lt_shampoo *s);
+/* New roots of all active blocks. */
+lt_status lt_shampoo_refresh(lt_shampoo *s);
+
+/* In place: eigenvalues, ascending, to eigenvalues^(-exponent), by the rule of the config; false:
+ * a value or result is not finite. machine_eps: of the dtype they were computed in. */
+bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double machine_eps,
+                       double *value, int64_t count);
+
+/* Ranges of a config; replaces markers of defaults. Errors: LT_E_ARG, naming field and range. */
+lt_status lt_shampoo_check(lt_shampoo_config *config);
+
+#endif

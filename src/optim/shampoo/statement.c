@@ -1,0 +1,109 @@
+/* Statements: one call of the backend with a job per active block of a wave. */
+
+#include "optim/shampoo/shampoo.h"
+
+lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter)
+{
+    lt_view view = lt_tensor_view(parameter);
+    return lt_box_of_parameter(block->merged, &block->box, &view);
+}
+
+lt_view lt_block_view(const lt_block *block, const lt_view *merged)
+{
+    return lt_box_unmerged(block->merged, &block->box, merged);
+}
+
+const lt_view *lt_block_spare(const lt_block *block)
+{
+    return &block->buffer[block->spare];
+}
+
+void lt_block_moved(lt_block *block)
+{
+    block->p = block->buffer[block->spare];
+    block->spare = !block->spare;
+}
+
+lt_status lt_shampoo_vec(lt_shampoo *s, lt_wave wave, lt_vec_rule *rule)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    size_t count = 0;
+    for (size_t i = wave.begin; i < wave.end; i++) {
+        lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1};
+        if (s->block[i].active && rule(s, &s->block[i], &job))
+            s->vec[count++] = job;
+    }
+    return count ? be->vec(ctx, s->vec, count, s->base.scalars) : LT_OK;
+}
+
+lt_status lt_shampoo_product(lt_shampoo *s, lt_wave wave, int dim, bool transpose)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    size_t count = 0;
+    for (size_t i = wave.begin; i < wave.end; i++) {
+        lt_block *b = &s->block[i];
+        if (!b->active || !b->factor[dim].root)
+            continue;
+        s->product[count++] = (lt_mode_product_job){
+            .g = b->p,
+            .y = *lt_block_spare(b),
+            .m = lt_tensor_view(b->factor[dim].root),
+            .dim = dim,
+            .transpose = transpose,
+        };
+        lt_block_moved(b);
+    }
+    return count ? be->mode_product(ctx, s->product, count, s->base.scalars) : LT_OK;
+}
+
+lt_status lt_shampoo_rotate(lt_shampoo *s, lt_wave wave, bool back)
+{
+    for (int d = 0; d < LT_MAX_DIMS; d++)
+        LT_TRY(lt_shampoo_product(s, wave, d, !back));
+    return LT_OK;
+}
+
+/* Between rotating there and back: p *= eigenvalues^(-e) along dimension d. */
+static bool scale_dim(lt_block *b, int d, lt_vec_job *job)
+{
+    const lt_tensor *power = b->factor[d].power;
+    if (!power)
+        return false;
+    job->op = LT_VEC_MUL;
+    job->a = job->y = b->p;
+    job->b = lt_tensor_view(power);
+    job->b.shape = b->p.shape;
+    for (int k = 0; k < LT_MAX_DIMS; k++)
+        job->b.stride[k] = k == d;
+    return true;
+}
+
+static lt_status scale_eigenbasis(lt_shampoo *s, lt_wave wave, int d)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    size_t count = 0;
+    for (size_t i = wave.begin; i < wave.end; i++) {
+        lt_vec_job job = {.alpha = 1};
+        if (s->block[i].active && scale_dim(&s->block[i], d, &job))
+            s->vec[count++] = job;
+    }
+    return count ? be->vec(ctx, s->vec, count, s->base.scalars) : LT_OK;
+}
+
+lt_status lt_shampoo_precondition(lt_shampoo *s, lt_wave wave, int skip)
+{
+    bool eigen = s->config.preconditioner == LT_PRECONDITIONER_EIGENDECOMPOSED;
+    for (int d = 0; d < LT_MAX_DIMS; d++) {
+        if (d == skip)
+            continue;
+        LT_TRY(lt_shampoo_product(s, wave, d, eigen));
+        if (!eigen)
+            continue;
+        LT_TRY(scale_eigenbasis(s, wave, d));
+        LT_TRY(lt_shampoo_product(s, wave, d, false));
+    }
+    return LT_OK;
+}

@@ -1,0 +1,50 @@
+/* Vector arithmetic for writers of optimizers: one job of the backend's vec entry each. */
+
+#include "lather/ext/vec.h"
+
+#include "tensor/tensor.h"
+
+#include "lather/ext/backend.h"
+
+static lt_status run(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
+{
+    const lt_device *d = y->device;
+    job.y = lt_tensor_view(y);
+    if (!lt_shape_equal(job.a.shape, job.y.shape)
+        || (job.b.data && !lt_shape_equal(job.b.shape, job.y.shape)))
+        return lt_fail(LT_E_SHAPE, "vec: the tensors have different shapes");
+    if (!d->backend->vec)
+        return lt_fail(LT_E_UNSUPPORTED, "vec: backend %s has no kernel for it", d->backend->name);
+    lt_tensor_touch(y);
+    return d->backend->vec(d->ctx, &job, 1, s);
+}
+
+lt_status lt_vec_axpby(lt_tensor *y, double alpha, const lt_tensor *x, double beta,
+                       const lt_scalars *s)
+{
+    return run(y, (lt_vec_job){LT_VEC_AXPBY, alpha, beta, .a = lt_tensor_view(x)}, s);
+}
+
+lt_status lt_vec_lerp(lt_tensor *y, const lt_tensor *x, double weight, const lt_scalars *s)
+{
+    return run(y, (lt_vec_job){LT_VEC_AXPBY, weight, 1 - weight, .a = lt_tensor_view(x)}, s);
+}
+
+lt_status lt_vec_lerp_sq(lt_tensor *y, const lt_tensor *x, double weight, const lt_scalars *s)
+{
+    return run(y, (lt_vec_job){LT_VEC_SQUARE, weight, 1 - weight, .a = lt_tensor_view(x)}, s);
+}
+
+lt_status lt_vec_rsqrt(lt_tensor *y, double alpha, const lt_tensor *a, double beta,
+                       const lt_tensor *b, double eps, const lt_scalars *s)
+{
+    const lt_vec_job job = {LT_VEC_RSQRT,          alpha, beta, eps, .a = lt_tensor_view(a),
+                            .b = lt_tensor_view(b)};
+    return run(y, job, s);
+}
+
+lt_status lt_vec_add_lr(lt_tensor *y, double alpha, const lt_tensor *x, const lt_scalars *s)
+{
+    const lt_vec_job job = {LT_VEC_AXPBY, alpha, 1, .factor.lr = true, .a = lt_tensor_view(x)};
+    return run(y, job, s);
+}
