@@ -76,7 +76,7 @@ static void merge_backward(lt_merged *m, int64_t limit, int target)
     reverse(m);
 }
 
-lt_merged lt_merge(lt_shape shape, int64_t limit, int target, lt_merge_order order)
+lt_merged lt_merge_shape(lt_shape shape, int64_t limit, int target, lt_merge_order order)
 {
     lt_merged m = {.from = shape};
     if (lt_shape_count(shape) == 0)

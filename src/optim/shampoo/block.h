@@ -14,7 +14,7 @@ typedef struct lt_merged {
 
 /* limit: dimensions merge while their product is at most this; LT_NO_LIMIT: infinite. target:
  * backward merging stops at this many dimensions; LT_NO_LIMIT: nothing merges. */
-lt_merged lt_merge(lt_shape shape, int64_t limit, int target, lt_merge_order order);
+lt_merged lt_merge_shape(lt_shape shape, int64_t limit, int target, lt_merge_order order);
 
 /* A part of a merged shape: at most limit long in each dimension. */
 typedef struct lt_box {

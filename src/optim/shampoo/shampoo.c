@@ -115,8 +115,8 @@ static lt_status make_lists(lt_shampoo *s)
         return LT_E_NOMEM;
     for (size_t i = 0; i < s->base.count; i++) {
         const lt_shape shape = lt_tensor_shape(s->base.slot[i].param->value);
-        s->merged[i] =
-            lt_merge(shape, c->max_preconditioner_dim, c->target_dimensionality, c->merge_order);
+        s->merged[i] = lt_merge_shape(shape, c->max_preconditioner_dim, c->target_dimensionality,
+                                      c->merge_order);
         s->count += (size_t)lt_box_count(s->merged[i].shape, c->max_preconditioner_dim);
     }
     const size_t jobs = s->count * LT_MAX_DIMS;

@@ -3,7 +3,7 @@
  *
  *   gather     G = gradient (+ weight_decay * W)                    shampoo.c
  *   factors    F_k = beta2 F_k + w G_k G_k^T                        factor.c
- *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, root.c
+ *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, eigen.c, root.c
  *   direction  P = filtered G times R_k along each dimension        direction.c
  *   grafting   P *= |graft(u)| / |P|                                graft.c
  *   update     decay, momentum, W -= lr P                           update.c
@@ -103,6 +103,17 @@ bool lt_shampoo_is_due(const lt_shampoo *s);
 bool lt_shampoo_is_early(const lt_shampoo *s);
 /* New roots of all active blocks. */
 lt_status lt_shampoo_refresh(lt_shampoo *s);
+
+/* One matrix of a refresh. */
+typedef struct lt_root_task {
+    lt_block *block;
+    int dim;
+    int64_t n;
+    int64_t at, value_at; /* where it begins in the batch's matrices and values */
+    bool failed;          /* out: no eigendecomposition, the old root stays */
+} lt_root_task;
+/* Roots of these matrices. Errors: LT_E_ARG (a factor or root is not finite), LT_E_NOMEM. */
+lt_status lt_shampoo_run_batch(lt_shampoo *s, lt_root_task *tasks, size_t count);
 
 /* In place: eigenvalues, ascending, to eigenvalues^(-exponent), by the rule of the config; false:
  * a value or result is not finite. machine_eps: of the dtype they were computed in. */
