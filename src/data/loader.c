@@ -1,0 +1,323 @@
+/* Hands out the ring's batches as tensors, in order, and keeps account of broken pictures.
+ *
+ * Where the device's memory is the host's, the threads write straight into a slot's tensors; else
+ * a batch is copied to one pair of tensors, at a fixed address. An incomplete batch is copied into
+ * tensors of its own size. */
+
+#include "base/alloc.h"
+#include "data/ring.h"
+#include "tensor/tensor.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct pair {
+    lt_tensor *images, *labels;
+} pair;
+
+typedef struct bad_list {
+    char **text;
+    size_t count, capacity;
+    uint8_t *seen; /* a bit per sample */
+} bad_list;
+
+struct lt_loader {
+    lt_dataset *dataset;
+    lt_device *device;
+    lt_ring *ring;
+    lt_loader_config config; /* zeros filled in */
+    int channels;
+    int64_t batches;
+    int64_t batch;    /* the next one within the epoch */
+    bool begun, lent; /* seek was called; the ring's oldest slot is the caller's */
+    pair *pairs;      /* [slots], or [1] if the device has memory of its own */
+    uint8_t *staging; /* [slots] batches of pixels, then labels, in that case */
+    pair part;        /* an incomplete batch */
+    bad_list bad;
+    int64_t samples;
+    double wait_seconds;
+    lt_status failed; /* until seek */
+    char *why;
+};
+
+static void free_pair(pair *p)
+{
+    lt_tensor_free(&p->images);
+    lt_tensor_free(&p->labels);
+}
+
+static lt_status new_pair(pair *out, const lt_loader *l, int count)
+{
+    int size = l->config.transform.size;
+    LT_TRY(lt_tensor_new(&out->images, l->device, LT_U8, LT_SHAPE(count, l->channels, size, size)));
+    lt_status st = lt_tensor_new(&out->labels, l->device, LT_I32, LT_SHAPE(count));
+    if (st)
+        free_pair(out);
+    return st;
+}
+
+static size_t image_bytes(const lt_loader *l)
+{
+    size_t size = (size_t)l->config.transform.size;
+    return size * size * (size_t)l->channels;
+}
+
+static bool on_host(const lt_loader *l)
+{
+    return l->device->backend->host_memory;
+}
+
+static lt_status make_slots(lt_loader *l)
+{
+    const lt_loader_config *c = &l->config;
+    int pairs = on_host(l) ? c->slots : 1;
+    l->pairs = lt_alloc((size_t)pairs, sizeof *l->pairs);
+    if (!l->pairs)
+        return LT_E_NOMEM;
+    for (int i = 0; i < pairs; i++)
+        LT_TRY(new_pair(&l->pairs[i], l, c->batch));
+    if (on_host(l)) {
+        for (int i = 0; i < c->slots; i++)
+            lt_ring_set_memory(l->ring, i, lt_tensor_view(l->pairs[i].images).data,
+                               lt_tensor_view(l->pairs[i].labels).data);
+        return LT_OK;
+    }
+    size_t labels = (size_t)c->batch * sizeof(int32_t), align = 64;
+    size_t bytes = (labels + (size_t)c->batch * image_bytes(l) + align - 1) / align * align;
+    l->staging = lt_alloc_aligned(align, bytes * (size_t)c->slots);
+    if (!l->staging)
+        return LT_E_NOMEM;
+    for (int i = 0; i < c->slots; i++) {
+        uint8_t *begin = l->staging + (size_t)i * bytes;
+        lt_ring_set_memory(l->ring, i, begin + labels, (int32_t *)(void *)begin);
+    }
+    return LT_OK;
+}
+
+/* Fills in what a zero stands for. */
+static lt_status complete(lt_loader_config *c, const lt_dataset *dataset)
+{
+    enum { SLOTS = 4, MOST = 4096 };
+    LT_TRY(lt_transform_check(&c->transform));
+    c->size = c->size ? c->size : 1;
+    c->threads = c->threads ? c->threads : lt_cpu_threads();
+    c->slots = c->slots ? c->slots : SLOTS;
+    c->limit = c->limit && c->limit < dataset->count ? c->limit : dataset->count;
+    if (c->batch < 1)
+        return lt_fail(LT_E_ARG, "loader: a batch of %d samples", c->batch);
+    if (c->size < 1 || c->rank < 0 || c->rank >= c->size)
+        return lt_fail(LT_E_ARG, "loader: rank %d of %d", c->rank, c->size);
+    if (c->threads < 1 || c->threads > MOST || c->slots < 2 || c->slots > MOST)
+        return lt_fail(LT_E_ARG, "loader: %d threads and %d slots, not 1 .. %d and 2 .. %d",
+                       c->threads, c->slots, MOST, MOST);
+    if (c->limit < 1 || c->max_batches < 0)
+        return lt_fail(LT_E_ARG, "loader: %" PRId64 " samples, at most %" PRId64 " batches",
+                       c->limit, c->max_batches);
+    return LT_OK;
+}
+
+static lt_status make_ring(lt_loader *l)
+{
+    enum { MAX_TRIES = 1000 };
+    const lt_loader_config *c = &l->config;
+    lt_ring_config ring = {.dataset = l->dataset,
+                           .transform = c->transform,
+                           .sampler = {.count = c->limit,
+                                       .rank = c->rank,
+                                       .size = c->size,
+                                       .seed = c->seed,
+                                       .shuffle = c->shuffle,
+                                       .drop_last = c->drop_last},
+                           .batch = c->batch,
+                           .slots = c->slots,
+                           .threads = c->threads};
+    int64_t share = lt_sampler_share(&ring.sampler);
+    l->batches = share / c->batch + (!c->drop_last && share % c->batch);
+    if (c->max_batches && c->max_batches < l->batches)
+        l->batches = c->max_batches;
+    if (l->batches < 1)
+        return lt_fail(LT_E_ARG, "loader: %" PRId64 " samples on %d ranks make no batch of %d",
+                       c->limit, c->size, c->batch);
+    ring.batches = l->batches;
+    ring.tries = c->max_bad < 0 || c->max_bad >= MAX_TRIES ? MAX_TRIES : c->max_bad + 1;
+    ring.tries = ring.tries < c->limit ? ring.tries : c->limit;
+    return lt_ring_new(&l->ring, &ring);
+}
+
+lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset, lt_device *device,
+                        const lt_loader_config *config)
+{
+    lt_loader_config c = *config;
+    LT_TRY(complete(&c, dataset));
+    lt_loader *l = lt_alloc(1, sizeof *l);
+    if (!l)
+        return LT_E_NOMEM;
+    l->dataset = dataset;
+    l->device = device;
+    l->config = c;
+    l->channels = lt_dataset_channels(dataset);
+    l->bad.seen = lt_alloc((size_t)dataset->count / 8 + 1, 1);
+    lt_status st = l->bad.seen ? make_ring(l) : LT_E_NOMEM;
+    if (!st)
+        st = make_slots(l);
+    if (st)
+        lt_loader_free(&l);
+    else
+        *out = l;
+    return st;
+}
+
+void lt_loader_free(lt_loader **loader)
+{
+    lt_loader *l = *loader;
+    *loader = NULL;
+    if (!l)
+        return;
+    lt_ring_free(&l->ring);
+    for (int i = 0; l->pairs && i < (on_host(l) ? l->config.slots : 1); i++)
+        free_pair(&l->pairs[i]);
+    lt_free(l->pairs);
+    lt_free(l->staging);
+    free_pair(&l->part);
+    for (size_t i = 0; i < l->bad.count; i++)
+        lt_free(l->bad.text[i]);
+    lt_free(l->bad.text);
+    lt_free(l->bad.seen);
+    lt_free(l->why);
+    lt_free(l);
+}
+
+lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
+{
+    if (epoch < 0 || batch < 0 || batch > l->batches)
+        return lt_fail(LT_E_ARG, "loader: batch %" PRId64 " of epoch %" PRId64 "; it has %" PRId64,
+                       batch, epoch, l->batches);
+    l->begun = true;
+    l->lent = false;
+    l->failed = LT_OK;
+    lt_free(l->why);
+    l->why = NULL;
+    l->batch = batch;
+    lt_ring_seek(l->ring, epoch * l->batches + batch);
+    return LT_OK;
+}
+
+/* Adds a picture that was not known to be broken. */
+static lt_status add_bad(bad_list *b, const lt_report *report)
+{
+    uint8_t bit = (uint8_t)(1U << (report->index % 8));
+    if (b->seen[report->index / 8] & bit)
+        return LT_OK;
+    if (b->count == b->capacity) {
+        char **grown = lt_realloc(b->text, 2 * b->capacity + 8, sizeof *grown);
+        if (!grown)
+            return LT_E_NOMEM;
+        b->text = grown;
+        b->capacity = 2 * b->capacity + 8;
+    }
+    char *text = lt_strdup(report->why);
+    if (!text)
+        return LT_E_NOMEM;
+    b->text[b->count++] = text;
+    b->seen[report->index / 8] |= bit;
+    return LT_OK;
+}
+
+static lt_status check(lt_loader *l, const lt_batch_slot *slot)
+{
+    for (size_t i = 0; i < slot->reports; i++)
+        LT_TRY(add_bad(&l->bad, &slot->report[i]));
+    if (l->config.max_bad >= 0 && l->bad.count > (size_t)l->config.max_bad)
+        return lt_fail(LT_E_FORMAT, "data: %zu broken pictures, %" PRId64 " allowed; the last: %s",
+                       l->bad.count, l->config.max_bad, l->bad.text[l->bad.count - 1]);
+    if (slot->status)
+        return lt_fail(slot->status, "%s", slot->why ? slot->why : "data: no memory");
+    return LT_OK;
+}
+
+static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
+{
+    const lt_backend *be = l->device->backend;
+    void *ctx = l->device->ctx;
+    size_t count = (size_t)slot->count;
+    LT_TRY(be->copy(ctx, lt_tensor_view(to->images).data, slot->pixels, count * image_bytes(l),
+                    LT_COPY_IN));
+    LT_TRY(be->copy(ctx, lt_tensor_view(to->labels).data, slot->labels, count * sizeof(int32_t),
+                    LT_COPY_IN));
+    return be->sync(ctx); /* before the slot is written again */
+}
+
+/* Makes the batch available as tensors. */
+static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt_batch *out)
+{
+    pair *p = on_host(l) ? &l->pairs[number] : l->pairs;
+    if (slot->count < l->config.batch) {
+        p = &l->part;
+        if (p->images && lt_tensor_shape(p->images).dim[0] != slot->count)
+            free_pair(p);
+        if (!p->images)
+            LT_TRY(new_pair(p, l, slot->count));
+        LT_TRY(upload(l, slot, p));
+    } else if (!on_host(l)) {
+        LT_TRY(upload(l, slot, p));
+    }
+    *out = (lt_batch){.images = p->images,
+                      .labels = p->labels,
+                      .count = slot->count,
+                      .index = slot->number % l->batches};
+    lt_tensor_touch(p->images);
+    lt_tensor_touch(p->labels);
+    return LT_OK;
+}
+
+lt_status lt_loader_next(lt_loader *l, lt_batch *out)
+{
+    if (!l->begun)
+        LT_TRY(lt_loader_seek(l, 0, 0));
+    if (l->failed)
+        return lt_fail(l->failed, "%s", l->why ? l->why : "data: no memory");
+    if (l->lent)
+        lt_ring_release(l->ring);
+    l->lent = false;
+    if (l->batch == l->batches) {
+        l->batch = 0;
+        return LT_END;
+    }
+    int number;
+    double start = lt_seconds();
+    const lt_batch_slot *slot = lt_ring_take(l->ring, &number);
+    l->wait_seconds += lt_seconds() - start;
+    lt_status st = check(l, slot);
+    if (!st)
+        st = deliver(l, slot, number, out);
+    if (st) {
+        l->failed = st;
+        l->why = lt_strdup(lt_error_message());
+        return st;
+    }
+    l->lent = true;
+    l->batch++;
+    l->samples += slot->count;
+    return LT_OK;
+}
+
+int64_t lt_loader_batches(const lt_loader *loader)
+{
+    return loader->batches;
+}
+
+lt_loader_stats lt_loader_statistics(const lt_loader *l)
+{
+    lt_ring_times t = lt_ring_statistics(l->ring);
+    return (lt_loader_stats){.samples = l->samples,
+                             .bad = (int64_t)l->bad.count,
+                             .read_seconds = t.read_seconds,
+                             .decode_seconds = t.decode_seconds,
+                             .resize_seconds = t.resize_seconds,
+                             .wait_seconds = l->wait_seconds};
+}
+
+const char *lt_loader_bad(const lt_loader *loader, int64_t i)
+{
+    return i >= 0 && (size_t)i < loader->bad.count ? loader->bad.text[i] : NULL;
+}

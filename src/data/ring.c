@@ -1,0 +1,347 @@
+/* A ticket per sample, taken in order under one mutex; the work itself is done without it.
+ *
+ * Invariants, all under the mutex:
+ * 1. released <= taken number <= next_number; next_number < released + slots for a ticket to be
+ *    given, so that batch n and batch n + slots, which share a slot, never overlap.
+ * 2. A sample's bytes in its slot are written by the one thread that has its ticket, and read
+ *    only after done == count.
+ * 3. active counts tickets in work; with paused set none is given, so active == 0 means that no
+ *    thread touches any slot. */
+
+#include "data/ring.h"
+
+#include "base/alloc.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+typedef struct ticket {
+    int64_t number; /* of the batch */
+    int place;      /* in it */
+} ticket;
+
+struct lt_ring {
+    lt_ring_config config;
+    int channels;
+    int64_t share;
+    pthread_mutex_t mutex;
+    pthread_cond_t work;  /* a ticket may be given */
+    pthread_cond_t ready; /* a batch is complete, or nothing is active any more */
+    bool stop, paused;
+    int active;
+    ticket next;
+    int64_t released; /* all batches before it were given back */
+    lt_ring_times times;
+    lt_batch_slot *slot;
+    pthread_t *thread;
+    int started;
+};
+
+static void clear_reports(lt_batch_slot *s)
+{
+    for (size_t i = 0; i < s->reports; i++)
+        lt_free(s->report[i].why);
+    s->reports = 0;
+    lt_free(s->why);
+    s->why = NULL;
+    s->status = LT_OK;
+}
+
+static int batch_count(const lt_ring *r, int64_t number)
+{
+    int64_t left = r->share - number % r->config.batches * r->config.batch;
+    return left < r->config.batch ? (int)left : r->config.batch;
+}
+
+/* The next ticket; begins its batch's slot with the first. */
+static ticket draw(lt_ring *r)
+{
+    ticket t = r->next;
+    lt_batch_slot *s = &r->slot[t.number % r->config.slots];
+    if (t.place == 0) {
+        clear_reports(s);
+        s->number = t.number;
+        s->count = batch_count(r, t.number);
+        s->done = 0;
+    }
+    r->next.place++;
+    if (r->next.place == s->count)
+        r->next = (ticket){.number = t.number + 1};
+    r->active++;
+    return t;
+}
+
+/* Names the sample in the failure's message. */
+static char *describe(const lt_dataset *d, int64_t index)
+{
+    const char *name = lt_dataset_sample_name(d, index), *why = lt_error_message();
+    if (!name)
+        return lt_format("%s: sample %" PRId64 ": %s", d->ops->name, index, why);
+    return strncmp(why, name, strlen(name)) ? lt_format("%s: %s", name, why) : lt_strdup(why);
+}
+
+/* Failures of a thread, to be handed over with the sample. */
+typedef struct failures {
+    lt_report *item;
+    size_t count, capacity;
+} failures;
+
+static lt_status report(failures *f, const lt_dataset *d, int64_t index, int place)
+{
+    if (f->count == f->capacity) {
+        size_t capacity = 2 * f->capacity + 8;
+        lt_report *grown = lt_realloc(f->item, capacity, sizeof *grown);
+        if (!grown)
+            return LT_E_NOMEM;
+        f->item = grown;
+        f->capacity = capacity;
+    }
+    char *why = describe(d, index);
+    if (!why)
+        return LT_E_NOMEM;
+    f->item[f->count++] = (lt_report){.index = index, .place = place, .why = why};
+    return LT_OK;
+}
+
+static lt_status read_label(const lt_dataset *d, int64_t index, const lt_record *record,
+                            int32_t *label)
+{
+    if (record->label < 0 || record->label >= d->classes) {
+        const char *name = lt_dataset_sample_name(d, index);
+        return lt_fail(LT_E_FORMAT, "%s: sample %" PRId64 " has label %d, outside of 0 .. %d",
+                       name ? name : d->ops->name, index, (int)record->label, d->classes - 1);
+    }
+    *label = record->label;
+    return LT_OK;
+}
+
+static lt_status read_record(const lt_dataset *d, int64_t index, lt_scratch *scratch)
+{
+    double start = lt_seconds();
+    lt_status st = d->ops->read(d, index, &scratch->record);
+    scratch->read_seconds += lt_seconds() - start;
+    return st;
+}
+
+/* A failure that another sample in its place would not mend. */
+static lt_status fatal(const lt_dataset *d, int64_t index, lt_status st)
+{
+    char *why = st == LT_E_NOMEM ? NULL : describe(d, index);
+    if (why)
+        (void)lt_fail(st, "%s", why);
+    lt_free(why);
+    return st;
+}
+
+/* Fills the ticket's place: with its own sample, or the first good one after it. */
+static lt_status make_sample(const lt_ring *r, ticket t, lt_scratch *scratch, failures *broken)
+{
+    const lt_ring_config *c = &r->config;
+    const lt_batch_slot *s = &r->slot[t.number % c->slots];
+    int64_t epoch = t.number / c->batches;
+    int64_t place = t.number % c->batches * c->batch + t.place;
+    int64_t wanted = lt_sampler_index(&c->sampler, epoch, place);
+    size_t bytes = (size_t)c->transform.size * (size_t)c->transform.size * (size_t)r->channels;
+
+    for (int64_t i = 0; i < c->tries; i++) {
+        int64_t index = (wanted + i) % c->sampler.count;
+        lt_status st = read_record(c->dataset, index, scratch);
+        if (!st) {
+            LT_TRY(read_label(c->dataset, index, &scratch->record, &s->labels[t.place]));
+            lt_rng rng = {.key = lt_rng_key(c->sampler.seed, LT_STREAM_AUGMENT, (uint64_t)epoch,
+                                            (uint64_t)index)};
+            st = lt_transform_run(&c->transform, r->channels, &rng, scratch,
+                                  s->pixels + (size_t)t.place * bytes);
+        }
+        if (!st)
+            return LT_OK;
+        if (st == LT_E_NOMEM || st == LT_E_UNSUPPORTED)
+            return fatal(c->dataset, index, st);
+        LT_TRY(report(broken, c->dataset, index, t.place));
+    }
+    return lt_fail(LT_E_FORMAT, "data: %" PRId64 " broken pictures in a row from sample %" PRId64,
+                   c->tries, wanted);
+}
+
+/* Inserts by place, so that the list does not depend on which thread was first. */
+static lt_status hand_over(lt_batch_slot *s, failures *broken)
+{
+    size_t count = s->reports + broken->count;
+    if (count > s->capacity) {
+        lt_report *grown = lt_realloc(s->report, 2 * count, sizeof *grown);
+        if (!grown)
+            return LT_E_NOMEM;
+        s->report = grown;
+        s->capacity = 2 * count;
+    }
+    for (size_t i = 0; i < broken->count; i++) {
+        size_t at = s->reports++;
+        for (; at > 0 && s->report[at - 1].place > broken->item[i].place; at--)
+            s->report[at] = s->report[at - 1];
+        s->report[at] = broken->item[i];
+    }
+    broken->count = 0;
+    return LT_OK;
+}
+
+static void finish(lt_ring *r, ticket t, lt_status st, lt_scratch *scratch, failures *broken)
+{
+    lt_batch_slot *s = &r->slot[t.number % r->config.slots];
+    if (!st && broken->count)
+        st = hand_over(s, broken);
+    if (st && (!s->status || t.place < s->failed)) {
+        lt_free(s->why);
+        s->why = lt_strdup(lt_error_message());
+        s->status = st;
+        s->failed = t.place;
+    }
+    r->times.read_seconds += scratch->read_seconds;
+    r->times.decode_seconds += scratch->decode_seconds;
+    r->times.resize_seconds += scratch->resize_seconds;
+    scratch->read_seconds = scratch->decode_seconds = scratch->resize_seconds = 0;
+    s->done++;
+    r->active--;
+    if (s->done == s->count || r->active == 0)
+        pthread_cond_signal(&r->ready);
+}
+
+static void *run(void *context)
+{
+    lt_ring *r = context;
+    lt_scratch scratch = {0};
+    failures broken = {0};
+    pthread_mutex_lock(&r->mutex);
+    for (;;) {
+        while (!r->stop
+               && (r->paused || r->next.number >= r->released + r->config.slots)) /* invariant 1 */
+            pthread_cond_wait(&r->work, &r->mutex);
+        if (r->stop)
+            break;
+        ticket t = draw(r);
+        pthread_mutex_unlock(&r->mutex);
+        lt_status st = make_sample(r, t, &scratch, &broken);
+        pthread_mutex_lock(&r->mutex);
+        finish(r, t, st, &scratch, &broken);
+    }
+    pthread_mutex_unlock(&r->mutex);
+    for (size_t i = 0; i < broken.count; i++)
+        lt_free(broken.item[i].why);
+    lt_free(broken.item);
+    lt_scratch_clear(&scratch);
+    return NULL;
+}
+
+static lt_status start_threads(lt_ring *r)
+{
+    /* Signals are for the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    lt_status st = LT_OK;
+    while (!st && r->started < r->config.threads) {
+        int error = pthread_create(&r->thread[r->started], NULL, run, r);
+        if (error)
+            st = lt_fail(LT_E_NOMEM, "data: no thread %d of %d: %s", r->started + 1,
+                         r->config.threads, strerror(error));
+        else
+            r->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return st;
+}
+
+lt_status lt_ring_new(lt_ring **out, const lt_ring_config *config)
+{
+    lt_ring *r = lt_alloc(1, sizeof *r);
+    if (!r)
+        return LT_E_NOMEM;
+    r->config = *config;
+    r->channels = lt_dataset_channels(config->dataset);
+    r->share = lt_sampler_share(&config->sampler);
+    r->paused = true;
+    pthread_mutex_init(&r->mutex, NULL);
+    pthread_cond_init(&r->work, NULL);
+    pthread_cond_init(&r->ready, NULL);
+    r->slot = lt_alloc((size_t)config->slots, sizeof *r->slot);
+    r->thread = lt_alloc((size_t)config->threads, sizeof *r->thread);
+    lt_status st = r->slot && r->thread ? start_threads(r) : LT_E_NOMEM;
+    if (st)
+        lt_ring_free(&r);
+    else
+        *out = r;
+    return st;
+}
+
+void lt_ring_free(lt_ring **ring)
+{
+    lt_ring *r = *ring;
+    *ring = NULL;
+    if (!r)
+        return;
+    pthread_mutex_lock(&r->mutex);
+    r->stop = true;
+    pthread_cond_broadcast(&r->work);
+    pthread_mutex_unlock(&r->mutex);
+    for (int i = 0; i < r->started; i++)
+        pthread_join(r->thread[i], NULL);
+    for (int i = 0; r->slot && i < r->config.slots; i++) {
+        clear_reports(&r->slot[i]);
+        lt_free(r->slot[i].report);
+    }
+    lt_free(r->slot);
+    lt_free(r->thread);
+    pthread_cond_destroy(&r->ready);
+    pthread_cond_destroy(&r->work);
+    pthread_mutex_destroy(&r->mutex);
+    lt_free(r);
+}
+
+void lt_ring_set_memory(lt_ring *r, int slot, uint8_t *pixels, int32_t *labels)
+{
+    r->slot[slot].pixels = pixels;
+    r->slot[slot].labels = labels;
+}
+
+void lt_ring_seek(lt_ring *r, int64_t number)
+{
+    pthread_mutex_lock(&r->mutex);
+    r->paused = true;
+    while (r->active > 0) /* invariant 3 */
+        pthread_cond_wait(&r->ready, &r->mutex);
+    for (int i = 0; i < r->config.slots; i++)
+        r->slot[i].number = -1;
+    r->next = (ticket){.number = number};
+    r->released = number;
+    r->paused = false;
+    pthread_cond_broadcast(&r->work);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+const lt_batch_slot *lt_ring_take(lt_ring *r, int *slot)
+{
+    pthread_mutex_lock(&r->mutex);
+    *slot = (int)(r->released % r->config.slots);
+    const lt_batch_slot *s = &r->slot[*slot];
+    while (s->number != r->released || s->done < s->count)
+        pthread_cond_wait(&r->ready, &r->mutex);
+    pthread_mutex_unlock(&r->mutex);
+    return s;
+}
+
+void lt_ring_release(lt_ring *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    r->released++;
+    pthread_cond_broadcast(&r->work);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+lt_ring_times lt_ring_statistics(lt_ring *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    lt_ring_times times = r->times;
+    pthread_mutex_unlock(&r->mutex);
+    return times;
+}

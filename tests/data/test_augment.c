@@ -1,0 +1,205 @@
+/* Geometry against torchvision, whole transforms against torchvision and Pillow, and the rules of
+ * flips and padding. */
+
+#include "data/files.h"
+#include "data/transform.h"
+#include "golden.h"
+#include "near.h"
+#include "pictures.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void check_crops(void **state)
+{
+    (void)state;
+    FILE *f = open_golden("data/crop.txt");
+    unsigned key;
+    int width, height, x, y, w, h, rows = 0;
+    lt_transform t = {.size = 224};
+    while (fscanf(f, "%u %d %d %la %la %la %la %d %d %d %d", &key, &width, &height, &t.min_scale,
+                  &t.max_scale, &t.min_ratio, &t.max_ratio, &x, &y, &w, &h)
+           == 11) {
+        lt_rng rng = {.key = key};
+        lt_window got = lt_random_crop(&t, width, height, &rng);
+        if (got.x != x || got.y != y || got.width != w || got.height != h)
+            fail_msg("key %u, %d x %d: %d,%d %dx%d, torchvision has %d,%d %dx%d", key, width,
+                     height, got.x, got.y, got.width, got.height, x, y, w, h);
+        rows++;
+    }
+    fclose(f);
+    assert_int_equal(rows, 8 * 9 * 3);
+}
+
+/* Largest difference between a picture's transform and what was recorded. */
+static int worst_difference(const char *name, lt_transform t, const uint8_t *want)
+{
+    char *relative = NULL;
+    assert_true(asprintf(&relative, "data/pictures/%s", name) > 0);
+    char *path = golden_path(relative);
+    lt_scratch s = {0};
+    lt_rng rng = {.key = 1};
+    size_t bytes = (size_t)(t.size * t.size * 3);
+    uint8_t *got = malloc(bytes);
+    assert_ok(lt_file_read(path, &s.record));
+    assert_ok(lt_transform_check(&t));
+    assert_ok(lt_transform_run(&t, 3, &rng, &s, got));
+    int worst = 0;
+    for (size_t i = 0; i < bytes; i++)
+        worst = abs(got[i] - want[i]) > worst ? abs(got[i] - want[i]) : worst;
+    free(got);
+    lt_scratch_clear(&s);
+    free(path);
+    free(relative);
+    return worst;
+}
+
+static void check_eval(void **state)
+{
+    enum { SIZE = 32, RESIZE = 36, BYTES = SIZE * SIZE * 3 };
+    (void)state;
+    FILE *f = open_golden("data/eval.txt");
+    char name[64];
+    int rows = 0;
+    for (; fscanf(f, "%63s", name) == 1; rows++) {
+        uint8_t *want = read_hex(f, BYTES);
+        lt_transform t = {.size = SIZE, .resize = RESIZE};
+        int worst = worst_difference(name, t, want);
+        if (worst > 1)
+            fail_msg("%s: %d levels from torchvision, 1 allowed", name, worst);
+        t.resize++;
+        if (worst_difference(name, t, want) <= 1)
+            fail_msg("%s: control: a resize to 37 was not noticed", name);
+        free(want);
+    }
+    fclose(f);
+    assert_int_equal(rows, 10);
+}
+
+/* A 1-channel ramp as a plain record: pixel (x, y) is 10 y + x. */
+static void make_ramp(lt_scratch *s, int width, int height)
+{
+    assert_ok(lt_record_reserve(&s->record, (size_t)(width * height)));
+    for (int i = 0; i < width * height; i++)
+        s->record.bytes[i] = (uint8_t)(10 * (i / width) + i % width);
+    s->record.size = (size_t)(width * height);
+    s->record.encoding = LT_ENCODING_PIXELS;
+    s->record.width = width;
+    s->record.height = height;
+}
+
+/* Every result is the padded ramp at some offset, mirrored or not, and all of them occur. */
+static void check_small(void **state)
+{
+    enum { SIDE = 8, PAD = 1, OFFSETS = 2 * PAD + 1, DRAWS = 400 };
+    (void)state;
+    lt_scratch s = {0};
+    make_ramp(&s, SIDE, SIDE);
+    lt_transform t = {.augment = LT_AUGMENT_SMALL, .size = SIDE, .flip = 0.5};
+    assert_ok(lt_transform_check(&t));
+    int seen[2][OFFSETS][OFFSETS] = {0};
+    for (int i = 0; i < DRAWS; i++) {
+        uint8_t got[SIDE * SIDE];
+        memset(got, 0xEE, sizeof got);
+        lt_rng rng = {.key = (uint64_t)i};
+        assert_ok(lt_transform_run(&t, 1, &rng, &s, got));
+        int found = 0;
+        for (int flip = 0; flip < 2; flip++)
+            for (int dy = 0; dy < OFFSETS; dy++)
+                for (int dx = 0; dx < OFFSETS; dx++) {
+                    bool same = true;
+                    for (int p = 0; p < SIDE * SIDE; p++) {
+                        int y = p / SIDE + dy - PAD;
+                        int column = flip ? SIDE - 1 - p % SIDE : p % SIDE, x = column + dx - PAD;
+                        bool inside = x >= 0 && x < SIDE && y >= 0 && y < SIDE;
+                        same = same && got[p] == (inside ? 10 * y + x : 0);
+                    }
+                    found += same;
+                    seen[flip][dy][dx] += same;
+                }
+        assert_int_equal(found, 1);
+    }
+    for (int i = 0; i < 2 * OFFSETS * OFFSETS; i++)
+        assert_true(seen[i / 9][i / 3 % 3][i % 3] > 0);
+    lt_scratch_clear(&s);
+}
+
+/* The crop does not depend on the flip, and the flipped input is the mirrored one. */
+static void check_flip(void **state)
+{
+    enum { SIDE = 6 };
+    (void)state;
+    lt_scratch s = {0};
+    make_ramp(&s, 11, 9);
+    for (uint64_t key = 0; key < 20; key++) {
+        uint8_t straight[SIDE * SIDE], mirrored[SIDE * SIDE];
+        lt_transform t = {.augment = LT_AUGMENT_IMAGENET, .size = SIDE};
+        assert_ok(lt_transform_check(&t));
+        lt_rng a = {.key = key}, b = {.key = key};
+        assert_ok(lt_transform_run(&t, 1, &a, &s, straight));
+        t.flip = 1;
+        assert_ok(lt_transform_run(&t, 1, &b, &s, mirrored));
+        for (int i = 0; i < SIDE * SIDE; i++)
+            assert_int_equal(mirrored[i], straight[i / SIDE * SIDE + SIDE - 1 - i % SIDE]);
+    }
+    lt_scratch_clear(&s);
+}
+
+static void check_planes(void **state)
+{
+    enum { SIDE = 5 };
+    (void)state;
+    uint8_t got[2][SIDE * SIDE * 3];
+    for (int planes = 0; planes < 2; planes++) {
+        lt_scratch s = {0};
+        assert_ok(lt_record_reserve(&s.record, 7 * 9 * 3));
+        for (int i = 0; i < 7 * 9; i++)
+            for (int c = 0; c < 3; c++)
+                s.record.bytes[planes ? c * 63 + i : i * 3 + c] = (uint8_t)(i * 3 + c * 20);
+        s.record.size = 7 * 9 * 3;
+        s.record.width = 7;
+        s.record.height = 9;
+        s.record.encoding = planes ? LT_ENCODING_PLANES : LT_ENCODING_PIXELS;
+        lt_transform t = {.size = SIDE};
+        lt_rng rng = {0};
+        assert_ok(lt_transform_check(&t));
+        assert_ok(lt_transform_run(&t, 3, &rng, &s, got[planes]));
+        s.record.size--;
+        assert_status(lt_transform_run(&t, 3, &rng, &s, got[planes]), LT_E_FORMAT);
+        lt_scratch_clear(&s);
+    }
+    assert_memory_equal(got[0], got[1], sizeof got[0]);
+}
+
+static void check_arguments(void **state)
+{
+    (void)state;
+    lt_transform wrong[] = {
+        {.size = 0},
+        {.size = 224, .resize = 100},
+        {.size = 224, .flip = 1.5},
+        {.size = 224, .min_scale = 0.9, .max_scale = 0.5},
+        {.size = 224, .max_scale = 1.5},
+        {.size = 224, .min_ratio = -1},
+    };
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        assert_status(lt_transform_check(&wrong[i]), LT_E_ARG);
+    lt_transform right = {.size = 224};
+    assert_ok(lt_transform_check(&right));
+    assert_int_equal(right.resize, 256);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"random crops are torchvision's for the same random numbers", check_crops, 0, 0, 0},
+        {"Resize(36) + CenterCrop(32) of files is torchvision's within one level", check_eval, 0, 0,
+         0},
+        {"pad and crop of small pictures gives every offset, mirrored and not", check_small, 0, 0,
+         0},
+        {"a flip mirrors the input and leaves the crop alone", check_flip, 0, 0, 0},
+        {"planes and pixels of the same picture give the same input", check_planes, 0, 0, 0},
+        {"a transform out of range is refused", check_arguments, 0, 0, 0},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+/* The order of samples: a permutation for every count, other for every seed and epoch, cut into
+ * shares that leave nothing out. */
+
+#include "data/sampler.h"
+#include "near.h"
+
+#include <stdlib.h>
+
+static bool is_permutation(int64_t count, int64_t (*at)(int64_t count, int64_t place))
+{
+    uint8_t *seen = calloc((size_t)count, 1);
+    bool right = true;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t x = at(count, i);
+        right = right && x >= 0 && x < count && !seen[x];
+        if (right)
+            seen[x] = 1;
+    }
+    free(seen);
+    return right;
+}
+
+static int64_t shuffled(int64_t count, int64_t place)
+{
+    return lt_permute(count, 42, 7, place);
+}
+
+static int64_t repeated(int64_t count, int64_t place)
+{
+    return lt_permute(count, 42, 7, place / 2);
+}
+
+static void check_permutation(void **state)
+{
+    (void)state;
+    for (int64_t count = 1; count < 70; count++)
+        assert_true(is_permutation(count, shuffled));
+    assert_true(is_permutation(1 << 12, shuffled));
+    assert_true(is_permutation((1 << 12) + 1, shuffled));
+    assert_true(is_permutation(60000, shuffled));
+    assert_false(is_permutation(100, repeated)); /* control */
+}
+
+/* Each place gets each index about equally often over many epochs: the chi-square statistic of a
+ * 5 x 5 table of 4000 draws, 16 degrees of freedom, stays below its 1 - 1e-6 quantile, 58. */
+static void check_uniform(void **state)
+{
+    enum { N = 5, EPOCHS = 4000 };
+    (void)state;
+    int seen[N][N] = {0};
+    for (int e = 0; e < EPOCHS; e++)
+        for (int i = 0; i < N; i++)
+            seen[i][lt_permute(N, 1, e, i)]++;
+    double chi = 0, want = (double)EPOCHS / N;
+    for (int i = 0; i < N * N; i++)
+        chi += (seen[i / N][i % N] - want) * (seen[i / N][i % N] - want) / want;
+    assert_near(chi, 0, 58);
+}
+
+static void check_keys(void **state)
+{
+    enum { COUNT = 1000 };
+    (void)state;
+    int same_epoch = 0, same_seed = 0, fixed = 0, neighbours = 0;
+    for (int i = 0; i < COUNT; i++) {
+        int64_t x = lt_permute(COUNT, 1, 0, i);
+        same_epoch += x == lt_permute(COUNT, 1, 1, i);
+        same_seed += x == lt_permute(COUNT, 2, 0, i);
+        fixed += x == i;
+        neighbours += llabs(x - lt_permute(COUNT, 1, 0, (i + 1) % COUNT)) == 1;
+    }
+    /* one, one, one and two expected */
+    assert_true(same_epoch < 10 && same_seed < 10 && fixed < 10 && neighbours < 14);
+}
+
+static void check_shares(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 5; size++)
+        for (int64_t count = 5; count < 60; count += 7)
+            for (int mode = 0; mode < 4; mode++) {
+                int *seen = calloc((size_t)count, sizeof *seen);
+                int64_t total = 0;
+                for (int rank = 0; rank < size; rank++) {
+                    lt_sampler s = {.count = count, .rank = rank, .size = size, .seed = 3};
+                    s.shuffle = mode & 1;
+                    s.drop_last = mode & 2;
+                    total += lt_sampler_share(&s);
+                    for (int64_t i = 0; i < lt_sampler_share(&s); i++)
+                        seen[lt_sampler_index(&s, 2, i)]++;
+                }
+                assert_int_equal(total, mode & 2 ? count / size * size : count);
+                int once = 0;
+                for (int64_t i = 0; i < count; i++) {
+                    assert_true(seen[i] <= 1);
+                    once += seen[i];
+                }
+                assert_int_equal(once, total);
+                free(seen);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"every count has a permutation, and a repeated place is noticed", check_permutation, 0, 0,
+         0},
+        {"over epochs every index is as likely at every place", check_uniform, 0, 0, 0},
+        {"epochs and seeds have orders of their own", check_keys, 0, 0, 0},
+        {"the ranks' shares partition the epoch", check_shares, 0, 0, 0},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
