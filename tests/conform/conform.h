@@ -1,0 +1,111 @@
+/* Conformance of a backend's entries with ref in double: what a test is, and its checker. */
+#ifndef LT_TESTS_CONFORM_H
+#define LT_TESTS_CONFORM_H
+
+#include "lather/ext/backend.h"
+#include "lather/ext/fail.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+enum { MAX_OPERANDS = 12 };
+
+typedef enum use { IN, OUT, INOUT } use;
+
+typedef enum kind {
+    DATA,   /* the dtype of the run */
+    MASTER, /* f32 in every run */
+    WEIGHT, /* f32, but counts as rounded to the run's dtype */
+    DOUBLE,
+    PIXEL, /* u8; compared exactly, as are the following */
+    LABEL, /* i32 */
+    COUNT  /* i64 */
+} kind;
+
+typedef enum layout {
+    STORAGE,   /* channels-last if 4-D, else row-major */
+    ROWS,      /* row-major */
+    GAPS,      /* row-major, every second element of a row */
+    REVERSED,  /* the first dimension is the innermost */
+    BROADCAST, /* one element, all strides 0 */
+    CHANNEL    /* one value per channel (dimension 1), the other strides 0 */
+} layout;
+
+/* What stands for an operand when magnitudes are computed: an upper bound of what is added up. */
+typedef enum stand_in {
+    PLUS,  /* |x| */
+    MINUS, /* -|x|: where the formula subtracts */
+    KEEP,
+    COEF /* batch norm's coefficients: -|mean|, the others |x| */
+} stand_in;
+
+typedef struct operand {
+    use use;
+    kind kind;
+    lt_shape shape;
+    layout layout;
+    stand_in absolute;
+    double low, high; /* uniform in between; both 0: -1..1 */
+    double *value;    /* row-major, rounded to the operand's dtype; filled by the checker */
+} operand;
+
+typedef union setting {
+    lt_conv2d_config conv;
+    lt_pool2d_config pool;
+    lt_batchnorm2d_config norm;
+    lt_normalize_config pixels;
+    lt_vec_job vec;
+    lt_sgd_kernel sgd;
+    lt_adam_kernel adam;
+    double number;
+    int dim;
+} setting;
+
+typedef struct test test;
+
+/* Calls the entry. v: the operands' views; data NULL where the shape's ndim is negative. absolute:
+ * with numbers of the configuration replaced so that nothing cancels. */
+typedef lt_status call_fn(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                          bool absolute);
+/* Changes inputs by hand before they are rounded: row-major values in t->operand[i].value. */
+typedef void prepare_fn(test *t);
+/* magnitude[i], row-major, for each output i, instead of a run on absolute values; want[i]: the
+ * outputs of ref in double. */
+typedef void magnitude_fn(const test *t, double *const *want, double *const *magnitude);
+/* A check instead of the comparison of outputs one by one; NULL if fine, else why not. */
+typedef const char *judge_fn(const test *t, double *const *got, double *const *want);
+
+struct test {
+    const char *entry, *name;
+    operand operand[MAX_OPERANDS];
+    int operands;
+    call_fn *call;
+    prepare_fn *prepare;
+    magnitude_fn *magnitude;
+    judge_fn *judge;
+    setting config;
+    double terms; /* summed per output element */
+    bool exact;   /* outputs must be equal; NaN equals NaN */
+    bool master;  /* has no 16-bit form */
+    bool large;   /* for --bench only */
+};
+
+/* Runs t on the backend with data of dtype. Returns NULL if it conforms, else why not (lent until
+ * the next call). bench: microseconds per call, or NULL. */
+const char *conform(test *t, lt_dtype dtype, const lt_backend *be, void *ctx, double *bench);
+
+/* A copy of s where the device sees it; free with scalars_free(), which reads it back. */
+lt_scalars *scalars_new(const lt_backend *be, void *ctx, const lt_scalars *s);
+void scalars_free(const lt_backend *be, void *ctx, lt_scalars *on_device, lt_scalars *s);
+
+/* Number of elements. */
+int64_t operand_count(const operand *o);
+
+/* Each file of tests: test number i, or false past the end. */
+typedef bool tests_fn(size_t i, test *t);
+tests_fn elementwise_tests, product_tests, norm_tests, pool_tests, loss_tests, optim_tests,
+    matrix_tests;
+
+/* Runs every checker on something broken. Returns how many of them were not rejected. */
+int controls(void);
+
+#endif

@@ -1,0 +1,134 @@
+/* What the checkers must reject: kernels that are wrong in one way each. */
+
+#include "conform.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Reads each row of x one column too far to the left (and wraps around). */
+static lt_status shifted_conv(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                              const lt_view *w, const lt_view *b, const lt_view *y)
+{
+    lt_conv2d_config c = *config;
+    lt_view to = *y;
+    to.shape.dim[3]--;
+    to.data = (float *)y->data + y->stride[3];
+    LT_TRY(lt_backend_ref()->conv2d(ctx, &c, x, w, b, y));
+    return lt_backend_ref()->conv2d(ctx, &c, x, w, b, &to);
+}
+
+static lt_status one_percent_off(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    LT_TRY(lt_backend_ref()->add(ctx, a, b, y));
+    float *last = (float *)y->data + lt_shape_count(y->shape) - 1;
+    *last *= 1.01F;
+    return LT_OK;
+}
+
+static lt_status writes_past_the_end(void *ctx, const lt_view *x, const lt_view *y)
+{
+    LT_TRY(lt_backend_ref()->relu(ctx, x, y));
+    ((float *)y->data)[lt_shape_count(y->shape)] = 0;
+    return LT_OK;
+}
+
+static lt_status changes_its_input(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    LT_TRY(lt_backend_ref()->mul(ctx, a, b, y));
+    *(float *)a->data += 1;
+    return LT_OK;
+}
+
+static lt_status leaves_one_out(void *ctx, double factor, const lt_view *x, const lt_view *y)
+{
+    lt_view shorter = *x;
+    shorter.shape.dim[0]--;
+    return lt_backend_ref()->sum(ctx, factor, &shorter, y);
+}
+
+static lt_status gives_nan(void *ctx, double factor, const lt_view *x, const lt_view *y)
+{
+    LT_TRY(lt_backend_ref()->scale(ctx, factor, x, y));
+    *(float *)y->data = 0.0F / 0.0F;
+    return LT_OK;
+}
+
+static lt_status last_of_equals(void *ctx, const lt_pool2d_config *config, const lt_view *x,
+                                const lt_view *y, const lt_view *index)
+{
+    LT_TRY(lt_backend_ref()->maxpool2d(ctx, config, x, y, index));
+    if (index)
+        *(uint8_t *)index->data = (uint8_t)(*(uint8_t *)index->data + 1);
+    return LT_OK;
+}
+
+static lt_status skewed_vectors(void *ctx, lt_eigh_job *job, size_t count)
+{
+    LT_TRY(lt_backend_ref()->eigh(ctx, job, count));
+    *(float *)job->vectors.data += 1e-4F;
+    return LT_OK;
+}
+
+static lt_status steps_anyway(void *ctx, double eps, const lt_optim_item *item, size_t count,
+                              const lt_scalars *scalars)
+{
+    lt_scalars s = *scalars;
+    s.finite = 1;
+    return lt_backend_ref()->adagrad(ctx, eps, item, count, &s);
+}
+
+static lt_status norm_in_single(void *ctx, const lt_view *x, size_t count, const lt_view *out)
+{
+    LT_TRY(lt_backend_ref()->frobenius(ctx, x, count, out));
+    for (size_t i = 0; i < count; i++)
+        ((double *)out->data)[i] = (double)(float)((double *)out->data)[i];
+    return LT_OK;
+}
+
+typedef struct control {
+    tests_fn *tests;
+    const char *entry, *name;
+} control;
+
+static const control rows[] = {
+    {product_tests, "conv2d", "3x3 pad 1"},         {elementwise_tests, "add", "odd count"},
+    {elementwise_tests, "relu", "odd count"},       {elementwise_tests, "mul", "odd count"},
+    {elementwise_tests, "sum", "columns"},          {elementwise_tests, "scale", "odd count"},
+    {pool_tests, "maxpool2d", "2x2 stride 2, odd"}, {matrix_tests, "eigh", "odd size"},
+    {optim_tests, "adagrad", "a skipped step"},     {matrix_tests, "frobenius", "rows of a matrix"},
+};
+
+static bool find(const control *c, test *t)
+{
+    for (size_t i = 0; c->tests(i, t); i++)
+        if (!strcmp(t->entry, c->entry) && !strcmp(t->name, c->name))
+            return true;
+    return false;
+}
+
+int controls(void)
+{
+    lt_backend broken = *lt_backend_ref();
+    broken.conv2d = shifted_conv;
+    broken.add = one_percent_off;
+    broken.relu = writes_past_the_end;
+    broken.mul = changes_its_input;
+    broken.sum = leaves_one_out;
+    broken.scale = gives_nan;
+    broken.maxpool2d = last_of_equals;
+    broken.eigh = skewed_vectors;
+    broken.adagrad = steps_anyway;
+    broken.frobenius = norm_in_single;
+    int accepted = 0;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test t;
+        LT_ASSERT(find(&rows[i], &t));
+        if (conform(&t, LT_F32, lt_backend_ref(), NULL, NULL))
+            printf("FAIL control %s: rejected although right\n", rows[i].entry);
+        else if (conform(&t, LT_F32, &broken, NULL, NULL))
+            continue;
+        printf("FAIL control %s: accepted although wrong\n", rows[i].entry);
+        accepted++;
+    }
+    return accepted;
+}

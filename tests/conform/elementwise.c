@@ -1,0 +1,177 @@
+/* Rows of the elementwise entries, which take any strides. */
+
+#include "conform.h"
+
+typedef struct unary_row {
+    const char *name;
+    lt_shape shape;
+    layout x, y;
+} unary_row;
+
+static const unary_row shapes[] = {
+    {"one element", {1, {1}}, ROWS, ROWS},
+    {"a scalar", {0, {0}}, ROWS, ROWS},
+    {"odd count", {1, {1237}}, ROWS, ROWS},
+    {"channels-last", {4, {2, 5, 3, 7}}, STORAGE, STORAGE},
+    {"one channel", {4, {3, 1, 5, 5}}, STORAGE, STORAGE},
+    {"row-major to channels-last", {4, {2, 5, 3, 7}}, ROWS, STORAGE},
+    {"channels-last to gaps", {4, {2, 5, 3, 7}}, STORAGE, GAPS},
+    {"transposed", {2, {33, 17}}, REVERSED, ROWS},
+    {"gaps to transposed, 5 dimensions", {5, {2, 3, 1, 4, 5}}, GAPS, REVERSED},
+    {"a repeated channel", {4, {2, 5, 3, 7}}, CHANNEL, STORAGE},
+    {"a repeated element", {2, {3, 70}}, BROADCAST, ROWS},
+};
+
+static lt_status call_unary(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                            bool absolute)
+{
+    (void)absolute;
+    switch (t->entry[0]) {
+    case 'c':
+        return be->cast(ctx, &v[0], &v[1]);
+    case 'r':
+        return be->relu(ctx, &v[0], &v[1]);
+    case 'd': {
+        lt_random random = {.key = 12345, .counter = 67};
+        return be->dropout(ctx, random, t->config.number, &v[0], &v[1]);
+    }
+    default:
+        return be->scale(ctx, t->config.number, &v[0], &v[1]);
+    }
+}
+
+static lt_status call_binary(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                             bool absolute)
+{
+    (void)absolute;
+    switch (t->entry[0]) {
+    case 'a':
+        return be->add(ctx, &v[0], &v[1], &v[2]);
+    case 'm':
+        return be->mul(ctx, &v[0], &v[1], &v[2]);
+    default:
+        return be->relu_grad(ctx, &v[0], &v[1], &v[2]);
+    }
+}
+
+static lt_status call_fill(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)absolute;
+    return be->fill(ctx, t->config.number, &v[0]);
+}
+
+static void make_unary(const unary_row *row, test *t)
+{
+    t->call = call_unary;
+    t->operands = 2;
+    t->operand[0] = (operand){IN, DATA, row->shape, row->x, .absolute = PLUS};
+    t->operand[1] = (operand){OUT, DATA, row->shape, row->y, .absolute = PLUS};
+}
+
+static void make_binary(const unary_row *row, test *t)
+{
+    t->call = call_binary;
+    t->operands = 3;
+    t->operand[0] = (operand){IN, DATA, row->shape, STORAGE, .absolute = PLUS};
+    t->operand[1] = (operand){IN, DATA, row->shape, row->x, .absolute = PLUS};
+    t->operand[2] = (operand){OUT, DATA, row->shape, row->y, .absolute = PLUS};
+}
+
+static void make_fill(const unary_row *row, test *t)
+{
+    t->call = call_fill;
+    t->operands = 1;
+    t->operand[0] = (operand){OUT, DATA, row->shape, row->y, .absolute = PLUS};
+}
+
+typedef struct entry_row {
+    const char *name;
+    void (*make)(const unary_row *row, test *t);
+    double number;
+} entry_row;
+
+static const entry_row entries[] = {
+    {"cast", make_unary, 0},       {"relu", make_unary, 0},   {"dropout", make_unary, 0.3},
+    {"scale", make_unary, -0.375}, {"add", make_binary, 0},   {"mul", make_binary, 0},
+    {"relu_grad", make_binary, 0}, {"fill", make_fill, -1.5},
+};
+
+/* Sums, with the extents that remain. */
+typedef struct sum_row {
+    const char *name;
+    lt_shape x, y;
+    layout layout;
+} sum_row;
+
+static const sum_row sums[] = {
+    {"everything", {2, {33, 70}}, {2, {1, 1}}, ROWS},
+    {"per channel", {4, {3, 5, 4, 7}}, {4, {1, 5, 1, 1}}, STORAGE},
+    {"over channels", {4, {3, 5, 4, 7}}, {4, {3, 1, 4, 7}}, STORAGE},
+    {"over pixels, gaps", {4, {3, 5, 4, 7}}, {4, {3, 5, 1, 1}}, GAPS},
+    {"columns", {2, {517, 3}}, {2, {1, 3}}, ROWS},
+    {"rows, transposed", {2, {3, 517}}, {2, {3, 1}}, REVERSED},
+    {"nothing", {2, {3, 5}}, {2, {3, 5}}, ROWS},
+};
+
+static lt_status call_sum(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                          bool absolute)
+{
+    (void)absolute;
+    return be->sum(ctx, t->config.number, &v[0], &v[1]);
+}
+
+static void make_sum(const sum_row *row, test *t)
+{
+    *t = (test){.entry = "sum", .name = row->name, .call = call_sum, .operands = 2};
+    t->config.number = 0.5;
+    t->operand[0] = (operand){IN, DATA, row->x, row->layout, .absolute = PLUS};
+    t->operand[1] = (operand){OUT, DATA, row->y, STORAGE, .absolute = PLUS};
+    t->terms = (double)(lt_shape_count(row->x) / lt_shape_count(row->y)) + 2;
+}
+
+static const lt_shape pictures[] = {{4, {2, 3, 5, 7}}, {4, {1, 1, 28, 28}}, {4, {3, 4, 1, 1}}};
+
+static lt_status call_normalize(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                                bool absolute)
+{
+    lt_normalize_config c = t->config.pixels;
+    for (int i = 0; i < LT_MAX_PIXEL_CHANNELS && absolute; i++)
+        c.mean[i] = -c.mean[i];
+    return be->normalize(ctx, &c, &v[0], &v[1]);
+}
+
+static void make_normalize(const lt_shape *shape, test *t)
+{
+    *t = (test){.entry = "normalize", .name = "pixels", .call = call_normalize, .operands = 2};
+    t->config.pixels = LT_NORMALIZE_IMAGENET;
+    t->config.pixels.mean[3] = 100;
+    t->config.pixels.deviation[3] = 50;
+    t->operand[0] = (operand){IN, PIXEL, *shape, STORAGE, KEEP, 0, 256, NULL};
+    t->operand[1] = (operand){OUT, DATA, *shape, STORAGE, .absolute = PLUS};
+    t->terms = 4;
+}
+
+bool elementwise_tests(size_t i, test *t)
+{
+    size_t plain = COUNT_OF(entries) * COUNT_OF(shapes);
+    if (i < plain) {
+        const entry_row *e = &entries[i / COUNT_OF(shapes)];
+        const unary_row *row = &shapes[i % COUNT_OF(shapes)];
+        *t = (test){.entry = e->name, .name = row->name, .terms = 2};
+        t->config.number = e->number;
+        e->make(row, t);
+        return true;
+    }
+    i -= plain;
+    if (i < COUNT_OF(sums)) {
+        make_sum(&sums[i], t);
+        return true;
+    }
+    i -= COUNT_OF(sums);
+    if (i < COUNT_OF(pictures)) {
+        make_normalize(&pictures[i], t);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,180 @@
+/* Rows of softmax cross-entropy and top-k counts. */
+
+#include "conform.h"
+
+#include <math.h>
+
+typedef struct loss_row {
+    const char *name;
+    int64_t n, k;
+    bool soft;
+    double smoothing, scale; /* logits lie in -scale..scale */
+} loss_row;
+
+static const loss_row rows[] = {
+    {"class indices", 5, 10, false, 0, 4},
+    {"label smoothing", 7, 33, false, 0.1, 4},
+    {"soft targets", 5, 17, true, 0, 4},
+    {"soft targets with smoothing", 3, 70, true, 0.2, 4},
+    {"large logits do not overflow", 4, 9, false, 0.1, 200},
+    {"one row", 1, 1000, false, 0.1, 10},
+    {"two classes", 65, 2, false, 0, 3},
+};
+
+enum { LOGITS, LABELS, LSE, LOSS, DLOGITS };
+
+/* Class indices in range; soft targets that sum to 1. */
+static void prepare(test *t)
+{
+    operand *labels = &t->operand[LABELS];
+    int64_t classes = t->operand[LOGITS].shape.dim[1];
+    for (int64_t i = 0; i < operand_count(labels); i++) {
+        if (labels->kind == LABEL) {
+            labels->value[i] = (double)(i * 7 % classes);
+            continue;
+        }
+        double sum = 0;
+        int64_t row = i / classes * classes;
+        for (int64_t k = row; i == row && k < row + classes; k++)
+            sum += labels->value[k] = fabs(labels->value[k]);
+        for (int64_t k = row; i == row && k < row + classes; k++)
+            labels->value[k] /= sum;
+    }
+}
+
+static lt_status call_loss(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)absolute;
+    return be->softmax_xent(ctx, t->config.number, &v[LOGITS], &v[LABELS], &v[LSE], &v[LOSS]);
+}
+
+/* log(sum(exp)) errs by the rounding of differences to the largest logit. */
+static void loss_magnitude(const test *t, double *const *want, double *const *magnitude)
+{
+    const double *z = t->operand[LOGITS].value;
+    int64_t rows_count = t->operand[LOGITS].shape.dim[0], k_count = t->operand[LOGITS].shape.dim[1];
+    magnitude[LOSS][0] = 0;
+    for (int64_t n = 0; n < rows_count; n++) {
+        double top = 1;
+        for (int64_t k = 0; k < k_count; k++)
+            top = fmax(top, fabs(z[n * k_count + k]));
+        magnitude[LSE][n] = top + fabs(want[LSE][n]);
+        magnitude[LOSS][0] += 2 * magnitude[LSE][n] / (double)rows_count;
+    }
+}
+
+static void make_common(const loss_row *r, test *t)
+{
+    t->prepare = prepare;
+    t->operand[LOGITS] =
+        (operand){IN, DATA, LT_SHAPE(r->n, r->k), ROWS, PLUS, -r->scale, r->scale, NULL};
+    t->operand[LABELS] = (operand){IN, LABEL, LT_SHAPE(r->n), .absolute = KEEP};
+    if (r->soft)
+        t->operand[LABELS] = (operand){IN, MASTER, LT_SHAPE(r->n, r->k), .low = 0.01, .high = 1};
+    t->operand[LSE] = (operand){OUT, MASTER, LT_SHAPE(r->n), .absolute = PLUS};
+    t->operand[LOSS] = (operand){OUT, MASTER, LT_SCALAR, .absolute = PLUS};
+}
+
+static void make_loss(const loss_row *r, test *t)
+{
+    make_common(r, t);
+    t->entry = "softmax_xent";
+    t->call = call_loss;
+    t->magnitude = loss_magnitude;
+    t->operands = 4;
+    t->terms = (double)r->k + 4;
+}
+
+static lt_status call_grad(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)absolute;
+    return be->softmax_xent_grad(ctx, t->config.number, &v[LOSS], &v[LOGITS], &v[LABELS], &v[LSE],
+                                 &v[DLOGITS]);
+}
+
+static void prepare_grad(test *t)
+{
+    prepare(t);
+    const operand *z = &t->operand[LOGITS];
+    int64_t k_count = z->shape.dim[1];
+    t->operand[LOSS].value[0] = 0.7;
+    for (int64_t n = 0; n < z->shape.dim[0]; n++) {
+        double sum = 0;
+        for (int64_t k = 0; k < k_count; k++)
+            sum += exp(z->value[n * k_count + k] - 200);
+        t->operand[LSE].value[n] = 200 + log(sum);
+    }
+}
+
+/* exp(z - lse) errs relatively by the rounding of z - lse. */
+static void grad_magnitude(const test *t, double *const *want, double *const *magnitude)
+{
+    const double *z = t->operand[LOGITS].value, *lse = t->operand[LSE].value;
+    int64_t k_count = t->operand[LOGITS].shape.dim[1], n_count = t->operand[LOGITS].shape.dim[0];
+    (void)want;
+    for (int64_t i = 0; i < n_count * k_count; i++) {
+        double l = lse[i / k_count], p = exp(z[i] - l);
+        magnitude[DLOGITS][i] = (p * (2 + fabs(z[i]) + fabs(l)) + 1) / (double)n_count;
+    }
+}
+
+static void make_grad(const loss_row *r, test *t)
+{
+    make_common(r, t);
+    t->entry = "softmax_xent_grad";
+    t->call = call_grad;
+    t->prepare = prepare_grad;
+    t->magnitude = grad_magnitude;
+    t->operands = 5;
+    t->operand[LSE].use = t->operand[LOSS].use = IN;
+    t->operand[DLOGITS] = (operand){OUT, DATA, LT_SHAPE(r->n, r->k), .absolute = PLUS};
+    t->terms = 4;
+}
+
+static lt_status call_topk(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)t;
+    (void)absolute;
+    return be->topk_hits(ctx, &v[0], &v[1], &v[2]);
+}
+
+/* Ties, a row with a NaN, and hits that are there already. */
+static void prepare_topk(test *t)
+{
+    operand *z = &t->operand[0], *labels = &t->operand[1];
+    for (int64_t i = 0; i < operand_count(z); i++)
+        z->value[i] = floor(z->value[i]);
+    z->value[operand_count(z) / 2] = NAN;
+    for (int64_t i = 0; i < operand_count(labels); i++)
+        labels->value[i] = (double)(i * 7 % z->shape.dim[1]);
+    t->operand[2].value[0] = 3;
+    t->operand[2].value[1] = 40;
+}
+
+static void make_topk(const loss_row *r, test *t)
+{
+    t->entry = "topk_hits";
+    t->call = call_topk;
+    t->prepare = prepare_topk;
+    t->exact = true;
+    t->operands = 3;
+    t->operand[0] =
+        (operand){IN, DATA, LT_SHAPE(r->n, r->k), ROWS, KEEP, -r->scale, r->scale, NULL};
+    t->operand[1] = (operand){IN, LABEL, LT_SHAPE(r->n), .absolute = KEEP};
+    t->operand[2] = (operand){INOUT, COUNT, LT_SHAPE(2), .absolute = KEEP};
+}
+
+bool loss_tests(size_t i, test *t)
+{
+    static void (*const make[])(const loss_row *, test *) = {make_loss, make_grad, make_topk};
+    if (i >= COUNT_OF(rows) * COUNT_OF(make))
+        return false;
+    const loss_row *r = &rows[i / COUNT_OF(make)];
+    *t = (test){.name = r->name};
+    t->config.number = r->smoothing;
+    make[i % COUNT_OF(make)](r, t);
+    return true;
+}

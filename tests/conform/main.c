@@ -1,0 +1,102 @@
+/* conform [--backend NAME] [--filter TEXT] [--bench]: every entry of a backend against ref in
+ * double, with computed bounds. Exits 0 if all conform, 1 if not, 77 if the backend cannot be
+ * opened here. Without --backend: ref itself, in single precision against double. */
+
+#include "conform.h"
+#include "tensor/backend/cpu/cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CANNOT_RUN = 77 };
+
+typedef struct options {
+    const char *backend, *filter;
+    bool bench;
+} options;
+
+typedef struct count_pair {
+    int passed, failed;
+} count_pair;
+
+static bool parse(int argc, char **argv, options *o)
+{
+    *o = (options){.backend = "ref", .filter = ""};
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--bench"))
+            o->bench = true;
+        else if (!strcmp(argv[i], "--backend") && i + 1 < argc)
+            o->backend = argv[++i];
+        else if (!strcmp(argv[i], "--filter") && i + 1 < argc)
+            o->filter = argv[++i];
+        else
+            return false;
+    }
+    return true;
+}
+
+static const lt_backend *find_backend(const char *name)
+{
+    const lt_backend *const all[] = {lt_backend_ref(), lt_backend_cpu()};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (!strcmp(all[i]->name, name))
+            return all[i];
+    return NULL;
+}
+
+static void run(test *t, lt_dtype dtype, const options *o, const lt_backend *be, void *ctx,
+                count_pair *tally)
+{
+    double microseconds = 0;
+    const char *problem = conform(t, dtype, be, ctx, o->bench ? &microseconds : NULL);
+    *(problem ? &tally->failed : &tally->passed) += 1;
+    if (problem)
+        printf("FAIL %s %s %s: %s\n", t->entry, lt_dtype_name(dtype), t->name, problem);
+    else if (o->bench)
+        printf("%10.1f us  %s %s %s\n", microseconds, t->entry, lt_dtype_name(dtype), t->name);
+}
+
+static void run_all(tests_fn *tests, const options *o, const lt_backend *be, void *ctx,
+                    count_pair *tally)
+{
+    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+    for (size_t i = 0;; i++) {
+        test t = {0};
+        if (!tests(i, &t))
+            return;
+        if ((t.large && !o->bench) || (!strstr(t.entry, o->filter) && !strstr(t.name, o->filter)))
+            continue;
+        for (size_t d = 0; d < COUNT_OF(dtypes); d++)
+            if (dtypes[d] == LT_F32 || (!t.master && be->has_fast(ctx, dtypes[d])))
+                run(&t, dtypes[d], o, be, ctx, tally);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static tests_fn *const files[] = {elementwise_tests, product_tests, norm_tests,  pool_tests,
+                                      loss_tests,        optim_tests,   matrix_tests};
+    options o;
+    if (!parse(argc, argv, &o)) {
+        fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--bench]\n");
+        return 2;
+    }
+    const lt_device_config config = {0};
+    const lt_backend *be = find_backend(o.backend);
+    void *ctx = NULL;
+    if (!be || be->open(&ctx, 0, &config)) {
+        fprintf(stderr, "conform: backend %s: %s\n", o.backend,
+                be ? lt_error_message() : "not in this build");
+        return CANNOT_RUN;
+    }
+    count_pair sum = {0};
+    for (size_t i = 0; i < COUNT_OF(files); i++)
+        run_all(files[i], &o, be, ctx, &sum);
+    be->close(ctx);
+
+    int accepted = controls();
+    printf("%s: %d passed, %d failed; %d broken kernels accepted\n", o.backend, sum.passed,
+           sum.failed, accepted);
+    return sum.failed || accepted || !sum.passed;
+}

@@ -1,0 +1,257 @@
+/* Rows of Shampoo's entries: elementwise statements, contractions, eigendecompositions, norms. */
+
+#include "conform.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct vec_row {
+    const char *name;
+    lt_vec_job job; /* numbers only */
+    bool binary;
+} vec_row;
+
+static const vec_row vecs[] = {
+    {"axpby", {.op = LT_VEC_AXPBY, .alpha = 0.1, .beta = 0.9}, false},
+    {"axpby without y", {.op = LT_VEC_AXPBY, .alpha = 0.1, .beta = 0}, false},
+    {"axpby times the rate",
+     {.op = LT_VEC_AXPBY, .alpha = 2, .beta = 1, .factor = {.lr = true}},
+     false},
+    {"square", {.op = LT_VEC_SQUARE, .alpha = 0.1, .beta = 0.9}, false},
+    {"product", {.op = LT_VEC_MUL, .alpha = 0.3}, true},
+    {"rsqrt", {.op = LT_VEC_RSQRT, .alpha = 0.3, .beta = 2, .gamma = 1e-3}, true},
+    {"rsqrt, bias corrected",
+     {.op = LT_VEC_RSQRT,
+      .alpha = 0.3,
+      .beta = 2,
+      .gamma = 1e-3,
+      .factor = {.bias = 1, .base = 0.9}},
+     true},
+    {"power", {.op = LT_VEC_POW, .alpha = 1, .beta = 2, .gamma = 1e-3, .delta = 0.75}, true},
+};
+
+static const layout storages[] = {ROWS, GAPS, REVERSED};
+
+static lt_status call_vec(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                          bool absolute)
+{
+    (void)absolute;
+    lt_scalars s = {.lr = 0.1, .grad_scale = 1, .applied = 3, .finite = 1, .loss_scale = 1};
+    lt_vec_job job = t->config.vec;
+    job.a = v[0];
+    job.b = v[1];
+    job.y = v[2];
+    lt_scalars *device = scalars_new(be, ctx, &s);
+    lt_status st = be->vec(ctx, &job, 1, device);
+    scalars_free(be, ctx, device, &s);
+    return st;
+}
+
+static void make_vec(const vec_row *r, layout storage, test *t)
+{
+    *t = (test){.entry = "vec", .name = r->name, .call = call_vec, .operands = 3, .master = true};
+    t->config.vec = r->job;
+    lt_shape shape = LT_SHAPE(3, 5, 17);
+    t->operand[0] = (operand){IN, MASTER, shape, storage, .absolute = PLUS};
+    t->operand[1] = (operand){IN, MASTER, shape, ROWS, PLUS, 0.3, 2, NULL};
+    t->operand[2] = (operand){INOUT, MASTER, shape, storage, .absolute = PLUS};
+    if (!r->binary)
+        t->operand[1].shape.ndim = -1;
+    t->terms = 8;
+}
+
+typedef struct tensor_row {
+    const char *name;
+    lt_shape g;
+    int dim;
+    layout layout;
+} tensor_row;
+
+static const tensor_row tensors[] = {
+    {"a vector", {1, {37}}, 0, ROWS},
+    {"rows of a matrix", {2, {33, 70}}, 0, ROWS},
+    {"columns of a matrix", {2, {70, 33}}, 1, ROWS},
+    {"a transposed matrix", {2, {33, 70}}, 1, REVERSED},
+    {"a matrix with gaps", {2, {17, 29}}, 0, GAPS},
+    {"filters, first dimension", {4, {17, 5, 3, 3}}, 0, STORAGE},
+    {"filters, second dimension", {4, {17, 5, 3, 3}}, 1, STORAGE},
+    {"filters, last dimension", {4, {17, 5, 3, 3}}, 3, STORAGE},
+    {"one element", {2, {1, 1}}, 0, ROWS},
+};
+
+static lt_status call_gram(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)absolute;
+    lt_gram_job job = {v[0], v[1], t->config.dim, 0.25, v[1].shape.dim[0] % 2 ? 0.9 : 0};
+    return be->gram(ctx, &job, 1, NULL);
+}
+
+static void make_symmetric(test *t)
+{
+    operand *f = &t->operand[1];
+    int64_t n = f->shape.dim[0];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < i; j++)
+            f->value[i * n + j] = f->value[j * n + i];
+}
+
+static void make_gram(const tensor_row *r, test *t)
+{
+    int64_t n = r->g.dim[r->dim];
+    *t = (test){.entry = "gram", .call = call_gram, .operands = 2, .master = true};
+    t->prepare = make_symmetric;
+    t->operand[0] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
+    t->operand[1] = (operand){INOUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
+    t->terms = (double)(lt_shape_count(r->g) / n) + 3;
+}
+
+static lt_status call_mode(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)absolute;
+    lt_mode_product_job job = {v[0], v[2], v[1], t->config.dim % LT_MAX_DIMS,
+                               t->config.dim >= LT_MAX_DIMS};
+    return be->mode_product(ctx, &job, 1, NULL);
+}
+
+static void make_mode(const tensor_row *r, bool transpose, test *t)
+{
+    int64_t n = r->g.dim[r->dim];
+    *t = (test){.entry = "mode_product", .call = call_mode, .operands = 3, .master = true};
+    t->operand[0] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
+    t->operand[1] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
+    t->operand[2] = (operand){OUT, MASTER, r->g, transpose ? ROWS : r->layout, .absolute = PLUS};
+    t->config.dim = r->dim + (transpose ? LT_MAX_DIMS : 0);
+    t->terms = (double)n + 1;
+}
+
+static lt_status call_norm(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)t;
+    (void)absolute;
+    return be->frobenius(ctx, v, 2, &v[2]);
+}
+
+static void make_norm(const tensor_row *r, test *t)
+{
+    *t = (test){.entry = "frobenius", .call = call_norm, .operands = 3, .master = true};
+    t->operand[0] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
+    t->operand[1] = (operand){IN, MASTER, LT_SHAPE(5), .absolute = PLUS};
+    t->operand[2] = (operand){OUT, DOUBLE, LT_SHAPE(2), .absolute = PLUS};
+    t->terms = 0x1p-24; /* summed in double: terms * u = 2^-47 */
+}
+
+static lt_status call_eigh(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)t;
+    (void)absolute;
+    lt_eigh_job job = {.a = v[0], .values = v[1], .vectors = v[2]};
+    LT_TRY(be->eigh(ctx, &job, 1));
+    return job.status;
+}
+
+static void symmetrize(test *t)
+{
+    double *a = t->operand[0].value;
+    int64_t n = t->operand[0].shape.dim[0];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < i; j++)
+            a[i * n + j] = a[j * n + i];
+}
+
+/* Rank 2: eigenvalues that are equal and zero. */
+static void make_deficient(test *t)
+{
+    double *a = t->operand[0].value;
+    int64_t n = t->operand[0].shape.dim[0];
+    for (int64_t i = 0; i < n * n; i++)
+        a[i] = 1 + (double)(i / n) * (double)(i % n) / (double)(n * n);
+}
+
+/* max |A V - V diag(values)| and max |V^T V - 1|, relative to |A| and n; order; values. */
+static const char *judge_eigh(const test *t, double *const *got, double *const *want)
+{
+    static char why[128];
+    const double *a = t->operand[0].value, *l = got[1], *v = got[2];
+    int64_t n = t->operand[0].shape.dim[0];
+    double norm = 0, residual = 0, skew = 0, apart = 0;
+    for (int64_t i = 0; i < n * n; i++) {
+        double r = -l[i % n] * v[i], o = -(double)(i / n == i % n);
+        for (int64_t k = 0; k < n; k++) {
+            r += a[i / n * n + k] * v[k * n + i % n];
+            o += v[k * n + i / n] * v[k * n + i % n];
+        }
+        norm += a[i] * a[i];
+        residual = fmax(residual, fabs(r));
+        skew = fmax(skew, fabs(o));
+        if (r != r || o != o)
+            return "not a number";
+    }
+    for (int64_t i = 0; i < n; i++) {
+        apart = fmax(apart, fabs(l[i] - want[1][i]));
+        if (i && l[i] < l[i - 1])
+            return "the eigenvalues do not ascend";
+    }
+    double u = 4 * (double)n * 0x1p-24, bound = u * sqrt(norm);
+    if (residual <= bound && skew <= u && apart <= bound)
+        return NULL;
+    snprintf(why, sizeof why, "residual %g, values apart %g, bound %g; orthogonal to %g, bound %g",
+             residual, apart, bound, skew, u);
+    return why;
+}
+
+static void make_eigh(const char *name, int64_t n, prepare_fn *prepare, test *t)
+{
+    *t = (test){.entry = "eigh", .name = name, .call = call_eigh, .operands = 3, .master = true};
+    t->prepare = prepare;
+    t->judge = judge_eigh;
+    t->operand[0] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
+    t->operand[1] = (operand){OUT, MASTER, LT_SHAPE(n), .absolute = PLUS};
+    t->operand[2] = (operand){OUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
+}
+
+static bool tensor_test(size_t i, test *t)
+{
+    enum { WAYS = 4 };
+    if (i >= COUNT_OF(tensors) * WAYS)
+        return false;
+    const tensor_row *r = &tensors[i / WAYS];
+    if (i % WAYS == 0)
+        make_gram(r, t);
+    else if (i % WAYS == 1)
+        make_norm(r, t);
+    else
+        make_mode(r, i % WAYS == 3, t);
+    if (i % WAYS == 0)
+        t->config.dim = r->dim;
+    t->name = r->name;
+    return true;
+}
+
+bool matrix_tests(size_t i, test *t)
+{
+    size_t plain = COUNT_OF(vecs) * COUNT_OF(storages);
+    if (i < plain) {
+        make_vec(&vecs[i / COUNT_OF(storages)], storages[i % COUNT_OF(storages)], t);
+        return true;
+    }
+    i -= plain;
+    if (tensor_test(i, t))
+        return true;
+    switch (i - 4 * COUNT_OF(tensors)) {
+    case 0:
+        make_eigh("one element", 1, NULL, t);
+        return true;
+    case 1:
+        make_eigh("odd size", 33, symmetrize, t);
+        return true;
+    case 2:
+        make_eigh("rank deficient", 20, make_deficient, t);
+        return true;
+    default:
+        return false;
+    }
+}

@@ -1,0 +1,269 @@
+/* Rows of batch normalisation. */
+
+#include "conform.h"
+
+#include <math.h>
+
+typedef struct norm_row {
+    const char *name;
+    lt_shape x;
+    bool relu, residual, mask, pair;
+} norm_row;
+
+static const norm_row rows[] = {
+    {"plain", {4, {3, 5, 4, 7}}, false, false, false, false},
+    {"relu", {4, {3, 16, 5, 7}}, true, false, false, false},
+    {"relu, two addends", {4, {2, 33, 3, 3}}, true, false, false, true},
+    {"relu, residual, mask", {4, {3, 16, 5, 7}}, true, true, true, false},
+    {"relu, residual, mask, two addends, odd count", {4, {3, 5, 3, 3}}, true, true, true, true},
+    {"residual", {4, {2, 8, 3, 5}}, false, true, false, false},
+    {"one channel", {4, {3, 1, 5, 5}}, true, false, false, false},
+    {"one pixel", {4, {9, 70, 1, 1}}, true, true, true, false},
+    {"two values per channel", {4, {2, 3, 1, 1}}, false, false, false, false},
+    {"many values per channel", {4, {4, 3, 40, 41}}, true, false, false, false},
+};
+
+enum { ENTRIES = 5 };
+
+static lt_shape channels(lt_shape x, int64_t count)
+{
+    return count ? LT_SHAPE(count, x.dim[1]) : LT_SHAPE(x.dim[1]);
+}
+
+/* stats */
+
+static lt_status call_stats(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                            bool absolute)
+{
+    (void)t;
+    (void)absolute;
+    return be->batchnorm_stats(ctx, &v[0], &v[1]);
+}
+
+/* The mean errs by rounding of what is added. M2 errs in its own size, and by deviations from a
+ * mean that is rounded: sum of |d| * |mean| * u <= sqrt(n * M2) * |mean| * u. */
+static void stats_magnitude(const test *t, double *const *want, double *const *magnitude)
+{
+    int64_t c_count = t->operand[1].shape.dim[1];
+    for (int64_t c = 0; c < c_count; c++) {
+        double n = want[1][c], mean = fabs(want[1][c_count + c]), m2 = want[1][2 * c_count + c];
+        magnitude[1][c] = 0;
+        magnitude[1][c_count + c] = mean + sqrt(m2 / n);
+        magnitude[1][2 * c_count + c] = m2 + mean * sqrt(n * m2) + mean * mean;
+    }
+}
+
+static void make_stats(const norm_row *r, test *t)
+{
+    t->entry = "batchnorm_stats";
+    t->call = call_stats;
+    t->magnitude = stats_magnitude;
+    t->operands = 2;
+    t->operand[0] = (operand){IN, DATA, r->x, .low = -1, .high = 3};
+    t->operand[1] = (operand){OUT, MASTER, channels(r->x, 3), .absolute = PLUS};
+    t->terms = (double)(lt_shape_count(r->x) / r->x.dim[1]) + 2;
+}
+
+/* finish */
+
+enum { STATS, GAMMA, BETA, MEAN, VAR, FINISHED };
+
+static lt_status call_finish(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                             bool absolute)
+{
+    (void)absolute;
+    const lt_view *stats = v[STATS].data ? &v[STATS] : NULL;
+    return be->batchnorm_finish(ctx, &t->config.norm, stats, &v[GAMMA], &v[BETA], &v[MEAN], &v[VAR],
+                                &v[FINISHED]);
+}
+
+static void prepare_finish(test *t)
+{
+    operand *stats = &t->operand[STATS];
+    for (int64_t c = 0; stats->value && c < stats->shape.dim[1]; c++) {
+        stats->value[c] = 17;
+        stats->value[2 * stats->shape.dim[1] + c] = fabs(stats->value[2 * stats->shape.dim[1] + c]);
+    }
+}
+
+static void finish_magnitude(const test *t, double *const *want, double *const *magnitude)
+{
+    int64_t count = t->operand[FINISHED].shape.dim[1];
+    const double *coef = want[FINISHED];
+    for (int64_t c = 0; c < count; c++) {
+        magnitude[FINISHED][c] = fabs(coef[c]);
+        magnitude[FINISHED][count + c] = coef[count + c];
+        magnitude[FINISHED][2 * count + c] = fabs(coef[2 * count + c]);
+        magnitude[FINISHED][3 * count + c] =
+            fabs(t->operand[BETA].value[c]) + fabs(coef[c] * coef[2 * count + c]);
+        for (int i = MEAN; i <= VAR; i++)
+            magnitude[i][c] = fabs(t->operand[i].value[c]) + 3; /* 3: more than any new value */
+    }
+}
+
+static void make_finish(const norm_row *r, test *t)
+{
+    t->entry = "batchnorm_finish";
+    t->call = call_finish;
+    t->prepare = prepare_finish;
+    t->magnitude = finish_magnitude;
+    t->operands = 6;
+    t->operand[STATS] = (operand){IN, MASTER, channels(r->x, 3), .absolute = PLUS};
+    for (int i = GAMMA; i <= VAR; i++)
+        t->operand[i] = (operand){i < MEAN ? IN : INOUT,      MASTER,   channels(r->x, 0), ROWS,
+                                  .low = i == VAR ? 0.1 : -1, .high = 2};
+    t->operand[FINISHED] = (operand){OUT, MASTER, channels(r->x, 4), .absolute = PLUS};
+    if (!r->relu)
+        t->operand[STATS].shape.ndim = -1; /* from the running statistics */
+    t->master = true;
+    t->terms = 8;
+}
+
+/* apply */
+
+static lt_status call_apply(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                            bool absolute)
+{
+    (void)absolute;
+    return be->batchnorm_apply(ctx, &t->config.norm, &v[0], &v[1], v[2].data ? &v[2] : NULL, &v[3],
+                               v[4].data ? &v[4] : NULL);
+}
+
+/* Moves x where the relu's decision would hang on a rounding, so that y is 0.1 or more away from 0. */
+static void avoid_the_kink(test *t, int xi, int coef, int residual)
+{
+    operand *x = &t->operand[xi];
+    const double *k = t->operand[coef].value;
+    int64_t pixels = x->shape.dim[2] * x->shape.dim[3], count = x->shape.dim[1];
+    for (int64_t i = 0; i < operand_count(x); i++) {
+        int64_t c = i / pixels % count;
+        double r = residual ? t->operand[residual].value[i] : 0;
+        double y = x->value[i] * k[2 * count + c] + k[3 * count + c] + r;
+        if (fabs(y) < 0.1)
+            x->value[i] += 0.3 / k[2 * count + c];
+    }
+}
+
+static void prepare_apply(test *t)
+{
+    avoid_the_kink(t, 0, 1, t->operand[2].shape.ndim < 0 ? 0 : 2);
+}
+
+/* Coefficients of which scale is not near 0. */
+static operand coefficients(lt_shape x)
+{
+    return (operand){IN, MASTER, channels(x, 4), ROWS, COEF, 0.3, 1.5, NULL};
+}
+
+static operand mask_of(lt_shape x, use use)
+{
+    return (operand){use, PIXEL, LT_SHAPE((lt_shape_count(x) + 7) / 8), ROWS, KEEP, 0, 256, NULL};
+}
+
+static void make_apply(const norm_row *r, test *t)
+{
+    t->entry = "batchnorm_apply";
+    t->call = call_apply;
+    t->prepare = prepare_apply;
+    t->operands = 5;
+    t->operand[0] = (operand){IN, DATA, r->x, .low = -2.5, .high = 1};
+    t->operand[1] = coefficients(r->x);
+    t->operand[2] = (operand){IN, DATA, r->x, .absolute = PLUS};
+    t->operand[3] = (operand){OUT, DATA, r->x, .absolute = PLUS};
+    t->operand[4] = mask_of(r->x, OUT);
+    if (!r->residual)
+        t->operand[2].shape.ndim = -1;
+    if (!r->mask)
+        t->operand[4].shape.ndim = -1;
+    t->terms = 4;
+}
+
+/* Backward: x, coef, mask, dy, dy, then the entry's own. */
+
+enum { X, COEFFICIENTS, BITS, DY, DY2, SUMS, RESULT };
+
+static lt_batchnorm_grad gradient_of(const test *t, const lt_view *v)
+{
+    return (lt_batchnorm_grad){
+        .dy = {v[DY], v[DY2]},
+        .x = &v[X],
+        .coef = &v[COEFFICIENTS],
+        .mask = v[BITS].data ? &v[BITS] : NULL,
+        .relu = t->config.norm.relu,
+    };
+}
+
+static lt_status call_grad_stats(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                                 bool absolute)
+{
+    lt_batchnorm_grad in = gradient_of(t, v);
+    if (absolute)
+        in.relu = false;
+    return be->batchnorm_grad_stats(ctx, &in, v[RESULT].data ? &v[RESULT] : NULL, &v[SUMS]);
+}
+
+static lt_status call_grad_x(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                             bool absolute)
+{
+    lt_batchnorm_grad in = gradient_of(t, v);
+    if (absolute)
+        in.relu = false;
+    return be->batchnorm_grad_x(ctx, &in, &v[SUMS], t->config.norm.momentum, &v[RESULT]);
+}
+
+static void prepare_gradient(test *t)
+{
+    if (t->operand[BITS].shape.ndim < 0)
+        avoid_the_kink(t, X, COEFFICIENTS, 0);
+}
+
+static void make_gradient(const norm_row *r, test *t)
+{
+    t->prepare = prepare_gradient;
+    t->operands = 7;
+    t->operand[X] = (operand){IN, DATA, r->x, .low = -2.5, .high = 1};
+    t->operand[COEFFICIENTS] = coefficients(r->x);
+    t->operand[BITS] = mask_of(r->x, IN);
+    t->operand[DY] = (operand){IN, DATA, r->x, .absolute = PLUS};
+    t->operand[DY2] = (operand){IN, DATA, r->x, .absolute = PLUS};
+    t->operand[SUMS] = (operand){OUT, MASTER, channels(r->x, 2), .absolute = PLUS};
+    t->operand[RESULT] = (operand){OUT, DATA, r->x, .absolute = PLUS};
+    if (!r->mask)
+        t->operand[BITS].shape.ndim = -1;
+    if (!r->pair)
+        t->operand[DY2].shape.ndim = -1;
+    t->terms = (double)(lt_shape_count(r->x) / r->x.dim[1]) + 4;
+}
+
+static void make_grad_stats(const norm_row *r, test *t)
+{
+    make_gradient(r, t);
+    t->entry = "batchnorm_grad_stats";
+    t->call = call_grad_stats;
+    if (!r->residual)
+        t->operand[RESULT].shape.ndim = -1;
+}
+
+static void make_grad_x(const norm_row *r, test *t)
+{
+    make_gradient(r, t);
+    t->entry = "batchnorm_grad_x";
+    t->call = call_grad_x;
+    t->operand[SUMS].use = IN;
+    t->operand[SUMS].absolute = MINUS;
+    t->config.norm.momentum = r->relu ? 17 : 0; /* the entry's count */
+    t->terms = 8;
+}
+
+bool norm_tests(size_t i, test *t)
+{
+    static void (*const make[ENTRIES])(const norm_row *, test *) = {
+        make_stats, make_finish, make_apply, make_grad_stats, make_grad_x};
+    if (i >= COUNT_OF(rows) * ENTRIES)
+        return false;
+    const norm_row *r = &rows[i / ENTRIES];
+    *t = (test){.name = r->name};
+    t->config.norm = (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1, .relu = r->relu};
+    make[i % ENTRIES](r, t);
+    return true;
+}

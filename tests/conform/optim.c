@@ -1,0 +1,162 @@
+/* Rows of first-order optimizers: lists of two parameters of different shapes. */
+
+#include "conform.h"
+
+#include <math.h>
+
+enum { VALUE, GRAD, STATE, SLOT = 4, ITEMS = 2 }; /* operands of one item: value, grad, 2 states */
+
+typedef struct optim_row {
+    const char *entry, *name;
+    int states; /* how many the entry has */
+    union {
+        lt_sgd_kernel sgd;
+        lt_adam_kernel adam;
+    } config;
+    double number, weight_decay;
+    bool first, skipped;
+} optim_row;
+
+static const optim_row rows[] = {
+    {"sgd", "without momentum", 0, {.sgd = {0, 0, false}}, 0, 0.1, false, false},
+    {"sgd", "momentum", 1, {.sgd = {0.9, 0, false}}, 0, 0, false, false},
+    {"sgd", "momentum, first step", 1, {.sgd = {0.9, 0.5, false}}, 0, 0.1, true, false},
+    {"sgd", "dampening", 1, {.sgd = {0.9, 0.5, false}}, 0, 0.1, false, false},
+    {"sgd", "Nesterov, decay", 1, {.sgd = {0.9, 0, true}}, 0, 0.1, false, false},
+    {"sgd", "a skipped step", 1, {.sgd = {0.9, 0, true}}, 0, 0.1, false, true},
+    {"adagrad", "decay", 1, {.sgd = {0, 0, false}}, 1e-8, 0.1, false, false},
+    {"adagrad", "a skipped step", 1, {.sgd = {0, 0, false}}, 1e-8, 0.1, false, true},
+    {"adam", "plain", 2, {.adam = {0.9, 0.99, 1e-8, false}}, 0, 0, false, false},
+    {"adam", "L2", 2, {.adam = {0.9, 0.99, 1e-8, false}}, 0, 0.1, false, false},
+    {"adam", "decoupled decay", 2, {.adam = {0.9, 0.99, 1e-8, true}}, 0, 0.1, false, false},
+    {"adam", "a skipped step", 2, {.adam = {0.9, 0.99, 1e-8, true}}, 0, 0.1, false, true},
+    {"lerp", "average", 1, {.sgd = {0, 0, false}}, 0.01, 0, false, false},
+};
+
+static const optim_row *row_of(const test *t)
+{
+    return &rows[(size_t)t->config.number];
+}
+
+static lt_status dispatch(const optim_row *r, const lt_backend *be, void *ctx,
+                          const lt_optim_item *item, const lt_scalars *s)
+{
+    const bool first[ITEMS] = {r->first, r->first};
+    switch (r->entry[0]) {
+    case 's':
+        return be->sgd(ctx, &r->config.sgd, item, first, ITEMS, s);
+    case 'l':
+        return be->lerp(ctx, r->number, item, ITEMS, s);
+    default:
+        return r->entry[2] == 'a' && r->entry[3] == 'g'
+                   ? be->adagrad(ctx, r->number, item, ITEMS, s)
+                   : be->adam(ctx, &r->config.adam, item, ITEMS, s);
+    }
+}
+
+static lt_status call_step(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    const optim_row *r = row_of(t);
+    lt_scalars s = {.lr = absolute ? -0.1 : 0.1, .grad_scale = 0.5, .applied = 3, .loss_scale = 2};
+    s.finite = !r->skipped;
+    lt_optim_item item[ITEMS] = {{.lr_scale = 1}, {.lr_scale = 0.5}};
+    for (int i = 0; i < ITEMS; i++) {
+        item[i].value = v[i * SLOT + VALUE];
+        item[i].grad = v[i * SLOT + GRAD];
+        item[i].state[0] = v[i * SLOT + STATE];
+        item[i].state[1] = v[i * SLOT + STATE + 1];
+        item[i].weight_decay = r->weight_decay;
+    }
+    lt_scalars *device = scalars_new(be, ctx, &s);
+    lt_status st = dispatch(r, be, ctx, item, device);
+    scalars_free(be, ctx, device, &s);
+    return st;
+}
+
+static operand slot_operand(const optim_row *r, int part, lt_shape shape)
+{
+    operand o = {INOUT, MASTER, shape, STORAGE, PLUS, -1, 1, NULL};
+    bool moment2 = r->entry[0] == 'a' && part == STATE + r->states - 1;
+    if (part == GRAD || (r->entry[0] == 'l' && part == STATE))
+        o.use = IN;
+    if (moment2) { /* a sum of squares */
+        o.low = 0.05;
+        o.high = 2;
+    }
+    if (part >= STATE + r->states || (r->entry[0] == 'l' && part == GRAD))
+        o.shape.ndim = -1;
+    return o;
+}
+
+static void make_step(size_t i, test *t)
+{
+    static const lt_shape shapes[ITEMS] = {{4, {3, 5, 3, 3}}, {1, {1}}};
+    const optim_row *r = &rows[i];
+    *t = (test){.entry = r->entry, .name = r->name, .call = call_step, .master = true};
+    t->config.number = (double)i;
+    t->operands = ITEMS * SLOT;
+    for (int j = 0; j < ITEMS * SLOT; j++)
+        t->operand[j] = slot_operand(r, j % SLOT, shapes[j / SLOT]);
+    t->terms = 16;
+    t->exact = r->skipped;
+}
+
+/* grad_norm: its scalars as an output, in double. */
+
+enum { NUMBERS = 4 };
+
+static lt_status call_norm(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)absolute;
+    lt_scalars s = {.clip_norm = t->config.number, .loss_scale = 4, .applied = 6};
+    lt_optim_item item[ITEMS] = {{.grad = v[0]}, {.grad = v[1]}};
+    lt_scalars *device = scalars_new(be, ctx, &s);
+    lt_status st = be->grad_norm(ctx, item, ITEMS, device);
+    scalars_free(be, ctx, device, &s);
+    double out[NUMBERS] = {s.finite ? s.grad_norm : 0, s.finite ? s.grad_scale : 0,
+                           (double)s.applied, s.finite};
+    return st ? st : be->copy(ctx, v[2].data, out, sizeof out, LT_COPY_IN);
+}
+
+static void put_infinity(test *t)
+{
+    t->operand[0].value[operand_count(&t->operand[0]) - 1] = INFINITY;
+}
+
+static void make_norm(const char *name, double clip, prepare_fn *prepare, test *t)
+{
+    *t = (test){.entry = "grad_norm", .name = name, .call = call_norm, .master = true};
+    t->config.number = clip;
+    t->prepare = prepare;
+    t->operands = 3;
+    t->operand[0] = (operand){IN, MASTER, LT_SHAPE(7, 5, 3, 3), .absolute = PLUS};
+    t->operand[1] = (operand){IN, MASTER, LT_SHAPE(1237), .absolute = PLUS};
+    t->operand[2] = (operand){OUT, DOUBLE, LT_SHAPE(NUMBERS), .absolute = PLUS};
+    t->terms = 0x1p-24; /* summed in double: terms * u = 2^-47 */
+}
+
+bool optim_tests(size_t i, test *t)
+{
+    if (i < COUNT_OF(rows)) {
+        make_step(i, t);
+        return true;
+    }
+    switch (i - COUNT_OF(rows)) {
+    case 0:
+        make_norm("without clipping", 0, NULL, t);
+        return true;
+    case 1:
+        make_norm("clipped", 0.125, NULL, t);
+        return true;
+    case 2:
+        make_norm("below the limit", 1000, NULL, t);
+        return true;
+    case 3:
+        make_norm("an infinite gradient", 1, put_infinity, t);
+        return true;
+    default:
+        return false;
+    }
+}

@@ -1,0 +1,153 @@
+/* Rows of pooling. */
+
+#include "conform.h"
+
+#include <math.h>
+
+typedef struct pool_row {
+    const char *name;
+    lt_shape x;
+    lt_pool2d_config config;
+} pool_row;
+
+#define SQUARE(kernel, stride, pad)              \
+    {                                            \
+        kernel, kernel, stride, stride, pad, pad \
+    }
+
+static const pool_row rows[] = {
+    {"3x3 stride 2 pad 1, odd x even", {4, {2, 5, 7, 6}}, SQUARE(3, 2, 1)},
+    {"3x3 stride 2 pad 1, 64 channels", {4, {2, 64, 9, 8}}, SQUARE(3, 2, 1)},
+    {"2x2 stride 2, odd", {4, {1, 16, 5, 7}}, SQUARE(2, 2, 0)},
+    {"3x3 stride 1 pad 1, overlapping", {4, {1, 3, 4, 4}}, SQUARE(3, 1, 1)},
+    {"one pixel", {4, {3, 17, 1, 1}}, SQUARE(1, 1, 0)},
+    {"global", {4, {2, 33, 7, 7}}, SQUARE(7, 7, 0)},
+    {"1x3 stride 1 by 2", {4, {2, 4, 3, 9}}, {1, 3, 1, 2, 0, 1}},
+    {"stride larger than the kernel", {4, {2, 3, 8, 8}}, SQUARE(2, 3, 0)},
+};
+
+enum { ENTRIES = 6 };
+
+static lt_shape output_shape(const pool_row *r)
+{
+    const lt_pool2d_config *c = &r->config;
+    return LT_SHAPE(r->x.dim[0], r->x.dim[1],
+                    (r->x.dim[2] + 2 * c->pad_h - c->kernel_h) / c->stride_h + 1,
+                    (r->x.dim[3] + 2 * c->pad_w - c->kernel_w) / c->stride_w + 1);
+}
+
+static lt_status call_max(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                          bool absolute)
+{
+    (void)absolute;
+    return be->maxpool2d(ctx, &t->config.pool, &v[0], &v[1], v[2].data ? &v[2] : NULL);
+}
+
+/* Few different values, so that there are ties. */
+static void make_ties(test *t)
+{
+    operand *x = &t->operand[0];
+    for (int64_t i = 0; i < operand_count(x); i++)
+        x->value[i] = floor(3 * x->value[i]);
+}
+
+static void put_nan(test *t)
+{
+    operand *x = &t->operand[0];
+    for (int64_t i = 0; i < operand_count(x); i += 13)
+        x->value[i] = NAN;
+}
+
+static void make_max(const pool_row *r, prepare_fn *prepare, bool index, test *t)
+{
+    *t = (test){.entry = "maxpool2d", .call = call_max, .operands = 3, .exact = true};
+    t->prepare = prepare;
+    t->operand[0] = (operand){IN, DATA, r->x, .absolute = PLUS};
+    t->operand[1] = (operand){OUT, DATA, output_shape(r), .absolute = PLUS};
+    t->operand[2] = (operand){OUT, PIXEL, output_shape(r), .absolute = KEEP};
+    if (!index)
+        t->operand[2].shape.ndim = -1;
+}
+
+static lt_status call_max_grad(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                               bool absolute)
+{
+    (void)absolute;
+    return be->maxpool2d_grad(ctx, &t->config.pool, v, &v[2], &v[3]);
+}
+
+/* Winners that lie in the picture: the element nearest to the window's middle. */
+static void make_winners(test *t)
+{
+    const lt_pool2d_config *c = &t->config.pool;
+    operand *index = &t->operand[2];
+    lt_shape x = t->operand[3].shape, y = index->shape;
+    for (int64_t i = 0; i < operand_count(index); i++) {
+        int64_t p = i / y.dim[3] % y.dim[2], q = i % y.dim[3];
+        int64_t top = p * c->stride_h - c->pad_h, left = q * c->stride_w - c->pad_w;
+        int64_t r = i % c->kernel_h, s = i / 2 % c->kernel_w;
+        r = top + r < 0 || top + r >= x.dim[2] ? c->kernel_h / 2 : r;
+        s = left + s < 0 || left + s >= x.dim[3] ? c->kernel_w / 2 : s;
+        index->value[i] = (double)(r * c->kernel_w + s);
+    }
+}
+
+static void make_max_grad(const pool_row *r, bool pair, test *t)
+{
+    *t = (test){.entry = "maxpool2d_grad", .call = call_max_grad, .operands = 4};
+    t->prepare = make_winners;
+    t->operand[0] = (operand){IN, DATA, output_shape(r), .absolute = PLUS};
+    t->operand[1] = t->operand[0];
+    t->operand[2] = (operand){IN, PIXEL, output_shape(r), .absolute = KEEP};
+    t->operand[3] = (operand){OUT, DATA, r->x, .absolute = PLUS};
+    if (!pair)
+        t->operand[1].shape.ndim = -1;
+    t->terms = 2.0 * r->config.kernel_h * r->config.kernel_w;
+}
+
+static lt_status call_avg(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                          bool absolute)
+{
+    (void)absolute;
+    return be->avgpool2d(ctx, &t->config.pool, &v[0], &v[1]);
+}
+
+static lt_status call_avg_grad(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                               bool absolute)
+{
+    (void)absolute;
+    return be->avgpool2d_grad(ctx, &t->config.pool, &v[0], &v[1]);
+}
+
+static void make_avg(const pool_row *r, bool gradient, test *t)
+{
+    *t = (test){.entry = gradient ? "avgpool2d_grad" : "avgpool2d", .operands = 2};
+    t->call = gradient ? call_avg_grad : call_avg;
+    t->operand[0] = (operand){IN, DATA, gradient ? output_shape(r) : r->x, .absolute = PLUS};
+    t->operand[1] = (operand){OUT, DATA, gradient ? r->x : output_shape(r), .absolute = PLUS};
+    t->terms = (double)r->config.kernel_h * r->config.kernel_w + 2;
+}
+
+bool pool_tests(size_t i, test *t)
+{
+    if (i >= COUNT_OF(rows) * ENTRIES)
+        return false;
+    const pool_row *r = &rows[i / ENTRIES];
+    switch (i % ENTRIES) {
+    case 0:
+        make_max(r, make_ties, true, t);
+        break;
+    case 1:
+        make_max(r, put_nan, false, t);
+        break;
+    case 2:
+    case 3:
+        make_max_grad(r, i % ENTRIES == 3, t);
+        break;
+    default:
+        make_avg(r, i % ENTRIES == 5, t);
+    }
+    t->name = r->name;
+    t->config.pool = r->config;
+    return true;
+}
