@@ -1,0 +1,153 @@
+/* bench: how fast the library is on this machine. `bench train --help` and so on for options. */
+
+#include "bench.h"
+
+#include "lather/shampoo.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const struct {
+    const char *name;
+    bench_fn *run;
+    const char *help;
+} commands[] = {
+    {"train", bench_train, "a training step on synthetic data"},
+    {"optim", bench_optim, "an optimizer's step on a network's parameters"},
+    {"ops", bench_ops, "single operations, forward and backward"},
+};
+
+double bench_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
+int64_t bench_process_bytes(const char *field)
+{
+    char line[256];
+    long long kib = 0;
+    size_t length = strlen(field);
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, field, length) && line[length] == ':')
+            kib = strtoll(line + length + 1, NULL, 10);
+    if (file)
+        fclose(file);
+    return (int64_t)kib * 1024;
+}
+
+void bench_print_header(const bench_header *h)
+{
+    printf("{\"benchmark\": \"%s\", \"version\": \"%s\", \"device\": \"%s\", \"dtype\": \"%s\", "
+           "\"batch_size\": %d, \"threads\": %d",
+           h->benchmark, lt_version(), h->device, h->dtype, h->batch_size, h->threads);
+}
+
+lt_status bench_parse(const lt_program *program, void *values, int argc, char *const *argv,
+                      bool *run)
+{
+    lt_options *options = NULL;
+    lt_status st = lt_options_new(&options, program, values);
+    if (!st)
+        st = lt_options_parse(options, argc, argv);
+    if (!st)
+        st = lt_options_answer(options, stdout);
+    *run = !st && lt_options_asked(options) == LT_OPTIONS_RUN;
+    /* Strings in values are the options': the process owns them until it ends. */
+    return st;
+}
+
+lt_status bench_make_optim(lt_optim **out, const char *name, const lt_params *params)
+{
+    if (!strcmp(name, "sgd")) {
+        lt_sgd_config c = {.momentum = 0.9, .nesterov = true, .weight_decay = 1e-4};
+        return lt_optim_sgd(out, params, &c);
+    }
+    if (!strcmp(name, "adagrad"))
+        return lt_optim_adagrad(out, params, NULL);
+    if (!strcmp(name, "shampoo")) {
+        lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+        c.beta1 = 0;
+        c.beta2 = 0.999;
+        c.momentum = 0.9;
+        c.nesterov = true;
+        c.grafting = LT_GRAFTING_SGD;
+        c.precondition_frequency = 50;
+        return lt_optim_shampoo(out, params, &c);
+    }
+    lt_adam_config c = LT_ADAM_DEFAULTS;
+    c.decoupled = !strcmp(name, "adamw");
+    c.weight_decay = c.decoupled ? 1e-2 : 0;
+    return lt_optim_adam(out, params, &c);
+}
+
+/* A linear congruential sequence (Knuth's MMIX multiplier): fast, and speed is all that counts. */
+static double next_uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005U + 1442695040888963407U;
+    return (double)(*state >> 11) * 0x1p-53;
+}
+
+lt_status bench_fill_random(lt_tensor *tensor, double bound, uint64_t seed)
+{
+    int64_t count = lt_tensor_count(tensor);
+    size_t bytes = lt_tensor_bytes(tensor);
+    unsigned char *host = malloc(bytes);
+    if (!host)
+        return LT_E_NOMEM;
+    for (int64_t i = 0; i < count; i++) {
+        double u = next_uniform(&seed);
+        if (lt_tensor_dtype(tensor) == LT_U8)
+            host[i] = (unsigned char)(u * bound);
+        else if (lt_tensor_dtype(tensor) == LT_I32)
+            ((int32_t *)(void *)host)[i] = (int32_t)(u * bound);
+        else
+            ((float *)(void *)host)[i] = (float)((2 * u - 1) * bound);
+    }
+    lt_status st = lt_tensor_write(tensor, host, bytes);
+    free(host);
+    return st;
+}
+
+static int usage(FILE *out)
+{
+    fprintf(out, "usage: bench COMMAND [OPTION]...\n\n");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+    fprintf(out, "\n`bench COMMAND --help` lists its options. With --json stdout is one object.\n");
+    return out == stdout ? 0 : 2;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2)
+        return usage(stderr);
+    if (!strcmp(argv[1], "--help"))
+        return usage(stdout);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(argv[1], commands[i].name))
+            continue;
+        if (!commands[i].run(argc - 1, argv + 1))
+            return 0;
+        fprintf(stderr, "bench %s: %s\n", argv[1], lt_error_message());
+        return 1;
+    }
+    fprintf(stderr, "bench: no benchmark '%s'\n", argv[1]);
+    return usage(stderr);
+}

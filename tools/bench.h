@@ -1,0 +1,39 @@
+/* The benchmarks behind `bench`, and what they share. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "lather/ext/fail.h"
+#include "lather/optim.h"
+#include "lather/options.h"
+
+/* Fields that every benchmark's JSON object starts with. */
+typedef struct bench_header {
+    const char *benchmark, *device, *dtype;
+    int batch_size, threads;
+} bench_header;
+
+typedef lt_status bench_fn(int argc, char *const *argv);
+bench_fn bench_train, bench_optim, bench_ops;
+
+/* Reads a benchmark's options. *run false: --help or the like was answered. */
+lt_status bench_parse(const lt_program *program, void *values, int argc, char *const *argv,
+                      bool *run);
+
+/* Seconds on a clock that only goes forward. */
+double bench_seconds(void);
+/* Sorts values; the median of an even count is the mean of the middle two. */
+double bench_median(double *values, int count);
+
+/* A number of /proc/self/status in bytes: "VmHWM", "VmRSS"; 0 if there is none. */
+int64_t bench_process_bytes(const char *field);
+
+/* "{" and the header's fields, to be followed by ", ..." and "}". */
+void bench_print_header(const bench_header *header);
+
+/* An optimizer by name with its usual settings. */
+lt_status bench_make_optim(lt_optim **out, const char *name, const lt_params *params);
+
+/* Fills a tensor with numbers in [-bound, bound), or pixels, or labels below classes. */
+lt_status bench_fill_random(lt_tensor *tensor, double bound, uint64_t seed);
+
+#endif

@@ -1,0 +1,232 @@
+/* bench train: the median time of a training step of a residual network on synthetic data. */
+
+#include "bench.h"
+#include "resnet.h"
+
+#include "lather/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct settings {
+    const char *arch, *device;
+    int amp, optim, recompute; /* indices of choices */
+    int64_t batch, size, threads, steps, warmup, classes;
+    bool json;
+} settings;
+
+#define AT(field) offsetof(settings, field)
+
+static const lt_option table[] = {
+    {.group = "Benchmark",
+     .name = "arch",
+     .type = LT_OPTION_STRING,
+     .offset = AT(arch),
+     .value = "resnet50",
+     .help = "network: resnet18, 34, 50, 101, 152"},
+    {.group = "Benchmark",
+     .name = "batch-size",
+     .alias = 'b',
+     .type = LT_OPTION_INT,
+     .offset = AT(batch),
+     .value = "32",
+     .min = 1,
+     .max = 65536,
+     .help = "images per step"},
+    {.group = "Benchmark",
+     .name = "image-size",
+     .type = LT_OPTION_INT,
+     .offset = AT(size),
+     .value = "224",
+     .min = 1,
+     .max = 4096,
+     .help = "side of the images in pixels"},
+    {.group = "Benchmark",
+     .name = "amp",
+     .type = LT_OPTION_CHOICE,
+     .offset = AT(amp),
+     .choices = "off|bf16",
+     .help = "dtype of activations; off is f32"},
+    {.group = "Benchmark",
+     .name = "optim",
+     .type = LT_OPTION_CHOICE,
+     .offset = AT(optim),
+     .choices = "sgd|adagrad|adam|adamw|shampoo",
+     .help = "optimizer"},
+    {.group = "Benchmark",
+     .name = "recompute",
+     .type = LT_OPTION_CHOICE,
+     .offset = AT(recompute),
+     .choices = "off|cheap",
+     .value = "cheap",
+     .help = "outputs that backward makes again instead of keeping"},
+    {.group = "Benchmark",
+     .name = "steps",
+     .type = LT_OPTION_INT,
+     .offset = AT(steps),
+     .value = "5",
+     .min = 1,
+     .max = 100000,
+     .help = "measured steps"},
+    {.group = "Benchmark",
+     .name = "warmup",
+     .type = LT_OPTION_INT,
+     .offset = AT(warmup),
+     .value = "2",
+     .min = 0,
+     .max = 1000,
+     .help = "steps before those"},
+    {.group = "Benchmark",
+     .name = "num-classes",
+     .type = LT_OPTION_INT,
+     .offset = AT(classes),
+     .value = "1000",
+     .min = 1,
+     .max = 1000000,
+     .help = "classes"},
+    {.group = "Machine",
+     .name = "device",
+     .type = LT_OPTION_STRING,
+     .offset = AT(device),
+     .value = "cpu",
+     .help = "ref, cpu, cuda"},
+    {.group = "Machine",
+     .name = "threads",
+     .alias = 't',
+     .type = LT_OPTION_INT,
+     .offset = AT(threads),
+     .value = "0",
+     .min = 0,
+     .max = 1024,
+     .help = "compute threads; 0: as many as allowed"},
+    {.group = "Output",
+     .name = "json",
+     .type = LT_OPTION_BOOL,
+     .offset = AT(json),
+     .help = "print one JSON object on stdout"},
+};
+
+static const lt_program program = {
+    .name = "bench train",
+    .summary = "time a training step on synthetic data",
+    .usage = "[OPTION]...",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+};
+
+static const char *const optims[] = {"sgd", "adagrad", "adam", "adamw", "shampoo"};
+
+/* All that a step touches. Zeroed parts are not there yet. */
+typedef struct training {
+    lt_device *device;
+    lt_module *model;
+    lt_params params;
+    lt_optim *optim;
+    lt_tape *tape;
+    lt_tensor *images, *labels;
+    lt_pass pass;
+    double loss;
+} training;
+
+static void close_training(training *t)
+{
+    lt_tape_free(&t->tape);
+    lt_optim_free(&t->optim);
+    lt_params_clear(&t->params);
+    lt_module_free(&t->model);
+    lt_tensor_free(&t->images);
+    lt_tensor_free(&t->labels);
+    lt_device_close(&t->device);
+}
+
+static lt_status make_data(training *t, const settings *s)
+{
+    LT_TRY(lt_tensor_new(&t->images, t->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size)));
+    LT_TRY(lt_tensor_new(&t->labels, t->device, LT_I32, LT_SHAPE(s->batch)));
+    LT_TRY(bench_fill_random(t->images, 256, 1));
+    return bench_fill_random(t->labels, (double)s->classes, 2);
+}
+
+static lt_status open_training(training *t, const settings *s)
+{
+    lt_device_config device = {.threads = (int)s->threads};
+    resnet_config model = {.arch = s->arch, .classes = (int)s->classes};
+    LT_TRY(lt_device_open(&t->device, s->device, &device));
+    LT_TRY(resnet_new(&t->model, t->device, &model));
+    LT_TRY(lt_module_params(t->model, &t->params));
+    LT_TRY(bench_make_optim(&t->optim, optims[s->optim], &t->params));
+    LT_TRY(lt_tape_new(&t->tape, t->device));
+    LT_TRY(make_data(t, s));
+    t->pass = LT_PASS_TRAIN;
+    t->pass.dtype = s->amp ? LT_BF16 : LT_F32;
+    t->pass.recompute = s->recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
+    return LT_OK;
+}
+
+static lt_status step(training *t, int64_t attempt)
+{
+    const lt_normalize_config pixels = LT_NORMALIZE_IMAGENET;
+    lt_tape_reset(t->tape, t->pass);
+    lt_tensor *x = lt_normalize(t->tape, t->images, &pixels);
+    lt_tensor *logits = lt_module_forward(t->model, t->tape, x);
+    lt_tensor *loss = lt_softmax_xent(t->tape, logits, t->labels, 0.1);
+
+    lt_params_zero_grad(&t->params);
+    LT_TRY(lt_tape_backward(t->tape, loss, 1));
+    lt_step numbers = {.lr = 0.01, .attempt = attempt};
+    LT_TRY(lt_optim_step(t->optim, &numbers));
+    return lt_tensor_item(loss, &t->loss); /* waits for the device */
+}
+
+static void report(const training *t, const settings *s, double seconds, int64_t peak)
+{
+    double rate = (double)s->batch / seconds;
+    fprintf(stderr,
+            "%s %s batch %d, %d threads, %s: %.1f ms a step, %.2f images/s, peak %.0f MiB\n",
+            s->arch, s->amp ? "bf16" : "f32", (int)s->batch, lt_device_threads(t->device),
+            optims[s->optim], 1e3 * seconds, rate, (double)peak / 0x1p20);
+    if (!s->json)
+        return;
+    bench_header header = {"train", lt_device_name(t->device), s->amp ? "bf16" : "f32",
+                           (int)s->batch, lt_device_threads(t->device)};
+    bench_print_header(&header);
+    printf(", \"arch\": \"%s\", \"optim\": \"%s\", \"steps\": %d, \"images_per_second\": %.6g, "
+           "\"milliseconds\": %.6g, \"peak_memory_bytes\": %lld, \"tensor_peak_bytes\": %zu, "
+           "\"loss\": %.6g}\n",
+           s->arch, optims[s->optim], (int)s->steps, rate, 1e3 * seconds, (long long)peak,
+           lt_device_memory(t->device).peak, t->loss);
+}
+
+static lt_status measure(training *t, const settings *s)
+{
+    double *seconds = malloc((size_t)s->steps * sizeof *seconds);
+    if (!seconds)
+        return LT_E_NOMEM;
+    int64_t before = bench_process_bytes("VmRSS");
+    lt_status st = LT_OK;
+    for (int64_t i = 0; i < s->warmup + s->steps && !st; i++) {
+        double begin = bench_seconds();
+        st = step(t, i + 1);
+        if (i >= s->warmup)
+            seconds[i - s->warmup] = bench_seconds() - begin;
+    }
+    if (!st)
+        report(t, s, bench_median(seconds, (int)s->steps), bench_process_bytes("VmHWM") - before);
+    free(seconds);
+    return st;
+}
+
+lt_status bench_train(int argc, char *const *argv)
+{
+    settings s;
+    bool run;
+    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
+    if (!run)
+        return LT_OK;
+    training t = {0};
+    lt_status st = open_training(&t, &s);
+    if (!st)
+        st = measure(&t, &s);
+    close_training(&t);
+    return st;
+}
