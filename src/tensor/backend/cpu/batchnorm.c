@@ -1,0 +1,232 @@
+/* Batch normalisation on channels-last views: chunks of rows, partial results merged in the order
+ * of chunks, so that the bits do not depend on the number of threads.
+ * Chan, Golub & LeVeque, "Algorithms for computing the sample variance", The American Statistician
+ * 37, 1983 (merging of moments). Formulas: ext/kernels.h, part 3. */
+
+#include "base/parallel.h"
+#include "tensor/backend/cpu/internal.h"
+
+#include <string.h>
+
+enum { MEAN, INV, SCALE, SHIFT }; /* rows of coef */
+
+static bool is_fast(const lt_view *x)
+{
+    return lt_cpu_is_fast_dtype(x->dtype) && lt_view_is_channels_last(x);
+}
+
+/* Absent, or stored like x. */
+static bool is_like(const lt_view *v, const lt_view *x)
+{
+    return !lt_cpu_has(v) || (v->dtype == x->dtype && lt_view_is_channels_last(v));
+}
+
+static lt_cpu_store store_of(const lt_view *x)
+{
+    return x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
+}
+
+static int64_t rows_of(const lt_view *x)
+{
+    return lt_cpu_count(x) / x->shape.dim[1];
+}
+
+/* Rows a chunk: a multiple of 8, so that chunks of a mask begin at whole bytes. */
+static int64_t grain_of(const lt_view *x, int64_t bytes)
+{
+    const int64_t row = x->shape.dim[1] * (int64_t)lt_dtype_size(x->dtype);
+    const int64_t rows = bytes / row / 8 * 8;
+    return rows < 8 ? 8 : rows;
+}
+
+static lt_bn_coef coef_of(const lt_view *coef)
+{
+    const float *f = coef->data;
+    const int64_t c = coef->shape.dim[1];
+    return (lt_bn_coef){f + MEAN * c, f + INV * c, f + SCALE * c, f + SHIFT * c};
+}
+
+enum { SUM_CHUNK = 1 << 20, WRITE_CHUNK = 1 << 18 }; /* bytes */
+
+typedef struct moments {
+    const lt_cpu_kernels *kernels;
+    const lt_view *x;
+    float *part; /* [chunks][2][2][C]: mean and m2, each followed by work space */
+} moments;
+
+static void moments_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    const moments *m = context;
+    const int64_t c = m->x->shape.dim[1];
+    const char *x = (const char *)m->x->data + (size_t)(begin * c) * lt_dtype_size(m->x->dtype);
+    float *part = m->part + chunk * 4 * c;
+    m->kernels->of[store_of(m->x)].bn_moments(x, end - begin, c, part, part + 2 * c);
+}
+
+/* Chan's formula over the chunks, in double. */
+static void merge_moments(const float *part, int64_t rows, int64_t grain, int64_t channels,
+                          float *stats)
+{
+    for (int64_t c = 0; c < channels; c++) {
+        double count = 0, mean = 0, m2 = 0;
+        for (int64_t i = 0; i * grain < rows; i++) {
+            const float *p = part + i * 4 * channels + c;
+            const double n = (double)(rows - i * grain < grain ? rows - i * grain : grain);
+            const double d = (double)p[0] - mean, total = count + n;
+            mean += d * (n / total);
+            m2 += (double)p[2 * channels] + d * d * (count * n / total);
+            count = total;
+        }
+        stats[c] = (float)count;
+        stats[channels + c] = (float)mean;
+        stats[2 * channels + c] = (float)m2;
+    }
+}
+
+static lt_status stats(void *ctx, const lt_view *x, const lt_view *out)
+{
+    lt_cpu *cpu = ctx;
+    if (!is_fast(x) || out->dtype != LT_F32)
+        return lt_backend_ref()->batchnorm_stats(ctx, x, out);
+    const int64_t rows = rows_of(x), channels = x->shape.dim[1], grain = grain_of(x, SUM_CHUNK);
+    const int64_t chunks = (rows + grain - 1) / grain;
+    moments m = {
+        cpu->kernels, x,
+        lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(chunks * 4 * channels) * sizeof(float))};
+    if (!m.part)
+        return LT_E_NOMEM;
+    lt_parallel(rows, grain, moments_chunk, &m);
+    merge_moments(m.part, rows, grain, channels, out->data);
+    return LT_OK;
+}
+
+typedef struct apply_job {
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    lt_bn_apply in;
+} apply_job;
+
+static void apply_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const apply_job *j = context;
+    j->kernels->of[j->store].bn_apply(&j->in, begin, end);
+}
+
+static lt_status apply(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
+                       const lt_view *coef, const lt_view *residual, const lt_view *y,
+                       const lt_view *mask)
+{
+    const lt_cpu *cpu = ctx;
+    if (!is_fast(x) || !is_like(y, x) || !is_like(residual, x) || coef->dtype != LT_F32)
+        return lt_backend_ref()->batchnorm_apply(ctx, config, x, coef, residual, y, mask);
+    apply_job j = {.kernels = cpu->kernels,
+                   .store = store_of(x),
+                   .in = {.coef = coef_of(coef),
+                          .x = x->data,
+                          .residual = residual ? residual->data : NULL,
+                          .y = y->data,
+                          .mask = mask ? mask->data : NULL,
+                          .channels = x->shape.dim[1],
+                          .relu = config->relu}};
+    lt_parallel(rows_of(x), grain_of(x, WRITE_CHUNK), apply_chunk, &j);
+    return LT_OK;
+}
+
+static bool is_fast_grad(const lt_batchnorm_grad *in, const lt_view *out)
+{
+    return is_fast(in->x) && is_like(&in->dy[0], in->x) && is_like(&in->dy[1], in->x)
+           && is_like(out, in->x) && in->coef->dtype == LT_F32;
+}
+
+typedef struct grad_job {
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    lt_bn_grad in;
+    float *part; /* [chunks][2][C] */
+} grad_job;
+
+static grad_job make_grad(const lt_cpu *cpu, const lt_batchnorm_grad *in, const lt_view *out)
+{
+    return (grad_job){.kernels = cpu->kernels,
+                      .store = store_of(in->x),
+                      .in = {.coef = coef_of(in->coef),
+                             .dy = {in->dy[0].data, in->dy[1].data},
+                             .x = in->x->data,
+                             .mask = in->mask ? in->mask->data : NULL,
+                             .channels = in->x->shape.dim[1],
+                             .relu = in->relu,
+                             .out = out ? out->data : NULL}};
+}
+
+static void grad_sums_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    const grad_job *j = context;
+    float *part = j->part + chunk * 2 * j->in.channels;
+    j->kernels->of[j->store].bn_grad_sums(&j->in, begin, end, part, part + j->in.channels);
+}
+
+static lt_status grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
+                            const lt_view *sums)
+{
+    lt_cpu *cpu = ctx;
+    if (!is_fast_grad(in, g) || sums->dtype != LT_F32)
+        return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
+    grad_job j = make_grad(cpu, in, g);
+    const int64_t rows = rows_of(in->x), c = j.in.channels, grain = grain_of(in->x, SUM_CHUNK);
+    const int64_t chunks = (rows + grain - 1) / grain;
+    j.part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(chunks * 2 * c) * sizeof(float));
+    if (!j.part)
+        return LT_E_NOMEM;
+    lt_parallel(rows, grain, grad_sums_chunk, &j);
+    float *out = sums->data;
+    for (int64_t k = 0; k < c; k++) {
+        double total = 0, product = 0;
+        for (int64_t i = 0; i < chunks; i++) {
+            total += (double)j.part[i * 2 * c + k];
+            product += (double)j.part[(i * 2 + 1) * c + k];
+        }
+        out[k] = (float)total;
+        out[c + k] = (float)(product * (double)j.in.coef.inv[k]);
+    }
+    return LT_OK;
+}
+
+static void grad_x_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const grad_job *j = context;
+    j->kernels->of[j->store].bn_grad_x(&j->in, begin, end);
+}
+
+/* dx = scale * g + slope * (x - mean) + offset, the last two per channel. */
+static lt_status grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view *sums, double count,
+                        const lt_view *dx)
+{
+    lt_cpu *cpu = ctx;
+    if (!is_fast_grad(in, dx) || sums->dtype != LT_F32)
+        return lt_backend_ref()->batchnorm_grad_x(ctx, in, sums, count, dx);
+    grad_job j = make_grad(cpu, in, dx);
+    const int64_t c = j.in.channels;
+    float *line = lt_cpu_scratch(cpu, LT_CPU_COEF, (size_t)(2 * c) * sizeof *line);
+    if (!line)
+        return LT_E_NOMEM;
+    const float *s = sums->data;
+    for (int64_t k = 0; k < c; k++) {
+        const double scale = (double)j.in.coef.scale[k], inv = (double)j.in.coef.inv[k];
+        line[k] = count > 0 ? (float)(-scale * inv * (double)s[c + k] / count) : 0;
+        line[c + k] = count > 0 ? (float)(-scale * (double)s[k] / count) : 0;
+    }
+    j.in.slope = line;
+    j.in.offset = line + c;
+    lt_parallel(rows_of(in->x), grain_of(in->x, WRITE_CHUNK), grad_x_chunk, &j);
+    return LT_OK;
+}
+
+void lt_cpu_install_batchnorm(lt_backend *be)
+{
+    be->batchnorm_stats = stats;
+    be->batchnorm_apply = apply;
+    be->batchnorm_grad_stats = grad_stats;
+    be->batchnorm_grad_x = grad_x;
+}

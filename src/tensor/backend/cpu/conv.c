@@ -1,0 +1,319 @@
+/* Convolution by oneDNN. Activations are channels-last; a weight is read in the library's storage
+ * and brought to the layout that the primitive wants. Formula: lt_conv2d(). */
+
+#include "base/parallel.h"
+#include "tensor/backend/cpu/products.h"
+
+typedef struct call {
+    lt_conv_kind kind;
+    const lt_conv2d_config *config;
+    const lt_view *x, *w, *b, *y; /* or the gradients of x, w, y */
+} call;
+
+static dnnl_data_type_t dnnl_dtype(lt_dtype dtype)
+{
+    return dtype == LT_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* Everything that makes one primitive differ from another. */
+static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t key[LT_PLAN_KEY])
+{
+    const lt_conv2d_config *g = c->config;
+    const int64_t all[LT_PLAN_KEY] = {
+        1 + c->kind,
+        dtype,
+        w_dtype,
+        lt_cpu_has(c->b),
+        c->x->shape.dim[0],
+        c->x->shape.dim[1],
+        c->x->shape.dim[2],
+        c->x->shape.dim[3],
+        c->w->shape.dim[0],
+        c->w->shape.dim[2],
+        c->w->shape.dim[3],
+        g->stride_h,
+        g->stride_w,
+        g->pad_h,
+        g->pad_w,
+        g->dilation_h,
+        g->dilation_w,
+        g->groups,
+        lt_parallel_threads(),
+    };
+    for (int i = 0; i < LT_PLAN_KEY; i++)
+        key[i] = all[i];
+}
+
+static dnnl_status_t describe_image(dnnl_memory_desc_t *md, lt_shape shape, lt_dtype dtype)
+{
+    const int64_t n = shape.dim[0], c = shape.dim[1], h = shape.dim[2], w = shape.dim[3];
+    const dnnl_dims_t dims = {n, c, h, w}, strides = {h * w * c, 1, w * c, c};
+    return lt_md_make(md, 4, dims, dnnl_dtype(dtype), strides);
+}
+
+/* stored: in the library's storage order; else in the one the primitive likes. */
+static dnnl_status_t describe_weight(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
+                                     bool stored)
+{
+    const int64_t g = c->config->groups;
+    const int64_t *w = c->w->shape.dim;
+    const int64_t k = w[0] / g, inner = w[1], r = w[2], s = w[3], filter = r * s * inner;
+    const dnnl_dims_t grouped = {g, k, inner, r, s};
+    const dnnl_dim_t strides[] = {k * filter, filter, 1, s * inner, inner};
+    int skip = g == 1; /* no dimension for one group */
+    return lt_md_make(md, 5 - skip, grouped + skip, dnnl_dtype(dtype),
+                      stored ? strides + skip : NULL);
+}
+
+typedef struct description {
+    lt_conv_problem problem;
+    dnnl_memory_desc_t stored; /* w as the library has it */
+    dnnl_primitive_desc_t forward, pd;
+} description;
+
+static void forget(description *d)
+{
+    if (d->pd)
+        dnnl_primitive_desc_destroy(d->pd);
+    if (d->forward)
+        dnnl_primitive_desc_destroy(d->forward);
+    lt_md_free(&d->problem.x);
+    lt_md_free(&d->problem.w);
+    lt_md_free(&d->problem.b);
+    lt_md_free(&d->problem.y);
+    lt_md_free(&d->stored);
+}
+
+static dnnl_status_t describe_operands(description *d, const call *c, lt_dtype dtype,
+                                       lt_dtype w_dtype)
+{
+    lt_conv_problem *p = &d->problem;
+    /* The gradient of a weight is f32, whatever the activations are. */
+    const lt_dtype own = c->kind == LT_CONV_GRAD_W ? LT_F32 : dtype;
+    const dnnl_dims_t bias_dims = {c->w->shape.dim[0]}, bias_strides = {1};
+    dnnl_status_t st = describe_image(&p->x, c->x->shape, dtype);
+    if (!st)
+        st = describe_image(&p->y, c->y->shape, dtype);
+    if (!st)
+        st = describe_weight(&p->w, c, own, false);
+    if (!st)
+        st = describe_weight(&d->stored, c, w_dtype, true);
+    p->has_bias = lt_cpu_has(c->b);
+    if (!st && p->has_bias)
+        st = lt_md_make(&p->b, 1, bias_dims, dnnl_f32, bias_strides);
+    return st;
+}
+
+/* The primitive's descriptor; for a gradient also the forward one, which oneDNN asks for. */
+static dnnl_status_t describe(description *d, lt_products *products, const call *c, lt_dtype dtype,
+                              lt_dtype w_dtype)
+{
+    const lt_conv2d_config *g = c->config;
+    lt_conv_problem *p = &d->problem;
+    p->stride[0] = g->stride_h;
+    p->stride[1] = g->stride_w;
+    p->pad[0] = g->pad_h;
+    p->pad[1] = g->pad_w;
+    p->dilate[0] = g->dilation_h - 1;
+    p->dilate[1] = g->dilation_w - 1;
+
+    dnnl_status_t st = describe_operands(d, c, dtype, w_dtype);
+    if (!st && c->kind == LT_CONV)
+        return lt_conv_describe(&d->pd, products->engine, LT_CONV, p, products->attr, NULL);
+    if (!st && c->kind == LT_CONV_GRAD_W && dtype != LT_F32) {
+        lt_conv_problem hint = *p; /* forward reads the weight in the activations' dtype */
+        dnnl_memory_desc_t w = {0};
+        st = describe_weight(&w, c, dtype, false);
+        hint.w = w;
+        if (!st)
+            st = lt_conv_describe(&d->forward, products->engine, LT_CONV, &hint, products->attr,
+                                  NULL);
+        lt_md_free(&w);
+    } else if (!st) {
+        st = lt_conv_describe(&d->forward, products->engine, LT_CONV, p, products->attr, NULL);
+    }
+    return st ? st
+              : lt_conv_describe(&d->pd, products->engine, c->kind, p, products->attr, d->forward);
+}
+
+/* The reorder between the primitive's layout of w and ours, if they differ. */
+static lt_status make_reorder(lt_products *products, lt_plan *plan, const description *d,
+                              lt_conv_kind kind, lt_md_in w)
+{
+    lt_md_in ours = lt_md_pass(&d->stored);
+    LT_TRY(lt_plan_memory(products, &plan->w_user, ours));
+    if (dnnl_memory_desc_equal(w, ours))
+        return LT_OK;
+    const bool out = kind == LT_CONV_GRAD_W;
+    dnnl_primitive_desc_t pd;
+    LT_TRY(lt_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, out ? w : ours, products->engine,
+                                                            out ? ours : w, products->engine, NULL),
+                         "reorder"));
+    dnnl_status_t st = dnnl_primitive_create(&plan->reorder, pd);
+    dnnl_primitive_desc_destroy(pd);
+    return lt_dnnl_check(st, "reorder");
+}
+
+static lt_status fill_plan(lt_products *products, lt_plan *plan, const description *d,
+                           lt_conv_kind kind)
+{
+    const dnnl_query_t query =
+        kind == LT_CONV_GRAD_W ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
+    lt_md_in w = dnnl_primitive_desc_query_md(d->pd, query, 0);
+    plan->w_bytes = dnnl_memory_desc_get_size(w);
+    LT_TRY(lt_plan_memory(products, &plan->x, lt_md_pass(&d->problem.x)));
+    LT_TRY(lt_plan_memory(products, &plan->y, lt_md_pass(&d->problem.y)));
+    LT_TRY(lt_plan_memory(products, &plan->w, w));
+    if (d->problem.has_bias)
+        LT_TRY(lt_plan_memory(products, &plan->b, lt_md_pass(&d->problem.b)));
+    LT_TRY(make_reorder(products, plan, d, kind, w));
+    LT_TRY(lt_plan_scratchpad(products, plan, d->pd));
+    return lt_dnnl_check(dnnl_primitive_create(&plan->primitive, d->pd), "convolution");
+}
+
+static lt_status get_plan(lt_products *products, const call *c, lt_dtype dtype, lt_dtype w_dtype,
+                          lt_plan **out)
+{
+    int64_t key[LT_PLAN_KEY];
+    make_key(c, dtype, w_dtype, key);
+    *out = lt_plan_find(products, key);
+    if (*out)
+        return LT_OK;
+
+    lt_plan *plan;
+    LT_TRY(lt_plan_new(&plan, key));
+    description d = {0};
+    lt_status st = LT_OK;
+    if (!describe(&d, products, c, dtype, w_dtype)) /* else the plan says that there is none */
+        st = fill_plan(products, plan, &d, c->kind);
+    forget(&d);
+    if (st) {
+        lt_plan_free(plan);
+        return st;
+    }
+    lt_plan_add(products, plan);
+    *out = plan;
+    return LT_OK;
+}
+
+static lt_status run_forward(lt_cpu *cpu, lt_plan *plan, const call *c, lt_dtype dtype,
+                             lt_dtype w_dtype)
+{
+    void *x, *w, *b = NULL, *y;
+    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_W, c->w, w_dtype, &w));
+    LT_TRY(lt_products_write(cpu, LT_CPU_COPY_Y, c->y, dtype, &y));
+    if (lt_cpu_has(c->b)) {
+        LT_TRY(lt_products_read(cpu, LT_CPU_BIAS, c->b, LT_F32, &b));
+        dnnl_memory_set_data_handle(plan->b, b);
+    }
+    dnnl_memory_set_data_handle(plan->x, x);
+    dnnl_memory_set_data_handle(plan->y, y);
+    dnnl_memory_set_data_handle(plan->w, w);
+    if (plan->reorder)
+        LT_TRY(lt_pack_weight(cpu, plan, w, w == c->w->data ? c->w->version : 0));
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, plan->x},
+                                    {DNNL_ARG_WEIGHTS, plan->w},
+                                    {DNNL_ARG_DST, plan->y},
+                                    {DNNL_ARG_BIAS, plan->b}};
+    LT_TRY(lt_plan_run(cpu, plan, args, b ? 4 : 3));
+    return lt_products_written(cpu, c->y, dtype, y);
+}
+
+static lt_status run_grad_x(lt_cpu *cpu, lt_plan *plan, const call *c, lt_dtype dtype,
+                            lt_dtype w_dtype)
+{
+    void *dx, *w, *dy;
+    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_W, c->w, w_dtype, &w));
+    LT_TRY(lt_products_write(cpu, LT_CPU_COPY_X, c->x, dtype, &dx));
+    dnnl_memory_set_data_handle(plan->x, dx);
+    dnnl_memory_set_data_handle(plan->y, dy);
+    dnnl_memory_set_data_handle(plan->w, w);
+    if (plan->reorder)
+        LT_TRY(lt_pack_weight(cpu, plan, w, w == c->w->data ? c->w->version : 0));
+    const dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_DIFF_DST, plan->y}, {DNNL_ARG_WEIGHTS, plan->w}, {DNNL_ARG_DIFF_SRC, plan->x}};
+    LT_TRY(lt_plan_run(cpu, plan, args, 3));
+    return lt_products_written(cpu, c->x, dtype, dx);
+}
+
+static lt_status run_grad_w(lt_cpu *cpu, lt_plan *plan, const call *c, lt_dtype dtype)
+{
+    void *x, *dw, *dy;
+    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_products_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
+    void *own = plan->reorder ? lt_cpu_scratch(cpu, LT_CPU_PACK, plan->w_bytes) : dw;
+    if (!own)
+        return LT_E_NOMEM;
+    dnnl_memory_set_data_handle(plan->x, x);
+    dnnl_memory_set_data_handle(plan->y, dy);
+    dnnl_memory_set_data_handle(plan->w, own);
+    dnnl_memory_set_data_handle(plan->w_user, dw);
+    const dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_DIFF_DST, plan->y}, {DNNL_ARG_SRC, plan->x}, {DNNL_ARG_DIFF_WEIGHTS, plan->w}};
+    LT_TRY(lt_plan_run(cpu, plan, args, 3));
+    if (plan->reorder) {
+        const dnnl_exec_arg_t move[] = {{DNNL_ARG_FROM, plan->w}, {DNNL_ARG_TO, plan->w_user}};
+        dnnl_stream_t stream = cpu->products->stream;
+        LT_TRY(lt_dnnl_check(dnnl_primitive_execute(plan->reorder, stream, 2, move), "reorder"));
+        LT_TRY(lt_dnnl_check(dnnl_stream_wait(stream), "reorder"));
+    }
+    return lt_products_written(cpu, c->w, LT_F32, dw);
+}
+
+/* In the activations' own dtype if oneDNN can on this CPU, else through f32. *done is false if
+ * neither works. */
+static lt_status run(lt_cpu *cpu, const call *c, bool *done)
+{
+    const lt_dtype tries[] = {c->x->dtype, LT_F32};
+    *done = false;
+    if (c->x->dtype == LT_F64 || c->w->dtype == LT_F64)
+        return LT_OK;
+    for (int i = 0; i < 2 && !*done; i++) {
+        if (!lt_cpu_is_fast_dtype(tries[i]))
+            continue;
+        /* A weight in bf16 is read as it is only where the primitive computes in bf16. */
+        lt_dtype w_dtype = c->w->dtype == LT_BF16 && tries[i] == LT_BF16 ? LT_BF16 : LT_F32;
+        lt_plan *plan;
+        LT_TRY(get_plan(cpu->products, c, tries[i], w_dtype, &plan));
+        if (!plan->primitive)
+            continue;
+        *done = true;
+        if (c->kind == LT_CONV)
+            LT_TRY(run_forward(cpu, plan, c, tries[i], w_dtype));
+        else if (c->kind == LT_CONV_GRAD_X)
+            LT_TRY(run_grad_x(cpu, plan, c, tries[i], w_dtype));
+        else
+            LT_TRY(run_grad_w(cpu, plan, c, tries[i]));
+    }
+    return LT_OK;
+}
+
+lt_status lt_cpu_conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                        const lt_view *w, const lt_view *b, const lt_view *y)
+{
+    const call c = {LT_CONV, config, x, w, b, y};
+    bool done;
+    LT_TRY(run(ctx, &c, &done));
+    return done ? LT_OK : lt_backend_ref()->conv2d(ctx, config, x, w, b, y);
+}
+
+lt_status lt_cpu_conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                               const lt_view *w, const lt_view *dx)
+{
+    const call c = {LT_CONV_GRAD_X, config, dx, w, NULL, dy};
+    bool done;
+    LT_TRY(run(ctx, &c, &done));
+    return done ? LT_OK : lt_backend_ref()->conv2d_grad_x(ctx, config, dy, w, dx);
+}
+
+lt_status lt_cpu_conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                               const lt_view *x, const lt_view *dw)
+{
+    const call c = {LT_CONV_GRAD_W, config, x, dw, NULL, dy};
+    bool done;
+    LT_TRY(run(ctx, &c, &done));
+    return done ? LT_OK : lt_backend_ref()->conv2d_grad_w(ctx, config, dy, x, dw);
+}

@@ -1,0 +1,304 @@
+/* Elementwise entries on views without gaps, in f32 and bf16. What has other strides or dtypes goes
+ * to ref's entry. Formulas: ext/kernels.h, part 1. */
+
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "tensor/backend/cpu/internal.h"
+
+#include <string.h>
+
+enum { GRAIN = 65536 }; /* elements a chunk: a multiple of a vector, about what fits the L2 cache */
+
+typedef struct job {
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    size_t size; /* of an element */
+    const char *a, *b;
+    char *y;
+    double number;
+    lt_random random;
+} job;
+
+static bool fast(const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    return lt_cpu_is_fast_dtype(y->dtype) && a->dtype == y->dtype && b->dtype == y->dtype
+           && lt_cpu_same_dense(y, a) && lt_cpu_same_dense(y, b);
+}
+
+static job make_job(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    const lt_cpu *cpu = ctx;
+    return (job){.kernels = cpu->kernels,
+                 .store = y->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+                 .size = lt_dtype_size(y->dtype),
+                 .a = a->data,
+                 .b = b->data,
+                 .y = y->data};
+}
+
+#define AT(pointer) (j->pointer + (size_t)begin * j->size)
+
+#define CHUNK(name, call)                                                              \
+    static void name##_chunk(void *context, int64_t begin, int64_t end, int64_t chunk) \
+    {                                                                                  \
+        (void)chunk;                                                                   \
+        const job *j = context;                                                        \
+        const int64_t count = end - begin;                                             \
+        j->kernels->of[j->store].call;                                                 \
+    }
+
+CHUNK(add, add(AT(a), AT(b), AT(y), count))
+CHUNK(mul, mul(AT(a), AT(b), AT(y), count))
+CHUNK(relu, relu(AT(a), AT(y), count))
+CHUNK(relu_grad, relu_grad(AT(a), AT(b), AT(y), count))
+CHUNK(scale, scale((float)j->number, AT(a), AT(y), count))
+
+static lt_status add(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    if (!fast(a, b, y))
+        return lt_backend_ref()->add(ctx, a, b, y);
+    job j = make_job(ctx, a, b, y);
+    lt_parallel(lt_cpu_count(y), GRAIN, add_chunk, &j);
+    return LT_OK;
+}
+
+static lt_status mul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    if (!fast(a, b, y))
+        return lt_backend_ref()->mul(ctx, a, b, y);
+    job j = make_job(ctx, a, b, y);
+    lt_parallel(lt_cpu_count(y), GRAIN, mul_chunk, &j);
+    return LT_OK;
+}
+
+static lt_status relu(void *ctx, const lt_view *x, const lt_view *y)
+{
+    if (!fast(x, x, y))
+        return lt_backend_ref()->relu(ctx, x, y);
+    job j = make_job(ctx, x, x, y);
+    lt_parallel(lt_cpu_count(y), GRAIN, relu_chunk, &j);
+    return LT_OK;
+}
+
+static lt_status relu_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
+{
+    if (!fast(dy, y, dx))
+        return lt_backend_ref()->relu_grad(ctx, dy, y, dx);
+    job j = make_job(ctx, dy, y, dx);
+    lt_parallel(lt_cpu_count(dx), GRAIN, relu_grad_chunk, &j);
+    return LT_OK;
+}
+
+static lt_status scale(void *ctx, double factor, const lt_view *x, const lt_view *y)
+{
+    if (!fast(x, x, y))
+        return lt_backend_ref()->scale(ctx, factor, x, y);
+    job j = make_job(ctx, x, x, y);
+    j.number = factor;
+    lt_parallel(lt_cpu_count(y), GRAIN, scale_chunk, &j);
+    return LT_OK;
+}
+
+static void fill_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const float value = (float)j->number;
+    float *y = (float *)(void *)j->y;
+    for (int64_t i = begin; i < end; i++)
+        y[i] = value;
+}
+
+/* Zero is zero in every dtype. */
+static void clear_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    memset(j->y + (size_t)begin * j->size, 0, (size_t)(end - begin) * j->size);
+}
+
+static lt_status fill(void *ctx, double value, const lt_view *y)
+{
+    const bool zero = memcmp(&value, &(double){0}, sizeof value) == 0; /* not -0 */
+    if (!lt_view_is_dense(y) || !(zero || y->dtype == LT_F32))
+        return lt_backend_ref()->fill(ctx, value, y);
+    job j = make_job(ctx, y, y, y);
+    j.number = value;
+    lt_parallel(lt_cpu_count(y), GRAIN, zero ? clear_chunk : fill_chunk, &j);
+    return LT_OK;
+}
+
+static void narrow_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    j->kernels->narrow((const float *)(const void *)j->a + begin, (uint16_t *)(void *)j->y + begin,
+                       end - begin);
+}
+
+static void widen_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    j->kernels->widen((const uint16_t *)(const void *)j->a + begin, (float *)(void *)j->y + begin,
+                      end - begin);
+}
+
+static void copy_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    memcpy(AT(y), AT(a), (size_t)(end - begin) * j->size);
+}
+
+static lt_status cast(void *ctx, const lt_view *x, const lt_view *y)
+{
+    lt_chunk_fn *fn = NULL;
+    if (x->dtype == y->dtype)
+        fn = copy_chunk;
+    else if (x->dtype == LT_F32 && y->dtype == LT_BF16)
+        fn = narrow_chunk;
+    else if (x->dtype == LT_BF16 && y->dtype == LT_F32)
+        fn = widen_chunk;
+    if (!fn || !lt_cpu_same_dense(x, y))
+        return lt_backend_ref()->cast(ctx, x, y);
+    job j = make_job(ctx, x, x, y);
+    lt_parallel(lt_cpu_count(y), GRAIN, fn, &j);
+    return LT_OK;
+}
+
+/* Storage order must be the logical one: element i has random word i. */
+static void dropout_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    enum { WORDS = 4 };
+    (void)chunk;
+    const job *j = context;
+    const float factor = (float)(1 / (1 - j->number));
+    const float *x = (const float *)(const void *)j->a;
+    float *y = (float *)(void *)j->y;
+    uint32_t word[WORDS];
+    for (int64_t i = begin; i < end; i++) {
+        if (i % WORDS == 0 || i == begin)
+            lt_philox(j->random.key, j->random.counter, (uint64_t)i / WORDS, word);
+        y[i] = (double)word[i % WORDS] * 0x1p-32 >= j->number ? x[i] * factor : 0;
+    }
+}
+
+static lt_status dropout(void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y)
+{
+    if (!fast(x, x, y) || y->dtype != LT_F32 || !lt_view_is_contiguous(y))
+        return lt_backend_ref()->dropout(ctx, random, p, x, y);
+    job j = make_job(ctx, x, x, y);
+    j.number = p;
+    j.random = random;
+    lt_parallel(lt_cpu_count(y), GRAIN, dropout_chunk, &j);
+    return LT_OK;
+}
+
+typedef struct pixels {
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    const lt_normalize_config *config;
+    const lt_view *x, *y;
+} pixels;
+
+static void normalize_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const pixels *p = context;
+    const int64_t channels = p->x->shape.dim[1];
+    char *y = (char *)p->y->data + (size_t)(begin * channels) * lt_dtype_size(p->y->dtype);
+    p->kernels->of[p->store].normalize((const uint8_t *)p->x->data + begin * channels,
+                                       p->config->mean, p->config->deviation, channels, y,
+                                       end - begin);
+}
+
+static lt_status normalize(void *ctx, const lt_normalize_config *config, const lt_view *x,
+                           const lt_view *y)
+{
+    const lt_cpu *cpu = ctx;
+    if (!lt_cpu_is_fast_dtype(y->dtype) || !lt_view_is_channels_last(x)
+        || !lt_view_is_channels_last(y))
+        return lt_backend_ref()->normalize(ctx, config, x, y);
+    const lt_cpu_store store = y->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
+    pixels p = {cpu->kernels, store, config, x, y};
+    lt_parallel(lt_cpu_count(x) / x->shape.dim[1], GRAIN / 4, normalize_chunk, &p);
+    return LT_OK;
+}
+
+typedef struct rows {
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    const lt_view *x;
+    int64_t channels, parts;
+    float *part; /* [chunks, channels] */
+} rows;
+
+static void sum_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    const rows *r = context;
+    const char *x = r->x->data;
+    r->kernels->of[r->store].add_rows(
+        x + (size_t)(begin * r->channels) * lt_dtype_size(r->x->dtype), end - begin, r->channels,
+        r->part + chunk * r->channels);
+}
+
+/* True if x, without gaps, is rows of the elements that y keeps. */
+static bool sums_rows(const lt_view *x, const lt_view *y, int64_t *channels)
+{
+    int64_t inner = lt_cpu_count(y);
+    *channels = inner;
+    for (int d = 0; d < x->shape.ndim; d++) {
+        const bool kept = y->shape.dim[d] > 1;
+        if (kept && x->shape.dim[d] > 1 && (x->stride[d] >= inner || x->stride[d] != y->stride[d]))
+            return false;
+        if (!kept && x->shape.dim[d] > 1 && x->stride[d] < inner)
+            return false;
+    }
+    return lt_cpu_is_fast_dtype(x->dtype) && lt_view_is_dense(x) && lt_view_is_dense(y);
+}
+
+/* Sums in double over chunks' sums in f32; chunks are cut by size alone. */
+static lt_status sum(void *ctx, double factor, const lt_view *x, const lt_view *y)
+{
+    enum { CHUNK_ELEMENTS = 32768 };
+    lt_cpu *cpu = ctx;
+    int64_t channels;
+    if (y->dtype != LT_F32 || !sums_rows(x, y, &channels))
+        return lt_backend_ref()->sum(ctx, factor, x, y);
+    const int64_t count = lt_cpu_count(x) / channels;
+    const int64_t grain = channels < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / channels : 1;
+    const int64_t chunks = (count + grain - 1) / grain;
+    size_t bytes = (size_t)(chunks * channels) * sizeof(float);
+    rows r = {.kernels = cpu->kernels,
+              .store = x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+              .x = x,
+              .channels = channels,
+              .part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, bytes)};
+    if (!r.part)
+        return LT_E_NOMEM;
+    memset(r.part, 0, bytes);
+    lt_parallel(count, grain, sum_chunk, &r);
+    float *out = y->data;
+    for (int64_t c = 0; c < channels; c++) {
+        double total = 0;
+        for (int64_t i = 0; i < chunks; i++)
+            total += (double)r.part[i * channels + c];
+        out[c] = (float)(factor * total);
+    }
+    return LT_OK;
+}
+
+void lt_cpu_install_elementwise(lt_backend *be)
+{
+    be->add = add;
+    be->mul = mul;
+    be->relu = relu;
+    be->relu_grad = relu_grad;
+    be->scale = scale;
+    be->fill = fill;
+    be->cast = cast;
+    be->dropout = dropout;
+    be->normalize = normalize;
+    be->sum = sum;
+}

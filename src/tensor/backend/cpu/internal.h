@@ -1,0 +1,76 @@
+/* What the files of the cpu backend share. */
+#ifndef LT_BACKEND_CPU_INTERNAL_H
+#define LT_BACKEND_CPU_INTERNAL_H
+
+#include "base/alloc.h"
+#include "tensor/backend/cpu/isa.h"
+
+#include "lather/ext/backend.h"
+
+/* Work memory that grows to the largest need and is used again by every call. */
+typedef enum lt_cpu_slot {
+    LT_CPU_SCRATCHPAD, /* oneDNN's */
+    LT_CPU_PACK,       /* a weight in a primitive's own layout */
+    LT_CPU_BIAS,
+    LT_CPU_COPY_X, /* operands whose strides or dtype no primitive takes */
+    LT_CPU_COPY_W,
+    LT_CPU_COPY_Y,
+    LT_CPU_PARTIAL, /* partial sums of chunks */
+    LT_CPU_COEF,
+    LT_CPU_SLOTS
+} lt_cpu_slot;
+
+typedef struct lt_cpu_buffer {
+    void *data;
+    size_t bytes;
+} lt_cpu_buffer;
+
+/* An opened device. */
+typedef struct lt_cpu {
+    lt_cpu_isa isa;
+    const lt_cpu_kernels *kernels; /* compiled for isa */
+    struct lt_products *products;  /* oneDNN's primitives and packed weights; NULL without it */
+    lt_cpu_buffer slot[LT_CPU_SLOTS];
+} lt_cpu;
+
+/* The slot's memory, at least bytes, 64-byte aligned; NULL with the message set. */
+void *lt_cpu_scratch(lt_cpu *cpu, lt_cpu_slot slot, size_t bytes);
+
+static inline bool lt_cpu_has(const lt_view *view)
+{
+    return view && view->data;
+}
+
+static inline int64_t lt_cpu_count(const lt_view *view)
+{
+    return lt_shape_count(view->shape);
+}
+
+/* True for the dtypes that the kernels of isa.h store and load. */
+static inline bool lt_cpu_is_fast_dtype(lt_dtype dtype)
+{
+    return dtype == LT_F32 || dtype == LT_BF16;
+}
+
+/* True if all views have a's shape and the same strides, without gaps: then element i of one lies
+ * where element i of the others does. */
+bool lt_cpu_same_dense(const lt_view *a, const lt_view *b);
+
+/* A channels-last (4-D) or row-major view of shape on memory. */
+lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape);
+
+/* Parts of the backend: each replaces entries of the table by its own. */
+void lt_cpu_install_elementwise(lt_backend *be);
+void lt_cpu_install_batchnorm(lt_backend *be);
+void lt_cpu_install_pool(lt_backend *be);
+void lt_cpu_install_optim(lt_backend *be);
+void lt_cpu_install_products(lt_backend *be); /* oneDNN, or nothing */
+void lt_cpu_install_matrix(lt_backend *be);   /* BLAS and LAPACK, or nothing */
+
+/* Opens and closes what a library needs; succeeds without it. */
+lt_status lt_cpu_products_open(lt_cpu *cpu);
+void lt_cpu_products_close(lt_cpu *cpu);
+const char *lt_cpu_products_info(void);
+const char *lt_cpu_matrix_info(void);
+
+#endif

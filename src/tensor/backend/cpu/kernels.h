@@ -1,0 +1,105 @@
+/* The kernels that are compiled once per instruction set, from the files of kernels/. They work on
+ * memory without gaps, on one thread; the files around them cut work into chunks.
+ *
+ * A row is the C channels of one pixel. Storage is f32 or bf16, arithmetic f32. */
+#ifndef LT_BACKEND_CPU_KERNELS_H
+#define LT_BACKEND_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum lt_cpu_store { LT_STORE_F32, LT_STORE_BF16, LT_STORES } lt_cpu_store;
+
+/* Batch normalisation's per-channel numbers, each [C]. */
+typedef struct lt_bn_coef {
+    const float *mean, *inv, *scale, *shift;
+} lt_bn_coef;
+
+typedef struct lt_bn_apply {
+    lt_bn_coef coef;
+    const void *x, *residual; /* residual may be NULL */
+    void *y;
+    uint8_t *mask; /* may be NULL */
+    int64_t channels;
+    bool relu;
+} lt_bn_apply;
+
+typedef struct lt_bn_grad {
+    lt_bn_coef coef;
+    const void *dy[2], *x; /* dy[1] may be NULL */
+    const uint8_t *mask;   /* may be NULL */
+    int64_t channels;
+    bool relu;
+    void *out;                   /* masked gradient (may be NULL), or dx */
+    const float *slope, *offset; /* grad_x: dx = scale * g + slope * (x - mean) + offset */
+} lt_bn_grad;
+
+typedef struct lt_max_window {
+    const void *x; /* the window's first pixel, which may lie outside the image */
+    void *y;
+    uint8_t *index;           /* may be NULL */
+    int64_t channels, stride; /* elements between rows of the image */
+    int r0, r1, s0, s1, s;    /* taps inside the image; taps in a row of the window */
+} lt_max_window;
+
+/* One pixel of dx: the windows that reach it. */
+typedef struct lt_max_grad {
+    const void *dy[2]; /* dy[1] may be NULL */
+    const uint8_t *index;
+    void *dx;
+    int64_t channels;
+    int windows;
+    int64_t window[16]; /* its pixel in y, in elements */
+    uint8_t tap[16];    /* its tap that lies on this pixel of x */
+} lt_max_grad;
+
+typedef struct lt_sgd_numbers {
+    float scale, decay, momentum, fresh, lr; /* g = grad * scale + decay * p; m gets fresh * g */
+    bool nesterov, first;
+} lt_sgd_numbers;
+
+typedef struct lt_adam_numbers {
+    float scale, decay, keep; /* g = grad * scale + decay * p; p *= keep before the step */
+    float beta1, fresh1, beta2, fresh2; /* m = beta1 * m + fresh1 * g, v alike */
+    float step, root, eps;              /* p -= step * m / (sqrt(v) * root + eps) */
+} lt_adam_numbers;
+
+typedef struct lt_cpu_kernels {
+    struct {
+        void (*add)(const void *a, const void *b, void *y, int64_t count);
+        void (*mul)(const void *a, const void *b, void *y, int64_t count);
+        void (*relu)(const void *x, void *y, int64_t count);
+        void (*relu_grad)(const void *dy, const void *y, void *dx, int64_t count);
+        void (*scale)(float factor, const void *x, void *y, int64_t count);
+        /* y = (x - mean) / deviation, by channel */
+        void (*normalize)(const uint8_t *x, const float *mean, const float *deviation,
+                          int64_t channels, void *y, int64_t pixels);
+        /* sum[c] += every row's channel c */
+        void (*add_rows)(const void *x, int64_t rows, int64_t channels, float *sum);
+        /* y[r][c] = factor * x[c] */
+        void (*repeat_row)(float factor, const void *x, int64_t rows, int64_t channels, void *y);
+
+        void (*bn_moments)(const void *x, int64_t rows, int64_t channels, float *mean, float *m2);
+        void (*bn_apply)(const lt_bn_apply *in, int64_t begin, int64_t end);
+        void (*bn_grad_sums)(const lt_bn_grad *in, int64_t begin, int64_t end, float *sum,
+                             float *product);
+        void (*bn_grad_x)(const lt_bn_grad *in, int64_t begin, int64_t end);
+
+        void (*max_window)(const lt_max_window *in);
+        void (*max_grad)(const lt_max_grad *in);
+    } of[LT_STORES];
+    void (*narrow)(const float *x, void *y, int64_t count); /* to bf16 */
+    void (*widen)(const void *x, float *y, int64_t count);
+
+    double (*square_sum)(const float *x, double factor, int64_t count);
+    void (*sgd)(const lt_sgd_numbers *n, float *p, const float *g, float *m, int64_t count);
+    void (*adagrad)(const lt_adam_numbers *n, float *p, const float *g, float *s, int64_t count);
+    void (*adam)(const lt_adam_numbers *n, float *p, const float *g, float *m, float *v,
+                 int64_t count);
+    void (*lerp)(float weight, float *x, const float *to, int64_t count);
+} lt_cpu_kernels;
+
+extern const lt_cpu_kernels lt_cpu_kernels_generic, lt_cpu_kernels_avx2, lt_cpu_kernels_avx512,
+    lt_cpu_kernels_avx512_bf16;
+
+#endif

@@ -1,0 +1,91 @@
+/* Elementwise kernels and sums of rows. */
+
+#include "simd.h"
+
+ALWAYS void add_any(const void *a, const void *b, void *y, int64_t count, lt_cpu_store s)
+{
+    FOR_LANES(i, n, count, { save(y, i, load(a, i, n, s) + load(b, i, n, s), n, s); });
+}
+
+ALWAYS void mul_any(const void *a, const void *b, void *y, int64_t count, lt_cpu_store s)
+{
+    FOR_LANES(i, n, count, { save(y, i, load(a, i, n, s) * load(b, i, n, s), n, s); });
+}
+
+ALWAYS void relu_any(const void *x, void *y, int64_t count, lt_cpu_store s)
+{
+    FOR_LANES(i, n, count, { save(y, i, rectify(load(x, i, n, s)), n, s); });
+}
+
+ALWAYS void relu_grad_any(const void *dy, const void *y, void *dx, int64_t count, lt_cpu_store s)
+{
+    FOR_LANES(i, n, count,
+              { save(dx, i, keep(positive(load(y, i, n, s)), load(dy, i, n, s)), n, s); });
+}
+
+ALWAYS void scale_any(float factor, const void *x, void *y, int64_t count, lt_cpu_store s)
+{
+    const vec f = vec_set(factor);
+    FOR_LANES(i, n, count, { save(y, i, f * load(x, i, n, s), n, s); });
+}
+
+/* One channel: a vector of one mean. More: whole pixels, LANES of them to a period of channels
+ * vectors, so that lane l of vector v always is the same channel. */
+ALWAYS void normalize_any(const uint8_t *x, const float *mean, const float *deviation,
+                          int64_t channels, void *y, int64_t pixels, lt_cpu_store s)
+{
+    enum { MOST = 4 };
+    typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
+    vec m[MOST], d[MOST];
+    for (int64_t l = 0; l < LANES * channels; l++) {
+        m[l / LANES][l % LANES] = mean[l % channels];
+        d[l / LANES][l % LANES] = deviation[l % channels];
+    }
+    int64_t i = 0;
+    const int64_t count = pixels * channels;
+    for (; i + LANES * channels <= count; i += LANES * channels)
+        for (int64_t v = 0; v < channels; v++) {
+            const bytes b = *(const bytes *)(x + i + v * LANES);
+            const vec f = __builtin_convertvector(__builtin_convertvector(b, lanes), vec);
+            save(y, i + v * LANES, (f - m[v]) / d[v], LANES, s);
+        }
+    for (; i < count; i++) {
+        const vec f = vec_set(((float)x[i] - mean[i % channels]) / deviation[i % channels]);
+        save(y, i, f, 1, s);
+    }
+}
+
+ALWAYS void add_rows_any(const void *x, int64_t rows, int64_t channels, float *sum, lt_cpu_store s)
+{
+    enum { AT_ONCE = 8 };
+    for (int64_t r = 0; r < rows; r += AT_ONCE) {
+        const int64_t end = r + AT_ONCE < rows ? r + AT_ONCE : rows;
+        FOR_LANES(c, n, channels, {
+            vec total = load(sum, c, n, LT_STORE_F32);
+            for (int64_t k = r; k < end; k++)
+                total += load(x, k * channels + c, n, s);
+            save(sum, c, total, n, LT_STORE_F32);
+        });
+    }
+}
+
+ALWAYS void repeat_row_any(float factor, const void *x, int64_t rows, int64_t channels, void *y,
+                           lt_cpu_store s)
+{
+    const vec f = vec_set(factor);
+    for (int64_t r = 0; r < rows; r++)
+        FOR_LANES(c, n, channels, { save(y, r * channels + c, f * load(x, c, n, s), n, s); });
+}
+
+static void narrow_all(const float *x, void *y, int64_t count)
+{
+    FOR_LANES(i, n, count, {
+        const half h = narrow_exactly(load(x, i, n, LT_STORE_F32));
+        memcpy((uint16_t *)y + i, &h, n * sizeof(uint16_t));
+    });
+}
+
+static void widen_all(const void *x, float *y, int64_t count)
+{
+    FOR_LANES(i, n, count, { save(y, i, load(x, i, n, LT_STORE_BF16), n, LT_STORE_F32); });
+}

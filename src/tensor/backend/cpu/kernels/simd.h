@@ -1,0 +1,209 @@
+/* Sixteen floats at a time, f32 or bf16 in memory. Where the compiler's target has AVX-512 a
+ * vector is one register; elsewhere the compiler splits it. Of the kernels, only this file names
+ * instructions. */
+#ifndef LT_BACKEND_CPU_KERNELS_SIMD_H
+#define LT_BACKEND_CPU_KERNELS_SIMD_H
+
+#include "tensor/backend/cpu/kernels.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { LANES = 16 };
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+typedef float vec __attribute__((vector_size(64)));
+typedef float loose_vec __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t bits __attribute__((vector_size(64)));
+typedef int32_t lanes __attribute__((vector_size(64)));
+typedef uint16_t half __attribute__((vector_size(32)));
+typedef uint16_t loose_half __attribute__((vector_size(32), aligned(2), may_alias));
+
+ALWAYS vec vec_set(float value)
+{
+    return (vec){0} + value;
+}
+
+ALWAYS vec widen(half h)
+{
+    return (vec)(__builtin_convertvector(h, bits) << 16);
+}
+
+/* Round to nearest even; a NaN stays one. */
+ALWAYS half narrow_exactly(vec v)
+{
+    const bits u = (bits)v, up = (u + 0x7FFF + (u >> 16 & 1)) >> 16;
+    const bits nan = (bits)(lanes)(v != v);
+    return __builtin_convertvector((up & ~nan) | ((u >> 16 | 0x40) & nan), half);
+}
+
+#if defined(__AVX512BF16__)
+/* As above but for subnormal numbers, which the instruction takes for 0. */
+ALWAYS half narrow(vec v)
+{
+    return (half)_mm512_cvtneps_pbh((__m512)v);
+}
+#else
+ALWAYS half narrow(vec v)
+{
+    return narrow_exactly(v);
+}
+#endif
+
+#if defined(__AVX512F__)
+ALWAYS vec multiply_add(vec a, vec b, vec c)
+{
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+
+/* Bit i: lane i is > 0. */
+ALWAYS unsigned positive(vec v)
+{
+    return _mm512_cmp_ps_mask((__m512)v, _mm512_setzero_ps(), _CMP_GT_OQ);
+}
+
+/* 0 where the bit is 0. */
+ALWAYS vec keep(unsigned mask, vec v)
+{
+    return (vec)_mm512_maskz_mov_ps((__mmask16)mask, (__m512)v);
+}
+
+ALWAYS vec load_first(const float *p, int n)
+{
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1U << n) - 1), p);
+}
+
+ALWAYS void store_first(float *p, vec v, int n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1U << n) - 1), (__m512)v);
+}
+
+ALWAYS half load_half_first(const uint16_t *p, int n)
+{
+    return (half)_mm256_maskz_loadu_epi16((__mmask16)((1U << n) - 1), p);
+}
+
+ALWAYS void store_half_first(uint16_t *p, half v, int n)
+{
+    _mm256_mask_storeu_epi16(p, (__mmask16)((1U << n) - 1), (__m256i)v);
+}
+#else
+ALWAYS vec multiply_add(vec a, vec b, vec c)
+{
+    return a * b + c;
+}
+
+#if defined(__AVX2__)
+ALWAYS unsigned positive(vec v)
+{
+    __m256 part[2];
+    memcpy(part, &v, sizeof part);
+    const __m256 zero = _mm256_setzero_ps();
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(part[0], zero, _CMP_GT_OQ))
+           | (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(part[1], zero, _CMP_GT_OQ)) << 8;
+}
+#else
+ALWAYS unsigned positive(vec v)
+{
+    unsigned mask = 0;
+    for (unsigned i = 0; i < LANES; i++)
+        mask |= (unsigned)(v[i] > 0) << i;
+    return mask;
+}
+#endif
+
+ALWAYS vec keep(unsigned mask, vec v)
+{
+    const bits bit = {1,      1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
+                      1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15};
+    const bits hit = (bits)(lanes)((((bits){0} + mask) & bit) != 0);
+    return (vec)((bits)v & hit);
+}
+
+ALWAYS vec load_first(const float *p, int n)
+{
+    vec v = {0};
+    memcpy(&v, p, (size_t)n * sizeof *p);
+    return v;
+}
+
+ALWAYS void store_first(float *p, vec v, int n)
+{
+    memcpy(p, &v, (size_t)n * sizeof *p);
+}
+
+ALWAYS half load_half_first(const uint16_t *p, int n)
+{
+    half v = {0};
+    memcpy(&v, p, (size_t)n * sizeof *p);
+    return v;
+}
+
+ALWAYS void store_half_first(uint16_t *p, half v, int n)
+{
+    memcpy(p, &v, (size_t)n * sizeof *p);
+}
+#endif
+
+/* Elements i .. i+n-1 of memory in this storage; n may be below LANES, the rest are 0. store is a
+ * constant wherever these are called, so the branches are gone in the object code. */
+ALWAYS vec load(const void *p, int64_t i, int n, lt_cpu_store store)
+{
+    if (store == LT_STORE_BF16) {
+        const uint16_t *h = (const uint16_t *)p + i;
+        if (n == LANES)
+            return widen(*(const loose_half *)h);
+        return widen(load_half_first(h, n));
+    }
+    const float *f = (const float *)p + i;
+    if (n == LANES)
+        return *(const loose_vec *)f;
+    return load_first(f, n);
+}
+
+ALWAYS void save(void *p, int64_t i, vec v, int n, lt_cpu_store store)
+{
+    if (store == LT_STORE_BF16) {
+        uint16_t *h = (uint16_t *)p + i;
+        if (n == LANES)
+            *(loose_half *)h = narrow(v);
+        else
+            store_half_first(h, narrow(v), n);
+        return;
+    }
+    float *f = (float *)p + i;
+    if (n == LANES)
+        *(loose_vec *)f = v;
+    else
+        store_first(f, v, n);
+}
+
+/* max(v, 0); NaN stays NaN. */
+ALWAYS vec rectify(vec v)
+{
+    return (vec)((bits)v & (bits)(lanes) ~(v < 0));
+}
+
+/* Runs body for i = 0, LANES, ... with n = LANES, and once more with the rest. */
+#define FOR_LANES(i, n, count, body)               \
+    do {                                           \
+        int64_t i = 0;                             \
+        for (; i + LANES <= (count); i += LANES) { \
+            enum { n = LANES };                    \
+            body                                   \
+        }                                          \
+        if (i < (count)) {                         \
+            const int n = (int)((count)-i);        \
+            body                                   \
+        }                                          \
+    } while (0)
+
+/* A name made of the values of two macros. */
+#define PASTE_(a, b) a##_##b
+#define PASTE(a, b)  PASTE_(a, b)
+
+#endif

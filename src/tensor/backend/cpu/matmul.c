@@ -1,0 +1,290 @@
+/* Matrix products by oneDNN: f32 by its sgemm, bf16 by its matmul primitive where the CPU has
+ * bf16 products. Transposes and batches are strides. */
+
+#include "base/parallel.h"
+#include "tensor/backend/cpu/products.h"
+
+#include <string.h>
+
+enum { B, ROWS, COLS }; /* dimensions of an operand */
+
+/* y = a * b + bias; all 3-D but bias [N], which may be absent. */
+typedef struct product {
+    lt_view a, b, bias, y;
+    bool weight; /* b counts as rounded to a's dtype */
+} product;
+
+/* The stride between rows (or, transposed, columns) of a matrix that a gemm can read. */
+static bool leading(const lt_view *v, bool *transposed, int64_t *stride)
+{
+    const int64_t rows = v->shape.dim[ROWS], cols = v->shape.dim[COLS];
+    *transposed = false;
+    *stride = rows == 1 ? cols : v->stride[ROWS];
+    if ((cols == 1 || v->stride[COLS] == 1) && *stride >= cols)
+        return true;
+    *transposed = true;
+    *stride = cols == 1 ? rows : v->stride[COLS];
+    return (rows == 1 || v->stride[ROWS] == 1) && *stride >= rows;
+}
+
+/* Makes *v a matrix of this dtype that a gemm can read: as it is, or a copy in the slot. */
+static lt_status make_readable(lt_cpu *cpu, lt_cpu_slot slot, lt_dtype dtype, lt_view *v)
+{
+    bool transposed;
+    int64_t stride;
+    if (v->dtype == dtype && leading(v, &transposed, &stride))
+        return LT_OK;
+    if (v->stride[B] == 0)
+        v->shape.dim[B] = 1; /* once for all batches */
+    size_t bytes = (size_t)lt_cpu_count(v) * lt_dtype_size(dtype);
+    void *data = lt_cpu_scratch(cpu, slot, bytes);
+    if (!data)
+        return LT_E_NOMEM;
+    lt_view copy = lt_cpu_dense_view(data, dtype, v->shape);
+    LT_TRY(lt_backend_cpu()->cast(cpu, v, &copy));
+    if (v->shape.dim[B] == 1)
+        copy.stride[B] = 0;
+    *v = copy;
+    return LT_OK;
+}
+
+typedef struct batch {
+    const product *p;
+    dnnl_status_t status;
+} batch;
+
+static void multiply(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    batch *all = context;
+    const product *p = all->p;
+    const int64_t m = p->y.shape.dim[ROWS], n = p->y.shape.dim[COLS], k = p->a.shape.dim[COLS];
+    bool ta, tb, ty;
+    int64_t lda, ldb, ldy;
+    leading(&p->a, &ta, &lda);
+    leading(&p->b, &tb, &ldb);
+    leading(&p->y, &ty, &ldy);
+    for (int64_t i = begin; i < end; i++) {
+        const float *a = (const float *)p->a.data + i * p->a.stride[B];
+        const float *b = (const float *)p->b.data + i * p->b.stride[B];
+        float *y = (float *)p->y.data + i * p->y.stride[B];
+        dnnl_status_t st =
+            ty ? dnnl_sgemm(tb ? 'N' : 'T', ta ? 'N' : 'T', n, m, k, 1, b, ldb, a, lda, 0, y,
+                            ldy) /* y' = b' a' */
+               : dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1, a, lda, b, ldb, 0, y, ldy);
+        if (st)
+            all->status = st;
+    }
+}
+
+static void add_bias(const product *p)
+{
+    const lt_view *y = &p->y;
+    const float *bias = p->bias.data;
+    for (int64_t i = 0; i < y->shape.dim[B]; i++)
+        for (int64_t r = 0; r < y->shape.dim[ROWS]; r++) {
+            float *row = (float *)y->data + i * y->stride[B] + r * y->stride[ROWS];
+            for (int64_t c = 0; c < y->shape.dim[COLS]; c++)
+                row[c * y->stride[COLS]] += bias[c * p->bias.stride[0]];
+        }
+}
+
+static lt_status multiply_f32(lt_cpu *cpu, const product *p)
+{
+    product f = *p;
+    LT_TRY(make_readable(cpu, LT_CPU_COPY_X, LT_F32, &f.a));
+    LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_F32, &f.b));
+    if (lt_cpu_has(&p->bias)) {
+        void *bias;
+        LT_TRY(lt_products_read(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
+        f.bias = lt_cpu_dense_view(bias, LT_F32, p->bias.shape);
+    }
+    bool transposed;
+    int64_t stride;
+    const bool direct = p->y.dtype == LT_F32 && leading(&p->y, &transposed, &stride);
+    if (!direct) {
+        void *y = lt_cpu_scratch(cpu, LT_CPU_COPY_Y, (size_t)lt_cpu_count(&p->y) * sizeof(float));
+        if (!y)
+            return LT_E_NOMEM;
+        f.y = lt_cpu_dense_view(y, LT_F32, p->y.shape);
+    }
+    /* One gemm uses all threads; many small ones are shared out instead. */
+    batch all = {&f, dnnl_success};
+    int64_t batches = f.y.shape.dim[B];
+    if (batches >= 2 * lt_parallel_threads())
+        lt_parallel(batches, 1, multiply, &all);
+    else
+        multiply(&all, 0, batches, 0);
+    LT_TRY(lt_dnnl_check(all.status, "sgemm"));
+    if (lt_cpu_has(&f.bias))
+        add_bias(&f);
+    return direct ? LT_OK : lt_backend_cpu()->cast(cpu, &f.y, &p->y);
+}
+
+static dnnl_status_t describe_matrix(dnnl_memory_desc_t *md, const lt_view *v)
+{
+    bool transposed;
+    int64_t stride;
+    leading(v, &transposed, &stride);
+    const int64_t *d = v->shape.dim;
+    const bool once = v->stride[B] == 0; /* repeated for all batches */
+    const dnnl_dims_t dims = {once ? 1 : d[B], d[ROWS], d[COLS]};
+    const int64_t count = stride * (transposed ? d[COLS] : d[ROWS]);
+    const dnnl_dims_t strides = {d[B] > 1 && !once ? v->stride[B] : count, transposed ? 1 : stride,
+                                 transposed ? stride : 1};
+    return lt_md_make(md, 3, dims, v->dtype == LT_BF16 ? dnnl_bf16 : dnnl_f32, strides);
+}
+
+static void make_key(const product *p, int64_t key[LT_PLAN_KEY])
+{
+    const lt_view *v[] = {&p->a, &p->b, &p->y};
+    memset(key, 0, LT_PLAN_KEY * sizeof *key);
+    key[1] = v[0]->shape.dim[B]; /* key[0] == 0: not a convolution */
+    key[2] = v[2]->shape.dim[ROWS];
+    key[3] = v[2]->shape.dim[COLS];
+    key[4] = v[0]->shape.dim[COLS];
+    for (int i = 0; i < 3; i++)
+        for (int d = 0; d < 3; d++)
+            key[5 + 3 * i + d] = v[i]->stride[d];
+    key[14] = lt_cpu_has(&p->bias);
+    key[15] = p->y.dtype;
+    key[16] = lt_parallel_threads();
+}
+
+static lt_status fill_plan(lt_products *products, lt_plan *plan, const dnnl_memory_desc_t mds[3],
+                           const dnnl_memory_desc_t *bias)
+{
+    dnnl_primitive_desc_t pd;
+    if (lt_matmul_describe(&pd, products->engine, mds, bias, products->attr))
+        return LT_OK; /* the plan says that there is none */
+    lt_status st = lt_plan_memory(products, &plan->x, lt_md_pass(&mds[0]));
+    if (!st)
+        st = lt_plan_memory(products, &plan->w, lt_md_pass(&mds[1]));
+    if (!st)
+        st = lt_plan_memory(products, &plan->y, lt_md_pass(&mds[2]));
+    if (!st && bias)
+        st = lt_plan_memory(products, &plan->b, lt_md_pass(bias));
+    if (!st)
+        st = lt_plan_scratchpad(products, plan, pd);
+    if (!st)
+        st = lt_dnnl_check(dnnl_primitive_create(&plan->primitive, pd), "matmul");
+    dnnl_primitive_desc_destroy(pd);
+    return st;
+}
+
+static lt_status make_plan(lt_products *products, const product *p, const int64_t *key,
+                           lt_plan **out)
+{
+    lt_plan *plan;
+    LT_TRY(lt_plan_new(&plan, key));
+    dnnl_memory_desc_t mds[3] = {0}, bias = {0};
+    const bool has_bias = lt_cpu_has(&p->bias);
+    const dnnl_dims_t dims = {1, 1, p->y.shape.dim[COLS]};
+    const dnnl_dims_t strides = {dims[2], dims[2], 1};
+    dnnl_status_t made = describe_matrix(&mds[0], &p->a);
+    if (!made)
+        made = describe_matrix(&mds[1], &p->b);
+    if (!made)
+        made = describe_matrix(&mds[2], &p->y);
+    if (!made && has_bias)
+        made = lt_md_make(&bias, 3, dims, dnnl_f32, strides);
+
+    lt_status st = LT_OK;
+    if (!made)
+        st = fill_plan(products, plan, mds, has_bias ? &bias : NULL);
+    for (int i = 0; i < 3; i++)
+        lt_md_free(&mds[i]);
+    lt_md_free(&bias);
+    if (st) {
+        lt_plan_free(plan);
+        return st;
+    }
+    lt_plan_add(products, plan);
+    *out = plan;
+    return LT_OK;
+}
+
+/* *done is false if oneDNN has no such product on this CPU. */
+static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
+{
+    product f = *p;
+    bool transposed;
+    int64_t stride;
+    *done = false;
+    if (cpu->isa < LT_ISA_AVX512 || !leading(&p->y, &transposed, &stride) || transposed)
+        return LT_OK;
+    LT_TRY(make_readable(cpu, LT_CPU_COPY_X, LT_BF16, &f.a));
+    LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_BF16, &f.b));
+    int64_t key[LT_PLAN_KEY];
+    make_key(&f, key);
+    lt_plan *plan = lt_plan_find(cpu->products, key);
+    if (!plan)
+        LT_TRY(make_plan(cpu->products, &f, key, &plan));
+    if (!plan->primitive)
+        return LT_OK;
+    dnnl_memory_set_data_handle(plan->x, f.a.data);
+    dnnl_memory_set_data_handle(plan->w, f.b.data);
+    dnnl_memory_set_data_handle(plan->y, f.y.data);
+    if (plan->b) {
+        void *bias;
+        LT_TRY(lt_products_read(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
+        dnnl_memory_set_data_handle(plan->b, bias);
+    }
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, plan->x},
+                                    {DNNL_ARG_WEIGHTS, plan->w},
+                                    {DNNL_ARG_DST, plan->y},
+                                    {DNNL_ARG_BIAS, plan->b}};
+    *done = true;
+    return lt_plan_run(cpu, plan, args, plan->b ? 4 : 3);
+}
+
+static lt_status run(lt_cpu *cpu, const product *p)
+{
+    if (p->a.dtype == LT_BF16 && (p->b.dtype == LT_BF16 || p->weight)
+        && lt_cpu_is_fast_dtype(p->y.dtype)) {
+        bool done;
+        LT_TRY(multiply_bf16(cpu, p, &done));
+        if (done)
+            return LT_OK;
+    }
+    return multiply_f32(cpu, p);
+}
+
+static bool has_f64(const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    return a->dtype == LT_F64 || b->dtype == LT_F64 || y->dtype == LT_F64;
+}
+
+lt_status lt_cpu_matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    if (has_f64(a, b, y))
+        return lt_backend_ref()->matmul(ctx, a, b, y);
+    const product p = {.a = *a, .b = *b, .y = *y};
+    return run(ctx, &p);
+}
+
+/* A 2-D view as a batch of one. */
+static lt_view one_batch(const lt_view *v, bool transpose)
+{
+    lt_view m = *v;
+    const int first = transpose ? 1 : 0;
+    m.shape = LT_SHAPE(1, v->shape.dim[first], v->shape.dim[1 - first]);
+    m.stride[ROWS] = v->stride[first];
+    m.stride[COLS] = v->stride[1 - first];
+    m.stride[B] = 0;
+    return m;
+}
+
+lt_status lt_cpu_linear(void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
+                        const lt_view *y)
+{
+    if (has_f64(x, w, y))
+        return lt_backend_ref()->linear(ctx, x, w, bias, y);
+    product p = {.a = one_batch(x, false),
+                 .b = one_batch(w, true),
+                 .y = one_batch(y, false),
+                 .weight = true};
+    if (lt_cpu_has(bias))
+        p.bias = *bias;
+    return run(ctx, &p);
+}

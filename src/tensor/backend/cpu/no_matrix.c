@@ -1,0 +1,13 @@
+/* A build without BLAS and LAPACK: the matrix functions of Shampoo are ref's. */
+
+#include "tensor/backend/cpu/internal.h"
+
+void lt_cpu_install_matrix(lt_backend *be)
+{
+    (void)be;
+}
+
+const char *lt_cpu_matrix_info(void)
+{
+    return "LAPACK: not in this build, Shampoo's matrix functions are slow";
+}

@@ -1,0 +1,116 @@
+/* The differences between oneDNN 2.6 and 3.x: memory descriptors became handles, and operation
+ * descriptors went away. oneDNN developer guide, "Transition from v2.x to v3.x". */
+
+#include "tensor/backend/cpu/onednn_compat.h"
+
+#if DNNL_CPU_RUNTIME != DNNL_RUNTIME_OMP && DNNL_CPU_RUNTIME != DNNL_RUNTIME_SEQ
+#error "oneDNN: this build's threads are not OpenMP's: install one that uses gomp"
+#endif
+
+#if DNNL_VERSION_MAJOR >= 3
+
+dnnl_status_t lt_md_make(dnnl_memory_desc_t *out, int ndim, const dnnl_dims_t dims,
+                         dnnl_data_type_t dtype, const dnnl_dim_t *strides)
+{
+    if (!strides)
+        return dnnl_memory_desc_create_with_tag(out, ndim, dims, dtype, dnnl_format_tag_any);
+    return dnnl_memory_desc_create_with_strides(out, ndim, dims, dtype, strides);
+}
+
+void lt_md_free(dnnl_memory_desc_t *md)
+{
+    if (*md)
+        dnnl_memory_desc_destroy(*md);
+    *md = NULL;
+}
+
+lt_md_in lt_md_pass(const dnnl_memory_desc_t *md)
+{
+    return *md;
+}
+
+dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine, lt_conv_kind kind,
+                               const lt_conv_problem *p, const_dnnl_primitive_attr_t attr,
+                               const_dnnl_primitive_desc_t hint)
+{
+    const dnnl_alg_kind_t alg = dnnl_convolution_direct;
+    const dnnl_memory_desc_t bias = p->has_bias ? p->b : NULL;
+    if (kind == LT_CONV)
+        return dnnl_convolution_forward_primitive_desc_create(
+            out, engine, dnnl_forward_training, alg, p->x, p->w, bias, p->y, p->stride, p->dilate,
+            p->pad, p->pad, attr);
+    if (kind == LT_CONV_GRAD_X)
+        return dnnl_convolution_backward_data_primitive_desc_create(
+            out, engine, alg, p->x, p->w, p->y, p->stride, p->dilate, p->pad, p->pad, hint, attr);
+    return dnnl_convolution_backward_weights_primitive_desc_create(
+        out, engine, alg, p->x, p->w, NULL, p->y, p->stride, p->dilate, p->pad, p->pad, hint, attr);
+}
+
+dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                 const dnnl_memory_desc_t mds[3], const dnnl_memory_desc_t *bias,
+                                 const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_matmul_primitive_desc_create(out, engine, mds[0], mds[1], bias ? *bias : NULL,
+                                             mds[2], attr);
+}
+
+#else
+
+dnnl_status_t lt_md_make(dnnl_memory_desc_t *out, int ndim, const dnnl_dims_t dims,
+                         dnnl_data_type_t dtype, const dnnl_dim_t *strides)
+{
+    if (!strides)
+        return dnnl_memory_desc_init_by_tag(out, ndim, dims, dtype, dnnl_format_tag_any);
+    return dnnl_memory_desc_init_by_strides(out, ndim, dims, dtype, strides);
+}
+
+void lt_md_free(dnnl_memory_desc_t *md)
+{
+    (void)md;
+}
+
+lt_md_in lt_md_pass(const dnnl_memory_desc_t *md)
+{
+    return md;
+}
+
+dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine, lt_conv_kind kind,
+                               const lt_conv_problem *p, const_dnnl_primitive_attr_t attr,
+                               const_dnnl_primitive_desc_t hint)
+{
+    const dnnl_alg_kind_t alg = dnnl_convolution_direct;
+    dnnl_convolution_desc_t desc;
+    dnnl_status_t st;
+    if (kind == LT_CONV)
+        st = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, alg, &p->x,
+                                                        &p->w, p->has_bias ? &p->b : NULL, &p->y,
+                                                        p->stride, p->dilate, p->pad, p->pad);
+    else if (kind == LT_CONV_GRAD_X)
+        st = dnnl_dilated_convolution_backward_data_desc_init(&desc, alg, &p->x, &p->w, &p->y,
+                                                              p->stride, p->dilate, p->pad, p->pad);
+    else
+        st = dnnl_dilated_convolution_backward_weights_desc_init(
+            &desc, alg, &p->x, &p->w, NULL, &p->y, p->stride, p->dilate, p->pad, p->pad);
+    return st ? st : dnnl_primitive_desc_create(out, &desc, attr, engine, hint);
+}
+
+dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                 const dnnl_memory_desc_t mds[3], const dnnl_memory_desc_t *bias,
+                                 const_dnnl_primitive_attr_t attr)
+{
+    dnnl_matmul_desc_t desc;
+    dnnl_status_t st = dnnl_matmul_desc_init(&desc, &mds[0], &mds[1], bias, &mds[2]);
+    return st ? st : dnnl_primitive_desc_create(out, &desc, attr, engine, NULL);
+}
+
+#endif
+
+void lt_dnnl_limit_isa(lt_cpu_isa isa)
+{
+    if (isa == LT_ISA_GENERIC)
+        dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
+    else if (isa == LT_ISA_AVX2)
+        dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+    else if (isa == LT_ISA_AVX512)
+        dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_vnni);
+}

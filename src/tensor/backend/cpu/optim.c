@@ -1,0 +1,230 @@
+/* Updates of a whole list of parameters in one pass, in f32. The list is cut into chunks of one
+ * size, whatever the tensors' sizes. Formulas: ext/optim_kernels.h. */
+
+#include "base/parallel.h"
+#include "tensor/backend/cpu/internal.h"
+
+#include <math.h>
+
+enum { GRAIN = 32768 };
+
+/* A piece of one item. */
+typedef struct piece {
+    size_t item;
+    int64_t begin, count;
+} piece;
+
+typedef struct pass {
+    const lt_cpu_kernels *kernels;
+    const lt_optim_item *item;
+    const lt_scalars *scalars;
+    const void *config;
+    const bool *first;
+    const piece *pieces;
+    double number; /* grad_norm: nothing; lerp: weight; adagrad: eps */
+    double correct1, correct2;
+    double *sums;
+} pass;
+
+static bool is_f32(const lt_optim_item *item, const lt_view *view)
+{
+    return !view->data || (view->dtype == LT_F32 && lt_cpu_same_dense(&item->value, view));
+}
+
+static bool is_fast(const lt_optim_item *item, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!is_f32(&item[i], &item[i].value) || !is_f32(&item[i], &item[i].grad))
+            return false;
+        for (int s = 0; s < LT_MAX_ITEM_STATE; s++)
+            if (!is_f32(&item[i], &item[i].state[s]))
+                return false;
+    }
+    return true;
+}
+
+/* Runs fn on every piece of the list. With sums, p->sums has a number for each piece. */
+static lt_status run(lt_cpu *cpu, pass *p, size_t items, lt_chunk_fn *fn, int64_t *pieces)
+{
+    int64_t total = 0;
+    for (size_t i = 0; i < items; i++)
+        total += (lt_cpu_count(&p->item[i].value) + GRAIN - 1) / GRAIN;
+    const size_t bytes = (size_t)total * sizeof(piece);
+    piece *all = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, bytes + (size_t)total * sizeof(double));
+    if (!all && total)
+        return LT_E_NOMEM;
+    int64_t n = 0;
+    for (size_t i = 0; i < items; i++)
+        for (int64_t b = 0, count = lt_cpu_count(&p->item[i].value); b < count; b += GRAIN)
+            all[n++] = (piece){i, b, count - b < GRAIN ? count - b : GRAIN};
+    p->kernels = cpu->kernels;
+    p->pieces = all;
+    p->sums = (double *)(void *)((char *)all + bytes);
+    lt_parallel(total, 1, fn, p);
+    *pieces = total;
+    return LT_OK;
+}
+
+static float *at(const lt_view *view, const piece *c)
+{
+    return view->data ? (float *)view->data + c->begin : NULL;
+}
+
+static double lr_of(const pass *p, const lt_optim_item *item)
+{
+    return p->scalars->lr * item->lr_scale;
+}
+
+static void norm_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const pass *p = context;
+    for (int64_t i = begin; i < end; i++) {
+        const piece *c = &p->pieces[i];
+        const float *g = at(&p->item[c->item].grad, c);
+        p->sums[i] = g ? p->kernels->square_sum(g, 1, c->count) : 0;
+    }
+}
+
+static lt_status grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars)
+{
+    if (!is_fast(item, count))
+        return lt_backend_ref()->grad_norm(ctx, item, count, scalars);
+    pass p = {.item = item, .scalars = scalars};
+    int64_t pieces;
+    LT_TRY(run(ctx, &p, count, norm_pieces, &pieces));
+    double square = 0;
+    for (int64_t i = 0; i < pieces; i++)
+        square += p.sums[i];
+    const double norm = sqrt(square) / scalars->loss_scale, clip = scalars->clip_norm;
+    scalars->finite = isfinite(square);
+    scalars->grad_norm = norm;
+    scalars->grad_scale = (clip > 0 && norm > clip ? clip / norm : 1) / scalars->loss_scale;
+    scalars->applied += scalars->finite;
+    return LT_OK;
+}
+
+static void sgd_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const pass *p = context;
+    const lt_sgd_kernel *k = p->config;
+    for (int64_t i = begin; i < end; i++) {
+        const piece *c = &p->pieces[i];
+        const lt_optim_item *item = &p->item[c->item];
+        const lt_sgd_numbers n = {.scale = (float)p->scalars->grad_scale,
+                                  .decay = (float)item->weight_decay,
+                                  .momentum = (float)k->momentum,
+                                  .fresh = (float)(1 - k->dampening),
+                                  .lr = (float)lr_of(p, item),
+                                  .nesterov = k->nesterov,
+                                  .first = p->first[c->item]};
+        p->kernels->sgd(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
+                        c->count);
+    }
+}
+
+static lt_status sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item,
+                     const bool *first, size_t count, const lt_scalars *scalars)
+{
+    if (!is_fast(item, count))
+        return lt_backend_ref()->sgd(ctx, config, item, first, count, scalars);
+    pass p = {.item = item, .scalars = scalars, .config = config, .first = first};
+    int64_t pieces;
+    return scalars->finite ? run(ctx, &p, count, sgd_pieces, &pieces) : LT_OK;
+}
+
+static void adagrad_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const pass *p = context;
+    for (int64_t i = begin; i < end; i++) {
+        const piece *c = &p->pieces[i];
+        const lt_optim_item *item = &p->item[c->item];
+        const lt_adam_numbers n = {.scale = (float)p->scalars->grad_scale,
+                                   .decay = (float)item->weight_decay,
+                                   .step = (float)lr_of(p, item),
+                                   .eps = (float)p->number};
+        p->kernels->adagrad(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
+                            c->count);
+    }
+}
+
+static lt_status adagrad(void *ctx, double eps, const lt_optim_item *item, size_t count,
+                         const lt_scalars *scalars)
+{
+    if (!is_fast(item, count))
+        return lt_backend_ref()->adagrad(ctx, eps, item, count, scalars);
+    pass p = {.item = item, .scalars = scalars, .number = eps};
+    int64_t pieces;
+    return scalars->finite ? run(ctx, &p, count, adagrad_pieces, &pieces) : LT_OK;
+}
+
+static void adam_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const pass *p = context;
+    const lt_adam_kernel *k = p->config;
+    for (int64_t i = begin; i < end; i++) {
+        const piece *c = &p->pieces[i];
+        const lt_optim_item *item = &p->item[c->item];
+        const double lr = lr_of(p, item), decay = item->weight_decay;
+        const lt_adam_numbers n = {.scale = (float)p->scalars->grad_scale,
+                                   .decay = k->decoupled ? 0 : (float)decay,
+                                   .keep = k->decoupled ? (float)(1 - lr * decay) : 1,
+                                   .beta1 = (float)k->beta1,
+                                   .fresh1 = (float)(1 - k->beta1),
+                                   .beta2 = (float)k->beta2,
+                                   .fresh2 = (float)(1 - k->beta2),
+                                   .step = (float)(lr / p->correct1),
+                                   .root = (float)sqrt(1 / p->correct2),
+                                   .eps = (float)k->eps};
+        p->kernels->adam(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
+                         at(&item->state[1], c), c->count);
+    }
+}
+
+static lt_status adam(void *ctx, const lt_adam_kernel *config, const lt_optim_item *item,
+                      size_t count, const lt_scalars *scalars)
+{
+    if (!is_fast(item, count))
+        return lt_backend_ref()->adam(ctx, config, item, count, scalars);
+    const double step = (double)scalars->applied;
+    pass p = {.item = item,
+              .scalars = scalars,
+              .config = config,
+              .correct1 = 1 - pow(config->beta1, step),
+              .correct2 = 1 - pow(config->beta2, step)};
+    int64_t pieces;
+    return scalars->finite ? run(ctx, &p, count, adam_pieces, &pieces) : LT_OK;
+}
+
+static void lerp_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const pass *p = context;
+    for (int64_t i = begin; i < end; i++) {
+        const piece *c = &p->pieces[i];
+        const lt_optim_item *item = &p->item[c->item];
+        p->kernels->lerp((float)p->number, at(&item->value, c), at(&item->state[0], c), c->count);
+    }
+}
+
+static lt_status lerp(void *ctx, double weight, const lt_optim_item *item, size_t count,
+                      const lt_scalars *scalars)
+{
+    if (!is_fast(item, count))
+        return lt_backend_ref()->lerp(ctx, weight, item, count, scalars);
+    pass p = {.item = item, .scalars = scalars, .number = weight};
+    int64_t pieces;
+    return scalars->finite ? run(ctx, &p, count, lerp_pieces, &pieces) : LT_OK;
+}
+
+void lt_cpu_install_optim(lt_backend *be)
+{
+    be->grad_norm = grad_norm;
+    be->sgd = sgd;
+    be->adagrad = adagrad;
+    be->adam = adam;
+    be->lerp = lerp;
+}

@@ -1,0 +1,209 @@
+/* Pooling on channels-last views. Formulas: lt_maxpool2d(), lt_avgpool2d(). */
+
+#include "base/parallel.h"
+#include "tensor/backend/cpu/internal.h"
+
+#include <string.h>
+
+typedef struct job {
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    size_t size; /* of an element */
+    const lt_pool2d_config *config;
+    const lt_view *x, *y, *index; /* of gradients: dx, dy[0], index */
+    const lt_view *second;        /* dy[1] */
+    float *part;
+} job;
+
+static bool is_fast(const lt_view *x, const lt_view *y)
+{
+    return lt_cpu_is_fast_dtype(x->dtype) && y->dtype == x->dtype && lt_view_is_channels_last(x)
+           && lt_view_is_channels_last(y);
+}
+
+static bool is_bytes(const lt_view *index)
+{
+    return !lt_cpu_has(index) || (index->dtype == LT_U8 && lt_view_is_channels_last(index));
+}
+
+static job make_job(const lt_cpu *cpu, const lt_pool2d_config *config, const lt_view *x,
+                    const lt_view *y)
+{
+    return (job){.kernels = cpu->kernels,
+                 .store = x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+                 .size = lt_dtype_size(x->dtype),
+                 .config = config,
+                 .x = x,
+                 .y = y};
+}
+
+/* Taps [from, to) of a window that lie inside the image. */
+static void clip(int64_t first, int kernel, int64_t extent, int *from, int *to)
+{
+    *from = first < 0 ? (int)-first : 0;
+    *to = first + kernel > extent ? (int)(extent - first) : kernel;
+}
+
+/* One row of y. */
+static void max_row(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const lt_pool2d_config *g = j->config;
+    const int64_t *d = j->x->shape.dim, c = d[1], h = d[2], w = d[3];
+    const int64_t p_rows = j->y->shape.dim[2], q_cols = j->y->shape.dim[3];
+    lt_max_window in = {.channels = c, .stride = w * c, .s = g->kernel_w};
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t n = row / p_rows, top = row % p_rows * g->stride_h - g->pad_h;
+        clip(top, g->kernel_h, h, &in.r0, &in.r1);
+        for (int64_t q = 0; q < q_cols; q++) {
+            const int64_t left = q * g->stride_w - g->pad_w, out = (row * q_cols + q) * c;
+            clip(left, g->kernel_w, w, &in.s0, &in.s1);
+            /* May point before the image; the taps inside it do not. */
+            in.x =
+                (const void *)((uintptr_t)j->x->data
+                               + (uintptr_t)((((n * h + top) * w + left) * c) * (int64_t)j->size));
+            in.y = (char *)j->y->data + (size_t)out * j->size;
+            in.index = j->index ? (uint8_t *)j->index->data + out : NULL;
+            j->kernels->of[j->store].max_window(&in);
+        }
+    }
+}
+
+static lt_status maxpool(void *ctx, const lt_pool2d_config *config, const lt_view *x,
+                         const lt_view *y, const lt_view *index)
+{
+    if (!is_fast(x, y) || !is_bytes(index))
+        return lt_backend_ref()->maxpool2d(ctx, config, x, y, index);
+    job j = make_job(ctx, config, x, y);
+    j.index = lt_cpu_has(index) ? index : NULL;
+    lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, max_row, &j);
+    return LT_OK;
+}
+
+/* The windows [from, to) along one axis that reach position i. */
+static void reach(int64_t i, int kernel, int stride, int pad, int64_t count, int64_t *from,
+                  int64_t *to)
+{
+    const int64_t last = (i + pad) / stride, first = i + pad - kernel + 1;
+    *from = first <= 0 ? 0 : (first + stride - 1) / stride;
+    *to = last + 1 < count ? last + 1 : count;
+}
+
+/* One row of dx: gathered, not scattered, so that rows are independent. */
+static void max_grad_row(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const lt_pool2d_config *g = j->config;
+    const int64_t c = j->x->shape.dim[1], h = j->x->shape.dim[2], w = j->x->shape.dim[3];
+    const int64_t rows = j->y->shape.dim[2], cols = j->y->shape.dim[3];
+    lt_max_grad in = {.dy = {j->y->data, j->second ? j->second->data : NULL},
+                      .index = j->index->data,
+                      .channels = c};
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t n = row / h, y = row % h;
+        int64_t p0, p1, q0, q1;
+        reach(y, g->kernel_h, g->stride_h, g->pad_h, rows, &p0, &p1);
+        for (int64_t x = 0; x < w; x++) {
+            reach(x, g->kernel_w, g->stride_w, g->pad_w, cols, &q0, &q1);
+            in.windows = 0;
+            for (int64_t p = p0; p < p1; p++)
+                for (int64_t q = q0; q < q1; q++) {
+                    const int64_t r = y + g->pad_h - p * g->stride_h;
+                    const int64_t s = x + g->pad_w - q * g->stride_w;
+                    in.window[in.windows] = ((n * rows + p) * cols + q) * c;
+                    in.tap[in.windows++] = (uint8_t)(r * g->kernel_w + s);
+                }
+            in.dx = (char *)j->x->data + (size_t)((row * w + x) * c) * j->size;
+            j->kernels->of[j->store].max_grad(&in);
+        }
+    }
+}
+
+static lt_status maxpool_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
+                              const lt_view *index, const lt_view *dx)
+{
+    /* Windows that reach one position, along one axis. */
+    const int deep = (config->kernel_h + config->stride_h - 1) / config->stride_h;
+    const int wide = (config->kernel_w + config->stride_w - 1) / config->stride_w;
+    const bool second = lt_cpu_has(&dy[1]);
+    if (!is_fast(dx, &dy[0]) || (second && !is_fast(dx, &dy[1])) || !is_bytes(index) || deep > 4
+        || wide > 4)
+        return lt_backend_ref()->maxpool2d_grad(ctx, config, dy, index, dx);
+    job j = make_job(ctx, config, dx, &dy[0]);
+    j.index = index;
+    j.second = second ? &dy[1] : NULL;
+    lt_parallel(dx->shape.dim[0] * dx->shape.dim[2], 1, max_grad_row, &j);
+    return LT_OK;
+}
+
+static bool is_global(const lt_pool2d_config *config, const lt_view *image)
+{
+    return config->kernel_h == image->shape.dim[2] && config->kernel_w == image->shape.dim[3]
+           && !config->pad_h && !config->pad_w;
+}
+
+/* One image: the mean of its pixels. */
+static void mean_image(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const int64_t c = j->x->shape.dim[1], pixels = j->x->shape.dim[2] * j->x->shape.dim[3];
+    const float factor = 1 / (float)pixels;
+    for (int64_t n = begin; n < end; n++) {
+        float *sum = j->part + n * c;
+        memset(sum, 0, (size_t)c * sizeof *sum);
+        j->kernels->of[j->store].add_rows(
+            (const char *)j->x->data + (size_t)(n * pixels * c) * j->size, pixels, c, sum);
+        char *y = (char *)j->y->data + (size_t)(n * c) * j->size;
+        j->kernels->of[LT_STORE_F32].scale(factor, sum, sum, c);
+        if (j->store == LT_STORE_BF16)
+            j->kernels->narrow(sum, (uint16_t *)(void *)y, c);
+        else
+            memcpy(y, sum, (size_t)c * sizeof *sum);
+    }
+}
+
+static lt_status avgpool(void *ctx, const lt_pool2d_config *config, const lt_view *x,
+                         const lt_view *y)
+{
+    if (!is_fast(x, y) || !is_global(config, x))
+        return lt_backend_ref()->avgpool2d(ctx, config, x, y);
+    job j = make_job(ctx, config, x, y);
+    size_t bytes = (size_t)lt_cpu_count(y) * sizeof(float);
+    j.part = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, bytes);
+    if (!j.part)
+        return LT_E_NOMEM;
+    lt_parallel(x->shape.dim[0], 1, mean_image, &j);
+    return LT_OK;
+}
+
+static void spread_image(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const int64_t c = j->x->shape.dim[1], pixels = j->x->shape.dim[2] * j->x->shape.dim[3];
+    for (int64_t n = begin; n < end; n++)
+        j->kernels->of[j->store].repeat_row(
+            1 / (float)pixels, (const char *)j->y->data + (size_t)(n * c) * j->size, pixels, c,
+            (char *)j->x->data + (size_t)(n * pixels * c) * j->size);
+}
+
+static lt_status avgpool_grad(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
+                              const lt_view *dx)
+{
+    if (!is_fast(dx, dy) || !is_global(config, dx))
+        return lt_backend_ref()->avgpool2d_grad(ctx, config, dy, dx);
+    job j = make_job(ctx, config, dx, dy);
+    lt_parallel(dx->shape.dim[0], 1, spread_image, &j);
+    return LT_OK;
+}
+
+void lt_cpu_install_pool(lt_backend *be)
+{
+    be->maxpool2d = maxpool;
+    be->maxpool2d_grad = maxpool_grad;
+    be->avgpool2d = avgpool;
+    be->avgpool2d_grad = avgpool_grad;
+}

@@ -1,0 +1,77 @@
+/* oneDNN's primitives, made once per geometry, and weights packed once per version. */
+#ifndef LT_BACKEND_CPU_PRODUCTS_H
+#define LT_BACKEND_CPU_PRODUCTS_H
+
+#include "tensor/backend/cpu/cpu.h"
+#include "tensor/backend/cpu/internal.h"
+#include "tensor/backend/cpu/onednn_compat.h"
+
+enum { LT_PLAN_KEY = 20, LT_PLAN_BUCKETS = 256 };
+
+/* A primitive with its arguments: memory objects are made once, handles are set at each call. */
+typedef struct lt_plan {
+    int64_t key[LT_PLAN_KEY];
+    struct lt_plan *next;
+    dnnl_primitive_t primitive; /* NULL: oneDNN has none for this problem */
+    dnnl_primitive_t reorder;   /* between our weight layout and the primitive's; NULL: the same */
+    dnnl_memory_t x, w, w_user, b, y, scratchpad; /* w_user: w in our layout */
+    size_t w_bytes, scratchpad_bytes;
+} lt_plan;
+
+/* A weight in a primitive's layout. In training every version is read once: then it goes through
+ * scratch memory and copy stays NULL. The second use of a version makes a copy that stays. */
+typedef struct lt_pack {
+    const void *data;
+    const lt_plan *plan;
+    uint64_t version;
+    void *copy;
+    struct lt_pack *next;
+} lt_pack;
+
+typedef struct lt_products {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_attr_t attr; /* the scratchpad is ours */
+    lt_plan *plan[LT_PLAN_BUCKETS];
+    lt_pack *pack[LT_PLAN_BUCKETS];
+    size_t plans, packs;
+} lt_products;
+
+/* LT_E_DEVICE with oneDNN's status, or LT_OK. */
+lt_status lt_dnnl_check(dnnl_status_t status, const char *what);
+
+/* The plan with this key. *out may be NULL without an error: then it is the caller's to make and
+ * hand to lt_plan_add(). */
+lt_plan *lt_plan_find(lt_products *products, const int64_t key[LT_PLAN_KEY]);
+lt_status lt_plan_new(lt_plan **out, const int64_t key[LT_PLAN_KEY]);
+void lt_plan_add(lt_products *products, lt_plan *plan);
+void lt_plan_free(lt_plan *plan);
+
+/* The memory objects that a primitive wants: its own layout for w, and a reorder from or to
+ * w_user's if they differ. */
+lt_status lt_plan_memory(lt_products *products, dnnl_memory_t *out, lt_md_in md);
+lt_status lt_plan_scratchpad(lt_products *products, lt_plan *plan, const_dnnl_primitive_desc_t pd);
+
+/* Sets plan->w's handle to w in the primitive's layout. w has w_user's layout and dtype; version 0:
+ * it is packed at each call. */
+lt_status lt_pack_weight(lt_cpu *cpu, lt_plan *plan, const void *data, uint64_t version);
+
+/* Runs the primitive on arguments whose handles are set, with our scratchpad. */
+lt_status lt_plan_run(lt_cpu *cpu, lt_plan *plan, const dnnl_exec_arg_t *args, int count);
+
+/* The view's memory if it has this dtype and is without gaps in the library's storage order, else a
+ * copy in the slot that is. */
+lt_status lt_products_read(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
+                           void **data);
+/* Where to write so that lt_products_written() can bring it to view. */
+lt_status lt_products_write(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
+                            void **data);
+lt_status lt_products_written(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, void *data);
+
+lt_conv2d_fn lt_cpu_conv2d;
+lt_conv2d_grad_x_fn lt_cpu_conv2d_grad_x;
+lt_conv2d_grad_w_fn lt_cpu_conv2d_grad_w;
+lt_matmul_fn lt_cpu_matmul;
+lt_linear_fn lt_cpu_linear;
+
+#endif
