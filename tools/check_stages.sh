@@ -93,21 +93,46 @@ install_packages()
 
 build_main()
 {
+    rm -f "$work/main/liblather.so"* # what a failed build leaves must not be tested
     row "the build, warnings are errors" build "$work/main" --werror --prefix "$work/prefix" \
         --libdir lib
 }
 
 built()
 {
-    [ -f "$work/main/build.ninja" ] && ninja -C "$work/main" -n >/dev/null 2>&1
+    [ -e "$work/main/liblather.so" ]
 }
 
 test_main()
 {
+    built || {
+        skip "test suites" "the build failed"
+        return
+    }
     rows "test suites" "$work/main"
+}
+
+# Each check has a control that it must reject: its self-test.
+checked() # SENTENCE SCRIPT [ARGUMENTS]
+{
+    local sentence=$1 script=$2
+    shift 2
+    row "$sentence" "$script" "$@"
+    row "  and a violation is rejected" "$script" --self-test
 }
 
 check_repository()
 {
-    row "test rows are counted, crashes too" python3 tools/count_rows --self-test
+    row "test rows are counted, crashes too" tools/count_rows --self-test
+    checked "includes follow the arrows" tools/check_includes
+    checked "functions, files and src/ are within their sizes" tools/check_size
+    checked "headers, functions and operations are documented" tools/check_docs
+    checked "words and pragmas have their place" tools/check_words
+    checked "each public header compiles alone, as C11 and C++17" tools/check_headers
+    checked "files are formatted" tools/check_format
+    if built; then
+        checked "the library exports what its headers declare" tools/check_symbols "$work/main"
+    else
+        skip "exported symbols" "the library did not build"
+    fi
 }

@@ -50,6 +50,7 @@ typedef struct lt_memory {
     size_t reserved; /**< taken from the system, cached blocks included */
 } lt_memory;
 
+/** What it holds now; the second forgets the peak so far. */
 LT_API lt_memory lt_device_memory(const lt_device *device);
 LT_API void lt_device_reset_peak(lt_device *device);
 

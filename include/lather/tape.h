@@ -7,6 +7,7 @@
 /** Owns every tensor that an operation returns; one tape serves one thread. */
 typedef struct lt_tape lt_tape;
 
+/** An empty tape; borrows the device. Errors: LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_tape_new(lt_tape **out, lt_device *device);
 LT_API void lt_tape_free(lt_tape **tape);
 LT_API lt_device *lt_tape_device(const lt_tape *tape);

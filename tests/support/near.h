@@ -2,39 +2,37 @@
 #ifndef LT_TESTS_NEAR_H
 #define LT_TESTS_NEAR_H
 
+#include <cmocka.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
-#include <math.h>
-
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 /* Fails the test unless |a - b| <= bound. */
-#define assert_near(a, b, bound)                                                            \
-    do {                                                                                    \
-        double near_a_ = (double)(a), near_b_ = (double)(b), near_t_ = (double)(bound);     \
-        if (!(fabs(near_a_ - near_b_) <= near_t_))                                          \
-            fail_msg("%s = %.17g, %s = %.17g: apart by %g, allowed %g", #a, near_a_, #b,    \
-                     near_b_, fabs(near_a_ - near_b_), near_t_);                            \
+#define assert_near(a, b, bound)                                                                  \
+    do {                                                                                          \
+        double near_a_ = (double)(a), near_b_ = (double)(b), near_t_ = (double)(bound);           \
+        if (!(fabs(near_a_ - near_b_) <= near_t_))                                                \
+            fail_msg("%s = %.17g, %s = %.17g: apart by %g, allowed %g", #a, near_a_, #b, near_b_, \
+                     fabs(near_a_ - near_b_), near_t_);                                           \
     } while (0)
 
 /* Fails the test with the library's message unless expr is LT_OK. */
-#define assert_ok(expr)                                                               \
-    do {                                                                              \
-        lt_status ok_st_ = (expr);                                                    \
-        if (ok_st_)                                                                   \
+#define assert_ok(expr)                                                                \
+    do {                                                                               \
+        lt_status ok_st_ = (expr);                                                     \
+        if (ok_st_)                                                                    \
             fail_msg("%s: %s: %s", #expr, lt_status_name(ok_st_), lt_error_message()); \
     } while (0)
 
 /* Fails the test unless expr gives this status. */
-#define assert_status(expr, want)                                                         \
-    do {                                                                                  \
-        lt_status got_st_ = (expr);                                                       \
-        if (got_st_ != (want))                                                            \
+#define assert_status(expr, want)                                                              \
+    do {                                                                                       \
+        lt_status got_st_ = (expr);                                                            \
+        if (got_st_ != (want))                                                                 \
             fail_msg("%s: %s, want %s", #expr, lt_status_name(got_st_), lt_status_name(want)); \
     } while (0)
 

@@ -75,7 +75,16 @@ LT_API lt_tensor *lt_relu(lt_tape *tape, lt_tensor *x);
  */
 LT_API lt_tensor *lt_reshape(lt_tape *tape, lt_tensor *x, lt_shape shape);
 
-/** x [N, ...] as [N, rest]: lt_reshape() with everything after the first dimension merged. */
+/**
+ * lt_reshape() with everything after the first dimension merged.
+ *
+ * Shapes  x [N,..] -> y [N,rest]
+ * Dtypes  any; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Source  elementary
+ */
 LT_API lt_tensor *lt_flatten(lt_tape *tape, lt_tensor *x);
 
 /** Bit d set: sum over dimension d. */
