@@ -63,7 +63,6 @@ LT_API lt_tensor *lt_relu(lt_tape *tape, lt_tensor *x);
 /**
  * The same elements in row-major order of logical indices, under another shape. One extent of
  * -1 is inferred. A view where strides allow it, else a copy.
- *
  *     y[j] = x[i]  with equal row-major rank of i and j
  *
  * Shapes  x [..] -> y [shape], equal counts
@@ -77,7 +76,6 @@ LT_API lt_tensor *lt_reshape(lt_tape *tape, lt_tensor *x, lt_shape shape);
 
 /**
  * lt_reshape() with everything after the first dimension merged.
- *
  * Shapes  x [N,..] -> y [N,rest]
  * Dtypes  any; y has x's
  * Grads   x
