@@ -1,0 +1,230 @@
+/* The family of residual networks: names and shapes against torchvision's, counts against the
+ * numbers that torchvision publishes, and a tiny one that learns eight pictures by heart. */
+
+#include "resnet.h"
+
+#include "near.h"
+
+#include "lather/ops.h"
+#include "lather/optim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static lt_device *device; /* shared by all rows */
+
+static int setup(void **state)
+{
+    (void)state;
+    assert_ok(lt_device_open(&device, "cpu", NULL));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    lt_device_close(&device);
+    return 0;
+}
+
+static FILE *open_keys(void)
+{
+    char path[512];
+    const char *root = getenv("LATHER_TEST_SOURCE");
+    snprintf(path, sizeof path, "%s/tests/golden/resnet50_keys.txt", root ? root : ".");
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    return f;
+}
+
+/* How many lines of the file describe the parameters in their order; -1: too many or too few. */
+static int matching_keys(const lt_params *p)
+{
+    char line[256], want[256], shape[LT_SHAPE_TEXT];
+    FILE *f = open_keys();
+    size_t i = 0, equal = 0;
+    while (fgets(line, sizeof line, f)) {
+        if (*line == '#')
+            continue;
+        const lt_tensor *v = i < p->count ? p->item[i]->value : NULL;
+        if (v) {
+            snprintf(want, sizeof want, "%s %s %s\n", p->item[i]->name,
+                     lt_dtype_name(lt_tensor_dtype(v)), lt_shape_text(lt_tensor_shape(v), shape));
+            equal += !strcmp(line, want);
+        }
+        i++;
+    }
+    fclose(f);
+    return i == p->count ? (int)equal : -1;
+}
+
+static void resnet50_has_the_320_tensors_of_torchvision(void **state)
+{
+    (void)state;
+    lt_module *m = NULL;
+    lt_params p = {0};
+    resnet_config c = {.arch = "resnet50", .classes = 1000, .zero_init_last = true};
+    assert_ok(resnet_new(&m, device, &c));
+    assert_ok(lt_module_params(m, &p));
+    assert_int_equal(p.count, 320);
+    assert_int_equal(matching_keys(&p), 320);
+    p.count--; /* control: one missing */
+    assert_int_equal(matching_keys(&p), -1);
+    lt_param *gain = lt_params_find(&p, "layer3.5.bn3.weight");
+    float host[1024];
+    assert_ok(lt_tensor_read(gain->value, host, sizeof host));
+    assert_near(host[17], 0, 0);
+    lt_params_clear(&p);
+    lt_module_free(&m);
+}
+
+typedef struct count_row {
+    const char *arch;
+    int64_t params;
+    double giga_multiply_adds; /* published, three digits after the point */
+} count_row;
+
+static void check_counts(void **state)
+{
+    const count_row *row = *state;
+    resnet_config c = {.arch = row->arch, .classes = 1000};
+    resnet_cost cost;
+    assert_ok(resnet_count(&cost, &c, 224));
+    assert_int_equal(cost.params, row->params);
+    assert_near((double)cost.multiply_adds * 1e-9, row->giga_multiply_adds, 0.0005001);
+}
+
+static void counted_parameters_are_those_of_the_model(void **state)
+{
+    (void)state;
+    lt_module *m = NULL;
+    lt_params p = {0};
+    resnet_config c = {
+        .arch = "resnet14", .classes = 7, .width = 5, .channels = 1, .small_stem = true};
+    resnet_cost cost;
+    assert_ok(resnet_new(&m, device, &c));
+    assert_ok(lt_module_params(m, &p));
+    assert_ok(resnet_count(&cost, &c, 28));
+    int64_t count = 0;
+    for (size_t i = 0; i < p.count; i++)
+        if (lt_param_is_trained(p.item[i]))
+            count += lt_tensor_count(p.item[i]->value);
+    assert_int_equal(count, cost.params);
+    lt_params_clear(&p);
+    lt_module_free(&m);
+}
+
+typedef struct bad_row {
+    const char *name;
+    resnet_config config;
+    const char *says;
+} bad_row;
+
+static void check_refused(void **state)
+{
+    const bad_row *row = *state;
+    lt_module *m = NULL;
+    assert_status(resnet_new(&m, device, &row->config), LT_E_ARG);
+    assert_null(m);
+    assert_non_null(strstr(lt_error_message(), row->says));
+}
+
+enum { IMAGES = 8, SIDE = 16, CLASSES = 4, STEPS = 60 };
+
+/* One step; returns the loss and counts rows that have their label first. */
+static double train_step(lt_module *m, lt_tape *tape, lt_optim *optim, const lt_params *p,
+                         lt_tensor *x, lt_tensor *labels, int64_t attempt, lt_tensor *hits)
+{
+    const lt_normalize_config pixels = {.mean = {128, 128, 128}, .deviation = {64, 64, 64}};
+    double loss;
+    lt_params_zero_grad(p);
+    lt_tape_reset(tape, LT_PASS_TRAIN);
+    lt_tensor *logits = lt_module_forward(m, tape, lt_normalize(tape, x, &pixels));
+    lt_tensor *l = lt_softmax_xent(tape, logits, labels, 0);
+    lt_tape_keep(tape, logits);
+    assert_ok(lt_tape_backward(tape, l, 1));
+    assert_ok(lt_optim_step(optim, &(lt_step){.lr = 0.05, .attempt = attempt}));
+    assert_ok(lt_tensor_item(l, &loss));
+    assert_ok(lt_tensor_fill(hits, 0));
+    assert_ok(lt_topk_hits(logits, labels, hits));
+    return loss;
+}
+
+static void eight_pictures_are_learnt_by_heart(void **state)
+{
+    (void)state;
+    lt_module *m = NULL;
+    lt_tape *tape = NULL;
+    lt_optim *optim = NULL;
+    lt_params p = {0};
+    lt_tensor *x = NULL, *labels = NULL, *hits = NULL;
+    uint8_t pixels[IMAGES * 3 * SIDE * SIDE];
+    int32_t label[IMAGES];
+    int64_t hit[2];
+    double loss = INFINITY, first = 0;
+    resnet_config c = {.arch = "resnet10", .width = 8, .classes = CLASSES, .small_stem = true};
+    for (size_t i = 0; i < sizeof pixels; i++)
+        pixels[i] = (uint8_t)((i * 2654435761U) >> 13);
+    for (int i = 0; i < IMAGES; i++)
+        label[i] = i % CLASSES;
+    assert_ok(resnet_new(&m, device, &c));
+    assert_ok(lt_module_params(m, &p));
+    assert_ok(lt_tape_new(&tape, device));
+    assert_ok(lt_tensor_new(&x, device, LT_U8, LT_SHAPE(IMAGES, 3, SIDE, SIDE)));
+    assert_ok(lt_tensor_new(&labels, device, LT_I32, LT_SHAPE(IMAGES)));
+    assert_ok(lt_tensor_new(&hits, device, LT_I64, LT_SHAPE(2)));
+    assert_ok(lt_tensor_write(x, pixels, sizeof pixels));
+    assert_ok(lt_tensor_write(labels, label, sizeof label));
+    assert_ok(lt_optim_sgd(&optim, &p, &(lt_sgd_config){.momentum = 0.9, .nesterov = true}));
+    for (int64_t step = 1; step <= STEPS; step++) {
+        loss = train_step(m, tape, optim, &p, x, labels, step, hits);
+        first = step == 1 ? loss : first;
+    }
+    assert_ok(lt_tensor_read(hits, hit, sizeof hit));
+    assert_true(first > 1); /* about log(CLASSES): it did not start there */
+    assert_int_equal(hit[0], IMAGES);
+    assert_near(loss, 0, 0.02);
+    lt_optim_free(&optim);
+    lt_tensor_free(&x);
+    lt_tensor_free(&labels);
+    lt_tensor_free(&hits);
+    lt_tape_free(&tape);
+    lt_params_clear(&p);
+    lt_module_free(&m);
+}
+
+static const count_row counts[] = {
+    {"resnet18", 11689512, 1.814},  {"resnet34", 21797672, 3.664},   {"resnet50", 25557032, 4.089},
+    {"resnet101", 44549160, 7.801}, {"resnet152", 60192808, 11.514},
+};
+
+static const bad_row refused[] = {
+    {"an unknown architecture is refused", {.arch = "resnet51", .classes = 10}, "resnet51"},
+    {"no class is refused", {.arch = "resnet50"}, "classes"},
+    {"an empty stage is refused", {.depths = {1, 1, 0, 1}, .classes = 2}, "stage 3"},
+    {"two channels are refused", {.arch = "resnet18", .classes = 2, .channels = 2}, "channels"},
+};
+
+int main(void)
+{
+    static struct CMUnitTest tests[3 + COUNT_OF(counts) + COUNT_OF(refused)] = {
+        cmocka_unit_test(resnet50_has_the_320_tensors_of_torchvision),
+        cmocka_unit_test(counted_parameters_are_those_of_the_model),
+        cmocka_unit_test(eight_pictures_are_learnt_by_heart),
+    };
+    union {
+        const void *row;
+        void *state;
+    } u;
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        u.row = &counts[i];
+        tests[3 + i] = (struct CMUnitTest){counts[i].arch, check_counts, NULL, NULL, u.state};
+    }
+    for (size_t i = 0; i < COUNT_OF(refused); i++) {
+        u.row = &refused[i];
+        tests[3 + COUNT_OF(counts) + i] =
+            (struct CMUnitTest){refused[i].name, check_refused, NULL, NULL, u.state};
+    }
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

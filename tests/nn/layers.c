@@ -1,0 +1,261 @@
+/* Layers against the operations they stand for: parameters, names, roles, what they compute. */
+
+#include "lather/layers.h"
+
+#include "near.h"
+
+#include <string.h>
+
+enum { N = 2, C = 4, SIDE = 5, PIXELS = N * C * SIDE * SIDE };
+
+typedef struct fixture {
+    lt_device *device;
+    lt_tape *tape;
+    lt_tensor *x; /* [N,C,SIDE,SIDE] */
+    double host[PIXELS];
+} fixture;
+
+static int setup(void **state)
+{
+    static fixture f;
+    assert_ok(lt_device_open(&f.device, "ref", &(lt_device_config){.f64 = true}));
+    assert_ok(lt_tape_new(&f.tape, f.device));
+    assert_ok(lt_tensor_new(&f.x, f.device, LT_F64, LT_SHAPE(N, C, SIDE, SIDE)));
+    for (int i = 0; i < PIXELS; i++)
+        f.host[i] = (i * 37 % 101 - 50) / 25.0;
+    assert_ok(lt_tensor_write(f.x, f.host, sizeof f.host));
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    lt_tensor_free(&f->x);
+    lt_tape_free(&f->tape);
+    lt_device_close(&f->device);
+    return 0;
+}
+
+static lt_tensor *run(fixture *f, lt_module *m, lt_pass pass)
+{
+    lt_tape_reset(f->tape, pass);
+    lt_tensor *y = lt_module_forward(m, f->tape, lt_tape_variable(f->tape, f->x));
+    assert_ok(lt_tape_status(f->tape));
+    return y;
+}
+
+static void conv_without_bias_has_one_parameter(void **state)
+{
+    fixture *f = *state;
+    lt_module *m = NULL;
+    lt_params p = {0};
+    char text[LT_SHAPE_TEXT];
+    lt_conv2d_layer c = {.in = C, .out = 6, .kernel = 3, .stride = 2, .pad = 1, .groups = 2};
+    assert_ok(lt_layer_conv2d(&m, f->device, "layer1.0.conv2", c));
+    assert_ok(lt_module_params(m, &p));
+    assert_int_equal(p.count, 1);
+    assert_string_equal(p.item[0]->name, "layer1.0.conv2.weight");
+    assert_string_equal(lt_shape_text(lt_tensor_shape(p.item[0]->value), text), "[6,2,3,3]");
+    assert_int_equal(p.item[0]->fan_in, 18);
+    assert_string_equal(lt_shape_text(lt_tensor_shape(run(f, m, LT_PASS_EVAL)), text), "[2,6,3,3]");
+    lt_params_clear(&p);
+    lt_module_free(&m);
+    assert_null(m);
+}
+
+static void conv_with_a_delta_filter_and_bias_shifts_values(void **state)
+{
+    fixture *f = *state;
+    lt_module *m = NULL;
+    lt_params p = {0};
+    double w[C * C] = {0}, y[PIXELS];
+    for (int c = 0; c < C; c++)
+        w[c * C + c] = 1;
+    lt_conv2d_layer config = {.in = C, .out = C, .kernel = 1, .bias = true};
+    assert_ok(lt_layer_conv2d(&m, f->device, "c", config));
+    assert_ok(lt_module_params(m, &p));
+    assert_int_equal(p.count, 2);
+    assert_int_equal(p.item[1]->role, LT_ROLE_BIAS);
+    assert_ok(lt_tensor_write(p.item[0]->value, w, sizeof w));
+    assert_ok(lt_tensor_fill(p.item[1]->value, 0.5));
+    assert_ok(lt_tensor_read(run(f, m, LT_PASS_EVAL), y, sizeof y));
+    for (int i = 0; i < PIXELS; i++)
+        assert_near(y[i], f->host[i] + 0.5, 0);
+    lt_params_clear(&p);
+    lt_module_free(&m);
+}
+
+static void batch_norm_has_five_parameters_and_counts_batches(void **state)
+{
+    static const char *const names[] = {"b.weight", "b.bias", "b.running_mean", "b.running_var",
+                                        "b.num_batches_tracked"};
+    static const lt_role roles[] = {LT_ROLE_NORM, LT_ROLE_NORM, LT_ROLE_STAT, LT_ROLE_STAT,
+                                    LT_ROLE_COUNT};
+    fixture *f = *state;
+    lt_module *m = NULL;
+    lt_params p = {0};
+    double tracked;
+    assert_ok(lt_layer_batchnorm2d(&m, f->device, "b", C, (lt_batchnorm2d_config){0}));
+    assert_ok(lt_module_params(m, &p));
+    assert_int_equal(p.count, COUNT_OF(names));
+    for (size_t i = 0; i < p.count; i++) {
+        assert_string_equal(p.item[i]->name, names[i]);
+        assert_int_equal(p.item[i]->role, roles[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        run(f, m, LT_PASS_TRAIN);
+    run(f, m, LT_PASS_EVAL); /* leaves statistics and count alone */
+    assert_ok(lt_tensor_item(p.item[4]->value, &tracked));
+    assert_near(tracked, 3, 0);
+    assert_int_equal(lt_tensor_dtype(p.item[4]->value), LT_I64);
+    lt_params_clear(&p);
+    lt_module_free(&m);
+}
+
+/* In training each channel of the output has mean beta = 0 and, before eps, variance gamma^2 = 1. */
+static void batch_norm_trains_with_statistics_of_the_batch(void **state)
+{
+    fixture *f = *state;
+    lt_module *m = NULL;
+    double y[PIXELS];
+    assert_ok(lt_layer_batchnorm2d(&m, f->device, "b", C, (lt_batchnorm2d_config){0}));
+    assert_ok(lt_tensor_read(run(f, m, LT_PASS_TRAIN), y, sizeof y));
+    double sum = 0, square = 0;
+    for (int n = 0; n < N; n++)
+        for (int i = 0; i < SIDE * SIDE; i++) {
+            double v = y[(n * C + 1) * SIDE * SIDE + i];
+            sum += v;
+            square += v * v;
+        }
+    assert_near(sum, 0, 1e-12);
+    assert_near(square / (N * SIDE * SIDE), 1, 1e-4);
+    lt_module_free(&m);
+}
+
+static void batch_norm_adds_the_residual_before_the_relu(void **state)
+{
+    fixture *f = *state;
+    lt_module *m = NULL;
+    double y[PIXELS];
+    lt_batchnorm2d_config config = {.relu = true, .eps = 1e-12};
+    assert_ok(lt_layer_batchnorm2d(&m, f->device, "b", C, config));
+    lt_tape_reset(f->tape, LT_PASS_EVAL); /* running statistics 0 and 1: x itself */
+    lt_tensor *x = lt_tape_variable(f->tape, f->x);
+    lt_tensor *half = lt_scale(f->tape, x, -0.5);
+    lt_tensor *out = lt_batchnorm2d_forward(m, f->tape, x, half);
+    assert_ok(lt_tape_status(f->tape));
+    assert_ok(lt_tensor_read(out, y, sizeof y));
+    for (int i = 0; i < PIXELS; i++)
+        assert_near(y[i], fmax(0.5 * f->host[i], 0), 1e-9);
+    lt_module_free(&m);
+}
+
+static void add_layer(lt_module *chain, lt_module **layer)
+{
+    assert_ok(lt_sequential_add(chain, layer));
+    assert_null(*layer);
+}
+
+static void a_chain_runs_in_order_and_owns_its_layers(void **state)
+{
+    fixture *f = *state;
+    lt_module *chain = NULL, *layer = NULL;
+    lt_params p = {0};
+    char text[LT_SHAPE_TEXT];
+    assert_ok(lt_layer_sequential(&chain));
+    assert_ok(lt_layer_maxpool2d(&layer, (lt_pool2d_config){.kernel_h = 2, .kernel_w = 2}));
+    add_layer(chain, &layer);
+    assert_ok(lt_layer_relu(&layer));
+    add_layer(chain, &layer);
+    assert_ok(lt_layer_dropout(&layer, 0.5));
+    add_layer(chain, &layer);
+    assert_ok(lt_layer_flatten(&layer));
+    add_layer(chain, &layer);
+    assert_ok(lt_layer_linear(&layer, f->device, "fc", C * 4, 3, true));
+    add_layer(chain, &layer);
+    assert_ok(lt_module_params(chain, &p));
+    assert_int_equal(p.count, 2);
+    assert_string_equal(p.item[1]->name, "fc.bias");
+    assert_string_equal(lt_shape_text(lt_tensor_shape(run(f, chain, LT_PASS_EVAL)), text), "[2,3]");
+    assert_string_equal(lt_module_kind(chain), "sequential");
+    lt_params_clear(&p);
+    lt_module_free(&chain);
+}
+
+static void a_chain_gives_intermediate_memory_back_in_evaluation(void **state)
+{
+    fixture *f = *state;
+    lt_module *chain = NULL;
+    assert_ok(lt_layer_sequential(&chain));
+    for (int i = 0; i < 6; i++) {
+        lt_module *layer = NULL;
+        assert_ok(lt_layer_relu(&layer));
+        add_layer(chain, &layer);
+    }
+    lt_tape_reset(f->tape, LT_PASS_EVAL);
+    lt_device_reset_peak(f->device);
+    size_t before = lt_device_memory(f->device).used;
+    run(f, chain, LT_PASS_EVAL);
+    size_t peak = lt_device_memory(f->device).peak - before;
+    assert_true(peak <= 3 * PIXELS * sizeof(double)); /* two layers, and room for rounding */
+    lt_module_free(&chain);
+}
+
+static void a_chain_without_layers_returns_its_input(void **state)
+{
+    fixture *f = *state;
+    lt_module *chain = NULL;
+    double y[PIXELS];
+    assert_ok(lt_layer_sequential(&chain));
+    assert_ok(lt_tensor_read(run(f, chain, LT_PASS_EVAL), y, sizeof y));
+    assert_memory_equal(y, f->host, sizeof y);
+    lt_module_free(&chain);
+}
+
+static void global_pooling_is_the_mean(void **state)
+{
+    fixture *f = *state;
+    lt_module *m = NULL;
+    double y[N * C], want = 0;
+    assert_ok(lt_layer_avgpool2d(&m, (lt_pool2d_config){0}));
+    assert_ok(lt_tensor_read(run(f, m, LT_PASS_EVAL), y, sizeof y));
+    for (int i = 0; i < SIDE * SIDE; i++)
+        want += f->host[i] / (SIDE * SIDE);
+    assert_near(y[0], want, 1e-14);
+    lt_module_free(&m);
+}
+
+static void bad_arguments_are_refused_and_nothing_is_made(void **state)
+{
+    fixture *f = *state;
+    lt_module *m = NULL;
+    lt_device *d = f->device;
+    assert_status(lt_layer_conv2d(&m, d, "c", (lt_conv2d_layer){.in = 0, .out = 1, .kernel = 1}),
+                  LT_E_ARG);
+    assert_status(
+        lt_layer_conv2d(&m, d, "c", (lt_conv2d_layer){.in = 3, .out = 4, .kernel = 1, .groups = 2}),
+        LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "groups"));
+    assert_status(lt_layer_linear(&m, d, "fc", 4, 0, true), LT_E_ARG);
+    assert_status(lt_layer_batchnorm2d(&m, d, "b", 0, (lt_batchnorm2d_config){0}), LT_E_ARG);
+    assert_status(lt_layer_dropout(&m, 1), LT_E_ARG);
+    assert_null(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conv_without_bias_has_one_parameter),
+        cmocka_unit_test(conv_with_a_delta_filter_and_bias_shifts_values),
+        cmocka_unit_test(batch_norm_has_five_parameters_and_counts_batches),
+        cmocka_unit_test(batch_norm_trains_with_statistics_of_the_batch),
+        cmocka_unit_test(batch_norm_adds_the_residual_before_the_relu),
+        cmocka_unit_test(a_chain_runs_in_order_and_owns_its_layers),
+        cmocka_unit_test(a_chain_gives_intermediate_memory_back_in_evaluation),
+        cmocka_unit_test(a_chain_without_layers_returns_its_input),
+        cmocka_unit_test(global_pooling_is_the_mean),
+        cmocka_unit_test(bad_arguments_are_refused_and_nothing_is_made),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
