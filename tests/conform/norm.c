@@ -155,9 +155,9 @@ static operand coefficients(lt_shape x)
     return (operand){IN, MASTER, channels(x, 4), ROWS, COEF, 0.3, 1.5, NULL};
 }
 
-static operand mask_of(lt_shape x, use use)
+static operand mask_of(lt_shape x, use how)
 {
-    return (operand){use, PIXEL, LT_SHAPE((lt_shape_count(x) + 7) / 8), ROWS, KEEP, 0, 256, NULL};
+    return (operand){how, PIXEL, LT_SHAPE((lt_shape_count(x) + 7) / 8), ROWS, KEEP, 0, 256, NULL};
 }
 
 static void make_apply(const norm_row *r, test *t)

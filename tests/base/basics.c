@@ -1,0 +1,179 @@
+/* src/base: status, alloc, log. */
+
+#include "base/alloc.h"
+#include "near.h"
+
+#include "lather/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void a_failure_is_status_and_message_in_one(void **state)
+{
+    (void)state;
+    assert_status(lt_fail(LT_E_SHAPE, "conv2d: got %d, want %d", 3, 4), LT_E_SHAPE);
+    assert_string_equal(lt_error_message(), "conv2d: got 3, want 4");
+}
+
+static void a_message_may_quote_the_one_before(void **state)
+{
+    (void)state;
+    (void)lt_fail(LT_E_IO, "inner");
+    (void)lt_fail(LT_E_IO, "outer: %s", lt_error_message());
+    assert_string_equal(lt_error_message(), "outer: inner");
+}
+
+static void a_long_message_is_cut_not_overrun(void **state)
+{
+    (void)state;
+    char text[3000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    (void)lt_fail(LT_E_IO, "%s", text);
+    assert_true(strlen(lt_error_message()) < sizeof text);
+    assert_true(strspn(lt_error_message(), "x") == strlen(lt_error_message()));
+}
+
+static lt_status tried(lt_status st)
+{
+    LT_TRY(st);
+    return LT_END;
+}
+
+static void try_returns_failures_only(void **state)
+{
+    (void)state;
+    assert_int_equal(tried(LT_E_COMM), LT_E_COMM);
+    assert_int_equal(tried(LT_OK), LT_END);
+}
+
+static void every_status_has_a_name_and_a_sentence(void **state)
+{
+    (void)state;
+    assert_string_equal(lt_status_name(LT_E_FORMAT), "LT_E_FORMAT");
+    for (int st = LT_OK; st <= LT_END; st++) {
+        assert_true(strncmp(lt_status_name((lt_status)st), "LT_", 3) == 0);
+        assert_true(strlen(lt_status_help((lt_status)st)) > 3);
+    }
+    assert_string_equal(lt_status_name((lt_status)999), "unknown status");
+}
+
+static void memory_comes_zeroed(void **state)
+{
+    (void)state;
+    unsigned char *memory = lt_alloc(1000, 3), sum = 0;
+    assert_non_null(memory);
+    for (int i = 0; i < 3000; i++)
+        sum |= memory[i];
+    assert_int_equal(sum, 0);
+    lt_free(memory);
+}
+
+static void an_overflowing_size_is_no_memory(void **state)
+{
+    (void)state;
+    volatile size_t huge = SIZE_MAX / 2; /* hidden from the compiler, which would warn */
+    assert_null(lt_alloc(huge, 4));
+    assert_non_null(strstr(lt_error_message(), "no memory"));
+    void *memory = lt_alloc(2, 2);
+    assert_null(lt_realloc(memory, huge, 4));
+    lt_free(memory);
+}
+
+static void aligned_memory_is_aligned(void **state)
+{
+    (void)state;
+    for (size_t alignment = 64; alignment <= 4096; alignment *= 8) {
+        void *memory = lt_alloc_aligned(alignment, 100);
+        assert_non_null(memory);
+        assert_int_equal((uintptr_t)memory % alignment, 0);
+        lt_free(memory);
+    }
+}
+
+static void the_chosen_allocation_fails_once(void **state)
+{
+    (void)state;
+    lt_alloc_fail_at(2);
+    void *first = lt_alloc(1, 1);
+    char *second = lt_strdup("x"), *third = lt_format("%d", 42);
+    assert_non_null(first);
+    assert_null(second);
+    assert_string_equal(third, "42");
+    lt_free(first);
+    lt_free(third);
+}
+
+typedef struct heard {
+    char line[256];
+    int lines;
+} heard;
+
+static void listen(void *context, lt_log_level level, const char *area, const char *text)
+{
+    heard *h = context;
+    snprintf(h->line, sizeof h->line, "%d %s: %s", (int)level, area, text);
+    h->lines++;
+}
+
+static void a_filter_has_a_level_per_area(void **state)
+{
+    (void)state;
+    heard h = {{0}, 0};
+    lt_log_set(listen, &h);
+    assert_ok(lt_log_filter("warn,data=debug"));
+    lt_log(LT_LOG_INFO, "train", "hidden");
+    assert_int_equal(h.lines, 0);
+    lt_log(LT_LOG_DEBUG, "data", "%d images", 12);
+    assert_string_equal(h.line, "3 data: 12 images");
+    lt_log(LT_LOG_WARN, "train", "shown");
+    assert_int_equal(h.lines, 2);
+    lt_log_set(NULL, NULL);
+    assert_ok(lt_log_filter("info"));
+}
+
+static void a_wrong_filter_changes_nothing(void **state)
+{
+    (void)state;
+    heard h = {{0}, 0};
+    lt_log_set(listen, &h);
+    assert_ok(lt_log_filter("error"));
+    assert_status(lt_log_filter("debug,data=loud"), LT_E_ARG);
+    assert_status(lt_log_filter("chatty"), LT_E_ARG);
+    lt_log(LT_LOG_WARN, "data", "hidden");
+    assert_int_equal(h.lines, 0);
+    lt_log_set(NULL, NULL);
+    assert_ok(lt_log_filter("info"));
+}
+
+static void other_ranks_show_warnings_only(void **state)
+{
+    (void)state;
+    heard h = {{0}, 0};
+    lt_log_set(listen, &h);
+    lt_log_rank(3);
+    lt_log(LT_LOG_INFO, "train", "hidden");
+    lt_log(LT_LOG_WARN, "train", "shown");
+    assert_int_equal(h.lines, 1);
+    lt_log_rank(-1);
+    lt_log_set(NULL, NULL);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_is_status_and_message_in_one),
+        cmocka_unit_test(a_message_may_quote_the_one_before),
+        cmocka_unit_test(a_long_message_is_cut_not_overrun),
+        cmocka_unit_test(try_returns_failures_only),
+        cmocka_unit_test(every_status_has_a_name_and_a_sentence),
+        cmocka_unit_test(memory_comes_zeroed),
+        cmocka_unit_test(an_overflowing_size_is_no_memory),
+        cmocka_unit_test(aligned_memory_is_aligned),
+        cmocka_unit_test(the_chosen_allocation_fails_once),
+        cmocka_unit_test(a_filter_has_a_level_per_area),
+        cmocka_unit_test(a_wrong_filter_changes_nothing),
+        cmocka_unit_test(other_ranks_show_warnings_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
