@@ -113,7 +113,7 @@ lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
                        "data: '%s' is no folder, nor 'fashion-mnist' or "
                        "'synthetic:COUNT:SIZE:CLASSES'",
                        spec);
-    if (lt_has_mnist(spec, train))
-        return lt_dataset_mnist(out, spec, train);
-    return open_folder(out, spec, train);
+    bool mnist = false;
+    LT_TRY(lt_has_mnist(&mnist, spec, train));
+    return mnist ? lt_dataset_mnist(out, spec, train) : open_folder(out, spec, train);
 }

@@ -24,7 +24,7 @@ uint64_t lt_stream_bound(const lt_stream_in *in);
 void lt_stream_close(lt_stream_in **in);
 
 /* Whether the folder holds MNIST's files of the train or test part, plain or .gz. */
-bool lt_has_mnist(const char *folder, bool train);
+lt_status lt_has_mnist(bool *out, const char *folder, bool train);
 lt_status lt_dataset_mnist(lt_dataset **out, const char *folder, bool train);
 
 #endif

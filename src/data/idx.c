@@ -147,34 +147,44 @@ lt_status lt_dataset_idx(lt_dataset **out, const char *images, const char *label
     return st;
 }
 
-/* FOLDER/PART-KIND-ubyte, or with .gz; NULL if neither exists or there is no memory. */
-static char *mnist_file(const char *folder, bool train, const char *kind)
+/* FOLDER/PART-KIND-ubyte, or with .gz; NULL if neither exists. */
+static lt_status mnist_file(char **out, const char *folder, bool train, const char *kind)
 {
     static const char *const ends[] = {"", ".gz"};
+    *out = NULL;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         char *path = lt_format("%s/%s-%s-ubyte%s", folder, train ? "train" : "t10k", kind, ends[i]);
-        if (path && !access(path, F_OK))
-            return path;
+        if (!path)
+            return LT_E_NOMEM;
+        if (!access(path, F_OK)) {
+            *out = path;
+            return LT_OK;
+        }
         lt_free(path);
     }
-    return NULL;
+    return LT_OK;
 }
 
-bool lt_has_mnist(const char *folder, bool train)
+lt_status lt_has_mnist(bool *out, const char *folder, bool train)
 {
-    char *images = mnist_file(folder, train, "images-idx3");
+    char *images = NULL;
+    LT_TRY(mnist_file(&images, folder, train, "images-idx3"));
+    *out = images;
     lt_free(images);
-    return images;
+    return LT_OK;
 }
 
 static lt_status open_mnist(lt_dataset **out, const char *folder, bool train, int classes)
 {
-    char *images = mnist_file(folder, train, "images-idx3");
-    char *labels = mnist_file(folder, train, "labels-idx1");
-    lt_status st = images && labels
-                       ? lt_dataset_idx(out, images, labels, classes)
-                       : lt_fail(LT_E_IO, "%s: no %s-%s-ubyte[.gz]", folder,
-                                 train ? "train" : "t10k", images ? "labels-idx1" : "images-idx3");
+    char *images = NULL, *labels = NULL;
+    lt_status st = mnist_file(&images, folder, train, "images-idx3");
+    if (!st)
+        st = mnist_file(&labels, folder, train, "labels-idx1");
+    if (!st && !(images && labels))
+        st = lt_fail(LT_E_IO, "%s: no %s-%s-ubyte[.gz]", folder, train ? "train" : "t10k",
+                     images ? "labels-idx1" : "images-idx3");
+    if (!st)
+        st = lt_dataset_idx(out, images, labels, classes);
     lt_free(images);
     lt_free(labels);
     return st;

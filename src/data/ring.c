@@ -189,8 +189,8 @@ static lt_status hand_over(lt_batch_slot *s, failures *broken)
 static void finish(lt_ring *r, ticket t, lt_status st, lt_scratch *scratch, failures *broken)
 {
     lt_batch_slot *s = &r->slot[t.number % r->config.slots];
-    if (!st && broken->count)
-        st = hand_over(s, broken);
+    if (broken->count && hand_over(s, broken))
+        st = LT_E_NOMEM;
     if (st && (!s->status || t.place < s->failed)) {
         lt_free(s->why);
         s->why = lt_strdup(lt_error_message());

@@ -1,0 +1,297 @@
+/* Data sets: what they read, and what they say about folders and files that are not right. */
+
+#include "base/alloc.h"
+#include "data/files.h"
+#include "near.h"
+#include "pictures.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+static void expect(lt_status got, lt_status want, const char *part)
+{
+    assert_status(got, want);
+    if (!strstr(lt_error_message(), part))
+        fail_msg("the message is '%s', without '%s'", lt_error_message(), part);
+}
+
+static char *below(const char *folder, const char *name)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        abort();
+    return path;
+}
+
+static void check_order(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"b/2.JPG",          "b/10.jpeg",      "b/x.txt",
+                                        "b/deep/sub/1.png", "b/deep.x/0.bmp", "B/z.Png",
+                                        "a/.hidden.jpg",    "a/1.jpg",        ".git/1.jpg"};
+    static const char *const want[] = {"B/z.Png", "a/1.jpg",        "b/10.jpeg",
+                                       "b/2.JPG", "b/deep.x/0.bmp", "b/deep/sub/1.png"};
+    static const int labels[] = {0, 1, 2, 2, 2, 2};
+    char *root = make_folder();
+    for (size_t i = 0; i < COUNT_OF(files); i++)
+        write_file(root, files[i], files[i], strlen(files[i]));
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_int_equal(lt_dataset_count(d), COUNT_OF(want));
+    assert_int_equal(lt_dataset_classes(d), 3);
+    assert_int_equal(lt_dataset_channels(d), 3);
+    assert_string_equal(lt_dataset_class_name(d, 2), "b");
+    assert_null(lt_dataset_class_name(d, 3));
+    assert_null(lt_dataset_sample_name(d, COUNT_OF(want)));
+    lt_record record = {0};
+    for (size_t i = 0; i < COUNT_OF(want); i++) {
+        const char *name = lt_dataset_sample_name(d, (int64_t)i);
+        assert_string_equal(name + strlen(root) + 1, want[i]);
+        assert_ok(d->ops->read(d, (int64_t)i, &record));
+        assert_int_equal(record.label, labels[i]);
+        assert_int_equal(record.size, strlen(want[i]));
+        assert_memory_equal(record.bytes, want[i], record.size);
+    }
+    lt_free(record.bytes);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+static void check_parts(void **state)
+{
+    (void)state;
+    char *root = make_folder();
+    write_file(root, "train/x/1.jpg", "t", 1);
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_string_equal(lt_dataset_class_name(d, 0), "x");
+    lt_dataset_free(&d);
+    expect(lt_dataset_open(&d, root, false), LT_E_IO, "it has a folder train, but none named val");
+    write_file(root, "val/y/1.jpg", "v", 1);
+    assert_ok(lt_dataset_open(&d, root, false));
+    assert_string_equal(lt_dataset_class_name(d, 0), "y");
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+static void check_bad_folders(void **state)
+{
+    (void)state;
+    char *root = make_folder();
+    lt_dataset *d = NULL;
+    expect(lt_dataset_open(&d, "/no/such/folder", true), LT_E_IO, "/no/such/folder");
+    expect(lt_dataset_folder(&d, "/no/such/folder"), LT_E_IO, "/no/such/folder: no such folder");
+    expect(lt_dataset_open(&d, root, true), LT_E_FORMAT, "no class folder");
+    write_file(root, "cat/1.jpg", "c", 1);
+    write_file(root, "dog/readme.txt", "d", 1);
+    expect(lt_dataset_open(&d, root, true), LT_E_FORMAT, "/dog: no .jpg");
+    char *dog = below(root, "dog"), *loop = below(root, "dog/loop");
+    assert_int_equal(symlink(dog, loop), 0);
+    expect(lt_dataset_open(&d, root, true), LT_E_FORMAT, "link");
+    assert_null(d);
+    free(dog);
+    free(loop);
+    remove_folder(root);
+}
+
+static void check_synthetic(void **state)
+{
+    (void)state;
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, "synthetic:7:5:3", true));
+    assert_int_equal(lt_dataset_count(d), 7);
+    assert_int_equal(lt_dataset_classes(d), 3);
+    lt_record a = {0}, b = {0};
+    assert_ok(d->ops->read(d, 4, &a));
+    assert_ok(d->ops->read(d, 4, &b));
+    assert_int_equal(a.size, 75);
+    assert_int_equal(a.label, 1);
+    assert_memory_equal(a.bytes, b.bytes, 75);
+    assert_ok(d->ops->read(d, 5, &b));
+    assert_memory_not_equal(a.bytes, b.bytes, 75);
+    lt_free(a.bytes);
+    lt_free(b.bytes);
+    lt_dataset_free(&d);
+    static const char *const wrong[] = {"synthetic:7:5", "synthetic:7:5:3x", "synthetic:0:5:3",
+                                        "synthetic:7:0:3", "synthetic:7:5:0"};
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        assert_status(lt_dataset_open(&d, wrong[i], true), LT_E_ARG);
+}
+
+/* Three pictures of 2 x 2, labels 0, 9 and 3; what is changed about them. */
+typedef struct idx_row {
+    const char *name;
+    int images_size, labels_size; /* bytes of the files; 0: all */
+    int at, value;                /* byte of the images' header */
+    int label_at, label_value;    /* byte of the labels' file */
+    int classes;
+    lt_status want;
+    const char *message;
+} idx_row;
+
+static idx_row idx_rows[] = {
+    {"idx: a right pair is read", 0, 0, 0, 0, 0, 0, 10, LT_OK, NULL},
+    {"idx: classes come from the labels", 0, 0, 0, 0, 9, 11, 0, LT_OK, NULL},
+    {"idx: images end early", 27, 0, 0, 0, 0, 0, 10, LT_E_FORMAT, "images"},
+    {"idx: images end inside the header", 7, 0, 0, 0, 0, 0, 10, LT_E_FORMAT, "images"},
+    {"idx: labels end early", 0, 10, 0, 0, 0, 0, 10, LT_E_FORMAT, "labels"},
+    {"idx: a label out of range", 0, 0, 0, 0, 9, 10, 10, LT_E_FORMAT, "sample 1 has label 10"},
+    {"idx: a header that claims 2^32 pictures", 0, 0, 4, 255, 0, 0, 10, LT_E_FORMAT, "too early"},
+    {"idx: a picture with no rows", 0, 0, 11, 0, 0, 0, 10, LT_E_FORMAT, "zero"},
+    {"idx: another type of numbers", 0, 0, 2, 13, 0, 0, 10, LT_E_FORMAT, "begins with 00 00 0d"},
+    {"idx: fewer images than labels, so that bytes are left", 0, 0, 7, 2, 0, 0, 10, LT_E_FORMAT,
+     "more bytes"},
+    {"idx: counts that differ", 24, 0, 7, 2, 0, 0, 10, LT_E_FORMAT, "2 images"},
+};
+
+static void write_gzip(const char *folder, const char *name, const void *bytes, unsigned size)
+{
+    char *path = below(folder, name);
+    gzFile f = gzopen(path, "wb");
+    assert_true(f && gzwrite(f, bytes, size) == (int)size && gzclose(f) == Z_OK);
+    free(path);
+}
+
+static void check_idx(void **state)
+{
+    enum { IMAGES = 28, LABELS = 11 };
+    const idx_row *row = *state;
+    uint8_t images[IMAGES] = {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2, 0,  0,
+                              0, 2, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    uint8_t labels[LABELS] = {0, 0, 8, 1, 0, 0, 0, 3, 0, 9, 3};
+    unsigned image_size = row->images_size ? (unsigned)row->images_size : IMAGES;
+    unsigned label_size = row->labels_size ? (unsigned)row->labels_size : LABELS;
+    if (row->at || row->value)
+        images[row->at] = (uint8_t)row->value;
+    if (row->label_at)
+        labels[row->label_at] = (uint8_t)row->label_value;
+    char *root = make_folder();
+    for (int packed = 0; packed < 2; packed++) {
+        if (packed) {
+            write_gzip(root, "images", images, image_size);
+            write_gzip(root, "labels", labels, label_size);
+        } else {
+            write_file(root, "images", images, image_size);
+            write_file(root, "labels", labels, label_size);
+        }
+        char *i = below(root, "images"), *l = below(root, "labels");
+        lt_dataset *d = NULL;
+        lt_status st = lt_dataset_idx(&d, i, l, row->classes);
+        if (row->want) {
+            expect(st, row->want, row->message);
+            assert_null(d);
+        } else {
+            assert_ok(st);
+            lt_record r = {0};
+            assert_ok(d->ops->read(d, 2, &r));
+            assert_int_equal(r.label, 3);
+            assert_int_equal(r.size, 4);
+            assert_memory_equal(r.bytes, images + 24, 4);
+            assert_int_equal(lt_dataset_classes(d), row->classes ? row->classes : 12);
+            lt_free(r.bytes);
+        }
+        lt_dataset_free(&d);
+        free(i);
+        free(l);
+    }
+    remove_folder(root);
+}
+
+static void check_mnist_folder(void **state)
+{
+    (void)state;
+    static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 77};
+    static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 1, 4};
+    char *root = make_folder();
+    write_gzip(root, "train-images-idx3-ubyte.gz", images, sizeof images);
+    lt_dataset *d = NULL;
+    expect(lt_dataset_open(&d, root, true), LT_E_IO, "no train-labels-idx1-ubyte");
+    write_file(root, "train-labels-idx1-ubyte", labels, sizeof labels);
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_int_equal(lt_dataset_count(d), 1);
+    assert_int_equal(lt_dataset_classes(d), 5);
+    lt_dataset_free(&d);
+
+    assert_int_equal(setenv("LATHER_FASHION_MNIST", root, 1), 0);
+    assert_ok(lt_dataset_open(&d, "fashion-mnist", true));
+    assert_int_equal(lt_dataset_classes(d), 10);
+    assert_string_equal(lt_dataset_class_name(d, 9), "Ankle boot");
+    lt_dataset_free(&d);
+    assert_int_equal(setenv("LATHER_FASHION_MNIST", "/no/such/folder", 1), 0);
+    expect(lt_dataset_open(&d, "fashion-mnist", true), LT_E_IO, "dataset-fashion-mnist");
+    unsetenv("LATHER_FASHION_MNIST");
+    remove_folder(root);
+}
+
+/* As Debian ships it, where it is installed. */
+static void check_fashion_mnist(void **state)
+{
+    (void)state;
+    if (!lt_is_folder("/usr/share/datasets/fashion-mnist"))
+        skip();
+    for (int train = 0; train < 2; train++) {
+        lt_dataset *d = NULL;
+        assert_ok(lt_dataset_fashion_mnist(&d, train));
+        assert_int_equal(lt_dataset_count(d), train ? 60000 : 10000);
+        int count[10] = {0};
+        lt_record r = {0};
+        for (int64_t i = 0; i < lt_dataset_count(d); i++) {
+            assert_ok(d->ops->read(d, i, &r));
+            assert_in_range(r.label, 0, 9);
+            count[r.label]++;
+        }
+        assert_int_equal(r.width, 28);
+        for (int i = 0; i < 10; i++)
+            assert_int_equal(count[i], train ? 6000 : 1000);
+        lt_free(r.bytes);
+        lt_dataset_free(&d);
+    }
+}
+
+/* The n-th allocation fails, for every n until none does. */
+static void check_memory(void **state)
+{
+    (void)state;
+    char *root = make_folder();
+    write_file(root, "a/1.jpg", "1", 1);
+    write_file(root, "b/c/2.png", "2", 1);
+    int64_t n = 1;
+    for (; n < 1000; n++) {
+        lt_dataset *d = NULL;
+        lt_alloc_fail_at(n);
+        lt_status st = lt_dataset_open(&d, root, true);
+        lt_alloc_fail_at(0);
+        if (!st) {
+            lt_dataset_free(&d);
+            break;
+        }
+        assert_int_equal(st, LT_E_NOMEM);
+        assert_null(d);
+    }
+    assert_in_range(n, 10, 999);
+    remove_folder(root);
+}
+
+int main(void)
+{
+    enum { ROWS = COUNT_OF(idx_rows) };
+    const struct CMUnitTest more[] = {
+        {"folder: classes and files come in the order of their bytes", check_order, 0, 0, 0},
+        {"folder: train and val are found below", check_parts, 0, 0, 0},
+        {"folder: what is missing or empty is named", check_bad_folders, 0, 0, 0},
+        {"folder: every failed allocation is reported, and nothing is left", check_memory, 0, 0, 0},
+        {"synthetic: the same index gives the same noise", check_synthetic, 0, 0, 0},
+        {"mnist: a folder with its files, and Fashion-MNIST by its name", check_mnist_folder, 0, 0,
+         0},
+        {"fashion-mnist: 70,000 pictures, as many of each class", check_fashion_mnist, 0, 0, 0},
+    };
+    struct CMUnitTest tests[COUNT_OF(more) + ROWS];
+    memcpy(tests, more, sizeof more);
+    for (size_t i = 0; i < ROWS; i++)
+        tests[COUNT_OF(more) + i] =
+            (struct CMUnitTest){idx_rows[i].name, check_idx, NULL, NULL, &idx_rows[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

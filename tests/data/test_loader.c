@@ -1,0 +1,489 @@
+/* The loader against a list made by one thread, for any number of threads; seeking, shares, broken
+ * pictures, and ending at any moment. */
+
+#include "base/alloc.h"
+#include "data/ring.h"
+#include "near.h"
+#include "pictures.h"
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIDE = 24, IMAGE = SIDE * SIDE * 3 };
+
+static lt_device *device;
+
+static lt_loader_config usual(int threads)
+{
+    return (lt_loader_config){
+        .transform = {.augment = LT_AUGMENT_IMAGENET, .size = SIDE, .flip = 0.5},
+        .batch = 4,
+        .threads = threads,
+        .seed = 11,
+        .shuffle = true,
+    };
+}
+
+/* A folder of small JPEG and BMP files in three classes: 4, 5 and 6 of them. */
+static char *make_pictures(void)
+{
+    char *root = make_folder();
+    uint32_t seed = 5;
+    for (int label = 0; label < 3; label++)
+        for (int i = 0; i < 4 + label; i++) {
+            jpeg_spec spec = {30 + 7 * i, 50 - 6 * label, 3, 1 + i % 2, 1, 85, i == 2, 0, 0, 0};
+            size_t size = 0;
+            bool bmp = i == 3;
+            uint8_t *bytes = bmp ? make_bmp(40, 33, &seed, &size) : make_jpeg(&spec, &seed, &size);
+            char name[32];
+            snprintf(name, sizeof name, "class%d/%02d.%s", label, i, bmp ? "bmp" : "jpg");
+            write_file(root, name, bytes, size);
+            free(bytes);
+        }
+    return root;
+}
+
+/* What sample i of this rank in the epoch must be, made here and now. */
+static int32_t expected(lt_dataset *d, const lt_loader_config *c, int64_t epoch, int64_t i,
+                        uint8_t *pixels)
+{
+    lt_transform t = c->transform;
+    assert_ok(lt_transform_check(&t));
+    lt_sampler s = {.count = d->count,
+                    .rank = c->rank,
+                    .size = c->size ? c->size : 1,
+                    .seed = c->seed,
+                    .shuffle = c->shuffle};
+    int64_t index = lt_sampler_index(&s, epoch, i);
+    lt_rng rng = {.key = lt_rng_key(c->seed, LT_STREAM_AUGMENT, (uint64_t)epoch, (uint64_t)index)};
+    lt_scratch scratch = {0};
+    assert_ok(d->ops->read(d, index, &scratch.record));
+    assert_ok(lt_transform_run(&t, 3, &rng, &scratch, pixels));
+    int32_t label = scratch.record.label;
+    lt_scratch_clear(&scratch);
+    return label;
+}
+
+static bool batch_is_right(lt_dataset *d, const lt_loader_config *c, const lt_batch *b,
+                           int64_t epoch)
+{
+    lt_shape shape = lt_tensor_shape(b->images);
+    assert_true(lt_shape_equal(shape, LT_SHAPE(b->count, 3, SIDE, SIDE)));
+    assert_int_equal(lt_tensor_count(b->labels), b->count);
+    lt_view view = lt_tensor_view(b->images);
+    assert_true(lt_view_is_channels_last(&view));
+    uint8_t *logical = malloc(lt_tensor_bytes(b->images)), want[IMAGE];
+    assert_ok(lt_tensor_read(b->images, logical, lt_tensor_bytes(b->images)));
+    int32_t labels[16];
+    assert_ok(lt_tensor_read(b->labels, labels, (size_t)b->count * sizeof *labels));
+    bool right = true;
+    for (int i = 0; i < b->count; i++) {
+        int32_t label = expected(d, c, epoch, b->index * c->batch + i, want);
+        right = right && label == labels[i];
+        for (int p = 0; p < IMAGE; p++)
+            right = right && logical[i * IMAGE + p % 3 * SIDE * SIDE + p / 3] == want[p];
+    }
+    free(logical);
+    return right;
+}
+
+static void check_threads(void **state)
+{
+    int threads = *(int *)*state;
+    char *root = make_pictures();
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    lt_loader_config c = usual(threads), other = c;
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    assert_int_equal(lt_loader_batches(l), 4);
+    lt_batch b;
+    for (int64_t epoch = 0; epoch < 3; epoch++) {
+        for (int64_t i = 0; i < 4; i++) {
+            assert_ok(lt_loader_next(l, &b));
+            assert_int_equal(b.index, i);
+            assert_int_equal(b.count, i < 3 ? 4 : 3);
+            assert_true(batch_is_right(d, &c, &b, epoch));
+        }
+        other.seed++; /* control */
+        assert_false(batch_is_right(d, &other, &b, epoch));
+        assert_int_equal(lt_loader_next(l, &b), LT_END);
+    }
+    lt_loader_stats stats = lt_loader_statistics(l);
+    assert_int_equal(stats.samples, 45);
+    assert_int_equal(stats.bad, 0);
+    assert_true(stats.decode_seconds > 0 && stats.resize_seconds > 0 && stats.read_seconds > 0);
+    lt_loader_free(&l);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+static void check_seek(void **state)
+{
+    (void)state;
+    static const int64_t places[][2] = {{0, 2}, {5, 0}, {1, 3}, {1, 3}, {0, 0}, {2, 4}};
+    char *root = make_pictures();
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    lt_loader_config c = usual(3);
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    lt_batch b;
+    for (size_t i = 0; i < COUNT_OF(places); i++) {
+        int64_t epoch = places[i][0], batch = places[i][1];
+        assert_ok(lt_loader_seek(l, epoch, batch));
+        if (batch == 4) {
+            assert_int_equal(lt_loader_next(l, &b), LT_END);
+            epoch++;
+            batch = 0;
+        }
+        assert_ok(lt_loader_next(l, &b));
+        assert_int_equal(b.index, batch);
+        assert_true(batch_is_right(d, &c, &b, epoch));
+    }
+    assert_status(lt_loader_seek(l, 0, 5), LT_E_ARG);
+    assert_status(lt_loader_seek(l, -1, 0), LT_E_ARG);
+    lt_loader_free(&l);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+static void check_ranks(void **state)
+{
+    (void)state;
+    char *root = make_pictures();
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    for (int rank = 0; rank < 2; rank++) {
+        lt_loader_config c = usual(2);
+        c.rank = rank;
+        c.size = 2;
+        c.batch = 3;
+        c.drop_last = true;
+        lt_loader *l = NULL;
+        assert_ok(lt_loader_new(&l, d, device, &c));
+        assert_int_equal(lt_loader_batches(l), 2);
+        lt_batch b;
+        for (int i = 0; i < 2; i++) {
+            assert_ok(lt_loader_next(l, &b));
+            assert_true(batch_is_right(d, &c, &b, 0));
+        }
+        assert_int_equal(lt_loader_next(l, &b), LT_END);
+        lt_loader_free(&l);
+    }
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+/* A device whose memory the host cannot write: the batch is copied to a fixed address. */
+static void check_copies(void **state)
+{
+    (void)state;
+    char *root = make_pictures();
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    const lt_backend *real = device->backend;
+    lt_backend far = *real;
+    far.host_memory = false;
+    device->backend = &far;
+    lt_loader_config c = usual(2);
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    lt_batch b;
+    const void *address = NULL;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(lt_loader_next(l, &b));
+        assert_true(batch_is_right(d, &c, &b, 0));
+        assert_true(!address || address == lt_tensor_view(b.images).data);
+        address = lt_tensor_view(b.images).data;
+    }
+    lt_loader_free(&l);
+    device->backend = real;
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+/* Freed before the first batch, with some lent, at the end: no thread is left. */
+static void check_shutdown(void **state)
+{
+    (void)state;
+    char *root = make_pictures();
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    for (int taken = -1; taken < 12; taken++) {
+        lt_loader_config c = usual(1 + taken % 4);
+        c.slots = 2 + taken % 3;
+        lt_loader *l = NULL;
+        lt_batch b;
+        if (c.slots < 2 || c.threads < 1)
+            c.slots = c.threads = 3;
+        assert_ok(lt_loader_new(&l, d, device, &c));
+        if (taken >= 0)
+            assert_ok(lt_loader_seek(l, 0, 0));
+        for (int i = 0; i < taken; i++) {
+            lt_status st = lt_loader_next(l, &b);
+            assert_true(st == LT_OK || st == LT_END);
+        }
+        lt_loader_free(&l);
+        assert_null(l);
+    }
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+/* Truncated, empty, misnamed; plus a picture under the wrong extension, which is none of them. */
+static char *make_broken(void)
+{
+    char *root = make_pictures();
+    uint32_t seed = 9;
+    jpeg_spec spec = {60, 50, 3, 2, 2, 85, 0, 0, 0, 0};
+    size_t size = 0;
+    uint8_t *jpeg = make_jpeg(&spec, &seed, &size);
+    write_file(root, "class0/cut.jpg", jpeg, size / 2);
+    write_file(root, "class1/empty.jpg", jpeg, 0);
+    write_file(root, "class2/text.png", "not a picture", 13);
+    write_file(root, "class2/jpeg.bmp", jpeg, size);
+    free(jpeg);
+    return root;
+}
+
+static void check_broken(void **state)
+{
+    (void)state;
+    static const char *const reasons[] = {"class0/cut.jpg: jpeg: the file is truncated",
+                                          "class1/empty.jpg: the file is empty",
+                                          "class2/text.png: image: neither JPEG, PNG nor BMP"};
+    char *root = make_broken();
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_int_equal(d->count, 19);
+    char *order[2] = {NULL, NULL};
+    for (int run = 0; run < 2; run++) {
+        lt_loader_config c = usual(run ? 5 : 1);
+        c.max_bad = 3;
+        assert_ok(lt_loader_new(&l, d, device, &c));
+        lt_batch b;
+        for (int epoch = 0; epoch < 2; epoch++) {
+            int count = 0;
+            while (lt_loader_next(l, &b) == LT_OK)
+                count += b.count;
+            assert_int_equal(count, 19); /* the batches keep their size */
+        }
+        assert_int_equal(lt_loader_statistics(l).bad, 3);
+        assert_null(lt_loader_bad(l, 3));
+        for (size_t i = 0; i < COUNT_OF(reasons); i++) {
+            bool found = false;
+            for (int64_t j = 0; j < 3; j++)
+                found = found || strstr(lt_loader_bad(l, j), reasons[i]);
+            if (!found)
+                fail_msg("'%s' is not among the broken ones", reasons[i]);
+        }
+        order[run] = strdup(lt_loader_bad(l, 0));
+        lt_loader_free(&l);
+    }
+    assert_string_equal(order[0], order[1]);
+    free(order[0]);
+    free(order[1]);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+/* In index order: the empty file's place is taken by the sample after it. */
+static void check_replacement(void **state)
+{
+    (void)state;
+    char *root = make_broken();
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    lt_loader_config c = usual(2);
+    c.shuffle = false;
+    c.transform.augment = LT_AUGMENT_NONE;
+    c.batch = 1;
+    c.max_bad = -1;
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    lt_batch b;
+    uint8_t got[2][IMAGE];
+    int32_t label = -1;
+    assert_ok(lt_loader_seek(l, 0, 4)); /* class0/cut.jpg; then class1/00.jpg */
+    for (int i = 0; i < 2; i++) {
+        assert_ok(lt_loader_next(l, &b));
+        assert_ok(lt_tensor_read(b.images, got[i], IMAGE));
+        assert_ok(lt_tensor_read(b.labels, &label, sizeof label));
+        assert_int_equal(label, 1);
+    }
+    assert_memory_equal(got[0], got[1], IMAGE);
+    lt_loader_free(&l);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+static void check_too_many(void **state)
+{
+    (void)state;
+    char *root = make_broken();
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    for (int allowed = 0; allowed < 3; allowed++) {
+        lt_loader_config c = usual(2);
+        c.max_bad = allowed;
+        assert_ok(lt_loader_new(&l, d, device, &c));
+        lt_batch b;
+        lt_status st = LT_OK;
+        while (!st)
+            st = lt_loader_next(l, &b);
+        assert_int_equal(st, LT_E_FORMAT);
+        assert_non_null(strstr(lt_error_message(), "broken pictures"));
+        assert_non_null(strstr(lt_error_message(), root));
+        assert_non_null(lt_loader_bad(l, allowed));
+        assert_status(lt_loader_next(l, &b), LT_E_FORMAT);
+        lt_loader_free(&l);
+    }
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+typedef struct liar {
+    lt_dataset base;
+} liar;
+
+static lt_status lie(const lt_dataset *self, int64_t index, lt_record *record)
+{
+    (void)self;
+    LT_TRY(lt_record_reserve(record, 3));
+    record->size = 3;
+    record->encoding = LT_ENCODING_PIXELS;
+    record->width = record->height = 1;
+    record->label = index == 5 ? 2 : 0;
+    return LT_OK;
+}
+
+static void check_labels(void **state)
+{
+    (void)state;
+    static const lt_dataset_ops ops = {.name = "liar", .bytes = sizeof(liar), .read = lie};
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_new(&d, &ops));
+    d->count = 8;
+    d->classes = 2;
+    lt_loader_config c = usual(2);
+    c.shuffle = false;
+    c.max_bad = -1;
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    lt_batch b;
+    assert_ok(lt_loader_next(l, &b));
+    assert_status(lt_loader_next(l, &b), LT_E_FORMAT);
+    assert_non_null(strstr(lt_error_message(), "sample 5 has label 2, outside of 0 .. 1"));
+    lt_loader_free(&l);
+    lt_dataset_free(&d);
+}
+
+static void check_limits(void **state)
+{
+    (void)state;
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_synthetic(&d, 100, 8, 3, 10));
+    lt_loader_config c = usual(2);
+    c.limit = 10;
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    assert_int_equal(lt_loader_batches(l), 3);
+    int seen[10] = {0};
+    lt_batch b;
+    while (lt_loader_next(l, &b) == LT_OK) {
+        int32_t labels[4];
+        assert_ok(lt_tensor_read(b.labels, labels, (size_t)b.count * sizeof *labels));
+        for (int i = 0; i < b.count; i++)
+            seen[labels[i]]++;
+    }
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(seen[i], 1);
+    lt_loader_free(&l);
+    c.max_batches = 2;
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(lt_loader_next(l, &b), i % 3 == 2 ? LT_END : LT_OK);
+    lt_loader_free(&l);
+
+    lt_loader_config wrong[5];
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        wrong[i] = usual(2);
+    wrong[0].batch = 0;
+    wrong[1].rank = 1;
+    wrong[2].slots = 1;
+    wrong[3].batch = 101;
+    wrong[3].drop_last = true;
+    wrong[4].transform.size = 0;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        assert_status(lt_loader_new(&l, d, device, &wrong[i]), LT_E_ARG);
+    assert_null(l);
+    lt_dataset_free(&d);
+}
+
+/* The n-th allocation fails while a loader is made and used, for every n until none does. */
+static void check_memory(void **state)
+{
+    (void)state;
+    char *root = make_broken();
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    int64_t n = 1;
+    for (; n < 2000; n++) {
+        lt_loader_config c = usual(2);
+        c.max_bad = -1;
+        lt_loader *l = NULL;
+        lt_batch b;
+        lt_alloc_fail_at(n);
+        lt_status st = lt_loader_new(&l, d, device, &c);
+        for (int i = 0; i < 5 && !st; i++)
+            st = lt_loader_next(l, &b);
+        lt_alloc_fail_at(0);
+        if (st)
+            assert_int_equal(st, LT_E_NOMEM);
+        lt_loader_free(&l);
+        if (!st)
+            break;
+    }
+    assert_in_range(n, 20, 1999);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+static int open_device(void **state)
+{
+    (void)state;
+    return lt_device_open(&device, "ref", NULL);
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    lt_device_close(&device);
+    return 0;
+}
+
+int main(void)
+{
+    static int one = 1, two = 2, seven = 7;
+    const struct CMUnitTest tests[] = {
+        {"1 thread makes the batches of the list", check_threads, 0, 0, &one},
+        {"2 threads make the batches of the list", check_threads, 0, 0, &two},
+        {"7 threads make the batches of the list", check_threads, 0, 0, &seven},
+        {"seeking gives the batch that would have come", check_seek, 0, 0, 0},
+        {"two ranks share an epoch", check_ranks, 0, 0, 0},
+        {"a device with memory of its own gets copies at a fixed address", check_copies, 0, 0, 0},
+        {"a loader can be freed at any moment", check_shutdown, 0, 0, 0},
+        {"broken pictures are replaced, counted once and listed", check_broken, 0, 0, 0},
+        {"a broken picture's place is taken by the next one", check_replacement, 0, 0, 0},
+        {"more broken pictures than allowed are an error", check_too_many, 0, 0, 0},
+        {"a label out of range names the sample", check_labels, 0, 0, 0},
+        {"limits are kept, and configs out of range refused", check_limits, 0, 0, 0},
+        {"every failed allocation is reported, and nothing is left", check_memory, 0, 0, 0},
+    };
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
