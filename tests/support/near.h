@@ -2,12 +2,17 @@
 #ifndef LT_TESTS_NEAR_H
 #define LT_TESTS_NEAR_H
 
-#include <cmocka.h>
-#include <math.h>
+/* cmocka.h needs the four before it. */
+/* clang-format off */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+/* clang-format on */
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
