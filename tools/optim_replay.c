@@ -262,7 +262,7 @@ static void clear(replay *r)
         lt_param_clear(&r->param[i]);
     free(r->param);
     lt_params_clear(&r->list);
-    lt_safetensors_close(r->in);
+    lt_safetensors_close(&r->in);
     lt_device_close(&r->device);
     lt_optim_config_clear(&r->config);
 }
