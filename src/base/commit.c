@@ -36,7 +36,7 @@ lt_status lt_commit_sync(const char *path)
     return st;
 }
 
-static lt_status sync_parent(const char *path)
+lt_status lt_commit_sync_parent(const char *path)
 {
     char parent[PATH_MAX];
     snprintf(parent, sizeof parent, "%s", path);
@@ -124,7 +124,7 @@ lt_status lt_commit_finish(lt_commit *commit)
     if (!st)
         st = give_name(commit);
     if (!st)
-        st = sync_parent(commit->path);
+        st = lt_commit_sync_parent(commit->path);
     if (st) {
         lt_commit_abandon(commit);
         return st;
@@ -152,7 +152,7 @@ lt_status lt_commit_link(const char *path, const char *target)
         unlink(temp);
     }
     lt_free(temp);
-    return st ? st : sync_parent(path);
+    return st ? st : lt_commit_sync_parent(path);
 }
 
 lt_status lt_commit_remove(const char *path)

@@ -29,5 +29,7 @@ void lt_commit_clean(const char *folder);
 LT_MUST_CHECK lt_status lt_commit_make_folders(const char *path);
 /* Syncs a file or a folder. Errors: LT_E_IO. */
 LT_MUST_CHECK lt_status lt_commit_sync(const char *path);
+/* Syncs the folder that path is in. */
+LT_MUST_CHECK lt_status lt_commit_sync_parent(const char *path);
 
 #endif

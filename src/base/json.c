@@ -78,15 +78,17 @@ static lt_json_value *new_value(parser *p)
 
 /* Strings. */
 
+static int hex_digit(char c)
+{
+    const char *digits = "0123456789abcdef", *found = c ? strchr(digits, c | 0x20) : NULL;
+    return found && (c >= 'A' || c <= '9') ? (int)(found - digits) : -1;
+}
+
 static lt_status parse_hex4(parser *p, uint32_t *out)
 {
     *out = 0;
     for (int i = 0; i < 4; i++, p->at++) {
-        char c = p->at < p->end ? *p->at : 0;
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int digit = p->at < p->end ? hex_digit(*p->at) : -1;
         if (digit < 0)
             return bad(p, "\\u wants four hexadecimal digits");
         *out = *out * 16 + (uint32_t)digit;

@@ -38,7 +38,9 @@ typedef struct lt_json lt_json;
  * characters, bad UTF-8, lone surrogates, NUL: LT_E_FORMAT. */
 LT_MUST_CHECK lt_status lt_json_parse(lt_json **out, const char *text, size_t bytes,
                                       const char *name, int depth);
-/* Reads and parses a file of at most 64 MiB. */
+/* The whole file, at most 64 MiB, with a NUL behind it; free with lt_free(). */
+LT_MUST_CHECK lt_status lt_json_read_file(const char *path, char **text, size_t *bytes);
+/* Reads and parses a file. */
 LT_MUST_CHECK lt_status lt_json_load(lt_json **out, const char *path);
 void lt_json_free(lt_json **json);
 const lt_json_value *lt_json_root(const lt_json *json);

@@ -10,7 +10,7 @@
 enum { MAX_DEPTH = 64 };
 #define MAX_FILE ((long)64 << 20)
 
-static lt_status read_file(FILE *file, const char *path, char **text, size_t *bytes)
+static lt_status read_open(FILE *file, const char *path, char **text, size_t *bytes)
 {
     long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
     if (size < 0)
@@ -25,17 +25,27 @@ static lt_status read_file(FILE *file, const char *path, char **text, size_t *by
     return ferror(file) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;
 }
 
-lt_status lt_json_load(lt_json **out, const char *path)
+lt_status lt_json_read_file(const char *path, char **text, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
     if (!file)
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    char *t = NULL;
+    lt_status st = read_open(file, path, &t, bytes);
+    fclose(file);
+    if (st)
+        lt_free(t);
+    else
+        *text = t;
+    return st;
+}
+
+lt_status lt_json_load(lt_json **out, const char *path)
+{
     char *text = NULL;
     size_t bytes = 0;
-    lt_status st = read_file(file, path, &text, &bytes);
-    fclose(file);
-    if (!st)
-        st = lt_json_parse(out, text, bytes, path, MAX_DEPTH);
+    LT_TRY(lt_json_read_file(path, &text, &bytes));
+    lt_status st = lt_json_parse(out, text, bytes, path, MAX_DEPTH);
     lt_free(text);
     return st;
 }

@@ -1,0 +1,277 @@
+/* Reading safetensors (huggingface/safetensors, "Format"): 8 bytes of header length, a JSON header,
+ * then the data without gaps. The file is mapped; nothing in it is believed before it is checked. */
+
+#include "lather/safetensors.h"
+
+#include "base/alloc.h"
+#include "base/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LENGTH_BYTES = 8, DEPTH = 3, MAX_HEADER = 100000000 };
+
+struct lt_safetensors {
+    const char *path; /* the caller's, while opening: for messages */
+    void *map;
+    size_t size;
+    lt_json *json;
+    const lt_json_value *metadata;
+    lt_safetensors_entry *entry;
+    const lt_safetensors_entry **by_name; /* sorted */
+    size_t count;
+    const char *data; /* first byte behind the header */
+    size_t data_bytes;
+};
+
+/* Names of dtypes in the header. */
+static const struct {
+    const char *name;
+    lt_dtype dtype;
+} dtypes[] = {{"F32", LT_F32}, {"F64", LT_F64}, {"F16", LT_F16}, {"BF16", LT_BF16},
+              {"I32", LT_I32}, {"I64", LT_I64}, {"U8", LT_U8}};
+
+static lt_status bad(const lt_safetensors *f, const char *tensor, const char *what)
+{
+    return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %s", f->path, tensor, what);
+}
+
+static lt_status read_dtype(const lt_safetensors *f, const lt_json_value *v,
+                            lt_safetensors_entry *e)
+{
+    const char *name;
+    if (lt_json_string(v, "dtype", &name))
+        return bad(f, e->name, "it has no dtype");
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (!strcmp(name, dtypes[i].name)) {
+            e->dtype = dtypes[i].dtype;
+            return LT_OK;
+        }
+    return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': unknown dtype '%.20s'", f->path, e->name,
+                   name);
+}
+
+/* Also computes the bytes; a product that overflows is an error. */
+static lt_status read_shape(const lt_safetensors *f, const lt_json_value *v,
+                            lt_safetensors_entry *e)
+{
+    const lt_json_value *shape = lt_json_member(v, "shape");
+    if (!shape || shape->type != LT_JSON_ARRAY)
+        return bad(f, e->name, "it has no shape");
+    if (shape->count > LT_MAX_DIMS)
+        return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %zu dimensions, at most %d", f->path,
+                       e->name, shape->count, LT_MAX_DIMS);
+    size_t bytes = lt_dtype_size(e->dtype);
+    for (const lt_json_value *d = shape->child; d; d = d->next) {
+        if (!d->is_integer || d->integer < 0)
+            return bad(f, e->name, "an extent is no count");
+        if (__builtin_mul_overflow(bytes, (size_t)d->integer, &bytes))
+            return bad(f, e->name, "its size overflows");
+        e->shape.dim[e->shape.ndim++] = d->integer;
+    }
+    e->bytes = bytes;
+    return LT_OK;
+}
+
+static lt_status read_offsets(const lt_safetensors *f, const lt_json_value *v,
+                              lt_safetensors_entry *e)
+{
+    const lt_json_value *pair = lt_json_member(v, "data_offsets");
+    if (!pair || pair->type != LT_JSON_ARRAY || pair->count != 2)
+        return bad(f, e->name, "it has no two data_offsets");
+    const lt_json_value *begin = pair->child, *end = begin->next;
+    if (!begin->is_integer || !end->is_integer || begin->integer < 0
+        || end->integer < begin->integer || (uint64_t)end->integer > f->data_bytes)
+        return bad(f, e->name, "its data_offsets lie outside the file");
+    size_t span = (size_t)(end->integer - begin->integer);
+    if (span != e->bytes)
+        return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %zu bytes, its shape wants %zu", f->path,
+                       e->name, span, e->bytes);
+    e->data = f->data + begin->integer;
+    return LT_OK;
+}
+
+static lt_status read_entry(lt_safetensors *f, const lt_json_value *v)
+{
+    lt_safetensors_entry *e = &f->entry[f->count];
+    e->name = v->key;
+    if (v->type != LT_JSON_OBJECT)
+        return bad(f, e->name, "is no object");
+    if (v->count != 3)
+        return bad(f, e->name, "wants dtype, shape, data_offsets and nothing else");
+    LT_TRY(read_dtype(f, v, e));
+    LT_TRY(read_shape(f, v, e));
+    LT_TRY(read_offsets(f, v, e));
+    f->by_name[f->count++] = e;
+    return LT_OK;
+}
+
+static lt_status read_metadata(lt_safetensors *f, const lt_json_value *v)
+{
+    if (v->type != LT_JSON_OBJECT)
+        return lt_fail(LT_E_FORMAT, "%s: __metadata__ is no object", f->path);
+    for (const lt_json_value *m = v->child; m; m = m->next)
+        if (m->type != LT_JSON_STRING)
+            return lt_fail(LT_E_FORMAT, "%s: __metadata__: '%.100s' is no string", f->path, m->key);
+    f->metadata = v;
+    return LT_OK;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const lt_safetensors_entry *const *x = a, *const *y = b;
+    const char *p = (*x)->data, *q = (*y)->data;
+    if (p != q)
+        return p < q ? -1 : 1;
+    return ((*x)->bytes > (*y)->bytes) - ((*x)->bytes < (*y)->bytes); /* empty ones first */
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const lt_safetensors_entry *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* Every byte of data belongs to one tensor. Leaves the entries sorted by name. */
+static lt_status check_tiling(lt_safetensors *f)
+{
+    if (f->count)
+        qsort(f->by_name, f->count, sizeof *f->by_name, by_address);
+    const char *at = f->data;
+    for (size_t i = 0; i < f->count; i++) {
+        const lt_safetensors_entry *e = f->by_name[i];
+        if ((const char *)e->data != at)
+            return bad(f, e->name,
+                       (const char *)e->data < at ? "its bytes overlap another tensor's"
+                                                  : "bytes in front of it belong to no tensor");
+        at += e->bytes;
+    }
+    if (at != f->data + f->data_bytes)
+        return lt_fail(LT_E_FORMAT, "%s: %zu bytes at the end belong to no tensor", f->path,
+                       (size_t)(f->data + f->data_bytes - at));
+    if (f->count)
+        qsort(f->by_name, f->count, sizeof *f->by_name, by_name);
+    return LT_OK;
+}
+
+static lt_status read_header(lt_safetensors *f)
+{
+    const unsigned char *map = f->map;
+    uint64_t length = 0;
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        length |= (uint64_t)map[i] << (8 * i);
+    if (length > MAX_HEADER)
+        return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes, at most %d", f->path, length,
+                       MAX_HEADER);
+    if (length > f->size - LENGTH_BYTES)
+        return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes in a file of %zu: truncated",
+                       f->path, length, f->size);
+    const char *text = (const char *)map + LENGTH_BYTES;
+    if (length == 0 || text[0] != '{')
+        return lt_fail(LT_E_FORMAT, "%s: the header does not begin with '{'", f->path);
+    f->data = text + length;
+    f->data_bytes = f->size - LENGTH_BYTES - (size_t)length;
+    return lt_json_parse(&f->json, text, (size_t)length, f->path, DEPTH);
+}
+
+static lt_status read_all(lt_safetensors *f)
+{
+    LT_TRY(read_header(f));
+    const lt_json_value *root = lt_json_root(f->json);
+    f->entry = lt_alloc(root->count, sizeof *f->entry);
+    f->by_name = lt_alloc(root->count, sizeof *f->by_name);
+    if (!f->entry || !f->by_name)
+        return LT_E_NOMEM;
+    for (const lt_json_value *v = root->child; v; v = v->next)
+        LT_TRY(!strcmp(v->key, "__metadata__") ? read_metadata(f, v) : read_entry(f, v));
+    return check_tiling(f);
+}
+
+static lt_status map_file(lt_safetensors *f)
+{
+    int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return lt_fail(LT_E_IO, "%s: %s", f->path, strerror(errno));
+    struct stat info;
+    lt_status st = LT_OK;
+    if (fstat(fd, &info))
+        st = lt_fail(LT_E_IO, "%s: %s", f->path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        st = lt_fail(LT_E_IO, "%s: is no regular file", f->path);
+    else if (info.st_size < LENGTH_BYTES)
+        st = lt_fail(LT_E_FORMAT, "%s: %lld bytes: truncated, or no safetensors file", f->path,
+                     (long long)info.st_size);
+    if (!st) {
+        f->size = (size_t)info.st_size;
+        f->map = mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (f->map == MAP_FAILED) {
+            f->map = NULL;
+            st = lt_fail(LT_E_IO, "%s: %s", f->path, strerror(errno));
+        }
+    }
+    close(fd);
+    return st;
+}
+
+lt_status lt_safetensors_open(lt_safetensors **out, const char *path)
+{
+    lt_safetensors *f = lt_alloc(1, sizeof *f);
+    if (!f)
+        return LT_E_NOMEM;
+    f->path = path;
+    lt_status st = map_file(f);
+    if (!st)
+        st = read_all(f);
+    f->path = NULL;
+    if (st)
+        lt_safetensors_close(&f);
+    else
+        *out = f;
+    return st;
+}
+
+void lt_safetensors_close(lt_safetensors **file)
+{
+    lt_safetensors *f = *file;
+    if (!f)
+        return;
+    if (f->map)
+        munmap(f->map, f->size);
+    lt_json_free(&f->json);
+    lt_free(f->entry);
+    lt_free(f->by_name);
+    lt_free(f);
+    *file = NULL;
+}
+
+size_t lt_safetensors_count(const lt_safetensors *file)
+{
+    return file->count;
+}
+
+const lt_safetensors_entry *lt_safetensors_at(const lt_safetensors *file, size_t index)
+{
+    LT_ASSERT(index < file->count);
+    return &file->entry[index];
+}
+
+const lt_safetensors_entry *lt_safetensors_find(const lt_safetensors *file, const char *name)
+{
+    lt_safetensors_entry key = {.name = name};
+    const lt_safetensors_entry *wanted = &key;
+    const lt_safetensors_entry *const *found =
+        file->count ? bsearch(&wanted, file->by_name, file->count, sizeof *file->by_name, by_name)
+                    : NULL;
+    return found ? *found : NULL;
+}
+
+const char *lt_safetensors_metadata(const lt_safetensors *file, const char *key)
+{
+    const lt_json_value *v = lt_json_member(file->metadata, key);
+    return v ? v->string : NULL;
+}

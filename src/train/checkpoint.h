@@ -1,0 +1,31 @@
+/* The files inside a checkpoint: shared by saving, loading, and choosing. */
+#ifndef LT_TRAIN_CHECKPOINT_H
+#define LT_TRAIN_CHECKPOINT_H
+
+#include "base/json.h"
+
+#include "lather/checkpoint.h"
+
+#define LT_CHECKPOINT_MODEL "model.safetensors"
+#define LT_CHECKPOINT_OPTIM "optim.safetensors"
+#define LT_CHECKPOINT_STATE "state.json"
+
+/* "PARAM#block.B.NAME", or "PARAM#NAME" for state of the whole parameter; NULL: no memory. */
+char *lt_checkpoint_entry_name(const lt_state_entry *entry);
+
+/* Writes FOLDER/state.json: counters, the optimizer's numbers, and size and checksum of the other
+ * files there, which are complete. */
+LT_MUST_CHECK lt_status lt_checkpoint_write_state(const char *folder,
+                                                  const lt_checkpoint_parts *parts,
+                                                  const lt_checkpoint_state *state);
+/* Reads it and checks it and the files it names. json is the caller's to free. */
+LT_MUST_CHECK lt_status lt_checkpoint_read_state(const char *folder, lt_json **json,
+                                                 lt_checkpoint_state *state);
+
+/* Points `latest` (and `best`) to step-STEP, and removes checkpoints beyond the newest keep. */
+LT_MUST_CHECK lt_status lt_checkpoint_point(const char *checkpoints, int64_t step,
+                                            const lt_checkpoint_policy *policy);
+/* The step of a name "step-12", or -1. */
+int64_t lt_checkpoint_step_of(const char *name);
+
+#endif

@@ -1,0 +1,166 @@
+/* Which checkpoints there are: the newest good one, `latest` and `best`, and which to remove. */
+
+#include "base/alloc.h"
+#include "base/commit.h"
+#include "train/checkpoint.h"
+
+#include "lather/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct steps {
+    int64_t *step;
+    size_t count, capacity;
+} steps;
+
+int64_t lt_checkpoint_step_of(const char *name)
+{
+    char *end;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    errno = 0;
+    int64_t step = strtoll(name + 5, &end, 10);
+    return *end || errno ? -1 : step;
+}
+
+static lt_status add_step(steps *list, int64_t step)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 16;
+        int64_t *more = lt_realloc(list->step, capacity, sizeof *more);
+        if (!more)
+            return LT_E_NOMEM;
+        list->step = more;
+        list->capacity = capacity;
+    }
+    list->step[list->count++] = step;
+    return LT_OK;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* Steps of the checkpoints in a folder, the newest first. A folder that is not there has none. */
+static lt_status list_steps(const char *checkpoints, steps *list)
+{
+    DIR *dir = opendir(checkpoints);
+    if (!dir)
+        return errno == ENOENT ? LT_OK : lt_fail(LT_E_IO, "%s: %s", checkpoints, strerror(errno));
+    lt_status st = LT_OK;
+    const struct dirent *entry;
+    while (!st && (entry = readdir(dir))) {
+        int64_t step = lt_checkpoint_step_of(entry->d_name);
+        if (step >= 0)
+            st = add_step(list, step);
+    }
+    closedir(dir);
+    if (list->count)
+        qsort(list->step, list->count, sizeof *list->step, newest_first);
+    return st;
+}
+
+/* Where a link points to, as a step; -1: nowhere. */
+static int64_t link_step(const char *checkpoints, const char *name)
+{
+    char target[128];
+    char *path = lt_format("%s/%s", checkpoints, name);
+    ssize_t bytes = path ? readlink(path, target, sizeof target - 1) : -1;
+    lt_free(path);
+    if (bytes < 0)
+        return -1;
+    target[bytes] = 0;
+    return lt_checkpoint_step_of(target);
+}
+
+static lt_status point(const char *checkpoints, const char *name, int64_t step)
+{
+    char target[32];
+    char *path = lt_format("%s/%s", checkpoints, name);
+    if (!path)
+        return LT_E_NOMEM;
+    snprintf(target, sizeof target, "step-%" PRId64, step);
+    lt_status st = lt_commit_link(path, target);
+    lt_free(path);
+    return st;
+}
+
+static lt_status remove_old(const char *checkpoints, const steps *list, int keep, int64_t latest)
+{
+    int64_t best = link_step(checkpoints, "best");
+    for (size_t i = (size_t)keep; i < list->count; i++) {
+        if (list->step[i] == best || list->step[i] == latest)
+            continue;
+        char *path = lt_format("%s/step-%" PRId64, checkpoints, list->step[i]);
+        if (!path)
+            return LT_E_NOMEM;
+        lt_status st = lt_commit_remove(path);
+        lt_free(path);
+        LT_TRY(st);
+    }
+    return LT_OK;
+}
+
+lt_status lt_checkpoint_point(const char *checkpoints, int64_t step,
+                              const lt_checkpoint_policy *policy)
+{
+    LT_TRY(point(checkpoints, "latest", step));
+    if (policy->is_best)
+        LT_TRY(point(checkpoints, "best", step));
+    if (policy->keep <= 0)
+        return LT_OK;
+    steps list = {0};
+    lt_status st = list_steps(checkpoints, &list);
+    if (!st)
+        st = remove_old(checkpoints, &list, policy->keep, step);
+    lt_free(list.step);
+    return st;
+}
+
+static lt_status choose(const char *checkpoints, const steps *list, char *path, size_t size)
+{
+    char last[512] = "";
+    for (size_t i = 0; i < list->count; i++) {
+        lt_checkpoint_state state;
+        if (snprintf(path, size, "%s/step-%" PRId64, checkpoints, list->step[i]) >= (int)size)
+            return lt_fail(LT_E_ARG, "checkpoint: a path of %zu bytes is too small", size);
+        lt_status st = lt_checkpoint_verify(path, &state);
+        if (!st)
+            return LT_OK;
+        if (st == LT_E_NOMEM)
+            return st;
+        snprintf(last, sizeof last, "%s", lt_error_message());
+        lt_log(LT_LOG_WARN, "train", "DAMAGED CHECKPOINT, trying the one before: %s", last);
+    }
+    return list->count ? lt_fail(LT_E_FORMAT, "%s: every checkpoint is damaged; the oldest: %s",
+                                 checkpoints, last)
+                       : LT_END;
+}
+
+lt_status lt_checkpoint_newest(const char *folder, char *path, size_t size)
+{
+    char *checkpoints = lt_format("%s/checkpoints", folder);
+    steps list = {0};
+    lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
+    if (!st)
+        st = choose(checkpoints, &list, path, size);
+    lt_free(list.step);
+    lt_free(checkpoints);
+    return st;
+}
+
+void lt_checkpoint_clean(const char *folder)
+{
+    char *checkpoints = lt_format("%s/checkpoints", folder);
+    if (checkpoints)
+        lt_commit_clean(checkpoints);
+    lt_free(checkpoints);
+}

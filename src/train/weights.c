@@ -1,0 +1,240 @@
+/* Weight files: torchvision's names and shapes in a safetensors file. */
+
+#include "train/weights.h"
+
+#include "base/alloc.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Conversion on the host: small, and only when the dtypes differ. */
+
+/* IEEE 754 binary16; exact in float. */
+static double from_f16(uint16_t bits)
+{
+    int exponent = (bits >> 10) & 31, fraction = bits & 1023;
+    double value = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
+                   : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                  : ldexp(fraction, -24);
+    return bits & 0x8000 ? -value : value;
+}
+
+static double from_bf16(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, sizeof value);
+    return (double)value;
+}
+
+/* Element i; data need not be aligned. */
+static double element(const lt_safetensors_entry *e, int64_t i)
+{
+    const char *at = (const char *)e->data + (size_t)i * lt_dtype_size(e->dtype);
+    union {
+        float f32;
+        double f64;
+        uint16_t bits16;
+        int32_t i32;
+        int64_t i64;
+        uint8_t u8;
+    } v;
+    memcpy(&v, at, lt_dtype_size(e->dtype));
+    switch (e->dtype) {
+    case LT_F32:
+        return (double)v.f32;
+    case LT_F64:
+        return v.f64;
+    case LT_F16:
+        return from_f16(v.bits16);
+    case LT_BF16:
+        return from_bf16(v.bits16);
+    case LT_I32:
+        return v.i32;
+    case LT_I64:
+        return (double)v.i64;
+    case LT_U8:
+        return v.u8;
+    }
+    return 0;
+}
+
+static void put_element(void *host, lt_dtype dtype, int64_t i, double value)
+{
+    if (dtype == LT_F32)
+        ((float *)host)[i] = (float)value;
+    else if (dtype == LT_F64)
+        ((double *)host)[i] = value;
+    else
+        ((int64_t *)host)[i] = (int64_t)value;
+}
+
+lt_status lt_entry_write(const lt_safetensors_entry *e, lt_tensor *tensor)
+{
+    size_t bytes = lt_tensor_bytes(tensor);
+    lt_dtype dtype = lt_tensor_dtype(tensor);
+    void *host = lt_alloc_aligned(64, bytes); /* the file's data may lie at any address */
+    if (!host)
+        return LT_E_NOMEM;
+    if (dtype == e->dtype)
+        memcpy(host, e->data, bytes);
+    else
+        for (int64_t i = 0; i < lt_tensor_count(tensor); i++)
+            put_element(host, dtype, i, element(e, i));
+    lt_status st = lt_tensor_write(tensor, host, bytes);
+    lt_free(host);
+    return st;
+}
+
+lt_status lt_entry_check(const lt_safetensors_entry *e, const char *path, const lt_tensor *tensor)
+{
+    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
+    if (!lt_shape_equal(e->shape, lt_tensor_shape(tensor)))
+        return lt_fail(LT_E_SHAPE, "%s: '%s' is %s, the model wants %s", path, e->name,
+                       lt_shape_text(e->shape, a), lt_shape_text(lt_tensor_shape(tensor), b));
+    lt_dtype have = e->dtype, want = lt_tensor_dtype(tensor);
+    bool is_float = have == LT_F32 || have == LT_F64 || have == LT_F16 || have == LT_BF16;
+    bool wants_float = want == LT_F32 || want == LT_F64;
+    if (have != want && !(is_float && wants_float) && !(have == LT_I32 && want == LT_I64))
+        return lt_fail(LT_E_FORMAT, "%s: '%s' is %s, the model wants %s", path, e->name,
+                       lt_dtype_name(have), lt_dtype_name(want));
+    return LT_OK;
+}
+
+static lt_status check_finite(const lt_safetensors_entry *e, const char *path)
+{
+    if (e->dtype == LT_I64 || e->dtype == LT_I32 || e->dtype == LT_U8)
+        return LT_OK;
+    int64_t count = lt_shape_count(e->shape);
+    for (int64_t i = 0; i < count; i++)
+        if (isnan(element(e, i)))
+            return lt_fail(LT_E_FORMAT, "%s: '%s' has a NaN at element %lld", path, e->name,
+                           (long long)i);
+    return LT_OK;
+}
+
+/* Names. */
+
+static bool is_skipped(const char *name, const lt_weights_rules *rules)
+{
+    return rules->skip && !strncmp(name, rules->skip, strlen(rules->skip));
+}
+
+static lt_status check_missing(const lt_safetensors *file, const char *path,
+                               const lt_params *params, const lt_weights_rules *rules)
+{
+    const char *first = NULL;
+    size_t missing = 0;
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
+        if (is_skipped(p->name, rules) || (p->role == LT_ROLE_COUNT && !rules->want_counts)
+            || lt_safetensors_find(file, p->name))
+            continue;
+        first = missing++ ? first : p->name;
+    }
+    return missing ? lt_fail(LT_E_FORMAT, "%s: '%s' is missing, one of %zu that the model wants",
+                             path, first, missing)
+                   : LT_OK;
+}
+
+static lt_status check_unexpected(const lt_safetensors *file, const char *path,
+                                  const lt_params *params, const lt_weights_rules *rules)
+{
+    const char *first = NULL;
+    size_t unexpected = 0;
+    for (size_t i = 0; i < lt_safetensors_count(file); i++) {
+        const char *name = lt_safetensors_at(file, i)->name;
+        if (is_skipped(name, rules) || lt_params_find(params, name))
+            continue;
+        first = unexpected++ ? first : name;
+    }
+    return unexpected ? lt_fail(LT_E_FORMAT, "%s: '%s' is not in the model, one of %zu", path,
+                                first, unexpected)
+                      : LT_OK;
+}
+
+lt_status lt_weights_check(const lt_safetensors *file, const char *path, const lt_params *params,
+                           const lt_weights_rules *rules)
+{
+    /* Shapes first: that a class count differs says more than which names are missing. */
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
+        const lt_safetensors_entry *e = lt_safetensors_find(file, p->name);
+        if (!e || is_skipped(p->name, rules))
+            continue;
+        LT_TRY(lt_entry_check(e, path, p->value));
+        if (!rules->allow_nan)
+            LT_TRY(check_finite(e, path));
+    }
+    LT_TRY(check_missing(file, path, params, rules));
+    return check_unexpected(file, path, params, rules);
+}
+
+lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
+                           const lt_weights_rules *rules)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        lt_param *p = params->item[i];
+        const lt_safetensors_entry *e = lt_safetensors_find(file, p->name);
+        if (e && !is_skipped(p->name, rules))
+            LT_TRY(lt_entry_write(e, p->value));
+    }
+    return LT_OK;
+}
+
+lt_status lt_weights_load(const char *path, const lt_params *params,
+                          const lt_weights_config *config)
+{
+    const lt_weights_rules rules = {.skip = config ? config->skip : NULL};
+    lt_safetensors *file = NULL;
+    LT_TRY(lt_safetensors_open(&file, path));
+    lt_status st = lt_weights_check(file, path, params, &rules);
+    if (!st)
+        st = lt_weights_apply(file, params, &rules);
+    lt_safetensors_close(&file);
+    return st;
+}
+
+/* A value of f64 as f32 in new memory, *host; f32 and counts as they are. */
+static lt_status to_f32(const lt_tensor *tensor, void **host)
+{
+    size_t bytes = lt_tensor_bytes(tensor);
+    int64_t count = lt_tensor_count(tensor);
+    double *wide = lt_alloc_aligned(64, bytes);
+    float *narrow = lt_alloc_aligned(64, (size_t)count * sizeof *narrow);
+    lt_status st = wide && narrow ? lt_tensor_read(tensor, wide, bytes) : LT_E_NOMEM;
+    for (int64_t i = 0; i < count && !st; i++)
+        narrow[i] = (float)wide[i];
+    lt_free(wide);
+    if (st)
+        lt_free(narrow);
+    else
+        *host = narrow;
+    return st;
+}
+
+static lt_status add_param(lt_safetensors_writer *w, const lt_param *p, void **host)
+{
+    if (lt_tensor_dtype(p->value) != LT_F64)
+        return lt_safetensors_add(w, p->name, p->value);
+    LT_TRY(to_f32(p->value, host));
+    return lt_safetensors_add_host(w, p->name, LT_F32, lt_tensor_shape(p->value), *host);
+}
+
+lt_status lt_weights_save(const char *path, const lt_params *params)
+{
+    lt_safetensors_writer *w = NULL;
+    void **host = lt_alloc(params->count, sizeof *host);
+    lt_status st = host ? lt_safetensors_create(&w, path) : LT_E_NOMEM;
+    if (!st)
+        st = lt_safetensors_note(w, "format", "pt");
+    for (size_t i = 0; i < params->count && !st; i++)
+        st = add_param(w, params->item[i], &host[i]);
+    if (!st)
+        st = lt_safetensors_finish(&w);
+    lt_safetensors_discard(&w);
+    for (size_t i = 0; host && i < params->count; i++)
+        lt_free(host[i]);
+    lt_free(host);
+    return st;
+}

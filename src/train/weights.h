@@ -1,0 +1,27 @@
+/* Weight files, as checkpoints use them. */
+#ifndef LT_TRAIN_WEIGHTS_H
+#define LT_TRAIN_WEIGHTS_H
+
+#include "lather/checkpoint.h"
+#include "lather/safetensors.h"
+
+typedef struct lt_weights_rules {
+    const char *skip; /* prefix of parameters to leave out; NULL: none */
+    bool want_counts; /* num_batches_tracked must be there */
+    bool allow_nan;   /* a checkpoint stores whatever training made */
+} lt_weights_rules;
+
+/* Whether the file fits the parameters; path is for messages. Errors: as lt_weights_load(). */
+LT_MUST_CHECK lt_status lt_weights_check(const lt_safetensors *file, const char *path,
+                                         const lt_params *params, const lt_weights_rules *rules);
+/* Writes a checked file's values to the parameters. */
+LT_MUST_CHECK lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
+                                         const lt_weights_rules *rules);
+
+/* Whether an entry fits a tensor: LT_E_SHAPE, naming both shapes. */
+LT_MUST_CHECK lt_status lt_entry_check(const lt_safetensors_entry *entry, const char *path,
+                                       const lt_tensor *tensor);
+/* Converts the entry's values to the tensor's dtype (f32, f64, i64) and writes them. */
+LT_MUST_CHECK lt_status lt_entry_write(const lt_safetensors_entry *entry, lt_tensor *tensor);
+
+#endif
