@@ -191,45 +191,10 @@ static lt_status parse_string(parser *p, const char **out)
 
 /* Numbers. */
 
-static const char *skip_digits(const char *c, const char *end)
-{
-    while (c < end && *c >= '0' && *c <= '9')
-        c++;
-    return c;
-}
-
-/* The end of the number at c by the grammar, or NULL. */
-static const char *number_end(const char *c, const char *end, bool *is_integer)
-{
-    *is_integer = true;
-    c += c < end && *c == '-';
-    const char *digits = skip_digits(c, end);
-    if (digits == c || (*c == '0' && digits > c + 1))
-        return NULL;
-    c = digits;
-    if (c < end && *c == '.') {
-        *is_integer = false;
-        digits = skip_digits(c + 1, end);
-        if (digits == c + 1)
-            return NULL;
-        c = digits;
-    }
-    if (c < end && (*c == 'e' || *c == 'E')) {
-        *is_integer = false;
-        c++;
-        c += c < end && (*c == '+' || *c == '-');
-        digits = skip_digits(c, end);
-        if (digits == c)
-            return NULL;
-        c = digits;
-    }
-    return c;
-}
-
 static lt_status parse_number(parser *p, lt_json_value *v)
 {
     bool is_integer;
-    const char *stop = number_end(p->at, p->end, &is_integer);
+    const char *stop = lt_json_number_end(p->at, p->end, &is_integer);
     if (!stop)
         return bad(p, "not a value");
     size_t bytes = (size_t)(stop - p->at);

@@ -54,6 +54,9 @@ LT_MUST_CHECK lt_status lt_json_number(const lt_json_value *object, const char *
 LT_MUST_CHECK lt_status lt_json_string(const lt_json_value *object, const char *key,
                                        const char **value);
 
+/* Where the number at c ends by the grammar, or NULL. */
+const char *lt_json_number_end(const char *c, const char *end, bool *is_integer);
+
 /* Text that grows; starts as {0}. A failure sticks, and lt_json_text() reports it. Keys are NULL
  * in arrays and for the outermost value. */
 typedef struct lt_json_writer {
