@@ -1,0 +1,220 @@
+/* Every operation's gradient against central differences in double on ref, and whether every
+ * differentiable input of every operation has a row. */
+
+#include "gradients.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "near.h"
+#include "tensor/ops/ops.h"
+#include "tensor/tape.h"
+
+#include <string.h>
+
+enum { MAX_ROWS = 128 };
+
+static grad_rows_fn *const tables[] = {math_rows, product_rows, norm_rows, pool_rows};
+
+static double draw(fill how, int64_t i, int64_t count, lt_rng *rng)
+{
+    double u = lt_rng_uniform(rng);
+    switch (how) {
+    case UNIFORM:
+        return 2 * u - 1;
+    case FAR:
+        return u < 0.5 ? -0.1 - 1.8 * u : 0.1 + 1.8 * (u - 0.5);
+    case TWO_SIDED:
+        return (i % 2 ? 1 : -1) + 0.2 * (u - 0.5);
+    case NEAR_ONE:
+        return 0.8 + 0.4 * u;
+    case SMALL:
+        return 0.2 * u - 0.1;
+    case DISTINCT: /* 37 shares no factor with the counts of the tables */
+        return (double)(i * 37 % count) / (double)count * 4 - 2;
+    case GRID:
+        return floor(128 * u) * 0x1p-6 - 1;
+    case INDICES:
+        return floor(3 * u);
+    }
+    return 0;
+}
+
+static lt_tensor *make(lt_device *device, const input *in, lt_rng *rng)
+{
+    lt_tensor *t = NULL;
+    lt_dtype dtype = in->fill == INDICES ? LT_I32 : LT_F64;
+    assert_ok(lt_tensor_new(&t, device, dtype, in->shape));
+    int64_t count = lt_tensor_count(t);
+    double *values = lt_alloc((size_t)count, sizeof *values);
+    int32_t *indices = lt_alloc((size_t)count, sizeof *indices);
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = draw(in->fill, i, count, rng);
+        indices[i] = (int32_t)values[i];
+    }
+    const void *data = dtype == LT_I32 ? (const void *)indices : values;
+    assert_ok(lt_tensor_write(t, data, lt_tensor_bytes(t)));
+    lt_free(values);
+    lt_free(indices);
+    return t;
+}
+
+/* A row's tensors. */
+typedef struct scene {
+    lt_device *device;
+    lt_tensor *in[MAX_INPUTS], *constant[MAX_CONSTANTS];
+    lt_pass pass;
+} scene;
+
+static void scene_open(scene *s, const grad_row *row)
+{
+    memset(s, 0, sizeof *s);
+    lt_rng rng = {.key = lt_rng_name_key(3, LT_STREAM_INIT, row->name)};
+    assert_ok(lt_device_open(&s->device, "ref", &(lt_device_config){.f64 = true}));
+    for (int i = 0; i < row->inputs; i++)
+        s->in[i] = make(s->device, &row->in[i], &rng);
+    for (int i = 0; i < row->constants; i++)
+        s->constant[i] = make(s->device, &row->constant[i], &rng);
+    s->pass = row->eval ? LT_PASS_EVAL : LT_PASS_TRAIN;
+    s->pass.seed = 5;
+}
+
+static void scene_close(scene *s)
+{
+    for (int i = 0; i < MAX_INPUTS; i++)
+        lt_tensor_free(&s->in[i]);
+    for (int i = 0; i < MAX_CONSTANTS; i++)
+        lt_tensor_free(&s->constant[i]);
+    lt_device_close(&s->device);
+}
+
+static void check_row(void **state)
+{
+    const grad_row *row = *state;
+    scene s;
+    scene_open(&s, row);
+    lt_gradcheck_config config = {.step = row->step, .pass = s.pass};
+    lt_status st = lt_gradcheck(s.device, row->f, s.constant, s.in, row->inputs, &config);
+    scene_close(&s);
+    if (row->broken && !st)
+        fail_msg("accepted although wrong");
+    if (row->broken)
+        assert_non_null(strstr(lt_error_message(), "gradcheck: input 0, element"));
+    else
+        assert_ok(st);
+}
+
+/* The inputs of an operation that have a gradient: bit i for input i. */
+typedef struct coverage {
+    const lt_op *op;
+    unsigned inputs, seen;
+} coverage;
+
+static coverage covered[] = {
+    {&lt_op_add, 3, 0},       {&lt_op_mul, 3, 0},
+    {&lt_op_scale, 1, 0},     {&lt_op_relu, 1, 0},
+    {&lt_op_matmul, 3, 0},    {&lt_op_linear, 7, 0},
+    {&lt_op_reshape, 1, 0},   {&lt_op_sum, 1, 0},
+    {&lt_op_dropout, 1, 0},   {&lt_op_cast, 1, 0},
+    {&lt_op_conv2d, 7, 0},    {&lt_op_batchnorm2d, 7, 0},
+    {&lt_op_maxpool2d, 1, 0}, {&lt_op_batchnorm2d_add, 7 | 1 << 5, 0},
+    {&lt_op_avgpool2d, 1, 0}, {&lt_op_softmax_xent, 1, 0},
+};
+
+static coverage *coverage_of(const lt_op *op)
+{
+    for (size_t i = 0; i < COUNT_OF(covered); i++)
+        if (covered[i].op == op)
+            return &covered[i];
+    return NULL;
+}
+
+static void note_nodes(const lt_tape *tape)
+{
+    for (size_t n = 0; n < tape->nodes; n++) {
+        coverage *c = coverage_of(tape->node[n]->op);
+        for (int i = 0; c && i < LT_MAX_INPUTS; i++)
+            if (tape->node[n]->in[i] && tape->node[n]->in[i]->source)
+                c->seen |= 1U << i;
+    }
+}
+
+static void note_row(const grad_row *row)
+{
+    scene s;
+    lt_tape *tape = NULL;
+    lt_tensor *handle[MAX_INPUTS];
+    scene_open(&s, row);
+    assert_ok(lt_tape_new(&tape, s.device));
+    s.pass.record = true;
+    lt_tape_reset(tape, s.pass);
+    for (int i = 0; i < row->inputs; i++)
+        handle[i] = row->in[i].fill == INDICES ? s.in[i] : lt_tape_variable(tape, s.in[i]);
+    assert_non_null(row->f(tape, handle, s.constant));
+    note_nodes(tape);
+    lt_tape_free(&tape);
+    scene_close(&s);
+}
+
+static void every_differentiable_input_has_a_row(void **state)
+{
+    static const lt_op *const all[] = {
+#define X(name) &lt_op_##name,
+        LT_OP_LIST(X)
+#undef X
+    };
+    (void)state;
+    for (size_t t = 0; t < COUNT_OF(tables); t++)
+        for (size_t i = 0; tables[t](i); i++)
+            note_row(tables[t](i));
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        const coverage *c = coverage_of(all[i]);
+        if (all[i]->backward && !c)
+            fail_msg("%s: no line in the table of differentiable inputs", all[i]->name);
+        if (c && (c->inputs & ~c->seen))
+            fail_msg("%s: inputs 0x%x have a gradient and no row", all[i]->name,
+                     c->inputs & ~c->seen);
+    }
+}
+
+static void single_precision_is_refused(void **state)
+{
+    (void)state;
+    lt_device *device = NULL;
+    lt_tensor *x = NULL;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_tensor_new(&x, device, LT_F32, LT_SHAPE(2)));
+    assert_status(lt_gradcheck(device, math_rows(0)->f, NULL, &x, 1, NULL), LT_E_ARG);
+    lt_tensor_free(&x);
+    lt_device_close(&device);
+}
+
+static void inputs_are_put_back(void **state)
+{
+    (void)state;
+    double before[12], after[12];
+    scene s;
+    scene_open(&s, math_rows(0));
+    assert_ok(lt_tensor_read(s.in[1], before, sizeof before));
+    assert_ok(lt_gradcheck(s.device, math_rows(0)->f, NULL, s.in, 2, NULL));
+    assert_ok(lt_tensor_read(s.in[1], after, sizeof after));
+    assert_memory_equal(before, after, sizeof before);
+    scene_close(&s);
+}
+
+int main(void)
+{
+    static struct CMUnitTest tests[MAX_ROWS] = {
+        cmocka_unit_test(every_differentiable_input_has_a_row),
+        cmocka_unit_test(single_precision_is_refused),
+        cmocka_unit_test(inputs_are_put_back),
+    };
+    size_t count = 3;
+    for (size_t t = 0; t < COUNT_OF(tables); t++)
+        for (size_t i = 0; tables[t](i); i++) {
+            const grad_row *row = tables[t](i);
+            LT_ASSERT(count < MAX_ROWS);
+            tests[count++] =
+                (struct CMUnitTest){row->name, check_row, NULL, NULL, (void *)(uintptr_t)row};
+        }
+    return _cmocka_run_group_tests("gradients", tests, count, NULL, NULL);
+}

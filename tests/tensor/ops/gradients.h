@@ -1,0 +1,42 @@
+/* Tables of gradients: rows of functions whose gradients are checked in double on ref. */
+#ifndef LT_TESTS_GRADIENTS_H
+#define LT_TESTS_GRADIENTS_H
+
+#include "lather/ext/gradcheck.h"
+#include "lather/ops.h"
+
+enum { MAX_INPUTS = 4, MAX_CONSTANTS = 2 };
+
+/* How an input is filled. */
+typedef enum fill {
+    UNIFORM,   /* -1..1 */
+    FAR,       /* at least 0.1 away from 0 */
+    TWO_SIDED, /* near -1 and near 1 by turns: after batch norm still so */
+    NEAR_ONE,  /* 0.8..1.2 */
+    SMALL,     /* -0.1..0.1 */
+    DISTINCT,  /* differences of at least 0.005 */
+    GRID,      /* multiples of 2^-6: exact in every floating type, with steps of 2^-6 too */
+    INDICES    /* i32, 0..2 */
+} fill;
+
+typedef struct input {
+    lt_shape shape;
+    fill fill;
+} input;
+
+typedef struct grad_row {
+    const char *name;
+    lt_gradcheck_fn *f; /* context: lt_tensor *[MAX_CONSTANTS] */
+    int inputs, constants;
+    input in[MAX_INPUTS];
+    input constant[MAX_CONSTANTS];
+    double step; /* 0: the usual */
+    bool eval;   /* batch norm with running statistics, no dropout */
+    bool broken; /* a control: the check must reject this row */
+} grad_row;
+
+/* Each file's table: row number i, or NULL past the end. */
+typedef const grad_row *grad_rows_fn(size_t i);
+grad_rows_fn math_rows, product_rows, norm_rows, pool_rows;
+
+#endif

@@ -1,0 +1,112 @@
+/* Gradients of batch normalisation. With relu, inputs lie by turns near 1 and near -1: so do the
+ * normalised values, and gain and shift keep them away from the kink. */
+
+#include "gradients.h"
+
+static lt_tensor *norm(lt_tape *t, lt_tensor *const *in, void *context, lt_tensor *residual,
+                       bool relu)
+{
+    lt_tensor *const *constant = context;
+    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], residual};
+    lt_batchnorm2d_config config = {.eps = 1e-5, .momentum = 0.1, .relu = relu};
+    return lt_batchnorm2d(t, in[0], args, config);
+}
+
+static lt_tensor *plain(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    return norm(t, in, c, NULL, false);
+}
+
+static lt_tensor *with_relu(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    return norm(t, in, c, NULL, true);
+}
+
+static lt_tensor *with_residual(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    return norm(t, in, c, in[3], false);
+}
+
+static lt_tensor *with_both(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    return norm(t, in, c, in[3], true);
+}
+
+static lt_tensor *itself_as_residual(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    return norm(t, in, c, in[0], false);
+}
+
+/* Two readers: backward gets the gradient as two addends. */
+static lt_tensor *read_twice(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    lt_tensor *y = norm(t, in, c, in[3], true);
+    return lt_add(t, lt_mul(t, y, y), lt_scale(t, y, 3));
+}
+
+static lt_tensor *read_twice_without_residual(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    lt_tensor *y = norm(t, in, c, NULL, true);
+    return lt_add(t, lt_mul(t, y, y), lt_scale(t, y, 3));
+}
+
+static lt_tensor *three_readers(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    lt_tensor *y = norm(t, in, c, NULL, false);
+    return lt_add(t, lt_add(t, lt_mul(t, y, y), lt_scale(t, y, 3)), y);
+}
+
+#define X                          \
+    {                              \
+        {4, {3, 2, 3, 4}}, UNIFORM \
+    }
+#define SIDED                        \
+    {                                \
+        {4, {3, 2, 3, 4}}, TWO_SIDED \
+    }
+#define GAMMA              \
+    {                      \
+        {1, {2}}, NEAR_ONE \
+    }
+#define BETA            \
+    {                   \
+        {1, {2}}, SMALL \
+    }
+#define NEARBY                   \
+    {                            \
+        {4, {3, 2, 3, 4}}, SMALL \
+    }
+#define STATS                  \
+    {                          \
+        {{1, {2}}, SMALL},     \
+        {                      \
+            {1, {2}}, NEAR_ONE \
+        }                      \
+    }
+
+/* clang-format off */
+static const grad_row rows[] = {
+    {"batchnorm2d", plain, 3, 2, .in = {X, GAMMA, BETA}, .constant = STATS},
+    {"batchnorm2d + relu", with_relu, 3, 2, .in = {SIDED, GAMMA, BETA}, .constant = STATS},
+    {"batchnorm2d + residual", with_residual, 4, 2, .in = {X, GAMMA, BETA, X}, .constant = STATS},
+    {"batchnorm2d + residual + relu", with_both, 4, 2, .in = {SIDED, GAMMA, BETA, NEARBY}, .constant = STATS},
+    {"batchnorm2d, x as its own residual", itself_as_residual, 3, 2, .in = {X, GAMMA, BETA}, .constant = STATS},
+    {"batchnorm2d + residual + relu, read twice", read_twice, 4, 2,
+     .in = {SIDED, GAMMA, BETA, NEARBY}, .constant = STATS},
+    {"batchnorm2d + relu, read twice", read_twice_without_residual, 3, 2, .in = {SIDED, GAMMA, BETA},
+     .constant = STATS},
+    {"batchnorm2d, three readers", three_readers, 3, 2, .in = {X, GAMMA, BETA}, .constant = STATS},
+    {"batchnorm2d, two values per channel", plain, 3, 2,
+     .in = {{{4, {2, 2, 1, 1}}, DISTINCT}, GAMMA, BETA}, .constant = STATS},
+    {"batchnorm2d, running statistics", plain, 3, 2, .in = {X, GAMMA, BETA}, .constant = STATS, .eval = true},
+    {"batchnorm2d + relu, running statistics", with_relu, 3, 2, .in = {SIDED, GAMMA, BETA}, .constant = STATS,
+     .eval = true},
+    {"batchnorm2d + residual + relu, running statistics", with_both, 4, 2,
+     .in = {SIDED, GAMMA, BETA, NEARBY}, .constant = STATS, .eval = true},
+};
+/* clang-format on */
+
+const grad_row *norm_rows(size_t i)
+{
+    return i < sizeof rows / sizeof *rows ? &rows[i] : NULL;
+}
