@@ -1,0 +1,81 @@
+/* metrics.jsonl of a resumed run: what it will do again is dropped. */
+
+#include "base/alloc.h"
+#include "base/commit.h"
+#include "train/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Whether a line is a whole record of a step up to this one. */
+static bool is_kept(const char *line, size_t bytes, int64_t step)
+{
+    lt_json *json = NULL;
+    int64_t at = 0;
+    if (lt_json_parse(&json, line, bytes, "metrics.jsonl", 8))
+        return false; /* cut off by a kill */
+    bool kept = lt_json_integer(lt_json_root(json), "step", &at) || at <= step;
+    lt_json_free(&json);
+    return kept;
+}
+
+static lt_status copy_kept(const char *path, const char *text, FILE *out, int64_t step)
+{
+    for (const char *line = text; *line;) {
+        size_t bytes = strcspn(line, "\n");
+        if (line[bytes] && is_kept(line, bytes, step)
+            && (fwrite(line, 1, bytes, out) != bytes || fputc('\n', out) == EOF))
+            return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+        line += bytes + (line[bytes] == '\n');
+    }
+    return LT_OK;
+}
+
+static lt_status rewrite(const char *path, const char *text, int64_t step)
+{
+    char *temp = lt_format("%s.tmp-%ld", path, (long)getpid());
+    if (!temp)
+        return LT_E_NOMEM;
+    FILE *out = fopen(temp, "wb");
+    lt_status st =
+        out ? copy_kept(path, text, out, step) : lt_fail(LT_E_IO, "%s: %s", temp, strerror(errno));
+    if (!st && (fflush(out) || fsync(fileno(out))))
+        st = lt_fail(LT_E_IO, "%s: %s", temp, strerror(errno));
+    if (out && fclose(out) && !st)
+        st = lt_fail(LT_E_IO, "%s: %s", temp, strerror(errno));
+    if (!st && rename(temp, path))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (st)
+        unlink(temp);
+    lt_free(temp);
+    return st;
+}
+
+static lt_status read_text(const char *path, char **text)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return errno == ENOENT ? LT_END : lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
+    rewind(file);
+    *text = size < 0 ? NULL : lt_alloc((size_t)size + 1, 1);
+    lt_status st = size < 0 ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno))
+                   : *text  ? LT_OK
+                            : LT_E_NOMEM;
+    if (!st && fread(*text, 1, (size_t)size, file) != (size_t)size)
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    fclose(file);
+    return st;
+}
+
+lt_status lt_metrics_rewind(const char *path, int64_t step)
+{
+    char *text = NULL;
+    lt_status st = read_text(path, &text);
+    if (!st)
+        st = rewrite(path, text, step);
+    lt_free(text);
+    return st == LT_END ? LT_OK : st;
+}

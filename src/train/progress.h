@@ -1,0 +1,30 @@
+/* What a run shows while it works: a bar on a terminal, lines elsewhere; on stderr. */
+#ifndef LT_TRAIN_PROGRESS_H
+#define LT_TRAIN_PROGRESS_H
+
+#include "lather/run.h"
+
+#include <stdio.h>
+
+typedef struct lt_bar {
+    FILE *out;
+    bool is_on, is_bar, color, is_drawn;
+    int width;
+    int64_t log_every, total_steps, steps_per_epoch, total_epochs, first_step;
+    double begin, drawn;           /* seconds */
+    double loss, top1, rate, wait; /* smoothed */
+    double step_seconds;
+} lt_bar;
+
+/* Asks the terminal and the environment: NO_COLOR, COLUMNS. */
+void lt_bar_begin(lt_bar *bar, FILE *out, const lt_run_config *config);
+void lt_bar_step(lt_bar *bar, const lt_run_step_record *record);
+void lt_bar_part(lt_bar *bar, const char *name, int64_t done, int64_t total);
+/* A line of its own, above the bar. */
+void lt_bar_line(lt_bar *bar, const char *text);
+void lt_bar_end(lt_bar *bar);
+
+/* "1:02:03", "4:05". Returns text, of 32 bytes. */
+const char *lt_duration_text(double seconds, char *text);
+
+#endif

@@ -1,0 +1,262 @@
+/* The run folder and its files. */
+
+#include "train/run.h"
+
+#include "base/alloc.h"
+#include "base/commit.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct lt_run {
+    char *folder;
+    bool is_quiet; /* a rank above 0 */
+    int64_t flush_every;
+    FILE *metrics;
+    FILE *bad_images; /* made at the first one */
+    lt_tensorboard *board;
+    lt_json_writer line;
+    lt_bar bar;
+};
+
+static lt_status io_error(const lt_run *run, const char *name)
+{
+    return lt_fail(LT_E_IO, "%s/%s: %s", run->folder, name, strerror(errno));
+}
+
+/* Opens FOLDER/NAME for appending. */
+static lt_status open_file(const lt_run *run, const char *name, FILE **out)
+{
+    char *path = lt_format("%s/%s", run->folder, name);
+    if (!path)
+        return LT_E_NOMEM;
+    *out = fopen(path, "ab");
+    lt_free(path);
+    return *out ? LT_OK : io_error(run, name);
+}
+
+static lt_status write_config(const lt_run *run, const lt_options *options)
+{
+    char *path = lt_format("%s/config.yaml", run->folder);
+    if (!path)
+        return LT_E_NOMEM;
+    FILE *file = fopen(path, "wb");
+    lt_free(path);
+    if (!file)
+        return io_error(run, "config.yaml");
+    lt_status st = lt_options_write_config(options, file);
+    if (fclose(file) && !st)
+        st = io_error(run, "config.yaml");
+    return st;
+}
+
+/* Starts metrics.jsonl afresh, or at the step to resume. */
+static lt_status open_metrics(lt_run *run, int64_t resume_step)
+{
+    char *path = lt_format("%s/metrics.jsonl", run->folder);
+    if (!path)
+        return LT_E_NOMEM;
+    lt_status st = LT_OK;
+    if (resume_step > 0)
+        st = lt_metrics_rewind(path, resume_step);
+    else if (unlink(path) && errno != ENOENT)
+        st = io_error(run, "metrics.jsonl");
+    lt_free(path);
+    return st ? st : open_file(run, "metrics.jsonl", &run->metrics);
+}
+
+static lt_status make_files(lt_run *run, const lt_run_config *config)
+{
+    LT_TRY(lt_commit_make_folders(run->folder));
+    if (config->options)
+        LT_TRY(write_config(run, config->options));
+    LT_TRY(lt_run_write_env(run->folder, config->options));
+    LT_TRY(open_metrics(run, config->resume_step));
+    return config->no_tensorboard
+               ? LT_OK
+               : lt_tensorboard_open(&run->board, run->folder, config->resume_step);
+}
+
+lt_status lt_run_open(lt_run **out, const char *folder, const lt_run_config *config)
+{
+    lt_run *run = lt_alloc(1, sizeof *run);
+    if (!run)
+        return LT_E_NOMEM;
+    run->is_quiet = config->rank > 0;
+    run->flush_every = config->flush_every > 0 ? config->flush_every : 1;
+    lt_bar_begin(&run->bar, stderr, config);
+    lt_status st = LT_OK;
+    if (folder && !(run->folder = lt_strdup(folder)))
+        st = LT_E_NOMEM;
+    if (!st && folder && !run->is_quiet)
+        st = make_files(run, config);
+    if (st)
+        lt_run_close(&run);
+    else
+        *out = run;
+    return st;
+}
+
+void lt_run_close(lt_run **r)
+{
+    lt_run *run = *r;
+    if (!run)
+        return;
+    lt_bar_end(&run->bar);
+    if (run->metrics)
+        fclose(run->metrics);
+    if (run->bad_images)
+        fclose(run->bad_images);
+    lt_tensorboard_close(&run->board);
+    lt_json_writer_clear(&run->line);
+    lt_free(run->folder);
+    lt_free(run);
+    *r = NULL;
+}
+
+/* A number that is not NaN. Infinity is written as null: JSON has no other way. */
+static void put(lt_run *run, const char *key, double value)
+{
+    if (!isnan(value))
+        lt_json_put_number(&run->line, key, value);
+}
+
+static lt_status put_board(lt_run *run, const char *tag, int64_t step, double value)
+{
+    return run->board && !isnan(value) ? lt_tensorboard_scalar(run->board, tag, step, value)
+                                       : LT_OK;
+}
+
+static lt_status put_extra(lt_run *run, const char *group, int64_t step, const lt_run_value *extra,
+                           size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char tag[128];
+        snprintf(tag, sizeof tag, "%s/%s", group, extra[i].key);
+        put(run, extra[i].key, extra[i].value);
+        LT_TRY(put_board(run, tag, step, extra[i].value));
+    }
+    return LT_OK;
+}
+
+/* Ends the line and hands it to the system. */
+static lt_status write_line(lt_run *run, bool flush)
+{
+    const char *text = NULL;
+    size_t bytes = 0;
+    lt_json_end(&run->line);
+    lt_json_put_raw(&run->line, "\n");
+    LT_TRY(lt_json_text(&run->line, &text, &bytes));
+    if (fwrite(text, 1, bytes, run->metrics) != bytes || (flush && fflush(run->metrics)))
+        return io_error(run, "metrics.jsonl");
+    return flush && run->board ? lt_tensorboard_flush(run->board) : LT_OK;
+}
+
+static void begin_line(lt_run *run, const char *event)
+{
+    lt_json_rewind(&run->line);
+    lt_json_begin_object(&run->line, NULL);
+    lt_json_put_string(&run->line, "event", event);
+}
+
+lt_status lt_run_step(lt_run *run, const lt_run_step_record *r)
+{
+    lt_bar_step(&run->bar, r);
+    if (!run->metrics)
+        return LT_OK;
+    double rate = r->seconds > 0 ? (double)r->images / r->seconds : (double)NAN;
+    begin_line(run, "step");
+    lt_json_put_integer(&run->line, "step", r->step);
+    lt_json_put_integer(&run->line, "epoch", r->epoch);
+    put(run, "loss", r->loss);
+    put(run, "top1", r->top1);
+    put(run, "lr", r->lr);
+    put(run, "images_per_second", rate);
+    put(run, "data_seconds", r->data_seconds);
+    put(run, "seconds", r->seconds);
+    LT_TRY(put_board(run, "train/loss", r->step, r->loss));
+    LT_TRY(put_board(run, "train/top1", r->step, r->top1));
+    LT_TRY(put_board(run, "train/lr", r->step, r->lr));
+    LT_TRY(put_board(run, "speed/images_per_second", r->step, rate));
+    LT_TRY(put_board(run, "speed/data_seconds", r->step, r->data_seconds));
+    LT_TRY(put_extra(run, "train", r->step, r->extra, r->extra_count));
+    return write_line(run, r->step % run->flush_every == 0);
+}
+
+static void show_epoch(lt_run *run, const lt_run_epoch_record *r)
+{
+    char text[256], duration[32], number[48];
+    size_t used = (size_t)snprintf(text, sizeof text, "epoch %" PRId64 ":", r->epoch + 1);
+    const struct {
+        const char *name, *unit;
+        double value;
+    } rows[] = {{"train loss", "", r->train_loss},
+                {"top-1", " %", r->train_top1},
+                {"| val loss", "", r->val_loss},
+                {"top-1", " %", r->val_top1},
+                {"top-5", " %", r->val_top5}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (isnan(rows[i].value))
+            continue;
+        snprintf(number, sizeof number, " %s %.*f%s", rows[i].name, *rows[i].unit ? 2 : 4,
+                 rows[i].value, rows[i].unit);
+        if (used < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s", number);
+    }
+    if (used < sizeof text)
+        snprintf(text + used, sizeof text - used, " | %s", lt_duration_text(r->seconds, duration));
+    lt_bar_line(&run->bar, text);
+}
+
+lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_record *r)
+{
+    show_epoch(run, r);
+    if (!run->metrics)
+        return LT_OK;
+    const lt_run_value values[] = {{"train_loss", r->train_loss},    {"train_top1", r->train_top1},
+                                   {"val_loss", r->val_loss},        {"val_top1", r->val_top1},
+                                   {"val_top5", r->val_top5},        {"seconds", r->seconds},
+                                   {"eval_seconds", r->eval_seconds}};
+    begin_line(run, "epoch");
+    lt_json_put_integer(&run->line, "epoch", r->epoch);
+    lt_json_put_integer(&run->line, "step", r->step);
+    LT_TRY(put_extra(run, "epoch", r->step, values, sizeof values / sizeof *values));
+    LT_TRY(put_extra(run, "epoch", r->step, r->extra, r->extra_count));
+    LT_TRY(write_line(run, true));
+    return fsync(fileno(run->metrics)) && errno != EINVAL ? io_error(run, "metrics.jsonl") : LT_OK;
+}
+
+lt_status lt_run_bad_image(lt_run *run, const char *description)
+{
+    if (!run->folder || run->is_quiet)
+        return LT_OK;
+    if (!run->bad_images)
+        LT_TRY(open_file(run, "bad_images.txt", &run->bad_images));
+    if (fprintf(run->bad_images, "%s\n", description) < 0 || fflush(run->bad_images))
+        return io_error(run, "bad_images.txt");
+    return LT_OK;
+}
+
+void lt_run_note(lt_run *run, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    lt_bar_line(&run->bar, text);
+}
+
+void lt_run_part(lt_run *run, const char *name, int64_t done, int64_t total)
+{
+    lt_bar_part(&run->bar, name, done, total);
+}
+
+const char *lt_run_folder(const lt_run *run)
+{
+    return run->folder;
+}

@@ -1,0 +1,16 @@
+/* Inside of lather/run.h. */
+#ifndef LT_TRAIN_RUN_H
+#define LT_TRAIN_RUN_H
+
+#include "base/json.h"
+#include "train/progress.h"
+#include "train/tensorboard.h"
+
+/* Writes FOLDER/env.json: machine, build, command line, git commit. */
+LT_MUST_CHECK lt_status lt_run_write_env(const char *folder, const lt_options *options);
+
+/* Drops the records behind step from a metrics file that a resumed run goes on with, and a line that
+ * a kill cut off; the file stays whole whatever happens. No file is fine. */
+LT_MUST_CHECK lt_status lt_metrics_rewind(const char *path, int64_t step);
+
+#endif
