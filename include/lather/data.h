@@ -39,6 +39,8 @@ LT_API int64_t lt_dataset_count(const lt_dataset *dataset);
 LT_API int lt_dataset_classes(const lt_dataset *dataset);
 /** Channels of the pictures: 1 or 3. */
 LT_API int lt_dataset_channels(const lt_dataset *dataset);
+/** Short side of the first picture in pixels; 0 if that cannot be told. Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_side(const lt_dataset *dataset, int *side);
 /** Name of a class, or NULL if it has none. Borrowed. */
 LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
 /** Where sample index comes from, for messages: a path. Borrowed; NULL if unknown. */

@@ -117,3 +117,23 @@ lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
     LT_TRY(lt_has_mnist(&mnist, spec, train));
     return mnist ? lt_dataset_mnist(out, spec, train) : open_folder(out, spec, train);
 }
+
+lt_status lt_dataset_side(const lt_dataset *dataset, int *side)
+{
+    lt_record record = {0};
+    int32_t width = 0, height = 0;
+    *side = 0;
+    if (!dataset->count)
+        return LT_OK;
+    lt_status st = dataset->ops->read(dataset, 0, &record);
+    if (!st && record.encoding == LT_ENCODING_FILE) {
+        if (lt_image_size(record.bytes, record.size, &width, &height))
+            width = height = 0; /* a broken picture has no size; the loader will say so */
+    } else if (!st) {
+        width = record.width;
+        height = record.height;
+    }
+    lt_free(record.bytes);
+    *side = width < height ? width : height;
+    return st;
+}

@@ -1,0 +1,158 @@
+/* The option table of train_resnet50: parser, --help, config file and man page come from it. */
+
+#include "arguments.h"
+
+#include "lather/ext/fail.h"
+
+#define AT(field)            .offset = offsetof(arguments, field)
+#define BOOL(n, field)       .name = n, .type = LT_OPTION_BOOL, AT(field)
+#define INT(n, field, a, b)  .name = n, .type = LT_OPTION_INT, AT(field), .min = a, .max = b
+#define NUM(n, field, a, b)  .name = n, .type = LT_OPTION_DOUBLE, AT(field), .min = a, .max = b
+#define TEXT(n, field)       .name = n, .type = LT_OPTION_STRING, AT(field)
+#define PICK(n, field, list) .name = n, .type = LT_OPTION_CHOICE, AT(field), .choices = list
+#define LIST(n, field)       .name = n, .type = LT_OPTION_LIST, AT(field)
+
+static const double below_one = 0.99999999999, many = 1e15;
+
+/* clang-format off */
+static const lt_option table[] = {
+{"Data", TEXT("data", data), .meta = "DIR", .help = "image folder (train/ and val/ if it has them), fashion-mnist, or synthetic[:COUNT:SIZE:CLASSES]"},
+{"Data", PICK("augment", augment, "auto|none|imagenet|small"), .help = "random crops and flips; auto: small up to 64 pixels, imagenet above"},
+{"Data", NUM("flip", flip, 0, 1), .value = "0.5", .help = "probability of a horizontal flip"},
+{"Data", INT("image-size", image_size, 0, 4096), .value = "0", .help = "side of the input in pixels; 0: of the pictures up to 64 pixels, else 224"},
+{"Data", INT("workers", workers, 0, 1024), .alias = 'j', .value = "0", .help = "threads that read and decode; 0: one per core"},
+{"Data", BOOL("shuffle", shuffle), .value = "true", .help = "visit the pictures in a new random order each epoch"},
+{"Data", INT("max-bad-images", max_bad_images, -1, many), .value = "100", .help = "broken pictures to pass over before giving up; -1: any number"},
+{"Data", INT("limit-train-batches", limit_train_batches, 0, many), .value = "0", .help = "batches per epoch at most; 0: all"},
+{"Data", INT("limit-eval-batches", limit_eval_batches, 0, many), .value = "0", .help = "batches per evaluation at most; 0: all"},
+{"Data", INT("overfit-batches", overfit_batches, 0, many), .value = "0", .help = "train on the first batches only, unshuffled, without augmentation; evaluate on them too"},
+
+{"Model", TEXT("arch", arch), .value = "resnet50", .help = "resnet18, 34, 50, 101 or 152"},
+{"Model", INT("width", width, 1, 4096), .value = "64", .help = "channels of the first stage"},
+{"Model", TEXT("depths", depths), .meta = "A,B,C,D", .help = "blocks of each stage instead of arch's"},
+{"Model", PICK("stem", stem, "auto|imagenet|small"), .help = "small: a 3x3 convolution without pooling; auto: small up to 64 pixels"},
+{"Model", INT("num-classes", num_classes, 0, 1000000), .value = "0", .help = "classes; 0: as many as the data (or the weights) have"},
+{"Model", BOOL("zero-init-last", zero_init_last), .value = "true", .help = "start each block as the identity"},
+{"Model", TEXT("weights", weights), .meta = "FILE", .help = "safetensors file to start from or to evaluate"},
+{"Model", BOOL("reset-head", reset_head), .help = "with --weights: a new last layer"},
+{"Model", LIST("freeze", freeze), .meta = "REGEX", .help = "do not train parameters whose name matches"},
+
+{"Training", INT("batch-size", batch_size, 1, 1000000), .alias = 'b', .value = "32", .help = "pictures per rank and micro-batch"},
+{"Training", INT("grad-accum", grad_accum, 1, 1000000), .value = "1", .help = "micro-batches per update"},
+{"Training", NUM("epochs", epochs, 0, 1e6), .value = "90", .help = "passes over the data"},
+{"Training", INT("max-steps", max_steps, 0, many), .value = "0", .help = "stop after this many updates; 0: never"},
+{"Training", INT("seed", seed, 0, 9e15), .value = "0", .help = "of initial values, order, augmentation"},
+{"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .help = "share of the target spread over all classes"},
+{"Training", NUM("clip-grad", clip_grad, 0, 1e30), .value = "0", .help = "largest global norm of the gradient; 0: no limit"},
+{"Training", NUM("ema-decay", ema_decay, 0, below_one), .value = "0", .help = "keep an exponential moving average of the weights and evaluate it; 0: no"},
+{"Training", PICK("amp", amp, "off|bf16|f16"), .help = "dtype of activations; off: f32"},
+{"Training", PICK("recompute", recompute, "off|cheap"), .value = "cheap", .help = "cheap: make batch norm and relu outputs again in backward instead of keeping them"},
+{"Training", PICK("on-nan", on_nan, "abort|skip"), .help = "what to do when a gradient is not finite"},
+{"Training", BOOL("deterministic", deterministic), .help = "the same bits on the same build, CPU type and thread count"},
+
+{"Optimizer", PICK("optim", optim, "sgd|adagrad|adam|adamw|shampoo"), .help = "optimizer"},
+{"Optimizer", NUM("lr", lr, 0, 1e6), .defaults = "sgd=0.1 adagrad=0.01 adam=0.001 adamw=0.001 shampoo=0.1", .help = "learning rate of the whole batch; never rescaled"},
+{"Optimizer", NUM("momentum", momentum, 0, below_one), .applies = "sgd shampoo", .value = "0.9", .help = "momentum"},
+{"Optimizer", NUM("dampening", dampening, 0, 1), .applies = "sgd shampoo", .value = "0", .help = "dampening of momentum"},
+{"Optimizer", BOOL("nesterov", nesterov), .applies = "sgd shampoo", .value = "true", .help = "Nesterov's momentum"},
+{"Optimizer", NUM("weight-decay", weight_decay, 0, 1e6), .defaults = "sgd=0.0001 adagrad=0 adam=0 adamw=0.01 shampoo=0.0001", .help = "weight decay"},
+{"Optimizer", BOOL("norm-weight-decay", norm_weight_decay), .help = "biases, gains and shifts of normalisations decay too"},
+{"Optimizer", NUM("beta1", beta1, 0, below_one), .applies = "adam adamw shampoo", .defaults = "adam=0.9 adamw=0.9 shampoo=0", .help = "memory of the mean gradient"},
+{"Optimizer", NUM("beta2", beta2, 0, 1), .applies = "adam adamw shampoo", .defaults = "adam=0.999 adamw=0.999 shampoo=0.999", .help = "memory of the second moment; 1 (shampoo): a sum"},
+{"Optimizer", NUM("beta3", beta3, -1, below_one), .applies = "shampoo", .value = "-1", .help = "memory in the filtered gradient; -1: beta1"},
+{"Optimizer", NUM("epsilon", epsilon, 0, 1e6), .applies = "adagrad adam adamw shampoo", .defaults = "adagrad=1e-10 adam=1e-8 adamw=1e-8 shampoo=1e-8", .help = "added to second moments or factors"},
+{"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "other numbers for parameters whose name matches; the last match counts"},
+
+{"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly"), .value = "cosine", .help = "how the learning rate falls, per update"},
+{"Schedule", NUM("warmup-epochs", warmup_epochs, 0, 1e6), .value = "0", .help = "linear rise at the start; fractions count updates"},
+{"Schedule", NUM("warmup-lr", warmup_lr, 0, 1e6), .value = "0", .help = "where it starts"},
+{"Schedule", NUM("min-lr", min_lr, 0, 1e6), .value = "0", .help = "where cosine and poly end"},
+{"Schedule", NUM("step-epochs", step_epochs, 1e-6, 1e6), .value = "30", .help = "step: epochs between falls"},
+{"Schedule", LIST("milestone", milestone), .meta = "EPOCH", .help = "multistep: when to fall"},
+{"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .help = "step, multistep: factor of a fall"},
+{"Schedule", NUM("power", power, 1e-6, 100), .value = "2", .help = "poly: exponent"},
+
+{"Shampoo", INT("precondition-frequency", precondition_frequency, 1, many), .applies = "shampoo", .value = "50", .help = "updates between new roots"},
+{"Shampoo", INT("start-preconditioning-step", start_preconditioning_step, -1, many), .applies = "shampoo", .value = "-1", .help = "first update with roots; -1: the frequency"},
+{"Shampoo", INT("max-preconditioner-dim", max_preconditioner_dim, 0, many), .applies = "shampoo", .value = "1024", .help = "largest side of a block; 0: no limit"},
+{"Shampoo", PICK("grafting", grafting, "none|sgd|adagrad|rmsprop|adam"), .applies = "shampoo", .value = "sgd", .help = "method that gives the update its length"},
+{"Shampoo", NUM("grafting-beta2", grafting_beta2, -1, 1), .applies = "shampoo", .value = "-1", .help = "its second moment's memory; -1: 1 for adagrad, 0.99 rmsprop, 0.999 adam"},
+{"Shampoo", NUM("grafting-epsilon", grafting_epsilon, 0, 1e6), .applies = "shampoo", .value = "1e-10", .help = "added to its root"},
+{"Shampoo", NUM("inverse-exponent", inverse_exponent, 0, 4), .applies = "shampoo", .value = "0", .help = "power of each factor; 0: 1/(2*order)"},
+{"Shampoo", BOOL("use-bias-correction", use_bias_correction), .applies = "shampoo", .value = "true", .help = "correct moments for their start at zero"},
+{"Shampoo", PICK("weight-decay-type", weight_decay_type, "decoupled|l2|corrected|independent"), .applies = "shampoo", .help = "how weights decay"},
+{"Shampoo", PICK("epsilon-rule", epsilon_rule, "before|after|pseudo_inverse"), .applies = "shampoo", .help = "where epsilon enters the root"},
+{"Shampoo", PICK("merge-order", merge_order, "backward|forward"), .applies = "shampoo", .help = "how small dimensions merge; forward: as in 2023"},
+{"Shampoo", INT("tolerated-failures", tolerated_failures, 0, many), .applies = "shampoo", .value = "3", .help = "failed roots of a block, in a row, before giving up"},
+
+{"Evaluation", BOOL("eval", eval), .help = "only evaluate --weights"},
+{"Evaluation", INT("eval-every", eval_every, 0, many), .value = "1", .help = "epochs between evaluations; 0: only at the end"},
+{"Evaluation", INT("eval-batch-size", eval_batch_size, 0, 1000000), .value = "0", .help = "pictures per evaluation batch; 0: the batch size"},
+{"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .help = "stop when an evaluation reaches this percentage; 0: never"},
+{"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .help = "with --eval: write logits and labels as safetensors"},
+
+{"Output", TEXT("output", output), .alias = 'o', .meta = "DIR", .help = "run folder: config, metrics, checkpoints"},
+{"Output", TEXT("resume", resume), .meta = "auto|PATH", .help = "go on from a checkpoint; auto: the newest in --output, if there is one"},
+{"Output", INT("checkpoint-every", checkpoint_every, 0, many), .value = "0", .help = "updates between checkpoints, besides those at the end of epochs; 0: none"},
+{"Output", INT("keep", keep, 0, many), .value = "2", .help = "newest checkpoints to keep, besides the best; 0: all"},
+{"Output", PICK("progress", progress, "auto|bar|lines|off"), .help = "auto: a bar on a terminal, else lines"},
+{"Output", INT("log-every", log_every, 1, many), .value = "50", .help = "updates between lines"},
+{"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},
+{"Output", TEXT("profile", profile), .meta = "FILE", .help = "write a trace for Perfetto, and print where the time went"},
+
+{"Machine", TEXT("device", device), .value = "cpu", .help = "cpu, ref (plain loops), cuda[:N]"},
+{"Machine", INT("threads", threads, 0, 4096), .alias = 't', .value = "0", .help = "compute threads; 0: as many as affinity and cgroup allow"},
+};
+/* clang-format on */
+
+const lt_program train_program = {
+    .name = "train_resnet50",
+    .summary = "train, evaluate and use residual networks",
+    .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...",
+    .description = "Trains a residual network on pictures. Numbers that differ from optimizer to "
+                   "optimizer are shown as OPTIMIZER=NUMBER.\n\n"
+                   "Exit status: 0 done, 1 an error, 2 a wrong command line, 3 interrupted after a "
+                   "checkpoint.",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+    .selector = "optim",
+};
+
+static lt_status check_modes(const arguments *a, const lt_options *options)
+{
+    if (!a->data)
+        return lt_fail(LT_E_ARG, "--data: missing; a folder of pictures, fashion-mnist or "
+                                 "synthetic");
+    if (a->eval && !a->weights)
+        return lt_fail(LT_E_ARG, "--eval: needs --weights");
+    if (a->save_logits && !a->eval)
+        return lt_fail(LT_E_ARG, "--save-logits: needs --eval");
+    if (a->reset_head && !a->weights)
+        return lt_fail(LT_E_ARG, "--reset-head: needs --weights");
+    if (a->resume && !a->output)
+        return lt_fail(LT_E_ARG, "--resume: needs --output");
+    if (a->resume && a->weights)
+        return lt_fail(LT_E_ARG, "--resume and --weights contradict each other: a checkpoint has "
+                                 "weights of its own");
+    if (a->checkpoint_every && !a->output)
+        return lt_fail(LT_E_ARG, "--checkpoint-every: needs --output");
+    if (a->overfit_batches && lt_options_is_set(options, "limit-train-batches"))
+        return lt_fail(LT_E_ARG, "--overfit-batches and --limit-train-batches contradict each "
+                                 "other");
+    if (a->amp == AMP_F16)
+        return lt_fail(LT_E_UNSUPPORTED, "--amp f16: needs a CUDA device; the CPU has bf16");
+    return LT_OK;
+}
+
+lt_status arguments_check(const arguments *a, const lt_options *options)
+{
+    LT_TRY(check_modes(a, options));
+    if (a->nesterov && a->momentum == 0 && lt_options_is_set(options, "nesterov"))
+        return lt_fail(LT_E_ARG, "--nesterov: needs --momentum above 0");
+    if (a->warmup_epochs > a->epochs)
+        return lt_fail(LT_E_ARG, "--warmup-epochs %g: longer than --epochs %g", a->warmup_epochs,
+                       a->epochs);
+    if (a->epochs <= 0 && !a->max_steps && !a->eval)
+        return lt_fail(LT_E_ARG, "--epochs 0: needs --max-steps");
+    return LT_OK;
+}

@@ -1,0 +1,69 @@
+/* What the command line of train_resnet50 says. */
+#ifndef ARGUMENTS_H
+#define ARGUMENTS_H
+
+#include "lather/options.h"
+
+/* Indices of the choices, in the order of the table in arguments.c. */
+enum { OPTIM_SGD, OPTIM_ADAGRAD, OPTIM_ADAM, OPTIM_ADAMW, OPTIM_SHAMPOO };
+enum { AMP_OFF, AMP_BF16, AMP_F16 };
+enum { AUGMENT_AUTO, AUGMENT_NONE, AUGMENT_IMAGENET, AUGMENT_SMALL };
+enum { STEM_AUTO, STEM_IMAGENET, STEM_SMALL };
+enum { ON_NAN_ABORT, ON_NAN_SKIP };
+
+typedef struct arguments {
+    /* Data */
+    const char *data;
+    int augment;
+    int64_t image_size, workers, max_bad_images, limit_train_batches, limit_eval_batches;
+    int64_t overfit_batches;
+    double flip;
+    bool shuffle;
+    /* Model */
+    const char *arch, *depths, *weights;
+    int stem;
+    int64_t width, num_classes;
+    bool zero_init_last, reset_head;
+    lt_option_list freeze;
+    /* Training */
+    int64_t batch_size, grad_accum, max_steps, seed;
+    double epochs, label_smoothing, clip_grad, ema_decay;
+    int amp, recompute, on_nan;
+    bool deterministic;
+    /* Optimizer */
+    int optim;
+    double lr, momentum, dampening, weight_decay, beta1, beta2, beta3, epsilon;
+    bool nesterov, norm_weight_decay;
+    lt_option_list param_group;
+    /* Schedule */
+    int sched;
+    double warmup_epochs, warmup_lr, min_lr, step_epochs, gamma, power;
+    lt_option_list milestone;
+    /* Shampoo */
+    int64_t precondition_frequency, start_preconditioning_step, max_preconditioner_dim;
+    int64_t tolerated_failures;
+    int grafting, weight_decay_type, epsilon_rule, merge_order;
+    double grafting_beta2, grafting_epsilon, inverse_exponent;
+    bool use_bias_correction;
+    /* Evaluation */
+    bool eval;
+    int64_t eval_every, eval_batch_size;
+    double target_top1;
+    const char *save_logits;
+    /* Output */
+    const char *output, *resume, *profile;
+    int progress;
+    int64_t checkpoint_every, keep, log_every;
+    bool tensorboard;
+    /* Machine */
+    const char *device;
+    int64_t threads;
+} arguments;
+
+/* The program's table; its selector is "optim". */
+extern const lt_program train_program;
+
+/* Contradictions that no single option's range can tell. */
+lt_status arguments_check(const arguments *args, const lt_options *options);
+
+#endif

@@ -1,0 +1,83 @@
+/* train_resnet50: the program. */
+
+#include "session.h"
+
+#include "lather/ext/fail.h"
+#include "lather/profile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
+
+static lt_status train(session *s)
+{
+    LT_TRY(session_open_training(s));
+    LT_TRY(session_summary(s));
+    signals_install();
+    return session_train(s);
+}
+
+static lt_status evaluate_only(session *s)
+{
+    evaluation e = {0};
+    if (s->args.save_logits)
+        LT_TRY(session_save_logits(s, s->args.save_logits));
+    if (s->shape.classes != lt_dataset_classes(s->val_data)) {
+        if (s->args.save_logits)
+            return LT_OK; /* no accuracy was asked for that could be told */
+        return lt_fail(LT_E_SHAPE, "--eval: the weights have %d classes, the data has %d",
+                       s->shape.classes, lt_dataset_classes(s->val_data));
+    }
+    lt_run_config c = {.progress = (lt_progress)s->args.progress, .options = s->options};
+    LT_TRY(lt_run_open(&s->run, s->args.output, &c));
+    LT_TRY(session_evaluate(s, s->val_data, &e));
+    lt_run_close(&s->run);
+    printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld pictures\n", e.top1, e.top5, e.loss,
+           (long long)e.images);
+    return LT_OK;
+}
+
+static lt_status run(session *s)
+{
+    LT_TRY(session_open_data(s));
+    LT_TRY(session_open_model(s));
+    if (s->args.profile)
+        LT_TRY(lt_profile_start(s->args.profile, 0));
+    lt_status st = s->args.eval ? evaluate_only(s) : train(s);
+    lt_loader_free(&s->loader); /* its threads draw spans too */
+    lt_run_close(&s->run);
+    lt_status profiled = lt_profile_finish(stderr);
+    return st ? st : profiled;
+}
+
+static int fail(int code)
+{
+    fprintf(stderr, "train_resnet50: %s\n", lt_error_message());
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    session s = {0};
+    if (argc > 1 && !strcmp(argv[1], "predict"))
+        return command_predict(argc - 1, argv + 1);
+    if (lt_options_new(&s.options, &train_program, &s.args))
+        return fail(EXIT_ERROR);
+    lt_status st = lt_options_parse(s.options, argc, argv);
+    if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN) {
+        st = lt_options_answer(s.options, stdout);
+        lt_options_free(&s.options);
+        return st ? fail(EXIT_ERROR) : EXIT_DONE;
+    }
+    if (!st)
+        st = arguments_check(&s.args, s.options);
+    if (st) {
+        int code = fail(EXIT_USAGE);
+        lt_options_free(&s.options);
+        return code;
+    }
+    int code = run(&s) ? fail(EXIT_ERROR) : signals_seen() ? EXIT_INTERRUPTED : EXIT_DONE;
+    session_close(&s);
+    return code;
+}

@@ -1,0 +1,82 @@
+/* Checkpoints of a run: finding one to go on from, loading, saving. */
+
+#include "session.h"
+
+#include "lather/ext/fail.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static lt_checkpoint_parts parts(session *s)
+{
+    return (lt_checkpoint_parts){.params = &s->params,
+                                 .optim = s->optim,
+                                 .extra = s->ema_names,
+                                 .extra_count = s->ema_count};
+}
+
+/* A run folder stands for its newest checkpoint. */
+static lt_status find_newest(session *s, const char *folder)
+{
+    lt_status st = lt_checkpoint_newest(folder, s->folder, sizeof s->folder);
+    if (st == LT_END)
+        s->folder[0] = 0;
+    return st == LT_END ? LT_OK : st;
+}
+
+lt_status session_find_checkpoint(session *s)
+{
+    const char *resume = s->args.resume;
+    if (!resume)
+        return LT_OK;
+    if (!strcmp(resume, "auto")) {
+        LT_TRY(find_newest(s, s->args.output));
+    } else {
+        LT_TRY(find_newest(s, resume));
+        if (!s->folder[0])
+            snprintf(s->folder, sizeof s->folder, "%s", resume);
+    }
+    if (!s->folder[0])
+        return LT_OK;
+    lt_checkpoint_state found = s->state;
+    LT_TRY(lt_checkpoint_verify(s->folder, &found));
+    s->state.step = found.step;
+    return LT_OK;
+}
+
+static lt_status check_same_run(const session *s, const lt_checkpoint_state *found)
+{
+    const lt_checkpoint_state *now = &s->state;
+    if (strcmp(found->optim, now->optim) != 0)
+        return lt_fail(LT_E_ARG, "%s: was trained with --optim %s, this run has %s", s->folder,
+                       found->optim, now->optim);
+    if (found->seed != now->seed)
+        return lt_fail(LT_E_ARG, "%s: was trained with --seed %llu, this run has %llu", s->folder,
+                       (unsigned long long)found->seed, (unsigned long long)now->seed);
+    return LT_OK;
+}
+
+lt_status session_load_checkpoint(session *s)
+{
+    if (!s->folder[0])
+        return LT_OK;
+    lt_checkpoint_parts p = parts(s);
+    lt_checkpoint_state found = s->state;
+    LT_TRY(lt_checkpoint_verify(s->folder, &found));
+    LT_TRY(check_same_run(s, &found));
+    LT_TRY(lt_checkpoint_load(s->folder, &p, &found));
+    found.threads = s->state.threads;
+    s->state = found;
+    lt_run_note(s->run, "resumed from %s: step %lld, epoch %lld", s->folder, (long long)found.step,
+                (long long)found.epoch + 1);
+    return LT_OK;
+}
+
+lt_status session_save_checkpoint(session *s, bool is_best)
+{
+    if (!s->args.output)
+        return LT_OK;
+    lt_checkpoint_parts p = parts(s);
+    lt_checkpoint_policy policy = {.keep = (int)s->args.keep, .is_best = is_best};
+    return lt_checkpoint_save(s->args.output, &p, &s->state, &policy);
+}

@@ -1,0 +1,100 @@
+/* A run of train_resnet50: what its parts share. */
+#ifndef SESSION_H
+#define SESSION_H
+
+#include "arguments.h"
+#include "resnet.h"
+
+#include "lather/checkpoint.h"
+#include "lather/data.h"
+#include "lather/ops.h"
+#include "lather/run.h"
+#include "lather/schedule.h"
+
+/* Zeroed parts are not there yet; session_close() frees what is. */
+typedef struct session {
+    lt_options *options;
+    arguments args;
+
+    lt_dataset *train_data, *val_data; /* val_data may be train_data */
+    lt_device *device;
+    lt_module *model;
+    resnet_config shape;
+    lt_params params;
+    lt_optim *optim;
+    lt_schedule schedule;
+    lt_loader *loader;
+    lt_tape *tape;
+    lt_run *run;
+
+    lt_transform transform; /* of training; evaluation: session_eval_transform() */
+    lt_normalize_config pixels;
+    lt_tensor *hits;           /* i64 [2]: top-1 and top-5 of the running count */
+    int64_t batches_per_epoch; /* micro-batches, a multiple of grad_accum */
+    int64_t total_steps;
+    lt_checkpoint_state state;
+    lt_tensor **ema; /* one per saved parameter; NULL: no moving average */
+    lt_checkpoint_tensor *ema_names;
+    size_t ema_count;
+    bool ema_is_in;     /* parameters and averages have changed places */
+    int64_t bad_images; /* listed so far */
+    char folder[1024];  /* checkpoint to resume; "": none */
+} session;
+
+typedef struct evaluation {
+    double loss, top1, top5; /* percent */
+    int64_t images;
+    double seconds;
+} evaluation;
+
+/* setup.c: opens everything that the arguments ask for, in this order. */
+lt_status session_open_data(session *s);
+lt_status session_open_model(session *s);
+lt_status session_open_training(session *s);
+void session_close(session *s);
+lt_transform session_eval_transform(const session *s);
+lt_pass session_pass(const session *s, bool train);
+/* images -> logits on the tape. */
+lt_tensor *session_forward(session *s, lt_tensor *images);
+
+/* optimizer.c */
+lt_status session_open_optimizer(session *s);
+lt_status session_open_schedule(session *s);
+
+/* finetune.c: --freeze before the optimizer is made, --param-group after. */
+lt_status session_freeze(session *s);
+lt_status session_param_groups(session *s);
+
+/* ema.c */
+lt_status session_open_ema(session *s);
+lt_status session_update_ema(session *s);
+/* Averages and weights change places, for an evaluation; again: back. */
+lt_status session_swap_ema(session *s);
+void session_close_ema(session *s);
+
+/* train.c: to the end, a target, a limit or a signal. */
+lt_status session_train(session *s);
+
+/* save.c */
+lt_status session_find_checkpoint(session *s);
+lt_status session_load_checkpoint(session *s);
+lt_status session_save_checkpoint(session *s, bool is_best);
+
+/* evaluate.c, logits.c */
+lt_status session_evaluate(session *s, lt_dataset *data, evaluation *out);
+lt_status session_save_logits(session *s, const char *path);
+
+/* summary.c: parameters, FLOPs, memory before the first step. Errors: LT_E_NOMEM (cannot fit). */
+lt_status session_summary(session *s);
+
+/* signals.c: signals that asked to stop so far; the second one ends the process at once. */
+void signals_install(void);
+int signals_seen(void);
+
+/* predict.c: the command `predict`; returns the exit status. */
+int command_predict(int argc, char *const *argv);
+
+/* Seconds on a clock that only goes forward. */
+double session_clock(void);
+
+#endif

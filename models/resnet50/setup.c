@@ -1,0 +1,249 @@
+/* Opening what a run needs, in the order in which one part needs another. */
+
+#include "session.h"
+
+#include "lather/ext/fail.h"
+#include "lather/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* pixels */
+
+double session_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Side of the input. Fashion-MNIST and CIFAR keep theirs; photographs get ImageNet's. */
+static lt_status choose_size(session *s)
+{
+    int side = 0;
+    LT_TRY(lt_dataset_side(s->val_data, &side));
+    s->transform.size = (int)s->args.image_size;
+    if (!s->transform.size)
+        s->transform.size = side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE;
+    return LT_OK;
+}
+
+static void choose_augmentation(session *s)
+{
+    static const lt_augment chosen[] = {LT_AUGMENT_NONE, LT_AUGMENT_NONE, LT_AUGMENT_IMAGENET,
+                                        LT_AUGMENT_SMALL};
+    s->transform.flip = s->args.flip;
+    s->transform.augment = chosen[s->args.augment];
+    if (s->args.augment == AUGMENT_AUTO)
+        s->transform.augment =
+            s->transform.size <= SMALL_SIDE ? LT_AUGMENT_SMALL : LT_AUGMENT_IMAGENET;
+    if (s->args.overfit_batches)
+        s->transform.augment = LT_AUGMENT_NONE;
+}
+
+lt_transform session_eval_transform(const session *s)
+{
+    lt_transform t = {.augment = LT_AUGMENT_NONE, .size = s->transform.size};
+    if (t.size <= SMALL_SIDE)
+        t.resize = t.size; /* nothing to cut off */
+    return t;
+}
+
+/* One channel: Fashion-MNIST's mean and deviation of the training part, on the 0..255 scale. */
+static void choose_pixels(session *s, int channels)
+{
+    s->pixels = LT_NORMALIZE_IMAGENET;
+    if (channels == 1)
+        s->pixels = (lt_normalize_config){.mean = {72.94F}, .deviation = {90.02F}};
+}
+
+lt_status session_open_data(session *s)
+{
+    LT_TRY(lt_dataset_open(&s->val_data, s->args.data, false));
+    if (!s->args.eval)
+        LT_TRY(lt_dataset_open(&s->train_data, s->args.data, true));
+    LT_TRY(choose_size(s));
+    choose_augmentation(s);
+    choose_pixels(s, lt_dataset_channels(s->val_data));
+    return LT_OK;
+}
+
+static lt_status parse_depths(const char *text, int depths[RESNET_STAGES])
+{
+    char rest;
+    if (sscanf(text, "%d,%d,%d,%d%c", &depths[0], &depths[1], &depths[2], &depths[3], &rest)
+        != RESNET_STAGES)
+        return lt_fail(LT_E_ARG, "--depths: '%s' is not A,B,C,D", text);
+    return LT_OK;
+}
+
+/* Classes of the weights' last layer; 0 if the file has none. */
+static lt_status classes_of_weights(const char *path, int *classes)
+{
+    lt_safetensors *file = NULL;
+    LT_TRY(lt_safetensors_open(&file, path));
+    const lt_safetensors_entry *head = lt_safetensors_find(file, "fc.weight");
+    *classes = head && head->shape.ndim == 2 ? (int)head->shape.dim[0] : 0;
+    lt_safetensors_close(&file);
+    return LT_OK;
+}
+
+static lt_status choose_classes(session *s)
+{
+    const arguments *a = &s->args;
+    int data = lt_dataset_classes(s->val_data), weights = 0;
+    s->shape.classes = a->num_classes ? (int)a->num_classes : data;
+    if (a->eval && !a->num_classes) {
+        LT_TRY(classes_of_weights(a->weights, &weights));
+        s->shape.classes = weights ? weights : data;
+    }
+    if (s->train_data && lt_dataset_classes(s->train_data) > s->shape.classes)
+        return lt_fail(LT_E_ARG, "--num-classes %d: the data has %d", s->shape.classes,
+                       lt_dataset_classes(s->train_data));
+    if (s->train_data && lt_dataset_classes(s->train_data) != data)
+        return lt_fail(LT_E_FORMAT, "%s: %d classes to train on, %d to evaluate", a->data,
+                       lt_dataset_classes(s->train_data), data);
+    return LT_OK;
+}
+
+static lt_status choose_shape(session *s)
+{
+    const arguments *a = &s->args;
+    s->shape = (resnet_config){
+        .arch = a->arch,
+        .width = (int)a->width,
+        .channels = lt_dataset_channels(s->val_data),
+        .small_stem =
+            a->stem == STEM_SMALL || (a->stem == STEM_AUTO && s->transform.size <= SMALL_SIDE),
+        .zero_init_last = a->zero_init_last,
+        .seed = (uint64_t)a->seed,
+    };
+    if (a->depths)
+        LT_TRY(parse_depths(a->depths, s->shape.depths));
+    return choose_classes(s);
+}
+
+static lt_status load_weights(session *s)
+{
+    lt_weights_config config = {.skip = s->args.reset_head ? "fc." : NULL};
+    return s->args.weights ? lt_weights_load(s->args.weights, &s->params, &config) : LT_OK;
+}
+
+lt_status session_open_model(session *s)
+{
+    lt_device_config config = {.threads = (int)s->args.threads,
+                               .deterministic = s->args.deterministic};
+    LT_TRY(choose_shape(s));
+    LT_TRY(lt_device_open(&s->device, s->args.device, &config));
+    LT_TRY(resnet_new(&s->model, s->device, &s->shape));
+    LT_TRY(lt_module_params(s->model, &s->params));
+    LT_TRY(load_weights(s));
+    LT_TRY(lt_tensor_new(&s->hits, s->device, LT_I64, LT_SHAPE(2)));
+    return lt_tape_new(&s->tape, s->device);
+}
+
+static lt_status open_loader(session *s)
+{
+    const arguments *a = &s->args;
+    lt_loader_config c = {
+        .transform = s->transform,
+        .batch = (int)a->batch_size,
+        .threads = (int)a->workers,
+        .seed = (uint64_t)a->seed,
+        .shuffle = a->shuffle && !a->overfit_batches,
+        .drop_last = true,
+        .max_bad = a->max_bad_images,
+        .limit = a->overfit_batches * a->batch_size,
+    };
+    int64_t accum = a->grad_accum;
+    int64_t count = lt_dataset_count(s->train_data);
+    if (a->overfit_batches && c.limit > count)
+        c.limit = 0;
+    int64_t batches = (c.limit ? c.limit : count) / a->batch_size;
+    if (a->limit_train_batches && batches > a->limit_train_batches)
+        batches = a->limit_train_batches;
+    s->batches_per_epoch = batches / accum * accum;
+    c.max_batches = s->batches_per_epoch;
+    if (!s->batches_per_epoch)
+        return lt_fail(LT_E_ARG,
+                       "--batch-size %lld x --grad-accum %lld: %s has only %lld pictures to train "
+                       "on",
+                       (long long)a->batch_size, (long long)accum, a->data, (long long)count);
+    return lt_loader_new(&s->loader, s->train_data, s->device, &c);
+}
+
+static void copy_text(char *to, const char *from)
+{
+    snprintf(to, LT_CHECKPOINT_NAME, "%s", from);
+}
+
+static lt_status open_run(session *s)
+{
+    const arguments *a = &s->args;
+    lt_run_config c = {
+        .options = s->options,
+        .progress = (lt_progress)a->progress,
+        .log_every = a->log_every,
+        .total_steps = s->total_steps,
+        .steps_per_epoch = s->batches_per_epoch / a->grad_accum,
+        .total_epochs = (int64_t)a->epochs,
+        .resume_step = s->state.step,
+        .no_tensorboard = !a->tensorboard,
+    };
+    return lt_run_open(&s->run, a->output, &c);
+}
+
+lt_status session_open_training(session *s)
+{
+    const arguments *a = &s->args;
+    LT_TRY(open_loader(s));
+    LT_TRY(session_freeze(s));
+    LT_TRY(session_open_optimizer(s));
+    LT_TRY(session_param_groups(s));
+    LT_TRY(session_open_schedule(s));
+    LT_TRY(session_open_ema(s));
+    s->state = (lt_checkpoint_state){.seed = (uint64_t)a->seed,
+                                     .loss_scale = 1,
+                                     .best_top1 = -1,
+                                     .classes = s->shape.classes,
+                                     .ranks = 1,
+                                     .threads = lt_device_threads(s->device)};
+    copy_text(s->state.arch, a->arch);
+    copy_text(s->state.optim, lt_optim_name(s->optim));
+    LT_TRY(session_find_checkpoint(s));
+    LT_TRY(open_run(s));
+    return session_load_checkpoint(s);
+}
+
+void session_close(session *s)
+{
+    lt_run_close(&s->run);
+    lt_loader_free(&s->loader);
+    lt_tape_free(&s->tape);
+    session_close_ema(s);
+    lt_optim_free(&s->optim);
+    lt_params_clear(&s->params);
+    lt_module_free(&s->model);
+    lt_tensor_free(&s->hits);
+    lt_device_close(&s->device);
+    lt_dataset_free(&s->train_data);
+    lt_dataset_free(&s->val_data);
+    lt_options_free(&s->options);
+}
+
+lt_pass session_pass(const session *s, bool train)
+{
+    lt_pass pass = train ? LT_PASS_TRAIN : LT_PASS_EVAL;
+    pass.dtype = s->args.amp == AMP_BF16 ? LT_BF16 : LT_F32;
+    pass.recompute = s->args.recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
+    pass.seed = (uint64_t)s->args.seed;
+    return pass;
+}
+
+lt_tensor *session_forward(session *s, lt_tensor *images)
+{
+    lt_tensor *x = lt_normalize(s->tape, images, &s->pixels);
+    return lt_module_forward(s->model, s->tape, x);
+}
