@@ -53,6 +53,8 @@ lt_status session_open_model(session *s);
 lt_status session_open_training(session *s);
 void session_close(session *s);
 lt_transform session_eval_transform(const session *s);
+/* Mean and deviation of pixels with so many channels. */
+void session_choose_pixels(session *s, int channels);
 lt_pass session_pass(const session *s, bool train);
 /* images -> logits on the tape. */
 lt_tensor *session_forward(session *s, lt_tensor *images);
@@ -90,6 +92,9 @@ lt_status session_summary(session *s);
 /* signals.c: signals that asked to stop so far; the second one ends the process at once. */
 void signals_install(void);
 int signals_seen(void);
+
+/* infer.c: what network a weights file belongs to. Errors: LT_E_IO, LT_E_FORMAT. */
+lt_status infer_shape(const char *path, resnet_config *shape);
 
 /* predict.c: the command `predict`; returns the exit status. */
 int command_predict(int argc, char *const *argv);

@@ -3,7 +3,6 @@
 #include "session.h"
 
 #include "lather/ext/fail.h"
-#include "lather/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +51,7 @@ lt_transform session_eval_transform(const session *s)
 }
 
 /* One channel: Fashion-MNIST's mean and deviation of the training part, on the 0..255 scale. */
-static void choose_pixels(session *s, int channels)
+void session_choose_pixels(session *s, int channels)
 {
     s->pixels = LT_NORMALIZE_IMAGENET;
     if (channels == 1)
@@ -66,7 +65,7 @@ lt_status session_open_data(session *s)
         LT_TRY(lt_dataset_open(&s->train_data, s->args.data, true));
     LT_TRY(choose_size(s));
     choose_augmentation(s);
-    choose_pixels(s, lt_dataset_channels(s->val_data));
+    session_choose_pixels(s, lt_dataset_channels(s->val_data));
     return LT_OK;
 }
 
@@ -79,26 +78,11 @@ static lt_status parse_depths(const char *text, int depths[RESNET_STAGES])
     return LT_OK;
 }
 
-/* Classes of the weights' last layer; 0 if the file has none. */
-static lt_status classes_of_weights(const char *path, int *classes)
-{
-    lt_safetensors *file = NULL;
-    LT_TRY(lt_safetensors_open(&file, path));
-    const lt_safetensors_entry *head = lt_safetensors_find(file, "fc.weight");
-    *classes = head && head->shape.ndim == 2 ? (int)head->shape.dim[0] : 0;
-    lt_safetensors_close(&file);
-    return LT_OK;
-}
-
 static lt_status choose_classes(session *s)
 {
     const arguments *a = &s->args;
-    int data = lt_dataset_classes(s->val_data), weights = 0;
+    int data = lt_dataset_classes(s->val_data);
     s->shape.classes = a->num_classes ? (int)a->num_classes : data;
-    if (a->eval && !a->num_classes) {
-        LT_TRY(classes_of_weights(a->weights, &weights));
-        s->shape.classes = weights ? weights : data;
-    }
     if (s->train_data && lt_dataset_classes(s->train_data) > s->shape.classes)
         return lt_fail(LT_E_ARG, "--num-classes %d: the data has %d", s->shape.classes,
                        lt_dataset_classes(s->train_data));
@@ -120,6 +104,8 @@ static lt_status choose_shape(session *s)
         .zero_init_last = a->zero_init_last,
         .seed = (uint64_t)a->seed,
     };
+    if (a->eval) /* the weights know */
+        return infer_shape(a->weights, &s->shape);
     if (a->depths)
         LT_TRY(parse_depths(a->depths, s->shape.depths));
     return choose_classes(s);

@@ -1,0 +1,112 @@
+/* --freeze and --param-group: what applies to parameters whose name matches a pattern. */
+
+#include "session.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <regex.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATTERN_BYTES = 256 };
+
+static lt_status compile(const char *flag, const char *pattern, regex_t *out)
+{
+    char why[128];
+    int error = regcomp(out, pattern, REG_EXTENDED | REG_NOSUB);
+    if (!error)
+        return LT_OK;
+    regerror(error, out, why, sizeof why);
+    return lt_fail(LT_E_ARG, "%s: '%s' is no regular expression: %s", flag, pattern, why);
+}
+
+static bool matches(const regex_t *pattern, const lt_param *param)
+{
+    return !regexec(pattern, param->name, 0, NULL, 0);
+}
+
+static lt_status freeze(session *s, const char *text)
+{
+    regex_t pattern;
+    size_t found = 0;
+    LT_TRY(compile("--freeze", text, &pattern));
+    for (size_t i = 0; i < s->params.count; i++) {
+        lt_param *p = s->params.item[i];
+        if (!lt_param_is_trained(p) || !matches(&pattern, p))
+            continue;
+        p->frozen = true;
+        found++;
+    }
+    regfree(&pattern);
+    return found ? LT_OK : lt_fail(LT_E_ARG, "--freeze: no parameter matches '%s'", text);
+}
+
+lt_status session_freeze(session *s)
+{
+    for (size_t i = 0; i < s->args.freeze.count; i++)
+        LT_TRY(freeze(s, s->args.freeze.item[i]));
+    for (size_t i = 0; i < s->params.count; i++)
+        if (lt_param_is_trained(s->params.item[i]))
+            return LT_OK;
+    return lt_fail(LT_E_ARG, "--freeze: nothing is left to train");
+}
+
+/* "REGEX:lr=0.1,weight_decay=0": the pattern ends at the last colon. */
+static lt_status parse_group(const session *s, const char *text, char *pattern,
+                             lt_optim_group *group)
+{
+    const char *colon = strrchr(text, ':');
+    if (!colon || colon == text || colon - text >= PATTERN_BYTES)
+        return lt_fail(LT_E_ARG, "--param-group: '%s' is not REGEX:lr=..,weight_decay=..", text);
+    memcpy(pattern, text, (size_t)(colon - text));
+    pattern[colon - text] = 0;
+    *group = (lt_optim_group){.lr_scale = 1, .weight_decay = (double)NAN};
+    for (const char *item = colon + 1; *item;) {
+        char *end;
+        const char *equal = strchr(item, '=');
+        double value = equal ? strtod(equal + 1, &end) : 0;
+        if (!equal || end == equal + 1 || (*end && *end != ',') || !(value >= 0))
+            return lt_fail(LT_E_ARG,
+                           "--param-group: '%s' is not lr=NUMBER or "
+                           "weight_decay=NUMBER, 0 or more",
+                           item);
+        if (!strncmp(item, "lr=", 3))
+            group->lr_scale = s->args.lr > 0 ? value / s->args.lr : 0;
+        else if (!strncmp(item, "weight_decay=", 13))
+            group->weight_decay = value;
+        else
+            return lt_fail(LT_E_ARG, "--param-group: '%s': there are lr and weight_decay", item);
+        item = end + (*end == ',');
+    }
+    return LT_OK;
+}
+
+static lt_status apply_group(session *s, const char *text)
+{
+    char pattern_text[PATTERN_BYTES];
+    lt_optim_group group;
+    regex_t pattern;
+    size_t found = 0;
+    LT_TRY(parse_group(s, text, pattern_text, &group));
+    LT_TRY(compile("--param-group", pattern_text, &pattern));
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < s->params.count && !st; i++) {
+        const lt_param *p = s->params.item[i];
+        if (!lt_param_is_trained(p) || !matches(&pattern, p))
+            continue;
+        st = lt_optim_set_group(s->optim, p->name, group);
+        found++;
+    }
+    regfree(&pattern);
+    LT_TRY(st);
+    return found ? LT_OK
+                 : lt_fail(LT_E_ARG, "--param-group: no parameter matches '%s'", pattern_text);
+}
+
+lt_status session_param_groups(session *s)
+{
+    for (size_t i = 0; i < s->args.param_group.count; i++)
+        LT_TRY(apply_group(s, s->args.param_group.item[i]));
+    return LT_OK;
+}

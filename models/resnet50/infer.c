@@ -1,0 +1,54 @@
+/* The network that a weights file belongs to, read off its names and shapes. */
+
+#include "session.h"
+
+#include "lather/ext/fail.h"
+#include "lather/safetensors.h"
+
+#include <stdio.h>
+
+static const lt_safetensors_entry *find(const lt_safetensors *file, const char *name, int ndim)
+{
+    const lt_safetensors_entry *e = lt_safetensors_find(file, name);
+    return e && e->shape.ndim == ndim ? e : NULL;
+}
+
+/* Blocks of a stage: layerN.0, layerN.1, ... as long as there are any. */
+static int count_blocks(const lt_safetensors *file, int stage)
+{
+    char name[64];
+    int blocks = 0;
+    do
+        snprintf(name, sizeof name, "layer%d.%d.conv1.weight", stage + 1, blocks++);
+    while (lt_safetensors_find(file, name));
+    return blocks - 1;
+}
+
+static lt_status infer(const lt_safetensors *file, const char *path, resnet_config *shape)
+{
+    const lt_safetensors_entry *stem = find(file, "conv1.weight", 4);
+    const lt_safetensors_entry *head = find(file, "fc.weight", 2);
+    if (!stem || !head)
+        return lt_fail(LT_E_FORMAT,
+                       "%s: no conv1.weight and fc.weight: not a residual network's "
+                       "weights",
+                       path);
+    shape->arch = NULL;
+    shape->width = (int)stem->shape.dim[0];
+    shape->channels = (int)stem->shape.dim[1];
+    shape->small_stem = stem->shape.dim[2] == 3;
+    shape->classes = (int)head->shape.dim[0];
+    shape->bottleneck = lt_safetensors_find(file, "layer1.0.conv3.weight") != NULL;
+    for (int i = 0; i < RESNET_STAGES; i++)
+        shape->depths[i] = count_blocks(file, i);
+    return LT_OK;
+}
+
+lt_status infer_shape(const char *path, resnet_config *shape)
+{
+    lt_safetensors *file = NULL;
+    LT_TRY(lt_safetensors_open(&file, path));
+    lt_status st = infer(file, path, shape);
+    lt_safetensors_close(&file);
+    return st;
+}

@@ -1,0 +1,79 @@
+/* --save-logits: logits [N,classes] f32 and labels [N] i64 of every picture, in file order. */
+
+#include "session.h"
+
+#include "lather/ext/fail.h"
+#include "lather/safetensors.h"
+
+#include <stdlib.h>
+
+typedef struct logits {
+    float *values;
+    int64_t *labels;
+    int64_t count, classes;
+} logits;
+
+static lt_status read_batch(session *s, const lt_batch *batch, logits *all)
+{
+    lt_tape_reset(s->tape, session_pass(s, false));
+    lt_tensor *y = lt_cast(s->tape, session_forward(s, batch->images), LT_F32);
+    LT_TRY(lt_tape_status(s->tape));
+    LT_TRY(lt_tensor_read(y, all->values + all->count * all->classes, lt_tensor_bytes(y)));
+    int32_t *labels = malloc((size_t)batch->count * sizeof *labels);
+    if (!labels)
+        return lt_fail(LT_E_NOMEM, "logits: no memory for %d labels", batch->count);
+    lt_status st = lt_tensor_read(batch->labels, labels, (size_t)batch->count * sizeof *labels);
+    for (int i = 0; i < batch->count && !st; i++)
+        all->labels[all->count + i] = labels[i];
+    free(labels);
+    all->count += batch->count;
+    return st;
+}
+
+static lt_status read_all(session *s, logits *all)
+{
+    lt_loader *loader = NULL;
+    lt_loader_config c = {.transform = session_eval_transform(s),
+                          .batch = (int)s->args.batch_size,
+                          .threads = (int)s->args.workers,
+                          .max_bad = 0}; /* a missing row would shift all others */
+    LT_TRY(lt_loader_new(&loader, s->val_data, s->device, &c));
+    lt_batch batch;
+    lt_status st;
+    while (!(st = lt_loader_next(loader, &batch)))
+        if ((st = read_batch(s, &batch, all)))
+            break;
+    lt_loader_free(&loader);
+    return st == LT_END ? LT_OK : st;
+}
+
+static lt_status write_file(const char *path, const logits *all)
+{
+    lt_safetensors_writer *w = NULL;
+    LT_TRY(lt_safetensors_create(&w, path));
+    lt_status st = lt_safetensors_add_host(w, "logits", LT_F32, LT_SHAPE(all->count, all->classes),
+                                           all->values);
+    if (!st)
+        st = lt_safetensors_add_host(w, "labels", LT_I64, LT_SHAPE(all->count), all->labels);
+    if (st) {
+        lt_safetensors_discard(&w);
+        return st;
+    }
+    return lt_safetensors_finish(&w);
+}
+
+lt_status session_save_logits(session *s, const char *path)
+{
+    logits all = {.classes = s->shape.classes};
+    size_t count = (size_t)lt_dataset_count(s->val_data);
+    all.values = calloc(count * (size_t)all.classes, sizeof *all.values);
+    all.labels = calloc(count, sizeof *all.labels);
+    lt_status st = all.values && all.labels
+                       ? read_all(s, &all)
+                       : lt_fail(LT_E_NOMEM, "logits: no memory for %zu pictures", count);
+    if (!st)
+        st = write_file(path, &all);
+    free(all.values);
+    free(all.labels);
+    return st;
+}

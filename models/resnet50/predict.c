@@ -1,0 +1,178 @@
+/* train_resnet50 predict --weights FILE IMAGE...: the five likeliest classes of each picture. */
+
+#include "session.h"
+
+#include "lather/ext/dataset.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOP = 5 };
+
+typedef struct predict_arguments {
+    const char *weights, *device;
+    int64_t image_size, threads;
+} predict_arguments;
+
+#define AT(field) .offset = offsetof(predict_arguments, field)
+
+/* clang-format off */
+static const lt_option table[] = {
+{"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
+{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: 224, or 32 for a small stem"},
+{"Options", .name = "device", .type = LT_OPTION_STRING, AT(device), .value = "cpu", .help = "cpu, ref, cuda[:N]"},
+{"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "compute threads; 0: as many as allowed"},
+};
+/* clang-format on */
+
+static const lt_program program = {
+    .name = "train_resnet50 predict",
+    .summary = "classify pictures",
+    .usage = "--weights FILE IMAGE...",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+    .rest = true,
+};
+
+/* The pictures of the command line as a data set. */
+typedef struct files {
+    lt_dataset base;
+    const lt_options *options;
+} files;
+
+static lt_status read_all(FILE *file, const char *path, lt_record *record)
+{
+    long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
+    if (size < 0 || fseek(file, 0, SEEK_SET))
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    LT_TRY(lt_record_reserve(record, (size_t)size));
+    record->size = fread(record->bytes, 1, (size_t)size, file);
+    if (record->size != (size_t)size)
+        return lt_fail(LT_E_IO, "%s: %zu bytes read of %ld", path, record->size, size);
+    return LT_OK;
+}
+
+static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
+{
+    const char *path = lt_options_rest(((const files *)self)->options, (size_t)index);
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    lt_status st = read_all(file, path, record);
+    fclose(file);
+    record->encoding = LT_ENCODING_FILE;
+    record->label = 0;
+    return st;
+}
+
+static const char *sample_name(const lt_dataset *self, int64_t index)
+{
+    return lt_options_rest(((const files *)self)->options, (size_t)index);
+}
+
+static const lt_dataset_ops ops = {
+    .name = "files",
+    .bytes = sizeof(files),
+    .read = read_sample,
+    .sample_name = sample_name,
+};
+
+static lt_status open_files(session *s)
+{
+    LT_TRY(lt_dataset_new(&s->val_data, &ops));
+    ((files *)s->val_data)->options = s->options;
+    s->val_data->count = (int64_t)lt_options_rest_count(s->options);
+    s->val_data->classes = 1;
+    s->val_data->channels = s->shape.channels;
+    return LT_OK;
+}
+
+static lt_status open_model(session *s, const predict_arguments *a)
+{
+    lt_device_config config = {.threads = (int)a->threads};
+    LT_TRY(infer_shape(a->weights, &s->shape));
+    LT_TRY(lt_device_open(&s->device, a->device, &config));
+    LT_TRY(resnet_new(&s->model, s->device, &s->shape));
+    LT_TRY(lt_module_params(s->model, &s->params));
+    LT_TRY(lt_weights_load(a->weights, &s->params, NULL));
+    s->transform.size = a->image_size ? (int)a->image_size : s->shape.small_stem ? 32 : 224;
+    session_choose_pixels(s, s->shape.channels);
+    return lt_tape_new(&s->tape, s->device);
+}
+
+/* Prints the likeliest classes, by softmax, and leaves p without them. */
+static void print_top(const char *name, double *p, int classes)
+{
+    double largest = p[0], sum = 0;
+    for (int k = 1; k < classes; k++)
+        largest = fmax(largest, p[k]);
+    for (int k = 0; k < classes; k++)
+        sum += exp(p[k] - largest);
+    printf("%s\n", name);
+    for (int i = 0; i < TOP && i < classes; i++) {
+        int best = 0;
+        for (int k = 1; k < classes; k++)
+            if (p[k] > p[best])
+                best = k;
+        printf("  %6.2f %%  class %d\n", 100 * exp(p[best] - largest) / sum, best);
+        p[best] = (double)-INFINITY;
+    }
+}
+
+static lt_status predict_batch(session *s, const lt_batch *batch)
+{
+    int classes = s->shape.classes;
+    lt_tape_reset(s->tape, session_pass(s, false));
+    lt_tensor *y = lt_cast(s->tape, session_forward(s, batch->images), LT_F64);
+    LT_TRY(lt_tape_status(s->tape));
+    double *p = malloc(lt_tensor_bytes(y));
+    if (!p)
+        return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", classes);
+    lt_status st = lt_tensor_read(y, p, lt_tensor_bytes(y));
+    if (!st)
+        print_top(lt_dataset_sample_name(s->val_data, batch->index), p, classes);
+    free(p);
+    return st;
+}
+
+static lt_status predict_all(session *s)
+{
+    lt_loader_config c = {.transform = session_eval_transform(s), .batch = 1};
+    lt_batch batch;
+    lt_status st;
+    LT_TRY(lt_loader_new(&s->loader, s->val_data, s->device, &c));
+    while (!(st = lt_loader_next(s->loader, &batch)))
+        LT_TRY(predict_batch(s, &batch));
+    return st == LT_END ? LT_OK : st;
+}
+
+static lt_status predict(session *s, const predict_arguments *a)
+{
+    if (!a->weights)
+        return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
+    if (!lt_options_rest_count(s->options))
+        return lt_fail(LT_E_ARG, "no picture given");
+    LT_TRY(open_model(s, a));
+    LT_TRY(open_files(s));
+    return predict_all(s);
+}
+
+int command_predict(int argc, char *const *argv)
+{
+    session s = {0};
+    predict_arguments a;
+    lt_status st = lt_options_new(&s.options, &program, &a);
+    if (!st)
+        st = lt_options_parse(s.options, argc, argv);
+    if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN)
+        st = lt_options_answer(s.options, stdout);
+    else if (!st)
+        st = predict(&s, &a);
+    if (st)
+        fprintf(stderr, "train_resnet50 predict: %s\n", lt_error_message());
+    session_close(&s);
+    return st ? 1 : 0;
+}
