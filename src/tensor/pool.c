@@ -51,7 +51,7 @@ lt_status lt_pool_new(lt_pool **out, const lt_backend *backend, void *ctx)
     const char *mode = getenv("LATHER_POOL");
     pool->backend = backend;
     pool->ctx = ctx;
-    pool->next_segment = first_segment;
+    pool->next_segment = backend->reserve ? backend->reserve : first_segment;
     pool->direct = mode && !strcmp(mode, "off");
     pthread_mutex_init(&pool->lock, NULL);
     *out = pool;
@@ -135,7 +135,13 @@ static lt_status take(lt_pool *pool, size_t bytes, lt_chunk **out)
     if (!c) {
         if (pool->direct)
             pool->next_segment = bytes;
-        LT_TRY(add_segment(pool, bytes));
+        lt_status st = add_segment(pool, bytes);
+        if (st && pool->next_segment > last_segment) { /* no reserve: in steps, then */
+            pool->next_segment = first_segment;
+            st = add_segment(pool, bytes);
+        }
+        if (st)
+            return st;
         c = best_fit(pool, bytes);
         LT_ASSERT(c);
     }

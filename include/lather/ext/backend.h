@@ -24,6 +24,8 @@ typedef struct lt_backend {
     bool (*has_fast)(void *ctx, lt_dtype dtype); /**< see lt_device_has_fast() */
     int (*threads)(void *ctx);
     bool host_memory; /**< tensors can be read and written by the host directly */
+    size_t reserve;   /**< bytes that cost nothing to allocate until used: the pool takes them
+                           at once; 0: none */
 
     /* Elementwise, ext/kernels.h part 1. */
     lt_fill_fn *fill;

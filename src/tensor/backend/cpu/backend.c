@@ -97,6 +97,7 @@ static void fill_table(void)
     table.close = close_device;
     table.has_fast = has_fast;
     table.threads = threads;
+    lt_cpu_install_memory(&table);
     lt_cpu_install_elementwise(&table);
     lt_cpu_install_batchnorm(&table);
     lt_cpu_install_pool(&table);

@@ -60,6 +60,7 @@ bool lt_cpu_same_dense(const lt_view *a, const lt_view *b);
 lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape);
 
 /* Parts of the backend: each replaces entries of the table by its own. */
+void lt_cpu_install_memory(lt_backend *be);
 void lt_cpu_install_elementwise(lt_backend *be);
 void lt_cpu_install_batchnorm(lt_backend *be);
 void lt_cpu_install_pool(lt_backend *be);
