@@ -3,9 +3,10 @@
 
     replay_matrix.py OPTIM_REPLAY [--long]      exit 0: all agree; 77: no numpy here; 1: a difference
 
-In float64 every parameter after every step agrees to 1e-9 of the tensor's largest value, or to 30 times what
+In float64 every parameter after every step agrees to 1e-9 of the tensor's largest value, or to 10 times what
 rounding alone does to the configuration (`optim_model.py sensitivity`), if that is more: with epsilon >= 1e-6 it
-almost never is. In float32 the result is within 1e-4 of float64. Controls are configurations that the program gets
+almost never is. In float32 the result is within 1e-4 of float64 where the configuration does not amplify rounding
+(rank-deficient factors with a small epsilon do). Controls are configurations that the program gets
 wrong on purpose; a control that passes fails the run.
 """
 import argparse, json, math, os, subprocess, sys, tempfile
@@ -18,7 +19,8 @@ except ImportError:
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import optim_model as model
 
-BOUND, BOUND_F32, ROUNDING = 1e-9, 1e-4, 30
+BOUND, ROUNDING = 1e-9, 10
+BOUND_F32, STABLE = 1e-4, 1e-12       # float32 is compared where rounding in float64 stays below STABLE
 SHAPES = {"v": (7,), "m": (5, 6), "tall": (9, 4), "conv": (6, 3, 3, 3), "five": (2, 3, 2, 1, 3), "one": (1,), "scalar": (),
           "wide": (3, 17)}
 
@@ -61,7 +63,8 @@ SHAMPOO = {
     "decay: independent, schedule": shampoo(weight_decay=0.01, weight_decay_type="independent", lr_schedule="ramp"),
     "exponent by order": shampoo(inverse_exponent={"2": 0.5}),
     "exponent 0 for vectors": shampoo(inverse_exponent={"1": {"0": 0}}),
-    "exponents by dimension": shampoo(inverse_exponent={"3": {"0": 0, "1": 0.25}}, merge_order="forward"),
+    "exponents by dimension": shampoo(inverse_exponent={"3": {"0": 0, "1": 0.25}}, merge_order="forward",
+                                      max_preconditioner_dim=9),
     "epsilon after": shampoo(epsilon_rule="after"),
     "pseudo-inverse of a sum": shampoo(epsilon_rule="pseudo_inverse", epsilon=0.0, rank_rtol=1e-3, beta2=1.0),
     "pseudo-inverse, absolute cut": shampoo(epsilon_rule="pseudo_inverse", epsilon=1e-6, rank_atol=0.5),
@@ -142,7 +145,7 @@ def main():
                 rounding = model.sensitivity(theirs, tensors)
                 d64 = difference(want, run(args.program, folder, ours, "float64"))
                 d32 = difference(want, run(args.program, folder, ours, "float32"))
-                ok = d64 <= max(BOUND, ROUNDING * rounding) and d32 <= max(BOUND_F32, 3e8 * ROUNDING * rounding)
+                ok = d64 <= max(BOUND, ROUNDING * rounding) and (d32 <= BOUND_F32 or not rounding <= STABLE)
                 if ok == name.startswith("control"):
                     failed.append(name)
                 print(f"{'FAILED' if failed and failed[-1] == name else 'ok':6} {name}: float64 {d64:.1e}, float32 {d32:.1e}, "

@@ -1,0 +1,132 @@
+/* Exponential moving average of weights. Skipped steps leave it alone, as the optimizer's scalars
+ * say on the device. */
+
+#include "lather/ema.h"
+
+#include "base/alloc.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/optim.h"
+
+struct lt_ema {
+    lt_device *device;
+    double decay;
+    lt_param **param;    /* borrowed */
+    lt_tensor **average; /* one per parameter */
+    lt_optim_item *item;
+    size_t count;
+    bool swapped;
+};
+
+static bool is_averaged(const lt_param *param)
+{
+    return param->role != LT_ROLE_COUNT;
+}
+
+static lt_status add(lt_ema *e, lt_param *param)
+{
+    lt_tensor **average = &e->average[e->count];
+    const lt_tensor *value = param->value;
+    e->param[e->count++] = param;
+    LT_TRY(lt_tensor_new(average, e->device, lt_tensor_dtype(value), lt_tensor_shape(value)));
+    return lt_tensor_copy(*average, value);
+}
+
+lt_status lt_ema_new(lt_ema **out, const lt_params *params, double decay)
+{
+    if (!(decay >= 0 && decay < 1))
+        return lt_fail(LT_E_ARG, "ema: decay %g is not in [0,1)", decay);
+    if (!params->count)
+        return lt_fail(LT_E_ARG, "ema: no parameters");
+    lt_ema *e = lt_alloc(1, sizeof *e);
+    if (!e)
+        return LT_E_NOMEM;
+    e->device = lt_tensor_device(params->item[0]->value);
+    e->decay = decay;
+    e->param = lt_alloc(params->count, sizeof(lt_param *));
+    e->average = lt_alloc(params->count, sizeof(lt_tensor *));
+    e->item = lt_alloc(params->count, sizeof *e->item);
+    lt_status st = e->param && e->average && e->item ? LT_OK : LT_E_NOMEM;
+    for (size_t i = 0; i < params->count && !st; i++)
+        if (is_averaged(params->item[i]))
+            st = add(e, params->item[i]);
+    if (st) {
+        lt_ema_free(&e);
+        return st;
+    }
+    *out = e;
+    return LT_OK;
+}
+
+void lt_ema_free(lt_ema **ema)
+{
+    lt_ema *e = *ema;
+    if (!e)
+        return;
+    for (size_t i = 0; i < e->count; i++)
+        lt_tensor_free(&e->average[i]);
+    lt_free(e->item);
+    lt_free(e->average);
+    lt_free(e->param);
+    lt_free(e);
+    *ema = NULL;
+}
+
+lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
+{
+    if (e->swapped)
+        return lt_fail(LT_E_ARG, "ema: update while the model holds the averages");
+    for (size_t i = 0; i < e->count; i++)
+        e->item[i] = (lt_optim_item){
+            .value = lt_tensor_view(e->average[i]),
+            .state = {lt_tensor_view(e->param[i]->value)},
+        };
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(optim, &ctx);
+    return be->lerp(ctx, 1 - e->decay, e->item, e->count, optim->scalars);
+}
+
+static lt_status exchange(lt_tensor *a, lt_tensor *b)
+{
+    lt_tensor *old = NULL;
+    LT_TRY(lt_tensor_new(&old, lt_tensor_device(a), lt_tensor_dtype(a), lt_tensor_shape(a)));
+    lt_status st = lt_tensor_copy(old, a);
+    if (!st)
+        st = lt_tensor_copy(a, b); /* raises a's version: packed copies are made anew */
+    if (!st)
+        st = lt_tensor_copy(b, old);
+    lt_tensor_free(&old);
+    return st;
+}
+
+lt_status lt_ema_swap(lt_ema *e)
+{
+    for (size_t i = 0; i < e->count; i++)
+        LT_TRY(exchange(e->param[i]->value, e->average[i]));
+    e->swapped = !e->swapped;
+    return LT_OK;
+}
+
+bool lt_ema_is_swapped(const lt_ema *e)
+{
+    return e->swapped;
+}
+
+lt_status lt_ema_visit(lt_ema *e, lt_state_visitor *visitor)
+{
+    if (e->swapped)
+        return lt_fail(LT_E_ARG, "ema: the averages are in the model");
+    for (size_t i = 0; i < e->count; i++) {
+        const lt_shape shape = lt_tensor_shape(e->average[i]);
+        const lt_state_entry entry = {
+            .param = e->param[i]->name,
+            .name = "ema",
+            .block = -1,
+            .offset.ndim = shape.ndim,
+            .shape = shape,
+            .tensor = e->average[i],
+        };
+        LT_TRY(visitor->entry(visitor->context, &entry));
+    }
+    return LT_OK;
+}
