@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VERSION = 1, READ_BYTES = 1 << 20, TAIL = 23 }; /* TAIL: ,"crc32c":"01234567"}\n */
+enum { VERSION = 1, READ_BYTES = 1 << 20, TAIL = 22 }; /* TAIL: ,"crc32c":"01234567"}\n */
 
 typedef enum field_type { INT64, INT, UINT64, DOUBLE, NAME } field_type;
 
