@@ -1,0 +1,292 @@
+/* All configurations against the model's numbers (tests/golden/optim_replay.py), and what is
+ * refused. */
+
+#include "fixture.h"
+
+#include "lather/optim_config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TENSORS = 5, STEPS = 12, MOST = 128, LINE = 1024 };
+
+static const lt_shape shapes[TENSORS] = {
+    {1, {7}}, {2, {5, 6}}, {4, {4, 3, 3, 2}}, {5, {2, 3, 2, 1, 3}}, {0, {0}}};
+
+/* The same hash as in the script. */
+static double hashed(int t, int k, int i)
+{
+    uint32_t x = (uint32_t)(t * 1000003 + k * 10007 + i * 101 + 1) * 2654435761U;
+    x = (x ^ x >> 15) * 2246822519U;
+    x = (x ^ x >> 13) * 3266489917U;
+    return (x ^ x >> 16) / 2147483648.0 - 1;
+}
+
+typedef struct replay {
+    lt_device *device;
+    lt_param param[TENSORS];
+    lt_params list;
+    lt_optim_config config;
+    lt_optim *optim;
+} replay;
+
+static void fill(lt_tensor *tensor, int t, int k)
+{
+    double value[MOST];
+    int64_t count = lt_tensor_count(tensor);
+    for (int i = 0; i < count; i++)
+        value[i] = hashed(t, k, i);
+    put(tensor, value);
+}
+
+static void start(replay *r, const char *json, bool f64)
+{
+    *r = (replay){0};
+    assert_ok(lt_optim_config_parse(&r->config, json, strlen(json)));
+    assert_ok(lt_device_open(&r->device, "cpu", &(lt_device_config){.f64 = f64}));
+    for (int k = 0; k < TENSORS; k++) {
+        char name[] = {(char)('0' + k), 0};
+        assert_ok(lt_param_init(&r->param[k], r->device, "", name, shapes[k], 0));
+        assert_ok(lt_params_add(&r->list, &r->param[k]));
+        fill(r->param[k].value, 0, k);
+    }
+    assert_ok(lt_optim_config_make(&r->optim, &r->config, &r->list));
+}
+
+static void run(replay *r)
+{
+    for (int t = 1; t <= STEPS; t++) {
+        lt_step step = {.attempt = t};
+        for (int k = 0; k < TENSORS; k++) {
+            r->param[k].has_grad = !(t % 5 == 4 && k == t / 5);
+            if (r->param[k].has_grad)
+                fill(r->param[k].grad, t, k);
+        }
+        assert_ok(lt_optim_config_lr(&r->config, t, &step.lr));
+        assert_ok(lt_optim_step(r->optim, &step));
+    }
+}
+
+static void finish(replay *r)
+{
+    lt_optim_free(&r->optim);
+    for (int k = 0; k < TENSORS; k++)
+        lt_param_clear(&r->param[k]);
+    lt_params_clear(&r->list);
+    lt_optim_config_clear(&r->config);
+    lt_device_close(&r->device);
+}
+
+/* Sum, sum of squares, first, last. */
+static void summarise(const lt_tensor *tensor, double *out)
+{
+    double w[MOST];
+    int64_t count = lt_tensor_count(tensor);
+    get(tensor, w);
+    out[0] = out[1] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        out[0] += w[i];
+        out[1] += w[i] * w[i];
+    }
+    out[2] = w[0];
+    out[3] = w[count - 1];
+}
+
+static double error_of(const replay *r, int k, const double *want)
+{
+    double got[4], worst = 0;
+    summarise(r->param[k].value, got);
+    for (int i = 0; i < 4; i++) {
+        double e = fabs(got[i] - want[i]) / (1 + fabs(want[i]));
+        worst = e <= worst ? worst : e; /* a NaN stays */
+    }
+    return worst;
+}
+
+static FILE *open_golden(void)
+{
+    char path[LINE];
+    const char *root = getenv("LATHER_TEST_SOURCE");
+    snprintf(path, sizeof path, "%s/tests/golden/optim_replay.txt", root ? root : ".");
+    FILE *file = fopen(path, "r");
+    if (!file)
+        fail_msg("cannot open %s", path);
+    return file;
+}
+
+/* The largest allowed difference. In f64: 1e-9, or 10 times what rounding alone does. In f32
+ * float_bound, but infinite where a configuration amplifies rounding (rank-deficient factors). */
+static double bound_of(bool f64, double rounding, double float_bound)
+{
+    if (f64)
+        return fmax(1e-9, 10 * rounding);
+    return rounding <= 1e-13 ? float_bound : HUGE_VAL;
+}
+
+/* Runs every configuration of the file; returns how many, and how many differ too much. */
+static int run_all(bool f64, double float_bound, int *wrong)
+{
+    char line[LINE];
+    int configs = 0, k;
+    double rounding, bound = 0, want[4];
+    replay r = {0};
+    FILE *file = open_golden();
+    *wrong = 0;
+    while (fgets(line, sizeof line, file)) {
+        int json = 0;
+        if (sscanf(line, "config %lf %n", &rounding, &json) == 1 && json) {
+            bound = bound_of(f64, rounding, float_bound);
+            finish(&r);
+            start(&r, line + json, f64);
+            run(&r);
+            configs++;
+            continue;
+        }
+        if (sscanf(line, "tensor %d %la %la %la %la", &k, &want[0], &want[1], &want[2], &want[3])
+            != 5)
+            continue;
+        *wrong += !(error_of(&r, k, want) <= bound);
+    }
+    fclose(file);
+    finish(&r);
+    return configs;
+}
+
+static void float64_agrees_with_the_model(void **state)
+{
+    (void)state;
+    int wrong;
+    assert_int_equal(run_all(true, 0, &wrong), 47);
+    assert_int_equal(wrong, 0);
+}
+
+static void float32_agrees_to_1e_4(void **state)
+{
+    (void)state;
+    int wrong;
+    run_all(false, 1e-4, &wrong);
+    assert_int_equal(wrong, 0);
+}
+
+static void control_float32_is_not_float64(void **state)
+{
+    (void)state;
+    int wrong;
+    run_all(false, 1e-9, &wrong);
+    assert_true(wrong > 0);
+}
+
+/* --- What is refused --- */
+
+typedef struct bad_row {
+    const char *name, *json, *message;
+} bad_row;
+
+static const bad_row bad[] = {
+    /* clang-format off */
+    {"no JSON", "{", "ends too early"},
+    {"a list", "[]", "not an object"},
+    {"no optimizer", "{\"lr\": 1}", "'optim' is missing"},
+    {"no rate", "{\"optim\": \"sgd\"}", "'lr' is missing"},
+    {"an unknown optimizer", "{\"optim\": \"shampo\", \"lr\": 1}", "nearest is 'shampoo'"},
+    {"an unknown key", "{\"optim\": \"sgd\", \"lr\": 1, \"momentun\": 0.9}",
+     "sgd has no key 'momentun'; the nearest is 'momentum'"},
+    {"a key of another optimizer", "{\"optim\": \"sgd\", \"lr\": 1, \"beta1\": 0.9}",
+     "no key 'beta1'"},
+    {"an unknown grafting", "{\"optim\": \"shampoo\", \"lr\": 1, \"grafting\": \"adamm\"}",
+     "grafting has no value 'adamm'; the nearest is 'adam'"},
+    {"an unknown dtype", "{\"optim\": \"sgd\", \"lr\": 1, \"dtype\": \"float16\"}", "float"},
+    {"a string for a number", "{\"optim\": \"sgd\", \"lr\": \"1\"}", "lr wants a number"},
+    {"a number for a flag", "{\"optim\": \"sgd\", \"lr\": 1, \"nesterov\": 1}", "true or false"},
+    {"a fraction for a count",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_frequency\": 1.5}", "an integer"},
+    {"a block of side 0", "{\"optim\": \"shampoo\", \"lr\": 1, \"max_preconditioner_dim\": 0}",
+     "[1,"},
+    {"a negative beta3", "{\"optim\": \"shampoo\", \"lr\": 1, \"beta3\": -1}", "below 0"},
+    {"an order that cannot be",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"inverse_exponent\": {\"7\": 1}}", "'7'"},
+    {"a dimension that cannot be",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"inverse_exponent\": {\"2\": {\"2\": 1}}}", "'2'"},
+    {"a list for exponents", "{\"optim\": \"shampoo\", \"lr\": 1, \"inverse_exponent\": [1]}",
+     "an object"},
+    {"a schedule that is no list", "{\"optim\": \"sgd\", \"lr\": 1, \"lr_schedule\": 1}",
+     "a list"},
+    {"a schedule with a string", "{\"optim\": \"sgd\", \"lr\": 1, \"lr_schedule\": [1, \"2\"]}",
+     "a list"},
+    {"a key twice", "{\"optim\": \"sgd\", \"lr\": 1, \"lr\": 2}", "lr"},
+    /* clang-format on */
+};
+
+static void is_refused(void **state)
+{
+    const bad_row *row = *state;
+    lt_optim_config c;
+    assert_true(lt_optim_config_parse(&c, row->json, strlen(row->json)) != LT_OK);
+    if (!strstr(lt_error_message(), row->message))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
+}
+
+static const bad_row out_of_range[] = {
+    /* clang-format off */
+    {"start below frequency", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_frequency\": 3,"
+     " \"start_preconditioning_step\": 2}", "start_preconditioning_step"},
+    {"beta2 above 1", "{\"optim\": \"shampoo\", \"lr\": 1, \"beta2\": 1.5}", "beta2 1.5"},
+    {"epsilon 0 without pseudo-inverse", "{\"optim\": \"shampoo\", \"lr\": 1, \"epsilon\": 0}",
+     "epsilon"},
+    {"momentum 1", "{\"optim\": \"sgd\", \"lr\": 1, \"momentum\": 1}", "momentum 1"},
+    {"a negative decay", "{\"optim\": \"adamw\", \"lr\": 1, \"weight_decay\": -1}", "weight_decay"},
+    {"a negative exponent", "{\"optim\": \"shampoo\", \"lr\": 1, \"inverse_exponent\": {\"2\": -1}}",
+     "inverse_exponent -1"},
+    /* clang-format on */
+};
+
+static void has_a_value_out_of_range(void **state)
+{
+    const bad_row *row = *state;
+    fixture f;
+    lt_optim_config c;
+    fixture_open(&f, true);
+    fixture_add(&f, "w", LT_SHAPE(2, 2));
+    assert_ok(lt_optim_config_parse(&c, row->json, strlen(row->json)));
+    assert_status(lt_optim_config_make(&f.optim, &c, &f.list), LT_E_ARG);
+    assert_null(f.optim);
+    if (!strstr(lt_error_message(), row->message))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
+    lt_optim_config_clear(&c);
+    fixture_close(&f);
+}
+
+static void a_schedule_that_is_too_short_is_an_error(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"optim\": \"sgd\", \"lr\": 1, \"lr_schedule\": [0.5, 0.25]}";
+    lt_optim_config c;
+    double lr;
+    assert_ok(lt_optim_config_parse(&c, json, strlen(json)));
+    assert_ok(lt_optim_config_lr(&c, 2, &lr));
+    assert_near(lr, 0.25, 0);
+    assert_status(lt_optim_config_lr(&c, 3, &lr), LT_E_ARG);
+    lt_optim_config_clear(&c);
+}
+
+int main(void)
+{
+    enum { B = COUNT_OF(bad), O = COUNT_OF(out_of_range) };
+    static const struct CMUnitTest single[] = {
+        cmocka_unit_test(float64_agrees_with_the_model),
+        cmocka_unit_test(float32_agrees_to_1e_4),
+        cmocka_unit_test(control_float32_is_not_float64),
+        cmocka_unit_test(a_schedule_that_is_too_short_is_an_error),
+    };
+    struct CMUnitTest tests[B + O + COUNT_OF(single)];
+    for (size_t i = 0; i < B; i++)
+        tests[i] =
+            (struct CMUnitTest){bad[i].name, is_refused, NULL, NULL, (void *)(uintptr_t)&bad[i]};
+    for (size_t i = 0; i < O; i++)
+        tests[B + i] = (struct CMUnitTest){out_of_range[i].name, has_a_value_out_of_range, NULL,
+                                           NULL, (void *)(uintptr_t)&out_of_range[i]};
+    for (size_t i = 0; i < COUNT_OF(single); i++)
+        tests[B + O + i] = single[i];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
