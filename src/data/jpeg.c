@@ -172,6 +172,18 @@ static bool can_crop(const struct jpeg_decompress_struct *c)
     return true;
 }
 
+/* Whether a progressive file lacks scans. The library then smooths blocks by their neighbours, as
+ * Pillow has it do too, and those of a window's border would be missing. */
+static bool lacks_scans(const struct jpeg_decompress_struct *c)
+{
+    enum { SMOOTHED = 10 }; /* coefficients that smoothing looks at */
+    for (int i = 0; c->coef_bits && i < c->num_components; i++)
+        for (int k = 0; k < SMOOTHED; k++)
+            if (c->coef_bits[i][k])
+                return true;
+    return false;
+}
+
 static void choose_colours(decoder *d)
 {
     bool four = d->c.jpeg_color_space == JCS_CMYK || d->c.jpeg_color_space == JCS_YCCK;
@@ -227,7 +239,7 @@ static void decode(decoder *d)
 
     uint32_t height = d->c.output_height;
     uint32_t x0 = 0, width = d->c.output_width, y0 = 0, y1 = height;
-    if (can_crop(&d->c)) {
+    if (can_crop(&d->c) && !lacks_scans(&d->c)) {
         uint32_t right = (uint32_t)(d->window.x + d->window.width) + MARGIN;
         x0 = minus((uint32_t)d->window.x, MARGIN);
         width = (right < width ? right : width) - x0;

@@ -1,0 +1,45 @@
+/* Image files from outside: any bytes give a status or pixels, and a window's pixels are those of
+ * the whole picture. */
+
+#include "data/image.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+enum { MOST = 1 << 20 }; /* pixels: beyond it a run takes too long */
+
+static void compare(const lt_picture *part, const lt_picture *whole, lt_window w)
+{
+    for (int32_t y = 0; y < w.height; y++) {
+        const uint8_t *a = part->pixels + (size_t)y * part->stride;
+        const uint8_t *b =
+            whole->pixels + (size_t)(w.y + y) * whole->stride + (size_t)(w.x * whole->channels);
+        LT_ASSERT(!memcmp(a, b, (size_t)(w.width * part->channels)));
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    int32_t width, height;
+    if (lt_image_size(bytes, size, &width, &height) || (int64_t)width * height > MOST)
+        return 0;
+    /* The window is a function of the size, so that a file repeats its run. */
+    uint32_t seed = (uint32_t)size * 2654435761U;
+    lt_window w = {.x = (int32_t)(seed % (uint32_t)width),
+                   .y = (int32_t)(seed / 7 % (uint32_t)height)};
+    w.width = 1 + (int32_t)(seed / 49 % (uint32_t)(width - w.x));
+    w.height = 1 + (int32_t)(seed / 343 % (uint32_t)(height - w.y));
+    for (int channels = 1; channels <= 3; channels += 2) {
+        lt_picture part = {0}, whole = {0};
+        lt_status a = lt_image_decode(bytes, size, channels, w, &part);
+        lt_status b =
+            lt_image_decode(bytes, size, channels, (lt_window){0, 0, width, height}, &whole);
+        if (!a && !b)
+            compare(&part, &whole, w);
+        lt_picture_clear(&part);
+        lt_picture_clear(&whole);
+    }
+    return 0;
+}

@@ -1,0 +1,48 @@
+/* Runs a fuzz target on every file of the folders it is given: the corpus, as an ordinary test. */
+
+#include <dirent.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+/* Inputs as large as this are cut. */
+enum { MOST = 1 << 20 };
+
+static void replay(const char *folder, const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "rb");
+    uint8_t *all = malloc(MOST), *bytes;
+    if (!file || !all)
+        abort();
+    size_t size = fread(all, 1, MOST, file);
+    fclose(file);
+    /* In memory of its own size, so that a sanitizer sees a read behind the end. */
+    bytes = malloc(size ? size : 1);
+    for (size_t i = 0; bytes && i < size; i++)
+        bytes[i] = all[i];
+    free(all);
+    LLVMFuzzerTestOneInput(bytes, size);
+    free(bytes);
+}
+
+int main(int argc, char **argv)
+{
+    int count = 0;
+    for (int i = 1; i < argc; i++) {
+        DIR *dir = opendir(argv[i]);
+        const struct dirent *d;
+        while (dir && (d = readdir(dir)))
+            if (d->d_name[0] != '.') {
+                replay(argv[i], d->d_name);
+                count++;
+            }
+        if (dir)
+            closedir(dir);
+    }
+    fprintf(stderr, "%d files\n", count);
+    return count ? 0 : 1;
+}
