@@ -95,14 +95,20 @@ static lt_status make_slots(lt_loader *l)
 }
 
 /* Fills in what a zero stands for. */
-static lt_status complete(lt_loader_config *c, const lt_dataset *dataset)
+static void fill_in(lt_loader_config *c, const lt_dataset *dataset)
 {
-    enum { SLOTS = 4, MOST = 4096 };
-    LT_TRY(lt_transform_check(&c->transform));
+    enum { SLOTS = 4 };
     c->size = c->size ? c->size : 1;
     c->threads = c->threads ? c->threads : lt_cpu_threads();
     c->slots = c->slots ? c->slots : SLOTS;
     c->limit = c->limit && c->limit < dataset->count ? c->limit : dataset->count;
+}
+
+static lt_status complete(lt_loader_config *c, const lt_dataset *dataset)
+{
+    enum { MOST = 4096 };
+    LT_TRY(lt_transform_check(&c->transform));
+    fill_in(c, dataset);
     if (c->batch < 1)
         return lt_fail(LT_E_ARG, "loader: a batch of %d samples", c->batch);
     if (c->size < 1 || c->rank < 0 || c->rank >= c->size)

@@ -1,0 +1,205 @@
+/* bench loader: how fast samples become batches, by stage, and the first of them in a file. */
+
+#include "bench.h"
+
+#include "lather/data.h"
+#include "lather/safetensors.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TRAIN, EVAL };
+
+typedef struct settings {
+    const char *data, *device, *dump;
+    int transform;
+    int64_t size, batch_size, steps, warmup, count, threads, seed;
+    bool json;
+} settings;
+
+#define AT(field) offsetof(settings, field)
+
+/* clang-format off */
+static const lt_option table[] = {
+    {.group = "Benchmark", .name = "data", .type = LT_OPTION_STRING, .offset = AT(data),
+     .value = "synthetic", .meta = "DIR",
+     .help = "folder of pictures, fashion-mnist, or synthetic[:COUNT:SIZE:CLASSES]"},
+    {.group = "Benchmark", .name = "transform", .type = LT_OPTION_CHOICE, .offset = AT(transform),
+     .choices = "train|eval",
+     .help = "random-resized-crop and flip in random order, or resize and centre crop in order"},
+    {.group = "Benchmark", .name = "size", .type = LT_OPTION_INT, .offset = AT(size),
+     .value = "224", .min = 1, .max = 4096, .help = "side of the input in pixels"},
+    {.group = "Benchmark", .name = "batch-size", .alias = 'b', .type = LT_OPTION_INT,
+     .offset = AT(batch_size), .value = "32", .min = 1, .max = 65536, .help = "samples of a batch"},
+    {.group = "Benchmark", .name = "steps", .type = LT_OPTION_INT, .offset = AT(steps),
+     .value = "0", .min = 0, .max = 1e9, .help = "measured batches; 0: one epoch"},
+    {.group = "Benchmark", .name = "warmup", .type = LT_OPTION_INT, .offset = AT(warmup),
+     .value = "0", .min = 0, .max = 1e6, .help = "batches before those"},
+    {.group = "Benchmark", .name = "seed", .type = LT_OPTION_INT, .offset = AT(seed),
+     .value = "0", .min = 0, .max = 1e15, .help = "of order and crops"},
+    {.group = "Machine", .name = "device", .type = LT_OPTION_STRING, .offset = AT(device),
+     .value = "cpu", .help = "ref, cpu, cuda"},
+    {.group = "Machine", .name = "threads", .alias = 't', .type = LT_OPTION_INT,
+     .offset = AT(threads), .value = "0", .min = 0, .max = 1024,
+     .help = "decoding threads; 0: as many as allowed"},
+    {.group = "Output", .name = "json", .type = LT_OPTION_BOOL, .offset = AT(json),
+     .help = "print one JSON object on stdout"},
+    {.group = "Output", .name = "dump", .type = LT_OPTION_STRING, .offset = AT(dump),
+     .meta = "FILE", .help = "write the first inputs: images [M,C,S,S] and labels [M]"},
+    {.group = "Output", .name = "count", .type = LT_OPTION_INT, .offset = AT(count),
+     .value = "32", .min = 1, .max = 1e6, .meta = "M", .help = "how many of them"},
+};
+/* clang-format on */
+
+static const lt_program program = {
+    .name = "bench loader",
+    .summary = "time the data pipeline",
+    .usage = "--data DIR [OPTION]...",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+};
+
+/* Starts the next epoch where one ends. */
+static lt_status next_batch(lt_loader *loader, lt_batch *batch)
+{
+    lt_status st = lt_loader_next(loader, batch);
+    return st == LT_END ? lt_loader_next(loader, batch) : st;
+}
+
+/* Collects the first count samples of epoch 0. */
+static lt_status collect(lt_loader *loader, uint8_t *images, int32_t *labels, int64_t count,
+                         size_t sample)
+{
+    for (int64_t done = 0; done < count;) {
+        lt_batch b;
+        LT_TRY(next_batch(loader, &b));
+        int64_t take = b.count < count - done ? b.count : count - done;
+        size_t bytes = lt_tensor_bytes(b.images);
+        uint8_t *all = malloc(bytes);
+        int32_t *given = malloc(lt_tensor_bytes(b.labels));
+        lt_status st = all && given ? lt_tensor_read(b.images, all, bytes) : LT_E_NOMEM;
+        if (!st)
+            st = lt_tensor_read(b.labels, given, lt_tensor_bytes(b.labels));
+        for (size_t i = 0; !st && i < (size_t)take * sample; i++)
+            images[(size_t)done * sample + i] = all[i];
+        for (int64_t i = 0; !st && i < take; i++)
+            labels[done + i] = given[i];
+        free(all);
+        free(given);
+        LT_TRY(st);
+        done += take;
+    }
+    return LT_OK;
+}
+
+static lt_status dump(lt_loader *loader, const lt_dataset *dataset, const settings *s)
+{
+    int channels = lt_dataset_channels(dataset);
+    int64_t available = lt_dataset_count(dataset);
+    int64_t count = s->count < available ? s->count : available;
+    size_t sample = (size_t)(s->size * s->size) * (size_t)channels;
+    uint8_t *images = malloc((size_t)count * sample);
+    int32_t *labels = malloc((size_t)count * sizeof *labels);
+    lt_safetensors_writer *writer = NULL;
+    lt_status st = images && labels ? collect(loader, images, labels, count, sample)
+                                    : lt_fail(LT_E_NOMEM, "bench: no memory for the samples");
+    if (!st)
+        st = lt_safetensors_create(&writer, s->dump);
+    if (!st)
+        st = lt_safetensors_add_host(writer, "images", LT_U8,
+                                     LT_SHAPE(count, channels, s->size, s->size), images);
+    if (!st)
+        st = lt_safetensors_add_host(writer, "labels", LT_I32, LT_SHAPE(count), labels);
+    if (!st)
+        st = lt_safetensors_finish(&writer);
+    lt_safetensors_discard(&writer);
+    free(images);
+    free(labels);
+    return st;
+}
+
+static void print_result(const settings *s, const lt_device *device, int64_t steps, double seconds,
+                         const lt_loader_stats *t)
+{
+    double rate = (double)t->samples / seconds, ms = 1e3 / (double)t->samples;
+    int threads = s->threads ? (int)s->threads : lt_cpu_threads();
+    fprintf(stderr,
+            "%" PRId64 " images in %.2f s: %.1f images/s on %d threads\n"
+            "a thread's time for an image: read %.3f ms, decode %.3f ms, resize %.3f ms\n"
+            "%" PRId64 " broken pictures\n",
+            t->samples, seconds, rate, threads, t->read_seconds * ms, t->decode_seconds * ms,
+            t->resize_seconds * ms, t->bad);
+    if (!s->json)
+        return;
+    bench_header header = {"loader", lt_device_name(device), "u8", (int)s->batch_size, threads};
+    bench_print_header(&header);
+    printf(", \"images_per_second\": %.6g, \"steps\": %" PRId64 ", \"seconds\": %.6g, "
+           "\"read_milliseconds\": %.6g, \"decode_milliseconds\": %.6g, "
+           "\"resize_milliseconds\": %.6g, \"wait_seconds\": %.6g, \"bad_images\": %" PRId64 ", "
+           "\"peak_memory_bytes\": %" PRId64 "}\n",
+           rate, steps, seconds, t->read_seconds * ms, t->decode_seconds * ms,
+           t->resize_seconds * ms, t->wait_seconds, t->bad, bench_process_bytes("VmHWM"));
+}
+
+/* The clock starts with the first sample, before any thread has worked, unless there is a warm-up:
+ * then what was made ahead would count for nothing. */
+static lt_status measure(lt_loader *loader, const lt_device *device, const settings *s)
+{
+    lt_batch b;
+    int64_t steps = s->steps ? s->steps : lt_loader_batches(loader);
+    for (int64_t i = 0; i < s->warmup; i++)
+        LT_TRY(next_batch(loader, &b));
+    lt_loader_stats before = lt_loader_statistics(loader);
+    double begin = bench_seconds();
+    for (int64_t i = 0; i < steps; i++)
+        LT_TRY(next_batch(loader, &b));
+    double seconds = bench_seconds() - begin;
+    lt_loader_stats t = lt_loader_statistics(loader);
+    t.samples -= before.samples;
+    t.read_seconds -= before.read_seconds;
+    t.decode_seconds -= before.decode_seconds;
+    t.resize_seconds -= before.resize_seconds;
+    t.wait_seconds -= before.wait_seconds;
+    print_result(s, device, steps, seconds, &t);
+    return LT_OK;
+}
+
+lt_status bench_loader(int argc, char *const *argv)
+{
+    settings s;
+    bool run;
+    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
+    if (!run)
+        return LT_OK;
+    bool train = s.transform == TRAIN;
+    lt_loader_config config = {
+        .transform = {.augment = train ? LT_AUGMENT_IMAGENET : LT_AUGMENT_NONE,
+                      .size = (int)s.size,
+                      .flip = 0.5},
+        .batch = (int)s.batch_size,
+        .threads = (int)s.threads,
+        .seed = (uint64_t)s.seed,
+        .shuffle = train,
+        .drop_last = false,
+        .max_bad = -1,
+    };
+    lt_device *device = NULL;
+    lt_dataset *dataset = NULL;
+    lt_loader *loader = NULL;
+    lt_status st = lt_device_open(&device, s.device, NULL);
+    if (!st)
+        st = lt_dataset_open(&dataset, s.data, train);
+    if (!st)
+        st = lt_loader_new(&loader, dataset, device, &config);
+    if (!st)
+        st = measure(loader, device, &s);
+    if (!st && s.dump)
+        st = lt_loader_seek(loader, 0, 0);
+    if (!st && s.dump)
+        st = dump(loader, dataset, &s);
+    lt_loader_free(&loader);
+    lt_dataset_free(&dataset);
+    lt_device_close(&device);
+    return st;
+}
