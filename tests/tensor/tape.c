@@ -1,0 +1,399 @@
+/* The engine: life of memory, accumulation, recompute, hooks, and what happens on failure. */
+
+#include "base/alloc.h"
+#include "near.h"
+#include "net.h"
+
+#include <string.h>
+
+enum { CONV1_COUNT = 4 * 3 * 9, MAX_ELEMENTS = 1024 };
+
+static void open_net(net *n, bool f64)
+{
+    assert_ok(net_open(n, "ref", &(lt_device_config){.f64 = f64}));
+}
+
+static void read_f64(const lt_tensor *t, double *out)
+{
+    assert_true(lt_tensor_count(t) <= MAX_ELEMENTS);
+    assert_ok(lt_tensor_read(t, out, lt_tensor_bytes(t)));
+}
+
+static void backward_gives_memory_back(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    double values[MAX_ELEMENTS];
+    size_t before = lt_device_memory(n.device).used;
+    assert_ok(net_step(&n, LT_PASS_TRAIN));
+    size_t left = lt_device_memory(n.device).used - before;
+    assert_true(left <= 256); /* the loss */
+    assert_status(lt_tensor_read(n.hidden, values, lt_tensor_bytes(n.hidden)), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "given back"));
+    assert_ok(lt_tensor_read(n.loss, values, sizeof(double)));
+    lt_tape_reset(n.tape, LT_PASS_TRAIN);
+    assert_int_equal(lt_device_memory(n.device).used, before);
+    net_close(&n);
+}
+
+static void a_kept_tensor_stays_readable(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    double before[MAX_ELEMENTS], after[MAX_ELEMENTS];
+    net_forward(&n, LT_PASS_TRAIN);
+    lt_tape_keep(n.tape, n.logits);
+    lt_tape_keep(n.tape, NULL);
+    read_f64(n.logits, before);
+    assert_ok(lt_tape_backward(n.tape, n.loss, 1));
+    read_f64(n.logits, after);
+    assert_memory_equal(before, after, lt_tensor_bytes(n.logits));
+    net_close(&n);
+}
+
+static void a_dropped_tensor_is_given_back_at_once_in_evaluation(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    double values[MAX_ELEMENTS];
+    net_forward(&n, LT_PASS_EVAL);
+    size_t used = lt_device_memory(n.device).used;
+    lt_tape_drop(n.tape, n.hidden);
+    assert_true(lt_device_memory(n.device).used < used);
+    assert_status(lt_tensor_read(n.hidden, values, lt_tensor_bytes(n.hidden)), LT_E_ARG);
+    net_close(&n);
+}
+
+static void the_second_step_reserves_nothing(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    assert_ok(net_step(&n, LT_PASS_TRAIN));
+    size_t reserved = lt_device_memory(n.device).reserved;
+    for (int i = 0; i < 3; i++)
+        assert_ok(net_step(&n, LT_PASS_TRAIN));
+    assert_int_equal(lt_device_memory(n.device).reserved, reserved);
+    net_close(&n);
+}
+
+static void two_backward_passes_add_up(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    double once[MAX_ELEMENTS], twice[MAX_ELEMENTS], fresh[MAX_ELEMENTS];
+    assert_ok(net_step(&n, LT_PASS_TRAIN));
+    read_f64(n.conv1.grad, once);
+    net_forward(&n, LT_PASS_TRAIN);
+    assert_ok(lt_tape_backward(n.tape, n.loss, 2));
+    read_f64(n.conv1.grad, twice);
+    for (int i = 0; i < CONV1_COUNT; i++)
+        assert_near(twice[i], 3 * once[i], 1e-14 * (1 + fabs(once[i])));
+    assert_ok(net_step(&n, LT_PASS_TRAIN)); /* zero_grad: overwrites */
+    read_f64(n.conv1.grad, fresh);
+    assert_memory_equal(fresh, once, sizeof(double) * CONV1_COUNT);
+    net_close(&n);
+}
+
+static void recompute_changes_no_bit_but_needs_less_memory(void **state)
+{
+    (void)state;
+    double kept[MAX_ELEMENTS], again[MAX_ELEMENTS], stats[2][4];
+    size_t peak[2];
+    for (int i = 0; i < 2; i++) {
+        net n;
+        open_net(&n, true);
+        lt_pass pass = LT_PASS_TRAIN;
+        pass.recompute = i ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
+        lt_params_zero_grad(&n.params);
+        net_forward(&n, pass);
+        lt_tape_drop(n.tape, n.hidden);
+        peak[i] = lt_device_memory(n.device).used;
+        assert_ok(lt_tape_backward(n.tape, n.loss, 1));
+        read_f64(n.conv1.grad, i ? again : kept);
+        read_f64(n.mean1.value, stats[i]);
+        net_close(&n);
+    }
+    assert_memory_equal(kept, again, sizeof(double) * CONV1_COUNT);
+    assert_memory_equal(stats[0], stats[1], sizeof stats[0]); /* updated once, not twice */
+    assert_true(peak[1] < peak[0]);
+}
+
+static void statistics_move_in_training_only(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    double before[4], after[4];
+    read_f64(n.var1.value, before);
+    net_forward(&n, LT_PASS_EVAL);
+    read_f64(n.var1.value, after);
+    assert_memory_equal(before, after, sizeof before);
+    net_forward(&n, LT_PASS_TRAIN);
+    read_f64(n.var1.value, after);
+    for (int c = 0; c < 4; c++)
+        assert_true(after[c] != before[c]);
+    net_close(&n);
+}
+
+typedef struct finals {
+    const net *n;
+    int calls[8];
+    double conv1[CONV1_COUNT];
+} finals;
+
+static void note_final(void *context, lt_param *param)
+{
+    finals *f = context;
+    for (size_t i = 0; i < f->n->params.count; i++)
+        f->calls[i] += f->n->params.item[i] == param;
+    if (param == &f->n->conv1)
+        read_f64(param->grad, f->conv1);
+}
+
+static void the_hook_sees_each_parameter_once_when_its_gradient_is_complete(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    finals f = {.n = &n};
+    double complete[MAX_ELEMENTS];
+    lt_tape_on_param_final(n.tape, note_final, &f);
+    assert_ok(net_step(&n, LT_PASS_TRAIN));
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(f.calls[i], 1);
+    read_f64(n.conv1.grad, complete);
+    assert_memory_equal(f.conv1, complete, sizeof f.conv1);
+    net_close(&n);
+}
+
+/* p * p + p: one parameter, three uses. */
+static void a_parameter_used_thrice_ends_once_with_the_whole_gradient(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    finals f = {.n = &n};
+    double p[MAX_ELEMENTS], g[MAX_ELEMENTS];
+    lt_tape_on_param_final(n.tape, note_final, &f);
+    lt_params_zero_grad(&n.params);
+    lt_tape_reset(n.tape, LT_PASS_TRAIN);
+    lt_tensor *w = lt_tape_param(n.tape, &n.conv1);
+    lt_tensor *y = lt_add(n.tape, lt_mul(n.tape, w, lt_tape_param(n.tape, &n.conv1)), w);
+    assert_ok(lt_tape_backward(n.tape, lt_sum(n.tape, y, (lt_reduce_config){.dims = 0}), 1));
+    read_f64(n.conv1.value, p);
+    read_f64(n.conv1.grad, g);
+    for (int i = 0; i < CONV1_COUNT; i++)
+        assert_near(g[i], 2 * p[i] + 1, 1e-15);
+    assert_int_equal(f.calls[0], 1);
+    assert_memory_equal(f.conv1, g, sizeof f.conv1);
+    net_close(&n);
+}
+
+static void a_frozen_parameter_gets_no_gradient(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    double with[MAX_ELEMENTS], without[MAX_ELEMENTS];
+    assert_ok(net_step(&n, LT_PASS_TRAIN));
+    read_f64(n.fc.grad, with);
+    n.conv2.frozen = true;
+    assert_ok(net_step(&n, LT_PASS_TRAIN));
+    read_f64(n.fc.grad, without);
+    assert_false(n.conv2.has_grad);
+    assert_true(n.conv1.has_grad);
+    assert_memory_equal(with, without, lt_tensor_bytes(n.fc.grad));
+    net_close(&n);
+}
+
+static void a_variable_out_of_reach_has_no_gradient(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    lt_tape_reset(n.tape, LT_PASS_TRAIN);
+    lt_tensor *a = lt_tape_variable(n.tape, n.x), *b = lt_tape_variable(n.tape, n.fc.value);
+    lt_tensor *loss = lt_sum(n.tape, a, (lt_reduce_config){.dims = 0});
+    assert_ok(lt_tape_backward(n.tape, loss, 1));
+    assert_non_null(lt_tape_gradient(n.tape, a));
+    assert_null(lt_tape_gradient(n.tape, b));
+    net_close(&n);
+}
+
+static void draw_dropout(net *n, lt_pass pass, bool second, double *out)
+{
+    lt_tape_reset(n->tape, pass);
+    lt_tensor *y = lt_dropout(n->tape, n->x, 0.25);
+    if (second)
+        y = lt_dropout(n->tape, n->x, 0.25);
+    read_f64(y, out);
+}
+
+static void dropout_depends_on_seed_attempt_micro_batch_and_operation(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    double first[MAX_ELEMENTS], other[MAX_ELEMENTS];
+    size_t bytes = lt_tensor_bytes(n.x);
+    lt_pass pass = LT_PASS_TRAIN, passes[4];
+    for (int i = 0; i < 4; i++)
+        passes[i] = pass;
+    passes[0].seed = 1;
+    passes[1].attempt = 1;
+    passes[2].micro = 1;
+    draw_dropout(&n, pass, false, first);
+    draw_dropout(&n, pass, false, other);
+    assert_memory_equal(first, other, bytes);
+    for (int i = 0; i < 4; i++) {
+        draw_dropout(&n, passes[i], i == 3, other);
+        assert_memory_not_equal(first, other, bytes);
+    }
+    net_close(&n);
+}
+
+static void dropout_zeroes_a_share_and_scales_the_rest(void **state)
+{
+    enum { COUNT = 20000 };
+    (void)state;
+    net n;
+    open_net(&n, true);
+    lt_tensor *x = NULL;
+    double *y = lt_alloc(COUNT, sizeof *y);
+    assert_ok(lt_tensor_new(&x, n.device, LT_F64, LT_SHAPE(COUNT)));
+    assert_ok(lt_tensor_fill(x, 3));
+    lt_tape_reset(n.tape, LT_PASS_TRAIN);
+    assert_ok(lt_tensor_read(lt_dropout(n.tape, x, 0.25), y, COUNT * sizeof *y));
+    int zeros = 0;
+    for (int i = 0; i < COUNT; i++) {
+        zeros += y[i] == 0;
+        assert_true(y[i] == 0 || fabs(y[i] - 4) < 1e-15 * 4);
+    }
+    assert_near((double)zeros / COUNT, 0.25, 5 * sqrt(0.25 * 0.75 / COUNT));
+    lt_tape_reset(n.tape, LT_PASS_EVAL);
+    assert_ptr_equal(lt_dropout(n.tape, x, 0.25), x);
+    lt_tape_reset(n.tape, LT_PASS_TRAIN);
+    lt_tensor_free(&x);
+    lt_free(y);
+    net_close(&n);
+}
+
+static void sixteen_bit_gradients_are_near_and_parameters_keep_theirs_in_f32(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, false);
+    float want[MAX_ELEMENTS], got[MAX_ELEMENTS], top = 0;
+    lt_pass pass = LT_PASS_TRAIN;
+    pass.dropout = false;
+    assert_ok(net_step(&n, pass));
+    assert_ok(lt_tensor_read(n.conv2.grad, want, lt_tensor_bytes(n.conv2.grad)));
+    pass.dtype = LT_BF16;
+    assert_ok(net_step(&n, pass));
+    assert_int_equal(lt_tensor_dtype(n.conv2.grad), LT_F32);
+    assert_ok(lt_tensor_read(n.conv2.grad, got, lt_tensor_bytes(n.conv2.grad)));
+    int64_t count = lt_tensor_count(n.conv2.grad);
+    for (int64_t i = 0; i < count; i++)
+        top = fmaxf(top, fabsf(want[i]));
+    int apart = 0; /* rounded once or more: 2^-8 each, six layers deep; a relu may switch */
+    for (int64_t i = 0; i < count; i++)
+        apart += !(fabsf(got[i] - want[i]) <= 0.05F * top);
+    assert_true(apart <= (int)count / 20);
+    assert_memory_not_equal(got, want, lt_tensor_bytes(n.conv2.grad));
+    net_close(&n);
+}
+
+/* Failures. */
+
+static void a_failure_sticks_until_the_reset(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    net_forward(&n, LT_PASS_TRAIN);
+    assert_null(lt_add(n.tape, n.x, n.fc.value));
+    assert_null(lt_relu(n.tape, n.x)); /* fine in itself */
+    (void)lt_fail(LT_E_IO, "something else");
+    assert_status(lt_tape_status(n.tape), LT_E_SHAPE);
+    assert_non_null(strstr(lt_error_message(), "add: b [5,36]"));
+    assert_status(lt_tape_backward(n.tape, n.loss, 1), LT_E_SHAPE);
+    assert_ok(net_step(&n, LT_PASS_TRAIN));
+    net_close(&n);
+}
+
+static void backward_wants_a_recorded_scalar_of_its_tape(void **state)
+{
+    (void)state;
+    net n;
+    open_net(&n, true);
+    net_forward(&n, LT_PASS_TRAIN);
+    assert_status(lt_tape_backward(n.tape, n.logits, 1), LT_E_SHAPE);
+    net_forward(&n, LT_PASS_TRAIN);
+    assert_status(lt_tape_backward(n.tape, n.x, 1), LT_E_ARG);
+    net_forward(&n, LT_PASS_TRAIN);
+    assert_status(lt_tape_backward(n.tape, NULL, 1), LT_E_ARG);
+    net_forward(&n, LT_PASS_EVAL);
+    assert_status(lt_tape_backward(n.tape, n.loss, 1), LT_E_ARG);
+    net_close(&n);
+}
+
+/* Everything from opening the device to backward, twice. */
+static lt_status whole_life(void)
+{
+    net n;
+    lt_pass pass = LT_PASS_TRAIN;
+    pass.recompute = LT_RECOMPUTE_CHEAP;
+    lt_status st = net_open(&n, "ref", &(lt_device_config){.f64 = true});
+    if (!st)
+        st = net_step(&n, pass);
+    if (st == LT_E_NOMEM && n.loss) /* works when repeated */
+        assert_ok(net_step(&n, LT_PASS_TRAIN));
+    net_close(&n);
+    return st;
+}
+
+static void any_allocation_may_fail_without_leak(void **state)
+{
+    enum { LIMIT = 5000 };
+    (void)state;
+    int64_t failures = 0;
+    for (int64_t i = 1; i < LIMIT; i++) {
+        lt_alloc_fail_at(i);
+        lt_status st = whole_life();
+        if (!st)
+            break;
+        assert_status(st, LT_E_NOMEM);
+        failures = i;
+    }
+    lt_alloc_fail_at(0);
+    assert_true(failures > 50 && failures < LIMIT - 1);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(backward_gives_memory_back),
+        cmocka_unit_test(a_kept_tensor_stays_readable),
+        cmocka_unit_test(a_dropped_tensor_is_given_back_at_once_in_evaluation),
+        cmocka_unit_test(the_second_step_reserves_nothing),
+        cmocka_unit_test(two_backward_passes_add_up),
+        cmocka_unit_test(recompute_changes_no_bit_but_needs_less_memory),
+        cmocka_unit_test(statistics_move_in_training_only),
+        cmocka_unit_test(the_hook_sees_each_parameter_once_when_its_gradient_is_complete),
+        cmocka_unit_test(a_parameter_used_thrice_ends_once_with_the_whole_gradient),
+        cmocka_unit_test(a_frozen_parameter_gets_no_gradient),
+        cmocka_unit_test(a_variable_out_of_reach_has_no_gradient),
+        cmocka_unit_test(dropout_depends_on_seed_attempt_micro_batch_and_operation),
+        cmocka_unit_test(dropout_zeroes_a_share_and_scales_the_rest),
+        cmocka_unit_test(sixteen_bit_gradients_are_near_and_parameters_keep_theirs_in_f32),
+        cmocka_unit_test(a_failure_sticks_until_the_reset),
+        cmocka_unit_test(backward_wants_a_recorded_scalar_of_its_tape),
+        cmocka_unit_test(any_allocation_may_fail_without_leak),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
