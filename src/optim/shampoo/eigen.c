@@ -231,9 +231,12 @@ static lt_status decompose(batch *b)
         };
     LT_TRY(be->eigh(ctx, b->job, b->count));
     LT_TRY(read_values(b));
-    for (size_t i = 0; i < b->count; i++)
-        if (b->job[i].status)
+    bool wide = lt_tensor_dtype(b->values) == LT_F64;
+    for (size_t i = 0; i < b->count; i++) {
+        b->task[i].failed = b->job[i].status != LT_OK;
+        if (b->task[i].failed && !wide)
             LT_TRY(retry(b, &b->task[i]));
+    }
     return LT_OK;
 }
 
