@@ -239,7 +239,7 @@ static double seconds_now(void)
 static double measure(const test *t, const lt_backend *be, void *ctx, const lt_view *v)
 {
     enum { MOST = 50 };
-    double best = INFINITY, end = seconds_now() + 0.1;
+    double best = (double)INFINITY, end = seconds_now() + 0.1;
     for (int i = 0; i < MOST; i++) {
         double begin = seconds_now();
         LT_ASSERT(!t->call(t, be, ctx, v, false) && !be->sync(ctx));

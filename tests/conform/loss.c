@@ -147,7 +147,7 @@ static void prepare_topk(test *t)
     operand *z = &t->operand[0], *labels = &t->operand[1];
     for (int64_t i = 0; i < operand_count(z); i++)
         z->value[i] = floor(z->value[i]);
-    z->value[operand_count(z) / 2] = NAN;
+    z->value[operand_count(z) / 2] = (double)NAN;
     for (int64_t i = 0; i < operand_count(labels); i++)
         labels->value[i] = (double)(i * 7 % z->shape.dim[1]);
     t->operand[2].value[0] = 3;

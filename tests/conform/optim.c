@@ -122,7 +122,7 @@ static lt_status call_norm(const test *t, const lt_backend *be, void *ctx, const
 
 static void put_infinity(test *t)
 {
-    t->operand[0].value[operand_count(&t->operand[0]) - 1] = INFINITY;
+    t->operand[0].value[operand_count(&t->operand[0]) - 1] = (double)INFINITY;
 }
 
 static void make_norm(const char *name, double clip, prepare_fn *prepare, test *t)

@@ -55,7 +55,7 @@ static void put_nan(test *t)
 {
     operand *x = &t->operand[0];
     for (int64_t i = 0; i < operand_count(x); i += 13)
-        x->value[i] = NAN;
+        x->value[i] = (double)NAN;
 }
 
 static void make_max(const pool_row *r, prepare_fn *prepare, bool index, test *t)

@@ -178,7 +178,7 @@ static lt_status not_a_number(lt_node *node)
 {
     lt_view dx;
     LT_TRY(square_gradient(node, 2, &dx));
-    *(double *)dx.data = NAN;
+    *(double *)dx.data = (double)NAN;
     return LT_OK;
 }
 

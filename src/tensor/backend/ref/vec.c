@@ -19,7 +19,7 @@ static double evaluate(const lt_vec_job *j, double a, double b, double y)
     case LT_VEC_POW:
         return j->alpha * a / (pow(j->beta * b, j->delta) + j->gamma);
     }
-    return NAN;
+    return (double)NAN;
 }
 
 static lt_status run(const lt_vec_job *job)

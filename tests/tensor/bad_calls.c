@@ -1,0 +1,243 @@
+/* What an operation says to inputs that do not fit: a status and a message with the numbers. */
+
+#include "near.h"
+
+#include "lather/ops.h"
+
+#include <string.h>
+
+enum { TENSORS = 8 };
+
+/* Tensors to make calls with. */
+typedef struct bench {
+    lt_device *device;
+    lt_tape *tape;
+    lt_tensor *x, *w, *vector, *matrix, *labels, *wrong_labels, *pixels, *one;
+} bench;
+
+typedef struct bad_row {
+    const char *name;
+    lt_tensor *(*call)(const bench *b);
+    lt_status want;
+    const char *message; /* a part of it */
+} bad_row;
+
+static lt_tensor *add_wider(const bench *b)
+{
+    return lt_add(b->tape, b->vector, b->matrix);
+}
+
+static lt_tensor *add_null(const bench *b)
+{
+    return lt_add(b->tape, b->x, NULL);
+}
+
+static lt_tensor *mul_other(const bench *b)
+{
+    return lt_mul(b->tape, b->matrix, b->x);
+}
+
+static lt_tensor *relu_null(const bench *b)
+{
+    return lt_relu(b->tape, NULL);
+}
+
+static lt_tensor *conv_channels(const bench *b)
+{
+    return lt_conv2d(b->tape, b->x, b->w, NULL, (lt_conv2d_config){.groups = 2});
+}
+
+static lt_tensor *conv_large(const bench *b)
+{
+    return lt_conv2d(b->tape, b->x, b->w, NULL, (lt_conv2d_config){.dilation_h = 5});
+}
+
+static lt_tensor *conv_negative(const bench *b)
+{
+    return lt_conv2d(b->tape, b->x, b->w, NULL, (lt_conv2d_config){.pad_h = -1});
+}
+
+static lt_tensor *conv_matrix(const bench *b)
+{
+    return lt_conv2d(b->tape, b->matrix, b->w, NULL, (lt_conv2d_config){.pad_h = 0});
+}
+
+static lt_tensor *conv_bias(const bench *b)
+{
+    return lt_conv2d(b->tape, b->x, b->w, b->vector, (lt_conv2d_config){.pad_h = 0});
+}
+
+static lt_tensor *matmul_inner(const bench *b)
+{
+    return lt_matmul(b->tape, b->matrix, b->matrix, (lt_matmul_config){.transpose_a = false});
+}
+
+static lt_tensor *linear_inner(const bench *b)
+{
+    return lt_linear(b->tape, b->x, b->matrix, NULL);
+}
+
+static lt_tensor *reshape_count(const bench *b)
+{
+    return lt_reshape(b->tape, b->matrix, LT_SHAPE(4, -1));
+}
+
+static lt_tensor *sum_dimension(const bench *b)
+{
+    return lt_sum(b->tape, b->matrix, (lt_reduce_config){.dims = 4});
+}
+
+static lt_tensor *dropout_all(const bench *b)
+{
+    return lt_dropout(b->tape, b->x, 1);
+}
+
+static lt_tensor *pool_large(const bench *b)
+{
+    return lt_maxpool2d(b->tape, b->x, (lt_pool2d_config){.kernel_h = 7, .kernel_w = 2});
+}
+
+static lt_tensor *pool_pad(const bench *b)
+{
+    return lt_maxpool2d(b->tape, b->x, (lt_pool2d_config){2, 2, 1, 1, 2, 0});
+}
+
+static lt_tensor *avg_matrix(const bench *b)
+{
+    return lt_avgpool2d(b->tape, b->matrix, (lt_pool2d_config){.kernel_h = 2, .kernel_w = 2});
+}
+
+static lt_tensor *norm(const bench *b, lt_tensor *x, lt_tensor *gamma, double eps)
+{
+    lt_batchnorm2d_args args = {gamma, b->vector, b->vector, b->vector, NULL};
+    return lt_batchnorm2d(b->tape, x, args, (lt_batchnorm2d_config){.eps = eps, .momentum = 0.1});
+}
+
+static lt_tensor *norm_gamma(const bench *b)
+{
+    return norm(b, b->x, b->matrix, 1e-5);
+}
+
+static lt_tensor *norm_missing(const bench *b)
+{
+    return norm(b, b->x, NULL, 1e-5);
+}
+
+static lt_tensor *norm_eps(const bench *b)
+{
+    return norm(b, b->x, b->vector, 0);
+}
+
+static lt_tensor *norm_one_value(const bench *b)
+{
+    return norm(b, b->one, b->vector, 1e-5);
+}
+
+static lt_tensor *xent_range(const bench *b)
+{
+    return lt_softmax_xent(b->tape, b->matrix, b->wrong_labels, 0);
+}
+
+static lt_tensor *xent_smoothing(const bench *b)
+{
+    return lt_softmax_xent(b->tape, b->matrix, b->labels, 1.5);
+}
+
+static lt_tensor *xent_shape(const bench *b)
+{
+    return lt_softmax_xent(b->tape, b->x, b->labels, 0);
+}
+
+static lt_tensor *xent_dtype(const bench *b)
+{
+    return lt_softmax_xent(b->tape, b->matrix, b->pixels, 0);
+}
+
+static lt_tensor *normalize_deviation(const bench *b)
+{
+    return lt_normalize(b->tape, b->pixels, &(lt_normalize_config){.deviation = {1, 0, 1, 1}});
+}
+
+/* clang-format off */
+static const bad_row rows[] = {
+    {"add: b has more dimensions than a", add_wider, LT_E_SHAPE, "[2,3]"},
+    {"add: b is missing", add_null, LT_E_SHAPE, "add"},
+    {"mul: shapes that do not broadcast", mul_other, LT_E_SHAPE, "mul"},
+    {"relu: its input is missing", relu_null, LT_E_ARG, "relu"},
+    {"conv2d: channels that do not fit the groups", conv_channels, LT_E_SHAPE,
+     "has 3 channels, w [4,3,3,3] wants 6"},
+    {"conv2d: a filter larger than the picture", conv_large, LT_E_SHAPE, "larger than x [2,3,5,5]"},
+    {"conv2d: negative padding", conv_negative, LT_E_ARG, "padding -1"},
+    {"conv2d: x is a matrix", conv_matrix, LT_E_SHAPE, "want 4 dimensions"},
+    {"conv2d: a bias of another length", conv_bias, LT_E_SHAPE, "b [3], want [4]"},
+    {"matmul: inner extents differ", matmul_inner, LT_E_SHAPE, "[2,3]"},
+    {"linear: x is a picture", linear_inner, LT_E_SHAPE, "[2,3,5,5]"},
+    {"reshape: a count that does not divide", reshape_count, LT_E_SHAPE, "[2,3]"},
+    {"sum: a dimension that is not there", sum_dimension, LT_E_ARG, "0x4"},
+    {"dropout: nothing would be left", dropout_all, LT_E_ARG, "p 1"},
+    {"maxpool2d: a kernel larger than the picture", pool_large, LT_E_SHAPE, "7x2"},
+    {"maxpool2d: padding of more than half the kernel", pool_pad, LT_E_ARG, "padding 2x0"},
+    {"avgpool2d: x is a matrix", avg_matrix, LT_E_SHAPE, "want 4 dimensions"},
+    {"batchnorm2d: gamma of another shape", norm_gamma, LT_E_SHAPE, "gamma is [2,3], want [3]"},
+    {"batchnorm2d: no gamma", norm_missing, LT_E_ARG, "gamma is NULL"},
+    {"batchnorm2d: eps 0", norm_eps, LT_E_ARG, "eps 0"},
+    {"batchnorm2d: one value per channel", norm_one_value, LT_E_SHAPE, "one value per channel"},
+    {"softmax_xent: a label out of range", xent_range, LT_E_ARG, "label 3"},
+    {"softmax_xent: smoothing above 1", xent_smoothing, LT_E_ARG, "smoothing 1.5"},
+    {"softmax_xent: logits are pictures", xent_shape, LT_E_SHAPE, "[2,3,5,5]"},
+    {"softmax_xent: labels are bytes", xent_dtype, LT_E_SHAPE, "u8"},
+    {"normalize: a deviation of 0", normalize_deviation, LT_E_ARG, "normalize"},
+};
+/* clang-format on */
+
+static lt_tensor *make(lt_device *device, lt_dtype dtype, lt_shape shape)
+{
+    lt_tensor *t = NULL;
+    assert_ok(lt_tensor_new(&t, device, dtype, shape));
+    return t;
+}
+
+static void check_row(void **state)
+{
+    const bad_row *row = *state;
+    bench b = {0};
+    assert_ok(lt_device_open(&b.device, "ref", NULL));
+    assert_ok(lt_tape_new(&b.tape, b.device));
+    b.x = make(b.device, LT_F32, LT_SHAPE(2, 3, 5, 5));
+    b.w = make(b.device, LT_F32, LT_SHAPE(4, 3, 3, 3));
+    b.vector = make(b.device, LT_F32, LT_SHAPE(3));
+    b.matrix = make(b.device, LT_F32, LT_SHAPE(2, 3));
+    b.labels = make(b.device, LT_I32, LT_SHAPE(2));
+    b.wrong_labels = make(b.device, LT_I32, LT_SHAPE(2));
+    b.pixels = make(b.device, LT_U8, LT_SHAPE(2, 3, 5, 5));
+    b.one = make(b.device, LT_F32, LT_SHAPE(1, 3, 1, 1));
+    assert_ok(lt_tensor_fill(b.wrong_labels, 3));
+
+    lt_tape_reset(b.tape, LT_PASS_TRAIN);
+    lt_tensor *y = row->call(&b);
+    lt_status st = lt_tape_status(b.tape);
+    char message[256];
+    strncpy(message, lt_error_message(), sizeof message - 1);
+    message[sizeof message - 1] = 0;
+
+    lt_tape_free(&b.tape);
+    lt_tensor **all[TENSORS] = {&b.x,      &b.w,  &b.vector, &b.matrix, &b.labels, &b.wrong_labels,
+                                &b.pixels, &b.one};
+    for (int i = 0; i < TENSORS; i++)
+        lt_tensor_free(all[i]);
+    lt_device_close(&b.device);
+
+    assert_null(y);
+    assert_int_equal(st, row->want);
+    if (!strstr(message, row->message) || strchr(message, '\n'))
+        fail_msg("'%s' does not say '%s'", message, row->message);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(rows)];
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[i] =
+            (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
