@@ -1,0 +1,144 @@
+/* Reads metrics.jsonl: one flat object a line, as the trainer writes it. */
+
+#include "report.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static lt_status push(report_series *s, double x, double y)
+{
+    if (!isfinite(x) || !isfinite(y))
+        return LT_OK;
+    if (s->count == s->capacity) {
+        size_t capacity = s->capacity ? 2 * s->capacity : 256;
+        double *xs = realloc(s->x, capacity * sizeof *xs);
+        if (xs)
+            s->x = xs;
+        double *ys = realloc(s->y, capacity * sizeof *ys);
+        if (ys)
+            s->y = ys;
+        if (!xs || !ys)
+            return lt_fail(LT_E_NOMEM, "report: no memory for %zu points", capacity);
+        s->capacity = capacity;
+    }
+    s->x[s->count] = x;
+    s->y[s->count++] = y;
+    return LT_OK;
+}
+
+/* The number behind "key": in a line; NaN if there is none. */
+static double number(const char *line, const char *key)
+{
+    char quoted[64];
+    int bytes = snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(line, quoted);
+    if (!at)
+        return (double)NAN;
+    char *end;
+    double value = strtod(at + bytes, &end);
+    return end == at + bytes ? (double)NAN : value;
+}
+
+static bool is_event(const char *line, const char *event)
+{
+    const char *at = strstr(line, "\"event\"");
+    if (!at)
+        return false;
+    at += strlen("\"event\"");
+    at += strspn(at, ": \"");
+    size_t bytes = strlen(event);
+    return !strncmp(at, event, bytes) && at[bytes] == '"';
+}
+
+static lt_status read_step(report_metrics *m, const char *line)
+{
+    double step = number(line, "step");
+    LT_TRY(push(&m->loss, step, number(line, "loss")));
+    LT_TRY(push(&m->lr, step, number(line, "lr")));
+    LT_TRY(push(&m->speed, step, number(line, "images_per_second")));
+    return push(&m->wait, step, number(line, "data_seconds"));
+}
+
+static lt_status read_epoch(report_metrics *m, const char *line)
+{
+    double step = number(line, "step");
+    if (isnan(step)) /* an epoch ends where the last step was */
+        step = m->loss.count ? m->loss.x[m->loss.count - 1] : number(line, "epoch") + 1;
+    LT_TRY(push(&m->train_loss, step, number(line, "train_loss")));
+    LT_TRY(push(&m->val_loss, step, number(line, "val_loss")));
+    LT_TRY(push(&m->train_top1, step, number(line, "train_top1")));
+    LT_TRY(push(&m->val_top1, step, number(line, "val_top1")));
+    LT_TRY(push(&m->val_top5, step, number(line, "val_top5")));
+    double seconds = number(line, "seconds"), eval_seconds = number(line, "eval_seconds");
+    m->seconds += isnan(seconds) ? 0 : seconds;
+    m->eval_seconds += isnan(eval_seconds) ? 0 : eval_seconds;
+    return LT_OK;
+}
+
+lt_status report_read(report_metrics *out, const char *path)
+{
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+
+    lt_status st = LT_OK;
+    char *line = NULL;
+    size_t bytes = 0;
+    while (!st && getline(&line, &bytes, file) >= 0) {
+        out->lines++;
+        if (is_event(line, "step"))
+            st = read_step(out, line);
+        else if (is_event(line, "epoch"))
+            st = read_epoch(out, line);
+        else
+            out->unread++;
+    }
+    free(line);
+    fclose(file);
+    if (!st && !out->loss.count && !out->val_top1.count)
+        st = lt_fail(LT_E_FORMAT, "%s: no steps and no epochs in %zu lines", path, out->lines);
+    return st;
+}
+
+static void clear(report_series *s)
+{
+    free(s->x);
+    free(s->y);
+    *s = (report_series){0};
+}
+
+void report_clear(report_metrics *m)
+{
+    report_series *const all[] = {&m->loss,       &m->lr,         &m->speed,
+                                  &m->wait,       &m->train_loss, &m->val_loss,
+                                  &m->train_top1, &m->val_top1,   &m->val_top5};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        clear(all[i]);
+}
+
+lt_status report_thin(report_series *s, size_t most)
+{
+    if (s->count <= most)
+        return LT_OK;
+    report_series thin = {0};
+    for (size_t i = 0; i < most; i++) {
+        size_t first = s->count * i / most, end = s->count * (i + 1) / most;
+        double x = 0, y = 0;
+        for (size_t k = first; k < end; k++) {
+            x += s->x[k];
+            y += s->y[k];
+        }
+        lt_status st = push(&thin, x / (double)(end - first), y / (double)(end - first));
+        if (st) {
+            clear(&thin);
+            return st;
+        }
+    }
+    clear(s);
+    *s = thin;
+    return LT_OK;
+}
