@@ -1,0 +1,163 @@
+/* Checksums, atomic folders, and the profile's trace. */
+
+#include "base/commit.h"
+#include "base/crc32c.h"
+#include "base/json.h"
+#include "base/trace.h"
+#include "temp.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+/* RFC 3720, appendix B.4, and the check value of the CRC catalogue. */
+static void test_crc_vectors(void **state)
+{
+    (void)state;
+    unsigned char zeros[32] = {0}, ones[32], up[32], down[32];
+    memset(ones, 255, sizeof ones);
+    for (int i = 0; i < 32; i++) {
+        up[i] = (unsigned char)i;
+        down[i] = (unsigned char)(31 - i);
+    }
+    assert_int_equal(lt_crc32c(0, "123456789", 9), 0xe3069283);
+    assert_int_equal(lt_crc32c(0, zeros, 32), 0x8a9136aa);
+    assert_int_equal(lt_crc32c(0, ones, 32), 0x62a8ab43);
+    assert_int_equal(lt_crc32c(0, up, 32), 0x46dd794e);
+    assert_int_equal(lt_crc32c(0, down, 32), 0x113fdb5c);
+    assert_int_equal(lt_crc32c(0, "", 0), 0);
+}
+
+static void test_crc_ways(void **state)
+{
+    (void)state;
+    unsigned char data[300];
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)(i * i * 7 + 3);
+    for (size_t begin = 0; begin < 9; begin++)
+        for (size_t bytes = 0; bytes + begin <= sizeof data; bytes += 7) {
+            uint32_t tables = lt_crc32c_tables(5, data + begin, bytes);
+            if (lt_crc32c_has_hardware())
+                assert_int_equal(lt_crc32c_hardware(5, data + begin, bytes), tables);
+            size_t half = bytes / 2; /* in two parts */
+            uint32_t part = lt_crc32c(5, data + begin, half);
+            assert_int_equal(lt_crc32c(part, data + begin + half, bytes - half), tables);
+        }
+}
+
+static bool exists(const char *folder, const char *name)
+{
+    char path[TEMP_PATH];
+    struct stat info;
+    return !lstat(temp_path(path, folder, name), &info);
+}
+
+/* Makes folder/name with a file of that text in it. */
+static void commit_one(const char *folder, const char *name, const char *text)
+{
+    char path[TEMP_PATH], file[TEMP_PATH];
+    lt_commit c = {0};
+    assert_ok(lt_commit_begin(&c, temp_path(path, folder, name)));
+    temp_write(temp_path(file, c.temp, "f"), text, strlen(text));
+    assert_ok(lt_commit_finish(&c));
+    assert_null(c.temp);
+}
+
+static void test_commit(void **state)
+{
+    (void)state;
+    char folder[TEMP_PATH], path[TEMP_PATH], file[TEMP_PATH];
+    temp_make(folder);
+    commit_one(folder, "a", "one");
+    commit_one(folder, "a", "two"); /* in place of the first */
+    char *text = temp_read(temp_path(file, temp_path(path, folder, "a"), "f"), NULL);
+    assert_string_equal(text, "two");
+    free(text);
+
+    lt_commit c = {0};
+    assert_ok(lt_commit_begin(&c, temp_path(path, folder, "b")));
+    lt_commit_abandon(&c);
+    assert_false(exists(folder, "b"));
+
+    assert_ok(lt_commit_link(temp_path(path, folder, "latest"), "a"));
+    assert_ok(lt_commit_link(path, "b")); /* changed in one step */
+    char target[8] = "";
+    assert_int_equal(readlink(path, target, sizeof target), 1);
+    assert_int_equal(target[0], 'b');
+    assert_ok(lt_commit_remove(temp_path(path, folder, "a")));
+    assert_false(exists(folder, "a"));
+    assert_status(lt_commit_begin(&c, "/nowhere/at/all"), LT_E_IO);
+    temp_remove(folder);
+}
+
+/* Temporaries of the living stay, those of the dead and names that only look like one: */
+static void test_clean(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"x.tmp-999999999", "x.tmp-1", "x.tmp-", "x.tmp-12a", "y"};
+    char folder[TEMP_PATH], path[TEMP_PATH];
+    temp_make(folder);
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        assert_int_equal(mkdir(temp_path(path, folder, names[i]), 0777), 0);
+    lt_commit_clean(folder);
+    assert_false(exists(folder, names[0]));
+    for (size_t i = 1; i < COUNT_OF(names); i++)
+        assert_true(exists(folder, names[i]));
+    temp_remove(folder);
+}
+
+static void *spans(void *context)
+{
+    lt_profile_thread(context);
+    for (int i = 0; i < 100; i++)
+        lt_trace_end(lt_trace_begin(), LT_PROFILE_LOADER, "decode", 1000);
+    return NULL;
+}
+
+static void test_trace(void **state)
+{
+    (void)state;
+    char folder[TEMP_PATH], path[TEMP_PATH], table[TEMP_PATH];
+    temp_make(folder);
+    assert_int_equal(lt_trace_begin(), 0); /* off: no clock is read */
+    assert_ok(lt_profile_start(temp_path(path, folder, "trace.json"), 150));
+    assert_status(lt_profile_start(NULL, 0), LT_E_ARG);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, spans, (char[]){"loader \"1\""}), 0);
+    spans((char[]){"main"});
+    pthread_join(thread, NULL);
+    lt_trace_end(lt_trace_begin(), LT_PROFILE_FORWARD, "conv2d", 0);
+    FILE *summary = fopen(temp_path(table, folder, "table"), "w");
+    assert_non_null(summary);
+    assert_ok(lt_profile_finish(summary));
+    fclose(summary);
+
+    char *text = temp_read(table, NULL);
+    assert_non_null(strstr(text, "decode"));
+    assert_non_null(strstr(text, "      200 ")); /* the table counts all, the ring forgets */
+    assert_non_null(strstr(text, "conv2d"));
+    free(text);
+    lt_json *json = NULL;
+    assert_ok(lt_json_load(&json, path));
+    const lt_json_value *events = lt_json_member(lt_json_root(json), "traceEvents");
+    assert_int_equal(events->count, 150 + 2); /* and the names of two threads */
+    int64_t dropped;
+    assert_ok(lt_json_integer(lt_json_root(json), "dropped", &dropped));
+    assert_int_equal(dropped, 51);
+    lt_json_free(&json);
+    assert_status(lt_profile_start("/nowhere/at/all", 0), LT_E_IO);
+    assert_ok(lt_profile_finish(NULL)); /* not recording: nothing to do */
+    temp_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"CRC-32C of published vectors", test_crc_vectors, NULL, NULL, NULL},
+        {"CRC-32C by instruction, by tables, in parts", test_crc_ways, NULL, NULL, NULL},
+        {"a folder is there or not", test_commit, NULL, NULL, NULL},
+        {"only temporaries of dead processes are removed", test_clean, NULL, NULL, NULL},
+        {"spans of two threads, in trace and table", test_trace, NULL, NULL, NULL},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+/* JSON: what is read, what is refused and where, and what is written. */
+
+#include "base/json.h"
+
+#include "near.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct refused {
+    const char *name, *text, *message;
+    size_t bytes; /* 0: strlen */
+} refused;
+
+static const refused bad[] = {
+    {"nothing at all", "", "line 1, column 1: the text ends too early", 0},
+    {"two values", "1 2", "line 1, column 3: something follows the value", 0},
+    {"a duplicate key", "{\"a\":1,\n \"b\":2,\n \"a\":3}", "line 3, column 6: duplicate key 'a'",
+     0},
+    {"a duplicate key by escape", "{\"a\":1,\"\\u0061\":2}", "duplicate key 'a'", 0},
+    {"a comma at the end", "[1,]", "column 4: not a value", 0},
+    {"no comma", "[1 2]", "',' or ']' is wanted here", 0},
+    {"no colon", "{\"a\" 1}", "':' is wanted here", 0},
+    {"a key that is no string", "{1:2}", "a string is wanted here", 0},
+    {"an open string", "\"abc", "column 1: a string that does not end", 0},
+    {"an open array", "[[1]", "the text ends too early", 0},
+    {"a leading zero", "01", "not a value", 0},
+    {"a plus", "+1", "not a value", 0},
+    {"a point without digits", "1.", "not a value", 0},
+    {"an exponent without digits", "1e", "not a value", 0},
+    {"NaN", "NaN", "not a value", 0},
+    {"infinity by exponent", "1e999", "outside the range of double", 0},
+    {"a cut word", "tru", "not a value", 0},
+    {"a newline in a string", "\"a\nb\"", "a control character", 0},
+    {"NUL by escape", "\"a\\u0000b\"", "NUL inside a string", 0},
+    {"NUL in the text", "\"a\0b\"", "a control character", 5},
+    {"a lone high surrogate", "\"\\ud800x\"", "a high surrogate without a low one", 0},
+    {"a lone low surrogate", "\"\\udc00\"", "a low surrogate without a high one", 0},
+    {"an unknown escape", "\"\\x\"", "an unknown escape", 0},
+    {"half a hexadecimal escape", "\"\\u12g4\"", "four hexadecimal digits", 0},
+    {"a bare continuation byte", "\"\x80\"", "not UTF-8", 0},
+    {"an overlong form", "\"\xc0\xaf\"", "not UTF-8", 0},
+    {"a surrogate in UTF-8", "\"\xed\xa0\x80\"", "not UTF-8", 0},
+    {"beyond Unicode", "\"\xf4\x90\x80\x80\"", "not UTF-8", 0},
+    {"too deep", "[[[[1]]]]", "nested too deeply", 0},
+};
+
+static void test_refused(void **state)
+{
+    const refused *row = *state;
+    lt_json *json = NULL;
+    size_t bytes = row->bytes ? row->bytes : strlen(row->text);
+    char *copy = malloc(bytes + 1); /* of its own size, so that sanitizers see a read behind it */
+    assert_non_null(copy);
+    memcpy(copy, row->text, bytes);
+    lt_status st = lt_json_parse(&json, copy, bytes, "text", 3);
+    free(copy);
+    assert_status(st, LT_E_FORMAT);
+    assert_null(json);
+    if (!strstr(lt_error_message(), row->message))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    static const char text[] =
+        " {\"i\":-12,\"d\":1.5e3,\"s\":\"a\\n\\u00e4\\ud83d\\ude00\",\"t\":true,\"n\":null,"
+        "\"a\":[1,[],{}],\"big\":99999999999999999999} ";
+    lt_json *json = NULL;
+    int64_t i;
+    double d;
+    const char *s;
+    assert_ok(lt_json_parse(&json, text, strlen(text), "text", 3));
+    const lt_json_value *root = lt_json_root(json);
+    assert_ok(lt_json_integer(root, "i", &i));
+    assert_int_equal(i, -12);
+    assert_ok(lt_json_number(root, "d", &d));
+    assert_near(d, 1500, 0);
+    assert_ok(lt_json_string(root, "s", &s));
+    assert_string_equal(s, "a\n\xc3\xa4\xf0\x9f\x98\x80");
+    assert_true(lt_json_member(root, "t")->boolean);
+    assert_int_equal(lt_json_member(root, "n")->type, LT_JSON_NULL);
+    assert_int_equal(lt_json_member(root, "a")->count, 3);
+    assert_status(lt_json_integer(root, "big", &i), LT_E_FORMAT); /* does not fit */
+    assert_status(lt_json_integer(root, "d", &i), LT_E_FORMAT);
+    assert_status(lt_json_integer(root, "none", &i), LT_E_FORMAT);
+    assert_null(lt_json_member(lt_json_member(root, "a"), "x"));
+    lt_json_free(&json);
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    static const double numbers[] = {0,      -0.0, 0.1,           1.0 / 3, 1e300,
+                                     5e-324, 1e21, 123456789.125, 2.5e-7,  9007199254740993.0};
+    lt_json_writer w = {0};
+    lt_json_begin_object(&w, NULL);
+    lt_json_put_string(&w, "text", "a\"b\\c\n\x01\xc3\xa4");
+    lt_json_put_integer(&w, "least", INT64_MIN);
+    lt_json_put_number(&w, "nan", (double)NAN);
+    lt_json_put_bool(&w, "yes", true);
+    lt_json_begin_array(&w, "numbers");
+    for (size_t i = 0; i < COUNT_OF(numbers); i++)
+        lt_json_put_number(&w, NULL, numbers[i]);
+    lt_json_end(&w);
+    lt_json_end(&w);
+    const char *text = NULL, *string;
+    size_t bytes = 0;
+    int64_t least;
+    assert_ok(lt_json_text(&w, &text, &bytes));
+    lt_json *json = NULL;
+    assert_ok(lt_json_parse(&json, text, bytes, "written", 3));
+    const lt_json_value *root = lt_json_root(json);
+    assert_ok(lt_json_string(root, "text", &string));
+    assert_string_equal(string, "a\"b\\c\n\x01\xc3\xa4");
+    assert_ok(lt_json_integer(root, "least", &least));
+    assert_true(least == INT64_MIN);
+    assert_int_equal(lt_json_member(root, "nan")->type, LT_JSON_NULL);
+    const lt_json_value *v = lt_json_member(root, "numbers")->child;
+    for (size_t i = 0; i < COUNT_OF(numbers); i++, v = v->next)
+        assert_memory_equal(&v->number, &numbers[i], sizeof v->number); /* bit for bit */
+    lt_json_free(&json);
+    lt_json_writer_clear(&w);
+}
+
+/* A million keys: must not take a million squared steps. */
+static void test_many_keys(void **state)
+{
+    (void)state;
+    enum { KEYS = 200000 };
+    lt_json_writer w = {0};
+    lt_json_begin_object(&w, NULL);
+    for (int i = 0; i < KEYS; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%x", i);
+        lt_json_put_integer(&w, key, i);
+    }
+    lt_json_end(&w);
+    const char *text = NULL;
+    size_t bytes = 0;
+    lt_json *json = NULL;
+    assert_ok(lt_json_text(&w, &text, &bytes));
+    assert_ok(lt_json_parse(&json, text, bytes, "many", 3));
+    assert_int_equal(lt_json_root(json)->count, KEYS);
+    lt_json_free(&json);
+    lt_json_writer_clear(&w);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(bad) + 3];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        tests[n++] = (struct CMUnitTest){.name = bad[i].name,
+                                         .test_func = test_refused,
+                                         .initial_state = (void *)(uintptr_t)&bad[i]};
+    tests[n++] = (struct CMUnitTest){"values of every type", test_values, NULL, NULL, NULL};
+    tests[n++] =
+        (struct CMUnitTest){"what is written is read back", test_round_trip, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest){"two hundred thousand keys", test_many_keys, NULL, NULL, NULL};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

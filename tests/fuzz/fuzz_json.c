@@ -1,0 +1,14 @@
+/* Fuzz target: the JSON reader. */
+
+#include "base/json.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    lt_json *json = NULL;
+    lt_status st = lt_json_parse(&json, (const char *)data, size, "fuzz", 16);
+    if (!st)
+        lt_json_free(&json);
+    return 0;
+}
