@@ -1,0 +1,362 @@
+/* Checkpoints: what is saved is loaded bit for bit; what is damaged is found; nothing is half. */
+
+#include "lather/checkpoint.h"
+
+#include "temp.h"
+
+#include "lather/log.h"
+#include "lather/safetensors.h"
+#include "lather/shampoo.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+enum { PARAMS = 4, BATCHES = 3 };
+
+static char folder[TEMP_PATH];
+static char logged[4096];
+
+/* A small model with an optimizer, and the state of its run. */
+typedef struct run {
+    lt_device *device;
+    lt_param param[PARAMS];
+    lt_params params;
+    lt_optim *optim;
+    lt_tensor *ema;
+    lt_checkpoint_tensor extra;
+    lt_checkpoint_parts parts;
+    lt_checkpoint_state state;
+} run;
+
+static void fill(lt_tensor *tensor, double seed)
+{
+    float values[64];
+    size_t count = (size_t)lt_tensor_count(tensor);
+    assert_true(count <= COUNT_OF(values));
+    for (size_t i = 0; i < count; i++)
+        values[i] = sinf((float)seed + (float)i);
+    assert_ok(lt_tensor_write(tensor, values, count * sizeof *values));
+}
+
+static void run_open(run *r, const char *optim, int classes)
+{
+    static const char *const leaf[] = {"conv.weight", "bn.running_mean", "bn.num_batches_tracked",
+                                       "fc.weight"};
+    const lt_shape shape[] = {LT_SHAPE(4, 3, 1, 1), LT_SHAPE(4), LT_SCALAR, LT_SHAPE(classes, 4)};
+    const lt_role role[] = {LT_ROLE_WEIGHT, LT_ROLE_STAT, LT_ROLE_COUNT, LT_ROLE_WEIGHT};
+    memset(r, 0, sizeof *r);
+    assert_ok(lt_device_open(&r->device, "ref", NULL));
+    for (int i = 0; i < PARAMS; i++) {
+        assert_ok(
+            lt_param_init_role(&r->param[i], r->device, "", leaf[i], shape[i], 0.25 * i, role[i]));
+        assert_ok(lt_params_add(&r->params, &r->param[i]));
+    }
+    if (!strcmp(optim, "adam"))
+        assert_ok(lt_optim_adam(&r->optim, &r->params, NULL));
+    else
+        assert_ok(lt_optim_shampoo(&r->optim, &r->params, NULL));
+    assert_ok(lt_tensor_new(&r->ema, r->device, LT_F32, LT_SHAPE(classes, 4)));
+    r->extra = (lt_checkpoint_tensor){"ema.fc.weight", r->ema};
+    r->parts = (lt_checkpoint_parts){&r->params, r->optim, &r->extra, 1};
+    r->state = (lt_checkpoint_state){.seed = UINT64_MAX, .loss_scale = 1.0 / 3, .best_top1 = -1};
+    snprintf(r->state.arch, sizeof r->state.arch, "tiny");
+    snprintf(r->state.optim, sizeof r->state.optim, "%s", lt_optim_name(r->optim));
+    r->state.classes = classes;
+}
+
+static void run_close(run *r)
+{
+    lt_tensor_free(&r->ema);
+    lt_optim_free(&r->optim);
+    lt_params_clear(&r->params);
+    for (int i = 0; i < PARAMS; i++)
+        lt_param_clear(&r->param[i]);
+    lt_device_close(&r->device);
+}
+
+/* One step with gradients that depend on the step alone. */
+static void run_step(run *r)
+{
+    r->state.step++;
+    for (int i = 0; i < PARAMS; i++)
+        if (lt_param_is_trained(&r->param[i])) {
+            fill(r->param[i].grad, (double)(r->state.step * 10 + i));
+            r->param[i].has_grad = true;
+        }
+    const lt_step step = {.lr = 0.1, .attempt = r->state.step};
+    assert_ok(lt_optim_step(r->optim, &step));
+    assert_ok(lt_tensor_copy(r->ema, r->param[3].value));
+}
+
+static void assert_same(const lt_tensor *a, const lt_tensor *b)
+{
+    unsigned char x[512], y[512];
+    size_t bytes = lt_tensor_bytes(a);
+    assert_true(bytes <= sizeof x);
+    assert_ok(lt_tensor_read(a, x, bytes));
+    assert_ok(lt_tensor_read(b, y, bytes));
+    assert_memory_equal(x, y, bytes);
+}
+
+static void assert_same_runs(const run *a, const run *b)
+{
+    for (int i = 0; i < PARAMS; i++)
+        assert_same(a->param[i].value, b->param[i].value);
+    assert_same(a->ema, b->ema);
+}
+
+static void keep_log(void *context, lt_log_level level, const char *area, const char *text)
+{
+    (void)context;
+    (void)level;
+    (void)area;
+    size_t used = strlen(logged);
+    snprintf(logged + used, sizeof logged - used, "%s\n", text);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    temp_make(folder);
+    logged[0] = 0;
+    lt_log_set(keep_log, NULL);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    lt_log_set(NULL, NULL);
+    temp_remove(folder);
+    return 0;
+}
+
+static void save(run *r, int keep, bool is_best)
+{
+    const lt_checkpoint_policy policy = {.keep = keep, .is_best = is_best};
+    assert_ok(lt_checkpoint_save(folder, &r->parts, &r->state, &policy));
+}
+
+static bool exists(const char *name)
+{
+    char path[TEMP_PATH];
+    struct stat info;
+    return !stat(temp_path(path, folder, name), &info);
+}
+
+/* Six steps equal three, a checkpoint, a new start, and three. */
+static void test_resume(void **state)
+{
+    const char *optim = *state;
+    char path[TEMP_PATH];
+    run a, b;
+    run_open(&a, optim, 5);
+    run_open(&b, optim, 5);
+    for (int i = 0; i < 3; i++)
+        run_step(&a);
+    a.state.epoch_loss = 0.1 + 0.2;
+    save(&a, 0, false);
+    assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
+    assert_ok(lt_checkpoint_load(path, &b.parts, &b.state));
+    assert_memory_equal(&a.state, &b.state, sizeof a.state);
+    assert_same_runs(&a, &b);
+    for (int i = 0; i < 3; i++) {
+        run_step(&a);
+        run_step(&b);
+    }
+    assert_same_runs(&a, &b);
+    run_close(&b);
+    run_open(&b, optim, 5); /* control: without the state the runs part */
+    for (int i = 0; i < PARAMS; i++)
+        assert_ok(lt_tensor_copy(b.param[i].value, a.param[i].value));
+    b.state.step = 6;
+    run_step(&a);
+    run_step(&b);
+    float x[20], y[20];
+    assert_ok(lt_tensor_read(a.param[3].value, x, sizeof x));
+    assert_ok(lt_tensor_read(b.param[3].value, y, sizeof y));
+    assert_memory_not_equal(x, y, sizeof x);
+    run_close(&a);
+    run_close(&b);
+}
+
+static void test_keep(void **state)
+{
+    (void)state;
+    run r;
+    run_open(&r, "adam", 5);
+    for (int i = 0; i < 5; i++) {
+        run_step(&r);
+        save(&r, 2, i == 1);
+    }
+    assert_false(exists("checkpoints/step-1"));
+    assert_true(exists("checkpoints/step-2")); /* best */
+    assert_false(exists("checkpoints/step-3"));
+    assert_true(exists("checkpoints/step-4"));
+    char path[TEMP_PATH];
+    lt_checkpoint_state got = {0};
+    assert_ok(lt_checkpoint_verify(temp_path(path, folder, "checkpoints/latest"), &got));
+    assert_int_equal(got.step, 5);
+    assert_ok(lt_checkpoint_verify(temp_path(path, folder, "checkpoints/best"), &got));
+    assert_int_equal(got.step, 2);
+    save(&r, 2, false); /* the same step again replaces it */
+    assert_ok(lt_checkpoint_verify(temp_path(path, folder, "checkpoints/latest"), &got));
+    run_close(&r);
+}
+
+/* Flips a bit, or cuts the file, of each file at many places: all are found. */
+static void test_damage(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json"};
+    char path[TEMP_PATH], file[TEMP_PATH];
+    run r;
+    lt_checkpoint_state got = {0};
+    run_open(&r, "adam", 5);
+    run_step(&r);
+    save(&r, 0, false);
+    temp_path(path, folder, "checkpoints/step-1");
+    for (size_t n = 0; n < COUNT_OF(names); n++) {
+        size_t bytes;
+        char *data = temp_read(temp_path(file, path, names[n]), &bytes);
+        for (size_t at = 0; at < bytes; at += bytes / 61 + 1) {
+            data[at] ^= 4;
+            temp_write(file, data, bytes);
+            assert_status(lt_checkpoint_verify(path, &got), LT_E_FORMAT);
+            data[at] ^= 4;
+            temp_write(file, data, at);
+            assert_status(lt_checkpoint_verify(path, &got), LT_E_FORMAT);
+        }
+        temp_write(file, data, bytes);
+        assert_ok(lt_checkpoint_verify(path, &got)); /* the control */
+        assert_int_equal(unlink(file), 0);
+        assert_status(lt_checkpoint_verify(path, &got), LT_E_IO);
+        temp_write(file, data, bytes);
+        free(data);
+    }
+    run_close(&r);
+}
+
+static void test_fall_back(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH], file[TEMP_PATH];
+    run r;
+    run_open(&r, "adam", 5);
+    assert_status(lt_checkpoint_newest(folder, path, sizeof path), LT_END);
+    for (int i = 0; i < 2; i++) {
+        run_step(&r);
+        save(&r, 0, false);
+    }
+    temp_write(temp_path(file, folder, "checkpoints/step-2/model.safetensors"), "x", 1);
+    assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
+    assert_non_null(strstr(path, "step-1"));
+    assert_non_null(strstr(logged, "DAMAGED CHECKPOINT"));
+    temp_write(temp_path(file, folder, "checkpoints/step-1/state.json"), "x", 1);
+    assert_status(lt_checkpoint_newest(folder, path, sizeof path), LT_E_FORMAT);
+    run_close(&r);
+}
+
+/* Errors, and that nothing was changed by them. */
+static void test_another_model(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    run a, b, c;
+    run_open(&a, "adam", 5);
+    run_open(&b, "adam", 7);
+    run_open(&c, "shampoo", 5);
+    run_step(&a);
+    save(&a, 0, false);
+    temp_path(path, folder, "checkpoints/latest");
+    assert_status(lt_checkpoint_load(path, &b.parts, &b.state), LT_E_SHAPE);
+    assert_non_null(strstr(lt_error_message(), "'fc.weight' is [5,4], the model wants [7,4]"));
+    double value;
+    assert_ok(lt_tensor_item(b.param[2].value, &value));
+    assert_near(value, 0, 0.5); /* as it was made: 0.25 * 2, as a count */
+    assert_status(lt_checkpoint_load(path, &c.parts, &c.state), LT_E_FORMAT);
+    assert_non_null(strstr(lt_error_message(), "state of optimizer adam, this run uses shampoo"));
+    a.parts.extra_count = 0; /* state that nobody asks for */
+    assert_status(lt_checkpoint_load(path, &a.parts, &a.state), LT_E_FORMAT);
+    run_close(&a);
+    run_close(&b);
+    run_close(&c);
+}
+
+static int count_entries(const char *name)
+{
+    char path[TEMP_PATH];
+    int count = 0;
+    DIR *dir = opendir(temp_path(path, folder, name));
+    assert_non_null(dir);
+    while (readdir(dir))
+        count++;
+    closedir(dir);
+    return count - 2; /* . and .. */
+}
+
+/* EFBIG comes the same way as ENOSPC. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    struct rlimit old, small;
+    run r;
+    run_open(&r, "adam", 5);
+    run_step(&r);
+    save(&r, 0, false);
+    run_step(&r);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t limit = 0; limit < 700; limit += 100) {
+        small = old;
+        small.rlim_cur = limit;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        lt_status st = lt_checkpoint_save(folder, &r.parts, &r.state, NULL);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+        assert_status(st, LT_E_IO);
+        assert_int_equal(count_entries("checkpoints"), 2); /* step-1 and latest */
+    }
+    assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
+    assert_non_null(strstr(path, "step-1"));
+    save(&r, 0, false); /* there is room again */
+    assert_true(exists("checkpoints/step-2"));
+    run_close(&r);
+}
+
+/* What a killed save left is removed by the next one, and never taken for a checkpoint. */
+static void test_stale(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    run r;
+    run_open(&r, "adam", 5);
+    run_step(&r);
+    save(&r, 0, false);
+    assert_int_equal(mkdir(temp_path(path, folder, "checkpoints/step-9.tmp-999999999"), 0777), 0);
+    assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
+    assert_non_null(strstr(path, "step-1"));
+    lt_checkpoint_clean(folder);
+    assert_false(exists("checkpoints/step-9.tmp-999999999"));
+    run_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"a resumed run goes on bit for bit: adam", test_resume, setup, teardown, (char[]){"adam"}},
+        {"a resumed run goes on bit for bit: shampoo", test_resume, setup, teardown,
+         (char[]){"shampoo"}},
+        {"the newest and the best are kept", test_keep, setup, teardown, NULL},
+        {"a flipped bit or a cut is found anywhere", test_damage, setup, teardown, NULL},
+        {"a damaged checkpoint is passed over, loudly", test_fall_back, setup, teardown, NULL},
+        {"another class count, optimizer, or set of state", test_another_model, setup, teardown,
+         NULL},
+        {"a full disk leaves the last checkpoint", test_full_disk, setup, teardown, NULL},
+        {"rests of a killed save are removed", test_stale, setup, teardown, NULL},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

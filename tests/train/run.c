@@ -1,0 +1,289 @@
+/* The run folder: its files, their keys, resuming, the event file, and what is shown. */
+
+#include "lather/run.h"
+
+#include "base/crc32c.h"
+#include "base/json.h"
+#include "temp.h"
+#include "train/progress.h"
+#include "train/run.h"
+
+#include <dirent.h>
+
+static char folder[TEMP_PATH];
+
+static int setup(void **state)
+{
+    (void)state;
+    temp_make(folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    temp_remove(folder);
+    return 0;
+}
+
+static void step(lt_run *run, int64_t number)
+{
+    const lt_run_value extra[] = {{"gradient_norm", 1.5}, {"unknown", (double)NAN}};
+    const lt_run_step_record record = {.step = number,
+                                       .epoch = (number - 1) / 2,
+                                       .loss = 2.5,
+                                       .top1 = 12.5,
+                                       .lr = 0.1,
+                                       .images = 64,
+                                       .seconds = 0.5,
+                                       .data_seconds = 0.125,
+                                       .extra = extra,
+                                       .extra_count = 2};
+    assert_ok(lt_run_step(run, &record));
+}
+
+static void epoch(lt_run *run, int64_t number)
+{
+    const lt_run_epoch_record record = {.epoch = number,
+                                        .step = 2 * number + 2,
+                                        .train_loss = 2,
+                                        .train_top1 = 25,
+                                        .val_loss = 3,
+                                        .val_top1 = (double)NAN,
+                                        .val_top5 = 50,
+                                        .seconds = 61,
+                                        .eval_seconds = 1};
+    assert_ok(lt_run_epoch(run, &record));
+}
+
+/* The lines of metrics.jsonl, parsed; returns how many. */
+static size_t read_metrics(lt_json **lines, size_t most)
+{
+    char path[TEMP_PATH];
+    char *text = temp_read(temp_path(path, folder, "run/metrics.jsonl"), NULL);
+    size_t count = 0;
+    for (char *line = strtok(text, "\n"); line && count < most; line = strtok(NULL, "\n"))
+        assert_ok(lt_json_parse(&lines[count++], line, strlen(line), "metrics", 4));
+    free(text);
+    return count;
+}
+
+static lt_run *open_run(int64_t resume_step)
+{
+    char path[TEMP_PATH];
+    lt_run *run = NULL;
+    const lt_run_config config = {.progress = LT_PROGRESS_OFF, .resume_step = resume_step};
+    assert_ok(lt_run_open(&run, temp_path(path, folder, "run"), &config));
+    return run;
+}
+
+static void test_metrics(void **state)
+{
+    (void)state;
+    static const char *const step_keys[] = {
+        "event",        "step",    "epoch",        "loss", "top1", "lr", "images_per_second",
+        "data_seconds", "seconds", "gradient_norm"};
+    static const char *const epoch_keys[] = {"event",      "epoch",      "step",
+                                             "train_loss", "train_top1", "val_loss",
+                                             "val_top5",   "seconds",    "eval_seconds"};
+    lt_json *line[2] = {NULL};
+    double rate;
+    lt_run *run = open_run(0);
+    step(run, 1);
+    epoch(run, 0);
+    lt_run_close(&run);
+    assert_null(run);
+    assert_int_equal(read_metrics(line, 2), 2);
+    const lt_json_value *first = lt_json_root(line[0]), *second = lt_json_root(line[1]);
+    assert_int_equal(first->count, COUNT_OF(step_keys)); /* what is NAN is left out */
+    for (size_t i = 0; i < COUNT_OF(step_keys); i++)
+        assert_non_null(lt_json_member(first, step_keys[i]));
+    assert_int_equal(second->count, COUNT_OF(epoch_keys));
+    for (size_t i = 0; i < COUNT_OF(epoch_keys); i++)
+        assert_non_null(lt_json_member(second, epoch_keys[i]));
+    assert_ok(lt_json_number(first, "images_per_second", &rate));
+    assert_near(rate, 128, 0);
+    for (int i = 0; i < 2; i++)
+        lt_json_free(&line[i]);
+}
+
+/* A resumed run drops what it will do again, and the line that a kill cut off. */
+static void test_resume(void **state)
+{
+    (void)state;
+    lt_json *line[8] = {NULL};
+    char path[TEMP_PATH];
+    int64_t last;
+    lt_run *run = open_run(0);
+    for (int64_t i = 1; i <= 4; i++) {
+        step(run, i);
+        if (i % 2 == 0)
+            epoch(run, i / 2 - 1);
+    }
+    lt_run_close(&run);
+    FILE *file = fopen(temp_path(path, folder, "run/metrics.jsonl"), "a");
+    assert_non_null(file);
+    fputs("{\"event\":\"step\",\"st", file);
+    fclose(file);
+    run = open_run(2);
+    step(run, 3);
+    lt_run_close(&run);
+    size_t count = read_metrics(line, COUNT_OF(line));
+    assert_int_equal(count, 4); /* steps 1, 2, epoch 0, step 3 */
+    assert_ok(lt_json_integer(lt_json_root(line[3]), "step", &last));
+    assert_int_equal(last, 3);
+    for (size_t i = 0; i < count; i++)
+        lt_json_free(&line[i]);
+    run = open_run(0); /* a new run starts afresh */
+    lt_run_close(&run);
+    assert_int_equal(read_metrics(line, COUNT_OF(line)), 0);
+}
+
+static void test_env(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"started",   "version",     "compiler", "build",    "cpu",
+                                       "cpu_flags", "cpu_threads", "os",       "arguments"};
+    char path[TEMP_PATH];
+    lt_json *json = NULL;
+    lt_run *run = open_run(0);
+    assert_ok(lt_run_bad_image(run, "a.jpg: truncated"));
+    assert_ok(lt_run_bad_image(run, "b.jpg: empty"));
+    lt_run_close(&run);
+    assert_ok(lt_json_load(&json, temp_path(path, folder, "run/env.json")));
+    for (size_t i = 0; i < COUNT_OF(keys); i++)
+        if (!lt_json_member(lt_json_root(json), keys[i]))
+            fail_msg("env.json has no %s", keys[i]);
+    lt_json_free(&json);
+    char *text = temp_read(temp_path(path, folder, "run/bad_images.txt"), NULL);
+    assert_string_equal(text, "a.jpg: truncated\nb.jpg: empty\n");
+    free(text);
+}
+
+static uint32_t masked(const void *data, size_t bytes)
+{
+    uint32_t crc = lt_crc32c(0, data, bytes);
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
+}
+
+/* Frames and checksums of the event file; the first record names its version. */
+static void test_events(void **state)
+{
+    (void)state;
+    char path[2 * TEMP_PATH], name[TEMP_PATH] = "";
+    lt_run *run = open_run(0);
+    step(run, 1);
+    lt_run_close(&run);
+    DIR *dir = opendir(temp_path(path, folder, "run"));
+    assert_non_null(dir);
+    const struct dirent *entry;
+    while ((entry = readdir(dir)))
+        if (strstr(entry->d_name, "tfevents"))
+            snprintf(name, sizeof name, "%s", entry->d_name);
+    closedir(dir);
+    snprintf(path, sizeof path, "%s/run/%s", folder, name);
+    size_t bytes, records = 0;
+    char *data = temp_read(path, &bytes);
+    for (size_t at = 0; at < bytes; records++) {
+        uint64_t length;
+        uint32_t crc;
+        assert_true(bytes - at >= 16);
+        memcpy(&length, data + at, 8);
+        memcpy(&crc, data + at + 8, 4);
+        assert_int_equal(crc, masked(data + at, 8));
+        assert_true(length <= bytes - at - 16);
+        memcpy(&crc, data + at + 12 + length, 4);
+        assert_int_equal(crc, masked(data + at + 12, length));
+        at += length + 16;
+    }
+    assert_int_equal(records, 1 + 6); /* version; loss, top1, lr, speed, data, gradient norm */
+    assert_non_null(memmem(data, bytes, "brain.Event:2", 13));
+    assert_non_null(memmem(data, bytes, "train/loss", 10));
+    free(data);
+}
+
+static void test_folder(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    lt_run *run = NULL;
+    const lt_run_config off = {.progress = LT_PROGRESS_OFF};
+    const lt_run_config other = {.progress = LT_PROGRESS_LINES, .rank = 1};
+    temp_write(temp_path(path, folder, "file"), "x", 1);
+    assert_status(lt_run_open(&run, path, &off), LT_E_IO);
+    assert_null(run);
+    assert_ok(lt_run_open(&run, NULL, &off)); /* no folder: only progress */
+    step(run, 1);
+    lt_run_close(&run);
+    assert_ok(lt_run_open(&run, temp_path(path, folder, "rank1"), &other));
+    step(run, 1);
+    lt_run_close(&run);
+    assert_int_not_equal(access(path, F_OK), 0); /* rank 1 writes nothing */
+}
+
+/* What the bar and the lines show, from a file instead of a terminal. */
+static void test_progress(void **state)
+{
+    const bool is_bar = *state != NULL;
+    char path[TEMP_PATH];
+    lt_bar bar;
+    const lt_run_config config = {.progress = is_bar ? LT_PROGRESS_BAR : LT_PROGRESS_LINES,
+                                  .log_every = 2,
+                                  .total_steps = 3,
+                                  .steps_per_epoch = 3,
+                                  .total_epochs = 1};
+    FILE *out = fopen(temp_path(path, folder, "shown"), "w");
+    assert_non_null(out);
+    setenv("COLUMNS", is_bar ? "50" : "200", 1);
+    lt_bar_begin(&bar, out, &config);
+    for (int64_t i = 1; i <= 3; i++)
+        lt_bar_step(&bar, &(lt_run_step_record){.step = i,
+                                                .loss = 2.5,
+                                                .top1 = 10,
+                                                .images = 64,
+                                                .seconds = 90,
+                                                .data_seconds = 9});
+    lt_bar_line(&bar, "a note");
+    lt_bar_end(&bar);
+    fclose(out);
+    unsetenv("COLUMNS");
+    char *text = temp_read(path, NULL);
+    if (is_bar) {
+        assert_non_null(strstr(text, "epoch 1/1 [####################] 100 %  loss"));
+        assert_non_null(strstr(text, "\r\033[Ka note\n")); /* above the bar */
+        for (char *line = strtok(text, "\r\n"); line; line = strtok(NULL, "\r\n"))
+            assert_true(strlen(line) <= 50 + 3);
+        assert_null(strstr(text, "\033[36m")); /* no colours in a file */
+    } else {
+        assert_non_null(strstr(text, "epoch 1/1  step 1/3  loss 2.5000  top-1 10.00 %  0.7 img/s"
+                                     "  data 10 %  eta 3:00\n"));
+        assert_non_null(strstr(text, "step 3/3"));
+        assert_null(strchr(text, '\r'));
+    }
+    free(text);
+}
+
+static void test_durations(void **state)
+{
+    (void)state;
+    char text[32];
+    assert_string_equal(lt_duration_text(0, text), "0:00");
+    assert_string_equal(lt_duration_text(59.6, text), "1:00");
+    assert_string_equal(lt_duration_text(3723, text), "1:02:03");
+    assert_string_equal(lt_duration_text((double)NAN, text), "0:00");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"metrics.jsonl has the promised keys", test_metrics, setup, teardown, NULL},
+        {"a resumed run goes on where its checkpoint was", test_resume, setup, teardown, NULL},
+        {"env.json and bad_images.txt", test_env, setup, teardown, NULL},
+        {"the event file's frames and checksums", test_events, setup, teardown, NULL},
+        {"folders that cannot be, and ranks above 0", test_folder, setup, teardown, NULL},
+        {"progress in lines", test_progress, setup, teardown, NULL},
+        {"progress as a bar", test_progress, setup, teardown, (char[]){"bar"}},
+        {"durations", test_durations, NULL, NULL, NULL},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
