@@ -238,7 +238,8 @@ static int run(replay *r, const options *o)
 {
     if (read_config(r, o->config))
         return EXIT_FAILURE;
-    const lt_device_config device = {.f64 = r->config.dtype == LT_F64};
+    /* One thread: the tensors are small, and waking others would take longer. */
+    const lt_device_config device = {.f64 = r->config.dtype == LT_F64, .threads = 1};
     if (lt_device_open(&r->device, o->device, &device) || lt_safetensors_open(&r->in, o->in))
         return fail();
     if (read_params(r))

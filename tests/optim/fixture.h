@@ -21,7 +21,7 @@ typedef struct fixture {
 static inline void fixture_open(fixture *f, bool f64)
 {
     *f = (fixture){0};
-    assert_ok(lt_device_open(&f->device, "ref", &(lt_device_config){.f64 = f64}));
+    assert_ok(lt_device_open(&f->device, "ref", &(lt_device_config){.f64 = f64, .threads = 1}));
 }
 
 static inline lt_param *fixture_add(fixture *f, const char *name, lt_shape shape)

@@ -44,7 +44,7 @@ static void start(replay *r, const char *json, bool f64)
 {
     *r = (replay){0};
     assert_ok(lt_optim_config_parse(&r->config, json, strlen(json)));
-    assert_ok(lt_device_open(&r->device, "cpu", &(lt_device_config){.f64 = f64}));
+    assert_ok(lt_device_open(&r->device, "cpu", &(lt_device_config){.f64 = f64, .threads = 1}));
     for (int k = 0; k < TENSORS; k++) {
         char name[] = {(char)('0' + k), 0};
         assert_ok(lt_param_init(&r->param[k], r->device, "", name, shapes[k], 0));

@@ -8,8 +8,8 @@
 
 #include <stdio.h>
 
-/* Elements of a wave, unless a single block has more: 16 MiB of f32 for each scratch tensor. */
-static const int64_t wave_elements = (int64_t)1 << 22;
+/* Elements of a wave, unless a single block has more: 8 MiB of f32 for each scratch tensor. */
+static const int64_t wave_elements = (int64_t)1 << 21;
 
 /* --- Making blocks --- */
 
