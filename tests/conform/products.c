@@ -113,6 +113,10 @@ static const conv_row convs[] = {
     {"filter as large as the picture", 3, 8, 4, 4, 5, 4, 4, CONFIG(1, 0, 1, 1), true, false},
     {"pad larger than the picture", 1, 2, 2, 2, 3, 3, 3, CONFIG(1, 2, 1, 1), false, false},
     {"stride larger than the filter", 1, 4, 11, 11, 4, 1, 1, CONFIG(3, 0, 1, 1), false, false},
+    {"3x3, 32 to 48 channels, 14 x 13", 3, 32, 14, 13, 48, 3, 3, CONFIG(1, 1, 1, 1), false, false},
+    {"1x1, 64 to 128 channels, 14 x 14", 2, 64, 14, 14, 128, 1, 1, CONFIG(1, 0, 1, 1), false,
+     false},
+    {"1x1 stride 2, 64 to 96 channels", 2, 64, 14, 13, 96, 1, 1, CONFIG(2, 0, 1, 1), false, false},
     {"64 channels, 3x3, 28 x 28", 4, 64, 28, 28, 64, 3, 3, CONFIG(1, 1, 1, 1), false, true},
     {"256 to 64 channels, 28 x 28", 4, 256, 28, 28, 64, 1, 1, CONFIG(1, 0, 1, 1), false, true},
 };

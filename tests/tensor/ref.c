@@ -233,7 +233,8 @@ static void eigh_of_the_second_difference_matrix(void **state)
 static void eigh_of_what_is_not_finite_fails_alone(void **state)
 {
     (void)state;
-    double bad[] = {1, (double)NAN, (double)NAN, 1}, good[] = {2, 0, 0, 1}, values[2][2], vectors[2][4];
+    double bad[] = {1, (double)NAN, (double)NAN, 1}, good[] = {2, 0, 0, 1}, values[2][2],
+           vectors[2][4];
     lt_eigh_job job[2];
     for (int i = 0; i < 2; i++)
         job[i] = (lt_eigh_job){.a = view_of(i ? good : bad, LT_F64, LT_SHAPE(2, 2)),

@@ -2,18 +2,25 @@
 
 #include "gradients.h"
 
-#define POOL(name, op, ...)                                           \
+#define POOL(name, op, config)                                        \
     static lt_tensor *name(lt_tape *t, lt_tensor *const *in, void *c) \
     {                                                                 \
         (void)c;                                                      \
-        return op(t, in[0], (lt_pool2d_config){__VA_ARGS__});         \
+        return op(t, in[0], config);                                  \
     }
-POOL(max_3_2_1, lt_maxpool2d, 3, 3, 2, 2, 1, 1)
-POOL(max_2, lt_maxpool2d, .kernel_h = 2, .kernel_w = 2)
-POOL(max_overlap, lt_maxpool2d, 3, 2, 1, 1, 1, 0)
-POOL(avg_global, lt_avgpool2d, .kernel_h = 0)
-POOL(avg_3_2_1, lt_avgpool2d, 3, 3, 2, 2, 1, 1)
-POOL(avg_uneven, lt_avgpool2d, 1, 3, 1, 2, 0, 1)
+
+static const lt_pool2d_config k3_s2_p1 = {3, 3, 2, 2, 1, 1};
+static const lt_pool2d_config k2 = {.kernel_h = 2, .kernel_w = 2};
+static const lt_pool2d_config k32_s1_p10 = {3, 2, 1, 1, 1, 0};
+static const lt_pool2d_config k13_s12_p01 = {1, 3, 1, 2, 0, 1};
+static const lt_pool2d_config global = {.kernel_h = 0};
+
+POOL(max_3_2_1, lt_maxpool2d, k3_s2_p1)
+POOL(max_2, lt_maxpool2d, k2)
+POOL(max_overlap, lt_maxpool2d, k32_s1_p10)
+POOL(avg_global, lt_avgpool2d, global)
+POOL(avg_3_2_1, lt_avgpool2d, k3_s2_p1)
+POOL(avg_uneven, lt_avgpool2d, k13_s12_p01)
 
 static lt_tensor *max_read_twice(lt_tape *t, lt_tensor *const *in, void *c)
 {
