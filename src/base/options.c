@@ -109,6 +109,18 @@ static lt_status set_defaults(lt_options *o)
     return LT_OK;
 }
 
+/* Before its default, every field is what a table without one means. */
+static void clear_fields(const lt_program *program, void *values)
+{
+    static const size_t bytes[] = {
+        [LT_OPTION_BOOL] = sizeof(bool),     [LT_OPTION_INT] = sizeof(int64_t),
+        [LT_OPTION_DOUBLE] = sizeof(double), [LT_OPTION_STRING] = sizeof(const char *),
+        [LT_OPTION_CHOICE] = sizeof(int),    [LT_OPTION_LIST] = sizeof(lt_option_list),
+    };
+    for (size_t i = 0; i < program->count; i++)
+        memset((char *)values + program->option[i].offset, 0, bytes[program->option[i].type]);
+}
+
 lt_status lt_options_new(lt_options **out, const lt_program *program, void *values)
 {
     lt_options *o = lt_alloc(1, sizeof *o);
@@ -116,6 +128,7 @@ lt_status lt_options_new(lt_options **out, const lt_program *program, void *valu
         return LT_E_NOMEM;
     o->program = program;
     o->values = values;
+    clear_fields(program, values);
     o->source = lt_alloc(program->count, sizeof *o->source);
     o->string = lt_alloc(program->count, sizeof *o->string);
     lt_status st = o->source && o->string ? LT_OK : LT_E_NOMEM;
