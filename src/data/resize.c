@@ -53,7 +53,7 @@ lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis)
 {
     support s = {.scale = axis->extent / (double)axis->size};
     s.radius = s.scale < 1 ? 1 : s.scale;
-    size_t width = (size_t)ceil(s.radius) * 2 + 1, count = (size_t)axis->count;
+    size_t width = (size_t)ceil(s.radius) * 2 + 2, count = (size_t)axis->count;
     size_t words = count * (2 + width);
     if (words > taps->capacity) {
         lt_taps_clear(taps);
@@ -84,23 +84,28 @@ void lt_taps_clear(lt_taps *taps)
     *taps = (lt_taps){0};
 }
 
-const lt_resize_kernels *lt_resize_best(void)
+lt_resize_kernels lt_resize_base(void)
+{
+    return (lt_resize_kernels){.across = lt_across_base, .down = lt_down_base};
+}
+
+lt_resize_kernels lt_resize_best(void)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2"))
-        return &lt_resize_avx2;
+        return (lt_resize_kernels){.across = lt_across_wide, .down = lt_down_avx2};
 #endif
-    return &lt_resize_base;
+    return lt_resize_base();
 }
 
-lt_status lt_resize(const lt_resize_kernels *kernels, const lt_picture *src, const lt_taps *x,
+lt_status lt_resize(lt_resize_kernels kernels, const lt_picture *src, const lt_taps *x,
                     const lt_taps *y, lt_picture *between, uint8_t *dst, size_t stride)
 {
     size_t bytes = (size_t)x->count * (size_t)src->channels;
     int32_t rows = y->high - y->low;
     LT_ASSERT(src->width == x->high - x->low && src->height == rows);
     LT_TRY(lt_picture_reserve(between, bytes * (size_t)rows));
-    kernels->across(src->pixels, src->stride, rows, x, src->channels, between->memory);
-    kernels->down(between->memory, bytes, y, dst, stride);
+    kernels.across(src->pixels, src->stride, rows, x, src->channels, between->memory);
+    kernels.down(between->memory, bytes, y, dst, stride);
     return LT_OK;
 }

@@ -175,3 +175,21 @@ void write_file(const char *folder, const char *name, const void *bytes, size_t 
         abort();
     free(path);
 }
+
+char *make_picture_folder(void)
+{
+    char *root = make_folder();
+    uint32_t seed = 5;
+    for (int label = 0; label < 3; label++)
+        for (int i = 0; i < 4 + label; i++) {
+            jpeg_spec spec = {30 + 7 * i, 50 - 6 * label, 3, 1 + i % 2, 1, 85, i == 2, 0, 0, 0};
+            size_t size = 0;
+            bool bmp = i == 3;
+            uint8_t *bytes = bmp ? make_bmp(40, 33, &seed, &size) : make_jpeg(&spec, &seed, &size);
+            char name[32];
+            snprintf(name, sizeof name, "class%d/%02d.%s", label, i, bmp ? "bmp" : "jpg");
+            write_file(root, name, bytes, size);
+            free(bytes);
+        }
+    return root;
+}

@@ -30,6 +30,8 @@ uint32_t next_random(uint32_t *seed);
 /* A fresh folder below $TMPDIR; remove_folder() deletes it with all it holds. */
 char *make_folder(void);
 void remove_folder(char *path);
+/* Small JPEG and BMP files in three classes, 4, 5 and 6 of them, in a fresh folder. */
+char *make_picture_folder(void);
 /* Writes FOLDER/NAME, with the folders on the way. */
 void write_file(const char *folder, const char *name, const void *bytes, size_t size);
 

@@ -1,7 +1,6 @@
-/* The loader against a list made by one thread, for any number of threads; seeking, shares, broken
- * pictures, and ending at any moment. */
+/* The loader against a list made by one thread, for any number of threads; seeking, shares,
+ * limits, and ending at any moment. */
 
-#include "base/alloc.h"
 #include "data/ring.h"
 #include "near.h"
 #include "pictures.h"
@@ -24,25 +23,6 @@ static lt_loader_config usual(int threads)
         .seed = 11,
         .shuffle = true,
     };
-}
-
-/* A folder of small JPEG and BMP files in three classes: 4, 5 and 6 of them. */
-static char *make_pictures(void)
-{
-    char *root = make_folder();
-    uint32_t seed = 5;
-    for (int label = 0; label < 3; label++)
-        for (int i = 0; i < 4 + label; i++) {
-            jpeg_spec spec = {30 + 7 * i, 50 - 6 * label, 3, 1 + i % 2, 1, 85, i == 2, 0, 0, 0};
-            size_t size = 0;
-            bool bmp = i == 3;
-            uint8_t *bytes = bmp ? make_bmp(40, 33, &seed, &size) : make_jpeg(&spec, &seed, &size);
-            char name[32];
-            snprintf(name, sizeof name, "class%d/%02d.%s", label, i, bmp ? "bmp" : "jpg");
-            write_file(root, name, bytes, size);
-            free(bytes);
-        }
-    return root;
 }
 
 /* What sample i of this rank in the epoch must be, made here and now. */
@@ -92,7 +72,7 @@ static bool batch_is_right(lt_dataset *d, const lt_loader_config *c, const lt_ba
 static void check_threads(void **state)
 {
     int threads = *(int *)*state;
-    char *root = make_pictures();
+    char *root = make_picture_folder();
     lt_dataset *d = NULL;
     lt_loader *l = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
@@ -124,7 +104,7 @@ static void check_seek(void **state)
 {
     (void)state;
     static const int64_t places[][2] = {{0, 2}, {5, 0}, {1, 3}, {1, 3}, {0, 0}, {2, 4}};
-    char *root = make_pictures();
+    char *root = make_picture_folder();
     lt_dataset *d = NULL;
     lt_loader *l = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
@@ -153,7 +133,7 @@ static void check_seek(void **state)
 static void check_ranks(void **state)
 {
     (void)state;
-    char *root = make_pictures();
+    char *root = make_picture_folder();
     lt_dataset *d = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
     for (int rank = 0; rank < 2; rank++) {
@@ -181,7 +161,7 @@ static void check_ranks(void **state)
 static void check_copies(void **state)
 {
     (void)state;
-    char *root = make_pictures();
+    char *root = make_picture_folder();
     lt_dataset *d = NULL;
     lt_loader *l = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
@@ -209,7 +189,7 @@ static void check_copies(void **state)
 static void check_shutdown(void **state)
 {
     (void)state;
-    char *root = make_pictures();
+    char *root = make_picture_folder();
     lt_dataset *d = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
     for (int taken = -1; taken < 12; taken++) {
@@ -231,156 +211,6 @@ static void check_shutdown(void **state)
     }
     lt_dataset_free(&d);
     remove_folder(root);
-}
-
-/* Truncated, empty, misnamed; plus a picture under the wrong extension, which is none of them. */
-static char *make_broken(void)
-{
-    char *root = make_pictures();
-    uint32_t seed = 9;
-    jpeg_spec spec = {60, 50, 3, 2, 2, 85, 0, 0, 0, 0};
-    size_t size = 0;
-    uint8_t *jpeg = make_jpeg(&spec, &seed, &size);
-    write_file(root, "class0/cut.jpg", jpeg, size / 2);
-    write_file(root, "class1/empty.jpg", jpeg, 0);
-    write_file(root, "class2/text.png", "not a picture", 13);
-    write_file(root, "class2/jpeg.bmp", jpeg, size);
-    free(jpeg);
-    return root;
-}
-
-static void check_broken(void **state)
-{
-    (void)state;
-    static const char *const reasons[] = {"class0/cut.jpg: jpeg: the file is truncated",
-                                          "class1/empty.jpg: the file is empty",
-                                          "class2/text.png: image: neither JPEG, PNG nor BMP"};
-    char *root = make_broken();
-    lt_dataset *d = NULL;
-    lt_loader *l = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
-    assert_int_equal(d->count, 19);
-    char *order[2] = {NULL, NULL};
-    for (int run = 0; run < 2; run++) {
-        lt_loader_config c = usual(run ? 5 : 1);
-        c.max_bad = 3;
-        assert_ok(lt_loader_new(&l, d, device, &c));
-        lt_batch b;
-        for (int epoch = 0; epoch < 2; epoch++) {
-            int count = 0;
-            while (lt_loader_next(l, &b) == LT_OK)
-                count += b.count;
-            assert_int_equal(count, 19); /* the batches keep their size */
-        }
-        assert_int_equal(lt_loader_statistics(l).bad, 3);
-        assert_null(lt_loader_bad(l, 3));
-        for (size_t i = 0; i < COUNT_OF(reasons); i++) {
-            bool found = false;
-            for (int64_t j = 0; j < 3; j++)
-                found = found || strstr(lt_loader_bad(l, j), reasons[i]);
-            if (!found)
-                fail_msg("'%s' is not among the broken ones", reasons[i]);
-        }
-        order[run] = strdup(lt_loader_bad(l, 0));
-        lt_loader_free(&l);
-    }
-    assert_string_equal(order[0], order[1]);
-    free(order[0]);
-    free(order[1]);
-    lt_dataset_free(&d);
-    remove_folder(root);
-}
-
-/* In index order: the empty file's place is taken by the sample after it. */
-static void check_replacement(void **state)
-{
-    (void)state;
-    char *root = make_broken();
-    lt_dataset *d = NULL;
-    lt_loader *l = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
-    lt_loader_config c = usual(2);
-    c.shuffle = false;
-    c.transform.augment = LT_AUGMENT_NONE;
-    c.batch = 1;
-    c.max_bad = -1;
-    assert_ok(lt_loader_new(&l, d, device, &c));
-    lt_batch b;
-    uint8_t got[2][IMAGE];
-    int32_t label = -1;
-    assert_ok(lt_loader_seek(l, 0, 4)); /* class0/cut.jpg; then class1/00.jpg */
-    for (int i = 0; i < 2; i++) {
-        assert_ok(lt_loader_next(l, &b));
-        assert_ok(lt_tensor_read(b.images, got[i], IMAGE));
-        assert_ok(lt_tensor_read(b.labels, &label, sizeof label));
-        assert_int_equal(label, 1);
-    }
-    assert_memory_equal(got[0], got[1], IMAGE);
-    lt_loader_free(&l);
-    lt_dataset_free(&d);
-    remove_folder(root);
-}
-
-static void check_too_many(void **state)
-{
-    (void)state;
-    char *root = make_broken();
-    lt_dataset *d = NULL;
-    lt_loader *l = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
-    for (int allowed = 0; allowed < 3; allowed++) {
-        lt_loader_config c = usual(2);
-        c.max_bad = allowed;
-        assert_ok(lt_loader_new(&l, d, device, &c));
-        lt_batch b;
-        lt_status st = LT_OK;
-        while (!st)
-            st = lt_loader_next(l, &b);
-        assert_int_equal(st, LT_E_FORMAT);
-        assert_non_null(strstr(lt_error_message(), "broken pictures"));
-        assert_non_null(strstr(lt_error_message(), root));
-        assert_non_null(lt_loader_bad(l, allowed));
-        assert_status(lt_loader_next(l, &b), LT_E_FORMAT);
-        lt_loader_free(&l);
-    }
-    lt_dataset_free(&d);
-    remove_folder(root);
-}
-
-typedef struct liar {
-    lt_dataset base;
-} liar;
-
-static lt_status lie(const lt_dataset *self, int64_t index, lt_record *record)
-{
-    (void)self;
-    LT_TRY(lt_record_reserve(record, 3));
-    record->size = 3;
-    record->encoding = LT_ENCODING_PIXELS;
-    record->width = record->height = 1;
-    record->label = index == 5 ? 2 : 0;
-    return LT_OK;
-}
-
-static void check_labels(void **state)
-{
-    (void)state;
-    static const lt_dataset_ops ops = {.name = "liar", .bytes = sizeof(liar), .read = lie};
-    lt_dataset *d = NULL;
-    lt_loader *l = NULL;
-    assert_ok(lt_dataset_new(&d, &ops));
-    d->count = 8;
-    d->classes = 2;
-    lt_loader_config c = usual(2);
-    c.shuffle = false;
-    c.max_bad = -1;
-    assert_ok(lt_loader_new(&l, d, device, &c));
-    lt_batch b;
-    assert_ok(lt_loader_next(l, &b));
-    assert_status(lt_loader_next(l, &b), LT_E_FORMAT);
-    assert_non_null(strstr(lt_error_message(), "sample 5 has label 2, outside of 0 .. 1"));
-    lt_loader_free(&l);
-    lt_dataset_free(&d);
 }
 
 static void check_limits(void **state)
@@ -425,35 +255,6 @@ static void check_limits(void **state)
     lt_dataset_free(&d);
 }
 
-/* The n-th allocation fails while a loader is made and used, for every n until none does. */
-static void check_memory(void **state)
-{
-    (void)state;
-    char *root = make_broken();
-    lt_dataset *d = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
-    int64_t n = 1;
-    for (; n < 2000; n++) {
-        lt_loader_config c = usual(2);
-        c.max_bad = -1;
-        lt_loader *l = NULL;
-        lt_batch b;
-        lt_alloc_fail_at(n);
-        lt_status st = lt_loader_new(&l, d, device, &c);
-        for (int i = 0; i < 5 && !st; i++)
-            st = lt_loader_next(l, &b);
-        lt_alloc_fail_at(0);
-        if (st)
-            assert_int_equal(st, LT_E_NOMEM);
-        lt_loader_free(&l);
-        if (!st)
-            break;
-    }
-    assert_in_range(n, 20, 1999);
-    lt_dataset_free(&d);
-    remove_folder(root);
-}
-
 static int open_device(void **state)
 {
     (void)state;
@@ -478,12 +279,7 @@ int main(void)
         {"two ranks share an epoch", check_ranks, 0, 0, 0},
         {"a device with memory of its own gets copies at a fixed address", check_copies, 0, 0, 0},
         {"a loader can be freed at any moment", check_shutdown, 0, 0, 0},
-        {"broken pictures are replaced, counted once and listed", check_broken, 0, 0, 0},
-        {"a broken picture's place is taken by the next one", check_replacement, 0, 0, 0},
-        {"more broken pictures than allowed are an error", check_too_many, 0, 0, 0},
-        {"a label out of range names the sample", check_labels, 0, 0, 0},
         {"limits are kept, and configs out of range refused", check_limits, 0, 0, 0},
-        {"every failed allocation is reported, and nothing is left", check_memory, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }
