@@ -26,7 +26,8 @@ typedef struct lt_run_config {
     int64_t total_epochs;    /**< 0: unknown */
     int64_t resume_step;     /**< steps already done: later records of an earlier try are dropped */
     bool no_tensorboard;
-    int rank; /**< ranks above 0 write and show nothing */
+    bool append; /**< leave what the folder holds, add to it: an evaluation of a finished run */
+    int rank;    /**< ranks above 0 write and show nothing */
 } lt_run_config;
 
 /** Makes the folder (and its parents) and the files in it. folder NULL: no files, only progress.

@@ -29,7 +29,7 @@ static lt_status evaluate_only(session *s)
         return lt_fail(LT_E_SHAPE, "--eval: the weights have %d classes, the data has %d",
                        s->shape.classes, lt_dataset_classes(s->val_data));
     }
-    lt_run_config c = {.progress = (lt_progress)s->args.progress, .options = s->options};
+    lt_run_config c = {.progress = (lt_progress)s->args.progress, .append = true};
     LT_TRY(lt_run_open(&s->run, s->args.output, &c));
     LT_TRY(session_evaluate(s, s->val_data, &e));
     lt_run_close(&s->run);

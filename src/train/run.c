@@ -72,6 +72,8 @@ static lt_status open_metrics(lt_run *run, int64_t resume_step)
 static lt_status make_files(lt_run *run, const lt_run_config *config)
 {
     LT_TRY(lt_commit_make_folders(run->folder));
+    if (config->append)
+        return open_file(run, "metrics.jsonl", &run->metrics);
     if (config->options)
         LT_TRY(write_config(run, config->options));
     LT_TRY(lt_run_write_env(run->folder, config->options));

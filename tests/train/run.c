@@ -134,6 +134,14 @@ static void test_resume(void **state)
     assert_int_equal(last, 3);
     for (size_t i = 0; i < count; i++)
         lt_json_free(&line[i]);
+    const lt_run_config append = {.progress = LT_PROGRESS_OFF, .append = true};
+    assert_ok(lt_run_open(&run, temp_path(path, folder, "run"), &append));
+    epoch(run, 1);
+    lt_run_close(&run);
+    count = read_metrics(line, COUNT_OF(line));
+    assert_int_equal(count, 5); /* nothing was dropped */
+    for (size_t i = 0; i < count; i++)
+        lt_json_free(&line[i]);
     run = open_run(0); /* a new run starts afresh */
     lt_run_close(&run);
     assert_int_equal(read_metrics(line, COUNT_OF(line)), 0);

@@ -1,0 +1,124 @@
+/* tools/inspect on good files, damaged ones, and wrong command lines. */
+
+#include "base/json.h"
+#include "temp.h"
+
+#include "lather/safetensors.h"
+
+#include <math.h>
+#include <sys/wait.h>
+
+static char folder[TEMP_PATH];
+
+static int setup(void **state)
+{
+    (void)state;
+    temp_make(folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    temp_remove(folder);
+    return 0;
+}
+
+/* Exit status; what it prints lands in FOLDER/out and FOLDER/err. */
+static int inspect(const char *arguments)
+{
+    char command[3 * TEMP_PATH];
+    const char *build = getenv("LATHER_TEST_BUILD");
+    assert_non_null(build);
+    snprintf(command, sizeof command, "cd '%s' && '%s/tools/inspect' %s >out 2>err", folder, build,
+             arguments);
+    int status = system(command);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void write_file(const char *name)
+{
+    static const float values[] = {1, 2, 3, NAN};
+    static const uint16_t bf16[] = {0x3f80, 0xff80}; /* 1, -infinity */
+    char path[TEMP_PATH];
+    lt_safetensors_writer *w = NULL;
+    assert_ok(lt_safetensors_create(&w, temp_path(path, folder, name)));
+    assert_ok(lt_safetensors_add_host(w, "w", LT_F32, LT_SHAPE(2, 2), values));
+    assert_ok(lt_safetensors_add_host(w, "b\"", LT_BF16, LT_SHAPE(2), bf16));
+    assert_ok(lt_safetensors_finish(&w));
+}
+
+static void test_json(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    write_file("f");
+    assert_int_equal(inspect("--json f"), 0);
+    lt_json *json = NULL;
+    assert_ok(lt_json_load(&json, temp_path(path, folder, "out")));
+    const lt_json_value *file = lt_json_member(lt_json_root(json), "files")->child;
+    const lt_json_value *w = lt_json_member(file, "tensors")->child;
+    double min, max, mean, std;
+    int64_t nan;
+    assert_ok(lt_json_number(w, "min", &min));
+    assert_ok(lt_json_number(w, "max", &max));
+    assert_ok(lt_json_number(w, "mean", &mean));
+    assert_ok(lt_json_number(w, "std", &std));
+    assert_ok(lt_json_integer(w, "nan", &nan));
+    assert_near(min, 1, 0);
+    assert_near(max, 3, 0);
+    assert_near(mean, 2, 0);
+    assert_near(std, sqrt(2.0 / 3), 1e-8); /* nine digits are printed */
+    assert_int_equal(nan, 1);
+    const char *name;
+    assert_ok(lt_json_string(w->next, "name", &name));
+    assert_string_equal(name, "b\"");
+    assert_int_equal(lt_json_member(w->next, "min")->type, LT_JSON_NULL);
+    lt_json_free(&json);
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    write_file("f");
+    assert_int_equal(inspect("f"), 0);
+    char *text = temp_read(temp_path(path, folder, "out"), NULL);
+    assert_non_null(strstr(text, "[2,2]"));
+    assert_non_null(strstr(text, "2 tensors, 6 elements, 20 bytes"));
+    free(text);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments, *message;
+        int status;
+    } rows[] = {{"", "is wanted", 2},
+                {"--jso f", "the nearest is --json", 2},
+                {"none", "none: No such file", 1},
+                {"cut", "cut: ", 1},
+                {"--json cut", "cut: ", 1},
+                {".", "./state.json: No such file", 1}};
+    char path[TEMP_PATH];
+    temp_write(temp_path(path, folder, "cut"), "\x08\0\0\0\0\0\0\0{", 9);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        assert_int_equal(inspect(rows[i].arguments), rows[i].status);
+        char *text = temp_read(temp_path(path, folder, "err"), NULL);
+        if (!strstr(text, rows[i].message) || strchr(text, '\n') != strrchr(text, '\n'))
+            fail_msg("'%s' is not one line that says '%s'", text, rows[i].message);
+        free(text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"values in JSON", test_json, setup, teardown, NULL},
+        {"values in a table", test_table, setup, teardown, NULL},
+        {"one line for each error", test_errors, setup, teardown, NULL},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,169 @@
+/* Weight files: dtypes, missing and unexpected names, the head, NaN. */
+
+#include "temp.h"
+
+#include "lather/checkpoint.h"
+#include "lather/safetensors.h"
+
+#include <math.h>
+
+static char folder[TEMP_PATH], path[TEMP_PATH];
+
+typedef struct model {
+    lt_device *device;
+    lt_param param[3];
+    lt_params params;
+} model;
+
+static int setup(void **state)
+{
+    (void)state;
+    temp_make(folder);
+    temp_path(path, folder, "w.safetensors");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    temp_remove(folder);
+    return 0;
+}
+
+static void model_open(model *m, bool f64)
+{
+    memset(m, 0, sizeof *m);
+    const lt_device_config config = {.f64 = f64};
+    assert_ok(lt_device_open(&m->device, "ref", &config));
+    assert_ok(lt_param_init(&m->param[0], m->device, "", "fc.bias", LT_SHAPE(4), 7));
+    assert_ok(lt_param_init(&m->param[1], m->device, "", "w", LT_SHAPE(2), 7));
+    assert_ok(lt_param_init_role(&m->param[2], m->device, "bn", "num_batches_tracked", LT_SCALAR, 7,
+                                 LT_ROLE_COUNT));
+    for (int i = 0; i < 3; i++)
+        assert_ok(lt_params_add(&m->params, &m->param[i]));
+}
+
+static void model_close(model *m)
+{
+    lt_params_clear(&m->params);
+    for (int i = 0; i < 3; i++)
+        lt_param_clear(&m->param[i]);
+    lt_device_close(&m->device);
+}
+
+typedef struct file_row {
+    const char *name;
+    lt_dtype dtype;
+    lt_shape shape; /* of fc.bias */
+    const void *data;
+    const char *second; /* name of the other tensor, [2] of f32; NULL: none */
+    const char *skip;
+    lt_status status;
+    const char *message;
+} file_row;
+
+static const float f32[] = {1, -2, 0.5F, 65504}, nan32[] = {1, NAN, 0, 0};
+static const double f64[] = {1, -2, 0.5, 65504};
+static const uint16_t f16[] = {0x3c00, 0xc000, 0x3800, 0x7bff};
+static const uint16_t bf16[] = {0x3f80, 0xc000, 0x3f00, 0x4780}; /* the last one: 65536 */
+static const int64_t i64[] = {1, 2, 3, 4};
+
+static const file_row rows[] = {
+    {"f32", LT_F32, {1, {4}}, f32, "w", NULL, LT_OK, NULL},
+    {"f64", LT_F64, {1, {4}}, f64, "w", NULL, LT_OK, NULL},
+    {"f16", LT_F16, {1, {4}}, f16, "w", NULL, LT_OK, NULL},
+    {"bf16", LT_BF16, {1, {4}}, bf16, "w", NULL, LT_OK, NULL},
+    {"integers for a weight",
+     LT_I64,
+     {1, {4}},
+     i64,
+     "w",
+     NULL,
+     LT_E_FORMAT,
+     "'fc.bias' is i64, the model wants f32"},
+    {"another shape",
+     LT_F32,
+     {2, {2, 2}},
+     f32,
+     "w",
+     NULL,
+     LT_E_SHAPE,
+     "'fc.bias' is [2,2], the model wants [4]"},
+    {"another shape of what is skipped", LT_F32, {2, {2, 2}}, f32, "w", "fc.", LT_OK, NULL},
+    {"a NaN", LT_F32, {1, {4}}, nan32, "w", NULL, LT_E_FORMAT, "'fc.bias' has a NaN at element 1"},
+    {"a missing tensor", LT_F32, {1, {4}}, f32, NULL, NULL, LT_E_FORMAT, "'w' is missing"},
+    {"an unexpected name", LT_F32, {1, {4}}, f32, "v", "w", LT_E_FORMAT, "'v' is not in the model"},
+};
+
+static void write_row(const file_row *row)
+{
+    static const float second[] = {3, 4};
+    lt_safetensors_writer *w = NULL;
+    assert_ok(lt_safetensors_create(&w, path));
+    assert_ok(lt_safetensors_add_host(w, "fc.bias", row->dtype, row->shape, row->data));
+    if (row->second)
+        assert_ok(lt_safetensors_add_host(w, row->second, LT_F32, LT_SHAPE(2), second));
+    assert_ok(lt_safetensors_finish(&w));
+}
+
+static void test_load(void **state)
+{
+    const file_row *row = *state;
+    model m;
+    model_open(&m, false);
+    write_row(row);
+    assert_status(lt_weights_load(path, &m.params, &(lt_weights_config){.skip = row->skip}),
+                  row->status);
+    float bias[4], w[2];
+    assert_ok(lt_tensor_read(m.param[0].value, bias, sizeof bias));
+    assert_ok(lt_tensor_read(m.param[1].value, w, sizeof w));
+    if (row->status && !strstr(lt_error_message(), row->message))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
+    for (int i = 0; i < 4; i++) {
+        double want = row->dtype == LT_BF16 && i == 3 ? 65536 : (double)f32[i];
+        assert_near(bias[i], row->status || row->skip ? 7 : want, 0);
+    }
+    assert_near(w[1], row->status ? 7 : 4, 0); /* all or nothing */
+    model_close(&m);
+}
+
+/* Also from f64 masters, as f32. */
+static void test_save(void **state)
+{
+    model m, n;
+    model_open(&m, *state != NULL);
+    model_open(&n, false);
+    assert_ok(lt_tensor_fill(m.param[0].value, 1.5));
+    assert_ok(lt_tensor_fill(m.param[2].value, 12345));
+    assert_ok(lt_weights_save(path, &m.params));
+    lt_safetensors *file = NULL;
+    assert_ok(lt_safetensors_open(&file, path));
+    const lt_safetensors_entry *e = lt_safetensors_find(file, "bn.num_batches_tracked");
+    assert_non_null(e);
+    assert_int_equal(e->dtype, LT_I64);
+    assert_int_equal(e->shape.ndim, 0);
+    assert_int_equal(lt_safetensors_find(file, "w")->dtype, LT_F32);
+    lt_safetensors_close(&file);
+    assert_ok(lt_weights_load(path, &n.params, NULL));
+    float bias[4];
+    double count;
+    assert_ok(lt_tensor_read(n.param[0].value, bias, sizeof bias));
+    assert_near(bias[3], 1.5, 0);
+    assert_ok(lt_tensor_item(n.param[2].value, &count));
+    assert_near(count, 12345, 0);
+    model_close(&m);
+    model_close(&n);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(rows) + 2];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[n++] = (struct CMUnitTest){rows[i].name, test_load, setup, teardown,
+                                         (void *)(uintptr_t)&rows[i]};
+    tests[n++] = (struct CMUnitTest){"saved and loaded", test_save, setup, teardown, NULL};
+    tests[n++] =
+        (struct CMUnitTest){"saved from f64 masters", test_save, setup, teardown, (char[]){"f64"}};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

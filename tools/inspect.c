@@ -1,0 +1,289 @@
+/* Lists a safetensors file or a checkpoint: names, shapes, dtypes, and the values in a few numbers. */
+
+#include "lather/checkpoint.h"
+#include "lather/options.h"
+#include "lather/safetensors.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct arguments {
+    bool json, values;
+} arguments;
+
+static const lt_option table[] = {
+    {"Output", "json", 'j', LT_OPTION_BOOL, offsetof(arguments, json),
+     .help = "one JSON object instead of a table"},
+    {"Output", "values", 0, LT_OPTION_BOOL, offsetof(arguments, values), .value = "true",
+     .help = "look at the values: smallest, largest, mean, deviation, NaN"},
+};
+
+static const lt_program program = {
+    .name = "inspect",
+    .summary = "list the tensors of safetensors files and checkpoints",
+    .usage = "[OPTION]... FILE|CHECKPOINT...",
+    .description =
+        "A checkpoint's sizes and checksums are verified first. Exit status 1: a file is "
+        "damaged or cannot be read.",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+    .rest = true,
+};
+
+/* Values of a tensor in a few numbers; over those that are no NaN. */
+typedef struct statistics {
+    int64_t count, nan, infinite;
+    double min, max, mean, std;
+} statistics;
+
+/* IEEE 754 binary16. */
+static double from_f16(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double value = ldexp(exponent ? 1024 + fraction : fraction, exponent ? exponent - 25 : -24);
+    if (exponent == 31)
+        value = fraction ? (double)NAN : (double)INFINITY;
+    return bits & 0x8000 ? -value : value;
+}
+
+static double element(const lt_safetensors_entry *e, int64_t i)
+{
+    size_t size = lt_dtype_size(e->dtype);
+    unsigned char raw[8] = {0};
+    memcpy(raw, (const char *)e->data + (size_t)i * size, size);
+    uint64_t bits = 0;
+    for (size_t b = 0; b < size; b++)
+        bits |= (uint64_t)raw[b] << (8 * b);
+    uint32_t low = e->dtype == LT_BF16 ? (uint32_t)bits << 16 : (uint32_t)bits;
+    float f32;
+    double f64;
+    memcpy(&f32, &low, sizeof f32);
+    memcpy(&f64, &bits, sizeof f64);
+    switch (e->dtype) {
+    case LT_F32:
+    case LT_BF16:
+        return (double)f32;
+    case LT_F64:
+        return f64;
+    case LT_F16:
+        return from_f16((uint16_t)bits);
+    case LT_I32:
+        return (int32_t)low;
+    case LT_I64:
+        return (double)(int64_t)bits;
+    case LT_U8:
+        return (double)bits;
+    }
+    return 0;
+}
+
+/* Welford's recurrence (Technometrics 4, 1962). */
+static statistics look(const lt_safetensors_entry *e)
+{
+    statistics s = {.min = INFINITY, .max = -INFINITY};
+    double square = 0;
+    int64_t all = lt_shape_count(e->shape);
+    for (int64_t i = 0; i < all; i++) {
+        double value = element(e, i);
+        if (isnan(value)) {
+            s.nan++;
+            continue;
+        }
+        s.infinite += isinf(value) != 0;
+        s.min = fmin(s.min, value);
+        s.max = fmax(s.max, value);
+        double before = value - s.mean;
+        s.mean += before / (double)++s.count;
+        square += before * (value - s.mean);
+    }
+    s.std = s.count ? sqrt(square / (double)s.count) : (double)NAN;
+    return s;
+}
+
+/* JSON has no NaN and no infinity. */
+static void print_number(const char *key, double value)
+{
+    if (isfinite(value))
+        printf(",\"%s\":%.9g", key, value);
+    else
+        printf(",\"%s\":null", key);
+}
+
+static void print_quoted(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            printf("\\%c", *text);
+        else if ((unsigned char)*text < 0x20)
+            printf("\\u%04x", (unsigned)*text);
+        else
+            putchar(*text);
+    }
+    putchar('"');
+}
+
+static void print_json_entry(const lt_safetensors_entry *e, const arguments *a)
+{
+    printf("{\"name\":");
+    print_quoted(e->name);
+    printf(",\"dtype\":\"%s\",\"shape\":[", lt_dtype_name(e->dtype));
+    for (int d = 0; d < e->shape.ndim; d++)
+        printf("%s%" PRId64, d ? "," : "", e->shape.dim[d]);
+    printf("],\"bytes\":%zu", e->bytes);
+    if (a->values) {
+        statistics s = look(e);
+        print_number("min", s.count ? s.min : (double)NAN);
+        print_number("max", s.count ? s.max : (double)NAN);
+        print_number("mean", s.count ? s.mean : (double)NAN);
+        print_number("std", s.std);
+        printf(",\"nan\":%" PRId64 ",\"infinite\":%" PRId64, s.nan, s.infinite);
+    }
+    printf("}");
+}
+
+static void print_row(const lt_safetensors_entry *e, const arguments *a)
+{
+    char shape[LT_SHAPE_TEXT];
+    printf("%-48s %-5s %-20s", e->name, lt_dtype_name(e->dtype), lt_shape_text(e->shape, shape));
+    if (a->values) {
+        statistics s = look(e);
+        if (s.count)
+            printf(" %12.5g %12.5g %12.5g %12.5g", s.min, s.max, s.mean, s.std);
+        else
+            printf(" %12s %12s %12s %12s", "-", "-", "-", "-");
+        printf(" %6" PRId64, s.nan);
+    }
+    putchar('\n');
+}
+
+static int fail(void)
+{
+    fprintf(stderr, "inspect: %s\n", lt_error_message());
+    return 1;
+}
+
+static void print_head(const arguments *a)
+{
+    printf("%-48s %-5s %-20s", "name", "dtype", "shape");
+    if (a->values)
+        printf(" %12s %12s %12s %12s %6s", "min", "max", "mean", "std", "NaN");
+    putchar('\n');
+}
+
+/* One file: an element of "files", or a table. */
+static int show_file(const char *path, const arguments *a)
+{
+    lt_safetensors *file = NULL;
+    if (lt_safetensors_open(&file, path))
+        return fail();
+    size_t count = lt_safetensors_count(file), bytes = 0;
+    int64_t elements = 0;
+    if (a->json) {
+        printf("{\"path\":");
+        print_quoted(path);
+        printf(",\"tensors\":[");
+    } else {
+        printf("%s\n", path);
+        print_head(a);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const lt_safetensors_entry *e = lt_safetensors_at(file, i);
+        bytes += e->bytes;
+        elements += lt_shape_count(e->shape);
+        if (a->json && i)
+            putchar(',');
+        (a->json ? print_json_entry : print_row)(e, a);
+    }
+    if (a->json)
+        printf("],\"bytes\":%zu}", bytes);
+    else
+        printf("%zu tensors, %" PRId64 " elements, %zu bytes\n\n", count, elements, bytes);
+    lt_safetensors_close(&file);
+    return 0;
+}
+
+static void print_state(const char *path, const lt_checkpoint_state *s, const arguments *a)
+{
+    if (a->json) {
+        printf("{\"path\":");
+        print_quoted(path);
+        printf(",\"step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"batch\":%" PRId64 ",\"arch\":",
+               s->step, s->epoch, s->batch);
+        print_quoted(s->arch);
+        printf(",\"optim\":");
+        print_quoted(s->optim);
+        printf(",\"classes\":%d,\"seed\":\"%" PRIu64 "\"", s->classes, s->seed);
+        print_number("best_top1", s->best_top1);
+        printf("},");
+        return;
+    }
+    printf("%s: complete, checksums hold\n%s, %d classes, optimizer %s, step %" PRId64
+           ", epoch %" PRId64 ", batch %" PRId64 ", seed %" PRIu64 "\n",
+           path, s->arch, s->classes, s->optim, s->step, s->epoch, s->batch, s->seed);
+    if (s->best_top1 >= 0)
+        printf("best top-1 %.2f %% at step %" PRId64 "\n", s->best_top1, s->best_step);
+    putchar('\n');
+}
+
+static int show_checkpoint(const char *path, const arguments *a)
+{
+    static const char *const names[] = {"model.safetensors", "optim.safetensors"};
+    lt_checkpoint_state state;
+    if (lt_checkpoint_verify(path, &state))
+        return fail();
+    print_state(path, &state, a);
+    int status = 0;
+    for (int i = 0; i < 2; i++) {
+        char file[4096];
+        if (snprintf(file, sizeof file, "%s/%s", path, names[i]) >= (int)sizeof file)
+            return 1;
+        if (a->json && i)
+            putchar(',');
+        status |= show_file(file, a);
+    }
+    return status;
+}
+
+static int show_all(const lt_options *options, const arguments *a)
+{
+    int status = 0;
+    if (a->json)
+        printf("{\"files\":[");
+    for (size_t i = 0; i < lt_options_rest_count(options) && !status; i++) {
+        const char *path = lt_options_rest(options, i);
+        struct stat info;
+        if (a->json && i)
+            putchar(',');
+        bool is_folder = !stat(path, &info) && S_ISDIR(info.st_mode);
+        status = (is_folder ? show_checkpoint : show_file)(path, a);
+    }
+    if (a->json)
+        printf("]}\n");
+    if (fflush(stdout)) {
+        perror("inspect: stdout");
+        status = 1;
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    arguments a = {0};
+    lt_options *options = NULL;
+    int status = 2;
+    if (lt_options_new(&options, &program, &a) || lt_options_parse(options, argc, argv))
+        (void)fail();
+    else if (lt_options_asked(options) != LT_OPTIONS_RUN)
+        status = lt_options_answer(options, stdout) ? fail() : 0;
+    else if (lt_options_rest_count(options) == 0)
+        fprintf(stderr, "inspect: a file or a checkpoint folder is wanted; --help says more\n");
+    else
+        status = show_all(options, &a);
+    lt_options_free(&options);
+    return status;
+}
