@@ -4,8 +4,7 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/json.h"
-
-#include "lather/safetensors.h"
+#include "tensor/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -191,7 +190,7 @@ static lt_status write_item(const lt_safetensors_writer *w, const item *it, FILE
     return st;
 }
 
-static lt_status write_file(const lt_safetensors_writer *w)
+static lt_status write_file(const lt_safetensors_writer *w, bool sync)
 {
     FILE *file = fopen(w->temp, "wb");
     if (!file)
@@ -199,7 +198,7 @@ static lt_status write_file(const lt_safetensors_writer *w)
     lt_status st = write_header(w, file);
     for (size_t i = 0; i < w->count && !st; i++)
         st = write_item(w, &w->item[i], file);
-    if (!st && (fflush(file) || fsync(fileno(file))))
+    if (!st && (fflush(file) || (sync && fsync(fileno(file)))))
         st = lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
     if (fclose(file) && !st)
         st = lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
@@ -212,9 +211,16 @@ static lt_status write_file(const lt_safetensors_writer *w)
 
 lt_status lt_safetensors_finish(lt_safetensors_writer **writer)
 {
-    lt_status st = write_file(*writer);
+    lt_status st = write_file(*writer, true);
     if (!st)
         st = lt_commit_sync_parent((*writer)->path);
+    lt_safetensors_discard(writer);
+    return st;
+}
+
+lt_status lt_safetensors_finish_part(lt_safetensors_writer **writer)
+{
+    lt_status st = write_file(*writer, false);
     lt_safetensors_discard(writer);
     return st;
 }

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
+#include "tensor/safetensors.h"
 #include "train/machine.h"
 #include "train/weights.h"
 
@@ -75,7 +76,7 @@ static lt_status write_tensors(const char *folder, const char *name,
     if (!st)
         st = add(w, parts);
     if (!st)
-        st = lt_safetensors_finish(&w);
+        st = lt_safetensors_finish_part(&w);
     lt_safetensors_discard(&w);
     lt_free(path);
     return st;
