@@ -167,7 +167,7 @@ static lt_status measure(lt_loader *loader, const lt_device *device, const setti
 
 lt_status bench_loader(int argc, char *const *argv)
 {
-    settings s;
+    settings s = {0};
     bool run;
     LT_TRY(bench_parse(&program, &s, argc, argv, &run));
     if (!run)

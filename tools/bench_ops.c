@@ -242,7 +242,7 @@ static void print_json(const lt_device *device, const settings *s, const result 
 
 lt_status bench_ops(int argc, char *const *argv)
 {
-    settings s;
+    settings s = {0};
     bool run;
     LT_TRY(bench_parse(&program, &s, argc, argv, &run));
     if (!run)

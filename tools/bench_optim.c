@@ -149,7 +149,7 @@ static lt_status measure_all(lt_device *device, const lt_params *params, const s
 
 lt_status bench_optim(int argc, char *const *argv)
 {
-    settings s;
+    settings s = {0};
     bool run;
     LT_TRY(bench_parse(&program, &s, argc, argv, &run));
     if (!run)

@@ -218,7 +218,7 @@ static lt_status measure(training *t, const settings *s)
 
 lt_status bench_train(int argc, char *const *argv)
 {
-    settings s;
+    settings s = {0};
     bool run;
     LT_TRY(bench_parse(&program, &s, argc, argv, &run));
     if (!run)
