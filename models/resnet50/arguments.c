@@ -118,24 +118,34 @@ const lt_program train_program = {
     .selector = "optim",
 };
 
+/* Options that make no sense alone. */
+static lt_status check_needs(const arguments *a)
+{
+    const struct {
+        bool given, there;
+        const char *flag, *needs;
+    } rules[] = {
+        {a->eval, a->weights != NULL, "eval", "weights"},
+        {a->save_logits != NULL, a->eval, "save-logits", "eval"},
+        {a->reset_head, a->weights != NULL, "reset-head", "weights"},
+        {a->resume != NULL, a->output != NULL, "resume", "output"},
+        {a->checkpoint_every > 0, a->output != NULL, "checkpoint-every", "output"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].given && !rules[i].there)
+            return lt_fail(LT_E_ARG, "--%s: needs --%s", rules[i].flag, rules[i].needs);
+    return LT_OK;
+}
+
 static lt_status check_modes(const arguments *a, const lt_options *options)
 {
     if (!a->data)
         return lt_fail(LT_E_ARG, "--data: missing; a folder of pictures, fashion-mnist or "
                                  "synthetic");
-    if (a->eval && !a->weights)
-        return lt_fail(LT_E_ARG, "--eval: needs --weights");
-    if (a->save_logits && !a->eval)
-        return lt_fail(LT_E_ARG, "--save-logits: needs --eval");
-    if (a->reset_head && !a->weights)
-        return lt_fail(LT_E_ARG, "--reset-head: needs --weights");
-    if (a->resume && !a->output)
-        return lt_fail(LT_E_ARG, "--resume: needs --output");
+    LT_TRY(check_needs(a));
     if (a->resume && a->weights)
         return lt_fail(LT_E_ARG, "--resume and --weights contradict each other: a checkpoint has "
                                  "weights of its own");
-    if (a->checkpoint_every && !a->output)
-        return lt_fail(LT_E_ARG, "--checkpoint-every: needs --output");
     if (a->overfit_batches && lt_options_is_set(options, "limit-train-batches"))
         return lt_fail(LT_E_ARG, "--overfit-batches and --limit-train-batches contradict each "
                                  "other");
