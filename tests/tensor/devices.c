@@ -1,0 +1,130 @@
+/* The small network on the cpu backend: near ref, and never with weights of yesterday, which a
+ * backend may have packed for its kernels. */
+
+#include "near.h"
+#include "net.h"
+
+#include <string.h>
+
+enum { MAX_ELEMENTS = 1024 };
+
+typedef struct device_row {
+    const char *name, *device;
+    lt_dtype dtype;
+    double bound; /* of the Euclidean distance of all gradients, relative to their length */
+} device_row;
+
+static const device_row rows[] = {
+    {"ref in f32 is near ref in f64", "ref", LT_F32, 1e-5},
+    {"cpu in f32 is near ref in f64", "cpu", LT_F32, 1e-5},
+    {"ref in bf16 is near ref in f64", "ref", LT_BF16, 0.15},
+    {"cpu in bf16 is near ref in f64", "cpu", LT_BF16, 0.15},
+};
+
+/* Gradients of all parameters one after another, as doubles; returns how many. */
+static int64_t gradients(const char *device, lt_dtype dtype, bool f64, double *out)
+{
+    net n;
+    lt_pass pass = LT_PASS_TRAIN;
+    int64_t total = 0;
+    pass.dtype = dtype;
+    pass.dropout = false; /* its noise depends on the operation's ordinal, and casts count */
+    assert_ok(net_open(&n, device, &(lt_device_config){.f64 = f64, .threads = 1}));
+    assert_ok(net_step(&n, pass));
+    for (size_t i = 0; i < n.params.count; i++) {
+        float narrow[MAX_ELEMENTS];
+        const lt_tensor *g = n.params.item[i]->grad;
+        int64_t count = lt_tensor_count(g);
+        assert_true(total + count <= MAX_ELEMENTS);
+        assert_ok(lt_tensor_read(g, f64 ? (void *)(out + total) : narrow, lt_tensor_bytes(g)));
+        for (int64_t j = 0; !f64 && j < count; j++)
+            out[total + j] = (double)narrow[j];
+        total += count;
+    }
+    net_close(&n);
+    return total;
+}
+
+static void check_row(void **state)
+{
+    const device_row *row = *state;
+    static double want[MAX_ELEMENTS], got[MAX_ELEMENTS];
+    int64_t count = gradients("ref", LT_F32, true, want);
+    assert_int_equal(gradients(row->device, row->dtype, false, got), count);
+    double length = 0, distance = 0;
+    for (int64_t i = 0; i < count; i++) {
+        length += want[i] * want[i];
+        distance += (got[i] - want[i]) * (got[i] - want[i]);
+    }
+    assert_near(sqrt(distance / length), 0, row->bound);
+    assert_memory_not_equal(got, want, (size_t)count * sizeof *got); /* it is another precision */
+}
+
+/* Evaluation logits of a network whose filters were set to a value. */
+static void logits_with(net *n, lt_dtype dtype, double filters, float *out)
+{
+    lt_pass pass = LT_PASS_EVAL;
+    pass.dtype = dtype;
+    assert_ok(lt_tensor_fill(n->conv1.value, filters));
+    assert_ok(lt_tensor_fill(n->fc.value, -filters));
+    net_forward(n, pass);
+    assert_ok(lt_tape_status(n->tape));
+    assert_ok(lt_tensor_read(n->logits, out, lt_tensor_bytes(n->logits)));
+}
+
+static void new_weights_count_at_once(void **state)
+{
+    const device_row *row = *state;
+    net used, fresh;
+    float first[16], second[16], want[16];
+    lt_device_config config = {.threads = 1};
+    assert_ok(net_open(&used, row->device, &config));
+    assert_ok(net_open(&fresh, row->device, &config));
+    logits_with(&used, row->dtype, 0.1, first);
+    logits_with(&used, row->dtype, 0.2, second);
+    logits_with(&fresh, row->dtype, 0.2, want);
+    size_t bytes = lt_tensor_bytes(used.logits);
+    assert_memory_equal(second, want, bytes);
+    assert_memory_not_equal(first, second, bytes);
+    net_close(&used);
+    net_close(&fresh);
+}
+
+/* A tensor made where another was: what was packed of the old one must not come back. */
+static void a_new_tensor_in_old_memory_is_new(void **state)
+{
+    const device_row *row = *state;
+    net n;
+    float first[16], second[16], want[16];
+    lt_device_config config = {.threads = 1};
+    assert_ok(net_open(&n, row->device, &config));
+    logits_with(&n, row->dtype, 0.1, first);
+    lt_tape_reset(n.tape, LT_PASS_EVAL);
+    lt_param_clear(&n.conv1);
+    assert_ok(lt_param_init(&n.conv1, n.device, "net", "conv1", LT_SHAPE(4, 3, 3, 3), 0));
+    logits_with(&n, row->dtype, 0.2, second);
+    net_close(&n);
+    assert_ok(net_open(&n, row->device, &config));
+    logits_with(&n, row->dtype, 0.2, want);
+    size_t bytes = lt_tensor_bytes(n.logits);
+    assert_memory_equal(second, want, bytes);
+    assert_memory_not_equal(first, second, bytes);
+    net_close(&n);
+}
+
+int main(void)
+{
+    enum { KINDS = 3 };
+    struct CMUnitTest tests[KINDS * COUNT_OF(rows)];
+    static void (*const kinds[KINDS])(void **) = {check_row, new_weights_count_at_once,
+                                                  a_new_tensor_in_old_memory_is_new};
+    static const char *const names[KINDS] = {NULL, "new weights count at once",
+                                             "a new tensor in old memory is new"};
+    for (size_t i = 0; i < COUNT_OF(tests); i++) {
+        const device_row *row = &rows[i % COUNT_OF(rows)];
+        const char *name = names[i / COUNT_OF(rows)];
+        tests[i] = (struct CMUnitTest){name ? name : row->name, kinds[i / COUNT_OF(rows)], NULL,
+                                       NULL, (void *)(uintptr_t)row};
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
