@@ -81,7 +81,7 @@ typedef struct lt_loader_config {
     int64_t max_batches; /**< per epoch; 0: all */
 } lt_loader_config;
 
-/** Lent until the next call of lt_loader_next(). */
+/** Lent until the next call of lt_loader_next() or lt_loader_seek(). */
 typedef struct lt_batch {
     lt_tensor *images; /**< [N,C,H,W] LT_U8, channels-last, on the device; lt_normalize() first */
     lt_tensor *labels; /**< [N] LT_I32, 0 .. classes-1 */

@@ -32,10 +32,10 @@ lt_status lt_transform_check(lt_transform *t)
                        t->resize, t->size);
     if (!(t->flip >= 0 && t->flip <= 1))
         return lt_fail(LT_E_ARG, "transform: flip %g is no probability", t->flip);
-    t->min_scale = t->min_scale ? t->min_scale : 0.08;
-    t->max_scale = t->max_scale ? t->max_scale : 1;
-    t->min_ratio = t->min_ratio ? t->min_ratio : 3.0 / 4;
-    t->max_ratio = t->max_ratio ? t->max_ratio : 4.0 / 3;
+    t->min_scale = t->min_scale != 0 ? t->min_scale : 0.08;
+    t->max_scale = t->max_scale != 0 ? t->max_scale : 1;
+    t->min_ratio = t->min_ratio != 0 ? t->min_ratio : 3.0 / 4;
+    t->max_ratio = t->max_ratio != 0 ? t->max_ratio : 4.0 / 3;
     LT_TRY(check_range("scale", t->min_scale, t->max_scale, 1));
     return check_range("ratio", t->min_ratio, t->max_ratio, MAX_SIDE);
 }
