@@ -1,0 +1,70 @@
+#!/bin/sh
+# Compiles every example against an installed prefix, by pkg-config alone, and runs it.
+#
+#   tools/check_examples.sh PREFIX
+#
+# Prints a line per row, and `N passed, N failed, N skipped` at the end.
+set -u
+prefix=$1
+root=$(cd "$(dirname "$0")/.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export PKG_CONFIG_PATH="$prefix/lib/pkgconfig" LD_LIBRARY_PATH="$prefix/lib"
+passed=0 failed=0
+
+holds() # SENTENCE COMMAND...
+{
+    sentence=$1
+    shift
+    if "$@" >"$folder/out" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "failed: $sentence"
+        sed 's/^/  /' "$folder/out"
+    fi
+}
+
+compile()
+{
+    # shellcheck disable=SC2046
+    cc -Wall -Wextra -Werror -O2 "$root/examples/$1.c" -o "$folder/$1" \
+        $(pkg-config --cflags --libs lather) -lm
+}
+
+fails()
+{
+    ! "$@"
+}
+
+same_classes() # classify, with batch norms folded, against train_resnet50 predict
+{
+    "$folder/classify" "$1" "$2" | awk '{ print $1 }' >"$folder/folded" || return 1
+    "$prefix/bin/train_resnet50" predict --weights "$1" --image-size 224 "$2" >"$folder/predicted" ||
+        return 1
+    first=$(head -1 "$folder/folded")
+    grep -Eq "(^|[^0-9.])$first([^0-9.]|$)" "$folder/predicted"
+}
+
+for name in layer_scale rmsprop cifar10 classify; do
+    holds "$name compiles against the installed headers" compile "$name"
+done
+holds "the layer's gradient is right" "$folder/layer_scale"
+holds "the optimizer lets a loss fall" "$folder/rmsprop"
+python3 -c 'import sys
+sys.stdout.buffer.write(b"".join(bytes([i % 10]) + bytes((i * 7 + k) % 256 for k in range(3072))
+                                 for i in range(50)))' >"$folder/batch.bin"
+holds "the data set is read" "$folder/cifar10" "$folder/batch.bin"
+holds "every label is counted" grep -q '^50 images: 5 5 5 5 5 5 5 5 5 5$' "$folder/out"
+holds "no such file is an error" fails "$folder/cifar10" "$folder/none.bin"
+if [ -x "$prefix/bin/train_resnet50" ]; then
+    holds "weights are made" "$prefix/bin/train_resnet50" --data synthetic:16:224:6 --arch resnet18 \
+        --width 8 --batch-size 8 --epochs 1 --stem imagenet --progress off --output "$folder/run"
+    weights=$(ls -d "$folder"/run/checkpoints/step-*/model.safetensors 2>/dev/null | tail -1)
+    holds "the classifier agrees with predict" same_classes "$weights" \
+        "$root/tests/tools/gradient.jpg"
+fi
+holds "broken weights are an error" fails "$folder/classify" "$folder/batch.bin" \
+    "$root/tests/tools/gradient.jpg"
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]
