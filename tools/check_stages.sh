@@ -67,6 +67,27 @@ rows() # NAME BUILD-DIRECTORY [meson test arguments]: the rows of the test progr
     echo "  $name: $p passed, $f failed, $s skipped"
 }
 
+counted() # NAME COMMAND...: a program that ends with `N passed, N failed[, N skipped]`
+{
+    local name=$1 log=$work/counted.log code line p f s
+    shift
+    "$@" >"$log" 2>&1 </dev/null
+    code=$?
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
+    if [ $code = 77 ]; then
+        skip "$name" "$(tail -1 "$log")"
+        return
+    fi
+    read -r p f s <<<"$(echo "$line" | tr -cd '0-9 ' | tr -s ' ')"
+    p=${p:-0} f=${f:-0} s=${s:-0}
+    if [ $code != 0 ] && [ "$f" = 0 ] || [ $((p + f + s)) = 0 ]; then
+        f=$((f + 1))
+    fi
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    [ "$f" = 0 ] || tail -40 "$log" | sed 's/^/    /'
+    echo "  $name: $p passed, $f failed, $s skipped"
+}
+
 configure() # DIRECTORY [meson arguments]
 {
     local dir=$1
@@ -130,4 +151,158 @@ check_repository()
     else
         skip "exported symbols" "the library did not build"
     fi
+}
+
+# Leaks are errors too, but for what OpenMP's and OpenBLAS's own threads keep until the end.
+test_sanitized()
+{
+    row "the build with ASan and UBSan" build "$work/asan" -Db_sanitize=address,undefined \
+        -Db_lundef=false -Dbuildtype=debugoptimized --werror || {
+        skip "sanitized suites" "the build failed"
+        return
+    }
+    ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 \
+        LSAN_OPTIONS="suppressions=$root/tools/leaks.txt:print_suppressions=0" \
+        UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+        rows "suites under ASan and UBSan" "$work/asan" --timeout-multiplier 6 \
+        --suite base --suite tensor --suite nn --suite optim --suite data --suite train --suite fuzz
+}
+
+storm() # KILLS
+{
+    counted "$1 kills" tools/kill_storm.py "$work/main/models/resnet50/train_resnet50" --kills "$1"
+}
+
+kill_runs()
+{
+    $built || {
+        skip "kill storm" "the build failed"
+        return
+    }
+    storm 20
+    counted "a full disk" tools/check_full_disk.sh "$work/main/models/resnet50/train_resnet50"
+}
+
+install_and_run_examples()
+{
+    $built || {
+        skip "examples" "the build failed"
+        return
+    }
+    row "meson install" meson install -C "$work/main" --quiet || return
+    counted "examples against the installed library" tools/check_examples.sh "$work/prefix"
+}
+
+changed_files()
+{
+    git log -8 --name-only --format= -- src models tools 2>/dev/null | grep '\.c$' | sort -u |
+        while read -r file; do [ -f "$file" ] && echo "$file"; done | head -"$1"
+}
+
+tidy() # NAME FILE...: one file per process; several at once give false warnings about va_list
+{
+    local name=$1 command
+    shift
+    command=$(command -v clang-tidy-14 || command -v clang-tidy) || {
+        skip "$name" "clang-tidy is not installed"
+        return
+    }
+    row "$name" bash -c 'printf "%s\n" "$@" | xargs -P "$(nproc)" -n 1 timeout 300 "$0" --quiet \
+        -p build-check/main --warnings-as-errors="*" --extra-arg=-Wno-unknown-warning-option' \
+        "$command" "$@"
+}
+
+tidy_changed()
+{
+    local files
+    files=$(changed_files 8)
+    if [ -z "$files" ] || ! $built; then
+        skip "clang-tidy on changed files" "no git history, or no build"
+        return
+    fi
+    # shellcheck disable=SC2086
+    tidy "clang-tidy on files changed last" $files
+}
+
+# The slow tiers: ./check --full.
+
+test_threads()
+{
+    row "the build with TSan" build "$work/tsan" -Db_sanitize=thread -Db_lundef=false \
+        -Dbuildtype=debugoptimized -Dc_args=-DLT_NO_OPENMP || return
+    TSAN_OPTIONS=halt_on_error=1:suppressions=$root/tools/races.txt \
+        rows "loader and communicators under TSan" "$work/tsan" --timeout-multiplier 10 --suite data
+}
+
+test_valgrind()
+{
+    command -v valgrind >/dev/null || {
+        skip "valgrind" "not installed"
+        return
+    }
+    OMP_NUM_THREADS=1 rows "the suites of base under valgrind" "$work/asan-free" --suite base \
+        --timeout-multiplier 30 --wrapper "valgrind --error-exitcode=9 --quiet"
+}
+
+build_for_valgrind()
+{
+    row "the build for valgrind, without AVX-512" build "$work/asan-free" \
+        -Dbuildtype=debugoptimized && test_valgrind
+}
+
+analyze()
+{
+    row "gcc -fanalyzer" bash -c 'meson setup --wipe "$0" -Dc_args=-fanalyzer >/dev/null 2>&1 ||
+        meson setup "$0" -Dc_args=-fanalyzer -Dtests=disabled; ninja -C "$0" 2>&1 | tee "$0/log" >/dev/null
+        ! grep -A6 "Wanalyzer" "$0/log"' "$work/analyzer"
+    if command -v cppcheck >/dev/null; then
+        row "cppcheck" cppcheck -q --enable=warning,performance,portability --inline-suppr \
+            --error-exitcode=1 --suppress=nullPointerArithmeticRedundantCheck -I include -I src \
+            -D_GNU_SOURCE -j "$(nproc)" src models
+    else
+        skip "cppcheck" "not installed"
+    fi
+    # shellcheck disable=SC2046
+    tidy "clang-tidy on all files" $(git ls-files 'src/*.c' 'models/*.c' 'tools/*.c')
+}
+
+both_onednn()
+{
+    local python=$work/onednn/bin/python prefix
+    python3 -m venv "$work/onednn" >/dev/null 2>&1 &&
+        "$python" -m pip install -q "onednn-devel" >/dev/null 2>&1 || {
+        skip "the build with oneDNN 3" "onednn-devel cannot be had"
+        return
+    }
+    prefix=$work/onednn
+    row "the build with oneDNN 3" build "$work/dnnl3" -Donednn_root="$prefix" || return
+    rows "suites with oneDNN 3" "$work/dnnl3"
+}
+
+fuzz_long()
+{
+    row "ten minutes of fuzzing" bash -c 'CC=clang meson setup "$0" -Db_lundef=false \
+        -Db_sanitize=address,undefined >/dev/null 2>&1; ninja -C "$0" >/dev/null &&
+        meson test -C "$0" --no-rebuild --suite fuzz' "$work/fuzz"
+}
+
+storm_full()
+{
+    storm 200
+}
+
+write_report()
+{
+    mkdir -p docs/results
+    {
+        echo "# The last complete check"
+        echo
+        echo "Made by \`./check --full\` at version $(git describe --always 2>/dev/null)."
+        echo
+        echo "| stage | passed | failed | skipped | seconds |"
+        echo "| --- | --- | --- | --- | --- |"
+        printf '%s' "$report"
+        echo
+        echo "$passed passed, $failed failed, $skipped skipped"
+    } >docs/results/check.md
 }
