@@ -58,8 +58,11 @@ lt_status lt_shampoo_product(lt_shampoo *s, lt_wave wave, int dim, bool transpos
     return count ? be->mode_product(ctx, s->product, count, s->base.scalars) : LT_OK;
 }
 
+/* Before the first refresh every root is the identity. */
 lt_status lt_shampoo_rotate(lt_shampoo *s, lt_wave wave, bool back)
 {
+    if (lt_shampoo_is_early(s))
+        return LT_OK;
     for (int d = 0; d < LT_MAX_DIMS; d++)
         LT_TRY(lt_shampoo_product(s, wave, d, !back));
     return LT_OK;
@@ -96,6 +99,8 @@ static lt_status scale_eigenbasis(lt_shampoo *s, lt_wave wave, int d)
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_wave wave, int skip)
 {
     bool eigen = s->config.preconditioner == LT_PRECONDITIONER_EIGENDECOMPOSED;
+    if (lt_shampoo_is_early(s))
+        return LT_OK;
     for (int d = 0; d < LT_MAX_DIMS; d++) {
         if (d == skip)
             continue;
