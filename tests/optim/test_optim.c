@@ -234,7 +234,7 @@ static void steps(fixture *f, int from, int to)
 static void a_gradient_with_a_nan_changes_nothing(void **state)
 {
     const maker *m = *state;
-    const double bad[] = {NAN, INFINITY};
+    const double bad[] = {(double)NAN, HUGE_VAL};
     static snapshot before, after;
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         fixture f;
@@ -339,7 +339,7 @@ static void a_group_with_half_the_rate_moves_as_with_half_the_rate(void **state)
     fixture f, g;
     two_params(&f, m->make, true);
     two_params(&g, m->make, true);
-    assert_ok(lt_optim_set_group(f.optim, "a", (lt_optim_group){0.5, NAN}));
+    assert_ok(lt_optim_set_group(f.optim, "a", (lt_optim_group){0.5, (double)NAN}));
     for (int t = 1; t <= 4; t++) {
         give_gradients(&f, t, 1);
         fixture_step(&f, 0.05);
@@ -392,10 +392,10 @@ static void bad_arguments_are_refused(void **state)
     lt_params none = {0};
     const lt_sgd_config momentum = {.momentum = 1};
     const lt_adam_config beta = {.beta1 = -0.1};
-    assert_status(lt_optim_set_group(f.optim, "c", (lt_optim_group){1, NAN}), LT_E_ARG);
-    assert_status(lt_optim_set_group(f.optim, "a", (lt_optim_group){-1, NAN}), LT_E_ARG);
+    assert_status(lt_optim_set_group(f.optim, "c", (lt_optim_group){1, (double)NAN}), LT_E_ARG);
+    assert_status(lt_optim_set_group(f.optim, "a", (lt_optim_group){-1, (double)NAN}), LT_E_ARG);
     assert_status(lt_optim_step(f.optim, &(lt_step){.lr = -1, .attempt = 1}), LT_E_ARG);
-    assert_status(lt_optim_step(f.optim, &(lt_step){.lr = NAN, .attempt = 1}), LT_E_ARG);
+    assert_status(lt_optim_step(f.optim, &(lt_step){.lr = (double)NAN, .attempt = 1}), LT_E_ARG);
     assert_status(lt_optim_step(f.optim, &(lt_step){.lr = 1}), LT_E_ARG);
     assert_status(lt_optim_sgd(&o, &f.list, &momentum), LT_E_ARG);
     assert_status(lt_optim_adam(&o, &f.list, &beta), LT_E_ARG);
@@ -420,7 +420,7 @@ static void the_average_of_weights_follows_and_swaps(void **state)
         for (int i = 0; i < 12; i++)
             expected[i] += 0.25 * (before[i] - expected[i]);
     }
-    give_gradients(&f, 4, NAN); /* a skipped step does not count */
+    give_gradients(&f, 4, (double)NAN); /* a skipped step does not count */
     fixture_step(&f, 1);
     assert_ok(lt_ema_update(ema, f.optim));
 

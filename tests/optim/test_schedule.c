@@ -57,7 +57,7 @@ static void gives_these_rates(void **state)
 
 static const row bad[] = {
     {"a negative rate", {.lr = -1, SPE}, {{0}}},
-    {"a rate that is not a number", {.lr = NAN, SPE}, {{0}}},
+    {"a rate that is not a number", {.lr = (double)NAN, SPE}, {{0}}},
     {"a smallest rate above the rate", {.lr = 1, .min_lr = 2, SPE}, {{0}}},
     {"no updates in an epoch", {.lr = 1}, {{0}}},
     {"a run no longer than its warm-up",

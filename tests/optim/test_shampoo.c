@@ -124,7 +124,8 @@ static const trajectory trajectories[] = {
       .weight_decay = 0.01,
       .target_dimensionality = 1},
      1,
-     {{-0.596200757345, NAN, NAN, NAN}, {0.309734741718, NAN, NAN, NAN}},
+     {{-0.596200757345, (double)NAN, (double)NAN, (double)NAN},
+      {0.309734741718, (double)NAN, (double)NAN, (double)NAN}},
      false},
     {"control: beta2 off by 1e-6",
      {.beta1 = 0.9,
@@ -179,7 +180,7 @@ static void run(fixture *f, const trajectory *row, bool f64)
 
 static double error_of(double got, double want)
 {
-    return isnan(want) ? 0 : fabs(got - want); /* NAN: not given */
+    return isnan(want) ? 0 : fabs(got - want); /* not given */
 }
 
 static double trajectory_error(const trajectory *row, bool f64)

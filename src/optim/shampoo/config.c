@@ -16,14 +16,14 @@ static const range ranges[] = {
     {FIELD(beta1), 0, 1, true},
     {FIELD(beta2), 0, 1, false},
     {FIELD(beta3), 0, 1, true},
-    {FIELD(epsilon), 0, INFINITY, true},
+    {FIELD(epsilon), 0, HUGE_VAL, true},
     {FIELD(momentum), 0, 1, true},
     {FIELD(dampening), 0, 1, false},
-    {FIELD(weight_decay), 0, INFINITY, true},
+    {FIELD(weight_decay), 0, HUGE_VAL, true},
     {FIELD(grafting_beta2), 0, 1, false},
-    {FIELD(grafting_epsilon), 0, INFINITY, true},
-    {FIELD(rank_atol), 0, INFINITY, true},
-    {FIELD(trace_scaling), 0, INFINITY, true},
+    {FIELD(grafting_epsilon), 0, HUGE_VAL, true},
+    {FIELD(rank_atol), 0, HUGE_VAL, true},
+    {FIELD(trace_scaling), 0, HUGE_VAL, true},
 };
 #undef FIELD
 
