@@ -1,0 +1,120 @@
+/* Optimizers and a small problem for all of them. */
+#ifndef LT_TESTS_OPTIM_MAKERS_H
+#define LT_TESTS_OPTIM_MAKERS_H
+
+#include "fixture.h"
+
+#include "lather/shampoo.h"
+
+#include <math.h>
+
+typedef lt_status make_fn(lt_optim **out, const lt_params *params);
+
+static inline lt_status make_sgd(lt_optim **out, const lt_params *params)
+{
+    const lt_sgd_config c = {.momentum = 0.9, .dampening = 0.25, .weight_decay = 0.01};
+    return lt_optim_sgd(out, params, &c);
+}
+
+static inline lt_status make_nesterov(lt_optim **out, const lt_params *params)
+{
+    const lt_sgd_config c = {.momentum = 0.9, .nesterov = true};
+    return lt_optim_sgd(out, params, &c);
+}
+
+static inline lt_status make_adagrad(lt_optim **out, const lt_params *params)
+{
+    const lt_adagrad_config c = {.eps = 1e-10, .weight_decay = 0.01};
+    return lt_optim_adagrad(out, params, &c);
+}
+
+static inline lt_status make_adam(lt_optim **out, const lt_params *params)
+{
+    lt_adam_config c = LT_ADAM_DEFAULTS;
+    c.weight_decay = 0.01;
+    return lt_optim_adam(out, params, &c);
+}
+
+static inline lt_status make_adamw(lt_optim **out, const lt_params *params)
+{
+    lt_adam_config c = LT_ADAM_DEFAULTS;
+    c.weight_decay = 0.01;
+    c.decoupled = true;
+    return lt_optim_adam(out, params, &c);
+}
+
+static inline lt_status make_shampoo(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    c.epsilon = 1e-6;
+    c.max_preconditioner_dim = 2;
+    c.precondition_frequency = 2;
+    c.beta2 = 0.9;
+    c.momentum = 0.9;
+    c.weight_decay = 0.01;
+    c.grafting = LT_GRAFTING_ADAM;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static inline lt_status make_corrected(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    c.epsilon = 1e-6;
+    c.precondition_frequency = 2;
+    c.preconditioner = LT_PRECONDITIONER_CORRECTED;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static inline lt_status make_eigendecomposed(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    c.epsilon = 1e-6;
+    c.preconditioner = LT_PRECONDITIONER_EIGENDECOMPOSED;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+typedef struct maker {
+    const char *name;
+    make_fn *make;
+} maker;
+
+static const maker makers[] = {
+    {"sgd", make_sgd},
+    {"nesterov", make_nesterov},
+    {"adagrad", make_adagrad},
+    {"adam", make_adam},
+    {"adamw", make_adamw},
+    {"shampoo", make_shampoo},
+    {"corrected", make_corrected},
+    {"eigendecomposed", make_eigendecomposed},
+};
+enum { MAKERS = COUNT_OF(makers) };
+
+static inline void two_params(fixture *f, make_fn *make, bool f64)
+{
+    static const double start[12] = {1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12};
+    fixture_open(f, f64);
+    put(fixture_add(f, "a", LT_SHAPE(3, 4))->value, start);
+    put(fixture_add(f, "b", LT_SHAPE(5))->value, start);
+    assert_ok(make(&f->optim, &f->list));
+}
+
+static inline void give_gradients(fixture *f, int t, double factor)
+{
+    double g[12];
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 12; i++)
+            g[i] = factor * sin(1 + 7.0 * t + 3.0 * k + 1.7 * i + 0.9 * t * i);
+        put_grad(&f->param[k], g);
+    }
+}
+
+static inline void steps(fixture *f, int from, int to)
+{
+    for (int t = from; t <= to; t++) {
+        give_gradients(f, t, 1);
+        fixture_step(f, 0.05);
+    }
+}
+
+#endif
