@@ -84,7 +84,7 @@ static double element(const lt_safetensors_entry *e, int64_t i)
 /* Welford's recurrence (Technometrics 4, 1962). */
 static statistics look(const lt_safetensors_entry *e)
 {
-    statistics s = {.min = INFINITY, .max = -INFINITY};
+    statistics s = {.min = (double)INFINITY, .max = -(double)INFINITY};
     double square = 0;
     int64_t all = lt_shape_count(e->shape);
     for (int64_t i = 0; i < all; i++) {

@@ -48,10 +48,10 @@ void lt_bar_begin(lt_bar *bar, FILE *out, const lt_run_config *config)
                     .total_epochs = config->total_epochs,
                     .first_step = config->resume_step,
                     .begin = now(),
-                    .loss = NAN,
-                    .top1 = NAN,
-                    .rate = NAN,
-                    .wait = NAN};
+                    .loss = (double)NAN,
+                    .top1 = (double)NAN,
+                    .rate = (double)NAN,
+                    .wait = (double)NAN};
 }
 
 const char *lt_duration_text(double seconds, char *text)
