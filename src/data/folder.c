@@ -103,7 +103,8 @@ static lt_status each_entry(folder *f, const char *path, int depth, visit_fn *vi
     while (!st && (errno = 0, d = readdir(dir))) {
         if (d->d_name[0] == '.')
             continue;
-        char *full = lt_format("%s/%s", path, d->d_name);
+        bool slash = path[strlen(path) - 1] == '/';
+        char *full = lt_format("%s%s%s", path, slash ? "" : "/", d->d_name);
         if (!full) {
             st = LT_E_NOMEM;
             break;
@@ -224,7 +225,7 @@ static const lt_dataset_ops ops = {
 
 lt_status lt_dataset_folder(lt_dataset **out, const char *path)
 {
-    if (!lt_is_folder(path))
+    if (!*path || !lt_is_folder(path))
         return lt_fail(LT_E_IO, "%s: no such folder", path);
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));

@@ -37,31 +37,29 @@ static const format *sniff(const uint8_t *bytes, size_t size)
     return NULL;
 }
 
+lt_status lt_image_check(int64_t width, int64_t height)
+{
+    if (width < 1 || height < 1)
+        return lt_fail(LT_E_FORMAT, "image: a picture of %d x %d pixels", (int)width, (int)height);
+    if (width * height > LT_IMAGE_MAX_PIXELS)
+        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than the %d allowed",
+                       (int)width, (int)height, LT_IMAGE_MAX_PIXELS);
+    return LT_OK;
+}
+
 lt_status lt_image_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
 {
     const format *f = sniff(bytes, size);
     if (!f)
         return LT_E_FORMAT;
-    int32_t w = 0, h = 0;
-    LT_TRY(f->size(bytes, size, &w, &h));
-    if (w < 1 || h < 1)
-        return lt_fail(LT_E_FORMAT, "image: a picture of %d x %d pixels", (int)w, (int)h);
-    if ((int64_t)w * h > LT_IMAGE_MAX_PIXELS)
-        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than the %d allowed", (int)w,
-                       (int)h, LT_IMAGE_MAX_PIXELS);
-    *width = w;
-    *height = h;
-    return LT_OK;
+    LT_TRY(f->size(bytes, size, width, height));
+    return lt_image_check(*width, *height);
 }
 
 lt_status lt_image_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
                           lt_picture *out)
 {
-    int32_t width = 0, height = 0;
-    LT_TRY(lt_image_size(bytes, size, &width, &height));
     LT_ASSERT(channels == 1 || channels == 3);
-    LT_ASSERT(window.x >= 0 && window.width >= 1 && window.x + window.width <= width);
-    LT_ASSERT(window.y >= 0 && window.height >= 1 && window.y + window.height <= height);
     const format *f = sniff(bytes, size);
     return f ? f->decode(bytes, size, channels, window, out) : LT_E_FORMAT;
 }

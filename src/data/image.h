@@ -34,10 +34,13 @@ void lt_picture_clear(lt_picture *picture);
 
 /* Size of the picture, from the header. Errors: LT_E_FORMAT, LT_E_UNSUPPORTED. */
 lt_status lt_image_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-/* Decodes the window, to 1 or 3 channels; the same pixels as the same part of the whole picture.
- * Errors: LT_E_FORMAT, LT_E_UNSUPPORTED, LT_E_NOMEM. */
+/* Decodes the window, which lies in the picture, to 1 or 3 channels; the same pixels as the same
+ * part of the whole picture. Errors: LT_E_FORMAT, LT_E_UNSUPPORTED, LT_E_NOMEM. */
 lt_status lt_image_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
                           lt_picture *out);
+
+/* Refuses sizes that no picture has, before memory is taken for it. Errors: LT_E_FORMAT. */
+lt_status lt_image_check(int64_t width, int64_t height);
 
 /* The decoders behind them; each may be a stand-in that names the missing library. */
 lt_status lt_jpeg_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);

@@ -231,6 +231,10 @@ static void read_rows(decoder *d, uint32_t first, uint32_t last, size_t stride)
 static void decode(decoder *d)
 {
     read_header(d);
+    if (lt_image_check(d->c.image_width, d->c.image_height))
+        fail_with(d, "the picture is too large");
+    LT_ASSERT((uint32_t)(d->window.x + d->window.width) <= d->c.image_width);
+    LT_ASSERT((uint32_t)(d->window.y + d->window.height) <= d->c.image_height);
     bool ended = has_end(d);
     if (!ended && (d->c.arith_code || jpeg_has_multiple_scans(&d->c)))
         fail_with(d, "the file is truncated");

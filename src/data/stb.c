@@ -43,14 +43,18 @@ lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t
 lt_status lt_stb_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
                         lt_picture *out)
 {
+    int32_t width = 0, height = 0;
+    LT_TRY(lt_stb_size(bytes, size, &width, &height));
+    LT_TRY(lt_image_check(width, height));
     int w = 0, h = 0, found = 0;
     uint8_t *pixels = stbi_load_from_memory(bytes, (int)size, &w, &h, &found, channels);
     if (!pixels)
         return failed();
 
     /* The window is copied: stb's memory has no spare bytes behind it. */
+    LT_ASSERT(window.x + window.width <= width && window.y + window.height <= height);
     lt_status st = LT_OK;
-    if (window.x + window.width > w || window.y + window.height > h) {
+    if (w != width || h != height) {
         st = lt_fail(LT_E_FORMAT, "image: header and pixels disagree on the size");
         goto free_pixels;
     }
