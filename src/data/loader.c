@@ -5,6 +5,7 @@
  * tensors of its own size. */
 
 #include "base/alloc.h"
+#include "base/trace.h"
 #include "data/ring.h"
 #include "tensor/tensor.h"
 
@@ -290,9 +291,11 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
         return LT_END;
     }
     int number;
+    int64_t span = lt_trace_begin();
     double start = lt_seconds();
     const lt_batch_slot *slot = lt_ring_take(l->ring, &number);
     l->wait_seconds += lt_seconds() - start;
+    lt_trace_end(span, LT_PROFILE_LOADER, "wait for a batch", 0);
     lt_status st = check(l, slot);
     if (!st)
         st = deliver(l, slot, number, out);

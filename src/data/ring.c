@@ -11,6 +11,7 @@
 #include "data/ring.h"
 
 #include "base/alloc.h"
+#include "base/trace.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -119,9 +120,11 @@ static lt_status read_label(const lt_dataset *d, int64_t index, const lt_record 
 
 static lt_status read_record(const lt_dataset *d, int64_t index, lt_scratch *scratch)
 {
+    int64_t span = lt_trace_begin();
     double start = lt_seconds();
     lt_status st = d->ops->read(d, index, &scratch->record);
     scratch->read_seconds += lt_seconds() - start;
+    lt_trace_end(span, LT_PROFILE_LOADER, "read", (int64_t)scratch->record.size);
     return st;
 }
 
@@ -212,6 +215,7 @@ static void *run(void *context)
     lt_ring *r = context;
     lt_scratch scratch = {0};
     failures broken = {0};
+    lt_profile_thread("loader");
     pthread_mutex_lock(&r->mutex);
     for (;;) {
         while (!r->stop

@@ -4,6 +4,7 @@
 #include "data/transform.h"
 
 #include "base/alloc.h"
+#include "base/trace.h"
 
 #include <string.h>
 #include <time.h>
@@ -83,6 +84,7 @@ static lt_status size_of(const lt_record *r, int channels, int32_t *width, int32
 lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_scratch *s,
                            uint8_t *out)
 {
+    int64_t span = lt_trace_begin();
     double start = lt_seconds();
     int32_t width = 0, height = 0;
     LT_TRY(size_of(&s->record, channels, &width, &height));
@@ -95,6 +97,8 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
                         .height = s->y.high - s->y.low};
     LT_TRY(decode(&s->record, channels, window, &s->picture));
     double decoded = lt_seconds();
+    lt_trace_end(span, LT_PROFILE_LOADER, "decode", (int64_t)s->record.size);
+    span = lt_trace_begin();
 
     size_t pixel = (size_t)channels, stride = (size_t)t->size * pixel;
     if (p.x.count < t->size || p.y.count < t->size)
@@ -103,5 +107,6 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
     LT_TRY(lt_resize(lt_resize_best(), &s->picture, &s->x, &s->y, &s->between, corner, stride));
     s->decode_seconds += decoded - start;
     s->resize_seconds += lt_seconds() - decoded;
+    lt_trace_end(span, LT_PROFILE_LOADER, "resize", (int64_t)stride * t->size);
     return LT_OK;
 }

@@ -3,6 +3,7 @@
 #include "dist/comm.h"
 
 #include "base/alloc.h"
+#include "base/trace.h"
 
 #include <string.h>
 
@@ -58,21 +59,30 @@ lt_status lt_comm_allreduce_begin(lt_comm *comm, lt_tensor *tensor, lt_reduce op
                                   lt_request **request)
 {
     *request = NULL;
-    return comm->ops->allreduce(comm, tensor, op, request);
+    int64_t span = lt_trace_begin();
+    lt_status st = comm->ops->allreduce(comm, tensor, op, request);
+    lt_trace_end(span, LT_PROFILE_COMM, "allreduce", (int64_t)lt_tensor_bytes(tensor));
+    return st;
 }
 
 lt_status lt_comm_allgather_begin(lt_comm *comm, const lt_tensor *part, lt_tensor *whole,
                                   const int64_t *count, lt_request **request)
 {
     *request = NULL;
-    return comm->ops->allgather(comm, part, whole, count, request);
+    int64_t span = lt_trace_begin();
+    lt_status st = comm->ops->allgather(comm, part, whole, count, request);
+    lt_trace_end(span, LT_PROFILE_COMM, "allgather", (int64_t)lt_tensor_bytes(whole));
+    return st;
 }
 
 lt_status lt_comm_reducescatter_begin(lt_comm *comm, const lt_tensor *whole, lt_tensor *part,
                                       const int64_t *count, lt_reduce op, lt_request **request)
 {
     *request = NULL;
-    return comm->ops->reducescatter(comm, whole, part, count, op, request);
+    int64_t span = lt_trace_begin();
+    lt_status st = comm->ops->reducescatter(comm, whole, part, count, op, request);
+    lt_trace_end(span, LT_PROFILE_COMM, "reducescatter", (int64_t)lt_tensor_bytes(whole));
+    return st;
 }
 
 lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root, lt_request **request)
@@ -80,7 +90,10 @@ lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root, lt
     *request = NULL;
     if (root < 0 || root >= comm->size)
         return lt_fail(LT_E_ARG, "comm: root %d of %d ranks", root, comm->size);
-    return comm->ops->broadcast(comm, tensor, root, request);
+    int64_t span = lt_trace_begin();
+    lt_status st = comm->ops->broadcast(comm, tensor, root, request);
+    lt_trace_end(span, LT_PROFILE_COMM, "broadcast", (int64_t)lt_tensor_bytes(tensor));
+    return st;
 }
 
 lt_status lt_comm_barrier(lt_comm *comm)
@@ -92,7 +105,10 @@ lt_status lt_request_wait(lt_request **request)
 {
     lt_request *r = *request;
     *request = NULL;
-    return r ? r->comm->ops->wait(r) : LT_OK;
+    int64_t span = lt_trace_begin();
+    lt_status st = r ? r->comm->ops->wait(r) : LT_OK;
+    lt_trace_end(span, LT_PROFILE_COMM, "wait", 0);
+    return st;
 }
 
 void lt_comm_abort(lt_comm *comm)
