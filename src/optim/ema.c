@@ -83,6 +83,7 @@ lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
         };
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
+    LT_TRY(lt_optim_need(optim, be->lerp != NULL, "lerp"));
     return be->lerp(ctx, 1 - e->decay, e->item, e->count, optim->scalars);
 }
 

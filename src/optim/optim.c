@@ -14,6 +14,14 @@ const lt_backend *lt_optim_backend(const lt_optim *self, void **ctx)
     return self->device->backend;
 }
 
+lt_status lt_optim_need(const lt_optim *self, bool has, const char *entry)
+{
+    if (has)
+        return LT_OK;
+    return lt_fail(LT_E_UNSUPPORTED, "%s: backend %s has no kernel for %s", self->ops->name,
+                   self->device->backend->name, entry);
+}
+
 static size_t count_trained(const lt_params *params)
 {
     size_t count = 0;
@@ -166,6 +174,7 @@ lt_status lt_optim_step(lt_optim *o, const lt_step *step)
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     LT_TRY(check_step(o, step));
+    LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
     LT_TRY(give_scalars(o, step));
     LT_TRY(be->grad_norm(ctx, o->item, lt_optim_items(o), o->scalars));
     /* Elsewhere the kernels see it: a host that asked would have to wait. */
@@ -206,6 +215,7 @@ static lt_status scaled_gradient(lt_optim *o, lt_slot *slot, const lt_scalars *s
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     const lt_tensor *grad = slot->param->grad;
+    LT_TRY(lt_optim_need(o, be->vec != NULL, "vec"));
     LT_TRY(lt_tensor_new(&slot->grad, o->device, lt_tensor_dtype(grad), lt_tensor_shape(grad)));
     const lt_vec_job job = {
         .op = LT_VEC_AXPBY,

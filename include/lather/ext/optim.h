@@ -56,5 +56,7 @@ LT_API LT_MUST_CHECK lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, con
 /** Fills self->item with the slots that have a gradient, states in slot order; returns how many. */
 LT_API size_t lt_optim_items(lt_optim *self);
 LT_API const lt_backend *lt_optim_backend(const lt_optim *self, void **ctx);
+/** LT_E_UNSUPPORTED, naming optimizer, backend and entry, unless the backend has the entry. */
+LT_API LT_MUST_CHECK lt_status lt_optim_need(const lt_optim *self, bool has, const char *entry);
 
 #endif

@@ -6,8 +6,6 @@
 
 #include "base/alloc.h"
 
-#include <stdio.h>
-
 /* Elements of a wave, unless a single block has more: 8 MiB of f32 for each scratch tensor. */
 static const int64_t wave_elements = (int64_t)1 << 21;
 
@@ -130,8 +128,20 @@ static lt_status make_lists(lt_shampoo *s)
     return ok ? LT_OK : LT_E_NOMEM;
 }
 
+static lt_status check_backend(const lt_shampoo *s)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    LT_TRY(lt_optim_need(&s->base, be->vec != NULL, "vec"));
+    LT_TRY(lt_optim_need(&s->base, be->gram != NULL, "gram"));
+    LT_TRY(lt_optim_need(&s->base, be->mode_product != NULL, "mode_product"));
+    LT_TRY(lt_optim_need(&s->base, be->eigh != NULL, "eigh"));
+    return lt_optim_need(&s->base, be->frobenius != NULL, "frobenius");
+}
+
 static lt_status build(lt_shampoo *s)
 {
+    LT_TRY(check_backend(s));
     LT_TRY(make_lists(s));
     LT_TRY(make_tensor(&s->one, s, LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(s->one, 1));
@@ -227,88 +237,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return LT_OK;
 }
 
-/* --- State --- */
-
-enum { BLOCK_STATES = 3 * LT_MAX_DIMS + 4, NAME = 16 };
-
-typedef struct state {
-    char name[NAME];
-    lt_tensor *tensor;
-} state;
-
-/* All tensors of a block in a fixed order; absent ones are left out. Returns how many. */
-static int list_state(const lt_shampoo *s, const lt_block *b, state *list)
-{
-    lt_preconditioner kind = s->config.preconditioner;
-    bool root = kind == LT_PRECONDITIONER_ROOT || kind == LT_PRECONDITIONER_KL;
-    const struct {
-        const char *name;
-        lt_tensor *tensor;
-    } vectors[] = {
-        {"m", b->m}, {"graft", b->graft}, {"momentum", b->momentum}, {"corrected", b->corrected}};
-    int n = 0;
-    for (int d = 0; d < LT_MAX_DIMS; d++) {
-        const lt_factor *f = &b->factor[d];
-        if (!f->gram)
-            continue;
-        snprintf(list[n].name, NAME, "factor.%d", d);
-        list[n++].tensor = f->gram;
-        snprintf(list[n].name, NAME, "%s.%d", root ? "root" : "basis", d);
-        list[n++].tensor = f->root;
-        if (!f->power)
-            continue;
-        snprintf(list[n].name, NAME, "power.%d", d);
-        list[n++].tensor = f->power;
-    }
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
-        if (vectors[i].tensor) {
-            snprintf(list[n].name, NAME, "%s", vectors[i].name);
-            list[n++].tensor = vectors[i].tensor;
-        }
-    return n;
-}
-
-static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_visitor *visitor)
-{
-    state list[BLOCK_STATES];
-    int count = list_state(s, b, list);
-    char failures[NAME + 8];
-    snprintf(failures, sizeof failures, "failures.%d", b->index);
-    LT_TRY(lt_optim_visit_number(visitor, failures, b->slot->param->name, &b->failures));
-    for (int i = 0; i < count; i++) {
-        const lt_state_entry entry = {
-            .param = b->slot->param->name,
-            .name = list[i].name,
-            .block = b->index,
-            .offset = b->box.offset,
-            .shape = b->box.shape,
-            .tensor = list[i].tensor,
-        };
-        LT_TRY(visitor->entry(visitor->context, &entry));
-    }
-    return LT_OK;
-}
-
-static lt_status visit(lt_optim *self, lt_state_visitor *visitor)
-{
-    lt_shampoo *s = (lt_shampoo *)self;
-    for (size_t i = 0; i < s->count; i++)
-        LT_TRY(visit_block(s, &s->block[i], visitor));
-    return LT_OK;
-}
-
-static size_t state_bytes(const lt_optim *self)
-{
-    const lt_shampoo *s = (const lt_shampoo *)self;
-    size_t bytes = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        state list[BLOCK_STATES];
-        int count = list_state(s, &s->block[i], list);
-        for (int k = 0; k < count; k++)
-            bytes += lt_tensor_bytes(list[k].tensor);
-    }
-    return bytes;
-}
+/* --- The table --- */
 
 static void free_block(lt_block *b)
 {
@@ -345,8 +274,8 @@ static const lt_optim_ops ops = {
     .name = "shampoo",
     .bytes = sizeof(lt_shampoo),
     .step = step,
-    .visit = visit,
-    .state_bytes = state_bytes,
+    .visit = lt_shampoo_visit,
+    .state_bytes = lt_shampoo_state_bytes,
     .destroy = destroy,
 };
 

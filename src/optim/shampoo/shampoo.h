@@ -120,6 +120,10 @@ lt_status lt_shampoo_run_batch(lt_shampoo *s, lt_root_task *tasks, size_t count)
 bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double machine_eps,
                        double *value, int64_t count);
 
+/* For the table of the optimizer. */
+lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor);
+size_t lt_shampoo_state_bytes(const lt_optim *self);
+
 /* Ranges of a config; replaces markers of defaults. Errors: LT_E_ARG, naming field and range. */
 lt_status lt_shampoo_check(lt_shampoo_config *config);
 
