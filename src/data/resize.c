@@ -2,8 +2,9 @@
  *
  * The semantics are those of Pillow's resize with BILINEAR and a box: output pixel i has its centre
  * at start + (i + 1/2) scale in the source; the triangle's half width is max(scale, 1); weights are
- * normalised in double, rounded to 22 bits; each pass rounds to 8 bits, columns first. Source:
- * the documentation of Pillow's Image.resize, and tests/golden, which its output fills. */
+ * normalised in double, rounded to 22 bits; each pass rounds to 8 bits, along rows first. (Pillow
+ * 13 begins with the columns where a picture shrinks much more in height than in width: one level
+ * apart.) Source: the documentation of Pillow's Image.resize, and its output in tests/golden. */
 
 #include "data/resize.h"
 
