@@ -120,7 +120,7 @@ static lt_status check_labels(const idx *s, const char *path, int classes, int32
 
 static lt_status load(idx *s, const char *images, const char *labels, int classes)
 {
-    uint32_t size[IMAGES], count[LABELS];
+    uint32_t size[IMAGES] = {0}, count[LABELS] = {0};
     LT_TRY(read_file(images, IMAGES, size, &s->pixels));
     LT_TRY(read_file(labels, LABELS, count, &s->labels));
     if (size[0] != count[0])
