@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,6 +40,24 @@ static const field fields[] = {
     FIELD(threads, INT),
 };
 
+/* JSON has no infinity and no NaN, a run that diverged has: as text. */
+static void put_double(lt_json_writer *w, const char *key, double value)
+{
+    if (isfinite(value))
+        lt_json_put_number(w, key, value);
+    else
+        lt_json_put_string(w, key, isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+}
+
+static lt_status get_double(const lt_json_value *root, const char *key, double *value)
+{
+    const lt_json_value *v = lt_json_member(root, key);
+    if (!v || v->type != LT_JSON_STRING)
+        return lt_json_number(root, key, value);
+    *value = strtod(v->string, NULL);
+    return isfinite(*value) ? lt_fail(LT_E_FORMAT, "'%s' is no number", key) : LT_OK;
+}
+
 static void put_field(lt_json_writer *w, const field *f, const void *state)
 {
     const void *at = (const char *)state + f->offset;
@@ -55,7 +74,7 @@ static void put_field(lt_json_writer *w, const field *f, const void *state)
         lt_json_put_string(w, f->key, text);
         break;
     case DOUBLE:
-        lt_json_put_number(w, f->key, *(const double *)at);
+        put_double(w, f->key, *(const double *)at);
         break;
     case NAME:
         lt_json_put_string(w, f->key, at);
@@ -89,7 +108,7 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
         LT_TRY(lt_json_string(root, f->key, &text));
         return read_unsigned(text, at);
     case DOUBLE:
-        return lt_json_number(root, f->key, at);
+        return get_double(root, f->key, at);
     case NAME:
         LT_TRY(lt_json_string(root, f->key, &text));
         snprintf(at, LT_CHECKPOINT_NAME, "%s", text);

@@ -2,6 +2,7 @@
 
 #include "base/options.h"
 
+#include "base/alloc.h"
 #include "near.h"
 
 #include "lather/options.h"
@@ -240,9 +241,32 @@ static void test_config_round_trip(void **state)
     lt_options_free(&again);
 }
 
+/* Each allocation fails once. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    char *argv[] = {(char[]){"prog"}, (char[]){"--data=x"}, (char[]){"--freeze=a"},
+                    (char[]){"--freeze=b"}};
+    lt_status st = LT_E_NOMEM;
+    int64_t n = 1;
+    for (; st && n < 1000; n++) {
+        values v = {0};
+        lt_options *o = NULL;
+        lt_alloc_fail_at(n);
+        st = lt_options_new(&o, &program, &v);
+        if (!st)
+            st = lt_options_parse(o, COUNT_OF(argv), argv);
+        lt_alloc_fail_at(0);
+        if (st)
+            assert_status(st, LT_E_NOMEM);
+        lt_options_free(&o);
+    }
+    assert_in_range(n, 8, 999);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(errors) + 4];
+    struct CMUnitTest tests[COUNT_OF(errors) + 5];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(errors); i++)
         tests[n++] = (struct CMUnitTest){.name = errors[i].line,
@@ -252,5 +276,6 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_answers);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config_round_trip);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_memory);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 
 #include "lather/checkpoint.h"
 
+#include "base/alloc.h"
 #include "temp.h"
 
 #include "lather/log.h"
@@ -158,6 +159,7 @@ static void test_resume(void **state)
     for (int i = 0; i < 3; i++)
         run_step(&a);
     a.state.epoch_loss = 0.1 + 0.2;
+    a.state.best_top1 = -(double)INFINITY;
     save(&a, 0, false);
     assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
     assert_ok(lt_checkpoint_load(path, &b.parts, &b.state));
@@ -344,6 +346,42 @@ static void test_stale(void **state)
     run_close(&r);
 }
 
+/* Each allocation fails once: saving and loading say so, leave nothing half, and then work. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    enum { MOST = 10000 };
+    char path[TEMP_PATH];
+    run a, b;
+    run_open(&a, "adam", 5);
+    run_open(&b, "adam", 5);
+    run_step(&a);
+    lt_status st = LT_E_NOMEM;
+    int64_t n = 1;
+    for (; st && n < MOST; n++) {
+        lt_alloc_fail_at(n);
+        st = lt_checkpoint_save(folder, &a.parts, &a.state, NULL);
+        lt_alloc_fail_at(0);
+        if (st)
+            assert_status(st, LT_E_NOMEM);
+    }
+    assert_in_range(n, 20, MOST - 1);
+    assert_int_equal(count_entries("checkpoints"), 2); /* step-1 and latest */
+    temp_path(path, folder, "checkpoints/latest");
+    st = LT_E_NOMEM;
+    for (n = 1; st && n < MOST; n++) {
+        lt_alloc_fail_at(n);
+        st = lt_checkpoint_load(path, &b.parts, &b.state);
+        lt_alloc_fail_at(0);
+        if (st)
+            assert_status(st, LT_E_NOMEM);
+    }
+    assert_in_range(n, 20, MOST - 1);
+    assert_same_runs(&a, &b);
+    run_close(&a);
+    run_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +395,7 @@ int main(void)
          NULL},
         {"a full disk leaves the last checkpoint", test_full_disk, setup, teardown, NULL},
         {"rests of a killed save are removed", test_stale, setup, teardown, NULL},
+        {"memory runs out at each allocation", test_no_memory, setup, teardown, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
