@@ -357,8 +357,8 @@ static void test_no_memory(void **state)
     run_open(&b, "adam", 5);
     run_step(&a);
     lt_status st = LT_E_NOMEM;
-    int64_t n = 1;
-    for (; st && n < MOST; n++) {
+    int64_t n;
+    for (n = 1; st && n < MOST; n++) {
         lt_alloc_fail_at(n);
         st = lt_checkpoint_save(folder, &a.parts, &a.state, NULL);
         lt_alloc_fail_at(0);
@@ -368,8 +368,7 @@ static void test_no_memory(void **state)
     assert_in_range(n, 20, MOST - 1);
     assert_int_equal(count_entries("checkpoints"), 2); /* step-1 and latest */
     temp_path(path, folder, "checkpoints/latest");
-    st = LT_E_NOMEM;
-    for (n = 1; st && n < MOST; n++) {
+    for (st = LT_E_NOMEM, n = 1; st && n < MOST; n++) {
         lt_alloc_fail_at(n);
         st = lt_checkpoint_load(path, &b.parts, &b.state);
         lt_alloc_fail_at(0);
