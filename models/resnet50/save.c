@@ -24,7 +24,7 @@ static lt_status find_newest(session *s, const char *folder)
     return st == LT_END ? LT_OK : st;
 }
 
-lt_status session_find_checkpoint(session *s)
+static lt_status find_checkpoint(session *s)
 {
     const char *resume = s->args.resume;
     if (!resume)
@@ -36,11 +36,6 @@ lt_status session_find_checkpoint(session *s)
         if (!s->folder[0])
             snprintf(s->folder, sizeof s->folder, "%s", resume);
     }
-    if (!s->folder[0])
-        return LT_OK;
-    lt_checkpoint_state found = s->state;
-    LT_TRY(lt_checkpoint_verify(s->folder, &found));
-    s->state.step = found.step;
     return LT_OK;
 }
 
@@ -53,11 +48,15 @@ static lt_status check_same_run(const session *s, const lt_checkpoint_state *fou
     if (found->seed != now->seed)
         return lt_fail(LT_E_ARG, "%s: was trained with --seed %llu, this run has %llu", s->folder,
                        (unsigned long long)found->seed, (unsigned long long)now->seed);
+    if (found->batch > s->batches_per_epoch)
+        return lt_fail(LT_E_ARG, "%s: was saved at batch %lld of an epoch, which has %lld now",
+                       s->folder, (long long)found->batch, (long long)s->batches_per_epoch);
     return LT_OK;
 }
 
 lt_status session_load_checkpoint(session *s)
 {
+    LT_TRY(find_checkpoint(s));
     if (!s->folder[0])
         return LT_OK;
     lt_checkpoint_parts p = parts(s);
@@ -67,8 +66,6 @@ lt_status session_load_checkpoint(session *s)
     LT_TRY(lt_checkpoint_load(s->folder, &p, &found));
     found.threads = s->state.threads;
     s->state = found;
-    lt_run_note(s->run, "resumed from %s: step %lld, epoch %lld", s->folder, (long long)found.step,
-                (long long)found.epoch + 1);
     return LT_OK;
 }
 

@@ -78,7 +78,7 @@ void session_close_ema(session *s);
 lt_status session_train(session *s);
 
 /* save.c */
-lt_status session_find_checkpoint(session *s);
+/* What --resume asks for, if there is one: state, model, optimizer, averages. */
 lt_status session_load_checkpoint(session *s);
 lt_status session_save_checkpoint(session *s, bool is_best);
 
@@ -86,7 +86,8 @@ lt_status session_save_checkpoint(session *s, bool is_best);
 lt_status session_evaluate(session *s, lt_dataset *data, evaluation *out);
 lt_status session_save_logits(session *s, const char *path);
 
-/* summary.c: parameters, FLOPs, memory before the first step. Errors: LT_E_NOMEM (cannot fit). */
+/* summary.c: whether a step will fit; parameters, FLOPs, memory. Errors: LT_E_NOMEM. */
+lt_status session_check_memory(const session *s);
 lt_status session_summary(session *s);
 
 /* signals.c: signals that asked to stop so far; the second one ends the process at once. */

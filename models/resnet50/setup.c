@@ -130,6 +130,25 @@ lt_status session_open_model(session *s)
     return lt_tape_new(&s->tape, s->device);
 }
 
+/* An epoch is a whole number of updates; what is left over is not seen in it. */
+static lt_status count_batches(session *s)
+{
+    const arguments *a = &s->args;
+    int64_t count = lt_dataset_count(s->train_data), batches = count / a->batch_size;
+    if (a->overfit_batches && batches > a->overfit_batches)
+        batches = a->overfit_batches;
+    if (a->limit_train_batches && batches > a->limit_train_batches)
+        batches = a->limit_train_batches;
+    s->batches_per_epoch = batches / a->grad_accum * a->grad_accum;
+    if (!s->batches_per_epoch)
+        return lt_fail(LT_E_ARG,
+                       "--batch-size %lld x --grad-accum %lld: %s has only %lld pictures to train "
+                       "on",
+                       (long long)a->batch_size, (long long)a->grad_accum, a->data,
+                       (long long)count);
+    return LT_OK;
+}
+
 static lt_status open_loader(session *s)
 {
     const arguments *a = &s->args;
@@ -141,22 +160,9 @@ static lt_status open_loader(session *s)
         .shuffle = a->shuffle && !a->overfit_batches,
         .drop_last = true,
         .max_bad = a->max_bad_images,
-        .limit = a->overfit_batches * a->batch_size,
+        .limit = a->overfit_batches ? s->batches_per_epoch * a->batch_size : 0,
+        .max_batches = s->batches_per_epoch,
     };
-    int64_t accum = a->grad_accum;
-    int64_t count = lt_dataset_count(s->train_data);
-    if (a->overfit_batches && c.limit > count)
-        c.limit = 0;
-    int64_t batches = (c.limit ? c.limit : count) / a->batch_size;
-    if (a->limit_train_batches && batches > a->limit_train_batches)
-        batches = a->limit_train_batches;
-    s->batches_per_epoch = batches / accum * accum;
-    c.max_batches = s->batches_per_epoch;
-    if (!s->batches_per_epoch)
-        return lt_fail(LT_E_ARG,
-                       "--batch-size %lld x --grad-accum %lld: %s has only %lld pictures to train "
-                       "on",
-                       (long long)a->batch_size, (long long)accum, a->data, (long long)count);
     return lt_loader_new(&s->loader, s->train_data, s->device, &c);
 }
 
@@ -184,7 +190,7 @@ static lt_status open_run(session *s)
 lt_status session_open_training(session *s)
 {
     const arguments *a = &s->args;
-    LT_TRY(open_loader(s));
+    LT_TRY(count_batches(s));
     LT_TRY(session_freeze(s));
     LT_TRY(session_open_optimizer(s));
     LT_TRY(session_param_groups(s));
@@ -198,9 +204,15 @@ lt_status session_open_training(session *s)
                                      .threads = lt_device_threads(s->device)};
     copy_text(s->state.arch, a->arch);
     copy_text(s->state.optim, lt_optim_name(s->optim));
-    LT_TRY(session_find_checkpoint(s));
+    /* The run folder last: a run that cannot go on leaves what is there as it is. */
+    LT_TRY(session_load_checkpoint(s));
+    LT_TRY(session_check_memory(s));
+    LT_TRY(open_loader(s));
     LT_TRY(open_run(s));
-    return session_load_checkpoint(s);
+    if (s->folder[0])
+        lt_run_note(s->run, "resumed from %s: step %lld, epoch %lld", s->folder,
+                    (long long)s->state.step, (long long)s->state.epoch + 1);
+    return LT_OK;
 }
 
 void session_close(session *s)

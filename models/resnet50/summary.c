@@ -1,10 +1,13 @@
-/* What a run will need, said before its first step. */
+/* What a run will need, said before its first step, and refused if the machine has not got it. */
 
 #include "session.h"
 
 #include "lather/ext/fail.h"
 
-#include <unistd.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double gib = 0x1p30;
 
 /* Bytes of activations that live at the end of the forward pass: what backward reads. With cheap
  * recomputation the outputs of batch norm within blocks are made again; about half of
@@ -17,29 +20,71 @@ static double activation_bytes(const session *s, const resnet_cost *cost)
     return (double)s->args.batch_size * item * ((double)cost->conv_outputs + outputs + gradients);
 }
 
-static double machine_bytes(void)
+/* Batches of pixels that a loader makes ahead. */
+static double loader_bytes(const session *s)
 {
-    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    enum { SLOTS = 4 };
+    double side = s->transform.size;
+    return SLOTS * (double)s->args.batch_size * s->shape.channels * side * side;
+}
+
+/* First number after key in a file of the kernel's, or -1. */
+static double read_number(const char *path, const char *key)
+{
+    char line[256];
+    double value = -1;
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return -1;
+    while (value < 0 && fgets(line, sizeof line, f))
+        if (!strncmp(line, key, strlen(key)) && sscanf(line + strlen(key), "%lf", &value) != 1)
+            value = -1;
+    fclose(f);
+    return value;
+}
+
+/* Bytes that this process can still get: what the machine has free, and what its control group
+ * leaves, whose file pages can be taken back. Negative: unknown. */
+static double available_bytes(void)
+{
+    const double kib = 1024;
+    double free = read_number("/proc/meminfo", "MemAvailable:") * kib;
+    double limit = read_number("/sys/fs/cgroup/memory.max", "");
+    double used = read_number("/sys/fs/cgroup/memory.current", "");
+    double cached = read_number("/sys/fs/cgroup/memory.stat", "file ");
+    if (limit < 0 || used < 0)
+        return free;
+    double rest = limit - used + (cached > 0 ? cached : 0);
+    return free >= 0 && free < rest ? free : rest;
+}
+
+lt_status session_check_memory(const session *s)
+{
+    resnet_cost cost;
+    LT_TRY(resnet_count(&cost, &s->shape, s->transform.size));
+    double need = activation_bytes(s, &cost) + loader_bytes(s), rest = available_bytes();
+    if (rest < 0 || need <= rest)
+        return LT_OK;
+    return lt_fail(LT_E_NOMEM,
+                   "memory: a step needs about %.1f GiB more, and %.1f GiB are free; a smaller "
+                   "--batch-size with --grad-accum needs less",
+                   need / gib, rest / gib);
 }
 
 lt_status session_summary(session *s)
 {
-    const double gib = 0x1p30, train_factor = 3; /* backward costs two forward passes */
+    const double train_factor = 3; /* backward costs two forward passes */
     resnet_cost cost;
     LT_TRY(resnet_count(&cost, &s->shape, s->transform.size));
     double weights = (double)lt_device_memory(s->device).used;
-    double activations = activation_bytes(s, &cost), need = weights + activations;
     lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per picture of %d x %d to train",
                 s->args.arch, 1e-6 * (double)cost.params,
                 2e-9 * train_factor * (double)cost.multiply_adds, s->transform.size,
                 s->transform.size);
-    lt_run_note(s->run,
-                "memory: %.2f GiB parameters, gradients and %s state, about %.2f GiB activations",
-                weights / gib, lt_optim_name(s->optim), activations / gib);
-    if (need > machine_bytes())
-        return lt_fail(LT_E_NOMEM,
-                       "this run needs about %.1f GiB, the machine has %.1f; a smaller "
-                       "--batch-size with --grad-accum needs less",
-                       need / gib, machine_bytes() / gib);
+    lt_run_note(
+        s->run,
+        "memory: %.2f GiB parameters, gradients and %s state, about %.2f GiB more in a step",
+        weights / gib, lt_optim_name(s->optim),
+        (activation_bytes(s, &cost) + loader_bytes(s)) / gib);
     return LT_OK;
 }

@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""Runs train_resnet50 as its users do: resume bit for bit, evaluation, prediction, bad input.
+
+    tests/models/program.py BUILD/models/resnet50/train_resnet50 [ROW]
+
+Every row gets a fresh folder; pictures are BMP files that it writes. Prints cmocka's lines.
+"""
+import array
+import hashlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAM = os.path.abspath(sys.argv[1])
+SMALL = ["--arch", "resnet10", "--width", "4", "--batch-size", "4", "--threads", "1", "--workers", "1",
+         "--progress", "off", "--deterministic"]
+NOISE = ["--data", "synthetic:48:16:3"]
+TIMEOUT = 240
+OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
+
+
+def run(*args, cwd, code=OK):
+    """Runs the program; its exit status must be code, and an error one line."""
+    p = subprocess.run([PROGRAM, *args], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+    assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stderr[-500:]}"
+    if code in (ERROR, USAGE):
+        assert p.stderr.count("train_resnet50: ") == 1 and p.stderr.endswith("\n"), p.stderr
+    return p
+
+
+def fails(*args, cwd, says, code=ERROR):
+    text = run(*args, cwd=cwd, code=code).stderr.splitlines()[-1]
+    assert says in text, f"'{text}' does not say '{says}'"
+
+
+def picture(path, side, shade):
+    """A 24-bit BMP of side x side with a gradient."""
+    row = b"".join(bytes(((shade + 3 * x) % 256, shade, 255 - shade)) for x in range(side))
+    row += b"\0" * (-len(row) % 4)
+    head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(row) * side, 0, 0, 54, 40, side, side, 1,
+                       24, 0, len(row) * side, 2835, 2835, 0, 0)
+    with open(path, "wb") as f:
+        f.write(head + row * side)
+
+
+def folders(cwd, classes=3, images=4, side=20):
+    for part in ("train", "val"):
+        for c in range(classes):
+            folder = os.path.join(cwd, "data", part, f"class{c}")
+            os.makedirs(folder)
+            for i in range(images):
+                picture(os.path.join(folder, f"{i}.bmp"), side, (c * 80 + i * 5) % 256)
+
+
+def digest(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+def checkpoint(cwd, run_folder, step, file="model.safetensors"):
+    return os.path.join(cwd, run_folder, "checkpoints", f"step-{step}", file)
+
+
+def same(cwd, a, b, step):
+    for file in ("model.safetensors", "optim.safetensors"):
+        x, y = digest(checkpoint(cwd, a, step, file)), digest(checkpoint(cwd, b, step, file))
+        assert x == y, f"{file} of {a} and {b} differ"
+
+
+def steps_of(cwd, folder):
+    with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
+        return [r for r in map(json.loads, f) if r["event"] == "step"]
+
+
+def read_safetensors(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return {k: (v["dtype"], v["shape"], data[8 + size:][slice(*v["data_offsets"])])
+            for k, v in header.items()}
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+def resume_is_bit_exact(cwd):
+    flags = [*NOISE, *SMALL, "--epochs", "2", "--grad-accum", "2", "--ema-decay", "0.9", "--optim",
+             "shampoo", "--precondition-frequency", "2", "--keep", "0", "--warmup-epochs", "0.5"]
+    run(*flags, "--max-steps", "10", "--output", "whole", cwd=cwd)
+    run(*flags, "--max-steps", "5", "--output", "parts", cwd=cwd)  # 5 of 6 steps of the first epoch
+    run(*flags, "--max-steps", "10", "--output", "parts", "--resume", "auto", cwd=cwd)
+    same(cwd, "whole", "parts", 10)
+    losses = [[r["loss"] for r in steps_of(cwd, f)] for f in ("whole", "parts")]
+    assert losses[0] == losses[1] and len(losses[0]) == 10, losses
+    run(*flags, "--max-steps", "10", "--seed", "1", "--output", "other", cwd=cwd)  # control
+    other = checkpoint(cwd, "other", 10), checkpoint(cwd, "whole", 10)
+    assert digest(other[0]) != digest(other[1]), "the seed changes nothing"
+
+
+def resume_of_a_path_and_of_nothing(cwd):
+    flags = [*NOISE, *SMALL, "--epochs", "1", "--optim", "adamw"]
+    run(*flags, "--max-steps", "2", "--output", "a", "--resume", "auto", cwd=cwd)
+    run(*flags, "--max-steps", "4", "--output", "b", "--resume", "a", cwd=cwd)
+    run(*flags, "--max-steps", "4", "--output", "a", "--resume", "a/checkpoints/step-2", cwd=cwd)
+    same(cwd, "a", "b", 4)
+    fails(*flags, "--output", "c", "--resume", "none", cwd=cwd, says="none")
+
+
+def a_signal_ends_with_a_checkpoint_and_its_own_code(cwd):
+    flags = [*NOISE, *SMALL, "--epochs", "100000", "--max-steps", "100000", "--optim", "sgd"]
+    p = subprocess.Popen([PROGRAM, *flags, "--output", "run"], cwd=cwd, stderr=subprocess.PIPE)
+    metrics = os.path.join(cwd, "run", "metrics.jsonl")
+    end = time.monotonic() + TIMEOUT
+    while not (os.path.exists(metrics) and os.path.getsize(metrics)) and time.monotonic() < end:
+        time.sleep(0.02)
+    p.send_signal(signal.SIGTERM)
+    p.communicate(timeout=TIMEOUT)
+    assert p.returncode == INTERRUPTED, p.returncode
+    step = len(steps_of(cwd, "run"))
+    assert os.path.exists(checkpoint(cwd, "run", step)), f"no checkpoint of step {step}"
+
+
+def eight_pictures_are_overfit(cwd):
+    folders(cwd, classes=2, images=4)
+    run("--data", "data", *SMALL, "--batch-size", "8", "--image-size", "16", "--overfit-batches", "1",
+        "--epochs", "100", "--optim", "sgd", "--lr", "0.05", "--label-smoothing", "0", "--eval-every", "0", "--output",
+        "run", cwd=cwd)
+    with open(os.path.join(cwd, "run", "metrics.jsonl")) as f:
+        last = [r for r in map(json.loads, f) if r["event"] == "epoch"][-1]
+    assert last["val_top1"] == 100 and last["train_loss"] < 0.05, last
+
+
+def evaluation_saves_logits_in_file_order(cwd):
+    folders(cwd, classes=3, images=3)
+    run("--data", "data", *SMALL, "--image-size", "16", "--max-steps", "2", "--optim", "sgd",
+        "--output", "run", cwd=cwd)
+    weights = checkpoint(cwd, "run", 2)
+    flags = ["--eval", "--weights", weights, "--data", "data", "--image-size", "16", "--threads", "1",
+             "--progress", "off", "--save-logits"]
+    p = run(*flags, "a.safetensors", "--batch-size", "4", cwd=cwd)
+    assert "top-1" in p.stdout, p.stdout
+    run(*flags, "b.safetensors", "--batch-size", "3", cwd=cwd)
+    a, b = (read_safetensors(os.path.join(cwd, f"{n}.safetensors")) for n in "ab")
+    assert a["logits"][:2] == ("F32", [9, 3]) and a["labels"][1] == [9], a
+    labels = array.array("q", a["labels"][2]).tolist()
+    assert labels == [0, 0, 0, 1, 1, 1, 2, 2, 2], labels
+    x, y = (array.array("f", t["logits"][2]) for t in (a, b))
+    assert max(abs(i - j) for i, j in zip(x, y)) < 1e-5, "logits depend on the batch size"
+
+
+def prediction_prints_the_top_classes(cwd):
+    folders(cwd)
+    run("--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd",
+        "--output", "run", cwd=cwd)
+    weights = checkpoint(cwd, "run", 1)
+    images = ["data/val/class0/0.bmp", "data/val/class2/1.bmp"]
+    p = run("predict", "--weights", weights, "--image-size", "16", *images, cwd=cwd)
+    lines = p.stdout.splitlines()
+    assert lines[0] == images[0] and lines[4] == images[1] and len(lines) == 8, p.stdout
+    assert abs(sum(float(line.split()[0]) for line in lines[1:4]) - 100) < 0.05, p.stdout
+    p = subprocess.run([PROGRAM, "predict", "--weights", weights, "none.bmp"], cwd=cwd,
+                       capture_output=True, text=True, timeout=TIMEOUT)
+    assert p.returncode == ERROR and "none.bmp" in p.stderr, p.stderr
+
+
+def fine_tuning_keeps_what_is_frozen(cwd):
+    run(*NOISE, *SMALL, "--max-steps", "1", "--optim", "sgd", "--output", "base", cwd=cwd)
+    weights = checkpoint(cwd, "base", 1)
+    flags = ["--data", "synthetic:16:16:5", *SMALL, "--weights", weights, "--max-steps", "2", "--optim",
+             "sgd"]
+    run(*flags, "--reset-head", "--freeze", "^(conv1|layer)", "--param-group", "^fc:lr=0.5",
+        "--output", "run", cwd=cwd)
+    a, b = read_safetensors(weights), read_safetensors(checkpoint(cwd, "run", 2))
+    assert a["layer3.0.conv1.weight"][2] == b["layer3.0.conv1.weight"][2], "frozen, and changed"
+    assert b["fc.weight"][1][0] == 5 and a["fc.weight"][1][0] == 3
+    assert a["bn1.weight"][2] != b["bn1.weight"][2], "not frozen, and not changed"
+    fails(*flags, cwd=cwd, says="[3,")  # the head has another shape: both are named
+    fails(*flags, "--reset-head", "--freeze", "^nothing$", cwd=cwd, says="^nothing$")
+
+
+def a_profile_is_a_trace(cwd):
+    p = run(*NOISE, *SMALL, "--max-steps", "2", "--optim", "sgd", "--profile", "trace.json", cwd=cwd)
+    with open(os.path.join(cwd, "trace.json")) as f:
+        trace = json.load(f)
+    names = {e.get("name") for e in (trace["traceEvents"] if isinstance(trace, dict) else trace)}
+    assert "step" in names and "conv2d" in " ".join(map(str, names)), names
+    assert "conv2d" in p.stderr, "no table"
+
+
+def the_config_file_is_reloadable(cwd):
+    run(*NOISE, *SMALL, "--max-steps", "2", "--optim", "adam", "--output", "a", cwd=cwd)
+    run("--config", "a/config.yaml", "--output", "b", cwd=cwd)
+    same(cwd, "a", "b", 2)
+    p = run(*NOISE, "--print-config", cwd=cwd)
+    assert "synthetic:48:16:3" in p.stdout
+    assert run("--version", cwd=cwd).stdout and "--precondition-frequency" in run("--help", cwd=cwd).stdout
+
+
+def broken_pictures_are_skipped_and_listed(cwd):
+    folders(cwd)
+    for name, data in (("3.bmp", b""), ("2.bmp", b"BM not a picture")):
+        with open(os.path.join(cwd, "data/train/class1", name), "wb") as f:
+            f.write(data)
+    flags = ["--data", "data", *SMALL, "--image-size", "16", "--epochs", "1", "--optim", "sgd"]
+    run(*flags, "--output", "run", cwd=cwd)
+    with open(os.path.join(cwd, "run", "bad_images.txt")) as f:
+        text = f.read()
+    assert "class1/2.bmp" in text and "class1/3.bmp" in text, text
+    fails(*flags, "--max-bad-images", "1", cwd=cwd, says="bmp")
+
+
+def bad_data_is_refused(cwd):
+    fails("--data", "nowhere", *SMALL, cwd=cwd, says="nowhere")
+    folders(cwd)
+    os.mkdir(os.path.join(cwd, "data/train/empty"))
+    fails("--data", "data", *SMALL, cwd=cwd, says="empty")
+
+
+def bad_checkpoints_are_refused(cwd):
+    flags = [*NOISE, *SMALL, "--optim", "sgd", "--epochs", "1"]
+    run(*flags, "--max-steps", "2", "--output", "run", cwd=cwd)
+    resume = ["--output", "again", "--resume", "run/checkpoints/step-2"]
+    wide = [f if f != "4" else "5" for f in flags]
+    fails(*wide, "--batch-size", "4", *resume, cwd=cwd, says="[")
+    assert not os.path.exists(os.path.join(cwd, "again", "checkpoints", "step-2"))
+    fails(*flags, "--optim", "adam", *resume, cwd=cwd, says="sgd")
+    path = checkpoint(cwd, "run", 2)
+    with open(path, "r+b") as f:
+        f.seek(-40, os.SEEK_END)
+        byte = f.read(1)
+        f.seek(-1, os.SEEK_CUR)
+        f.write(bytes((byte[0] ^ 4,)))
+    fails(*flags, *resume, cwd=cwd, says="model.safetensors")
+    fails(*flags, "--output", "run", "--resume", "auto", cwd=cwd, says="checkpoint")
+    os.truncate(path, os.path.getsize(path) - 8)
+    fails(*flags, *resume, cwd=cwd, says="model.safetensors")
+
+
+def bad_weights_are_refused(cwd):
+    def write(name, header, data=b""):
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        with open(os.path.join(cwd, name), "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text + data)
+        return name
+
+    def entry(begin, end):
+        return {"dtype": "F32", "shape": [(end - begin) // 4], "data_offsets": [begin, end]}
+
+    huge = os.path.join(cwd, "huge")
+    with open(huge, "wb") as f:
+        f.write(struct.pack("<Q", 1 << 60) + b"{}")
+    one = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
+    for name in ("none", "huge", write("overlap", {"a": entry(0, 8), "b": entry(4, 12)}, b"\0" * 12),
+                 write("twice", ("{%s,%s}" % (one, one)).encode(), b"\0" * 4),
+                 write("other", {"a": entry(0, 4)}, b"\0" * 4)):
+        fails(*NOISE, *SMALL, "--weights", name, cwd=cwd, says=name)
+
+
+def nan_weights_are_refused(cwd):
+    run(*NOISE, *SMALL, "--max-steps", "1", "--optim", "sgd", "--output", "run", cwd=cwd)
+    path = checkpoint(cwd, "run", 1)
+    with open(path, "rb") as f:
+        data = bytearray(f.read())
+    size = struct.unpack("<Q", data[:8])[0]
+    at = 8 + size + json.loads(data[8:8 + size])["fc.bias"]["data_offsets"][0]
+    data[at:at + 4] = struct.pack("<f", float("nan"))
+    with open(os.path.join(cwd, "nan.safetensors"), "wb") as f:
+        f.write(data)
+    fails(*NOISE, *SMALL, "--weights", "nan.safetensors", cwd=cwd, says="fc.bias")
+
+
+def wrong_command_lines_are_refused(cwd):
+    rows = [
+        (["--batchsize", "3"], "--batch-size"),
+        (["--batch-size", "0"], "--batch-size"),
+        (["--lr", "x"], "--lr"),
+        (["--optim", "adam", "--nesterov"], "--nesterov"),
+        (["--optim", "sgd", "--precondition-frequency", "3"], "--precondition-frequency"),
+        (["--eval"], "--weights"),
+        (["--resume", "auto"], "--output"),
+        (["--optim", "sgd", "--nesterov", "--momentum", "0"], "--momentum"),
+        (["--save-logits", "x"], "--eval"),
+        (["--epochs", "1", "--warmup-epochs", "2"], "--warmup-epochs"),
+    ]
+    for flags, says in rows:
+        fails(*NOISE, *flags, cwd=cwd, says=says, code=USAGE)
+    fails(cwd=cwd, says="--data", code=USAGE)
+
+
+def bad_settings_are_refused(cwd):
+    fails(*NOISE, *SMALL, "--device", "cuda", cwd=cwd, says="cuda")
+    fails(*NOISE, *SMALL, "--arch", "resnet51", cwd=cwd, says="resnet51")
+    fails(*NOISE, *SMALL, "--num-classes", "2", cwd=cwd, says="3")
+    fails(*NOISE, *SMALL, "--batch-size", "64", cwd=cwd, says="--batch-size")
+    fails("--data", "synthetic:100000:224:10", "--batch-size", "65536", cwd=cwd, says="GiB")
+
+
+def a_run_without_finite_gradients_stops(cwd):
+    flags = [*NOISE, *SMALL, "--max-steps", "8", "--optim", "sgd", "--lr", "1e5", "--momentum", "0",
+             "--weight-decay", "1e5", "--norm-weight-decay"]
+    fails(*flags, cwd=cwd, says="not finite")
+    run(*flags, "--on-nan", "skip", "--output", "run", cwd=cwd)
+    assert any(r.get("skipped") for r in steps_of(cwd, "run")), "no step was skipped"
+
+
+ROWS = [resume_is_bit_exact, resume_of_a_path_and_of_nothing,
+        a_signal_ends_with_a_checkpoint_and_its_own_code, eight_pictures_are_overfit,
+        evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
+        fine_tuning_keeps_what_is_frozen, a_profile_is_a_trace, the_config_file_is_reloadable,
+        broken_pictures_are_skipped_and_listed, bad_data_is_refused, bad_checkpoints_are_refused,
+        bad_weights_are_refused, nan_weights_are_refused, wrong_command_lines_are_refused,
+        bad_settings_are_refused, a_run_without_finite_gradients_stops]
+
+
+def main():
+    chosen = [r for r in ROWS if len(sys.argv) < 3 or r.__name__ == sys.argv[2]]
+    failed = 0
+    for row in chosen:
+        name = row.__name__.replace("_", " ")
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="lather-program-") as cwd:
+            try:
+                row(cwd)
+                print(f"[       OK ] {name} ({time.monotonic() - start:.1f} s)", flush=True)
+            except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as e:
+                failed += 1
+                print(f"{type(e).__name__}: {e}\n[  FAILED  ] {name}", flush=True)
+    return 1 if failed or not chosen else 0
+
+
+sys.exit(main())
