@@ -71,7 +71,7 @@ def contestants(a, dtype):
     common = ["--batch-size", str(a.batch), "--steps", str(a.steps), "--warmup", str(a.warmup)]
     ours = [a.bench, "train", "--amp", amp, "--threads", str(a.threads), "--json", *common]
     yield "lather", lambda: json.loads(run_json(ours, a.threads))
-    for layout in ["channels_last", "contiguous"]:
+    for layout in a.layout or ["channels_last", "contiguous"]:
         peer = [a.python, __file__, "--child", dtype, layout, *common]
         yield "PyTorch " + layout, lambda peer=peer: json.loads(run_json(peer, a.threads))
     for extra in a.also:
@@ -110,6 +110,7 @@ def main():
     p.add_argument("--steps", type=int, default=3)
     p.add_argument("--warmup", type=int, default=1)
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--layout", action="append", choices=["channels_last", "contiguous"])
     p.add_argument("--also", action="append", default=[], metavar="NAME=COMMAND")
     p.add_argument("--child", nargs=2, metavar=("DTYPE", "LAYOUT"), help=argparse.SUPPRESS)
     a = p.parse_args()

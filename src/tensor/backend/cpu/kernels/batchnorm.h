@@ -5,22 +5,30 @@
 
 enum { TILE = 8, BLOCK_BYTES = 65536 };
 
-/* sum[c] += x, or (x - mean[c])^2 with mean. */
+/* sum[c] += x, or (x - mean[c])^2 with mean, over a tile's rows. */
+ALWAYS void add_tile(const void *x, int64_t row, int rows, int64_t channels, const float *mean,
+                     float *sum, lt_cpu_store s)
+{
+    FOR_LANES(c, n, channels, {
+        vec total = load(sum, c, n, LT_STORE_F32);
+        const vec centre = mean ? load(mean, c, n, LT_STORE_F32) : vec_set(0);
+        for (int k = 0; k < rows; k++) {
+            const vec v = load(x, (row + k) * channels + c, n, s);
+            total = mean ? multiply_add(v - centre, v - centre, total) : total + v;
+        }
+        save(sum, c, total, n, LT_STORE_F32);
+    });
+}
+
+/* Whole tiles have a constant number of rows, so that the compiler unrolls them. */
 ALWAYS void add_up(const void *x, int64_t begin, int64_t end, int64_t channels, const float *mean,
                    float *sum, lt_cpu_store s)
 {
-    for (int64_t r = begin; r < end; r += TILE) {
-        const int64_t last = r + TILE < end ? r + TILE : end;
-        FOR_LANES(c, n, channels, {
-            vec total = load(sum, c, n, LT_STORE_F32);
-            const vec centre = mean ? load(mean, c, n, LT_STORE_F32) : vec_set(0);
-            for (int64_t k = r; k < last; k++) {
-                const vec v = load(x, k * channels + c, n, s);
-                total = mean ? multiply_add(v - centre, v - centre, total) : total + v;
-            }
-            save(sum, c, total, n, LT_STORE_F32);
-        });
-    }
+    int64_t r = begin;
+    for (; r + TILE <= end; r += TILE)
+        add_tile(x, r, TILE, channels, mean, sum, s);
+    if (r < end)
+        add_tile(x, r, (int)(end - r), channels, mean, sum, s);
 }
 
 /* Mean and centred squares of each block while it is in the cache, merged by Chan's formula: one
@@ -56,6 +64,8 @@ ALWAYS unsigned read_mask(const uint8_t *mask, int64_t e, int n)
 {
     const uint8_t *p = mask + e / 8;
     const unsigned shift = (unsigned)(e % 8);
+    if (n == LANES && shift == 0)
+        return p[0] | (unsigned)p[1] << 8;
     unsigned v = p[0];
     if (shift + (unsigned)n > 8)
         v |= (unsigned)p[1] << 8;
@@ -69,6 +79,11 @@ ALWAYS void write_mask(uint8_t *mask, int64_t e, unsigned set, int n)
 {
     uint8_t *p = mask + e / 8;
     const unsigned shift = (unsigned)(e % 8);
+    if (n == LANES && shift == 0) {
+        p[0] = (uint8_t)set;
+        p[1] = (uint8_t)(set >> 8);
+        return;
+    }
     set = (set & ((1U << n) - 1)) << shift;
     if (shift)
         set |= p[0] & ((1U << shift) - 1);
@@ -79,38 +94,44 @@ ALWAYS void write_mask(uint8_t *mask, int64_t e, unsigned set, int n)
         p[2] = (uint8_t)(set >> 16);
 }
 
-ALWAYS void apply_row(const lt_bn_apply *in, int64_t r, lt_cpu_store s, bool residual, bool masked)
+/* What a loop does, known when it is compiled: each combination becomes a loop of its own. */
+typedef enum gate { OPEN, RECOMPUTED, MASKED } gate;
+typedef struct mode {
+    lt_cpu_store store;
+    gate gate;
+    bool residual; /* apply */
+    bool two, out; /* gradients: a second addend, a masked gradient to be stored */
+} mode;
+
+ALWAYS void apply_rows(const lt_bn_apply *in, int64_t begin, int64_t end, mode m)
 {
     const int64_t channels = in->channels;
-    FOR_LANES(c, n, channels, {
-        const int64_t e = r * channels + c;
-        vec y = multiply_add(load(in->x, e, n, s), load(in->coef.scale, c, n, LT_STORE_F32),
+    for (int64_t r = begin; r < end; r++)
+        FOR_LANES(c, n, channels, {
+            const int64_t e = r * channels + c;
+            vec y =
+                multiply_add(load(in->x, e, n, m.store), load(in->coef.scale, c, n, LT_STORE_F32),
                              load(in->coef.shift, c, n, LT_STORE_F32));
-        if (residual)
-            y += load(in->residual, e, n, s);
-        if (masked)
-            write_mask(in->mask, e, positive(y), n);
-        save(in->y, e, in->relu ? rectify(y) : y, n, s);
-    });
+            if (m.residual)
+                y += load(in->residual, e, n, m.store);
+            if (m.gate == MASKED)
+                write_mask(in->mask, e, positive(y), n);
+            save(in->y, e, in->relu ? rectify(y) : y, n, m.store);
+        });
 }
 
-ALWAYS void bn_apply_any(const lt_bn_apply *in, int64_t begin, int64_t end, lt_cpu_store s)
+ALWAYS void bn_apply_any(const lt_bn_apply *from, int64_t begin, int64_t end, lt_cpu_store s)
 {
+    const lt_bn_apply copy = *from, *in = &copy; /* stores to y cannot change a local copy */
     if (in->residual && in->mask)
-        for (int64_t r = begin; r < end; r++)
-            apply_row(in, r, s, true, true);
+        apply_rows(in, begin, end, (mode){.store = s, .residual = true, .gate = MASKED});
     else if (in->mask)
-        for (int64_t r = begin; r < end; r++)
-            apply_row(in, r, s, false, true);
+        apply_rows(in, begin, end, (mode){.store = s, .gate = MASKED});
     else if (in->residual)
-        for (int64_t r = begin; r < end; r++)
-            apply_row(in, r, s, true, false);
+        apply_rows(in, begin, end, (mode){.store = s, .residual = true});
     else
-        for (int64_t r = begin; r < end; r++)
-            apply_row(in, r, s, false, false);
+        apply_rows(in, begin, end, (mode){.store = s});
 }
-
-typedef enum gate { OPEN, RECOMPUTED, MASKED } gate;
 
 typedef struct bn_lane {
     vec mean, scale, shift;
@@ -123,33 +144,33 @@ ALWAYS bn_lane load_lane(const lt_bn_coef *coef, int64_t c, int n)
 }
 
 /* The gradient after relu's gate. */
-ALWAYS vec gated(const lt_bn_grad *in, int64_t e, int n, vec x, const bn_lane *lane, lt_cpu_store s,
-                 gate kind)
+ALWAYS vec gated(const lt_bn_grad *in, int64_t e, int n, vec x, const bn_lane *lane, mode m)
 {
-    vec g = load(in->dy[0], e, n, s);
-    if (in->dy[1])
-        g += load(in->dy[1], e, n, s);
-    if (kind == MASKED)
+    vec g = load(in->dy[0], e, n, m.store);
+    if (m.two)
+        g += load(in->dy[1], e, n, m.store);
+    if (m.gate == MASKED)
         return keep(read_mask(in->mask, e, n), g);
-    if (kind == RECOMPUTED)
+    if (m.gate == RECOMPUTED)
         return keep(positive(multiply_add(x, lane->scale, lane->shift)), g);
     return g;
 }
 
-ALWAYS void grad_sums_tile(const lt_bn_grad *in, int64_t begin, int64_t end, float *sum,
-                           float *product, lt_cpu_store s, gate kind)
+enum { ROWS = 4 }; /* a tile of the backward loops */
+
+ALWAYS void sums_tile(const lt_bn_grad *in, int64_t row, int rows, float *sum, float *product,
+                      mode m)
 {
-    const int64_t channels = in->channels;
-    FOR_LANES(c, n, channels, {
+    FOR_LANES(c, n, in->channels, {
         vec total = load(sum, c, n, LT_STORE_F32);
         vec dot = load(product, c, n, LT_STORE_F32);
         const bn_lane lane = load_lane(&in->coef, c, n);
-        for (int64_t r = begin; r < end; r++) {
-            const int64_t e = r * channels + c;
-            const vec x = load(in->x, e, n, s);
-            const vec g = gated(in, e, n, x, &lane, s, kind);
-            if (in->out)
-                save(in->out, e, g, n, s);
+        for (int k = 0; k < rows; k++) {
+            const int64_t e = (row + k) * in->channels + c;
+            const vec x = load(in->x, e, n, m.store);
+            const vec g = gated(in, e, n, x, &lane, m);
+            if (m.out)
+                save(in->out, e, g, n, m.store);
             total += g;
             dot = multiply_add(g, x - lane.mean, dot);
         }
@@ -158,55 +179,89 @@ ALWAYS void grad_sums_tile(const lt_bn_grad *in, int64_t begin, int64_t end, flo
     });
 }
 
-ALWAYS void bn_grad_sums_gate(const lt_bn_grad *in, int64_t begin, int64_t end, float *sum,
-                              float *product, lt_cpu_store s, gate kind)
+ALWAYS void grad_sums(const lt_bn_grad *in, int64_t begin, int64_t end, float *sum, float *product,
+                      mode m)
 {
-    enum { ROWS = 4 };
-    for (int64_t r = begin; r < end; r += ROWS)
-        grad_sums_tile(in, r, r + ROWS < end ? r + ROWS : end, sum, product, s, kind);
+    int64_t r = begin;
+    for (; r + ROWS <= end; r += ROWS)
+        sums_tile(in, r, ROWS, sum, product, m);
+    if (r < end)
+        sums_tile(in, r, (int)(end - r), sum, product, m);
 }
 
-ALWAYS void bn_grad_sums_any(const lt_bn_grad *in, int64_t begin, int64_t end, float *sum,
+ALWAYS void grad_x_tile(const lt_bn_grad *in, int64_t row, int rows, mode m)
+{
+    FOR_LANES(c, n, in->channels, {
+        const bn_lane lane = load_lane(&in->coef, c, n);
+        const vec slope = load(in->slope, c, n, LT_STORE_F32);
+        const vec offset = load(in->offset, c, n, LT_STORE_F32);
+        for (int k = 0; k < rows; k++) {
+            const int64_t e = (row + k) * in->channels + c;
+            const vec x = load(in->x, e, n, m.store);
+            const vec g = gated(in, e, n, x, &lane, m);
+            const vec line = multiply_add(slope, x - lane.mean, offset);
+            save(in->out, e, multiply_add(lane.scale, g, line), n, m.store);
+        }
+    });
+}
+
+ALWAYS void grad_x(const lt_bn_grad *in, int64_t begin, int64_t end, mode m)
+{
+    int64_t r = begin;
+    for (; r + ROWS <= end; r += ROWS)
+        grad_x_tile(in, r, ROWS, m);
+    if (r < end)
+        grad_x_tile(in, r, (int)(end - r), m);
+}
+
+ALWAYS gate gate_of(const lt_bn_grad *in)
+{
+    if (!in->relu)
+        return OPEN;
+    return in->mask ? MASKED : RECOMPUTED;
+}
+
+#define WITH(kind, second, stores) \
+    ((mode){.store = s, .gate = (kind), .two = (second), .out = (stores)})
+
+ALWAYS void bn_grad_sums_any(const lt_bn_grad *from, int64_t begin, int64_t end, float *sum,
                              float *product, lt_cpu_store s)
 {
+    const lt_bn_grad copy = *from, *in = &copy; /* stores to out cannot change a local copy */
+    const gate kind = gate_of(in);
     for (int64_t c = 0; c < in->channels; c++)
         sum[c] = product[c] = 0;
-    if (!in->relu)
-        bn_grad_sums_gate(in, begin, end, sum, product, s, OPEN);
-    else if (in->mask)
-        bn_grad_sums_gate(in, begin, end, sum, product, s, MASKED);
-    else
-        bn_grad_sums_gate(in, begin, end, sum, product, s, RECOMPUTED);
+#define CASE(k, second, stores)                                          \
+    if (kind == (k) && !in->dy[1] == !(second) && !in->out == !(stores)) \
+    grad_sums(in, begin, end, sum, product, WITH(k, second, stores))
+    CASE(OPEN, false, false);
+    CASE(OPEN, false, true);
+    CASE(OPEN, true, false);
+    CASE(OPEN, true, true);
+    CASE(MASKED, false, false);
+    CASE(MASKED, false, true);
+    CASE(MASKED, true, false);
+    CASE(MASKED, true, true);
+    CASE(RECOMPUTED, false, false);
+    CASE(RECOMPUTED, false, true);
+    CASE(RECOMPUTED, true, false);
+    CASE(RECOMPUTED, true, true);
+#undef CASE
 }
 
-ALWAYS void bn_grad_x_gate(const lt_bn_grad *in, int64_t begin, int64_t end, lt_cpu_store s,
-                           gate kind)
+ALWAYS void bn_grad_x_any(const lt_bn_grad *from, int64_t begin, int64_t end, lt_cpu_store s)
 {
-    enum { ROWS = 4 };
-    const int64_t channels = in->channels;
-    for (int64_t r = begin; r < end; r += ROWS) {
-        const int64_t last = r + ROWS < end ? r + ROWS : end;
-        FOR_LANES(c, n, channels, {
-            const bn_lane lane = load_lane(&in->coef, c, n);
-            const vec slope = load(in->slope, c, n, LT_STORE_F32);
-            const vec offset = load(in->offset, c, n, LT_STORE_F32);
-            for (int64_t k = r; k < last; k++) {
-                const int64_t e = k * channels + c;
-                const vec x = load(in->x, e, n, s);
-                const vec g = gated(in, e, n, x, &lane, s, kind);
-                const vec line = multiply_add(slope, x - lane.mean, offset);
-                save(in->out, e, multiply_add(lane.scale, g, line), n, s);
-            }
-        });
-    }
+    const lt_bn_grad copy = *from, *in = &copy;
+    const gate kind = gate_of(in);
+#define CASE(k, second)                         \
+    if (kind == (k) && !in->dy[1] == !(second)) \
+    grad_x(in, begin, end, WITH(k, second, true))
+    CASE(OPEN, false);
+    CASE(OPEN, true);
+    CASE(MASKED, false);
+    CASE(MASKED, true);
+    CASE(RECOMPUTED, false);
+    CASE(RECOMPUTED, true);
+#undef CASE
 }
-
-ALWAYS void bn_grad_x_any(const lt_bn_grad *in, int64_t begin, int64_t end, lt_cpu_store s)
-{
-    if (!in->relu)
-        bn_grad_x_gate(in, begin, end, s, OPEN);
-    else if (in->mask)
-        bn_grad_x_gate(in, begin, end, s, MASKED);
-    else
-        bn_grad_x_gate(in, begin, end, s, RECOMPUTED);
-}
+#undef WITH

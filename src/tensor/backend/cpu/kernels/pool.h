@@ -2,8 +2,9 @@
 
 #include "simd.h"
 
-ALWAYS void max_window_any(const lt_max_window *in, lt_cpu_store s)
+ALWAYS void max_window_any(const lt_max_window *from, lt_cpu_store s)
 {
+    const lt_max_window copy = *from, *in = &copy; /* stores cannot change a local copy */
     FOR_LANES(c, n, in->channels, {
         vec best = vec_set(-__builtin_inff());
         lanes place = (lanes){0} + (in->r0 * in->s + in->s0);

@@ -28,10 +28,17 @@ ALWAYS vec vec_set(float value)
     return (vec){0} + value;
 }
 
+#if defined(__AVX512F__)
+ALWAYS vec widen(half h)
+{
+    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+}
+#else
 ALWAYS vec widen(half h)
 {
     return (vec)(__builtin_convertvector(h, bits) << 16);
 }
+#endif
 
 /* Round to nearest even; a NaN stays one. */
 ALWAYS half narrow_exactly(vec v)
