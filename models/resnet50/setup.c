@@ -92,6 +92,16 @@ static lt_status choose_classes(session *s)
     return LT_OK;
 }
 
+/* To evaluate: the weights know the network. Without --image-size, one with ImageNet's stem gets
+ * ImageNet's size, however small the pictures are. */
+static lt_status shape_of_weights(session *s)
+{
+    LT_TRY(infer_shape(s->args.weights, &s->shape));
+    if (!s->args.image_size && !s->shape.small_stem)
+        s->transform.size = IMAGENET_SIDE;
+    return LT_OK;
+}
+
 static lt_status choose_shape(session *s)
 {
     const arguments *a = &s->args;
@@ -104,8 +114,8 @@ static lt_status choose_shape(session *s)
         .zero_init_last = a->zero_init_last,
         .seed = (uint64_t)a->seed,
     };
-    if (a->eval) /* the weights know */
-        return infer_shape(a->weights, &s->shape);
+    if (a->eval)
+        return shape_of_weights(s);
     if (a->depths)
         LT_TRY(parse_depths(a->depths, s->shape.depths));
     return choose_classes(s);
