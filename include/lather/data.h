@@ -73,9 +73,9 @@ typedef struct lt_loader_config {
     int rank, size;
     int threads;         /**< decoders; 0: one per core */
     int slots;           /**< batches in memory, the lent one included; 0: 4 */
-    uint64_t seed;       /**< the same seed gives the same batches, whatever threads is */
     bool shuffle;        /**< else in index order */
     bool drop_last;      /**< leave out an incomplete last batch */
+    uint64_t seed;       /**< the same seed gives the same batches, whatever threads is */
     int64_t max_bad;     /**< broken pictures to replace before LT_E_FORMAT; < 0: any number */
     int64_t limit;       /**< use only the first limit samples of the data set; 0: all */
     int64_t max_batches; /**< per epoch; 0: all */

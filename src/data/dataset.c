@@ -6,8 +6,9 @@
 #include "data/files.h"
 #include "data/image.h"
 
-#include <inttypes.h>
-#include <stdio.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 lt_status lt_record_reserve(lt_record *record, size_t bytes)
@@ -74,15 +75,28 @@ const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index)
     return dataset->ops->sample_name(dataset, index);
 }
 
+/* Reads ":NUMBER" at *at and moves it on; false if there is none, or it is too large. */
+static bool read_number(const char **at, int64_t most, int64_t *out)
+{
+    char *end;
+    if (**at != ':' || (*at)[1] < '0' || (*at)[1] > '9')
+        return false;
+    errno = 0;
+    long long value = strtoll(*at + 1, &end, 10);
+    *at = end;
+    *out = value;
+    return !errno && value <= most;
+}
+
 static lt_status open_synthetic(lt_dataset **out, const char *spec)
 {
-    int64_t count = 1024;
-    int size = 224, classes = 1000, used = 0;
-    if (spec[strlen("synthetic")]
-        && (sscanf(spec, "synthetic:%" SCNd64 ":%d:%d%n", &count, &size, &classes, &used) != 3
-            || spec[used]))
+    int64_t count = 1024, size = 224, classes = 1000;
+    const char *at = spec + strlen("synthetic");
+    if (*at
+        && !(read_number(&at, INT64_MAX, &count) && read_number(&at, INT_MAX, &size)
+             && read_number(&at, INT_MAX, &classes) && !*at))
         return lt_fail(LT_E_ARG, "data: '%s' is not synthetic:COUNT:SIZE:CLASSES", spec);
-    return lt_dataset_synthetic(out, count, size, 3, classes);
+    return lt_dataset_synthetic(out, count, (int)size, 3, (int)classes);
 }
 
 /* FOLDER/train or FOLDER/val, or FOLDER if it has neither. */

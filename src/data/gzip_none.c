@@ -30,10 +30,11 @@ lt_status lt_stream_open(lt_stream_in **out, const char *path)
     struct stat info;
     if (stat(path, &info))
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    lt_stream_in *in = lt_alloc(sizeof *in + strlen(path) + 1, 1);
+    size_t length = strlen(path) + 1;
+    lt_stream_in *in = lt_alloc(sizeof *in + length, 1);
     if (!in)
         return LT_E_NOMEM;
-    strcpy(in->path, path);
+    memcpy(in->path, path, length);
     in->bound = (uint64_t)info.st_size;
     in->file = fopen(path, "rbe");
     lt_status st = in->file ? check_plain(in) : lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));

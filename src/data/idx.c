@@ -66,7 +66,7 @@ static lt_status read_header(lt_stream_in *in, const char *path, int dims, uint3
             head[0], head[1], head[2], head[3], dims == IMAGES ? "images" : "labels",
             (unsigned)dims);
     for (int i = 0; i < dims; i++) {
-        const uint8_t *b = head + 4 + 4 * i;
+        const uint8_t *b = head + 4 + (size_t)4 * (size_t)i;
         extent[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
         if (!extent[i])
             return lt_fail(LT_E_FORMAT, "%s: extent %d is zero", path, i);
@@ -108,6 +108,7 @@ close_stream:
 static lt_status check_labels(const idx *s, const char *path, int classes, int32_t *found)
 {
     int32_t most = 0;
+    LT_ASSERT(s->labels);
     for (int64_t i = 0; i < s->base.count; i++) {
         if (classes && s->labels[i] >= classes)
             return lt_fail(LT_E_FORMAT, "%s: sample %lld has label %d, outside of 0 .. %d", path,

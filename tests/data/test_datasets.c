@@ -115,8 +115,10 @@ static void check_synthetic(void **state)
     lt_free(a.bytes);
     lt_free(b.bytes);
     lt_dataset_free(&d);
-    static const char *const wrong[] = {"synthetic:7:5", "synthetic:7:5:3x", "synthetic:0:5:3",
-                                        "synthetic:7:0:3", "synthetic:7:5:0"};
+    static const char *const wrong[] = {
+        "synthetic:7:5",    "synthetic:7:5:3x", "synthetic:7:99999999999:3",
+        "synthetic:-7:5:3", "synthetic:0:5:3",  "synthetic:7:0:3",
+        "synthetic:7:5:0"};
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         assert_status(lt_dataset_open(&d, wrong[i], true), LT_E_ARG);
 }
