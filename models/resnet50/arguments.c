@@ -27,7 +27,7 @@ static const lt_option table[] = {
 {"Data", INT("limit-eval-batches", limit_eval_batches, 0, many), .value = "0", .help = "batches per evaluation at most; 0: all"},
 {"Data", INT("overfit-batches", overfit_batches, 0, many), .value = "0", .help = "train on the first batches only, unshuffled, without augmentation; evaluate on them too"},
 
-{"Model", TEXT("arch", arch), .value = "resnet50", .help = "resnet18, 34, 50, 101 or 152"},
+{"Model", TEXT("arch", arch), .value = "resnet50", .help = "resnet10, 14, 18, 34, 50, 101 or 152; with --weights alone: what the file holds"},
 {"Model", INT("width", width, 1, 4096), .value = "64", .help = "channels of the first stage"},
 {"Model", TEXT("depths", depths), .meta = "A,B,C,D", .help = "blocks of each stage instead of arch's"},
 {"Model", PICK("stem", stem, "auto|imagenet|small"), .help = "small: a 3x3 convolution without pooling; auto: small up to 64 pixels"},
@@ -39,8 +39,8 @@ static const lt_option table[] = {
 
 {"Training", INT("batch-size", batch_size, 1, 1000000), .alias = 'b', .value = "32", .help = "pictures per rank and micro-batch"},
 {"Training", INT("grad-accum", grad_accum, 1, 1000000), .value = "1", .help = "micro-batches per update"},
-{"Training", NUM("epochs", epochs, 0, 1e6), .value = "90", .help = "passes over the data"},
-{"Training", INT("max-steps", max_steps, 0, many), .value = "0", .help = "stop after this many updates; 0: never"},
+{"Training", NUM("epochs", epochs, 0, 1e6), .value = "0", .help = "passes over the data, and length of the schedule; 0: what --max-steps makes, else 90"},
+{"Training", INT("max-steps", max_steps, 0, many), .value = "0", .help = "stop after this many updates; 0: at the end of the epochs"},
 {"Training", INT("seed", seed, 0, 9e15), .value = "0", .help = "of initial values, order, augmentation"},
 {"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .help = "share of the target spread over all classes"},
 {"Training", NUM("clip-grad", clip_grad, 0, 1e30), .value = "0", .help = "largest global norm of the gradient; 0: no limit"},
@@ -78,10 +78,17 @@ static const lt_option table[] = {
 {"Shampoo", PICK("grafting", grafting, "none|sgd|adagrad|rmsprop|adam"), .applies = "shampoo", .value = "sgd", .help = "method that gives the update its length"},
 {"Shampoo", NUM("grafting-beta2", grafting_beta2, -1, 1), .applies = "shampoo", .value = "-1", .help = "its second moment's memory; -1: 1 for adagrad, 0.99 rmsprop, 0.999 adam"},
 {"Shampoo", NUM("grafting-epsilon", grafting_epsilon, 0, 1e6), .applies = "shampoo", .value = "1e-10", .help = "added to its root"},
-{"Shampoo", NUM("inverse-exponent", inverse_exponent, 0, 4), .applies = "shampoo", .value = "0", .help = "power of each factor; 0: 1/(2*order)"},
+{"Shampoo", LIST("inverse-exponent", inverse_exponent), .applies = "shampoo", .meta = "[ORDER:]E,...", .help = "power of each factor; with ORDER: of blocks with so many dimensions, one per dimension, 0 leaves it alone; else 1/(2*order)"},
 {"Shampoo", BOOL("use-bias-correction", use_bias_correction), .applies = "shampoo", .value = "true", .help = "correct moments for their start at zero"},
 {"Shampoo", PICK("weight-decay-type", weight_decay_type, "decoupled|l2|corrected|independent"), .applies = "shampoo", .help = "how weights decay"},
+{"Shampoo", NUM("peak-lr", peak_lr, 0, 1e6), .applies = "shampoo", .value = "0", .help = "of corrected and independent weight decay; 0: lr"},
+{"Shampoo", PICK("preconditioner", preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl"), .applies = "shampoo", .help = "how factors act: inverse roots, the same as eigenvectors, with a second moment in their basis (SOAP), or KL"},
 {"Shampoo", PICK("epsilon-rule", epsilon_rule, "before|after|pseudo_inverse"), .applies = "shampoo", .help = "where epsilon enters the root"},
+{"Shampoo", NUM("rank-rtol", rank_rtol, -1, 1), .applies = "shampoo", .value = "-1", .help = "pseudo_inverse: relative cut; -1: by size and precision"},
+{"Shampoo", NUM("rank-atol", rank_atol, 0, 1e6), .applies = "shampoo", .value = "0", .help = "pseudo_inverse: absolute cut"},
+{"Shampoo", INT("target-dimensionality", target_dimensionality, 0, 5), .applies = "shampoo", .value = "1", .help = "merging stops at so many dimensions; 0: no merging"},
+{"Shampoo", NUM("trace-scaling", trace_scaling, 0, 4), .applies = "shampoo", .value = "0", .help = "a factor is divided by this power of its trace"},
+{"Shampoo", BOOL("drop-weighting", drop_weighting), .applies = "shampoo", .help = "new terms enter the factors with weight 1"},
 {"Shampoo", PICK("merge-order", merge_order, "backward|forward"), .applies = "shampoo", .help = "how small dimensions merge; forward: as in 2023"},
 {"Shampoo", INT("tolerated-failures", tolerated_failures, 0, many), .applies = "shampoo", .value = "3", .help = "failed roots of a block, in a row, before giving up"},
 
@@ -91,7 +98,7 @@ static const lt_option table[] = {
 {"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .help = "stop when an evaluation reaches this percentage; 0: never"},
 {"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .help = "with --eval: write logits and labels as safetensors"},
 
-{"Output", TEXT("output", output), .alias = 'o', .meta = "DIR", .help = "run folder: config, metrics, checkpoints"},
+{"Output", TEXT("output", output), .alias = 'o', .meta = "DIR", .help = "run folder: config, metrics, checkpoints, and at the end model.safetensors (averaged with --ema-decay)"},
 {"Output", TEXT("resume", resume), .meta = "auto|PATH", .help = "go on from a checkpoint; auto: the newest in --output, if there is one"},
 {"Output", INT("checkpoint-every", checkpoint_every, 0, many), .value = "0", .help = "updates between checkpoints, besides those at the end of epochs; 0: none"},
 {"Output", INT("keep", keep, 0, many), .value = "2", .help = "newest checkpoints to keep, besides the best; 0: all"},
@@ -159,10 +166,8 @@ lt_status arguments_check(const arguments *a, const lt_options *options)
     LT_TRY(check_modes(a, options));
     if (a->nesterov && a->momentum == 0 && lt_options_is_set(options, "nesterov"))
         return lt_fail(LT_E_ARG, "--nesterov: needs --momentum above 0");
-    if (a->warmup_epochs > a->epochs)
+    if (a->epochs > 0 && a->warmup_epochs > a->epochs)
         return lt_fail(LT_E_ARG, "--warmup-epochs %g: longer than --epochs %g", a->warmup_epochs,
                        a->epochs);
-    if (a->epochs <= 0 && !a->max_steps && !a->eval)
-        return lt_fail(LT_E_ARG, "--epochs 0: needs --max-steps");
     return LT_OK;
 }

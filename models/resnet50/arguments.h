@@ -41,10 +41,11 @@ typedef struct arguments {
     lt_option_list milestone;
     /* Shampoo */
     int64_t precondition_frequency, start_preconditioning_step, max_preconditioner_dim;
-    int64_t tolerated_failures;
-    int grafting, weight_decay_type, epsilon_rule, merge_order;
-    double grafting_beta2, grafting_epsilon, inverse_exponent;
-    bool use_bias_correction;
+    int64_t tolerated_failures, target_dimensionality;
+    int grafting, weight_decay_type, preconditioner, epsilon_rule, merge_order;
+    double grafting_beta2, grafting_epsilon, peak_lr, trace_scaling, rank_rtol, rank_atol;
+    lt_option_list inverse_exponent;
+    bool use_bias_correction, drop_weighting;
     /* Evaluation */
     bool eval;
     int64_t eval_every, eval_batch_size;

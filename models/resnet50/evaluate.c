@@ -42,6 +42,9 @@ static lt_status run(session *s, lt_loader *loader, evaluation *e)
     int64_t batches = lt_loader_batches(loader);
     LT_TRY(lt_tensor_fill(s->hits, 0));
     while (!(st = lt_loader_next(loader, &batch))) {
+        e->stopped = signals_seen() > 0;
+        if (e->stopped)
+            return LT_OK;
         LT_TRY(evaluate_batch(s, &batch, e));
         lt_run_part(s->run, "evaluate", batch.index + 1, batches);
     }

@@ -6,6 +6,7 @@
 #include "lather/shampoo.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static lt_decay_scope scope(const arguments *a)
 {
@@ -43,14 +44,36 @@ static lt_status open_adam(session *s)
     return lt_optim_adam(&s->optim, &s->params, &c);
 }
 
-/* One power for all factors. */
-static void set_exponents(lt_exponents *e, double value)
+/* "0.5,0" into numbers >= 0; how many, or -1 if it is something else. */
+static int parse_powers(const char *text, double value[LT_MAX_DIMS])
 {
-    for (int order = 0; order <= LT_MAX_DIMS && value > 0; order++)
-        for (int d = 0; d < LT_MAX_DIMS; d++) {
-            e->value[order][d] = value;
-            e->set[order][d] = true;
+    for (int count = 0; count < LT_MAX_DIMS;) {
+        char *end;
+        value[count] = strtod(text, &end);
+        if (end == text || !(value[count] >= 0) || (*end && *end != ','))
+            return -1;
+        count++;
+        if (!*end)
+            return count;
+        text = end + 1;
+    }
+    return -1;
+}
+
+/* "0.5": one power for all factors; "2:0.5,0": those of blocks with two dimensions. */
+static lt_status set_exponents(lt_exponents *e, const char *text)
+{
+    double value[LT_MAX_DIMS];
+    const char *colon = strchr(text, ':');
+    int order = colon ? atoi(text) : 1;
+    if (order < 1 || order > LT_MAX_DIMS || parse_powers(colon ? colon + 1 : text, value) != order)
+        return lt_fail(LT_E_ARG, "--inverse-exponent: '%s' is neither E nor ORDER:E,...", text);
+    for (int o = order; o <= (colon ? order : LT_MAX_DIMS); o++)
+        for (int d = 0; d < o; d++) {
+            e->value[o][d] = value[colon ? d : 0];
+            e->set[o][d] = true;
         }
+    return LT_OK;
 }
 
 static lt_status open_shampoo(session *s)
@@ -67,7 +90,7 @@ static lt_status open_shampoo(session *s)
     c.weight_decay = a->weight_decay;
     c.decay_type = (lt_decay_type)a->weight_decay_type;
     c.decay_scope = scope(a);
-    c.peak_lr = a->lr;
+    c.peak_lr = a->peak_lr > 0 ? a->peak_lr : a->lr;
     c.max_preconditioner_dim = a->max_preconditioner_dim;
     c.precondition_frequency = a->precondition_frequency;
     c.start_preconditioning_step = a->start_preconditioning_step;
@@ -75,10 +98,17 @@ static lt_status open_shampoo(session *s)
     c.grafting = (lt_grafting)a->grafting;
     c.grafting_beta2 = a->grafting_beta2;
     c.grafting_epsilon = a->grafting_epsilon;
+    c.preconditioner = (lt_preconditioner)a->preconditioner;
     c.epsilon_rule = (lt_epsilon_rule)a->epsilon_rule;
+    c.rank_rtol = a->rank_rtol;
+    c.rank_atol = a->rank_atol;
+    c.target_dimensionality = (int)a->target_dimensionality;
+    c.trace_scaling = a->trace_scaling;
+    c.drop_weighting = a->drop_weighting;
     c.merge_order = (lt_merge_order)a->merge_order;
     c.tolerated_failures = (int)a->tolerated_failures;
-    set_exponents(&c.inverse_exponent, a->inverse_exponent);
+    for (size_t i = 0; i < a->inverse_exponent.count; i++)
+        LT_TRY(set_exponents(&c.inverse_exponent, a->inverse_exponent.item[i]));
     return lt_optim_shampoo(&s->optim, &s->params, &c);
 }
 
@@ -111,11 +141,19 @@ static lt_status parse_milestones(const lt_option_list *list, lt_schedule *sched
     return LT_OK;
 }
 
+static double choose_epochs(const arguments *a, int64_t per_epoch)
+{
+    const double imagenet = 90;
+    if (a->epochs > 0)
+        return a->epochs;
+    return a->max_steps ? (double)a->max_steps / (double)per_epoch : imagenet;
+}
+
 lt_status session_open_schedule(session *s)
 {
     const arguments *a = &s->args;
     int64_t per_epoch = s->batches_per_epoch / a->grad_accum;
-    double epochs = a->epochs > 0 ? a->epochs : (double)a->max_steps / (double)per_epoch;
+    double epochs = choose_epochs(a, per_epoch);
     s->schedule = (lt_schedule){
         .kind = (lt_schedule_kind)a->sched,
         .lr = a->lr,

@@ -9,11 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { TOP = 5 };
+enum { TOP = 5, NAME_BYTES = 128 };
 
 typedef struct predict_arguments {
-    const char *weights, *device;
+    const char *weights, *device, *class_names;
     int64_t image_size, threads;
 } predict_arguments;
 
@@ -22,7 +23,8 @@ typedef struct predict_arguments {
 /* clang-format off */
 static const lt_option table[] = {
 {"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
-{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: 224, or 32 for a small stem"},
+{"Options", .name = "class-names", .type = LT_OPTION_STRING, AT(class_names), .meta = "FILE", .help = "a name per line, in the order of classes"},
+{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: 224, or with a small stem 28 for one channel and 32 for three"},
 {"Options", .name = "device", .type = LT_OPTION_STRING, AT(device), .value = "cpu", .help = "cpu, ref, cuda[:N]"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "compute threads; 0: as many as allowed"},
 };
@@ -90,6 +92,14 @@ static lt_status open_files(session *s)
     return LT_OK;
 }
 
+/* Sides of ImageNet's, CIFAR's and MNIST's pictures. */
+static int default_side(const resnet_config *shape)
+{
+    if (!shape->small_stem)
+        return 224;
+    return shape->channels == 1 ? 28 : 32;
+}
+
 static lt_status open_model(session *s, const predict_arguments *a)
 {
     lt_device_config config = {.threads = (int)a->threads};
@@ -98,14 +108,27 @@ static lt_status open_model(session *s, const predict_arguments *a)
     LT_TRY(resnet_new(&s->model, s->device, &s->shape));
     LT_TRY(lt_module_params(s->model, &s->params));
     LT_TRY(lt_weights_load(a->weights, &s->params, NULL));
-    s->transform.size = a->image_size ? (int)a->image_size : s->shape.small_stem ? 32 : 224;
+    s->transform.size = a->image_size ? (int)a->image_size : default_side(&s->shape);
     session_choose_pixels(s, s->shape.channels);
     return lt_tape_new(&s->tape, s->device);
 }
 
-/* Prints the likeliest classes, by softmax, and leaves p without them. */
-static void print_top(const char *name, double *p, int classes)
+/* Line number label of the file of names; "class 7" without one. */
+static const char *class_name(const char *file, int label, char text[NAME_BYTES])
 {
+    FILE *f = file ? fopen(file, "r") : NULL;
+    snprintf(text, NAME_BYTES, "class %d", label);
+    for (int line = 0; f && line <= label && fgets(text, NAME_BYTES, f); line++)
+        text[strcspn(text, "\n")] = 0;
+    if (f)
+        fclose(f);
+    return text;
+}
+
+/* Prints the likeliest classes, by softmax, and leaves p without them. */
+static void print_top(const char *name, const char *names, double *p, int classes)
+{
+    char text[NAME_BYTES];
     double largest = p[0], sum = 0;
     for (int k = 1; k < classes; k++)
         largest = fmax(largest, p[k]);
@@ -117,12 +140,13 @@ static void print_top(const char *name, double *p, int classes)
         for (int k = 1; k < classes; k++)
             if (p[k] > p[best])
                 best = k;
-        printf("  %6.2f %%  class %d\n", 100 * exp(p[best] - largest) / sum, best);
+        printf("  %6.2f %%  %s\n", 100 * exp(p[best] - largest) / sum,
+               class_name(names, best, text));
         p[best] = (double)-INFINITY;
     }
 }
 
-static lt_status predict_batch(session *s, const lt_batch *batch)
+static lt_status predict_batch(session *s, const char *names, const lt_batch *batch)
 {
     int classes = s->shape.classes;
     lt_tape_reset(s->tape, session_pass(s, false));
@@ -133,19 +157,19 @@ static lt_status predict_batch(session *s, const lt_batch *batch)
         return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", classes);
     lt_status st = lt_tensor_read(y, p, lt_tensor_bytes(y));
     if (!st)
-        print_top(lt_dataset_sample_name(s->val_data, batch->index), p, classes);
+        print_top(lt_dataset_sample_name(s->val_data, batch->index), names, p, classes);
     free(p);
     return st;
 }
 
-static lt_status predict_all(session *s)
+static lt_status predict_all(session *s, const char *names)
 {
     lt_loader_config c = {.transform = session_eval_transform(s), .batch = 1};
     lt_batch batch;
     lt_status st;
     LT_TRY(lt_loader_new(&s->loader, s->val_data, s->device, &c));
     while (!(st = lt_loader_next(s->loader, &batch)))
-        LT_TRY(predict_batch(s, &batch));
+        LT_TRY(predict_batch(s, names, &batch));
     return st == LT_END ? LT_OK : st;
 }
 
@@ -155,9 +179,11 @@ static lt_status predict(session *s, const predict_arguments *a)
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
     if (!lt_options_rest_count(s->options))
         return lt_fail(LT_E_ARG, "no picture given");
+    if (a->class_names && access(a->class_names, R_OK))
+        return lt_fail(LT_E_IO, "%s: %s", a->class_names, strerror(errno));
     LT_TRY(open_model(s, a));
     LT_TRY(open_files(s));
-    return predict_all(s);
+    return predict_all(s, a->class_names);
 }
 
 int command_predict(int argc, char *const *argv)

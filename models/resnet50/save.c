@@ -77,3 +77,15 @@ lt_status session_save_checkpoint(session *s, bool is_best)
     lt_checkpoint_policy policy = {.keep = (int)s->args.keep, .is_best = is_best};
     return lt_checkpoint_save(s->args.output, &p, &s->state, &policy);
 }
+
+lt_status session_save_weights(session *s)
+{
+    char path[1024];
+    if (!s->args.output)
+        return LT_OK;
+    snprintf(path, sizeof path, "%s/model.safetensors", s->args.output);
+    LT_TRY(session_swap_ema(s));
+    lt_status st = lt_weights_save(path, &s->params);
+    lt_status back = session_swap_ema(s);
+    return st ? st : back;
+}

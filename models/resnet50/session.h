@@ -45,6 +45,7 @@ typedef struct evaluation {
     double loss, top1, top5; /* percent */
     int64_t images;
     double seconds;
+    bool stopped; /* by a signal: the numbers are of a part */
 } evaluation;
 
 /* setup.c: opens everything that the arguments ask for, in this order. */
@@ -81,6 +82,8 @@ lt_status session_train(session *s);
 /* What --resume asks for, if there is one: state, model, optimizer, averages. */
 lt_status session_load_checkpoint(session *s);
 lt_status session_save_checkpoint(session *s, bool is_best);
+/* OUTPUT/model.safetensors: the weights, averaged if there are averages. */
+lt_status session_save_weights(session *s);
 
 /* evaluate.c, logits.c */
 lt_status session_evaluate(session *s, lt_dataset *data, evaluation *out);

@@ -92,14 +92,29 @@ static lt_status choose_classes(session *s)
     return LT_OK;
 }
 
-/* To evaluate: the weights know the network. Without --image-size, one with ImageNet's stem gets
- * ImageNet's size, however small the pictures are. */
+/* Without a word on the network, a file of weights says what it is. */
+static bool weights_decide(const session *s)
+{
+    return s->args.eval
+           || (s->args.weights && !lt_options_is_set(s->options, "arch")
+               && !lt_options_is_set(s->options, "depths")
+               && !lt_options_is_set(s->options, "width")
+               && !lt_options_is_set(s->options, "stem"));
+}
+
+/* Without --image-size, a network with ImageNet's stem gets ImageNet's size, however small the
+ * pictures are. */
 static lt_status shape_of_weights(session *s)
 {
+    int channels = lt_dataset_channels(s->val_data);
     LT_TRY(infer_shape(s->args.weights, &s->shape));
     if (!s->args.image_size && !s->shape.small_stem)
         s->transform.size = IMAGENET_SIDE;
-    return LT_OK;
+    choose_augmentation(s);
+    if (channels == s->shape.channels)
+        return LT_OK;
+    return lt_fail(LT_E_SHAPE, "%s: the weights read %d channels, the pictures of %s have %d",
+                   s->args.weights, s->shape.channels, s->args.data, channels);
 }
 
 static lt_status choose_shape(session *s)
@@ -114,8 +129,10 @@ static lt_status choose_shape(session *s)
         .zero_init_last = a->zero_init_last,
         .seed = (uint64_t)a->seed,
     };
-    if (a->eval)
-        return shape_of_weights(s);
+    if (weights_decide(s)) {
+        LT_TRY(shape_of_weights(s));
+        return a->eval ? LT_OK : choose_classes(s);
+    }
     if (a->depths)
         LT_TRY(parse_depths(a->depths, s->shape.depths));
     return choose_classes(s);
@@ -184,13 +201,14 @@ static void copy_text(char *to, const char *from)
 static lt_status open_run(session *s)
 {
     const arguments *a = &s->args;
+    int64_t per_epoch = s->batches_per_epoch / a->grad_accum;
     lt_run_config c = {
         .options = s->options,
         .progress = (lt_progress)a->progress,
         .log_every = a->log_every,
         .total_steps = s->total_steps,
-        .steps_per_epoch = s->batches_per_epoch / a->grad_accum,
-        .total_epochs = (int64_t)a->epochs,
+        .steps_per_epoch = per_epoch,
+        .total_epochs = (s->total_steps + per_epoch - 1) / per_epoch,
         .resume_step = s->state.step,
         .no_tensorboard = !a->tensorboard,
     };

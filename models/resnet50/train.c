@@ -217,6 +217,7 @@ static lt_status finish_epoch(session *s, bool *reached)
     bool last = s->state.step >= s->total_steps, evaluated = evaluates_now(s, last);
     if (evaluated)
         LT_TRY(evaluate_epoch(s, &e));
+    evaluated = evaluated && !e.stopped;
     LT_TRY(log_epoch(s, evaluated ? &e : NULL));
     bool is_best = evaluated && e.top1 > s->state.best_top1;
     if (is_best) {
@@ -247,5 +248,5 @@ lt_status session_train(session *s)
         if (!reached && !is_done(s))
             LT_TRY(lt_loader_seek(s->loader, s->state.epoch, s->state.batch));
     }
-    return LT_OK;
+    return session_save_weights(s);
 }

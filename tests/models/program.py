@@ -9,6 +9,7 @@ import array
 import hashlib
 import json
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -164,6 +165,10 @@ def prediction_prints_the_top_classes(cwd):
     lines = p.stdout.splitlines()
     assert lines[0] == images[0] and lines[4] == images[1] and len(lines) == 8, p.stdout
     assert abs(sum(float(line.split()[0]) for line in lines[1:4]) - 100) < 0.05, p.stdout
+    with open(os.path.join(cwd, "names"), "w") as f:
+        f.write("shirt\nboot\nbag\n")
+    p = run("predict", "--weights", weights, "--class-names", "names", images[0], cwd=cwd)
+    assert sorted(line.split()[2] for line in p.stdout.splitlines()[1:]) == ["bag", "boot", "shirt"]
     p = subprocess.run([PROGRAM, "predict", "--weights", weights, "none.bmp"], cwd=cwd,
                        capture_output=True, text=True, timeout=TIMEOUT)
     assert p.returncode == ERROR and "none.bmp" in p.stderr, p.stderr
@@ -172,8 +177,8 @@ def prediction_prints_the_top_classes(cwd):
 def fine_tuning_keeps_what_is_frozen(cwd):
     run(*NOISE, *SMALL, "--max-steps", "1", "--optim", "sgd", "--output", "base", cwd=cwd)
     weights = checkpoint(cwd, "base", 1)
-    flags = ["--data", "synthetic:16:16:5", *SMALL, "--weights", weights, "--max-steps", "2", "--optim",
-             "sgd"]
+    flags = ["--data", "synthetic:16:16:5", *SMALL[4:], "--weights", weights, "--max-steps", "2",
+             "--optim", "sgd"]  # no --arch: the weights know
     run(*flags, "--reset-head", "--freeze", "^(conv1|layer)", "--param-group", "^fc:lr=0.5",
         "--output", "run", cwd=cwd)
     a, b = read_safetensors(weights), read_safetensors(checkpoint(cwd, "run", 2))
@@ -182,6 +187,32 @@ def fine_tuning_keeps_what_is_frozen(cwd):
     assert a["bn1.weight"][2] != b["bn1.weight"][2], "not frozen, and not changed"
     fails(*flags, cwd=cwd, says="[3,")  # the head has another shape: both are named
     fails(*flags, "--reset-head", "--freeze", "^nothing$", cwd=cwd, says="^nothing$")
+
+
+def the_average_is_what_a_run_leaves(cwd):
+    flags = [*NOISE, *SMALL, "--max-steps", "4", "--optim", "sgd", "--output"]
+    run(*flags, "plain", cwd=cwd)
+    run(*flags, "averaged", "--ema-decay", "0.5", cwd=cwd)
+    last, plain = checkpoint(cwd, "plain", 4), os.path.join(cwd, "plain", "model.safetensors")
+    averaged = read_safetensors(os.path.join(cwd, "averaged", "model.safetensors"))
+    assert read_safetensors(last) == read_safetensors(plain)
+    assert averaged != read_safetensors(plain), "no average"
+    assert read_safetensors(last) == read_safetensors(checkpoint(cwd, "averaged", 4)), "it trains on it"
+
+
+def a_full_disk_ends_no_run(cwd):
+    def small_disk():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
+
+    flags = [*NOISE, *SMALL, "--max-steps", "4", "--optim", "sgd", "--no-tensorboard"]
+    p = subprocess.run([PROGRAM, *flags, "--output", "run", "--checkpoint-every", "1", "--progress",
+                        "lines"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT,
+                       preexec_fn=small_disk)
+    assert len(steps_of(cwd, "run")) == 4, p.stderr
+    assert "not written" in p.stderr, p.stderr
+    left = os.path.join(cwd, "run", "checkpoints")
+    assert not os.path.isdir(left) or not [n for n in os.listdir(left) if n.startswith("step")]
 
 
 def a_profile_is_a_trace(cwd):
@@ -295,6 +326,8 @@ def wrong_command_lines_are_refused(cwd):
 
 def bad_settings_are_refused(cwd):
     fails(*NOISE, *SMALL, "--device", "cuda", cwd=cwd, says="cuda")
+    fails(*NOISE, *SMALL, "--optim", "shampoo", "--inverse-exponent", "2:0.5", cwd=cwd,
+          says="--inverse-exponent")
     fails(*NOISE, *SMALL, "--arch", "resnet51", cwd=cwd, says="resnet51")
     fails(*NOISE, *SMALL, "--num-classes", "2", cwd=cwd, says="3")
     fails(*NOISE, *SMALL, "--batch-size", "64", cwd=cwd, says="--batch-size")
@@ -312,7 +345,8 @@ def a_run_without_finite_gradients_stops(cwd):
 ROWS = [resume_is_bit_exact, resume_of_a_path_and_of_nothing,
         a_signal_ends_with_a_checkpoint_and_its_own_code, eight_pictures_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
-        fine_tuning_keeps_what_is_frozen, a_profile_is_a_trace, the_config_file_is_reloadable,
+        fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,
+        a_full_disk_ends_no_run, a_profile_is_a_trace, the_config_file_is_reloadable,
         broken_pictures_are_skipped_and_listed, bad_data_is_refused, bad_checkpoints_are_refused,
         bad_weights_are_refused, nan_weights_are_refused, wrong_command_lines_are_refused,
         bad_settings_are_refused, a_run_without_finite_gradients_stops]

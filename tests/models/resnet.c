@@ -132,66 +132,84 @@ static void check_refused(void **state)
 
 enum { IMAGES = 8, SIDE = 16, CLASSES = 4, STEPS = 60 };
 
+typedef struct trainee {
+    lt_module *model;
+    lt_params params;
+    lt_optim *optim;
+    lt_tape *tape;
+    lt_tensor *images, *labels, *hits;
+} trainee;
+
+static void fill_inputs(trainee *t)
+{
+    uint8_t pixels[IMAGES * 3 * SIDE * SIDE];
+    int32_t label[IMAGES];
+    for (size_t i = 0; i < sizeof pixels; i++)
+        pixels[i] = (uint8_t)((i * 2654435761U) >> 13);
+    for (int i = 0; i < IMAGES; i++)
+        label[i] = i % CLASSES;
+    assert_ok(lt_tensor_write(t->images, pixels, sizeof pixels));
+    assert_ok(lt_tensor_write(t->labels, label, sizeof label));
+}
+
+static void open_trainee(trainee *t)
+{
+    resnet_config c = {.arch = "resnet10", .width = 8, .classes = CLASSES, .small_stem = true};
+    assert_ok(resnet_new(&t->model, device, &c));
+    assert_ok(lt_module_params(t->model, &t->params));
+    assert_ok(lt_tape_new(&t->tape, device));
+    assert_ok(lt_tensor_new(&t->images, device, LT_U8, LT_SHAPE(IMAGES, 3, SIDE, SIDE)));
+    assert_ok(lt_tensor_new(&t->labels, device, LT_I32, LT_SHAPE(IMAGES)));
+    assert_ok(lt_tensor_new(&t->hits, device, LT_I64, LT_SHAPE(2)));
+    fill_inputs(t);
+    lt_sgd_config sgd = {.momentum = 0.9, .nesterov = true};
+    assert_ok(lt_optim_sgd(&t->optim, &t->params, &sgd));
+}
+
+static void close_trainee(trainee *t)
+{
+    lt_optim_free(&t->optim);
+    lt_tensor_free(&t->images);
+    lt_tensor_free(&t->labels);
+    lt_tensor_free(&t->hits);
+    lt_tape_free(&t->tape);
+    lt_params_clear(&t->params);
+    lt_module_free(&t->model);
+}
+
 /* One step; returns the loss and counts rows that have their label first. */
-static double train_step(lt_module *m, lt_tape *tape, lt_optim *optim, const lt_params *p,
-                         lt_tensor *x, lt_tensor *labels, int64_t attempt, lt_tensor *hits)
+static double train_step(trainee *t, int64_t attempt)
 {
     const lt_normalize_config pixels = {.mean = {128, 128, 128}, .deviation = {64, 64, 64}};
     double loss;
-    lt_params_zero_grad(p);
-    lt_tape_reset(tape, LT_PASS_TRAIN);
-    lt_tensor *logits = lt_module_forward(m, tape, lt_normalize(tape, x, &pixels));
-    lt_tensor *l = lt_softmax_xent(tape, logits, labels, 0);
-    lt_tape_keep(tape, logits);
-    assert_ok(lt_tape_backward(tape, l, 1));
-    assert_ok(lt_optim_step(optim, &(lt_step){.lr = 0.05, .attempt = attempt}));
+    lt_params_zero_grad(&t->params);
+    lt_tape_reset(t->tape, LT_PASS_TRAIN);
+    lt_tensor *x = lt_normalize(t->tape, t->images, &pixels);
+    lt_tensor *logits = lt_module_forward(t->model, t->tape, x);
+    lt_tensor *l = lt_softmax_xent(t->tape, logits, t->labels, 0);
+    lt_tape_keep(t->tape, logits);
+    assert_ok(lt_tape_backward(t->tape, l, 1));
+    assert_ok(lt_optim_step(t->optim, &(lt_step){.lr = 0.05, .attempt = attempt}));
     assert_ok(lt_tensor_item(l, &loss));
-    assert_ok(lt_tensor_fill(hits, 0));
-    assert_ok(lt_topk_hits(logits, labels, hits));
+    assert_ok(lt_tensor_fill(t->hits, 0));
+    assert_ok(lt_topk_hits(logits, t->labels, t->hits));
     return loss;
 }
 
 static void eight_pictures_are_learnt_by_heart(void **state)
 {
     (void)state;
-    lt_module *m = NULL;
-    lt_tape *tape = NULL;
-    lt_optim *optim = NULL;
-    lt_params p = {0};
-    lt_tensor *x = NULL, *labels = NULL, *hits = NULL;
-    uint8_t pixels[IMAGES * 3 * SIDE * SIDE];
-    int32_t label[IMAGES];
+    trainee t = {0};
     int64_t hit[2];
-    double loss = INFINITY, first = 0;
-    resnet_config c = {.arch = "resnet10", .width = 8, .classes = CLASSES, .small_stem = true};
-    for (size_t i = 0; i < sizeof pixels; i++)
-        pixels[i] = (uint8_t)((i * 2654435761U) >> 13);
-    for (int i = 0; i < IMAGES; i++)
-        label[i] = i % CLASSES;
-    assert_ok(resnet_new(&m, device, &c));
-    assert_ok(lt_module_params(m, &p));
-    assert_ok(lt_tape_new(&tape, device));
-    assert_ok(lt_tensor_new(&x, device, LT_U8, LT_SHAPE(IMAGES, 3, SIDE, SIDE)));
-    assert_ok(lt_tensor_new(&labels, device, LT_I32, LT_SHAPE(IMAGES)));
-    assert_ok(lt_tensor_new(&hits, device, LT_I64, LT_SHAPE(2)));
-    assert_ok(lt_tensor_write(x, pixels, sizeof pixels));
-    assert_ok(lt_tensor_write(labels, label, sizeof label));
-    assert_ok(lt_optim_sgd(&optim, &p, &(lt_sgd_config){.momentum = 0.9, .nesterov = true}));
-    for (int64_t step = 1; step <= STEPS; step++) {
-        loss = train_step(m, tape, optim, &p, x, labels, step, hits);
-        first = step == 1 ? loss : first;
-    }
-    assert_ok(lt_tensor_read(hits, hit, sizeof hit));
+    open_trainee(&t);
+    double first = train_step(&t, 1), loss = first;
+    for (int64_t step = 2; step <= STEPS; step++)
+        loss = train_step(&t, step);
+    assert_ok(lt_tensor_read(t.hits, hit, sizeof hit));
     assert_true(first > 1); /* about log(CLASSES): it did not start there */
     assert_int_equal(hit[0], IMAGES);
     assert_near(loss, 0, 0.02);
-    lt_optim_free(&optim);
-    lt_tensor_free(&x);
-    lt_tensor_free(&labels);
-    lt_tensor_free(&hits);
-    lt_tape_free(&tape);
-    lt_params_clear(&p);
-    lt_module_free(&m);
+    close_trainee(&t);
 }
 
 static const count_row counts[] = {
