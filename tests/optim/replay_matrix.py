@@ -127,6 +127,17 @@ def difference(want, got):
     return model.difference(want, {k: a.astype(np.float64) for k, a in got.items()})
 
 
+def difference_f32(want, got):
+    """Relative to a parameter's largest value in all steps: a single weight may pass through 0."""
+    if difference(want, got) == math.inf:
+        return math.inf
+    largest = {}
+    for k, a in want.items():
+        name = k.split(".", 2)[2]
+        largest[name] = max(largest.get(name, 0.0), np.abs(a).max())
+    return max(np.abs(want[k] - got[k]).max() / largest[k.split(".", 2)[2]] for k in want)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -144,11 +155,11 @@ def main():
                 want = model.replay(theirs, tensors)
                 rounding = model.sensitivity(theirs, tensors)
                 d64 = difference(want, run(args.program, folder, ours, "float64"))
-                d32 = difference(want, run(args.program, folder, ours, "float32"))
+                d32 = difference_f32(want, run(args.program, folder, ours, "float32"))
                 ok = d64 <= max(BOUND, ROUNDING * rounding) and (d32 <= BOUND_F32 or not rounding <= STABLE)
-                if ok == name.startswith("control"):
-                    failed.append(name)
-                print(f"{'FAILED' if failed and failed[-1] == name else 'ok':6} {name}: float64 {d64:.1e}, float32 {d32:.1e}, "
+                passed = ok != name.startswith("control")
+                failed += [] if passed else [name]
+                print(f"{'ok' if passed else 'FAILED':6} {name}: float64 {d64:.1e}, float32 {d32:.1e}, "
                       f"rounding alone {rounding:.1e}")
     print(f"{count} configurations, {len(failed)} failed")
     sys.exit(bool(failed))
