@@ -7,6 +7,7 @@
 
 #include "lather/checkpoint.h"
 #include "lather/data.h"
+#include "lather/ema.h"
 #include "lather/ops.h"
 #include "lather/run.h"
 #include "lather/schedule.h"
@@ -33,10 +34,9 @@ typedef struct session {
     int64_t batches_per_epoch; /* micro-batches, a multiple of grad_accum */
     int64_t total_steps;
     lt_checkpoint_state state;
-    lt_tensor **ema; /* one per saved parameter; NULL: no moving average */
+    lt_ema *ema; /* NULL: no moving average */
     lt_checkpoint_tensor *ema_names;
     size_t ema_count;
-    bool ema_is_in;     /* parameters and averages have changed places */
     int64_t bad_images; /* listed so far */
     char folder[1024];  /* checkpoint to resume; "": none */
 } session;
