@@ -275,22 +275,40 @@ analyze()
 
 both_onednn()
 {
-    local python=$work/onednn/bin/python prefix
-    python3 -m venv "$work/onednn" >/dev/null 2>&1 &&
-        "$python" -m pip install -q "onednn-devel" >/dev/null 2>&1 || {
-        skip "the build with oneDNN 3" "onednn-devel cannot be had"
+    # The newest generation that PyPI has for GCC's OpenMP; later ones are for other runtimes.
+    local prefix=$work/onednn
+    python3 -m venv "$prefix" >/dev/null 2>&1 &&
+        "$prefix/bin/python" -m pip install -q onednn-devel-cpu-gomp >/dev/null 2>&1 || {
+        skip "the build with oneDNN 3" "onednn-devel-cpu-gomp cannot be had"
         return
     }
-    prefix=$work/onednn
     row "the build with oneDNN 3" build "$work/dnnl3" -Donednn_root="$prefix" || return
     rows "suites with oneDNN 3" "$work/dnnl3"
 }
 
+fuzz_one() # TARGET SECONDS
+{
+    local found=$work/fuzz/found-$1
+    mkdir -p "$found"
+    "$work/fuzz/tests/fuzz/fuzzer_$1" -max_total_time="$2" -rss_limit_mb=3000 -max_len=4096 \
+        -artifact_prefix="$found/" "$found" "tests/fuzz/corpus/$1"
+}
+
 fuzz_long()
 {
-    row "ten minutes of fuzzing" bash -c 'CC=clang meson setup "$0" -Db_lundef=false \
-        -Db_sanitize=address,undefined >/dev/null 2>&1; ninja -C "$0" >/dev/null &&
-        meson test -C "$0" --no-rebuild --suite fuzz' "$work/fuzz"
+    local targets="image idx json safetensors" seconds=600 target
+    row "the fuzzers" env CC=clang bash -c 'rm -rf "$0" && meson setup "$0" -Dfuzzers=true \
+        -Db_lundef=false -Db_sanitize=address,undefined -Dc_args=-fsanitize=fuzzer-no-link &&
+        ninja -C "$0" $(printf "tests/fuzz/fuzzer_%s " '"$targets"')' "$work/fuzz" || return
+    for target in $targets; do
+        row "$((seconds / 4)) s of fuzzing $target" fuzz_one "$target" $((seconds / 4))
+    done
+}
+
+replay_long()
+{
+    row "the long matrix of optim_replay" /usr/bin/python3 tests/optim/replay_matrix.py \
+        "$work/main/tools/optim_replay" --long
 }
 
 storm_full()

@@ -12,6 +12,7 @@ typedef struct range {
 
 typedef struct plot {
     range x, y;
+    double step; /* between the lines across */
 } plot;
 
 void report_escape(FILE *out, const char *text)
@@ -75,9 +76,9 @@ static bool measure(plot *p, const report_chart *chart)
         p->y.low -= around;
         p->y.high += around;
     }
-    double step = nice_step(p->y);
-    p->y.low = step * floor(p->y.low / step);
-    p->y.high = step * ceil(p->y.high / step);
+    p->step = nice_step(p->y); /* before the range grows to whole steps */
+    p->y.low = p->step * floor(p->y.low / p->step);
+    p->y.high = p->step * ceil(p->y.high / p->step);
     return true;
 }
 
@@ -93,7 +94,7 @@ static double at_y(const plot *p, double y)
 
 static void draw_axes(FILE *out, const plot *p)
 {
-    double step = nice_step(p->y);
+    double step = p->step;
     for (double y = p->y.low; y <= p->y.high + step / 2; y += step)
         fprintf(out,
                 "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"

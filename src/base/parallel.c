@@ -2,7 +2,8 @@
 
 #include "base/parallel.h"
 
-#ifdef _OPENMP
+/* LT_NO_OPENMP: for ThreadSanitizer, which does not see what libgomp synchronises. */
+#if defined _OPENMP && !defined LT_NO_OPENMP
 #include <omp.h>
 
 void lt_parallel(int64_t count, int64_t grain, lt_chunk_fn *fn, void *context)
