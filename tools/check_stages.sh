@@ -276,14 +276,19 @@ analyze()
 both_onednn()
 {
     # The newest generation that PyPI has for GCC's OpenMP; later ones are for other runtimes.
-    local prefix=$work/onednn
+    # Outside the source tree: meson takes no foreign headers from inside it.
+    local prefix
+    prefix=$(mktemp -d)
     python3 -m venv "$prefix" >/dev/null 2>&1 &&
         "$prefix/bin/python" -m pip install -q onednn-devel-cpu-gomp >/dev/null 2>&1 || {
         skip "the build with oneDNN 3" "onednn-devel-cpu-gomp cannot be had"
+        rm -rf "$prefix"
         return
     }
-    row "the build with oneDNN 3" build "$work/dnnl3" -Donednn_root="$prefix" || return
-    rows "suites with oneDNN 3" "$work/dnnl3"
+    rm -rf "$work/dnnl3"
+    row "the build with oneDNN 3" build "$work/dnnl3" -Donednn_root="$prefix" &&
+        rows "suites with oneDNN 3" "$work/dnnl3"
+    rm -rf "$prefix"
 }
 
 fuzz_one() # TARGET SECONDS
