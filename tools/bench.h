@@ -12,6 +12,18 @@ typedef struct bench_header {
     int batch_size, threads;
 } bench_header;
 
+/* Rows that every benchmark's table ends with; its settings have device, threads and json. */
+/* clang-format off */
+#define BENCH_MACHINE_OPTIONS(settings)                                                            \
+    {.group = "Machine", .name = "device", .type = LT_OPTION_STRING,                               \
+     .offset = offsetof(settings, device), .value = "cpu", .help = "ref, cpu, cuda"},              \
+    {.group = "Machine", .name = "threads", .alias = 't', .type = LT_OPTION_INT,                   \
+     .offset = offsetof(settings, threads), .value = "0", .min = 0, .max = 1024,                   \
+     .help = "compute threads; 0: as many as allowed"},                                            \
+    {.group = "Output", .name = "json", .type = LT_OPTION_BOOL,                                    \
+     .offset = offsetof(settings, json), .help = "print one JSON object on stdout"}
+/* clang-format on */
+
 typedef lt_status bench_fn(int argc, char *const *argv);
 bench_fn bench_train, bench_loader, bench_optim, bench_ops;
 

@@ -5,17 +5,6 @@
 
 #include "lather/ops/math.h"
 
-static lt_status infer(const lt_node *node, lt_desc *out)
-{
-    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
-    lt_view y, small = {.shape = node->in[1] ? node->in[1]->shape : LT_SCALAR};
-    if (!node->in[1] || !lt_view_broadcast(&small, node->in[0]->shape, &y))
-        return lt_fail(LT_E_SHAPE, "add: b %s does not broadcast over a %s",
-                       lt_shape_text(small.shape, b), lt_shape_text(node->in[0]->shape, a));
-    *out = (lt_desc){node->in[0]->dtype, node->in[0]->shape};
-    return LT_OK;
-}
-
 static lt_status forward(lt_node *node)
 {
     void *ctx;
@@ -44,7 +33,7 @@ static lt_status backward(lt_node *node)
 const lt_op lt_op_add = {
     .name = "add",
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_IN(1) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = lt_op_infer_broadcast,
     .forward = forward,
     .backward = backward,
 };

@@ -3,6 +3,17 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
+lt_status lt_op_infer_broadcast(const lt_node *node, lt_desc *out)
+{
+    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
+    lt_view y, small = {.shape = node->in[1] ? node->in[1]->shape : LT_SCALAR};
+    if (!node->in[1] || !lt_view_broadcast(&small, node->in[0]->shape, &y))
+        return lt_fail(LT_E_SHAPE, "%s: b %s does not broadcast over a %s", node->op->name,
+                       lt_shape_text(small.shape, b), lt_shape_text(node->in[0]->shape, a));
+    *out = (lt_desc){node->in[0]->dtype, node->in[0]->shape};
+    return LT_OK;
+}
+
 bool lt_op_same_shape(const lt_node *node, int input)
 {
     return lt_shape_equal(node->in[input]->shape, node->out->shape);

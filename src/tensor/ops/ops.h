@@ -33,6 +33,8 @@ LT_OP_LIST(X)
                  : lt_fail(LT_E_UNSUPPORTED, "%s: backend %s has no kernel %s", (node)->op->name, \
                            (be)->name, #entry))
 
+/* The shape rule of two inputs of which the second is broadcast: the output is like the first. */
+lt_status lt_op_infer_broadcast(const lt_node *node, lt_desc *out);
 /* Sums g, which has the shape of a broadcast result, into the gradient of a smaller input. */
 lt_status lt_op_unbroadcast(lt_node *node, int input, const lt_view *g);
 /* Whether input has the output's shape. */
