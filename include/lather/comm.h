@@ -8,16 +8,29 @@
 typedef struct lt_comm lt_comm;
 typedef struct lt_request lt_request;
 
+/** Terms are added in rank order, in f32 (f64 and integers in their own type), and rounded once: all
+ *  ranks get the same bits, whatever the communicator. */
 typedef enum lt_reduce { LT_REDUCE_SUM, LT_REDUCE_MEAN, LT_REDUCE_MAX } lt_reduce;
 
-/** kind: "self" (one rank), "threads" (ranks in one process), "mpi" or "nccl". Collective.
+/** kind: "self" (one rank), "mpi" or "nccl"; device: where the tensors are, borrowed. Collective.
  *  Errors: LT_E_UNSUPPORTED (not in this build), LT_E_ARG, LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device);
+/** "threads": size ranks in this process, out[rank] for the thread that plays the rank, with
+ *  device[rank], borrowed. */
+LT_API LT_MUST_CHECK lt_status lt_comm_open_threads(lt_comm **out, lt_device *const *device,
+                                                    int size);
+/** Ranks that give the same color form a group, ordered by key, then by rank; *out is this rank's
+ *  end of it. Collective. Owns: you; close it before comm. */
+LT_API LT_MUST_CHECK lt_status lt_comm_split(lt_comm *comm, int color, int key, lt_comm **out);
+/** Ends all pending requests first. Collective, but for after an abort. */
 LT_API void lt_comm_close(lt_comm **comm);
 
 LT_API int lt_comm_rank(const lt_comm *comm); /**< 0 .. size-1 */
 LT_API int lt_comm_size(const lt_comm *comm);
-/** Payload bytes that this rank has sent so far, by the formula of each collective. */
+/** Payload bytes that this rank has sent so far. Of n ranks, with chunk[r] the part of rank r when
+ *  the elements are cut as evenly as possible (the first ones longer): all-reduce: all - chunk[rank]
+ *  + (n-1) chunk[rank]; reduce-scatter: all - own part; all-gather: (n-1) own part; broadcast: (n-1)
+ *  all on the root; send: all. */
 LT_API uint64_t lt_comm_bytes(const lt_comm *comm);
 
 /** Starts an in-place reduction; tensor is lent until lt_request_wait(). Requests of one
@@ -34,9 +47,25 @@ LT_API LT_MUST_CHECK lt_status lt_comm_reducescatter_begin(lt_comm *comm, const 
                                                            lt_reduce op, lt_request **request);
 LT_API LT_MUST_CHECK lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root,
                                                        lt_request **request);
+/** Point to point: matched in the order of issue between two ranks. */
+LT_API LT_MUST_CHECK lt_status lt_comm_send_begin(lt_comm *comm, const lt_tensor *tensor, int to,
+                                                  lt_request **request);
+LT_API LT_MUST_CHECK lt_status lt_comm_recv_begin(lt_comm *comm, lt_tensor *tensor, int from,
+                                                  lt_request **request);
 LT_API LT_MUST_CHECK lt_status lt_comm_barrier(lt_comm *comm);
 /** Waits, frees *request and sets it to NULL. Errors: LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_request_wait(lt_request **request);
+
+/** LT_OK if all ranks give the same text for what; else LT_E_ARG on every rank: "--lr is 0.1 on rank
+ *  0, 0.2 on rank 3". Collective: call it with the same what everywhere. */
+LT_API LT_MUST_CHECK lt_status lt_comm_same(lt_comm *comm, const char *what, const char *text);
+
+/** A request that is not done after so many seconds fails with LT_E_COMM, naming it, and aborts the
+ *  group; 0: never. Default 600. */
+LT_API void lt_comm_set_deadline(lt_comm *comm, double seconds);
+/** Holds requests back as a link of this latency and rate would, one after the other, for measuring
+ *  overlap on one machine. gbit 0: off. */
+LT_API void lt_comm_set_model(lt_comm *comm, double latency_us, double gbit);
 
 /** Makes every rank's pending and future call fail with LT_E_COMM. Any thread, any time. */
 LT_API void lt_comm_abort(lt_comm *comm);

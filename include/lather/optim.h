@@ -49,8 +49,10 @@ typedef struct lt_state_entry {
     int block;         /**< index within the parameter; -1: of the whole parameter */
     lt_shape offset;   /**< of the block, in the parameter's logical indices after merging */
     lt_shape shape;    /**< of the block there; of the parameter if block is -1 */
-    int owner;         /**< the rank that has it */
-    lt_tensor *tensor; /**< read it to save, write it to load */
+    int owner;         /**< the first rank that has it */
+    lt_dtype dtype;    /**< of the tensor, also where it is not */
+    lt_shape extent;   /**< its shape: that of the block, [n,n] of a factor */
+    lt_tensor *tensor; /**< read it to save, write it to load; NULL: on other ranks only */
 } lt_state_entry;
 typedef struct lt_state_visitor {
     lt_status (*entry)(void *context, const lt_state_entry *entry);

@@ -33,6 +33,30 @@ typedef enum lt_preconditioner {
     LT_PRECONDITIONER_KL               /**< as ROOT; factors see the preconditioned gradient */
 } lt_preconditioner;
 
+/** How inverse roots, or eigenbases, are computed. */
+typedef enum lt_root_solver {
+    LT_ROOT_EIGH,         /**< eigendecomposition */
+    LT_ROOT_NEWTON,       /**< coupled Newton iteration: Guo & Higham 2006; integer roots */
+    LT_ROOT_HIGHER_ORDER, /**< coupled iteration with a truncated binomial series */
+    LT_ROOT_NEWTON_DB,    /**< Newton-Denman-Beavers: roots 2 and 4 */
+    LT_ROOT_QR,           /**< orthogonal iteration from the last basis */
+    LT_ROOT_TRACKED       /**< the last basis, turned by simultaneous Jacobi rotations */
+} lt_root_solver;
+
+/** When roots are computed and used. */
+typedef enum lt_refresh_timing {
+    LT_REFRESH_REFERENCE, /**< all when t mod f == 0 or t == start, used at once */
+    LT_REFRESH_STAGGERED, /**< after a first time at start: in every step those of 1/f of the cost */
+    LT_REFRESH_ASYNC      /**< as REFERENCE, on another thread; used from step t + f on */
+} lt_refresh_timing;
+
+/** What a block does when its roots fail more than tolerated_failures times in a row. */
+typedef enum lt_on_failure {
+    LT_ON_FAILURE_ABORT,   /**< the step fails */
+    LT_ON_FAILURE_KEEP,    /**< goes on with its old roots */
+    LT_ON_FAILURE_DIAGONAL /**< goes on with the powers of the factors' diagonals */
+} lt_on_failure;
+
 typedef enum lt_merge_order { LT_MERGE_BACKWARD, LT_MERGE_FORWARD } lt_merge_order;
 
 enum { LT_NO_LIMIT = 0 };
@@ -71,6 +95,13 @@ typedef struct lt_shampoo_config {
     double trace_scaling;      /**< x: a factor A is used as A * max(tr A, epsilon)^-x */
     bool drop_weighting;       /**< new terms enter the factors with weight 1 */
     int tolerated_failures;    /**< of a block's roots, in a row */
+    lt_on_failure on_failure;
+    bool diagonal_vectors; /**< blocks with one dimension keep the diagonal of their factor only */
+    lt_root_solver root_solver;
+    double solver_tolerance; /**< 0: the solver's own */
+    int solver_iterations;   /**< 0: the solver's own */
+    lt_refresh_timing refresh_timing;
+    int refresh_threads; /**< of LT_REFRESH_ASYNC; 0: 1 */
 } lt_shampoo_config;
 
 #define LT_SHAMPOO_DEFAULTS                                \
@@ -94,15 +125,8 @@ typedef struct lt_shampoo_config {
 LT_API LT_MUST_CHECK lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params,
                                                 const lt_shampoo_config *config);
 
-/** A line per block for a table before training: what is kept and what it costs. */
-typedef struct lt_shampoo_block {
-    const char *param;
-    int block;
-    lt_shape shape;       /**< after merging and splitting */
-    int64_t factor_bytes; /**< of factors and roots */
-} lt_shampoo_block;
-/** Block number index of an optimizer made by lt_optim_shampoo(). Errors: LT_E_ARG, LT_END. */
-LT_API LT_MUST_CHECK lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index,
-                                                   lt_shampoo_block *out);
+/** Settings under a name: "paper" (2023), "reference" (today's), "recommended" (ours), "soap".
+ *  Errors: LT_E_ARG, listing the names. */
+LT_API LT_MUST_CHECK lt_status lt_shampoo_preset(const char *name, lt_shampoo_config *out);
 
 #endif

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+static const double default_deadline = 600; /* seconds */
+
 static const lt_comm_ops *const kinds[] = {&lt_comm_self};
 
 lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device)
@@ -22,6 +24,8 @@ lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device)
     if (!comm)
         return LT_E_NOMEM;
     comm->ops = ops;
+    comm->device = device;
+    comm->deadline = default_deadline;
     lt_status st = ops->open(comm, device);
     if (st) {
         lt_free(comm);

@@ -294,6 +294,8 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
             .block = -1,
             .offset.ndim = lt_tensor_shape(slot->state[k]).ndim,
             .shape = lt_tensor_shape(slot->state[k]),
+            .dtype = lt_tensor_dtype(slot->state[k]),
+            .extent = lt_tensor_shape(slot->state[k]),
             .tensor = slot->state[k],
         };
         LT_TRY(visitor->entry(visitor->context, &entry));

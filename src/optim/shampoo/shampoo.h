@@ -15,6 +15,8 @@
 #include "optim/optim.h"
 #include "optim/shampoo/block.h"
 
+#include "lather/shampoo_report.h"
+
 /* State of one dimension of a block; all NULL if the dimension is left alone. */
 typedef struct lt_factor {
     double exponent;

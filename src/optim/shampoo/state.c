@@ -57,6 +57,8 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
             .block = b->index,
             .offset = b->box.offset,
             .shape = b->box.shape,
+            .dtype = lt_tensor_dtype(list[i].tensor),
+            .extent = lt_tensor_shape(list[i].tensor),
             .tensor = list[i].tensor,
         };
         LT_TRY(visitor->entry(visitor->context, &entry));

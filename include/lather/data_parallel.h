@@ -1,0 +1,49 @@
+/** Data-parallel training: every rank computes gradients of its own batch, all apply their mean. */
+#ifndef LATHER_DATA_PARALLEL_H
+#define LATHER_DATA_PARALLEL_H
+
+#include "lather/comm.h"
+#include "lather/param.h"
+
+/** What becomes of batch norm's running statistics, which every rank collects from its own data. */
+typedef enum lt_dist_bn {
+    LT_DIST_BN_NONE,      /**< each rank keeps its own */
+    LT_DIST_BN_BROADCAST, /**< rank 0's, in lt_data_parallel_statistics() */
+    LT_DIST_BN_REDUCE     /**< the mean over ranks, there */
+} lt_dist_bn;
+
+typedef struct lt_data_parallel_config {
+    size_t bucket_bytes; /**< gradients travel in groups of about this size; 0: 25 MiB */
+    lt_dtype dtype;      /**< on the way: LT_F32 (the gradients' own), LT_BF16, LT_F16 */
+    bool no_overlap;     /**< begin when backward is done, for measuring */
+    lt_dist_bn dist_bn;
+    bool sync_bn; /**< batch norm's statistics are of all ranks' batches */
+} lt_data_parallel_config;
+
+typedef struct lt_data_parallel lt_data_parallel;
+
+/** Gives all ranks rank 0's parameters and statistics, and listens to the tape's backward. Borrows
+ *  all. config NULL: zeros. Collective. Errors: LT_E_ARG (ranks disagree on the parameters: names the
+ *  first), LT_E_COMM, LT_E_NOMEM.
+ *  Buckets follow the order in which rank 0's first backward finished the gradients.
+ *  Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training",
+ *  VLDB 2020, section 3.2. */
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_new(lt_data_parallel **out, lt_comm *comm,
+                                                    const lt_params *params, lt_tape *tape,
+                                                    const lt_data_parallel_config *config);
+LT_API void lt_data_parallel_free(lt_data_parallel **dp);
+
+/** Before each backward: last says whether it is the last micro-batch of an update. Only then do
+ *  gradients travel, bucket by bucket, while backward goes on. */
+LT_API void lt_data_parallel_begin(lt_data_parallel *dp, bool last);
+/** After the last backward of an update: waits until every gradient is the mean over ranks. A
+ *  parameter has a gradient if any rank had one; the others count as zero. Collective: every rank
+ *  must call it in every update, also one without any gradient. */
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_finish(lt_data_parallel *dp);
+/** Brings running statistics together, by dist_bn; before an evaluation or a checkpoint. */
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_statistics(lt_data_parallel *dp);
+
+/** Seconds that lt_data_parallel_finish() waited, since the last call of this. */
+LT_API double lt_data_parallel_exposed(lt_data_parallel *dp);
+
+#endif

@@ -1,0 +1,42 @@
+/** Optimizer state divided over ranks: every part has an owner that updates it for all. */
+#ifndef LATHER_SHARD_H
+#define LATHER_SHARD_H
+
+#include "lather/comm.h"
+#include "lather/optim.h"
+
+/** What is spread evenly, largest part first, each to the least loaded rank (ties: the lowest):
+ *  Graham, "Bounds on multiprocessing timing anomalies", 1969. */
+typedef enum lt_balance {
+    LT_BALANCE_COST,   /**< modelled time of a step */
+    LT_BALANCE_MEMORY, /**< bytes of state */
+    LT_BALANCE_BYTES   /**< bytes gathered, rounded up to 64: the reference implementation's */
+} lt_balance;
+
+typedef struct lt_shard_config {
+    lt_comm *comm; /**< borrowed: must outlive the optimizer */
+    lt_balance balance;
+    int group;          /**< num_trainers_per_group: ranks with one copy of the state; 0: all */
+    lt_dtype dtype;     /**< of what is gathered: LT_F32 (the master dtype), LT_BF16, LT_F16 */
+    bool gather_params; /**< gather parameters instead of updates: rounds them to dtype */
+} lt_shard_config;
+
+/** Divides the state; before the first step and before a checkpoint is loaded. From then on
+ *  lt_optim_step() is collective, and all ranks have bit-identical parameters after it. Shampoo is
+ *  divided by blocks, others by parameters (ZeRO-1: Rajbhandari et al., SC 2020).
+ *  Errors: LT_E_ARG (group does not divide the ranks; the optimizer has made a step), LT_E_COMM,
+ *  LT_E_NOMEM, LT_E_UNSUPPORTED (an optimizer of your own that has no blocks or slot_state). */
+LT_API LT_MUST_CHECK lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config);
+
+/** What a rank of the group got. */
+typedef struct lt_shard_load {
+    int64_t parts;        /**< blocks or parameters */
+    double cost;          /**< in modelled nanoseconds of a step */
+    int64_t state_bytes;  /**< on this rank */
+    int64_t gather_bytes; /**< it contributes per step */
+} lt_shard_load;
+/** Errors: LT_E_ARG (no such rank, or not divided). */
+LT_API LT_MUST_CHECK lt_status lt_optim_shard_load(const lt_optim *optim, int rank,
+                                                   lt_shard_load *out);
+
+#endif
