@@ -20,17 +20,19 @@ typedef enum lt_decay_type {
 } lt_decay_type;
 
 typedef enum lt_epsilon_rule {
-    LT_EPSILON_BEFORE,        /**< decompose A + eps*I */
-    LT_EPSILON_AFTER,         /**< decompose A, shift the eigenvalues (the 2023 rule) */
-    LT_EPSILON_PSEUDO_INVERSE /**< no eps; small eigenvalues give 0 */
+    LT_EPSILON_BEFORE,         /**< decompose A + eps*I */
+    LT_EPSILON_AFTER,          /**< decompose A, shift the eigenvalues (the 2023 rule) */
+    LT_EPSILON_PSEUDO_INVERSE, /**< no eps; small eigenvalues give 0 */
+    LT_EPSILON_RELATIVE        /**< as AFTER, with eps times the largest eigenvalue */
 } lt_epsilon_rule;
 
 /** What stands for A^(-e) of each factor A = Q L Q^T. */
 typedef enum lt_preconditioner {
-    LT_PRECONDITIONER_ROOT,            /**< the inverse root, kept as a matrix */
-    LT_PRECONDITIONER_EIGENDECOMPOSED, /**< the same, kept as Q and L */
-    LT_PRECONDITIONER_CORRECTED,       /**< Q, with a second moment kept in its basis (SOAP) */
-    LT_PRECONDITIONER_KL               /**< as ROOT; factors see the preconditioned gradient */
+    LT_PRECONDITIONER_ROOT,              /**< the inverse root, kept as a matrix */
+    LT_PRECONDITIONER_EIGENDECOMPOSED,   /**< the same, kept as Q and L */
+    LT_PRECONDITIONER_CORRECTED,         /**< Q, with a second moment kept in its basis (SOAP) */
+    LT_PRECONDITIONER_KL,                /**< as ROOT; factors see the preconditioned gradient */
+    LT_PRECONDITIONER_KL_EIGENDECOMPOSED /**< as EIGENDECOMPOSED, with KL's factors */
 } lt_preconditioner;
 
 /** How inverse roots, or eigenbases, are computed. */
@@ -88,6 +90,8 @@ typedef struct lt_shampoo_config {
     double grafting_epsilon; /**< added after the square root */
     lt_exponents inverse_exponent;
     lt_preconditioner preconditioner;
+    /** [order][dim]: with LT_PRECONDITIONER_CORRECTED this dimension keeps its own basis. */
+    bool ignored_basis_change_dims[LT_MAX_DIMS + 1][LT_MAX_DIMS];
     lt_epsilon_rule epsilon_rule;
     double rank_rtol, rank_atol; /**< cut of the pseudo-inverse; rtol < 0: numel * machine eps */
     lt_merge_order merge_order;

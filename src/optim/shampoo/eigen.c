@@ -244,7 +244,7 @@ static lt_status decompose(batch *b)
 static void make_powers(batch *b)
 {
     const lt_shampoo_config *c = &b->s->config;
-    bool half = c->preconditioner != LT_PRECONDITIONER_EIGENDECOMPOSED;
+    bool half = !lt_shampoo_is_eigendecomposed(c);
     double machine = lt_tensor_dtype(b->values) == LT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
     for (size_t i = 0; i < b->count; i++) {
         lt_root_task *t = &b->task[i];

@@ -53,7 +53,8 @@ static lt_status preconditioned(lt_shampoo *s, lt_wave wave, int dim)
 
 lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_wave wave)
 {
-    if (s->config.preconditioner != LT_PRECONDITIONER_KL)
+    LT_TRY(lt_shampoo_diagonal_moment(s, wave));
+    if (!lt_shampoo_is_kl(&s->config))
         return plain(s, wave);
     for (int d = 0; d < LT_MAX_DIMS; d++)
         LT_TRY(preconditioned(s, wave, d));

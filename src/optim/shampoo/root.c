@@ -21,6 +21,14 @@ static void shift_after(double *value, int64_t count, double epsilon)
         value[i] = value[i] - low + epsilon;
 }
 
+/* Zero, or negative, as a whole: no direction is known, and none is scaled. */
+static void relative(double *value, int64_t count, double exponent, double epsilon)
+{
+    double high = value[count - 1], low = value[0] < 0 ? value[0] : 0;
+    for (int64_t i = 0; i < count; i++)
+        value[i] = high > 0 ? pow(value[i] - low + epsilon * high, -exponent) : 0;
+}
+
 static void pseudo_inverse(double *value, int64_t count, double exponent, double rtol, double atol)
 {
     double high = value[count - 1] > 0 ? value[count - 1] : 0;
@@ -45,6 +53,10 @@ bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double 
     if (config->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE) {
         double rtol = config->rank_rtol < 0 ? (double)count * machine_eps : config->rank_rtol;
         pseudo_inverse(value, count, exponent, rtol, config->rank_atol);
+        return all_finite(value, count);
+    }
+    if (config->epsilon_rule == LT_EPSILON_RELATIVE) {
+        relative(value, count, exponent, config->epsilon);
         return all_finite(value, count);
     }
     if (config->epsilon_rule == LT_EPSILON_BEFORE)

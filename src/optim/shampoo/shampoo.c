@@ -42,21 +42,35 @@ static lt_status make_factor(lt_shampoo *s, lt_factor *f, int64_t n)
     LT_TRY(make_tensor(&f->gram, s, LT_SHAPE(n, n)));
     LT_TRY(make_tensor(&f->root, s, LT_SHAPE(n, n)));
     LT_TRY(set_identity(s, f->root));
-    if (s->config.preconditioner != LT_PRECONDITIONER_EIGENDECOMPOSED)
+    if (!lt_shampoo_is_eigendecomposed(&s->config))
         return LT_OK;
     LT_TRY(make_tensor(&f->power, s, LT_SHAPE(n)));
     return lt_tensor_fill(f->power, 1);
+}
+
+/* An exponent of 0 leaves a dimension alone. With the eigenvalue correction a dimension may also
+ * keep its own basis; vectors then have a second moment there already. */
+static lt_status make_dim(lt_shampoo *s, lt_block *b, int d)
+{
+    const lt_shampoo_config *c = &s->config;
+    const lt_shape shape = b->box.shape;
+    lt_factor *f = &b->factor[d];
+    bool corrected = c->preconditioner == LT_PRECONDITIONER_CORRECTED;
+    bool diagonal = lt_shampoo_is_diagonal(c, shape);
+    f->exponent = exponent_of(c, shape.ndim, d);
+    if (!(f->exponent > 0))
+        return LT_OK;
+    if (corrected && (diagonal || c->ignored_basis_change_dims[shape.ndim][d]))
+        return LT_OK;
+    return diagonal ? make_tensor(&f->diagonal, s, shape) : make_factor(s, f, shape.dim[d]);
 }
 
 static lt_status make_block_state(lt_shampoo *s, lt_block *b)
 {
     const lt_shampoo_config *c = &s->config;
     const lt_shape shape = b->box.shape;
-    for (int d = 0; d < shape.ndim; d++) {
-        b->factor[d].exponent = exponent_of(c, shape.ndim, d);
-        if (b->factor[d].exponent > 0)
-            LT_TRY(make_factor(s, &b->factor[d], shape.dim[d]));
-    }
+    for (int d = 0; d < shape.ndim; d++)
+        LT_TRY(make_dim(s, b, d));
     if (c->beta1 > 0)
         LT_TRY(make_tensor(&b->m, s, shape));
     if (c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD)
@@ -245,6 +259,7 @@ static void free_block(lt_block *b)
         lt_tensor_free(&b->factor[d].gram);
         lt_tensor_free(&b->factor[d].root);
         lt_tensor_free(&b->factor[d].power);
+        lt_tensor_free(&b->factor[d].diagonal);
     }
     lt_tensor_free(&b->m);
     lt_tensor_free(&b->graft);
@@ -308,8 +323,8 @@ lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index, lt_shampoo_bl
         (lt_shampoo_block){.param = b->slot->param->name, .block = b->index, .shape = b->box.shape};
     for (int d = 0; d < LT_MAX_DIMS; d++) {
         const lt_factor *f = &b->factor[d];
-        const lt_tensor *all[] = {f->gram, f->root, f->power};
-        for (int k = 0; k < 3; k++)
+        const lt_tensor *all[] = {f->gram, f->root, f->power, f->diagonal};
+        for (int k = 0; k < 4; k++)
             out->factor_bytes += all[k] ? (int64_t)lt_tensor_bytes(all[k]) : 0;
     }
     return LT_OK;

@@ -20,9 +20,10 @@
 /* State of one dimension of a block; all NULL if the dimension is left alone. */
 typedef struct lt_factor {
     double exponent;
-    lt_tensor *gram;  /* F [n,n] */
-    lt_tensor *root;  /* R [n,n], or the eigenvectors */
-    lt_tensor *power; /* eigenvalues^(-e) [n]; only with LT_PRECONDITIONER_EIGENDECOMPOSED */
+    lt_tensor *gram;     /* F [n,n] */
+    lt_tensor *root;     /* R [n,n], or the eigenvectors */
+    lt_tensor *power;    /* eigenvalues^(-e) [n]; only with eigendecomposed kinds */
+    lt_tensor *diagonal; /* v [n] instead of all of these: diagonal.c */
 } lt_factor;
 
 /* One block: state in logical order, and where its data is in this step. */
@@ -90,6 +91,10 @@ const lt_view *lt_block_spare(const lt_block *block);
 void lt_block_moved(lt_block *block);
 
 lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_wave wave);
+/* Blocks that keep a diagonal: whether those of this shape do; its update; p times its power. */
+bool lt_shampoo_is_diagonal(const lt_shampoo_config *config, lt_shape block);
+lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_wave wave);
+lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_wave wave);
 lt_status lt_shampoo_filter(lt_shampoo *s, lt_wave wave);
 lt_status lt_shampoo_direction(lt_shampoo *s, lt_wave wave);
 lt_status lt_shampoo_update(lt_shampoo *s, lt_wave wave);
@@ -99,6 +104,18 @@ lt_status lt_shampoo_graft_moment(lt_shampoo *s, lt_wave wave);
 lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_wave wave);
 /* p gets the norm of graft(u), block by block. */
 lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_wave wave);
+
+/* What the kinds of preconditioners have in common. */
+static inline bool lt_shampoo_is_kl(const lt_shampoo_config *c)
+{
+    return c->preconditioner == LT_PRECONDITIONER_KL
+           || c->preconditioner == LT_PRECONDITIONER_KL_EIGENDECOMPOSED;
+}
+static inline bool lt_shampoo_is_eigendecomposed(const lt_shampoo_config *c)
+{
+    return c->preconditioner == LT_PRECONDITIONER_EIGENDECOMPOSED
+           || c->preconditioner == LT_PRECONDITIONER_KL_EIGENDECOMPOSED;
+}
 
 /* Whether roots are computed in this step, and whether it is before the first. */
 bool lt_shampoo_is_due(const lt_shampoo *s);

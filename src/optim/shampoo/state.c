@@ -24,6 +24,10 @@ static int list_state(const lt_shampoo *s, const lt_block *b, state *list)
     int n = 0;
     for (int d = 0; d < LT_MAX_DIMS; d++) {
         const lt_factor *f = &b->factor[d];
+        if (f->diagonal) {
+            snprintf(list[n].name, NAME, "diagonal.%d", d);
+            list[n++].tensor = f->diagonal;
+        }
         if (!f->gram)
             continue;
         snprintf(list[n].name, NAME, "factor.%d", d);

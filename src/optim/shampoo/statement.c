@@ -98,7 +98,7 @@ static lt_status scale_eigenbasis(lt_shampoo *s, lt_wave wave, int d)
 
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_wave wave, int skip)
 {
-    bool eigen = s->config.preconditioner == LT_PRECONDITIONER_EIGENDECOMPOSED;
+    bool eigen = lt_shampoo_is_eigendecomposed(&s->config);
     if (lt_shampoo_is_early(s))
         return LT_OK;
     for (int d = 0; d < LT_MAX_DIMS; d++) {
@@ -110,5 +110,5 @@ lt_status lt_shampoo_precondition(lt_shampoo *s, lt_wave wave, int skip)
         LT_TRY(scale_eigenbasis(s, wave, d));
         LT_TRY(lt_shampoo_product(s, wave, d, false));
     }
-    return LT_OK;
+    return skip < 0 ? lt_shampoo_diagonal(s, wave) : LT_OK;
 }

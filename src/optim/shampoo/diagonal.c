@@ -1,0 +1,86 @@
+/* Blocks with one dimension that keep only the diagonal of their factor:
+ *
+ *   v = beta2 v + w g^2,  p = u (v / c2 + epsilon)^(-e)
+ *
+ * With e = 1/2 that is AdaGrad, or RMSprop, with epsilon inside the root: Duchi, Hazan & Singer,
+ * "Adaptive subgradient methods", JMLR 2011, where full and diagonal matrices stand side by side.
+ * There is nothing to decompose, so that v counts at once, whatever the frequency. */
+
+#include "optim/shampoo/shampoo.h"
+
+bool lt_shampoo_is_diagonal(const lt_shampoo_config *c, lt_shape block)
+{
+    return c->diagonal_vectors && block.ndim == 1;
+}
+
+static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    const lt_shampoo_config *c = &s->config;
+    if (!b->factor[0].diagonal)
+        return false;
+    job->op = LT_VEC_SQUARE;
+    job->alpha = c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
+    job->beta = c->beta2;
+    job->a = b->g;
+    job->y = lt_tensor_view(b->factor[0].diagonal);
+    return true;
+}
+
+lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_wave wave)
+{
+    return s->config.diagonal_vectors ? lt_shampoo_vec(s, wave, moment) : LT_OK;
+}
+
+/* v / c2 to the spare buffer. */
+static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    const lt_shampoo_config *c = &s->config;
+    if (!b->factor[0].diagonal)
+        return false;
+    if (c->use_bias_correction && c->beta2 < 1 && !c->drop_weighting) {
+        job->factor.bias = 1;
+        job->factor.base = c->beta2;
+    }
+    job->a = lt_tensor_view(b->factor[0].diagonal);
+    job->y = *lt_block_spare(b);
+    return true;
+}
+
+static bool perturb(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    if (!b->factor[0].diagonal)
+        return false;
+    job->alpha = s->config.epsilon;
+    job->beta = 1;
+    job->y = *lt_block_spare(b);
+    job->a = lt_tensor_view(s->one);
+    job->a.shape = job->y.shape;
+    job->a.stride[0] = 0;
+    return true;
+}
+
+static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    (void)s;
+    if (!b->factor[0].diagonal)
+        return false;
+    job->op = LT_VEC_POW;
+    job->beta = 1;
+    job->delta = b->factor[0].exponent;
+    job->a = b->p;
+    job->b = job->y = *lt_block_spare(b);
+    return true;
+}
+
+lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_wave wave)
+{
+    if (!s->config.diagonal_vectors)
+        return LT_OK;
+    LT_TRY(lt_shampoo_vec(s, wave, correct_bias));
+    LT_TRY(lt_shampoo_vec(s, wave, perturb));
+    LT_TRY(lt_shampoo_vec(s, wave, divide));
+    for (size_t i = wave.begin; i < wave.end; i++)
+        if (s->block[i].active && s->block[i].factor[0].diagonal)
+            lt_block_moved(&s->block[i]);
+    return LT_OK;
+}
