@@ -139,10 +139,10 @@ lt_status bench_optim(int argc, char *const *argv)
     lt_module *model = NULL;
     lt_params params = {0};
     lt_device_config config = {.threads = (int)s.threads};
-    resnet_config shape = {.arch = s.arch, .classes = 1000};
+    lt_resnet_config shape = {.arch = s.arch, .classes = 1000};
     lt_status st = lt_device_open(&device, s.device, &config);
     if (!st)
-        st = resnet_new(&model, device, &shape);
+        st = lt_resnet_new(&model, device, &shape);
     if (!st)
         st = lt_module_params(model, &params);
     if (!st)

@@ -131,9 +131,9 @@ static lt_status make_data(training *t, const settings *s)
 static lt_status open_training(training *t, const settings *s)
 {
     lt_device_config device = {.threads = (int)s->threads};
-    resnet_config model = {.arch = s->arch, .classes = (int)s->classes};
+    lt_resnet_config model = {.arch = s->arch, .classes = (int)s->classes};
     LT_TRY(lt_device_open(&t->device, s->device, &device));
-    LT_TRY(resnet_new(&t->model, t->device, &model));
+    LT_TRY(lt_resnet_new(&t->model, t->device, &model));
     LT_TRY(lt_module_params(t->model, &t->params));
     LT_TRY(bench_make_optim(&t->optim, optims[s->optim], &t->params));
     LT_TRY(lt_tape_new(&t->tape, t->device));

@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Public headers: those below include/, and those that a model installs.
+MODEL_HEADERS = {"models/resnet50/resnet.h"}
 CODE = ("src", "include", "models", "tools", "examples", "tests")
 
 
@@ -21,6 +23,10 @@ def files(*suffixes, under=CODE):
                  for name in inside]
     return sorted(n for n in set(names)
                   if n.endswith(suffixes) and os.path.exists(os.path.join(ROOT, n)))
+
+
+def is_public(name):
+    return name.startswith("include/") or name in MODEL_HEADERS
 
 
 def read(name):

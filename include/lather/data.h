@@ -30,6 +30,10 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_idx(lt_dataset **out, const char *imag
 /** Fashion-MNIST as Debian's dataset-fashion-mnist ships it, or from $LATHER_FASHION_MNIST: train
  *  or test part. Errors: LT_E_IO, naming the package; LT_E_FORMAT. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_fashion_mnist(lt_dataset **out, bool train);
+/** Pictures by their paths (copied), in this order, all of class 0: to predict. channels: 1 or 3.
+ *  Errors: LT_E_ARG, LT_E_NOMEM; a missing file is a broken picture to the loader. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_files(lt_dataset **out, const char *const *paths,
+                                                int64_t count, int channels);
 /** count noise pictures of size x size with channels 1 or 3, the same for the same index. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_synthetic(lt_dataset **out, int64_t count, int size,
                                                     int channels, int classes);

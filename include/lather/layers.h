@@ -33,6 +33,11 @@ LT_API LT_MUST_CHECK lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *
 LT_API lt_tensor *lt_batchnorm2d_forward(lt_module *module, lt_tape *tape, lt_tensor *x,
                                          lt_tensor *residual);
 
+/** Merges the batch norm that reads the output of conv, and alone does, into conv: see
+ *  lt_module_fold(). Only residual and relu remain of norm, which may then return its input.
+ *  Errors: LT_E_ARG (other kinds of layers), LT_E_SHAPE (channels differ), LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_batchnorm2d_fold(lt_module *norm, lt_module *conv);
+
 LT_API LT_MUST_CHECK lt_status lt_layer_relu(lt_module **out);
 LT_API LT_MUST_CHECK lt_status lt_layer_maxpool2d(lt_module **out, lt_pool2d_config config);
 /** config.kernel 0: global. */

@@ -10,7 +10,7 @@ static int64_t max64(int64_t a, int64_t b)
 }
 
 /* Counts a convolution with its batch norm; returns the side of its output. */
-static int64_t add_conv(resnet_cost *cost, const plan_conv *conv, int64_t side)
+static int64_t add_conv(lt_resnet_cost *cost, const plan_conv *conv, int64_t side)
 {
     int64_t weights = (int64_t)conv->out * conv->in * conv->kernel * conv->kernel;
     int64_t out = plan_side(conv, side), pixels = out * out;
@@ -22,7 +22,7 @@ static int64_t add_conv(resnet_cost *cost, const plan_conv *conv, int64_t side)
     return out;
 }
 
-static int64_t add_stem(resnet_cost *cost, const resnet_config *c, int64_t side)
+static int64_t add_stem(lt_resnet_cost *cost, const lt_resnet_config *c, int64_t side)
 {
     plan_conv stem = plan_stem(c);
     cost->block_outputs += c->channels * side * side; /* the normalised image */
@@ -34,7 +34,7 @@ static int64_t add_stem(resnet_cost *cost, const resnet_config *c, int64_t side)
     return side;
 }
 
-static int64_t add_block(resnet_cost *cost, const plan_block *block, int64_t side)
+static int64_t add_block(lt_resnet_cost *cost, const plan_block *block, int64_t side)
 {
     int64_t in = side;
     for (int i = 0; i < block->count; i++)
@@ -44,15 +44,15 @@ static int64_t add_block(resnet_cost *cost, const plan_block *block, int64_t sid
     return side;
 }
 
-lt_status resnet_count(resnet_cost *out, const resnet_config *config, int size)
+lt_status lt_resnet_count(lt_resnet_cost *out, const lt_resnet_config *config, int size)
 {
-    resnet_config c = *config;
-    LT_TRY(resnet_resolve(&c));
+    lt_resnet_config c = *config;
+    LT_TRY(lt_resnet_resolve(&c));
     if (size < 1)
         return lt_fail(LT_E_ARG, "resnet: images of %d pixels, want >= 1", size);
-    resnet_cost cost = {0};
+    lt_resnet_cost cost = {0};
     int64_t side = add_stem(&cost, &c, size);
-    for (int stage = 0; stage < RESNET_STAGES; stage++)
+    for (int stage = 0; stage < LT_RESNET_STAGES; stage++)
         for (int i = 0; i < c.depths[stage]; i++) {
             plan_block block = plan_residual(&c, stage, i);
             side = add_block(&cost, &block, side);

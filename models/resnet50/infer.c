@@ -1,7 +1,8 @@
 /* The network that a weights file belongs to, read off its names and shapes. */
 
-#include "session.h"
+#include "resnet.h"
 
+#include "lather/checkpoint.h"
 #include "lather/ext/fail.h"
 #include "lather/safetensors.h"
 
@@ -24,7 +25,7 @@ static int count_blocks(const lt_safetensors *file, int stage)
     return blocks - 1;
 }
 
-static lt_status infer(const lt_safetensors *file, const char *path, resnet_config *shape)
+static lt_status infer(const lt_safetensors *file, const char *path, lt_resnet_config *shape)
 {
     const lt_safetensors_entry *stem = find(file, "conv1.weight", 4);
     const lt_safetensors_entry *head = find(file, "fc.weight", 2);
@@ -39,16 +40,44 @@ static lt_status infer(const lt_safetensors *file, const char *path, resnet_conf
     shape->small_stem = stem->shape.dim[2] == 3;
     shape->classes = (int)head->shape.dim[0];
     shape->bottleneck = lt_safetensors_find(file, "layer1.0.conv3.weight") != NULL;
-    for (int i = 0; i < RESNET_STAGES; i++)
+    for (int i = 0; i < LT_RESNET_STAGES; i++)
         shape->depths[i] = count_blocks(file, i);
     return LT_OK;
 }
 
-lt_status infer_shape(const char *path, resnet_config *shape)
+lt_status lt_resnet_infer(const char *path, lt_resnet_config *shape)
 {
     lt_safetensors *file = NULL;
     LT_TRY(lt_safetensors_open(&file, path));
     lt_status st = infer(file, path, shape);
     lt_safetensors_close(&file);
     return st;
+}
+
+static lt_status load(lt_module *model, const char *path)
+{
+    lt_params list = {0};
+    lt_status st = lt_module_params(model, &list);
+    if (!st)
+        st = lt_weights_load(path, &list, NULL);
+    lt_params_clear(&list);
+    return st;
+}
+
+lt_status lt_resnet_load(lt_module **out, lt_device *device, const char *path,
+                         lt_resnet_config *config)
+{
+    lt_resnet_config shape = {0};
+    lt_module *model = NULL;
+    LT_TRY(lt_resnet_infer(path, &shape));
+    LT_TRY(lt_resnet_new(&model, device, &shape));
+    lt_status st = load(model, path);
+    if (st) {
+        lt_module_free(&model);
+        return st;
+    }
+    if (config)
+        *config = shape;
+    *out = model;
+    return LT_OK;
 }

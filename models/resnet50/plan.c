@@ -14,7 +14,7 @@ enum { MAX_DEPTH = 1000, MAX_WIDTH = 4096, MAX_CLASSES = 1000000 };
 
 typedef struct arch {
     const char *name;
-    int depths[RESNET_STAGES];
+    int depths[LT_RESNET_STAGES];
     bool bottleneck;
 } arch;
 
@@ -26,12 +26,12 @@ static const arch table[] = {
 };
 enum { ARCHS = sizeof table / sizeof *table };
 
-const char *resnet_arch_name(int index)
+const char *lt_resnet_arch_name(int index)
 {
     return index >= 0 && index < ARCHS ? table[index].name : NULL;
 }
 
-static lt_status find_arch(resnet_config *c)
+static lt_status find_arch(lt_resnet_config *c)
 {
     for (int i = 0; i < ARCHS; i++)
         if (!strcmp(table[i].name, c->arch)) {
@@ -46,7 +46,7 @@ static lt_status find_arch(resnet_config *c)
                    c->arch);
 }
 
-lt_status resnet_resolve(resnet_config *c)
+lt_status lt_resnet_resolve(lt_resnet_config *c)
 {
     if (c->arch)
         LT_TRY(find_arch(c));
@@ -54,7 +54,7 @@ lt_status resnet_resolve(resnet_config *c)
         c->width = DEFAULT_WIDTH;
     if (!c->channels)
         c->channels = DEFAULT_CHANNELS;
-    for (int i = 0; i < RESNET_STAGES; i++)
+    for (int i = 0; i < LT_RESNET_STAGES; i++)
         if (c->depths[i] < 1 || c->depths[i] > MAX_DEPTH)
             return lt_fail(LT_E_ARG, "resnet: stage %d has %d blocks, want 1 to %d", i + 1,
                            c->depths[i], MAX_DEPTH);
@@ -67,17 +67,17 @@ lt_status resnet_resolve(resnet_config *c)
     return LT_OK;
 }
 
-static int block_out(const resnet_config *c, int stage)
+static int block_out(const lt_resnet_config *c, int stage)
 {
     return (c->width << stage) * (c->bottleneck ? EXPANSION : 1);
 }
 
-int plan_features(const resnet_config *config)
+int plan_features(const lt_resnet_config *config)
 {
-    return block_out(config, RESNET_STAGES - 1);
+    return block_out(config, LT_RESNET_STAGES - 1);
 }
 
-plan_conv plan_stem(const resnet_config *c)
+plan_conv plan_stem(const lt_resnet_config *c)
 {
     plan_conv p = {"conv1", "bn1", c->channels, c->width, 7, 2, 3};
     if (c->small_stem) {
@@ -102,7 +102,7 @@ static void plan_basic(plan_block *b, int in, int out, int stride)
     b->count = 2;
 }
 
-plan_block plan_residual(const resnet_config *c, int stage, int index)
+plan_block plan_residual(const lt_resnet_config *c, int stage, int index)
 {
     plan_block b = {0};
     int inner = c->width << stage, out = block_out(c, stage);

@@ -20,10 +20,10 @@ typedef struct plan_block {
 } plan_block;
 
 /* config is resolved. */
-plan_conv plan_stem(const resnet_config *config);
-plan_block plan_residual(const resnet_config *config, int stage, int index);
+plan_conv plan_stem(const lt_resnet_config *config);
+plan_block plan_residual(const lt_resnet_config *config, int stage, int index);
 /* Channels that the last stage gives. */
-int plan_features(const resnet_config *config);
+int plan_features(const lt_resnet_config *config);
 /* Side of a convolution's output. */
 int64_t plan_side(const plan_conv *conv, int64_t side);
 

@@ -2,7 +2,7 @@
 
 #include "session.h"
 
-#include "lather/ext/dataset.h"
+#include "lather/ext/fail.h"
 
 #include <errno.h>
 #include <math.h>
@@ -39,61 +39,22 @@ static const lt_program program = {
     .rest = true,
 };
 
-/* The pictures of the command line as a data set. */
-typedef struct files {
-    lt_dataset base;
-    const lt_options *options;
-} files;
-
-static lt_status read_all(FILE *file, const char *path, lt_record *record)
+/* The pictures of the command line. */
+static lt_status open_files(session *s)
 {
-    long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
-    if (size < 0 || fseek(file, 0, SEEK_SET))
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    LT_TRY(lt_record_reserve(record, (size_t)size));
-    record->size = fread(record->bytes, 1, (size_t)size, file);
-    if (record->size != (size_t)size)
-        return lt_fail(LT_E_IO, "%s: %zu bytes read of %ld", path, record->size, size);
-    return LT_OK;
-}
-
-static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
-{
-    const char *path = lt_options_rest(((const files *)self)->options, (size_t)index);
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    lt_status st = read_all(file, path, record);
-    fclose(file);
-    record->encoding = LT_ENCODING_FILE;
-    record->label = 0;
+    size_t count = lt_options_rest_count(s->options);
+    const char **path = calloc(count, sizeof *path);
+    if (!path)
+        return lt_fail(LT_E_NOMEM, "predict: no memory for %zu names", count);
+    for (size_t i = 0; i < count; i++)
+        path[i] = lt_options_rest(s->options, i);
+    lt_status st = lt_dataset_files(&s->val_data, path, (int64_t)count, s->shape.channels);
+    free(path);
     return st;
 }
 
-static const char *sample_name(const lt_dataset *self, int64_t index)
-{
-    return lt_options_rest(((const files *)self)->options, (size_t)index);
-}
-
-static const lt_dataset_ops ops = {
-    .name = "files",
-    .bytes = sizeof(files),
-    .read = read_sample,
-    .sample_name = sample_name,
-};
-
-static lt_status open_files(session *s)
-{
-    LT_TRY(lt_dataset_new(&s->val_data, &ops));
-    ((files *)s->val_data)->options = s->options;
-    s->val_data->count = (int64_t)lt_options_rest_count(s->options);
-    s->val_data->classes = 1;
-    s->val_data->channels = s->shape.channels;
-    return LT_OK;
-}
-
 /* Sides of ImageNet's, CIFAR's and MNIST's pictures. */
-static int default_side(const resnet_config *shape)
+static int default_side(const lt_resnet_config *shape)
 {
     if (!shape->small_stem)
         return 224;
@@ -103,11 +64,8 @@ static int default_side(const resnet_config *shape)
 static lt_status open_model(session *s, const predict_arguments *a)
 {
     lt_device_config config = {.threads = (int)a->threads};
-    LT_TRY(infer_shape(a->weights, &s->shape));
     LT_TRY(lt_device_open(&s->device, a->device, &config));
-    LT_TRY(resnet_new(&s->model, s->device, &s->shape));
-    LT_TRY(lt_module_params(s->model, &s->params));
-    LT_TRY(lt_weights_load(a->weights, &s->params, NULL));
+    LT_TRY(lt_resnet_load(&s->model, s->device, a->weights, &s->shape));
     s->transform.size = a->image_size ? (int)a->image_size : default_side(&s->shape);
     session_choose_pixels(s, s->shape.channels);
     return lt_tape_new(&s->tape, s->device);

@@ -30,7 +30,8 @@ static lt_tensor *project(block *b, lt_tape *tape, lt_tensor *x)
 {
     lt_tensor *c = lt_module_forward(b->conv[b->count], tape, x);
     lt_tensor *y = lt_module_forward(b->bn[b->count], tape, c);
-    lt_tape_drop(tape, c);
+    if (y != c) /* a folded norm has nothing left to do */
+        lt_tape_drop(tape, c);
     return y;
 }
 
@@ -66,6 +67,14 @@ static lt_status block_params(lt_module *self, lt_params *list)
     return LT_OK;
 }
 
+static lt_status block_fold(lt_module *self)
+{
+    block *b = (block *)self;
+    for (int i = 0; i < b->count + b->shortcut; i++)
+        LT_TRY(lt_batchnorm2d_fold(b->bn[i], b->conv[i]));
+    return LT_OK;
+}
+
 static void block_destroy(lt_module *self)
 {
     block *b = (block *)self;
@@ -80,6 +89,7 @@ static const lt_module_ops block_ops = {
     .bytes = sizeof(block),
     .forward = block_forward,
     .params = block_params,
+    .fold = block_fold,
     .destroy = block_destroy,
 };
 
@@ -152,6 +162,13 @@ static lt_status params(lt_module *self, lt_params *list)
     return lt_module_params(r->fc, list);
 }
 
+static lt_status fold(lt_module *self)
+{
+    resnet *r = (resnet *)self;
+    LT_TRY(lt_batchnorm2d_fold(r->bn1, r->conv1));
+    return lt_module_fold(r->layers);
+}
+
 static void destroy(lt_module *self)
 {
     resnet *r = (resnet *)self;
@@ -168,10 +185,11 @@ static const lt_module_ops ops = {
     .bytes = sizeof(resnet),
     .forward = forward,
     .params = params,
+    .fold = fold,
     .destroy = destroy,
 };
 
-static lt_status add_block(resnet *r, lt_device *device, const resnet_config *c, int stage,
+static lt_status add_block(resnet *r, lt_device *device, const lt_resnet_config *c, int stage,
                            int index)
 {
     char path[PATH_BYTES];
@@ -184,7 +202,7 @@ static lt_status add_block(resnet *r, lt_device *device, const resnet_config *c,
     return st;
 }
 
-static lt_status make_layers(resnet *r, lt_device *device, const resnet_config *c)
+static lt_status make_layers(resnet *r, lt_device *device, const lt_resnet_config *c)
 {
     plan_conv stem = plan_stem(c);
     lt_pool2d_config pool = {
@@ -193,7 +211,7 @@ static lt_status make_layers(resnet *r, lt_device *device, const resnet_config *
     if (!c->small_stem)
         LT_TRY(lt_layer_maxpool2d(&r->maxpool, pool));
     LT_TRY(lt_layer_sequential(&r->layers));
-    for (int stage = 0; stage < RESNET_STAGES; stage++)
+    for (int stage = 0; stage < LT_RESNET_STAGES; stage++)
         for (int i = 0; i < c->depths[stage]; i++)
             LT_TRY(add_block(r, device, c, stage, i));
     LT_TRY(lt_layer_avgpool2d(&r->avgpool, (lt_pool2d_config){0}));
@@ -208,7 +226,7 @@ static bool ends_with(const char *text, const char *tail)
 
 /* torchvision's: convolutions by He et al. 2015 over fan_out, the last layer uniform within
  * 1/sqrt(fan_in), batch norm's gains 1 and shifts 0 (as its layer made them). */
-static lt_status initialise(lt_param *p, const resnet_config *c)
+static lt_status initialise(lt_param *p, const lt_resnet_config *c)
 {
     const char *last_gain = c->bottleneck ? ".bn3.weight" : ".bn2.weight";
     if (p->role == LT_ROLE_WEIGHT && lt_tensor_shape(p->value).ndim == 4)
@@ -220,7 +238,7 @@ static lt_status initialise(lt_param *p, const resnet_config *c)
     return LT_OK;
 }
 
-static lt_status initialise_all(lt_module *model, const resnet_config *c)
+static lt_status initialise_all(lt_module *model, const lt_resnet_config *c)
 {
     lt_params list = {0};
     lt_status st = lt_module_params(model, &list);
@@ -230,10 +248,10 @@ static lt_status initialise_all(lt_module *model, const resnet_config *c)
     return st;
 }
 
-lt_status resnet_new(lt_module **out, lt_device *device, const resnet_config *config)
+lt_status lt_resnet_new(lt_module **out, lt_device *device, const lt_resnet_config *config)
 {
-    resnet_config c = *config;
-    LT_TRY(resnet_resolve(&c));
+    lt_resnet_config c = *config;
+    LT_TRY(lt_resnet_resolve(&c));
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &ops));
     lt_status st = make_layers((resnet *)m, device, &c);

@@ -1,44 +1,56 @@
-/* Residual networks for images: ResNet-18 to 152 and anything between, from one table.
- * He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1; in the variant
- * called v1.5, where a bottleneck's stride sits on its 3x3 convolution. */
-#ifndef RESNET_H
-#define RESNET_H
+/** Residual networks for images: ResNet-18 to 152 and anything between, from one table; the library
+ *  lather-resnet. He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1; in
+ *  the variant called v1.5, where a bottleneck's stride sits on its 3x3 convolution. */
+#ifndef LATHER_MODELS_RESNET_H
+#define LATHER_MODELS_RESNET_H
 
 #include "lather/module.h"
 
-enum { RESNET_STAGES = 4 };
+enum { LT_RESNET_STAGES = 4 };
 
-typedef struct resnet_config {
-    const char *arch;          /* "resnet50": fills depths and bottleneck; NULL: they are given */
-    int depths[RESNET_STAGES]; /* blocks of each stage; all 0: of arch */
-    bool bottleneck;           /* 1x1, 3x3, 1x1; else 3x3, 3x3 */
-    int width;                 /* channels of the stem; 0: 64 */
+typedef struct lt_resnet_config {
+    const char *arch; /**< "resnet50": fills depths and bottleneck; NULL: they are given */
+    int depths[LT_RESNET_STAGES]; /**< blocks of each stage; all 0: of arch */
+    bool bottleneck;              /**< 1x1, 3x3, 1x1; else 3x3, 3x3 */
+    int width;                    /**< channels of the stem; 0: 64 */
     int classes;
-    int channels;        /* of the images: 1 or 3; 0: 3 */
-    bool small_stem;     /* 3x3 stride 1 and no pooling, for images of up to 64 pixels */
-    bool zero_init_last; /* each block starts as the identity (Goyal et al. 2017, section 5.1) */
-    uint64_t seed;       /* of the initial values */
-} resnet_config;
+    int channels;        /**< of the images: 1 or 3; 0: 3 */
+    bool small_stem;     /**< 3x3 stride 1 and no pooling, for images of up to 64 pixels */
+    bool zero_init_last; /**< each block starts as the identity (Goyal et al. 2017, section 5.1) */
+    uint64_t seed;       /**< of the initial values */
+} lt_resnet_config;
 
-/* The network. Parameters have torchvision's names, order and shapes.
- * Errors: LT_E_ARG (an unknown arch, a field out of range), LT_E_NOMEM. */
-LT_MUST_CHECK lt_status resnet_new(lt_module **out, lt_device *device, const resnet_config *config);
+/** The network. Parameters have torchvision's names, order and shapes. Free it with
+ *  lt_module_free(). Errors: LT_E_ARG (an unknown arch, a field out of range), LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_resnet_new(lt_module **out, lt_device *device,
+                                             const lt_resnet_config *config);
 
-/* Replaces arch by what it stands for and fills defaults. Errors: LT_E_ARG. */
-LT_MUST_CHECK lt_status resnet_resolve(resnet_config *config);
+/** The network that a file of weights belongs to, with these weights. Into *config, unless that is
+ *  NULL: what it is. Errors: as lt_resnet_infer(), lt_weights_load(). */
+LT_API LT_MUST_CHECK lt_status lt_resnet_load(lt_module **out, lt_device *device, const char *path,
+                                              lt_resnet_config *config);
 
-/* Name number index of the table, NULL after the last. */
-const char *resnet_arch_name(int index);
+/** What network a file of weights belongs to, read off its names and shapes; arch stays NULL.
+ *  Errors: LT_E_IO, LT_E_FORMAT. */
+LT_API LT_MUST_CHECK lt_status lt_resnet_infer(const char *path, lt_resnet_config *config);
 
-/* What one image of size x size costs. */
-typedef struct resnet_cost {
-    int64_t params;        /* trained numbers */
-    int64_t multiply_adds; /* of the forward pass: convolutions and the last layer */
-    int64_t conv_outputs;  /* numbers that backward reads, per image: before batch norm */
-    int64_t block_outputs; /* after batch norm, relu, pooling */
-    int64_t largest;       /* numbers of the largest activation */
-} resnet_cost;
-/* Errors: as resnet_new(). */
-LT_MUST_CHECK lt_status resnet_count(resnet_cost *out, const resnet_config *config, int size);
+/** Replaces arch by what it stands for and fills defaults. Errors: LT_E_ARG. */
+LT_API LT_MUST_CHECK lt_status lt_resnet_resolve(lt_resnet_config *config);
+
+/** Name number index of the table, NULL after the last. */
+LT_API const char *lt_resnet_arch_name(int index);
+
+/** What one image of size x size costs. */
+typedef struct lt_resnet_cost {
+    int64_t params;        /**< trained numbers */
+    int64_t multiply_adds; /**< of the forward pass: convolutions and the last layer */
+    int64_t conv_outputs;  /**< numbers that backward reads, per image: before batch norm */
+    int64_t block_outputs; /**< after batch norm, relu, pooling */
+    int64_t largest;       /**< numbers of the largest activation */
+} lt_resnet_cost;
+
+/** Errors: as lt_resnet_new(). */
+LT_API LT_MUST_CHECK lt_status lt_resnet_count(lt_resnet_cost *out, const lt_resnet_config *config,
+                                               int size);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct session {
     lt_dataset *train_data, *val_data; /* val_data may be train_data */
     lt_device *device;
     lt_module *model;
-    resnet_config shape;
+    lt_resnet_config shape;
     lt_params params;
     lt_optim *optim;
     lt_schedule schedule;
@@ -96,9 +96,6 @@ lt_status session_summary(session *s);
 /* signals.c: signals that asked to stop so far; the second one ends the process at once. */
 void signals_install(void);
 int signals_seen(void);
-
-/* infer.c: what network a weights file belongs to. Errors: LT_E_IO, LT_E_FORMAT. */
-lt_status infer_shape(const char *path, resnet_config *shape);
 
 /* predict.c: the command `predict`; returns the exit status. */
 int command_predict(int argc, char *const *argv);

@@ -69,11 +69,11 @@ lt_status session_open_data(session *s)
     return LT_OK;
 }
 
-static lt_status parse_depths(const char *text, int depths[RESNET_STAGES])
+static lt_status parse_depths(const char *text, int depths[LT_RESNET_STAGES])
 {
     char rest;
     if (sscanf(text, "%d,%d,%d,%d%c", &depths[0], &depths[1], &depths[2], &depths[3], &rest)
-        != RESNET_STAGES)
+        != LT_RESNET_STAGES)
         return lt_fail(LT_E_ARG, "--depths: '%s' is not A,B,C,D", text);
     return LT_OK;
 }
@@ -107,7 +107,7 @@ static bool weights_decide(const session *s)
 static lt_status shape_of_weights(session *s)
 {
     int channels = lt_dataset_channels(s->val_data);
-    LT_TRY(infer_shape(s->args.weights, &s->shape));
+    LT_TRY(lt_resnet_infer(s->args.weights, &s->shape));
     if (!s->args.image_size && !s->shape.small_stem)
         s->transform.size = IMAGENET_SIDE;
     choose_augmentation(s);
@@ -120,7 +120,7 @@ static lt_status shape_of_weights(session *s)
 static lt_status choose_shape(session *s)
 {
     const arguments *a = &s->args;
-    s->shape = (resnet_config){
+    s->shape = (lt_resnet_config){
         .arch = a->arch,
         .width = (int)a->width,
         .channels = lt_dataset_channels(s->val_data),
@@ -150,7 +150,7 @@ lt_status session_open_model(session *s)
                                .deterministic = s->args.deterministic};
     LT_TRY(choose_shape(s));
     LT_TRY(lt_device_open(&s->device, s->args.device, &config));
-    LT_TRY(resnet_new(&s->model, s->device, &s->shape));
+    LT_TRY(lt_resnet_new(&s->model, s->device, &s->shape));
     LT_TRY(lt_module_params(s->model, &s->params));
     LT_TRY(load_weights(s));
     LT_TRY(lt_tensor_new(&s->hits, s->device, LT_I64, LT_SHAPE(2)));

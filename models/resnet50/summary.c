@@ -12,7 +12,7 @@ static const double gib = 0x1p30;
 /* Bytes of activations that live at the end of the forward pass: what backward reads. With cheap
  * recomputation the outputs of batch norm within blocks are made again; about half of
  * block_outputs is left. */
-static double activation_bytes(const session *s, const resnet_cost *cost)
+static double activation_bytes(const session *s, const lt_resnet_cost *cost)
 {
     double item = s->args.amp == AMP_BF16 ? 2 : 4;
     double outputs = (double)cost->block_outputs * (s->args.recompute ? 0.5 : 1);
@@ -60,8 +60,8 @@ static double available_bytes(void)
 
 lt_status session_check_memory(const session *s)
 {
-    resnet_cost cost;
-    LT_TRY(resnet_count(&cost, &s->shape, s->transform.size));
+    lt_resnet_cost cost;
+    LT_TRY(lt_resnet_count(&cost, &s->shape, s->transform.size));
     double need = activation_bytes(s, &cost) + loader_bytes(s), rest = available_bytes();
     if (rest < 0 || need <= rest)
         return LT_OK;
@@ -74,8 +74,8 @@ lt_status session_check_memory(const session *s)
 lt_status session_summary(session *s)
 {
     const double train_factor = 3; /* backward costs two forward passes */
-    resnet_cost cost;
-    LT_TRY(resnet_count(&cost, &s->shape, s->transform.size));
+    lt_resnet_cost cost;
+    LT_TRY(lt_resnet_count(&cost, &s->shape, s->transform.size));
     double weights = (double)lt_device_memory(s->device).used;
     lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per picture of %d x %d to train",
                 s->args.arch, 1e-6 * (double)cost.params,

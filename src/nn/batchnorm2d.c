@@ -1,6 +1,8 @@
 /* Batch normalisation as a layer: gain, shift, running statistics and their count.
  * Names and defaults are PyTorch's, so that weights travel both ways. */
 
+#include "nn/fold.h"
+
 #include "lather/ext/module.h"
 #include "lather/layers.h"
 
@@ -10,6 +12,7 @@ typedef struct batchnorm2d {
     lt_module base;
     lt_param param[PARAMS]; /* [C] each; TRACKED is a scalar */
     lt_batchnorm2d_config config;
+    bool folded; /* into the convolution before it: x is normalised already */
 } batchnorm2d;
 
 typedef struct param_row {
@@ -34,10 +37,23 @@ static lt_status count_batch(batchnorm2d *b)
     return lt_tensor_fill(b->param[TRACKED].value, count + 1);
 }
 
+/* What is left of a folded layer. */
+static lt_tensor *finish(const batchnorm2d *b, lt_tape *tape, lt_tensor *x, lt_tensor *residual)
+{
+    if (lt_tape_pass(tape).batch_stats)
+        return lt_tape_fail(tape, lt_fail(LT_E_UNSUPPORTED,
+                                          "batchnorm2d: folded into a convolution, for evaluation "
+                                          "only"));
+    lt_tensor *y = residual ? lt_add(tape, x, residual) : x;
+    return b->config.relu ? lt_relu(tape, y) : y;
+}
+
 lt_tensor *lt_batchnorm2d_forward(lt_module *module, lt_tape *tape, lt_tensor *x,
                                   lt_tensor *residual)
 {
     batchnorm2d *b = (batchnorm2d *)module;
+    if (b->folded)
+        return finish(b, tape, x, residual);
     lt_batchnorm2d_args args = {
         .gamma = lt_tape_param(tape, &b->param[GAMMA]),
         .beta = lt_tape_param(tape, &b->param[BETA]),
@@ -59,8 +75,9 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 
 static lt_status params(lt_module *self, lt_params *list)
 {
-    for (int i = 0; i < PARAMS; i++)
-        LT_TRY(lt_params_add(list, &((batchnorm2d *)self)->param[i]));
+    batchnorm2d *b = (batchnorm2d *)self;
+    for (int i = 0; i < PARAMS && !b->folded; i++)
+        LT_TRY(lt_params_add(list, &b->param[i]));
     return LT_OK;
 }
 
@@ -77,6 +94,25 @@ static const lt_module_ops ops = {
     .params = params,
     .destroy = destroy,
 };
+
+bool lt_is_batchnorm2d(const lt_module *module)
+{
+    return module->ops == &ops;
+}
+
+lt_status lt_batchnorm2d_fold(lt_module *norm, lt_module *conv)
+{
+    if (!lt_is_batchnorm2d(norm) || !lt_is_conv2d(conv))
+        return lt_fail(LT_E_ARG, "fold: a %s into a %s, want a batchnorm2d into a conv2d",
+                       lt_module_kind(norm), lt_module_kind(conv));
+    batchnorm2d *b = (batchnorm2d *)norm;
+    if (b->folded)
+        return LT_OK;
+    LT_TRY(lt_fold_affine(conv, &(lt_fold_norm){&b->param[GAMMA], &b->param[BETA], &b->param[MEAN],
+                                                &b->param[VAR], b->config.eps}));
+    b->folded = true;
+    return LT_OK;
+}
 
 lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device, const char *name, int channels,
                                lt_batchnorm2d_config config)

@@ -1,5 +1,7 @@
 /* Convolution with a square filter, as a layer around lt_conv2d(). */
 
+#include "nn/fold.h"
+
 #include "lather/ext/module.h"
 #include "lather/layers.h"
 
@@ -39,6 +41,21 @@ static const lt_module_ops ops = {
     .params = params,
     .destroy = destroy,
 };
+
+bool lt_is_conv2d(const lt_module *module)
+{
+    return module->ops == &ops;
+}
+
+lt_param *lt_conv2d_weight(lt_module *module)
+{
+    return &((conv2d *)module)->weight;
+}
+
+lt_param *lt_conv2d_bias(lt_module *module)
+{
+    return &((conv2d *)module)->bias;
+}
 
 static int or_one(int value)
 {

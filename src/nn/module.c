@@ -25,6 +25,11 @@ lt_status lt_module_params(lt_module *module, lt_params *list)
     return module->ops->params ? module->ops->params(module, list) : LT_OK;
 }
 
+lt_status lt_module_fold(lt_module *module)
+{
+    return module->ops->fold ? module->ops->fold(module) : LT_OK;
+}
+
 void lt_module_free(lt_module **module)
 {
     if (!*module)

@@ -4,6 +4,7 @@
  * not record then needs memory for two layers, not for all. */
 
 #include "base/alloc.h"
+#include "nn/fold.h"
 
 #include "lather/ext/module.h"
 #include "lather/layers.h"
@@ -35,6 +36,17 @@ static lt_status params(lt_module *self, lt_params *list)
     return LT_OK;
 }
 
+static lt_status fold(lt_module *self)
+{
+    const sequential *s = (sequential *)self;
+    for (size_t i = 0; i < s->count; i++) {
+        LT_TRY(lt_module_fold(s->child[i]));
+        if (i && lt_is_conv2d(s->child[i - 1]) && lt_is_batchnorm2d(s->child[i]))
+            LT_TRY(lt_batchnorm2d_fold(s->child[i], s->child[i - 1]));
+    }
+    return LT_OK;
+}
+
 static void destroy(lt_module *self)
 {
     sequential *s = (sequential *)self;
@@ -48,6 +60,7 @@ static const lt_module_ops ops = {
     .bytes = sizeof(sequential),
     .forward = forward,
     .params = params,
+    .fold = fold,
     .destroy = destroy,
 };
 

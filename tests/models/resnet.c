@@ -64,8 +64,8 @@ static void resnet50_has_the_320_tensors_of_torchvision(void **state)
     (void)state;
     lt_module *m = NULL;
     lt_params p = {0};
-    resnet_config c = {.arch = "resnet50", .classes = 1000, .zero_init_last = true};
-    assert_ok(resnet_new(&m, device, &c));
+    lt_resnet_config c = {.arch = "resnet50", .classes = 1000, .zero_init_last = true};
+    assert_ok(lt_resnet_new(&m, device, &c));
     assert_ok(lt_module_params(m, &p));
     assert_int_equal(p.count, 320);
     assert_int_equal(matching_keys(&p), 320);
@@ -88,9 +88,9 @@ typedef struct count_row {
 static void check_counts(void **state)
 {
     const count_row *row = *state;
-    resnet_config c = {.arch = row->arch, .classes = 1000};
-    resnet_cost cost;
-    assert_ok(resnet_count(&cost, &c, 224));
+    lt_resnet_config c = {.arch = row->arch, .classes = 1000};
+    lt_resnet_cost cost;
+    assert_ok(lt_resnet_count(&cost, &c, 224));
     assert_int_equal(cost.params, row->params);
     assert_near((double)cost.multiply_adds * 1e-9, row->giga_multiply_adds, 0.0005001);
 }
@@ -100,12 +100,12 @@ static void counted_parameters_are_those_of_the_model(void **state)
     (void)state;
     lt_module *m = NULL;
     lt_params p = {0};
-    resnet_config c = {
+    lt_resnet_config c = {
         .arch = "resnet14", .classes = 7, .width = 5, .channels = 1, .small_stem = true};
-    resnet_cost cost;
-    assert_ok(resnet_new(&m, device, &c));
+    lt_resnet_cost cost;
+    assert_ok(lt_resnet_new(&m, device, &c));
     assert_ok(lt_module_params(m, &p));
-    assert_ok(resnet_count(&cost, &c, 28));
+    assert_ok(lt_resnet_count(&cost, &c, 28));
     int64_t count = 0;
     for (size_t i = 0; i < p.count; i++)
         if (lt_param_is_trained(p.item[i]))
@@ -117,7 +117,7 @@ static void counted_parameters_are_those_of_the_model(void **state)
 
 typedef struct bad_row {
     const char *name;
-    resnet_config config;
+    lt_resnet_config config;
     const char *says;
 } bad_row;
 
@@ -125,7 +125,7 @@ static void check_refused(void **state)
 {
     const bad_row *row = *state;
     lt_module *m = NULL;
-    assert_status(resnet_new(&m, device, &row->config), LT_E_ARG);
+    assert_status(lt_resnet_new(&m, device, &row->config), LT_E_ARG);
     assert_null(m);
     assert_non_null(strstr(lt_error_message(), row->says));
 }
@@ -154,8 +154,8 @@ static void fill_inputs(trainee *t)
 
 static void open_trainee(trainee *t)
 {
-    resnet_config c = {.arch = "resnet10", .width = 8, .classes = CLASSES, .small_stem = true};
-    assert_ok(resnet_new(&t->model, device, &c));
+    lt_resnet_config c = {.arch = "resnet10", .width = 8, .classes = CLASSES, .small_stem = true};
+    assert_ok(lt_resnet_new(&t->model, device, &c));
     assert_ok(lt_module_params(t->model, &t->params));
     assert_ok(lt_tape_new(&t->tape, device));
     assert_ok(lt_tensor_new(&t->images, device, LT_U8, LT_SHAPE(IMAGES, 3, SIDE, SIDE)));

@@ -125,12 +125,12 @@ static void open_inputs(fixture *f)
 
 static void open_all(fixture *f, const fixture_row *row)
 {
-    resnet_config c = {
+    lt_resnet_config c = {
         .depths = {1, 1, 1, 1}, .bottleneck = true, .width = WIDTH, .classes = CLASSES};
     *f = (fixture){.row = row};
     open_file(f);
     assert_ok(lt_device_open(&f->device, row->device, &(lt_device_config){.f64 = row->f64}));
-    assert_ok(resnet_new(&f->model, f->device, &c));
+    assert_ok(lt_resnet_new(&f->model, f->device, &c));
     assert_ok(lt_module_params(f->model, &f->params));
     for (size_t i = 0; i < f->params.count; i++)
         load(f->params.item[i]->value, entry(f, "init.", f->params.item[i]->name));

@@ -2,6 +2,7 @@
 
 #include "lather/layers.h"
 
+#include "base/alloc.h"
 #include "near.h"
 
 #include <string.h>
@@ -213,6 +214,114 @@ static void a_chain_without_layers_returns_its_input(void **state)
     lt_module_free(&chain);
 }
 
+/* A convolution, with or without a bias, and a batch norm whose numbers are all different. */
+static lt_module *normed_conv(fixture *f, bool bias)
+{
+    lt_module *chain = NULL, *layer = NULL;
+    lt_params p = {0};
+    assert_ok(lt_layer_sequential(&chain));
+    lt_conv2d_layer c = {.in = C, .out = 6, .kernel = 3, .pad = 1, .groups = 2, .bias = bias};
+    assert_ok(lt_layer_conv2d(&layer, f->device, "c", c));
+    add_layer(chain, &layer);
+    lt_batchnorm2d_config norm = {.relu = true, .eps = 0.1};
+    assert_ok(lt_layer_batchnorm2d(&layer, f->device, "b", 6, norm));
+    add_layer(chain, &layer);
+    assert_ok(lt_module_params(chain, &p));
+    for (size_t i = 0; i < p.count; i++) {
+        double v[6 * 2 * 9];
+        int64_t count = lt_tensor_count(p.item[i]->value);
+        for (int64_t k = 0; k < count; k++)
+            v[k] = 0.3 + (double)((k * 29 + 17 * (int64_t)i) % 23) / 23;
+        if (p.item[i]->role != LT_ROLE_COUNT)
+            assert_ok(lt_tensor_write(p.item[i]->value, v, (size_t)count * sizeof *v));
+    }
+    lt_params_clear(&p);
+    return chain;
+}
+
+enum { FOLDED = N * 6 * SIDE * SIDE };
+
+static double largest_difference(const double *a, const double *b, size_t count)
+{
+    double largest = 0;
+    for (size_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs(a[i] - b[i]));
+    return largest;
+}
+
+static void check_folding(fixture *f, bool bias)
+{
+    lt_module *chain = normed_conv(f, bias);
+    lt_params p = {0};
+    double before[FOLDED], after[FOLDED];
+    assert_ok(lt_tensor_read(run(f, chain, LT_PASS_EVAL), before, sizeof before));
+    assert_ok(lt_module_fold(chain));
+    assert_ok(lt_tensor_read(run(f, chain, LT_PASS_EVAL), after, sizeof after));
+    assert_near(largest_difference(before, after, FOLDED), 0, 1e-12);
+    assert_ok(lt_module_params(chain, &p));
+    assert_int_equal(p.count, 2);
+    assert_string_equal(p.item[1]->name, "c.bias");
+
+    assert_ok(lt_module_fold(chain)); /* again: nothing left to do */
+    assert_ok(lt_tensor_read(run(f, chain, LT_PASS_EVAL), before, sizeof before));
+    assert_memory_equal(before, after, sizeof after);
+    assert_ok(lt_tensor_fill(p.item[1]->value, 0)); /* control: the shift is seen */
+    assert_ok(lt_tensor_read(run(f, chain, LT_PASS_EVAL), before, sizeof before));
+    assert_true(largest_difference(before, after, FOLDED) > 0.01);
+    lt_params_clear(&p);
+    lt_module_free(&chain);
+}
+
+static void a_folded_batch_norm_computes_the_same(void **state)
+{
+    check_folding(*state, false);
+    check_folding(*state, true);
+}
+
+static void a_folded_batch_norm_does_not_train(void **state)
+{
+    fixture *f = *state;
+    lt_module *chain = normed_conv(f, false);
+    assert_ok(lt_module_fold(chain));
+    lt_tape_reset(f->tape, LT_PASS_TRAIN);
+    assert_null(lt_module_forward(chain, f->tape, lt_tape_variable(f->tape, f->x)));
+    assert_status(lt_tape_status(f->tape), LT_E_UNSUPPORTED);
+    lt_module_free(&chain);
+}
+
+static void only_a_batch_norm_folds_into_only_a_convolution(void **state)
+{
+    fixture *f = *state;
+    lt_module *conv = NULL, *norm = NULL;
+    lt_conv2d_layer c = {.in = C, .out = 6, .kernel = 1};
+    assert_ok(lt_layer_conv2d(&conv, f->device, "c", c));
+    assert_ok(lt_layer_batchnorm2d(&norm, f->device, "b", C, (lt_batchnorm2d_config){0}));
+    assert_status(lt_batchnorm2d_fold(conv, norm), LT_E_ARG);
+    assert_status(lt_batchnorm2d_fold(norm, conv), LT_E_SHAPE);
+    assert_non_null(strstr(lt_error_message(), "6 channels"));
+    lt_module_free(&conv);
+    lt_module_free(&norm);
+}
+
+static void folding_without_memory_changes_nothing(void **state)
+{
+    fixture *f = *state;
+    lt_module *chain = normed_conv(f, false);
+    double before[FOLDED], after[FOLDED];
+    assert_ok(lt_tensor_read(run(f, chain, LT_PASS_EVAL), before, sizeof before));
+    int failures = 0;
+    for (lt_status st = LT_E_NOMEM; st; failures += st != LT_OK) {
+        lt_alloc_fail_at(failures + 1);
+        st = lt_module_fold(chain);
+        lt_alloc_fail_at(0);
+        assert_true(!st || st == LT_E_NOMEM);
+        assert_ok(lt_tensor_read(run(f, chain, LT_PASS_EVAL), after, sizeof after));
+        assert_near(largest_difference(before, after, FOLDED), 0, st ? 0 : 1e-12);
+    }
+    assert_true(failures >= 6); /* the six blocks of numbers, at least */
+    lt_module_free(&chain);
+}
+
 static void global_pooling_is_the_mean(void **state)
 {
     fixture *f = *state;
@@ -254,6 +363,10 @@ int main(void)
         cmocka_unit_test(a_chain_runs_in_order_and_owns_its_layers),
         cmocka_unit_test(a_chain_gives_intermediate_memory_back_in_evaluation),
         cmocka_unit_test(a_chain_without_layers_returns_its_input),
+        cmocka_unit_test(a_folded_batch_norm_computes_the_same),
+        cmocka_unit_test(a_folded_batch_norm_does_not_train),
+        cmocka_unit_test(only_a_batch_norm_folds_into_only_a_convolution),
+        cmocka_unit_test(folding_without_memory_changes_nothing),
         cmocka_unit_test(global_pooling_is_the_mean),
         cmocka_unit_test(bad_arguments_are_refused_and_nothing_is_made),
     };

@@ -11,6 +11,9 @@ typedef struct lt_module_ops {
     lt_tensor *(*forward)(lt_module *self, lt_tape *tape, lt_tensor *x);
     /** Optional: a layer without parameters or children leaves both out. */
     lt_status (*params)(lt_module *self, lt_params *list);
+    /** For lt_module_fold(). Optional: calls it for the children, and lt_batchnorm2d_fold() for each
+     *  convolution whose output only a batch norm reads. */
+    lt_status (*fold)(lt_module *self);
     void (*destroy)(lt_module *self); /**< what the struct points to, not the struct */
 } lt_module_ops;
 
