@@ -12,6 +12,8 @@ typedef struct lt_loader lt_loader;
  *  - "fashion-mnist": see lt_dataset_fashion_mnist();
  *  - "synthetic" or "synthetic:COUNT:SIZE:CLASSES": noise (1024 pictures of 224 x 224, 1000 classes);
  *  - a folder with MNIST's four idx files;
+ *  - a tar file, or a folder with tar files: to train those in FOLDER/train, or with "train" in their
+ *    names, to evaluate likewise with "val"; see lt_dataset_tar();
  *  - another folder: FOLDER/train to train, FOLDER/val to evaluate, FOLDER itself if it has
  *    neither; see lt_dataset_folder().
  *
@@ -22,6 +24,13 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_open(lt_dataset **out, const char *spe
  *  and files are ordered by name, bytewise. EXIF's orientation is not applied (as in torchvision's
  *  ImageFolder). Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, an empty one). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_folder(lt_dataset **out, const char *path);
+/** Pictures in tar files as WebDataset writes them: NAME.jpg (.jpeg, .png, .bmp) and NAME.cls, a class
+ *  number from 0 on; in tar files without .cls the folder is the class. FILE.tar.index, written beside
+ *  each where that is possible, saves reading it through again; one that is older than its tar file
+ *  is made anew. Samples are in the order of path and of the tar files.
+ *  Errors: LT_E_IO; LT_E_FORMAT (cut off, no tar file, no picture, labels for some only). */
+LT_API LT_MUST_CHECK lt_status lt_dataset_tar(lt_dataset **out, const char *const *path,
+                                              size_t count);
 /** MNIST's format: a file of images and one of labels, plain or gzip. Labels must be below classes;
  *  classes 0: the largest label + 1.
  *  Errors: LT_E_IO, LT_E_FORMAT (also labels out of range, counts that differ). */

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "data/files.h"
 #include "data/image.h"
+#include "data/tar.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -99,6 +100,36 @@ static lt_status open_synthetic(lt_dataset **out, const char *spec)
     return lt_dataset_synthetic(out, count, (int)size, 3, (int)classes);
 }
 
+/* The tar files of a folder with part in their names; none: *out stays as it is. */
+static lt_status open_shards(lt_dataset **out, const char *folder, const char *part)
+{
+    char **path = NULL;
+    size_t count = 0;
+    LT_TRY(lt_tar_list(&path, &count, folder, part));
+    lt_status st = count ? lt_dataset_tar(out, (const char *const *)path, count) : LT_OK;
+    for (size_t i = 0; i < count; i++)
+        lt_free(path[i]);
+    lt_free(path);
+    return st;
+}
+
+/* FOLDER/train/X.tar, or FOLDER/X-train-1.tar; no tar file: *out stays as it is. */
+static lt_status open_tar_folder(lt_dataset **out, const char *path, bool train)
+{
+    const char *want = train ? "train" : "val";
+    lt_dataset *found = NULL;
+    char *part = lt_format("%s/%s", path, want);
+    lt_status st = part ? LT_OK : LT_E_NOMEM;
+    if (!st && lt_is_folder(part))
+        st = open_shards(&found, part, "");
+    if (!st && !found)
+        st = open_shards(&found, path, want);
+    lt_free(part);
+    if (found)
+        *out = found;
+    return st;
+}
+
 /* FOLDER/train or FOLDER/val, or FOLDER if it has neither. */
 static lt_status open_folder(lt_dataset **out, const char *path, bool train)
 {
@@ -122,12 +153,20 @@ lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
         return lt_dataset_fashion_mnist(out, train);
     if (!strcmp(spec, "synthetic") || !strncmp(spec, "synthetic:", strlen("synthetic:")))
         return open_synthetic(out, spec);
+    if (lt_is_tar(spec))
+        return lt_dataset_tar(out, &spec, 1);
     if (!lt_is_folder(spec))
         return lt_fail(LT_E_IO,
-                       "data: '%s' is no folder, nor 'fashion-mnist' or "
+                       "data: '%s' is no folder, no .tar file, nor 'fashion-mnist' or "
                        "'synthetic:COUNT:SIZE:CLASSES'",
                        spec);
     bool mnist = false;
+    lt_dataset *shards = NULL;
+    LT_TRY(open_tar_folder(&shards, spec, train));
+    if (shards) {
+        *out = shards;
+        return LT_OK;
+    }
     LT_TRY(lt_has_mnist(&mnist, spec, train));
     return mnist ? lt_dataset_mnist(out, spec, train) : open_folder(out, spec, train);
 }

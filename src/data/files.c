@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,6 +51,39 @@ lt_status lt_file_read(const char *path, lt_record *record)
     if (fd < 0)
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     lt_status st = read_all(fd, path, record);
+    close(fd);
+    return st;
+}
+
+static lt_status read_part(int fd, const char *path, uint64_t offset, lt_record *record)
+{
+    for (size_t done = 0; done < record->size;) {
+        ssize_t got = pread(fd, record->bytes + done, record->size - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+        if (got == 0)
+            return lt_fail(LT_E_FORMAT,
+                           "%s: the file ends at %" PRIu64 ", %zu bytes from %" PRIu64
+                           " on are wanted",
+                           path, offset + done, record->size, offset);
+        done += (size_t)got;
+    }
+    return LT_OK;
+}
+
+lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt_record *record)
+{
+    if (!size || size > MAX_BYTES)
+        return lt_fail(LT_E_FORMAT, "%s: a picture of %" PRIu64 " bytes at %" PRIu64, path, size,
+                       offset);
+    LT_TRY(lt_record_reserve(record, (size_t)size));
+    record->size = (size_t)size;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    lt_status st = read_part(fd, path, offset, record);
     close(fd);
     return st;
 }

@@ -10,6 +10,9 @@ bool lt_is_folder(const char *path);
  * path. */
 lt_status lt_file_read(const char *path, lt_record *record);
 
+/* size bytes from offset on. Errors: LT_E_IO, LT_E_FORMAT (the file ends before), naming path. */
+lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt_record *record);
+
 /* A file that may be compressed by gzip. */
 typedef struct lt_stream_in lt_stream_in;
 

@@ -1,0 +1,46 @@
+/* Tar files as data sets read them: members where they lie, and an index that is kept. */
+#ifndef LT_DATA_TAR_H
+#define LT_DATA_TAR_H
+
+#include "lather/ext/dataset.h"
+
+/* A regular file in a tar file: its bytes are [offset, offset + size). */
+typedef struct lt_tar_member {
+    const char *name;
+    uint64_t offset, size;
+} lt_tar_member;
+typedef lt_status lt_tar_visit(void *context, const lt_tar_member *member);
+
+/* Shows every regular file in order. Errors: LT_E_IO; LT_E_FORMAT (a header that is none, or a file
+ * that ends within a member), naming path and offset; the visitor's own. */
+lt_status lt_tar_scan(int fd, const char *path, lt_tar_visit *visit, void *context);
+
+/* A picture in a tar file. */
+typedef struct lt_tar_sample {
+    uint64_t offset, size;
+    int64_t label;   /* from NAME.cls; -1: the folder it lies in is its class */
+    uint32_t name;   /* offset in the index's text */
+    uint32_t folder; /* bytes of the name before its last slash */
+} lt_tar_sample;
+
+typedef struct lt_tar_index {
+    lt_tar_sample *sample;
+    size_t count;
+    char *text; /* names, each ended by 0 */
+    size_t text_size;
+} lt_tar_index;
+
+/* The index of a tar file: from PATH.index if that is whole and belongs to the file as it is now, else
+ * by reading the tar; then PATH.index is written, where possible. Errors: as lt_tar_scan(). */
+lt_status lt_tar_index_open(lt_tar_index *out, const char *path);
+/* The same without looking for a kept one; out starts as {0} and is to be cleared in any case. */
+lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path);
+void lt_tar_index_clear(lt_tar_index *index);
+
+/* Whether path is FOLDER/NAME.tar, not hidden. */
+bool lt_is_tar(const char *path);
+/* Every tar file of a folder whose name has part in it, by name; *count 0: there is none. Free each
+ * path and the list with lt_free(). */
+lt_status lt_tar_list(char ***out, size_t *count, const char *folder, const char *part);
+
+#endif
