@@ -21,7 +21,7 @@ typedef struct lt_comm_ops {
     lt_status (*recv)(lt_comm *self, lt_tensor *tensor, int from, lt_request **request);
     lt_status (*barrier)(lt_comm *self);
     lt_status (*split)(lt_comm *self, int color, int key, lt_comm *out); /**< out: ops->bytes */
-    lt_status (*wait)(lt_request *request); /**< frees the request */
+    lt_status (*wait)(lt_request *request);                              /**< frees the request */
     void (*abort)(lt_comm *self);
 } lt_comm_ops;
 
