@@ -15,13 +15,17 @@ typedef struct lt_shampoo_block {
 LT_API LT_MUST_CHECK lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index,
                                                    lt_shampoo_block *out);
 
-/** What the last step did on this rank. */
+/** What the last step did on this rank; zeros, but for root_age, if it was skipped. */
 typedef struct lt_shampoo_stats {
     double factor_seconds, root_seconds, apply_seconds, gather_seconds;
-    int64_t roots;    /**< matrices refreshed */
-    int64_t retries;  /**< of them, again in double */
-    int64_t failures; /**< of them, without a new root */
+    double wait_seconds;   /**< for roots of LT_REFRESH_ASYNC that were late */
+    double worker_seconds; /**< what those took that came into use, on their own thread */
+    int64_t roots;         /**< matrices whose new roots came into use */
+    int64_t retries;       /**< of them, again in double */
+    int64_t failures;      /**< of them, without a new root */
+    int64_t root_age;      /**< steps since the factors of the oldest root in use */
 } lt_shampoo_stats;
+/** Zeros if the optimizer is another one. */
 LT_API lt_shampoo_stats lt_shampoo_statistics(const lt_optim *optim);
 
 #endif

@@ -1,6 +1,7 @@
 /* When roots are computed, in which order, and what happens when one fails. */
 
 #include "base/alloc.h"
+#include "base/trace.h"
 #include "optim/shampoo/shampoo.h"
 
 #include "lather/log.h"
@@ -10,15 +11,28 @@
 /* A limit for the memory of a batch: 2^23 elements, or one matrix. */
 static const int64_t batch_elements = (int64_t)1 << 23;
 
-bool lt_shampoo_is_due(const lt_shampoo *s)
-{
-    int64_t t = s->base.attempt, start = s->config.start_preconditioning_step;
-    return t == start || (t > start && t % s->config.precondition_frequency == 0);
-}
-
 bool lt_shampoo_is_early(const lt_shampoo *s)
 {
     return s->base.attempt < s->config.start_preconditioning_step;
+}
+
+/* The steps in which all blocks get new roots at once. */
+static bool all_are_due(const lt_shampoo *s)
+{
+    int64_t t = s->base.attempt, start = s->config.start_preconditioning_step;
+    bool rest = s->config.refresh_timing == LT_REFRESH_REFERENCE;
+    return t == start || (rest && t > start && t % s->config.precondition_frequency == 0);
+}
+
+lt_due lt_shampoo_plan(lt_shampoo *s)
+{
+    int64_t t = s->base.attempt, start = s->config.start_preconditioning_step;
+    bool all = all_are_due(s);
+    bool some = !all && t > start && s->config.refresh_timing == LT_REFRESH_STAGGERED;
+    int64_t phase = some ? (t - start - 1) % s->config.precondition_frequency : -1;
+    for (size_t i = 0; i < s->count; i++)
+        s->block[i].due = all || s->block[i].phase == phase;
+    return all ? LT_DUE_ALL : some ? LT_DUE_SOME : LT_DUE_NONE;
 }
 
 /* Large matrices first: a batch then holds matrices of similar size. */
@@ -32,14 +46,15 @@ static int by_size(const void *x, const void *y)
     return a->dim - b->dim;
 }
 
-static size_t list_tasks(lt_shampoo *s, lt_root_task *tasks)
+static size_t list_tasks(lt_shampoo *s, lt_wave wave, lt_root_task *tasks)
 {
     size_t count = 0;
-    for (size_t i = 0; i < s->count; i++)
-        for (int d = 0; d < LT_MAX_DIMS && s->block[i].active; d++)
-            if (s->block[i].factor[d].gram)
-                tasks[count++] = (lt_root_task){
-                    .block = &s->block[i], .dim = d, .n = s->block[i].box.shape.dim[d]};
+    for (size_t i = wave.begin; i < wave.end; i++) {
+        lt_block *b = &s->block[i];
+        for (int d = 0; d < LT_MAX_DIMS && b->active && b->due; d++)
+            if (b->factor[d].gram)
+                tasks[count++] = (lt_root_task){.block = b, .dim = d, .n = b->box.shape.dim[d]};
+    }
     qsort(tasks, count, sizeof *tasks, by_size);
     return count;
 }
@@ -59,25 +74,28 @@ static lt_status run_all(lt_shampoo *s, lt_root_task *tasks, size_t count)
 }
 
 /* A block counts refreshes in a row in which any of its matrices failed. */
-static lt_status count_failures(lt_shampoo *s, const lt_root_task *tasks, size_t count)
+static lt_status count_failures(lt_shampoo *s, lt_wave wave, const lt_root_task *tasks,
+                                size_t count)
 {
-    for (size_t i = 0; i < s->count; i++)
+    for (size_t i = wave.begin; i < wave.end; i++)
         s->block[i].failed = false;
     for (size_t i = 0; i < count; i++) {
         lt_block *b = tasks[i].block;
         if (!tasks[i].failed)
             continue;
         b->failed = true;
+        s->stats.failures++;
         lt_log(LT_LOG_WARN, "optim",
                "shampoo: %s block %d, dimension %d: no eigendecomposition at step %" PRId64
                "; the old root stays",
                b->slot->param->name, b->index, tasks[i].dim, s->base.attempt);
     }
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = wave.begin; i < wave.end; i++) {
         lt_block *b = &s->block[i];
-        if (!b->active)
+        if (!b->active || !b->due)
             continue;
         b->failures = b->failed ? b->failures + 1 : 0;
+        b->rooted = b->failed ? b->rooted : s->base.attempt;
         if (b->failures > s->config.tolerated_failures)
             return lt_fail(LT_E_ARG,
                            "shampoo: %s block %d: roots failed %" PRId64
@@ -87,15 +105,18 @@ static lt_status count_failures(lt_shampoo *s, const lt_root_task *tasks, size_t
     return LT_OK;
 }
 
-lt_status lt_shampoo_refresh(lt_shampoo *s)
+lt_status lt_shampoo_refresh(lt_shampoo *s, lt_wave wave)
 {
-    lt_root_task *tasks = lt_alloc(s->count * LT_MAX_DIMS, sizeof *tasks);
+    int64_t begin = lt_trace_clock();
+    lt_root_task *tasks = lt_alloc((wave.end - wave.begin) * LT_MAX_DIMS, sizeof *tasks);
     if (!tasks)
         return LT_E_NOMEM;
-    size_t count = list_tasks(s, tasks);
+    size_t count = list_tasks(s, wave, tasks);
     lt_status st = run_all(s, tasks, count);
     if (!st)
-        st = count_failures(s, tasks, count);
+        st = count_failures(s, wave, tasks, count);
     lt_free(tasks);
+    s->stats.roots += (int64_t)count;
+    lt_shampoo_took(begin, &s->stats.root_seconds, "shampoo roots");
     return st;
 }

@@ -5,6 +5,7 @@
 #include "optim/shampoo/shampoo.h"
 
 #include "base/alloc.h"
+#include "base/trace.h"
 
 /* Elements of a wave, unless a single block has more: 8 MiB of f32 for each scratch tensor. */
 static const int64_t wave_elements = (int64_t)1 << 21;
@@ -62,6 +63,7 @@ static lt_status make_dim(lt_shampoo *s, lt_block *b, int d)
         return LT_OK;
     if (corrected && (diagonal || c->ignored_basis_change_dims[shape.ndim][d]))
         return LT_OK;
+    f->is_matrix = !diagonal;
     return diagonal ? make_tensor(&f->diagonal, s, shape) : make_factor(s, f, shape.dim[d]);
 }
 
@@ -162,6 +164,7 @@ static lt_status build(lt_shampoo *s)
     LT_TRY(lt_tensor_new(&s->norms, s->base.device, LT_F64,
                          LT_SHAPE((int64_t)s->count * LT_MAX_DIMS)));
     LT_TRY(make_blocks(s));
+    LT_TRY(lt_shampoo_stagger(s));
     int64_t elements = make_waves(s);
     for (int i = 0; i < LT_SCRATCHES; i++)
         if (i != LT_SCRATCH_U || s->config.beta1 > 0)
@@ -222,33 +225,50 @@ static lt_status begin_wave(lt_shampoo *s, lt_wave wave)
     return s->config.decay_type == LT_DECAY_L2 ? lt_shampoo_vec(s, wave, add_decay) : LT_OK;
 }
 
-static lt_status finish_wave(lt_shampoo *s, lt_wave wave)
+static lt_status update_factors(lt_shampoo *s, lt_wave wave)
 {
-    LT_TRY(lt_shampoo_direction(s, wave));
-    return lt_shampoo_update(s, wave);
+    int64_t begin = lt_trace_clock();
+    LT_TRY(begin_wave(s, wave));
+    LT_TRY(lt_shampoo_update_factors(s, wave));
+    lt_shampoo_took(begin, &s->stats.factor_seconds, "shampoo factors");
+    return LT_OK;
 }
 
-static lt_status step(lt_optim *self, const lt_scalars *scalars)
+static lt_status finish_wave(lt_shampoo *s, lt_wave wave)
 {
-    (void)scalars; /* the statements take self->scalars */
-    lt_shampoo *s = (lt_shampoo *)self;
-    bool due = lt_shampoo_is_due(s);
-    for (size_t i = 0; i < s->waves; i++) {
-        LT_TRY(begin_wave(s, s->wave[i]));
-        LT_TRY(lt_shampoo_update_factors(s, s->wave[i]));
-        if (!due)
-            LT_TRY(finish_wave(s, s->wave[i]));
-    }
-    if (!due)
-        return LT_OK;
+    int64_t begin = lt_trace_clock();
+    LT_TRY(lt_shampoo_direction(s, wave));
+    LT_TRY(lt_shampoo_update(s, wave));
+    lt_shampoo_took(begin, &s->stats.apply_seconds, "shampoo apply");
+    return LT_OK;
+}
 
-    LT_TRY(lt_shampoo_refresh(s));
+/* All factors first, then all roots in batches of equal sizes, then all directions. */
+static lt_status finish_after_refresh(lt_shampoo *s)
+{
+    LT_TRY(lt_shampoo_refresh(s, (lt_wave){0, s->count}));
     for (size_t i = 0; i < s->waves; i++) {
         if (s->waves > 1) /* else the gradient is still there */
             LT_TRY(begin_wave(s, s->wave[i]));
         LT_TRY(finish_wave(s, s->wave[i]));
     }
     return LT_OK;
+}
+
+static lt_status step(lt_optim *self, const lt_scalars *scalars)
+{
+    (void)scalars; /* the statements take self->scalars */
+    lt_shampoo *s = (lt_shampoo *)self;
+    lt_shampoo_start_stats(s);
+    lt_due due = lt_shampoo_plan(s);
+    for (size_t i = 0; i < s->waves; i++) {
+        LT_TRY(update_factors(s, s->wave[i]));
+        if (due == LT_DUE_SOME)
+            LT_TRY(lt_shampoo_refresh(s, s->wave[i]));
+        if (due != LT_DUE_ALL)
+            LT_TRY(finish_wave(s, s->wave[i]));
+    }
+    return due == LT_DUE_ALL ? finish_after_refresh(s) : LT_OK;
 }
 
 /* --- The table --- */
@@ -311,9 +331,14 @@ lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params, const lt_sha
     return LT_OK;
 }
 
+bool lt_is_shampoo(const lt_optim *optim)
+{
+    return optim->ops == &ops;
+}
+
 lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index, lt_shampoo_block *out)
 {
-    if (optim->ops != &ops)
+    if (!lt_is_shampoo(optim))
         return lt_fail(LT_E_ARG, "shampoo: %s has no blocks", optim->ops->name);
     const lt_shampoo *s = (const lt_shampoo *)optim;
     if (index >= s->count)

@@ -3,7 +3,7 @@
  *
  *   gather     G = gradient (+ weight_decay * W)                    shampoo.c
  *   factors    F_k = beta2 F_k + w G_k G_k^T                        factor.c
- *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, eigen.c, root.c
+ *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, stagger.c, ...
  *   direction  P = filtered G times R_k along each dimension        direction.c
  *   grafting   P *= |graft(u)| / |P|                                graft.c
  *   update     decay, momentum, W -= lr P                           update.c
@@ -23,6 +23,7 @@ typedef struct lt_factor {
     lt_tensor *gram;     /* F [n,n] */
     lt_tensor *root;     /* R [n,n], or the eigenvectors */
     lt_tensor *power;    /* eigenvalues^(-e) [n]; only with eigendecomposed kinds */
+    bool is_matrix;      /* F is a matrix, here or at its owner */
     lt_tensor *diagonal; /* v [n] instead of all of these: diagonal.c */
 } lt_factor;
 
@@ -36,6 +37,10 @@ typedef struct lt_block {
     lt_tensor *m, *graft, *momentum, *corrected; /* shaped like the block, or NULL */
     int64_t failures;                            /* refreshes in a row that failed */
     bool failed;                                 /* the last refresh */
+    int64_t rooted; /* the step whose factors its roots are of; 0: none yet */
+    int64_t phase;  /* its turn among f steps of the staggered timing */
+
+    bool due; /* for new roots in this step */
 
     /* In a step: views of the block's merged shape. */
     bool active;       /* the parameter has a gradient */
@@ -68,6 +73,8 @@ typedef struct lt_shampoo {
     lt_view *view;
     lt_gram_job *gram;
     lt_mode_product_job *product;
+    lt_shampoo_stats stats; /* of step number stats_step */
+    int64_t stats_step;
 } lt_shampoo;
 
 /* Makes the job of one block; false: nothing to do for it. */
@@ -117,11 +124,21 @@ static inline bool lt_shampoo_is_eigendecomposed(const lt_shampoo_config *c)
            || c->preconditioner == LT_PRECONDITIONER_KL_EIGENDECOMPOSED;
 }
 
-/* Whether roots are computed in this step, and whether it is before the first. */
-bool lt_shampoo_is_due(const lt_shampoo *s);
+/* Whether this step is before the first roots. */
 bool lt_shampoo_is_early(const lt_shampoo *s);
-/* New roots of all active blocks. */
-lt_status lt_shampoo_refresh(lt_shampoo *s);
+/* Which blocks get new roots inside this step: marks them. */
+typedef enum lt_due { LT_DUE_NONE, LT_DUE_SOME, LT_DUE_ALL } lt_due;
+lt_due lt_shampoo_plan(lt_shampoo *s);
+/* New roots of the marked active blocks of a wave. */
+lt_status lt_shampoo_refresh(lt_shampoo *s, lt_wave wave);
+/* Gives every block its phase. Errors: LT_E_NOMEM. */
+lt_status lt_shampoo_stagger(lt_shampoo *s);
+/* Modelled cost of the block's roots, in n^3 of its factors. */
+double lt_block_root_cost(const lt_block *block);
+
+void lt_shampoo_start_stats(lt_shampoo *s);
+/* Adds the time since begin to *seconds and to the profile; returns the clock. */
+int64_t lt_shampoo_took(int64_t begin, double *seconds, const char *name);
 
 /* One matrix of a refresh. */
 typedef struct lt_root_task {
@@ -138,6 +155,8 @@ lt_status lt_shampoo_run_batch(lt_shampoo *s, lt_root_task *tasks, size_t count)
  * a value or result is not finite. machine_eps: of the dtype they were computed in. */
 bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double machine_eps,
                        double *value, int64_t count);
+
+bool lt_is_shampoo(const lt_optim *optim);
 
 /* For the table of the optimizer. */
 lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor);
