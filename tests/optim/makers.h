@@ -73,6 +73,17 @@ static inline lt_status make_eigendecomposed(lt_optim **out, const lt_params *pa
     return lt_optim_shampoo(out, params, &c);
 }
 
+static inline lt_status make_staggered(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    c.epsilon = 1e-6;
+    c.max_preconditioner_dim = 2;
+    c.precondition_frequency = 4;
+    c.start_preconditioning_step = 4;
+    c.refresh_timing = LT_REFRESH_STAGGERED;
+    return lt_optim_shampoo(out, params, &c);
+}
+
 typedef struct maker {
     const char *name;
     make_fn *make;
@@ -87,6 +98,7 @@ static const maker makers[] = {
     {"shampoo", make_shampoo},
     {"corrected", make_corrected},
     {"eigendecomposed", make_eigendecomposed},
+    {"staggered", make_staggered},
 };
 enum { MAKERS = COUNT_OF(makers) };
 

@@ -47,13 +47,21 @@ static int list_state(const lt_shampoo *s, const lt_block *b, state *list)
     return n;
 }
 
+/* "rooted.3.conv1.weight" */
+static lt_status visit_number(const lt_block *b, const lt_state_visitor *visitor, const char *name,
+                              int64_t *value)
+{
+    char full[2 * NAME];
+    snprintf(full, sizeof full, "%s.%d", name, b->index);
+    return lt_optim_visit_number(visitor, full, b->slot->param->name, value);
+}
+
 static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_visitor *visitor)
 {
     state list[BLOCK_STATES];
     int count = list_state(s, b, list);
-    char failures[NAME + 8];
-    snprintf(failures, sizeof failures, "failures.%d", b->index);
-    LT_TRY(lt_optim_visit_number(visitor, failures, b->slot->param->name, &b->failures));
+    LT_TRY(visit_number(b, visitor, "failures", &b->failures));
+    LT_TRY(visit_number(b, visitor, "rooted", &b->rooted));
     for (int i = 0; i < count; i++) {
         const lt_state_entry entry = {
             .param = b->slot->param->name,
