@@ -4,7 +4,9 @@
  *
  * With e = 1/2 that is AdaGrad, or RMSprop, with epsilon inside the root: Duchi, Hazan & Singer,
  * "Adaptive subgradient methods", JMLR 2011, where full and diagonal matrices stand side by side.
- * There is nothing to decompose, so that v counts at once, whatever the frequency. */
+ * There is nothing to decompose, so that v counts at once, whatever the frequency. With
+ * LT_EPSILON_RELATIVE epsilon is multiplied by the norm of v / c2, which is at least its largest
+ * element and is summed on the device. */
 
 #include "optim/shampoo/shampoo.h"
 
@@ -46,10 +48,40 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
+/* Where the norm of v / c2 of block i is; i = s->count: that of a 1, which it is divided by. */
+static double *norm_at(const lt_shampoo *s, size_t i)
+{
+    return (double *)lt_tensor_view(s->norms).data + i;
+}
+
+static lt_status measure(lt_shampoo *s, lt_wave wave)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    lt_view out = lt_tensor_view(s->norms);
+    out.stride[0] = 1;
+    for (size_t i = wave.begin; i < wave.end; i++) {
+        const lt_block *b = &s->block[i];
+        bool here = b->active && b->factor[0].diagonal;
+        s->view[i - wave.begin] = here ? *lt_block_spare(b) : lt_tensor_view(s->one);
+    }
+    out.data = norm_at(s, wave.begin);
+    out.shape = LT_SHAPE((int64_t)(wave.end - wave.begin));
+    LT_TRY(be->frobenius(ctx, s->view, wave.end - wave.begin, &out));
+    s->view[0] = lt_tensor_view(s->one);
+    out.data = norm_at(s, s->count);
+    out.shape = LT_SHAPE(1);
+    return be->frobenius(ctx, s->view, 1, &out);
+}
+
 static bool perturb(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     if (!b->factor[0].diagonal)
         return false;
+    if (s->config.epsilon_rule == LT_EPSILON_RELATIVE) {
+        job->factor.over = norm_at(s, (size_t)(b - s->block));
+        job->factor.under = norm_at(s, s->count);
+    }
     job->alpha = s->config.epsilon;
     job->beta = 1;
     job->y = *lt_block_spare(b);
@@ -61,11 +93,12 @@ static bool perturb(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 
 static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
-    (void)s;
+    const double tiny = 1e-30; /* 0 / 0 is 0: nothing was ever seen, and epsilon times it is 0 */
     if (!b->factor[0].diagonal)
         return false;
     job->op = LT_VEC_POW;
     job->beta = 1;
+    job->gamma = s->config.epsilon_rule == LT_EPSILON_RELATIVE ? tiny : 0;
     job->delta = b->factor[0].exponent;
     job->a = b->p;
     job->b = job->y = *lt_block_spare(b);
@@ -77,6 +110,8 @@ lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_wave wave)
     if (!s->config.diagonal_vectors)
         return LT_OK;
     LT_TRY(lt_shampoo_vec(s, wave, correct_bias));
+    if (s->config.epsilon_rule == LT_EPSILON_RELATIVE)
+        LT_TRY(measure(s, wave));
     LT_TRY(lt_shampoo_vec(s, wave, perturb));
     LT_TRY(lt_shampoo_vec(s, wave, divide));
     for (size_t i = wave.begin; i < wave.end; i++)
