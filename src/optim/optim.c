@@ -35,12 +35,17 @@ static bool decays(const lt_param *param, lt_decay_scope scope)
     return scope == LT_DECAY_ALL || param->role == LT_ROLE_WEIGHT;
 }
 
-static lt_status make_state(lt_slot *slot, const lt_optim_ops *ops)
+/* State is made when it is first wanted, as only then it is known which rank has it. */
+static lt_status make_state(const lt_optim *o)
 {
-    const lt_tensor *value = slot->param->value;
-    for (int i = 0; i < LT_MAX_STATE && ops->slot_state[i]; i++)
-        LT_TRY(lt_tensor_new(&slot->state[i], lt_tensor_device(value), lt_tensor_dtype(value),
-                             lt_tensor_shape(value)));
+    for (size_t i = 0; i < o->count; i++) {
+        lt_slot *slot = &o->slot[i];
+        const lt_tensor *value = slot->param->value;
+        for (int k = 0; k < LT_MAX_STATE && o->ops->slot_state[k] && !slot->elsewhere; k++)
+            if (!slot->state[k])
+                LT_TRY(lt_tensor_new(&slot->state[k], o->device, lt_tensor_dtype(value),
+                                     lt_tensor_shape(value)));
+    }
     return LT_OK;
 }
 
@@ -58,7 +63,6 @@ static lt_status fill_slots(lt_optim *o, const lt_params *params, double weight_
         slot->param = p;
         slot->lr_scale = 1;
         slot->weight_decay = decays(p, scope) ? weight_decay : 0;
-        LT_TRY(make_state(slot, o->ops));
     }
     return LT_OK;
 }
@@ -128,12 +132,12 @@ const char *lt_optim_name(const lt_optim *optim)
     return optim->ops->name;
 }
 
-size_t lt_optim_items(lt_optim *self)
+static size_t fill_items(lt_optim *self, bool all)
 {
     size_t count = 0;
     for (size_t i = 0; i < self->count; i++) {
         lt_slot *slot = &self->slot[i];
-        if (!slot->param->has_grad)
+        if (!slot->param->has_grad || (slot->elsewhere && !all))
             continue;
         lt_optim_item *item = &self->item[count++];
         *item = (lt_optim_item){
@@ -146,6 +150,11 @@ size_t lt_optim_items(lt_optim *self)
             item->state[k] = lt_tensor_view(slot->state[k]);
     }
     return count;
+}
+
+size_t lt_optim_items(lt_optim *self)
+{
+    return fill_items(self, false);
 }
 
 static lt_status check_step(const lt_optim *o, const lt_step *step)
@@ -176,11 +185,12 @@ lt_status lt_optim_step(lt_optim *o, const lt_step *step)
     LT_TRY(check_step(o, step));
     LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
     LT_TRY(give_scalars(o, step));
-    LT_TRY(be->grad_norm(ctx, o->item, lt_optim_items(o), o->scalars));
+    LT_TRY(be->grad_norm(ctx, o->item, fill_items(o, true), o->scalars));
     /* Elsewhere the kernels see it: a host that asked would have to wait. */
     if (be->host_memory && !o->scalars->finite)
         return LT_OK;
 
+    LT_TRY(make_state(o));
     LT_TRY(o->ops->step(o, o->scalars));
     for (size_t i = 0; i < o->count; i++) {
         lt_slot *slot = &o->slot[i];
@@ -232,7 +242,7 @@ lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s)
     lt_status st = LT_OK;
     for (size_t i = 0; i < self->count && !st; i++) {
         lt_slot *slot = &self->slot[i];
-        if (!slot->param->has_grad)
+        if (!lt_slot_is_due(slot))
             continue;
         st = scaled_gradient(self, slot, s);
         if (!st)
@@ -266,9 +276,9 @@ size_t lt_optim_state_bytes(const lt_optim *optim)
 {
     size_t bytes = optim->ops->state_bytes ? optim->ops->state_bytes(optim) : 0;
     for (size_t i = 0; i < optim->count; i++)
-        for (int k = 0; k < LT_MAX_STATE; k++)
-            if (optim->slot[i].state[k])
-                bytes += lt_tensor_bytes(optim->slot[i].state[k]);
+        for (int k = 0; k < LT_MAX_STATE && optim->ops->slot_state[k]; k++)
+            if (!optim->slot[i].elsewhere)
+                bytes += lt_tensor_bytes(optim->slot[i].param->value);
     return bytes;
 }
 
@@ -287,15 +297,17 @@ lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *nam
 static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_visitor *visitor)
 {
     LT_TRY(lt_optim_visit_number(visitor, "updates", slot->param->name, &slot->updates));
-    for (int k = 0; k < LT_MAX_STATE && slot->state[k]; k++) {
+    const lt_shape shape = lt_tensor_shape(slot->param->value);
+    for (int k = 0; k < LT_MAX_STATE && o->ops->slot_state[k]; k++) {
         const lt_state_entry entry = {
             .param = slot->param->name,
             .name = o->ops->slot_state[k],
             .block = -1,
-            .offset.ndim = lt_tensor_shape(slot->state[k]).ndim,
-            .shape = lt_tensor_shape(slot->state[k]),
-            .dtype = lt_tensor_dtype(slot->state[k]),
-            .extent = lt_tensor_shape(slot->state[k]),
+            .offset.ndim = shape.ndim,
+            .shape = shape,
+            .owner = slot->owner,
+            .dtype = lt_tensor_dtype(slot->param->value),
+            .extent = shape,
             .tensor = slot->state[k],
         };
         LT_TRY(visitor->entry(visitor->context, &entry));
@@ -308,6 +320,7 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
     lt_scalars s;
+    LT_TRY(make_state(optim));
     LT_TRY(read_scalars(optim, &s));
     LT_TRY(visitor->number(visitor->context, "attempt", &optim->attempt));
     LT_TRY(visitor->number(visitor->context, "applied", &s.applied));

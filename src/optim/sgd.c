@@ -17,7 +17,7 @@ static void mark_first(sgd *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->base.count; i++)
-        if (s->base.slot[i].param->has_grad)
+        if (lt_slot_is_due(&s->base.slot[i]))
             s->first[n++] = s->base.slot[i].updates == 0;
 }
 

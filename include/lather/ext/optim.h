@@ -12,10 +12,12 @@ enum { LT_MAX_STATE = 8 };
 typedef struct lt_slot {
     lt_param *param;                /**< borrowed */
     lt_tensor *grad;                /**< in lt_optim_each(): the gradient, unscaled and clipped */
-    lt_tensor *state[LT_MAX_STATE]; /**< owned; saved in this order */
+    lt_tensor *state[LT_MAX_STATE]; /**< owned; made before the first step; saved in this order */
     double lr_scale;                /**< times the step's lr */
     double weight_decay;            /**< of this parameter */
     int64_t updates;                /**< of this parameter so far; saved */
+    int owner;                      /**< rank that updates it for all; 0 unless divided */
+    bool elsewhere;                 /**< that is another rank: no state here */
 } lt_slot;
 
 typedef struct lt_optim_ops {
@@ -30,6 +32,8 @@ typedef struct lt_optim_ops {
     /** Optional: bytes of state beyond slot_state. */
     size_t (*state_bytes)(const lt_optim *self);
     void (*destroy)(lt_optim *self); /**< optional: what the struct points to, not the struct */
+    /** The library's own: parts of slots with owners of their own. */
+    const struct lt_part_ops *parts;
 } lt_optim_ops;
 
 /** First member of every optimizer's struct. */
@@ -39,8 +43,9 @@ struct lt_optim {
     int64_t attempt; /**< 1 during the first step */
     lt_slot *slot;   /**< one per trained parameter, in the list's order */
     size_t count;
-    lt_optim_item *item; /**< scratch of count items for the backend's list entries */
-    lt_scalars *scalars; /**< on the device; host devices: in memory */
+    lt_optim_item *item;    /**< scratch of count items for the backend's list entries */
+    lt_scalars *scalars;    /**< on the device; host devices: in memory */
+    struct lt_shard *shard; /**< NULL: not divided over ranks */
 };
 
 /** A zeroed struct of ops->bytes with a slot per trained parameter. weight_decay and scope fill
@@ -50,10 +55,15 @@ LT_API LT_MUST_CHECK lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *
                                             lt_decay_scope scope);
 
 typedef lt_status lt_slot_fn(lt_optim *self, lt_slot *slot, const lt_scalars *scalars);
-/** For simple optimizers: calls fn for each slot that has a gradient; fn reads slot->grad. */
+/** For simple optimizers: calls fn for each slot that is due; fn reads slot->grad. */
 LT_API LT_MUST_CHECK lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s);
 
-/** Fills self->item with the slots that have a gradient, states in slot order; returns how many. */
+/** Whether this rank updates the slot now: it has a gradient and is not another rank's. */
+static inline bool lt_slot_is_due(const lt_slot *slot)
+{
+    return slot->param->has_grad && !slot->elsewhere;
+}
+/** Fills self->item with the slots that are due, states in slot order; returns how many. */
 LT_API size_t lt_optim_items(lt_optim *self);
 LT_API const lt_backend *lt_optim_backend(const lt_optim *self, void **ctx);
 /** LT_E_UNSUPPORTED, naming optimizer, backend and entry, unless the backend has the entry. */

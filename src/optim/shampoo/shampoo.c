@@ -25,66 +25,22 @@ static lt_status make_tensor(lt_tensor **out, const lt_shampoo *s, lt_shape shap
     return lt_tensor_new(out, s->base.device, lt_device_master(s->base.device), shape);
 }
 
-static lt_status set_identity(const lt_shampoo *s, lt_tensor *square)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
-    lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1};
-    job.a = lt_tensor_view(s->one);
-    job.y = lt_tensor_view(square);
-    job.y.stride[0] = job.y.shape.dim[0] + 1;
-    job.y.shape = job.a.shape = LT_SHAPE(job.y.shape.dim[0]);
-    job.a.stride[0] = 0;
-    return be->vec(ctx, &job, 1, NULL);
-}
-
-static lt_status make_factor(lt_shampoo *s, lt_factor *f, int64_t n)
-{
-    LT_TRY(make_tensor(&f->gram, s, LT_SHAPE(n, n)));
-    LT_TRY(make_tensor(&f->root, s, LT_SHAPE(n, n)));
-    LT_TRY(set_identity(s, f->root));
-    if (!lt_shampoo_is_eigendecomposed(&s->config))
-        return LT_OK;
-    LT_TRY(make_tensor(&f->power, s, LT_SHAPE(n)));
-    return lt_tensor_fill(f->power, 1);
-}
-
 /* An exponent of 0 leaves a dimension alone. With the eigenvalue correction a dimension may also
  * keep its own basis; vectors then have a second moment there already. */
-static lt_status make_dim(lt_shampoo *s, lt_block *b, int d)
+static void plan_dim(const lt_shampoo_config *c, lt_block *b, int d)
 {
-    const lt_shampoo_config *c = &s->config;
-    const lt_shape shape = b->box.shape;
+    const int order = b->box.shape.ndim;
+    const bool corrected = c->preconditioner == LT_PRECONDITIONER_CORRECTED;
+    const bool diagonal = lt_shampoo_is_diagonal(c, b->box.shape);
     lt_factor *f = &b->factor[d];
-    bool corrected = c->preconditioner == LT_PRECONDITIONER_CORRECTED;
-    bool diagonal = lt_shampoo_is_diagonal(c, shape);
-    f->exponent = exponent_of(c, shape.ndim, d);
-    if (!(f->exponent > 0))
-        return LT_OK;
-    if (corrected && (diagonal || c->ignored_basis_change_dims[shape.ndim][d]))
-        return LT_OK;
+    f->exponent = exponent_of(c, order, d);
+    if (!(f->exponent > 0) || (corrected && (diagonal || c->ignored_basis_change_dims[order][d])))
+        return;
     f->is_matrix = !diagonal;
-    return diagonal ? make_tensor(&f->diagonal, s, shape) : make_factor(s, f, shape.dim[d]);
+    f->is_diagonal = diagonal;
 }
 
-static lt_status make_block_state(lt_shampoo *s, lt_block *b)
-{
-    const lt_shampoo_config *c = &s->config;
-    const lt_shape shape = b->box.shape;
-    for (int d = 0; d < shape.ndim; d++)
-        LT_TRY(make_dim(s, b, d));
-    if (c->beta1 > 0)
-        LT_TRY(make_tensor(&b->m, s, shape));
-    if (c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD)
-        LT_TRY(make_tensor(&b->graft, s, shape));
-    if (c->momentum > 0)
-        LT_TRY(make_tensor(&b->momentum, s, shape));
-    if (c->preconditioner == LT_PRECONDITIONER_CORRECTED)
-        LT_TRY(make_tensor(&b->corrected, s, shape));
-    return LT_OK;
-}
-
-static lt_status make_blocks(lt_shampoo *s)
+static void make_blocks(lt_shampoo *s)
 {
     const lt_shampoo_config *c = &s->config;
     size_t n = 0;
@@ -92,21 +48,25 @@ static lt_status make_blocks(lt_shampoo *s)
         const lt_shape merged = s->merged[i].shape;
         int64_t count = lt_box_count(merged, c->max_preconditioner_dim);
         for (int64_t k = 0; k < count; k++) {
-            lt_block *b = &s->block[n++];
+            lt_block *b = &s->block[n];
             b->slot = &s->base.slot[i];
             b->index = (int)k;
             b->merged = &s->merged[i];
             b->box = lt_box_at(merged, c->max_preconditioner_dim, k);
-            LT_TRY(make_block_state(s, b));
+            b->number = n;
+            s->place[n] = n;
+            for (int d = 0; d < b->box.shape.ndim; d++)
+                plan_dim(c, b, d);
+            n++;
         }
     }
-    return LT_OK;
 }
 
-/* Cuts the list of blocks into waves; returns the elements of the largest. */
+/* Cuts this rank's list of blocks into waves; returns the elements of the largest. */
 static int64_t make_waves(lt_shampoo *s)
 {
     int64_t largest = 0, used = 0;
+    s->waves = 0;
     for (size_t i = 0; i < s->count; i++) {
         int64_t n = lt_shape_count(s->block[i].box.shape);
         if (!s->waves || used + n > wave_elements) {
@@ -131,16 +91,18 @@ static lt_status make_lists(lt_shampoo *s)
         const lt_shape shape = lt_tensor_shape(s->base.slot[i].param->value);
         s->merged[i] = lt_merge_shape(shape, c->max_preconditioner_dim, c->target_dimensionality,
                                       c->merge_order);
-        s->count += (size_t)lt_box_count(s->merged[i].shape, c->max_preconditioner_dim);
+        s->total += (size_t)lt_box_count(s->merged[i].shape, c->max_preconditioner_dim);
     }
-    const size_t jobs = s->count * LT_MAX_DIMS;
-    s->block = lt_alloc(s->count, sizeof *s->block);
-    s->wave = lt_alloc(s->count, sizeof *s->wave);
+    const size_t jobs = s->total * LT_MAX_DIMS;
+    s->count = s->total;
+    s->place = lt_alloc(s->total, sizeof *s->place);
+    s->block = lt_alloc(s->total, sizeof *s->block);
+    s->wave = lt_alloc(s->total, sizeof *s->wave);
     s->vec = lt_alloc(jobs, sizeof *s->vec);
     s->view = lt_alloc(jobs, sizeof *s->view);
     s->gram = lt_alloc(jobs, sizeof *s->gram);
-    s->product = lt_alloc(s->count, sizeof *s->product);
-    bool ok = s->block && s->wave && s->vec && s->view && s->gram && s->product;
+    s->product = lt_alloc(s->total, sizeof *s->product);
+    bool ok = s->place && s->block && s->wave && s->vec && s->view && s->gram && s->product;
     return ok ? LT_OK : LT_E_NOMEM;
 }
 
@@ -162,13 +124,22 @@ static lt_status build(lt_shampoo *s)
     LT_TRY(make_tensor(&s->one, s, LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(s->one, 1));
     LT_TRY(lt_tensor_new(&s->norms, s->base.device, LT_F64,
-                         LT_SHAPE((int64_t)s->count * LT_MAX_DIMS)));
-    LT_TRY(make_blocks(s));
-    LT_TRY(lt_shampoo_stagger(s));
+                         LT_SHAPE((int64_t)s->total * LT_MAX_DIMS)));
+    make_blocks(s);
+    return lt_shampoo_stagger(s);
+}
+
+/* What only a step needs, and only for this rank's blocks. */
+static lt_status prepare(lt_shampoo *s)
+{
+    if (s->ready)
+        return LT_OK;
+    LT_TRY(lt_shampoo_make_state(s));
     int64_t elements = make_waves(s);
-    for (int i = 0; i < LT_SCRATCHES; i++)
-        if (i != LT_SCRATCH_U || s->config.beta1 > 0)
+    for (int i = 0; i < LT_SCRATCHES && elements; i++)
+        if (!s->scratch[i] && (i != LT_SCRATCH_U || s->config.beta1 > 0))
             LT_TRY(make_tensor(&s->scratch[i], s, LT_SHAPE(elements)));
+    s->ready = true;
     return LT_OK;
 }
 
@@ -260,6 +231,9 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     (void)scalars; /* the statements take self->scalars */
     lt_shampoo *s = (lt_shampoo *)self;
     lt_shampoo_start_stats(s);
+    LT_TRY(prepare(s));
+    if (!s->count)
+        return LT_OK;
     lt_due due = lt_shampoo_plan(s);
     for (size_t i = 0; i < s->waves; i++) {
         LT_TRY(update_factors(s, s->wave[i]));
@@ -273,25 +247,10 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 
 /* --- The table --- */
 
-static void free_block(lt_block *b)
-{
-    for (int d = 0; d < LT_MAX_DIMS; d++) {
-        lt_tensor_free(&b->factor[d].gram);
-        lt_tensor_free(&b->factor[d].root);
-        lt_tensor_free(&b->factor[d].power);
-        lt_tensor_free(&b->factor[d].diagonal);
-    }
-    lt_tensor_free(&b->m);
-    lt_tensor_free(&b->graft);
-    lt_tensor_free(&b->momentum);
-    lt_tensor_free(&b->corrected);
-}
-
 static void destroy(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
-    for (size_t i = 0; s->block && i < s->count; i++)
-        free_block(&s->block[i]);
+    lt_shampoo_free_state(s);
     for (int i = 0; i < LT_SCRATCHES; i++)
         lt_tensor_free(&s->scratch[i]);
     lt_tensor_free(&s->norms);
@@ -302,6 +261,7 @@ static void destroy(lt_optim *self)
     lt_free(s->vec);
     lt_free(s->wave);
     lt_free(s->block);
+    lt_free(s->place);
     lt_free(s->merged);
 }
 
@@ -336,21 +296,24 @@ bool lt_is_shampoo(const lt_optim *optim)
     return optim->ops == &ops;
 }
 
+lt_block *lt_shampoo_block_number(const lt_shampoo *s, size_t number)
+{
+    return &s->block[s->place[number]];
+}
+
 lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index, lt_shampoo_block *out)
 {
     if (!lt_is_shampoo(optim))
         return lt_fail(LT_E_ARG, "shampoo: %s has no blocks", optim->ops->name);
     const lt_shampoo *s = (const lt_shampoo *)optim;
-    if (index >= s->count)
+    if (index >= s->total)
         return LT_END;
-    const lt_block *b = &s->block[index];
-    *out =
-        (lt_shampoo_block){.param = b->slot->param->name, .block = b->index, .shape = b->box.shape};
-    for (int d = 0; d < LT_MAX_DIMS; d++) {
-        const lt_factor *f = &b->factor[d];
-        const lt_tensor *all[] = {f->gram, f->root, f->power, f->diagonal};
-        for (int k = 0; k < 4; k++)
-            out->factor_bytes += all[k] ? (int64_t)lt_tensor_bytes(all[k]) : 0;
-    }
+    lt_block *b = lt_shampoo_block_number(s, index);
+    *out = (lt_shampoo_block){
+        .param = b->slot->param->name,
+        .block = b->index,
+        .shape = b->box.shape,
+        .factor_bytes = lt_shampoo_block_bytes(s, b, true),
+    };
     return LT_OK;
 }

@@ -24,13 +24,16 @@ typedef struct lt_factor {
     lt_tensor *root;     /* R [n,n], or the eigenvectors */
     lt_tensor *power;    /* eigenvalues^(-e) [n]; only with eigendecomposed kinds */
     bool is_matrix;      /* F is a matrix, here or at its owner */
+    bool is_diagonal;    /* or a vector */
     lt_tensor *diagonal; /* v [n] instead of all of these: diagonal.c */
 } lt_factor;
 
-/* One block: state in logical order, and where its data is in this step. */
+/* One block: state in logical order, made before the first step, and where its data is in this step. */
 typedef struct lt_block {
     lt_slot *slot; /* of its parameter */
     int index;     /* within the parameter */
+    size_t number; /* among all blocks */
+    int owner;     /* the rank that has the state */
     const lt_merged *merged;
     lt_box box;
     lt_factor factor[LT_MAX_DIMS];
@@ -61,10 +64,12 @@ typedef struct lt_shampoo {
     lt_optim base;
     lt_shampoo_config config; /* no default markers left */
     lt_merged *merged;        /* per slot */
-    lt_block *block;
-    size_t count;
+    lt_block *block;          /* this rank's, by number, then those of other ranks */
+    size_t count, total;      /* this rank's, which a step works on; all */
+    size_t *place;            /* of each number in block[] */
     lt_wave *wave;
     size_t waves;
+    bool ready;                       /* state, waves and scratch are made */
     lt_tensor *scratch[LT_SCRATCHES]; /* U only with beta1 */
     lt_tensor *norms;                 /* f64, for each of count * LT_MAX_DIMS matrices */
     lt_tensor *one;                   /* [1]: the number 1 */
@@ -157,6 +162,14 @@ bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double 
                        double *value, int64_t count);
 
 bool lt_is_shampoo(const lt_optim *optim);
+/* The block of that number; 0 <= number < total. */
+lt_block *lt_shampoo_block_number(const lt_shampoo *s, size_t number);
+
+/* State of this rank's blocks: zeros, identities. What is there already stays. */
+lt_status lt_shampoo_make_state(lt_shampoo *s);
+void lt_shampoo_free_state(lt_shampoo *s);
+/* Bytes of its state, or of factors and roots only. */
+int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors);
 
 /* For the table of the optimizer. */
 lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor);

@@ -1,49 +1,80 @@
-/* Shampoo's state for checkpoints: per block, in logical order. */
+/* Shampoo's state, per block, in logical order: one list says what a block has, and making, saving,
+ * counting and freeing all go by it. */
 
 #include "optim/shampoo/shampoo.h"
 
 #include <stdio.h>
 
+/* What a tensor starts as. */
+typedef enum start { ZEROS, ONES, IDENTITY } start;
+
 enum { BLOCK_STATES = 3 * LT_MAX_DIMS + 4, NAME = 16 };
 
 typedef struct state {
     char name[NAME];
-    lt_tensor *tensor;
+    lt_tensor **tensor;
+    lt_shape extent;
+    start start;
 } state;
 
-/* All tensors of a block in a fixed order; absent ones are left out. Returns how many. */
-static int list_state(const lt_shampoo *s, const lt_block *b, state *list)
+static state named(const char *name, lt_tensor **tensor, lt_shape extent)
 {
-    lt_preconditioner kind = s->config.preconditioner;
-    bool root = kind == LT_PRECONDITIONER_ROOT || kind == LT_PRECONDITIONER_KL;
-    const struct {
-        const char *name;
-        lt_tensor *tensor;
-    } vectors[] = {
-        {"m", b->m}, {"graft", b->graft}, {"momentum", b->momentum}, {"corrected", b->corrected}};
-    int n = 0;
-    for (int d = 0; d < LT_MAX_DIMS; d++) {
-        const lt_factor *f = &b->factor[d];
-        if (f->diagonal) {
-            snprintf(list[n].name, NAME, "diagonal.%d", d);
-            list[n++].tensor = f->diagonal;
-        }
-        if (!f->gram)
-            continue;
-        snprintf(list[n].name, NAME, "factor.%d", d);
-        list[n++].tensor = f->gram;
-        snprintf(list[n].name, NAME, "%s.%d", root ? "root" : "basis", d);
-        list[n++].tensor = f->root;
-        if (!f->power)
-            continue;
-        snprintf(list[n].name, NAME, "power.%d", d);
-        list[n++].tensor = f->power;
+    state s = {.tensor = tensor, .extent = extent};
+    snprintf(s.name, NAME, "%s", name);
+    return s;
+}
+
+static state of_dim(const char *name, int d, lt_tensor **tensor, lt_shape extent)
+{
+    state s = {.tensor = tensor, .extent = extent};
+    snprintf(s.name, NAME, "%s.%d", name, d);
+    return s;
+}
+
+/* What dimension d of a block keeps. */
+static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
+{
+    const bool corrected = s->config.preconditioner == LT_PRECONDITIONER_CORRECTED;
+    const bool power = lt_shampoo_is_eigendecomposed(&s->config);
+    const int64_t n = b->box.shape.dim[d];
+    lt_factor *f = &b->factor[d];
+    int count = 0;
+    if (f->is_diagonal)
+        list[count++] = of_dim("diagonal", d, &f->diagonal, b->box.shape);
+    if (!f->is_matrix)
+        return count;
+    list[count++] = of_dim("factor", d, &f->gram, LT_SHAPE(n, n));
+    list[count] = of_dim(power || corrected ? "basis" : "root", d, &f->root, LT_SHAPE(n, n));
+    list[count++].start = IDENTITY;
+    if (power) {
+        list[count] = of_dim("power", d, &f->power, LT_SHAPE(n));
+        list[count++].start = ONES;
     }
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
-        if (vectors[i].tensor) {
-            snprintf(list[n].name, NAME, "%s", vectors[i].name);
-            list[n++].tensor = vectors[i].tensor;
-        }
+    return count;
+}
+
+static int list_factors(const lt_shampoo *s, lt_block *b, state *list)
+{
+    int count = 0;
+    for (int d = 0; d < b->box.shape.ndim; d++)
+        count += list_factor(s, b, d, list + count);
+    return count;
+}
+
+/* All of a block's, in a fixed order; returns how many. */
+static int list_state(const lt_shampoo *s, lt_block *b, state *list)
+{
+    const lt_shampoo_config *c = &s->config;
+    const lt_shape shape = b->box.shape;
+    int n = list_factors(s, b, list);
+    if (c->beta1 > 0)
+        list[n++] = named("m", &b->m, shape);
+    if (c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD)
+        list[n++] = named("graft", &b->graft, shape);
+    if (c->momentum > 0)
+        list[n++] = named("momentum", &b->momentum, shape);
+    if (c->preconditioner == LT_PRECONDITIONER_CORRECTED)
+        list[n++] = named("corrected", &b->corrected, shape);
     return n;
 }
 
@@ -54,6 +85,54 @@ static lt_status visit_number(const lt_block *b, const lt_state_visitor *visitor
     char full[2 * NAME];
     snprintf(full, sizeof full, "%s.%d", name, b->index);
     return lt_optim_visit_number(visitor, full, b->slot->param->name, value);
+}
+
+static lt_status set_identity(const lt_shampoo *s, lt_tensor *square)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1};
+    job.a = lt_tensor_view(s->one);
+    job.y = lt_tensor_view(square);
+    job.y.stride[0] = job.y.shape.dim[0] + 1;
+    job.y.shape = job.a.shape = LT_SHAPE(job.y.shape.dim[0]);
+    job.a.stride[0] = 0;
+    return be->vec(ctx, &job, 1, NULL);
+}
+
+static lt_status make(const lt_shampoo *s, const state *what)
+{
+    if (*what->tensor)
+        return LT_OK;
+    lt_device *device = s->base.device;
+    LT_TRY(lt_tensor_new(what->tensor, device, lt_device_master(device), what->extent));
+    lt_status st = what->start == ONES       ? lt_tensor_fill(*what->tensor, 1)
+                   : what->start == IDENTITY ? set_identity(s, *what->tensor)
+                                             : LT_OK;
+    if (st)
+        lt_tensor_free(what->tensor); /* a half-made one must not be taken for state */
+    return st;
+}
+
+lt_status lt_shampoo_make_state(lt_shampoo *s)
+{
+    state list[BLOCK_STATES];
+    for (size_t i = 0; i < s->count; i++) {
+        int count = list_state(s, &s->block[i], list);
+        for (int k = 0; k < count; k++)
+            LT_TRY(make(s, &list[k]));
+    }
+    return LT_OK;
+}
+
+void lt_shampoo_free_state(lt_shampoo *s)
+{
+    state list[BLOCK_STATES];
+    for (size_t i = 0; s->block && i < s->total; i++) {
+        int count = list_state(s, &s->block[i], list);
+        for (int k = 0; k < count; k++)
+            lt_tensor_free(list[k].tensor);
+    }
 }
 
 static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_visitor *visitor)
@@ -69,9 +148,10 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
             .block = b->index,
             .offset = b->box.offset,
             .shape = b->box.shape,
-            .dtype = lt_tensor_dtype(list[i].tensor),
-            .extent = lt_tensor_shape(list[i].tensor),
-            .tensor = list[i].tensor,
+            .owner = b->owner,
+            .dtype = lt_device_master(s->base.device),
+            .extent = list[i].extent,
+            .tensor = *list[i].tensor,
         };
         LT_TRY(visitor->entry(visitor->context, &entry));
     }
@@ -81,20 +161,33 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
 lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor)
 {
     lt_shampoo *s = (lt_shampoo *)self;
-    for (size_t i = 0; i < s->count; i++)
-        LT_TRY(visit_block(s, &s->block[i], visitor));
+    LT_TRY(lt_shampoo_make_state(s));
+    for (size_t i = 0; i < s->total; i++)
+        LT_TRY(visit_block(s, lt_shampoo_block_number(s, i), visitor));
     return LT_OK;
+}
+
+static int64_t bytes_of(const lt_shampoo *s, const state *list, int count)
+{
+    const size_t size = lt_dtype_size(lt_device_master(s->base.device));
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += lt_shape_count(list[i].extent) * (int64_t)size;
+    return bytes;
+}
+
+int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors)
+{
+    state list[BLOCK_STATES];
+    int count = factors ? list_factors(s, block, list) : list_state(s, block, list);
+    return bytes_of(s, list, count);
 }
 
 size_t lt_shampoo_state_bytes(const lt_optim *self)
 {
     const lt_shampoo *s = (const lt_shampoo *)self;
-    size_t bytes = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        state list[BLOCK_STATES];
-        int count = list_state(s, &s->block[i], list);
-        for (int k = 0; k < count; k++)
-            bytes += lt_tensor_bytes(list[k].tensor);
-    }
-    return bytes;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < s->count; i++)
+        bytes += lt_shampoo_block_bytes(s, &s->block[i], false);
+    return (size_t)bytes;
 }
