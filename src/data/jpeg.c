@@ -5,11 +5,14 @@
  * a crop the library has none, so the window is decoded with MARGIN more pixels on each side: then
  * its pixels equal those of a whole decode (tests/data/test_jpeg.c compares them).
  *
+ * Where restart markers stand at the ends of rows, jpeg_cut.h leaves out those above the window.
+ *
  * The library reports an error by calling error_exit(), which must not return: every entry here
  * runs inside guarded(), the only function with a setjmp(). Its warnings (a broken Huffman code
  * somewhere) are tolerated, as Pillow tolerates them; a file that ends early is not. */
 
-#include "data/image.h"
+#include "base/alloc.h"
+#include "data/jpeg_cut.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -37,8 +40,9 @@ typedef struct decoder {
     lt_window window;
     int channels;
     lt_picture *out;
-    bool ran_out;   /* the library wanted bytes behind the end */
-    bool truncated; /* and used them for pixels */
+    lt_jpeg_piece piece; /* what is decoded instead of bytes, if it has bytes of its own */
+    bool ran_out;        /* the library wanted bytes behind the end */
+    bool truncated;      /* and used them for pixels */
     lt_status status;
     char why[JMSG_LENGTH_MAX];
 } decoder;
@@ -106,11 +110,10 @@ static void on_progress(j_common_ptr c)
         fail_with(d, "more than 500 scans");
 }
 
-static void read_header(decoder *d)
+static void read_header_of(decoder *d, const uint8_t *bytes, size_t size)
 {
-    jpeg_create_decompress(&d->c);
-    d->source = (struct jpeg_source_mgr){.next_input_byte = d->bytes,
-                                         .bytes_in_buffer = d->size,
+    d->source = (struct jpeg_source_mgr){.next_input_byte = bytes,
+                                         .bytes_in_buffer = size,
                                          .init_source = ignore,
                                          .fill_input_buffer = fill,
                                          .skip_input_data = skip,
@@ -122,6 +125,12 @@ static void read_header(decoder *d)
     jpeg_read_header(&d->c, TRUE);
     if (d->ran_out)
         fail_with(d, "the file is truncated");
+}
+
+static void read_header(decoder *d)
+{
+    jpeg_create_decompress(&d->c);
+    read_header_of(d, d->bytes, d->size);
 }
 
 /* Runs work; whatever the library finds wrong becomes a status. */
@@ -228,6 +237,31 @@ static void read_rows(decoder *d, uint32_t first, uint32_t last, size_t stride)
     }
 }
 
+/* Goes on with a file of the window's rows, if restart markers allow to cut one out. */
+static void leave_out_rows(decoder *d)
+{
+    const struct jpeg_decompress_struct *c = &d->c;
+    if (c->progressive_mode || c->comps_in_scan != c->num_components || !can_crop(c))
+        return;
+    int64_t width = (int64_t)DCTSIZE * c->max_h_samp_factor;
+    const lt_jpeg_rows rows = {
+        .bytes = d->bytes,
+        .size = d->size,
+        .coded = d->size - d->source.bytes_in_buffer,
+        .mcus_per_row = (c->image_width + width - 1) / width,
+        .interval = c->restart_interval,
+        .mcu_height = DCTSIZE * c->max_v_samp_factor,
+        .height = (int32_t)c->image_height,
+    };
+    int32_t low = d->window.y - MARGIN, high = d->window.y + d->window.height + MARGIN;
+    high = high < rows.height ? high : rows.height;
+    if (low <= 0 || lt_jpeg_cut(&rows, low, high, &d->piece))
+        return;
+    jpeg_abort_decompress(&d->c);
+    read_header_of(d, d->piece.bytes, d->piece.size);
+    d->window.y -= d->piece.y;
+}
+
 static void decode(decoder *d)
 {
     read_header(d);
@@ -238,6 +272,8 @@ static void decode(decoder *d)
     bool ended = has_end(d);
     if (!ended && (d->c.arith_code || jpeg_has_multiple_scans(&d->c)))
         fail_with(d, "the file is truncated");
+    if (ended)
+        leave_out_rows(d);
     choose_colours(d);
     jpeg_start_decompress(&d->c);
 
@@ -272,7 +308,9 @@ lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, int channels, lt_win
                          lt_picture *out)
 {
     decoder d = {.bytes = bytes, .size = size, .channels = channels, .window = window, .out = out};
-    LT_TRY(guarded(&d, decode));
+    lt_status st = guarded(&d, decode);
+    lt_free(d.piece.bytes);
+    LT_TRY(st);
     out->width = window.width;
     out->height = window.height;
     out->channels = channels;

@@ -25,6 +25,14 @@ static row rows[] = {
     {"4:4:4 progressive with restarts", {163, 121, 3, 1, 1, 80, 1, 0, 3, 0}},
     {"4:2:0 with restarts every MCU", {163, 121, 3, 2, 2, 80, 0, 0, 1, 0}},
     {"4:2:2 with restarts every 7 MCUs", {163, 121, 3, 2, 1, 80, 0, 0, 7, 0}},
+    {"4:2:0 with restarts every row", {163, 121, 3, 2, 2, 80, 0, 0, 11, 0}},
+    {"4:4:4 with restarts every row", {163, 221, 3, 1, 1, 80, 0, 0, 21, 0}},
+    {"4:4:4 with restarts three times a row", {163, 121, 3, 1, 1, 80, 0, 0, 7, 0}},
+    {"4:2:2 with restarts every second row", {163, 221, 3, 2, 1, 80, 0, 0, 22, 0}},
+    {"4:4:0 with restarts every row", {163, 221, 3, 1, 2, 80, 0, 0, 21, 0}},
+    {"grey with restarts every row", {163, 221, 1, 1, 1, 80, 0, 0, 21, 0}},
+    {"stored as RGB with restarts every row", {163, 121, 3, 1, 1, 80, 0, 0, 21, 1}},
+    {"arithmetic coding with restarts every row", {163, 121, 3, 2, 2, 80, 0, 1, 11, 0}},
     {"arithmetic coding", {163, 121, 3, 2, 2, 80, 0, 1, 0, 0}},
     {"grey", {163, 121, 1, 1, 1, 80, 0, 0, 0, 0}},
     {"grey with sampling factor 2", {163, 121, 1, 2, 2, 80, 0, 0, 0, 0}},
@@ -165,6 +173,48 @@ static void check_tolerated_damage(void **state)
     free(bytes);
 }
 
+/* Coded data above the window are not even looked at: destroyed ones change nothing below. */
+static void check_left_out(void **state)
+{
+    const jpeg_spec *s = &((row *)*state)->spec;
+    uint32_t seed = 1;
+    size_t size = 0;
+    uint8_t *bytes = make_jpeg(s, &seed, &size);
+    uint8_t *whole = whole_decode(bytes, size, 3);
+    uint8_t *first = memmem(bytes, size, "\xff\xd0", 2);
+    assert_non_null(first);
+    memset(first - 200, 0x55, 150);
+    lt_picture part = {0};
+    lt_window low = {3, s->height - 40, 100, 30}, top = {0, 0, s->width, 30};
+    assert_ok(lt_image_decode(bytes, size, 3, low, &part));
+    assert_true(same_window(&part, whole, s->width, low));
+    assert_ok(lt_image_decode(bytes, size, 3, top, &part));
+    assert_false(same_window(&part, whole, s->width, top));
+    lt_picture_clear(&part);
+    free(whole);
+    free(bytes);
+}
+
+/* A marker with a wrong number, or one too few: the picture is decoded as a whole. */
+static void check_wrong_markers(void **state)
+{
+    const jpeg_spec *s = &((row *)*state)->spec;
+    uint32_t seed = 1;
+    size_t size = 0;
+    uint8_t *bytes = make_jpeg(s, &seed, &size);
+    uint8_t *second = memmem(bytes, size, "\xff\xd1", 2);
+    assert_non_null(second);
+    second[1] = 0xd5;
+    uint8_t *whole = whole_decode(bytes, size, 3);
+    lt_picture part = {0};
+    lt_window w = {3, s->height - 40, 100, 30};
+    assert_ok(lt_image_decode(bytes, size, 3, w, &part));
+    assert_true(same_window(&part, whole, s->width, w));
+    lt_picture_clear(&part);
+    free(whole);
+    free(bytes);
+}
+
 static void check_huge(void **state)
 {
     (void)state;
@@ -202,9 +252,17 @@ static void check_cmyk(void **state)
     free(bytes);
 }
 
+static row *find_row(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (!strcmp(rows[i].name, name))
+            return &rows[i];
+    abort();
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(rows) + 7];
+    struct CMUnitTest tests[COUNT_OF(rows) + 9];
     size_t n = 0;
     for (; n < COUNT_OF(rows); n++)
         tests[n] = (struct CMUnitTest){rows[n].name, check_row, NULL, NULL, &rows[n]};
@@ -214,6 +272,10 @@ int main(void)
         {"a truncated progressive file is broken", check_truncated, 0, 0, &rows[7]},
         {"only the end marker is missing: the picture is whole", check_missing_end, 0, 0, NULL},
         {"damage inside the coded data is tolerated", check_tolerated_damage, 0, 0, NULL},
+        {"rows above the window are left out", check_left_out, 0, 0,
+         find_row("4:4:4 with restarts every row")},
+        {"wrong markers leave nothing out", check_wrong_markers, 0, 0,
+         find_row("4:4:4 with restarts every row")},
         {"65500 x 65500 pixels are refused before memory is taken", check_huge, 0, 0, NULL},
         {"CMYK as Adobe writes it becomes RGB", check_cmyk, 0, 0, NULL},
     };
