@@ -146,5 +146,6 @@ lt_status lt_shampoo_check(lt_shampoo_config *c)
     LT_TRY(check_ranges(c));
     LT_TRY(check_counts(c));
     LT_TRY(check_exponents(&c->inverse_exponent));
-    return check_contradictions(c);
+    LT_TRY(check_contradictions(c));
+    return lt_root_check(c, 0);
 }

@@ -62,6 +62,16 @@ static void make_blocks(lt_shampoo *s)
     }
 }
 
+/* Whether the solver can take the roots of all blocks, here or at their owners. */
+static lt_status check_roots(const lt_shampoo *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        for (int d = 0; d < LT_MAX_DIMS; d++)
+            if (s->block[i].factor[d].is_matrix)
+                LT_TRY(lt_root_check(&s->config, s->block[i].factor[d].exponent));
+    return LT_OK;
+}
+
 /* Cuts this rank's list of blocks into waves; returns the elements of the largest. */
 static int64_t make_waves(lt_shampoo *s)
 {
@@ -126,6 +136,7 @@ static lt_status build(lt_shampoo *s)
     LT_TRY(lt_tensor_new(&s->norms, s->base.device, LT_F64,
                          LT_SHAPE((int64_t)s->total * LT_MAX_DIMS)));
     make_blocks(s);
+    LT_TRY(check_roots(s));
     return lt_shampoo_stagger(s);
 }
 

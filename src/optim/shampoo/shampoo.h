@@ -3,7 +3,7 @@
  *
  *   gather     G = gradient (+ weight_decay * W)                    shampoo.c
  *   factors    F_k = beta2 F_k + w G_k G_k^T                        factor.c
- *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, stagger.c, ...
+ *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, stagger.c, root/
  *   direction  P = filtered G times R_k along each dimension        direction.c
  *   grafting   P *= |graft(u)| / |P|                                graft.c
  *   update     decay, momentum, W -= lr P                           update.c
@@ -15,6 +15,7 @@
 #include "optim/optim.h"
 #include "optim/shampoo/block.h"
 
+#include "lather/ext/roots.h"
 #include "lather/shampoo_report.h"
 
 /* State of one dimension of a block; all NULL if the dimension is left alone. */
@@ -150,16 +151,14 @@ typedef struct lt_root_task {
     lt_block *block;
     int dim;
     int64_t n;
-    int64_t at, value_at; /* where it begins in the batch's matrices and values */
-    bool failed;          /* out: no eigendecomposition, the old root stays */
+    bool failed; /* out: the old root stays */
 } lt_root_task;
-/* Roots of these matrices. Errors: LT_E_ARG (a factor or root is not finite), LT_E_NOMEM. */
+/* Roots of these matrices, at once. Errors: LT_E_ARG (a factor or root is not finite), LT_E_NOMEM. */
 lt_status lt_shampoo_run_batch(lt_shampoo *s, lt_root_task *tasks, size_t count);
-
-/* In place: eigenvalues, ascending, to eigenvalues^(-exponent), by the rule of the config; false:
- * a value or result is not finite. machine_eps: of the dtype they were computed in. */
-bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double machine_eps,
-                       double *value, int64_t count);
+/* The same in two halves, for lt_root_run() at another time or place: jobs on bias-corrected copies
+ * of the factors in one tensor, *copies, that read and write the blocks' own roots. */
+lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t count,
+                               lt_root_job *jobs, lt_tensor **copies);
 
 bool lt_is_shampoo(const lt_optim *optim);
 /* The block of that number; 0 <= number < total. */

@@ -1,7 +1,7 @@
 /* Powers of eigenvalues: the rules that keep small and negative ones harmless. The matrix is
  * symmetric positive semidefinite but for rounding. */
 
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/root/root.h"
 
 #include <math.h>
 

@@ -1,0 +1,158 @@
+/* Inverse roots by eigendecomposition.
+ *
+ *   A = Q L Q^T,  R = (Q L^(-e/2)) (Q L^(-e/2))^T
+ *
+ * The last form makes R exactly symmetric for half of the multiplications. */
+
+#include "optim/shampoo/root/root.h"
+
+#include <float.h>
+#include <math.h>
+
+/* What a call needs beside its items. */
+typedef struct work {
+    const lt_root_set *set;
+    lt_tensor *q, *scaled; /* eigenvectors, and their columns times roots of the powers */
+    lt_tensor *values;     /* eigenvalues in a row */
+    double *host;          /* the same; later powers */
+    int64_t elements, rows;
+    lt_eigh_job *job;
+    lt_vec_job *vec;
+    lt_gram_job *gram;
+} work;
+
+static lt_status prepare(work *w)
+{
+    const lt_root_set *s = w->set;
+    int64_t at = 0, row = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        w->elements += s->item[i].n * s->item[i].n;
+        w->rows += s->item[i].n;
+    }
+    w->host = lt_alloc((size_t)w->rows, sizeof *w->host);
+    w->job = lt_alloc(s->count, sizeof *w->job);
+    w->vec = lt_alloc(s->count, sizeof *w->vec);
+    w->gram = lt_alloc(s->count, sizeof *w->gram);
+    if (!w->host || !w->job || !w->vec || !w->gram)
+        return LT_E_NOMEM;
+    LT_TRY(lt_tensor_new(&w->values, s->device, s->dtype, LT_SHAPE(w->rows)));
+    LT_TRY(lt_tensor_new(&w->q, s->device, s->dtype, LT_SHAPE(w->elements)));
+    if (s->want == LT_WANT_ROOT)
+        LT_TRY(lt_tensor_new(&w->scaled, s->device, s->dtype, LT_SHAPE(w->elements)));
+    for (size_t i = 0; i < s->count; i++) {
+        const int64_t n = s->item[i].n;
+        w->job[i] = (lt_eigh_job){.a = s->item[i].a,
+                                  .values = lt_root_part(w->values, row, LT_SHAPE(n)),
+                                  .vectors = lt_root_part(w->q, at, LT_SHAPE(n, n))};
+        at += n * n;
+        row += n;
+    }
+    return LT_OK;
+}
+
+static lt_status move_values(work *w, bool to_host)
+{
+    lt_tensor *wide = NULL;
+    const size_t bytes = (size_t)w->rows * sizeof *w->host;
+    LT_TRY(lt_tensor_new(&wide, w->set->device, LT_F64, LT_SHAPE(w->rows)));
+    lt_status st =
+        to_host ? lt_tensor_copy(wide, w->values) : lt_tensor_write(wide, w->host, bytes);
+    if (!st)
+        st = to_host ? lt_tensor_read(wide, w->host, bytes) : lt_tensor_copy(w->values, wide);
+    lt_tensor_free(&wide);
+    return st;
+}
+
+static bool is_done(const lt_root_set *set, size_t i)
+{
+    return set->item[i].job->status == LT_OK;
+}
+
+/* Eigenvalues to what is wanted: powers, or their square roots. */
+static void make_powers(work *w)
+{
+    const lt_root_set *s = w->set;
+    const double machine = s->dtype == LT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+    double *value = w->host;
+    for (size_t i = 0; i < s->count; value += s->item[i++].n) {
+        lt_root_item *t = &s->item[i];
+        if (!is_done(s, i))
+            continue;
+        if (!lt_inverse_powers(s->config, t->job->exponent, machine, value, t->n))
+            t->job->status =
+                lt_fail(LT_E_ARG, "eigh: an eigenvalue has no power %g", -t->job->exponent);
+        for (int64_t k = 0; k < t->n; k++) {
+            if (s->want == LT_WANT_POWERS)
+                t->power[k] = value[k];
+            else
+                value[k] = sqrt(value[k]);
+        }
+    }
+}
+
+static lt_status make_roots(work *w)
+{
+    const lt_root_set *s = w->set;
+    size_t count = 0;
+    int64_t at = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const lt_root_item *t = &s->item[i];
+        lt_vec_job scale = {.op = LT_VEC_MUL,
+                            .alpha = 1,
+                            .a = w->job[i].vectors,
+                            .b = w->job[i].values,
+                            .y = lt_root_part(w->scaled, at, LT_SHAPE(t->n, t->n))};
+        scale.b.shape = scale.y.shape;
+        scale.b.stride[0] = 0;
+        scale.b.stride[1] = 1;
+        at += t->n * t->n;
+        if (!is_done(s, i))
+            continue;
+        w->vec[count] = scale;
+        w->gram[count++] = (lt_gram_job){.g = scale.y, .f = t->result, .alpha = 1};
+    }
+    if (!count)
+        return LT_OK;
+    LT_TRY(s->be->vec(s->ctx, w->vec, count, NULL));
+    return s->be->gram(s->ctx, w->gram, count, NULL);
+}
+
+static lt_status store_bases(const work *w)
+{
+    const lt_root_set *s = w->set;
+    for (size_t i = 0; i < s->count; i++)
+        if (is_done(s, i))
+            LT_TRY(s->be->cast(s->ctx, &w->job[i].vectors, &s->item[i].result));
+    return LT_OK;
+}
+
+static lt_status solve(work *w)
+{
+    const lt_root_set *s = w->set;
+    LT_TRY(prepare(w));
+    LT_TRY(s->be->eigh(s->ctx, w->job, s->count));
+    for (size_t i = 0; i < s->count; i++)
+        s->item[i].job->status = w->job[i].status;
+    if (s->want != LT_WANT_BASIS) {
+        LT_TRY(move_values(w, true));
+        make_powers(w);
+    }
+    if (s->want != LT_WANT_ROOT)
+        return store_bases(w);
+    LT_TRY(move_values(w, false));
+    return make_roots(w);
+}
+
+lt_status lt_root_eigh(const lt_root_set *set)
+{
+    work w = {.set = set};
+    lt_status st = solve(&w);
+    lt_tensor_free(&w.q);
+    lt_tensor_free(&w.scaled);
+    lt_tensor_free(&w.values);
+    lt_free(w.host);
+    lt_free(w.job);
+    lt_free(w.vec);
+    lt_free(w.gram);
+    return st;
+}

@@ -1,0 +1,67 @@
+/* Inside of the solvers. A call of lt_root_run() becomes a set of items, all of one dtype; a solver
+ * is a function on a set. */
+#ifndef LT_OPTIM_SHAMPOO_ROOT_ROOT_H
+#define LT_OPTIM_SHAMPOO_ROOT_ROOT_H
+
+#include "base/alloc.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/backend.h"
+#include "lather/ext/roots.h"
+
+/* What is wanted of a matrix. */
+typedef enum lt_root_want {
+    LT_WANT_ROOT,   /* A^(-e) */
+    LT_WANT_POWERS, /* Q and the eigenvalues^(-e) */
+    LT_WANT_BASIS   /* Q */
+} lt_root_want;
+
+/* One matrix on its way. */
+typedef struct lt_root_item {
+    lt_root_job *job;
+    int64_t n;
+    lt_view a;      /* damped; read only */
+    lt_view old;    /* data NULL: none */
+    lt_view result; /* [n,n]: root or basis */
+    double *power;  /* [n] on the host: eigenvalues^(-e); only with LT_WANT_POWERS */
+} lt_root_item;
+
+/* Matrices that a solver works on in one call, largest first. Their jobs' status, iterations and
+ * residual are what it sets. */
+typedef struct lt_root_set {
+    const lt_shampoo_config *config;
+    lt_device *device;
+    const lt_backend *be;
+    void *ctx;
+    lt_dtype dtype;
+    lt_root_want want;
+    lt_root_item *item;
+    size_t count;
+} lt_root_set;
+
+typedef lt_status lt_root_solve_fn(const lt_root_set *set);
+lt_root_solve_fn lt_root_eigh;
+
+/* A row of the table of solvers. */
+typedef struct lt_root_method {
+    const char *name;
+    lt_root_solve_fn *solve;
+    bool roots, bases; /* what it can produce */
+    bool needs_old;    /* without, LT_ROOT_EIGH begins */
+    /* LT_E_ARG unless it can do A^(-e); NULL: any e > 0. */
+    lt_status (*check)(double exponent);
+    double tolerance; /* residual that is accepted if the config names none; 0: all */
+} lt_root_method;
+const lt_root_method *lt_root_method_of(lt_root_solver solver);
+
+/* Part of a tensor as a contiguous view, from element at. */
+lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape);
+/* Diagonal of a square. */
+lt_view lt_root_diagonal(const lt_view *square);
+
+/* In place: eigenvalues, ascending, to eigenvalues^(-exponent), by the rule of the config; false:
+ * a value or result is not finite. machine_eps: of the dtype they were computed in. */
+bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double machine_eps,
+                       double *value, int64_t count);
+
+#endif

@@ -1,0 +1,308 @@
+/* A call of lt_root_run(): damping, the chosen solver, what fails again in double, then by
+ * eigendecomposition, and the results. */
+
+#include "optim/shampoo/root/root.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* Memory of a call. */
+typedef struct run {
+    const lt_root_context *context;
+    lt_root_job *job;
+    size_t count;
+    lt_root_set set; /* of the jobs that a solver works on */
+    lt_view *view;   /* one per job */
+    lt_vec_job *vec;
+    lt_tensor *norms;  /* f64, one per job */
+    double *host;      /* the same, on the host */
+    lt_tensor *one;    /* [1]: the number 1 */
+    lt_tensor *result; /* of the set's items, in a row */
+    double *power;
+} run;
+
+lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape)
+{
+    lt_view v = lt_tensor_view(tensor);
+    v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
+    v.shape = shape;
+    v.stride[0] = shape.ndim == 2 ? shape.dim[1] : 1;
+    v.stride[1] = 1;
+    return v;
+}
+
+lt_view lt_root_diagonal(const lt_view *square)
+{
+    lt_view v = *square;
+    v.shape = LT_SHAPE(square->shape.dim[0]);
+    v.stride[0] = square->stride[0] + square->stride[1];
+    return v;
+}
+
+/* --- Checks --- */
+
+static lt_status not_finite(const run *r, const lt_root_job *job, const char *what)
+{
+    return lt_fail(LT_E_ARG,
+                   "shampoo: %s block %d, dimension %d: the %s is not finite at step %" PRId64,
+                   job->param, job->block, job->dim, what, r->context->step);
+}
+
+/* Frobenius norms see every NaN and Inf. which: the views' jobs, those without a failure. */
+static lt_status check_finite(run *r, bool results, const char *what)
+{
+    const lt_root_set *s = &r->set;
+    lt_view out = lt_tensor_view(r->norms);
+    for (size_t i = 0; i < r->count; i++)
+        r->view[i] = results ? r->job[i].out : r->job[i].a;
+    LT_TRY(s->be->frobenius(s->ctx, r->view, r->count, &out));
+    LT_TRY(lt_tensor_read(r->norms, r->host, r->count * sizeof *r->host));
+    for (size_t i = 0; i < r->count; i++)
+        if (!r->job[i].status && !isfinite(r->host[i]))
+            return not_finite(r, &r->job[i], what);
+    return LT_OK;
+}
+
+/* --- Damping --- */
+
+/* Traces to the host array. */
+static lt_status read_traces(run *r)
+{
+    const lt_root_set *s = &r->set;
+    for (size_t i = 0; i < r->count; i++) {
+        const lt_view x = lt_root_diagonal(&r->job[i].a);
+        const lt_view y = lt_root_part(r->norms, (int64_t)i, LT_SHAPE(1));
+        LT_TRY(s->be->sum(s->ctx, 1, &x, &y));
+    }
+    return lt_tensor_read(r->norms, r->host, r->count * sizeof *r->host);
+}
+
+/* A times max(tr A, epsilon)^-x. */
+static lt_status scale_by_traces(run *r)
+{
+    const lt_shampoo_config *c = r->set.config;
+    LT_TRY(read_traces(r));
+    for (size_t i = 0; i < r->count; i++) {
+        const double factor = pow(fmax(r->host[i], c->epsilon), -c->trace_scaling);
+        r->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = factor};
+        r->vec[i].a = r->vec[i].y = r->job[i].a;
+    }
+    return r->set.be->vec(r->set.ctx, r->vec, r->count, NULL);
+}
+
+static lt_status add_epsilon(run *r)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        lt_vec_job *v = &r->vec[i];
+        *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = r->set.config->epsilon, .beta = 1};
+        v->y = lt_root_diagonal(&r->job[i].a);
+        v->a = lt_root_part(r->one, 0, v->y.shape);
+        v->a.stride[0] = 0;
+    }
+    return r->set.be->vec(r->set.ctx, r->vec, r->count, NULL);
+}
+
+static lt_status damp(run *r)
+{
+    const lt_shampoo_config *c = r->set.config;
+    LT_TRY(check_finite(r, false, "factor"));
+    if (c->trace_scaling > 0)
+        LT_TRY(scale_by_traces(r));
+    const bool eigen = c->root_solver == LT_ROOT_EIGH && r->set.want != LT_WANT_BASIS;
+    const bool after = c->epsilon_rule != LT_EPSILON_BEFORE;
+    return eigen && after ? LT_OK : add_epsilon(r);
+}
+
+/* --- Solving --- */
+
+/* Gives the items of the set memory for their results, in the set's dtype. */
+static lt_status place_results(run *r)
+{
+    lt_root_set *s = &r->set;
+    int64_t elements = 0, rows = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        elements += s->item[i].n * s->item[i].n;
+        rows += s->item[i].n;
+    }
+    lt_tensor_free(&r->result);
+    lt_free(r->power);
+    r->power = lt_alloc((size_t)rows, sizeof *r->power);
+    if (!r->power)
+        return LT_E_NOMEM;
+    LT_TRY(lt_tensor_new(&r->result, s->device, s->dtype, LT_SHAPE(elements)));
+    elements = rows = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        lt_root_item *t = &s->item[i];
+        t->result = lt_root_part(r->result, elements, LT_SHAPE(t->n, t->n));
+        t->power = r->power + rows;
+        elements += t->n * t->n;
+        rows += t->n;
+    }
+    return LT_OK;
+}
+
+/* Results of the items that have one, to the jobs' memory. */
+static lt_status store_results(const run *r)
+{
+    const lt_root_set *s = &r->set;
+    for (size_t i = 0; i < s->count; i++) {
+        const lt_root_item *t = &s->item[i];
+        if (t->job->status)
+            continue;
+        LT_TRY(s->be->cast(s->ctx, &t->result, &t->job->out));
+        if (s->want != LT_WANT_POWERS)
+            continue;
+        lt_tensor *host = NULL;
+        LT_TRY(lt_tensor_new(&host, s->device, LT_F64, LT_SHAPE(t->n)));
+        lt_status st = lt_tensor_write(host, t->power, (size_t)t->n * sizeof *t->power);
+        const lt_view from = lt_tensor_view(host);
+        if (!st)
+            st = s->be->cast(s->ctx, &from, &t->job->power);
+        if (!st)
+            st = s->be->sync(s->ctx);
+        lt_tensor_free(&host);
+        LT_TRY(st);
+    }
+    return LT_OK;
+}
+
+static lt_status solve(run *r, const lt_root_method *method)
+{
+    if (!r->set.count)
+        return LT_OK;
+    LT_TRY(place_results(r));
+    LT_TRY(method->solve(&r->set));
+    return store_results(r);
+}
+
+static lt_status all(run *r, const lt_root_method *method)
+{
+    lt_root_set *s = &r->set;
+    s->dtype = lt_device_master(s->device);
+    s->count = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        lt_root_job *job = &r->job[i];
+        s->item[s->count++] =
+            (lt_root_item){.job = job, .n = job->a.shape.dim[0], .a = job->a, .old = job->old};
+    }
+    return solve(r, method);
+}
+
+/* One that failed, in double. */
+static lt_status retry(run *r, const lt_root_method *method, lt_root_job *job)
+{
+    lt_root_set *s = &r->set;
+    lt_tensor *wide = NULL;
+    const int64_t n = job->a.shape.dim[0];
+    LT_TRY(lt_tensor_new(&wide, s->device, LT_F64, LT_SHAPE(2 * n, n)));
+    lt_root_item *t = &s->item[0];
+    *t = (lt_root_item){.job = job, .n = n, .a = lt_root_part(wide, 0, LT_SHAPE(n, n))};
+    lt_status st = s->be->cast(s->ctx, &job->a, &t->a);
+    if (!st && job->old.data) {
+        t->old = lt_root_part(wide, n * n, LT_SHAPE(n, n));
+        st = s->be->cast(s->ctx, &job->old, &t->old);
+    }
+    s->dtype = LT_F64;
+    s->count = 1;
+    job->retried = true;
+    if (!st)
+        st = solve(r, method);
+    lt_tensor_free(&wide);
+    return st;
+}
+
+static lt_status retry_failed(run *r, const lt_root_method *method)
+{
+    if (lt_device_master(r->set.device) == LT_F64)
+        return LT_OK;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->job[i].status)
+            LT_TRY(retry(r, method, &r->job[i]));
+    return LT_OK;
+}
+
+static lt_status work(run *r)
+{
+    const lt_root_method *method = lt_root_method_of(r->set.config->root_solver);
+    LT_TRY(damp(r));
+    LT_TRY(all(r, method));
+    LT_TRY(retry_failed(r, method));
+    return check_finite(r, true, r->set.want == LT_WANT_ROOT ? "inverse root" : "eigenbasis");
+}
+
+static lt_root_want want_of(lt_preconditioner kind)
+{
+    switch (kind) {
+    case LT_PRECONDITIONER_EIGENDECOMPOSED:
+    case LT_PRECONDITIONER_KL_EIGENDECOMPOSED:
+        return LT_WANT_POWERS;
+    case LT_PRECONDITIONER_CORRECTED:
+        return LT_WANT_BASIS;
+    case LT_PRECONDITIONER_ROOT:
+    case LT_PRECONDITIONER_KL:
+        break;
+    }
+    return LT_WANT_ROOT;
+}
+
+static void add_up(const run *r)
+{
+    lt_root_stats *s = r->context->stats;
+    for (size_t i = 0; s && i < r->count; i++) {
+        const lt_root_job *job = &r->job[i];
+        s->matrices++;
+        s->retries += job->retried;
+        s->fallbacks += job->used != r->set.config->root_solver;
+        s->failures += job->status != LT_OK;
+        if (!job->status)
+            s->residual = fmax(s->residual, job->residual);
+    }
+}
+
+static lt_status prepare(run *r)
+{
+    lt_root_set *s = &r->set;
+    const lt_device *device = r->context->device;
+    s->config = r->context->config;
+    s->device = r->context->device;
+    s->be = device->backend;
+    s->ctx = device->ctx;
+    s->want = want_of(s->config->preconditioner);
+    for (size_t i = 0; i < r->count; i++) {
+        r->job[i].status = LT_OK;
+        r->job[i].used = s->config->root_solver;
+        r->job[i].retried = false;
+        r->job[i].iterations = 0;
+        r->job[i].residual = -1;
+    }
+    s->item = lt_alloc(r->count, sizeof *s->item);
+    r->view = lt_alloc(r->count, sizeof *r->view);
+    r->vec = lt_alloc(r->count, sizeof *r->vec);
+    r->host = lt_alloc(r->count, sizeof *r->host);
+    if (!s->item || !r->view || !r->vec || !r->host)
+        return LT_E_NOMEM;
+    LT_TRY(lt_tensor_new(&r->norms, s->device, LT_F64, LT_SHAPE((int64_t)r->count)));
+    LT_TRY(lt_tensor_new(&r->one, s->device, lt_device_master(s->device), LT_SHAPE(1)));
+    return lt_tensor_fill(r->one, 1);
+}
+
+lt_status lt_root_run(const lt_root_context *context, lt_root_job *job, size_t count)
+{
+    run r = {.context = context, .job = job, .count = count};
+    if (!count)
+        return LT_OK;
+    lt_status st = prepare(&r);
+    if (!st)
+        st = work(&r);
+    if (!st)
+        add_up(&r);
+    lt_tensor_free(&r.norms);
+    lt_tensor_free(&r.one);
+    lt_tensor_free(&r.result);
+    lt_free(r.set.item);
+    lt_free(r.view);
+    lt_free(r.vec);
+    lt_free(r.host);
+    lt_free(r.power);
+    return st;
+}
