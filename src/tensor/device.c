@@ -56,22 +56,16 @@ static lt_status choose_backend(const char *text, bool f64, const lt_backend **b
     return LT_OK;
 }
 
-lt_status lt_device_open(lt_device **out, const char *name, const lt_device_config *config)
+static lt_status open_on(lt_device **out, const char *name, const lt_backend *backend, int ordinal,
+                         const lt_device_config *config)
 {
-    const lt_device_config none = {0};
-    const lt_backend *backend;
-    int ordinal;
-    config = config ? config : &none;
-    if (config->threads < 0)
-        return lt_fail(LT_E_ARG, "device: %d threads", config->threads);
-    LT_TRY(choose_backend(name, config->f64, &backend, &ordinal));
-
     lt_device *d = lt_alloc(1, sizeof *d);
     if (!d)
         return LT_E_NOMEM;
     snprintf(d->name, sizeof d->name, "%s", name);
     d->backend = backend;
     d->f64 = config->f64;
+    d->deterministic = config->deterministic;
     lt_status st = backend->open(&d->ctx, ordinal, config);
     if (!st) {
         st = lt_pool_new(&d->pool, backend, d->ctx);
@@ -84,6 +78,28 @@ lt_status lt_device_open(lt_device **out, const char *name, const lt_device_conf
     }
     *out = d;
     return LT_OK;
+}
+
+lt_status lt_device_open(lt_device **out, const char *name, const lt_device_config *config)
+{
+    const lt_device_config none = {0};
+    const lt_backend *backend;
+    int ordinal;
+    config = config ? config : &none;
+    if (config->threads < 0)
+        return lt_fail(LT_E_ARG, "device: %d threads", config->threads);
+    LT_TRY(choose_backend(name, config->f64, &backend, &ordinal));
+    return open_on(out, name, backend, ordinal, config);
+}
+
+lt_status lt_device_open_like(lt_device **out, const lt_device *like, int threads)
+{
+    const lt_device_config config = {
+        .f64 = like->f64, .threads = threads, .deterministic = like->deterministic};
+    char name[sizeof like->name];
+    int ordinal;
+    LT_TRY(parse_name(like->name, name, sizeof name, &ordinal));
+    return open_on(out, like->name, like->backend, ordinal, &config);
 }
 
 void lt_device_close(lt_device **device)

@@ -41,8 +41,12 @@ struct lt_device {
     void *ctx;
     lt_pool *pool;
     char name[16];
-    bool f64;
+    bool f64, deterministic;
 };
+
+/* A device of the same kind with memory and compute threads of its own, for kernels on the calling
+ * thread beside those of the other. Errors: as lt_device_open(). */
+lt_status lt_device_open_like(lt_device **out, const lt_device *like, int threads);
 
 /* A buffer with one reference. Errors: LT_E_NOMEM. */
 lt_status lt_buffer_new(lt_buffer **out, lt_device *device, size_t bytes);
