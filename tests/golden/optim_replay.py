@@ -4,20 +4,19 @@
     optim_replay.py > optim_replay.txt
 
 Parameters and gradients are hashes of (step, tensor, element), see value(). For each configuration of
-tests/optim/replay_matrix.py: "config ROUNDING JSON", then per tensor "tensor NUMBER sum sum_of_squares first last" of the
+tests/oracle/matrix.py that vary one option: "config ROUNDING JSON", then per tensor "tensor NUMBER sum sum_of_squares first last" of the
 parameter after the last step, doubles as %a. ROUNDING is the relative difference that rounding alone makes.
 """
 import datetime, json, math, os, sys
 import numpy as np
 
 here = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(here, "..", "oracle"), os.path.join(here, "..", "optim")]
+sys.path.insert(0, os.path.join(here, "..", "oracle"))
+import matrix
 import optim_model as model
-import replay_matrix as matrix
 
 SHAPES = [(7,), (5, 6), (4, 3, 3, 2), (2, 3, 2, 1, 3), ()]
 STEPS = 12
-matrix.STEPS = STEPS
 
 
 def value(t, k, i):
@@ -37,8 +36,8 @@ def main():
         trace.update({f"grad.{t}.{k}": tensor(t, k) for k in range(len(SHAPES)) if not (t % 5 == 4 and k == t // 5)})
     print("# The model's parameters after the last step, by configuration.")
     print(f"# Maker: tests/golden/optim_replay.py, {datetime.date.today()}")
-    for config in {**matrix.FIRST_ORDER, **matrix.SHAMPOO}.values():
-        config = matrix.resolved(config)
+    for config in (*matrix.FIRST_ORDER.values(), *(c for c, _ in matrix.SINGLE.values())):
+        config = matrix.resolved(config, STEPS)
         end = model.replay(config, trace)
         print(f"config {model.sensitivity(config, trace):.1e} {json.dumps(config)}")
         for k in range(len(SHAPES)):

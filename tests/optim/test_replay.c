@@ -157,7 +157,7 @@ static void float64_agrees_with_the_model(void **state)
 {
     (void)state;
     int wrong;
-    assert_int_equal(run_all(true, 0, &wrong), 47);
+    assert_int_equal(run_all(true, 0, &wrong), 69);
     assert_int_equal(wrong, 0);
 }
 
@@ -214,6 +214,16 @@ static const bad_row bad[] = {
      "a list"},
     {"a schedule with a string", "{\"optim\": \"sgd\", \"lr\": 1, \"lr_schedule\": [1, \"2\"]}",
      "a list"},
+    {"a solver that is none", "{\"optim\": \"shampoo\", \"lr\": 1, \"root_solver\": \"newto\"}",
+     "nearest is 'newton'"},
+    {"a list of dimensions that is none",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"ignored_basis_change_dims\": {\"2\": 0}}", "a list"},
+    {"a dimension beyond the order",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"ignored_basis_change_dims\": {\"2\": [2]}}", "[0,1]"},
+    {"infinity where a number is wanted", "{\"optim\": \"shampoo\", \"lr\": 1, \"epsilon\": Infinity}",
+     "epsilon wants a number"},
+    {"infinitely many threads",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"refresh_threads\": Infinity}", "an integer"},
     {"a key twice", "{\"optim\": \"sgd\", \"lr\": 1, \"lr\": 2}", "lr"},
     /* clang-format on */
 };
@@ -229,8 +239,20 @@ static void is_refused(void **state)
 
 static const bad_row out_of_range[] = {
     /* clang-format off */
+    {"eigenvalue correction with the pseudo-inverse", "{\"optim\": \"shampoo\", \"lr\": 1,"
+     " \"preconditioner\": \"eigenvalue_corrected\", \"epsilon_rule\": \"pseudo_inverse\"}",
+     "pseudo_inverse contradicts preconditioner eigenvalue_corrected"},
+    {"diagonal vectors with trace scaling", "{\"optim\": \"shampoo\", \"lr\": 1,"
+     " \"diagonal_vectors\": true, \"trace_scaling\": 0.5}", "contradicts trace_scaling"},
+    {"a tolerance of 1", "{\"optim\": \"shampoo\", \"lr\": 1, \"solver_tolerance\": 1}", "[0,1)"},
+    {"too many iterations", "{\"optim\": \"shampoo\", \"lr\": 1, \"solver_iterations\": 10001}",
+     "[0,10000]"},
+    {"too many threads", "{\"optim\": \"shampoo\", \"lr\": 1, \"refresh_threads\": 1025}",
+     "[0,1024]"},
+    {"independent decay without a rate", "{\"optim\": \"shampoo\", \"lr\": 0,"
+     " \"weight_decay_type\": \"independent\"}", "peak_lr 0 is not in (0,inf)"},
     {"start below frequency", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_frequency\": 3,"
-     " \"start_preconditioning_step\": 2}", "start_preconditioning_step"},
+     " \"start_preconditioning_step\": 2}", "start_preconditioning_step 2 is not in [3,"},
     {"beta2 above 1", "{\"optim\": \"shampoo\", \"lr\": 1, \"beta2\": 1.5}", "beta2 1.5"},
     {"epsilon 0 without pseudo-inverse", "{\"optim\": \"shampoo\", \"lr\": 1, \"epsilon\": 0}",
      "epsilon"},

@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""The configurations on which optim_replay is compared with the model in this folder.
+
+    matrix.py [--long]        prints them, one JSON object a line
+
+FIRST_ORDER and SINGLE vary one option at a time. SINGLE's rows are (config, the same without the option), so that a test
+can see that the option does something. grid() varies one option at a time under each timing, pairs() holds every pair of
+values of AXES that may stand together.
+"""
+import argparse, itertools, json, math, random
+import numpy as np
+
+SHORT_SHAPES = {"v": (7,), "m": (5, 6), "tall": (9, 4), "conv": (6, 3, 3, 3), "five": (2, 3, 2, 1, 3), "one": (1,),
+                "scalar": (), "wide": (3, 17)}
+LONG_SHAPES = dict(SHORT_SHAPES, stem=(16, 3, 3, 3), big=(70, 65), cube=(4, 5, 3))
+SHORT_STEPS, LONG_STEPS = 14, 24
+FULL = 12       # every factor of blocks of at most 8 has full rank after so many steps, with a gradient missing now and then
+
+
+def shampoo(**keys):
+    return dict({"optim": "shampoo", "lr": 0.05, "epsilon": 1e-6, "beta2": 0.99, "max_preconditioner_dim": 8}, **keys)
+
+
+def late(**keys):
+    """Bases and cuts are well defined only where factors have full rank."""
+    return shampoo(precondition_frequency=FULL, **keys)
+
+
+FIRST_ORDER = {
+    "sgd": {"optim": "sgd", "lr": 0.1},
+    "sgd momentum": {"optim": "sgd", "lr": 0.1, "momentum": 0.9},
+    "sgd nesterov decay": {"optim": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.05},
+    "sgd dampening": {"optim": "sgd", "lr": 0.1, "momentum": 0.9, "dampening": 0.5},
+    "sgd dampening and nesterov": {"optim": "sgd", "lr": 0.1, "momentum": 0.8, "dampening": 0.1, "nesterov": True},
+    "adagrad": {"optim": "adagrad", "lr": 0.1},
+    "adagrad decay": {"optim": "adagrad", "lr": 0.1, "epsilon": 1e-6, "weight_decay": 0.1},
+    "adam": {"optim": "adam", "lr": 0.01},
+    "adam decay, other betas": {"optim": "adam", "lr": 0.01, "beta1": 0.5, "beta2": 0.9, "weight_decay": 0.1},
+    "adamw": {"optim": "adamw", "lr": 0.01, "weight_decay": 0.1},
+    "adamw under a schedule": {"optim": "adamw", "lr": 0.01, "weight_decay": 0.1, "lr_schedule": "ramp"},
+}
+SINGLE = {
+    "sum of gradients": (shampoo(beta2=1.0), shampoo()),
+    "defaults but epsilon": ({"optim": "shampoo", "lr": 0.01, "epsilon": 1e-6}, shampoo(lr=0.01)),
+    "defaults, epsilon 1e-12": ({"optim": "shampoo", "lr": 0.01}, shampoo(lr=0.01)),
+    "roots every 3 steps": (shampoo(precondition_frequency=3), shampoo()),
+    "first roots at step 5, then every 3": (shampoo(precondition_frequency=3, start_preconditioning_step=5, grafting="adam"),
+                                            shampoo(precondition_frequency=3, grafting="adam")),
+    "no grafting before a late start": (shampoo(precondition_frequency=2, start_preconditioning_step=6),
+                                        shampoo(precondition_frequency=2)),
+    "never a root": (shampoo(start_preconditioning_step=math.inf), shampoo()),
+    "sgd grafting": (shampoo(grafting="sgd"), shampoo()),
+    "adagrad grafting": (shampoo(grafting="adagrad"), shampoo()),
+    "rmsprop grafting": (shampoo(grafting="rmsprop"), shampoo()),
+    "adam grafting": (shampoo(grafting="adam"), shampoo()),
+    "rmsprop grafting without bias correction": (shampoo(grafting="rmsprop", use_bias_correction=False),
+                                                 shampoo(grafting="rmsprop")),
+    "adam grafting, own beta2": (shampoo(grafting="adam", grafting_beta2=0.95), shampoo(grafting="adam")),
+    "adam grafting, own epsilon": (shampoo(grafting="adam", grafting_epsilon=1e-3), shampoo(grafting="adam")),
+    "no filter": (shampoo(beta1=0.0), shampoo()),
+    "another filter": (shampoo(beta1=0.5), shampoo()),
+    "look-ahead filter": (shampoo(beta3=0.81), shampoo()),
+    "heavy ball": (shampoo(grafting="adagrad", momentum=0.9), shampoo(grafting="adagrad")),
+    "nesterov": (shampoo(grafting="sgd", momentum=0.9, nesterov=True), shampoo(grafting="sgd", momentum=0.9)),
+    "dampening 0.5": (shampoo(momentum=0.9, dampening=0.5), shampoo(momentum=0.9)),
+    "dampening 0.9, nesterov": (shampoo(momentum=0.9, dampening=0.9, nesterov=True), shampoo(momentum=0.9, nesterov=True)),
+    "decay: l2": (shampoo(weight_decay=0.1, weight_decay_type="l2", grafting="adam"), shampoo(grafting="adam")),
+    "decay: decoupled": (shampoo(weight_decay=0.1, grafting="sgd", momentum=0.9), shampoo(grafting="sgd", momentum=0.9)),
+    "decay: corrected, schedule": (shampoo(weight_decay=0.1, weight_decay_type="corrected", lr_schedule="ramp"),
+                                   shampoo(weight_decay=0.1, lr_schedule="ramp")),
+    "decay: independent, schedule": (shampoo(weight_decay=0.01, weight_decay_type="independent", lr_schedule="ramp"),
+                                     shampoo(weight_decay=0.01, lr_schedule="ramp")),
+    "drop weighting": (shampoo(drop_weighting=True, beta2=0.9), shampoo(beta2=0.9)),
+    "exponent by order": (shampoo(inverse_exponent={"2": 0.5}), shampoo()),
+    "exponent 0 for vectors": (shampoo(inverse_exponent={"1": {"0": 0}}), shampoo()),
+    "one side only": (shampoo(inverse_exponent={"2": {"0": 0.5, "1": 0}}), shampoo()),
+    "exponents by dimension": (shampoo(inverse_exponent={"3": {"0": 0, "1": 0.25}}, merge_order="forward",
+                                       max_preconditioner_dim=9),
+                               shampoo(merge_order="forward", max_preconditioner_dim=9)),
+    "epsilon after": (shampoo(epsilon_rule="after", epsilon=1e-3), shampoo(epsilon=1e-4)),
+    "relative epsilon": (shampoo(epsilon_rule="relative", epsilon=1e-4), shampoo(epsilon=1e-4)),
+    "pseudo-inverse of a sum": (shampoo(epsilon_rule="pseudo_inverse", epsilon=0.0, rank_rtol=1e-3, beta2=1.0),
+                                shampoo(beta2=1.0)),
+    "pseudo-inverse, relative cut by size": (late(epsilon_rule="pseudo_inverse", epsilon=0.0, rank_rtol=None), shampoo()),
+    "pseudo-inverse, absolute cut": (shampoo(epsilon_rule="pseudo_inverse", epsilon=1e-6, rank_atol=0.5), shampoo()),
+    "trace scaling": (shampoo(trace_scaling=0.5), shampoo()),
+    "trace scaling 1": (shampoo(trace_scaling=1.0), shampoo(trace_scaling=0.5)),
+    "merge forward": (shampoo(merge_order="forward", max_preconditioner_dim=12), shampoo(max_preconditioner_dim=12)),
+    "merge to three dimensions": (shampoo(target_dimensionality=3, max_preconditioner_dim=64), shampoo(max_preconditioner_dim=64)),
+    "no merging": (shampoo(target_dimensionality=math.inf, max_preconditioner_dim=64), shampoo(max_preconditioner_dim=64)),
+    "blocks of 2": (shampoo(max_preconditioner_dim=2, grafting="adam"), shampoo(grafting="adam")),
+    "blocks of 1": (shampoo(max_preconditioner_dim=1), shampoo()),
+    "one block each": (shampoo(max_preconditioner_dim=math.inf, grafting="adagrad"), shampoo(grafting="adagrad")),
+    "eigendecomposed": (shampoo(preconditioner="eigendecomposed", precondition_frequency=2), shampoo()),
+    "eigenvalue-corrected": (late(preconditioner="eigenvalue_corrected"), late()),
+    "eigenvalue-corrected, exponent 0.4": (late(preconditioner="eigenvalue_corrected", inverse_exponent={"2": 0.4}, beta2=1.0),
+                                           late(preconditioner="eigenvalue_corrected", beta2=1.0)),
+    "eigenvalue-corrected, exponent 0": (late(preconditioner="eigenvalue_corrected", inverse_exponent={"2": 0}, epsilon=1e-3),
+                                         late(preconditioner="eigenvalue_corrected", epsilon=1e-3)),
+    "eigenvalue-corrected, some bases kept": (late(preconditioner="eigenvalue_corrected",
+                                                   ignored_basis_change_dims={"2": [0], "4": [1, 2, 3]}),
+                                              late(preconditioner="eigenvalue_corrected")),
+    "eigenvalue-corrected, grafted": (late(preconditioner="eigenvalue_corrected", grafting="adam"),
+                                      late(preconditioner="eigenvalue_corrected")),
+    "eigenvalue-corrected, no merging": (late(preconditioner="eigenvalue_corrected", target_dimensionality=math.inf), late()),
+    "eigenvalue-corrected, diagonal vectors": (late(preconditioner="eigenvalue_corrected", diagonal_vectors=True, beta1=0.95,
+                                                    beta2=0.95), late(preconditioner="eigenvalue_corrected", beta1=0.95, beta2=0.95)),
+    "kl": (shampoo(preconditioner="kl", precondition_frequency=2), shampoo(precondition_frequency=2)),
+    "kl, exponent 1/2": (shampoo(preconditioner="kl", inverse_exponent={"2": 0.5, "1": 0.5}, beta2=0.9, epsilon=1e-4),
+                         shampoo(inverse_exponent={"2": 0.5, "1": 0.5}, beta2=0.9, epsilon=1e-4)),
+    "kl, eigendecomposed": (shampoo(preconditioner="kl_eigendecomposed", precondition_frequency=2), shampoo(precondition_frequency=2)),
+    "diagonal vectors": (shampoo(diagonal_vectors=True), shampoo()),
+    "diagonal vectors, late roots, grafted": (shampoo(diagonal_vectors=True, precondition_frequency=3, grafting="adam"),
+                                              shampoo(precondition_frequency=3, grafting="adam")),
+    "diagonal vectors, relative epsilon": (shampoo(diagonal_vectors=True, epsilon_rule="relative", epsilon=1e-3),
+                                           shampoo(diagonal_vectors=True, epsilon=1e-3)),
+    "diagonal vectors, exponent 1/4": (shampoo(diagonal_vectors=True, inverse_exponent={"1": 0.25}), shampoo(diagonal_vectors=True)),
+}
+
+# Values that are combined pairwise; the first of each is the base's. "decay" and others stand for several keys.
+AXES = {
+    "beta2": [{}, {"beta2": 1.0}, {"beta2": 0.95, "drop_weighting": True}],
+    "timing": [{}, {"precondition_frequency": 3}, {"precondition_frequency": 3, "start_preconditioning_step": 7},
+               {"start_preconditioning_step": 6}],
+    "grafting": [{}, {"grafting": "sgd"}, {"grafting": "adagrad"}, {"grafting": "rmsprop"},
+                 {"grafting": "adam", "grafting_beta2": 0.9, "grafting_epsilon": 1e-8}],
+    "filter": [{}, {"beta1": 0.0}, {"beta3": 0.81}],
+    "momentum": [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}, {"momentum": 0.9, "dampening": 0.5, "nesterov": True}],
+    "decay": [{}, {"weight_decay": 0.05}, {"weight_decay": 0.05, "weight_decay_type": "l2"},
+              {"weight_decay": 0.05, "weight_decay_type": "corrected", "lr_schedule": "ramp"},
+              {"weight_decay": 0.05, "weight_decay_type": "independent", "lr_schedule": "ramp"}],
+    "exponent": [{}, {"inverse_exponent": {"2": 0.5, "1": 0.5}}, {"inverse_exponent": {"3": {"0": 0, "1": 0.25}, "1": {"0": 0}}}],
+    "damping": [{}, {"epsilon_rule": "after"}, {"epsilon_rule": "relative", "epsilon": 1e-5}],
+    "trace": [{}, {"trace_scaling": 0.5}],
+    "kind": [{}, {"preconditioner": "eigendecomposed"}, {"preconditioner": "kl"}, {"preconditioner": "kl_eigendecomposed"}],
+    "shape": [{"max_preconditioner_dim": 32}, {}, {"merge_order": "forward", "max_preconditioner_dim": 32},
+              {"target_dimensionality": 2, "max_preconditioner_dim": 32}],
+    "bias": [{}, {"use_bias_correction": False}],
+    "vectors": [{}, {"diagonal_vectors": True}],
+}
+# The same with bases, whose first refresh waits for full rank.
+LATE_AXES = {
+    "beta2": [{"beta2": 0.95}, {"beta2": 1.0}],
+    "kind": [{"preconditioner": "eigenvalue_corrected"}, {"epsilon_rule": "pseudo_inverse", "epsilon": 0.0, "rank_rtol": None}],
+    "grafting": [{}, {"grafting": "sgd"}, {"grafting": "rmsprop"}],
+    "filter": [{}, {"beta1": 0.0}, {"beta3": 0.81}],
+    "momentum": [{}, {"momentum": 0.9, "nesterov": True}],
+    "decay": [{}, {"weight_decay": 0.05}, {"weight_decay": 0.05, "weight_decay_type": "l2"}],
+    "exponent": [{}, {"inverse_exponent": {"2": 0.4, "1": 0.5}}],
+    "bias": [{}, {"use_bias_correction": False}],
+}
+
+
+# One at a time on each timing of the reference's own test matrix.
+EACH = {"plain": {}, "adam": {"grafting": "adam"}, "sgd nesterov": {"grafting": "sgd", "momentum": 0.9, "nesterov": True},
+        "look-ahead": {"beta3": 0.81}, "l2": {"weight_decay": 0.1, "weight_decay_type": "l2"}, "after": {"epsilon_rule": "after"},
+        "trace": {"trace_scaling": 0.5}, "exponent": {"inverse_exponent": {"2": 0.5}},
+        "eigendecomposed": {"preconditioner": "eigendecomposed"}, "kl": {"preconditioner": "kl"}}
+
+
+def grid():
+    """{name: config}: beta2 x frequency x start, one option at a time, blocks of 32."""
+    return {f"beta2 {beta2}, every {f}, from {start}: {name}": shampoo(beta2=beta2, precondition_frequency=f,
+                                                                       start_preconditioning_step=start,
+                                                                       max_preconditioner_dim=32, **keys)
+            for beta2 in (1.0, 0.99) for f in (1, 3) for start in (-1, 6) for name, keys in EACH.items()}
+
+
+def allowed(axis_a, a, axis_b, b):
+    """Pairs that contradict each other."""
+    return not ({axis_a, axis_b} == {"trace", "vectors"} and a and b)
+
+
+def cover(axes, seed):
+    """Configurations that hold every allowed pair: greedily, the best of some random candidates each time."""
+    rng, names = random.Random(seed), list(axes)
+    missing = {(x, i, y, j) for x, y in itertools.combinations(names, 2) for i, a in enumerate(axes[x])
+               for j, b in enumerate(axes[y]) if allowed(x, a, y, b)}
+
+    def held(choice):
+        return {(x, choice[x], y, choice[y]) for x, y in itertools.combinations(names, 2)} & missing
+
+    def candidate():
+        x, i, y, j = rng.choice(sorted(missing))
+        choice = {n: rng.randrange(len(axes[n])) for n in names}
+        choice.update({x: i, y: j})
+        fine = all(allowed(p, axes[p][choice[p]], q, axes[q][choice[q]]) for p, q in itertools.combinations(names, 2))
+        return choice if fine else None
+
+    while missing:
+        best = max((c for c in (candidate() for _ in range(60)) if c), key=lambda c: len(held(c)))
+        missing -= held(best)
+        yield best
+
+
+def pairs():
+    """{name: config}; the same each time."""
+    out = {}
+    for axes, make, seed in ((AXES, shampoo, 1), (LATE_AXES, late, 2)):
+        for choice in cover(axes, seed):
+            keys = {k: v for n, i in choice.items() for k, v in axes[n][i].items()}
+            name = ("late " if make is late else "") + " ".join(f"{n}{i}" for n, i in choice.items() if i)
+            out[name or "base"] = make(**keys)
+    return out
+
+
+def trace(seed, shapes, steps):
+    """Parameters and gradients; some are missing."""
+    rng, tensors = np.random.default_rng(seed), {}
+    for name, shape in shapes.items():
+        tensors["param." + name] = np.asarray(rng.standard_normal(shape))
+    for t in range(1, steps + 1):
+        for i, (name, shape) in enumerate(shapes.items()):
+            g = np.asarray(rng.standard_normal(shape))
+            if not (t % 5 == 0 and i % 3 == t // 5 % 3) and not (t == 1 and name == "tall"):
+                tensors[f"grad.{t}.{name}"] = g
+    return tensors
+
+
+def resolved(config, steps):
+    """With the schedule of so many steps."""
+    out = dict(config)
+    if out.get("lr_schedule") == "ramp":
+        out["lr_schedule"] = [out["lr"] * min(1.0, t / 4) * (1 - t / (2 * steps)) for t in range(1, steps + 1)]
+    return out
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--long", action="store_true", help="with grid() and pairs()")
+    args = parser.parse_args()
+    rows = {**FIRST_ORDER, **{n: c for n, (c, _) in SINGLE.items()}, **({**grid(), **pairs()} if args.long else {})}
+    for config in rows.values():
+        print(json.dumps(config))
+
+
+if __name__ == "__main__":
+    main()
