@@ -19,10 +19,17 @@ LT_API LT_MUST_CHECK lt_status lt_comm_open(lt_comm **out, const char *kind, lt_
  *  device[rank], borrowed. */
 LT_API LT_MUST_CHECK lt_status lt_comm_open_threads(lt_comm **out, lt_device *const *device,
                                                     int size);
+/** "mpi" if a launcher (mpirun, srun) started this process as one of several, else "self". */
+LT_API const char *lt_comm_launched_kind(void);
+/** How many of the launched processes share this machine, and which of them this is: by the
+ *  launcher's environment, so before lt_comm_open() too. Not launched: 0 of 1. */
+LT_API void lt_comm_launched_local(int *rank, int *size);
+
 /** Ranks that give the same color form a group, ordered by key, then by rank; *out is this rank's
  *  end of it. Collective. Owns: you; close it before comm. */
 LT_API LT_MUST_CHECK lt_status lt_comm_split(lt_comm *comm, int color, int key, lt_comm **out);
-/** Ends all pending requests first. Collective, but for after an abort. */
+/** Ends all pending requests first and frees them. Collective, but for after an abort: what another
+ *  rank still asks of a closed one fails. Only the process's last end waits for the others. */
 LT_API void lt_comm_close(lt_comm **comm);
 
 LT_API int lt_comm_rank(const lt_comm *comm); /**< 0 .. size-1 */
@@ -34,10 +41,13 @@ LT_API int lt_comm_size(const lt_comm *comm);
 LT_API uint64_t lt_comm_bytes(const lt_comm *comm);
 
 /** Starts an in-place reduction; tensor is lent until lt_request_wait(). Requests of one
- *  communicator complete in the order of issue. */
+ *  communicator complete in the order of issue. Tensors must be without gaps in memory. Ranks whose
+ *  calls do not fit together (kind, operation, dtype, counts, root) get LT_E_COMM naming both.
+ *  Errors: LT_E_ARG, LT_E_SHAPE, LT_E_UNSUPPORTED (dtype: u8, means of integers), LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_comm_allreduce_begin(lt_comm *comm, lt_tensor *tensor,
                                                        lt_reduce op, lt_request **request);
-/** Each rank contributes count[rank] elements; bytes counted are payload, without padding. */
+/** Each rank contributes count[rank] elements; bytes counted are payload, without padding. A part of
+ *  0 elements may be NULL. Elements are placed in the order of memory, here and below. */
 LT_API LT_MUST_CHECK lt_status lt_comm_allgather_begin(lt_comm *comm, const lt_tensor *part,
                                                        lt_tensor *whole, const int64_t *count,
                                                        lt_request **request);
@@ -67,7 +77,8 @@ LT_API void lt_comm_set_deadline(lt_comm *comm, double seconds);
  *  overlap on one machine. gbit 0: off. */
 LT_API void lt_comm_set_model(lt_comm *comm, double latency_us, double gbit);
 
-/** Makes every rank's pending and future call fail with LT_E_COMM. Any thread, any time. */
+/** Makes every rank's pending and future call fail with LT_E_COMM, in comm and all that was split
+ *  from the same one. Any thread, any time. */
 LT_API void lt_comm_abort(lt_comm *comm);
 
 #endif

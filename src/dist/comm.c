@@ -1,37 +1,77 @@
-/* Opening a communicator by name, and the calls that go through its table. */
+/* Opening a communicator by name, the calls that go through its table, and the modelled link. */
 
 #include "dist/comm.h"
 
 #include "base/alloc.h"
 #include "base/trace.h"
 
+#include "lather/ext/view.h"
+
+#include <errno.h>
 #include <string.h>
+#include <time.h>
 
 static const double default_deadline = 600; /* seconds */
 
-static const lt_comm_ops *const kinds[] = {&lt_comm_self};
-
-lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device)
+lt_status lt_comm_make(lt_comm **out, const lt_comm_ops *ops, lt_device *device)
 {
-    const lt_comm_ops *ops = NULL;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(kinds[i]->kind, kind))
-            ops = kinds[i];
-    if (!ops)
-        return lt_fail(LT_E_UNSUPPORTED, "comm: no communicator '%s' in this build; there is self",
-                       kind);
     lt_comm *comm = lt_alloc(1, ops->bytes);
     if (!comm)
         return LT_E_NOMEM;
     comm->ops = ops;
     comm->device = device;
     comm->deadline = default_deadline;
-    lt_status st = ops->open(comm, device);
+    comm->size = 1;
+    *out = comm;
+    return LT_OK;
+}
+
+/* A communicator over a module's link. */
+static lt_status open_linked(lt_comm *comm, const char *kind)
+{
+    const lt_link_ops *ops;
+    LT_TRY(lt_module_link(kind, &ops));
+    lt_link *link = lt_alloc(1, ops->bytes);
+    if (!link)
+        return LT_E_NOMEM;
+    link->ops = ops;
+    return lt_linked_open(&comm, link);
+}
+
+lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device)
+{
+    bool self = !strcmp(kind, "self");
+    if (!strcmp(kind, "threads"))
+        return lt_fail(LT_E_ARG, "comm: lt_comm_open_threads() opens threads");
+    if (!self && strcmp(kind, "mpi") != 0)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "comm: no communicator '%s' in this build; there are self, "
+                       "threads, mpi",
+                       kind);
+    lt_comm *comm;
+    LT_TRY(lt_comm_make(&comm, self ? &lt_comm_self : &lt_comm_linked, device));
+    lt_status st = self ? comm->ops->open(comm) : open_linked(comm, kind);
     if (st) {
         lt_free(comm);
         return st;
     }
     *out = comm;
+    return LT_OK;
+}
+
+lt_status lt_comm_split(lt_comm *comm, int color, int key, lt_comm **out)
+{
+    lt_comm *group;
+    LT_TRY(lt_comm_make(&group, comm->ops, comm->device));
+    group->deadline = comm->deadline;
+    group->latency_us = comm->latency_us;
+    group->gbit = comm->gbit;
+    lt_status st = comm->ops->split(comm, color, key, group);
+    if (st) {
+        lt_free(group);
+        return st;
+    }
+    *out = group;
     return LT_OK;
 }
 
@@ -59,58 +99,136 @@ uint64_t lt_comm_bytes(const lt_comm *comm)
     return comm->bytes;
 }
 
+void lt_comm_set_deadline(lt_comm *comm, double seconds)
+{
+    comm->deadline = seconds > 0 ? seconds : 0;
+}
+
+void lt_comm_set_model(lt_comm *comm, double latency_us, double gbit)
+{
+    comm->latency_us = latency_us > 0 ? latency_us : 0;
+    comm->gbit = gbit > 0 ? gbit : 0;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void sleep_until(double time)
+{
+    struct timespec t = {.tv_sec = (time_t)time};
+    t.tv_nsec = (long)(1e9 * (time - (double)t.tv_sec));
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+        continue;
+}
+
+/* When the modelled link, which serves one request after the other, is done with this one. */
+static double model(lt_comm *comm, double issued, uint64_t sent, uint64_t received)
+{
+    if (!(comm->gbit > 0) || comm->size == 1)
+        return 0;
+    double most = (double)(sent > received ? sent : received);
+    double begin = comm->link_free > issued ? comm->link_free : issued;
+    comm->link_free = begin + 1e-6 * comm->latency_us + most * 8 / (1e9 * comm->gbit);
+    return comm->link_free;
+}
+
+static lt_status begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *target,
+                       lt_request **request)
+{
+    uint64_t sent, received;
+    double issued = comm->gbit > 0 ? now() : 0;
+    int64_t span = lt_trace_begin();
+    LT_TRY(comm->ops->begin(comm, call, request));
+    lt_call_payload(call, comm->rank, comm->size, &sent, &received);
+    lt_trace_end(span, LT_PROFILE_COMM, lt_call_name(call->what), (int64_t)sent);
+    comm->bytes += sent;
+    double ready = model(comm, issued, sent, received);
+    if (*request) {
+        (*request)->target = target;
+        (*request)->ready = ready;
+    } else if (target) {
+        lt_tensor_touch(target);
+    }
+    return LT_OK;
+}
+
 lt_status lt_comm_allreduce_begin(lt_comm *comm, lt_tensor *tensor, lt_reduce op,
                                   lt_request **request)
 {
+    lt_comm_call call;
     *request = NULL;
-    int64_t span = lt_trace_begin();
-    lt_status st = comm->ops->allreduce(comm, tensor, op, request);
-    lt_trace_end(span, LT_PROFILE_COMM, "allreduce", (int64_t)lt_tensor_bytes(tensor));
-    return st;
+    LT_TRY(lt_call_allreduce(&call, comm, tensor, op));
+    return begin(comm, &call, tensor, request);
 }
 
 lt_status lt_comm_allgather_begin(lt_comm *comm, const lt_tensor *part, lt_tensor *whole,
                                   const int64_t *count, lt_request **request)
 {
+    lt_comm_call call = {.what = LT_COMM_ALLGATHER};
     *request = NULL;
-    int64_t span = lt_trace_begin();
-    lt_status st = comm->ops->allgather(comm, part, whole, count, request);
-    lt_trace_end(span, LT_PROFILE_COMM, "allgather", (int64_t)lt_tensor_bytes(whole));
-    return st;
+    LT_TRY(lt_call_parts(&call, comm, part, whole, count));
+    return begin(comm, &call, whole, request);
 }
 
 lt_status lt_comm_reducescatter_begin(lt_comm *comm, const lt_tensor *whole, lt_tensor *part,
                                       const int64_t *count, lt_reduce op, lt_request **request)
 {
+    lt_comm_call call = {.what = LT_COMM_REDUCESCATTER, .op = op};
     *request = NULL;
-    int64_t span = lt_trace_begin();
-    lt_status st = comm->ops->reducescatter(comm, whole, part, count, op, request);
-    lt_trace_end(span, LT_PROFILE_COMM, "reducescatter", (int64_t)lt_tensor_bytes(whole));
-    return st;
+    LT_TRY(lt_call_parts(&call, comm, part, whole, count));
+    return begin(comm, &call, part, request);
 }
 
 lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root, lt_request **request)
 {
+    lt_comm_call call = {.what = LT_COMM_BROADCAST};
     *request = NULL;
-    if (root < 0 || root >= comm->size)
-        return lt_fail(LT_E_ARG, "comm: root %d of %d ranks", root, comm->size);
-    int64_t span = lt_trace_begin();
-    lt_status st = comm->ops->broadcast(comm, tensor, root, request);
-    lt_trace_end(span, LT_PROFILE_COMM, "broadcast", (int64_t)lt_tensor_bytes(tensor));
-    return st;
+    LT_TRY(lt_call_whole(&call, comm, tensor, root));
+    return begin(comm, &call, root == comm->rank ? NULL : tensor, request);
+}
+
+lt_status lt_comm_send_begin(lt_comm *comm, const lt_tensor *tensor, int to, lt_request **request)
+{
+    lt_comm_call call = {.what = LT_COMM_SEND};
+    *request = NULL;
+    LT_TRY(lt_call_whole(&call, comm, tensor, to));
+    return begin(comm, &call, NULL, request);
+}
+
+lt_status lt_comm_recv_begin(lt_comm *comm, lt_tensor *tensor, int from, lt_request **request)
+{
+    lt_comm_call call = {.what = LT_COMM_RECV};
+    *request = NULL;
+    LT_TRY(lt_call_whole(&call, comm, tensor, from));
+    return begin(comm, &call, tensor, request);
 }
 
 lt_status lt_comm_barrier(lt_comm *comm)
 {
-    return comm->ops->barrier(comm);
+    lt_comm_call call = {.what = LT_COMM_BARRIER};
+    lt_request *request = NULL;
+    LT_TRY(begin(comm, &call, NULL, &request));
+    return lt_request_wait(&request);
 }
 
 lt_status lt_request_wait(lt_request **request)
 {
     lt_request *r = *request;
     *request = NULL;
+    if (!r)
+        return LT_OK;
     int64_t span = lt_trace_begin();
-    lt_status st = r ? r->comm->ops->wait(r) : LT_OK;
+    lt_tensor *target = r->target;
+    double ready = r->ready;
+    lt_status st = r->comm->ops->wait(r);
+    if (!st && ready > 0)
+        sleep_until(ready);
+    if (!st && target)
+        lt_tensor_touch(target);
     lt_trace_end(span, LT_PROFILE_COMM, "wait", 0);
     return st;
 }

@@ -1,27 +1,45 @@
-/** For writing a communicator. Start from src/dist/self.c. */
+/** For writing a communicator: whole collectives (start from src/dist/self.c), or only messages,
+ *  from which the library makes them (start from src/dist/threads.c). */
 #ifndef LATHER_EXT_COMM_H
 #define LATHER_EXT_COMM_H
 
 #include "lather/comm.h"
 #include "lather/ext/fail.h"
 
-/** All entries are required. A begin entry may finish at once and leave *request NULL. */
+typedef enum lt_comm_what {
+    LT_COMM_ALLREDUCE,
+    LT_COMM_REDUCESCATTER,
+    LT_COMM_ALLGATHER,
+    LT_COMM_BROADCAST,
+    LT_COMM_BARRIER,
+    LT_COMM_CLOSE, /**< the library's own, at the end */
+    LT_COMM_SEND,
+    LT_COMM_RECV
+} lt_comm_what;
+
+/** One call on one rank, its arguments checked. in and out may be the same; they lie without gaps. */
+typedef struct lt_comm_call {
+    lt_comm_what what;
+    lt_reduce op;
+    lt_dtype dtype;
+    int root;             /**< of a broadcast; the other rank of a message */
+    int64_t elements;     /**< of the whole */
+    const int64_t *count; /**< [size] of a reduce-scatter or all-gather, else NULL; lent */
+    const void *in;
+    void *out;
+} lt_comm_call;
+
+/** All entries are required. */
 typedef struct lt_comm_ops {
-    const char *kind; /**< "self", "mpi" */
+    const char *kind; /**< "self" */
     size_t bytes;     /**< of the communicator's struct */
-    lt_status (*open)(lt_comm *self, lt_device *device);
+    lt_status (*open)(lt_comm *self);
     void (*close)(lt_comm *self);
-    lt_status (*allreduce)(lt_comm *self, lt_tensor *tensor, lt_reduce op, lt_request **request);
-    lt_status (*allgather)(lt_comm *self, const lt_tensor *part, lt_tensor *whole,
-                           const int64_t *count, lt_request **request);
-    lt_status (*reducescatter)(lt_comm *self, const lt_tensor *whole, lt_tensor *part,
-                               const int64_t *count, lt_reduce op, lt_request **request);
-    lt_status (*broadcast)(lt_comm *self, lt_tensor *tensor, int root, lt_request **request);
-    lt_status (*send)(lt_comm *self, const lt_tensor *tensor, int to, lt_request **request);
-    lt_status (*recv)(lt_comm *self, lt_tensor *tensor, int from, lt_request **request);
-    lt_status (*barrier)(lt_comm *self);
-    lt_status (*split)(lt_comm *self, int color, int key, lt_comm *out); /**< out: ops->bytes */
-    lt_status (*wait)(lt_request *request);                              /**< frees the request */
+    /** May finish at once and leave *request NULL. */
+    lt_status (*begin)(lt_comm *self, const lt_comm_call *call, lt_request **request);
+    lt_status (*wait)(lt_request *request); /**< frees the request */
+    /** Fills *out, a struct of ops->bytes whose first member is a copy of self's. */
+    lt_status (*split)(lt_comm *self, int color, int key, lt_comm *out);
     void (*abort)(lt_comm *self);
 } lt_comm_ops;
 
@@ -33,11 +51,54 @@ struct lt_comm {
     uint64_t bytes;          /**< payload sent so far */
     double deadline;         /**< seconds; 0: none */
     double latency_us, gbit; /**< of the modelled link; gbit 0: none */
+    double link_free;        /**< when the modelled link will be free: seconds of CLOCK_MONOTONIC */
 };
 
 /** First member of every request. */
 struct lt_request {
     lt_comm *comm;
+    lt_tensor *target; /**< written; NULL: nothing */
+    double ready;      /**< the modelled link's time of completion; 0: none */
+};
+
+/** A message between two ranks of all that were started; tag is below lt_link.tags. */
+typedef struct lt_message {
+    int from, to, tag;
+    const void *in; /**< what to send, or NULL */
+    void *out;      /**< where to put it, or NULL */
+    size_t bytes;
+} lt_message;
+
+typedef struct lt_link lt_link;
+
+/** Messages, for the collectives of the library. All entries are required, and called by one thread
+ *  only. Messages of equal from, to and tag arrive in order. false: failed, link->why says so. */
+typedef struct lt_link_ops {
+    const char *kind;    /**< "mpi" */
+    const char *version; /**< LT_VERSION: a module must be of the library's version */
+    size_t bytes;        /**< of the struct whose first member is lt_link */
+    bool poll;           /**< messages end by themselves; else only by the thread's own calls */
+    bool (*open)(lt_link *self); /**< sets rank, size, tags */
+    void (*close)(lt_link *self, bool aborted);
+    bool (*send)(lt_link *self, const lt_message *message, uint64_t *handle);
+    bool (*recv)(lt_link *self, const lt_message *message, uint64_t *handle);
+    /** If *done, or failed, the handle is gone. */
+    bool (*test)(lt_link *self, uint64_t handle, bool *done);
+    /** After this the memory of the message is not touched any more. */
+    void (*cancel)(lt_link *self, uint64_t handle);
+    /** Tells the other processes; and whether one has told us, once: then why has its words. */
+    void (*tell_abort)(lt_link *self, const char *why);
+    bool (*was_aborted)(lt_link *self);
+} lt_link_ops;
+
+enum { LT_LINK_TEXT = 512 };
+
+/** First member of every link's struct. */
+struct lt_link {
+    const lt_link_ops *ops;
+    int rank, size; /**< of this process; rank -1: all ranks are in it */
+    int tags;
+    char why[LT_LINK_TEXT];
 };
 
 #endif

@@ -1,0 +1,194 @@
+/* Checks the arguments of a collective, says it in words, and counts its payload. */
+
+#include "dist/comm.h"
+#include "tensor/tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { TEXT = 128 };
+
+static const char *const names[] = {
+    [LT_COMM_ALLREDUCE] = "allreduce", [LT_COMM_REDUCESCATTER] = "reducescatter",
+    [LT_COMM_ALLGATHER] = "allgather", [LT_COMM_BROADCAST] = "broadcast",
+    [LT_COMM_BARRIER] = "barrier",     [LT_COMM_CLOSE] = "close",
+    [LT_COMM_SEND] = "send",           [LT_COMM_RECV] = "recv",
+};
+
+const char *lt_call_name(lt_comm_what what)
+{
+    return names[what];
+}
+
+static const char *op_name(lt_reduce op)
+{
+    return op == LT_REDUCE_SUM ? "sum" : op == LT_REDUCE_MEAN ? "mean" : "max";
+}
+
+const char *lt_call_text(const lt_comm_call *call, char *text, size_t bytes)
+{
+    char what[TEXT], data[TEXT];
+    snprintf(what, sizeof what, "%s", names[call->what]);
+    if (call->what == LT_COMM_ALLREDUCE || call->what == LT_COMM_REDUCESCATTER)
+        snprintf(what, sizeof what, "%s (%s)", names[call->what], op_name(call->op));
+    snprintf(data, sizeof data, " of %" PRId64 " %s", call->elements, lt_dtype_name(call->dtype));
+    if (call->what == LT_COMM_BARRIER || call->what == LT_COMM_CLOSE)
+        snprintf(text, bytes, "%s", what);
+    else if (call->what == LT_COMM_BROADCAST || call->what == LT_COMM_RECV)
+        snprintf(text, bytes, "%s%s from rank %d", what, data, call->root);
+    else if (call->what == LT_COMM_SEND)
+        snprintf(text, bytes, "%s%s to rank %d", what, data, call->root);
+    else
+        snprintf(text, bytes, "%s%s", what, data);
+    return text;
+}
+
+int64_t lt_call_offset(const lt_comm_call *call, int rank, int size)
+{
+    int64_t sum = 0;
+    if (!call->count) {
+        int64_t each = call->elements / size, longer = call->elements % size;
+        return each * rank + (rank < longer ? rank : longer);
+    }
+    for (int r = 0; r < rank; r++)
+        sum += call->count[r];
+    return sum;
+}
+
+void lt_call_payload(const lt_comm_call *call, int rank, int size, uint64_t *sent,
+                     uint64_t *received)
+{
+    uint64_t element = lt_dtype_size(call->dtype), others = (uint64_t)size - 1;
+    uint64_t all = (uint64_t)call->elements * element;
+    uint64_t own =
+        element
+        * (uint64_t)(lt_call_offset(call, rank + 1, size) - lt_call_offset(call, rank, size));
+    *sent = *received = 0;
+    switch (call->what) {
+    case LT_COMM_ALLREDUCE:
+        *sent = *received = all - own + others * own;
+        break;
+    case LT_COMM_REDUCESCATTER:
+        *sent = all - own;
+        *received = others * own;
+        break;
+    case LT_COMM_ALLGATHER:
+        *sent = others * own;
+        *received = all - own;
+        break;
+    case LT_COMM_BROADCAST:
+        *sent = rank == call->root ? others * all : 0;
+        *received = rank == call->root ? 0 : all;
+        break;
+    case LT_COMM_SEND:
+        *sent = all;
+        break;
+    case LT_COMM_RECV:
+        *received = all;
+        break;
+    case LT_COMM_BARRIER:
+    case LT_COMM_CLOSE:
+        break;
+    }
+}
+
+/* Sets the dtype and gives the memory. */
+static lt_status open_tensor(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor,
+                             void **data)
+{
+    char text[LT_SHAPE_TEXT];
+    lt_view view = lt_tensor_view(tensor);
+    if (!view.data)
+        return lt_fail(LT_E_ARG, "comm: %s of memory that was given back; lt_tape_keep() keeps it",
+                       names[call->what]);
+    if (!lt_view_is_dense(&view))
+        return lt_fail(LT_E_ARG, "comm: %s of a tensor %s with gaps in memory", names[call->what],
+                       lt_shape_text(view.shape, text));
+    if (tensor->device->backend->host_memory != comm->device->backend->host_memory)
+        return lt_fail(LT_E_ARG, "comm: %s of a tensor on %s, the communicator is for %s",
+                       names[call->what], lt_device_name(tensor->device),
+                       lt_device_name(comm->device));
+    call->dtype = view.dtype;
+    *data = view.data;
+    return LT_OK;
+}
+
+static lt_status check_reduction(const lt_comm_call *call)
+{
+    if (call->what != LT_COMM_ALLREDUCE && call->what != LT_COMM_REDUCESCATTER)
+        return LT_OK;
+    if (call->op != LT_REDUCE_SUM && call->op != LT_REDUCE_MEAN && call->op != LT_REDUCE_MAX)
+        return lt_fail(LT_E_ARG, "comm: reduction %d is none of sum, mean, max", (int)call->op);
+    bool integers = call->dtype == LT_I32 || call->dtype == LT_I64;
+    if (call->dtype == LT_U8 || (integers && call->op == LT_REDUCE_MEAN))
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "comm: %s (%s) of %s; there is sum and max of f32 f64 f16 bf16 i32 i64, "
+                       "mean of the floats",
+                       names[call->what], op_name(call->op), lt_dtype_name(call->dtype));
+    return LT_OK;
+}
+
+lt_status lt_call_allreduce(lt_comm_call *call, const lt_comm *comm, lt_tensor *tensor,
+                            lt_reduce op)
+{
+    *call =
+        (lt_comm_call){.what = LT_COMM_ALLREDUCE, .op = op, .elements = lt_tensor_count(tensor)};
+    LT_TRY(open_tensor(call, comm, tensor, &call->out));
+    call->in = call->out;
+    return check_reduction(call);
+}
+
+lt_status lt_call_whole(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor, int root)
+{
+    call->root = root;
+    call->elements = lt_tensor_count(tensor);
+    if (root < 0 || root >= comm->size)
+        return lt_fail(LT_E_ARG, "comm: %s: rank %d of %d", names[call->what], root, comm->size);
+    if (call->what != LT_COMM_BROADCAST && root == comm->rank)
+        return lt_fail(LT_E_ARG, "comm: %s: rank %d is this rank itself", names[call->what], root);
+    LT_TRY(open_tensor(call, comm, tensor, &call->out));
+    call->in = call->out;
+    return LT_OK;
+}
+
+static lt_status check_counts(const lt_comm_call *call, const lt_comm *comm, const lt_tensor *part,
+                              const lt_tensor *whole)
+{
+    const int64_t *count = call->count;
+    for (int r = 0; r < comm->size; r++)
+        if (count[r] < 0)
+            return lt_fail(LT_E_ARG, "comm: %s: %" PRId64 " elements of rank %d", names[call->what],
+                           count[r], r);
+    if (count[comm->rank] && (!part || lt_tensor_count(part) != count[comm->rank]))
+        return lt_fail(
+            LT_E_SHAPE,
+            "comm: %s: the part of rank %d has %" PRId64 " elements, %" PRId64 " were announced",
+            names[call->what], comm->rank, part ? lt_tensor_count(part) : 0, count[comm->rank]);
+    if (call->elements && (!whole || lt_tensor_count(whole) != call->elements))
+        return lt_fail(LT_E_SHAPE,
+                       "comm: %s: the whole has %" PRId64 " elements, its parts %" PRId64,
+                       names[call->what], whole ? lt_tensor_count(whole) : 0, call->elements);
+    return LT_OK;
+}
+
+lt_status lt_call_parts(lt_comm_call *call, const lt_comm *comm, const lt_tensor *part,
+                        const lt_tensor *whole, const int64_t *count)
+{
+    void *small = NULL, *large = NULL;
+    call->count = count;
+    call->elements = lt_call_offset(call, comm->size, comm->size);
+    LT_TRY(check_counts(call, comm, part, whole));
+    if (call->elements) {
+        LT_TRY(open_tensor(call, comm, whole, &large));
+        lt_dtype dtype = call->dtype;
+        if (count[comm->rank])
+            LT_TRY(open_tensor(call, comm, part, &small));
+        if (call->dtype != dtype)
+            return lt_fail(LT_E_SHAPE, "comm: %s: the whole is %s, the part %s", names[call->what],
+                           lt_dtype_name(dtype), lt_dtype_name(call->dtype));
+    }
+    bool gather = call->what == LT_COMM_ALLGATHER;
+    call->in = gather ? small : large;
+    call->out = gather ? large : small;
+    return check_reduction(call);
+}

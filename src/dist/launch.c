@@ -1,0 +1,78 @@
+/* What the launcher of this process (mpirun of Open MPI or MPICH, srun) says about it, by the
+ * environment variables that each of them documents. */
+
+#include "dist/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A whole number >= 0, or -1. */
+static int number(const char *name)
+{
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return -1;
+    char *end;
+    long n = strtol(text, &end, 10);
+    enum { MOST = 1 << 24 };
+    return *end || n < 0 || n > MOST ? -1 : (int)n;
+}
+
+/* Inside a step of srun, not only of a batch job. */
+static bool in_step(void)
+{
+    return getenv("PMI_RANK") || getenv("PMIX_RANK") || getenv("PMI_FD");
+}
+
+int lt_launched_size(void)
+{
+    int size = number("OMPI_COMM_WORLD_SIZE");
+    if (size < 0)
+        size = number("PMI_SIZE");
+    if (size < 0 && in_step())
+        size = number("SLURM_NTASKS");
+    return size;
+}
+
+const char *lt_comm_launched_kind(void)
+{
+    return lt_launched_size() > 1 ? "mpi" : "self";
+}
+
+/* Slurm: "4(x2),3" is 4, 4 and 3 tasks on nodes 0, 1 and 2. */
+static int tasks_of_node(const char *text, int node)
+{
+    while (text && *text) {
+        char *end;
+        long tasks = strtol(text, &end, 10), repeat = 1;
+        if (end == text || tasks < 1)
+            return -1;
+        if (!strncmp(end, "(x", 2))
+            repeat = strtol(end + 2, &end, 10);
+        if (node < repeat)
+            return (int)tasks;
+        node -= (int)repeat;
+        end += *end == ')';
+        text = *end == ',' ? end + 1 : NULL;
+    }
+    return -1;
+}
+
+void lt_comm_launched_local(int *rank, int *size)
+{
+    int node = number("SLURM_NODEID");
+    *rank = number("OMPI_COMM_WORLD_LOCAL_RANK");
+    *size = number("OMPI_COMM_WORLD_LOCAL_SIZE");
+    if (*rank < 0 || *size < 1) {
+        *rank = number("MPI_LOCALRANKID");
+        *size = number("MPI_LOCALNRANKS");
+    }
+    if ((*rank < 0 || *size < 1) && in_step()) {
+        *rank = number("SLURM_LOCALID");
+        *size = tasks_of_node(getenv("SLURM_TASKS_PER_NODE"), node < 0 ? 0 : node);
+    }
+    if (*rank < 0 || *size < 1 || *rank >= *size) {
+        *rank = 0;
+        *size = 1;
+    }
+}

@@ -1,0 +1,107 @@
+/* Sums, means and maxima over ranks, term by term in rank order. */
+
+#include "dist/comm.h"
+#include "tensor/backend/dtype.h"
+
+#include <string.h>
+
+enum { BLOCK = 1024 }; /* elements whose sums stay in the nearest cache */
+
+/* acc is all terms so far; x the next. A NaN stays. */
+#define COMBINE(name, type, sum)                                        \
+    static void name(type *acc, const type *x, int64_t n, lt_reduce op) \
+    {                                                                   \
+        if (op == LT_REDUCE_MAX)                                        \
+            for (int64_t i = 0; i < n; i++)                             \
+                acc[i] = x[i] > acc[i] || x[i] != x[i] ? x[i] : acc[i]; \
+        else                                                            \
+            for (int64_t i = 0; i < n; i++)                             \
+                acc[i] = sum;                                           \
+    }
+
+COMBINE(combine_f32, float, acc[i] + x[i])
+COMBINE(combine_f64, double, acc[i] + x[i])
+/* Integers wrap around. */
+COMBINE(combine_i32, int32_t, (int32_t)((uint32_t)acc[i] + (uint32_t)x[i]))
+COMBINE(combine_i64, int64_t, (int64_t)((uint64_t)acc[i] + (uint64_t)x[i]))
+
+/* The type in which terms of dtype are added. */
+static lt_dtype wide(lt_dtype dtype)
+{
+    return dtype == LT_F16 || dtype == LT_BF16 ? LT_F32 : dtype;
+}
+
+static void widen(void *to, const void *from, int64_t n, lt_dtype dtype)
+{
+    float *y = to;
+    const uint16_t *x = from;
+    if (dtype == LT_BF16)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = lt_f32_from_bf16(x[i]);
+    else if (dtype == LT_F16)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = lt_f32_from_f16(x[i]);
+    else
+        memcpy(to, from, (size_t)n * lt_dtype_size(dtype));
+}
+
+static void narrow(void *to, const void *from, int64_t n, lt_dtype dtype)
+{
+    uint16_t *y = to;
+    const float *x = from;
+    if (dtype == LT_BF16)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = lt_bf16_from_f32(x[i]);
+    else if (dtype == LT_F16)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = lt_f16_from_f32(x[i]);
+    else
+        memcpy(to, from, (size_t)n * lt_dtype_size(dtype));
+}
+
+static void combine(void *acc, const void *x, int64_t n, lt_dtype dtype, lt_reduce op)
+{
+    if (dtype == LT_F32)
+        combine_f32(acc, x, n, op);
+    else if (dtype == LT_F64)
+        combine_f64(acc, x, n, op);
+    else if (dtype == LT_I32)
+        combine_i32(acc, x, n, op);
+    else
+        combine_i64(acc, x, n, op);
+}
+
+static void divide(void *acc, int64_t n, lt_dtype dtype, int terms)
+{
+    float *f = acc;
+    double *d = acc;
+    if (dtype == LT_F32)
+        for (int64_t i = 0; i < n; i++)
+            f[i] /= (float)terms;
+    else
+        for (int64_t i = 0; i < n; i++)
+            d[i] /= terms;
+}
+
+void lt_reduce_terms(void *out, const void *const *term, int terms, int64_t count, lt_dtype dtype,
+                     lt_reduce op)
+{
+    _Alignas(64) char acc[BLOCK * sizeof(double)], next[BLOCK * sizeof(double)];
+    size_t element = lt_dtype_size(dtype);
+    for (int64_t begin = 0; begin < count; begin += BLOCK) {
+        int64_t n = count - begin < BLOCK ? count - begin : BLOCK;
+        size_t at = (size_t)begin * element;
+        widen(acc, (const char *)term[0] + at, n, dtype);
+        for (int t = 1; t < terms; t++) {
+            const void *x = (const char *)term[t] + at;
+            if (wide(dtype) != dtype) {
+                widen(next, x, n, dtype);
+                x = next;
+            }
+            combine(acc, x, n, wide(dtype), op);
+        }
+        if (op == LT_REDUCE_MEAN)
+            divide(acc, n, wide(dtype), terms);
+        narrow((char *)out + at, acc, n, dtype);
+    }
+}

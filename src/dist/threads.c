@@ -1,0 +1,207 @@
+/* Ranks in one process: a message is a copy from the sender's memory to the receiver's, made when
+ * both have been announced. */
+
+#include "base/alloc.h"
+#include "dist/comm.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct letter {
+    lt_message message;
+    bool done;
+    struct letter *next;
+} letter;
+
+/* Announced between two ranks, in order, not yet matched. */
+typedef struct box {
+    letter *sends, *recvs;
+} box;
+
+typedef struct threads_link {
+    lt_link base;
+    box *box; /* [size * size], by from and to */
+} threads_link;
+
+static box *box_of(lt_link *self, const lt_message *m)
+{
+    return &((threads_link *)self)->box[m->from * self->size + m->to];
+}
+
+static bool open_link(lt_link *self)
+{
+    threads_link *l = (threads_link *)self;
+    self->rank = -1;
+    self->tags = INT_MAX;
+    l->box = lt_alloc((size_t)self->size * (size_t)self->size, sizeof *l->box);
+    if (!l->box)
+        snprintf(self->why, sizeof self->why, "no memory for %d ranks", self->size);
+    return l->box;
+}
+
+static void free_letters(letter *list)
+{
+    while (list) {
+        letter *next = list->next;
+        lt_free(list);
+        list = next;
+    }
+}
+
+static void close_link(lt_link *self, bool aborted)
+{
+    threads_link *l = (threads_link *)self;
+    (void)aborted;
+    for (int i = 0; i < self->size * self->size; i++) {
+        free_letters(l->box[i].sends);
+        free_letters(l->box[i].recvs);
+    }
+    lt_free(l->box);
+}
+
+/* Takes the first letter of that tag out of the list. */
+static letter *take(letter **list, int tag)
+{
+    while (*list && (*list)->message.tag != tag)
+        list = &(*list)->next;
+    letter *found = *list;
+    if (found)
+        *list = found->next;
+    return found;
+}
+
+static void append(letter **list, letter *l)
+{
+    while (*list)
+        list = &(*list)->next;
+    *list = l;
+}
+
+static bool announce(lt_link *self, const lt_message *m, letter **mine, letter **theirs,
+                     uint64_t *handle)
+{
+    letter *l = lt_alloc(1, sizeof *l), *other = take(theirs, m->tag);
+    if (!l) {
+        snprintf(self->why, sizeof self->why, "no memory for a message");
+        return false;
+    }
+    l->message = *m;
+    *handle = (uint64_t)(uintptr_t)l;
+    if (!other) {
+        append(mine, l);
+        return true;
+    }
+    const void *in = m->in ? m->in : other->message.in;
+    void *out = m->out ? m->out : other->message.out;
+    if (other->message.bytes != m->bytes) {
+        snprintf(self->why, sizeof self->why, "a message of %zu bytes where %zu are expected",
+                 other->message.bytes, m->bytes);
+        lt_free(l);
+        return false;
+    }
+    memcpy(out, in, m->bytes);
+    l->done = other->done = true;
+    return true;
+}
+
+static bool send(lt_link *self, const lt_message *m, uint64_t *handle)
+{
+    box *b = box_of(self, m);
+    return announce(self, m, &b->sends, &b->recvs, handle);
+}
+
+static bool recv(lt_link *self, const lt_message *m, uint64_t *handle)
+{
+    box *b = box_of(self, m);
+    return announce(self, m, &b->recvs, &b->sends, handle);
+}
+
+static letter *letter_of(uint64_t handle)
+{
+    return (letter *)(uintptr_t)handle;
+}
+
+static bool test(lt_link *self, uint64_t handle, bool *done)
+{
+    letter *l = letter_of(handle);
+    (void)self;
+    *done = l->done;
+    if (l->done)
+        lt_free(l);
+    return true;
+}
+
+static void remove_letter(letter **list, const letter *l)
+{
+    while (*list && *list != l)
+        list = &(*list)->next;
+    if (*list)
+        *list = l->next;
+}
+
+static void cancel(lt_link *self, uint64_t handle)
+{
+    letter *l = letter_of(handle);
+    box *b = box_of(self, &l->message);
+    remove_letter(&b->sends, l);
+    remove_letter(&b->recvs, l);
+    lt_free(l);
+}
+
+/* There are no other processes. */
+static void tell_abort(lt_link *self, const char *why)
+{
+    (void)self;
+    (void)why;
+}
+
+static bool was_aborted(lt_link *self)
+{
+    (void)self;
+    return false;
+}
+
+static const lt_link_ops ops = {
+    .kind = "threads",
+    .version = LT_VERSION,
+    .bytes = sizeof(threads_link),
+    .open = open_link,
+    .close = close_link,
+    .send = send,
+    .recv = recv,
+    .test = test,
+    .cancel = cancel,
+    .tell_abort = tell_abort,
+    .was_aborted = was_aborted,
+};
+
+static lt_status make_all(lt_comm **comm, lt_device *const *device, int size)
+{
+    for (int r = 0; r < size; r++)
+        LT_TRY(lt_comm_make(&comm[r], &lt_comm_linked, device[r]));
+    lt_link *link = lt_alloc(1, ops.bytes);
+    if (!link)
+        return LT_E_NOMEM;
+    link->ops = &ops;
+    link->size = size;
+    return lt_linked_open(comm, link);
+}
+
+lt_status lt_comm_open_threads(lt_comm **out, lt_device *const *device, int size)
+{
+    enum { MOST = 1024 };
+    if (size < 1 || size > MOST)
+        return lt_fail(LT_E_ARG, "comm threads: %d ranks, not 1 .. %d", size, MOST);
+    lt_comm **comm = lt_alloc((size_t)size, sizeof(lt_comm *));
+    if (!comm)
+        return LT_E_NOMEM;
+    lt_status st = make_all(comm, device, size);
+    for (int r = 0; r < size; r++)
+        if (st)
+            lt_free(comm[r]);
+        else
+            out[r] = comm[r];
+    lt_free(comm);
+    return st;
+}

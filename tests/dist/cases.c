@@ -1,0 +1,350 @@
+/* The collectives on one rank, against values computed from what every rank is known to send. */
+
+#include "cases.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 4099, RANKS = 64 };
+
+static const lt_dtype dtypes[] = {LT_F32, LT_F64, LT_F16, LT_BF16, LT_I32, LT_I64, LT_U8};
+static const lt_reduce reductions[] = {LT_REDUCE_SUM, LT_REDUCE_MEAN, LT_REDUCE_MAX};
+static const lt_shape shapes[] = {
+    {.ndim = 0},
+    {.ndim = 1, .dim = {2}}, /* fewer elements than ranks */
+    {.ndim = 1, .dim = {MOST}},
+    {.ndim = 4, .dim = {2, 3, 4, 5}}, /* stored channels-last */
+};
+
+bool case_fails(rank_case *c, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->why, sizeof c->why, format, args);
+    va_end(args);
+    return false;
+}
+
+static bool ok(rank_case *c, lt_status status, const char *what)
+{
+    if (!status)
+        return true;
+    char why[400];
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    return case_fails(c, "%s: %s: %s", what, lt_status_name(status), why);
+}
+
+static int rank_of(const rank_case *c)
+{
+    return lt_comm_rank(c->comm);
+}
+
+static int size_of(const rank_case *c)
+{
+    return lt_comm_size(c->comm);
+}
+
+static bool is_float(lt_dtype dtype)
+{
+    return dtype == LT_F32 || dtype == LT_F64 || dtype == LT_F16 || dtype == LT_BF16;
+}
+
+/* x rounded to so many significant bits, ties to even; multiples of 2^least. */
+static double rounded(double x, int bits, int least)
+{
+    int exponent;
+    frexp(x, &exponent);
+    double place = ldexp(1, exponent - bits > least ? exponent - bits : least);
+    return rint(x / place) * place;
+}
+
+static double to_dtype(double x, lt_dtype dtype)
+{
+    if (dtype == LT_BF16)
+        return rounded(x, 8, -133);
+    if (dtype == LT_F16)
+        return rounded(x, 11, -24);
+    return dtype == LT_F32 ? (double)(float)x : x;
+}
+
+/* What rank has at i: of many magnitudes, so that sums depend on their order. */
+static double value(int rank, int64_t i, lt_dtype dtype)
+{
+    uint32_t h = (uint32_t)i * 2654435761U + (uint32_t)rank * 40503U + 12345U;
+    h = (h ^ h >> 15) * 2246822519U;
+    h ^= h >> 13;
+    int whole = (int)(h % 2001) - 1000;
+    if (dtype == LT_U8)
+        return h % 256;
+    if (dtype == LT_I32)
+        return whole * 100000.0 + rank;
+    if (dtype == LT_I64)
+        return whole * 1e12 + rank;
+    return to_dtype(whole / 999.0 * ldexp(1, (int)(h >> 16) % 12 - 6), dtype);
+}
+
+/* The reduction over ranks at i, by definition: in rank order, in f32 for 16 bits, rounded once. */
+static double reduced(int size, int64_t i, lt_dtype dtype, lt_reduce op)
+{
+    bool single = dtype != LT_F64 && is_float(dtype);
+    double sum = value(0, i, dtype);
+    for (int r = 1; r < size; r++) {
+        double x = value(r, i, dtype);
+        if (op == LT_REDUCE_MAX)
+            sum = x > sum ? x : sum;
+        else
+            sum = single ? (double)((float)sum + (float)x) : sum + x;
+    }
+    if (op == LT_REDUCE_MEAN)
+        sum = single ? (double)((float)sum / (float)size) : sum / size;
+    return to_dtype(sum, dtype);
+}
+
+/* Elements [first, first + count) in the order of memory, by way of a f64 tensor of that shape. */
+typedef double value_fn(const void *context, int64_t i);
+
+/* The i-th element in memory of a channels-last shape is this one in row-major order. */
+static int64_t row_major(lt_shape s, int64_t i)
+{
+    if (s.ndim != 4)
+        return i;
+    int64_t c = i % s.dim[1], w = i / s.dim[1] % s.dim[3], h = i / (s.dim[1] * s.dim[3]) % s.dim[2];
+    int64_t n = i / (s.dim[1] * s.dim[2] * s.dim[3]);
+    return ((n * s.dim[1] + c) * s.dim[2] + h) * s.dim[3] + w;
+}
+
+static bool make(rank_case *c, lt_tensor **out, lt_dtype dtype, lt_shape shape)
+{
+    return ok(c, lt_tensor_new(out, c->device, dtype, shape), "lt_tensor_new");
+}
+
+static bool fill(rank_case *c, lt_tensor *t, int rank, int64_t first)
+{
+    static _Thread_local double buffer[RANKS * MOST];
+    lt_tensor *wide = NULL;
+    lt_shape shape = lt_tensor_shape(t);
+    int64_t count = lt_shape_count(shape);
+    for (int64_t i = 0; i < count; i++)
+        buffer[row_major(shape, i)] = value(rank, first + i, lt_tensor_dtype(t));
+    bool good = make(c, &wide, LT_F64, shape)
+                && ok(c, lt_tensor_write(wide, buffer, (size_t)count * sizeof *buffer), "write")
+                && ok(c, lt_tensor_copy(t, wide), "copy");
+    lt_tensor_free(&wide);
+    return good;
+}
+
+/* Compares bit for bit: op < 0 is a copy of from's values, which begin at first. */
+typedef struct expectation {
+    int op, from;
+    int64_t first;
+} expectation;
+
+static bool expect(rank_case *c, const lt_tensor *t, int64_t at, int64_t count, expectation e)
+{
+    static _Thread_local double buffer[RANKS * MOST];
+    lt_tensor *wide = NULL;
+    lt_shape shape = lt_tensor_shape(t);
+    lt_dtype dtype = lt_tensor_dtype(t);
+    bool good = make(c, &wide, LT_F64, shape) && ok(c, lt_tensor_copy(wide, t), "copy")
+                && ok(c, lt_tensor_read(wide, buffer, lt_tensor_bytes(wide)), "read");
+    lt_tensor_free(&wide);
+    for (int64_t i = 0; good && i < count; i++) {
+        double got = buffer[row_major(shape, at + i)];
+        double want = e.op < 0 ? value(e.from, e.first + i, dtype)
+                               : reduced(size_of(c), e.first + i, dtype, (lt_reduce)e.op);
+        if (c->spoil && i == count - 1)
+            want = to_dtype(want * (1 + 0x1p-7) + 1, dtype);
+        if (got != want)
+            return case_fails(c, "rank %d of %d: %s element %lld is %.17g, want %.17g", rank_of(c),
+                              size_of(c), lt_dtype_name(dtype), (long long)i, got, want);
+    }
+    return good;
+}
+
+/* The parts of an even cut. */
+static int64_t even(int64_t count, int size, int rank)
+{
+    return count / size + (rank < count % size);
+}
+
+static bool counted(rank_case *c, uint64_t before, uint64_t want)
+{
+    uint64_t got = lt_comm_bytes(c->comm) - before;
+    return got == want
+           || case_fails(c, "rank %d of %d: %llu bytes counted, want %llu", rank_of(c), size_of(c),
+                         (unsigned long long)got, (unsigned long long)want);
+}
+
+static bool finish(rank_case *c, lt_status begun, lt_request **request)
+{
+    return ok(c, begun, "begin") && ok(c, lt_request_wait(request), "wait");
+}
+
+static bool one_allreduce(rank_case *c, lt_dtype dtype, lt_reduce op, lt_shape shape)
+{
+    lt_tensor *t = NULL;
+    lt_request *request;
+    uint64_t before = lt_comm_bytes(c->comm), n = (uint64_t)size_of(c);
+    uint64_t own = (uint64_t)even(lt_shape_count(shape), size_of(c), rank_of(c));
+    uint64_t all = (uint64_t)lt_shape_count(shape);
+    bool good = make(c, &t, dtype, shape) && fill(c, t, rank_of(c), 0)
+                && finish(c, lt_comm_allreduce_begin(c->comm, t, op, &request), &request)
+                && expect(c, t, 0, lt_shape_count(shape), (expectation){.op = (int)op})
+                && counted(c, before, (all - own + (n - 1) * own) * lt_dtype_size(dtype));
+    lt_tensor_free(&t);
+    return good;
+}
+
+static bool supported(lt_dtype dtype, lt_reduce op)
+{
+    return dtype != LT_U8 && (op != LT_REDUCE_MEAN || is_float(dtype));
+}
+
+bool case_allreduce(rank_case *c)
+{
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (size_t o = 0; o < sizeof reductions / sizeof *reductions; o++)
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+                if (supported(dtypes[d], reductions[o])
+                    && !one_allreduce(c, dtypes[d], reductions[o], shapes[s]))
+                    return false;
+    return true;
+}
+
+/* Uneven parts: nothing for every third rank, in the last round for all but the last rank. */
+static int64_t part_of(int round, int size, int rank)
+{
+    static const int64_t most[] = {1, 5, 257};
+    if (round == 3)
+        return rank == size - 1 ? MOST : 0;
+    return rank % 3 == 1 ? 0 : (most[round] * (rank + 1) + rank) % MOST;
+}
+enum { ROUNDS = 4 };
+
+/* Counts of all ranks; gives where rank's part begins, and the sum. */
+static int64_t cut(const rank_case *c, int round, int64_t *count, int64_t *total)
+{
+    int64_t at = 0;
+    *total = 0;
+    for (int r = 0; r < size_of(c); r++) {
+        count[r] = part_of(round, size_of(c), r);
+        at += r < rank_of(c) ? count[r] : 0;
+        *total += count[r];
+    }
+    return at;
+}
+
+static bool one_reducescatter(rank_case *c, lt_dtype dtype, lt_reduce op, int round)
+{
+    int64_t count[RANKS], total, at = cut(c, round, count, &total), own = count[rank_of(c)];
+    uint64_t before = lt_comm_bytes(c->comm);
+    lt_tensor *whole = NULL, *part = NULL;
+    lt_request *request;
+    bool good = make(c, &whole, dtype, LT_SHAPE(total)) && fill(c, whole, rank_of(c), 0)
+                && (!own || make(c, &part, dtype, LT_SHAPE(own)))
+                && finish(c, lt_comm_reducescatter_begin(c->comm, whole, part, count, op, &request),
+                          &request)
+                && (!own || expect(c, part, 0, own, (expectation){.op = (int)op, .first = at}))
+                && counted(c, before, (uint64_t)(total - own) * lt_dtype_size(dtype));
+    lt_tensor_free(&whole);
+    lt_tensor_free(&part);
+    return good;
+}
+
+bool case_reducescatter(rank_case *c)
+{
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (size_t o = 0; o < sizeof reductions / sizeof *reductions; o++)
+            for (int round = 0; round < ROUNDS; round++)
+                if (supported(dtypes[d], reductions[o])
+                    && !one_reducescatter(c, dtypes[d], reductions[o], round))
+                    return false;
+    return true;
+}
+
+static bool one_allgather(rank_case *c, lt_dtype dtype, int round)
+{
+    int64_t count[RANKS], total, at = 0, own;
+    cut(c, round, count, &total);
+    own = count[rank_of(c)];
+    uint64_t before = lt_comm_bytes(c->comm);
+    lt_tensor *whole = NULL, *part = NULL;
+    lt_request *request;
+    bool good =
+        make(c, &whole, dtype, LT_SHAPE(total))
+        && (!own || (make(c, &part, dtype, LT_SHAPE(own)) && fill(c, part, rank_of(c), 0)))
+        && finish(c, lt_comm_allgather_begin(c->comm, part, whole, count, &request), &request);
+    for (int r = 0; good && r < size_of(c); at += count[r++])
+        good = expect(c, whole, at, count[r], (expectation){.op = -1, .from = r});
+    lt_tensor_free(&whole);
+    lt_tensor_free(&part);
+    uint64_t others = (uint64_t)size_of(c) - 1;
+    return good && counted(c, before, others * (uint64_t)own * lt_dtype_size(dtype));
+}
+
+bool case_allgather(rank_case *c)
+{
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (int round = 0; round < ROUNDS; round++)
+            if (!one_allgather(c, dtypes[d], round))
+                return false;
+    return true;
+}
+
+bool case_broadcast(rank_case *c)
+{
+    enum { SHAPES = sizeof shapes / sizeof *shapes, DTYPES = sizeof dtypes / sizeof *dtypes };
+    for (int i = 0; i < SHAPES * DTYPES * size_of(c); i++) {
+        lt_dtype dtype = dtypes[i % DTYPES];
+        lt_shape shape = shapes[i / DTYPES % SHAPES];
+        int root = i / DTYPES / SHAPES;
+        lt_tensor *t = NULL;
+        lt_request *request;
+        uint64_t before = lt_comm_bytes(c->comm), others = (uint64_t)size_of(c) - 1;
+        bool good = make(c, &t, dtype, shape) && fill(c, t, rank_of(c), 0)
+                    && finish(c, lt_comm_broadcast_begin(c->comm, t, root, &request), &request)
+                    && expect(c, t, 0, lt_shape_count(shape), (expectation){.op = -1, .from = root})
+                    && counted(c, before, root == rank_of(c) ? others * lt_tensor_bytes(t) : 0);
+        lt_tensor_free(&t);
+        if (!good)
+            return false;
+    }
+    return ok(c, lt_comm_barrier(c->comm), "barrier");
+}
+
+/* Two to the next rank, two from the last one. */
+static bool begin_messages(rank_case *c, lt_tensor *t[4], lt_request *request[4])
+{
+    int n = size_of(c), next = (rank_of(c) + 1) % n, last = (rank_of(c) + n - 1) % n;
+    return fill(c, t[0], rank_of(c), 0) && fill(c, t[1], rank_of(c), 100)
+           && ok(c, lt_comm_send_begin(c->comm, t[0], next, &request[0]), "send")
+           && ok(c, lt_comm_send_begin(c->comm, t[1], next, &request[1]), "send")
+           && ok(c, lt_comm_recv_begin(c->comm, t[2], last, &request[2]), "recv")
+           && ok(c, lt_comm_recv_begin(c->comm, t[3], last, &request[3]), "recv");
+}
+
+/* Round the ring, two messages at once: each comes in the order in which it was sent. */
+bool case_messages(rank_case *c)
+{
+    int last = (rank_of(c) + size_of(c) - 1) % size_of(c);
+    lt_tensor *t[4] = {NULL};
+    lt_request *request[4] = {NULL};
+    bool good = true;
+    for (int i = 0; good && i < 4; i++)
+        good = make(c, &t[i], LT_F32, LT_SHAPE(i % 2 ? 7 : MOST));
+    if (good && lt_comm_send_begin(c->comm, t[0], rank_of(c), &request[0]) != LT_E_ARG)
+        good = case_fails(c, "a message to itself was taken");
+    if (good && size_of(c) > 1) {
+        good = begin_messages(c, t, request);
+        for (int i = 0; good && i < 4; i++)
+            good = ok(c, lt_request_wait(&request[i]), "wait");
+        good = good && expect(c, t[2], 0, MOST, (expectation){.op = -1, .from = last})
+               && expect(c, t[3], 0, 7, (expectation){.op = -1, .from = last, .first = 100});
+    }
+    for (int i = 0; i < 4; i++)
+        lt_tensor_free(&t[i]);
+    return good;
+}

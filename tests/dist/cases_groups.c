@@ -1,0 +1,106 @@
+/* Many requests at once, groups, and agreement, on one rank. */
+
+#include "cases.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool ok(rank_case *c, lt_status status, const char *what)
+{
+    if (!status)
+        return true;
+    char why[400];
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    return case_fails(c, "%s: %s: %s", what, lt_status_name(status), why);
+}
+
+/* Begun together, waited for from the last to the first: the first is then done too. */
+bool case_many(rank_case *c)
+{
+    enum { COUNT = 12, SIZE = 1000 };
+    lt_tensor *t[COUNT] = {NULL};
+    lt_request *request[COUNT] = {NULL};
+    int n = lt_comm_size(c->comm), rank = lt_comm_rank(c->comm);
+    bool good = true;
+    for (int i = 0; good && i < COUNT; i++)
+        good =
+            ok(c, lt_tensor_new(&t[i], c->device, LT_F32, LT_SHAPE(SIZE + i)), "new")
+            && ok(c, lt_tensor_fill(t[i], i + rank), "fill")
+            && ok(c, lt_comm_allreduce_begin(c->comm, t[i], LT_REDUCE_SUM, &request[i]), "begin");
+    for (int i = COUNT - 1; i >= 0; i--)
+        good = ok(c, lt_request_wait(&request[i]), "wait") && good;
+    for (int i = 0; good && i < COUNT; i++) {
+        float data[SIZE + COUNT];
+        good = ok(c, lt_tensor_read(t[i], data, lt_tensor_bytes(t[i])), "read");
+        for (int k = 0; good && k < SIZE + i; k++)
+            if (data[k] != (float)(n * i + n * (n - 1) / 2 + c->spoil))
+                good = case_fails(c, "request %d: element %d is %g", i, k, (double)data[k]);
+    }
+    for (int i = 0; i < COUNT; i++)
+        lt_tensor_free(&t[i]);
+    return good;
+}
+
+/* The sum of this group's ranks in the first one must be as wanted. */
+static bool sum_is(rank_case *c, lt_comm *group, int mine, int want)
+{
+    lt_tensor *t = NULL;
+    lt_request *request;
+    double got = 0;
+    bool good = ok(c, lt_tensor_new(&t, c->device, LT_F64, LT_SCALAR), "new")
+                && ok(c, lt_tensor_fill(t, mine), "fill")
+                && ok(c, lt_comm_allreduce_begin(group, t, LT_REDUCE_SUM, &request), "begin")
+                && ok(c, lt_request_wait(&request), "wait")
+                && ok(c, lt_tensor_item(t, &got), "item");
+    lt_tensor_free(&t);
+    return good
+           && (got == want + c->spoil || case_fails(c, "sum of a group is %g, want %d", got, want));
+}
+
+/* Even and odd ranks, in backward order; then pairs of each; all in use at once. */
+bool case_split(rank_case *c)
+{
+    int n = lt_comm_size(c->comm), rank = lt_comm_rank(c->comm), want = 0, members = 0;
+    lt_comm *half = NULL, *pair = NULL;
+    for (int r = rank % 2; r < n; r += 2, members++)
+        want += r;
+    bool good = ok(c, lt_comm_split(c->comm, rank % 2, -rank, &half), "split");
+    int place = members - 1 - rank / 2;
+    if (good && (lt_comm_size(half) != members || lt_comm_rank(half) != place))
+        good = case_fails(c, "rank %d is %d of %d in its half", rank, lt_comm_rank(half),
+                          lt_comm_size(half));
+    good = good && sum_is(c, half, rank, want)
+           && ok(c, lt_comm_split(half, lt_comm_rank(half) / 2, 0, &pair), "split");
+    int mate = place ^ 1;
+    int other = mate < members ? rank % 2 + 2 * (members - 1 - mate) : 0;
+    good = good && sum_is(c, pair, rank, rank + other) && sum_is(c, half, rank, want)
+           && sum_is(c, c->comm, rank, n * (n - 1) / 2);
+    lt_comm_close(&pair);
+    lt_comm_close(&half);
+    return good;
+}
+
+bool case_same(rank_case *c)
+{
+    char mine[32];
+    int n = lt_comm_size(c->comm), rank = lt_comm_rank(c->comm);
+    if (!ok(c, lt_comm_same(c->comm, "--lr", "0.1"), "same")
+        || !ok(c, lt_comm_same(c->comm, "empty", ""), "same"))
+        return false;
+    snprintf(mine, sizeof mine, "0.%d", rank == n - 1 ? 123 : 1);
+    lt_status st = lt_comm_same(c->comm, "--lr", mine);
+    if (n == 1)
+        return ok(c, st, "same");
+    char want[64];
+    snprintf(want, sizeof want, "--lr is 0.1 on rank 0, 0.123 on rank %d", n - 1 + c->spoil);
+    return (st == LT_E_ARG && !strcmp(lt_error_message(), want))
+           || case_fails(c, "other texts: %s: %s", lt_status_name(st), lt_error_message());
+}
+
+const case_row case_rows[] = {
+    {"allreduce", case_allreduce}, {"reducescatter", case_reducescatter},
+    {"allgather", case_allgather}, {"broadcast", case_broadcast},
+    {"messages", case_messages},   {"many requests at once", case_many},
+    {"groups", case_split},        {"agreement", case_same},
+};
+const int case_count = sizeof case_rows / sizeof *case_rows;
