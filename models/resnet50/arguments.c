@@ -50,17 +50,17 @@ static const lt_option table[] = {
 {"Training", PICK("on-nan", on_nan, "abort|skip"), .help = "what to do when a gradient is not finite"},
 {"Training", BOOL("deterministic", deterministic), .help = "the same bits on the same build, CPU type and thread count"},
 
-{"Optimizer", PICK("optim", optim, "sgd|adagrad|adam|adamw|shampoo"), .help = "optimizer"},
-{"Optimizer", NUM("lr", lr, 0, 1e6), .defaults = "sgd=0.1 adagrad=0.01 adam=0.001 adamw=0.001 shampoo=0.1", .help = "learning rate of the whole batch; never rescaled"},
-{"Optimizer", NUM("momentum", momentum, 0, below_one), .applies = "sgd shampoo", .value = "0.9", .help = "momentum"},
-{"Optimizer", NUM("dampening", dampening, 0, 1), .applies = "sgd shampoo", .value = "0", .help = "dampening of momentum"},
-{"Optimizer", BOOL("nesterov", nesterov), .applies = "sgd shampoo", .value = "true", .help = "Nesterov's momentum"},
-{"Optimizer", NUM("weight-decay", weight_decay, 0, 1e6), .defaults = "sgd=0.0001 adagrad=0 adam=0 adamw=0.01 shampoo=0.0001", .help = "weight decay"},
+{"Optimizer", PICK("optim", optim, "sgd|adagrad|adam|adamw|shampoo|soap"), .help = "optimizer; soap: shampoo with --preset soap"},
+{"Optimizer", NUM("lr", lr, 0, 1e6), .defaults = "sgd=0.1 adagrad=0.01 adam=0.001 adamw=0.001 shampoo=0.1 soap=0.003", .help = "learning rate of the whole batch; never rescaled"},
+{"Optimizer", NUM("momentum", momentum, 0, below_one), .applies = "sgd shampoo soap", .defaults = "sgd=0.9 shampoo=0.9 soap=0", .help = "momentum"},
+{"Optimizer", NUM("dampening", dampening, 0, 1), .applies = "sgd shampoo soap", .value = "0", .help = "dampening of momentum"},
+{"Optimizer", BOOL("nesterov", nesterov), .applies = "sgd shampoo soap", .value = "true", .help = "Nesterov's momentum"},
+{"Optimizer", NUM("weight-decay", weight_decay, 0, 1e6), .defaults = "sgd=0.0001 adagrad=0 adam=0 adamw=0.01 shampoo=0.0001 soap=0.01", .help = "weight decay"},
 {"Optimizer", BOOL("norm-weight-decay", norm_weight_decay), .help = "biases, gains and shifts of normalisations decay too"},
-{"Optimizer", NUM("beta1", beta1, 0, below_one), .applies = "adam adamw shampoo", .defaults = "adam=0.9 adamw=0.9 shampoo=0", .help = "memory of the mean gradient"},
-{"Optimizer", NUM("beta2", beta2, 0, 1), .applies = "adam adamw shampoo", .defaults = "adam=0.999 adamw=0.999 shampoo=0.999", .help = "memory of the second moment; 1 (shampoo): a sum"},
-{"Optimizer", NUM("beta3", beta3, -1, below_one), .applies = "shampoo", .value = "-1", .help = "memory in the filtered gradient; -1: beta1"},
-{"Optimizer", NUM("epsilon", epsilon, 0, 1e6), .applies = "adagrad adam adamw shampoo", .defaults = "adagrad=1e-10 adam=1e-8 adamw=1e-8 shampoo=1e-8", .help = "added to second moments or factors"},
+{"Optimizer", NUM("beta1", beta1, 0, below_one), .applies = "adam adamw shampoo soap", .defaults = "adam=0.9 adamw=0.9 shampoo=0 soap=0.95", .help = "memory of the mean gradient"},
+{"Optimizer", NUM("beta2", beta2, 0, 1), .applies = "adam adamw shampoo soap", .defaults = "adam=0.999 adamw=0.999 shampoo=0.999 soap=0.95", .help = "memory of the second moment; 1 (shampoo): a sum"},
+{"Optimizer", NUM("beta3", beta3, -1, below_one), .applies = "shampoo soap", .value = "-1", .help = "memory in the filtered gradient; -1: beta1"},
+{"Optimizer", NUM("epsilon", epsilon, 0, 1e6), .applies = "adagrad adam adamw shampoo soap", .defaults = "adagrad=1e-10 adam=1e-8 adamw=1e-8 shampoo=1e-6 soap=1e-8", .help = "added to second moments or factors"},
 {"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "other numbers for parameters whose name matches; the last match counts"},
 
 {"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly"), .value = "cosine", .help = "how the learning rate falls, per update"},
@@ -72,25 +72,34 @@ static const lt_option table[] = {
 {"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .help = "step, multistep: factor of a fall"},
 {"Schedule", NUM("power", power, 1e-6, 100), .value = "2", .help = "poly: exponent"},
 
-{"Shampoo", INT("precondition-frequency", precondition_frequency, 1, many), .applies = "shampoo", .value = "50", .help = "updates between new roots"},
-{"Shampoo", INT("start-preconditioning-step", start_preconditioning_step, -1, many), .applies = "shampoo", .value = "-1", .help = "first update with roots; -1: the frequency"},
-{"Shampoo", INT("max-preconditioner-dim", max_preconditioner_dim, 0, many), .applies = "shampoo", .value = "1024", .help = "largest side of a block; 0: no limit"},
-{"Shampoo", PICK("grafting", grafting, "none|sgd|adagrad|rmsprop|adam"), .applies = "shampoo", .value = "sgd", .help = "method that gives the update its length"},
-{"Shampoo", NUM("grafting-beta2", grafting_beta2, -1, 1), .applies = "shampoo", .value = "-1", .help = "its second moment's memory; -1: 1 for adagrad, 0.99 rmsprop, 0.999 adam"},
-{"Shampoo", NUM("grafting-epsilon", grafting_epsilon, 0, 1e6), .applies = "shampoo", .value = "1e-10", .help = "added to its root"},
-{"Shampoo", LIST("inverse-exponent", inverse_exponent), .applies = "shampoo", .meta = "[ORDER:]E,...", .help = "power of each factor; with ORDER: of blocks with so many dimensions, one per dimension, 0 leaves it alone; else 1/(2*order)"},
-{"Shampoo", BOOL("use-bias-correction", use_bias_correction), .applies = "shampoo", .value = "true", .help = "correct moments for their start at zero"},
-{"Shampoo", PICK("weight-decay-type", weight_decay_type, "decoupled|l2|corrected|independent"), .applies = "shampoo", .help = "how weights decay"},
-{"Shampoo", NUM("peak-lr", peak_lr, 0, 1e6), .applies = "shampoo", .value = "0", .help = "of corrected and independent weight decay; 0: lr"},
-{"Shampoo", PICK("preconditioner", preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl"), .applies = "shampoo", .help = "how factors act: inverse roots, the same as eigenvectors, with a second moment in their basis (SOAP), or KL"},
-{"Shampoo", PICK("epsilon-rule", epsilon_rule, "before|after|pseudo_inverse"), .applies = "shampoo", .help = "where epsilon enters the root"},
-{"Shampoo", NUM("rank-rtol", rank_rtol, -1, 1), .applies = "shampoo", .value = "-1", .help = "pseudo_inverse: relative cut; -1: by size and precision"},
-{"Shampoo", NUM("rank-atol", rank_atol, 0, 1e6), .applies = "shampoo", .value = "0", .help = "pseudo_inverse: absolute cut"},
-{"Shampoo", INT("target-dimensionality", target_dimensionality, 0, 5), .applies = "shampoo", .value = "1", .help = "merging stops at so many dimensions; 0: no merging"},
-{"Shampoo", NUM("trace-scaling", trace_scaling, 0, 4), .applies = "shampoo", .value = "0", .help = "a factor is divided by this power of its trace"},
-{"Shampoo", BOOL("drop-weighting", drop_weighting), .applies = "shampoo", .help = "new terms enter the factors with weight 1"},
-{"Shampoo", PICK("merge-order", merge_order, "backward|forward"), .applies = "shampoo", .help = "how small dimensions merge; forward: as in 2023"},
-{"Shampoo", INT("tolerated-failures", tolerated_failures, 0, many), .applies = "shampoo", .value = "3", .help = "failed roots of a block, in a row, before giving up"},
+{"Shampoo", PICK("preset", preset, "recommended|paper|reference|soap"), .applies = "shampoo soap", .defaults = "shampoo=recommended soap=soap", .help = "settings to start from, lr included: ours, those of 2023, of today's reference implementation, of SOAP; other flags override them"},
+{"Shampoo", INT("precondition-frequency", precondition_frequency, 1, many), .applies = "shampoo soap", .defaults = "shampoo=50 soap=10", .help = "updates between new roots"},
+{"Shampoo", INT("start-preconditioning-step", start_preconditioning_step, -1, many), .applies = "shampoo soap", .value = "-1", .help = "first update with roots; -1: the frequency"},
+{"Shampoo", INT("max-preconditioner-dim", max_preconditioner_dim, 0, many), .applies = "shampoo soap", .value = "1024", .help = "largest side of a block; 0: no limit"},
+{"Shampoo", PICK("grafting", grafting, "none|sgd|adagrad|rmsprop|adam"), .applies = "shampoo soap", .defaults = "shampoo=sgd soap=none", .help = "method that gives the update its length"},
+{"Shampoo", NUM("grafting-beta2", grafting_beta2, -1, 1), .applies = "shampoo soap", .value = "-1", .help = "its second moment's memory; -1: 1 for adagrad, 0.99 rmsprop, 0.999 adam"},
+{"Shampoo", NUM("grafting-epsilon", grafting_epsilon, 0, 1e6), .applies = "shampoo soap", .value = "1e-10", .help = "added to its root"},
+{"Shampoo", LIST("inverse-exponent", inverse_exponent), .applies = "shampoo soap", .meta = "[ORDER:]E,...", .help = "power of each factor; with ORDER: of blocks with so many dimensions, one per dimension, 0 leaves it alone; else 1/(2*order)"},
+{"Shampoo", LIST("ignored-basis-change-dims", ignored_basis_change_dims), .applies = "shampoo soap", .meta = "ORDER:DIM,...", .help = "eigenvalue_corrected: dimensions of blocks with ORDER dimensions that keep their own basis"},
+{"Shampoo", BOOL("diagonal-vectors", diagonal_vectors), .applies = "shampoo soap", .value = "true", .help = "blocks with one dimension keep only the diagonal of their factor"},
+{"Shampoo", BOOL("use-bias-correction", use_bias_correction), .applies = "shampoo soap", .value = "true", .help = "correct moments for their start at zero"},
+{"Shampoo", PICK("weight-decay-type", weight_decay_type, "decoupled|l2|corrected|independent"), .applies = "shampoo soap", .help = "how weights decay"},
+{"Shampoo", NUM("peak-lr", peak_lr, 0, 1e6), .applies = "shampoo soap", .value = "0", .help = "of corrected and independent weight decay; 0: lr"},
+{"Shampoo", PICK("preconditioner", preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed"), .applies = "shampoo soap", .defaults = "shampoo=root soap=eigenvalue_corrected", .help = "how factors act: inverse roots, the same as eigenvectors, with a second moment in their basis (SOAP), or KL"},
+{"Shampoo", PICK("epsilon-rule", epsilon_rule, "before|after|pseudo_inverse|relative"), .applies = "shampoo soap", .defaults = "shampoo=relative soap=before", .help = "where epsilon enters the root; relative: times the largest eigenvalue"},
+{"Shampoo", NUM("rank-rtol", rank_rtol, -1, 1), .applies = "shampoo soap", .value = "-1", .help = "pseudo_inverse: relative cut; -1: by size and precision"},
+{"Shampoo", NUM("rank-atol", rank_atol, 0, 1e6), .applies = "shampoo soap", .value = "0", .help = "pseudo_inverse: absolute cut"},
+{"Shampoo", INT("target-dimensionality", target_dimensionality, 0, 5), .applies = "shampoo soap", .value = "1", .help = "merging stops at so many dimensions; 0: no merging"},
+{"Shampoo", NUM("trace-scaling", trace_scaling, 0, 4), .applies = "shampoo soap", .value = "0", .help = "a factor is divided by this power of its trace"},
+{"Shampoo", BOOL("drop-weighting", drop_weighting), .applies = "shampoo soap", .help = "new terms enter the factors with weight 1"},
+{"Shampoo", PICK("merge-order", merge_order, "backward|forward"), .applies = "shampoo soap", .help = "how small dimensions merge; forward: as in 2023"},
+{"Shampoo", INT("tolerated-failures", tolerated_failures, 0, many), .applies = "shampoo soap", .value = "3", .help = "failed roots of a block, in a row, before giving up"},
+{"Shampoo", PICK("shampoo-on-failure", shampoo_on_failure, "abort|keep|diagonal"), .applies = "shampoo soap", .help = "then: end the run, go on with the block's old roots, or with its factors' diagonals"},
+{"Shampoo", PICK("root-solver", root_solver, "eigh|newton|higher_order|newton_db|qr|tracked"), .applies = "shampoo soap", .help = "how roots and eigenbases are computed"},
+{"Shampoo", NUM("solver-tolerance", solver_tolerance, 0, below_one), .applies = "shampoo soap", .value = "0", .help = "where an iteration stops; 0: the solver's own"},
+{"Shampoo", INT("solver-iterations", solver_iterations, 0, 10000), .applies = "shampoo soap", .value = "0", .help = "its most steps; 0: the solver's own"},
+{"Shampoo", PICK("refresh", refresh, "reference|staggered|async"), .applies = "shampoo soap", .defaults = "shampoo=staggered soap=reference", .help = "all roots at once every so many updates; some of them in each update; or on other threads, used one frequency later"},
+{"Shampoo", INT("refresh-threads", refresh_threads, 0, 1024), .applies = "shampoo soap", .value = "0", .help = "async: threads; 0: 1"},
 
 {"Evaluation", BOOL("eval", eval), .help = "only evaluate --weights"},
 {"Evaluation", INT("eval-every", eval_every, 0, many), .value = "1", .help = "epochs between evaluations; 0: only at the end"},
@@ -159,6 +168,11 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     if (a->amp == AMP_F16)
         return lt_fail(LT_E_UNSUPPORTED, "--amp f16: needs a CUDA device; the CPU has bf16");
     return LT_OK;
+}
+
+bool arguments_is_shampoo(const arguments *a)
+{
+    return a->optim == OPTIM_SHAMPOO || a->optim == OPTIM_SOAP;
 }
 
 lt_status arguments_check(const arguments *a, const lt_options *options)

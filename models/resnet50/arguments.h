@@ -5,7 +5,8 @@
 #include "lather/options.h"
 
 /* Indices of the choices, in the order of the table in arguments.c. */
-enum { OPTIM_SGD, OPTIM_ADAGRAD, OPTIM_ADAM, OPTIM_ADAMW, OPTIM_SHAMPOO };
+enum { OPTIM_SGD, OPTIM_ADAGRAD, OPTIM_ADAM, OPTIM_ADAMW, OPTIM_SHAMPOO, OPTIM_SOAP };
+enum { PRESET_RECOMMENDED, PRESET_PAPER, PRESET_REFERENCE, PRESET_SOAP };
 enum { AMP_OFF, AMP_BF16, AMP_F16 };
 enum { AUGMENT_AUTO, AUGMENT_NONE, AUGMENT_IMAGENET, AUGMENT_SMALL };
 enum { STEM_AUTO, STEM_IMAGENET, STEM_SMALL };
@@ -41,11 +42,13 @@ typedef struct arguments {
     lt_option_list milestone;
     /* Shampoo */
     int64_t precondition_frequency, start_preconditioning_step, max_preconditioner_dim;
-    int64_t tolerated_failures, target_dimensionality;
-    int grafting, weight_decay_type, preconditioner, epsilon_rule, merge_order;
+    int64_t tolerated_failures, target_dimensionality, solver_iterations, refresh_threads;
+    int preset, grafting, weight_decay_type, preconditioner, epsilon_rule, merge_order;
+    int shampoo_on_failure, root_solver, refresh;
     double grafting_beta2, grafting_epsilon, peak_lr, trace_scaling, rank_rtol, rank_atol;
-    lt_option_list inverse_exponent;
-    bool use_bias_correction, drop_weighting;
+    double solver_tolerance;
+    lt_option_list inverse_exponent, ignored_basis_change_dims;
+    bool use_bias_correction, drop_weighting, diagonal_vectors;
     /* Evaluation */
     bool eval;
     int64_t eval_every, eval_batch_size;
@@ -63,6 +66,13 @@ typedef struct arguments {
 
 /* The program's table; its selector is "optim". */
 extern const lt_program train_program;
+
+/* Whether --optim is shampoo, under one of its names. */
+bool arguments_is_shampoo(const arguments *args);
+
+/* shampoo.c: the preset's settings where the user has none, before anything reads them.
+ * Errors: LT_E_ARG (a flag that what was chosen does not read). */
+lt_status arguments_resolve(arguments *args, const lt_options *options);
 
 /* Contradictions that no single option's range can tell. */
 lt_status arguments_check(const arguments *args, const lt_options *options);

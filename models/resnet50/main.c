@@ -65,6 +65,8 @@ int main(int argc, char **argv)
     if (lt_options_new(&s.options, &train_program, &s.args))
         return fail(EXIT_ERROR);
     lt_status st = lt_options_parse(s.options, argc, argv);
+    if (!st)
+        st = arguments_resolve(&s.args, s.options);
     if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN) {
         st = lt_options_answer(s.options, stdout);
         lt_options_free(&s.options);

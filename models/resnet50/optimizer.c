@@ -1,9 +1,9 @@
 /* The optimizer and the schedule that the arguments describe. */
 
 #include "session.h"
+#include "shampoo.h"
 
 #include "lather/ext/fail.h"
-#include "lather/shampoo.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,71 +44,10 @@ static lt_status open_adam(session *s)
     return lt_optim_adam(&s->optim, &s->params, &c);
 }
 
-/* "0.5,0" into numbers >= 0; how many, or -1 if it is something else. */
-static int parse_powers(const char *text, double value[LT_MAX_DIMS])
-{
-    for (int count = 0; count < LT_MAX_DIMS;) {
-        char *end;
-        value[count] = strtod(text, &end);
-        if (end == text || !(value[count] >= 0) || (*end && *end != ','))
-            return -1;
-        count++;
-        if (!*end)
-            return count;
-        text = end + 1;
-    }
-    return -1;
-}
-
-/* "0.5": one power for all factors; "2:0.5,0": those of blocks with two dimensions. */
-static lt_status set_exponents(lt_exponents *e, const char *text)
-{
-    double value[LT_MAX_DIMS];
-    const char *colon = strchr(text, ':');
-    int order = colon ? atoi(text) : 1;
-    if (order < 1 || order > LT_MAX_DIMS || parse_powers(colon ? colon + 1 : text, value) != order)
-        return lt_fail(LT_E_ARG, "--inverse-exponent: '%s' is neither E nor ORDER:E,...", text);
-    for (int o = order; o <= (colon ? order : LT_MAX_DIMS); o++)
-        for (int d = 0; d < o; d++) {
-            e->value[o][d] = value[colon ? d : 0];
-            e->set[o][d] = true;
-        }
-    return LT_OK;
-}
-
 static lt_status open_shampoo(session *s)
 {
-    const arguments *a = &s->args;
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
-    c.beta1 = a->beta1;
-    c.beta2 = a->beta2;
-    c.beta3 = a->beta3;
-    c.epsilon = a->epsilon;
-    c.momentum = a->momentum;
-    c.dampening = a->dampening;
-    c.nesterov = a->nesterov && a->momentum > 0;
-    c.weight_decay = a->weight_decay;
-    c.decay_type = (lt_decay_type)a->weight_decay_type;
-    c.decay_scope = scope(a);
-    c.peak_lr = a->peak_lr > 0 ? a->peak_lr : a->lr;
-    c.max_preconditioner_dim = a->max_preconditioner_dim;
-    c.precondition_frequency = a->precondition_frequency;
-    c.start_preconditioning_step = a->start_preconditioning_step;
-    c.use_bias_correction = a->use_bias_correction;
-    c.grafting = (lt_grafting)a->grafting;
-    c.grafting_beta2 = a->grafting_beta2;
-    c.grafting_epsilon = a->grafting_epsilon;
-    c.preconditioner = (lt_preconditioner)a->preconditioner;
-    c.epsilon_rule = (lt_epsilon_rule)a->epsilon_rule;
-    c.rank_rtol = a->rank_rtol;
-    c.rank_atol = a->rank_atol;
-    c.target_dimensionality = (int)a->target_dimensionality;
-    c.trace_scaling = a->trace_scaling;
-    c.drop_weighting = a->drop_weighting;
-    c.merge_order = (lt_merge_order)a->merge_order;
-    c.tolerated_failures = (int)a->tolerated_failures;
-    for (size_t i = 0; i < a->inverse_exponent.count; i++)
-        LT_TRY(set_exponents(&c.inverse_exponent, a->inverse_exponent.item[i]));
+    lt_shampoo_config c;
+    LT_TRY(arguments_shampoo(&s->args, &c));
     return lt_optim_shampoo(&s->optim, &s->params, &c);
 }
 
@@ -120,6 +59,7 @@ lt_status session_open_optimizer(session *s)
     case OPTIM_ADAGRAD:
         return open_adagrad(s);
     case OPTIM_SHAMPOO:
+    case OPTIM_SOAP:
         return open_shampoo(s);
     default:
         return open_adam(s);

@@ -52,14 +52,14 @@ static void right_side(const lt_option *option, char *text, size_t size)
     if (option->type == LT_OPTION_LIST)
         APPEND("; may be repeated");
     int bytes = 0;
-    if (option->value && *option->value && option->type != LT_OPTION_BOOL)
+    if (option->defaults)
+        APPEND(" [%s]", option->defaults);
+    else if (option->type == LT_OPTION_BOOL)
+        APPEND(" [%s]", option->value && !strcmp(option->value, "true") ? "on" : "off");
+    else if (option->value && *option->value)
         APPEND(" [%s]", option->value);
     else if (option->type == LT_OPTION_CHOICE && lt_options_item(option->choices, 0, &bytes))
         APPEND(" [%.*s]", bytes, option->choices);
-    if (option->type == LT_OPTION_BOOL)
-        APPEND(" [%s]", option->value && !strcmp(option->value, "true") ? "on" : "off");
-    if (option->defaults)
-        APPEND(" [%s]", option->defaults);
     if (option->applies)
         APPEND(" (%s only)", option->applies);
 #undef APPEND

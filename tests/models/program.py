@@ -9,6 +9,7 @@ import array
 import hashlib
 import json
 import os
+import re
 import resource
 import signal
 import struct
@@ -313,6 +314,15 @@ def wrong_command_lines_are_refused(cwd):
         (["--lr", "x"], "--lr"),
         (["--optim", "adam", "--nesterov"], "--nesterov"),
         (["--optim", "sgd", "--precondition-frequency", "3"], "--precondition-frequency"),
+        (["--optim", "soap", "--preset", "paper"], "--preset"),
+        (["--optim", "adamw", "--preset", "paper"], "--preset"),
+        (["--optim", "shampoo", "--preset", "best"], "recommended|paper|reference|soap"),
+        (["--optim", "shampoo", "--peak-lr", "1"], "--weight-decay-type"),
+        (["--optim", "shampoo", "--refresh-threads", "2"], "--refresh async"),
+        (["--optim", "shampoo", "--grafting-epsilon", "1e-3"], "--grafting"),
+        (["--optim", "shampoo", "--merge-order", "forward", "--target-dimensionality", "2"], "--merge-order"),
+        (["--optim", "shampoo", "--ignored-basis-change-dims", "2:0"], "--preconditioner"),
+        (["--optim", "shampoo", "--solver-iterations", "10001"], "0..10000"),
         (["--eval"], "--weights"),
         (["--resume", "auto"], "--output"),
         (["--optim", "sgd", "--nesterov", "--momentum", "0"], "--momentum"),
@@ -324,10 +334,58 @@ def wrong_command_lines_are_refused(cwd):
     fails(cwd=cwd, says="--data", code=USAGE)
 
 
+def printed(cwd, *flags):
+    text = run("--data", "x", *flags, "--print-config", cwd=cwd).stdout
+    return dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+
+
+def presets_fill_what_no_flag_says(cwd):
+    rows = [
+        (["--optim", "shampoo"], {"preset": "recommended", "lr": "0.1", "grafting": "sgd", "beta2": "0.999",
+                                  "epsilon-rule": "relative", "momentum": "0.9", "diagonal-vectors": "true"}),
+        (["--optim", "soap"], {"preset": "soap", "preconditioner": "eigenvalue_corrected", "beta1": "0.95",
+                               "precondition-frequency": "10", "momentum": "0", "nesterov": "false"}),
+        (["--optim", "shampoo", "--preset", "paper"], {"grafting": "adagrad", "grafting-epsilon": "0.001", "beta2": "1",
+                                                       "merge-order": "forward", "epsilon-rule": "after", "momentum": "0"}),
+        (["--optim", "shampoo", "--preset", "reference"], {"grafting": "none", "merge-order": "backward", "epsilon": "1e-12",
+                                                           "precondition-frequency": "1", "lr": "0.01"}),
+        (["--optim", "shampoo", "--preset", "paper", "--beta2", "0.9", "--merge-order", "backward"],
+         {"beta2": "0.9", "merge-order": "backward", "grafting": "adagrad"}),
+        (["--optim", "shampoo", "--momentum", "0"], {"nesterov": "false"}),
+    ]
+    for flags, want in rows:
+        got = printed(cwd, *flags)
+        for key, value in want.items():
+            assert got[key] == value, f"{flags}: {key} is {got[key]}, want {value}"
+        with open(os.path.join(cwd, "c.yaml"), "w") as f:
+            f.write("".join(f"{k}: {v}\n" for k, v in got.items() if k != "data"))
+        assert printed(cwd, "--config", "c.yaml") == got, f"{flags}: the printed file says something else"
+
+
+def help_shows_the_defaults_of_presets(cwd):
+    text = run("--help", cwd=cwd).stdout
+    rows = [" ".join(row.split()) for row in re.split(r"\n(?=  --)", text)]
+    for optim in ("shampoo", "soap"):
+        seen = 0
+        for key, value in printed(cwd, "--optim", optim).items():
+            row = next((r for r in rows if re.match(rf"--(\[no-\])?{key} ", r) and f"{optim}" in r), "")
+            shown = re.findall(r"\[([^\]]+)\] \(", row)
+            if not shown or key == "nesterov":           # off wherever momentum is 0
+                continue
+            shown = dict(x.split("=") for x in shown[-1].split() if "=" in x).get(optim, shown[-1])
+            seen += 1
+            shown = {"on": "true", "off": "false", "1e-6": "1e-06", "1e-8": "1e-08"}.get(shown, shown)
+            assert shown == value, f"{optim}: --{key} is {value}, --help says {shown}"
+        assert seen > 20, f"only {seen} defaults were found"
+
+
 def bad_settings_are_refused(cwd):
     fails(*NOISE, *SMALL, "--device", "cuda", cwd=cwd, says="cuda")
     fails(*NOISE, *SMALL, "--optim", "shampoo", "--inverse-exponent", "2:0.5", cwd=cwd,
           says="--inverse-exponent")
+    fails(*NOISE, *SMALL, "--optim", "shampoo", "--preconditioner", "eigenvalue_corrected", "--epsilon-rule",
+          "pseudo_inverse", cwd=cwd, says="pseudo_inverse contradicts")
+    fails(*NOISE, *SMALL, "--optim", "soap", "--ignored-basis-change-dims", "2:2", cwd=cwd, says="[0,1]")
     fails(*NOISE, *SMALL, "--arch", "resnet51", cwd=cwd, says="resnet51")
     fails(*NOISE, *SMALL, "--num-classes", "2", cwd=cwd, says="3")
     fails(*NOISE, *SMALL, "--batch-size", "64", cwd=cwd, says="--batch-size")
@@ -349,7 +407,7 @@ ROWS = [resume_is_bit_exact, resume_of_a_path_and_of_nothing,
         a_full_disk_ends_no_run, a_profile_is_a_trace, the_config_file_is_reloadable,
         broken_pictures_are_skipped_and_listed, bad_data_is_refused, bad_checkpoints_are_refused,
         bad_weights_are_refused, nan_weights_are_refused, wrong_command_lines_are_refused,
-        bad_settings_are_refused, a_run_without_finite_gradients_stops]
+        presets_fill_what_no_flag_says, help_shows_the_defaults_of_presets, bad_settings_are_refused, a_run_without_finite_gradients_stops]
 
 
 def main():

@@ -1,5 +1,4 @@
-/* Shampoo's settings under a name. Learning rate and decay belong to the recipe of a run: a preset
- * has a decay only where its source has one.
+/* Shampoo's settings under a name.
  *
  *   paper        the release of 2023 that Shi et al. describe (arXiv 2309.06497)
  *   reference    the defaults of its present version
@@ -34,12 +33,14 @@ static void make_recommended(lt_shampoo_config *c)
     c->beta2 = 0.999;
     c->momentum = 0.9;
     c->nesterov = true;
+    c->weight_decay = 1e-4;
     c->grafting = LT_GRAFTING_SGD;
     c->epsilon = 1e-6;
     c->epsilon_rule = LT_EPSILON_RELATIVE;
+    c->rank_rtol = -1; /* whoever asks for the pseudo-inverse wants a cut */
     c->precondition_frequency = 50;
     c->diagonal_vectors = true;
-    c->on_failure = LT_ON_FAILURE_KEEP;
+    c->refresh_timing = LT_REFRESH_STAGGERED;
 }
 
 /* Vectors get Adam's update, as there. Blocks of 1024 and merged windows are ours: a basis of the
@@ -51,6 +52,7 @@ static void make_soap(lt_shampoo_config *c)
     c->beta2 = 0.95;
     c->epsilon = 1e-8;
     c->weight_decay = 0.01;
+    c->rank_rtol = -1;
     c->precondition_frequency = 10;
     c->diagonal_vectors = true;
 }
