@@ -301,12 +301,12 @@ fuzz_one() # TARGET SECONDS
 
 fuzz_long()
 {
-    local targets="image idx json safetensors tar" seconds=750 target
+    local targets="image idx json pack safetensors tar" seconds=900 target
     row "the fuzzers" env CC=clang bash -c 'rm -rf "$0" && meson setup "$0" -Dfuzzers=true \
         -Db_lundef=false -Db_sanitize=address,undefined -Dc_args=-fsanitize=fuzzer-no-link &&
         ninja -C "$0" $(printf "tests/fuzz/fuzzer_%s " '"$targets"')' "$work/fuzz" || return
     for target in $targets; do
-        row "$((seconds / 5)) s of fuzzing $target" fuzz_one "$target" $((seconds / 5))
+        row "$((seconds / 6)) s of fuzzing $target" fuzz_one "$target" $((seconds / 6))
     done
 }
 

@@ -12,6 +12,7 @@ typedef struct lt_loader lt_loader;
  *  - "fashion-mnist": see lt_dataset_fashion_mnist();
  *  - "synthetic" or "synthetic:COUNT:SIZE:CLASSES": noise (1024 pictures of 224 x 224, 1000 classes);
  *  - a folder with MNIST's four idx files;
+ *  - a pack (lather/pack.h), or a folder with the packs train and val;
  *  - a tar file, or a folder with tar files: to train those in FOLDER/train, or with "train" in their
  *    names, to evaluate likewise with "val"; see lt_dataset_tar();
  *  - another folder: FOLDER/train to train, FOLDER/val to evaluate, FOLDER itself if it has

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "data/files.h"
 #include "data/image.h"
+#include "data/pack.h"
 #include "data/tar.h"
 
 #include <errno.h>
@@ -100,6 +101,20 @@ static lt_status open_synthetic(lt_dataset **out, const char *spec)
     return lt_dataset_synthetic(out, count, (int)size, 3, (int)classes);
 }
 
+/* A pack in FOLDER/train, or in FOLDER; no manifest: *out stays as it is. */
+static lt_status open_pack(lt_dataset **out, const char *path, bool train)
+{
+    bool below = false, here = false;
+    char *part = lt_format("%s/%s", path, train ? "train" : "val");
+    lt_status st = part ? lt_is_pack(&below, part) : LT_E_NOMEM;
+    if (!st)
+        st = lt_is_pack(&here, path);
+    if (!st && (below || here))
+        st = lt_dataset_pack(out, below ? part : path);
+    lt_free(part);
+    return st;
+}
+
 /* The tar files of a folder with part in their names; none: *out stays as it is. */
 static lt_status open_shards(lt_dataset **out, const char *folder, const char *part)
 {
@@ -161,10 +176,12 @@ lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
                        "'synthetic:COUNT:SIZE:CLASSES'",
                        spec);
     bool mnist = false;
-    lt_dataset *shards = NULL;
-    LT_TRY(open_tar_folder(&shards, spec, train));
-    if (shards) {
-        *out = shards;
+    lt_dataset *found = NULL;
+    LT_TRY(open_pack(&found, spec, train));
+    if (!found)
+        LT_TRY(open_tar_folder(&found, spec, train));
+    if (found) {
+        *out = found;
         return LT_OK;
     }
     LT_TRY(lt_has_mnist(&mnist, spec, train));

@@ -1,0 +1,229 @@
+/* A pack as a data set. Records are read with pread(): a shard that shrinks or goes away while it is
+ * read is then a broken picture, where a mapped file would end the process. */
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "data/files.h"
+#include "data/image.h"
+#include "data/pack.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct part {
+    lt_pack_shard shard;
+    char *path;
+    int64_t first; /* its first sample */
+} part;
+
+typedef struct pack {
+    lt_dataset base;
+    part *part;
+    size_t parts;
+    char **kind; /* [classes] names; NULL: a class has none */
+} pack;
+
+/* The last part that begins at or before the sample. */
+static const part *part_of(const pack *p, int64_t index)
+{
+    size_t low = 0, high = p->parts;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (p->part[middle].first <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &p->part[low];
+}
+
+static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
+{
+    const part *p = part_of((const pack *)self, index);
+    const lt_pack_entry *e = &p->shard.entry[index - p->first];
+    LT_TRY(lt_file_read_part(p->path, e->offset, e->size, record));
+    if (lt_hash64(record->bytes, record->size) != e->hash)
+        return lt_fail(LT_E_FORMAT, "%s: the record of %s is damaged", p->path,
+                       p->shard.text + e->name);
+    record->encoding = (lt_encoding)e->encoding;
+    record->label = (int32_t)e->label;
+    record->width = (int32_t)e->width;
+    record->height = (int32_t)e->height;
+    record->channels = e->channels;
+    return LT_OK;
+}
+
+static const char *sample_name(const lt_dataset *self, int64_t index)
+{
+    const part *p = part_of((const pack *)self, index);
+    return p->shard.text + p->shard.entry[index - p->first].name;
+}
+
+static const char *class_name(const lt_dataset *self, int label)
+{
+    const pack *p = (const pack *)self;
+    return p->kind ? p->kind[label] : NULL;
+}
+
+static void destroy(lt_dataset *self)
+{
+    pack *p = (pack *)self;
+    for (size_t i = 0; p->part && i < p->parts; i++) {
+        lt_pack_shard_clear(&p->part[i].shard);
+        lt_free(p->part[i].path);
+    }
+    for (int32_t i = 0; p->kind && i < self->classes; i++)
+        lt_free(p->kind[i]);
+    lt_free(p->kind);
+    lt_free(p->part);
+}
+
+static const lt_dataset_ops ops = {
+    .name = "pack",
+    .bytes = sizeof(pack),
+    .read = read_sample,
+    .class_name = class_name,
+    .sample_name = sample_name,
+    .destroy = destroy,
+};
+
+static lt_status read_class_names(pack *p, const lt_json_value *list, const char *path)
+{
+    if (!list || list->type != LT_JSON_ARRAY || list->count != (size_t)p->base.classes)
+        return lt_fail(LT_E_FORMAT, "%s: not one class name for each of %d classes", path,
+                       (int)p->base.classes);
+    p->kind = lt_alloc(list->count, sizeof *p->kind);
+    if (!p->kind)
+        return LT_E_NOMEM;
+    size_t i = 0;
+    for (const lt_json_value *v = list->child; v; v = v->next, i++) {
+        if (v->type != LT_JSON_STRING)
+            continue;
+        p->kind[i] = lt_strdup(v->string);
+        if (!p->kind[i])
+            return LT_E_NOMEM;
+    }
+    return LT_OK;
+}
+
+static lt_status read_fields(pack *p, const lt_json_value *m, const char *path, int64_t *samples)
+{
+    int64_t version = 0, classes = 0, shards = 0, channels = 0;
+    LT_TRY(lt_json_integer(m, "version", &version));
+    if (version != LT_PACK_VERSION)
+        return lt_fail(LT_E_FORMAT, "%s: a pack of version %" PRId64 ", this program reads %d",
+                       path, version, LT_PACK_VERSION);
+    LT_TRY(lt_json_integer(m, "classes", &classes));
+    LT_TRY(lt_json_integer(m, "shards", &shards));
+    LT_TRY(lt_json_integer(m, "channels", &channels));
+    LT_TRY(lt_json_integer(m, "samples", samples));
+    if (classes < 1 || classes > INT32_MAX || shards < 1 || shards > INT32_MAX
+        || (channels != 1 && channels != 3))
+        return lt_fail(LT_E_FORMAT,
+                       "%s: %" PRId64 " classes, %" PRId64 " shards, %" PRId64 " channels", path,
+                       classes, shards, channels);
+    p->base.classes = (int32_t)classes;
+    p->base.channels = (int32_t)channels;
+    p->parts = (size_t)shards;
+    return read_class_names(p, lt_json_member(m, "class_names"), path);
+}
+
+lt_status lt_is_pack(bool *out, const char *folder)
+{
+    char *path = lt_format("%s/manifest.json", folder);
+    if (!path)
+        return LT_E_NOMEM;
+    *out = !access(path, F_OK);
+    lt_free(path);
+    return LT_OK;
+}
+
+static lt_status read_manifest(pack *p, const char *folder, int64_t *samples)
+{
+    char *path = lt_format("%s/manifest.json", folder);
+    lt_json *json = NULL;
+    lt_status st = path ? lt_json_load(&json, path) : LT_E_NOMEM;
+    if (!st)
+        st = read_fields(p, lt_json_root(json), path, samples);
+    lt_json_free(&json);
+    lt_free(path);
+    return st;
+}
+
+static lt_status open_part(pack *p, size_t i, const char *folder)
+{
+    part *t = &p->part[i];
+    t->path = lt_pack_shard_path(folder, (int64_t)i);
+    if (!t->path)
+        return LT_E_NOMEM;
+    LT_TRY(lt_pack_shard_open(&t->shard, t->path, 0));
+    t->first = p->base.count;
+    p->base.count += (int64_t)t->shard.count;
+    for (size_t k = 0; k < t->shard.count; k++)
+        if (t->shard.entry[k].label >= (uint32_t)p->base.classes)
+            return lt_fail(LT_E_FORMAT, "%s: label %u of %s; the pack has %d classes", t->path,
+                           t->shard.entry[k].label, t->shard.text + t->shard.entry[k].name,
+                           (int)p->base.classes);
+    return LT_OK;
+}
+
+static lt_status open_pack(pack *p, const char *folder)
+{
+    int64_t samples = 0;
+    LT_TRY(read_manifest(p, folder, &samples));
+    p->part = lt_alloc(p->parts, sizeof *p->part);
+    if (!p->part)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < p->parts; i++)
+        LT_TRY(open_part(p, i, folder));
+    if (p->base.count != samples || !samples)
+        return lt_fail(LT_E_FORMAT, "%s: %" PRId64 " samples, the manifest says %" PRId64, folder,
+                       p->base.count, samples);
+    return LT_OK;
+}
+
+lt_status lt_dataset_pack(lt_dataset **out, const char *folder)
+{
+    if (!lt_has_hash())
+        return lt_fail(LT_E_UNSUPPORTED, "%s: this build lacks xxHash, which packs need", folder);
+    lt_dataset *d = NULL;
+    LT_TRY(lt_dataset_new(&d, &ops));
+    lt_status st = open_pack((pack *)d, folder);
+    if (st)
+        lt_dataset_free(&d);
+    else
+        *out = d;
+    return st;
+}
+
+static lt_status verify_all(const lt_dataset *d)
+{
+    lt_record record = {0};
+    lt_picture picture = {0};
+    lt_status st = LT_OK;
+    for (int64_t i = 0; i < d->count && !st; i++) {
+        lt_window w = {0};
+        st = read_sample(d, i, &record);
+        if (st || record.encoding != LT_ENCODING_FILE)
+            continue;
+        st = lt_image_size(record.bytes, record.size, &w.width, &w.height);
+        if (!st)
+            st = lt_image_decode(record.bytes, record.size, lt_dataset_channels(d), w, &picture);
+        if (st)
+            st = lt_fail(st, "%s: %s", sample_name(d, i), lt_error_message());
+    }
+    lt_picture_clear(&picture);
+    lt_free(record.bytes);
+    return st;
+}
+
+lt_status lt_pack_verify(const char *folder, int64_t *samples)
+{
+    lt_dataset *d = NULL;
+    LT_TRY(lt_dataset_pack(&d, folder));
+    lt_status st = verify_all(d);
+    *samples = d->count;
+    lt_dataset_free(&d);
+    return st;
+}

@@ -1,0 +1,309 @@
+/* Packs: the same samples in every mode, the same files however they are written, and files that are
+ * not right. */
+
+#include "base/alloc.h"
+#include "data/image.h"
+#include "data/pack.h"
+#include "near.h"
+#include "pictures.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char *below(const char *folder, const char *name)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        abort();
+    return path;
+}
+
+static void expect(lt_status got, lt_status want, const char *part)
+{
+    assert_status(got, want);
+    if (!strstr(lt_error_message(), part))
+        fail_msg("the message is '%s', without '%s'", lt_error_message(), part);
+}
+
+/* A folder with JPEG and BMP files, its data set, and a place for a pack. */
+typedef struct place {
+    char *root, *pack, *first;
+    lt_dataset *data;
+} place;
+
+static place open_place(void)
+{
+    place p = {.root = make_picture_folder()};
+    p.pack = below(p.root, "pack");
+    p.first = below(p.pack, "shard-00000.pack");
+    assert_ok(lt_dataset_folder(&p.data, p.root));
+    return p;
+}
+
+static void close_place(place *p)
+{
+    lt_dataset_free(&p->data);
+    free(p->pack);
+    free(p->first);
+    remove_folder(p->root);
+}
+
+static void decode(const lt_dataset *d, int64_t index, lt_record *r, lt_picture *out)
+{
+    assert_ok(d->ops->read(d, index, r));
+    lt_window w = {.width = r->width, .height = r->height};
+    if (r->encoding == LT_ENCODING_PIXELS) {
+        *out = (lt_picture){.pixels = r->bytes, .stride = (size_t)r->width * 3};
+        out->width = r->width;
+        out->height = r->height;
+        out->channels = r->channels;
+        return;
+    }
+    assert_ok(lt_image_size(r->bytes, r->size, &w.width, &w.height));
+    assert_ok(lt_image_decode(r->bytes, r->size, 3, w, out));
+}
+
+/* Whether both samples have the same label and pixels. */
+static bool same_sample(const lt_dataset *a, const lt_dataset *b, int64_t index)
+{
+    lt_record x = {0}, y = {0};
+    lt_picture p = {0}, q = {0};
+    decode(a, index, &x, &p);
+    decode(b, index, &y, &q);
+    bool same = x.label == y.label && p.width == q.width && p.height == q.height;
+    for (int32_t row = 0; same && row < p.height; row++)
+        same = !memcmp(p.pixels + (size_t)row * p.stride, q.pixels + (size_t)row * q.stride,
+                       (size_t)p.width * 3);
+    lt_free(p.memory);
+    lt_free(q.memory);
+    lt_free(x.bytes);
+    lt_free(y.bytes);
+    return same;
+}
+
+typedef struct mode_case {
+    const char *name;
+    lt_pack_config config;
+    bool same; /* pixels */
+} mode_case;
+
+static mode_case modes[] = {
+    {"original: the files", {.mode = LT_PACK_ORIGINAL, .shard_samples = 4, .threads = 1}, true},
+    {"lossless: the same pixels", {.mode = LT_PACK_LOSSLESS, .shard_samples = 4}, true},
+    {"raw: the pixels", {.mode = LT_PACK_RAW, .shard_samples = 100}, true},
+    {"resized to more than there is: the same pixels",
+     {.mode = LT_PACK_RESIZED, .max_side = 4000, .shard_samples = 5},
+     true},
+    {"resized: other pixels", {.mode = LT_PACK_RESIZED, .max_side = 16, .quality = 80}, false},
+    {"raw and smaller: other pixels", {.mode = LT_PACK_RAW, .max_side = 16}, false},
+};
+
+static void check_mode(void **state)
+{
+    const mode_case *m = *state;
+    place p = open_place();
+    lt_dataset *d = NULL;
+    lt_pack_report report;
+    assert_ok(lt_pack_write(p.pack, p.data, &m->config, NULL, NULL, &report));
+    assert_int_equal(report.samples, lt_dataset_count(p.data));
+    assert_int_equal(report.bad, 0);
+    assert_ok(lt_dataset_open(&d, p.pack, true));
+    assert_int_equal(lt_dataset_count(d), lt_dataset_count(p.data));
+    assert_int_equal(lt_dataset_classes(d), lt_dataset_classes(p.data));
+    assert_string_equal(lt_dataset_class_name(d, 1), lt_dataset_class_name(p.data, 1));
+    for (int64_t i = 0; i < lt_dataset_count(d); i++) {
+        assert_string_equal(lt_dataset_sample_name(d, i), lt_dataset_sample_name(p.data, i));
+        if (same_sample(p.data, d, i) != m->same)
+            fail_msg("%s: the pixels are %s", lt_dataset_sample_name(d, i),
+                     m->same ? "others" : "the same");
+    }
+    lt_dataset_free(&d);
+    int64_t samples = 0;
+    assert_ok(lt_pack_verify(p.pack, &samples));
+    assert_int_equal(samples, lt_dataset_count(p.data));
+    close_place(&p);
+}
+
+/* Bytes of a file; free(). */
+static char *slurp(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    *size = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = malloc(*size + 1);
+    assert_int_equal(fread(bytes, 1, *size, file), *size);
+    fclose(file);
+    return bytes;
+}
+
+static void assert_same_pack(const char *a, const char *b)
+{
+    static const char *const files[] = {"manifest.json", "shard-00000.pack", "shard-00001.pack",
+                                        "shard-00003.pack"};
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        size_t n, m;
+        char *p = below(a, files[i]), *q = below(b, files[i]);
+        char *x = slurp(p, &n), *y = slurp(q, &m);
+        assert_int_equal(n, m);
+        assert_memory_equal(x, y, n);
+        free(p);
+        free(q);
+        free(x);
+        free(y);
+    }
+}
+
+static bool stop_at_second(void *context, const lt_pack_report *so_far)
+{
+    (void)context;
+    return so_far->samples < 8;
+}
+
+static void check_resume(void **state)
+{
+    (void)state;
+    place p = open_place();
+    char *other = below(p.root, "other");
+    lt_pack_config c = {.mode = LT_PACK_LOSSLESS, .shard_samples = 4, .threads = 1};
+    lt_dataset *d = NULL;
+    assert_int_equal(lt_pack_write(p.pack, p.data, &c, stop_at_second, NULL, NULL), LT_END);
+    expect(lt_dataset_pack(&d, p.pack), LT_E_IO, "manifest.json");
+    struct stat before, after;
+    assert_int_equal(stat(p.first, &before), 0);
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
+    assert_int_equal(stat(p.first, &after), 0);
+    assert_true(before.st_ino == after.st_ino); /* it was not written again */
+    c.threads = 3;
+    assert_ok(lt_pack_write(other, p.data, &c, NULL, NULL, NULL));
+    assert_same_pack(p.pack, other);
+    c.quality = 50;
+    expect(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL), LT_E_ARG, "other settings");
+    free(other);
+    close_place(&p);
+}
+
+static void check_broken_pictures(void **state)
+{
+    (void)state;
+    place p = open_place();
+    lt_dataset_free(&p.data);
+    write_file(p.root, "a-new-class/broken.jpg", "\xff\xd8\xff nothing", 11);
+    write_file(p.root, "a-new-class/text.jpg", "text", 4);
+    assert_ok(lt_dataset_folder(&p.data, p.root));
+    lt_pack_config c = {.mode = LT_PACK_ORIGINAL};
+    lt_pack_report report;
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, &report));
+    assert_int_equal(report.bad, 2);
+    char *list = below(p.pack, "bad_images.txt");
+    size_t size;
+    char *text = slurp(list, &size);
+    text[size] = 0;
+    assert_non_null(strstr(text, "broken.jpg: "));
+    assert_non_null(strstr(text, "text.jpg: image: neither"));
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_pack(&d, p.pack));
+    assert_int_equal(lt_dataset_count(d), report.samples - 2);
+    lt_dataset_free(&d);
+    free(text);
+    free(list);
+    close_place(&p);
+}
+
+static void flip(const char *path, long at)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    fputc(byte ^ 4, file);
+    fclose(file);
+}
+
+/* A flipped bit anywhere is found: in a record when it is read, elsewhere at once. */
+static void check_damage(void **state)
+{
+    (void)state;
+    place p = open_place();
+    lt_pack_config c = {.mode = LT_PACK_ORIGINAL};
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
+    struct stat info;
+    assert_int_equal(stat(p.first, &info), 0);
+    int in_record = 0, elsewhere = 0;
+    for (long at = 0; at < info.st_size; at += 211) {
+        int64_t samples;
+        lt_dataset *d = NULL;
+        flip(p.first, at);
+        assert_int_equal(lt_pack_verify(p.pack, &samples), LT_E_FORMAT);
+        assert_non_null(strstr(lt_error_message(), "shard-00000.pack"));
+        lt_status st = lt_dataset_pack(&d, p.pack);
+        in_record += st == LT_OK;
+        elsewhere += st != LT_OK;
+        lt_dataset_free(&d);
+        flip(p.first, at);
+    }
+    assert_true(in_record > 5 && elsewhere > 0);
+    int64_t samples;
+    assert_ok(lt_pack_verify(p.pack, &samples));
+    close_place(&p);
+}
+
+static void check_truncation(void **state)
+{
+    (void)state;
+    place p = open_place();
+    lt_pack_config c = {.mode = LT_PACK_ORIGINAL};
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
+    struct stat info;
+    assert_int_equal(stat(p.first, &info), 0);
+    lt_dataset *d = NULL;
+    for (off_t size = info.st_size - 1; size >= 0; size -= 1 + size / 50) {
+        assert_int_equal(truncate(p.first, size), 0);
+        expect(lt_dataset_pack(&d, p.pack), LT_E_FORMAT, "shard-00000.pack");
+    }
+    assert_int_equal(unlink(p.first), 0);
+    expect(lt_dataset_pack(&d, p.pack), LT_E_IO, "shard-00000.pack");
+    close_place(&p);
+}
+
+static void check_versions(void **state)
+{
+    (void)state;
+    place p = open_place();
+    lt_pack_config c = {.mode = LT_PACK_ORIGINAL};
+    lt_dataset *d = NULL;
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
+    flip(p.first, offsetof(lt_pack_header, version)); /* 1 becomes 5 */
+    expect(lt_dataset_pack(&d, p.pack), LT_E_FORMAT, "a shard of version 5, this program reads 1");
+    c.max_side = 1 << 20;
+    expect(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL), LT_E_ARG, "max_side 1048576");
+    c = (lt_pack_config){.mode = LT_PACK_RESIZED};
+    expect(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL), LT_E_ARG, "max_side 0");
+    close_place(&p);
+}
+
+int main(void)
+{
+    enum { ROWS = COUNT_OF(modes) };
+    static const struct {
+        const char *name;
+        CMUnitTestFunction run;
+    } more[] = {
+        {"an interrupted call is gone on with, and threads change nothing", check_resume},
+        {"broken pictures are left out and listed", check_broken_pictures},
+        {"a flipped bit anywhere is found", check_damage},
+        {"a shard cut off anywhere, or gone", check_truncation},
+        {"another version, settings out of range", check_versions},
+    };
+    struct CMUnitTest tests[ROWS + COUNT_OF(more)];
+    for (size_t i = 0; i < ROWS; i++)
+        tests[i] = (struct CMUnitTest){modes[i].name, check_mode, NULL, NULL, &modes[i]};
+    for (size_t i = 0; i < COUNT_OF(more); i++)
+        tests[ROWS + i] = (struct CMUnitTest){.name = more[i].name, .test_func = more[i].run};
+    return cmocka_run_group_tests_name("pack", tests, NULL, NULL);
+}

@@ -1,0 +1,179 @@
+/* Packs a data set into shards that are read faster: image folders, tar files, anything that --data
+ * of train_resnet50 takes. */
+
+#include "lather/pack.h"
+
+#include "lather/options.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct arguments {
+    int mode;
+    int64_t max_side, quality, shard_samples, threads;
+    bool verify, only_verify, quiet;
+} arguments;
+
+static const lt_option table[] = {
+    {"Pack", "mode", 'm', LT_OPTION_CHOICE, offsetof(arguments, mode), .value = "lossless",
+     .choices = "original|lossless|resized|raw",
+     .help = "files as they are; the same pixels, coded anew; smaller JPEG; pixels"},
+    {"Pack", "max-side", 0, LT_OPTION_INT, offsetof(arguments, max_side), .value = "500", .min = 1,
+     .max = 16384, .help = "longest side in pixels, of resized and raw"},
+    {"Pack", "quality", 'q', LT_OPTION_INT, offsetof(arguments, quality), .value = "90", .min = 1,
+     .max = 100, .help = "of JPEG, resized"},
+    {"Pack", "shard-samples", 0, LT_OPTION_INT, offsetof(arguments, shard_samples), .value = "0",
+     .min = 0, .max = 1e9, .help = "pictures in one file; 0: 1/64 of all, 64 to 8192"},
+    {"Pack", "threads", 'j', LT_OPTION_INT, offsetof(arguments, threads), .value = "0", .min = 0,
+     .max = 256, .help = "0: one per core"},
+    {"Pack", "verify", 0, LT_OPTION_BOOL, offsetof(arguments, verify),
+     .help = "read and decode every record afterwards"},
+    {"Pack", "only-verify", 0, LT_OPTION_BOOL, offsetof(arguments, only_verify),
+     .help = "write nothing, verify the pack PACK"},
+    {"Pack", "quiet", 0, LT_OPTION_BOOL, offsetof(arguments, quiet), .help = "no progress"},
+};
+
+static const lt_program program = {
+    .name = "pack",
+    .summary = "write a data set as shards that are read faster",
+    .usage = "[OPTION]... DATA PACK | --only-verify PACK",
+    .description =
+        "DATA is what train_resnet50 --data takes; of a data set with train and val, both "
+        "are packed. An interrupted call is gone on with by the same call. Pictures that "
+        "cannot be read are left out and listed in bad_images.txt.",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+    .rest = true,
+};
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+static bool show(void *context, const lt_pack_report *r)
+{
+    const arguments *a = context;
+    if (!a->quiet)
+        fprintf(stderr, "%s%" PRId64 " of %" PRId64 " pictures, %.1f MB%s", isatty(2) ? "\r" : "",
+                r->samples, r->total, (double)r->bytes_out * 1e-6, isatty(2) ? "" : "\n");
+    return !stop;
+}
+
+static void summarise(const char *folder, const lt_pack_report *r)
+{
+    printf("%s: %" PRId64 " pictures, %.1f MB", folder, r->samples - r->bad,
+           (double)r->bytes_out * 1e-6);
+    if (r->bytes_in)
+        printf(", %.1f %% of the %.1f MB read", 100.0 * (double)r->bytes_out / (double)r->bytes_in,
+               (double)r->bytes_in * 1e-6);
+    printf("; %" PRId64 " kept as they were, %" PRId64 " broken\n", r->kept, r->bad);
+}
+
+static lt_status verify(const char *folder)
+{
+    int64_t samples = 0;
+    lt_status st = lt_pack_verify(folder, &samples);
+    if (!st)
+        printf("%s: %" PRId64 " pictures verified\n", folder, samples);
+    return st;
+}
+
+static lt_status pack_part(arguments *a, const char *data, bool train, const char *folder)
+{
+    lt_pack_config c = {.mode = (lt_pack_mode)a->mode,
+                        .quality = (int)a->quality,
+                        .shard_samples = a->shard_samples,
+                        .threads = (int)a->threads};
+    if (c.mode == LT_PACK_RESIZED || c.mode == LT_PACK_RAW)
+        c.max_side = (int)a->max_side;
+    lt_dataset *d = NULL;
+    lt_pack_report report;
+    lt_status st = lt_dataset_open(&d, data, train);
+    if (st)
+        return st;
+    st = lt_pack_write(folder, d, &c, show, a, &report);
+    lt_dataset_free(&d);
+    if (!a->quiet && isatty(2))
+        fputc('\n', stderr);
+    if (!st)
+        summarise(folder, &report);
+    if (!st && a->verify)
+        st = verify(folder);
+    return st;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+/* Whether DATA holds a part of that name: a folder, or tar files. */
+static bool has_part(const char *data, const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", data, name);
+    return is_folder(path);
+}
+
+static lt_status pack_all(arguments *a, const char *data, const char *out)
+{
+    static const char *const parts[] = {"val", "train"};
+    char folder[4096];
+    if (!has_part(data, "train") && !has_part(data, "val"))
+        return pack_part(a, data, true, out);
+    for (int train = 0; train < 2; train++) {
+        if (!has_part(data, parts[train]))
+            continue;
+        snprintf(folder, sizeof folder, "%s/%s", out, parts[train]);
+        lt_status st = pack_part(a, data, train, folder);
+        if (st)
+            return st;
+    }
+    return LT_OK;
+}
+
+static lt_status run(const lt_options *options, arguments *a)
+{
+    const char *first = lt_options_rest(options, 0);
+    return a->only_verify ? verify(first) : pack_all(a, first, lt_options_rest(options, 1));
+}
+
+/* 0, or the exit status. */
+static int report(lt_status st)
+{
+    if (st == LT_END)
+        fprintf(stderr, "pack: stopped; the same call goes on from here\n");
+    else if (st)
+        fprintf(stderr, "pack: %s\n", lt_error_message());
+    return st ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    arguments a = {0};
+    lt_options *options = NULL;
+    int status = 2;
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    if (lt_options_new(&options, &program, &a) || lt_options_parse(options, argc, argv))
+        fprintf(stderr, "pack: %s\n", lt_error_message());
+    else if (lt_options_asked(options) != LT_OPTIONS_RUN)
+        status = report(lt_options_answer(options, stdout));
+    else if (lt_options_rest_count(options) != (a.only_verify ? 1U : 2U))
+        fprintf(stderr, "pack: %s\n",
+                a.only_verify ? "--only-verify wants PACK" : "DATA and PACK are wanted");
+    else
+        status = report(run(options, &a));
+    lt_options_free(&options);
+    return status;
+}
