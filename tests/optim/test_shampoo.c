@@ -243,6 +243,8 @@ static const closed closed_forms[] = {
     {"trace to the power 1/2: matrix", {2, {2, 2}}, {S2, 0, 0, S2}, {S2, 0, 0, S2},
      {S2 * Q2I, 0, 0, S2 * Q2I}, TINY, -1, 0.5, 0},
     {"trace: vector", {1, {2}}, {1, 0}, {0, 1}, {0, S2 * 2}, TINY, -1, 1, 0},
+    {"trace: matrix", {2, {2, 2}}, {S2, 0, 0, S2}, {S2, 0, 0, S2}, {1, 0, 0, 1}, TINY, -1, 1, 0},
+    {"trace to the power 1/2: row", {2, {1, 2}}, {1, 0}, {0, 1}, {0, 1}, TINY, -1, 0.5, 0},
     {"trace: row", {2, {1, 2}}, {1, 0}, {0, 1}, {0, Q2I}, TINY, -1, 1, 0},
     {"epsilon 80: row", {2, {1, 2}}, {1, 0}, {0, 1}, {0, Q82 / 3}, 80, -1, 0, 0},
     {"longer gradients: row", {2, {1, 2}}, {2, 0}, {0, 2}, {0, Q2}, TINY, -1, 0, 0},
@@ -261,16 +263,39 @@ static const closed closed_forms[] = {
     {"corrected: vector", {1, {2}}, {1, 0}, {0, 2}, {0, 1}, TINY, -1, 0, CORRECTED},
     {"corrected: matrix", {2, {2, 2}}, {S2, 0, 0, S2}, {S2, 0, 0, S2}, {S2, 0, 0, S2}, TINY, -1,
      0, CORRECTED},
+    {"corrected: row", {2, {1, 2}}, {1, 0}, {0, 2}, {0, 1}, TINY, -1, 0, CORRECTED},
+    {"corrected, exponent 1: matrix", {2, {2, 2}}, {S2, 0, 0, S2}, {S2, 0, 0, S2}, {S2, 0, 0, S2},
+     TINY, 1, 0, CORRECTED},
+    {"corrected, exponent 1: row", {2, {1, 2}}, {1, 0}, {0, 2}, {0, 0.5}, TINY, 1, 0, CORRECTED},
+    {"exponent 0 leaves a vector alone", {1, {2}}, {3, 1}, {4, 5}, {4, 5}, TINY, 0, 0, 0},
     {"corrected: scalar", {1, {1}}, {1}, {2}, {0.89442719099991587856}, TINY, -1, 0, CORRECTED},
     {"corrected, exponent 1: vector", {1, {2}}, {1, 0}, {0, 2}, {0, 0.5}, TINY, 1, 0, CORRECTED},
     {"corrected, exponent 1: scalar", {1, {1}}, {1}, {2}, {0.4}, TINY, 1, 0, CORRECTED},
     /* clang-format on */
 };
 
-static lt_shampoo_config closed_config(const closed *row)
+/* The same factors by other averages: both gradients are scaled so that F, corrected for its bias,
+ * is G1 G1^T + G2 G2^T as with a sum; the result scales with G2. */
+typedef struct average {
+    double beta2;
+    bool bias, drop;
+    double scale1, scale2;
+} average;
+
+static const average averages[] = {
+    {1, true, false, 1, 1},
+    {0.9, false, false, 1 / 0.3, 3.16227766016837933200},
+    {0.9, true, false, 0.43588989435406735522 / 0.3, 1.37840487520902217677},
+    {0.9, true, true, 1.05409255338945977734, 1},
+};
+
+static lt_shampoo_config closed_config(const closed *row, const average *by)
 {
     lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
     c.beta1 = 0;
+    c.beta2 = by->beta2;
+    c.use_bias_correction = by->bias;
+    c.drop_weighting = by->drop;
     c.start_preconditioning_step = 2; /* one basis for both, the identity before */
     c.epsilon = row->epsilon;
     c.trace_scaling = row->trace_scaling;
@@ -284,36 +309,65 @@ static lt_shampoo_config closed_config(const closed *row)
     return c;
 }
 
-static void gives_the_closed_form(void **state)
+static void put_scaled(lt_param *p, const double *g, double scale)
 {
-    const closed *row = *state;
-    const lt_shampoo_config c = closed_config(row);
+    double scaled[4];
+    for (int i = 0; i < 4; i++)
+        scaled[i] = scale * g[i];
+    put_grad(p, scaled);
+}
+
+/* The largest difference from the closed form. */
+static double closed_error(const closed *row, const average *by)
+{
+    const lt_shampoo_config c = closed_config(row, by);
     const double zero[4] = {0};
-    double got[4];
+    double got[4], worst = 0;
     fixture f;
     fixture_open(&f, true);
     lt_param *p = fixture_add(&f, "w", row->shape);
     assert_ok(lt_optim_shampoo(&f.optim, &f.list, &c));
-    put_grad(p, row->g1);
+    put_scaled(p, row->g1, by->scale1);
     fixture_step(&f, 0);
-    put_grad(p, row->g2);
+    put_scaled(p, row->g2, by->scale2);
     put(p->value, zero);
     fixture_step(&f, 1);
     get(p->value, got);
-    for (int64_t i = 0; i < lt_shape_count(row->shape); i++)
-        assert_near(-got[i], row->want[i], 1e-7);
+    for (int64_t i = 0; i < lt_shape_count(row->shape); i++) {
+        double error = fabs(-got[i] / by->scale2 - row->want[i]);
+        worst = error <= worst ? worst : error; /* a NaN stays */
+    }
     fixture_close(&f);
+    return worst;
+}
+
+static void gives_the_closed_form(void **state)
+{
+    const closed *row = *state;
+    for (size_t i = 0; i < COUNT_OF(averages); i++) {
+        double error = closed_error(row, &averages[i]);
+        if (!(error <= 1e-7))
+            fail_msg("beta2 %g: apart by %g", averages[i].beta2, error);
+    }
+}
+
+static void control_a_wrong_scale_is_seen(void **state)
+{
+    (void)state;
+    const average wrong = {0.9, false, false, 1 / 0.3, 1};
+    assert_true(closed_error(&closed_forms[2], &wrong) > 1e-3);
 }
 
 int main(void)
 {
     enum { T = COUNT_OF(trajectories), C = COUNT_OF(closed_forms) };
-    struct CMUnitTest tests[T + C];
+    struct CMUnitTest tests[T + C + 1];
     for (size_t i = 0; i < T; i++)
         tests[i] = (struct CMUnitTest){trajectories[i].name, follows_the_model, NULL, NULL,
                                        (void *)(uintptr_t)&trajectories[i]};
     for (size_t i = 0; i < C; i++)
         tests[T + i] = (struct CMUnitTest){closed_forms[i].name, gives_the_closed_form, NULL, NULL,
                                            (void *)(uintptr_t)&closed_forms[i]};
+    tests[T + C] = (struct CMUnitTest)cmocka_unit_test(control_a_wrong_scale_is_seen);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
