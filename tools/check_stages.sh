@@ -157,7 +157,7 @@ check_repository()
 test_sanitized()
 {
     row "the build with ASan and UBSan" build "$work/asan" -Db_sanitize=address,undefined \
-        -Db_lundef=false -Dbuildtype=debugoptimized --werror || {
+        -Db_lundef=false -Dbuildtype=debugoptimized -Dmpi=disabled --werror || {
         skip "sanitized suites" "the build failed"
         return
     }
@@ -165,7 +165,7 @@ test_sanitized()
         LSAN_OPTIONS="suppressions=$root/tools/leaks.txt:print_suppressions=0" \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         rows "suites under ASan and UBSan" "$work/asan" --timeout-multiplier 6 \
-        --suite base --suite tensor --suite nn --suite optim --suite data --suite train --suite fuzz
+        --suite base --suite tensor --suite nn --suite optim --suite data --suite dist --suite train --suite fuzz
 }
 
 storm() # KILLS
@@ -236,9 +236,10 @@ tidy_changed()
 test_threads()
 {
     row "the build with TSan" build "$work/tsan" -Db_sanitize=thread -Db_lundef=false \
-        -Dbuildtype=debugoptimized -Dc_args=-DLT_NO_OPENMP || return
+        -Dbuildtype=debugoptimized -Dmpi=disabled -Dc_args=-DLT_NO_OPENMP || return
     TSAN_OPTIONS=halt_on_error=1:suppressions=$root/tools/races.txt \
-        rows "loader and communicators under TSan" "$work/tsan" --timeout-multiplier 10 --suite data
+        rows "loader and communicators under TSan" "$work/tsan" --timeout-multiplier 10 --suite data \
+        --suite dist
 }
 
 test_valgrind()
@@ -289,6 +290,17 @@ both_onednn()
     row "the build with oneDNN 3" build "$work/dnnl3" -Donednn_root="$prefix" &&
         rows "suites with oneDNN 3" "$work/dnnl3"
     rm -rf "$prefix"
+}
+
+# Tests of the build in $work/main are of Open MPI, where that is installed.
+both_mpis()
+{
+    pkg-config --exists mpich || {
+        skip "the build with MPICH" "libmpich-dev is not installed"
+        return
+    }
+    row "the build with MPICH" build "$work/mpich" -Dmpi=enabled -Dmpi_package=mpich &&
+        rows "ranks under MPICH" "$work/mpich" --suite dist
 }
 
 fuzz_one() # TARGET SECONDS

@@ -1,0 +1,327 @@
+/* The module liblather-mpi.so: messages by MPI, all of its calls on the library's communication
+ * thread. Needs only the library's headers.
+ *
+ * Two communicators of MPI are used: one for data, one for what must get through when data does
+ * not, that a rank has aborted, or is leaving after an abort. */
+
+#include "lather/ext/comm.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TAG_ABORT, TAG_LEAVE };
+
+/* Seconds for the others after an abort, and for messages to them that nobody may want any more. */
+static const double patience = 3, short_patience = 0.5;
+
+/* Messages under way; a handle is a place here. */
+typedef struct slots {
+    MPI_Request *request;
+    bool *used, *sends;
+    size_t count, next;
+} slots;
+
+typedef struct mpi_link {
+    lt_link base;
+    MPI_Comm data, control;
+    slots slots;
+    MPI_Request notice; /* receives the words of a rank that aborts */
+    char words[LT_LINK_TEXT];
+    bool noticed;
+    double give_up; /* on what we send, after an abort */
+} mpi_link;
+
+static mpi_link *of(lt_link *self)
+{
+    return (mpi_link *)self;
+}
+
+static bool fails(lt_link *self, const char *format, ...) LT_PRINTF(2, 3);
+static bool fails(lt_link *self, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(self->why, sizeof self->why, format, args);
+    va_end(args);
+    return false;
+}
+
+/* Whether a call of MPI succeeded; if not, why has MPI's words. */
+static bool good(lt_link *self, int code, const char *call)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code == MPI_SUCCESS)
+        return true;
+    MPI_Error_string(code, text, &length);
+    return fails(self, "%s: %.400s", call, text);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static bool listen_for_aborts(lt_link *self)
+{
+    mpi_link *l = of(self);
+    return good(self,
+                MPI_Irecv(l->words, sizeof l->words, MPI_CHAR, MPI_ANY_SOURCE, TAG_ABORT,
+                          l->control, &l->notice),
+                "MPI_Irecv");
+}
+
+/* Starts MPI: once in a process, and nobody else may have. */
+static bool start(lt_link *self)
+{
+    int provided, started = 0, ended = 0;
+    MPI_Initialized(&started);
+    MPI_Finalized(&ended);
+    if (ended)
+        return fails(self, "MPI has been finalized and cannot start again in this process");
+    if (started)
+        return fails(self, "MPI has been initialized before in this process; lt_comm_split() gives "
+                           "more communicators");
+    return good(self, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided),
+                "MPI_Init_thread");
+}
+
+static bool open_link(lt_link *self)
+{
+    mpi_link *l = of(self);
+    int *highest, found = 0;
+    if (!start(self))
+        return false;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (!good(self, MPI_Comm_dup(MPI_COMM_WORLD, &l->data), "MPI_Comm_dup")
+        || !good(self, MPI_Comm_dup(MPI_COMM_WORLD, &l->control), "MPI_Comm_dup"))
+        return false;
+    MPI_Comm_set_errhandler(l->data, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(l->control, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(l->data, &self->rank);
+    MPI_Comm_size(l->data, &self->size);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &highest, &found);
+    self->tags = !found ? SHRT_MAX : *highest < INT_MAX ? *highest : INT_MAX;
+    return listen_for_aborts(self);
+}
+
+static bool grow(lt_link *self)
+{
+    slots *s = &of(self)->slots;
+    size_t more = 2 * s->count + 64;
+    MPI_Request *request = realloc(s->request, more * sizeof *request);
+    s->request = request ? request : s->request;
+    bool *used = realloc(s->used, more * sizeof *used);
+    s->used = used ? used : s->used;
+    bool *sends = realloc(s->sends, more * sizeof *sends);
+    s->sends = sends ? sends : s->sends;
+    if (!request || !used || !sends)
+        return fails(self, "no memory for %zu messages", more);
+    memset(used + s->count, 0, (more - s->count) * sizeof *used);
+    s->next = s->count;
+    s->count = more;
+    return true;
+}
+
+/* A free place; there are more when there is none. */
+static bool take_slot(lt_link *self, bool sends, size_t *slot)
+{
+    slots *s = &of(self)->slots;
+    size_t tried = 0;
+    while (tried < s->count && s->used[(s->next + tried) % s->count])
+        tried++;
+    if (tried == s->count) {
+        tried = 0;
+        if (!grow(self))
+            return false;
+    }
+    *slot = (s->next + tried) % s->count;
+    s->next = *slot + 1;
+    s->used[*slot] = true;
+    s->sends[*slot] = sends;
+    return true;
+}
+
+static bool posted(lt_link *self, int code, const char *call, size_t slot, uint64_t *handle)
+{
+    *handle = slot;
+    if (good(self, code, call))
+        return true;
+    of(self)->slots.used[slot] = false;
+    return false;
+}
+
+static bool send(lt_link *self, const lt_message *m, uint64_t *handle)
+{
+    mpi_link *l = of(self);
+    size_t slot;
+    if (!take_slot(self, true, &slot))
+        return false;
+    int code =
+        MPI_Isend(m->in, (int)m->bytes, MPI_BYTE, m->to, m->tag, l->data, &l->slots.request[slot]);
+    return posted(self, code, "MPI_Isend", slot, handle);
+}
+
+static bool recv(lt_link *self, const lt_message *m, uint64_t *handle)
+{
+    mpi_link *l = of(self);
+    size_t slot;
+    if (!take_slot(self, false, &slot))
+        return false;
+    int code = MPI_Irecv(m->out, (int)m->bytes, MPI_BYTE, m->from, m->tag, l->data,
+                         &l->slots.request[slot]);
+    return posted(self, code, "MPI_Irecv", slot, handle);
+}
+
+static bool test(lt_link *self, uint64_t handle, bool *done)
+{
+    slots *s = &of(self)->slots;
+    int flag = 0;
+    bool ok = good(self, MPI_Test(&s->request[handle], &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    *done = flag;
+    if (flag || !ok)
+        s->used[handle] = false;
+    return ok;
+}
+
+/* MPI cannot be told to let go of memory, only asked. What is sent it only reads; but if it does not
+ * give up a receive, it may write into memory that is used for something else by then: better no
+ * process than such a one. */
+static void cancel(lt_link *self, uint64_t handle)
+{
+    mpi_link *l = of(self);
+    MPI_Request *request = &l->slots.request[handle];
+    bool sends = l->slots.sends[handle];
+    double begin = now();
+    int done = 0;
+    l->give_up = l->give_up > 0 ? l->give_up : begin + short_patience;
+    double end = sends ? l->give_up : begin + patience;
+    if (!sends)
+        MPI_Cancel(request);
+    l->slots.used[handle] = false;
+    do {
+        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done)
+            return;
+        nap();
+    } while (now() < end);
+    if (sends) {
+        MPI_Request_free(request);
+        return;
+    }
+    fprintf(stderr, "lather: comm mpi: rank %d: a message cannot be cancelled: MPI_Abort\n",
+            self->rank);
+    MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+}
+
+/* Sends words to all others on the control communicator; whether all have gone within patience. */
+static bool tell_all(lt_link *self, const char *words, int bytes, int tag)
+{
+    mpi_link *l = of(self);
+    MPI_Request *request = calloc((size_t)self->size, sizeof *request);
+    bool gone = request;
+    for (int r = 0; request && r < self->size; r++) {
+        request[r] = MPI_REQUEST_NULL;
+        if (r != self->rank)
+            gone &=
+                MPI_Isend(words, bytes, MPI_CHAR, r, tag, l->control, &request[r]) == MPI_SUCCESS;
+    }
+    int done = 0;
+    for (double end = now() + patience; gone && !done && now() < end;) {
+        gone = MPI_Testall(self->size, request, &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS;
+        if (!done)
+            nap();
+    }
+    free(request);
+    return gone && done;
+}
+
+static void tell_abort(lt_link *self, const char *why)
+{
+    char words[LT_LINK_TEXT];
+    snprintf(words, sizeof words, "%s", why);
+    tell_all(self, words, sizeof words, TAG_ABORT);
+}
+
+static bool was_aborted(lt_link *self)
+{
+    mpi_link *l = of(self);
+    int flag = 0;
+    if (l->noticed)
+        return false;
+    if (MPI_Test(&l->notice, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS || !flag)
+        return false;
+    l->noticed = true;
+    memcpy(self->why, l->words, sizeof self->why);
+    self->why[sizeof self->why - 1] = 0;
+    return true;
+}
+
+/* After an abort all must be gone from their messages before MPI can be left in order. */
+static bool all_leave(lt_link *self)
+{
+    mpi_link *l = of(self);
+    bool sent = tell_all(self, "", 0, TAG_LEAVE);
+    int left = self->size - 1;
+    for (double end = now() + patience; left && now() < end;) {
+        int flag = 0;
+        if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_LEAVE, l->control, &flag, MPI_STATUS_IGNORE)
+            != MPI_SUCCESS)
+            return false;
+        if (!flag) {
+            nap();
+            continue;
+        }
+        MPI_Recv(NULL, 0, MPI_CHAR, MPI_ANY_SOURCE, TAG_LEAVE, l->control, MPI_STATUS_IGNORE);
+        left--;
+    }
+    return sent && !left;
+}
+
+static void close_link(lt_link *self, bool aborted)
+{
+    mpi_link *l = of(self);
+    if (aborted && !all_leave(self)) {
+        fprintf(stderr,
+                "lather: comm mpi: rank %d: others did not answer after an abort: MPI_Abort\n",
+                self->rank);
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+    }
+    if (!l->noticed) {
+        MPI_Cancel(&l->notice);
+        MPI_Wait(&l->notice, MPI_STATUS_IGNORE);
+    }
+    MPI_Comm_free(&l->data);
+    MPI_Comm_free(&l->control);
+    MPI_Finalize();
+    free(l->slots.request);
+    free(l->slots.used);
+    free(l->slots.sends);
+}
+
+LT_API extern const lt_link_ops lt_link_mpi;
+const lt_link_ops lt_link_mpi = {
+    .kind = "mpi",
+    .version = LT_VERSION,
+    .bytes = sizeof(mpi_link),
+    .poll = true,
+    .open = open_link,
+    .close = close_link,
+    .send = send,
+    .recv = recv,
+    .test = test,
+    .cancel = cancel,
+    .tell_abort = tell_abort,
+    .was_aborted = was_aborted,
+};

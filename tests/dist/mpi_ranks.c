@@ -1,0 +1,138 @@
+/* One rank of a test that mpirun starts: mpi_ranks cases|wrong|abort|late|differ|killed|gone. Exit
+ * status 0: this rank saw what it should. 77: the build is without MPI. */
+
+#include "cases.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int complain(const rank_case *c, const char *what)
+{
+    fprintf(stderr, "rank %d of %d: %s\n", lt_comm_rank(c->comm), lt_comm_size(c->comm), what);
+    return 1;
+}
+
+static int cases(rank_case *c)
+{
+    for (int i = 0; i < case_count; i++)
+        if (!case_rows[i].run(c)) {
+            fprintf(stderr, "%s: ", case_rows[i].name);
+            return complain(c, c->why);
+        }
+    return 0;
+}
+
+/* The checkers must find a wrong value on every rank. */
+static int wrong(rank_case *c)
+{
+    c->spoil = true;
+    for (int i = 0; i < case_count; i++)
+        if (case_rows[i].run != case_messages && case_rows[i].run != case_reducescatter
+            && case_rows[i].run(c))
+            return complain(c, case_rows[i].name);
+    return 0;
+}
+
+static int fails_with(const rank_case *c, lt_status got, const char *words)
+{
+    if (got == LT_E_COMM && strstr(lt_error_message(), words))
+        return 0;
+    fprintf(stderr, "%s: %s; ", lt_status_name(got), lt_error_message());
+    return complain(c, words);
+}
+
+/* The sum of something large, so that messages are under way when the abort comes. */
+static lt_status large_sum(const rank_case *c)
+{
+    lt_tensor *t = NULL;
+    lt_request *request = NULL;
+    lt_status st = lt_tensor_new(&t, c->device, LT_F32, LT_SHAPE(4 << 20));
+    if (!st)
+        st = lt_comm_allreduce_begin(c->comm, t, LT_REDUCE_SUM, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    lt_tensor_free(&t);
+    return st;
+}
+
+/* The last rank gives up while the others wait for its part. */
+static int abort_group(rank_case *c)
+{
+    char want[64];
+    int last = lt_comm_size(c->comm) - 1;
+    if (large_sum(c))
+        return complain(c, lt_error_message());
+    snprintf(want, sizeof want, "rank %d of %d aborted", last, last + 1);
+    if (lt_comm_rank(c->comm) == last)
+        lt_comm_abort(c->comm);
+    int bad = fails_with(c, large_sum(c), want);
+    return fails_with(c, lt_comm_barrier(c->comm), want) || bad; /* from now on, every call */
+}
+
+/* The last rank never joins. */
+static int late(rank_case *c)
+{
+    int last = lt_comm_size(c->comm) - 1;
+    if (lt_comm_rank(c->comm) == last) {
+        lt_comm_set_deadline(c->comm, 60);
+        lt_tensor *t = NULL;
+        lt_request *request = NULL;
+        if (lt_tensor_new(&t, c->device, LT_F32, LT_SCALAR))
+            return 1;
+        /* Nobody sends this: it ends when another rank's deadline does. */
+        lt_status st = lt_comm_recv_begin(c->comm, t, 0, &request);
+        if (!st)
+            st = lt_request_wait(&request);
+        lt_tensor_free(&t);
+        return fails_with(c, st, "barrier");
+    }
+    lt_comm_set_deadline(c->comm, 0.5);
+    return fails_with(c, lt_comm_barrier(c->comm), "barrier");
+}
+
+static int differ(rank_case *c)
+{
+    if (lt_comm_rank(c->comm) == 0)
+        return fails_with(c, lt_comm_barrier(c->comm), "is barrier on rank 0");
+    return fails_with(c, large_sum(c), "is barrier on rank 0");
+}
+
+/* A rank dies: the launcher must end this one within seconds; it would wait for ever. */
+static int killed(rank_case *c)
+{
+    lt_comm_set_deadline(c->comm, 0);
+    if (lt_comm_barrier(c->comm))
+        return complain(c, lt_error_message());
+    if (lt_comm_rank(c->comm) == lt_comm_size(c->comm) - 1)
+        raise(SIGKILL);
+    return fails_with(c, large_sum(c), "");
+}
+
+static const struct {
+    const char *name;
+    int (*run)(rank_case *c);
+} modes[] = {{"cases", cases}, {"wrong", wrong},   {"abort", abort_group},
+             {"late", late},   {"differ", differ}, {"killed", killed}};
+
+int main(int argc, char **argv)
+{
+    rank_case c = {0};
+    int bad = 2;
+    if (!getenv("OMPI_COMM_WORLD_SIZE")) {
+        fprintf(stderr, "mpi_ranks: not started by mpirun\n");
+        return 2;
+    }
+    if (lt_device_open(&c.device, "ref", NULL) || lt_comm_open(&c.comm, "mpi", c.device)) {
+        fprintf(stderr, "mpi_ranks: %s\n", lt_error_message());
+        return 2;
+    }
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (argc == 2 && !strcmp(argv[1], modes[i].name))
+            bad = modes[i].run(&c);
+    lt_comm_close(&c.comm);
+    lt_device_close(&c.device);
+    return bad;
+}
