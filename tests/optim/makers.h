@@ -84,6 +84,17 @@ static inline lt_status make_staggered(lt_optim **out, const lt_params *params)
     return lt_optim_shampoo(out, params, &c);
 }
 
+static inline lt_status make_async(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    c.epsilon = 1e-6;
+    c.max_preconditioner_dim = 2;
+    c.precondition_frequency = 2;
+    c.refresh_timing = LT_REFRESH_ASYNC;
+    c.preconditioner = LT_PRECONDITIONER_EIGENDECOMPOSED;
+    return lt_optim_shampoo(out, params, &c);
+}
+
 typedef struct maker {
     const char *name;
     make_fn *make;
@@ -99,6 +110,7 @@ static const maker makers[] = {
     {"corrected", make_corrected},
     {"eigendecomposed", make_eigendecomposed},
     {"staggered", make_staggered},
+    {"async", make_async},
 };
 enum { MAKERS = COUNT_OF(makers) };
 

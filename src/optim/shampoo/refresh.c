@@ -1,12 +1,8 @@
-/* When roots are computed, in which order, and what happens when one fails. */
+/* When roots are computed, and in which order. */
 
 #include "base/alloc.h"
 #include "base/trace.h"
 #include "optim/shampoo/shampoo.h"
-
-#include "lather/log.h"
-
-#include <inttypes.h>
 
 /* A limit for the memory of a batch: 2^23 elements, or one matrix. */
 static const int64_t batch_elements = (int64_t)1 << 23;
@@ -46,61 +42,36 @@ static int by_size(const void *x, const void *y)
     return a->dim - b->dim;
 }
 
-static size_t list_tasks(lt_shampoo *s, lt_wave wave, lt_root_task *tasks)
+size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_wave wave, lt_root_task *tasks)
 {
     size_t count = 0;
     for (size_t i = wave.begin; i < wave.end; i++) {
         lt_block *b = &s->block[i];
         for (int d = 0; d < LT_MAX_DIMS && b->active && b->due; d++)
-            if (b->factor[d].gram)
+            if (b->factor[d].is_matrix)
                 tasks[count++] = (lt_root_task){.block = b, .dim = d, .n = b->box.shape.dim[d]};
     }
     qsort(tasks, count, sizeof *tasks, by_size);
     return count;
 }
 
+size_t lt_shampoo_batch_end(const lt_root_task *tasks, size_t begin, size_t count)
+{
+    int64_t elements = 0;
+    size_t end = begin;
+    for (; end < count; end++) {
+        elements += tasks[end].n * tasks[end].n;
+        if (elements > batch_elements && end > begin)
+            break;
+    }
+    return end;
+}
+
 static lt_status run_all(lt_shampoo *s, lt_root_task *tasks, size_t count)
 {
     for (size_t begin = 0, end; begin < count; begin = end) {
-        int64_t elements = 0;
-        for (end = begin; end < count; end++) {
-            elements += tasks[end].n * tasks[end].n;
-            if (elements > batch_elements && end > begin)
-                break;
-        }
+        end = lt_shampoo_batch_end(tasks, begin, count);
         LT_TRY(lt_shampoo_run_batch(s, tasks + begin, end - begin));
-    }
-    return LT_OK;
-}
-
-/* A block counts refreshes in a row in which any of its matrices failed. */
-static lt_status count_failures(lt_shampoo *s, lt_wave wave, const lt_root_task *tasks,
-                                size_t count)
-{
-    for (size_t i = wave.begin; i < wave.end; i++)
-        s->block[i].failed = false;
-    for (size_t i = 0; i < count; i++) {
-        lt_block *b = tasks[i].block;
-        if (!tasks[i].failed)
-            continue;
-        b->failed = true;
-        s->stats.failures++;
-        lt_log(LT_LOG_WARN, "optim",
-               "shampoo: %s block %d, dimension %d: no eigendecomposition at step %" PRId64
-               "; the old root stays",
-               b->slot->param->name, b->index, tasks[i].dim, s->base.attempt);
-    }
-    for (size_t i = wave.begin; i < wave.end; i++) {
-        lt_block *b = &s->block[i];
-        if (!b->active || !b->due)
-            continue;
-        b->failures = b->failed ? b->failures + 1 : 0;
-        b->rooted = b->failed ? b->rooted : s->base.attempt;
-        if (b->failures > s->config.tolerated_failures)
-            return lt_fail(LT_E_ARG,
-                           "shampoo: %s block %d: roots failed %" PRId64
-                           " times in a row, the last at step %" PRId64,
-                           b->slot->param->name, b->index, b->failures, s->base.attempt);
     }
     return LT_OK;
 }
@@ -111,12 +82,11 @@ lt_status lt_shampoo_refresh(lt_shampoo *s, lt_wave wave)
     lt_root_task *tasks = lt_alloc((wave.end - wave.begin) * LT_MAX_DIMS, sizeof *tasks);
     if (!tasks)
         return LT_E_NOMEM;
-    size_t count = list_tasks(s, wave, tasks);
+    size_t count = lt_shampoo_list_tasks(s, wave, tasks);
     lt_status st = run_all(s, tasks, count);
     if (!st)
-        st = count_failures(s, wave, tasks, count);
+        st = lt_shampoo_judge(s, tasks, count, s->base.attempt);
     lt_free(tasks);
-    s->stats.roots += (int64_t)count;
     lt_shampoo_took(begin, &s->stats.root_seconds, "shampoo roots");
     return st;
 }

@@ -243,8 +243,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     lt_shampoo *s = (lt_shampoo *)self;
     lt_shampoo_start_stats(s);
     LT_TRY(prepare(s));
-    if (!s->count)
-        return LT_OK;
+    LT_TRY(lt_shampoo_swap(s));
     lt_due due = lt_shampoo_plan(s);
     for (size_t i = 0; i < s->waves; i++) {
         LT_TRY(update_factors(s, s->wave[i]));
@@ -253,7 +252,9 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
         if (due != LT_DUE_ALL)
             LT_TRY(finish_wave(s, s->wave[i]));
     }
-    return due == LT_DUE_ALL ? finish_after_refresh(s) : LT_OK;
+    if (due == LT_DUE_ALL)
+        LT_TRY(finish_after_refresh(s));
+    return lt_shampoo_hands_over(s) ? lt_shampoo_hand_over(s) : LT_OK;
 }
 
 /* --- The table --- */
@@ -261,6 +262,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 static void destroy(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
+    lt_shampoo_cancel(s);
     lt_shampoo_free_state(s);
     for (int i = 0; i < LT_SCRATCHES; i++)
         lt_tensor_free(&s->scratch[i]);

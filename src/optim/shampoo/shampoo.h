@@ -3,7 +3,8 @@
  *
  *   gather     G = gradient (+ weight_decay * W)                    shampoo.c
  *   factors    F_k = beta2 F_k + w G_k G_k^T                        factor.c
- *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, stagger.c, root/
+ *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, root/; stagger.c,
+ *                                                                   async.c, failure.c
  *   direction  P = filtered G times R_k along each dimension        direction.c
  *   grafting   P *= |graft(u)| / |P|                                graft.c
  *   update     decay, momentum, W -= lr P                           update.c
@@ -27,6 +28,11 @@ typedef struct lt_factor {
     bool is_matrix;      /* F is a matrix, here or at its owner */
     bool is_diagonal;    /* or a vector */
     lt_tensor *diagonal; /* v [n] instead of all of these: diagonal.c */
+    int64_t failures;    /* refreshes in a row without a new root */
+
+    /* While the block waits for new roots: async.c. */
+    lt_tensor *pending, *pending_power; /* they, once they are there */
+    int64_t pending_status;             /* or the lt_status of why not */
 } lt_factor;
 
 /* One block: state in logical order, made before the first step, and where its data is in this step. */
@@ -40,9 +46,10 @@ typedef struct lt_block {
     lt_factor factor[LT_MAX_DIMS];
     lt_tensor *m, *graft, *momentum, *corrected; /* shaped like the block, or NULL */
     int64_t failures;                            /* refreshes in a row that failed */
-    bool failed;                                 /* the last refresh */
+    bool refreshed, failed;                      /* by the refresh that is being judged */
     int64_t rooted; /* the step whose factors its roots are of; 0: none yet */
     int64_t phase;  /* its turn among f steps of the staggered timing */
+    int64_t swap;   /* the step in which its pending roots come into use; 0: it has none */
 
     bool due; /* for new roots in this step */
 
@@ -81,6 +88,9 @@ typedef struct lt_shampoo {
     lt_mode_product_job *product;
     lt_shampoo_stats stats; /* of step number stats_step */
     int64_t stats_step;
+    struct lt_async *async;  /* a refresh that runs on its own thread, or NULL */
+    double pending_seconds;  /* what it took; for the statistics of the step that swaps */
+    int64_t pending_retries; /* in double */
 } lt_shampoo;
 
 /* Makes the job of one block; false: nothing to do for it. */
@@ -137,6 +147,35 @@ typedef enum lt_due { LT_DUE_NONE, LT_DUE_SOME, LT_DUE_ALL } lt_due;
 lt_due lt_shampoo_plan(lt_shampoo *s);
 /* New roots of the marked active blocks of a wave. */
 lt_status lt_shampoo_refresh(lt_shampoo *s, lt_wave wave);
+
+/* One matrix of a refresh. */
+typedef struct lt_root_task {
+    lt_block *block;
+    int dim;
+    int64_t n;
+    lt_status status; /* out: LT_OK, or why the old root stays */
+    bool retried;     /* out: solved in double */
+} lt_root_task;
+/* The matrices of the marked active blocks of a wave, large ones first; returns how many. tasks:
+ * room for LT_MAX_DIMS of each block. */
+size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_wave wave, lt_root_task *tasks);
+/* Where the batch ends that begins at begin: its memory stays within a limit. */
+size_t lt_shampoo_batch_end(const lt_root_task *tasks, size_t begin, size_t count);
+/* Counts what failed and does what the policy says. step: of the factors.
+ * Errors: LT_E_ARG (too many failures in a row), LT_E_NOMEM. */
+lt_status lt_shampoo_judge(lt_shampoo *s, const lt_root_task *tasks, size_t count, int64_t step);
+
+/* Whether this step hands factors to another thread. */
+bool lt_shampoo_hands_over(const lt_shampoo *s);
+/* Starts the roots of all active blocks on a thread; they come into use f steps from now. */
+lt_status lt_shampoo_hand_over(lt_shampoo *s);
+/* Puts the roots to use that were meant for this step, when they are there. */
+lt_status lt_shampoo_swap(lt_shampoo *s);
+/* Waits for the thread, so that the pending roots are complete. Errors: the thread's; then nothing
+ * is pending any more. */
+lt_status lt_shampoo_await(lt_shampoo *s);
+/* Stops the thread at the next chance; its roots are lost. */
+void lt_shampoo_cancel(lt_shampoo *s);
 /* Gives every block its phase. Errors: LT_E_NOMEM. */
 lt_status lt_shampoo_stagger(lt_shampoo *s);
 /* Modelled cost of the block's roots, in n^3 of its factors. */
@@ -146,13 +185,6 @@ void lt_shampoo_start_stats(lt_shampoo *s);
 /* Adds the time since begin to *seconds and to the profile; returns the clock. */
 int64_t lt_shampoo_took(int64_t begin, double *seconds, const char *name);
 
-/* One matrix of a refresh. */
-typedef struct lt_root_task {
-    lt_block *block;
-    int dim;
-    int64_t n;
-    bool failed; /* out: the old root stays */
-} lt_root_task;
 /* Roots of these matrices, at once. Errors: LT_E_ARG (a factor or root is not finite), LT_E_NOMEM. */
 lt_status lt_shampoo_run_batch(lt_shampoo *s, lt_root_task *tasks, size_t count);
 /* The same in two halves, for lt_root_run() at another time or place: jobs on bias-corrected copies
@@ -167,6 +199,8 @@ lt_block *lt_shampoo_block_number(const lt_shampoo *s, size_t number);
 /* State of this rank's blocks: zeros, identities. What is there already stays. */
 lt_status lt_shampoo_make_state(lt_shampoo *s);
 void lt_shampoo_free_state(lt_shampoo *s);
+/* Frees pending tensors of blocks that have nothing pending. */
+void lt_shampoo_drop_pending(lt_shampoo *s);
 /* Bytes of its state, or of factors and roots only. */
 int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors);
 

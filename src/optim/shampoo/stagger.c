@@ -30,14 +30,14 @@ static int by_cost(const void *x, const void *y)
     const item *a = x, *b = y;
     if (a->cost < b->cost || a->cost > b->cost)
         return a->cost < b->cost ? 1 : -1;
-    return a->block < b->block ? -1 : a->block > b->block;
+    return a->block->number < b->block->number ? -1 : 1;
 }
 
 /* More phases than blocks would leave the last ones empty: spread over all steps instead. */
 static void deal(const lt_shampoo *s, const item *items, double *load, int64_t phases)
 {
     const int64_t steps = s->config.precondition_frequency;
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; i < s->total; i++) {
         int64_t least = 0;
         for (int64_t k = 1; k < phases; k++)
             if (load[k] < load[least])
@@ -50,14 +50,14 @@ static void deal(const lt_shampoo *s, const item *items, double *load, int64_t p
 lt_status lt_shampoo_stagger(lt_shampoo *s)
 {
     int64_t phases = s->config.precondition_frequency;
-    if (phases > (int64_t)s->count)
-        phases = (int64_t)s->count;
-    item *items = lt_alloc(s->count, sizeof *items);
+    if (phases > (int64_t)s->total)
+        phases = (int64_t)s->total;
+    item *items = lt_alloc(s->total, sizeof *items);
     double *load = lt_alloc((size_t)phases, sizeof *load);
-    for (size_t i = 0; items && i < s->count; i++)
+    for (size_t i = 0; items && i < s->total; i++)
         items[i] = (item){&s->block[i], lt_block_root_cost(&s->block[i])};
     if (items && load) {
-        qsort(items, s->count, sizeof *items, by_cost);
+        qsort(items, s->total, sizeof *items, by_cost);
         deal(s, items, load, phases);
     }
     bool ok = items && load;

@@ -8,7 +8,7 @@
 /* What a tensor starts as. */
 typedef enum start { ZEROS, ONES, IDENTITY } start;
 
-enum { BLOCK_STATES = 3 * LT_MAX_DIMS + 4, NAME = 16 };
+enum { BLOCK_STATES = 5 * LT_MAX_DIMS + 4, NAME = 16 };
 
 typedef struct state {
     char name[NAME];
@@ -31,6 +31,19 @@ static state of_dim(const char *name, int d, lt_tensor **tensor, lt_shape extent
     return s;
 }
 
+/* Roots that are not in use yet. */
+static int list_pending(lt_block *b, int d, bool power, state *list)
+{
+    const int64_t n = b->box.shape.dim[d];
+    int count = 0;
+    if (!b->swap)
+        return 0;
+    list[count++] = of_dim("pending", d, &b->factor[d].pending, LT_SHAPE(n, n));
+    if (power)
+        list[count++] = of_dim("pending_power", d, &b->factor[d].pending_power, LT_SHAPE(n));
+    return count;
+}
+
 /* What dimension d of a block keeps. */
 static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
 {
@@ -50,7 +63,7 @@ static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
         list[count] = of_dim("power", d, &f->power, LT_SHAPE(n));
         list[count++].start = ONES;
     }
-    return count;
+    return count + list_pending(b, d, power, list + count);
 }
 
 static int list_factors(const lt_shampoo *s, lt_block *b, state *list)
@@ -78,12 +91,15 @@ static int list_state(const lt_shampoo *s, lt_block *b, state *list)
     return n;
 }
 
-/* "rooted.3.conv1.weight" */
+/* "rooted.3.conv1.weight", of a dimension: "failures.3.0.conv1.weight" */
 static lt_status visit_number(const lt_block *b, const lt_state_visitor *visitor, const char *name,
-                              int64_t *value)
+                              int dim, int64_t *value)
 {
-    char full[2 * NAME];
-    snprintf(full, sizeof full, "%s.%d", name, b->index);
+    char full[3 * NAME];
+    if (dim < 0)
+        snprintf(full, sizeof full, "%s.%d", name, b->index);
+    else
+        snprintf(full, sizeof full, "%s.%d.%d", name, b->index, dim);
     return lt_optim_visit_number(visitor, full, b->slot->param->name, value);
 }
 
@@ -135,12 +151,38 @@ void lt_shampoo_free_state(lt_shampoo *s)
     }
 }
 
+void lt_shampoo_drop_pending(lt_shampoo *s)
+{
+    for (size_t i = 0; i < s->total; i++)
+        for (int d = 0; d < LT_MAX_DIMS && !s->block[i].swap; d++) {
+            lt_tensor_free(&s->block[i].factor[d].pending);
+            lt_tensor_free(&s->block[i].factor[d].pending_power);
+        }
+}
+
+static lt_status visit_numbers(lt_block *b, const lt_state_visitor *visitor)
+{
+    LT_TRY(visit_number(b, visitor, "failures", -1, &b->failures));
+    LT_TRY(visit_number(b, visitor, "rooted", -1, &b->rooted));
+    LT_TRY(visit_number(b, visitor, "swap", -1, &b->swap));
+    for (int d = 0; d < LT_MAX_DIMS; d++) {
+        if (!b->factor[d].is_matrix)
+            continue;
+        LT_TRY(visit_number(b, visitor, "failures", d, &b->factor[d].failures));
+        LT_TRY(visit_number(b, visitor, "pending", d, &b->factor[d].pending_status));
+    }
+    return LT_OK;
+}
+
+/* The numbers first: which tensors there are depends on them. */
 static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_visitor *visitor)
 {
     state list[BLOCK_STATES];
+    const int64_t swap = b->swap;
+    LT_TRY(visit_numbers(b, visitor));
     int count = list_state(s, b, list);
-    LT_TRY(visit_number(b, visitor, "failures", &b->failures));
-    LT_TRY(visit_number(b, visitor, "rooted", &b->rooted));
+    for (int i = 0; i < count && b->swap != swap && s->place[b->number] < s->count; i++)
+        LT_TRY(make(s, &list[i]));
     for (int i = 0; i < count; i++) {
         const lt_state_entry entry = {
             .param = b->slot->param->name,
@@ -161,10 +203,13 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
 lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor)
 {
     lt_shampoo *s = (lt_shampoo *)self;
+    LT_TRY(lt_shampoo_await(s));
     LT_TRY(lt_shampoo_make_state(s));
-    for (size_t i = 0; i < s->total; i++)
-        LT_TRY(visit_block(s, lt_shampoo_block_number(s, i), visitor));
-    return LT_OK;
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < s->total && !st; i++)
+        st = visit_block(s, lt_shampoo_block_number(s, i), visitor);
+    lt_shampoo_drop_pending(s);
+    return st;
 }
 
 static int64_t bytes_of(const lt_shampoo *s, const state *list, int count)

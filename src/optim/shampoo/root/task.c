@@ -58,7 +58,7 @@ lt_status lt_shampoo_run_batch(lt_shampoo *s, lt_root_task *tasks, size_t count)
     bool skipped;
     LT_TRY(is_skipped(s, &skipped));
     for (size_t i = 0; i < count; i++)
-        tasks[i].failed = false;
+        tasks[i].status = LT_OK;
     if (skipped)
         return LT_OK;
     lt_tensor *copies = NULL;
@@ -68,8 +68,10 @@ lt_status lt_shampoo_run_batch(lt_shampoo *s, lt_root_task *tasks, size_t count)
         .config = &s->config, .device = s->base.device, .step = s->base.attempt};
     if (!st)
         st = lt_root_run(&context, jobs, count);
-    for (size_t i = 0; i < count && !st; i++)
-        tasks[i].failed = jobs[i].status != LT_OK;
+    for (size_t i = 0; i < count && !st; i++) {
+        tasks[i].status = jobs[i].status;
+        tasks[i].retried = jobs[i].retried;
+    }
     lt_tensor_free(&copies);
     lt_free(jobs);
     return st;

@@ -1,0 +1,270 @@
+/* The asynchronous timing. In a step t that is due, bias-corrected copies of the factors go to a
+ * thread with a device of its own; what it makes of them waits in pending tensors and comes into
+ * use at the beginning of step t + f, whether the thread was fast or slow: a step that finds it
+ * late waits. So the result is that of a loop without threads that puts its roots off by f steps.
+ * The first refresh, at start, is done within the step.
+ *
+ * A checkpoint is a barrier: the thread is waited for, and the pending roots are saved with the
+ * step in which they come into use. While they are pending nobody else reads or writes them; the
+ * roots in use are read by both threads and written by none. */
+
+#include "base/alloc.h"
+#include "base/trace.h"
+#include "optim/shampoo/shampoo.h"
+#include "tensor/tensor.h"
+
+#include "lather/log.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE = 512 };
+
+/* One refresh on its way. */
+typedef struct lt_async {
+    pthread_t thread;
+    const lt_shampoo_config *config;
+    const lt_device *like; /* the kind of device that the thread opens */
+    lt_root_task *task;
+    lt_root_job *job;
+    size_t count;
+    lt_tensor *copies; /* of the factors */
+    int64_t step;      /* of the factors */
+    atomic_bool stop, done;
+
+    /* The thread's results. */
+    lt_status status;
+    char message[MESSAGE];
+    double seconds;
+} lt_async;
+
+/* --- The thread --- */
+
+static lt_status solve(lt_async *a)
+{
+    const int threads = a->config->refresh_threads;
+    lt_device *device = NULL;
+    LT_TRY(lt_device_open_like(&device, a->like, threads ? threads : 1));
+    const lt_root_context context = {.config = a->config, .device = device, .step = a->step};
+    lt_status st = LT_OK;
+    for (size_t begin = 0, end; begin < a->count && !st && !atomic_load(&a->stop); begin = end) {
+        end = lt_shampoo_batch_end(a->task, begin, a->count);
+        st = lt_root_run(&context, a->job + begin, end - begin);
+    }
+    if (!st)
+        st = lt_device_sync(device);
+    lt_device_close(&device);
+    return st;
+}
+
+static void *run(void *context)
+{
+    lt_async *a = context;
+    int64_t begin = lt_trace_clock();
+    if (atomic_load(&lt_trace_on))
+        lt_profile_thread("shampoo roots");
+    a->status = solve(a);
+    if (a->status)
+        snprintf(a->message, MESSAGE, "%s", lt_error_message());
+    lt_shampoo_took(begin, &a->seconds, "shampoo roots");
+    atomic_store(&a->done, true);
+    return NULL;
+}
+
+/* --- Handing over --- */
+
+/* The first step at which anything comes into use, or 0. */
+static int64_t next_swap(const lt_shampoo *s)
+{
+    int64_t next = 0;
+    for (size_t i = 0; i < s->total; i++)
+        if (s->block[i].swap && (!next || s->block[i].swap < next))
+            next = s->block[i].swap;
+    return next;
+}
+
+/* One refresh at a time: one of a run with a larger f that this one resumes comes first. */
+bool lt_shampoo_hands_over(const lt_shampoo *s)
+{
+    int64_t t = s->base.attempt;
+    bool due =
+        t > s->config.start_preconditioning_step && t % s->config.precondition_frequency == 0;
+    return s->config.refresh_timing == LT_REFRESH_ASYNC && due && !next_swap(s);
+}
+
+static void free_async(lt_shampoo *s)
+{
+    lt_async *a = s->async;
+    if (!a)
+        return;
+    lt_tensor_free(&a->copies);
+    lt_free(a->job);
+    lt_free(a->task);
+    lt_free(a);
+    s->async = NULL;
+}
+
+static lt_status make_async(lt_shampoo *s)
+{
+    lt_async *a = s->async = lt_alloc(1, sizeof *a);
+    if (!a)
+        return LT_E_NOMEM;
+    a->config = &s->config;
+    a->like = s->base.device;
+    a->step = s->base.attempt;
+    a->task = lt_alloc(s->count * LT_MAX_DIMS, sizeof *a->task);
+    a->job = lt_alloc(s->count * LT_MAX_DIMS, sizeof *a->job);
+    return a->task && a->job ? LT_OK : LT_E_NOMEM;
+}
+
+/* All blocks of parameters with a gradient, here and at other ranks. */
+static void mark_blocks(lt_shampoo *s)
+{
+    for (size_t i = 0; i < s->total; i++) {
+        lt_block *b = &s->block[i];
+        b->due = b->slot->param->has_grad;
+        b->swap = b->due ? s->base.attempt + s->config.precondition_frequency : 0;
+    }
+}
+
+static lt_status fill_jobs(lt_shampoo *s)
+{
+    lt_async *a = s->async;
+    a->count = lt_shampoo_list_tasks(s, (lt_wave){0, s->count}, a->task);
+    if (!a->count) /* all blocks have other owners, or no matrix */
+        return LT_OK;
+    LT_TRY(lt_shampoo_make_state(s)); /* the pending tensors */
+    LT_TRY(lt_shampoo_root_jobs(s, a->task, a->count, a->job, &a->copies));
+    for (size_t i = 0; i < a->count; i++) {
+        lt_factor *f = &a->task[i].block->factor[a->task[i].dim];
+        a->job[i].out = lt_tensor_view(f->pending);
+        if (f->pending_power)
+            a->job[i].power = lt_tensor_view(f->pending_power);
+        f->pending_status = LT_OK;
+    }
+    return lt_device_sync(s->base.device);
+}
+
+static void forget(lt_shampoo *s)
+{
+    for (size_t i = 0; i < s->total; i++)
+        s->block[i].swap = 0;
+    lt_shampoo_drop_pending(s);
+    free_async(s);
+}
+
+lt_status lt_shampoo_hand_over(lt_shampoo *s)
+{
+    int64_t begin = lt_trace_clock();
+    mark_blocks(s);
+    lt_status st = make_async(s);
+    if (!st)
+        st = fill_jobs(s);
+    if (!st && !s->async->count)
+        free_async(s);
+    else if (!st && pthread_create(&s->async->thread, NULL, run, s->async))
+        st = lt_fail(LT_E_NOMEM, "shampoo: no thread for the roots of step %" PRId64,
+                     s->base.attempt);
+    if (st)
+        forget(s);
+    lt_shampoo_took(begin, &s->stats.root_seconds, "shampoo hand over");
+    return st;
+}
+
+/* --- Taking over --- */
+
+lt_status lt_shampoo_await(lt_shampoo *s)
+{
+    lt_async *a = s->async;
+    if (!a)
+        return LT_OK;
+    pthread_join(a->thread, NULL);
+    lt_status st = a->status;
+    if (st) {
+        lt_fail(st, "%s", a->message);
+        forget(s);
+        return st;
+    }
+    for (size_t i = 0; i < a->count; i++) {
+        lt_factor *f = &a->task[i].block->factor[a->task[i].dim];
+        f->pending_status = a->job[i].status;
+        s->pending_retries += a->job[i].retried;
+    }
+    s->pending_seconds += a->seconds;
+    free_async(s);
+    return LT_OK;
+}
+
+void lt_shampoo_cancel(lt_shampoo *s)
+{
+    if (!s->async)
+        return;
+    atomic_store(&s->async->stop, true);
+    pthread_join(s->async->thread, NULL);
+    forget(s);
+}
+
+static lt_status await_here(lt_shampoo *s)
+{
+    int64_t begin = lt_trace_clock();
+    if (s->async && !atomic_load(&s->async->done))
+        lt_log(LT_LOG_DEBUG, "optim",
+               "shampoo: step %" PRId64 " waits for the roots of step %" PRId64, s->base.attempt,
+               s->async->step);
+    LT_TRY(lt_shampoo_await(s));
+    lt_shampoo_took(begin, &s->stats.wait_seconds, "shampoo wait");
+    return LT_OK;
+}
+
+static void exchange(lt_tensor **a, lt_tensor **b)
+{
+    lt_tensor *t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* Takes what is pending for this step or, if that was skipped, an earlier one. */
+static size_t take_over(lt_shampoo *s, lt_root_task *tasks)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < s->total; i++) {
+        lt_block *b = &s->block[i];
+        for (int d = 0; d < LT_MAX_DIMS && b->swap; d++) {
+            lt_factor *f = &b->factor[d];
+            if (!f->pending)
+                continue;
+            if (!f->pending_status) {
+                exchange(&f->root, &f->pending);
+                exchange(&f->power, &f->pending_power);
+            }
+            tasks[count++] = (lt_root_task){.block = b,
+                                            .dim = d,
+                                            .n = b->box.shape.dim[d],
+                                            .status = (lt_status)f->pending_status};
+        }
+        b->swap = 0;
+    }
+    lt_shampoo_drop_pending(s);
+    return count;
+}
+
+lt_status lt_shampoo_swap(lt_shampoo *s)
+{
+    const int64_t when = next_swap(s);
+    if (!when || when > s->base.attempt)
+        return LT_OK;
+    LT_TRY(await_here(s));
+    s->stats.worker_seconds = s->pending_seconds;
+    s->stats.retries = s->pending_retries;
+    s->pending_seconds = 0;
+    s->pending_retries = 0;
+    lt_root_task *tasks = lt_alloc(s->total * LT_MAX_DIMS, sizeof *tasks);
+    if (!tasks)
+        return LT_E_NOMEM;
+    size_t count = take_over(s, tasks);
+    lt_status st = lt_shampoo_judge(s, tasks, count, when - s->config.precondition_frequency);
+    lt_free(tasks);
+    return st;
+}

@@ -1,0 +1,223 @@
+/* What happens to blocks whose roots failed. A matrix without a new root keeps its old one; a block
+ * counts the refreshes in a row in which any of its matrices failed, as the paper's implementation
+ * does. Beyond the tolerated number the policy decides: the step fails, or the old roots stay on, or
+ * the factor is taken for its diagonal, which always has a root:
+ *
+ *   R = (diag F / c2)^(-e)
+ *
+ * That is AdaGrad along one dimension: Duchi, Hazan & Singer, JMLR 2011. */
+
+#include "base/alloc.h"
+#include "optim/shampoo/root/root.h"
+#include "optim/shampoo/shampoo.h"
+
+#include "lather/log.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+/* --- A factor's diagonal in the root's place --- */
+
+typedef struct entry {
+    double value;
+    int64_t at;
+} entry;
+
+static int by_value(const void *x, const void *y)
+{
+    const entry *a = x, *b = y;
+    return (a->value > b->value) - (a->value < b->value);
+}
+
+/* What damping adds to eigenvalues, and their powers: the eigenvalues of a diagonal matrix are its
+ * entries. false: one has none. */
+static bool powers_of(const lt_shampoo *s, double exponent, double *value, int64_t n,
+                      entry *entries)
+{
+    const lt_shampoo_config *c = &s->config;
+    const bool wide = lt_device_master(s->base.device) == LT_F64;
+    double trace = 0, scale = 1, add = c->epsilon_rule == LT_EPSILON_BEFORE ? c->epsilon : 0;
+    for (int64_t i = 0; i < n; i++)
+        trace += value[i];
+    if (c->trace_scaling > 0)
+        scale = pow(fmax(trace, c->epsilon), -c->trace_scaling);
+    for (int64_t i = 0; i < n; i++)
+        entries[i] = (entry){value[i] * scale + add, i};
+    qsort(entries, (size_t)n, sizeof *entries, by_value);
+    for (int64_t i = 0; i < n; i++)
+        value[i] = entries[i].value;
+    if (!lt_inverse_powers(c, exponent, wide ? DBL_EPSILON : (double)FLT_EPSILON, value, n))
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        entries[i].value = value[i];
+    for (int64_t i = 0; i < n; i++)
+        value[entries[i].at] = entries[i].value;
+    return true;
+}
+
+/* To and from the host, in double. */
+static lt_status move_vector(const lt_tensor *from, lt_tensor *to, double *host)
+{
+    lt_tensor *wide = NULL;
+    const lt_tensor *any = from ? from : to;
+    const size_t bytes = (size_t)lt_tensor_shape(any).dim[0] * sizeof *host;
+    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(any), LT_F64, lt_tensor_shape(any)));
+    lt_status st = from ? lt_tensor_copy(wide, from) : lt_tensor_write(wide, host, bytes);
+    if (!st)
+        st = from ? lt_tensor_read(wide, host, bytes) : lt_tensor_copy(to, wide);
+    lt_tensor_free(&wide);
+    return st;
+}
+
+/* y = alpha * x on the diagonal of a square, or from it. */
+static lt_status copy_diagonal(const lt_shampoo *s, lt_view x, lt_view y, lt_vec_factor factor)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    const lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1, .factor = factor, .a = x, .y = y};
+    return be->vec(ctx, &job, 1, s->base.scalars);
+}
+
+/* diag F / c2 to the host. fresh: F has this step's gradient in it already. */
+static lt_status read_diagonal(const lt_shampoo *s, const lt_factor *f, bool fresh,
+                               lt_tensor *vector, double *host)
+{
+    const lt_shampoo_config *c = &s->config;
+    const lt_view gram = lt_tensor_view(f->gram);
+    lt_vec_factor factor = {.lag = fresh ? 0 : 1};
+    if (c->use_bias_correction && c->beta2 < 1 && !c->drop_weighting) {
+        factor.bias = 1;
+        factor.base = c->beta2;
+    }
+    LT_TRY(copy_diagonal(s, lt_root_diagonal(&gram), lt_tensor_view(vector), factor));
+    return move_vector(vector, NULL, host);
+}
+
+static lt_status write_root(const lt_shampoo *s, const lt_factor *f, lt_tensor *vector,
+                            double *host, int64_t n)
+{
+    const bool basis = !f->power && s->config.preconditioner == LT_PRECONDITIONER_CORRECTED;
+    const lt_view root = lt_tensor_view(f->root);
+    LT_TRY(lt_tensor_fill(f->root, 0));
+    if (f->power)
+        LT_TRY(move_vector(NULL, f->power, host));
+    for (int64_t i = 0; i < n && (f->power || basis); i++)
+        host[i] = 1; /* the standard basis */
+    LT_TRY(move_vector(NULL, vector, host));
+    lt_tensor_touch(f->root);
+    return copy_diagonal(s, lt_tensor_view(vector), lt_root_diagonal(&root), (lt_vec_factor){0});
+}
+
+static lt_status use_diagonal(const lt_shampoo *s, const lt_block *b, int d, bool fresh)
+{
+    const lt_factor *f = &b->factor[d];
+    const int64_t n = b->box.shape.dim[d];
+    lt_device *device = s->base.device;
+    lt_tensor *vector = NULL;
+    double *host = lt_alloc((size_t)n, sizeof *host);
+    entry *entries = lt_alloc((size_t)n, sizeof *entries);
+    lt_status st = host && entries ? LT_OK : LT_E_NOMEM;
+    if (!st)
+        st = lt_tensor_new(&vector, device, lt_device_master(device), LT_SHAPE(n));
+    if (!st)
+        st = read_diagonal(s, f, fresh, vector, host);
+    if (!st && !powers_of(s, f->exponent, host, n, entries))
+        st = lt_fail(LT_E_ARG,
+                     "shampoo: %s block %d, dimension %d: the factor's diagonal has no power %g "
+                     "at step %" PRId64,
+                     b->slot->param->name, b->index, d, -f->exponent, s->base.attempt);
+    if (!st)
+        st = write_root(s, f, vector, host, n);
+    lt_tensor_free(&vector);
+    lt_free(entries);
+    lt_free(host);
+    return st;
+}
+
+/* --- Counting --- */
+
+static void count_matrices(lt_shampoo *s, const lt_root_task *tasks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        tasks[i].block->refreshed = tasks[i].block->failed = false;
+    for (size_t i = 0; i < count; i++) {
+        const lt_root_task *t = &tasks[i];
+        lt_factor *f = &t->block->factor[t->dim];
+        f->failures = t->status ? f->failures + 1 : 0;
+        if (!t->status)
+            lt_tensor_touch(f->root);
+        t->block->failed |= t->status != LT_OK;
+        s->stats.roots++;
+        s->stats.retries += t->retried;
+        s->stats.failures += t->status != LT_OK;
+    }
+}
+
+static void count_blocks(const lt_root_task *tasks, size_t count, int64_t step)
+{
+    for (size_t i = 0; i < count; i++) {
+        lt_block *b = tasks[i].block;
+        if (b->refreshed)
+            continue;
+        b->refreshed = true;
+        b->failures = b->failed ? b->failures + 1 : 0;
+        b->rooted = b->failed ? b->rooted : step;
+    }
+}
+
+enum { REASON = 96 };
+
+static const char *reason_of(const lt_shampoo *s, const lt_root_task *t, char *text)
+{
+    snprintf(text, REASON, "%s gave %s%s", lt_root_solver_name((int)s->config.root_solver),
+             lt_status_name(t->status), t->retried ? ", in double too" : "");
+    return text;
+}
+
+static void warn(const lt_shampoo *s, const lt_root_task *t, int64_t step, const char *outcome)
+{
+    char reason[REASON];
+    const lt_block *b = t->block;
+    lt_log(LT_LOG_WARN, "optim",
+           "shampoo: %s block %d, dimension %d (%" PRId64 " x %" PRId64
+           "): no root at step %" PRId64 ": %s; %s (%" PRId64 " in a row, %d tolerated)",
+           b->slot->param->name, b->index, t->dim, t->n, t->n, step, reason_of(s, t, reason),
+           outcome, b->failures, s->config.tolerated_failures);
+}
+
+static lt_status give_up(const lt_shampoo *s, const lt_root_task *t, int64_t step)
+{
+    char reason[REASON];
+    const lt_block *b = t->block;
+    return lt_fail(LT_E_ARG,
+                   "shampoo: %s block %d, dimension %d (%" PRId64 " x %" PRId64
+                   "): no root at step %" PRId64 ": %s; the block's roots failed %" PRId64
+                   " times in a row, %d are tolerated",
+                   b->slot->param->name, b->index, t->dim, t->n, t->n, step,
+                   reason_of(s, t, reason), b->failures, s->config.tolerated_failures);
+}
+
+static lt_status judge_matrix(lt_shampoo *s, const lt_root_task *t, int64_t step)
+{
+    const bool beyond = t->block->failures > s->config.tolerated_failures;
+    if (beyond && s->config.on_failure == LT_ON_FAILURE_ABORT)
+        return give_up(s, t, step);
+    if (beyond && s->config.on_failure == LT_ON_FAILURE_DIAGONAL) {
+        warn(s, t, step, "its diagonal stands in");
+        return use_diagonal(s, t->block, t->dim, step == s->base.attempt);
+    }
+    warn(s, t, step, "the old root stays");
+    return LT_OK;
+}
+
+lt_status lt_shampoo_judge(lt_shampoo *s, const lt_root_task *tasks, size_t count, int64_t step)
+{
+    count_matrices(s, tasks, count);
+    count_blocks(tasks, count, step);
+    for (size_t i = 0; i < count; i++)
+        if (tasks[i].status)
+            LT_TRY(judge_matrix(s, &tasks[i], step));
+    return LT_OK;
+}
