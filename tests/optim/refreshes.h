@@ -92,4 +92,17 @@ static inline void step_blocks(fixture *f)
     fixture_step(f, 0.05);
 }
 
+/* All parameters. */
+typedef struct values {
+    double value[3][64];
+} values;
+
+static inline values values_of(const fixture *f)
+{
+    values v = {{{0}}};
+    for (size_t k = 0; k < f->list.count; k++)
+        get(f->param[k].value, v.value[k]);
+    return v;
+}
+
 #endif

@@ -1,0 +1,220 @@
+/* Roots that Shampoo puts off: the same as a loop without threads would, through checkpoints too. */
+
+#include "refreshes.h"
+#include "snapshot.h"
+
+enum { F = 3, STEPS = 16 };
+
+/* --- A loop without threads that puts its roots off by f steps --- */
+
+/* Roots, bases and powers of all blocks, in the order of a visit. */
+typedef struct roots {
+    double value[1024];
+    size_t used;
+    bool write;
+} roots;
+
+static lt_status move_root(void *context, const lt_state_entry *entry)
+{
+    roots *r = context;
+    const size_t count = (size_t)lt_shape_count(entry->extent);
+    if (strncmp(entry->name, "root.", 5) != 0 && strncmp(entry->name, "basis.", 6) != 0
+        && strncmp(entry->name, "power.", 6) != 0)
+        return LT_OK;
+    assert_true(r->used + count <= COUNT_OF(r->value));
+    if (r->write)
+        put(entry->tensor, r->value + r->used);
+    else
+        get(entry->tensor, r->value + r->used);
+    r->used += count;
+    return LT_OK;
+}
+
+static void move_roots(roots *r, lt_optim *optim, bool write)
+{
+    lt_state_visitor visitor = {move_root, see_number, r};
+    r->used = 0;
+    r->write = write;
+    assert_ok(lt_optim_visit(optim, &visitor));
+}
+
+static void open_on(fixture *f, const char *device, bool f64, const lt_shampoo_config *config)
+{
+    *f = (fixture){0};
+    assert_ok(lt_device_open(&f->device, device, &(lt_device_config){.f64 = f64, .threads = 1}));
+    fixture_add(f, "large", LT_SHAPE(7, 6));
+    fixture_add(f, "vector", LT_SHAPE(13));
+    fixture_add(f, "small", LT_SHAPE(3, 2));
+    assert_ok(lt_optim_shampoo(&f->optim, &f->list, config));
+}
+
+/* "shadow" has the same factors and makes the roots; "late" is given them f steps later, and makes
+ * none itself: its steps are numbered so that none is due. */
+static values put_off(const char *device, bool f64, const lt_shampoo_config *config)
+{
+    enum { NEVER = 1000 };
+    static roots made[STEPS + 1];
+    lt_shampoo_config c = *config;
+    fixture shadow, late;
+    c.refresh_timing = LT_REFRESH_REFERENCE;
+    open_on(&shadow, device, f64, &c);
+    c.precondition_frequency = c.start_preconditioning_step = NEVER;
+    open_on(&late, device, f64, &c);
+    for (int t = 1; t <= STEPS; t++) {
+        late.attempt = shadow.attempt;
+        step_blocks(&shadow);
+        move_roots(&made[t], shadow.optim, false);
+        if (t == F)
+            move_roots(&made[t], late.optim, true);
+        else if (t % F == 0 && t > 2 * F)
+            move_roots(&made[t - F], late.optim, true);
+        for (size_t k = 0; k < late.list.count; k++) {
+            assert_ok(lt_tensor_copy(late.param[k].grad, shadow.param[k].grad));
+            late.param[k].has_grad = true;
+        }
+        const lt_step step = {.lr = 0.05, .attempt = NEVER + t};
+        assert_ok(lt_optim_step(late.optim, &step));
+    }
+    const values v = values_of(&late);
+    fixture_close(&shadow);
+    fixture_close(&late);
+    return v;
+}
+
+typedef struct variant {
+    const char *name, *device;
+    bool f64;
+    lt_preconditioner preconditioner;
+    lt_refresh_timing timing;
+    int threads;
+    bool same;
+} variant;
+
+static const variant variants[] = {
+    {"roots, f64", "ref", true, LT_PRECONDITIONER_ROOT, LT_REFRESH_ASYNC, 0, true},
+    {"roots, f32, two threads", "cpu", false, LT_PRECONDITIONER_ROOT, LT_REFRESH_ASYNC, 2, true},
+    {"eigenvectors", "ref", true, LT_PRECONDITIONER_EIGENDECOMPOSED, LT_REFRESH_ASYNC, 1, true},
+    {"second moment in the eigenbasis", "ref", true, LT_PRECONDITIONER_CORRECTED, LT_REFRESH_ASYNC,
+     1, true},
+    {"control: roots used at once", "ref", true, LT_PRECONDITIONER_ROOT, LT_REFRESH_REFERENCE, 1,
+     false},
+};
+
+static void equals_a_loop_that_puts_its_roots_off(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(variants); i++) {
+        const variant *v = &variants[i];
+        lt_shampoo_config c = small_blocks(v->timing, F);
+        fixture f;
+        c.preconditioner = v->preconditioner;
+        c.refresh_threads = v->threads;
+        c.beta2 = 0.9;
+        open_on(&f, v->device, v->f64, &c);
+        for (int t = 1; t <= STEPS; t++)
+            step_blocks(&f);
+        const values got = values_of(&f), want = put_off(v->device, v->f64, &c);
+        bool same = true;
+        for (int k = 0; k < 3; k++)
+            for (int j = 0; j < 64; j++)
+                same &= fabs(got.value[k][j] - want.value[k][j]) <= 0;
+        if (same != v->same)
+            fail_msg("%s: %s", v->name, same ? "the same" : "different");
+        fixture_close(&f);
+    }
+}
+
+/* --- Checkpoints --- */
+
+static void continue_from(snapshot *middle, int64_t step, const snapshot *end)
+{
+    const lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
+    static snapshot again;
+    fixture f;
+    open_blocks(&f, &c);
+    take(middle, &f, true);
+    f.attempt = step;
+    while (f.attempt < STEPS)
+        step_blocks(&f);
+    take(&again, &f, false);
+    assert_int_equal(again.used, end->used);
+    assert_memory_equal(again.bytes, end->bytes, end->used);
+    fixture_close(&f);
+}
+
+static void saved_in_any_step_continues_bit_for_bit(void **state)
+{
+    (void)state;
+    const lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
+    static snapshot middle[STEPS + 1];
+    fixture f;
+    open_blocks(&f, &c);
+    while (f.attempt < STEPS) {
+        step_blocks(&f);
+        take(&middle[f.attempt], &f, false);
+    }
+    fixture_close(&f);
+    assert_true(middle[2 * F].used > middle[2 * F - 1].used); /* now something is pending */
+    for (int t = 1; t < STEPS; t++)
+        continue_from(&middle[t], t, &middle[STEPS]);
+}
+
+/* Saving waits for the thread; it changes nothing in a run that is not interrupted. */
+static void a_checkpoint_waits_and_changes_nothing(void **state)
+{
+    (void)state;
+    const lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
+    static snapshot saved;
+    values got[2];
+    for (int k = 0; k < 2; k++) {
+        fixture f;
+        open_blocks(&f, &c);
+        while (f.attempt < STEPS) {
+            step_blocks(&f);
+            if (k)
+                take(&saved, &f, false);
+        }
+        got[k] = values_of(&f);
+        fixture_close(&f);
+    }
+    assert_memory_equal(&got[0], &got[1], sizeof got[0]);
+}
+
+/* A run goes on with another timing: what is pending still comes into use in its step. */
+static void another_timing_takes_what_is_pending(void **state)
+{
+    (void)state;
+    static snapshot middle;
+    lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
+    seen s = {0};
+    fixture f;
+    open_blocks(&f, &c);
+    while (f.attempt < 2 * F + 1)
+        step_blocks(&f);
+    take(&middle, &f, false);
+    fixture_close(&f);
+
+    c.refresh_timing = LT_REFRESH_STAGGERED;
+    c.precondition_frequency = c.start_preconditioning_step = 1000;
+    open_blocks(&f, &c);
+    take(&middle, &f, true);
+    look(&s, f.optim);
+    for (f.attempt = 2 * F + 1; f.attempt < 4 * F;) {
+        step_blocks(&f);
+        look(&s, f.optim);
+        for (int i = 0; i < s.count; i++)
+            assert_int_equal(s.block[i].changed, f.attempt == 3 * F);
+    }
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_a_loop_that_puts_its_roots_off),
+        cmocka_unit_test(saved_in_any_step_continues_bit_for_bit),
+        cmocka_unit_test(a_checkpoint_waits_and_changes_nothing),
+        cmocka_unit_test(another_timing_takes_what_is_pending),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
