@@ -68,6 +68,12 @@ typedef enum lt_augment {
     LT_AUGMENT_SMALL     /**< short side to size, pad by size/8 with zeros, random crop, flip */
 } lt_augment;
 
+/** Largest random changes, as torchvision's ColorJitter: factors in 1 - x .. 1 + x; hue in turns. */
+typedef struct lt_jitter {
+    double brightness, contrast, saturation; /**< >= 0 */
+    double hue;                              /**< in [0, 0.5] */
+} lt_jitter;
+
 typedef struct lt_transform {
     lt_augment augment;
     int size;    /**< side of the input in pixels */
@@ -75,6 +81,11 @@ typedef struct lt_transform {
     double flip; /**< probability of a horizontal flip, if augment is not LT_AUGMENT_NONE */
     double min_scale, max_scale; /**< area of the random crop; 0: 0.08, 1 */
     double min_ratio, max_ratio; /**< its width / height; 0: 3/4, 4/3 */
+    /* After crop and flip, in this order; not with LT_AUGMENT_NONE. */
+    bool trivial_augment; /**< TrivialAugmentWide: Mueller & Hutter, ICCV 2021 */
+    lt_jitter jitter;
+    double erase;          /**< probability of random erasing: Zhong et al., AAAI 2020 */
+    uint8_t erase_fill[3]; /**< what is put there: the mean pixel */
 } lt_transform;
 
 /** Every sample's random numbers come from (seed, epoch, index in the data set) alone. A picture

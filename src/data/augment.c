@@ -20,6 +20,19 @@ static lt_status check_range(const char *name, double low, double high, double m
     return LT_OK;
 }
 
+static lt_status check_colours(const lt_transform *t)
+{
+    const lt_jitter *j = &t->jitter;
+    if (!(j->brightness >= 0 && j->contrast >= 0 && j->saturation >= 0 && j->hue >= 0
+          && j->hue <= 0.5))
+        return lt_fail(LT_E_ARG,
+                       "transform: jitter %g, %g, %g is negative, or hue %g not in [0, 0.5]",
+                       j->brightness, j->contrast, j->saturation, j->hue);
+    if (!(t->erase >= 0 && t->erase <= 1))
+        return lt_fail(LT_E_ARG, "transform: erase %g is no probability", t->erase);
+    return LT_OK;
+}
+
 lt_status lt_transform_check(lt_transform *t)
 {
     enum { SHORT_SIDE = 256, CROP = 224 }; /* the usual pair */
@@ -36,6 +49,7 @@ lt_status lt_transform_check(lt_transform *t)
     t->max_scale = t->max_scale != 0 ? t->max_scale : 1;
     t->min_ratio = t->min_ratio != 0 ? t->min_ratio : 3.0 / 4;
     t->max_ratio = t->max_ratio != 0 ? t->max_ratio : 4.0 / 3;
+    LT_TRY(check_colours(t));
     LT_TRY(check_range("scale", t->min_scale, t->max_scale, 1));
     return check_range("ratio", t->min_ratio, t->max_ratio, MAX_SIDE);
 }

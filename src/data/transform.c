@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/trace.h"
+#include "data/colour.h"
 
 #include <string.h>
 #include <time.h>
@@ -81,6 +82,31 @@ static lt_status size_of(const lt_record *r, int channels, int32_t *width, int32
     return check_plain(r, channels);
 }
 
+static bool has_jitter(const lt_jitter *j)
+{
+    return j->brightness > 0 || j->contrast > 0 || j->saturation > 0 || j->hue > 0;
+}
+
+/* What changes pixels in their places. */
+static lt_status recolour(const lt_transform *t, int channels, lt_rng *rng, lt_scratch *s,
+                          uint8_t *out)
+{
+    size_t bytes = (size_t)t->size * (size_t)t->size * (size_t)channels;
+    bool jitter = has_jitter(&t->jitter);
+    if (t->augment == LT_AUGMENT_NONE || !(t->trivial_augment || jitter || t->erase > 0))
+        return LT_OK;
+    LT_TRY(lt_picture_reserve(&s->between, bytes));
+    lt_canvas canvas = {
+        .pixels = out, .other = s->between.memory, .size = t->size, .channels = channels};
+    if (t->trivial_augment)
+        lt_trivial_augment(&canvas, rng);
+    if (jitter)
+        lt_colour_jitter(&canvas, &t->jitter, rng);
+    if (t->erase > 0)
+        lt_random_erase(&canvas, t->erase, t->erase_fill, rng);
+    return LT_OK;
+}
+
 lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_scratch *s,
                            uint8_t *out)
 {
@@ -105,6 +131,7 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
         memset(out, 0, stride * (size_t)t->size);
     uint8_t *corner = out + (size_t)p.top * stride + (size_t)p.left * pixel;
     LT_TRY(lt_resize(lt_resize_best(), &s->picture, &s->x, &s->y, &s->between, corner, stride));
+    LT_TRY(recolour(t, channels, rng, s, out));
     s->decode_seconds += decoded - start;
     s->resize_seconds += lt_seconds() - decoded;
     lt_trace_end(span, LT_PROFILE_LOADER, "resize", (int64_t)stride * t->size);

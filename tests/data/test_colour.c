@@ -1,0 +1,137 @@
+/* Operations on pixels against Pillow and torchvision; what is drawn, and how often. */
+
+#include "data/colour.h"
+#include "data/transform.h"
+#include "golden.h"
+#include "near.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+enum { SIDE = 40 };
+
+/* The picture of tests/golden/data/make_policy.py. */
+static void make_picture(uint8_t *pixels, int channels)
+{
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < SIDE; x++)
+            for (int c = 0; c < channels; c++) {
+                int value = 40 + x * 3 + y * 2 + c * 29 + x * y % 17 * 3
+                            + (x / 5 + y / 4) % 2 * 30 * (c + 1) / 2;
+                *pixels++ = (uint8_t)(value < 250 ? value : 250);
+            }
+}
+
+static void check_operations(void **state)
+{
+    (void)state;
+    uint8_t pixels[SIDE * SIDE * 3], other[SIDE * SIDE * 3];
+    FILE *file = open_golden("data/policy.txt");
+    int channels, op, rows = 0, wrong = 0;
+    double value;
+    unsigned long want;
+    while (fscanf(file, "%d %d %lf %lu", &channels, &op, &value, &want) == 4) {
+        lt_canvas canvas = {pixels, other, SIDE, channels};
+        make_picture(pixels, channels);
+        lt_pixel_apply(&canvas, (lt_pixel_op)op, value);
+        unsigned long got = crc32(0, pixels, (uInt)(SIDE * SIDE * channels));
+        if (got != want) {
+            print_message("operation %d, value %g, %d channels differs\n", op, value, channels);
+            wrong++;
+        }
+        rows++;
+    }
+    fclose(file);
+    assert_int_equal(wrong, 0);
+    assert_int_equal(rows, 126);
+}
+
+/* Every operation is drawn about equally often; the same numbers give the same picture. */
+static void check_trivial(void **state)
+{
+    (void)state;
+    enum { DRAWS = 300 };
+    uint8_t a[SIDE * SIDE * 3], b[SIDE * SIDE * 3], other[SIDE * SIDE * 3];
+    int changed = 0;
+    for (uint64_t key = 0; key < DRAWS; key++) {
+        lt_rng x = {.key = key}, y = {.key = key};
+        lt_canvas p = {a, other, SIDE, 3}, q = {b, other, SIDE, 3};
+        make_picture(a, 3);
+        make_picture(b, 3);
+        lt_trivial_augment(&p, &x);
+        lt_trivial_augment(&q, &y);
+        assert_memory_equal(a, b, sizeof a);
+        make_picture(b, 3);
+        changed += memcmp(a, b, sizeof a) != 0;
+    }
+    assert_in_range(changed, DRAWS * 70 / 100, DRAWS * 95 / 100); /* identity, and strengths of 0 */
+}
+
+static void check_jitter(void **state)
+{
+    (void)state;
+    uint8_t a[SIDE * SIDE * 3], b[SIDE * SIDE * 3], other[SIDE * SIDE * 3];
+    const lt_jitter none = {0}, some = {.brightness = 0.4, .hue = 0.1};
+    lt_canvas canvas = {a, other, SIDE, 3};
+    lt_rng rng = {.key = 4};
+    make_picture(a, 3);
+    make_picture(b, 3);
+    lt_colour_jitter(&canvas, &none, &rng);
+    assert_memory_equal(a, b, sizeof a);
+    lt_colour_jitter(&canvas, &some, &rng);
+    assert_memory_not_equal(a, b, sizeof a);
+}
+
+/* Area and place of what was erased, over many draws. */
+static void check_erase(void **state)
+{
+    (void)state;
+    enum { DRAWS = 400 };
+    static const uint8_t fill[3] = {1, 2, 3};
+    uint8_t a[SIDE * SIDE * 3], other[SIDE * SIDE * 3];
+    lt_canvas canvas = {a, other, SIDE, 3};
+    int erased = 0;
+    for (uint64_t key = 0; key < DRAWS; key++) {
+        lt_rng rng = {.key = key};
+        int pixels = 0;
+        make_picture(a, 3);
+        lt_random_erase(&canvas, 0.25, fill, &rng);
+        for (int i = 0; i < SIDE * SIDE; i++)
+            pixels += !memcmp(a + 3 * i, fill, 3);
+        if (!pixels)
+            continue;
+        erased++;
+        assert_in_range(pixels, SIDE * SIDE * 15 / 1000, SIDE * SIDE * 36 / 100);
+    }
+    assert_in_range(erased, DRAWS * 18 / 100, DRAWS * 32 / 100);
+}
+
+static void check_ranges(void **state)
+{
+    (void)state;
+    lt_transform t = {.size = 32, .jitter.hue = 0.6};
+    assert_status(lt_transform_check(&t), LT_E_ARG);
+    t = (lt_transform){.size = 32, .erase = 1.5};
+    assert_status(lt_transform_check(&t), LT_E_ARG);
+    t = (lt_transform){.size = 32, .erase = 0.5, .jitter = {0.4, 0.4, 0.4, 0.1}};
+    assert_ok(lt_transform_check(&t));
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        CMUnitTestFunction run;
+    } rows[] = {
+        {"every operation equals Pillow's and torchvision's", check_operations},
+        {"TrivialAugment: the same numbers, the same picture", check_trivial},
+        {"colour jitter", check_jitter},
+        {"random erasing: how often, and how much", check_erase},
+        {"values out of range are refused", check_ranges},
+    };
+    struct CMUnitTest tests[COUNT_OF(rows)];
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[i] = (struct CMUnitTest){.name = rows[i].name, .test_func = rows[i].run};
+    return cmocka_run_group_tests_name("colour", tests, NULL, NULL);
+}
