@@ -15,10 +15,10 @@ enum { ON_NAN_ABORT, ON_NAN_SKIP };
 typedef struct arguments {
     /* Data */
     const char *data;
-    int augment;
+    int augment, auto_augment;
     int64_t image_size, workers, max_bad_images, limit_train_batches, limit_eval_batches;
     int64_t overfit_batches;
-    double flip;
+    double flip, color_jitter, color_jitter_hue, random_erase;
     bool shuffle;
     /* Model */
     const char *arch, *depths, *weights;

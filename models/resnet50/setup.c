@@ -34,6 +34,12 @@ static void choose_augmentation(session *s)
     static const lt_augment chosen[] = {LT_AUGMENT_NONE, LT_AUGMENT_NONE, LT_AUGMENT_IMAGENET,
                                         LT_AUGMENT_SMALL};
     s->transform.flip = s->args.flip;
+    s->transform.trivial_augment = s->args.auto_augment != 0;
+    s->transform.jitter = (lt_jitter){.brightness = s->args.color_jitter,
+                                      .contrast = s->args.color_jitter,
+                                      .saturation = s->args.color_jitter,
+                                      .hue = s->args.color_jitter_hue};
+    s->transform.erase = s->args.random_erase;
     s->transform.augment = chosen[s->args.augment];
     if (s->args.augment == AUGMENT_AUTO)
         s->transform.augment =
@@ -66,6 +72,8 @@ lt_status session_open_data(session *s)
     LT_TRY(choose_size(s));
     choose_augmentation(s);
     session_choose_pixels(s, lt_dataset_channels(s->val_data));
+    for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
+        s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
     return LT_OK;
 }
 
