@@ -74,6 +74,20 @@ lt_status bench_parse(const lt_program *program, void *values, int argc, char *c
     return st;
 }
 
+#define NEXT(name) , name
+const char *const bench_optims[] = {BENCH_OPTIM_LIST(BENCH_FIRST, NEXT)};
+#undef NEXT
+const int bench_optim_count = sizeof bench_optims / sizeof *bench_optims;
+
+bool bench_shampoo_config(lt_shampoo_config *out, const char *name)
+{
+    static const char prefix[] = "shampoo-";
+    const char *preset = !strcmp(name, "shampoo")                 ? "recommended"
+                         : !strncmp(name, prefix, strlen(prefix)) ? name + strlen(prefix)
+                                                                  : name;
+    return lt_shampoo_preset(preset, out) == LT_OK;
+}
+
 lt_status bench_make_optim(lt_optim **out, const char *name, const lt_params *params)
 {
     if (!strcmp(name, "sgd")) {
@@ -82,16 +96,9 @@ lt_status bench_make_optim(lt_optim **out, const char *name, const lt_params *pa
     }
     if (!strcmp(name, "adagrad"))
         return lt_optim_adagrad(out, params, NULL);
-    if (!strcmp(name, "shampoo")) {
-        lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
-        c.beta1 = 0;
-        c.beta2 = 0.999;
-        c.momentum = 0.9;
-        c.nesterov = true;
-        c.grafting = LT_GRAFTING_SGD;
-        c.precondition_frequency = 50;
-        return lt_optim_shampoo(out, params, &c);
-    }
+    lt_shampoo_config shampoo;
+    if (bench_shampoo_config(&shampoo, name))
+        return lt_optim_shampoo(out, params, &shampoo);
     lt_adam_config c = LT_ADAM_DEFAULTS;
     c.decoupled = !strcmp(name, "adamw");
     c.weight_decay = c.decoupled ? 1e-2 : 0;

@@ -5,6 +5,7 @@
 #include "lather/ext/fail.h"
 #include "lather/optim.h"
 #include "lather/options.h"
+#include "lather/shampoo.h"
 
 /* Fields that every benchmark's JSON object starts with. */
 typedef struct bench_header {
@@ -42,8 +43,22 @@ int64_t bench_process_bytes(const char *field);
 /* "{" and the header's fields, to be followed by ", ..." and "}". */
 void bench_print_header(const bench_header *header);
 
+/* The optimizers that benchmarks know, as one list: choices of an option, and names by index.
+ * shampoo is the recommended preset. */
+#define BENCH_OPTIM_LIST(FIRST, NEXT)                                                \
+    FIRST("sgd")                                                                     \
+    NEXT("adagrad") NEXT("adam") NEXT("adamw") NEXT("shampoo") NEXT("shampoo-paper") \
+        NEXT("shampoo-reference") NEXT("soap")
+#define BENCH_FIRST(name)   name
+#define BENCH_CHOICE(name)  "|" name
+#define BENCH_OPTIM_CHOICES BENCH_OPTIM_LIST(BENCH_FIRST, BENCH_CHOICE)
+extern const char *const bench_optims[];
+extern const int bench_optim_count;
+
 /* An optimizer by name with its usual settings. */
 lt_status bench_make_optim(lt_optim **out, const char *name, const lt_params *params);
+/* Whether the name is one of Shampoo's, and the config of its preset. */
+bool bench_shampoo_config(lt_shampoo_config *out, const char *name);
 
 /* Fills a tensor with numbers in [-bound, bound), or pixels, or labels below classes. */
 lt_status bench_fill_random(lt_tensor *tensor, double bound, uint64_t seed);

@@ -1,7 +1,12 @@
-/* bench optim: the median time of each optimizer's step on a network's real parameter list. */
+/* bench optim: the median time of each optimizer's step on a network's real parameter list.
+ *
+ * Of Shampoo, steps between refreshes and one refresh of all roots are measured apart: a step costs
+ * on average the first plus a share 1/frequency of the second, whatever the timing of refreshes. */
 
 #include "bench.h"
 #include "resnet.h"
+
+#include "lather/shampoo_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +31,7 @@ static const lt_option table[] = {
      .name = "optim",
      .type = LT_OPTION_CHOICE,
      .offset = AT(optim),
-     .choices = "all|sgd|adagrad|adam|adamw|shampoo",
+     .choices = "all|" BENCH_OPTIM_CHOICES,
      .help = "optimizer"},
     {.group = "Benchmark",
      .name = "steps",
@@ -55,12 +60,12 @@ static const lt_program program = {
     .count = sizeof table / sizeof *table,
 };
 
-static const char *const names[] = {"sgd", "adagrad", "adam", "adamw", "shampoo"};
-enum { OPTIMIZERS = sizeof names / sizeof *names };
-
-/* One optimizer's figures. */
+/* One optimizer's figures; those of Shampoo alone are 0 for others. */
 typedef struct result {
-    double milliseconds;
+    double milliseconds;              /* of a step, with its share of a refresh */
+    double plain, factor, apply;      /* of a step without */
+    double refresh, share;            /* of a refresh, and 1/frequency of it */
+    int64_t frequency, roots, solved; /* steps between refreshes; matrices; of them in double */
     size_t state_bytes;
 } result;
 
@@ -76,56 +81,143 @@ static lt_status fill_gradients(const lt_params *params)
     return LT_OK;
 }
 
-static lt_status time_steps(lt_optim *optim, const settings *s, double *seconds)
+/* One step; waits for the device. */
+static lt_status time_step(lt_optim *optim, int64_t attempt, double *seconds)
+{
+    lt_step step = {.lr = 1e-3, .attempt = attempt};
+    lt_step_result done;
+    double begin = bench_seconds();
+    LT_TRY(lt_optim_step(optim, &step));
+    LT_TRY(lt_optim_result(optim, &done));
+    *seconds = bench_seconds() - begin;
+    return LT_OK;
+}
+
+/* Steps measured in all, and their parts. */
+typedef struct samples {
+    double *total, *factor, *apply;
+} samples;
+
+static lt_status time_steps(lt_optim *optim, const settings *s, int64_t first, samples *out)
 {
     for (int64_t i = 0; i < s->warmup + s->steps; i++) {
-        lt_step step = {.lr = 1e-3, .attempt = i + 1};
-        lt_step_result done;
-        double begin = bench_seconds();
-        LT_TRY(lt_optim_step(optim, &step));
-        LT_TRY(lt_optim_result(optim, &done)); /* waits for the device */
-        if (i >= s->warmup)
-            seconds[i - s->warmup] = bench_seconds() - begin;
+        double seconds;
+        LT_TRY(time_step(optim, first + i, &seconds));
+        if (i < s->warmup)
+            continue;
+        lt_shampoo_stats parts = lt_shampoo_statistics(optim);
+        out->total[i - s->warmup] = seconds;
+        out->factor[i - s->warmup] = parts.factor_seconds;
+        out->apply[i - s->warmup] = parts.apply_seconds;
     }
     return LT_OK;
+}
+
+/* A refresh of all roots in the first step, none in those that are measured. */
+static lt_status make_shampoo(lt_optim **out, const lt_params *params, const settings *s,
+                              lt_shampoo_config c)
+{
+    c.refresh_timing = LT_REFRESH_REFERENCE;
+    c.precondition_frequency = s->warmup + s->steps + 2;
+    c.start_preconditioning_step = c.precondition_frequency;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static lt_status time_refresh(lt_optim *optim, int64_t attempt, result *out)
+{
+    double seconds;
+    LT_TRY(time_step(optim, attempt, &seconds));
+    lt_shampoo_stats parts = lt_shampoo_statistics(optim);
+    out->refresh = 1e3 * parts.root_seconds;
+    out->roots = parts.roots;
+    out->solved = parts.retries;
+    return LT_OK;
+}
+
+static lt_status run(const lt_params *params, const settings *s, const char *name, samples *times,
+                     result *out)
+{
+    lt_optim *optim = NULL;
+    lt_shampoo_config c;
+    bool shampoo = bench_shampoo_config(&c, name);
+    int64_t first = shampoo ? s->warmup + s->steps + 2 : 0;
+    lt_status st =
+        shampoo ? make_shampoo(&optim, params, s, c) : bench_make_optim(&optim, name, params);
+    if (!st && shampoo)
+        st = time_refresh(optim, first, out);
+    if (!st)
+        st = time_steps(optim, s, first + 1, times);
+    if (!st) {
+        int count = (int)s->steps;
+        out->plain = 1e3 * bench_median(times->total, count);
+        out->factor = 1e3 * bench_median(times->factor, count);
+        out->apply = 1e3 * bench_median(times->apply, count);
+        out->frequency = shampoo ? c.precondition_frequency : 0;
+        out->share = shampoo ? out->refresh / (double)c.precondition_frequency : 0;
+        out->milliseconds = out->plain + out->share;
+        out->state_bytes = lt_optim_state_bytes(optim);
+    }
+    lt_optim_free(&optim);
+    return st;
 }
 
 static lt_status measure(const lt_params *params, const settings *s, const char *name, result *out)
 {
-    lt_optim *optim = NULL;
-    double *seconds = malloc((size_t)s->steps * sizeof *seconds);
-    lt_status st = seconds ? bench_make_optim(&optim, name, params) : LT_E_NOMEM;
-    if (!st)
-        st = time_steps(optim, s, seconds);
-    if (!st) {
-        *out = (result){1e3 * bench_median(seconds, (int)s->steps), lt_optim_state_bytes(optim)};
-        fprintf(stderr, "%-8s %10.2f ms a step, %8.1f MiB of state\n", name, out->milliseconds,
-                (double)out->state_bytes / 0x1p20);
-    }
-    lt_optim_free(&optim);
-    free(seconds);
-    return st;
+    double *memory = calloc(3 * (size_t)s->steps, sizeof *memory);
+    samples times = {memory, memory + s->steps, memory + 2 * s->steps};
+    lt_status st = memory ? run(params, s, name, &times, out) : LT_E_NOMEM;
+    free(memory);
+    if (st)
+        return st;
+    fprintf(stderr, "%-18s %10.2f ms a step, %8.1f MiB of state", name, out->milliseconds,
+            (double)out->state_bytes / 0x1p20);
+    if (out->frequency)
+        fprintf(stderr,
+                "; without refresh %.2f (factors %.2f, direction and update %.2f), refresh of %d "
+                "roots %.1f every %d",
+                out->plain, out->factor, out->apply, (int)out->roots, out->refresh,
+                (int)out->frequency);
+    fputc('\n', stderr);
+    return LT_OK;
+}
+
+static void print_result(const char *name, const result *r)
+{
+    printf("\"%s\": {\"milliseconds\": %.6g, \"state_bytes\": %zu", name, r->milliseconds,
+           r->state_bytes);
+    if (r->frequency)
+        printf(", \"plain_milliseconds\": %.6g, \"factor_milliseconds\": %.6g, "
+               "\"apply_milliseconds\": %.6g, \"refresh_milliseconds\": %.6g, "
+               "\"refresh_share_milliseconds\": %.6g, \"precondition_frequency\": %d, "
+               "\"roots\": %d, \"retries\": %d",
+               r->plain, r->factor, r->apply, r->refresh, r->share, (int)r->frequency,
+               (int)r->roots, (int)r->solved);
+    printf("}");
 }
 
 static lt_status measure_all(lt_device *device, const lt_params *params, const settings *s)
 {
-    result r[OPTIMIZERS] = {{0}};
-    int first = s->optim ? s->optim - 1 : 0, end = s->optim ? s->optim : OPTIMIZERS;
-    LT_TRY(fill_gradients(params));
-    for (int i = first; i < end; i++)
-        LT_TRY(measure(params, s, names[i], &r[i]));
-    if (!s->json)
-        return LT_OK;
-    bench_header header = {"optim", lt_device_name(device), "f32", 0, lt_device_threads(device)};
-    bench_print_header(&header);
-    printf(", \"arch\": \"%s\", \"steps\": %d, \"milliseconds\": %.6g, \"peak_memory_bytes\": %zu, "
-           "\"optimizers\": {",
-           s->arch, (int)s->steps, r[first].milliseconds, lt_device_memory(device).peak);
-    for (int i = first; i < end; i++)
-        printf("%s\"%s\": {\"milliseconds\": %.6g, \"state_bytes\": %zu}", i > first ? ", " : "",
-               names[i], r[i].milliseconds, r[i].state_bytes);
-    printf("}}\n");
-    return LT_OK;
+    int first = s->optim ? s->optim - 1 : 0, end = s->optim ? s->optim : bench_optim_count;
+    result *r = calloc((size_t)bench_optim_count, sizeof *r);
+    lt_status st = r ? fill_gradients(params) : LT_E_NOMEM;
+    for (int i = first; i < end && !st; i++)
+        st = measure(params, s, bench_optims[i], &r[i]);
+    if (!st && s->json) {
+        bench_header header = {"optim", lt_device_name(device), "f32", 0,
+                               lt_device_threads(device)};
+        bench_print_header(&header);
+        printf(", \"arch\": \"%s\", \"steps\": %d, \"milliseconds\": %.6g, "
+               "\"peak_memory_bytes\": %zu, \"optimizers\": {",
+               s->arch, (int)s->steps, r[first].milliseconds, lt_device_memory(device).peak);
+        for (int i = first; i < end; i++) {
+            if (i > first)
+                printf(", ");
+            print_result(bench_optims[i], &r[i]);
+        }
+        printf("}}\n");
+    }
+    free(r);
+    return st;
 }
 
 lt_status bench_optim(int argc, char *const *argv)

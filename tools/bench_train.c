@@ -51,7 +51,7 @@ static const lt_option table[] = {
      .name = "optim",
      .type = LT_OPTION_CHOICE,
      .offset = AT(optim),
-     .choices = "sgd|adagrad|adam|adamw|shampoo",
+     .choices = BENCH_OPTIM_CHOICES,
      .help = "optimizer"},
     {.group = "Benchmark",
      .name = "recompute",
@@ -95,8 +95,6 @@ static const lt_program program = {
     .count = sizeof table / sizeof *table,
 };
 
-static const char *const optims[] = {"sgd", "adagrad", "adam", "adamw", "shampoo"};
-
 /* All that a step touches. Zeroed parts are not there yet. */
 typedef struct training {
     lt_device *device;
@@ -135,7 +133,7 @@ static lt_status open_training(training *t, const settings *s)
     LT_TRY(lt_device_open(&t->device, s->device, &device));
     LT_TRY(lt_resnet_new(&t->model, t->device, &model));
     LT_TRY(lt_module_params(t->model, &t->params));
-    LT_TRY(bench_make_optim(&t->optim, optims[s->optim], &t->params));
+    LT_TRY(bench_make_optim(&t->optim, bench_optims[s->optim], &t->params));
     LT_TRY(lt_tape_new(&t->tape, t->device));
     LT_TRY(make_data(t, s));
     t->pass = LT_PASS_TRAIN;
@@ -165,7 +163,7 @@ static void report(const training *t, const settings *s, double seconds, int64_t
     fprintf(stderr,
             "%s %s batch %d, %d threads, %s: %.1f ms a step, %.2f images/s, peak %.0f MiB\n",
             s->arch, s->amp ? "bf16" : "f32", (int)s->batch, lt_device_threads(t->device),
-            optims[s->optim], 1e3 * seconds, rate, (double)peak / 0x1p20);
+            bench_optims[s->optim], 1e3 * seconds, rate, (double)peak / 0x1p20);
     if (!s->json)
         return;
     bench_header header = {"train", lt_device_name(t->device), s->amp ? "bf16" : "f32",
@@ -174,7 +172,7 @@ static void report(const training *t, const settings *s, double seconds, int64_t
     printf(", \"arch\": \"%s\", \"optim\": \"%s\", \"steps\": %d, \"images_per_second\": %.6g, "
            "\"milliseconds\": %.6g, \"peak_memory_bytes\": %lld, \"tensor_peak_bytes\": %zu, "
            "\"loss\": %.6g}\n",
-           s->arch, optims[s->optim], (int)s->steps, rate, 1e3 * seconds, (long long)peak,
+           s->arch, bench_optims[s->optim], (int)s->steps, rate, 1e3 * seconds, (long long)peak,
            lt_device_memory(t->device).peak, t->loss);
 }
 
