@@ -35,7 +35,16 @@ static lt_status open_linked(lt_comm *comm, const char *kind)
     if (!link)
         return LT_E_NOMEM;
     link->ops = ops;
-    return lt_linked_open(&comm, link);
+    LT_TRY(lt_linked_open(&comm, link));
+    int launched = lt_launched_size();
+    if (launched > 1 && comm->size == 1) {
+        comm->ops->close(comm);
+        return lt_fail(LT_E_COMM,
+                       "comm %s: %d processes were launched, but each of them is alone: the "
+                       "launcher is not of the MPI that the library was built with",
+                       kind, launched);
+    }
+    return LT_OK;
 }
 
 lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device)

@@ -1,0 +1,326 @@
+/* Arguments, order, progress and the modelled link; how a communicator is found and opened. */
+
+#include "base/alloc.h"
+#include "ranks.h"
+#include "temp.h"
+#include "tensor/tensor.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool good(rank_case *c, lt_status st)
+{
+    char why[400];
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    return !st || case_fails(c, "rank %d: %s: %s", lt_comm_rank(c->comm), lt_status_name(st), why);
+}
+
+static void play_all(int size, case_fn *fn)
+{
+    char why[512];
+    if (play_ranks(size, fn, false, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+/* The same cases on the communicator of one rank. */
+static void run_self(void **state)
+{
+    rank_case c = {0};
+    (void)state;
+    assert_ok(lt_device_open(&c.device, "cpu", NULL));
+    assert_ok(lt_comm_open(&c.comm, "self", c.device));
+    for (int i = 0; i < case_count; i++)
+        if (!case_rows[i].run(&c))
+            fail_msg("%s: %s", case_rows[i].name, c.why);
+    assert_int_equal(lt_comm_bytes(c.comm), 0);
+    lt_comm_abort(c.comm);
+    assert_status(lt_comm_barrier(c.comm), LT_E_COMM);
+    lt_comm_close(&c.comm);
+    lt_device_close(&c.device);
+}
+
+/* Rank 0 begins two sums of nothing in common; the second can move first. */
+static atomic_bool first_sent;
+
+static bool complete_in_order(rank_case *c)
+{
+    lt_tensor *a = NULL, *b = NULL;
+    lt_request *first = NULL, *second = NULL;
+    bool ok = good(c, lt_tensor_new(&a, c->device, LT_F32, LT_SCALAR))
+              && good(c, lt_tensor_new(&b, c->device, LT_F32, LT_SCALAR));
+    if (lt_comm_rank(c->comm) == 0) {
+        ok = ok && good(c, lt_comm_recv_begin(c->comm, a, 1, &first))
+             && good(c, lt_comm_broadcast_begin(c->comm, b, 0, &second))
+             && good(c, lt_request_wait(&second));
+        if (ok && !atomic_load(&first_sent))
+            ok = case_fails(c, "the second request was done before the first");
+        ok = ok && good(c, lt_request_wait(&first));
+    } else {
+        ok = ok && good(c, lt_comm_broadcast_begin(c->comm, b, 0, &second))
+             && good(c, lt_request_wait(&second));
+        for (double end = now() + 0.02; now() < end;) /* time to get it wrong */
+            continue;
+        atomic_store(&first_sent, true);
+        ok = ok && good(c, lt_comm_send_begin(c->comm, a, 0, &first))
+             && good(c, lt_request_wait(&first));
+    }
+    lt_tensor_free(&a);
+    lt_tensor_free(&b);
+    return ok;
+}
+
+static void keep_order(void **state)
+{
+    (void)state;
+    play_all(2, complete_in_order);
+}
+
+/* Rank 0 does not touch its request before rank 1 is done with it. */
+static sem_t other_is_done;
+
+static bool go_on_alone(rank_case *c)
+{
+    lt_tensor *t = NULL;
+    lt_request *request = NULL;
+    bool ok = good(c, lt_tensor_new(&t, c->device, LT_F32, LT_SHAPE(1 << 16)))
+              && good(c, lt_comm_allreduce_begin(c->comm, t, LT_REDUCE_SUM, &request));
+    if (lt_comm_rank(c->comm) == 0)
+        while (sem_wait(&other_is_done))
+            continue;
+    ok = ok && good(c, lt_request_wait(&request));
+    if (lt_comm_rank(c->comm) == 1)
+        sem_post(&other_is_done);
+    lt_tensor_free(&t);
+    return ok;
+}
+
+static void progress_alone(void **state)
+{
+    (void)state;
+    assert_int_equal(sem_init(&other_is_done, 0, 0), 0);
+    play_all(2, go_on_alone);
+    sem_destroy(&other_is_done);
+}
+
+/* 3 sums of 25000 f32: each rank sends 100000 bytes, 0.8 ms at 1 Gbit/s, after 2 ms. */
+static bool wait_for_link(rank_case *c)
+{
+    enum { COUNT = 3, SIZE = 25000 };
+    static const double each = 2e-3 + 8.0 * 4 * SIZE / 1e9;
+    lt_tensor *t[COUNT] = {NULL};
+    lt_request *request[COUNT] = {NULL};
+    bool ok = true;
+    lt_comm_set_model(c->comm, 2000, 1);
+    double begin = now();
+    for (int i = 0; i < COUNT; i++)
+        ok = ok && good(c, lt_tensor_new(&t[i], c->device, LT_F32, LT_SHAPE(SIZE)))
+             && good(c, lt_comm_allreduce_begin(c->comm, t[i], LT_REDUCE_SUM, &request[i]));
+    for (int i = 0; ok && i < COUNT; i++) {
+        ok = good(c, lt_request_wait(&request[i]));
+        if (ok && now() - begin < each * (i + 1))
+            ok = case_fails(c, "request %d after %g s, the link takes %g", i, now() - begin,
+                            each * (i + 1));
+    }
+    lt_comm_set_model(c->comm, 0, 0);
+    begin = now();
+    ok = ok && good(c, lt_comm_barrier(c->comm));
+    for (int i = 0; i < COUNT; i++)
+        lt_tensor_free(&t[i]);
+    return ok;
+}
+
+static void model_a_link(void **state)
+{
+    (void)state;
+    play_all(2, wait_for_link);
+}
+
+/* Requests that nobody waits for are ended and freed by close. */
+static bool forget_requests(rank_case *c)
+{
+    lt_request *request;
+    bool ok = true;
+    static lt_tensor *t[2];
+    lt_tensor **mine = &t[lt_comm_rank(c->comm)];
+    ok = good(c, lt_tensor_new(mine, c->device, LT_F32, LT_SHAPE(1000)))
+         && good(c, lt_comm_allreduce_begin(c->comm, *mine, LT_REDUCE_SUM, &request))
+         && good(c, lt_comm_barrier(c->comm));
+    lt_tensor_free(mine); /* the barrier was done after the sum */
+    return ok;
+}
+
+static void end_forgotten(void **state)
+{
+    (void)state;
+    play_all(2, forget_requests);
+}
+
+static void refuse_arguments(void **state)
+{
+    lt_device *device;
+    lt_comm *comm[2] = {NULL};
+    lt_tensor *f = NULL, *u = NULL, *i = NULL, *bf = NULL;
+    lt_request *request;
+    (void)state;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    lt_device *both[] = {device, device};
+    assert_status(lt_comm_open_threads(comm, both, 0), LT_E_ARG);
+    assert_ok(lt_comm_open_threads(comm, both, 2));
+    assert_ok(lt_tensor_new(&f, device, LT_F32, LT_SHAPE(4, 3)));
+    assert_ok(lt_tensor_new(&bf, device, LT_BF16, LT_SHAPE(6)));
+    assert_ok(lt_tensor_new(&u, device, LT_U8, LT_SHAPE(6)));
+    assert_ok(lt_tensor_new(&i, device, LT_I32, LT_SHAPE(6)));
+    const int64_t count[] = {6, 6}, negative[] = {13, -1}, few[] = {6, 5};
+
+    assert_status(lt_comm_allreduce_begin(comm[0], u, LT_REDUCE_SUM, &request), LT_E_UNSUPPORTED);
+    assert_status(lt_comm_allreduce_begin(comm[0], i, LT_REDUCE_MEAN, &request), LT_E_UNSUPPORTED);
+    assert_status(lt_comm_allreduce_begin(comm[0], f, (lt_reduce)7, &request), LT_E_ARG);
+    assert_status(lt_comm_broadcast_begin(comm[0], f, 2, &request), LT_E_ARG);
+    assert_status(lt_comm_broadcast_begin(comm[0], f, -1, &request), LT_E_ARG);
+    assert_status(lt_comm_send_begin(comm[0], f, 0, &request), LT_E_ARG);
+    assert_status(lt_comm_allgather_begin(comm[0], i, f, count, &request), LT_E_SHAPE);
+    assert_status(lt_comm_allgather_begin(comm[0], bf, f, count, &request), LT_E_SHAPE);
+    assert_status(lt_comm_allgather_begin(comm[0], i, f, negative, &request), LT_E_ARG);
+    assert_status(lt_comm_allgather_begin(comm[0], i, f, few, &request), LT_E_SHAPE);
+    assert_status(lt_comm_allgather_begin(comm[0], NULL, f, count, &request), LT_E_SHAPE);
+    assert_status(lt_comm_reducescatter_begin(comm[0], f, f, count, LT_REDUCE_SUM, &request),
+                  LT_E_SHAPE);
+    f->stride[0] = 5; /* every row is followed by two elements of something else */
+    f->shape.dim[0] = 2;
+    assert_status(lt_comm_allreduce_begin(comm[0], f, LT_REDUCE_SUM, &request), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "gaps"));
+    assert_null(request);
+    assert_int_equal(lt_comm_bytes(comm[0]), 0);
+
+    lt_tensor_free(&f), lt_tensor_free(&bf), lt_tensor_free(&u), lt_tensor_free(&i);
+    lt_comm_close(&comm[1]);
+    lt_comm_close(&comm[0]);
+    lt_device_close(&device);
+}
+
+/* lt_comm_open(kind) must be refused with these words. */
+static void refuse(const char *kind, lt_status want, const char *words)
+{
+    lt_device *device;
+    lt_comm *comm = NULL;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    lt_status got = lt_comm_open(&comm, kind, device);
+    if (got != want || !strstr(lt_error_message(), words))
+        fail_msg("%s: %s: %s; want '%s'", kind, lt_status_name(got), lt_error_message(), words);
+    assert_null(comm);
+    lt_device_close(&device);
+}
+
+static void refuse_modules(void **state)
+{
+    char folder[TEMP_PATH], path[TEMP_PATH];
+    Dl_info info;
+    (void)state;
+    temp_make(folder);
+    temp_path(path, folder, "liblather-mpi.so");
+    refuse("carrier pigeon", LT_E_UNSUPPORTED, "'carrier pigeon'");
+    refuse("threads", LT_E_ARG, "lt_comm_open_threads");
+    setenv("LATHER_MODULE_PATH", folder, 1);
+    refuse("mpi", LT_E_UNSUPPORTED, path);
+    temp_write(path, "not a library", 13);
+    refuse("mpi", LT_E_UNSUPPORTED, "cannot be loaded: ");
+    assert_int_equal(unlink(path), 0);
+    double (*function)(double) = cos; /* of a library without our table */
+    void *address;
+    memcpy(&address, &function, sizeof address);
+    if (dladdr(address, &info) && strstr(info.dli_fname, ".so")) {
+        assert_int_equal(symlink(info.dli_fname, path), 0);
+        refuse("mpi", LT_E_UNSUPPORTED, "has no lt_link_mpi");
+    }
+    unsetenv("LATHER_MODULE_PATH");
+    temp_remove(folder);
+}
+
+/* Environments as launchers make them. */
+static const struct {
+    const char *name, *set[6], *kind;
+    int rank, size;
+} launches[] = {
+    {"none", {NULL}, "self", 0, 1},
+    {"mpirun of Open MPI",
+     {"OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_SIZE=4"},
+     "mpi",
+     3,
+     4},
+    {"mpirun -n 1", {"OMPI_COMM_WORLD_SIZE=1", "PMIX_RANK=0"}, "self", 0, 1},
+    {"mpirun of MPICH", {"PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"}, "mpi", 1, 2},
+    {"a batch job's script", {"SLURM_NTASKS=4", "SLURM_LOCALID=0"}, "self", 0, 1},
+    {"srun, the third node of 4(x2),3",
+     {"SLURM_NTASKS=11", "PMIX_RANK=9", "SLURM_LOCALID=1", "SLURM_NODEID=2",
+      "SLURM_TASKS_PER_NODE=4(x2),3"},
+     "mpi",
+     1,
+     3},
+    {"nonsense",
+     {"OMPI_COMM_WORLD_SIZE=many", "OMPI_COMM_WORLD_LOCAL_RANK=9", "OMPI_COMM_WORLD_LOCAL_SIZE=4"},
+     "self",
+     0,
+     1},
+};
+
+static void know_launchers(void **state)
+{
+    static const char *const all[] = {"OMPI_COMM_WORLD_SIZE",
+                                      "OMPI_COMM_WORLD_LOCAL_RANK",
+                                      "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                      "PMI_SIZE",
+                                      "PMI_RANK",
+                                      "PMI_FD",
+                                      "PMIX_RANK",
+                                      "MPI_LOCALRANKID",
+                                      "MPI_LOCALNRANKS",
+                                      "SLURM_NTASKS",
+                                      "SLURM_LOCALID",
+                                      "SLURM_NODEID",
+                                      "SLURM_TASKS_PER_NODE"};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(launches); i++) {
+        char text[128];
+        int rank, size;
+        for (size_t k = 0; k < COUNT_OF(all); k++)
+            unsetenv(all[k]);
+        for (const char *const *set = launches[i].set; *set; set++) {
+            snprintf(text, sizeof text, "%s", *set);
+            char *value = strchr(text, '=');
+            *value = 0;
+            setenv(text, value + 1, 1);
+        }
+        lt_comm_launched_local(&rank, &size);
+        if (strcmp(lt_comm_launched_kind(), launches[i].kind) != 0 || rank != launches[i].rank
+            || size != launches[i].size)
+            fail_msg("%s: %s, %d of %d", launches[i].name, lt_comm_launched_kind(), rank, size);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"one rank alone does all of it too", run_self, NULL, NULL, NULL},
+        {"requests are done in the order of issue", keep_order, NULL, NULL, NULL},
+        {"a sum goes on while its rank does something else", progress_alone, NULL, NULL, NULL},
+        {"a modelled link takes its time, one after the other", model_a_link, NULL, NULL, NULL},
+        {"requests nobody waits for are ended by close", end_forgotten, NULL, NULL, NULL},
+        {"wrong arguments are refused", refuse_arguments, NULL, NULL, NULL},
+        {"a missing or foreign module is named", refuse_modules, NULL, NULL, NULL},
+        {"launchers are known by their environment", know_launchers, NULL, NULL, NULL},
+    };
+    return cmocka_run_group_tests_name("comm calls", tests, NULL, NULL);
+}
