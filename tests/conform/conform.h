@@ -105,6 +105,10 @@ typedef bool tests_fn(size_t i, test *t);
 tests_fn elementwise_tests, product_tests, norm_tests, pool_tests, loss_tests, optim_tests,
     matrix_tests;
 
+/* The cpu backend with one of its units for weight gradients (wgrad.c), or NULL if there is no such
+ * unit or it cannot run here. */
+const lt_backend *wgrad_backend(const char *name);
+
 /* Runs every checker on something broken. Returns how many of them were not rejected. */
 int controls(void);
 

@@ -42,7 +42,7 @@ static const lt_backend *find_backend(const char *name)
     for (size_t i = 0; i < COUNT_OF(all); i++)
         if (!strcmp(all[i]->name, name))
             return all[i];
-    return NULL;
+    return wgrad_backend(name);
 }
 
 static void run(test *t, lt_dtype dtype, const options *o, const lt_backend *be, void *ctx,
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     void *ctx = NULL;
     if (!be || be->open(&ctx, 0, &config)) {
         fprintf(stderr, "conform: backend %s: %s\n", o.backend,
-                be ? lt_error_message() : "not in this build");
+                be ? lt_error_message() : "not in this build, or not for this CPU");
         return CANNOT_RUN;
     }
     count_pair sum = {0};

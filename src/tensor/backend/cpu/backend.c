@@ -78,7 +78,7 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
 static bool has_fast(void *ctx, lt_dtype dtype)
 {
     const lt_cpu *cpu = ctx;
-    return dtype == LT_F32 || (dtype == LT_BF16 && cpu->isa == LT_ISA_AVX512_BF16);
+    return dtype == LT_F32 || (dtype == LT_BF16 && cpu->isa >= LT_ISA_AVX512_BF16);
 }
 
 static int threads(void *ctx)

@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/products.h"
+#include "tensor/backend/cpu/wgrad.h"
 
 typedef struct call {
     lt_conv_kind kind;
@@ -278,6 +279,25 @@ static bool overruns(const call *c)
            && c->w->shape.dim[3] == 1 && (c->config->stride_h > 1 || c->config->stride_w > 1);
 }
 
+/* The gradient of a weight by our own kernels. *done is false if they are not for it. */
+static lt_status run_own(lt_cpu *cpu, const call *c, bool *done)
+{
+    *done = false;
+    if (c->kind != LT_CONV_GRAD_W || c->x->dtype != LT_BF16 || c->y->dtype != LT_BF16
+        || !lt_wgrad_choose(cpu->isa, c->config, c->w->shape))
+        return LT_OK;
+    void *x, *dw, *dy;
+    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_Y, c->y, LT_BF16, &dy));
+    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_X, c->x, LT_BF16, &x));
+    LT_TRY(lt_products_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
+    lt_view x_view = lt_cpu_dense_view(x, LT_BF16, c->x->shape);
+    lt_view dy_view = lt_cpu_dense_view(dy, LT_BF16, c->y->shape);
+    LT_TRY(lt_wgrad_run(cpu, lt_wgrad_choose(cpu->isa, c->config, c->w->shape), c->config, &x_view,
+                        &dy_view, c->w->shape, dw));
+    *done = true;
+    return lt_products_written(cpu, c->w, LT_F32, dw);
+}
+
 /* In the activations' own dtype if oneDNN can on this CPU, else through f32. *done is false if
  * neither works. */
 static lt_status run(lt_cpu *cpu, const call *c, bool *done)
@@ -286,6 +306,7 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
     *done = false;
     if (c->x->dtype == LT_F64 || c->w->dtype == LT_F64 || overruns(c))
         return LT_OK;
+    LT_TRY(run_own(cpu, c, done));
     for (int i = 0; i < 2 && !*done; i++) {
         if (!lt_cpu_is_fast_dtype(tries[i]))
             continue;

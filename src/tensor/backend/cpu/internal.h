@@ -16,6 +16,7 @@ typedef enum lt_cpu_slot {
     LT_CPU_COPY_W,
     LT_CPU_COPY_Y,
     LT_CPU_PARTIAL, /* partial sums of chunks */
+    LT_CPU_WGRAD,   /* packed operands of each thread */
     LT_CPU_COEF,
     LT_CPU_SLOTS
 } lt_cpu_slot;

@@ -2,6 +2,9 @@
 
 #include "tensor/backend/cpu/isa.h"
 
+#include "tensor/backend/cpu/amx.h"
+#include "tensor/backend/cpu/wgrad.h"
+
 #include "lather/ext/fail.h"
 
 #include <stdlib.h>
@@ -15,6 +18,7 @@ static const struct {
     [LT_ISA_AVX2] = {"avx2", &lt_cpu_kernels_avx2},
     [LT_ISA_AVX512] = {"avx512", &lt_cpu_kernels_avx512},
     [LT_ISA_AVX512_BF16] = {"avx512_bf16", &lt_cpu_kernels_avx512_bf16},
+    [LT_ISA_AMX] = {"amx", &lt_cpu_kernels_avx512_bf16},
 };
 
 static lt_cpu_isa detect(void)
@@ -26,7 +30,9 @@ static lt_cpu_isa detect(void)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")
         || !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return LT_ISA_AVX2;
-    return __builtin_cpu_supports("avx512bf16") ? LT_ISA_AVX512_BF16 : LT_ISA_AVX512;
+    if (!__builtin_cpu_supports("avx512bf16"))
+        return LT_ISA_AVX512;
+    return lt_amx_request() ? LT_ISA_AMX : LT_ISA_AVX512_BF16;
 #else
     return LT_ISA_GENERIC;
 #endif
@@ -44,8 +50,8 @@ lt_status lt_cpu_isa_find(lt_cpu_isa *out)
             *out = (lt_cpu_isa)i < best ? (lt_cpu_isa)i : best;
             return LT_OK;
         }
-    return lt_fail(LT_E_ARG, "LATHER_CPU_ISA: '%s' is none of generic, avx2, avx512, avx512_bf16",
-                   limit);
+    return lt_fail(
+        LT_E_ARG, "LATHER_CPU_ISA: '%s' is none of generic, avx2, avx512, avx512_bf16, amx", limit);
 }
 
 const char *lt_cpu_isa_name(lt_cpu_isa isa)
@@ -56,4 +62,16 @@ const char *lt_cpu_isa_name(lt_cpu_isa isa)
 const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa)
 {
     return sets[isa].kernels;
+}
+
+const lt_wgrad_unit *lt_cpu_isa_wgrad(lt_cpu_isa isa)
+{
+#if defined(__x86_64__)
+    if (isa == LT_ISA_AMX)
+        return &lt_wgrad_amx;
+    if (isa == LT_ISA_AVX512_BF16)
+        return &lt_wgrad_avx512;
+#endif
+    (void)isa;
+    return NULL;
 }

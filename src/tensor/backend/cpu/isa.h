@@ -10,14 +10,17 @@ typedef enum lt_cpu_isa {
     LT_ISA_GENERIC,
     LT_ISA_AVX2,
     LT_ISA_AVX512,
-    LT_ISA_AVX512_BF16
+    LT_ISA_AVX512_BF16,
+    LT_ISA_AMX /* and avx512_bf16 */
 } lt_cpu_isa;
 
-/* The best set of this machine; LATHER_CPU_ISA=generic|avx2|avx512|avx512_bf16 hides what is
- * better. Errors: LT_E_ARG (no such name). */
+/* The best set of this machine; LATHER_CPU_ISA=generic|avx2|avx512|avx512_bf16|amx hides
+ * what is better. Errors: LT_E_ARG (no such name). */
 lt_status lt_cpu_isa_find(lt_cpu_isa *out);
 const char *lt_cpu_isa_name(lt_cpu_isa isa);
 /* The kernels for a set. */
 const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa);
+/* What multiplies in the weight gradient (wgrad.h), or NULL. */
+const struct lt_wgrad_unit *lt_cpu_isa_wgrad(lt_cpu_isa isa);
 
 #endif

@@ -113,4 +113,6 @@ void lt_dnnl_limit_isa(lt_cpu_isa isa)
         dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
     else if (isa == LT_ISA_AVX512)
         dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_vnni);
+    else if (isa == LT_ISA_AVX512_BF16)
+        dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 }

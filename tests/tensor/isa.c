@@ -1,0 +1,78 @@
+/* Which instructions the cpu backend uses: what this machine has, what a variable hides, and when
+ * AMX may be used. */
+
+#include "tensor/backend/cpu/isa.h"
+
+#include "near.h"
+#include "tensor/backend/cpu/amx.h"
+
+#include "lather/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static lt_cpu_isa found(const char *limit)
+{
+    lt_cpu_isa isa = LT_ISA_GENERIC;
+    assert_int_equal(setenv("LATHER_CPU_ISA", limit, 1), 0);
+    assert_ok(lt_cpu_isa_find(&isa));
+    return isa;
+}
+
+static void a_set_hides_the_better_ones(void **state)
+{
+    static const char *const names[] = {"generic", "avx2", "avx512", "avx512_bf16", "amx"};
+    (void)state;
+    lt_cpu_isa best = found("");
+    for (int i = 0; i < (int)COUNT_OF(names); i++) {
+        lt_cpu_isa isa = found(names[i]);
+        assert_int_equal(isa, i < (int)best ? i : (int)best);
+        assert_int_equal(strcmp(lt_cpu_isa_name(isa), names[isa]), 0);
+    }
+}
+
+static void an_unknown_set_is_refused(void **state)
+{
+    (void)state;
+    lt_cpu_isa isa;
+    assert_int_equal(setenv("LATHER_CPU_ISA", "avx3", 1), 0);
+    assert_status(lt_cpu_isa_find(&isa), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "avx3"));
+}
+
+static void the_weight_gradient_has_a_unit_where_bf16_is_fast(void **state)
+{
+    (void)state;
+    assert_null(lt_cpu_isa_wgrad(LT_ISA_GENERIC));
+    assert_null(lt_cpu_isa_wgrad(LT_ISA_AVX512));
+#if defined(__x86_64__)
+    assert_non_null(lt_cpu_isa_wgrad(LT_ISA_AVX512_BF16));
+    assert_non_null(lt_cpu_isa_wgrad(LT_ISA_AMX));
+#endif
+}
+
+/* Bits as Intel's manual numbers them: OSXSAVE 27, AMX-BF16 22, AMX-TILE 24; XCR0's 17 and 18. */
+static void amx_needs_cpu_and_system(void **state)
+{
+    const uint32_t osxsave = 1U << 27, both = 1U << 22 | 1U << 24;
+    const uint64_t saved = UINT64_C(3) << 17;
+    (void)state;
+    assert_true(lt_amx_reported(osxsave, both, saved));
+    assert_true(lt_amx_reported(UINT32_MAX, UINT32_MAX, UINT64_MAX));
+    assert_false(lt_amx_reported(0, both, saved));
+    assert_false(lt_amx_reported(osxsave, 1U << 24, saved)); /* tiles, but no bf16 */
+    assert_false(lt_amx_reported(osxsave, 1U << 22, saved));
+    assert_false(lt_amx_reported(osxsave, both, UINT64_C(1) << 17));
+    assert_false(lt_amx_reported(osxsave, both, UINT64_C(1) << 18));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_set_hides_the_better_ones),
+        cmocka_unit_test(an_unknown_set_is_refused),
+        cmocka_unit_test(the_weight_gradient_has_a_unit_where_bf16_is_fast),
+        cmocka_unit_test(amx_needs_cpu_and_system),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
