@@ -45,10 +45,11 @@ void bench_print_header(const bench_header *header);
 
 /* The optimizers that benchmarks know, as one list: choices of an option, and names by index.
  * shampoo is the recommended preset. */
-#define BENCH_OPTIM_LIST(FIRST, NEXT)                                                \
-    FIRST("sgd")                                                                     \
-    NEXT("adagrad") NEXT("adam") NEXT("adamw") NEXT("shampoo") NEXT("shampoo-paper") \
-        NEXT("shampoo-reference") NEXT("soap")
+/* clang-format off */
+#define BENCH_OPTIM_LIST(FIRST, NEXT)                                            \
+    FIRST("sgd") NEXT("adagrad") NEXT("adam") NEXT("adamw") NEXT("shampoo")      \
+    NEXT("shampoo-paper") NEXT("shampoo-reference") NEXT("soap")
+/* clang-format on */
 #define BENCH_FIRST(name)   name
 #define BENCH_CHOICE(name)  "|" name
 #define BENCH_OPTIM_CHOICES BENCH_OPTIM_LIST(BENCH_FIRST, BENCH_CHOICE)
