@@ -51,13 +51,12 @@ LT_API void lt_dataset_free(lt_dataset **dataset);
 
 LT_API int64_t lt_dataset_count(const lt_dataset *dataset);
 LT_API int lt_dataset_classes(const lt_dataset *dataset);
-/** Channels of the pictures: 1 or 3. */
-LT_API int lt_dataset_channels(const lt_dataset *dataset);
+LT_API int lt_dataset_channels(const lt_dataset *dataset); /**< of the pictures: 1 or 3 */
 /** Short side of the first picture in pixels; 0 if that cannot be told. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_side(const lt_dataset *dataset, int *side);
-/** Name of a class, or NULL if it has none. Borrowed. */
+/** Borrowed; NULL if the class has no name. */
 LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
-/** Where sample index comes from, for messages: a path. Borrowed; NULL if unknown. */
+/** Path of a sample, for messages. Borrowed; NULL if unknown. */
 LT_API const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index);
 
 /** How a picture becomes an input of size x size, with torchvision's geometry and the antialiased
@@ -88,10 +87,17 @@ typedef struct lt_transform {
     uint8_t erase_fill[3]; /**< what is put there: the mean pixel */
 } lt_transform;
 
+/** Batches whose pictures are mixed, each with another; drawn from (seed, epoch, batch, rank). */
+typedef struct lt_mix {
+    double mixup_alpha, cutmix_alpha; /**< of the Beta distribution; 0: not; both: either */
+    double probability;               /**< of a batch; 0: 1 */
+} lt_mix;
+
 /** Every sample's random numbers come from (seed, epoch, index in the data set) alone. A picture
  *  that cannot be read or decoded is replaced by the next good one in index order. */
 typedef struct lt_loader_config {
     lt_transform transform;
+    lt_mix mix;
     int batch; /**< samples per batch on this rank */
     /** This loader's share: every size-th sample of the epoch's order; size 0: 1. With drop_last all
      *  ranks have equally many, else some one more. */
@@ -108,10 +114,11 @@ typedef struct lt_loader_config {
 
 /** Lent until the next call of lt_loader_next() or lt_loader_seek(). */
 typedef struct lt_batch {
-    lt_tensor *images; /**< [N,C,H,W] LT_U8, channels-last, on the device; lt_normalize() first */
-    lt_tensor *labels; /**< [N] LT_I32, 0 .. classes-1 */
-    int count;         /**< N: less than the batch size in an incomplete batch */
-    int64_t index;     /**< of the batch within the epoch */
+    lt_tensor *images;  /**< [N,C,H,W] LT_U8, channels-last, on the device; lt_normalize() first */
+    lt_tensor *labels;  /**< [N] LT_I32, 0 .. classes-1 */
+    lt_tensor *targets; /**< [N,classes] LT_F32, of mixed pictures; NULL without lt_mix */
+    int count;          /**< N: less than the batch size in an incomplete batch */
+    int64_t index;      /**< of the batch within the epoch */
 } lt_batch;
 
 /** Borrows the dataset and the device. Reading begins with the first call of lt_loader_next() or
@@ -126,8 +133,7 @@ LT_API LT_MUST_CHECK lt_status lt_loader_seek(lt_loader *loader, int64_t epoch, 
 LT_API LT_MUST_CHECK lt_status lt_loader_next(lt_loader *loader, lt_batch *out);
 LT_API void lt_loader_free(lt_loader **loader);
 
-/** Batches per epoch on this rank. */
-LT_API int64_t lt_loader_batches(const lt_loader *loader);
+LT_API int64_t lt_loader_batches(const lt_loader *loader); /**< per epoch, on this rank */
 
 /** Counters since the loader was made. */
 typedef struct lt_loader_stats {

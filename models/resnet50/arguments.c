@@ -23,6 +23,8 @@ static const lt_option table[] = {
 {"Data", NUM("color-jitter", color_jitter, 0, 10), .value = "0", .help = "largest change of brightness, contrast and saturation, as a factor"},
 {"Data", NUM("color-jitter-hue", color_jitter_hue, 0, 0.5), .value = "0", .help = "largest change of hue, in turns"},
 {"Data", NUM("random-erase", random_erase, 0, 1), .value = "0", .help = "probability of erasing a random rectangle"},
+{"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .help = "mix pictures and targets; parameter of the Beta distribution; 0: no"},
+{"Data", NUM("cutmix-alpha", cutmix_alpha, 0, 100), .value = "0", .help = "put a part of another picture into each; with --mixup-alpha: either"},
 {"Data", INT("image-size", image_size, 0, 4096), .value = "0", .help = "side of the input in pixels; 0: of the pictures up to 64 pixels, else 224"},
 {"Data", INT("workers", workers, 0, 1024), .alias = 'j', .value = "0", .help = "threads that read and decode; 0: one per core"},
 {"Data", BOOL("shuffle", shuffle), .value = "true", .help = "visit the pictures in a new random order each epoch"},

@@ -18,7 +18,7 @@ typedef struct arguments {
     int augment, auto_augment;
     int64_t image_size, workers, max_bad_images, limit_train_batches, limit_eval_batches;
     int64_t overfit_batches;
-    double flip, color_jitter, color_jitter_hue, random_erase;
+    double flip, color_jitter, color_jitter_hue, random_erase, mixup_alpha, cutmix_alpha;
     bool shuffle;
     /* Model */
     const char *arch, *depths, *weights;

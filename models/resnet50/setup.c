@@ -189,6 +189,7 @@ static lt_status open_loader(session *s)
     const arguments *a = &s->args;
     lt_loader_config c = {
         .transform = s->transform,
+        .mix = {.mixup_alpha = a->mixup_alpha, .cutmix_alpha = a->cutmix_alpha},
         .batch = (int)a->batch_size,
         .threads = (int)a->workers,
         .seed = (uint64_t)a->seed,

@@ -41,7 +41,8 @@ static lt_status micro_batch(session *s, int64_t micro, update *u)
     lt_tape_reset(s->tape, pass);
 
     lt_tensor *logits = session_forward(s, batch.images);
-    lt_tensor *loss = lt_softmax_xent(s->tape, logits, batch.labels, s->args.label_smoothing);
+    lt_tensor *targets = batch.targets ? batch.targets : batch.labels;
+    lt_tensor *loss = lt_softmax_xent(s->tape, logits, targets, s->args.label_smoothing);
     LT_TRY(lt_tape_status(s->tape));
     LT_TRY(lt_topk_hits(logits, batch.labels, s->hits));
     LT_TRY(lt_tape_backward(s->tape, loss, 1.0 / (double)s->args.grad_accum));

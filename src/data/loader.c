@@ -13,7 +13,7 @@
 #include <string.h>
 
 typedef struct pair {
-    lt_tensor *images, *labels;
+    lt_tensor *images, *labels, *targets; /* targets: NULL without mixing */
 } pair;
 
 typedef struct bad_list {
@@ -45,6 +45,12 @@ static void free_pair(pair *p)
 {
     lt_tensor_free(&p->images);
     lt_tensor_free(&p->labels);
+    lt_tensor_free(&p->targets);
+}
+
+static bool mixes(const lt_loader *l)
+{
+    return lt_mix_wanted(&l->config.mix);
 }
 
 static lt_status new_pair(pair *out, const lt_loader *l, int count)
@@ -52,6 +58,8 @@ static lt_status new_pair(pair *out, const lt_loader *l, int count)
     int size = l->config.transform.size;
     LT_TRY(lt_tensor_new(&out->images, l->device, LT_U8, LT_SHAPE(count, l->channels, size, size)));
     lt_status st = lt_tensor_new(&out->labels, l->device, LT_I32, LT_SHAPE(count));
+    if (!st && mixes(l))
+        st = lt_tensor_new(&out->targets, l->device, LT_F32, LT_SHAPE(count, l->dataset->classes));
     if (st)
         free_pair(out);
     return st;
@@ -61,6 +69,11 @@ static size_t image_bytes(const lt_loader *l)
 {
     size_t size = (size_t)l->config.transform.size;
     return size * size * (size_t)l->channels;
+}
+
+static size_t target_bytes(const lt_loader *l, int count)
+{
+    return mixes(l) ? (size_t)count * (size_t)l->dataset->classes * sizeof(float) : 0;
 }
 
 static bool on_host(const lt_loader *l)
@@ -80,17 +93,21 @@ static lt_status make_slots(lt_loader *l)
     if (on_host(l)) {
         for (int i = 0; i < c->slots; i++)
             lt_ring_set_memory(l->ring, i, lt_tensor_view(l->pairs[i].images).data,
-                               lt_tensor_view(l->pairs[i].labels).data);
+                               lt_tensor_view(l->pairs[i].labels).data,
+                               mixes(l) ? lt_tensor_view(l->pairs[i].targets).data : NULL);
         return LT_OK;
     }
-    size_t labels = (size_t)c->batch * sizeof(int32_t), align = 64;
-    size_t bytes = (labels + (size_t)c->batch * image_bytes(l) + align - 1) / align * align;
+    size_t labels = (size_t)c->batch * sizeof(int32_t), align = 64,
+           targets = target_bytes(l, c->batch);
+    size_t bytes =
+        (labels + targets + (size_t)c->batch * image_bytes(l) + align - 1) / align * align;
     l->staging = lt_alloc_aligned(align, bytes * (size_t)c->slots);
     if (!l->staging)
         return LT_E_NOMEM;
     for (int i = 0; i < c->slots; i++) {
         uint8_t *begin = l->staging + (size_t)i * bytes;
-        lt_ring_set_memory(l->ring, i, begin + labels, (int32_t *)(void *)begin);
+        lt_ring_set_memory(l->ring, i, begin + labels + targets, (int32_t *)(void *)begin,
+                           targets ? (float *)(void *)(begin + labels) : NULL);
     }
     return LT_OK;
 }
@@ -109,6 +126,7 @@ static lt_status complete(lt_loader_config *c, const lt_dataset *dataset)
 {
     enum { MOST = 4096 };
     LT_TRY(lt_transform_check(&c->transform));
+    LT_TRY(lt_mix_check(&c->mix));
     fill_in(c, dataset);
     if (c->batch < 1)
         return lt_fail(LT_E_ARG, "loader: a batch of %d samples", c->batch);
@@ -129,6 +147,7 @@ static lt_status make_ring(lt_loader *l)
     const lt_loader_config *c = &l->config;
     lt_ring_config ring = {.dataset = l->dataset,
                            .transform = c->transform,
+                           .mix = c->mix,
                            .sampler = {.count = c->limit,
                                        .rank = c->rank,
                                        .size = c->size,
@@ -251,6 +270,9 @@ static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
                     LT_COPY_IN));
     LT_TRY(be->copy(ctx, lt_tensor_view(to->labels).data, slot->labels, count * sizeof(int32_t),
                     LT_COPY_IN));
+    if (to->targets)
+        LT_TRY(be->copy(ctx, lt_tensor_view(to->targets).data, slot->targets,
+                        target_bytes(l, slot->count), LT_COPY_IN));
     return be->sync(ctx); /* before the slot is written again */
 }
 
@@ -270,10 +292,13 @@ static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt
     }
     *out = (lt_batch){.images = p->images,
                       .labels = p->labels,
+                      .targets = p->targets,
                       .count = slot->count,
                       .index = slot->number % l->batches};
     lt_tensor_touch(p->images);
     lt_tensor_touch(p->labels);
+    if (p->targets)
+        lt_tensor_touch(p->targets);
     return LT_OK;
 }
 

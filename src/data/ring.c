@@ -4,7 +4,7 @@
  * 1. released <= taken number <= next_number; next_number < released + slots for a ticket to be
  *    given, so that batch n and batch n + slots, which share a slot, never overlap.
  * 2. A sample's bytes in its slot are written by the one thread that has its ticket, and read
- *    only after done == count.
+ *    only after done == count: by the thread that mixes the batch, then, with complete, by the taker.
  * 3. active counts tickets in work; with paused set none is given, so active == 0 means that no
  *    thread touches any slot. */
 
@@ -66,6 +66,7 @@ static ticket draw(lt_ring *r)
         s->number = t.number;
         s->count = batch_count(r, t.number);
         s->done = 0;
+        s->complete = false;
     }
     r->next.place++;
     if (r->next.place == s->count)
@@ -205,8 +206,33 @@ static void finish(lt_ring *r, ticket t, lt_status st, lt_scratch *scratch, fail
     r->times.resize_seconds += scratch->resize_seconds;
     scratch->read_seconds = scratch->decode_seconds = scratch->resize_seconds = 0;
     s->done++;
+}
+
+/* Mixes the batch, of which this thread made the last sample. */
+static void mix(const lt_ring *r, lt_batch_slot *s)
+{
+    const lt_ring_config *c = &r->config;
+    uint64_t epoch = (uint64_t)(s->number / c->batches), batch = (uint64_t)(s->number % c->batches);
+    lt_rng rng = {.key = lt_rng_key(lt_rng_key(c->sampler.seed, LT_STREAM_MIX, epoch, batch),
+                                    LT_STREAM_MIX, (uint64_t)c->sampler.rank, 0)};
+    lt_mix_plan plan = lt_mix_draw(&c->mix, c->transform.size, &rng);
+    lt_mix_pixels(&plan, s->pixels, s->count, c->transform.size, r->channels);
+    lt_mix_targets(&plan, s->labels, s->count, c->dataset->classes, s->targets);
+}
+
+/* The end of a ticket's work, with the mutex locked; mixing is done without it. */
+static void complete(lt_ring *r, lt_batch_slot *s)
+{
+    if (s->done == s->count) {
+        if (s->targets && !s->status) {
+            pthread_mutex_unlock(&r->mutex);
+            mix(r, s);
+            pthread_mutex_lock(&r->mutex);
+        }
+        s->complete = true;
+    }
     r->active--;
-    if (s->done == s->count || r->active == 0)
+    if (s->complete || r->active == 0)
         pthread_cond_signal(&r->ready);
 }
 
@@ -228,6 +254,7 @@ static void *run(void *context)
         lt_status st = make_sample(r, t, &scratch, &broken);
         pthread_mutex_lock(&r->mutex);
         finish(r, t, st, &scratch, &broken);
+        complete(r, &r->slot[t.number % r->config.slots]);
     }
     pthread_mutex_unlock(&r->mutex);
     for (size_t i = 0; i < broken.count; i++)
@@ -302,8 +329,9 @@ void lt_ring_free(lt_ring **ring)
     lt_free(r);
 }
 
-void lt_ring_set_memory(lt_ring *r, int slot, uint8_t *pixels, int32_t *labels)
+void lt_ring_set_memory(lt_ring *r, int slot, uint8_t *pixels, int32_t *labels, float *targets)
 {
+    r->slot[slot].targets = targets;
     r->slot[slot].pixels = pixels;
     r->slot[slot].labels = labels;
 }
@@ -328,7 +356,7 @@ const lt_batch_slot *lt_ring_take(lt_ring *r, int *slot)
     pthread_mutex_lock(&r->mutex);
     *slot = (int)(r->released % r->config.slots);
     const lt_batch_slot *s = &r->slot[*slot];
-    while (s->number != r->released || s->done < s->count)
+    while (s->number != r->released || !s->complete)
         pthread_cond_wait(&r->ready, &r->mutex);
     pthread_mutex_unlock(&r->mutex);
     return s;

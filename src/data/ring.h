@@ -2,6 +2,7 @@
 #ifndef LT_DATA_RING_H
 #define LT_DATA_RING_H
 
+#include "data/mix.h"
 #include "data/sampler.h"
 #include "data/transform.h"
 
@@ -10,6 +11,7 @@ typedef struct lt_ring lt_ring;
 typedef struct lt_ring_config {
     const lt_dataset *dataset; /* borrowed */
     lt_transform transform;    /* checked */
+    lt_mix mix;                /* checked */
     lt_sampler sampler;
     int batch, slots, threads;
     int64_t batches; /* of an epoch */
@@ -27,8 +29,10 @@ typedef struct lt_report {
 typedef struct lt_batch_slot {
     uint8_t *pixels; /* [batch][size][size][channels], borrowed */
     int32_t *labels; /* [batch], borrowed */
+    float *targets;  /* [batch][classes], borrowed; NULL without mix */
     int64_t number;  /* epoch * batches + batch within the epoch; -1: none */
     int count, done; /* samples */
+    bool complete;   /* all are done, and mixed */
     lt_status status;
     int failed; /* place of the sample that status is of */
     char *why;
@@ -46,7 +50,7 @@ lt_status lt_ring_new(lt_ring **out, const lt_ring_config *config);
 /* Waits for samples in work, drops them. */
 void lt_ring_free(lt_ring **ring);
 /* Where slot i's batch goes. Before the first seek. */
-void lt_ring_set_memory(lt_ring *ring, int slot, uint8_t *pixels, int32_t *labels);
+void lt_ring_set_memory(lt_ring *ring, int slot, uint8_t *pixels, int32_t *labels, float *targets);
 
 /* Goes on with batch number; what was made ahead is dropped, what was taken is released. */
 void lt_ring_seek(lt_ring *ring, int64_t number);

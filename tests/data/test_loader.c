@@ -100,6 +100,54 @@ static void check_threads(void **state)
     remove_folder(root);
 }
 
+/* The pixels and targets of a batch, to free(). */
+static uint8_t *batch_bytes(lt_loader *l, int64_t epoch, int64_t batch, size_t *bytes)
+{
+    lt_batch b;
+    assert_ok(lt_loader_seek(l, epoch, batch));
+    assert_ok(lt_loader_next(l, &b));
+    size_t images = lt_tensor_bytes(b.images), targets = b.targets ? lt_tensor_bytes(b.targets) : 0;
+    uint8_t *all = malloc(images + targets);
+    assert_ok(lt_tensor_read(b.images, all, images));
+    if (b.targets)
+        assert_ok(lt_tensor_read(b.targets, all + images, targets));
+    *bytes = images + targets;
+    return all;
+}
+
+/* Mixed batches depend on seed, epoch and batch alone. */
+static void check_mixing(void **state)
+{
+    (void)state;
+    char *root = make_picture_folder();
+    lt_dataset *d = NULL;
+    lt_loader *one = NULL, *many = NULL, *plain = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    lt_loader_config c = usual(1);
+    assert_ok(lt_loader_new(&plain, d, device, &c));
+    c.mix = (lt_mix){.mixup_alpha = 0.5, .cutmix_alpha = 1};
+    assert_ok(lt_loader_new(&one, d, device, &c));
+    c.threads = 5;
+    assert_ok(lt_loader_new(&many, d, device, &c));
+    for (int64_t i = 0; i < 8; i++) {
+        size_t n, m, k;
+        uint8_t *a = batch_bytes(one, i / 4, i % 4, &n), *b = batch_bytes(many, i / 4, i % 4, &m);
+        uint8_t *p = batch_bytes(plain, i / 4, i % 4, &k);
+        assert_int_equal(n, m);
+        assert_memory_equal(a, b, n);
+        assert_true(n > k);
+        assert_memory_not_equal(a, p, k);
+        free(a);
+        free(b);
+        free(p);
+    }
+    lt_loader_free(&one);
+    lt_loader_free(&many);
+    lt_loader_free(&plain);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
 static void check_seek(void **state)
 {
     (void)state;
@@ -275,6 +323,7 @@ int main(void)
         {"1 thread makes the batches of the list", check_threads, 0, 0, &one},
         {"2 threads make the batches of the list", check_threads, 0, 0, &two},
         {"7 threads make the batches of the list", check_threads, 0, 0, &seven},
+        {"mixed batches are the same for any number of threads", check_mixing, 0, 0, 0},
         {"seeking gives the batch that would have come", check_seek, 0, 0, 0},
         {"two ranks share an epoch", check_ranks, 0, 0, 0},
         {"a device with memory of its own gets copies at a fixed address", check_copies, 0, 0, 0},
