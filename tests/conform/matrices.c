@@ -77,6 +77,12 @@ static const tensor_row tensors[] = {
     {"filters, second dimension", {4, {17, 5, 3, 3}}, 1, STORAGE},
     {"filters, last dimension", {4, {17, 5, 3, 3}}, 3, STORAGE},
     {"one element", {2, {1, 1}}, 0, ROWS},
+    {"a long vector", {1, {601}}, 0, ROWS},
+    {"more rows than a task takes", {2, {531, 19}}, 0, ROWS},
+    {"more columns than a task takes", {2, {21, 1100}}, 1, GAPS},
+    {"a long contraction", {2, {65, 600}}, 0, ROWS},
+    {"filters, a dimension between", {4, {40, 33, 3, 3}}, 1, ROWS},
+    {"filters, a window's dimension", {4, {40, 33, 3, 5}}, 2, STORAGE},
 };
 
 static lt_status call_gram(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
@@ -140,7 +146,7 @@ static void make_norm(const tensor_row *r, test *t)
     t->operand[0] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
     t->operand[1] = (operand){IN, MASTER, LT_SHAPE(5), .absolute = PLUS};
     t->operand[2] = (operand){OUT, DOUBLE, LT_SHAPE(2), .absolute = PLUS};
-    t->terms = 0x1p-24; /* summed in double: terms * u = 2^-47 */
+    t->terms = 0x1p-24 + 0x1p-29 * (double)lt_shape_count(r->g); /* summed in double */
 }
 
 static lt_status call_eigh(const test *t, const lt_backend *be, void *ctx, const lt_view *v,

@@ -64,6 +64,22 @@ typedef struct lt_adam_numbers {
     float step, root, eps;              /* p -= step * m / (sqrt(v) * root + eps) */
 } lt_adam_numbers;
 
+/* Lanes of an operand of a matrix product: element (lane l, step k of the contraction) lies at
+ * data[lane[l] + step[k]]. Packed, it is a list of panels [depth][width], filled up with 0. */
+typedef struct lt_panel {
+    const float *data;
+    const int64_t *lane, *step;
+    int lanes, width;
+    int64_t depth;
+    bool lanes_adjacent, steps_adjacent; /* offsets that rise by 1 */
+} lt_panel;
+
+typedef struct lt_tile_save {
+    float alpha, beta;
+    int rows, cols; /* how much of the tile counts */
+    int64_t step;   /* elements between rows of y */
+} lt_tile_save;
+
 typedef struct lt_cpu_kernels {
     struct {
         void (*add)(const void *a, const void *b, void *y, int64_t count);
@@ -97,6 +113,15 @@ typedef struct lt_cpu_kernels {
     void (*adam)(const lt_adam_numbers *n, float *p, const float *g, float *m, float *v,
                  int64_t count);
     void (*lerp)(float weight, float *x, const float *to, int64_t count);
+
+    int tile_rows, tile_cols; /* at most 16 and 64; the widths of a's and b's panels */
+    void (*product_pack)(const lt_panel *panel, float *to);
+    /* y [rows, cols] = alpha * a' b + beta * y, of two packed panels */
+    void (*product_tile)(const float *a, const float *b, int64_t depth, const lt_tile_save *save,
+                         float *y);
+    /* y[j][i] = x[i][j] */
+    void (*product_mirror)(const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y,
+                           int64_t step_y);
 } lt_cpu_kernels;
 
 extern const lt_cpu_kernels lt_cpu_kernels_generic, lt_cpu_kernels_avx2, lt_cpu_kernels_avx512,

@@ -1,4 +1,4 @@
-/* A build without BLAS and LAPACK: the matrix functions of Shampoo are ref's. */
+/* A build without BLAS and LAPACK: norms and eigendecompositions are ref's. */
 
 #include "tensor/backend/cpu/internal.h"
 
@@ -9,5 +9,5 @@ void lt_cpu_install_matrix(lt_backend *be)
 
 const char *lt_cpu_matrix_info(void)
 {
-    return "LAPACK: not in this build, Shampoo's matrix functions are slow";
+    return "LAPACK: not in this build, eigendecompositions are slow";
 }

@@ -25,7 +25,8 @@ typedef uint16_t loose_half __attribute__((vector_size(32), aligned(2), may_alia
 
 ALWAYS vec vec_set(float value)
 {
-    return (vec){0} + value;
+    return (vec){value, value, value, value, value, value, value, value,
+                 value, value, value, value, value, value, value, value};
 }
 
 #if defined(__AVX512F__)

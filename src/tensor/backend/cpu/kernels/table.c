@@ -5,6 +5,7 @@
 #include "elementwise.h"
 #include "optim.h"
 #include "pool.h"
+#include "product.h"
 
 /* A kernel for each storage, from the one that takes the storage as its last argument. */
 #define BOTH(name, parameters, ...)             \
@@ -57,4 +58,9 @@ const lt_cpu_kernels PASTE(lt_cpu_kernels, LT_KERNEL_SET) = {
     .adagrad = adagrad,
     .adam = adam,
     .lerp = lerp,
+    .tile_rows = TILE_ROWS,
+    .tile_cols = TILE_COLS,
+    .product_pack = product_pack,
+    .product_tile = product_tile,
+    .product_mirror = product_mirror,
 };
