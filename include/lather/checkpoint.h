@@ -2,6 +2,7 @@
 #ifndef LATHER_CHECKPOINT_H
 #define LATHER_CHECKPOINT_H
 
+#include "lather/comm.h"
 #include "lather/optim.h"
 
 /** A further tensor to save and load: {"ema.conv1.weight", tensor}. Borrowed. */
@@ -16,6 +17,7 @@ typedef struct lt_checkpoint_parts {
     lt_optim *optim;                   /**< optim.safetensors; NULL: none */
     const lt_checkpoint_tensor *extra; /**< in optim.safetensors too */
     size_t extra_count;
+    lt_comm *comm; /**< all ranks; NULL: this one alone */
 } lt_checkpoint_parts;
 
 enum { LT_CHECKPOINT_NAME = 64 };
@@ -45,7 +47,9 @@ typedef struct lt_checkpoint_policy {
 } lt_checkpoint_policy;
 
 /** Writes FOLDER/checkpoints/step-N complete or not at all, whatever kills the process; then `latest`
- *  (and `best`) point to it, and old ones are removed. policy NULL: keep all.
+ *  (and `best`) point to it, and old ones are removed. policy NULL: keep all. Collective: rank 0
+ *  writes, the others send what only they have; what fails on one rank fails on all. The files do
+ *  not depend on the number of ranks.
  *  Errors: LT_E_IO (also a full disk; earlier checkpoints stay, no rest is left), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_save(const char *folder,
                                                   const lt_checkpoint_parts *parts,
@@ -63,7 +67,8 @@ LT_API LT_MUST_CHECK lt_status lt_checkpoint_verify(const char *path, lt_checkpo
 
 /** Verifies and loads. Errors: as lt_checkpoint_verify(); LT_E_SHAPE (another architecture or class
  *  count: names the tensor and both shapes), and then nothing was changed; LT_E_FORMAT (state that
- *  is missing or not asked for). Says once if machine, threads or ranks differ. */
+ *  is missing or not asked for, blocks cut by other settings). Collective: all ranks read the folder,
+ *  each what it owns. Says once if machine, threads or ranks differ. */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_load(const char *path,
                                                   const lt_checkpoint_parts *parts,
                                                   lt_checkpoint_state *state);

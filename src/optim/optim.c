@@ -1,8 +1,7 @@
 /* What every optimizer shares: slots, the order of a step, state for checkpoints. */
 
-#include "optim/optim.h"
-
 #include "base/alloc.h"
+#include "optim/shard.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -114,6 +113,7 @@ void lt_optim_free(lt_optim **optim)
         return;
     if (o->ops->destroy)
         o->ops->destroy(o);
+    lt_shard_free(o);
     for (size_t i = 0; i < o->count; i++)
         for (int k = 0; k < LT_MAX_STATE; k++)
             lt_tensor_free(&o->slot[i].state[k]);
@@ -178,6 +178,15 @@ static lt_status give_scalars(lt_optim *o, const lt_step *step)
     return be->copy(ctx, o->scalars, &s, offsetof(lt_scalars, loss_scale), LT_COPY_IN);
 }
 
+/* All of them, or of a divided optimizer those that this rank owns. */
+static lt_status change_parameters(lt_optim *o)
+{
+    LT_TRY(make_state(o));
+    if (o->shard)
+        LT_TRY(lt_shard_begin(o));
+    return o->ops->step(o, o->scalars);
+}
+
 lt_status lt_optim_step(lt_optim *o, const lt_step *step)
 {
     void *ctx;
@@ -187,11 +196,12 @@ lt_status lt_optim_step(lt_optim *o, const lt_step *step)
     LT_TRY(give_scalars(o, step));
     LT_TRY(be->grad_norm(ctx, o->item, fill_items(o, true), o->scalars));
     /* Elsewhere the kernels see it: a host that asked would have to wait. */
-    if (be->host_memory && !o->scalars->finite)
-        return LT_OK;
-
-    LT_TRY(make_state(o));
-    LT_TRY(o->ops->step(o, o->scalars));
+    const bool skipped = be->host_memory && !o->scalars->finite;
+    lt_status st = skipped ? LT_OK : change_parameters(o);
+    if (o->shard)
+        st = lt_shard_finish(o, st, skipped);
+    if (st || skipped)
+        return st;
     for (size_t i = 0; i < o->count; i++) {
         lt_slot *slot = &o->slot[i];
         if (!slot->param->has_grad)

@@ -4,6 +4,13 @@
 
 #include "lather/safetensors.h"
 
+/* Gives a tensor's data when it is written: row-major, to host. */
+typedef lt_status lt_safetensors_source(void *context, void *host, size_t bytes);
+/* As lt_safetensors_add(), for data that is elsewhere; sources are called in the order of adding. */
+LT_MUST_CHECK lt_status lt_safetensors_add_source(lt_safetensors_writer *writer, const char *name,
+                                                  lt_dtype dtype, lt_shape shape,
+                                                  lt_safetensors_source *source, void *context);
+
 /* As lt_safetensors_finish(), for a file of an lt_commit, which does the syncing. */
 LT_MUST_CHECK lt_status lt_safetensors_finish_part(lt_safetensors_writer **writer);
 

@@ -18,8 +18,10 @@ typedef struct item {
     lt_dtype dtype;
     lt_shape shape;
     size_t bytes;
-    const lt_tensor *tensor; /* or else data */
-    const void *data;
+    const lt_tensor *tensor; /* or else source */
+    lt_safetensors_source *source;
+    void *context;
+    const void *data; /* or else this */
 } item;
 
 typedef struct note {
@@ -114,6 +116,15 @@ lt_status lt_safetensors_add_host(lt_safetensors_writer *w, const char *name, lt
     return add(w, name, (item){.data = data, .dtype = dtype, .shape = shape});
 }
 
+lt_status lt_safetensors_add_source(lt_safetensors_writer *w, const char *name, lt_dtype dtype,
+                                    lt_shape shape, lt_safetensors_source *source, void *context)
+{
+    if (has_name(w, name))
+        return lt_fail(LT_E_ARG, "%s: tensor '%s' twice", w->path, name);
+    return add(w, name,
+               (item){.source = source, .context = context, .dtype = dtype, .shape = shape});
+}
+
 static void put_item(lt_json_writer *json, const item *it, size_t begin)
 {
     static const char *const names[] = {
@@ -178,12 +189,13 @@ static lt_status write_header(const lt_safetensors_writer *w, FILE *file)
 
 static lt_status write_item(const lt_safetensors_writer *w, const item *it, FILE *file)
 {
-    if (!it->tensor)
+    if (!it->tensor && !it->source)
         return write_bytes(file, w->path, it->data, it->bytes);
     void *host = lt_alloc_aligned(64, it->bytes);
     if (!host)
         return LT_E_NOMEM;
-    lt_status st = lt_tensor_read(it->tensor, host, it->bytes);
+    lt_status st = it->source ? it->source(it->context, host, it->bytes)
+                              : lt_tensor_read(it->tensor, host, it->bytes);
     if (!st)
         st = write_bytes(file, w->path, host, it->bytes);
     lt_free(host);

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
+#include "dist/agree.h"
 #include "tensor/safetensors.h"
 #include "train/machine.h"
 #include "train/weights.h"
@@ -30,68 +31,89 @@ static lt_status keep_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
+char *lt_checkpoint_entry_note(const lt_state_entry *entry)
+{
+    char offset[LT_SHAPE_TEXT], shape[LT_SHAPE_TEXT];
+    return lt_format("offset %s shape %s", lt_shape_text(entry->offset, offset),
+                     lt_shape_text(entry->shape, shape));
+}
+
+/* The writer, and what comes from other ranks. */
+typedef struct saving {
+    lt_safetensors_writer *writer;
+    lt_checkpoint_queue *queue;
+} saving;
+
+static lt_status add_tensor(const saving *s, const char *name, const lt_state_entry *entry)
+{
+    if (entry->tensor)
+        return lt_safetensors_add(s->writer, name, entry->tensor);
+    if (!s->queue->count)
+        return lt_fail(LT_E_ARG, "checkpoint: state '%s' of %s is on rank %d: save with all ranks",
+                       entry->name, entry->param, entry->owner);
+    return lt_safetensors_add_source(s->writer, name, entry->dtype, entry->extent,
+                                     lt_checkpoint_receive, s->queue);
+}
+
 static lt_status add_entry(void *context, const lt_state_entry *entry)
 {
-    lt_safetensors_writer *w = context;
-    if (!entry->tensor)
-        return lt_fail(LT_E_UNSUPPORTED, "checkpoint: state '%s' of %s is on rank %d", entry->name,
-                       entry->param, entry->owner);
-    char offset[LT_SHAPE_TEXT], shape[LT_SHAPE_TEXT];
+    const saving *s = context;
     char *name = lt_checkpoint_entry_name(entry);
-    char *note = lt_format("offset %s shape %s", lt_shape_text(entry->offset, offset),
-                           lt_shape_text(entry->shape, shape));
-    lt_status st = name && note ? lt_safetensors_add(w, name, entry->tensor) : LT_E_NOMEM;
+    char *note = lt_checkpoint_entry_note(entry);
+    lt_status st = name && note ? add_tensor(s, name, entry) : LT_E_NOMEM;
     if (!st && entry->block >= 0)
-        st = lt_safetensors_note(w, name, note);
+        st = lt_safetensors_note(s->writer, name, note);
     lt_free(name);
     lt_free(note);
     return st;
 }
 
-static lt_status add_model(lt_safetensors_writer *w, const lt_checkpoint_parts *parts)
+static lt_status add_model(const saving *s, const lt_checkpoint_parts *parts)
 {
+    lt_safetensors_writer *w = s->writer;
     for (size_t i = 0; i < parts->params->count; i++)
         LT_TRY(lt_safetensors_add(w, parts->params->item[i]->name, parts->params->item[i]->value));
     return lt_safetensors_note(w, "format", "pt");
 }
 
-static lt_status add_optim(lt_safetensors_writer *w, const lt_checkpoint_parts *parts)
+static lt_status add_optim(const saving *s, const lt_checkpoint_parts *parts)
 {
-    lt_state_visitor visitor = {.entry = add_entry, .number = keep_number, .context = w};
+    saving all = *s;
+    lt_state_visitor visitor = {.entry = add_entry, .number = keep_number, .context = &all};
     if (parts->optim)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
     for (size_t i = 0; i < parts->extra_count; i++)
-        LT_TRY(lt_safetensors_add(w, parts->extra[i].name, parts->extra[i].tensor));
+        LT_TRY(lt_safetensors_add(s->writer, parts->extra[i].name, parts->extra[i].tensor));
     return LT_OK;
 }
 
-static lt_status write_tensors(const char *folder, const char *name,
-                               lt_status (*add)(lt_safetensors_writer *w,
-                                                const lt_checkpoint_parts *parts),
-                               const lt_checkpoint_parts *parts)
+typedef lt_status add_fn(const saving *s, const lt_checkpoint_parts *parts);
+
+static lt_status write_tensors(const char *folder, const char *name, add_fn *add,
+                               const lt_checkpoint_parts *parts, lt_checkpoint_queue *queue)
 {
     char *path = lt_format("%s/%s", folder, name);
-    lt_safetensors_writer *w = NULL;
-    lt_status st = path ? lt_safetensors_create(&w, path) : LT_E_NOMEM;
+    saving s = {.queue = queue};
+    lt_status st = path ? lt_safetensors_create(&s.writer, path) : LT_E_NOMEM;
     if (!st)
-        st = add(w, parts);
+        st = add(&s, parts);
     if (!st)
-        st = lt_safetensors_finish_part(&w);
-    lt_safetensors_discard(&w);
+        st = lt_safetensors_finish_part(&s.writer);
+    lt_safetensors_discard(&s.writer);
     lt_free(path);
     return st;
 }
 
 static lt_status write_all(const char *folder, const lt_checkpoint_parts *parts,
-                           const lt_checkpoint_state *state)
+                           const lt_checkpoint_state *state, lt_checkpoint_queue *queue)
 {
-    LT_TRY(write_tensors(folder, LT_CHECKPOINT_MODEL, add_model, parts));
-    LT_TRY(write_tensors(folder, LT_CHECKPOINT_OPTIM, add_optim, parts));
+    LT_TRY(write_tensors(folder, LT_CHECKPOINT_MODEL, add_model, parts, queue));
+    LT_TRY(write_tensors(folder, LT_CHECKPOINT_OPTIM, add_optim, parts, queue));
     return lt_checkpoint_write_state(folder, parts, state);
 }
 
 static lt_status save_into(const char *checkpoints, const lt_checkpoint_parts *parts,
-                           const lt_checkpoint_state *state)
+                           const lt_checkpoint_state *state, lt_checkpoint_queue *queue)
 {
     char *path = lt_format("%s/step-%" PRId64, checkpoints, state->step);
     if (!path)
@@ -100,7 +122,7 @@ static lt_status save_into(const char *checkpoints, const lt_checkpoint_parts *p
     lt_status st = lt_commit_begin(&commit, path);
     lt_free(path);
     LT_TRY(st);
-    st = write_all(commit.temp, parts, state);
+    st = write_all(commit.temp, parts, state, queue);
     if (st) {
         lt_commit_abandon(&commit);
         return st;
@@ -108,8 +130,9 @@ static lt_status save_into(const char *checkpoints, const lt_checkpoint_parts *p
     return lt_commit_finish(&commit);
 }
 
-lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_parts *parts,
-                             const lt_checkpoint_state *state, const lt_checkpoint_policy *policy)
+static lt_status write_checkpoint(const char *folder, const lt_checkpoint_parts *parts,
+                                  const lt_checkpoint_state *state,
+                                  const lt_checkpoint_policy *policy, lt_checkpoint_queue *queue)
 {
     static const lt_checkpoint_policy keep_all = {0};
     char *checkpoints = lt_format("%s/checkpoints", folder);
@@ -118,12 +141,29 @@ lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_parts *part
     lt_status st = lt_commit_make_folders(checkpoints);
     if (!st) {
         lt_commit_clean(checkpoints);
-        st = save_into(checkpoints, parts, state);
+        st = save_into(checkpoints, parts, state, queue);
     }
     if (!st)
         st = lt_checkpoint_point(checkpoints, state->step, policy ? policy : &keep_all);
     lt_free(checkpoints);
     return st;
+}
+
+lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_parts *parts,
+                             const lt_checkpoint_state *state, const lt_checkpoint_policy *policy)
+{
+    lt_checkpoint_queue queue = {0};
+    lt_status st = lt_checkpoint_meet(parts, &queue);
+    if (st) {
+        lt_free(queue.entry);
+        return st;
+    }
+    if (parts->comm && lt_comm_rank(parts->comm) > 0)
+        st = lt_checkpoint_send(parts);
+    else
+        st = write_checkpoint(folder, parts, state, policy, &queue);
+    lt_checkpoint_drain(&queue);
+    return parts->comm ? lt_comm_agree(parts->comm, st) : st;
 }
 
 /* Loading: a pass that only checks, then one that writes. */
@@ -145,12 +185,34 @@ static lt_status load_tensor(loading *l, const char *name, lt_tensor *tensor)
     return l->write ? lt_entry_write(e, tensor) : lt_entry_check(e, l->path, tensor);
 }
 
+/* Whether this run cuts the parameter as the checkpoint's did. */
+static lt_status check_block(const loading *l, const char *name, const lt_state_entry *entry)
+{
+    const char *stored = lt_safetensors_metadata(l->file, name);
+    if (!stored)
+        return LT_OK;
+    char *note = lt_checkpoint_entry_note(entry);
+    lt_status st = note ? LT_OK : LT_E_NOMEM;
+    if (note && strcmp(note, stored) != 0)
+        st = lt_fail(LT_E_FORMAT,
+                     "%s: block %d of %s has %s there, %s here: other settings for merging and "
+                     "splitting",
+                     l->path, entry->block, entry->param, stored, note);
+    lt_free(note);
+    return st;
+}
+
 static lt_status load_entry(void *context, const lt_state_entry *entry)
 {
+    loading *l = context;
     char *name = lt_checkpoint_entry_name(entry);
-    lt_status st = !name           ? LT_E_NOMEM
-                   : entry->tensor ? load_tensor(context, name, entry->tensor)
-                                   : LT_OK;
+    lt_status st = name ? check_block(l, name, entry) : LT_E_NOMEM;
+    if (!st && entry->tensor)
+        st = load_tensor(l, name, entry->tensor);
+    else if (!st && !lt_safetensors_find(l->file, name))
+        st = lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", l->path, name);
+    else if (!st)
+        l->entries++; /* another rank reads it */
     lt_free(name);
     return st;
 }
@@ -189,38 +251,58 @@ static lt_status check_complete(const loading *l)
     return LT_OK;
 }
 
-static lt_status load_files(const lt_safetensors *model, const char *model_path, loading *l,
-                            const lt_checkpoint_parts *parts)
+/* The files of a checkpoint, open. */
+typedef struct files {
+    char *model_path, *optim_path;
+    lt_safetensors *model, *optim;
+    lt_json *json;
+    lt_checkpoint_state state;
+    loading loading;
+} files;
+
+static const lt_weights_rules rules = {.want_counts = true, .allow_nan = true};
+
+static lt_status open_files(const char *path, files *f)
 {
-    const lt_weights_rules rules = {.want_counts = true, .allow_nan = true};
-    LT_TRY(lt_weights_check(model, model_path, parts->params, &rules));
-    LT_TRY(visit_all(l, parts));
-    LT_TRY(check_complete(l));
-    LT_TRY(lt_weights_apply(model, parts->params, &rules));
-    l->write = true;
-    return visit_all(l, parts);
+    LT_TRY(lt_checkpoint_read_state(path, &f->json, &f->state));
+    f->model_path = lt_format("%s/%s", path, LT_CHECKPOINT_MODEL);
+    f->optim_path = lt_format("%s/%s", path, LT_CHECKPOINT_OPTIM);
+    if (!f->model_path || !f->optim_path)
+        return LT_E_NOMEM;
+    LT_TRY(lt_safetensors_open(&f->model, f->model_path));
+    LT_TRY(lt_safetensors_open(&f->optim, f->optim_path));
+    f->loading = (loading){.path = f->optim_path,
+                           .file = f->optim,
+                           .numbers = lt_json_member(lt_json_root(f->json), "numbers")};
+    return LT_OK;
 }
 
-static lt_status open_and_load(const char *path, const lt_checkpoint_parts *parts,
-                               const lt_json_value *root)
+static void close_files(files *f)
 {
-    char *model_path = lt_format("%s/%s", path, LT_CHECKPOINT_MODEL);
-    char *optim_path = lt_format("%s/%s", path, LT_CHECKPOINT_OPTIM);
-    lt_safetensors *model = NULL, *optim = NULL;
-    lt_status st = model_path && optim_path ? LT_OK : LT_E_NOMEM;
-    if (!st)
-        st = lt_safetensors_open(&model, model_path);
-    if (!st)
-        st = lt_safetensors_open(&optim, optim_path);
-    if (!st) {
-        loading l = {.path = optim_path, .file = optim, .numbers = lt_json_member(root, "numbers")};
-        st = load_files(model, model_path, &l, parts);
-    }
-    lt_safetensors_close(&model);
-    lt_safetensors_close(&optim);
-    lt_free(model_path);
-    lt_free(optim_path);
-    return st;
+    lt_safetensors_close(&f->model);
+    lt_safetensors_close(&f->optim);
+    lt_json_free(&f->json);
+    lt_free(f->model_path);
+    lt_free(f->optim_path);
+}
+
+/* Changes nothing. */
+static lt_status check_files(const char *path, files *f, const lt_checkpoint_parts *parts)
+{
+    LT_TRY(open_files(path, f));
+    if (parts->optim && strcmp(f->state.optim, lt_optim_name(parts->optim)) != 0)
+        return lt_fail(LT_E_FORMAT, "%s: state of optimizer %s, this run uses %s", path,
+                       f->state.optim, lt_optim_name(parts->optim));
+    LT_TRY(lt_weights_check(f->model, f->model_path, parts->params, &rules));
+    LT_TRY(visit_all(&f->loading, parts));
+    return check_complete(&f->loading);
+}
+
+static lt_status apply_files(files *f, const lt_checkpoint_parts *parts)
+{
+    LT_TRY(lt_weights_apply(f->model, parts->params, &rules));
+    f->loading.write = true;
+    return visit_all(&f->loading, parts);
 }
 
 /* Bit equality is promised for the same build, CPU type, and threads. */
@@ -247,25 +329,36 @@ lt_status lt_checkpoint_verify(const char *path, lt_checkpoint_state *state)
     return LT_OK;
 }
 
+/* What differs from the run that saved it, and may show in the last bits. */
+static void compare_runs(const char *path, const files *f, const lt_checkpoint_state *now)
+{
+    const lt_checkpoint_state *s = &f->state;
+    compare_machine(path, lt_json_root(f->json));
+    if (s->threads != now->threads && now->threads)
+        lt_log(LT_LOG_WARN, "train", "%s: saved with %d threads, this run has %d", path, s->threads,
+               now->threads);
+    if (s->ranks != now->ranks && now->ranks)
+        lt_log(LT_LOG_WARN, "train", "%s: saved with %d ranks, this run has %d", path, s->ranks,
+               now->ranks);
+}
+
+static lt_status agree(const lt_checkpoint_parts *parts, lt_status st)
+{
+    return parts->comm ? lt_comm_agree(parts->comm, st) : st;
+}
+
 lt_status lt_checkpoint_load(const char *path, const lt_checkpoint_parts *parts,
                              lt_checkpoint_state *state)
 {
-    lt_json *json = NULL;
-    lt_checkpoint_state s;
-    LT_TRY(lt_checkpoint_read_state(path, &json, &s));
-    lt_status st = LT_OK;
-    if (parts->optim && strcmp(s.optim, lt_optim_name(parts->optim)) != 0)
-        st = lt_fail(LT_E_FORMAT, "%s: state of optimizer %s, this run uses %s", path, s.optim,
-                     lt_optim_name(parts->optim));
+    files f = {0};
+    lt_status st = agree(parts, check_files(path, &f, parts));
     if (!st)
-        st = open_and_load(path, parts, lt_json_root(json));
+        st = agree(parts, apply_files(&f, parts));
     if (!st) {
-        compare_machine(path, lt_json_root(json));
-        if (s.threads != state->threads && state->threads)
-            lt_log(LT_LOG_WARN, "train", "%s: saved with %d threads, this run has %d", path,
-                   s.threads, state->threads);
-        *state = s;
+        if (!parts->comm || lt_comm_rank(parts->comm) == 0)
+            compare_runs(path, &f, state);
+        *state = f.state;
     }
-    lt_json_free(&json);
+    close_files(&f);
     return st;
 }

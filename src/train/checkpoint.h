@@ -13,6 +13,27 @@
 /* "PARAM#block.B.NAME", or "PARAM#NAME" for state of the whole parameter; NULL: no memory. */
 char *lt_checkpoint_entry_name(const lt_state_entry *entry);
 
+/* What rank 0 writes of other ranks' state, in the order of visiting. Starts as {0}. */
+typedef struct lt_checkpoint_queue {
+    lt_comm *comm;
+    lt_state_entry *entry; /* owner, dtype and extent are read */
+    size_t count, capacity, done;
+} lt_checkpoint_queue;
+
+/* Collective, before saving: makes missing state, shares the numbers of parts, and lists on rank 0
+ * what it will get. Errors: what failed on any rank. */
+LT_MUST_CHECK lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts,
+                                           lt_checkpoint_queue *queue);
+/* On the others, while rank 0 writes: sends what it wants. */
+LT_MUST_CHECK lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts);
+/* A lt_safetensors_source on rank 0: the next one of the queue. */
+LT_MUST_CHECK lt_status lt_checkpoint_receive(void *queue, void *host, size_t bytes);
+/* What was not written must be taken all the same, as the others send it. Clears the queue. */
+void lt_checkpoint_drain(lt_checkpoint_queue *queue);
+
+/* "offset [0,0] shape [64,147]"; NULL: no memory. */
+char *lt_checkpoint_entry_note(const lt_state_entry *entry);
+
 /* Writes FOLDER/state.json: counters, the optimizer's numbers, and size and checksum of the other
  * files there, which are complete. */
 LT_MUST_CHECK lt_status lt_checkpoint_write_state(const char *folder,

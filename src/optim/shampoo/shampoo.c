@@ -1,4 +1,4 @@
-/* Distributed Shampoo, on one rank: blocks, the order of a step, state.
+/* Distributed Shampoo: blocks, the order of a step, state.
  * Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo
  * Optimizer for Training Neural Networks At-Scale", 2023 (arXiv 2309.06497), section 3. */
 
@@ -40,6 +40,12 @@ static void plan_dim(const lt_shampoo_config *c, lt_block *b, int d)
     f->is_diagonal = diagonal;
 }
 
+void lt_block_plan(const lt_shampoo_config *c, lt_block *b)
+{
+    for (int d = 0; d < b->box.shape.ndim; d++)
+        plan_dim(c, b, d);
+}
+
 static void make_blocks(lt_shampoo *s)
 {
     const lt_shampoo_config *c = &s->config;
@@ -55,8 +61,7 @@ static void make_blocks(lt_shampoo *s)
             b->box = lt_box_at(merged, c->max_preconditioner_dim, k);
             b->number = n;
             s->place[n] = n;
-            for (int d = 0; d < b->box.shape.ndim; d++)
-                plan_dim(c, b, d);
+            lt_block_plan(c, b);
             n++;
         }
     }
@@ -285,6 +290,7 @@ static const lt_optim_ops ops = {
     .visit = lt_shampoo_visit,
     .state_bytes = lt_shampoo_state_bytes,
     .destroy = destroy,
+    .parts = &lt_shampoo_parts,
 };
 
 lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params, const lt_shampoo_config *config)

@@ -13,8 +13,8 @@
 #ifndef LT_OPTIM_SHAMPOO_SHAMPOO_H
 #define LT_OPTIM_SHAMPOO_SHAMPOO_H
 
-#include "optim/optim.h"
 #include "optim/shampoo/block.h"
+#include "optim/shard.h"
 
 #include "lather/ext/roots.h"
 #include "lather/shampoo_report.h"
@@ -58,6 +58,7 @@ typedef struct lt_block {
     int64_t scratch;   /* where the block begins in the scratch tensors */
     lt_view g, u, p;   /* gradient, filtered gradient, direction */
     lt_view buffer[2]; /* what p moves between */
+    lt_view update;    /* divided over ranks: what becomes -lr * p instead of the parameter */
     int spare;         /* the buffer that p is not in */
 } lt_block;
 
@@ -201,6 +202,11 @@ lt_status lt_shampoo_make_state(lt_shampoo *s);
 void lt_shampoo_free_state(lt_shampoo *s);
 /* Frees pending tensors of blocks that have nothing pending. */
 void lt_shampoo_drop_pending(lt_shampoo *s);
+extern const lt_part_ops lt_shampoo_parts;
+/* Modelled time of a step; reads the block's box and factors' kinds. */
+double lt_block_nanoseconds(const lt_shampoo_config *config, const lt_block *block);
+/* Whether its dimensions keep factors, and which exponents: by the config and its box. */
+void lt_block_plan(const lt_shampoo_config *config, lt_block *block);
 /* Bytes of its state, or of factors and roots only. */
 int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors);
 

@@ -57,10 +57,10 @@ static bool move(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     (void)s;
     job->alpha = -b->slot->lr_scale;
-    job->beta = 1;
+    job->beta = b->update.data ? 0 : 1;
     job->factor.lr = true;
     job->a = lt_block_view(b, &b->p);
-    job->y = lt_block_of(b, b->slot->param->value);
+    job->y = b->update.data ? b->update : lt_block_of(b, b->slot->param->value);
     return true;
 }
 

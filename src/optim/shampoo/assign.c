@@ -1,0 +1,121 @@
+/* Shampoo over ranks: what a block costs, and whose it is. Shi et al., "A Distributed Data-Parallel
+ * PyTorch Implementation of the Distributed Shampoo Optimizer", 2023 (arXiv 2309.06497), section 4.1,
+ * deals blocks out by their bytes; roots cost n^3, so bytes leave the time of a step uneven. */
+
+#include "optim/shampoo/shampoo.h"
+
+/* Nanoseconds, measured on one core of an AMD Zen 5 (f32, OpenBLAS): docs/adr/0013. Only their
+ * ratios matter, and only for the balance. */
+static const double per_root = 0.60;     /* n^3 of an eigendecomposition, with the root from it */
+static const double per_gram = 0.012;    /* a multiplication of G G^T, half of which is symmetric */
+static const double per_product = 0.020; /* a multiplication of a root and G */
+static const double per_byte = 0.1;      /* read or written by an elementwise statement */
+
+/* How often an element of the block is read or written by elementwise statements. */
+static int passes(const lt_shampoo_config *c, const lt_block *b)
+{
+    const bool moment = c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD;
+    int count = 5; /* the gradient comes, the direction goes */
+    count += c->beta1 > 0 ? 8 : 0;
+    count += c->grafting != LT_GRAFTING_NONE ? 4 : 0;
+    count += moment ? 6 : 0;
+    count += c->momentum > 0 ? 6 : 0;
+    count += b->slot && b->slot->weight_decay > 0 ? 3 : 0;
+    count += c->preconditioner == LT_PRECONDITIONER_CORRECTED ? 6 : 0;
+    return count;
+}
+
+/* Products with a factor's root to get a direction, for one dimension. */
+static int products(const lt_shampoo_config *c, int order)
+{
+    const int there_and_back = lt_shampoo_is_eigendecomposed(c) ? 2 : 1;
+    if (c->preconditioner == LT_PRECONDITIONER_CORRECTED)
+        return 3; /* the direction there and back, the gradient for its second moment */
+    return lt_shampoo_is_kl(c) ? there_and_back * order : there_and_back;
+}
+
+double lt_block_nanoseconds(const lt_shampoo_config *c, const lt_block *b)
+{
+    const lt_shape shape = b->box.shape;
+    const double elements = (double)lt_shape_count(shape);
+    double ns = per_byte * sizeof(float) * elements * passes(c, b);
+    for (int d = 0; d < shape.ndim; d++) {
+        const double n = (double)shape.dim[d];
+        if (!b->factor[d].is_matrix)
+            continue;
+        ns += per_root * n * n * n / (double)c->precondition_frequency;
+        ns += per_gram * elements * n;
+        ns += per_product * elements * n * products(c, shape.ndim);
+    }
+    return ns;
+}
+
+static size_t count(const lt_optim *self)
+{
+    return ((const lt_shampoo *)self)->total;
+}
+
+static void describe(lt_optim *self, size_t index, lt_part *part)
+{
+    lt_shampoo *s = (lt_shampoo *)self;
+    lt_block *b = lt_shampoo_block_number(s, index);
+    part->slot = b->slot;
+    part->nanoseconds = lt_block_nanoseconds(&s->config, b);
+    part->state_bytes = lt_shampoo_block_bytes(s, b, false);
+    part->elements = lt_shape_count(b->box.shape);
+}
+
+static lt_view of(lt_optim *self, size_t index, const lt_tensor *parameter)
+{
+    return lt_block_of(lt_shampoo_block_number((lt_shampoo *)self, index), parameter);
+}
+
+/* Puts each block where place[] wants it, by exchanging. */
+static void put_in_place(lt_shampoo *s)
+{
+    for (size_t i = 0; i < s->total; i++)
+        for (size_t to; (to = s->place[s->block[i].number]) != i;) {
+            const lt_block other = s->block[to];
+            s->block[to] = s->block[i];
+            s->block[i] = other;
+        }
+}
+
+static void divide(lt_optim *self, const lt_part *part, int rank)
+{
+    lt_shampoo *s = (lt_shampoo *)self;
+    size_t mine = 0, others = 0;
+    lt_shampoo_free_state(s);
+    for (size_t i = 0; i < s->total; i++)
+        mine += part[i].owner == rank;
+    s->count = mine;
+    for (size_t i = 0; i < s->total; i++) {
+        lt_block *b = lt_shampoo_block_number(s, i);
+        b->owner = part[i].owner;
+        b->update = part[i].update;
+    }
+    mine = 0;
+    for (size_t i = 0; i < s->total; i++)
+        s->place[i] = part[i].owner == rank ? mine++ : s->count + others++;
+    put_in_place(s);
+    s->ready = false;
+}
+
+static void counters(lt_optim *self, size_t index, int64_t *counter[LT_PART_COUNTERS])
+{
+    lt_block *b = lt_shampoo_block_number((lt_shampoo *)self, index);
+    *counter++ = &b->failures;
+    *counter++ = &b->rooted;
+    for (int d = 0; d < LT_MAX_DIMS; d++) {
+        *counter++ = &b->factor[d].failures;
+        *counter++ = &b->factor[d].pending_status;
+    }
+}
+
+const lt_part_ops lt_shampoo_parts = {
+    .count = count,
+    .describe = describe,
+    .of = of,
+    .divide = divide,
+    .counters = counters,
+};

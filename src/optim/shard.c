@@ -1,0 +1,294 @@
+/* State divided over ranks: who owns what.
+ * Owners compute, all gather: Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the
+ * Distributed Shampoo Optimizer", 2023 (arXiv 2309.06497), section 4.1; for other optimizers
+ * Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
+ * stage 1.
+ *
+ * What is gathered is one flat buffer: a segment per rank, in it the rank's parts in the order of all
+ * parts, each dense in the parameter's own order of storage, and behind them a word that says how the
+ * step went. Nothing is padded: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
+
+#include "optim/shard.h"
+
+#include "base/alloc.h"
+#include "dist/agree.h"
+#include "optim/assign.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Modelled nanoseconds to move a byte through an elementwise update: shampoo/assign.c. */
+static const double per_byte = 0.1;
+
+/* --- Parts --- */
+
+static size_t count_parts(const lt_optim *o)
+{
+    return o->ops->parts ? o->ops->parts->count(o) : o->count;
+}
+
+static int count_states(const lt_optim *o)
+{
+    int count = 0;
+    while (count < LT_MAX_STATE && o->ops->slot_state[count])
+        count++;
+    return count;
+}
+
+static void describe(lt_optim *o, size_t i, lt_part *part)
+{
+    if (o->ops->parts) {
+        o->ops->parts->describe(o, i, part);
+        return;
+    }
+    const lt_tensor *value = o->slot[i].param->value;
+    const int64_t bytes = (int64_t)lt_tensor_bytes(value);
+    part->slot = &o->slot[i];
+    part->elements = lt_tensor_count(value);
+    part->state_bytes = bytes * count_states(o);
+    /* read the gradient; read and write the parameter and each state */
+    part->nanoseconds = per_byte * (double)(bytes * (3 + 2 * count_states(o)));
+}
+
+lt_view lt_shard_part(lt_optim *o, size_t i, const lt_tensor *parameter)
+{
+    return o->ops->parts ? o->ops->parts->of(o, i, parameter) : lt_tensor_view(parameter);
+}
+
+lt_view lt_shard_flat(lt_optim *o, size_t i, const lt_tensor *flat, int64_t at)
+{
+    const lt_view like = lt_shard_part(o, i, o->shard->part[i].slot->param->value);
+    lt_view v = lt_tensor_view(flat);
+    bool done[LT_MAX_DIMS] = {false};
+    int64_t stride = 1;
+    v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
+    v.shape = like.shape;
+    v.version = 0;
+    for (int k = 0; k < like.shape.ndim; k++) {
+        int next = -1;
+        for (int d = like.shape.ndim - 1; d >= 0; d--)
+            if (!done[d] && (next < 0 || like.stride[d] < like.stride[next]))
+                next = d;
+        done[next] = true;
+        v.stride[next] = stride;
+        stride *= v.shape.dim[next];
+    }
+    return v;
+}
+
+/* --- Dividing --- */
+
+static int64_t weight(const lt_shard *s, const lt_part *part)
+{
+    const int64_t align = 64;
+    switch (s->config.balance) {
+    case LT_BALANCE_COST: /* in picoseconds */
+        return (int64_t)(part->nanoseconds * 1000);
+    case LT_BALANCE_MEMORY:
+        return part->state_bytes;
+    case LT_BALANCE_BYTES:
+        break;
+    }
+    int64_t bytes = part->elements * (int64_t)lt_dtype_size(s->config.dtype);
+    return (bytes + align - 1) / align * align;
+}
+
+static lt_status choose_owners(lt_shard *s)
+{
+    int64_t *cost = lt_alloc(s->count, sizeof *cost);
+    int *owner = lt_alloc(s->count, sizeof *owner);
+    lt_status st = cost && owner ? LT_OK : LT_E_NOMEM;
+    for (size_t i = 0; !st && i < s->count; i++)
+        cost[i] = weight(s, &s->part[i]);
+    if (!st)
+        st = lt_assign(cost, s->count, s->ranks, owner);
+    if (!st && s->config.balance != LT_BALANCE_BYTES) /* that one stays the reference's */
+        st = lt_assign_improve(cost, s->count, s->ranks, owner);
+    for (size_t i = 0; !st && i < s->count; i++)
+        s->part[i].owner = owner[i];
+    lt_free(cost);
+    lt_free(owner);
+    return st;
+}
+
+/* Where the segments and the parts in them are. */
+static void lay_out(lt_shard *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        s->elements[s->part[i].owner] += s->part[i].elements;
+    for (int r = 1; r < s->ranks; r++)
+        s->begin[r] = s->begin[r - 1] + s->elements[r - 1] + 1;
+    for (int r = 0; r < s->ranks; r++)
+        s->elements[r] = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        lt_part *p = &s->part[i];
+        p->at = s->begin[p->owner] + s->elements[p->owner];
+        s->elements[p->owner] += p->elements;
+    }
+    for (int r = 0; r < s->ranks; r++)
+        s->elements[r]++; /* the word */
+}
+
+static lt_status make_buffers(lt_optim *o, lt_shard *s)
+{
+    const lt_dtype master = lt_device_master(o->device);
+    const int64_t mine = s->elements[s->rank];
+    const int64_t whole = s->begin[s->ranks - 1] + s->elements[s->ranks - 1];
+    LT_TRY(lt_tensor_new(&s->mine, o->device, master, LT_SHAPE(mine)));
+    LT_TRY(lt_tensor_new(&s->whole, o->device, master, LT_SHAPE(whole)));
+    if (s->differences)
+        LT_TRY(lt_tensor_new(&s->old, o->device, master, LT_SHAPE(mine)));
+    if (s->config.dtype == LT_F32)
+        return LT_OK;
+    LT_TRY(lt_tensor_new(&s->wire_mine, o->device, s->config.dtype, LT_SHAPE(mine)));
+    return lt_tensor_new(&s->wire_whole, o->device, s->config.dtype, LT_SHAPE(whole));
+}
+
+static lt_status open_group(lt_shard *s)
+{
+    lt_comm *comm = s->config.comm;
+    const int all = lt_comm_size(comm), size = s->config.group ? s->config.group : all;
+    s->group = comm;
+    s->first = lt_comm_rank(comm) / size * size;
+    if (size != all) {
+        LT_TRY(lt_comm_split(comm, lt_comm_rank(comm) / size, lt_comm_rank(comm), &s->group));
+        s->owns_group = true;
+    }
+    s->rank = lt_comm_rank(s->group);
+    s->ranks = lt_comm_size(s->group);
+    return LT_OK;
+}
+
+static lt_status plan(lt_optim *o, lt_shard *s)
+{
+    s->count = count_parts(o);
+    s->part = lt_alloc(s->count, sizeof *s->part);
+    s->job = lt_alloc(s->count, sizeof *s->job);
+    s->elements = lt_alloc((size_t)s->ranks, sizeof *s->elements);
+    s->begin = lt_alloc((size_t)s->ranks, sizeof *s->begin);
+    if (!s->part || !s->job || !s->elements || !s->begin)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < s->count; i++)
+        describe(o, i, &s->part[i]);
+    LT_TRY(choose_owners(s));
+    lay_out(s);
+    /* In the master dtype parameters themselves are as short, and exact. */
+    s->differences = !o->ops->parts && !s->config.gather_params && s->config.dtype != LT_F32;
+    return make_buffers(o, s);
+}
+
+/* From here on the optimizer knows what is its own. */
+static void divide(lt_optim *o)
+{
+    lt_shard *s = o->shard;
+    for (size_t i = 0; i < s->count && o->ops->parts && !s->config.gather_params; i++)
+        if (s->part[i].owner == s->rank)
+            s->part[i].update = lt_shard_flat(o, i, s->mine, s->part[i].at - s->begin[s->rank]);
+    if (o->ops->parts) {
+        o->ops->parts->divide(o, s->part, s->rank);
+        return;
+    }
+    for (size_t i = 0; i < o->count; i++) {
+        lt_slot *slot = &o->slot[i];
+        slot->owner = s->part[i].owner;
+        slot->elsewhere = slot->owner != s->rank;
+        for (int k = 0; k < LT_MAX_STATE; k++)
+            lt_tensor_free(&slot->state[k]);
+    }
+}
+
+static lt_status check(const lt_optim *o, const lt_shard_config *c)
+{
+    const int all = lt_comm_size(c->comm);
+    if (o->shard)
+        return lt_fail(LT_E_ARG, "%s: divided already", o->ops->name);
+    if (o->attempt > 0)
+        return lt_fail(LT_E_ARG, "%s: cannot be divided after a step", o->ops->name);
+    if (c->group < 0 || (c->group > 0 && all % c->group))
+        return lt_fail(LT_E_ARG, "%s: groups of %d do not divide %d ranks", o->ops->name, c->group,
+                       all);
+    if (c->dtype != LT_F32 && c->dtype != LT_BF16 && c->dtype != LT_F16)
+        return lt_fail(LT_E_ARG, "%s: gathers f32, bf16 or f16", o->ops->name);
+    if (o->ops->visit && !o->ops->parts)
+        return lt_fail(LT_E_UNSUPPORTED, "%s: has state that is not per parameter", o->ops->name);
+    return LT_OK;
+}
+
+/* Ranks that do not fit together must not begin to wait for each other. */
+static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
+{
+    int64_t elements = 0;
+    for (size_t i = 0; i < o->count; i++)
+        elements += lt_tensor_count(o->slot[i].param->value);
+    char text[256];
+    snprintf(text, sizeof text,
+             "optimizer %s, balance %d, groups of %d, dtype %d, %s, %zu parts, %" PRId64
+             " elements",
+             o->ops->name, (int)c->balance, c->group, (int)c->dtype,
+             c->gather_params ? "parameters" : "updates", count_parts(o), elements);
+    return lt_comm_same(c->comm, "the divided optimizer", text);
+}
+
+static void free_shard(lt_shard *s)
+{
+    lt_tensor *const tensors[] = {s->mine, s->whole, s->wire_mine, s->wire_whole, s->old};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        lt_tensor *t = tensors[i];
+        lt_tensor_free(&t);
+    }
+    if (s->owns_group)
+        lt_comm_close(&s->group);
+    lt_free(s->job);
+    lt_free(s->begin);
+    lt_free(s->elements);
+    lt_free(s->part);
+    lt_free(s);
+}
+
+lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config)
+{
+    LT_TRY(lt_comm_agree(config->comm, check(optim, config)));
+    LT_TRY(check_ranks(optim, config));
+    lt_shard *s = lt_alloc(1, sizeof *s);
+    LT_TRY(lt_comm_agree(config->comm, s ? LT_OK : LT_E_NOMEM));
+    s->config = *config;
+    lt_status st = open_group(s);
+    if (st) { /* collective, so it failed everywhere */
+        lt_free(s);
+        return st;
+    }
+    st = lt_comm_agree(config->comm, plan(optim, s));
+    if (st) {
+        free_shard(s);
+        return st;
+    }
+    optim->shard = s;
+    divide(optim);
+    return LT_OK;
+}
+
+void lt_shard_free(lt_optim *optim)
+{
+    if (optim->shard)
+        free_shard(optim->shard);
+    optim->shard = NULL;
+}
+
+lt_status lt_optim_shard_load(const lt_optim *optim, int rank, lt_shard_load *out)
+{
+    const lt_shard *s = optim->shard;
+    if (!s)
+        return lt_fail(LT_E_ARG, "%s: not divided", optim->ops->name);
+    if (rank < 0 || rank >= s->ranks)
+        return lt_fail(LT_E_ARG, "%s: rank %d of a group of %d", optim->ops->name, rank, s->ranks);
+    const lt_dtype dtype = s->wire_mine ? s->config.dtype : lt_device_master(optim->device);
+    *out = (lt_shard_load){.gather_bytes = s->elements[rank] * (int64_t)lt_dtype_size(dtype)};
+    for (size_t i = 0; i < s->count; i++) {
+        if (s->part[i].owner != rank)
+            continue;
+        out->parts++;
+        out->cost += s->part[i].nanoseconds;
+        out->state_bytes += s->part[i].state_bytes;
+    }
+    return LT_OK;
+}

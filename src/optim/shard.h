@@ -1,0 +1,69 @@
+/* Inside of lather/shard.h. A part is what one rank updates for all: a parameter, or what the
+ * optimizer's own table says (Shampoo: a block). */
+#ifndef LT_OPTIM_SHARD_H
+#define LT_OPTIM_SHARD_H
+
+#include "optim/optim.h"
+
+#include "lather/shard.h"
+
+typedef struct lt_part {
+    lt_slot *slot;
+    double nanoseconds;  /* modelled, of a step */
+    int64_t state_bytes; /* where it is owned */
+    int64_t elements;    /* of the parameter */
+    int owner;           /* rank of the group */
+    int64_t at;          /* where they begin in what is gathered */
+    lt_view update; /* at its owner: where the change of the parameter goes instead; else no data */
+} lt_part;
+
+enum { LT_PART_COUNTERS = 2 + 2 * LT_MAX_DIMS };
+
+/* What an optimizer fills in whose parts are smaller than parameters; their order is fixed. */
+typedef struct lt_part_ops {
+    size_t (*count)(const lt_optim *self);
+    /* The first four members. */
+    void (*describe)(lt_optim *self, size_t index, lt_part *part);
+    /* The part of a tensor shaped like the parameter. */
+    lt_view (*of)(lt_optim *self, size_t index, const lt_tensor *parameter);
+    /* All members are filled in; rank: this one. Drops state that was made. */
+    void (*divide)(lt_optim *self, const lt_part *part, int rank);
+    /* Numbers that only the owner knows. */
+    void (*counters)(lt_optim *self, size_t index, int64_t *counter[LT_PART_COUNTERS]);
+} lt_part_ops;
+
+typedef struct lt_shard {
+    lt_shard_config config;
+    lt_comm *group;  /* of the ranks that share one copy of the state */
+    bool owns_group; /* else it is the config's */
+    int rank, ranks; /* in the group */
+    int first;       /* its rank 0, among all ranks */
+    lt_part *part;
+    size_t count;
+    int64_t *elements;                 /* per rank: of its segment, the word included */
+    int64_t *begin;                    /* per rank: where that begins */
+    bool differences;                  /* the optimizer changes parameters, updates are gathered */
+    lt_tensor *mine, *whole;           /* this rank's segment, all; master dtype */
+    lt_tensor *wire_mine, *wire_whole; /* on the way, if in another dtype */
+    lt_tensor *old;  /* with differences: this rank's parameters before the step */
+    lt_vec_job *job; /* room for one per part */
+} lt_shard;
+
+/* Part i of a tensor shaped like its parameter. */
+lt_view lt_shard_part(lt_optim *optim, size_t i, const lt_tensor *parameter);
+/* As many elements of a flat tensor as the part has, as a view of the part's shape, dense in the
+ * order in which the parameter lies in memory, so that most statements run along it. */
+lt_view lt_shard_flat(lt_optim *optim, size_t i, const lt_tensor *flat, int64_t at);
+
+/* Around the optimizer's own step: from here on only this rank's parts are changed; then everybody
+ * gets all changes. st: how the step went here; skipped: a gradient was not finite. Errors: st; what
+ * another rank failed with, naming it. */
+LT_MUST_CHECK lt_status lt_shard_begin(lt_optim *optim);
+LT_MUST_CHECK lt_status lt_shard_finish(lt_optim *optim, lt_status st, bool skipped);
+
+/* Collective, if the optimizer is divided: every rank learns all numbers of parts. */
+LT_MUST_CHECK lt_status lt_shard_share_counters(lt_optim *optim);
+
+void lt_shard_free(lt_optim *optim);
+
+#endif

@@ -1,0 +1,193 @@
+/* The exchange after a step of a divided optimizer, and what only owners know. */
+
+#include "base/alloc.h"
+#include "dist/agree.h"
+#include "optim/shard.h"
+
+#include <stdio.h>
+
+/* The word of a segment: an lt_status, or that the rank has skipped its step. */
+enum { SKIPPED = 100 };
+
+typedef enum direction { PACK, UNPACK } direction;
+
+/* One statement for all parts (or this rank's) that have a gradient: between the parameters and a
+ * flat tensor in which this rank's segment begins at `origin`. */
+static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, bool all,
+                           direction to, double beta)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    lt_shard *s = o->shard;
+    size_t count = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const lt_part *p = &s->part[i];
+        if (!p->slot->param->has_grad || (!all && p->owner != s->rank))
+            continue;
+        const lt_view value = lt_shard_part(o, i, p->slot->param->value);
+        const lt_view place = lt_shard_flat(o, i, flat, p->at - origin);
+        s->job[count++] = (lt_vec_job){
+            .op = LT_VEC_AXPBY,
+            .alpha = 1,
+            .beta = beta,
+            .a = to == PACK ? value : place,
+            .y = to == PACK ? place : value,
+        };
+    }
+    return count ? be->vec(ctx, s->job, count, o->scalars) : LT_OK;
+}
+
+lt_status lt_shard_begin(lt_optim *o)
+{
+    lt_shard *s = o->shard;
+    if (!s || !s->differences)
+        return LT_OK;
+    const int64_t origin = s->begin[s->rank];
+    LT_TRY(each_part(o, s->old, origin, false, PACK, 0));
+    return each_part(o, s->mine, origin, false, PACK, 0);
+}
+
+/* What this rank did to its parts, to its segment. */
+static lt_status pack(lt_optim *o)
+{
+    lt_shard *s = o->shard;
+    const int64_t origin = s->begin[s->rank];
+    if (s->differences) {
+        LT_TRY(each_part(o, s->mine, origin, false, PACK, -1)); /* new - old */
+        return each_part(o, s->old, origin, false, UNPACK, 0);
+    }
+    if (!o->ops->parts || s->config.gather_params)
+        return each_part(o, s->mine, origin, false, PACK, 0);
+    return LT_OK; /* it wrote there itself */
+}
+
+static lt_status put_word(const lt_optim *o, int word)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const lt_shard *s = o->shard;
+    const lt_view v = lt_tensor_view(s->mine);
+    const size_t size = lt_dtype_size(v.dtype);
+    const float narrow = (float)word;
+    const double wide = word;
+    void *to = (char *)v.data + size * (size_t)(s->elements[s->rank] - 1);
+    return be->copy(ctx, to, v.dtype == LT_F64 ? (const void *)&wide : &narrow, size, LT_COPY_IN);
+}
+
+static lt_status get_word(const lt_optim *o, int rank, int *word)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const lt_shard *s = o->shard;
+    const lt_view v = lt_tensor_view(s->whole);
+    const size_t size = lt_dtype_size(v.dtype);
+    float narrow = 0;
+    double wide = 0;
+    const char *from =
+        (const char *)v.data + size * (size_t)(s->begin[rank] + s->elements[rank] - 1);
+    LT_TRY(be->copy(ctx, v.dtype == LT_F64 ? (void *)&wide : &narrow, from, size, LT_COPY_OUT));
+    LT_TRY(be->sync(ctx));
+    *word = (int)(v.dtype == LT_F64 ? wide : (double)narrow);
+    return LT_OK;
+}
+
+static lt_status gather(lt_shard *s)
+{
+    lt_request *request = NULL;
+    const lt_tensor *mine = s->wire_mine ? s->wire_mine : s->mine;
+    lt_tensor *whole = s->wire_whole ? s->wire_whole : s->whole;
+    if (s->wire_mine)
+        LT_TRY(lt_tensor_copy(s->wire_mine, s->mine));
+    LT_TRY(lt_comm_allgather_begin(s->group, mine, whole, s->elements, &request));
+    LT_TRY(lt_request_wait(&request));
+    return s->wire_whole ? lt_tensor_copy(s->whole, s->wire_whole) : LT_OK;
+}
+
+/* Reads how it went everywhere: the first rank that failed, and how many skipped the step. */
+static lt_status read_words(const lt_optim *o, int *failed, int *skipped)
+{
+    const lt_shard *s = o->shard;
+    *failed = -1;
+    *skipped = 0;
+    for (int r = 0; r < s->ranks; r++) {
+        int word = 0;
+        LT_TRY(get_word(o, r, &word));
+        *skipped += word == SKIPPED;
+        if (word && word != SKIPPED && *failed < 0)
+            *failed = r;
+    }
+    return LT_OK;
+}
+
+static lt_status meet(lt_optim *o, lt_status st, bool skipped, int *failed, int *skips)
+{
+    LT_TRY(put_word(o, st ? (int)st : skipped ? SKIPPED : 0));
+    LT_TRY(gather(o->shard));
+    return read_words(o, failed, skips);
+}
+
+lt_status lt_shard_finish(lt_optim *o, lt_status st, bool skipped)
+{
+    lt_shard *s = o->shard;
+    int failed = -1, skips = 0;
+    char text[512];
+    if (!st && !skipped)
+        st = pack(o);
+    snprintf(text, sizeof text, "%s", st ? lt_error_message() : "");
+    lt_status met = meet(o, st, skipped, &failed, &skips);
+    if (met) { /* the others must not wait for ever */
+        lt_comm_abort(s->group);
+        return st ? lt_fail(st, "%s", text) : met;
+    }
+    if (failed >= 0)
+        return lt_comm_share_failure(s->group, failed, s->first,
+                                     st ? lt_fail(st, "%s", text) : LT_OK);
+    if (skips == s->ranks)
+        return LT_OK;
+    if (skips)
+        return lt_fail(LT_E_COMM, "%s: gradients differ: %d of %d ranks skip this step",
+                       o->ops->name, skips, s->ranks);
+    bool params = !s->differences && (!o->ops->parts || s->config.gather_params);
+    return each_part(o, s->whole, 0, true, UNPACK, params ? 0 : 1);
+}
+
+/* --- Numbers --- */
+
+static lt_status sum_over_ranks(const lt_optim *o, int64_t *number, size_t count)
+{
+    lt_tensor *t = NULL;
+    lt_request *request = NULL;
+    LT_TRY(lt_tensor_new(&t, o->device, LT_I64, LT_SHAPE((int64_t)count)));
+    lt_status st = lt_tensor_write(t, number, count * sizeof *number);
+    if (!st)
+        st = lt_comm_allreduce_begin(o->shard->group, t, LT_REDUCE_SUM, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (!st)
+        st = lt_tensor_read(t, number, count * sizeof *number);
+    lt_tensor_free(&t);
+    return st;
+}
+
+lt_status lt_shard_share_counters(lt_optim *o)
+{
+    const lt_shard *s = o->shard;
+    int64_t *counter[LT_PART_COUNTERS];
+    if (!s || !o->ops->parts)
+        return LT_OK;
+    int64_t *all = lt_alloc(s->count * LT_PART_COUNTERS, sizeof *all);
+    LT_TRY(lt_comm_agree(s->config.comm, all ? LT_OK : LT_E_NOMEM));
+    for (size_t i = 0; i < s->count; i++) {
+        o->ops->parts->counters(o, i, counter);
+        for (int k = 0; k < LT_PART_COUNTERS && s->part[i].owner == s->rank; k++)
+            all[i * LT_PART_COUNTERS + (size_t)k] = *counter[k];
+    }
+    lt_status st = sum_over_ranks(o, all, s->count * LT_PART_COUNTERS);
+    for (size_t i = 0; i < s->count && !st; i++) {
+        o->ops->parts->counters(o, i, counter);
+        for (int k = 0; k < LT_PART_COUNTERS; k++)
+            *counter[k] = all[i * LT_PART_COUNTERS + (size_t)k];
+    }
+    lt_free(all);
+    return st;
+}

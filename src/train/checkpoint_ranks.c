@@ -1,0 +1,92 @@
+/* State on other ranks: rank 0 writes it into the one file, in the order of visiting. */
+
+#include "base/alloc.h"
+#include "dist/agree.h"
+#include "optim/shard.h"
+#include "train/checkpoint.h"
+
+#include "lather/ext/comm.h"
+
+static lt_status keep_number(void *context, const char *name, int64_t *value)
+{
+    (void)context;
+    (void)name;
+    (void)value;
+    return LT_OK;
+}
+
+/* Groups of ranks with one copy of the state each: the owner's number is its rank in the first. */
+static lt_status list_entry(void *context, const lt_state_entry *entry)
+{
+    lt_checkpoint_queue *q = context;
+    if (entry->tensor || lt_comm_rank(q->comm) != 0)
+        return LT_OK;
+    if (q->count == q->capacity) {
+        size_t capacity = q->capacity ? 2 * q->capacity : 64;
+        lt_state_entry *more = lt_realloc(q->entry, capacity, sizeof *more);
+        if (!more)
+            return LT_E_NOMEM;
+        q->entry = more;
+        q->capacity = capacity;
+    }
+    q->entry[q->count++] = *entry;
+    return LT_OK;
+}
+
+lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts, lt_checkpoint_queue *queue)
+{
+    queue->comm = parts->comm;
+    if (!parts->comm || lt_comm_size(parts->comm) == 1)
+        return LT_OK;
+    lt_state_visitor visitor = {.entry = list_entry, .number = keep_number, .context = queue};
+    lt_status st = parts->optim ? lt_optim_visit(parts->optim, &visitor) : LT_OK;
+    st = lt_comm_agree(parts->comm, st);
+    if (!st && parts->optim)
+        st = lt_shard_share_counters(parts->optim);
+    return st;
+}
+
+static lt_status send_entry(void *context, const lt_state_entry *entry)
+{
+    lt_comm *comm = context;
+    if (!entry->tensor || entry->owner == 0 || entry->owner != lt_comm_rank(comm))
+        return LT_OK;
+    lt_request *request = NULL;
+    LT_TRY(lt_comm_send_begin(comm, entry->tensor, 0, &request));
+    return lt_request_wait(&request);
+}
+
+lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts)
+{
+    lt_state_visitor visitor = {.entry = send_entry, .number = keep_number, .context = parts->comm};
+    return parts->optim ? lt_optim_visit(parts->optim, &visitor) : LT_OK;
+}
+
+lt_status lt_checkpoint_receive(void *queue, void *host, size_t bytes)
+{
+    lt_checkpoint_queue *q = queue;
+    const lt_state_entry *e = &q->entry[q->done++];
+    lt_device *device = q->comm->device;
+    lt_tensor *t = NULL;
+    lt_request *request = NULL;
+    lt_status st = lt_tensor_new(&t, device, e->dtype, e->extent);
+    if (!st)
+        st = lt_comm_recv_begin(q->comm, t, e->owner, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (st) /* the sender must not wait for ever */
+        lt_comm_abort(q->comm);
+    if (!st && host)
+        st = lt_tensor_read(t, host, bytes);
+    lt_tensor_free(&t);
+    return st;
+}
+
+void lt_checkpoint_drain(lt_checkpoint_queue *queue)
+{
+    lt_status st = LT_OK;
+    while (!st && queue->done < queue->count)
+        st = lt_checkpoint_receive(queue, NULL, 0);
+    lt_free(queue->entry);
+    *queue = (lt_checkpoint_queue){0};
+}

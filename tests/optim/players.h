@@ -1,0 +1,160 @@
+/* Ranks that are threads, each with a device, a model and an optimizer of its own. */
+#ifndef LT_TESTS_OPTIM_PLAYERS_H
+#define LT_TESTS_OPTIM_PLAYERS_H
+
+#include "makers.h"
+
+#include "lather/ext/fail.h"
+#include "lather/shard.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+enum { PARAMS = 3, MOST = 48, RANKS = 8, STEPS = 6, TEXT = 256 };
+
+static const char *const names[PARAMS] = {"matrix", "kernel", "bias"};
+static const lt_shape shapes[PARAMS] = {
+    {2, {5, 7}}, {4, {4, 3, 2, 2}}, {1, {6}}}; /* the second is stored channels-last */
+
+/* What happens in a run: the same on each rank. */
+typedef struct scenario {
+    make_fn *make;
+    lt_shard_config config; /* comm is each rank's own */
+    bool f64;
+    bool undivided;
+    const char *kind;                           /* of the backend; NULL: ref */
+    lt_status (*before)(fixture *f, int rank);  /* step 1; NULL: nothing */
+    lt_status (*between)(fixture *f, int rank); /* step 4; NULL: nothing */
+} scenario;
+
+typedef struct player {
+    const scenario *scenario;
+    int rank, ranks;
+    lt_comm *comm;
+    fixture f;
+    lt_status status;
+    char message[TEXT];
+    double values[PARAMS][MOST];
+    lt_shard_load load;
+    size_t state_bytes;
+    uint64_t bytes; /* sent in the last step */
+} player;
+
+static inline void open_model(fixture *f, const scenario *s)
+{
+    double start[MOST];
+    *f = (fixture){0};
+    const lt_device_config config = {.f64 = s->f64, .threads = 1};
+    assert_ok(lt_device_open(&f->device, s->kind ? s->kind : "ref", &config));
+    for (int i = 0; i < MOST; i++)
+        start[i] = (i % 2 ? -0.1 : 0.1) * (i + 1);
+    for (int k = 0; k < PARAMS; k++)
+        put(fixture_add(f, names[k], shapes[k])->value, start);
+    assert_ok(s->make(&f->optim, &f->list));
+}
+
+/* In step 3 there are none, in step 4 only the first, in step 5 one is not a number. */
+static inline void gradients(fixture *f, int t)
+{
+    double g[MOST];
+    for (int k = 0; k < PARAMS; k++) {
+        for (int i = 0; i < MOST; i++)
+            g[i] = sin(1 + 7.0 * t + 3.0 * k + 1.7 * i + 0.9 * t * i);
+        g[2] = t == 5 && k == 1 ? (double)NAN : g[2];
+        put_grad(&f->param[k], g);
+        f->param[k].has_grad = t != 3 && (t != 4 || k == 0);
+    }
+}
+
+static inline lt_status all_steps(player *p)
+{
+    const scenario *s = p->scenario;
+    for (int t = 1; t <= STEPS; t++) {
+        if (t == 1 && s->before)
+            LT_TRY(s->before(&p->f, p->rank));
+        if (t == 4 && s->between)
+            LT_TRY(s->between(&p->f, p->rank));
+        gradients(&p->f, t);
+        const lt_step step = {.lr = 0.05, .clip_norm = 5, .attempt = t};
+        const uint64_t before = p->comm ? lt_comm_bytes(p->comm) : 0;
+        LT_TRY(lt_optim_step(p->f.optim, &step));
+        p->bytes = p->comm ? lt_comm_bytes(p->comm) - before : 0;
+    }
+    return LT_OK;
+}
+
+static inline lt_status run(player *p)
+{
+    if (!p->scenario->undivided) {
+        lt_shard_config c = p->scenario->config;
+        c.comm = p->comm;
+        LT_TRY(lt_optim_shard(p->f.optim, &c));
+        int size = c.group ? c.group : p->ranks;
+        LT_TRY(lt_optim_shard_load(p->f.optim, p->rank % size, &p->load));
+    }
+    LT_TRY(all_steps(p));
+    p->state_bytes = lt_optim_state_bytes(p->f.optim);
+    return LT_OK;
+}
+
+static inline void *play(void *context)
+{
+    player *p = context;
+    p->status = run(p);
+    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
+    if (p->status)
+        lt_comm_abort(p->comm);
+    lt_optim_free(&p->f.optim); /* collective, if there are groups */
+    return NULL;
+}
+
+static inline void play_all(player *p, int ranks, const scenario *s)
+{
+    lt_device *devices[RANKS] = {NULL};
+    lt_comm *comms[RANKS];
+    pthread_t threads[RANKS];
+    for (int r = 0; r < ranks; r++) {
+        p[r] = (player){.scenario = s, .rank = r, .ranks = ranks};
+        open_model(&p[r].f, s);
+        devices[r] = p[r].f.device;
+    }
+    assert_ok(lt_comm_open_threads(comms, devices, ranks));
+    for (int r = 0; r < ranks; r++) {
+        p[r].comm = comms[r];
+        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++)
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+    for (int r = 0; r < ranks; r++) {
+        for (int k = 0; k < PARAMS; k++)
+            get(p[r].f.param[k].value, p[r].values[k]);
+        lt_comm_close(&comms[r]);
+        fixture_close(&p[r].f);
+    }
+}
+
+/* The same steps without any division. */
+static inline void play_alone(player *p, const scenario *s)
+{
+    scenario alone = *s;
+    alone.undivided = true;
+    *p = (player){.scenario = &alone, .ranks = 1};
+    open_model(&p->f, &alone);
+    assert_ok(run(p));
+    for (int k = 0; k < PARAMS; k++)
+        get(p->f.param[k].value, p->values[k]);
+    fixture_close(&p->f);
+}
+
+static inline double apart(const player *a, const player *b)
+{
+    double most = 0;
+    for (int k = 0; k < PARAMS; k++)
+        for (int64_t i = 0; i < lt_shape_count(shapes[k]); i++) {
+            double d = fabs(a->values[k][i] - b->values[k][i]);
+            most = d <= most ? most : d; /* a NaN stays */
+        }
+    return most;
+}
+
+#endif

@@ -1,0 +1,326 @@
+/* An optimizer divided over ranks, each a thread with a model of its own: all ranks get the same
+ * bits, and those of a single rank. */
+
+#include "players.h"
+
+#include <string.h>
+
+typedef struct row {
+    const char *name;
+    make_fn *make;
+    int group;
+    lt_dtype dtype;
+    bool gather_params, f64;
+    lt_balance balance;
+    double bound; /* from an undivided optimizer's parameters, of about 1; 0: bit for bit */
+    const char *kind;
+    lt_status (*before)(fixture *f, int rank);
+    bool wrong; /* a control: some comparison must fail */
+} row;
+
+static lt_status nudge(fixture *f, int rank)
+{
+    const double values[6] = {1, 1, 1, 1, 1, 1.0 + (rank == 1)};
+    put(f->param[2].value, values);
+    return LT_OK;
+}
+
+static lt_status make_whole(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    c.epsilon = 1e-6;
+    c.max_preconditioner_dim = LT_NO_LIMIT;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static lt_status make_staggered_blocks(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    c.epsilon = 1e-6;
+    c.max_preconditioner_dim = 3;
+    c.precondition_frequency = 3;
+    c.start_preconditioning_step = 3;
+    c.grafting = LT_GRAFTING_SGD;
+    c.refresh_timing = LT_REFRESH_STAGGERED;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static const row rows[] = {
+    {.name = "shampoo, blocks of 2", .make = make_shampoo, .bound = 4e-6},
+    {.name = "shampoo in f64: as if it were not divided", .make = make_shampoo, .f64 = true},
+    {.name = "shampoo, parameters", .make = make_shampoo, .gather_params = true},
+    {.name = "shampoo in bf16", .make = make_shampoo, .dtype = LT_BF16, .bound = 0.02},
+    {.name = "shampoo in f16", .make = make_shampoo, .dtype = LT_F16, .bound = 0.002},
+    {.name = "shampoo in bf16, parameters",
+     .make = make_shampoo,
+     .dtype = LT_BF16,
+     .gather_params = true,
+     .bound = 0.2},
+    {.name = "shampoo, by memory",
+     .make = make_shampoo,
+     .balance = LT_BALANCE_MEMORY,
+     .bound = 4e-6},
+    {.name = "shampoo, by bytes", .make = make_shampoo, .balance = LT_BALANCE_BYTES, .bound = 4e-6},
+    {.name = "shampoo, each rank for itself", .make = make_shampoo, .group = 1, .bound = 4e-6},
+    {.name = "shampoo, pairs of ranks", .make = make_shampoo, .group = 2, .bound = 4e-6},
+    {.name = "shampoo, fewer blocks than ranks", .make = make_whole, .bound = 4e-6},
+    {.name = "shampoo, staggered", .make = make_staggered_blocks, .bound = 4e-6},
+    {.name = "shampoo on cpu", .make = make_shampoo, .kind = "cpu", .bound = 4e-6},
+    {.name = "eigenvalue-corrected", .make = make_corrected, .bound = 4e-6},
+    {.name = "eigendecomposed", .make = make_eigendecomposed, .bound = 4e-6},
+    {.name = "sgd", .make = make_sgd},
+    {.name = "nesterov, in pairs", .make = make_nesterov, .group = 2},
+    {.name = "adagrad", .make = make_adagrad},
+    {.name = "adam", .make = make_adam},
+    {.name = "adamw, by bytes, parameters",
+     .make = make_adamw,
+     .balance = LT_BALANCE_BYTES,
+     .gather_params = true},
+    {.name = "adamw in bf16", .make = make_adamw, .dtype = LT_BF16, .bound = 0.02},
+    {.name = "adamw in f16, on cpu",
+     .make = make_adamw,
+     .dtype = LT_F16,
+     .kind = "cpu",
+     .bound = 0.002},
+    {.name = "control: one rank begins elsewhere",
+     .make = make_shampoo,
+     .before = nudge,
+     .bound = 4e-6,
+     .wrong = true},
+};
+
+static bool agree(const player *p, int ranks, const player *one)
+{
+    bool same = true;
+    for (int r = 0; r < ranks; r++) {
+        if (p[r].status)
+            fail_msg("rank %d of %d: %s", r, ranks, p[r].message);
+        same = same && apart(&p[r], one) == 0;
+    }
+    return same;
+}
+
+static void test_row(void **state)
+{
+    static const int sizes[] = {2, 3, 4, 8};
+    const row *w = *state;
+    static player p[RANKS], one[1], alone;
+    const scenario s = {
+        .make = w->make,
+        .config = {.group = w->group,
+                   .dtype = w->dtype,
+                   .gather_params = w->gather_params,
+                   .balance = w->balance},
+        .f64 = w->f64,
+        .kind = w->kind,
+        .before = w->before,
+    };
+    bool same = true;
+    scenario single = s;
+    single.config.group = 0;
+    play_all(one, 1, &single);
+    assert_true(agree(one, 1, one));
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        if (w->group && sizes[i] % w->group)
+            continue;
+        play_all(p, sizes[i], &s);
+        same = agree(p, sizes[i], one) && same;
+    }
+    assert_int_equal(same, !w->wrong);
+    play_alone(&alone, &s);
+    assert_near(apart(one, &alone), 0, w->bound);
+    if (w->dtype) /* it was rounded on its way */
+        assert_true(apart(one, &alone) > 1e-6);
+}
+
+/* --- What a rank has and sends --- */
+
+static void test_load(void **state)
+{
+    make_fn *const *make = *state;
+    static player p[RANKS], alone;
+    const scenario s = {.make = *make, .config = {.dtype = LT_BF16}};
+    enum { SOME = 4 };
+    int64_t elements = 0, state_bytes = 0, gathered = 0;
+    play_all(p, SOME, &s);
+    play_alone(&alone, &s);
+    for (int k = 0; k < PARAMS; k++)
+        elements += lt_shape_count(shapes[k]);
+    for (int r = 0; r < SOME; r++) {
+        if (p[r].status)
+            fail_msg("rank %d: %s", r, p[r].message);
+        assert_int_equal(p[r].state_bytes, p[r].load.state_bytes);
+        assert_int_equal(p[r].bytes, (SOME - 1) * p[r].load.gather_bytes);
+        state_bytes += p[r].load.state_bytes;
+        gathered += p[r].load.gather_bytes;
+    }
+    assert_int_equal(state_bytes, alone.state_bytes);
+    assert_true(p[0].load.state_bytes < state_bytes);
+    assert_int_equal(gathered, 2 * (elements + SOME)); /* and a word of each rank */
+}
+
+static lt_status ignore_number(void *context, const char *name, int64_t *value)
+{
+    (void)context;
+    (void)name;
+    (void)value;
+    return LT_OK;
+}
+
+typedef struct seen {
+    int rank;
+    const char *poison; /* a state that becomes NaN where it is */
+    int here, elsewhere, wrong;
+} seen;
+
+static lt_status look(void *context, const lt_state_entry *entry)
+{
+    seen *s = context;
+    s->here += entry->tensor != NULL;
+    s->elsewhere += entry->tensor == NULL;
+    s->wrong += (entry->tensor != NULL) != (entry->owner == s->rank);
+    if (entry->tensor && s->poison && !strcmp(entry->param, "bias")
+        && !strcmp(entry->name, s->poison))
+        return lt_tensor_fill(entry->tensor, (double)NAN);
+    return LT_OK;
+}
+
+static lt_status visit(lt_optim *optim, seen *s)
+{
+    lt_state_visitor v = {.entry = look, .number = ignore_number, .context = s};
+    return lt_optim_visit(optim, &v);
+}
+
+static lt_status state_is_apart(fixture *f, int rank)
+{
+    seen s = {.rank = rank};
+    LT_TRY(visit(f->optim, &s));
+    if (!s.here || !s.elsewhere || s.wrong)
+        return lt_fail(LT_E_ARG, "%d here, %d elsewhere, %d wrong", s.here, s.elsewhere, s.wrong);
+    return LT_OK;
+}
+
+/* Only its owner has state, seen before the first step and later. */
+static void test_state(void **state)
+{
+    make_fn *const *make = *state;
+    static player p[RANKS];
+    const scenario s = {.make = *make, .before = state_is_apart, .between = state_is_apart};
+    play_all(p, 3, &s);
+    for (int r = 0; r < 3; r++)
+        if (p[r].status)
+            fail_msg("rank %d: %s", r, p[r].message);
+}
+
+/* --- Failures --- */
+
+static lt_status poison(fixture *f, int rank)
+{
+    seen s = {.rank = rank, .poison = "factor.0"};
+    return visit(f->optim, &s);
+}
+
+/* One owner's factor is not finite: everybody hears of it, from the owner. */
+static void test_owner_fails(void **state)
+{
+    (void)state;
+    static player p[RANKS];
+    const scenario s = {.make = make_whole, .before = poison};
+    play_all(p, 4, &s);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(p[r].status, p[0].status);
+        assert_int_not_equal(p[r].status, LT_OK);
+        assert_int_not_equal(p[r].status, LT_E_COMM);
+        assert_string_equal(p[r].message, p[0].message);
+        assert_non_null(strstr(p[r].message, "bias"));
+        assert_int_equal(strncmp(p[r].message, "rank ", 5), 0);
+    }
+}
+
+typedef struct bad {
+    const char *name;
+    scenario scenario;
+    int ranks;
+    lt_status want;
+    const char *message;
+} bad;
+
+static lt_status step_alone(lt_optim **out, const lt_params *params)
+{
+    LT_TRY(make_adam(out, params));
+    const lt_step step = {.lr = 0, .attempt = 1};
+    return lt_optim_step(*out, &step);
+}
+
+static const bad bads[] = {
+    {"groups that do not divide the ranks",
+     {.make = make_adam, .config = {.group = 3}},
+     4,
+     LT_E_ARG,
+     "groups of 3 do not divide 4 ranks"},
+    {"integers cannot be gathered",
+     {.make = make_adam, .config = {.dtype = LT_I32}},
+     2,
+     LT_E_ARG,
+     "f32, bf16 or f16"},
+    {"a step was made already",
+     {.make = step_alone},
+     2,
+     LT_E_ARG,
+     "cannot be divided after a step"},
+};
+
+static void test_bad(void **state)
+{
+    const bad *b = *state;
+    static player p[RANKS];
+    play_all(p, b->ranks, &b->scenario);
+    for (int r = 0; r < b->ranks; r++) {
+        assert_int_equal(p[r].status, b->want);
+        assert_non_null(strstr(p[r].message, b->message));
+    }
+}
+
+static lt_status make_either(lt_optim **out, const lt_params *params)
+{
+    static int made; /* models are made one after the other */
+    return made++ ? make_adam(out, params) : make_sgd(out, params);
+}
+
+/* Ranks that do not fit together say so instead of waiting. */
+static void test_disagree(void **state)
+{
+    (void)state;
+    static player p[RANKS];
+    const scenario s = {.make = make_either};
+    play_all(p, 3, &s);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(p[r].status, LT_E_ARG);
+        assert_non_null(strstr(p[r].message, "adam"));
+        assert_non_null(strstr(p[r].message, "sgd"));
+    }
+}
+
+int main(void)
+{
+    static make_fn *const both[] = {make_shampoo, make_adam};
+    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(bads) + 6];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[n++] =
+            (struct CMUnitTest){rows[i].name, test_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+    for (size_t i = 0; i < COUNT_OF(bads); i++)
+        tests[n++] =
+            (struct CMUnitTest){bads[i].name, test_bad, NULL, NULL, (void *)(uintptr_t)&bads[i]};
+    const struct CMUnitTest others[] = {
+        {"shampoo: what ranks have and send", test_load, NULL, NULL, (void *)(uintptr_t)&both[0]},
+        {"adam: what ranks have and send", test_load, NULL, NULL, (void *)(uintptr_t)&both[1]},
+        {"shampoo: state is on its owner only", test_state, NULL, NULL,
+         (void *)(uintptr_t)&both[0]},
+        {"adam: state is on its owner only", test_state, NULL, NULL, (void *)(uintptr_t)&both[1]},
+        {"an owner fails: all do, with its words", test_owner_fails, NULL, NULL, NULL},
+        {"ranks with different optimizers", test_disagree, NULL, NULL, NULL},
+    };
+    memcpy(&tests[n], others, sizeof others);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
