@@ -40,8 +40,10 @@ LT_API const char *lt_device_name(const lt_device *device);
 LT_API lt_dtype lt_device_master(const lt_device *device);
 /** Whether passes may run in this dtype at a useful speed: "bf16 needs AVX512_BF16". */
 LT_API bool lt_device_has_fast(const lt_device *device, lt_dtype dtype);
-/** Compute threads in use. */
+/** Compute threads in use by the calling thread. */
 LT_API int lt_device_threads(const lt_device *device);
+/** Changes how many the calling thread uses; 0: what affinity mask and cgroup allow. */
+LT_API void lt_device_set_threads(lt_device *device, int threads);
 
 /** Tensor memory in bytes, as the caching allocator sees it. */
 typedef struct lt_memory {

@@ -3,6 +3,7 @@
 #include "lather/device.h"
 
 #include "base/alloc.h"
+#include "base/parallel.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/tensor.h"
 
@@ -137,6 +138,12 @@ bool lt_device_has_fast(const lt_device *device, lt_dtype dtype)
 int lt_device_threads(const lt_device *device)
 {
     return device->backend->threads(device->ctx);
+}
+
+void lt_device_set_threads(lt_device *device, int threads)
+{
+    (void)device; /* compute threads are the calling thread's, for all its devices */
+    lt_parallel_set_threads(threads > 0 ? threads : lt_cpu_threads());
 }
 
 lt_memory lt_device_memory(const lt_device *device)

@@ -37,7 +37,7 @@ static const field fields[] = {
     FIELD(epoch_loss, DOUBLE),  FIELD(epoch_correct, DOUBLE), FIELD(epoch_seconds, DOUBLE),
     FIELD(epoch_images, INT64), FIELD(ema_updates, INT64),    FIELD(arch, NAME),
     FIELD(optim, NAME),         FIELD(classes, INT),          FIELD(ranks, INT),
-    FIELD(threads, INT),
+    FIELD(threads, INT),        FIELD(global_batch, INT64),
 };
 
 /* JSON has no infinity and no NaN, a run that diverged has: as text. */

@@ -1,0 +1,274 @@
+/* Data parallelism: gradients travel in buckets while backward still computes others.
+ * Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020,
+ * section 3.2.
+ *
+ * All ranks begin the buckets in one order, whatever order their gradients come in: a bucket begins
+ * when all its gradients are there and the one before it has begun. What backward leaves out (a
+ * parameter without a gradient, a rank without a batch) begins in finish. */
+
+#include "dist/data_parallel.h"
+
+#include "base/alloc.h"
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { DEFAULT_BUCKET = 25 << 20 };
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+lt_view lt_dp_flat(const lt_tensor *tensor)
+{
+    lt_view view = lt_tensor_view(tensor);
+    LT_ASSERT(lt_view_is_dense(&view));
+    view.shape = LT_SHAPE(lt_tensor_count(tensor));
+    view.stride[0] = 1;
+    return view;
+}
+
+lt_view lt_dp_slice(const lt_tensor *flat, int64_t offset, int64_t count)
+{
+    lt_view view = lt_dp_flat(flat);
+    view.data = (char *)view.data + (size_t)offset * lt_dtype_size(view.dtype);
+    view.shape = LT_SHAPE(count);
+    return view;
+}
+
+/* Waits for what was begun; keeps the first failure. */
+static lt_status wait_for(lt_data_parallel *dp, lt_request **request)
+{
+    double begin = seconds();
+    lt_status st = *request ? lt_request_wait(request) : LT_OK;
+    dp->exposed += seconds() - begin;
+    return st;
+}
+
+/* One gradient into its bucket. */
+static lt_status pack(lt_data_parallel *dp, lt_dp_member *m)
+{
+    lt_dp_bucket *b = &dp->bucket[m->bucket];
+    const lt_tensor *grad = m->param->grad;
+    m->is_packed = true;
+    b->waiting--;
+    return lt_dp_cast(dp, lt_dp_flat(grad), lt_dp_slice(b->flat, m->offset, lt_tensor_count(grad)));
+}
+
+/* Fills in what is not there, and lets the bucket go. */
+static lt_status begin_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
+{
+    LT_TRY(lt_dp_fill(dp, 1, lt_dp_slice(b->flat, b->elements, (int64_t)b->count)));
+    for (size_t i = 0; i < b->count && b->waiting; i++) {
+        const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
+        if (m->is_packed)
+            continue;
+        int64_t count = lt_tensor_count(m->param->grad);
+        LT_TRY(lt_dp_fill(dp, 0, lt_dp_slice(b->flat, m->offset, count)));
+        LT_TRY(lt_dp_fill(dp, 0, lt_dp_slice(b->flat, b->elements + (int64_t)i, 1)));
+    }
+    dp->next++;
+    return lt_comm_allreduce_begin(dp->comm, b->flat, LT_REDUCE_MEAN, &b->request);
+}
+
+/* A gradient of the last backward: with its bucket's others it goes. */
+static lt_status send_member(lt_data_parallel *dp, lt_dp_member *m)
+{
+    LT_TRY(pack(dp, m));
+    while (dp->next < dp->buckets && !dp->bucket[dp->next].waiting)
+        LT_TRY(begin_bucket(dp, &dp->bucket[dp->next]));
+    return LT_OK;
+}
+
+static lt_dp_member *find(lt_data_parallel *dp, const lt_param *param)
+{
+    for (size_t i = 0; i < dp->members; i++)
+        if (dp->member[i].param == param)
+            return &dp->member[i];
+    return NULL;
+}
+
+static void on_final(void *context, lt_param *param)
+{
+    lt_data_parallel *dp = context;
+    lt_dp_member *m = find(dp, param);
+    if (!m)
+        return;
+    if (!dp->bucket) {
+        if (!m->is_ordered)
+            dp->order[dp->ordered++] = (size_t)(m - dp->member);
+        m->is_ordered = true;
+        return;
+    }
+    if (!dp->last || dp->config.no_overlap || dp->status || m->is_packed)
+        return;
+    dp->status = send_member(dp, m);
+    if (dp->status) /* for finish to tell: others may fail before it */
+        snprintf(dp->message, sizeof dp->message, "%s", lt_error_message());
+}
+
+lt_status lt_dp_cast(const lt_data_parallel *dp, lt_view from, lt_view to)
+{
+    return dp->device->backend->cast(dp->device->ctx, &from, &to);
+}
+
+lt_status lt_dp_fill(const lt_data_parallel *dp, double value, lt_view to)
+{
+    return dp->device->backend->fill(dp->device->ctx, value, &to);
+}
+
+static lt_status list_members(lt_data_parallel *dp)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < dp->params->count; i++)
+        count += lt_param_is_trained(dp->params->item[i]);
+    if (!count)
+        return lt_fail(LT_E_ARG, "data parallel: no parameter to train");
+    dp->member = lt_alloc(count, sizeof *dp->member);
+    dp->order = lt_alloc(count, sizeof *dp->order);
+    dp->present_host = lt_alloc(count, sizeof *dp->present_host);
+    if (!dp->member || !dp->order || !dp->present_host)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < dp->params->count; i++)
+        if (lt_param_is_trained(dp->params->item[i]))
+            dp->member[dp->members++].param = dp->params->item[i];
+    return lt_tensor_new(&dp->present, dp->device, LT_F64, LT_SHAPE((int64_t)count));
+}
+
+static lt_status prepare(lt_data_parallel *dp)
+{
+    LT_TRY(list_members(dp));
+    LT_TRY(lt_dp_check_params(dp));
+    LT_TRY(lt_dp_broadcast_values(dp));
+    return lt_dp_open_norm(dp);
+}
+
+lt_status lt_data_parallel_new(lt_data_parallel **out, lt_comm *comm, const lt_params *params,
+                               lt_tape *tape, const lt_data_parallel_config *config)
+{
+    lt_data_parallel_config c = config ? *config : (lt_data_parallel_config){0};
+    if (c.dtype != LT_F32 && c.dtype != LT_BF16 && c.dtype != LT_F16)
+        return lt_fail(LT_E_ARG, "data parallel: gradients travel as f32, bf16 or f16, not %s",
+                       lt_dtype_name(c.dtype));
+    lt_data_parallel *dp = lt_alloc(1, sizeof *dp);
+    if (!dp)
+        return LT_E_NOMEM;
+    c.bucket_bytes = c.bucket_bytes ? c.bucket_bytes : DEFAULT_BUCKET;
+    dp->comm = comm;
+    dp->tape = tape;
+    dp->device = lt_tape_device(tape);
+    dp->params = params;
+    dp->config = c;
+    dp->dtype = c.dtype == LT_F32 ? lt_device_master(dp->device) : c.dtype;
+    lt_status st = prepare(dp);
+    if (st) {
+        lt_data_parallel_free(&dp);
+        return st;
+    }
+    lt_tape_on_param_final(tape, on_final, dp);
+    *out = dp;
+    return LT_OK;
+}
+
+void lt_data_parallel_free(lt_data_parallel **data_parallel)
+{
+    lt_data_parallel *dp = *data_parallel;
+    *data_parallel = NULL;
+    if (!dp)
+        return;
+    lt_tape_on_param_final(dp->tape, NULL, NULL);
+    for (size_t i = 0; i < dp->buckets; i++) {
+        if (dp->bucket[i].request)
+            (void)!lt_request_wait(&dp->bucket[i].request);
+        lt_tensor_free(&dp->bucket[i].flat);
+    }
+    lt_dp_close_norm(dp);
+    lt_tensor_free(&dp->present);
+    lt_free(dp->bucket);
+    lt_free(dp->present_host);
+    lt_free(dp->order);
+    lt_free(dp->member);
+    lt_free(dp);
+}
+
+void lt_data_parallel_begin(lt_data_parallel *dp, bool last)
+{
+    dp->last = last;
+}
+
+/* What backward did not send. */
+static lt_status send_rest(lt_data_parallel *dp)
+{
+    if (dp->status)
+        return lt_fail(dp->status, "%s", dp->message);
+    if (!dp->bucket)
+        LT_TRY(lt_dp_make_buckets(dp));
+    for (size_t i = 0; i < dp->members; i++)
+        if (dp->member[i].param->has_grad && !dp->member[i].is_packed)
+            LT_TRY(pack(dp, &dp->member[i]));
+    while (dp->next < dp->buckets)
+        LT_TRY(begin_bucket(dp, &dp->bucket[dp->next]));
+    return LT_OK;
+}
+
+/* Waits for a bucket, and notes which of its gradients any rank had. */
+static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
+{
+    LT_TRY(wait_for(dp, &b->request));
+    return lt_dp_cast(dp, lt_dp_slice(b->flat, b->elements, (int64_t)b->count),
+                      lt_dp_slice(dp->present, (int64_t)b->first, (int64_t)b->count));
+}
+
+static lt_status unpack(lt_data_parallel *dp)
+{
+    LT_TRY(lt_tensor_read(dp->present, dp->present_host, lt_tensor_bytes(dp->present)));
+    for (size_t i = 0; i < dp->members; i++) {
+        const lt_dp_member *m = &dp->member[dp->order[i]];
+        lt_tensor *grad = m->param->grad;
+        m->param->has_grad = dp->present_host[i] > 0;
+        if (!m->param->has_grad)
+            continue;
+        LT_TRY(lt_dp_cast(dp,
+                          lt_dp_slice(dp->bucket[m->bucket].flat, m->offset, lt_tensor_count(grad)),
+                          lt_dp_flat(grad)));
+    }
+    return LT_OK;
+}
+
+/* Ready for the next update. */
+static void rewind_buckets(lt_data_parallel *dp)
+{
+    dp->next = 0;
+    dp->last = false;
+    dp->status = LT_OK;
+    for (size_t i = 0; i < dp->members; i++)
+        dp->member[i].is_packed = false;
+    for (size_t i = 0; i < dp->buckets; i++)
+        dp->bucket[i].waiting = dp->bucket[i].count;
+}
+
+lt_status lt_data_parallel_finish(lt_data_parallel *dp)
+{
+    if (lt_comm_size(dp->comm) == 1)
+        return LT_OK;
+    lt_status st = send_rest(dp);
+    for (size_t i = 0; i < dp->buckets && !st; i++)
+        st = receive(dp, &dp->bucket[i]);
+    if (!st)
+        st = unpack(dp);
+    if (!st)
+        rewind_buckets(dp);
+    return st;
+}
+
+double lt_data_parallel_exposed(lt_data_parallel *dp)
+{
+    double exposed = dp->exposed;
+    dp->exposed = 0;
+    return exposed;
+}

@@ -1,0 +1,168 @@
+/* Batch norm over ranks: statistics of all batches together, and running statistics made equal.
+ * Moments are combined by Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm for
+ * computing sample variances", 1979, equations 2.1, in rank order: all ranks get the same bits. */
+
+#include "base/alloc.h"
+#include "dist/data_parallel.h"
+#include "tensor/tensor.h"
+
+/* Count, mean, and sum of squared differences from it. */
+typedef struct moments {
+    double count, mean, m2;
+} moments;
+
+static moments combine(moments a, moments b)
+{
+    double count = a.count + b.count;
+    if (!(count > 0))
+        return a;
+    double delta = b.mean - a.mean, part = b.count / count;
+    return (moments){count, a.mean + delta * part, a.m2 + b.m2 + delta * delta * a.count * part};
+}
+
+/* all: [ranks][3][channels]; the first rank's part becomes that of all. */
+static void combine_ranks(double *all, int ranks, int64_t channels)
+{
+    for (int64_t c = 0; c < channels; c++) {
+        moments sum = {all[c], all[channels + c], all[2 * channels + c]};
+        for (int r = 1; r < ranks; r++) {
+            const double *x = all + r * 3 * channels + c;
+            sum = combine(sum, (moments){x[0], x[channels], x[2 * channels]});
+        }
+        all[c] = sum.count;
+        all[channels + c] = sum.mean;
+        all[2 * channels + c] = sum.m2;
+    }
+}
+
+static lt_status gather(lt_data_parallel *dp, const lt_tensor *part, lt_tensor *whole)
+{
+    int ranks = lt_comm_size(dp->norm_comm);
+    lt_request *request = NULL;
+    int64_t *count = lt_alloc((size_t)ranks, sizeof *count);
+    if (!count)
+        return LT_E_NOMEM;
+    for (int r = 0; r < ranks; r++)
+        count[r] = lt_tensor_count(part);
+    lt_status st = lt_comm_allgather_begin(dp->norm_comm, part, whole, count, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    lt_free(count);
+    return st;
+}
+
+/* whole, f64 and on the host while it is combined, ends up in x. */
+static lt_status merge_on_host(lt_data_parallel *dp, lt_tensor *whole, lt_tensor *x)
+{
+    int64_t channels = lt_tensor_count(x) / 3;
+    double *host = lt_alloc(1, lt_tensor_bytes(whole));
+    if (!host)
+        return LT_E_NOMEM;
+    lt_status st = lt_tensor_read(whole, host, lt_tensor_bytes(whole));
+    if (!st) {
+        double own = host[lt_comm_rank(dp->norm_comm) * 3 * channels];
+        combine_ranks(host, lt_comm_size(dp->norm_comm), channels);
+        dp->norm_share = own / host[0];
+        st = lt_tensor_write(whole, host, lt_tensor_bytes(whole));
+    }
+    lt_free(host);
+    return st ? st : lt_dp_cast(dp, lt_dp_slice(whole, 0, 3 * channels), lt_dp_flat(x));
+}
+
+static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
+{
+    int64_t count = lt_tensor_count(x);
+    lt_tensor *own = NULL, *whole = NULL;
+    lt_status st = lt_tensor_new(&own, dp->device, LT_F64, LT_SHAPE(count));
+    if (!st)
+        st = lt_tensor_new(&whole, dp->device, LT_F64,
+                           LT_SHAPE(count * lt_comm_size(dp->norm_comm)));
+    if (!st)
+        st = lt_dp_cast(dp, lt_dp_flat(x), lt_dp_flat(own));
+    if (!st)
+        st = gather(dp, own, whole);
+    if (!st)
+        st = merge_on_host(dp, whole, x);
+    lt_tensor_free(&own);
+    lt_tensor_free(&whole);
+    return st;
+}
+
+/* Every rank divides by its own count: the sum over ranks times its share of all counts, which is
+ * the same in every layer. */
+static lt_status merge_sums(lt_data_parallel *dp, lt_tensor *x)
+{
+    lt_request *request = NULL;
+    lt_view view = lt_dp_flat(x);
+    LT_TRY(lt_comm_allreduce_begin(dp->norm_comm, x, LT_REDUCE_SUM, &request));
+    LT_TRY(lt_request_wait(&request));
+    return dp->device->backend->scale(dp->device->ctx, dp->norm_share, &view, &view);
+}
+
+static lt_status merge(void *context, lt_merge op, lt_tensor *x)
+{
+    return op == LT_MERGE_MOMENTS ? merge_moments(context, x) : merge_sums(context, x);
+}
+
+/* A communicator of its own: a rank that lacks a gradient begins its buckets later than the others,
+ * between other layers. */
+lt_status lt_dp_open_norm(lt_data_parallel *dp)
+{
+    if (!dp->config.sync_bn || lt_comm_size(dp->comm) == 1)
+        return LT_OK;
+    LT_TRY(lt_comm_split(dp->comm, 0, lt_comm_rank(dp->comm), &dp->norm_comm));
+    lt_tape_on_merge(dp->tape, merge, dp);
+    return LT_OK;
+}
+
+void lt_dp_close_norm(lt_data_parallel *dp)
+{
+    if (dp->norm_comm)
+        lt_tape_on_merge(dp->tape, NULL, NULL);
+    lt_comm_close(&dp->norm_comm);
+    lt_tensor_free(&dp->statistics);
+}
+
+/* Copies all running statistics into one tensor, or back. */
+static lt_status copy_statistics(const lt_data_parallel *dp, bool back, int64_t *count)
+{
+    int64_t offset = 0;
+    for (size_t i = 0; i < dp->params->count; i++) {
+        const lt_param *p = dp->params->item[i];
+        if (p->role != LT_ROLE_STAT)
+            continue;
+        int64_t elements = lt_tensor_count(p->value);
+        if (dp->statistics) {
+            lt_view own = lt_dp_flat(p->value);
+            lt_view place = lt_dp_slice(dp->statistics, offset, elements);
+            LT_TRY(back ? lt_dp_cast(dp, place, own) : lt_dp_cast(dp, own, place));
+        }
+        if (back)
+            lt_tensor_touch(p->value);
+        offset += elements;
+    }
+    *count = offset;
+    return LT_OK;
+}
+
+lt_status lt_data_parallel_statistics(lt_data_parallel *dp)
+{
+    int64_t count;
+    lt_request *request = NULL;
+    if (dp->config.dist_bn == LT_DIST_BN_NONE || lt_comm_size(dp->comm) == 1)
+        return LT_OK;
+    if (!dp->statistics) {
+        LT_TRY(copy_statistics(dp, false, &count));
+        if (!count)
+            return LT_OK;
+        LT_TRY(lt_tensor_new(&dp->statistics, dp->device, lt_device_master(dp->device),
+                             LT_SHAPE(count)));
+    }
+    LT_TRY(copy_statistics(dp, false, &count));
+    if (dp->config.dist_bn == LT_DIST_BN_BROADCAST)
+        LT_TRY(lt_comm_broadcast_begin(dp->comm, dp->statistics, 0, &request));
+    else
+        LT_TRY(lt_comm_allreduce_begin(dp->comm, dp->statistics, LT_REDUCE_MEAN, &request));
+    LT_TRY(lt_request_wait(&request));
+    return copy_statistics(dp, true, &count);
+}

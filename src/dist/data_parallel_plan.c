@@ -1,0 +1,147 @@
+/* What ranks agree on before they train together: the parameters, their values, the buckets. */
+
+#include "base/alloc.h"
+#include "base/crc32c.h"
+#include "dist/data_parallel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { TEXT = 512, SMALLEST_BUCKET = 1 << 20 };
+
+static const char *describe(const lt_param *p, char *text)
+{
+    char shape[LT_SHAPE_TEXT];
+    snprintf(text, TEXT, "%s %s%s", p->name, lt_shape_text(lt_tensor_shape(p->value), shape),
+             p->frozen ? ", frozen" : "");
+    return text;
+}
+
+static uint32_t sum_of_all(const lt_params *params)
+{
+    char text[TEXT];
+    uint32_t sum = 0;
+    for (size_t i = 0; i < params->count; i++) {
+        describe(params->item[i], text);
+        sum = lt_crc32c(sum, text, strlen(text) + 1);
+    }
+    return sum;
+}
+
+static lt_status check_config(const lt_data_parallel *dp)
+{
+    const lt_data_parallel_config *c = &dp->config;
+    char text[TEXT];
+    snprintf(text, sizeof text, "buckets of %zu bytes, %s, dist_bn %d, sync_bn %d", c->bucket_bytes,
+             lt_dtype_name(dp->dtype), (int)c->dist_bn, c->sync_bn);
+    return lt_comm_same(dp->comm, "data parallel", text);
+}
+
+lt_status lt_dp_check_params(const lt_data_parallel *dp)
+{
+    const lt_params *params = dp->params;
+    char text[TEXT], what[64];
+    LT_TRY(check_config(dp));
+    snprintf(text, sizeof text, "%zu", params->count);
+    LT_TRY(lt_comm_same(dp->comm, "the number of parameters", text));
+    snprintf(text, sizeof text, "%08x", (unsigned)sum_of_all(params));
+    lt_status st = lt_comm_same(dp->comm, "the sum of all parameters' names and shapes", text);
+    if (!st || st != LT_E_ARG)
+        return st;
+    for (size_t i = 0; i < params->count; i++) { /* which is the first? */
+        snprintf(what, sizeof what, "parameter %zu", i);
+        LT_TRY(lt_comm_same(dp->comm, what, describe(params->item[i], text)));
+    }
+    return st;
+}
+
+lt_status lt_dp_broadcast_values(const lt_data_parallel *dp)
+{
+    if (lt_comm_size(dp->comm) == 1)
+        return LT_OK;
+    for (size_t i = 0; i < dp->params->count; i++) {
+        lt_request *request = NULL;
+        lt_tensor *value = dp->params->item[i]->value;
+        LT_TRY(lt_comm_broadcast_begin(dp->comm, value, 0, &request));
+        LT_TRY(lt_request_wait(&request));
+        lt_tensor_touch(value);
+    }
+    return LT_OK;
+}
+
+/* Rank 0's order for all: what its backward finished, then the rest, from the last layer. */
+static lt_status agree_on_order(lt_data_parallel *dp)
+{
+    for (size_t i = dp->members; i-- > 0;)
+        if (!dp->member[i].is_ordered)
+            dp->order[dp->ordered++] = i;
+    lt_tensor *order = NULL;
+    lt_request *request = NULL;
+    int64_t *host = lt_alloc(dp->members, sizeof *host);
+    lt_status st = host ? lt_tensor_new(&order, dp->device, LT_I64, LT_SHAPE((int64_t)dp->members))
+                        : LT_E_NOMEM;
+    for (size_t i = 0; i < dp->members && host; i++)
+        host[i] = (int64_t)dp->order[i];
+    if (!st)
+        st = lt_tensor_write(order, host, lt_tensor_bytes(order));
+    if (!st)
+        st = lt_comm_broadcast_begin(dp->comm, order, 0, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (!st)
+        st = lt_tensor_read(order, host, lt_tensor_bytes(order));
+    for (size_t i = 0; i < dp->members && !st; i++)
+        dp->order[i] = (size_t)host[i];
+    lt_tensor_free(&order);
+    lt_free(host);
+    return st;
+}
+
+static size_t bytes_of(const lt_data_parallel *dp, size_t place)
+{
+    const lt_param *p = dp->member[dp->order[place]].param;
+    return (size_t)lt_tensor_count(p->grad) * lt_dtype_size(dp->dtype);
+}
+
+/* The last buckets are smaller and smaller: nothing is left to hide them behind. */
+static size_t limit_of(const lt_data_parallel *dp, size_t rest)
+{
+    size_t limit = rest / 2 > SMALLEST_BUCKET ? rest / 2 : SMALLEST_BUCKET;
+    return limit < dp->config.bucket_bytes ? limit : dp->config.bucket_bytes;
+}
+
+/* The bucket that begins at place; *rest are the bytes from there on. */
+static lt_status fill_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t place, size_t *rest)
+{
+    size_t limit = limit_of(dp, *rest), bytes = 0;
+    b->first = place;
+    while (place < dp->members && (!b->count || bytes + bytes_of(dp, place) <= limit)) {
+        lt_dp_member *m = &dp->member[dp->order[place]];
+        bytes += bytes_of(dp, place++);
+        m->bucket = (size_t)(b - dp->bucket);
+        m->offset = b->elements;
+        b->elements += lt_tensor_count(m->param->grad);
+        b->count++;
+    }
+    b->waiting = b->count;
+    *rest -= bytes;
+    return lt_tensor_new(&b->flat, dp->device, dp->dtype,
+                         LT_SHAPE(b->elements + (int64_t)b->count));
+}
+
+lt_status lt_dp_make_buckets(lt_data_parallel *dp)
+{
+    size_t rest = 0, place = 0;
+    LT_TRY(agree_on_order(dp));
+    dp->bucket = lt_alloc(dp->members, sizeof *dp->bucket);
+    if (!dp->bucket)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < dp->members; i++)
+        rest += bytes_of(dp, i);
+    while (place < dp->members) {
+        lt_dp_bucket *b = &dp->bucket[dp->buckets++];
+        LT_TRY(fill_bucket(dp, b, place, &rest));
+        place += b->count;
+    }
+    return LT_OK;
+}

@@ -1,0 +1,284 @@
+/* Data parallelism: ranks together do what one rank does with all their samples. */
+
+#include "near.h"
+#include "trial.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const int sizes[] = {2, 3, 4, 8};
+
+static void run_well(const trial *t, outcome *out)
+{
+    trial_run(t, out);
+    for (int r = 0; r < t->ranks; r++)
+        if (out[r].status)
+            fail_msg("rank %d of %d: %s: %s", r, t->ranks, lt_status_name(out[r].status),
+                     out[r].message);
+}
+
+/* The largest difference of a parameter, relative to 1. */
+static double distance(const outcome *a, const outcome *b)
+{
+    double most = 0;
+    if (a->values != b->values)
+        return (double)INFINITY;
+    for (int i = 0; i < a->values; i++) {
+        double d = fabs(a->value[i] - b->value[i]);
+        if (!(d <= most))
+            most = d;
+    }
+    return most;
+}
+
+static bool same_bits(const outcome *out, int ranks)
+{
+    for (int r = 1; r < ranks; r++)
+        if (memcmp(out[r].value, out->value, sizeof out->value) != 0)
+            return false;
+    return true;
+}
+
+/* n ranks against one, in double: what is left is the order of a sum of at most SAMPLES terms. */
+static void compare_with_one_rank(trial t, double bound)
+{
+    outcome one, out[MAX_RANKS];
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        trial alone = t;
+        alone.ranks = 1;
+        t.ranks = sizes[i];
+        run_well(&alone, &one);
+        run_well(&t, out);
+        assert_true(same_bits(out, t.ranks));
+        assert_near(distance(&out[0], &one), 0, bound);
+    }
+}
+
+static void ranks_equal_one_rank(void **state)
+{
+    (void)state;
+    compare_with_one_rank((trial){.f64 = true, .config.bucket_bytes = 256}, 1e-13);
+}
+
+static void ranks_equal_one_rank_in_f32(void **state)
+{
+    (void)state;
+    compare_with_one_rank((trial){.config.bucket_bytes = 256}, 2e-6);
+}
+
+static void synchronised_batch_norm_equals_one_rank(void **state)
+{
+    (void)state;
+    trial t = {.f64 = true, .has_norm = true, .config = {.bucket_bytes = 256, .sync_bn = true}};
+    compare_with_one_rank(t, 1e-12);
+    outcome one, out[MAX_RANKS];
+    t.ranks = 1;
+    run_well(&t, &one);
+    t.ranks = 3;
+    run_well(&t, out);
+    for (int c = 0; c < 4; c++) {
+        assert_near(out[2].mean[c], one.mean[c], 1e-14);
+        assert_near(out[2].var[c], one.var[c], 1e-14);
+    }
+}
+
+/* A control: batch norm of each rank's own batch is another function. */
+static void separate_batch_norm_differs(void **state)
+{
+    (void)state;
+    outcome one, out[MAX_RANKS];
+    trial t = {.ranks = 1, .f64 = true, .has_norm = true};
+    run_well(&t, &one);
+    t.ranks = 2;
+    run_well(&t, out);
+    assert_true(same_bits(out, 2));
+    assert_false(distance(&out[0], &one) <= 1e-6);
+}
+
+static void all_ranks_have_the_same_bits(void **state)
+{
+    (void)state;
+    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+    outcome exact[MAX_RANKS], out[MAX_RANKS];
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        for (size_t k = 0; k < COUNT_OF(dtypes); k++) {
+            trial t = {.ranks = sizes[i], .has_norm = true, .extra_on_zero = true};
+            t.config = (lt_data_parallel_config){.bucket_bytes = 512, .dtype = dtypes[k]};
+            run_well(&t, out);
+            assert_true(same_bits(out, t.ranks));
+            if (!k)
+                memcpy(exact, out, sizeof exact);
+            /* lr times at most a gradient of about 1, rounded to 8 bits, three times */
+            assert_near(distance(&out[0], &exact[0]), 0, k ? 3 * 0.05 * 0x1p-7 : 0);
+            assert_int_equal(distance(&out[0], &exact[0]) > 0, k > 0);
+        }
+    }
+}
+
+/* A control for the above. */
+static void a_disturbed_rank_is_noticed(void **state)
+{
+    (void)state;
+    outcome out[MAX_RANKS];
+    trial t = {.ranks = 4, .disturbed = 3};
+    run_well(&t, out);
+    assert_false(same_bits(out, 4));
+}
+
+static void a_gradient_that_one_rank_has_is_shared(void **state)
+{
+    (void)state;
+    outcome out[MAX_RANKS], alone;
+    trial t = {.ranks = 4, .f64 = true, .extra_on_zero = true, .config.bucket_bytes = 64};
+    run_well(&t, out);
+    for (int r = 0; r < 4; r++) {
+        assert_true(out[r].extra_has_grad);
+        assert_false(out[r].unused_has_grad); /* no rank had one: not a zero */
+        for (int i = 0; i < 5; i++)
+            assert_near(out[r].gradient_of_extra[i], out[0].gradient_of_extra[i], 0);
+    }
+    t.ranks = 1;
+    run_well(&t, &alone);
+    assert_false(alone.unused_has_grad);
+    assert_true(fabs(out[0].gradient_of_extra[0]) < fabs(alone.gradient_of_extra[0]));
+}
+
+static void ranks_without_a_batch_count_as_zero(void **state)
+{
+    (void)state;
+    outcome out[MAX_RANKS];
+    trial t = {.ranks = 4, .f64 = true, .idle = 2, .config.bucket_bytes = 128};
+    run_well(&t, out);
+    assert_true(same_bits(out, 4));
+    assert_true(out[3].extra_has_grad);
+}
+
+static void an_order_of_its_own_changes_nothing(void **state)
+{
+    (void)state;
+    outcome out[MAX_RANKS], other[MAX_RANKS];
+    trial t = {.ranks = 3, .f64 = true, .config.bucket_bytes = 8};
+    run_well(&t, out);
+    t.swapped = true;
+    run_well(&t, other);
+    assert_true(same_bits(other, 3));
+    assert_near(distance(&out[0], &other[0]), 0, 1e-15);
+}
+
+static void accumulation_communicates_once(void **state)
+{
+    (void)state;
+    outcome one[MAX_RANKS], three[MAX_RANKS];
+    trial t = {.ranks = 2, .f64 = true, .config.bucket_bytes = 256};
+    run_well(&t, one);
+    t.accum = 3;
+    run_well(&t, three);
+    assert_int_equal(one[0].update_bytes, three[0].update_bytes);
+    assert_near(distance(&one[0], &three[0]), 0, 1e-13);
+    assert_true(same_bits(three, 2));
+}
+
+/* All-reduce of n elements between 2 ranks: each sends the other's half, then its own. */
+static void bytes_follow_the_formula(void **state)
+{
+    (void)state;
+    outcome out[MAX_RANKS];
+    trial t = {.ranks = 2};
+    run_well(&t, out);
+    /* one bucket: 7 gradients and their flags */
+    const int64_t elements = 4 * 3 * 3 * 3 + 4 + 4 + 5 * 64 + 5 + 5 + 3 + 7;
+    assert_int_equal(out[0].update_bytes, 4 * elements);
+    t.config.dtype = LT_BF16;
+    run_well(&t, out);
+    assert_int_equal(out[1].update_bytes, 2 * elements);
+    t.config.bucket_bytes = 64;
+    run_well(&t, out);
+    assert_int_equal(out[0].update_bytes + out[1].update_bytes, 4 * elements);
+}
+
+static void overlap_changes_no_bit(void **state)
+{
+    (void)state;
+    outcome with[MAX_RANKS], without[MAX_RANKS];
+    trial t = {.ranks = 3, .has_norm = true, .config = {.bucket_bytes = 128, .sync_bn = true}};
+    run_well(&t, with);
+    t.config.no_overlap = true;
+    run_well(&t, without);
+    assert_memory_equal(with[1].value, without[1].value, sizeof with[1].value);
+    assert_true(with[0].exposed > 0);
+}
+
+static void a_nan_of_one_rank_skips_the_step_on_all(void **state)
+{
+    (void)state;
+    outcome out[MAX_RANKS];
+    for (int dtype = 0; dtype < 2; dtype++) {
+        trial t = {.ranks = 3, .poisoned = 2};
+        t.config.dtype = dtype ? LT_BF16 : LT_F32;
+        run_well(&t, out);
+        for (int r = 0; r < 3; r++) {
+            assert_false(out[r].applied);
+            for (int i = 0; i < out[r].values; i++)
+                assert_true(isfinite(out[r].value[i]));
+        }
+        assert_true(same_bits(out, 3));
+        t.poisoned = 0; /* a control: without it the step counts */
+        run_well(&t, out);
+        assert_true(out[0].applied && out[2].applied);
+    }
+}
+
+static void running_statistics_are_brought_together(void **state)
+{
+    (void)state;
+    outcome own[MAX_RANKS], broadcast[MAX_RANKS], mean[MAX_RANKS];
+    trial t = {.ranks = 3, .f64 = true, .has_norm = true};
+    run_well(&t, own);
+    t.config.dist_bn = LT_DIST_BN_BROADCAST;
+    run_well(&t, broadcast);
+    t.config.dist_bn = LT_DIST_BN_REDUCE;
+    run_well(&t, mean);
+    for (int c = 0; c < 4; c++) {
+        assert_false(fabs(own[0].var[c] - own[1].var[c]) <= 1e-9);
+        for (int r = 0; r < 3; r++) {
+            assert_near(broadcast[r].mean[c], own[0].mean[c], 0);
+            assert_near(broadcast[r].var[c], own[0].var[c], 0);
+            assert_near(mean[r].var[c], (own[0].var[c] + own[1].var[c] + own[2].var[c]) / 3, 1e-15);
+        }
+    }
+}
+
+static void another_model_is_named(void **state)
+{
+    (void)state;
+    outcome out[MAX_RANKS];
+    trial t = {.ranks = 3, .other_shape = 2};
+    trial_run(&t, out);
+    for (int r = 0; r < 3; r++) {
+        assert_status(out[r].status, LT_E_ARG);
+        if (!strstr(out[r].message, "fc [5,64]") || !strstr(out[r].message, "fc [6,64]"))
+            fail_msg("'%s' does not name the parameter", out[r].message);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_equal_one_rank),
+        cmocka_unit_test(ranks_equal_one_rank_in_f32),
+        cmocka_unit_test(synchronised_batch_norm_equals_one_rank),
+        cmocka_unit_test(separate_batch_norm_differs),
+        cmocka_unit_test(all_ranks_have_the_same_bits),
+        cmocka_unit_test(a_disturbed_rank_is_noticed),
+        cmocka_unit_test(a_gradient_that_one_rank_has_is_shared),
+        cmocka_unit_test(ranks_without_a_batch_count_as_zero),
+        cmocka_unit_test(an_order_of_its_own_changes_nothing),
+        cmocka_unit_test(accumulation_communicates_once),
+        cmocka_unit_test(bytes_follow_the_formula),
+        cmocka_unit_test(overlap_changes_no_bit),
+        cmocka_unit_test(a_nan_of_one_rank_skips_the_step_on_all),
+        cmocka_unit_test(running_statistics_are_brought_together),
+        cmocka_unit_test(another_model_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,248 @@
+/* Ranks as threads: each with a device, a tape, a model and an optimizer of its own. */
+
+#include "trial.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "near.h"
+
+#include "lather/ops.h"
+#include "lather/optim.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CHANNELS = 4, SIDE = 4, CLASSES = 5, PIXELS = 3 * SIDE * SIDE, PARAMS = 9 };
+enum { CONV, GAMMA, BETA, MEAN, VAR, FC, BIAS, EXTRA, UNUSED };
+
+/* A rank's own. */
+typedef struct rank_run {
+    const trial *t;
+    outcome *out;
+    lt_comm *comm;
+    lt_device *device;
+    lt_tape *tape;
+    lt_param param[PARAMS];
+    lt_params params;
+    lt_optim *optim;
+    lt_data_parallel *dp;
+    lt_tensor *x, *labels;
+    int rank, batch;
+} rank_run;
+
+static double number(const char *name, int64_t i)
+{
+    lt_rng rng = {.key = lt_rng_name_key((uint64_t)i, LT_STREAM_INIT, name)};
+    return lt_rng_uniform(&rng) - 0.5;
+}
+
+static lt_status write_doubles(lt_tensor *t, const double *values)
+{
+    lt_tensor *wide = NULL;
+    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(t), LT_F64, lt_tensor_shape(t)));
+    lt_status st = lt_tensor_write(wide, values, lt_tensor_bytes(wide));
+    if (!st)
+        st = lt_tensor_copy(t, wide);
+    lt_tensor_free(&wide);
+    return st;
+}
+
+static lt_status read_doubles(const lt_tensor *t, double *values)
+{
+    lt_tensor *wide = NULL;
+    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(t), LT_F64, lt_tensor_shape(t)));
+    lt_status st = lt_tensor_copy(wide, t);
+    if (!st)
+        st = lt_tensor_read(wide, values, lt_tensor_bytes(wide));
+    lt_tensor_free(&wide);
+    return st;
+}
+
+/* Rank 0's values are those of all: the others start with their own. */
+static lt_status make_params(rank_run *r)
+{
+    int classes = CLASSES + (r->t->other_shape == r->rank + 1);
+    const struct {
+        const char *name;
+        lt_shape shape;
+        lt_role role;
+        double fill;
+    } rows[PARAMS] = {
+        {"conv", LT_SHAPE(CHANNELS, 3, 3, 3), LT_ROLE_WEIGHT, 0},
+        {"gamma", LT_SHAPE(CHANNELS), LT_ROLE_NORM, 1},
+        {"beta", LT_SHAPE(CHANNELS), LT_ROLE_NORM, 0.1},
+        {"mean", LT_SHAPE(CHANNELS), LT_ROLE_STAT, 0},
+        {"var", LT_SHAPE(CHANNELS), LT_ROLE_STAT, 1},
+        {"fc", LT_SHAPE(classes, CHANNELS * SIDE * SIDE), LT_ROLE_WEIGHT, 0},
+        {"bias", LT_SHAPE(classes), LT_ROLE_BIAS, 0},
+        {"extra", LT_SHAPE(classes), LT_ROLE_BIAS, 0},
+        {"unused", LT_SHAPE(3), LT_ROLE_BIAS, 0.5},
+    };
+    for (int i = 0; i < PARAMS; i++) {
+        double values[CHANNELS * SIDE * SIDE * (CLASSES + 1)];
+        lt_param *p = &r->param[i];
+        LT_TRY(lt_param_init_role(p, r->device, "", rows[i].name, rows[i].shape, rows[i].fill,
+                                  rows[i].role));
+        LT_TRY(lt_params_add(&r->params, p));
+        if (rows[i].fill > 0 || rows[i].role == LT_ROLE_STAT)
+            continue;
+        for (int64_t k = 0; k < lt_tensor_count(p->value); k++)
+            values[k] = number(rows[i].name, k) + (r->rank ? 1 : 0);
+        LT_TRY(write_doubles(p->value, values));
+    }
+    return LT_OK;
+}
+
+/* This rank's samples of micro-batch m: a slice of the global batch. */
+static lt_status fill_batch(rank_run *r, int step, int m)
+{
+    double pixels[SAMPLES * PIXELS];
+    int32_t labels[SAMPLES];
+    for (int i = 0; i < r->batch; i++) {
+        int sample = (r->rank * (r->t->accum ? r->t->accum : 1) + m) * r->batch + i;
+        for (int k = 0; k < PIXELS; k++)
+            pixels[i * PIXELS + k] = number("x", (int64_t)(step * SAMPLES + sample) * PIXELS + k);
+        labels[i] = (int32_t)((step + sample) % CLASSES);
+    }
+    if (r->t->poisoned == r->rank + 1 && step == TRIAL_STEPS - 1)
+        pixels[0] = (double)NAN;
+    LT_TRY(lt_tensor_write(r->labels, labels, (size_t)r->batch * sizeof *labels));
+    return write_doubles(r->x, pixels);
+}
+
+static lt_tensor *forward(rank_run *r)
+{
+    lt_tape *t = r->tape;
+    lt_param *p = r->param;
+    bool other_way = r->t->swapped && r->rank % 2;
+    lt_tape_reset(t, LT_PASS_TRAIN);
+    lt_tensor *y = lt_conv2d(t, r->x, lt_tape_param(t, &p[CONV]), NULL,
+                             (lt_conv2d_config){.pad_h = 1, .pad_w = 1});
+    if (r->t->has_norm) {
+        lt_batchnorm2d_args args = {lt_tape_param(t, &p[GAMMA]), lt_tape_param(t, &p[BETA]),
+                                    p[MEAN].value, p[VAR].value, NULL};
+        y = lt_batchnorm2d(t, y, args, (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1});
+    }
+    y = lt_flatten(t, lt_relu(t, y));
+    bool has_extra = !r->t->extra_on_zero || !r->rank;
+    y = lt_linear(t, y, lt_tape_param(t, &p[FC]), NULL);
+    if (has_extra && !other_way)
+        y = lt_add(t, y, lt_tape_param(t, &p[EXTRA]));
+    y = lt_add(t, y, lt_tape_param(t, &p[BIAS]));
+    if (has_extra && other_way)
+        y = lt_add(t, y, lt_tape_param(t, &p[EXTRA]));
+    return lt_softmax_xent(t, y, r->labels, 0.1);
+}
+
+static lt_status gradients(rank_run *r, int step)
+{
+    int accum = r->t->accum ? r->t->accum : 1;
+    lt_params_zero_grad(&r->params);
+    for (int m = 0; m < accum && r->rank < r->t->ranks - r->t->idle; m++) {
+        LT_TRY(fill_batch(r, step, m));
+        lt_tensor *loss = forward(r);
+        if (r->dp)
+            lt_data_parallel_begin(r->dp, m + 1 == accum);
+        LT_TRY(lt_tape_backward(r->tape, loss, 1.0 / accum));
+    }
+    return r->dp ? lt_data_parallel_finish(r->dp) : LT_OK;
+}
+
+static lt_status train(rank_run *r)
+{
+    for (int step = 0; step < TRIAL_STEPS; step++) {
+        lt_step_result result;
+        uint64_t before = r->comm ? lt_comm_bytes(r->comm) : 0;
+        LT_TRY(gradients(r, step));
+        r->out->update_bytes = r->comm ? lt_comm_bytes(r->comm) - before : 0;
+        LT_TRY(lt_optim_step(r->optim, &(lt_step){.lr = 0.05, .attempt = step + 1}));
+        LT_TRY(lt_optim_result(r->optim, &result));
+        r->out->applied = result.applied;
+        if (r->t->disturbed == r->rank + 1)
+            LT_TRY(lt_tensor_fill(r->param[UNUSED].value, 0.5000001));
+    }
+    return LT_OK;
+}
+
+static lt_status report(rank_run *r)
+{
+    outcome *o = r->out;
+    if (r->dp)
+        LT_TRY(lt_data_parallel_statistics(r->dp));
+    for (int i = 0; i < PARAMS; i++) {
+        lt_tensor *v = r->param[i].value;
+        if (r->param[i].role == LT_ROLE_STAT)
+            continue;
+        LT_ASSERT(o->values + (int)lt_tensor_count(v) <= MAX_VALUES);
+        LT_TRY(read_doubles(v, o->value + o->values));
+        o->values += (int)lt_tensor_count(v);
+    }
+    LT_TRY(read_doubles(r->param[MEAN].value, o->mean));
+    LT_TRY(read_doubles(r->param[VAR].value, o->var));
+    o->extra_has_grad = r->param[EXTRA].has_grad;
+    o->unused_has_grad = r->param[UNUSED].has_grad;
+    o->exposed = r->dp ? lt_data_parallel_exposed(r->dp) : 0;
+    return read_doubles(r->param[EXTRA].grad, o->gradient_of_extra);
+}
+
+static lt_status work(rank_run *r)
+{
+    int parts = r->t->ranks * (r->t->accum ? r->t->accum : 1);
+    r->batch = SAMPLES / parts;
+    LT_TRY(make_params(r));
+    LT_TRY(lt_tape_new(&r->tape, r->device));
+    LT_TRY(lt_tensor_new(&r->x, r->device, lt_device_master(r->device),
+                         LT_SHAPE(r->batch, 3, SIDE, SIDE)));
+    LT_TRY(lt_tensor_new(&r->labels, r->device, LT_I32, LT_SHAPE(r->batch)));
+    if (r->comm)
+        LT_TRY(lt_data_parallel_new(&r->dp, r->comm, &r->params, r->tape, &r->t->config));
+    LT_TRY(lt_optim_sgd(&r->optim, &r->params, &(lt_sgd_config){.momentum = 0.9}));
+    LT_TRY(train(r));
+    return report(r);
+}
+
+static void *play(void *argument)
+{
+    rank_run *r = argument;
+    lt_device_set_threads(r->device, 1);
+    r->out->status = work(r);
+    if (r->out->status) {
+        snprintf(r->out->message, RANKS_MESSAGE, "%s", lt_error_message());
+        if (r->comm && r->out->status != LT_E_ARG)
+            lt_comm_abort(r->comm);
+    }
+    lt_data_parallel_free(&r->dp);
+    lt_optim_free(&r->optim);
+    lt_tape_free(&r->tape);
+    lt_tensor_free(&r->x);
+    lt_tensor_free(&r->labels);
+    lt_params_clear(&r->params);
+    for (int i = 0; i < PARAMS; i++)
+        lt_param_clear(&r->param[i]);
+    lt_comm_close(&r->comm);
+    return NULL;
+}
+
+void trial_run(const trial *t, outcome *out)
+{
+    rank_run run[MAX_RANKS] = {0};
+    lt_device *device[MAX_RANKS] = {0};
+    lt_comm *comm[MAX_RANKS] = {0};
+    pthread_t thread[MAX_RANKS];
+    lt_device_config config = {.f64 = t->f64, .threads = 1};
+    memset(out, 0, (size_t)t->ranks * sizeof *out);
+    for (int r = 0; r < t->ranks; r++)
+        assert_ok(lt_device_open(&device[r], t->f64 ? "ref" : "cpu", &config));
+    if (t->ranks > 1)
+        assert_ok(lt_comm_open_threads(comm, device, t->ranks));
+    for (int r = 0; r < t->ranks; r++) {
+        run[r] =
+            (rank_run){.t = t, .out = &out[r], .comm = comm[r], .device = device[r], .rank = r};
+        assert_int_equal(pthread_create(&thread[r], NULL, play, &run[r]), 0);
+    }
+    for (int r = 0; r < t->ranks; r++)
+        assert_int_equal(pthread_join(thread[r], NULL), 0);
+    for (int r = 0; r < t->ranks; r++)
+        lt_device_close(&device[r]);
+}
