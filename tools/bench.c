@@ -15,6 +15,7 @@ static const struct {
     const char *help;
 } commands[] = {
     {"train", bench_train, "a training step on synthetic data"},
+    {"overlap", bench_overlap, "several ranks: gradients on their way while backward goes on"},
     {"loader", bench_loader, "reading, decoding and transforming pictures"},
     {"optim", bench_optim, "an optimizer's step on a network's parameters"},
     {"ops", bench_ops, "single operations, forward and backward"},

@@ -1,0 +1,297 @@
+/* bench overlap: how much of the gradients' way is hidden behind backward. Steps with overlap,
+ * without it, and without any communication take turns, so that a busy machine slows down all three
+ * alike; what is left of the first two beyond the third is exposed. */
+
+#include "bench.h"
+#include "resnet.h"
+
+#include "lather/data_parallel.h"
+#include "lather/ops.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RANKS = 16 };
+enum { WITH, WITHOUT, NONE, MODES };
+
+typedef struct settings {
+    const char *arch, *device, *link;
+    int amp, dtype; /* indices of choices */
+    int64_t batch, size, threads, rounds, ranks;
+    double bucket_mib;
+    bool json;
+} settings;
+
+#define AT(field)           .offset = offsetof(settings, field)
+#define INT(n, field, a, b) .name = n, .type = LT_OPTION_INT, AT(field), .min = a, .max = b
+#define TEXT(n, field)      .name = n, .type = LT_OPTION_STRING, AT(field)
+#define PICK(n, f, list)    .name = n, .type = LT_OPTION_CHOICE, AT(f), .choices = list
+
+/* clang-format off */
+static const lt_option table[] = {
+    {"Benchmark", TEXT("arch", arch), .value = "resnet50", .help = "network: resnet18, 34, 50, 101, 152"},
+    {"Benchmark", INT("batch-size", batch, 1, 65536), .alias = 'b', .value = "16", .help = "images per rank and step"},
+    {"Benchmark", INT("image-size", size, 1, 4096), .value = "224", .help = "side of the images in pixels"},
+    {"Benchmark", PICK("amp", amp, "off|bf16"), .help = "dtype of activations; off is f32"},
+    {"Benchmark", INT("steps", rounds, 1, 100000), .value = "5", .help = "measured steps of each kind"},
+    {"Ranks", INT("ranks", ranks, 2, MAX_RANKS), .value = "2", .help = "threads that are ranks; under mpirun: its processes"},
+    {"Ranks", TEXT("comm-model", link), .meta = "US,GBIT", .help = "the link: latency in microseconds and rate in Gbit/s; default: the real one"},
+    {"Ranks", PICK("grad-comm-dtype", dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"},
+    {"Ranks", .name = "bucket-mib", .type = LT_OPTION_DOUBLE, AT(bucket_mib), .min = 0.001, .max = 4096, .value = "25", .help = "size of a bucket of gradients"},
+    BENCH_MACHINE_OPTIONS(settings),
+};
+/* clang-format on */
+
+static const lt_program program = {
+    .name = "bench overlap",
+    .summary = "time a training step of several ranks with and without overlap",
+    .usage = "[OPTION]...",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+};
+
+/* A rank's own. Zeroed parts are not there yet. */
+typedef struct player {
+    const settings *s;
+    lt_device *device;
+    lt_comm *comm;
+    lt_module *model;
+    lt_params params;
+    lt_optim *optim;
+    lt_tape *tape[2]; /* with and without overlap: each listens to its own backward */
+    lt_data_parallel *dp[2];
+    lt_tensor *images, *labels;
+    int64_t attempt;
+    double *seconds[MODES];
+    uint64_t bytes; /* sent in a step */
+    lt_status status;
+    char message[256];
+} player;
+
+static lt_status open_modes(player *p)
+{
+    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+    for (int mode = WITH; mode <= WITHOUT; mode++) {
+        lt_data_parallel_config c = {.bucket_bytes = (size_t)(p->s->bucket_mib * 0x1p20),
+                                     .dtype = dtypes[p->s->dtype],
+                                     .no_overlap = mode == WITHOUT};
+        LT_TRY(lt_tape_new(&p->tape[mode], p->device));
+        LT_TRY(lt_data_parallel_new(&p->dp[mode], p->comm, &p->params, p->tape[mode], &c));
+    }
+    return LT_OK;
+}
+
+static lt_status open_player(player *p)
+{
+    enum { CLASSES = 1000 };
+    const settings *s = p->s;
+    lt_resnet_config model = {.arch = s->arch, .classes = CLASSES};
+    LT_TRY(lt_resnet_new(&p->model, p->device, &model));
+    LT_TRY(lt_module_params(p->model, &p->params));
+    LT_TRY(bench_make_optim(&p->optim, "sgd", &p->params));
+    LT_TRY(lt_tensor_new(&p->images, p->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size)));
+    LT_TRY(lt_tensor_new(&p->labels, p->device, LT_I32, LT_SHAPE(s->batch)));
+    LT_TRY(bench_fill_random(p->images, 256, 1 + (uint64_t)lt_comm_rank(p->comm)));
+    LT_TRY(bench_fill_random(p->labels, CLASSES, 2));
+    for (int mode = 0; mode < MODES; mode++)
+        if (!(p->seconds[mode] = calloc((size_t)s->rounds, sizeof(double))))
+            return LT_E_NOMEM;
+    return open_modes(p);
+}
+
+static void close_player(player *p)
+{
+    for (int i = 0; i < 2; i++) {
+        lt_data_parallel_free(&p->dp[i]);
+        lt_tape_free(&p->tape[i]);
+    }
+    lt_optim_free(&p->optim);
+    lt_params_clear(&p->params);
+    lt_module_free(&p->model);
+    lt_tensor_free(&p->images);
+    lt_tensor_free(&p->labels);
+    for (int mode = 0; mode < MODES; mode++)
+        free(p->seconds[mode]);
+}
+
+static lt_status step(player *p, int mode)
+{
+    const lt_normalize_config pixels = LT_NORMALIZE_IMAGENET;
+    lt_tape *tape = p->tape[mode == WITHOUT];
+    lt_data_parallel *dp = p->dp[mode == WITHOUT];
+    lt_pass pass = LT_PASS_TRAIN;
+    pass.dtype = p->s->amp ? LT_BF16 : LT_F32;
+    pass.recompute = LT_RECOMPUTE_CHEAP;
+    lt_tape_reset(tape, pass);
+    lt_tensor *x = lt_normalize(tape, p->images, &pixels);
+    lt_tensor *logits = lt_module_forward(p->model, tape, x);
+    lt_tensor *loss = lt_softmax_xent(tape, logits, p->labels, 0.1);
+
+    lt_params_zero_grad(&p->params);
+    lt_data_parallel_begin(dp, mode != NONE);
+    LT_TRY(lt_tape_backward(tape, loss, 1));
+    if (mode != NONE)
+        LT_TRY(lt_data_parallel_finish(dp));
+    lt_step numbers = {.lr = 0.001, .attempt = ++p->attempt};
+    LT_TRY(lt_optim_step(p->optim, &numbers));
+    return lt_device_sync(p->device);
+}
+
+/* From when all ranks are there to when the last one is done. */
+static lt_status timed_step(player *p, int mode, double *seconds)
+{
+    LT_TRY(lt_comm_barrier(p->comm));
+    uint64_t before = lt_comm_bytes(p->comm);
+    double begin = bench_seconds();
+    LT_TRY(step(p, mode));
+    uint64_t sent = lt_comm_bytes(p->comm) - before;
+    LT_TRY(lt_comm_barrier(p->comm));
+    *seconds = bench_seconds() - begin;
+    p->bytes = sent ? sent : p->bytes;
+    return LT_OK;
+}
+
+static lt_status measure(player *p)
+{
+    double ignored;
+    LT_TRY(open_player(p));
+    for (int round = 0; round < 2; round++) /* the first makes the buckets */
+        for (int mode = 0; mode < MODES; mode++)
+            LT_TRY(timed_step(p, mode, &ignored));
+    for (int64_t round = 0; round < p->s->rounds; round++)
+        for (int mode = 0; mode < MODES; mode++)
+            LT_TRY(timed_step(p, mode, &p->seconds[mode][round]));
+    return LT_OK;
+}
+
+static void report(const player *p)
+{
+    const settings *s = p->s;
+    double median[MODES];
+    for (int mode = 0; mode < MODES; mode++)
+        median[mode] = bench_median(p->seconds[mode], (int)s->rounds);
+    double with = 1e3 * (median[WITH] - median[NONE]);
+    double without = 1e3 * (median[WITHOUT] - median[NONE]);
+    const char *link = s->link ? s->link : "real";
+    fprintf(stderr,
+            "%s batch %d on %d ranks, link %s: %.1f ms with overlap, %.1f without, %.1f without "
+            "communication; exposed %.1f of %.1f ms\n",
+            s->arch, (int)s->batch, lt_comm_size(p->comm), link, 1e3 * median[WITH],
+            1e3 * median[WITHOUT], 1e3 * median[NONE], with, without);
+    if (!s->json)
+        return;
+    bench_header header = {"overlap", lt_device_name(p->device), s->amp ? "bf16" : "f32",
+                           (int)s->batch, lt_device_threads(p->device)};
+    bench_print_header(&header);
+    printf(", \"arch\": \"%s\", \"ranks\": %d, \"link\": \"%s\", \"steps\": %d, "
+           "\"milliseconds\": %.6g, \"milliseconds_without_overlap\": %.6g, "
+           "\"milliseconds_without_communication\": %.6g, \"exposed_milliseconds\": %.6g, "
+           "\"exposed_milliseconds_without_overlap\": %.6g, \"exposed_ratio\": %.6g, "
+           "\"bytes_per_step\": %llu}\n",
+           s->arch, lt_comm_size(p->comm), link, (int)s->rounds, 1e3 * median[WITH],
+           1e3 * median[WITHOUT], 1e3 * median[NONE], with, without, with / without,
+           (unsigned long long)p->bytes);
+}
+
+/* All of a rank that has its device and its end of the group. */
+static void *play(void *argument)
+{
+    player *p = argument;
+    lt_device_set_threads(p->device, (int)p->s->threads);
+    p->status = measure(p);
+    if (p->status) {
+        snprintf(p->message, sizeof p->message, "%s", lt_error_message());
+        lt_comm_abort(p->comm);
+    } else if (!lt_comm_rank(p->comm)) {
+        report(p);
+    }
+    close_player(p);
+    lt_comm_close(&p->comm);
+    return NULL;
+}
+
+static lt_status set_link(const settings *s, lt_comm *comm)
+{
+    double latency, gbit;
+    char rest;
+    if (!s->link)
+        return LT_OK;
+    if (sscanf(s->link, "%lf,%lf%c", &latency, &gbit, &rest) != 2 || !(latency >= 0) || !(gbit > 0))
+        return lt_fail(LT_E_ARG, "--comm-model: '%s' is not LATENCY,RATE", s->link);
+    lt_comm_set_model(comm, latency, gbit);
+    return LT_OK;
+}
+
+static lt_status play_processes(const settings *s)
+{
+    player p = {.s = s};
+    lt_device_config config = {.threads = (int)s->threads};
+    LT_TRY(lt_device_open(&p.device, s->device, &config));
+    lt_status st = lt_comm_open(&p.comm, "mpi", p.device);
+    if (!st)
+        st = set_link(s, p.comm);
+    if (!st) {
+        play(&p);
+        st = p.status ? lt_fail(p.status, "%s", p.message) : LT_OK;
+    }
+    lt_comm_close(&p.comm);
+    lt_device_close(&p.device);
+    return st;
+}
+
+static lt_status open_threads(const settings *s, player *p, lt_device **device, lt_comm **comm)
+{
+    lt_device_config config = {.threads = (int)s->threads};
+    for (int r = 0; r < s->ranks; r++)
+        LT_TRY(lt_device_open(&device[r], s->device, &config));
+    LT_TRY(lt_comm_open_threads(comm, device, (int)s->ranks));
+    for (int r = 0; r < s->ranks; r++) {
+        p[r] = (player){.s = s, .device = device[r], .comm = comm[r]};
+        LT_TRY(set_link(s, comm[r]));
+    }
+    return LT_OK;
+}
+
+static lt_status play_threads(const settings *s)
+{
+    player p[MAX_RANKS] = {0};
+    lt_device *device[MAX_RANKS] = {0};
+    lt_comm *comm[MAX_RANKS] = {0};
+    pthread_t thread[MAX_RANKS];
+    int ranks = (int)s->ranks, started = 0;
+    lt_status st = open_threads(s, p, device, comm);
+    while (started < ranks && !st) {
+        if (pthread_create(&thread[started], NULL, play, &p[started]))
+            st = lt_fail(LT_E_NOMEM, "overlap: no thread for rank %d", started);
+        else
+            started++;
+    }
+    if (st && comm[0])
+        lt_comm_abort(comm[ranks - 1]); /* of a rank that has no thread */
+    for (int r = started; r < ranks; r++)
+        lt_comm_close(&comm[r]);
+    for (int r = 0; r < started; r++) {
+        pthread_join(thread[r], NULL);
+        if (p[r].status && !st)
+            st = lt_fail(p[r].status, "%s", p[r].message);
+    }
+    for (int r = 0; r < ranks; r++)
+        lt_device_close(&device[r]);
+    return st;
+}
+
+lt_status bench_overlap(int argc, char *const *argv)
+{
+    settings s = {0};
+    bool run;
+    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
+    if (!run)
+        return LT_OK;
+    if (!s.threads) { /* ranks share the machine */
+        int threads = lt_cpu_threads() / (int)s.ranks;
+        s.threads = threads > 1 ? threads : 1;
+    }
+    return strcmp(lt_comm_launched_kind(), "self") != 0 ? play_processes(&s) : play_threads(&s);
+}
