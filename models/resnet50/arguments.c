@@ -122,6 +122,20 @@ static const lt_option table[] = {
 {"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},
 {"Output", TEXT("profile", profile), .meta = "FILE", .help = "write a trace for Perfetto, and print where the time went"},
 
+{"Ranks", PICK("dist", dist, "auto|off|mpi"), .help = "auto: one run of all processes that mpirun or srun started; off: each process alone"},
+{"Ranks", PICK("dist-bn", dist_bn, "none|broadcast|reduce"), .value = "reduce", .help = "running statistics of batch norm before an evaluation or checkpoint: each rank's own, rank 0's, or the mean"},
+{"Ranks", BOOL("sync-bn", sync_bn), .help = "batch norm over the batches of all ranks"},
+{"Ranks", NUM("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "gradients travel in groups of about this many MiB"},
+{"Ranks", BOOL("overlap", overlap), .value = "true", .help = "gradients travel while backward goes on"},
+{"Ranks", PICK("grad-comm-dtype", grad_comm_dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"},
+{"Ranks", BOOL("shard-optimizer", shard_optimizer), .help = "each rank keeps and updates a part of the optimizer's state (ZeRO-1); shampoo always does"},
+{"Ranks", PICK("comm-dtype", comm_dtype, "f32|bf16|f16"), .help = "dtype of gathered updates, where the state is divided"},
+{"Ranks", BOOL("communicate-params", communicate_params), .help = "gather parameters instead of updates"},
+{"Ranks", INT("num-trainers-per-group", num_trainers_per_group, 0, 1000000), .value = "0", .help = "ranks that share one copy of the divided state; 0: all"},
+{"Ranks", PICK("balance", balance, "cost|memory|bytes"), .help = "what is spread evenly where the state is divided"},
+{"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds after which a missing rank ends the run; 0: wait for ever"},
+{"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "hold messages back as a link of this latency in microseconds and rate in Gbit/s would, for measuring"},
+
 {"Machine", TEXT("device", device), .value = "cpu", .help = "cpu, ref (plain loops), cuda[:N]"},
 {"Machine", INT("threads", threads, 0, 4096), .alias = 't', .value = "0", .help = "compute threads; 0: as many as affinity and cgroup allow"},
 };
@@ -159,12 +173,32 @@ static lt_status check_needs(const arguments *a)
     return LT_OK;
 }
 
+/* What only a divided state reads. */
+static lt_status check_divided(const arguments *a, const lt_options *options)
+{
+    const struct {
+        const char *flag;
+        bool given; /* a config file has all flags: another value than the default's */
+    } rows[] = {{"comm-dtype", a->comm_dtype != TRAVEL_F32},
+                {"communicate-params", a->communicate_params},
+                {"num-trainers-per-group", a->num_trainers_per_group != 0},
+                {"balance", a->balance != 0}};
+    if (a->optim == OPTIM_SHAMPOO || a->shard_optimizer)
+        return LT_OK;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].given)
+            return lt_fail(LT_E_ARG, "--%s: needs --shard-optimizer with --optim %s", rows[i].flag,
+                           lt_options_choice(options, "optim"));
+    return LT_OK;
+}
+
 static lt_status check_modes(const arguments *a, const lt_options *options)
 {
     if (!a->data)
         return lt_fail(LT_E_ARG, "--data: missing; a folder of pictures, fashion-mnist or "
                                  "synthetic");
     LT_TRY(check_needs(a));
+    LT_TRY(check_divided(a, options));
     if (a->resume && a->weights)
         return lt_fail(LT_E_ARG, "--resume and --weights contradict each other: a checkpoint has "
                                  "weights of its own");

@@ -11,6 +11,8 @@ enum { AMP_OFF, AMP_BF16, AMP_F16 };
 enum { AUGMENT_AUTO, AUGMENT_NONE, AUGMENT_IMAGENET, AUGMENT_SMALL };
 enum { STEM_AUTO, STEM_IMAGENET, STEM_SMALL };
 enum { ON_NAN_ABORT, ON_NAN_SKIP };
+enum { DIST_AUTO, DIST_OFF, DIST_MPI };
+enum { TRAVEL_F32, TRAVEL_BF16, TRAVEL_F16 };
 
 typedef struct arguments {
     /* Data */
@@ -59,6 +61,12 @@ typedef struct arguments {
     int progress;
     int64_t checkpoint_every, keep, log_every;
     bool tensorboard;
+    /* Ranks */
+    int dist, dist_bn, comm_dtype, grad_comm_dtype, balance;
+    bool sync_bn, overlap, communicate_params, shard_optimizer;
+    double bucket_mib, comm_timeout;
+    int64_t num_trainers_per_group;
+    const char *comm_model;
     /* Machine */
     const char *device;
     int64_t threads;

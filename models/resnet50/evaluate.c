@@ -4,19 +4,24 @@
 
 #include "lather/ext/fail.h"
 
+/* Every picture is of one rank, also where their number does not divide; a rank may get none. */
 static lt_status open_loader(session *s, lt_dataset *data, lt_loader **loader)
 {
     const arguments *a = &s->args;
     lt_loader_config c = {
         .transform = session_eval_transform(s),
         .batch = (int)(a->eval_batch_size ? a->eval_batch_size : a->batch_size),
-        .threads = (int)a->workers,
+        .rank = s->rank,
+        .size = s->ranks,
+        .threads = s->workers,
         .max_bad = a->max_bad_images,
         .max_batches = a->limit_eval_batches,
-        .limit = a->overfit_batches * a->batch_size,
+        .limit = a->overfit_batches * a->batch_size * s->ranks,
     };
     if (c.limit > lt_dataset_count(data))
         c.limit = 0;
+    if ((c.limit ? c.limit : lt_dataset_count(data)) <= s->rank)
+        return LT_OK;
     return lt_loader_new(loader, data, s->device, &c);
 }
 
@@ -39,8 +44,10 @@ static lt_status run(session *s, lt_loader *loader, evaluation *e)
 {
     lt_batch batch;
     lt_status st;
-    int64_t batches = lt_loader_batches(loader);
     LT_TRY(lt_tensor_fill(s->hits, 0));
+    if (!loader)
+        return LT_OK;
+    int64_t batches = lt_loader_batches(loader);
     while (!(st = lt_loader_next(loader, &batch))) {
         e->stopped = signals_seen() > 0;
         if (e->stopped)
@@ -51,14 +58,24 @@ static lt_status run(session *s, lt_loader *loader, evaluation *e)
     return st == LT_END ? LT_OK : st;
 }
 
+/* Of all ranks: counts are exact, and the loss is added in rank order. */
 static lt_status finish(session *s, evaluation *e)
 {
+    enum { LOSS, IMAGES, TOP1, TOP5, STOPPED, COUNT };
     int64_t hits[2];
     LT_TRY(lt_tensor_read(s->hits, hits, sizeof hits));
-    double images = (double)(e->images ? e->images : 1);
-    e->loss /= images;
-    e->top1 = 100 * (double)hits[0] / images;
-    e->top5 = 100 * (double)hits[1] / images;
+    double sum[COUNT] = {[LOSS] = e->loss,
+                         [IMAGES] = (double)e->images,
+                         [TOP1] = (double)hits[0],
+                         [TOP5] = (double)hits[1],
+                         [STOPPED] = e->stopped};
+    LT_TRY(session_sum(s, sum, COUNT));
+    double images = sum[IMAGES] > 0 ? sum[IMAGES] : 1;
+    e->images = (int64_t)sum[IMAGES];
+    e->loss = sum[LOSS] / images;
+    e->top1 = 100 * sum[TOP1] / images;
+    e->top5 = 100 * sum[TOP5] / images;
+    e->stopped = s->stop = sum[STOPPED] > 0;
     return LT_OK;
 }
 
@@ -66,11 +83,12 @@ lt_status session_evaluate(session *s, lt_dataset *data, evaluation *out)
 {
     lt_loader *loader = NULL;
     evaluation e = {0};
+    int64_t listed = 0;
     double begin = session_clock();
     LT_TRY(open_loader(s, data, &loader));
     lt_status st = run(s, loader, &e);
-    for (int64_t i = 0; !st && lt_loader_bad(loader, i); i++)
-        st = lt_run_bad_image(s->run, lt_loader_bad(loader, i));
+    if (!st)
+        st = session_list_bad(s, loader, &listed);
     lt_loader_free(&loader);
     LT_TRY(st);
     LT_TRY(finish(s, &e));

@@ -29,25 +29,47 @@ static lt_status evaluate_only(session *s)
         return lt_fail(LT_E_SHAPE, "--eval: the weights have %d classes, the data has %d",
                        s->shape.classes, lt_dataset_classes(s->val_data));
     }
-    lt_run_config c = {.progress = (lt_progress)s->args.progress, .append = true};
+    lt_run_config c = {.progress = (lt_progress)s->args.progress, .append = true, .rank = s->rank};
     LT_TRY(lt_run_open(&s->run, s->args.output, &c));
     LT_TRY(session_evaluate(s, s->val_data, &e));
     lt_run_close(&s->run);
+    if (s->rank)
+        return LT_OK;
     printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld pictures\n", e.top1, e.top5, e.loss,
            (long long)e.images);
     return LT_OK;
 }
 
-static lt_status run(session *s)
+/* A trace of each rank: "trace.json", "trace.rank1.json", ... */
+static lt_status start_profile(session *s)
 {
+    char path[1024];
+    const char *name = s->args.profile;
+    if (!name)
+        return LT_OK;
+    const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');
+    int stem = dot ? (int)(dot - name) : (int)strlen(name);
+    if (!s->rank)
+        return lt_profile_start(name, 0);
+    snprintf(path, sizeof path, "%.*s.rank%d%s", stem, name, s->rank, name + stem);
+    return lt_profile_start(path, 0);
+}
+
+static lt_status open_and_work(session *s)
+{
+    LT_TRY(session_open_device(s));
     LT_TRY(session_open_data(s));
     LT_TRY(session_open_model(s));
-    if (s->args.profile)
-        LT_TRY(lt_profile_start(s->args.profile, 0));
-    lt_status st = s->args.eval ? evaluate_only(s) : train(s);
+    LT_TRY(start_profile(s));
+    return s->args.eval ? evaluate_only(s) : train(s);
+}
+
+static lt_status run(session *s)
+{
+    lt_status st = open_and_work(s);
     lt_loader_free(&s->loader); /* its threads draw spans too */
     lt_run_close(&s->run);
-    lt_status profiled = lt_profile_finish(stderr);
+    lt_status profiled = lt_profile_finish(s->rank ? NULL : stderr);
     return st ? st : profiled;
 }
 
@@ -55,6 +77,17 @@ static int fail(int code)
 {
     fprintf(stderr, "train_resnet50: %s\n", lt_error_message());
     return code;
+}
+
+/* Tells why, unless another rank does, and lets no rank wait for this one. */
+static int fail_on_rank(session *s, lt_status st)
+{
+    if (s->ranks > 1 && !s->everywhere)
+        fprintf(stderr, "train_resnet50: rank %d: %s\n", s->rank, lt_error_message());
+    else if (!s->rank)
+        (void)fail(EXIT_ERROR);
+    session_leave_ranks(s, st);
+    return EXIT_ERROR;
 }
 
 int main(int argc, char **argv)
@@ -79,7 +112,8 @@ int main(int argc, char **argv)
         lt_options_free(&s.options);
         return code;
     }
-    int code = run(&s) ? fail(EXIT_ERROR) : signals_seen() ? EXIT_INTERRUPTED : EXIT_DONE;
+    st = run(&s);
+    int code = st ? fail_on_rank(&s, st) : s.stop ? EXIT_INTERRUPTED : EXIT_DONE;
     session_close(&s);
     return code;
 }

@@ -39,6 +39,22 @@ static lt_status find_checkpoint(session *s)
     return LT_OK;
 }
 
+/* Where the epoch goes on, if ranks, batches and micro-batches are others now: all samples in front
+ * of it were seen, if an update still has as many. */
+static lt_status find_place(const session *s, lt_checkpoint_state *found)
+{
+    int64_t batch = s->state.global_batch;
+    if (!found->batch)
+        return LT_OK;
+    if (found->global_batch != batch)
+        return lt_fail(LT_E_ARG,
+                       "%s: was saved within an epoch with %lld pictures to an update, this run "
+                       "has %lld (--batch-size x --grad-accum x ranks)",
+                       s->folder, (long long)found->global_batch, (long long)batch);
+    found->batch = found->epoch_images / batch * s->args.grad_accum;
+    return LT_OK;
+}
+
 static lt_status check_same_run(const session *s, const lt_checkpoint_state *found)
 {
     const lt_checkpoint_state *now = &s->state;
@@ -57,14 +73,25 @@ static lt_status check_same_run(const session *s, const lt_checkpoint_state *fou
 lt_status session_load_checkpoint(session *s)
 {
     LT_TRY(find_checkpoint(s));
+    if (s->comm) {
+        lt_status st = lt_comm_same(s->comm, "the checkpoint to resume", s->folder);
+        s->everywhere = st == LT_E_ARG;
+        LT_TRY(st);
+    }
     if (!s->folder[0])
         return LT_OK;
     lt_checkpoint_parts p = parts(s);
     lt_checkpoint_state found = s->state;
     LT_TRY(lt_checkpoint_verify(s->folder, &found));
+    LT_TRY(find_place(s, &found));
     LT_TRY(check_same_run(s, &found));
-    LT_TRY(lt_checkpoint_load(s->folder, &p, &found));
+    found.ranks = s->ranks; /* what to compare with */
     found.threads = s->state.threads;
+    LT_TRY(lt_checkpoint_load(s->folder, &p, &found));
+    LT_TRY(find_place(s, &found));
+    found.ranks = s->ranks;
+    found.threads = s->state.threads;
+    found.global_batch = s->state.global_batch;
     s->state = found;
     return LT_OK;
 }
@@ -72,6 +99,9 @@ lt_status session_load_checkpoint(session *s)
 lt_status session_save_checkpoint(session *s, bool is_best)
 {
     if (!s->args.output)
+        return LT_OK;
+    LT_TRY(session_gather_statistics(s));
+    if (s->rank)
         return LT_OK;
     lt_checkpoint_parts p = parts(s);
     lt_checkpoint_policy policy = {.keep = (int)s->args.keep, .is_best = is_best};
@@ -81,7 +111,7 @@ lt_status session_save_checkpoint(session *s, bool is_best)
 lt_status session_save_weights(session *s)
 {
     char path[1024];
-    if (!s->args.output)
+    if (!s->args.output || s->rank)
         return LT_OK;
     snprintf(path, sizeof path, "%s/model.safetensors", s->args.output);
     LT_TRY(session_swap_ema(s));

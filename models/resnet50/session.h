@@ -7,6 +7,7 @@
 
 #include "lather/checkpoint.h"
 #include "lather/data.h"
+#include "lather/data_parallel.h"
 #include "lather/ema.h"
 #include "lather/ops.h"
 #include "lather/run.h"
@@ -39,6 +40,17 @@ typedef struct session {
     size_t ema_count;
     int64_t bad_images; /* listed so far */
     char folder[1024];  /* checkpoint to resume; "": none */
+
+    int rank, ranks;      /* 0 of 1 */
+    lt_comm *comm;        /* NULL: one rank */
+    lt_data_parallel *dp; /* NULL then, and in an evaluation */
+    int local_ranks;      /* on this machine */
+    int workers;          /* loader threads of this rank; 0: as many as allowed */
+    lt_tensor *totals;    /* f64, on their way */
+    lt_request *totalling;
+    bool stop;       /* a signal asked some rank to */
+    bool everywhere; /* the failure is the same on all ranks: one tells it */
+    uint64_t bytes;  /* that the communicator had sent before this step */
 } session;
 
 typedef struct evaluation {
@@ -48,7 +60,30 @@ typedef struct evaluation {
     bool stopped; /* by a signal: the numbers are of a part */
 } evaluation;
 
+/* ranks.c: several processes train one model. */
+/* Joins the others that the launcher started; shares out the machine's threads. */
+lt_status session_open_ranks(session *s);
+/* Before the optimizer: gradients are averaged from now on. */
+lt_status session_open_parallel(session *s);
+/* Sums of count values (<= MAX_TOTALS) over ranks, in rank order; nothing on one rank. */
+enum { MAX_TOTALS = 8 };
+lt_status session_sum_begin(session *s, const double *values, int count);
+lt_status session_sum_finish(session *s, double *values, int count);
+lt_status session_sum(session *s, double *values, int count);
+/* Brings running statistics together, those of the average too. */
+lt_status session_gather_statistics(session *s);
+/* Ends the other ranks after a failure of this one; closes what session_open_ranks() opened. */
+void session_leave_ranks(session *s, lt_status failure);
+void session_close_ranks(session *s);
+
+/* agree.c: versions, flags, data are the same on all ranks, or the first difference is named. */
+lt_status session_agree_flags(session *s);
+lt_status session_agree_data(session *s);
+/* The broken pictures of the other ranks, for rank 0's list. Collective. */
+lt_status session_list_bad(session *s, lt_loader *loader, int64_t *listed);
+
 /* setup.c: opens everything that the arguments ask for, in this order. */
+lt_status session_open_device(session *s);
 lt_status session_open_data(session *s);
 lt_status session_open_model(session *s);
 lt_status session_open_training(session *s);

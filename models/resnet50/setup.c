@@ -64,6 +64,14 @@ void session_choose_pixels(session *s, int channels)
         s->pixels = (lt_normalize_config){.mean = {72.94F}, .deviation = {90.02F}};
 }
 
+lt_status session_open_device(session *s)
+{
+    lt_device_config config = {.threads = (int)s->args.threads,
+                               .deterministic = s->args.deterministic};
+    LT_TRY(lt_device_open(&s->device, s->args.device, &config));
+    return session_open_ranks(s);
+}
+
 lt_status session_open_data(session *s)
 {
     LT_TRY(lt_dataset_open(&s->val_data, s->args.data, false));
@@ -74,7 +82,7 @@ lt_status session_open_data(session *s)
     session_choose_pixels(s, lt_dataset_channels(s->val_data));
     for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
-    return LT_OK;
+    return session_agree_data(s);
 }
 
 static lt_status parse_depths(const char *text, int depths[LT_RESNET_STAGES])
@@ -154,10 +162,7 @@ static lt_status load_weights(session *s)
 
 lt_status session_open_model(session *s)
 {
-    lt_device_config config = {.threads = (int)s->args.threads,
-                               .deterministic = s->args.deterministic};
     LT_TRY(choose_shape(s));
-    LT_TRY(lt_device_open(&s->device, s->args.device, &config));
     LT_TRY(lt_resnet_new(&s->model, s->device, &s->shape));
     LT_TRY(lt_module_params(s->model, &s->params));
     LT_TRY(load_weights(s));
@@ -169,7 +174,7 @@ lt_status session_open_model(session *s)
 static lt_status count_batches(session *s)
 {
     const arguments *a = &s->args;
-    int64_t count = lt_dataset_count(s->train_data), batches = count / a->batch_size;
+    int64_t count = lt_dataset_count(s->train_data), batches = count / s->ranks / a->batch_size;
     if (a->overfit_batches && batches > a->overfit_batches)
         batches = a->overfit_batches;
     if (a->limit_train_batches && batches > a->limit_train_batches)
@@ -177,9 +182,9 @@ static lt_status count_batches(session *s)
     s->batches_per_epoch = batches / a->grad_accum * a->grad_accum;
     if (!s->batches_per_epoch)
         return lt_fail(LT_E_ARG,
-                       "--batch-size %lld x --grad-accum %lld: %s has only %lld pictures to train "
-                       "on",
-                       (long long)a->batch_size, (long long)a->grad_accum, a->data,
+                       "--batch-size %lld x --grad-accum %lld on %d ranks: %s has only %lld "
+                       "pictures to train on",
+                       (long long)a->batch_size, (long long)a->grad_accum, s->ranks, a->data,
                        (long long)count);
     return LT_OK;
 }
@@ -191,12 +196,14 @@ static lt_status open_loader(session *s)
         .transform = s->transform,
         .mix = {.mixup_alpha = a->mixup_alpha, .cutmix_alpha = a->cutmix_alpha},
         .batch = (int)a->batch_size,
-        .threads = (int)a->workers,
+        .rank = s->rank,
+        .size = s->ranks,
+        .threads = s->workers,
         .seed = (uint64_t)a->seed,
         .shuffle = a->shuffle && !a->overfit_batches,
         .drop_last = true,
         .max_bad = a->max_bad_images,
-        .limit = a->overfit_batches ? s->batches_per_epoch * a->batch_size : 0,
+        .limit = a->overfit_batches ? s->batches_per_epoch * a->batch_size * s->ranks : 0,
         .max_batches = s->batches_per_epoch,
     };
     return lt_loader_new(&s->loader, s->train_data, s->device, &c);
@@ -220,6 +227,7 @@ static lt_status open_run(session *s)
         .total_epochs = (s->total_steps + per_epoch - 1) / per_epoch,
         .resume_step = s->state.step,
         .no_tensorboard = !a->tensorboard,
+        .rank = s->rank,
     };
     return lt_run_open(&s->run, a->output, &c);
 }
@@ -229,6 +237,7 @@ lt_status session_open_training(session *s)
     const arguments *a = &s->args;
     LT_TRY(count_batches(s));
     LT_TRY(session_freeze(s));
+    LT_TRY(session_open_parallel(s));
     LT_TRY(session_open_optimizer(s));
     LT_TRY(session_param_groups(s));
     LT_TRY(session_open_schedule(s));
@@ -237,7 +246,8 @@ lt_status session_open_training(session *s)
                                      .loss_scale = 1,
                                      .best_top1 = -1,
                                      .classes = s->shape.classes,
-                                     .ranks = 1,
+                                     .ranks = s->ranks,
+                                     .global_batch = a->batch_size * a->grad_accum * s->ranks,
                                      .threads = lt_device_threads(s->device)};
     copy_text(s->state.arch, a->arch);
     copy_text(s->state.optim, lt_optim_name(s->optim));
@@ -256,9 +266,10 @@ void session_close(session *s)
 {
     lt_run_close(&s->run);
     lt_loader_free(&s->loader);
-    lt_tape_free(&s->tape);
     session_close_ema(s);
     lt_optim_free(&s->optim);
+    session_close_ranks(s);
+    lt_tape_free(&s->tape);
     lt_params_clear(&s->params);
     lt_module_free(&s->model);
     lt_tensor_free(&s->hits);

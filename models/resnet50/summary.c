@@ -63,6 +63,7 @@ lt_status session_check_memory(const session *s)
     lt_resnet_cost cost;
     LT_TRY(lt_resnet_count(&cost, &s->shape, s->transform.size));
     double need = activation_bytes(s, &cost) + loader_bytes(s), rest = available_bytes();
+    rest /= s->local_ranks;
     if (rest < 0 || need <= rest)
         return LT_OK;
     return lt_fail(LT_E_NOMEM,

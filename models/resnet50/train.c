@@ -13,6 +13,7 @@ typedef struct update {
     double loss; /* mean over its micro-batches */
     int64_t images, correct;
     double seconds, data_seconds, lr, grad_norm;
+    double exposed_seconds, comm_bytes; /* of this rank */
     bool applied;
 } update;
 
@@ -37,7 +38,7 @@ static lt_status micro_batch(session *s, int64_t micro, update *u)
     LT_TRY(next_batch(s, &batch, &u->data_seconds));
     lt_pass pass = session_pass(s, true);
     pass.attempt = s->state.step + 1;
-    pass.micro = (int32_t)micro;
+    pass.micro = (int32_t)(micro * s->ranks + s->rank);
     lt_tape_reset(s->tape, pass);
 
     lt_tensor *logits = session_forward(s, batch.images);
@@ -45,6 +46,8 @@ static lt_status micro_batch(session *s, int64_t micro, update *u)
     lt_tensor *loss = lt_softmax_xent(s->tape, logits, targets, s->args.label_smoothing);
     LT_TRY(lt_tape_status(s->tape));
     LT_TRY(lt_topk_hits(logits, batch.labels, s->hits));
+    if (s->dp)
+        lt_data_parallel_begin(s->dp, micro + 1 == s->args.grad_accum);
     LT_TRY(lt_tape_backward(s->tape, loss, 1.0 / (double)s->args.grad_accum));
     LT_TRY(lt_tensor_item(loss, &loss_value));
     u->loss += loss_value / (double)s->args.grad_accum;
@@ -65,35 +68,84 @@ static lt_status apply_gradients(session *s, update *u)
     return LT_OK;
 }
 
-static lt_status check_finite(const session *s, const update *u)
+static lt_status check_finite(session *s, const update *u)
 {
     if (u->applied)
         return LT_OK;
+    s->everywhere = true; /* all ranks have the same gradients */
     if (s->args.on_nan == ON_NAN_ABORT)
         return lt_fail(LT_E_ARG,
                        "step %lld: a gradient is not finite (loss %g, norm %g); --on-nan skip "
                        "passes over such steps",
                        (long long)s->state.step + 1, u->loss, u->grad_norm);
+    s->everywhere = false;
     lt_log(LT_LOG_WARN, "train", "step %lld skipped: a gradient is not finite",
            (long long)s->state.step + 1);
     return LT_OK;
 }
 
+/* What is counted on each rank and told of all, and whether a signal came to any of them: on its
+ * way while the optimizer works. */
+enum { SUM_LOSS, SUM_IMAGES, SUM_CORRECT, SUM_SIGNALS, SUMS };
+
+static lt_status begin_totals(session *s, const update *u)
+{
+    int64_t hits[2];
+    LT_TRY(read_hits(s, hits));
+    const double sum[SUMS] = {[SUM_LOSS] = u->loss * (double)u->images,
+                              [SUM_IMAGES] = (double)u->images,
+                              [SUM_CORRECT] = (double)hits[0],
+                              [SUM_SIGNALS] = signals_seen()};
+    return session_sum_begin(s, sum, SUMS);
+}
+
+static lt_status finish_totals(session *s, update *u)
+{
+    double sum[SUMS];
+    int64_t hits[2];
+    if (!s->comm) {
+        LT_TRY(read_hits(s, hits));
+        u->correct = hits[0];
+        s->stop = signals_seen() > 0;
+        return LT_OK;
+    }
+    LT_TRY(session_sum_finish(s, sum, SUMS));
+    u->loss = sum[SUM_LOSS] / sum[SUM_IMAGES];
+    u->images = (int64_t)sum[SUM_IMAGES];
+    u->correct = (int64_t)sum[SUM_CORRECT];
+    s->stop = sum[SUM_SIGNALS] > 0;
+    u->comm_bytes = (double)(lt_comm_bytes(s->comm) - s->bytes);
+    s->bytes = lt_comm_bytes(s->comm);
+    return LT_OK;
+}
+
+/* Gradients become the mean over ranks. */
+static lt_status finish_gradients(session *s, update *u)
+{
+    int64_t span = lt_profile_begin();
+    if (!s->dp)
+        return LT_OK;
+    LT_TRY(lt_data_parallel_finish(s->dp));
+    u->exposed_seconds = lt_data_parallel_exposed(s->dp);
+    lt_profile_end(span, LT_PROFILE_COMM, "gradients", 0);
+    return begin_totals(s, u);
+}
+
 static lt_status run_update(session *s, update *u)
 {
     double begin = session_clock();
-    int64_t span = lt_profile_begin(), hits[2];
+    int64_t span = lt_profile_begin();
     u->lr = lt_schedule_lr(&s->schedule, s->state.step + 1);
     LT_TRY(lt_tensor_fill(s->hits, 0));
     lt_params_zero_grad(&s->params);
     for (int64_t i = 0; i < s->args.grad_accum; i++)
         LT_TRY(micro_batch(s, i, u));
+    LT_TRY(finish_gradients(s, u));
     LT_TRY(apply_gradients(s, u));
+    LT_TRY(finish_totals(s, u));
     LT_TRY(check_finite(s, u));
     if (u->applied)
         LT_TRY(session_update_ema(s));
-    LT_TRY(read_hits(s, hits));
-    u->correct = hits[0];
     u->seconds = session_clock() - begin;
     lt_profile_end(span, LT_PROFILE_PROGRAM, "step", 0);
     return LT_OK;
@@ -112,16 +164,13 @@ static void count_update(session *s, const update *u)
     state->epoch_seconds += u->seconds;
 }
 
-static lt_status list_bad_images(session *s)
-{
-    for (const char *bad; (bad = lt_loader_bad(s->loader, s->bad_images)); s->bad_images++)
-        LT_TRY(lt_run_bad_image(s->run, bad));
-    return LT_OK;
-}
-
 static lt_status log_update(session *s, const update *u)
 {
-    lt_run_value extra[] = {{"gradient_norm", u->grad_norm}, {"skipped", u->applied ? 0 : 1}};
+    double unknown = (double)NAN;
+    lt_run_value extra[] = {{"gradient_norm", u->grad_norm},
+                            {"skipped", u->applied ? unknown : 1},
+                            {"comm_exposed_seconds", s->comm ? u->exposed_seconds : unknown},
+                            {"comm_bytes", s->comm ? u->comm_bytes : unknown}};
     lt_run_step_record record = {
         .step = s->state.step,
         .epoch = s->state.epoch,
@@ -132,9 +181,10 @@ static lt_status log_update(session *s, const update *u)
         .seconds = u->seconds,
         .data_seconds = u->data_seconds,
         .extra = extra,
-        .extra_count = u->applied ? 1 : 2,
+        .extra_count = sizeof extra / sizeof *extra,
     };
-    LT_TRY(list_bad_images(s));
+    if (!s->comm) /* together with the other ranks: at the end of the epoch */
+        LT_TRY(session_list_bad(s, s->loader, &s->bad_images));
     return lt_run_step(s->run, &record);
 }
 
@@ -150,7 +200,7 @@ static void save_or_warn(session *s, bool is_best)
 
 static bool is_done(const session *s)
 {
-    return s->state.step >= s->total_steps || signals_seen();
+    return s->state.step >= s->total_steps || s->stop;
 }
 
 /* Updates to the end of the epoch, or to where the run stops. */
@@ -178,6 +228,7 @@ static lt_status evaluate_epoch(session *s, evaluation *e)
 {
     lt_dataset *data = s->args.overfit_batches ? s->train_data : s->val_data;
     int64_t span = lt_profile_begin();
+    LT_TRY(session_gather_statistics(s));
     LT_TRY(session_swap_ema(s));
     lt_status st = session_evaluate(s, data, e);
     lt_status back = session_swap_ema(s);
@@ -215,6 +266,8 @@ static void start_next_epoch(session *s)
 static lt_status finish_epoch(session *s, bool *reached)
 {
     evaluation e = {0};
+    if (s->comm)
+        LT_TRY(session_list_bad(s, s->loader, &s->bad_images));
     bool last = s->state.step >= s->total_steps, evaluated = evaluates_now(s, last);
     if (evaluated)
         LT_TRY(evaluate_epoch(s, &e));
@@ -241,9 +294,9 @@ lt_status session_train(session *s)
     LT_TRY(lt_loader_seek(s->loader, s->state.epoch, s->state.batch));
     while (!reached && !is_done(s)) {
         LT_TRY(train_epoch(s));
-        if (signals_seen()) {
+        if (s->stop) {
             save_or_warn(s, false);
-            return LT_OK;
+            return s->comm ? session_list_bad(s, s->loader, &s->bad_images) : LT_OK;
         }
         LT_TRY(finish_epoch(s, &reached));
         if (!reached && !is_done(s))

@@ -1,0 +1,206 @@
+/* What ranks must have in common, and the lists that rank 0 writes for all. */
+
+#include "session.h"
+
+#include "lather/ext/fail.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT = 1024 };
+
+/* Flags that may differ: where a rank reads, writes and computes. */
+static bool is_local(const char *name)
+{
+    static const char *const local[] = {"data",     "output",    "workers", "threads",    "device",
+                                        "progress", "log-every", "profile", "tensorboard"};
+    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
+        if (!strcmp(local[i], name))
+            return true;
+    return false;
+}
+
+/* FNV-1a: Fowler, Noll & Vo. */
+static uint64_t mix(uint64_t sum, const char *text)
+{
+    const uint64_t prime = UINT64_C(1099511628211);
+    do
+        sum = (sum ^ (unsigned char)*text) * prime;
+    while (*text++);
+    return sum;
+}
+
+static const uint64_t mix_start = UINT64_C(14695981039346656037);
+
+static lt_status same_text(session *s, const char *what, const char *text)
+{
+    lt_status st = lt_comm_same(s->comm, what, text);
+    s->everywhere = st == LT_E_ARG;
+    return st;
+}
+
+static lt_status same_number(session *s, const char *what, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return same_text(s, what, text);
+}
+
+static lt_status same_sum(session *s, const char *what, uint64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
+    return same_text(s, what, text);
+}
+
+lt_status session_agree_flags(session *s)
+{
+    char text[TEXT], name[64];
+    uint64_t sum = mix_start;
+    if (!s->comm)
+        return LT_OK;
+    LT_TRY(same_text(s, "the version", lt_version()));
+    for (size_t i = 0; i < train_program.count; i++)
+        if (!is_local(train_program.option[i].name))
+            sum = mix(sum, lt_options_text(s->options, train_program.option[i].name, text, TEXT));
+    lt_status st = same_sum(s, "the sum of all flags", sum);
+    if (st != LT_E_ARG)
+        return st;
+    for (size_t i = 0; i < train_program.count; i++) { /* which is the first? */
+        if (is_local(train_program.option[i].name))
+            continue;
+        snprintf(name, sizeof name, "--%s", train_program.option[i].name);
+        lt_options_text(s->options, train_program.option[i].name, text, TEXT);
+        LT_TRY(same_text(s, name, text));
+    }
+    return st;
+}
+
+static lt_status agree_dataset(session *s, const char *part, const lt_dataset *data)
+{
+    char what[64];
+    uint64_t names = mix_start;
+    if (!data)
+        return LT_OK;
+    int classes = lt_dataset_classes(data);
+    for (int i = 0; i < classes; i++)
+        if (lt_dataset_class_name(data, i))
+            names = mix(names, lt_dataset_class_name(data, i));
+    snprintf(what, sizeof what, "the number of pictures to %s", part);
+    LT_TRY(same_number(s, what, lt_dataset_count(data)));
+    snprintf(what, sizeof what, "the number of classes to %s", part);
+    LT_TRY(same_number(s, what, classes));
+    snprintf(what, sizeof what, "the sum of class names to %s", part);
+    return same_sum(s, what, names);
+}
+
+lt_status session_agree_data(session *s)
+{
+    if (!s->comm)
+        return LT_OK;
+    LT_TRY(agree_dataset(s, "train on", s->train_data));
+    LT_TRY(agree_dataset(s, "evaluate", s->val_data));
+    LT_TRY(same_number(s, "the side of a picture", s->transform.size));
+    return same_number(s, "the channels of a picture", lt_dataset_channels(s->val_data));
+}
+
+/* Descriptions from number *listed on, each with its end. */
+static char *join(lt_loader *loader, int64_t *listed, size_t *bytes)
+{
+    size_t used = 0;
+    for (int64_t i = *listed; loader && lt_loader_bad(loader, i); i++)
+        used += strlen(lt_loader_bad(loader, i)) + 1;
+    char *text = malloc(used + 1);
+    *bytes = used;
+    for (char *at = text; text && loader && lt_loader_bad(loader, *listed); ++*listed)
+        at = stpcpy(at, lt_loader_bad(loader, *listed)) + 1;
+    return text;
+}
+
+/* The texts of all ranks, one after the other; each rank's part has at least a byte. */
+static lt_status gather_text(session *s, const char *own, const int64_t *count, char **all)
+{
+    lt_tensor *part = NULL, *whole = NULL;
+    lt_request *request = NULL;
+    int64_t bytes = 0;
+    for (int r = 0; r < s->ranks; r++)
+        bytes += count[r];
+    *all = malloc((size_t)bytes);
+    lt_status st = *all ? LT_OK : lt_fail(LT_E_NOMEM, "ranks: no memory for a list");
+    if (!st)
+        st = lt_tensor_new(&part, s->device, LT_U8, LT_SHAPE(count[s->rank]));
+    if (!st)
+        st = lt_tensor_new(&whole, s->device, LT_U8, LT_SHAPE(bytes));
+    if (!st)
+        st = lt_tensor_write(part, own, (size_t)count[s->rank]);
+    if (!st)
+        st = lt_comm_allgather_begin(s->comm, part, whole, count, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (!st)
+        st = lt_tensor_read(whole, *all, (size_t)bytes);
+    lt_tensor_free(&part);
+    lt_tensor_free(&whole);
+    return st;
+}
+
+/* Bytes of each rank's list, its last byte included. */
+static lt_status gather_counts(session *s, size_t own, int64_t *count)
+{
+    lt_tensor *sizes = NULL;
+    lt_request *request = NULL;
+    count[s->rank] = (int64_t)own + 1;
+    lt_status st = lt_tensor_new(&sizes, s->device, LT_I64, LT_SHAPE(s->ranks));
+    if (!st)
+        st = lt_tensor_write(sizes, count, lt_tensor_bytes(sizes));
+    if (!st)
+        st = lt_comm_allreduce_begin(s->comm, sizes, LT_REDUCE_SUM, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (!st)
+        st = lt_tensor_read(sizes, count, lt_tensor_bytes(sizes));
+    lt_tensor_free(&sizes);
+    return st;
+}
+
+static lt_status write_lists(session *s, const char *all, const int64_t *count)
+{
+    const char *at = all;
+    for (int r = 0; r < s->ranks; r++) {
+        const char *end = at + count[r] - 1;
+        for (; at < end; at += strlen(at) + 1)
+            LT_TRY(lt_run_bad_image(s->run, at));
+        at = end + 1;
+    }
+    return LT_OK;
+}
+
+static lt_status list_own(session *s, lt_loader *loader, int64_t *listed)
+{
+    for (const char *bad; (bad = lt_loader_bad(loader, *listed)); ++*listed)
+        LT_TRY(lt_run_bad_image(s->run, bad));
+    return LT_OK;
+}
+
+lt_status session_list_bad(session *s, lt_loader *loader, int64_t *listed)
+{
+    size_t bytes;
+    if (!s->comm)
+        return list_own(s, loader, listed);
+    char *own = join(loader, listed, &bytes), *all = NULL;
+    int64_t *count = calloc((size_t)s->ranks, sizeof *count);
+    lt_status st = own && count ? LT_OK : lt_fail(LT_E_NOMEM, "ranks: no memory for a list");
+    if (!st) {
+        own[bytes] = 0;
+        st = gather_counts(s, bytes, count);
+    }
+    if (!st)
+        st = gather_text(s, own, count, &all);
+    if (!st)
+        st = write_lists(s, all, count);
+    free(all);
+    free(own);
+    free(count);
+    return st;
+}

@@ -1,0 +1,209 @@
+/* Several ranks: processes that mpirun or srun started train one model together. */
+
+#include "session.h"
+
+#include "lather/ext/fail.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* "50,1": latency in microseconds and rate in Gbit/s. */
+static lt_status set_link(session *s)
+{
+    double latency, gbit;
+    char rest;
+    const char *text = s->args.comm_model;
+    if (!text)
+        return LT_OK;
+    if (sscanf(text, "%lf,%lf%c", &latency, &gbit, &rest) != 2 || !(latency >= 0) || !(gbit > 0))
+        return lt_fail(LT_E_ARG,
+                       "--comm-model: '%s' is not LATENCY,RATE: microseconds of 0 or more, Gbit/s "
+                       "above 0",
+                       text);
+    lt_comm_set_model(s->comm, latency, gbit);
+    return LT_OK;
+}
+
+/* What a rank may use: its machine, and a bit for every processor. */
+enum { MASK_WORDS = 16, WORD_BITS = 64 };
+typedef struct seat {
+    int64_t machine;
+    uint64_t mask[MASK_WORDS];
+} seat;
+enum { SEAT_NUMBERS = 1 + MASK_WORDS };
+
+static void find_seat(seat *own)
+{
+    char name[256] = "";
+    cpu_set_t set;
+    *own = (seat){0};
+    gethostname(name, sizeof name - 1);
+    for (const char *c = name; *c; c++)
+        own->machine = own->machine * 31 + *c;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    for (int i = 0; i < MASK_WORDS * WORD_BITS && i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set))
+            own->mask[i / WORD_BITS] |= UINT64_C(1) << i % WORD_BITS;
+}
+
+/* Each processor counts for a part of one, by how many ranks may use it. */
+static double share_of(const seat *all, int ranks, int rank, int *local)
+{
+    double share = 0;
+    *local = 0;
+    for (int r = 0; r < ranks; r++)
+        *local += all[r].machine == all[rank].machine;
+    for (int i = 0; i < MASK_WORDS * WORD_BITS; i++) {
+        int users = 0;
+        for (int r = 0; r < ranks; r++)
+            users += all[r].machine == all[rank].machine
+                     && (all[r].mask[i / WORD_BITS] >> i % WORD_BITS & 1);
+        if (all[rank].mask[i / WORD_BITS] >> i % WORD_BITS & 1)
+            share += 1.0 / users;
+    }
+    return share;
+}
+
+static lt_status gather_seats(session *s, seat *all)
+{
+    seat own;
+    lt_tensor *part = NULL, *whole = NULL;
+    lt_request *request = NULL;
+    int64_t *count = calloc((size_t)s->ranks, sizeof *count);
+    lt_status st = count ? LT_OK : lt_fail(LT_E_NOMEM, "ranks: no memory for %d", s->ranks);
+    find_seat(&own);
+    for (int r = 0; r < s->ranks && count; r++)
+        count[r] = SEAT_NUMBERS;
+    if (!st)
+        st = lt_tensor_new(&part, s->device, LT_I64, LT_SHAPE(SEAT_NUMBERS));
+    if (!st)
+        st = lt_tensor_new(&whole, s->device, LT_I64, LT_SHAPE(SEAT_NUMBERS * s->ranks));
+    if (!st)
+        st = lt_tensor_write(part, &own, sizeof own);
+    if (!st)
+        st = lt_comm_allgather_begin(s->comm, part, whole, count, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (!st)
+        st = lt_tensor_read(whole, all, lt_tensor_bytes(whole));
+    lt_tensor_free(&part);
+    lt_tensor_free(&whole);
+    free(count);
+    return st;
+}
+
+/* Ranks of one machine do not compute on each other's processors. */
+static lt_status share_threads(session *s)
+{
+    int allowed = lt_cpu_threads();
+    seat *all = calloc((size_t)s->ranks, sizeof *all);
+    if (!all)
+        return lt_fail(LT_E_NOMEM, "ranks: no memory for %d", s->ranks);
+    lt_status st = gather_seats(s, all);
+    if (!st) {
+        double share = share_of(all, s->ranks, s->rank, &s->local_ranks);
+        double quota = (double)allowed / s->local_ranks; /* a limit of the whole group of them */
+        int own = 0;
+        for (int i = 0; i < MASK_WORDS; i++)
+            own += __builtin_popcountll(all[s->rank].mask[i]);
+        if (allowed < own && quota < share)
+            share = quota;
+        int threads = share < 1 ? 1 : (int)(share + 1e-6);
+        if (!s->args.threads)
+            lt_device_set_threads(s->device, threads);
+        if (!s->args.workers)
+            s->workers = threads;
+    }
+    free(all);
+    return st;
+}
+
+lt_status session_open_ranks(session *s)
+{
+    const arguments *a = &s->args;
+    s->ranks = s->local_ranks = 1;
+    s->workers = (int)a->workers;
+    if (a->dist == DIST_OFF || (a->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
+        return LT_OK;
+    LT_TRY(lt_comm_open(&s->comm, "mpi", s->device));
+    s->rank = lt_comm_rank(s->comm);
+    s->ranks = lt_comm_size(s->comm);
+    lt_comm_set_deadline(s->comm, a->comm_timeout);
+    if (a->save_logits && s->ranks > 1)
+        return lt_fail(LT_E_UNSUPPORTED, "--save-logits: on one rank only, these are %d", s->ranks);
+    LT_TRY(lt_tensor_new(&s->totals, s->device, LT_F64, LT_SHAPE(MAX_TOTALS)));
+    LT_TRY(session_agree_flags(s));
+    LT_TRY(share_threads(s));
+    return set_link(s);
+}
+
+lt_status session_open_parallel(session *s)
+{
+    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+    const arguments *a = &s->args;
+    lt_data_parallel_config c = {.bucket_bytes = (size_t)(a->bucket_mib * 0x1p20),
+                                 .dtype = dtypes[a->grad_comm_dtype],
+                                 .no_overlap = !a->overlap,
+                                 .dist_bn = (lt_dist_bn)a->dist_bn,
+                                 .sync_bn = a->sync_bn};
+    return s->comm ? lt_data_parallel_new(&s->dp, s->comm, &s->params, s->tape, &c) : LT_OK;
+}
+
+lt_status session_sum_begin(session *s, const double *values, int count)
+{
+    double all[MAX_TOTALS] = {0};
+    if (!s->comm)
+        return LT_OK;
+    memcpy(all, values, (size_t)count * sizeof *all);
+    LT_TRY(lt_tensor_write(s->totals, all, sizeof all));
+    return lt_comm_allreduce_begin(s->comm, s->totals, LT_REDUCE_SUM, &s->totalling);
+}
+
+lt_status session_sum_finish(session *s, double *values, int count)
+{
+    double all[MAX_TOTALS];
+    if (!s->comm)
+        return LT_OK;
+    LT_TRY(lt_request_wait(&s->totalling));
+    LT_TRY(lt_tensor_read(s->totals, all, sizeof all));
+    memcpy(values, all, (size_t)count * sizeof *all);
+    return LT_OK;
+}
+
+lt_status session_sum(session *s, double *values, int count)
+{
+    LT_TRY(session_sum_begin(s, values, count));
+    return session_sum_finish(s, values, count);
+}
+
+lt_status session_gather_statistics(session *s)
+{
+    if (!s->dp)
+        return LT_OK;
+    LT_TRY(lt_data_parallel_statistics(s->dp));
+    if (!s->ema)
+        return LT_OK;
+    LT_TRY(session_swap_ema(s));
+    lt_status st = lt_data_parallel_statistics(s->dp);
+    lt_status back = session_swap_ema(s);
+    return st ? st : back;
+}
+
+void session_leave_ranks(session *s, lt_status failure)
+{
+    if (failure && s->comm && !s->everywhere)
+        lt_comm_abort(s->comm);
+    if (s->totalling)
+        (void)!lt_request_wait(&s->totalling);
+}
+
+void session_close_ranks(session *s)
+{
+    lt_data_parallel_free(&s->dp);
+    lt_tensor_free(&s->totals);
+    lt_comm_close(&s->comm);
+}

@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Runs train_resnet50 on several ranks: the same result as on one, agreement, signals, killed ranks.
+
+    tests/models/ranks.py BUILD/models/resnet50/train_resnet50 [ROW]
+
+Exit status 77 without mpirun, or if the build has no MPI. Prints cmocka's lines.
+"""
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAM = os.path.abspath(sys.argv[1])
+SMALL = ["--arch", "resnet10", "--width", "4", "--progress", "off", "--optim", "sgd", "--no-tensorboard"]
+NOISE = ["--data", "synthetic:48:16:3"]
+TIMEOUT = 120
+OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
+# As root, and with more ranks than processors: a test's machine is often small.
+ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+           OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_base_warn_component_unused="0",
+           OMP_WAIT_POLICY="passive", PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
+
+
+def start(*groups, cwd):
+    """mpirun with groups of (ranks, arguments); its output goes to two pipes."""
+    command = ["mpirun"]
+    for ranks, args in groups:
+        command += ([":"] if len(command) > 1 else []) + ["-n", str(ranks), PROGRAM, *args]
+    return subprocess.Popen(command, cwd=cwd, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, start_new_session=True)
+
+
+def finish(p, timeout=TIMEOUT):
+    try:
+        return p.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(p.pid, signal.SIGKILL)
+        out, err = p.communicate()
+        raise AssertionError(f"hangs: {err[-500:]}") from None
+
+
+def run(ranks, *args, cwd, code=OK):
+    p = start((ranks, args), cwd=cwd)
+    out, err = finish(p)
+    assert p.returncode == code, f"exit {p.returncode}, want {code}: {err[-800:]}"
+    return out, err
+
+
+def records(cwd, folder, event="step"):
+    with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
+        return [r for r in map(json.loads, f) if r["event"] == event]
+
+
+def weights(cwd, folder, step):
+    path = os.path.join(cwd, folder, "checkpoints", f"step-{step}", "model.safetensors")
+    with open(path, "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    return data[8 + size:]
+
+
+def near(a, b, bound, what):
+    assert abs(a - b) <= bound, f"{what}: {a} and {b}"
+
+
+def programs(p):
+    """Process ids of the ranks, in order of start."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                name = f.read().split(b"\0")[0].decode()
+            with open(f"/proc/{pid}/stat") as f:
+                session = int(f.read().rsplit(")", 1)[1].split()[3])
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                own = any(line.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=", b"PMIX_RANK="))
+                          for line in f.read().split(b"\0"))
+        except (OSError, IndexError, ValueError):
+            continue
+        if name == PROGRAM and own and (session == p.pid or is_below(int(pid), p.pid)):
+            found.append(int(pid))
+    return sorted(found)
+
+
+def is_below(pid, ancestor):
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        try:
+            with open(f"/proc/{pid}/stat") as f:
+                pid = int(f.read().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError, ValueError):
+            return False
+    return False
+
+
+def wait_for_steps(p, cwd, folder, count):
+    metrics = os.path.join(cwd, folder, "metrics.jsonl")
+    end = time.monotonic() + TIMEOUT
+    while p.poll() is None and time.monotonic() < end:
+        if os.path.exists(metrics):
+            with open(metrics) as f:
+                if f.read().count("\n") >= count:
+                    return
+        time.sleep(0.02)
+    raise AssertionError(f"no {count} steps: {finish(p)[1][-500:]}")
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+def two_ranks_do_what_one_does(cwd):
+    flags = [*NOISE, *SMALL, "--epochs", "2", "--warmup-epochs", "1", "--lr", "0.05"]
+    run(2, *flags, "--batch-size", "4", "--sync-bn", "--output", "two", cwd=cwd)
+    run(1, *flags, "--batch-size", "8", "--output", "one", cwd=cwd)
+    run(2, *flags, "--batch-size", "4", "--output", "apart", cwd=cwd)  # control: its own batch norm
+    one, two, apart = (records(cwd, f) for f in ("one", "two", "apart"))
+    assert len(one) == len(two) == 12, (len(one), len(two))
+    for a, b in zip(one, two):
+        near(a["loss"], b["loss"], 2e-3 * a["loss"], f"loss of step {a['step']}")
+    near(one[0]["loss"], two[0]["loss"], 2e-6 * one[0]["loss"], "the first loss")
+    assert abs(one[0]["loss"] - apart[0]["loss"]) > 1e-4 * one[0]["loss"], "batch norm is synchronised"
+    assert two[0]["comm_bytes"] > 0 and "comm_bytes" not in one[0], two[0]
+    assert "comm_exposed_seconds" in two[0]
+    a, b = (records(cwd, f, "epoch")[0] for f in ("one", "two"))
+    near(a["val_loss"], b["val_loss"], 2e-2 * a["val_loss"], "val_loss")
+    assert a["epoch"] == b["epoch"] == 0 and len(records(cwd, "two", "epoch")) == 2
+
+
+def resume_on_as_many_and_on_other_ranks(cwd):
+    flags = [*NOISE, *SMALL, "--epochs", "2", "--sync-bn", "--keep", "0", "--lr", "0.05", "--threads", "1",
+             "--checkpoint-every", "3"]
+    run(2, *flags, "--batch-size", "4", "--max-steps", "8", "--output", "whole", cwd=cwd)
+    run(2, *flags, "--batch-size", "4", "--max-steps", "3", "--output", "parts", cwd=cwd)
+    for copy in ("single", "wrong"):
+        shutil.copytree(os.path.join(cwd, "parts"), os.path.join(cwd, copy))
+    run(2, *flags, "--batch-size", "4", "--max-steps", "8", "--output", "parts", "--resume", "auto", cwd=cwd)
+    assert weights(cwd, "whole", 8) == weights(cwd, "parts", 8), "not bit for bit"
+    run(1, *flags, "--batch-size", "8", "--max-steps", "8", "--output", "single", "--resume", "auto", cwd=cwd)
+    whole, single = records(cwd, "whole"), records(cwd, "single")
+    assert [r["step"] for r in single] == list(range(1, 9)), single
+    for a, b in zip(whole, single):
+        near(a["loss"], b["loss"], 2e-3 * a["loss"], f"loss of step {a['step']}")
+    _, err = run(1, *flags, "--batch-size", "4", "--output", "wrong", "--resume", "auto", cwd=cwd, code=ERROR)
+    assert "8 pictures to an update" in err, err
+    shutil.copytree(os.path.join(cwd, "single"), os.path.join(cwd, "again"))
+    run(2, *flags, "--batch-size", "2", "--grad-accum", "2", "--max-steps", "10", "--output", "again",
+        "--resume", "auto", cwd=cwd)
+    assert len(records(cwd, "again")) == 10
+
+
+def evaluation_counts_every_picture_once(cwd):
+    run(1, "--data", "synthetic:10:16:3", *SMALL, "--batch-size", "2", "--max-steps", "1", "--output", "run",
+        cwd=cwd)
+    flags = ["--data", "synthetic:10:16:3", "--eval", "--weights", "run/model.safetensors", "--progress", "off",
+             "--batch-size", "2"]
+    one = run(1, *flags, cwd=cwd)[0]
+    for ranks in (2, 3):
+        out = run(ranks, *flags, cwd=cwd)[0]
+        assert "over 10 pictures" in out and out.count("top-1") == 1, out
+        assert out.split("loss")[0] == one.split("loss")[0], (out, one)
+    few = ["--data", "synthetic:2:16:3", *flags[2:]]
+    assert "over 2 pictures" in run(3, *few, cwd=cwd)[0]  # a rank without any
+
+
+def differences_are_named(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "1"]
+    rows = [
+        (["--lr", "0.1"], ["--lr", "0.2"], "--lr is 0.1 on rank 0, 0.2 on rank 1"),
+        ([], ["--seed", "3"], "--seed is 0 on rank 0, 3 on rank 1"),
+        ([], ["--data", "synthetic:56:16:3"], "is 48 on rank 0, 56 on rank 1"),
+        ([], ["--data", "synthetic:48:16:4"], "is 3 on rank 0, 4 on rank 1"),
+    ]
+    for a, b, says in rows:
+        p = start((1, flags + a), (1, flags + b), cwd=cwd)
+        err = finish(p)[1]
+        assert p.returncode and says in err, f"'{err[-600:]}' does not say '{says}'"
+        assert err.count(says) == 1, f"said more than once: {err}"
+    p = start((1, flags + ["--threads", "1"]), (1, flags + ["--threads", "2", "--workers", "1"]), cwd=cwd)
+    err = finish(p)[1]
+    assert p.returncode == OK, err  # these may differ
+
+
+def an_error_of_one_rank_ends_all(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "3"]
+    p = start((1, flags), (1, flags + ["--data", "nowhere"]), cwd=cwd)
+    err = finish(p, 60)[1]
+    assert p.returncode and "rank 1" in err and "nowhere" in err, err
+
+
+def a_signal_to_one_rank_stops_all(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--epochs", "100000", "--output", "run"]
+    p = start((2, flags), cwd=cwd)
+    wait_for_steps(p, cwd, "run", 2)
+    ranks = programs(p)
+    assert len(ranks) == 2, ranks
+    os.kill(ranks[1], signal.SIGTERM)
+    err = finish(p, 60)[1]
+    assert p.returncode == INTERRUPTED, (p.returncode, err)
+    step = records(cwd, "run")[-1]["step"]
+    assert weights(cwd, "run", step)
+
+
+def a_killed_rank_ends_all_and_resume_goes_on(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--checkpoint-every", "2", "--output", "run"]
+    p = start((2, [*flags, "--epochs", "100000"]), cwd=cwd)
+    wait_for_steps(p, cwd, "run", 5)
+    ranks = programs(p)
+    begin = time.monotonic()
+    os.kill(ranks[1], signal.SIGKILL)
+    err = finish(p, 60)[1]
+    assert time.monotonic() - begin < 30, "too slow"
+    assert p.returncode and "rank" in err.lower(), err
+    assert not programs(p), "a rank is left"
+    step = max(int(n[5:]) for n in os.listdir(os.path.join(cwd, "run", "checkpoints"))
+               if n.startswith("step-"))
+    run(2, *flags, "--epochs", "100000", "--max-steps", str(step + 3), "--resume", "auto", cwd=cwd)
+    assert [r["step"] for r in records(cwd, "run")] == list(range(1, step + 4))
+
+
+def broken_pictures_of_all_ranks_are_listed(cwd):
+    row = bytes(3 * 16)
+    head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(row) * 16, 0, 0, 54, 40, 16, 16, 1, 24, 0,
+                       len(row) * 16, 2835, 2835, 0, 0)
+    for part in ("train", "val"):
+        for c in "ab":
+            folder = os.path.join(cwd, "data", part, c)
+            os.makedirs(folder)
+            for i in range(6):
+                with open(os.path.join(folder, f"{i}.bmp"), "wb") as f:
+                    f.write(b"BM broken" if part == "train" and i == 3 else head + row * 16)
+    run(2, "--data", "data", *SMALL, "--image-size", "16", "--batch-size", "3", "--epochs", "1", "--no-shuffle",
+        "--output", "run", cwd=cwd)
+    with open(os.path.join(cwd, "run", "bad_images.txt")) as f:
+        lines = f.read().splitlines()
+    assert len(lines) == 2 and "a/3.bmp" in lines[0] + lines[1] and "b/3.bmp" in lines[0] + lines[1], lines
+
+
+def a_profile_has_a_trace_of_each_rank(cwd):
+    run(2, *NOISE, *SMALL, "--batch-size", "4", "--max-steps", "2", "--profile", "t/trace.json", cwd=cwd,
+        code=ERROR)  # no such folder
+    run(2, *NOISE, *SMALL, "--batch-size", "4", "--max-steps", "2", "--profile", "trace.json", cwd=cwd)
+    for name in ("trace.json", "trace.rank1.json"):
+        with open(os.path.join(cwd, name)) as f:
+            trace = json.load(f)
+        events = trace["traceEvents"] if isinstance(trace, dict) else trace
+        assert "gradients" in {e.get("name") for e in events}, name
+
+
+def wrong_command_lines_are_refused(cwd):
+    flags = [*NOISE, *SMALL, "--max-steps", "1", "--batch-size", "4"]
+    for args, says in ((["--comm-model", "5"], "--comm-model"), (["--batch-size", "25"], "2 ranks")):
+        p = start((2, [*flags, *args]), cwd=cwd)
+        err = finish(p)[1]
+        assert p.returncode and says in err, err
+    p = start((2, [*flags, "--comm-dtype", "bf16"]), cwd=cwd)
+    err = finish(p)[1]
+    assert p.returncode and "--shard-optimizer" in err, err
+
+
+ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_picture_once,
+        differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all,
+        a_killed_rank_ends_all_and_resume_goes_on, broken_pictures_of_all_ranks_are_listed,
+        a_profile_has_a_trace_of_each_rank, wrong_command_lines_are_refused]
+
+
+def can_run():
+    if not shutil.which("mpirun"):
+        print("no mpirun")
+        return False
+    with tempfile.TemporaryDirectory(prefix="lather-ranks-") as cwd:
+        p = start((2, [*NOISE, *SMALL, "--max-steps", "1", "--batch-size", "4"]), cwd=cwd)
+        err = finish(p)[1]
+    missing = p.returncode and ("not in this build" in err or "no communicator" in err)
+    if missing:
+        print(err)
+    return not missing
+
+
+def main():
+    if not can_run():
+        return 77
+    chosen = [r for r in ROWS if len(sys.argv) < 3 or r.__name__ == sys.argv[2]]
+    failed = 0
+    for row in chosen:
+        name = row.__name__.replace("_", " ")
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="lather-ranks-") as cwd:
+            try:
+                row(cwd)
+                print(f"[       OK ] {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+            except (AssertionError, OSError, ValueError, KeyError, IndexError) as e:
+                failed += 1
+                print(f"{type(e).__name__}: {e}\n[  FAILED  ] {name}", flush=True)
+    return 1 if failed or not chosen else 0
+
+
+sys.exit(main())
