@@ -67,9 +67,10 @@ class Comparison:
         self.failed, self.telling, self.exact, self.count = [], 0, 0, 0
 
     def choose(self, config):
-        """The tensors of a configuration: thousands of blocks show no more than dozens."""
-        most = 0 if config.get("max_preconditioner_dim", 1024) >= 32 else 1000
-        tensors = {k: a for k, a in self.tensors.items() if not most or self.tensors["param." + k.split(".")[-1]].size < most}
+        """The tensors of a configuration: thousands of blocks, or a huge one, show no more than dozens."""
+        limit = config.get("max_preconditioner_dim", 1024)
+        most = math.inf if 32 <= limit <= 64 else 400
+        tensors = {k: a for k, a in self.tensors.items() if self.tensors["param." + k.split(".")[-1]].size < most}
         if self.file != len(tensors):
             model.save(os.path.join(self.folder, "t.safetensors"), tensors)
             self.file = len(tensors)
