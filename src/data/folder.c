@@ -82,7 +82,7 @@ static int by_folder_then_name(const void *a, const void *b, void *context)
 
 static bool is_picture(const char *name)
 {
-    static const char *const ends[] = {".jpg", ".jpeg", ".png", ".bmp"};
+    static const char *const ends[] = {".jpg", ".jpeg", ".png", ".bmp", ".gif"};
     const char *dot = strrchr(name, '.');
     for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++)
         if (!strcasecmp(dot, ends[i]))
@@ -144,8 +144,8 @@ static lt_status add_class(folder *f, size_t label)
     f->first[label] = (int64_t)begin;
     lt_status st = each_entry(f, path, 1, visit_file);
     if (!st && f->sample.count == begin)
-        st = lt_fail(LT_E_FORMAT, "%s: no .jpg, .jpeg, .png or .bmp file in this class folder",
-                     path);
+        st = lt_fail(LT_E_FORMAT,
+                     "%s: no .jpg, .jpeg, .png, .bmp or .gif file in this class folder", path);
     if (!st)
         qsort_r(f->sample.item + begin, f->sample.count - begin, sizeof(entry), by_folder_then_name,
                 f->text.bytes);

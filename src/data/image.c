@@ -1,5 +1,5 @@
 /* Which decoder an image file is for: JPEG begins with FF D8 FF (ITU-T T.81, B.1.1.3), PNG with
- * 89 'PNG' (ISO 15948, 5.2), BMP with 'BM'. The name of a file says nothing: ImageNet has a PNG
+ * 89 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8'. The name of a file says nothing: ImageNet has a PNG
  * called .JPEG. */
 
 #include "data/image.h"
@@ -20,6 +20,7 @@ static const format formats[] = {
     {"\xff\xd8\xff", 3, lt_jpeg_size, lt_jpeg_decode},
     {"\x89PNG\r\n\x1a\n", 8, lt_stb_size, lt_stb_decode},
     {"BM", 2, lt_stb_size, lt_stb_decode},
+    {"GIF8", 4, lt_stb_size, lt_stb_decode},
 };
 
 /* NULL, with the message set, if it is none of them. */
@@ -32,7 +33,7 @@ static const format *sniff(const uint8_t *bytes, size_t size)
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (size >= formats[i].length && !memcmp(bytes, formats[i].magic, formats[i].length))
             return &formats[i];
-    (void)lt_fail(LT_E_FORMAT, "image: neither JPEG, PNG nor BMP: it begins with %02x %02x",
+    (void)lt_fail(LT_E_FORMAT, "image: neither JPEG, PNG, BMP nor GIF: it begins with %02x %02x",
                   bytes[0], size > 1 ? bytes[1] : 0);
     return NULL;
 }

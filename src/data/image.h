@@ -1,4 +1,4 @@
-/* Decoding of image files in memory: JPEG, PNG, BMP, told apart by their first bytes. */
+/* Decoding of image files in memory: JPEG, PNG, BMP, GIF, told apart by their first bytes. */
 #ifndef LT_DATA_IMAGE_H
 #define LT_DATA_IMAGE_H
 

@@ -1,4 +1,4 @@
-/* PNG and BMP by stb_image. Bits beyond 8 per channel and alpha are dropped, as Pillow's
+/* PNG, BMP and the first frame of GIF by stb_image. Bits beyond 8 per channel and alpha are dropped, as Pillow's
  * convert("RGB") does. */
 
 #include "base/alloc.h"
@@ -14,6 +14,7 @@
 #define STBI_NO_HDR
 #define STBI_ONLY_PNG
 #define STBI_ONLY_BMP
+#define STBI_ONLY_GIF
 #define STBI_MAX_DIMENSIONS      (1 << 20)
 #define STBI_MALLOC(bytes)       lt_alloc(bytes, 1)
 #define STBI_REALLOC(old, bytes) lt_realloc(old, bytes, 1)

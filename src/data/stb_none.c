@@ -7,7 +7,7 @@ lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t
     (void)bytes, (void)size, (void)width, (void)height;
     return lt_fail(
         LT_E_UNSUPPORTED,
-        "image: PNG and BMP need stb_image, which this build lacks (meson option 'stb')");
+        "image: PNG, BMP and GIF need stb_image, which this build lacks (meson option 'stb')");
 }
 
 lt_status lt_stb_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,

@@ -39,7 +39,7 @@ static size_t key_length(const char *name)
 
 static bool is_picture(const char *extension)
 {
-    static const char *const known[] = {".jpg", ".jpeg", ".png", ".bmp"};
+    static const char *const known[] = {".jpg", ".jpeg", ".png", ".bmp", ".gif"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcasecmp(extension, known[i]))
             return true;
@@ -150,7 +150,8 @@ lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
         st = finish_sample(&b);
     lt_free(b.key);
     if (!st && !out->count)
-        st = lt_fail(LT_E_FORMAT, "%s: no .jpg, .jpeg, .png or .bmp file in this tar file", path);
+        st = lt_fail(LT_E_FORMAT, "%s: no .jpg, .jpeg, .png, .bmp or .gif file in this tar file",
+                     path);
     return st;
 }
 

@@ -1,7 +1,10 @@
 /* The window that lt_jpeg_decode() gives equals the same part of a whole decode by libjpeg, for
  * every way of sampling and coding; broken files are refused with a reason. */
 
+#include "base/alloc.h"
+#include "data/files.h"
 #include "data/image.h"
+#include "golden.h"
 #include "near.h"
 #include "pictures.h"
 
@@ -252,6 +255,29 @@ static void check_cmyk(void **state)
     free(bytes);
 }
 
+static void check_gif(void **state)
+{
+    (void)state;
+    static const uint8_t palette[4][3] = {
+        {250, 10, 20}, {30, 240, 50}, {60, 70, 230}, {255, 255, 255}};
+    char *path = golden_path("data/pictures/two-frames.gif");
+    lt_record record = {0};
+    lt_picture part = {0};
+    int32_t width, height;
+    assert_ok(lt_file_read(path, &record));
+    assert_ok(lt_image_size(record.bytes, record.size, &width, &height));
+    assert_int_equal(width, 9);
+    assert_int_equal(height, 7);
+    assert_ok(lt_image_decode(record.bytes, record.size, 3, (lt_window){2, 1, 5, 4}, &part));
+    for (int y = 0; y < 4; y++)
+        for (int x = 0; x < 5; x++)
+            assert_memory_equal(part.pixels + (size_t)y * part.stride + (size_t)x * 3,
+                                palette[(x + 2 + 2 * (y + 1)) % 4], 3);
+    lt_picture_clear(&part);
+    lt_free(record.bytes);
+    free(path);
+}
+
 static row *find_row(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(rows); i++)
@@ -262,7 +288,7 @@ static row *find_row(const char *name)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(rows) + 9];
+    struct CMUnitTest tests[COUNT_OF(rows) + 10];
     size_t n = 0;
     for (; n < COUNT_OF(rows); n++)
         tests[n] = (struct CMUnitTest){rows[n].name, check_row, NULL, NULL, &rows[n]};
@@ -277,6 +303,7 @@ int main(void)
         {"wrong markers leave nothing out", check_wrong_markers, 0, 0,
          find_row("4:4:4 with restarts every row")},
         {"65500 x 65500 pixels are refused before memory is taken", check_huge, 0, 0, NULL},
+        {"the first frame of a GIF", check_gif, 0, 0, NULL},
         {"CMYK as Adobe writes it becomes RGB", check_cmyk, 0, 0, NULL},
     };
     memcpy(tests + n, more, sizeof more);
