@@ -150,7 +150,11 @@ lt_status session_open_parallel(session *s)
                                  .no_overlap = !a->overlap,
                                  .dist_bn = (lt_dist_bn)a->dist_bn,
                                  .sync_bn = a->sync_bn};
-    return s->comm ? lt_data_parallel_new(&s->dp, s->comm, &s->params, s->tape, &c) : LT_OK;
+    if (!s->comm)
+        return LT_OK;
+    lt_status st = lt_data_parallel_new(&s->dp, s->comm, &s->params, s->tape, &c);
+    s->everywhere = st == LT_E_ARG;
+    return st;
 }
 
 lt_status session_sum_begin(session *s, const double *values, int count)

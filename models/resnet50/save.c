@@ -100,7 +100,6 @@ lt_status session_save_checkpoint(session *s, bool is_best)
 {
     if (!s->args.output)
         return LT_OK;
-    LT_TRY(session_gather_statistics(s));
     if (s->rank)
         return LT_OK;
     lt_checkpoint_parts p = parts(s);

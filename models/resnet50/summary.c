@@ -77,6 +77,9 @@ lt_status session_summary(session *s)
     const double train_factor = 3; /* backward costs two forward passes */
     lt_resnet_cost cost;
     LT_TRY(lt_resnet_count(&cost, &s->shape, s->transform.size));
+    if (s->ranks > 1)
+        lt_run_note(s->run, "%d ranks, %d compute threads on rank 0, %lld pictures in an update",
+                    s->ranks, lt_device_threads(s->device), (long long)s->state.global_batch);
     double weights = (double)lt_device_memory(s->device).used;
     lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per picture of %d x %d to train",
                 s->args.arch, 1e-6 * (double)cost.params,

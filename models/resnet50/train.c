@@ -115,7 +115,6 @@ static lt_status finish_totals(session *s, update *u)
     u->correct = (int64_t)sum[SUM_CORRECT];
     s->stop = sum[SUM_SIGNALS] > 0;
     u->comm_bytes = (double)(lt_comm_bytes(s->comm) - s->bytes);
-    s->bytes = lt_comm_bytes(s->comm);
     return LT_OK;
 }
 
@@ -135,6 +134,7 @@ static lt_status run_update(session *s, update *u)
 {
     double begin = session_clock();
     int64_t span = lt_profile_begin();
+    s->bytes = s->comm ? lt_comm_bytes(s->comm) : 0;
     u->lr = lt_schedule_lr(&s->schedule, s->state.step + 1);
     LT_TRY(lt_tensor_fill(s->hits, 0));
     lt_params_zero_grad(&s->params);
@@ -189,13 +189,15 @@ static lt_status log_update(session *s, const update *u)
 }
 
 /* A checkpoint that cannot be written ends nothing: the last good one is still there. */
-static void save_or_warn(session *s, bool is_best)
+static lt_status save_or_warn(session *s, bool is_best)
 {
     int64_t span = lt_profile_begin();
+    LT_TRY(session_gather_statistics(s));
     if (session_save_checkpoint(s, is_best))
         lt_run_note(s->run, "checkpoint of step %lld not written: %s", (long long)s->state.step,
                     lt_error_message());
     lt_profile_end(span, LT_PROFILE_PROGRAM, "checkpoint", 0);
+    return LT_OK;
 }
 
 static bool is_done(const session *s)
@@ -213,7 +215,7 @@ static lt_status train_epoch(session *s)
         count_update(s, &u);
         LT_TRY(log_update(s, &u));
         if (every && s->state.step % every == 0 && s->state.batch < s->batches_per_epoch)
-            save_or_warn(s, false);
+            LT_TRY(save_or_warn(s, false));
     }
     return LT_OK;
 }
@@ -284,8 +286,7 @@ static lt_status finish_epoch(session *s, bool *reached)
                     s->args.target_top1, (long long)s->state.step);
     if (s->state.batch >= s->batches_per_epoch)
         start_next_epoch(s);
-    save_or_warn(s, is_best);
-    return LT_OK;
+    return save_or_warn(s, is_best);
 }
 
 lt_status session_train(session *s)
@@ -295,7 +296,7 @@ lt_status session_train(session *s)
     while (!reached && !is_done(s)) {
         LT_TRY(train_epoch(s));
         if (s->stop) {
-            save_or_warn(s, false);
+            LT_TRY(save_or_warn(s, false));
             return s->comm ? session_list_bad(s, s->loader, &s->bad_images) : LT_OK;
         }
         LT_TRY(finish_epoch(s, &reached));

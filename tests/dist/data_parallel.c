@@ -1,5 +1,6 @@
 /* Data parallelism: ranks together do what one rank does with all their samples. */
 
+#include "base/alloc.h"
 #include "near.h"
 #include "trial.h"
 
@@ -261,6 +262,52 @@ static void another_model_is_named(void **state)
     }
 }
 
+/* The n-th allocation fails, for every n: nothing is left, and then all is well. */
+static void missing_memory_is_survived(void **state)
+{
+    (void)state;
+    lt_device *device = NULL;
+    lt_tape *tape = NULL;
+    lt_comm *comm = NULL;
+    lt_param p = {0};
+    lt_params params = {0};
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_tape_new(&tape, device));
+    assert_ok(lt_comm_open(&comm, "self", device));
+    assert_ok(lt_param_init(&p, device, "", "weight", LT_SHAPE(3), 1));
+    assert_ok(lt_params_add(&params, &p));
+    lt_data_parallel *dp = NULL;
+    lt_status st = LT_E_NOMEM;
+    int64_t n = 0;
+    while (st == LT_E_NOMEM) {
+        lt_alloc_fail_at(++n);
+        st = lt_data_parallel_new(&dp, comm, &params, tape, NULL);
+        if (st)
+            assert_null(dp);
+    }
+    lt_alloc_fail_at(0);
+    assert_ok(st);
+    assert_true(n > 3);
+    assert_ok(lt_data_parallel_finish(dp));
+    lt_data_parallel_free(&dp);
+    lt_params_clear(&params);
+    lt_param_clear(&p);
+    lt_tape_free(&tape);
+    lt_comm_close(&comm);
+    lt_device_close(&device);
+}
+
+static void what_cannot_travel_is_refused(void **state)
+{
+    (void)state;
+    outcome out[MAX_RANKS];
+    trial t = {.ranks = 2, .config.dtype = LT_I32};
+    trial_run(&t, out);
+    assert_status(out[0].status, LT_E_ARG);
+    assert_status(out[1].status, LT_E_ARG);
+    assert_non_null(strstr(out[1].message, "i32"));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -279,6 +326,8 @@ int main(void)
         cmocka_unit_test(a_nan_of_one_rank_skips_the_step_on_all),
         cmocka_unit_test(running_statistics_are_brought_together),
         cmocka_unit_test(another_model_is_named),
+        cmocka_unit_test(missing_memory_is_survived),
+        cmocka_unit_test(what_cannot_travel_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

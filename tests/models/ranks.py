@@ -153,6 +153,14 @@ def resume_on_as_many_and_on_other_ranks(cwd):
     assert len(records(cwd, "again")) == 10
 
 
+def a_group_of_one_is_the_same_run(cwd):
+    flags = [*NOISE, *SMALL, "--max-steps", "3", "--batch-size", "4", "--threads", "1"]
+    run(1, *flags, "--dist", "mpi", "--output", "mpi", cwd=cwd)
+    run(1, *flags, "--dist", "off", "--output", "off", cwd=cwd)
+    assert weights(cwd, "mpi", 3) == weights(cwd, "off", 3)
+    assert records(cwd, "mpi")[2]["loss"] == records(cwd, "off")[2]["loss"]
+
+
 def evaluation_counts_every_picture_once(cwd):
     run(1, "--data", "synthetic:10:16:3", *SMALL, "--batch-size", "2", "--max-steps", "1", "--output", "run",
         cwd=cwd)
@@ -263,7 +271,7 @@ def wrong_command_lines_are_refused(cwd):
 
 
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_picture_once,
-        differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all,
+        a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all,
         a_killed_rank_ends_all_and_resume_goes_on, broken_pictures_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, wrong_command_lines_are_refused]
 
