@@ -1,0 +1,401 @@
+/* Checkpoints of several ranks, each a thread: the files do not depend on how many there are. */
+
+#include "temp.h"
+
+#include "lather/checkpoint.h"
+#include "lather/ext/fail.h"
+#include "lather/log.h"
+#include "lather/shampoo.h"
+#include "lather/shard.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+enum { PARAMS = 3, MOST = 48, RANKS = 4, BEFORE = 5, AFTER = 3, TEXT = 512 };
+
+static const char *const names[PARAMS] = {"matrix", "kernel", "bias"};
+static const lt_shape shapes[PARAMS] = {{2, {5, 7}}, {4, {4, 3, 2, 2}}, {1, {6}}};
+
+typedef lt_status make_fn(lt_optim **out, const lt_params *params);
+
+/* Steps, of which some ranks begin from a checkpoint and all end in one. */
+typedef struct plan {
+    make_fn *make;
+    int group;
+    int64_t from, to; /* steps */
+    const char *load; /* folder of a run; NULL: from the start */
+    const char *save; /* folder of a run; NULL: not */
+    bool alone;       /* saved without the others */
+    int gone;         /* this rank goes instead of saving; 0: none */
+} plan;
+
+typedef struct player {
+    const plan *plan;
+    int rank;
+    lt_device *device;
+    lt_comm *comm;
+    lt_param param[PARAMS];
+    lt_params params;
+    lt_optim *optim;
+    lt_status status;
+    char message[TEXT];
+    int64_t attempt; /* of the optimizer, after all */
+} player;
+
+static lt_status make_blocks(lt_optim **out, const lt_params *params, int limit)
+{
+    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    c.epsilon = 1e-6;
+    c.beta2 = 0.9;
+    c.max_preconditioner_dim = limit;
+    c.precondition_frequency = 3;
+    c.momentum = 0.9;
+    c.grafting = LT_GRAFTING_ADAM;
+    c.weight_decay = 0.01;
+    c.refresh_timing = LT_REFRESH_ASYNC; /* from step 6 to 9, roots are pending */
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static lt_status make_shampoo(lt_optim **out, const lt_params *params)
+{
+    return make_blocks(out, params, 3);
+}
+
+static lt_status make_larger(lt_optim **out, const lt_params *params)
+{
+    return make_blocks(out, params, 4);
+}
+
+static lt_status make_adam(lt_optim **out, const lt_params *params)
+{
+    return lt_optim_adam(out, params, NULL);
+}
+
+static lt_status write_values(lt_tensor *tensor, int64_t t, int k, double factor)
+{
+    float values[MOST];
+    for (int i = 0; i < MOST; i++)
+        values[i] = (float)(factor * sin(1 + 7.0 * (double)t + 3.0 * k + 1.7 * i));
+    return lt_tensor_write(tensor, values, lt_tensor_bytes(tensor));
+}
+
+static lt_status open_model(player *p)
+{
+    for (int k = 0; k < PARAMS; k++) {
+        LT_TRY(lt_param_init(&p->param[k], p->device, "", names[k], shapes[k], 0));
+        LT_TRY(write_values(p->param[k].value, 0, k, 0.5));
+        LT_TRY(lt_params_add(&p->params, &p->param[k]));
+    }
+    return p->plan->make(&p->optim, &p->params);
+}
+
+static lt_status all_steps(player *p)
+{
+    for (int64_t t = p->plan->from + 1; t <= p->plan->to; t++) {
+        for (int k = 0; k < PARAMS; k++) {
+            LT_TRY(write_values(p->param[k].grad, t, k, 1));
+            p->param[k].has_grad = true;
+        }
+        const lt_step step = {.lr = 0.05, .attempt = t};
+        LT_TRY(lt_optim_step(p->optim, &step));
+    }
+    return LT_OK;
+}
+
+static lt_checkpoint_parts parts_of(player *p)
+{
+    return (lt_checkpoint_parts){
+        .params = &p->params, .optim = p->optim, .comm = p->plan->alone ? NULL : p->comm};
+}
+
+static lt_status load(player *p)
+{
+    char path[TEMP_PATH];
+    lt_checkpoint_state state = {0};
+    lt_checkpoint_parts parts = parts_of(p);
+    LT_TRY(lt_checkpoint_newest(p->plan->load, path, sizeof path));
+    LT_TRY(lt_checkpoint_load(path, &parts, &state));
+    return state.step == p->plan->from ? LT_OK : lt_fail(LT_E_ARG, "another step");
+}
+
+static lt_status save(player *p)
+{
+    lt_checkpoint_parts parts = parts_of(p);
+    lt_checkpoint_state state = {.step = p->plan->to, .seed = 1};
+    snprintf(state.optim, sizeof state.optim, "%s", lt_optim_name(p->optim));
+    if (p->plan->gone && p->rank == p->plan->gone)
+        return lt_fail(LT_E_ARG, "this rank goes");
+    return lt_checkpoint_save(p->plan->save, &parts, &state, NULL);
+}
+
+static lt_status run(player *p)
+{
+    const lt_shard_config config = {.comm = p->comm, .group = p->plan->group};
+    LT_TRY(open_model(p));
+    LT_TRY(lt_optim_shard(p->optim, &config));
+    if (p->plan->load)
+        LT_TRY(load(p));
+    LT_TRY(all_steps(p));
+    return p->plan->save ? save(p) : LT_OK;
+}
+
+static lt_status read_attempt(void *context, const char *name, int64_t *value)
+{
+    if (!strcmp(name, "attempt"))
+        *(int64_t *)context = *value;
+    return LT_OK;
+}
+
+static lt_status no_entry(void *context, const lt_state_entry *entry)
+{
+    (void)context;
+    (void)entry;
+    return LT_OK;
+}
+
+static void *play(void *context)
+{
+    player *p = context;
+    p->status = run(p);
+    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
+    lt_state_visitor v = {.entry = no_entry, .number = read_attempt, .context = &p->attempt};
+    if (p->status)
+        lt_comm_abort(p->comm);
+    if (p->optim && lt_optim_visit(p->optim, &v))
+        p->attempt = -1;
+    lt_optim_free(&p->optim);
+    return NULL;
+}
+
+static void play_all(player *p, int ranks, const plan *what)
+{
+    lt_device *devices[RANKS] = {NULL};
+    lt_comm *comms[RANKS];
+    pthread_t threads[RANKS];
+    for (int r = 0; r < ranks; r++) {
+        const lt_device_config config = {.threads = 1};
+        assert_ok(lt_device_open(&devices[r], "ref", &config));
+    }
+    assert_ok(lt_comm_open_threads(comms, devices, ranks));
+    for (int r = 0; r < ranks; r++) {
+        p[r] = (player){.plan = what, .rank = r, .device = devices[r], .comm = comms[r]};
+        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++)
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+    for (int r = 0; r < ranks; r++) {
+        lt_comm_close(&comms[r]);
+        lt_params_clear(&p[r].params);
+        for (int k = 0; k < PARAMS; k++)
+            lt_param_clear(&p[r].param[k]);
+        lt_device_close(&p[r].device);
+    }
+}
+
+static void play_well(int ranks, const plan *what)
+{
+    player p[RANKS];
+    play_all(p, ranks, what);
+    for (int r = 0; r < ranks; r++)
+        if (p[r].status)
+            fail_msg("rank %d of %d: %s", r, ranks, p[r].message);
+}
+
+/* --- Files --- */
+
+static char folder[TEMP_PATH];
+
+static int setup(void **state)
+{
+    (void)state;
+    temp_make(folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    temp_remove(folder);
+    return 0;
+}
+
+static bool same_file(const char *a, const char *b, const char *name)
+{
+    char path[TEMP_PATH];
+    size_t bytes[2];
+    char *data[2] = {temp_read(temp_path(path, a, name), &bytes[0]),
+                     temp_read(temp_path(path, b, name), &bytes[1])};
+    bool same = bytes[0] == bytes[1] && !memcmp(data[0], data[1], bytes[0]);
+    free(data[0]);
+    free(data[1]);
+    return same;
+}
+
+static bool same_checkpoints(const char *a, const char *b)
+{
+    return same_file(a, b, "checkpoints/latest/model.safetensors")
+           && same_file(a, b, "checkpoints/latest/optim.safetensors")
+           && same_file(a, b, "checkpoints/latest/state.json");
+}
+
+static const char *run_folder(char *path, const char *name, int ranks)
+{
+    char leaf[64];
+    snprintf(leaf, sizeof leaf, "%s-%d", name, ranks);
+    return temp_path(path, folder, leaf);
+}
+
+/* --- Rows --- */
+
+static void test_any_ranks(void **state)
+{
+    make_fn *const *make = *state;
+    char first[TEMP_PATH], other[TEMP_PATH], whole[TEMP_PATH], resumed[TEMP_PATH];
+    run_folder(first, "first", 1);
+    run_folder(whole, "whole", 1);
+    for (int ranks = 1; ranks <= RANKS; ranks++) {
+        run_folder(other, "first", ranks);
+        play_well(ranks, &(plan){.make = *make, .to = BEFORE + 1, .save = other});
+        assert_true(same_checkpoints(first, other));
+    }
+    play_well(1, &(plan){.make = *make, .to = BEFORE + 1 + AFTER, .save = whole});
+    assert_false(same_checkpoints(first, whole)); /* the control */
+    for (int from = 1; from <= RANKS; from++)
+        for (int to = 1; to <= RANKS; to++) {
+            run_folder(other, "first", from);
+            run_folder(resumed, "resumed", 10 * from + to);
+            play_well(to, &(plan){.make = *make,
+                                  .from = BEFORE + 1,
+                                  .to = BEFORE + 1 + AFTER,
+                                  .load = other,
+                                  .save = resumed});
+            assert_true(same_checkpoints(whole, resumed));
+        }
+}
+
+static void test_groups(void **state)
+{
+    make_fn *const *make = *state;
+    char one[TEMP_PATH], pairs[TEMP_PATH], resumed[TEMP_PATH], whole[TEMP_PATH];
+    run_folder(one, "one", 1);
+    run_folder(pairs, "pairs", 4);
+    run_folder(whole, "whole", 1);
+    run_folder(resumed, "resumed", 3);
+    play_well(1, &(plan){.make = *make, .to = BEFORE, .save = one});
+    play_well(4, &(plan){.make = *make, .group = 2, .to = BEFORE, .save = pairs});
+    assert_true(same_checkpoints(one, pairs));
+    play_well(1, &(plan){.make = *make, .to = BEFORE + AFTER, .save = whole});
+    play_well(3, &(plan){.make = *make,
+                         .group = 1,
+                         .from = BEFORE,
+                         .to = BEFORE + AFTER,
+                         .load = pairs,
+                         .save = resumed});
+    assert_true(same_checkpoints(whole, resumed));
+}
+
+/* Blocks of 4 instead of 3: refused by all ranks, naming the parameter and both shapes. */
+static void test_other_blocks(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    player p[RANKS];
+    run_folder(path, "run", 2);
+    play_well(2, &(plan){.make = make_shampoo, .to = BEFORE, .save = path});
+    play_all(p, 3,
+             &(plan){.make = make_larger, .from = BEFORE, .to = BEFORE + AFTER, .load = path});
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(p[r].status, LT_E_FORMAT);
+        assert_int_equal(p[r].attempt, 0); /* nothing was changed */
+        assert_non_null(strstr(p[r].message,
+                               "block 0 of matrix has offset [0,0] shape [3,3] there, "
+                               "offset [0,0] shape [4,4] here"));
+    }
+}
+
+static int count_entries(const char *run, const char *name)
+{
+    char path[TEMP_PATH];
+    int count = 0;
+    DIR *dir = opendir(temp_path(path, run, name));
+    assert_non_null(dir);
+    while (readdir(dir))
+        count++;
+    closedir(dir);
+    return count - 2; /* . and .. */
+}
+
+/* EFBIG comes the same way as ENOSPC. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    struct rlimit old, small;
+    player p[RANKS];
+    const plan all = {.make = make_shampoo, .to = BEFORE, .save = run_folder(path, "run", 3)};
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t limit = 0; limit < 9000; limit += 3000) {
+        small = old;
+        small.rlim_cur = limit;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        play_all(p, 3, &all);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(p[r].status, LT_E_IO);
+            assert_int_equal(strncmp(p[r].message, "rank 0: ", 8), 0);
+        }
+        assert_int_equal(count_entries(path, "checkpoints"), 0);
+    }
+    play_well(3, &all);                                      /* there is room again */
+    assert_int_equal(count_entries(path, "checkpoints"), 2); /* step-5 and latest */
+}
+
+/* A rank that does not come: the others end, and leave nothing half. */
+static void test_gone(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    player p[RANKS];
+    for (int gone = 1; gone < 3; gone++) {
+        run_folder(path, "gone", gone);
+        play_all(p, 3, &(plan){.make = make_shampoo, .to = BEFORE, .save = path, .gone = gone});
+        for (int r = 0; r < 3; r++)
+            assert_int_equal(p[r].status, r == gone ? LT_E_ARG : LT_E_COMM);
+    }
+}
+
+/* A part that nobody can send is not left out. */
+static void test_alone(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    player p[RANKS];
+    run_folder(path, "alone", 1);
+    play_all(p, 2, &(plan){.make = make_adam, .to = BEFORE, .save = path, .alone = true});
+    assert_int_equal(p[0].status, LT_E_ARG);
+    assert_non_null(strstr(p[0].message, "is on rank 1: save with all ranks"));
+}
+
+int main(void)
+{
+    static make_fn *const makers[] = {make_shampoo, make_adam};
+    void *const shampoo = (void *)(uintptr_t)&makers[0], *const adam =
+                                                             (void *)(uintptr_t)&makers[1];
+    const struct CMUnitTest tests[] = {
+        {"shampoo, roots pending: any number of ranks, before and after", test_any_ranks, setup,
+         teardown, shampoo},
+        {"adam: any number of ranks, before and after", test_any_ranks, setup, teardown, adam},
+        {"shampoo: groups of ranks", test_groups, setup, teardown, shampoo},
+        {"adam: groups of ranks", test_groups, setup, teardown, adam},
+        {"blocks of another size are refused by name", test_other_blocks, setup, teardown, NULL},
+        {"a full disk is everybody's error and leaves nothing", test_full_disk, setup, teardown,
+         NULL},
+        {"a rank that goes ends the others", test_gone, setup, teardown, NULL},
+        {"state of another rank is not left out", test_alone, setup, teardown, NULL},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
