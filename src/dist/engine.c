@@ -157,21 +157,31 @@ static void sleep_until(lt_engine *e, double time)
     pthread_cond_timedwait(&e->wake, &e->mutex, &t);
 }
 
-/* Nothing moved. A link that is polled is asked again soon: at once while data flows, after a short
- * sleep when it has been quiet for a while. */
+/* How long to wait before a polled link is asked again: not at all while data flows, shortly while
+ * something is pending; else only for the words of a rank that aborts. */
+static double pause_of(const lt_engine *e, double last_move, double now)
+{
+    static const double patience = 200e-6, nap = 50e-6, idle = 0.1, ending = 1e-3;
+    if (e->aborted)
+        return ending;
+    if (!e->active)
+        return idle;
+    return now - last_move > patience ? nap : 0;
+}
+
+/* Nothing moved. */
 static void rest(lt_engine *e, double last_move)
 {
-    static const double patience = 200e-6, nap = 50e-6;
     const lt_work *late;
     double expiry = next_expiry(e, &late);
     if (e->inbox || (e->aborted && !e->told))
         return;
     if (late) {
         expire(e, late);
-    } else if (e->link->ops->poll && e->active) {
-        double now = lt_engine_clock();
-        if (now - last_move > patience)
-            sleep_until(e, now + nap);
+    } else if (e->link->ops->poll) {
+        double now = lt_engine_clock(), seconds = pause_of(e, last_move, now);
+        if (seconds > 0)
+            sleep_until(e, now + seconds);
     } else if (expiry > 0) {
         sleep_until(e, expiry);
     } else {

@@ -16,13 +16,12 @@
 
 enum { TAG_ABORT, TAG_LEAVE };
 
-/* Seconds for the others after an abort, and for messages to them that nobody may want any more. */
-static const double patience = 3, short_patience = 0.5;
+static const double patience = 3; /* seconds for the others, after an abort */
 
 /* Messages under way; a handle is a place here. */
 typedef struct slots {
     MPI_Request *request;
-    bool *used, *sends;
+    bool *used;
     size_t count, next;
 } slots;
 
@@ -32,8 +31,7 @@ typedef struct mpi_link {
     slots slots;
     MPI_Request notice; /* receives the words of a rank that aborts */
     char words[LT_LINK_TEXT];
-    bool noticed;
-    double give_up; /* on what we send, after an abort */
+    bool noticed, ending; /* words came; an abort is going on */
 } mpi_link;
 
 static mpi_link *of(lt_link *self)
@@ -125,9 +123,7 @@ static bool grow(lt_link *self)
     s->request = request ? request : s->request;
     bool *used = realloc(s->used, more * sizeof *used);
     s->used = used ? used : s->used;
-    bool *sends = realloc(s->sends, more * sizeof *sends);
-    s->sends = sends ? sends : s->sends;
-    if (!request || !used || !sends)
+    if (!request || !used)
         return fails(self, "no memory for %zu messages", more);
     memset(used + s->count, 0, (more - s->count) * sizeof *used);
     s->next = s->count;
@@ -136,7 +132,7 @@ static bool grow(lt_link *self)
 }
 
 /* A free place; there are more when there is none. */
-static bool take_slot(lt_link *self, bool sends, size_t *slot)
+static bool take_slot(lt_link *self, size_t *slot)
 {
     slots *s = &of(self)->slots;
     size_t tried = 0;
@@ -150,7 +146,6 @@ static bool take_slot(lt_link *self, bool sends, size_t *slot)
     *slot = (s->next + tried) % s->count;
     s->next = *slot + 1;
     s->used[*slot] = true;
-    s->sends[*slot] = sends;
     return true;
 }
 
@@ -167,7 +162,7 @@ static bool send(lt_link *self, const lt_message *m, uint64_t *handle)
 {
     mpi_link *l = of(self);
     size_t slot;
-    if (!take_slot(self, true, &slot))
+    if (!take_slot(self, &slot))
         return false;
     int code =
         MPI_Isend(m->in, (int)m->bytes, MPI_BYTE, m->to, m->tag, l->data, &l->slots.request[slot]);
@@ -178,7 +173,7 @@ static bool recv(lt_link *self, const lt_message *m, uint64_t *handle)
 {
     mpi_link *l = of(self);
     size_t slot;
-    if (!take_slot(self, false, &slot))
+    if (!take_slot(self, &slot))
         return false;
     int code = MPI_Irecv(m->out, (int)m->bytes, MPI_BYTE, m->from, m->tag, l->data,
                          &l->slots.request[slot]);
@@ -196,33 +191,57 @@ static bool test(lt_link *self, uint64_t handle, bool *done)
     return ok;
 }
 
-/* MPI cannot be told to let go of memory, only asked. What is sent it only reads; but if it does not
- * give up a receive, it may write into memory that is used for something else by then: better no
- * process than such a one. */
+/* After an abort: takes what others have sent and nobody wants, so that their messages end too. False: there
+ * was nothing. */
+static bool drain(lt_link *self)
+{
+    int found = 0, bytes = 0;
+    MPI_Message message;
+    MPI_Status status;
+    if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, of(self)->data, &found, &message, &status)
+            != MPI_SUCCESS
+        || !found)
+        return false;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    void *unwanted = malloc(bytes ? (size_t)bytes : 1);
+    if (unwanted)
+        MPI_Mrecv(unwanted, bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE);
+    free(unwanted);
+    return true;
+}
+
+static void give_up(const lt_link *self, const char *why)
+{
+    fprintf(stderr, "lather: comm mpi: rank %d: %s, so MPI_Abort ends all\n", self->rank, why);
+    MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+}
+
+/* MPI cannot be told to let go of memory, only asked. If it does not, it may use memory that is
+ * something else by then: better no process than such a one. */
 static void cancel(lt_link *self, uint64_t handle)
 {
-    mpi_link *l = of(self);
-    MPI_Request *request = &l->slots.request[handle];
-    bool sends = l->slots.sends[handle];
-    double begin = now();
+    slots *s = &of(self)->slots;
     int done = 0;
-    l->give_up = l->give_up > 0 ? l->give_up : begin + short_patience;
-    double end = sends ? l->give_up : begin + patience;
-    if (!sends)
-        MPI_Cancel(request);
-    l->slots.used[handle] = false;
-    do {
-        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done)
+    MPI_Cancel(&s->request[handle]); /* receives: sends are not cancelled, but drained */
+    s->used[handle] = false;
+    for (double end = now() + patience; now() < end;) {
+        if (MPI_Test(&s->request[handle], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done)
             return;
+        drain(self);
         nap();
-    } while (now() < end);
-    if (sends) {
-        MPI_Request_free(request);
-        return;
     }
-    fprintf(stderr, "lather: comm mpi: rank %d: a message cannot be cancelled: MPI_Abort\n",
-            self->rank);
-    MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+    give_up(self, "a message does not end after an abort");
+}
+
+/* Whether all of these have ended. */
+static bool all_gone(MPI_Request *request, int count)
+{
+    for (int i = 0; i < count; i++) {
+        int done = 0;
+        if (MPI_Test(&request[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done)
+            return false;
+    }
+    return true;
 }
 
 /* Sends words to all others on the control communicator; whether all have gone within patience. */
@@ -230,21 +249,21 @@ static bool tell_all(lt_link *self, const char *words, int bytes, int tag)
 {
     mpi_link *l = of(self);
     MPI_Request *request = calloc((size_t)self->size, sizeof *request);
-    bool gone = request;
+    bool sent = request, gone = false;
     for (int r = 0; request && r < self->size; r++) {
         request[r] = MPI_REQUEST_NULL;
         if (r != self->rank)
-            gone &=
+            sent &=
                 MPI_Isend(words, bytes, MPI_CHAR, r, tag, l->control, &request[r]) == MPI_SUCCESS;
     }
-    int done = 0;
-    for (double end = now() + patience; gone && !done && now() < end;) {
-        gone = MPI_Testall(self->size, request, &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS;
-        if (!done)
-            nap();
+    for (double end = now() + patience; sent && now() < end;) {
+        gone = all_gone(request, self->size);
+        if (gone)
+            break;
+        nap();
     }
     free(request);
-    return gone && done;
+    return gone;
 }
 
 static void tell_abort(lt_link *self, const char *why)
@@ -252,17 +271,20 @@ static void tell_abort(lt_link *self, const char *why)
     char words[LT_LINK_TEXT];
     snprintf(words, sizeof words, "%s", why);
     tell_all(self, words, sizeof words, TAG_ABORT);
+    of(self)->ending = true;
 }
 
 static bool was_aborted(lt_link *self)
 {
     mpi_link *l = of(self);
     int flag = 0;
-    if (l->noticed)
+    if (l->ending) {
+        drain(self);
         return false;
+    }
     if (MPI_Test(&l->notice, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS || !flag)
         return false;
-    l->noticed = true;
+    l->noticed = l->ending = true;
     memcpy(self->why, l->words, sizeof self->why);
     self->why[sizeof self->why - 1] = 0;
     return true;
@@ -280,6 +302,7 @@ static bool all_leave(lt_link *self)
             != MPI_SUCCESS)
             return false;
         if (!flag) {
+            drain(self);
             nap();
             continue;
         }
@@ -292,12 +315,10 @@ static bool all_leave(lt_link *self)
 static void close_link(lt_link *self, bool aborted)
 {
     mpi_link *l = of(self);
-    if (aborted && !all_leave(self)) {
-        fprintf(stderr,
-                "lather: comm mpi: rank %d: others did not answer after an abort: MPI_Abort\n",
-                self->rank);
-        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
-    }
+    if (aborted && !all_leave(self))
+        give_up(self, "others did not answer after an abort");
+    while (aborted && drain(self))
+        continue;
     if (!l->noticed) {
         MPI_Cancel(&l->notice);
         MPI_Wait(&l->notice, MPI_STATUS_IGNORE);
@@ -307,7 +328,6 @@ static void close_link(lt_link *self, bool aborted)
     MPI_Finalize();
     free(l->slots.request);
     free(l->slots.used);
-    free(l->slots.sends);
 }
 
 LT_API extern const lt_link_ops lt_link_mpi;

@@ -1,5 +1,5 @@
-/* One rank of a test that mpirun starts: mpi_ranks cases|wrong|abort|late|differ|killed|gone. Exit
- * status 0: this rank saw what it should. 77: the build is without MPI. */
+/* One rank of a test that mpirun starts: mpi_ranks cases|wrong|abort|late|differ|killed RANKS. Exit
+ * status 0: this rank saw what it should. */
 
 #include "cases.h"
 
@@ -120,17 +120,20 @@ static const struct {
 int main(int argc, char **argv)
 {
     rank_case c = {0};
-    int bad = 2;
-    if (!getenv("OMPI_COMM_WORLD_SIZE")) {
-        fprintf(stderr, "mpi_ranks: not started by mpirun\n");
+    int bad = 2, ranks = argc == 3 ? atoi(argv[2]) : 0;
+    if (strcmp(lt_comm_launched_kind(), ranks > 1 ? "mpi" : "self") != 0) {
+        fprintf(stderr, "mpi_ranks: launched kind %s for %d ranks\n", lt_comm_launched_kind(),
+                ranks);
         return 2;
     }
     if (lt_device_open(&c.device, "ref", NULL) || lt_comm_open(&c.comm, "mpi", c.device)) {
         fprintf(stderr, "mpi_ranks: %s\n", lt_error_message());
         return 2;
     }
+    if (lt_comm_size(c.comm) != ranks)
+        return complain(&c, "another number was started");
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
-        if (argc == 2 && !strcmp(argv[1], modes[i].name))
+        if (!strcmp(argv[1], modes[i].name))
             bad = modes[i].run(&c);
     lt_comm_close(&c.comm);
     lt_device_close(&c.device);

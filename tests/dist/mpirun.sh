@@ -1,6 +1,6 @@
 #!/bin/sh
 # mpirun.sh MPIRUN RANKS PROGRAM MODE: starts ranks; containers, root and few cores are fine. Exit
-# status 77 without a launcher. MODE killed: passes if all are gone soon, with a failure.
+# status 77 without a launcher. MODE killed: passes if all are gone soon, and the launcher says why.
 set -u
 mpirun=$1 ranks=$2 program=$3 mode=$4
 command -v "$mpirun" >/dev/null 2>&1 || {
@@ -12,11 +12,13 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechan
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 export OMPI_MCA_hwloc_base_binding_policy=none OMP_WAIT_POLICY=passive
 if [ "$mode" != killed ]; then
-    exec timeout 100 "$mpirun" -n "$ranks" "$program" "$mode"
+    exec timeout 100 "$mpirun" -n "$ranks" "$program" "$mode" "$ranks"
 fi
 start=$(date +%s)
-timeout 60 "$mpirun" -n "$ranks" "$program" "$mode"
+words=$(timeout 60 "$mpirun" -n "$ranks" "$program" "$mode" "$ranks" 2>&1)
 code=$?
 seconds=$(($(date +%s) - start))
+echo "$words"
 echo "exit status $code after $seconds s"
-[ $code != 0 ] && [ $code != 124 ] && [ $seconds -lt 20 ]
+[ $code != 0 ] && [ $code != 124 ] && [ $seconds -lt 20 ] &&
+    echo "$words" | grep -q -i 'signal 9\|killed'
