@@ -9,7 +9,13 @@ typedef struct lt_shampoo_block {
     const char *param;
     int block;
     lt_shape shape;       /**< after merging and splitting */
+    int factors;          /**< that have roots: matrices */
     int64_t factor_bytes; /**< of factors and roots */
+    int64_t state_bytes;  /**< with moments, filter, momentum */
+    double step_ns;       /**< modelled nanoseconds: factors, direction, update */
+    double
+        refresh_ns; /**< modelled nanoseconds of its roots, once in precondition_frequency steps */
+    int owner;      /**< rank of the group that has it; 0 unless divided */
 } lt_shampoo_block;
 /** Block number index of an optimizer made by lt_optim_shampoo(). Errors: LT_E_ARG, LT_END. */
 LT_API LT_MUST_CHECK lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index,

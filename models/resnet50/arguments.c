@@ -154,6 +154,11 @@ const lt_program train_program = {
     .selector = "optim",
 };
 
+bool arguments_is_shampoo(const arguments *a)
+{
+    return a->optim == OPTIM_SHAMPOO || a->optim == OPTIM_SOAP;
+}
+
 /* Options that make no sense alone. */
 static lt_status check_needs(const arguments *a)
 {
@@ -183,7 +188,7 @@ static lt_status check_divided(const arguments *a, const lt_options *options)
                 {"communicate-params", a->communicate_params},
                 {"num-trainers-per-group", a->num_trainers_per_group != 0},
                 {"balance", a->balance != 0}};
-    if (a->optim == OPTIM_SHAMPOO || a->shard_optimizer)
+    if (arguments_is_shampoo(a) || a->shard_optimizer)
         return LT_OK;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given)
@@ -208,11 +213,6 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     if (a->amp == AMP_F16)
         return lt_fail(LT_E_UNSUPPORTED, "--amp f16: needs a CUDA device; the CPU has bf16");
     return LT_OK;
-}
-
-bool arguments_is_shampoo(const arguments *a)
-{
-    return a->optim == OPTIM_SHAMPOO || a->optim == OPTIM_SOAP;
 }
 
 lt_status arguments_check(const arguments *a, const lt_options *options)

@@ -128,6 +128,10 @@ lt_status session_save_logits(session *s, const char *path);
 lt_status session_check_memory(const session *s);
 lt_status session_summary(session *s);
 
+/* blocks.c: Shampoo's blocks, what they keep and cost, and whose they are; to OUTPUT/blocks.txt too.
+ * Errors: LT_E_IO, LT_E_NOMEM. */
+lt_status session_blocks(session *s);
+
 /* signals.c: signals that asked to stop so far; the second one ends the process at once. */
 void signals_install(void);
 int signals_seen(void);

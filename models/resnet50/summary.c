@@ -90,5 +90,5 @@ lt_status session_summary(session *s)
         "memory: %.2f GiB parameters, gradients and %s state, about %.2f GiB more in a step",
         weights / gib, lt_optim_name(s->optim),
         (activation_bytes(s, &cost) + loader_bytes(s)) / gib);
-    return LT_OK;
+    return session_blocks(s);
 }

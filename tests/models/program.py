@@ -362,6 +362,18 @@ def presets_fill_what_no_flag_says(cwd):
         assert printed(cwd, "--config", "c.yaml") == got, f"{flags}: the printed file says something else"
 
 
+def shampoos_blocks_are_listed(cwd):
+    flags = [*NOISE, *SMALL, "--max-steps", "1", "--output", "run"]
+    run(*flags, "--optim", "soap", "--max-preconditioner-dim", "8", cwd=cwd)
+    with open(os.path.join(cwd, "run", "blocks.txt")) as f:
+        head, columns, *rows = f.read().splitlines()
+    assert head.startswith("blocks: ") and columns.split()[:2] == ["shape", "blocks"], head
+    total, factors = int(head.split()[1]), int(head.split()[3])
+    counts = [row.split()[1:3] for row in rows if row.strip().startswith("[")]
+    assert sum(int(a) for a, _ in counts) == total > 20, f"{counts} are not {total} blocks"
+    assert sum(int(b) for _, b in counts) == factors > 20, f"{counts} are not {factors} factors"
+
+
 def help_shows_the_defaults_of_presets(cwd):
     text = run("--help", cwd=cwd).stdout
     rows = [" ".join(row.split()) for row in re.split(r"\n(?=  --)", text)]
@@ -407,7 +419,8 @@ ROWS = [resume_is_bit_exact, resume_of_a_path_and_of_nothing,
         a_full_disk_ends_no_run, a_profile_is_a_trace, the_config_file_is_reloadable,
         broken_pictures_are_skipped_and_listed, bad_data_is_refused, bad_checkpoints_are_refused,
         bad_weights_are_refused, nan_weights_are_refused, wrong_command_lines_are_refused,
-        presets_fill_what_no_flag_says, help_shows_the_defaults_of_presets, bad_settings_are_refused, a_run_without_finite_gradients_stops]
+        presets_fill_what_no_flag_says, help_shows_the_defaults_of_presets, shampoos_blocks_are_listed,
+        bad_settings_are_refused, a_run_without_finite_gradients_stops]
 
 
 def main():

@@ -34,7 +34,12 @@ static int products(const lt_shampoo_config *c, int order)
     return lt_shampoo_is_kl(c) ? there_and_back * order : there_and_back;
 }
 
-double lt_block_nanoseconds(const lt_shampoo_config *c, const lt_block *b)
+double lt_block_refresh_nanoseconds(const lt_block *b)
+{
+    return per_root * lt_block_root_cost(b);
+}
+
+double lt_block_step_nanoseconds(const lt_shampoo_config *c, const lt_block *b)
 {
     const lt_shape shape = b->box.shape;
     const double elements = (double)lt_shape_count(shape);
@@ -43,11 +48,16 @@ double lt_block_nanoseconds(const lt_shampoo_config *c, const lt_block *b)
         const double n = (double)shape.dim[d];
         if (!b->factor[d].is_matrix)
             continue;
-        ns += per_root * n * n * n / (double)c->precondition_frequency;
         ns += per_gram * elements * n;
         ns += per_product * elements * n * products(c, shape.ndim);
     }
     return ns;
+}
+
+double lt_block_nanoseconds(const lt_shampoo_config *c, const lt_block *b)
+{
+    return lt_block_step_nanoseconds(c, b)
+           + lt_block_refresh_nanoseconds(b) / (double)c->precondition_frequency;
 }
 
 static size_t count(const lt_optim *self)

@@ -333,6 +333,12 @@ lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index, lt_shampoo_bl
         .block = b->index,
         .shape = b->box.shape,
         .factor_bytes = lt_shampoo_block_bytes(s, b, true),
+        .state_bytes = lt_shampoo_block_bytes(s, b, false),
+        .step_ns = lt_block_step_nanoseconds(&s->config, b),
+        .refresh_ns = lt_block_refresh_nanoseconds(b),
+        .owner = b->owner,
     };
+    for (int d = 0; d < out->shape.ndim; d++)
+        out->factors += b->factor[d].is_matrix;
     return LT_OK;
 }

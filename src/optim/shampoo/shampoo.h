@@ -205,6 +205,9 @@ void lt_shampoo_drop_pending(lt_shampoo *s);
 extern const lt_part_ops lt_shampoo_parts;
 /* Modelled time of a step; reads the block's box and factors' kinds. */
 double lt_block_nanoseconds(const lt_shampoo_config *config, const lt_block *block);
+/* What it is made of: a step without roots, and all its roots once. */
+double lt_block_step_nanoseconds(const lt_shampoo_config *config, const lt_block *block);
+double lt_block_refresh_nanoseconds(const lt_block *block);
 /* Whether its dimensions keep factors, and which exponents: by the config and its box. */
 void lt_block_plan(const lt_shampoo_config *config, lt_block *block);
 /* Bytes of its state, or of factors and roots only. */

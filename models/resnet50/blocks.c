@@ -1,0 +1,164 @@
+/* The table of Shampoo's blocks: how many of which shape, what they keep, what they cost by the model
+ * that also deals them out to ranks, and how even that came out. */
+
+#include "session.h"
+
+#include "lather/ext/fail.h"
+#include "lather/shampoo_report.h"
+#include "lather/shard.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double mib = 0x1p20, per_ms = 1e-6; /* milliseconds of a nanosecond */
+
+/* Blocks of one shape, or all. */
+typedef struct group {
+    lt_shape shape;
+    int64_t count, factors, factor_bytes, state_bytes;
+    double step_ns, refresh_ns;
+} group;
+
+/* Where lines go: shown, and to a file if there is one. */
+typedef struct sink {
+    lt_run *run;
+    FILE *file;
+} sink;
+
+static void say(const sink *out, const char *fmt, ...) LT_PRINTF(2, 3);
+static void say(const sink *out, const char *fmt, ...)
+{
+    char line[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    lt_run_note(out->run, "%s", line);
+    if (out->file)
+        fprintf(out->file, "%s\n", line);
+}
+
+static void add(group *g, const lt_shampoo_block *b)
+{
+    g->shape = b->shape;
+    g->count++;
+    g->factors += b->factors;
+    g->factor_bytes += b->factor_bytes;
+    g->state_bytes += b->state_bytes;
+    g->step_ns += b->step_ns;
+    g->refresh_ns += b->refresh_ns;
+}
+
+static int by_cost(const void *x, const void *y)
+{
+    const group *a = x, *b = y;
+    double left = a->refresh_ns + a->step_ns, right = b->refresh_ns + b->step_ns;
+    return left > right ? -1 : left < right;
+}
+
+static size_t count_blocks(const lt_optim *optim)
+{
+    lt_shampoo_block b;
+    size_t count = 0;
+    while (!lt_shampoo_block_at(optim, count, &b))
+        count++;
+    return count;
+}
+
+/* Blocks by shape, the most expensive first; returns how many shapes. */
+static size_t collect(const lt_optim *optim, size_t blocks, group *list, group *total)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < blocks; i++) {
+        lt_shampoo_block b;
+        size_t k = 0;
+        if (lt_shampoo_block_at(optim, i, &b))
+            break;
+        while (k < count && !lt_shape_equal(list[k].shape, b.shape))
+            k++;
+        count += k == count;
+        add(&list[k], &b);
+        add(total, &b);
+    }
+    qsort(list, count, sizeof *list, by_cost);
+    return count;
+}
+
+static void show_groups(const sink *out, const group *list, size_t count)
+{
+    char shape[LT_SHAPE_TEXT];
+    say(out, "  %-18s %6s %8s %12s %10s %12s", "shape", "blocks", "factors", "factors MiB",
+        "step ms", "refresh ms");
+    for (size_t i = 0; i < count; i++)
+        say(out, "  %-18s %6lld %8lld %12.2f %10.3f %12.2f", lt_shape_text(list[i].shape, shape),
+            (long long)list[i].count, (long long)list[i].factors,
+            (double)list[i].factor_bytes / mib, per_ms * list[i].step_ns,
+            per_ms * list[i].refresh_ns);
+}
+
+/* One line per rank, if the state is divided. */
+static void show_owners(const sink *out, const lt_optim *optim)
+{
+    double sum = 0, most = 0;
+    lt_shard_load load;
+    int ranks = 0;
+    for (; !lt_optim_shard_load(optim, ranks, &load); ranks++) {
+        if (!ranks)
+            say(out, "  %-18s %6s %12s %20s %12s", "owner", "blocks", "state MiB",
+                "modelled ms a step", "gathers MiB");
+        say(out, "  rank %-13d %6lld %12.2f %20.3f %12.2f", ranks, (long long)load.parts,
+            (double)load.state_bytes / mib, per_ms * load.cost, (double)load.gather_bytes / mib);
+        sum += load.cost;
+        most = load.cost > most ? load.cost : most;
+    }
+    if (ranks && sum > 0)
+        say(out, "  the busiest rank has %.3f times the mean", most * ranks / sum);
+}
+
+static void show(const sink *out, const session *s, const group *total, const group *list,
+                 size_t count)
+{
+    double f = (double)s->args.precondition_frequency;
+    say(out,
+        "blocks: %lld with %lld factors, %.1f MiB of factors and roots in %.1f MiB of state; "
+        "modelled on one core: %.1f ms a step, %.1f ms a refresh, %.1f ms a step with 1/%g of it",
+        (long long)total->count, (long long)total->factors, (double)total->factor_bytes / mib,
+        (double)total->state_bytes / mib, per_ms * total->step_ns, per_ms * total->refresh_ns,
+        per_ms * (total->step_ns + total->refresh_ns / f), f);
+    show_groups(out, list, count);
+    show_owners(out, s->optim);
+}
+
+static lt_status open_file(const session *s, FILE **file)
+{
+    char path[1200];
+    const char *folder = s->rank ? NULL : lt_run_folder(s->run);
+    *file = NULL;
+    if (!folder)
+        return LT_OK;
+    snprintf(path, sizeof path, "%s/blocks.txt", folder);
+    *file = fopen(path, "w");
+    return *file ? LT_OK : lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+}
+
+lt_status session_blocks(session *s)
+{
+    if (!arguments_is_shampoo(&s->args))
+        return LT_OK;
+    size_t blocks = count_blocks(s->optim);
+    group total = {0}, *list = calloc(blocks ? blocks : 1, sizeof *list);
+    if (!list)
+        return lt_fail(LT_E_NOMEM, "blocks: no memory for %zu", blocks);
+    size_t count = collect(s->optim, blocks, list, &total);
+    sink out = {.run = s->run};
+    lt_status st = open_file(s, &out.file);
+    if (!st)
+        show(&out, s, &total, list, count);
+    if (out.file && fclose(out.file) && !st)
+        st = lt_fail(LT_E_IO, "%s/blocks.txt: %s", lt_run_folder(s->run), strerror(errno));
+    free(list);
+    return st;
+}
