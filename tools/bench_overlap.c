@@ -64,7 +64,7 @@ typedef struct player {
     lt_data_parallel *dp[2];
     lt_tensor *images, *labels;
     int64_t attempt;
-    double *seconds[MODES];
+    double *seconds[MODES], *waited[2];
     uint64_t bytes; /* sent in a step */
     lt_status status;
     char message[256];
@@ -98,6 +98,9 @@ static lt_status open_player(player *p)
     for (int mode = 0; mode < MODES; mode++)
         if (!(p->seconds[mode] = calloc((size_t)s->rounds, sizeof(double))))
             return LT_E_NOMEM;
+    for (int mode = WITH; mode <= WITHOUT; mode++)
+        if (!(p->waited[mode] = calloc((size_t)s->rounds, sizeof(double))))
+            return LT_E_NOMEM;
     return open_modes(p);
 }
 
@@ -106,6 +109,7 @@ static void close_player(player *p)
     for (int i = 0; i < 2; i++) {
         lt_data_parallel_free(&p->dp[i]);
         lt_tape_free(&p->tape[i]);
+        free(p->waited[i]);
     }
     lt_optim_free(&p->optim);
     lt_params_clear(&p->params);
@@ -161,25 +165,45 @@ static lt_status measure(player *p)
         for (int mode = 0; mode < MODES; mode++)
             LT_TRY(timed_step(p, mode, &ignored));
     for (int64_t round = 0; round < p->s->rounds; round++)
-        for (int mode = 0; mode < MODES; mode++)
+        for (int mode = 0; mode < MODES; mode++) {
+            if (mode != NONE)
+                (void)lt_data_parallel_exposed(p->dp[mode]);
             LT_TRY(timed_step(p, mode, &p->seconds[mode][round]));
+            if (mode != NONE)
+                p->waited[mode][round] = lt_data_parallel_exposed(p->dp[mode]);
+        }
     return LT_OK;
+}
+
+/* Each step beside the one without communication in the same round, in milliseconds. */
+static double exposed(const player *p, int mode)
+{
+    int rounds = (int)p->s->rounds;
+    double *beyond = malloc((size_t)rounds * sizeof *beyond);
+    if (!beyond)
+        return 0;
+    for (int i = 0; i < rounds; i++)
+        beyond[i] = 1e3 * (p->seconds[mode][i] - p->seconds[NONE][i]);
+    double median = bench_median(beyond, rounds);
+    free(beyond);
+    return median;
 }
 
 static void report(const player *p)
 {
     const settings *s = p->s;
-    double median[MODES];
+    double median[MODES], waited[2], with = exposed(p, WITH), without = exposed(p, WITHOUT);
     for (int mode = 0; mode < MODES; mode++)
         median[mode] = bench_median(p->seconds[mode], (int)s->rounds);
-    double with = 1e3 * (median[WITH] - median[NONE]);
-    double without = 1e3 * (median[WITHOUT] - median[NONE]);
+    for (int mode = WITH; mode <= WITHOUT; mode++)
+        waited[mode] = 1e3 * bench_median(p->waited[mode], (int)s->rounds);
     const char *link = s->link ? s->link : "real";
     fprintf(stderr,
             "%s batch %d on %d ranks, link %s: %.1f ms with overlap, %.1f without, %.1f without "
-            "communication; exposed %.1f of %.1f ms\n",
+            "communication; exposed %.1f of %.1f ms; waited %.1f of %.1f ms\n",
             s->arch, (int)s->batch, lt_comm_size(p->comm), link, 1e3 * median[WITH],
-            1e3 * median[WITHOUT], 1e3 * median[NONE], with, without);
+            1e3 * median[WITHOUT], 1e3 * median[NONE], with, without, waited[WITH],
+            waited[WITHOUT]);
     if (!s->json)
         return;
     bench_header header = {"overlap", lt_device_name(p->device), s->amp ? "bf16" : "f32",
@@ -189,10 +213,11 @@ static void report(const player *p)
            "\"milliseconds\": %.6g, \"milliseconds_without_overlap\": %.6g, "
            "\"milliseconds_without_communication\": %.6g, \"exposed_milliseconds\": %.6g, "
            "\"exposed_milliseconds_without_overlap\": %.6g, \"exposed_ratio\": %.6g, "
+           "\"waited_milliseconds\": %.6g, \"waited_milliseconds_without_overlap\": %.6g, "
            "\"bytes_per_step\": %llu}\n",
            s->arch, lt_comm_size(p->comm), link, (int)s->rounds, 1e3 * median[WITH],
-           1e3 * median[WITHOUT], 1e3 * median[NONE], with, without, with / without,
-           (unsigned long long)p->bytes);
+           1e3 * median[WITHOUT], 1e3 * median[NONE], with, without, with / without, waited[WITH],
+           waited[WITHOUT], (unsigned long long)p->bytes);
 }
 
 /* All of a rank that has its device and its end of the group. */

@@ -61,6 +61,7 @@ lt_status session_agree_flags(session *s)
     if (!s->comm)
         return LT_OK;
     LT_TRY(same_text(s, "the version", lt_version()));
+    LT_TRY(same_text(s, "--output", s->args.output ? "given" : "missing"));
     for (size_t i = 0; i < train_program.count; i++)
         if (!is_local(train_program.option[i].name))
             sum = mix(sum, lt_options_text(s->options, train_program.option[i].name, text, TEXT));

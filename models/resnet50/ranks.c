@@ -3,6 +3,7 @@
 #include "session.h"
 
 #include "lather/ext/fail.h"
+#include "lather/shard.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -141,9 +142,11 @@ lt_status session_open_ranks(session *s)
     return set_link(s);
 }
 
+/* By the choices of --grad-comm-dtype and --comm-dtype. */
+static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+
 lt_status session_open_parallel(session *s)
 {
-    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
     const arguments *a = &s->args;
     lt_data_parallel_config c = {.bucket_bytes = (size_t)(a->bucket_mib * 0x1p20),
                                  .dtype = dtypes[a->grad_comm_dtype],
@@ -153,6 +156,21 @@ lt_status session_open_parallel(session *s)
     if (!s->comm)
         return LT_OK;
     lt_status st = lt_data_parallel_new(&s->dp, s->comm, &s->params, s->tape, &c);
+    s->everywhere = st == LT_E_ARG;
+    return st;
+}
+
+lt_status session_divide_optimizer(session *s)
+{
+    const arguments *a = &s->args;
+    if (!s->comm || (a->optim != OPTIM_SHAMPOO && !a->shard_optimizer))
+        return LT_OK;
+    lt_shard_config c = {.comm = s->comm,
+                         .balance = (lt_balance)a->balance,
+                         .group = (int)a->num_trainers_per_group,
+                         .dtype = dtypes[a->comm_dtype],
+                         .gather_params = a->communicate_params};
+    lt_status st = lt_optim_shard(s->optim, &c);
     s->everywhere = st == LT_E_ARG;
     return st;
 }

@@ -12,7 +12,8 @@ static lt_checkpoint_parts parts(session *s)
     return (lt_checkpoint_parts){.params = &s->params,
                                  .optim = s->optim,
                                  .extra = s->ema_names,
-                                 .extra_count = s->ema_count};
+                                 .extra_count = s->ema_count,
+                                 .comm = s->comm};
 }
 
 /* A run folder stands for its newest checkpoint. */
@@ -99,8 +100,6 @@ lt_status session_load_checkpoint(session *s)
 lt_status session_save_checkpoint(session *s, bool is_best)
 {
     if (!s->args.output)
-        return LT_OK;
-    if (s->rank)
         return LT_OK;
     lt_checkpoint_parts p = parts(s);
     lt_checkpoint_policy policy = {.keep = (int)s->args.keep, .is_best = is_best};

@@ -65,6 +65,8 @@ typedef struct evaluation {
 lt_status session_open_ranks(session *s);
 /* Before the optimizer: gradients are averaged from now on. */
 lt_status session_open_parallel(session *s);
+/* Behind the optimizer and its groups, before a checkpoint: each rank keeps a part of the state. */
+lt_status session_divide_optimizer(session *s);
 /* Sums of count values (<= MAX_TOTALS) over ranks, in rank order; nothing on one rank. */
 enum { MAX_TOTALS = 8 };
 lt_status session_sum_begin(session *s, const double *values, int count);

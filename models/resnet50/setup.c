@@ -240,6 +240,7 @@ lt_status session_open_training(session *s)
     LT_TRY(session_open_parallel(s));
     LT_TRY(session_open_optimizer(s));
     LT_TRY(session_param_groups(s));
+    LT_TRY(session_divide_optimizer(s));
     LT_TRY(session_open_schedule(s));
     LT_TRY(session_open_ema(s));
     s->state = (lt_checkpoint_state){.seed = (uint64_t)a->seed,

@@ -179,6 +179,7 @@ def differences_are_named(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "1"]
     rows = [
         (["--lr", "0.1"], ["--lr", "0.2"], "--lr is 0.1 on rank 0, 0.2 on rank 1"),
+        ([], ["--output", "run"], "--output is missing on rank 0, given on rank 1"),
         ([], ["--seed", "3"], "--seed is 0 on rank 0, 3 on rank 1"),
         ([], ["--data", "synthetic:56:16:3"], "is 48 on rank 0, 56 on rank 1"),
         ([], ["--data", "synthetic:48:16:4"], "is 3 on rank 0, 4 on rank 1"),
@@ -211,6 +212,32 @@ def a_signal_to_one_rank_stops_all(cwd):
     assert p.returncode == INTERRUPTED, (p.returncode, err)
     step = records(cwd, "run")[-1]["step"]
     assert weights(cwd, "run", step)
+
+
+def divided_state_changes_no_result(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--keep", "0", "--max-steps", "6", "--threads", "1", "--deterministic",
+             "--checkpoint-every", "3"]
+    adam = [*flags, "--optim", "adamw"]
+    run(2, *adam, "--output", "copies", cwd=cwd)
+    run(2, *adam, "--shard-optimizer", "--output", "divided", cwd=cwd)
+    assert weights(cwd, "copies", 6) == weights(cwd, "divided", 6)
+    shampoo = [*flags, "--optim", "shampoo", "--precondition-frequency", "2"]
+    run(2, *shampoo, "--output", "two", cwd=cwd)
+    shutil.copytree(os.path.join(cwd, "two"), os.path.join(cwd, "back"))
+    for step in ("step-6", "latest", "best"):  # as if it had been killed after step 3
+        path = os.path.join(cwd, "back", "checkpoints", step)
+        (os.unlink if os.path.islink(path) else shutil.rmtree)(path)
+    run(2, *shampoo, "--output", "back", "--resume", "auto", cwd=cwd)
+    assert weights(cwd, "two", 6) == weights(cwd, "back", 6), "not bit for bit"
+    run(2, *shampoo, "--comm-dtype", "bf16", "--output", "rounded", cwd=cwd)
+    assert weights(cwd, "two", 6) != weights(cwd, "rounded", 6), "bf16 changes nothing"
+    whole, half = (records(cwd, f)[5]["comm_bytes"] for f in ("two", "rounded"))
+    assert half < whole, (half, whole)
+    one = [f if f != "4" else "8" for f in shampoo]  # --batch-size and --width
+    one[one.index("--width") + 1] = "4"
+    shutil.rmtree(os.path.join(cwd, "back", "checkpoints", "step-6"))
+    run(1, *one, "--output", "back", "--resume", "back/checkpoints/step-3", cwd=cwd)
+    assert records(cwd, "back")[-1]["step"] == 6
 
 
 def a_killed_rank_ends_all_and_resume_goes_on(cwd):
@@ -272,7 +299,7 @@ def wrong_command_lines_are_refused(cwd):
 
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_picture_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all,
-        a_killed_rank_ends_all_and_resume_goes_on, broken_pictures_of_all_ranks_are_listed,
+        divided_state_changes_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_pictures_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, wrong_command_lines_are_refused]
 
 
