@@ -46,6 +46,7 @@ typedef struct lt_shard {
     lt_tensor *mine, *whole;           /* this rank's segment, all; master dtype */
     lt_tensor *wire_mine, *wire_whole; /* on the way, if in another dtype */
     lt_tensor *old;  /* with differences: this rank's parameters before the step */
+    double seconds;  /* of the last exchange */
     lt_vec_job *job; /* room for one per part */
 } lt_shard;
 

@@ -1,6 +1,7 @@
 /* The exchange after a step of a divided optimizer, and what only owners know. */
 
 #include "base/alloc.h"
+#include "base/trace.h"
 #include "dist/agree.h"
 #include "optim/shard.h"
 
@@ -126,7 +127,7 @@ static lt_status meet(lt_optim *o, lt_status st, bool skipped, int *failed, int 
     return read_words(o, failed, skips);
 }
 
-lt_status lt_shard_finish(lt_optim *o, lt_status st, bool skipped)
+static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
 {
     lt_shard *s = o->shard;
     int failed = -1, skips = 0;
@@ -149,6 +150,15 @@ lt_status lt_shard_finish(lt_optim *o, lt_status st, bool skipped)
                        o->ops->name, skips, s->ranks);
     bool params = !s->differences && (!o->ops->parts || s->config.gather_params);
     return each_part(o, s->whole, 0, true, UNPACK, params ? 0 : 1);
+}
+
+lt_status lt_shard_finish(lt_optim *o, lt_status st, bool skipped)
+{
+    const int64_t begin = lt_trace_clock(), span = lt_trace_begin();
+    st = exchange(o, st, skipped);
+    o->shard->seconds = (double)(lt_trace_clock() - begin) * 1e-9;
+    lt_trace_end(span, LT_PROFILE_OPTIM, "gather", 0);
+    return st;
 }
 
 /* --- Numbers --- */

@@ -162,10 +162,10 @@ static void *play(void *context)
     p->status = run(p);
     snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
     lt_state_visitor v = {.entry = no_entry, .number = read_attempt, .context = &p->attempt};
-    if (p->status)
-        lt_comm_abort(p->comm);
     if (p->optim && lt_optim_visit(p->optim, &v))
         p->attempt = -1;
+    if (p->status)
+        lt_comm_abort(p->comm);
     lt_optim_free(&p->optim);
     return NULL;
 }
@@ -392,8 +392,7 @@ int main(void)
         {"shampoo: groups of ranks", test_groups, setup, teardown, shampoo},
         {"adam: groups of ranks", test_groups, setup, teardown, adam},
         {"blocks of another size are refused by name", test_other_blocks, setup, teardown, NULL},
-        {"a full disk is everybody's error and leaves nothing", test_full_disk, setup, teardown,
-         NULL},
+        {"a full disk leaves nothing on any rank", test_full_disk, setup, teardown, NULL},
         {"a rank that goes ends the others", test_gone, setup, teardown, NULL},
         {"state of another rank is not left out", test_alone, setup, teardown, NULL},
     };

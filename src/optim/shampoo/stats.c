@@ -39,6 +39,8 @@ lt_shampoo_stats lt_shampoo_statistics(const lt_optim *optim)
     const lt_shampoo *s = (const lt_shampoo *)optim;
     if (s->stats_step == s->base.attempt) /* else the step was skipped */
         stats = s->stats;
+    if (s->base.shard)
+        stats.gather_seconds = s->base.shard->seconds;
     stats.root_age = age_of_roots(s);
     return stats;
 }
