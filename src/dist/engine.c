@@ -284,7 +284,6 @@ lt_status lt_engine_new(lt_engine **out, lt_link *link)
     if (!st) {
         e->context = lt_alloc((size_t)link->size, sizeof *e->context);
         st = e->context ? LT_OK : LT_E_NOMEM;
-        e->stop = e->stop || st;
     } else {
         st = lt_fail(LT_E_COMM, "comm %s: %s", link->ops->kind, link->why);
     }
