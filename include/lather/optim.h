@@ -56,7 +56,8 @@ typedef struct lt_state_entry {
 } lt_state_entry;
 typedef struct lt_state_visitor {
     lt_status (*entry)(void *context, const lt_state_entry *entry);
-    /** A number, not a tensor: "applied". To load, change *value. */
+    /** A number, not a tensor: "applied". To load, change *value; which tensors of that parameter
+     *  are shown after it may depend on it. */
     lt_status (*number)(void *context, const char *name, int64_t *value);
     void *context;
 } lt_state_visitor;

@@ -4,7 +4,9 @@
 #include "shampoo.h"
 
 #include "lather/ext/fail.h"
+#include "lather/shampoo_report.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,4 +113,26 @@ lt_status session_open_schedule(session *s)
     if (a->max_steps && a->max_steps < s->total_steps)
         s->total_steps = a->max_steps;
     return lt_schedule_check(&s->schedule);
+}
+
+void session_shampoo_values(const session *s, lt_run_value out[SHAMPOO_VALUES])
+{
+    const double unknown = (double)NAN;
+    const bool shampoo = !strcmp(lt_optim_name(s->optim), "shampoo");
+    const bool async = shampoo && s->args.refresh == LT_REFRESH_ASYNC;
+    const lt_shampoo_stats got = lt_shampoo_statistics(s->optim);
+    const lt_run_value value[SHAMPOO_VALUES] = {
+        {"shampoo_factor_seconds", got.factor_seconds},
+        {"shampoo_root_seconds", got.root_seconds},
+        {"shampoo_apply_seconds", got.apply_seconds},
+        {"shampoo_roots", (double)got.roots},
+        {"shampoo_root_retries", (double)got.retries},
+        {"shampoo_root_failures", (double)got.failures},
+        {"shampoo_root_age", (double)got.root_age},
+        {"shampoo_gather_seconds", s->comm ? got.gather_seconds : unknown},
+        {"shampoo_wait_seconds", async ? got.wait_seconds : unknown},
+        {"shampoo_worker_seconds", async ? got.worker_seconds : unknown},
+    };
+    for (int i = 0; i < SHAMPOO_VALUES; i++)
+        out[i] = (lt_run_value){value[i].key, shampoo ? value[i].value : unknown};
 }

@@ -112,6 +112,10 @@ lt_status session_update_ema(session *s);
 lt_status session_swap_ema(session *s);
 void session_close_ema(session *s);
 
+/* optimizer.c: what Shampoo's last step did, for a step's record; NaN if it does not apply. */
+enum { SHAMPOO_VALUES = 10 };
+void session_shampoo_values(const session *s, lt_run_value out[SHAMPOO_VALUES]);
+
 /* train.c: to the end, a target, a limit or a signal. */
 lt_status session_train(session *s);
 

@@ -167,10 +167,13 @@ static void count_update(session *s, const update *u)
 static lt_status log_update(session *s, const update *u)
 {
     double unknown = (double)NAN;
-    lt_run_value extra[] = {{"gradient_norm", u->grad_norm},
-                            {"skipped", u->applied ? unknown : 1},
-                            {"comm_exposed_seconds", s->comm ? u->exposed_seconds : unknown},
-                            {"comm_bytes", s->comm ? u->comm_bytes : unknown}};
+    lt_run_value extra[4 + SHAMPOO_VALUES] = {
+        {"gradient_norm", u->grad_norm},
+        {"skipped", u->applied ? unknown : 1},
+        {"comm_exposed_seconds", s->comm ? u->exposed_seconds : unknown},
+        {"comm_bytes", s->comm ? u->comm_bytes : unknown},
+    };
+    session_shampoo_values(s, extra + 4);
     lt_run_step_record record = {
         .step = s->state.step,
         .epoch = s->state.epoch,

@@ -105,6 +105,24 @@ def resume_is_bit_exact(cwd):
     assert digest(other[0]) != digest(other[1]), "the seed changes nothing"
 
 
+def resume_is_bit_exact_while_roots_are_pending(cwd):
+    flags = [*NOISE, *SMALL, "--epochs", "2", "--optim", "shampoo", "--preset", "reference", "--refresh", "async",
+             "--precondition-frequency", "2", "--keep", "0"]
+    run(*flags, "--max-steps", "8", "--output", "whole", cwd=cwd)
+    run(*flags, "--max-steps", "5", "--output", "parts", cwd=cwd)
+    run(*flags, "--max-steps", "8", "--output", "parts", "--resume", "auto", cwd=cwd)
+    assert any("pending.0" in key for key in read_safetensors(checkpoint(cwd, "parts", 5, "optim.safetensors")))
+    same(cwd, "whole", "parts", 8)
+    for folder in ("whole", "parts"):
+        records = steps_of(cwd, folder)
+        roots = [r["shampoo_roots"] > 0 for r in records]
+        assert roots == [t in (2, 6, 8) for t in range(1, 9)], roots  # at once; then handed over at 4, 6
+        assert [r["shampoo_root_age"] for r in records] == [0, 0, 1, 2, 3, 2, 3, 2], records
+        for key in ("factor", "root", "apply", "wait", "worker"):
+            assert all(r[f"shampoo_{key}_seconds"] >= 0 for r in records), records
+        assert all(r["shampoo_root_failures"] == 0 for r in records)
+
+
 def resume_of_a_path_and_of_nothing(cwd):
     flags = [*NOISE, *SMALL, "--epochs", "1", "--optim", "adamw"]
     run(*flags, "--max-steps", "2", "--output", "a", "--resume", "auto", cwd=cwd)
@@ -412,7 +430,7 @@ def a_run_without_finite_gradients_stops(cwd):
     assert any(r.get("skipped") for r in steps_of(cwd, "run")), "no step was skipped"
 
 
-ROWS = [resume_is_bit_exact, resume_of_a_path_and_of_nothing,
+ROWS = [resume_is_bit_exact, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
         a_signal_ends_with_a_checkpoint_and_its_own_code, eight_pictures_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,

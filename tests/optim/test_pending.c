@@ -2,6 +2,9 @@
 
 #include "refreshes.h"
 #include "snapshot.h"
+#include "temp.h"
+
+#include "lather/checkpoint.h"
 
 enum { F = 3, STEPS = 16 };
 
@@ -180,6 +183,81 @@ static void a_checkpoint_waits_and_changes_nothing(void **state)
     assert_memory_equal(&got[0], &got[1], sizeof got[0]);
 }
 
+static void save_as(const char *folder, fixture *f, lt_checkpoint_state *state,
+                    const lt_checkpoint_tensor *extra)
+{
+    const lt_checkpoint_parts parts = {
+        .params = &f->list, .optim = f->optim, .extra = extra, .extra_count = extra ? 1 : 0};
+    state->step = f->attempt;
+    snprintf(state->optim, sizeof state->optim, "shampoo");
+    assert_ok(lt_checkpoint_save(folder, &parts, state, NULL));
+}
+
+static lt_status load_from(const char *folder, fixture *f, lt_checkpoint_state *state)
+{
+    const lt_checkpoint_parts parts = {.params = &f->list, .optim = f->optim};
+    char path[TEMP_PATH];
+    lt_status st = lt_checkpoint_load(temp_path(path, folder, "checkpoints/latest"), &parts, state);
+    if (!st)
+        f->attempt = state->step;
+    return st;
+}
+
+static void a_checkpoint_file_holds_what_is_pending(void **state)
+{
+    (void)state;
+    const lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
+    char folder[TEMP_PATH];
+    static snapshot want, got;
+    lt_checkpoint_state saved = {0}, loaded = {0};
+    fixture f, g;
+    temp_make(folder);
+    open_blocks(&f, &c);
+    open_blocks(&g, &c);
+    while (f.attempt < 2 * F + 1)
+        step_blocks(&f);
+    save_as(folder, &f, &saved, NULL);
+    assert_ok(load_from(folder, &g, &loaded));
+    assert_int_equal(g.attempt, 2 * F + 1);
+    while (f.attempt < STEPS) {
+        step_blocks(&f);
+        step_blocks(&g);
+    }
+    take(&want, &f, false);
+    take(&got, &g, false);
+    assert_int_equal(want.used, got.used);
+    assert_memory_equal(want.bytes, got.bytes, want.used);
+    fixture_close(&f);
+    fixture_close(&g);
+    temp_remove(folder);
+}
+
+static void a_file_that_does_not_fit_changes_nothing(void **state)
+{
+    (void)state;
+    const lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
+    char folder[TEMP_PATH];
+    static snapshot before, after;
+    lt_checkpoint_state saved = {0}, loaded = {0};
+    fixture f, g;
+    temp_make(folder);
+    open_blocks(&f, &c);
+    open_blocks(&g, &c);
+    while (f.attempt < 2 * F + 1)
+        step_blocks(&f);
+    step_blocks(&g);
+    const lt_checkpoint_tensor extra = {"of.another.run", f.param[0].value};
+    save_as(folder, &f, &saved, &extra);
+    take(&before, &g, false);
+    assert_status(load_from(folder, &g, &loaded), LT_E_FORMAT);
+    take(&after, &g, false);
+    assert_int_equal(before.used, after.used);
+    assert_memory_equal(before.bytes, after.bytes, before.used);
+    fixture_close(&f);
+    fixture_close(&g);
+    temp_remove(folder);
+}
+
 /* A run goes on with another timing: what is pending still comes into use in its step. */
 static void another_timing_takes_what_is_pending(void **state)
 {
@@ -214,6 +292,8 @@ int main(void)
         cmocka_unit_test(equals_a_loop_that_puts_its_roots_off),
         cmocka_unit_test(saved_in_any_step_continues_bit_for_bit),
         cmocka_unit_test(a_checkpoint_waits_and_changes_nothing),
+        cmocka_unit_test(a_checkpoint_file_holds_what_is_pending),
+        cmocka_unit_test(a_file_that_does_not_fit_changes_nothing),
         cmocka_unit_test(another_timing_takes_what_is_pending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
