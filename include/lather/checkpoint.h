@@ -39,7 +39,7 @@ typedef struct lt_checkpoint_state {
     char arch[LT_CHECKPOINT_NAME], optim[LT_CHECKPOINT_NAME];
     int classes;
     int64_t global_batch; /**< pictures of an update, all ranks together; 0: unknown */
-    int ranks, threads; /**< ranks 0: 1. Bit-equal resume needs the same */
+    int ranks, threads;   /**< ranks 0: 1. Bit-equal resume needs the same */
 } lt_checkpoint_state;
 
 typedef struct lt_checkpoint_policy {
