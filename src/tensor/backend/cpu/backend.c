@@ -15,6 +15,7 @@ void *lt_cpu_scratch(lt_cpu *cpu, lt_cpu_slot slot, size_t bytes)
         b->data = lt_alloc_aligned(64, bytes);
         b->bytes = b->data ? bytes : 0;
     }
+    b->asked = bytes;
     return b->data;
 }
 

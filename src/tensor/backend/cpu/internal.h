@@ -24,6 +24,7 @@ typedef enum lt_cpu_slot {
 typedef struct lt_cpu_buffer {
     void *data;
     size_t bytes;
+    size_t asked; /* by the last request: tests look for writes behind it */
 } lt_cpu_buffer;
 
 /* An opened device. */
