@@ -4,11 +4,13 @@
 
 #include "optim/shampoo/shampoo.h"
 
-/* Nanoseconds, measured on one core of an AMD Zen 5 (f32, OpenBLAS): docs/adr/0013. Only their
- * ratios matter, and only for the balance. */
-static const double per_root = 0.60;     /* n^3 of an eigendecomposition, with the root from it */
-static const double per_gram = 0.012;    /* a multiplication of G G^T, half of which is symmetric */
-static const double per_product = 0.020; /* a multiplication of a root and G */
+/* Nanoseconds on one core of an AMD Zen 5 in f32, on a busy machine, where only their ratios mean
+ * something: from `bench optim --arch resnet50 --threads 1 --steps 3` with `--optim shampoo` (factors
+ * 1152 ms, direction and update 2036, refresh 14675) and `--optim adamw` (73), divided by what the
+ * blocks of 1024 sum to: n^3 over all factors 3.79e10, elements times n 3.17e10, elements 2.56e7. */
+static const double per_root = 0.39;     /* of n^3: eigendecomposition, and the root from it */
+static const double per_gram = 0.036;    /* of elements * n: G G^T, half of which is symmetric */
+static const double per_product = 0.058; /* of elements * n: a root times G */
 static const double per_byte = 0.1;      /* read or written by an elementwise statement */
 
 /* How often an element of the block is read or written by elementwise statements. */
