@@ -26,9 +26,10 @@ typedef struct lt_shard_config {
  *  after a step if they had bit-identical gradients. What fails on one rank fails on all of its group,
  *  naming the rank. Shampoo is divided by blocks, others by parameters (ZeRO-1: Rajbhandari et al.,
  *  SC 2020); of these the parameters are gathered if dtype is LT_F32, as that is exact.
- *  Each rank sends (ranks - 1) * (elements that it owns + 1) * size of dtype bytes a step. The result
- *  does not depend on ranks, groups and balance. It is that of the undivided optimizer if parameters
- *  are gathered in LT_F32; else an update is rounded to dtype on its way.
+ *  Each rank sends (ranks of its group - 1) * (elements that it owns + 1) * size of dtype bytes a step,
+ *  counted by comm. The result does not depend on ranks, groups and balance. It is that of the
+ *  undivided optimizer if parameters are gathered in LT_F32; else an update is rounded to dtype on its
+ *  way.
  *  Errors: LT_E_ARG (group does not divide the ranks; the optimizer has made a step), LT_E_COMM,
  *  LT_E_NOMEM, LT_E_UNSUPPORTED (an optimizer of your own that has no blocks or slot_state). */
 LT_API LT_MUST_CHECK lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config);

@@ -5,6 +5,8 @@
 #include "dist/agree.h"
 #include "optim/shard.h"
 
+#include "lather/ext/comm.h"
+
 #include <stdio.h>
 
 /* The word of a segment: an lt_status, or that the rank has skipped its step. */
@@ -97,10 +99,13 @@ static lt_status gather(lt_shard *s)
     lt_request *request = NULL;
     const lt_tensor *mine = s->wire_mine ? s->wire_mine : s->mine;
     lt_tensor *whole = s->wire_whole ? s->wire_whole : s->whole;
+    const uint64_t sent = lt_comm_bytes(s->group);
     if (s->wire_mine)
         LT_TRY(lt_tensor_copy(s->wire_mine, s->mine));
     LT_TRY(lt_comm_allgather_begin(s->group, mine, whole, s->elements, &request));
     LT_TRY(lt_request_wait(&request));
+    if (s->owns_group) /* the run's communicator counts all */
+        s->config.comm->bytes += lt_comm_bytes(s->group) - sent;
     return s->wire_whole ? lt_tensor_copy(s->whole, s->wire_whole) : LT_OK;
 }
 

@@ -135,11 +135,16 @@ static void test_row(void **state)
 
 /* --- What a rank has and sends --- */
 
+typedef struct share {
+    make_fn *make;
+    int group;
+} share;
+
 static void test_load(void **state)
 {
-    make_fn *const *make = *state;
+    const share *what = *state;
     static player p[RANKS], alone;
-    const scenario s = {.make = *make, .config = {.dtype = LT_BF16}};
+    const scenario s = {.make = what->make, .config = {.dtype = LT_BF16, .group = what->group}};
     enum { SOME = 4 };
     int64_t elements = 0, state_bytes = 0, gathered = 0;
     play_all(p, SOME, &s);
@@ -150,13 +155,15 @@ static void test_load(void **state)
         if (p[r].status)
             fail_msg("rank %d: %s", r, p[r].message);
         assert_int_equal(p[r].state_bytes, p[r].load.state_bytes);
-        assert_int_equal(p[r].bytes, (SOME - 1) * p[r].load.gather_bytes);
+        assert_int_equal(p[r].bytes, (what->group - 1) * p[r].load.gather_bytes);
+    }
+    for (int r = 0; r < what->group; r++) {
         state_bytes += p[r].load.state_bytes;
         gathered += p[r].load.gather_bytes;
     }
     assert_int_equal(state_bytes, alone.state_bytes);
     assert_true(p[0].load.state_bytes < state_bytes);
-    assert_int_equal(gathered, 2 * (elements + SOME)); /* and a word of each rank */
+    assert_int_equal(gathered, 2 * (elements + what->group)); /* and a word of each rank */
 }
 
 static lt_status ignore_number(void *context, const char *name, int64_t *value)
@@ -304,7 +311,8 @@ static void test_disagree(void **state)
 int main(void)
 {
     static make_fn *const both[] = {make_shampoo, make_adam};
-    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(bads) + 6];
+    static const share shares[] = {{make_shampoo, 4}, {make_shampoo, 2}, {make_adam, 4}};
+    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(bads) + 7];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[n++] =
@@ -313,8 +321,10 @@ int main(void)
         tests[n++] =
             (struct CMUnitTest){bads[i].name, test_bad, NULL, NULL, (void *)(uintptr_t)&bads[i]};
     const struct CMUnitTest others[] = {
-        {"shampoo: what ranks have and send", test_load, NULL, NULL, (void *)(uintptr_t)&both[0]},
-        {"adam: what ranks have and send", test_load, NULL, NULL, (void *)(uintptr_t)&both[1]},
+        {"shampoo: what ranks have and send", test_load, NULL, NULL, (void *)(uintptr_t)&shares[0]},
+        {"shampoo in pairs: what ranks have and send", test_load, NULL, NULL,
+         (void *)(uintptr_t)&shares[1]},
+        {"adam: what ranks have and send", test_load, NULL, NULL, (void *)(uintptr_t)&shares[2]},
         {"shampoo: state is on its owner only", test_state, NULL, NULL,
          (void *)(uintptr_t)&both[0]},
         {"adam: state is on its owner only", test_state, NULL, NULL, (void *)(uintptr_t)&both[1]},
