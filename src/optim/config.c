@@ -82,7 +82,7 @@ static const lt_config_key keys[] = {
     {"shampoo_on_failure", SHAMPOO, CHOICE, AT(shampoo.on_failure), 0,
      {"abort", "keep", "diagonal"}},
     {"root_solver", SHAMPOO, CHOICE, AT(shampoo.root_solver), 0,
-     {"eigh", "newton", "higher_order", "newton_db", "qr", "tracked"}},
+     {"eigh", "newton", "higher_order", "newton_db", "qr", "tracked", "rational"}},
     {"solver_tolerance", SHAMPOO, REAL, AT(shampoo.solver_tolerance), 0, {0}},
     {"solver_iterations", SHAMPOO, SMALL_COUNT, AT(shampoo.solver_iterations), 0, {0}},
     {"refresh", SHAMPOO, CHOICE, AT(shampoo.refresh_timing), 0,

@@ -20,7 +20,7 @@ typedef enum lt_config_type {
     LT_CONFIG_SCHEDULE
 } lt_config_type;
 
-enum { LT_CONFIG_WORDS = 6 };
+enum { LT_CONFIG_WORDS = 8 };
 
 typedef struct lt_config_key {
     const char *name;

@@ -69,6 +69,13 @@ static lt_status skewed_vectors(void *ctx, lt_eigh_job *job, size_t count)
     return LT_OK;
 }
 
+static lt_status forgets_a_pole(void *ctx, lt_rational_job *job, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        job[i].poles--;
+    return lt_backend_ref()->rational(ctx, job, count);
+}
+
 static lt_status steps_anyway(void *ctx, double eps, const lt_optim_item *item, size_t count,
                               const lt_scalars *scalars)
 {
@@ -96,6 +103,7 @@ static const control rows[] = {
     {elementwise_tests, "sum", "columns"},          {elementwise_tests, "scale", "odd count"},
     {pool_tests, "maxpool2d", "2x2 stride 2, odd"}, {matrix_tests, "eigh", "odd size"},
     {optim_tests, "adagrad", "a skipped step"},     {matrix_tests, "frobenius", "rows of a matrix"},
+    {rational_tests, "rational", "one block"},
 };
 
 static bool find(const control *c, test *t)
@@ -119,6 +127,7 @@ int controls(void)
     broken.eigh = skewed_vectors;
     broken.adagrad = steps_anyway;
     broken.frobenius = norm_in_single;
+    broken.rational = forgets_a_pole;
     int accepted = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         test t;

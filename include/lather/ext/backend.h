@@ -72,6 +72,7 @@ typedef struct lt_backend {
     lt_gram_fn *gram;
     lt_mode_product_fn *mode_product;
     lt_eigh_fn *eigh;
+    lt_rational_fn *rational;
     lt_frobenius_fn *frobenius;
 } lt_backend;
 

@@ -2,6 +2,7 @@
 #ifndef LATHER_EXT_OPTIM_KERNELS_H
 #define LATHER_EXT_OPTIM_KERNELS_H
 
+#include "lather/ext/root_kernels.h"
 #include "lather/ext/scalars.h"
 #include "lather/ext/view.h"
 
@@ -129,15 +130,6 @@ typedef struct lt_mode_product_job {
 } lt_mode_product_job;
 typedef lt_status lt_mode_product_fn(void *ctx, const lt_mode_product_job *job, size_t count,
                                      const lt_scalars *scalars);
-
-/** Eigenvalues, ascending, and eigenvectors (in columns) of a symmetric matrix. */
-typedef struct lt_eigh_job {
-    lt_view a;        /**< [n,n] contiguous; read */
-    lt_view values;   /**< [n] */
-    lt_view vectors;  /**< [n,n] contiguous */
-    lt_status status; /**< out: LT_OK, or why this one failed; the others go on */
-} lt_eigh_job;
-typedef lt_status lt_eigh_fn(void *ctx, lt_eigh_job *job, size_t count);
 
 /** out[i] = Frobenius norm of x[i] (any strides), in double, summed in a fixed order. out: f64
  *  [count] on the device. */

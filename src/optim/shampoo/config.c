@@ -80,7 +80,7 @@ static lt_status check_choices(const lt_shampoo_config *c)
         {"epsilon_rule", (unsigned)c->epsilon_rule, LT_EPSILON_RELATIVE},
         {"merge_order", (unsigned)c->merge_order, LT_MERGE_FORWARD},
         {"on_failure", (unsigned)c->on_failure, LT_ON_FAILURE_DIAGONAL},
-        {"root_solver", (unsigned)c->root_solver, LT_ROOT_TRACKED},
+        {"root_solver", (unsigned)c->root_solver, LT_ROOT_RATIONAL},
         {"refresh_timing", (unsigned)c->refresh_timing, LT_REFRESH_ASYNC},
     };
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)

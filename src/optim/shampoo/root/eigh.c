@@ -78,7 +78,12 @@ static void make_powers(work *w)
         lt_root_item *t = &s->item[i];
         if (!is_done(s, i))
             continue;
-        if (!lt_inverse_powers(s->config, t->job->exponent, machine, value, t->n))
+        lt_shampoo_config c = *s->config;
+        if (t->epsilon > 0) { /* damped already, whatever the rule was */
+            c.epsilon_rule = LT_EPSILON_BEFORE;
+            c.epsilon = t->epsilon;
+        }
+        if (!lt_inverse_powers(&c, t->job->exponent, machine, value, t->n))
             t->job->status =
                 lt_fail(LT_E_ARG, "eigh: an eigenvalue has no power %g", -t->job->exponent);
         for (int64_t k = 0; k < t->n; k++) {

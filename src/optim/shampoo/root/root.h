@@ -24,6 +24,7 @@ typedef struct lt_root_item {
     lt_view old;    /* data NULL: none */
     lt_view result; /* [n,n]: root or basis */
     double *power;  /* [n] on the host: eigenvalues^(-e); only with LT_WANT_POWERS */
+    double epsilon; /* all eigenvalues of a are at least this, but for rounding; 0: not damped */
 } lt_root_item;
 
 /* Matrices that a solver works on in one call, largest first. Their jobs' status, iterations and
@@ -40,7 +41,7 @@ typedef struct lt_root_set {
 } lt_root_set;
 
 typedef lt_status lt_root_solve_fn(const lt_root_set *set);
-lt_root_solve_fn lt_root_eigh;
+lt_root_solve_fn lt_root_eigh, lt_root_rational;
 
 /* A row of the table of solvers. */
 typedef struct lt_root_method {
@@ -50,9 +51,16 @@ typedef struct lt_root_method {
     bool needs_old;    /* without, LT_ROOT_EIGH begins */
     /* LT_E_ARG unless it can do A^(-e); NULL: any e > 0. */
     lt_status (*check)(double exponent);
-    double tolerance; /* residual that is accepted if the config names none; 0: all */
+    double tolerance; /* residual that is accepted if the config names none */
 } lt_root_method;
 const lt_root_method *lt_root_method_of(lt_root_solver solver);
+/* The residual that the config's solver must reach. */
+double lt_root_tolerance(const lt_shampoo_config *config);
+
+/* The residuals of the items' roots, where the exponent is a ratio of small numbers. */
+lt_status lt_root_residuals(const lt_root_set *set);
+/* Estimates of the items' largest eigenvalues. */
+lt_status lt_root_largest(const lt_root_set *set, double *value);
 
 /* Part of a tensor as a contiguous view, from element at. */
 lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape);

@@ -16,6 +16,7 @@ typedef struct run {
     lt_vec_job *vec;
     lt_tensor *norms;  /* f64, one per job */
     double *host;      /* the same, on the host */
+    double *epsilon;   /* what was added to each job's matrix */
     lt_tensor *one;    /* [1]: the number 1 */
     lt_tensor *result; /* of the set's items, in a row */
     double *power;
@@ -63,6 +64,24 @@ static lt_status check_finite(run *r, bool results, const char *what)
     return LT_OK;
 }
 
+/* The jobs, or those without a result, as items in the device's own dtype. */
+static void list_items(run *r, bool failed)
+{
+    lt_root_set *s = &r->set;
+    s->dtype = lt_device_master(s->device);
+    s->count = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        lt_root_job *job = &r->job[i];
+        if (failed && !job->status)
+            continue;
+        s->item[s->count++] = (lt_root_item){.job = job,
+                                             .n = job->a.shape.dim[0],
+                                             .a = job->a,
+                                             .old = job->old,
+                                             .epsilon = r->epsilon[i]};
+    }
+}
+
 /* --- Damping --- */
 
 /* Traces to the host array. */
@@ -90,11 +109,26 @@ static lt_status scale_by_traces(run *r)
     return r->set.be->vec(r->set.ctx, r->vec, r->count, NULL);
 }
 
-static lt_status add_epsilon(run *r)
+/* Epsilon, or epsilon times the largest eigenvalues. */
+static lt_status find_epsilons(run *r)
 {
+    const lt_shampoo_config *c = r->set.config;
+    const bool relative = c->epsilon_rule == LT_EPSILON_RELATIVE;
+    if (relative) {
+        list_items(r, false);
+        LT_TRY(lt_root_largest(&r->set, r->epsilon));
+    }
+    for (size_t i = 0; i < r->count; i++)
+        r->epsilon[i] = relative ? c->epsilon * r->epsilon[i] : c->epsilon;
+    return LT_OK;
+}
+
+static lt_status add_epsilons(run *r)
+{
+    LT_TRY(find_epsilons(r));
     for (size_t i = 0; i < r->count; i++) {
         lt_vec_job *v = &r->vec[i];
-        *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = r->set.config->epsilon, .beta = 1};
+        *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = r->epsilon[i], .beta = 1};
         v->y = lt_root_diagonal(&r->job[i].a);
         v->a = lt_root_part(r->one, 0, v->y.shape);
         v->a.stride[0] = 0;
@@ -108,9 +142,8 @@ static lt_status damp(run *r)
     LT_TRY(check_finite(r, false, "factor"));
     if (c->trace_scaling > 0)
         LT_TRY(scale_by_traces(r));
-    const bool eigen = c->root_solver == LT_ROOT_EIGH && r->set.want != LT_WANT_BASIS;
-    const bool after = c->epsilon_rule != LT_EPSILON_BEFORE;
-    return eigen && after ? LT_OK : add_epsilon(r);
+    const bool eigen = c->root_solver == LT_ROOT_EIGH;
+    return eigen && c->epsilon_rule != LT_EPSILON_BEFORE ? LT_OK : add_epsilons(r);
 }
 
 /* --- Solving --- */
@@ -166,67 +199,93 @@ static lt_status store_results(const run *r)
     return LT_OK;
 }
 
+/* What was measured and is above the tolerance has no result. */
+static void judge(const run *r)
+{
+    const double tolerance = lt_root_tolerance(r->set.config);
+    for (size_t i = 0; i < r->set.count; i++) {
+        lt_root_job *job = r->set.item[i].job;
+        if (!job->status && job->residual >= 0 && !(job->residual <= tolerance))
+            job->status =
+                lt_fail(LT_E_ARG, "roots: a residual of %g, wanted %g", job->residual, tolerance);
+    }
+}
+
 static lt_status solve(run *r, const lt_root_method *method)
 {
     if (!r->set.count)
         return LT_OK;
     LT_TRY(place_results(r));
     LT_TRY(method->solve(&r->set));
+    judge(r);
     return store_results(r);
 }
 
-static lt_status all(run *r, const lt_root_method *method)
+/* The set's matrices and old results in double. */
+static lt_status widen(run *r, lt_tensor **wide)
 {
     lt_root_set *s = &r->set;
-    s->dtype = lt_device_master(s->device);
-    s->count = 0;
-    for (size_t i = 0; i < r->count; i++) {
-        lt_root_job *job = &r->job[i];
-        s->item[s->count++] =
-            (lt_root_item){.job = job, .n = job->a.shape.dim[0], .a = job->a, .old = job->old};
-    }
-    return solve(r, method);
-}
-
-/* One that failed, in double. */
-static lt_status retry(run *r, const lt_root_method *method, lt_root_job *job)
-{
-    lt_root_set *s = &r->set;
-    lt_tensor *wide = NULL;
-    const int64_t n = job->a.shape.dim[0];
-    LT_TRY(lt_tensor_new(&wide, s->device, LT_F64, LT_SHAPE(2 * n, n)));
-    lt_root_item *t = &s->item[0];
-    *t = (lt_root_item){.job = job, .n = n, .a = lt_root_part(wide, 0, LT_SHAPE(n, n))};
-    lt_status st = s->be->cast(s->ctx, &job->a, &t->a);
-    if (!st && job->old.data) {
-        t->old = lt_root_part(wide, n * n, LT_SHAPE(n, n));
-        st = s->be->cast(s->ctx, &job->old, &t->old);
+    int64_t elements = 0, at = 0;
+    for (size_t i = 0; i < s->count; i++)
+        elements += 2 * s->item[i].n * s->item[i].n;
+    LT_TRY(lt_tensor_new(wide, s->device, LT_F64, LT_SHAPE(elements)));
+    for (size_t i = 0; i < s->count; i++) {
+        lt_root_item *t = &s->item[i];
+        const lt_view a = lt_root_part(*wide, at, LT_SHAPE(t->n, t->n));
+        const lt_view old = lt_root_part(*wide, at + t->n * t->n, LT_SHAPE(t->n, t->n));
+        LT_TRY(s->be->cast(s->ctx, &t->a, &a));
+        if (t->old.data) {
+            LT_TRY(s->be->cast(s->ctx, &t->old, &old));
+            t->old = old;
+        }
+        t->a = a;
+        at += 2 * t->n * t->n;
+        t->job->status = LT_OK;
+        t->job->retried = true;
     }
     s->dtype = LT_F64;
-    s->count = 1;
-    job->retried = true;
+    return LT_OK;
+}
+
+/* Those that failed, in double. */
+static lt_status retry(run *r, const lt_root_method *method)
+{
+    lt_tensor *wide = NULL;
+    list_items(r, true);
+    if (!r->set.count || r->set.dtype == LT_F64)
+        return LT_OK;
+    lt_status st = widen(r, &wide);
     if (!st)
         st = solve(r, method);
     lt_tensor_free(&wide);
     return st;
 }
 
-static lt_status retry_failed(run *r, const lt_root_method *method)
+/* Those that failed again, by eigendecomposition. */
+static lt_status fall_back(run *r)
 {
-    if (lt_device_master(r->set.device) == LT_F64)
-        return LT_OK;
-    for (size_t i = 0; i < r->count; i++)
-        if (r->job[i].status)
-            LT_TRY(retry(r, method, &r->job[i]));
-    return LT_OK;
+    const lt_root_method *eigh = lt_root_method_of(LT_ROOT_EIGH);
+    list_items(r, true);
+    for (size_t i = 0; i < r->set.count; i++) {
+        lt_root_job *job = r->set.item[i].job;
+        job->status = LT_OK;
+        job->used = LT_ROOT_EIGH;
+        job->retried = false;
+        job->residual = -1;
+    }
+    LT_TRY(solve(r, eigh));
+    return retry(r, eigh);
 }
 
 static lt_status work(run *r)
 {
     const lt_root_method *method = lt_root_method_of(r->set.config->root_solver);
     LT_TRY(damp(r));
-    LT_TRY(all(r, method));
-    LT_TRY(retry_failed(r, method));
+    list_items(r, false);
+    LT_TRY(solve(r, method));
+    LT_TRY(retry(r, method));
+    if (method != lt_root_method_of(LT_ROOT_EIGH))
+        LT_TRY(fall_back(r));
     return check_finite(r, true, r->set.want == LT_WANT_ROOT ? "inverse root" : "eigenbasis");
 }
 
@@ -279,7 +338,8 @@ static lt_status prepare(run *r)
     r->view = lt_alloc(r->count, sizeof *r->view);
     r->vec = lt_alloc(r->count, sizeof *r->vec);
     r->host = lt_alloc(r->count, sizeof *r->host);
-    if (!s->item || !r->view || !r->vec || !r->host)
+    r->epsilon = lt_alloc(r->count, sizeof *r->epsilon);
+    if (!s->item || !r->view || !r->vec || !r->host || !r->epsilon)
         return LT_E_NOMEM;
     LT_TRY(lt_tensor_new(&r->norms, s->device, LT_F64, LT_SHAPE((int64_t)r->count)));
     LT_TRY(lt_tensor_new(&r->one, s->device, lt_device_master(s->device), LT_SHAPE(1)));
@@ -303,6 +363,7 @@ lt_status lt_root_run(const lt_root_context *context, lt_root_job *job, size_t c
     lt_free(r.view);
     lt_free(r.vec);
     lt_free(r.host);
+    lt_free(r.epsilon);
     lt_free(r.power);
     return st;
 }

@@ -106,6 +106,7 @@ static void fill_table(void)
     lt_cpu_install_vec(&table);
     lt_cpu_install_contract(&table);
     lt_cpu_install_products(&table);
+    lt_cpu_install_rational(&table);
     lt_cpu_install_matrix(&table);
 }
 

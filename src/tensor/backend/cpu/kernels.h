@@ -80,6 +80,26 @@ typedef struct lt_tile_save {
     int64_t step;   /* elements between rows of y */
 } lt_tile_save;
 
+/* y += weight * (a + shift I)^(-1), lower triangles of row-major [n,n]. */
+enum { LT_CPU_INVERSE_BLOCK = 64 };
+typedef struct lt_inverse_term {
+    const void *a;
+    void *y, *work; /* work: lt_cpu_inverse_work(n) elements */
+    int64_t n;
+    double weight, shift;
+    bool first; /* y is overwritten */
+} lt_inverse_term;
+
+static inline int64_t lt_cpu_inverse_size(int64_t n)
+{
+    return (n + LT_CPU_INVERSE_BLOCK - 1) / LT_CPU_INVERSE_BLOCK * LT_CPU_INVERSE_BLOCK;
+}
+static inline int64_t lt_cpu_inverse_work(int64_t n)
+{
+    const int64_t size = lt_cpu_inverse_size(n), b = LT_CPU_INVERSE_BLOCK;
+    return size * (size + 16) + 2 * b * b + 3 * size * b;
+}
+
 typedef struct lt_cpu_kernels {
     struct {
         void (*add)(const void *a, const void *b, void *y, int64_t count);
@@ -122,6 +142,11 @@ typedef struct lt_cpu_kernels {
     /* y[j][i] = x[i][j] */
     void (*product_mirror)(const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y,
                            int64_t step_y);
+
+    /* In f32, in f64, and f32 data in f64. false: a + shift I is not positive definite. */
+    bool (*add_inverse)(const lt_inverse_term *term);
+    bool (*add_inverse_f64)(const lt_inverse_term *term);
+    bool (*add_inverse_wide)(const lt_inverse_term *term);
 } lt_cpu_kernels;
 
 extern const lt_cpu_kernels lt_cpu_kernels_generic, lt_cpu_kernels_avx2, lt_cpu_kernels_avx512,

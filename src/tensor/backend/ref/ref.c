@@ -235,6 +235,7 @@ static const lt_backend backend = {
     .gram = lt_ref_gram,
     .mode_product = lt_ref_mode_product,
     .eigh = lt_ref_eigh,
+    .rational = lt_ref_rational,
     .frobenius = lt_ref_frobenius,
 };
 

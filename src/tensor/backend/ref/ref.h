@@ -79,6 +79,7 @@ lt_vec_fn lt_ref_vec;
 lt_gram_fn lt_ref_gram;
 lt_mode_product_fn lt_ref_mode_product;
 lt_eigh_fn lt_ref_eigh;
+lt_rational_fn lt_ref_rational;
 lt_frobenius_fn lt_ref_frobenius;
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "batchnorm.h"
 #include "elementwise.h"
+#include "inverse.h"
 #include "optim.h"
 #include "pool.h"
 #include "product.h"
@@ -63,4 +64,7 @@ const lt_cpu_kernels PASTE(lt_cpu_kernels, LT_KERNEL_SET) = {
     .product_pack = product_pack,
     .product_tile = product_tile,
     .product_mirror = product_mirror,
+    .add_inverse = add_inverse,
+    .add_inverse_f64 = add_inverse_f64,
+    .add_inverse_wide = add_inverse_wide,
 };

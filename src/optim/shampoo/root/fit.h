@@ -1,0 +1,18 @@
+/* x^(-e) on an interval as a constant and a sum of poles. */
+#ifndef LT_OPTIM_SHAMPOO_ROOT_FIT_H
+#define LT_OPTIM_SHAMPOO_ROOT_FIT_H
+
+#include "lather/ext/optim_kernels.h"
+
+/* r(x) = constant + sum over j of weight[j] / (x + shift[j]). */
+typedef struct lt_fit {
+    int poles;
+    double constant, weight[LT_MAX_POLES], shift[LT_MAX_POLES];
+    double error; /* max |r(x) x^e - 1| on 1 <= x <= range */
+} lt_fit;
+
+/* The fit with the fewest poles whose error is at most tolerance, or with LT_MAX_POLES. 0 < e <= 1,
+ * range >= 1. */
+lt_fit lt_fit_power(double exponent, double range, double tolerance);
+
+#endif

@@ -1,0 +1,232 @@
+/* Numbers about matrices from their products with a few vectors: residuals of roots, and largest
+ * eigenvalues. */
+
+#include "base/rng.h"
+#include "optim/shampoo/root/root.h"
+
+#include <math.h>
+
+enum { VECTORS = 4, POWER_STEPS = 16, MOST_FACTORS = 12 };
+
+/* Blocks of vectors [n, VECTORS] for each item, twice: what a product reads and what it writes. */
+typedef struct probe {
+    const lt_root_set *set;
+    lt_tensor *block[2], *start, *norms;
+    double *host;
+    lt_mode_product_job *product;
+    lt_vec_job *vec;
+    lt_view *view;
+    size_t count; /* jobs of the next call */
+} probe;
+
+static int64_t most_rows(const lt_root_set *s)
+{
+    int64_t most = 1;
+    for (size_t i = 0; i < s->count; i++)
+        most = s->item[i].n > most ? s->item[i].n : most;
+    return most;
+}
+
+/* Random signs: each eigenvector has the same share in them. */
+static lt_status make_start(probe *p, int64_t rows)
+{
+    const lt_root_set *s = p->set;
+    lt_tensor *wide = NULL;
+    double *sign = lt_alloc((size_t)(rows * VECTORS), sizeof *sign);
+    lt_status st =
+        sign ? lt_tensor_new(&wide, s->device, LT_F64, LT_SHAPE(rows, VECTORS)) : LT_E_NOMEM;
+    lt_rng rng = {.key = 1};
+    for (int64_t i = 0; !st && i < rows * VECTORS; i++)
+        sign[i] = lt_rng_u32(&rng) & 1 ? 1 : -1;
+    if (!st)
+        st = lt_tensor_write(wide, sign, (size_t)(rows * VECTORS) * sizeof *sign);
+    if (!st)
+        st = lt_tensor_new(&p->start, s->device, s->dtype, LT_SHAPE(rows, VECTORS));
+    if (!st)
+        st = lt_tensor_copy(p->start, wide);
+    lt_tensor_free(&wide);
+    lt_free(sign);
+    return st;
+}
+
+static lt_status open_probe(probe *p, const lt_root_set *s)
+{
+    int64_t rows = 0;
+    for (size_t i = 0; i < s->count; i++)
+        rows += s->item[i].n;
+    p->set = s;
+    p->host = lt_alloc(s->count, sizeof *p->host);
+    p->product = lt_alloc(s->count, sizeof *p->product);
+    p->vec = lt_alloc(s->count, sizeof *p->vec);
+    p->view = lt_alloc(s->count, sizeof *p->view);
+    if (!p->host || !p->product || !p->vec || !p->view)
+        return LT_E_NOMEM;
+    for (int k = 0; k < 2; k++)
+        LT_TRY(lt_tensor_new(&p->block[k], s->device, s->dtype, LT_SHAPE(rows, VECTORS)));
+    LT_TRY(lt_tensor_new(&p->norms, s->device, LT_F64, LT_SHAPE((int64_t)s->count)));
+    return make_start(p, most_rows(s));
+}
+
+static void close_probe(probe *p)
+{
+    lt_tensor_free(&p->block[0]);
+    lt_tensor_free(&p->block[1]);
+    lt_tensor_free(&p->start);
+    lt_tensor_free(&p->norms);
+    lt_free(p->host);
+    lt_free(p->product);
+    lt_free(p->vec);
+    lt_free(p->view);
+}
+
+/* The item's vectors. */
+static lt_view vectors(const probe *p, int which, size_t item)
+{
+    int64_t row = 0;
+    for (size_t i = 0; i < item; i++)
+        row += p->set->item[i].n;
+    return lt_root_part(p->block[which], row * VECTORS, LT_SHAPE(p->set->item[item].n, VECTORS));
+}
+
+static lt_view start_of(const probe *p, size_t item)
+{
+    return lt_root_part(p->start, 0, LT_SHAPE(p->set->item[item].n, VECTORS));
+}
+
+/* Norms of the items' vectors to the host. */
+static lt_status read_norms(probe *p, int which)
+{
+    const lt_root_set *s = p->set;
+    const lt_view out = lt_tensor_view(p->norms);
+    for (size_t i = 0; i < s->count; i++)
+        p->view[i] = vectors(p, which, i);
+    LT_TRY(s->be->frobenius(s->ctx, p->view, s->count, &out));
+    return lt_tensor_read(p->norms, p->host, s->count * sizeof *p->host);
+}
+
+/* --- Residuals --- */
+
+/* exponent = p / q in small numbers; false: it is not. */
+static bool as_fraction(double exponent, int *p, int *q)
+{
+    for (*q = 1; *q < MOST_FACTORS; ++*q) {
+        *p = (int)lround(exponent * *q);
+        if (*p > 0 && *p + *q <= MOST_FACTORS && fabs(*p - exponent * *q) < 1e-9)
+            return true;
+    }
+    return false;
+}
+
+/* Whether factor number step, from the right, of R^(q/2) A^p R^(q/2) is A: with A in the middle the
+ * rounding of R is magnified least. */
+static bool is_factor(int step, int p, int q)
+{
+    return step >= q / 2 && step < q / 2 + p;
+}
+
+/* Item i takes part in step number step of its chain; *to: where the result goes. */
+static bool make_step(probe *p, size_t i, int step)
+{
+    const lt_root_item *t = &p->set->item[i];
+    int a, b;
+    if (t->job->status || !as_fraction(t->job->exponent, &a, &b) || step >= a + b)
+        return false;
+    p->product[p->count++] = (lt_mode_product_job){
+        .g = step ? vectors(p, step % 2, i) : start_of(p, i),
+        .y = vectors(p, (step + 1) % 2, i),
+        .m = is_factor(step, a, b) ? t->a : t->result,
+        .dim = 0,
+    };
+    return true;
+}
+
+/* The end of each chain minus its start, in block 0. */
+static lt_status subtract_start(probe *p)
+{
+    const lt_root_set *s = p->set;
+    size_t count = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        int a, b;
+        if (s->item[i].job->status || !as_fraction(s->item[i].job->exponent, &a, &b))
+            continue;
+        const bool moved = (a + b) % 2; /* the end is in block 1 */
+        p->vec[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
+                                       .alpha = -1,
+                                       .beta = 1,
+                                       .a = start_of(p, i),
+                                       .y = vectors(p, moved, i)};
+        if (moved) {
+            const lt_view from = vectors(p, 1, i), to = vectors(p, 0, i);
+            LT_TRY(s->be->vec(s->ctx, &p->vec[--count], 1, NULL));
+            LT_TRY(s->be->cast(s->ctx, &from, &to));
+        }
+    }
+    return count ? s->be->vec(s->ctx, p->vec, count, NULL) : LT_OK;
+}
+
+static lt_status measure(probe *p)
+{
+    const lt_root_set *s = p->set;
+    for (int step = 0; step < MOST_FACTORS; step++) {
+        p->count = 0;
+        for (size_t i = 0; i < s->count; i++)
+            make_step(p, i, step);
+        if (!p->count)
+            break;
+        LT_TRY(s->be->mode_product(s->ctx, p->product, p->count, NULL));
+    }
+    LT_TRY(subtract_start(p));
+    LT_TRY(read_norms(p, 0));
+    for (size_t i = 0; i < s->count; i++) {
+        lt_root_item *t = &s->item[i];
+        int a, b;
+        if (!t->job->status && as_fraction(t->job->exponent, &a, &b))
+            t->job->residual = p->host[i] / sqrt((double)(t->n * VECTORS));
+    }
+    return LT_OK;
+}
+
+lt_status lt_root_residuals(const lt_root_set *set)
+{
+    probe p = {0};
+    lt_status st = open_probe(&p, set);
+    if (!st)
+        st = measure(&p);
+    close_probe(&p);
+    return st;
+}
+
+/* --- Largest eigenvalues, by the power method on VECTORS vectors at once --- */
+
+static lt_status iterate(probe *p, double *value)
+{
+    const lt_root_set *s = p->set;
+    for (int step = 0; step < POWER_STEPS; step++) {
+        for (size_t i = 0; i < s->count; i++)
+            p->product[i] = (lt_mode_product_job){.g = step ? vectors(p, 0, i) : start_of(p, i),
+                                                  .y = vectors(p, 1, i),
+                                                  .m = s->item[i].a};
+        LT_TRY(s->be->mode_product(s->ctx, p->product, s->count, NULL));
+        LT_TRY(read_norms(p, 1));
+        for (size_t i = 0; i < s->count; i++) {
+            const double before = step ? 1 : sqrt((double)(s->item[i].n * VECTORS));
+            value[i] = p->host[i] / before;
+            p->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY,
+                                     .alpha = p->host[i] > 0 ? 1 / p->host[i] : 0,
+                                     .a = vectors(p, 1, i),
+                                     .y = vectors(p, 0, i)};
+        }
+        LT_TRY(s->be->vec(s->ctx, p->vec, s->count, NULL));
+    }
+    return LT_OK;
+}
+
+lt_status lt_root_largest(const lt_root_set *set, double *value)
+{
+    probe p = {0};
+    lt_status st = open_probe(&p, set);
+    if (!st)
+        st = iterate(&p, value);
+    close_probe(&p);
+    return st;
+}

@@ -1,0 +1,83 @@
+/* Sums of shifted inverses of symmetric matrices, in double: each by Cholesky's factorisation.
+ * Golub & Van Loan, "Matrix computations", 4th edition, section 4.2. */
+
+#include "ref.h"
+
+#include <math.h>
+
+/* Lower triangle of m to its Cholesky factor; false: not positive definite. */
+static bool factorize(double *m, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t i = j; i < n; i++) {
+            double sum = m[i * n + j];
+            for (int64_t k = 0; k < j; k++)
+                sum -= m[i * n + k] * m[j * n + k];
+            if (i == j && !(sum > 0))
+                return false;
+            m[i * n + j] = i == j ? sqrt(sum) : sum / m[j * n + j];
+        }
+    }
+    return true;
+}
+
+/* x to (l l^T)^(-1) x. */
+static void substitute(const double *l, double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t k = 0; k < i; k++)
+            x[i] -= l[i * n + k] * x[k];
+        x[i] /= l[i * n + i];
+    }
+    for (int64_t i = n - 1; i >= 0; i--) {
+        for (int64_t k = i + 1; k < n; k++)
+            x[i] -= l[k * n + i] * x[k];
+        x[i] /= l[i * n + i];
+    }
+}
+
+static lt_status add_term(const double *a, double *y, double *work, int64_t n, double weight,
+                          double shift)
+{
+    double *l = work, *x = work + n * n;
+    for (int64_t i = 0; i < n * n; i++)
+        l[i] = a[i] + (i % (n + 1) ? 0 : shift);
+    if (!factorize(l, n))
+        return lt_fail(LT_E_ARG, "rational: the matrix plus %g I is not positive definite", shift);
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t i = 0; i < n; i++)
+            x[i] = i == j;
+        substitute(l, x, n);
+        for (int64_t i = 0; i < n; i++)
+            y[j * n + i] += weight * x[i];
+    }
+    return LT_OK;
+}
+
+static lt_status run(lt_rational_job *job)
+{
+    const int64_t n = job->a.shape.dim[0];
+    double *a = lt_ref_gather_f64(&job->a);
+    double *y = lt_alloc((size_t)(n * n), sizeof *y);
+    double *work = lt_alloc((size_t)(n * n + n), sizeof *work);
+    lt_status st = a && y && work ? LT_OK : LT_E_NOMEM;
+    job->status = LT_OK;
+    for (int64_t i = 0; i < n && !st; i++)
+        y[i * (n + 1)] = job->constant;
+    for (int j = 0; j < job->poles && !st && !job->status; j++)
+        job->status = add_term(a, y, work, n, job->weight[j], job->shift[j]);
+    if (!st && !job->status)
+        lt_ref_scatter_f64(y, &job->y);
+    lt_free(a);
+    lt_free(y);
+    lt_free(work);
+    return st;
+}
+
+lt_status lt_ref_rational(void *ctx, lt_rational_job *job, size_t count)
+{
+    (void)ctx;
+    for (size_t i = 0; i < count; i++)
+        LT_TRY(run(&job[i]));
+    return LT_OK;
+}

@@ -1,0 +1,100 @@
+/* Rows of sums of shifted inverses. */
+
+#include "conform.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct rational_row {
+    const char *name;
+    int64_t n;
+    int poles;
+    double wide_below;
+} rational_row;
+
+static const rational_row rows[] = {
+    {"one element", 1, 1, 0},
+    {"less than a block", 33, 3, 0},
+    {"one block", 64, 2, 0},
+    {"two blocks and a row", 129, 3, 0},
+    {"in double", 65, 2, 1e9},
+    {"some of it in double", 65, 3, 0.3},
+    {"not positive definite", 40, 2, 0},
+    {"not positive definite, last block", 130, 2, 1},
+};
+
+static const double weights[] = {0.5, 2, 0.25}, shifts[] = {0.1, 0.4, 3};
+
+enum { INDEFINITE = 6 }; /* from this row on */
+
+static lt_status call(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                      bool absolute)
+{
+    (void)absolute;
+    const rational_row *r = &rows[t->config.dim];
+    lt_rational_job job[2] = {{.a = v[0], .y = v[1], .poles = r->poles, .constant = 0.75}};
+    job[0].wide_below = r->wide_below;
+    for (int j = 0; j < r->poles; j++) {
+        job[0].weight[j] = weights[j];
+        job[0].shift[j] = shifts[j];
+    }
+    job[1] = job[0];
+    job[1].y = v[2];
+    LT_TRY(be->rational(ctx, job, 2));
+    if (t->config.dim < INDEFINITE)
+        return job[0].status ? job[0].status : job[1].status;
+    if (!job[0].status || !job[1].status)
+        return lt_fail(LT_E_ARG, "an indefinite matrix was inverted");
+    double zero = 0; /* the outputs are undefined: the same on both sides */
+    for (int i = 1; i < 3; i++)
+        LT_TRY(be->fill(ctx, zero, &v[i]));
+    return LT_OK;
+}
+
+/* Symmetric with eigenvalues in 1 .. 3, or with the last one negative. */
+static void prepare(test *t)
+{
+    double *a = t->operand[0].value;
+    const int64_t n = t->operand[0].shape.dim[0];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++)
+            a[i * n + j] = a[j * n + i] = i == j ? 2 : a[i * n + j] / (double)n;
+    if (t->config.dim >= INDEFINITE)
+        a[n * n - 1] = -3.5;
+}
+
+/* An inverse with condition c has a relative error of a few n c u. */
+static const char *judge(const test *t, double *const *got, double *const *want)
+{
+    static char why[128];
+    const rational_row *r = &rows[t->config.dim];
+    const int64_t n = t->operand[0].shape.dim[0];
+    double size = 0.75, apart = 0;
+    for (int j = 0; j < r->poles; j++)
+        size += weights[j] / (1 + shifts[j]) * (3 + shifts[j]) / (1 + shifts[j]);
+    for (int k = 1; k < 3; k++)
+        for (int64_t i = 0; i < n * n; i++) {
+            const double d = fabs(got[k][i] - want[k][i]);
+            apart = d >= 0 ? fmax(apart, d) : HUGE_VAL;
+        }
+    const double bound = 4 * (4 + sqrt((double)n)) * 0x1p-24 * size;
+    if (apart <= bound)
+        return NULL;
+    snprintf(why, sizeof why, "apart by %g, bound %g", apart, bound);
+    return why;
+}
+
+bool rational_tests(size_t i, test *t)
+{
+    if (i >= COUNT_OF(rows))
+        return false;
+    const rational_row *r = &rows[i];
+    *t = (test){.entry = "rational", .name = r->name, .call = call, .operands = 3, .master = true};
+    t->config.dim = (int)i;
+    t->prepare = prepare;
+    t->judge = judge;
+    t->operand[0] = (operand){IN, MASTER, LT_SHAPE(r->n, r->n), .absolute = PLUS};
+    t->operand[1] = (operand){OUT, MASTER, LT_SHAPE(r->n, r->n), .absolute = PLUS};
+    t->operand[2] = t->operand[1];
+    return true;
+}

@@ -1,0 +1,392 @@
+/* bench roots: accuracy and time of the solvers of Shampoo's inverse roots, against a loop of
+ * LAPACK's ssyevd over the same matrices. */
+
+#include "bench_roots.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct settings {
+    const char *device, *factors, *old, *sizes, *conditions, *solvers;
+    int64_t threads, repeats, batch, every, step;
+    double epsilon, beta2, tolerance;
+    int rule;
+    bool json, accuracy;
+} settings;
+
+#define AT(field) offsetof(settings, field)
+/* clang-format off */
+static const lt_option table[] = {
+    {.group = "Benchmark", .name = "factors", .type = LT_OPTION_STRING, .offset = AT(factors),
+     .help = "a checkpoint's optim.safetensors, whose factors are used instead of made ones"},
+    {.group = "Benchmark", .name = "old", .type = LT_OPTION_STRING, .offset = AT(old),
+     .help = "the same of an earlier checkpoint: roots to begin from"},
+    {.group = "Benchmark", .name = "every", .type = LT_OPTION_INT, .offset = AT(every),
+     .value = "1", .min = 1, .max = 1000, .help = "take every N-th factor only"},
+    {.group = "Benchmark", .name = "beta2", .type = LT_OPTION_DOUBLE, .offset = AT(beta2),
+     .value = "0.999", .min = 0, .max = 1, .help = "of the run that --factors is from"},
+    {.group = "Benchmark", .name = "step", .type = LT_OPTION_INT, .offset = AT(step),
+     .value = "50", .min = 1, .max = 1000000000, .help = "of the checkpoint: bias correction"},
+    {.group = "Benchmark", .name = "sizes", .type = LT_OPTION_STRING, .offset = AT(sizes),
+     .value = "64,256,1024", .help = "sides of made matrices"},
+    {.group = "Benchmark", .name = "conditions", .type = LT_OPTION_STRING, .offset = AT(conditions),
+     .value = "1e2,1e4,1e6,1e8,-1e4", .help = "condition numbers; negative: a quarter of the rank"},
+    {.group = "Benchmark", .name = "batch", .type = LT_OPTION_INT, .offset = AT(batch),
+     .value = "4", .min = 1, .max = 1000, .help = "made matrices of a kind"},
+    {.group = "Benchmark", .name = "solvers", .type = LT_OPTION_STRING, .offset = AT(solvers),
+     .value = "eigh,rational", .help = "solvers to compare"},
+    {.group = "Benchmark", .name = "epsilon", .type = LT_OPTION_DOUBLE, .offset = AT(epsilon),
+     .value = "1e-6", .min = 1e-30, .max = 1, .help = "damping"},
+    {.group = "Benchmark", .name = "epsilon-rule", .type = LT_OPTION_CHOICE, .offset = AT(rule),
+     .value = "relative", .choices = "before|after|pseudo_inverse|relative",
+     .help = "where epsilon enters the root"},
+    {.group = "Benchmark", .name = "tolerance", .type = LT_OPTION_DOUBLE, .offset = AT(tolerance),
+     .value = "0", .min = 0, .max = 1, .help = "residual to reach; 0: the solver's own"},
+    {.group = "Benchmark", .name = "repeats", .type = LT_OPTION_INT, .offset = AT(repeats),
+     .value = "3", .min = 1, .max = 1000, .help = "interleaved measurements; the median counts"},
+    {.group = "Benchmark", .name = "accuracy", .type = LT_OPTION_BOOL, .offset = AT(accuracy),
+     .value = "on", .help = "compare with double"},
+    BENCH_MACHINE_OPTIONS(settings),
+};
+/* clang-format on */
+
+static const lt_program program = {
+    .name = "bench roots",
+    .summary = "accuracy and time of inverse roots",
+    .usage = "[OPTION]...",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+};
+
+enum { SOLVERS = 16, REPEATS = 1000 };
+
+/* One solver on one list of matrices. */
+typedef struct result {
+    const char *solver;
+    double milliseconds, cpu_milliseconds, residual, angle; /* medians; the worst of the list */
+    lt_root_stats stats;
+} result;
+
+static int failures;
+static bool first_row = true;
+
+/* --- Running a solver --- */
+
+typedef struct place {
+    lt_tensor *a, *out, *old;
+} place;
+
+static void clear(place *p, size_t count)
+{
+    for (size_t i = 0; p && i < count; i++) {
+        lt_tensor_free(&p[i].a);
+        lt_tensor_free(&p[i].out);
+        lt_tensor_free(&p[i].old);
+    }
+    free(p);
+}
+
+static lt_status write_sample(lt_tensor *to, const float *from)
+{
+    const int64_t count = lt_tensor_count(to);
+    if (lt_tensor_dtype(to) == LT_F32)
+        return lt_tensor_write(to, from, (size_t)count * sizeof *from);
+    double *wide = malloc((size_t)count * sizeof *wide);
+    if (!wide)
+        return LT_E_NOMEM;
+    for (int64_t i = 0; i < count; i++)
+        wide[i] = (double)from[i];
+    lt_status st = lt_tensor_write(to, wide, (size_t)count * sizeof *wide);
+    free(wide);
+    return st;
+}
+
+static lt_status make_places(lt_device *device, lt_dtype dtype, const samples *list, place *p)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const sample *s = &list->item[i];
+        const lt_shape shape = LT_SHAPE(s->n, s->n);
+        LT_TRY(lt_tensor_new(&p[i].a, device, dtype, shape));
+        LT_TRY(lt_tensor_new(&p[i].out, device, dtype, shape));
+        LT_TRY(write_sample(p[i].a, s->a));
+        if (!s->old)
+            continue;
+        LT_TRY(lt_tensor_new(&p[i].old, device, dtype, shape));
+        LT_TRY(write_sample(p[i].old, s->old));
+    }
+    return LT_OK;
+}
+
+/* One run over the list, in batches as a refresh makes them. */
+static lt_status run_solver(lt_device *device, const lt_shampoo_config *config, const samples *list,
+                            place *p, result *r)
+{
+    const int64_t most = (int64_t)1 << 23;
+    lt_root_job *job = calloc(list->count, sizeof *job);
+    if (!job)
+        return LT_E_NOMEM;
+    lt_status st = LT_OK;
+    const lt_root_context context = {.config = config, .device = device, .stats = &r->stats};
+    for (size_t i = 0; i < list->count; i++) {
+        job[i] = (lt_root_job){.a = lt_tensor_view(p[i].a),
+                               .exponent = list->item[i].exponent,
+                               .out = lt_tensor_view(p[i].out),
+                               .param = list->item[i].name};
+        if (p[i].old)
+            job[i].old = lt_tensor_view(p[i].old);
+    }
+    for (size_t begin = 0, end; begin < list->count && !st; begin = end) {
+        int64_t sum = 0;
+        for (end = begin; end < list->count; end++) {
+            sum += list->item[end].n * list->item[end].n;
+            if (sum > most && end > begin)
+                break;
+        }
+        st = lt_root_run(&context, job + begin, end - begin);
+    }
+    for (size_t i = 0; i < list->count && !st; i++)
+        failures += job[i].status != LT_OK;
+    free(job);
+    return st;
+}
+
+/* --- Accuracy --- */
+
+static lt_status find_exact(const settings *s, const lt_shampoo_config *c, samples *list)
+{
+    lt_device *wide = NULL;
+    lt_shampoo_config exact = *c;
+    result r = {0};
+    exact.root_solver = LT_ROOT_EIGH;
+    place *p = calloc(list->count, sizeof *p);
+    lt_device_config dc = {.f64 = true, .threads = (int)s->threads};
+    lt_status st = p ? lt_device_open(&wide, s->device, &dc) : LT_E_NOMEM;
+    if (!st)
+        st = make_places(wide, LT_F64, list, p);
+    if (!st)
+        st = run_solver(wide, &exact, list, p, &r);
+    for (size_t i = 0; i < list->count && !st; i++) {
+        sample *t = &list->item[i];
+        const size_t bytes = (size_t)(t->n * t->n) * sizeof *t->root;
+        t->root = malloc(bytes);
+        st = t->root ? lt_tensor_read(p[i].out, t->root, bytes) : LT_E_NOMEM;
+    }
+    clear(p, list->count);
+    lt_device_close(&wide);
+    return st;
+}
+
+/* a = f64's root to the power of -1/e: the matrix that was damped. Only its product with vectors
+ * counts, so epsilon is added as the rule says. */
+static void damp(const settings *s, const sample *t, double *a)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < t->n * t->n; i++)
+        a[i] = (double)t->a[i];
+    if (s->rule == LT_EPSILON_RELATIVE) {
+        double *v = calloc((size_t)(2 * t->n), sizeof *v), *w = v + t->n;
+        for (int64_t i = 0; v && i < t->n; i++)
+            v[i] = 1 + (double)(i % 7);
+        for (int step = 0; v && step < 60; step++) {
+            double square = 0;
+            for (int64_t i = 0; i < t->n; i++) {
+                w[i] = 0;
+                for (int64_t j = 0; j < t->n; j++)
+                    w[i] += a[i * t->n + j] * v[j];
+                square += w[i] * w[i];
+            }
+            largest = sqrt(square);
+            for (int64_t i = 0; i < t->n; i++)
+                v[i] = largest > 0 ? w[i] / largest : 0;
+        }
+        free(v);
+    }
+    const double epsilon = s->epsilon * (s->rule == LT_EPSILON_RELATIVE ? largest : 1);
+    for (int64_t i = 0; i < t->n; i++)
+        a[i * (t->n + 1)] += epsilon;
+}
+
+static lt_status judge(const settings *s, const samples *list, const place *p, result *r)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const sample *t = &list->item[i];
+        const size_t count = (size_t)(t->n * t->n);
+        float *root = malloc(count * sizeof *root);
+        double *a = malloc(count * sizeof *a);
+        lt_status st =
+            root && a ? lt_tensor_read(p[i].out, root, count * sizeof *root) : LT_E_NOMEM;
+        if (!st) {
+            damp(s, t, a);
+            const accuracy got = measure_accuracy(t, a, root);
+            r->residual = fmax(r->residual, got.residual);
+            r->angle = fmax(r->angle, got.angle);
+        }
+        free(root);
+        free(a);
+        LT_TRY(st);
+    }
+    return LT_OK;
+}
+
+/* --- A list of matrices, all solvers, interleaved with LAPACK --- */
+
+static int read_solvers(const char *text, result *r)
+{
+    int count = 0;
+    for (int i = 0; i <= LT_ROOT_RATIONAL && count < SOLVERS; i++) {
+        const char *name = lt_root_solver_name(i);
+        const char *at = name ? strstr(text, name) : NULL;
+        const size_t length = name ? strlen(name) : 0;
+        if (at && (at == text || at[-1] == ',') && (!at[length] || at[length] == ','))
+            r[count++].solver = name;
+    }
+    return count;
+}
+
+static int solver_of(const char *name)
+{
+    int i = 0;
+    while (lt_root_solver_name(i) != name)
+        i++;
+    return i;
+}
+
+static void print_rows(const settings *s, const char *name, const samples *list, const result *r,
+                       int solvers, const double lapack[2])
+{
+    const double best = fmin(lapack[0], lapack[1]);
+    const int64_t n = list->item[0].n;
+    for (int k = 0; k < solvers; k++)
+        fprintf(stderr,
+                "%-20s %5lld x%-4zu %-12s %9.2f ms %6.2fx  residual %.1e  1-cos %.1e"
+                "  retries %lld  fallbacks %lld\n",
+                name, (long long)n, list->count, r[k].solver, r[k].milliseconds,
+                best > 0 ? 1e3 * best / r[k].milliseconds : 0, r[k].residual, r[k].angle,
+                (long long)r[k].stats.retries, (long long)r[k].stats.fallbacks);
+    fprintf(stderr, "%-20s %5lld x%-4zu %-12s %9.2f ms with 1 thread, %.2f ms with 2\n", name,
+            (long long)n, list->count, "ssyevd", 1e3 * lapack[0], 1e3 * lapack[1]);
+    for (int k = 0; k < solvers && s->json; k++, first_row = false)
+        printf("%s{\"matrices\": \"%s\", \"n\": %lld, \"count\": %zu, \"solver\": \"%s\", "
+               "\"milliseconds\": %.6g, \"cpu_milliseconds\": %.6g, \"ssyevd_milliseconds\": "
+               "[%.6g, %.6g], \"residual\": %.4g, \"one_minus_cos\": %.4g, \"retries\": %lld, "
+               "\"fallbacks\": %lld}",
+               first_row ? "" : ", ", name, (long long)n, list->count, r[k].solver,
+               r[k].milliseconds, r[k].cpu_milliseconds, 1e3 * lapack[0], 1e3 * lapack[1],
+               r[k].residual, r[k].angle, (long long)r[k].stats.retries,
+               (long long)r[k].stats.fallbacks);
+}
+
+/* times[0..2 * repeats): ssyevd with one thread and with two; then two rows a solver. */
+static lt_status time_all(lt_device *device, const settings *s, const lt_shampoo_config *config,
+                          const samples *list, place *p, result *r, double *times)
+{
+    const int64_t n = s->repeats;
+    for (int64_t i = 0; i < n; i++) {
+        times[i] = time_lapack(list, 1);
+        times[n + i] = time_lapack(list, 2);
+        for (int k = 0; r[k].solver; k++) {
+            lt_shampoo_config c = *config;
+            c.root_solver = (lt_root_solver)solver_of(r[k].solver);
+            for (size_t j = 0; j < list->count; j++)
+                LT_TRY(write_sample(p[j].a, list->item[j].a));
+            r[k].stats = (lt_root_stats){0};
+            const seconds begin = read_clocks();
+            LT_TRY(run_solver(device, &c, list, p, &r[k]));
+            const seconds end = read_clocks();
+            times[(2 + 2 * k) * n + i] = 1e3 * (end.wall - begin.wall);
+            times[(3 + 2 * k) * n + i] = 1e3 * (end.cpu - begin.cpu);
+            if (s->accuracy && i == n - 1)
+                LT_TRY(judge(s, list, p, &r[k]));
+        }
+    }
+    return LT_OK;
+}
+
+static lt_status compare(lt_device *device, const settings *s, const char *name, samples *list)
+{
+    result r[SOLVERS + 1] = {{0}};
+    const int solvers = read_solvers(s->solvers, r), n = (int)s->repeats;
+    lt_shampoo_config config = LT_SHAMPOO_DEFAULTS;
+    config.epsilon = s->epsilon;
+    config.epsilon_rule = (lt_epsilon_rule)s->rule;
+    config.solver_tolerance = s->tolerance;
+    if (s->accuracy)
+        LT_TRY(find_exact(s, &config, list));
+    place *p = calloc(list->count, sizeof *p);
+    double *times = calloc((size_t)(n * (2 + 2 * SOLVERS)), sizeof *times);
+    lt_status st = p && times ? make_places(device, LT_F32, list, p) : LT_E_NOMEM;
+    if (!st)
+        st = time_all(device, s, &config, list, p, r, times);
+    if (!st) {
+        const double lapack[2] = {bench_median(times, n), bench_median(times + n, n)};
+        for (int k = 0; k < solvers; k++) {
+            r[k].milliseconds = bench_median(times + (2 + 2 * k) * n, n);
+            r[k].cpu_milliseconds = bench_median(times + (3 + 2 * k) * n, n);
+        }
+        print_rows(s, name, list, r, solvers, lapack);
+    }
+    free(times);
+    clear(p, list->count);
+    return st;
+}
+
+static lt_status compare_made(lt_device *device, const settings *s)
+{
+    for (const char *size = s->sizes; size && *size; size = strchr(size, ',')) {
+        size += *size == ',';
+        const int64_t n = atoll(size);
+        if (n < 1)
+            return lt_fail(LT_E_ARG, "bench roots: --sizes %s", s->sizes);
+        for (const char *at = s->conditions; at && *at; at = strchr(at, ',')) {
+            at += *at == ',';
+            const double condition = atof(at);
+            samples list = {0};
+            lt_status st = LT_OK;
+            for (int64_t i = 0; i < s->batch && !st; i++)
+                st = samples_add_synthetic(&list, n, fabs(condition),
+                                           condition < 0 ? (n + 3) / 4 : n);
+            if (!st)
+                st = compare(device, s, list.item[0].name, &list);
+            samples_clear(&list);
+            LT_TRY(st);
+        }
+    }
+    return LT_OK;
+}
+
+static lt_status compare_recorded(lt_device *device, const settings *s)
+{
+    samples list = {0};
+    const double correction = s->beta2 < 1 ? 1 - pow(s->beta2, (double)s->step) : 1;
+    lt_status st = samples_add_recorded(&list, s->factors, s->old, correction, (int)s->every);
+    if (!st)
+        st = compare(device, s, "recorded", &list);
+    samples_clear(&list);
+    return st;
+}
+
+lt_status bench_roots(int argc, char *const *argv)
+{
+    settings s = {0};
+    bool run;
+    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
+    if (!run)
+        return LT_OK;
+    lt_device *device = NULL;
+    lt_device_config config = {.threads = (int)s.threads};
+    LT_TRY(lt_device_open(&device, s.device, &config));
+    if (s.json) {
+        bench_header header = {"roots", lt_device_name(device), "f32", 0,
+                               lt_device_threads(device)};
+        bench_print_header(&header);
+        printf(", \"repeats\": %lld, \"rows\": [", (long long)s.repeats);
+    }
+    lt_status st =
+        s.factors && *s.factors ? compare_recorded(device, &s) : compare_made(device, &s);
+    if (s.json)
+        printf("], \"failures\": %d}\n", failures);
+    lt_device_close(&device);
+    return st;
+}

@@ -1,0 +1,50 @@
+/* What the parts of `bench roots` share: matrices, accuracy, LAPACK's eigendecomposition. */
+#ifndef BENCH_ROOTS_H
+#define BENCH_ROOTS_H
+
+#include "bench.h"
+
+#include "lather/ext/roots.h"
+
+/* One symmetric matrix on the host, and what it is called in the table. */
+typedef struct sample {
+    char name[96];
+    int64_t n;
+    double exponent;
+    float *a;     /* [n,n] */
+    float *old;   /* the last root, or NULL */
+    double *root; /* f64's answer, made when it is first wanted */
+} sample;
+
+typedef struct samples {
+    sample *item;
+    size_t count;
+} samples;
+
+void samples_clear(samples *list);
+/* A matrix with eigenvalues from 1 to 1/condition, evenly spaced in logarithms; rank < n: the others
+ * are 0. */
+lt_status samples_add_synthetic(samples *list, int64_t n, double condition, int64_t rank);
+/* Every factor of a checkpoint's optim.safetensors, divided by 1 - beta2^step; old: an earlier
+ * checkpoint's, or NULL; every: only each such one of a size. */
+lt_status samples_add_recorded(samples *list, const char *path, const char *old, double correction,
+                               int every);
+
+typedef struct accuracy {
+    double residual; /* |R^p A - I| / sqrt(n), on random vectors, in double */
+    double angle;    /* 1 - cos between R G and f64's R G, G random with covariance A */
+} accuracy;
+/* a: the damped matrix whose root is wanted, f64 [n,n]; root: f32's answer. */
+accuracy measure_accuracy(const sample *s, const double *a, const float *root);
+
+/* Seconds of ssyevd on the samples one after the other, with so many OpenBLAS threads; < 0: this
+ * process has no LAPACK. */
+double time_lapack(const samples *list, int threads);
+
+/* Seconds by the clock, or of all threads of the process. */
+typedef struct seconds {
+    double wall, cpu;
+} seconds;
+seconds read_clocks(void);
+
+#endif

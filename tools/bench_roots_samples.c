@@ -1,0 +1,264 @@
+/* Matrices of `bench roots`, how good a root is, and LAPACK's time. */
+
+#include "bench_roots.h"
+
+#include "lather/safetensors.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Uniform in [-1, 1): Knuth's MMIX multiplier. */
+static double next(uint64_t *state)
+{
+    *state = *state * 6364136223846793005U + 1442695040888963407U;
+    return (double)(*state >> 11) * 0x1p-52 - 1;
+}
+
+void samples_clear(samples *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->item[i].a);
+        free(list->item[i].old);
+        free(list->item[i].root);
+    }
+    free(list->item);
+    *list = (samples){0};
+}
+
+static sample *add(samples *list, int64_t n)
+{
+    sample *more = realloc(list->item, (list->count + 1) * sizeof *more);
+    if (!more)
+        return NULL;
+    list->item = more;
+    sample *s = &more[list->count];
+    *s = (sample){.n = n, .exponent = 0.25};
+    s->a = malloc((size_t)(n * n) * sizeof *s->a);
+    if (s->a)
+        list->count++;
+    return s->a ? s : NULL;
+}
+
+/* a to H a H with the reflection H = I - 2 v v^T / (v^T v). */
+static void reflect(double *a, int64_t n, double *v, double *w, uint64_t *seed)
+{
+    double square = 0, middle = 0;
+    for (int64_t i = 0; i < n; i++) {
+        v[i] = next(seed);
+        square += v[i] * v[i];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        w[i] = 0;
+        for (int64_t j = 0; j < n; j++)
+            w[i] += a[i * n + j] * v[j];
+        middle += v[i] * w[i];
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++)
+            a[i * n + j] += 4 * middle / square / square * v[i] * v[j]
+                            - 2 / square * (v[i] * w[j] + w[i] * v[j]);
+}
+
+lt_status samples_add_synthetic(samples *list, int64_t n, double condition, int64_t rank)
+{
+    enum { REFLECTIONS = 12 };
+    uint64_t seed = (uint64_t)n * 31 + (uint64_t)rank + (uint64_t)log(condition) + list->count;
+    sample *s = add(list, n);
+    double *a = calloc((size_t)(n * n + 2 * n), sizeof *a);
+    if (!s || !a) {
+        free(a);
+        return LT_E_NOMEM;
+    }
+    for (int64_t i = 0; i < rank; i++)
+        a[i * (n + 1)] = exp(-log(condition) * (double)i / (double)(n > 1 ? n - 1 : 1));
+    for (int k = 0; k < REFLECTIONS; k++)
+        reflect(a, n, a + n * n, a + n * n + n, &seed);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++)
+            s->a[i * n + j] = (float)(i > j ? a[i * n + j] : a[j * n + i]);
+    snprintf(s->name, sizeof s->name, "%s%g", rank < n ? "rank n/4, " : "", condition);
+    free(a);
+    return LT_OK;
+}
+
+/* The order of the block is in the file's notes: "offset [0,0] shape [64,147]". */
+static int order_of(const lt_safetensors *file, const char *name)
+{
+    const char *note = lt_safetensors_metadata(file, name);
+    const char *shape = note ? strstr(note, "shape [") : NULL;
+    int order = 1;
+    for (const char *c = shape; c && *c && *c != ']'; c++)
+        order += *c == ',';
+    return order;
+}
+
+static lt_status add_factor(samples *list, const lt_safetensors *file, const lt_safetensors *old,
+                            const lt_safetensors_entry *e, double correction)
+{
+    const int64_t n = e->shape.dim[0];
+    sample *s = add(list, n);
+    if (!s)
+        return LT_E_NOMEM;
+    snprintf(s->name, sizeof s->name, "%s", e->name);
+    s->exponent = 1.0 / (2 * order_of(file, e->name));
+    for (int64_t i = 0; i < n * n; i++)
+        s->a[i] = (float)((double)((const float *)e->data)[i] / correction);
+    char name[160];
+    const char *word = strstr(e->name, ".factor.");
+    snprintf(name, sizeof name, "%.*s.root.%s", (int)(word - e->name), e->name, word + 8);
+    const lt_safetensors_entry *root = old ? lt_safetensors_find(old, name) : NULL;
+    if (root && root->bytes == e->bytes) {
+        s->old = malloc(e->bytes);
+        if (!s->old)
+            return LT_E_NOMEM;
+        memcpy(s->old, root->data, e->bytes);
+    }
+    return LT_OK;
+}
+
+static int by_size(const void *x, const void *y)
+{
+    const sample *a = x, *b = y;
+    return a->n != b->n ? (a->n < b->n) - (a->n > b->n) : strcmp(a->name, b->name);
+}
+
+lt_status samples_add_recorded(samples *list, const char *path, const char *old, double correction,
+                               int every)
+{
+    lt_safetensors *file = NULL, *before = NULL;
+    lt_status st = lt_safetensors_open(&file, path);
+    if (!st && old)
+        st = lt_safetensors_open(&before, old);
+    for (size_t i = 0, k = 0; !st && i < lt_safetensors_count(file); i++) {
+        const lt_safetensors_entry *e = lt_safetensors_at(file, i);
+        if (!strstr(e->name, ".factor.") || e->dtype != LT_F32 || e->shape.ndim != 2)
+            continue;
+        if (k++ % (size_t)every == 0)
+            st = add_factor(list, file, before, e, correction);
+    }
+    if (!st && !list->count)
+        st = lt_fail(LT_E_FORMAT, "%s: no factors of Shampoo", path);
+    qsort(list->item, list->count, sizeof *list->item, by_size);
+    lt_safetensors_close(&before);
+    lt_safetensors_close(&file);
+    return st;
+}
+
+/* --- Accuracy --- */
+
+enum { VECTORS = 8 };
+
+static void multiply(const double *m, int64_t n, const double *x, double *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int k = 0; k < VECTORS; k++) {
+            double sum[1] = {0};
+            for (int64_t j = 0; j < n; j++)
+                sum[0] += m[i * n + j] * x[k * n + j];
+            y[k * n + i] = sum[0];
+        }
+}
+
+static double dot(const double *a, const double *b, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+accuracy measure_accuracy(const sample *s, const double *a, const float *root)
+{
+    const int64_t n = s->n, count = n * VECTORS;
+    const int power = (int)lround(1 / s->exponent);
+    accuracy out = {-1, -1};
+    double *r = malloc((size_t)(n * n + 4 * count) * sizeof *r);
+    if (!r)
+        return out;
+    double *z = r + n * n, *x = z + count, *y = x + count, *u = y + count, square = 0;
+    uint64_t seed = 7;
+    for (int64_t i = 0; i < n * n; i++)
+        r[i] = (double)root[i];
+    for (int64_t i = 0; i < count; i++)
+        z[i] = next(&seed);
+
+    multiply(a, n, z, x);
+    for (int k = 0; k < power; k++) {
+        multiply(r, n, x, y);
+        memcpy(x, y, (size_t)count * sizeof *x);
+    }
+    for (int64_t i = 0; i < count; i++)
+        square += (x[i] - z[i]) * (x[i] - z[i]);
+    out.residual = sqrt(square / dot(z, z, count));
+
+    /* G = A^(1/2) z: A times enough roots; then both roots of G. */
+    multiply(a, n, z, x);
+    for (int k = 0; k < power / 2; k++) {
+        multiply(s->root, n, x, y);
+        memcpy(x, y, (size_t)count * sizeof *x);
+    }
+    multiply(r, n, x, y);
+    multiply(s->root, n, x, u);
+    out.angle = 1 - dot(y, u, count) / sqrt(dot(y, y, count) * dot(u, u, count));
+    free(r);
+    return out;
+}
+
+/* --- LAPACK --- */
+
+typedef void ssyevd_fn(const char *job, const char *uplo, const int *n, float *a, const int *lda,
+                       float *w, float *work, const int *lwork, int *iwork, const int *liwork,
+                       int *info);
+typedef void threads_fn(int threads);
+
+/* A symbol of a library that is loaded anyway; a union because ISO C keeps functions apart. */
+static void *symbol(const char *name)
+{
+    return dlsym(RTLD_DEFAULT, name);
+}
+
+seconds read_clocks(void)
+{
+    struct timespec wall, cpu;
+    clock_gettime(CLOCK_MONOTONIC, &wall);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    return (seconds){(double)wall.tv_sec + 1e-9 * (double)wall.tv_nsec,
+                     (double)cpu.tv_sec + 1e-9 * (double)cpu.tv_nsec};
+}
+
+static double decompose(ssyevd_fn *ssyevd, const sample *s, float *room)
+{
+    const int n = (int)s->n, lwork = 1 + 6 * n + 2 * n * n, liwork = 3 + 5 * n;
+    float *a = room, *w = a + s->n * s->n, *work = w + n;
+    int *iwork = (int *)(void *)(work + lwork), info;
+    memcpy(a, s->a, (size_t)(s->n * s->n) * sizeof *a);
+    const double begin = bench_seconds();
+    ssyevd("V", "L", &n, a, &n, w, work, &lwork, iwork, &liwork, &info);
+    return info ? -1 : bench_seconds() - begin;
+}
+
+double time_lapack(const samples *list, int threads)
+{
+    union {
+        void *object;
+        ssyevd_fn *ssyevd;
+        threads_fn *set;
+    } lapack = {symbol("ssyevd_")}, blas = {symbol("openblas_set_num_threads")};
+    int64_t most = 0;
+    double sum = 0;
+    if (!lapack.object || !blas.object)
+        return -1;
+    for (size_t i = 0; i < list->count; i++)
+        most = list->item[i].n > most ? list->item[i].n : most;
+    float *room = malloc((size_t)(3 * most * most + 16 * most + 64) * sizeof *room);
+    blas.set(threads);
+    for (size_t i = 0; room && i < list->count; i++)
+        sum += decompose(lapack.ssyevd, &list->item[i], room);
+    blas.set(1); /* as the library has it */
+    free(room);
+    return room ? sum : -1;
+}
