@@ -2,6 +2,7 @@
 #ifndef LT_TESTS_OPTIM_PLAYERS_H
 #define LT_TESTS_OPTIM_PLAYERS_H
 
+#include "base/alloc.h"
 #include "makers.h"
 
 #include "lather/ext/fail.h"
@@ -97,6 +98,9 @@ static inline lt_status run(player *p)
     return LT_OK;
 }
 
+/* Not 0: this allocation fails, counted over all ranks from when they begin. */
+static int64_t fail_at;
+
 static inline void *play(void *context)
 {
     player *p = context;
@@ -119,12 +123,15 @@ static inline void play_all(player *p, int ranks, const scenario *s)
         devices[r] = p[r].f.device;
     }
     assert_ok(lt_comm_open_threads(comms, devices, ranks));
+    lt_alloc_fail_at(fail_at);
     for (int r = 0; r < ranks; r++) {
         p[r].comm = comms[r];
         assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
     }
     for (int r = 0; r < ranks; r++)
         assert_int_equal(pthread_join(threads[r], NULL), 0);
+    lt_alloc_fail_at(0);
+    fail_at = 0;
     for (int r = 0; r < ranks; r++) {
         for (int k = 0; k < PARAMS; k++)
             get(p[r].f.param[k].value, p[r].values[k]);

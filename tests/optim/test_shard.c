@@ -1,7 +1,10 @@
 /* An optimizer divided over ranks, each a thread with a model of its own: all ranks get the same
  * bits, and those of a single rank. */
 
+#include "base/alloc.h"
 #include "players.h"
+
+#include "lather/ext/optim.h"
 
 #include <string.h>
 
@@ -259,6 +262,27 @@ static lt_status step_alone(lt_optim **out, const lt_params *params)
     return lt_optim_step(*out, &step);
 }
 
+static lt_status own_step(lt_optim *self, const lt_scalars *scalars)
+{
+    (void)self;
+    (void)scalars;
+    return LT_OK;
+}
+
+static lt_status own_visit(lt_optim *self, lt_state_visitor *visitor)
+{
+    (void)self;
+    (void)visitor;
+    return LT_OK;
+}
+
+static lt_status make_own(lt_optim **out, const lt_params *params)
+{
+    static const lt_optim_ops ops = {
+        .name = "own", .bytes = sizeof(lt_optim), .step = own_step, .visit = own_visit};
+    return lt_optim_new(out, &ops, params, 0, LT_DECAY_ALL);
+}
+
 static const bad bads[] = {
     {"groups that do not divide the ranks",
      {.make = make_adam, .config = {.group = 3}},
@@ -275,6 +299,11 @@ static const bad bads[] = {
      2,
      LT_E_ARG,
      "cannot be divided after a step"},
+    {"state that nobody can divide",
+     {.make = make_own},
+     2,
+     LT_E_UNSUPPORTED,
+     "own: has state that is not per parameter"},
 };
 
 static void test_bad(void **state)
@@ -308,11 +337,38 @@ static void test_disagree(void **state)
     }
 }
 
+static lt_status short_of_memory(fixture *f, int rank)
+{
+    (void)f;
+    (void)rank;
+    lt_alloc_fail_at(0); /* it was divided all the same */
+    return LT_OK;
+}
+
+/* An allocation fails somewhere while two ranks divide: both fail, or neither. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    enum { MOST_ALLOCATIONS = 200 };
+    static player p[RANKS];
+    const scenario s = {.make = make_shampoo, .before = short_of_memory};
+    int failed = 0;
+    for (int n = 1; n < MOST_ALLOCATIONS; n++) {
+        fail_at = n;
+        play_all(p, 2, &s);
+        failed += p[0].status != LT_OK;
+        assert_int_equal(p[0].status == LT_OK, p[1].status == LT_OK);
+        for (int r = 0; r < 2 && p[0].status; r++)
+            assert_true(p[r].status == LT_E_NOMEM || p[r].status == LT_E_COMM);
+    }
+    assert_in_range(failed, 10, MOST_ALLOCATIONS - 20);
+}
+
 int main(void)
 {
     static make_fn *const both[] = {make_shampoo, make_adam};
     static const share shares[] = {{make_shampoo, 4}, {make_shampoo, 2}, {make_adam, 4}};
-    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(bads) + 7];
+    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(bads) + 8];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[n++] =
@@ -329,6 +385,7 @@ int main(void)
          (void *)(uintptr_t)&both[0]},
         {"adam: state is on its owner only", test_state, NULL, NULL, (void *)(uintptr_t)&both[1]},
         {"an owner fails: all do, with its words", test_owner_fails, NULL, NULL, NULL},
+        {"memory runs out while dividing", test_no_memory, NULL, NULL, NULL},
         {"ranks with different optimizers", test_disagree, NULL, NULL, NULL},
     };
     memcpy(&tests[n], others, sizeof others);
