@@ -79,8 +79,9 @@ static lt_status check_finite(session *s, const update *u)
                        "passes over such steps",
                        (long long)s->state.step + 1, u->loss, u->grad_norm);
     s->everywhere = false;
-    lt_log(LT_LOG_WARN, "train", "step %lld skipped: a gradient is not finite",
-           (long long)s->state.step + 1);
+    if (!s->rank)
+        lt_log(LT_LOG_WARN, "train", "step %lld skipped: a gradient is not finite",
+               (long long)s->state.step + 1);
     return LT_OK;
 }
 

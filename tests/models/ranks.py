@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs train_resnet50 on several ranks: the same result as on one, agreement, signals, killed ranks.
 
-    tests/models/ranks.py BUILD/models/resnet50/train_resnet50 [ROW]
+    tests/models/ranks.py BUILD/models/resnet50/train_resnet50 [MPIRUN [ROW]]
 
-Exit status 77 without mpirun, or if the build has no MPI. Prints cmocka's lines.
+MPIRUN: the launcher of the MPI that the build has. Exit status 77 without it, or if the build has no
+MPI. Prints cmocka's lines.
 """
 import json
 import os
@@ -16,19 +17,20 @@ import tempfile
 import time
 
 PROGRAM = os.path.abspath(sys.argv[1])
+LAUNCHER = sys.argv[2] if len(sys.argv) > 2 else "mpirun"
 SMALL = ["--arch", "resnet10", "--width", "4", "--progress", "off", "--optim", "sgd", "--no-tensorboard"]
 NOISE = ["--data", "synthetic:48:16:3"]
 TIMEOUT = 120
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
 # As root, and with more ranks than processors: a test's machine is often small.
-ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+ENV = dict(os.environ, OMPI_MCA_btl_vader_single_copy_mechanism="none", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
            OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_base_warn_component_unused="0",
            OMP_WAIT_POLICY="passive", PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
 
 
 def start(*groups, cwd):
     """mpirun with groups of (ranks, arguments); its output goes to two pipes."""
-    command = ["mpirun"]
+    command = [LAUNCHER]
     for ranks, args in groups:
         command += ([":"] if len(command) > 1 else []) + ["-n", str(ranks), PROGRAM, *args]
     return subprocess.Popen(command, cwd=cwd, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -214,6 +216,15 @@ def a_signal_to_one_rank_stops_all(cwd):
     assert weights(cwd, "run", step)
 
 
+def gradients_that_are_not_finite(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "8", "--lr", "1e5", "--momentum", "0",
+             "--weight-decay", "1e5", "--norm-weight-decay"]
+    _, err = run(2, *flags, cwd=cwd, code=ERROR)
+    assert err.count("is not finite") == 1, err  # on all ranks in the same step: one tells it
+    run(2, *flags, "--on-nan", "skip", "--output", "run", cwd=cwd)
+    assert len(records(cwd, "run")) == 8 and any(r.get("skipped") for r in records(cwd, "run"))
+
+
 def divided_state_changes_no_result(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--keep", "0", "--max-steps", "6", "--threads", "1", "--deterministic",
              "--checkpoint-every", "3"]
@@ -299,13 +310,13 @@ def wrong_command_lines_are_refused(cwd):
 
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_picture_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all,
-        divided_state_changes_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_pictures_of_all_ranks_are_listed,
+        gradients_that_are_not_finite, divided_state_changes_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_pictures_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, wrong_command_lines_are_refused]
 
 
 def can_run():
-    if not shutil.which("mpirun"):
-        print("no mpirun")
+    if not shutil.which(LAUNCHER):
+        print(f"no {LAUNCHER}")
         return False
     with tempfile.TemporaryDirectory(prefix="lather-ranks-") as cwd:
         p = start((2, [*NOISE, *SMALL, "--max-steps", "1", "--batch-size", "4"]), cwd=cwd)
@@ -319,7 +330,7 @@ def can_run():
 def main():
     if not can_run():
         return 77
-    chosen = [r for r in ROWS if len(sys.argv) < 3 or r.__name__ == sys.argv[2]]
+    chosen = [r for r in ROWS if len(sys.argv) < 4 or r.__name__ == sys.argv[3]]
     failed = 0
     for row in chosen:
         name = row.__name__.replace("_", " ")
