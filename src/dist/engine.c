@@ -161,7 +161,7 @@ static void sleep_until(lt_engine *e, double time)
  * something is pending; else only for the words of a rank that aborts. */
 static double pause_of(const lt_engine *e, double last_move, double now)
 {
-    static const double patience = 200e-6, nap = 50e-6, idle = 0.1, ending = 1e-3;
+    static const double patience = 500e-6, nap = 50e-6, idle = 0.1, ending = 1e-3;
     if (e->aborted)
         return ending;
     if (!e->active)

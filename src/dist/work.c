@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A message of MPI is counted by an int. */
-static const size_t piece_bytes = (size_t)1 << 30;
+/* A message is cut, so that the thread sees it move before it sleeps, and for MPI's count, an int. */
+static const size_t piece_bytes = (size_t)1 << 19;
 
 enum { WINDOW = 2 };   /* collectives of one end under way at once: one is summed, one moves */
 enum { NUMBERS = 16 }; /* that have tags of their own: many more than WINDOW */

@@ -1,4 +1,4 @@
-/* Many requests at once, groups, and agreement, on one rank. */
+/* Long tensors, many requests at once, groups, and agreement, on one rank. */
 
 #include "cases.h"
 
@@ -12,6 +12,40 @@ static bool ok(rank_case *c, lt_status status, const char *what)
     char why[400];
     snprintf(why, sizeof why, "%s", lt_error_message());
     return case_fails(c, "%s: %s: %s", what, lt_status_name(status), why);
+}
+
+enum { LONG = 400003 }; /* sent in several pieces */
+
+/* Element i must be factor * (i % 1009) + term. */
+static bool long_is(rank_case *c, const lt_tensor *t, int factor, int term, const char *what)
+{
+    static _Thread_local float data[LONG];
+    if (!ok(c, lt_tensor_read(t, data, sizeof data), "read"))
+        return false;
+    for (int i = 0; i < LONG; i++)
+        if (data[i] != (float)(factor * (i % 1009) + term + c->spoil))
+            return case_fails(c, "%s: element %d is %g", what, i, (double)data[i]);
+    return true;
+}
+
+bool case_long(rank_case *c)
+{
+    static _Thread_local float data[LONG];
+    lt_tensor *t = NULL;
+    lt_request *request;
+    int n = lt_comm_size(c->comm), rank = lt_comm_rank(c->comm);
+    for (int i = 0; i < LONG; i++)
+        data[i] = (float)(i % 1009 + rank);
+    bool good = ok(c, lt_tensor_new(&t, c->device, LT_F32, LT_SHAPE(LONG)), "new")
+                && ok(c, lt_tensor_write(t, data, sizeof data), "write")
+                && ok(c, lt_comm_allreduce_begin(c->comm, t, LT_REDUCE_SUM, &request), "begin")
+                && ok(c, lt_request_wait(&request), "wait")
+                && long_is(c, t, n, n * (n - 1) / 2, "allreduce")
+                && ok(c, lt_tensor_write(t, data, sizeof data), "write")
+                && ok(c, lt_comm_broadcast_begin(c->comm, t, n - 1, &request), "begin")
+                && ok(c, lt_request_wait(&request), "wait") && long_is(c, t, 1, n - 1, "broadcast");
+    lt_tensor_free(&t);
+    return good;
 }
 
 /* Begun together, waited for from the last to the first: the first is then done too. */
@@ -98,9 +132,14 @@ bool case_same(rank_case *c)
 }
 
 const case_row case_rows[] = {
-    {"allreduce", case_allreduce}, {"reducescatter", case_reducescatter},
-    {"allgather", case_allgather}, {"broadcast", case_broadcast},
-    {"messages", case_messages},   {"many requests at once", case_many},
-    {"groups", case_split},        {"agreement", case_same},
+    {"allreduce", case_allreduce},
+    {"reducescatter", case_reducescatter},
+    {"allgather", case_allgather},
+    {"broadcast", case_broadcast},
+    {"messages", case_messages},
+    {"long tensors", case_long},
+    {"many requests at once", case_many},
+    {"groups", case_split},
+    {"agreement", case_same},
 };
 const int case_count = sizeof case_rows / sizeof *case_rows;
