@@ -40,6 +40,7 @@ static void make_recommended(lt_shampoo_config *c)
     c->rank_rtol = -1; /* whoever asks for the pseudo-inverse wants a cut */
     c->precondition_frequency = 50;
     c->diagonal_vectors = true;
+    c->on_failure = LT_ON_FAILURE_KEEP;
     c->refresh_timing = LT_REFRESH_STAGGERED;
 }
 

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""bench optim: one JSON object, whose parts add up; names that it does not know are refused.
+
+    test_bench_optim.py BENCH
+"""
+import json, subprocess, sys
+
+FLAGS = ["--arch", "resnet10", "--steps", "2", "--warmup", "0", "--threads", "1"]
+failed = []
+
+
+def expect(name, ok):
+    print("[       OK ]" if ok else "[  FAILED  ]", name)
+    if not ok:
+        failed.append(name)
+
+
+def run(*flags):
+    return subprocess.run([sys.argv[1], "optim", *FLAGS, *flags], capture_output=True, text=True)
+
+
+def adds_up(r):
+    share = r["refresh_milliseconds"] / r["precondition_frequency"]
+    return abs(r["milliseconds"] - r["plain_milliseconds"] - share) <= 1e-4 * r["milliseconds"]
+
+
+done = run("--optim", "sgd", "--json")
+whole = json.loads(done.stdout)
+expect("stdout is one object", done.returncode == 0 and whole["benchmark"] == "optim" and whole["arch"] == "resnet10")
+expect("one optimizer was asked for", list(whole["optimizers"]) == ["sgd"] and whole["milliseconds"] > 0)
+expect("the table is on stderr", done.stderr.startswith("sgd "))
+soap = json.loads(run("--optim", "soap", "--json").stdout)["optimizers"]["soap"]
+expect("a refresh is measured apart", soap["roots"] > 10 and soap["refresh_milliseconds"] > 0)
+expect("a step has its share of it", soap["precondition_frequency"] == 10 and adds_up(soap))
+expect("control: another frequency does not add up", not adds_up(dict(soap, precondition_frequency=5)))
+expect("parts are parts of a step", 0 < soap["factor_milliseconds"] + soap["apply_milliseconds"] <= 1.5 * soap["plain_milliseconds"])
+refused = run("--optim", "shampoo-best")
+expect("an unknown name is refused with the list", refused.returncode != 0 and "shampoo-reference|soap" in refused.stderr)
+expect("both benchmarks know the same names", "sgd|adagrad|adam|adamw|shampoo|shampoo-paper|shampoo-reference|soap" in
+       "".join(subprocess.run([sys.argv[1], "train", "--help"], capture_output=True, text=True).stdout.split()))
+sys.exit(bool(failed))
