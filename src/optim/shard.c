@@ -231,6 +231,8 @@ static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
 
 static void free_shard(lt_shard *s)
 {
+    if (!s)
+        return;
     lt_tensor *const tensors[] = {s->mine, s->whole, s->wire_mine, s->wire_whole, s->old};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         lt_tensor *t = tensors[i];
@@ -250,15 +252,16 @@ lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config)
     LT_TRY(lt_comm_agree(config->comm, check(optim, config)));
     LT_TRY(check_ranks(optim, config));
     lt_shard *s = lt_alloc(1, sizeof *s);
-    LT_TRY(lt_comm_agree(config->comm, s ? LT_OK : LT_E_NOMEM));
-    s->config = *config;
-    lt_status st = open_group(s);
-    if (st) { /* collective, so it failed everywhere */
-        lt_free(s);
-        return st;
+    lt_status st = lt_comm_agree(config->comm, s ? LT_OK : LT_E_NOMEM);
+    if (!st) {
+        s->config = *config;
+        st = lt_comm_agree(config->comm, open_group(s));
     }
-    st = lt_comm_agree(config->comm, plan(optim, s));
+    if (!st)
+        st = lt_comm_agree(config->comm, plan(optim, s));
     if (st) {
+        if (s && s->owns_group) /* another rank may have no group to close */
+            lt_comm_abort(s->group);
         free_shard(s);
         return st;
     }
