@@ -214,10 +214,10 @@ static void report(const player *p)
            "\"milliseconds_without_communication\": %.6g, \"exposed_milliseconds\": %.6g, "
            "\"exposed_milliseconds_without_overlap\": %.6g, \"exposed_ratio\": %.6g, "
            "\"waited_milliseconds\": %.6g, \"waited_milliseconds_without_overlap\": %.6g, "
-           "\"bytes_per_step\": %llu}\n",
+           "\"bytes_per_step\": %llu, \"peak_memory_bytes\": %lld}\n",
            s->arch, lt_comm_size(p->comm), link, (int)s->rounds, 1e3 * median[WITH],
            1e3 * median[WITHOUT], 1e3 * median[NONE], with, without, with / without, waited[WITH],
-           waited[WITHOUT], (unsigned long long)p->bytes);
+           waited[WITHOUT], (unsigned long long)p->bytes, (long long)bench_process_bytes("VmHWM"));
 }
 
 /* All of a rank that has its device and its end of the group. */
@@ -293,18 +293,23 @@ static lt_status play_threads(const settings *s)
         else
             started++;
     }
+    char why[sizeof p->message] = "";
+    if (st) /* before other calls say something else */
+        snprintf(why, sizeof why, "%s", lt_error_message());
     if (st && comm[0])
         lt_comm_abort(comm[ranks - 1]); /* of a rank that has no thread */
     for (int r = started; r < ranks; r++)
         lt_comm_close(&comm[r]);
     for (int r = 0; r < started; r++) {
         pthread_join(thread[r], NULL);
-        if (p[r].status && !st)
-            st = lt_fail(p[r].status, "%s", p[r].message);
+        if (p[r].status && !st) {
+            st = p[r].status;
+            snprintf(why, sizeof why, "%s", p[r].message);
+        }
     }
     for (int r = 0; r < ranks; r++)
         lt_device_close(&device[r]);
-    return st;
+    return st ? lt_fail(st, "%s", why) : LT_OK;
 }
 
 lt_status bench_overlap(int argc, char *const *argv)
