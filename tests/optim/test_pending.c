@@ -183,6 +183,31 @@ static void a_checkpoint_waits_and_changes_nothing(void **state)
     assert_memory_equal(&got[0], &got[1], sizeof got[0]);
 }
 
+/* The step of the swap is skipped: the roots come into use in the next one. */
+static void a_skipped_step_swaps_nothing(void **state)
+{
+    (void)state;
+    const lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
+    const double bad[6] = {(double)NAN};
+    seen s = {0};
+    fixture f;
+    open_blocks(&f, &c);
+    while (f.attempt < 3 * F - 1)
+        step_blocks(&f);
+    look(&s, f.optim);
+    put_grad(&f.param[2], bad);
+    fixture_step(&f, 0.05);
+    look(&s, f.optim);
+    for (int i = 0; i < s.count; i++)
+        assert_false(s.block[i].changed);
+    step_blocks(&f);
+    look(&s, f.optim);
+    for (int i = 0; i < s.count; i++)
+        assert_true(s.block[i].changed);
+    assert_int_equal(lt_shampoo_statistics(f.optim).root_age, F + 1);
+    fixture_close(&f);
+}
+
 static void save_as(const char *folder, fixture *f, lt_checkpoint_state *state,
                     const lt_checkpoint_tensor *extra)
 {
@@ -292,6 +317,7 @@ int main(void)
         cmocka_unit_test(equals_a_loop_that_puts_its_roots_off),
         cmocka_unit_test(saved_in_any_step_continues_bit_for_bit),
         cmocka_unit_test(a_checkpoint_waits_and_changes_nothing),
+        cmocka_unit_test(a_skipped_step_swaps_nothing),
         cmocka_unit_test(a_checkpoint_file_holds_what_is_pending),
         cmocka_unit_test(a_file_that_does_not_fit_changes_nothing),
         cmocka_unit_test(another_timing_takes_what_is_pending),
