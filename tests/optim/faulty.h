@@ -14,7 +14,7 @@
 
 typedef enum fault_kind { NONE, ALL, ALL_BUT_ONE, FIRST, ONE_SIZE, SINGLE_PRECISION } fault_kind;
 
-enum { ROWS = 3, COLUMNS = 4, ENTRIES = ROWS * COLUMNS };
+enum { ROWS = 3, COLUMNS = 4, ENTRIES = ROWS * COLUMNS, MOST = 72 }; /* elements */
 
 static fault_kind current;
 static int calls_f64, calls_f32;
@@ -103,8 +103,8 @@ static inline void open_faulty(fixture *f, bool f64, const lt_shampoo_config *co
 
 static inline void give(fixture *f, double factor)
 {
-    double g[64];
-    for (int i = 0; i < 64; i++)
+    double g[MOST];
+    for (int i = 0; i < MOST; i++)
         g[i] = factor * sin(1 + (double)f->attempt + 1.7 * i * i);
     for (size_t k = 0; k < f->list.count; k++)
         put_grad(&f->param[k], g);
