@@ -76,6 +76,20 @@ static lt_status forgets_a_pole(void *ctx, lt_rational_job *job, size_t count)
     return lt_backend_ref()->rational(ctx, job, count);
 }
 
+static lt_status flips_a_column(void *ctx, const lt_qr_job *job, size_t count)
+{
+    LT_TRY(lt_backend_ref()->qr(ctx, job, count));
+    float *last = (float *)job->q.data + lt_shape_count(job->q.shape) - 1;
+    *last = -*last;
+    return LT_OK;
+}
+
+static lt_status turns_the_other_way(void *ctx, const lt_rotations_job *job, size_t count)
+{
+    LT_TRY(lt_backend_ref()->rotations(ctx, job, count));
+    return lt_backend_ref()->scale(ctx, -1, &job->k, &job->k);
+}
+
 static lt_status steps_anyway(void *ctx, double eps, const lt_optim_item *item, size_t count,
                               const lt_scalars *scalars)
 {
@@ -103,7 +117,8 @@ static const control rows[] = {
     {elementwise_tests, "sum", "columns"},          {elementwise_tests, "scale", "odd count"},
     {pool_tests, "maxpool2d", "2x2 stride 2, odd"}, {matrix_tests, "eigh", "odd size"},
     {optim_tests, "adagrad", "a skipped step"},     {matrix_tests, "frobenius", "rows of a matrix"},
-    {rational_tests, "rational", "one block"},
+    {rational_tests, "rational", "one block"},      {rational_tests, "qr", "odd size"},
+    {rational_tests, "rotations", "odd size"},
 };
 
 static bool find(const control *c, test *t)
@@ -128,6 +143,8 @@ int controls(void)
     broken.adagrad = steps_anyway;
     broken.frobenius = norm_in_single;
     broken.rational = forgets_a_pole;
+    broken.qr = flips_a_column;
+    broken.rotations = turns_the_other_way;
     int accepted = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         test t;

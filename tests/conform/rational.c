@@ -1,4 +1,4 @@
-/* Rows of sums of shifted inverses. */
+/* Rows of what the solvers of roots need: sums of shifted inverses, bases. */
 
 #include "conform.h"
 
@@ -84,10 +84,74 @@ static const char *judge(const test *t, double *const *got, double *const *want)
     return why;
 }
 
+/* --- Bases: orthonormal columns, and rotations --- */
+
+static lt_status call_qr(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                         bool absolute)
+{
+    (void)t;
+    (void)absolute;
+    const lt_qr_job job = {.a = v[0], .q = v[1]};
+    return be->qr(ctx, &job, 1);
+}
+
+static lt_status call_rotations(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                                bool absolute)
+{
+    (void)t;
+    (void)absolute;
+    const lt_rotations_job job = {.s = v[0], .k = v[1]};
+    return be->rotations(ctx, &job, 1);
+}
+
+/* Diagonals that are neither sorted nor equal; a column of zeros would have any direction. */
+static void prepare_columns(test *t)
+{
+    double *a = t->operand[0].value;
+    const int64_t n = t->operand[0].shape.dim[0];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++)
+            a[i * n + j] = a[j * n + i] =
+                i == j ? 1 + (double)(i * 7 % n) / (double)n : a[i * n + j] / (8 * (double)n);
+}
+
+/* Of matrices this close to a diagonal, results are within a few n u. */
+static const char *judge_near(const test *t, double *const *got, double *const *want)
+{
+    static char why[128];
+    const int64_t n = t->operand[0].shape.dim[0];
+    double apart = 0;
+    for (int64_t i = 0; i < n * n; i++) {
+        const double d = fabs(got[1][i] - want[1][i]);
+        apart = d >= 0 ? fmax(apart, d) : HUGE_VAL;
+    }
+    const double bound = 8 * (double)(n + 8) * 0x1p-24;
+    if (apart <= bound)
+        return NULL;
+    snprintf(why, sizeof why, "apart by %g, bound %g", apart, bound);
+    return why;
+}
+
+static bool basis_test(size_t i, test *t)
+{
+    static const int64_t sizes[] = {1, 19, 64};
+    if (i >= 2 * COUNT_OF(sizes))
+        return false;
+    const int64_t n = sizes[i / 2];
+    *t = (test){.entry = i % 2 ? "rotations" : "qr", .operands = 2, .master = true};
+    t->name = n == 1 ? "one element" : n == 19 ? "odd size" : "a whole block";
+    t->call = i % 2 ? call_rotations : call_qr;
+    t->prepare = prepare_columns;
+    t->judge = judge_near;
+    t->operand[0] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
+    t->operand[1] = (operand){OUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
+    return true;
+}
+
 bool rational_tests(size_t i, test *t)
 {
     if (i >= COUNT_OF(rows))
-        return false;
+        return basis_test(i - COUNT_OF(rows), t);
     const rational_row *r = &rows[i];
     *t = (test){.entry = "rational", .name = r->name, .call = call, .operands = 3, .master = true};
     t->config.dim = (int)i;

@@ -73,6 +73,8 @@ typedef struct lt_backend {
     lt_mode_product_fn *mode_product;
     lt_eigh_fn *eigh;
     lt_rational_fn *rational;
+    lt_qr_fn *qr;
+    lt_rotations_fn *rotations;
     lt_frobenius_fn *frobenius;
 } lt_backend;
 

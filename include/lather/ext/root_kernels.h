@@ -28,4 +28,20 @@ typedef struct lt_rational_job {
 } lt_rational_job;
 typedef lt_status lt_rational_fn(void *ctx, lt_rational_job *job, size_t count);
 
+/** q: the columns of a made orthonormal one after the other, those with the largest a[j,j] first, each
+ *  with a product >= 0 with its column of a. Columns stay in their places. */
+typedef struct lt_qr_job {
+    lt_view a; /**< [n,n] contiguous; read */
+    lt_view q; /**< [n,n] contiguous, other memory */
+} lt_qr_job;
+typedef lt_status lt_qr_fn(void *ctx, const lt_qr_job *job, size_t count);
+
+/** k[i,j] = atan(2 s[i,j] / (s[j,j] - s[i,i])) / 2, in [-pi/4, pi/4] and antisymmetric: the rotation
+ *  of the plane (i,j) that makes s[i,j] zero. k[i,j] is 0 where s[i,j] is. */
+typedef struct lt_rotations_job {
+    lt_view s; /**< [n,n] contiguous, symmetric but for rounding; its lower triangle is read */
+    lt_view k; /**< [n,n] contiguous, other memory */
+} lt_rotations_job;
+typedef lt_status lt_rotations_fn(void *ctx, const lt_rotations_job *job, size_t count);
+
 #endif

@@ -2,6 +2,37 @@
 
 #include "optim/shampoo/root/root.h"
 
+#include <math.h>
+
+static lt_status check_newton(double exponent)
+{
+    int p, q;
+    if (lt_root_ratio(exponent, &p, &q) && q == 1)
+        return LT_OK;
+    return lt_fail(LT_E_ARG,
+                   "shampoo: root_solver newton: exponent %g is not 1/p with an integer p",
+                   exponent);
+}
+
+static lt_status check_higher_order(double exponent)
+{
+    int p, q;
+    if (lt_root_ratio(exponent, &p, &q))
+        return LT_OK;
+    return lt_fail(LT_E_ARG,
+                   "shampoo: root_solver higher_order: exponent %g is not q/p with integers q in "
+                   "[1,8], p in [1,64]",
+                   exponent);
+}
+
+static lt_status check_newton_db(double exponent)
+{
+    if (fabs(exponent - 0.5) < 1e-12 || fabs(exponent - 0.25) < 1e-12)
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "shampoo: root_solver newton_db: exponent %g is not 1/2 or 1/4",
+                   exponent);
+}
+
 static lt_status check_rational(double exponent)
 {
     if (exponent <= 1)
@@ -12,6 +43,31 @@ static lt_status check_rational(double exponent)
 
 static const lt_root_method methods[] = {
     [LT_ROOT_EIGH] = {.name = "eigh", .solve = lt_root_eigh, .roots = true, .bases = true},
+    [LT_ROOT_NEWTON] = {.name = "newton",
+                        .solve = lt_root_newton,
+                        .check = check_newton,
+                        .roots = true,
+                        .tolerance = 0.08},
+    [LT_ROOT_HIGHER_ORDER] = {.name = "higher_order",
+                              .solve = lt_root_higher_order,
+                              .check = check_higher_order,
+                              .roots = true,
+                              .tolerance = 0.08},
+    [LT_ROOT_NEWTON_DB] = {.name = "newton_db",
+                           .solve = lt_root_newton_db,
+                           .check = check_newton_db,
+                           .roots = true,
+                           .tolerance = 0.08},
+    [LT_ROOT_QR] = {.name = "qr",
+                    .solve = lt_root_qr,
+                    .bases = true,
+                    .needs_old = true,
+                    .tolerance = HUGE_VAL}, /* one step a refresh, as it comes */
+    [LT_ROOT_TRACKED] = {.name = "tracked",
+                         .solve = lt_root_tracked,
+                         .bases = true,
+                         .needs_old = true,
+                         .tolerance = 0.1},
     [LT_ROOT_RATIONAL] = {.name = "rational",
                           .solve = lt_root_rational,
                           .check = check_rational,

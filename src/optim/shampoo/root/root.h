@@ -41,7 +41,12 @@ typedef struct lt_root_set {
 } lt_root_set;
 
 typedef lt_status lt_root_solve_fn(const lt_root_set *set);
-lt_root_solve_fn lt_root_eigh, lt_root_rational;
+lt_root_solve_fn lt_root_eigh, lt_root_newton, lt_root_higher_order, lt_root_newton_db, lt_root_qr,
+    lt_root_tracked, lt_root_rational;
+/* The coupled iteration with a series of order terms, 2 .. 6. */
+lt_status lt_root_coupled(const lt_root_set *set, int order);
+/* exponent = q / p in small numbers; false: it is not. */
+bool lt_root_ratio(double exponent, int *p, int *q);
 
 /* A row of the table of solvers. */
 typedef struct lt_root_method {

@@ -64,7 +64,7 @@ static lt_status check_finite(run *r, bool results, const char *what)
     return LT_OK;
 }
 
-/* The jobs, or those without a result, as items in the device's own dtype. */
+/* The jobs, or those that failed, as items in the device's own dtype. */
 static void list_items(run *r, bool failed)
 {
     lt_root_set *s = &r->set;
@@ -72,7 +72,7 @@ static void list_items(run *r, bool failed)
     s->count = 0;
     for (size_t i = 0; i < r->count; i++) {
         lt_root_job *job = &r->job[i];
-        if (failed && !job->status)
+        if (failed != (job->status != LT_OK))
             continue;
         s->item[s->count++] = (lt_root_item){.job = job,
                                              .n = job->a.shape.dim[0],
@@ -281,9 +281,13 @@ static lt_status work(run *r)
 {
     const lt_root_method *method = lt_root_method_of(r->set.config->root_solver);
     LT_TRY(damp(r));
+    for (size_t i = 0; i < r->count && method->needs_old; i++)
+        if (!r->job[i].old.data)
+            r->job[i].status = LT_E_ARG; /* the first time: eigh's */
     list_items(r, false);
     LT_TRY(solve(r, method));
-    LT_TRY(retry(r, method));
+    if (!method->needs_old)
+        LT_TRY(retry(r, method));
     if (method != lt_root_method_of(LT_ROOT_EIGH))
         LT_TRY(fall_back(r));
     return check_finite(r, true, r->set.want == LT_WANT_ROOT ? "inverse root" : "eigenbasis");

@@ -30,11 +30,12 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
         s->vec[i].y = a;
         jobs[i] = (lt_root_job){.a = a,
                                 .exponent = f->exponent,
-                                .old = lt_tensor_view(f->root),
                                 .out = lt_tensor_view(f->root),
                                 .param = t->block->slot->param->name,
                                 .block = t->block->index,
                                 .dim = t->dim};
+        if (t->block->rooted)
+            jobs[i].old = jobs[i].out;
         if (f->power)
             jobs[i].power = lt_tensor_view(f->power);
     }

@@ -62,6 +62,7 @@ void lt_cpu_install_matrix(lt_backend *be)
     openblas_set_num_threads(1);
     be->frobenius = frobenius;
     be->eigh = lt_cpu_eigh;
+    lt_cpu_install_qr(be);
 }
 
 const char *lt_cpu_matrix_info(void)

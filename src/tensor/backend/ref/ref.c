@@ -236,6 +236,8 @@ static const lt_backend backend = {
     .mode_product = lt_ref_mode_product,
     .eigh = lt_ref_eigh,
     .rational = lt_ref_rational,
+    .qr = lt_ref_qr,
+    .rotations = lt_ref_rotations,
     .frobenius = lt_ref_frobenius,
 };
 

@@ -80,6 +80,8 @@ lt_gram_fn lt_ref_gram;
 lt_mode_product_fn lt_ref_mode_product;
 lt_eigh_fn lt_ref_eigh;
 lt_rational_fn lt_ref_rational;
+lt_qr_fn lt_ref_qr;
+lt_rotations_fn lt_ref_rotations;
 lt_frobenius_fn lt_ref_frobenius;
 
 #endif

@@ -1,0 +1,181 @@
+/* Coupled iterations for A^(-q/p):
+ *
+ *   X <- X T,  M <- T^p M,  T = sum over i < order of b_i (I - M)^i,
+ *   b_i = product over j <= i of (1 + (j-1) p) / (j p),
+ *
+ * the truncated binomial series of M^(-1/p): M goes to I, and X to A^(-1/p), whose q-th power is
+ * taken at the end. Order 2 is Newton's: Guo & Higham, "A Schur-Newton method for the matrix pth
+ * root and its inverse", SIAM J. Matrix Anal. Appl. 28, 2006. */
+
+#include "optim/shampoo/root/stack.h"
+
+#include <math.h>
+
+enum { X, M, T, E, POWER, BASE, SPARE, BUFFERS };
+enum { MOST_STEPS = 100, MOST_ROOT = 64 };
+
+typedef struct coupled {
+    lt_stack stack;
+    const lt_root_set *set;
+    int order, p, q; /* of the items at work */
+    double *scale, *error;
+} coupled;
+
+bool lt_root_ratio(double exponent, int *p, int *q)
+{
+    for (*q = 1; *q <= 8; ++*q) {
+        *p = (int)lround(*q / exponent);
+        if (*p >= 1 && *p <= MOST_ROOT && fabs(*q / exponent - *p) < 1e-9 * *p)
+            return true;
+    }
+    return false;
+}
+
+/* POWER = from^power by squaring; from is lost. */
+static lt_status raise_to(coupled *c, int from, int power)
+{
+    lt_stack *s = &c->stack;
+    bool any = false;
+    LT_TRY(lt_stack_combine(s, BASE, 1, NULL, from, 0));
+    for (; power; power >>= 1) {
+        if (power & 1 && !any)
+            LT_TRY(lt_stack_combine(s, POWER, 1, NULL, BASE, 0));
+        else if (power & 1) {
+            LT_TRY(lt_stack_product(s, SPARE, POWER, BASE, false));
+            lt_stack_swap(s, SPARE, POWER);
+        }
+        any = any || power & 1;
+        if (power > 1) {
+            LT_TRY(lt_stack_product(s, SPARE, BASE, BASE, false));
+            lt_stack_swap(s, SPARE, BASE);
+        }
+    }
+    return LT_OK;
+}
+
+/* T from E = I - M, by Horner's rule. */
+static lt_status make_series(coupled *c)
+{
+    lt_stack *s = &c->stack;
+    double b[8] = {1};
+    for (int i = 1; i < c->order; i++)
+        b[i] = b[i - 1] * (1 + (i - 1) * (double)c->p) / (i * (double)c->p);
+    LT_TRY(lt_stack_combine(s, T, b[c->order - 1], NULL, E, 0));
+    LT_TRY(lt_stack_add_identity(s, T, b[c->order - 2]));
+    for (int i = c->order - 3; i >= 0; i--) {
+        LT_TRY(lt_stack_product(s, SPARE, T, E, false));
+        lt_stack_swap(s, SPARE, T);
+        LT_TRY(lt_stack_add_identity(s, T, b[i]));
+    }
+    return LT_OK;
+}
+
+/* E = I - M; items that have converged, or come no closer, stop. */
+static lt_status measure(coupled *c, int step, double tolerance)
+{
+    lt_stack *s = &c->stack;
+    LT_TRY(lt_stack_combine(s, E, -1, NULL, M, 0));
+    LT_TRY(lt_stack_add_identity(s, E, 1));
+    LT_TRY(lt_stack_norms(s, E));
+    for (size_t i = 0; i < c->set->count; i++) {
+        if (!s->active[i])
+            continue;
+        const double error = s->number[i] / sqrt((double)c->set->item[i].n);
+        const bool worse = step > 0 && !(error < 1.2 * c->error[i]);
+        const bool stuck = error < 0.1 && error > 0.5 * c->error[i];
+        c->set->item[i].job->iterations = step;
+        s->active[i] = !(error <= tolerance || worse || stuck);
+        c->error[i] = error;
+    }
+    return LT_OK;
+}
+
+static lt_status iterate(coupled *c)
+{
+    lt_stack *s = &c->stack;
+    const int steps = c->set->config->solver_iterations;
+    const double tolerance = c->set->dtype == LT_F64 ? 1e-10 : 1e-6;
+    for (int step = 0; step <= (steps ? steps : MOST_STEPS); step++) {
+        LT_TRY(measure(c, step, tolerance));
+        if (!lt_stack_any(s))
+            break;
+        LT_TRY(make_series(c));
+        LT_TRY(lt_stack_product(s, SPARE, X, T, false));
+        LT_TRY(lt_stack_combine(s, X, 1, NULL, SPARE, 0));
+        LT_TRY(raise_to(c, T, c->p));
+        LT_TRY(lt_stack_product(s, SPARE, POWER, M, false));
+        LT_TRY(lt_stack_combine(s, M, 1, NULL, SPARE, 0));
+    }
+    return LT_OK;
+}
+
+/* The items with this exponent. */
+static void choose(coupled *c, double exponent)
+{
+    for (size_t i = 0; i < c->set->count; i++)
+        c->stack.active[i] = c->set->item[i].job->exponent == exponent;
+}
+
+static lt_status solve_exponent(coupled *c, double exponent)
+{
+    lt_stack *s = &c->stack;
+    const lt_root_set *set = c->set;
+    if (!lt_root_ratio(exponent, &c->p, &c->q))
+        return lt_fail(LT_E_ARG, "coupled iteration: exponent %g is no ratio of small numbers",
+                       exponent);
+    choose(c, exponent);
+    LT_TRY(lt_stack_norms(s, -1));
+    /* Newton converges for eigenvalues of M below p + 1, a longer series below 2: start in the
+     * middle of the one, at 1 in the other. */
+    const double start = c->order == 2 ? (c->p + 1) / 2.0 : 1;
+    for (size_t i = 0; i < set->count; i++)
+        c->scale[i] = s->number[i] > 0 ? start / s->number[i] : 1;
+    LT_TRY(lt_stack_load(s, M, c->scale));
+    LT_TRY(lt_stack_combine(s, X, 0, NULL, M, 0));
+    LT_TRY(lt_stack_add_identity(s, X, 1));
+    LT_TRY(iterate(c));
+    choose(c, exponent);
+    LT_TRY(raise_to(c, X, c->q));
+    for (size_t i = 0; i < set->count; i++)
+        c->scale[i] = pow(c->scale[i], exponent);
+    return lt_stack_store(s, c->scale, POWER);
+}
+
+/* Each exponent once, in the order of the items. */
+static lt_status solve(coupled *c)
+{
+    const lt_root_set *set = c->set;
+    for (size_t i = 0; i < set->count; i++) {
+        const double e = set->item[i].job->exponent;
+        size_t before = 0;
+        while (before < i && set->item[before].job->exponent != e)
+            before++;
+        if (before == i)
+            LT_TRY(solve_exponent(c, e));
+    }
+    return LT_OK;
+}
+
+lt_status lt_root_coupled(const lt_root_set *set, int order)
+{
+    coupled c = {.set = set, .order = order};
+    lt_status st = lt_stack_open(&c.stack, set, BUFFERS);
+    c.scale = lt_alloc(set->count, sizeof *c.scale);
+    c.error = lt_alloc(set->count, sizeof *c.error);
+    if (!st)
+        st = c.scale && c.error ? solve(&c) : LT_E_NOMEM;
+    lt_free(c.scale);
+    lt_free(c.error);
+    lt_stack_close(&c.stack);
+    return st ? st : lt_root_residuals(set);
+}
+
+lt_status lt_root_newton(const lt_root_set *set)
+{
+    return lt_root_coupled(set, 2);
+}
+
+lt_status lt_root_higher_order(const lt_root_set *set)
+{
+    return lt_root_coupled(set, 3);
+}

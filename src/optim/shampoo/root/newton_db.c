@@ -1,0 +1,104 @@
+/* The Denman-Beavers iteration in its form without inverses, for roots 2 and 4:
+ *
+ *   E = 3/2 I - 1/2 Z Y,  Y <- Y E,  Z <- E Z   from  Y = A / c,  Z = I:
+ *
+ * Y goes to (A/c)^(1/2), Z to (A/c)^(-1/2). The fourth root is the square root of Y's. c is twice
+ * an estimate of the largest eigenvalue: a Frobenius norm would waste steps. Higham, "Functions of
+ * matrices", 2008, section 6.7; scaling: Modoranu et al., "DASH", 2026. */
+
+#include "optim/shampoo/root/stack.h"
+
+#include <math.h>
+
+enum { Y, Z, E, SPARE, BUFFERS };
+enum { MOST_STEPS = 60 };
+
+typedef struct denman {
+    lt_stack stack;
+    const lt_root_set *set;
+    double *scale, *error;
+} denman;
+
+/* SPARE = Z Y; items whose product is I, or comes no closer to it, stop. */
+static lt_status measure(denman *d, int step, double tolerance)
+{
+    lt_stack *s = &d->stack;
+    LT_TRY(lt_stack_product(s, SPARE, Z, Y, false));
+    LT_TRY(lt_stack_combine(s, E, 1, NULL, SPARE, 0));
+    LT_TRY(lt_stack_add_identity(s, E, -1));
+    LT_TRY(lt_stack_norms(s, E));
+    for (size_t i = 0; i < d->set->count; i++) {
+        if (!s->active[i])
+            continue;
+        const double error = s->number[i] / sqrt((double)d->set->item[i].n);
+        const bool stuck = step > 0 && error < 0.1 && !(error < 0.7 * d->error[i]);
+        d->set->item[i].job->iterations++;
+        s->active[i] = error > tolerance && !stuck && isfinite(error);
+        d->error[i] = error;
+    }
+    return LT_OK;
+}
+
+/* Square roots of what Y holds. */
+static lt_status iterate(denman *d)
+{
+    lt_stack *s = &d->stack;
+    const int steps = d->set->config->solver_iterations;
+    const double tolerance = d->set->dtype == LT_F64 ? 1e-10 : 1e-6;
+    for (int step = 0; step < (steps ? steps : MOST_STEPS); step++) {
+        LT_TRY(measure(d, step, tolerance));
+        if (!lt_stack_any(s))
+            break;
+        LT_TRY(lt_stack_combine(s, E, -0.5, NULL, SPARE, 0));
+        LT_TRY(lt_stack_add_identity(s, E, 1.5));
+        LT_TRY(lt_stack_product(s, SPARE, Y, E, false));
+        LT_TRY(lt_stack_combine(s, Y, 1, NULL, SPARE, 0));
+        LT_TRY(lt_stack_product(s, SPARE, E, Z, false));
+        LT_TRY(lt_stack_combine(s, Z, 1, NULL, SPARE, 0));
+    }
+    return LT_OK;
+}
+
+static lt_status set_identity(lt_stack *s, int to)
+{
+    LT_TRY(lt_stack_combine(s, to, 0, NULL, Y, 0));
+    return lt_stack_add_identity(s, to, 1);
+}
+
+static void choose(denman *d, bool fourth)
+{
+    for (size_t i = 0; i < d->set->count; i++)
+        d->stack.active[i] = !fourth || d->set->item[i].job->exponent < 0.4;
+}
+
+static lt_status solve(denman *d)
+{
+    lt_stack *s = &d->stack;
+    LT_TRY(lt_root_largest(d->set, d->scale));
+    for (size_t i = 0; i < d->set->count; i++)
+        d->scale[i] = d->scale[i] > 0 ? 0.5 / d->scale[i] : 1;
+    LT_TRY(lt_stack_load(s, Y, d->scale));
+    LT_TRY(set_identity(s, Z));
+    LT_TRY(iterate(d));
+    choose(d, true);
+    LT_TRY(set_identity(s, Z));
+    LT_TRY(iterate(d));
+    choose(d, false);
+    for (size_t i = 0; i < d->set->count; i++)
+        d->scale[i] = pow(d->scale[i], d->set->item[i].job->exponent);
+    return lt_stack_store(s, d->scale, Z);
+}
+
+lt_status lt_root_newton_db(const lt_root_set *set)
+{
+    denman d = {.set = set};
+    lt_status st = lt_stack_open(&d.stack, set, BUFFERS);
+    d.scale = lt_alloc(set->count, sizeof *d.scale);
+    d.error = lt_alloc(set->count, sizeof *d.error);
+    if (!st)
+        st = d.scale && d.error ? solve(&d) : LT_E_NOMEM;
+    lt_free(d.scale);
+    lt_free(d.error);
+    lt_stack_close(&d.stack);
+    return st ? st : lt_root_residuals(set);
+}

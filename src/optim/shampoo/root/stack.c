@@ -1,0 +1,172 @@
+/* Work matrices of the solvers. */
+
+#include "optim/shampoo/root/stack.h"
+
+lt_status lt_stack_open(lt_stack *s, const lt_root_set *set, int buffers)
+{
+    int64_t elements = 0;
+    *s = (lt_stack){.set = set};
+    s->at = lt_alloc(set->count, sizeof *s->at);
+    s->active = lt_alloc(set->count, sizeof *s->active);
+    s->number = lt_alloc(set->count, sizeof *s->number);
+    s->product = lt_alloc(set->count, sizeof *s->product);
+    s->vec = lt_alloc(set->count, sizeof *s->vec);
+    s->view = lt_alloc(set->count, sizeof *s->view);
+    if (!s->at || !s->active || !s->number || !s->product || !s->vec || !s->view)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < set->count; i++) {
+        s->at[i] = elements;
+        s->active[i] = true;
+        elements += set->item[i].n * set->item[i].n;
+    }
+    for (int b = 0; b < buffers; b++)
+        LT_TRY(lt_tensor_new(&s->buffer[b], set->device, set->dtype, LT_SHAPE(elements)));
+    LT_TRY(lt_tensor_new(&s->norms, set->device, LT_F64, LT_SHAPE((int64_t)set->count)));
+    LT_TRY(lt_tensor_new(&s->one, set->device, set->dtype, LT_SHAPE(1)));
+    return lt_tensor_fill(s->one, 1);
+}
+
+void lt_stack_close(lt_stack *s)
+{
+    for (int b = 0; b < LT_STACK_MOST; b++)
+        lt_tensor_free(&s->buffer[b]);
+    lt_tensor_free(&s->norms);
+    lt_tensor_free(&s->one);
+    lt_free(s->at);
+    lt_free(s->active);
+    lt_free(s->number);
+    lt_free(s->product);
+    lt_free(s->vec);
+    lt_free(s->view);
+}
+
+lt_view lt_stack_view(const lt_stack *s, int buffer, size_t item)
+{
+    const int64_t n = s->set->item[item].n;
+    return lt_root_part(s->buffer[buffer], s->at[item], LT_SHAPE(n, n));
+}
+
+void lt_stack_swap(lt_stack *s, int a, int b)
+{
+    lt_tensor *t = s->buffer[a];
+    s->buffer[a] = s->buffer[b];
+    s->buffer[b] = t;
+}
+
+bool lt_stack_any(const lt_stack *s)
+{
+    for (size_t i = 0; i < s->set->count; i++)
+        if (s->active[i])
+            return true;
+    return false;
+}
+
+static lt_status run_products(lt_stack *s, size_t count)
+{
+    return count ? s->set->be->mode_product(s->set->ctx, s->product, count, NULL) : LT_OK;
+}
+
+static lt_status run_vec(lt_stack *s, size_t count)
+{
+    return count ? s->set->be->vec(s->set->ctx, s->vec, count, NULL) : LT_OK;
+}
+
+lt_status lt_stack_product(lt_stack *s, int to, int left, int right, bool transpose)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < s->set->count; i++)
+        if (s->active[i])
+            s->product[count++] = (lt_mode_product_job){.g = lt_stack_view(s, right, i),
+                                                        .y = lt_stack_view(s, to, i),
+                                                        .m = lt_stack_view(s, left, i),
+                                                        .transpose = transpose};
+    return run_products(s, count);
+}
+
+lt_status lt_stack_combine(lt_stack *s, int to, double a, const double *scale, int from, double b)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < s->set->count; i++)
+        if (s->active[i])
+            s->vec[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
+                                           .alpha = scale ? a * scale[i] : a,
+                                           .beta = b,
+                                           .a = lt_stack_view(s, from, i),
+                                           .y = lt_stack_view(s, to, i)};
+    return run_vec(s, count);
+}
+
+lt_status lt_stack_add_identity(lt_stack *s, int to, double c)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < s->set->count; i++) {
+        if (!s->active[i])
+            continue;
+        const lt_view square = lt_stack_view(s, to, i);
+        lt_vec_job *v = &s->vec[count++];
+        *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = c, .beta = 1};
+        v->y = lt_root_diagonal(&square);
+        v->a = lt_root_part(s->one, 0, v->y.shape);
+        v->a.stride[0] = 0;
+    }
+    return run_vec(s, count);
+}
+
+/* Between a buffer and views outside. */
+static lt_status copy(lt_stack *s, const double *scale, lt_view (*end)(const lt_root_item *),
+                      int buffer, bool out)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < s->set->count; i++) {
+        const lt_root_item *t = &s->set->item[i];
+        if (!s->active[i] || t->job->status)
+            continue;
+        const lt_view inside = lt_stack_view(s, buffer, i), outside = end(t);
+        s->vec[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
+                                       .alpha = scale ? scale[i] : 1,
+                                       .beta = 0,
+                                       .a = out ? inside : outside,
+                                       .y = out ? outside : inside};
+    }
+    return run_vec(s, count);
+}
+
+static lt_view a_of(const lt_root_item *t)
+{
+    return t->a;
+}
+
+static lt_view old_of(const lt_root_item *t)
+{
+    return t->old;
+}
+
+static lt_view result_of(const lt_root_item *t)
+{
+    return t->result;
+}
+
+lt_status lt_stack_load(lt_stack *s, int to, const double *scale)
+{
+    return copy(s, scale, a_of, to, false);
+}
+
+lt_status lt_stack_load_old(lt_stack *s, int to)
+{
+    return copy(s, NULL, old_of, to, false);
+}
+
+lt_status lt_stack_store(lt_stack *s, const double *scale, int from)
+{
+    return copy(s, scale, result_of, from, true);
+}
+
+lt_status lt_stack_norms(lt_stack *s, int buffer)
+{
+    const lt_root_set *set = s->set;
+    const lt_view out = lt_tensor_view(s->norms);
+    for (size_t i = 0; i < set->count; i++)
+        s->view[i] = buffer < 0 ? set->item[i].a : lt_stack_view(s, buffer, i);
+    LT_TRY(set->be->frobenius(set->ctx, s->view, set->count, &out));
+    return lt_tensor_read(s->norms, s->number, set->count * sizeof *s->number);
+}

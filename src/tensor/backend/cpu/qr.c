@@ -1,0 +1,113 @@
+/* Orthogonal factors by LAPACK's Householder QR, and ref's Jacobi angles, a matrix a thread.
+ * Formulas: ext/root_kernels.h. */
+
+#include "base/parallel.h"
+#include "tensor/backend/cpu/cpu.h"
+#include "tensor/backend/cpu/internal.h"
+
+#include <lapacke.h>
+#include <stdatomic.h>
+
+typedef struct list {
+    void *ctx;
+    const lt_qr_job *qr;
+    const lt_rotations_job *turn;
+    atomic_int status;
+} list;
+
+static void note(list *l, lt_status st)
+{
+    int ok = LT_OK;
+    if (st)
+        atomic_compare_exchange_strong(&l->status, &ok, (int)st);
+}
+
+static lt_status finish(list *l, const char *what)
+{
+    const lt_status st = (lt_status)atomic_load(&l->status);
+    return st ? lt_fail(st, "cpu: %s failed", what) : LT_OK;
+}
+
+/* The columns by falling diagonal, ties in their order: insertion sort, as the basis of a slowly
+ * moving matrix is nearly sorted. */
+static void find_order(const float *a, size_t n, size_t *order)
+{
+    for (size_t k = 0; k < n; k++) {
+        size_t at = k;
+        for (; at > 0 && a[order[at - 1] * (n + 1)] < a[k * (n + 1)]; at--)
+            order[at] = order[at - 1];
+        order[at] = k;
+    }
+}
+
+/* Column-major m, its columns in their order of work, to Q; sign: of R's diagonal. */
+static lapack_int orthonormalize(float *m, lapack_int n, float *tau, float *sign)
+{
+    lapack_int info = LAPACKE_sgeqrf(LAPACK_COL_MAJOR, n, n, m, n, tau);
+    for (lapack_int i = 0; i < n; i++)
+        sign[i] = m[(size_t)i * ((size_t)n + 1)] < 0 ? -1 : 1;
+    return info ? info : LAPACKE_sorgqr(LAPACK_COL_MAJOR, n, n, n, m, n, tau);
+}
+
+static lt_status factorize(const lt_qr_job *job)
+{
+    const size_t n = (size_t)job->a.shape.dim[0], count = n * n;
+    const float *a = job->a.data;
+    float *m = lt_alloc_aligned(64, count * sizeof *m), *q = job->q.data;
+    float *tau = lt_alloc(2 * n, sizeof *tau);
+    size_t *order = lt_alloc(n, sizeof *order);
+    lt_status st = m && tau && order ? LT_OK : LT_E_NOMEM;
+    if (!st) {
+        find_order(a, n, order);
+        for (size_t i = 0; i < count; i++)
+            m[i] = a[i % n * n + order[i / n]];
+        const lapack_int info = orthonormalize(m, (lapack_int)n, tau, tau + n);
+        for (size_t i = 0; i < count && !info; i++)
+            q[i % n * n + order[i / n]] = tau[n + i / n] * m[i];
+        if (info)
+            st = lt_fail(LT_E_ARG, "qr: LAPACK gave up with %d", (int)info);
+    }
+    lt_free(m);
+    lt_free(tau);
+    lt_free(order);
+    return st;
+}
+
+static void run_qr(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    list *l = context;
+    for (int64_t i = begin; i < end; i++) {
+        const lt_qr_job *job = &l->qr[i];
+        const bool f32 = job->a.dtype == LT_F32 && job->q.dtype == LT_F32;
+        note(l, f32 ? factorize(job) : lt_backend_ref()->qr(l->ctx, job, 1));
+    }
+}
+
+static lt_status qr(void *ctx, const lt_qr_job *job, size_t count)
+{
+    list l = {.ctx = ctx, .qr = job};
+    lt_parallel((int64_t)count, 1, run_qr, &l);
+    return finish(&l, "qr");
+}
+
+static void run_turn(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    list *l = context;
+    for (int64_t i = begin; i < end; i++)
+        note(l, lt_backend_ref()->rotations(l->ctx, &l->turn[i], 1));
+}
+
+static lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
+{
+    list l = {.ctx = ctx, .turn = job};
+    lt_parallel((int64_t)count, 1, run_turn, &l);
+    return finish(&l, "rotations");
+}
+
+void lt_cpu_install_qr(lt_backend *be)
+{
+    be->qr = qr;
+    be->rotations = rotations;
+}

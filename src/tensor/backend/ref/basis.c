@@ -1,0 +1,126 @@
+/* Orthogonal factors of QR decompositions by Householder's reflections (Golub & Van Loan, "Matrix
+ * computations", 4th edition, section 5.2), and Jacobi's angles (section 8.5), in double. */
+
+#include "ref.h"
+
+#include <math.h>
+
+/* Applies I - 2 v v^T / (v^T v), v beginning at row first, to columns [from, n) of m. */
+static void reflect(double *m, const double *v, int64_t n, int64_t first, int64_t from)
+{
+    double square = 0;
+    for (int64_t i = first; i < n; i++)
+        square += v[i] * v[i];
+    for (int64_t j = from; j < n && square > 0; j++) {
+        double sum = 0;
+        for (int64_t i = first; i < n; i++)
+            sum += v[i] * m[i * n + j];
+        sum *= 2 / square;
+        for (int64_t i = first; i < n; i++)
+            m[i * n + j] -= sum * v[i];
+    }
+}
+
+/* a becomes R; v [n,n]: a reflection a row. */
+static void triangulate(double *a, double *v, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) {
+        double *w = v + k * n, norm = 0;
+        for (int64_t i = k; i < n; i++) {
+            w[i] = a[i * n + k];
+            norm += w[i] * w[i];
+        }
+        w[k] += copysign(sqrt(norm), w[k]);
+        reflect(a, w, n, k, k);
+    }
+}
+
+/* The columns by falling diagonal, ties in their order: insertion sort, as the basis of a slowly
+ * moving matrix is nearly sorted. */
+static void find_order(const double *a, int64_t n, int64_t *order)
+{
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = k;
+        for (; at > 0 && a[order[at - 1] * (n + 1)] < a[k * (n + 1)]; at--)
+            order[at] = order[at - 1];
+        order[at] = k;
+    }
+}
+
+/* a and v are [n,n] each; a's columns are in their order of work. q gets the result. */
+static void orthonormalize(double *a, double *v, double *q, int64_t n)
+{
+    triangulate(a, v, n);
+    for (int64_t i = 0; i < n; i++)
+        q[i * (n + 1)] = 1;
+    for (int64_t k = n - 1; k >= 0; k--)
+        reflect(q, v + k * n, n, k, 0);
+    for (int64_t i = 0; i < n * n; i++)
+        q[i] = a[i % n * (n + 1)] < 0 ? -q[i] : q[i];
+}
+
+static lt_status qr(const lt_qr_job *job)
+{
+    const int64_t n = job->a.shape.dim[0];
+    double *a = lt_ref_gather_f64(&job->a);
+    double *v = lt_alloc((size_t)(3 * n * n), sizeof *v);
+    int64_t *order = lt_alloc((size_t)n, sizeof *order);
+    lt_status st = a && v && order ? LT_OK : LT_E_NOMEM;
+    if (!st) {
+        double *q = v + n * n, *sorted = q + n * n;
+        find_order(a, n, order);
+        for (int64_t i = 0; i < n * n; i++)
+            sorted[i] = a[i / n * n + order[i % n]];
+        orthonormalize(sorted, v, q, n);
+        for (int64_t i = 0; i < n * n; i++)
+            a[i / n * n + order[i % n]] = q[i];
+        lt_ref_scatter_f64(a, &job->q);
+    }
+    lt_free(a);
+    lt_free(v);
+    lt_free(order);
+    return st;
+}
+
+lt_status lt_ref_qr(void *ctx, const lt_qr_job *job, size_t count)
+{
+    (void)ctx;
+    for (size_t i = 0; i < count; i++)
+        LT_TRY(qr(&job[i]));
+    return LT_OK;
+}
+
+static double angle(double sij, double sii, double sjj)
+{
+    const double difference = sjj - sii;
+    if (sij == 0)
+        return 0;
+    if (difference == 0)
+        return copysign(atan(1), sij);
+    return atan(2 * sij / difference) / 2;
+}
+
+static lt_status rotations(const lt_rotations_job *job)
+{
+    const int64_t n = job->s.shape.dim[0];
+    double *s = lt_ref_gather_f64(&job->s), *k = lt_alloc((size_t)(n * n), sizeof *k);
+    lt_status st = s && k ? LT_OK : LT_E_NOMEM;
+    for (int64_t i = 0; i < n && !st; i++)
+        for (int64_t j = 0; j < i; j++) {
+            k[i * n + j] = angle(s[i * n + j], s[i * (n + 1)], s[j * (n + 1)]);
+            k[j * n + i] = -k[i * n + j];
+        }
+    if (!st)
+        lt_ref_scatter_f64(k, &job->k);
+    lt_free(s);
+    lt_free(k);
+    return st;
+}
+
+lt_status lt_ref_rotations(void *ctx, const lt_rotations_job *job, size_t count)
+{
+    (void)ctx;
+    for (size_t i = 0; i < count; i++)
+        LT_TRY(rotations(&job[i]));
+    return LT_OK;
+}
