@@ -183,6 +183,35 @@ static void a_checkpoint_waits_and_changes_nothing(void **state)
     assert_memory_equal(&got[0], &got[1], sizeof got[0]);
 }
 
+static lt_status add_bytes(void *context, const lt_state_entry *entry)
+{
+    *(size_t *)context += lt_tensor_bytes(entry->tensor);
+    return LT_OK;
+}
+
+/* Told before training, when nothing is pending yet. */
+static void state_bytes_count_what_will_be_pending(void **state)
+{
+    (void)state;
+    static const lt_preconditioner kinds[] = {LT_PRECONDITIONER_ROOT,
+                                              LT_PRECONDITIONER_EIGENDECOMPOSED};
+    for (size_t k = 0; k < COUNT_OF(kinds); k++) {
+        lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
+        size_t bytes = 0;
+        fixture f;
+        c.preconditioner = kinds[k];
+        open_blocks(&f, &c);
+        const size_t told = lt_optim_state_bytes(f.optim);
+        while (f.attempt < 2 * F)
+            step_blocks(&f);
+        lt_state_visitor visitor = {add_bytes, see_number, &bytes};
+        assert_ok(lt_optim_visit(f.optim, &visitor));
+        assert_int_equal(told, bytes);
+        assert_int_equal(lt_optim_state_bytes(f.optim), bytes);
+        fixture_close(&f);
+    }
+}
+
 /* The step of the swap is skipped: the roots come into use in the next one. */
 static void a_skipped_step_swaps_nothing(void **state)
 {
@@ -317,6 +346,7 @@ int main(void)
         cmocka_unit_test(equals_a_loop_that_puts_its_roots_off),
         cmocka_unit_test(saved_in_any_step_continues_bit_for_bit),
         cmocka_unit_test(a_checkpoint_waits_and_changes_nothing),
+        cmocka_unit_test(state_bytes_count_what_will_be_pending),
         cmocka_unit_test(a_skipped_step_swaps_nothing),
         cmocka_unit_test(a_checkpoint_file_holds_what_is_pending),
         cmocka_unit_test(a_file_that_does_not_fit_changes_nothing),

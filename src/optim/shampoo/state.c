@@ -8,7 +8,7 @@
 /* What a tensor starts as. */
 typedef enum start { ZEROS, ONES, IDENTITY } start;
 
-enum { BLOCK_STATES = 5 * LT_MAX_DIMS + 4, NAME = 16 };
+enum { BLOCK_STATES = 5 * LT_MAX_DIMS + 4, NAME = 32 };
 
 typedef struct state {
     char name[NAME];
@@ -36,8 +36,6 @@ static int list_pending(lt_block *b, int d, bool power, state *list)
 {
     const int64_t n = b->box.shape.dim[d];
     int count = 0;
-    if (!b->swap)
-        return 0;
     list[count++] = of_dim("pending", d, &b->factor[d].pending, LT_SHAPE(n, n));
     if (power)
         list[count++] = of_dim("pending_power", d, &b->factor[d].pending_power, LT_SHAPE(n));
@@ -63,7 +61,7 @@ static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
         list[count] = of_dim("power", d, &f->power, LT_SHAPE(n));
         list[count++].start = ONES;
     }
-    return count + list_pending(b, d, power, list + count);
+    return b->swap ? count + list_pending(b, d, power, list + count) : count;
 }
 
 static int list_factors(const lt_shampoo *s, lt_block *b, state *list)
@@ -221,10 +219,16 @@ static int64_t bytes_of(const lt_shampoo *s, const state *list, int count)
     return bytes;
 }
 
+/* With the asynchronous timing roots are pending from the first hand-over to the end of the run. */
 int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors)
 {
+    const bool power = lt_shampoo_is_eigendecomposed(&s->config);
     state list[BLOCK_STATES];
     int count = factors ? list_factors(s, block, list) : list_state(s, block, list);
+    bool to_come = s->config.refresh_timing == LT_REFRESH_ASYNC && !block->swap;
+    for (int d = 0; d < LT_MAX_DIMS && to_come; d++)
+        if (block->factor[d].is_matrix)
+            count += list_pending(block, d, power, list + count);
     return bytes_of(s, list, count);
 }
 
