@@ -60,6 +60,33 @@ static void make_vec(const vec_row *r, layout storage, test *t)
     t->terms = 8;
 }
 
+/* y = 0.1 a + 0.9 y, then z = 0.5 y y + 0.9 z, where y and z are more than a piece; a backend
+ * without the entry, like ref, does one statement after the other. */
+static lt_status call_list(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)t;
+    (void)absolute;
+    lt_vec_job job[] = {{.op = LT_VEC_AXPBY, .alpha = 0.1, .beta = 0.9, .a = v[0], .y = v[1]},
+                        {.op = LT_VEC_SQUARE, .alpha = 0.5, .beta = 0.9, .a = v[1], .y = v[2]}};
+    const lt_vec_list list = {job, COUNT_OF(job)};
+    if (be->vec_lists)
+        return be->vec_lists(ctx, &list, 1, NULL);
+    LT_TRY(be->vec(ctx, &job[0], 1, NULL));
+    return be->vec(ctx, &job[1], 1, NULL);
+}
+
+static void make_list(layout storage, test *t)
+{
+    const lt_shape shape = LT_SHAPE(67, 19, 31);
+    *t = (test){.entry = "vec_lists", .call = call_list, .operands = 3, .master = true};
+    t->name = storage == ROWS ? "row-major" : "with jumps";
+    t->operand[0] = (operand){IN, MASTER, shape, storage, .absolute = PLUS};
+    t->operand[1] = (operand){INOUT, MASTER, shape, ROWS, .absolute = PLUS};
+    t->operand[2] = (operand){INOUT, MASTER, shape, storage, .absolute = PLUS};
+    t->terms = 16;
+}
+
 typedef struct tensor_row {
     const char *name;
     lt_shape g;
@@ -256,6 +283,12 @@ bool matrix_tests(size_t i, test *t)
         return true;
     case 2:
         make_eigh("rank deficient", 20, make_deficient, t);
+        return true;
+    case 3:
+        make_list(ROWS, t);
+        return true;
+    case 4:
+        make_list(REVERSED, t);
         return true;
     default:
         return false;

@@ -67,6 +67,7 @@ typedef struct lt_backend {
     lt_adam_fn *adam;
     lt_lerp_fn *lerp;
     lt_vec_fn *vec;
+    lt_vec_lists_fn *vec_lists; /**< fused: memory is passed once */
 
     /* Matrices of Shampoo. */
     lt_gram_fn *gram;

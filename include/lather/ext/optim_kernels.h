@@ -54,8 +54,7 @@ typedef lt_status lt_lerp_fn(void *ctx, double weight, const lt_optim_item *item
                              const lt_scalars *scalars);
 
 /* Entries that take jobs: the jobs of one call are independent of each other and may run in any
- * order. With beta 0 the output is not read. scalars may be NULL in vec, gram and mode_product:
- * then nothing is skipped. */
+ * order. With beta 0 the output is not read. scalars NULL in vec, gram, mode_product: no skips. */
 
 /** What lt_vec_fn computes. a or b may be y. */
 typedef enum lt_vec_op {
@@ -86,6 +85,13 @@ typedef struct lt_vec_job {
 } lt_vec_job;
 typedef lt_status lt_vec_fn(void *ctx, const lt_vec_job *job, size_t count,
                             const lt_scalars *scalars);
+/** job[0] to job[count-1], one after the other on the same elements: all views have one shape. */
+typedef struct lt_vec_list {
+    const lt_vec_job *job;
+    size_t count;
+} lt_vec_list;
+typedef lt_status lt_vec_lists_fn(void *ctx, const lt_vec_list *list, size_t count,
+                                  const lt_scalars *scalars);
 
 static inline double lt_vec_bias(const lt_vec_job *job, const lt_scalars *s)
 {

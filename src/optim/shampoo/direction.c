@@ -40,17 +40,18 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
+/* And the graft's second moment, which reads the same gradient. */
 lt_status lt_shampoo_filter(lt_shampoo *s, lt_wave wave)
 {
     if (!(s->config.beta1 > 0)) {
         for (size_t i = wave.begin; i < wave.end; i++)
             s->block[i].u = s->block[i].g;
-        return LT_OK;
+        lt_vec_rule *const rule = lt_shampoo_graft_moment(s);
+        return rule ? lt_shampoo_vec(s, wave, rule) : LT_OK;
     }
-    LT_TRY(lt_shampoo_vec(s, wave, old_part));
-    LT_TRY(lt_shampoo_vec(s, wave, new_part));
-    LT_TRY(lt_shampoo_vec(s, wave, remember));
-    return s->config.use_bias_correction ? lt_shampoo_vec(s, wave, correct_bias) : LT_OK;
+    lt_vec_rule *const rules[] = {lt_shampoo_graft_moment(s), old_part, new_part, remember,
+                                  s->config.use_bias_correction ? correct_bias : NULL};
+    return lt_shampoo_vecs(s, wave, rules, sizeof rules / sizeof *rules);
 }
 
 /* The second moment in the eigenbasis; p is the rotated gradient. */
@@ -105,7 +106,6 @@ lt_status lt_shampoo_direction(lt_shampoo *s, lt_wave wave)
     bool corrected = s->config.preconditioner == LT_PRECONDITIONER_CORRECTED;
     if (corrected)
         LT_TRY(update_corrected(s, wave));
-    LT_TRY(lt_shampoo_graft_moment(s, wave));
     LT_TRY(lt_shampoo_filter(s, wave));
     if (s->config.grafting != LT_GRAFTING_NONE && lt_shampoo_is_early(s))
         return lt_shampoo_graft_only(s, wave);

@@ -22,9 +22,9 @@ static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-lt_status lt_shampoo_graft_moment(lt_shampoo *s, lt_wave wave)
+lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s)
 {
-    return has_moment(s->config.grafting) ? lt_shampoo_vec(s, wave, moment) : LT_OK;
+    return has_moment(s->config.grafting) ? moment : NULL;
 }
 
 /* u / (sqrt(V / c) + eps) to the spare buffer. */

@@ -114,10 +114,12 @@ static lt_status make_lists(lt_shampoo *s)
     s->block = lt_alloc(s->total, sizeof *s->block);
     s->wave = lt_alloc(s->total, sizeof *s->wave);
     s->vec = lt_alloc(jobs, sizeof *s->vec);
+    s->list = lt_alloc(s->total, sizeof *s->list);
     s->view = lt_alloc(jobs, sizeof *s->view);
     s->gram = lt_alloc(jobs, sizeof *s->gram);
     s->product = lt_alloc(s->total, sizeof *s->product);
-    bool ok = s->place && s->block && s->wave && s->vec && s->view && s->gram && s->product;
+    bool ok =
+        s->place && s->block && s->wave && s->vec && s->list && s->view && s->gram && s->product;
     return ok ? LT_OK : LT_E_NOMEM;
 }
 
@@ -168,11 +170,7 @@ static lt_view scratch_view(const lt_shampoo *s, const lt_block *b, int which)
     lt_view v = lt_tensor_view(s->scratch[which]);
     v.data = (char *)v.data + (size_t)b->scratch * lt_dtype_size(v.dtype);
     v.shape = b->box.shape;
-    int64_t stride = 1;
-    for (int d = v.shape.ndim - 1; d >= 0; d--) {
-        v.stride[d] = stride;
-        stride *= v.shape.dim[d];
-    }
+    lt_block_strides(b, v.stride);
     v.version = 0;
     return v;
 }
@@ -188,7 +186,8 @@ static bool gather(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 
 static bool add_decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
-    (void)s;
+    if (s->config.decay_type != LT_DECAY_L2)
+        return false;
     job->alpha = b->slot->weight_decay;
     job->beta = 1;
     job->a = lt_block_of(b, b->slot->param->value);
@@ -196,7 +195,7 @@ static bool add_decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return b->slot->weight_decay > 0;
 }
 
-/* The gradient of a wave's blocks, in logical order; what everything below reads. */
+/* The gradient of a wave's blocks; what everything below reads. */
 static lt_status begin_wave(lt_shampoo *s, lt_wave wave)
 {
     for (size_t i = wave.begin; i < wave.end; i++) {
@@ -208,8 +207,8 @@ static lt_status begin_wave(lt_shampoo *s, lt_wave wave)
         b->buffer[1] = scratch_view(s, b, LT_SCRATCH_B);
         b->spare = 0;
     }
-    LT_TRY(lt_shampoo_vec(s, wave, gather));
-    return s->config.decay_type == LT_DECAY_L2 ? lt_shampoo_vec(s, wave, add_decay) : LT_OK;
+    lt_vec_rule *const rules[] = {gather, add_decay};
+    return lt_shampoo_vecs(s, wave, rules, 2);
 }
 
 static lt_status update_factors(lt_shampoo *s, lt_wave wave)
@@ -277,6 +276,7 @@ static void destroy(lt_optim *self)
     lt_free(s->gram);
     lt_free(s->view);
     lt_free(s->vec);
+    lt_free(s->list);
     lt_free(s->wave);
     lt_free(s->block);
     lt_free(s->place);

@@ -84,6 +84,7 @@ typedef struct lt_shampoo {
     lt_tensor *one;                   /* [1]: the number 1 */
     /* Room for one per block and dimension. */
     lt_vec_job *vec;
+    lt_vec_list *list;
     lt_view *view;
     lt_gram_job *gram;
     lt_mode_product_job *product;
@@ -99,6 +100,10 @@ typedef bool lt_vec_rule(const lt_shampoo *s, lt_block *block, lt_vec_job *job);
 /* One statement for all active blocks of a wave. */
 lt_status lt_shampoo_vec(lt_shampoo *s, lt_wave wave, lt_vec_rule *rule);
 
+/* The same for several rules, which see a block by turns: all elements pass once where the backend
+ * can do that. Views of a block's jobs have one shape. A NULL is no rule. */
+lt_status lt_shampoo_vecs(lt_shampoo *s, lt_wave wave, lt_vec_rule *const *rule, size_t count);
+
 /* p = p times a matrix of dimension dim, transposed or not, for blocks that have one there. */
 lt_status lt_shampoo_product(lt_shampoo *s, lt_wave wave, int dim, bool transpose);
 /* p times the roots of all dimensions but skip (-1: none). */
@@ -110,6 +115,9 @@ lt_status lt_shampoo_rotate(lt_shampoo *s, lt_wave wave, bool back);
  * number of dimensions. */
 lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter);
 lt_view lt_block_view(const lt_block *block, const lt_view *merged);
+/* Strides of the block's vectors in its merged dimensions, dense; and giving them to its state. */
+void lt_block_strides(const lt_block *block, int64_t *stride);
+void lt_block_lay_out(lt_block *block);
 /* Where a statement that cannot work in place writes; lt_block_moved() makes it p. */
 const lt_view *lt_block_spare(const lt_block *block);
 void lt_block_moved(lt_block *block);
@@ -123,7 +131,8 @@ lt_status lt_shampoo_filter(lt_shampoo *s, lt_wave wave);
 lt_status lt_shampoo_direction(lt_shampoo *s, lt_wave wave);
 lt_status lt_shampoo_update(lt_shampoo *s, lt_wave wave);
 
-lt_status lt_shampoo_graft_moment(lt_shampoo *s, lt_wave wave);
+/* The update of the method's own second moment, or NULL. */
+lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s);
 /* p = graft(u): before the first roots. */
 lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_wave wave);
 /* p gets the norm of graft(u), block by block. */

@@ -135,6 +135,7 @@ lt_status lt_shampoo_make_state(lt_shampoo *s)
         int count = list_state(s, &s->block[i], list);
         for (int k = 0; k < count; k++)
             LT_TRY(make(s, &list[k]));
+        lt_block_lay_out(&s->block[i]);
     }
     return LT_OK;
 }

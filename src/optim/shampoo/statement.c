@@ -37,6 +37,31 @@ lt_status lt_shampoo_vec(lt_shampoo *s, lt_wave wave, lt_vec_rule *rule)
     return count ? be->vec(ctx, s->vec, count, s->base.scalars) : LT_OK;
 }
 
+/* One block's jobs follow each other in s->vec; LT_MAX_DIMS of them have room. */
+lt_status lt_shampoo_vecs(lt_shampoo *s, lt_wave wave, lt_vec_rule *const *rule, size_t count)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    size_t jobs = 0, lists = 0;
+    LT_ASSERT(count <= LT_MAX_DIMS);
+    for (size_t k = 0; k < count && !be->vec_lists; k++)
+        if (rule[k])
+            LT_TRY(lt_shampoo_vec(s, wave, rule[k]));
+    for (size_t i = wave.begin; i < wave.end && be->vec_lists; i++) {
+        lt_vec_list list = {.job = s->vec + jobs};
+        for (size_t k = 0; k < count && s->block[i].active; k++) {
+            lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1};
+            if (!rule[k] || !rule[k](s, &s->block[i], &job))
+                continue;
+            s->vec[jobs++] = job;
+            list.count++;
+        }
+        if (list.count)
+            s->list[lists++] = list;
+    }
+    return lists ? be->vec_lists(ctx, s->list, lists, s->base.scalars) : LT_OK;
+}
+
 lt_status lt_shampoo_product(lt_shampoo *s, lt_wave wave, int dim, bool transpose)
 {
     void *ctx;

@@ -25,12 +25,19 @@ static bool decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
+/* The momentum as the parameter's dimensions, like all that is listed with it. */
+static lt_view momentum_of(const lt_block *b)
+{
+    const lt_view v = lt_tensor_view(b->momentum);
+    return lt_block_view(b, &v);
+}
+
 static bool accumulate(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     job->alpha = 1 - s->config.dampening;
     job->beta = s->config.momentum;
-    job->a = b->p;
-    job->y = lt_tensor_view(b->momentum);
+    job->a = lt_block_view(b, &b->p);
+    job->y = momentum_of(b);
     return true;
 }
 
@@ -38,37 +45,26 @@ static bool look_ahead(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     job->alpha = s->config.momentum;
     job->beta = 1 - s->config.dampening;
-    job->a = lt_tensor_view(b->momentum);
-    job->y = b->p;
+    job->a = momentum_of(b);
+    job->y = lt_block_view(b, &b->p);
     return true;
-}
-
-static lt_status add_momentum(lt_shampoo *s, lt_wave wave)
-{
-    LT_TRY(lt_shampoo_vec(s, wave, accumulate));
-    if (s->config.nesterov)
-        return lt_shampoo_vec(s, wave, look_ahead);
-    for (size_t i = wave.begin; i < wave.end; i++)
-        s->block[i].p = lt_tensor_view(s->block[i].momentum);
-    return LT_OK;
 }
 
 static bool move(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
-    (void)s;
+    const bool heavy = s->config.momentum > 0 && !s->config.nesterov;
     job->alpha = -b->slot->lr_scale;
     job->beta = b->update.data ? 0 : 1;
     job->factor.lr = true;
-    job->a = lt_block_view(b, &b->p);
+    job->a = heavy ? momentum_of(b) : lt_block_view(b, &b->p);
     job->y = b->update.data ? b->update : lt_block_of(b, b->slot->param->value);
     return true;
 }
 
 lt_status lt_shampoo_update(lt_shampoo *s, lt_wave wave)
 {
-    if (s->config.decay_type != LT_DECAY_L2)
-        LT_TRY(lt_shampoo_vec(s, wave, decay));
-    if (s->config.momentum > 0)
-        LT_TRY(add_momentum(s, wave));
-    return lt_shampoo_vec(s, wave, move);
+    const bool heavy = s->config.momentum > 0, nesterov = heavy && s->config.nesterov;
+    lt_vec_rule *const rules[] = {s->config.decay_type == LT_DECAY_L2 ? NULL : decay,
+                                  heavy ? accumulate : NULL, nesterov ? look_ahead : NULL, move};
+    return lt_shampoo_vecs(s, wave, rules, sizeof rules / sizeof *rules);
 }

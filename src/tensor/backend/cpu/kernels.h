@@ -5,6 +5,8 @@
 #ifndef LT_BACKEND_CPU_KERNELS_H
 #define LT_BACKEND_CPU_KERNELS_H
 
+#include "lather/ext/optim_kernels.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -74,6 +76,15 @@ typedef struct lt_panel {
     bool lanes_adjacent, steps_adjacent; /* offsets that rise by 1 */
 } lt_panel;
 
+/* Elements of a statement, and the steps between them. */
+typedef struct lt_vec_row {
+    lt_vec_op op;
+    float alpha, beta, gamma, delta;
+    const float *a, *b;
+    float *y;
+    int64_t count, step_a, step_b, step_y;
+} lt_vec_row;
+
 typedef struct lt_tile_save {
     float alpha, beta;
     int rows, cols; /* how much of the tile counts */
@@ -133,6 +144,8 @@ typedef struct lt_cpu_kernels {
     void (*adam)(const lt_adam_numbers *n, float *p, const float *g, float *m, float *v,
                  int64_t count);
     void (*lerp)(float weight, float *x, const float *to, int64_t count);
+
+    void (*vec_row)(const lt_vec_row *row);
 
     int tile_rows, tile_cols; /* at most 16 and 64; the widths of a's and b's panels */
     void (*product_pack)(const lt_panel *panel, float *to);

@@ -3,60 +3,7 @@
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
 
-#include <math.h>
-
-/* A row of a statement: elements along one dimension, with the steps between them. */
-typedef struct row {
-    lt_vec_op op;
-    float alpha, beta, gamma, delta;
-    const float *a, *b;
-    float *y;
-    int64_t count, step_a, step_b, step_y;
-} row;
-
-/* Kept apart, so that the compiler sees constant steps in the usual case. */
-static inline __attribute__((always_inline)) void run_row(const row *r, int64_t sa, int64_t sb,
-                                                          int64_t sy)
-{
-    const float *a = r->a, *b = r->b;
-    float *y = r->y;
-    const float alpha = r->alpha, beta = r->beta, gamma = r->gamma;
-#define EACH(expression)                   \
-    for (int64_t i = 0; i < r->count; i++) \
-    y[i * sy] = (expression)
-    switch (r->op) {
-    case LT_VEC_AXPBY:
-        if (beta == 0) /* y is not read */
-            EACH(alpha * a[i * sa]);
-        else
-            EACH(alpha * a[i * sa] + beta * y[i * sy]);
-        break;
-    case LT_VEC_SQUARE:
-        if (beta == 0)
-            EACH(alpha * a[i * sa] * a[i * sa]);
-        else
-            EACH(alpha * a[i * sa] * a[i * sa] + beta * y[i * sy]);
-        break;
-    case LT_VEC_MUL:
-        EACH(alpha * a[i * sa] * b[i * sb]);
-        break;
-    case LT_VEC_RSQRT:
-        EACH(alpha * a[i * sa] / (sqrtf(beta * b[i * sb]) + gamma));
-        break;
-    case LT_VEC_POW:
-        EACH(alpha * a[i * sa] / (powf(beta * b[i * sb], r->delta) + gamma));
-        break;
-    }
-#undef EACH
-}
-
-static void run_any(const row *r)
-{
-    if (r->step_a == 1 && r->step_y == 1 && (r->step_b == 1 || !r->b))
-        run_row(r, 1, 1, 1);
-    else
-        run_row(r, r->step_a, r->step_b, r->step_y);
-}
+#include "lather/ext/fail.h"
 
 /* The dimension for rows: where y is dense, or else the longest. */
 static int row_dim(const lt_view *y)
@@ -72,7 +19,7 @@ static int row_dim(const lt_view *y)
 }
 
 /* All rows, by counting through the other dimensions. */
-static void run_strided(const lt_vec_job *job, row *r)
+static void run_strided(const lt_cpu_kernels *kernels, const lt_vec_job *job, lt_vec_row *r)
 {
     const lt_shape *shape = &job->y.shape;
     const int dim = row_dim(&job->y);
@@ -93,7 +40,7 @@ static void run_strided(const lt_vec_job *job, row *r)
         r->a = a + to_a;
         r->b = b ? b + to_b : NULL;
         r->y = y + to_y;
-        run_any(r);
+        kernels->vec_row(r);
         for (d = shape->ndim - 1; d >= 0; d--) {
             if (d != dim && ++at[d] < shape->dim[d])
                 break;
@@ -107,62 +54,137 @@ static bool is_f32(const lt_view *v)
     return !v->data || v->dtype == LT_F32;
 }
 
-static lt_status run_job(void *ctx, const lt_vec_job *job, const lt_scalars *s)
+static lt_status run_job(lt_cpu *cpu, const lt_vec_job *job, const lt_scalars *s)
 {
     if (!is_f32(&job->a) || !is_f32(&job->b) || !is_f32(&job->y))
-        return lt_backend_ref()->vec(ctx, job, 1, s);
-    row r = {.op = job->op,
-             .alpha = (float)lt_vec_alpha(job, s),
-             .beta = (float)lt_vec_beta(job, s),
-             .gamma = (float)job->gamma,
-             .delta = (float)job->delta,
-             .a = job->a.data,
-             .b = job->b.data,
-             .y = job->y.data,
-             .count = lt_cpu_count(&job->y),
-             .step_a = 1,
-             .step_b = 1,
-             .step_y = 1};
+        return lt_backend_ref()->vec(cpu, job, 1, s);
+    lt_vec_row r = {.op = job->op,
+                    .alpha = (float)lt_vec_alpha(job, s),
+                    .beta = (float)lt_vec_beta(job, s),
+                    .gamma = (float)job->gamma,
+                    .delta = (float)job->delta,
+                    .a = job->a.data,
+                    .b = job->b.data,
+                    .y = job->y.data,
+                    .count = lt_cpu_count(&job->y),
+                    .step_a = 1,
+                    .step_b = 1,
+                    .step_y = 1};
     const bool dense =
         lt_cpu_same_dense(&job->y, &job->a) && (!r.b || lt_cpu_same_dense(&job->y, &job->b));
     if (dense || job->y.shape.ndim == 0)
-        run_any(&r);
+        cpu->kernels->vec_row(&r);
     else
-        run_strided(job, &r);
+        run_strided(cpu->kernels, job, &r);
     return LT_OK;
 }
 
-typedef struct list {
-    void *ctx;
-    const lt_vec_job *job;
-    const lt_scalars *scalars;
-    lt_status *status;
-} list;
+/* --- Lists of statements --- */
 
-static void run_jobs(void *context, int64_t begin, int64_t end, int64_t chunk)
+/* A part of a list's elements, small enough for the second cache: a slice of dimension dim. */
+typedef struct piece {
+    size_t list;
+    int dim; /* -1: all there is */
+    int64_t begin, count;
+    lt_status status;
+} piece;
+
+typedef struct pass {
+    lt_cpu *cpu;
+    const lt_vec_list *list;
+    const lt_scalars *scalars;
+    piece *piece;
+} pass;
+
+/* The outermost dimension in memory. */
+static int outer_dim(const lt_view *y)
+{
+    int best = -1;
+    for (int d = 0; d < y->shape.ndim; d++)
+        if (y->shape.dim[d] > 1 && (best < 0 || y->stride[d] > y->stride[best]))
+            best = d;
+    return best;
+}
+
+static lt_view slice(const lt_view *v, const piece *p)
+{
+    lt_view part = *v;
+    if (!v->data || p->dim < 0)
+        return part;
+    part.shape.dim[p->dim] = p->count;
+    part.data = (char *)v->data + p->begin * v->stride[p->dim] * (int64_t)lt_dtype_size(v->dtype);
+    return part;
+}
+
+static void run_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
-    list *l = context;
-    for (int64_t i = begin; i < end; i++)
-        l->status[i] = run_job(l->ctx, &l->job[i], l->scalars);
+    const pass *all = context;
+    for (int64_t i = begin; i < end; i++) {
+        piece *p = &all->piece[i];
+        const lt_vec_list *list = &all->list[p->list];
+        for (size_t k = 0; k < list->count && !p->status; k++) {
+            lt_vec_job job = list->job[k];
+            job.a = slice(&job.a, p);
+            job.b = slice(&job.b, p);
+            job.y = slice(&job.y, p);
+            p->status = run_job(all->cpu, &job, all->scalars);
+        }
+    }
+}
+
+/* Cuts lists into pieces; with out NULL only counts them. */
+static int64_t cut(const lt_vec_list *list, size_t count, piece *out)
+{
+    enum { ELEMENTS = 16384 };
+    int64_t pieces = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!list[i].count)
+            continue;
+        const lt_view *y = &list[i].job[0].y;
+        const int dim = outer_dim(y);
+        const int64_t extent = dim < 0 ? 1 : y->shape.dim[dim];
+        const int64_t others = dim < 0 ? 1 : lt_cpu_count(y) / extent;
+        const int64_t step = others >= ELEMENTS ? 1 : ELEMENTS / (others ? others : 1);
+        for (int64_t at = 0; at < extent; at += step, pieces++)
+            if (out)
+                out[pieces] = (piece){i, dim, at, extent - at < step ? extent - at : step, LT_OK};
+    }
+    return pieces;
+}
+
+static lt_status vec_lists(void *ctx, const lt_vec_list *list, size_t count,
+                           const lt_scalars *scalars)
+{
+    if (scalars && !scalars->finite)
+        return LT_OK;
+    const int64_t pieces = cut(list, count, NULL);
+    pass all = {ctx, list, scalars,
+                lt_cpu_scratch(ctx, LT_CPU_PARTIAL, (size_t)(pieces + 1) * sizeof(piece))};
+    if (!all.piece)
+        return LT_E_NOMEM;
+    cut(list, count, all.piece);
+    lt_parallel(pieces, 1, run_pieces, &all);
+    for (int64_t i = 0; i < pieces; i++)
+        if (all.piece[i].status)
+            return lt_fail(all.piece[i].status, "cpu: vec failed");
+    return LT_OK;
 }
 
 static lt_status vec(void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *scalars)
 {
-    if (scalars && !scalars->finite)
-        return LT_OK;
-    list l = {ctx, job, scalars,
-              lt_cpu_scratch(ctx, LT_CPU_PARTIAL, (count + 1) * sizeof(lt_status))};
-    if (!l.status)
+    lt_vec_list *list = lt_alloc(count + 1, sizeof *list);
+    if (!list)
         return LT_E_NOMEM;
-    lt_parallel((int64_t)count, 1, run_jobs, &l);
     for (size_t i = 0; i < count; i++)
-        if (l.status[i])
-            return lt_fail(l.status[i], "cpu: vec failed");
-    return LT_OK;
+        list[i] = (lt_vec_list){&job[i], 1};
+    lt_status st = vec_lists(ctx, list, count, scalars);
+    lt_free(list);
+    return st;
 }
 
 void lt_cpu_install_vec(lt_backend *be)
 {
     be->vec = vec;
+    be->vec_lists = vec_lists;
 }

@@ -7,6 +7,7 @@
 #include "optim.h"
 #include "pool.h"
 #include "product.h"
+#include "vec.h"
 
 /* A kernel for each storage, from the one that takes the storage as its last argument. */
 #define BOTH(name, parameters, ...)             \
@@ -59,6 +60,7 @@ const lt_cpu_kernels PASTE(lt_cpu_kernels, LT_KERNEL_SET) = {
     .adagrad = adagrad,
     .adam = adam,
     .lerp = lerp,
+    .vec_row = vec_row,
     .tile_rows = TILE_ROWS,
     .tile_cols = TILE_COLS,
     .product_pack = product_pack,

@@ -1,0 +1,54 @@
+/* Where the elements of a block lie. Merging joins neighbours in logical order; where those are
+ * neighbours in the parameter's memory too, which is channels-last, the block's vectors have the
+ * order of that memory, and statements pass over both without jumps. Otherwise (a window merged
+ * with its channels) they are row-major, and the gradient is gathered. Either way a factor's rows
+ * and a checkpoint's elements are in logical order: only strides differ. */
+
+#include "optim/shampoo/shampoo.h"
+#include "tensor/tensor.h"
+
+/* The stride of each merged dimension in the parameter; false: one has none. */
+static bool find_strides(const lt_block *b, int64_t *stride)
+{
+    const lt_view v = lt_block_of(b, b->slot->param->value);
+    int64_t next[LT_MAX_DIMS] = {0};
+    for (int g = 0; g < LT_MAX_DIMS; g++)
+        stride[g] = 0;
+    for (int d = v.shape.ndim - 1; d >= 0; d--) {
+        const int g = b->merged->group[d];
+        if (g < 0 || v.shape.dim[d] == 1)
+            continue;
+        if (!next[g])
+            next[g] = stride[g] = v.stride[d];
+        if (v.stride[d] != next[g])
+            return false;
+        next[g] *= v.shape.dim[d];
+    }
+    return true;
+}
+
+void lt_block_strides(const lt_block *b, int64_t *stride)
+{
+    const lt_shape *shape = &b->box.shape;
+    int64_t found[LT_MAX_DIMS], step = 1;
+    const bool as_parameter = find_strides(b, found);
+    int order[LT_MAX_DIMS]; /* the innermost dimension first */
+    for (int d = shape->ndim - 1, n = 0; d >= 0; d--, n++) {
+        int at = n;
+        for (; as_parameter && at > 0 && found[order[at - 1]] > found[d]; at--)
+            order[at] = order[at - 1];
+        order[at] = d;
+    }
+    for (int i = 0; i < shape->ndim; i++) {
+        stride[order[i]] = step;
+        step *= shape->dim[order[i]];
+    }
+}
+
+void lt_block_lay_out(lt_block *b)
+{
+    lt_tensor *const all[] = {b->m, b->graft, b->momentum, b->corrected};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i])
+            lt_block_strides(b, all[i]->stride);
+}
