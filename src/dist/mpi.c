@@ -29,9 +29,7 @@ typedef struct mpi_link {
     lt_link base;
     MPI_Comm data, control;
     slots slots;
-    MPI_Request notice; /* receives the words of a rank that aborts */
-    char words[LT_LINK_TEXT];
-    bool noticed, ending; /* words came; an abort is going on */
+    bool ending; /* an abort is going on */
 } mpi_link;
 
 static mpi_link *of(lt_link *self)
@@ -72,15 +70,6 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-static bool listen_for_aborts(lt_link *self)
-{
-    mpi_link *l = of(self);
-    return good(self,
-                MPI_Irecv(l->words, sizeof l->words, MPI_CHAR, MPI_ANY_SOURCE, TAG_ABORT,
-                          l->control, &l->notice),
-                "MPI_Irecv");
-}
-
 /* Starts MPI: once in a process, and nobody else may have. */
 static bool start(lt_link *self)
 {
@@ -112,7 +101,7 @@ static bool open_link(lt_link *self)
     MPI_Comm_size(l->data, &self->size);
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &highest, &found);
     self->tags = !found ? SHRT_MAX : *highest < INT_MAX ? *highest : INT_MAX;
-    return listen_for_aborts(self);
+    return true;
 }
 
 static bool grow(lt_link *self)
@@ -274,19 +263,22 @@ static void tell_abort(lt_link *self, const char *why)
     of(self)->ending = true;
 }
 
+/* Asked for, not received ahead: so nothing has to be cancelled at the end of a good run. */
 static bool was_aborted(lt_link *self)
 {
     mpi_link *l = of(self);
-    int flag = 0;
+    int found = 0;
+    MPI_Status status;
     if (l->ending) {
         drain(self);
         return false;
     }
-    if (MPI_Test(&l->notice, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS || !flag)
+    if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_ABORT, l->control, &found, &status) != MPI_SUCCESS || !found)
         return false;
-    l->noticed = l->ending = true;
-    memcpy(self->why, l->words, sizeof self->why);
+    MPI_Recv(self->why, sizeof self->why, MPI_CHAR, status.MPI_SOURCE, TAG_ABORT, l->control,
+             MPI_STATUS_IGNORE);
     self->why[sizeof self->why - 1] = 0;
+    l->ending = true;
     return true;
 }
 
@@ -319,10 +311,6 @@ static void close_link(lt_link *self, bool aborted)
         give_up(self, "others did not answer after an abort");
     while (aborted && drain(self))
         continue;
-    if (!l->noticed) {
-        MPI_Cancel(&l->notice);
-        MPI_Wait(&l->notice, MPI_STATUS_IGNORE);
-    }
     MPI_Comm_free(&l->data);
     MPI_Comm_free(&l->control);
     MPI_Finalize();
