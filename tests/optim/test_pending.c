@@ -129,12 +129,12 @@ static void equals_a_loop_that_puts_its_roots_off(void **state)
 
 /* --- Checkpoints --- */
 
-static void continue_from(snapshot *middle, int64_t step, const snapshot *end)
+static void continue_from(const lt_shampoo_config *config, snapshot *middle, int64_t step,
+                          const snapshot *end)
 {
-    const lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
     static snapshot again;
     fixture f;
-    open_blocks(&f, &c);
+    open_blocks(&f, config);
     take(middle, &f, true);
     f.attempt = step;
     while (f.attempt < STEPS)
@@ -145,21 +145,30 @@ static void continue_from(snapshot *middle, int64_t step, const snapshot *end)
     fixture_close(&f);
 }
 
+/* The second solver begins where the last basis ended: with the one in use. */
 static void saved_in_any_step_continues_bit_for_bit(void **state)
 {
     (void)state;
-    const lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
+    static const struct {
+        lt_preconditioner kind;
+        lt_root_solver solver;
+    } ways[] = {{LT_PRECONDITIONER_ROOT, LT_ROOT_EIGH}, {LT_PRECONDITIONER_CORRECTED, LT_ROOT_QR}};
     static snapshot middle[STEPS + 1];
-    fixture f;
-    open_blocks(&f, &c);
-    while (f.attempt < STEPS) {
-        step_blocks(&f);
-        take(&middle[f.attempt], &f, false);
+    for (size_t k = 0; k < COUNT_OF(ways); k++) {
+        lt_shampoo_config c = small_blocks(LT_REFRESH_ASYNC, F);
+        fixture f;
+        c.preconditioner = ways[k].kind;
+        c.root_solver = ways[k].solver;
+        open_blocks(&f, &c);
+        while (f.attempt < STEPS) {
+            step_blocks(&f);
+            take(&middle[f.attempt], &f, false);
+        }
+        fixture_close(&f);
+        assert_true(middle[2 * F].used > middle[2 * F - 1].used); /* now something is pending */
+        for (int t = 1; t < STEPS; t++)
+            continue_from(&c, &middle[t], t, &middle[STEPS]);
     }
-    fixture_close(&f);
-    assert_true(middle[2 * F].used > middle[2 * F - 1].used); /* now something is pending */
-    for (int t = 1; t < STEPS; t++)
-        continue_from(&middle[t], t, &middle[STEPS]);
 }
 
 /* Saving waits for the thread; it changes nothing in a run that is not interrupted. */
