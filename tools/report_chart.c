@@ -57,7 +57,8 @@ static void widen(range *r, const double *value, size_t count)
 /* False if there is nothing to see. */
 static bool measure(plot *p, const report_chart *chart)
 {
-    p->x = p->y = (range){HUGE_VAL, -HUGE_VAL};
+    p->x.low = p->y.low = HUGE_VAL;
+    p->x.high = p->y.high = -HUGE_VAL;
     for (size_t i = 0; i < chart->count; i++) {
         const report_series *s = chart->line[i].series;
         widen(&p->x, s->x, s->count);

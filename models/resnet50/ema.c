@@ -20,6 +20,7 @@ static lt_status name_average(void *context, const lt_state_entry *entry)
         return lt_fail(LT_E_NOMEM, "ema: no memory for a name");
     snprintf(name, bytes, "%s%s", prefix, entry->param);
     s->ema_names[s->ema_count++] = (lt_checkpoint_tensor){name, entry->tensor};
+    /* cppcheck-suppress memleak ; it is in ema_names */
     return LT_OK;
 }
 

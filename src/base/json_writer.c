@@ -134,8 +134,9 @@ void lt_json_put_raw(lt_json_writer *w, const char *text)
 lt_status lt_json_text(lt_json_writer *w, const char **text, size_t *bytes)
 {
     LT_ASSERT(w->depth == 0);
-    if (w->status)
-        return lt_fail(w->status, "json: no memory for the text");
+    lt_status st = w->status;
+    if (st)
+        return lt_fail(st, "json: no memory for the text");
     *text = w->text ? w->text : "";
     *bytes = w->bytes;
     return LT_OK;

@@ -49,7 +49,7 @@ const char *lt_version(void)
     return LT_VERSION;
 }
 
-lt_status lt_fail(lt_status status, const char *fmt, ...)
+lt_status(lt_fail)(lt_status status, const char *fmt, ...) /* also where lt_fail is a macro */
 {
     /* By way of a copy: an argument may be the old message. */
     char text[MESSAGE_BYTES];

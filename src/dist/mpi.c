@@ -117,6 +117,7 @@ static bool grow(lt_link *self)
     memset(used + s->count, 0, (more - s->count) * sizeof *used);
     s->next = s->count;
     s->count = more;
+    /* cppcheck-suppress memleak ; s has both */
     return true;
 }
 

@@ -69,6 +69,7 @@ lt_view lt_shard_flat(lt_optim *o, size_t i, const lt_tensor *flat, int64_t at)
         for (int d = like.shape.ndim - 1; d >= 0; d--)
             if (!done[d] && (next < 0 || like.stride[d] < like.stride[next]))
                 next = d;
+        LT_ASSERT(next >= 0); /* in each round one more is done */
         done[next] = true;
         v.stride[next] = stride;
         stride *= v.shape.dim[next];

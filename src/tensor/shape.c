@@ -97,14 +97,14 @@ static bool has_strides(const lt_view *view, const int64_t *stride)
 
 bool lt_view_is_contiguous(const lt_view *view)
 {
-    int64_t stride[LT_MAX_DIMS];
+    int64_t stride[LT_MAX_DIMS] = {0};
     lt_row_major_strides(view->shape, stride);
     return has_strides(view, stride);
 }
 
 bool lt_view_is_channels_last(const lt_view *view)
 {
-    int64_t stride[LT_MAX_DIMS];
+    int64_t stride[LT_MAX_DIMS] = {0};
     if (view->shape.ndim != 4)
         return false;
     lt_storage_strides(view->shape, stride);

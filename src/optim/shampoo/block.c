@@ -136,7 +136,7 @@ lt_view lt_box_of_parameter(const lt_merged *m, const lt_box *box, const lt_view
     int64_t start = 0, offset;
     for (int d = 0; d < v.shape.ndim; d++) {
         v.shape.dim[d] = extent(m, box, d, &offset);
-        start += offset * v.stride[d];
+        start += offset * parameter->stride[d];
     }
     v.data = (char *)v.data + (size_t)start * lt_dtype_size(v.dtype);
     v.version = 0;

@@ -94,7 +94,7 @@ lt_status NAME(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config, 
     int64_t count = lt_ref_count(x);
     real *u = gather_optional(x, &ok), *k = gather_optional(coef, &ok);
     real *add = gather_optional(residual, &ok);
-    if (ok) {
+    if (ok && u && k) {
         for (int64_t i = 0; i < count; i++) {
             int64_t c = i / e.pixels % e.c;
             u[i] = u[i] * k[2 * e.c + c] + k[3 * e.c + c];

@@ -36,6 +36,7 @@ static double log_sum_exp(const double *z, int64_t count)
             top = z[k];
     for (int64_t k = 0; k < count; k++)
         sum += exp(z[k] - top);
+    /* cppcheck-suppress invalidFunctionArg ; the largest term is 1 */
     return top + log(sum);
 }
 
@@ -126,7 +127,7 @@ static int64_t rank_of(const double *z, int64_t count, double label)
     for (int64_t k = 0; k < count; k++) {
         if (z[k] != z[k])
             return count;
-        rank += z[k] > z[own] || (z[k] == z[own] && k < own);
+        rank += z[k] > z[own] || (k < own && z[k] == z[own]);
     }
     return rank;
 }

@@ -28,7 +28,7 @@ lt_status lt_ref_grad_norm(void *ctx, const lt_optim_item *item, size_t count, l
     return LT_OK;
 }
 
-/* One item's tensors in double; a slot is NULL if its view is absent. */
+/* One item's tensors in double; but for p, NULL if its view is absent. */
 typedef struct slot {
     double *p, *g, *state[LT_MAX_ITEM_STATE];
     int64_t count;
@@ -56,7 +56,7 @@ static lt_status slot_gather(slot *s, const lt_optim_item *item, const lt_scalar
 {
     bool ok = true;
     *s = (slot){
-        .p = gather_optional(&item->value, &ok),
+        .p = lt_ref_gather_f64(&item->value),
         .g = gather_optional(&item->grad, &ok),
         .count = lt_ref_count(&item->value),
         .lr = scalars->lr * item->lr_scale,
@@ -64,7 +64,7 @@ static lt_status slot_gather(slot *s, const lt_optim_item *item, const lt_scalar
     };
     for (int i = 0; i < LT_MAX_ITEM_STATE; i++)
         s->state[i] = gather_optional(&item->state[i], &ok);
-    if (!ok) {
+    if (!ok || !s->p) {
         slot_free(s);
         return LT_E_NOMEM;
     }
