@@ -58,11 +58,26 @@ static double available_bytes(void)
     return free >= 0 && free < rest ? free : rest;
 }
 
+/* Of parameters and gradients. */
+static double param_bytes(const session *s)
+{
+    double bytes = 0;
+    for (size_t i = 0; i < s->params.count; i++) {
+        const lt_param *p = s->params.item[i];
+        bytes += (double)lt_tensor_bytes(p->value);
+        bytes += p->grad ? (double)lt_tensor_bytes(p->grad) : 0;
+    }
+    return bytes;
+}
+
 lt_status session_check_memory(const session *s)
 {
     lt_resnet_cost cost;
     LT_TRY(lt_resnet_count(&cost, &s->shape, s->transform.size));
     double need = activation_bytes(s, &cost) + loader_bytes(s), rest = available_bytes();
+    if (!s->folder
+             [0]) /* a checkpoint's is there already, that of a new run comes with its first step */
+        need += (double)lt_optim_state_bytes(s->optim);
     rest /= s->local_ranks;
     if (rest < 0 || need <= rest)
         return LT_OK;
@@ -80,7 +95,7 @@ lt_status session_summary(session *s)
     if (s->ranks > 1)
         lt_run_note(s->run, "%d ranks, %d compute threads on rank 0, %lld pictures in an update",
                     s->ranks, lt_device_threads(s->device), (long long)s->state.global_batch);
-    double weights = (double)lt_device_memory(s->device).used;
+    double held = param_bytes(s) + (double)lt_optim_state_bytes(s->optim);
     lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per picture of %d x %d to train",
                 s->args.arch, 1e-6 * (double)cost.params,
                 2e-9 * train_factor * (double)cost.multiply_adds, s->transform.size,
@@ -88,7 +103,6 @@ lt_status session_summary(session *s)
     lt_run_note(
         s->run,
         "memory: %.2f GiB parameters, gradients and %s state, about %.2f GiB more in a step",
-        weights / gib, lt_optim_name(s->optim),
-        (activation_bytes(s, &cost) + loader_bytes(s)) / gib);
+        held / gib, lt_optim_name(s->optim), (activation_bytes(s, &cost) + loader_bytes(s)) / gib);
     return session_blocks(s);
 }
