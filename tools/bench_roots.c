@@ -10,7 +10,7 @@
 
 typedef struct settings {
     const char *device, *factors, *old, *sizes, *conditions, *solvers;
-    int64_t threads, repeats, batch, every, step;
+    int64_t threads, repeats, batch, every, step, lapack;
     double epsilon, beta2, tolerance;
     int rule;
     bool json, accuracy;
@@ -48,6 +48,9 @@ static const lt_option table[] = {
      .value = "3", .min = 1, .max = 1000, .help = "interleaved measurements; the median counts"},
     {.group = "Benchmark", .name = "accuracy", .type = LT_OPTION_BOOL, .offset = AT(accuracy),
      .value = "on", .help = "compare with double"},
+    {.group = "Benchmark", .name = "lapack-threads", .type = LT_OPTION_INT, .offset = AT(lapack),
+     .value = "0", .min = 0, .max = 2,
+     .help = "OpenBLAS threads of ssyevd; 0: both 1 and 2 are measured (2 spin for ages under load)"},
     BENCH_MACHINE_OPTIONS(settings),
 };
 /* clang-format on */
@@ -254,27 +257,29 @@ static int solver_of(const char *name)
 }
 
 static void print_rows(const settings *s, const char *name, const samples *list, const result *r,
-                       int solvers, const double lapack[2])
+                       int solvers, const double lapack[3])
 {
     const double best = fmin(lapack[0], lapack[1]);
     const int64_t n = list->item[0].n;
     for (int k = 0; k < solvers; k++)
         fprintf(stderr,
                 "%-20s %5lld x%-4zu %-12s %9.2f ms %6.2fx  residual %.1e  1-cos %.1e"
-                "  retries %lld  fallbacks %lld\n",
+                "  retries %lld  fallbacks %lld  cpu %.2f ms, %.2fx\n",
                 name, (long long)n, list->count, r[k].solver, r[k].milliseconds,
                 best > 0 ? 1e3 * best / r[k].milliseconds : 0, r[k].residual, r[k].angle,
-                (long long)r[k].stats.retries, (long long)r[k].stats.fallbacks);
+                (long long)r[k].stats.retries, (long long)r[k].stats.fallbacks,
+                r[k].cpu_milliseconds, lapack[2] / r[k].cpu_milliseconds);
     fprintf(stderr, "%-20s %5lld x%-4zu %-12s %9.2f ms with 1 thread, %.2f ms with 2\n", name,
             (long long)n, list->count, "ssyevd", 1e3 * lapack[0], 1e3 * lapack[1]);
     for (int k = 0; k < solvers && s->json; k++, first_row = false)
         printf("%s{\"matrices\": \"%s\", \"n\": %lld, \"count\": %zu, \"solver\": \"%s\", "
                "\"milliseconds\": %.6g, \"cpu_milliseconds\": %.6g, \"ssyevd_milliseconds\": "
-               "[%.6g, %.6g], \"residual\": %.4g, \"one_minus_cos\": %.4g, \"retries\": %lld, "
+               "[%.6g, %.6g], \"ssyevd_cpu_milliseconds\": %.6g, \"residual\": "
+               "%.4g, \"one_minus_cos\": %.4g, \"retries\": %lld, "
                "\"fallbacks\": %lld}",
                first_row ? "" : ", ", name, (long long)n, list->count, r[k].solver,
                r[k].milliseconds, r[k].cpu_milliseconds, 1e3 * lapack[0], 1e3 * lapack[1],
-               r[k].residual, r[k].angle, (long long)r[k].stats.retries,
+               lapack[2], r[k].residual, r[k].angle, (long long)r[k].stats.retries,
                (long long)r[k].stats.fallbacks);
 }
 
@@ -284,8 +289,10 @@ static lt_status time_all(lt_device *device, const settings *s, const lt_shampoo
 {
     const int64_t n = s->repeats;
     for (int64_t i = 0; i < n; i++) {
-        times[i] = time_lapack(list, 1);
-        times[n + i] = time_lapack(list, 2);
+        const seconds one = time_lapack(list, s->lapack == 2 ? 2 : 1);
+        times[i] = one.wall;
+        times[n + i] = s->lapack ? one.wall : time_lapack(list, 2).wall;
+        times[(2 + 2 * SOLVERS) * n + i] = 1e3 * one.cpu;
         for (int k = 0; r[k].solver; k++) {
             lt_shampoo_config c = *config;
             c.root_solver = (lt_root_solver)solver_of(r[k].solver);
@@ -315,12 +322,13 @@ static lt_status compare(lt_device *device, const settings *s, const char *name,
     if (s->accuracy)
         LT_TRY(find_exact(s, &config, list));
     place *p = calloc(list->count, sizeof *p);
-    double *times = calloc((size_t)(n * (2 + 2 * SOLVERS)), sizeof *times);
+    double *times = calloc((size_t)(n * (3 + 2 * SOLVERS)), sizeof *times);
     lt_status st = p && times ? make_places(device, LT_F32, list, p) : LT_E_NOMEM;
     if (!st)
         st = time_all(device, s, &config, list, p, r, times);
     if (!st) {
-        const double lapack[2] = {bench_median(times, n), bench_median(times + n, n)};
+        const double lapack[3] = {bench_median(times, n), bench_median(times + n, n),
+                                  bench_median(times + (2 + 2 * SOLVERS) * n, n)};
         for (int k = 0; k < solvers; k++) {
             r[k].milliseconds = bench_median(times + (2 + 2 * k) * n, n);
             r[k].cpu_milliseconds = bench_median(times + (3 + 2 * k) * n, n);

@@ -37,14 +37,14 @@ typedef struct accuracy {
 /* a: the damped matrix whose root is wanted, f64 [n,n]; root: f32's answer. */
 accuracy measure_accuracy(const sample *s, const double *a, const float *root);
 
-/* Seconds of ssyevd on the samples one after the other, with so many OpenBLAS threads; < 0: this
- * process has no LAPACK. */
-double time_lapack(const samples *list, int threads);
-
 /* Seconds by the clock, or of all threads of the process. */
 typedef struct seconds {
     double wall, cpu;
 } seconds;
 seconds read_clocks(void);
+
+/* Seconds of ssyevd on the samples one after the other, with so many OpenBLAS threads; < 0: this
+ * process has no LAPACK. */
+seconds time_lapack(const samples *list, int threads);
 
 #endif

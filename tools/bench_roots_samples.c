@@ -230,18 +230,19 @@ seconds read_clocks(void)
                      (double)cpu.tv_sec + 1e-9 * (double)cpu.tv_nsec};
 }
 
-static double decompose(ssyevd_fn *ssyevd, const sample *s, float *room)
+static seconds decompose(ssyevd_fn *ssyevd, const sample *s, float *room)
 {
     const int n = (int)s->n, lwork = 1 + 6 * n + 2 * n * n, liwork = 3 + 5 * n;
     float *a = room, *w = a + s->n * s->n, *work = w + n;
     int *iwork = (int *)(void *)(work + lwork), info;
     memcpy(a, s->a, (size_t)(s->n * s->n) * sizeof *a);
-    const double begin = bench_seconds();
+    const seconds begin = read_clocks();
     ssyevd("V", "L", &n, a, &n, w, work, &lwork, iwork, &liwork, &info);
-    return info ? -1 : bench_seconds() - begin;
+    const seconds end = read_clocks();
+    return (seconds){end.wall - begin.wall, end.cpu - begin.cpu};
 }
 
-double time_lapack(const samples *list, int threads)
+seconds time_lapack(const samples *list, int threads)
 {
     union {
         void *object;
@@ -249,16 +250,18 @@ double time_lapack(const samples *list, int threads)
         threads_fn *set;
     } lapack = {symbol("ssyevd_")}, blas = {symbol("openblas_set_num_threads")};
     int64_t most = 0;
-    double sum = 0;
+    seconds sum = {0, 0};
     if (!lapack.object || !blas.object)
-        return -1;
+        return (seconds){-1, -1};
     for (size_t i = 0; i < list->count; i++)
         most = list->item[i].n > most ? list->item[i].n : most;
     float *room = malloc((size_t)(3 * most * most + 16 * most + 64) * sizeof *room);
     blas.set(threads);
-    for (size_t i = 0; room && i < list->count; i++)
-        sum += decompose(lapack.ssyevd, &list->item[i], room);
+    for (size_t i = 0; room && i < list->count; i++) {
+        const seconds one = decompose(lapack.ssyevd, &list->item[i], room);
+        sum = (seconds){sum.wall + one.wall, sum.cpu + one.cpu};
+    }
     blas.set(1); /* as the library has it */
     free(room);
-    return room ? sum : -1;
+    return room ? sum : (seconds){-1, -1};
 }
