@@ -14,7 +14,7 @@
 typedef struct settings {
     const char *arch, *device;
     int optim;
-    int64_t threads, steps, warmup;
+    int64_t threads, steps, warmup, block;
     bool json;
 } settings;
 
@@ -49,6 +49,14 @@ static const lt_option table[] = {
      .min = 0,
      .max = 1000,
      .help = "steps before those"},
+    {.group = "Benchmark",
+     .name = "max-preconditioner-dim",
+     .type = LT_OPTION_INT,
+     .offset = AT(block),
+     .value = "1024",
+     .min = 0,
+     .max = 1000000,
+     .help = "Shampoo's largest side of a block; 0: no limit"},
     BENCH_MACHINE_OPTIONS(settings),
 };
 
@@ -117,6 +125,7 @@ static lt_status time_steps(lt_optim *optim, const settings *s, int64_t first, s
 static lt_status make_shampoo(lt_optim **out, const lt_params *params, const settings *s,
                               lt_shampoo_config c)
 {
+    c.max_preconditioner_dim = s->block;
     c.refresh_timing = LT_REFRESH_REFERENCE;
     c.precondition_frequency = s->warmup + s->steps + 2;
     c.start_preconditioning_step = c.precondition_frequency;

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""What a step costs with Shampoo, against AdamW: a model from measured parts, and a real run.
+
+The parts, by turns in --rounds rounds, medians of them: forward and backward of a micro-batch
+(`bench train`, less its SGD step), AdamW's step, and for each block size Shampoo's step without a
+refresh (factors, direction, update) and one refresh of all roots (`bench optim`). A step is then
+
+    ACCUM * micro-batch + step + refresh / f
+
+--check-run STEPS makes a real run of train_resnet50 on synthetic pictures with the middle setting
+and compares its mean step, after the first refresh, with the model's: exit status 1 if they are
+more than --tolerance apart. Prints Markdown."""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+
+def bench(build, *args):
+    command = [os.path.join(build, 'tools/bench'), *map(str, args), '--json']
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    return json.loads(done.stdout)
+
+
+def optimizer(o, name, *args):
+    got = bench(o.build, 'optim', '--arch', o.arch, '--optim', name, '--steps', o.steps,
+                '--threads', o.threads, *args)
+    return got['optimizers'][name]
+
+
+def micro_batch(o):
+    """Milliseconds of forward and backward."""
+    got = bench(o.build, 'train', '--arch', o.arch, '--batch-size', o.batch, '--image-size', o.image,
+                '--amp', o.amp, '--optim', 'sgd', '--steps', o.steps, '--warmup', 1,
+                '--threads', o.threads)
+    return 1e3 * o.batch / got['images_per_second'] - optimizer(o, 'sgd')['milliseconds']
+
+
+def measure(o):
+    """Medians over rounds: {part: milliseconds}."""
+    rounds = []
+    for i in range(o.rounds):
+        part = {'micro': micro_batch(o), 'adamw': optimizer(o, 'adamw')['milliseconds']}
+        for block in o.blocks:
+            got = optimizer(o, 'shampoo', '--max-preconditioner-dim', block)
+            for name in ('factor', 'apply', 'plain', 'refresh'):
+                part[name, block] = got[name + '_milliseconds']
+        rounds.append(part)
+        print(f'round {i + 1} of {o.rounds}', file=sys.stderr)
+    return {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
+
+
+def step(o, part, block, every):
+    return o.accum * part['micro'] + part['plain', block] + part['refresh', block] / every
+
+
+def report(o, part):
+    base = o.accum * part['micro'] + part['adamw']
+    print(f'{o.arch}, {o.image} pixels, amp {o.amp}, {o.accum} x {o.batch} pictures a step; medians '
+          f'of {o.rounds} rounds of {o.steps} steps\n')
+    print('| part | ms | of the AdamW step |\n| --- | --- | --- |')
+
+    def line(name, ms):
+        print(f'| {name} | {ms:.1f} | {100 * ms / base:.2f} % |')
+
+    line('forward and backward of a micro-batch', part['micro'])
+    line('AdamW', part['adamw'])
+    line('a step with AdamW', base)
+    for block in o.blocks:
+        line(f'factors, blocks of {block}', part['factor', block])
+        line(f'direction and update, blocks of {block}', part['apply', block])
+        line(f'Shampoo without refresh, blocks of {block}', part['plain', block])
+        line(f'one refresh of all roots, blocks of {block}', part['refresh', block])
+    print('\nA step with Shampoo costs more than one with AdamW by\n')
+    print('| blocks |' + ''.join(f' f = {f} |' for f in o.every))
+    print('| --- |' + ' --- |' * len(o.every))
+    for block in o.blocks:
+        more = (100 * (step(o, part, block, f) / base - 1) for f in o.every)
+        print(f'| {block} |' + ''.join(f' {m:.1f} % |' for m in more))
+
+
+def real_run(o, block, every):
+    """Mean seconds of a step after the first refresh."""
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = o.batch * o.accum * (o.check_run + 4)
+        command = [os.path.join(o.build, 'models/resnet50/train_resnet50'), '--data',
+                   f'synthetic:{pictures}:{o.image}:1000', '--arch', o.arch, '--amp', o.amp,
+                   '--image-size', o.image, '--batch-size', o.batch, '--grad-accum', o.accum,
+                   '--optim', 'shampoo', '--max-preconditioner-dim', block,
+                   '--precondition-frequency', every, '--start-preconditioning-step', 1,
+                   '--max-steps', o.check_run + 3, '--log-every', 1, '--eval-every', 0,
+                   '--threads', o.threads, '--output', folder]
+        subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
+        with open(os.path.join(folder, 'metrics.jsonl'), encoding='utf-8') as file:
+            events = [json.loads(text) for text in file]
+    rates = [e['images_per_second'] for e in events if e['event'] == 'step'][3:]
+    return statistics.mean(o.batch * o.accum / rate for rate in rates)
+
+
+def check(o, part):
+    block, every = o.blocks[len(o.blocks) // 2], 50
+    want = step(o, part, block, every) / 1e3
+    got = real_run(o, block, every)
+    apart = got / want - 1
+    print(f'\nA real run of {o.check_run} steps, blocks of {block}, f = {every}: {got:.3f} s a step; the '
+          f'model says {want:.3f} s ({100 * apart:+.1f} %)')
+    return abs(apart) <= o.tolerance
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--build', default='build', help='build folder')
+    parser.add_argument('--arch', default='resnet50')
+    parser.add_argument('--image', type=int, default=224, help='side of a picture')
+    parser.add_argument('--amp', default='bf16', choices=('off', 'bf16'))
+    parser.add_argument('--batch', type=int, default=32, help='pictures in a micro-batch')
+    parser.add_argument('--accum', type=int, default=8, help='micro-batches in a step')
+    parser.add_argument('--blocks', type=int, nargs='+', default=[512, 1024, 2048])
+    parser.add_argument('--every', type=int, nargs='+', default=[1, 10, 50, 100])
+    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--steps', type=int, default=5, help='steps of each measurement')
+    parser.add_argument('--threads', type=int, default=0)
+    parser.add_argument('--check-run', type=int, default=0, metavar='STEPS')
+    parser.add_argument('--tolerance', type=float, default=0.03)
+    o = parser.parse_args()
+    part = measure(o)
+    report(o, part)
+    return 0 if not o.check_run or check(o, part) else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())
