@@ -85,7 +85,7 @@ static lt_status parse_group(const session *s, const char *text, char *pattern,
 static lt_status apply_group(session *s, const char *text)
 {
     char pattern_text[PATTERN_BYTES];
-    lt_optim_group group;
+    lt_optim_group group = {0};
     regex_t pattern;
     size_t found = 0;
     LT_TRY(parse_group(s, text, pattern_text, &group));
