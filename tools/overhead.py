@@ -86,23 +86,25 @@ def report(o, part):
 def real_run(o, block, every):
     """Mean seconds of a step after the first refresh."""
     with tempfile.TemporaryDirectory() as folder:
-        pictures = o.batch * o.accum * (o.check_run + 4)
+        last = every + o.check_run
+        pictures = o.batch * o.accum * (last + 1)
         command = [os.path.join(o.build, 'models/resnet50/train_resnet50'), '--data',
                    f'synthetic:{pictures}:{o.image}:1000', '--arch', o.arch, '--amp', o.amp,
                    '--image-size', o.image, '--batch-size', o.batch, '--grad-accum', o.accum,
                    '--optim', 'shampoo', '--max-preconditioner-dim', block,
-                   '--precondition-frequency', every, '--start-preconditioning-step', 1,
-                   '--max-steps', o.check_run + 3, '--log-every', 1, '--eval-every', 0,
+                   '--precondition-frequency', every, '--max-steps', last,
+                   '--log-every', 1, '--eval-every', 0,
                    '--threads', o.threads, '--output', folder]
         subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
         with open(os.path.join(folder, 'metrics.jsonl'), encoding='utf-8') as file:
             events = [json.loads(text) for text in file]
-    rates = [e['images_per_second'] for e in events if e['event'] == 'step'][3:]
+    rates = [e['images_per_second'] for e in events
+             if e['event'] == 'step' and e['step'] > every]
     return statistics.mean(o.batch * o.accum / rate for rate in rates)
 
 
 def check(o, part):
-    block, every = o.blocks[len(o.blocks) // 2], 50
+    block, every = o.blocks[len(o.blocks) // 2], min(50, o.check_run)
     want = step(o, part, block, every) / 1e3
     got = real_run(o, block, every)
     apart = got / want - 1
