@@ -157,30 +157,6 @@ static lt_status run_solver(lt_device *device, const lt_shampoo_config *config, 
 
 /* --- Accuracy --- */
 
-static lt_status find_exact(const settings *s, const lt_shampoo_config *c, samples *list)
-{
-    lt_device *wide = NULL;
-    lt_shampoo_config exact = *c;
-    result r = {0};
-    exact.root_solver = LT_ROOT_EIGH;
-    place *p = calloc(list->count, sizeof *p);
-    lt_device_config dc = {.f64 = true, .threads = (int)s->threads};
-    lt_status st = p ? lt_device_open(&wide, s->device, &dc) : LT_E_NOMEM;
-    if (!st)
-        st = make_places(wide, LT_F64, list, p);
-    if (!st)
-        st = run_solver(wide, &exact, list, p, &r);
-    for (size_t i = 0; i < list->count && !st; i++) {
-        sample *t = &list->item[i];
-        const size_t bytes = (size_t)(t->n * t->n) * sizeof *t->root;
-        t->root = malloc(bytes);
-        st = t->root ? lt_tensor_read(p[i].out, t->root, bytes) : LT_E_NOMEM;
-    }
-    clear(p, list->count);
-    lt_device_close(&wide);
-    return st;
-}
-
 /* a = f64's root to the power of -1/e: the matrix that was damped. Only its product with vectors
  * counts, so epsilon is added as the rule says. */
 static void damp(const settings *s, const sample *t, double *a)
@@ -319,8 +295,8 @@ static lt_status compare(lt_device *device, const settings *s, const char *name,
     config.epsilon = s->epsilon;
     config.epsilon_rule = (lt_epsilon_rule)s->rule;
     config.solver_tolerance = s->tolerance;
-    if (s->accuracy)
-        LT_TRY(find_exact(s, &config, list));
+    for (size_t i = 0; s->accuracy && i < list->count; i++)
+        LT_TRY(make_exact(&list->item[i], s->rule == LT_EPSILON_RELATIVE, s->epsilon));
     place *p = calloc(list->count, sizeof *p);
     double *times = calloc((size_t)(n * (3 + 2 * SOLVERS)), sizeof *times);
     lt_status st = p && times ? make_places(device, LT_F32, list, p) : LT_E_NOMEM;

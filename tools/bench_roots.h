@@ -30,6 +30,10 @@ lt_status samples_add_synthetic(samples *list, int64_t n, double condition, int6
 lt_status samples_add_recorded(samples *list, const char *path, const char *old, double correction,
                                int every);
 
+/* s->root by an eigendecomposition in double, damped by epsilon, or epsilon times the largest
+ * eigenvalue. Errors: LT_E_UNSUPPORTED (this process has no LAPACK). */
+lt_status make_exact(sample *s, bool relative, double epsilon);
+
 typedef struct accuracy {
     double residual; /* |R^p A - I| / sqrt(n), on random vectors, in double */
     double angle;    /* 1 - cos between R G and f64's R G, G random with covariance A */

@@ -215,6 +215,10 @@ typedef void ssyevd_fn(const char *job, const char *uplo, const int *n, float *a
                        int *info);
 typedef void threads_fn(int threads);
 
+typedef void dsyevd_fn(const char *job, const char *uplo, const int *n, double *a, const int *lda,
+                       double *w, double *work, const int *lwork, int *iwork, const int *liwork,
+                       int *info);
+
 /* A symbol of a library that is loaded anyway; a union because ISO C keeps functions apart. */
 static void *symbol(const char *name)
 {
@@ -264,4 +268,42 @@ seconds time_lapack(const samples *list, int threads)
     blas.set(1); /* as the library has it */
     free(room);
     return room ? sum : (seconds){-1, -1};
+}
+
+/* root = sum over k of power[k] q_k q_k^T; LAPACK's columns are rows here. */
+static void add_up(const double *q, const double *power, int64_t n, double *root)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < n; k++) {
+            const double factor = power[k] * q[k * n + i];
+            for (int64_t j = 0; j < n; j++)
+                root[i * n + j] += factor * q[k * n + j];
+        }
+}
+
+lt_status make_exact(sample *s, bool relative, double epsilon)
+{
+    union {
+        void *object;
+        dsyevd_fn *dsyevd;
+    } lapack = {symbol("dsyevd_")};
+    const int n = (int)s->n, lwork = 1 + 6 * n + 2 * n * n, liwork = 3 + 5 * n;
+    const size_t count = (size_t)(s->n * s->n);
+    double *a = malloc((count + (size_t)n + (size_t)lwork) * sizeof *a), *w = a ? a + count : NULL;
+    int *iwork = malloc((size_t)liwork * sizeof *iwork), info = -1;
+    s->root = calloc(count, sizeof *s->root);
+    for (size_t i = 0; a && i < count; i++)
+        a[i] = (double)s->a[i];
+    if (lapack.object && a && iwork && s->root)
+        lapack.dsyevd("V", "L", &n, a, &n, w, w + n, &lwork, iwork, &liwork, &info);
+    if (!info) {
+        const double shift = (relative ? w[n - 1] : 1) * epsilon - (relative ? fmin(w[0], 0) : 0);
+        for (int k = 0; k < n; k++)
+            w[k] = pow(fmax(w[k] + shift, 1e-300), -s->exponent);
+        add_up(a, w, n, s->root);
+    }
+    free(a);
+    free(iwork);
+    return info ? lt_fail(LT_E_UNSUPPORTED, "bench roots: --accuracy needs LAPACK's dsyevd")
+                : LT_OK;
 }
