@@ -277,7 +277,8 @@ static void no_entry_is_missing(void **state)
     for (size_t offset = first; offset < sizeof *be; offset += size) {
         void (*entry)(void) = NULL;
         memcpy(&entry, (const char *)be + offset, size);
-        assert_true(entry != NULL);
+        bool is_fused = offset == offsetof(lt_backend, vec_lists); /* composed where it is NULL */
+        assert_true(entry != NULL || is_fused);
     }
 }
 

@@ -71,8 +71,8 @@ void lt_cpu_install_vec(lt_backend *be);
 void lt_cpu_install_contract(lt_backend *be);
 void lt_cpu_install_products(lt_backend *be); /* oneDNN, or nothing */
 void lt_cpu_install_rational(lt_backend *be);
-void lt_cpu_install_qr(lt_backend *be); /* LAPACK */
-void lt_cpu_install_matrix(lt_backend *be);   /* BLAS and LAPACK, or nothing */
+void lt_cpu_install_qr(lt_backend *be);     /* LAPACK */
+void lt_cpu_install_matrix(lt_backend *be); /* BLAS and LAPACK, or nothing */
 
 /* Opens and closes what a library needs; succeeds without it. */
 lt_status lt_cpu_products_open(lt_cpu *cpu);

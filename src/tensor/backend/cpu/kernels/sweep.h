@@ -21,12 +21,10 @@ typedef REAL SWEEP(loose)
 ALWAYS void SWEEP(tile)(const REAL *w, const REAL *x, REAL *c, int64_t ld, bool subtract)
 {
     SWEEP(vector)
-    s00 = {0},
-    s01 = {0}, s10 = {0}, s11 = {0}, s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0};
+    s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}, s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0};
 #if SWEEP_ROWS == 8
     SWEEP(vector)
-    s40 = {0},
-    s41 = {0}, s50 = {0}, s51 = {0}, s60 = {0}, s61 = {0}, s70 = {0}, s71 = {0};
+    s40 = {0}, s41 = {0}, s50 = {0}, s51 = {0}, s60 = {0}, s61 = {0}, s70 = {0}, s71 = {0};
 #endif
     for (int64_t k = 0; k < SWEEP_BLOCK; k++) {
         const SWEEP(vector) x0 = *(const SWEEP(loose) *)(x + k * SWEEP(WIDE));
