@@ -101,7 +101,7 @@ static const lt_option table[] = {
 {"Shampoo", PICK("merge-order", merge_order, "backward|forward"), .applies = "shampoo soap", .help = "how small dimensions merge; forward: as in 2023"},
 {"Shampoo", INT("tolerated-failures", tolerated_failures, 0, many), .applies = "shampoo soap", .value = "3", .help = "failed roots of a block, in a row, before giving up"},
 {"Shampoo", PICK("shampoo-on-failure", shampoo_on_failure, "abort|keep|diagonal"), .applies = "shampoo soap", .defaults = "shampoo=keep soap=abort", .help = "then: end the run, go on with the block's old roots, or with its factors' diagonals"},
-{"Shampoo", PICK("root-solver", root_solver, "eigh|newton|higher_order|newton_db|qr|tracked|rational"), .applies = "shampoo soap", .help = "how roots and eigenbases are computed"},
+{"Shampoo", PICK("root-solver", root_solver, "eigh|newton|higher_order|newton_db|qr|tracked|rational"), .applies = "shampoo soap", .defaults = "shampoo=rational soap=eigh", .help = "how roots and eigenbases are computed"},
 {"Shampoo", NUM("solver-tolerance", solver_tolerance, 0, below_one), .applies = "shampoo soap", .value = "0", .help = "where an iteration stops; 0: the solver's own"},
 {"Shampoo", INT("solver-iterations", solver_iterations, 0, 10000), .applies = "shampoo soap", .value = "0", .help = "its most steps; 0: the solver's own"},
 {"Shampoo", PICK("refresh", refresh, "reference|staggered|async"), .applies = "shampoo soap", .defaults = "shampoo=staggered soap=reference", .help = "all roots at once every so many updates; some of them in each update; or on other threads, used one frequency later"},

@@ -89,6 +89,14 @@ static void to_arguments(const field *f, const lt_shampoo_config *c, arguments *
 
 /* --- Presets --- */
 
+/* Whether the solver of a preset serves the preconditioner that a flag asks for. */
+static bool gives_what_is_kept(const arguments *a)
+{
+    bool root =
+        a->preconditioner == LT_PRECONDITIONER_ROOT || a->preconditioner == LT_PRECONDITIONER_KL;
+    return a->root_solver == LT_ROOT_EIGH || (root && a->epsilon_rule != LT_EPSILON_PSEUDO_INVERSE);
+}
+
 static lt_status apply_preset(arguments *a, const lt_options *options)
 {
     static const double lr[] = {[PRESET_RECOMMENDED] = 0.1,
@@ -105,6 +113,8 @@ static lt_status apply_preset(arguments *a, const lt_options *options)
             to_arguments(&fields[i], &c, a);
     if (!lt_options_is_set(options, "lr"))
         a->lr = lr[a->preset];
+    if (!lt_options_is_set(options, "root-solver") && !gives_what_is_kept(a))
+        a->root_solver = LT_ROOT_EIGH;
     return LT_OK;
 }
 

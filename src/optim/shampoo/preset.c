@@ -41,6 +41,7 @@ static void make_recommended(lt_shampoo_config *c)
     c->precondition_frequency = 50;
     c->diagonal_vectors = true;
     c->on_failure = LT_ON_FAILURE_KEEP;
+    c->root_solver = LT_ROOT_RATIONAL;
     c->refresh_timing = LT_REFRESH_STAGGERED;
 }
 
