@@ -298,7 +298,7 @@ static lt_status compare(lt_device *device, const settings *s, const char *name,
     for (size_t i = 0; s->accuracy && i < list->count; i++)
         LT_TRY(make_exact(&list->item[i], s->rule == LT_EPSILON_RELATIVE, s->epsilon));
     place *p = calloc(list->count, sizeof *p);
-    double *times = calloc((size_t)(n * (3 + 2 * SOLVERS)), sizeof *times);
+    double *times = calloc((size_t)n * (3 + 2 * SOLVERS), sizeof *times);
     lt_status st = p && times ? make_places(device, LT_F32, list, p) : LT_E_NOMEM;
     if (!st)
         st = time_all(device, s, &config, list, p, r, times);
