@@ -41,7 +41,7 @@ static inline int play_ranks(int size, case_fn *fn, bool spoil, char *why, size_
     for (int r = 0; r < size; r++) {
         pthread_join(rank[r].thread, NULL);
         if (!rank[r].good && bad++ == 0)
-            snprintf(why, bytes, "%s", rank[r].c.why);
+            snprintf(why, bytes, "%.*s", (int)bytes - 1, rank[r].c.why);
     }
     for (int r = 0; r < size; r++)
         lt_comm_close(&comm[r]);
