@@ -4,21 +4,35 @@
 
 #include <math.h>
 
+/* Class indices; one target per class; those with a class of target 0 and logit -Inf. */
+typedef enum target { HARD, SOFT, MASKED } target;
+
 typedef struct loss_row {
     const char *name;
     int64_t n, k;
-    bool soft;
+    target labels;
     double smoothing, scale; /* logits lie in -scale..scale */
 } loss_row;
 
 static const loss_row rows[] = {
-    {"class indices", 5, 10, false, 0, 4},
-    {"label smoothing", 7, 33, false, 0.1, 4},
-    {"soft targets", 5, 17, true, 0, 4},
-    {"soft targets with smoothing", 3, 70, true, 0.2, 4},
-    {"large logits do not overflow", 4, 9, false, 0.1, 200},
-    {"one row", 1, 1000, false, 0.1, 10},
-    {"two classes", 65, 2, false, 0, 3},
+    {"class indices", 5, 10, HARD, 0, 4},
+    {"label smoothing", 7, 33, HARD, 0.1, 4},
+    {"soft targets", 5, 17, SOFT, 0, 4},
+    {"soft targets with smoothing", 3, 70, SOFT, 0.2, 4},
+    {"large logits do not overflow", 4, 9, HARD, 0.1, 200},
+    {"one row", 1, 1000, HARD, 0.1, 10},
+    {"two classes", 65, 2, HARD, 0, 3},
+    {"one class", 3, 1, HARD, 0.1, 5},
+    {"one class and one row, soft", 1, 1, SOFT, 0, 5},
+    {"17 classes", 33, 17, HARD, 0.1, 4},
+    {"1000 classes, soft", 3, 1000, SOFT, 0, 6},
+    {"1000 classes, soft, with smoothing", 2, 1000, SOFT, 0.1, 6},
+    {"logits of ten thousand", 5, 19, HARD, 0.1, 1e4},
+    {"soft targets, logits of ten thousand", 5, 37, SOFT, 0, 1e4},
+    {"logits of ten thousand without smoothing", 4, 16, HARD, 0, 1e4},
+    {"smoothing alone", 4, 20, HARD, 1, 4},
+    {"a batch of ImageNet", 256, 1000, HARD, 0.1, 8},
+    {"a class that cannot occur", 3, 21, MASKED, 0, 4},
 };
 
 enum { LOGITS, LABELS, LSE, LOSS, DLOGITS };
@@ -42,6 +56,23 @@ static void prepare(test *t)
     }
 }
 
+/* Of every row, the class in the middle. */
+static void mask(test *t)
+{
+    operand *z = &t->operand[LOGITS], *labels = &t->operand[LABELS];
+    int64_t classes = z->shape.dim[1];
+    for (int64_t i = classes / 2; i < operand_count(z); i += classes) {
+        z->value[i] = -(double)INFINITY;
+        labels->value[i] = 0;
+    }
+}
+
+static void prepare_masked(test *t)
+{
+    prepare(t);
+    mask(t);
+}
+
 static lt_status call_loss(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                            bool absolute)
 {
@@ -58,7 +89,7 @@ static void loss_magnitude(const test *t, double *const *want, double *const *ma
     for (int64_t n = 0; n < rows_count; n++) {
         double top = 1;
         for (int64_t k = 0; k < k_count; k++)
-            top = fmax(top, fabs(z[n * k_count + k]));
+            top = isinf(z[n * k_count + k]) ? top : fmax(top, fabs(z[n * k_count + k]));
         magnitude[LSE][n] = top + fabs(want[LSE][n]);
         magnitude[LOSS][0] += 2 * magnitude[LSE][n] / (double)rows_count;
     }
@@ -66,11 +97,11 @@ static void loss_magnitude(const test *t, double *const *want, double *const *ma
 
 static void make_common(const loss_row *r, test *t)
 {
-    t->prepare = prepare;
+    t->prepare = r->labels == MASKED ? prepare_masked : prepare;
     t->operand[LOGITS] =
         (operand){IN, DATA, LT_SHAPE(r->n, r->k), ROWS, PLUS, -r->scale, r->scale, NULL};
     t->operand[LABELS] = (operand){IN, LABEL, LT_SHAPE(r->n), .absolute = KEEP};
-    if (r->soft)
+    if (r->labels != HARD)
         t->operand[LABELS] = (operand){IN, MASTER, LT_SHAPE(r->n, r->k), .low = 0.01, .high = 1};
     t->operand[LSE] = (operand){OUT, MASTER, LT_SHAPE(r->n), .absolute = PLUS};
     t->operand[LOSS] = (operand){OUT, MASTER, LT_SCALAR, .absolute = PLUS};
@@ -101,11 +132,19 @@ static void prepare_grad(test *t)
     int64_t k_count = z->shape.dim[1];
     t->operand[LOSS].value[0] = 0.7;
     for (int64_t n = 0; n < z->shape.dim[0]; n++) {
-        double sum = 0;
+        double top = z->value[n * k_count], sum = 0;
+        for (int64_t k = 1; k < k_count; k++)
+            top = fmax(top, z->value[n * k_count + k]);
         for (int64_t k = 0; k < k_count; k++)
-            sum += exp(z->value[n * k_count + k] - 200);
-        t->operand[LSE].value[n] = 200 + log(sum);
+            sum += exp(z->value[n * k_count + k] - top);
+        t->operand[LSE].value[n] = top + log(sum);
     }
+}
+
+static void prepare_masked_grad(test *t)
+{
+    prepare_grad(t);
+    mask(t);
 }
 
 /* exp(z - lse) errs relatively by the rounding of z - lse. */
@@ -116,7 +155,8 @@ static void grad_magnitude(const test *t, double *const *want, double *const *ma
     (void)want;
     for (int64_t i = 0; i < n_count * k_count; i++) {
         double l = lse[i / k_count], p = exp(z[i] - l);
-        magnitude[DLOGITS][i] = (p * (2 + fabs(z[i]) + fabs(l)) + 1) / (double)n_count;
+        double from_exp = p > 0 ? p * (2 + fabs(z[i]) + fabs(l)) : 0;
+        magnitude[DLOGITS][i] = (from_exp + 1) / (double)n_count;
     }
 }
 
@@ -125,7 +165,7 @@ static void make_grad(const loss_row *r, test *t)
     make_common(r, t);
     t->entry = "softmax_xent_grad";
     t->call = call_grad;
-    t->prepare = prepare_grad;
+    t->prepare = r->labels == MASKED ? prepare_masked_grad : prepare_grad;
     t->magnitude = grad_magnitude;
     t->operands = 5;
     t->operand[LSE].use = t->operand[LOSS].use = IN;
@@ -175,6 +215,7 @@ bool loss_tests(size_t i, test *t)
     const loss_row *r = &rows[i / COUNT_OF(make)];
     *t = (test){.name = r->name};
     t->config.number = r->smoothing;
+    t->large = r->n > 100;
     make[i % COUNT_OF(make)](r, t);
     return true;
 }

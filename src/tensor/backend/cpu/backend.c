@@ -102,6 +102,7 @@ static void fill_table(void)
     lt_cpu_install_elementwise(&table);
     lt_cpu_install_batchnorm(&table);
     lt_cpu_install_pool(&table);
+    lt_cpu_install_loss(&table);
     lt_cpu_install_optim(&table);
     lt_cpu_install_vec(&table);
     lt_cpu_install_contract(&table);

@@ -66,6 +66,7 @@ void lt_cpu_install_memory(lt_backend *be);
 void lt_cpu_install_elementwise(lt_backend *be);
 void lt_cpu_install_batchnorm(lt_backend *be);
 void lt_cpu_install_pool(lt_backend *be);
+void lt_cpu_install_loss(lt_backend *be);
 void lt_cpu_install_optim(lt_backend *be);
 void lt_cpu_install_vec(lt_backend *be);
 void lt_cpu_install_contract(lt_backend *be);

@@ -55,6 +55,16 @@ typedef struct lt_max_grad {
     uint8_t tap[16];    /* its tap that lies on this pixel of x */
 } lt_max_grad;
 
+/* A row of dx = factor * exp(logits - lse) - weight * target - share. */
+typedef struct lt_xent_grad {
+    const void *logits;
+    const float *target; /* NULL: 1 at label, else 0 */
+    void *dx;
+    int64_t classes;
+    int32_t label;
+    float lse, factor, weight, share;
+} lt_xent_grad;
+
 typedef struct lt_sgd_numbers {
     float scale, decay, momentum, fresh, lr; /* g = grad * scale + decay * p; m gets fresh * g */
     bool nesterov, first;
@@ -134,6 +144,11 @@ typedef struct lt_cpu_kernels {
 
         void (*max_window)(const lt_max_window *in);
         void (*max_grad)(const lt_max_grad *in);
+
+        double (*log_sum_exp)(const void *z, int64_t count);
+        /* sum of target * (z - lse); target may be NULL: all 1 */
+        double (*cross)(const void *z, const float *target, int64_t count, double lse);
+        void (*xent_grad)(const lt_xent_grad *in);
     } of[LT_STORES];
     void (*narrow)(const float *x, void *y, int64_t count); /* to bf16 */
     void (*widen)(const void *x, float *y, int64_t count);

@@ -4,7 +4,6 @@
 
 static double square_sum(const float *x, double factor, int64_t count)
 {
-    typedef double wide __attribute__((vector_size(128)));
     wide total = {0};
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {

@@ -20,6 +20,7 @@ typedef float vec __attribute__((vector_size(64)));
 typedef float loose_vec __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t bits __attribute__((vector_size(64)));
 typedef int32_t lanes __attribute__((vector_size(64)));
+typedef double wide __attribute__((vector_size(128)));
 typedef uint16_t half __attribute__((vector_size(32)));
 typedef uint16_t loose_half __attribute__((vector_size(32), aligned(2), may_alias));
 

@@ -4,6 +4,7 @@
 #include "batchnorm.h"
 #include "elementwise.h"
 #include "inverse.h"
+#include "loss.h"
 #include "optim.h"
 #include "pool.h"
 #include "product.h"
@@ -18,6 +19,17 @@
     static void name##_bf16 parameters          \
     {                                           \
         name##_any(__VA_ARGS__, LT_STORE_BF16); \
+    }
+
+/* The same where there is a result. */
+#define BOTH_SUMS(name, parameters, ...)               \
+    static double name##_f32 parameters                \
+    {                                                  \
+        return name##_any(__VA_ARGS__, LT_STORE_F32);  \
+    }                                                  \
+    static double name##_bf16 parameters               \
+    {                                                  \
+        return name##_any(__VA_ARGS__, LT_STORE_BF16); \
     }
 
 BOTH(add, (const void *a, const void *b, void *y, int64_t count), a, b, y, count)
@@ -40,6 +52,10 @@ BOTH(bn_grad_sums, (const lt_bn_grad *in, int64_t begin, int64_t end, float *sum
 BOTH(bn_grad_x, (const lt_bn_grad *in, int64_t begin, int64_t end), in, begin, end)
 BOTH(max_window, (const lt_max_window *in), in)
 BOTH(max_grad, (const lt_max_grad *in), in)
+BOTH(xent_grad, (const lt_xent_grad *in), in)
+BOTH_SUMS(log_sum_exp, (const void *z, int64_t count), z, count)
+BOTH_SUMS(cross, (const void *z, const float *target, int64_t count, double lse), z, target, count,
+          lse)
 
 #define ENTRIES(type)                                                                             \
     {                                                                                             \
@@ -48,7 +64,8 @@ BOTH(max_grad, (const lt_max_grad *in), in)
         .repeat_row = repeat_row_##type, .bn_moments = bn_moments_##type,                         \
         .bn_apply = bn_apply_##type, .bn_grad_sums = bn_grad_sums_##type,                         \
         .bn_grad_x = bn_grad_x_##type, .max_window = max_window_##type,                           \
-        .max_grad = max_grad_##type                                                               \
+        .max_grad = max_grad_##type, .log_sum_exp = log_sum_exp_##type, .cross = cross_##type,    \
+        .xent_grad = xent_grad_##type                                                             \
     }
 
 const lt_cpu_kernels PASTE(lt_cpu_kernels, LT_KERNEL_SET) = {

@@ -1,0 +1,105 @@
+/* Softmax cross-entropy, one row of logits at a time. Formulas: lather/ops/loss.h.
+ * exp() after Cody and Waite, "Software manual for the elementary functions", 1980, chapter 6, with
+ * a Taylor polynomial: its remainder, (ln(2)/2)^8/8! = 5.2e-9, is below a float's rounding. */
+
+#include "simd.h"
+
+#include <math.h>
+
+/* Number of each lane, from i on. */
+ALWAYS lanes lane_numbers(int64_t i)
+{
+    const lanes number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return number + (int)i;
+}
+
+ALWAYS vec choose(lanes which, vec yes, vec no)
+{
+    return (vec)(((lanes)yes & which) | ((lanes)no & ~which));
+}
+
+/* e^x; below -103 it is 0, above 89 infinity, NaN stays NaN. */
+ALWAYS vec exponential(vec x)
+{
+    const vec low = vec_set(-110), high = vec_set(90), magic = vec_set(0x1.8p23F);
+    x = choose((lanes)(x < low), low, x);
+    x = choose((lanes)(x > high), high, x);
+    /* Of the sum with 1.5 * 2^23 the last bits are the nearest integer. */
+    const vec sum = x * 1.44269504F + magic, n = sum - magic;
+    /* ln(2) in two parts, the first of 10 bits: n times it is exact. */
+    const vec r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
+    vec p = multiply_add(r, vec_set(1.0F / 5040), vec_set(1.0F / 720));
+    p = multiply_add(r, p, vec_set(1.0F / 120));
+    p = multiply_add(r, p, vec_set(1.0F / 24));
+    p = multiply_add(r, p, vec_set(1.0F / 6));
+    p = multiply_add(r, p, vec_set(0.5F));
+    p = multiply_add(r, p, vec_set(1));
+    p = multiply_add(r, p, vec_set(1));
+    /* 2^n as two factors, which are normal numbers where 2^n is none. */
+    const lanes exponent = (lanes)((bits)sum - (bits)magic), half_of = exponent >> 1;
+    const bits first = ((bits)half_of + 127) << 23;
+    const bits second = ((bits)exponent - (bits)half_of + 127) << 23;
+    return p * (vec)first * (vec)second;
+}
+
+ALWAYS double add_lanes(wide v)
+{
+    double sum = 0;
+    for (int l = 0; l < LANES; l++)
+        sum += v[l];
+    return sum;
+}
+
+/* log(sum(exp(z))), shifted by the largest so that exp() cannot overflow. */
+ALWAYS double log_sum_exp_any(const void *z, int64_t count, lt_cpu_store s)
+{
+    vec best = vec_set(-__builtin_inff());
+    FOR_LANES(i, n, count, {
+        const vec v = load(z, i, n, s);
+        best = choose((lanes)(v > best) & (lanes)(lane_numbers(0) < n), v, best);
+    });
+    float top = best[0];
+    for (int l = 1; l < LANES; l++)
+        top = best[l] > top ? best[l] : top;
+    wide sum = {0};
+    FOR_LANES(i, n, count, {
+        const vec e = exponential(load(z, i, n, s) - vec_set(top));
+        const vec kept = choose((lanes)(lane_numbers(0) < n), e, vec_set(0));
+        sum += __builtin_convertvector(kept, wide);
+    });
+    return (double)top + log(add_lanes(sum));
+}
+
+/* Sum of target * (z - lse); without targets, of z - lse. */
+ALWAYS double cross_any(const void *z, const float *target, int64_t count, double lse,
+                        lt_cpu_store s)
+{
+    wide sum = {0};
+    FOR_LANES(i, n, count, {
+        wide term = __builtin_convertvector(load(z, i, n, s), wide) - lse;
+        vec t = vec_set(1);
+        if (target)
+            t = load(target, i, n, LT_STORE_F32);
+        t = choose((lanes)(lane_numbers(0) < n), t, vec_set(0));
+        const wide weight = __builtin_convertvector(t, wide);
+        typedef int64_t which __attribute__((vector_size(128)));
+        /* A class that cannot occur may have the logit -Inf. */
+        term = (wide)((which)(weight * term) & (which)(weight != 0));
+        sum += term;
+    });
+    return add_lanes(sum);
+}
+
+ALWAYS void xent_grad_any(const lt_xent_grad *in, lt_cpu_store s)
+{
+    const lt_xent_grad g = *in; /* stores cannot change a local copy */
+    FOR_LANES(i, n, g.classes, {
+        const vec p = exponential(load(g.logits, i, n, s) - vec_set(g.lse));
+        vec q = vec_set(g.share);
+        if (g.target)
+            q += load(g.target, i, n, LT_STORE_F32) * g.weight;
+        else
+            q += (vec)((lanes)vec_set(g.weight) & (lanes)(lane_numbers(i) == g.label));
+        save(g.dx, i, p * g.factor - q, n, s);
+    });
+}

@@ -1,0 +1,175 @@
+/* Softmax cross-entropy on rows without gaps. What has other strides or dtypes goes to ref's entry.
+ * Formulas: lather/ops/loss.h. */
+
+#include "base/parallel.h"
+#include "tensor/backend/cpu/internal.h"
+
+#include "lather/ext/fail.h"
+
+typedef struct job {
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    double smoothing;
+    const lt_view *logits, *labels, *lse, *dx;
+    double *loss;  /* of each row */
+    double factor; /* of gradients: dloss / N */
+} job;
+
+/* Rows of the kernels' storage, each without gaps. */
+static bool has_rows(const lt_view *v)
+{
+    return lt_cpu_is_fast_dtype(v->dtype) && (v->stride[1] == 1 || v->shape.dim[1] == 1);
+}
+
+static bool is_soft(const lt_view *labels)
+{
+    return labels->shape.ndim == 2;
+}
+
+static bool is_fast(const lt_view *logits, const lt_view *labels, const lt_view *lse)
+{
+    const bool fits =
+        is_soft(labels) ? labels->dtype == LT_F32 && has_rows(labels) : labels->dtype == LT_I32;
+    return fits && has_rows(logits) && logits->shape.dim[1] > 0 && lse->dtype == LT_F32;
+}
+
+static job make_job(const lt_cpu *cpu, double smoothing, const lt_view *logits,
+                    const lt_view *labels, const lt_view *lse)
+{
+    return (job){.kernels = cpu->kernels,
+                 .store = logits->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+                 .smoothing = smoothing,
+                 .logits = logits,
+                 .labels = labels,
+                 .lse = lse};
+}
+
+static void *row_of(const lt_view *v, int64_t n)
+{
+    return (char *)v->data + n * v->stride[0] * (int64_t)lt_dtype_size(v->dtype);
+}
+
+static int32_t label_of(const lt_view *labels, int64_t n)
+{
+    return *(const int32_t *)row_of(labels, n);
+}
+
+static lt_status check_labels(const lt_view *logits, const lt_view *labels)
+{
+    const int64_t classes = logits->shape.dim[1];
+    for (int64_t n = 0; !is_soft(labels) && n < logits->shape.dim[0]; n++) {
+        const int32_t label = label_of(labels, n);
+        if (label < 0 || label >= classes)
+            return lt_fail(LT_E_ARG, "softmax_xent: label %d of row %lld, want 0..%lld", label,
+                           (long long)n, (long long)classes - 1);
+    }
+    return LT_OK;
+}
+
+/* Sum over k of target * (z - lse), without smoothing. */
+static double cross_target(const job *j, int64_t n, double lse)
+{
+    const void *z = row_of(j->logits, n);
+    if (is_soft(j->labels))
+        return j->kernels->of[j->store].cross(z, row_of(j->labels, n), j->logits->shape.dim[1],
+                                              lse);
+    const int32_t label = label_of(j->labels, n);
+    float own = 0;
+    if (j->store == LT_STORE_F32)
+        own = ((const float *)z)[label];
+    else
+        j->kernels->widen((const uint16_t *)z + label, &own, 1);
+    return (double)own - lse;
+}
+
+static void loss_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const int64_t classes = j->logits->shape.dim[1];
+    for (int64_t n = begin; n < end; n++) {
+        const void *z = row_of(j->logits, n);
+        const double lse = j->kernels->of[j->store].log_sum_exp(z, classes);
+        double sum = 0;
+        if (j->smoothing < 1)
+            sum += (1 - j->smoothing) * cross_target(j, n, lse);
+        if (j->smoothing > 0)
+            sum += j->smoothing / (double)classes
+                   * j->kernels->of[j->store].cross(z, NULL, classes, lse);
+        j->loss[n] = sum;
+        *(float *)row_of(j->lse, n) = (float)lse;
+    }
+}
+
+static lt_status softmax_xent(void *ctx, double smoothing, const lt_view *logits,
+                              const lt_view *labels, const lt_view *lse, const lt_view *loss)
+{
+    if (!is_fast(logits, labels, lse) || loss->dtype != LT_F32)
+        return lt_backend_ref()->softmax_xent(ctx, smoothing, logits, labels, lse, loss);
+    LT_TRY(check_labels(logits, labels));
+    const int64_t rows = logits->shape.dim[0];
+    job j = make_job(ctx, smoothing, logits, labels, lse);
+    j.loss = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, (size_t)(rows + 1) * sizeof *j.loss);
+    if (!j.loss)
+        return LT_E_NOMEM;
+    lt_parallel(rows, 1, loss_rows, &j);
+    double total = 0;
+    for (int64_t n = 0; n < rows; n++)
+        total -= j.loss[n];
+    *(float *)loss->data = (float)(total / (double)rows);
+    return LT_OK;
+}
+
+/* Sum of a row's targets, smoothed. */
+static double target_total(const job *j, const float *target, int64_t classes)
+{
+    if (!target)
+        return 1;
+    double sum = 0;
+    for (int64_t k = 0; k < classes; k++)
+        sum += (double)target[k];
+    return (1 - j->smoothing) * sum + j->smoothing;
+}
+
+static void grad_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const int64_t classes = j->logits->shape.dim[1];
+    for (int64_t n = begin; n < end; n++) {
+        const float *target = is_soft(j->labels) ? row_of(j->labels, n) : NULL;
+        const lt_xent_grad in = {
+            .logits = row_of(j->logits, n),
+            .target = target,
+            .dx = row_of(j->dx, n),
+            .classes = classes,
+            .label = target ? -1 : label_of(j->labels, n),
+            .lse = *(const float *)row_of(j->lse, n),
+            .factor = (float)(j->factor * target_total(j, target, classes)),
+            .weight = (float)(j->factor * (1 - j->smoothing)),
+            .share = (float)(j->factor * j->smoothing / (double)classes),
+        };
+        j->kernels->of[j->store].xent_grad(&in);
+    }
+}
+
+static lt_status softmax_xent_grad(void *ctx, double smoothing, const lt_view *dloss,
+                                   const lt_view *logits, const lt_view *labels, const lt_view *lse,
+                                   const lt_view *dx)
+{
+    if (!is_fast(logits, labels, lse) || dloss->dtype != LT_F32 || dx->dtype != logits->dtype
+        || !has_rows(dx))
+        return lt_backend_ref()->softmax_xent_grad(ctx, smoothing, dloss, logits, labels, lse, dx);
+    const int64_t rows = logits->shape.dim[0];
+    job j = make_job(ctx, smoothing, logits, labels, lse);
+    j.dx = dx;
+    j.factor = (double)*(const float *)dloss->data / (double)rows;
+    lt_parallel(rows, 1, grad_rows, &j);
+    return LT_OK;
+}
+
+void lt_cpu_install_loss(lt_backend *be)
+{
+    be->softmax_xent = softmax_xent;
+    be->softmax_xent_grad = softmax_xent_grad;
+}
