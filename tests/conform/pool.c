@@ -23,6 +23,11 @@ static const pool_row rows[] = {
     {"one pixel", {4, {3, 17, 1, 1}}, SQUARE(1, 1, 0)},
     {"global", {4, {2, 33, 7, 7}}, SQUARE(7, 7, 0)},
     {"1x3 stride 1 by 2", {4, {2, 4, 3, 9}}, {1, 3, 1, 2, 0, 1}},
+    {"5x5 stride 1 pad 2: a pixel in 25 windows", {4, {1, 19, 6, 7}}, SQUARE(5, 1, 2)},
+    {"3x2 stride 2 by 3 pad 1 by 0", {4, {2, 18, 7, 8}}, {3, 2, 2, 3, 1, 0}},
+    {"the picture's size with padding", {4, {2, 16, 5, 5}}, SQUARE(5, 5, 2)},
+    {"a last row that no window reaches", {4, {1, 33, 6, 5}}, SQUARE(3, 2, 0)},
+    {"56 pixels of 64 channels", {4, {8, 64, 56, 56}}, SQUARE(3, 2, 1)},
     {"stride larger than the kernel", {4, {2, 3, 8, 8}}, SQUARE(2, 3, 0)},
 };
 
@@ -149,5 +154,6 @@ bool pool_tests(size_t i, test *t)
     }
     t->name = r->name;
     t->config.pool = r->config;
+    t->large = r->x.dim[2] > 50;
     return true;
 }

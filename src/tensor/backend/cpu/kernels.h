@@ -144,6 +144,8 @@ typedef struct lt_cpu_kernels {
 
         void (*max_window)(const lt_max_window *in);
         void (*max_grad)(const lt_max_grad *in);
+        /* y = factor times the sum of the window; without index */
+        void (*sum_window)(const lt_max_window *in, float factor);
 
         double (*log_sum_exp)(const void *z, int64_t count);
         /* sum of target * (z - lse); target may be NULL: all 1 */

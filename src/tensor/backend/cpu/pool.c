@@ -44,6 +44,17 @@ static void clip(int64_t first, int kernel, int64_t extent, int *from, int *to)
     *to = first + kernel > extent ? (int)(extent - first) : kernel;
 }
 
+/* Element i of x, which may lie before the image; the taps inside it do not. */
+static const void *pixel_at(const job *j, int64_t i)
+{
+    return (const void *)((uintptr_t)j->x->data + (uintptr_t)(i * (int64_t)j->size));
+}
+
+static float mean_factor(const lt_pool2d_config *config)
+{
+    return 1 / ((float)config->kernel_h * (float)config->kernel_w);
+}
+
 /* One row of y. */
 static void max_row(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
@@ -59,10 +70,7 @@ static void max_row(void *context, int64_t begin, int64_t end, int64_t chunk)
         for (int64_t q = 0; q < q_cols; q++) {
             const int64_t left = q * g->stride_w - g->pad_w, out = (row * q_cols + q) * c;
             clip(left, g->kernel_w, w, &in.s0, &in.s1);
-            /* May point before the image; the taps inside it do not. */
-            in.x =
-                (const void *)((uintptr_t)j->x->data
-                               + (uintptr_t)((((n * h + top) * w + left) * c) * (int64_t)j->size));
+            in.x = pixel_at(j, ((n * h + top) * w + left) * c);
             in.y = (char *)j->y->data + (size_t)out * j->size;
             in.index = j->index ? (uint8_t *)j->index->data + out : NULL;
             j->kernels->of[j->store].max_window(&in);
@@ -165,12 +173,38 @@ static void mean_image(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
+/* One row of y. */
+static void mean_row(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const lt_pool2d_config *g = j->config;
+    const int64_t *d = j->x->shape.dim, c = d[1], h = d[2], w = d[3];
+    const int64_t p_rows = j->y->shape.dim[2], q_cols = j->y->shape.dim[3];
+    lt_max_window in = {.channels = c, .stride = w * c};
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t n = row / p_rows, top = row % p_rows * g->stride_h - g->pad_h;
+        clip(top, g->kernel_h, h, &in.r0, &in.r1);
+        for (int64_t q = 0; q < q_cols; q++) {
+            const int64_t left = q * g->stride_w - g->pad_w;
+            clip(left, g->kernel_w, w, &in.s0, &in.s1);
+            in.x = pixel_at(j, ((n * h + top) * w + left) * c);
+            in.y = (char *)j->y->data + (size_t)((row * q_cols + q) * c) * j->size;
+            j->kernels->of[j->store].sum_window(&in, mean_factor(g));
+        }
+    }
+}
+
 static lt_status avgpool(void *ctx, const lt_pool2d_config *config, const lt_view *x,
                          const lt_view *y)
 {
-    if (!is_fast(x, y) || !is_global(config, x))
+    if (!is_fast(x, y))
         return lt_backend_ref()->avgpool2d(ctx, config, x, y);
     job j = make_job(ctx, config, x, y);
+    if (!is_global(config, x)) {
+        lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, mean_row, &j);
+        return LT_OK;
+    }
     size_t bytes = (size_t)lt_cpu_count(y) * sizeof(float);
     j.part = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, bytes);
     if (!j.part)
@@ -190,13 +224,40 @@ static void spread_image(void *context, int64_t begin, int64_t end, int64_t chun
             (char *)j->x->data + (size_t)(n * pixels * c) * j->size);
 }
 
+/* One row of dx: a pixel gets the sum of the windows that reach it, which are a window of dy. */
+static void mean_grad_row(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const lt_pool2d_config *g = j->config;
+    const int64_t c = j->x->shape.dim[1], h = j->x->shape.dim[2], w = j->x->shape.dim[3];
+    const int64_t rows = j->y->shape.dim[2], cols = j->y->shape.dim[3];
+    lt_max_window in = {.channels = c, .stride = cols * c};
+    for (int64_t row = begin; row < end; row++) {
+        int64_t p0, p1, q0, q1;
+        reach(row % h, g->kernel_h, g->stride_h, g->pad_h, rows, &p0, &p1);
+        for (int64_t x = 0; x < w; x++) {
+            reach(x, g->kernel_w, g->stride_w, g->pad_w, cols, &q0, &q1);
+            in.x = (const char *)j->y->data
+                   + (size_t)(((row / h * rows + p0) * cols + q0) * c) * j->size;
+            in.r1 = (int)(p1 - p0);
+            in.s1 = (int)(q1 - q0);
+            in.y = (char *)j->x->data + (size_t)((row * w + x) * c) * j->size;
+            j->kernels->of[j->store].sum_window(&in, mean_factor(g));
+        }
+    }
+}
+
 static lt_status avgpool_grad(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
                               const lt_view *dx)
 {
-    if (!is_fast(dx, dy) || !is_global(config, dx))
+    if (!is_fast(dx, dy))
         return lt_backend_ref()->avgpool2d_grad(ctx, config, dy, dx);
     job j = make_job(ctx, config, dx, dy);
-    lt_parallel(dx->shape.dim[0], 1, spread_image, &j);
+    if (is_global(config, dx))
+        lt_parallel(dx->shape.dim[0], 1, spread_image, &j);
+    else
+        lt_parallel(dx->shape.dim[0] * dx->shape.dim[2], 1, mean_grad_row, &j);
     return LT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Max-pooling, one pixel of output (or of dx) at a time, all channels. */
+/* Pooling, one pixel of output (or of dx) at a time, all channels. */
 
 #include "simd.h"
 
@@ -42,5 +42,18 @@ ALWAYS void max_grad_any(const lt_max_grad *in, lt_cpu_store s)
             sum += (vec)((lanes)g & hit);
         }
         save(in->dx, c, sum, n, s);
+    });
+}
+
+/* factor times the sum of the window's pixels. */
+ALWAYS void sum_window_any(const lt_max_window *from, float factor, lt_cpu_store s)
+{
+    const lt_max_window copy = *from, *in = &copy; /* stores cannot change a local copy */
+    FOR_LANES(c, n, in->channels, {
+        vec sum = vec_set(0);
+        for (int r = in->r0; r < in->r1; r++)
+            for (int k = in->s0; k < in->s1; k++)
+                sum += load(in->x, r * in->stride + k * in->channels + c, n, s);
+        save(in->y, c, sum * factor, n, s);
     });
 }

@@ -52,6 +52,7 @@ BOTH(bn_grad_sums, (const lt_bn_grad *in, int64_t begin, int64_t end, float *sum
 BOTH(bn_grad_x, (const lt_bn_grad *in, int64_t begin, int64_t end), in, begin, end)
 BOTH(max_window, (const lt_max_window *in), in)
 BOTH(max_grad, (const lt_max_grad *in), in)
+BOTH(sum_window, (const lt_max_window *in, float factor), in, factor)
 BOTH(xent_grad, (const lt_xent_grad *in), in)
 BOTH_SUMS(log_sum_exp, (const void *z, int64_t count), z, count)
 BOTH_SUMS(cross, (const void *z, const float *target, int64_t count, double lse), z, target, count,
@@ -64,8 +65,8 @@ BOTH_SUMS(cross, (const void *z, const float *target, int64_t count, double lse)
         .repeat_row = repeat_row_##type, .bn_moments = bn_moments_##type,                         \
         .bn_apply = bn_apply_##type, .bn_grad_sums = bn_grad_sums_##type,                         \
         .bn_grad_x = bn_grad_x_##type, .max_window = max_window_##type,                           \
-        .max_grad = max_grad_##type, .log_sum_exp = log_sum_exp_##type, .cross = cross_##type,    \
-        .xent_grad = xent_grad_##type                                                             \
+        .max_grad = max_grad_##type, .sum_window = sum_window_##type,                             \
+        .log_sum_exp = log_sum_exp_##type, .cross = cross_##type, .xent_grad = xent_grad_##type   \
     }
 
 const lt_cpu_kernels PASTE(lt_cpu_kernels, LT_KERNEL_SET) = {
