@@ -123,6 +123,28 @@ def resume_is_bit_exact_while_roots_are_pending(cwd):
         assert all(r["shampoo_root_failures"] == 0 for r in records)
 
 
+def peak(cwd, *flags):
+    """Bytes that a short run had at most, and what it said beforehand a step needs."""
+    with open(os.path.join(cwd, "said"), "w+b") as said:
+        p = subprocess.Popen([PROGRAM, "--data", "synthetic:128:64:10", "--arch", "resnet18", "--stem", "imagenet", "--width", "32",
+                              "--max-steps", "2", "--limit-eval-batches", "1", "--progress", "lines", *flags], cwd=cwd, stdout=said,
+                             stderr=said)
+        _, status, usage = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        text = said.read().decode()
+    assert p.returncode == OK, text
+    return usage.ru_maxrss * 1024, float(re.search(r"about ([0-9.]+) GiB more in a step", text).group(1)) * 2**30
+
+
+def the_memory_of_a_step_is_known_within_a_factor_of_two(cwd):
+    for amp in ("off", "bf16"):
+        small, said_small = peak(cwd, "--batch-size", "4", "--amp", amp)
+        large, said_large = peak(cwd, "--batch-size", "128", "--amp", amp)
+        ratio = (said_large - said_small) / (large - small)
+        assert 0.5 <= ratio <= 2, f"amp {amp}: {ratio:.2f} of the {large - small} bytes that were measured"
+
+
 def resume_of_a_path_and_of_nothing(cwd):
     flags = [*NOISE, *SMALL, "--epochs", "1", "--optim", "adamw"]
     run(*flags, "--max-steps", "2", "--output", "a", "--resume", "auto", cwd=cwd)
@@ -430,7 +452,7 @@ def a_run_without_finite_gradients_stops(cwd):
     assert any(r.get("skipped") for r in steps_of(cwd, "run")), "no step was skipped"
 
 
-ROWS = [resume_is_bit_exact, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
+ROWS = [the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
         a_signal_ends_with_a_checkpoint_and_its_own_code, eight_pictures_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,
