@@ -151,7 +151,7 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "--help"))
         return usage(stdout);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (strcmp(argv[1], commands[i].name))
+        if (strcmp(argv[1], commands[i].name) != 0)
             continue;
         if (!commands[i].run(argc - 1, argv + 1))
             return 0;

@@ -112,7 +112,7 @@ static void close_workload(workload *w)
     lt_tape_free(&w->tape);
     lt_tensor_free(&w->x);
     lt_param *all[] = {&w->weight, &w->gamma, &w->beta, &w->mean, &w->var};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (size_t i = 0; i < sizeof all / sizeof(lt_param *); i++)
         lt_param_clear(all[i]);
 }
 

@@ -25,9 +25,9 @@ typedef struct settings {
 } settings;
 
 #define AT(field)           .offset = offsetof(settings, field)
-#define INT(n, field, a, b) .name = n, .type = LT_OPTION_INT, AT(field), .min = a, .max = b
-#define TEXT(n, field)      .name = n, .type = LT_OPTION_STRING, AT(field)
-#define PICK(n, f, list)    .name = n, .type = LT_OPTION_CHOICE, AT(f), .choices = list
+#define INT(n, field, a, b) .name = (n), .type = LT_OPTION_INT, AT(field), .min = (a), .max = (b)
+#define TEXT(n, field)      .name = (n), .type = LT_OPTION_STRING, AT(field)
+#define PICK(n, f, list)    .name = (n), .type = LT_OPTION_CHOICE, AT(f), .choices = (list)
 
 /* clang-format off */
 static const lt_option table[] = {

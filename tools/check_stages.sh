@@ -161,11 +161,18 @@ test_sanitized()
         skip "sanitized suites" "the build failed"
         return
     }
-    ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 \
-        LSAN_OPTIONS="suppressions=$root/tools/leaks.txt:print_suppressions=0" \
-        UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-        rows "suites under ASan and UBSan" "$work/asan" --timeout-multiplier 6 \
-        --suite base --suite tensor --suite nn --suite optim --suite data --suite dist --suite train --suite fuzz
+    local suites="base tensor nn optim data dist train fuzz conform tools" suite chosen=()
+    # What trains whole programs belongs to --full: program.py alone takes minutes here.
+    $full && suites="$suites models"
+    for suite in $suites; do
+        chosen+=(--suite "$suite")
+    done
+    local -x ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1
+    local -x LSAN_OPTIONS="suppressions=$root/tools/leaks.txt:print_suppressions=0"
+    local -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+    rows "suites under ASan and UBSan" "$work/asan" --timeout-multiplier 6 "${chosen[@]}"
+    $full || rows "models under ASan and UBSan" "$work/asan" --timeout-multiplier 6 \
+        "models resnet" "models resnet_fixture" "models resnet_fold"
 }
 
 storm() # KILLS

@@ -116,7 +116,7 @@ void report_clear(report_metrics *m)
     report_series *const all[] = {&m->loss,       &m->lr,         &m->speed,
                                   &m->wait,       &m->train_loss, &m->val_loss,
                                   &m->train_top1, &m->val_top1,   &m->val_top5};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (size_t i = 0; i < sizeof all / sizeof(report_series *); i++)
         clear(all[i]);
 }
 

@@ -127,7 +127,7 @@ static lt_status gather_text(session *s, const char *own, const int64_t *count, 
     int64_t bytes = 0;
     for (int r = 0; r < s->ranks; r++)
         bytes += count[r];
-    *all = malloc((size_t)bytes);
+    *all = malloc((size_t)bytes + 1);
     lt_status st = *all ? LT_OK : lt_fail(LT_E_NOMEM, "ranks: no memory for a list");
     if (!st)
         st = lt_tensor_new(&part, s->device, LT_U8, LT_SHAPE(count[s->rank]));

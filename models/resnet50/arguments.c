@@ -5,12 +5,12 @@
 #include "lather/ext/fail.h"
 
 #define AT(field)            .offset = offsetof(arguments, field)
-#define BOOL(n, field)       .name = n, .type = LT_OPTION_BOOL, AT(field)
-#define INT(n, field, a, b)  .name = n, .type = LT_OPTION_INT, AT(field), .min = a, .max = b
-#define NUM(n, field, a, b)  .name = n, .type = LT_OPTION_DOUBLE, AT(field), .min = a, .max = b
-#define TEXT(n, field)       .name = n, .type = LT_OPTION_STRING, AT(field)
-#define PICK(n, field, list) .name = n, .type = LT_OPTION_CHOICE, AT(field), .choices = list
-#define LIST(n, field)       .name = n, .type = LT_OPTION_LIST, AT(field)
+#define BOOL(n, field)       .name = (n), .type = LT_OPTION_BOOL, AT(field)
+#define INT(n, field, a, b)  .name = (n), .type = LT_OPTION_INT, AT(field), .min = (a), .max = (b)
+#define NUM(n, field, a, b)  .name = (n), .type = LT_OPTION_DOUBLE, AT(field), .min = (a), .max = (b)
+#define TEXT(n, field)       .name = (n), .type = LT_OPTION_STRING, AT(field)
+#define PICK(n, field, list) .name = (n), .type = LT_OPTION_CHOICE, AT(field), .choices = (list)
+#define LIST(n, field)       .name = (n), .type = LT_OPTION_LIST, AT(field)
 
 static const double below_one = 0.99999999999, many = 1e15;
 

@@ -85,4 +85,7 @@ lt_status arguments_resolve(arguments *args, const lt_options *options);
 /* Contradictions that no single option's range can tell. */
 lt_status arguments_check(const arguments *args, const lt_options *options);
 
+/* shampoo.c: "0.5,0" into at most so many numbers >= 0; how many, or -1 if it is something else. */
+int arguments_numbers(const char *text, double *value, int most);
+
 #endif

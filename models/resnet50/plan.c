@@ -121,5 +121,5 @@ plan_block plan_residual(const lt_resnet_config *c, int stage, int index)
 
 int64_t plan_side(const plan_conv *conv, int64_t side)
 {
-    return (side + 2 * conv->pad - conv->kernel) / conv->stride + 1;
+    return (side + 2 * (int64_t)conv->pad - conv->kernel) / conv->stride + 1;
 }

@@ -14,17 +14,16 @@
 /* "50,1": latency in microseconds and rate in Gbit/s. */
 static lt_status set_link(session *s)
 {
-    double latency, gbit;
-    char rest;
+    double link[2];
     const char *text = s->args.comm_model;
     if (!text)
         return LT_OK;
-    if (sscanf(text, "%lf,%lf%c", &latency, &gbit, &rest) != 2 || !(latency >= 0) || !(gbit > 0))
+    if (arguments_numbers(text, link, 2) != 2 || !(link[1] > 0))
         return lt_fail(LT_E_ARG,
                        "--comm-model: '%s' is not LATENCY,RATE: microseconds of 0 or more, Gbit/s "
                        "above 0",
                        text);
-    lt_comm_set_model(s->comm, latency, gbit);
+    lt_comm_set_model(s->comm, link[0], link[1]);
     return LT_OK;
 }
 
@@ -82,7 +81,7 @@ static lt_status gather_seats(session *s, seat *all)
     if (!st)
         st = lt_tensor_new(&part, s->device, LT_I64, LT_SHAPE(SEAT_NUMBERS));
     if (!st)
-        st = lt_tensor_new(&whole, s->device, LT_I64, LT_SHAPE(SEAT_NUMBERS * s->ranks));
+        st = lt_tensor_new(&whole, s->device, LT_I64, LT_SHAPE(SEAT_NUMBERS * (int64_t)s->ranks));
     if (!st)
         st = lt_tensor_write(part, &own, sizeof own);
     if (!st)

@@ -4,6 +4,8 @@
 
 #include "lather/ext/fail.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,11 +89,13 @@ lt_status session_open_data(session *s)
 
 static lt_status parse_depths(const char *text, int depths[LT_RESNET_STAGES])
 {
-    char rest;
-    if (sscanf(text, "%d,%d,%d,%d%c", &depths[0], &depths[1], &depths[2], &depths[3], &rest)
-        != LT_RESNET_STAGES)
-        return lt_fail(LT_E_ARG, "--depths: '%s' is not A,B,C,D", text);
-    return LT_OK;
+    double value[LT_RESNET_STAGES];
+    bool fits = arguments_numbers(text, value, LT_RESNET_STAGES) == LT_RESNET_STAGES;
+    for (int i = 0; i < LT_RESNET_STAGES && fits; i++) {
+        fits = value[i] <= INT_MAX && floor(value[i]) >= value[i];
+        depths[i] = fits ? (int)value[i] : 0;
+    }
+    return fits ? LT_OK : lt_fail(LT_E_ARG, "--depths: '%s' is not A,B,C,D", text);
 }
 
 static lt_status choose_classes(session *s)

@@ -183,10 +183,9 @@ lt_status arguments_resolve(arguments *a, const lt_options *options)
 
 /* --- Lists --- */
 
-/* "0.5,0" into numbers >= 0; how many, or -1 if it is something else. */
-static int parse_powers(const char *text, double value[LT_MAX_DIMS])
+int arguments_numbers(const char *text, double *value, int most)
 {
-    for (int count = 0; count < LT_MAX_DIMS;) {
+    for (int count = 0; count < most;) {
         char *end;
         value[count] = strtod(text, &end);
         if (end == text || !(value[count] >= 0) || (*end && *end != ','))
@@ -199,13 +198,21 @@ static int parse_powers(const char *text, double value[LT_MAX_DIMS])
     return -1;
 }
 
+/* The ORDER of "ORDER:...", or 0 if that is not what text is. */
+static int parse_order(const char *text)
+{
+    char *end;
+    const long order = strtol(text, &end, 10);
+    return *end == ':' && order >= 1 && order <= LT_MAX_DIMS ? (int)order : 0;
+}
+
 /* "0.5": one power for all factors; "2:0.5,0": those of blocks with two dimensions. */
 static lt_status set_exponents(lt_exponents *e, const char *text)
 {
     double value[LT_MAX_DIMS];
     const char *colon = strchr(text, ':');
-    int order = colon ? atoi(text) : 1;
-    if (order < 1 || order > LT_MAX_DIMS || parse_powers(colon ? colon + 1 : text, value) != order)
+    int order = colon ? parse_order(text) : 1;
+    if (!order || arguments_numbers(colon ? colon + 1 : text, value, LT_MAX_DIMS) != order)
         return lt_fail(LT_E_ARG, "--inverse-exponent: '%s' is neither E nor ORDER:E,...", text);
     for (int o = order; o <= (colon ? order : LT_MAX_DIMS); o++)
         for (int d = 0; d < o; d++) {
@@ -219,9 +226,9 @@ static lt_status set_exponents(lt_exponents *e, const char *text)
 static lt_status set_ignored(lt_shampoo_config *c, const char *text)
 {
     double dim[LT_MAX_DIMS];
-    const char *colon = strchr(text, ':');
-    int order = atoi(text), count = colon ? parse_powers(colon + 1, dim) : -1;
-    if (order < 1 || order > LT_MAX_DIMS || count < 1)
+    int order = parse_order(text);
+    int count = order ? arguments_numbers(strchr(text, ':') + 1, dim, LT_MAX_DIMS) : 0;
+    if (count < 1)
         return lt_fail(LT_E_ARG, "--ignored-basis-change-dims: '%s' is not ORDER:DIM,...", text);
     for (int i = 0; i < count; i++) {
         if (dim[i] > order - 1 || dim[i] > (int)dim[i])

@@ -5,6 +5,7 @@
 #include "lather/ext/fail.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const double gib = 0x1p30;
@@ -37,8 +38,11 @@ static double read_number(const char *path, const char *key)
     if (!f)
         return -1;
     while (value < 0 && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key)) && sscanf(line + strlen(key), "%lf", &value) != 1)
-            value = -1;
+        if (!strncmp(line, key, strlen(key))) {
+            char *end;
+            const double number = strtod(line + strlen(key), &end);
+            value = end > line + strlen(key) ? number : -1; /* memory.max may say "max" */
+        }
     fclose(f);
     return value;
 }

@@ -237,13 +237,13 @@ static lt_status check_duplicates(const parser *p, const lt_json_value *object)
 {
     if (object->count < 2)
         return LT_OK;
-    const lt_json_value **sorted = lt_alloc(object->count, sizeof *sorted);
+    const lt_json_value **sorted = lt_alloc(object->count, sizeof(lt_json_value *));
     if (!sorted)
         return LT_E_NOMEM;
     size_t n = 0;
     for (const lt_json_value *v = object->child; v; v = v->next)
         sorted[n++] = v;
-    qsort(sorted, n, sizeof *sorted, by_key);
+    qsort(sorted, n, sizeof(lt_json_value *), by_key);
     lt_status st = LT_OK;
     for (size_t i = 1; i < n && !st; i++)
         if (!strcmp(sorted[i - 1]->key, sorted[i]->key)) {

@@ -4,18 +4,22 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* CPUs that one cgroup file grants: quota / period, rounded up; 0 if it says no limit. */
 static int quota(const char *path)
 {
+    char line[64] = "", *at = line;
     FILE *file = fopen(path, "r");
     if (!file)
         return 0;
-    long long limit = 0, period = 0;
-    int fields = fscanf(file, "%lld %lld", &limit, &period); /* "max 100000" reads no field */
+    if (!fgets(line, sizeof line, file))
+        line[0] = 0;
     fclose(file);
-    return fields == 2 && limit > 0 && period > 0 ? (int)((limit + period - 1) / period) : 0;
+    const long long limit = strtoll(line, &at, 10), period = strtoll(at, NULL, 10);
+    /* "max 100000" is no number: no limit */
+    return limit > 0 && period > 0 ? (int)((limit + period - 1) / period) : 0;
 }
 
 /* The process's own group (cgroup v2), else the root of a container's mount. */

@@ -145,11 +145,9 @@ lt_status lt_pack_writer_open(lt_pack_writer *w, const char *path)
     w->path = lt_strdup(path);
     w->temp = lt_format("%s.tmp-%ld", path, (long)getpid());
     lt_status st = w->path && w->temp ? LT_OK : LT_E_NOMEM;
-    if (!st) {
-        w->fd = open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        if (w->fd < 0)
-            st = lt_fail(LT_E_IO, "%s: %s", w->temp, strerror(errno));
-    }
+    w->fd = st ? -1 : open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (!st && w->fd < 0)
+        st = lt_fail(LT_E_IO, "%s: %s", w->temp, strerror(errno));
     if (st)
         lt_pack_writer_abandon(w);
     return st;

@@ -26,7 +26,7 @@ static void combine_ranks(double *all, int ranks, int64_t channels)
     for (int64_t c = 0; c < channels; c++) {
         moments sum = {all[c], all[channels + c], all[2 * channels + c]};
         for (int r = 1; r < ranks; r++) {
-            const double *x = all + r * 3 * channels + c;
+            const double *x = all + 3 * channels * r + c;
             sum = combine(sum, (moments){x[0], x[channels], x[2 * channels]});
         }
         all[c] = sum.count;
@@ -60,7 +60,7 @@ static lt_status merge_on_host(lt_data_parallel *dp, lt_tensor *whole, lt_tensor
         return LT_E_NOMEM;
     lt_status st = lt_tensor_read(whole, host, lt_tensor_bytes(whole));
     if (!st) {
-        double own = host[lt_comm_rank(dp->norm_comm) * 3 * channels];
+        double own = host[3 * channels * lt_comm_rank(dp->norm_comm)];
         combine_ranks(host, lt_comm_size(dp->norm_comm), channels);
         dp->norm_share = own / host[0];
         st = lt_tensor_write(whole, host, lt_tensor_bytes(whole));

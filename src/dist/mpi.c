@@ -108,7 +108,7 @@ static bool grow(lt_link *self)
 {
     slots *s = &of(self)->slots;
     size_t more = 2 * s->count + 64;
-    MPI_Request *request = realloc(s->request, more * sizeof *request);
+    MPI_Request *request = realloc(s->request, more * sizeof(MPI_Request));
     s->request = request ? request : s->request;
     bool *used = realloc(s->used, more * sizeof *used);
     s->used = used ? used : s->used;
@@ -238,7 +238,7 @@ static bool all_gone(MPI_Request *request, int count)
 static bool tell_all(lt_link *self, const char *words, int bytes, int tag)
 {
     mpi_link *l = of(self);
-    MPI_Request *request = calloc((size_t)self->size, sizeof *request);
+    MPI_Request *request = calloc((size_t)self->size, sizeof(MPI_Request));
     bool sent = request, gone = false;
     for (int r = 0; request && r < self->size; r++) {
         request[r] = MPI_REQUEST_NULL;

@@ -8,6 +8,7 @@
 enum { BLOCK = 1024 }; /* elements whose sums stay in the nearest cache */
 
 /* acc is all terms so far; x the next. A NaN stays. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): `type` declares */
 #define COMBINE(name, type, sum)                                        \
     static void name(type *acc, const type *x, int64_t n, lt_reduce op) \
     {                                                                   \
@@ -18,6 +19,7 @@ enum { BLOCK = 1024 }; /* elements whose sums stay in the nearest cache */
             for (int64_t i = 0; i < n; i++)                             \
                 acc[i] = sum;                                           \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 COMBINE(combine_f32, float, acc[i] + x[i])
 COMBINE(combine_f64, double, acc[i] + x[i])

@@ -21,11 +21,14 @@ lt_status lt_optim_need(const lt_optim *self, bool has, const char *entry)
                    self->device->backend->name, entry);
 }
 
-static size_t count_trained(const lt_params *params)
+/* And the device of the first one: NULL if there is none. */
+static size_t count_trained(const lt_params *params, lt_device **device)
 {
     size_t count = 0;
+    *device = NULL;
     for (size_t i = 0; i < params->count; i++)
-        count += lt_param_is_trained(params->item[i]);
+        if (lt_param_is_trained(params->item[i]) && !count++)
+            *device = lt_tensor_device(params->item[i]->value);
     return count;
 }
 
@@ -80,8 +83,9 @@ static lt_status make_scalars(lt_optim *o)
 lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *ops, const lt_params *params,
                        double weight_decay, lt_decay_scope scope)
 {
-    size_t count = count_trained(params);
-    if (!count)
+    lt_device *device;
+    size_t count = count_trained(params, &device);
+    if (!device)
         return lt_fail(LT_E_ARG, "%s: no parameter to train", ops->name);
     if (!(weight_decay >= 0 && isfinite(weight_decay)))
         return lt_fail(LT_E_ARG, "%s: weight_decay %g is not a number >= 0", ops->name,
@@ -90,9 +94,7 @@ lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *ops, const lt_params 
     if (!o)
         return LT_E_NOMEM;
     o->ops = ops;
-    for (size_t i = 0; i < params->count && !o->device; i++)
-        if (lt_param_is_trained(params->item[i]))
-            o->device = lt_tensor_device(params->item[i]->value);
+    o->device = device;
     o->slot = lt_alloc(count, sizeof *o->slot);
     o->item = lt_alloc(count, sizeof *o->item);
     lt_status st = o->slot && o->item ? make_scalars(o) : LT_E_NOMEM;

@@ -235,7 +235,7 @@ static void free_shard(lt_shard *s)
     if (!s)
         return;
     lt_tensor *const tensors[] = {s->mine, s->whole, s->wire_mine, s->wire_whole, s->old};
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+    for (size_t i = 0; i < sizeof tensors / sizeof(lt_tensor *); i++) {
         lt_tensor *t = tensors[i];
         lt_tensor_free(&t);
     }
@@ -254,6 +254,7 @@ lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config)
     LT_TRY(check_ranks(optim, config));
     lt_shard *s = lt_alloc(1, sizeof *s);
     lt_status st = lt_comm_agree(config->comm, s ? LT_OK : LT_E_NOMEM);
+    LT_ASSERT(st || s);
     if (!st) {
         s->config = *config;
         st = lt_comm_agree(config->comm, open_group(s));

@@ -15,7 +15,7 @@
 static const lt_backend *find_backend(const char *name)
 {
     const lt_backend *const all[] = {lt_backend_ref(), lt_backend_cpu()};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (size_t i = 0; i < sizeof all / sizeof(lt_backend *); i++)
         if (!strcmp(all[i]->name, name))
             return all[i];
     return NULL;

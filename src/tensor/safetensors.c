@@ -141,7 +141,7 @@ static int by_name(const void *a, const void *b)
 static lt_status check_tiling(lt_safetensors *f)
 {
     if (f->count)
-        qsort(f->by_name, f->count, sizeof *f->by_name, by_address);
+        qsort(f->by_name, f->count, sizeof(lt_safetensors_entry *), by_address);
     const char *at = f->data;
     for (size_t i = 0; i < f->count; i++) {
         const lt_safetensors_entry *e = f->by_name[i];
@@ -155,7 +155,7 @@ static lt_status check_tiling(lt_safetensors *f)
         return lt_fail(LT_E_FORMAT, "%s: %zu bytes at the end belong to no tensor", f->path,
                        (size_t)(f->data + f->data_bytes - at));
     if (f->count)
-        qsort(f->by_name, f->count, sizeof *f->by_name, by_name);
+        qsort(f->by_name, f->count, sizeof(lt_safetensors_entry *), by_name);
     return LT_OK;
 }
 
@@ -184,7 +184,7 @@ static lt_status read_all(lt_safetensors *f)
     LT_TRY(read_header(f));
     const lt_json_value *root = lt_json_root(f->json);
     f->entry = lt_alloc(root->count, sizeof *f->entry);
-    f->by_name = lt_alloc(root->count, sizeof *f->by_name);
+    f->by_name = lt_alloc(root->count, sizeof(lt_safetensors_entry *));
     if (!f->entry || !f->by_name)
         return LT_E_NOMEM;
     for (const lt_json_value *v = root->child; v; v = v->next)
@@ -265,8 +265,9 @@ const lt_safetensors_entry *lt_safetensors_find(const lt_safetensors *file, cons
     lt_safetensors_entry key = {.name = name};
     const lt_safetensors_entry *wanted = &key;
     const lt_safetensors_entry *const *found =
-        file->count ? bsearch(&wanted, file->by_name, file->count, sizeof *file->by_name, by_name)
-                    : NULL;
+        file->count
+            ? bsearch(&wanted, file->by_name, file->count, sizeof(lt_safetensors_entry *), by_name)
+            : NULL;
     return found ? *found : NULL;
 }
 

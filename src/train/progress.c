@@ -26,11 +26,11 @@ static double now(void)
 static int columns(FILE *out)
 {
     const char *text = getenv("COLUMNS");
-    int width = text ? atoi(text) : 0;
+    long width = text ? strtol(text, NULL, 10) : 0;
     struct winsize size;
     if (width <= 0 && !ioctl(fileno(out), TIOCGWINSZ, &size))
         width = size.ws_col;
-    return width <= 0 ? DEFAULT_WIDTH : width > MAX_WIDTH ? MAX_WIDTH : width;
+    return width <= 0 ? DEFAULT_WIDTH : width > MAX_WIDTH ? MAX_WIDTH : (int)width;
 }
 
 void lt_bar_begin(lt_bar *bar, FILE *out, const lt_run_config *config)

@@ -8,6 +8,10 @@
  *  `return lt_fail(LT_E_SHAPE, "conv2d: x has %d dims, want 4", ndim);` */
 LT_API lt_status lt_fail(lt_status status, const char *fmt, ...) LT_PRINTF(2, 3);
 
+#ifdef __clang_analyzer__ /* which does not know that this returns its first argument */
+#define lt_fail(status, ...) ((void)(lt_fail)(status, __VA_ARGS__), (status))
+#endif
+
 /** Returns from the enclosing function if expr failed. The one macro that hides control
  *  flow; where something must be undone first, spell out the goto. */
 #define LT_TRY(expr)                \

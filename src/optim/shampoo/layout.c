@@ -48,7 +48,7 @@ void lt_block_strides(const lt_block *b, int64_t *stride)
 void lt_block_lay_out(lt_block *b)
 {
     lt_tensor *const all[] = {b->m, b->graft, b->momentum, b->corrected};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (size_t i = 0; i < sizeof all / sizeof(lt_tensor *); i++)
         if (all[i])
             lt_block_strides(b, all[i]->stride);
 }

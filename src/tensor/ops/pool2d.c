@@ -6,7 +6,7 @@
 
 static int64_t extent(int64_t size, int kernel, int stride, int pad)
 {
-    int64_t room = size + 2 * pad - kernel;
+    int64_t room = size + 2 * (int64_t)pad - kernel;
     return room < 0 ? 0 : room / stride + 1;
 }
 

@@ -5,6 +5,8 @@
 
 #include "optim/shampoo/root/fit.h"
 
+#include "lather/ext/fail.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -25,7 +27,8 @@ static double point(const problem *p, int i, int count)
 /* Least squares by modified Gram-Schmidt: columns a[0..count) times c = b; a and b are lost. */
 static void least_squares(double (*a)[GRID], double *b, int count, double *c)
 {
-    double r[COLUMNS][COLUMNS], q[COLUMNS];
+    double r[COLUMNS][COLUMNS];
+    LT_ASSERT(count > 0 && count <= COLUMNS);
     for (int j = 0; j < count; j++) {
         double square = 0, dot = 0;
         for (int i = 0; i < GRID; i++)
@@ -35,7 +38,7 @@ static void least_squares(double (*a)[GRID], double *b, int count, double *c)
             a[j][i] /= r[j][j];
             dot += a[j][i] * b[i];
         }
-        q[j] = dot;
+        c[j] = dot;
         for (int i = 0; i < GRID; i++)
             b[i] -= dot * a[j][i];
         for (int k = j + 1; k < count; k++) {
@@ -47,7 +50,6 @@ static void least_squares(double (*a)[GRID], double *b, int count, double *c)
         }
     }
     for (int j = count - 1; j >= 0; j--) {
-        c[j] = q[j];
         for (int k = j + 1; k < count; k++)
             c[j] -= r[j][k] * c[k];
         c[j] /= r[j][j];

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "tensor/backend/cpu/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { GRAIN = 65536 }; /* elements a chunk: a multiple of a vector, about what fits the L2 cache */
@@ -119,7 +120,7 @@ static void clear_chunk(void *context, int64_t begin, int64_t end, int64_t chunk
 
 static lt_status fill(void *ctx, double value, const lt_view *y)
 {
-    const bool zero = memcmp(&value, &(double){0}, sizeof value) == 0; /* not -0 */
+    const bool zero = fpclassify(value) == FP_ZERO && !signbit(value); /* not -0 */
     if (!lt_view_is_dense(y) || !(zero || y->dtype == LT_F32))
         return lt_backend_ref()->fill(ctx, value, y);
     job j = make_job(ctx, y, y, y);

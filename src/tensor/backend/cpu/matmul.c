@@ -111,7 +111,7 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
     /* One gemm uses all threads; many small ones are shared out instead. */
     batch all = {&f, dnnl_success};
     int64_t batches = f.y.shape.dim[B];
-    if (batches >= 2 * lt_parallel_threads())
+    if (batches >= 2 * (int64_t)lt_parallel_threads())
         lt_parallel(batches, 1, multiply, &all);
     else
         multiply(&all, 0, batches, 0);

@@ -49,9 +49,12 @@ static lt_status run(lt_cpu *cpu, pass *p, size_t items, lt_chunk_fn *fn, int64_
     int64_t total = 0;
     for (size_t i = 0; i < items; i++)
         total += (lt_cpu_count(&p->item[i].value) + GRAIN - 1) / GRAIN;
+    *pieces = total;
+    if (!total)
+        return LT_OK;
     const size_t bytes = (size_t)total * sizeof(piece);
     piece *all = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, bytes + (size_t)total * sizeof(double));
-    if (!all && total)
+    if (!all)
         return LT_E_NOMEM;
     int64_t n = 0;
     for (size_t i = 0; i < items; i++)
@@ -61,7 +64,6 @@ static lt_status run(lt_cpu *cpu, pass *p, size_t items, lt_chunk_fn *fn, int64_
     p->pieces = all;
     p->sums = (double *)(void *)((char *)all + bytes);
     lt_parallel(total, 1, fn, p);
-    *pieces = total;
     return LT_OK;
 }
 

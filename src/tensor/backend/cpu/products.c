@@ -21,6 +21,7 @@ static size_t bucket_of(const void *bytes, size_t count)
 {
     uint64_t hash = 14695981039346656037ULL; /* FNV-1a */
     for (size_t i = 0; i < count; i++)
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): keys are whole */
         hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211ULL;
     return (size_t)(hash ^ hash >> 32) % LT_PLAN_BUCKETS;
 }
@@ -82,7 +83,7 @@ void lt_plan_free(lt_plan *plan)
 {
     const dnnl_memory_t memory[] = {plan->x, plan->w, plan->w_user,
                                     plan->b, plan->y, plan->scratchpad};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+    for (size_t i = 0; i < sizeof memory / sizeof(dnnl_memory_t); i++)
         if (memory[i])
             dnnl_memory_destroy(memory[i]);
     if (plan->primitive)

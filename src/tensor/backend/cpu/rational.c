@@ -29,6 +29,7 @@ static bool add_term(const list *l, const lt_rational_job *job, int pole, void *
 
 enum { TILE = 32 }; /* what is mirrored at once stays in the cache */
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): `real` declares */
 #define MIRROR(name, real)                                            \
     static void name(real *y, int64_t n, real constant)               \
     {                                                                 \
@@ -40,6 +41,7 @@ enum { TILE = 32 }; /* what is mirrored at once stays in the cache */
         for (int64_t i = 0; i < n; i++)                               \
             y[i * (n + 1)] += constant;                               \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 MIRROR(mirror_f32, float)
 MIRROR(mirror_f64, double)
 

@@ -5,6 +5,8 @@
 
 #include <immintrin.h>
 
+/* NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result): indices inside a tile */
+
 enum { ROWS = 8, LANES = 16 };
 
 /* 32 channels from at on of a pixel; those from count on are zeros. */
@@ -135,3 +137,4 @@ const lt_wgrad_unit lt_wgrad_avx512 = {
     .x = lt_wgrad_pack_x_avx512,
     .product = product,
 };
+/* NOLINTEND(bugprone-implicit-widening-of-multiplication-result) */

@@ -74,11 +74,11 @@ static uint8_t to_u8(real x)
 static void store_row(const lt_view *v, int64_t offset, int64_t count, int64_t stride,
                       const real *in)
 {
-#define STORE(type, expression)              \
-    do {                                     \
-        type *to = (type *)v->data + offset; \
-        for (int64_t i = 0; i < count; i++)  \
-            to[i * stride] = expression;     \
+#define STORE(type, expression)                                                       \
+    do {                                                                              \
+        type *to = (type *)v->data + offset; /* NOLINT(bugprone-macro-parentheses) */ \
+        for (int64_t i = 0; i < count; i++)                                           \
+            to[i * stride] = expression;                                              \
     } while (0)
 
     switch (v->dtype) {
