@@ -62,17 +62,18 @@ void bench_print_header(const bench_header *h)
            h->benchmark, lt_version(), h->device, h->dtype, h->batch_size, h->threads);
 }
 
+/* Strings in a command's settings are these options'. */
+static lt_options *options;
+
 lt_status bench_parse(const lt_program *program, void *values, int argc, char *const *argv,
                       bool *run)
 {
-    lt_options *options = NULL;
     lt_status st = lt_options_new(&options, program, values);
     if (!st)
         st = lt_options_parse(options, argc, argv);
     if (!st)
         st = lt_options_answer(options, stdout);
     *run = !st && lt_options_asked(options) == LT_OPTIONS_RUN;
-    /* Strings in values are the options': the process owns them until it ends. */
     return st;
 }
 
@@ -153,7 +154,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(argv[1], commands[i].name) != 0)
             continue;
-        if (!commands[i].run(argc - 1, argv + 1))
+        lt_status st = commands[i].run(argc - 1, argv + 1);
+        lt_options_free(&options);
+        if (!st)
             return 0;
         fprintf(stderr, "bench %s: %s\n", argv[1], lt_error_message());
         return 1;

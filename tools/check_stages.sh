@@ -161,9 +161,7 @@ test_sanitized()
         skip "sanitized suites" "the build failed"
         return
     }
-    local suites="base tensor nn optim data dist train fuzz conform tools" suite chosen=()
-    # What trains whole programs belongs to --full: program.py alone takes minutes here.
-    $full && suites="$suites models"
+    local suites="base tensor nn optim data dist train fuzz conform models tools" suite chosen=()
     for suite in $suites; do
         chosen+=(--suite "$suite")
     done
@@ -171,8 +169,6 @@ test_sanitized()
     local -x LSAN_OPTIONS="suppressions=$root/tools/leaks.txt:print_suppressions=0"
     local -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
     rows "suites under ASan and UBSan" "$work/asan" --timeout-multiplier 6 "${chosen[@]}"
-    $full || rows "models under ASan and UBSan" "$work/asan" --timeout-multiplier 6 \
-        "models resnet" "models resnet_fixture" "models resnet_fold"
 }
 
 storm() # KILLS

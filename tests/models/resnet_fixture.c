@@ -81,9 +81,14 @@ static const lt_safetensors_entry *entry(const fixture *f, const char *prefix, c
 
 static double host_value(const void *data, lt_dtype dtype, int64_t i)
 {
-    if (dtype == LT_I64)
-        return (double)((const int64_t *)data)[i];
-    return dtype == LT_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+    union {
+        int64_t whole;
+        double real;
+        float single;
+    } v;
+    const size_t size = lt_dtype_size(dtype); /* a file does not align what it holds */
+    memcpy(&v, (const unsigned char *)data + (size_t)i * size, size);
+    return dtype == LT_I64 ? (double)v.whole : dtype == LT_F64 ? v.real : (double)v.single;
 }
 
 /* Fills a tensor of any floating dtype, or i64, from an entry of any. */
