@@ -128,6 +128,9 @@ static lt_status save(player *p)
     snprintf(state.optim, sizeof state.optim, "%s", lt_optim_name(p->optim));
     if (p->plan->gone && p->rank == p->plan->gone)
         return lt_fail(LT_E_ARG, "this rank goes");
+    if (p->plan->alone
+        && p->rank > 0) /* threads of one process share the temporary folder's name */
+        return LT_OK;
     return lt_checkpoint_save(p->plan->save, &parts, &state, NULL);
 }
 
