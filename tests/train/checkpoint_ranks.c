@@ -128,8 +128,7 @@ static lt_status save(player *p)
     snprintf(state.optim, sizeof state.optim, "%s", lt_optim_name(p->optim));
     if (p->plan->gone && p->rank == p->plan->gone)
         return lt_fail(LT_E_ARG, "this rank goes");
-    if (p->plan->alone
-        && p->rank > 0) /* threads of one process share the temporary folder's name */
+    if (p->plan->alone && p->rank) /* one process has one temporary folder */
         return LT_OK;
     return lt_checkpoint_save(p->plan->save, &parts, &state, NULL);
 }
@@ -154,8 +153,7 @@ static lt_status read_attempt(void *context, const char *name, int64_t *value)
 
 static lt_status no_entry(void *context, const lt_state_entry *entry)
 {
-    (void)context;
-    (void)entry;
+    (void)context, (void)entry;
     return LT_OK;
 }
 
@@ -164,7 +162,7 @@ static void *play(void *context)
     player *p = context;
     p->status = run(p);
     snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
-    lt_state_visitor v = {.entry = no_entry, .number = read_attempt, .context = &p->attempt};
+    lt_state_visitor v = {no_entry, read_attempt, &p->attempt};
     if (p->optim && lt_optim_visit(p->optim, &v))
         p->attempt = -1;
     if (p->status)
@@ -386,8 +384,8 @@ static void test_alone(void **state)
 int main(void)
 {
     static make_fn *const makers[] = {make_shampoo, make_adam};
-    void *const shampoo = (void *)(uintptr_t)&makers[0], *const adam =
-                                                             (void *)(uintptr_t)&makers[1];
+    void *const shampoo = (void *)(uintptr_t)&makers[0];
+    void *const adam = (void *)(uintptr_t)&makers[1];
     const struct CMUnitTest tests[] = {
         {"shampoo, roots pending: any number of ranks, before and after", test_any_ranks, setup,
          teardown, shampoo},
