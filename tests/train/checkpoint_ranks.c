@@ -29,7 +29,7 @@ typedef struct plan {
     const char *load; /* folder of a run; NULL: from the start */
     const char *save; /* folder of a run; NULL: not */
     bool alone;       /* saved without the others */
-    int gone;         /* this rank goes instead of saving; 0: none */
+    int gone;         /* this rank goes instead; 0: none */
 } plan;
 
 typedef struct player {
@@ -206,7 +206,6 @@ static void play_well(int ranks, const plan *what)
 }
 
 /* --- Files --- */
-
 static char folder[TEMP_PATH];
 
 static int setup(void **state)
