@@ -47,6 +47,17 @@ void *lt_alloc_aligned(size_t alignment, size_t bytes)
     return check(memory, bytes);
 }
 
+void *lt_grow(void *old, size_t *capacity, size_t want, size_t size)
+{
+    if (want <= *capacity)
+        return old;
+    size_t more = 2 * *capacity + want;
+    void *grown = lt_realloc(old, more, size);
+    if (grown)
+        *capacity = more;
+    return grown;
+}
+
 char *lt_strdup(const char *text)
 {
     size_t bytes = strlen(text) + 1;

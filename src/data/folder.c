@@ -38,14 +38,10 @@ typedef struct folder {
 static lt_status text_add(text *t, const char *string, size_t *offset)
 {
     size_t bytes = strlen(string) + 1;
-    if (t->size + bytes > t->capacity) {
-        size_t capacity = 2 * t->capacity + bytes + 4096;
-        char *grown = lt_realloc(t->bytes, capacity, 1);
-        if (!grown)
-            return LT_E_NOMEM;
-        t->bytes = grown;
-        t->capacity = capacity;
-    }
+    char *grown = lt_grow(t->bytes, &t->capacity, t->size + bytes, 1);
+    if (!grown)
+        return LT_E_NOMEM;
+    t->bytes = grown;
     memcpy(t->bytes + t->size, string, bytes);
     *offset = t->size;
     t->size += bytes;
@@ -54,14 +50,10 @@ static lt_status text_add(text *t, const char *string, size_t *offset)
 
 static lt_status entries_add(entries *e, text *t, const char *path)
 {
-    if (e->count == e->capacity) {
-        size_t capacity = 2 * e->capacity + 64;
-        entry *grown = lt_realloc(e->item, capacity, sizeof *grown);
-        if (!grown)
-            return LT_E_NOMEM;
-        e->item = grown;
-        e->capacity = capacity;
-    }
+    entry *grown = lt_grow(e->item, &e->capacity, e->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    e->item = grown;
     entry *new = &e->item[e->count];
     LT_TRY(text_add(t, path, &new->path));
     new->folder = (size_t)(strrchr(path, '/') - path);

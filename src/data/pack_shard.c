@@ -153,27 +153,17 @@ lt_status lt_pack_writer_open(lt_pack_writer *w, const char *path)
     return st;
 }
 
-static lt_status grow(void **memory, size_t *capacity, size_t want, size_t size)
-{
-    if (want <= *capacity)
-        return LT_OK;
-    size_t more = 2 * *capacity + want;
-    void *grown = lt_realloc(*memory, more, size);
-    if (!grown)
-        return LT_E_NOMEM;
-    *memory = grown;
-    *capacity = more;
-    return LT_OK;
-}
-
 lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const char *name)
 {
     lt_pack_shard *s = &w->shard;
     size_t letters = strlen(name) + 1;
-    void *entries = s->entry, *text = s->text;
-    LT_TRY(grow(&entries, &w->capacity, s->count + 1, sizeof *s->entry));
+    lt_pack_entry *entries = lt_grow(s->entry, &w->capacity, s->count + 1, sizeof *entries);
+    if (!entries)
+        return LT_E_NOMEM;
     s->entry = entries;
-    LT_TRY(grow(&text, &w->text_capacity, s->text_size + letters, 1));
+    char *text = lt_grow(s->text, &w->text_capacity, s->text_size + letters, 1);
+    if (!text)
+        return LT_E_NOMEM;
     s->text = text;
     LT_TRY(write_at(w, record->bytes, record->size, w->at));
     bool pixels = record->encoding == LT_ENCODING_PIXELS;

@@ -46,29 +46,17 @@ static bool is_picture(const char *extension)
     return false;
 }
 
-static lt_status grow(void **memory, size_t *capacity, size_t want, size_t size)
-{
-    if (want <= *capacity)
-        return LT_OK;
-    size_t more = 2 * *capacity + want;
-    void *grown = lt_realloc(*memory, more, size);
-    if (!grown)
-        return LT_E_NOMEM;
-    *memory = grown;
-    *capacity = more;
-    return LT_OK;
-}
-
 static lt_status keep_name(builder *b, const char *name)
 {
     lt_tar_index *x = b->index;
     if (!strncmp(name, "./", 2))
         name += 2;
     size_t bytes = strlen(name) + 1;
-    void *text = x->text;
     if (x->text_size + bytes > UINT32_MAX)
         return lt_fail(LT_E_FORMAT, "%s: more than 4 GiB of names", b->path);
-    LT_TRY(grow(&text, &b->text_capacity, x->text_size + bytes, 1));
+    char *text = lt_grow(x->text, &b->text_capacity, x->text_size + bytes, 1);
+    if (!text)
+        return LT_E_NOMEM;
     x->text = text;
     memcpy(x->text + x->text_size, name, bytes);
     b->sample.name = (uint32_t)x->text_size;
@@ -101,8 +89,9 @@ static lt_status finish_sample(builder *b)
         return lt_fail(LT_E_FORMAT, "%s: %s has no .cls, and is in no folder", b->path,
                        x->text + b->sample.name);
     if (b->has_picture) {
-        void *list = x->sample;
-        LT_TRY(grow(&list, &b->capacity, x->count + 1, sizeof *x->sample));
+        lt_tar_sample *list = lt_grow(x->sample, &b->capacity, x->count + 1, sizeof *list);
+        if (!list)
+            return LT_E_NOMEM;
         x->sample = list;
         x->sample[x->count++] = b->sample;
     }
