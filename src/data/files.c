@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,15 @@ bool lt_is_folder(const char *path)
 {
     struct stat info;
     return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+bool lt_is_picture(const char *extension)
+{
+    static const char *const known[] = {".jpg", ".jpeg", ".png", ".bmp", ".gif"};
+    for (size_t i = 0; extension && i < sizeof known / sizeof *known; i++)
+        if (!strcasecmp(extension, known[i]))
+            return true;
+    return false;
 }
 
 static lt_status read_all(int fd, const char *path, lt_record *record)
@@ -55,10 +65,10 @@ lt_status lt_file_read(const char *path, lt_record *record)
     return st;
 }
 
-static lt_status read_part(int fd, const char *path, uint64_t offset, lt_record *record)
+lt_status lt_read_at(int fd, const char *path, void *to, size_t bytes, uint64_t offset)
 {
-    for (size_t done = 0; done < record->size;) {
-        ssize_t got = pread(fd, record->bytes + done, record->size - done, (off_t)(offset + done));
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = pread(fd, (char *)to + done, bytes - done, (off_t)(offset + done));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -67,7 +77,7 @@ static lt_status read_part(int fd, const char *path, uint64_t offset, lt_record 
             return lt_fail(LT_E_FORMAT,
                            "%s: the file ends at %" PRIu64 ", %zu bytes from %" PRIu64
                            " on are wanted",
-                           path, offset + done, record->size, offset);
+                           path, offset + done, bytes, offset);
         done += (size_t)got;
     }
     return LT_OK;
@@ -83,7 +93,20 @@ lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    lt_status st = read_part(fd, path, offset, record);
+    lt_status st = lt_read_at(fd, path, record->bytes, record->size, offset);
     close(fd);
     return st;
+}
+
+size_t lt_part_of(const int64_t *first, size_t count, int64_t index)
+{
+    size_t low = 0, high = count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (first[middle] <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }

@@ -5,6 +5,8 @@
 #include "lather/ext/dataset.h"
 
 bool lt_is_folder(const char *path);
+/* Whether a file's name ends as that of a picture: ".jpg", ".JPEG", ... extension NULL: it has none. */
+bool lt_is_picture(const char *extension);
 
 /* The whole file. Errors: LT_E_IO, LT_E_FORMAT (empty, or larger than any picture), both naming
  * path. */
@@ -12,6 +14,13 @@ lt_status lt_file_read(const char *path, lt_record *record);
 
 /* size bytes from offset on. Errors: LT_E_IO, LT_E_FORMAT (the file ends before), naming path. */
 lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt_record *record);
+
+/* The same from an open file, into memory. path: for messages. Errors: as lt_file_read_part(). */
+lt_status lt_read_at(int fd, const char *path, void *to, size_t bytes, uint64_t offset);
+
+/* Which of count parts a sample is in, of which each begins with sample first[i], the first with 0: the
+ * last that begins at or before it. */
+size_t lt_part_of(const int64_t *first, size_t count, int64_t index);
 
 /* A file that may be compressed by gzip. */
 typedef struct lt_stream_in lt_stream_in;

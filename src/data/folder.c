@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <strings.h>
 
 enum { MAX_DEPTH = 16 };
 
@@ -72,16 +71,6 @@ static int by_folder_then_name(const void *a, const void *b, void *context)
     return order ? order : strcmp(p + x->folder, q + y->folder);
 }
 
-static bool is_picture(const char *name)
-{
-    static const char *const ends[] = {".jpg", ".jpeg", ".png", ".bmp", ".gif"};
-    const char *dot = strrchr(name, '.');
-    for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++)
-        if (!strcasecmp(dot, ends[i]))
-            return true;
-    return false;
-}
-
 /* Which entries of a folder a visitor is called for. */
 typedef lt_status visit_fn(folder *f, const char *path, bool is_folder, int depth);
 
@@ -124,7 +113,7 @@ static lt_status visit_file(folder *f, const char *path, bool is_folder, int dep
                        path, MAX_DEPTH);
     if (is_folder)
         return each_entry(f, path, depth + 1, visit_file);
-    return is_picture(path) ? entries_add(&f->sample, &f->text, path) : LT_OK;
+    return lt_is_picture(strrchr(path, '.')) ? entries_add(&f->sample, &f->text, path) : LT_OK;
 }
 
 static lt_status add_class(folder *f, size_t label)
@@ -162,20 +151,6 @@ static lt_status scan(folder *f, const char *path)
     return LT_OK;
 }
 
-/* The last class that begins at or before the sample. */
-static int32_t label_of(const folder *f, int64_t index)
-{
-    int32_t low = 0, high = f->base.classes;
-    while (high - low > 1) {
-        int32_t middle = low + (high - low) / 2;
-        if (f->first[middle] <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static const char *sample_name(const lt_dataset *self, int64_t index)
 {
     const folder *f = (const folder *)self;
@@ -191,9 +166,10 @@ static const char *class_name(const lt_dataset *self, int label)
 
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
+    const folder *f = (const folder *)self;
     LT_TRY(lt_file_read(sample_name(self, index), record));
     record->encoding = LT_ENCODING_FILE;
-    record->label = label_of((const folder *)self, index);
+    record->label = (int32_t)lt_part_of(f->first, (size_t)self->classes, index);
     return LT_OK;
 }
 

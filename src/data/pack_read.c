@@ -14,34 +14,29 @@
 typedef struct part {
     lt_pack_shard shard;
     char *path;
-    int64_t first; /* its first sample */
 } part;
 
 typedef struct pack {
     lt_dataset base;
     part *part;
+    int64_t *first; /* [parts] sample each begins with */
     size_t parts;
     char **kind; /* [classes] names; NULL: a class has none */
 } pack;
 
-/* The last part that begins at or before the sample. */
-static const part *part_of(const pack *p, int64_t index)
+/* The record's entry, and in *of the part it is in. */
+static const lt_pack_entry *find_entry(const lt_dataset *self, int64_t index, const part **of)
 {
-    size_t low = 0, high = p->parts;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (p->part[middle].first <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &p->part[low];
+    const pack *p = (const pack *)self;
+    size_t i = lt_part_of(p->first, p->parts, index);
+    *of = &p->part[i];
+    return &p->part[i].shard.entry[index - p->first[i]];
 }
 
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
-    const part *p = part_of((const pack *)self, index);
-    const lt_pack_entry *e = &p->shard.entry[index - p->first];
+    const part *p;
+    const lt_pack_entry *e = find_entry(self, index, &p);
     LT_TRY(lt_file_read_part(p->path, e->offset, e->size, record));
     if (lt_hash64(record->bytes, record->size) != e->hash)
         return lt_fail(LT_E_FORMAT, "%s: the record of %s is damaged", p->path,
@@ -56,8 +51,9 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 
 static const char *sample_name(const lt_dataset *self, int64_t index)
 {
-    const part *p = part_of((const pack *)self, index);
-    return p->shard.text + p->shard.entry[index - p->first].name;
+    const part *p;
+    const lt_pack_entry *e = find_entry(self, index, &p);
+    return p->shard.text + e->name;
 }
 
 static const char *class_name(const lt_dataset *self, int label)
@@ -77,6 +73,7 @@ static void destroy(lt_dataset *self)
         lt_free(p->kind[i]);
     lt_free(p->kind);
     lt_free(p->part);
+    lt_free(p->first);
 }
 
 static const lt_dataset_ops ops = {
@@ -158,7 +155,7 @@ static lt_status open_part(pack *p, size_t i, const char *folder)
     if (!t->path)
         return LT_E_NOMEM;
     LT_TRY(lt_pack_shard_open(&t->shard, t->path, 0));
-    t->first = p->base.count;
+    p->first[i] = p->base.count;
     p->base.count += (int64_t)t->shard.count;
     for (size_t k = 0; k < t->shard.count; k++)
         if (t->shard.entry[k].label >= (uint32_t)p->base.classes)
@@ -173,7 +170,8 @@ static lt_status open_pack(pack *p, const char *folder)
     int64_t samples = 0;
     LT_TRY(read_manifest(p, folder, &samples));
     p->part = lt_alloc(p->parts, sizeof *p->part);
-    if (!p->part)
+    p->first = lt_alloc(p->parts, sizeof *p->first);
+    if (!p->part || !p->first)
         return LT_E_NOMEM;
     for (size_t i = 0; i < p->parts; i++)
         LT_TRY(open_part(p, i, folder));

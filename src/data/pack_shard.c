@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/crc32c.h"
+#include "data/files.h"
 #include "data/pack.h"
 
 #include <errno.h>
@@ -24,21 +25,6 @@ char *lt_pack_shard_path(const char *folder, int64_t index)
 }
 
 /* --- Reading --- */
-
-static lt_status read_at(int fd, const char *path, void *to, size_t bytes, uint64_t offset)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(fd, (char *)to + done, bytes - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-        if (got == 0)
-            return lt_fail(LT_E_FORMAT, "%s: the file ends at byte %" PRIu64, path, offset + done);
-        done += (size_t)got;
-    }
-    return LT_OK;
-}
 
 static lt_status check_header(const lt_pack_header *h, const char *path, uint64_t file_size)
 {
@@ -80,8 +66,8 @@ static lt_status read_table(lt_pack_shard *s, int fd, const char *path, const lt
     s->text = lt_alloc(s->text_size + 1, 1);
     if (!s->entry || !s->text)
         return LT_E_NOMEM;
-    LT_TRY(read_at(fd, path, s->entry, s->count * sizeof *s->entry, h->table));
-    LT_TRY(read_at(fd, path, s->text, s->text_size, h->text));
+    LT_TRY(lt_read_at(fd, path, s->entry, s->count * sizeof *s->entry, h->table));
+    LT_TRY(lt_read_at(fd, path, s->text, s->text_size, h->text));
     uint32_t crc = lt_crc32c(0, s->entry, s->count * sizeof *s->entry);
     if (lt_crc32c(crc, s->text, s->text_size) != h->crc)
         return lt_fail(LT_E_FORMAT, "%s: the table is damaged", path);
@@ -94,7 +80,7 @@ static lt_status open_fd(lt_pack_shard *s, int fd, const char *path, uint64_t re
     lt_pack_header h;
     if (fstat(fd, &info))
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    LT_TRY(read_at(fd, path, &h, sizeof h, 0));
+    LT_TRY(lt_read_at(fd, path, &h, sizeof h, 0));
     LT_TRY(check_header(&h, path, (uint64_t)info.st_size));
     if (recipe && h.recipe != recipe)
         return lt_fail(LT_E_ARG, "%s: made from other data, or with other settings", path);

@@ -15,12 +15,12 @@
 typedef struct shard {
     char *path;
     lt_tar_index index;
-    int64_t first; /* its first sample */
 } shard;
 
 typedef struct tar {
     lt_dataset base;
     shard *shard;
+    int64_t *first; /* [shards] sample each begins with */
     size_t shards;
     char **kind; /* [classes] names, with classes by folder */
 } tar;
@@ -118,24 +118,19 @@ static lt_status find_classes(tar *t)
 
 /* --- Samples --- */
 
-/* The last shard that begins at or before the sample. */
-static const shard *shard_of(const tar *t, int64_t index)
+/* The sample, and in *of the shard it is in. */
+static const lt_tar_sample *find_sample(const lt_dataset *self, int64_t index, const shard **of)
 {
-    size_t low = 0, high = t->shards;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (t->shard[middle].first <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &t->shard[low];
+    const tar *t = (const tar *)self;
+    size_t i = lt_part_of(t->first, t->shards, index);
+    *of = &t->shard[i];
+    return &t->shard[i].index.sample[index - t->first[i]];
 }
 
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
-    const shard *s = shard_of((const tar *)self, index);
-    const lt_tar_sample *sample = &s->index.sample[index - s->first];
+    const shard *s;
+    const lt_tar_sample *sample = find_sample(self, index, &s);
     LT_TRY(lt_file_read_part(s->path, sample->offset, sample->size, record));
     record->encoding = LT_ENCODING_FILE;
     record->label = (int32_t)sample->label;
@@ -144,8 +139,9 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 
 static const char *sample_name(const lt_dataset *self, int64_t index)
 {
-    const shard *s = shard_of((const tar *)self, index);
-    return s->index.text + s->index.sample[index - s->first].name;
+    const shard *s;
+    const lt_tar_sample *sample = find_sample(self, index, &s);
+    return s->index.text + sample->name;
 }
 
 static const char *class_name(const lt_dataset *self, int label)
@@ -169,6 +165,7 @@ static void destroy(lt_dataset *self)
         lt_tar_index_clear(&t->shard[i].index);
     }
     lt_free(t->shard);
+    lt_free(t->first);
     free_names(t->kind, (size_t)t->base.classes);
 }
 
@@ -185,7 +182,8 @@ static lt_status open_shards(tar *t, const char *const *path, size_t count)
 {
     int64_t samples = 0;
     t->shard = lt_alloc(count, sizeof *t->shard);
-    if (!t->shard)
+    t->first = lt_alloc(count, sizeof *t->first);
+    if (!t->shard || !t->first)
         return LT_E_NOMEM;
     t->shards = count;
     for (size_t i = 0; i < count; i++) {
@@ -194,7 +192,7 @@ static lt_status open_shards(tar *t, const char *const *path, size_t count)
         if (!s->path)
             return LT_E_NOMEM;
         LT_TRY(lt_tar_index_open(&s->index, path[i]));
-        s->first = samples;
+        t->first[i] = samples;
         samples += (int64_t)s->index.count;
     }
     LT_TRY(find_classes(t));

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/crc32c.h"
+#include "data/files.h"
 #include "data/tar.h"
 
 #include "lather/log.h"
@@ -13,7 +14,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,15 +35,6 @@ static size_t key_length(const char *name)
 {
     const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
     return (size_t)(last - name) + strcspn(last, ".");
-}
-
-static bool is_picture(const char *extension)
-{
-    static const char *const known[] = {".jpg", ".jpeg", ".png", ".bmp", ".gif"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!strcasecmp(extension, known[i]))
-            return true;
-    return false;
 }
 
 static lt_status keep_name(builder *b, const char *name)
@@ -121,7 +112,7 @@ static lt_status add_member(void *context, const lt_tar_member *m)
         LT_TRY(start_sample(b, m->name, key));
     if (!strcmp(extension, ".cls"))
         return read_label(b, m);
-    if (!is_picture(extension))
+    if (!lt_is_picture(extension))
         return LT_OK;
     if (b->has_picture)
         return lt_fail(LT_E_FORMAT, "%s: two pictures are named %s", b->path, b->key);

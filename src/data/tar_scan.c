@@ -3,13 +3,13 @@
  * and GNU's long names (type L) and binary numbers. */
 
 #include "base/alloc.h"
+#include "data/files.h"
 #include "data/tar.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { BLOCK = 512, NAME = 100, PREFIX = 155, MAX_EXTRA = 1 << 20 };
 
@@ -29,20 +29,12 @@ typedef struct scan {
     char short_name[NAME + PREFIX + 2];
 } scan;
 
-static lt_status read_at(const scan *s, void *to, size_t bytes, uint64_t offset)
+static lt_status read_bytes(const scan *s, void *to, size_t bytes, uint64_t offset)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(s->fd, (char *)to + done, bytes - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return lt_fail(LT_E_IO, "%s: %s", s->path, strerror(errno));
-        if (got == 0)
-            return lt_fail(LT_E_FORMAT, "%s: the tar file ends at %" PRIu64 ", within a member",
-                           s->path, offset + done);
-        done += (size_t)got;
-    }
-    return LT_OK;
+    lt_status st = lt_read_at(s->fd, s->path, to, bytes, offset);
+    return st == LT_E_FORMAT ? lt_fail(
+               LT_E_FORMAT, "%s: the tar file ends within a member at %" PRIu64, s->path, s->at)
+                             : st;
 }
 
 /* Octal digits, or GNU's big-endian number behind a set first bit. */
@@ -109,7 +101,7 @@ static lt_status read_extra(const scan *s, uint64_t size, char **out)
     char *text = lt_alloc((size_t)size + 1, 1);
     if (!text)
         return LT_E_NOMEM;
-    lt_status st = read_at(s, text, (size_t)size, s->at + BLOCK);
+    lt_status st = read_bytes(s, text, (size_t)size, s->at + BLOCK);
     if (st) {
         lt_free(text);
         return st;
@@ -204,7 +196,7 @@ lt_status lt_tar_scan(int fd, const char *path, lt_tar_visit *visit, void *conte
     lt_status st = LT_OK;
     while (!st && s.at < s.end) {
         header h;
-        st = read_at(&s, &h, BLOCK, s.at);
+        st = read_bytes(&s, &h, BLOCK, s.at);
         if (!st && is_zero(&h))
             break;
         if (!st)
