@@ -1,11 +1,10 @@
-/** Samples in, batches out. */
+/** Data sets: where samples come from. lather/loader.h makes batches of them. */
 #ifndef LATHER_DATA_H
 #define LATHER_DATA_H
 
 #include "lather/tensor.h"
 
 typedef struct lt_dataset lt_dataset;
-typedef struct lt_loader lt_loader;
 
 /** Opens a data set by name:
  *
@@ -59,92 +58,6 @@ LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
 /** Path of a sample, for messages. Borrowed; NULL if unknown. */
 LT_API const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index);
 
-/** How a picture becomes an input of size x size, with torchvision's geometry and the antialiased
- *  bilinear filter of Pillow. */
-typedef enum lt_augment {
-    LT_AUGMENT_NONE,     /**< short side to resize, then the centre crop */
-    LT_AUGMENT_IMAGENET, /**< random-resized-crop + horizontal flip */
-    LT_AUGMENT_SMALL     /**< short side to size, pad by size/8 with zeros, random crop, flip */
-} lt_augment;
-
-/** Largest random changes, as torchvision's ColorJitter: factors in 1 - x .. 1 + x; hue in turns. */
-typedef struct lt_jitter {
-    double brightness, contrast, saturation; /**< >= 0 */
-    double hue;                              /**< in [0, 0.5] */
-} lt_jitter;
-
-typedef struct lt_transform {
-    lt_augment augment;
-    int size;    /**< side of the input in pixels */
-    int resize;  /**< short side before the centre crop, >= size; 0: size * 256 / 224, rounded */
-    double flip; /**< probability of a horizontal flip, if augment is not LT_AUGMENT_NONE */
-    double min_scale, max_scale; /**< area of the random crop; 0: 0.08, 1 */
-    double min_ratio, max_ratio; /**< its width / height; 0: 3/4, 4/3 */
-    /* After crop and flip, in this order; not with LT_AUGMENT_NONE. */
-    bool trivial_augment; /**< TrivialAugmentWide: Mueller & Hutter, ICCV 2021 */
-    lt_jitter jitter;
-    double erase;          /**< probability of random erasing: Zhong et al., AAAI 2020 */
-    uint8_t erase_fill[3]; /**< what is put there: the mean pixel */
-} lt_transform;
-
-/** Batches whose pictures are mixed, each with another; drawn from (seed, epoch, batch, rank). */
-typedef struct lt_mix {
-    double mixup_alpha, cutmix_alpha; /**< of the Beta distribution; 0: not; both: either */
-    double probability;               /**< of a batch; 0: 1 */
-} lt_mix;
-
-/** Every sample's random numbers come from (seed, epoch, index in the data set) alone. A picture
- *  that cannot be read or decoded is replaced by the next good one in index order. */
-typedef struct lt_loader_config {
-    lt_transform transform;
-    lt_mix mix;
-    int batch; /**< samples per batch on this rank */
-    /** This loader's share: every size-th sample of the epoch's order; size 0: 1. With drop_last all
-     *  ranks have equally many, else some one more. */
-    int rank, size;
-    int threads;         /**< decoders; 0: one per core */
-    int slots;           /**< batches in memory, the lent one included; 0: 4 */
-    bool shuffle;        /**< else in index order */
-    bool drop_last;      /**< leave out an incomplete last batch */
-    uint64_t seed;       /**< the same seed gives the same batches, whatever threads is */
-    int64_t max_bad;     /**< broken pictures to replace before LT_E_FORMAT; < 0: any number */
-    int64_t limit;       /**< use only the first limit samples of the data set; 0: all */
-    int64_t max_batches; /**< per epoch; 0: all */
-} lt_loader_config;
-
-/** Lent until the next call of lt_loader_next() or lt_loader_seek(). */
-typedef struct lt_batch {
-    lt_tensor *images;  /**< [N,C,H,W] LT_U8, channels-last, on the device; lt_normalize() first */
-    lt_tensor *labels;  /**< [N] LT_I32, 0 .. classes-1 */
-    lt_tensor *targets; /**< [N,classes] LT_F32, of mixed pictures; NULL without lt_mix */
-    int count;          /**< N: less than the batch size in an incomplete batch */
-    int64_t index;      /**< of the batch within the epoch */
-} lt_batch;
-
-/** Borrows the dataset and the device. Reading begins with the first call of lt_loader_next() or
- *  lt_loader_seek(). Errors: LT_E_ARG, LT_E_NOMEM. */
-LT_API LT_MUST_CHECK lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset,
-                                             lt_device *device, const lt_loader_config *config);
-/** Goes to batch number batch of an epoch: exact resume. Without it: epoch 0, batch 0. */
-LT_API LT_MUST_CHECK lt_status lt_loader_seek(lt_loader *loader, int64_t epoch, int64_t batch);
-/** LT_END after the epoch's last batch; the call after that starts the next epoch.
- *  Errors: LT_E_FORMAT (more broken pictures than allowed: the message lists the last; a label out
- *  of range), LT_E_DEVICE. A failure stays until lt_loader_seek(). */
-LT_API LT_MUST_CHECK lt_status lt_loader_next(lt_loader *loader, lt_batch *out);
-LT_API void lt_loader_free(lt_loader **loader);
-
-LT_API int64_t lt_loader_batches(const lt_loader *loader); /**< per epoch, on this rank */
-
-/** Counters since the loader was made. */
-typedef struct lt_loader_stats {
-    int64_t samples; /**< delivered */
-    int64_t bad;     /**< different broken pictures met so far */
-    double read_seconds, decode_seconds, resize_seconds; /**< summed over threads */
-    double wait_seconds;                                 /**< of lt_loader_next() for a batch */
-} lt_loader_stats;
-LT_API lt_loader_stats lt_loader_statistics(const lt_loader *loader);
-/** Description of broken picture number i (path and why), in the order of batches; NULL past the
- *  end. Borrowed until the next lt_loader_next(). */
-LT_API const char *lt_loader_bad(const lt_loader *loader, int64_t i);
+#include "lather/loader.h"
 
 #endif
