@@ -13,7 +13,8 @@ enum { TRAIN, EVAL };
 
 typedef struct settings {
     const char *data, *device, *dump;
-    int transform;
+    int transform, interpolation, decode;
+    double crop_pct;
     int64_t size, batch_size, steps, warmup, count, threads, seed;
     bool json;
 } settings;
@@ -30,6 +31,15 @@ static const lt_option table[] = {
      .help = "random-resized-crop and flip in random order, or resize and centre crop in order"},
     {.group = "Benchmark", .name = "size", .type = LT_OPTION_INT, .offset = AT(size),
      .value = "224", .min = 1, .max = 4096, .help = "side of the input in pixels"},
+    {.group = "Benchmark", .name = "interpolation", .type = LT_OPTION_CHOICE,
+     .offset = AT(interpolation), .choices = "bilinear|bicubic",
+     .help = "filter of resizing, antialiased"},
+    {.group = "Benchmark", .name = "crop-pct", .type = LT_OPTION_DOUBLE, .offset = AT(crop_pct),
+     .value = "0", .min = 0, .max = 1,
+     .help = "eval: share of the short side that the crop keeps; 0: 224 of 256"},
+    {.group = "Benchmark", .name = "decode", .type = LT_OPTION_CHOICE, .offset = AT(decode),
+     .choices = "exact|fast",
+     .help = "fast: train decodes large crops of JPEG at 1/2, 1/4 or 1/8 of their size"},
     {.group = "Benchmark", .name = "batch-size", .alias = 'b', .type = LT_OPTION_INT,
      .offset = AT(batch_size), .value = "32", .min = 1, .max = 65536, .help = "samples of a batch"},
     {.group = "Benchmark", .name = "steps", .type = LT_OPTION_INT, .offset = AT(steps),
@@ -176,6 +186,9 @@ lt_status bench_loader(int argc, char *const *argv)
     lt_loader_config config = {
         .transform = {.augment = train ? LT_AUGMENT_IMAGENET : LT_AUGMENT_NONE,
                       .size = (int)s.size,
+                      .crop_ratio = s.crop_pct,
+                      .filter = (lt_filter)s.interpolation,
+                      .fast = s.decode != 0,
                       .flip = 0.5},
         .batch = (int)s.batch_size,
         .threads = (int)s.threads,

@@ -7,13 +7,15 @@
 typedef struct lt_dataset lt_dataset;
 typedef struct lt_loader lt_loader;
 
-/** How a picture becomes an input of size x size, with torchvision's geometry and the antialiased
- *  bilinear filter of Pillow. */
+/** How a picture becomes an input of size x size, with torchvision's geometry and Pillow's
+ *  antialiased filters. */
 typedef enum lt_augment {
     LT_AUGMENT_NONE,     /**< short side to resize, then the centre crop */
     LT_AUGMENT_IMAGENET, /**< random-resized-crop + horizontal flip */
     LT_AUGMENT_SMALL     /**< short side to size, pad by size/8 with zeros, random crop, flip */
 } lt_augment;
+
+typedef enum lt_filter { LT_FILTER_BILINEAR, LT_FILTER_BICUBIC } lt_filter;
 
 /** Largest random changes, as torchvision's ColorJitter: factors in 1 - x .. 1 + x; hue in turns. */
 typedef struct lt_jitter {
@@ -23,8 +25,13 @@ typedef struct lt_jitter {
 
 typedef struct lt_transform {
     lt_augment augment;
-    int size;    /**< side of the input in pixels */
-    int resize;  /**< short side before the centre crop, >= size; 0: size * 256 / 224, rounded */
+    int size;   /**< side of the input in pixels */
+    int resize; /**< short side before the centre crop, >= size; 0: size * 256 / 224, rounded */
+    double crop_ratio; /**< says what resize is, instead: size / crop_ratio, down; in (0, 1] */
+    lt_filter filter;
+    /** JPEG are decoded at 1/2, 1/4 or 1/8 where the crop still has size x size pixels then: other
+     *  pixels, sooner. Only with LT_AUGMENT_IMAGENET. */
+    bool fast;
     double flip; /**< probability of a horizontal flip, if augment is not LT_AUGMENT_NONE */
     double min_scale, max_scale; /**< area of the random crop; 0: 0.08, 1 */
     double min_ratio, max_ratio; /**< its width / height; 0: 3/4, 4/3 */

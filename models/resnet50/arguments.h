@@ -17,10 +17,10 @@ enum { TRAVEL_F32, TRAVEL_BF16, TRAVEL_F16 };
 typedef struct arguments {
     /* Data */
     const char *data;
-    int augment, auto_augment;
+    int augment, auto_augment, interpolation, decode;
     int64_t image_size, workers, max_bad_images, limit_train_batches, limit_eval_batches;
     int64_t overfit_batches;
-    double flip, color_jitter, color_jitter_hue, random_erase, mixup_alpha, cutmix_alpha;
+    double flip, color_jitter, color_jitter_hue, random_erase, mixup_alpha, cutmix_alpha, crop_pct;
     bool shuffle;
     /* Model */
     const char *arch, *depths, *weights;

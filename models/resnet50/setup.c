@@ -42,6 +42,8 @@ static void choose_augmentation(session *s)
                                       .saturation = s->args.color_jitter,
                                       .hue = s->args.color_jitter_hue};
     s->transform.erase = s->args.random_erase;
+    s->transform.filter = (lt_filter)s->args.interpolation;
+    s->transform.fast = s->args.decode != 0;
     s->transform.augment = chosen[s->args.augment];
     if (s->args.augment == AUGMENT_AUTO)
         s->transform.augment =
@@ -52,8 +54,11 @@ static void choose_augmentation(session *s)
 
 lt_transform session_eval_transform(const session *s)
 {
-    lt_transform t = {.augment = LT_AUGMENT_NONE, .size = s->transform.size};
-    if (t.size <= SMALL_SIDE)
+    lt_transform t = {.augment = LT_AUGMENT_NONE,
+                      .size = s->transform.size,
+                      .crop_ratio = s->args.crop_pct,
+                      .filter = (lt_filter)s->args.interpolation};
+    if (t.size <= SMALL_SIDE && t.crop_ratio <= 0)
         t.resize = t.size; /* nothing to cut off */
     return t;
 }

@@ -7,6 +7,7 @@
 
 #include "data/augment.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -17,6 +18,22 @@ static lt_status check_range(const char *name, double low, double high, double m
     if (!(low > 0 && low <= high && high <= most))
         return lt_fail(LT_E_ARG, "transform: %s from %g to %g is not a range in (0, %g]", name, low,
                        high, most);
+    return LT_OK;
+}
+
+/* The short side before a centre crop. */
+static lt_status check_resize(lt_transform *t)
+{
+    enum { SHORT_SIDE = 256, CROP = 224 }; /* the usual pair */
+    if (!(t->crop_ratio >= 0 && t->crop_ratio <= 1))
+        return lt_fail(LT_E_ARG, "transform: crop ratio %g is not in (0, 1]", t->crop_ratio);
+    if (!t->resize && t->crop_ratio > 0)
+        t->resize = (int)fmin(floor(t->size / t->crop_ratio), INT_MAX);
+    else if (!t->resize)
+        t->resize = (t->size * SHORT_SIDE + CROP / 2) / CROP;
+    if (t->resize < t->size || t->resize > 2 * MAX_SIDE)
+        return lt_fail(LT_E_ARG, "transform: resize %d is less than size %d, or very large",
+                       t->resize, t->size);
     return LT_OK;
 }
 
@@ -35,14 +52,11 @@ static lt_status check_colours(const lt_transform *t)
 
 lt_status lt_transform_check(lt_transform *t)
 {
-    enum { SHORT_SIDE = 256, CROP = 224 }; /* the usual pair */
     if (t->size < 1 || t->size > MAX_SIDE)
         return lt_fail(LT_E_ARG, "transform: size %d is not in 1 .. %d", t->size, MAX_SIDE);
-    if (!t->resize)
-        t->resize = (t->size * SHORT_SIDE + CROP / 2) / CROP;
-    if (t->resize < t->size || t->resize > 2 * MAX_SIDE)
-        return lt_fail(LT_E_ARG, "transform: resize %d is less than size %d, or very large",
-                       t->resize, t->size);
+    LT_TRY(check_resize(t));
+    if (t->filter != LT_FILTER_BILINEAR && t->filter != LT_FILTER_BICUBIC)
+        return lt_fail(LT_E_ARG, "transform: no filter %d", (int)t->filter);
     if (!(t->flip >= 0 && t->flip <= 1))
         return lt_fail(LT_E_ARG, "transform: flip %g is no probability", t->flip);
     t->min_scale = t->min_scale != 0 ? t->min_scale : 0.08;
@@ -136,18 +150,17 @@ static void plan_small(lt_plan *p, const lt_transform *t, int32_t width, int32_t
 lt_plan lt_augment_plan(const lt_transform *t, int32_t width, int32_t height, lt_rng *rng)
 {
     lt_plan p = {.crop = {0, 0, width, height}};
-    if (t->augment == LT_AUGMENT_NONE) {
-        plan_centre(&p, t, t->resize, width, height);
-        return p;
-    }
-    bool flip = lt_rng_uniform(rng) < t->flip;
+    bool flip = t->augment != LT_AUGMENT_NONE && lt_rng_uniform(rng) < t->flip;
     if (t->augment == LT_AUGMENT_IMAGENET) {
         p.crop = lt_random_crop(t, width, height, rng);
         p.x = axis(p.crop.width, t->size, 0, t->size);
         p.y = axis(p.crop.height, t->size, 0, t->size);
+    } else if (t->augment == LT_AUGMENT_NONE) {
+        plan_centre(&p, t, t->resize, width, height);
     } else {
         plan_small(&p, t, width, height, rng);
     }
+    p.x.filter = p.y.filter = t->filter;
     p.x.reverse = flip;
     if (flip)
         p.left = t->size - p.left - p.x.count;

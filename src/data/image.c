@@ -16,8 +16,14 @@ typedef struct format {
                         lt_picture *out);
 } format;
 
+static lt_status decode_jpeg(const uint8_t *bytes, size_t size, int channels, lt_window window,
+                             lt_picture *out)
+{
+    return lt_jpeg_decode(bytes, size, channels, 1, window, out);
+}
+
 static const format formats[] = {
-    {"\xff\xd8\xff", 3, lt_jpeg_size, lt_jpeg_decode},
+    {"\xff\xd8\xff", 3, lt_jpeg_size, decode_jpeg},
     {"\x89PNG\r\n\x1a\n", 8, lt_stb_size, lt_stb_decode},
     {"BM", 2, lt_stb_size, lt_stb_decode},
     {"GIF8", 4, lt_stb_size, lt_stb_decode},
@@ -63,6 +69,20 @@ lt_status lt_image_decode(const uint8_t *bytes, size_t size, int channels, lt_wi
     LT_ASSERT(channels == 1 || channels == 3);
     const format *f = sniff(bytes, size);
     return f ? f->decode(bytes, size, channels, window, out) : LT_E_FORMAT;
+}
+
+bool lt_image_shrinks(const uint8_t *bytes, size_t size)
+{
+    const format *f = sniff(bytes, size);
+    return f && f->decode == decode_jpeg && lt_jpeg_shrinks(bytes, size);
+}
+
+lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, int channels, int shrink,
+                                lt_window window, lt_picture *out)
+{
+    LT_ASSERT(channels == 1 || channels == 3);
+    LT_ASSERT(shrink == 1 || shrink == 2 || shrink == 4 || shrink == 8);
+    return lt_jpeg_decode(bytes, size, channels, shrink, window, out);
 }
 
 lt_status lt_picture_reserve(lt_picture *picture, size_t bytes)

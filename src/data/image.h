@@ -39,13 +39,21 @@ lt_status lt_image_size(const uint8_t *bytes, size_t size, int32_t *width, int32
 lt_status lt_image_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
                           lt_picture *out);
 
+/* Whether the file can be decoded at 1/2, 1/4 and 1/8 of its size, sides rounded up: JPEG of usual
+ * sampling. */
+bool lt_image_shrinks(const uint8_t *bytes, size_t size);
+/* lt_image_decode() of such a file at 1/shrink of its size; the window is in these pixels. */
+lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, int channels, int shrink,
+                                lt_window window, lt_picture *out);
+
 /* Refuses sizes that no picture has, before memory is taken for it. Errors: LT_E_FORMAT. */
 lt_status lt_image_check(int64_t width, int64_t height);
 
 /* The decoders behind them; each may be a stand-in that names the missing library. */
 lt_status lt_jpeg_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
-                         lt_picture *out);
+bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size);
+lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, int channels, int shrink,
+                         lt_window window, lt_picture *out);
 lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 lt_status lt_stb_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
                         lt_picture *out);

@@ -5,6 +5,9 @@
  * a crop the library has none, so the window is decoded with MARGIN more pixels on each side: then
  * its pixels equal those of a whole decode (tests/data/test_jpeg.c compares them).
  *
+ * At 1/2, 1/4 or 1/8 of its size the library makes smaller blocks out of the low frequencies; then
+ * window and margin are in the smaller pixels.
+ *
  * Where restart markers stand at the ends of rows, jpeg_cut.h leaves out those above the window.
  *
  * The library reports an error by calling error_exit(), which must not return: every entry here
@@ -38,7 +41,7 @@ typedef struct decoder {
     const uint8_t *bytes;
     size_t size;
     lt_window window;
-    int channels;
+    int channels, shrink;
     lt_picture *out;
     lt_jpeg_piece piece; /* what is decoded instead of bytes, if it has bytes of its own */
     bool ran_out;        /* the library wanted bytes behind the end */
@@ -181,6 +184,18 @@ static bool can_crop(const struct jpeg_decompress_struct *c)
     return true;
 }
 
+static void read_shrinks(decoder *d)
+{
+    read_header(d);
+    d->shrink = can_crop(&d->c) ? DCTSIZE : 1;
+}
+
+bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size)
+{
+    decoder d = {.bytes = bytes, .size = size};
+    return !guarded(&d, read_shrinks) && d.shrink > 1;
+}
+
 /* Whether a progressive file lacks scans. The library then smooths blocks by their neighbours, as
  * Pillow has it do too, and those of a window's border would be missing. */
 static bool lacks_scans(const struct jpeg_decompress_struct *c)
@@ -197,6 +212,8 @@ static void choose_colours(decoder *d)
 {
     bool four = d->c.jpeg_color_space == JCS_CMYK || d->c.jpeg_color_space == JCS_YCCK;
     d->c.out_color_space = four ? JCS_CMYK : d->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    d->c.scale_num = 1;
+    d->c.scale_denom = (unsigned)d->shrink;
     d->c.dct_method = JDCT_ISLOW;
     d->c.do_fancy_upsampling = TRUE;
 }
@@ -253,13 +270,19 @@ static void leave_out_rows(decoder *d)
         .mcu_height = DCTSIZE * c->max_v_samp_factor,
         .height = (int32_t)c->image_height,
     };
-    int32_t low = d->window.y - MARGIN, high = d->window.y + d->window.height + MARGIN;
+    int32_t low = (d->window.y - MARGIN) * d->shrink;
+    int32_t high = (d->window.y + d->window.height + MARGIN) * d->shrink;
     high = high < rows.height ? high : rows.height;
     if (low <= 0 || lt_jpeg_cut(&rows, low, high, &d->piece))
         return;
     jpeg_abort_decompress(&d->c);
     read_header_of(d, d->piece.bytes, d->piece.size);
-    d->window.y -= d->piece.y;
+    d->window.y -= d->piece.y / d->shrink;
+}
+
+static uint32_t smaller(uint32_t side, int shrink)
+{
+    return (side + (uint32_t)shrink - 1) / (uint32_t)shrink;
 }
 
 static void decode(decoder *d)
@@ -267,8 +290,8 @@ static void decode(decoder *d)
     read_header(d);
     if (lt_image_check(d->c.image_width, d->c.image_height))
         fail_with(d, "the picture is too large");
-    LT_ASSERT((uint32_t)(d->window.x + d->window.width) <= d->c.image_width);
-    LT_ASSERT((uint32_t)(d->window.y + d->window.height) <= d->c.image_height);
+    LT_ASSERT((uint32_t)(d->window.x + d->window.width) <= smaller(d->c.image_width, d->shrink));
+    LT_ASSERT((uint32_t)(d->window.y + d->window.height) <= smaller(d->c.image_height, d->shrink));
     bool ended = has_end(d);
     if (!ended && (d->c.arith_code || jpeg_has_multiple_scans(&d->c)))
         fail_with(d, "the file is truncated");
@@ -304,10 +327,15 @@ static void decode(decoder *d)
     d->out->stride = stride;
 }
 
-lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
-                         lt_picture *out)
+lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, int channels, int shrink,
+                         lt_window window, lt_picture *out)
 {
-    decoder d = {.bytes = bytes, .size = size, .channels = channels, .window = window, .out = out};
+    decoder d = {.bytes = bytes,
+                 .size = size,
+                 .channels = channels,
+                 .shrink = shrink,
+                 .window = window,
+                 .out = out};
     lt_status st = guarded(&d, decode);
     lt_free(d.piece.bytes);
     LT_TRY(st);

@@ -8,9 +8,15 @@ lt_status lt_jpeg_size(const uint8_t *bytes, size_t size, int32_t *width, int32_
     return lt_fail(LT_E_UNSUPPORTED, "jpeg: this build has no libjpeg-turbo (meson option 'jpeg')");
 }
 
-lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
-                         lt_picture *out)
+bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size)
 {
-    (void)channels, (void)window, (void)out;
+    (void)bytes, (void)size;
+    return false;
+}
+
+lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, int channels, int shrink,
+                         lt_window window, lt_picture *out)
+{
+    (void)channels, (void)shrink, (void)window, (void)out;
     return lt_jpeg_size(bytes, size, NULL, NULL);
 }

@@ -1,8 +1,8 @@
-/* Weights of the triangle filter and the two passes over a picture.
+/* Weights of the filters and the two passes over a picture.
  *
- * The semantics are those of Pillow's resize with BILINEAR and a box: output pixel i has its centre
- * at start + (i + 1/2) scale in the source; the triangle's half width is max(scale, 1); weights are
- * normalised in double, rounded to 22 bits; each pass rounds to 8 bits, along rows first. (Pillow
+ * The semantics are those of Pillow's resize with BILINEAR or BICUBIC and a box: output pixel i has
+ * its centre at start + (i + 1/2) scale in the source; the filter is stretched by max(scale, 1); its
+ * half width before is 1 for the triangle, 2 for the cubic; weights are normalised in double, rounded to 22 bits; each pass rounds to 8 bits, along rows first. (Pillow
  * 13 begins with the columns where a picture shrinks much more in height than in width: one level
  * apart.) Source: the documentation of Pillow's Image.resize, and its output in tests/golden. */
 
@@ -19,8 +19,30 @@ static double triangle(double x)
     return x < 1 ? 1 - x : 0;
 }
 
+/* Keys, "Cubic convolution interpolation for digital image processing", IEEE Trans. ASSP 29, 1981,
+ * equation 15, with its a = -1/2. */
+static double cubic(double x)
+{
+    const double a = -0.5;
+    x = fabs(x);
+    if (x < 1)
+        return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
+}
+
+typedef struct kernel {
+    double (*value)(double x);
+    double radius; /* zero from there on */
+} kernel;
+
+static const kernel kernels_of[] = {
+    [LT_FILTER_BILINEAR] = {triangle, 1},
+    [LT_FILTER_BICUBIC] = {cubic, 2},
+};
+
 typedef struct support {
-    double scale, radius;
+    double (*value)(double x);
+    double scale, stretch, radius;
 } support;
 
 /* Source pixels first .. last-1 lie under the filter of output pixel i; returns its centre. */
@@ -39,10 +61,10 @@ static void weigh(const lt_axis *a, const support *s, int64_t i, lt_taps *t, int
     double centre = reach(a, s, i, &first, &last), sum = 0;
     int32_t *weight = t->weight + (size_t)at * (size_t)t->width;
     for (int32_t j = first; j < last; j++)
-        sum += triangle((j - centre + 0.5) * (1 / s->radius));
+        sum += s->value((j - centre + 0.5) * (1 / s->stretch));
     for (int32_t j = first; j < last; j++) {
-        double w = triangle((j - centre + 0.5) * (1 / s->radius)) / sum;
-        weight[j - first] = (int32_t)(0.5 + w * (1 << LT_RESIZE_BITS));
+        double w = s->value((j - centre + 0.5) * (1 / s->stretch)) / sum;
+        weight[j - first] = (int32_t)((w < 0 ? -0.5 : 0.5) + w * (1 << LT_RESIZE_BITS));
     }
     t->first[at] = first;
     t->used[at] = last - first;
@@ -52,8 +74,10 @@ static void weigh(const lt_axis *a, const support *s, int64_t i, lt_taps *t, int
 
 lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis)
 {
-    support s = {.scale = axis->extent / (double)axis->size};
-    s.radius = s.scale < 1 ? 1 : s.scale;
+    const kernel *filter = &kernels_of[axis->filter];
+    support s = {.value = filter->value, .scale = axis->extent / (double)axis->size};
+    s.stretch = s.scale < 1 ? 1 : s.scale;
+    s.radius = filter->radius * s.stretch;
     size_t width = (size_t)ceil(s.radius) * 2 + 2, count = (size_t)axis->count;
     size_t words = count * (2 + width);
     if (words > taps->capacity) {
@@ -70,6 +94,7 @@ lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis)
     taps->weight = taps->used + count;
     taps->count = axis->count;
     taps->width = (int32_t)width;
+    taps->overshoots = axis->filter != LT_FILTER_BILINEAR;
     taps->low = axis->limit;
     taps->high = 0;
     for (int32_t i = 0; i < axis->count; i++)

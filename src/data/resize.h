@@ -1,9 +1,11 @@
-/* Antialiased bilinear resampling of 8-bit pictures, bit for bit as Pillow does it: a triangle
+/* Antialiased bilinear and bicubic resampling of 8-bit pictures, bit for bit as Pillow does it: a
  * filter as wide as the scale, in two passes with 22-bit weights. */
 #ifndef LT_DATA_RESIZE_H
 #define LT_DATA_RESIZE_H
 
 #include "data/image.h"
+
+#include "lather/loader.h"
 
 /* One direction of a resampling: which output pixels, out of which source pixels. */
 typedef struct lt_axis {
@@ -13,6 +15,7 @@ typedef struct lt_axis {
     int64_t first;        /* the part of it that is wanted */
     int32_t count;
     bool reverse; /* from right to left */
+    lt_filter filter;
 } lt_axis;
 
 /* The weights along one axis. Start with {0}. */
@@ -23,6 +26,7 @@ typedef struct lt_taps {
     int32_t *first;    /* [count] source pixel of the first weight, minus low */
     int32_t *used;     /* [count] weights that are used */
     int32_t *weight;   /* [count][width] in units of 2^-LT_RESIZE_BITS */
+    bool overshoots;   /* weights may be negative: sums leave 0 .. 255 and are clamped */
     int32_t *memory;
     size_t capacity;
 } lt_taps;

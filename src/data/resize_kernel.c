@@ -1,14 +1,23 @@
 /* The two passes of resize.c, in plain C; compiled once for any CPU and once for AVX2, under the
  * names that meson gives.
  *
- * Sums need no clamping: the weights of a triangle are not negative and add up to 2^22 + k with
- * |k| at most half their number, so that with 255 in every pixel the sum is below 255.5 * 2^22. */
+ * A triangle's sums need no clamping: its weights are not negative and add up to 2^22 + k with |k| at
+ * most half their number, so that with 255 in every pixel the sum is below 255.5 * 2^22. The cubic's
+ * weights add up to less than 1.3 * 2^22 in absolute value: an int32 holds the sums. */
 
 #include "data/resize.h"
 
 #include <string.h>
 
 enum { HALF = 1 << (LT_RESIZE_BITS - 1) };
+
+static inline uint8_t level(int32_t sum, bool clamp)
+{
+    int32_t x = sum >> LT_RESIZE_BITS;
+    if (clamp)
+        x = x < 0 ? 0 : x > 255 ? 255 : x;
+    return (uint8_t)x;
+}
 
 /* A pixel with the byte behind it as a fourth channel, which the next pixel overwrites. */
 static void across3(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t, uint8_t *dst)
@@ -22,7 +31,7 @@ static void across3(const uint8_t *src, size_t stride, int32_t rows, const lt_ta
                 for (int c = 0; c < 4; c++)
                     sum[c] += from[c] * w[j];
             for (int c = 0; c < 4; c++)
-                dst[c] = (uint8_t)(sum[c] >> LT_RESIZE_BITS);
+                dst[c] = level(sum[c], t->overshoots);
             dst += 3;
         }
 }
@@ -35,7 +44,7 @@ static void across1(const uint8_t *src, size_t stride, int32_t rows, const lt_ta
             int32_t sum = HALF;
             for (int32_t j = 0; j < t->used[i]; j++)
                 sum += src[t->first[i] + j] * w[j];
-            *dst++ = (uint8_t)(sum >> LT_RESIZE_BITS);
+            *dst++ = level(sum, t->overshoots);
         }
 }
 
@@ -46,8 +55,9 @@ void LT_RESIZE_ACROSS(const uint8_t *src, size_t stride, int32_t rows, const lt_
 }
 
 /* One strip of a column pass, as wide as the registers hold. */
-static inline void strip(const uint8_t *src, size_t bytes, const int32_t *w, int32_t used,
-                         uint8_t *dst, size_t wide)
+static inline __attribute__((always_inline)) void strip(const uint8_t *src, size_t bytes,
+                                                        const int32_t *w, int32_t used,
+                                                        uint8_t *dst, size_t wide, bool clamp)
 {
     enum { WIDE = 64 };
     int32_t sum[WIDE];
@@ -58,7 +68,7 @@ static inline void strip(const uint8_t *src, size_t bytes, const int32_t *w, int
             sum[i] += src[(size_t)j * bytes + (size_t)i] * w[j];
     uint8_t out[WIDE];
     for (int i = 0; i < WIDE; i++)
-        out[i] = (uint8_t)(sum[i] >> LT_RESIZE_BITS);
+        out[i] = level(sum[i], clamp);
     memcpy(dst, out, wide < WIDE ? wide : WIDE);
 }
 
@@ -69,7 +79,11 @@ void LT_RESIZE_DOWN(const uint8_t *src, size_t bytes, const lt_taps *taps, uint8
     for (int32_t y = 0; y < taps->count; y++) {
         const int32_t *w = taps->weight + (size_t)y * (size_t)taps->width;
         const uint8_t *from = src + (size_t)taps->first[y] * bytes;
+        uint8_t *to = dst + (size_t)y * stride;
         for (size_t i = 0; i < bytes; i += WIDE)
-            strip(from + i, bytes, w, taps->used[y], dst + (size_t)y * stride + i, bytes - i);
+            if (taps->overshoots)
+                strip(from + i, bytes, w, taps->used[y], to + i, bytes - i, true);
+            else
+                strip(from + i, bytes, w, taps->used[y], to + i, bytes - i, false);
     }
 }

@@ -33,48 +33,70 @@ static inline void spread(int8 *to, const int32_t *w)
     *to = (int8){w[0], w[0], w[0], w[0], w[1], w[1], w[1], w[1]};
 }
 
-/* One output pixel of `rows` rows; pairs: of weights. */
-static inline __attribute__((always_inline)) void column3(const uint8_t *from, size_t stride,
-                                                          int32_t rows, const int32_t *w,
-                                                          int32_t pairs, uint8_t *to, size_t bytes)
+static inline int4 levels(int4 sum, bool clamp)
+{
+    int4 x = sum >> LT_RESIZE_BITS;
+    if (clamp) {
+        x &= ~(x < 0);
+        int4 over = x > 255;
+        x = (x & ~over) | (over & 255);
+    }
+    return x;
+}
+
+/* The input rows of a pass along them, and where the output's go. */
+typedef struct rows_of {
+    const uint8_t *from;
+    uint8_t *to;
+    size_t stride, bytes;
+    int32_t count;
+} rows_of;
+
+/* One output pixel of some rows; pairs: of weights. */
+static inline __attribute__((always_inline)) void column3(rows_of r, const int32_t *w,
+                                                          int32_t pairs, bool clamp)
 {
     int8 weight[PAIRS];
     int32_t held = pairs < PAIRS ? pairs : PAIRS;
     for (int32_t j = 0; j < held; j++)
         spread(&weight[j], w + (size_t)2 * (size_t)j);
-    for (int32_t y = 0; y < rows; y++, from += stride, to += bytes) {
+    for (int32_t y = 0; y < r.count; y++, r.from += r.stride, r.to += r.bytes) {
         int8 sum = {HALF, HALF, HALF, HALF};
         for (int32_t j = 0; j < held; j++)
-            add2(&sum, from + (size_t)6 * (size_t)j, &weight[j]);
+            add2(&sum, r.from + (size_t)6 * (size_t)j, &weight[j]);
         for (int32_t j = held; j < pairs; j++) {
             int8 one;
             spread(&one, w + (size_t)2 * (size_t)j);
-            add2(&sum, from + (size_t)6 * (size_t)j, &one);
+            add2(&sum, r.from + (size_t)6 * (size_t)j, &one);
         }
         int4 both = __builtin_shufflevector(sum, sum, 0, 1, 2, 3)
                     + __builtin_shufflevector(sum, sum, 4, 5, 6, 7);
-        byte4 b = __builtin_convertvector(both >> LT_RESIZE_BITS, byte4);
-        memcpy(to, &b, 3);
+        byte4 b = __builtin_convertvector(levels(both, clamp), byte4);
+        memcpy(r.to, &b, 3);
     }
 }
 
 /* The common numbers of weights get loops of their own, with the weights in registers. */
 static void block3(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t, uint8_t *dst)
 {
-    size_t bytes = (size_t)t->count * 3;
     for (int32_t i = 0; i < t->count; i++) {
         const int32_t *w = t->weight + (size_t)i * (size_t)t->width;
-        const uint8_t *from = src + (size_t)t->first[i] * 3;
-        uint8_t *to = dst + (size_t)i * 3;
+        rows_of r = {.from = src + (size_t)t->first[i] * 3,
+                     .to = dst + (size_t)i * 3,
+                     .stride = stride,
+                     .bytes = (size_t)t->count * 3,
+                     .count = rows};
         int32_t pairs = (t->used[i] + 1) / 2;
-        if (pairs == 1)
-            column3(from, stride, rows, w, 1, to, bytes);
+        if (t->overshoots)
+            column3(r, w, pairs, true);
+        else if (pairs == 1)
+            column3(r, w, 1, false);
         else if (pairs == 2)
-            column3(from, stride, rows, w, 2, to, bytes);
+            column3(r, w, 2, false);
         else if (pairs == 3)
-            column3(from, stride, rows, w, 3, to, bytes);
+            column3(r, w, 3, false);
         else
-            column3(from, stride, rows, w, pairs, to, bytes);
+            column3(r, w, pairs, false);
     }
 }
 

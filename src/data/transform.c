@@ -55,9 +55,11 @@ static lt_status interleave(const lt_record *r, int channels, lt_window w, lt_pi
     return LT_OK;
 }
 
-/* Makes the window of the record's picture available in out. */
-static lt_status decode(const lt_record *r, int channels, lt_window w, lt_picture *out)
+/* Makes the window of the record's picture, at 1/shrink of its size, available in out. */
+static lt_status decode(const lt_record *r, int channels, int shrink, lt_window w, lt_picture *out)
 {
+    if (shrink > 1)
+        return lt_image_decode_small(r->bytes, r->size, channels, shrink, w, out);
     if (r->encoding == LT_ENCODING_FILE)
         return lt_image_decode(r->bytes, r->size, channels, w, out);
     if (r->encoding == LT_ENCODING_PLANES && channels > 1) {
@@ -80,6 +82,30 @@ static lt_status size_of(const lt_record *r, int channels, int32_t *width, int32
     *width = r->width;
     *height = r->height;
     return check_plain(r, channels);
+}
+
+/* How much smaller the picture may be decoded: the crop still has the input's pixels. */
+static int choose_shrink(const lt_transform *t, const lt_record *r, const lt_plan *p)
+{
+    enum { MOST = 8 };
+    int shrink = 1;
+    if (!t->fast || t->augment != LT_AUGMENT_IMAGENET || r->encoding != LT_ENCODING_FILE)
+        return 1;
+    while (shrink < MOST && p->crop.width >= 2 * shrink * t->size
+           && p->crop.height >= 2 * shrink * t->size)
+        shrink *= 2;
+    return shrink > 1 && lt_image_shrinks(r->bytes, r->size) ? shrink : 1;
+}
+
+/* The same part of the smaller picture: pixels that it touches, and where in them it begins. */
+static void shrink_axis(lt_axis *a, int32_t *at, int32_t *extent, int32_t shrink)
+{
+    int32_t low = *at / shrink, high = (*at + *extent + shrink - 1) / shrink;
+    a->start = (double)*at / shrink - low;
+    a->extent = (double)*extent / shrink;
+    a->limit = high - low;
+    *at = low;
+    *extent = high - low;
 }
 
 static bool has_jitter(const lt_jitter *j)
@@ -115,13 +141,18 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
     int32_t width = 0, height = 0;
     LT_TRY(size_of(&s->record, channels, &width, &height));
     lt_plan p = lt_augment_plan(t, width, height, rng);
+    int shrink = choose_shrink(t, &s->record, &p);
+    if (shrink > 1) {
+        shrink_axis(&p.x, &p.crop.x, &p.crop.width, shrink);
+        shrink_axis(&p.y, &p.crop.y, &p.crop.height, shrink);
+    }
     LT_TRY(lt_taps_make(&s->x, &p.x));
     LT_TRY(lt_taps_make(&s->y, &p.y));
     lt_window window = {.x = p.crop.x + s->x.low,
                         .y = p.crop.y + s->y.low,
                         .width = s->x.high - s->x.low,
                         .height = s->y.high - s->y.low};
-    LT_TRY(decode(&s->record, channels, window, &s->picture));
+    LT_TRY(decode(&s->record, channels, shrink, window, &s->picture));
     double decoded = lt_seconds();
     lt_trace_end(span, LT_PROFILE_LOADER, "decode", (int64_t)s->record.size);
     span = lt_trace_begin();

@@ -87,6 +87,11 @@ uint8_t *make_jpeg(const jpeg_spec *spec, uint32_t *seed, size_t *size)
 
 uint8_t *whole_decode(const uint8_t *bytes, size_t size, int channels)
 {
+    return whole_decode_small(bytes, size, channels, 1);
+}
+
+uint8_t *whole_decode_small(const uint8_t *bytes, size_t size, int channels, int shrink)
+{
     struct jpeg_decompress_struct c;
     struct jpeg_error_mgr errors;
     c.err = jpeg_std_error(&errors);
@@ -94,6 +99,8 @@ uint8_t *whole_decode(const uint8_t *bytes, size_t size, int channels)
     jpeg_mem_src(&c, bytes, size);
     jpeg_read_header(&c, TRUE);
     c.out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    c.scale_num = 1;
+    c.scale_denom = (unsigned)shrink;
     jpeg_start_decompress(&c);
     size_t stride = (size_t)c.output_width * (size_t)channels;
     uint8_t *pixels = check(malloc(stride * c.output_height));

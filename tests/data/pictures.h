@@ -22,6 +22,8 @@ uint8_t *make_pixels(int width, int height, int components, uint32_t *seed);
 uint8_t *make_jpeg(const jpeg_spec *spec, uint32_t *seed, size_t *size);
 /* What libjpeg makes of it, whole. Free with free(). */
 uint8_t *whole_decode(const uint8_t *bytes, size_t size, int channels);
+/* The same at 1/shrink of its size. */
+uint8_t *whole_decode_small(const uint8_t *bytes, size_t size, int channels, int shrink);
 /* A 24-bit BMP file in memory. Free with free(). */
 uint8_t *make_bmp(int width, int height, uint32_t *seed, size_t *size);
 

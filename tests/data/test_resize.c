@@ -33,6 +33,13 @@ static lt_axis along(int limit, double from, double to, int size)
         .limit = limit, .start = from, .extent = to - from, .size = size, .count = size};
 }
 
+/* What a row of the table tests. */
+typedef struct subject {
+    lt_resize_kernels kernels;
+    lt_filter filter;
+    const char *golden;
+} subject;
+
 static uint8_t *resized(const lt_resize_kernels *k, const job *j, const uint8_t *pixels,
                         lt_axis across, lt_axis down)
 {
@@ -56,10 +63,16 @@ static uint8_t *resized(const lt_resize_kernels *k, const job *j, const uint8_t 
     return out;
 }
 
-/* Largest difference from Pillow over all recorded rows; shift: a box that is wrong by so much. */
-static int worst_difference(const lt_resize_kernels *k, double shift, int *rows)
+static lt_axis filtered(const subject *s, lt_axis axis)
 {
-    FILE *f = open_golden("data/resize.txt");
+    axis.filter = s->filter;
+    return axis;
+}
+
+/* Largest difference from Pillow over all recorded rows; shift: a box that is wrong by so much. */
+static int worst_difference(const subject *s, double shift, int *rows)
+{
+    FILE *f = open_golden(s->golden);
     job j;
     int worst = 0;
     for (*rows = 0; fscanf(f, "%d %d %d %la %la %la %la %d %d", &j.width, &j.height, &j.channels,
@@ -68,8 +81,9 @@ static int worst_difference(const lt_resize_kernels *k, double shift, int *rows)
          ++*rows) {
         size_t bytes = (size_t)(j.out_width * j.out_height * j.channels);
         uint8_t *want = read_hex(f, bytes), *pixels = noise(&j);
-        uint8_t *got = resized(k, &j, pixels, along(j.width, j.x0 + shift, j.x1, j.out_width),
-                               along(j.height, j.y0, j.y1, j.out_height));
+        lt_axis across = along(j.width, j.x0 + shift, j.x1, j.out_width);
+        lt_axis down = along(j.height, j.y0, j.y1, j.out_height);
+        uint8_t *got = resized(&s->kernels, &j, pixels, filtered(s, across), filtered(s, down));
         for (size_t i = 0; i < bytes; i++)
             worst = abs(got[i] - want[i]) > worst ? abs(got[i] - want[i]) : worst;
         free(got);
@@ -93,16 +107,38 @@ static void check_control(void **state)
     assert_true(worst_difference(*state, 0.01, &rows) > 1);
 }
 
+/* Both kernels on pictures of many sizes, enlarged and made smaller. */
+static void check_kernels(void **state)
+{
+    const subject *s = *state;
+    const lt_resize_kernels base = lt_resize_base();
+    for (int side = 1; side < 90; side += 4)
+        for (int channels = 1; channels <= 3; channels += 2)
+            for (int out = 3; out < 70; out += 21) {
+                job j = {.width = side, .height = 91 - side, .channels = channels};
+                uint8_t *pixels = noise(&j);
+                lt_axis x = filtered(s, along(j.width, 0, j.width, out));
+                lt_axis y = filtered(s, along(j.height, 0, j.height, out + 1));
+                uint8_t *a = resized(&base, &j, pixels, x, y);
+                uint8_t *b = resized(&s->kernels, &j, pixels, x, y);
+                assert_memory_equal(a, b, (size_t)(out * (out + 1) * channels));
+                free(a);
+                free(b);
+                free(pixels);
+            }
+}
+
 /* Any part of the output, in any direction, equals that part of the whole output. */
 static void check_part(void **state)
 {
     job j = {.width = 61, .height = 47, .channels = 3};
     uint8_t *pixels = noise(&j);
-    lt_axis x = along(61, 0, 61, 30), y = along(47, 0, 47, 52);
-    uint8_t *whole = resized(*state, &j, pixels, x, y);
+    const subject *s = *state;
+    lt_axis x = filtered(s, along(61, 0, 61, 30)), y = filtered(s, along(47, 0, 47, 52));
+    uint8_t *whole = resized(&s->kernels, &j, pixels, x, y);
     x.first = 7, x.count = 11, x.reverse = true;
     y.first = 20, y.count = 13;
-    uint8_t *part = resized(*state, &j, pixels, x, y);
+    uint8_t *part = resized(&s->kernels, &j, pixels, x, y);
     for (int r = 0; r < 13; r++)
         for (int c = 0; c < 11; c++)
             for (int k = 0; k < 3; k++)
@@ -116,11 +152,13 @@ static void check_part(void **state)
 /* White stays white: the sum of the rounded weights never overflows a pixel. */
 static void check_white(void **state)
 {
+    const subject *s = *state;
     for (int side = 1; side < 200; side += 3) {
         job j = {.width = side, .height = 2, .channels = 3};
         uint8_t *pixels = noise(&j);
         memset(pixels, 255, (size_t)side * 6);
-        uint8_t *out = resized(*state, &j, pixels, along(side, 0, side, 37), along(2, 0, 2, 3));
+        uint8_t *out = resized(&s->kernels, &j, pixels, filtered(s, along(side, 0, side, 37)),
+                               filtered(s, along(2, 0, 2, 3)));
         for (int i = 0; i < 37 * 3 * 3; i++)
             assert_int_equal(out[i], 255);
         free(out);
@@ -130,9 +168,11 @@ static void check_white(void **state)
 
 static void check_same_size(void **state)
 {
+    const subject *s = *state;
     job j = {.width = 19, .height = 23, .channels = 1};
     uint8_t *pixels = noise(&j);
-    uint8_t *out = resized(*state, &j, pixels, along(19, 0, 19, 19), along(23, 0, 23, 23));
+    uint8_t *out = resized(&s->kernels, &j, pixels, filtered(s, along(19, 0, 19, 19)),
+                           filtered(s, along(23, 0, 23, 23)));
     assert_memory_equal(out, pixels, 19 * 23);
     free(out);
     free(pixels);
@@ -140,16 +180,29 @@ static void check_same_size(void **state)
 
 int main(void)
 {
-    static lt_resize_kernels base, best;
-    base = lt_resize_base();
-    best = lt_resize_best();
+    static subject plain = {.golden = "data/resize.txt"};
+    static subject best = {.golden = "data/resize.txt"};
+    static subject plain_cubic = {.filter = LT_FILTER_BICUBIC, .golden = "data/resize_bicubic.txt"};
+    static subject cubic = {.filter = LT_FILTER_BICUBIC, .golden = "data/resize_bicubic.txt"};
+    static subject mistaken = {.filter = LT_FILTER_BICUBIC, .golden = "data/resize.txt"};
+    plain.kernels = plain_cubic.kernels = lt_resize_base();
+    best.kernels = cubic.kernels = mistaken.kernels = lt_resize_best();
     const struct CMUnitTest tests[] = {
-        {"plain kernels give Pillow's bytes", check_golden, 0, 0, &base},
+        {"plain kernels give Pillow's bytes", check_golden, 0, 0, &plain},
         {"this CPU's kernels give Pillow's bytes", check_golden, 0, 0, &best},
+        {"bicubic: plain kernels give Pillow's bytes", check_golden, 0, 0, &plain_cubic},
+        {"bicubic: this CPU's kernels give Pillow's bytes", check_golden, 0, 0, &cubic},
         {"control: a box moved by 0.01 pixels is noticed", check_control, 0, 0, &best},
+        {"control: a cubic that is moved is noticed", check_control, 0, 0, &cubic},
+        {"control: the other filter is noticed", check_control, 0, 0, &mistaken},
+        {"both kernels give the same bytes at any size", check_kernels, 0, 0, &best},
+        {"bicubic: both kernels give the same bytes at any size", check_kernels, 0, 0, &cubic},
         {"a part of the output, mirrored, equals the whole output's part", check_part, 0, 0, &best},
+        {"bicubic: a part of the output equals the whole output's part", check_part, 0, 0, &cubic},
         {"white stays white at every scale", check_white, 0, 0, &best},
+        {"bicubic: white stays white at every scale", check_white, 0, 0, &cubic},
         {"the same size gives the same pixels", check_same_size, 0, 0, &best},
+        {"bicubic: the same size gives the same pixels", check_same_size, 0, 0, &cubic},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

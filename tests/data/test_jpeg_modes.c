@@ -1,0 +1,151 @@
+/* Every way of sampling x quality x coding x restart interval: any window, at any size that the
+ * decoder offers, equals the same part of libjpeg's whole picture at that size. */
+
+#include "data/image.h"
+#include "near.h"
+#include "pictures.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 75, HEIGHT = 61, MOST_SHRINK = 8 };
+
+/* One way of sampling; its rows are a test each. */
+typedef struct sampling {
+    const char *name;
+    int components, h, v;
+    bool shrinks; /* the decoder offers smaller sizes */
+} sampling;
+
+static sampling samplings[] = {
+    {"4:4:4, all qualities, codings and restarts", 3, 1, 1, true},
+    {"4:2:2, all qualities, codings and restarts", 3, 2, 1, true},
+    {"4:4:0, all qualities, codings and restarts", 3, 1, 2, true},
+    {"4:2:0, all qualities, codings and restarts", 3, 2, 2, true},
+    {"4:1:1, all qualities, codings and restarts", 3, 4, 1, false},
+    {"4:1:0, all qualities, codings and restarts", 3, 4, 2, false},
+    {"grey, all qualities, codings and restarts", 1, 1, 1, true},
+    {"CMYK, all qualities, codings and restarts", 4, 1, 1, true},
+};
+
+static lt_window random_window(int width, int height, uint32_t *seed)
+{
+    lt_window w = {.width = 1 + (int32_t)(next_random(seed) % (uint32_t)width),
+                   .height = 1 + (int32_t)(next_random(seed) % (uint32_t)height)};
+    w.x = (int32_t)(next_random(seed) % (uint32_t)(width - w.width + 1));
+    w.y = (int32_t)(next_random(seed) % (uint32_t)(height - w.height + 1));
+    return w;
+}
+
+static bool same_window(const lt_picture *part, const lt_picture *whole, lt_window w)
+{
+    size_t c = (size_t)part->channels;
+    for (int32_t y = 0; y < w.height; y++)
+        if (memcmp(part->pixels + (size_t)y * part->stride,
+                   whole->pixels + (size_t)(w.y + y) * whole->stride + (size_t)w.x * c,
+                   (size_t)w.width * c))
+            return false;
+    return true;
+}
+
+/* The whole picture: libjpeg's own, but for CMYK, whose conversion is ours. */
+static lt_picture whole_picture(const sampling *s, const uint8_t *bytes, size_t size, int shrink)
+{
+    int32_t width = (WIDTH + shrink - 1) / shrink, height = (HEIGHT + shrink - 1) / shrink;
+    lt_picture p = {0};
+    if (s->components == 4) {
+        assert_ok(
+            lt_image_decode_small(bytes, size, 3, shrink, (lt_window){0, 0, width, height}, &p));
+        return p;
+    }
+    p.memory = NULL;
+    p.pixels = whole_decode_small(bytes, size, 3, shrink);
+    p.stride = (size_t)width * 3;
+    p.width = width;
+    p.height = height;
+    p.channels = 3;
+    return p;
+}
+
+static void clear_whole(lt_picture *p)
+{
+    if (!p->memory)
+        free((void *)(uintptr_t)p->pixels);
+    lt_picture_clear(p);
+}
+
+static void check_file(const sampling *s, const uint8_t *bytes, size_t size, uint32_t *seed)
+{
+    enum { WINDOWS = 4 };
+    lt_picture part = {0};
+    assert_int_equal(lt_image_shrinks(bytes, size), s->shrinks);
+    for (int shrink = 1; shrink <= (s->shrinks ? MOST_SHRINK : 1); shrink *= 2) {
+        lt_picture whole = whole_picture(s, bytes, size, shrink);
+        for (int i = 0; i < WINDOWS; i++) {
+            lt_window w = random_window(whole.width, whole.height, seed);
+            assert_ok(lt_image_decode_small(bytes, size, 3, shrink, w, &part));
+            if (!same_window(&part, &whole, w))
+                fail_msg("at 1/%d the window %d,%d %dx%d differs", shrink, w.x, w.y, w.width,
+                         w.height);
+        }
+        clear_whole(&whole);
+    }
+    lt_picture_clear(&part);
+}
+
+static void check_sampling(void **state)
+{
+    static const int qualities[] = {1, 75, 100};
+    const sampling *s = *state;
+    int row = (WIDTH + 8 * s->h - 1) / (8 * s->h); /* MCUs */
+    const int restarts[] = {0, 1, 3, row, 2 * row};
+    uint32_t seed = 1;
+    for (size_t q = 0; q < COUNT_OF(qualities); q++)
+        for (int coding = 0; coding < 4; coding++)
+            for (size_t r = 0; r < COUNT_OF(restarts); r++) {
+                const jpeg_spec spec = {.width = WIDTH,
+                                        .height = HEIGHT,
+                                        .components = s->components,
+                                        .h = s->h,
+                                        .v = s->v,
+                                        .quality = qualities[q],
+                                        .progressive = coding & 1,
+                                        .arithmetic = coding & 2,
+                                        .restart = restarts[r]};
+                size_t size = 0;
+                uint8_t *bytes = make_jpeg(&spec, &seed, &size);
+                check_file(s, bytes, size, &seed);
+                free(bytes);
+            }
+}
+
+/* A window one pixel beside the right one is another. */
+static void check_control(void **state)
+{
+    (void)state;
+    const jpeg_spec spec = {WIDTH, HEIGHT, 3, 2, 2, 90, 0, 0, 0, 0};
+    uint32_t seed = 1;
+    size_t size = 0;
+    uint8_t *bytes = make_jpeg(&spec, &seed, &size);
+    for (int shrink = 1; shrink <= MOST_SHRINK; shrink *= 2) {
+        lt_picture whole = whole_picture(&samplings[3], bytes, size, shrink), part = {0};
+        lt_window w = {1, 1, 5, 5}, beside = {2, 1, 5, 5};
+        assert_ok(lt_image_decode_small(bytes, size, 3, shrink, w, &part));
+        assert_true(same_window(&part, &whole, w));
+        assert_false(same_window(&part, &whole, beside));
+        lt_picture_clear(&part);
+        clear_whole(&whole);
+    }
+    free(bytes);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(samplings) + 1];
+    for (size_t i = 0; i < COUNT_OF(samplings); i++)
+        tests[i] =
+            (struct CMUnitTest){samplings[i].name, check_sampling, NULL, NULL, &samplings[i]};
+    tests[COUNT_OF(samplings)] = (struct CMUnitTest){
+        "control: a window beside the right one is rejected", check_control, NULL, NULL, NULL};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
