@@ -31,6 +31,21 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_folder(lt_dataset **out, const char *p
  *  Errors: LT_E_IO; LT_E_FORMAT (cut off, no tar file, no picture, labels for some only). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_tar(lt_dataset **out, const char *const *path,
                                               size_t count);
+/** Pictures of one folder without class folders, as ImageNet's validation pictures are distributed, and a
+ *  file that says what they show, in one of two forms:
+ *
+ *  - FILE LABEL in each line, FILE with or without folders in front of it; blanks or a comma between;
+ *  - LABEL in each line, for the pictures in the order of their names.
+ *
+ *  LABEL is a class's name (imagenet_2012_validation_synset_labels.txt) or its number from 0 on. Numbers
+ *  from 1 on in the second form are those of ILSVRC2012_validation_ground_truth.txt, in an order of the
+ *  devkit's: map_clsloc.txt beside the file tells their names. class_names: of the classes, in the order
+ *  of their numbers; NULL: numbers only. classes 0: the largest label + 1. Samples are ordered by class,
+ *  then by name, as if they lay in class folders.
+ *  Errors: LT_E_IO; LT_E_FORMAT (a picture without a label or with two, no such picture or class). */
+LT_API LT_MUST_CHECK lt_status lt_dataset_labelled(lt_dataset **out, const char *folder,
+                                                   const char *labels,
+                                                   const char *const *class_names, int classes);
 /** MNIST's format: a file of images and one of labels, plain or gzip. Labels must be below classes;
  *  classes 0: the largest label + 1.
  *  Errors: LT_E_IO, LT_E_FORMAT (also labels out of range, counts that differ). */
@@ -55,6 +70,11 @@ LT_API int lt_dataset_channels(const lt_dataset *dataset); /**< of the pictures:
 LT_API LT_MUST_CHECK lt_status lt_dataset_side(const lt_dataset *dataset, int *side);
 /** Borrowed; NULL if the class has no name. */
 LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
+/** Whether what a network learns of train's classes holds for val's: the same names in the same order,
+ *  or the same number where one of them has no names. Errors: LT_E_FORMAT, naming the classes that only
+ *  one of them has. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_same_classes(const lt_dataset *train,
+                                                       const lt_dataset *val);
 /** Path of a sample, for messages. Borrowed; NULL if unknown. */
 LT_API const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index);
 

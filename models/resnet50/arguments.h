@@ -16,7 +16,7 @@ enum { TRAVEL_F32, TRAVEL_BF16, TRAVEL_F16 };
 
 typedef struct arguments {
     /* Data */
-    const char *data;
+    const char *data, *val_labels;
     int augment, auto_augment, interpolation, decode;
     int64_t image_size, workers, max_bad_images, limit_train_batches, limit_eval_batches;
     int64_t overfit_batches;

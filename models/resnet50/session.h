@@ -84,6 +84,9 @@ lt_status session_agree_data(session *s);
 /* The broken pictures of the other ranks, for rank 0's list. Collective. */
 lt_status session_list_bad(session *s, lt_loader *loader, int64_t *listed);
 
+/* sources.c: --data's parts to train on and to evaluate. */
+lt_status session_open_sources(session *s);
+
 /* setup.c: opens everything that the arguments ask for, in this order. */
 lt_status session_open_device(session *s);
 lt_status session_open_data(session *s);

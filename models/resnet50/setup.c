@@ -81,9 +81,7 @@ lt_status session_open_device(session *s)
 
 lt_status session_open_data(session *s)
 {
-    LT_TRY(lt_dataset_open(&s->val_data, s->args.data, false));
-    if (!s->args.eval)
-        LT_TRY(lt_dataset_open(&s->train_data, s->args.data, true));
+    LT_TRY(session_open_sources(s));
     LT_TRY(choose_size(s));
     choose_augmentation(s);
     session_choose_pixels(s, lt_dataset_channels(s->val_data));
@@ -111,9 +109,6 @@ static lt_status choose_classes(session *s)
     if (s->train_data && lt_dataset_classes(s->train_data) > s->shape.classes)
         return lt_fail(LT_E_ARG, "--num-classes %d: the data has %d", s->shape.classes,
                        lt_dataset_classes(s->train_data));
-    if (s->train_data && lt_dataset_classes(s->train_data) != data)
-        return lt_fail(LT_E_FORMAT, "%s: %d classes to train on, %d to evaluate", a->data,
-                       lt_dataset_classes(s->train_data), data);
     return LT_OK;
 }
 

@@ -32,6 +32,7 @@ typedef struct folder {
     text text;
     entries sample, kind; /* paths; a class is a folder */
     int64_t *first;       /* [classes] sample a class begins with */
+    bool loose;           /* there are pictures outside of class folders */
 } folder;
 
 static lt_status text_add(text *t, const char *string, size_t *offset)
@@ -103,6 +104,7 @@ static lt_status each_entry(folder *f, const char *path, int depth, visit_fn *vi
 static lt_status visit_class(folder *f, const char *path, bool is_folder, int depth)
 {
     (void)depth;
+    f->loose = f->loose || (!is_folder && lt_is_picture(strrchr(path, '.')));
     return is_folder ? entries_add(&f->kind, &f->text, path) : LT_OK;
 }
 
@@ -138,7 +140,8 @@ static lt_status scan(folder *f, const char *path)
 {
     LT_TRY(each_entry(f, path, 0, visit_class));
     if (!f->kind.count)
-        return lt_fail(LT_E_FORMAT, "%s: no class folder in it", path);
+        return lt_fail(LT_E_FORMAT, "%s: no class folder in it%s", path,
+                       f->loose ? ", but pictures: they need a file of labels (--val-labels)" : "");
     qsort_r(f->kind.item, f->kind.count, sizeof(entry), by_folder_then_name, f->text.bytes);
     f->first = lt_alloc(f->kind.count, sizeof *f->first);
     if (!f->first)

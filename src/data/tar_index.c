@@ -122,6 +122,29 @@ static lt_status add_member(void *context, const lt_tar_member *m)
     return keep_name(b, m->name);
 }
 
+static int compare_names(const void *a, const void *b, void *text)
+{
+    const char *names = text;
+    return strcmp(names + *(const uint32_t *)a, names + *(const uint32_t *)b);
+}
+
+/* A name twice: an appended tar file, of which tar itself would take the last. */
+static lt_status check_twice(const lt_tar_index *x, const char *path)
+{
+    uint32_t *name = lt_alloc(x->count, sizeof *name);
+    if (!name)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < x->count; i++)
+        name[i] = x->sample[i].name;
+    qsort_r(name, x->count, sizeof *name, compare_names, x->text);
+    lt_status st = LT_OK;
+    for (size_t i = 1; i < x->count && !st; i++)
+        if (!strcmp(x->text + name[i - 1], x->text + name[i]))
+            st = lt_fail(LT_E_FORMAT, "%s: two pictures are named %s", path, x->text + name[i]);
+    lt_free(name);
+    return st;
+}
+
 lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
 {
     builder b = {.index = out, .path = path, .fd = fd};
@@ -132,7 +155,7 @@ lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
     if (!st && !out->count)
         st = lt_fail(LT_E_FORMAT, "%s: no .jpg, .jpeg, .png, .bmp or .gif file in this tar file",
                      path);
-    return st;
+    return st ? st : check_twice(out, path);
 }
 
 /* --- The kept index: this, the samples, the text; numbers as this machine has them --- */

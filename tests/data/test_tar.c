@@ -255,6 +255,16 @@ static void check_bad_tars(void **state)
     write_file(root, "content/1.png", "x", 1);
     free(make_tar(root, "x.tar", "ustar"));
     expect(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two pictures");
+    assert_int_equal(unlink(path), 0);
+    char *command = NULL;
+    if (asprintf(&command,
+                 "cd %s/content && rm 1.png && cp 1.cls 2.cls && tar -cf %s . && tar -rf %s .",
+                 root, path, path)
+        < 0)
+        abort();
+    assert_int_equal(system(command), 0);
+    expect(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two pictures are named 1.jpg");
+    free(command);
     assert_null(d);
     free(none);
     free(text);

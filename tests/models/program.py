@@ -294,6 +294,40 @@ def bad_data_is_refused(cwd):
     fails("--data", "data", *SMALL, cwd=cwd, says="empty")
 
 
+def a_flat_val_has_a_file_of_labels(cwd):
+    folders(cwd)
+    flags = ["--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd", "--seed", "3"]
+    test = ["--data", "data", "--image-size", "16", "--threads", "1", "--progress", "off", "--eval", "--weights",
+            checkpoint(cwd, "run", 1), "--save-logits"]
+    run(*flags, "--output", "run", cwd=cwd)
+    run(*test, "a.safetensors", cwd=cwd)
+    val = os.path.join(cwd, "data/val")
+    with open(os.path.join(cwd, "labels"), "w") as f:
+        for c in (2, 0, 1):
+            for i in range(4):
+                os.rename(f"{val}/class{c}/{i}.bmp", f"{val}/{c}-{i}.bmp")
+                f.write(f"val/{c}-{i}.bmp class{c}\n")
+            os.rmdir(f"{val}/class{c}")
+    fails(*flags, cwd=cwd, says="--val-labels")
+    run(*flags, "--val-labels", "labels", "--output", "flat", cwd=cwd)
+    run(*test, "b.safetensors", "--val-labels", "labels", cwd=cwd)
+    a, b = (read_safetensors(os.path.join(cwd, f"{n}.safetensors")) for n in "ab")
+    assert a == b, "the flat folder's logits differ from those of class folders"
+    epochs = [[r["val_loss"] for r in map(json.loads, open(os.path.join(cwd, f, "metrics.jsonl")))
+               if r["event"] == "epoch"] for f in ("run", "flat")]
+    assert epochs[0] == epochs[1] and len(epochs[0]) == 1, epochs
+    fails(*flags, "--val-labels", "none", cwd=cwd, says="none")
+    os.rename(os.path.join(cwd, "data/train/class2"), os.path.join(cwd, "data/train/class9"))
+    fails(*flags, "--val-labels", "labels", cwd=cwd, says="'class2' is none of the 3 classes")
+
+
+def class_sets_that_differ_are_named(cwd):
+    folders(cwd)
+    flags = ["--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd"]
+    os.rename(os.path.join(cwd, "data/val/class1"), os.path.join(cwd, "data/val/other"))
+    fails(*flags, cwd=cwd, says="data: classes only to train on: class1; only to evaluate: other")
+
+
 def bad_checkpoints_are_refused(cwd):
     flags = [*NOISE, *SMALL, "--optim", "sgd", "--epochs", "1"]
     run(*flags, "--max-steps", "2", "--output", "run", cwd=cwd)
@@ -457,7 +491,8 @@ ROWS = [the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exac
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,
         a_full_disk_ends_no_run, a_profile_is_a_trace, the_config_file_is_reloadable,
-        broken_pictures_are_skipped_and_listed, bad_data_is_refused, bad_checkpoints_are_refused,
+        broken_pictures_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels,
+        class_sets_that_differ_are_named, bad_checkpoints_are_refused,
         bad_weights_are_refused, nan_weights_are_refused, wrong_command_lines_are_refused,
         presets_fill_what_no_flag_says, help_shows_the_defaults_of_presets, shampoos_blocks_are_listed,
         bad_settings_are_refused, a_run_without_finite_gradients_stops]
