@@ -21,6 +21,7 @@ typedef struct lt_device_config {
     bool f64;           /**< masters and passes in f64, by ref's entries: exact tests, replay */
     int threads;        /**< compute threads; 0: what affinity mask and cgroup allow */
     bool deterministic; /**< the same bits for the same build, CPU type and thread count */
+    bool tf32;          /**< cuda: products of f32 data may round factors to TF32's 11 bits */
 } lt_device_config;
 
 /** Opens a device by name: "ref" (plain loops), "cpu", "cuda" or "cuda:1". config NULL: zeros.

@@ -3,22 +3,67 @@
 #include "lather/device.h"
 
 #include "base/alloc.h"
+#include "base/module.h"
 #include "base/parallel.h"
 #include "tensor/backend/cpu/cpu.h"
+#include "tensor/backend/missing.h"
 #include "tensor/tensor.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Every backend of this build. Hardware is a module, opened on the first use of its name. */
-static const lt_backend *find_backend(const char *name)
+/* The cuda backend, from its module, or why there is none. */
+typedef struct loaded_module {
+    lt_backend table; /* nothing missing; its name is NULL before it is there */
+    const lt_backend_module *module;
+} loaded_module;
+
+static lt_status load_cuda(loaded_module *into)
 {
-    const lt_backend *const all[] = {lt_backend_ref(), lt_backend_cpu()};
-    for (size_t i = 0; i < sizeof all / sizeof(lt_backend *); i++)
-        if (!strcmp(all[i]->name, name))
-            return all[i];
-    return NULL;
+    static const char user[] = "device cuda";
+    const void *found;
+    LT_TRY(lt_module_open(user, "cuda", "lt_module_cuda", &found));
+    const lt_backend_module *m = found;
+    LT_TRY(lt_module_check_version(user, m->version));
+    if (m->table_bytes != sizeof(lt_backend))
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: the module's table has %zu bytes, the library's %zu: one of them is of "
+                       "an older build",
+                       user, m->table_bytes, sizeof(lt_backend));
+    into->table = *m->backend;
+    into->module = m;
+    lt_backend_fill_missing(&into->table);
+    return LT_OK;
+}
+
+/* After a failure the next call tries again: LATHER_MODULE_PATH may be another. */
+static lt_status find_cuda(const loaded_module **out)
+{
+    static loaded_module cuda;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    lt_status st = cuda.table.name ? LT_OK : load_cuda(&cuda);
+    pthread_mutex_unlock(&lock);
+    *out = &cuda;
+    return st;
+}
+
+lt_status lt_backend_find(const char *name, const lt_backend **out)
+{
+    const lt_backend *const linked[] = {lt_backend_ref(), lt_backend_cpu()};
+    const loaded_module *cuda;
+    for (size_t i = 0; i < sizeof linked / sizeof(lt_backend *); i++)
+        if (!strcmp(linked[i]->name, name)) {
+            *out = linked[i];
+            return LT_OK;
+        }
+    if (strcmp(name, "cuda") != 0)
+        return lt_fail(LT_E_ARG, "device: no device '%s'; there are ref, cpu, cuda", name);
+    LT_TRY(find_cuda(&cuda));
+    *out = &cuda->table;
+    return LT_OK;
 }
 
 /* "cuda:1" -> "cuda", 1. */
@@ -45,12 +90,8 @@ static lt_status choose_backend(const char *text, bool f64, const lt_backend **b
 {
     char name[16];
     LT_TRY(parse_name(text, name, sizeof name, ordinal));
-    *backend = find_backend(name);
-    if (!*backend && !strcmp(name, "cuda"))
-        return lt_fail(LT_E_UNSUPPORTED, "device cuda: this build has no CUDA module");
-    if (!*backend)
-        return lt_fail(LT_E_ARG, "device: no device '%s'; there are ref, cpu, cuda", text);
-    if (*ordinal > 0)
+    LT_TRY(lt_backend_find(name, backend));
+    if (*ordinal > 0 && (*backend)->host_memory)
         return lt_fail(LT_E_ARG, "device: %s: there is only %s:0", text, name);
     if (f64) /* the specification, whatever is fast */
         *backend = lt_backend_ref();
@@ -158,9 +199,16 @@ void lt_device_reset_peak(lt_device *device)
 
 const char *lt_build_info(int index)
 {
+    const char *line;
     if (index == 0)
         return "lather " LT_VERSION;
     if (index == 1)
-        return "backends: ref cpu";
-    return lt_cpu_build_info(index - 2);
+        return lt_module_exists("cuda") ? "backends: ref cpu cuda" : "backends: ref cpu";
+    line = lt_cpu_build_info(index - 2);
+    if (line || index <= 2 || !lt_cpu_build_info(index - 3))
+        return line;
+    const loaded_module *cuda; /* the line after the cpu's last */
+    if (!lt_module_exists("cuda"))
+        return NULL;
+    return find_cuda(&cuda) ? lt_error_message() : cuda->module->info();
 }

@@ -44,6 +44,10 @@ struct lt_device {
     bool f64, deterministic;
 };
 
+/* The backend of that name: linked, or loaded from its module. Errors: LT_E_ARG (no such name),
+ * LT_E_UNSUPPORTED (no module, or it cannot be loaded: the message says why). */
+lt_status lt_backend_find(const char *name, const lt_backend **out);
+
 /* A device of the same kind with memory and compute threads of its own, for kernels on the calling
  * thread beside those of the other. Errors: as lt_device_open(). */
 lt_status lt_device_open_like(lt_device **out, const lt_device *like, int threads);

@@ -1,0 +1,50 @@
+/* The cuda backend's table, and the module that carries it. Each part of the backend sets its
+ * entries; what none sets is LT_E_UNSUPPORTED. */
+
+#include "cuda.h"
+#include "libraries.h"
+
+/* Kernels are built for compute capability LT_CUDA_ARCH (90: 9.0), and later ones by way of PTX. */
+static lt_status open_device(void **ctx, int ordinal, const lt_device_config *config)
+{
+    LT_TRY(lt_cuda_libraries_check());
+    LT_TRY(lt_cuda_check_driver(&lt_cuda_runtime, ordinal, LT_CUDA_ARCH));
+    return lt_cuda_open_with(&lt_cuda_runtime, ctx, ordinal, config);
+}
+
+static bool has_fast(void *ctx, lt_dtype dtype)
+{
+    (void)ctx;
+    return dtype == LT_F32 || dtype == LT_BF16 || dtype == LT_F16;
+}
+
+static int threads(void *ctx)
+{
+    return lt_backend_ref()->threads(ctx);
+}
+
+static lt_backend table = {
+    .name = "cuda",
+    .open = open_device,
+    .close = lt_cuda_close,
+    .alloc = lt_cuda_alloc,
+    .free = lt_cuda_free,
+    .copy = lt_cuda_copy,
+    .sync = lt_cuda_sync,
+    .has_fast = has_fast,
+    .threads = threads,
+};
+
+/* One line for each part. */
+__attribute__((constructor)) static void fill_table(void)
+{
+    (void)table;
+}
+
+LT_API extern const lt_backend_module lt_module_cuda;
+const lt_backend_module lt_module_cuda = {
+    .version = LT_VERSION,
+    .table_bytes = sizeof(lt_backend),
+    .backend = &table,
+    .info = lt_cuda_libraries_info,
+};

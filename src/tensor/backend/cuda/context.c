@@ -1,0 +1,152 @@
+/* A device of the cuda backend: its context, queues, work memory, and the frame of every entry. */
+
+#include "cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 256, SMALLEST_WORKSPACE = 1 << 20 };
+
+/* CUDA's current device belongs to the thread. */
+static lt_status enter(lt_cuda *c)
+{
+    static __thread const lt_cuda_api *entered;
+    static __thread int current = -1;
+    if (entered == c->api && current == c->ordinal)
+        return LT_OK;
+    LT_CUDA_TRY(c, c->api->set_device(c->ordinal));
+    entered = c->api;
+    current = c->ordinal;
+    return LT_OK;
+}
+
+lt_status lt_cuda_begin(lt_cuda *c, const char *operation)
+{
+    c->operation = operation;
+    return enter(c);
+}
+
+lt_status lt_cuda_end(lt_cuda *c)
+{
+    lt_status st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->last_error(), "launch");
+    if (!st && c->sync && !c->capturing)
+        st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->stream_sync(c->stream[LT_CUDA_MAIN]), "run");
+    c->operation = NULL;
+    return st;
+}
+
+static lt_status open_queues(lt_cuda *c)
+{
+    c->operation = "open";
+    LT_TRY(enter(c));
+    LT_CUDA_TRY(c, c->api->properties(c->ordinal, &c->properties));
+    for (int i = 0; i < LT_CUDA_QUEUES; i++)
+        LT_CUDA_TRY(c, c->api->stream_create(&c->stream[i], i == LT_CUDA_MAIN));
+    for (int i = 0; i < LT_CUDA_EVENTS; i++)
+        LT_CUDA_TRY(c, c->api->event_create(&c->event[i], false));
+    LT_TRY(c->api->libraries_open(c));
+    c->operation = NULL;
+    return LT_OK;
+}
+
+lt_status lt_cuda_open_with(const lt_cuda_api *api, void **ctx, int ordinal,
+                            const lt_device_config *config)
+{
+    const char *sync = getenv("LATHER_SYNC");
+    lt_cuda *c = calloc(1, sizeof *c);
+    if (!c)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory for the context", ordinal);
+    c->api = api;
+    c->ordinal = ordinal;
+    c->deterministic = config->deterministic;
+    c->tf32 = config->tf32;
+    c->sync = sync && !strcmp(sync, "1");
+    lt_status st = open_queues(c);
+    if (st) {
+        lt_cuda_close(c);
+        return st;
+    }
+    *ctx = c;
+    return LT_OK;
+}
+
+static void free_blocks(lt_cuda *c, lt_cuda_block *b)
+{
+    for (lt_cuda_block *older; b; b = older) {
+        older = b->older;
+        c->api->release(b->data);
+        free(b);
+    }
+}
+
+/* Whatever of it was opened; failures have nobody to go to. */
+void lt_cuda_close(void *ctx)
+{
+    lt_cuda *c = ctx;
+    if (enter(c)) {
+        free(c);
+        return;
+    }
+    for (int i = 0; i < LT_CUDA_QUEUES; i++)
+        if (c->stream[i])
+            c->api->stream_sync(c->stream[i]);
+    for (int i = 0; i < LT_CUDA_PARTS; i++)
+        if (c->part[i].close)
+            c->part[i].close(c, c->part[i].data);
+    c->api->libraries_close(c);
+    for (int i = 0; i < LT_CUDA_QUEUES; i++) {
+        free_blocks(c, c->workspace[i]);
+        if (c->stream[i])
+            c->api->stream_destroy(c->stream[i]);
+    }
+    for (int i = 0; i < LT_CUDA_EVENTS; i++)
+        if (c->event[i])
+            c->api->event_destroy(c->event[i]);
+    free(c);
+}
+
+lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void **out)
+{
+    lt_cuda_block *last = c->workspace[queue];
+    if (!last || last->bytes < bytes) {
+        if (c->capturing)
+            return lt_fail(LT_E_DEVICE,
+                           "cuda:%d: %s: needs %zu bytes of work memory in a captured step; a step "
+                           "must run as it is before it is captured",
+                           c->ordinal, c->operation, bytes);
+        size_t size = last ? 2 * last->bytes : SMALLEST_WORKSPACE;
+        size = size > bytes ? size : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        lt_cuda_block *b = calloc(1, sizeof *b);
+        if (!b)
+            return lt_fail(LT_E_NOMEM, "cuda:%d: %s: no memory", c->ordinal, c->operation);
+        lt_status st = lt_cuda_alloc(c, size, &b->data);
+        if (st && size > bytes) /* then no more than it must be */
+            st = lt_cuda_alloc(c, size = bytes, &b->data);
+        if (st) {
+            free(b);
+            return st;
+        }
+        b->bytes = size;
+        b->older = last;
+        c->workspace[queue] = b;
+    }
+    *out = c->workspace[queue]->data;
+    return LT_OK;
+}
+
+static lt_status follow(lt_cuda *c, lt_cuda_queue from, lt_cuda_queue to, lt_cuda_event event)
+{
+    LT_CUDA_TRY(c, c->api->event_record(event, c->stream[from]));
+    LT_CUDA_TRY(c, c->api->stream_wait(c->stream[to], event));
+    return LT_OK;
+}
+
+lt_status lt_cuda_fork(lt_cuda *c)
+{
+    return follow(c, LT_CUDA_MAIN, LT_CUDA_SIDE, c->event[LT_CUDA_FORK]);
+}
+
+lt_status lt_cuda_join(lt_cuda *c)
+{
+    return follow(c, LT_CUDA_SIDE, LT_CUDA_MAIN, c->event[LT_CUDA_JOIN]);
+}

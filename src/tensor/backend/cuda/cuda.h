@@ -1,0 +1,124 @@
+/* Inside of the cuda backend: a device's context and what all files share. For .c and .cu. */
+#ifndef LT_CUDA_CUDA_H
+#define LT_CUDA_CUDA_H
+
+#include "api.h"
+
+#include "lather/ext/fail.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Work is queued on main. side: for work that may run beside it, joined by events. copies: input. */
+typedef enum lt_cuda_queue {
+    LT_CUDA_MAIN,
+    LT_CUDA_SIDE,
+    LT_CUDA_COPIES,
+    LT_CUDA_QUEUES
+} lt_cuda_queue;
+
+typedef struct lt_cuda_block {
+    void *data;
+    size_t bytes;
+    struct lt_cuda_block *older; /* smaller ones, which captured graphs may still use */
+} lt_cuda_block;
+
+enum { LT_CUDA_EVENTS = 8 };
+
+/* Events without times. The first two are of lt_cuda_fork() and lt_cuda_join(). */
+typedef enum lt_cuda_event_name {
+    LT_CUDA_FORK,
+    LT_CUDA_JOIN,
+    LT_CUDA_COPIED,
+    LT_CUDA_FREE_EVENT
+} lt_cuda_event_name;
+
+typedef struct lt_cuda lt_cuda;
+
+/* What files of the backend keep for themselves: data is NULL until they make it, close is called
+ * when the device is closed, after all its work is done. */
+typedef struct lt_cuda_part {
+    void *data;
+    void (*close)(lt_cuda *c, void *data);
+} lt_cuda_part;
+
+enum {
+    LT_CUDA_CONVS,    /* convolution plans */
+    LT_CUDA_PRODUCTS, /* matrix products */
+    LT_CUDA_MATRICES, /* Shampoo's */
+    LT_CUDA_STEPS,    /* graphs, scalars, input */
+    LT_CUDA_PARTS
+};
+
+/* One opened device. Calls come from one thread at a time. */
+struct lt_cuda {
+    const lt_cuda_api *api;
+    int ordinal;
+    lt_cuda_properties properties;
+    bool deterministic, tf32;
+    bool sync;      /* LATHER_SYNC=1: wait after each operation, so that a fault has its name */
+    bool capturing; /* the main stream is being captured: nothing may be allocated */
+    const char *operation; /* the entry that runs, for messages */
+
+    lt_cuda_stream stream[LT_CUDA_QUEUES];
+    lt_cuda_event event[LT_CUDA_EVENTS];
+    lt_cuda_block *workspace[LT_CUDA_QUEUES]; /* see lt_cuda_workspace() */
+
+    struct cudnnContext *cudnn;         /* cudnnHandle_t, on the main stream */
+    struct cublasLtContext *cublaslt;   /* cublasLtHandle_t */
+    struct cublasContext *cublas;       /* cublasHandle_t, on the main stream */
+    struct cusolverDnContext *cusolver; /* cusolverDnHandle_t, on the main stream */
+
+    lt_cuda_part part[LT_CUDA_PARTS];
+};
+
+/* Every entry begins with lt_cuda_begin() and ends with lt_cuda_end(), which reports failed launches
+ * and, with LATHER_SYNC=1, faults. */
+lt_status lt_cuda_begin(lt_cuda *c, const char *operation);
+lt_status lt_cuda_end(lt_cuda *c);
+
+/* LT_OK, or the failure of call with operation, library and text. Code 2 of the runtime is LT_E_NOMEM,
+ * everything else LT_E_DEVICE. */
+lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, const char *call);
+
+/* Return from the enclosing function if expr, a call of a library, failed. */
+#define LT_CUDA_TRY(c, expr)     LT_TRY(lt_cuda_check(c, LT_CUDA_RUNTIME, (int)(expr), #expr))
+#define LT_CUDNN_TRY(c, expr)    LT_TRY(lt_cuda_check(c, LT_CUDA_CUDNN, (int)(expr), #expr))
+#define LT_CUBLAS_TRY(c, expr)   LT_TRY(lt_cuda_check(c, LT_CUDA_CUBLAS, (int)(expr), #expr))
+#define LT_CUSOLVER_TRY(c, expr) LT_TRY(lt_cuda_check(c, LT_CUDA_CUSOLVER, (int)(expr), #expr))
+#define LT_NCCL_TRY(c, expr)     LT_TRY(lt_cuda_check(c, LT_CUDA_NCCL, (int)(expr), #expr))
+
+/* Memory of at least bytes, aligned to 256, for one operation on that queue: the next call on it may
+ * give the same. Memory once given stays allocated until the device is closed, so that a captured
+ * graph can go on using it. Errors: LT_E_NOMEM; LT_E_DEVICE if it would have to grow in a capture. */
+lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void **out);
+
+/* What follows on the side queue comes after what is on the main queue now; and the reverse. */
+lt_status lt_cuda_fork(lt_cuda *c);
+lt_status lt_cuda_join(lt_cuda *c);
+
+/* A device with the table's calls. */
+lt_status lt_cuda_open_with(const lt_cuda_api *api, void **ctx, int ordinal,
+                            const lt_device_config *config);
+void lt_cuda_close(void *ctx);
+lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out);
+void lt_cuda_free(void *ctx, void *data, size_t bytes);
+lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
+lt_status lt_cuda_sync(void *ctx);
+
+/* Whether a library found at run time is what the module was built with: the same major version and
+ * not an older minor one. Versions: 9 * 1000 + 19 (major, minor). path: its file. */
+lt_status lt_cuda_check_version(const char *library, int built, int found, const char *path);
+
+/* Whether driver (13000: 13.0; 0: none) and devices are there. arch: 90, what kernels were built for. */
+lt_status lt_cuda_check_driver(const lt_cuda_api *api, int ordinal, int arch);
+
+/* What the parts of the backend set in its table. */
+void lt_cuda_install_elementwise(lt_backend *be);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

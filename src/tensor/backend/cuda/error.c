@@ -1,0 +1,90 @@
+/* Failures of CUDA and its libraries as statuses whose messages name the operation. */
+
+#include "cuda.h"
+
+static const char *name_of(lt_cuda_library library)
+{
+    switch (library) {
+    case LT_CUDA_RUNTIME:
+        return "CUDA";
+    case LT_CUDA_CUDNN:
+        return "cuDNN";
+    case LT_CUDA_CUBLAS:
+        return "cuBLAS";
+    case LT_CUDA_CUSOLVER:
+        return "cuSOLVER";
+    case LT_CUDA_NCCL:
+        return "NCCL";
+    }
+    return "?";
+}
+
+/* A fault comes to light at some later call, unless each operation is waited for. */
+static const char *hint(const lt_cuda *c, lt_cuda_library library)
+{
+    return c->sync || library != LT_CUDA_RUNTIME
+               ? ""
+               : "; if an earlier operation is at fault, LATHER_SYNC=1 names it";
+}
+
+lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, const char *call)
+{
+    if (code == LT_CUDA_SUCCESS)
+        return LT_OK;
+    const bool no_memory = library == LT_CUDA_RUNTIME && code == LT_CUDA_NO_MEMORY;
+    return lt_fail(no_memory ? LT_E_NOMEM : LT_E_DEVICE, "cuda:%d: %s: %s: %s says: %s (%d)%s",
+                   c->ordinal, c->operation ? c->operation : "device", call, name_of(library),
+                   c->api->text(library, code), code, no_memory ? "" : hint(c, library));
+}
+
+lt_status lt_cuda_check_version(const char *library, int built, int found, const char *path)
+{
+    enum { MAJOR = 1000 };
+    const int major = found / MAJOR, want = built / MAJOR;
+    if (major == want && found >= built)
+        return LT_OK;
+    return lt_fail(
+        LT_E_UNSUPPORTED,
+        "device cuda: %s %d.%d was found (%s), want %d.%d or a later %d.x: the module was "
+        "built with that",
+        library, major, found % MAJOR, path, want, built % MAJOR, want);
+}
+
+static lt_status check_capability(const lt_cuda_api *api, int ordinal, int arch)
+{
+    lt_cuda_properties p;
+    int code = api->properties(ordinal, &p);
+    if (code)
+        return lt_fail(LT_E_DEVICE, "cuda:%d: %s (%d)", ordinal, api->text(LT_CUDA_RUNTIME, code),
+                       code);
+    if (p.major * 10 + p.minor >= arch)
+        return LT_OK;
+    return lt_fail(LT_E_UNSUPPORTED,
+                   "cuda:%d: %s has compute capability %d.%d, the module is built for %d.%d and "
+                   "later (meson -Dgpu_arch)",
+                   ordinal, p.name, p.major, p.minor, arch / 10, arch % 10);
+}
+
+lt_status lt_cuda_check_driver(const lt_cuda_api *api, int ordinal, int arch)
+{
+    enum { MAJOR = 1000, MINOR = 10 };
+    int driver = 0, runtime = 0, count = 0;
+    int code = api->versions(&driver, &runtime);
+    if (!code && driver == 0)
+        return lt_fail(LT_E_UNSUPPORTED, "device cuda: this machine has no NVIDIA driver: there is "
+                                         "no libcuda.so.1, or it does not start");
+    if (!code && driver / MAJOR < runtime / MAJOR)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "device cuda: the driver is for CUDA %d.%d, want one for CUDA %d.0 or later",
+                       driver / MAJOR, driver % MAJOR / MINOR, runtime / MAJOR);
+    code = code ? code : api->device_count(&count);
+    if (code == LT_CUDA_NO_DEVICE || (!code && count == 0))
+        return lt_fail(LT_E_UNSUPPORTED, "device cuda: there is a driver, but no device");
+    if (code)
+        return lt_fail(code == LT_CUDA_OLD_DRIVER ? LT_E_UNSUPPORTED : LT_E_DEVICE,
+                       "device cuda: %s (%d)", api->text(LT_CUDA_RUNTIME, code), code);
+    if (ordinal >= count)
+        return lt_fail(LT_E_UNSUPPORTED, "device cuda:%d: there are %d devices, cuda:0 to cuda:%d",
+                       ordinal, count, count - 1);
+    return check_capability(api, ordinal, arch);
+}

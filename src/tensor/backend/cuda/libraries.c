@@ -1,0 +1,149 @@
+/* The context's handles of cuDNN, cuBLAS and cuSOLVER, and the libraries' versions. */
+
+#include "libraries.h"
+
+#include <cublasLt.h>
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#include <cusolverDn.h>
+#include <dlfcn.h>
+#include <stdio.h>
+
+lt_status lt_cuda_libraries_open(lt_cuda *c)
+{
+    const lt_cuda_stream stream = c->stream[LT_CUDA_MAIN];
+    LT_CUDNN_TRY(c, cudnnCreate(&c->cudnn));
+    LT_CUDNN_TRY(c, cudnnSetStream(c->cudnn, stream));
+    LT_CUBLAS_TRY(c, cublasLtCreate(&c->cublaslt));
+    LT_CUBLAS_TRY(c, cublasCreate(&c->cublas));
+    LT_CUBLAS_TRY(c, cublasSetStream(c->cublas, stream));
+    LT_CUSOLVER_TRY(c, cusolverDnCreate(&c->cusolver));
+    LT_CUSOLVER_TRY(c, cusolverDnSetStream(c->cusolver, stream));
+    return LT_OK;
+}
+
+void lt_cuda_libraries_close(lt_cuda *c)
+{
+    if (c->cusolver)
+        cusolverDnDestroy(c->cusolver);
+    if (c->cublas)
+        cublasDestroy(c->cublas);
+    if (c->cublaslt)
+        cublasLtDestroy(c->cublaslt);
+    if (c->cudnn)
+        cudnnDestroy(c->cudnn);
+}
+
+/* cuSOLVER has no texts of its own. */
+static const char *cusolver_text(int code)
+{
+    switch (code) {
+    case CUSOLVER_STATUS_NOT_INITIALIZED:
+        return "not initialized";
+    case CUSOLVER_STATUS_ALLOC_FAILED:
+        return "no memory";
+    case CUSOLVER_STATUS_INVALID_VALUE:
+        return "an argument is not allowed";
+    case CUSOLVER_STATUS_ARCH_MISMATCH:
+        return "not on this device";
+    case CUSOLVER_STATUS_EXECUTION_FAILED:
+        return "a kernel failed";
+    default:
+        return "a failure";
+    }
+}
+
+const char *lt_cuda_library_text(lt_cuda_library library, int code)
+{
+    static __thread char text[256];
+    if (library == LT_CUDA_CUBLAS)
+        return cublasGetStatusString((cublasStatus_t)code);
+    if (library == LT_CUDA_CUSOLVER)
+        return cusolver_text(code);
+    if (library != LT_CUDA_CUDNN)
+        return "a failure";
+    char detail[192] = "";
+    cudnnGetLastErrorString(detail, sizeof detail);
+    snprintf(text, sizeof text, "%s%s%s", cudnnGetErrorString((cudnnStatus_t)code),
+             detail[0] ? ": " : "", detail);
+    return text;
+}
+
+typedef struct library {
+    const char *name;
+    const void *anchor; /* something of the library, to find its file by */
+    int built, found;   /* 1000 * major + minor */
+} library;
+
+enum { LIBRARIES = 4, MAJOR = 1000 };
+
+static int found_part(cublasStatus_t (*get)(libraryPropertyType, int *))
+{
+    int major = 0, minor = 0;
+    get(MAJOR_VERSION, &major);
+    get(MINOR_VERSION, &minor);
+    return major * MAJOR + minor;
+}
+
+static int found_cusolver(void)
+{
+    int major = 0, minor = 0;
+    cusolverGetProperty(MAJOR_VERSION, &major);
+    cusolverGetProperty(MINOR_VERSION, &minor);
+    return major * MAJOR + minor;
+}
+
+static int found_cudnn(void)
+{
+    int major = 0, minor = 0;
+    cudnnGetProperty(MAJOR_VERSION, &major);
+    cudnnGetProperty(MINOR_VERSION, &minor);
+    return major * MAJOR + minor;
+}
+
+static int found_runtime(void)
+{
+    int version = 0;
+    cudaRuntimeGetVersion(&version);
+    return version / MAJOR * MAJOR + version % MAJOR / 10;
+}
+
+static void find_libraries(library out[LIBRARIES])
+{
+    out[0] =
+        (library){"the CUDA runtime", (const void *)(uintptr_t)cudaRuntimeGetVersion,
+                  CUDART_VERSION / MAJOR * MAJOR + CUDART_VERSION % MAJOR / 10, found_runtime()};
+    out[1] = (library){"cuDNN", (const void *)(uintptr_t)cudnnGetProperty,
+                       CUDNN_MAJOR * MAJOR + CUDNN_MINOR, found_cudnn()};
+    out[2] = (library){"cuBLAS", (const void *)(uintptr_t)cublasGetProperty,
+                       CUBLAS_VER_MAJOR * MAJOR + CUBLAS_VER_MINOR, found_part(cublasGetProperty)};
+    out[3] = (library){"cuSOLVER", (const void *)(uintptr_t)cusolverGetProperty,
+                       CUSOLVER_VER_MAJOR * MAJOR + CUSOLVER_VER_MINOR, found_cusolver()};
+}
+
+lt_status lt_cuda_libraries_check(void)
+{
+    library all[LIBRARIES];
+    find_libraries(all);
+    for (int i = 0; i < LIBRARIES; i++) {
+        Dl_info info = {0};
+        const bool known = dladdr(all[i].anchor, &info) && info.dli_fname;
+        LT_TRY(lt_cuda_check_version(all[i].name, all[i].built, all[i].found,
+                                     known ? info.dli_fname : "?"));
+    }
+    return LT_OK;
+}
+
+const char *lt_cuda_libraries_info(void)
+{
+    static __thread char text[256];
+    library all[LIBRARIES];
+    size_t used = 0;
+    find_libraries(all);
+    for (int i = 0; i < LIBRARIES && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %d.%d",
+                                 i ? ", " : "cuda: ", all[i].name, all[i].found / MAJOR,
+                                 all[i].found % MAJOR);
+    return text;
+}

@@ -1,0 +1,54 @@
+/* Device memory: allocation, copies, waiting. The caching pool above asks for large segments. */
+
+#include "cuda.h"
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / 0x1p20;
+}
+
+lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    size_t left = 0, all = 0;
+    LT_TRY(lt_cuda_begin(c, c->operation ? c->operation : "alloc"));
+    if (c->capturing)
+        return lt_fail(LT_E_DEVICE,
+                       "cuda:%d: %s: memory is wanted in a captured step, %zu bytes; a step must "
+                       "run as it is before it is captured",
+                       c->ordinal, c->operation, bytes);
+    const int code = c->api->alloc(out, bytes);
+    if (code != LT_CUDA_NO_MEMORY)
+        return lt_cuda_check(c, LT_CUDA_RUNTIME, code, "cudaMalloc");
+    c->api->last_error(); /* it is dealt with here, and must not show at the next launch */
+    c->api->memory_info(&left, &all);
+    return lt_fail(LT_E_NOMEM, "cuda:%d: no %.1f MiB of device memory: %.1f of %.1f MiB are free",
+                   c->ordinal, mib(bytes), mib(left), mib(all));
+}
+
+void lt_cuda_free(void *ctx, void *data, size_t bytes)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    (void)bytes;
+    if (!lt_cuda_begin(c, "free"))
+        c->api->release(data);
+    c->operation = NULL;
+}
+
+/* From and to pageable host memory the call returns when that may be used again. */
+lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "copy"));
+    LT_CUDA_TRY(c, c->api->copy_async(dst, src, bytes, kind, c->stream[LT_CUDA_MAIN]));
+    return lt_cuda_end(c);
+}
+
+lt_status lt_cuda_sync(void *ctx)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "sync"));
+    for (int i = 0; i < LT_CUDA_QUEUES; i++)
+        LT_CUDA_TRY(c, c->api->stream_sync(c->stream[i]));
+    return lt_cuda_end(c);
+}

@@ -1,0 +1,11 @@
+/* Entries that a backend lacks. */
+#ifndef LT_TENSOR_BACKEND_MISSING_H
+#define LT_TENSOR_BACKEND_MISSING_H
+
+#include "lather/ext/backend.h"
+
+/* Puts a function that is LT_E_UNSUPPORTED, naming itself, in place of every basic entry that is
+ * NULL. Fused ones stay NULL. */
+void lt_backend_fill_missing(lt_backend *be);
+
+#endif
