@@ -12,10 +12,10 @@
 enum { TRAIN, EVAL };
 
 typedef struct settings {
-    const char *data, *device, *dump;
+    const char *data, *device, *dump, *size_schedule;
     int transform, interpolation, decode;
     double crop_pct;
-    int64_t size, batch_size, steps, warmup, count, threads, seed;
+    int64_t repeats, size, batch_size, steps, warmup, count, threads, seed;
     bool json;
 } settings;
 
@@ -31,6 +31,11 @@ static const lt_option table[] = {
      .help = "random-resized-crop and flip in random order, or resize and centre crop in order"},
     {.group = "Benchmark", .name = "size", .type = LT_OPTION_INT, .offset = AT(size),
      .value = "224", .min = 1, .max = 4096, .help = "side of the input in pixels"},
+    {.group = "Benchmark", .name = "image-size-schedule", .type = LT_OPTION_STRING,
+     .offset = AT(size_schedule), .meta = "EPOCH:SIZE,...",
+     .help = "sides of the input from these epochs on, instead of --size"},
+    {.group = "Benchmark", .name = "repeated-aug", .type = LT_OPTION_INT, .offset = AT(repeats),
+     .value = "1", .min = 1, .max = 1000, .help = "train: times that an epoch visits a picture"},
     {.group = "Benchmark", .name = "interpolation", .type = LT_OPTION_CHOICE,
      .offset = AT(interpolation), .choices = "bilinear|bicubic",
      .help = "filter of resizing, antialiased"},
@@ -193,10 +198,15 @@ lt_status bench_loader(int argc, char *const *argv)
         .batch = (int)s.batch_size,
         .threads = (int)s.threads,
         .seed = (uint64_t)s.seed,
+        .repeats = train ? (int)s.repeats : 1,
         .shuffle = train,
         .drop_last = false,
         .max_bad = -1,
     };
+    if (s.size_schedule) {
+        LT_TRY(lt_size_schedule_parse(&config.sizes, s.size_schedule));
+        s.size = config.sizes.step[0].size; /* of what is dumped */
+    }
     lt_device *device = NULL;
     lt_dataset *dataset = NULL;
     lt_loader *loader = NULL;

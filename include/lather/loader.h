@@ -48,18 +48,38 @@ typedef struct lt_mix {
     double probability;               /**< of a batch; 0: 1 */
 } lt_mix;
 
-/** Every sample's random numbers come from (seed, epoch, index in the data set) alone. A picture
- *  that cannot be read or decoded is replaced by the next good one in index order. */
+/** From epoch step[i].epoch on the input's side is step[i].size: progressive resizing. */
+enum { LT_MAX_SIZES = 32 };
+typedef struct lt_size_step {
+    int64_t epoch;
+    int size;
+} lt_size_step;
+typedef struct lt_size_schedule {
+    int count;                       /**< 0: one size */
+    lt_size_step step[LT_MAX_SIZES]; /**< the first from epoch 0 on, the others rising */
+} lt_size_schedule;
+/** "0:128,30:160,60:224". Errors: LT_E_ARG. */
+LT_API LT_MUST_CHECK lt_status lt_size_schedule_parse(lt_size_schedule *out, const char *text);
+LT_API LT_MUST_CHECK lt_status lt_size_schedule_check(const lt_size_schedule *schedule);
+LT_API int lt_size_schedule_at(const lt_size_schedule *schedule, int64_t epoch); /**< 0: no step */
+
+/** Every sample's random numbers come from (seed, epoch, index in the data set) and, with
+ *  repeats, which one of its repeats it is, alone. A picture that cannot be read or decoded is replaced by the next good one in index order. */
 typedef struct lt_loader_config {
     lt_transform transform;
+    lt_size_schedule sizes; /**< instead of transform.size, if it has steps */
     lt_mix mix;
     int batch; /**< samples per batch on this rank */
     /** This loader's share: every size-th sample of the epoch's order; size 0: 1. With drop_last all
      *  ranks have equally many, else some one more. */
     int rank, size;
-    int threads;         /**< decoders; 0: one per core */
-    int slots;           /**< batches in memory, the lent one included; 0: 4 */
-    bool shuffle;        /**< else in index order */
+    int threads;  /**< decoders; 0: one per core */
+    int slots;    /**< batches in memory, the lent one included; 0: 4 */
+    bool shuffle; /**< else in index order */
+    /** Of each picture that an epoch visits, one after the other in its order, so that neighbouring
+     *  ranks share them; the epoch has as many samples as without, of fewer pictures: repeated
+     *  augmentation (Hoffer et al., CVPR 2020). 0: 1. */
+    int repeats;
     bool drop_last;      /**< leave out an incomplete last batch */
     uint64_t seed;       /**< the same seed gives the same batches, whatever threads is */
     int64_t max_bad;     /**< broken pictures to replace before LT_E_FORMAT; < 0: any number */

@@ -3,6 +3,7 @@
 #include "arguments.h"
 
 #include "lather/ext/fail.h"
+#include "lather/loader.h"
 
 #define AT(field)            .offset = offsetof(arguments, field)
 #define BOOL(n, field)       .name = (n), .type = LT_OPTION_BOOL, AT(field)
@@ -27,6 +28,8 @@ static const lt_option table[] = {
 {"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .help = "mix pictures and targets; parameter of the Beta distribution; 0: no"},
 {"Data", NUM("cutmix-alpha", cutmix_alpha, 0, 100), .value = "0", .help = "put a part of another picture into each; with --mixup-alpha: either"},
 {"Data", INT("image-size", image_size, 0, 4096), .value = "0", .help = "side of the input in pixels; 0: of the pictures up to 64 pixels, else 224"},
+{"Data", TEXT("image-size-schedule", image_size_schedule), .meta = "EPOCH:SIZE,...", .help = "progressive resizing: side of the input in training from these epochs on, the first from 0; --image-size, or else the last, is for evaluation"},
+{"Data", INT("repeated-aug", repeated_aug, 1, 1000), .value = "1", .help = "times that an epoch visits a picture, each augmented anew; it visits so many fewer"},
 {"Data", PICK("interpolation", interpolation, "bilinear|bicubic"), .help = "filter of resizing, antialiased, in training and evaluation"},
 {"Data", NUM("crop-pct", crop_pct, 0, 1), .value = "0", .help = "evaluation: share of the short side that the centre crop keeps; 0: 224 of 256 (0.875), or all up to 64 pixels"},
 {"Data", PICK("decode", decode, "exact|fast"), .help = "fast: large crops of JPEG to train on are decoded at 1/2, 1/4 or 1/8 of their size"},
@@ -182,6 +185,14 @@ static lt_status check_needs(const arguments *a)
     return LT_OK;
 }
 
+static lt_status check_sizes(const arguments *a)
+{
+    lt_size_schedule sizes;
+    if (a->image_size_schedule && lt_size_schedule_parse(&sizes, a->image_size_schedule))
+        return lt_fail(LT_E_ARG, "--image-size-schedule: %s", lt_error_message());
+    return LT_OK;
+}
+
 /* What only a divided state reads. */
 static lt_status check_divided(const arguments *a, const lt_options *options)
 {
@@ -207,6 +218,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
         return lt_fail(LT_E_ARG, "--data: missing; a folder of pictures, fashion-mnist or "
                                  "synthetic");
     LT_TRY(check_needs(a));
+    LT_TRY(check_sizes(a));
     LT_TRY(check_divided(a, options));
     if (a->resume && a->weights)
         return lt_fail(LT_E_ARG, "--resume and --weights contradict each other: a checkpoint has "

@@ -30,6 +30,7 @@ typedef struct session {
     lt_run *run;
 
     lt_transform transform; /* of training; evaluation: session_eval_transform() */
+    lt_size_schedule sizes; /* of training, if there is one */
     lt_normalize_config pixels;
     lt_tensor *hits;           /* i64 [2]: top-1 and top-5 of the running count */
     int64_t batches_per_epoch; /* micro-batches, a multiple of grad_accum */
@@ -94,6 +95,9 @@ lt_status session_open_model(session *s);
 lt_status session_open_training(session *s);
 void session_close(session *s);
 lt_transform session_eval_transform(const session *s);
+/* Side of the inputs that an epoch trains on, and the largest of any. */
+int session_train_side(const session *s, int64_t epoch);
+int session_largest_side(const session *s);
 /* Mean and deviation of pixels with so many channels. */
 void session_choose_pixels(session *s, int channels);
 lt_pass session_pass(const session *s, bool train);

@@ -26,9 +26,26 @@ static lt_status choose_size(session *s)
     int side = 0;
     LT_TRY(lt_dataset_side(s->val_data, &side));
     s->transform.size = (int)s->args.image_size;
+    if (s->args.image_size_schedule)
+        LT_TRY(lt_size_schedule_parse(&s->sizes, s->args.image_size_schedule));
+    if (!s->transform.size && s->sizes.count)
+        s->transform.size = s->sizes.step[s->sizes.count - 1].size;
     if (!s->transform.size)
         s->transform.size = side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE;
     return LT_OK;
+}
+
+int session_train_side(const session *s, int64_t epoch)
+{
+    return s->sizes.count ? lt_size_schedule_at(&s->sizes, epoch) : s->transform.size;
+}
+
+int session_largest_side(const session *s)
+{
+    int side = s->transform.size;
+    for (int i = 0; i < s->sizes.count; i++)
+        side = s->sizes.step[i].size > side ? s->sizes.step[i].size : side;
+    return side;
 }
 
 static void choose_augmentation(session *s)
@@ -128,7 +145,7 @@ static lt_status shape_of_weights(session *s)
 {
     int channels = lt_dataset_channels(s->val_data);
     LT_TRY(lt_resnet_infer(s->args.weights, &s->shape));
-    if (!s->args.image_size && !s->shape.small_stem)
+    if (!s->args.image_size && !s->sizes.count && !s->shape.small_stem)
         s->transform.size = IMAGENET_SIDE;
     choose_augmentation(s);
     if (channels == s->shape.channels)
@@ -198,6 +215,8 @@ static lt_status open_loader(session *s)
     const arguments *a = &s->args;
     lt_loader_config c = {
         .transform = s->transform,
+        .sizes = s->sizes,
+        .repeats = (int)a->repeated_aug,
         .mix = {.mixup_alpha = a->mixup_alpha, .cutmix_alpha = a->cutmix_alpha},
         .batch = (int)a->batch_size,
         .rank = s->rank,

@@ -25,7 +25,7 @@ static double activation_bytes(const session *s, const lt_resnet_cost *cost)
 static double loader_bytes(const session *s)
 {
     enum { SLOTS = 4 };
-    double side = s->transform.size;
+    double side = session_largest_side(s);
     return SLOTS * (double)s->args.batch_size * s->shape.channels * side * side;
 }
 
@@ -77,7 +77,7 @@ static double param_bytes(const session *s)
 lt_status session_check_memory(const session *s)
 {
     lt_resnet_cost cost;
-    LT_TRY(lt_resnet_count(&cost, &s->shape, s->transform.size));
+    LT_TRY(lt_resnet_count(&cost, &s->shape, session_largest_side(s)));
     double need = activation_bytes(s, &cost) + loader_bytes(s), rest = available_bytes();
     if (!s->folder
              [0]) /* a checkpoint's is there already, that of a new run comes with its first step */

@@ -168,13 +168,15 @@ static void count_update(session *s, const update *u)
 static lt_status log_update(session *s, const update *u)
 {
     double unknown = (double)NAN;
-    lt_run_value extra[4 + SHAMPOO_VALUES] = {
+    enum { OWN = 5 };
+    lt_run_value extra[OWN + SHAMPOO_VALUES] = {
         {"gradient_norm", u->grad_norm},
         {"skipped", u->applied ? unknown : 1},
         {"comm_exposed_seconds", s->comm ? u->exposed_seconds : unknown},
         {"comm_bytes", s->comm ? u->comm_bytes : unknown},
+        {"image_size", s->sizes.count ? session_train_side(s, s->state.epoch) : unknown},
     };
-    session_shampoo_values(s, extra + 4);
+    session_shampoo_values(s, extra + OWN);
     lt_run_step_record record = {
         .step = s->state.step,
         .epoch = s->state.epoch,
@@ -209,10 +211,19 @@ static bool is_done(const session *s)
     return s->state.step >= s->total_steps || s->stop;
 }
 
+static void note_side(session *s)
+{
+    int64_t epoch = s->state.epoch;
+    int side = session_train_side(s, epoch);
+    if (s->sizes.count && (!epoch || s->state.batch || side != session_train_side(s, epoch - 1)))
+        lt_run_note(s->run, "epoch %lld: pictures of %d x %d", (long long)epoch + 1, side, side);
+}
+
 /* Updates to the end of the epoch, or to where the run stops. */
 static lt_status train_epoch(session *s)
 {
     int64_t every = s->args.checkpoint_every;
+    note_side(s);
     while (s->state.batch < s->batches_per_epoch && !is_done(s)) {
         update u = {0};
         LT_TRY(run_update(s, &u));

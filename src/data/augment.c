@@ -21,16 +21,29 @@ static lt_status check_range(const char *name, double low, double high, double m
     return LT_OK;
 }
 
-/* The short side before a centre crop. */
-static lt_status check_resize(lt_transform *t)
+/* The short side before a centre crop that leaves size. */
+static int short_side(int size, double crop_ratio)
 {
     enum { SHORT_SIDE = 256, CROP = 224 }; /* the usual pair */
+    if (crop_ratio > 0)
+        return (int)fmin(floor(size / crop_ratio), INT_MAX);
+    return (size * SHORT_SIDE + CROP / 2) / CROP;
+}
+
+lt_transform lt_transform_sized(const lt_transform *transform, int size)
+{
+    lt_transform t = *transform;
+    t.size = size;
+    t.resize = short_side(size, t.crop_ratio);
+    return t;
+}
+
+static lt_status check_resize(lt_transform *t)
+{
     if (!(t->crop_ratio >= 0 && t->crop_ratio <= 1))
         return lt_fail(LT_E_ARG, "transform: crop ratio %g is not in (0, 1]", t->crop_ratio);
-    if (!t->resize && t->crop_ratio > 0)
-        t->resize = (int)fmin(floor(t->size / t->crop_ratio), INT_MAX);
-    else if (!t->resize)
-        t->resize = (t->size * SHORT_SIDE + CROP / 2) / CROP;
+    if (!t->resize)
+        t->resize = short_side(t->size, t->crop_ratio);
     if (t->resize < t->size || t->resize > 2 * MAX_SIDE)
         return lt_fail(LT_E_ARG, "transform: resize %d is less than size %d, or very large",
                        t->resize, t->size);

@@ -18,6 +18,9 @@ typedef struct lt_plan {
 /* Fills in the defaults. Errors: LT_E_ARG, naming the field. */
 lt_status lt_transform_check(lt_transform *transform);
 
+/* A checked transform whose input has another size; its crop keeps the same share. */
+lt_transform lt_transform_sized(const lt_transform *transform, int size);
+
 /* Numbers are drawn in a fixed order: flip, then the crop. */
 lt_plan lt_augment_plan(const lt_transform *transform, int32_t width, int32_t height, lt_rng *rng);
 

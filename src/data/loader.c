@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/trace.h"
+#include "data/loader_config.h"
 #include "data/ring.h"
 #include "tensor/tensor.h"
 
@@ -53,9 +54,8 @@ static bool mixes(const lt_loader *l)
     return lt_mix_wanted(&l->config.mix);
 }
 
-static lt_status new_pair(pair *out, const lt_loader *l, int count)
+static lt_status new_pair(pair *out, const lt_loader *l, int count, int size)
 {
-    int size = l->config.transform.size;
     LT_TRY(lt_tensor_new(&out->images, l->device, LT_U8, LT_SHAPE(count, l->channels, size, size)));
     lt_status st = lt_tensor_new(&out->labels, l->device, LT_I32, LT_SHAPE(count));
     if (!st && mixes(l))
@@ -65,10 +65,27 @@ static lt_status new_pair(pair *out, const lt_loader *l, int count)
     return st;
 }
 
-static size_t image_bytes(const lt_loader *l)
+/* Of the largest inputs. */
+static int largest_size(const lt_loader *l)
 {
-    size_t size = (size_t)l->config.transform.size;
-    return size * size * (size_t)l->channels;
+    const lt_size_schedule *s = &l->config.sizes;
+    int size = s->count ? 0 : l->config.transform.size;
+    for (int i = 0; i < s->count; i++)
+        size = s->step[i].size > size ? s->step[i].size : size;
+    return size;
+}
+
+static size_t image_bytes(const lt_loader *l, int size)
+{
+    return (size_t)size * (size_t)size * (size_t)l->channels;
+}
+
+/* The same memory for inputs of another size, not above the first one. */
+static void set_size(const lt_loader *l, lt_tensor *images, int size)
+{
+    lt_shape shape = LT_SHAPE(images->shape.dim[0], l->channels, size, size);
+    images->shape = shape;
+    lt_storage_strides(shape, images->stride);
 }
 
 static size_t target_bytes(const lt_loader *l, int count)
@@ -89,7 +106,7 @@ static lt_status make_slots(lt_loader *l)
     if (!l->pairs)
         return LT_E_NOMEM;
     for (int i = 0; i < pairs; i++)
-        LT_TRY(new_pair(&l->pairs[i], l, c->batch));
+        LT_TRY(new_pair(&l->pairs[i], l, c->batch, largest_size(l)));
     if (on_host(l)) {
         for (int i = 0; i < c->slots; i++)
             lt_ring_set_memory(l->ring, i, lt_tensor_view(l->pairs[i].images).data,
@@ -99,8 +116,8 @@ static lt_status make_slots(lt_loader *l)
     }
     size_t labels = (size_t)c->batch * sizeof(int32_t), align = 64,
            targets = target_bytes(l, c->batch);
-    size_t bytes =
-        (labels + targets + (size_t)c->batch * image_bytes(l) + align - 1) / align * align;
+    size_t images = (size_t)c->batch * image_bytes(l, largest_size(l));
+    size_t bytes = (labels + targets + images + align - 1) / align * align;
     l->staging = lt_alloc_aligned(align, bytes * (size_t)c->slots);
     if (!l->staging)
         return LT_E_NOMEM;
@@ -112,48 +129,21 @@ static lt_status make_slots(lt_loader *l)
     return LT_OK;
 }
 
-/* Fills in what a zero stands for. */
-static void fill_in(lt_loader_config *c, const lt_dataset *dataset)
-{
-    enum { SLOTS = 4 };
-    c->size = c->size ? c->size : 1;
-    c->threads = c->threads ? c->threads : lt_cpu_threads();
-    c->slots = c->slots ? c->slots : SLOTS;
-    c->limit = c->limit && c->limit < dataset->count ? c->limit : dataset->count;
-}
-
-static lt_status complete(lt_loader_config *c, const lt_dataset *dataset)
-{
-    enum { MOST = 4096 };
-    LT_TRY(lt_transform_check(&c->transform));
-    LT_TRY(lt_mix_check(&c->mix));
-    fill_in(c, dataset);
-    if (c->batch < 1)
-        return lt_fail(LT_E_ARG, "loader: a batch of %d samples", c->batch);
-    if (c->size < 1 || c->rank < 0 || c->rank >= c->size)
-        return lt_fail(LT_E_ARG, "loader: rank %d of %d", c->rank, c->size);
-    if (c->threads < 1 || c->threads > MOST || c->slots < 2 || c->slots > MOST)
-        return lt_fail(LT_E_ARG, "loader: %d threads and %d slots, not 1 .. %d and 2 .. %d",
-                       c->threads, c->slots, MOST, MOST);
-    if (c->limit < 1 || c->max_batches < 0)
-        return lt_fail(LT_E_ARG, "loader: %" PRId64 " samples, at most %" PRId64 " batches",
-                       c->limit, c->max_batches);
-    return LT_OK;
-}
-
 static lt_status make_ring(lt_loader *l)
 {
     enum { MAX_TRIES = 1000 };
     const lt_loader_config *c = &l->config;
     lt_ring_config ring = {.dataset = l->dataset,
                            .transform = c->transform,
+                           .sizes = c->sizes,
                            .mix = c->mix,
                            .sampler = {.count = c->limit,
                                        .rank = c->rank,
                                        .size = c->size,
                                        .seed = c->seed,
                                        .shuffle = c->shuffle,
-                                       .drop_last = c->drop_last},
+                                       .drop_last = c->drop_last,
+                                       .repeats = c->repeats},
                            .batch = c->batch,
                            .slots = c->slots,
                            .threads = c->threads};
@@ -174,7 +164,7 @@ lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset, lt_device *device,
                         const lt_loader_config *config)
 {
     lt_loader_config c = *config;
-    LT_TRY(complete(&c, dataset));
+    LT_TRY(lt_loader_config_complete(&c, dataset));
     lt_loader *l = lt_alloc(1, sizeof *l);
     if (!l)
         return LT_E_NOMEM;
@@ -266,8 +256,8 @@ static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
     const lt_backend *be = l->device->backend;
     void *ctx = l->device->ctx;
     size_t count = (size_t)slot->count;
-    LT_TRY(be->copy(ctx, lt_tensor_view(to->images).data, slot->pixels, count * image_bytes(l),
-                    LT_COPY_IN));
+    LT_TRY(be->copy(ctx, lt_tensor_view(to->images).data, slot->pixels,
+                    count * image_bytes(l, slot->size), LT_COPY_IN));
     LT_TRY(be->copy(ctx, lt_tensor_view(to->labels).data, slot->labels, count * sizeof(int32_t),
                     LT_COPY_IN));
     if (to->targets)
@@ -280,12 +270,14 @@ static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
 static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt_batch *out)
 {
     pair *p = on_host(l) ? &l->pairs[number] : l->pairs;
+    set_size(l, p->images, slot->size);
     if (slot->count < l->config.batch) {
         p = &l->part;
-        if (p->images && lt_tensor_shape(p->images).dim[0] != slot->count)
+        const lt_shape shape = LT_SHAPE(slot->count, l->channels, slot->size, slot->size);
+        if (p->images && !lt_shape_equal(p->images->shape, shape))
             free_pair(p);
         if (!p->images)
-            LT_TRY(new_pair(p, l, slot->count));
+            LT_TRY(new_pair(p, l, slot->count, slot->size));
         LT_TRY(upload(l, slot, p));
     } else if (!on_host(l)) {
         LT_TRY(upload(l, slot, p));

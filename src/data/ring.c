@@ -56,6 +56,13 @@ static int batch_count(const lt_ring *r, int64_t number)
     return left < r->config.batch ? (int)left : r->config.batch;
 }
 
+/* Side of the inputs of a batch. */
+static int batch_size(const lt_ring *r, int64_t number)
+{
+    const lt_ring_config *c = &r->config;
+    return c->sizes.count ? lt_size_schedule_at(&c->sizes, number / c->batches) : c->transform.size;
+}
+
 /* The next ticket; begins its batch's slot with the first. */
 static ticket draw(lt_ring *r)
 {
@@ -64,6 +71,7 @@ static ticket draw(lt_ring *r)
     if (t.place == 0) {
         clear_reports(s);
         s->number = t.number;
+        s->size = batch_size(r, t.number);
         s->count = batch_count(r, t.number);
         s->done = 0;
         s->complete = false;
@@ -147,16 +155,17 @@ static lt_status make_sample(const lt_ring *r, ticket t, lt_scratch *scratch, fa
     int64_t epoch = t.number / c->batches;
     int64_t place = t.number % c->batches * c->batch + t.place;
     int64_t wanted = lt_sampler_index(&c->sampler, epoch, place);
-    size_t bytes = (size_t)c->transform.size * (size_t)c->transform.size * (size_t)r->channels;
+    const lt_transform transform =
+        c->sizes.count ? lt_transform_sized(&c->transform, s->size) : c->transform;
+    size_t bytes = (size_t)s->size * (size_t)s->size * (size_t)r->channels;
 
     for (int64_t i = 0; i < c->tries; i++) {
         int64_t index = (wanted + i) % c->sampler.count;
         lt_status st = read_record(c->dataset, index, scratch);
         if (!st) {
             LT_TRY(read_label(c->dataset, index, &scratch->record, &s->labels[t.place]));
-            lt_rng rng = {.key = lt_rng_key(c->sampler.seed, LT_STREAM_AUGMENT, (uint64_t)epoch,
-                                            (uint64_t)index)};
-            st = lt_transform_run(&c->transform, r->channels, &rng, scratch,
+            lt_rng rng = {.key = lt_sampler_key(&c->sampler, epoch, place, index)};
+            st = lt_transform_run(&transform, r->channels, &rng, scratch,
                                   s->pixels + (size_t)t.place * bytes);
         }
         if (!st)
@@ -215,8 +224,8 @@ static void mix(const lt_ring *r, lt_batch_slot *s)
     uint64_t epoch = (uint64_t)(s->number / c->batches), batch = (uint64_t)(s->number % c->batches);
     lt_rng rng = {.key = lt_rng_key(lt_rng_key(c->sampler.seed, LT_STREAM_MIX, epoch, batch),
                                     LT_STREAM_MIX, (uint64_t)c->sampler.rank, 0)};
-    lt_mix_plan plan = lt_mix_draw(&c->mix, c->transform.size, &rng);
-    lt_mix_pixels(&plan, s->pixels, s->count, c->transform.size, r->channels);
+    lt_mix_plan plan = lt_mix_draw(&c->mix, s->size, &rng);
+    lt_mix_pixels(&plan, s->pixels, s->count, s->size, r->channels);
     lt_mix_targets(&plan, s->labels, s->count, c->dataset->classes, s->targets);
 }
 

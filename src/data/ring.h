@@ -11,6 +11,7 @@ typedef struct lt_ring lt_ring;
 typedef struct lt_ring_config {
     const lt_dataset *dataset; /* borrowed */
     lt_transform transform;    /* checked */
+    lt_size_schedule sizes;    /* checked; without steps: transform.size */
     lt_mix mix;                /* checked */
     lt_sampler sampler;
     int batch, slots, threads;
@@ -27,10 +28,11 @@ typedef struct lt_report {
 
 /* One batch. Owned by the threads until it is complete, then by the taker until the release. */
 typedef struct lt_batch_slot {
-    uint8_t *pixels; /* [batch][size][size][channels], borrowed */
+    uint8_t *pixels; /* [count][size][size][channels], borrowed */
     int32_t *labels; /* [batch], borrowed */
     float *targets;  /* [batch][classes], borrowed; NULL without mix */
     int64_t number;  /* epoch * batches + batch within the epoch; -1: none */
+    int size;        /* of this epoch's inputs */
     int count, done; /* samples */
     bool complete;   /* all are done, and mixed */
     lt_status status;

@@ -42,8 +42,20 @@ int64_t lt_sampler_share(const lt_sampler *s)
     return (s->count - s->rank + s->size - 1) / s->size;
 }
 
+static int repeats(const lt_sampler *s)
+{
+    return s->repeats > 1 ? s->repeats : 1;
+}
+
+uint64_t lt_sampler_key(const lt_sampler *s, int64_t epoch, int64_t i, int64_t index)
+{
+    int64_t repeat = (i * s->size + s->rank) % repeats(s);
+    uint64_t key = lt_rng_key(s->seed, LT_STREAM_AUGMENT, (uint64_t)epoch, (uint64_t)index);
+    return repeat ? lt_rng_key(key, LT_STREAM_AUGMENT, (uint64_t)repeat, 0) : key;
+}
+
 int64_t lt_sampler_index(const lt_sampler *s, int64_t epoch, int64_t i)
 {
-    int64_t place = i * s->size + s->rank;
+    int64_t place = (i * s->size + s->rank) / repeats(s);
     return s->shuffle ? lt_permute(s->count, s->seed, epoch, place) : place;
 }

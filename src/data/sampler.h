@@ -10,6 +10,7 @@ typedef struct lt_sampler {
     int rank, size;
     uint64_t seed;
     bool shuffle, drop_last;
+    int repeats; /* of a sample, in neighbouring places of the epoch's order; 0: 1 */
 } lt_sampler;
 
 /* Place of the index in the epoch's order: a permutation of 0 .. count-1. */
@@ -19,5 +20,8 @@ int64_t lt_permute(int64_t count, uint64_t seed, int64_t epoch, int64_t place);
 int64_t lt_sampler_share(const lt_sampler *sampler);
 /* Data set index of this rank's sample number i, 0 .. share-1. */
 int64_t lt_sampler_index(const lt_sampler *sampler, int64_t epoch, int64_t i);
+/* Key of the random numbers of this rank's sample number i, if it is the one with that index: a
+ * function of seed, epoch, index, and of the repeat from the second on. */
+uint64_t lt_sampler_key(const lt_sampler *sampler, int64_t epoch, int64_t i, int64_t index);
 
 #endif

@@ -1,6 +1,7 @@
 /* The order of samples: a permutation for every count, other for every seed and epoch, cut into
  * shares that leave nothing out. */
 
+#include "base/rng.h"
 #include "data/sampler.h"
 #include "near.h"
 
@@ -100,6 +101,41 @@ static void check_shares(void **state)
             }
 }
 
+/* Over all ranks each of the epoch's first pictures comes `repeats` times, under keys of its own,
+ * whatever the number of ranks is; the last one as often as places are left. */
+static void check_repeats(void **state)
+{
+    enum { COUNT = 23, SEED = 3, EPOCH = 2 };
+    (void)state;
+    for (int repeats = 1; repeats <= 4; repeats++)
+        for (int size = 1; size <= 5; size++) {
+            int seen[COUNT] = {0};
+            uint64_t keys[COUNT];
+            for (int rank = 0; rank < size; rank++) {
+                const lt_sampler s = {.count = COUNT,
+                                      .rank = rank,
+                                      .size = size,
+                                      .seed = SEED,
+                                      .shuffle = true,
+                                      .repeats = repeats};
+                for (int64_t i = 0; i < lt_sampler_share(&s); i++) {
+                    int64_t index = lt_sampler_index(&s, EPOCH, i);
+                    seen[index]++;
+                    keys[i * size + rank] = lt_sampler_key(&s, EPOCH, i, index);
+                }
+            }
+            for (int i = 0; i < COUNT; i++)
+                for (int j = 0; j < i; j++)
+                    assert_true(keys[i] != keys[j]);
+            for (int64_t first = 0; first < COUNT; first += repeats) {
+                int64_t index = lt_permute(COUNT, SEED, EPOCH, first / repeats);
+                assert_int_equal(seen[index], COUNT - first < repeats ? COUNT - first : repeats);
+                assert_true(keys[first]
+                            == lt_rng_key(SEED, LT_STREAM_AUGMENT, EPOCH, (uint64_t)index));
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +144,8 @@ int main(void)
         {"over epochs every index is as likely at every place", check_uniform, 0, 0, 0},
         {"epochs and seeds have orders of their own", check_keys, 0, 0, 0},
         {"the ranks' shares partition the epoch", check_shares, 0, 0, 0},
+        {"a repeated picture comes so often over all ranks, other each time", check_repeats, 0, 0,
+         0},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

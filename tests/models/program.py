@@ -105,6 +105,20 @@ def resume_is_bit_exact(cwd):
     assert digest(other[0]) != digest(other[1]), "the seed changes nothing"
 
 
+def inputs_grow_from_epoch_to_epoch(cwd):
+    flags = [*NOISE, *SMALL, "--optim", "sgd", "--epochs", "3", "--keep", "0", "--image-size-schedule", "0:8,1:12,2:16", "--amp", "bf16",
+             "--repeated-aug", "3", "--augment", "imagenet"]
+    run(*flags, "--output", "whole", cwd=cwd)
+    run(*flags, "--max-steps", "17", "--output", "parts", cwd=cwd)  # 5 of 12 steps of the second epoch
+    run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
+    same(cwd, "whole", "parts", 36)
+    for folder in ("whole", "parts"):
+        sizes = [r["image_size"] for r in steps_of(cwd, folder)]
+        assert sizes == [8] * 12 + [12] * 12 + [16] * 12, sizes
+    run(*flags, "--repeated-aug", "1", "--output", "once", cwd=cwd)  # control
+    assert digest(checkpoint(cwd, "once", 36)) != digest(checkpoint(cwd, "whole", 36)), "the repeats change nothing"
+
+
 def resume_is_bit_exact_while_roots_are_pending(cwd):
     flags = [*NOISE, *SMALL, "--epochs", "2", "--optim", "shampoo", "--preset", "reference", "--refresh", "async",
              "--precondition-frequency", "2", "--keep", "0", "--epsilon", "1e-3", "--lr", "1e-3"]
@@ -402,6 +416,10 @@ def wrong_command_lines_are_refused(cwd):
         (["--optim", "sgd", "--nesterov", "--momentum", "0"], "--momentum"),
         (["--save-logits", "x"], "--eval"),
         (["--epochs", "1", "--warmup-epochs", "2"], "--warmup-epochs"),
+        (["--image-size-schedule", "0:32,5"], "--image-size-schedule"),
+        (["--image-size-schedule", "1:32"], "first is from 0 on"),
+        (["--crop-pct", "1.1"], "--crop-pct"),
+        (["--interpolation", "nearest"], "bilinear|bicubic"),
     ]
     for flags, says in rows:
         fails(*NOISE, *flags, cwd=cwd, says=says, code=USAGE)
@@ -486,7 +504,7 @@ def a_run_without_finite_gradients_stops(cwd):
     assert any(r.get("skipped") for r in steps_of(cwd, "run")), "no step was skipped"
 
 
-ROWS = [the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
+ROWS = [the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact, inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
         a_signal_ends_with_a_checkpoint_and_its_own_code, eight_pictures_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,

@@ -1,0 +1,315 @@
+/* The same samples however they are made: for any number of threads, after a resume at any batch,
+ * for any split into ranks; with every kind of randomness that a sample has. */
+
+#include "data/sampler.h"
+#include "near.h"
+#include "pictures.h"
+#include "tensor/tensor.h"
+
+#include "lather/data.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIDE = 24, PICTURES = 15, EPOCHS = 3, BATCH = 4, MOST = 40 * 40 * 3 };
+
+static lt_device *device;
+
+/* What a row of the table varies. */
+typedef struct kind {
+    const char *name;
+    bool recoloured, sized, fast;
+    int repeats;
+    lt_filter filter;
+    lt_augment augment;
+    lt_mix mix; /* not over ranks: a batch is another then */
+} kind;
+
+static kind kinds[] = {
+    {"random-resized-crop", .augment = LT_AUGMENT_IMAGENET},
+    {"pad, crop and flip", .augment = LT_AUGMENT_SMALL},
+    {"a centre crop, bicubic", .augment = LT_AUGMENT_NONE, .filter = LT_FILTER_BICUBIC},
+    {"colours and erasing", .augment = LT_AUGMENT_IMAGENET, .recoloured = true},
+    {"repeated augmentation", .augment = LT_AUGMENT_IMAGENET, .repeats = 3},
+    {"inputs that grow", .augment = LT_AUGMENT_IMAGENET, .sized = true},
+    {"all of it, decoded fast", .augment = LT_AUGMENT_IMAGENET, .recoloured = true, .sized = true,
+     .repeats = 2, .fast = true, .filter = LT_FILTER_BICUBIC},
+    {"mixup and cutmix on inputs that grow", .augment = LT_AUGMENT_IMAGENET, .sized = true,
+     .mix = {.mixup_alpha = 0.5, .cutmix_alpha = 1}},
+};
+
+static lt_loader_config config_of(const kind *k)
+{
+    lt_loader_config c = {
+        .transform = {.augment = k->augment,
+                      .size = SIDE,
+                      .flip = 0.5,
+                      .filter = k->filter,
+                      .fast = k->fast},
+        .mix = k->mix,
+        .batch = BATCH,
+        .threads = 2,
+        .seed = 11,
+        .shuffle = true,
+        .repeats = k->repeats,
+    };
+    if (k->recoloured) {
+        c.transform.trivial_augment = true;
+        c.transform.jitter = (lt_jitter){.brightness = 0.4, .contrast = 0.4, .hue = 0.1};
+        c.transform.erase = 0.5;
+    }
+    if (k->sized)
+        c.sizes = (lt_size_schedule){3, {{0, 8}, {1, 40}, {2, 17}}};
+    return c;
+}
+
+/* One sample as it was delivered. */
+typedef struct sample {
+    int size;
+    int32_t label;
+    uint8_t pixels[MOST];
+} sample;
+
+/* All samples of all epochs by place in the epoch's order over all ranks. */
+typedef struct collection {
+    sample at[EPOCHS][PICTURES];
+} collection;
+
+static void store(const lt_loader_config *c, const lt_batch *b, int64_t epoch, collection *to)
+{
+    lt_shape shape = lt_tensor_shape(b->images);
+    size_t one = (size_t)(lt_tensor_count(b->images) / b->count);
+    uint8_t *all = malloc(lt_tensor_bytes(b->images));
+    int32_t labels[PICTURES];
+    assert_ok(lt_tensor_read(b->images, all, lt_tensor_bytes(b->images)));
+    assert_ok(lt_tensor_read(b->labels, labels, lt_tensor_bytes(b->labels)));
+    for (int i = 0; i < b->count; i++) {
+        int64_t place = (b->index * c->batch + i) * (c->size ? c->size : 1) + c->rank;
+        sample *s = &to->at[epoch][place];
+        assert_in_range(place, 0, PICTURES - 1);
+        assert_int_equal(s->size, 0); /* comes once */
+        s->size = (int)shape.dim[3];
+        s->label = labels[i];
+        memcpy(s->pixels, all + (size_t)i * one, one);
+    }
+    free(all);
+}
+
+/* From a batch of an epoch to the end of the last one. */
+static void collect(lt_dataset *d, const lt_loader_config *c, int64_t epoch, int64_t batch,
+                    collection *to)
+{
+    lt_loader *l = NULL;
+    lt_batch b;
+    assert_ok(lt_loader_new(&l, d, device, c));
+    assert_ok(lt_loader_seek(l, epoch, batch));
+    for (; epoch < EPOCHS; epoch++) {
+        lt_status st;
+        while (!(st = lt_loader_next(l, &b)))
+            store(c, &b, epoch, to);
+        assert_int_equal(st, LT_END);
+    }
+    lt_loader_free(&l);
+}
+
+static collection *new_collection(void)
+{
+    collection *c = calloc(1, sizeof *c);
+    assert_non_null(c);
+    return c;
+}
+
+/* Whether b holds a's samples from place `first` of the epoch on. */
+static bool same_from(const collection *a, const collection *b, int64_t epoch, int64_t first)
+{
+    size_t skipped = (size_t)(epoch * PICTURES + first);
+    const sample *x = &a->at[0][0] + skipped, *y = &b->at[0][0] + skipped;
+    return !memcmp(x, y, (EPOCHS * PICTURES - skipped) * sizeof(sample));
+}
+
+static void check_threads(lt_dataset *d, const lt_loader_config *usual, const collection *want)
+{
+    static const int threads[] = {2, 7};
+    for (size_t i = 0; i < COUNT_OF(threads); i++) {
+        lt_loader_config c = *usual;
+        collection *got = new_collection();
+        c.threads = threads[i];
+        c.slots = 2 + (int)i;
+        collect(d, &c, 0, 0, got);
+        assert_true(same_from(want, got, 0, 0));
+        got->at[1][3].pixels[5] ^= 1; /* control */
+        assert_false(same_from(want, got, 0, 0));
+        free(got);
+    }
+}
+
+static void check_resume(lt_dataset *d, const lt_loader_config *c, const collection *want)
+{
+    int64_t batches = (PICTURES + BATCH - 1) / BATCH;
+    for (int64_t epoch = 0; epoch < EPOCHS; epoch++)
+        for (int64_t batch = 0; batch < batches; batch++) {
+            collection *got = new_collection();
+            collect(d, c, epoch, batch, got);
+            assert_true(same_from(want, got, epoch, batch * BATCH));
+            assert_int_equal(got->at[0][0].size != 0, epoch + batch == 0);
+            free(got);
+        }
+}
+
+static void check_split(lt_dataset *d, const lt_loader_config *usual, const collection *want)
+{
+    for (int ranks = 2; ranks <= 5; ranks++) {
+        collection *got = new_collection();
+        for (int rank = 0; rank < ranks; rank++) {
+            lt_loader_config c = *usual;
+            c.rank = rank;
+            c.size = ranks;
+            c.batch = 1 + rank; /* of no importance */
+            collect(d, &c, 0, 0, got);
+        }
+        assert_true(same_from(want, got, 0, 0));
+        free(got);
+    }
+}
+
+static void check_kind(void **state)
+{
+    const kind *k = *state;
+    char *root = make_picture_folder();
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_int_equal(lt_dataset_count(d), PICTURES);
+    lt_loader_config c = config_of(k);
+    collection *want = new_collection();
+    c.threads = 1;
+    collect(d, &c, 0, 0, want);
+    for (int i = 0; i < EPOCHS * PICTURES; i++)
+        assert_int_equal(want->at[i / PICTURES][i % PICTURES].size,
+                         k->sized ? c.sizes.step[i / PICTURES].size : SIDE);
+    check_threads(d, &c, want);
+    check_resume(d, &c, want);
+    if (k->mix.mixup_alpha <= 0)
+        check_split(d, &c, want);
+    free(want);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+/* Each picture that an epoch visits comes `repeats` times, with other pixels each time. */
+static void check_repeats(void **state)
+{
+    (void)state;
+    char *root = make_picture_folder();
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    lt_loader_config c = config_of(&kinds[4]);
+    collection *got = new_collection();
+    collect(d, &c, 0, 0, got);
+    for (int first = 0; first < PICTURES; first += c.repeats)
+        for (int i = 1; i < c.repeats; i++) {
+            const sample *a = &got->at[0][first], *b = &got->at[0][first + i];
+            assert_int_equal(a->label, b->label);
+            assert_memory_not_equal(a->pixels, b->pixels, SIDE * SIDE * 3);
+        }
+    free(got);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+static void check_schedules(void **state)
+{
+    (void)state;
+    lt_size_schedule s = {0};
+    assert_int_equal(lt_size_schedule_at(&s, 7), 0);
+    assert_ok(lt_size_schedule_parse(&s, "0:128,30:160,60:224"));
+    static const int want[][2] = {{0, 128}, {29, 128}, {30, 160}, {59, 160}, {60, 224}, {999, 224}};
+    for (size_t i = 0; i < COUNT_OF(want); i++)
+        assert_int_equal(lt_size_schedule_at(&s, want[i][0]), want[i][1]);
+    static const char *const wrong[] = {"",
+                                        "128",
+                                        "0:",
+                                        "0:128,",
+                                        "1:128",
+                                        "0:128,0:9",
+                                        "0:128;30:1",
+                                        "0:128,30:160x",
+                                        "0:-3",
+                                        "0:0",
+                                        "0:128,5:4,5:6",
+                                        " 0:128",
+                                        "0:99999999999999999999"};
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        assert_status(lt_size_schedule_parse(&s, wrong[i]), LT_E_ARG);
+    assert_int_equal(s.count, 3); /* as it was */
+}
+
+static void check_configs(void **state)
+{
+    (void)state;
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_synthetic(&d, 100, 8, 3, 10));
+    lt_loader_config wrong[4];
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        wrong[i] = config_of(&kinds[5]);
+    wrong[0].transform.resize = 30;
+    wrong[1].sizes.step[1].epoch = 0;
+    wrong[2].sizes.step[2].size = 1 << 20;
+    wrong[3].repeats = -1;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        assert_status(lt_loader_new(&l, d, device, &wrong[i]), LT_E_ARG);
+    assert_null(l);
+    lt_dataset_free(&d);
+}
+
+/* A device whose memory the host cannot write: one address for all sizes. */
+static void check_far(void **state)
+{
+    (void)state;
+    char *root = make_picture_folder();
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    lt_loader_config c = config_of(&kinds[7]);
+    collection *want = new_collection(), *got = new_collection();
+    collect(d, &c, 0, 0, want);
+    const lt_backend *real = device->backend;
+    lt_backend far = *real;
+    far.host_memory = false;
+    device->backend = &far;
+    collect(d, &c, 0, 0, got);
+    device->backend = real;
+    assert_true(same_from(want, got, 0, 0));
+    free(want);
+    free(got);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+static int open_device(void **state)
+{
+    (void)state;
+    return lt_device_open(&device, "ref", NULL);
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    lt_device_close(&device);
+    return 0;
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(kinds) + 4];
+    size_t n = 0;
+    for (; n < COUNT_OF(kinds); n++)
+        tests[n] = (struct CMUnitTest){kinds[n].name, check_kind, NULL, NULL, &kinds[n]};
+    const struct CMUnitTest more[] = {
+        {"repeats of a picture differ", check_repeats, 0, 0, 0},
+        {"a schedule of sizes is read, or refused", check_schedules, 0, 0, 0},
+        {"configs that contradict themselves are refused", check_configs, 0, 0, 0},
+        {"a device with memory of its own gets inputs that grow", check_far, 0, 0, 0},
+    };
+    memcpy(tests + n, more, sizeof more);
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
