@@ -21,8 +21,8 @@ typedef struct lt_dataset lt_dataset;
 LT_API LT_MUST_CHECK lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train);
 /** Pictures in one folder per class (.jpg, .jpeg, .png, .bmp, .gif in any case; the first bytes of a file
  *  decide what it is), also in folders below it; names that begin with a dot are left out. Classes
- *  and files are ordered by name, bytewise. EXIF's orientation is not applied (as in torchvision's
- *  ImageFolder). Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, an empty one). */
+ *  and files are ordered by name, bytewise.
+ *  Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, an empty one). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_folder(lt_dataset **out, const char *path);
 /** Pictures in tar files as WebDataset writes them: NAME.jpg (.jpeg, .png, ...) and NAME.cls, a class
  *  number from 0 on; in tar files without .cls the folder is the class. FILE.tar.index, written beside

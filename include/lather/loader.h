@@ -32,6 +32,7 @@ typedef struct lt_transform {
     /** JPEG are decoded at 1/2, 1/4 or 1/8 where the crop still has size x size pixels then: other
      *  pixels, sooner. Only with LT_AUGMENT_IMAGENET. */
     bool fast;
+    bool exif;   /**< JPEG are turned as their EXIF orientation says, before all else */
     double flip; /**< probability of a horizontal flip, if augment is not LT_AUGMENT_NONE */
     double min_scale, max_scale; /**< area of the random crop; 0: 0.08, 1 */
     double min_ratio, max_ratio; /**< its width / height; 0: 3/4, 4/3 */

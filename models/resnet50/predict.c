@@ -17,7 +17,7 @@ typedef struct predict_arguments {
     const char *weights, *device, *class_names;
     int64_t image_size, threads;
     double crop_pct;
-    int interpolation;
+    int interpolation, exif;
 } predict_arguments;
 
 #define AT(field) .offset = offsetof(predict_arguments, field)
@@ -28,6 +28,7 @@ static const lt_option table[] = {
 {"Options", .name = "class-names", .type = LT_OPTION_STRING, AT(class_names), .meta = "FILE", .help = "a name per line, in the order of classes"},
 {"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: 224, or with a small stem 28 for one channel and 32 for three"},
 {"Options", .name = "interpolation", .type = LT_OPTION_CHOICE, AT(interpolation), .choices = "bilinear|bicubic", .help = "filter of resizing, antialiased"},
+{"Options", .name = "exif", .type = LT_OPTION_CHOICE, AT(exif), .choices = "off|on", .help = "turn JPEG as their EXIF orientation says"},
 {"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(crop_pct), .value = "0", .min = 0, .max = 1, .help = "share of the short side that the centre crop keeps; 0: 224 of 256 (0.875), or all up to 64 pixels"},
 {"Options", .name = "device", .type = LT_OPTION_STRING, AT(device), .value = "cpu", .help = "cpu, ref, cuda[:N]"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "compute threads; 0: as many as allowed"},
@@ -72,6 +73,7 @@ static lt_status open_model(session *s, const predict_arguments *a)
     LT_TRY(lt_resnet_load(&s->model, s->device, a->weights, &s->shape));
     s->transform.size = a->image_size ? (int)a->image_size : default_side(&s->shape);
     s->args.interpolation = a->interpolation;
+    s->args.exif = a->exif;
     s->args.crop_pct = a->crop_pct;
     session_choose_pixels(s, s->shape.channels);
     return lt_tape_new(&s->tape, s->device);

@@ -61,6 +61,7 @@ static void choose_augmentation(session *s)
     s->transform.erase = s->args.random_erase;
     s->transform.filter = (lt_filter)s->args.interpolation;
     s->transform.fast = s->args.decode != 0;
+    s->transform.exif = s->args.exif != 0;
     s->transform.augment = chosen[s->args.augment];
     if (s->args.augment == AUGMENT_AUTO)
         s->transform.augment =
@@ -74,7 +75,8 @@ lt_transform session_eval_transform(const session *s)
     lt_transform t = {.augment = LT_AUGMENT_NONE,
                       .size = s->transform.size,
                       .crop_ratio = s->args.crop_pct,
-                      .filter = (lt_filter)s->args.interpolation};
+                      .filter = (lt_filter)s->args.interpolation,
+                      .exif = s->args.exif != 0};
     if (t.size <= SMALL_SIDE && t.crop_ratio <= 0)
         t.resize = t.size; /* nothing to cut off */
     return t;

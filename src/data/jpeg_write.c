@@ -3,6 +3,7 @@
  * file, or from pixels. */
 
 #include "base/alloc.h"
+#include "data/exif.h"
 #include "data/pack.h"
 
 #include <setjmp.h>
@@ -61,6 +62,16 @@ static void choose_coding(struct jpeg_compress_struct *to)
     to->restart_in_rows = 1;
 }
 
+/* Before the first scan is finished. */
+static void note_orientation(coder *k, int orientation)
+{
+    uint8_t exif[LT_EXIF_BYTES];
+    if (orientation <= LT_EXIF_UPRIGHT)
+        return;
+    lt_exif_write(orientation, exif);
+    jpeg_write_marker(&k->to, JPEG_APP0 + 1, exif, sizeof exif);
+}
+
 static void copy_coefficients(coder *k)
 {
     k->from.err = &k->errors;
@@ -72,6 +83,7 @@ static void copy_coefficients(coder *k)
     jpeg_copy_critical_parameters(&k->from, &k->to);
     choose_coding(&k->to);
     jpeg_write_coefficients(&k->to, coefficients);
+    note_orientation(k, lt_exif_orientation(k->file, k->file_size));
     jpeg_finish_compress(&k->to);
 }
 
@@ -87,6 +99,7 @@ static void code_pixels(coder *k)
     jpeg_set_quality(&k->to, k->quality, TRUE);
     choose_coding(&k->to);
     jpeg_start_compress(&k->to, TRUE);
+    note_orientation(k, p->orientation);
     size_t stride = (size_t)p->width * (size_t)p->channels;
     k->row = lt_alloc_aligned(64, stride);
     if (!k->row) {

@@ -1,6 +1,7 @@
 /* What a record of a pack holds: the file, the same coefficients coded anew, or a smaller picture. */
 
 #include "base/alloc.h"
+#include "data/exif.h"
 #include "data/pack.h"
 #include "data/resize.h"
 
@@ -130,6 +131,7 @@ static lt_status to_jpeg(lt_pack_encoder *e, lt_record *r, int channels, bool *k
     uint8_t *bytes = NULL;
     size_t size = 0;
     LT_TRY(shrink(e, limit, &p));
+    p.orientation = lt_exif_orientation(r->bytes, r->size);
     LT_TRY(lt_jpeg_encode(&p, e->config.quality, &bytes, &size));
     lt_status st = replace(r, bytes, size);
     lt_free(bytes);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/trace.h"
 #include "data/colour.h"
+#include "data/exif.h"
 
 #include <string.h>
 #include <time.h>
@@ -22,6 +23,7 @@ void lt_scratch_clear(lt_scratch *s)
     lt_free(s->record.bytes);
     s->record = (lt_record){0};
     lt_picture_clear(&s->picture);
+    lt_picture_clear(&s->turned);
     lt_picture_clear(&s->between);
     lt_taps_clear(&s->x);
     lt_taps_clear(&s->y);
@@ -84,6 +86,22 @@ static lt_status size_of(const lt_record *r, int channels, int32_t *width, int32
     return check_plain(r, channels);
 }
 
+/* How the picture is to be turned. */
+static int orientation_of(const lt_transform *t, const lt_record *r)
+{
+    return t->exif && r->encoding == LT_ENCODING_FILE ? lt_exif_orientation(r->bytes, r->size)
+                                                      : LT_EXIF_UPRIGHT;
+}
+
+/* The window of the turned picture in s->picture. */
+static lt_status decode_turned(lt_scratch *s, int channels, int turn, lt_window w)
+{
+    int32_t width = 0, height = 0;
+    LT_TRY(size_of(&s->record, channels, &width, &height));
+    LT_TRY(decode(&s->record, channels, 1, lt_exif_stored(turn, width, height, w), &s->turned));
+    return lt_exif_turn(turn, &s->turned, &s->picture);
+}
+
 /* How much smaller the picture may be decoded: the crop still has the input's pixels. */
 static int choose_shrink(const lt_transform *t, const lt_record *r, const lt_plan *p)
 {
@@ -140,8 +158,10 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
     double start = lt_seconds();
     int32_t width = 0, height = 0;
     LT_TRY(size_of(&s->record, channels, &width, &height));
-    lt_plan p = lt_augment_plan(t, width, height, rng);
-    int shrink = choose_shrink(t, &s->record, &p);
+    int turn = orientation_of(t, &s->record);
+    bool swaps = lt_exif_swaps(turn);
+    lt_plan p = lt_augment_plan(t, swaps ? height : width, swaps ? width : height, rng);
+    int shrink = turn == LT_EXIF_UPRIGHT ? choose_shrink(t, &s->record, &p) : 1;
     if (shrink > 1) {
         shrink_axis(&p.x, &p.crop.x, &p.crop.width, shrink);
         shrink_axis(&p.y, &p.crop.y, &p.crop.height, shrink);
@@ -152,7 +172,8 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
                         .y = p.crop.y + s->y.low,
                         .width = s->x.high - s->x.low,
                         .height = s->y.high - s->y.low};
-    LT_TRY(decode(&s->record, channels, shrink, window, &s->picture));
+    LT_TRY(turn == LT_EXIF_UPRIGHT ? decode(&s->record, channels, shrink, window, &s->picture)
+                                   : decode_turned(s, channels, turn, window));
     double decoded = lt_seconds();
     lt_trace_end(span, LT_PROFILE_LOADER, "decode", (int64_t)s->record.size);
     span = lt_trace_begin();
