@@ -314,42 +314,50 @@ static bool all_f32(const lt_view *x, const lt_view *y, const lt_view *z)
     return x->dtype == LT_F32 && y->dtype == LT_F32 && z->dtype == LT_F32;
 }
 
-static lt_status gram_jobs(void *ctx, const lt_gram_job *job, size_t count,
-                           const lt_scalars *scalars)
+/* Appends job i of a list as a product, or does it at once if its dtypes are not ours. */
+typedef lt_status add_fn(void *ctx, const void *jobs, size_t i, product *list, size_t *fast);
+
+static lt_status add_gram(void *ctx, const void *jobs, size_t i, product *list, size_t *fast)
 {
-    if (scalars && !scalars->finite)
-        return LT_OK;
+    const lt_gram_job *job = (const lt_gram_job *)jobs + i;
+    if (!all_f32(&job->g, &job->f, &job->f))
+        return lt_backend_ref()->gram(ctx, job, 1, NULL);
+    list[(*fast)++] = gram_product(job);
+    return LT_OK;
+}
+
+static lt_status add_product(void *ctx, const void *jobs, size_t i, product *list, size_t *fast)
+{
+    const lt_mode_product_job *job = (const lt_mode_product_job *)jobs + i;
+    if (!all_f32(&job->g, &job->y, &job->m))
+        return lt_backend_ref()->mode_product(ctx, job, 1, NULL);
+    list[(*fast)++] = mode_product(job);
+    return LT_OK;
+}
+
+static lt_status run_jobs(void *ctx, const void *jobs, size_t count, add_fn *add)
+{
     product *list = lt_alloc(count, sizeof *list);
     lt_status st = list ? LT_OK : LT_E_NOMEM;
     size_t fast = 0;
     for (size_t i = 0; i < count && !st; i++)
-        if (all_f32(&job[i].g, &job[i].f, &job[i].f))
-            list[fast++] = gram_product(&job[i]);
-        else
-            st = lt_backend_ref()->gram(ctx, &job[i], 1, NULL);
+        st = add(ctx, jobs, i, list, &fast);
     if (!st)
         st = run(ctx, list, fast);
     lt_free(list);
     return st;
 }
 
+static lt_status gram_jobs(void *ctx, const lt_gram_job *job, size_t count,
+                           const lt_scalars *scalars)
+{
+    return scalars && !scalars->finite ? LT_OK : run_jobs(ctx, job, count, add_gram);
+}
+
 static lt_status product_jobs(void *ctx, const lt_mode_product_job *job, size_t count,
                               const lt_scalars *scalars)
 {
-    if (scalars && !scalars->finite)
-        return LT_OK;
-    product *list = lt_alloc(count, sizeof *list);
-    lt_status st = list ? LT_OK : LT_E_NOMEM;
-    size_t fast = 0;
-    for (size_t i = 0; i < count && !st; i++)
-        if (all_f32(&job[i].g, &job[i].y, &job[i].m))
-            list[fast++] = mode_product(&job[i]);
-        else
-            st = lt_backend_ref()->mode_product(ctx, &job[i], 1, NULL);
-    if (!st)
-        st = run(ctx, list, fast);
-    lt_free(list);
-    return st;
+    return scalars && !scalars->finite ? LT_OK : run_jobs(ctx, job, count, add_product);
 }
 
 void lt_cpu_install_contract(lt_backend *be)

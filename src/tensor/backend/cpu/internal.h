@@ -61,6 +61,13 @@ bool lt_cpu_same_dense(const lt_view *a, const lt_view *b);
 /* A channels-last (4-D) or row-major view of shape on memory. */
 lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape);
 
+/* Does job index of a list. */
+typedef lt_status lt_cpu_job_fn(void *context, int64_t index);
+
+/* Runs all jobs of a list on the team, each on one thread, and returns the first failure. Its
+ * message was set on the thread that failed: here it is only "cpu: what failed". */
+lt_status lt_cpu_each(const char *what, size_t count, lt_cpu_job_fn *fn, void *context);
+
 /* Parts of the backend: each replaces entries of the table by its own. */
 void lt_cpu_install_memory(lt_backend *be);
 void lt_cpu_install_elementwise(lt_backend *be);

@@ -1,32 +1,16 @@
 /* Orthogonal factors by LAPACK's Householder QR, and ref's Jacobi angles, a matrix a thread.
  * Formulas: ext/root_kernels.h. */
 
-#include "base/parallel.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
 
 #include <lapacke.h>
-#include <stdatomic.h>
 
 typedef struct list {
     void *ctx;
     const lt_qr_job *qr;
     const lt_rotations_job *turn;
-    atomic_int status;
 } list;
-
-static void note(list *l, lt_status st)
-{
-    int ok = LT_OK;
-    if (st)
-        atomic_compare_exchange_strong(&l->status, &ok, (int)st);
-}
-
-static lt_status finish(list *l, const char *what)
-{
-    const lt_status st = (lt_status)atomic_load(&l->status);
-    return st ? lt_fail(st, "cpu: %s failed", what) : LT_OK;
-}
 
 /* The columns by falling diagonal, ties in their order: insertion sort, as the basis of a slowly
  * moving matrix is nearly sorted. */
@@ -73,37 +57,30 @@ static lt_status factorize(const lt_qr_job *job)
     return st;
 }
 
-static void run_qr(void *context, int64_t begin, int64_t end, int64_t chunk)
+static lt_status run_qr(void *context, int64_t i)
 {
-    (void)chunk;
-    list *l = context;
-    for (int64_t i = begin; i < end; i++) {
-        const lt_qr_job *job = &l->qr[i];
-        const bool f32 = job->a.dtype == LT_F32 && job->q.dtype == LT_F32;
-        note(l, f32 ? factorize(job) : lt_backend_ref()->qr(l->ctx, job, 1));
-    }
+    const list *l = context;
+    const lt_qr_job *job = &l->qr[i];
+    const bool f32 = job->a.dtype == LT_F32 && job->q.dtype == LT_F32;
+    return f32 ? factorize(job) : lt_backend_ref()->qr(l->ctx, job, 1);
 }
 
 static lt_status qr(void *ctx, const lt_qr_job *job, size_t count)
 {
     list l = {.ctx = ctx, .qr = job};
-    lt_parallel((int64_t)count, 1, run_qr, &l);
-    return finish(&l, "qr");
+    return lt_cpu_each("qr", count, run_qr, &l);
 }
 
-static void run_turn(void *context, int64_t begin, int64_t end, int64_t chunk)
+static lt_status run_turn(void *context, int64_t i)
 {
-    (void)chunk;
-    list *l = context;
-    for (int64_t i = begin; i < end; i++)
-        note(l, lt_backend_ref()->rotations(l->ctx, &l->turn[i], 1));
+    const list *l = context;
+    return lt_backend_ref()->rotations(l->ctx, &l->turn[i], 1);
 }
 
 static lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
 {
     list l = {.ctx = ctx, .turn = job};
-    lt_parallel((int64_t)count, 1, run_turn, &l);
-    return finish(&l, "rotations");
+    return lt_cpu_each("rotations", count, run_turn, &l);
 }
 
 void lt_cpu_install_qr(lt_backend *be)

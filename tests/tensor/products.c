@@ -1,0 +1,130 @@
+/* The own products of the cpu backend: the same bits for any number of threads, as the work is cut
+ * by size alone. */
+
+#include "base/alloc.h"
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "near.h"
+#include "tensor/backend/cpu/cpu.h"
+#include "tensor/backend/cpu/internal.h"
+
+#include <string.h>
+
+enum { JOBS = 3, LARGEST = 300 * 520 };
+
+/* Sizes that leave rests in every direction of the cut, and one long sum. */
+static const lt_shape shapes[JOBS] = {{.ndim = 2, .dim = {300, 520}},
+                                      {.ndim = 4, .dim = {70, 33, 3, 3}},
+                                      {.ndim = 2, .dim = {65, 2000}}};
+static const int along[JOBS] = {0, 1, 0};
+
+typedef struct fixture {
+    void *ctx;
+    float *g[JOBS], *m[JOBS], *out[JOBS], *first[JOBS];
+} fixture;
+
+static float *filled(size_t count, uint64_t stream)
+{
+    float *x = lt_alloc_aligned(64, count * sizeof *x);
+    lt_rng rng = {.key = lt_rng_key(7, LT_STREAM_DATA, stream, 0)};
+    assert_non_null(x);
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)(lt_rng_uniform(&rng) - 0.5);
+    return x;
+}
+
+static int open_fixture(void **state)
+{
+    static fixture f;
+    const lt_device_config config = {.threads = 1};
+    assert_ok(lt_backend_cpu()->open(&f.ctx, 0, &config));
+    for (uint64_t i = 0; i < JOBS; i++) {
+        f.g[i] = filled(LARGEST, 2 * i);
+        f.m[i] = filled(LARGEST, 2 * i + 1);
+        f.out[i] = lt_alloc_aligned(64, LARGEST * sizeof(float));
+        f.first[i] = lt_alloc_aligned(64, LARGEST * sizeof(float));
+        assert_true(f.out[i] && f.first[i]);
+    }
+    *state = &f;
+    return 0;
+}
+
+static int close_fixture(void **state)
+{
+    fixture *f = *state;
+    for (int i = 0; i < JOBS; i++) {
+        lt_free(f->g[i]);
+        lt_free(f->m[i]);
+        lt_free(f->out[i]);
+        lt_free(f->first[i]);
+    }
+    lt_backend_cpu()->close(f->ctx);
+    return 0;
+}
+
+static lt_view square(float *data, int64_t n)
+{
+    return lt_cpu_dense_view(data, LT_F32, (lt_shape){.ndim = 2, .dim = {n, n}});
+}
+
+static void run_gram(const fixture *f)
+{
+    lt_gram_job job[JOBS];
+    for (int i = 0; i < JOBS; i++) {
+        memcpy(f->out[i], f->m[i], LARGEST * sizeof(float));
+        job[i] = (lt_gram_job){.g = lt_cpu_dense_view(f->g[i], LT_F32, shapes[i]),
+                               .f = square(f->out[i], shapes[i].dim[along[i]]),
+                               .dim = along[i],
+                               .alpha = 0.1,
+                               .beta = 0};
+    }
+    assert_ok(lt_backend_cpu()->gram(f->ctx, job, JOBS, NULL));
+}
+
+static void run_product(const fixture *f)
+{
+    lt_mode_product_job job[JOBS];
+    for (int i = 0; i < JOBS; i++) {
+        memset(f->out[i], 0, LARGEST * sizeof(float));
+        job[i] = (lt_mode_product_job){.g = lt_cpu_dense_view(f->g[i], LT_F32, shapes[i]),
+                                       .y = lt_cpu_dense_view(f->out[i], LT_F32, shapes[i]),
+                                       .m = square(f->m[i], shapes[i].dim[along[i]]),
+                                       .dim = along[i]};
+    }
+    assert_ok(lt_backend_cpu()->mode_product(f->ctx, job, JOBS, NULL));
+}
+
+static void compare(const fixture *f, void (*run)(const fixture *))
+{
+    static const int threads[] = {1, 2, 3, 7};
+    for (size_t t = 0; t < COUNT_OF(threads); t++) {
+        lt_parallel_set_threads(threads[t]);
+        run(f);
+        for (int i = 0; i < JOBS; i++) {
+            if (!t)
+                memcpy(f->first[i], f->out[i], LARGEST * sizeof(float));
+            assert_memory_equal(f->out[i], f->first[i], LARGEST * sizeof(float));
+        }
+    }
+    f->out[0][1] += 1; /* the comparison sees a changed element */
+    assert_memory_not_equal(f->out[0], f->first[0], LARGEST * sizeof(float));
+}
+
+static void gram_has_the_same_bits_for_any_number_of_threads(void **state)
+{
+    compare(*state, run_gram);
+}
+
+static void mode_product_has_the_same_bits_for_any_number_of_threads(void **state)
+{
+    compare(*state, run_product);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gram_has_the_same_bits_for_any_number_of_threads),
+        cmocka_unit_test(mode_product_has_the_same_bits_for_any_number_of_threads),
+    };
+    return cmocka_run_group_tests(tests, open_fixture, close_fixture);
+}
