@@ -105,6 +105,7 @@ typedef struct lt_shampoo_config {
     lt_root_solver root_solver;
     double solver_tolerance; /**< 0: the solver's own */
     int solver_iterations;   /**< 0: the solver's own */
+    int solver_order;        /**< terms of LT_ROOT_HIGHER_ORDER's series, 2 to 6; 0: 3 */
     lt_refresh_timing refresh_timing;
     int refresh_threads; /**< of LT_REFRESH_ASYNC; 0: 1 */
 } lt_shampoo_config;

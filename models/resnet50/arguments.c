@@ -112,6 +112,7 @@ static const lt_option table[] = {
 {"Shampoo", PICK("root-solver", root_solver, "eigh|newton|higher_order|newton_db|qr|tracked|rational"), .applies = "shampoo soap", .defaults = "shampoo=rational soap=eigh", .help = "how roots and eigenbases are computed"},
 {"Shampoo", NUM("solver-tolerance", solver_tolerance, 0, below_one), .applies = "shampoo soap", .value = "0", .help = "where an iteration stops; 0: the solver's own"},
 {"Shampoo", INT("solver-iterations", solver_iterations, 0, 10000), .applies = "shampoo soap", .value = "0", .help = "its most steps; 0: the solver's own"},
+{"Shampoo", INT("solver-order", solver_order, 0, 6), .applies = "shampoo soap", .value = "0", .help = "higher_order: terms of its series, 2 to 6; 0: 3"},
 {"Shampoo", PICK("refresh", refresh, "reference|staggered|async"), .applies = "shampoo soap", .defaults = "shampoo=staggered soap=reference", .help = "all roots at once every so many updates; some of them in each update; or on other threads, used one frequency later"},
 {"Shampoo", INT("refresh-threads", refresh_threads, 0, 1024), .applies = "shampoo soap", .value = "0", .help = "async: threads; 0: 1"},
 

@@ -46,6 +46,7 @@ typedef struct arguments {
     /* Shampoo */
     int64_t precondition_frequency, start_preconditioning_step, max_preconditioner_dim;
     int64_t tolerated_failures, target_dimensionality, solver_iterations, refresh_threads;
+    int64_t solver_order;
     int preset, grafting, weight_decay_type, preconditioner, epsilon_rule, merge_order;
     int shampoo_on_failure, root_solver, refresh;
     double grafting_beta2, grafting_epsilon, peak_lr, trace_scaling, rank_rtol, rank_atol;

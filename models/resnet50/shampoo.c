@@ -48,6 +48,7 @@ static const field fields[] = {
     {"root-solver", CHOICE, PAIR(root_solver, root_solver)},
     {"solver-tolerance", REAL, PAIR(solver_tolerance, solver_tolerance)},
     {"solver-iterations", SMALL, PAIR(solver_iterations, solver_iterations)},
+    {"solver-order", SMALL, PAIR(solver_order, solver_order)},
     {"refresh", CHOICE, PAIR(refresh, refresh_timing)},
     {"refresh-threads", SMALL, PAIR(refresh_threads, refresh_threads)},
 };
@@ -148,6 +149,8 @@ static lt_status check_unread(arguments *a, const lt_options *options)
          "a --root-solver that iterates"},
         {"solver-iterations", iterates, NULL, 0, &a->solver_iterations,
          "a --root-solver that iterates"},
+        {"solver-order", a->root_solver == LT_ROOT_HIGHER_ORDER, NULL, 0, &a->solver_order,
+         "--root-solver higher_order"},
         {"refresh-threads", a->refresh == LT_REFRESH_ASYNC, NULL, 0, &a->refresh_threads,
          "--refresh async"},
         {"target-dimensionality", a->merge_order == LT_MERGE_BACKWARD, NULL, 1,

@@ -85,6 +85,7 @@ static const lt_config_key keys[] = {
      {"eigh", "newton", "higher_order", "newton_db", "qr", "tracked", "rational"}},
     {"solver_tolerance", SHAMPOO, REAL, AT(shampoo.solver_tolerance), 0, {0}},
     {"solver_iterations", SHAMPOO, SMALL_COUNT, AT(shampoo.solver_iterations), 0, {0}},
+    {"solver_order", SHAMPOO, SMALL_COUNT, AT(shampoo.solver_order), 0, {0}},
     {"refresh", SHAMPOO, CHOICE, AT(shampoo.refresh_timing), 0,
      {"reference", "staggered", "async"}},
     {"refresh_threads", SHAMPOO, SMALL_COUNT, AT(shampoo.refresh_threads), 0, {0}},

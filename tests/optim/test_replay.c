@@ -247,6 +247,7 @@ static const bad_row out_of_range[] = {
     {"a tolerance of 1", "{\"optim\": \"shampoo\", \"lr\": 1, \"solver_tolerance\": 1}", "[0,1)"},
     {"too many iterations", "{\"optim\": \"shampoo\", \"lr\": 1, \"solver_iterations\": 10001}",
      "[0,10000]"},
+    {"a series of one term", "{\"optim\": \"shampoo\", \"lr\": 1, \"solver_order\": 1}", "[2,6]"},
     {"too many threads", "{\"optim\": \"shampoo\", \"lr\": 1, \"refresh_threads\": 1025}",
      "[0,1024]"},
     {"independent decay without a rate", "{\"optim\": \"shampoo\", \"lr\": 0,"

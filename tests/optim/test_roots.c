@@ -149,6 +149,30 @@ static void a_zero_matrix_has_the_root_that_eigh_gives_it(void **state)
     }
 }
 
+/* A longer series takes fewer steps. */
+static void every_order_of_the_series_finds_the_root(void **state)
+{
+    (void)state;
+    enum { N = 24, LOW = 2, HIGH = 6 };
+    double a[N * N], r[N * N];
+    int steps[HIGH + 1] = {0};
+    make_matrix(a, N, 1e3, N);
+    for (int order = LOW; order <= HIGH; order++) {
+        problem p;
+        open_problem(&p, "ref", true, N, a);
+        p.config.epsilon = 1e-9;
+        p.config.solver_tolerance = 1e-6;
+        p.config.solver_order = order;
+        assert_ok(run(&p, LT_ROOT_HIGHER_ORDER, 0.25, false));
+        assert_int_equal(p.job.used, LT_ROOT_HIGHER_ORDER);
+        read_doubles(p.out, r);
+        assert_true(residual_of(a, r, 4, N) <= 1e-5);
+        steps[order] = p.job.iterations;
+        close_problem(&p);
+    }
+    assert_true(steps[HIGH] < steps[3]);
+}
+
 /* --- What fails --- */
 
 static void a_residual_above_the_tolerance_is_eighs(void **state)
@@ -247,6 +271,7 @@ int main(void)
         cmocka_unit_test(the_identity_is_its_own_root),
         cmocka_unit_test(tridiagonal_families),
         cmocka_unit_test(residuals_over_condition_numbers),
+        cmocka_unit_test(every_order_of_the_series_finds_the_root),
         cmocka_unit_test(a_zero_matrix_has_the_root_that_eigh_gives_it),
         cmocka_unit_test(a_residual_above_the_tolerance_is_eighs),
         cmocka_unit_test(a_matrix_that_is_not_finite_is_named),

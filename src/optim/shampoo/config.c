@@ -58,6 +58,7 @@ static lt_status check_counts(const lt_shampoo_config *c)
          "; 0: no merging"},
         {"tolerated_failures", c->tolerated_failures, 0, INT_MAX, ""},
         {"solver_iterations", c->solver_iterations, 0, 10000, "; 0: the solver's own"},
+        {"solver_order", c->solver_order, c->solver_order ? 2 : 0, 6, "; 0: 3"},
         {"refresh_threads", c->refresh_threads, 0, 1024, "; 0: 1"},
     };
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)

@@ -177,5 +177,6 @@ lt_status lt_root_newton(const lt_root_set *set)
 
 lt_status lt_root_higher_order(const lt_root_set *set)
 {
-    return lt_root_coupled(set, 3);
+    const int order = set->config->solver_order;
+    return lt_root_coupled(set, order ? order : 3);
 }
