@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What a step costs with Shampoo, against AdamW: a model from measured parts, and a real run.
 
-The parts, by turns in --rounds rounds, medians of them: forward and backward of a micro-batch
-(`bench train`, less its SGD step), AdamW's step, and for each block size Shampoo's step without a
-refresh (factors, direction, update) and one refresh of all roots (`bench optim`). A step is then
+The parts, by turns in --rounds rounds, medians of them: a micro-batch loaded, passed forward and
+backward (a short run of train_resnet50 with ACCUM of them, less its SGD step), AdamW's step, and
+for each block size Shampoo's step without a refresh (factors, direction, update) and one refresh of
+all roots (`bench optim`). A step is then
 
     ACCUM * micro-batch + step + refresh / f
 
@@ -32,12 +33,25 @@ def optimizer(o, name, *args):
     return got['optimizers'][name]
 
 
+def train(o, folder, steps, *args):
+    """Seconds of each step of a run of train_resnet50 on synthetic pictures."""
+    command = [os.path.join(o.build, 'models/resnet50/train_resnet50'), '--data',
+               f'synthetic:{o.batch * o.accum * (steps + 1)}:{o.image}:1000', '--arch', o.arch,
+               '--amp', o.amp, '--image-size', o.image, '--batch-size', o.batch, '--grad-accum',
+               o.accum, '--max-steps', steps, '--log-every', 1, '--eval-every', 0, '--threads',
+               o.threads, '--output', folder, *args]
+    subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
+    with open(os.path.join(folder, 'metrics.jsonl'), encoding='utf-8') as file:
+        events = [json.loads(text) for text in file]
+    return [o.batch * o.accum / e['images_per_second'] for e in events if e['event'] == 'step']
+
+
 def micro_batch(o):
-    """Milliseconds of forward and backward."""
-    got = bench(o.build, 'train', '--arch', o.arch, '--batch-size', o.batch, '--image-size', o.image,
-                '--amp', o.amp, '--optim', 'sgd', '--steps', o.steps, '--warmup', 1,
-                '--threads', o.threads)
-    return 1e3 * o.batch / got['images_per_second'] - optimizer(o, 'sgd')['milliseconds']
+    """Milliseconds to load a micro-batch and pass it forward and backward."""
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = train(o, folder, 1 + o.steps, '--optim', 'sgd')
+    step = 1e3 * statistics.mean(seconds[1:])
+    return (step - optimizer(o, 'sgd')['milliseconds']) / o.accum
 
 
 def measure(o):
@@ -67,7 +81,7 @@ def report(o, part):
     def line(name, ms):
         print(f'| {name} | {ms:.1f} | {100 * ms / base:.2f} % |')
 
-    line('forward and backward of a micro-batch', part['micro'])
+    line('loading, forward and backward of a micro-batch', part['micro'])
     line('AdamW', part['adamw'])
     line('a step with AdamW', base)
     for block in o.blocks:
@@ -84,27 +98,17 @@ def report(o, part):
 
 
 def real_run(o, block, every):
-    """Mean seconds of a step after the first refresh."""
+    """Seconds of a step from the first refresh on: the median over windows of one refresh each, so
+    that other work on the machine in some of them does not count."""
     with tempfile.TemporaryDirectory() as folder:
-        last = every + o.check_run
-        pictures = o.batch * o.accum * (last + 1)
-        command = [os.path.join(o.build, 'models/resnet50/train_resnet50'), '--data',
-                   f'synthetic:{pictures}:{o.image}:1000', '--arch', o.arch, '--amp', o.amp,
-                   '--image-size', o.image, '--batch-size', o.batch, '--grad-accum', o.accum,
-                   '--optim', 'shampoo', '--max-preconditioner-dim', block,
-                   '--precondition-frequency', every, '--max-steps', last,
-                   '--log-every', 1, '--eval-every', 0,
-                   '--threads', o.threads, '--output', folder]
-        subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
-        with open(os.path.join(folder, 'metrics.jsonl'), encoding='utf-8') as file:
-            events = [json.loads(text) for text in file]
-    rates = [e['images_per_second'] for e in events
-             if e['event'] == 'step' and e['step'] > every]
-    return statistics.mean(o.batch * o.accum / rate for rate in rates)
+        seconds = train(o, folder, every + o.check_run, '--optim', 'shampoo',
+                        '--max-preconditioner-dim', block, '--precondition-frequency', every)
+    windows = range(every, len(seconds) - every + 1, every)
+    return statistics.median(statistics.mean(seconds[i:i + every]) for i in windows)
 
 
 def check(o, part):
-    block, every = o.blocks[len(o.blocks) // 2], min(50, o.check_run)
+    block, every = o.blocks[len(o.blocks) // 2], o.check_every
     want = step(o, part, block, every) / 1e3
     got = real_run(o, block, every)
     apart = got / want - 1
@@ -128,6 +132,7 @@ def main():
     parser.add_argument('--steps', type=int, default=5, help='steps of each measurement')
     parser.add_argument('--threads', type=int, default=0)
     parser.add_argument('--check-run', type=int, default=0, metavar='STEPS')
+    parser.add_argument('--check-every', type=int, default=10, help="frequency of that run's refreshes")
     parser.add_argument('--tolerance', type=float, default=0.03)
     o = parser.parse_args()
     part = measure(o)
