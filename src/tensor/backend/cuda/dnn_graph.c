@@ -1,0 +1,344 @@
+/* Operation graphs of cuDNN 9. Source: the cuDNN 9 backend API reference, "Operation descriptors",
+ * whose attributes have the names used here. */
+
+#include "dnn_graph.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WORDS = 512, ALIGNMENT = 16 };
+
+lt_status lt_dnn_check(cudnnStatus_t status, const char *what)
+{
+    char words[WORDS] = "";
+    if (status == CUDNN_STATUS_SUCCESS)
+        return LT_OK;
+    cudnnGetLastErrorString(words, sizeof words);
+    bool unsupported = CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
+    return lt_fail(unsupported ? LT_E_UNSUPPORTED : LT_E_DEVICE, "cudnn: %s: %s%s%s", what,
+                   cudnnGetErrorString(status), *words ? ": " : "", words);
+}
+
+static void check(lt_dnn_graph *g, cudnnStatus_t status, const char *what)
+{
+    if (!g->status)
+        g->status = lt_dnn_check(status, what);
+}
+
+static void note(lt_dnn_graph *g, const char *format, ...) LT_PRINTF(2, 3);
+static void note(lt_dnn_graph *g, const char *format, ...)
+{
+    va_list args;
+    if (g->status)
+        return;
+    va_start(args, format);
+    int length = vsnprintf(g->text + g->length, sizeof g->text - g->length, format, args);
+    va_end(args);
+    if (length < 0 || (size_t)length >= sizeof g->text - g->length)
+        g->status = lt_fail(LT_E_UNSUPPORTED, "cudnn: a graph of more than %d characters",
+                            (int)sizeof g->text);
+    else
+        g->length += (size_t)length;
+}
+
+static void create(lt_dnn_graph *g, cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *d,
+                   const char *what)
+{
+    if (!g->status)
+        check(g, cudnnBackendCreateDescriptor(type, d), what);
+}
+
+static void set(lt_dnn_graph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                cudnnBackendAttributeType_t type, int64_t count, const void *values)
+{
+    char what[WORDS / 8];
+    snprintf(what, sizeof what, "attribute %d", (int)name);
+    if (!g->status)
+        check(g, cudnnBackendSetAttribute(d, name, type, count, values), what);
+}
+
+static void finalize(lt_dnn_graph *g, cudnnBackendDescriptor_t d, const char *what)
+{
+    if (!g->status)
+        check(g, cudnnBackendFinalize(d), what);
+}
+
+static cudnnDataType_t data_type(lt_dtype dtype)
+{
+    switch (dtype) {
+    case LT_F32:
+        return CUDNN_DATA_FLOAT;
+    case LT_F64:
+        return CUDNN_DATA_DOUBLE;
+    case LT_F16:
+        return CUDNN_DATA_HALF;
+    case LT_BF16:
+        return CUDNN_DATA_BFLOAT16;
+    case LT_I32:
+        return CUDNN_DATA_INT32;
+    case LT_I64:
+        return CUDNN_DATA_INT64;
+    case LT_U8:
+        break;
+    }
+    return CUDNN_DATA_UINT8;
+}
+
+static int add_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], bool virtual_,
+                      bool by_value)
+{
+    const int64_t stride[] = {dim[1] * dim[2] * dim[3], 1, dim[3] * dim[1], dim[1]};
+    const int64_t uid = g->tensors + 1, alignment = ALIGNMENT;
+    const cudnnDataType_t type = data_type(dtype);
+    if (!g->status && g->tensors == LT_DNN_TENSORS)
+        g->status =
+            lt_fail(LT_E_UNSUPPORTED, "cudnn: a graph of more than %d tensors", LT_DNN_TENSORS);
+    if (g->status)
+        return 0;
+    cudnnBackendDescriptor_t *d = &g->tensor[g->tensors];
+    create(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, d, "tensor");
+    set(g, *d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
+    set(g, *d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    set(g, *d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    set(g, *d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim);
+    set(g, *d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride);
+    if (virtual_)
+        set(g, *d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &virtual_);
+    if (by_value)
+        set(g, *d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
+    finalize(g, *d, "tensor");
+    note(g, "%s%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "]%s ", virtual_ ? "~" : "",
+         lt_dtype_name(dtype), dim[0], dim[1], dim[2], dim[3], by_value ? "=" : "");
+    return g->tensors++;
+}
+
+int lt_dnn_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], lt_dnn_place place)
+{
+    return add_tensor(g, dtype, dim, place == LT_DNN_VIRTUAL, false);
+}
+
+int lt_dnn_vector(lt_dnn_graph *g, lt_dtype dtype, int64_t channels)
+{
+    const int64_t dim[] = {1, channels, 1, 1};
+    return add_tensor(g, dtype, dim, false, false);
+}
+
+int lt_dnn_scalar(lt_dnn_graph *g, lt_dtype dtype)
+{
+    const int64_t dim[] = {1, 1, 1, 1};
+    return add_tensor(g, dtype, dim, false, true);
+}
+
+/* A new operation and the descriptor of its mode, still open. */
+static bool add_op(lt_dnn_graph *g, cudnnBackendDescriptorType_t mode,
+                   cudnnBackendDescriptorType_t op, const char *what)
+{
+    if (!g->status && g->ops == LT_DNN_OPS)
+        g->status =
+            lt_fail(LT_E_UNSUPPORTED, "cudnn: a graph of more than %d operations", LT_DNN_OPS);
+    if (g->status)
+        return false;
+    if (mode != op)
+        create(g, mode, &g->mode[g->ops], what);
+    create(g, op, &g->op[g->ops], what);
+    g->ops++;
+    return !g->status;
+}
+
+static void set_tensor(lt_dnn_graph *g, cudnnBackendAttributeName_t name, int tensor)
+{
+    if (!g->status)
+        set(g, g->op[g->ops - 1], name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->tensor[tensor]);
+}
+
+static void set_math(lt_dnn_graph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name)
+{
+    const cudnnDataType_t math = CUDNN_DATA_FLOAT;
+    set(g, d, name, CUDNN_TYPE_DATA_TYPE, 1, &math);
+}
+
+static void set_geometry(lt_dnn_graph *g, const lt_conv2d_config *c)
+{
+    const cudnnBackendDescriptor_t d = g->mode[g->ops - 1];
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    const int64_t two = 2, pad[] = {c->pad_h, c->pad_w}, stride[] = {c->stride_h, c->stride_w};
+    const int64_t dilation[] = {c->dilation_h, c->dilation_w};
+    set_math(g, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE);
+    set(g, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    set(g, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &two);
+    set(g, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, two, pad);
+    set(g, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, two, pad);
+    set(g, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, two, stride);
+    set(g, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, two, dilation);
+    finalize(g, d, "convolution");
+}
+
+/* The names of one kind's attributes. */
+typedef struct conv_names {
+    cudnnBackendDescriptorType_t op;
+    cudnnBackendAttributeName_t alpha, beta, conv, x, w, y;
+    const char *what;
+} conv_names;
+
+static const conv_names conv_kinds[] = {
+    [LT_DNN_FORWARD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, "conv2d"},
+    [LT_DNN_GRAD_X] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, "conv2d_grad_x"},
+    [LT_DNN_GRAD_W] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, "conv2d_grad_w"},
+};
+
+void lt_dnn_conv(lt_dnn_graph *g, lt_dnn_conv_kind kind, const lt_conv2d_config *config, int x,
+                 int w, int y)
+{
+    const conv_names *n = &conv_kinds[kind];
+    const float one = 1, zero = 0;
+    if (!add_op(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, n->op, n->what))
+        return;
+    set_geometry(g, config);
+    const cudnnBackendDescriptor_t op = g->op[g->ops - 1];
+    set(g, op, n->conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->mode[g->ops - 1]);
+    set_tensor(g, n->x, x);
+    set_tensor(g, n->w, w);
+    set_tensor(g, n->y, y);
+    set(g, op, n->alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    set(g, op, n->beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    finalize(g, op, n->what);
+    note(g, "%s(%d,%d,%d;%d,%d,%d,%d,%d,%d) ", n->what, x, w, y, config->stride_h, config->stride_w,
+         config->pad_h, config->pad_w, config->dilation_h, config->dilation_w);
+}
+
+static bool add_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode)
+{
+    if (!add_op(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+                "pointwise"))
+        return false;
+    const cudnnBackendDescriptor_t d = g->mode[g->ops - 1];
+    set(g, d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    set_math(g, d, CUDNN_ATTR_POINTWISE_MATH_PREC);
+    finalize(g, d, "pointwise");
+    set(g, g->op[g->ops - 1], CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
+    return !g->status;
+}
+
+void lt_dnn_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
+{
+    if (!add_pointwise(g, mode))
+        return;
+    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (b >= 0)
+        set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    finalize(g, g->op[g->ops - 1], "pointwise");
+    note(g, "point%d(%d,%d,%d) ", (int)mode, x, b, y);
+}
+
+void lt_dnn_relu_grad(lt_dnn_graph *g, int dy, int x, int dx)
+{
+    if (!add_pointwise(g, CUDNN_POINTWISE_RELU_BWD))
+        return;
+    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
+    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
+    finalize(g, g->op[g->ops - 1], "relu_grad");
+    note(g, "relu_grad(%d,%d,%d) ", dy, x, dx);
+}
+
+void lt_dnn_statistics(lt_dnn_graph *g, int x, int sum, int squares)
+{
+    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    const cudnnBackendDescriptorType_t type = CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR;
+    if (!add_op(g, type, type, "statistics"))
+        return;
+    const cudnnBackendDescriptor_t op = g->op[g->ops - 1];
+    set(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+    set_math(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC);
+    set_tensor(g, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, x);
+    set_tensor(g, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
+    set_tensor(g, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
+    finalize(g, op, "statistics");
+    note(g, "statistics(%d,%d,%d) ", x, sum, squares);
+}
+
+void lt_dnn_sum(lt_dnn_graph *g, int x, int y)
+{
+    const cudnnReduceTensorOp_t mode = CUDNN_REDUCE_TENSOR_ADD;
+    if (!add_op(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR,
+                "sum"))
+        return;
+    const cudnnBackendDescriptor_t d = g->mode[g->ops - 1], op = g->op[g->ops - 1];
+    set(g, d, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode);
+    set_math(g, d, CUDNN_ATTR_REDUCTION_COMP_TYPE);
+    finalize(g, d, "sum");
+    set(g, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
+    set_tensor(g, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
+    set_tensor(g, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
+    finalize(g, op, "sum");
+    note(g, "sum(%d,%d) ", x, y);
+}
+
+void lt_dnn_norm_weights(lt_dnn_graph *g, const lt_dnn_norm_grad *n)
+{
+    const cudnnBackendDescriptorType_t type = CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR;
+    if (!add_op(g, type, type, "norm_weights"))
+        return;
+    set_math(g, g->op[g->ops - 1], CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC);
+    set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, n->mean);
+    set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, n->deviation);
+    set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, n->gain);
+    set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, n->x);
+    set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, n->dy);
+    set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, n->dgain);
+    set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, n->dbias);
+    set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC, n->a);
+    set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, n->b);
+    set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, n->c);
+    finalize(g, g->op[g->ops - 1], "norm_weights");
+    note(g, "norm_weights(%d,%d,%d,%d,%d;%d,%d,%d,%d,%d) ", n->mean, n->deviation, n->gain, n->x,
+         n->dy, n->dgain, n->dbias, n->a, n->b, n->c);
+}
+
+lt_status lt_dnn_finish(lt_dnn_graph *g)
+{
+    create(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph, "graph");
+    set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->ops, g->op);
+    finalize(g, g->graph, "graph");
+    return g->status;
+}
+
+static void destroy(cudnnBackendDescriptor_t *d)
+{
+    if (*d)
+        cudnnBackendDestroyDescriptor(*d);
+    *d = NULL;
+}
+
+void lt_dnn_forget(lt_dnn_graph *g)
+{
+    destroy(&g->graph);
+    for (int i = 0; i < LT_DNN_OPS; i++) {
+        destroy(&g->op[i]);
+        destroy(&g->mode[i]);
+    }
+    for (int i = 0; i < LT_DNN_TENSORS; i++)
+        destroy(&g->tensor[i]);
+}

@@ -1,0 +1,64 @@
+/* Operation graphs of cuDNN 9 in its backend API: tensors and operations go in, a finalized graph
+ * and a text that identifies it come out. All tensors have four dimensions (N, C, H, W), stored
+ * channels-last. */
+#ifndef LT_BACKEND_CUDA_DNN_GRAPH_H
+#define LT_BACKEND_CUDA_DNN_GRAPH_H
+
+#include "lather/ext/fail.h"
+#include "lather/ops/conv.h"
+
+#include <cudnn.h>
+
+enum { LT_DNN_TENSORS = 24, LT_DNN_OPS = 8, LT_DNN_TEXT = 1536 };
+
+typedef struct lt_dnn_graph {
+    cudnnBackendDescriptor_t tensor[LT_DNN_TENSORS]; /* number i has the unique id i + 1 */
+    cudnnBackendDescriptor_t op[LT_DNN_OPS];
+    cudnnBackendDescriptor_t mode[LT_DNN_OPS]; /* what an operation refers to */
+    cudnnBackendDescriptor_t graph;
+    int tensors, ops;
+    lt_status status; /* the first failure; nothing is done after it */
+    size_t length;
+    char text[LT_DNN_TEXT]; /* equal for equal graphs only */
+} lt_dnn_graph;
+
+typedef enum lt_dnn_conv_kind { LT_DNN_FORWARD, LT_DNN_GRAD_X, LT_DNN_GRAD_W } lt_dnn_conv_kind;
+
+/* Where a tensor is: in memory, or only between two operations of the graph. */
+typedef enum lt_dnn_place { LT_DNN_MEMORY, LT_DNN_VIRTUAL } lt_dnn_place;
+
+/* A graph starts as {0}. Each gives the tensor's number; after a failure 0. */
+int lt_dnn_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], lt_dnn_place place);
+/* [1,C,1,1]. */
+int lt_dnn_vector(lt_dnn_graph *g, lt_dtype dtype, int64_t channels);
+/* [1,1,1,1], given by value at each run. */
+int lt_dnn_scalar(lt_dnn_graph *g, lt_dtype dtype);
+
+/* y = conv(x, w), or the gradient of x, or of w: whatever the kind says is written. */
+void lt_dnn_conv(lt_dnn_graph *g, lt_dnn_conv_kind kind, const lt_conv2d_config *config, int x,
+                 int w, int y);
+/* y = mode(x, b); b < 0: of x alone. Extents of 1 repeat. */
+void lt_dnn_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y);
+/* dx = dy where x > 0, else 0. */
+void lt_dnn_relu_grad(lt_dnn_graph *g, int dy, int x, int dx);
+/* sum and sum of squares over n, h, w. */
+void lt_dnn_statistics(lt_dnn_graph *g, int x, int sum, int squares);
+/* y = sum of x over the dimensions where y's extent is 1. */
+void lt_dnn_sum(lt_dnn_graph *g, int x, int y);
+
+/* Gradients of batch norm's gain and bias, and the coefficients of dx = a * dy + b * x + c. */
+typedef struct lt_dnn_norm_grad {
+    int mean, deviation, gain, x, dy; /* deviation: its reciprocal */
+    int dgain, dbias, a, b, c;
+} lt_dnn_norm_grad;
+void lt_dnn_norm_weights(lt_dnn_graph *g, const lt_dnn_norm_grad *n);
+
+/* Ends the building; what failed before is told here. */
+LT_MUST_CHECK lt_status lt_dnn_finish(lt_dnn_graph *g);
+/* Also after a failure, or twice. */
+void lt_dnn_forget(lt_dnn_graph *g);
+
+/* LT_OK, or LT_E_UNSUPPORTED (no engine does it) or LT_E_DEVICE, with cuDNN's own words. */
+LT_MUST_CHECK lt_status lt_dnn_check(cudnnStatus_t status, const char *what);
+
+#endif

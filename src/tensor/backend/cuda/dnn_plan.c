@@ -1,0 +1,315 @@
+/* Engines and plans of cuDNN 9. Source: the cuDNN 9 backend API reference, "Heuristics", "Engine",
+ * "Execution plan" and "Deviceless ahead-of-time compilation". */
+
+#include "dnn_plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOTES = 16, MOST_PROPOSED = 96 };
+
+const char *lt_dnn_h200(void)
+{
+    return "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,"
+           "\"cudaDeviceId\":0,\"pciDeviceId\":0,\"multiProcessorCount\":132,\"warpSize\":32,"
+           "\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560,"
+           "\"totalGlobalMem\":150754820096,\"maxSharedMemoryPerBlock\":49152,"
+           "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
+           "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
+           "\"maxThreadsPerSM\":2048,\"maxThreadsPerBlock\":1024,"
+           "\"maxBlockSize\":[1024,1024,64],\"maxGridSize\":[2147483647,65535,65535],"
+           "\"supportCoopLaunch\":1,\"isTccDriver\":0}";
+}
+
+static void destroy(cudnnBackendDescriptor_t *d)
+{
+    if (*d)
+        cudnnBackendDestroyDescriptor(*d);
+    *d = NULL;
+}
+
+static lt_status set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                     cudnnBackendAttributeType_t type, int64_t count, const void *values)
+{
+    return lt_dnn_check(cudnnBackendSetAttribute(d, name, type, count, values), "attribute");
+}
+
+static lt_status set_descriptor(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                                cudnnBackendDescriptor_t value)
+{
+    return set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+}
+
+static lt_status create(cudnnBackendDescriptor_t *d, cudnnBackendDescriptorType_t type)
+{
+    *d = NULL;
+    return lt_dnn_check(cudnnBackendCreateDescriptor(type, d), "descriptor");
+}
+
+lt_status lt_dnn_device(cudnnBackendDescriptor_t *out, const char *json, cudnnHandle_t handle)
+{
+    cudnnBackendDescriptor_t d;
+    LT_TRY(create(&d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR));
+    lt_status st = json ? set(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                              (int64_t)strlen(json), json)
+                        : set(d, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    if (!st)
+        st = lt_dnn_check(cudnnBackendFinalize(d), "device");
+    if (st)
+        destroy(&d);
+    else
+        *out = d;
+    return st;
+}
+
+static lt_status get_text(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, char **out)
+{
+    int64_t length = 0;
+    LT_TRY(
+        lt_dnn_check(cudnnBackendGetAttribute(d, name, CUDNN_TYPE_CHAR, 0, &length, NULL), "text"));
+    char *text = calloc((size_t)length + 1, 1);
+    if (!text)
+        return lt_fail(LT_E_NOMEM, "cudnn: no memory for a text of %" PRId64 " bytes", length);
+    lt_status st = lt_dnn_check(
+        cudnnBackendGetAttribute(d, name, CUDNN_TYPE_CHAR, length, &length, text), "text");
+    if (st)
+        free(text);
+    else
+        *out = text;
+    return st;
+}
+
+lt_status lt_dnn_device_text(cudnnBackendDescriptor_t device, char **text)
+{
+    return get_text(device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, text);
+}
+
+/* Takes the heuristics' results out as configurations of ours. */
+static lt_status take(cudnnBackendDescriptor_t heuristics, cudnnBackendDescriptor_t *config,
+                      int most, int *count)
+{
+    int64_t found = 0;
+    *count = 0;
+    for (int i = 0; i < most; i++) {
+        LT_TRY(create(&config[i], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+        *count = i + 1;
+    }
+    LT_TRY(
+        lt_dnn_check(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                              CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &found, config),
+                     "heuristics"));
+    while (*count > found)
+        destroy(&config[--*count]);
+    return LT_OK;
+}
+
+static lt_status ask(const lt_dnn_graph *graph, cudnnBackendDescriptor_t device,
+                     cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *config, int most,
+                     int *count)
+{
+    cudnnBackendDescriptor_t h;
+    *count = 0;
+    LT_TRY(create(&h, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR));
+    lt_status st = set_descriptor(h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph->graph);
+    if (!st)
+        st = set(h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (!st)
+        st = set_descriptor(h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
+    if (!st)
+        st = lt_dnn_check(cudnnBackendFinalize(h), "heuristics");
+    if (!st)
+        st = take(h, config, most, count);
+    destroy(&h);
+    return st;
+}
+
+static bool has_note(const int *note, int64_t count, int which)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (note[i] == which)
+            return true;
+    return false;
+}
+
+/* Reads what there is to know of a configuration. False: it is not to be had. */
+static bool inspect(lt_dnn_choice *c, bool *exact)
+{
+    int64_t count = 0, bytes = 0;
+    int note[NOTES]; /* both kinds of notes are enumerations, which are ints */
+    if (create(&c->engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR))
+        return false;
+    if (cudnnBackendGetAttribute(c->config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &c->engine)
+        || cudnnBackendGetAttribute(c->engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
+                                    &count, &c->number))
+        return false;
+    if (cudnnBackendGetAttribute(c->config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                                 1, &count, &bytes)
+        == CUDNN_STATUS_SUCCESS)
+        c->workspace = (size_t)bytes;
+    if (cudnnBackendGetAttribute(c->engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                                 CUDNN_TYPE_BEHAVIOR_NOTE, NOTES, &count, note))
+        return false;
+    c->compiled = has_note(note, count, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
+    if (cudnnBackendGetAttribute(c->engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                 CUDNN_TYPE_NUMERICAL_NOTE, NOTES, &count, note))
+        return false;
+    c->tensor_core = has_note(note, count, CUDNN_NUMERICAL_NOTE_TENSOR_CORE)
+                     || has_note(note, count, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+    c->nondeterministic = has_note(note, count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+    /* These do not keep the bound of a sum of rounded products. */
+    *exact = !has_note(note, count, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
+             && !has_note(note, count, CUDNN_NUMERICAL_NOTE_FFT)
+             && !has_note(note, count, CUDNN_NUMERICAL_NOTE_WINOGRAD);
+    return true;
+}
+
+/* Whether all that the graph multiplies is f32: then tensor cores mean TF32. */
+static bool is_f32(const lt_dnn_graph *graph)
+{
+    return !strstr(graph->text, "f16[");
+}
+
+static bool allowed(const lt_dnn_choice *c, const lt_dnn_rules *rules, bool f32)
+{
+    return !(rules->deterministic && c->nondeterministic)
+           && !(f32 && !rules->tf32 && c->tensor_core) && c->workspace <= rules->workspace;
+}
+
+static void clear(lt_dnn_choice *c)
+{
+    destroy(&c->engine);
+    destroy(&c->config);
+}
+
+/* Adds what may be used; owns the configurations. */
+static void add(lt_dnn_choices *out, cudnnBackendDescriptor_t *config, int count,
+                const lt_dnn_rules *rules, bool f32)
+{
+    for (int i = 0; i < count; i++) {
+        lt_dnn_choice c = {.config = config[i]};
+        bool exact = false;
+        if (inspect(&c, &exact) && exact && allowed(&c, rules, f32) && out->count < LT_DNN_CHOICES)
+            out->item[out->count++] = c;
+        else
+            clear(&c);
+    }
+}
+
+lt_status lt_dnn_propose(lt_dnn_choices *out, const lt_dnn_graph *graph,
+                         cudnnBackendDescriptor_t device, const lt_dnn_rules *rules)
+{
+    /* The second is asked only if nothing came of the first. */
+    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
+    cudnnBackendDescriptor_t config[MOST_PROPOSED];
+    lt_status st = LT_OK;
+    int count, proposed = 0;
+    out->count = 0;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes && !out->count; i++) {
+        st = ask(graph, device, modes[i], config, MOST_PROPOSED, &count);
+        proposed += count;
+        add(out, config, count, rules, is_f32(graph));
+    }
+    if (out->count)
+        return LT_OK;
+    if (proposed)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "cudnn: none of %d engines is allowed (deterministic %d, tf32 %d, at most "
+                       "%zu bytes of workspace) for %s",
+                       proposed, rules->deterministic, rules->tf32, rules->workspace, graph->text);
+    return st ? st : lt_fail(LT_E_UNSUPPORTED, "cudnn: no engine for %s", graph->text);
+}
+
+void lt_dnn_choices_clear(lt_dnn_choices *choices)
+{
+    while (choices->count > 0)
+        clear(&choices->item[--choices->count]);
+}
+
+static lt_status read_workspace(lt_dnn_plan *p)
+{
+    int64_t count = 0, bytes = 0;
+    LT_TRY(lt_dnn_check(cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                                 CUDNN_TYPE_INT64, 1, &count, &bytes),
+                        "workspace"));
+    p->workspace = (size_t)bytes;
+    return LT_OK;
+}
+
+/* Finalizes a plan that was given what it is made of, or clears it. */
+static lt_status finish(lt_dnn_plan *p, lt_status st, cudnnBackendDescriptor_t device)
+{
+    if (!st)
+        st = set_descriptor(p->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
+    if (!st)
+        st = lt_dnn_check(cudnnBackendFinalize(p->plan), "plan");
+    if (!st)
+        st = read_workspace(p);
+    if (st)
+        lt_dnn_plan_clear(p);
+    return st;
+}
+
+lt_status lt_dnn_plan_new(lt_dnn_plan *out, const lt_dnn_choice *choice,
+                          cudnnBackendDescriptor_t device)
+{
+    *out = (lt_dnn_plan){0};
+    LT_TRY(create(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
+    return finish(
+        out, set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, choice->config),
+        device);
+}
+
+lt_status lt_dnn_plan_text(const lt_dnn_plan *plan, char **text)
+{
+    return get_text(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, text);
+}
+
+lt_status lt_dnn_plan_load(lt_dnn_plan *out, const char *text, cudnnBackendDescriptor_t device)
+{
+    *out = (lt_dnn_plan){0};
+    LT_TRY(create(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
+    return finish(out,
+                  set(out->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                      (int64_t)strlen(text), text),
+                  device);
+}
+
+/* Kernels for Hopper run in clusters, whose shape is a knob of theirs. */
+lt_dnn_class lt_dnn_classify(const char *text)
+{
+    return strstr(text, "\"CUDNN_KNOB_TYPE_TILE_CGA_M\"") ? LT_DNN_HOPPER : LT_DNN_OLDER;
+}
+
+void lt_dnn_plan_clear(lt_dnn_plan *plan)
+{
+    destroy(&plan->plan);
+    plan->workspace = 0;
+}
+
+lt_status lt_dnn_plan_run(const lt_dnn_plan *plan, cudnnHandle_t handle, const int *tensor,
+                          void *const *memory, int count, void *workspace)
+{
+    int64_t uid[LT_DNN_TENSORS];
+    void *pointer[LT_DNN_TENSORS];
+    cudnnBackendDescriptor_t pack;
+    LT_ASSERT(count <= LT_DNN_TENSORS);
+    for (int i = 0; i < count; i++) {
+        uid[i] = tensor[i] + 1;
+        pointer[i] = memory[i];
+    }
+    LT_TRY(create(&pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR));
+    lt_status st = set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uid);
+    if (!st)
+        st = set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointer);
+    if (!st)
+        st = set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    if (!st)
+        st = lt_dnn_check(cudnnBackendFinalize(pack), "variant pack");
+    if (!st)
+        st = lt_dnn_check(cudnnBackendExecute(handle, plan->plan, pack), "run");
+    destroy(&pack);
+    return st;
+}

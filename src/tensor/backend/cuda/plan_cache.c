@@ -1,0 +1,235 @@
+/* Plans by key. A file is named by the key's hash and holds key, text and a hash of both: so a
+ * collision, another version, half a file or a flipped bit all mean that there is no such plan. */
+
+#include "plan_cache.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH = 4096, BUCKETS = 256, MOST_TEXT = 64 << 20 };
+
+static const char mark[] = "lather plan 1";
+
+typedef struct entry {
+    struct entry *next;
+    void *plan;
+    char key[];
+} entry;
+
+struct lt_plan_cache {
+    entry *bucket[BUCKETS];
+    lt_plan_free_fn *release;
+    char folder[PATH / 2];
+};
+
+/* FNV-1a, 64 bits. */
+static uint64_t hash(uint64_t h, const char *text)
+{
+    for (const char *c = text; *c; c++)
+        h = (h ^ (unsigned char)*c) * UINT64_C(0x100000001B3);
+    return h;
+}
+
+static const uint64_t hash_begin = UINT64_C(0xCBF29CE484222325);
+
+static void choose_folder(char *folder, size_t bytes)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int length = 0;
+    folder[0] = 0;
+    if (cache && *cache == '/') /* the specification ignores relative ones */
+        length = snprintf(folder, bytes, "%s/lather", cache);
+    else if (home && *home == '/')
+        length = snprintf(folder, bytes, "%s/.cache/lather", home);
+    if (length < 0 || (size_t)length >= bytes)
+        folder[0] = 0;
+}
+
+lt_status lt_plan_cache_new(lt_plan_cache **out, const char *folder, lt_plan_free_fn *release)
+{
+    lt_plan_cache *c = calloc(1, sizeof *c);
+    if (!c)
+        return lt_fail(LT_E_NOMEM, "plans: no memory for a cache");
+    c->release = release;
+    if (!folder)
+        choose_folder(c->folder, sizeof c->folder);
+    else if (strlen(folder) < sizeof c->folder)
+        snprintf(c->folder, sizeof c->folder, "%s", folder);
+    *out = c;
+    return LT_OK;
+}
+
+void lt_plan_cache_free(lt_plan_cache **cache)
+{
+    lt_plan_cache *c = *cache;
+    if (!c)
+        return;
+    for (int i = 0; i < BUCKETS; i++)
+        while (c->bucket[i]) {
+            entry *e = c->bucket[i];
+            c->bucket[i] = e->next;
+            c->release(e->plan);
+            free(e);
+        }
+    free(c);
+    *cache = NULL;
+}
+
+void *lt_plan_cache_find(const lt_plan_cache *cache, const char *key)
+{
+    for (const entry *e = cache->bucket[hash(hash_begin, key) % BUCKETS]; e; e = e->next)
+        if (!strcmp(e->key, key))
+            return e->plan;
+    return NULL;
+}
+
+lt_status lt_plan_cache_add(lt_plan_cache *cache, const char *key, void *plan)
+{
+    const size_t bytes = strlen(key) + 1;
+    entry **bucket = &cache->bucket[hash(hash_begin, key) % BUCKETS];
+    entry *e = malloc(sizeof *e + bytes);
+    if (!e) {
+        cache->release(plan);
+        return lt_fail(LT_E_NOMEM, "plans: no memory for a key of %zu bytes", bytes);
+    }
+    memcpy(e->key, key, bytes);
+    e->plan = plan;
+    e->next = *bucket;
+    *bucket = e;
+    return LT_OK;
+}
+
+const char *lt_plan_cache_folder(const lt_plan_cache *cache)
+{
+    return cache->folder;
+}
+
+static bool file_path(const lt_plan_cache *cache, const char *key, char path[PATH])
+{
+    snprintf(path, PATH, "%s/%016" PRIx64 ".plan", cache->folder, hash(hash_begin, key));
+    return cache->folder[0] != 0;
+}
+
+/* The whole file with a NUL behind it, from malloc(). */
+static char *read_file(const char *path, size_t *bytes)
+{
+    struct stat info;
+    char *text = NULL;
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return NULL;
+    if (!fstat(fileno(file), &info) && info.st_size > 0 && info.st_size <= MOST_TEXT)
+        text = malloc((size_t)info.st_size + 1);
+    if (text) {
+        *bytes = fread(text, 1, (size_t)info.st_size, file);
+        text[*bytes] = 0;
+    }
+    fclose(file);
+    return text;
+}
+
+/* Where the text is in a file's bytes, or NULL if it is not for this key or not complete. */
+static char *find_text(char *bytes, size_t count, const char *key)
+{
+    size_t key_bytes = 0, text_bytes = 0;
+    uint64_t sum = 0;
+    int head = 0;
+    char *line = strchr(bytes, '\n');
+    if (!line || strncmp(bytes, mark, sizeof mark - 1) != 0
+        || sscanf(bytes + sizeof mark - 1, " %zu %zu %" SCNx64 "%n", &key_bytes, &text_bytes, &sum,
+                  &head)
+               != 3
+        || bytes + sizeof mark - 1 + head != line)
+        return NULL;
+    char *stored = line + 1;
+    const size_t left = count - (size_t)(stored - bytes);
+    /* Both are followed by a NUL, the text by the one behind the file. */
+    if (key_bytes != strlen(key) + 1 || left < key_bytes || left - key_bytes != text_bytes
+        || memcmp(stored, key, key_bytes) != 0)
+        return NULL;
+    char *text = stored + key_bytes;
+    return strlen(text) == text_bytes && hash(hash(hash_begin, key), text) == sum ? text : NULL;
+}
+
+char *lt_plan_cache_read(const lt_plan_cache *cache, const char *key)
+{
+    char path[PATH];
+    size_t count = 0;
+    if (!file_path(cache, key, path))
+        return NULL;
+    char *bytes = read_file(path, &count);
+    if (!bytes)
+        return NULL;
+    char *text = find_text(bytes, count, key);
+    if (text)
+        memmove(bytes, text, strlen(text) + 1);
+    else
+        free(bytes);
+    return text ? bytes : NULL;
+}
+
+/* The folder and its parents, for this user alone. */
+static bool make_folder(const char *path)
+{
+    char partial[PATH];
+    snprintf(partial, sizeof partial, "%s", path);
+    for (char *c = partial + 1; *c; c++)
+        if (*c == '/') {
+            *c = 0;
+            if (mkdir(partial, S_IRWXU) && errno != EEXIST)
+                return false;
+            *c = '/';
+        }
+    return !mkdir(partial, S_IRWXU) || errno == EEXIST;
+}
+
+static bool write_all(FILE *file, const char *key, const char *text)
+{
+    const size_t key_bytes = strlen(key) + 1, text_bytes = strlen(text);
+    fprintf(file, "%s %zu %zu %016" PRIx64 "\n", mark, key_bytes, text_bytes,
+            hash(hash(hash_begin, key), text));
+    return fwrite(key, 1, key_bytes, file) == key_bytes
+           && fwrite(text, 1, text_bytes, file) == text_bytes && !fflush(file)
+           && !fsync(fileno(file));
+}
+
+/* Under another name first. */
+static bool write_file(const char *path, const char *key, const char *text)
+{
+    char temp[PATH + 8];
+    snprintf(temp, sizeof temp, "%s.XXXXXX", path);
+    int fd = mkstemp(temp);
+    if (fd < 0)
+        return false;
+    FILE *file = fdopen(fd, "wb");
+    if (!file) {
+        close(fd);
+        unlink(temp);
+        return false;
+    }
+    bool written = write_all(file, key, text);
+    written = !fclose(file) && written;
+    if (written && !rename(temp, path))
+        return true;
+    const int why = errno;
+    unlink(temp);
+    errno = why;
+    return false;
+}
+
+bool lt_plan_cache_write(const lt_plan_cache *cache, const char *key, const char *text)
+{
+    char path[PATH];
+    if (!file_path(cache, key, path))
+        return false;
+    if (make_folder(cache->folder) && write_file(path, key, text))
+        return true;
+    (void)lt_fail(LT_E_IO, "plans: %s: %s", path, strerror(errno));
+    return false;
+}

@@ -1,0 +1,157 @@
+/* The graphs that ResNet-50 asks of cuDNN. He et al., "Deep Residual Learning for Image Recognition",
+ * CVPR 2016, table 1, with the stride in the 3x3 filters. */
+
+#include "graphs.h"
+
+const conv_shape conv_shapes[CONV_SHAPES] = {
+    {3, 64, 224, 7, 2},   {64, 64, 56, 1, 1},    {64, 64, 56, 3, 1},    {64, 256, 56, 1, 1},
+    {256, 64, 56, 1, 1},  {256, 128, 56, 1, 1},  {128, 128, 56, 3, 2},  {256, 512, 56, 1, 2},
+    {128, 512, 28, 1, 1}, {512, 128, 28, 1, 1},  {128, 128, 28, 3, 1},  {512, 256, 28, 1, 1},
+    {256, 256, 28, 3, 2}, {512, 1024, 28, 1, 2}, {256, 1024, 14, 1, 1}, {1024, 256, 14, 1, 1},
+    {256, 256, 14, 3, 1}, {1024, 512, 14, 1, 1}, {512, 512, 14, 3, 2},  {1024, 2048, 14, 1, 2},
+    {512, 2048, 7, 1, 1}, {2048, 512, 7, 1, 1},  {512, 512, 7, 3, 1},
+};
+
+/* What a builder works on; x, w, y are numbers of tensors. */
+typedef struct build {
+    lt_dnn_graph *g;
+    lt_dtype dtype;
+    int64_t xd[4], wd[4], yd[4];
+    lt_conv2d_config config;
+    int x, w, y;
+} build;
+
+static build begin(lt_dnn_graph *g, const conv_shape *s, int batch, lt_dtype dtype)
+{
+    const int pad = s->size / 2, out = (s->side + 2 * pad - s->size) / s->stride + 1;
+    build b = {.g = g,
+               .dtype = dtype,
+               .xd = {batch, s->channels, s->side, s->side},
+               .wd = {s->filters, s->channels, s->size, s->size},
+               .yd = {batch, s->filters, out, out},
+               .config = {s->stride, s->stride, pad, pad, 1, 1, 1}};
+    return b;
+}
+
+static void plain(build *b, lt_dnn_conv_kind kind)
+{
+    b->x = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_MEMORY);
+    b->w = lt_dnn_tensor(b->g, b->dtype, b->wd, LT_DNN_MEMORY);
+    b->y = lt_dnn_tensor(b->g, b->dtype, b->yd, LT_DNN_MEMORY);
+    lt_dnn_conv(b->g, kind, &b->config, b->x, b->w, b->y);
+}
+
+static void statistics(build *b)
+{
+    const int sum = lt_dnn_vector(b->g, LT_F32, b->yd[1]);
+    const int squares = lt_dnn_vector(b->g, LT_F32, b->yd[1]);
+    lt_dnn_statistics(b->g, b->y, sum, squares);
+}
+
+/* relu(x * scale + shift), only between operations. */
+static int applied(build *b)
+{
+    const int64_t channels = b->xd[1];
+    const int x = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_MEMORY);
+    const int scale = lt_dnn_vector(b->g, b->dtype, channels);
+    const int shift = lt_dnn_vector(b->g, b->dtype, channels);
+    const int scaled = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_VIRTUAL);
+    const int shifted = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_VIRTUAL);
+    const int act = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_VIRTUAL);
+    lt_dnn_pointwise(b->g, CUDNN_POINTWISE_MUL, x, scale, scaled);
+    lt_dnn_pointwise(b->g, CUDNN_POINTWISE_ADD, scaled, shift, shifted);
+    lt_dnn_pointwise(b->g, CUDNN_POINTWISE_RELU_FWD, shifted, -1, act);
+    return act;
+}
+
+/* Batch norm's gradient a * g + b * y + c, only between operations, and what it is taken for. */
+static void grad_x_of_norm(build *b)
+{
+    lt_dnn_graph *g = b->g;
+    const int grad = lt_dnn_tensor(g, b->dtype, b->yd, LT_DNN_MEMORY);
+    const int y = lt_dnn_tensor(g, b->dtype, b->yd, LT_DNN_MEMORY);
+    int v[3], t[4];
+    for (int i = 0; i < 3; i++)
+        v[i] = lt_dnn_vector(g, LT_F32, b->yd[1]);
+    for (int i = 0; i < 4; i++)
+        t[i] = lt_dnn_tensor(g, b->dtype, b->yd, LT_DNN_VIRTUAL);
+    lt_dnn_pointwise(g, CUDNN_POINTWISE_MUL, grad, v[0], t[0]);
+    lt_dnn_pointwise(g, CUDNN_POINTWISE_MUL, y, v[1], t[1]);
+    lt_dnn_pointwise(g, CUDNN_POINTWISE_ADD, t[0], t[1], t[2]);
+    lt_dnn_pointwise(g, CUDNN_POINTWISE_ADD, t[2], v[2], t[3]);
+    b->w = lt_dnn_tensor(g, b->dtype, b->wd, LT_DNN_MEMORY);
+    b->x = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_MEMORY);
+    lt_dnn_conv(g, LT_DNN_GRAD_X, &b->config, b->x, b->w, t[3]);
+}
+
+static void on_applied(build *b, lt_dnn_conv_kind kind)
+{
+    b->x = applied(b);
+    b->w = lt_dnn_tensor(b->g, b->dtype, b->wd, LT_DNN_MEMORY);
+    b->y = lt_dnn_tensor(b->g, b->dtype, b->yd, LT_DNN_MEMORY);
+    lt_dnn_conv(b->g, kind, &b->config, b->x, b->w, b->y);
+}
+
+/* dx of the convolution -> the relu before it, made again from what batch norm read -> the sums. */
+static void grad_x_norm(build *b)
+{
+    lt_dnn_graph *g = b->g;
+    const int64_t channels = b->xd[1];
+    lt_dnn_norm_grad n = {.x = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_MEMORY),
+                          .mean = lt_dnn_vector(g, LT_F32, channels),
+                          .deviation = lt_dnn_vector(g, LT_F32, channels),
+                          .gain = lt_dnn_vector(g, LT_F32, channels)};
+    const int bias = lt_dnn_vector(g, LT_F32, channels);
+    const cudnnPointwiseMode_t mode[] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
+                                         CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD};
+    const int by[] = {n.mean, n.deviation, n.gain, bias};
+    const int dy = lt_dnn_tensor(g, b->dtype, b->yd, LT_DNN_MEMORY);
+    const int w = lt_dnn_tensor(g, b->dtype, b->wd, LT_DNN_MEMORY);
+    const int dx = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_VIRTUAL);
+    int at = n.x;
+    lt_dnn_conv(g, LT_DNN_GRAD_X, &b->config, dx, w, dy);
+    for (int i = 0; i < 4; i++) {
+        const int next = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_VIRTUAL);
+        lt_dnn_pointwise(g, mode[i], at, by[i], next);
+        at = next;
+    }
+    n.dy = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_MEMORY);
+    lt_dnn_relu_grad(g, dx, at, n.dy);
+    int *out[] = {&n.dgain, &n.dbias, &n.a, &n.b, &n.c};
+    for (int i = 0; i < 5; i++)
+        *out[i] = lt_dnn_vector(g, LT_F32, channels);
+    lt_dnn_norm_weights(g, &n);
+}
+
+lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape, int batch,
+                      lt_dtype dtype)
+{
+    build b = begin(g, shape, batch, dtype);
+    switch (kind) {
+    case PLAIN_FORWARD:
+    case WITH_STATISTICS:
+        plain(&b, LT_DNN_FORWARD);
+        break;
+    case PLAIN_GRAD_X:
+        plain(&b, LT_DNN_GRAD_X);
+        break;
+    case PLAIN_GRAD_W:
+        plain(&b, LT_DNN_GRAD_W);
+        break;
+    case APPLY_WITH_STATISTICS:
+        on_applied(&b, LT_DNN_FORWARD);
+        break;
+    case APPLY_GRAD_W:
+        on_applied(&b, LT_DNN_GRAD_W);
+        break;
+    case GRAD_X_NORM:
+        grad_x_norm(&b);
+        break;
+    case NORM_GRAD_X:
+        grad_x_of_norm(&b);
+        break;
+    }
+    if (kind == WITH_STATISTICS || kind == APPLY_WITH_STATISTICS)
+        statistics(&b);
+    return lt_dnn_finish(g);
+}

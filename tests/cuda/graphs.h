@@ -1,0 +1,30 @@
+/* The graphs that ResNet-50 asks of cuDNN. */
+#ifndef LT_TESTS_CUDA_GRAPHS_H
+#define LT_TESTS_CUDA_GRAPHS_H
+
+#include "tensor/backend/cuda/dnn_plan.h"
+
+/* One convolution, without the batch. */
+typedef struct conv_shape {
+    int channels, filters, side, size, stride; /* input side; filter size */
+} conv_shape;
+
+enum { CONV_SHAPES = 23 }; /* all that differ; the first is the stem */
+extern const conv_shape conv_shapes[CONV_SHAPES];
+
+typedef enum conv_graph {
+    PLAIN_FORWARD,
+    PLAIN_GRAD_X,
+    PLAIN_GRAD_W,
+    WITH_STATISTICS,       /* y, and sums over y and its squares */
+    APPLY_WITH_STATISTICS, /* of relu(x * scale + shift) */
+    APPLY_GRAD_W,          /* dw for such an input */
+    GRAD_X_NORM,           /* dx, masked by relu, and the sums of batch norm's gradients */
+    NORM_GRAD_X,           /* dx, of the gradient a * g + b * y + c: there is none */
+} conv_graph;
+
+/* Builds it; the graph must be forgotten in any case. */
+lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape, int batch,
+                      lt_dtype dtype);
+
+#endif
