@@ -330,12 +330,12 @@ fuzz_one() # TARGET SECONDS
 
 fuzz_long()
 {
-    local targets="image idx json pack safetensors tar" seconds=900 target
+    local targets="image idx json pack safetensors tar" seconds=600 target
     row "the fuzzers" env CC=clang bash -c 'rm -rf "$0" && meson setup "$0" -Dfuzzers=true \
         -Db_lundef=false -Db_sanitize=address,undefined -Dc_args=-fsanitize=fuzzer-no-link &&
         ninja -C "$0" $(printf "tests/fuzz/fuzzer_%s " '"$targets"')' "$work/fuzz" || return
     for target in $targets; do
-        row "$((seconds / 6)) s of fuzzing $target" fuzz_one "$target" $((seconds / 6))
+        row "$seconds s of fuzzing $target" fuzz_one "$target" "$seconds"
     done
 }
 
@@ -348,6 +348,11 @@ replay_long()
 storm_full()
 {
     storm 200
+}
+
+memory_long()
+{
+    row "the loader's memory over 100,000 pictures" "$work/main/tests/data/test_data_flat" 10000 100000
 }
 
 write_report()

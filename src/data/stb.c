@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "data/image.h"
+#include "data/stb_whole.h"
 
 #include <limits.h>
 #include <string.h>
@@ -47,6 +48,8 @@ lt_status lt_stb_decode(const uint8_t *bytes, size_t size, int channels, lt_wind
     int32_t width = 0, height = 0;
     LT_TRY(lt_stb_size(bytes, size, &width, &height));
     LT_TRY(lt_image_check(width, height));
+    if (!lt_stb_is_whole(bytes, size))
+        return lt_fail(LT_E_FORMAT, "image: the file is truncated");
     int w = 0, h = 0, found = 0;
     uint8_t *pixels = stbi_load_from_memory(bytes, (int)size, &w, &h, &found, channels);
     if (!pixels)

@@ -1,0 +1,105 @@
+/* The memory of a loader does not grow with the pictures that it has made: resident size after the
+ * first and after the last of them, with broken pictures, repeats and growing inputs among them.
+ * FIRST LAST: how many; 10000 100000 in ./check --full. */
+
+#include "near.h"
+#include "pictures.h"
+
+#include "lather/data.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ALLOWED = 1 << 20 }; /* bytes, for what the allocator does between */
+
+static int64_t first = 500, last = 5000;
+
+static int64_t resident_bytes(void)
+{
+    long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%*d %lld", &pages) != 1)
+        abort();
+    fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+static bool memory_cannot_be_seen(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return true; /* a sanitizer keeps what was freed */
+#else
+    return false;
+#endif
+}
+
+/* Growth in bytes from the first to the last picture; leak: bytes of each picture that are lost. */
+static int64_t growth(lt_device *device, lt_dataset *data, size_t leak)
+{
+    lt_loader_config c = {
+        .transform = {.augment = LT_AUGMENT_IMAGENET, .flip = 0.5, .trivial_augment = true},
+        .sizes = {2, {{0, 16}, {3, 32}}},
+        .batch = 8,
+        .threads = 2,
+        .repeats = 2,
+        .shuffle = true,
+        .max_bad = -1,
+    };
+    lt_loader *l = NULL;
+    lt_batch b;
+    int64_t before = 0, made = 0;
+    static char *lost; /* so that the compiler does not remove it */
+    assert_ok(lt_loader_new(&l, data, device, &c));
+    while (made < last) {
+        lt_status st = lt_loader_next(l, &b);
+        if (st == LT_END)
+            continue;
+        assert_ok(st);
+        made += b.count;
+        if (leak) {
+            lost = malloc(leak * (size_t)b.count);
+            memset(lost, 1, leak * (size_t)b.count);
+        }
+        if (!before && made >= first)
+            before = resident_bytes();
+    }
+    int64_t grown = resident_bytes() - before;
+    print_message("%" PRId64 " to %" PRId64 " pictures: %" PRId64 " KiB more, of %" PRId64 " KiB\n",
+                  first, last, grown / 1024, before / 1024);
+    lt_loader_free(&l);
+    return grown;
+}
+
+static void check_flat(void **state)
+{
+    (void)state;
+    if (memory_cannot_be_seen())
+        skip();
+    char *root = make_picture_folder();
+    write_file(root, "class0/broken.jpg", "\xff\xd8\xff none", 8);
+    lt_device *device = NULL;
+    lt_dataset *d = NULL;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_true(growth(device, d, 0) <= ALLOWED);
+    assert_true(growth(device, d, (size_t)(4 * ALLOWED / (last - first))) > ALLOWED); /* control */
+    lt_dataset_free(&d);
+    lt_device_close(&device);
+    remove_folder(root);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3) {
+        first = strtoll(argv[1], NULL, 10);
+        last = strtoll(argv[2], NULL, 10);
+    }
+    const struct CMUnitTest tests[] = {
+        {"memory is flat from the first picture to the last, and a leak is noticed", check_flat, 0,
+         0, 0},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

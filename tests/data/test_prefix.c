@@ -1,0 +1,256 @@
+/* Files cut off anywhere: every prefix of several files of every format gives an error or what the
+ * whole file gives, and nothing behind its end is read. Under ASan the bytes of an image end where
+ * their memory ends. */
+
+#include "base/alloc.h"
+#include "data/files.h"
+#include "data/image.h"
+#include "data/pack.h"
+#include "golden.h"
+#include "near.h"
+#include "pictures.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* An image file; one that the test makes, or one of tests/golden/data/pictures. */
+typedef struct image_row {
+    const char *name;
+    const char *file;
+    jpeg_spec spec;
+    bool bmp;
+} image_row;
+
+static image_row images[] = {
+    {"JPEG, 4:2:0", NULL, {40, 24, 3, 2, 2, 60, 0, 0, 0, 0}, false},
+    {"JPEG, progressive", NULL, {24, 18, 3, 1, 1, 60, 1, 0, 0, 0}, false},
+    {"JPEG, arithmetic", NULL, {24, 18, 3, 2, 2, 60, 0, 1, 0, 0}, false},
+    {"JPEG, restarts in every row", NULL, {24, 60, 3, 1, 1, 30, 0, 0, 3, 0}, false},
+    {"JPEG, grey", NULL, {24, 18, 1, 1, 1, 60, 0, 0, 0, 0}, false},
+    {"JPEG, CMYK", NULL, {24, 18, 4, 1, 1, 40, 0, 0, 0, 0}, false},
+    {"BMP", NULL, {21, 9, 3, 1, 1, 0, 0, 0, 0, 0}, true},
+    {"PNG of a palette", "palette.png", {0}, false},
+    {"PNG", "enlarged.png", {0}, false},
+    {"GIF of two frames", "two-frames.gif", {0}, false},
+};
+
+static uint8_t *image_bytes(const image_row *row, size_t *size)
+{
+    uint32_t seed = 3;
+    if (row->bmp)
+        return make_bmp(row->spec.width, row->spec.height, &seed, size);
+    if (!row->file)
+        return make_jpeg(&row->spec, &seed, size);
+    char name[64];
+    snprintf(name, sizeof name, "data/pictures/%s", row->file);
+    char *path = golden_path(name);
+    lt_record record = {0};
+    assert_ok(lt_file_read(path, &record));
+    uint8_t *bytes = malloc(record.size);
+    assert_non_null(bytes);
+    memcpy(bytes, record.bytes, record.size);
+    *size = record.size;
+    lt_free(record.bytes);
+    free(path);
+    return bytes;
+}
+
+static bool is_bad_file(lt_status st)
+{
+    return (st == LT_E_FORMAT || st == LT_E_UNSUPPORTED) && *lt_error_message();
+}
+
+/* Decodes what the bytes say there is: whole, a window near the end, and smaller. */
+static lt_status look(const uint8_t *bytes, size_t size)
+{
+    int32_t width, height;
+    lt_picture p = {0};
+    LT_TRY(lt_image_size(bytes, size, &width, &height));
+    lt_window corner = {width - 1, height - 1, 1, 1}, all = {0, 0, width, height};
+    lt_status st = lt_image_decode(bytes, size, 3, all, &p), other;
+    other = lt_image_decode(bytes, size, 1, corner, &p);
+    assert_true(!other || is_bad_file(other));
+    if (lt_image_shrinks(bytes, size)) {
+        lt_window small = {0, 0, (width + 3) / 4, (height + 3) / 4};
+        other = lt_image_decode_small(bytes, size, 3, 4, small, &p);
+        assert_true(!other || is_bad_file(other));
+    }
+    lt_picture_clear(&p);
+    return st;
+}
+
+static void check_image(void **state)
+{
+    size_t size = 0, pictures = 0;
+    uint8_t *whole = image_bytes(*state, &size);
+    for (size_t n = 0; n <= size; n++) {
+        uint8_t *cut = malloc(n ? n : 1); /* nothing behind it */
+        assert_non_null(cut);
+        memcpy(cut, whole, n);
+        lt_status st = look(cut, n);
+        if (st && !is_bad_file(st))
+            fail_msg("%zu of %zu bytes: status %d, '%s'", n, size, (int)st, lt_error_message());
+        if (n == size)
+            assert_ok(st);
+        pictures += !st;
+        free(cut);
+    }
+    assert_in_range(pictures, 1, size / 2); /* the control: most prefixes are refused */
+    free(whole);
+}
+
+/* A data set, and the file of it that is cut off. */
+typedef struct set_row {
+    const char *name;
+    const char *make; /* shell commands in a folder with pictures/; PACK: a pack is written */
+    const char *spec, *file;
+    bool whole; /* a cut makes no difference: the file is made anew */
+} set_row;
+
+static set_row sets[] = {
+    {"a tar file", "tar -b 1 --sort=name -cf x.tar -C pictures .", "x.tar", "x.tar", false},
+    {"the kept index of a tar file", "tar -b 1 --sort=name -cf x.tar -C pictures .", "x.tar",
+     "x.tar.index", true},
+    {"the shard of a pack", "PACK", "pack", "pack/shard-00000.pack", false},
+    {"the manifest of a pack", "PACK", "pack", "pack/manifest.json", false},
+    {"idx images", "true", "idx", "idx/train-images-idx3-ubyte", false},
+    {"idx labels", "true", "idx", "idx/train-labels-idx1-ubyte", false},
+    {"idx images, gzip", "gzip -n idx/train-images-idx3-ubyte", "idx",
+     "idx/train-images-idx3-ubyte.gz", false},
+    {"idx labels, gzip", "gzip -n idx/train-labels-idx1-ubyte", "idx",
+     "idx/train-labels-idx1-ubyte.gz", false},
+};
+
+static char *below(const char *folder, const char *name)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        abort();
+    return path;
+}
+
+static void write_idx(const char *root)
+{
+    static const uint8_t pixels[] = {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2,  0,  0,
+                                     0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 3, 0, 1, 0};
+    static const char *const parts[] = {"train", "t10k"};
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "idx/%s-images-idx3-ubyte", parts[i]);
+        write_file(root, name, pixels, sizeof pixels);
+        snprintf(name, sizeof name, "idx/%s-labels-idx1-ubyte", parts[i]);
+        write_file(root, name, labels, sizeof labels);
+    }
+}
+
+static void write_pack(const char *root)
+{
+    char *from = below(root, "pictures"), *to = below(root, "pack");
+    const lt_pack_config config = {.mode = LT_PACK_ORIGINAL, .threads = 1};
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_folder(&d, from));
+    assert_ok(lt_pack_write(to, d, &config, NULL, NULL, NULL));
+    lt_dataset_free(&d);
+    free(from);
+    free(to);
+}
+
+/* Three tiny pictures in two classes, the idx files, and what the row makes of them. */
+static char *make_set(const set_row *row)
+{
+    char *root = make_folder(), *command = NULL;
+    uint32_t seed = 7;
+    for (int i = 0; i < 3; i++) {
+        const jpeg_spec spec = {8, 8, 1, 1, 1, 30, 0, 0, 0, 0};
+        size_t size = 0;
+        uint8_t *bytes = make_jpeg(&spec, &seed, &size);
+        char name[32];
+        snprintf(name, sizeof name, "pictures/%c/%d.jpg", "abb"[i], i);
+        write_file(root, name, bytes, size);
+        free(bytes);
+    }
+    write_idx(root);
+    if (!strcmp(row->make, "PACK")) {
+        write_pack(root);
+        return root;
+    }
+    assert_true(asprintf(&command, "cd '%s' && %s", root, row->make) > 0);
+    assert_int_equal(system(command), 0);
+    free(command);
+    return root;
+}
+
+static bool is_error(lt_status st)
+{
+    return (st == LT_E_FORMAT || st == LT_E_IO) && *lt_error_message();
+}
+
+/* Opens the set and reads it: every sample is an error or the same as in whole. Returns how many
+ * could be read, -1: the set could not be opened. */
+static int read_set(const char *path, const lt_dataset *whole)
+{
+    lt_dataset *d = NULL;
+    lt_record got = {0}, want = {0};
+    int good = 0;
+    lt_status st = lt_dataset_open(&d, path, true);
+    if (st) {
+        assert_true(is_error(st));
+        return -1;
+    }
+    assert_in_range(lt_dataset_count(d), 1, lt_dataset_count(whole));
+    for (int64_t i = 0; i < lt_dataset_count(d); i++) {
+        st = d->ops->read(d, i, &got);
+        assert_true(!st || is_error(st));
+        if (st)
+            continue;
+        assert_ok(whole->ops->read(whole, i, &want));
+        assert_int_equal(got.size, want.size);
+        assert_memory_equal(got.bytes, want.bytes, got.size);
+        good++;
+    }
+    lt_free(got.bytes);
+    lt_free(want.bytes);
+    lt_dataset_free(&d);
+    return good;
+}
+
+static void check_set(void **state)
+{
+    const set_row *row = *state;
+    char *root = make_set(row), *reference = make_set(row);
+    char *spec = below(root, row->spec), *file = below(root, row->file);
+    char *other = below(reference, row->spec);
+    lt_dataset *whole = NULL;
+    lt_record r = {0};
+    assert_ok(lt_dataset_open(&whole, other, true));
+    assert_int_equal(read_set(spec, whole), 3); /* now a tar file has an index, too */
+    assert_ok(lt_file_read(file, &r));
+    for (size_t n = r.size; n-- > 0;) {
+        FILE *f = fopen(file, "wb"); /* whole again, where it was made anew */
+        assert_true(f && fwrite(r.bytes, 1, n, f) == n && !fclose(f));
+        int good = read_set(spec, whole);
+        if (row->whole ? good != 3 : n < r.size / 4 && good > 0)
+            fail_msg("%zu of %zu bytes: %d samples", n, r.size, good);
+    }
+    lt_free(r.bytes);
+    lt_dataset_free(&whole);
+    free(spec);
+    free(file);
+    free(other);
+    remove_folder(root);
+    remove_folder(reference);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(images) + COUNT_OF(sets)];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(images); i++)
+        tests[n++] = (struct CMUnitTest){images[i].name, check_image, NULL, NULL, &images[i]};
+    for (size_t i = 0; i < COUNT_OF(sets); i++)
+        tests[n++] = (struct CMUnitTest){sets[i].name, check_set, NULL, NULL, &sets[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
