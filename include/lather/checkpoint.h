@@ -11,13 +11,21 @@ typedef struct lt_checkpoint_tensor {
     lt_tensor *tensor;
 } lt_checkpoint_tensor;
 
+/** A text to keep with weights, in the metadata of their file: {"class_names", "cat\ndog"}. Borrowed;
+ *  lt_safetensors_metadata() reads it. */
+typedef struct lt_weights_note {
+    const char *key, *value;
+} lt_weights_note;
+
 /** What is saved and loaded. All borrowed. */
 typedef struct lt_checkpoint_parts {
     const lt_params *params;           /**< model.safetensors */
     lt_optim *optim;                   /**< optim.safetensors; NULL: none */
     const lt_checkpoint_tensor *extra; /**< in optim.safetensors too */
     size_t extra_count;
-    lt_comm *comm; /**< all ranks; NULL: this one alone */
+    lt_comm *comm;               /**< all ranks; NULL: this one alone */
+    const lt_weights_note *note; /**< of model.safetensors */
+    size_t note_count;
 } lt_checkpoint_parts;
 
 enum { LT_CHECKPOINT_NAME = 64 };
@@ -80,6 +88,9 @@ LT_API void lt_checkpoint_clean(const char *folder);
 /** Writes torchvision's keys in OIHW order as f32 (num_batches_tracked: i64, 0-D).
  *  Errors: LT_E_IO, LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_weights_save(const char *path, const lt_params *params);
+/** The same with notes. Errors: LT_E_ARG (a key twice, or "format"). */
+LT_API LT_MUST_CHECK lt_status lt_weights_save_with(const char *path, const lt_params *params,
+                                                    const lt_weights_note *note, size_t notes);
 
 typedef struct lt_weights_config {
     const char *skip; /**< leaves out parameters whose name begins so: "fc."; NULL: none */

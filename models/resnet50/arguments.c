@@ -28,6 +28,8 @@ static const lt_option table[] = {
 {"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .help = "mix pictures and targets; parameter of the Beta distribution; 0: no"},
 {"Data", NUM("cutmix-alpha", cutmix_alpha, 0, 100), .value = "0", .help = "put a part of another picture into each; with --mixup-alpha: either"},
 {"Data", PICK("exif", exif, "off|on"), .help = "turn JPEG as their EXIF orientation says; off: the pixels as stored, as torchvision's ImageFolder reads them"},
+{"Data", TEXT("mean", mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
+{"Data", TEXT("std", std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
 {"Data", INT("image-size", image_size, 0, 4096), .value = "0", .help = "side of the input in pixels; 0: of the pictures up to 64 pixels, else 224"},
 {"Data", TEXT("image-size-schedule", image_size_schedule), .meta = "EPOCH:SIZE,...", .help = "progressive resizing: side of the input in training from these epochs on, the first from 0; --image-size, or else the last, is for evaluation"},
 {"Data", INT("repeated-aug", repeated_aug, 1, 1000), .value = "1", .help = "times that an epoch visits a picture, each augmented anew; it visits so many fewer"},

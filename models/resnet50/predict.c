@@ -14,7 +14,7 @@
 enum { TOP = 5, NAME_BYTES = 128 };
 
 typedef struct predict_arguments {
-    const char *weights, *device, *class_names;
+    const char *weights, *device, *class_names, *mean, *std;
     int64_t image_size, threads;
     double crop_pct;
     int interpolation, exif;
@@ -25,9 +25,11 @@ typedef struct predict_arguments {
 /* clang-format off */
 static const lt_option table[] = {
 {"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
-{"Options", .name = "class-names", .type = LT_OPTION_STRING, AT(class_names), .meta = "FILE", .help = "a name per line, in the order of classes"},
+{"Options", .name = "class-names", .type = LT_OPTION_STRING, AT(class_names), .meta = "FILE", .help = "a name per line, in the order of classes; missing: the names that the weights hold"},
 {"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: 224, or with a small stem 28 for one channel and 32 for three"},
 {"Options", .name = "interpolation", .type = LT_OPTION_CHOICE, AT(interpolation), .choices = "bilinear|bicubic", .help = "filter of resizing, antialiased"},
+{"Options", .name = "mean", .type = LT_OPTION_STRING, AT(mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
+{"Options", .name = "std", .type = LT_OPTION_STRING, AT(std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
 {"Options", .name = "exif", .type = LT_OPTION_CHOICE, AT(exif), .choices = "off|on", .help = "turn JPEG as their EXIF orientation says"},
 {"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(crop_pct), .value = "0", .min = 0, .max = 1, .help = "share of the short side that the centre crop keeps; 0: 224 of 256 (0.875), or all up to 64 pixels"},
 {"Options", .name = "device", .type = LT_OPTION_STRING, AT(device), .value = "cpu", .help = "cpu, ref, cuda[:N]"},
@@ -75,15 +77,20 @@ static lt_status open_model(session *s, const predict_arguments *a)
     s->args.interpolation = a->interpolation;
     s->args.exif = a->exif;
     s->args.crop_pct = a->crop_pct;
-    session_choose_pixels(s, s->shape.channels);
+    s->args.mean = a->mean;
+    s->args.std = a->std;
+    LT_TRY(notes_read(&s->known, a->weights));
+    LT_TRY(session_choose_pixels(s, s->shape.channels));
     return lt_tape_new(&s->tape, s->device);
 }
 
-/* Line number label of the file of names; "class 7" without one. */
-static const char *class_name(const char *file, int label, char text[NAME_BYTES])
+/* Line number label of the file of names, else the weights' name; "class 7" without one. */
+static const char *class_name(const session *s, const char *file, int label, char text[NAME_BYTES])
 {
     FILE *f = file ? fopen(file, "r") : NULL;
     snprintf(text, NAME_BYTES, "class %d", label);
+    if (!file)
+        (void)notes_class_name(&s->known, label, text, NAME_BYTES);
     for (int line = 0; f && line <= label && fgets(text, NAME_BYTES, f); line++)
         text[strcspn(text, "\n")] = 0;
     if (f)
@@ -92,8 +99,9 @@ static const char *class_name(const char *file, int label, char text[NAME_BYTES]
 }
 
 /* Prints the likeliest classes, by softmax, and leaves p without them. */
-static void print_top(const char *name, const char *names, double *p, int classes)
+static void print_top(const session *s, const char *name, const char *names, double *p)
 {
+    int classes = s->shape.classes;
     char text[NAME_BYTES];
     double largest = p[0], sum = 0;
     for (int k = 1; k < classes; k++)
@@ -107,7 +115,7 @@ static void print_top(const char *name, const char *names, double *p, int classe
             if (p[k] > p[best])
                 best = k;
         printf("  %6.2f %%  %s\n", 100 * exp(p[best] - largest) / sum,
-               class_name(names, best, text));
+               class_name(s, names, best, text));
         p[best] = (double)-INFINITY;
     }
 }
@@ -123,7 +131,7 @@ static lt_status predict_batch(session *s, const char *names, const lt_batch *ba
         return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", classes);
     lt_status st = lt_tensor_read(y, p, lt_tensor_bytes(y));
     if (!st)
-        print_top(lt_dataset_sample_name(s->val_data, batch->index), names, p, classes);
+        print_top(s, lt_dataset_sample_name(s->val_data, batch->index), names, p);
     free(p);
     return st;
 }

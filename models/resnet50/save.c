@@ -7,13 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static lt_checkpoint_parts parts(session *s)
+static lt_checkpoint_parts parts(session *s, lt_weights_note note[NOTES])
 {
     return (lt_checkpoint_parts){.params = &s->params,
                                  .optim = s->optim,
                                  .extra = s->ema_names,
                                  .extra_count = s->ema_count,
-                                 .comm = s->comm};
+                                 .comm = s->comm,
+                                 .note = note,
+                                 .note_count = session_notes(s, note)};
 }
 
 /* A run folder stands for its newest checkpoint. */
@@ -81,11 +83,13 @@ lt_status session_load_checkpoint(session *s)
     }
     if (!s->folder[0])
         return LT_OK;
-    lt_checkpoint_parts p = parts(s);
+    lt_weights_note note[NOTES];
+    lt_checkpoint_parts p = parts(s, note);
     lt_checkpoint_state found = s->state;
     LT_TRY(lt_checkpoint_verify(s->folder, &found));
     LT_TRY(find_place(s, &found));
     LT_TRY(check_same_run(s, &found));
+    LT_TRY(session_check_notes(s));
     found.ranks = s->ranks; /* what to compare with */
     found.threads = s->state.threads;
     LT_TRY(lt_checkpoint_load(s->folder, &p, &found));
@@ -101,7 +105,8 @@ lt_status session_save_checkpoint(session *s, bool is_best)
 {
     if (!s->args.output)
         return LT_OK;
-    lt_checkpoint_parts p = parts(s);
+    lt_weights_note note[NOTES];
+    lt_checkpoint_parts p = parts(s, note);
     lt_checkpoint_policy policy = {.keep = (int)s->args.keep, .is_best = is_best};
     return lt_checkpoint_save(s->args.output, &p, &s->state, &policy);
 }
@@ -113,7 +118,8 @@ lt_status session_save_weights(session *s)
         return LT_OK;
     snprintf(path, sizeof path, "%s/model.safetensors", s->args.output);
     LT_TRY(session_swap_ema(s));
-    lt_status st = lt_weights_save(path, &s->params);
+    lt_weights_note note[NOTES];
+    lt_status st = lt_weights_save_with(path, &s->params, note, session_notes(s, note));
     lt_status back = session_swap_ema(s);
     return st ? st : back;
 }

@@ -13,6 +13,13 @@
 #include "lather/run.h"
 #include "lather/schedule.h"
 
+/* What a file of weights says besides numbers. */
+enum { NOTE_BYTES = 64, NAME_TEXT = 256, NOTES = 3 };
+typedef struct notes {
+    char *names;                            /* of classes, a line each; NULL: unknown */
+    char mean[NOTE_BYTES], std[NOTE_BYTES]; /* "0.485,0.456,0.406", of white 1; "": unknown */
+} notes;
+
 /* Zeroed parts are not there yet; session_close() frees what is. */
 typedef struct session {
     lt_options *options;
@@ -32,6 +39,7 @@ typedef struct session {
     lt_transform transform; /* of training; evaluation: session_eval_transform() */
     lt_size_schedule sizes; /* of training, if there is one */
     lt_normalize_config pixels;
+    notes known, own;          /* of --weights; of this run */
     lt_tensor *hits;           /* i64 [2]: top-1 and top-5 of the running count */
     int64_t batches_per_epoch; /* micro-batches, a multiple of grad_accum */
     int64_t total_steps;
@@ -88,6 +96,22 @@ lt_status session_list_bad(session *s, lt_loader *loader, int64_t *listed);
 /* sources.c: --data's parts to train on and to evaluate. */
 lt_status session_open_sources(session *s);
 
+/* notes.c */
+/* Errors: as lt_safetensors_open(). */
+lt_status notes_read(notes *out, const char *path);
+/* False, and text as it was, if the class has no name. */
+bool notes_class_name(const notes *n, int label, char *text, size_t size);
+int notes_class_count(const notes *n);
+void notes_clear(notes *n);
+/* Mean and deviation of pixels with so many channels: of the flags, the weights, or the usual ones. */
+lt_status session_choose_pixels(session *s, int channels);
+/* That, and the class names of the data. */
+lt_status session_open_notes(session *s);
+/* Whether the checkpoint to resume was made with the same pixels and classes. */
+lt_status session_check_notes(const session *s);
+/* Those to save; borrowed from s. Returns how many. */
+size_t session_notes(const session *s, lt_weights_note out[NOTES]);
+
 /* setup.c: opens everything that the arguments ask for, in this order. */
 lt_status session_open_device(session *s);
 lt_status session_open_data(session *s);
@@ -98,8 +122,6 @@ lt_transform session_eval_transform(const session *s);
 /* Side of the inputs that an epoch trains on, and the largest of any. */
 int session_train_side(const session *s, int64_t epoch);
 int session_largest_side(const session *s);
-/* Mean and deviation of pixels with so many channels. */
-void session_choose_pixels(session *s, int channels);
 lt_pass session_pass(const session *s, bool train);
 /* images -> logits on the tape. */
 lt_tensor *session_forward(session *s, lt_tensor *images);

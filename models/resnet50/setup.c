@@ -82,14 +82,6 @@ lt_transform session_eval_transform(const session *s)
     return t;
 }
 
-/* One channel: Fashion-MNIST's mean and deviation of the training part, on the 0..255 scale. */
-void session_choose_pixels(session *s, int channels)
-{
-    s->pixels = LT_NORMALIZE_IMAGENET;
-    if (channels == 1)
-        s->pixels = (lt_normalize_config){.mean = {72.94F}, .deviation = {90.02F}};
-}
-
 lt_status session_open_device(session *s)
 {
     lt_device_config config = {.threads = (int)s->args.threads,
@@ -103,7 +95,7 @@ lt_status session_open_data(session *s)
     LT_TRY(session_open_sources(s));
     LT_TRY(choose_size(s));
     choose_augmentation(s);
-    session_choose_pixels(s, lt_dataset_channels(s->val_data));
+    LT_TRY(session_open_notes(s));
     for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
     return session_agree_data(s);
@@ -302,6 +294,8 @@ void session_close(session *s)
     lt_device_close(&s->device);
     lt_dataset_free(&s->train_data);
     lt_dataset_free(&s->val_data);
+    notes_clear(&s->known);
+    notes_clear(&s->own);
     lt_options_free(&s->options);
 }
 

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 enum { PATH_BYTES = 1024 };
@@ -18,20 +19,42 @@ static bool find_part(const session *s, const char *part, char path[PATH_BYTES])
     return bytes < PATH_BYTES && !stat(path, &info) && S_ISDIR(info.st_mode);
 }
 
-/* --val-labels: a flat DATA/val, or DATA itself, with the class names of like. */
-static lt_status open_labelled(session *s, const lt_dataset *like)
+/* --val-labels: a flat DATA/val, or DATA itself, with these class names; NULL: numbers only. */
+static lt_status open_labelled(session *s, const char *const *name, int classes)
 {
     char path[PATH_BYTES];
     const char *folder = find_part(s, "val", path) ? path : s->args.data;
-    int classes = like ? lt_dataset_classes(like) : 0;
+    return lt_dataset_labelled(&s->val_data, folder, s->args.val_labels, name, classes);
+}
+
+static lt_status open_like(session *s, const lt_dataset *like)
+{
+    int classes = lt_dataset_classes(like);
     const char **name = calloc((size_t)classes + 1, sizeof *name);
     if (!name)
         return lt_fail(LT_E_NOMEM, "data: no memory for %d class names", classes);
     for (int i = 0; i < classes; i++)
         name[i] = lt_dataset_class_name(like, i);
-    lt_status st = lt_dataset_labelled(&s->val_data, folder, s->args.val_labels,
-                                       classes ? name : NULL, classes);
+    lt_status st = open_labelled(s, name, classes);
     free(name);
+    return st;
+}
+
+/* With the class names that the weights know. */
+static lt_status open_known(session *s)
+{
+    int classes = notes_class_count(&s->known);
+    char *text = classes ? strdup(s->known.names) : NULL, *rest = text;
+    const char **name = calloc((size_t)classes + 1, sizeof *name);
+    lt_status st = LT_OK;
+    if (!name || (classes && !text))
+        st = lt_fail(LT_E_NOMEM, "data: no memory for %d class names", classes);
+    for (int i = 0; i < classes && !st; i++)
+        name[i] = strsep(&rest, "\n");
+    if (!st)
+        st = open_labelled(s, classes ? name : NULL, classes);
+    free(name);
+    free(text);
     return st;
 }
 
@@ -41,16 +64,20 @@ static lt_status open_val(session *s)
     lt_dataset *like = NULL;
     if (!s->args.val_labels)
         return lt_dataset_open(&s->val_data, s->args.data, false);
-    if (s->train_data || !find_part(s, "train", path))
-        return open_labelled(s, s->train_data);
+    if (s->train_data)
+        return open_like(s, s->train_data);
+    if (!find_part(s, "train", path))
+        return open_known(s);
     LT_TRY(lt_dataset_open(&like, s->args.data, true));
-    lt_status st = open_labelled(s, like);
+    lt_status st = open_like(s, like);
     lt_dataset_free(&like);
     return st;
 }
 
 lt_status session_open_sources(session *s)
 {
+    if (s->args.weights)
+        LT_TRY(notes_read(&s->known, s->args.weights));
     if (!s->args.eval)
         LT_TRY(lt_dataset_open(&s->train_data, s->args.data, true));
     LT_TRY(open_val(s));

@@ -139,27 +139,12 @@ static lt_status parse_escape(parser *p)
     return LT_OK;
 }
 
-/* Bytes of the character that a lead byte begins; 0: none. */
-static int sequence_bytes(unsigned char lead)
-{
-    if (lead < 0xc2 || lead > 0xf4)
-        return 0;
-    return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-}
-
-/* One character of UTF-8, by the table of well-formed sequences (Unicode 15, table 3-7). */
 static lt_status parse_multibyte(parser *p)
 {
-    const unsigned char *c = (const unsigned char *)p->at;
-    int bytes = sequence_bytes(c[0]);
-    if (!bytes || p->end - p->at < bytes)
+    int bytes = lt_json_utf8(p->at, p->end);
+    if (!bytes)
         return bad(p, "bytes that are not UTF-8");
-    unsigned char least = c[0] == 0xe0 ? 0xa0 : c[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned char most = c[0] == 0xed ? 0x9f : c[0] == 0xf4 ? 0x8f : 0xbf;
-    for (int i = 1; i < bytes; i++, least = 0x80, most = 0xbf)
-        if (c[i] < least || c[i] > most)
-            return bad(p, "bytes that are not UTF-8");
-    memcpy(p->string, c, (size_t)bytes);
+    memcpy(p->string, p->at, (size_t)bytes);
     p->string += bytes;
     p->at += bytes;
     return LT_OK;

@@ -57,6 +57,9 @@ LT_MUST_CHECK lt_status lt_json_string(const lt_json_value *object, const char *
 /* Where the number at c ends by the grammar, or NULL. */
 const char *lt_json_number_end(const char *c, const char *end, bool *is_integer);
 
+/* Bytes of the UTF-8 character at c, 1 to 4; 0: it is none. */
+int lt_json_utf8(const char *c, const char *end);
+
 /* Text that grows; starts as {0}. A failure sticks, and lt_json_text() reports it. Keys are NULL
  * in arrays and for the outermost value. */
 typedef struct lt_json_writer {
@@ -71,7 +74,8 @@ typedef struct lt_json_writer {
 void lt_json_begin_object(lt_json_writer *w, const char *key);
 void lt_json_begin_array(lt_json_writer *w, const char *key);
 void lt_json_end(lt_json_writer *w);
-void lt_json_put_string(lt_json_writer *w, const char *key, const char *value); /* NULL: null */
+/* NULL: null. Bytes that are not UTF-8, as names of files may have, become U+FFFD. */
+void lt_json_put_string(lt_json_writer *w, const char *key, const char *value);
 void lt_json_put_integer(lt_json_writer *w, const char *key, int64_t value);
 /* The shortest digits that read back as the same double; null if it is not finite. */
 void lt_json_put_number(lt_json_writer *w, const char *key, double value);

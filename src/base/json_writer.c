@@ -33,20 +33,33 @@ static void put_text(lt_json_writer *w, const char *text)
     put(w, text, strlen(text));
 }
 
+static void put_ascii(lt_json_writer *w, char c)
+{
+    char escape[8];
+    if (c == '"' || c == '\\')
+        snprintf(escape, sizeof escape, "\\%c", c);
+    else if (c == '\n')
+        snprintf(escape, sizeof escape, "\\n");
+    else if ((unsigned char)c < 0x20)
+        snprintf(escape, sizeof escape, "\\u%04x", (unsigned)c);
+    else
+        snprintf(escape, sizeof escape, "%c", c);
+    put_text(w, escape);
+}
+
 static void put_quoted(lt_json_writer *w, const char *text)
 {
+    const char *end = text + strlen(text);
     put(w, "\"", 1);
-    for (const char *c = text; *c; c++) {
-        char escape[8];
-        if (*c == '"' || *c == '\\')
-            snprintf(escape, sizeof escape, "\\%c", *c);
-        else if (*c == '\n')
-            snprintf(escape, sizeof escape, "\\n");
-        else if ((unsigned char)*c < 0x20)
-            snprintf(escape, sizeof escape, "\\u%04x", (unsigned)*c);
+    while (text < end) {
+        int bytes = lt_json_utf8(text, end);
+        if (bytes == 1)
+            put_ascii(w, *text);
+        else if (bytes)
+            put(w, text, (size_t)bytes);
         else
-            snprintf(escape, sizeof escape, "%c", *c);
-        put_text(w, escape);
+            put_text(w, "\\ufffd");
+        text += bytes ? bytes : 1;
     }
     put(w, "\"", 1);
 }

@@ -6,6 +6,7 @@
 #include "base/commit.h"
 #include "dist/agree.h"
 #include "tensor/safetensors.h"
+#include "train/weights.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ static lt_status add_model(const saving *s, const lt_checkpoint_parts *parts)
     lt_safetensors_writer *w = s->writer;
     for (size_t i = 0; i < parts->params->count; i++)
         LT_TRY(lt_safetensors_add(w, parts->params->item[i]->name, parts->params->item[i]->value));
-    return lt_safetensors_note(w, "format", "pt");
+    return lt_weights_note_all(w, parts->note, parts->note_count);
 }
 
 static lt_status add_optim(const saving *s, const lt_checkpoint_parts *parts)

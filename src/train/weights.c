@@ -221,13 +221,27 @@ static lt_status add_param(lt_safetensors_writer *w, const lt_param *p, void **h
     return lt_safetensors_add_host(w, p->name, LT_F32, lt_tensor_shape(p->value), *host);
 }
 
+lt_status lt_weights_note_all(lt_safetensors_writer *w, const lt_weights_note *note, size_t notes)
+{
+    LT_TRY(lt_safetensors_note(w, "format", "pt"));
+    for (size_t i = 0; i < notes; i++)
+        LT_TRY(lt_safetensors_note(w, note[i].key, note[i].value));
+    return LT_OK;
+}
+
 lt_status lt_weights_save(const char *path, const lt_params *params)
+{
+    return lt_weights_save_with(path, params, NULL, 0);
+}
+
+lt_status lt_weights_save_with(const char *path, const lt_params *params,
+                               const lt_weights_note *note, size_t notes)
 {
     lt_safetensors_writer *w = NULL;
     void **host = lt_alloc(params->count, sizeof *host);
     lt_status st = host ? lt_safetensors_create(&w, path) : LT_E_NOMEM;
     if (!st)
-        st = lt_safetensors_note(w, "format", "pt");
+        st = lt_weights_note_all(w, note, notes);
     for (size_t i = 0; i < params->count && !st; i++)
         st = add_param(w, params->item[i], &host[i]);
     if (!st)

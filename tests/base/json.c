@@ -99,6 +99,8 @@ static void test_round_trip(void **state)
     lt_json_writer w = {0};
     lt_json_begin_object(&w, NULL);
     lt_json_put_string(&w, "text", "a\"b\\c\n\x01\xc3\xa4");
+    lt_json_put_string(&w, "name of a file",
+                       "caf\xe9 \xf0\x9f\x98\x80 \xe2\x82"); /* Latin 1; cut off */
     lt_json_put_integer(&w, "least", INT64_MIN);
     lt_json_put_number(&w, "nan", (double)NAN);
     lt_json_put_bool(&w, "yes", true);
@@ -116,6 +118,8 @@ static void test_round_trip(void **state)
     const lt_json_value *root = lt_json_root(json);
     assert_ok(lt_json_string(root, "text", &string));
     assert_string_equal(string, "a\"b\\c\n\x01\xc3\xa4");
+    assert_ok(lt_json_string(root, "name of a file", &string));
+    assert_string_equal(string, "caf\xef\xbf\xbd \xf0\x9f\x98\x80 \xef\xbf\xbd\xef\xbf\xbd");
     assert_ok(lt_json_integer(root, "least", &least));
     assert_true(least == INT64_MIN);
     assert_int_equal(lt_json_member(root, "nan")->type, LT_JSON_NULL);

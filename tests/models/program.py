@@ -229,6 +229,47 @@ def prediction_prints_the_top_classes(cwd):
     assert p.returncode == ERROR and "none.bmp" in p.stderr, p.stderr
 
 
+def metadata(path):
+    with open(path, "rb") as f:
+        size = struct.unpack("<Q", f.read(8))[0]
+        return json.loads(f.read(size))["__metadata__"]
+
+
+def weights_know_their_classes_and_pixels(cwd):
+    folders(cwd)
+    flags = ["--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd"]
+    run(*flags, "--output", "run", cwd=cwd)
+    last = os.path.join(cwd, "run", "model.safetensors")
+    want = {"format": "pt", "class_names": "class0\nclass1\nclass2", "mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225"}
+    assert metadata(last) == want == metadata(checkpoint(cwd, "run", 1)), metadata(last)
+    image = "data/val/class2/1.bmp"
+
+    def predict(weights, *more):
+        p = run("predict", "--weights", weights, "--image-size", "16", *more, image, cwd=cwd)
+        return p.stdout.splitlines()[1:]
+
+    assert sorted(line.split()[2] for line in predict(last)) == ["class0", "class1", "class2"]
+    pixels = ["--mean", "0.1,0.2,0.3", "--std", "0.5,0.6,0.123456"]
+    run(*flags, *pixels, "--output", "other", cwd=cwd)
+    other = os.path.join(cwd, "other", "model.safetensors")
+    assert metadata(other)["mean"] == "0.1,0.2,0.3" and metadata(other)["std"] == "0.5,0.6,0.123456"
+    assert predict(other) == predict(other, *pixels) != predict(other, "--mean", "0,0,0"), "the weights are not read"
+    test = ["--data", "data", "--image-size", "16", "--threads", "1", "--progress", "off", "--eval", "--weights"]
+    a, b, c = (run(*test, other, *more, cwd=cwd).stdout for more in ([], pixels, ["--std", "1,1,1"]))
+    assert a == b != c, f"{a} {b} {c}"
+    resume = [*flags, "--max-steps", "2", "--output", "again", "--resume", "other"]
+    fails(*resume, cwd=cwd, says="was trained with --mean 0.1,0.2,0.3, this run has 0.485,0.456,0.406")
+    fails(*resume, *pixels[:2], cwd=cwd, says="was trained with --std 0.5,0.6,0.123456, this run has")
+    run(*resume, *pixels, cwd=cwd)
+    for part in ("train", "val"):
+        os.rename(os.path.join(cwd, "data", part, "class1"), os.path.join(cwd, "data", part, "class10"))
+    fails(*resume, *pixels, cwd=cwd, says="class 1 was 'class1', and is 'class10' now")
+    assert "class 1 is 'class1' in" in run(*test, other, cwd=cwd).stderr
+    for bad in (["--mean", "0.1"], ["--mean", "0.1,0.2,3"], ["--std", "0,1,1"], ["--std", "a"]):
+        fails(*flags, *bad, cwd=cwd, says=bad[0])
+    fails(*NOISE, *SMALL, "--mean", "0.5", cwd=cwd, says="of 3 channels")
+
+
 def fine_tuning_keeps_what_is_frozen(cwd):
     run(*NOISE, *SMALL, "--max-steps", "1", "--optim", "sgd", "--output", "base", cwd=cwd)
     weights = checkpoint(cwd, "base", 1)
@@ -509,6 +550,7 @@ def a_run_without_finite_gradients_stops(cwd):
 ROWS = [the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact, inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
         a_signal_ends_with_a_checkpoint_and_its_own_code, eight_pictures_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
+        weights_know_their_classes_and_pixels,
         fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,
         a_full_disk_ends_no_run, a_profile_is_a_trace, the_config_file_is_reloadable,
         broken_pictures_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels,

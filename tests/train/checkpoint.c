@@ -61,7 +61,7 @@ static void run_open(run *r, const char *optim, int classes)
         assert_ok(lt_optim_shampoo(&r->optim, &r->params, NULL));
     assert_ok(lt_tensor_new(&r->ema, r->device, LT_F32, LT_SHAPE(classes, 4)));
     r->extra = (lt_checkpoint_tensor){"ema.fc.weight", r->ema};
-    r->parts = (lt_checkpoint_parts){&r->params, r->optim, &r->extra, 1, NULL};
+    r->parts = (lt_checkpoint_parts){&r->params, r->optim, &r->extra, 1, NULL, NULL, 0};
     r->state = (lt_checkpoint_state){.seed = UINT64_MAX, .loss_scale = 1.0 / 3, .best_top1 = -1};
     snprintf(r->state.arch, sizeof r->state.arch, "tiny");
     snprintf(r->state.optim, sizeof r->state.optim, "%s", lt_optim_name(r->optim));

@@ -155,9 +155,31 @@ static void test_save(void **state)
     model_close(&n);
 }
 
+static void test_notes(void **state)
+{
+    (void)state;
+    static const lt_weights_note notes[] = {{"class_names", "cat\nd\"o\"g"}, {"mean", "0.5"}};
+    static const lt_weights_note twice[] = {{"mean", "0.5"}, {"mean", "0.5"}},
+                                 format = {"format", ""};
+    model m;
+    model_open(&m, false);
+    assert_ok(lt_weights_save_with(path, &m.params, notes, COUNT_OF(notes)));
+    lt_safetensors *file = NULL;
+    assert_ok(lt_safetensors_open(&file, path));
+    assert_string_equal(lt_safetensors_metadata(file, "format"), "pt");
+    for (size_t i = 0; i < COUNT_OF(notes); i++)
+        assert_string_equal(lt_safetensors_metadata(file, notes[i].key), notes[i].value);
+    assert_null(lt_safetensors_metadata(file, "std"));
+    lt_safetensors_close(&file);
+    assert_ok(lt_weights_load(path, &m.params, NULL));
+    assert_status(lt_weights_save_with(path, &m.params, twice, 2), LT_E_ARG);
+    assert_status(lt_weights_save_with(path, &m.params, &format, 1), LT_E_ARG);
+    model_close(&m);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(rows) + 2];
+    struct CMUnitTest tests[COUNT_OF(rows) + 3];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[n++] = (struct CMUnitTest){rows[i].name, test_load, setup, teardown,
@@ -165,5 +187,6 @@ int main(void)
     tests[n++] = (struct CMUnitTest){"saved and loaded", test_save, setup, teardown, NULL};
     tests[n++] =
         (struct CMUnitTest){"saved from f64 masters", test_save, setup, teardown, (char[]){"f64"}};
+    tests[n++] = (struct CMUnitTest){"notes are kept", test_notes, setup, teardown, NULL};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
