@@ -104,7 +104,8 @@ static lt_status read_class_names(pack *p, const lt_json_value *list, const char
     return LT_OK;
 }
 
-static lt_status read_fields(pack *p, const lt_json_value *m, const char *path, int64_t *samples)
+static lt_status read_fields(pack *p, const lt_json_value *m, const char *path, int64_t *samples,
+                             int64_t *count)
 {
     int64_t version = 0, classes = 0, shards = 0, channels = 0;
     LT_TRY(lt_json_integer(m, "version", &version));
@@ -122,7 +123,7 @@ static lt_status read_fields(pack *p, const lt_json_value *m, const char *path, 
                        classes, shards, channels);
     p->base.classes = (int32_t)classes;
     p->base.channels = (int32_t)channels;
-    p->parts = (size_t)shards;
+    *count = shards;
     return read_class_names(p, lt_json_member(m, "class_names"), path);
 }
 
@@ -136,21 +137,33 @@ lt_status lt_is_pack(bool *out, const char *folder)
     return LT_OK;
 }
 
-static lt_status read_manifest(pack *p, const char *folder, int64_t *samples)
+static lt_status read_manifest(pack *p, const char *folder, int64_t *samples, int64_t *shards)
 {
     char *path = lt_format("%s/manifest.json", folder);
     lt_json *json = NULL;
     lt_status st = path ? lt_json_load(&json, path) : LT_E_NOMEM;
     if (!st)
-        st = read_fields(p, lt_json_root(json), path, samples);
+        st = read_fields(p, lt_json_root(json), path, samples, shards);
     lt_json_free(&json);
     lt_free(path);
     return st;
 }
 
-static lt_status open_part(pack *p, size_t i, const char *folder)
+/* The next shard. Room grows with those that are there, not with what a manifest claims. */
+static lt_status open_part(pack *p, size_t *capacity, const char *folder)
 {
+    size_t i = p->parts, first_capacity = *capacity;
+    part *grown = lt_grow(p->part, capacity, i + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    p->part = grown;
+    int64_t *first = lt_grow(p->first, &first_capacity, i + 1, sizeof *first);
+    if (!first)
+        return LT_E_NOMEM;
+    p->first = first;
     part *t = &p->part[i];
+    *t = (part){0};
+    p->parts++;
     t->path = lt_pack_shard_path(folder, (int64_t)i);
     if (!t->path)
         return LT_E_NOMEM;
@@ -167,14 +180,11 @@ static lt_status open_part(pack *p, size_t i, const char *folder)
 
 static lt_status open_pack(pack *p, const char *folder)
 {
-    int64_t samples = 0;
-    LT_TRY(read_manifest(p, folder, &samples));
-    p->part = lt_alloc(p->parts, sizeof *p->part);
-    p->first = lt_alloc(p->parts, sizeof *p->first);
-    if (!p->part || !p->first)
-        return LT_E_NOMEM;
-    for (size_t i = 0; i < p->parts; i++)
-        LT_TRY(open_part(p, i, folder));
+    int64_t samples = 0, shards = 0;
+    size_t capacity = 0;
+    LT_TRY(read_manifest(p, folder, &samples, &shards));
+    for (int64_t i = 0; i < shards; i++)
+        LT_TRY(open_part(p, &capacity, folder));
     if (p->base.count != samples || !samples)
         return lt_fail(LT_E_FORMAT, "%s: %" PRId64 " samples, the manifest says %" PRId64, folder,
                        p->base.count, samples);

@@ -1,5 +1,5 @@
 /* Image files from outside: any bytes give a status or pixels, and a window's pixels are those of
- * the whole picture. */
+ * the whole picture; of JPEG at 1/2, 1/4 and 1/8 of its size too. */
 
 #include "data/image.h"
 
@@ -20,6 +20,19 @@ static void compare(const lt_picture *part, const lt_picture *whole, lt_window w
     }
 }
 
+static void look_small(const uint8_t *bytes, size_t size, int shrink, int32_t width, int32_t height)
+{
+    int32_t w = (width + shrink - 1) / shrink, h = (height + shrink - 1) / shrink;
+    lt_window all = {0, 0, w, h}, window = {w / 3, h / 4, w - w / 3, (h - h / 4 + 1) / 2};
+    lt_picture part = {0}, whole = {0};
+    lt_status a = lt_image_decode_small(bytes, size, 3, shrink, window, &part);
+    lt_status b = lt_image_decode_small(bytes, size, 3, shrink, all, &whole);
+    if (!a && !b)
+        compare(&part, &whole, window);
+    lt_picture_clear(&part);
+    lt_picture_clear(&whole);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     int32_t width, height;
@@ -31,6 +44,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
                    .y = (int32_t)(seed / 7 % (uint32_t)height)};
     w.width = 1 + (int32_t)(seed / 49 % (uint32_t)(width - w.x));
     w.height = 1 + (int32_t)(seed / 343 % (uint32_t)(height - w.y));
+    if (lt_image_shrinks(bytes, size))
+        for (int shrink = 2; shrink <= 8; shrink *= 2)
+            look_small(bytes, size, shrink, width, height);
     for (int channels = 1; channels <= 3; channels += 2) {
         lt_picture part = {0}, whole = {0};
         lt_status a = lt_image_decode(bytes, size, channels, w, &part);

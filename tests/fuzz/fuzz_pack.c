@@ -1,8 +1,12 @@
-/* Shards of packs: any bytes give a status, or a table whose records and names lie within the file.
- * Checksums are made right first, so that what is behind them is reached too. */
+/* Shards of packs: any bytes give a status, or a table whose records and names lie within the file,
+ * and records that can be read and decoded or are refused. Checksums, labels and hashes are made right
+ * first, so that what is behind them is reached too. */
 
+#include "base/alloc.h"
 #include "base/crc32c.h"
 #include "data/pack.h"
+#include "data/transform.h"
+#include "folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +32,62 @@ static void look(const uint8_t *bytes, size_t size)
     close(fd);
 }
 
+enum { CLASSES = 3, MOST = 1 << 16 };
+
+static void write_manifest(uint64_t samples)
+{
+    char text[256];
+    int length = snprintf(text, sizeof text,
+                          "{\"version\": 1, \"samples\": %llu, \"shards\": 1, \"channels\": 3, "
+                          "\"classes\": 3, \"class_names\": [\"a\", \"b\", \"c\"]}",
+                          (unsigned long long)samples);
+    fuzz_write("manifest.json", text, (size_t)length);
+}
+
+/* Every record becomes an input, or is refused. */
+static void read_all(const lt_dataset *d)
+{
+    lt_scratch s = {0};
+    lt_transform t = {.augment = LT_AUGMENT_IMAGENET, .size = 8, .flip = 0.5};
+    uint8_t out[8 * 8 * 3];
+    if (lt_transform_check(&t))
+        abort();
+    for (int64_t i = 0; i < lt_dataset_count(d) && i < 16; i++) {
+        lt_rng rng = {.key = (uint64_t)i};
+        int32_t width = 0, height = 0;
+        if (d->ops->read(d, i, &s.record))
+            continue;
+        if (s.record.encoding == LT_ENCODING_FILE
+            && (lt_image_size(s.record.bytes, s.record.size, &width, &height)
+                || (int64_t)width * height > MOST))
+            continue;
+        lt_status st = lt_transform_run(&t, 3, &rng, &s, out);
+        LT_ASSERT(!st || st == LT_E_FORMAT || st == LT_E_UNSUPPORTED);
+    }
+    lt_scratch_clear(&s);
+}
+
+/* Labels and hashes of the records that lie within the file. */
+static void mend_entries(uint8_t *bytes, size_t size, const lt_pack_header *h)
+{
+    for (uint64_t i = 0; i < h->count && i < 16; i++) {
+        lt_pack_entry e;
+        uint64_t at = h->table + i * sizeof e;
+        if (at > size || size - at < sizeof e)
+            return;
+        memcpy(&e, bytes + at, sizeof e);
+        e.label %= CLASSES;
+        if (e.offset <= size && e.size <= size - e.offset)
+            e.hash = lt_hash64(bytes + e.offset, e.size);
+        memcpy(bytes + at, &e, sizeof e);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     look(bytes, size);
     lt_pack_header h;
+    lt_dataset *d = NULL;
     if (size < sizeof h)
         return 0;
     uint8_t *copy = malloc(size);
@@ -39,11 +95,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         abort();
     memcpy(copy, bytes, size);
     memcpy(&h, bytes, sizeof h);
+    memcpy(h.magic, LT_PACK_MAGIC, sizeof h.magic);
+    h.version = LT_PACK_VERSION;
+    h.order = LT_PACK_ORDER;
+    mend_entries(copy, size, &h);
     if (h.table <= size)
-        h.crc = lt_crc32c(0, bytes + h.table, size - h.table);
+        h.crc = lt_crc32c(0, copy + h.table, size - h.table);
     h.self_crc = lt_crc32c(0, &h, offsetof(lt_pack_header, self_crc));
     memcpy(copy, &h, sizeof h);
     look(copy, size);
+    fuzz_write("shard-00000.pack", copy, size);
+    write_manifest(h.count);
+    if (!lt_dataset_pack(&d, fuzz_folder))
+        read_all(d);
+    lt_dataset_free(&d);
     free(copy);
     return 0;
 }

@@ -1,0 +1,92 @@
+/* Kept indices of tar files: whatever lies beside a tar file, it opens, and its samples lie within it.
+ * The input is the index; it is tried as it is, and with a header that explains the rest. */
+
+#include "base/crc32c.h"
+#include "data/tar.h"
+#include "folder.h"
+
+#include <sys/stat.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+enum { HEADER = 64, TAR = 2048, SAMPLES = 40, TEXT = 48, CRC = 56 }; /* of src/data/tar_index.c */
+
+/* A tar file with one picture of 3 bytes; its index is 0 where one of its own is not wanted. */
+static void write_tar(void)
+{
+    uint8_t tar[TAR] = {0};
+    unsigned sum = 0;
+    memcpy(tar, "a/1.jpg", 7);
+    memcpy(tar + 100, "0000644", 7);
+    memcpy(tar + 124, "00000000003", 11);
+    memcpy(tar + 136, "00000000000", 11);
+    memcpy(tar + 148, "        ", 8);
+    tar[156] = '0';
+    memcpy(tar + 257, "ustar\00000", 8);
+    for (int i = 0; i < 512; i++)
+        sum += tar[i];
+    snprintf((char *)tar + 148, 8, "%06o", sum);
+    memcpy(tar + 512, "jpg", 3);
+    fuzz_write("x.tar", tar, sizeof tar);
+}
+
+static void look(void)
+{
+    char path[2 * FUZZ_PATH];
+    lt_tar_index index = {0};
+    if (lt_tar_index_open(&index, fuzz_path(path, "x.tar")))
+        abort(); /* at worst it is made anew */
+    LT_ASSERT(index.count);
+    for (size_t i = 0; i < index.count; i++) {
+        const lt_tar_sample *s = &index.sample[i];
+        LT_ASSERT(s->offset <= TAR && s->size <= TAR - s->offset && s->name < index.text_size);
+        LT_ASSERT(s->folder <= strlen(index.text + s->name));
+    }
+    lt_tar_index_clear(&index);
+}
+
+/* The header that says of the rest what can be said; the first byte of the text's size is the
+ * input's. */
+static void explain(uint8_t *bytes, size_t size)
+{
+    struct stat info;
+    char path[2 * FUZZ_PATH];
+    if (stat(fuzz_path(path, "x.tar"), &info))
+        abort();
+    uint64_t rest = size - HEADER, text = bytes[TEXT] + 1U, order = 0x0102030405060708;
+    text += (rest - text) % sizeof(lt_tar_sample);
+    if (text > rest)
+        return;
+    uint64_t samples = (rest - text) / sizeof(lt_tar_sample);
+    const uint64_t fields[] = {order,
+                               (uint64_t)info.st_size,
+                               (uint64_t)info.st_mtim.tv_sec,
+                               (uint64_t)info.st_mtim.tv_nsec,
+                               samples,
+                               text};
+    uint32_t crc = lt_crc32c(0, bytes + HEADER, rest);
+    memcpy(bytes, "LTTARIX1", 8);
+    memcpy(bytes + 8, fields, sizeof fields);
+    memset(bytes + CRC, 0, HEADER - CRC);
+    memcpy(bytes + CRC, &crc, sizeof crc);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    static int begun;
+    if (!begun++)
+        write_tar();
+    fuzz_write("x.tar.index", bytes, size);
+    look();
+    if (size < HEADER + 1)
+        return 0;
+    uint8_t *copy = malloc(size);
+    if (!copy)
+        abort();
+    memcpy(copy, bytes, size);
+    explain(copy, size);
+    fuzz_write("x.tar.index", copy, size);
+    look();
+    free(copy);
+    return 0;
+}
