@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""tools/reproduce as its users run it: the smoke plan, kills, bad plans, holes, redrawing.
+
+    tests/tools/test_reproduce.py TRAIN_RESNET50 [--kills N] [--only ROW]
+
+Every row gets a fresh folder. Prints cmocka's lines. Exit status 77 where the trainer is not there.
+"""
+import argparse
+import filecmp
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOOL = os.path.join(ROOT, "tools", "reproduce")
+OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
+
+TINY = """[plan]
+data       = synthetic:32:16:4
+budgets    = 1 2
+trials     = 2
+seeds      = 1
+baseline   = one
+challenger = two
+[common]
+arch       = resnet10
+width      = 4
+batch-size = 16
+deterministic = true
+[arm one]
+optim        = sgd
+lr           = 0.01 .. 1
+[arm two]
+optim        = adamw
+lr           = 1e-4 .. 1e-2
+"""
+
+
+def reproduce(*args, cwd, code=OK, program=None):
+    line = [TOOL, *args, "--threads", "1", "--out", os.path.join(cwd, "out")]
+    line += [] if "--redraw" in args else ["--train", program or options.program]
+    p = subprocess.run([sys.executable] + line, cwd=cwd, capture_output=True, text=True, timeout=500, stdin=subprocess.DEVNULL, check=False)
+    assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stdout[-300:]} {p.stderr[-700:]}"
+    return p
+
+
+def refused(text, says, cwd, code=USAGE):
+    path = write(cwd, "bad.ini", text)
+    said = reproduce(path, cwd=cwd, code=code).stderr
+    assert says in said and said.count("\n") == 1, f"'{said}' does not say '{says}' in one line"
+    assert not os.path.exists(os.path.join(cwd, "out", "cells")), "cells were run"
+
+
+def write(cwd, name, text):
+    path = os.path.join(cwd, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def read(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return file.read()
+
+
+def same_tree(a, b):
+    """Names of files that differ, or are in one folder only."""
+    found = []
+    compared = filecmp.dircmp(a, b)
+    found += compared.left_only + compared.right_only
+    _, differ, errors = filecmp.cmpfiles(a, b, compared.common_files, shallow=False)
+    found += differ + errors
+    for name in compared.common_dirs:
+        found += [os.path.join(name, f) for f in same_tree(os.path.join(a, name), os.path.join(b, name))]
+    return found
+
+
+def the_smoke_plan_runs_to_a_report(cwd):
+    said = reproduce("smoke", cwd=cwd).stdout
+    assert re.search(r"\d+ cells to run", said) and "by this calibration" in said, said[:300]
+    out = os.path.join(cwd, "out")
+    page = read(out, "smoke", "report.html")
+    assert page.count("<svg") >= 8 and not re.search(r"(src|href)=.?http|@import|url\(", page), "it needs something from outside"
+    for name in os.listdir(os.path.join(out, "metrics")):
+        assert os.path.getsize(os.path.join(out, "metrics", name)) <= 20000, f"{name} is large"
+        assert os.path.exists(os.path.join(out, "cells", name[:-5], "DONE")), f"{name} without DONE"
+    assert len(os.listdir(os.path.join(out, "smoke", "tables"))) >= 12
+    said = reproduce("smoke", cwd=cwd).stdout
+    assert "0 cells to run" in said, "finished cells were run again"
+    first = os.path.join(cwd, "first")
+    shutil.copytree(os.path.join(out, "smoke"), first)
+    reproduce("smoke", "--redraw", cwd=cwd)
+    assert not same_tree(first, os.path.join(out, "smoke")), "redrawn differently"
+    shutil.rmtree(os.path.join(out, "cells"))
+    reproduce("smoke", "--redraw", cwd=cwd)
+    assert not same_tree(first, os.path.join(out, "smoke")), "drawn differently from the metrics alone"
+    metrics = os.path.join(out, "metrics", sorted(os.listdir(os.path.join(out, "metrics")))[0])
+    changed = json.loads(read(metrics))
+    changed["epochs"][-1][changed["epoch_keys"].index("val_top1")] += 1
+    write(cwd, metrics, json.dumps(changed))
+    reproduce("smoke", "--redraw", cwd=cwd)
+    assert same_tree(first, os.path.join(out, "smoke")), "another accuracy changed nothing"
+
+
+def kill_at_random(cwd, kills):
+    """Starts the plan again and again and kills it; returns how many of these were at work when killed."""
+    line = [sys.executable, TOOL, "smoke", "--threads", "1", "--out", os.path.join(cwd, "out"), "--train", options.program]
+    hit, rng = 0, random.Random(options.seed)
+    for _ in range(kills):
+        p = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            p.wait(rng.uniform(0.3, options.longest))
+        except subprocess.TimeoutExpired:
+            p.send_signal(signal.SIGKILL if rng.random() < 0.8 else signal.SIGTERM)
+            p.wait()
+            hit += 1
+    return hit
+
+
+def killed_at_random_moments_it_gives_the_same_report(cwd):
+    calm, storm = os.path.join(cwd, "calm"), os.path.join(cwd, "storm")
+    os.makedirs(calm)
+    os.makedirs(storm)
+    begin = time.monotonic()
+    reproduce("smoke", "--no-clock", cwd=calm)
+    options.longest = options.longest or max(1.0, 1.5 * (time.monotonic() - begin) / options.kills)
+    hit = kill_at_random(storm, options.kills)
+    assert hit >= options.kills / 2, f"only {hit} of {options.kills} kills came before the end"
+    reproduce("smoke", "--no-clock", cwd=storm)
+    differ = same_tree(os.path.join(calm, "out", "smoke"), os.path.join(storm, "out", "smoke"))
+    assert not differ, f"seed {options.seed}: {differ} differ after {hit} kills"
+    page = read(storm, "out", "smoke", "report.html")
+    assert "step-time" not in page and "indicative" not in page.split("<pre>")[0], "seconds are in it"
+
+
+def plans_with_cells_in_common_run_them_once(cwd):
+    one = write(cwd, "one.ini", TINY)
+    assert "4 cells" not in reproduce(one, "--only", "trial*", cwd=cwd).stdout.split("cells to run")[1]
+    two = write(cwd, "two.ini", TINY.replace("seeds      = 1", "seeds      = 2"))
+    said = reproduce(two, "--dry-run", cwd=cwd).stdout
+    assert "4 done" in said, said
+    reproduce(one, cwd=cwd)
+    said = reproduce(two, cwd=cwd).stdout
+    assert "4 cells to run" in said and "8 done" in said, said
+
+
+def a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on(cwd):
+    fake = write(cwd, "fake", f"""#!/bin/sh
+case " $* " in *" --optim adamw "*" --output "*cells*) [ -e broken ] && echo "some trouble" >&2 && exit 1 ;; esac
+exec {options.program} "$@"
+""")
+    os.chmod(fake, 0o755)
+    plan = write(cwd, "holes.ini", TINY)
+    write(cwd, "broken", "")
+    said = reproduce(plan, cwd=cwd, code=ERROR, program=fake).stdout
+    assert said.count("FAILED") == 2 and said.count("final one") == 2, said
+    page = read(cwd, "out", "holes", "report.html")
+    assert "What is missing" in page and "some trouble" in page
+    os.unlink(os.path.join(cwd, "broken"))
+    reproduce(plan, cwd=cwd, program=fake)
+    assert "What is missing" not in read(cwd, "out", "holes", "report.html"), "the hole is still there"
+
+
+def a_run_that_diverges_counts_as_nothing_learnt(cwd):
+    plan = write(cwd, "wild.ini", TINY.replace("0.01 .. 1\n", "0.5 .. 1e6\nmomentum = 0\nnorm-weight-decay = true\nweight-decay = 1e5\n"))
+    said = reproduce(plan, cwd=cwd).stdout
+    assert "diverged" in said and "diverged" in read(cwd, "out", "wild", "report.html"), said
+
+
+def another_data_set_is_refused_with_both_fingerprints(cwd):
+    plan = write(cwd, "data.ini", TINY)
+    reproduce(plan, "--only", "trial one*", cwd=cwd)
+    here = json.loads(read(cwd, "out", "data", "plan.json"))["data"]
+    said = reproduce(plan, "--data", "synthetic:48:16:4", cwd=cwd, code=ERROR).stderr
+    assert here in said and len(set(re.findall(r"\b[0-9a-f]{16}\b", said))) == 2, said
+
+
+def the_check_fails_when_a_claim_stops_holding(cwd):
+    claim = "[claim a]\ntext = It does.\nmeasure = gain 2 2\nat-least = -100\n"
+    plan = write(cwd, "claims.ini", TINY + claim)
+    reproduce(plan, "--check", cwd=cwd, code=ERROR)
+    reproduce(plan, "--redraw", "--write-bands", cwd=cwd)
+    reproduce(plan, "--redraw", "--check", cwd=cwd)
+    write(cwd, "claims.ini", TINY + claim.replace("-100", "100"))
+    assert "claim a: held" in reproduce(plan, "--redraw", "--check", cwd=cwd, code=ERROR).stderr
+    write(cwd, "claims.ini", TINY + claim)
+    bands = os.path.join(cwd, "out", "claims", "bands.json")
+    stored = json.loads(read(bands))
+    stored["accuracy"]["one 2"][0] += 50
+    write(cwd, bands, json.dumps(stored))
+    assert "accuracy of one 2" in reproduce(plan, "--redraw", "--check", cwd=cwd, code=ERROR).stderr
+
+
+def wrong_plans_are_refused(cwd):
+    rows = [("[common]", "[common]\nwdith = 3", "width"), ("optim        = sgd", "optim = sgd\ngrafting = sgd", "grafting"),
+            ("budgets    = 1 2", "budgets = 0 2", "budgets"), ("budgets    = 1 2", "budgets = 2 1", "rising"),
+            ("[common]", "[common]\nwarmup-epochs = 1.5", "warm-up"), ("trials     = 2", "trials = 0", "trials"),
+            ("trials     = 2", "trails = 2", "did you mean 'trials'"), ("seeds      = 1", "seeds = -1", "seeds"),
+            ("baseline   = one", "baseline = on", "did you mean 'one'"), ("[arm two]", "[arm one]", "already exists"),
+            ("[common]", "[common]\nseed = 1", "given by the tool"), ("0.01 .. 1\n", "1 .. 0.01\n", "not below"),
+            ("0.01 .. 1\n", "0.01 .. 1\nmomentum = 0.1 .. 0.9\n", "equal tuning"), ("[arm two]", "[arms two]", "[arms two]"),
+            ("[arm one]", "[sweep s]\narm = one\nbudget = 2\nlr = x1 x1\n[arm one]", "twice"),
+            ("[arm one]", "[claim c]\ntext = t\nmeasure = gain 3 1\nat-least = 0\n[arm one]", "none of the budgets")]
+    for old, new, says in rows:
+        assert old in TINY
+        refused(TINY.replace(old, new, 1), says, cwd)
+    refused(TINY.replace("[arm two]\noptim        = adamw\nlr           = 1e-4 .. 1e-2", "[arm two]\noptim        = sgd\nlr           = 0.01 .. 1"),
+            "would be there twice", cwd)
+    assert "no plan" in reproduce("nothing", cwd=cwd, code=USAGE).stderr
+
+
+def only_list_and_seeds_choose_cells(cwd):
+    plan = write(cwd, "choose.ini", TINY)
+    said = reproduce(plan, "--list", cwd=cwd).stdout
+    assert said.count("trial") == 4 and "and 4 cells" in said, said
+    said = reproduce(plan, "--list", "--seeds", "3", cwd=cwd).stdout
+    assert "and 12 cells" in said, said
+    name = reproduce(plan, "--list", cwd=cwd).stdout.split()[0]
+    said = reproduce(plan, "--only", name, "--dry-run", cwd=cwd).stdout
+    assert said.count("--resume auto") == 1 and name in said, said
+
+
+def shipped_plans_are_sound(cwd):
+    folder = os.path.join(ROOT, "models", "resnet50", "plans")
+    names = sorted(f[:-4] for f in os.listdir(folder) if f.endswith(".ini"))
+    assert {"smoke", "fashion-mnist", "cifar10", "imagenette", "paper-imagenet"} <= set(names), names
+    for name in names:
+        reproduce(name, "--data", "synthetic:4096:32:10", "--list", cwd=cwd)
+        reproduce(name, "--data", "synthetic:4096:32:10", "--dry-run", "--only", "nothing", cwd=cwd)
+
+
+def committed_results_redraw_byte_for_byte(cwd):
+    stored = os.path.join(ROOT, "docs", "results", "ablation")
+    plans = [n for n in sorted(os.listdir(stored)) if os.path.exists(os.path.join(stored, n, "report.html"))]
+    assert plans, "no results"
+    for plan in plans:
+        reproduce(plan, "--redraw", "--from", stored, cwd=cwd)
+        made = os.path.join(cwd, "out", plan)
+        differ = [n for n in same_tree(made, os.path.join(stored, plan)) if n not in ("plan.json", "bands.json")]
+        assert not differ, f"{plan}: {differ}: tools/reproduce {plan} --redraw --out docs/results/ablation"
+        reproduce(plan, "--redraw", "--check", "--from", stored, cwd=cwd)
+
+
+ROWS = [the_smoke_plan_runs_to_a_report, killed_at_random_moments_it_gives_the_same_report, plans_with_cells_in_common_run_them_once,
+        a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on, a_run_that_diverges_counts_as_nothing_learnt,
+        another_data_set_is_refused_with_both_fingerprints, the_check_fails_when_a_claim_stops_holding, wrong_plans_are_refused,
+        only_list_and_seeds_choose_cells, shipped_plans_are_sound, committed_results_redraw_byte_for_byte]
+
+
+def main():
+    failed = 0
+    rows = [r for r in ROWS if options.only in (None, r.__name__)]
+    for row in rows:
+        name, start = row.__name__.replace("_", " "), time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="lather-reproduce-") as cwd:
+            try:
+                row(cwd)
+                print(f"[       OK ] {name} ({time.monotonic() - start:.1f} s)", flush=True)
+            except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as error:
+                failed += 1
+                print(f"{type(error).__name__}: {error}\n[  FAILED  ] {name}", flush=True)
+    return 1 if failed or not rows else 0
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("program")
+parser.add_argument("--kills", type=int, default=4)
+parser.add_argument("--longest", type=float, default=0, help="seconds before a kill; 0: so that most come before the end")
+parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+parser.add_argument("--only")
+options = parser.parse_args()
+options.program = os.path.abspath(options.program)
+if not os.access(options.program, os.X_OK):
+    print(f"{options.program} is not there")
+    sys.exit(77)
+os.environ["OMP_WAIT_POLICY"] = "passive"
+sys.exit(main())

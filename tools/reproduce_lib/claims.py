@@ -1,0 +1,112 @@
+"""Sentences of a plan beside what was measured, each with a verdict; and the bands that --check compares with."""
+import json
+import os
+
+from .stats import deviation, mean
+from .store import read_json, write_whole
+
+HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested here"
+CLOCK = ("seconds-ratio", "overhead")
+LEAST_BAND = 1.0  # points: accuracies of another machine differ by rounding alone
+
+
+class Verdict:
+    """Of a claim: value, low, high are None where nothing was measured."""
+
+    def __init__(self, claim, found, verdict, note=""):
+        self.claim, self.verdict, self.note = claim, verdict, note
+        self.value, self.low, self.high = found if found else (None, None, None)
+        self.is_clock = claim["measure"][0] in CLOCK
+
+    def text(self):
+        if self.value is None:
+            return "–"
+        unit = {"gain": " points", "sensitivity": " points", "range": " points", "overhead": " %"}.get(self.claim["measure"][0], "×")
+        sign = "+" if unit != "×" else ""
+        if self.low == self.high == self.value:
+            return f"{self.value:{sign}.2f}{unit}"
+        return f"{self.value:{sign}.2f}{unit} [{self.low:{sign}.2f}, {self.high:{sign}.2f}]"
+
+    def bound_text(self):
+        if not self.claim["bound"]:
+            return "–"
+        word, number = self.claim["bound"]
+        return f"{word.replace('-', ' ')} {number:g}" + (", within noise" if self.claim["noise"] else "")
+
+
+def measure(claim, measured):
+    """(value, low, high) or None."""
+    kind, *words = claim["measure"]
+    arm = measured.plan.challenger
+    if kind == "gain":
+        return measured.gain(arm, float(words[0]), float(words[1]))
+    if kind == "epochs-ratio":
+        found = measured.epochs_ratio(arm, float(words[0]))
+        return found and found[:3]
+    if kind == "seconds-ratio":
+        return measured.seconds_ratio(arm, float(words[0]))
+    if kind == "overhead":
+        return measured.overhead(arm)
+    if kind == "sensitivity":
+        own, base = measured.drop(words[0]), measured.drop(words[1])
+        return None if own is None or base is None else (own - base,) * 3
+    if kind == "range":
+        values = [v for _, v in measured.sweep(words[0])]
+        return None if not values or None in values else (max(values) - min(values),) * 3
+    return None
+
+
+def judge(claim, measured):
+    """Without `within-noise` the whole interval must be on the right side of the bound, with it a part of it."""
+    found = measure(claim, measured)
+    if found is None:
+        return Verdict(claim, None, UNTESTED)
+    if claim["measure"][0] in CLOCK and measured.plan.clock == "indicative":
+        return Verdict(claim, found, UNTESTED, "seconds are indicative")
+    word, bound = claim["bound"]
+    _, low, high = found
+    if word == "at-least":
+        good = high >= bound if claim["noise"] else low >= bound
+    else:
+        good = low <= bound if claim["noise"] else high <= bound
+    return Verdict(claim, found, HOLDS if good else FAILS)
+
+
+def judge_all(measured):
+    return [judge(claim, measured) for claim in measured.plan.claims]
+
+
+def bands_of(measured, verdicts):
+    """What --write-bands stores: verdicts, and for each arm and budget a mean and how far from it a rerun may be."""
+    accuracy = {}
+    for arm, rows in measured.finals.items():
+        for budget, runs in rows.items():
+            if runs:
+                values = [run.top1 for run in runs]
+                accuracy[f"{arm} {budget:g}"] = [round(mean(values), 3), round(max(LEAST_BAND, 3 * deviation(values)), 3)]
+    return {"claims": {v.claim["name"]: v.verdict for v in verdicts}, "accuracy": accuracy}
+
+
+def bands_path(folder):
+    return os.path.join(folder, "bands.json")
+
+
+def write_bands(folder, bands):
+    write_whole(bands_path(folder), json.dumps(bands, indent=1) + "\n")
+
+
+def compare(stored, now):
+    """What is worse than the stored bands: lines of text."""
+    problems = [f"claim {name}: held, now: {now['claims'].get(name, 'not in the plan')}"
+                for name, verdict in stored["claims"].items() if verdict == HOLDS and now["claims"].get(name) != HOLDS]
+    for key, (centre, width) in stored["accuracy"].items():
+        if key not in now["accuracy"]:
+            problems.append(f"accuracy of {key}: not measured")
+        elif not abs(now["accuracy"][key][0] - centre) <= width:
+            problems.append(f"accuracy of {key}: {now['accuracy'][key][0]:.2f} %, stored {centre:.2f} ± {width:.2f}")
+    return problems
+
+
+def find_bands(folders):
+    """The stored bands of the first folder that has some, or None."""
+    return next((b for b in (read_json(bands_path(f)) for f in folders) if b), None)

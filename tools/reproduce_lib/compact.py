@@ -1,0 +1,109 @@
+"""A finished run as one small file: what the report needs, at most 20 kB.
+
+Curves of steps are thinned to means over equal parts; epochs are kept whole while they fit."""
+import json
+import os
+import statistics
+import struct
+
+POINTS = 100  # of the loss curve
+EPOCHS = 120  # rows of the table of epochs
+EPOCH_KEYS = ("epoch", "step", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "seconds", "eval_seconds")
+SHAMPOO_KEYS = ("shampoo_factor_seconds", "shampoo_root_seconds", "shampoo_apply_seconds")
+
+
+def read_records(path):
+    records = []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                continue  # cut by a kill
+    return records
+
+
+def rounded(value, digits=6):
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def thin(steps, most):
+    """[[last step of a part, its mean loss], ...]"""
+    parts = [steps[len(steps) * i // most:len(steps) * (i + 1) // most] for i in range(most)]
+    return [[p[-1]["step"], rounded(statistics.fmean(r["loss"] for r in p))] for p in parts if p]
+
+
+def epoch_rows(epochs):
+    """All, or evenly chosen ones with the last: rows of EPOCH_KEYS; seconds are sums from the start."""
+    rows, total = [], 0.0
+    for e in epochs:
+        total += e.get("seconds", 0.0)
+        rows.append([rounded(total if k == "seconds" else e.get(k)) for k in EPOCH_KEYS])
+    stride = -(-len(rows) // EPOCHS)
+    return [row for i, row in enumerate(reversed(rows)) if i % stride == 0][::-1]
+
+
+def state_bytes(folder):
+    """Bytes of the optimizer's state in the newest checkpoint, averaged weights not counted."""
+    path = os.path.join(folder, "checkpoints", "latest", "optim.safetensors")
+    try:
+        with open(path, "rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    except (OSError, ValueError, struct.error):
+        return None
+    return sum(t["data_offsets"][1] - t["data_offsets"][0] for name, t in header.items()
+               if name != "__metadata__" and not name.startswith("ema."))
+
+
+def read_config(folder):
+    """config.yaml as a flat dictionary: `key: value` lines only, which is what it has."""
+    found = {}
+    try:
+        with open(os.path.join(folder, "config.yaml"), encoding="utf-8") as file:
+            for line in file:
+                key, colon, value = line.rstrip("\n").partition(": ")
+                if colon and not line.startswith((" ", "-")):
+                    found[key] = value
+    except OSError:
+        pass
+    return found
+
+
+def read_env(folder):
+    keys = ("version", "git_commit", "build", "cpu", "cpu_threads", "os")
+    try:
+        with open(os.path.join(folder, "env.json"), encoding="utf-8") as file:
+            env = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return {k: env[k] for k in keys if k in env}
+
+
+def clock(steps):
+    """Medians of a step's seconds; share: of all step time, in each part of the optimizer's own work."""
+    total = sum(s["seconds"] for s in steps)
+    parts = {k: rounded(sum(s.get(k, 0.0) for s in steps) / total, 4) for k in SHAMPOO_KEYS if any(k in s for s in steps)}
+    return {"step_seconds": rounded(statistics.median(s["seconds"] for s in steps), 4),
+            "data_share": rounded(sum(s.get("data_seconds", 0.0) for s in steps) / total, 4), "share": parts}
+
+
+def compact(cell, folder, status):
+    """status: done, or diverged (a gradient that was not finite ended the run)."""
+    records = read_records(os.path.join(folder, "metrics.jsonl"))
+    steps = [r for r in records if r.get("event") == "step"]
+    epochs = [r for r in records if r.get("event") == "epoch"]
+    return {"id": cell.id, "status": status, "data": cell.fingerprint, "settings": cell.settings, "config": read_config(folder),
+            "env": read_env(folder), "epoch_keys": list(EPOCH_KEYS), "epochs": epoch_rows(epochs), "loss": thin(steps, POINTS),
+            "steps": steps[-1]["step"] if steps else 0, "optimizer_bytes": state_bytes(folder), "clock": clock(steps) if steps else None}
+
+
+def text_of(metrics):
+    """One line per entry and per epoch, so that differences can be read."""
+    lines = []
+    for key, value in metrics.items():
+        if key == "epochs":
+            rows = ",\n  ".join(json.dumps(row) for row in value)
+            lines.append(f'"{key}": [\n  {rows}]' if value else f'"{key}": []')
+        else:
+            lines.append(f'"{key}": {json.dumps(value)}')
+    return "{" + ",\n".join(lines) + "}\n"

@@ -1,0 +1,248 @@
+"""The figures of a report: each a picture and the numbers it shows."""
+from . import measures
+from .compact import SHAMPOO_KEYS
+from .svg import LEFT, RIGHT, Chart, Picture, Scale
+from .tables import csv_text
+
+PART_NAMES = ["waiting for data", "factors", "roots", "use of roots", "forward, backward, update"]
+
+
+class Figure:
+    """name: of its files. rows: header first. is_clock: shows seconds."""
+
+    def __init__(self, name, picture, rows, caption, is_clock=False):
+        self.name, self.picture, self.rows, self.caption, self.is_clock = name, picture, rows, caption, is_clock
+
+    def csv(self):
+        return csv_text(self.rows)
+
+
+def numbers(arms):
+    return {name: i for i, name in enumerate(arms)}
+
+
+def names_of(plan, arms):
+    order = numbers(plan.arms)
+    return [(order[a], plan.arms[a].label) for a in arms]
+
+
+def accuracy_range(values):
+    """Where an axis of accuracies begins and ends: the upper part, where lines lie close, is what matters."""
+    top, bottom = max(values), min(values)
+    low = max(bottom, top - 14)
+    margin = max(0.2, 0.06 * (top - low))
+    return low - margin, min(100.0, top + margin)
+
+
+def clipped(scale, floor, value):
+    return scale(max(value, floor))
+
+
+def bands(chart, floor, runs, colour, x_at):
+    """Mean line of runs, and an area from their lowest to their highest."""
+    curves = [run.curve for run in runs]
+    points = list(zip(*curves))
+    xs = [chart.x(measures.mean([p[x_at] for p in group])) for group in points]
+    low = [clipped(chart.y, floor, min(p[1] for p in group)) for group in points]
+    high = [clipped(chart.y, floor, max(p[1] for p in group)) for group in points]
+    middle = [clipped(chart.y, floor, measures.mean([p[1] for p in group])) for group in points]
+    chart.area(list(zip(xs, low)) + list(zip(xs, high))[::-1], f"band f{colour}")
+    chart.path(list(zip(xs, middle)), f"s{colour}")
+
+
+def curves(measured, budget, against_seconds):
+    """Accuracy against epochs or seconds at one budget, all arms."""
+    plan, order = measured.plan, numbers(measured.plan.arms)
+    arms = [a for a in plan.arms if measured.finals[a][budget] and all(r.curve for r in measured.finals[a][budget])]
+    runs = {a: measured.finals[a][budget] for a in arms}
+    if not arms:
+        return None
+    at = 2 if against_seconds else 0
+    shown = [p for rs in runs.values() for r in rs for p in r.curve]
+    y = accuracy_range([p[1] for p in shown])
+    what = "seconds of training" if against_seconds else "epochs"
+    chart = Chart(f"Top-1 accuracy in %, {budget:g} epochs", (0, max(p[at] for p in shown)), y, what, names_of(plan, arms))
+    rows = [["arm", "seed", "epoch", "seconds" if against_seconds else "", "top1"]]
+    for arm in arms:
+        bands(chart, y[0], runs[arm], order[arm], at)
+        for run in runs[arm]:
+            for epoch, top1, seconds in run.curve:
+                rows.append([arm, run.metrics["settings"]["seed"], f"{epoch:.6g}", f"{seconds:.2f}" if against_seconds else "",
+                             f"{top1:.4f}"])
+    if not against_seconds:
+        rows = [row[:3] + row[4:] for row in rows]
+    kind = "seconds" if against_seconds else "epochs"
+    return Figure(f"accuracy-{kind}-{budget:g}", chart, rows, "Line: mean of seeds. Area: from the lowest to the highest seed.",
+                  against_seconds)
+
+
+def budgets(measured):
+    """Final accuracy against the budget."""
+    plan, order = measured.plan, numbers(measured.plan.arms)
+    points = {a: [(b, measured.top1(a, b)) for b in plan.budgets if measured.top1(a, b)] for a in plan.arms}
+    points = {a: rows for a, rows in points.items() if rows}
+    if not points:
+        return None
+    y = accuracy_range([v for rows in points.values() for _, values in rows for v in values])
+    span = plan.budgets[-1] - plan.budgets[0] or 1
+    x = (plan.budgets[0] - 0.06 * span, plan.budgets[-1] + 0.06 * span)
+    chart = Chart("Final top-1 accuracy in % against the budget", x, y, "epochs of the whole run", names_of(plan, points))
+    rows = [["arm", "budget", "top1_mean", "top1_lowest", "top1_highest"]]
+    for arm, entries in points.items():
+        colour = order[arm]
+        chart.path([(chart.x(b), clipped(chart.y, y[0], measures.mean(v))) for b, v in entries], f"s{colour}")
+        for budget, values in entries:
+            middle = measures.mean(values)
+            chart.line(chart.x(budget), clipped(chart.y, y[0], min(values)), chart.x(budget), clipped(chart.y, y[0], max(values)),
+                       f"s{colour}")
+            chart.dot(chart.x(budget), clipped(chart.y, y[0], middle), 3.2, f"f{colour}", f"{plan.arms[arm].label}: {middle:.2f} %")
+            rows.append([arm, f"{budget:g}", f"{middle:.4f}", f"{min(values):.4f}", f"{max(values):.4f}"])
+    return Figure("accuracy-budget", chart, rows, "Each point is a run of its own, annealed to its end. Bars: lowest to highest seed.")
+
+
+def ratios(measured, is_clock):
+    """Dots with intervals: how many times fewer epochs (seconds) than the baseline."""
+    plan, order = measured.plan, numbers(measured.plan.arms)
+    entries = []
+    for arm in plan.arms:
+        for budget in plan.budgets:
+            found = measured.seconds_ratio(arm, budget) if is_clock else measured.epochs_ratio(arm, budget)
+            if arm != plan.baseline and found:
+                entries.append((arm, budget, found[:3]))
+    if not entries:
+        return None
+    most = max([2.0] + [high for _, _, (_, _, high) in entries]) * 1.04
+    height = 62 + 20 * len(entries) + 24 * len({e[0] for e in entries})
+    what = "seconds" if is_clock else "epochs"
+    picture = Picture(f"Times fewer {what}", height=height)
+    picture.text(LEFT, 16, f"Times fewer {what} than {plan.arms[plan.baseline].label} to its final accuracy", "title")
+    x, y, before = Scale(0, most, 150, picture.width - RIGHT), 34, None
+    picture.line(x(1), 28, x(1), height - 34, "axis")
+    rows = [["arm", "baseline_budget", "ratio", "low", "high"]]
+    for arm, budget, (value, low, high) in entries:
+        if arm != before:
+            y += 24
+            picture.text(12, y - 4, plan.arms[arm].label, "ink")
+            before = arm
+        y += 20
+        picture.text(140, y - 6, f"of its {budget:g} epochs", anchor="end")
+        if value > 0:
+            picture.line(x(low), y - 10, x(high), y - 10, f"s{order[arm]}")
+            picture.dot(x(value), y - 10, 4, f"f{order[arm]}", f"{value:.2f} [{low:.2f}, {high:.2f}]")
+        else:
+            picture.text(x(0), y - 6, "not reached")
+        rows.append([arm, f"{budget:g}", f"{value:.4f}", f"{low:.4f}", f"{high:.4f}"])
+    for value in [v * 0.5 for v in range(int(most / 0.5) + 1)]:
+        picture.text(x(value), height - 18, f"{value:g}", anchor="middle")
+    return Figure(f"ratio-{what}", picture, rows, "Line: 95 % bootstrap interval over seeds. An interval that begins at 0 holds "
+                  "resamples that never reach the accuracy.", is_clock)
+
+
+def breakdown(measured):
+    """What a step's time is spent on."""
+    plan = measured.plan
+    entries = [(arm, measured.breakdown(arm), measured.step_seconds(arm)) for arm in plan.arms if measured.breakdown(arm)]
+    if not entries:
+        return None
+    picture = Picture("Step time", height=64 + 30 * len(entries))
+    picture.text(LEFT, 16, "What a step's time is spent on", "title")
+    top = picture.legend(list(zip((3, 4, 1, 2, 7), PART_NAMES)), 34)
+    picture.height += int(top) - 34
+    x = Scale(0, 1, 180, picture.width - 76)
+    rows = [["arm", "step_seconds", "data"] + [k.replace("_seconds", "") for k in SHAMPOO_KEYS] + ["rest"]]
+    for i, (arm, parts, seconds) in enumerate(entries):
+        y, at = top + 16 + 30 * i, 0.0
+        picture.text(172, y + 13, plan.arms[arm].label, "ink", "end")
+        for colour, part in zip((3, 4, 1, 2, 7), parts):
+            picture.box(x(at), y, x(at + part) - x(at), 18, f"f{colour}")
+            at += part
+        picture.text(x(1) + 6, y + 13, f"{1000 * seconds:.1f} ms")
+        rows.append([arm, f"{seconds:.5f}"] + [f"{p:.5f}" for p in parts])
+    return Figure("step-time", picture, rows, "Shares of the summed time of all steps; right: the median step.", True)
+
+
+def trials(measured, arm):
+    """All trials of an arm: where they lie, and what came of them."""
+    entries = [(v, c, measured.store.top1(c.id)) for v, c in measured.cells.trials[arm.name]]
+    keys = sorted(arm.tuned)
+    if not entries or len(keys) != 2:
+        return None
+    reached = [t for _, _, t in entries if t is not None]
+    chart = Chart(f"{arm.label}: top-1 in % of each trial", arm.tuned[keys[0]], arm.tuned[keys[1]], f"{keys[0]} (up: {keys[1]})",
+                  log_x=True, log_y=True)
+    rows = [["trial"] + keys + ["top1"]]
+    best = measured.cells.best[arm.name]
+    for i, (values, _, top1) in enumerate(entries):
+        x, y = chart.x(values[keys[0]]), chart.y(values[keys[1]])
+        rows.append([str(i + 1)] + [f"{values[k]:.6g}" for k in keys] + ["" if top1 is None else f"{top1:.4f}"])
+        if top1 is None:
+            chart.text(x, y + 4, "failed", anchor="middle")
+            continue
+        shade = 0.25 + 0.75 * max(0.0, 1 - (max(reached) - top1) / 10)
+        chart.dot(x, y, 6, "f2", f"{top1:.2f} %", shade)
+        if values == best:
+            chart.dot(x, y, 8.5, "ring")
+        high = x > chart.width - RIGHT - 44
+        chart.text(x + (-11 if high else 11), y + 4, f"{top1:.2f}", anchor="end" if high else "start")
+    return Figure(f"trials-{arm.name}", chart, rows, "The ring marks the best, whose values the final runs have.")
+
+
+def heat_map(measured, sweep):
+    """Accuracy over one or two settings."""
+    found = measured.sweep(sweep.name)
+    if not found:
+        return None
+    (row_key, row_values), (key, values) = sweep.axes if len(sweep.axes) == 2 else (("", [""]), sweep.axes[0])
+    at = {(point.get(row_key, ""), point[key]): top1 for point, top1 in found}
+    reached = [t for t in at.values() if t is not None]
+    left = 24 + 7 * max(len(v) for v in row_values)
+    picture = Picture(sweep.label, height=66 + 40 * len(row_values))
+    picture.text(12, 16, f"{sweep.label}: top-1 in %", "title")
+    wide = (picture.width - left - RIGHT) / len(values)
+    rows = [[row_key, key, "top1"] if row_key else [key, "top1"]]
+    for i, row_value in enumerate(row_values):
+        y = 28 + 40 * i
+        picture.text(left - 8, y + 23, row_value, anchor="end")
+        for j, value in enumerate(values):
+            top1 = at.get((row_value, value))
+            rows.append(([row_value] if row_key else []) + [value, "" if top1 is None else f"{top1:.4f}"])
+            if top1 is not None:
+                shade = 0.06 + 0.5 * max(0.0, 1 - (max(reached) - top1) / max(1.0, min(10.0, max(reached) - min(reached))))
+                picture.box(left + j * wide + 1, y, wide - 2, 38, "f2", shade)
+            text = "–" if top1 is None else f"{top1:.2f}"
+            picture.text(left + (j + 0.5) * wide, y + 23, text, "ink", "middle")
+    y = 28 + 40 * len(row_values)
+    for j, value in enumerate(values):
+        picture.text(left + (j + 0.5) * wide, y + 14, value, anchor="middle")
+    picture.text(picture.width - RIGHT, y + 32, key + (f" (down: {row_key})" if row_key else ""), anchor="end")
+    caption = f"{sweep.arm.label}, {sweep.budget:g} epochs, seed 1."
+    return Figure(f"sweep-{sweep.name}", picture, rows, caption)
+
+
+def memory(measured):
+    plan, order = measured.plan, numbers(measured.plan.arms)
+    entries = [(a, measured.optimizer_bytes(a)) for a in plan.arms if measured.optimizer_bytes(a)]
+    if not entries:
+        return None
+    picture = Picture("Optimizer memory", height=36 + 26 * len(entries))
+    picture.text(LEFT, 16, "State of the optimizer", "title")
+    x = Scale(0, max(b for _, b in entries), 180, picture.width - 80)
+    rows = [["arm", "bytes"]]
+    for i, (arm, size) in enumerate(entries):
+        y = 28 + 26 * i
+        picture.text(172, y + 13, plan.arms[arm].label, "ink", "end")
+        picture.box(x(0), y, x(size) - x(0), 16, f"f{order[arm]}")
+        picture.text(x(size) + 6, y + 13, f"{size / 2 ** 20:.2f} MiB")
+        rows.append([arm, str(size)])
+    return Figure("optimizer-memory", picture, rows, "Bytes of its tensors in a checkpoint.")
+
+
+def all_figures(measured):
+    plan = measured.plan
+    found = {"result": [budgets(measured), ratios(measured, False)],
+             "curves": [curves(measured, b, False) for b in plan.budgets],
+             "seconds": [curves(measured, plan.budgets[-1], True), ratios(measured, True), breakdown(measured)],
+             "sweeps": [heat_map(measured, s) for s in plan.sweeps],
+             "trials": [trials(measured, arm) for arm in plan.arms.values()],
+             "memory": [memory(measured)]}
+    return {group: [f for f in figures if f] for group, figures in found.items()}

@@ -1,0 +1,66 @@
+"""What a data set is, in 16 hexadecimal digits: a hash over the names and sizes of its files, and over the contents of small
+ones. Re-encoded pictures change sizes; a picture added, lost or renamed changes names."""
+import hashlib
+import os
+
+SMALL = 64 << 20  # a file up to here is read when the set has few files
+FEW = 64
+
+
+class DataError(Exception):
+    """The data is not there."""
+
+
+def folder_of(data):
+    """Where the data's files are; None for those made up on the fly."""
+    if data.startswith("synthetic"):
+        return None
+    if data == "fashion-mnist":
+        return os.environ.get("LATHER_FASHION_MNIST", "/usr/share/datasets/fashion-mnist")
+    return data
+
+
+def list_files(top):
+    """(relative name, path, size) in byte order of the names; indexes that readers make beside tar files are no data."""
+    if os.path.isfile(top):
+        return [(os.path.basename(top), top, os.path.getsize(top))]
+    found = []
+    for folder, _, names in os.walk(top, followlinks=True):
+        for name in names:
+            path = os.path.join(folder, name)
+            if not name.endswith(".index"):
+                found.append((os.path.relpath(path, top), path, os.path.getsize(path)))
+    return sorted(found, key=lambda entry: entry[0].encode())
+
+
+def fingerprint(data):
+    """Errors: DataError."""
+    top = folder_of(data)
+    if top is None:
+        return hashlib.sha256(data.encode()).hexdigest()[:16]
+    files = list_files(top) if os.path.exists(top) else []
+    if not files:
+        raise DataError(f"{top}: no data there")
+    digest = hashlib.sha256()
+    for name, path, size in files:
+        digest.update(f"{name}\0{size}\0".encode())
+        if len(files) <= FEW and size <= SMALL:
+            with open(path, "rb") as file:
+                digest.update(hashlib.sha256(file.read()).digest())
+    return digest.hexdigest()[:16]
+
+
+def pictures(data):
+    """(in the training set, held back), or None where only a reader could tell (tar files, packs)."""
+    if data == "fashion-mnist":
+        return 60000, 10000
+    if data.startswith("synthetic"):
+        parts = data.split(":")
+        count = int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 1000
+        return count, count
+    sizes = []
+    for part in ("train", "val"):
+        top = os.path.join(data, part)
+        folders = [entry.path for entry in os.scandir(top) if entry.is_dir()] if os.path.isdir(top) else []
+        sizes.append(sum(len(os.listdir(folder)) for folder in folders))
+    return tuple(sizes) if all(sizes) else None

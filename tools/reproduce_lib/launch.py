@@ -1,0 +1,159 @@
+"""Processes: the command line of a cell, and a pool of slots that run cells side by side.
+
+Each run ends with the tool: the kernel sends it SIGTERM when its parent is gone, upon which it writes a checkpoint. It also
+holds the lock of its folder, so that a tool that starts anew waits for it."""
+import ctypes
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+# What config.yaml also has, and what is not compared.
+UNCOMPARED = ("eval-every", "eval-batch-size", "checkpoint-every")
+INTERRUPTED = 3  # the trainer's exit status after a checkpoint
+DIVERGED = "is not finite"
+
+
+class LaunchError(Exception):
+    """A cell cannot be started as asked."""
+
+
+def flags_of(settings):
+    """Settings as the trainer's flags; true and false are of switches."""
+    flags = []
+    for key, value in settings.items():
+        if key == "global-batch":
+            continue
+        if value in ("true", "false"):
+            flags.append(f"--{key}" if value == "true" else f"--no-{key}")
+        else:
+            flags += [f"--{key}", value]
+    return flags
+
+
+def accumulation(settings, ranks):
+    """Micro-batches per update that make the global batch on so many ranks. Errors: LaunchError."""
+    if "global-batch" not in settings:
+        if ranks > 1:
+            raise LaunchError("--ranks: the plan names no global-batch, so ranks would change it")
+        return 1
+    whole, part = int(settings["global-batch"]), int(settings.get("batch-size", "32")) * ranks
+    if whole % part:
+        raise LaunchError(f"global-batch {whole} is no multiple of {ranks} ranks with {part // ranks} pictures each")
+    return whole // part
+
+
+def end_with_parent():
+    """In the child, before it becomes the run."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tool, which ends its runs itself
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass  # another kernel: the lock alone keeps order
+    if os.getppid() == 1:
+        os._exit(INTERRUPTED)
+
+
+class Launcher:
+    """How cells are run: program, data, ranks, devices, jobs; extra: further flags of every run."""
+
+    def __init__(self, program, data, jobs=1, ranks=1, devices=(), threads=0, checkpoint_every=0):
+        self.program, self.data, self.jobs, self.ranks = program, data, jobs, ranks
+        self.devices, self.checkpoint_every = list(devices), checkpoint_every
+        self.threads = threads or (max(1, len(os.sched_getaffinity(0)) // jobs) if jobs > 1 else 0)
+
+    def command(self, cell, folder, slot=0):
+        line = ["mpirun", "-n", str(self.ranks)] if self.ranks > 1 else []
+        line += [self.program, "--data", self.data] + flags_of(cell.settings)
+        many = accumulation(cell.settings, self.ranks)
+        if many > 1:
+            line += ["--grad-accum", str(many)]
+        if self.devices:
+            line += ["--device", self.devices[slot % len(self.devices)]]
+        if self.threads:
+            line += ["--threads", str(self.threads)]
+        if self.checkpoint_every:
+            line += ["--checkpoint-every", str(self.checkpoint_every)]
+        return line + ["--progress", "lines", "--log-every", "1000", "--no-tensorboard", "--keep", "1", "--output", folder,
+                       "--resume", "auto"]
+
+    def resolve(self, settings):
+        """What the trainer makes of settings: key -> value. Errors: LaunchError with what it says."""
+        done = subprocess.run([self.program, "--data", self.data] + flags_of(settings) + ["--print-config"], capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            raise LaunchError(done.stderr.strip().split("\n")[-1] or f"{self.program}: exit status {done.returncode}")
+        return dict(line.split(": ", 1) for line in done.stdout.split("\n") if ": " in line and not line.startswith(" "))
+
+    def start(self, cell, store, slot):
+        """Errors: store's, LaunchError, OSError."""
+        lock = store.lock_cell(cell.id)
+        line = self.command(cell, store.run_folder(cell.id), slot)
+        with lock, open(os.path.join(store.folder(cell.id), "log.txt"), "a", encoding="utf-8") as log:
+            log.write("$ " + shlex.join(line) + "\n")
+            log.flush()
+            return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, pass_fds=[lock.fileno()],
+                                    preexec_fn=end_with_parent, env={"OMP_WAIT_POLICY": "passive", **os.environ})
+
+
+class Pool:
+    """Runs cells in slots; report(text) is told what happens."""
+
+    def __init__(self, launcher, store, report):
+        self.launcher, self.store, self.report = launcher, store, report
+        self.slots = [None] * launcher.jobs
+        self.tried = set()  # failed in this call: not again before the next
+        self.seconds = []  # of finished cells
+
+    def is_busy(self):
+        return any(self.slots)
+
+    def ids(self):
+        return {entry[0].id for entry in self.slots if entry}
+
+    def has_room(self):
+        return None in self.slots
+
+    def start(self, cell):
+        slot = self.slots.index(None)
+        try:
+            self.slots[slot] = (cell, self.launcher.start(cell, self.store, slot), time.monotonic())
+        except OSError as error:
+            raise LaunchError(f"{self.launcher.program}: {error.strerror}") from None
+
+    def wait(self):
+        """Until at least one run has ended."""
+        while True:
+            ended = [i for i, entry in enumerate(self.slots) if entry and entry[1].poll() is not None]
+            for i in ended:
+                (cell, process, begin), self.slots[i] = self.slots[i], None
+                self.take(cell, process.returncode, time.monotonic() - begin)
+            if ended or not self.is_busy():
+                return
+            time.sleep(0.05)
+
+    def take(self, cell, code, seconds):
+        log = self.store.log_end(cell.id)
+        if code == 0 or (code == 1 and log and DIVERGED in log[-1]):
+            self.store.finish(cell, "done" if code == 0 else "diverged")
+            self.seconds.append(seconds)
+            self.report(f"{cell.id}  {self.store.top1(cell.id):6.2f} %  {seconds:6.1f} s  {cell.roles[0]}"
+                        + ("" if code == 0 else "  diverged"))
+            return
+        self.tried.add(cell.id)
+        if code != INTERRUPTED:
+            self.store.fail(cell, code)
+            self.report(f"{cell.id}  FAILED with exit status {code}  {cell.roles[0]}: {log[-1] if log else 'no output'}")
+
+    def stop(self):
+        """Lets the runs write a checkpoint and waits for them."""
+        for entry in self.slots:
+            if entry and entry[1].poll() is None:
+                entry[1].send_signal(signal.SIGTERM)
+        for entry in self.slots:
+            if entry:
+                entry[1].wait()
+        print("interrupted: the same command goes on", file=sys.stderr)

@@ -1,0 +1,274 @@
+"""The command line of tools/reproduce."""
+import argparse
+import fnmatch
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+
+from . import budget, drawing
+from .cells import Cells, settings_of, trial_values
+from .fingerprint import DataError, fingerprint, pictures
+from .launch import UNCOMPARED, LaunchError, Launcher, Pool
+from .plan import OWN_FLAGS, Plan, PlanError, number
+from .store import Store, StoreError, read_json, write_whole
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 3
+
+ABOUT = """\
+Runs a plan of training runs and makes a report of them: does Shampoo reach the accuracy of the Nesterov recipe in fewer
+epochs, at what cost per step, and which of its settings matter?
+
+PLAN is a file, or one of: {plans}. Everything is kept in --out; the same command goes on where it was
+interrupted. Plans with the same --out share the runs that they have in common."""
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def plan_folders():
+    """In the source tree, and installed."""
+    return [os.path.join(HERE, "..", "models", "resnet50", "plans"), os.path.join(HERE, "plans")]
+
+
+def shipped_plans():
+    names = {f[:-4] for folder in plan_folders() if os.path.isdir(folder) for f in os.listdir(folder) if f.endswith(".ini")}
+    return sorted(names)
+
+
+def find_plan(name):
+    for path in [name] + [os.path.join(folder, f"{name}.ini") for folder in plan_folders()]:
+        if os.path.isfile(path):
+            return os.path.normpath(path)
+    raise PlanError(f"no plan '{name}': neither a file nor one of {', '.join(shipped_plans())}")
+
+
+def find_program(given):
+    """The trainer: as given, in a build folder of the source tree, beside an installed tool, or in PATH."""
+    root = os.path.dirname(HERE)
+    choices = [given] if given else (
+        [os.path.join(root, b, "models", "resnet50", "train_resnet50") for b in ("build", "build-quickstart", "build-check/main")]
+        + [os.path.join(os.path.dirname(root), "bin", "train_resnet50"), shutil.which("train_resnet50") or ""])
+    for path in choices:
+        if path and os.access(path, os.X_OK) and os.path.isfile(path):
+            return os.path.abspath(path)
+    raise LaunchError(f"{given or 'train_resnet50'}: no such program; build it, or name it with --train")
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(prog="reproduce", description=ABOUT.format(plans=", ".join(shipped_plans())),
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", metavar="PLAN")
+    parser.add_argument("--data", metavar="DIR", help="data set; default: the plan's")
+    parser.add_argument("--out", metavar="DIR", default=os.path.join("runs", "reproduce"), help="default: %(default)s")
+    parser.add_argument("--from", metavar="DIR", dest="sources", action="append", default=[],
+                        help="count the runs finished there, too (--out of an earlier part, or committed metrics)")
+    parser.add_argument("--train", metavar="FILE", help="the program train_resnet50")
+    parser.add_argument("--list", action="store_true", help="list the cells and stop")
+    parser.add_argument("--only", metavar="GLOB", help="run only cells with this name, or with a role such as 'final shampoo*'")
+    parser.add_argument("--seeds", metavar="N", help="instead of the plan's")
+    parser.add_argument("--dry-run", action="store_true", help="print budget and command lines, run nothing")
+    parser.add_argument("--jobs", metavar="N", default="1", help="cells side by side")
+    parser.add_argument("--ranks", metavar="N", default="1", help="ranks of each cell (mpirun)")
+    parser.add_argument("--devices", metavar="LIST", default="", help="cuda:0,cuda:1,...: one for each job")
+    parser.add_argument("--threads", metavar="N", default="0", help="compute threads of each cell; 0: all, divided by the jobs")
+    parser.add_argument("--redraw", action="store_true", help="run nothing: only make the report from what is there")
+    parser.add_argument("--no-clock", action="store_true", help="leave everything that was measured in seconds out of the report")
+    parser.add_argument("--check", action="store_true",
+                        help="compare with the stored bands; exit status 1 when a claim that held stops holding")
+    parser.add_argument("--write-bands", action="store_true", help="store bands for --check from this report")
+    return parser.parse_args(argv)
+
+
+class Work:
+    """One call: plan, data, store, cells."""
+
+    def __init__(self, args):
+        self.args, self.plan = args, Plan(find_plan(args.plan))
+        self.seeds = number(args.seeds, "--seeds", 1, 1000, True) if args.seeds else self.plan.seeds
+        self.store = Store(args.out, args.sources)
+        self.data = args.data or self.plan.data
+        self.given_up = set()
+        self.data_print = self.identify_data()
+
+    def record_path(self):
+        return os.path.join(self.args.out, self.plan.name, "plan.json")
+
+    def identify_data(self):
+        """The data's fingerprint; it must be that of an earlier part of the plan. Errors: DataError."""
+        paths = [self.record_path()] + [os.path.join(s, self.plan.name, "plan.json") for s in self.args.sources]
+        earlier = [(path, record["data"]) for path, record in ((p, read_json(p)) for p in paths) if record]
+        if self.args.redraw:
+            if not earlier:
+                raise DataError(f"{paths[-1]}: nothing there to redraw")
+            return earlier[0][1]
+        if not self.data:
+            raise DataError("the plan names no data: --data DIR is needed")
+        here = fingerprint(self.data)
+        for path, there in earlier:
+            if there != here:
+                raise DataError(f"{self.data}: fingerprint {here}, but an earlier part of this plan used data with fingerprint "
+                                f"{there} ({path})")
+        return here
+
+    def cells(self):
+        return Cells(self.plan, self.data_print, self.seeds, self.store.top1, lambda cell_id: cell_id in self.given_up)
+
+    def is_chosen(self, cell):
+        only = self.args.only
+        return not only or any(fnmatch.fnmatch(text, only) for text in [cell.id] + cell.roles)
+
+    def state(self, cell):
+        found = self.store.metrics(cell.id)
+        return found["status"] if found else "failed" if self.store.failure(cell.id) else "to do"
+
+    def record(self):
+        record = {"plan": self.plan.name, "data": self.data_print, "seeds": self.seeds}
+        write_whole(self.record_path(), json.dumps(record) + "\n")
+
+
+def check_settings(work, launcher):
+    """Each kind of cell as the trainer understands it; kinds with finished cells against what those were run with. Cells are
+    of one kind when they differ only in tuned numbers, budget and seed. Errors: PlanError."""
+    plan, kinds = work.plan, {}
+    for arm in plan.arms.values():
+        settings = settings_of(plan, arm, plan.tune_at, 0, trial_values(arm, 0))
+        kinds[kind_of(plan, settings)] = (arm.where, settings, None)
+    for cell in work.cells().by_id.values():
+        kind, metrics = kind_of(plan, cell.settings), work.store.metrics(cell.id)
+        if kind not in kinds or (metrics and not kinds[kind][2]):
+            kinds[kind] = (f"{plan.path}: {cell.roles[0]}", cell.settings, metrics)
+    for where, settings, metrics in kinds.values():
+        try:
+            resolved = launcher.resolve(settings)
+        except LaunchError as error:
+            raise PlanError(f"{where}: {error}") from None
+        for key, was in (metrics or {}).get("config", {}).items():
+            if key not in OWN_FLAGS + UNCOMPARED and resolved.get(key, was) != was:
+                raise PlanError(f"{where}: cell {metrics['id']} was run with {key} {was}, this program takes {resolved[key]}: write "
+                                "the one that is meant into the plan, or use another --out")
+
+
+def kind_of(plan, settings):
+    free = {"seed", "epochs", "warmup-epochs"}.union(*(arm.tuned for arm in plan.arms.values()))
+    return tuple((key, value) for key, value in settings.items() if key not in free)
+
+
+def paces(work, launcher, todo):
+    """arm -> seconds of a step and of an evaluated batch, for arms with something left to run."""
+    found = {}
+    names = {role.split()[1] for cell in todo for role in cell.roles if role.split()[0] != "sweep"}
+    for name, arm in work.plan.arms.items():
+        if name in names or work.cells().best[name] is None:
+            settings = settings_of(work.plan, arm, work.plan.tune_at, 0, trial_values(arm, 0))
+            found[name] = budget.calibrate_arm(launcher, settings)
+    return found
+
+
+def print_budget(work, launcher, todo):
+    cells = work.cells()
+    later, later_epochs = cells.pending
+    epochs = sum(float(c.settings["epochs"]) for c in todo) + later_epochs
+    done = sum(1 for c in cells.by_id.values() if work.store.metrics(c.id))
+    say(f"plan {work.plan.name}: {work.plan.title}")
+    say(f"data {work.data}, fingerprint {work.data_print}")
+    say(f"{len(todo) + later} cells to run ({later} of them once tuning is through), {done} done, {epochs:g} epochs")
+    sizes = pictures(work.data)
+    if not sizes or not todo:
+        return
+    pace = paces(work, launcher, todo)
+    if not pace:
+        return
+    mean = [sum(p[i] for p in pace.values()) / len(pace) for i in (0, 1)]
+    seconds = sum(budget.cell_seconds(c.settings, pace.get(c.roles[0].split()[1], mean), *sizes) for c in todo)
+    if later:
+        each = dict(todo[0].settings, epochs=str(later_epochs / later))
+        seconds += later * budget.cell_seconds(each, mean, *sizes)
+    for name, (step, _) in pace.items():
+        say(f"  {name}: {1000 * step:.1f} ms a micro-batch")
+    say(f"about {budget.hours_text(seconds / launcher.jobs)} by this calibration")
+
+
+def list_cells(work):
+    for cell in work.cells().by_id.values():
+        if work.is_chosen(cell):
+            top1 = work.store.top1(cell.id)
+            say(f"{cell.id}  {work.state(cell):8}  {'' if top1 is None else format(top1, '.2f'):>6}  {'; '.join(cell.roles)}")
+    count, epochs = work.cells().pending
+    if count:
+        say(f"and {count} cells, {epochs:g} epochs, once tuning is through")
+
+
+def run_cells(work, launcher):
+    pool = Pool(launcher, work.store, say)
+    work.given_up = pool.tried
+    try:
+        while True:
+            todo = [c for c in work.cells().by_id.values() if work.store.metrics(c.id) is None and c.id not in pool.tried
+                    and c.id not in pool.ids() and work.is_chosen(c)]
+            for cell in todo:
+                if not pool.has_room():
+                    break
+                pool.start(cell)
+            if not pool.is_busy():
+                break
+            pool.wait()
+    except KeyboardInterrupt:
+        pool.stop()
+        raise
+    return len(pool.tried)
+
+
+def run(work):
+    args = work.args
+    launcher = Launcher(find_program(args.train), work.data, number(args.jobs, "--jobs", 1, 1000, True),
+                        number(args.ranks, "--ranks", 1, 100000, True), [d for d in args.devices.split(",") if d],
+                        number(args.threads, "--threads", 0, 4096, True), work.plan.checkpoint_every)
+    check_settings(work, launcher)
+    todo = [c for c in work.cells().by_id.values() if work.store.metrics(c.id) is None and work.is_chosen(c)]
+    print_budget(work, launcher, todo)
+    if args.dry_run:
+        for cell in todo:
+            say(shlex.join(launcher.command(cell, work.store.run_folder(cell.id))))
+        return EXIT_DONE
+    work.store.lock()
+    work.record()
+    return EXIT_ERROR if run_cells(work, launcher) else EXIT_DONE
+
+
+def work_on(args):
+    work = Work(args)
+    if args.list:
+        list_cells(work)
+        return EXIT_DONE
+    code = EXIT_DONE
+    if args.redraw:
+        work.given_up = {c.id for c in work.cells().by_id.values() if work.store.failure(c.id)}
+    else:
+        code = run(work)
+        if args.dry_run:
+            return code
+    return max(code, drawing.draw(work))
+
+
+def interrupt(_signal, _frame):
+    raise KeyboardInterrupt
+
+
+def main(argv):
+    args = parse(argv)
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        return work_on(args)
+    except PlanError as error:
+        print(f"reproduce: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (DataError, LaunchError, StoreError, OSError) as error:
+        print(f"reproduce: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED

@@ -1,0 +1,144 @@
+"""The numbers of a plan's finished cells: curves, accuracies, epochs to a target, ratios, time and memory."""
+import statistics
+
+from .compact import SHAMPOO_KEYS
+from .stats import bootstrap, deviation, mean
+
+
+class Run:
+    """A finished final run: curve is [(epoch, top-1, seconds of training so far)]."""
+
+    def __init__(self, metrics):
+        self.metrics = metrics
+        keys = metrics["epoch_keys"]
+        at = {key: keys.index(key) for key in ("step", "val_top1", "seconds")}
+        rows = [row for row in metrics["epochs"] if row[at["val_top1"]] is not None]
+        per_step = float(metrics["settings"]["epochs"]) / max(1, metrics["steps"])
+        self.curve = [(row[at["step"]] * per_step, row[at["val_top1"]], row[at["seconds"]]) for row in rows]
+        self.is_whole = metrics["status"] == "done" and bool(self.curve)
+        self.top1 = self.curve[-1][1] if self.is_whole else 0.0
+        clock = metrics.get("clock") or {}
+        self.step_seconds = clock.get("step_seconds") or 0.0
+        self.data_share = clock.get("data_share") or 0.0
+        self.share = [clock.get("share", {}).get(key, 0.0) for key in SHAMPOO_KEYS]
+        self.bytes = metrics.get("optimizer_bytes") or 0
+
+
+def mean_curve(runs):
+    """Of runs evaluated at the same epochs: [(epoch, mean top-1, mean seconds)] as far as all of them go."""
+    return [(points[0][0], mean([p[1] for p in points]), mean([p[2] for p in points])) for points in zip(*(r.curve for r in runs))]
+
+
+def crossing(curve, target):
+    """The first epoch at which a curve reaches the target, linear between evaluations; None if it never does."""
+    before = None
+    for epoch, top1, _ in curve:
+        if top1 >= target:
+            if before is None:
+                return epoch
+            share = (target - before[1]) / (top1 - before[1])
+            return before[0] + share * (epoch - before[0])
+        before = (epoch, top1)
+    return None
+
+
+def epochs_to(groups, target):
+    """The fewest epochs over an arm's budgets in which the mean of its seeds reaches the target. groups: runs by budget."""
+    found = [crossing(mean_curve(runs), target) for runs in groups if runs]
+    found = [f for f in found if f is not None]
+    return min(found) if found else None
+
+
+class Measured:
+    """Of a Cells object and a store. finals[arm][budget] -> [Run of each seed that is there]."""
+
+    def __init__(self, cells, store):
+        self.cells, self.store, self.plan = cells, store, cells.plan
+        self.finals = {arm: {budget: [Run(m) for m in (store.metrics(c.id) for c in row) if m] for budget, row in rows.items()}
+                       for arm, rows in cells.finals.items()}
+        self.ratios = {}
+
+    def top1(self, arm, budget):
+        return [run.top1 for run in self.finals[arm][budget]]
+
+    def runs(self, arm):
+        return [run for runs in self.finals[arm].values() for run in runs]
+
+    def gain(self, arm, budget, base_budget):
+        """(value, low, high) in points: the arm's mean final top-1 minus the baseline's, each at its budget; None if missing."""
+        a, b = self.top1(arm, budget), self.top1(self.plan.baseline, base_budget)
+        if not a or not b:
+            return None
+        return (mean(a) - mean(b), *bootstrap(lambda x, y: mean(x) - mean(y), a, b))
+
+    def epochs_ratio(self, arm, budget):
+        """(ratio, low, high, epochs or None): the baseline's epochs, over those the arm needs for the baseline's mean final
+        accuracy at that budget. Not reached counts as 0. None if runs are missing."""
+        if (arm, budget) not in self.ratios:
+            self.ratios[arm, budget] = self.find_ratio(arm, budget)
+        return self.ratios[arm, budget]
+
+    def find_ratio(self, arm, budget):
+        base = self.finals[self.plan.baseline][budget]
+        groups = [runs for runs in self.finals[arm].values() if runs]
+        if not base or not groups:
+            return None
+
+        def ratio(base_runs, *arm_runs):
+            epochs = epochs_to(arm_runs, mean([run.top1 for run in base_runs]))
+            return budget / epochs if epochs else 0.0
+
+        if arm == self.plan.baseline:
+            return 1.0, 1.0, 1.0, budget
+        epochs = epochs_to(groups, mean([run.top1 for run in base]))
+        return (budget / epochs if epochs else 0.0, *bootstrap(ratio, base, *groups), epochs)
+
+    def step_seconds(self, arm):
+        """Median over the arm's final runs of their median step; None without any."""
+        found = [run.step_seconds for run in self.runs(arm) if run.step_seconds]
+        return statistics.median(found) if found else None
+
+    def seconds_ratio(self, arm, budget):
+        """epochs_ratio, times the ratio of a step's seconds."""
+        ratio, own, base = self.epochs_ratio(arm, budget), self.step_seconds(arm), self.step_seconds(self.plan.baseline)
+        if not ratio or not own or not base:
+            return None
+        return tuple(value * base / own for value in ratio[:3])
+
+    def overhead(self, arm):
+        """(value, low, high): per cent that a step takes longer than the baseline's, medians of runs."""
+        own, base = ([r.step_seconds for r in self.runs(a) if r.step_seconds] for a in (arm, self.plan.baseline))
+        if not own or not base:
+            return None
+
+        def more(a, b):
+            return 100 * (statistics.median(a) / statistics.median(b) - 1)
+        return (more(own, base), *bootstrap(more, own, base))
+
+    def breakdown(self, arm):
+        """Shares of an arm's step time: loader, factors, roots, their use, and the rest (forward, backward, update)."""
+        runs = [run for run in self.runs(arm) if run.step_seconds]
+        if not runs:
+            return None
+        parts = [mean([run.data_share for run in runs])] + [mean([run.share[i] for run in runs]) for i in range(len(SHAMPOO_KEYS))]
+        return parts + [max(0.0, 1 - sum(parts))]
+
+    def optimizer_bytes(self, arm):
+        found = [run.bytes for run in self.runs(arm) if run.bytes]
+        return max(found) if found else None
+
+    def sweep(self, name):
+        """[(values as written, top-1 or None)]"""
+        return [(point, self.store.top1(cell.id)) for point, cell in self.cells.sweeps.get(name, [])]
+
+    def drop(self, name):
+        """Mean loss against the best point of a sweep, in points; None while points are missing."""
+        values = [v for _, v in self.sweep(name)]
+        if not values or None in values:
+            return None
+        return max(values) - mean(values)
+
+    def summary(self, arm, budget):
+        """(mean, deviation, each) of final top-1."""
+        values = self.top1(arm, budget)
+        return (mean(values), deviation(values), values) if values else None

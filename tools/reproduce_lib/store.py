@@ -1,0 +1,137 @@
+"""The folder of results: OUT/metrics/ID.json of finished cells, OUT/failed/ID.json of failed ones, OUT/cells/ID/ of those at work.
+
+A cell is done when cells/ID/DONE names the hash of its metrics; or when only the metrics are there, as in a folder that was
+committed or copied from another machine. Files appear whole or not at all."""
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+
+from . import compact
+
+LOG_LINES = 12
+
+
+class StoreError(Exception):
+    """The folder cannot be used."""
+
+
+def write_whole(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = f"{path}.tmp-{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def remove(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def read_json(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+class Store:
+    """sources: further folders whose metrics count as finished."""
+
+    def __init__(self, out, sources=()):
+        self.out, self.sources, self.cache = out, list(sources), {}
+
+    def folder(self, cell_id):
+        return os.path.join(self.out, "cells", cell_id)
+
+    def run_folder(self, cell_id):
+        return os.path.join(self.folder(cell_id), "run")
+
+    def lock(self):
+        """One tool at a time. Errors: StoreError. The lock ends with the process."""
+        os.makedirs(self.out, exist_ok=True)
+        self.locked = open(os.path.join(self.out, ".lock"), "w", encoding="utf-8")
+        try:
+            fcntl.flock(self.locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StoreError(f"{self.out}: another reproduce works there") from None
+
+    def lock_cell(self, cell_id, seconds=120):
+        """A file locked as long as some process has it open: the run inherits it, so that a run that outlives a killed tool
+        keeps others out. Waits for such a run to end. Errors: StoreError."""
+        os.makedirs(self.folder(cell_id), exist_ok=True)
+        file = open(os.path.join(self.folder(cell_id), ".lock"), "w", encoding="utf-8")
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return file
+            except OSError:
+                if time.monotonic() > end:
+                    file.close()
+                    raise StoreError(f"{self.folder(cell_id)}: a run is still at work there") from None
+                time.sleep(0.1)
+
+    def metrics(self, cell_id):
+        """Of a finished cell, or None."""
+        if cell_id not in self.cache:
+            found = self.read_own(cell_id)
+            for source in self.sources:
+                found = found or read_json(os.path.join(source, "metrics", f"{cell_id}.json"))
+            if found is None:
+                return None
+            self.cache[cell_id] = found
+        return self.cache[cell_id]
+
+    def read_own(self, cell_id):
+        path = os.path.join(self.out, "metrics", f"{cell_id}.json")
+        found = read_json(path)
+        if found is None or not os.path.isdir(self.folder(cell_id)):
+            return found
+        done = read_json(os.path.join(self.folder(cell_id), "DONE"))
+        with open(path, "rb") as file:
+            whole = done and done.get("metrics") == hashlib.sha256(file.read()).hexdigest()
+        return found if whole else None
+
+    def finish(self, cell, status):
+        """Metrics, then DONE, then the checkpoints may go."""
+        text = compact.text_of(compact.compact(cell, self.run_folder(cell.id), status))
+        write_whole(os.path.join(self.out, "metrics", f"{cell.id}.json"), text)
+        mark = {"metrics": hashlib.sha256(text.encode()).hexdigest(), "status": status}
+        write_whole(os.path.join(self.folder(cell.id), "DONE"), json.dumps(mark) + "\n")
+        remove(os.path.join(self.out, "failed", f"{cell.id}.json"))
+        shutil.rmtree(os.path.join(self.run_folder(cell.id), "checkpoints"), ignore_errors=True)
+        remove(os.path.join(self.run_folder(cell.id), "model.safetensors"))
+
+    def fail(self, cell, code):
+        """Leaves the reason, for the report and for the next start, which tries again."""
+        failure = {"id": cell.id, "code": code, "settings": cell.settings, "log": self.log_end(cell.id)}
+        write_whole(os.path.join(self.out, "failed", f"{cell.id}.json"), json.dumps(failure, indent=1) + "\n")
+
+    def failure(self, cell_id):
+        found = [read_json(os.path.join(folder, "failed", f"{cell_id}.json")) for folder in [self.out] + self.sources]
+        return next((f for f in found if f), None)
+
+    def log_end(self, cell_id):
+        try:
+            with open(os.path.join(self.folder(cell_id), "log.txt"), encoding="utf-8", errors="replace") as file:
+                return [line.rstrip() for line in file.read().replace("\r", "\n").split("\n") if line.strip()][-LOG_LINES:]
+        except OSError:
+            return []
+
+    def top1(self, cell_id):
+        """Final accuracy of a finished cell, or None; a run that diverged counts as nothing learnt."""
+        found = self.metrics(cell_id)
+        if found is None:
+            return None
+        if found["status"] == "diverged" or not found["epochs"]:
+            return 0.0
+        return found["epochs"][-1][found["epoch_keys"].index("val_top1")]

@@ -1,0 +1,166 @@
+"""The tables of a report, each as CSV, Markdown and HTML with the same numbers."""
+from html import escape
+
+from .cells import text_of
+from .claims import HOLDS, UNTESTED
+
+
+def csv_text(rows):
+    def field(value):
+        return '"' + value.replace('"', '""') + '"' if any(c in value for c in ',"\n') else value
+    return "".join(",".join(field(v) for v in row) + "\n" for row in rows)
+
+
+class Table:
+    """columns: (title, is a number, is measured in seconds). rows: lists of text."""
+
+    def __init__(self, name, columns, rows, caption=""):
+        self.name, self.columns, self.rows, self.caption = name, columns, rows, caption
+
+    def without_clock(self):
+        keep = [i for i, (_, _, clock) in enumerate(self.columns) if not clock]
+        return Table(self.name, [self.columns[i] for i in keep], [[row[i] for i in keep] for row in self.rows], self.caption)
+
+    def csv(self):
+        return csv_text([[title for title, _, _ in self.columns]] + self.rows)
+
+    def markdown(self):
+        lines = ["| " + " | ".join(title for title, _, _ in self.columns) + " |",
+                 "| " + " | ".join("--:" if number else "---" for _, number, _ in self.columns) + " |"]
+        lines += ["| " + " | ".join(v.replace("|", "\\|") for v in row) + " |" for row in self.rows]
+        return "\n".join(lines) + "\n"
+
+    def html(self):
+        def cell(tag, text, number):
+            return f'<{tag} class="n">{escape(text)}</{tag}>' if number else f"<{tag}>{escape(text)}</{tag}>"
+        head = "".join(cell("th", title, number) for title, number, _ in self.columns)
+        body = "\n".join("<tr>" + "".join(cell("td", v, c[1]) for v, c in zip(row, self.columns)) + "</tr>" for row in self.rows)
+        caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
+        return f'<figure class="table"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>{caption}</figure>\n'
+
+
+def words(title):
+    return (title, False, False)
+
+
+def count(title):
+    return (title, True, False)
+
+
+def seconds(title):
+    return (title, True, True)
+
+
+def interval(found):
+    value, low, high = found[:3]
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def claims(verdicts):
+    """A claim about seconds is left out with the clock: its row has no other number."""
+    rows = [[v.claim["text"], v.claim["source"] or "–", v.bound_text(), v.text(), v.verdict + (f" ({v.note})" if v.note else "")]
+            for v in verdicts]
+    return Table("claims", [words("claim"), words("from"), words("holds if"), words("measured"), words("verdict")], rows)
+
+
+def accuracy(measured):
+    plan = measured.plan
+    columns = [words("optimizer")] + [count(f"{b:g} epochs") for b in plan.budgets] + [words("tuned"), count("seeds")]
+    rows = []
+    for name, arm in plan.arms.items():
+        cells = [measured.summary(name, b) for b in plan.budgets]
+        best = measured.cells.best[name]
+        tuned = "not yet" if best is None else ", ".join(f"{k} {text_of(v)}" for k, v in sorted(best.items())) or "nothing"
+        seeds = {len(c[2]) if c else 0 for c in cells}
+        rows.append([arm.label] + [f"{c[0]:.2f} ± {c[1]:.2f}" if c else "–" for c in cells]
+                    + [tuned, "–".join(str(s) for s in sorted({min(seeds), max(seeds)}))])
+    return Table("accuracy", columns, rows, "Final top-1 accuracy in %, mean ± sample deviation over seeds that no trial had.")
+
+
+def ratio_text(found):
+    if not found:
+        return "–"
+    return interval(found) if found[0] > 0 else "not reached"
+
+
+def epochs_to_target(measured):
+    plan = measured.plan
+    columns = [words("optimizer")]
+    for budget in plan.budgets:
+        columns += [count(f"epochs to the {budget:g}-epoch accuracy"), count("times fewer")]
+    rows = []
+    for name, arm in plan.arms.items():
+        row = [arm.label]
+        for budget in plan.budgets:
+            found = measured.epochs_ratio(name, budget)
+            row += [f"{found[3]:.1f}" if found and found[3] else "–", ratio_text(found)]
+        rows.append(row)
+    base = plan.arms[plan.baseline].label
+    return Table("epochs-to-target", columns, rows,
+                 f"The target is the mean final accuracy of {base} at that budget; epochs are the fewest over an arm's own budgets in which "
+                 "the mean of its seeds gets there. Brackets: 95 % bootstrap interval over seeds.")
+
+
+def cost(measured):
+    plan = measured.plan
+    columns = [words("optimizer"), seconds("ms a step"), seconds("longer than the baseline, %"), seconds("own work, % of its steps"),
+               seconds("times fewer seconds"), count("optimizer state, MiB")]
+    rows = []
+    for name, arm in plan.arms.items():
+        step, over, parts = measured.step_seconds(name), measured.overhead(name), measured.breakdown(name)
+        own = sum(parts[1:-1]) if parts else 0
+        size = measured.optimizer_bytes(name)
+        rows.append([arm.label, f"{1000 * step:.1f}" if step else "–", f"{over[0]:+.1f} [{over[1]:+.1f}, {over[2]:+.1f}]" if over else "–",
+                     f"{100 * own:.1f}" if own else "–", ratio_text(measured.seconds_ratio(name, plan.budgets[-1])),
+                     f"{size / 2 ** 20:.2f}" if size else "–"])
+    return Table("cost", columns, rows, "A step: median of runs' medians. Own work: factors, roots and their use, of Shampoo and SOAP; "
+                 "timed within the same steps, so that other load on the machine cancels. Seconds: to the accuracy of the longest budget.")
+
+
+def all_trials(measured):
+    rows = []
+    for name, arm in measured.plan.arms.items():
+        for i, (values, cell) in enumerate(measured.cells.trials[name]):
+            found, top1 = measured.store.metrics(cell.id), measured.store.top1(cell.id)
+            state = found["status"] if found else "failed" if measured.store.failure(cell.id) else "to do"
+            best = "chosen" if values == measured.cells.best[name] else ""
+            rows.append([arm.label, str(i + 1), ", ".join(f"{k} {text_of(v)}" for k, v in sorted(values.items())),
+                         "–" if top1 is None else f"{top1:.2f}", state, best, cell.id])
+    return Table("trials", [words("optimizer"), count("trial"), words("settings"), count("top-1, %"), words("state"), words(""),
+                            words("cell")], rows)
+
+
+def sweeps(measured):
+    rows = []
+    for sweep in measured.plan.sweeps:
+        for point, top1 in measured.sweep(sweep.name):
+            rows.append([sweep.label, ", ".join(f"{k} {v}" for k, v in point.items()), "–" if top1 is None else f"{top1:.2f}"])
+    return Table("sweeps", [words("sweep"), words("settings"), count("top-1, %")], rows)
+
+
+def runs(measured):
+    """Every final run."""
+    rows = []
+    for name, by_budget in measured.cells.finals.items():
+        for budget, row in by_budget.items():
+            for cell in row:
+                top1, found = measured.store.top1(cell.id), measured.store.metrics(cell.id)
+                rows.append([name, f"{budget:g}", cell.settings["seed"], "–" if top1 is None else f"{top1:.2f}",
+                             str(found["steps"]) if found else "–", found["status"] if found else "missing", cell.id,
+                             f"{found['epochs'][-1][7]:.1f}" if found and found["epochs"] else "–"])
+    return Table("runs", [words("arm"), count("epochs"), count("seed"), count("top-1, %"), count("steps"), words("state"), words("cell"),
+                          seconds("seconds of training")], rows)
+
+
+def all_tables(measured, verdicts, with_clock):
+    """In the order of the report."""
+    if not with_clock:
+        verdicts = [v for v in verdicts if not v.is_clock]
+    found = [claims(verdicts)] if verdicts else []
+    found += [accuracy(measured), epochs_to_target(measured), cost(measured), sweeps(measured), all_trials(measured), runs(measured)]
+    found = found if with_clock else [t.without_clock() for t in found]
+    return {t.name: t for t in found if t.rows}
+
+
+def verdict_class(verdict):
+    return "good" if verdict == HOLDS else "none" if verdict == UNTESTED else "bad"
