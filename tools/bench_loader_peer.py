@@ -11,13 +11,18 @@ without its normalisation is there too.
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-from table_optimizers import cpu_name
+
+def cpu_name():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    return f"{len(names)} cores of {names[0]}" if names else platform.machine()
 
 
 def child(folder, size, passes, normalise):

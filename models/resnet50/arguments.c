@@ -53,6 +53,7 @@ static const lt_option table[] = {
 {"Model", BOOL("reset-head", reset_head), .help = "with --weights: a new last layer"},
 {"Model", LIST("freeze", freeze), .meta = "REGEX", .help = "do not train parameters whose name matches"},
 
+{"Training", TEXT("recipe", recipe), .meta = "NAME|FILE", .help = "settings of a known run: nesterov-90e, shampoo-paper, shampoo-60e, torchvision-v1, ffcv-16e; all other flags and --config override them"},
 {"Training", INT("batch-size", batch_size, 1, 1000000), .alias = 'b', .value = "32", .help = "pictures per rank and micro-batch"},
 {"Training", INT("grad-accum", grad_accum, 1, 1000000), .value = "1", .help = "micro-batches per update"},
 {"Training", NUM("epochs", epochs, 0, 1e6), .value = "0", .help = "passes over the data, and length of the schedule; 0: what --max-steps makes, else 90"},
@@ -155,7 +156,7 @@ static const lt_option table[] = {
 const lt_program train_program = {
     .name = "train_resnet50",
     .summary = "train, evaluate and use residual networks",
-    .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...",
+    .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  reproduce PLAN",
     .description = "Trains a residual network on pictures. Numbers that differ from optimizer to "
                    "optimizer are shown as OPTIMIZER=NUMBER.\n\n"
                    "Exit status: 0 done, 1 an error, 2 a wrong command line, 3 interrupted after a "

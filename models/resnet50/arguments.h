@@ -25,7 +25,7 @@ typedef struct arguments {
     double flip, color_jitter, color_jitter_hue, random_erase, mixup_alpha, cutmix_alpha, crop_pct;
     bool shuffle;
     /* Model */
-    const char *arch, *depths, *weights;
+    const char *arch, *depths, *weights, *recipe;
     int stem;
     int64_t width, num_classes;
     bool zero_init_last, reset_head;

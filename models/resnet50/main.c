@@ -93,11 +93,14 @@ static int fail_on_rank(session *s, lt_status st)
 int main(int argc, char **argv)
 {
     session s = {0};
-    if (argc > 1 && !strcmp(argv[1], "predict"))
+    const char *first = argc > 1 ? argv[1] : "";
+    if (!strcmp(first, "predict"))
         return command_predict(argc - 1, argv + 1);
+    if (!strcmp(first, "reproduce"))
+        return command_reproduce(argv);
     if (lt_options_new(&s.options, &train_program, &s.args))
         return fail(EXIT_ERROR);
-    lt_status st = lt_options_parse(s.options, argc, argv);
+    lt_status st = recipe_parse(s.options, &s.args, argc, argv);
     if (!st)
         st = arguments_resolve(&s.args, s.options);
     if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN) {

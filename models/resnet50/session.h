@@ -174,6 +174,13 @@ int signals_seen(void);
 /* predict.c: the command `predict`; returns the exit status. */
 int command_predict(int argc, char *const *argv);
 
+/* recipe.c: lt_options_parse(), with the settings of --recipe NAME below all that the command line
+ * and --config say. A run's config then has the settings, not the name. Errors: those, and LT_E_ARG
+ * (no such recipe; one in a config file). */
+lt_status recipe_parse(lt_options *options, const arguments *args, int argc, char *const *argv);
+/* `reproduce ...`: becomes tools/reproduce. Returns only where that fails: the exit status. */
+int command_reproduce(char **argv);
+
 /* Seconds on a clock that only goes forward. */
 double session_clock(void);
 

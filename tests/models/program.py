@@ -509,6 +509,38 @@ def shampoos_blocks_are_listed(cwd):
     assert sum(int(b) for _, b in counts) == factors > 20, f"{counts} are not {factors} factors"
 
 
+def every_recipe_loads_and_flags_override_it(cwd):
+    folder = os.path.join(os.environ["LATHER_TEST_SOURCE"], "models", "resnet50", "recipes")
+    names = sorted(f[:-5] for f in os.listdir(folder))
+    assert {"nesterov-90e", "shampoo-paper", "shampoo-60e", "torchvision-v1", "ffcv-16e"} <= set(names), names
+    for name in names:
+        with open(os.path.join(folder, f"{name}.yaml"), encoding="utf-8") as file:
+            text = file.read()
+        assert all(word in text for word in ("# Source ", "# Known accuracy ", "# Global batch ")), name
+        config = dict(line.split(": ", 1) for line in run("--recipe", name, *NOISE, "--print-config", cwd=cwd).stdout.splitlines() if ": " in line)
+        for key, value in re.findall(r"^([a-z0-9-]+): (\S+)$", text, re.M):
+            same = config[key].strip('"') == value or float(config[key]) == float(value)
+            assert same, f"{name}: {key} is {config[key]}, the recipe says {value}"
+    first = run("--recipe", "nesterov-90e", *NOISE, "--lr", "0.7", "--epochs", "30", "--print-config", cwd=cwd).stdout
+    assert "\nlr: 0.7\n" in first and "\nepochs: 30\n" in first, first
+    with open(os.path.join(cwd, "c.yaml"), "w", encoding="utf-8") as file:
+        file.write("lr: 0.6\n")
+    second = run("--config", "c.yaml", "--recipe=nesterov-90e", *NOISE, "--print-config", cwd=cwd).stdout
+    assert "\nlr: 0.6\n" in second and "\nwarmup-epochs: 5\n" in second and "nesterov-90e" not in second, second
+    fails("--recipe", "nesterov", *NOISE, cwd=cwd, says="no recipe 'nesterov'", code=USAGE)
+    fails("--recipe", "nesterov-90e", "--optim", "adamw", *NOISE, cwd=cwd, says="momentum", code=USAGE)
+    with open(os.path.join(cwd, "c.yaml"), "w", encoding="utf-8") as file:
+        file.write("recipe: nesterov-90e\n")
+    fails("--config", "c.yaml", *NOISE, cwd=cwd, says="--recipe", code=USAGE)
+
+
+def reproduce_is_a_subcommand(cwd):
+    said = run("reproduce", "smoke", "--dry-run", "--out", "out", cwd=cwd).stdout
+    assert "cells to run" in said and PROGRAM in said, said
+    p = subprocess.run([PROGRAM, "reproduce", "nothing"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+    assert p.returncode == USAGE and "no plan" in p.stderr, p.stderr
+
+
 def help_shows_the_defaults_of_presets(cwd):
     text = run("--help", cwd=cwd).stdout
     rows = [" ".join(row.split()) for row in re.split(r"\n(?=  --)", text)]
@@ -556,7 +588,8 @@ ROWS = [the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exac
         broken_pictures_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels,
         class_sets_that_differ_are_named, bad_checkpoints_are_refused,
         bad_weights_are_refused, nan_weights_are_refused, wrong_command_lines_are_refused,
-        presets_fill_what_no_flag_says, help_shows_the_defaults_of_presets, shampoos_blocks_are_listed,
+        presets_fill_what_no_flag_says, every_recipe_loads_and_flags_override_it, reproduce_is_a_subcommand,
+        help_shows_the_defaults_of_presets, shampoos_blocks_are_listed,
         bad_settings_are_refused, a_run_without_finite_gradients_stops]
 
 

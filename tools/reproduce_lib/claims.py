@@ -61,6 +61,8 @@ def judge(claim, measured):
     found = measure(claim, measured)
     if found is None:
         return Verdict(claim, None, UNTESTED)
+    if claim["measure"][0] not in ("sensitivity", "range") and not measured.has_seeds():
+        return Verdict(claim, found, UNTESTED, "one seed says little")
     if claim["measure"][0] in CLOCK and measured.plan.clock == "indicative":
         return Verdict(claim, found, UNTESTED, "seconds are indicative")
     word, bound = claim["bound"]

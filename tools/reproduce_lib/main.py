@@ -32,7 +32,7 @@ def say(text):
 
 def plan_folders():
     """In the source tree, and installed."""
-    return [os.path.join(HERE, "..", "models", "resnet50", "plans"), os.path.join(HERE, "plans")]
+    return [os.path.join(HERE, "..", "models", "resnet50", "plans"), os.path.join(HERE, "..", "..", "share", "lather", "plans")]
 
 
 def shipped_plans():
@@ -50,6 +50,7 @@ def find_plan(name):
 def find_program(given):
     """The trainer: as given, in a build folder of the source tree, beside an installed tool, or in PATH."""
     root = os.path.dirname(HERE)
+    given = given or os.environ.get("LATHER_TRAIN")
     choices = [given] if given else (
         [os.path.join(root, b, "models", "resnet50", "train_resnet50") for b in ("build", "build-quickstart", "build-check/main")]
         + [os.path.join(os.path.dirname(root), "bin", "train_resnet50"), shutil.which("train_resnet50") or ""])
@@ -171,7 +172,7 @@ def paces(work, launcher, todo):
 
 def print_budget(work, launcher, todo):
     cells = work.cells()
-    later, later_epochs = cells.pending
+    later, later_epochs = (0, 0) if work.args.only else cells.pending
     epochs = sum(float(c.settings["epochs"]) for c in todo) + later_epochs
     done = sum(1 for c in cells.by_id.values() if work.store.metrics(c.id))
     say(f"plan {work.plan.name}: {work.plan.title}")

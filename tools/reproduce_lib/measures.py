@@ -61,6 +61,10 @@ class Measured:
     def top1(self, arm, budget):
         return [run.top1 for run in self.finals[arm][budget]]
 
+    def has_seeds(self):
+        """Whether baseline and challenger have several seeds at every budget."""
+        return all(len(self.top1(arm, b)) > 1 for arm in (self.plan.baseline, self.plan.challenger) for b in self.plan.budgets)
+
     def runs(self, arm):
         return [run for runs in self.finals[arm].values() for run in runs]
 

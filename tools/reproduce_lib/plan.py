@@ -68,6 +68,8 @@ class Sweep:
             raise PlanError(f"{where}: no arm '{arm}'{nearest(arm, plan.arms)}")
         self.arm = plan.arms[arm]
         self.budget = number(take(flags, "budget", where), f"{where}: budget", 1e-6, 1e6)
+        if self.budget not in plan.budgets:
+            raise PlanError(f"{where}: budget: {self.budget:g} is none of the budgets")
         check_flags(flags, where)
         self.axes = [(key, value.split()) for key, value in flags.items()]
         if not 1 <= len(self.axes) <= 2:

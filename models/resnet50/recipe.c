@@ -1,0 +1,72 @@
+/* --recipe NAME: settings of a known run from a file of recipes/, below what the command line and
+ * --config say. And the subcommand reproduce. */
+
+#include "places.h"
+#include "session.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What --recipe says, or NULL. The last one counts, as with any option. */
+static const char *find_recipe(int argc, char *const *argv)
+{
+    static const char flag[] = "--recipe";
+    const size_t bytes = sizeof flag - 1;
+    const char *found = NULL;
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        if (strncmp(argv[i], flag, bytes))
+            continue;
+        if (argv[i][bytes] == '=')
+            found = argv[i] + bytes + 1;
+        else if (!argv[i][bytes] && i + 1 < argc)
+            found = argv[++i];
+    }
+    return found;
+}
+
+static lt_status load(lt_options *options, const char *name)
+{
+    char path[PATH_MAX], source[PATH_MAX], installed[PATH_MAX];
+    snprintf(path, sizeof path, "%s", name);
+    if (!strchr(name, '/') && !strchr(name, '.')) {
+        snprintf(source, sizeof source, "models/resnet50/recipes/%s.yaml", name);
+        snprintf(installed, sizeof installed, "share/lather/recipes/%s.yaml", name);
+        if (place_find(path, sizeof path, source, installed))
+            return lt_fail(LT_E_ARG, "--recipe: no recipe '%s': %s", name, lt_error_message());
+    }
+    lt_status st = lt_options_load(options, path);
+    return st ? lt_fail(st, "--recipe: %s", lt_error_message()) : LT_OK;
+}
+
+lt_status recipe_parse(lt_options *options, const arguments *args, int argc, char *const *argv)
+{
+    const char *name = find_recipe(argc, argv);
+    if (name)
+        LT_TRY(load(options, name));
+    LT_TRY(lt_options_parse(options, argc, argv));
+    if (!name && args->recipe && *args->recipe)
+        return lt_fail(LT_E_ARG, "--recipe: only on the command line, not in a config file");
+    return name ? lt_options_set(options, "recipe", "") : LT_OK;
+}
+
+int command_reproduce(char **argv)
+{
+    char tool[PATH_MAX], self[PATH_MAX];
+    ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (bytes < 0 || place_find(tool, sizeof tool, "tools/reproduce", "libexec/lather/reproduce")) {
+        fprintf(stderr, "train_resnet50: %s\n", lt_error_message());
+        return 1;
+    }
+    self[bytes] = 0;
+    setenv("LATHER_TRAIN", self, 1);
+    argv[1] = tool;
+    execv(tool, argv + 1);
+    fprintf(stderr, "train_resnet50: %s: %s\n", tool, strerror(errno));
+    return 1;
+}
