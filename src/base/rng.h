@@ -3,11 +3,12 @@
 #ifndef LT_BASE_RNG_H
 #define LT_BASE_RNG_H
 
+#include "base/inline.h"
+
 #include <stdint.h>
 
 /* Four independent 32-bit words for one (key, counter): a pure function. */
-static inline void lt_philox(uint64_t key, uint64_t counter_high, uint64_t counter_low,
-                             uint32_t out[4])
+LT_PURE void lt_philox(uint64_t key, uint64_t counter_high, uint64_t counter_low, uint32_t out[4])
 {
     enum { ROUNDS = 10 };
     const uint32_t m0 = 0xD2511F53U, m1 = 0xCD9E8D57U; /* multipliers, section 4.3 */

@@ -3,29 +3,31 @@
 #ifndef LT_TENSOR_BACKEND_DTYPE_H
 #define LT_TENSOR_BACKEND_DTYPE_H
 
+#include "base/inline.h"
+
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t lt_f32_bits(float x)
+LT_PURE uint32_t lt_f32_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float lt_f32_from_bits(uint32_t bits)
+LT_PURE float lt_f32_from_bits(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline float lt_f32_from_bf16(uint16_t x)
+LT_PURE float lt_f32_from_bf16(uint16_t x)
 {
     return lt_f32_from_bits((uint32_t)x << 16);
 }
 
-static inline uint16_t lt_bf16_from_f32(float x)
+LT_PURE uint16_t lt_bf16_from_f32(float x)
 {
     uint32_t bits = lt_f32_bits(x);
     if (x != x)
@@ -33,7 +35,7 @@ static inline uint16_t lt_bf16_from_f32(float x)
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-static inline float lt_f32_from_f16(uint16_t x)
+LT_PURE float lt_f32_from_f16(uint16_t x)
 {
     uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 0x1F, fraction = x & 0x3FF;
     if (exponent == 0x1F)
@@ -45,7 +47,7 @@ static inline float lt_f32_from_f16(uint16_t x)
     return lt_f32_from_bits(sign | (exponent + 112) << 23 | fraction << 13); /* 112 = 127 - 15 */
 }
 
-static inline uint16_t lt_f16_from_f32(float x)
+LT_PURE uint16_t lt_f16_from_f32(float x)
 {
     uint32_t bits = lt_f32_bits(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
     if (magnitude > 0x7F800000)
@@ -63,7 +65,7 @@ static inline uint16_t lt_f16_from_f32(float x)
 
 /* Rounds to f32 by "round to odd": a following rounding to a shorter type then gives what one
  * rounding from f64 would (Boldo & Melquiond, "When double rounding is odd", 2005). */
-static inline float lt_f32_odd_from_f64(double x)
+LT_PURE float lt_f32_odd_from_f64(double x)
 {
     float nearest = (float)x;
     uint32_t bits = lt_f32_bits(nearest);

@@ -114,9 +114,6 @@ lt_status lt_cuda_check_version(const char *library, int built, int found, const
 /* Whether driver (13000: 13.0; 0: none) and devices are there. arch: 90, what kernels were built for. */
 lt_status lt_cuda_check_driver(const lt_cuda_api *api, int ordinal, int arch);
 
-/* What the parts of the backend set in its table. */
-void lt_cuda_install_elementwise(lt_backend *be);
-
 #ifdef __cplusplus
 }
 #endif

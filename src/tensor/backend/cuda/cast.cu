@@ -1,0 +1,130 @@
+/* Setting, copying and converting elements of any dtype and strides. */
+
+#include "launch.cuh"
+
+namespace
+{
+
+__global__ void fill_kernel(lt_walk walk, lt_view y, double value)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t at[LT_WALK_OPERANDS];
+    if (i >= walk.count)
+        return;
+    lt_walk_offsets(&walk, i, at);
+    lt_set_element(y.data, y.dtype, at[0], value);
+}
+
+lt_status fill(void *ctx, double value, const lt_view *y)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    lt_walk walk;
+    LT_TRY(lt_cuda_begin(c, "fill"));
+    lt_walk_over(&walk, &y, 1);
+    if (value == 0 && !signbit(value) && lt_walk_is_dense(&walk)) { /* all bits 0 in every dtype */
+        LT_CUDA_TRY(c, cudaMemsetAsync(y->data, 0, (size_t)walk.count * lt_dtype_size(y->dtype),
+                                       main_stream(c)));
+    } else {
+        fill_kernel<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(walk, *y,
+                                                                                     value);
+    }
+    return lt_cuda_end(c);
+}
+
+/* Dense floating data of two dtypes: packs of eight, and single elements at the end. */
+template <class From, class To> __global__ void convert(const From *x, To *y, int64_t count)
+{
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_PACK;
+    if (i + LT_PACK <= count) {
+        float v[LT_PACK];
+        load_pack(x + i, v);
+        store_pack(y + i, v);
+        return;
+    }
+    for (int64_t k = i; k < count; k++)
+        set(y + k, to_float(x[k]));
+}
+
+/* One dtype: bits are moved. */
+template <class Bits> __global__ void move(lt_walk walk, const Bits *x, Bits *y)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t at[LT_WALK_OPERANDS];
+    if (i >= walk.count)
+        return;
+    lt_walk_offsets(&walk, i, at);
+    y[at[0]] = x[at[1]];
+}
+
+__global__ void convert_strided(lt_walk walk, lt_view y, lt_view x)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t at[LT_WALK_OPERANDS];
+    if (i >= walk.count)
+        return;
+    lt_walk_offsets(&walk, i, at);
+    lt_set_element(y.data, y.dtype, at[0], lt_element(x.data, x.dtype, at[1]));
+}
+
+lt_status move_elements(lt_cuda *c, const lt_walk *walk, const lt_view *x, const lt_view *y)
+{
+    const size_t size = lt_dtype_size(y->dtype);
+    const unsigned blocks = blocks_for(walk->count, THREADS);
+    if (lt_walk_is_dense(walk))
+        LT_CUDA_TRY(c, cudaMemcpyAsync(y->data, x->data, (size_t)walk->count * size,
+                                       cudaMemcpyDeviceToDevice, main_stream(c)));
+    else if (size == 1)
+        move<<<blocks, THREADS, 0, main_stream(c)>>>(*walk, (const uint8_t *)x->data,
+                                                     (uint8_t *)y->data);
+    else if (size == 2)
+        move<<<blocks, THREADS, 0, main_stream(c)>>>(*walk, (const uint16_t *)x->data,
+                                                     (uint16_t *)y->data);
+    else if (size == 4)
+        move<<<blocks, THREADS, 0, main_stream(c)>>>(*walk, (const uint32_t *)x->data,
+                                                     (uint32_t *)y->data);
+    else
+        move<<<blocks, THREADS, 0, main_stream(c)>>>(*walk, (const uint64_t *)x->data,
+                                                     (uint64_t *)y->data);
+    return LT_OK;
+}
+
+bool can_pack(const lt_view *x, const lt_view *y)
+{
+    return x->dtype <= LT_BF16 && y->dtype <= LT_BF16 && x->dtype != LT_F64 && y->dtype != LT_F64
+           && is_aligned(x->data) && is_aligned(y->data);
+}
+
+template <class From>
+lt_status convert_dense(lt_cuda *c, const From *x, const lt_view *y, int64_t count)
+{
+    WITH_TYPE(c, y->dtype,
+              convert<<<blocks_for(count, THREADS * LT_PACK), THREADS, 0, main_stream(c)>>>(
+                  x, (T *)y->data, count))
+    return LT_OK;
+}
+
+lt_status cast(void *ctx, const lt_view *x, const lt_view *y)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const lt_view *const view[] = {y, x};
+    lt_walk walk;
+    LT_TRY(lt_cuda_begin(c, "cast"));
+    lt_walk_over(&walk, view, 2);
+    if (x->dtype == y->dtype) {
+        LT_TRY(move_elements(c, &walk, x, y));
+    } else if (can_pack(x, y) && lt_walk_is_dense(&walk)) {
+        WITH_TYPE(c, x->dtype, LT_TRY(convert_dense(c, (const T *)x->data, y, walk.count)))
+    } else {
+        convert_strided<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(walk, *y,
+                                                                                         *x);
+    }
+    return lt_cuda_end(c);
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_cast(lt_backend *be)
+{
+    be->fill = fill;
+    be->cast = cast;
+}

@@ -1,0 +1,86 @@
+/* The global norm of a list of gradients, in double and in a fixed order, and what follows from it:
+ * whether the step is taken, and what gradients are multiplied with. */
+
+#include "launch.cuh"
+#include "optim.h"
+
+namespace
+{
+
+static_assert(sizeof(lt_list) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
+
+__global__ void __launch_bounds__(THREADS)
+    squares(const __grid_constant__ lt_list list, double *partial)
+{
+    const lt_list_item &item = list.item[lt_list_find(&list, blockIdx.x)];
+    const int64_t begin = (int64_t)(blockIdx.x - item.first_block) * LT_LIST_BLOCK;
+    const int64_t end = min(begin + LT_LIST_BLOCK, item.count);
+    const int64_t fours = is_aligned(item.grad) ? begin + (end - begin) / 4 * 4 : begin;
+    double sum = 0;
+    for (int64_t i = begin + threadIdx.x * 4; i < fours; i += THREADS * 4) {
+        const float4 g = *(const float4 *)(item.grad + i);
+        sum += (double)g.x * (double)g.x + (double)g.y * (double)g.y;
+        sum += (double)g.z * (double)g.z + (double)g.w * (double)g.w;
+    }
+    for (int64_t i = fours + threadIdx.x; i < end; i += THREADS)
+        sum += (double)item.grad[i] * (double)item.grad[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        partial[blockIdx.x] = sum;
+}
+
+/* One block. */
+__global__ void finish(const double *partial, int64_t count, lt_scalars *scalars)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < count; i += THREADS)
+        sum += partial[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        lt_apply_norm(scalars, sum);
+}
+
+/* Whether a list of the item's gradient alone can be summed. */
+lt_optim_item gradient_only(const lt_optim_item *item)
+{
+    lt_optim_item only = {};
+    only.grad = item->grad;
+    return only;
+}
+
+int64_t blocks_of(const lt_optim_item *item, size_t count)
+{
+    int64_t blocks = 0;
+    for (size_t i = 0; i < count; i++)
+        blocks += (lt_view_count(&item[i].grad) + LT_LIST_BLOCK - 1) / LT_LIST_BLOCK;
+    return blocks;
+}
+
+lt_status grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    lt_list list;
+    lt_optim_item only[LT_LIST_ITEMS];
+    void *memory;
+    LT_TRY(lt_cuda_begin(c, "grad_norm"));
+    const int64_t all = blocks_of(item, count);
+    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(all + 1) * sizeof(double), &memory));
+    double *partial = (double *)memory;
+    for (size_t i = 0, taken = 0; i < count; i += taken) {
+        const size_t left = count - i < LT_LIST_ITEMS ? count - i : (size_t)LT_LIST_ITEMS;
+        for (size_t j = 0; j < left; j++)
+            only[j] = gradient_only(&item[i + j]);
+        LT_TRY(lt_list_fill(&list, only, NULL, left, &taken));
+        squares<<<(unsigned)list.blocks, THREADS, 0, main_stream(c)>>>(list, partial);
+        partial += list.blocks;
+    }
+    finish<<<1, THREADS, 0, main_stream(c)>>>((const double *)memory, all, scalars);
+    return lt_cuda_end(c);
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_grad_norm(lt_backend *be)
+{
+    be->grad_norm = grad_norm;
+}

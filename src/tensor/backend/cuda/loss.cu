@@ -1,0 +1,186 @@
+/* Softmax cross-entropy, its gradient, and top-k counts: a block a row, sums in a fixed order. A label
+ * that is no class makes the loss NaN: the host cannot look. */
+
+#include "launch.cuh"
+#include "loss.h"
+
+namespace
+{
+
+struct logits_view {
+    const void *data;
+    lt_dtype dtype;
+    int64_t stride[2];
+    __device__ float at(int64_t n, int64_t k) const
+    {
+        return lt_element_f32(data, dtype, n * stride[0] + k * stride[1]);
+    }
+};
+
+/* The largest of all threads' x, or NaN if one is, in every thread. */
+__device__ float block_max(float x)
+{
+    __shared__ float warp[THREADS / 32];
+    for (int step = 16; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(0xFFFFFFFFU, x, step);
+        x = other > x || other != other ? other : x;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    for (int i = 0; i < THREADS / 32; i++)
+        x = warp[i] > x || warp[i] != warp[i] ? warp[i] : x;
+    return x;
+}
+
+/* lse and the loss of each row. */
+__global__ void loss_rows(logits_view z, lt_targets t, lt_view lse, double *row_loss)
+{
+    __shared__ float shared_lse;
+    const int64_t n = blockIdx.x;
+    float top = -INFINITY;
+    for (int64_t k = threadIdx.x; k < t.classes; k += THREADS) {
+        const float v = z.at(n, k);
+        top = v > top || v != v ? v : top;
+    }
+    top = block_max(top);
+    double sum = 0;
+    for (int64_t k = threadIdx.x; k < t.classes; k += THREADS)
+        sum += (double)expf(z.at(n, k) - top);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) {
+        const double all = (double)top + log(sum);
+        shared_lse = (float)all;
+        lt_set_element(lse.data, lse.dtype, n * lse.stride[0], all);
+    }
+    __syncthreads();
+    double loss = 0;
+    for (int64_t k = threadIdx.x; k < t.classes; k += THREADS)
+        loss += lt_loss_term(lt_target(&t, n, k), z.at(n, k), shared_lse);
+    loss = block_sum(loss);
+    if (threadIdx.x == 0)
+        row_loss[n] = lt_target_is_class(&t, n) ? loss : (double)NAN;
+}
+
+/* One block. */
+__global__ void loss_mean(const double *row_loss, int64_t rows, lt_view loss)
+{
+    double sum = 0;
+    for (int64_t n = threadIdx.x; n < rows; n += THREADS)
+        sum += row_loss[n];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        lt_set_element(loss.data, loss.dtype, 0, sum / (double)rows);
+}
+
+__global__ void loss_grad(logits_view z, lt_targets t, lt_view dloss, lt_view lse, lt_view dx)
+{
+    __shared__ double shared_total;
+    const int64_t n = blockIdx.x;
+    double total = 0;
+    for (int64_t k = threadIdx.x; k < t.classes; k += THREADS)
+        total += lt_target(&t, n, k);
+    total = block_sum(total);
+    if (threadIdx.x == 0)
+        shared_total = total;
+    __syncthreads();
+    const double factor = lt_element(dloss.data, dloss.dtype, 0) / (double)t.rows;
+    const float l = lt_element_f32(lse.data, lse.dtype, n * lse.stride[0]);
+    for (int64_t k = threadIdx.x; k < t.classes; k += THREADS) {
+        const double p = (double)expf(z.at(n, k) - l);
+        const double g = factor * (p * shared_total - lt_target(&t, n, k));
+        lt_set_element_f32(dx.data, dx.dtype, n * dx.stride[0] + k * dx.stride[1], (float)g);
+    }
+}
+
+/* Counts are integers: the order in which they are added does not matter. */
+__global__ void count_hits(logits_view z, const int32_t *labels, int64_t label_stride,
+                           int64_t classes, unsigned long long *hits, int64_t hits_stride)
+{
+    enum { TOP = 5 };
+    const int64_t n = blockIdx.x, label = labels[n * label_stride];
+    const bool is_class = label >= 0 && label < classes;
+    const float own = is_class ? z.at(n, label) : 0;
+    double rank = 0;
+    for (int64_t k = threadIdx.x; k < classes; k += THREADS) {
+        const float v = z.at(n, k);
+        rank += v != v ? (double)classes : (double)lt_comes_before(v, k, own, label);
+    }
+    rank = block_sum(rank);
+    if (threadIdx.x > 0 || !is_class || rank >= (double)classes)
+        return;
+    if (rank == 0)
+        atomicAdd(&hits[0], 1ULL);
+    if (rank < TOP)
+        atomicAdd(&hits[hits_stride], 1ULL);
+}
+
+logits_view logits_of(const lt_view *x)
+{
+    logits_view z;
+    z.data = x->data;
+    z.dtype = x->dtype;
+    z.stride[0] = x->stride[0];
+    z.stride[1] = x->stride[1];
+    return z;
+}
+
+lt_targets targets_of(double smoothing, const lt_view *logits, const lt_view *labels)
+{
+    lt_targets t;
+    t.values = labels->data;
+    t.dtype = labels->dtype;
+    t.rows = logits->shape.dim[0];
+    t.classes = logits->shape.dim[1];
+    t.stride[0] = labels->stride[0];
+    t.stride[1] = labels->stride[1];
+    t.soft = labels->shape.ndim == 2;
+    t.smoothing = smoothing;
+    return t;
+}
+
+lt_status softmax_xent(void *ctx, double smoothing, const lt_view *logits, const lt_view *labels,
+                       const lt_view *lse, const lt_view *loss)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const lt_targets t = targets_of(smoothing, logits, labels);
+    void *row_loss;
+    LT_TRY(lt_cuda_begin(c, "softmax_xent"));
+    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)t.rows * sizeof(double), &row_loss));
+    loss_rows<<<(unsigned)t.rows, THREADS, 0, main_stream(c)>>>(logits_of(logits), t, *lse,
+                                                                (double *)row_loss);
+    loss_mean<<<1, THREADS, 0, main_stream(c)>>>((const double *)row_loss, t.rows, *loss);
+    return lt_cuda_end(c);
+}
+
+lt_status softmax_xent_grad(void *ctx, double smoothing, const lt_view *dloss,
+                            const lt_view *logits, const lt_view *labels, const lt_view *lse,
+                            const lt_view *dx)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const lt_targets t = targets_of(smoothing, logits, labels);
+    LT_TRY(lt_cuda_begin(c, "softmax_xent_grad"));
+    loss_grad<<<(unsigned)t.rows, THREADS, 0, main_stream(c)>>>(logits_of(logits), t, *dloss, *lse,
+                                                                *dx);
+    return lt_cuda_end(c);
+}
+
+lt_status topk_hits(void *ctx, const lt_view *logits, const lt_view *labels, const lt_view *hits)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "topk_hits"));
+    count_hits<<<(unsigned)logits->shape.dim[0], THREADS, 0, main_stream(c)>>>(
+        logits_of(logits), (const int32_t *)labels->data, labels->stride[0], logits->shape.dim[1],
+        (unsigned long long *)hits->data, hits->stride[0]);
+    return lt_cuda_end(c);
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_loss(lt_backend *be)
+{
+    be->softmax_xent = softmax_xent;
+    be->softmax_xent_grad = softmax_xent_grad;
+    be->topk_hits = topk_hits;
+}

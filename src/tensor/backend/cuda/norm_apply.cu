@@ -1,0 +1,118 @@
+/* y = act(x * scale + shift + residual), with a bit for each y > 0. */
+
+#include "norm.cuh"
+
+namespace
+{
+
+enum { DEPTH = 4 }; /* rows of a thread: loads under way at the same time */
+
+template <class T> struct application {
+    tensor4<const T> x, residual;
+    tensor4<T> y;
+    const float *coef;
+    uint8_t *mask;
+    bool relu;
+};
+
+__device__ float apply_one(float x, float scale, float shift, float residual, bool relu)
+{
+    const float y = lt_norm_affine(x, scale, shift) + residual;
+    return relu ? lt_norm_relu(y) : y;
+}
+
+/* Packs: a thread keeps its channels' coefficients for DEPTH rows. A pack's bits are one byte. */
+template <class T>
+__global__ void __launch_bounds__(LT_ROW_THREADS) apply_packs(application<T> a, int lanes)
+{
+    const int64_t channels = a.x.rows.channels, rows = a.x.rows.count;
+    const int lines = LT_ROW_THREADS / lanes;
+    const int64_t channel = ((int64_t)blockIdx.y * lanes + threadIdx.x % lanes) * LT_PACK;
+    const int64_t first = (int64_t)blockIdx.x * lines * DEPTH + threadIdx.x / lanes;
+    float scale[LT_PACK], shift[LT_PACK];
+    if (channel >= channels)
+        return;
+#pragma unroll
+    for (int k = 0; k < LT_PACK; k++) {
+        scale[k] = a.coef[2 * channels + channel + k];
+        shift[k] = a.coef[3 * channels + channel + k];
+    }
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) {
+        const int64_t row = first + (int64_t)d * lines;
+        float v[LT_PACK], more[LT_PACK] = {};
+        unsigned bits = 0;
+        if (row >= rows)
+            return;
+        a.x.load(row, channel, v);
+        if (a.residual.data)
+            a.residual.load(row, channel, more);
+#pragma unroll
+        for (int k = 0; k < LT_PACK; k++) {
+            v[k] = apply_one(v[k], scale[k], shift[k], more[k], a.relu);
+            bits |= (unsigned)(v[k] > 0) << k;
+        }
+        a.y.store(row, channel, v);
+        if (a.mask)
+            a.mask[(row * channels + channel) / 8] = (uint8_t)bits;
+    }
+}
+
+/* Any strides and number of channels: a thread has a byte of the mask, eight neighbours. */
+template <class T> __global__ void apply_any(application<T> a)
+{
+    const int64_t channels = a.x.rows.channels, count = a.x.rows.count * channels;
+    const int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8;
+    unsigned bits = 0;
+    if (first >= count)
+        return;
+    for (int64_t e = first; e < min(first + 8, count); e++) {
+        const int64_t row = e / channels, c = e % channels;
+        float v[1], more[1] = {0};
+        a.x.load(row, c, v);
+        if (a.residual.data)
+            a.residual.load(row, c, more);
+        v[0] = apply_one(v[0], a.coef[2 * channels + c], a.coef[3 * channels + c], more[0], a.relu);
+        a.y.store(row, c, v);
+        bits |= (unsigned)(v[0] > 0) << e % 8;
+    }
+    if (a.mask)
+        a.mask[first / 8] = (uint8_t)bits;
+}
+
+template <class T> void run(lt_cuda *c, const application<T> &a, bool packs)
+{
+    const int64_t channels = a.x.rows.channels, rows = a.x.rows.count;
+    if (packs) {
+        const int lanes = lt_row_lanes(channels, LT_PACK);
+        const int64_t lines = (int64_t)(LT_ROW_THREADS / lanes) * DEPTH;
+        const dim3 grid(blocks_for(rows, lines), blocks_for(channels, (int64_t)lanes * LT_PACK));
+        apply_packs<T><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(a, lanes);
+    } else {
+        apply_any<T><<<blocks_for(rows * channels, THREADS * 8), THREADS, 0, main_stream(c)>>>(a);
+    }
+}
+
+lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
+                          const lt_view *coef, const lt_view *residual, const lt_view *y,
+                          const lt_view *mask)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "batchnorm_apply"));
+    LT_TRY(want_dtype(c, coef, LT_F32));
+    LT_TRY(want_dtype(c, residual, x->dtype));
+    LT_TRY(want_dtype(c, y, x->dtype));
+    WITH_TYPE(c, x->dtype, application<T> a; a.x = tensor_of<const T>(x);
+              a.residual = tensor_of<const T>(residual); a.y = tensor_of<T>(y);
+              a.coef = (const float *)coef->data; a.mask = mask ? (uint8_t *)mask->data : NULL;
+              a.relu = config->relu;
+              run<T>(c, a, has_packs(x) && has_packs(residual) && has_packs(y)))
+    return lt_cuda_end(c);
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_norm_apply(lt_backend *be)
+{
+    be->batchnorm_apply = batchnorm_apply;
+}

@@ -1,0 +1,104 @@
+/* Entries that know an element's place: dropout its logical index, normalize its channel. */
+
+#include "launch.cuh"
+#include "pixels.h"
+
+namespace
+{
+
+/* A thread has the four elements that share a call of Philox. */
+__global__ void dropout_kernel(lt_walk walk, lt_random random, double p, float factor, lt_view x,
+                               lt_view y)
+{
+    const int64_t group = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    uint32_t word[4];
+    if (group * 4 >= walk.count)
+        return;
+    lt_philox(random.key, random.counter, (uint64_t)group, word);
+    for (int k = 0; k < 4 && group * 4 + k < walk.count; k++) {
+        int64_t at[LT_WALK_OPERANDS];
+        lt_walk_offsets(&walk, group * 4 + k, at);
+        const float u = lt_element_f32(x.data, x.dtype, at[1]);
+        lt_set_element_f32(y.data, y.dtype, at[0], lt_is_kept(word[k], p) ? u * factor : 0);
+    }
+}
+
+lt_status dropout(void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const lt_view *const view[] = {y, x};
+    lt_walk walk;
+    LT_TRY(lt_cuda_begin(c, "dropout"));
+    lt_walk_logical(&walk, view, 2);
+    dropout_kernel<<<blocks_for(walk.count, THREADS * 4), THREADS, 0, main_stream(c)>>>(
+        walk, random, p, (float)(1 / (1 - p)), *x, *y);
+    return lt_cuda_end(c);
+}
+
+/* Both channels-last: a thread has eight neighbours, which begin at any channel. */
+template <class T>
+__global__ void normalize_dense(const uint8_t *x, T *y, int64_t count, int channels,
+                                const __grid_constant__ lt_normalize_config config)
+{
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_PACK;
+    int channel = (int)(i % channels);
+    if (i + LT_PACK <= count) {
+        const uint2 bytes = *(const uint2 *)(x + i);
+        float v[LT_PACK];
+#pragma unroll
+        for (int k = 0; k < LT_PACK; k++) {
+            const unsigned word = k < 4 ? bytes.x : bytes.y;
+            v[k] = lt_normalized((uint8_t)(word >> 8 * (k % 4)), &config, channel);
+            channel = channel + 1 == channels ? 0 : channel + 1;
+        }
+        store_pack(y + i, v);
+        return;
+    }
+    for (int64_t k = i; k < count; k++)
+        set(y + k, lt_normalized(x[k], &config, (int)(k % channels)));
+}
+
+/* Operands of the walk: y, x, and the channel as an offset. */
+__global__ void normalize_strided(lt_walk walk, lt_view y, const uint8_t *x,
+                                  const __grid_constant__ lt_normalize_config config)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t at[LT_WALK_OPERANDS];
+    if (i >= walk.count)
+        return;
+    lt_walk_offsets(&walk, i, at);
+    lt_set_element_f32(y.data, y.dtype, at[0], lt_normalized(x[at[1]], &config, (int)at[2]));
+}
+
+lt_status normalize(void *ctx, const lt_normalize_config *config, const lt_view *x,
+                    const lt_view *y)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "normalize"));
+    if (lt_view_is_channels_last(x) && lt_view_is_channels_last(y) && is_aligned(x->data)
+        && is_aligned(y->data) && y->dtype != LT_F64) {
+        const int64_t count = lt_view_count(y);
+        WITH_TYPE(
+            c, y->dtype,
+            normalize_dense<<<blocks_for(count, THREADS * LT_PACK), THREADS, 0, main_stream(c)>>>(
+                (const uint8_t *)x->data, (T *)y->data, count, (int)y->shape.dim[1], *config))
+    } else {
+        lt_view channel = *y;
+        const lt_view *const view[] = {y, x, &channel};
+        lt_walk walk;
+        for (int d = 0; d < LT_MAX_DIMS; d++)
+            channel.stride[d] = d == 1;
+        lt_walk_over(&walk, view, 3);
+        normalize_strided<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(
+            walk, *y, (const uint8_t *)x->data, *config);
+    }
+    return lt_cuda_end(c);
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_pixels(lt_backend *be)
+{
+    be->dropout = dropout;
+    be->normalize = normalize;
+}

@@ -1,0 +1,234 @@
+/* Pooling over channels-last pictures, eight channels a thread, or one channel of any strides. A
+ * gradient is gathered: each pixel asks the windows that have it, in their order. */
+
+#include "norm.cuh"
+#include "window.h"
+
+namespace
+{
+
+struct pool_shape {
+    lt_pool2d_config config;
+    int64_t height, width, outputs_h, outputs_w, channels; /* of x and of y */
+};
+
+/* The thread's pixel of y or of x. */
+struct pixel {
+    int64_t image, h, w, channel;
+};
+
+template <int PACK>
+__device__ bool find_pixel(int64_t images, int64_t height, int64_t width, int64_t channels,
+                           pixel *p)
+{
+    const int64_t packs = channels / PACK, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const int64_t row = i / packs;
+    p->channel = i % packs * PACK;
+    p->w = row % width;
+    p->h = row / width % height;
+    p->image = row / width / height;
+    return p->image < images;
+}
+
+template <class T, int PACK>
+__global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y,
+                           tensor4<uint8_t> index)
+{
+    pixel at;
+    if (!find_pixel<PACK>(images, s.outputs_h, s.outputs_w, s.channels, &at))
+        return;
+    const lt_pool2d_config &c = s.config;
+    const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
+    const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.width);
+    const int64_t top = at.h * c.stride_h - c.pad_h, left = at.w * c.stride_w - c.pad_w;
+    float best[PACK];
+    int place[PACK];
+    bool first = true;
+    for (int64_t i = r.first; i < r.end; i++)
+        for (int64_t j = q.first; j < q.end; j++) {
+            float v[PACK];
+            x.load((at.image * s.height + top + i) * s.width + left + j, at.channel, v);
+#pragma unroll
+            for (int k = 0; k < PACK; k++)
+                if (first || lt_window_beats(v[k], best[k])) {
+                    best[k] = v[k];
+                    place[k] = (int)(i * c.kernel_w + j);
+                }
+            first = false;
+        }
+    const int64_t row = (at.image * s.outputs_h + at.h) * s.outputs_w + at.w;
+    y.store(row, at.channel, best);
+    if (index.data) {
+#pragma unroll
+        for (int k = 0; k < PACK; k++)
+            index.data[lt_rows_place(&index.rows, row, at.channel + k)] = (uint8_t)place[k];
+    }
+}
+
+/* dy2.data is NULL if the gradient has one addend. */
+template <class T, int PACK>
+__global__ void max_grad_kernel(pool_shape s, int64_t images, tensor4<const T> dy,
+                                tensor4<const T> dy2, tensor4<const uint8_t> index, tensor4<T> dx)
+{
+    pixel at;
+    if (!find_pixel<PACK>(images, s.height, s.width, s.channels, &at))
+        return;
+    const lt_pool2d_config &c = s.config;
+    const lt_range p = lt_windows_of(at.h, c.kernel_h, c.stride_h, c.pad_h, s.outputs_h);
+    const lt_range q = lt_windows_of(at.w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
+    float sum[PACK] = {};
+    for (int64_t i = p.first; i < p.end; i++)
+        for (int64_t j = q.first; j < q.end; j++) {
+            const int64_t row = (at.image * s.outputs_h + i) * s.outputs_w + j;
+            const int64_t tap =
+                (at.h + c.pad_h - i * c.stride_h) * c.kernel_w + at.w + c.pad_w - j * c.stride_w;
+            float g[PACK], more[PACK] = {};
+            dy.load(row, at.channel, g);
+            if (dy2.data)
+                dy2.load(row, at.channel, more);
+#pragma unroll
+            for (int k = 0; k < PACK; k++)
+                if (index.data[lt_rows_place(&index.rows, row, at.channel + k)] == tap)
+                    sum[k] += g[k] + more[k];
+        }
+    dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
+}
+
+template <class T, int PACK>
+__global__ void average_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y)
+{
+    pixel at;
+    if (!find_pixel<PACK>(images, s.outputs_h, s.outputs_w, s.channels, &at))
+        return;
+    const lt_pool2d_config &c = s.config;
+    const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
+    const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.width);
+    const int64_t top = at.h * c.stride_h - c.pad_h, left = at.w * c.stride_w - c.pad_w;
+    float sum[PACK] = {};
+    for (int64_t i = r.first; i < r.end; i++)
+        for (int64_t j = q.first; j < q.end; j++) {
+            float v[PACK];
+            x.load((at.image * s.height + top + i) * s.width + left + j, at.channel, v);
+#pragma unroll
+            for (int k = 0; k < PACK; k++)
+                sum[k] += v[k];
+        }
+#pragma unroll
+    for (int k = 0; k < PACK; k++)
+        sum[k] /= (float)(c.kernel_h * c.kernel_w);
+    y.store((at.image * s.outputs_h + at.h) * s.outputs_w + at.w, at.channel, sum);
+}
+
+template <class T, int PACK>
+__global__ void average_grad_kernel(pool_shape s, int64_t images, tensor4<const T> dy,
+                                    tensor4<T> dx)
+{
+    pixel at;
+    if (!find_pixel<PACK>(images, s.height, s.width, s.channels, &at))
+        return;
+    const lt_pool2d_config &c = s.config;
+    const lt_range p = lt_windows_of(at.h, c.kernel_h, c.stride_h, c.pad_h, s.outputs_h);
+    const lt_range q = lt_windows_of(at.w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
+    const float area = (float)(c.kernel_h * c.kernel_w);
+    float sum[PACK] = {};
+    for (int64_t i = p.first; i < p.end; i++)
+        for (int64_t j = q.first; j < q.end; j++) {
+            float g[PACK];
+            dy.load((at.image * s.outputs_h + i) * s.outputs_w + j, at.channel, g);
+#pragma unroll
+            for (int k = 0; k < PACK; k++)
+                sum[k] += g[k] / area;
+        }
+    dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
+}
+
+pool_shape shape_of(const lt_pool2d_config *config, const lt_view *x, const lt_view *y)
+{
+    pool_shape s;
+    s.config = *config;
+    s.height = x->shape.dim[2];
+    s.width = x->shape.dim[3];
+    s.outputs_h = y->shape.dim[2];
+    s.outputs_w = y->shape.dim[3];
+    s.channels = x->shape.dim[1];
+    return s;
+}
+
+unsigned blocks_of(const lt_view *target, int pack)
+{
+    return blocks_for(lt_view_count(target) / pack, THREADS);
+}
+
+/* Calls the kernel's two forms: packs, or one channel. Variadic: the kernel's arguments. */
+#define LAUNCH(kernel, packs, target, ...)                                                  \
+    do {                                                                                    \
+        if (packs)                                                                          \
+            kernel<T, LT_PACK><<<blocks_of(target, LT_PACK), THREADS, 0, main_stream(c)>>>( \
+                s, (target)->shape.dim[0], __VA_ARGS__);                                    \
+        else                                                                                \
+            kernel<T, 1><<<blocks_of(target, 1), THREADS, 0, main_stream(c)>>>(             \
+                s, (target)->shape.dim[0], __VA_ARGS__);                                    \
+    } while (0)
+
+lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y,
+                    const lt_view *index)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const pool_shape s = shape_of(config, x, y);
+    const bool packs = has_packs(x) && has_packs(y);
+    LT_TRY(lt_cuda_begin(c, "maxpool2d"));
+    LT_TRY(want_dtype(c, x, y->dtype));
+    WITH_TYPE(c, y->dtype,
+              LAUNCH(max_kernel, packs, y, tensor_of<const T>(x), tensor_of<T>(y),
+                     tensor_of<uint8_t>(index)))
+    return lt_cuda_end(c);
+}
+
+lt_status maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
+                         const lt_view *index, const lt_view *dx)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const pool_shape s = shape_of(config, dx, &dy[0]);
+    const bool packs = has_packs(&dy[0]) && has_packs(&dy[1]) && has_packs(dx);
+    LT_TRY(lt_cuda_begin(c, "maxpool2d_grad"));
+    LT_TRY(want_dtype(c, &dy[0], dx->dtype));
+    LT_TRY(want_dtype(c, &dy[1], dx->dtype));
+    WITH_TYPE(c, dx->dtype,
+              LAUNCH(max_grad_kernel, packs, dx, tensor_of<const T>(&dy[0]),
+                     tensor_of<const T>(&dy[1]), tensor_of<const uint8_t>(index), tensor_of<T>(dx)))
+    return lt_cuda_end(c);
+}
+
+lt_status avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const pool_shape s = shape_of(config, x, y);
+    const bool packs = has_packs(x) && has_packs(y);
+    LT_TRY(lt_cuda_begin(c, "avgpool2d"));
+    LT_TRY(want_dtype(c, x, y->dtype));
+    WITH_TYPE(c, y->dtype, LAUNCH(average_kernel, packs, y, tensor_of<const T>(x), tensor_of<T>(y)))
+    return lt_cuda_end(c);
+}
+
+lt_status avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
+                         const lt_view *dx)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const pool_shape s = shape_of(config, dx, dy);
+    const bool packs = has_packs(dy) && has_packs(dx);
+    LT_TRY(lt_cuda_begin(c, "avgpool2d_grad"));
+    LT_TRY(want_dtype(c, dy, dx->dtype));
+    WITH_TYPE(c, dx->dtype,
+              LAUNCH(average_grad_kernel, packs, dx, tensor_of<const T>(dy), tensor_of<T>(dx)))
+    return lt_cuda_end(c);
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_pool(lt_backend *be)
+{
+    be->maxpool2d = maxpool2d;
+    be->maxpool2d_grad = maxpool2d_grad;
+    be->avgpool2d = avgpool2d;
+    be->avgpool2d_grad = avgpool2d_grad;
+}

@@ -1,0 +1,94 @@
+/* A 4-D tensor as rows of channels: row r = (n * H + h) * W + w, and how kernels cut it. The cut hangs
+ * on sizes alone, so that sums are the same on every device. */
+#ifndef LT_CUDA_ROWS_H
+#define LT_CUDA_ROWS_H
+
+#include "host_device.h"
+
+#include "lather/ext/view.h"
+
+enum {
+    LT_PACK = 8,         /* elements that a thread handles at a time on the fast path */
+    LT_ROW_THREADS = 256 /* of a block */
+};
+
+typedef struct lt_rows {
+    int64_t height, width, channels, count; /* count: rows */
+    int64_t stride[4];                      /* of n, c, h, w */
+    bool dense;                             /* channels-last without gaps */
+} lt_rows;
+
+LT_HD int64_t lt_rows_place(const lt_rows *rows, int64_t row, int64_t channel)
+{
+    if (rows->dense)
+        return row * rows->channels + channel;
+    const int64_t w = row % rows->width, above = row / rows->width;
+    return above / rows->height * rows->stride[0] + channel * rows->stride[1]
+           + above % rows->height * rows->stride[2] + w * rows->stride[3];
+}
+
+/* Threads of a block that lie along the channels, in units of `pack` channels: a power of two. */
+LT_HD int lt_row_lanes(int64_t channels, int pack)
+{
+    int lanes = 1;
+    while (lanes < 32 && lanes * pack < channels)
+        lanes *= 2;
+    return lanes;
+}
+
+/* How a reduction over rows is cut: blocks of `tiles` times `chunks`, chunk i has rows
+ * [i * length, (i + 1) * length) as far as there are any. */
+typedef struct lt_row_cut {
+    int lanes, lines; /* threads along channels and along rows */
+    int64_t tiles, chunks, length;
+} lt_row_cut;
+
+LT_HD lt_row_cut lt_cut_rows(int64_t count, int64_t channels, int pack)
+{
+    enum { BLOCKS = 1024, SHORTEST = 8 }; /* rows a thread has at least, where there are enough */
+    lt_row_cut cut;
+    cut.lanes = lt_row_lanes(channels, pack);
+    cut.lines = LT_ROW_THREADS / cut.lanes;
+    const int64_t tile = (int64_t)cut.lanes * pack, shortest = (int64_t)cut.lines * SHORTEST;
+    cut.tiles = (channels + tile - 1) / tile;
+    int64_t chunks = BLOCKS / cut.tiles, most = (count + shortest - 1) / shortest;
+    chunks = chunks < most ? chunks : most;
+    chunks = chunks > 1 ? chunks : 1;
+    cut.length = (count + chunks - 1) / chunks;
+    cut.chunks = (count + cut.length - 1) / cut.length;
+    return cut;
+}
+
+/* Count, mean and sum of centred squares of some values. */
+typedef struct lt_moments {
+    double count, mean, m2;
+} lt_moments;
+
+/* Of sum(x - shift) and sum((x - shift)^2). */
+LT_HD lt_moments lt_moments_of(double count, double shift, double sum, double square)
+{
+    lt_moments m;
+    const double delta = count > 0 ? sum / count : 0;
+    m.count = count;
+    m.mean = shift + delta;
+    m.m2 = square - sum * delta;
+    m.m2 = m.m2 < 0 ? 0 : m.m2; /* rounding; NaN stays */
+    return m;
+}
+
+/* Chan, Golub & LeVeque, The American Statistician 37, 1983, formula 2.1. */
+LT_HD lt_moments lt_moments_merge(lt_moments a, lt_moments b)
+{
+    if (b.count == 0)
+        return a;
+    if (a.count == 0)
+        return b;
+    lt_moments m;
+    const double delta = b.mean - a.mean;
+    m.count = a.count + b.count;
+    m.mean = a.mean + delta * (b.count / m.count);
+    m.m2 = a.m2 + b.m2 + delta * delta * (a.count * b.count / m.count);
+    return m;
+}
+
+#endif

@@ -1,0 +1,115 @@
+/* Elementwise statements of optimizers: a launch does up to LT_VEC_JOBS of them. Those of a list pass
+ * over memory once: a thread does one after the other on each of its elements. */
+
+#include "launch.cuh"
+#include "vec.h"
+
+namespace
+{
+
+static_assert(sizeof(lt_vec_batch) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
+
+__device__ void do_element(const lt_vec_statement &s, const lt_vec_numbers &n, int64_t i)
+{
+    int64_t at[LT_WALK_OPERANDS];
+    lt_walk_offsets(&s.walk, i, at);
+    if (s.dtype[0] == LT_F64) {
+        const double a = lt_element(s.data[1], s.dtype[1], at[1]);
+        const double b = s.data[2] ? lt_element(s.data[2], s.dtype[2], at[2]) : 0;
+        const double y = n.beta == 0 ? 0 : lt_element(s.data[0], s.dtype[0], at[0]);
+        lt_set_element(s.data[0], s.dtype[0], at[0], lt_vec_f64(s.op, &n, a, b, y));
+    } else {
+        const lt_vec_numbers_f32 m = lt_vec_narrow(n);
+        const float a = lt_element_f32(s.data[1], s.dtype[1], at[1]);
+        const float b = s.data[2] ? lt_element_f32(s.data[2], s.dtype[2], at[2]) : 0;
+        const float y = n.beta == 0 ? 0 : lt_element_f32(s.data[0], s.dtype[0], at[0]);
+        lt_set_element_f32(s.data[0], s.dtype[0], at[0], lt_vec_f32(s.op, &m, a, b, y));
+    }
+}
+
+__device__ void do_four(const lt_vec_statement &s, const lt_vec_numbers_f32 &n, int64_t i)
+{
+    float4 *const to = (float4 *)((float *)s.data[0] + i), none = make_float4(0, 0, 0, 0);
+    const float4 a = *(const float4 *)((const float *)s.data[1] + i);
+    const float4 b = s.data[2] ? *(const float4 *)((const float *)s.data[2] + i) : none;
+    float4 y = n.beta == 0 ? none : *to;
+    y.x = lt_vec_f32(s.op, &n, a.x, b.x, y.x);
+    y.y = lt_vec_f32(s.op, &n, a.y, b.y, y.y);
+    y.z = lt_vec_f32(s.op, &n, a.z, b.z, y.z);
+    y.w = lt_vec_f32(s.op, &n, a.w, b.w, y.w);
+    *to = y;
+}
+
+/* A lone dense statement by fours; everything else element by element. */
+__device__ void do_block(const lt_vec_statement *s, int length, const lt_vec_numbers *n,
+                         int64_t begin, int64_t end)
+{
+    int64_t rest = begin;
+    if (length == 1 && s->fours) {
+        const lt_vec_numbers_f32 m = lt_vec_narrow(*n);
+        rest = begin + (end - begin) / 4 * 4;
+        for (int64_t i = begin + threadIdx.x * 4; i < rest; i += THREADS * 4)
+            do_four(*s, m, i);
+    }
+    for (int64_t i = rest + threadIdx.x; i < end; i += THREADS)
+        for (int k = 0; k < length; k++)
+            do_element(s[k], n[k], i);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    run_batch(const __grid_constant__ lt_vec_batch batch, const lt_scalars *scalars)
+{
+    __shared__ lt_vec_numbers numbers[LT_VEC_LIST_LENGTH];
+    if (scalars && !scalars->finite)
+        return;
+    const int mine = lt_vec_find(&batch, blockIdx.x);
+    const int length = batch.list[mine].length;
+    const lt_vec_statement *s = &batch.statement[batch.list[mine].first];
+    if ((int)threadIdx.x < length)
+        numbers[threadIdx.x] = lt_vec_resolve(&s[threadIdx.x], scalars);
+    __syncthreads();
+    const int64_t begin = (int64_t)(blockIdx.x - batch.list[mine].first_block) * LT_VEC_BLOCK;
+    do_block(s, length, numbers, begin, min(begin + LT_VEC_BLOCK, s->walk.count));
+}
+
+lt_status run(lt_cuda *c, const lt_vec_list *list, size_t count, const lt_scalars *scalars)
+{
+    lt_vec_batch batch;
+    for (size_t i = 0, taken = 0; i < count; i += taken) {
+        LT_TRY(lt_vec_fill(&batch, list + i, count - i, &taken));
+        if (batch.blocks > 0)
+            run_batch<<<(unsigned)batch.blocks, THREADS, 0, main_stream(c)>>>(batch, scalars);
+    }
+    return lt_cuda_end(c);
+}
+
+lt_status vec_lists(void *ctx, const lt_vec_list *list, size_t count, const lt_scalars *scalars)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "vec_lists"));
+    return run(c, list, count, scalars);
+}
+
+lt_status vec(void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *scalars)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    lt_vec_list list[LT_VEC_JOBS];
+    LT_TRY(lt_cuda_begin(c, "vec"));
+    for (size_t i = 0; i < count; i += LT_VEC_JOBS) {
+        const size_t some = count - i < LT_VEC_JOBS ? count - i : (size_t)LT_VEC_JOBS;
+        for (size_t j = 0; j < some; j++) {
+            list[j].job = job + i + j;
+            list[j].count = 1;
+        }
+        LT_TRY(run(c, list, some, scalars));
+    }
+    return LT_OK;
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_vec(lt_backend *be)
+{
+    be->vec = vec;
+    be->vec_lists = vec_lists;
+}

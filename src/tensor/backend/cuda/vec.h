@@ -1,0 +1,140 @@
+/* Elementwise statements of optimizers (lt_vec_op): their formulas, and jobs as a kernel's parameter. */
+#ifndef LT_CUDA_VEC_H
+#define LT_CUDA_VEC_H
+
+#include "element.h"
+#include "walk.h"
+
+#include "lather/ext/optim_kernels.h"
+
+enum {
+    LT_VEC_JOBS = 64,        /* of one launch: they are the kernel's parameter, 24 KiB */
+    LT_VEC_LIST_LENGTH = 16, /* jobs of one list */
+    LT_VEC_BLOCK = 4096      /* elements of a block */
+};
+
+typedef struct lt_vec_statement {
+    lt_vec_op op;
+    lt_dtype dtype[3];
+    bool fours; /* dense f32, aligned to 16 bytes */
+    double alpha, beta, gamma, delta;
+    lt_vec_factor factor;
+    void *data[3]; /* y, a, b; b NULL: absent */
+    lt_walk walk;
+} lt_vec_statement;
+
+/* Lists of statements: list i's are statement[first], ... on the same elements. */
+typedef struct lt_vec_batch {
+    int lists, statements, blocks;
+    struct {
+        int first, length, first_block;
+    } list[LT_VEC_JOBS];
+    lt_vec_statement statement[LT_VEC_JOBS];
+} lt_vec_batch;
+
+/* alpha to delta as they are in this step: lt_vec_alpha(), lt_vec_beta(). */
+typedef struct lt_vec_numbers {
+    double alpha, beta, gamma, delta;
+} lt_vec_numbers;
+
+LT_HD lt_vec_numbers lt_vec_resolve(const lt_vec_statement *s, const lt_scalars *scalars)
+{
+    const lt_vec_factor *f = &s->factor;
+    const bool corrects_beta = s->op == LT_VEC_RSQRT || s->op == LT_VEC_POW;
+    lt_vec_numbers n;
+    n.alpha = s->alpha;
+    n.beta = s->beta;
+    n.gamma = s->gamma;
+    n.delta = s->delta;
+    if (f->lr)
+        n.alpha *= scalars->lr;
+    if (f->grad_scale)
+        n.alpha *= scalars->grad_scale;
+    if (f->over)
+        n.alpha *= *f->over / (*f->under + 1e-16);
+    if (f->bias > 0) {
+        const double bias = 1 - f->bias * pow(f->base, (double)(scalars->applied - f->lag));
+        n.alpha = corrects_beta ? n.alpha : n.alpha / bias;
+        n.beta = corrects_beta ? n.beta / bias : n.beta;
+    }
+    return n;
+}
+
+/* The numbers in single precision: what f32 data is computed with. */
+typedef struct lt_vec_numbers_f32 {
+    float alpha, beta, gamma, delta;
+} lt_vec_numbers_f32;
+
+LT_HD lt_vec_numbers_f32 lt_vec_narrow(lt_vec_numbers n)
+{
+    lt_vec_numbers_f32 s;
+    s.alpha = (float)n.alpha;
+    s.beta = (float)n.beta;
+    s.gamma = (float)n.gamma;
+    s.delta = (float)n.delta;
+    return s;
+}
+
+LT_HD float lt_vec_f32(lt_vec_op op, const lt_vec_numbers_f32 *n, float a, float b, float y)
+{
+    const float kept = n->beta == 0 ? 0 : n->beta * y; /* a NaN in y must not come through a 0 */
+    switch (op) {
+    case LT_VEC_AXPBY:
+        return n->alpha * a + kept;
+    case LT_VEC_SQUARE:
+        return n->alpha * a * a + kept;
+    case LT_VEC_MUL:
+        return n->alpha * a * b;
+    case LT_VEC_RSQRT:
+        return n->alpha * a / (sqrtf(n->beta * b) + n->gamma);
+    case LT_VEC_POW:
+        return n->alpha * a / (powf(n->beta * b, n->delta) + n->gamma);
+    }
+    return 0;
+}
+
+LT_HD double lt_vec_f64(lt_vec_op op, const lt_vec_numbers *n, double a, double b, double y)
+{
+    const double kept = n->beta == 0 ? 0 : n->beta * y;
+    switch (op) {
+    case LT_VEC_AXPBY:
+        return n->alpha * a + kept;
+    case LT_VEC_SQUARE:
+        return n->alpha * a * a + kept;
+    case LT_VEC_MUL:
+        return n->alpha * a * b;
+    case LT_VEC_RSQRT:
+        return n->alpha * a / (sqrt(n->beta * b) + n->gamma);
+    case LT_VEC_POW:
+        return n->alpha * a / (pow(n->beta * b, n->delta) + n->gamma);
+    }
+    return 0;
+}
+
+/* Which list a block works on. */
+LT_HD int lt_vec_find(const lt_vec_batch *batch, int block)
+{
+    int low = 0, high = batch->lists - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (batch->list[middle].first_block <= block)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Takes lists into the batch while there is room; returns how many. A longer list than
+ * LT_VEC_LIST_LENGTH is LT_E_UNSUPPORTED. */
+lt_status lt_vec_fill(lt_vec_batch *batch, const lt_vec_list *list, size_t count, size_t *taken);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

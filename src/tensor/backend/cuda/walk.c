@@ -1,0 +1,95 @@
+/* Walking over several views together: the order, and what is joined. */
+
+#include "walk.h"
+
+#include <string.h>
+
+int64_t lt_view_count(const lt_view *view)
+{
+    int64_t count = 1;
+    for (int d = 0; d < view->shape.ndim; d++)
+        count *= view->shape.dim[d];
+    return count;
+}
+
+/* Dimension from of the views becomes dimension to of the walk. */
+static void take(lt_walk *w, int to, const lt_view *const *view, int from)
+{
+    w->dim[to] = view[0]->shape.dim[from];
+    for (int k = 0; k < w->operands; k++)
+        w->stride[k][to] = view[k]->stride[from];
+}
+
+static void swap(lt_walk *w, int a, int b)
+{
+    const int64_t dim = w->dim[a];
+    w->dim[a] = w->dim[b];
+    w->dim[b] = dim;
+    for (int k = 0; k < w->operands; k++) {
+        const int64_t stride = w->stride[k][a];
+        w->stride[k][a] = w->stride[k][b];
+        w->stride[k][b] = stride;
+    }
+}
+
+/* By falling stride of the first operand; of equals, the outer stays outside. */
+static void sort(lt_walk *w)
+{
+    for (int i = 1; i < w->ndim; i++)
+        for (int j = i; j > 0 && w->stride[0][j - 1] < w->stride[0][j]; j--)
+            swap(w, j - 1, j);
+}
+
+static bool is_one_run(const lt_walk *w, int outer, int inner)
+{
+    for (int k = 0; k < w->operands; k++)
+        if (w->stride[k][outer] != w->stride[k][inner] * w->dim[inner])
+            return false;
+    return true;
+}
+
+static void join(lt_walk *w)
+{
+    int last = 0;
+    for (int d = 1; d < w->ndim; d++) {
+        const int64_t extent = w->dim[last];
+        if (is_one_run(w, last, d))
+            w->dim[last] = extent * w->dim[d];
+        else
+            w->dim[++last] = w->dim[d];
+        for (int k = 0; k < w->operands; k++)
+            w->stride[k][last] = w->stride[k][d];
+    }
+    w->ndim = w->ndim ? last + 1 : 0;
+}
+
+static void gather(lt_walk *w, const lt_view *const *view, int operands)
+{
+    memset(w, 0, sizeof *w);
+    w->operands = operands;
+    w->count = lt_view_count(view[0]);
+    for (int d = 0; d < view[0]->shape.ndim; d++)
+        if (view[0]->shape.dim[d] != 1)
+            take(w, w->ndim++, view, d);
+}
+
+void lt_walk_over(lt_walk *walk, const lt_view *const *view, int operands)
+{
+    gather(walk, view, operands);
+    sort(walk);
+    join(walk);
+}
+
+void lt_walk_logical(lt_walk *walk, const lt_view *const *view, int operands)
+{
+    gather(walk, view, operands);
+    join(walk);
+}
+
+bool lt_walk_is_dense(const lt_walk *walk)
+{
+    for (int k = 0; k < walk->operands && walk->ndim > 0; k++)
+        if (walk->ndim > 1 || walk->stride[k][0] != 1)
+            return false;
+    return true;
+}

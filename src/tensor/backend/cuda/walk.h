@@ -1,0 +1,59 @@
+/* Walking over several views of one shape together: element number i of all of them. */
+#ifndef LT_CUDA_WALK_H
+#define LT_CUDA_WALK_H
+
+#include "host_device.h"
+
+#include "lather/ext/view.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LT_WALK_OPERANDS = 4 };
+
+/* Extents from the outermost to the innermost; dimensions that lie without a gap in all operands
+ * are one, those of extent 1 are left out. Plain numbers: kernels take it as a parameter. */
+typedef struct lt_walk {
+    int ndim, operands;
+    int64_t count;
+    int64_t dim[LT_MAX_DIMS];
+    int64_t stride[LT_WALK_OPERANDS][LT_MAX_DIMS];
+} lt_walk;
+
+/* In the order of the first view's memory, which is the one that is written. */
+void lt_walk_over(lt_walk *walk, const lt_view *const *view, int operands);
+/* In row-major order of the logical index: i is that index. */
+void lt_walk_logical(lt_walk *walk, const lt_view *const *view, int operands);
+
+/* True if element i of all operands is at place i. */
+bool lt_walk_is_dense(const lt_walk *walk);
+
+int64_t lt_view_count(const lt_view *view);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* offset[k]: where element i of operand k lies. */
+LT_HD void lt_walk_offsets(const lt_walk *walk, int64_t i, int64_t offset[LT_WALK_OPERANDS])
+{
+    for (int k = 0; k < LT_WALK_OPERANDS; k++)
+        offset[k] = 0;
+    for (int d = walk->ndim - 1; d >= 0; d--) {
+        int64_t at = i;
+        if (d > 0 && walk->count <= UINT32_MAX) { /* short divisions are much faster */
+            const uint32_t rest = (uint32_t)i / (uint32_t)walk->dim[d];
+            at = (uint32_t)i - rest * (uint32_t)walk->dim[d];
+            i = rest;
+        } else if (d > 0) {
+            at = i % walk->dim[d];
+            i /= walk->dim[d];
+        }
+        for (int k = 0; k < LT_WALK_OPERANDS; k++)
+            if (k < walk->operands)
+                offset[k] += at * walk->stride[k][d];
+    }
+}
+
+#endif

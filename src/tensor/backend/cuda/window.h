@@ -1,0 +1,41 @@
+/* Geometry of pooling: which pixels a window has, and which windows have a pixel. */
+#ifndef LT_CUDA_WINDOW_H
+#define LT_CUDA_WINDOW_H
+
+#include "host_device.h"
+
+#include <stdint.h>
+
+/* Indices first .. end-1. */
+typedef struct lt_range {
+    int64_t first, end;
+} lt_range;
+
+/* The taps of window p that lie in a picture of that size. */
+LT_HD lt_range lt_window_taps(int64_t p, int kernel, int stride, int pad, int64_t size)
+{
+    const int64_t begin = p * stride - pad;
+    lt_range taps;
+    taps.first = begin < 0 ? -begin : 0;
+    taps.end = size - begin < kernel ? size - begin : kernel;
+    return taps;
+}
+
+/* The windows, of `windows` many, that have pixel h: window p has it at tap h + pad - p * stride. */
+LT_HD lt_range lt_windows_of(int64_t h, int kernel, int stride, int pad, int64_t windows)
+{
+    const int64_t last = (h + pad) / stride, before = h + pad - kernel;
+    lt_range p;
+    p.first = before < 0 ? 0 : before / stride + 1;
+    p.end = last + 1 < windows ? last + 1 : windows;
+    return p;
+}
+
+/* Whether a candidate takes a window's place of the largest: NaN is larger than any number; of
+ * equals, the first wins. */
+LT_HD bool lt_window_beats(float candidate, float best)
+{
+    return candidate > best || (candidate != candidate && best == best);
+}
+
+#endif
