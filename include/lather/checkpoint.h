@@ -37,7 +37,8 @@ typedef struct lt_checkpoint_state {
     int64_t images;       /**< seen since the start */
     uint64_t seed;
     double loss_scale;
-    double best_top1; /**< percent; negative: none yet */
+    int loss_good_steps; /**< steps since the scale last changed; -1: it is fixed */
+    double best_top1;    /**< percent; negative: none yet */
     int64_t best_step;
     double seconds; /**< trained so far */
     /** Sums over the epoch so far, so that its record comes out the same after a resume. */

@@ -2,6 +2,7 @@
 #ifndef LATHER_OPTIM_H
 #define LATHER_OPTIM_H
 
+#include "lather/ext/scalars.h"
 #include "lather/param.h"
 
 typedef struct lt_optim lt_optim;
@@ -18,11 +19,28 @@ typedef struct lt_step {
  *  Errors: LT_E_DEVICE, or the optimizer's own. */
 LT_API LT_MUST_CHECK lt_status lt_optim_step(lt_optim *optim, const lt_step *step);
 
+/** The three parts of it, for lt_graph_run(): numbers to the device, outside of the graph; the
+ *  update itself, within it if lt_optim_is_steady(); the host's own counters, outside. */
+LT_API LT_MUST_CHECK lt_status lt_optim_prepare(lt_optim *optim, const lt_step *step);
+LT_API LT_MUST_CHECK lt_status lt_optim_update(lt_optim *optim);
+LT_API void lt_optim_advance(lt_optim *optim);
+/** Whether the update prepared now is the same work as the next one's, so that a graph of it may be
+ *  replayed. */
+LT_API bool lt_optim_is_steady(const lt_optim *optim);
+
+/** From now on gradients are loss_scale times too large, and the scale moves as scaling says.
+ *  config NULL: LT_LOSS_SCALING_DEFAULTS; interval 0: scale 1 that stays. Errors: LT_E_ARG, LT_E_UNSUPPORTED. */
+LT_API LT_MUST_CHECK lt_status lt_optim_scale_loss(lt_optim *optim, const lt_loss_scaling *config);
+/** The scale, f64 [] on the device, for lt_tape_backward_by(); NULL: 1. Owns: the optimizer. */
+LT_API const lt_tensor *lt_optim_loss_scale(const lt_optim *optim);
+
 /** What the last step did; waits for the device. */
 typedef struct lt_step_result {
-    double grad_norm; /**< global, before clipping; NaN or Inf if the step was skipped */
-    bool applied;     /**< false: a gradient was not finite */
-    int64_t steps;    /**< updates applied so far */
+    double grad_norm;  /**< global, before clipping; NaN or Inf if the step was skipped */
+    bool applied;      /**< false: a gradient was not finite */
+    int64_t steps;     /**< updates applied so far */
+    double loss_scale; /**< of the next step */
+    int good_steps;    /**< since it last changed */
 } lt_step_result;
 LT_API LT_MUST_CHECK lt_status lt_optim_result(lt_optim *optim, lt_step_result *result);
 

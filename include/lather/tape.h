@@ -59,6 +59,10 @@ LT_API void lt_tape_drop(lt_tape *tape, lt_tensor *x);
  *  made with lt_tape_variable().
  *  Shapes: loss []. Errors: lt_tape_status(), or LT_E_SHAPE if loss is no scalar. */
 LT_API LT_MUST_CHECK lt_status lt_tape_backward(lt_tape *tape, lt_tensor *loss, double scale);
+/** The same with scale times the number in by, a scalar that is read on the device: the loss scale
+ *  of lt_optim_loss_scale(). by NULL: 1. */
+LT_API LT_MUST_CHECK lt_status lt_tape_backward_by(lt_tape *tape, lt_tensor *loss, double scale,
+                                                   const lt_tensor *by);
 
 /** x, a tensor of yours, as an input with a gradient, readable after backward by
  *  lt_tape_gradient(). x must outlive the pass. Owns: the tape owns the returned handle. */

@@ -5,6 +5,8 @@
 #include "lather/ext/fail.h"
 #include "lather/loader.h"
 
+#include <string.h>
+
 #define AT(field)            .offset = offsetof(arguments, field)
 #define BOOL(n, field)       .name = (n), .type = LT_OPTION_BOOL, AT(field)
 #define INT(n, field, a, b)  .name = (n), .type = LT_OPTION_INT, AT(field), .min = (a), .max = (b)
@@ -62,9 +64,9 @@ static const lt_option table[] = {
 {"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .help = "share of the target spread over all classes"},
 {"Training", NUM("clip-grad", clip_grad, 0, 1e30), .value = "0", .help = "largest global norm of the gradient; 0: no limit"},
 {"Training", NUM("ema-decay", ema_decay, 0, below_one), .value = "0", .help = "keep an exponential moving average of the weights and evaluate it; 0: no"},
-{"Training", PICK("amp", amp, "off|bf16|f16"), .help = "dtype of activations; off: f32"},
+{"Training", PICK("amp", amp, "off|bf16|f16"), .help = "dtype of activations; off: f32; f16 (cuda, ref): with a loss scale that is halved after an overflow and doubled after 2000 steps without"},
 {"Training", PICK("recompute", recompute, "off|cheap"), .value = "cheap", .help = "cheap: make batch norm and relu outputs again in backward instead of keeping them"},
-{"Training", PICK("on-nan", on_nan, "abort|skip"), .help = "what to do when a gradient is not finite"},
+{"Training", PICK("on-nan", on_nan, "abort|skip"), .help = "what to do when a gradient is not finite (--amp f16: at a loss scale below 2^-14)"},
 {"Training", BOOL("deterministic", deterministic), .help = "the same bits on the same build, CPU type and thread count"},
 
 {"Optimizer", PICK("optim", optim, "sgd|adagrad|adam|adamw|shampoo|soap"), .help = "optimizer; soap: shampoo with --preset soap"},
@@ -150,6 +152,8 @@ static const lt_option table[] = {
 
 {"Machine", TEXT("device", device), .value = "cpu", .help = "cpu, ref (plain loops), cuda[:N]"},
 {"Machine", INT("threads", threads, 0, 4096), .alias = 't', .value = "0", .help = "compute threads; 0: as many as affinity and cgroup allow"},
+{"Machine", PICK("tf32", tf32, "off|on"), .help = "cuda: on: products of f32 numbers round these to 10 bits of fraction, for speed"},
+{"Machine", BOOL("graph", graph), .value = "true", .help = "cuda: record the work of an update once and replay it"},
 };
 /* clang-format on */
 
@@ -231,8 +235,8 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     if (a->overfit_batches && lt_options_is_set(options, "limit-train-batches"))
         return lt_fail(LT_E_ARG, "--overfit-batches and --limit-train-batches contradict each "
                                  "other");
-    if (a->amp == AMP_F16)
-        return lt_fail(LT_E_UNSUPPORTED, "--amp f16: needs a CUDA device; the CPU has bf16");
+    if (a->amp == AMP_F16 && !strncmp(a->device, "cpu", 3))
+        return lt_fail(LT_E_UNSUPPORTED, "--amp f16: needs --device cuda; the CPU has bf16");
     return LT_OK;
 }
 

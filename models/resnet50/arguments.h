@@ -8,6 +8,7 @@
 enum { OPTIM_SGD, OPTIM_ADAGRAD, OPTIM_ADAM, OPTIM_ADAMW, OPTIM_SHAMPOO, OPTIM_SOAP };
 enum { PRESET_RECOMMENDED, PRESET_PAPER, PRESET_REFERENCE, PRESET_SOAP };
 enum { AMP_OFF, AMP_BF16, AMP_F16 };
+enum { TF32_OFF, TF32_ON };
 enum { AUGMENT_AUTO, AUGMENT_NONE, AUGMENT_IMAGENET, AUGMENT_SMALL };
 enum { STEM_AUTO, STEM_IMAGENET, STEM_SMALL };
 enum { ON_NAN_ABORT, ON_NAN_SKIP };
@@ -73,6 +74,8 @@ typedef struct arguments {
     /* Machine */
     const char *device;
     int64_t threads;
+    int tf32;
+    bool graph;
 } arguments;
 
 /* The program's table; its selector is "optim". */

@@ -46,10 +46,7 @@ lt_status session_open_ema(session *s)
 
 lt_status session_update_ema(session *s)
 {
-    if (!s->ema)
-        return LT_OK;
-    s->state.ema_updates++;
-    return lt_ema_update(s->ema, s->optim);
+    return s->ema ? lt_ema_update(s->ema, s->optim) : LT_OK;
 }
 
 lt_status session_swap_ema(session *s)

@@ -85,7 +85,8 @@ lt_transform session_eval_transform(const session *s)
 lt_status session_open_device(session *s)
 {
     lt_device_config config = {.threads = (int)s->args.threads,
-                               .deterministic = s->args.deterministic};
+                               .deterministic = s->args.deterministic,
+                               .tf32 = s->args.tf32 == TF32_ON};
     LT_TRY(lt_device_open(&s->device, s->args.device, &config));
     return session_open_ranks(s);
 }
@@ -182,6 +183,7 @@ lt_status session_open_model(session *s)
     LT_TRY(lt_module_params(s->model, &s->params));
     LT_TRY(load_weights(s));
     LT_TRY(lt_tensor_new(&s->hits, s->device, LT_I64, LT_SHAPE(2)));
+    LT_TRY(lt_tensor_new(&s->loss, s->device, lt_device_master(s->device), LT_SCALAR));
     return lt_tape_new(&s->tape, s->device);
 }
 
@@ -249,6 +251,25 @@ static lt_status open_run(session *s)
     return lt_run_open(&s->run, a->output, &c);
 }
 
+/* Where the checkpoint's run had it, or from the start. */
+static lt_status open_loss_scale(session *s)
+{
+    lt_checkpoint_state *state = &s->state;
+    lt_loss_scaling scaling = LT_LOSS_SCALING_DEFAULTS;
+    if (s->args.amp != AMP_F16) {
+        state->loss_scale = 1;
+        state->loss_good_steps = -1;
+        return LT_OK;
+    }
+    if (state->loss_good_steps >= 0) {
+        scaling.start = state->loss_scale;
+        scaling.good_steps = state->loss_good_steps;
+    }
+    state->loss_scale = scaling.start;
+    state->loss_good_steps = scaling.good_steps;
+    return lt_optim_scale_loss(s->optim, &scaling);
+}
+
 lt_status session_open_training(session *s)
 {
     const arguments *a = &s->args;
@@ -262,6 +283,7 @@ lt_status session_open_training(session *s)
     LT_TRY(session_open_ema(s));
     s->state = (lt_checkpoint_state){.seed = (uint64_t)a->seed,
                                      .loss_scale = 1,
+                                     .loss_good_steps = -1,
                                      .best_top1 = -1,
                                      .classes = s->shape.classes,
                                      .ranks = s->ranks,
@@ -271,6 +293,7 @@ lt_status session_open_training(session *s)
     copy_text(s->state.optim, lt_optim_name(s->optim));
     /* The run folder last: a run that cannot go on leaves what is there as it is. */
     LT_TRY(session_load_checkpoint(s));
+    LT_TRY(open_loss_scale(s));
     LT_TRY(session_check_memory(s));
     LT_TRY(open_loader(s));
     LT_TRY(open_run(s));
@@ -284,6 +307,7 @@ void session_close(session *s)
 {
     lt_run_close(&s->run);
     lt_loader_free(&s->loader);
+    lt_graph_free(&s->graph);
     session_close_ema(s);
     lt_optim_free(&s->optim);
     session_close_ranks(s);
@@ -291,6 +315,9 @@ void session_close(session *s)
     lt_params_clear(&s->params);
     lt_module_free(&s->model);
     lt_tensor_free(&s->hits);
+    lt_tensor_free(&s->loss);
+    for (int i = 0; i < KEPT_LOSSES; i++)
+        lt_tensor_free(&s->kept_loss[i]);
     lt_device_close(&s->device);
     lt_dataset_free(&s->train_data);
     lt_dataset_free(&s->val_data);
@@ -302,7 +329,8 @@ void session_close(session *s)
 lt_pass session_pass(const session *s, bool train)
 {
     lt_pass pass = train ? LT_PASS_TRAIN : LT_PASS_EVAL;
-    pass.dtype = s->args.amp == AMP_BF16 ? LT_BF16 : LT_F32;
+    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+    pass.dtype = dtypes[s->args.amp];
     pass.recompute = s->args.recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
     pass.seed = (uint64_t)s->args.seed;
     return pass;

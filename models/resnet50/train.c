@@ -1,156 +1,11 @@
 /* The training loop: micro-batches make an update, updates an epoch, epochs a run. */
 
-#include "session.h"
+#include "update.h"
 
 #include "lather/ext/fail.h"
-#include "lather/log.h"
 #include "lather/profile.h"
 
 #include <math.h>
-
-/* What one update showed. */
-typedef struct update {
-    double loss; /* mean over its micro-batches */
-    int64_t images, correct;
-    double seconds, data_seconds, lr, grad_norm;
-    double exposed_seconds, comm_bytes; /* of this rank */
-    bool applied;
-} update;
-
-static lt_status next_batch(session *s, lt_batch *batch, double *waited)
-{
-    double begin = session_clock();
-    lt_status st = lt_loader_next(s->loader, batch);
-    *waited += session_clock() - begin;
-    return st;
-}
-
-static lt_status read_hits(session *s, int64_t hits[2])
-{
-    return lt_tensor_read(s->hits, hits, 2 * sizeof *hits);
-}
-
-/* Forward and backward of one micro-batch; adds its share to u. */
-static lt_status micro_batch(session *s, int64_t micro, update *u)
-{
-    lt_batch batch;
-    double loss_value;
-    LT_TRY(next_batch(s, &batch, &u->data_seconds));
-    lt_pass pass = session_pass(s, true);
-    pass.attempt = s->state.step + 1;
-    pass.micro = (int32_t)(micro * s->ranks + s->rank);
-    lt_tape_reset(s->tape, pass);
-
-    lt_tensor *logits = session_forward(s, batch.images);
-    lt_tensor *targets = batch.targets ? batch.targets : batch.labels;
-    lt_tensor *loss = lt_softmax_xent(s->tape, logits, targets, s->args.label_smoothing);
-    LT_TRY(lt_tape_status(s->tape));
-    LT_TRY(lt_topk_hits(logits, batch.labels, s->hits));
-    if (s->dp)
-        lt_data_parallel_begin(s->dp, micro + 1 == s->args.grad_accum);
-    LT_TRY(lt_tape_backward(s->tape, loss, 1.0 / (double)s->args.grad_accum));
-    LT_TRY(lt_tensor_item(loss, &loss_value));
-    u->loss += loss_value / (double)s->args.grad_accum;
-    u->images += batch.count;
-    return LT_OK;
-}
-
-static lt_status apply_gradients(session *s, update *u)
-{
-    lt_step step = {.lr = u->lr, .clip_norm = s->args.clip_grad, .attempt = s->state.step + 1};
-    lt_step_result result;
-    int64_t begin = lt_profile_begin();
-    LT_TRY(lt_optim_step(s->optim, &step));
-    LT_TRY(lt_optim_result(s->optim, &result));
-    lt_profile_end(begin, LT_PROFILE_OPTIM, lt_optim_name(s->optim), 0);
-    u->applied = result.applied;
-    u->grad_norm = result.grad_norm;
-    return LT_OK;
-}
-
-static lt_status check_finite(session *s, const update *u)
-{
-    if (u->applied)
-        return LT_OK;
-    s->everywhere = true; /* all ranks have the same gradients */
-    if (s->args.on_nan == ON_NAN_ABORT)
-        return lt_fail(LT_E_ARG,
-                       "step %lld: a gradient is not finite (loss %g, norm %g); --on-nan skip "
-                       "passes over such steps",
-                       (long long)s->state.step + 1, u->loss, u->grad_norm);
-    s->everywhere = false;
-    if (!s->rank)
-        lt_log(LT_LOG_WARN, "train", "step %lld skipped: a gradient is not finite",
-               (long long)s->state.step + 1);
-    return LT_OK;
-}
-
-/* What is counted on each rank and told of all, and whether a signal came to any of them: on its
- * way while the optimizer works. */
-enum { SUM_LOSS, SUM_IMAGES, SUM_CORRECT, SUM_SIGNALS, SUMS };
-
-static lt_status begin_totals(session *s, const update *u)
-{
-    int64_t hits[2];
-    LT_TRY(read_hits(s, hits));
-    const double sum[SUMS] = {[SUM_LOSS] = u->loss * (double)u->images,
-                              [SUM_IMAGES] = (double)u->images,
-                              [SUM_CORRECT] = (double)hits[0],
-                              [SUM_SIGNALS] = signals_seen()};
-    return session_sum_begin(s, sum, SUMS);
-}
-
-static lt_status finish_totals(session *s, update *u)
-{
-    double sum[SUMS];
-    int64_t hits[2];
-    if (!s->comm) {
-        LT_TRY(read_hits(s, hits));
-        u->correct = hits[0];
-        s->stop = signals_seen() > 0;
-        return LT_OK;
-    }
-    LT_TRY(session_sum_finish(s, sum, SUMS));
-    u->loss = sum[SUM_LOSS] / sum[SUM_IMAGES];
-    u->images = (int64_t)sum[SUM_IMAGES];
-    u->correct = (int64_t)sum[SUM_CORRECT];
-    s->stop = sum[SUM_SIGNALS] > 0;
-    u->comm_bytes = (double)(lt_comm_bytes(s->comm) - s->bytes);
-    return LT_OK;
-}
-
-/* Gradients become the mean over ranks. */
-static lt_status finish_gradients(session *s, update *u)
-{
-    int64_t span = lt_profile_begin();
-    if (!s->dp)
-        return LT_OK;
-    LT_TRY(lt_data_parallel_finish(s->dp));
-    u->exposed_seconds = lt_data_parallel_exposed(s->dp);
-    lt_profile_end(span, LT_PROFILE_COMM, "gradients", 0);
-    return begin_totals(s, u);
-}
-
-static lt_status run_update(session *s, update *u)
-{
-    double begin = session_clock();
-    int64_t span = lt_profile_begin();
-    s->bytes = s->comm ? lt_comm_bytes(s->comm) : 0;
-    u->lr = lt_schedule_lr(&s->schedule, s->state.step + 1);
-    LT_TRY(lt_tensor_fill(s->hits, 0));
-    lt_params_zero_grad(&s->params);
-    for (int64_t i = 0; i < s->args.grad_accum; i++)
-        LT_TRY(micro_batch(s, i, u));
-    LT_TRY(finish_gradients(s, u));
-    LT_TRY(apply_gradients(s, u));
-    LT_TRY(finish_totals(s, u));
-    LT_TRY(check_finite(s, u));
-    if (u->applied)
-        LT_TRY(session_update_ema(s));
-    u->seconds = session_clock() - begin;
-    lt_profile_end(span, LT_PROFILE_PROGRAM, "step", 0);
-    return LT_OK;
-}
 
 static void count_update(session *s, const update *u)
 {
@@ -168,10 +23,12 @@ static void count_update(session *s, const update *u)
 static lt_status log_update(session *s, const update *u)
 {
     double unknown = (double)NAN;
-    enum { OWN = 5 };
+    enum { OWN = 7 };
     lt_run_value extra[OWN + SHAMPOO_VALUES] = {
         {"gradient_norm", u->grad_norm},
         {"skipped", u->applied ? unknown : 1},
+        {"skipped_steps", s->args.amp == AMP_F16 ? (double)(s->state.step - u->steps) : unknown},
+        {"loss_scale", s->args.amp == AMP_F16 ? u->loss_scale : unknown},
         {"comm_exposed_seconds", s->comm ? u->exposed_seconds : unknown},
         {"comm_bytes", s->comm ? u->comm_bytes : unknown},
         {"image_size", s->sizes.count ? session_train_side(s, s->state.epoch) : unknown},
@@ -226,7 +83,7 @@ static lt_status train_epoch(session *s)
     note_side(s);
     while (s->state.batch < s->batches_per_epoch && !is_done(s)) {
         update u = {0};
-        LT_TRY(run_update(s, &u));
+        LT_TRY(session_update(s, &u));
         count_update(s, &u);
         LT_TRY(log_update(s, &u));
         if (every && s->state.step % every == 0 && s->state.batch < s->batches_per_epoch)

@@ -29,12 +29,10 @@ static const param_row rows[PARAMS] = {
     [TRACKED] = {"num_batches_tracked", LT_ROLE_COUNT, 0},
 };
 
-/* The count is for files only (momentum is constant), so the host keeps it. */
+/* For files only: momentum is constant. */
 static lt_status count_batch(batchnorm2d *b)
 {
-    double count;
-    LT_TRY(lt_tensor_item(b->param[TRACKED].value, &count));
-    return lt_tensor_fill(b->param[TRACKED].value, count + 1);
+    return lt_tensor_count_up(b->param[TRACKED].value);
 }
 
 /* What is left of a folded layer. */

@@ -23,6 +23,7 @@ static const lt_optim_ops ops = {
     .bytes = sizeof(adagrad),
     .slot_state = {"sum"},
     .step = step,
+    .is_steady = lt_optim_always_steady,
 };
 
 lt_status lt_optim_adagrad(lt_optim **out, const lt_params *params, const lt_adagrad_config *config)

@@ -23,6 +23,7 @@ static const lt_optim_ops coupled = {
     .bytes = sizeof(adam),
     .slot_state = {"m", "v"},
     .step = step,
+    .is_steady = lt_optim_always_steady,
 };
 
 static const lt_optim_ops decoupled = {
@@ -30,6 +31,7 @@ static const lt_optim_ops decoupled = {
     .bytes = sizeof(adam),
     .slot_state = {"m", "v"},
     .step = step,
+    .is_steady = lt_optim_always_steady,
 };
 
 lt_status lt_optim_adam(lt_optim **out, const lt_params *params, const lt_adam_config *config)

@@ -1,5 +1,7 @@
 /* What every optimizer shares: slots, the order of a step, state for checkpoints. */
 
+#include "optim/optim.h"
+
 #include "base/alloc.h"
 #include "optim/shard.h"
 #include "tensor/tensor.h"
@@ -37,8 +39,7 @@ static bool decays(const lt_param *param, lt_decay_scope scope)
     return scope == LT_DECAY_ALL || param->role == LT_ROLE_WEIGHT;
 }
 
-/* State is made when it is first wanted, as only then it is known which rank has it. */
-static lt_status make_state(const lt_optim *o)
+lt_status lt_optim_make_state(const lt_optim *o)
 {
     for (size_t i = 0; i < o->count; i++) {
         lt_slot *slot = &o->slot[i];
@@ -69,17 +70,6 @@ static lt_status fill_slots(lt_optim *o, const lt_params *params, double weight_
     return LT_OK;
 }
 
-/* Scalars where kernels read them. */
-static lt_status make_scalars(lt_optim *o)
-{
-    void *ctx, *memory;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    LT_TRY(be->alloc(ctx, sizeof(lt_scalars), &memory));
-    o->scalars = memory;
-    const lt_scalars start = {.loss_scale = 1, .grad_scale = 1, .finite = 1};
-    return be->copy(ctx, o->scalars, &start, sizeof start, LT_COPY_IN);
-}
-
 lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *ops, const lt_params *params,
                        double weight_decay, lt_decay_scope scope)
 {
@@ -97,7 +87,7 @@ lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *ops, const lt_params 
     o->device = device;
     o->slot = lt_alloc(count, sizeof *o->slot);
     o->item = lt_alloc(count, sizeof *o->item);
-    lt_status st = o->slot && o->item ? make_scalars(o) : LT_E_NOMEM;
+    lt_status st = o->slot && o->item ? lt_optim_make_scalars(o) : LT_E_NOMEM;
     if (!st)
         st = fill_slots(o, params, weight_decay, scope);
     if (st) {
@@ -123,6 +113,9 @@ void lt_optim_free(lt_optim **optim)
     const lt_backend *be = lt_optim_backend(o, &ctx);
     if (o->scalars)
         be->free(ctx, o->scalars, sizeof *o->scalars);
+    if (o->sent)
+        be->uploads->host_free(ctx, o->sent);
+    lt_tensor_free(&o->loss_scale);
     lt_free(o->item);
     lt_free(o->slot);
     lt_free(o);
@@ -134,7 +127,7 @@ const char *lt_optim_name(const lt_optim *optim)
     return optim->ops->name;
 }
 
-static size_t fill_items(lt_optim *self, bool all)
+size_t lt_optim_fill_items(lt_optim *self, bool all)
 {
     size_t count = 0;
     for (size_t i = 0; i < self->count; i++) {
@@ -156,79 +149,7 @@ static size_t fill_items(lt_optim *self, bool all)
 
 size_t lt_optim_items(lt_optim *self)
 {
-    return fill_items(self, false);
-}
-
-static lt_status check_step(const lt_optim *o, const lt_step *step)
-{
-    if (!(step->lr >= 0 && isfinite(step->lr)))
-        return lt_fail(LT_E_ARG, "%s: lr %g is not a number >= 0", o->ops->name, step->lr);
-    if (!(step->clip_norm >= 0))
-        return lt_fail(LT_E_ARG, "%s: clip_norm %g is not >= 0", o->ops->name, step->clip_norm);
-    if (step->attempt < 1)
-        return lt_fail(LT_E_ARG, "%s: attempt is below 1", o->ops->name);
-    return LT_OK;
-}
-
-/* The host writes the scalars' first group only; kernels keep the rest. */
-static lt_status give_scalars(lt_optim *o, const lt_step *step)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    const lt_scalars s = {.lr = step->lr, .clip_norm = step->clip_norm, .attempt = step->attempt};
-    o->attempt = step->attempt;
-    return be->copy(ctx, o->scalars, &s, offsetof(lt_scalars, loss_scale), LT_COPY_IN);
-}
-
-/* All of them, or of a divided optimizer those that this rank owns. */
-static lt_status change_parameters(lt_optim *o)
-{
-    LT_TRY(make_state(o));
-    if (o->shard)
-        LT_TRY(lt_shard_begin(o));
-    return o->ops->step(o, o->scalars);
-}
-
-lt_status lt_optim_step(lt_optim *o, const lt_step *step)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    LT_TRY(check_step(o, step));
-    LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
-    LT_TRY(give_scalars(o, step));
-    LT_TRY(be->grad_norm(ctx, o->item, fill_items(o, true), o->scalars));
-    /* Elsewhere the kernels see it: a host that asked would have to wait. */
-    const bool skipped = be->host_memory && !o->scalars->finite;
-    lt_status st = skipped ? LT_OK : change_parameters(o);
-    if (o->shard)
-        st = lt_shard_finish(o, st, skipped);
-    if (st || skipped)
-        return st;
-    for (size_t i = 0; i < o->count; i++) {
-        lt_slot *slot = &o->slot[i];
-        if (!slot->param->has_grad)
-            continue;
-        slot->updates++;
-        lt_tensor_touch(slot->param->value);
-    }
-    return LT_OK;
-}
-
-static lt_status read_scalars(const lt_optim *o, lt_scalars *s)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    LT_TRY(be->copy(ctx, s, o->scalars, sizeof *s, LT_COPY_OUT));
-    return be->sync(ctx);
-}
-
-lt_status lt_optim_result(lt_optim *optim, lt_step_result *result)
-{
-    lt_scalars s;
-    LT_TRY(read_scalars(optim, &s));
-    *result =
-        (lt_step_result){.grad_norm = s.grad_norm, .applied = s.finite != 0, .steps = s.applied};
-    return LT_OK;
+    return lt_optim_fill_items(self, false);
 }
 
 /* A copy of the slot's gradient that is unscaled and clipped. */
@@ -332,8 +253,8 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
     lt_scalars s;
-    LT_TRY(make_state(optim));
-    LT_TRY(read_scalars(optim, &s));
+    LT_TRY(lt_optim_make_state(optim));
+    LT_TRY(lt_optim_read_scalars(optim, &s));
     LT_TRY(visitor->number(visitor->context, "attempt", &optim->attempt));
     LT_TRY(visitor->number(visitor->context, "applied", &s.applied));
     LT_TRY(be->copy(ctx, optim->scalars, &s, sizeof s, LT_COPY_IN));

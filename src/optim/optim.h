@@ -8,4 +8,13 @@
 lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *name,
                                 const char *param, int64_t *value);
 
+/* step.c: the numbers of steps. */
+lt_status lt_optim_make_scalars(lt_optim *o);
+/* Waits for the device. */
+lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s);
+/* State is made when it is first wanted, as only then it is known which rank has it. */
+lt_status lt_optim_make_state(const lt_optim *o);
+/* As lt_optim_items(); all: also of parameters that another rank updates. */
+size_t lt_optim_fill_items(lt_optim *self, bool all);
+
 #endif

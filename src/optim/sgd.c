@@ -31,6 +31,15 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return be->sgd(ctx, &s->kernel, self->item, s->first, lt_optim_items(self), scalars);
 }
 
+/* No parameter's first update is due. */
+static bool is_steady(const lt_optim *self)
+{
+    for (size_t i = 0; i < self->count; i++)
+        if (lt_slot_is_due(&self->slot[i]) && !self->slot[i].updates)
+            return false;
+    return true;
+}
+
 static void destroy(lt_optim *self)
 {
     lt_free(((sgd *)self)->first);
@@ -40,6 +49,7 @@ static const lt_optim_ops plain = {
     .name = "sgd",
     .bytes = sizeof(sgd),
     .step = step,
+    .is_steady = is_steady,
     .destroy = destroy,
 };
 
@@ -48,6 +58,7 @@ static const lt_optim_ops with_momentum = {
     .bytes = sizeof(sgd),
     .slot_state = {"momentum"},
     .step = step,
+    .is_steady = is_steady,
     .destroy = destroy,
 };
 

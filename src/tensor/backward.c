@@ -162,7 +162,33 @@ static lt_status visit(lt_node *node)
     return st;
 }
 
-static lt_status seed(lt_tape *tape, lt_tensor *loss, double scale)
+static lt_status new_seed(const lt_tensor *loss, lt_tensor **out)
+{
+    lt_tensor *g = lt_tape_handle(loss->tape, loss->dtype, loss->shape);
+    if (!g)
+        return LT_E_NOMEM;
+    LT_TRY(lt_handle_allocate(g));
+    *out = g;
+    return LT_OK;
+}
+
+/* g times the number in by, which only the device knows. */
+static lt_status scale_seed(lt_tensor **g, const lt_tensor *loss, const lt_tensor *by)
+{
+    const lt_device *d = loss->device;
+    lt_tensor *factor, *product;
+    LT_TRY(new_seed(loss, &factor));
+    LT_TRY(new_seed(loss, &product));
+    LT_TRY(lt_tensor_copy(factor, by));
+    lt_view a = lt_tensor_view(*g), b = lt_tensor_view(factor), y = lt_tensor_view(product);
+    LT_TRY(d->backend->mul(d->ctx, &a, &b, &y));
+    lt_handle_give_back(*g);
+    lt_handle_give_back(factor);
+    *g = product;
+    return LT_OK;
+}
+
+static lt_status seed(lt_tape *tape, lt_tensor *loss, double scale, const lt_tensor *by)
 {
     char text[LT_SHAPE_TEXT];
     if (!loss || loss->tape != tape)
@@ -170,11 +196,11 @@ static lt_status seed(lt_tape *tape, lt_tensor *loss, double scale)
     if (lt_shape_count(loss->shape) != 1)
         return lt_fail(LT_E_SHAPE, "backward: the loss has shape %s, want a scalar",
                        lt_shape_text(loss->shape, text));
-    lt_tensor *g = lt_tape_handle(tape, loss->dtype, loss->shape);
-    if (!g)
-        return LT_E_NOMEM;
-    LT_TRY(lt_handle_allocate(g));
+    lt_tensor *g;
+    LT_TRY(new_seed(loss, &g));
     LT_TRY(lt_tensor_fill(g, scale));
+    if (by)
+        LT_TRY(scale_seed(&g, loss, by));
     loss->keep = true;
     loss->grad[0] = g;
     loss->grad[1] = NULL;
@@ -183,10 +209,15 @@ static lt_status seed(lt_tape *tape, lt_tensor *loss, double scale)
 
 lt_status lt_tape_backward(lt_tape *tape, lt_tensor *loss, double scale)
 {
+    return lt_tape_backward_by(tape, loss, scale, NULL);
+}
+
+lt_status lt_tape_backward_by(lt_tape *tape, lt_tensor *loss, double scale, const lt_tensor *by)
+{
     LT_TRY(lt_tape_status(tape));
     if (!tape->pass.record)
         return lt_fail(LT_E_ARG, "backward: this pass does not record");
-    LT_TRY(seed(tape, loss, scale));
+    LT_TRY(seed(tape, loss, scale, by));
     lt_status st = LT_OK;
     for (size_t i = tape->nodes; i-- > 0 && !st;)
         st = visit(tape->node[i]);

@@ -1,15 +1,143 @@
-/* Steps on backends without graphs: a plain call. */
+/* Steps as replayable units. The life of a key: eager, eager, captured, replayed. The first eager run
+ * makes what is made once (plans, packed weights, the optimizer's state), the second what a steady
+ * step needs; a capture gets no new memory. All runs take their memory in one scope of the pool.
+ *
+ * A capture that fails is thrown away and the step runs eagerly: nothing is lost but time. After the
+ * second failure the key stays eager. */
 
 #include "lather/graph.h"
 
-lt_status lt_graph_run(lt_device *device, lt_graph **graph, lt_step_fn *step, void *arg)
+#include "base/alloc.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/fail.h"
+#include "lather/log.h"
+
+enum { MOST_KEYS = 16, EAGER_RUNS = 2, MOST_TRIES = 2 };
+
+typedef struct entry {
+    uint64_t key;
+    void *graph; /* the backend's; NULL: not captured */
+    int runs, tries;
+} entry;
+
+struct lt_graph {
+    lt_device *device;
+    uint64_t scope;
+    entry entry[MOST_KEYS];
+    int entries;
+    lt_graph_stats stats;
+};
+
+static lt_status new_graph(lt_graph **out, lt_device *device)
 {
-    (void)device;
-    (void)graph;
-    return step(arg);
+    lt_graph *g = lt_alloc(1, sizeof *g);
+    if (!g)
+        return LT_E_NOMEM;
+    g->device = device;
+    g->scope = lt_pool_new_scope(device->pool);
+    *out = g;
+    return LT_OK;
+}
+
+/* NULL: too many keys. */
+static entry *find(lt_graph *g, uint64_t key)
+{
+    for (int i = 0; i < g->entries; i++)
+        if (g->entry[i].key == key)
+            return &g->entry[i];
+    if (g->entries == MOST_KEYS)
+        return NULL;
+    g->entry[g->entries].key = key;
+    return &g->entry[g->entries++];
+}
+
+static lt_status run_in_scope(const lt_graph *g, lt_step_fn *step, void *arg)
+{
+    uint64_t before = lt_pool_enter(g->device->pool, g->scope);
+    lt_status st = step(arg);
+    lt_pool_enter(g->device->pool, before);
+    return st;
+}
+
+static lt_status run_eagerly(lt_graph *g, lt_step_fn *step, void *arg)
+{
+    g->stats.eager++;
+    return run_in_scope(g, step, arg);
+}
+
+/* Records the step; e->graph stays NULL if that fails. */
+static lt_status record(const lt_graph *g, entry *e, lt_step_fn *step, void *arg)
+{
+    lt_device *d = g->device;
+    const lt_graph_ops *ops = d->backend->graphs;
+    LT_TRY(ops->begin(d->ctx));
+    d->capturing = true;
+    lt_pool_freeze(d->pool, true);
+    lt_status st = run_in_scope(g, step, arg);
+    lt_pool_freeze(d->pool, false);
+    d->capturing = false;
+    if (!st)
+        return ops->end(d->ctx, &e->graph);
+    (void)ops->end(d->ctx, NULL); /* the step's failure is the one to tell */
+    return st;
+}
+
+static void note_failure(lt_graph *g, entry *e)
+{
+    e->graph = NULL;
+    if (++e->tries < MOST_TRIES)
+        return;
+    if (!g->stats.failed)
+        lt_log(LT_LOG_WARN, "graph", "steps run without a graph: %s", lt_error_message());
+    g->stats.failed = true;
+}
+
+static lt_status replay(lt_graph *g, const entry *e)
+{
+    g->stats.replays++;
+    return g->device->backend->graphs->launch(g->device->ctx, e->graph);
+}
+
+lt_status lt_graph_run(lt_device *device, lt_graph **graph, uint64_t key, lt_step_fn *step,
+                       void *arg)
+{
+    if (!device->backend->graphs)
+        return step(arg);
+    if (!*graph)
+        LT_TRY(new_graph(graph, device));
+    lt_graph *g = *graph;
+    LT_ASSERT(g->device == device);
+    entry *e = find(g, key);
+    if (!e || e->runs < EAGER_RUNS || e->tries == MOST_TRIES) {
+        if (e)
+            e->runs++;
+        return run_eagerly(g, step, arg);
+    }
+    if (!e->graph) {
+        if (record(g, e, step, arg)) {
+            note_failure(g, e);
+            return run_eagerly(g, step, arg);
+        }
+        g->stats.captures++;
+    }
+    return replay(g, e);
 }
 
 void lt_graph_free(lt_graph **graph)
 {
+    lt_graph *g = *graph;
+    if (!g)
+        return;
+    for (int i = 0; i < g->entries; i++)
+        if (g->entry[i].graph)
+            g->device->backend->graphs->free(g->device->ctx, g->entry[i].graph);
+    lt_pool_end_scope(g->device->pool, g->scope);
+    lt_free(g);
     *graph = NULL;
+}
+
+lt_graph_stats lt_graph_statistics(const lt_graph *graph)
+{
+    return graph ? graph->stats : (lt_graph_stats){0};
 }

@@ -9,6 +9,8 @@
 
 #include "base/alloc.h"
 
+#include "lather/ext/fail.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +33,7 @@ typedef struct segment {
     void *data;
     size_t bytes;
     lt_chunk *first;
+    uint64_t scope;
 } segment;
 
 struct lt_pool {
@@ -40,7 +43,8 @@ struct lt_pool {
     segment *segments;
     size_t next_segment;
     lt_memory memory;
-    bool direct;
+    uint64_t scope, scopes; /* the current one; how many there were */
+    bool direct, frozen;
 };
 
 lt_status lt_pool_new(lt_pool **out, const lt_backend *backend, void *ctx)
@@ -83,6 +87,8 @@ void lt_pool_free(lt_pool **pool)
 
 static lt_status add_segment(lt_pool *pool, size_t bytes)
 {
+    if (pool->frozen)
+        return lt_fail(LT_E_NOMEM, "pool: %zu bytes more within a captured step", bytes);
     size_t size = bytes > pool->next_segment ? bytes : pool->next_segment;
     segment *s = lt_alloc(1, sizeof *s);
     lt_chunk *c = lt_alloc(1, sizeof *c);
@@ -95,6 +101,7 @@ static lt_status add_segment(lt_pool *pool, size_t bytes)
     *c = (lt_chunk){.data = s->data, .bytes = size, .is_free = true};
     s->bytes = size;
     s->first = c;
+    s->scope = pool->scope;
     s->next = pool->segments;
     pool->segments = s;
     pool->memory.reserved += size;
@@ -107,7 +114,7 @@ static lt_chunk *best_fit(const lt_pool *pool, size_t bytes)
 {
     lt_chunk *best = NULL;
     for (const segment *s = pool->segments; s; s = s->next)
-        for (lt_chunk *c = s->first; c; c = c->next)
+        for (lt_chunk *c = s->scope == pool->scope ? s->first : NULL; c; c = c->next)
             if (c->is_free && c->bytes >= bytes && (!best || c->bytes < best->bytes))
                 best = c;
     return best;
@@ -201,6 +208,36 @@ void lt_pool_give_back(lt_pool *pool, lt_chunk *chunk)
         if (chunk->prev)
             join_next(chunk->prev);
     }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+uint64_t lt_pool_new_scope(lt_pool *pool)
+{
+    return ++pool->scopes;
+}
+
+uint64_t lt_pool_enter(lt_pool *pool, uint64_t scope)
+{
+    pthread_mutex_lock(&pool->lock);
+    uint64_t before = pool->scope;
+    pool->scope = scope;
+    pthread_mutex_unlock(&pool->lock);
+    return before;
+}
+
+void lt_pool_end_scope(lt_pool *pool, uint64_t scope)
+{
+    pthread_mutex_lock(&pool->lock);
+    for (segment *s = pool->segments; s; s = s->next)
+        if (s->scope == scope)
+            s->scope = 0;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void lt_pool_freeze(lt_pool *pool, bool frozen)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->frozen = frozen;
     pthread_mutex_unlock(&pool->lock);
 }
 

@@ -138,6 +138,8 @@ static lt_status check_host_bytes(const lt_tensor *tensor, size_t bytes)
                        "tensor: the memory of this %s was given back after its last use in "
                        "backward; lt_tape_keep() keeps it",
                        lt_shape_text(tensor->shape, text));
+    if (tensor->device->capturing)
+        return lt_fail(LT_E_UNSUPPORTED, "tensor: read or written by the host in a captured step");
     return LT_OK;
 }
 
@@ -194,6 +196,18 @@ lt_status lt_tensor_fill(lt_tensor *tensor, double value)
     lt_view view = lt_tensor_view(tensor);
     lt_tensor_touch(tensor);
     return tensor->device->backend->fill(tensor->device->ctx, value, &view);
+}
+
+lt_status lt_tensor_count_up(lt_tensor *tensor)
+{
+    const lt_view view = lt_tensor_view(tensor);
+    const lt_backend *be = tensor->device->backend;
+    if (view.dtype != LT_I64)
+        return lt_fail(LT_E_ARG, "tensor: count_up of %s, want i64", lt_dtype_name(view.dtype));
+    if (!be->count_up)
+        return lt_fail(LT_E_UNSUPPORTED, "backend %s has no kernel for count_up", be->name);
+    lt_tensor_touch(tensor);
+    return be->count_up(tensor->device->ctx, &view);
 }
 
 lt_status lt_tensor_copy(lt_tensor *dst, const lt_tensor *src)

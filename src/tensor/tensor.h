@@ -42,6 +42,7 @@ struct lt_device {
     lt_pool *pool;
     char name[16];
     bool f64, deterministic;
+    bool capturing; /* the main queue's work is recorded, not run: see graph.c */
 };
 
 /* The backend of that name: linked, or loaded from its module. Errors: LT_E_ARG (no such name),

@@ -23,21 +23,36 @@ typedef struct field {
     const char *key;
     size_t offset;
     field_type type;
+    bool later; /* files of earlier versions lack it: it is -1 */
 } field;
 
-#define FIELD(name, type)                                \
-    {                                                    \
-#name, offsetof(lt_checkpoint_state, name), type \
+#define FIELD(name, type)                                       \
+    {                                                           \
+#name, offsetof(lt_checkpoint_state, name), type, false \
     }
 
 static const field fields[] = {
-    FIELD(step, INT64),         FIELD(epoch, INT64),          FIELD(batch, INT64),
-    FIELD(images, INT64),       FIELD(seed, UINT64),          FIELD(loss_scale, DOUBLE),
-    FIELD(best_top1, DOUBLE),   FIELD(best_step, INT64),      FIELD(seconds, DOUBLE),
-    FIELD(epoch_loss, DOUBLE),  FIELD(epoch_correct, DOUBLE), FIELD(epoch_seconds, DOUBLE),
-    FIELD(epoch_images, INT64), FIELD(ema_updates, INT64),    FIELD(arch, NAME),
-    FIELD(optim, NAME),         FIELD(classes, INT),          FIELD(ranks, INT),
-    FIELD(threads, INT),        FIELD(global_batch, INT64),
+    FIELD(step, INT64),
+    FIELD(epoch, INT64),
+    FIELD(batch, INT64),
+    FIELD(images, INT64),
+    FIELD(seed, UINT64),
+    FIELD(loss_scale, DOUBLE),
+    FIELD(best_top1, DOUBLE),
+    FIELD(best_step, INT64),
+    FIELD(seconds, DOUBLE),
+    FIELD(epoch_loss, DOUBLE),
+    FIELD(epoch_correct, DOUBLE),
+    FIELD(epoch_seconds, DOUBLE),
+    FIELD(epoch_images, INT64),
+    FIELD(ema_updates, INT64),
+    FIELD(arch, NAME),
+    FIELD(optim, NAME),
+    FIELD(classes, INT),
+    FIELD(ranks, INT),
+    FIELD(threads, INT),
+    FIELD(global_batch, INT64),
+    {"loss_good_steps", offsetof(lt_checkpoint_state, loss_good_steps), INT, true},
 };
 
 /* JSON has no infinity and no NaN, a run that diverged has: as text. */
@@ -95,13 +110,14 @@ static lt_status read_unsigned(const char *text, uint64_t *out)
 static lt_status get_field(const lt_json_value *root, const field *f, void *state)
 {
     void *at = (char *)state + f->offset;
-    int64_t number = 0;
+    int64_t number = -1;
     const char *text = NULL;
     switch (f->type) {
     case INT64:
         return lt_json_integer(root, f->key, at);
     case INT:
-        LT_TRY(lt_json_integer(root, f->key, &number));
+        if (!f->later || lt_json_member(root, f->key))
+            LT_TRY(lt_json_integer(root, f->key, &number));
         *(int *)at = (int)number;
         return LT_OK;
     case UINT64:

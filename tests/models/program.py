@@ -579,7 +579,26 @@ def a_run_without_finite_gradients_stops(cwd):
     assert any(r.get("skipped") for r in steps_of(cwd, "run")), "no step was skipped"
 
 
-ROWS = [the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact, inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
+def f16_finds_its_loss_scale(cwd):
+    """From a scale that overflows to one that does not; a run that is interrupted goes on bit for bit."""
+    flags = [*NOISE, *SMALL, "--device", "ref", "--amp", "f16", "--width", "2", "--lr", "0.01", "--epochs", "1", "--keep", "0"]
+    run(*flags, "--max-steps", "10", "--output", "whole", cwd=cwd)
+    steps = steps_of(cwd, "whole")
+    scales = [r["loss_scale"] for r in steps]
+    skipped = [bool(r.get("skipped")) for r in steps]
+    before = 65536
+    for scale, skip in zip(scales, skipped):
+        assert scale == (before / 2 if skip else before), f"{before} -> {scale}, skipped: {skip}"
+        before = scale
+    assert steps[-1]["skipped_steps"] == sum(skipped) < 10
+    run(*flags, "--max-steps", "4", "--output", "part", cwd=cwd)
+    run(*flags, "--max-steps", "10", "--output", "part", "--resume", "auto", cwd=cwd)
+    assert scales == [r["loss_scale"] for r in steps_of(cwd, "part")]
+    same(cwd, "whole", "part", 10)
+    fails(*NOISE, *SMALL, "--amp", "f16", cwd=cwd, says="--amp f16", code=USAGE)
+
+
+ROWS = [f16_finds_its_loss_scale, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact, inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
         a_signal_ends_with_a_checkpoint_and_its_own_code, eight_pictures_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         weights_know_their_classes_and_pixels,

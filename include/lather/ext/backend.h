@@ -3,6 +3,7 @@
 #define LATHER_EXT_BACKEND_H
 
 #include "lather/ext/kernels.h"
+#include "lather/ext/queues.h"
 
 typedef enum lt_copy_kind { LT_COPY_IN, LT_COPY_OUT, LT_COPY_WITHIN } lt_copy_kind;
 
@@ -26,6 +27,8 @@ typedef struct lt_backend {
     bool host_memory; /**< tensors can be read and written by the host directly */
     size_t reserve;   /**< bytes that cost nothing to allocate until used: the pool takes them
                            at once; 0: none */
+    const lt_graph_ops *graphs;   /**< NULL: a step is a plain call */
+    const lt_upload_ops *uploads; /**< NULL: copy() and sync() instead */
 
     /* Elementwise, ext/kernels.h part 1. */
     lt_fill_fn *fill;
@@ -37,6 +40,7 @@ typedef struct lt_backend {
     lt_dropout_fn *dropout;
     lt_normalize_fn *normalize;
     lt_sum_fn *sum;
+    lt_count_up_fn *count_up;
 
     /* Matrix products and convolution. */
     lt_matmul_fn *matmul;
@@ -62,6 +66,7 @@ typedef struct lt_backend {
 
     /* Lists of tensors: what optimizers do. */
     lt_grad_norm_fn *grad_norm;
+    lt_loss_scale_fn *loss_scale;
     lt_sgd_fn *sgd;
     lt_adagrad_fn *adagrad;
     lt_adam_fn *adam;

@@ -32,6 +32,9 @@ typedef lt_status lt_normalize_fn(void *ctx, const lt_normalize_config *config, 
 /** y[j] = factor * sum of x over the dimensions where y's extent is 1 and x's is not; same ndim. */
 typedef lt_status lt_sum_fn(void *ctx, double factor, const lt_view *x, const lt_view *y);
 
+/** x[i] += 1; x i64, contiguous. */
+typedef lt_status lt_count_up_fn(void *ctx, const lt_view *x);
+
 /* Part 2: products. Transposes are strides. */
 
 /** y[b,m,n] = sum over k of a[b,m,k] * b[b,k,n]; all 3-D, equal B or a batch stride of 0. */

@@ -27,6 +27,9 @@ typedef struct lt_optim_ops {
     /** One update of all slots at once; lr and the step counters are in scalars, on the device.
      *  Slots whose parameter has no gradient are left alone. */
     lt_status (*step)(lt_optim *self, const lt_scalars *scalars);
+    /** Whether the next update queues the same work as those after it: nothing about it is decided by
+     *  the host. NULL: never. */
+    bool (*is_steady)(const lt_optim *self);
     /** Optional, beyond slot_state: shows every state tensor, in a fixed order. */
     lt_status (*visit)(lt_optim *self, lt_state_visitor *visitor);
     /** Optional: bytes of state beyond slot_state. */
@@ -43,9 +46,14 @@ struct lt_optim {
     int64_t attempt; /**< 1 during the first step */
     lt_slot *slot;   /**< one per trained parameter, in the list's order */
     size_t count;
-    lt_optim_item *item;    /**< scratch of count items for the backend's list entries */
-    lt_scalars *scalars;    /**< on the device; host devices: in memory */
-    struct lt_shard *shard; /**< NULL: not divided over ranks */
+    lt_optim_item *item;     /**< scratch of count items for the backend's list entries */
+    lt_scalars *scalars;     /**< on the device; host devices: in memory */
+    struct lt_shard *shard;  /**< NULL: not divided over ranks */
+    lt_loss_scaling scaling; /**< interval 0: none */
+    lt_tensor *loss_scale;   /**< a copy of scalars->loss_scale; NULL: 1 */
+    lt_scalars *sent;        /**< page-locked blocks that were copied to scalars; NULL: none */
+    int sends;
+    bool skipped, advanced; /**< the last update: left out by the host, counted as applied */
 };
 
 /** A zeroed struct of ops->bytes with a slot per trained parameter. weight_decay and scope fill
@@ -58,6 +66,8 @@ typedef lt_status lt_slot_fn(lt_optim *self, lt_slot *slot, const lt_scalars *sc
 /** For simple optimizers: calls fn for each slot that is due; fn reads slot->grad. */
 LT_API LT_MUST_CHECK lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s);
 
+/** For is_steady: nothing depends on the host. */
+LT_API bool lt_optim_always_steady(const lt_optim *self);
 /** Whether this rank updates the slot now: it has a gradient and is not another rank's. */
 static inline bool lt_slot_is_due(const lt_slot *slot)
 {

@@ -26,6 +26,9 @@ typedef struct lt_optim_item {
 typedef lt_status lt_grad_norm_fn(void *ctx, const lt_optim_item *item, size_t count,
                                   lt_scalars *scalars);
 
+/** After grad_norm: loss_scale and good_steps of the next step. */
+typedef lt_status lt_loss_scale_fn(void *ctx, const lt_loss_scaling *config, lt_scalars *scalars);
+
 typedef struct lt_sgd_kernel {
     double momentum, dampening;
     bool nesterov;

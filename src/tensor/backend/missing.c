@@ -25,6 +25,7 @@ MISSING(dropout, void *ctx, lt_random random, double p, const lt_view *x, const 
 MISSING(normalize, void *ctx, const lt_normalize_config *config, const lt_view *x,
         const lt_view *y);
 MISSING(sum, void *ctx, double factor, const lt_view *x, const lt_view *y);
+MISSING(count_up, void *ctx, const lt_view *x);
 MISSING(matmul, void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
 MISSING(linear, void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
         const lt_view *y);
@@ -58,6 +59,7 @@ MISSING(softmax_xent_grad, void *ctx, double smoothing, const lt_view *dloss, co
         const lt_view *labels, const lt_view *lse, const lt_view *dx);
 MISSING(topk_hits, void *ctx, const lt_view *logits, const lt_view *labels, const lt_view *hits);
 MISSING(grad_norm, void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars);
+MISSING(loss_scale, void *ctx, const lt_loss_scaling *config, lt_scalars *scalars);
 MISSING(sgd, void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item, const bool *first,
         size_t count, const lt_scalars *scalars);
 MISSING(adagrad, void *ctx, double eps, const lt_optim_item *item, size_t count,
@@ -89,6 +91,7 @@ void lt_backend_fill_missing(lt_backend *be)
     FILL(dropout);
     FILL(normalize);
     FILL(sum);
+    FILL(count_up);
     FILL(matmul);
     FILL(linear);
     FILL(conv2d);
@@ -107,6 +110,7 @@ void lt_backend_fill_missing(lt_backend *be)
     FILL(softmax_xent_grad);
     FILL(topk_hits);
     FILL(grad_norm);
+    FILL(loss_scale);
     FILL(sgd);
     FILL(adagrad);
     FILL(adam);

@@ -26,6 +26,8 @@ static lt_status forward(lt_node *node)
     const lt_backend *be = lt_node_backend(node, &ctx);
     const dropout_config *c = node->config;
     lt_view x, y;
+    if (node->tape->device->capturing)
+        return lt_fail(LT_E_UNSUPPORTED, "dropout: its noise would be the same in every replay");
     LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
     return be->dropout(ctx, c->random, c->p, &x, &y);

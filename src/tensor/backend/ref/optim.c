@@ -28,6 +28,22 @@ lt_status lt_ref_grad_norm(void *ctx, const lt_optim_item *item, size_t count, l
     return LT_OK;
 }
 
+lt_status lt_ref_loss_scale(void *ctx, const lt_loss_scaling *config, lt_scalars *scalars)
+{
+    (void)ctx;
+    double factor = 1;
+    scalars->good_steps = scalars->finite ? scalars->good_steps + 1 : 0;
+    if (!scalars->finite)
+        factor = config->backoff;
+    else if (scalars->good_steps == config->interval)
+        factor = config->growth;
+    if (isfinite((float)(scalars->loss_scale * factor))) /* a factor of f32 numbers */
+        scalars->loss_scale *= factor;
+    if (scalars->good_steps == config->interval)
+        scalars->good_steps = 0;
+    return LT_OK;
+}
+
 /* One item's tensors in double; but for p, NULL if its view is absent. */
 typedef struct slot {
     double *p, *g, *state[LT_MAX_ITEM_STATE];

@@ -66,11 +66,13 @@ LT_REF_BOTH(lt_avgpool2d_fn, avgpool2d_grad);
 /* Compiled once: they compute in double and round on store. */
 lt_fill_fn lt_ref_fill;
 lt_unary_fn lt_ref_cast;
+lt_count_up_fn lt_ref_count_up;
 lt_batchnorm_finish_fn lt_ref_batchnorm_finish;
 lt_softmax_xent_fn lt_ref_softmax_xent;
 lt_softmax_xent_grad_fn lt_ref_softmax_xent_grad;
 lt_topk_hits_fn lt_ref_topk_hits;
 lt_grad_norm_fn lt_ref_grad_norm;
+lt_loss_scale_fn lt_ref_loss_scale;
 lt_sgd_fn lt_ref_sgd;
 lt_adagrad_fn lt_ref_adagrad;
 lt_adam_fn lt_ref_adam;

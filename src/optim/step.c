@@ -1,0 +1,200 @@
+/* One step of any optimizer: numbers to the device, unscale and check the gradients, update, count.
+ *
+ * Kernels read the numbers where they lie, so that a captured step can be replayed. They arrive by
+ * copies from a ring of page-locked blocks, queued like any other work: the host goes on at once,
+ * and waits for the device when the ring is full. */
+
+#include "optim/optim.h"
+#include "optim/shard.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+
+enum { SENT_BLOCKS = 16 };
+
+lt_status lt_optim_make_scalars(lt_optim *o)
+{
+    void *ctx, *memory;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    LT_TRY(be->alloc(ctx, sizeof(lt_scalars), &memory));
+    o->scalars = memory;
+    const lt_scalars start = {.loss_scale = 1, .grad_scale = 1, .finite = 1};
+    if (be->uploads) {
+        LT_TRY(be->uploads->host_alloc(ctx, SENT_BLOCKS * sizeof(lt_scalars), &memory));
+        o->sent = memory;
+    }
+    return be->copy(ctx, o->scalars, &start, sizeof start, LT_COPY_IN);
+}
+
+lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    LT_TRY(be->copy(ctx, s, o->scalars, sizeof *s, LT_COPY_OUT));
+    return be->sync(ctx);
+}
+
+static lt_status check_step(const lt_optim *o, const lt_step *step)
+{
+    if (!(step->lr >= 0 && isfinite(step->lr)))
+        return lt_fail(LT_E_ARG, "%s: lr %g is not a number >= 0", o->ops->name, step->lr);
+    if (!(step->clip_norm >= 0))
+        return lt_fail(LT_E_ARG, "%s: clip_norm %g is not >= 0", o->ops->name, step->clip_norm);
+    if (step->attempt < 1)
+        return lt_fail(LT_E_ARG, "%s: attempt is below 1", o->ops->name);
+    return LT_OK;
+}
+
+/* The next free block of the ring. */
+static lt_status next_block(lt_optim *o, lt_scalars **out)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    if (o->sends == SENT_BLOCKS) {
+        LT_TRY(be->sync(ctx));
+        o->sends = 0;
+    }
+    *out = &o->sent[o->sends++];
+    return LT_OK;
+}
+
+/* The host writes the scalars' first group only; kernels keep the rest. */
+lt_status lt_optim_prepare(lt_optim *o, const lt_step *step)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    lt_scalars local, *s = &local;
+    LT_TRY(check_step(o, step));
+    if (o->sent)
+        LT_TRY(next_block(o, &s));
+    *s = (lt_scalars){.lr = step->lr, .clip_norm = step->clip_norm, .attempt = step->attempt};
+    o->attempt = step->attempt;
+    return be->copy(ctx, o->scalars, s, offsetof(lt_scalars, loss_scale), LT_COPY_IN);
+}
+
+/* All of them, or of a divided optimizer those that this rank owns. */
+static lt_status change_parameters(lt_optim *o)
+{
+    LT_TRY(lt_optim_make_state(o));
+    if (o->shard)
+        LT_TRY(lt_shard_begin(o));
+    return o->ops->step(o, o->scalars);
+}
+
+/* The scale of the next step: what this one needs of its own is in grad_scale by now. */
+static lt_status move_loss_scale(lt_optim *o)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    if (!o->loss_scale)
+        return LT_OK;
+    LT_TRY(be->loss_scale(ctx, &o->scaling, o->scalars));
+    return be->copy(ctx, lt_tensor_view(o->loss_scale).data, &o->scalars->loss_scale,
+                    sizeof(double), LT_COPY_WITHIN);
+}
+
+lt_status lt_optim_update(lt_optim *o)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
+    LT_TRY(be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
+    LT_TRY(move_loss_scale(o));
+    /* Elsewhere the kernels see it: a host that asked would have to wait. */
+    o->skipped = be->host_memory && !o->scalars->finite;
+    lt_status st = o->skipped ? LT_OK : change_parameters(o);
+    return o->shard ? lt_shard_finish(o, st, o->skipped) : st;
+}
+
+static void count_updates(const lt_optim *o, int64_t by)
+{
+    for (size_t i = 0; i < o->count; i++)
+        if (o->slot[i].param->has_grad)
+            o->slot[i].updates += by;
+}
+
+void lt_optim_advance(lt_optim *o)
+{
+    o->advanced = !o->skipped;
+    if (o->skipped)
+        return;
+    count_updates(o, 1);
+    for (size_t i = 0; i < o->count; i++)
+        if (o->slot[i].param->has_grad)
+            lt_tensor_touch(o->slot[i].param->value);
+}
+
+lt_status lt_optim_step(lt_optim *o, const lt_step *step)
+{
+    LT_TRY(lt_optim_prepare(o, step));
+    LT_TRY(lt_optim_update(o));
+    lt_optim_advance(o);
+    return LT_OK;
+}
+
+bool lt_optim_is_steady(const lt_optim *o)
+{
+    return !o->shard && o->ops->is_steady && o->ops->is_steady(o);
+}
+
+bool lt_optim_always_steady(const lt_optim *self)
+{
+    (void)self;
+    return true;
+}
+
+lt_status lt_optim_result(lt_optim *o, lt_step_result *result)
+{
+    lt_scalars s;
+    LT_TRY(lt_optim_read_scalars(o, &s));
+    if (!s.finite && o->advanced) /* the host learns only now that it was skipped */
+        count_updates(o, -1);
+    o->advanced = false;
+    *result = (lt_step_result){.grad_norm = s.grad_norm,
+                               .applied = s.finite != 0,
+                               .steps = s.applied,
+                               .loss_scale = s.loss_scale,
+                               .good_steps = s.good_steps};
+    return LT_OK;
+}
+
+static lt_status check_scaling(const lt_optim *o, const lt_loss_scaling *c)
+{
+    if (!(c->start > 0 && isfinite((float)c->start)) || !(c->growth >= 1 && isfinite(c->growth))
+        || !(c->backoff > 0 && c->backoff <= 1) || c->interval < 0)
+        return lt_fail(LT_E_ARG,
+                       "%s: loss scale %g, times %g after %d steps, times %g after an overflow",
+                       o->ops->name, c->start, c->growth, c->interval, c->backoff);
+    return LT_OK;
+}
+
+static lt_status set_loss_scale(lt_optim *o, double scale, int32_t good_steps)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    lt_scalars s;
+    LT_TRY(lt_optim_read_scalars(o, &s));
+    s.loss_scale = scale;
+    s.good_steps = good_steps;
+    LT_TRY(be->copy(ctx, o->scalars, &s, sizeof s, LT_COPY_IN));
+    return be->sync(ctx);
+}
+
+lt_status lt_optim_scale_loss(lt_optim *o, const lt_loss_scaling *config)
+{
+    lt_loss_scaling c = config ? *config : LT_LOSS_SCALING_DEFAULTS;
+    LT_TRY(check_scaling(o, &c));
+    lt_tensor_free(&o->loss_scale);
+    o->scaling = c;
+    if (!c.interval)
+        return set_loss_scale(o, 1, 0);
+    LT_TRY(lt_optim_need(o, o->device->backend->loss_scale != NULL, "loss_scale"));
+    LT_TRY(set_loss_scale(o, c.start, c.good_steps));
+    LT_TRY(lt_tensor_new(&o->loss_scale, o->device, LT_F64, LT_SCALAR));
+    return lt_tensor_fill(o->loss_scale, c.start);
+}
+
+const lt_tensor *lt_optim_loss_scale(const lt_optim *o)
+{
+    return o->loss_scale;
+}

@@ -1,0 +1,340 @@
+/* src/tensor/graph.c on a backend that counts: what is recorded, what is replayed, what happens when
+ * a step cannot be captured, and that nobody else gets a captured step's memory. */
+
+#include "lather/graph.h"
+
+#include "near.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/fail.h"
+#include "lather/ops.h"
+
+/* A recording is the number of fills that it queued; the fake runs none of them. */
+typedef struct fake {
+    bool recording, refuses;
+    int begun, ended, launched, freed, allocated, filled;
+} fake;
+
+static fake seen;
+
+static lt_status fake_begin(void *ctx)
+{
+    (void)ctx;
+    assert_false(seen.recording);
+    seen.recording = true;
+    seen.begun++;
+    return LT_OK;
+}
+
+static lt_status fake_end(void *ctx, void **out)
+{
+    (void)ctx;
+    assert_true(seen.recording);
+    seen.recording = false;
+    seen.ended++;
+    if (seen.refuses)
+        return lt_fail(LT_E_UNSUPPORTED, "fake: no graphs today");
+    if (out)
+        *out = &seen;
+    return LT_OK;
+}
+
+static lt_status fake_launch(void *ctx, void *graph)
+{
+    (void)ctx;
+    assert_ptr_equal(graph, &seen);
+    seen.launched++;
+    return LT_OK;
+}
+
+static void fake_free(void *ctx, void *graph)
+{
+    (void)ctx;
+    assert_ptr_equal(graph, &seen);
+    seen.freed++;
+}
+
+static lt_status fake_alloc(void *ctx, size_t bytes, void **out)
+{
+    assert_false(seen.recording);
+    seen.allocated++;
+    return lt_backend_ref()->alloc(ctx, bytes, out);
+}
+
+static lt_status fake_fill(void *ctx, double value, const lt_view *y)
+{
+    seen.filled++;
+    return seen.recording ? LT_OK : lt_backend_ref()->fill(ctx, value, y);
+}
+
+static const lt_graph_ops fake_graphs = {
+    .begin = fake_begin, .end = fake_end, .launch = fake_launch, .free = fake_free};
+
+/* The caller's table outlives the device. */
+static lt_device *open_fake(lt_backend *table, bool graphs)
+{
+    lt_device *d = NULL;
+    seen = (fake){0};
+    *table = *lt_backend_ref();
+    table->graphs = graphs ? &fake_graphs : NULL;
+    table->alloc = fake_alloc;
+    table->fill = fake_fill;
+    assert_ok(lt_device_open(&d, "ref", NULL));
+    /* The pool asks the table that it was opened with: one of its own. */
+    lt_pool_free(&d->pool);
+    d->backend = table;
+    assert_ok(lt_pool_new(&d->pool, table, d->ctx));
+    return d;
+}
+
+typedef enum trouble {
+    NONE,
+    READS,     /* the result, within the step */
+    ALLOCATES, /* more in each run than in the one before */
+    DROPS,     /* random elements */
+    FAILS
+} trouble;
+
+enum { SIDE = 64, SECTION = 64 << 20 };
+
+typedef struct work {
+    lt_device *device;
+    lt_tape *tape;
+    lt_tensor *x, *result;
+    trouble trouble;
+    int calls;
+    const void *address; /* of the intermediate */
+} work;
+
+static void open_work(work *w, lt_device *d, trouble kind)
+{
+    *w = (work){.device = d, .trouble = kind};
+    assert_ok(lt_tape_new(&w->tape, d));
+    assert_ok(lt_tensor_new(&w->x, d, LT_F32, LT_SHAPE(SIDE, SIDE)));
+    assert_ok(lt_tensor_new(&w->result, d, LT_F32, LT_SHAPE(SIDE, SIDE)));
+}
+
+static void close_work(work *w)
+{
+    lt_tape_free(&w->tape);
+    lt_tensor_free(&w->x);
+    lt_tensor_free(&w->result);
+}
+
+static lt_status make_trouble(work *w)
+{
+    float values[SIDE * SIDE];
+    lt_buffer *more = NULL;
+    switch (w->trouble) {
+    case READS:
+        return lt_tensor_read(w->result, values, sizeof values);
+    case ALLOCATES:
+        LT_TRY(lt_buffer_new(&more, w->device, (size_t)w->calls * SECTION));
+        lt_buffer_release(&more);
+        return LT_OK;
+    case DROPS:
+        (void)lt_dropout(w->tape, w->x, 0.5);
+        return lt_tape_status(w->tape);
+    case FAILS:
+        return lt_fail(LT_E_ARG, "work: fails");
+    case NONE:
+        break;
+    }
+    return LT_OK;
+}
+
+static lt_status step(void *arg)
+{
+    work *w = arg;
+    w->calls++;
+    lt_tape_reset(w->tape, LT_PASS_TRAIN);
+    lt_tensor *y = lt_scale(w->tape, w->x, 2);
+    LT_TRY(lt_tape_status(w->tape));
+    LT_TRY(make_trouble(w));
+    w->address = lt_tensor_view(y).data;
+    LT_TRY(lt_tensor_fill(w->result, 1));
+    return lt_tensor_copy(w->result, y);
+}
+
+static void a_step_runs_twice_is_captured_and_replayed(void **state)
+{
+    (void)state;
+    lt_backend table;
+    lt_device *d = open_fake(&table, true);
+    lt_graph *g = NULL;
+    work w;
+    open_work(&w, d, NONE);
+    static const int calls[] = {1, 2, 3, 3, 3, 3}, launches[] = {0, 0, 1, 2, 3, 4};
+    for (size_t i = 0; i < COUNT_OF(calls); i++) {
+        assert_ok(lt_graph_run(d, &g, 0, step, &w));
+        assert_int_equal(w.calls, calls[i]);
+        assert_int_equal(seen.launched, launches[i]);
+    }
+    lt_graph_stats stats = lt_graph_statistics(g);
+    assert_int_equal(stats.eager, 2);
+    assert_int_equal(stats.captures, 1);
+    assert_int_equal(stats.replays, 4);
+    assert_false(stats.failed);
+    assert_int_equal(seen.begun, seen.ended);
+    lt_graph_free(&g);
+    assert_int_equal(seen.freed, 1);
+    assert_null(g);
+    close_work(&w);
+    lt_device_close(&d);
+}
+
+static void each_key_is_a_graph_of_its_own(void **state)
+{
+    (void)state;
+    lt_backend table;
+    lt_device *d = open_fake(&table, true);
+    lt_graph *g = NULL;
+    work w;
+    open_work(&w, d, NONE);
+    for (int i = 0; i < 5; i++)
+        for (uint64_t key = 10; key < 13; key++)
+            assert_ok(lt_graph_run(d, &g, key, step, &w));
+    assert_int_equal(lt_graph_statistics(g).eager, 6);
+    assert_int_equal(lt_graph_statistics(g).captures, 3);
+    assert_int_equal(lt_graph_statistics(g).replays, 9);
+    for (uint64_t key = 100; key < 130; key++) /* more than it keeps: the others go on eagerly */
+        for (int i = 0; i < 3; i++)
+            assert_ok(lt_graph_run(d, &g, key, step, &w));
+    assert_true(lt_graph_statistics(g).captures < 3 + 30);
+    lt_graph_free(&g);
+    close_work(&w);
+    lt_device_close(&d);
+}
+
+static void a_backend_without_graphs_is_simply_called(void **state)
+{
+    (void)state;
+    lt_backend table;
+    lt_device *d = open_fake(&table, false);
+    lt_graph *g = NULL;
+    work w;
+    open_work(&w, d, READS); /* which is no trouble there */
+    for (int i = 0; i < 5; i++)
+        assert_ok(lt_graph_run(d, &g, 0, step, &w));
+    assert_int_equal(w.calls, 5);
+    assert_null(g);
+    assert_int_equal(lt_graph_statistics(g).replays, 0);
+    lt_graph_free(&g);
+    close_work(&w);
+    lt_device_close(&d);
+}
+
+/* The device's work of every step is done, whatever became of the recording. */
+static void what_cannot_be_captured_goes_on_eagerly(void **state)
+{
+    (void)state;
+    static const trouble troubles[] = {READS, ALLOCATES, DROPS};
+    for (size_t i = 0; i < COUNT_OF(troubles); i++) {
+        lt_backend table;
+        lt_device *d = open_fake(&table, true);
+        lt_graph *g = NULL;
+        work w;
+        open_work(&w, d, troubles[i]);
+        for (int k = 0; k < 6; k++)
+            assert_ok(lt_graph_run(d, &g, 0, step, &w));
+        assert_int_equal(lt_graph_statistics(g).eager, 6);
+        assert_int_equal(lt_graph_statistics(g).replays, 0);
+        assert_true(lt_graph_statistics(g).failed);
+        assert_int_equal(seen.begun, 2); /* then it is left alone */
+        assert_int_equal(seen.ended, 2);
+        assert_false(d->capturing);
+        lt_graph_free(&g);
+        close_work(&w);
+        lt_device_close(&d);
+    }
+}
+
+static void a_refused_recording_is_run_eagerly(void **state)
+{
+    (void)state;
+    lt_backend table;
+    lt_device *d = open_fake(&table, true);
+    lt_graph *g = NULL;
+    work w;
+    open_work(&w, d, NONE);
+    seen.refuses = true;
+    for (int k = 0; k < 3; k++)
+        assert_ok(lt_graph_run(d, &g, 0, step, &w));
+    assert_false(lt_graph_statistics(g).failed); /* one more try */
+    seen.refuses = false;
+    assert_ok(lt_graph_run(d, &g, 0, step, &w));
+    assert_int_equal(lt_graph_statistics(g).captures, 1);
+    assert_int_equal(lt_graph_statistics(g).eager, 3);
+    lt_graph_free(&g);
+    close_work(&w);
+    lt_device_close(&d);
+}
+
+static void a_failing_step_tells_why(void **state)
+{
+    (void)state;
+    lt_backend table;
+    lt_device *d = open_fake(&table, true);
+    lt_graph *g = NULL;
+    work w;
+    open_work(&w, d, FAILS);
+    for (int k = 0; k < 4; k++) {
+        assert_status(lt_graph_run(d, &g, 0, step, &w), LT_E_ARG);
+        assert_string_equal(lt_error_message(), "work: fails");
+    }
+    lt_graph_free(&g);
+    close_work(&w);
+    lt_device_close(&d);
+}
+
+static void a_captured_steps_memory_is_nobody_elses(void **state)
+{
+    (void)state;
+    lt_backend table;
+    lt_device *d = open_fake(&table, true);
+    lt_graph *g = NULL;
+    work w;
+    open_work(&w, d, NONE);
+    for (int k = 0; k < 4; k++)
+        assert_ok(lt_graph_run(d, &g, 0, step, &w));
+    lt_tape_reset(w.tape, LT_PASS_EVAL); /* an evaluation: the step's chunks are free, but kept */
+    enum { OTHERS = 8 };
+    lt_tensor *other[OTHERS] = {NULL};
+    const char *begin = w.address;
+    for (int i = 0; i < OTHERS; i++) {
+        assert_ok(lt_tensor_new(&other[i], d, LT_F32, LT_SHAPE(SIDE, SIDE)));
+        const char *data = lt_tensor_view(other[i]).data;
+        assert_true(data + lt_tensor_bytes(other[i]) <= begin
+                    || data >= begin + lt_tensor_bytes(other[i]));
+    }
+    int before = seen.allocated;
+    for (int k = 0; k < 4; k++)
+        assert_ok(lt_graph_run(d, &g, 0, step, &w));
+    assert_int_equal(seen.allocated, before); /* a steady step asks for nothing */
+    for (int i = 0; i < OTHERS; i++)
+        lt_tensor_free(&other[i]);
+
+    /* The control: after the graph is gone that memory is anybody's. */
+    lt_graph_free(&g);
+    lt_tensor *big = NULL;
+    size_t reserved = lt_device_memory(d).reserved;
+    assert_ok(lt_tensor_new(&big, d, LT_F32, LT_SHAPE(SIDE, SIDE)));
+    assert_int_equal(lt_device_memory(d).reserved, reserved);
+    lt_tensor_free(&big);
+    close_work(&w);
+    lt_device_close(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_runs_twice_is_captured_and_replayed),
+        cmocka_unit_test(each_key_is_a_graph_of_its_own),
+        cmocka_unit_test(a_backend_without_graphs_is_simply_called),
+        cmocka_unit_test(what_cannot_be_captured_goes_on_eagerly),
+        cmocka_unit_test(a_refused_recording_is_run_eagerly),
+        cmocka_unit_test(a_failing_step_tells_why),
+        cmocka_unit_test(a_captured_steps_memory_is_nobody_elses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
