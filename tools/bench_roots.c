@@ -11,9 +11,9 @@
 typedef struct settings {
     const char *device, *factors, *old, *sizes, *conditions, *solvers;
     int64_t threads, repeats, batch, every, step, lapack;
-    double epsilon, beta2, tolerance;
+    double epsilon, beta2, tolerance, moved;
     int rule;
-    bool json, accuracy;
+    bool json, accuracy, bases;
 } settings;
 
 #define AT(field) offsetof(settings, field)
@@ -35,6 +35,10 @@ static const lt_option table[] = {
      .value = "1e2,1e4,1e6,1e8,-1e4", .help = "condition numbers; negative: a quarter of the rank"},
     {.group = "Benchmark", .name = "batch", .type = LT_OPTION_INT, .offset = AT(batch),
      .value = "4", .min = 1, .max = 1000, .help = "made matrices of a kind"},
+    {.group = "Benchmark", .name = "bases", .type = LT_OPTION_BOOL, .offset = AT(bases),
+     .help = "solvers keep eigenvectors, and begin with those of the matrix before it moved"},
+    {.group = "Benchmark", .name = "moved", .type = LT_OPTION_DOUBLE, .offset = AT(moved),
+     .value = "0.05", .min = 0, .max = 1, .help = "share of another matrix in that move"},
     {.group = "Benchmark", .name = "solvers", .type = LT_OPTION_STRING, .offset = AT(solvers),
      .value = "eigh,rational", .help = "solvers to compare"},
     {.group = "Benchmark", .name = "epsilon", .type = LT_OPTION_DOUBLE, .offset = AT(epsilon),
@@ -78,7 +82,7 @@ static bool first_row = true;
 /* --- Running a solver --- */
 
 typedef struct place {
-    lt_tensor *a, *out, *old;
+    lt_tensor *a, *out, *old, *power;
 } place;
 
 static void clear(place *p, size_t count)
@@ -87,6 +91,7 @@ static void clear(place *p, size_t count)
         lt_tensor_free(&p[i].a);
         lt_tensor_free(&p[i].out);
         lt_tensor_free(&p[i].old);
+        lt_tensor_free(&p[i].power);
     }
     free(p);
 }
@@ -114,6 +119,8 @@ static lt_status make_places(lt_device *device, lt_dtype dtype, const samples *l
         LT_TRY(lt_tensor_new(&p[i].a, device, dtype, shape));
         LT_TRY(lt_tensor_new(&p[i].out, device, dtype, shape));
         LT_TRY(write_sample(p[i].a, s->a));
+        if (s->before)
+            LT_TRY(lt_tensor_new(&p[i].power, device, dtype, LT_SHAPE(s->n)));
         if (!s->old)
             continue;
         LT_TRY(lt_tensor_new(&p[i].old, device, dtype, shape));
@@ -139,6 +146,8 @@ static lt_status run_solver(lt_device *device, const lt_shampoo_config *config, 
                                .param = list->item[i].name};
         if (p[i].old)
             job[i].old = lt_tensor_view(p[i].old);
+        if (p[i].power)
+            job[i].power = lt_tensor_view(p[i].power);
     }
     for (size_t begin = 0, end; begin < list->count && !st; begin = end) {
         int64_t sum = 0;
@@ -155,36 +164,42 @@ static lt_status run_solver(lt_device *device, const lt_shampoo_config *config, 
     return st;
 }
 
+/* The eigenvectors before the move, as where the solvers begin. */
+static lt_status begin_bases(lt_device *device, const lt_shampoo_config *config,
+                             const samples *list, place *p)
+{
+    result unused = {0};
+    lt_shampoo_config c = *config;
+    c.root_solver = LT_ROOT_EIGH;
+    for (size_t i = 0; i < list->count; i++)
+        LT_TRY(write_sample(p[i].a, list->item[i].before));
+    LT_TRY(run_solver(device, &c, list, p, &unused));
+    for (size_t i = 0; i < list->count; i++) {
+        p[i].old = p[i].out;
+        p[i].out = NULL;
+        const int64_t n = list->item[i].n;
+        LT_TRY(lt_tensor_new(&p[i].out, device, LT_F32, LT_SHAPE(n, n)));
+    }
+    return LT_OK;
+}
+
 /* --- Accuracy --- */
 
-/* a = f64's root to the power of -1/e: the matrix that was damped. Only its product with vectors
- * counts, so epsilon is added as the rule says. */
-static void damp(const settings *s, const sample *t, double *a)
+/* out is a root, or eigenvectors with the powers of eigenvalues beside them. */
+static lt_status read_root(const place *p, int64_t n, float *root)
 {
-    double largest = 0;
-    for (int64_t i = 0; i < t->n * t->n; i++)
-        a[i] = (double)t->a[i];
-    if (s->rule == LT_EPSILON_RELATIVE) {
-        double *v = calloc((size_t)(2 * t->n), sizeof *v), *w = v + t->n;
-        for (int64_t i = 0; v && i < t->n; i++)
-            v[i] = 1 + (double)(i % 7);
-        for (int step = 0; v && step < 60; step++) {
-            double square = 0;
-            for (int64_t i = 0; i < t->n; i++) {
-                w[i] = 0;
-                for (int64_t j = 0; j < t->n; j++)
-                    w[i] += a[i * t->n + j] * v[j];
-                square += w[i] * w[i];
-            }
-            largest = sqrt(square);
-            for (int64_t i = 0; i < t->n; i++)
-                v[i] = largest > 0 ? w[i] / largest : 0;
-        }
-        free(v);
+    const size_t bytes = (size_t)(n * n) * sizeof *root;
+    LT_TRY(lt_tensor_read(p->out, root, bytes));
+    if (!p->power)
+        return LT_OK;
+    float *q = malloc(bytes + (size_t)n * sizeof *q);
+    lt_status st = q ? lt_tensor_read(p->power, q + n * n, (size_t)n * sizeof *q) : LT_E_NOMEM;
+    if (!st) {
+        memcpy(q, root, bytes);
+        root_from_basis(q, q + n * n, n, root);
     }
-    const double epsilon = s->epsilon * (s->rule == LT_EPSILON_RELATIVE ? largest : 1);
-    for (int64_t i = 0; i < t->n; i++)
-        a[i * (t->n + 1)] += epsilon;
+    free(q);
+    return st;
 }
 
 static lt_status judge(const settings *s, const samples *list, const place *p, result *r)
@@ -194,10 +209,9 @@ static lt_status judge(const settings *s, const samples *list, const place *p, r
         const size_t count = (size_t)(t->n * t->n);
         float *root = malloc(count * sizeof *root);
         double *a = malloc(count * sizeof *a);
-        lt_status st =
-            root && a ? lt_tensor_read(p[i].out, root, count * sizeof *root) : LT_E_NOMEM;
+        lt_status st = root && a ? read_root(&p[i], t->n, root) : LT_E_NOMEM;
         if (!st) {
-            damp(s, t, a);
+            damp_sample(t, s->rule == LT_EPSILON_RELATIVE, s->epsilon, a);
             const accuracy got = measure_accuracy(t, a, root);
             r->residual = fmax(r->residual, got.residual);
             r->angle = fmax(r->angle, got.angle);
@@ -295,11 +309,15 @@ static lt_status compare(lt_device *device, const settings *s, const char *name,
     config.epsilon = s->epsilon;
     config.epsilon_rule = (lt_epsilon_rule)s->rule;
     config.solver_tolerance = s->tolerance;
+    if (s->bases)
+        config.preconditioner = LT_PRECONDITIONER_EIGENDECOMPOSED;
     for (size_t i = 0; s->accuracy && i < list->count; i++)
         LT_TRY(make_exact(&list->item[i], s->rule == LT_EPSILON_RELATIVE, s->epsilon));
     place *p = calloc(list->count, sizeof *p);
     double *times = calloc((size_t)n * (3 + 2 * SOLVERS), sizeof *times);
     lt_status st = p && times ? make_places(device, LT_F32, list, p) : LT_E_NOMEM;
+    if (!st && s->bases)
+        st = begin_bases(device, &config, list, p);
     if (!st)
         st = time_all(device, s, &config, list, p, r, times);
     if (!st) {
@@ -331,6 +349,8 @@ static lt_status compare_made(lt_device *device, const settings *s)
             for (int64_t i = 0; i < s->batch && !st; i++)
                 st = samples_add_synthetic(&list, n, fabs(condition),
                                            condition < 0 ? (n + 3) / 4 : n);
+            if (!st && s->bases)
+                st = samples_move(&list, s->moved);
             if (!st)
                 st = compare(device, s, list.item[0].name, &list);
             samples_clear(&list);

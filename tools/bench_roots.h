@@ -11,9 +11,10 @@ typedef struct sample {
     char name[96];
     int64_t n;
     double exponent;
-    float *a;     /* [n,n] */
-    float *old;   /* the last root, or NULL */
-    double *root; /* f64's answer, made when it is first wanted */
+    float *a;      /* [n,n] */
+    float *old;    /* the last root, or NULL */
+    float *before; /* the matrix that was, or NULL */
+    double *root;  /* f64's answer, made when it is first wanted */
 } sample;
 
 typedef struct samples {
@@ -25,6 +26,9 @@ void samples_clear(samples *list);
 /* A matrix with eigenvalues from 1 to 1/condition, evenly spaced in logarithms; rank < n: the others
  * are 0. */
 lt_status samples_add_synthetic(samples *list, int64_t n, double condition, int64_t rank);
+/* Each matrix a becomes (1 - share) a + share b, b its mirror image (rows and columns backwards);
+ * what it was is before. */
+lt_status samples_move(samples *list, double share);
 /* Every factor of a checkpoint's optim.safetensors, divided by 1 - beta2^step; old: an earlier
  * checkpoint's, or NULL; every: only each such one of a size. */
 lt_status samples_add_recorded(samples *list, const char *path, const char *old, double correction,
@@ -33,6 +37,11 @@ lt_status samples_add_recorded(samples *list, const char *path, const char *old,
 /* s->root by an eigendecomposition in double, damped by epsilon, or epsilon times the largest
  * eigenvalue. Errors: LT_E_UNSUPPORTED (this process has no LAPACK). */
 lt_status make_exact(sample *s, bool relative, double epsilon);
+
+/* a = the matrix with epsilon, or epsilon times its largest eigenvalue, on the diagonal. */
+void damp_sample(const sample *s, bool relative, double epsilon, double *a);
+/* root = q diag(power) q^T; q [n,n] has eigenvectors as columns. */
+void root_from_basis(const float *q, const float *power, int64_t n, float *root);
 
 typedef struct accuracy {
     double residual; /* |R^p A - I| / sqrt(n), on random vectors, in double */

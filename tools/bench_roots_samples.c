@@ -23,6 +23,7 @@ void samples_clear(samples *list)
     for (size_t i = 0; i < list->count; i++) {
         free(list->item[i].a);
         free(list->item[i].old);
+        free(list->item[i].before);
         free(list->item[i].root);
     }
     free(list->item);
@@ -82,6 +83,22 @@ lt_status samples_add_synthetic(samples *list, int64_t n, double condition, int6
             s->a[i * n + j] = (float)(i > j ? a[i * n + j] : a[j * n + i]);
     snprintf(s->name, sizeof s->name, "%s%g", rank < n ? "rank n/4, " : "", condition);
     free(a);
+    return LT_OK;
+}
+
+lt_status samples_move(samples *list, double share)
+{
+    for (size_t k = 0; k < list->count; k++) {
+        sample *s = &list->item[k];
+        const int64_t count = s->n * s->n;
+        s->before = malloc((size_t)count * sizeof *s->before);
+        if (!s->before)
+            return LT_E_NOMEM;
+        memcpy(s->before, s->a, (size_t)count * sizeof *s->a);
+        for (int64_t i = 0; i < count; i++)
+            s->a[i] = (float)((1 - share) * (double)s->before[i]
+                              + share * (double)s->before[count - 1 - i]);
+    }
     return LT_OK;
 }
 
@@ -149,6 +166,48 @@ lt_status samples_add_recorded(samples *list, const char *path, const char *old,
 }
 
 /* --- Accuracy --- */
+
+/* By power iteration. */
+static double largest_eigenvalue(const double *a, int64_t n)
+{
+    double *v = calloc((size_t)(2 * n), sizeof *v), *w = v + n, largest = 0;
+    for (int64_t i = 0; v && i < n; i++)
+        v[i] = 1 + (double)(i % 7);
+    for (int step = 0; v && step < 60; step++) {
+        double square = 0;
+        for (int64_t i = 0; i < n; i++) {
+            w[i] = 0;
+            for (int64_t j = 0; j < n; j++)
+                w[i] += a[i * n + j] * v[j];
+            square += w[i] * w[i];
+        }
+        largest = sqrt(square);
+        for (int64_t i = 0; i < n; i++)
+            v[i] = largest > 0 ? w[i] / largest : 0;
+    }
+    free(v);
+    return largest;
+}
+
+void damp_sample(const sample *s, bool relative, double epsilon, double *a)
+{
+    for (int64_t i = 0; i < s->n * s->n; i++)
+        a[i] = (double)s->a[i];
+    const double shift = epsilon * (relative ? largest_eigenvalue(a, s->n) : 1);
+    for (int64_t i = 0; i < s->n; i++)
+        a[i * (s->n + 1)] += shift;
+}
+
+void root_from_basis(const float *q, const float *power, int64_t n, float *root)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < n; k++)
+                sum += (double)(q[i * n + k] * power[k]) * (double)q[j * n + k];
+            root[i * n + j] = (float)sum;
+        }
+}
 
 enum { VECTORS = 8 };
 
