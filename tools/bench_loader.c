@@ -6,15 +6,17 @@
 #include "lather/safetensors.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { TRAIN, EVAL };
 
 typedef struct settings {
     const char *data, *device, *dump, *size_schedule;
     int transform, interpolation, decode;
-    double crop_pct;
+    double crop_pct, compute_ms;
     int64_t repeats, size, batch_size, steps, warmup, count, threads, seed;
     bool json;
 } settings;
@@ -51,6 +53,9 @@ static const lt_option table[] = {
      .value = "0", .min = 0, .max = 1e9, .help = "measured batches; 0: one epoch"},
     {.group = "Benchmark", .name = "warmup", .type = LT_OPTION_INT, .offset = AT(warmup),
      .value = "0", .min = 0, .max = 1e6, .help = "batches before those"},
+    {.group = "Benchmark", .name = "compute-ms", .type = LT_OPTION_DOUBLE,
+     .offset = AT(compute_ms), .value = "0", .min = 0, .max = 1e6,
+     .help = "rest so long after each batch, as if it were trained on"},
     {.group = "Benchmark", .name = "seed", .type = LT_OPTION_INT, .offset = AT(seed),
      .value = "0", .min = 0, .max = 1e15, .help = "of order and crops"},
     {.group = "Machine", .name = "device", .type = LT_OPTION_STRING, .offset = AT(device),
@@ -134,27 +139,66 @@ static lt_status dump(lt_loader *loader, const lt_dataset *dataset, const settin
     return st;
 }
 
-static void print_result(const settings *s, const lt_device *device, int64_t steps, double seconds,
-                         const lt_loader_stats *t)
+/* What was measured. */
+typedef struct measured {
+    int64_t steps;
+    double seconds, cpu_seconds; /* of all threads */
+    lt_loader_stats stats;
+} measured;
+
+static void print_json(const settings *s, const lt_device *device, int threads, const measured *m)
 {
-    double rate = (double)t->samples / seconds, ms = 1e3 / (double)t->samples;
-    int threads = s->threads ? (int)s->threads : lt_cpu_threads();
-    fprintf(stderr,
-            "%" PRId64 " images in %.2f s: %.1f images/s on %d threads\n"
-            "a thread's time for an image: read %.3f ms, decode %.3f ms, resize %.3f ms\n"
-            "%" PRId64 " broken pictures\n",
-            t->samples, seconds, rate, threads, t->read_seconds * ms, t->decode_seconds * ms,
-            t->resize_seconds * ms, t->bad);
-    if (!s->json)
-        return;
+    const lt_loader_stats *t = &m->stats;
+    double ms = 1e3 / (double)t->samples, batches = (double)t->batches;
     bench_header header = {"loader", lt_device_name(device), "u8", (int)s->batch_size, threads};
     bench_print_header(&header);
     printf(", \"images_per_second\": %.6g, \"steps\": %" PRId64 ", \"seconds\": %.6g, "
-           "\"read_milliseconds\": %.6g, \"decode_milliseconds\": %.6g, "
-           "\"resize_milliseconds\": %.6g, \"wait_seconds\": %.6g, \"bad_images\": %" PRId64 ", "
+           "\"cpu_milliseconds\": %.6g, \"read_milliseconds\": %.6g, "
+           "\"decode_milliseconds\": %.6g, \"resize_milliseconds\": %.6g, ",
+           (double)t->samples / m->seconds, m->steps, m->seconds, m->cpu_seconds * ms,
+           t->read_seconds * ms, t->decode_seconds * ms, t->resize_seconds * ms);
+    printf("\"wait_seconds\": %.6g, \"idle_seconds\": %.6g, \"starved_batches\": %" PRId64 ", "
+           "\"mean_queue\": %.6g, \"queue_room\": %d, \"bound\": \"%s\", \"bad_images\": %" PRId64
+           ", "
            "\"peak_memory_bytes\": %" PRId64 "}\n",
-           rate, steps, seconds, t->read_seconds * ms, t->decode_seconds * ms,
-           t->resize_seconds * ms, t->wait_seconds, t->bad, bench_process_bytes("VmHWM"));
+           t->wait_seconds, t->idle_seconds, t->starved, (double)t->ready / batches, t->room,
+           lt_loader_bound(t, m->seconds), t->bad, bench_process_bytes("VmHWM"));
+}
+
+static void print_result(const settings *s, const lt_device *device, const measured *m)
+{
+    const lt_loader_stats *t = &m->stats;
+    double ms = 1e3 / (double)t->samples;
+    int threads = s->threads ? (int)s->threads : lt_cpu_threads();
+    fprintf(stderr,
+            "%" PRId64 " images in %.2f s: %.1f images/s on %d threads, %.3f ms of CPU an image\n"
+            "a thread's time for an image: read %.3f ms, decode %.3f ms, resize %.3f ms, idle %.3f "
+            "ms\n",
+            t->samples, m->seconds, (double)t->samples / m->seconds, threads, m->cpu_seconds * ms,
+            t->read_seconds * ms, t->decode_seconds * ms, t->resize_seconds * ms,
+            t->idle_seconds * ms);
+    fprintf(stderr,
+            "%s: %.1f %% of the time waited for a batch, %" PRId64 " of %" PRId64
+            " not ready; %.1f of %d ready in the mean\n%" PRId64 " broken pictures\n",
+            lt_loader_bound(t, m->seconds), 100 * t->wait_seconds / m->seconds, t->starved,
+            t->batches, (double)t->ready / (double)t->batches, t->room, t->bad);
+    if (s->json)
+        print_json(s, device, threads, m);
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void rest(double ms)
+{
+    const struct timespec t = {.tv_sec = (time_t)(ms / 1e3),
+                               .tv_nsec = (long)(fmod(ms, 1e3) * 1e6)};
+    if (ms > 0)
+        nanosleep(&t, NULL);
 }
 
 /* The clock starts with the first sample, before any thread has worked, unless there is a warm-up:
@@ -162,21 +206,20 @@ static void print_result(const settings *s, const lt_device *device, int64_t ste
 static lt_status measure(lt_loader *loader, const lt_device *device, const settings *s)
 {
     lt_batch b;
-    int64_t steps = s->steps ? s->steps : lt_loader_batches(loader);
+    measured m = {.steps = s->steps ? s->steps : lt_loader_batches(loader)};
     for (int64_t i = 0; i < s->warmup; i++)
         LT_TRY(next_batch(loader, &b));
     lt_loader_stats before = lt_loader_statistics(loader);
-    double begin = bench_seconds();
-    for (int64_t i = 0; i < steps; i++)
+    double begin = bench_seconds(), cpu = cpu_seconds();
+    for (int64_t i = 0; i < m.steps; i++) {
         LT_TRY(next_batch(loader, &b));
-    double seconds = bench_seconds() - begin;
-    lt_loader_stats t = lt_loader_statistics(loader);
-    t.samples -= before.samples;
-    t.read_seconds -= before.read_seconds;
-    t.decode_seconds -= before.decode_seconds;
-    t.resize_seconds -= before.resize_seconds;
-    t.wait_seconds -= before.wait_seconds;
-    print_result(s, device, steps, seconds, &t);
+        rest(s->compute_ms);
+    }
+    m.seconds = bench_seconds() - begin;
+    m.cpu_seconds = cpu_seconds() - cpu;
+    lt_loader_stats now = lt_loader_statistics(loader);
+    m.stats = lt_loader_stats_since(&now, &before);
+    print_result(s, device, &m);
     return LT_OK;
 }
 

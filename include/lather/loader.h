@@ -113,12 +113,23 @@ LT_API int64_t lt_loader_batches(const lt_loader *loader); /**< per epoch, on th
 
 /** Counters since the loader was made. */
 typedef struct lt_loader_stats {
-    int64_t samples; /**< delivered */
-    int64_t bad;     /**< different broken pictures met so far */
-    double read_seconds, decode_seconds, resize_seconds; /**< summed over threads */
-    double wait_seconds;                                 /**< of lt_loader_next() for a batch */
+    int64_t samples, batches; /**< delivered */
+    int64_t bad;              /**< different broken pictures met so far */
+    /** Summed over threads; idle: without room for a further batch, so the taker is the slower one. */
+    double read_seconds, decode_seconds, resize_seconds, idle_seconds;
+    double wait_seconds; /**< of lt_loader_next() for a batch: the threads are the slower ones */
+    int64_t starved;     /**< batches that were not ready when they were asked for */
+    int64_t ready; /**< sum over batches of those that were; divided by batches: the mean queue */
+    int queued;    /**< complete now and not taken yet */
+    int room;      /**< as many can be */
 } lt_loader_stats;
 LT_API lt_loader_stats lt_loader_statistics(const lt_loader *loader);
+/** What was counted between two moments. */
+LT_API lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now,
+                                             const lt_loader_stats *before);
+/** Of so many seconds with these counters: "loader-bound" if more than 3 % of them were waited for a
+ *  batch, else "compute-bound". */
+LT_API const char *lt_loader_bound(const lt_loader_stats *stats, double seconds);
 /** Description of broken picture number i (path and why), in the order of batches; NULL past the
  *  end. Borrowed until the next lt_loader_next(). */
 LT_API const char *lt_loader_bad(const lt_loader *loader, int64_t i);

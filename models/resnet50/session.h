@@ -53,8 +53,10 @@ typedef struct session {
     lt_ema *ema; /* NULL: no moving average */
     lt_checkpoint_tensor *ema_names;
     size_t ema_count;
-    int64_t bad_images; /* listed so far */
-    char folder[1024];  /* checkpoint to resume; "": none */
+    int64_t bad_images;          /* listed so far */
+    lt_loader_stats feed_before; /* when this part of the epoch began */
+    double feed_seconds;         /* of the epoch then */
+    char folder[1024];           /* checkpoint to resume; "": none */
 
     int rank, ranks;      /* 0 of 1 */
     lt_comm *comm;        /* NULL: one rank */
@@ -150,6 +152,13 @@ void session_close_ema(session *s);
 /* optimizer.c: what Shampoo's last step did, for a step's record; NaN if it does not apply. */
 enum { SHAMPOO_VALUES = 10 };
 void session_shampoo_values(const session *s, lt_run_value out[SHAMPOO_VALUES]);
+
+/* feed.c: the loader's counters from the beginning of a part of an epoch on. */
+enum { FEED_VALUES = 7 };
+void session_feed_begin(session *s);
+void session_feed_values(const session *s, lt_run_value out[FEED_VALUES]);
+/* Whether the loader or the computation held the run up. */
+void session_feed_note(const session *s);
 
 /* train.c: to the end, a target, a limit or a signal. */
 lt_status session_train(session *s);

@@ -23,7 +23,7 @@ static void count_update(session *s, const update *u)
 static lt_status log_update(session *s, const update *u)
 {
     double unknown = (double)NAN;
-    enum { OWN = 7 };
+    enum { OWN = 8 };
     lt_run_value extra[OWN + SHAMPOO_VALUES] = {
         {"gradient_norm", u->grad_norm},
         {"skipped", u->applied ? unknown : 1},
@@ -31,6 +31,7 @@ static lt_status log_update(session *s, const update *u)
         {"loss_scale", s->args.amp == AMP_F16 ? u->loss_scale : unknown},
         {"comm_exposed_seconds", s->comm ? u->exposed_seconds : unknown},
         {"comm_bytes", s->comm ? u->comm_bytes : unknown},
+        {"loader_queue", u->queued},
         {"image_size", s->sizes.count ? session_train_side(s, s->state.epoch) : unknown},
     };
     session_shampoo_values(s, extra + OWN);
@@ -81,6 +82,7 @@ static lt_status train_epoch(session *s)
 {
     int64_t every = s->args.checkpoint_every;
     note_side(s);
+    session_feed_begin(s);
     while (s->state.batch < s->batches_per_epoch && !is_done(s)) {
         update u = {0};
         LT_TRY(session_update(s, &u));
@@ -114,6 +116,7 @@ static lt_status log_epoch(session *s, const evaluation *e)
 {
     const lt_checkpoint_state *state = &s->state;
     double images = (double)state->epoch_images, unknown = (double)NAN;
+    lt_run_value feed[FEED_VALUES];
     lt_run_epoch_record record = {
         .epoch = state->epoch,
         .step = state->step,
@@ -124,7 +127,11 @@ static lt_status log_epoch(session *s, const evaluation *e)
         .val_top5 = e ? e->top5 : unknown,
         .seconds = state->epoch_seconds,
         .eval_seconds = e ? e->seconds : 0,
+        .extra = feed,
+        .extra_count = FEED_VALUES,
     };
+    session_feed_values(s, feed);
+    session_feed_note(s);
     return lt_run_epoch(s->run, &record);
 }
 

@@ -9,11 +9,12 @@
 #include "lather/log.h"
 #include "lather/profile.h"
 
-static lt_status next_batch(session *s, lt_batch *batch, double *waited)
+static lt_status next_batch(session *s, lt_batch *batch, update *u)
 {
     double begin = session_clock();
+    u->queued = lt_loader_statistics(s->loader).queued;
     lt_status st = lt_loader_next(s->loader, batch);
-    *waited += session_clock() - begin;
+    u->data_seconds += session_clock() - begin;
     return st;
 }
 
@@ -115,7 +116,7 @@ static lt_status keep_loss(session *s, update *u)
 static lt_status micro_batch(session *s, int64_t micro, bool changes, update *u)
 {
     work w = {.s = s, .micro = micro, .changes = changes};
-    LT_TRY(next_batch(s, &w.batch, &u->data_seconds));
+    LT_TRY(next_batch(s, &w.batch, u));
     LT_TRY(run(&w));
     u->images += w.batch.count;
     return keep_loss(s, u);

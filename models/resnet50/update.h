@@ -10,6 +10,7 @@ typedef struct update {
     int64_t images, correct;
     double seconds, data_seconds, lr, grad_norm;
     double exposed_seconds, comm_bytes; /* of this rank */
+    int queued;                         /* batches that were ready for the last micro-batch */
     bool applied;
     int64_t steps;     /* applied so far */
     double loss_scale; /* of the next update */

@@ -36,7 +36,7 @@ struct lt_loader {
     uint8_t *staging; /* [slots] batches of pixels, then labels, in that case */
     pair part;        /* an incomplete batch */
     bad_list bad;
-    int64_t samples;
+    int64_t samples, delivered; /* delivered: batches */
     double wait_seconds;
     lt_status failed; /* until seek */
     char *why;
@@ -324,6 +324,7 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
     l->lent = true;
     l->batch++;
     l->samples += slot->count;
+    l->delivered++;
     return LT_OK;
 }
 
@@ -340,7 +341,35 @@ lt_loader_stats lt_loader_statistics(const lt_loader *l)
                              .read_seconds = t.read_seconds,
                              .decode_seconds = t.decode_seconds,
                              .resize_seconds = t.resize_seconds,
-                             .wait_seconds = l->wait_seconds};
+                             .idle_seconds = t.idle_seconds,
+                             .wait_seconds = l->wait_seconds,
+                             .batches = l->delivered,
+                             .starved = t.starved,
+                             .ready = t.ready,
+                             .queued = t.queued,
+                             .room = l->config.slots - 1}; /* one is lent */
+}
+
+lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now, const lt_loader_stats *before)
+{
+    lt_loader_stats s = *now;
+    s.samples -= before->samples;
+    s.batches -= before->batches;
+    s.bad -= before->bad;
+    s.read_seconds -= before->read_seconds;
+    s.decode_seconds -= before->decode_seconds;
+    s.resize_seconds -= before->resize_seconds;
+    s.idle_seconds -= before->idle_seconds;
+    s.wait_seconds -= before->wait_seconds;
+    s.starved -= before->starved;
+    s.ready -= before->ready;
+    return s;
+}
+
+const char *lt_loader_bound(const lt_loader_stats *stats, double seconds)
+{
+    const double share = 0.03;
+    return stats->wait_seconds > share * seconds ? "loader-bound" : "compute-bound";
 }
 
 const char *lt_loader_bad(const lt_loader *loader, int64_t i)

@@ -28,9 +28,9 @@ struct lt_ring {
     int channels;
     int64_t share;
     pthread_mutex_t mutex;
-    pthread_cond_t work;  /* a ticket may be given */
-    pthread_cond_t ready; /* a batch is complete, or nothing is active any more */
-    bool stop, paused;
+    pthread_cond_t work;     /* a ticket may be given */
+    pthread_cond_t ready;    /* a batch is complete, or nothing is active any more */
+    bool stop, paused, lent; /* lent: the oldest batch is the taker's */
     int active;
     ticket next;
     int64_t released; /* all batches before it were given back */
@@ -83,38 +83,6 @@ static ticket draw(lt_ring *r)
     return t;
 }
 
-/* Names the sample in the failure's message. */
-static char *describe(const lt_dataset *d, int64_t index)
-{
-    const char *name = lt_dataset_sample_name(d, index), *why = lt_error_message();
-    if (!name)
-        return lt_format("%s: sample %" PRId64 ": %s", d->ops->name, index, why);
-    return strncmp(why, name, strlen(name)) ? lt_format("%s: %s", name, why) : lt_strdup(why);
-}
-
-/* Failures of a thread, to be handed over with the sample. */
-typedef struct failures {
-    lt_report *item;
-    size_t count, capacity;
-} failures;
-
-static lt_status report(failures *f, const lt_dataset *d, int64_t index, int place)
-{
-    if (f->count == f->capacity) {
-        size_t capacity = 2 * f->capacity + 8;
-        lt_report *grown = lt_realloc(f->item, capacity, sizeof *grown);
-        if (!grown)
-            return LT_E_NOMEM;
-        f->item = grown;
-        f->capacity = capacity;
-    }
-    char *why = describe(d, index);
-    if (!why)
-        return LT_E_NOMEM;
-    f->item[f->count++] = (lt_report){.index = index, .place = place, .why = why};
-    return LT_OK;
-}
-
 static lt_status read_label(const lt_dataset *d, int64_t index, const lt_record *record,
                             int32_t *label)
 {
@@ -137,18 +105,8 @@ static lt_status read_record(const lt_dataset *d, int64_t index, lt_scratch *scr
     return st;
 }
 
-/* A failure that another sample in its place would not mend. */
-static lt_status fatal(const lt_dataset *d, int64_t index, lt_status st)
-{
-    char *why = st == LT_E_NOMEM ? NULL : describe(d, index);
-    if (why)
-        (void)lt_fail(st, "%s", why);
-    lt_free(why);
-    return st;
-}
-
 /* Fills the ticket's place: with its own sample, or the first good one after it. */
-static lt_status make_sample(const lt_ring *r, ticket t, lt_scratch *scratch, failures *broken)
+static lt_status make_sample(const lt_ring *r, ticket t, lt_scratch *scratch, lt_failures *broken)
 {
     const lt_ring_config *c = &r->config;
     const lt_batch_slot *s = &r->slot[t.number % c->slots];
@@ -171,15 +129,15 @@ static lt_status make_sample(const lt_ring *r, ticket t, lt_scratch *scratch, fa
         if (!st)
             return LT_OK;
         if (st == LT_E_NOMEM || st == LT_E_UNSUPPORTED)
-            return fatal(c->dataset, index, st);
-        LT_TRY(report(broken, c->dataset, index, t.place));
+            return lt_failures_fatal(c->dataset, index, st);
+        LT_TRY(lt_failures_add(broken, c->dataset, index, t.place));
     }
     return lt_fail(LT_E_FORMAT, "data: %" PRId64 " broken pictures in a row from sample %" PRId64,
                    c->tries, wanted);
 }
 
 /* Inserts by place, so that the list does not depend on which thread was first. */
-static lt_status hand_over(lt_batch_slot *s, failures *broken)
+static lt_status hand_over(lt_batch_slot *s, lt_failures *broken)
 {
     size_t count = s->reports + broken->count;
     if (count > s->capacity) {
@@ -199,7 +157,7 @@ static lt_status hand_over(lt_batch_slot *s, failures *broken)
     return LT_OK;
 }
 
-static void finish(lt_ring *r, ticket t, lt_status st, lt_scratch *scratch, failures *broken)
+static void finish(lt_ring *r, ticket t, lt_status st, lt_scratch *scratch, lt_failures *broken)
 {
     lt_batch_slot *s = &r->slot[t.number % r->config.slots];
     if (broken->count && hand_over(s, broken))
@@ -245,17 +203,28 @@ static void complete(lt_ring *r, lt_batch_slot *s)
         pthread_cond_signal(&r->ready);
 }
 
+/* Waits until a ticket may be given, or the end; what a full ring costs is counted. */
+static void wait_for_work(lt_ring *r)
+{
+    while (!r->stop
+           && (r->paused || r->next.number >= r->released + r->config.slots)) { /* invariant 1 */
+        bool full = !r->paused;
+        double begin = lt_seconds();
+        pthread_cond_wait(&r->work, &r->mutex);
+        if (full)
+            r->times.idle_seconds += lt_seconds() - begin;
+    }
+}
+
 static void *run(void *context)
 {
     lt_ring *r = context;
     lt_scratch scratch = {0};
-    failures broken = {0};
+    lt_failures broken = {0};
     lt_profile_thread("loader");
     pthread_mutex_lock(&r->mutex);
     for (;;) {
-        while (!r->stop
-               && (r->paused || r->next.number >= r->released + r->config.slots)) /* invariant 1 */
-            pthread_cond_wait(&r->work, &r->mutex);
+        wait_for_work(r);
         if (r->stop)
             break;
         ticket t = draw(r);
@@ -266,9 +235,7 @@ static void *run(void *context)
         complete(r, &r->slot[t.number % r->config.slots]);
     }
     pthread_mutex_unlock(&r->mutex);
-    for (size_t i = 0; i < broken.count; i++)
-        lt_free(broken.item[i].why);
-    lt_free(broken.item);
+    lt_failures_clear(&broken);
     lt_scratch_clear(&scratch);
     return NULL;
 }
@@ -355,9 +322,19 @@ void lt_ring_seek(lt_ring *r, int64_t number)
         r->slot[i].number = -1;
     r->next = (ticket){.number = number};
     r->released = number;
+    r->lent = false;
     r->paused = false;
     pthread_cond_broadcast(&r->work);
     pthread_mutex_unlock(&r->mutex);
+}
+
+/* Complete batches that were not taken; from the oldest on, or with those behind a gap. */
+static int count_ready(const lt_ring *r)
+{
+    int ready = 0;
+    for (int i = 0; i < r->config.slots; i++)
+        ready += r->slot[i].complete && r->slot[i].number >= r->released + r->lent;
+    return ready;
 }
 
 const lt_batch_slot *lt_ring_take(lt_ring *r, int *slot)
@@ -365,8 +342,11 @@ const lt_batch_slot *lt_ring_take(lt_ring *r, int *slot)
     pthread_mutex_lock(&r->mutex);
     *slot = (int)(r->released % r->config.slots);
     const lt_batch_slot *s = &r->slot[*slot];
+    r->times.ready += count_ready(r);
+    r->times.starved += s->number != r->released || !s->complete;
     while (s->number != r->released || !s->complete)
         pthread_cond_wait(&r->ready, &r->mutex);
+    r->lent = true;
     pthread_mutex_unlock(&r->mutex);
     return s;
 }
@@ -375,6 +355,7 @@ void lt_ring_release(lt_ring *r)
 {
     pthread_mutex_lock(&r->mutex);
     r->released++;
+    r->lent = false;
     pthread_cond_broadcast(&r->work);
     pthread_mutex_unlock(&r->mutex);
 }
@@ -383,6 +364,7 @@ lt_ring_times lt_ring_statistics(lt_ring *r)
 {
     pthread_mutex_lock(&r->mutex);
     lt_ring_times times = r->times;
+    times.queued = count_ready(r);
     pthread_mutex_unlock(&r->mutex);
     return times;
 }

@@ -2,6 +2,7 @@
 #ifndef LT_DATA_RING_H
 #define LT_DATA_RING_H
 
+#include "data/failures.h"
 #include "data/mix.h"
 #include "data/sampler.h"
 #include "data/transform.h"
@@ -19,13 +20,6 @@ typedef struct lt_ring_config {
     int64_t tries;   /* samples to look at in place of a broken one, itself included */
 } lt_ring_config;
 
-/* Why a sample is broken. */
-typedef struct lt_report {
-    int64_t index; /* in the data set */
-    int place;     /* in the batch */
-    char *why;
-} lt_report;
-
 /* One batch. Owned by the threads until it is complete, then by the taker until the release. */
 typedef struct lt_batch_slot {
     uint8_t *pixels; /* [count][size][size][channels], borrowed */
@@ -42,9 +36,12 @@ typedef struct lt_batch_slot {
     size_t reports, capacity;
 } lt_batch_slot;
 
-/* Sums over all threads. */
+/* Sums over all threads, and over what was taken. */
 typedef struct lt_ring_times {
-    double read_seconds, decode_seconds, resize_seconds;
+    double read_seconds, decode_seconds, resize_seconds, idle_seconds;
+    int64_t starved,
+        ready;  /* batches: not complete when they were to be taken; complete then, all */
+    int queued; /* complete now */
 } lt_ring_times;
 
 /* Threads wait for lt_ring_seek(). Errors: LT_E_NOMEM. */

@@ -261,6 +261,64 @@ static void check_shutdown(void **state)
     remove_folder(root);
 }
 
+/* Samples that take two milliseconds each. */
+static lt_status read_slowly(const lt_dataset *self, int64_t index, lt_record *record)
+{
+    (void)self, (void)index;
+    const double begin = lt_seconds(), takes = 2e-3;
+    LT_TRY(lt_record_reserve(record, IMAGE));
+    record->size = IMAGE;
+    record->encoding = LT_ENCODING_PIXELS;
+    record->width = record->height = SIDE;
+    record->label = 0;
+    while (lt_seconds() - begin < takes) {
+    }
+    return LT_OK;
+}
+
+/* The counters of a taker that is in a hurry, and of one that comes when all is ready. */
+static void check_counters(void **state)
+{
+    enum { BATCHES = 20, PART = 4, MILLISECONDS = 2 };
+    (void)state;
+    static const lt_dataset_ops slow = {
+        .name = "slow", .bytes = sizeof(lt_dataset), .read = read_slowly};
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_new(&d, &slow));
+    d->count = BATCHES * 4;
+    d->classes = 1;
+    lt_loader_config c = usual(1);
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    lt_batch b;
+    double begin = lt_seconds();
+    for (int i = 0; i < BATCHES; i++)
+        assert_ok(lt_loader_next(l, &b));
+    lt_loader_stats hurried = lt_loader_statistics(l);
+    assert_int_equal(hurried.batches, BATCHES);
+    assert_int_equal(hurried.room, 3);
+    assert_in_range(hurried.starved, BATCHES / 2, BATCHES);
+    assert_true(hurried.read_seconds >= BATCHES * 4 * MILLISECONDS * 1e-3);
+    assert_true(hurried.wait_seconds > 0.03 * BATCHES * 4 * MILLISECONDS * 1e-3);
+    assert_string_equal(lt_loader_bound(&hurried, lt_seconds() - begin), "loader-bound");
+
+    assert_int_equal(lt_loader_next(l, &b), LT_END);
+    while (lt_loader_statistics(l).queued < 4) { /* until no slot is free, none being lent */
+    }
+    lt_loader_stats before = lt_loader_statistics(l);
+    for (int i = 0; i < PART; i++)
+        assert_ok(lt_loader_next(l, &b));
+    lt_loader_stats now = lt_loader_statistics(l);
+    lt_loader_stats t = lt_loader_stats_since(&now, &before);
+    assert_int_equal(t.batches, PART);
+    assert_int_equal(t.samples, PART * 4);
+    assert_int_equal(t.starved, 0);
+    assert_in_range(t.ready, 4 + 3 + 2 + 1, PART * 4);
+    assert_string_equal(lt_loader_bound(&t, 1e3 * t.wait_seconds + 1), "compute-bound");
+    lt_loader_free(&l);
+    lt_dataset_free(&d);
+}
+
 static void check_limits(void **state)
 {
     (void)state;
@@ -328,6 +386,7 @@ int main(void)
         {"two ranks share an epoch", check_ranks, 0, 0, 0},
         {"a device with memory of its own gets copies at a fixed address", check_copies, 0, 0, 0},
         {"a loader can be freed at any moment", check_shutdown, 0, 0, 0},
+        {"counters tell a taker in a hurry from one that comes late", check_counters, 0, 0, 0},
         {"limits are kept, and configs out of range refused", check_limits, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

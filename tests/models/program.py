@@ -115,6 +115,7 @@ def inputs_grow_from_epoch_to_epoch(cwd):
     for folder in ("whole", "parts"):
         sizes = [r["image_size"] for r in steps_of(cwd, folder)]
         assert sizes == [8] * 12 + [12] * 12 + [16] * 12, sizes
+        assert all(r["loader_queue"] in range(5) for r in steps_of(cwd, folder))
     run(*flags, "--repeated-aug", "1", "--output", "once", cwd=cwd)  # control
     assert digest(checkpoint(cwd, "once", 36)) != digest(checkpoint(cwd, "whole", 36)), "the repeats change nothing"
 

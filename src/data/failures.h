@@ -1,0 +1,27 @@
+/* Samples that could not be read or decoded. */
+#ifndef LT_DATA_FAILURES_H
+#define LT_DATA_FAILURES_H
+
+#include "lather/ext/dataset.h"
+
+/* Why a sample is broken. */
+typedef struct lt_report {
+    int64_t index; /* in the data set */
+    int place;     /* in the batch */
+    char *why;
+} lt_report;
+
+/* Those of a thread, to be handed over with the sample. Starts as {0}. */
+typedef struct lt_failures {
+    lt_report *item;
+    size_t count, capacity;
+} lt_failures;
+
+/* Adds the sample with the thread's last message. Errors: LT_E_NOMEM. */
+lt_status lt_failures_add(lt_failures *f, const lt_dataset *d, int64_t index, int place);
+void lt_failures_clear(lt_failures *f);
+
+/* A failure that another sample in its place would not mend: st, the message names the sample. */
+lt_status lt_failures_fatal(const lt_dataset *d, int64_t index, lt_status st);
+
+#endif
