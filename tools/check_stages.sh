@@ -349,6 +349,9 @@ replay_long()
 storm_full()
 {
     storm 200
+    row "20 kills of reproduce" /usr/bin/python3 tests/tools/test_reproduce.py \
+        "$work/main/models/resnet50/train_resnet50" --kills 20 \
+        --only killed_at_random_moments_it_gives_the_same_report
 }
 
 memory_long()

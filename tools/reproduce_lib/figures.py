@@ -38,6 +38,20 @@ def clipped(scale, floor, value):
     return scale(max(value, floor))
 
 
+def above(points, floor):
+    """The pieces of a line that lie above the floor (pixels: smaller is higher), cut where it crosses."""
+    pieces, piece = [], []
+    for a, b in zip([None] + points, points):
+        if a and (a[1] > floor) != (b[1] > floor):
+            share = (floor - a[1]) / (b[1] - a[1])
+            piece.append((a[0] + share * (b[0] - a[0]), floor))
+        if b[1] <= floor:
+            piece.append(b)
+        elif piece:
+            pieces, piece = pieces + [piece], []
+    return pieces + [piece] if piece else pieces
+
+
 def bands(chart, floor, runs, colour, x_at):
     """Mean line of runs, and an area from their lowest to their highest."""
     curves = [run.curve for run in runs]
@@ -45,9 +59,10 @@ def bands(chart, floor, runs, colour, x_at):
     xs = [chart.x(measures.mean([p[x_at] for p in group])) for group in points]
     low = [clipped(chart.y, floor, min(p[1] for p in group)) for group in points]
     high = [clipped(chart.y, floor, max(p[1] for p in group)) for group in points]
-    middle = [clipped(chart.y, floor, measures.mean([p[1] for p in group])) for group in points]
     chart.area(list(zip(xs, low)) + list(zip(xs, high))[::-1], f"band f{colour}")
-    chart.path(list(zip(xs, middle)), f"s{colour}")
+    middle = [chart.y(measures.mean([p[1] for p in group])) for group in points]
+    for piece in above(list(zip(xs, middle)), chart.y(floor)):
+        chart.path(piece, f"s{colour}")
 
 
 def curves(measured, budget, against_seconds):
@@ -90,12 +105,14 @@ def budgets(measured):
     rows = [["arm", "budget", "top1_mean", "top1_lowest", "top1_highest"]]
     for arm, entries in points.items():
         colour = order[arm]
-        chart.path([(chart.x(b), clipped(chart.y, y[0], measures.mean(v))) for b, v in entries], f"s{colour}")
+        for piece in above([(chart.x(b), chart.y(measures.mean(v))) for b, v in entries], chart.y(y[0])):
+            chart.path(piece, f"s{colour}")
         for budget, values in entries:
             middle = measures.mean(values)
             chart.line(chart.x(budget), clipped(chart.y, y[0], min(values)), chart.x(budget), clipped(chart.y, y[0], max(values)),
                        f"s{colour}")
-            chart.dot(chart.x(budget), clipped(chart.y, y[0], middle), 3.2, f"f{colour}", f"{plan.arms[arm].label}: {middle:.2f} %")
+            if middle >= y[0]:
+                chart.dot(chart.x(budget), chart.y(middle), 3.2, f"f{colour}", f"{plan.arms[arm].label}: {middle:.2f} %")
             rows.append([arm, f"{budget:g}", f"{middle:.4f}", f"{min(values):.4f}", f"{max(values):.4f}"])
     return Figure("accuracy-budget", chart, rows, "Each point is a run of its own, annealed to its end. Bars: lowest to highest seed.")
 
@@ -115,7 +132,7 @@ def ratios(measured, is_clock):
     height = 62 + 20 * len(entries) + 24 * len({e[0] for e in entries})
     what = "seconds" if is_clock else "epochs"
     picture = Picture(f"Times fewer {what}", height=height)
-    picture.text(LEFT, 16, f"Times fewer {what} than {plan.arms[plan.baseline].label} to its final accuracy", "title")
+    picture.text(LEFT, 16, f"Times fewer {what} to the accuracy of {plan.arms[plan.baseline].label}", "title")
     x, y, before = Scale(0, most, 150, picture.width - RIGHT), 34, None
     picture.line(x(1), 28, x(1), height - 34, "axis")
     rows = [["arm", "baseline_budget", "ratio", "low", "high"]]

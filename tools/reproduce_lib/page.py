@@ -21,7 +21,7 @@ figure{margin:1.2rem 0}figcaption{font-size:.82rem;line-height:1.45;max-width:42
 .grid figure{margin:.6rem 0}figure svg{width:100%;height:auto;display:block}
 .table{overflow-x:auto}table{border-collapse:collapse;font-size:.86rem;line-height:1.4;font-variant-numeric:tabular-nums}
 th{font-weight:600;text-align:left;vertical-align:bottom}th,td{padding:.36rem 1.1rem .36rem 0;border-bottom:1px solid var(--line)}
-td{vertical-align:top}.n{text-align:right;white-space:nowrap}
+td{vertical-align:top}.n{text-align:right}td{white-space:nowrap}
 .claim{border-left:3px solid var(--line);padding:.1rem 0 .1rem .9rem;margin:1rem 0;max-width:44rem}
 .claim.good{border-color:var(--good)}.claim.bad{border-color:var(--bad)}.claim p{margin:.15rem 0}
 .verdict{font-variant-caps:all-small-caps;letter-spacing:.05em}.good .verdict{color:var(--good)}.bad .verdict{color:var(--bad)}

@@ -90,12 +90,12 @@ class Picture:
         """Names with their colours, from the left, in as many lines as it takes; returns the height it took."""
         x, y = LEFT, (TOP if top is None else top)
         for index, name in names:
-            wide = 16 + 6.4 * len(name)
+            wide = 22 + 6.9 * len(name)
             if x + wide > self.width - 4 and x > LEFT:
                 x, y = LEFT, y + 16
             self.box(x, y - 8, 9, 9, f"f{index % COLOURS}")
             self.text(x + 13, y, name)
-            x += wide + 8
+            x += wide + 6
         return y
 
     def body(self):

@@ -63,6 +63,11 @@ def claims(verdicts):
     return Table("claims", [words("claim"), words("from"), words("holds if"), words("measured"), words("verdict")], rows)
 
 
+def spread(summary):
+    centre, width, each = summary
+    return f"{centre:.2f} ± {width:.2f}" if len(each) > 1 else f"{centre:.2f}"
+
+
 def accuracy(measured):
     plan = measured.plan
     columns = [words("optimizer")] + [count(f"{b:g} epochs") for b in plan.budgets] + [words("tuned"), count("seeds")]
@@ -72,7 +77,7 @@ def accuracy(measured):
         best = measured.cells.best[name]
         tuned = "not yet" if best is None else ", ".join(f"{k} {text_of(v)}" for k, v in sorted(best.items())) or "nothing"
         seeds = {len(c[2]) if c else 0 for c in cells}
-        rows.append([arm.label] + [f"{c[0]:.2f} ± {c[1]:.2f}" if c else "–" for c in cells]
+        rows.append([arm.label] + [spread(c) if c else "–" for c in cells]
                     + [tuned, "–".join(str(s) for s in sorted({min(seeds), max(seeds)}))])
     return Table("accuracy", columns, rows, "Final top-1 accuracy in %, mean ± sample deviation over seeds that no trial had.")
 
