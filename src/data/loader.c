@@ -1,13 +1,16 @@
 /* Hands out the ring's batches as tensors, in order, and keeps account of broken pictures.
  *
  * Where the device's memory is the host's, the threads write straight into a slot's tensors; else
- * a batch is copied to one pair of tensors, at a fixed address. An incomplete batch is copied into
+ * a batch is copied to one pair of tensors, at a fixed address, while the step before runs if the
+ * device can (upload.h). An incomplete batch is copied into
  * tensors of its own size. */
 
 #include "base/alloc.h"
 #include "base/trace.h"
+#include "data/bad_list.h"
 #include "data/loader_config.h"
 #include "data/ring.h"
+#include "data/upload.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>
@@ -16,12 +19,6 @@
 typedef struct pair {
     lt_tensor *images, *labels, *targets; /* targets: NULL without mixing */
 } pair;
-
-typedef struct bad_list {
-    char **text;
-    size_t count, capacity;
-    uint8_t *seen; /* a bit per sample */
-} bad_list;
 
 struct lt_loader {
     lt_dataset *dataset;
@@ -33,9 +30,11 @@ struct lt_loader {
     int64_t batch;    /* the next one within the epoch */
     bool begun, lent; /* seek was called; the ring's oldest slot is the caller's */
     pair *pairs;      /* [slots], or [1] if the device has memory of its own */
-    uint8_t *staging; /* [slots] batches of pixels, then labels, in that case */
+    uint8_t *staging; /* [slots] batches of labels, targets, pixels, in that case */
+    lt_upload *ahead; /* owns the staging; NULL: copies wait */
+    int64_t taken;    /* number of the batch that is lent */
     pair part;        /* an incomplete batch */
-    bad_list bad;
+    lt_bad_list bad;
     int64_t samples, delivered; /* delivered: batches */
     double wait_seconds;
     lt_status failed; /* until seek */
@@ -98,6 +97,17 @@ static bool on_host(const lt_loader *l)
     return l->device->backend->host_memory;
 }
 
+static lt_status make_staging(lt_loader *l, size_t bytes)
+{
+    const size_t align = 64, all = bytes * (size_t)l->config.slots;
+    if (l->device->backend->uploads) {
+        LT_TRY(lt_upload_new(&l->ahead, l->device, bytes));
+        return lt_upload_host(l->ahead, all, &l->staging);
+    }
+    l->staging = lt_alloc_aligned(align, all);
+    return l->staging ? LT_OK : LT_E_NOMEM;
+}
+
 static lt_status make_slots(lt_loader *l)
 {
     const lt_loader_config *c = &l->config;
@@ -118,9 +128,7 @@ static lt_status make_slots(lt_loader *l)
            targets = target_bytes(l, c->batch);
     size_t images = (size_t)c->batch * image_bytes(l, largest_size(l));
     size_t bytes = (labels + targets + images + align - 1) / align * align;
-    l->staging = lt_alloc_aligned(align, bytes * (size_t)c->slots);
-    if (!l->staging)
-        return LT_E_NOMEM;
+    LT_TRY(make_staging(l, bytes));
     for (int i = 0; i < c->slots; i++) {
         uint8_t *begin = l->staging + (size_t)i * bytes;
         lt_ring_set_memory(l->ring, i, begin + labels + targets, (int32_t *)(void *)begin,
@@ -193,12 +201,11 @@ void lt_loader_free(lt_loader **loader)
     for (int i = 0; l->pairs && i < (on_host(l) ? l->config.slots : 1); i++)
         free_pair(&l->pairs[i]);
     lt_free(l->pairs);
-    lt_free(l->staging);
+    if (!l->ahead)
+        lt_free(l->staging);
+    lt_upload_free(&l->ahead);
     free_pair(&l->part);
-    for (size_t i = 0; i < l->bad.count; i++)
-        lt_free(l->bad.text[i]);
-    lt_free(l->bad.text);
-    lt_free(l->bad.seen);
+    lt_bad_list_clear(&l->bad);
     lt_free(l->why);
     lt_free(l);
 }
@@ -214,35 +221,16 @@ lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
     lt_free(l->why);
     l->why = NULL;
     l->batch = batch;
+    if (l->ahead)
+        LT_TRY(lt_upload_forget(l->ahead));
     lt_ring_seek(l->ring, epoch * l->batches + batch);
-    return LT_OK;
-}
-
-/* Adds a picture that was not known to be broken. */
-static lt_status add_bad(bad_list *b, const lt_report *report)
-{
-    uint8_t bit = (uint8_t)(1U << (report->index % 8));
-    if (b->seen[report->index / 8] & bit)
-        return LT_OK;
-    if (b->count == b->capacity) {
-        char **grown = lt_realloc(b->text, 2 * b->capacity + 8, sizeof *grown);
-        if (!grown)
-            return LT_E_NOMEM;
-        b->text = grown;
-        b->capacity = 2 * b->capacity + 8;
-    }
-    char *text = lt_strdup(report->why);
-    if (!text)
-        return LT_E_NOMEM;
-    b->text[b->count++] = text;
-    b->seen[report->index / 8] |= bit;
     return LT_OK;
 }
 
 static lt_status check(lt_loader *l, const lt_batch_slot *slot)
 {
     for (size_t i = 0; i < slot->reports; i++)
-        LT_TRY(add_bad(&l->bad, &slot->report[i]));
+        LT_TRY(lt_bad_list_add(&l->bad, &slot->report[i]));
     if (l->config.max_bad >= 0 && l->bad.count > (size_t)l->config.max_bad)
         return lt_fail(LT_E_FORMAT, "data: %zu broken pictures, %" PRId64 " allowed; the last: %s",
                        l->bad.count, l->config.max_bad, l->bad.text[l->bad.count - 1]);
@@ -266,6 +254,38 @@ static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
     return be->sync(ctx); /* before the slot is written again */
 }
 
+/* A slot's part of the staging begins with its labels. */
+static lt_status begin_upload(lt_loader *l, const lt_batch_slot *slot)
+{
+    const uint8_t *begin = (const uint8_t *)slot->labels;
+    size_t pixels = (size_t)slot->count * image_bytes(l, slot->size);
+    return lt_upload_begin(l->ahead, slot->number, begin, (size_t)(slot->pixels - begin) + pixels);
+}
+
+/* Places a whole batch, and sends the next one on its way if it is made. */
+static lt_status deliver_ahead(lt_loader *l, const lt_batch_slot *slot, const pair *to)
+{
+    const uint8_t *begin = (const uint8_t *)slot->labels;
+    const struct {
+        lt_tensor *to;
+        const void *from;
+        size_t bytes;
+    } parts[] = {
+        {to->labels, slot->labels, (size_t)slot->count * sizeof(int32_t)},
+        {to->targets, slot->targets, target_bytes(l, slot->count)},
+        {to->images, slot->pixels, (size_t)slot->count * image_bytes(l, slot->size)},
+    };
+    LT_TRY(begin_upload(l, slot));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].to)
+            LT_TRY(lt_upload_place(l->ahead, slot->number, lt_tensor_view(parts[i].to).data,
+                                   (size_t)((const uint8_t *)parts[i].from - begin),
+                                   parts[i].bytes));
+    LT_TRY(lt_upload_placed(l->ahead, slot->number));
+    const lt_batch_slot *next = lt_ring_peek(l->ring);
+    return next && next->count == l->config.batch ? begin_upload(l, next) : LT_OK;
+}
+
 /* Makes the batch available as tensors. */
 static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt_batch *out)
 {
@@ -279,6 +299,8 @@ static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt
         if (!p->images)
             LT_TRY(new_pair(p, l, slot->count, slot->size));
         LT_TRY(upload(l, slot, p));
+    } else if (l->ahead) {
+        LT_TRY(deliver_ahead(l, slot, p));
     } else if (!on_host(l)) {
         LT_TRY(upload(l, slot, p));
     }
@@ -294,15 +316,24 @@ static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt
     return LT_OK;
 }
 
+static lt_status take_back(lt_loader *l)
+{
+    if (!l->lent)
+        return LT_OK;
+    if (l->ahead)
+        LT_TRY(lt_upload_wait(l->ahead, l->taken));
+    lt_ring_release(l->ring);
+    l->lent = false;
+    return LT_OK;
+}
+
 lt_status lt_loader_next(lt_loader *l, lt_batch *out)
 {
     if (!l->begun)
         LT_TRY(lt_loader_seek(l, 0, 0));
     if (l->failed)
         return lt_fail(l->failed, "%s", l->why ? l->why : "data: no memory");
-    if (l->lent)
-        lt_ring_release(l->ring);
-    l->lent = false;
+    LT_TRY(take_back(l));
     if (l->batch == l->batches) {
         l->batch = 0;
         return LT_END;
@@ -322,6 +353,7 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
         return st;
     }
     l->lent = true;
+    l->taken = slot->number;
     l->batch++;
     l->samples += slot->count;
     l->delivered++;

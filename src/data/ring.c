@@ -351,6 +351,15 @@ const lt_batch_slot *lt_ring_take(lt_ring *r, int *slot)
     return s;
 }
 
+const lt_batch_slot *lt_ring_peek(lt_ring *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    const lt_batch_slot *s = &r->slot[(r->released + 1) % r->config.slots];
+    bool there = s->number == r->released + 1 && s->complete;
+    pthread_mutex_unlock(&r->mutex);
+    return there ? s : NULL;
+}
+
 void lt_ring_release(lt_ring *r)
 {
     pthread_mutex_lock(&r->mutex);

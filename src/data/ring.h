@@ -55,6 +55,8 @@ void lt_ring_set_memory(lt_ring *ring, int slot, uint8_t *pixels, int32_t *label
 void lt_ring_seek(lt_ring *ring, int64_t number);
 /* Waits for the next batch. */
 const lt_batch_slot *lt_ring_take(lt_ring *ring, int *slot);
+/* The batch behind the one that was taken, if it is complete; NULL: not yet. */
+const lt_batch_slot *lt_ring_peek(lt_ring *ring);
 /* Gives back what was taken last. */
 void lt_ring_release(lt_ring *ring);
 

@@ -4,6 +4,7 @@
 #include "cuda.h"
 #include "kernels.h"
 #include "libraries.h"
+#include "steps.h"
 
 /* Kernels are built for compute capability LT_CUDA_ARCH (90: 9.0), and later ones by way of PTX. */
 static lt_status open_device(void **ctx, int ordinal, const lt_device_config *config)
@@ -34,6 +35,8 @@ static lt_backend table = {
     .sync = lt_cuda_sync,
     .has_fast = has_fast,
     .threads = threads,
+    .graphs = &lt_cuda_graphs,
+    .uploads = &lt_cuda_uploads,
 };
 
 /* One line for each part. */
@@ -42,6 +45,7 @@ __attribute__((constructor)) static void fill_table(void)
     lt_cuda_install_elementwise(&table);
     lt_cuda_install_cast(&table);
     lt_cuda_install_pixels(&table);
+    lt_cuda_install_scalars(&table);
     lt_cuda_install_sum(&table);
     lt_cuda_install_norm_stats(&table);
     lt_cuda_install_norm_apply(&table);

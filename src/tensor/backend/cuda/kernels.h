@@ -7,6 +7,7 @@
 void lt_cuda_install_elementwise(lt_backend *be);
 void lt_cuda_install_cast(lt_backend *be);
 void lt_cuda_install_pixels(lt_backend *be);
+void lt_cuda_install_scalars(lt_backend *be);
 void lt_cuda_install_sum(lt_backend *be);
 void lt_cuda_install_norm_stats(lt_backend *be);
 void lt_cuda_install_norm_apply(lt_backend *be);

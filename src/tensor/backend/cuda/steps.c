@@ -1,0 +1,165 @@
+/* Recorded steps by stream capture, and copies from the host on a stream of their own. */
+
+#include "steps.h"
+
+#include <stdlib.h>
+
+enum { ARRIVED, FREE, LANE_EVENTS };
+
+/* The part LT_CUDA_STEPS of a context. */
+typedef struct lanes {
+    lt_cuda_event event[LT_UPLOAD_LANES][LANE_EVENTS];
+    bool follows[LT_UPLOAD_LANES]; /* the next copy waits for FREE */
+} lanes;
+
+static void close_lanes(lt_cuda *c, void *data)
+{
+    lanes *l = data;
+    for (int i = 0; i < LT_UPLOAD_LANES; i++)
+        for (int k = 0; k < LANE_EVENTS; k++)
+            if (l->event[i][k])
+                c->api->event_destroy(l->event[i][k]);
+    free(l);
+}
+
+static lt_status open_lanes(lt_cuda *c, lanes **out)
+{
+    lt_cuda_part *part = &c->part[LT_CUDA_STEPS];
+    *out = part->data;
+    if (*out)
+        return LT_OK;
+    lanes *l = calloc(1, sizeof *l);
+    if (!l)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory for upload lanes", c->ordinal);
+    part->data = *out = l;
+    part->close = close_lanes;
+    for (int i = 0; i < LT_UPLOAD_LANES; i++)
+        for (int k = 0; k < LANE_EVENTS; k++)
+            LT_CUDA_TRY(c, c->api->event_create(&l->event[i][k], false));
+    return LT_OK;
+}
+
+static lt_status begin_recording(void *ctx)
+{
+    lt_cuda *c = ctx;
+    LT_TRY(lt_cuda_begin(c, "capture"));
+    LT_CUDA_TRY(c, c->api->capture_begin(c->stream[LT_CUDA_MAIN]));
+    LT_TRY(lt_cuda_end(c));
+    c->capturing = true;
+    return LT_OK;
+}
+
+/* What failed while it was recorded has failed already, and must not show at the next launch. */
+static lt_status end_recording(void *ctx, void **out)
+{
+    lt_cuda *c = ctx;
+    lt_cuda_graph graph = NULL;
+    lt_cuda_graph_exec exec = NULL;
+    LT_TRY(lt_cuda_begin(c, "capture"));
+    c->capturing = false;
+    int code = c->api->capture_end(c->stream[LT_CUDA_MAIN], &graph);
+    if (!out) {
+        if (graph)
+            c->api->graph_destroy(graph);
+        c->api->last_error();
+        c->operation = NULL;
+        return LT_OK;
+    }
+    lt_status st = lt_cuda_check(c, LT_CUDA_RUNTIME, code, "cudaStreamEndCapture");
+    if (!st)
+        st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->graph_instantiate(&exec, graph),
+                           "cudaGraphInstantiate");
+    if (graph)
+        c->api->graph_destroy(graph);
+    if (st) {
+        c->api->last_error();
+        c->operation = NULL;
+        return st;
+    }
+    *out = exec;
+    return lt_cuda_end(c);
+}
+
+static lt_status launch(void *ctx, void *graph)
+{
+    lt_cuda *c = ctx;
+    LT_TRY(lt_cuda_begin(c, "recorded step"));
+    LT_CUDA_TRY(c, c->api->graph_launch(graph, c->stream[LT_CUDA_MAIN]));
+    return lt_cuda_end(c);
+}
+
+static void free_recording(void *ctx, void *graph)
+{
+    lt_cuda *c = ctx;
+    if (!lt_cuda_begin(c, "free")) {
+        c->api->stream_sync(c->stream[LT_CUDA_MAIN]);
+        c->api->graph_exec_destroy(graph);
+    }
+    c->operation = NULL;
+}
+
+static lt_status host_alloc(void *ctx, size_t bytes, void **out)
+{
+    lt_cuda *c = ctx;
+    LT_TRY(lt_cuda_begin(c, "page-locked memory"));
+    LT_CUDA_TRY(c, c->api->alloc_host(out, bytes)); /* aligned to pages */
+    return lt_cuda_end(c);
+}
+
+static void host_free(void *ctx, void *data)
+{
+    lt_cuda *c = ctx;
+    if (!lt_cuda_begin(c, "free"))
+        c->api->release_host(data);
+    c->operation = NULL;
+}
+
+static lt_status copy(void *ctx, int lane, void *dst, const void *src, size_t bytes)
+{
+    lt_cuda *c = ctx;
+    lanes *l;
+    lt_cuda_stream queue = c->stream[LT_CUDA_COPIES];
+    LT_TRY(lt_cuda_begin(c, "upload"));
+    LT_TRY(open_lanes(c, &l));
+    if (l->follows[lane])
+        LT_CUDA_TRY(c, c->api->stream_wait(queue, l->event[lane][FREE]));
+    l->follows[lane] = false;
+    LT_CUDA_TRY(c, c->api->copy_async(dst, src, bytes, LT_COPY_IN, queue));
+    LT_CUDA_TRY(c, c->api->event_record(l->event[lane][ARRIVED], queue));
+    return lt_cuda_end(c);
+}
+
+static lt_status join(void *ctx, int lane)
+{
+    lt_cuda *c = ctx;
+    lanes *l;
+    LT_TRY(lt_cuda_begin(c, "upload"));
+    LT_TRY(open_lanes(c, &l));
+    LT_CUDA_TRY(c, c->api->stream_wait(c->stream[LT_CUDA_MAIN], l->event[lane][ARRIVED]));
+    return lt_cuda_end(c);
+}
+
+/* The wait itself is queued in front of the lane's next copy: one queue serves all lanes. */
+static lt_status follow(void *ctx, int lane)
+{
+    lt_cuda *c = ctx;
+    lanes *l;
+    LT_TRY(lt_cuda_begin(c, "upload"));
+    LT_TRY(open_lanes(c, &l));
+    LT_CUDA_TRY(c, c->api->event_record(l->event[lane][FREE], c->stream[LT_CUDA_MAIN]));
+    l->follows[lane] = true;
+    return lt_cuda_end(c);
+}
+
+static lt_status wait(void *ctx, int lane)
+{
+    lt_cuda *c = ctx;
+    lanes *l;
+    LT_TRY(lt_cuda_begin(c, "upload"));
+    LT_TRY(open_lanes(c, &l));
+    LT_CUDA_TRY(c, c->api->event_sync(l->event[lane][ARRIVED]));
+    return lt_cuda_end(c);
+}
+
+const lt_graph_ops lt_cuda_graphs = {begin_recording, end_recording, launch, free_recording};
+const lt_upload_ops lt_cuda_uploads = {host_alloc, host_free, copy, join, follow, wait};

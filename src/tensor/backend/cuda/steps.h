@@ -1,0 +1,10 @@
+/* What a step is made of besides kernels. */
+#ifndef LT_CUDA_STEPS_H
+#define LT_CUDA_STEPS_H
+
+#include "cuda.h"
+
+extern const lt_graph_ops lt_cuda_graphs;
+extern const lt_upload_ops lt_cuda_uploads;
+
+#endif

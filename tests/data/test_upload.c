@@ -1,0 +1,184 @@
+/* Batches for a device with memory of its own and a queue for copies: one that copies as late as it
+ * may, so that a wait that is missing shows, against a loader on the host. */
+
+#include "near.h"
+#include "tensor/tensor.h"
+
+#include "lather/data.h"
+#include "lather/loader.h"
+
+#include <string.h>
+
+enum { COUNT = 22, SIDE = 8, BATCH = 4, CLASSES = 5 };
+
+typedef struct late_copy {
+    void *dst;
+    const void *src;
+    size_t bytes;
+} late_copy;
+
+static late_copy late[LT_UPLOAD_LANES];
+static int begun, followed;
+static bool forgets; /* the control: join does not wait */
+
+static lt_status host_alloc(void *ctx, size_t bytes, void **out)
+{
+    return lt_backend_ref()->alloc(ctx, bytes, out);
+}
+
+static void host_free(void *ctx, void *data)
+{
+    lt_backend_ref()->free(ctx, data, 0);
+}
+
+static lt_status copy(void *ctx, int lane, void *dst, const void *src, size_t bytes)
+{
+    (void)ctx;
+    assert_null(late[lane].dst); /* the one before was waited for */
+    late[lane] = (late_copy){dst, src, bytes};
+    begun++;
+    return LT_OK;
+}
+
+static lt_status finish(void *ctx, int lane)
+{
+    (void)ctx;
+    if (late[lane].dst)
+        memcpy(late[lane].dst, late[lane].src, late[lane].bytes);
+    late[lane] = (late_copy){0};
+    return LT_OK;
+}
+
+static lt_status join(void *ctx, int lane)
+{
+    return forgets ? LT_OK : finish(ctx, lane);
+}
+
+static lt_status follow(void *ctx, int lane)
+{
+    (void)ctx;
+    (void)lane;
+    followed++;
+    return LT_OK;
+}
+
+static const lt_upload_ops uploads = {host_alloc, host_free, copy, join, follow, finish};
+
+typedef struct side {
+    lt_device *device;
+    lt_backend table;
+    lt_dataset *data;
+    lt_loader *loader;
+} side;
+
+static void open_side(side *s, bool far, double mixup)
+{
+    *s = (side){0};
+    assert_ok(lt_device_open(&s->device, "ref", NULL));
+    s->table = *s->device->backend;
+    if (far) {
+        s->table.host_memory = false;
+        s->table.uploads = &uploads;
+        s->device->backend = &s->table;
+    }
+    assert_ok(lt_dataset_synthetic(&s->data, COUNT, SIDE, 3, CLASSES));
+    const lt_loader_config c = {.transform = {.size = SIDE, .resize = SIDE},
+                                .mix.mixup_alpha = mixup,
+                                .batch = BATCH,
+                                .threads = 2,
+                                .slots = 3,
+                                .seed = 3,
+                                .shuffle = true};
+    assert_ok(lt_loader_new(&s->loader, s->data, s->device, &c));
+}
+
+static void close_side(side *s)
+{
+    lt_loader_free(&s->loader);
+    lt_dataset_free(&s->data);
+    lt_device_close(&s->device);
+}
+
+static bool same_tensor(const lt_tensor *a, const lt_tensor *b)
+{
+    enum { MOST = BATCH * 3 * SIDE * SIDE * 4 };
+    unsigned char x[MOST], y[MOST];
+    if (!a || !b)
+        return a == b;
+    assert_true(lt_tensor_bytes(a) <= MOST && lt_shape_equal(a->shape, b->shape));
+    assert_ok(lt_tensor_read(a, x, lt_tensor_bytes(a)));
+    assert_ok(lt_tensor_read(b, y, lt_tensor_bytes(b)));
+    return !memcmp(x, y, lt_tensor_bytes(a));
+}
+
+static bool same_batch(const lt_batch *a, const lt_batch *b)
+{
+    return a->count == b->count && a->index == b->index && same_tensor(a->images, b->images)
+           && same_tensor(a->labels, b->labels) && same_tensor(a->targets, b->targets);
+}
+
+/* Batches that differ, out of all until the end. */
+static int count_differences(side *near, side *far)
+{
+    lt_batch a, b;
+    const void *address = NULL;
+    int different = 0;
+    for (lt_status st; !(st = lt_loader_next(near->loader, &a));) {
+        assert_ok(lt_loader_next(far->loader, &b));
+        different += !same_batch(&a, &b);
+        if (b.count == BATCH) { /* a captured step reads it there */
+            assert_true(!address || address == lt_tensor_view(b.images).data);
+            address = lt_tensor_view(b.images).data;
+        }
+    }
+    assert_status(lt_loader_next(far->loader, &b), LT_END);
+    return different;
+}
+
+static void batches_arrive_whole_and_in_order(void **state)
+{
+    const double *mixup = *state;
+    side near, far;
+    begun = followed = 0;
+    open_side(&near, false, *mixup);
+    open_side(&far, true, *mixup);
+    for (int64_t i = 0; i < 4; i++) { /* seeks drop what is on its way */
+        lt_batch dropped;
+        assert_ok(lt_loader_seek(far.loader, 1, 1));
+        assert_ok(lt_loader_next(far.loader, &dropped));
+        assert_ok(lt_loader_seek(near.loader, 0, i));
+        assert_ok(lt_loader_seek(far.loader, 0, i));
+        assert_int_equal(count_differences(&near, &far), 0);
+    }
+    assert_true(begun >= followed && followed > 0);
+    close_side(&near);
+    close_side(&far);
+    for (int i = 0; i < LT_UPLOAD_LANES; i++)
+        assert_null(late[i].dst);
+}
+
+static void a_missing_wait_shows(void **state)
+{
+    (void)state;
+    side near, far;
+    open_side(&near, false, 0);
+    open_side(&far, true, 0);
+    forgets = true;
+    assert_true(count_differences(&near, &far) > 0);
+    forgets = false;
+    close_side(&near);
+    close_side(&far);
+}
+
+int main(void)
+{
+    static const double plain = 0, mixed = 0.5;
+    const struct CMUnitTest tests[] = {
+        {"batches arrive whole and in order", batches_arrive_whole_and_in_order, NULL, NULL,
+         (void *)(uintptr_t)&plain},
+        {"mixed batches too", batches_arrive_whole_and_in_order, NULL, NULL,
+         (void *)(uintptr_t)&mixed},
+        cmocka_unit_test(a_missing_wait_shows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
