@@ -254,36 +254,19 @@ static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
     return be->sync(ctx); /* before the slot is written again */
 }
 
-/* A slot's part of the staging begins with its labels. */
-static lt_status begin_upload(lt_loader *l, const lt_batch_slot *slot)
-{
-    const uint8_t *begin = (const uint8_t *)slot->labels;
-    size_t pixels = (size_t)slot->count * image_bytes(l, slot->size);
-    return lt_upload_begin(l->ahead, slot->number, begin, (size_t)(slot->pixels - begin) + pixels);
-}
-
 /* Places a whole batch, and sends the next one on its way if it is made. */
 static lt_status deliver_ahead(lt_loader *l, const lt_batch_slot *slot, const pair *to)
 {
-    const uint8_t *begin = (const uint8_t *)slot->labels;
-    const struct {
-        lt_tensor *to;
-        const void *from;
-        size_t bytes;
-    } parts[] = {
-        {to->labels, slot->labels, (size_t)slot->count * sizeof(int32_t)},
-        {to->targets, slot->targets, target_bytes(l, slot->count)},
-        {to->images, slot->pixels, (size_t)slot->count * image_bytes(l, slot->size)},
-    };
-    LT_TRY(begin_upload(l, slot));
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (parts[i].to)
-            LT_TRY(lt_upload_place(l->ahead, slot->number, lt_tensor_view(parts[i].to).data,
-                                   (size_t)((const uint8_t *)parts[i].from - begin),
-                                   parts[i].bytes));
-    LT_TRY(lt_upload_placed(l->ahead, slot->number));
     const lt_batch_slot *next = lt_ring_peek(l->ring);
-    return next && next->count == l->config.batch ? begin_upload(l, next) : LT_OK;
+    const lt_upload_part parts[] = {
+        {to->labels, slot->labels},
+        {to->targets, slot->targets},
+        {to->images, slot->pixels},
+    };
+    LT_TRY(lt_upload_begin(l->ahead, slot, image_bytes(l, slot->size)));
+    LT_TRY(lt_upload_place(l->ahead, slot, parts, sizeof parts / sizeof *parts));
+    bool whole = next && next->count == l->config.batch;
+    return whole ? lt_upload_begin(l->ahead, next, image_bytes(l, next->size)) : LT_OK;
 }
 
 /* Makes the batch available as tensors. */

@@ -72,26 +72,32 @@ lt_status lt_upload_host(lt_upload *u, size_t bytes, uint8_t **out)
     return LT_OK;
 }
 
-lt_status lt_upload_begin(lt_upload *u, int64_t number, const uint8_t *host, size_t bytes)
+lt_status lt_upload_begin(lt_upload *u, const lt_batch_slot *slot, size_t image_bytes)
 {
-    int lane = lane_of(number);
-    if (u->number[lane] == number)
+    const uint8_t *begin = (const uint8_t *)slot->labels;
+    size_t bytes = (size_t)(slot->pixels - begin) + (size_t)slot->count * image_bytes;
+    int lane = lane_of(slot->number);
+    if (u->number[lane] == slot->number)
         return LT_OK;
-    u->number[lane] = number;
-    return ops(u)->copy(u->device->ctx, lane, lt_tensor_view(u->room[lane]).data, host, bytes);
+    u->number[lane] = slot->number;
+    return ops(u)->copy(u->device->ctx, lane, lt_tensor_view(u->room[lane]).data, begin, bytes);
 }
 
-lt_status lt_upload_place(lt_upload *u, int64_t number, void *dst, size_t offset, size_t bytes)
+lt_status lt_upload_place(lt_upload *u, const lt_batch_slot *slot, const lt_upload_part *part,
+                          int parts)
 {
-    int lane = lane_of(number);
+    const lt_device *d = u->device;
+    int lane = lane_of(slot->number);
     const char *room = lt_tensor_view(u->room[lane]).data;
-    LT_TRY(ops(u)->join(u->device->ctx, lane));
-    return u->device->backend->copy(u->device->ctx, dst, room + offset, bytes, LT_COPY_WITHIN);
-}
-
-lt_status lt_upload_placed(lt_upload *u, int64_t number)
-{
-    return ops(u)->follow(u->device->ctx, lane_of(number));
+    LT_TRY(ops(u)->join(d->ctx, lane));
+    for (int i = 0; i < parts; i++) {
+        if (!part[i].to)
+            continue;
+        ptrdiff_t offset = (const char *)part[i].from - (const char *)slot->labels;
+        LT_TRY(d->backend->copy(d->ctx, lt_tensor_view(part[i].to).data, room + offset,
+                                lt_tensor_bytes(part[i].to), LT_COPY_WITHIN));
+    }
+    return ops(u)->follow(d->ctx, lane);
 }
 
 lt_status lt_upload_wait(lt_upload *u, int64_t number)

@@ -2,6 +2,7 @@
 #ifndef LT_DATA_UPLOAD_H
 #define LT_DATA_UPLOAD_H
 
+#include "data/ring.h"
 #include "tensor/tensor.h"
 
 typedef struct lt_upload lt_upload;
@@ -14,13 +15,17 @@ void lt_upload_free(lt_upload **upload);
 /* Page-locked memory to make batches in; NULL: none. Freed with the upload. */
 lt_status lt_upload_host(lt_upload *upload, size_t bytes, uint8_t **out);
 
-/* Begins to copy batch number from such memory, unless that has begun. */
-lt_status lt_upload_begin(lt_upload *upload, int64_t number, const uint8_t *host, size_t bytes);
-/* Queues a copy of a part of the batch to where it is wanted. */
-lt_status lt_upload_place(lt_upload *upload, int64_t number, void *dst, size_t offset,
-                          size_t bytes);
-/* All parts are placed: its room may be used again. */
-lt_status lt_upload_placed(lt_upload *upload, int64_t number);
+/* Begins to copy a slot's part of such memory, labels first and pixels last, unless that has begun. */
+lt_status lt_upload_begin(lt_upload *upload, const lt_batch_slot *slot, size_t image_bytes);
+
+/* Where a part of the slot's memory goes; to NULL: nowhere. */
+typedef struct lt_upload_part {
+    lt_tensor *to;
+    const void *from;
+} lt_upload_part;
+/* Queues the copies behind the batch's arrival; then its room may be used again. */
+lt_status lt_upload_place(lt_upload *upload, const lt_batch_slot *slot, const lt_upload_part *part,
+                          int parts);
 /* Waits until batch number's host memory may be written again. */
 lt_status lt_upload_wait(lt_upload *upload, int64_t number);
 /* Nothing that began counts any more; waits. */
