@@ -454,7 +454,6 @@ def wrong_command_lines_are_refused(cwd):
         (["--optim", "shampoo", "--ignored-basis-change-dims", "2:0"], "--preconditioner"),
         (["--optim", "shampoo", "--solver-iterations", "10001"], "0..10000"),
         (["--optim", "shampoo", "--solver-order", "4"], "--root-solver higher_order"),
-        (["--optim", "shampoo", "--root-solver", "higher_order", "--solver-order", "1"], "solver_order 1"),
         (["--eval"], "--weights"),
         (["--resume", "auto"], "--output"),
         (["--optim", "sgd", "--nesterov", "--momentum", "0"], "--momentum"),
