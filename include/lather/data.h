@@ -61,6 +61,13 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_files(lt_dataset **out, const char *co
 /** count noise pictures of size x size with channels 1 or 3, the same for the same index. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_synthetic(lt_dataset **out, int64_t count, int size,
                                                     int channels, int classes);
+/** From now on files are copied to folder, on a disk of this machine, and read from there: for files that
+ *  lie far away. Several processes may share the folder; one of them copies a file. A copy is used if
+ *  it is of the file as it is now and its checksum holds; tar files and shards of packs are copied by a
+ *  thread, in the order in which they are wanted. A folder that is full or read-only is named once, and
+ *  files are read where they are. Before a loader is made.
+ *  Errors: LT_E_UNSUPPORTED (a data set that is not made of picture, tar or pack files), LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_cache(lt_dataset *dataset, const char *folder);
 LT_API void lt_dataset_free(lt_dataset **dataset);
 
 LT_API int64_t lt_dataset_count(const lt_dataset *dataset);

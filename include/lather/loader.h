@@ -86,6 +86,8 @@ typedef struct lt_loader_config {
     int64_t max_bad;     /**< broken pictures to replace before LT_E_FORMAT; < 0: any number */
     int64_t limit;       /**< use only the first limit samples of the data set; 0: all */
     int64_t max_batches; /**< per epoch; 0: all */
+    int64_t cache_bytes; /**< of decoded pictures kept in memory; batches are the same. 0: none */
+    int64_t read_ahead;  /**< samples in front of the decoders that the system is asked to read */
 } lt_loader_config;
 
 /** Lent until the next call of lt_loader_next() or lt_loader_seek(). */
@@ -122,6 +124,10 @@ typedef struct lt_loader_stats {
     int64_t ready; /**< sum over batches of those that were; divided by batches: the mean queue */
     int queued;    /**< complete now and not taken yet */
     int room;      /**< as many can be */
+    int64_t cache_hits, cache_misses, cache_bytes; /**< of decoded pictures */
+    /** With lt_dataset_cache(), of all loaders of the data set: samples read from copies, from the
+     *  files themselves; files that this process copied. */
+    int64_t local_hits, local_misses, local_copies;
 } lt_loader_stats;
 LT_API lt_loader_stats lt_loader_statistics(const lt_loader *loader);
 /** What was counted between two moments. */

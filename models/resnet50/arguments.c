@@ -40,6 +40,9 @@ static const lt_option table[] = {
 {"Data", PICK("decode", decode, "exact|fast"), .help = "fast: large crops of JPEG to train on are decoded at 1/2, 1/4 or 1/8 of their size"},
 {"Data", INT("workers", workers, 0, 1024), .alias = 'j', .value = "0", .help = "threads that read and decode; 0: one per core"},
 {"Data", BOOL("shuffle", shuffle), .value = "true", .help = "visit the pictures in a new random order each epoch"},
+{"Data", INT("read-ahead", read_ahead, 0, 1000000), .value = "64", .help = "pictures in front of the decoders that the system is asked to read"},
+{"Data", TEXT("cache-ram", cache_ram), .meta = "SIZE", .help = "keep decoded training pictures in memory, up to this many bytes on each rank: 500M, 16G"},
+{"Data", TEXT("cache-dir", cache_dir), .meta = "DIR", .help = "keep copies of picture files, tar files and packs in a folder on a disk of this machine; its processes may share it"},
 {"Data", INT("max-bad-images", max_bad_images, -1, many), .value = "100", .help = "broken pictures to pass over before giving up; -1: any number"},
 {"Data", INT("limit-train-batches", limit_train_batches, 0, many), .value = "0", .help = "batches per epoch at most; 0: all"},
 {"Data", INT("limit-eval-batches", limit_eval_batches, 0, many), .value = "0", .help = "batches per evaluation at most; 0: all"},
@@ -232,6 +235,8 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     if (a->resume && a->weights)
         return lt_fail(LT_E_ARG, "--resume and --weights contradict each other: a checkpoint has "
                                  "weights of its own");
+    if (a->eval && a->cache_ram)
+        return lt_fail(LT_E_ARG, "--cache-ram: an evaluation reads each picture once");
     if (a->overfit_batches && lt_options_is_set(options, "limit-train-batches"))
         return lt_fail(LT_E_ARG, "--overfit-batches and --limit-train-batches contradict each "
                                  "other");

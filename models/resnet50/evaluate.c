@@ -16,6 +16,7 @@ static lt_status open_loader(session *s, lt_dataset *data, lt_loader **loader)
         .threads = s->workers,
         .max_bad = a->max_bad_images,
         .max_batches = a->limit_eval_batches,
+        .read_ahead = a->read_ahead,
         .limit = a->overfit_batches * a->batch_size * s->ranks,
     };
     if (c.limit > lt_dataset_count(data))

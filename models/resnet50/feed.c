@@ -2,6 +2,7 @@
 
 #include "session.h"
 
+#include <math.h>
 #include <stdio.h>
 
 void session_feed_begin(session *s)
@@ -19,6 +20,8 @@ static lt_loader_stats counted(const session *s)
 void session_feed_values(const session *s, lt_run_value out[FEED_VALUES])
 {
     const lt_loader_stats t = counted(s);
+    const bool ram = s->args.cache_ram, dir = s->args.cache_dir;
+    const double unknown = (double)NAN;
     const lt_run_value values[FEED_VALUES] = {
         {"loader_wait_seconds", t.wait_seconds},
         {"loader_read_seconds", t.read_seconds},
@@ -27,6 +30,11 @@ void session_feed_values(const session *s, lt_run_value out[FEED_VALUES])
         {"loader_idle_seconds", t.idle_seconds},
         {"loader_starved_batches", (double)t.starved},
         {"loader_mean_queue", t.batches ? (double)t.ready / (double)t.batches : 0},
+        {"cache_ram_hits", ram ? (double)t.cache_hits : unknown},
+        {"cache_ram_misses", ram ? (double)t.cache_misses : unknown},
+        {"cache_ram_bytes", ram ? (double)t.cache_bytes : unknown},
+        {"cache_dir_hits", dir ? (double)t.local_hits : unknown},
+        {"cache_dir_misses", dir ? (double)t.local_misses : unknown},
     };
     for (int i = 0; i < FEED_VALUES; i++)
         out[i] = values[i];

@@ -103,6 +103,8 @@ lt_status session_list_bad(session *s, lt_loader *loader, int64_t *listed);
 
 /* sources.c: --data's parts to train on and to evaluate. */
 lt_status session_open_sources(session *s);
+/* Bytes that --cache-ram says; 0: no cache. */
+int64_t session_cache_bytes(const session *s);
 
 /* notes.c */
 /* Errors: as lt_safetensors_open(). */
@@ -154,7 +156,7 @@ enum { SHAMPOO_VALUES = 10 };
 void session_shampoo_values(const session *s, lt_run_value out[SHAMPOO_VALUES]);
 
 /* feed.c: the loader's counters from the beginning of a part of an epoch on. */
-enum { FEED_VALUES = 7 };
+enum { FEED_VALUES = 12 };
 void session_feed_begin(session *s);
 void session_feed_values(const session *s, lt_run_value out[FEED_VALUES]);
 /* Whether the loader or the computation held the run up. */

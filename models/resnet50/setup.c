@@ -224,6 +224,8 @@ static lt_status open_loader(session *s)
         .max_bad = a->max_bad_images,
         .limit = a->overfit_batches ? s->batches_per_epoch * a->batch_size * s->ranks : 0,
         .max_batches = s->batches_per_epoch,
+        .cache_bytes = session_cache_bytes(s),
+        .read_ahead = a->read_ahead,
     };
     return lt_loader_new(&s->loader, s->train_data, s->device, &c);
 }

@@ -4,6 +4,7 @@
 
 #include "lather/ext/fail.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,39 @@ static lt_status open_val(session *s)
     return st;
 }
 
+/* "500M": a number and K, M, G, T, or nothing; 0: it is something else. */
+static int64_t parse_bytes(const char *text)
+{
+    static const char units[] = "KMGT";
+    const int64_t kilo = 1024;
+    char *end;
+    double value = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    for (const char *u = units; unit && u <= unit; u++)
+        value *= (double)kilo;
+    if (end == text || (*end && (!unit || end[1]))
+        || !(value >= 1 && value < (double)(INT64_MAX / 2)))
+        return 0;
+    return (int64_t)value;
+}
+
+int64_t session_cache_bytes(const session *s)
+{
+    return s->args.cache_ram ? parse_bytes(s->args.cache_ram) : 0;
+}
+
+static lt_status open_caches(session *s)
+{
+    const arguments *a = &s->args;
+    if (a->cache_ram && !parse_bytes(a->cache_ram))
+        return lt_fail(LT_E_ARG, "--cache-ram: '%s' is no size such as 500M or 16G", a->cache_ram);
+    lt_dataset *data[] = {s->train_data, s->val_data};
+    for (size_t i = 0; a->cache_dir && i < sizeof data / sizeof *data; i++)
+        if (data[i])
+            LT_TRY(lt_dataset_cache(data[i], a->cache_dir));
+    return LT_OK;
+}
+
 lt_status session_open_sources(session *s)
 {
     if (s->args.weights)
@@ -82,5 +116,5 @@ lt_status session_open_sources(session *s)
         LT_TRY(lt_dataset_open(&s->train_data, s->args.data, true));
     LT_TRY(open_val(s));
     lt_status st = s->train_data ? lt_dataset_same_classes(s->train_data, s->val_data) : LT_OK;
-    return st ? lt_fail(st, "%s: %s", s->args.data, lt_error_message()) : LT_OK;
+    return st ? lt_fail(st, "%s: %s", s->args.data, lt_error_message()) : open_caches(s);
 }

@@ -6,6 +6,7 @@
 #include "data/files.h"
 #include "data/image.h"
 #include "data/pack.h"
+#include "data/store.h"
 #include "data/tar.h"
 
 #include <errno.h>
@@ -43,9 +44,19 @@ void lt_dataset_free(lt_dataset **dataset)
     *dataset = NULL;
     if (!d)
         return;
+    lt_store_free(&d->store); /* its thread reads the paths of the data set */
     if (d->ops->destroy)
         d->ops->destroy(d);
     lt_free(d);
+}
+
+lt_status lt_dataset_cache(lt_dataset *dataset, const char *folder)
+{
+    if (!dataset->ops->shards)
+        return lt_fail(LT_E_UNSUPPORTED, "data: a data set '%s' has no files to keep copies of",
+                       dataset->ops->name);
+    lt_store_free(&dataset->store);
+    return lt_store_new(&dataset->store, folder, dataset->ops->shards(dataset));
 }
 
 int64_t lt_dataset_count(const lt_dataset *dataset)

@@ -10,8 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_BYTES = 1 << 30 }; /* an uncompressed picture of the largest size has 402 MB */
-
 bool lt_is_folder(const char *path)
 {
     struct stat info;
@@ -36,7 +34,7 @@ static lt_status read_all(int fd, const char *path, lt_record *record)
         return lt_fail(LT_E_IO, "%s: not a regular file", path);
     if (info.st_size == 0)
         return lt_fail(LT_E_FORMAT, "%s: the file is empty", path);
-    if (info.st_size > MAX_BYTES)
+    if (info.st_size > LT_FILE_MOST)
         return lt_fail(LT_E_FORMAT, "%s: %lld bytes are more than a picture has", path,
                        (long long)info.st_size);
     LT_TRY(lt_record_reserve(record, (size_t)info.st_size));
@@ -85,7 +83,7 @@ lt_status lt_read_at(int fd, const char *path, void *to, size_t bytes, uint64_t 
 
 lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt_record *record)
 {
-    if (!size || size > MAX_BYTES)
+    if (!size || size > LT_FILE_MOST)
         return lt_fail(LT_E_FORMAT, "%s: a picture of %" PRIu64 " bytes at %" PRIu64, path, size,
                        offset);
     LT_TRY(lt_record_reserve(record, (size_t)size));
@@ -109,4 +107,13 @@ size_t lt_part_of(const int64_t *first, size_t count, int64_t index)
             high = middle;
     }
     return low;
+}
+
+void lt_file_ahead(const char *path, uint64_t offset, uint64_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return; /* whoever reads it will say so */
+    (void)posix_fadvise(fd, (off_t)offset, (off_t)size, POSIX_FADV_WILLNEED);
+    close(fd);
 }

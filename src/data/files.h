@@ -4,6 +4,8 @@
 
 #include "lather/ext/dataset.h"
 
+enum { LT_FILE_MOST = 1 << 30 }; /* bytes; an uncompressed picture of the largest size has 402 MB */
+
 bool lt_is_folder(const char *path);
 /* Whether a file's name ends as that of a picture: ".jpg", ".JPEG", ... extension NULL: it has none. */
 bool lt_is_picture(const char *extension);
@@ -17,6 +19,9 @@ lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt
 
 /* The same from an open file, into memory. path: for messages. Errors: as lt_file_read_part(). */
 lt_status lt_read_at(int fd, const char *path, void *to, size_t bytes, uint64_t offset);
+
+/* Asks the system to have size bytes from offset on in memory soon; size 0: all from there on. */
+void lt_file_ahead(const char *path, uint64_t offset, uint64_t size);
 
 /* Which of count parts a sample is in, of which each begins with sample first[i], the first with 0: the
  * last that begins at or before it. */

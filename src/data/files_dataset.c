@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "data/files.h"
+#include "data/store.h"
 
 #include <inttypes.h>
 
@@ -12,7 +13,7 @@ typedef struct listed {
 
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
-    LT_TRY(lt_file_read(((const listed *)self)->path[index], record));
+    LT_TRY(lt_store_read(self->store, ((const listed *)self)->path[index], record));
     record->encoding = LT_ENCODING_FILE;
     record->label = 0;
     return LT_OK;
@@ -21,6 +22,12 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 static const char *sample_name(const lt_dataset *self, int64_t index)
 {
     return ((const listed *)self)->path[index];
+}
+
+static size_t shards(const lt_dataset *self)
+{
+    (void)self;
+    return 0;
 }
 
 static void destroy(lt_dataset *self)
@@ -35,6 +42,7 @@ static const lt_dataset_ops ops = {
     .name = "files",
     .bytes = sizeof(listed),
     .read = read_sample,
+    .shards = shards,
     .sample_name = sample_name,
     .destroy = destroy,
 };

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "data/files.h"
+#include "data/store.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -170,10 +171,21 @@ static const char *class_name(const lt_dataset *self, int label)
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const folder *f = (const folder *)self;
-    LT_TRY(lt_file_read(sample_name(self, index), record));
+    LT_TRY(lt_store_read(self->store, sample_name(self, index), record));
     record->encoding = LT_ENCODING_FILE;
     record->label = (int32_t)lt_part_of(f->first, (size_t)self->classes, index);
     return LT_OK;
+}
+
+static void ahead(const lt_dataset *self, int64_t index)
+{
+    lt_store_ahead(self->store, sample_name(self, index));
+}
+
+static size_t shards(const lt_dataset *self)
+{
+    (void)self;
+    return 0;
 }
 
 static void destroy(lt_dataset *self)
@@ -189,6 +201,8 @@ static const lt_dataset_ops ops = {
     .name = "folder",
     .bytes = sizeof(folder),
     .read = read_sample,
+    .shards = shards,
+    .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,
     .destroy = destroy,

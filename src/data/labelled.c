@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "data/files.h"
 #include "data/labels.h"
+#include "data/store.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -143,7 +144,7 @@ static lt_status label_all(labelled *l, const char *path, const char *const *nam
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const labelled *l = (const labelled *)self;
-    LT_TRY(lt_file_read(l->path[index], record));
+    LT_TRY(lt_store_read(self->store, l->path[index], record));
     record->encoding = LT_ENCODING_FILE;
     record->label = l->picture[index].label;
     return LT_OK;
@@ -158,6 +159,17 @@ static const char *class_name(const lt_dataset *self, int label)
 {
     const labelled *l = (const labelled *)self;
     return l->kind ? l->kind[label] : NULL;
+}
+
+static void ahead(const lt_dataset *self, int64_t index)
+{
+    lt_store_ahead(self->store, ((const labelled *)self)->path[index]);
+}
+
+static size_t shards(const lt_dataset *self)
+{
+    (void)self;
+    return 0;
 }
 
 static void destroy(lt_dataset *self)
@@ -180,6 +192,8 @@ static const lt_dataset_ops ops = {
     .name = "labelled",
     .bytes = sizeof(labelled),
     .read = read_sample,
+    .shards = shards,
+    .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,
     .destroy = destroy,

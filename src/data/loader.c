@@ -9,6 +9,7 @@
 #include "base/trace.h"
 #include "data/bad_list.h"
 #include "data/loader_config.h"
+#include "data/loader_stats.h"
 #include "data/ring.h"
 #include "data/upload.h"
 #include "tensor/tensor.h"
@@ -24,6 +25,7 @@ struct lt_loader {
     lt_dataset *dataset;
     lt_device *device;
     lt_ring *ring;
+    lt_picture_cache *cache; /* NULL: none */
     lt_loader_config config; /* zeros filled in */
     int channels;
     int64_t batches;
@@ -152,6 +154,8 @@ static lt_status make_ring(lt_loader *l)
                                        .shuffle = c->shuffle,
                                        .drop_last = c->drop_last,
                                        .repeats = c->repeats},
+                           .cache = l->cache,
+                           .read_ahead = c->read_ahead,
                            .batch = c->batch,
                            .slots = c->slots,
                            .threads = c->threads};
@@ -181,7 +185,11 @@ lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset, lt_device *device,
     l->config = c;
     l->channels = lt_dataset_channels(dataset);
     l->bad.seen = lt_alloc((size_t)dataset->count / 8 + 1, 1);
-    lt_status st = l->bad.seen ? make_ring(l) : LT_E_NOMEM;
+    lt_status st = l->bad.seen ? LT_OK : LT_E_NOMEM;
+    if (!st && c.cache_bytes)
+        st = lt_picture_cache_new(&l->cache, dataset->count, c.cache_bytes);
+    if (!st)
+        st = make_ring(l);
     if (!st)
         st = make_slots(l);
     if (st)
@@ -198,6 +206,7 @@ void lt_loader_free(lt_loader **loader)
     if (!l)
         return;
     lt_ring_free(&l->ring);
+    lt_picture_cache_free(&l->cache);
     for (int i = 0; l->pairs && i < (on_host(l) ? l->config.slots : 1); i++)
         free_pair(&l->pairs[i]);
     lt_free(l->pairs);
@@ -351,40 +360,20 @@ int64_t lt_loader_batches(const lt_loader *loader)
 lt_loader_stats lt_loader_statistics(const lt_loader *l)
 {
     lt_ring_times t = lt_ring_statistics(l->ring);
-    return (lt_loader_stats){.samples = l->samples,
-                             .bad = (int64_t)l->bad.count,
-                             .read_seconds = t.read_seconds,
-                             .decode_seconds = t.decode_seconds,
-                             .resize_seconds = t.resize_seconds,
-                             .idle_seconds = t.idle_seconds,
-                             .wait_seconds = l->wait_seconds,
-                             .batches = l->delivered,
-                             .starved = t.starved,
-                             .ready = t.ready,
-                             .queued = t.queued,
-                             .room = l->config.slots - 1}; /* one is lent */
-}
-
-lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now, const lt_loader_stats *before)
-{
-    lt_loader_stats s = *now;
-    s.samples -= before->samples;
-    s.batches -= before->batches;
-    s.bad -= before->bad;
-    s.read_seconds -= before->read_seconds;
-    s.decode_seconds -= before->decode_seconds;
-    s.resize_seconds -= before->resize_seconds;
-    s.idle_seconds -= before->idle_seconds;
-    s.wait_seconds -= before->wait_seconds;
-    s.starved -= before->starved;
-    s.ready -= before->ready;
+    lt_loader_stats s = {.samples = l->samples,
+                         .bad = (int64_t)l->bad.count,
+                         .read_seconds = t.read_seconds,
+                         .decode_seconds = t.decode_seconds,
+                         .resize_seconds = t.resize_seconds,
+                         .idle_seconds = t.idle_seconds,
+                         .wait_seconds = l->wait_seconds,
+                         .batches = l->delivered,
+                         .starved = t.starved,
+                         .ready = t.ready,
+                         .queued = t.queued,
+                         .room = l->config.slots - 1}; /* one is lent */
+    lt_loader_stats_caches(&s, l->cache, l->dataset->store);
     return s;
-}
-
-const char *lt_loader_bound(const lt_loader_stats *stats, double seconds)
-{
-    const double share = 0.03;
-    return stats->wait_seconds > share * seconds ? "loader-bound" : "compute-bound";
 }
 
 const char *lt_loader_bad(const lt_loader *loader, int64_t i)

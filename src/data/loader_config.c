@@ -53,6 +53,9 @@ lt_status lt_loader_config_complete(lt_loader_config *c, const lt_dataset *datas
                        c->threads, c->slots, MOST, MOST);
     if (c->repeats < 0 || c->repeats > MOST)
         return lt_fail(LT_E_ARG, "loader: %d repeats, not 0 .. %d", c->repeats, MOST);
+    if (c->cache_bytes < 0 || c->read_ahead < 0)
+        return lt_fail(LT_E_ARG, "loader: a cache of %" PRId64 " bytes, %" PRId64 " samples ahead",
+                       c->cache_bytes, c->read_ahead);
     if (c->limit < 1 || c->max_batches < 0)
         return lt_fail(LT_E_ARG, "loader: %" PRId64 " samples, at most %" PRId64 " batches",
                        c->limit, c->max_batches);

@@ -6,6 +6,7 @@
 #include "data/files.h"
 #include "data/image.h"
 #include "data/pack.h"
+#include "data/store.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -33,11 +34,22 @@ static const lt_pack_entry *find_entry(const lt_dataset *self, int64_t index, co
     return &p->part[i].shard.entry[index - p->first[i]];
 }
 
+static size_t part_index(const lt_dataset *self, const part *p)
+{
+    return (size_t)(p - ((const pack *)self)->part);
+}
+
+static size_t shards(const lt_dataset *self)
+{
+    return ((const pack *)self)->parts;
+}
+
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const part *p;
     const lt_pack_entry *e = find_entry(self, index, &p);
-    LT_TRY(lt_file_read_part(p->path, e->offset, e->size, record));
+    LT_TRY(
+        lt_store_read_part(self->store, part_index(self, p), p->path, e->offset, e->size, record));
     if (lt_hash64(record->bytes, record->size) != e->hash)
         return lt_fail(LT_E_FORMAT, "%s: the record of %s is damaged", p->path,
                        p->shard.text + e->name);
@@ -62,6 +74,13 @@ static const char *class_name(const lt_dataset *self, int label)
     return p->kind ? p->kind[label] : NULL;
 }
 
+static void ahead(const lt_dataset *self, int64_t index)
+{
+    const part *p;
+    const lt_pack_entry *e = find_entry(self, index, &p);
+    lt_store_ahead_part(self->store, part_index(self, p), p->path, e->offset, e->size);
+}
+
 static void destroy(lt_dataset *self)
 {
     pack *p = (pack *)self;
@@ -80,6 +99,8 @@ static const lt_dataset_ops ops = {
     .name = "pack",
     .bytes = sizeof(pack),
     .read = read_sample,
+    .shards = shards,
+    .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,
     .destroy = destroy,

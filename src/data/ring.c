@@ -83,26 +83,17 @@ static ticket draw(lt_ring *r)
     return t;
 }
 
-static lt_status read_label(const lt_dataset *d, int64_t index, const lt_record *record,
-                            int32_t *label)
+/* Asks the system for a sample that is wanted in a while, of this epoch. */
+static void read_ahead(const lt_ring *r, ticket t)
 {
-    if (record->label < 0 || record->label >= d->classes) {
-        const char *name = lt_dataset_sample_name(d, index);
-        return lt_fail(LT_E_FORMAT, "%s: sample %" PRId64 " has label %d, outside of 0 .. %d",
-                       name ? name : d->ops->name, index, (int)record->label, d->classes - 1);
-    }
-    *label = record->label;
-    return LT_OK;
-}
-
-static lt_status read_record(const lt_dataset *d, int64_t index, lt_scratch *scratch)
-{
-    int64_t span = lt_trace_begin();
-    double start = lt_seconds();
-    lt_status st = d->ops->read(d, index, &scratch->record);
-    scratch->read_seconds += lt_seconds() - start;
-    lt_trace_end(span, LT_PROFILE_LOADER, "read", (int64_t)scratch->record.size);
-    return st;
+    const lt_ring_config *c = &r->config;
+    const lt_dataset *d = c->dataset;
+    int64_t place = t.number % c->batches * c->batch + t.place + c->read_ahead;
+    if (!c->read_ahead || !d->ops->ahead || place >= r->share)
+        return;
+    int64_t index = lt_sampler_index(&c->sampler, t.number / c->batches, place);
+    if (!c->cache || !lt_picture_cache_has(c->cache, index))
+        d->ops->ahead(d, index);
 }
 
 /* Fills the ticket's place: with its own sample, or the first good one after it. */
@@ -118,19 +109,15 @@ static lt_status make_sample(const lt_ring *r, ticket t, lt_scratch *scratch, lt
     size_t bytes = (size_t)s->size * (size_t)s->size * (size_t)r->channels;
 
     for (int64_t i = 0; i < c->tries; i++) {
-        int64_t index = (wanted + i) % c->sampler.count;
-        lt_status st = read_record(c->dataset, index, scratch);
-        if (!st) {
-            LT_TRY(read_label(c->dataset, index, &scratch->record, &s->labels[t.place]));
-            lt_rng rng = {.key = lt_sampler_key(&c->sampler, epoch, place, index)};
-            st = lt_transform_run(&transform, r->channels, &rng, scratch,
-                                  s->pixels + (size_t)t.place * bytes);
-        }
-        if (!st)
-            return LT_OK;
-        if (st == LT_E_NOMEM || st == LT_E_UNSUPPORTED)
-            return lt_failures_fatal(c->dataset, index, st);
-        LT_TRY(lt_failures_add(broken, c->dataset, index, t.place));
+        lt_sample sample = {.dataset = c->dataset, .cache = c->cache, .transform = &transform};
+        bool fatal = false;
+        sample.index = (wanted + i) % c->sampler.count;
+        sample.key = lt_sampler_key(&c->sampler, epoch, place, sample.index);
+        lt_status st = lt_sample_make(&sample, scratch, &s->labels[t.place],
+                                      s->pixels + (size_t)t.place * bytes, &fatal);
+        if (!st || fatal)
+            return st;
+        LT_TRY(lt_failures_add(broken, c->dataset, sample.index, t.place));
     }
     return lt_fail(LT_E_FORMAT, "data: %" PRId64 " broken pictures in a row from sample %" PRId64,
                    c->tries, wanted);
@@ -229,6 +216,7 @@ static void *run(void *context)
             break;
         ticket t = draw(r);
         pthread_mutex_unlock(&r->mutex);
+        read_ahead(r, t);
         lt_status st = make_sample(r, t, &scratch, &broken);
         pthread_mutex_lock(&r->mutex);
         finish(r, t, st, &scratch, &broken);

@@ -4,8 +4,8 @@
 
 #include "data/failures.h"
 #include "data/mix.h"
+#include "data/sample.h"
 #include "data/sampler.h"
-#include "data/transform.h"
 
 typedef struct lt_ring lt_ring;
 
@@ -15,6 +15,8 @@ typedef struct lt_ring_config {
     lt_size_schedule sizes;    /* checked; without steps: transform.size */
     lt_mix mix;                /* checked */
     lt_sampler sampler;
+    lt_picture_cache *cache; /* borrowed; NULL: none */
+    int64_t read_ahead;      /* samples */
     int batch, slots, threads;
     int64_t batches; /* of an epoch */
     int64_t tries;   /* samples to look at in place of a broken one, itself included */

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "data/files.h"
+#include "data/store.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -127,11 +128,22 @@ static const lt_tar_sample *find_sample(const lt_dataset *self, int64_t index, c
     return &t->shard[i].index.sample[index - t->first[i]];
 }
 
+static size_t shard_index(const lt_dataset *self, const shard *s)
+{
+    return (size_t)(s - ((const tar *)self)->shard);
+}
+
+static size_t shards(const lt_dataset *self)
+{
+    return ((const tar *)self)->shards;
+}
+
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const shard *s;
     const lt_tar_sample *sample = find_sample(self, index, &s);
-    LT_TRY(lt_file_read_part(s->path, sample->offset, sample->size, record));
+    LT_TRY(lt_store_read_part(self->store, shard_index(self, s), s->path, sample->offset,
+                              sample->size, record));
     record->encoding = LT_ENCODING_FILE;
     record->label = (int32_t)sample->label;
     return LT_OK;
@@ -157,6 +169,13 @@ static void free_names(char **name, size_t count)
     lt_free(name);
 }
 
+static void ahead(const lt_dataset *self, int64_t index)
+{
+    const shard *s;
+    const lt_tar_sample *sample = find_sample(self, index, &s);
+    lt_store_ahead_part(self->store, shard_index(self, s), s->path, sample->offset, sample->size);
+}
+
 static void destroy(lt_dataset *self)
 {
     tar *t = (tar *)self;
@@ -173,6 +192,8 @@ static const lt_dataset_ops ops = {
     .name = "tar",
     .bytes = sizeof(tar),
     .read = read_sample,
+    .shards = shards,
+    .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,
     .destroy = destroy,

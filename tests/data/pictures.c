@@ -200,3 +200,23 @@ char *make_picture_folder(void)
         }
     return root;
 }
+
+void run_in(const char *folder, const char *commands)
+{
+    char *line = NULL;
+    if (asprintf(&line, "cd '%s' && %s", folder, commands) < 0)
+        abort();
+    if (system(line)) {
+        fprintf(stderr, "'%s' failed\n", line);
+        abort();
+    }
+    free(line);
+}
+
+char *below(const char *folder, const char *name)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        abort();
+    return path;
+}

@@ -32,6 +32,10 @@ uint32_t next_random(uint32_t *seed);
 /* A fresh folder below $TMPDIR; remove_folder() deletes it with all it holds. */
 char *make_folder(void);
 void remove_folder(char *path);
+/* Runs shell commands in a folder; they must succeed. */
+void run_in(const char *folder, const char *commands);
+/* FOLDER/NAME. Free with free(). */
+char *below(const char *folder, const char *name);
 /* Small JPEG and BMP files in three classes, 4, 5 and 6 of them, in a fresh folder. */
 char *make_picture_folder(void);
 /* Writes FOLDER/NAME, with the folders on the way. */

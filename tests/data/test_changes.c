@@ -64,25 +64,15 @@ static row rows[] = {
      "is damaged"},
 };
 
-static void shell(const char *root, const char *commands)
-{
-    char *line = NULL;
-    if (asprintf(&line, "cd '%s' && %s", root, commands) < 0)
-        abort();
-    if (system(line))
-        fail_msg("'%s' failed", line);
-    free(line);
-}
-
 /* A folder that holds the pictures as data/, and what the row makes of them. */
 static char *make(const row *r)
 {
     char *pictures = make_picture_folder(), *root = make_folder(), from[512], to[512];
     snprintf(from, sizeof from, "mv '%s' data", pictures);
-    shell(root, from);
+    run_in(root, from);
     free(pictures);
     if (strcmp(r->make, "PACK") != 0) {
-        shell(root, r->make);
+        run_in(root, r->make);
         return root;
     }
     lt_dataset *d = NULL;
@@ -142,7 +132,7 @@ static void check_row(void **state)
     assert_ok(lt_dataset_open(&d, spec, true));
     assert_int_equal(lt_dataset_count(d), ALL);
     assert_ok(lt_loader_new(&l, d, device, &c));
-    shell(root, r->change);
+    run_in(root, r->change);
     read_epochs(l, r);
     lt_loader_free(&l);
     lt_dataset_free(&d);

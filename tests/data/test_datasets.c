@@ -18,14 +18,6 @@ static void expect(lt_status got, lt_status want, const char *part)
         fail_msg("the message is '%s', without '%s'", lt_error_message(), part);
 }
 
-static char *below(const char *folder, const char *name)
-{
-    char *path = NULL;
-    if (asprintf(&path, "%s/%s", folder, name) < 0)
-        abort();
-    return path;
-}
-
 static void check_order(void **state)
 {
     (void)state;

@@ -13,14 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char *below(const char *folder, const char *name)
-{
-    char *path = NULL;
-    if (asprintf(&path, "%s/%s", folder, name) < 0)
-        abort();
-    return path;
-}
-
 static void expect(lt_status got, lt_status want, const char *part)
 {
     assert_status(got, want);

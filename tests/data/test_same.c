@@ -143,6 +143,22 @@ static void check_threads(lt_dataset *d, const lt_loader_config *usual, const co
     }
 }
 
+/* With a cache for all pictures, for some, for none; and with the system asked to read ahead. */
+static void check_caches(lt_dataset *d, const lt_loader_config *usual, const collection *want)
+{
+    static const int64_t bytes[] = {1 << 20, 20000, 100};
+    for (size_t i = 0; i < COUNT_OF(bytes); i++) {
+        lt_loader_config c = *usual;
+        collection *got = new_collection();
+        c.threads = 3;
+        c.cache_bytes = bytes[i];
+        c.read_ahead = 1 + (int64_t)i * 7;
+        collect(d, &c, 0, 0, got);
+        assert_true(same_from(want, got, 0, 0));
+        free(got);
+    }
+}
+
 static void check_resume(lt_dataset *d, const lt_loader_config *c, const collection *want)
 {
     int64_t batches = (PICTURES + BATCH - 1) / BATCH;
@@ -187,6 +203,7 @@ static void check_kind(void **state)
         assert_int_equal(want->at[i / PICTURES][i % PICTURES].size,
                          k->sized ? c.sizes.step[i / PICTURES].size : SIDE);
     check_threads(d, &c, want);
+    check_caches(d, &c, want);
     check_resume(d, &c, want);
     if (k->mix.mixup_alpha <= 0)
         check_split(d, &c, want);

@@ -20,14 +20,6 @@ static void expect(lt_status got, lt_status want, const char *part)
         fail_msg("the message is '%s', without '%s'", lt_error_message(), part);
 }
 
-static char *below(const char *folder, const char *name)
-{
-    char *path = NULL;
-    if (asprintf(&path, "%s/%s", folder, name) < 0)
-        abort();
-    return path;
-}
-
 /* FOLDER/NAME.tar of FOLDER/content, written by the system's tar. */
 static char *make_tar(const char *root, const char *name, const char *format)
 {

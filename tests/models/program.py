@@ -377,6 +377,27 @@ def a_flat_val_has_a_file_of_labels(cwd):
     fails(*flags, "--val-labels", "labels", cwd=cwd, says="'class2' is none of the 3 classes")
 
 
+def caches_change_nothing(cwd):
+    folders(cwd)
+    flags = ["--data", "data", *SMALL, "--image-size", "16", "--epochs", "3", "--optim", "sgd", "--keep", "0"]
+    run(*flags, "--output", "plain", cwd=cwd)
+    for _ in range(2):  # with copies that are made, and with those that are there
+        run(*flags, "--cache-dir", "near", "--cache-ram", "9K", "--read-ahead", "5", "--output", "cached", cwd=cwd)
+        same(cwd, "plain", "cached", 9)
+    with open(os.path.join(cwd, "cached", "metrics.jsonl")) as f:
+        epochs = [r for r in map(json.loads, f) if r["event"] == "epoch"]
+    for r in epochs:  # the loader is ahead of the training
+        assert r["cache_ram_misses"] == r["cache_dir_hits"] + r["cache_dir_misses"] > 0 == r["cache_dir_misses"], epochs
+        assert 0 < r["cache_ram_bytes"] <= 9 * 1024, epochs
+    assert sum(r["cache_ram_hits"] + r["cache_ram_misses"] for r in epochs) >= 36 and epochs[2]["cache_ram_hits"] > 0, epochs
+    with open(os.path.join(cwd, "file"), "w") as f:
+        f.write("no folder")
+    p = run(*flags, "--max-steps", "1", "--cache-dir", "file", cwd=cwd)
+    assert "going on without it" in p.stderr, p.stderr
+    fails(*flags, "--cache-ram", "9X", cwd=cwd, says="--cache-ram")
+    fails(*NOISE, *SMALL, "--cache-dir", "near", cwd=cwd, says="synthetic")
+
+
 def class_sets_that_differ_are_named(cwd):
     folders(cwd)
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd"]
@@ -604,7 +625,7 @@ ROWS = [f16_finds_its_loss_scale, the_memory_of_a_step_is_known_within_a_factor_
         weights_know_their_classes_and_pixels,
         fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,
         a_full_disk_ends_no_run, a_profile_is_a_trace, the_config_file_is_reloadable,
-        broken_pictures_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels,
+        broken_pictures_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels, caches_change_nothing,
         class_sets_that_differ_are_named, bad_checkpoints_are_refused,
         bad_weights_are_refused, nan_weights_are_refused, wrong_command_lines_are_refused,
         presets_fill_what_no_flag_says, every_recipe_loads_and_flags_override_it, reproduce_is_a_subcommand,

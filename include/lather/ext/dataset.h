@@ -30,6 +30,11 @@ typedef struct lt_dataset_ops {
     /** Called by several threads at once. A failure other than LT_E_NOMEM marks the sample as
      *  broken; its message should name the file. */
     lt_status (*read)(const lt_dataset *self, int64_t index, lt_record *record);
+    /** Optional: tells the system that the sample is wanted soon. By several threads at once. */
+    void (*ahead)(const lt_dataset *self, int64_t index);
+    /** Optional: how many files samples are parts of; 0: a file is a sample. Without it the data set
+     *  does not read through the store, and lt_dataset_cache() refuses it. */
+    size_t (*shards)(const lt_dataset *self);
     /** Optional. */
     const char *(*class_name)(const lt_dataset *self, int label);
     const char *(*sample_name)(const lt_dataset *self, int64_t index);
@@ -41,7 +46,8 @@ struct lt_dataset {
     const lt_dataset_ops *ops;
     int64_t count;
     int32_t classes;
-    int32_t channels; /**< 1 or 3; 0: 3 */
+    int32_t channels;       /**< 1 or 3; 0: 3 */
+    struct lt_store *store; /**< the library's: copies of its files; NULL: none */
 };
 
 /** A zeroed struct of ops->bytes. Errors: LT_E_NOMEM. */

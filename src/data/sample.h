@@ -1,0 +1,21 @@
+/* One sample of a data set to one input: out of the cache of pictures, or read. */
+#ifndef LT_DATA_SAMPLE_H
+#define LT_DATA_SAMPLE_H
+
+#include "data/picture_cache.h"
+#include "data/transform.h"
+
+typedef struct lt_sample {
+    const lt_dataset *dataset;
+    lt_picture_cache *cache; /* NULL: none */
+    const lt_transform *transform;
+    int64_t index;
+    uint64_t key; /* of its random numbers */
+} lt_sample;
+
+/* Writes the label and the input, [size][size][channels]. *fatal: a failure that another sample in its
+ * place would not mend; the message names the sample then. */
+lt_status lt_sample_make(const lt_sample *sample, lt_scratch *scratch, int32_t *label, uint8_t *out,
+                         bool *fatal);
+
+#endif

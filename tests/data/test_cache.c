@@ -1,0 +1,99 @@
+/* Pictures kept in memory: the bytes are the same with and without (test_same.c), and their bound holds. */
+
+#include "near.h"
+#include "pictures.h"
+
+#include "lather/data.h"
+#include "lather/loader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* AHEAD: samples that the loader makes before they are asked for, at most. */
+enum { ALL = 15, SIDE = 16, EPOCHS = 3, AHEAD = 16 };
+
+static lt_device *device;
+
+static lt_loader_stats run_epochs(lt_dataset *d, int64_t cache_bytes, int epochs)
+{
+    const lt_loader_config c = {.transform = {.augment = LT_AUGMENT_IMAGENET, .size = SIDE},
+                                .batch = 4,
+                                .threads =
+                                    1, /* else a picture may be wanted again while it is decoded */
+                                .shuffle = true,
+                                .max_bad = -1,
+                                .cache_bytes = cache_bytes};
+    lt_loader *l = NULL;
+    lt_batch b;
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    for (int i = 0; i < epochs; i++) {
+        lt_status st;
+        while (!(st = lt_loader_next(l, &b)))
+            continue;
+        assert_int_equal(st, LT_END);
+    }
+    lt_loader_stats s = lt_loader_statistics(l);
+    lt_loader_free(&l);
+    return s;
+}
+
+static void check_memory(void **state)
+{
+    (void)state;
+    char *root = make_picture_folder();
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    lt_loader_stats all = run_epochs(d, 1 << 20, EPOCHS);
+    assert_int_equal(all.cache_misses, ALL);
+    assert_in_range(all.cache_hits, (EPOCHS - 1) * ALL, EPOCHS * ALL + AHEAD - ALL);
+    lt_loader_stats some = run_epochs(d, all.cache_bytes / 2, EPOCHS);
+    assert_in_range(some.cache_bytes, all.cache_bytes / 4, all.cache_bytes / 2);
+    assert_in_range(some.cache_hits, 4, (EPOCHS - 1) * (ALL - 4) + AHEAD);
+    assert_in_range(some.cache_hits + some.cache_misses, EPOCHS * ALL, EPOCHS * ALL + AHEAD);
+    lt_loader_stats none = run_epochs(d, 100, EPOCHS);
+    assert_int_equal(none.cache_hits, 0);
+    assert_int_equal(none.cache_bytes, 0);
+    assert_int_equal(run_epochs(d, 0, 1).cache_misses, 0);
+    /* What is in memory is not read again; a broken picture is never there, and listed once. */
+    run_in(root, "echo text >class1/00.jpg");
+    all = run_epochs(d, 1 << 20, EPOCHS);
+    assert_int_equal(all.bad, 1);
+    assert_in_range(all.cache_misses, ALL - 1 + EPOCHS, ALL - 1 + EPOCHS + 2); /* it alone again */
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+/* Fashion-MNIST's kind: planes that were never coded. */
+static void check_plain(void **state)
+{
+    (void)state;
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_synthetic(&d, 50, 8, 3, 10));
+    lt_loader_stats s = run_epochs(d, 1 << 20, 2);
+    assert_int_equal(s.cache_misses, 50);
+    assert_in_range(s.cache_hits, 50, 50 + AHEAD);
+    assert_in_range(s.cache_bytes, 50 * 192, 50 * 512);
+    lt_dataset_free(&d);
+}
+
+static int open_device(void **state)
+{
+    (void)state;
+    return lt_device_open(&device, "ref", NULL);
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    lt_device_close(&device);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"decoded pictures are kept up to a bound", check_memory, 0, 0, 0},
+        {"pictures that were never coded are kept too", check_plain, 0, 0, 0},
+    };
+    return cmocka_run_group_tests_name("cache", tests, open_device, close_device);
+}

@@ -1,0 +1,318 @@
+/* Copies of files kept on a near disk: the same bytes with and without, whatever becomes of the folder. */
+
+#include "base/alloc.h"
+#include "data/pack.h"
+#include "data/store.h"
+#include "near.h"
+#include "pictures.h"
+
+#include "lather/data.h"
+#include "lather/log.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ALL = 15 }; /* pictures of make_picture_folder() */
+
+static int warnings;
+
+static void count_warnings(void *context, lt_log_level level, const char *area, const char *text)
+{
+    (void)context;
+    (void)area;
+    if (level == LT_LOG_WARN && strstr(text, "going on without it"))
+        warnings++;
+}
+
+/* --- Copies of files --- */
+
+typedef struct place {
+    char *root, *near; /* of data/, and the folder of copies */
+} place;
+
+static place open_place(void)
+{
+    char *pictures = make_picture_folder(), *line = NULL;
+    place p = {.root = make_folder()};
+    if (asprintf(&line, "mv '%s' data", pictures) < 0)
+        abort();
+    run_in(p.root, line);
+    free(line);
+    free(pictures);
+    p.near = below(p.root, "near");
+    return p;
+}
+
+static void close_place(place *p)
+{
+    free(p->near);
+    remove_folder(p->root);
+}
+
+static lt_store *open_store(const place *p, size_t shards)
+{
+    lt_store *s = NULL;
+    assert_ok(lt_store_new(&s, p->near, shards));
+    return s;
+}
+
+/* Reads data/class0/00.jpg; whether it came from a copy. The bytes must be those of the file. */
+static bool read_one(const place *p, lt_store *s)
+{
+    char *path = below(p->root, "data/class0/00.jpg");
+    lt_record a = {0}, b = {0};
+    lt_store_counts before = lt_store_statistics(s);
+    assert_ok(lt_store_read(s, path, &a));
+    assert_ok(lt_store_read(NULL, path, &b));
+    assert_int_equal(a.size, b.size);
+    assert_memory_equal(a.bytes, b.bytes, a.size);
+    lt_store_counts after = lt_store_statistics(s);
+    assert_int_equal(after.hits + after.misses, before.hits + before.misses + 1);
+    lt_free(a.bytes);
+    lt_free(b.bytes);
+    free(path);
+    return after.hits > before.hits;
+}
+
+typedef struct damage {
+    const char *name, *commands; /* on $F, the one copy; or the source */
+} damage;
+
+static damage damages[] = {
+    {"a copy that is cut off is made again", "truncate -s -1 $F"},
+    {"a copy of nothing is made again", ": >$F"},
+    {"a copy with a flipped byte is made again",
+     "printf '\\377' | dd of=$F bs=1 seek=100 conv=notrunc status=none"},
+    {"a copy with something behind it is made again", "echo more >>$F"},
+    {"a copy of another file is made again", "cp data/class0/01.jpg $F"},
+    {"a file that was changed since is copied again", "touch -d @1 data/class0/00.jpg"},
+    {"a file that became another is copied again", "cp data/class0/01.jpg data/class0/00.jpg"},
+    {"what a process that died left is written over", "mv $F $F.part"},
+};
+
+static void check_damage(void **state)
+{
+    const damage *d = *state;
+    place p = open_place();
+    lt_store *s = open_store(&p, 0);
+    assert_false(read_one(&p, s));
+    assert_true(read_one(&p, s));
+    char *line = NULL;
+    if (asprintf(&line, "F=$(find near -type f) && %s", d->commands) < 0)
+        abort();
+    run_in(p.root, line);
+    free(line);
+    assert_false(read_one(&p, s)); /* found out */
+    assert_true(read_one(&p, s));  /* and mended */
+    assert_int_equal(lt_store_statistics(s).copies, 2);
+    run_in(p.root, "test $(find near -type f | wc -l) = 1"); /* no rest is left */
+    run_in(p.root, "rm data/class0/00.jpg");
+    lt_record r = {0};
+    char *path = below(p.root, "data/class0/00.jpg");
+    assert_status(lt_store_read(s, path, &r), LT_E_IO); /* it is gone, whatever the copy says */
+    lt_free(r.bytes);
+    free(path);
+    lt_store_free(&s);
+    close_place(&p);
+}
+
+/* A folder that is none, one that is full: said once, and the bytes are right. */
+static void check_useless(void **state)
+{
+    (void)state;
+    place p = open_place();
+    lt_log_set(count_warnings, NULL);
+    for (int full = 0; full < 2; full++) {
+        const struct rlimit small = {1000, RLIM_INFINITY};
+        struct rlimit before;
+        warnings = 0;
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+        if (full) {
+            run_in(p.root, "rm near");
+            signal(SIGXFSZ, SIG_IGN);
+            assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        } else {
+            run_in(p.root, "echo file >near");
+        }
+        lt_store *s = open_store(&p, 0);
+        for (int i = 0; i < 3; i++)
+            assert_false(read_one(&p, s));
+        assert_int_equal(warnings, 1);
+        assert_int_equal(lt_store_statistics(s).copies, 0);
+        lt_store_free(&s);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    }
+    run_in(p.root, "test -z \"$(find near -type f)\""); /* no rest is left */
+    lt_log_set(NULL, NULL);
+    close_place(&p);
+}
+
+/* A tar file and a pack, read through a data set: copied whole, then read without the original. */
+static void check_shards(void **state)
+{
+    (void)state;
+    place p = open_place();
+    char *pack = below(p.root, "pack"), *data = below(p.root, "data"),
+         *tar = below(p.root, "x.tar");
+    lt_dataset *d = NULL;
+    const lt_pack_config config = {.mode = LT_PACK_ORIGINAL};
+    run_in(p.root, "tar --sort=name -cf x.tar -C data .");
+    assert_ok(lt_dataset_open(&d, data, true));
+    assert_ok(lt_pack_write(pack, d, &config, NULL, NULL, NULL));
+    lt_dataset_free(&d);
+    const char *const specs[] = {tar, pack}, *const hide[] = {"rm x.tar", "rm -r pack"};
+    for (size_t i = 0; i < COUNT_OF(specs); i++) {
+        lt_record first = {0}, again = {0};
+        assert_ok(lt_dataset_open(&d, specs[i], true));
+        assert_ok(lt_dataset_cache(d, p.near));
+        assert_ok(d->ops->read(d, 3, &first));
+        lt_store_wait(d->store);
+        assert_int_equal(lt_store_statistics(d->store).copies, 1);
+        run_in(p.root, hide[i]);
+        assert_ok(d->ops->read(d, 3, &again));
+        assert_int_equal(lt_store_statistics(d->store).hits, 1);
+        assert_int_equal(first.size, again.size);
+        assert_memory_equal(first.bytes, again.bytes, first.size);
+        for (int64_t k = 0; k < ALL; k++)
+            assert_ok(d->ops->read(d, k, &again));
+        assert_int_equal(lt_store_statistics(d->store).hits, 1 + ALL);
+        lt_free(first.bytes);
+        lt_free(again.bytes);
+        lt_dataset_free(&d);
+    }
+    assert_ok(lt_dataset_synthetic(&d, 5, 8, 3, 5));
+    assert_status(lt_dataset_cache(d, p.near), LT_E_UNSUPPORTED);
+    lt_dataset_free(&d);
+    free(pack);
+    free(data);
+    free(tar);
+    close_place(&p);
+}
+
+/* A copy of a shard that does not hold is not read, but made anew. */
+static void check_shard_damage(void **state)
+{
+    (void)state;
+    place p = open_place();
+    char *tar = below(p.root, "x.tar");
+    run_in(p.root, "tar --sort=name -cf x.tar -C data .");
+    for (int run = 0; run < 3; run++) {
+        lt_dataset *d = NULL;
+        lt_record r = {0};
+        assert_ok(lt_dataset_open(&d, tar, true));
+        assert_ok(lt_dataset_cache(d, p.near));
+        assert_ok(d->ops->read(d, 0, &r));
+        lt_store_wait(d->store);
+        assert_int_equal(lt_store_statistics(d->store).copies, run != 1);
+        assert_ok(d->ops->read(d, 0, &r));
+        assert_int_equal(lt_store_statistics(d->store).hits, 1);
+        lt_free(r.bytes);
+        lt_dataset_free(&d);
+        if (run == 1)
+            run_in(p.root, "printf x | dd of=$(find near -type f) bs=1 seek=700 conv=notrunc "
+                           "status=none");
+    }
+    free(tar);
+    close_place(&p);
+}
+
+/* --- Several processes --- */
+
+/* All pictures twice, and a tar file; exit status: how many files were copied, or 100. */
+static int work(const place *p, const char *data, const char *tar)
+{
+    int64_t copies = 0;
+    const char *const specs[] = {data, tar};
+    for (size_t k = 0; k < COUNT_OF(specs); k++) {
+        lt_dataset *d = NULL;
+        lt_record r = {0};
+        bool ok = !lt_dataset_open(&d, specs[k], true) && !lt_dataset_cache(d, p->near);
+        for (int64_t i = 0; ok && i < 2 * ALL; i++)
+            ok = !d->ops->read(d, i % ALL, &r);
+        if (!ok)
+            return 100;
+        lt_store_wait(d->store);
+        ok = !d->ops->read(d, 0, &r) && lt_store_statistics(d->store).hits > 0;
+        copies += lt_store_statistics(d->store).copies;
+        lt_free(r.bytes);
+        lt_dataset_free(&d);
+        if (!ok)
+            return 100;
+    }
+    return (int)copies;
+}
+
+static void check_processes(void **state)
+{
+    (void)state;
+    enum { PROCESSES = 4 };
+    place p = open_place();
+    char *data = below(p.root, "data"), *tar = below(p.root, "x.tar");
+    pid_t child[PROCESSES];
+    int copies = 0;
+    run_in(p.root, "tar --sort=name -cf x.tar -C data . && mkdir near");
+    for (int i = 0; i < PROCESSES; i++) {
+        child[i] = fork();
+        if (!child[i])
+            _exit(work(&p, data, tar));
+        assert_true(child[i] > 0);
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int status;
+        assert_int_equal(waitpid(child[i], &status, 0), child[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) < 100);
+        copies += WEXITSTATUS(status);
+    }
+    assert_int_equal(copies, ALL + 1); /* each file by one of them */
+    run_in(p.root, "test $(find near -type f | wc -l) = 16");
+    free(data);
+    free(tar);
+    close_place(&p);
+}
+
+/* Killed at any moment, what is left does no harm. */
+static void check_kills(void **state)
+{
+    (void)state;
+    place p = open_place();
+    char *data = below(p.root, "data"), *tar = below(p.root, "x.tar");
+    run_in(p.root, "tar --sort=name -cf x.tar -C data .");
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (!child)
+            _exit(work(&p, data, tar));
+        usleep((useconds_t)i * 150); /* of no importance: any moment will do */
+        kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+    }
+    assert_in_range(work(&p, data, tar), 0, ALL + 1);
+    assert_int_equal(work(&p, data, tar), 0);
+    run_in(p.root, "test $(find near -type f | wc -l) = 16");
+    free(data);
+    free(tar);
+    close_place(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest more[] = {
+        {"a folder that is none or full is named once", check_useless, 0, 0, 0},
+        {"tar files and packs are copied, then read from there", check_shards, 0, 0, 0},
+        {"a damaged copy of a tar file is made anew", check_shard_damage, 0, 0, 0},
+        {"of several processes one copies a file", check_processes, 0, 0, 0},
+        {"kills at any moment do no harm", check_kills, 0, 0, 0},
+    };
+    struct CMUnitTest tests[COUNT_OF(more) + COUNT_OF(damages)];
+    memcpy(tests, more, sizeof more);
+    for (size_t i = 0; i < COUNT_OF(damages); i++)
+        tests[COUNT_OF(more) + i] =
+            (struct CMUnitTest){damages[i].name, check_damage, NULL, NULL, &damages[i]};
+    return cmocka_run_group_tests_name("store", tests, NULL, NULL);
+}
