@@ -123,14 +123,6 @@ static set_row sets[] = {
      "idx/train-labels-idx1-ubyte.gz", false},
 };
 
-static char *below(const char *folder, const char *name)
-{
-    char *path = NULL;
-    if (asprintf(&path, "%s/%s", folder, name) < 0)
-        abort();
-    return path;
-}
-
 static void write_idx(const char *root)
 {
     static const uint8_t pixels[] = {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2,  0,  0,
