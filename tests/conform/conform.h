@@ -109,6 +109,9 @@ tests_fn elementwise_tests, product_tests, norm_tests, pool_tests, loss_tests, o
  * unit or it cannot run here. */
 const lt_backend *wgrad_backend(const char *name);
 
+/* The cuda backend's kernels on the host, in place of ref's; NULL in a build without a C++ compiler. */
+const lt_backend *emulated_backend(const char *name);
+
 /* Runs every checker on something broken. Returns how many of them were not rejected. */
 int controls(void);
 

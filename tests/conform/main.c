@@ -39,6 +39,7 @@ static bool parse(int argc, char **argv, options *o)
 static const lt_backend *find_backend(const char *name)
 {
     const lt_backend *unit = wgrad_backend(name), *found;
+    unit = unit ? unit : emulated_backend(name);
     return unit ? unit : lt_backend_find(name, &found) ? NULL : found;
 }
 

@@ -42,19 +42,7 @@ static lt_backend table = {
 /* One line for each part. */
 __attribute__((constructor)) static void fill_table(void)
 {
-    lt_cuda_install_elementwise(&table);
-    lt_cuda_install_cast(&table);
-    lt_cuda_install_pixels(&table);
-    lt_cuda_install_scalars(&table);
-    lt_cuda_install_sum(&table);
-    lt_cuda_install_norm_stats(&table);
-    lt_cuda_install_norm_apply(&table);
-    lt_cuda_install_norm_grad(&table);
-    lt_cuda_install_pool(&table);
-    lt_cuda_install_loss(&table);
-    lt_cuda_install_optim(&table);
-    lt_cuda_install_grad_norm(&table);
-    lt_cuda_install_vec(&table);
+    lt_cuda_install_kernels(&table);
 }
 
 LT_API extern const lt_backend_module lt_module_cuda;

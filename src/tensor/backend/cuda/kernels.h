@@ -18,4 +18,22 @@ void lt_cuda_install_optim(lt_backend *be);
 void lt_cuda_install_grad_norm(lt_backend *be);
 void lt_cuda_install_vec(lt_backend *be);
 
+/* All of them. */
+static inline void lt_cuda_install_kernels(lt_backend *be)
+{
+    lt_cuda_install_elementwise(be);
+    lt_cuda_install_cast(be);
+    lt_cuda_install_pixels(be);
+    lt_cuda_install_scalars(be);
+    lt_cuda_install_sum(be);
+    lt_cuda_install_norm_stats(be);
+    lt_cuda_install_norm_apply(be);
+    lt_cuda_install_norm_grad(be);
+    lt_cuda_install_pool(be);
+    lt_cuda_install_loss(be);
+    lt_cuda_install_optim(be);
+    lt_cuda_install_grad_norm(be);
+    lt_cuda_install_vec(be);
+}
+
 #endif

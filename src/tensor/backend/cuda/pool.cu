@@ -41,8 +41,8 @@ __global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, ten
     const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
     const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.width);
     const int64_t top = at.h * c.stride_h - c.pad_h, left = at.w * c.stride_w - c.pad_w;
-    float best[PACK];
-    int place[PACK];
+    float best[PACK] = {};
+    int place[PACK] = {};
     bool first = true;
     for (int64_t i = r.first; i < r.end; i++)
         for (int64_t j = q.first; j < q.end; j++) {

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Turns kernel launches into calls, so that the host's compiler can read a file of CUDA C++.
+
+    emulate.py IN.cu OUT.cpp        emulate.py --self-test
+
+`name<types><<<grid, block, bytes, stream>>>(arguments)` becomes
+`lt_emulate(grid, block, bytes, stream, [&] { name<types>(arguments); })`. Everything else stays.
+"""
+import re
+import sys
+
+LAUNCH = re.compile(r"([A-Za-z_]\w*(?:<[^<>;(){}]*>)?)\s*<<<")
+
+
+def closing(text, start):
+    """The place of the parenthesis that closes the one at start."""
+    depth = 0
+    for i in range(start, len(text)):
+        depth += (text[i] == "(") - (text[i] == ")")
+        if depth == 0:
+            return i
+    raise SystemExit("a launch is not closed")
+
+
+def translate(text):
+    out, at = [], 0
+    while True:
+        found = LAUNCH.search(text, at)
+        if not found:
+            return "".join(out) + text[at:]
+        end = text.index(">>>", found.end())
+        opening = text.index("(", end)
+        last = closing(text, opening)
+        arguments = translate(text[opening + 1:last])
+        out += [text[at:found.start()], "lt_emulate(", text[found.end():end], ", [&] { ",
+                found.group(1), "(", arguments, "); })"]
+        at = last + 1
+
+
+def self_test():
+    rows = [("plain", "f<<<1, 2, 0, s>>>(a);", "lt_emulate(1, 2, 0, s, [&] { f(a); });"),
+            ("types", "f<T, 8><<<g(n, 4), 2, 0, m(c)>>>(a, (T *)b);",
+             "lt_emulate(g(n, 4), 2, 0, m(c), [&] { f<T, 8>(a, (T *)b); });"),
+            ("two", "f<<<1, 1, 0, s>>>(); g<<<2, 1, 0, s>>>(f(x));",
+             "lt_emulate(1, 1, 0, s, [&] { f(); }); lt_emulate(2, 1, 0, s, [&] { g(f(x)); });"),
+            ("none", "x << 3 >> 1; a<b> c;", "x << 3 >> 1; a<b> c;")]
+    failed = [title for title, text, want in rows if translate(text) != want]
+    print(f"{len(rows) - len(failed)} passed, {len(failed)} failed {failed or ''}")
+    return len(failed)
+
+
+if sys.argv[1:] == ["--self-test"]:
+    sys.exit(1 if self_test() else 0)
+with open(sys.argv[1], encoding="utf-8") as source:
+    translated = translate(source.read())
+with open(sys.argv[2], "w", encoding="utf-8") as target:
+    target.write(f'#line 1 "{sys.argv[1]}"\n' + translated)

@@ -1,0 +1,36 @@
+/* A device that is host memory: the table of driver calls with nothing behind it, a count of what is
+ * open, and failures on demand. */
+#ifndef LT_TESTS_FAKE_H
+#define LT_TESTS_FAKE_H
+
+#include "tensor/backend/cuda/cuda.h"
+
+enum { FAKE_CALLS = 64 };
+
+/* What the fake device is and does. Set before a device is opened. */
+typedef struct fake_device {
+    int driver, runtime, count; /* versions; number of devices */
+    int major, minor;           /* compute capability */
+    size_t memory;              /* bytes it has */
+    const char *fails;          /* the call of that name ... */
+    int fails_with;             /* ... returns this ... */
+    int fails_after;            /* ... after so many that succeed */
+
+    /* Counted by the calls. */
+    size_t used;
+    int blocks, streams, events, graphs, executables, libraries; /* that are open */
+    int launches;                                                /* of graphs */
+    int set_device;                                              /* the last one */
+    int error;                                                   /* of the next last_error() */
+    int calls;                                                   /* in the log */
+    const char *log[FAKE_CALLS];                                 /* names of the first calls */
+} fake_device;
+
+extern fake_device fake;
+
+/* A device like an H200 with that much memory; everything else 0. */
+void fake_reset(size_t memory);
+
+extern const lt_cuda_api fake_api;
+
+#endif
