@@ -151,6 +151,17 @@ def plans_with_cells_in_common_run_them_once(cwd):
     assert "4 cells to run" in said and "8 done" in said, said
 
 
+def a_seed_gives_every_arm_the_same_start(cwd):
+    reproduce(write(cwd, "start.ini", TINY), cwd=cwd)
+    first = {"0": set(), "1": set()}
+    for name in os.listdir(os.path.join(cwd, "out", "metrics")):
+        settings = json.loads(read(cwd, "out", "metrics", name))["settings"]
+        steps = read(cwd, "out", "cells", name[:-5], "run", "metrics.jsonl").split("\n")
+        first[settings["seed"]].add(json.loads(steps[0])["loss"])
+    assert len(first["0"]) == len(first["1"]) == 1, f"first losses of the arms: {first}"
+    assert first["0"] != first["1"], "another seed changes nothing"
+
+
 def a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on(cwd):
     fake = write(cwd, "fake", f"""#!/bin/sh
 case " $* " in *" --optim adamw "*" --output "*cells*) [ -e broken ] && echo "some trouble" >&2 && exit 1 ;; esac
@@ -252,6 +263,7 @@ def committed_results_redraw_byte_for_byte(cwd):
 
 
 ROWS = [the_smoke_plan_runs_to_a_report, killed_at_random_moments_it_gives_the_same_report, plans_with_cells_in_common_run_them_once,
+        a_seed_gives_every_arm_the_same_start,
         a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on, a_run_that_diverges_counts_as_nothing_learnt,
         another_data_set_is_refused_with_both_fingerprints, the_check_fails_when_a_claim_stops_holding, wrong_plans_are_refused,
         only_list_and_seeds_choose_cells, shipped_plans_are_sound, committed_results_redraw_byte_for_byte]
