@@ -77,8 +77,9 @@ LT_API int lt_dataset_channels(const lt_dataset *dataset); /**< of the pictures:
 LT_API LT_MUST_CHECK lt_status lt_dataset_side(const lt_dataset *dataset, int *side);
 /** Borrowed; NULL if the class has no name. */
 LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
-/** Whether what a network learns of train's classes holds for val's: the same names in the same order,
- *  or the same number where one of them has no names. Errors: LT_E_FORMAT, naming the classes that only
+/** Whether what a network learns of train's classes holds for val's: the same names in the same order, or
+ *  the same number where only one of them has names, or no more where none has: numbers alone do not tell
+ *  whether val just lacks the last ones. Errors: LT_E_FORMAT, naming the classes that only
  *  one of them has. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_same_classes(const lt_dataset *train,
                                                        const lt_dataset *val);

@@ -18,12 +18,20 @@ static lt_status train(session *s)
     return session_train(s);
 }
 
+/* Numbers without names may lack the last ones. */
+static bool fits_weights(const session *s)
+{
+    int classes = lt_dataset_classes(s->val_data);
+    bool named = lt_dataset_class_name(s->val_data, 0) != NULL;
+    return classes == s->shape.classes || (!named && classes < s->shape.classes);
+}
+
 static lt_status evaluate_only(session *s)
 {
     evaluation e = {0};
     if (s->args.save_logits)
         LT_TRY(session_save_logits(s, s->args.save_logits));
-    if (s->shape.classes != lt_dataset_classes(s->val_data)) {
+    if (!fits_weights(s)) {
         if (s->args.save_logits)
             return LT_OK; /* no accuracy was asked for that could be told */
         return lt_fail(LT_E_SHAPE, "--eval: the weights have %d classes, the data has %d",

@@ -116,11 +116,10 @@ static lt_status parse_depths(const char *text, int depths[LT_RESNET_STAGES])
 static lt_status choose_classes(session *s)
 {
     const arguments *a = &s->args;
-    int data = lt_dataset_classes(s->val_data);
+    int data = lt_dataset_classes(s->train_data ? s->train_data : s->val_data);
     s->shape.classes = a->num_classes ? (int)a->num_classes : data;
-    if (s->train_data && lt_dataset_classes(s->train_data) > s->shape.classes)
-        return lt_fail(LT_E_ARG, "--num-classes %d: the data has %d", s->shape.classes,
-                       lt_dataset_classes(s->train_data));
+    if (data > s->shape.classes)
+        return lt_fail(LT_E_ARG, "--num-classes %d: the data has %d", s->shape.classes, data);
     return LT_OK;
 }
 

@@ -73,8 +73,9 @@ lt_status lt_dataset_same_classes(const lt_dataset *train, const lt_dataset *val
             same = same_name(lt_dataset_class_name(train, i), lt_dataset_class_name(val, i));
         return same ? LT_OK : name_differences(train, val);
     }
-    return train->classes == val->classes
-               ? LT_OK
-               : lt_fail(LT_E_FORMAT, "%d classes to train on, %d to evaluate", (int)train->classes,
-                         (int)val->classes);
+    bool fits = has_names(train) || has_names(val) ? train->classes == val->classes
+                                                   : train->classes >= val->classes;
+    return fits ? LT_OK
+                : lt_fail(LT_E_FORMAT, "%d classes to train on, %d to evaluate",
+                          (int)train->classes, (int)val->classes);
 }

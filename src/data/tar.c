@@ -1,6 +1,7 @@
 /* Pictures in tar files (WebDataset's shards), read where they lie.
  * A class is what NAME.cls says, or, in tar files without any, the folder of a picture: ImageNet's
- * own tar files can be read as they are. Classes by folder are ordered by name, bytewise. */
+ * own tar files can be read as they are. Classes by folder are ordered by name, bytewise; the folders that
+ * all of them lie in are no part of their names. */
 
 #include "data/tar.h"
 
@@ -82,6 +83,18 @@ static void sort_classes(tar *t)
     t->base.classes = kept;
 }
 
+/* Without the folders that all of them lie in: "train/cat", "train/dog" are cat and dog. */
+static void shorten_names(tar *t)
+{
+    const char *first = t->kind[0], *last = t->kind[t->base.classes - 1];
+    size_t common = 0, shared = 0; /* of the sorted names, the first and the last differ soonest */
+    while (first[common] && first[common] == last[common])
+        if (first[common++] == '/')
+            shared = common;
+    for (int32_t i = 0; i < t->base.classes; i++)
+        memmove(t->kind[i], t->kind[i] + shared, strlen(t->kind[i]) + 1 - shared);
+}
+
 static lt_status name_classes(tar *t)
 {
     for (size_t i = 0; i < t->shards; i++)
@@ -96,6 +109,7 @@ static lt_status name_classes(tar *t)
             t->shard[i].index.sample[k].label = find_class(t, folder);
             lt_free(folder);
         }
+    shorten_names(t);
     return LT_OK;
 }
 

@@ -187,6 +187,7 @@ static void check_classes(void **state)
     assert_ok(compare(classes, 3, classes, 3));
     assert_ok(compare(NULL, 3, classes, 3));
     assert_ok(compare(hole, 3, hole, 3));
+    assert_ok(compare(NULL, 3, NULL, 2)); /* numbers alone: val lacks the last class */
     static const struct {
         const char *const *train;
         int train_count;
@@ -201,6 +202,7 @@ static void check_classes(void **state)
         {classes, 3, turned, 3, "in another order"},
         {classes, 3, hole, 3, "classes only to train on: bee; only to evaluate: (no name)"},
         {NULL, 3, classes, 2, "3 classes to train on, 2 to evaluate"},
+        {NULL, 2, NULL, 3, "2 classes to train on, 3 to evaluate"},
     };
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         assert_status(

@@ -154,6 +154,29 @@ static void check_useless(void **state)
     close_place(&p);
 }
 
+/* As another user, if root runs the tests: nothing is forbidden to root. */
+static void check_read_only(void **state)
+{
+    (void)state;
+    enum { NOBODY = 65534 };
+    place p = open_place();
+    run_in(p.root, "mkdir near && chmod 555 near && chmod 755 . && chmod -R a+rX data");
+    bool is_root = geteuid() == 0;
+    warnings = 0;
+    lt_log_set(count_warnings, NULL);
+    if (is_root)
+        assert_int_equal(seteuid(NOBODY), 0);
+    lt_store *s = open_store(&p, 0);
+    bool hits = read_one(&p, s) || read_one(&p, s);
+    lt_store_free(&s);
+    if (is_root)
+        assert_int_equal(seteuid(0), 0);
+    lt_log_set(NULL, NULL);
+    assert_false(hits);
+    assert_int_equal(warnings, 1);
+    close_place(&p);
+}
+
 /* A tar file and a pack, read through a data set: copied whole, then read without the original. */
 static void check_shards(void **state)
 {
@@ -304,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest more[] = {
         {"a folder that is none or full is named once", check_useless, 0, 0, 0},
+        {"a folder that may only be read is named once", check_read_only, 0, 0, 0},
         {"tar files and packs are copied, then read from there", check_shards, 0, 0, 0},
         {"a damaged copy of a tar file is made anew", check_shard_damage, 0, 0, 0},
         {"of several processes one copies a file", check_processes, 0, 0, 0},

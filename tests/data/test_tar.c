@@ -80,6 +80,38 @@ static void check_formats(void **state)
     }
 }
 
+/* The folders that all pictures lie in are no part of a class's name. */
+static void check_class_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *files[3], *names[2];
+    } rows[] = {
+        {{"content/train/cat/1.jpg", "content/train/dog/1.jpg", NULL}, {"cat", "dog"}},
+        {{"content/a/b/cat/1.jpg", "content/a/b/cat/2.jpg", NULL}, {"cat", NULL}},
+        {{"content/val/cat/1.jpg", "content/valid/cat/1.jpg", NULL}, {"val/cat", "valid/cat"}},
+        {{"content/cat/1.jpg", "content/cat/kitten/1.jpg", NULL}, {"cat", "cat/kitten"}},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char *root = make_folder();
+        for (size_t k = 0; rows[i].files[k]; k++)
+            write_file(root, rows[i].files[k], "x", 1);
+        char *path = make_tar(root, "x.tar", "ustar");
+        lt_dataset *d = NULL;
+        lt_record record = {0};
+        assert_ok(lt_dataset_open(&d, path, true));
+        assert_int_equal(lt_dataset_classes(d), rows[i].names[1] ? 2 : 1);
+        assert_ok(d->ops->read(d, 1, &record));
+        assert_int_equal(record.label, lt_dataset_classes(d) - 1);
+        for (int k = 0; k < lt_dataset_classes(d); k++)
+            assert_string_equal(lt_dataset_class_name(d, k), rows[i].names[k]);
+        lt_free(record.bytes);
+        lt_dataset_free(&d);
+        free(path);
+        remove_folder(root);
+    }
+}
+
 static void write_sample(const char *root, int number, const char *label)
 {
     char name[64], picture[32];
@@ -271,6 +303,7 @@ int main(void)
         CMUnitTestFunction run;
     } rows[] = {
         {"every format of the system's tar, long names included", check_formats},
+        {"classes by folder: names without what they share", check_class_names},
         {"WebDataset's samples: shards, labels, parts", check_webdataset},
         {"the kept index: used, outdated, damaged", check_kept_index},
         {"a tar file cut off anywhere", check_truncation},

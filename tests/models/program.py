@@ -398,6 +398,40 @@ def caches_change_nothing(cwd):
     fails(*NOISE, *SMALL, "--cache-dir", "near", cwd=cwd, says="synthetic")
 
 
+def tar_files_and_packs_train_and_evaluate(cwd):
+    folders(cwd)
+    tool = os.path.join(os.path.dirname(PROGRAM), "..", "..", "tools", "pack")
+    os.mkdir(os.path.join(cwd, "tars"))
+    for part in ("train", "val"):
+        subprocess.run(["tar", "--sort=name", "-cf", f"tars/{part}-0.tar", "-C", "data", part], cwd=cwd, check=True)
+    forms = {"folders": "data", "tars": "tars"}
+    if os.path.exists(tool):
+        subprocess.run([tool, "--quiet", "data", "packs"], cwd=cwd, check=True, capture_output=True, timeout=TIMEOUT)
+        forms["packs"] = "packs"
+    flags = [*SMALL, "--image-size", "16", "--epochs", "2", "--optim", "sgd", "--keep", "0"]
+    logits = {}
+    for name, data in forms.items():
+        run("--data", data, *flags, "--output", name, cwd=cwd)
+        same(cwd, "folders", name, 6)
+        weights = os.path.join(cwd, name, "model.safetensors")
+        assert metadata(weights)["class_names"] == "class0\nclass1\nclass2", metadata(weights)
+        p = run("--data", data, "--image-size", "16", "--threads", "1", "--progress", "off", "--eval", "--weights", weights,
+                "--save-logits", "l.safetensors", cwd=cwd)
+        logits[name] = p.stdout, read_safetensors(os.path.join(cwd, "l.safetensors"))
+        assert logits[name] == logits["folders"], f"{name}: {p.stdout}"
+    for part, number in (("train", 2), ("val", 1)):  # numbers alone: val lacks class 2
+        folder = os.path.join(cwd, "numbers", part)
+        os.makedirs(folder)
+        for i in range(8):
+            picture(os.path.join(folder, f"{i}.bmp"), 20, 30 * i)
+            with open(os.path.join(folder, f"{i}.cls"), "w") as f:
+                f.write(str(i % (number + 1)))
+        subprocess.run(f"cd numbers/{part} && tar --sort=name -cf ../{part}.tar .", shell=True, cwd=cwd, check=True)
+    run("--data", "numbers", *flags, "--output", "n", cwd=cwd)
+    p = run("--data", "numbers", "--image-size", "16", "--progress", "off", "--eval", "--weights", "n/model.safetensors", cwd=cwd)
+    assert "over 8 pictures" in p.stdout, p.stdout
+
+
 def class_sets_that_differ_are_named(cwd):
     folders(cwd)
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd"]
@@ -625,7 +659,7 @@ ROWS = [f16_finds_its_loss_scale, the_memory_of_a_step_is_known_within_a_factor_
         weights_know_their_classes_and_pixels,
         fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,
         a_full_disk_ends_no_run, a_profile_is_a_trace, the_config_file_is_reloadable,
-        broken_pictures_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels, caches_change_nothing,
+        broken_pictures_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels, caches_change_nothing, tar_files_and_packs_train_and_evaluate,
         class_sets_that_differ_are_named, bad_checkpoints_are_refused,
         bad_weights_are_refused, nan_weights_are_refused, wrong_command_lines_are_refused,
         presets_fill_what_no_flag_says, every_recipe_loads_and_flags_override_it, reproduce_is_a_subcommand,
