@@ -85,11 +85,8 @@ void lt_pool_free(lt_pool **pool)
     *pool = NULL;
 }
 
-static lt_status add_segment(lt_pool *pool, size_t bytes)
+static lt_status add_segment(lt_pool *pool, size_t size)
 {
-    if (pool->frozen)
-        return lt_fail(LT_E_NOMEM, "pool: %zu bytes more within a captured step", bytes);
-    size_t size = bytes > pool->next_segment ? bytes : pool->next_segment;
     segment *s = lt_alloc(1, sizeof *s);
     lt_chunk *c = lt_alloc(1, sizeof *c);
     lt_status st = s && c ? pool->backend->alloc(pool->ctx, size, &s->data) : LT_E_NOMEM;
@@ -101,13 +98,28 @@ static lt_status add_segment(lt_pool *pool, size_t bytes)
     *c = (lt_chunk){.data = s->data, .bytes = size, .is_free = true};
     s->bytes = size;
     s->first = c;
-    s->scope = pool->scope;
     s->next = pool->segments;
     pool->segments = s;
     pool->memory.reserved += size;
-    if (pool->next_segment < last_segment)
-        pool->next_segment *= 2;
     return LT_OK;
+}
+
+/* As large as it is their turn to be; if that is too much for the device, as large as it must be. */
+static lt_status grow(lt_pool *pool, size_t bytes)
+{
+    if (pool->direct)
+        return add_segment(pool, bytes);
+    const size_t wish = bytes > pool->next_segment ? bytes : pool->next_segment;
+    lt_status st = add_segment(pool, wish);
+    if (st && pool->next_segment > last_segment) { /* no reserve: in steps, then */
+        pool->next_segment = first_segment;
+        st = add_segment(pool, bytes > first_segment ? bytes : first_segment);
+    } else if (st == LT_E_NOMEM && wish > bytes && !pool->backend->host_memory) {
+        return add_segment(pool, bytes);
+    }
+    if (!st && pool->next_segment < last_segment)
+        pool->next_segment *= 2;
+    return st;
 }
 
 static lt_chunk *best_fit(const lt_pool *pool, size_t bytes)
@@ -140,15 +152,7 @@ static lt_status take(lt_pool *pool, size_t bytes, lt_chunk **out)
 {
     lt_chunk *c = pool->direct ? NULL : best_fit(pool, bytes);
     if (!c) {
-        if (pool->direct)
-            pool->next_segment = bytes;
-        lt_status st = add_segment(pool, bytes);
-        if (st && pool->next_segment > last_segment) { /* no reserve: in steps, then */
-            pool->next_segment = first_segment;
-            st = add_segment(pool, bytes);
-        }
-        if (st)
-            return st;
+        LT_TRY(grow(pool, bytes));
         c = best_fit(pool, bytes);
         LT_ASSERT(c);
     }

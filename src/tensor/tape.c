@@ -104,12 +104,36 @@ lt_tensor *lt_tape_handle(lt_tape *tape, lt_dtype dtype, lt_shape shape)
     return t;
 }
 
+/* The batch of the pass: what the first tensor on the tape has most of. 0: it is no batch. */
+static int64_t batch_of(const lt_tape *tape)
+{
+    const lt_tensor *first = NULL;
+    for (const lt_tensor *t = tape->handles; t; t = t->next)
+        first = t->shape.ndim > 1 ? t : first;
+    return first && first->shape.dim[0] > 1 ? first->shape.dim[0] : 0;
+}
+
+/* Says for what there was no memory, and what might help. */
+static lt_status no_memory(const lt_tensor *handle)
+{
+    char why[256], shape[LT_SHAPE_TEXT], advice[80] = "";
+    const int64_t batch = batch_of(handle->tape);
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    if (batch)
+        snprintf(advice, sizeof advice, "; a batch of %lld instead of %lld may fit",
+                 (long long)batch / 2, (long long)batch);
+    return lt_fail(LT_E_NOMEM, "%s; it was for %s %s%s%s%s", why, lt_dtype_name(handle->dtype),
+                   lt_shape_text(handle->shape, shape), handle->producer ? ", the output of " : "",
+                   handle->producer ? handle->producer->op->name : "", advice);
+}
+
 lt_status lt_handle_allocate(lt_tensor *handle)
 {
     size_t bytes;
     LT_TRY(lt_shape_bytes(handle->shape, handle->dtype, &bytes));
     handle->given_back = false;
-    return lt_buffer_new(&handle->buffer, handle->device, bytes);
+    lt_status st = lt_buffer_new(&handle->buffer, handle->device, bytes);
+    return st == LT_E_NOMEM ? no_memory(handle) : st;
 }
 
 void lt_handle_give_back(lt_tensor *handle)

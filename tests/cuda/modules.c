@@ -1,0 +1,86 @@
+/* Opening the device cuda where the module, or a library that it needs, is missing, broken or of another
+ * build: each is a message that names the file. */
+
+#include "near.h"
+#include "temp.h"
+#include "tensor/backend/missing.h"
+
+#include "lather/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A file below the fixtures' folder becomes the module; NULL: there is none. */
+typedef struct module_row {
+    const char *name, *file;
+    const char *says[2];
+} module_row;
+
+static const module_row rows[] = {
+    {"no module", NULL, {"there is no module", "liblather-cuda.so"}},
+    {"a text instead of a module", "text", {"cannot be loaded", "liblather-cuda.so"}},
+    {"a library of the module is missing", "needs", {"cannot be loaded", "libcudnn_gone.so"}},
+    {"a library of the module is another", "symbol", {"cannot be loaded", "cudnn_of_tomorrow"}},
+    {"something else of that name", "empty", {"has no lt_module_cuda", "liblather-cuda.so"}},
+    {"a module of another version",
+     "version",
+     {"the module is of version 0.0.9", "the library of"}},
+    {"a module of an older table", "table", {"the module's table has 8 bytes", "older build"}},
+};
+
+static void put_module(const char *folder, const char *file)
+{
+    static const char text[] = "this is no library";
+    char from[TEMP_PATH], to[TEMP_PATH];
+    size_t bytes;
+    temp_path(to, folder, "liblather-cuda.so");
+    if (!strcmp(file, "text")) {
+        temp_write(to, text, sizeof text);
+        return;
+    }
+    snprintf(from, sizeof from, "%s/tests/cuda/libbroken_%s.so", getenv("LATHER_TEST_BUILD"), file);
+    char *module = temp_read(from, &bytes);
+    temp_write(to, module, bytes);
+    free(module);
+}
+
+static void opening_fails(void **state)
+{
+    const module_row *row = *state;
+    lt_device *device = NULL;
+    char folder[TEMP_PATH];
+    temp_make(folder);
+    if (row->file)
+        put_module(folder, row->file);
+    setenv("LATHER_MODULE_PATH", folder, 1);
+    assert_status(lt_device_open(&device, "cuda", NULL), LT_E_UNSUPPORTED);
+    assert_null(device);
+    for (size_t i = 0; i < COUNT_OF(row->says); i++)
+        if (!strstr(lt_error_message(), row->says[i]))
+            fail_msg("\"%s\" does not say \"%s\"", lt_error_message(), row->says[i]);
+    unsetenv("LATHER_MODULE_PATH");
+    temp_remove(folder);
+}
+
+/* What a backend leaves out says so when it is called. */
+static void a_missing_entry_has_a_name(void **state)
+{
+    (void)state;
+    lt_backend table = {.name = "sparse", .relu = lt_backend_ref()->relu};
+    lt_backend_fill_missing(&table);
+    assert_ptr_equal(table.relu, lt_backend_ref()->relu);
+    assert_null(table.vec_lists); /* fused: absent is an answer */
+    assert_status(table.conv2d(NULL, NULL, NULL, NULL, NULL, NULL), LT_E_UNSUPPORTED);
+    assert_non_null(strstr(lt_error_message(), "conv2d"));
+    assert_status(table.lerp(NULL, 0, NULL, 0, NULL), LT_E_UNSUPPORTED);
+    assert_non_null(strstr(lt_error_message(), "lerp"));
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(rows) + 1] = {cmocka_unit_test(a_missing_entry_has_a_name)};
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[i + 1] = (struct CMUnitTest){rows[i].name, opening_fails, NULL, NULL,
+                                           (void *)(uintptr_t)&rows[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
