@@ -335,9 +335,19 @@ fuzz_long()
     row "the fuzzers" env CC=clang bash -c 'rm -rf "$0" && meson setup "$0" -Dfuzzers=true \
         -Db_lundef=false -Db_sanitize=address,undefined -Dc_args=-fsanitize=fuzzer-no-link &&
         ninja -C "$0" $(printf "tests/fuzz/fuzzer_%s " "$@")' "$work/fuzz" $targets || return
+    export work
+    export -f fuzz_one
+    printf '%s\n' $targets | xargs -P "$(nproc)" -I{} bash -c \
+        'fuzz_one {} '$seconds' >"$work/fuzz/{}.log" 2>&1; echo $? >"$work/fuzz/{}.status"'
     for target in $targets; do
-        row "$seconds s of fuzzing $target" fuzz_one "$target" "$seconds"
+        row "$seconds s of fuzzing $target" fuzz_ended "$target"
     done
+}
+
+fuzz_ended() # TARGET
+{
+    tail -20 "$work/fuzz/$1.log"
+    return "$(cat "$work/fuzz/$1.status")"
 }
 
 replay_long()

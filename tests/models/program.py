@@ -209,6 +209,11 @@ def evaluation_saves_logits_in_file_order(cwd):
     assert labels == [0, 0, 0, 1, 1, 1, 2, 2, 2], labels
     x, y = (array.array("f", t["logits"][2]) for t in (a, b))
     assert max(abs(i - j) for i, j in zip(x, y)) < 1e-5, "logits depend on the batch size"
+    for name, flag, value in (("c", "--crop-pct", "0.8"), ("d", "--interpolation", "bicubic"), ("e", "--crop-pct", "1"), ("f", "--decode", "fast")):
+        run(*flags, f"{name}.safetensors", "--batch-size", "4", flag, value, cwd=cwd)
+        z = array.array("f", read_safetensors(os.path.join(cwd, f"{name}.safetensors"))["logits"][2])
+        same_logits = z == x
+        assert same_logits == (name in "ef"), f"{flag} {value}: {x} and {z}"  # up to 64 pixels nothing is cut off; evaluation is exact
 
 
 def prediction_prints_the_top_classes(cwd):
