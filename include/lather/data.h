@@ -26,7 +26,7 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_open(lt_dataset **out, const char *spe
 LT_API LT_MUST_CHECK lt_status lt_dataset_folder(lt_dataset **out, const char *path);
 /** Pictures in tar files as WebDataset writes them: NAME.jpg (.jpeg, .png, ...) and NAME.cls, a class
  *  number from 0 on; in tar files without .cls the folder is the class. FILE.tar.index, written beside
- *  each where that is possible, saves reading it through again; one that is older than its tar file
+ *  each, or in the user's cache where that is not possible, saves reading it through again; one that is older than its tar file
  *  is made anew. Samples are in the order of path and of the tar files.
  *  Errors: LT_E_IO; LT_E_FORMAT (cut off, no tar file, no picture, labels for some only). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_tar(lt_dataset **out, const char *const *path,

@@ -31,7 +31,8 @@ typedef struct lt_tar_index {
 } lt_tar_index;
 
 /* The index of a tar file: from PATH.index if that is whole and belongs to the file as it is now, else
- * by reading the tar; then PATH.index is written, where possible. Errors: as lt_tar_scan(). */
+ * by reading the tar; then PATH.index is written, or where that is not possible a file in the user's
+ * cache. Errors: as lt_tar_scan(). */
 lt_status lt_tar_index_open(lt_tar_index *out, const char *path);
 /* The same without looking for a kept one; out starts as {0} and is to be cleared in any case. */
 lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path);

@@ -3,8 +3,10 @@
  * What was found is kept beside the tar file, so that it is read through once only. */
 
 #include "base/alloc.h"
+#include "base/commit.h"
 #include "base/crc32c.h"
 #include "data/files.h"
+#include "data/local.h"
 #include "data/tar.h"
 
 #include "lather/log.h"
@@ -247,8 +249,8 @@ static bool write_parts(FILE *file, const lt_tar_index *x, const struct stat *ta
            && fwrite(x->text, 1, x->text_size, file) == x->text_size;
 }
 
-/* Whole or not at all; a folder that cannot be written to is no failure. */
-static void save(const lt_tar_index *x, const char *path, const struct stat *tar)
+/* Whole or not at all. */
+static bool save(const lt_tar_index *x, const char *path, const struct stat *tar)
 {
     char *temp = lt_format("%s.%ld", path, (long)getpid());
     FILE *file = temp ? fopen(temp, "wbe") : NULL;
@@ -256,18 +258,56 @@ static void save(const lt_tar_index *x, const char *path, const struct stat *tar
     if (file)
         ok = !fclose(file) && ok;
     ok = ok && !rename(temp, path);
-    if (!ok) {
-        lt_log(LT_LOG_INFO, "data", "%s: not written (%s): the tar file is read through again",
-               path, strerror(errno));
-        if (temp)
-            unlink(temp);
-    }
+    if (!ok && temp)
+        unlink(temp);
     lt_free(temp);
+    return ok;
+}
+
+/* Where indices of tar files are kept that lie in folders which cannot be written to: the user's cache, as
+ * the XDG base directory specification 0.8 has it. NULL: nowhere. */
+static char *path_in_cache(const char *tar)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool given = cache && *cache == '/';
+    char *real = realpath(tar, NULL), *path = NULL;
+    char *folder = given                  ? lt_format("%s/lather", cache)
+                   : home && *home == '/' ? lt_format("%s/.cache/lather", home)
+                                          : NULL;
+    if (real && folder)
+        path = lt_local_path(folder, real);
+    free(real);
+    lt_free(folder);
+    return path;
+}
+
+static bool save_in_cache(const lt_tar_index *x, const char *path, const struct stat *tar)
+{
+    char *folder = path ? lt_format("%.*s", (int)(strrchr(path, '/') - path), path) : NULL;
+    bool ok = folder && !lt_commit_make_folders(folder) && save(x, path, tar);
+    lt_free(folder);
+    return ok;
+}
+
+static lt_status find_or_build(lt_tar_index *x, int fd, const char *path, const struct stat *tar)
+{
+    char *beside = lt_format("%s.index", path), *cached = path_in_cache(path);
+    lt_status st = beside ? LT_OK : LT_E_NOMEM;
+    if (!st && !load(x, beside, tar) && !(cached && load(x, cached, tar))) {
+        st = lt_tar_index_build(x, fd, path);
+        if (!st && !save(x, beside, tar) && !save_in_cache(x, cached, tar))
+            lt_log(LT_LOG_INFO, "data", "%s: not written (%s): the tar file is read through again",
+                   beside, strerror(errno));
+    }
+    lt_free(beside);
+    lt_free(cached);
+    return st;
 }
 
 lt_status lt_tar_index_open(lt_tar_index *out, const char *path)
 {
     struct stat info;
+    lt_tar_index x = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &info)) {
         lt_status st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
@@ -275,16 +315,8 @@ lt_status lt_tar_index_open(lt_tar_index *out, const char *path)
             close(fd);
         return st;
     }
-    char *beside = lt_format("%s.index", path);
-    lt_status st = beside ? LT_OK : LT_E_NOMEM;
-    lt_tar_index x = {0};
-    if (!st && !load(&x, beside, &info)) {
-        st = lt_tar_index_build(&x, fd, path);
-        if (!st)
-            save(&x, beside, &info);
-    }
+    lt_status st = find_or_build(&x, fd, path, &info);
     close(fd);
-    lt_free(beside);
     if (st)
         lt_tar_index_clear(&x);
     else

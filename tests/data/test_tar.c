@@ -208,6 +208,40 @@ static void check_kept_index(void **state)
     remove_folder(root);
 }
 
+/* Where the index cannot be written beside its tar file, it is kept in the user's cache. */
+static void check_cached_index(void **state)
+{
+    (void)state;
+    char *root = make_folder(), *cache = below(root, "cache");
+    const char *before = getenv("XDG_CACHE_HOME");
+    char *kept = before ? strdup(before) : NULL;
+    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
+    write_sample(root, 1, "1");
+    char *path = make_tar(root, "x.tar", "ustar");
+    lt_tar_index x = {0};
+    run_in(root, "mkdir x.tar.index && touch x.tar.index/taken");
+    assert_ok(lt_tar_index_open(&x, path));
+    lt_tar_index_clear(&x);
+    run_in(root, "test $(find cache -type f | wc -l) = 1");
+    /* The same size and time, but nothing in it: only the index knows. */
+    run_in(root, "cp -p x.tar y && truncate -s 0 x.tar && truncate -r y x.tar && touch -r y x.tar");
+    assert_ok(lt_tar_index_open(&x, path));
+    assert_int_equal(x.count, 1);
+    lt_tar_index_clear(&x);
+    run_in(root, "cp y x.tar && touch -d @7 x.tar"); /* another state of the file: made anew */
+    assert_ok(lt_tar_index_open(&x, path));
+    lt_tar_index_clear(&x);
+    run_in(root, "test $(find cache -type f | wc -l) = 1");
+    if (kept)
+        setenv("XDG_CACHE_HOME", kept, 1);
+    else
+        unsetenv("XDG_CACHE_HOME");
+    free(kept);
+    free(path);
+    free(cache);
+    remove_folder(root);
+}
+
 /* Every prefix is read as far as it goes, or refused with its path; nothing is read outside. */
 static void check_truncation(void **state)
 {
@@ -306,6 +340,7 @@ int main(void)
         {"classes by folder: names without what they share", check_class_names},
         {"WebDataset's samples: shards, labels, parts", check_webdataset},
         {"the kept index: used, outdated, damaged", check_kept_index},
+        {"an index in the user's cache", check_cached_index},
         {"a tar file cut off anywhere", check_truncation},
         {"a tar file that shrinks or goes away while it is read", check_vanished},
         {"files that are no tar files, samples that are not right", check_bad_tars},
