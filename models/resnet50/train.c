@@ -168,6 +168,16 @@ static lt_status finish_epoch(session *s, bool *reached)
     return save_or_warn(s, is_best);
 }
 
+/* To the next epoch, of which the loader has made batches already; a seek would drop them. */
+static lt_status go_on(session *s)
+{
+    lt_batch none;
+    lt_status st = lt_loader_next(s->loader, &none);
+    if (st && st != LT_END)
+        return st;
+    return st == LT_END ? LT_OK : lt_loader_seek(s->loader, s->state.epoch, s->state.batch);
+}
+
 lt_status session_train(session *s)
 {
     bool reached = false;
@@ -180,7 +190,7 @@ lt_status session_train(session *s)
         }
         LT_TRY(finish_epoch(s, &reached));
         if (!reached && !is_done(s))
-            LT_TRY(lt_loader_seek(s->loader, s->state.epoch, s->state.batch));
+            LT_TRY(go_on(s));
     }
     return session_save_weights(s);
 }

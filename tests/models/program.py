@@ -391,10 +391,10 @@ def caches_change_nothing(cwd):
         same(cwd, "plain", "cached", 9)
     with open(os.path.join(cwd, "cached", "metrics.jsonl")) as f:
         epochs = [r for r in map(json.loads, f) if r["event"] == "epoch"]
-    for r in epochs:  # the loader is ahead of the training
-        assert r["cache_ram_misses"] == r["cache_dir_hits"] + r["cache_dir_misses"] > 0 == r["cache_dir_misses"], epochs
-        assert 0 < r["cache_ram_bytes"] <= 9 * 1024, epochs
-    assert sum(r["cache_ram_hits"] + r["cache_ram_misses"] for r in epochs) >= 36 and epochs[2]["cache_ram_hits"] > 0, epochs
+    count = {key: sum(r[key] for r in epochs) for key in epochs[0] if key.startswith("cache_")}
+    assert count["cache_ram_hits"] > 0 < count["cache_ram_misses"] and count["cache_dir_misses"] == 0, count
+    assert abs(count["cache_dir_hits"] - count["cache_ram_misses"]) <= 1, count  # one may be on its way
+    assert all(0 < r["cache_ram_bytes"] <= 9 * 1024 for r in epochs), epochs
     with open(os.path.join(cwd, "file"), "w") as f:
         f.write("no folder")
     p = run(*flags, "--max-steps", "1", "--cache-dir", "file", cwd=cwd)
