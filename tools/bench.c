@@ -19,6 +19,7 @@ static const struct {
     {"loader", bench_loader, "reading, decoding and transforming pictures"},
     {"optim", bench_optim, "an optimizer's step on a network's parameters"},
     {"ops", bench_ops, "single operations, forward and backward"},
+    {"ceilings", bench_ceilings, "copies and matrix products: what the device can reach"},
     {"roots", bench_roots, "Shampoo's inverse roots, against LAPACK"},
 };
 

@@ -3,17 +3,22 @@
 #include "bench.h"
 #include "resnet.h"
 
+#include "lather/graph.h"
 #include "lather/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct settings {
     const char *arch, *device;
     int amp, optim, recompute; /* indices of choices */
-    int64_t batch, size, threads, steps, warmup, classes;
-    bool json;
+    int64_t batch, size, threads, steps, warmup, classes, frequency, block;
+    bool json, graph;
 } settings;
+
+enum { OFF, BF16, F16, TF32 };
+static const char *const amps[] = {"f32", "bf16", "f16", "tf32"};
 
 #define AT(field) offsetof(settings, field)
 
@@ -45,8 +50,8 @@ static const lt_option table[] = {
      .name = "amp",
      .type = LT_OPTION_CHOICE,
      .offset = AT(amp),
-     .choices = "off|bf16",
-     .help = "dtype of activations; off is f32"},
+     .choices = "off|bf16|f16|tf32",
+     .help = "dtype of activations; off is f32, tf32 too, with products in that precision"},
     {.group = "Benchmark",
      .name = "optim",
      .type = LT_OPTION_CHOICE,
@@ -84,6 +89,28 @@ static const lt_option table[] = {
      .min = 1,
      .max = 1000000,
      .help = "classes"},
+    {.group = "Benchmark",
+     .name = "precondition-frequency",
+     .type = LT_OPTION_INT,
+     .offset = AT(frequency),
+     .value = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "Shampoo: steps between new roots; 0: the preset's"},
+    {.group = "Benchmark",
+     .name = "max-preconditioner-dim",
+     .type = LT_OPTION_INT,
+     .offset = AT(block),
+     .value = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "Shampoo: largest side of a block; 0: the preset's"},
+    {.group = "Benchmark",
+     .name = "graph",
+     .type = LT_OPTION_BOOL,
+     .offset = AT(graph),
+     .value = "true",
+     .help = "cuda: record the work of a step once and replay it"},
     BENCH_MACHINE_OPTIONS(settings),
 };
 
@@ -102,14 +129,17 @@ typedef struct training {
     lt_params params;
     lt_optim *optim;
     lt_tape *tape;
-    lt_tensor *images, *labels;
+    lt_graph *graph;
+    lt_tensor *images, *labels, *kept_loss;
     lt_pass pass;
-    double loss;
+    double loss, opened, first; /* seconds of opening, to the end of the first step */
 } training;
 
 static void close_training(training *t)
 {
+    lt_graph_free(&t->graph);
     lt_tape_free(&t->tape);
+    lt_tensor_free(&t->kept_loss);
     lt_optim_free(&t->optim);
     lt_params_clear(&t->params);
     lt_module_free(&t->model);
@@ -122,58 +152,107 @@ static lt_status make_data(training *t, const settings *s)
 {
     LT_TRY(lt_tensor_new(&t->images, t->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size)));
     LT_TRY(lt_tensor_new(&t->labels, t->device, LT_I32, LT_SHAPE(s->batch)));
+    LT_TRY(lt_tensor_new(&t->kept_loss, t->device, LT_F32, LT_SCALAR));
     LT_TRY(bench_fill_random(t->images, 256, 1));
     return bench_fill_random(t->labels, (double)s->classes, 2);
 }
 
+static lt_status make_optim(training *t, const settings *s)
+{
+    lt_shampoo_config c;
+    if (bench_shampoo_config(&c, bench_optims[s->optim])) {
+        c.precondition_frequency = s->frequency ? s->frequency : c.precondition_frequency;
+        c.max_preconditioner_dim = s->block ? s->block : c.max_preconditioner_dim;
+        if (s->frequency)
+            c.start_preconditioning_step = 2; /* so that it is a part of all measured steps */
+        LT_TRY(lt_optim_shampoo(&t->optim, &t->params, &c));
+    } else {
+        LT_TRY(bench_make_optim(&t->optim, bench_optims[s->optim], &t->params));
+    }
+    return s->amp == F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
+}
+
 static lt_status open_training(training *t, const settings *s)
 {
-    lt_device_config device = {.threads = (int)s->threads};
+    lt_device_config device = {.threads = (int)s->threads, .tf32 = s->amp == TF32};
     lt_resnet_config model = {.arch = s->arch, .classes = (int)s->classes};
     LT_TRY(lt_device_open(&t->device, s->device, &device));
     LT_TRY(lt_resnet_new(&t->model, t->device, &model));
     LT_TRY(lt_module_params(t->model, &t->params));
-    LT_TRY(bench_make_optim(&t->optim, bench_optims[s->optim], &t->params));
+    LT_TRY(make_optim(t, s));
     LT_TRY(lt_tape_new(&t->tape, t->device));
     LT_TRY(make_data(t, s));
     t->pass = LT_PASS_TRAIN;
-    t->pass.dtype = s->amp ? LT_BF16 : LT_F32;
+    t->pass.dtype = s->amp == BF16 ? LT_BF16 : s->amp == F16 ? LT_F16 : LT_F32;
     t->pass.recompute = s->recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
     return LT_OK;
 }
 
-static lt_status step(training *t, int64_t attempt)
+static lt_status forward_backward(void *arg)
 {
     const lt_normalize_config pixels = LT_NORMALIZE_IMAGENET;
+    training *t = arg;
     lt_tape_reset(t->tape, t->pass);
     lt_tensor *x = lt_normalize(t->tape, t->images, &pixels);
     lt_tensor *logits = lt_module_forward(t->model, t->tape, x);
     lt_tensor *loss = lt_softmax_xent(t->tape, logits, t->labels, 0.1);
 
     lt_params_zero_grad(&t->params);
-    LT_TRY(lt_tape_backward(t->tape, loss, 1));
-    lt_step numbers = {.lr = 0.01, .attempt = attempt};
-    LT_TRY(lt_optim_step(t->optim, &numbers));
-    return lt_tensor_item(loss, &t->loss); /* waits for the device */
+    LT_TRY(lt_tape_backward_by(t->tape, loss, 1, lt_optim_loss_scale(t->optim)));
+    return lt_tensor_copy(t->kept_loss, loss);
+}
+
+static lt_status whole_step(void *arg)
+{
+    training *t = arg;
+    LT_TRY(forward_backward(t));
+    return lt_optim_update(t->optim);
+}
+
+static lt_status step(training *t, int64_t attempt, bool graph)
+{
+    const lt_step numbers = {.lr = 0.01, .attempt = attempt};
+    LT_TRY(lt_optim_prepare(t->optim, &numbers));
+    bool steady = lt_optim_is_steady(t->optim);
+    lt_step_fn *work = steady ? whole_step : forward_backward;
+    if (graph)
+        LT_TRY(lt_graph_run(t->device, &t->graph, steady, work, t));
+    else
+        LT_TRY(work(t));
+    if (!steady)
+        LT_TRY(lt_optim_update(t->optim));
+    lt_optim_advance(t->optim);
+    return lt_tensor_item(t->kept_loss, &t->loss); /* waits for the device */
 }
 
 static void report(const training *t, const settings *s, double seconds, int64_t peak)
 {
     double rate = (double)s->batch / seconds;
+    lt_graph_stats graph = lt_graph_statistics(t->graph);
     fprintf(stderr,
             "%s %s batch %d, %d threads, %s: %.1f ms a step, %.2f images/s, peak %.0f MiB\n",
-            s->arch, s->amp ? "bf16" : "f32", (int)s->batch, lt_device_threads(t->device),
+            s->arch, amps[s->amp], (int)s->batch, lt_device_threads(t->device),
             bench_optims[s->optim], 1e3 * seconds, rate, (double)peak / 0x1p20);
     if (!s->json)
         return;
-    bench_header header = {"train", lt_device_name(t->device), s->amp ? "bf16" : "f32",
-                           (int)s->batch, lt_device_threads(t->device)};
+    bench_header header = {"train", lt_device_name(t->device), amps[s->amp], (int)s->batch,
+                           lt_device_threads(t->device)};
     bench_print_header(&header);
     printf(", \"arch\": \"%s\", \"optim\": \"%s\", \"steps\": %d, \"images_per_second\": %.6g, "
            "\"milliseconds\": %.6g, \"peak_memory_bytes\": %lld, \"tensor_peak_bytes\": %zu, "
-           "\"loss\": %.6g}\n",
+           "\"loss\": %.6g, \"replayed_steps\": %lld, \"cold_start_seconds\": %.6g}\n",
            s->arch, bench_optims[s->optim], (int)s->steps, rate, 1e3 * seconds, (long long)peak,
-           lt_device_memory(t->device).peak, t->loss);
+           lt_device_memory(t->device).peak, t->loss, (long long)graph.replays,
+           t->first - t->opened);
+}
+
+/* Of the host beyond what it had before the first step; of a device with memory of its own, all that
+ * the allocator took. */
+static int64_t peak_bytes(const training *t, int64_t before)
+{
+    bool is_device = !strncmp(lt_device_name(t->device), "cuda", 4);
+    return is_device ? (int64_t)lt_device_memory(t->device).reserved
+                     : bench_process_bytes("VmHWM") - before;
 }
 
 static lt_status measure(training *t, const settings *s)
@@ -185,12 +264,14 @@ static lt_status measure(training *t, const settings *s)
     lt_status st = LT_OK;
     for (int64_t i = 0; i < s->warmup + s->steps && !st; i++) {
         double begin = bench_seconds();
-        st = step(t, i + 1);
+        st = step(t, i + 1, s->graph);
+        if (i == 0)
+            t->first = bench_seconds();
         if (i >= s->warmup)
             seconds[i - s->warmup] = bench_seconds() - begin;
     }
     if (!st)
-        report(t, s, bench_median(seconds, (int)s->steps), bench_process_bytes("VmHWM") - before);
+        report(t, s, bench_median(seconds, (int)s->steps), peak_bytes(t, before));
     free(seconds);
     return st;
 }
@@ -202,7 +283,7 @@ lt_status bench_train(int argc, char *const *argv)
     LT_TRY(bench_parse(&program, &s, argc, argv, &run));
     if (!run)
         return LT_OK;
-    training t = {0};
+    training t = {.opened = bench_seconds()};
     lt_status st = open_training(&t, &s);
     if (!st)
         st = measure(&t, &s);

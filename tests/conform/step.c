@@ -1,0 +1,304 @@
+/* conform_step [--device NAME] [--break]: a whole training step of a small residual network: gradients
+ * against ref in double; recorded steps against eager ones and a second run, bit for bit. With
+ * --break one number is off, and all must fail. Exits 0, 1, or 77 if the device cannot be opened. */
+
+#include "resnet.h"
+
+#include "lather/ext/fail.h"
+#include "lather/graph.h"
+#include "lather/ops.h"
+#include "lather/optim.h"
+#include "lather/shampoo.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 8, SIDE = 32, CLASSES = 5, STEPS = 6, CANNOT_RUN = 77 };
+
+typedef struct training {
+    lt_device *device;
+    lt_module *model;
+    lt_params params;
+    lt_optim *optim;
+    lt_tape *tape;
+    lt_graph *graph;
+    lt_tensor *images, *labels, *loss;
+    lt_pass pass;
+} training;
+
+static void close_training(training *t)
+{
+    lt_graph_free(&t->graph);
+    lt_tape_free(&t->tape);
+    lt_optim_free(&t->optim);
+    lt_params_clear(&t->params);
+    lt_module_free(&t->model);
+    lt_tensor_free(&t->images);
+    lt_tensor_free(&t->labels);
+    lt_tensor_free(&t->loss);
+    lt_device_close(&t->device);
+}
+
+static lt_status make_data(training *t)
+{
+    static unsigned char pixels[BATCH * 3 * SIDE * SIDE];
+    int32_t labels[BATCH];
+    uint32_t state = 1;
+    for (size_t i = 0; i < sizeof pixels; i++) {
+        state = state * 1664525U + 1013904223U;
+        pixels[i] = (unsigned char)(state >> 24);
+    }
+    for (int i = 0; i < BATCH; i++)
+        labels[i] = i % CLASSES;
+    LT_TRY(lt_tensor_new(&t->images, t->device, LT_U8, LT_SHAPE(BATCH, 3, SIDE, SIDE)));
+    LT_TRY(lt_tensor_new(&t->labels, t->device, LT_I32, LT_SHAPE(BATCH)));
+    LT_TRY(lt_tensor_new(&t->loss, t->device, lt_device_master(t->device), LT_SCALAR));
+    LT_TRY(lt_tensor_write(t->images, pixels, sizeof pixels));
+    return lt_tensor_write(t->labels, labels, sizeof labels);
+}
+
+static lt_status make_optim(training *t, const char *name)
+{
+    if (!strcmp(name, "sgd")) {
+        const lt_sgd_config c = {.momentum = 0.9, .nesterov = true, .weight_decay = 1e-4};
+        return lt_optim_sgd(&t->optim, &t->params, &c);
+    }
+    if (!strcmp(name, "shampoo")) {
+        lt_shampoo_config c;
+        LT_TRY(lt_shampoo_preset("recommended", &c));
+        c.precondition_frequency = 2;
+        c.start_preconditioning_step = 2;
+        return lt_optim_shampoo(&t->optim, &t->params, &c);
+    }
+    lt_adam_config c = LT_ADAM_DEFAULTS;
+    c.decoupled = true;
+    return lt_optim_adam(&t->optim, &t->params, &c);
+}
+
+static lt_status open_training(training *t, const char *device, lt_dtype dtype, bool f64,
+                               const char *optim)
+{
+    const lt_device_config config = {.f64 = f64, .deterministic = true};
+    const lt_resnet_config shape = {
+        .arch = "resnet10", .width = 8, .channels = 3, .classes = CLASSES, .seed = 1};
+    *t = (training){.pass = LT_PASS_TRAIN};
+    t->pass.dtype = dtype;
+    t->pass.recompute = LT_RECOMPUTE_CHEAP;
+    LT_TRY(lt_device_open(&t->device, device, &config));
+    LT_TRY(lt_resnet_new(&t->model, t->device, &shape));
+    LT_TRY(lt_module_params(t->model, &t->params));
+    LT_TRY(make_optim(t, optim));
+    if (dtype == LT_F16)
+        LT_TRY(lt_optim_scale_loss(t->optim, NULL));
+    LT_TRY(lt_tape_new(&t->tape, t->device));
+    return make_data(t);
+}
+
+static lt_status forward_backward(training *t)
+{
+    const lt_normalize_config pixels = LT_NORMALIZE_IMAGENET;
+    lt_params_zero_grad(&t->params);
+    lt_tape_reset(t->tape, t->pass);
+    lt_tensor *x = lt_normalize(t->tape, t->images, &pixels);
+    lt_tensor *logits = lt_module_forward(t->model, t->tape, x);
+    lt_tensor *loss = lt_softmax_xent(t->tape, logits, t->labels, 0.1);
+    LT_TRY(lt_tape_backward_by(t->tape, loss, 1, lt_optim_loss_scale(t->optim)));
+    return lt_tensor_copy(t->loss, loss);
+}
+
+static lt_status whole_step(void *arg)
+{
+    training *t = arg;
+    LT_TRY(forward_backward(t));
+    return lt_optim_update(t->optim);
+}
+
+static lt_status forward_backward_step(void *arg)
+{
+    return forward_backward(arg);
+}
+
+/* As the trainer does it. */
+static lt_status run_step(training *t, int64_t attempt, bool graph)
+{
+    const lt_step numbers = {.lr = 0.01 / (double)attempt, .attempt = attempt};
+    lt_step_result result;
+    LT_TRY(lt_optim_prepare(t->optim, &numbers));
+    bool steady = lt_optim_is_steady(t->optim);
+    lt_step_fn *step = steady ? whole_step : forward_backward_step;
+    if (graph)
+        LT_TRY(lt_graph_run(t->device, &t->graph, steady, step, t));
+    else
+        LT_TRY(step(t));
+    if (!steady)
+        LT_TRY(lt_optim_update(t->optim));
+    lt_optim_advance(t->optim);
+    return lt_optim_result(t->optim, &result);
+}
+
+/* All numbers of a list of tensors as doubles, one after another; grows *out. */
+typedef struct numbers {
+    double *value;
+    size_t count;
+} numbers;
+
+static lt_status append(numbers *n, const lt_tensor *x)
+{
+    size_t count = (size_t)lt_tensor_count(x);
+    double *grown = realloc(n->value, (n->count + count) * sizeof *grown);
+    lt_tensor *wide = NULL;
+    if (!grown)
+        return lt_fail(LT_E_NOMEM, "no memory for %zu numbers", n->count + count);
+    n->value = grown;
+    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(x), LT_F64, lt_tensor_shape(x)));
+    lt_status st = lt_tensor_copy(wide, x);
+    if (!st)
+        st = lt_tensor_read(wide, n->value + n->count, count * sizeof(double));
+    lt_tensor_free(&wide);
+    n->count += count;
+    return st;
+}
+
+static lt_status collect(numbers *n, const training *t, bool gradients)
+{
+    *n = (numbers){0};
+    for (size_t i = 0; i < t->params.count; i++) {
+        const lt_param *p = t->params.item[i];
+        if (!gradients || p->has_grad)
+            LT_TRY(append(n, gradients ? p->grad : p->value));
+    }
+    return LT_OK;
+}
+
+/* Gradients of one pass, without the loss scale; f16 tries smaller ones until all are finite. */
+static lt_status gradients_of(numbers *n, const char *device, lt_dtype dtype, bool f64)
+{
+    training t;
+    double scale = 1;
+    lt_status st = open_training(&t, device, dtype, f64, "sgd");
+    if (!st && dtype == LT_F16) {
+        lt_loss_scaling c = LT_LOSS_SCALING_DEFAULTS;
+        c.start = scale = 128;
+        st = lt_optim_scale_loss(t.optim, &c);
+    }
+    if (!st)
+        st = forward_backward(&t);
+    if (!st)
+        st = collect(n, &t, true);
+    for (size_t i = 0; i < n->count; i++)
+        n->value[i] /= scale;
+    close_training(&t);
+    return st;
+}
+
+static lt_status train(numbers *n, const char *device, lt_dtype dtype, const char *optim,
+                       bool graph)
+{
+    training t;
+    lt_status st = open_training(&t, device, dtype, false, optim);
+    for (int64_t i = 1; i <= STEPS && !st; i++)
+        st = run_step(&t, i, graph);
+    if (!st)
+        st = collect(n, &t, false);
+    lt_graph_stats stats = lt_graph_statistics(t.graph);
+    if (!st && stats.failed)
+        st = lt_fail(LT_E_UNSUPPORTED, "a step could not be recorded: %s", lt_error_message());
+    close_training(&t);
+    return st;
+}
+
+typedef struct tally {
+    int passed, failed;
+    bool broken;
+} tally;
+
+static void tell(tally *a, bool ok, const char *what, lt_dtype dtype, const char *optim,
+                 const char *detail)
+{
+    *(ok ? &a->passed : &a->failed) += 1;
+    printf("%s %s %s %s%s%s\n", ok ? "ok  " : "FAIL", what, lt_dtype_name(dtype), optim,
+           *detail ? ": " : "", detail);
+}
+
+/* Euclidean distance relative to the length of want; infinite for other counts. */
+static double distance(const numbers *got, const numbers *want)
+{
+    double length = 0, apart = 0;
+    if (got->count != want->count)
+        return (double)INFINITY;
+    for (size_t i = 0; i < want->count; i++) {
+        length += want->value[i] * want->value[i];
+        apart += (got->value[i] - want->value[i]) * (got->value[i] - want->value[i]);
+    }
+    return sqrt(apart / length);
+}
+
+static void check_gradients(tally *a, const char *device, lt_dtype dtype)
+{
+    const double bound = dtype == LT_F32 ? 1e-4 : dtype == LT_F16 ? 0.1 : 0.45;
+    numbers want = {0}, got = {0};
+    char text[256] = "";
+    lt_status st = gradients_of(&want, "ref", LT_F32, true);
+    if (!st)
+        st = gradients_of(&got, device, dtype, false);
+    if (!st && a->broken)
+        for (size_t i = 0; i < got.count; i++)
+            got.value[i] *= 1 + 2 * bound;
+    double apart = st ? (double)NAN : distance(&got, &want);
+    snprintf(text, sizeof text, "%s%g, allowed %g", st ? lt_error_message() : "distance ", apart,
+             bound);
+    tell(a, apart <= bound, "gradients", dtype, "", text);
+    free(want.value);
+    free(got.value);
+}
+
+static void check_same(tally *a, const char *device, lt_dtype dtype, const char *optim, bool graph)
+{
+    numbers want = {0}, got = {0};
+    lt_status st = train(&want, device, dtype, optim, false);
+    if (!st)
+        st = train(&got, device, dtype, optim, graph);
+    if (!st && a->broken)
+        got.value[got.count / 2] += 1e-3;
+    bool same = !st && got.count == want.count
+                && !memcmp(got.value, want.value, got.count * sizeof(double));
+    tell(a, same, graph ? "recorded steps are eager ones" : "a second run is the first", dtype,
+         optim, st ? lt_error_message() : "");
+    free(want.value);
+    free(got.value);
+}
+
+static void check_dtype(tally *a, const char *device, lt_dtype dtype)
+{
+    static const char *const optims[] = {"sgd", "adamw", "shampoo"};
+    check_gradients(a, device, dtype);
+    for (size_t i = 0; i < sizeof optims / sizeof *optims; i++) {
+        check_same(a, device, dtype, optims[i], false);
+        check_same(a, device, dtype, optims[i], true);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+    const char *device = "cpu";
+    tally a = {0};
+    lt_device *d = NULL;
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--break"))
+            a.broken = true;
+        else if (!strcmp(argv[i], "--device") && i + 1 < argc)
+            device = argv[++i];
+    if (lt_device_open(&d, device, NULL)) {
+        fprintf(stderr, "conform_step: %s\n", lt_error_message());
+        return CANNOT_RUN;
+    }
+    lt_device_close(&d);
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (dtypes[i] != LT_F16 || strcmp(device, "cpu") != 0) /* which has no f16 training */
+            check_dtype(&a, device, dtypes[i]);
+    printf("conform_step: %d passed, %d failed\n", a.passed, a.failed);
+    return a.failed ? 1 : 0;
+}
