@@ -4,6 +4,7 @@
 #include "cuda.h"
 #include "kernels.h"
 #include "libraries.h"
+#include "matrices.h"
 #include "steps.h"
 
 /* Kernels are built for compute capability LT_CUDA_ARCH (90: 9.0), and later ones by way of PTX. */
@@ -43,6 +44,10 @@ static lt_backend table = {
 __attribute__((constructor)) static void fill_table(void)
 {
     lt_cuda_install_kernels(&table);
+    lt_cuda_install_products_of_matrices(&table);
+    lt_cuda_install_functions_of_matrices(&table);
+    lt_cuda_install_rational(&table);
+    lt_cuda_install_small_matrices(&table);
 }
 
 LT_API extern const lt_backend_module lt_module_cuda;

@@ -1,0 +1,383 @@
+/* Kernels around the libraries' matrix calls, and those that need none: angles, norms. Sums are taken
+ * in double, in a fixed order. */
+
+#include "launch.cuh"
+#include "matrices.h"
+
+namespace
+{
+
+const int64_t MOST_BLOCKS = 4096; /* of one matrix; more elements: a loop */
+
+dim3 grid_for(int64_t elements, int count)
+{
+    const int64_t blocks = (elements + THREADS - 1) / THREADS;
+    return dim3((unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), (unsigned)count);
+}
+
+/* The elements of this block's matrix that this thread takes. */
+#define EACH_ELEMENT(i, elements)                                 \
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, \
+                 step_ = (int64_t)gridDim.x * THREADS;            \
+         i < (elements); i += step_)
+
+__device__ int64_t fold_offset(const lt_fold &f, int64_t element)
+{
+    int64_t left = element % f.rest, at = element / f.rest * f.stride[0];
+#pragma unroll
+    for (int d = LT_MAX_DIMS - 1; d > 0; d--) {
+        at += left % f.extent[d] * f.stride[d];
+        left /= f.extent[d];
+    }
+    return at;
+}
+
+template <class T>
+__global__ void fold_gather(const lt_fold *fold, int64_t elements, T *to, const int32_t *finite)
+{
+    const lt_fold f = fold[blockIdx.y];
+    const bool take = !finite || *finite;
+    T *mine = to + blockIdx.y * elements;
+    EACH_ELEMENT(i, elements)
+    mine[i] = take ? ((const T *)f.data)[fold_offset(f, i)] : (T)0;
+}
+
+template <class T>
+__global__ void fold_scatter(const lt_fold *fold, int64_t elements, const T *from,
+                             const int32_t *finite)
+{
+    const lt_fold f = fold[blockIdx.y];
+    const T *mine = from + blockIdx.y * elements;
+    if (finite && !*finite)
+        return;
+    EACH_ELEMENT(i, elements)
+    ((T *)f.data)[fold_offset(f, i)] = mine[i];
+}
+
+template <class T>
+__global__ void coefficients(double alpha, double beta, const int32_t *finite, T *to)
+{
+    const bool take = !finite || *finite;
+    to[0] = take ? (T)alpha : (T)0;
+    to[1] = take ? (T)beta : (T)1;
+}
+
+template <class T>
+__global__ void squares_gather(void *const *from, int64_t n, T *to, bool transpose)
+{
+    const T *mine = (const T *)from[blockIdx.y];
+    T *out = to + blockIdx.y * n * n;
+    EACH_ELEMENT(i, n * n)
+    out[i] = mine[transpose ? i % n * n + i / n : i];
+}
+
+template <class T>
+__global__ void squares_scatter(const T *from, int64_t n, void *const *to, bool transpose)
+{
+    const T *mine = from + blockIdx.y * n * n;
+    T *out = (T *)to[blockIdx.y];
+    EACH_ELEMENT(i, n * n)
+    out[i] = mine[transpose ? i % n * n + i / n : i];
+}
+
+template <class T> __global__ void rows_scatter(const T *from, int64_t n, void *const *to, int *bad)
+{
+    const T *mine = from + blockIdx.y * n;
+    T *out = (T *)to[blockIdx.y];
+    EACH_ELEMENT(i, n)
+    {
+        out[i] = mine[i];
+        if (!isfinite(mine[i]))
+            bad[blockIdx.y] = 1;
+    }
+}
+
+template <class A, class T> __global__ void term_begin(const lt_term *term, int64_t n, T *l, T *x)
+{
+    const lt_term t = term[blockIdx.y];
+    const A *a = (const A *)t.a;
+    T *mine = l + blockIdx.y * n * n, *identity = x + blockIdx.y * n * n;
+    EACH_ELEMENT(i, n * n)
+    {
+        const bool diagonal = i % (n + 1) == 0;
+        mine[i] = (T)((double)a[i] + (diagonal ? t.shift : 0.0));
+        identity[i] = diagonal ? (T)1 : (T)0;
+    }
+}
+
+template <class T>
+__global__ void term_add(const lt_term *term, int64_t n, const T *inverse, const int *info)
+{
+    const lt_term t = term[blockIdx.y];
+    const T *mine = inverse + blockIdx.y * n * n;
+    if (info[blockIdx.y] != 0) {
+        if (blockIdx.x == 0 && threadIdx.x == 0 && *t.failed == 0)
+            *t.failed = 1 + t.number;
+        return;
+    }
+    EACH_ELEMENT(i, n * n)
+    t.sum[i] += t.weight * (double)mine[i];
+}
+
+template <class T>
+__global__ void sums_store(const double *sum, const double *constant, int64_t n, void *const *y,
+                           const int *failed)
+{
+    const double *mine = sum + blockIdx.y * n * n;
+    T *out = (T *)y[blockIdx.y];
+    if (failed[blockIdx.y])
+        return;
+    EACH_ELEMENT(i, n * n)
+    out[i] = (T)(mine[i] + (i % (n + 1) == 0 ? constant[blockIdx.y] : 0.0));
+}
+
+/* Ties keep their order; n^2 comparisons are few beside what follows. */
+template <class T> __global__ void rank_columns(const T *a, int64_t n, int *rank)
+{
+    EACH_ELEMENT(j, n)
+    {
+        const T mine = a[j * (n + 1)];
+        int before = 0;
+        for (int64_t k = 0; k < n; k++) {
+            const T other = a[k * (n + 1)];
+            before += other > mine || (other == mine && k < j);
+        }
+        rank[j] = before;
+    }
+}
+
+template <class T> __global__ void take_columns(const T *a, int64_t n, const int *rank, T *to)
+{
+    EACH_ELEMENT(i, n * n)
+    to[rank[i % n] * n + i / n] = a[i];
+}
+
+template <class T> __global__ void read_signs(const T *r, int64_t n, double *sign)
+{
+    EACH_ELEMENT(k, n)
+    sign[k] = r[k * (n + 1)] < 0 ? -1.0 : 1.0;
+}
+
+template <class T>
+__global__ void put_columns(const T *from, int64_t n, const int *rank, const double *sign, T *q)
+{
+    EACH_ELEMENT(i, n * n)
+    {
+        const int k = rank[i % n];
+        q[i] = (T)sign[k] * from[k * n + i / n];
+    }
+}
+
+__device__ double angle(double sij, double sii, double sjj)
+{
+    const double difference = sjj - sii;
+    if (sij == 0)
+        return 0;
+    if (difference == 0)
+        return copysign(atan(1.0), sij);
+    return atan(2 * sij / difference) / 2;
+}
+
+template <class T> __global__ void find_angles(const T *s, int64_t n, T *k)
+{
+    EACH_ELEMENT(e, n * n)
+    {
+        const int64_t i = e / n, j = e % n, row = max(i, j), column = min(i, j);
+        const double a = i == j ? 0
+                                : angle((double)s[row * n + column], (double)s[row * (n + 1)],
+                                        (double)s[column * (n + 1)]);
+        k[e] = (T)(i >= j ? a : -a);
+    }
+}
+
+struct lt_norm {
+    lt_fold fold;
+    int64_t elements;
+    double *out;
+    int wide;
+};
+
+/* A block a tensor. */
+__global__ void __launch_bounds__(THREADS) norms(const lt_norm *norm)
+{
+    const lt_norm v = norm[blockIdx.x];
+    double square = 0;
+    for (int64_t i = threadIdx.x; i < v.elements; i += THREADS) {
+        const int64_t at = fold_offset(v.fold, i);
+        const double x =
+            v.wide ? ((const double *)v.fold.data)[at] : (double)((const float *)v.fold.data)[at];
+        square += x * x;
+    }
+    square = block_sum(square);
+    if (threadIdx.x == 0)
+        *v.out = sqrt(square);
+}
+
+lt_status check_dtype(const lt_cuda *c, lt_dtype dtype)
+{
+    if (dtype == LT_F32 || dtype == LT_F64)
+        return LT_OK;
+    return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", c->ordinal, c->operation,
+                   lt_dtype_name(dtype));
+}
+
+lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "rotations"));
+    for (size_t i = 0; i < count; i++) {
+        const lt_view *s = &job[i].s;
+        const int64_t n = s->shape.dim[0];
+        LT_TRY(check_dtype(c, s->dtype));
+        const dim3 grid = grid_for(n * n, 1);
+        if (s->dtype == LT_F64)
+            find_angles<<<grid, THREADS, 0, main_stream(c)>>>((const double *)s->data, n,
+                                                              (double *)job[i].k.data);
+        else
+            find_angles<<<grid, THREADS, 0, main_stream(c)>>>((const float *)s->data, n,
+                                                              (float *)job[i].k.data);
+    }
+    return lt_cuda_end(c);
+}
+
+void fill_norm(lt_norm *norm, const lt_view *x, double *out)
+{
+    lt_view flat = *x;
+    if (!flat.shape.ndim) {
+        flat.shape.ndim = 1;
+        flat.shape.dim[0] = 1;
+    }
+    norm->fold = lt_fold_of(&flat, 0);
+    norm->elements = norm->fold.extent[0] * norm->fold.rest;
+    norm->out = out;
+    norm->wide = x->dtype == LT_F64;
+}
+
+lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_view *out)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    void *room = NULL;
+    LT_TRY(lt_cuda_begin(c, "frobenius"));
+    if (!count)
+        return lt_cuda_end(c);
+    for (size_t i = 0; i < count; i++)
+        LT_TRY(check_dtype(c, x[i].dtype));
+    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, count * sizeof(lt_norm), &room));
+    lt_norm *list = new lt_norm[count];
+    for (size_t i = 0; i < count; i++)
+        fill_norm(&list[i], &x[i], (double *)out->data + i * (size_t)out->stride[0]);
+    const int code =
+        c->api->copy_async(room, list, count * sizeof *list, LT_COPY_IN, main_stream(c));
+    delete[] list;
+    LT_CUDA_TRY(c, code);
+    norms<<<(unsigned)count, THREADS, 0, main_stream(c)>>>((const lt_norm *)room);
+    return lt_cuda_end(c);
+}
+
+} /* namespace */
+
+/* Runs the kernel for doubles or floats: T is the type. */
+#define WIDE_OR_NOT(wide, ...) \
+    if (wide) {                \
+        typedef double T;      \
+        __VA_ARGS__;           \
+    } else {                   \
+        typedef float T;       \
+        __VA_ARGS__;           \
+    }
+
+extern "C" {
+
+void lt_fold_gather(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
+                    bool wide, void *to, const int32_t *finite)
+{
+    WIDE_OR_NOT(wide, fold_gather<T><<<grid_for(elements, count), THREADS, 0, stream>>>(
+                          fold, elements, (T *)to, finite))
+}
+
+void lt_fold_scatter(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
+                     bool wide, const void *from, const int32_t *finite)
+{
+    WIDE_OR_NOT(wide, fold_scatter<T><<<grid_for(elements, count), THREADS, 0, stream>>>(
+                          fold, elements, (const T *)from, finite))
+}
+
+void lt_coefficients(lt_cuda_stream stream, bool wide, double alpha, double beta,
+                     const int32_t *finite, void *to)
+{
+    WIDE_OR_NOT(wide, coefficients<T><<<1, 1, 0, stream>>>(alpha, beta, finite, (T *)to))
+}
+
+void lt_squares_gather(lt_cuda_stream stream, void *const *from, int count, int64_t n, bool wide,
+                       void *to, bool transpose)
+{
+    WIDE_OR_NOT(wide, squares_gather<T>
+                <<<grid_for(n * n, count), THREADS, 0, stream>>>(from, n, (T *)to, transpose))
+}
+
+void lt_squares_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,
+                        void *const *to, bool transpose)
+{
+    WIDE_OR_NOT(wide, squares_scatter<T>
+                <<<grid_for(n * n, count), THREADS, 0, stream>>>((const T *)from, n, to, transpose))
+}
+
+void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,
+                     void *const *to, int *bad)
+{
+    WIDE_OR_NOT(wide, rows_scatter<T>
+                <<<grid_for(n, count), THREADS, 0, stream>>>((const T *)from, n, to, bad))
+}
+
+void lt_term_begin(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool a_wide,
+                   bool wide, void *l, void *x)
+{
+    const dim3 grid = grid_for(n * n, count);
+    if (a_wide)
+        WIDE_OR_NOT(wide,
+                    term_begin<double, T><<<grid, THREADS, 0, stream>>>(term, n, (T *)l, (T *)x))
+    else
+        WIDE_OR_NOT(wide,
+                    term_begin<float, T><<<grid, THREADS, 0, stream>>>(term, n, (T *)l, (T *)x))
+}
+
+void lt_term_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool wide,
+                 const void *inverse, const int *info)
+{
+    WIDE_OR_NOT(wide, term_add<T>
+                <<<grid_for(n * n, count), THREADS, 0, stream>>>(term, n, (const T *)inverse, info))
+}
+
+void lt_sums_store(lt_cuda_stream stream, const double *sum, const double *constant, int count,
+                   int64_t n, bool wide, void *const *y, const int *failed)
+{
+    WIDE_OR_NOT(wide, sums_store<T>
+                <<<grid_for(n * n, count), THREADS, 0, stream>>>(sum, constant, n, y, failed))
+}
+
+void lt_columns_sort(lt_cuda_stream stream, const void *a, int64_t n, bool wide, int *rank,
+                     void *to)
+{
+    WIDE_OR_NOT(
+        wide, rank_columns<T><<<grid_for(n, 1), THREADS, 0, stream>>>((const T *)a, n, rank);
+        take_columns<T><<<grid_for(n * n, 1), THREADS, 0, stream>>>((const T *)a, n, rank, (T *)to))
+}
+
+void lt_columns_signs(lt_cuda_stream stream, const void *r, int64_t n, bool wide, double *sign)
+{
+    WIDE_OR_NOT(wide, read_signs<T><<<grid_for(n, 1), THREADS, 0, stream>>>((const T *)r, n, sign))
+}
+
+void lt_columns_restore(lt_cuda_stream stream, const void *from, int64_t n, bool wide,
+                        const int *rank, const double *sign, void *q)
+{
+    WIDE_OR_NOT(wide, put_columns<T><<<grid_for(n * n, 1), THREADS, 0, stream>>>(
+                          (const T *)from, n, rank, sign, (T *)q))
+}
+
+void lt_cuda_install_small_matrices(lt_backend *be)
+{
+    be->rotations = rotations;
+    be->frobenius = frobenius;
+}
+}

@@ -1,0 +1,98 @@
+/* Shampoo's matrices: batches of equal jobs, and the kernels around the libraries' calls. */
+#ifndef LT_CUDA_MATRICES_H
+#define LT_CUDA_MATRICES_H
+
+#include "cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A strided tensor and the matrix [n, rest] of it: rows along one dimension. */
+typedef struct lt_fold {
+    void *data;
+    int64_t extent[LT_MAX_DIMS],
+        stride[LT_MAX_DIMS]; /* that dimension first, the others in order */
+    int64_t rest;
+} lt_fold;
+
+/* A view seen along dim. */
+lt_fold lt_fold_of(const lt_view *view, int dim);
+
+/* The jobs that one call of a library takes together: they agree in these. */
+typedef struct lt_batch_key {
+    int64_t n, rest;
+    lt_dtype dtype;
+    double alpha, beta;
+    bool transpose;
+} lt_batch_key;
+bool lt_batch_key_same(const lt_batch_key *a, const lt_batch_key *b);
+/* Orders jobs so that equal keys are neighbours, else as they were; order has count places.
+ * Errors: LT_E_NOMEM. */
+lt_status lt_batch_sort(const lt_batch_key *key, size_t count, size_t *order);
+/* End of the batch that begins at order[begin], of at most limit bytes if one job takes bytes. */
+size_t lt_batch_end(const lt_batch_key *key, const size_t *order, size_t begin, size_t count,
+                    size_t bytes, size_t limit);
+
+/* Parts of one piece of memory, each aligned to 256 bytes. */
+typedef struct lt_carver {
+    char *begin; /* NULL: only counts */
+    size_t used;
+} lt_carver;
+void *lt_carve(lt_carver *carver, size_t bytes);
+
+/* Kernels; count: matrices. finite NULL: always; else 0 there: zeros are gathered, nothing is
+ * scattered. wide: the matrices are doubles, else floats. */
+void lt_fold_gather(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
+                    bool wide, void *to, const int32_t *finite);
+void lt_fold_scatter(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
+                     bool wide, const void *from, const int32_t *finite);
+/* to: alpha and beta, or 0 and 1. */
+void lt_coefficients(lt_cuda_stream stream, bool wide, double alpha, double beta,
+                     const int32_t *finite, void *to);
+
+/* to[k] = from[k] (transposed), between lists of pointers and matrices in a row. */
+void lt_squares_gather(lt_cuda_stream stream, void *const *from, int count, int64_t n, bool wide,
+                       void *to, bool transpose);
+void lt_squares_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,
+                        void *const *to, bool transpose);
+/* to[k][i] = from[k * n + i]; bad[k] is set where one is not finite. */
+void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,
+                     void *const *to, int *bad);
+
+/* A term of a sum of inverses. */
+typedef struct lt_term {
+    const void *a;
+    double *sum;
+    int *failed; /* 1 + the term's number, of the first that is not positive definite */
+    double shift, weight;
+    int number;
+} lt_term;
+/* l[k] = a + shift I in floats or doubles; x[k] = I. a_wide: a is of doubles. */
+void lt_term_begin(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool a_wide,
+                   bool wide, void *l, void *x);
+/* sum += weight * inverse[k], unless info[k] tells of a failure. */
+void lt_term_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool wide,
+                 const void *inverse, const int *info);
+/* y[k] = sum[k] + constant[k] I; the sums lie in a row. */
+void lt_sums_store(lt_cuda_stream stream, const double *sum, const double *constant, int count,
+                   int64_t n, bool wide, void *const *y, const int *failed);
+
+/* rank[j]: place of column j by falling diagonal. to: the columns in that order, one after another. */
+void lt_columns_sort(lt_cuda_stream stream, const void *a, int64_t n, bool wide, int *rank,
+                     void *to);
+/* sign[k]: of r[k,k]. */
+void lt_columns_signs(lt_cuda_stream stream, const void *r, int64_t n, bool wide, double *sign);
+void lt_columns_restore(lt_cuda_stream stream, const void *from, int64_t n, bool wide,
+                        const int *rank, const double *sign, void *q);
+
+void lt_cuda_install_products_of_matrices(lt_backend *be);
+void lt_cuda_install_functions_of_matrices(lt_backend *be);
+void lt_cuda_install_rational(lt_backend *be);
+void lt_cuda_install_small_matrices(lt_backend *be);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,308 @@
+/* Functions of Shampoo's matrices with cuSOLVER and cuBLAS, batched over equal sizes: eigenvalues and
+ * eigenvectors (XsyevBatched), sums of shifted inverses (Cholesky, then L^-T L^-1), and orthogonal
+ * factors (Householder's QR, one matrix after another).
+ * Golub & Van Loan, "Matrix computations", 4th edition, sections 4.2, 5.2 and 8.3.
+ *
+ * They read their status back, and so are never part of a captured step. */
+
+#include "matrices.h"
+
+#include <cublas_v2.h>
+#include <cusolverDn.h>
+#include <stdlib.h>
+
+static const size_t limit = (size_t)512 << 20; /* bytes of work memory for matrices at once */
+
+/* A list of jobs by size. */
+typedef struct call {
+    lt_cuda *c;
+    lt_cuda_stream queue;
+    lt_batch_key *key;
+    size_t *order, count;
+} call;
+
+static void close_call(call *k)
+{
+    free(k->key);
+    free(k->order);
+}
+
+static lt_status open_call(call *k, lt_cuda *c, const char *name, size_t count)
+{
+    *k = (call){.c = c, .queue = c->stream[LT_CUDA_MAIN], .count = count};
+    LT_TRY(lt_cuda_begin(c, name));
+    k->key = calloc(count ? count : 1, sizeof *k->key);
+    k->order = calloc(count ? count : 1, sizeof *k->order);
+    if (!k->key || !k->order)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: %s: no memory for %zu jobs", c->ordinal, name, count);
+    LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, CUBLAS_DEFAULT_MATH));
+    LT_CUBLAS_TRY(c, cublasSetPointerMode(c->cublas, CUBLAS_POINTER_MODE_HOST));
+    return LT_OK;
+}
+
+static lt_status set_key(call *k, size_t i, const lt_view *a)
+{
+    if (a->dtype != LT_F32 && a->dtype != LT_F64)
+        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", k->c->ordinal,
+                       k->c->operation, lt_dtype_name(a->dtype));
+    k->key[i] = (lt_batch_key){.n = a->shape.dim[0], .rest = 1, .dtype = a->dtype};
+    return LT_OK;
+}
+
+static lt_status move(const call *k, void *to, const void *from, size_t bytes, lt_copy_kind kind)
+{
+    LT_CUDA_TRY(k->c, k->c->api->copy_async(to, from, bytes, kind, k->queue));
+    return LT_OK;
+}
+
+static lt_status wait(const call *k)
+{
+    LT_CUDA_TRY(k->c, k->c->api->stream_sync(k->queue));
+    return LT_OK;
+}
+
+/* --- Eigenvectors --- */
+
+typedef struct eigen {
+    void **a, **values, **vectors; /* lists of pointers */
+    size_t list_bytes;
+    int *info, *bad; /* one after the other */
+    void *matrix, *row, *work;
+    size_t work_bytes, host_bytes;
+} eigen;
+
+static eigen lay_out_eigen(lt_carver *v, size_t m, int64_t n, size_t size, size_t work_bytes)
+{
+    eigen e = {.work_bytes = work_bytes};
+    e.a = lt_carve(v, m * sizeof(void *));
+    e.values = lt_carve(v, m * sizeof(void *));
+    e.vectors = lt_carve(v, m * sizeof(void *));
+    e.list_bytes = v->used;
+    e.info = lt_carve(v, 2 * m * sizeof(int));
+    e.bad = e.info ? e.info + m : NULL;
+    e.matrix = lt_carve(v, m * (size_t)(n * n) * size);
+    e.row = lt_carve(v, m * (size_t)n * size);
+    e.work = lt_carve(v, work_bytes);
+    return e;
+}
+
+static lt_status solve_eigen(const call *k, cusolverDnParams_t params, const lt_batch_key *key,
+                             const eigen *e, size_t m)
+{
+    const cudaDataType type = key->dtype == LT_F64 ? CUDA_R_64F : CUDA_R_32F;
+    void *host = malloc(e->host_bytes ? e->host_bytes : 1);
+    if (!host)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: eigh: no memory", k->c->ordinal);
+    int code = (int)cusolverDnXsyevBatched(k->c->cusolver, params, CUSOLVER_EIG_MODE_VECTOR,
+                                           CUBLAS_FILL_MODE_LOWER, key->n, type, e->matrix, key->n,
+                                           type, e->row, type, e->work, e->work_bytes, host,
+                                           e->host_bytes, e->info, (int64_t)m);
+    lt_status st = lt_cuda_check(k->c, LT_CUDA_CUSOLVER, code, "cusolverDnXsyevBatched");
+    if (!st)
+        st = wait(k); /* before the host's memory goes */
+    free(host);
+    return st;
+}
+
+static lt_status place_eigen(const call *k, cusolverDnParams_t params, const lt_batch_key *key,
+                             size_t m, eigen *out)
+{
+    const cudaDataType type = key->dtype == LT_F64 ? CUDA_R_64F : CUDA_R_32F;
+    const size_t size = lt_dtype_size(key->dtype);
+    size_t device = 0, host = 0;
+    LT_CUSOLVER_TRY(
+        k->c, cusolverDnXsyevBatched_bufferSize(k->c->cusolver, params, CUSOLVER_EIG_MODE_VECTOR,
+                                                CUBLAS_FILL_MODE_LOWER, key->n, type, NULL, key->n,
+                                                type, NULL, type, &device, &host, (int64_t)m));
+    lt_carver count = {0};
+    void *room = NULL;
+    (void)lay_out_eigen(&count, m, key->n, size, device);
+    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &room));
+    lt_carver place = {.begin = room};
+    *out = lay_out_eigen(&place, m, key->n, size, device);
+    out->host_bytes = host;
+    return LT_OK;
+}
+
+static lt_status read_eigen_status(const call *k, const eigen *e, lt_eigh_job *job,
+                                   const size_t *index, size_t m)
+{
+    int *info = calloc(2 * m, sizeof *info);
+    lt_status st = info ? move(k, info, e->info, 2 * m * sizeof *info, LT_COPY_OUT)
+                        : lt_fail(LT_E_NOMEM, "cuda:%d: eigh: no memory", k->c->ordinal);
+    if (!st)
+        st = wait(k);
+    for (size_t i = 0; i < m && !st; i++) {
+        job[index[i]].status = LT_OK;
+        if (info[i] || info[m + i])
+            job[index[i]].status = lt_fail(LT_E_ARG, "eigh: a matrix of side %lld: %s",
+                                           (long long)job[index[i]].a.shape.dim[0],
+                                           info[i] ? "no convergence" : "it is not finite");
+    }
+    free(info);
+    return st;
+}
+
+/* Pointers of the batch's views to their place on the device. */
+static lt_status send_eigen(const call *k, const eigen *e, const lt_eigh_job *job,
+                            const size_t *index, size_t m)
+{
+    char *host = calloc(e->list_bytes, 1);
+    if (!host)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: eigh: no memory", k->c->ordinal);
+    lt_carver mirror = {.begin = host};
+    eigen here = lay_out_eigen(&mirror, m, 0, 0, 0);
+    for (size_t i = 0; i < m; i++) {
+        here.a[i] = job[index[i]].a.data;
+        here.values[i] = job[index[i]].values.data;
+        here.vectors[i] = job[index[i]].vectors.data;
+    }
+    lt_status st = move(k, e->a, here.a, e->list_bytes, LT_COPY_IN);
+    free(host);
+    return st;
+}
+
+/* cuSOLVER's columns are rows here. */
+static lt_status eigh_batch(const call *k, cusolverDnParams_t params, lt_eigh_job *job,
+                            const size_t *index, size_t m)
+{
+    const lt_batch_key *key = &k->key[index[0]];
+    const bool wide = key->dtype == LT_F64;
+    eigen e;
+    LT_TRY(place_eigen(k, params, key, m, &e));
+    LT_TRY(send_eigen(k, &e, job, index, m));
+    LT_CUDA_TRY(k->c, k->c->api->set_async(e.info, 0, 2 * m * sizeof(int), k->queue));
+    lt_squares_gather(k->queue, e.a, (int)m, key->n, wide, e.matrix, false);
+    LT_TRY(solve_eigen(k, params, key, &e, m));
+    lt_squares_scatter(k->queue, e.matrix, (int)m, key->n, wide, e.vectors, true);
+    lt_rows_scatter(k->queue, e.row, (int)m, key->n, wide, e.values, e.bad);
+    return read_eigen_status(k, &e, job, index, m);
+}
+
+static lt_status run_eigh(call *k, cusolverDnParams_t params, lt_eigh_job *job)
+{
+    for (size_t i = 0; i < k->count; i++)
+        LT_TRY(set_key(k, i, &job[i].a));
+    LT_TRY(lt_batch_sort(k->key, k->count, k->order));
+    for (size_t i = 0, end; i < k->count; i = end) {
+        const lt_batch_key *key = &k->key[k->order[i]];
+        size_t bytes = (size_t)(key->n * key->n) * lt_dtype_size(key->dtype);
+        end = lt_batch_end(k->key, k->order, i, k->count, bytes, limit);
+        LT_TRY(eigh_batch(k, params, job, k->order + i, end - i));
+    }
+    return lt_cuda_end(k->c);
+}
+
+static lt_status eigh(void *ctx, lt_eigh_job *job, size_t count)
+{
+    call k;
+    cusolverDnParams_t params = NULL;
+    lt_status st = open_call(&k, ctx, "eigh", count);
+    if (!st)
+        st = lt_cuda_check(k.c, LT_CUDA_CUSOLVER, (int)cusolverDnCreateParams(&params),
+                           "cusolverDnCreateParams");
+    if (!st)
+        st = run_eigh(&k, params, job);
+    if (params)
+        cusolverDnDestroyParams(params);
+    close_call(&k);
+    return st;
+}
+
+/* --- Orthogonal factors --- */
+
+typedef struct factor {
+    int *rank, *info;
+    double *sign;
+    void *columns, *tau, *work;
+} factor;
+
+static factor lay_out_factor(lt_carver *v, int64_t n, size_t size, int work)
+{
+    factor f;
+    f.rank = lt_carve(v, (size_t)n * sizeof *f.rank);
+    f.info = lt_carve(v, sizeof *f.info);
+    f.sign = lt_carve(v, (size_t)n * sizeof *f.sign);
+    f.columns = lt_carve(v, (size_t)(n * n) * size);
+    f.tau = lt_carve(v, (size_t)n * size);
+    f.work = lt_carve(v, (size_t)work * size);
+    return f;
+}
+
+static lt_status qr_buffer(lt_cuda *c, int n, bool wide, int *out)
+{
+    int a = 0, b = 0;
+    if (wide) {
+        LT_CUSOLVER_TRY(c, cusolverDnDgeqrf_bufferSize(c->cusolver, n, n, NULL, n, &a));
+        LT_CUSOLVER_TRY(c, cusolverDnDorgqr_bufferSize(c->cusolver, n, n, n, NULL, n, NULL, &b));
+    } else {
+        LT_CUSOLVER_TRY(c, cusolverDnSgeqrf_bufferSize(c->cusolver, n, n, NULL, n, &a));
+        LT_CUSOLVER_TRY(c, cusolverDnSorgqr_bufferSize(c->cusolver, n, n, n, NULL, n, NULL, &b));
+    }
+    *out = a > b ? a : b;
+    return LT_OK;
+}
+
+static lt_status triangulate(lt_cuda *c, const factor *f, int n, bool wide, int work)
+{
+    if (wide)
+        LT_CUSOLVER_TRY(
+            c, cusolverDnDgeqrf(c->cusolver, n, n, f->columns, n, f->tau, f->work, work, f->info));
+    else
+        LT_CUSOLVER_TRY(
+            c, cusolverDnSgeqrf(c->cusolver, n, n, f->columns, n, f->tau, f->work, work, f->info));
+    return LT_OK;
+}
+
+static lt_status form_q(lt_cuda *c, const factor *f, int n, bool wide, int work)
+{
+    if (wide)
+        LT_CUSOLVER_TRY(c, cusolverDnDorgqr(c->cusolver, n, n, n, f->columns, n, f->tau, f->work,
+                                            work, f->info));
+    else
+        LT_CUSOLVER_TRY(c, cusolverDnSorgqr(c->cusolver, n, n, n, f->columns, n, f->tau, f->work,
+                                            work, f->info));
+    return LT_OK;
+}
+
+/* The k-th column of q has the product r[k,k] with its column of a. */
+static lt_status qr_one(const call *k, const lt_qr_job *job, const lt_batch_key *key)
+{
+    const bool wide = key->dtype == LT_F64;
+    const int n = (int)key->n;
+    int work = 0;
+    void *room = NULL;
+    lt_carver count = {0};
+    LT_TRY(qr_buffer(k->c, n, wide, &work));
+    (void)lay_out_factor(&count, n, lt_dtype_size(key->dtype), work);
+    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &room));
+    lt_carver place = {.begin = room};
+    factor f = lay_out_factor(&place, n, lt_dtype_size(key->dtype), work);
+    lt_columns_sort(k->queue, job->a.data, n, wide, f.rank, f.columns);
+    LT_TRY(triangulate(k->c, &f, n, wide, work));
+    lt_columns_signs(k->queue, f.columns, n, wide, f.sign);
+    LT_TRY(form_q(k->c, &f, n, wide, work));
+    lt_columns_restore(k->queue, f.columns, n, wide, f.rank, f.sign, job->q.data);
+    return LT_OK;
+}
+
+static lt_status qr(void *ctx, const lt_qr_job *job, size_t count)
+{
+    call k;
+    lt_status st = open_call(&k, ctx, "qr", count);
+    for (size_t i = 0; i < count && !st; i++) {
+        st = set_key(&k, i, &job[i].a);
+        if (!st)
+            st = qr_one(&k, &job[i], &k.key[i]);
+    }
+    if (!st)
+        st = lt_cuda_end(k.c);
+    close_call(&k);
+    return st;
+}
+
+void lt_cuda_install_functions_of_matrices(lt_backend *be)
+{
+    be->eigh = eigh;
+    be->qr = qr;
+}

@@ -1,0 +1,261 @@
+/* Contractions of Shampoo: gram and mode_product, batched over jobs of equal sizes with cuBLAS.
+ * Gradients come with any strides: they are gathered to matrices first. A row-major matrix is the
+ * transpose of the same memory in cuBLAS's order.
+ *
+ * Where a gradient is not finite nothing may change: zeros are gathered and the coefficients become 0
+ * and 1, or the result is not scattered. */
+
+#include "matrices.h"
+
+#include <cublas_v2.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t limit = (size_t)256 << 20; /* bytes of gathered matrices at once */
+
+/* One call's jobs. */
+typedef struct call {
+    lt_cuda *c;
+    const int32_t *finite;
+    lt_batch_key *key;
+    size_t *order, count;
+} call;
+
+static void close_call(call *k)
+{
+    free(k->key);
+    free(k->order);
+}
+
+static lt_status open_call(call *k, lt_cuda *c, const char *name, size_t count,
+                           const lt_scalars *scalars)
+{
+    *k = (call){.c = c, .count = count, .finite = scalars ? &scalars->finite : NULL};
+    LT_TRY(lt_cuda_begin(c, name));
+    k->key = calloc(count ? count : 1, sizeof *k->key);
+    k->order = calloc(count ? count : 1, sizeof *k->order);
+    if (!k->key || !k->order)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: %s: no memory for %zu jobs", c->ordinal, name, count);
+    LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas,
+                                       c->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
+    return LT_OK;
+}
+
+static lt_status check_views(const call *k, const lt_view *a, const lt_view *b)
+{
+    if ((a->dtype == LT_F32 || a->dtype == LT_F64) && b->dtype == a->dtype)
+        return LT_OK;
+    return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s with %s", k->c->ordinal,
+                   k->c->operation, lt_dtype_name(a->dtype), lt_dtype_name(b->dtype));
+}
+
+/* Copies a list to its place in the work memory. */
+static lt_status send(const call *k, void *to, const void *from, size_t bytes)
+{
+    LT_CUDA_TRY(k->c,
+                k->c->api->copy_async(to, from, bytes, LT_COPY_IN, k->c->stream[LT_CUDA_MAIN]));
+    return LT_OK;
+}
+
+/* The lists of a batch, on the host and on the device: the same layout. */
+typedef struct lists {
+    lt_fold *from, *to;
+    void **a, **b, **out; /* pointers to matrices */
+    void *coefficients;
+    size_t bytes; /* of all above */
+    char *gathered, *made;
+} lists;
+
+static lists lay_out(lt_carver *v, size_t m, size_t a_bytes, size_t made_bytes)
+{
+    lists l;
+    l.from = lt_carve(v, m * sizeof *l.from);
+    l.to = lt_carve(v, m * sizeof *l.to);
+    l.a = lt_carve(v, m * sizeof(void *));
+    l.b = lt_carve(v, m * sizeof(void *));
+    l.out = lt_carve(v, m * sizeof(void *));
+    l.coefficients = lt_carve(v, 2 * sizeof(double));
+    l.bytes = v->used;
+    l.gathered = lt_carve(v, m * a_bytes);
+    l.made = lt_carve(v, m * made_bytes);
+    return l;
+}
+
+/* Memory for the lists, on the device and on the host. */
+static lt_status place(const call *k, size_t m, size_t a_bytes, size_t made_bytes, lists *there,
+                       lists *here)
+{
+    lt_carver count = {0};
+    void *room = NULL;
+    (void)lay_out(&count, m, a_bytes, made_bytes);
+    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &room));
+    lt_carver device = {.begin = room};
+    *there = lay_out(&device, m, a_bytes, made_bytes);
+    char *host = calloc(there->bytes, 1);
+    if (!host)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory for %zu jobs", k->c->ordinal, m);
+    lt_carver mirror = {.begin = host};
+    *here = lay_out(&mirror, m, 0, 0);
+    return LT_OK;
+}
+
+static lt_status multiply_gram(const call *k, const lt_batch_key *key, const lists *l, int m)
+{
+    lt_cuda *c = k->c;
+    const int n = (int)key->n, rest = (int)key->rest;
+    LT_CUBLAS_TRY(c, cublasSetPointerMode(c->cublas, CUBLAS_POINTER_MODE_DEVICE));
+    if (key->dtype == LT_F64) {
+        const double *f = l->coefficients;
+        LT_CUBLAS_TRY(c, cublasDgemmBatched(c->cublas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, rest, f,
+                                            (const double *const *)l->a, rest,
+                                            (const double *const *)l->a, rest, f + 1,
+                                            (double *const *)l->out, n, m));
+    } else {
+        const float *f = l->coefficients;
+        LT_CUBLAS_TRY(c, cublasSgemmBatched(c->cublas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, rest, f,
+                                            (const float *const *)l->a, rest,
+                                            (const float *const *)l->a, rest, f + 1,
+                                            (float *const *)l->out, n, m));
+    }
+    return LT_OK;
+}
+
+static lt_status gram_batch(const call *k, const lt_gram_job *job, const size_t *index, size_t m)
+{
+    const lt_batch_key *key = &k->key[index[0]];
+    const bool wide = key->dtype == LT_F64;
+    const int64_t elements = key->n * key->rest;
+    const size_t bytes = (size_t)elements * lt_dtype_size(key->dtype);
+    lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
+    lists there, here;
+    LT_TRY(place(k, m, bytes, 0, &there, &here));
+    for (size_t i = 0; i < m; i++) {
+        here.from[i] = lt_fold_of(&job[index[i]].g, job[index[i]].dim);
+        here.a[i] = there.gathered + i * bytes;
+        here.out[i] = job[index[i]].f.data;
+    }
+    lt_status st = send(k, there.from, here.from, there.bytes);
+    free(here.from);
+    LT_TRY(st);
+    lt_fold_gather(queue, there.from, (int)m, elements, wide, there.gathered, k->finite);
+    lt_coefficients(queue, wide, key->alpha, key->beta, k->finite, there.coefficients);
+    return multiply_gram(k, key, &there, (int)m);
+}
+
+static lt_status run_gram(call *k, const lt_gram_job *job)
+{
+    for (size_t i = 0; i < k->count; i++) {
+        const lt_fold f = lt_fold_of(&job[i].g, job[i].dim);
+        LT_TRY(check_views(k, &job[i].g, &job[i].f));
+        k->key[i] = (lt_batch_key){.n = f.extent[0],
+                                   .rest = f.rest,
+                                   .dtype = job[i].g.dtype,
+                                   .alpha = job[i].alpha,
+                                   .beta = job[i].beta};
+    }
+    LT_TRY(lt_batch_sort(k->key, k->count, k->order));
+    for (size_t i = 0, end; i < k->count; i = end) {
+        const lt_batch_key *key = &k->key[k->order[i]];
+        size_t bytes = (size_t)(key->n * key->rest) * lt_dtype_size(key->dtype);
+        end = lt_batch_end(k->key, k->order, i, k->count, bytes, limit);
+        LT_TRY(gram_batch(k, job, k->order + i, end - i));
+    }
+    return lt_cuda_end(k->c);
+}
+
+static lt_status gram(void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars)
+{
+    call k;
+    lt_status st = open_call(&k, ctx, "gram", count, scalars);
+    if (!st)
+        st = run_gram(&k, job);
+    close_call(&k);
+    return st;
+}
+
+static lt_status multiply_mode(const call *k, const lt_batch_key *key, const lists *l, int m)
+{
+    lt_cuda *c = k->c;
+    const int n = (int)key->n, rest = (int)key->rest;
+    const cublasOperation_t op = key->transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+    LT_CUBLAS_TRY(c, cublasSetPointerMode(c->cublas, CUBLAS_POINTER_MODE_HOST));
+    if (key->dtype == LT_F64) {
+        const double one = 1, zero = 0;
+        LT_CUBLAS_TRY(c, cublasDgemmBatched(c->cublas, CUBLAS_OP_N, op, rest, n, n, &one,
+                                            (const double *const *)l->a, rest,
+                                            (const double *const *)l->b, n, &zero,
+                                            (double *const *)l->out, rest, m));
+    } else {
+        const float one = 1, zero = 0;
+        LT_CUBLAS_TRY(c, cublasSgemmBatched(c->cublas, CUBLAS_OP_N, op, rest, n, n, &one,
+                                            (const float *const *)l->a, rest,
+                                            (const float *const *)l->b, n, &zero,
+                                            (float *const *)l->out, rest, m));
+    }
+    return LT_OK;
+}
+
+static lt_status mode_batch(const call *k, const lt_mode_product_job *job, const size_t *index,
+                            size_t m)
+{
+    const lt_batch_key *key = &k->key[index[0]];
+    const bool wide = key->dtype == LT_F64;
+    const int64_t elements = key->n * key->rest;
+    const size_t bytes = (size_t)elements * lt_dtype_size(key->dtype);
+    lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
+    lists there, here;
+    LT_TRY(place(k, m, bytes, bytes, &there, &here));
+    for (size_t i = 0; i < m; i++) {
+        const lt_mode_product_job *one = &job[index[i]];
+        here.from[i] = lt_fold_of(&one->g, one->dim);
+        here.to[i] = lt_fold_of(&one->y, one->dim);
+        here.a[i] = there.gathered + i * bytes;
+        here.b[i] = one->m.data;
+        here.out[i] = there.made + i * bytes;
+    }
+    lt_status st = send(k, there.from, here.from, there.bytes);
+    free(here.from);
+    LT_TRY(st);
+    lt_fold_gather(queue, there.from, (int)m, elements, wide, there.gathered, k->finite);
+    LT_TRY(multiply_mode(k, key, &there, (int)m));
+    lt_fold_scatter(queue, there.to, (int)m, elements, wide, there.made, k->finite);
+    return LT_OK;
+}
+
+static lt_status run_mode(call *k, const lt_mode_product_job *job)
+{
+    for (size_t i = 0; i < k->count; i++) {
+        const lt_fold f = lt_fold_of(&job[i].g, job[i].dim);
+        LT_TRY(check_views(k, &job[i].g, &job[i].y));
+        LT_TRY(check_views(k, &job[i].g, &job[i].m));
+        k->key[i] = (lt_batch_key){.n = f.extent[0],
+                                   .rest = f.rest,
+                                   .dtype = job[i].g.dtype,
+                                   .transpose = job[i].transpose};
+    }
+    LT_TRY(lt_batch_sort(k->key, k->count, k->order));
+    for (size_t i = 0, end; i < k->count; i = end) {
+        const lt_batch_key *key = &k->key[k->order[i]];
+        size_t bytes = (size_t)(2 * key->n * key->rest) * lt_dtype_size(key->dtype);
+        end = lt_batch_end(k->key, k->order, i, k->count, bytes, limit);
+        LT_TRY(mode_batch(k, job, k->order + i, end - i));
+    }
+    return lt_cuda_end(k->c);
+}
+
+static lt_status mode_product(void *ctx, const lt_mode_product_job *job, size_t count,
+                              const lt_scalars *scalars)
+{
+    call k;
+    lt_status st = open_call(&k, ctx, "mode_product", count, scalars);
+    if (!st)
+        st = run_mode(&k, job);
+    close_call(&k);
+    return st;
+}
+
+void lt_cuda_install_products_of_matrices(lt_backend *be)
+{
+    be->gram = gram;
+    be->mode_product = mode_product;
+}
