@@ -210,7 +210,8 @@ static void warp(lt_canvas *c, const double m[6])
             int64_t from_y = (fixed[3] * x + fixed[4] * y + fixed[5]) >> 16;
             bool inside = from_x >= 0 && from_x < c->size && from_y >= 0 && from_y < c->size;
             uint8_t *to = c->other + (size_t)(y * c->size + x) * step;
-            const uint8_t *from = c->pixels + (size_t)(from_y * c->size + from_x) * step;
+            const uint8_t *from =
+                c->pixels + (inside ? (size_t)(from_y * c->size + from_x) * step : 0);
             for (size_t k = 0; k < step; k++)
                 to[k] = inside ? from[k] : 0;
         }
