@@ -140,6 +140,8 @@ checked() # SENTENCE SCRIPT [ARGUMENTS]
 check_repository()
 {
     row "test rows are counted, crashes too" tools/count_rows --self-test
+    row "the CUDA toolkit is found in all its layouts" tools/find_cuda --self-test
+    row "kernel launches are translated for the host" tests/cuda/emulate.py --self-test
     checked "includes follow the arrows" tools/check_includes
     checked "functions, files and src/ are within their sizes" tools/check_size
     checked "headers, functions and operations are documented" tools/check_docs

@@ -43,6 +43,68 @@ static const lt_backend *find_backend(const char *name)
     return unit ? unit : lt_backend_find(name, &found) ? NULL : found;
 }
 
+/* Every entry of the table must have rows. */
+static const char *const entries[] = {"fill",
+                                      "cast",
+                                      "add",
+                                      "mul",
+                                      "scale",
+                                      "relu",
+                                      "relu_grad",
+                                      "dropout",
+                                      "normalize",
+                                      "sum",
+                                      "count_up",
+                                      "matmul",
+                                      "linear",
+                                      "conv2d",
+                                      "conv2d_grad_x",
+                                      "conv2d_grad_w",
+                                      "batchnorm_stats",
+                                      "batchnorm_finish",
+                                      "batchnorm_apply",
+                                      "batchnorm_grad_stats",
+                                      "batchnorm_grad_x",
+                                      "maxpool2d",
+                                      "maxpool2d_grad",
+                                      "avgpool2d",
+                                      "avgpool2d_grad",
+                                      "softmax_xent",
+                                      "softmax_xent_grad",
+                                      "topk_hits",
+                                      "grad_norm",
+                                      "loss_scale",
+                                      "sgd",
+                                      "adagrad",
+                                      "adam",
+                                      "lerp",
+                                      "vec",
+                                      "gram",
+                                      "mode_product",
+                                      "eigh",
+                                      "rational",
+                                      "qr",
+                                      "rotations",
+                                      "frobenius",
+                                      "vec_lists"};
+
+static int without_rows(tests_fn *const *files, size_t count)
+{
+    int missing = 0;
+    for (size_t e = 0; e < COUNT_OF(entries); e++) {
+        bool found = false;
+        for (size_t f = 0; f < count && !found; f++) {
+            test t = {0};
+            for (size_t i = 0; !found && files[f](i, &t); i++)
+                found = !strcmp(t.entry, entries[e]);
+        }
+        if (!found)
+            printf("FAIL %s: an entry without rows\n", entries[e]);
+        missing += !found;
+    }
+    return missing;
+}
+
 static void run(test *t, lt_dtype dtype, const options *o, const lt_backend *be, void *ctx,
                 count_pair *tally)
 {
@@ -92,6 +154,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < COUNT_OF(files); i++)
         run_all(files[i], &o, be, ctx, &sum);
     be->close(ctx);
+
+    sum.failed += without_rows(files, COUNT_OF(files));
 
     int accepted = controls();
     printf("%s: %d passed, %d failed; %d broken kernels accepted\n", o.backend, sum.passed,

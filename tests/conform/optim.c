@@ -137,8 +137,68 @@ static void make_norm(const char *name, double clip, prepare_fn *prepare, test *
     t->terms = 0x1p-24; /* summed in double: terms * u = 2^-47 */
 }
 
+/* loss_scale: what becomes of the scale and of the count of good steps. */
+
+typedef struct scale_row {
+    const char *name;
+    double scale;
+    int good, interval;
+    bool finite;
+} scale_row;
+
+static const scale_row scales[] = {
+    {"a good step", 1024, 3, 5, true},
+    {"the last good step of an interval", 1024, 4, 5, true},
+    {"a gradient that is not finite", 1024, 4, 5, false},
+    {"no more than a float holds", 0x1p127, 4, 5, true},
+    {"an interval of one", 2, 0, 1, true},
+};
+
+static lt_status call_scale(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                            bool absolute)
+{
+    (void)absolute;
+    const scale_row *r = &scales[(size_t)t->config.number];
+    const lt_loss_scaling config = {.growth = 2, .backoff = 0.5, .interval = r->interval};
+    lt_scalars s = {.loss_scale = r->scale, .good_steps = r->good, .finite = r->finite};
+    lt_scalars *device = scalars_new(be, ctx, &s);
+    lt_status st = be->loss_scale(ctx, &config, device);
+    scalars_free(be, ctx, device, &s);
+    const double out[] = {s.loss_scale, (double)s.good_steps};
+    return st ? st : be->copy(ctx, v[0].data, out, sizeof out, LT_COPY_IN);
+}
+
+static void make_scale(size_t i, test *t)
+{
+    *t = (test){.entry = "loss_scale", .name = scales[i].name, .call = call_scale, .master = true};
+    t->config.number = (double)i;
+    t->operands = 1;
+    t->operand[0] = (operand){OUT, DOUBLE, LT_SHAPE(2), .absolute = PLUS};
+    t->exact = true;
+}
+
+static lt_status call_count(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                            bool absolute)
+{
+    (void)t;
+    (void)absolute;
+    return be->count_up(ctx, &v[0]);
+}
+
+static void make_count(test *t)
+{
+    *t = (test){.entry = "count_up", .name = "300 counters", .call = call_count, .operands = 1};
+    t->operand[0] = (operand){INOUT, COUNT, LT_SHAPE(300), ROWS, KEEP, 0, 1e6, NULL};
+    t->master = true;
+}
+
 bool optim_tests(size_t i, test *t)
 {
+    if (i < COUNT_OF(scales)) {
+        make_scale(i, t);
+        return true;
+    }
+    i -= COUNT_OF(scales);
     if (i < COUNT_OF(rows)) {
         make_step(i, t);
         return true;
@@ -155,6 +215,9 @@ bool optim_tests(size_t i, test *t)
         return true;
     case 3:
         make_norm("an infinite gradient", 1, put_infinity, t);
+        return true;
+    case 4:
+        make_count(t);
         return true;
     default:
         return false;

@@ -4,11 +4,11 @@
 #define LT_CUDA_HOST_DEVICE_H
 
 #ifdef __CUDACC__
-#define LT_HD __host__ __device__ static inline
+#define LT_HD   __host__ __device__ static inline
+#define LT_PURE LT_HD
 #else
 #define LT_HD static inline
 #endif
-#define LT_PURE LT_HD
 
 #include "base/rng.h"
 #include "tensor/backend/dtype.h"

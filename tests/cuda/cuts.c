@@ -1,0 +1,311 @@
+/* How kernels cut their work: every element is somebody's, exactly once, and lies where it should. */
+
+#include "base/rng.h"
+#include "near.h"
+#include "tensor/backend/cuda/optim.h"
+#include "tensor/backend/cuda/reduce.h"
+#include "tensor/backend/cuda/rows.h"
+#include "tensor/backend/cuda/vec.h"
+#include "tensor/backend/cuda/walk.h"
+#include "tensor/backend/cuda/window.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A view of random extents and strides of a permutation of its dimensions, with gaps. */
+static lt_view random_view(lt_rng *rng, lt_shape shape)
+{
+    lt_view v = {.dtype = LT_F32, .shape = shape};
+    bool used[LT_MAX_DIMS] = {false};
+    for (int64_t step = 1, left = shape.ndim; left > 0; left--) {
+        int d = (int)lt_rng_below(rng, (uint32_t)shape.ndim);
+        while (used[d])
+            d = (d + 1) % shape.ndim;
+        used[d] = true;
+        v.stride[d] = lt_rng_below(rng, 8) ? step : 0; /* sometimes a repeated dimension */
+        step *= shape.dim[d] + (lt_rng_below(rng, 4) == 0);
+    }
+    return v;
+}
+
+static lt_shape random_shape(lt_rng *rng)
+{
+    lt_shape s = {.ndim = (int)lt_rng_below(rng, LT_MAX_DIMS + 1)};
+    for (int d = 0; d < s.ndim; d++)
+        s.dim[d] = 1 + lt_rng_below(rng, 5);
+    return s;
+}
+
+/* Where row-major element i of a view lies. */
+static int64_t place(const lt_view *v, int64_t i)
+{
+    int64_t at = 0;
+    for (int d = v->shape.ndim - 1; d >= 0; d--) {
+        at += i % v->shape.dim[d] * v->stride[d];
+        i /= v->shape.dim[d];
+    }
+    return at;
+}
+
+static void logical_walks_are_in_order(void **state)
+{
+    (void)state;
+    lt_rng rng = {.key = 11};
+    for (int round = 0; round < 300; round++) {
+        const lt_shape shape = random_shape(&rng);
+        const lt_view a = random_view(&rng, shape), b = random_view(&rng, shape);
+        const lt_view *const views[] = {&a, &b};
+        lt_walk w;
+        lt_walk_logical(&w, views, 2);
+        assert_int_equal(w.count, lt_view_count(&a));
+        for (int64_t i = 0; i < w.count; i++) {
+            int64_t at[LT_WALK_OPERANDS];
+            lt_walk_offsets(&w, i, at);
+            assert_int_equal(at[0], place(&a, i));
+            assert_int_equal(at[1], place(&b, i));
+        }
+    }
+}
+
+/* A pair of places as one number, for counting. */
+static int compare(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void walks_meet_the_same_pairs(void **state)
+{
+    (void)state;
+    enum { MOST = 4096, FACTOR = 1 << 20 };
+    static int64_t got[MOST], want[MOST];
+    lt_rng rng = {.key = 12};
+    for (int round = 0; round < 300; round++) {
+        const lt_shape shape = random_shape(&rng);
+        const lt_view a = random_view(&rng, shape), b = random_view(&rng, shape);
+        const lt_view *const views[] = {&a, &b};
+        lt_walk w;
+        lt_walk_over(&w, views, 2);
+        for (int64_t i = 0; i < w.count; i++) {
+            int64_t at[LT_WALK_OPERANDS];
+            lt_walk_offsets(&w, i, at);
+            got[i] = at[0] * FACTOR + at[1];
+            want[i] = place(&a, i) * FACTOR + place(&b, i);
+        }
+        qsort(got, (size_t)w.count, sizeof *got, compare);
+        qsort(want, (size_t)w.count, sizeof *want, compare);
+        assert_memory_equal(got, want, (size_t)w.count * sizeof *got);
+    }
+}
+
+static void dense_views_are_one_run(void **state)
+{
+    (void)state;
+    const lt_view nhwc = {.shape = LT_SHAPE(2, 5, 3, 4), .stride = {60, 1, 20, 5}};
+    const lt_view nchw = {.shape = LT_SHAPE(2, 5, 3, 4), .stride = {60, 12, 4, 1}};
+    const lt_view *const same[] = {&nhwc, &nhwc}, *const other[] = {&nhwc, &nchw};
+    lt_walk w;
+    lt_walk_over(&w, same, 2);
+    assert_int_equal(w.ndim, 1);
+    assert_true(lt_walk_is_dense(&w));
+    lt_walk_over(&w, other, 2);
+    assert_int_equal(w.ndim, 3); /* n, h and w together, c */
+    assert_false(lt_walk_is_dense(&w));
+}
+
+/* Numbers beyond 32 bits: without memory, as nothing is read. */
+static void long_walks_do_not_wrap(void **state)
+{
+    (void)state;
+    const lt_view v = {.shape = LT_SHAPE(70000, 70000), .stride = {1, 70000}};
+    const lt_view t = {.shape = LT_SHAPE(70000, 70000), .stride = {70000, 1}};
+    const lt_view *const views[] = {&v, &t};
+    int64_t at[LT_WALK_OPERANDS];
+    lt_walk w;
+    lt_walk_logical(&w, views, 2);
+    lt_walk_offsets(&w, 4899999999, at);
+    assert_int_equal(at[0], 4899999999);
+    lt_walk_offsets(&w, 4899930001, at); /* row 69999, column 1 */
+    assert_int_equal(at[0], 69999 + 70000);
+    assert_int_equal(at[1], 4899930001);
+}
+
+static void sums_take_every_element_once(void **state)
+{
+    (void)state;
+    enum { MOST = 1 << 14 };
+    static int seen[MOST];
+    lt_rng rng = {.key = 13};
+    for (int round = 0; round < 300; round++) {
+        lt_shape shape = random_shape(&rng);
+        lt_view x = {.dtype = LT_F32, .shape = shape}, y = {.dtype = LT_F32};
+        y.shape = shape;
+        int64_t step = 1, outputs = 1;
+        for (int d = 0; d < shape.ndim; d++) {
+            const int e = round % 2 ? d : shape.ndim - 1 - d;
+            x.stride[e] = step;
+            step *= shape.dim[e];
+            y.shape.dim[e] = lt_rng_below(&rng, 2) ? 1 : shape.dim[e];
+            y.stride[e] = outputs;
+            outputs *= y.shape.dim[e];
+        }
+        lt_reduction plan;
+        lt_reduction_plan(&plan, &x, &y);
+        assert_int_equal(plan.out.count, outputs);
+        assert_int_equal(plan.out.count * plan.in.count, step);
+        assert_true(plan.chunks * plan.length >= plan.in.count);
+        assert_true((plan.chunks - 1) * plan.length < plan.in.count);
+        memset(seen, 0, sizeof seen);
+        for (int64_t o = 0; o < plan.out.count; o++)
+            for (int64_t i = 0; i < plan.in.count; i++) {
+                int64_t first[LT_WALK_OPERANDS], at[LT_WALK_OPERANDS];
+                lt_walk_offsets(&plan.out, o, first);
+                lt_walk_offsets(&plan.in, i, at);
+                assert_in_range(first[0] + at[0], 0, step - 1);
+                assert_in_range(first[1], 0, outputs - 1);
+                seen[first[0] + at[0]]++;
+            }
+        for (int64_t i = 0; i < step; i++)
+            assert_int_equal(seen[i], 1);
+    }
+}
+
+static void rows_are_cut_into_all_of_them(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {1, 7, 255, 4097, 802816, 3211264};
+    static const int64_t channels[] = {1, 3, 8, 64, 72, 256, 264, 2048};
+    for (size_t i = 0; i < COUNT_OF(counts); i++)
+        for (size_t j = 0; j < COUNT_OF(channels); j++)
+            for (int pack = 1; pack <= LT_PACK; pack += LT_PACK - 1) {
+                const lt_row_cut c = lt_cut_rows(counts[i], channels[j], pack);
+                assert_int_equal(c.lanes * c.lines, LT_ROW_THREADS);
+                assert_true(c.tiles * c.lanes * pack >= channels[j]);
+                assert_true((c.tiles - 1) * c.lanes * pack < channels[j]);
+                assert_true(c.chunks * c.length >= counts[i]);
+                assert_true((c.chunks - 1) * c.length < counts[i]); /* none is empty */
+                assert_true(c.chunks >= 1 && c.chunks <= 65535);
+            }
+}
+
+static void windows_and_pixels_agree(void **state)
+{
+    (void)state;
+    lt_rng rng = {.key = 14};
+    for (int round = 0; round < 500; round++) {
+        const int kernel = 1 + (int)lt_rng_below(&rng, 5), stride = 1 + (int)lt_rng_below(&rng, 4);
+        const int pad = (int)lt_rng_below(&rng, (uint32_t)kernel / 2 + 1);
+        const int64_t size = kernel + lt_rng_below(&rng, 12);
+        const int64_t windows = (size + 2 * pad - kernel) / stride + 1;
+        for (int64_t h = 0; h < size; h++) {
+            const lt_range mine = lt_windows_of(h, kernel, stride, pad, windows);
+            for (int64_t p = 0; p < windows; p++) {
+                const lt_range taps = lt_window_taps(p, kernel, stride, pad, size);
+                const int64_t tap = h + pad - p * stride;
+                const bool there = tap >= taps.first && tap < taps.end;
+                assert_int_equal(there, tap >= 0 && tap < kernel);
+                assert_int_equal(there, p >= mine.first && p < mine.end);
+            }
+        }
+    }
+}
+
+static void moments_merge_as_one(void **state)
+{
+    (void)state;
+    const double x[] = {3, -1, 4, 1, -5, 9, 2, 6};
+    lt_moments all = {0, 0, 0};
+    double mean = 0, m2 = 0;
+    for (size_t i = 0; i < COUNT_OF(x); i += 2) {
+        const double a = x[i] - 3, b = x[i + 1] - 3;
+        all = lt_moments_merge(all, lt_moments_of(2, 3, a + b, a * a + b * b));
+        mean += (x[i] + x[i + 1]) / COUNT_OF(x);
+    }
+    for (size_t i = 0; i < COUNT_OF(x); i++)
+        m2 += (x[i] - mean) * (x[i] - mean);
+    assert_near(all.count, 8, 0);
+    assert_near(all.mean, mean, 1e-14);
+    assert_near(all.m2, m2, 1e-12);
+    assert_near(lt_moments_merge(all, (lt_moments){0, 7, 0}).mean, mean, 1e-14);
+    assert_true(isnan(lt_moments_of(1, 0, (double)NAN, (double)NAN).m2));
+}
+
+/* Lists longer than a launch takes, with items of one element and of several blocks. */
+static void long_lists_are_cut(void **state)
+{
+    (void)state;
+    enum { ITEMS = 600 };
+    static lt_optim_item item[ITEMS];
+    static bool first[ITEMS];
+    static lt_list list;
+    float memory[1];
+    for (int i = 0; i < ITEMS; i++) {
+        const int64_t count = i % 3 ? 1 + i : 3 * LT_LIST_BLOCK + i;
+        item[i].value = item[i].grad =
+            (lt_view){.data = memory, .dtype = LT_F32, .shape = LT_SHAPE(count)};
+        first[i] = i % 2;
+    }
+    size_t done = 0;
+    for (size_t taken = 0; done < ITEMS; done += taken) {
+        assert_ok(lt_list_fill(&list, item + done, first + done, ITEMS - done, &taken));
+        assert_true(taken > 0 && taken <= LT_LIST_ITEMS);
+        for (int b = 0, i = 0; b < list.blocks; b++) {
+            i += i + 1 < list.count && list.item[i + 1].first_block == b;
+            assert_int_equal(lt_list_find(&list, b), i);
+            const int64_t begin = (int64_t)(b - list.item[i].first_block) * LT_LIST_BLOCK;
+            assert_true(begin < list.item[i].count);
+        }
+        for (int i = 0; i < list.count; i++)
+            assert_int_equal(list.item[i].first, first[done + (size_t)i]);
+    }
+    assert_int_equal(done, ITEMS);
+    item[3].grad.dtype = LT_F64;
+    assert_status(lt_list_fill(&list, item, first, ITEMS, &done), LT_E_UNSUPPORTED);
+}
+
+static void long_batches_of_statements_are_cut(void **state)
+{
+    (void)state;
+    enum { LISTS = 50, LONGEST = 7 };
+    static lt_vec_batch batch;
+    static lt_vec_job job[LONGEST];
+    lt_vec_list list[LISTS];
+    float memory[1];
+    size_t statements = 0, done = 0, seen = 0;
+    for (int i = 0; i < LONGEST; i++)
+        job[i].a = job[i].y =
+            (lt_view){.data = memory, .dtype = LT_F32, .shape = LT_SHAPE(9999), .stride = {1}};
+    for (int i = 0; i < LISTS; i++) {
+        list[i] = (lt_vec_list){job, (size_t)(i % LONGEST + 1)};
+        statements += list[i].count;
+    }
+    for (size_t taken = 0; done < LISTS; done += taken) {
+        assert_ok(lt_vec_fill(&batch, list + done, LISTS - done, &taken));
+        assert_true(taken > 0);
+        for (int b = 0; b < batch.blocks; b++) {
+            const int i = lt_vec_find(&batch, b);
+            const int64_t begin = (int64_t)(b - batch.list[i].first_block) * LT_VEC_BLOCK;
+            assert_in_range(begin, 0, 9998);
+        }
+        seen += (size_t)batch.statements;
+    }
+    assert_int_equal(done, LISTS);
+    assert_int_equal(seen, statements);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logical_walks_are_in_order),
+        cmocka_unit_test(walks_meet_the_same_pairs),
+        cmocka_unit_test(dense_views_are_one_run),
+        cmocka_unit_test(long_walks_do_not_wrap),
+        cmocka_unit_test(sums_take_every_element_once),
+        cmocka_unit_test(rows_are_cut_into_all_of_them),
+        cmocka_unit_test(windows_and_pixels_agree),
+        cmocka_unit_test(moments_merge_as_one),
+        cmocka_unit_test(long_lists_are_cut),
+        cmocka_unit_test(long_batches_of_statements_are_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
