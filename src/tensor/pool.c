@@ -87,6 +87,8 @@ void lt_pool_free(lt_pool **pool)
 
 static lt_status add_segment(lt_pool *pool, size_t size)
 {
+    if (pool->frozen)
+        return lt_fail(LT_E_NOMEM, "pool: %zu bytes more within a captured step", size);
     segment *s = lt_alloc(1, sizeof *s);
     lt_chunk *c = lt_alloc(1, sizeof *c);
     lt_status st = s && c ? pool->backend->alloc(pool->ctx, size, &s->data) : LT_E_NOMEM;
@@ -98,6 +100,7 @@ static lt_status add_segment(lt_pool *pool, size_t size)
     *c = (lt_chunk){.data = s->data, .bytes = size, .is_free = true};
     s->bytes = size;
     s->first = c;
+    s->scope = pool->scope;
     s->next = pool->segments;
     pool->segments = s;
     pool->memory.reserved += size;
@@ -111,7 +114,7 @@ static lt_status grow(lt_pool *pool, size_t bytes)
         return add_segment(pool, bytes);
     const size_t wish = bytes > pool->next_segment ? bytes : pool->next_segment;
     lt_status st = add_segment(pool, wish);
-    if (st && pool->next_segment > last_segment) { /* no reserve: in steps, then */
+    if (st && pool->next_segment > last_segment && !pool->frozen) { /* no reserve: in steps, then */
         pool->next_segment = first_segment;
         st = add_segment(pool, bytes > first_segment ? bytes : first_segment);
     } else if (st == LT_E_NOMEM && wish > bytes && !pool->backend->host_memory) {
