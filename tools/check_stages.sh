@@ -188,6 +188,34 @@ kill_runs()
     counted "a full disk" tools/check_full_disk.sh "$work/main/models/resnet50/train_resnet50"
 }
 
+# gpu_check on the CPU, in small sizes: all of it but the GPU. Each stage's control must fail.
+dry_run_gpu_check()
+{
+    local folder=$work/gpu_check stage control
+    $built || {
+        skip "gpu_check" "the build failed"
+        return
+    }
+    row "gpu_check pack" tools/gpu_check pack "$folder" --build "$work/lean" || return
+    for stage in conform sanitize train bench; do
+        row "gpu_check $stage" "$folder/gpu_check" run "$folder" --stage $stage --device cpu --small
+    done
+    for control in conform:conform sanitize:sanitize train:learn bench:bench; do
+        row "  and a spoilt ${control#*:} is found" rejects "$folder/gpu_check" run "$folder" \
+            --stage "${control%:*}" --device cpu --small --control "${control#*:}"
+    done
+    row "gpu_check says that there is no such device" no_such_device "$folder"
+}
+
+no_such_device()
+{
+    "$1/gpu_check" run "$1" --stage conform --device cuda
+    case $? in
+    0 | 77) return 0 ;; # there is one
+    *) return 1 ;;
+    esac
+}
+
 install_and_run_examples()
 {
     $built || {
