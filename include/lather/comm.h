@@ -9,17 +9,19 @@ typedef struct lt_comm lt_comm;
 typedef struct lt_request lt_request;
 
 /** Terms are added in rank order, in f32 (f64 and integers in their own type), and rounded once: all
- *  ranks get the same bits, whatever the communicator. */
+ *  ranks get the same bits, whatever the communicator; but "nccl" adds in its own order. */
 typedef enum lt_reduce { LT_REDUCE_SUM, LT_REDUCE_MEAN, LT_REDUCE_MAX } lt_reduce;
 
-/** kind: "self" (one rank), "mpi" or "nccl"; device: where the tensors are, borrowed. Collective.
+/** kind: "self" (one rank), "mpi" or "nccl" (a GPU each, started by mpirun, srun or torchrun);
+ *  device: where the tensors are, borrowed. Collective.
  *  Errors: LT_E_UNSUPPORTED (not in this build), LT_E_ARG, LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device);
 /** "threads": size ranks in this process, out[rank] for the thread that plays the rank, with
  *  device[rank], borrowed. */
 LT_API LT_MUST_CHECK lt_status lt_comm_open_threads(lt_comm **out, lt_device *const *device,
                                                     int size);
-/** "mpi" if a launcher (mpirun, srun) started this process as one of several, else "self". */
+/** "mpi" if a launcher (mpirun, srun) started this process as one of several, "nccl" if torchrun did,
+ *  else "self". */
 LT_API const char *lt_comm_launched_kind(void);
 /** How many of the launched processes share this machine, and which of them this is: by the
  *  launcher's environment, so before lt_comm_open() too. Not launched: 0 of 1. */
@@ -42,7 +44,8 @@ LT_API uint64_t lt_comm_bytes(const lt_comm *comm);
 
 /** Starts an in-place reduction; tensor is lent until lt_request_wait(). Requests of one
  *  communicator complete in the order of issue. Tensors must be without gaps in memory. Ranks whose
- *  calls do not fit together (kind, operation, dtype, counts, root) get LT_E_COMM naming both.
+ *  calls do not fit together (kind, operation, dtype, counts, root) get LT_E_COMM naming both; with
+ *  "nccl" they only miss the deadline.
  *  Errors: LT_E_ARG, LT_E_SHAPE, LT_E_UNSUPPORTED (dtype: u8, means of integers), LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_comm_allreduce_begin(lt_comm *comm, lt_tensor *tensor,
                                                        lt_reduce op, lt_request **request);

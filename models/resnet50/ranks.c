@@ -1,4 +1,4 @@
-/* Several ranks: processes that mpirun or srun started train one model together. */
+/* Several ranks: processes that mpirun, srun or torchrun started train one model together. */
 
 #include "session.h"
 
@@ -122,6 +122,13 @@ static lt_status share_threads(session *s)
     return st;
 }
 
+/* GPUs talk by NCCL; and what torchrun started has nothing else. */
+static const char *communicator(const session *s)
+{
+    const bool cuda = !strncmp(lt_device_name(s->device), "cuda", strlen("cuda"));
+    return cuda || !strcmp(lt_comm_launched_kind(), "nccl") ? "nccl" : "mpi";
+}
+
 lt_status session_open_ranks(session *s)
 {
     const arguments *a = &s->args;
@@ -129,7 +136,7 @@ lt_status session_open_ranks(session *s)
     s->workers = (int)a->workers;
     if (a->dist == DIST_OFF || (a->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
         return LT_OK;
-    LT_TRY(lt_comm_open(&s->comm, "mpi", s->device));
+    LT_TRY(lt_comm_open(&s->comm, communicator(s), s->device));
     s->rank = lt_comm_rank(s->comm);
     s->ranks = lt_comm_size(s->comm);
     lt_comm_set_deadline(s->comm, a->comm_timeout);

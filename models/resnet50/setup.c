@@ -87,7 +87,15 @@ lt_status session_open_device(session *s)
     lt_device_config config = {.threads = (int)s->args.threads,
                                .deterministic = s->args.deterministic,
                                .tf32 = s->args.tf32 == TF32_ON};
-    LT_TRY(lt_device_open(&s->device, s->args.device, &config));
+    const char *name = s->args.device;
+    char own[16];
+    int local, locals;
+    lt_comm_launched_local(&local, &locals);
+    if (!strcmp(name, "cuda") && locals > 1 && s->args.dist != DIST_OFF) {
+        snprintf(own, sizeof own, "cuda:%d", local); /* a GPU for each rank of the machine */
+        name = own;
+    }
+    LT_TRY(lt_device_open(&s->device, name, &config));
     return session_open_ranks(s);
 }
 

@@ -3,7 +3,10 @@
 #include "dist/comm.h"
 
 #include "base/alloc.h"
+#include "base/module.h"
 #include "base/trace.h"
+#include "dist/nccl.h"
+#include "tensor/tensor.h"
 
 #include "lather/ext/view.h"
 
@@ -47,19 +50,57 @@ static lt_status open_linked(lt_comm *comm, const char *kind)
     return LT_OK;
 }
 
+/* The table is in the module whose memory NCCL moves. */
+static lt_status open_nccl(lt_comm *comm, const char *kind)
+{
+    const lt_device *d = comm->device;
+    const void *table;
+    lt_nccl_start start;
+    if (strcmp(d->backend->name, "cuda") != 0)
+        return lt_fail(LT_E_ARG, "comm nccl: the device is %s; NCCL is for cuda devices",
+                       lt_device_name(d));
+    LT_TRY(lt_module_open("comm nccl", "cuda", "lt_nccl_cuda", &table));
+    const lt_nccl_api *api = table;
+    LT_TRY(lt_module_check_version("comm nccl", api->version));
+    LT_TRY(api->check());
+    LT_TRY(lt_nccl_find_ranks(&start));
+    (void)kind;
+    return lt_nccl_open_with(comm, api, d->ctx, &start);
+}
+
+static lt_status open_self(lt_comm *comm, const char *kind)
+{
+    (void)kind;
+    return comm->ops->open(comm);
+}
+
+/* Every communicator that has a name. */
+static const struct kind {
+    const char *name;
+    const lt_comm_ops *ops;
+    lt_status (*open)(lt_comm *comm, const char *kind);
+} kinds[] = {
+    {"self", &lt_comm_self, open_self},
+    {"mpi", &lt_comm_linked, open_linked},
+    {"nccl", &lt_comm_nccl, open_nccl},
+};
+
 lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device)
 {
-    bool self = !strcmp(kind, "self");
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    int i = 0;
     if (!strcmp(kind, "threads"))
         return lt_fail(LT_E_ARG, "comm: lt_comm_open_threads() opens threads");
-    if (!self && strcmp(kind, "mpi") != 0)
+    while (i < KINDS && strcmp(kinds[i].name, kind) != 0)
+        i++;
+    if (i == KINDS)
         return lt_fail(LT_E_UNSUPPORTED,
                        "comm: no communicator '%s' in this build; there are self, "
-                       "threads, mpi",
+                       "threads, mpi, nccl",
                        kind);
     lt_comm *comm;
-    LT_TRY(lt_comm_make(&comm, self ? &lt_comm_self : &lt_comm_linked, device));
-    lt_status st = self ? comm->ops->open(comm) : open_linked(comm, kind);
+    LT_TRY(lt_comm_make(&comm, kinds[i].ops, device));
+    lt_status st = kinds[i].open(comm, kind);
     if (st) {
         lt_free(comm);
         return st;

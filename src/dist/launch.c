@@ -1,5 +1,5 @@
-/* What the launcher of this process (mpirun of Open MPI or MPICH, srun) says about it, by the
- * environment variables that each of them documents. */
+/* What the launcher of this process (mpirun of Open MPI or MPICH, srun, torchrun) says about it, by
+ * the environment variables that each of them documents. */
 
 #include "dist/comm.h"
 
@@ -34,9 +34,17 @@ int lt_launched_size(void)
     return size;
 }
 
+/* torchrun has no MPI. */
+static bool by_torchrun(void)
+{
+    return number("WORLD_SIZE") > 1 && number("RANK") >= 0 && getenv("MASTER_ADDR");
+}
+
 const char *lt_comm_launched_kind(void)
 {
-    return lt_launched_size() > 1 ? "mpi" : "self";
+    if (lt_launched_size() > 1)
+        return "mpi";
+    return by_torchrun() ? "nccl" : "self";
 }
 
 /* Slurm: "4(x2),3" is 4, 4 and 3 tasks on nodes 0, 1 and 2. */
@@ -70,6 +78,10 @@ void lt_comm_launched_local(int *rank, int *size)
     if ((*rank < 0 || *size < 1) && in_step()) {
         *rank = number("SLURM_LOCALID");
         *size = tasks_of_node(getenv("SLURM_TASKS_PER_NODE"), node < 0 ? 0 : node);
+    }
+    if ((*rank < 0 || *size < 1) && by_torchrun()) {
+        *rank = number("LOCAL_RANK");
+        *size = number("LOCAL_WORLD_SIZE");
     }
     if (*rank < 0 || *size < 1 || *rank >= *size) {
         *rank = 0;

@@ -40,6 +40,11 @@ static lt_backend table = {
     .uploads = &lt_cuda_uploads,
 };
 
+const lt_backend *lt_cuda_table(void)
+{
+    return &table;
+}
+
 /* One line for each part. */
 __attribute__((constructor)) static void fill_table(void)
 {
@@ -48,6 +53,8 @@ __attribute__((constructor)) static void fill_table(void)
     lt_cuda_install_functions_of_matrices(&table);
     lt_cuda_install_rational(&table);
     lt_cuda_install_small_matrices(&table);
+    lt_cuda_install_convs(&table);
+    lt_cuda_install_products(&table);
 }
 
 LT_API extern const lt_backend_module lt_module_cuda;

@@ -1,4 +1,4 @@
-/* The parts of the backend that are kernels: each sets its entries of the table. */
+/* The parts of the backend: each sets its entries of the table. */
 #ifndef LT_CUDA_KERNELS_H
 #define LT_CUDA_KERNELS_H
 
@@ -17,8 +17,13 @@ void lt_cuda_install_loss(lt_backend *be);
 void lt_cuda_install_optim(lt_backend *be);
 void lt_cuda_install_grad_norm(lt_backend *be);
 void lt_cuda_install_vec(lt_backend *be);
+void lt_cuda_install_convs(lt_backend *be);
+void lt_cuda_install_products(lt_backend *be);
 
-/* All of them. */
+/* The table itself, for entries that use others. */
+const lt_backend *lt_cuda_table(void);
+
+/* All that are kernels. */
 static inline void lt_cuda_install_kernels(lt_backend *be)
 {
     lt_cuda_install_elementwise(be);

@@ -1,0 +1,194 @@
+/* The ends of a communicator "nccl" in one process: how they begin and end. A thread watches for
+ * failures that NCCL finds by itself, and for what other ranks tell. */
+
+#include "dist/nccl_world.h"
+
+#include "base/alloc.h"
+#include "dist/comm.h"
+#include "dist/star.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TICK_MS = 100 };
+
+/* The first abort counts. With the mutex locked. */
+void lt_nccl_end_all(lt_nccl_world *w, const char *why, bool tell)
+{
+    if (w->aborted)
+        return;
+    w->aborted = true;
+    snprintf(w->why, sizeof w->why, "%s", why);
+    for (lt_nccl_comm *c = w->first; c; c = c->next) {
+        w->api->abort(c->group);
+        c->group = NULL;
+    }
+    if (tell && w->star)
+        lt_star_tell(w->star, w->why);
+}
+
+lt_status lt_nccl_aborted(const lt_nccl_world *w)
+{
+    return w->aborted ? lt_fail(LT_E_COMM, "%s", w->why) : LT_OK;
+}
+
+static void listen_and_look(lt_nccl_world *w)
+{
+    char why[LT_LINK_TEXT];
+    if (w->star && lt_star_heard(w->star, why, sizeof why)) {
+        lt_nccl_end_all(w, why, false);
+        return;
+    }
+    for (lt_nccl_comm *c = w->first; c; c = c->next)
+        if (w->api->health(c->group)) {
+            snprintf(why, sizeof why, "comm nccl: on rank %d of %d: %s", c->base.rank, c->base.size,
+                     lt_error_message());
+            lt_nccl_end_all(w, why, true);
+            return;
+        }
+}
+
+static void *watch(void *context)
+{
+    lt_nccl_world *w = context;
+    const bool entered = !w->api->enter(w->device);
+    pthread_mutex_lock(&w->mutex);
+    while (!w->stop) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        t.tv_nsec += TICK_MS * 1000000L;
+        t.tv_sec += t.tv_nsec / 1000000000L;
+        t.tv_nsec %= 1000000000L;
+        if (entered && !w->aborted)
+            listen_and_look(w);
+        pthread_cond_timedwait(&w->wake, &w->mutex, &t);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+/* Adds an end to its world. With the mutex locked. */
+void lt_nccl_enlist(lt_nccl_world *w, lt_nccl_comm *c, lt_nccl_group *group)
+{
+    c->world = w;
+    c->group = group;
+    c->next = w->first;
+    w->first = c;
+    w->open++;
+}
+
+static void free_world(lt_nccl_world *w)
+{
+    lt_star_close(&w->star);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->mutex);
+    lt_free(w);
+}
+
+void lt_nccl_stop_world(lt_nccl_world *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    w->stop = true;
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+    pthread_join(w->watcher, NULL);
+    if (w->star && !w->aborted)
+        lt_star_leave(w->star);
+    free_world(w);
+}
+
+/* Where a rank computes. */
+typedef struct seat {
+    char host[LT_NCCL_PLACE], gpu[LT_NCCL_PLACE];
+} seat;
+
+static lt_status check_seats(const seat *all, int size)
+{
+    for (int r = 0; r < size; r++)
+        for (int q = 0; q < r; q++)
+            if (!strcmp(all[q].host, all[r].host) && !strcmp(all[q].gpu, all[r].gpu))
+                return lt_fail(LT_E_ARG,
+                               "comm nccl: ranks %d and %d have the same GPU, %s on %s: start at "
+                               "most as many ranks on a machine as it has GPUs",
+                               q, r, all[r].gpu, all[r].host);
+    return LT_OK;
+}
+
+static lt_status take_seats(const lt_nccl_world *w, int size)
+{
+    seat mine = {.host = ""};
+    LT_TRY(w->api->place(w->device, mine.gpu));
+    gethostname(mine.host, sizeof mine.host - 1);
+    if (!w->star)
+        return LT_OK;
+    seat *all = lt_alloc((size_t)size, sizeof *all);
+    if (!all)
+        return LT_E_NOMEM;
+    lt_status st = lt_star_collect(w->star, &mine, all, sizeof mine);
+    if (!st)
+        st = check_seats(all, size);
+    lt_free(all);
+    return st;
+}
+
+static lt_status join(const lt_nccl_world *w, const lt_nccl_start *start, lt_nccl_group **group)
+{
+    char id[LT_NCCL_ID] = {0};
+    LT_TRY(w->api->enter(w->device));
+    LT_TRY(take_seats(w, start->size));
+    if (!start->rank)
+        LT_TRY(w->api->unique_id(id));
+    if (w->star)
+        LT_TRY(lt_star_share(w->star, id, sizeof id));
+    return w->api->join(group, w->device, id, start->rank, start->size);
+}
+
+static lt_nccl_world *new_world(const lt_nccl_api *api, void *device, struct lt_star *star)
+{
+    pthread_condattr_t clock;
+    lt_nccl_world *w = lt_alloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    w->api = api;
+    w->device = device;
+    w->star = star;
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->wake, &clock);
+    pthread_condattr_destroy(&clock);
+    return w;
+}
+
+lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
+                            const lt_nccl_start *start)
+{
+    struct lt_star *star = start->star;
+    lt_nccl_group *group = NULL;
+    lt_nccl_world *w = new_world(api, device, star);
+    if (!w) {
+        lt_star_close(&star);
+        return LT_E_NOMEM;
+    }
+    lt_status st = join(w, start, &group);
+    if (!st && pthread_create(&w->watcher, NULL, watch, w)) {
+        api->abort(group);
+        st = lt_fail(LT_E_NOMEM, "comm nccl: no thread");
+    }
+    if (st) {
+        char why[LT_LINK_TEXT];
+        snprintf(why, sizeof why, "%s", lt_error_message());
+        if (star)
+            lt_star_tell(star, why);
+        free_world(w);
+        return lt_fail(st, "%s", why);
+    }
+    comm->rank = start->rank;
+    comm->size = start->size;
+    pthread_mutex_lock(&w->mutex);
+    lt_nccl_enlist(w, (lt_nccl_comm *)comm, group);
+    pthread_mutex_unlock(&w->mutex);
+    return LT_OK;
+}

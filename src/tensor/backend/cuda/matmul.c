@@ -1,0 +1,331 @@
+/* Matrix products by cuBLASLt: f32 (by TF32 where the device was opened so), f16 and bf16 with sums
+ * in f32. The algorithm is chosen by time at the first call with a shape. Formulas: ext/kernels.h,
+ * part 2. */
+
+#include "kernels.h"
+#include "operands.h"
+#include "plan_cache.h"
+#include "product.h"
+
+#include <cublasLt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { A, B, Y, OPERANDS, KEY = 512, MOST_TRIED = 8 };
+
+static const size_t most_workspace = (size_t)64 << 20; /* bytes */
+
+/* An algorithm with its descriptors. */
+typedef struct plan {
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace;
+} plan;
+
+typedef struct call {
+    const lt_view *a, *b, *y;
+    lt_dtype dtype;   /* of both factors */
+    lt_dtype y_dtype; /* that or f32 */
+    bool keeps;       /* b's copy */
+} call;
+
+static void clear_plan(plan *p)
+{
+    if (p->op)
+        cublasLtMatmulDescDestroy(p->op);
+    if (p->a)
+        cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b)
+        cublasLtMatrixLayoutDestroy(p->b);
+    if (p->d)
+        cublasLtMatrixLayoutDestroy(p->d);
+    *p = (plan){0};
+}
+
+static void release_plan(void *p)
+{
+    clear_plan(p);
+    free(p);
+}
+
+static void close_products(lt_cuda *c, void *data)
+{
+    lt_plan_cache *cache = data;
+    (void)c;
+    lt_plan_cache_free(&cache);
+}
+
+static lt_status get_cache(lt_cuda *c, lt_plan_cache **out)
+{
+    lt_cuda_part *part = &c->part[LT_CUDA_PRODUCTS];
+    lt_plan_cache *made;
+    if (!part->data) {
+        LT_TRY(lt_plan_cache_new(&made, "", release_plan));
+        part->data = made;
+        part->close = close_products;
+    }
+    *out = part->data;
+    return LT_OK;
+}
+
+static cudaDataType_t data_type(lt_dtype dtype)
+{
+    return dtype == LT_F32 ? CUDA_R_32F : dtype == LT_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+static cublasComputeType_t compute_type(const lt_cuda *c, lt_dtype dtype)
+{
+    return dtype == LT_F32 && c->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+static lt_status make_layout(lt_cuda *c, cublasLtMatrixLayout_t *out, const lt_blas_matrix *m,
+                             lt_dtype dtype, int64_t batches)
+{
+    const int32_t count = (int32_t)batches;
+    LT_CUBLAS_TRY(c, cublasLtMatrixLayoutCreate(out, data_type(dtype), (uint64_t)m->rows,
+                                                (uint64_t)m->columns, m->leading));
+    LT_CUBLAS_TRY(c, cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                      &count, sizeof count));
+    LT_CUBLAS_TRY(c, cublasLtMatrixLayoutSetAttribute(*out,
+                                                      CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                      &m->batch_stride, sizeof m->batch_stride));
+    return LT_OK;
+}
+
+static lt_status make_plan(lt_cuda *c, const call *p, const lt_blas_product *b, plan *out)
+{
+    const int32_t ta = b->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t tb = b->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    *out = (plan){0};
+    LT_CUBLAS_TRY(c, cublasLtMatmulDescCreate(&out->op, compute_type(c, p->dtype), CUDA_R_32F));
+    LT_CUBLAS_TRY(
+        c, cublasLtMatmulDescSetAttribute(out->op, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta));
+    LT_CUBLAS_TRY(
+        c, cublasLtMatmulDescSetAttribute(out->op, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb));
+    LT_TRY(make_layout(c, &out->a, &b->a, p->dtype, b->batches));
+    LT_TRY(make_layout(c, &out->b, &b->b, p->dtype, b->batches));
+    return make_layout(c, &out->d, &b->d, p->y_dtype, b->batches);
+}
+
+/* Partial sums are never kept in a 16-bit type. */
+static lt_status ask(lt_cuda *c, const plan *p, cublasLtMatmulHeuristicResult_t *found, int *count)
+{
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, alignment = 16;
+    cublasLtMatmulPreference_t wish;
+    LT_CUBLAS_TRY(c, cublasLtMatmulPreferenceCreate(&wish));
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } all[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most_workspace, sizeof most_workspace},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment, sizeof alignment},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment},
+    };
+    cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; i < sizeof all / sizeof *all && !st; i++)
+        st = cublasLtMatmulPreferenceSetAttribute(wish, all[i].name, all[i].value, all[i].bytes);
+    if (!st)
+        st = cublasLtMatmulAlgoGetHeuristic(c->cublaslt, p->op, p->a, p->b, p->d, p->d, wish,
+                                            MOST_TRIED, found, count);
+    cublasLtMatmulPreferenceDestroy(wish);
+    return lt_cuda_check(c, LT_CUDA_CUBLAS, (int)st, "cublasLtMatmulAlgoGetHeuristic");
+}
+
+static lt_status run_plan(lt_cuda *c, const plan *p, const lt_operand *operand, bool swapped,
+                          void *workspace)
+{
+    const float one = 1, zero = 0;
+    const void *a = operand[swapped ? B : A].use.data, *b = operand[swapped ? A : B].use.data;
+    void *d = operand[Y].use.data;
+    LT_CUBLAS_TRY(c, cublasLtMatmul(c->cublaslt, p->op, &one, a, p->a, b, p->b, &zero, d, p->d, d,
+                                    p->d, &p->algorithm, workspace, p->workspace,
+                                    c->stream[LT_CUDA_MAIN]));
+    return LT_OK;
+}
+
+/* Algorithms to choose from, on the operands themselves. */
+typedef struct trial {
+    lt_cuda *c;
+    plan *plan;
+    cublasLtMatmulHeuristicResult_t found[MOST_TRIED];
+    const lt_operand *operand;
+    bool swapped;
+    void *workspace;
+} trial;
+
+static lt_status try_algorithm(void *context, int i)
+{
+    trial *t = context;
+    t->plan->algorithm = t->found[i].algo;
+    t->plan->workspace = t->found[i].workspaceSize;
+    return run_plan(t->c, t->plan, t->operand, t->swapped, t->workspace);
+}
+
+static lt_status choose_algorithm(lt_cuda *c, plan *p, lt_operand operand[OPERANDS], bool swapped)
+{
+    trial t = {.c = c, .plan = p, .operand = operand, .swapped = swapped};
+    int count = 0, best;
+    size_t most = 0;
+    LT_TRY(ask(c, p, t.found, &count));
+    if (!count)
+        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: cuBLASLt has no algorithm for it",
+                       c->ordinal, c->operation);
+    for (int i = 0; i < count; i++)
+        most = t.found[i].workspaceSize > most ? t.found[i].workspaceSize : most;
+    LT_TRY(lt_operands_open(c, operand, OPERANDS, most, &t.workspace));
+    LT_TRY(lt_cuda_fastest(c, count, try_algorithm, &t, &best));
+    p->algorithm = t.found[best].algo;
+    p->workspace = t.found[best].workspaceSize;
+    return LT_OK;
+}
+
+static void make_key(const call *p, const lt_blas_product *b, char key[KEY])
+{
+    const lt_blas_matrix *m[] = {&b->a, &b->b, &b->d};
+    int used =
+        snprintf(key, KEY, "%s %s %d %d %d %" PRId64, lt_dtype_name(p->dtype),
+                 lt_dtype_name(p->y_dtype), b->transpose_a, b->transpose_b, b->swapped, b->batches);
+    for (int i = 0; i < OPERANDS; i++)
+        used += snprintf(key + used, (size_t)(KEY - used),
+                         " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, m[i]->rows, m[i]->columns,
+                         m[i]->leading, m[i]->batch_stride);
+}
+
+static lt_status get_plan(lt_cuda *c, const call *p, const lt_blas_product *b,
+                          lt_operand operand[OPERANDS], plan **out)
+{
+    lt_plan_cache *cache;
+    char key[KEY];
+    LT_TRY(get_cache(c, &cache));
+    make_key(p, b, key);
+    *out = lt_plan_cache_find(cache, key);
+    if (*out)
+        return LT_OK;
+    plan *made = calloc(1, sizeof *made);
+    if (!made)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory", c->ordinal);
+    lt_status st = make_plan(c, p, b, made);
+    if (!st)
+        st = choose_algorithm(c, made, operand, b->swapped);
+    if (st) {
+        release_plan(made);
+        return st;
+    }
+    *out = made;
+    return lt_plan_cache_add(cache, key, made);
+}
+
+static bool is_half(lt_dtype dtype)
+{
+    return dtype == LT_F16 || dtype == LT_BF16;
+}
+
+static bool can_multiply(lt_dtype dtype)
+{
+    return dtype == LT_F32 || is_half(dtype);
+}
+
+/* What cuBLASLt would be given: the views, or contiguous copies where it cannot read them. */
+static lt_blas_product describe(const call *p, lt_operand operand[OPERANDS])
+{
+    const lt_view *view[] = {p->a, p->b, p->y};
+    const lt_dtype dtype[] = {p->dtype, p->dtype, p->y_dtype};
+    lt_view like[OPERANDS];
+    for (int i = 0; i < OPERANDS; i++) {
+        operand[i] = (lt_operand){.view = view[i],
+                                  .dtype = dtype[i],
+                                  .fits = lt_blas_can_read(view[i]),
+                                  .written = i == Y};
+        like[i] = *view[i];
+        if (operand[i].fits && view[i]->dtype == dtype[i] && lt_operand_aligned(view[i]))
+            continue;
+        like[i].stride[2] = 1;
+        like[i].stride[1] = view[i]->shape.dim[2];
+        like[i].stride[0] = view[i]->shape.dim[1] * view[i]->shape.dim[2];
+    }
+    operand[B].keeps = operand[B].refresh = p->keeps;
+    return lt_blas_describe(&like[A], &like[B], &like[Y]);
+}
+
+static lt_status run(lt_cuda *c, const call *p)
+{
+    lt_operand operand[OPERANDS];
+    plan *chosen;
+    void *workspace;
+    if (!can_multiply(p->a->dtype) || !can_multiply(p->b->dtype) || !can_multiply(p->y->dtype))
+        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s of %s and %s to %s; there are f32, f16, bf16",
+                       c->ordinal, c->operation, lt_dtype_name(p->a->dtype),
+                       lt_dtype_name(p->b->dtype), lt_dtype_name(p->y->dtype));
+    const lt_blas_product b = describe(p, operand);
+    LT_TRY(get_plan(c, p, &b, operand, &chosen));
+    LT_TRY(lt_operands_open(c, operand, OPERANDS, chosen->workspace, &workspace));
+    LT_TRY(run_plan(c, chosen, operand, b.swapped, workspace));
+    return lt_operands_close(c, operand, OPERANDS);
+}
+
+/* Factors of two dtypes meet in f32, but a parameter is rounded to the other's. */
+static lt_dtype common_dtype(const lt_view *a, const lt_view *b)
+{
+    if (a->dtype == b->dtype)
+        return a->dtype;
+    if (a->dtype == LT_F32 && a->version)
+        return b->dtype;
+    return b->dtype == LT_F32 && b->version ? a->dtype : LT_F32;
+}
+
+static lt_status matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+{
+    lt_cuda *c = ctx;
+    const lt_dtype dtype = common_dtype(a, b);
+    const call p = {a, b, y, dtype, y->dtype == dtype ? dtype : LT_F32, false};
+    LT_TRY(lt_cuda_begin(c, "matmul"));
+    LT_TRY(run(c, &p));
+    return lt_cuda_end(c);
+}
+
+/* A matrix as a batch of one. */
+static lt_view batch(const lt_view *m, int rows, int columns)
+{
+    lt_view v = *m;
+    v.shape = LT_SHAPE(1, m->shape.dim[rows], m->shape.dim[columns]);
+    v.stride[0] = 0;
+    v.stride[1] = m->stride[rows];
+    v.stride[2] = m->stride[columns];
+    return v;
+}
+
+static lt_status add_bias(lt_cuda *c, const lt_view *bias, const lt_view *y)
+{
+    lt_view wide = *bias;
+    wide.shape = y->shape;
+    wide.stride[0] = 0;
+    wide.stride[1] = bias->stride[0];
+    return lt_cuda_table()->add(c, y, &wide, y);
+}
+
+static lt_status linear(void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
+                        const lt_view *y)
+{
+    lt_cuda *c = ctx;
+    const lt_view a = batch(x, 0, 1), b = batch(w, 1, 0), d = batch(y, 0, 1);
+    const lt_dtype dtype = x->dtype;
+    const call p = {&a, &b, &d, dtype, y->dtype == dtype ? dtype : LT_F32, true};
+    LT_TRY(lt_cuda_begin(c, "linear"));
+    LT_TRY(run(c, &p));
+    if (bias && bias->data)
+        LT_TRY(add_bias(c, bias, y));
+    return lt_cuda_end(c);
+}
+
+void lt_cuda_install_products(lt_backend *be)
+{
+    be->matmul = matmul;
+    be->linear = linear;
+}

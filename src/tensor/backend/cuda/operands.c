@@ -1,0 +1,233 @@
+/* Operands in the dtype and layout that a library wants, and the choice between candidates. */
+
+#include "operands.h"
+
+#include "kernels.h"
+
+#include <stdlib.h>
+
+enum { ALIGNMENT = 256, WANTED = 16, RUNS = 3 };
+
+/* A weight in the dtype of the pass. It stays where it is, also for captured graphs. */
+typedef struct lt_weight {
+    struct lt_weight *next;
+    const void *data; /* of the parameter */
+    lt_dtype dtype;
+    uint64_t version;
+    size_t bytes;
+    void *copy;
+} lt_weight;
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static size_t bytes_of(const lt_operand *o)
+{
+    size_t bytes = lt_dtype_size(o->dtype);
+    for (int i = 0; i < o->view->shape.ndim; i++)
+        bytes *= (size_t)o->view->shape.dim[i];
+    return bytes;
+}
+
+bool lt_operand_aligned(const lt_view *view)
+{
+    return (uintptr_t)view->data % WANTED == 0;
+}
+
+static bool is_there(const lt_operand *o)
+{
+    return o->view && o->view->data;
+}
+
+static bool is_used_directly(const lt_operand *o)
+{
+    return o->fits && o->view->dtype == o->dtype && lt_operand_aligned(o->view);
+}
+
+static bool is_kept(const lt_operand *o)
+{
+    return o->keeps && o->view->version;
+}
+
+static void set_strides(lt_view *v)
+{
+    const int64_t *d = v->shape.dim;
+    if (v->shape.ndim == 4) {
+        v->stride[0] = d[1] * d[2] * d[3];
+        v->stride[1] = 1;
+        v->stride[2] = d[3] * d[1];
+        v->stride[3] = d[1];
+        return;
+    }
+    int64_t step = 1;
+    for (int i = v->shape.ndim - 1; i >= 0; i--) {
+        v->stride[i] = step;
+        step *= d[i];
+    }
+}
+
+static void free_weights(lt_cuda *c, void *data)
+{
+    for (lt_weight *next, *w = data; w; w = next) {
+        next = w->next;
+        c->api->release(w->copy);
+        free(w);
+    }
+}
+
+static lt_status new_weight(lt_cuda *c, const lt_operand *o, lt_weight **out)
+{
+    lt_cuda_part *part = &c->part[LT_CUDA_WEIGHTS];
+    lt_weight *w = calloc(1, sizeof *w);
+    if (!w)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory", c->ordinal);
+    lt_status st = lt_cuda_alloc(c, bytes_of(o), &w->copy);
+    if (st) {
+        free(w);
+        return st;
+    }
+    w->data = o->view->data;
+    w->dtype = o->dtype;
+    w->bytes = bytes_of(o);
+    w->next = part->data;
+    part->data = w;
+    part->close = free_weights;
+    *out = w;
+    return LT_OK;
+}
+
+/* The weight's copy, which may be of an older version. */
+static lt_status find_weight(lt_cuda *c, const lt_operand *o, lt_weight **out)
+{
+    for (lt_weight *w = c->part[LT_CUDA_WEIGHTS].data; w; w = w->next)
+        if (w->data == o->view->data && w->dtype == o->dtype && w->bytes >= bytes_of(o)) {
+            *out = w;
+            return LT_OK;
+        }
+    return new_weight(c, o, out);
+}
+
+static lt_status keep_weight(lt_cuda *c, lt_operand *o)
+{
+    lt_weight *w = NULL;
+    lt_status st = find_weight(c, o, &w);
+    if (st || !w)
+        return st;
+    o->use.data = w->copy;
+    if (w->version == o->view->version && !(c->capturing && o->refresh))
+        return LT_OK;
+    w->version = o->view->version;
+    return lt_cuda_table()->cast(c, o->view, &o->use);
+}
+
+lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t extra,
+                           void **workspace)
+{
+    const char *operation = c->operation;
+    char *block = NULL;
+    size_t total = round_up(extra), at = 0;
+    for (int i = 0; i < count; i++)
+        if (is_there(&operand[i]) && !is_used_directly(&operand[i]) && !is_kept(&operand[i]))
+            total += round_up(bytes_of(&operand[i]));
+    if (total)
+        LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, total, (void **)&block));
+    for (int i = 0; i < count; i++) {
+        lt_operand *o = &operand[i];
+        if (!is_there(o))
+            continue;
+        o->use = *o->view;
+        if (is_used_directly(o))
+            continue;
+        o->use.dtype = o->dtype;
+        set_strides(&o->use);
+        if (is_kept(o)) {
+            LT_TRY(keep_weight(c, o));
+            continue;
+        }
+        o->use.data = block + at;
+        at += round_up(bytes_of(o));
+        if (!o->written)
+            LT_TRY(lt_cuda_table()->cast(c, o->view, &o->use));
+    }
+    *workspace = block ? block + at : NULL;
+    return lt_cuda_begin(c, operation); /* the casts were others */
+}
+
+lt_status lt_operands_close(lt_cuda *c, const lt_operand *operand, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (is_there(&operand[i]) && operand[i].written && !is_used_directly(&operand[i]))
+            LT_TRY(lt_cuda_table()->cast(c, &operand[i].use, operand[i].view));
+    return LT_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static lt_status time_runs(lt_cuda *c, const lt_cuda_event event[2], lt_cuda_try_fn *run,
+                           void *context, int i, float *median)
+{
+    const lt_cuda_stream main = c->stream[LT_CUDA_MAIN];
+    float time[RUNS];
+    LT_TRY(run(context, i));
+    for (int r = 0; r < RUNS; r++) {
+        LT_CUDA_TRY(c, c->api->event_record(event[0], main));
+        LT_TRY(run(context, i));
+        LT_CUDA_TRY(c, c->api->event_record(event[1], main));
+        LT_CUDA_TRY(c, c->api->event_sync(event[1]));
+        LT_CUDA_TRY(c, c->api->event_milliseconds(&time[r], event[0], event[1]));
+    }
+    qsort(time, RUNS, sizeof *time, compare);
+    *median = time[RUNS / 2];
+    return LT_OK;
+}
+
+static lt_status time_all(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context,
+                          const lt_cuda_event event[2], int *best)
+{
+    lt_status st = LT_OK;
+    float least = 0;
+    *best = -1;
+    for (int i = 0; i < count; i++) {
+        float median;
+        lt_status one = time_runs(c, event, run, context, i, &median);
+        if (!one && (*best < 0 || median < least)) {
+            *best = i;
+            least = median;
+        }
+        st = one ? one : st;
+    }
+    return *best < 0 ? st : LT_OK;
+}
+
+static lt_status first_that_runs(int count, lt_cuda_try_fn *run, void *context, int *best)
+{
+    lt_status st = lt_fail(LT_E_UNSUPPORTED, "cuda: nothing to choose from");
+    for (*best = 0; *best < count; ++*best) {
+        st = run(context, *best);
+        if (!st)
+            return LT_OK;
+    }
+    return st;
+}
+
+lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context, int *best)
+{
+    lt_cuda_event event[2] = {NULL, NULL};
+    if (c->deterministic || count < 2 || c->capturing)
+        return first_that_runs(count, run, context, best);
+    lt_status st = LT_OK;
+    for (int i = 0; i < 2 && !st; i++)
+        st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->event_create(&event[i], true), "event");
+    if (!st)
+        st = time_all(c, count, run, context, event, best);
+    for (int i = 0; i < 2; i++)
+        if (event[i])
+            c->api->event_destroy(event[i]);
+    return st;
+}

@@ -1,0 +1,55 @@
+/* Inside of the fake NCCL: groups and their queues. */
+#ifndef LT_TESTS_DIST_FAKE_QUEUE_H
+#define LT_TESTS_DIST_FAKE_QUEUE_H
+
+#include "fake_nccl.h"
+
+#include <pthread.h>
+
+enum { RANKS = 16, BATCH = 64, QUEUE = 4096 };
+
+typedef struct fake_op {
+    lt_comm_call call;
+    bool reduce; /* of a root */
+    bool equal;  /* parts of call.elements / size */
+} fake_op;
+
+typedef struct fake_batch {
+    fake_op op[BATCH];
+    int count;
+} fake_batch;
+
+/* The ranks of one id. */
+typedef struct fake_world {
+    char id[LT_NCCL_ID];
+    int size, gone, arrived, split_arrived;
+    uint64_t round, split_round;
+    const fake_op *posted[RANKS];
+    const lt_comm_call *message[RANKS][RANKS]; /* from, to */
+    int color[RANKS], key[RANKS];
+    struct fake_world *child[RANKS], *next;
+} fake_world;
+
+struct lt_nccl_group {
+    fake_world *world;
+    fake_gpu *gpu;
+    int rank, size;
+    pthread_t thread;
+    fake_batch *batch[QUEUE], *open;
+    int issued, done;
+    bool stop, aborted;
+};
+
+struct lt_nccl_mark {
+    lt_nccl_group *group;
+    int at;
+};
+
+/* One lock for all of it. */
+extern pthread_mutex_t fake_mutex;
+extern pthread_cond_t fake_news;
+
+/* A group's thread. */
+void *fake_work(void *group);
+
+#endif

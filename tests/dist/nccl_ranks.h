@@ -1,0 +1,98 @@
+/* Plays ranks of the communicator "nccl" by threads, over a NCCL in host memory. */
+#ifndef LT_TESTS_DIST_NCCL_RANKS_H
+#define LT_TESTS_DIST_NCCL_RANKS_H
+
+#include "dist/comm.h"
+#include "dist/star.h"
+#include "fake_nccl.h"
+#include "ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double patience = 20;
+
+/* One rank's thread. */
+typedef struct player {
+    played base;
+    int rank, size, port;
+    lt_star *star; /* of rank 0, which listens */
+    fake_gpu gpu;
+    lt_status opened;
+    char why[512];
+} player;
+
+static inline lt_status open_rank(player *p, lt_comm **out)
+{
+    lt_star_config c = {p->rank, p->size, "127.0.0.1", p->port, patience};
+    if (p->size > 1)
+        LT_TRY(lt_star_join(&p->star, &c));
+    const lt_nccl_start start = {p->rank, p->size, p->star};
+    LT_TRY(lt_comm_make(out, &lt_comm_nccl, p->base.c.device));
+    lt_status st = lt_nccl_open_with(*out, &fake_nccl, &p->gpu, &start);
+    if (st) {
+        free(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+static inline void *play_one(void *context)
+{
+    player *p = context;
+    rank_case *c = &p->base.c;
+    p->opened = open_rank(p, &c->comm);
+    snprintf(p->why, sizeof p->why, "%s", lt_error_message());
+    if (!p->opened)
+        p->base.good = p->base.run(c);
+    lt_comm_close(&c->comm);
+    return NULL;
+}
+
+static player players[MOST_RANKS];
+
+/* Each on a GPU of its own; a test may change that before play(). */
+static inline void prepare(int size, case_fn *fn)
+{
+    lt_star_config c = {.size = size, .address = "127.0.0.1", .patience = patience};
+    int port = 0;
+    memset(players, 0, sizeof players);
+    if (size > 1)
+        assert_ok(lt_star_listen(&players[0].star, &c, &port));
+    for (int r = 0; r < size; r++) {
+        player *p = &players[r];
+        p->rank = r;
+        p->size = size;
+        p->port = port;
+        p->base.run = fn;
+        snprintf(p->gpu.place, sizeof p->gpu.place, "GPU %d", r);
+        assert_ok(lt_device_open(&p->base.c.device, "ref", NULL));
+    }
+}
+
+/* How many said that something is wrong. */
+static inline int play_all(int size, char *why, size_t bytes)
+{
+    int bad = 0;
+    for (int r = 0; r < size; r++)
+        assert_int_equal(pthread_create(&players[r].base.thread, NULL, play_one, &players[r]), 0);
+    for (int r = 0; r < size; r++)
+        pthread_join(players[r].base.thread, NULL);
+    for (int r = 0; r < size; r++) {
+        const player *p = &players[r];
+        if ((p->opened || !p->base.good) && bad++ == 0)
+            snprintf(why, bytes, "%.*s", (int)bytes - 1, p->opened ? p->why : p->base.c.why);
+        lt_device_close(&players[r].base.c.device);
+    }
+    return bad;
+}
+
+static inline void expect_good(int size, case_fn *fn)
+{
+    char why[512];
+    prepare(size, fn);
+    if (play_all(size, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+#endif

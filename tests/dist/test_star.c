@@ -1,0 +1,324 @@
+/* How ranks find each other by TCP, and hear of each other's end. */
+
+#include "dist/nccl.h"
+#include "dist/star.h"
+#include "near.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RANKS = 4, LONG = 300000 };
+
+typedef struct player {
+    lt_star_config config;
+    lt_star *star;
+    lt_status status;
+    char why[512];
+    pthread_t thread;
+} player;
+
+static player players[RANKS];
+
+static void *join(void *context)
+{
+    player *p = context;
+    p->status = lt_star_join(&p->star, &p->config);
+    snprintf(p->why, sizeof p->why, "%s", lt_error_message());
+    return NULL;
+}
+
+static int listen_on(int size, double patience)
+{
+    int port = 0;
+    memset(players, 0, sizeof players);
+    for (int r = 0; r < size; r++)
+        players[r].config = (lt_star_config){r, size, "127.0.0.1", 0, patience};
+    assert_ok(lt_star_listen(&players[0].star, &players[0].config, &port));
+    for (int r = 0; r < size; r++)
+        players[r].config.port = port;
+    return port;
+}
+
+/* The ranks from first on. */
+static void join_all(int first, int size)
+{
+    for (int r = first; r < size; r++)
+        assert_int_equal(pthread_create(&players[r].thread, NULL, join, &players[r]), 0);
+    for (int r = first; r < size; r++)
+        pthread_join(players[r].thread, NULL);
+}
+
+static void open_all(int size)
+{
+    listen_on(size, 20);
+    join_all(0, size);
+    for (int r = 0; r < size; r++)
+        if (players[r].status)
+            fail_msg("rank %d: %s", r, players[r].why);
+}
+
+static void close_all(int size)
+{
+    for (int r = 0; r < size; r++)
+        lt_star_close(&players[r].star);
+}
+
+static int all[RANKS][RANKS];
+static char text[RANKS][LONG];
+
+static void *exchange(void *context)
+{
+    player *p = context;
+    const int rank = p->config.rank, mine = 10 * rank;
+    memset(text[rank], rank ? 'x' : 'y', LONG);
+    p->status = lt_star_collect(p->star, &mine, all[rank], sizeof mine);
+    if (!p->status)
+        p->status = lt_star_share(p->star, text[rank], LONG);
+    return NULL;
+}
+
+static void words_reach_all(void **state)
+{
+    (void)state;
+    open_all(RANKS);
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(pthread_create(&players[r].thread, NULL, exchange, &players[r]), 0);
+    for (int r = 0; r < RANKS; r++) {
+        pthread_join(players[r].thread, NULL);
+        assert_int_equal(players[r].status, LT_OK);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        for (int q = 0; q < RANKS; q++)
+            assert_int_equal(all[r][q], 10 * q);
+        assert_memory_equal(text[r], text[0], LONG);
+        assert_int_equal(text[r][LONG - 1], 'y');
+    }
+    close_all(RANKS);
+}
+
+/* Until it is heard: words on a socket take a moment. */
+static void hear(int rank, char *why, size_t bytes)
+{
+    for (int i = 0; i < 200000; i++)
+        if (lt_star_heard(players[rank].star, why, bytes))
+            return;
+    fail_msg("rank %d heard nothing", rank);
+}
+
+static void an_end_is_passed_on(void **state)
+{
+    char why[512];
+    (void)state;
+    open_all(3);
+    for (int r = 0; r < 3; r++)
+        assert_false(lt_star_heard(players[r].star, why, sizeof why));
+    lt_star_tell(players[1].star, "rank 1 has had enough");
+    hear(0, why, sizeof why);
+    assert_string_equal(why, "rank 1 has had enough");
+    hear(2, why, sizeof why);
+    assert_string_equal(why, "rank 1 has had enough");
+    close_all(3);
+}
+
+static void a_rank_that_dies_is_named(void **state)
+{
+    char why[512];
+    (void)state;
+    open_all(3);
+    lt_star_close(&players[2].star);
+    hear(0, why, sizeof why);
+    assert_non_null(strstr(why, "rank 2 went away"));
+    hear(1, why, sizeof why);
+    assert_non_null(strstr(why, "rank 2 went away"));
+    close_all(3);
+}
+
+static void leaving_in_order_is_no_end(void **state)
+{
+    char why[512];
+    (void)state;
+    open_all(3);
+    for (int r = 0; r < 3; r++) {
+        lt_star_leave(players[r].star);
+        lt_star_close(&players[r].star);
+        for (int q = r + 1; q < 3; q++)
+            for (int i = 0; i < 100; i++)
+                assert_false(lt_star_heard(players[q].star, why, sizeof why));
+    }
+}
+
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+    (void)state;
+    listen_on(4, 0.2);
+    players[2].config.rank = 1;
+    players[1] = players[2]; /* ranks 2 and 3 stay away */
+    join_all(0, 2);
+    assert_int_equal(players[0].status, LT_E_COMM);
+    assert_non_null(strstr(players[0].why, "these ranks have not come: 2, 3"));
+    close_all(4);
+}
+
+static void a_missing_rank_0_is_named(void **state)
+{
+    (void)state;
+    const int port = listen_on(2, 0.2);
+    lt_star_close(&players[0].star);
+    join_all(1, 2);
+    assert_int_equal(players[1].status, LT_E_COMM);
+    char want[64];
+    snprintf(want, sizeof want, "rank 0 at 127.0.0.1, port %d", port);
+    assert_non_null(strstr(players[1].why, want));
+}
+
+static void groups_that_do_not_fit_are_told_both(void **state)
+{
+    (void)state;
+    listen_on(3, 1);
+    players[2].config.size = 5;
+    join_all(0, 3);
+    assert_non_null(strstr(players[0].why, "rank 2 is one of 5, rank 0 one of 3"));
+    assert_non_null(strstr(players[2].why, "rank 2 is one of 5, rank 0 one of 3"));
+    close_all(3);
+    listen_on(3, 1);
+    players[2].config.rank = 1;
+    join_all(0, 3);
+    assert_non_null(strstr(players[0].why, "two processes say that they are rank 1"));
+    close_all(3);
+}
+
+static void say(int port, const char *words)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(write(fd, words, strlen(words)), strlen(words));
+    close(fd);
+}
+
+static void strangers_are_sent_away(void **state)
+{
+    (void)state;
+    const int port = listen_on(2, 20);
+    say(port, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    say(port, "");
+    join_all(0, 2);
+    assert_int_equal(players[0].status, LT_OK);
+    assert_int_equal(players[1].status, LT_OK);
+    close_all(2);
+}
+
+static void a_taken_port_is_named(void **state)
+{
+    lt_star *second = NULL;
+    (void)state;
+    int port = listen_on(2, 1);
+    const lt_star_config c = players[0].config;
+    assert_status(lt_star_listen(&second, &c, &port), LT_E_COMM);
+    assert_non_null(strstr(lt_error_message(), "cannot listen on 127.0.0.1"));
+    close_all(2);
+}
+
+/* What torchrun sets, and what of it is wrong. */
+typedef struct variables {
+    const char *size, *rank, *address, *port, *words;
+} variables;
+
+static void set(const variables *v)
+{
+    const char *name[] = {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"};
+    const char *value[] = {v->size, v->rank, v->address, v->port};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(value[i] ? setenv(name[i], value[i], 1) : unsetenv(name[i]), 0);
+}
+
+static void wrong_variables_are_named(void **state)
+{
+    static const variables rows[] = {
+        {"0", "0", "127.0.0.1", "2", "WORLD_SIZE is '0', want 1 to"},
+        {"x", "0", "127.0.0.1", "2", "WORLD_SIZE is 'x'"},
+        {"2", NULL, "127.0.0.1", "2", "RANK is '', want 0 to 1"},
+        {"2", "2", "127.0.0.1", "2", "RANK is '2', want 0 to 1"},
+        {"2", "-1", "127.0.0.1", "2", "RANK is '-1'"},
+        {"2", "1", NULL, "2", "MASTER_ADDR is not set"},
+        {"2", "1", "127.0.0.1", NULL, "MASTER_PORT is ''"},
+        {"2", "1", "127.0.0.1", "70000", "MASTER_PORT is '70000'"},
+        {"2", "1", "127.0.0.1", "80 ", "MASTER_PORT is '80 '"},
+    };
+    lt_nccl_start start;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        set(&rows[i]);
+        assert_status(lt_nccl_find_ranks(&start), LT_E_ARG);
+        if (!strstr(lt_error_message(), rows[i].words))
+            fail_msg("'%s', want '%s'", lt_error_message(), rows[i].words);
+    }
+    set(&(variables){"1", "0", NULL, NULL, NULL});
+    assert_ok(lt_nccl_find_ranks(&start));
+    assert_int_equal(start.size, 1);
+    assert_null(start.star);
+    set(&(variables){0});
+}
+
+/* As processes: rank 0 may be the last that starts. */
+static int find_as(int rank, int port)
+{
+    char number[16], text_port[16];
+    lt_nccl_start start = {0};
+    int sum = 0, of[3], mine = 1 << rank;
+    snprintf(number, sizeof number, "%d", rank);
+    snprintf(text_port, sizeof text_port, "%d", port);
+    set(&(variables){"3", number, "localhost", text_port, NULL});
+    if (lt_nccl_find_ranks(&start) || lt_star_collect(start.star, &mine, of, sizeof mine))
+        return 1;
+    for (int r = 0; r < 3; r++)
+        sum += of[r];
+    lt_star_leave(start.star);
+    lt_star_close(&start.star);
+    return sum != 7 || start.rank != rank || start.size != 3;
+}
+
+static void processes_of_torchrun_meet(void **state)
+{
+    pid_t child[3];
+    (void)state;
+    const int port = listen_on(2, 1); /* one that is free */
+    lt_star_close(&players[0].star);
+    for (int r = 2; r >= 0; r--) {
+        child[r] = fork();
+        assert_true(child[r] >= 0);
+        if (!child[r])
+            _exit(find_as(r, port));
+    }
+    for (int r = 0; r < 3; r++) {
+        int status = -1;
+        assert_int_equal(waitpid(child[r], &status, 0), child[r]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_reach_all),
+        cmocka_unit_test(an_end_is_passed_on),
+        cmocka_unit_test(a_rank_that_dies_is_named),
+        cmocka_unit_test(leaving_in_order_is_no_end),
+        cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(a_missing_rank_0_is_named),
+        cmocka_unit_test(groups_that_do_not_fit_are_told_both),
+        cmocka_unit_test(strangers_are_sent_away),
+        cmocka_unit_test(a_taken_port_is_named),
+        cmocka_unit_test(wrong_variables_are_named),
+        cmocka_unit_test(processes_of_torchrun_meet),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
