@@ -4,6 +4,7 @@
 #include "conform.h"
 #include "fake.h"
 #include "tensor/backend/cuda/kernels.h"
+#include "tensor/backend/cuda/matrices.h"
 
 #include <string.h>
 
@@ -27,5 +28,6 @@ const lt_backend *emulated_backend(const char *name)
     table.copy = lt_cuda_copy;
     table.sync = lt_cuda_sync;
     lt_cuda_install_kernels(&table);
+    lt_cuda_install_matrices(&table);
     return &table;
 }

@@ -49,10 +49,7 @@ const lt_backend *lt_cuda_table(void)
 __attribute__((constructor)) static void fill_table(void)
 {
     lt_cuda_install_kernels(&table);
-    lt_cuda_install_products_of_matrices(&table);
-    lt_cuda_install_functions_of_matrices(&table);
-    lt_cuda_install_rational(&table);
-    lt_cuda_install_small_matrices(&table);
+    lt_cuda_install_matrices(&table);
     lt_cuda_install_convs(&table);
     lt_cuda_install_products(&table);
 }

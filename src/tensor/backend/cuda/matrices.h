@@ -91,6 +91,15 @@ void lt_cuda_install_functions_of_matrices(lt_backend *be);
 void lt_cuda_install_rational(lt_backend *be);
 void lt_cuda_install_small_matrices(lt_backend *be);
 
+/* All of them. */
+static inline void lt_cuda_install_matrices(lt_backend *be)
+{
+    lt_cuda_install_products_of_matrices(be);
+    lt_cuda_install_functions_of_matrices(be);
+    lt_cuda_install_rational(be);
+    lt_cuda_install_small_matrices(be);
+}
+
 #ifdef __cplusplus
 }
 #endif
