@@ -2,6 +2,8 @@
 """Times a ResNet-50 training step here and in PyTorch, by turns, and prints a Markdown table.
 
     tools/bench_peer.py --bench build/tools/bench --python PYTHON [--rounds 3] [--also 'NAME=COMMAND']
+    tools/bench_peer.py --device cuda --bench BENCH --python PYTHON     eager and compiled, f16, bf16, tf32
+    tools/bench_peer.py --eigh 1024,2048 --device cuda     a loop of torch.linalg.eigh over such matrices
 
 PYTHON must have torch and torchvision. Each round runs every contestant once, one after the other,
 so that a slow minute of the machine hits all alike; the table has medians over rounds and the
@@ -23,16 +25,29 @@ def status_bytes(key):
         return next(int(line.split()[1]) * 1024 for line in f if line.startswith(key))
 
 
-def child(dtype, layout, batch, steps, warmup):
+def child_setup(torch, device, dtype):
+    """The step's context and the scaler of its loss."""
+    kinds = {"bf16": torch.bfloat16, "f16": torch.float16}
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+    torch.backends.cudnn.benchmark = True
+    context = lambda: torch.autocast(device, kinds.get(dtype, torch.bfloat16), enabled=dtype in kinds)
+    return context, torch.amp.GradScaler(device, enabled=dtype == "f16")
+
+
+def child(dtype, layout, batch, steps, warmup, device, compiled):
     """One PyTorch run; prints a JSON line."""
     import torch
     import torchvision
 
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    started = time.monotonic()
+    if device == "cpu":
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     form = torch.channels_last if layout == "channels_last" else torch.contiguous_format
-    model = torchvision.models.resnet50().to(memory_format=form).train()
-    images = torch.randn(batch, 3, 224, 224).to(memory_format=form)
-    labels = torch.randint(0, 1000, (batch,))
+    context, scaler = child_setup(torch, device, dtype)
+    model = torchvision.models.resnet50().to(device, memory_format=form).train()
+    forward = torch.compile(model) if compiled else model
+    images = torch.randn(batch, 3, 224, 224).to(device, memory_format=form)
+    labels = torch.randint(0, 1000, (batch,)).to(device)
     loss_of = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
     optim = torch.optim.SGD(
         model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4
@@ -41,21 +56,35 @@ def child(dtype, layout, batch, steps, warmup):
     for _ in range(warmup + steps):
         begin = time.monotonic()
         optim.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
-            loss = loss_of(model(images), labels)
-        loss.backward()
-        optim.step()
+        with context():
+            loss = loss_of(forward(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optim)
+        scaler.update()
+        loss.item()  # waits for the device, as ours does
         seconds.append(time.monotonic() - begin)
+        if len(seconds) == 1:
+            first = time.monotonic() - started
+    peak = torch.cuda.max_memory_reserved() if device != "cpu" else status_bytes("VmHWM") - before
     rate = batch / statistics.median(seconds[warmup:])
-    print(
-        json.dumps(
-            {
-                "images_per_second": rate,
-                "peak_memory_bytes": status_bytes("VmHWM") - before,
-                "version": torch.__version__,
-            }
-        )
-    )
+    print(json.dumps({"images_per_second": rate, "peak_memory_bytes": peak, "version": torch.__version__,
+                      "cold_start_seconds": first}))
+
+
+def eigh(sizes, device, repeats):
+    """The refresh of implementations that take one matrix after another: one call a matrix."""
+    import torch
+
+    print("| side | torch.linalg.eigh, ms |\n| --- | --- |")
+    for n in sizes:
+        x = torch.randn(n, 2 * n, device=device)
+        a, times = x @ x.T / (2 * n), []
+        for _ in range(repeats + 1):
+            begin = time.monotonic()
+            values, _ = torch.linalg.eigh(a)
+            values[0].item()
+            times.append(time.monotonic() - begin)
+        print(f"| {n} | {1e3 * statistics.median(times[1:]):.2f} |")
 
 
 def run_json(command, threads):
@@ -67,13 +96,17 @@ def run_json(command, threads):
 
 
 def contestants(a, dtype):
-    amp = "bf16" if dtype == "bf16" else "off"
+    amp = "off" if dtype == "f32" else dtype
     common = ["--batch-size", str(a.batch), "--steps", str(a.steps), "--warmup", str(a.warmup)]
+    common += ["--device", a.device]
     ours = [a.bench, "train", "--amp", amp, "--threads", str(a.threads), "--json", *common]
     yield "lather", lambda: json.loads(run_json(ours, a.threads))
-    for layout in a.layout or ["channels_last", "contiguous"]:
-        peer = [a.python, __file__, "--child", dtype, layout, *common]
-        yield "PyTorch " + layout, lambda peer=peer: json.loads(run_json(peer, a.threads))
+    layouts = ["channels_last", "contiguous"] if a.device == "cpu" else ["channels_last"]
+    for layout in a.layout or layouts:
+        for how in [""] if a.device == "cpu" and not a.compile else ["", "--compile"]:
+            peer = [a.python, __file__, "--child", dtype, layout, *common, *how.split()]
+            name = "PyTorch " + layout + (", compiled" if how else "")
+            yield name, lambda peer=peer: json.loads(run_json(peer, a.threads))
     for extra in a.also:
         name, command = extra.split("=", 1)
         words = command.replace("{dtype}", dtype).split()
@@ -95,9 +128,11 @@ def compare(a, dtype):
         peak = [r["peak_memory_bytes"] for r in results if "peak_memory_bytes" in r]
         memory = f"{statistics.median(peak) / 1e9:.2f} GB" if peak else ""
         ratio = statistics.median(o / r for o, r in zip(ours, rates))
+        cold = [r["cold_start_seconds"] for r in results if "cold_start_seconds" in r]
+        start = f"{statistics.median(cold):.1f} s" if cold else ""
         spread = f"{min(rates):.2f}-{max(rates):.2f}"
         print(
-            f"| {dtype} | {name} | {statistics.median(rates):.2f} | {spread} | {ratio:.2f} | {memory} |"
+            f"| {dtype} | {name} | {statistics.median(rates):.2f} | {spread} | {ratio:.2f} | {memory} | {start} |"
         )
 
 
@@ -112,13 +147,19 @@ def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--layout", action="append", choices=["channels_last", "contiguous"])
     p.add_argument("--also", action="append", default=[], metavar="NAME=COMMAND")
+    p.add_argument("--device", default="cpu")
+    p.add_argument("--dtype", action="append", choices=["f32", "tf32", "bf16", "f16"])
+    p.add_argument("--compile", action="store_true", help="torch.compile too; on cuda always")
+    p.add_argument("--eigh", metavar="SIDES")
     p.add_argument("--child", nargs=2, metavar=("DTYPE", "LAYOUT"), help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.child:
-        return child(*a.child, a.batch, a.steps, a.warmup)
-    print("| dtype | what | images/s, median | range | lather is faster by | peak memory |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for dtype in ["f32", "bf16"]:
+        return child(*a.child, a.batch, a.steps, a.warmup, a.device.split(":")[0], a.compile)
+    if a.eigh:
+        return eigh([int(n) for n in a.eigh.split(",")], a.device, a.rounds)
+    print("| dtype | what | images/s, median | range | lather is faster by | peak memory | first step |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for dtype in a.dtype or (["f32", "bf16"] if a.device == "cpu" else ["f16", "bf16", "tf32"]):
         compare(a, dtype)
 
 
