@@ -1,0 +1,243 @@
+/* Operands of the libraries' calls on a fake device, whose kernels are ref's: what is copied and when,
+ * and which of several candidates is taken. */
+
+#include "tensor/backend/cuda/operands.h"
+
+#include "fake.h"
+#include "near.h"
+#include "tensor/backend/cuda/kernels.h"
+
+#include <string.h>
+
+enum { MEMORY = 64 << 20, COUNT = 24 };
+
+static int casts;
+
+static lt_status cast(void *ctx, const lt_view *x, const lt_view *y)
+{
+    casts++;
+    LT_TRY(lt_cuda_begin(ctx, "cast"));
+    LT_TRY(lt_backend_ref()->cast(NULL, x, y));
+    return lt_cuda_end(ctx);
+}
+
+const lt_backend *lt_cuda_table(void)
+{
+    static lt_backend table;
+    table.cast = cast;
+    return &table;
+}
+
+/* The time of a run is what the candidate says. */
+static float times[8], took;
+static lt_cuda_api api;
+
+static int milliseconds(float *out, lt_cuda_event from, lt_cuda_event to)
+{
+    (void)from;
+    (void)to;
+    *out = took;
+    return LT_CUDA_SUCCESS;
+}
+
+static lt_cuda *open_device(bool deterministic)
+{
+    void *ctx = NULL;
+    const lt_device_config config = {.deterministic = deterministic};
+    fake_reset(MEMORY);
+    casts = 0;
+    api = fake_api;
+    api.event_milliseconds = milliseconds;
+    assert_ok(lt_cuda_open_with(&api, &ctx, 0, &config));
+    ((lt_cuda *)ctx)->operation = "a test";
+    return ctx;
+}
+
+static void close_device(lt_cuda *c)
+{
+    lt_cuda_close(c);
+    assert_int_equal(fake.used, 0);
+    assert_int_equal(fake.events, 0);
+}
+
+/* [2,3,2,2], channels-last or row-major. */
+static lt_view picture(void *data, lt_dtype dtype, bool channels_last)
+{
+    lt_view v = {.data = data, .dtype = dtype, .shape = LT_SHAPE(2, 3, 2, 2)};
+    const int64_t last[] = {12, 1, 6, 3}, rows[] = {12, 4, 2, 1};
+    memcpy(v.stride, channels_last ? last : rows, sizeof last);
+    return v;
+}
+
+static void what_fits_is_used_as_it_is(void **state)
+{
+    _Alignas(16) float x[COUNT];
+    lt_cuda *c = open_device(false);
+    const lt_view v = picture(x, LT_F32, true);
+    lt_operand o[2] = {{.view = &v, .dtype = LT_F32, .fits = true}, {.dtype = LT_F32}};
+    void *work = c;
+    (void)state;
+    assert_ok(lt_operands_open(c, o, 2, 0, &work));
+    assert_ptr_equal(o[0].use.data, x);
+    assert_null(work);
+    assert_int_equal(casts, 0);
+    assert_int_equal(fake.blocks, 0);
+    assert_string_equal(c->operation, "a test");
+    close_device(c);
+}
+
+static void copies_are_apart_and_come_back(void **state)
+{
+    _Alignas(16) float x[COUNT], y[COUNT];
+    lt_cuda *c = open_device(false);
+    const lt_view vx = picture(x, LT_F32, false), vy = picture(y, LT_F32, false);
+    lt_operand o[] = {{.view = &vx, .dtype = LT_F32},
+                      {.view = &vy, .dtype = LT_F32, .written = true}};
+    void *work;
+    (void)state;
+    for (int i = 0; i < COUNT; i++)
+        x[i] = (float)i;
+    assert_ok(lt_operands_open(c, o, 2, 100, &work));
+    const char *in = o[0].use.data, *out = o[1].use.data;
+    assert_true(out - in >= (int64_t)sizeof x && (char *)work - out >= (int64_t)sizeof y);
+    assert_int_equal(o[0].use.stride[1], 1);
+    assert_true(((const float *)o[0].use.data)[1]
+                == x[4]); /* the second channel of the first pixel */
+    memcpy(o[1].use.data, o[0].use.data, sizeof x);
+    assert_ok(lt_operands_close(c, o, 2));
+    assert_memory_equal(x, y, sizeof x);
+    assert_int_equal(casts, 2);
+    close_device(c);
+}
+
+static void memory_that_is_not_aligned_is_copied(void **state)
+{
+    _Alignas(16) float x[COUNT + 1];
+    lt_cuda *c = open_device(false);
+    const lt_view v = picture(x + 1, LT_F32, true);
+    lt_operand o = {.view = &v, .dtype = LT_F32, .fits = true};
+    void *work;
+    (void)state;
+    memset(x, 0, sizeof x);
+    assert_ok(lt_operands_open(c, &o, 1, 0, &work));
+    assert_ptr_not_equal(o.use.data, x + 1);
+    close_device(c);
+}
+
+/* Opens the weight, and gives how often it was cast for that. */
+static int read_weight(lt_cuda *c, const lt_view *v, bool refresh, void **data)
+{
+    lt_operand o = {.view = v, .dtype = LT_F16, .fits = true, .keeps = true, .refresh = refresh};
+    const int before = casts;
+    void *work;
+    assert_ok(lt_operands_open(c, &o, 1, 0, &work));
+    *data = o.use.data;
+    return casts - before;
+}
+
+static void a_weight_is_cast_once_a_version(void **state)
+{
+    _Alignas(16) float w[COUNT] = {1};
+    lt_cuda *c = open_device(false);
+    lt_view v = picture(w, LT_F32, true);
+    void *first, *again;
+    (void)state;
+    v.version = 7;
+    assert_int_equal(read_weight(c, &v, true, &first), 1);
+    assert_int_equal(read_weight(c, &v, false, &again), 0);
+    assert_int_equal(read_weight(c, &v, true, &again), 0);
+    assert_ptr_equal(first, again);
+    v.version = 8;
+    assert_int_equal(read_weight(c, &v, false, &again), 1);
+    assert_ptr_equal(first, again); /* where captured steps look for it */
+    v.version = 0;                  /* nothing is kept of it */
+    assert_int_equal(read_weight(c, &v, false, &again), 1);
+    assert_int_equal(read_weight(c, &v, false, &again), 1);
+    assert_ptr_not_equal(first, again);
+    close_device(c);
+}
+
+/* A captured step is replayed with later versions: its forward pass must cast. */
+static void a_captured_forward_pass_casts(void **state)
+{
+    _Alignas(16) float w[COUNT] = {1};
+    lt_cuda *c = open_device(false);
+    lt_view v = picture(w, LT_F32, true);
+    void *data;
+    (void)state;
+    v.version = 7;
+    assert_int_equal(read_weight(c, &v, true, &data), 1);
+    c->capturing = true;
+    assert_int_equal(read_weight(c, &v, true, &data), 1);
+    assert_int_equal(read_weight(c, &v, false, &data), 0); /* backward has it from there */
+    c->capturing = false;
+    close_device(c);
+}
+
+/* Candidate i takes times[i]; negative: it fails. */
+static lt_status candidate(void *context, int i)
+{
+    ++*(int *)context;
+    if (times[i] < 0)
+        return lt_fail(LT_E_DEVICE, "candidate %d fails", i);
+    took = times[i];
+    return LT_OK;
+}
+
+static void the_fastest_that_runs_is_taken(void **state)
+{
+    static const float slow[] = {5, -1, 2, 3};
+    lt_cuda *c = open_device(false);
+    int runs = 0, best = -1;
+    (void)state;
+    memcpy(times, slow, sizeof slow);
+    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, &best));
+    assert_int_equal(best, 2);
+    times[2] = -1; /* the control: another one then */
+    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, &best));
+    assert_int_equal(best, 3);
+    for (int i = 0; i < 4; i++)
+        times[i] = -1;
+    assert_status(lt_cuda_fastest(c, 4, candidate, &runs, &best), LT_E_DEVICE);
+    close_device(c);
+}
+
+static void deterministic_devices_take_the_first_that_runs(void **state)
+{
+    static const float slow[] = {-1, 5, 2, 3};
+    lt_cuda *c = open_device(true);
+    int runs = 0, best = -1;
+    (void)state;
+    memcpy(times, slow, sizeof slow);
+    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, &best));
+    assert_int_equal(best, 1);
+    assert_int_equal(runs, 2); /* nothing is timed */
+    close_device(c);
+}
+
+static void events_that_cannot_be_made_are_told(void **state)
+{
+    lt_cuda *c = open_device(false);
+    int runs = 0, best = -1;
+    (void)state;
+    fake.fails = "event_create";
+    fake.fails_with = 999;
+    assert_status(lt_cuda_fastest(c, 4, candidate, &runs, &best), LT_E_DEVICE);
+    fake.fails = NULL;
+    close_device(c);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_fits_is_used_as_it_is),
+        cmocka_unit_test(copies_are_apart_and_come_back),
+        cmocka_unit_test(memory_that_is_not_aligned_is_copied),
+        cmocka_unit_test(a_weight_is_cast_once_a_version),
+        cmocka_unit_test(a_captured_forward_pass_casts),
+        cmocka_unit_test(the_fastest_that_runs_is_taken),
+        cmocka_unit_test(deterministic_devices_take_the_first_that_runs),
+        cmocka_unit_test(events_that_cannot_be_made_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
