@@ -65,30 +65,46 @@ def bands(chart, floor, runs, colour, x_at):
         chart.path(piece, f"s{colour}")
 
 
-def curves(measured, budget, against_seconds):
-    """Accuracy against epochs or seconds at one budget, all arms."""
+class Timed:
+    """A run whose curve has another unit of time: epochs of the baseline."""
+
+    def __init__(self, run, per_epoch):
+        self.metrics = run.metrics
+        self.curve = [(epoch, top1, epoch * per_epoch) for epoch, top1, _ in run.curve]
+
+
+def runs_in_time(measured, arm, runs):
+    """For a machine whose seconds are indicative: by what the arm's steps cost, timed within them."""
+    base = measured.timed(measured.plan.baseline)
+    if measured.plan.clock != "indicative" or not base:
+        return runs
+    per_epoch = measured.relative_step(measured.timed(arm), base)
+    return [Timed(run, per_epoch) for run in runs]
+
+
+def curves(measured, budget, against_time):
+    """Accuracy against epochs or time at one budget, all arms."""
     plan, order = measured.plan, numbers(measured.plan.arms)
     arms = [a for a in plan.arms if measured.finals[a][budget] and all(r.curve for r in measured.finals[a][budget])]
     runs = {a: measured.finals[a][budget] for a in arms}
     if not arms:
         return None
-    at = 2 if against_seconds else 0
+    what, at = "epochs", 0
+    if against_time:
+        runs = {a: runs_in_time(measured, a, rs) for a, rs in runs.items()}
+        base = plan.arms[plan.baseline].label
+        what, at = f"time in epochs of {base}" if plan.clock == "indicative" else "seconds of training", 2
     shown = [p for rs in runs.values() for r in rs for p in r.curve]
     y = accuracy_range([p[1] for p in shown])
-    what = "seconds of training" if against_seconds else "epochs"
     chart = Chart(f"Top-1 accuracy in %, {budget:g} epochs", (0, max(p[at] for p in shown)), y, what, names_of(plan, arms))
-    rows = [["arm", "seed", "epoch", "seconds" if against_seconds else "", "top1"]]
+    rows = [["arm", "seed", what, "top1"]]
     for arm in arms:
         bands(chart, y[0], runs[arm], order[arm], at)
         for run in runs[arm]:
-            for epoch, top1, seconds in run.curve:
-                rows.append([arm, run.metrics["settings"]["seed"], f"{epoch:.6g}", f"{seconds:.2f}" if against_seconds else "",
-                             f"{top1:.4f}"])
-    if not against_seconds:
-        rows = [row[:3] + row[4:] for row in rows]
-    kind = "seconds" if against_seconds else "epochs"
+            rows += [[arm, run.metrics["settings"]["seed"], f"{point[at]:.6g}", f"{point[1]:.4f}"] for point in run.curve]
+    kind = "seconds" if against_time else "epochs"
     return Figure(f"accuracy-{kind}-{budget:g}", chart, rows, "Line: mean of seeds. Area: from the lowest to the highest seed.",
-                  against_seconds)
+                  against_time)
 
 
 def budgets(measured):

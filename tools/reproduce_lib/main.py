@@ -143,11 +143,15 @@ def check_settings(work, launcher):
         kind, metrics = kind_of(plan, cell.settings), work.store.metrics(cell.id)
         if kind not in kinds or (metrics and not kinds[kind][2]):
             kinds[kind] = (f"{plan.path}: {cell.roles[0]}", cell.settings, metrics)
+    same = {}  # kinds by what the trainer makes of them
     for where, settings, metrics in kinds.values():
         try:
             resolved = launcher.resolve(settings)
         except LaunchError as error:
             raise PlanError(f"{where}: {error}") from None
+        first = same.setdefault(kind_of(plan, resolved), where)
+        if first != where:
+            say(f"note: {where} has the settings of {first} by default: written into the arm, they would be run once")
         for key, was in (metrics or {}).get("config", {}).items():
             if key not in OWN_FLAGS + UNCOMPARED and resolved.get(key, was) != was:
                 raise PlanError(f"{where}: cell {metrics['id']} was run with {key} {was}, this program takes {resolved[key]}: write "
@@ -156,7 +160,7 @@ def check_settings(work, launcher):
 
 def kind_of(plan, settings):
     free = {"seed", "epochs", "warmup-epochs"}.union(*(arm.tuned for arm in plan.arms.values()))
-    return tuple((key, value) for key, value in settings.items() if key not in free)
+    return tuple((key, value) for key, value in sorted(settings.items()) if key not in free)
 
 
 def paces(work, launcher, todo):

@@ -102,21 +102,37 @@ class Measured:
         found = [run.step_seconds for run in self.runs(arm) if run.step_seconds]
         return statistics.median(found) if found else None
 
+    def own_share(self, runs):
+        """Of the runs' step time, what goes into factors, roots and their use."""
+        return mean([sum(run.share) for run in runs])
+
+    def relative_step(self, own, base):
+        """How many times as long a step takes in some runs as in others. Where seconds are indicative, other load on the machine
+        would decide that: there a step is taken to be as long as the other's but for its optimizer's own work, whose share
+        was timed within the same steps."""
+        if self.plan.clock == "indicative":
+            return (1 - self.own_share(base)) / (1 - self.own_share(own))
+        return statistics.median(r.step_seconds for r in own) / statistics.median(r.step_seconds for r in base)
+
+    def timed(self, arm):
+        return [run for run in self.runs(arm) if run.step_seconds]
+
     def seconds_ratio(self, arm, budget):
-        """epochs_ratio, times the ratio of a step's seconds."""
-        ratio, own, base = self.epochs_ratio(arm, budget), self.step_seconds(arm), self.step_seconds(self.plan.baseline)
+        """epochs_ratio, divided by how many times as long a step takes."""
+        ratio, own, base = self.epochs_ratio(arm, budget), self.timed(arm), self.timed(self.plan.baseline)
         if not ratio or not own or not base:
             return None
-        return tuple(value * base / own for value in ratio[:3])
+        times = self.relative_step(own, base)
+        return tuple(value / times for value in ratio[:3])
 
     def overhead(self, arm):
-        """(value, low, high): per cent that a step takes longer than the baseline's, medians of runs."""
-        own, base = ([r.step_seconds for r in self.runs(a) if r.step_seconds] for a in (arm, self.plan.baseline))
+        """(value, low, high): per cent that a step takes longer than the baseline's."""
+        own, base = self.timed(arm), self.timed(self.plan.baseline)
         if not own or not base:
             return None
 
         def more(a, b):
-            return 100 * (statistics.median(a) / statistics.median(b) - 1)
+            return 100 * (self.relative_step(a, b) - 1)
         return (more(own, base), *bootstrap(more, own, base))
 
     def breakdown(self, arm):
