@@ -64,7 +64,8 @@ def lead(measured, verdicts):
     else:
         text = f"{arm} does not reach the {longest:g}-epoch accuracy of {base} in any of its budgets."
     held = sum(v.verdict == HOLDS for v in verdicts)
-    text += f" At equal epochs it ends {gain[0]:+.2f} points away [{gain[1]:+.2f}, {gain[2]:+.2f}]."
+    where = "higher" if gain[0] >= 0 else "lower"
+    text += f" At equal epochs it ends {abs(gain[0]):.2f} points {where} [{gain[1]:+.2f}, {gain[2]:+.2f}]."
     return f"<p>{escape(text)}</p>\n" + (f'<p class="soft">{held} of {len(verdicts)} claims hold here.</p>\n' if verdicts else "")
 
 
