@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""bench train and bench ceilings: one JSON object each, in every precision that the device has.
+
+    test_bench_train.py BENCH
+"""
+import json, subprocess, sys
+
+SMALL = ["--arch", "resnet10", "--image-size", "16", "--batch-size", "2", "--num-classes", "3", "--steps", "2",
+         "--warmup", "1", "--threads", "1", "--json"]
+failed = []
+
+
+def expect(name, ok):
+    print("[       OK ]" if ok else "[  FAILED  ]", name)
+    if not ok:
+        failed.append(name)
+
+
+def run(*flags):
+    return subprocess.run([sys.argv[1], *flags], capture_output=True, text=True)
+
+
+def train(*flags):
+    return json.loads(run("train", *SMALL, *flags).stdout)
+
+
+plain = train()
+expect("a step is timed", plain["benchmark"] == "train" and plain["images_per_second"] > 0)
+expect("the first step too", plain["cold_start_seconds"] > 0)
+expect("no graph on this device", plain["replayed_steps"] == 0 and train("--no-graph")["loss"] == plain["loss"])
+half = train("--device", "ref", "--amp", "f16")
+expect("f16 with a loss scale", half["dtype"] == "f16" and half["loss"] > 0)
+fast = train("--optim", "shampoo", "--precondition-frequency", "1", "--max-preconditioner-dim", "64")
+slow = train("--optim", "shampoo")
+expect("Shampoo's settings arrive", fast["loss"] != slow["loss"])  # roots in each step against none yet
+c = json.loads(run("ceilings", "--megabytes", "1", "--side", "32", "--repeats", "2", "--json").stdout)
+expect("copies and products have a rate", c["copy_gigabytes_per_second"] > 0 and c["f32_gigaflops"] > 0)
+expect("a device that is not there is refused", run("train", "--device", "cuda:99").returncode != 0)
+sys.exit(bool(failed))
