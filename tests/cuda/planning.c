@@ -101,7 +101,7 @@ static void check_row(void **state)
 }
 
 /* clang-format off */
-static row rows[] = {
+static const row rows[] = {
     {"f16 forward has Hopper kernels at batch 16", PLAIN_FORWARD, LT_F16, 16, 1, 1, 0, false, false},
     {"f16 forward has Hopper kernels at batch 64", PLAIN_FORWARD, LT_F16, 64, 1, 1, 0, false, false},
     {"f16 forward has Hopper kernels at batch 256", PLAIN_FORWARD, LT_F16, 256, 1, 1, 0, false, false},

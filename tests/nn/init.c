@@ -44,7 +44,7 @@ static void read_all(const lt_param *p, float *host)
 static moments measure(const lt_param *p)
 {
     static float host[COUNT];
-    moments m = {.smallest = host[0], .largest = host[0]};
+    moments m = {.smallest = (double)host[0], .largest = (double)host[0]};
     read_all(p, host);
     for (int i = 0; i < COUNT; i++) {
         m.mean += (double)host[i] / COUNT;

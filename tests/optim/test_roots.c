@@ -197,7 +197,7 @@ static void a_residual_above_the_tolerance_is_eighs(void **state)
 static void a_matrix_that_is_not_finite_is_named(void **state)
 {
     (void)state;
-    double a[4] = {1, 0, 0, NAN};
+    double a[4] = {1, 0, 0, (double)NAN};
     problem p;
     open_problem(&p, "ref", false, 2, a);
     assert_status(run(&p, LT_ROOT_RATIONAL, 0.5, false), LT_E_ARG);
