@@ -55,10 +55,12 @@ lt_status lt_backend_find(const char *name, const lt_backend **out)
     const lt_backend *const linked[] = {lt_backend_ref(), lt_backend_cpu()};
     const loaded_module *cuda;
     for (size_t i = 0; i < sizeof linked / sizeof(lt_backend *); i++)
-        if (!strcmp(linked[i]->name, name)) {
+        if (linked[i] && !strcmp(linked[i]->name, name)) {
             *out = linked[i];
             return LT_OK;
         }
+    if (!strcmp(name, "cpu"))
+        return lt_fail(LT_E_UNSUPPORTED, "device cpu: this build is without it (-Dcpu=disabled)");
     if (strcmp(name, "cuda") != 0)
         return lt_fail(LT_E_ARG, "device: no device '%s'; there are ref, cpu, cuda", name);
     LT_TRY(find_cuda(&cuda));
@@ -202,10 +204,14 @@ const char *lt_build_info(int index)
     const char *line;
     if (index == 0)
         return "lather " LT_VERSION;
-    if (index == 1)
-        return lt_module_exists("cuda") ? "backends: ref cpu cuda" : "backends: ref cpu";
+    if (index == 1) {
+        static __thread char backends[64];
+        snprintf(backends, sizeof backends, "backends: ref%s%s", lt_backend_cpu() ? " cpu" : "",
+                 lt_module_exists("cuda") ? " cuda" : "");
+        return backends;
+    }
     line = lt_cpu_build_info(index - 2);
-    if (line || index <= 2 || !lt_cpu_build_info(index - 3))
+    if (line || (index > 2 && !lt_cpu_build_info(index - 3)))
         return line;
     const loaded_module *cuda; /* the line after the cpu's last */
     if (!lt_module_exists("cuda"))

@@ -1,0 +1,16 @@
+/* A build without the cpu backend. */
+
+#include "tensor/backend/cpu/cpu.h"
+
+#include <stddef.h>
+
+const lt_backend *lt_backend_cpu(void)
+{
+    return NULL;
+}
+
+const char *lt_cpu_build_info(int index)
+{
+    (void)index;
+    return NULL;
+}
