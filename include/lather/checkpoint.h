@@ -44,6 +44,8 @@ typedef struct lt_checkpoint_state {
     /** Sums over the epoch so far, so that its record comes out the same after a resume. */
     double epoch_loss, epoch_correct, epoch_seconds;
     int64_t epoch_images;
+    int epoch_recorded; /**< 1: nothing was trained since the last record of an epoch; 0: something
+                           was; -1: unknown, in files of earlier versions */
     int64_t ema_updates;
     char arch[LT_CHECKPOINT_NAME], optim[LT_CHECKPOINT_NAME];
     int classes;

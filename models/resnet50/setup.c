@@ -293,6 +293,7 @@ lt_status session_open_training(session *s)
     s->state = (lt_checkpoint_state){.seed = (uint64_t)a->seed,
                                      .loss_scale = 1,
                                      .loss_good_steps = -1,
+                                     .epoch_recorded = 1,
                                      .best_top1 = -1,
                                      .classes = s->shape.classes,
                                      .ranks = s->ranks,

@@ -11,6 +11,7 @@ static void count_update(session *s, const update *u)
 {
     lt_checkpoint_state *state = &s->state;
     state->step++;
+    state->epoch_recorded = 0;
     state->batch += s->args.grad_accum;
     state->images += u->images;
     state->seconds += u->seconds;
@@ -67,6 +68,13 @@ static lt_status save_or_warn(session *s, bool is_best)
 static bool is_done(const session *s)
 {
     return s->state.step >= s->total_steps || s->stop;
+}
+
+/* A signal may come between the last update of an epoch and its record, while it is evaluated too:
+ * the run that goes on has that to do, even if all its updates are done. */
+static bool is_over(const session *s)
+{
+    return is_done(s) && (s->stop || s->state.epoch_recorded);
 }
 
 static void note_side(session *s)
@@ -143,7 +151,8 @@ static void start_next_epoch(session *s)
     s->state.epoch_images = 0;
 }
 
-/* Evaluation, record and checkpoint at the end of an epoch, or of the run within one. */
+/* Evaluation, record and checkpoint at the end of an epoch, or of the run within one; nothing of
+ * it if a signal stops the evaluation. */
 static lt_status finish_epoch(session *s, bool *reached)
 {
     evaluation e = {0};
@@ -152,8 +161,10 @@ static lt_status finish_epoch(session *s, bool *reached)
     bool last = s->state.step >= s->total_steps, evaluated = evaluates_now(s, last);
     if (evaluated)
         LT_TRY(evaluate_epoch(s, &e));
-    evaluated = evaluated && !e.stopped;
+    if (e.stopped)
+        return LT_OK;
     LT_TRY(log_epoch(s, evaluated ? &e : NULL));
+    s->state.epoch_recorded = 1;
     bool is_best = evaluated && e.top1 > s->state.best_top1;
     if (is_best) {
         s->state.best_top1 = e.top1;
@@ -182,13 +193,14 @@ lt_status session_train(session *s)
 {
     bool reached = false;
     LT_TRY(lt_loader_seek(s->loader, s->state.epoch, s->state.batch));
-    while (!reached && !is_done(s)) {
+    while (!reached && !is_over(s)) {
         LT_TRY(train_epoch(s));
+        if (!s->stop)
+            LT_TRY(finish_epoch(s, &reached));
         if (s->stop) {
             LT_TRY(save_or_warn(s, false));
             return s->comm ? session_list_bad(s, s->loader, &s->bad_images) : LT_OK;
         }
-        LT_TRY(finish_epoch(s, &reached));
         if (!reached && !is_done(s))
             LT_TRY(go_on(s));
     }

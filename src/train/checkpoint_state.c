@@ -53,6 +53,7 @@ static const field fields[] = {
     FIELD(threads, INT),
     FIELD(global_batch, INT64),
     {"loss_good_steps", offsetof(lt_checkpoint_state, loss_good_steps), INT, true},
+    {"epoch_recorded", offsetof(lt_checkpoint_state, epoch_recorded), INT, true},
 };
 
 /* JSON has no infinity and no NaN, a run that diverged has: as text. */

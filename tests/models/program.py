@@ -79,6 +79,20 @@ def steps_of(cwd, folder):
         return [r for r in map(json.loads, f) if r["event"] == "step"]
 
 
+def epochs_of(cwd, folder):
+    with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
+        return [r for r in map(json.loads, f) if r["event"] == "epoch"]
+
+
+def has_step(cwd, folder, step):
+    """Of a run at work."""
+    try:
+        with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
+            return f'"event":"step","step":{step},' in f.read()
+    except FileNotFoundError:
+        return False
+
+
 def read_safetensors(path):
     with open(path, "rb") as f:
         data = f.read()
@@ -181,6 +195,28 @@ def a_signal_ends_with_a_checkpoint_and_its_own_code(cwd):
     assert p.returncode == INTERRUPTED, p.returncode
     step = len(steps_of(cwd, "run"))
     assert os.path.exists(checkpoint(cwd, "run", step)), f"no checkpoint of step {step}"
+
+
+def a_signal_while_evaluating_leaves_it_to_the_next_run(cwd):
+    """The last update of an epoch, or of the run, is done; its evaluation and its record are not."""
+    flags = ["--data", "synthetic:800:16:3", "--limit-train-batches", "6", *SMALL, "--epochs", "2", "--optim", "sgd",
+             "--eval-batch-size", "1", "--log-every", "1"]
+    run(*flags, "--output", "whole", cwd=cwd)
+    want = epochs_of(cwd, "whole")
+    last = [r["step"] for r in want]
+    for step in last:  # at the end of the first epoch, then at the end of the run
+        p = subprocess.Popen([PROGRAM, *flags, "--output", "parts", "--resume", "auto"], cwd=cwd, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + TIMEOUT
+        while not has_step(cwd, "parts", step) and time.monotonic() < end:
+            time.sleep(0.001)
+        p.send_signal(signal.SIGTERM)
+        p.wait(TIMEOUT)
+        assert p.returncode in (OK, INTERRUPTED), p.returncode
+    run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
+    got = epochs_of(cwd, "parts")
+    for key in ("epoch", "step", "train_loss", "train_top1", "val_loss", "val_top1"):
+        assert [r.get(key) for r in got] == [r.get(key) for r in want], f"{key}: {got} and {want}"
+    same(cwd, "whole", "parts", last[-1])
 
 
 def eight_pictures_are_overfit(cwd):
@@ -659,7 +695,7 @@ def f16_finds_its_loss_scale(cwd):
 
 
 ROWS = [f16_finds_its_loss_scale, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact, inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
-        a_signal_ends_with_a_checkpoint_and_its_own_code, eight_pictures_are_overfit,
+        a_signal_ends_with_a_checkpoint_and_its_own_code, a_signal_while_evaluating_leaves_it_to_the_next_run, eight_pictures_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         weights_know_their_classes_and_pixels,
         fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,

@@ -349,7 +349,7 @@ static lt_status short_of_memory(fixture *f, int rank)
 static void test_no_memory(void **state)
 {
     (void)state;
-    enum { MOST_ALLOCATIONS = 200 };
+    enum { MOST_ALLOCATIONS = 260 };
     static player p[RANKS];
     scenario s = {.make = make_shampoo, .before = short_of_memory};
     int failed = 0;

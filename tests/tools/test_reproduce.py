@@ -6,6 +6,7 @@
 Every row gets a fresh folder. Prints cmocka's lines. Exit status 77 where the trainer is not there.
 """
 import argparse
+import difflib
 import filecmp
 import json
 import os
@@ -135,6 +136,9 @@ def killed_at_random_moments_it_gives_the_same_report(cwd):
     assert hit >= options.kills / 2, f"only {hit} of {options.kills} kills came before the end"
     reproduce("smoke", "--no-clock", cwd=storm)
     differ = same_tree(os.path.join(calm, "out", "smoke"), os.path.join(storm, "out", "smoke"))
+    if differ:
+        pages = [read(f, "out", "smoke", "report.html").splitlines() for f in (calm, storm)]
+        print("\n".join(difflib.unified_diff(*pages, n=0, lineterm="")))
     assert not differ, f"seed {options.seed}: {differ} differ after {hit} kills"
     page = read(storm, "out", "smoke", "report.html")
     assert "step-time" not in page and "indicative" not in page.split("<pre>")[0], "seconds are in it"
