@@ -1,4 +1,4 @@
-/* The loader with pictures that cannot be decoded, labels out of range, and no memory. */
+/* The loader with pictures that cannot be decoded or have no colours, labels out of range, and no memory. */
 
 #include "base/alloc.h"
 #include "data/image.h"
@@ -217,6 +217,25 @@ static int close_device(void **state)
     return 0;
 }
 
+/* A BMP of three pixels in two colours: 0, 1 and 7, which there is not. Pillow's pixels. */
+static void check_palette(void **state)
+{
+    (void)state;
+    static const uint8_t file[] = {
+        'B', 'M', 66, 0, 0,  0,  0,  0, 0, 0, 62, 0, 0, 0,       /* offset of the pixels */
+        40,  0,   0,  0, 3,  0,  0,  0, 1, 0, 0,  0, 1, 0, 8, 0, /* 3 x 1, 8 bits */
+        0,   0,   0,  0, 4,  0,  0,  0, 0, 0, 0,  0, 0, 0, 0, 0,
+        2,   0,   0,  0, 0,  0,  0,  0, /* colours */
+        16,  32,  48, 0, 16, 32, 48, 0, /* blue first */
+        0,   1,   7,  0,
+    };
+    static const uint8_t want[] = {48, 32, 16, 48, 32, 16, 0, 0, 0};
+    lt_picture picture = {0};
+    assert_ok(lt_image_decode(file, sizeof file, 3, (lt_window){0, 0, 3, 1}, &picture));
+    assert_memory_equal(picture.pixels, want, sizeof want);
+    lt_picture_clear(&picture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +244,7 @@ int main(void)
         {"more broken pictures than allowed are an error", check_too_many, 0, 0, 0},
         {"a label out of range names the sample", check_labels, 0, 0, 0},
         {"every failed allocation is reported, and nothing is left", check_memory, 0, 0, 0},
+        {"a colour behind the end of a palette is black", check_palette, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

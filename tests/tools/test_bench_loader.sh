@@ -43,7 +43,7 @@ expect "with nothing on stdout" test ! -s "$folder/out"
 # A taker that rests finds batches ready; one that does not waits for them.
 bound() # compute-ms
 {
-    "$bench" loader --data synthetic:4096:224:4 --batch-size 16 --threads 1 --warmup 1 --steps 6 \
+    "$bench" loader --data synthetic:4096:80:4 --batch-size 16 --threads 1 --warmup 1 --steps 6 \
         --device ref --json --compute-ms "$1" 2>"$folder/stderr" | grep -o '"bound": "[a-z-]*"'
 }
 expect "a taker that works for long is what a run waits for" test "$(bound 200)" = '"bound": "compute-bound"'
