@@ -115,7 +115,7 @@ def kill_at_random(cwd, kills):
     line = [sys.executable, TOOL, "smoke", "--threads", "1", "--out", os.path.join(cwd, "out"), "--train", options.program]
     hit, rng = 0, random.Random(options.seed)
     for _ in range(kills):
-        p = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        p = subprocess.Popen(line, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             p.wait(rng.uniform(0.3, options.longest))
         except subprocess.TimeoutExpired:
