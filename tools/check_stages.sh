@@ -270,7 +270,8 @@ test_threads()
 {
     row "the build with TSan" build "$work/tsan" -Db_sanitize=thread -Db_lundef=false \
         -Dbuildtype=debugoptimized -Dmpi=disabled -Dc_args=-DLT_NO_OPENMP || return
-    TSAN_OPTIONS=halt_on_error=1:suppressions=$root/tools/races.txt \
+    # A test whose processes are forked beside threads starts threads in them.
+    TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:suppressions=$root/tools/races.txt \
         rows "loader and communicators under TSan" "$work/tsan" --timeout-multiplier 10 --suite data \
         --suite dist
 }

@@ -198,14 +198,15 @@ static void check_shards(void **state)
         assert_ok(d->ops->read(d, 3, &first));
         lt_store_wait(d->store);
         assert_int_equal(lt_store_statistics(d->store).copies, 1);
+        const int64_t hits = lt_store_statistics(d->store).hits; /* 1 if the copy was quick */
         run_in(p.root, hide[i]);
         assert_ok(d->ops->read(d, 3, &again));
-        assert_int_equal(lt_store_statistics(d->store).hits, 1);
+        assert_int_equal(lt_store_statistics(d->store).hits, hits + 1);
         assert_int_equal(first.size, again.size);
         assert_memory_equal(first.bytes, again.bytes, first.size);
         for (int64_t k = 0; k < ALL; k++)
             assert_ok(d->ops->read(d, k, &again));
-        assert_int_equal(lt_store_statistics(d->store).hits, 1 + ALL);
+        assert_int_equal(lt_store_statistics(d->store).hits, hits + 1 + ALL);
         lt_free(first.bytes);
         lt_free(again.bytes);
         lt_dataset_free(&d);
@@ -234,8 +235,9 @@ static void check_shard_damage(void **state)
         assert_ok(d->ops->read(d, 0, &r));
         lt_store_wait(d->store);
         assert_int_equal(lt_store_statistics(d->store).copies, run != 1);
+        const int64_t hits = lt_store_statistics(d->store).hits;
         assert_ok(d->ops->read(d, 0, &r));
-        assert_int_equal(lt_store_statistics(d->store).hits, 1);
+        assert_int_equal(lt_store_statistics(d->store).hits, hits + 1);
         lt_free(r.bytes);
         lt_dataset_free(&d);
         if (run == 1)
