@@ -238,8 +238,7 @@ static lt_status check_inputs(const lt_node *node)
     return LT_OK;
 }
 
-/* Whether backward will come by here. */
-static bool is_recorded(const lt_node *node)
+bool lt_node_is_recorded(const lt_node *node)
 {
     if (!node->tape->pass.record || !node->op->backward)
         return false;
@@ -282,7 +281,7 @@ static lt_status run(lt_node *node)
     if (!node->out)
         return LT_E_NOMEM;
     LT_TRY(lt_node_forward(node));
-    if (is_recorded(node))
+    if (lt_node_is_recorded(node))
         return record(tape, node);
     lt_node_release_saved(node);
     return LT_OK;

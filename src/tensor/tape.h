@@ -40,6 +40,8 @@ void lt_node_release_saved(lt_node *node);
 
 /* Bytes of the inputs and the output: what one pass over them moves. */
 int64_t lt_node_bytes(const lt_node *node);
+/* Whether backward will come by here. */
+bool lt_node_is_recorded(const lt_node *node);
 /* Runs forward, with trace and scratch. */
 lt_status lt_node_forward(lt_node *node);
 /* out becomes a view of input's memory. */

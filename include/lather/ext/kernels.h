@@ -53,6 +53,21 @@ typedef lt_status lt_conv2d_grad_x_fn(void *ctx, const lt_conv2d_config *config,
 typedef lt_status lt_conv2d_grad_w_fn(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                       const lt_view *x, const lt_view *dw);
 
+/** Fused: conv2d without b, and batchnorm_stats of y. */
+typedef lt_status lt_conv2d_stats_fn(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                                     const lt_view *w, const lt_view *y, const lt_view *stats);
+
+/** What a batch norm with relu and without residual read: x, its coefficients (part 3), [C] each. */
+typedef struct lt_batchnorm_before {
+    const lt_view *x, *coef, *gamma, *beta;
+} lt_batchnorm_before;
+/** Fused: the backward of a convolution whose input was relu(batchnorm(x)), and half of the batch
+ *  norm's: dx as conv2d_grad_x gives it, or 0 where relu masks it; sums as batchnorm_grad_stats. */
+typedef lt_status lt_conv2d_grad_x_sums_fn(void *ctx, const lt_conv2d_config *config,
+                                           const lt_view *dy, const lt_view *w,
+                                           const lt_batchnorm_before *norm, const lt_view *dx,
+                                           const lt_view *sums);
+
 /* Part 3: batch normalisation. stats [3,C]: count, mean, M2 (sum of centred squares).
  * coef [4,C]: mean, 1/sqrt(var+eps), scale = gamma/sqrt(var+eps), shift = beta - mean*scale.
  * Both of the master dtype, contiguous. */

@@ -5,6 +5,7 @@
  * shift -> one pass over x. Backward reads x and the coefficients, never y: without a residual the
  * relu's mask follows from x, with one it is saved as a bit per element. */
 
+#include "tensor/ops/fuse.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
@@ -12,6 +13,10 @@
 
 enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL }; /* inputs */
 enum { STATS, COEF, MASK, SUMS };             /* saved */
+_Static_assert((int)COEF == LT_BATCHNORM2D_COEF && (int)SUMS == LT_BATCHNORM2D_SUMS
+                   && (int)X == LT_BATCHNORM2D_X && (int)GAMMA == LT_BATCHNORM2D_GAMMA
+                   && (int)BETA == LT_BATCHNORM2D_BETA,
+               "fuse.h names them too");
 enum { STATS_ROWS = 3, COEF_ROWS = 4, SUMS_ROWS = 2 };
 
 static int64_t channels(const lt_node *node)
@@ -62,6 +67,16 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
+/* Moments of the batch, from the convolution before it if that has taken them along. */
+static lt_status find_stats(lt_node *node, const lt_view *x, lt_view *stats)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const bool taken = lt_fuse_take_stats(node, STATS);
+    LT_TRY(lt_node_save(node, STATS, master(node), LT_SHAPE(STATS_ROWS, channels(node)), stats));
+    return taken ? LT_OK : be->batchnorm_stats(ctx, x, stats);
+}
+
 /* Moments of the batch, and the running statistics' part in them. */
 static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coef)
 {
@@ -75,9 +90,7 @@ static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coe
     LT_TRY(lt_node_in(node, VAR, &var));
     LT_TRY(lt_node_save(node, COEF, master(node), LT_SHAPE(COEF_ROWS, channels(node)), coef));
     if (batch) {
-        LT_TRY(
-            lt_node_save(node, STATS, master(node), LT_SHAPE(STATS_ROWS, channels(node)), &stats));
-        LT_TRY(be->batchnorm_stats(ctx, x, &stats));
+        LT_TRY(find_stats(node, x, &stats));
         LT_TRY(lt_node_merge(node, LT_MERGE_MOMENTS, STATS));
         lt_tensor_touch(node->in[MEAN]);
         lt_tensor_touch(node->in[VAR]);
@@ -134,12 +147,30 @@ static double batch_count(const lt_node *node)
     return lt_tape_pass(node->tape).batch_stats ? (double)(lt_shape_count(x) / x.dim[1]) : 0;
 }
 
+/* The sums over the gradient, masked by relu. in: what comes in; then, with a residual, what was
+ * written for it, masked and summed. */
+static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view g = {0};
+    if (node->saved[SUMS]) /* the convolution behind it has summed */
+        return lt_node_saved(node, SUMS, sums);
+    LT_TRY(lt_node_save(node, SUMS, master(node), LT_SHAPE(SUMS_ROWS, channels(node)), sums));
+    if (lt_node_wants(node, RESIDUAL))
+        LT_TRY(lt_node_grad_out(node, RESIDUAL, &g));
+    LT_TRY(be->batchnorm_grad_stats(ctx, in, g.data ? &g : NULL, sums));
+    if (g.data)
+        *in = (lt_batchnorm_grad){.dy = {g}, .x = in->x, .coef = in->coef};
+    return LT_OK;
+}
+
 static lt_status backward(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     const lt_batchnorm2d_config *c = node->config;
-    lt_view x, coef, mask, sums, dx, g = {0};
+    lt_view x, coef, mask, sums, dx;
     lt_batchnorm_grad in = {.x = &x, .coef = &coef, .relu = c->relu};
     LT_TRY(lt_node_grad_pair(node, in.dy));
     LT_TRY(lt_node_in(node, X, &x));
@@ -148,17 +179,12 @@ static lt_status backward(lt_node *node)
         LT_TRY(lt_node_saved(node, MASK, &mask));
         in.mask = &mask;
     }
-    LT_TRY(lt_node_save(node, SUMS, master(node), LT_SHAPE(SUMS_ROWS, channels(node)), &sums));
-    if (lt_node_wants(node, RESIDUAL))
-        LT_TRY(lt_node_grad_out(node, RESIDUAL, &g));
-    LT_TRY(be->batchnorm_grad_stats(ctx, &in, g.data ? &g : NULL, &sums));
+    LT_TRY(find_sums(node, &in, &sums));
     LT_TRY(give_row(node, BETA, &sums, 0));
     LT_TRY(give_row(node, GAMMA, &sums, 1));
     if (!lt_node_wants(node, X))
         return LT_OK;
     LT_TRY(lt_node_merge(node, LT_MERGE_MEAN, SUMS));
-    if (g.data) /* masked and summed already */
-        in = (lt_batchnorm_grad){.dy = {g}, .x = &x, .coef = &coef};
     LT_TRY(lt_node_grad_out(node, X, &dx));
     return be->batchnorm_grad_x(ctx, &in, &sums, batch_count(node), &dx);
 }

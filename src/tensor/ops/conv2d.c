@@ -1,5 +1,6 @@
 /* 2-D cross-correlation. Dumoulin & Visin, "A guide to convolution arithmetic", 2018. */
 
+#include "tensor/ops/fuse.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
@@ -63,6 +64,18 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
+/* With the statistics for the batch norm behind it. */
+static lt_status forward_with_stats(lt_node *node, const lt_view *x, const lt_view *w,
+                                    const lt_view *y)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view stats;
+    LT_TRY(lt_node_save(node, LT_CONV2D_STATS, lt_device_master(lt_tape_device(node->tape)),
+                        LT_SHAPE(3, y->shape.dim[1]), &stats));
+    return be->conv2d_stats(ctx, node->config, x, w, y, &stats);
+}
+
 static lt_status forward(lt_node *node)
 {
     void *ctx;
@@ -74,6 +87,8 @@ static lt_status forward(lt_node *node)
     if (node->in[B])
         LT_TRY(lt_node_in(node, B, &b));
     LT_TRY(lt_node_out(node, &y));
+    if (lt_fuse_wants_stats(node))
+        return forward_with_stats(node, &x, &w, &y);
     return be->conv2d(ctx, node->config, &x, &w, b.data ? &b : NULL, &y);
 }
 
@@ -88,6 +103,22 @@ static lt_status backward_w(lt_node *node, const lt_view *dy)
     return be->conv2d_grad_w(ctx, node->config, dy, &x, &dw);
 }
 
+/* With the first half of the backward of the batch norm before it, whose sums it saves. */
+static lt_status backward_x_and_sums(lt_node *node, lt_node *norm, const lt_view *dy,
+                                     const lt_view *w, const lt_view *dx)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, coef, gamma, beta, sums;
+    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_X, &x));
+    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_GAMMA, &gamma));
+    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_BETA, &beta));
+    LT_TRY(lt_node_saved(norm, LT_BATCHNORM2D_COEF, &coef));
+    LT_TRY(lt_node_save(norm, LT_BATCHNORM2D_SUMS, coef.dtype, LT_SHAPE(2, x.shape.dim[1]), &sums));
+    const lt_batchnorm_before before = {&x, &coef, &gamma, &beta};
+    return be->conv2d_grad_x_sums(ctx, node->config, dy, w, &before, dx, &sums);
+}
+
 static lt_status backward_x(lt_node *node, const lt_view *dy)
 {
     void *ctx;
@@ -95,7 +126,10 @@ static lt_status backward_x(lt_node *node, const lt_view *dy)
     lt_view w, dx;
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_x));
     LT_TRY(lt_node_in(node, W, &w));
+    lt_node *norm = lt_fuse_norm_before(node);
     LT_TRY(lt_node_grad_out(node, X, &dx));
+    if (norm)
+        return backward_x_and_sums(node, norm, dy, &w, &dx);
     return be->conv2d_grad_x(ctx, node->config, dy, &w, &dx);
 }
 

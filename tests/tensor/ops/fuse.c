@@ -1,0 +1,338 @@
+/* Fusing across operations, on a table that has the fused entries: the results are those of the
+ * composed ones, bit for bit; each entry is called where it may be, and nowhere else. */
+
+#include "base/rng.h"
+#include "near.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/fail.h"
+#include "lather/ext/gradcheck.h"
+#include "lather/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 2, C = 4, H = 5, W = 3, INPUTS = 7, MOST = N * C * C * H * W };
+
+/* The fused entries, composed of ref's, and how often they were called. */
+typedef struct calls {
+    int stats, sums, batchnorm_stats, batchnorm_grad_stats;
+    bool spoils; /* a control: the sums are wrong */
+} calls;
+
+static calls seen;
+
+static lt_status fake_conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                                   const lt_view *w, const lt_view *y, const lt_view *stats)
+{
+    seen.stats++;
+    LT_TRY(lt_backend_ref()->conv2d(ctx, config, x, w, NULL, y));
+    return lt_backend_ref()->batchnorm_stats(ctx, y, stats);
+}
+
+static lt_status fake_grad_x_sums(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                  const lt_view *w, const lt_batchnorm_before *norm,
+                                  const lt_view *dx, const lt_view *sums)
+{
+    const lt_backend *ref = lt_backend_ref();
+    lt_batchnorm_grad in = {.dy = {*dx}, .x = norm->x, .coef = norm->coef, .relu = true};
+    double unmasked[MOST];
+    seen.sums++;
+    assert_int_equal(norm->gamma->shape.dim[0], sums->shape.dim[1]);
+    assert_int_equal(norm->beta->shape.dim[0], sums->shape.dim[1]);
+    in.dy[0].data = unmasked;
+    LT_TRY(ref->conv2d_grad_x(ctx, config, dy, w, &in.dy[0]));
+    LT_TRY(ref->batchnorm_grad_stats(ctx, &in, dx, sums));
+    return seen.spoils ? ref->scale(ctx, 1.001, sums, sums) : LT_OK;
+}
+
+static lt_status count_stats(void *ctx, const lt_view *x, const lt_view *stats)
+{
+    seen.batchnorm_stats++;
+    return lt_backend_ref()->batchnorm_stats(ctx, x, stats);
+}
+
+static lt_status count_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
+                                  const lt_view *sums)
+{
+    seen.batchnorm_grad_stats++;
+    return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
+}
+
+/* A device in f64; the caller's table outlives it. */
+static lt_device *open_device(lt_backend *table, bool fused)
+{
+    lt_device *d = NULL;
+    assert_ok(lt_device_open(&d, "ref", &(lt_device_config){.f64 = true}));
+    *table = *lt_backend_ref();
+    table->batchnorm_stats = count_stats;
+    table->batchnorm_grad_stats = count_grad_stats;
+    if (fused) {
+        table->conv2d_stats = fake_conv2d_stats;
+        table->conv2d_grad_x_sums = fake_grad_x_sums;
+    }
+    d->backend = table;
+    return d;
+}
+
+/* What varies between programs. */
+typedef enum variant {
+    PLAIN,
+    BIAS,          /* on the first convolution */
+    EVAL,          /* running statistics */
+    RESIDUAL,      /* into the first batch norm */
+    TWO_READERS,   /* of the first batch norm */
+    DEAD_READER,   /* a second one that the loss does not hang on */
+    NO_RELU,       /* in the first batch norm */
+    GROUPS,        /* in both convolutions */
+    TWO_NORMS,     /* of the first convolution */
+    BETWEEN,       /* an operation between convolution and batch norm */
+    NORM_OF_INPUT, /* no convolution before the batch norm */
+    OTHER_TAPE     /* nothing recorded */
+} variant;
+
+typedef struct row {
+    const char *name;
+    variant variant;
+    int stats, sums;         /* calls of the fused entries */
+    int own_stats, own_sums; /* and of batch norm's own */
+    lt_pass pass;
+} row;
+
+enum { X, W1, GAMMA, BETA, W2, GAMMA2, BETA2 };
+
+typedef struct program {
+    const row *row;
+    lt_tensor *mean, *var; /* running statistics of all */
+    lt_tensor *bias;
+} program;
+
+static lt_tensor *norm(lt_tape *t, const program *p, lt_tensor *x, lt_tensor *gamma,
+                       lt_tensor *beta, lt_tensor *residual)
+{
+    const lt_batchnorm2d_config config = {1e-5, 0.1, p->row->variant != NO_RELU};
+    return lt_batchnorm2d(t, x, (lt_batchnorm2d_args){gamma, beta, p->mean, p->var, residual},
+                          config);
+}
+
+/* conv2d, batch norm + relu, conv2d, batch norm + relu. */
+static lt_tensor *run(lt_tape *t, lt_tensor *const *in, void *context)
+{
+    const program *p = context;
+    const variant v = p->row->variant;
+    const lt_conv2d_config same = {.pad_h = 1, .pad_w = 1, .groups = v == GROUPS ? 2 : 1};
+    lt_tensor *c = lt_conv2d(t, in[X], in[W1], v == BIAS ? p->bias : NULL, same);
+    if (v == BETWEEN)
+        c = lt_scale(t, c, 1.5);
+    if (v == NORM_OF_INPUT)
+        c = in[X];
+    lt_tensor *y = norm(t, p, c, in[GAMMA], in[BETA], v == RESIDUAL ? in[X] : NULL);
+    lt_tensor *more = v == TWO_READERS || v == DEAD_READER ? lt_scale(t, y, 0.5) : NULL;
+    if (v == TWO_NORMS)
+        more = norm(t, p, c, in[GAMMA2], in[BETA2], NULL);
+    lt_tape_drop(t, c);
+    lt_tensor *c2 = lt_conv2d(t, y, in[W2], NULL, same);
+    lt_tape_drop(t, y);
+    lt_tensor *z = norm(t, p, c2, in[GAMMA2], in[BETA2], NULL);
+    return more && v != DEAD_READER ? lt_add(t, z, more) : z;
+}
+
+static void fill(lt_tensor *t, double low, double high, const char *name)
+{
+    lt_rng rng = {.key = lt_rng_name_key(4, LT_STREAM_INIT, name)};
+    double value[MOST];
+    const int64_t count = lt_tensor_count(t);
+    assert_true(count <= MOST);
+    for (int64_t i = 0; i < count; i++)
+        value[i] = low + (high - low) * lt_rng_uniform(&rng);
+    assert_ok(lt_tensor_write(t, value, lt_tensor_bytes(t)));
+}
+
+typedef struct scene {
+    lt_backend table;
+    lt_device *device;
+    lt_tensor *in[INPUTS];
+    program program;
+} scene;
+
+static void open_scene(scene *s, const row *r, bool fused)
+{
+    static const char *const names[INPUTS] = {"x", "w1", "gamma", "beta", "w2", "gamma2", "beta2"};
+    const lt_shape w = LT_SHAPE(C, r->variant == GROUPS ? C / 2 : C, 3, 3), c = LT_SHAPE(C);
+    const lt_shape shape[INPUTS] = {LT_SHAPE(N, C, H, W), w, c, c, w, c, c};
+    s->device = open_device(&s->table, fused);
+    s->program = (program){.row = r};
+    for (int i = 0; i < INPUTS; i++) {
+        s->in[i] = NULL;
+        assert_ok(lt_tensor_new(&s->in[i], s->device, LT_F64, shape[i]));
+        fill(s->in[i], i == GAMMA || i == GAMMA2 ? 0.5 : -1, 1, names[i]);
+    }
+    lt_tensor **const constant[] = {&s->program.mean, &s->program.var, &s->program.bias};
+    for (size_t i = 0; i < COUNT_OF(constant); i++) {
+        assert_ok(lt_tensor_new(constant[i], s->device, LT_F64, c));
+        fill(*constant[i], 0.5, 1, "constant");
+    }
+    seen = (calls){0};
+}
+
+static void close_scene(scene *s)
+{
+    for (int i = 0; i < INPUTS; i++)
+        lt_tensor_free(&s->in[i]);
+    lt_tensor_free(&s->program.mean);
+    lt_tensor_free(&s->program.var);
+    lt_tensor_free(&s->program.bias);
+    lt_device_close(&s->device);
+}
+
+/* The result, and all gradients, one after the other. */
+typedef struct outcome {
+    double value[(2 + INPUTS) * MOST];
+    size_t count;
+} outcome;
+
+static void take(outcome *o, const lt_tensor *t)
+{
+    if (!t)
+        return;
+    assert_ok(lt_tensor_read(t, o->value + o->count, lt_tensor_bytes(t)));
+    o->count += (size_t)lt_tensor_count(t);
+}
+
+static void run_program(scene *s, const row *r, outcome *o)
+{
+    lt_tape *t = NULL;
+    lt_tensor *handle[INPUTS];
+    *o = (outcome){.count = 0};
+    assert_ok(lt_tape_new(&t, s->device));
+    lt_tape_reset(t, r->pass);
+    for (int i = 0; i < INPUTS; i++)
+        handle[i] = lt_tape_variable(t, s->in[i]);
+    lt_tensor *y = run(t, handle, &s->program);
+    assert_ok(lt_tape_status(t));
+    lt_tape_keep(t, y);
+    if (r->pass.record)
+        assert_ok(
+            lt_tape_backward(t, lt_sum(t, lt_mul(t, y, y), (lt_reduce_config){.dims = 0}), 1));
+    take(o, y);
+    take(o, s->program.mean);
+    take(o, s->program.var);
+    for (int i = 0; i < INPUTS; i++)
+        take(o, lt_tape_gradient(t, handle[i]));
+    lt_tape_free(&t);
+}
+
+static const lt_pass train = {.record = true, .batch_stats = true};
+
+static const row rows[] = {
+    {"conv2d, batch norm, conv2d, batch norm", PLAIN, 2, 1, 0, 1, train},
+    {"the same with outputs made again",
+     PLAIN,
+     2,
+     1,
+     0,
+     1,
+     {.record = true, .batch_stats = true, .recompute = LT_RECOMPUTE_CHEAP}},
+    {"a bias has a reason", BIAS, 1, 1, 1, 1, train},
+    {"no statistics of the batch: none are taken", EVAL, 0, 1, 0, 1, {.record = true}},
+    {"nothing recorded, statistics of the batch", OTHER_TAPE, 0, 0, 2, 0, {.batch_stats = true}},
+    {"nothing recorded, running statistics", EVAL, 0, 0, 0, 0, {.record = false}},
+    {"a residual has a gradient too", RESIDUAL, 2, 0, 0, 2, train},
+    {"two readers: nobody has all of the gradient", TWO_READERS, 2, 0, 0, 2, train},
+    {"a reader before it, of which nobody knows yet that it gives none", DEAD_READER, 2, 0, 0, 2,
+     train},
+    {"no relu to mask", NO_RELU, 2, 0, 0, 2, train},
+    {"groups are left alone", GROUPS, 0, 0, 2, 2, train},
+    {"two batch norms: the first has the statistics", TWO_NORMS, 2, 1, 1, 2, train},
+    {"something between convolution and batch norm", BETWEEN, 2, 1, 1, 1, train},
+    {"no convolution before the batch norm", NORM_OF_INPUT, 2, 1, 1, 1, train},
+};
+
+static void check_row(void **state)
+{
+    const row *r = *state;
+    static outcome composed, fused;
+    scene s;
+    open_scene(&s, r, false);
+    run_program(&s, r, &composed);
+    assert_int_equal(seen.stats + seen.sums, 0);
+    close_scene(&s);
+    open_scene(&s, r, true);
+    run_program(&s, r, &fused);
+    close_scene(&s);
+    assert_true(composed.count > 0);
+    assert_int_equal(composed.count, fused.count);
+    assert_memory_equal(composed.value, fused.value, composed.count * sizeof(double));
+    assert_int_equal(seen.stats, r->stats);
+    assert_int_equal(seen.sums, r->sums);
+    assert_int_equal(seen.batchnorm_stats, r->own_stats);
+    assert_int_equal(seen.batchnorm_grad_stats, r->own_sums);
+}
+
+static void gradients_are_right_through_the_fused_entries(void **state)
+{
+    (void)state;
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+        scene s;
+        open_scene(&s, &rows[0], true);
+        seen.spoils = spoilt;
+        lt_status st = lt_gradcheck(s.device, run, &s.program, s.in, INPUTS,
+                                    &(lt_gradcheck_config){.pass = train});
+        if (!spoilt)
+            assert_ok(st);
+        assert_true(seen.stats == 2 && seen.sums == 1);
+        if (spoilt)
+            assert_status(st, LT_E_ARG);
+        else
+            assert_ok(st);
+        close_scene(&s);
+    }
+}
+
+/* Statistics merged over ranks: each batch norm's once, before they are used. */
+static lt_status double_them(void *context, lt_merge op, lt_tensor *x)
+{
+    lt_view view = lt_tensor_view(x);
+    (void)op;
+    ++*(int *)context;
+    view.shape.dim[0] = 1; /* counts, or sums of the gradient */
+    return lt_backend_ref()->scale(NULL, 2, &view, &view);
+}
+
+static void merged_statistics_are_merged_once(void **state)
+{
+    double y[2][MOST];
+    int merges[2] = {0};
+    (void)state;
+    for (int fused = 0; fused < 2; fused++) {
+        scene s;
+        lt_tape *t = NULL;
+        open_scene(&s, &rows[0], fused);
+        assert_ok(lt_tape_new(&t, s.device));
+        lt_tape_on_merge(t, double_them, &merges[fused]);
+        lt_tape_reset(t, train);
+        lt_tensor *handle[INPUTS];
+        for (int i = 0; i < INPUTS; i++)
+            handle[i] = lt_tape_variable(t, s.in[i]);
+        lt_tensor *out = run(t, handle, &s.program);
+        assert_ok(lt_tape_backward(t, lt_sum(t, lt_mul(t, out, out), (lt_reduce_config){0}), 1));
+        assert_ok(lt_tensor_read(lt_tape_gradient(t, handle[X]), y[fused], sizeof y[fused] / C));
+        lt_tape_free(&t);
+        close_scene(&s);
+    }
+    assert_int_equal(merges[0], 4);
+    assert_int_equal(merges[1], 4);
+    assert_memory_equal(y[0], y[1], sizeof y[0] / C);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(rows) + 2] = {
+        cmocka_unit_test(gradients_are_right_through_the_fused_entries),
+        cmocka_unit_test(merged_statistics_are_merged_once),
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[2 + i] =
+            (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
