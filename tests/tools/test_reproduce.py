@@ -8,6 +8,7 @@ Every row gets a fresh folder. Prints cmocka's lines. Exit status 77 where the t
 import argparse
 import difflib
 import filecmp
+import hashlib
 import json
 import os
 import random
@@ -155,6 +156,61 @@ def plans_with_cells_in_common_run_them_once(cwd):
     assert "4 cells to run" in said and "8 done" in said, said
 
 
+MOMENTA = TINY + "[sweep momenta]\narm = one\nbudget = 2\nmomentum = 0.5 0.9\n"  # 0.9 is the trainer's default
+
+
+def a_default_that_is_spelt_out_makes_no_other_cell(cwd):
+    plan = write(cwd, "spelt.ini", MOMENTA)
+    reproduce(plan, cwd=cwd)
+    listed = reproduce(plan, "--list", cwd=cwd).stdout
+    assert re.search(r"final one 2 seed 1; sweep momenta momentum=0.9$", listed, re.M), listed
+    names = sorted(os.listdir(os.path.join(cwd, "out", "metrics")))
+    assert len(names) == 9, f"{len(names)} cells"
+    configs = [json.loads(read(cwd, "out", "metrics", name))["config"] for name in names]
+    assert len({json.dumps({k: v for k, v in c.items() if k != "output"}) for c in configs}) == 9, "two cells are the same run"
+    page = read(cwd, "out", "spelt", "report.html")
+    shutil.rmtree(os.path.join(cwd, "out", "cells"))
+    reproduce(plan, "--redraw", cwd=cwd)
+    assert read(cwd, "out", "spelt", "report.html") == page, "drawn differently without the trainer"
+
+
+def change_metrics(cwd, change):
+    """change(metrics) -> the name of its file."""
+    folder = os.path.join(cwd, "out", "metrics")
+    for name in os.listdir(folder):
+        metrics = json.loads(read(folder, name))
+        os.unlink(os.path.join(folder, name))
+        new = change(metrics)
+        write(folder, new + ".json", json.dumps(metrics))
+
+
+def finished_cells_count_under_any_name(cwd):
+    plan = write(cwd, "older.ini", MOMENTA)
+    reproduce(plan, cwd=cwd)
+    shutil.rmtree(os.path.join(cwd, "out", "cells"))
+    record = os.path.join(cwd, "out", "older", "plan.json")
+    write(cwd, record, json.dumps({**json.loads(read(record)), "cells": {}}))
+
+    def name_by_settings(metrics):  # as of before names were hashes of the resolved config
+        metrics["config"].pop("exif", None)  # and the trainer had fewer flags
+        text = json.dumps({"data": metrics["data"], "settings": metrics["settings"]}, sort_keys=True)
+        metrics["id"] = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return metrics["id"]
+    change_metrics(cwd, name_by_settings)
+    listed = reproduce(plan, "--redraw", "--list", cwd=cwd).stdout  # without the trainer by settings alone
+    assert "final one 2 seed 1\n" in listed and listed.count("done") == 9, listed
+    said = reproduce(plan, cwd=cwd).stdout  # the trainer knows what is the same
+    assert "0 cells to run" in said and "9 done" in said, said
+
+    def changed_default(metrics):
+        if metrics["settings"]["optim"] == "sgd":
+            metrics["config"]["dampening"] = "0.125"
+        return metrics["id"]
+    change_metrics(cwd, changed_default)
+    said = reproduce(plan, cwd=cwd, code=USAGE).stderr
+    assert "dampening 0.125, this program takes 0" in said, said
+
+
 def a_seed_gives_every_arm_the_same_start(cwd):
     reproduce(write(cwd, "start.ini", TINY), cwd=cwd)
     first = {"0": set(), "1": set()}
@@ -223,6 +279,10 @@ def wrong_plans_are_refused(cwd):
             ("[common]", "[common]\nseed = 1", "given by the tool"), ("0.01 .. 1\n", "1 .. 0.01\n", "not below"),
             ("0.01 .. 1\n", "0.01 .. 1\nmomentum = 0.1 .. 0.9\n", "equal tuning"), ("[arm two]", "[arms two]", "[arms two]"),
             ("[arm one]", "[sweep s]\narm = one\nbudget = 2\nlr = x1 x1\n[arm one]", "twice"),
+            ("[arm one]", "[sweep s]\narm = one\nbudget = 2\nmomentum = 0.5 0.50\n[arm one]", "twice"),
+            ("[arm one]", "[sweep s]\narm = one\nbudget = 2\nmomentun = 0.5\n[arm one]", "momentum"),
+            ("[arm two]\noptim        = adamw\nlr           = 1e-4 .. 1e-2", "[arm two]\noptim = sgd\nmomentum = 0.9\nlr = 0.01 .. 1",
+             "has the settings of [arm one]"),
             ("[arm one]", "[sweep s]\narm = one\nbudget = 3\nlr = x1\n[arm one]", "none of the budgets"),
             ("[arm one]", "[claim c]\ntext = t\nmeasure = gain 3 1\nat-least = 0\n[arm one]", "none of the budgets")]
     for old, new, says in rows:
@@ -267,6 +327,7 @@ def committed_results_redraw_byte_for_byte(cwd):
 
 
 ROWS = [the_smoke_plan_runs_to_a_report, killed_at_random_moments_it_gives_the_same_report, plans_with_cells_in_common_run_them_once,
+        a_default_that_is_spelt_out_makes_no_other_cell, finished_cells_count_under_any_name,
         a_seed_gives_every_arm_the_same_start,
         a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on, a_run_that_diverges_counts_as_nothing_learnt,
         another_data_set_is_refused_with_both_fingerprints, the_check_fails_when_a_claim_stops_holding, wrong_plans_are_refused,

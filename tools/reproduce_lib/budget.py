@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import tempfile
 
-from .launch import LaunchError, flags_of
+from .launch import ENVIRONMENT, LaunchError, flags_of
 
 STEPS, WARM, EVALUATIONS = 16, 4, 4
 
@@ -21,7 +21,7 @@ def calibrate_arm(launcher, settings):
         line += ["--device", launcher.devices[0]] if launcher.devices else []
         line += ["--threads", str(launcher.threads)] if launcher.threads else []
         done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
-                              env={"OMP_WAIT_POLICY": "passive", **os.environ})
+                              env=ENVIRONMENT)
         if done.returncode:
             raise LaunchError(done.stderr.strip().split("\n")[-1])
         with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:

@@ -1,12 +1,13 @@
 """The cells of a plan: trials, final runs and sweeps, each the settings of one run, a seed and a budget.
 
-A cell's name is a hash of its settings and of the data's fingerprint. Machine and progress (threads, device, ranks, folders)
-are not in it: they are not what is compared. Which values an arm is finally run with follows from its trials' accuracies,
-so the same metrics always give the same cells."""
-import hashlib
-import json
+What a cell is called is told by names.py. Which values an arm is finally run with follows from its trials' accuracies, so the
+same metrics always give the same cells."""
 import math
 import random
+
+from .launch import LaunchError
+from .names import key_of
+from .plan import PlanError
 
 TUNE_SEED = 0  # of all trials; final runs have seeds 1, 2, ..., so that no luck of a trial is reported as accuracy
 DRAW_SEED = 2309  # of the starting point of the search
@@ -15,12 +16,9 @@ DRAW_SEED = 2309  # of the starting point of the search
 class Cell:
     """settings: flag -> text. roles: what for, such as 'final sgd 12 seed 2'."""
 
-    def __init__(self, settings, fingerprint):
+    def __init__(self, cell_id, settings, fingerprint):
+        self.id, self.fingerprint, self.roles = cell_id, fingerprint, []
         self.settings = dict(sorted(settings.items()))
-        self.fingerprint = fingerprint
-        text = json.dumps({"data": fingerprint, "settings": self.settings}, sort_keys=True)
-        self.id = hashlib.sha256(text.encode()).hexdigest()[:12]
-        self.roles = []
 
 
 def text_of(value):
@@ -66,15 +64,36 @@ def settings_of(plan, arm, budget, seed, values):
     return settings
 
 
+def sweep_points(sweep, best):
+    """[(values as written, values of the arm)], best: what the arm is tuned to."""
+    points = [()]
+    for key, values in sweep.axes:
+        points = [p + ((key, v),) for p in points for v in values]
+    found = []
+    for point in points:
+        values = dict(best)
+        for key, text in point:
+            base = best.get(key, sweep.arm.fixed.get(key))
+            values[key] = float(f"{float(base) * float(text[1:]):.3g}") if text.startswith("x") else text
+        found.append((dict(point), values))
+    return found
+
+
+def role_of(sweep, point):
+    return f"sweep {sweep.name} " + " ".join(f"{k}={v}" for k, v in point.items())
+
+
 class Cells:
-    """All cells that are known by now, in the order to run them; final_top1(id) gives a finished run's accuracy or None.
+    """All cells that are known by now, in the order to run them; name(settings) gives an id, final_top1(id) a finished run's
+    accuracy or None.
 
     trials[arm] -> [(values, cell)], best[arm] -> values or None (not all of its trials are through),
     finals[arm][budget] -> [cell of seed 1, ...], sweeps[name] -> [(values as written, cell)]"""
 
-    def __init__(self, plan, fingerprint, seeds, final_top1, given_up):
-        self.plan, self.fingerprint, self.seeds = plan, fingerprint, seeds
+    def __init__(self, plan, name, seeds, final_top1, given_up):
+        self.plan, self.name, self.fingerprint, self.seeds = plan, name, name.fingerprint, seeds
         self.by_id, self.trials, self.best, self.finals, self.sweeps = {}, {}, {}, {}, {}
+        self.names = {}  # key of settings -> name
         for arm in plan.arms.values():
             self.tune(arm, final_top1, given_up)
         self.add_finals()
@@ -84,8 +103,13 @@ class Cells:
         self.pending = self.count_pending()
 
     def add(self, arm, budget, seed, values, role):
-        cell = Cell(settings_of(self.plan, arm, budget, seed, values), self.fingerprint)
-        cell = self.by_id.setdefault(cell.id, cell)
+        settings = settings_of(self.plan, arm, budget, seed, values)
+        try:
+            cell_id = self.name(settings)
+        except LaunchError as error:
+            raise PlanError(f"{self.plan.path}: {role}: {error}") from None
+        self.names[key_of(settings, self.fingerprint)] = cell_id
+        cell = self.by_id.setdefault(cell_id, Cell(cell_id, settings, self.fingerprint))
         cell.roles.append(role)
         return cell
 
@@ -114,19 +138,8 @@ class Cells:
                         self.finals[name][budget].append(self.add(arm, budget, seed, self.best[name], role))
 
     def add_sweep(self, sweep):
-        arm, best = sweep.arm, self.best[sweep.arm.name]
-        points = [()]
-        for key, values in sweep.axes:
-            points = [p + ((key, v),) for p in points for v in values]
-        rows = []
-        for point in points:
-            values = dict(best)
-            for key, text in point:
-                base = best.get(key, arm.fixed.get(key))
-                values[key] = float(f"{float(base) * float(text[1:]):.3g}") if text.startswith("x") else text
-            role = f"sweep {sweep.name} " + " ".join(f"{k}={v}" for k, v in point)
-            rows.append((dict(point), self.add(arm, sweep.budget, 1, values, role)))
-        self.sweeps[sweep.name] = rows
+        self.sweeps[sweep.name] = [(point, self.add(sweep.arm, sweep.budget, 1, values, role_of(sweep, point)))
+                                   for point, values in sweep_points(sweep, self.best[sweep.arm.name])]
 
     def count_pending(self):
         """Cells that only the end of some arm's tuning will tell: (cells, epochs)."""

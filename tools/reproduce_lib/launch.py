@@ -15,6 +15,9 @@ PR_SET_PDEATHSIG = 1
 UNCOMPARED = ("eval-every", "eval-batch-size", "checkpoint-every")
 INTERRUPTED = 3  # the trainer's exit status after a checkpoint
 DIVERGED = "is not finite"
+# Waiting threads sleep; Open MPI takes few cores for many ranks, and binds none of the cells side by side to the same core.
+ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+               "OMPI_MCA_odls_base_sigkill_timeout": "60", **os.environ}
 
 
 class LaunchError(Exception):
@@ -62,8 +65,8 @@ class Launcher:
 
     def __init__(self, program, data, jobs=1, ranks=1, devices=(), threads=0, checkpoint_every=0):
         self.program, self.data, self.jobs, self.ranks = program, data, jobs, ranks
-        self.devices, self.checkpoint_every = list(devices), checkpoint_every
-        self.threads = threads or (max(1, len(os.sched_getaffinity(0)) // jobs) if jobs > 1 else 0)
+        self.devices, self.checkpoint_every, self.resolved = list(devices), checkpoint_every, {}
+        self.threads = threads or (max(1, len(os.sched_getaffinity(0)) // (jobs * ranks)) if jobs > 1 else 0)
 
     def command(self, cell, folder, slot=0):
         line = ["mpirun", "-n", str(self.ranks)] if self.ranks > 1 else []
@@ -82,6 +85,12 @@ class Launcher:
 
     def resolve(self, settings):
         """What the trainer makes of settings: key -> value. Errors: LaunchError with what it says."""
+        key = tuple(sorted(settings.items()))
+        if key not in self.resolved:
+            self.resolved[key] = self.ask(settings)
+        return self.resolved[key]
+
+    def ask(self, settings):
         done = subprocess.run([self.program, "--data", self.data] + flags_of(settings) + ["--print-config"], capture_output=True,
                               text=True, stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
@@ -96,7 +105,7 @@ class Launcher:
             log.write("$ " + shlex.join(line) + "\n")
             log.flush()
             return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, pass_fds=[lock.fileno()],
-                                    preexec_fn=end_with_parent, env={"OMP_WAIT_POLICY": "passive", **os.environ})
+                                    preexec_fn=end_with_parent, env=ENVIRONMENT)
 
 
 class Pool:

@@ -8,11 +8,12 @@ import shutil
 import signal
 import sys
 
-from . import budget, drawing
+from . import budget, checks, drawing
 from .cells import Cells, settings_of, trial_values
 from .fingerprint import DataError, fingerprint, pictures
-from .launch import UNCOMPARED, LaunchError, Launcher, Pool
-from .plan import OWN_FLAGS, Plan, PlanError, number
+from .launch import LaunchError, Launcher, Pool
+from .names import Names
+from .plan import Plan, PlanError, number
 from .store import Store, StoreError, read_json, write_whole
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -95,17 +96,45 @@ class Work:
         self.data = args.data or self.plan.data
         self.given_up = set()
         self.data_print = self.identify_data()
+        self.launcher = self.open_launcher()
+        self.name = Names(self.store, self.data_print, self.earlier_names(), self.launcher and self.launcher.resolve)
+        self.recorded = None
+
+    def open_launcher(self):
+        """None where nothing is run. Errors: PlanError, LaunchError (a list does without the trainer)."""
+        args = self.args
+        jobs, ranks = number(args.jobs, "--jobs", 1, 1000, True), number(args.ranks, "--ranks", 1, 100000, True)
+        threads, devices = number(args.threads, "--threads", 0, 4096, True), [d for d in args.devices.split(",") if d]
+        if args.redraw:
+            return None
+        try:
+            program = find_program(args.train)
+        except LaunchError:
+            if args.list and not args.train:
+                return None
+            raise
+        return Launcher(program, self.data, jobs, ranks, devices, threads, self.plan.checkpoint_every)
 
     def record_path(self):
         return os.path.join(self.args.out, self.plan.name, "plan.json")
 
+    def records(self):
+        """(path, what it says) of this plan's earlier parts, own first."""
+        paths = [self.record_path()] + [os.path.join(s, self.plan.name, "plan.json") for s in self.args.sources]
+        return [(path, record) for path, record in ((p, read_json(p)) for p in paths) if record]
+
+    def earlier_names(self):
+        known = {}
+        for _, record in reversed(self.records()):
+            known.update(record.get("cells", {}))
+        return known
+
     def identify_data(self):
         """The data's fingerprint; it must be that of an earlier part of the plan. Errors: DataError."""
-        paths = [self.record_path()] + [os.path.join(s, self.plan.name, "plan.json") for s in self.args.sources]
-        earlier = [(path, record["data"]) for path, record in ((p, read_json(p)) for p in paths) if record]
+        earlier = [(path, record["data"]) for path, record in self.records()]
         if self.args.redraw:
             if not earlier:
-                raise DataError(f"{paths[-1]}: nothing there to redraw")
+                raise DataError(f"{self.record_path()}: nothing there to redraw")
             return earlier[0][1]
         if not self.data:
             raise DataError("the plan names no data: --data DIR is needed")
@@ -117,7 +146,7 @@ class Work:
         return here
 
     def cells(self):
-        return Cells(self.plan, self.data_print, self.seeds, self.store.top1, lambda cell_id: cell_id in self.given_up)
+        return Cells(self.plan, self.name, self.seeds, self.store.top1, lambda cell_id: cell_id in self.given_up)
 
     def is_chosen(self, cell):
         only = self.args.only
@@ -128,39 +157,12 @@ class Work:
         return found["status"] if found else "failed" if self.store.failure(cell.id) else "to do"
 
     def record(self):
-        record = {"plan": self.plan.name, "data": self.data_print, "seeds": self.seeds}
-        write_whole(self.record_path(), json.dumps(record) + "\n")
-
-
-def check_settings(work, launcher):
-    """Each kind of cell as the trainer understands it; kinds with finished cells against what those were run with. Cells are
-    of one kind when they differ only in tuned numbers, budget and seed. Errors: PlanError."""
-    plan, kinds = work.plan, {}
-    for arm in plan.arms.values():
-        settings = settings_of(plan, arm, plan.tune_at, 0, trial_values(arm, 0))
-        kinds[kind_of(plan, settings)] = (arm.where, settings, None)
-    for cell in work.cells().by_id.values():
-        kind, metrics = kind_of(plan, cell.settings), work.store.metrics(cell.id)
-        if kind not in kinds or (metrics and not kinds[kind][2]):
-            kinds[kind] = (f"{plan.path}: {cell.roles[0]}", cell.settings, metrics)
-    same = {}  # kinds by what the trainer makes of them
-    for where, settings, metrics in kinds.values():
-        try:
-            resolved = launcher.resolve(settings)
-        except LaunchError as error:
-            raise PlanError(f"{where}: {error}") from None
-        first = same.setdefault(kind_of(plan, resolved), where)
-        if first != where:
-            say(f"note: {where} has the settings of {first} by default: written into the arm, they would be run once")
-        for key, was in (metrics or {}).get("config", {}).items():
-            if key not in OWN_FLAGS + UNCOMPARED and resolved.get(key, was) != was:
-                raise PlanError(f"{where}: cell {metrics['id']} was run with {key} {was}, this program takes {resolved[key]}: write "
-                                "the one that is meant into the plan, or use another --out")
-
-
-def kind_of(plan, settings):
-    free = {"seed", "epochs", "warmup-epochs"}.union(*(arm.tuned for arm in plan.arms.values()))
-    return tuple((key, value) for key, value in sorted(settings.items()) if key not in free)
+        """What a redrawing without data and trainer needs to know."""
+        record = {"plan": self.plan.name, "data": self.data_print, "seeds": self.seeds,
+                  "cells": dict(sorted(self.cells().names.items()))}
+        if record != self.recorded:
+            write_whole(self.record_path(), json.dumps(record, indent=0) + "\n")
+            self.recorded = record
 
 
 def paces(work, launcher, todo):
@@ -213,6 +215,7 @@ def run_cells(work, launcher):
     work.given_up = pool.tried
     try:
         while True:
+            work.record()
             todo = [c for c in work.cells().by_id.values() if work.store.metrics(c.id) is None and c.id not in pool.tried
                     and c.id not in pool.ids() and work.is_chosen(c)]
             for cell in todo:
@@ -229,11 +232,8 @@ def run_cells(work, launcher):
 
 
 def run(work):
-    args = work.args
-    launcher = Launcher(find_program(args.train), work.data, number(args.jobs, "--jobs", 1, 1000, True),
-                        number(args.ranks, "--ranks", 1, 100000, True), [d for d in args.devices.split(",") if d],
-                        number(args.threads, "--threads", 0, 4096, True), work.plan.checkpoint_every)
-    check_settings(work, launcher)
+    args, launcher = work.args, work.launcher
+    checks.check_all(work, launcher)
     todo = [c for c in work.cells().by_id.values() if work.store.metrics(c.id) is None and work.is_chosen(c)]
     print_budget(work, launcher, todo)
     if args.dry_run:
@@ -241,7 +241,6 @@ def run(work):
             say(shlex.join(launcher.command(cell, work.store.run_folder(cell.id))))
         return EXIT_DONE
     work.store.lock()
-    work.record()
     return EXIT_ERROR if run_cells(work, launcher) else EXIT_DONE
 
 

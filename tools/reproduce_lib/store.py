@@ -91,6 +91,20 @@ class Store:
             self.cache[cell_id] = found
         return self.cache[cell_id]
 
+    def all_metrics(self):
+        """(name, metrics) of every finished cell there is, own ones first."""
+        seen = set()
+        for folder in [self.out] + self.sources:
+            try:
+                names = sorted(f[:-5] for f in os.listdir(os.path.join(folder, "metrics")) if f.endswith(".json"))
+            except OSError:
+                continue
+            for name in names:
+                found = None if name in seen else self.metrics(name)
+                seen.add(name)
+                if found:
+                    yield name, found
+
     def read_own(self, cell_id):
         path = os.path.join(self.out, "metrics", f"{cell_id}.json")
         found = read_json(path)

@@ -1,0 +1,81 @@
+"""What cells are called: a hash of what the trainer makes of their settings, and of the data's fingerprint.
+
+Two cells of which one only spells out a default have one name, and are run once. A finished cell may have another name than
+that hash: it is also found by its settings (names once were hashes of these), and by what its resolved config has that differs
+from the defaults, so that a flag which the trainer got later, with a default that changes nothing, makes no finished cell a
+stranger. Without a trainer, as when a report is redrawn, names are those that plan.json has kept."""
+import hashlib
+import json
+
+from .launch import UNCOMPARED, LaunchError
+from .plan import OWN_FLAGS
+
+# Of a resolved config: where and how a run is made, but not what comes of it.
+ELSEWHERE = (set(OWN_FLAGS) - {"seed", "epochs"}) | (set(UNCOMPARED) - {"eval-every"}) | {"comm-timeout"}
+
+
+def hash_of(**parts):
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def key_of(settings, fingerprint):
+    return hash_of(data=fingerprint, settings=settings)
+
+
+def identity(config, settings):
+    """What decides about a run's numbers: of its resolved config, and the global batch, which is no flag of the trainer."""
+    found = {key: value for key, value in config.items() if key not in ELSEWHERE}
+    if "global-batch" in settings:
+        found["global-batch"] = settings["global-batch"]
+    return found
+
+
+class Names:
+    """A function from settings to names. known: key of settings -> name, from earlier calls; resolve(settings) gives the
+    trainer's config or raises LaunchError, None where there is no trainer."""
+
+    def __init__(self, store, fingerprint, known, resolve=None):
+        self.store, self.fingerprint, self.known, self.resolve = store, fingerprint, known, resolve
+        self.given, self.defaults = {}, {}
+        self.by_settings, self.by_config = {}, None
+        for name, metrics in store.all_metrics():
+            self.by_settings.setdefault(key_of(metrics["settings"], metrics["data"]), name)
+
+    def __call__(self, settings):
+        """Errors: LaunchError."""
+        key = key_of(settings, self.fingerprint)
+        if key not in self.given:
+            self.given[key] = self.find(key, settings)
+        return self.given[key]
+
+    def find(self, key, settings):
+        for name in (self.known.get(key), self.by_settings.get(key)):
+            if name and self.store.metrics(name):
+                return name
+        if not self.resolve:
+            return self.known.get(key, key)
+        config = self.resolve(settings)
+        if self.by_config is None:
+            self.by_config = {}
+            for difference, name in self.finished_configs():
+                self.by_config.setdefault(difference, name)
+        return self.by_config.get(self.difference(config, settings)) or hash_of(data=self.fingerprint,
+                                                                               config=identity(config, settings))
+
+    def difference(self, config, settings):
+        """What sets a config apart from its optimizer's defaults. A flag that there is no more says nothing, unless it was
+        given."""
+        optim = config.get("optim")
+        if optim not in self.defaults:
+            self.defaults[optim] = self.resolve({"optim": optim})
+        defaults = self.defaults[optim]
+        return tuple(sorted((key, value) for key, value in identity(config, settings).items()
+                            if key == "optim" or (key in settings if key not in defaults else value != defaults[key])))
+
+    def finished_configs(self):
+        for name, metrics in self.store.all_metrics():
+            if metrics["data"] == self.fingerprint and metrics.get("config"):
+                try:
+                    yield self.difference(metrics["config"], metrics["settings"]), name
+                except LaunchError:
+                    pass  # of an optimizer that there is no more
