@@ -55,7 +55,7 @@ static lt_status pack(lt_data_parallel *dp, lt_dp_member *m)
 {
     lt_dp_bucket *b = &dp->bucket[m->bucket];
     const lt_tensor *grad = m->param->grad;
-    m->is_packed = true;
+    m->is_packed = dp->begun = true;
     b->waiting--;
     return lt_dp_cast(dp, lt_dp_flat(grad), lt_dp_slice(b->flat, m->offset, lt_tensor_count(grad)));
 }
@@ -73,6 +73,7 @@ static lt_status begin_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
         LT_TRY(lt_dp_fill(dp, 0, lt_dp_slice(b->flat, b->elements + (int64_t)i, 1)));
     }
     dp->next++;
+    dp->begun = true;
     return lt_comm_allreduce_begin(dp->comm, b->flat, LT_REDUCE_MEAN, &b->request);
 }
 
@@ -188,6 +189,8 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
         lt_tensor_free(&dp->bucket[i].flat);
     }
     lt_dp_close_norm(dp);
+    lt_tensor_free(&dp->odd);
+    lt_tensor_free(&dp->expected);
     lt_tensor_free(&dp->present);
     lt_free(dp->bucket);
     lt_free(dp->present_host);
@@ -196,8 +199,27 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     lt_free(dp);
 }
 
+/* Ready for the next update. */
+static void rewind_buckets(lt_data_parallel *dp)
+{
+    dp->next = 0;
+    dp->last = dp->begun = false;
+    dp->status = LT_OK;
+    for (size_t i = 0; i < dp->members; i++)
+        dp->member[i].is_packed = false;
+    for (size_t i = 0; i < dp->buckets; i++)
+        dp->bucket[i].waiting = dp->bucket[i].count;
+}
+
+/* An update that has begun and did not finish was a recording that is thrown away: what it asked for
+ * will never run. */
 void lt_data_parallel_begin(lt_data_parallel *dp, bool last)
 {
+    if (dp->begun) {
+        for (size_t i = 0; i < dp->buckets; i++)
+            (void)!lt_request_wait(&dp->bucket[i].request);
+        rewind_buckets(dp);
+    }
     dp->last = last;
 }
 
@@ -226,7 +248,7 @@ static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
 
 static lt_status unpack(lt_data_parallel *dp)
 {
-    LT_TRY(lt_tensor_read(dp->present, dp->present_host, lt_tensor_bytes(dp->present)));
+    LT_TRY(lt_dp_note_present(dp));
     for (size_t i = 0; i < dp->members; i++) {
         const lt_dp_member *m = &dp->member[dp->order[i]];
         lt_tensor *grad = m->param->grad;
@@ -238,18 +260,6 @@ static lt_status unpack(lt_data_parallel *dp)
                           lt_dp_flat(grad)));
     }
     return LT_OK;
-}
-
-/* Ready for the next update. */
-static void rewind_buckets(lt_data_parallel *dp)
-{
-    dp->next = 0;
-    dp->last = false;
-    dp->status = LT_OK;
-    for (size_t i = 0; i < dp->members; i++)
-        dp->member[i].is_packed = false;
-    for (size_t i = 0; i < dp->buckets; i++)
-        dp->bucket[i].waiting = dp->bucket[i].count;
 }
 
 lt_status lt_data_parallel_finish(lt_data_parallel *dp)

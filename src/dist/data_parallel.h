@@ -40,8 +40,12 @@ struct lt_data_parallel {
     size_t buckets, next; /* next: to begin */
     lt_tensor *present;   /* f64, of each member in order: how many ranks had it, as a share */
     double *present_host;
+    lt_tensor *expected; /* f64: present, negative, as a recorded update counts on it; NULL: none */
+    lt_tensor *odd;      /* f64: of each member, how far recorded updates were from that */
+    bool recorded;       /* there is a recorded update */
 
     bool last;        /* the running backward is the update's last */
+    bool begun;       /* something of this update is on its way */
     lt_status status; /* of what the hook did */
     char message[256];
     double exposed; /* seconds */
@@ -62,6 +66,12 @@ lt_status lt_dp_fill(const lt_data_parallel *dp, double value, lt_view to);
 LT_MUST_CHECK lt_status lt_dp_check_params(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_broadcast_values(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_make_buckets(lt_data_parallel *dp);
+
+/* data_parallel_present.c: present_host is what arrived. Where the device has graphs, a recorded
+ * update does not read it, but expects it as it was, and checks that on the device. */
+LT_MUST_CHECK lt_status lt_dp_note_present(lt_data_parallel *dp);
+/* Whether all recorded updates so far were as expected; waits for the device. */
+LT_MUST_CHECK lt_status lt_dp_check_present(const lt_data_parallel *dp);
 
 /* data_parallel_norm.c */
 LT_MUST_CHECK lt_status lt_dp_open_norm(lt_data_parallel *dp);

@@ -149,6 +149,7 @@ lt_status lt_data_parallel_statistics(lt_data_parallel *dp)
 {
     int64_t count;
     lt_request *request = NULL;
+    LT_TRY(lt_dp_check_present(dp));
     if (dp->config.dist_bn == LT_DIST_BN_NONE || lt_comm_size(dp->comm) == 1)
         return LT_OK;
     if (!dp->statistics) {

@@ -21,7 +21,7 @@ struct lt_nccl_group {
 };
 
 struct lt_nccl_mark {
-    lt_nccl_group *group;
+    lt_cuda *c; /* the group may be gone */
     lt_cuda_event event;
 };
 
@@ -276,41 +276,59 @@ static bool is_captured(lt_nccl_group *g)
     return g->c->capturing;
 }
 
-static lt_status mark(lt_nccl_group *g, lt_nccl_mark **out)
+static void set_gate(void *device, const lt_nccl_gate *gate)
 {
-    const lt_cuda_api *api = g->c->api;
+    lt_cuda *c = device;
+    c->gate = gate ? (lt_cuda_gate){gate->context, gate->before, gate->after} : (lt_cuda_gate){0};
+}
+
+static lt_status mark_queue(lt_cuda *c, lt_cuda_stream queue, lt_nccl_mark **out)
+{
     lt_nccl_mark *m = calloc(1, sizeof *m);
     if (!m)
         return lt_fail(LT_E_NOMEM, "comm nccl: no memory");
-    m->group = g;
-    lt_status st = cuda_good(g->c, api->event_create(&m->event, false), "cudaEventCreate");
+    m->c = c;
+    lt_status st = cuda_good(c, c->api->event_create(&m->event, false), "cudaEventCreate");
     if (!st)
-        st = cuda_good(g->c, api->event_record(m->event, g->stream), "cudaEventRecord");
-    if (st)
+        st = cuda_good(c, c->api->event_record(m->event, queue), "cudaEventRecord");
+    if (st) {
+        if (m->event)
+            c->api->event_destroy(m->event);
         free(m);
-    else
+    } else {
         *out = m;
+    }
     return st;
+}
+
+static lt_status mark(lt_nccl_group *g, lt_nccl_mark **out)
+{
+    return mark_queue(g->c, g->stream, out);
+}
+
+static lt_status mark_main(void *device, lt_nccl_mark **out)
+{
+    lt_cuda *c = device;
+    return mark_queue(c, c->stream[LT_CUDA_MAIN], out);
 }
 
 static lt_status is_done(lt_nccl_mark *m, bool *done)
 {
-    const int code = m->group->c->api->event_query(m->event);
+    const int code = m->c->api->event_query(m->event);
     *done = code == LT_CUDA_SUCCESS;
-    return code == LT_CUDA_NOT_READY ? LT_OK : cuda_good(m->group->c, code, "cudaEventQuery");
+    return code == LT_CUDA_NOT_READY ? LT_OK : cuda_good(m->c, code, "cudaEventQuery");
 }
 
 static lt_status follow(lt_nccl_mark *m)
 {
-    const lt_cuda *c = m->group->c;
+    const lt_cuda *c = m->c;
     return cuda_good(c, c->api->stream_wait(c->stream[LT_CUDA_MAIN], m->event),
                      "cudaStreamWaitEvent");
 }
 
-/* The group may have been aborted and freed by now: the mark needs its device alone. */
 static void drop(lt_nccl_mark *m)
 {
-    cudaEventDestroy(m->event);
+    m->c->api->event_destroy(m->event);
     free(m);
 }
 
@@ -337,6 +355,8 @@ const lt_nccl_api lt_nccl_cuda = {
     .recv = recv,
     .barrier = barrier,
     .is_captured = is_captured,
+    .gate = set_gate,
+    .mark_main = mark_main,
     .mark = mark,
     .is_done = is_done,
     .follow = follow,

@@ -12,6 +12,13 @@ enum { LT_NCCL_ID = 128, LT_NCCL_PLACE = 64 };
 typedef struct lt_nccl_group lt_nccl_group;
 typedef struct lt_nccl_mark lt_nccl_mark;
 
+/* Called around each launch of a recorded step: before it, and it may refuse; after it, if not. */
+typedef struct lt_nccl_gate {
+    void *context;
+    lt_status (*before)(void *context);
+    void (*after)(void *context);
+} lt_nccl_gate;
+
 typedef struct lt_nccl_api {
     const char *version;      /* LT_VERSION */
     lt_status (*check)(void); /* whether the library found is what the module was built with */
@@ -44,6 +51,9 @@ typedef struct lt_nccl_api {
     lt_status (*barrier)(lt_nccl_group *group);
 
     bool (*is_captured)(lt_nccl_group *group); /* the device's step is being captured */
+    /* From now on every launch of a recorded step goes through it; NULL: not any more. */
+    void (*gate)(void *device, const lt_nccl_gate *gate);
+    lt_status (*mark_main)(void *device, lt_nccl_mark **out); /* in the device's main queue */
     lt_status (*mark)(lt_nccl_group *group, lt_nccl_mark **out);
     lt_status (*is_done)(lt_nccl_mark *mark, bool *done);
     lt_status (*follow)(lt_nccl_mark *mark); /* the device's main queue goes on behind it */

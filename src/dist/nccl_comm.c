@@ -18,13 +18,6 @@
 
 enum { SPINS = 2000, TEXT = 160 };
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* What failed in the middle of a call leaves the ranks at different places: the end of the group.
  * With the mutex locked. */
 static lt_status fatal(lt_nccl_comm *c, const lt_comm_call *call)
@@ -121,6 +114,8 @@ static lt_status issue(lt_nccl_comm *c, lt_nccl_request *r)
     for (lt_nccl_request *q = from; q && !st; q = r ? NULL : q->next)
         if (!q->mark) {
             q->captured = api->is_captured(c->group);
+            if (q->captured)
+                lt_nccl_note_recorded(c->world, &c->base);
             st = api->mark(c->group, &q->mark);
         }
     return st ? fatal(c, call) : LT_OK;
@@ -177,7 +172,7 @@ static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **req
         return LT_E_NOMEM;
     r->base.comm = self;
     r->call = *call;
-    r->expires = self->deadline > 0 ? now() + self->deadline : 0;
+    r->expires = self->deadline > 0 ? lt_nccl_now() + self->deadline : 0;
     pthread_mutex_lock(&w->mutex);
     lt_status st = nothing ? lt_nccl_aborted(w) : start(c, r);
     pthread_mutex_unlock(&w->mutex);
@@ -197,7 +192,7 @@ static lt_status look(lt_nccl_comm *c, lt_nccl_request *r, bool *done)
     LT_TRY(lt_nccl_aborted(w));
     if (w->api->is_done(r->mark, done) || w->api->health(c->group))
         return fatal(c, &r->call);
-    if (*done || !(r->expires > 0) || now() < r->expires)
+    if (*done || !(r->expires > 0) || lt_nccl_now() < r->expires)
         return LT_OK;
     snprintf(why, sizeof why, "comm nccl: %s on rank %d of %d is not done after %g s",
              lt_call_text(&r->call, what, sizeof what), c->base.rank, c->base.size,
@@ -214,8 +209,8 @@ static lt_status finish(lt_nccl_comm *c, lt_nccl_request *r)
     lt_status st = lt_nccl_aborted(w);
     if (!st && !r->mark)
         st = issue_messages(c);
-    if (!st && r->captured)
-        return w->api->follow(r->mark);
+    if (!st && r->captured) /* outside of its recording, which was thrown away: never mind */
+        return w->api->is_captured(c->group) ? w->api->follow(r->mark) : LT_OK;
     for (int tries = 0; !st; tries++) {
         st = look(c, r, &done);
         if (st || done)

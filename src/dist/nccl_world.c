@@ -14,6 +14,20 @@
 
 enum { TICK_MS = 100 };
 
+double lt_nccl_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void forget_launch(lt_nccl_world *w)
+{
+    if (w->launched)
+        w->api->drop(w->launched);
+    w->launched = NULL;
+}
+
 /* The first abort counts. With the mutex locked. */
 void lt_nccl_end_all(lt_nccl_world *w, const char *why, bool tell)
 {
@@ -25,6 +39,7 @@ void lt_nccl_end_all(lt_nccl_world *w, const char *why, bool tell)
         w->api->abort(c->group);
         c->group = NULL;
     }
+    forget_launch(w);
     if (tell && w->star)
         lt_star_tell(w->star, w->why);
 }
@@ -33,6 +48,63 @@ lt_status lt_nccl_aborted(const lt_nccl_world *w)
 {
     return w->aborted ? lt_fail(LT_E_COMM, "%s", w->why) : LT_OK;
 }
+
+/* --- Recorded steps: their calls are not begun by this file, and nobody waits for them. --- */
+
+void lt_nccl_note_recorded(lt_nccl_world *w, const lt_comm *comm)
+{
+    w->recorded = true;
+    w->deadline = comm->deadline;
+}
+
+/* What was recorded must not run on groups that are gone. The mutex stays locked until it is on its
+ * way: an abort comes before or after, and after means that NCCL ends it. */
+static lt_status before_launch(void *context)
+{
+    lt_nccl_world *w = context;
+    pthread_mutex_lock(&w->mutex);
+    lt_status st = w->recorded ? lt_nccl_aborted(w) : LT_OK;
+    if (st)
+        pthread_mutex_unlock(&w->mutex);
+    return st;
+}
+
+/* Without a mark there is no deadline for this launch: nothing to fail for. */
+static void after_launch(void *context)
+{
+    lt_nccl_world *w = context;
+    forget_launch(w);
+    if (w->recorded && w->deadline > 0 && !w->api->mark_main(w->device, &w->launched))
+        w->expires = lt_nccl_now() + w->deadline;
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void set_gate(lt_nccl_world *w, bool on)
+{
+    const lt_nccl_gate gate = {w, before_launch, after_launch};
+    w->api->gate(w->device, on ? &gate : NULL);
+}
+
+/* A fault of the device is told by whoever waits for it. */
+static void look_at_launch(lt_nccl_world *w)
+{
+    char why[LT_LINK_TEXT];
+    bool done = false;
+    if (!w->launched)
+        return;
+    if (w->api->is_done(w->launched, &done) || done) {
+        forget_launch(w);
+        return;
+    }
+    if (lt_nccl_now() < w->expires)
+        return;
+    snprintf(why, sizeof why,
+             "comm nccl: a recorded step on rank %d of %d is not done after %g s",
+             w->rank, w->size, w->deadline);
+    lt_nccl_end_all(w, why, true);
+}
+
+/* --- The watcher --- */
 
 static void listen_and_look(lt_nccl_world *w)
 {
@@ -48,6 +120,7 @@ static void listen_and_look(lt_nccl_world *w)
             lt_nccl_end_all(w, why, true);
             return;
         }
+    look_at_launch(w);
 }
 
 static void *watch(void *context)
@@ -81,6 +154,7 @@ void lt_nccl_enlist(lt_nccl_world *w, lt_nccl_comm *c, lt_nccl_group *group)
 
 static void free_world(lt_nccl_world *w)
 {
+    forget_launch(w);
     lt_star_close(&w->star);
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->mutex);
@@ -89,6 +163,7 @@ static void free_world(lt_nccl_world *w)
 
 void lt_nccl_stop_world(lt_nccl_world *w)
 {
+    set_gate(w, false);
     pthread_mutex_lock(&w->mutex);
     w->stop = true;
     pthread_cond_broadcast(&w->wake);
@@ -185,8 +260,9 @@ lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
         free_world(w);
         return lt_fail(st, "%s", why);
     }
-    comm->rank = start->rank;
-    comm->size = start->size;
+    comm->rank = w->rank = start->rank;
+    comm->size = w->size = start->size;
+    set_gate(w, true);
     pthread_mutex_lock(&w->mutex);
     lt_nccl_enlist(w, (lt_nccl_comm *)comm, group);
     pthread_mutex_unlock(&w->mutex);

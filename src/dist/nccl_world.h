@@ -19,7 +19,13 @@ typedef struct lt_nccl_world {
     bool stop, aborted;
     char why[LT_LINK_TEXT];
     int open;
+    int rank, size; /* in the run */
     lt_nccl_comm *first;
+    /* Recorded steps with calls in them. */
+    bool recorded;
+    double deadline;        /* of those calls, in seconds; 0: none */
+    lt_nccl_mark *launched; /* behind the last launch; NULL: it is done */
+    double expires;         /* when it must be */
 } lt_nccl_world;
 
 typedef struct lt_nccl_request {
@@ -39,9 +45,14 @@ struct lt_nccl_comm {
     lt_nccl_request *requests; /* in order of issue */
 };
 
-/* With the mutex locked: the first abort counts; whether there was one; adds an end. */
+/* Seconds of a clock that only goes forward. */
+double lt_nccl_now(void);
+
+/* With the mutex locked: the first abort counts; whether there was one; that a call of comm is part of
+ * a recorded step; adds an end. */
 void lt_nccl_end_all(lt_nccl_world *world, const char *why, bool tell);
 lt_status lt_nccl_aborted(const lt_nccl_world *world);
+void lt_nccl_note_recorded(lt_nccl_world *world, const lt_comm *comm);
 void lt_nccl_enlist(lt_nccl_world *world, lt_nccl_comm *comm, lt_nccl_group *group);
 /* After the last end has been closed. */
 void lt_nccl_stop_world(lt_nccl_world *world);

@@ -239,21 +239,33 @@ static bool is_captured(lt_nccl_group *g)
 static lt_status mark(lt_nccl_group *g, lt_nccl_mark **out)
 {
     *out = malloc(sizeof **out);
-    **out = (lt_nccl_mark){g, g->issued};
+    **out = (lt_nccl_mark){g, g->gpu, g->issued};
+    return LT_OK;
+}
+
+static void set_gate(void *device, const lt_nccl_gate *gate)
+{
+    ((fake_gpu *)device)->gate = gate ? *gate : (lt_nccl_gate){0};
+}
+
+static lt_status mark_main(void *device, lt_nccl_mark **out)
+{
+    *out = malloc(sizeof **out);
+    **out = (lt_nccl_mark){NULL, device, 0};
     return LT_OK;
 }
 
 static lt_status is_done(lt_nccl_mark *m, bool *done)
 {
     pthread_mutex_lock(&fake_mutex);
-    *done = m->group->done >= m->at;
+    *done = m->group ? m->group->done >= m->at : !m->gpu->stuck;
     pthread_mutex_unlock(&fake_mutex);
     return LT_OK;
 }
 
 static lt_status follow(lt_nccl_mark *m)
 {
-    m->group->gpu->followed++;
+    m->gpu->followed++;
     return LT_OK;
 }
 
@@ -284,6 +296,8 @@ const lt_nccl_api fake_nccl = {
     .recv = recv,
     .barrier = barrier,
     .is_captured = is_captured,
+    .gate = set_gate,
+    .mark_main = mark_main,
     .mark = mark,
     .is_done = is_done,
     .follow = follow,

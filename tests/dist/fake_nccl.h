@@ -13,6 +13,8 @@ typedef struct fake_gpu {
     const char *health; /* what NCCL finds by itself */
     bool captured;
     int followed; /* orders on the device */
+    bool stuck;   /* its main queue never ends */
+    lt_nccl_gate gate;
 } fake_gpu;
 
 extern const lt_nccl_api fake_nccl;

@@ -41,7 +41,8 @@ struct lt_nccl_group {
 };
 
 struct lt_nccl_mark {
-    lt_nccl_group *group;
+    lt_nccl_group *group; /* NULL: in the main queue */
+    fake_gpu *gpu;
     int at;
 };
 

@@ -43,6 +43,13 @@ typedef struct lt_cuda_part {
     void (*close)(lt_cuda *c, void *data);
 } lt_cuda_part;
 
+/* Who wants to know of launches of recorded steps, and may refuse them. NULL: nobody. */
+typedef struct lt_cuda_gate {
+    void *context;
+    lt_status (*before)(void *context);
+    void (*after)(void *context);
+} lt_cuda_gate;
+
 enum {
     LT_CUDA_CONVS,    /* convolution plans */
     LT_CUDA_PRODUCTS, /* matrix products */
@@ -61,6 +68,7 @@ struct lt_cuda {
     bool sync;      /* LATHER_SYNC=1: wait after each operation, so that a fault has its name */
     bool capturing; /* the main stream is being captured: nothing may be allocated */
     const char *operation; /* the entry that runs, for messages */
+    lt_cuda_gate gate;
 
     lt_cuda_stream stream[LT_CUDA_QUEUES];
     lt_cuda_event event[LT_CUDA_EVENTS];

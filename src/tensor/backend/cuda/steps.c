@@ -80,12 +80,22 @@ static lt_status end_recording(void *ctx, void **out)
     return lt_cuda_end(c);
 }
 
-static lt_status launch(void *ctx, void *graph)
+static lt_status queue_step(lt_cuda *c, void *graph)
 {
-    lt_cuda *c = ctx;
     LT_TRY(lt_cuda_begin(c, "recorded step"));
     LT_CUDA_TRY(c, c->api->graph_launch(graph, c->stream[LT_CUDA_MAIN]));
     return lt_cuda_end(c);
+}
+
+static lt_status launch(void *ctx, void *graph)
+{
+    lt_cuda *c = ctx;
+    if (!c->gate.before)
+        return queue_step(c, graph);
+    LT_TRY(c->gate.before(c->gate.context));
+    lt_status st = queue_step(c, graph);
+    c->gate.after(c->gate.context);
+    return st;
 }
 
 static void free_recording(void *ctx, void *graph)
