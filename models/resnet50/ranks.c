@@ -122,11 +122,15 @@ static lt_status share_threads(session *s)
     return st;
 }
 
+bool session_on_gpu(const session *s)
+{
+    return !strncmp(lt_device_name(s->device), "cuda", strlen("cuda"));
+}
+
 /* GPUs talk by NCCL; and what torchrun started has nothing else. */
 static const char *communicator(const session *s)
 {
-    const bool cuda = !strncmp(lt_device_name(s->device), "cuda", strlen("cuda"));
-    return cuda || !strcmp(lt_comm_launched_kind(), "nccl") ? "nccl" : "mpi";
+    return session_on_gpu(s) || !strcmp(lt_comm_launched_kind(), "nccl") ? "nccl" : "mpi";
 }
 
 lt_status session_open_ranks(session *s)

@@ -65,9 +65,11 @@ typedef struct session {
     int workers;          /* loader threads of this rank; 0: as many as allowed */
     lt_tensor *totals;    /* f64, on their way */
     lt_request *totalling;
-    bool stop;       /* a signal asked some rank to */
-    bool everywhere; /* the failure is the same on all ranks: one tells it */
-    uint64_t bytes;  /* that the communicator had sent before this step */
+    bool stop;             /* a signal asked some rank to */
+    bool everywhere;       /* the failure is the same on all ranks: one tells it */
+    uint64_t bytes;        /* that the communicator had sent before this step */
+    uint64_t update_bytes; /* sent in the last update that was not replayed */
+    int64_t replays;       /* before this update */
 } session;
 
 typedef struct evaluation {
@@ -89,6 +91,8 @@ enum { MAX_TOTALS = 8 };
 lt_status session_sum_begin(session *s, const double *values, int count);
 lt_status session_sum_finish(session *s, double *values, int count);
 lt_status session_sum(session *s, double *values, int count);
+/* Whether the device is one that NCCL and recorded updates are for. */
+bool session_on_gpu(const session *s);
 /* Brings running statistics together, those of the average too. */
 lt_status session_gather_statistics(session *s);
 /* Ends the other ranks after a failure of this one; closes what session_open_ranks() opened. */

@@ -31,6 +31,11 @@ typedef struct work {
     bool changes; /* change() too */
 } work;
 
+static bool is_last(const work *w)
+{
+    return w->micro + 1 == w->s->args.grad_accum;
+}
+
 /* Forward and backward. */
 static lt_status pass(const work *w)
 {
@@ -46,7 +51,7 @@ static lt_status pass(const work *w)
     LT_TRY(lt_tape_status(s->tape));
     LT_TRY(lt_topk_hits(logits, w->batch.labels, s->hits));
     if (s->dp)
-        lt_data_parallel_begin(s->dp, w->micro + 1 == s->args.grad_accum);
+        lt_data_parallel_begin(s->dp, is_last(w));
     LT_TRY(lt_tape_backward_by(s->tape, loss, 1.0 / (double)s->args.grad_accum,
                                lt_optim_loss_scale(s->optim)));
     return lt_tensor_copy(s->loss, loss);
@@ -61,6 +66,15 @@ static lt_status change(session *s)
     return session_update_ema(s);
 }
 
+/* Gradients become the mean over ranks. */
+static lt_status finish_gradients(session *s)
+{
+    int64_t span = lt_profile_begin();
+    LT_TRY(lt_data_parallel_finish(s->dp));
+    lt_profile_end(span, LT_PROFILE_COMM, "gradients", 0);
+    return LT_OK;
+}
+
 static lt_status compute(void *context)
 {
     const work *w = context;
@@ -70,6 +84,8 @@ static lt_status compute(void *context)
         lt_params_zero_grad(&s->params);
     }
     LT_TRY(pass(w));
+    if (s->dp && is_last(w))
+        LT_TRY(finish_gradients(s));
     return w->changes ? change(s) : LT_OK;
 }
 
@@ -78,7 +94,7 @@ static lt_status compute(void *context)
 static uint64_t recording_key(const work *w)
 {
     const lt_view images = lt_tensor_view(w->batch.images);
-    bool first = !w->micro, last = w->micro + 1 == w->s->args.grad_accum;
+    bool first = !w->micro, last = is_last(w);
     return (uint64_t)first | (uint64_t)last << 1 | (uint64_t)w->changes << 2
            | (uint64_t)(uintptr_t)images.data | (uint64_t)images.shape.dim[2] << 52;
 }
@@ -86,7 +102,7 @@ static uint64_t recording_key(const work *w)
 static lt_status run(work *w)
 {
     session *s = w->s;
-    if (!s->args.graph || s->dp) /* gradients on their way are the host's business */
+    if (!s->args.graph)
         return compute(w);
     return lt_graph_run(s->device, &s->graph, recording_key(w), compute, w);
 }
@@ -180,6 +196,15 @@ static lt_status begin_totals(session *s, const update *u)
     return session_sum_begin(s, sum, SUMS);
 }
 
+/* What this rank sent; a replayed update asks for nothing, and sends as much as the last one that
+ * did. */
+static void count_bytes(session *s, update *u)
+{
+    if (lt_graph_statistics(s->graph).replays == s->replays)
+        s->update_bytes = lt_comm_bytes(s->comm) - s->bytes;
+    u->comm_bytes = (double)s->update_bytes;
+}
+
 static lt_status finish_totals(session *s, update *u)
 {
     double sum[SUMS];
@@ -195,26 +220,14 @@ static lt_status finish_totals(session *s, update *u)
     u->images = (int64_t)sum[SUM_IMAGES];
     u->correct = (int64_t)sum[SUM_CORRECT];
     s->stop = sum[SUM_SIGNALS] > 0;
-    u->comm_bytes = (double)(lt_comm_bytes(s->comm) - s->bytes);
+    count_bytes(s, u);
     return LT_OK;
-}
-
-/* Gradients become the mean over ranks. */
-static lt_status finish_gradients(session *s, update *u)
-{
-    int64_t span = lt_profile_begin();
-    if (!s->dp)
-        return LT_OK;
-    LT_TRY(lt_data_parallel_finish(s->dp));
-    u->exposed_seconds = lt_data_parallel_exposed(s->dp);
-    lt_profile_end(span, LT_PROFILE_COMM, "gradients", 0);
-    LT_TRY(collect_losses(s, u));
-    return begin_totals(s, u);
 }
 
 static lt_status prepare(session *s, update *u)
 {
     s->bytes = s->comm ? lt_comm_bytes(s->comm) : 0;
+    s->replays = lt_graph_statistics(s->graph).replays;
     s->losses = 0;
     u->lr = lt_schedule_lr(&s->schedule, s->state.step + 1);
     const lt_step step = {
@@ -222,15 +235,32 @@ static lt_status prepare(session *s, update *u)
     return lt_optim_prepare(s->optim, &step);
 }
 
+/* Whether the optimizer's work is one piece with the last micro-batch's. On several ranks only where
+ * it is recorded: elsewhere totals are on their way while it works. */
+static bool changes_at_once(const session *s)
+{
+    return lt_optim_is_steady(s->optim) && (!s->dp || (s->args.graph && session_on_gpu(s)));
+}
+
+/* The gradients are on their way, or have come. */
+static lt_status tell_others(session *s, update *u)
+{
+    if (!s->dp)
+        return LT_OK;
+    u->exposed_seconds = lt_data_parallel_exposed(s->dp);
+    LT_TRY(collect_losses(s, u));
+    return begin_totals(s, u);
+}
+
 lt_status session_update(session *s, update *u)
 {
     double begin = session_clock();
     int64_t span = lt_profile_begin();
     LT_TRY(prepare(s, u));
-    bool together = !s->dp && lt_optim_is_steady(s->optim);
+    bool together = changes_at_once(s);
     for (int64_t i = 0, count = s->args.grad_accum; i < count; i++)
         LT_TRY(micro_batch(s, i, together && i + 1 == count, u));
-    LT_TRY(finish_gradients(s, u));
+    LT_TRY(tell_others(s, u));
     if (!together)
         LT_TRY(change(s));
     lt_optim_advance(s->optim);

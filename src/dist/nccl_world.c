@@ -98,8 +98,7 @@ static void look_at_launch(lt_nccl_world *w)
     }
     if (lt_nccl_now() < w->expires)
         return;
-    snprintf(why, sizeof why,
-             "comm nccl: a recorded step on rank %d of %d is not done after %g s",
+    snprintf(why, sizeof why, "comm nccl: a recorded step on rank %d of %d is not done after %g s",
              w->rank, w->size, w->deadline);
     lt_nccl_end_all(w, why, true);
 }

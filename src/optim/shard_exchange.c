@@ -4,6 +4,7 @@
 #include "base/trace.h"
 #include "dist/agree.h"
 #include "optim/shard.h"
+#include "tensor/tensor.h"
 
 #include "lather/ext/comm.h"
 
@@ -132,11 +133,43 @@ static lt_status meet(lt_optim *o, lt_status st, bool skipped, int *failed, int 
     return read_words(o, failed, skips);
 }
 
+/* From what all did to the parameters. */
+static lt_status spread(lt_optim *o)
+{
+    lt_shard *s = o->shard;
+    const bool params = !s->differences && (!o->ops->parts || s->config.gather_params);
+    return each_part(o, s->whole, 0, true, UNPACK, params ? 0 : 1);
+}
+
+/* In a recorded step nothing can fail that a rank could tell by its word, and whether the step is
+ * skipped, which is the same on all ranks, the kernels see. */
+static lt_status record_exchange(lt_optim *o, lt_status st)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    lt_shard *s = o->shard;
+    LT_TRY(st);
+    LT_TRY(pack(o));
+    lt_view word = lt_tensor_view(s->mine);
+    word.data = (char *)word.data + lt_dtype_size(word.dtype) * (size_t)(s->elements[s->rank] - 1);
+    word.shape = LT_SHAPE(1);
+    LT_TRY(be->fill(ctx, 0, &word));
+    s->recorded = true;
+    LT_TRY(gather(s));
+    return spread(o);
+}
+
 static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
 {
     lt_shard *s = o->shard;
     int failed = -1, skips = 0;
     char text[512];
+    if (o->device->capturing)
+        return record_exchange(o, st);
+    if (st && s->recorded) { /* the others may not read words any more */
+        lt_comm_abort(s->group);
+        return st;
+    }
     if (!st && !skipped)
         st = pack(o);
     snprintf(text, sizeof text, "%s", st ? lt_error_message() : "");
@@ -153,8 +186,7 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
     if (skips)
         return lt_fail(LT_E_COMM, "%s: gradients differ: %d of %d ranks skip this step",
                        o->ops->name, skips, s->ranks);
-    bool params = !s->differences && (!o->ops->parts || s->config.gather_params);
-    return each_part(o, s->whole, 0, true, UNPACK, params ? 0 : 1);
+    return spread(o);
 }
 
 lt_status lt_shard_finish(lt_optim *o, lt_status st, bool skipped)
