@@ -95,4 +95,42 @@ static inline void expect_good(int size, case_fn *fn)
         fail_msg("%s", why);
 }
 
+/* --- What ranks do in more than one test --- */
+
+static inline bool fails_with(rank_case *c, lt_status got, const char *words)
+{
+    char why[400];
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    return (got == LT_E_COMM && strstr(why, words))
+           || case_fails(c, "rank %d: %s: '%s', want '%s'", lt_comm_rank(c->comm),
+                         lt_status_name(got), why, words);
+}
+
+static inline lt_status sum(const rank_case *c, lt_tensor *t)
+{
+    lt_request *request = NULL;
+    LT_TRY(lt_comm_allreduce_begin(c->comm, t, LT_REDUCE_SUM, &request));
+    return lt_request_wait(&request);
+}
+
+static inline lt_status sum_of(const rank_case *c, int count)
+{
+    lt_tensor *t = NULL;
+    LT_TRY(lt_tensor_new(&t, c->device, LT_F32, LT_SHAPE(count)));
+    lt_status st = sum(c, t);
+    lt_tensor_free(&t);
+    return st;
+}
+
+/* Until the end is heard; asks for nothing of others. */
+static inline lt_status idle(const rank_case *c)
+{
+    const int64_t none[MOST_RANKS] = {0};
+    lt_request *request = NULL;
+    lt_status st = LT_OK;
+    while (!st)
+        st = lt_comm_allgather_begin(c->comm, NULL, NULL, none, &request);
+    return st;
+}
+
 #endif

@@ -1,0 +1,135 @@
+/* The communicator "nccl" in recorded steps, over a NCCL in host memory: what the device is told, and
+ * what ends a step that nobody waits for. */
+
+#include "nccl_ranks.h"
+
+/* In a capture nobody waits: the partner comes later. */
+static bool wait_on_device(rank_case *c)
+{
+    lt_tensor *t = NULL;
+    lt_request *request = NULL;
+    if (lt_tensor_new(&t, c->device, LT_F32, LT_SHAPE(4)))
+        return false;
+    lt_status st = lt_comm_allreduce_begin(c->comm, t, LT_REDUCE_SUM, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    players[lt_comm_rank(c->comm)].gpu.captured = false;
+    if (!st)
+        st = lt_comm_barrier(c->comm);
+    lt_tensor_free(&t);
+    return !st || case_fails(c, "%s", lt_error_message());
+}
+
+static void captured_requests_are_orders(void **state)
+{
+    char why[512];
+    (void)state;
+    prepare(2, wait_on_device);
+    for (int r = 0; r < 2; r++)
+        players[r].gpu.captured = true;
+    if (play_all(2, why, sizeof why))
+        fail_msg("%s", why);
+    assert_int_equal(players[0].gpu.followed, 1);
+    assert_int_equal(players[1].gpu.followed, 1);
+}
+
+/* A recording that is thrown away: its request is nobody's business any more. */
+static bool throw_away(rank_case *c)
+{
+    fake_gpu *gpu = &players[lt_comm_rank(c->comm)].gpu;
+    lt_tensor *t = NULL;
+    lt_request *request = NULL;
+    if (lt_tensor_new(&t, c->device, LT_F32, LT_SHAPE(4)))
+        return false;
+    lt_status st = lt_comm_allreduce_begin(c->comm, t, LT_REDUCE_SUM, &request);
+    gpu->captured = false;
+    if (!st)
+        st = lt_request_wait(&request);
+    if (!st)
+        st = lt_comm_barrier(c->comm);
+    lt_tensor_free(&t);
+    return (!st && !gpu->followed) || case_fails(c, "%d: %s", gpu->followed, lt_error_message());
+}
+
+static void thrown_away_recordings_are_not_followed(void **state)
+{
+    char why[512];
+    (void)state;
+    prepare(2, throw_away);
+    for (int r = 0; r < 2; r++)
+        players[r].gpu.captured = true;
+    if (play_all(2, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+/* What a device does when it queues a recorded step. */
+static lt_status launch(const rank_case *c)
+{
+    const lt_nccl_gate *gate = &players[lt_comm_rank(c->comm)].gpu.gate;
+    LT_TRY(gate->before(gate->context));
+    gate->after(gate->context);
+    return LT_OK;
+}
+
+static lt_status record_sum(const rank_case *c)
+{
+    fake_gpu *gpu = &players[lt_comm_rank(c->comm)].gpu;
+    gpu->captured = true;
+    lt_status st = sum_of(c, 3);
+    gpu->captured = false;
+    return st;
+}
+
+static bool launch_after_abort(rank_case *c)
+{
+    if (record_sum(c) || launch(c) || lt_comm_barrier(c->comm))
+        return case_fails(c, "%s", lt_error_message());
+    if (lt_comm_rank(c->comm) == 2)
+        lt_comm_abort(c->comm);
+    return fails_with(c, idle(c), "rank 2 of 3 aborted the group")
+           && fails_with(c, launch(c), "rank 2 of 3 aborted the group");
+}
+
+/* A control: a step without calls goes on. */
+static bool launch_without_calls(rank_case *c)
+{
+    lt_comm_abort(c->comm);
+    return !launch(c) || case_fails(c, "%s", lt_error_message());
+}
+
+static void recorded_calls_do_not_run_after_an_abort(void **state)
+{
+    (void)state;
+    expect_good(3, launch_after_abort);
+    expect_good(2, launch_without_calls);
+}
+
+/* Rank 1's queue is stuck in a recorded step; nobody asks for anything. */
+static bool miss_recorded_deadline(rank_case *c)
+{
+    lt_comm_set_deadline(c->comm, 0.3);
+    if (record_sum(c) || launch(c))
+        return case_fails(c, "%s", lt_error_message());
+    return fails_with(c, idle(c), "a recorded step on rank 1 of 3 is not done after 0.3 s");
+}
+
+static void recorded_steps_have_a_deadline(void **state)
+{
+    char why[512];
+    (void)state;
+    prepare(3, miss_recorded_deadline);
+    players[1].gpu.stuck = true;
+    if (play_all(3, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(captured_requests_are_orders),
+        cmocka_unit_test(thrown_away_recordings_are_not_followed),
+        cmocka_unit_test(recorded_calls_do_not_run_after_an_abort),
+        cmocka_unit_test(recorded_steps_have_a_deadline),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
