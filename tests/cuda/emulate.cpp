@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
+#include <map>
 #include <ucontext.h>
 #include <vector>
 
@@ -28,6 +29,8 @@ ucontext_t scheduler;
 unsigned current;
 const std::function<void()> *work;
 uint64_t exchanged[MOST];
+uint64_t block;                      /* blocks that began, of all launches */
+std::map<void *, uint64_t> last_use; /* the block that shared variables belong to */
 
 void run_thread()
 {
@@ -97,6 +100,7 @@ unsigned in_turn(unsigned i, unsigned count)
 
 void run_block(unsigned threads)
 {
+    block++;
     for (unsigned i = 0; i < threads; i++)
         start(i);
     for (;;) {
@@ -124,6 +128,15 @@ void __syncthreads()
     wait_at(AT_BLOCK);
 }
 
+void lt_emulate_shared(void *variable, size_t bytes)
+{
+    uint64_t &owner = last_use[variable];
+    if (owner == block)
+        return;
+    owner = block;
+    memset(variable, 0xFF, bytes);
+}
+
 uint64_t lt_emulate_exchange(uint64_t bits, unsigned lane)
 {
     exchanged[current] = bits;
@@ -133,23 +146,24 @@ uint64_t lt_emulate_exchange(uint64_t bits, unsigned lane)
     return other;
 }
 
-void lt_emulate(dim3 grid, dim3 block, size_t, cudaStream_t, const std::function<void()> &body)
+void lt_emulate(dim3 grid, dim3 threads, size_t, cudaStream_t, const std::function<void()> &body)
 {
-    const unsigned blocks = grid.x * grid.y * grid.z;
-    if (!blocks || block.y != 1 || block.z != 1 || block.x > MOST || grid.y > 65535
-        || grid.z > 65535) {
+    const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+    if (!blocks || !threads.x || threads.y != 1 || threads.z != 1 || threads.x > MOST
+        || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535) {
         fprintf(stderr, "emulate: no device launches %u x %u x %u blocks of %u threads\n", grid.x,
-                grid.y, grid.z, block.x);
+                grid.y, grid.z, threads.x);
         abort();
     }
-    if (fibers.size() < block.x)
-        fibers.resize(block.x);
+    if (fibers.size() < threads.x)
+        fibers.resize(threads.x);
     work = &body;
     gridDim = grid;
-    blockDim = block;
-    for (unsigned i = 0; i < blocks; i++) {
-        const unsigned b = in_turn(0, 2) ? blocks - 1 - i : i;
-        blockIdx = dim3(b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y);
-        run_block(block.x);
+    blockDim = threads;
+    for (uint64_t i = 0; i < blocks; i++) {
+        const uint64_t b = in_turn(0, 2) ? blocks - 1 - i : i;
+        blockIdx = dim3((unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
+                        (unsigned)(b / grid.x / grid.y));
+        run_block(threads.x);
     }
 }

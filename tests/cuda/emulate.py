@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Turns kernel launches into calls, so that the host's compiler can read a file of CUDA C++.
 
-    emulate.py IN.cu OUT.cpp        emulate.py --self-test
+    emulate.py IN.cu OUT.cpp        emulate.py IN.cuh OUT.cuh        emulate.py --self-test
 
 `name<types><<<grid, block, bytes, stream>>>(arguments)` becomes
-`lt_emulate(grid, block, bytes, stream, [&] { name<types>(arguments); })`. Everything else stays.
+`lt_emulate(grid, block, bytes, stream, [&] { name<types>(arguments); })`. After `__shared__ T x[N];`
+follows `lt_emulate_shared(&x, sizeof x);`, which makes x NaN for every block: on a device it has no
+value either. Everything else stays.
 """
 import re
 import sys
 
 LAUNCH = re.compile(r"([A-Za-z_]\w*(?:<[^<>;(){}]*>)?)\s*<<<")
+SHARED = re.compile(r"(__shared__\s[^;=]*?\b([A-Za-z_]\w*)((?:\[[^\];]*\])*);)")
 
 
 def closing(text, start):
@@ -22,8 +25,12 @@ def closing(text, start):
     raise SystemExit("a launch is not closed")
 
 
+def poison(text):
+    return SHARED.sub(r"\1 lt_emulate_shared(&\2, sizeof \2);", text)
+
+
 def translate(text):
-    out, at = [], 0
+    text, out, at = poison(text), [], 0
     while True:
         found = LAUNCH.search(text, at)
         if not found:
@@ -43,6 +50,9 @@ def self_test():
              "lt_emulate(g(n, 4), 2, 0, m(c), [&] { f<T, 8>(a, (T *)b); });"),
             ("two", "f<<<1, 1, 0, s>>>(); g<<<2, 1, 0, s>>>(f(x));",
              "lt_emulate(1, 1, 0, s, [&] { f(); }); lt_emulate(2, 1, 0, s, [&] { g(f(x)); });"),
+            ("shared", "__shared__ double x[A][B / 2];\n__shared__ lt_step s;",
+             "__shared__ double x[A][B / 2]; lt_emulate_shared(&x, sizeof x);\n"
+             "__shared__ lt_step s; lt_emulate_shared(&s, sizeof s);"),
             ("none", "x << 3 >> 1; a<b> c;", "x << 3 >> 1; a<b> c;")]
     failed = [title for title, text, want in rows if translate(text) != want]
     print(f"{len(rows) - len(failed)} passed, {len(failed)} failed {failed or ''}")

@@ -80,6 +80,7 @@ static int alloc(void **out, size_t bytes)
     unsigned char *memory = aligned_alloc(HEADER, HEADER + (bytes + HEADER - 1) / HEADER * HEADER);
     if (!memory)
         return LT_CUDA_NO_MEMORY;
+    memset(memory, 0xFF, HEADER + bytes); /* NaN: a device's memory has no value at first */
     memcpy(memory, &bytes, sizeof bytes);
     fake.used += bytes;
     fake.blocks++;

@@ -59,6 +59,8 @@ static inline int cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
+/* The block's shared variable: garbage (NaN, as floats) until the block writes it. */
+void lt_emulate_shared(void *variable, size_t bytes);
 /* The values of the warp's other threads; all of them must take part. */
 uint64_t lt_emulate_exchange(uint64_t bits, unsigned lane);
 

@@ -25,7 +25,7 @@ __device__ float block_max(float x)
         const float other = __shfl_xor_sync(0xFFFFFFFFU, x, step);
         x = other > x || other != other ? other : x;
     }
-    __syncthreads();
+    __syncthreads(); /* a largest before this one was read */
     if (threadIdx.x % 32 == 0)
         warp[threadIdx.x / 32] = x;
     __syncthreads();

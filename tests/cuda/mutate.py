@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Whether the rows of tests/conform would notice: breaks one place of one kernel at a time.
+
+    mutate.py BUILD [--only TEXT] [--list]        mutate.py --self-test
+
+Each mutant loses one barrier, one bound, the tail of one vector access, one step of one warp's sum or
+the first value of a shared one. It is compiled for the host (emulate.py), linked into a conform of its
+own, and run in the three orders; a mutant that no row rejects survived. Some cannot be told from the
+kernel and are named in EQUAL with the reason. The last line is 'N passed, N failed'; 77: no C++ compiler.
+BUILD has been built. After DeMillo, Lipton & Sayward, "Hints on test data selection", IEEE Computer 11,
+1978.
+"""
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+KERNELS = os.path.join(HERE, "../../src/tensor/backend/cuda")
+KINDS = [("barrier", r"__syncthreads\(\);", ""),
+         ("bound", r"if \((?:i|first|row|channel|group \* 4|output) >= [^\n]*\)\n\s*return;", ""),
+         ("bound", r"if \(!find_pixel<PACK>\((?:[^()]|\([^()]*\))*\)\)\n\s*return;",
+          "find_pixel<PACK>(images, s.height, s.width, s.channels, &at);"),
+         ("bound", r" && output < plan\.out\.count| \|\| channel >= channels| \|\| p\.channel \+ k >= channels", ""),
+         ("tail", r"i \+ LT_PACK <= count", "i < count"),
+         ("warp", r"int step = 16; step > 0", "int step = 16; step > 1"),
+         ("lane", r"threadIdx\.x % 32 == 0\)", "threadIdx.x % 64 == 0)")]
+# (file, kind, what its line says): the reason that it makes no difference.
+EQUAL = [("launch.cuh", "barrier", "a sum before this one was read",
+          "no kernel takes two sums without a barrier between them"),
+         ("loss.cu", "barrier", "a largest before this one was read", "a kernel takes one largest")]
+
+
+def mutants():
+    for name in sorted(os.listdir(KERNELS)):
+        if not name.endswith((".cu", ".cuh")):
+            continue
+        with open(os.path.join(KERNELS, name), encoding="utf-8") as f:
+            text = f.read()
+        for kind, pattern, replacement in KINDS:
+            for found in re.finditer(pattern, text):
+                yield (name, kind, text.count("\n", 0, found.start()) + 1,
+                       text[:found.start()] + replacement + text[found.end():],
+                       text[text.rfind("\n", 0, found.start()) + 1:text.find("\n", found.end())])
+
+
+def reason(name, kind, line):
+    return next((why for f, k, part, why in EQUAL if (f, k) == (name, kind) and part in line), None)
+
+
+def output_of(command, where):
+    return subprocess.run(command, cwd=where, stdout=subprocess.PIPE, check=True, text=True).stdout
+
+
+class Conform:
+    """How the build makes conform from the translated kernels."""
+
+    def __init__(self, build):
+        self.build = build
+        lines = output_of(["ninja", "-t", "commands", "tests/conform/conform"], build).strip().split("\n")
+        self.link = shlex.split(lines[-1])
+        self.compile = {}  # of each translated kernel
+        for words in map(shlex.split, lines):
+            if words[-1].endswith(".cu.cpp") and "-c" in words:
+                self.compile[os.path.basename(words[-1])] = words
+
+    def run(self, folder, name, text):
+        """Compiles all that the changed file is a part of; returns the first row that fails, or None."""
+        for file in os.listdir(os.path.join(self.build, "tests/conform")):
+            if file.endswith((".cuh", ".cpp")):
+                with open(os.path.join(self.build, "tests/conform", file), encoding="utf-8") as f:
+                    put(folder, file, f.read())
+        put(folder, "changed.in", text)
+        target = name if name.endswith(".cuh") else name + ".cpp"
+        subprocess.run([sys.executable, os.path.join(HERE, "emulate.py"), os.path.join(folder, "changed.in"),
+                        os.path.join(folder, target)], check=True)
+        link, entries = list(self.link), []
+        for cpp, words in self.compile.items():
+            with open(os.path.join(folder, cpp), encoding="utf-8") as f:
+                source = f.read()
+            if cpp != target and not uses(source, name):
+                continue
+            output = os.path.join(folder, cpp + ".o")
+            old = words[words.index("-o") + 1]
+            words = [output if w == old else w for w in words[:words.index("-MD")]]
+            words += ["-O1", "-w", "-o", output, "-c", os.path.join(folder, cpp)]
+            subprocess.run(words, cwd=self.build, check=True)
+            link[link.index(old)] = output
+            entries += re.findall(r"be->(\w+) = ", source)
+        link[link.index("-o") + 1] = os.path.join(folder, "conform")
+        subprocess.run(link, cwd=self.build, check=True)
+        return first_failure(os.path.join(folder, "conform"), entries or ["gram"])
+
+
+def uses(source, header):
+    """Whether a translated kernel has something to lose in that header."""
+    if header == "norm.cuh":
+        return '#include "norm.cuh"' in source
+    return header == "launch.cuh" and "block_sum(" in source
+
+
+def put(folder, name, text):
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def first_failure(conform, entries):
+    for order in ["forward", "backward", "shuffled"]:
+        env = dict(os.environ, LATHER_EMULATE=order, OMP_WAIT_POLICY="passive")
+        for entry in entries:
+            try:
+                got = subprocess.run([conform, "--backend", "emulated", "--filter", entry], env=env,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+            except subprocess.TimeoutExpired:
+                return f"{order}: {entry} does not end"
+            if got.returncode not in (0, 1):
+                return f"{order}: {entry} ends with {got.returncode}"
+            failed = re.search(r"^FAIL .*", got.stdout.decode(errors="replace"), re.M)
+            if failed:
+                return f"{order}: {failed[0][:100]}"
+    return None
+
+
+def self_test():
+    found = [(name, kind) for name, kind, *_ in mutants()]
+    wanted = [("sum.cu", "barrier"), ("cast.cu", "bound"), ("pool.cu", "bound"), ("cast.cu", "tail"),
+              ("launch.cuh", "warp"), ("launch.cuh", "lane")]
+    bad = [w for w in wanted if w not in found]
+    lines = [line for name, kind, _, _, line in mutants() if reason(name, kind, line)]
+    if len(lines) != len(EQUAL):
+        bad.append(f"{len(EQUAL)} mutants said to be equal, found {lines}")
+    print(f"{len(wanted) + 1 - len(bad)} passed, {len(bad)} failed {bad or ''}")
+    return len(bad)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("build", nargs="?")
+    p.add_argument("--only", default="")
+    p.add_argument("--list", action="store_true")
+    p.add_argument("--self-test", action="store_true")
+    a = p.parse_args()
+    if a.self_test:
+        return self_test()
+    todo = [m for m in mutants() if a.only in f"{m[0]}:{m[2]} {m[1]}"]
+    if a.list:
+        for name, kind, line, _, _ in todo:
+            print(f"{name}:{line} {kind}")
+        return 0
+    conform = Conform(os.path.abspath(a.build))
+    if not conform.compile:
+        print("the build has no emulated kernels: no C++ compiler")
+        return 77
+    failed = 0
+    for name, kind, line, text, words in todo:
+        with tempfile.TemporaryDirectory() as folder:
+            how = conform.run(folder, name, text)
+        equal = reason(name, kind, words)
+        wrong = (how is None) != (equal is not None)
+        failed += wrong
+        print(f"{'FAIL ' if wrong else ''}{name}:{line} {kind}: "
+              f"{how or 'survived' + (': ' + equal if equal else '')}", flush=True)
+    print(f"{len(todo) - failed} passed, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
