@@ -2,6 +2,8 @@
 
 #include "conform.h"
 
+#include <stdio.h>
+
 typedef struct unary_row {
     const char *name;
     lt_shape shape;
@@ -97,6 +99,32 @@ static const entry_row entries[] = {
     {"relu_grad", make_binary, 0}, {"fill", make_fill, -1.5},
 };
 
+/* Casts between dtypes: what a 16-bit pass makes of its weights, and back. */
+typedef struct cast_row {
+    const char *name;
+    kind from, to;
+    double high; /* of the values, which begin at -high; pixels at 0 */
+} cast_row;
+
+static const cast_row casts[] = {
+    {"to f32", DATA, MASTER, 1},       {"from f32", MASTER, DATA, 60000},
+    {"to f64", DATA, DOUBLE, 1},       {"from f64", DOUBLE, DATA, 1},
+    {"from pixels", PIXEL, DATA, 256}, {"to i32", DATA, LABEL, 100},
+    {"from i64", COUNT, DATA, 30000},  {"to pixels", MASTER, PIXEL, 300},
+};
+
+static void make_cast(const cast_row *row, const unary_row *shape, test *t)
+{
+    static char name[96];
+    snprintf(name, sizeof name, "%s, %s", row->name, shape->name);
+    *t = (test){.entry = "cast", .name = name, .call = call_unary, .operands = 2, .terms = 2};
+    make_unary(shape, t);
+    t->operand[0].kind = row->from;
+    t->operand[1].kind = row->to;
+    t->operand[0].low = row->from == PIXEL ? 0 : -row->high;
+    t->operand[0].high = row->high;
+}
+
 /* Sums, with the extents that remain. */
 typedef struct sum_row {
     const char *name;
@@ -164,6 +192,11 @@ bool elementwise_tests(size_t i, test *t)
         return true;
     }
     i -= plain;
+    if (i < COUNT_OF(casts) * COUNT_OF(shapes)) {
+        make_cast(&casts[i / COUNT_OF(shapes)], &shapes[i % COUNT_OF(shapes)], t);
+        return true;
+    }
+    i -= COUNT_OF(casts) * COUNT_OF(shapes);
     if (i < COUNT_OF(sums)) {
         make_sum(&sums[i], t);
         return true;
