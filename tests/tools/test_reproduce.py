@@ -2,12 +2,8 @@
 """tools/reproduce as its users run it: the smoke plan, kills, bad plans, holes, redrawing.
 
     tests/tools/test_reproduce.py TRAIN_RESNET50 [--kills N] [--only ROW]
-
-Every row gets a fresh folder. Prints cmocka's lines. Exit status 77 where the trainer is not there.
 """
-import argparse
 import difflib
-import filecmp
 import hashlib
 import json
 import os
@@ -17,71 +13,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TOOL = os.path.join(ROOT, "tools", "reproduce")
-OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-TINY = """[plan]
-data       = synthetic:32:16:4
-budgets    = 1 2
-trials     = 2
-seeds      = 1
-baseline   = one
-challenger = two
-[common]
-arch       = resnet10
-width      = 4
-batch-size = 16
-deterministic = true
-[arm one]
-optim        = sgd
-lr           = 0.01 .. 1
-[arm two]
-optim        = adamw
-lr           = 1e-4 .. 1e-2
-"""
-
-
-def reproduce(*args, cwd, code=OK, program=None):
-    line = [TOOL, *args, "--threads", "1", "--out", os.path.join(cwd, "out")]
-    line += [] if "--redraw" in args else ["--train", program or options.program]
-    p = subprocess.run([sys.executable] + line, cwd=cwd, capture_output=True, text=True, timeout=500, stdin=subprocess.DEVNULL, check=False)
-    assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stdout[-300:]} {p.stderr[-700:]}"
-    return p
-
-
-def refused(text, says, cwd, code=USAGE):
-    path = write(cwd, "bad.ini", text)
-    said = reproduce(path, cwd=cwd, code=code).stderr
-    assert says in said and said.count("\n") == 1, f"'{said}' does not say '{says}' in one line"
-    assert not os.path.exists(os.path.join(cwd, "out", "cells")), "cells were run"
-
-
-def write(cwd, name, text):
-    path = os.path.join(cwd, name)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    return path
-
-
-def read(*path):
-    with open(os.path.join(*path), encoding="utf-8") as file:
-        return file.read()
-
-
-def same_tree(a, b):
-    """Names of files that differ, or are in one folder only."""
-    found = []
-    compared = filecmp.dircmp(a, b)
-    found += compared.left_only + compared.right_only
-    _, differ, errors = filecmp.cmpfiles(a, b, compared.common_files, shallow=False)
-    found += differ + errors
-    for name in compared.common_dirs:
-        found += [os.path.join(name, f) for f in same_tree(os.path.join(a, name), os.path.join(b, name))]
-    return found
+from reproduce_support import ERROR, ROOT, TINY, TOOL, USAGE, options, read, refused, reproduce, run_rows, same_tree, write  # noqa: E402
 
 
 def the_smoke_plan_runs_to_a_report(cwd):
@@ -333,32 +270,4 @@ ROWS = [the_smoke_plan_runs_to_a_report, killed_at_random_moments_it_gives_the_s
         another_data_set_is_refused_with_both_fingerprints, the_check_fails_when_a_claim_stops_holding, wrong_plans_are_refused,
         only_list_and_seeds_choose_cells, shipped_plans_are_sound, committed_results_redraw_byte_for_byte]
 
-
-def main():
-    failed = 0
-    rows = [r for r in ROWS if options.only in (None, r.__name__)]
-    for row in rows:
-        name, start = row.__name__.replace("_", " "), time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="lather-reproduce-") as cwd:
-            try:
-                row(cwd)
-                print(f"[       OK ] {name} ({time.monotonic() - start:.1f} s)", flush=True)
-            except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as error:
-                failed += 1
-                print(f"{type(error).__name__}: {error}\n[  FAILED  ] {name}", flush=True)
-    return 1 if failed or not rows else 0
-
-
-parser = argparse.ArgumentParser()
-parser.add_argument("program")
-parser.add_argument("--kills", type=int, default=4)
-parser.add_argument("--longest", type=float, default=0, help="seconds before a kill; 0: so that most come before the end")
-parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-parser.add_argument("--only")
-options = parser.parse_args()
-options.program = os.path.abspath(options.program)
-if not os.access(options.program, os.X_OK):
-    print(f"{options.program} is not there")
-    sys.exit(77)
-os.environ["OMP_WAIT_POLICY"] = "passive"
-sys.exit(main())
+sys.exit(run_rows(ROWS))

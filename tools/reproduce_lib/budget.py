@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import tempfile
 
-from .launch import ENVIRONMENT, LaunchError, flags_of
+from .launch import ENVIRONMENT, LaunchError, message_of
 
 STEPS, WARM, EVALUATIONS = 16, 4, 4
 
@@ -16,14 +16,14 @@ def calibrate_arm(launcher, settings):
     settings.pop("warmup-epochs", None)
     settings["limit-train-batches"] = str(STEPS)
     with tempfile.TemporaryDirectory(prefix="calibrate-") as folder:
-        line = [launcher.program, "--data", launcher.data] + flags_of(settings) + [
+        line = launcher.start_of_line(settings) + [
             "--limit-eval-batches", str(EVALUATIONS), "--progress", "off", "--no-tensorboard", "--output", folder]
         line += ["--device", launcher.devices[0]] if launcher.devices else []
         line += ["--threads", str(launcher.threads)] if launcher.threads else []
         done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
                               env=ENVIRONMENT)
         if done.returncode:
-            raise LaunchError(done.stderr.strip().split("\n")[-1])
+            raise LaunchError(message_of(done.stderr, done.returncode))
         with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
             records = [json.loads(line) for line in file]
     steps = [r["seconds"] for r in records if r["event"] == "step"]
@@ -39,13 +39,13 @@ def steps_of_epoch(settings, pictures):
     return min(whole, limit) if limit else whole
 
 
-def cell_seconds(settings, pace, pictures, held_back):
-    """Of one run: its steps, and an evaluation per epoch. pace: (step, evaluated batch)."""
-    epochs = float(settings["epochs"])
-    batches = max(1, held_back // int(settings.get("batch-size", "32")))
+def cell_seconds(settings, pace, ranks, pictures, held_back):
+    """Of one run: its steps, and an evaluation per epoch. pace: (step, evaluated batch) of all ranks together."""
+    epochs, together = float(settings["epochs"]), ranks * int(settings.get("batch-size", "32"))
+    batches = max(1, held_back // together)
     limit = int(settings.get("limit-eval-batches", "0"))
     every = float(settings.get("eval-every", "1")) or epochs
-    micro = int(settings.get("global-batch", "0")) // int(settings.get("batch-size", "32")) or 1
+    micro = int(settings.get("global-batch", "0")) // together or 1
     return (epochs * steps_of_epoch(settings, pictures) * pace[0] * micro
             + epochs / every * min(batches, limit or batches) * pace[1] + 1.0)
 

@@ -4,9 +4,9 @@ import subprocess
 import tempfile
 
 from .cells import role_of, settings_of, sweep_points, trial_values
-from .launch import ENVIRONMENT, UNCOMPARED, LaunchError, accumulation
+from .launch import ENVIRONMENT, UNCOMPARED, LaunchError, accumulation, message_of
 from .names import identity
-from .plan import OWN_FLAGS, PlanError
+from .plan import PlanError
 
 
 def check_all(work, launcher):
@@ -63,9 +63,9 @@ def check_finished(work, launcher):
             kinds.setdefault(tuple((k, v) for k, v in sorted(cell.settings.items()) if k not in free), (cell, metrics))
     for cell, metrics in kinds.values():
         where = f"{plan.path}: {cell.roles[0]}"
-        now = resolve(launcher, cell.settings, where)
-        for key, was in metrics.get("config", {}).items():
-            if key not in OWN_FLAGS + UNCOMPARED and now.get(key, was) != was:
+        now = identity(resolve(launcher, cell.settings, where), cell.settings)
+        for key, was in identity(metrics.get("config", {}), cell.settings).items():
+            if key not in UNCOMPARED and now.get(key, was) != was:
                 raise PlanError(f"{where}: cell {cell.id} was run with {key} {was}, this program takes {now[key]}: write the one "
                                 "that is meant into the plan, or use another --out")
 
@@ -79,4 +79,4 @@ def check_devices(launcher):
                                    "--output", folder], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
                                   env=ENVIRONMENT)
         if done.returncode:
-            raise LaunchError(f"--devices: {device}: {done.stderr.strip().split(chr(10))[-1]}")
+            raise LaunchError(f"--devices: {device}: {message_of(done.stderr, done.returncode)}")

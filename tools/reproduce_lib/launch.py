@@ -17,7 +17,7 @@ INTERRUPTED = 3  # the trainer's exit status after a checkpoint
 DIVERGED = "is not finite"
 # Waiting threads sleep; Open MPI takes few cores for many ranks, and binds none of the cells side by side to the same core.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
-               "OMPI_MCA_odls_base_sigkill_timeout": "60", **os.environ}
+               **os.environ}
 
 
 class LaunchError(Exception):
@@ -49,6 +49,33 @@ def accumulation(settings, ranks):
     return whole // part
 
 
+def message_of(text, code):
+    """What a run that failed says: the trainer's own line, or the last one, or the first one where mpirun draws a box."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    own = [line for line in lines if line.startswith("train_resnet50: ")]
+    box = [line for line in lines if line.strip("-")] if lines and not lines[-1].strip("-") else []
+    return (own + box + lines[-1:] + [f"exit status {code}"])[0]
+
+
+def leaves(pid):
+    """The processes at the ends of a tree: a run itself, or its ranks."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            children = [int(word) for word in file.read().split()]
+    except OSError:
+        children = []
+    return [leaf for child in children for leaf in leaves(child)] or [pid]
+
+
+def ask_to_stop(process):
+    """Lets a run write a checkpoint. mpirun would give its ranks a second only: they are told themselves."""
+    for pid in leaves(process.pid):
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+
+
 def end_with_parent():
     """In the child, before it becomes the run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tool, which ends its runs itself
@@ -63,15 +90,20 @@ def end_with_parent():
 class Launcher:
     """How cells are run: program, data, ranks, devices, jobs; extra: further flags of every run."""
 
-    def __init__(self, program, data, jobs=1, ranks=1, devices=(), threads=0, checkpoint_every=0):
-        self.program, self.data, self.jobs, self.ranks = program, data, jobs, ranks
+    def __init__(self, program, data, jobs=1, ranks=1, devices=(), threads=0, checkpoint_every=0, mpirun="mpirun"):
+        self.program, self.data, self.jobs, self.ranks, self.mpirun = program, data, jobs, ranks, mpirun
         self.devices, self.checkpoint_every, self.resolved = list(devices), checkpoint_every, {}
         self.threads = threads or (max(1, len(os.sched_getaffinity(0)) // (jobs * ranks)) if jobs > 1 else 0)
 
+    def start_of_line(self, settings):
+        line = [self.mpirun, "-n", str(self.ranks)] if self.ranks > 1 else []
+        return line + [self.program, "--data", self.data] + flags_of(settings)
+
     def command(self, cell, folder, slot=0):
-        line = ["mpirun", "-n", str(self.ranks)] if self.ranks > 1 else []
-        line += [self.program, "--data", self.data] + flags_of(cell.settings)
-        many = accumulation(cell.settings, self.ranks)
+        settings, many = cell.settings, accumulation(cell.settings, self.ranks)
+        if "limit-train-batches" in settings and many > 1:  # a plan counts global batches, the trainer a rank's own
+            settings = {**settings, "limit-train-batches": str(many * int(settings["limit-train-batches"]))}
+        line = self.start_of_line(settings)
         if many > 1:
             line += ["--grad-accum", str(many)]
         if self.devices:
@@ -94,7 +126,7 @@ class Launcher:
         done = subprocess.run([self.program, "--data", self.data] + flags_of(settings) + ["--print-config"], capture_output=True,
                               text=True, stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
-            raise LaunchError(done.stderr.strip().split("\n")[-1] or f"{self.program}: exit status {done.returncode}")
+            raise LaunchError(message_of(done.stderr, done.returncode))
         return dict(line.split(": ", 1) for line in done.stdout.split("\n") if ": " in line and not line.startswith(" "))
 
     def start(self, cell, store, slot):
@@ -131,7 +163,7 @@ class Pool:
         try:
             self.slots[slot] = (cell, self.launcher.start(cell, self.store, slot), time.monotonic())
         except OSError as error:
-            raise LaunchError(f"{self.launcher.program}: {error.strerror}") from None
+            raise LaunchError(f"{error.filename or self.launcher.program}: {error.strerror}") from None
 
     def wait(self):
         """Until at least one run has ended."""
@@ -146,7 +178,7 @@ class Pool:
 
     def take(self, cell, code, seconds):
         log = self.store.log_end(cell.id)
-        if code == 0 or (code == 1 and log and DIVERGED in log[-1]):
+        if code == 0 or (code == 1 and any(DIVERGED in line for line in log)):
             self.store.finish(cell, "done" if code == 0 else "diverged")
             self.seconds.append(seconds)
             self.report(f"{cell.id}  {self.store.top1(cell.id):6.2f} %  {seconds:6.1f} s  {cell.roles[0]}"
@@ -155,13 +187,14 @@ class Pool:
         self.tried.add(cell.id)
         if code != INTERRUPTED:
             self.store.fail(cell, code)
-            self.report(f"{cell.id}  FAILED with exit status {code}  {cell.roles[0]}: {log[-1] if log else 'no output'}")
+            self.report(f"{cell.id}  FAILED with exit status {code}  {cell.roles[0]}: "
+                        + message_of("\n".join(log), code))
 
     def stop(self):
         """Lets the runs write a checkpoint and waits for them."""
         for entry in self.slots:
             if entry and entry[1].poll() is None:
-                entry[1].send_signal(signal.SIGTERM)
+                ask_to_stop(entry[1])
         for entry in self.slots:
             if entry:
                 entry[1].wait()

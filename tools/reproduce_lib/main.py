@@ -76,6 +76,7 @@ def parse(argv):
     parser.add_argument("--dry-run", action="store_true", help="print budget and command lines, run nothing")
     parser.add_argument("--jobs", metavar="N", default="1", help="cells side by side")
     parser.add_argument("--ranks", metavar="N", default="1", help="ranks of each cell (mpirun)")
+    parser.add_argument("--mpirun", metavar="FILE", default="mpirun", help="what starts ranks, by `-n N`: srun will do; default: %(default)s")
     parser.add_argument("--devices", metavar="LIST", default="", help="cuda:0,cuda:1,...: one for each job")
     parser.add_argument("--threads", metavar="N", default="0", help="compute threads of each cell; 0: all, divided by the jobs")
     parser.add_argument("--redraw", action="store_true", help="run nothing: only make the report from what is there")
@@ -113,7 +114,7 @@ class Work:
             if args.list and not args.train:
                 return None
             raise
-        return Launcher(program, self.data, jobs, ranks, devices, threads, self.plan.checkpoint_every)
+        return Launcher(program, self.data, jobs, ranks, devices, threads, self.plan.checkpoint_every, args.mpirun)
 
     def record_path(self):
         return os.path.join(self.args.out, self.plan.name, "plan.json")
@@ -170,9 +171,12 @@ def paces(work, launcher, todo):
     found = {}
     names = {role.split()[1] for cell in todo for role in cell.roles if role.split()[0] != "sweep"}
     for name, arm in work.plan.arms.items():
-        if name in names or work.cells().best[name] is None:
+        if name in names or (work.cells().best[name] is None and not work.args.only):
             settings = settings_of(work.plan, arm, work.plan.tune_at, 0, trial_values(arm, 0))
-            found[name] = budget.calibrate_arm(launcher, settings)
+            try:
+                found[name] = budget.calibrate_arm(launcher, settings)
+            except LaunchError as error:
+                say(f"  {name}: no calibration: {error}")
     return found
 
 
@@ -189,12 +193,14 @@ def print_budget(work, launcher, todo):
         return
     pace = paces(work, launcher, todo)
     if not pace:
+        say("no estimate of the time")
         return
     mean = [sum(p[i] for p in pace.values()) / len(pace) for i in (0, 1)]
-    seconds = sum(budget.cell_seconds(c.settings, pace.get(c.roles[0].split()[1], mean), *sizes) for c in todo)
+    seconds = sum(budget.cell_seconds(c.settings, pace.get(c.roles[0].split()[1], mean), launcher.ranks, *sizes)
+                  for c in todo)
     if later:
         each = dict(todo[0].settings, epochs=str(later_epochs / later))
-        seconds += later * budget.cell_seconds(each, mean, *sizes)
+        seconds += later * budget.cell_seconds(each, mean, launcher.ranks, *sizes)
     for name, (step, _) in pace.items():
         say(f"  {name}: {1000 * step:.1f} ms a micro-batch")
     say(f"about {budget.hours_text(seconds / launcher.jobs)} by this calibration")
@@ -235,6 +241,8 @@ def run(work):
     args, launcher = work.args, work.launcher
     checks.check_all(work, launcher)
     todo = [c for c in work.cells().by_id.values() if work.store.metrics(c.id) is None and work.is_chosen(c)]
+    if todo:
+        checks.check_devices(launcher)
     print_budget(work, launcher, todo)
     if args.dry_run:
         for cell in todo:

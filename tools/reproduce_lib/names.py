@@ -23,10 +23,12 @@ def key_of(settings, fingerprint):
 
 
 def identity(config, settings):
-    """What decides about a run's numbers: of its resolved config, and the global batch, which is no flag of the trainer."""
+    """What decides about a run's numbers: of its resolved config, and the global batch, which is no flag of the trainer. With a
+    global batch the length of an epoch is as the plan has it: on the command line it depends on ranks."""
     found = {key: value for key, value in config.items() if key not in ELSEWHERE}
     if "global-batch" in settings:
         found["global-batch"] = settings["global-batch"]
+        found["limit-train-batches"] = settings.get("limit-train-batches", "0")
     return found
 
 

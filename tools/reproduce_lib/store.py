@@ -43,6 +43,13 @@ def read_json(path):
         return None
 
 
+def without_remarks(lines):
+    """Without what Open MPI's mpirun writes between two lines of dashes when a rank has failed."""
+    rules = [i for i, line in enumerate(lines) if len(line) > 40 and not line.strip("-")]
+    inside = {i for first, last in zip(rules[::2], rules[1::2]) for i in range(first, last + 1)}
+    return [line for i, line in enumerate(lines) if i not in inside] or lines
+
+
 class Store:
     """sources: further folders whose metrics count as finished."""
 
@@ -135,11 +142,15 @@ class Store:
         return next((f for f in found if f), None)
 
     def log_end(self, cell_id):
+        """The last lines of the last start; mpirun's own remarks after a failure are no use here."""
         try:
             with open(os.path.join(self.folder(cell_id), "log.txt"), encoding="utf-8", errors="replace") as file:
-                return [line.rstrip() for line in file.read().replace("\r", "\n").split("\n") if line.strip()][-LOG_LINES:]
+                text = file.read().replace("\r", "\n")
         except OSError:
             return []
+        last = text.rpartition("\n$ ")[2] if "\n$ " in text else text
+        lines = [line.rstrip() for line in last.split("\n")[1:] if line.strip()]
+        return without_remarks(lines)[-LOG_LINES:]
 
     def top1(self, cell_id):
         """Final accuracy of a finished cell, or None; a run that diverged counts as nothing learnt."""

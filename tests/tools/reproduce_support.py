@@ -1,0 +1,115 @@
+"""What the tests of tools/reproduce have in common: calls of the tool, files, rows.
+
+A row is a function of a fresh folder. Prints cmocka's lines. Exit status 77 where the trainer is not there."""
+import argparse
+import filecmp
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOOL = os.path.join(ROOT, "tools", "reproduce")
+OK, ERROR, USAGE, INTERRUPTED, CANNOT = 0, 1, 2, 3, 77
+
+
+class Skip(Exception):
+    """A row that cannot run here."""
+
+
+TINY = """[plan]
+data       = synthetic:32:16:4
+budgets    = 1 2
+trials     = 2
+seeds      = 1
+baseline   = one
+challenger = two
+[common]
+arch       = resnet10
+width      = 4
+batch-size = 16
+deterministic = true
+[arm one]
+optim        = sgd
+lr           = 0.01 .. 1
+[arm two]
+optim        = adamw
+lr           = 1e-4 .. 1e-2
+"""
+
+
+def reproduce(*args, cwd, code=OK, program=None):
+    line = [TOOL, *args, "--threads", "1", "--out", os.path.join(cwd, "out")]
+    line += [] if "--redraw" in args else ["--train", program or options.program]
+    p = subprocess.run([sys.executable] + line, cwd=cwd, capture_output=True, text=True, timeout=500, stdin=subprocess.DEVNULL, check=False)
+    assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stdout[-300:]} {p.stderr[-700:]}"
+    return p
+
+
+def refused(text, says, cwd, code=USAGE, *args):
+    path = write(cwd, "bad.ini", text)
+    said = reproduce(path, *args, cwd=cwd, code=code).stderr
+    assert says in said and said.count("\n") == 1, f"'{said}' does not say '{says}' in one line"
+    assert not os.path.exists(os.path.join(cwd, "out", "cells")), "cells were run"
+
+
+def write(cwd, name, text):
+    path = os.path.join(cwd, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def read(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return file.read()
+
+
+def same_tree(a, b):
+    """Names of files that differ, or are in one folder only."""
+    found = []
+    compared = filecmp.dircmp(a, b)
+    found += compared.left_only + compared.right_only
+    _, differ, errors = filecmp.cmpfiles(a, b, compared.common_files, shallow=False)
+    found += differ + errors
+    for name in compared.common_dirs:
+        found += [os.path.join(name, f) for f in same_tree(os.path.join(a, name), os.path.join(b, name))]
+    return found
+
+
+def run_rows(rows):
+    """The exit status."""
+    failed, ran = 0, 0
+    for row in [r for r in rows if options.only in (None, r.__name__)]:
+        name, start = row.__name__.replace("_", " "), time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="lather-reproduce-") as cwd:
+            try:
+                row(cwd)
+                ran += 1
+                print(f"[       OK ] {name} ({time.monotonic() - start:.1f} s)", flush=True)
+            except Skip as why:
+                print(f"[  SKIPPED ] {name}: {why}", flush=True)
+            except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as error:
+                failed += 1
+                print(f"{type(error).__name__}: {error}\n[  FAILED  ] {name}", flush=True)
+    return 1 if failed else OK if ran else CANNOT
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("program")
+parser.add_argument("--kills", type=int, default=4)
+parser.add_argument("--longest", type=float, default=0, help="seconds before a kill; 0: so that most come before the end")
+parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+parser.add_argument("--mpirun", default="", help="the launcher of the MPI that was built for")
+parser.add_argument("--build", default="", help="the build folder, to install from")
+parser.add_argument("--only")
+options = parser.parse_args()
+options.program = os.path.abspath(options.program)
+if not os.access(options.program, os.X_OK):
+    print(f"{options.program} is not there")
+    sys.exit(CANNOT)
+# Root may start ranks here: a test's machine is often a container.
+os.environ.update(OMP_WAIT_POLICY="passive", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                  OMPI_MCA_btl_vader_single_copy_mechanism="none")

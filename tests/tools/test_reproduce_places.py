@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""tools/reproduce on several ranks, on several devices, and installed.
+
+    tests/tools/test_reproduce_places.py TRAIN_RESNET50 [--mpirun FILE] [--build FOLDER] [--only ROW]
+"""
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from reproduce_support import (ERROR, INTERRUPTED, TINY, TOOL, Skip, options, read, refused, reproduce, run_rows,  # noqa: E402
+                               write)
+
+SHARED = (TINY.replace("trials     = 2", "trials     = 1\nglobal-batch = 16").replace("batch-size = 16", "batch-size = 4")
+          .replace("budgets    = 1 2", "budgets    = 2").replace("[common]", "[common]\nlimit-train-batches = 2"))
+
+
+def on_ranks(ranks):
+    if not options.mpirun or not shutil.which(options.mpirun):
+        raise Skip("no mpirun")
+    return ["--ranks", str(ranks), "--mpirun", options.mpirun]
+
+
+def metrics_of(cwd):
+    names = sorted(os.listdir(os.path.join(cwd, "out", "metrics")))
+    return {name[:-5]: json.loads(read(cwd, "out", "metrics", name)) for name in names}
+
+
+def logs_of(cwd):
+    return [read(path) for path in sorted(glob.glob(os.path.join(glob.escape(cwd), "out", "cells", "*", "log.txt")))]
+
+
+def folder(cwd, name):
+    path = os.path.join(cwd, name)
+    os.makedirs(path)
+    return path
+
+
+def ranks_share_the_global_batch_and_are_no_other_cells(cwd):
+    plan, one, two = write(cwd, "shared.ini", SHARED), folder(cwd, "one"), folder(cwd, "two")
+    reproduce(plan, *on_ranks(2), cwd=two)
+    reproduce(plan, cwd=one)
+    alone, together = metrics_of(one), metrics_of(two)
+    assert list(alone) == list(together) and len(alone) == 4, f"{list(alone)} and {list(together)}"
+    assert all("2 ranks" in log and "16 pictures in an update" in log for log in logs_of(two)), logs_of(two)
+    for name, metrics in alone.items():
+        assert metrics["steps"] == together[name]["steps"] == 4, f"{metrics['steps']} and {together[name]['steps']} updates"
+        assert (metrics["config"]["grad-accum"], together[name]["config"]["grad-accum"]) == ("4", "2")
+    assert "0 cells to run" in reproduce(plan, cwd=two).stdout, "other ranks make other cells"
+
+
+def a_global_batch_that_ranks_cannot_make_is_refused(cwd):
+    for text, ranks, says in ((SHARED, 3, "global-batch 16 is no multiple of 3 ranks"), (TINY, 2, "names no global-batch"),
+                              (SHARED + "[sweep s]\narm = one\nbudget = 2\nbatch-size = 4 16\n", 2, "2 ranks with 16 pictures each")):
+        refused(text, says, cwd, ERROR, *on_ranks(ranks))
+
+
+def what_a_failed_rank_said_is_in_the_report(cwd):
+    fake = write(cwd, "fake", f"""#!/bin/sh
+case " $* " in *" --optim adamw "*" --output "*cells*) echo "train_resnet50: some trouble" >&2 && exit 1 ;; esac
+exec {options.program} "$@"
+""")
+    os.chmod(fake, 0o755)
+    wild = SHARED.replace("0.01 .. 1\n", "1e5 .. 1e6\nmomentum = 0\nnorm-weight-decay = true\nweight-decay = 1e5\n")
+    said = reproduce(write(cwd, "ranks.ini", wild), *on_ranks(2), cwd=cwd, code=ERROR, program=fake).stdout
+    assert "FAILED" in said and "some trouble" in said and "one 2 seed 1  diverged" in said, said
+    page = read(cwd, "out", "ranks", "report.html")
+    assert "some trouble" in page and "mpirun detected" not in page, "mpirun's own remarks hide the reason"
+
+
+def ranks_that_are_stopped_go_on_from_there(cwd):
+    plan = write(cwd, "long.ini", SHARED.replace("budgets    = 2", "budgets    = 60"))
+    line = [sys.executable, TOOL, plan, "--only", "trial one*", "--threads", "1", "--out", os.path.join(cwd, "out"), "--train",
+            options.program, *on_ranks(2)]
+    p = subprocess.Popen(line, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 120
+    while not any("epoch 3:" in log for log in logs_of(cwd)) and p.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)  # the log is what is waited for
+    p.send_signal(signal.SIGTERM)
+    assert p.wait(timeout=120) == INTERRUPTED, f"exit status {p.returncode}"
+    reproduce(plan, "--only", "trial one*", *on_ranks(2), cwd=cwd)
+    log = logs_of(cwd)[0].split("\n$ ")
+    assert len(log) == 2 and "epoch 1:" not in log[1] and "epoch 3:" not in log[1], "it began anew"
+    assert [m["steps"] for m in metrics_of(cwd).values()] == [120]
+
+
+def jobs_take_devices_in_turn(cwd):
+    plan = write(cwd, "turns.ini", TINY)
+    reproduce(plan, "--jobs", "2", "--devices", "cpu,ref", "--only", "trial*", cwd=cwd)
+    used = {metrics["config"]["device"] for metrics in metrics_of(cwd).values()}
+    assert used == {"cpu", "ref"}, used
+    assert "4 done" in reproduce(plan, "--dry-run", cwd=cwd).stdout, "another device makes another cell"
+
+
+def a_device_that_is_not_there_is_refused(cwd):
+    refused(TINY, "--devices: nosuch: train_resnet50: device: no device 'nosuch'", cwd, ERROR, "--jobs", "2", "--devices", "cpu,nosuch")
+
+
+def installed_it_finds_all_of_its_files(cwd):
+    if not options.build or not shutil.which("meson"):
+        raise Skip("no build folder to install from, or no meson")
+    top, elsewhere = os.path.join(cwd, "in stalled"), folder(cwd, "else where")
+    done = subprocess.run(["meson", "install", "-C", options.build, "--no-rebuild", "--quiet", "--destdir", top], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:] + done.stdout[-500:]
+    program = glob.glob(os.path.join(top, "**", "bin", "train_resnet50"), recursive=True)[0]
+    prefix = os.path.dirname(os.path.dirname(program))
+    libraries = {os.path.dirname(path) for path in glob.glob(os.path.join(prefix, "**", "liblather.so"), recursive=True)}
+    env = {**os.environ, "LD_LIBRARY_PATH": ":".join(libraries)}
+    env.pop("LATHER_TRAIN", None)
+
+    def call(*line):
+        p = subprocess.run(line, cwd=elsewhere, env=env, capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL, check=False)
+        assert p.returncode == 0, f"exit {p.returncode}: {p.stderr[-500:]}"
+        return p.stdout
+    said = call(program, "reproduce", "smoke", "--only", "trial * 1", "--threads", "1", "--out", "the out")
+    assert said.count("%") == 2 and os.path.exists(os.path.join(elsewhere, "the out", "smoke", "report.html")), said
+    said = call(os.path.join(prefix, "libexec", "lather", "reproduce"), "smoke", "--dry-run", "--out", "the out")
+    assert program in said and "2 done" in said, said
+    for recipe in os.listdir(os.path.join(prefix, "share", "lather", "recipes")):
+        assert "optim: " in call(program, "--recipe", recipe[:-5], "--data", "synthetic", "--print-config")
+
+
+sys.exit(run_rows([ranks_share_the_global_batch_and_are_no_other_cells, a_global_batch_that_ranks_cannot_make_is_refused,
+                   what_a_failed_rank_said_is_in_the_report, ranks_that_are_stopped_go_on_from_there, jobs_take_devices_in_turn,
+                   a_device_that_is_not_there_is_refused, installed_it_finds_all_of_its_files]))
