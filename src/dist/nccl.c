@@ -8,9 +8,11 @@
 
 #include <dlfcn.h>
 #include <nccl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct lt_nccl_group {
     lt_cuda *c;
@@ -18,6 +20,8 @@ struct lt_nccl_group {
     lt_cuda_stream stream;
     lt_cuda_event before; /* what a call waits for */
     void *scratch;        /* of a barrier */
+    pthread_t ender;      /* in ncclCommAbort() */
+    bool ending;
 };
 
 struct lt_nccl_mark {
@@ -159,10 +163,32 @@ static void leave(lt_nccl_group *g)
     free_group(g);
 }
 
+static void *end_group(void *context)
+{
+    lt_nccl_group *g = context;
+    g->c->api->set_device(g->c->ordinal);
+    ncclCommAbort(g->comm);
+    return NULL;
+}
+
+/* NCCL ends what runs at once, but returns only when no graph has calls of the group any more: that
+ * is for another thread to wait for. */
 static void abort_group(lt_nccl_group *g)
 {
-    ncclCommAbort(g->comm);
-    free_group(g);
+    g->ending = !pthread_create(&g->ender, NULL, end_group, g);
+    if (!g->ending)
+        end_group(g);
+}
+
+/* What waits for a graph that nobody frees is left alone. */
+static void bury(lt_nccl_group *g)
+{
+    enum { PATIENCE = 10 }; /* seconds */
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE;
+    if (!g->ending || !pthread_timedjoin_np(g->ender, NULL, &until))
+        free_group(g);
 }
 
 static lt_status health(lt_nccl_group *g)
@@ -343,6 +369,7 @@ const lt_nccl_api lt_nccl_cuda = {
     .split = split,
     .leave = leave,
     .abort = abort_group,
+    .bury = bury,
     .health = health,
     .begin = begin,
     .end = end,

@@ -32,7 +32,10 @@ typedef struct lt_nccl_api {
     lt_status (*split)(lt_nccl_group *group, int color, int key, lt_nccl_group **out, int *rank,
                        int *size);
     void (*leave)(lt_nccl_group *group);
-    void (*abort)(lt_nccl_group *group);       /* ends what runs; instead of leave */
+    /* Instead of leave: ends what runs, and does not wait; then, when no recorded step has calls of it
+     * any more, what is left of the group. */
+    void (*abort)(lt_nccl_group *group);
+    void (*bury)(lt_nccl_group *group);
     lt_status (*health)(lt_nccl_group *group); /* what failed since, on its own */
 
     /* Between begin and end calls are only collected; what is begun waits for the device's main

@@ -270,6 +270,8 @@ static void close_end(lt_comm *self)
     *at = c->next;
     if (c->group)
         w->api->leave(c->group);
+    if (c->dead)
+        w->api->bury(c->dead);
     const bool last = --w->open == 0;
     pthread_mutex_unlock(&w->mutex);
     if (last)

@@ -37,6 +37,7 @@ void lt_nccl_end_all(lt_nccl_world *w, const char *why, bool tell)
     snprintf(w->why, sizeof w->why, "%s", why);
     for (lt_nccl_comm *c = w->first; c; c = c->next) {
         w->api->abort(c->group);
+        c->dead = c->group;
         c->group = NULL;
     }
     forget_launch(w);
@@ -249,6 +250,7 @@ lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
     lt_status st = join(w, start, &group);
     if (!st && pthread_create(&w->watcher, NULL, watch, w)) {
         api->abort(group);
+        api->bury(group);
         st = lt_fail(LT_E_NOMEM, "comm nccl: no thread");
     }
     if (st) {

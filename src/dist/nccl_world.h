@@ -41,6 +41,7 @@ struct lt_nccl_comm {
     lt_comm base;
     lt_nccl_world *world;
     lt_nccl_group *group; /* NULL: aborted */
+    lt_nccl_group *dead;  /* then this one */
     lt_nccl_comm *next;
     lt_nccl_request *requests; /* in order of issue */
 };

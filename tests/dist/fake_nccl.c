@@ -150,6 +150,13 @@ static void abort_group(lt_nccl_group *g)
 {
     pthread_mutex_lock(&fake_mutex);
     g->aborted = true;
+    pthread_cond_broadcast(&fake_news);
+    pthread_mutex_unlock(&fake_mutex);
+}
+
+static void bury(lt_nccl_group *g)
+{
+    pthread_mutex_lock(&fake_mutex);
     free_group(g);
 }
 
@@ -284,6 +291,7 @@ const lt_nccl_api fake_nccl = {
     .split = split,
     .leave = leave,
     .abort = abort_group,
+    .bury = bury,
     .health = health,
     .begin = begin,
     .end = end,
