@@ -1,0 +1,235 @@
+/* A stand-in for what the backend calls of cuBLAS: batched products and substitutions. Lists of pointers
+ * are in device memory; factors are where the pointer mode says. Source: the cuBLAS API reference. */
+
+#include "loops.h"
+#include "open_things.h"
+#include "tensor/backend/dtype.h"
+
+#include <cublas_v2.h>
+
+struct cublasContext {
+    cudaStream_t stream;
+    cublasPointerMode_t pointers;
+    cublasMath_t math;
+};
+
+namespace
+{
+
+open_things things;
+
+/* A factor: its value, or where it will be. */
+template <class real> struct factor {
+    const real *on_device;
+    real value;
+    real get() const
+    {
+        return on_device ? *on_device : value;
+    }
+};
+template <class real>
+factor<real> take(const cublasContext *handle, const real *p, const char *what)
+{
+    if (handle->pointers == CUBLAS_POINTER_MODE_DEVICE) {
+        standin_check_device(p, sizeof *p, what);
+        return {p, 0};
+    }
+    standin_check_host(p, sizeof *p, what);
+    return {nullptr, *p};
+}
+
+/* A list of matrices, which is read when the stream comes to it. */
+template <class real> struct list {
+    real *const *item;
+    int64_t bytes; /* of a matrix */
+    const char *what;
+    real *at(int i) const
+    {
+        standin_check_device(item[i], (size_t)bytes, what);
+        return item[i];
+    }
+};
+template <class real>
+list<real> take(real *const *item, int count, int64_t leading, int64_t columns, int64_t rows,
+                const char *what)
+{
+    standin_check_device(item, (size_t)count * sizeof *item, what);
+    return {item, ((columns - 1) * leading + rows) * (int64_t)sizeof(real), what};
+}
+
+/* With cuBLAS's flag for it, f32 is rounded to 10 bits of fraction. */
+void round_list(double *, int64_t)
+{
+}
+void round_list(float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        x[i] = lt_f32_from_bits((lt_f32_bits(x[i]) + 0x1000) & 0xFFFFE000);
+}
+template <class real>
+std::vector<real> factor_of(const real *x, int64_t leading, int64_t columns, int64_t rows,
+                            bool tf32)
+{
+    std::vector<real> copy(x, x + (columns - 1) * leading + rows);
+    if (tf32)
+        round_list(copy.data(), (int64_t)copy.size());
+    return copy;
+}
+
+struct sizes {
+    int m, n, k, lda, ldb, ldc, count;
+};
+
+template <class real>
+cublasStatus_t gemm_batched(cublasHandle_t handle, cublasOperation_t opa, cublasOperation_t opb,
+                            const sizes &s, const real *alpha, const real *const *a,
+                            const real *const *b, const real *beta, real *const *c)
+{
+    things.need(handle, "gemmBatched");
+    const int a_rows = opa ? s.k : s.m, b_rows = opb ? s.n : s.k;
+    const int a_columns = opa ? s.m : s.k, b_columns = opb ? s.k : s.n;
+    if (s.m < 1 || s.n < 1 || s.k < 1 || s.count < 1 || s.lda < a_rows || s.ldb < b_rows
+        || s.ldc < s.m || opa > CUBLAS_OP_T || opb > CUBLAS_OP_T)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (standin_fails("cublasGemmBatched"))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    const auto fa = take(handle, alpha, "gemmBatched: alpha");
+    const auto fb = take(handle, beta, "gemmBatched: beta");
+    const auto la = take(a, s.count, s.lda, a_columns, a_rows, "gemmBatched: a");
+    const auto lb = take(b, s.count, s.ldb, b_columns, b_rows, "gemmBatched: b");
+    const auto lc = take(c, s.count, s.ldc, s.n, s.m, "gemmBatched: c");
+    const bool tf32 = handle->math == CUBLAS_TF32_TENSOR_OP_MATH;
+    standin_queue(
+        handle->stream,
+        [=] {
+            const loop_gemm<real> g = {
+                opa != CUBLAS_OP_N, opb != CUBLAS_OP_N, s.m, s.n, s.k, s.lda, s.ldb, s.ldc,
+                (double)fa.get(),   (double)fb.get()};
+            for (int i = 0; i < s.count; i++) {
+                const auto x = factor_of<real>(la.at(i), s.lda, a_columns, a_rows, tf32);
+                const auto y = factor_of<real>(lb.at(i), s.ldb, b_columns, b_rows, tf32);
+                loop_multiply(g, x.data(), y.data(), lc.at(i));
+            }
+        },
+        "cublas gemmBatched");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Left, lower, not transposed, with a diagonal: what is called. */
+struct triangle {
+    cublasSideMode_t side;
+    cublasFillMode_t fill;
+    cublasOperation_t op;
+    cublasDiagType_t diagonal;
+};
+
+template <class real>
+cublasStatus_t trsm_batched(cublasHandle_t handle, const triangle &t, const sizes &s,
+                            const real *alpha, const real *const *a, real *const *b)
+{
+    things.need(handle, "trsmBatched");
+    if (s.m < 1 || s.n < 1 || s.count < 1 || s.lda < s.m || s.ldb < s.m)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (t.side != CUBLAS_SIDE_LEFT || t.fill != CUBLAS_FILL_MODE_LOWER || t.op != CUBLAS_OP_N
+        || t.diagonal != CUBLAS_DIAG_NON_UNIT)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (standin_fails("cublasTrsmBatched"))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    const auto f = take(handle, alpha, "trsmBatched: alpha");
+    const auto la = take(a, s.count, s.lda, s.m, s.m, "trsmBatched: a");
+    const auto lb = take(b, s.count, s.ldb, s.n, s.m, "trsmBatched: b");
+    standin_queue(
+        handle->stream,
+        [=] {
+            for (int i = 0; i < s.count; i++)
+                loop_substitute<real>(s.m, s.n, (double)f.get(), la.at(i), s.lda, lb.at(i), s.ldb);
+        },
+        "cublas trsmBatched");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+} // namespace
+
+cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
+{
+    if (!standin_allowed(__func__) || standin_fails(__func__))
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    *handle = things.add(new cublasContext{});
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasDestroy_v2(cublasHandle_t handle)
+{
+    things.remove(handle, __func__);
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
+{
+    things.need(handle, __func__);
+    handle->stream = stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t mode)
+{
+    things.need(handle, __func__);
+    if (mode != CUBLAS_POINTER_MODE_HOST && mode != CUBLAS_POINTER_MODE_DEVICE)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    handle->pointers = mode;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
+{
+    things.need(handle, __func__);
+    if (mode != CUBLAS_DEFAULT_MATH && mode != CUBLAS_TF32_TENSOR_OP_MATH)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    handle->math = mode;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value)
+{
+    *value = type == MAJOR_VERSION   ? CUBLAS_VER_MAJOR
+             : type == MINOR_VERSION ? CUBLAS_VER_MINOR
+                                     : CUBLAS_VER_PATCH;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasGetStatusString(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "success";
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+        return "the library was not initialized";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "an unsupported value or parameter was passed to the function";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "the functionality requested is not supported";
+    default:
+        return "the function failed to launch on the GPU";
+    }
+}
+
+#define BATCHED(letter, real)                                                                      \
+    cublasStatus_t cublas##letter##gemmBatched(                                                    \
+        cublasHandle_t handle, cublasOperation_t opa, cublasOperation_t opb, int m, int n, int k,  \
+        const real *alpha, const real *const *a, int lda, const real *const *b, int ldb,           \
+        const real *beta, real *const *c, int ldc, int count)                                      \
+    {                                                                                              \
+        return gemm_batched<real>(handle, opa, opb, {m, n, k, lda, ldb, ldc, count}, alpha, a, b,  \
+                                  beta, c);                                                        \
+    }                                                                                              \
+    cublasStatus_t cublas##letter##trsmBatched(                                                    \
+        cublasHandle_t handle, cublasSideMode_t side, cublasFillMode_t fill, cublasOperation_t op, \
+        cublasDiagType_t diagonal, int m, int n, const real *alpha, const real *const *a, int lda, \
+        real *const *b, int ldb, int count)                                                        \
+    {                                                                                              \
+        return trsm_batched<real>(handle, {side, fill, op, diagonal},                              \
+                                  {m, n, 0, lda, ldb, 0, count}, alpha, a, b);                     \
+    }
+BATCHED(S, float)
+BATCHED(D, double)
