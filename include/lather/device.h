@@ -17,11 +17,19 @@ LT_API const char *lt_dtype_name(lt_dtype dtype);
 
 typedef struct lt_device lt_device;
 
+/** cuda: convolutions with a part of batch norm in one kernel. */
+typedef enum lt_fused {
+    LT_FUSED_AUTO, /**< where that is faster, as timed at the first call with a shape */
+    LT_FUSED_ON,   /**< wherever there is such a kernel */
+    LT_FUSED_OFF
+} lt_fused;
+
 typedef struct lt_device_config {
     bool f64;           /**< masters and passes in f64, by ref's entries: exact tests, replay */
     int threads;        /**< compute threads; 0: what affinity mask and cgroup allow */
     bool deterministic; /**< the same bits for the same build, CPU type and thread count */
-    bool tf32;          /**< cuda: products of f32 data may round factors to TF32's 11 bits */
+    lt_fused fused;
+    bool tf32; /**< cuda: products of f32 data may round factors to TF32's 11 bits */
 } lt_device_config;
 
 /** Opens a device by name: "ref" (plain loops), "cpu", "cuda" or "cuda:1". config NULL: zeros.

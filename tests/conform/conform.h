@@ -103,7 +103,7 @@ int64_t operand_count(const operand *o);
 /* Each file of tests: test number i, or false past the end. */
 typedef bool tests_fn(size_t i, test *t);
 tests_fn elementwise_tests, product_tests, norm_tests, pool_tests, loss_tests, optim_tests,
-    matrix_tests, rational_tests, scratch_tests;
+    matrix_tests, rational_tests, scratch_tests, fused_tests;
 
 /* The cpu backend with one of its units for weight gradients (wgrad.c), or NULL if there is no such
  * unit or it cannot run here. */

@@ -1,10 +1,12 @@
 /* The cuda backend's kernels as code for the host, with the fake device's memory: their arithmetic,
  * their cuts and their barriers, without the hardware. What is no kernel of this project stays ref's. */
 
+#include "base/alloc.h"
 #include "conform.h"
 #include "fake.h"
 #include "tensor/backend/cuda/kernels.h"
 #include "tensor/backend/cuda/matrices.h"
+#include "tensor/backend/cuda/norm_sums.h"
 
 #include <string.h>
 
@@ -12,6 +14,33 @@ static lt_status open_emulated(void **ctx, int ordinal, const lt_device_config *
 {
     fake_reset((size_t)1 << 40);
     return lt_cuda_open_with(&fake_api, ctx, ordinal, config);
+}
+
+/* What cuDNN would do, in single precision, and what the backend makes of it. */
+static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                              const lt_view *w, const lt_view *y, const lt_view *stats)
+{
+    const size_t channels = (size_t)y->shape.dim[1];
+    float *sum = lt_alloc(2 * channels, sizeof *sum), *squares = sum + channels;
+    lt_view wide = *y;
+    wide.dtype = LT_F32;
+    wide.data = lt_alloc((size_t)lt_shape_count(y->shape), sizeof(float));
+    LT_ASSERT(sum && wide.data);
+    lt_status st = lt_backend_ref()->conv2d(NULL, config, x, w, NULL, y);
+    if (!st)
+        st = lt_backend_ref()->cast(NULL, y, &wide);
+    for (size_t i = 0; i < (size_t)lt_shape_count(y->shape); i++) { /* channels-last */
+        const float v = ((const float *)wide.data)[i];
+        sum[i % channels] += v;
+        squares[i % channels] += v * v;
+    }
+    if (!st)
+        st = lt_cuda_begin(ctx, "conv2d_stats");
+    if (!st)
+        st = lt_cuda_moments_of_sums(ctx, y, sum, squares, stats);
+    lt_free(sum);
+    lt_free(wide.data);
+    return st ? st : lt_cuda_end(ctx);
 }
 
 const lt_backend *emulated_backend(const char *name)
@@ -29,5 +58,6 @@ const lt_backend *emulated_backend(const char *name)
     table.sync = lt_cuda_sync;
     lt_cuda_install_kernels(&table);
     lt_cuda_install_matrices(&table);
+    table.conv2d_stats = conv2d_stats;
     return &table;
 }

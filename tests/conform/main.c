@@ -60,6 +60,8 @@ static const char *const entries[] = {"fill",
                                       "conv2d",
                                       "conv2d_grad_x",
                                       "conv2d_grad_w",
+                                      "conv2d_stats",
+                                      "conv2d_grad_x_sums",
                                       "batchnorm_stats",
                                       "batchnorm_finish",
                                       "batchnorm_apply",
@@ -135,9 +137,9 @@ static void run_all(tests_fn *tests, const options *o, const lt_backend *be, voi
 
 int main(int argc, char **argv)
 {
-    static tests_fn *const files[] = {elementwise_tests, product_tests,  norm_tests,
-                                      pool_tests,        loss_tests,     optim_tests,
-                                      matrix_tests,      rational_tests, scratch_tests};
+    static tests_fn *const files[] = {
+        elementwise_tests, product_tests, norm_tests,     pool_tests,    loss_tests,
+        optim_tests,       matrix_tests,  rational_tests, scratch_tests, fused_tests};
     options o;
     if (!parse(argc, argv, &o)) {
         fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--bench]\n");

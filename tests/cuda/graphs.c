@@ -3,6 +3,8 @@
 
 #include "graphs.h"
 
+#include <string.h>
+
 const conv_shape conv_shapes[CONV_SHAPES] = {
     {3, 64, 224, 7, 2},   {64, 64, 56, 1, 1},    {64, 64, 56, 3, 1},    {64, 256, 56, 1, 1},
     {256, 64, 56, 1, 1},  {256, 128, 56, 1, 1},  {128, 128, 56, 3, 2},  {256, 512, 56, 1, 2},
@@ -31,14 +33,6 @@ static build begin(lt_dnn_graph *g, const conv_shape *s, int batch, lt_dtype dty
                .yd = {batch, s->filters, out, out},
                .config = {s->stride, s->stride, pad, pad, 1, 1, 1}};
     return b;
-}
-
-static void plain(build *b, lt_dnn_conv_kind kind)
-{
-    b->x = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_MEMORY);
-    b->w = lt_dnn_tensor(b->g, b->dtype, b->wd, LT_DNN_MEMORY);
-    b->y = lt_dnn_tensor(b->g, b->dtype, b->yd, LT_DNN_MEMORY);
-    lt_dnn_conv(b->g, kind, &b->config, b->x, b->w, b->y);
 }
 
 static void statistics(build *b)
@@ -92,35 +86,14 @@ static void on_applied(build *b, lt_dnn_conv_kind kind)
     lt_dnn_conv(b->g, kind, &b->config, b->x, b->w, b->y);
 }
 
-/* dx of the convolution -> the relu before it, made again from what batch norm read -> the sums. */
-static void grad_x_norm(build *b)
+/* What the backend runs is built by the backend. */
+static lt_status build_own(lt_dnn_graph *g, const build *b, lt_conv_form form)
 {
-    lt_dnn_graph *g = b->g;
-    const int64_t channels = b->xd[1];
-    lt_dnn_norm_grad n = {.x = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_MEMORY),
-                          .mean = lt_dnn_vector(g, LT_F32, channels),
-                          .deviation = lt_dnn_vector(g, LT_F32, channels),
-                          .gain = lt_dnn_vector(g, LT_F32, channels)};
-    const int bias = lt_dnn_vector(g, LT_F32, channels);
-    const cudnnPointwiseMode_t mode[] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
-                                         CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD};
-    const int by[] = {n.mean, n.deviation, n.gain, bias};
-    const int dy = lt_dnn_tensor(g, b->dtype, b->yd, LT_DNN_MEMORY);
-    const int w = lt_dnn_tensor(g, b->dtype, b->wd, LT_DNN_MEMORY);
-    const int dx = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_VIRTUAL);
-    int at = n.x;
-    lt_dnn_conv(g, LT_DNN_GRAD_X, &b->config, dx, w, dy);
-    for (int i = 0; i < 4; i++) {
-        const int next = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_VIRTUAL);
-        lt_dnn_pointwise(g, mode[i], at, by[i], next);
-        at = next;
-    }
-    n.dy = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_MEMORY);
-    lt_dnn_relu_grad(g, dx, at, n.dy);
-    int *out[] = {&n.dgain, &n.dbias, &n.a, &n.b, &n.c};
-    for (int i = 0; i < 5; i++)
-        *out[i] = lt_dnn_vector(g, LT_F32, channels);
-    lt_dnn_norm_weights(g, &n);
+    lt_conv_problem p = {.form = form, .dtype = b->dtype, .config = b->config};
+    memcpy(p.x, b->xd, sizeof p.x);
+    memcpy(p.w, b->wd, sizeof p.w);
+    memcpy(p.y, b->yd, sizeof p.y);
+    return lt_conv_graph(g, &p);
 }
 
 lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape, int batch,
@@ -129,29 +102,25 @@ lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape,
     build b = begin(g, shape, batch, dtype);
     switch (kind) {
     case PLAIN_FORWARD:
-    case WITH_STATISTICS:
-        plain(&b, LT_DNN_FORWARD);
-        break;
+        return build_own(g, &b, LT_CONV_FORWARD);
     case PLAIN_GRAD_X:
-        plain(&b, LT_DNN_GRAD_X);
-        break;
+        return build_own(g, &b, LT_CONV_GRAD_X);
     case PLAIN_GRAD_W:
-        plain(&b, LT_DNN_GRAD_W);
-        break;
+        return build_own(g, &b, LT_CONV_GRAD_W);
+    case WITH_STATISTICS:
+        return build_own(g, &b, LT_CONV_STATS);
+    case GRAD_X_NORM:
+        return build_own(g, &b, LT_CONV_SUMS);
     case APPLY_WITH_STATISTICS:
         on_applied(&b, LT_DNN_FORWARD);
+        statistics(&b);
         break;
     case APPLY_GRAD_W:
         on_applied(&b, LT_DNN_GRAD_W);
-        break;
-    case GRAD_X_NORM:
-        grad_x_norm(&b);
         break;
     case NORM_GRAD_X:
         grad_x_of_norm(&b);
         break;
     }
-    if (kind == WITH_STATISTICS || kind == APPLY_WITH_STATISTICS)
-        statistics(&b);
     return lt_dnn_finish(g);
 }

@@ -2,6 +2,7 @@
 #ifndef LT_TESTS_CUDA_GRAPHS_H
 #define LT_TESTS_CUDA_GRAPHS_H
 
+#include "tensor/backend/cuda/conv_graph.h"
 #include "tensor/backend/cuda/dnn_plan.h"
 
 /* One convolution, without the batch. */

@@ -60,6 +60,7 @@ lt_status lt_cuda_open_with(const lt_cuda_api *api, void **ctx, int ordinal,
     c->ordinal = ordinal;
     c->deterministic = config->deterministic;
     c->tf32 = config->tf32;
+    c->fused = config->fused;
     c->sync = sync && !strcmp(sync, "1");
     lt_status st = open_queues(c);
     if (st) {

@@ -65,6 +65,7 @@ struct lt_cuda {
     int ordinal;
     lt_cuda_properties properties;
     bool deterministic, tf32;
+    lt_fused fused;
     bool sync;      /* LATHER_SYNC=1: wait after each operation, so that a fault has its name */
     bool capturing; /* the main stream is being captured: nothing may be allocated */
     const char *operation; /* the entry that runs, for messages */

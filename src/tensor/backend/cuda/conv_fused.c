@@ -1,0 +1,125 @@
+/* Convolutions with a part of batch norm fused to them. Each has another way, composed of other
+ * entries: taken with --fused off, where cuDNN has no kernel, and where that is faster. */
+
+#include "conv_plan.h"
+#include "kernels.h"
+#include "norm_sums.h"
+
+enum { CHANNELS = 8 }; /* what fused kernels want a multiple of */
+
+typedef struct stats_call {
+    const lt_conv2d_config *config;
+    const lt_view *x, *w, *y, *stats;
+} stats_call;
+
+static bool is_short(lt_dtype dtype)
+{
+    return dtype == LT_F16 || dtype == LT_BF16;
+}
+
+/* Whether there may be a fused kernel for it. */
+static bool may_fuse(const lt_conv_problem *p)
+{
+    return is_short(p->dtype) && p->config.groups == 1 && p->x[1] % CHANNELS == 0
+           && p->y[1] % CHANNELS == 0;
+}
+
+static lt_status compose_stats(lt_cuda *c, const lt_conv_call *call)
+{
+    const stats_call *s = call->context;
+    LT_TRY(lt_cuda_table()->conv2d(c, s->config, s->x, s->w, NULL, s->y));
+    return lt_cuda_table()->batchnorm_stats(c, s->y, s->stats);
+}
+
+static lt_status finish_stats(lt_cuda *c, const lt_conv_call *call)
+{
+    const stats_call *s = call->context;
+    return lt_cuda_moments_of_sums(c, &call->operand[LT_CONV_Y].use, call->memory[LT_CONV_SUM],
+                                   call->memory[LT_CONV_SQUARES], s->stats);
+}
+
+static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                              const lt_view *w, const lt_view *y, const lt_view *stats)
+{
+    lt_cuda *c = ctx;
+    const stats_call context = {config, x, w, y, stats};
+    lt_conv_call call = lt_conv_call_of(LT_CONV_STATS, config, x, w, y);
+    call.context = &context;
+    call.fused = true;
+    call.after = finish_stats;
+    call.other = compose_stats;
+    call.work[LT_CONV_SUM] = call.work[LT_CONV_SQUARES] = (size_t)y->shape.dim[1] * sizeof(float);
+    if (!may_fuse(&call.problem))
+        return compose_stats(c, &call);
+    LT_TRY(lt_cuda_begin(c, "conv2d_stats"));
+    LT_TRY(lt_conv_run(c, &call));
+    return lt_cuda_end(c);
+}
+
+typedef struct sums_call {
+    const lt_conv2d_config *config;
+    const lt_view *dy, *w, *dx, *sums;
+    const lt_batchnorm_before *norm;
+} sums_call;
+
+static lt_status compose_sums(lt_cuda *c, const lt_conv_call *call)
+{
+    const sums_call *s = call->context;
+    const lt_batchnorm_grad in = {
+        .dy = {*s->dx}, .x = s->norm->x, .coef = s->norm->coef, .relu = true};
+    LT_TRY(lt_cuda_table()->conv2d_grad_x(c, s->config, s->dy, s->w, s->dx));
+    return lt_cuda_table()->batchnorm_grad_stats(c, &in, NULL, s->sums);
+}
+
+/* Row number i of [rows,C] as a tensor of the graph. */
+static lt_view row_of(const lt_view *rows, int i)
+{
+    lt_view v = *rows;
+    const int64_t channels = rows->shape.dim[rows->shape.ndim - 1];
+    v.shape = LT_SHAPE(1, channels, 1, 1);
+    for (int d = 0; d < 4; d++)
+        v.stride[d] = d == 1 ? 1 : channels;
+    v.data = (char *)rows->data + (size_t)(i * channels) * sizeof(float);
+    return v;
+}
+
+static lt_operand vector(const lt_view *view, bool written)
+{
+    return (lt_operand){.view = view, .dtype = LT_F32, .fits = true, .written = written};
+}
+
+static lt_status conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                    const lt_view *w, const lt_batchnorm_before *norm,
+                                    const lt_view *dx, const lt_view *sums)
+{
+    lt_cuda *c = ctx;
+    const sums_call context = {config, dy, w, dx, sums, norm};
+    const lt_view mean = row_of(norm->coef, 0), rstd = row_of(norm->coef, 1);
+    const lt_view gamma = row_of(norm->gamma, 0), beta = row_of(norm->beta, 0);
+    const lt_view dbeta = row_of(sums, 0), dgamma = row_of(sums, 1);
+    lt_conv_call call = lt_conv_call_of(LT_CONV_SUMS, config, dx, w, dy);
+    call.context = &context;
+    call.fused = true;
+    call.other = compose_sums;
+    call.operand[LT_CONV_NORM_X] = (lt_operand){
+        .view = norm->x, .dtype = dy->dtype, .fits = lt_view_is_channels_last(norm->x)};
+    call.operand[LT_CONV_MEAN] = vector(&mean, false);
+    call.operand[LT_CONV_RSTD] = vector(&rstd, false);
+    call.operand[LT_CONV_GAMMA] = vector(&gamma, false);
+    call.operand[LT_CONV_BETA] = vector(&beta, false);
+    call.operand[LT_CONV_DGAMMA] = vector(&dgamma, true);
+    call.operand[LT_CONV_DBETA] = vector(&dbeta, true);
+    for (int i = LT_CONV_A; i <= LT_CONV_C; i++)
+        call.work[i] = (size_t)dx->shape.dim[1] * sizeof(float);
+    if (!may_fuse(&call.problem))
+        return compose_sums(c, &call);
+    LT_TRY(lt_cuda_begin(c, "conv2d_grad_x_sums"));
+    LT_TRY(lt_conv_run(c, &call));
+    return lt_cuda_end(c);
+}
+
+void lt_cuda_install_fused_convs(lt_backend *be)
+{
+    be->conv2d_stats = conv2d_stats;
+    be->conv2d_grad_x_sums = conv2d_grad_x_sums;
+}

@@ -1,0 +1,53 @@
+/* The graphs of cuDNN that the backend runs: a convolution or one of its gradients, alone or with what
+ * is fused to it. Works without a device, so that tests can ask which kernels there are. */
+#ifndef LT_CUDA_CONV_GRAPH_H
+#define LT_CUDA_CONV_GRAPH_H
+
+#include "dnn_graph.h"
+
+/* The first three are lt_dnn_conv_kind's. */
+typedef enum lt_conv_form {
+    LT_CONV_FORWARD,
+    LT_CONV_GRAD_X,
+    LT_CONV_GRAD_W,
+    LT_CONV_STATS, /* forward, then sums of y and of its squares */
+    LT_CONV_SUMS   /* grad_x, then relu's mask made again, then batch norm's two sums */
+} lt_conv_form;
+
+/* A graph's tensors in memory, which have these numbers. Vectors are f32 [1,C,1,1]. */
+enum {
+    LT_CONV_X, /* or its gradient, in LT_CONV_SUMS masked by relu */
+    LT_CONV_W,
+    LT_CONV_Y,
+    /* Of LT_CONV_STATS. */
+    LT_CONV_SUM = 3,
+    LT_CONV_SQUARES,
+    /* Of LT_CONV_SUMS: what batch norm read, its parts, and the results. */
+    LT_CONV_NORM_X = 3,
+    LT_CONV_MEAN,
+    LT_CONV_RSTD,
+    LT_CONV_GAMMA,
+    LT_CONV_BETA,
+    LT_CONV_DGAMMA,
+    LT_CONV_DBETA,
+    LT_CONV_A, /* dx of batch norm would be a * g + b * x + c */
+    LT_CONV_B,
+    LT_CONV_C,
+    LT_CONV_SLOTS
+};
+
+typedef struct lt_conv_problem {
+    lt_conv_form form;
+    lt_dtype dtype; /* what is multiplied */
+    lt_conv2d_config config;
+    int64_t x[4], w[4], y[4];
+} lt_conv_problem;
+
+/* How many tensors in memory the form has. */
+int lt_conv_slots(lt_conv_form form);
+/* "conv2d_stats", ... */
+const char *lt_conv_name(lt_conv_form form);
+/* Builds and finishes it. It must be forgotten in any case. */
+LT_MUST_CHECK lt_status lt_conv_graph(lt_dnn_graph *g, const lt_conv_problem *p);
+
+#endif

@@ -1,0 +1,335 @@
+/* The choice of plans for convolutions' graphs, and their runs.
+ *
+ * A call may have another way to its results: composed of other entries. Then that is timed too, and
+ * may win: a fused kernel of an older class can be slower than a plain one of a newer class with a
+ * kernel of ours behind it. The decision is kept like a plan, as a plan that is none. */
+
+#include "conv_plan.h"
+
+#include "dnn_plan.h"
+#include "plan_cache.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY = 512, DISK_KEY = 4096, MOST_TRIED = 16, ALIGNMENT = 256 };
+
+static const size_t most_workspace = (size_t)512 << 20; /* bytes */
+static const char composed[] = "composed";              /* text of a plan that is none */
+
+/* What the device keeps for convolutions. */
+typedef struct convs {
+    lt_plan_cache *cache;
+    cudnnBackendDescriptor_t device;
+    char *device_text;
+} convs;
+
+static void release_plan(void *plan)
+{
+    lt_dnn_plan_clear(plan);
+    free(plan);
+}
+
+static void close_convs(lt_cuda *c, void *data)
+{
+    convs *v = data;
+    (void)c;
+    lt_plan_cache_free(&v->cache);
+    if (v->device)
+        cudnnBackendDestroyDescriptor(v->device);
+    free(v->device_text);
+    free(v);
+}
+
+static lt_status get_convs(lt_cuda *c, convs **out)
+{
+    lt_cuda_part *part = &c->part[LT_CUDA_CONVS];
+    *out = part->data;
+    if (*out)
+        return LT_OK;
+    convs *v = calloc(1, sizeof *v);
+    if (!v)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory", c->ordinal);
+    lt_status st = lt_plan_cache_new(&v->cache, NULL, release_plan);
+    if (!st)
+        st = lt_dnn_device(&v->device, NULL, c->cudnn);
+    if (!st)
+        st = lt_dnn_device_text(v->device, &v->device_text);
+    if (st) {
+        close_convs(c, v);
+        return st;
+    }
+    part->data = *out = v;
+    part->close = close_convs;
+    return LT_OK;
+}
+
+/* What the results of a choice hang on. */
+static void make_key(const lt_cuda *c, const lt_conv_call *call, char key[KEY])
+{
+    static const char *const among[] = {"", " or composed", " or composed, by --fused on"};
+    const lt_conv_problem *p = &call->problem;
+    const lt_conv2d_config *g = &p->config;
+    const int64_t *x = p->x, *w = p->w;
+    const int which = !call->other ? 0 : call->fused && c->fused == LT_FUSED_ON ? 2 : 1;
+    snprintf(key, KEY,
+             "%s %s x %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " w %" PRId64 " %" PRId64
+             " %" PRId64 " %" PRId64 " s %d %d p %d %d d %d %d%s",
+             lt_conv_name(p->form), lt_dtype_name(p->dtype), x[0], x[1], x[2], x[3], w[0], w[1],
+             w[2], w[3], g->stride_h, g->stride_w, g->pad_h, g->pad_w, g->dilation_h, g->dilation_w,
+             among[which]);
+}
+
+/* On disk a plan is for a version of cuDNN, a device, and what the program allows. */
+static void make_disk_key(const lt_cuda *c, const convs *v, const char *key, char disk[DISK_KEY])
+{
+    snprintf(disk, DISK_KEY, "%s\ncudnn %zu\ntf32 %d deterministic %d\n%s", key, cudnnGetVersion(),
+             c->tf32, c->deterministic, v->device_text);
+}
+
+/* Ways to choose from: plans, and then the call's other way, if it may be taken. */
+typedef struct trial {
+    lt_cuda *c;
+    lt_conv_call *call;
+    lt_dnn_plan plan[MOST_TRIED];
+    int count;
+    bool compiled; /* the plans are */
+    size_t workspace_bytes;
+    void *workspace;
+} trial;
+
+static lt_status run_plan(lt_cuda *c, const lt_conv_call *call, const lt_dnn_plan *plan,
+                          void *workspace)
+{
+    int tensor[LT_CONV_SLOTS];
+    for (int i = 0; i < LT_CONV_SLOTS; i++)
+        tensor[i] = i;
+    if (call->before)
+        LT_TRY(call->before(c, call));
+    LT_TRY(lt_dnn_plan_run(plan, c->cudnn, tensor, call->memory, lt_conv_slots(call->problem.form),
+                           workspace));
+    return call->after ? call->after(c, call) : LT_OK;
+}
+
+/* Other entries end themselves; this one goes on. */
+static lt_status run_other(lt_cuda *c, const lt_conv_call *call)
+{
+    const char *operation = c->operation;
+    lt_status st = call->other(c, call);
+    lt_status entered = lt_cuda_begin(c, operation);
+    return st ? st : entered;
+}
+
+static lt_status try_way(void *context, int i)
+{
+    trial *t = context;
+    return i < t->count ? run_plan(t->c, t->call, &t->plan[i], t->workspace)
+                        : run_other(t->c, t->call);
+}
+
+/* Kernels that would have to be compiled take seconds each: they are the last resort. */
+static lt_status make_plans(trial *t, const lt_dnn_choices *choices, const convs *v)
+{
+    lt_status st = LT_OK;
+    for (int compiled = 0; compiled < 2 && !t->count; compiled++)
+        for (int i = 0; i < choices->count && t->count < (compiled ? 1 : MOST_TRIED); i++) {
+            if (choices->item[i].compiled != (bool)compiled)
+                continue;
+            lt_dnn_plan *plan = &t->plan[t->count];
+            lt_status one = lt_dnn_plan_new(plan, &choices->item[i], v->device);
+            if (!one && plan->workspace <= most_workspace) {
+                t->count++;
+                t->compiled = compiled;
+                if (plan->workspace > t->workspace_bytes)
+                    t->workspace_bytes = plan->workspace;
+            } else {
+                st = one ? one : st;
+                lt_dnn_plan_clear(plan);
+            }
+        }
+    return t->count ? LT_OK : st;
+}
+
+static void clear_trial(trial *t)
+{
+    while (t->count > 0)
+        lt_dnn_plan_clear(&t->plan[--t->count]);
+}
+
+/* The candidates of cuDNN's heuristics. That there are none is no failure if there is another way. */
+static lt_status propose(trial *t, const convs *v)
+{
+    const lt_dnn_rules rules = {t->c->deterministic, t->c->tf32, most_workspace};
+    lt_dnn_graph g = {0};
+    lt_dnn_choices choices = {0};
+    lt_status st = lt_conv_graph(&g, &t->call->problem);
+    if (!st)
+        st = lt_dnn_propose(&choices, &g, v->device, &rules);
+    if (!st)
+        st = make_plans(t, &choices, v);
+    lt_dnn_choices_clear(&choices);
+    lt_dnn_forget(&g);
+    return t->call->other ? LT_OK : st;
+}
+
+/* How many ways there are in all. Where nothing is timed, a kernel that is compiled is no first
+ * choice. */
+static int count_ways(trial *t)
+{
+    const lt_conv_call *call = t->call;
+    const bool forced = call->fused && t->c->fused == LT_FUSED_ON;
+    if (call->other && !forced && t->c->deterministic && t->compiled)
+        clear_trial(t);
+    return t->count + (call->other && !(forced && t->count));
+}
+
+static lt_status add_plan(convs *v, const char *key, lt_dnn_plan plan, lt_dnn_plan **out)
+{
+    *out = malloc(sizeof **out);
+    if (!*out) {
+        lt_dnn_plan_clear(&plan);
+        return lt_fail(LT_E_NOMEM, "cuda: no memory for a plan");
+    }
+    **out = plan;
+    return lt_plan_cache_add(v->cache, key, *out);
+}
+
+/* From an earlier process. *out stays NULL if there is none that still fits. */
+static lt_status read_plan(lt_cuda *c, convs *v, const lt_conv_call *call, const char *key,
+                           lt_dnn_plan **out)
+{
+    char disk[DISK_KEY];
+    lt_dnn_plan plan = {0};
+    make_disk_key(c, v, key, disk);
+    char *text = lt_plan_cache_read(v->cache, disk);
+    *out = NULL;
+    if (!text)
+        return LT_OK;
+    const bool none = call->other && !strcmp(text, composed);
+    const bool loaded = none || lt_dnn_plan_load(&plan, text, v->device) == LT_OK;
+    free(text);
+    return loaded ? add_plan(v, key, plan, out) : LT_OK;
+}
+
+/* For later processes; that it cannot be written is no failure of this one. */
+static void write_plan(lt_cuda *c, const convs *v, const char *key, const lt_dnn_plan *plan)
+{
+    char disk[DISK_KEY], *text = NULL;
+    make_disk_key(c, v, key, disk);
+    if (plan->plan && lt_dnn_plan_text(plan, &text))
+        return;
+    (void)lt_plan_cache_write(v->cache, disk, text ? text : composed);
+    free(text);
+}
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Memory for all tensors of the graph, and for its plan. */
+static lt_status open_memory(lt_cuda *c, lt_conv_call *call, size_t bytes, void **workspace)
+{
+    const int slots = lt_conv_slots(call->problem.form);
+    size_t extra = round_up(bytes);
+    for (int i = 0; i < slots; i++)
+        extra += round_up(call->work[i]);
+    LT_TRY(lt_operands_open(c, call->operand, slots, extra, workspace));
+    char *at = (char *)*workspace + (*workspace ? round_up(bytes) : 0);
+    for (int i = 0; i < slots; i++) {
+        call->memory[i] = call->operand[i].view ? call->operand[i].use.data : at;
+        at += call->operand[i].view ? 0 : round_up(call->work[i]);
+    }
+    return LT_OK;
+}
+
+/* Times the candidates on the operands themselves: the result is overwritten by the last run. */
+static lt_status choose_plan(lt_cuda *c, lt_conv_call *call, convs *v, const char *key,
+                             lt_dnn_plan **out)
+{
+    trial t = {.c = c, .call = call};
+    int best = 0;
+    if (c->capturing)
+        return lt_fail(LT_E_DEVICE,
+                       "cuda:%d: %s: a convolution of another shape in a captured step; a step "
+                       "must run as it is before it is captured",
+                       c->ordinal, c->operation);
+    lt_status st = propose(&t, v);
+    const int ways = st ? 0 : count_ways(&t);
+    if (!st)
+        st = open_memory(c, call, t.workspace_bytes, &t.workspace);
+    if (!st)
+        st = lt_cuda_fastest(c, ways, try_way, &t, &best);
+    if (!st) {
+        lt_dnn_plan chosen = {0};
+        if (best < t.count) {
+            chosen = t.plan[best];
+            t.plan[best] = (lt_dnn_plan){0};
+        }
+        write_plan(c, v, key, &chosen);
+        st = add_plan(v, key, chosen, out);
+    }
+    clear_trial(&t);
+    return st;
+}
+
+static lt_status get_plan(lt_cuda *c, lt_conv_call *call, lt_dnn_plan **out)
+{
+    convs *v = NULL;
+    char key[KEY];
+    lt_status st = get_convs(c, &v);
+    if (st || !v)
+        return st;
+    make_key(c, call, key);
+    *out = lt_plan_cache_find(v->cache, key);
+    if (!*out && !c->capturing)
+        LT_TRY(read_plan(c, v, call, key, out));
+    return *out ? LT_OK : choose_plan(c, call, v, key, out);
+}
+
+lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
+                             const lt_view *w, const lt_view *y)
+{
+    static const int written[] = {LT_CONV_Y, LT_CONV_X, LT_CONV_W, LT_CONV_Y, LT_CONV_X};
+    const lt_view *const view[] = {x, w, y};
+    lt_conv_call call = {.problem = {.form = form, .config = *config, .dtype = y->dtype}};
+    memcpy(call.problem.x, x->shape.dim, sizeof call.problem.x);
+    memcpy(call.problem.w, w->shape.dim, sizeof call.problem.w);
+    memcpy(call.problem.y, y->shape.dim, sizeof call.problem.y);
+    for (int i = 0; i < 3; i++)
+        call.operand[i] = (lt_operand){.view = view[i],
+                                       .dtype = y->dtype,
+                                       .fits = lt_view_is_channels_last(view[i]),
+                                       .written = i == written[form]};
+    call.operand[LT_CONV_W].keeps = form != LT_CONV_GRAD_W;
+    call.operand[LT_CONV_W].refresh = form == LT_CONV_FORWARD || form == LT_CONV_STATS;
+    return call;
+}
+
+lt_status lt_conv_check(const lt_cuda *c, const lt_conv_call *call)
+{
+    const lt_dtype dtype = call->problem.dtype;
+    if (dtype != LT_F32 && dtype != LT_F16 && dtype != LT_BF16)
+        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s of %s; there are f32, f16 and bf16",
+                       c->ordinal, c->operation, lt_dtype_name(dtype));
+    return LT_OK;
+}
+
+lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call)
+{
+    lt_dnn_plan *plan = NULL;
+    void *workspace;
+    LT_TRY(lt_conv_check(c, call));
+    if (call->fused && c->fused == LT_FUSED_OFF)
+        return run_other(c, call);
+    lt_status st = get_plan(c, call, &plan);
+    if (st || !plan)
+        return st;
+    if (!plan->plan)
+        return run_other(c, call);
+    LT_TRY(open_memory(c, call, plan->workspace, &workspace));
+    LT_TRY(run_plan(c, call, plan, workspace));
+    return lt_operands_close(c, call->operand, lt_conv_slots(call->problem.form));
+}

@@ -1,0 +1,31 @@
+/* Running a convolution's graph: its tensors get memory, a plan is chosen by time at the first call
+ * with a shape and kept, in memory and on disk, and own kernels run before and after it. */
+#ifndef LT_CUDA_CONV_PLAN_H
+#define LT_CUDA_CONV_PLAN_H
+
+#include "conv_graph.h"
+#include "operands.h"
+
+typedef struct lt_conv_call lt_conv_call;
+typedef lt_status lt_conv_step_fn(lt_cuda *c, const lt_conv_call *call);
+
+struct lt_conv_call {
+    lt_conv_problem problem;
+    lt_operand operand[LT_CONV_SLOTS]; /* by number of the tensor; without a view: work memory */
+    size_t work[LT_CONV_SLOTS];        /* bytes of it */
+    lt_conv_step_fn *before, *after;   /* own kernels around the graph, or NULL */
+    lt_conv_step_fn *other;      /* another way to the same results, by other entries, or NULL */
+    bool fused;                  /* `other` composes what this graph fuses: --fused decides */
+    const void *context;         /* theirs */
+    void *memory[LT_CONV_SLOTS]; /* out: of each tensor, while the steps run */
+};
+
+/* A call on these tensors, or on the gradients of x, w, y, as the form says. */
+lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
+                             const lt_view *w, const lt_view *y);
+/* Whether it is of a dtype that there are graphs for. Errors: LT_E_UNSUPPORTED. */
+lt_status lt_conv_check(const lt_cuda *c, const lt_conv_call *call);
+/* In the frame of an entry: after lt_cuda_begin(). */
+lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call);
+
+#endif

@@ -1,0 +1,223 @@
+/* Rows of convolutions with a part of batch norm fused to them. A backend without the entry, ref among
+ * them, composes it. A fused kernel may take its sums before or after the result is rounded to its
+ * dtype: the bounds allow both. */
+
+#include "conform.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct fused_row {
+    const char *name;
+    int64_t n, c, h, w, k, r;
+    int stride, pad;
+    bool far; /* means that are large beside the deviations */
+} fused_row;
+
+static const fused_row rows[] = {
+    {"1x1", 2, 16, 7, 5, 24, 1, 1, 0, false},
+    {"1x1 stride 2, odd", 2, 16, 7, 5, 8, 1, 2, 0, false},
+    {"3x3 pad 1", 3, 8, 9, 8, 16, 3, 1, 1, false},
+    {"3x3 stride 2 pad 1", 2, 24, 8, 7, 16, 3, 2, 1, false},
+    {"odd channels", 2, 5, 9, 8, 7, 3, 1, 1, false},
+    {"64 to 72 channels", 2, 64, 9, 8, 72, 1, 1, 0, false},
+    {"means far from 0", 3, 16, 9, 8, 16, 1, 1, 0, true},
+    {"7x7 stride 2 pad 3, 3 channels", 2, 3, 20, 18, 16, 7, 2, 3, false},
+    {"7x7 stride 2 pad 3, 3 channels, odd picture", 1, 3, 17, 23, 8, 7, 2, 3, false},
+};
+
+enum { ENTRIES = 2 };
+
+static const double unit = 0x1p-8; /* of the shortest dtype */
+
+static int64_t extent(int64_t size, const fused_row *r)
+{
+    return (size + 2 * r->pad - r->r) / r->stride + 1;
+}
+
+static lt_shape output_shape(const fused_row *r)
+{
+    return LT_SHAPE(r->n, r->k, extent(r->h, r), extent(r->w, r));
+}
+
+static const char *apart(const char *what, int64_t i, double got, double want, double bound)
+{
+    static char why[160];
+    if (fabs(got - want) <= bound)
+        return NULL;
+    snprintf(why, sizeof why, "%s, element %lld: %.9g, want %.9g, bound %.3g", what, (long long)i,
+             got, want, bound);
+    return why;
+}
+
+/* How far a result of the convolution may be from its value: rounded, and a sum of terms <= 1.3. */
+static double result_error(const test *t, double want)
+{
+    return unit * fabs(want) + t->terms * t->terms * 0x1p-22;
+}
+
+static operand uniform(kind of, lt_shape shape, double low, double high)
+{
+    return (operand){IN, of, shape, STORAGE, KEEP, low, high, NULL};
+}
+
+static operand output(kind of, lt_shape shape)
+{
+    return (operand){OUT, of, shape, STORAGE, KEEP, 0, 0, NULL};
+}
+
+/* conv2d_stats: x, w, y, stats. */
+
+enum { X, W, Y, STATS };
+
+static lt_status call_stats(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                            bool absolute)
+{
+    (void)absolute;
+    if (be->conv2d_stats)
+        return be->conv2d_stats(ctx, &t->config.conv, &v[X], &v[W], &v[Y], &v[STATS]);
+    LT_TRY(be->conv2d(ctx, &t->config.conv, &v[X], &v[W], NULL, &v[Y]));
+    return be->batchnorm_stats(ctx, &v[Y], &v[STATS]);
+}
+
+/* Elements that are off by e move the mean by their mean, and M2 by 2 * |d| * e + e^2 each. */
+static const char *judge_stats(const test *t, double *const *got, double *const *want)
+{
+    const lt_shape y = t->operand[Y].shape;
+    const int64_t channels = y.dim[1], pixels = y.dim[2] * y.dim[3], count = y.dim[0] * pixels;
+    const char *why = NULL;
+    for (int64_t c = 0; c < channels && !why; c++) {
+        const double mean = want[STATS][channels + c];
+        double off = 0, spread = 0;
+        for (int64_t i = 0; i < count && !why; i++) {
+            const int64_t at = (i / pixels * channels + c) * pixels + i % pixels;
+            const double e = result_error(t, want[Y][at]);
+            why = apart("y", at, got[Y][at], want[Y][at], e);
+            off += e;
+            spread += 2 * fabs(want[Y][at] - mean) * e + e * e;
+        }
+        if (!why)
+            why = apart("count", c, got[STATS][c], (double)count, 0);
+        if (!why)
+            why = apart("mean", c, got[STATS][channels + c], mean, off / (double)count);
+        if (!why)
+            why = apart("M2", c, got[STATS][2 * channels + c], want[STATS][2 * channels + c],
+                        spread + off * off / (double)count);
+    }
+    return why;
+}
+
+static void make_stats(const fused_row *r, test *t)
+{
+    t->entry = "conv2d_stats";
+    t->call = call_stats;
+    t->judge = judge_stats;
+    t->operands = 4;
+    t->operand[X] =
+        uniform(DATA, LT_SHAPE(r->n, r->c, r->h, r->w), r->far ? 0.7 : -1, r->far ? 1.3 : 1);
+    t->operand[W] = uniform(WEIGHT, LT_SHAPE(r->k, r->c, r->r, r->r), r->far ? 0.9 : -1, 1);
+    t->operand[Y] = output(DATA, output_shape(r));
+    t->operand[STATS] = output(MASTER, LT_SHAPE(3, r->k));
+    t->terms = (double)(r->c * r->r * r->r);
+}
+
+/* conv2d_grad_x_sums: dy, w, what batch norm read and its parts, dx, sums. */
+
+enum { DY, NORM_X = 2, PARTS, GAMMA, BETA, DX, SUMS };
+enum { MEAN, RSTD, SCALE, SHIFT };
+
+static lt_status call_sums(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    const lt_batchnorm_before norm = {&v[NORM_X], &v[PARTS], &v[GAMMA], &v[BETA]};
+    const lt_batchnorm_grad in = {.dy = {v[DX]}, .x = &v[NORM_X], .coef = &v[PARTS], .relu = true};
+    (void)absolute;
+    if (be->conv2d_grad_x_sums)
+        return be->conv2d_grad_x_sums(ctx, &t->config.conv, &v[DY], &v[W], &norm, &v[DX], &v[SUMS]);
+    LT_TRY(be->conv2d_grad_x(ctx, &t->config.conv, &v[DY], &v[W], &v[DX]));
+    return be->batchnorm_grad_stats(ctx, &in, NULL, &v[SUMS]);
+}
+
+static double norm_of(const test *t, int64_t i, double *xhat)
+{
+    const operand *x = &t->operand[NORM_X];
+    const int64_t channels = x->shape.dim[1],
+                  c = i / (x->shape.dim[2] * x->shape.dim[3]) % channels;
+    const double *k = t->operand[PARTS].value;
+    *xhat = (x->value[i] - k[MEAN * channels + c]) * k[RSTD * channels + c];
+    return x->value[i] * k[SCALE * channels + c] + k[SHIFT * channels + c];
+}
+
+/* Coefficients that follow from the others, and x away from relu's kink. */
+static void prepare_sums(test *t)
+{
+    const int64_t channels = t->operand[GAMMA].shape.dim[0];
+    double *k = t->operand[PARTS].value, xhat;
+    for (int64_t c = 0; c < channels; c++) {
+        k[SCALE * channels + c] = t->operand[GAMMA].value[c] * k[RSTD * channels + c];
+        k[SHIFT * channels + c] =
+            t->operand[BETA].value[c] - k[MEAN * channels + c] * k[SCALE * channels + c];
+    }
+    for (int64_t i = 0; i < operand_count(&t->operand[NORM_X]); i++)
+        if (fabs(norm_of(t, i, &xhat)) < 0.1)
+            t->operand[NORM_X].value[i] += 1;
+}
+
+static const char *judge_sums(const test *t, double *const *got, double *const *want)
+{
+    const lt_shape x = t->operand[DX].shape;
+    const int64_t channels = x.dim[1], pixels = x.dim[2] * x.dim[3], count = x.dim[0] * pixels;
+    const char *why = NULL;
+    for (int64_t c = 0; c < channels && !why; c++) {
+        double off = 0, off_hat = 0;
+        for (int64_t i = 0; i < count && !why; i++) {
+            const int64_t at = (i / pixels * channels + c) * pixels + i % pixels;
+            const double e = result_error(t, want[DX][at]);
+            double xhat;
+            const bool passes = norm_of(t, at, &xhat) > 0;
+            if (passes || got[DX][at] != 0) /* where relu masks, 0 will do */
+                why = apart("dx", at, got[DX][at], want[DX][at], e);
+            off += passes ? e : 0;
+            off_hat += passes ? e * fabs(xhat) : 0;
+        }
+        if (!why)
+            why = apart("sum of g", c, got[SUMS][c], want[SUMS][c], off);
+        if (!why)
+            why = apart("sum of g * xhat", c, got[SUMS][channels + c], want[SUMS][channels + c],
+                        off_hat);
+    }
+    return why;
+}
+
+static void make_sums(const fused_row *r, test *t)
+{
+    const lt_shape x = LT_SHAPE(r->n, r->c, r->h, r->w), vector = LT_SHAPE(r->c);
+    t->entry = "conv2d_grad_x_sums";
+    t->call = call_sums;
+    t->prepare = prepare_sums;
+    t->judge = judge_sums;
+    t->operands = 8;
+    t->operand[DY] = uniform(DATA, output_shape(r), -1, 1);
+    t->operand[W] = uniform(WEIGHT, LT_SHAPE(r->k, r->c, r->r, r->r), -1, 1);
+    t->operand[NORM_X] = uniform(DATA, x, -1, 1);
+    t->operand[PARTS] = uniform(MASTER, LT_SHAPE(4, r->c), 0.5, 1.5);
+    t->operand[GAMMA] = uniform(MASTER, vector, 0.5, 1.5);
+    t->operand[BETA] = uniform(MASTER, vector, -1, 1);
+    t->operand[DX] = output(DATA, x);
+    t->operand[SUMS] = output(MASTER, LT_SHAPE(2, r->c));
+    t->terms = (double)(r->k * r->r * r->r);
+}
+
+bool fused_tests(size_t i, test *t)
+{
+    if (i >= COUNT_OF(rows) * ENTRIES)
+        return false;
+    const fused_row *r = &rows[i / ENTRIES];
+    *t = (test){.name = r->name};
+    t->config.conv = (lt_conv2d_config){r->stride, r->stride, r->pad, r->pad, 1, 1, 1};
+    if (i % ENTRIES)
+        make_sums(r, t);
+    else
+        make_stats(r, t);
+    return true;
+}
