@@ -12,7 +12,7 @@
 
 typedef struct settings {
     const char *arch, *device;
-    int amp, optim, recompute; /* indices of choices */
+    int amp, optim, recompute, fused; /* indices of choices */
     int64_t batch, size, threads, steps, warmup, classes, frequency, block;
     bool json, graph;
 } settings;
@@ -65,6 +65,12 @@ static const lt_option table[] = {
      .choices = "off|cheap",
      .value = "cheap",
      .help = "outputs that backward makes again instead of keeping"},
+    {.group = "Benchmark",
+     .name = "fused",
+     .type = LT_OPTION_CHOICE,
+     .offset = AT(fused),
+     .choices = "auto|on|off",
+     .help = "cuda: batch norm's sums in the kernels of 16-bit convolutions"},
     {.group = "Benchmark",
      .name = "steps",
      .type = LT_OPTION_INT,
@@ -174,7 +180,8 @@ static lt_status make_optim(training *t, const settings *s)
 
 static lt_status open_training(training *t, const settings *s)
 {
-    lt_device_config device = {.threads = (int)s->threads, .tf32 = s->amp == TF32};
+    lt_device_config device = {
+        .threads = (int)s->threads, .tf32 = s->amp == TF32, .fused = (lt_fused)s->fused};
     lt_resnet_config model = {.arch = s->arch, .classes = (int)s->classes};
     LT_TRY(lt_device_open(&t->device, s->device, &device));
     LT_TRY(lt_resnet_new(&t->model, t->device, &model));

@@ -75,7 +75,7 @@ typedef struct arguments {
     /* Machine */
     const char *device;
     int64_t threads;
-    int tf32;
+    int tf32, fused;
     bool graph;
 } arguments;
 

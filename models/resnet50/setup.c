@@ -86,7 +86,8 @@ lt_status session_open_device(session *s)
 {
     lt_device_config config = {.threads = (int)s->args.threads,
                                .deterministic = s->args.deterministic,
-                               .tf32 = s->args.tf32 == TF32_ON};
+                               .tf32 = s->args.tf32 == TF32_ON,
+                               .fused = (lt_fused)s->args.fused};
     const char *name = s->args.device;
     char own[16];
     int local, locals;

@@ -106,19 +106,47 @@ static lt_status norm_in_single(void *ctx, const lt_view *x, size_t count, const
     return LT_OK;
 }
 
+static lt_status forgets_the_spread(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                                    const lt_view *w, const lt_view *y, const lt_view *stats)
+{
+    lt_view m2 = *stats;
+    m2.shape.dim[0] = 1;
+    m2.data = (float *)stats->data + 2 * stats->stride[0];
+    LT_TRY(lt_backend_ref()->conv2d(ctx, config, x, w, NULL, y));
+    LT_TRY(lt_backend_ref()->batchnorm_stats(ctx, y, stats));
+    return lt_backend_ref()->scale(ctx, 0.9, &m2, &m2);
+}
+
+static lt_status sums_unmasked(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                               const lt_view *w, const lt_batchnorm_before *norm, const lt_view *dx,
+                               const lt_view *sums)
+{
+    const lt_batchnorm_grad in = {.dy = {*dx}, .x = norm->x, .coef = norm->coef};
+    LT_TRY(lt_backend_ref()->conv2d_grad_x(ctx, config, dy, w, dx));
+    return lt_backend_ref()->batchnorm_grad_stats(ctx, &in, NULL, sums);
+}
+
 typedef struct control {
     tests_fn *tests;
     const char *entry, *name;
 } control;
 
 static const control rows[] = {
-    {product_tests, "conv2d", "3x3 pad 1"},         {elementwise_tests, "add", "odd count"},
-    {elementwise_tests, "relu", "odd count"},       {elementwise_tests, "mul", "odd count"},
-    {elementwise_tests, "sum", "columns"},          {elementwise_tests, "scale", "odd count"},
-    {pool_tests, "maxpool2d", "2x2 stride 2, odd"}, {matrix_tests, "eigh", "odd size"},
-    {optim_tests, "adagrad", "a skipped step"},     {matrix_tests, "frobenius", "rows of a matrix"},
-    {rational_tests, "rational", "one block"},      {rational_tests, "qr", "odd size"},
+    {product_tests, "conv2d", "3x3 pad 1"},
+    {elementwise_tests, "add", "odd count"},
+    {elementwise_tests, "relu", "odd count"},
+    {elementwise_tests, "mul", "odd count"},
+    {elementwise_tests, "sum", "columns"},
+    {elementwise_tests, "scale", "odd count"},
+    {pool_tests, "maxpool2d", "2x2 stride 2, odd"},
+    {matrix_tests, "eigh", "odd size"},
+    {optim_tests, "adagrad", "a skipped step"},
+    {matrix_tests, "frobenius", "rows of a matrix"},
+    {rational_tests, "rational", "one block"},
+    {rational_tests, "qr", "odd size"},
     {rational_tests, "rotations", "odd size"},
+    {fused_tests, "conv2d_stats", "3x3 pad 1"},
+    {fused_tests, "conv2d_grad_x_sums", "3x3 pad 1"},
 };
 
 static bool find(const control *c, test *t)
@@ -145,6 +173,8 @@ int controls(void)
     broken.rational = forgets_a_pole;
     broken.qr = flips_a_column;
     broken.rotations = turns_the_other_way;
+    broken.conv2d_stats = forgets_the_spread;
+    broken.conv2d_grad_x_sums = sums_unmasked;
     int accepted = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         test t;

@@ -2,6 +2,7 @@
 
 #include "base/rng.h"
 #include "near.h"
+#include "tensor/backend/cuda/norm_sums.h"
 #include "tensor/backend/cuda/optim.h"
 #include "tensor/backend/cuda/reduce.h"
 #include "tensor/backend/cuda/rows.h"
@@ -230,6 +231,43 @@ static void moments_merge_as_one(void **state)
     assert_true(isnan(lt_moments_of(1, 0, (double)NAN, (double)NAN).m2));
 }
 
+/* A variance from f32 sums is right to 2^-12, or known not to be. */
+static void sums_that_cancel_are_known(void **state)
+{
+    enum { COUNT = 4096, BLOCK = 64 };
+    int known = 0, right = 0;
+    lt_rng rng = {.key = 8};
+    (void)state;
+    for (double mean = 0.01; mean < 1e4; mean *= 1.5) {
+        float sum = 0, squares = 0;
+        lt_moments exact = {0, 0, 0};
+        for (int b = 0; b < COUNT / BLOCK; b++) { /* a kernel sums tiles first */
+            float s = 0, q = 0;
+            for (int i = 0; i < BLOCK; i++) {
+                const float v = (float)(mean + 2 * lt_rng_uniform(&rng) - 1);
+                s += v;
+                q += v * v;
+                exact = lt_moments_merge(exact, lt_moments_of(1, (double)v, 0, 0));
+            }
+            sum += s;
+            squares += q;
+        }
+        const lt_moments m = lt_moments_of_sums(COUNT, (double)sum, (double)squares);
+        assert_near(m.mean, exact.mean, 0x1p-20 * exact.mean);
+        if (lt_moments_cancel(m)) {
+            assert_true(exact.mean * exact.mean * exact.count > 200 * exact.m2);
+            known++;
+        } else {
+            assert_near(m.m2, exact.m2, 0x1p-12 * exact.m2);
+            right++;
+        }
+    }
+    assert_true(known > 5 && right > 5);
+    assert_false(lt_moments_cancel(lt_moments_of_sums(4, 0, 0)));
+    assert_false(lt_moments_cancel(lt_moments_of_sums(4, (double)NAN, (double)NAN)));
+    assert_true(lt_moments_cancel(lt_moments_of_sums(4, 4, 4)));
+}
+
 /* Lists longer than a launch takes, with items of one element and of several blocks. */
 static void long_lists_are_cut(void **state)
 {
@@ -304,6 +342,7 @@ int main(void)
         cmocka_unit_test(rows_are_cut_into_all_of_them),
         cmocka_unit_test(windows_and_pixels_agree),
         cmocka_unit_test(moments_merge_as_one),
+        cmocka_unit_test(sums_that_cancel_are_known),
         cmocka_unit_test(long_lists_are_cut),
         cmocka_unit_test(long_batches_of_statements_are_cut),
     };
