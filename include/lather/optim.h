@@ -34,7 +34,8 @@ LT_API LT_MUST_CHECK lt_status lt_optim_scale_loss(lt_optim *optim, const lt_los
 /** The scale, f64 [] on the device, for lt_tape_backward_by(); NULL: 1. Owns: the optimizer. */
 LT_API const lt_tensor *lt_optim_loss_scale(const lt_optim *optim);
 
-/** What the last step did; waits for the device. */
+/** What the last step did; waits for the device. If results were sent: that of the oldest step whose
+ *  result was not taken yet. */
 typedef struct lt_step_result {
     double grad_norm;  /**< global, before clipping; NaN or Inf if the step was skipped */
     bool applied;      /**< false: a gradient was not finite */
@@ -43,6 +44,10 @@ typedef struct lt_step_result {
     int good_steps;    /**< since it last changed */
 } lt_step_result;
 LT_API LT_MUST_CHECK lt_status lt_optim_result(lt_optim *optim, lt_step_result *result);
+/** After lt_optim_advance(): puts this step's result on its way, so that lt_optim_result() can take
+ *  it after the next step was queued, if lt_optim_is_steady() said yes of both. Errors: LT_E_ARG
+ *  (two are on their way). lt_optim_visit() wants all of them taken. */
+LT_API LT_MUST_CHECK lt_status lt_optim_send_result(lt_optim *optim);
 
 /** Frees *optim and its state; before the model. */
 LT_API void lt_optim_free(lt_optim **optim);

@@ -8,6 +8,7 @@
 enum { OPTIM_SGD, OPTIM_ADAGRAD, OPTIM_ADAM, OPTIM_ADAMW, OPTIM_SHAMPOO, OPTIM_SOAP };
 enum { PRESET_RECOMMENDED, PRESET_PAPER, PRESET_REFERENCE, PRESET_SOAP };
 enum { AMP_OFF, AMP_BF16, AMP_F16 };
+enum { RUN_AHEAD_AUTO, RUN_AHEAD_OFF, RUN_AHEAD_ON };
 enum { TF32_OFF, TF32_ON };
 enum { AUGMENT_AUTO, AUGMENT_NONE, AUGMENT_IMAGENET, AUGMENT_SMALL };
 enum { STEM_AUTO, STEM_IMAGENET, STEM_SMALL };
@@ -77,6 +78,7 @@ typedef struct arguments {
     int64_t threads;
     int tf32, fused;
     bool graph;
+    int run_ahead;
 } arguments;
 
 /* The program's table; its selector is "optim". */

@@ -11,6 +11,7 @@
 #include "lather/ema.h"
 #include "lather/graph.h"
 #include "lather/ops.h"
+#include "lather/readback.h"
 #include "lather/run.h"
 #include "lather/schedule.h"
 
@@ -20,7 +21,6 @@ typedef struct notes {
     char *names;                            /* of classes, a line each; NULL: unknown */
     char mean[NOTE_BYTES], std[NOTE_BYTES]; /* "0.485,0.456,0.406", of white 1; "": unknown */
 } notes;
-enum { KEPT_LOSSES = 64 };
 
 /* Zeroed parts are not there yet; session_close() frees what is. */
 typedef struct session {
@@ -41,11 +41,11 @@ typedef struct session {
     lt_transform transform; /* of training; evaluation: session_eval_transform() */
     lt_size_schedule sizes; /* of training, if there is one */
     lt_normalize_config pixels;
-    notes known, own;                  /* of --weights; of this run */
-    lt_tensor *hits;                   /* i64 [2]: top-1 and top-5 of the running count */
-    lt_tensor *loss;                   /* [] of the last micro-batch */
-    lt_tensor *kept_loss[KEPT_LOSSES]; /* f64 [] of this update's, not read yet */
-    int losses;
+    notes known, own;          /* of --weights; of this run */
+    lt_tensor *hits;           /* i64 [2]: top-1 and top-5 of the running count */
+    lt_tensor *loss;           /* [] of the last micro-batch */
+    lt_readback *numbers[2];   /* of updates by turns: losses and hits */
+    double finished;           /* when the last update's results were there */
     lt_graph *graph;           /* of the update's work */
     int64_t batches_per_epoch; /* micro-batches, a multiple of grad_accum */
     int64_t total_steps;

@@ -327,8 +327,8 @@ void session_close(session *s)
     lt_module_free(&s->model);
     lt_tensor_free(&s->hits);
     lt_tensor_free(&s->loss);
-    for (int i = 0; i < KEPT_LOSSES; i++)
-        lt_tensor_free(&s->kept_loss[i]);
+    for (int i = 0; i < 2; i++)
+        lt_readback_free(&s->numbers[i]);
     lt_device_close(&s->device);
     lt_dataset_free(&s->train_data);
     lt_dataset_free(&s->val_data);

@@ -6,13 +6,22 @@
 #include "lather/profile.h"
 
 #include <math.h>
+#include <stdio.h>
 
-static void count_update(session *s, const update *u)
+enum { LATE_MESSAGE = 512 };
+
+/* On its way: the next one is another. */
+static void count_update(session *s)
 {
     lt_checkpoint_state *state = &s->state;
     state->step++;
     state->epoch_recorded = 0;
     state->batch += s->args.grad_accum;
+}
+
+static void count_results(session *s, const update *u)
+{
+    lt_checkpoint_state *state = &s->state;
     state->images += u->images;
     state->seconds += u->seconds;
     state->epoch_loss += u->loss * (double)u->images;
@@ -28,16 +37,17 @@ static lt_status log_update(session *s, const update *u)
     lt_run_value extra[OWN + SHAMPOO_VALUES] = {
         {"gradient_norm", u->grad_norm},
         {"skipped", u->applied ? unknown : 1},
-        {"skipped_steps", s->args.amp == AMP_F16 ? (double)(s->state.step - u->steps) : unknown},
+        {"skipped_steps", s->args.amp == AMP_F16 ? (double)(u->step - u->steps) : unknown},
         {"loss_scale", s->args.amp == AMP_F16 ? u->loss_scale : unknown},
         {"comm_exposed_seconds", s->comm ? u->exposed_seconds : unknown},
         {"comm_bytes", s->comm ? u->comm_bytes : unknown},
         {"loader_queue", u->queued},
         {"image_size", s->sizes.count ? session_train_side(s, s->state.epoch) : unknown},
     };
-    session_shampoo_values(s, extra + OWN);
+    for (int i = 0; i < SHAMPOO_VALUES; i++)
+        extra[OWN + i] = u->shampoo[i];
     lt_run_step_record record = {
-        .step = s->state.step,
+        .step = u->step,
         .epoch = s->state.epoch,
         .loss = u->loss,
         .top1 = 100.0 * (double)u->correct / (double)u->images,
@@ -85,21 +95,58 @@ static void note_side(session *s)
         lt_run_note(s->run, "epoch %lld: pictures of %d x %d", (long long)epoch + 1, side, side);
 }
 
+/* The results of an update that is on its way; number 0: there is none. */
+static lt_status land(session *s, update *u)
+{
+    if (!u->step)
+        return LT_OK;
+    LT_TRY(session_update_finish(s, u));
+    count_results(s, u);
+    LT_TRY(log_update(s, u));
+    *u = (update){0};
+    return LT_OK;
+}
+
+/* Whether the host may queue the next update before it knows what this one gave. */
+static bool runs_ahead(const session *s, const update *u)
+{
+    if (s->comm || !u->may_wait || s->args.run_ahead == RUN_AHEAD_OFF)
+        return false;
+    return s->args.run_ahead == RUN_AHEAD_ON || lt_device_has_queue(s->device);
+}
+
+/* One more update; those before it have landed then. The failure of a later one does not keep the
+ * earlier one's record back. */
+static lt_status next_update(session *s, update *late)
+{
+    update u = {0};
+    char why[LATE_MESSAGE];
+    lt_status st = session_update(s, &u);
+    if (st)
+        snprintf(why, sizeof why, "%s", lt_error_message());
+    LT_TRY(land(s, late));
+    if (st)
+        return lt_fail(st, "%s", why);
+    count_update(s);
+    *late = u;
+    return runs_ahead(s, late) ? LT_OK : land(s, late);
+}
+
 /* Updates to the end of the epoch, or to where the run stops. */
 static lt_status train_epoch(session *s)
 {
     int64_t every = s->args.checkpoint_every;
+    update late = {0};
     note_side(s);
     session_feed_begin(s);
     while (s->state.batch < s->batches_per_epoch && !is_done(s)) {
-        update u = {0};
-        LT_TRY(session_update(s, &u));
-        count_update(s, &u);
-        LT_TRY(log_update(s, &u));
-        if (every && s->state.step % every == 0 && s->state.batch < s->batches_per_epoch)
+        LT_TRY(next_update(s, &late));
+        if (every && s->state.step % every == 0 && s->state.batch < s->batches_per_epoch) {
+            LT_TRY(land(s, &late));
             LT_TRY(save_or_warn(s, false));
+        }
     }
-    return LT_OK;
+    return land(s, &late);
 }
 
 static bool evaluates_now(const session *s, bool last)

@@ -9,6 +9,8 @@
 #include "lather/log.h"
 #include "lather/profile.h"
 
+#include <string.h>
+
 static lt_status next_batch(session *s, lt_batch *batch, update *u)
 {
     double begin = session_clock();
@@ -16,11 +18,6 @@ static lt_status next_batch(session *s, lt_batch *batch, update *u)
     lt_status st = lt_loader_next(s->loader, batch);
     u->data_seconds += session_clock() - begin;
     return st;
-}
-
-static lt_status read_hits(session *s, int64_t hits[2])
-{
-    return lt_tensor_read(s->hits, hits, 2 * sizeof *hits);
 }
 
 /* A micro-batch, and what belongs to the same piece of work. */
@@ -107,26 +104,45 @@ static lt_status run(work *w)
     return lt_graph_run(s->device, &s->graph, recording_key(w), compute, w);
 }
 
-/* Losses wait on the device until the update is on its way. */
-static lt_status collect_losses(session *s, update *u)
+static lt_readback *numbers_of(const session *s, const update *u)
 {
-    for (int i = 0; i < s->losses; i++) {
-        double value;
-        LT_TRY(lt_tensor_read(s->kept_loss[i], &value, sizeof value));
-        u->loss += value / (double)s->args.grad_accum;
-    }
-    s->losses = 0;
+    return s->numbers[u->step % 2];
+}
+
+static lt_status begin_numbers(session *s, const update *u)
+{
+    lt_readback **numbers = &s->numbers[u->step % 2];
+    const size_t bytes =
+        (size_t)s->args.grad_accum * lt_tensor_bytes(s->loss) + lt_tensor_bytes(s->hits);
+    if (!*numbers)
+        LT_TRY(lt_readback_new(numbers, s->device, bytes));
+    lt_readback_begin(*numbers);
     return LT_OK;
 }
 
-static lt_status keep_loss(session *s, update *u)
+/* Of the micro-batches; on its way from here on. */
+static lt_status send_numbers(session *s, const update *u)
 {
-    if (s->losses == KEPT_LOSSES)
-        LT_TRY(collect_losses(s, u));
-    lt_tensor **kept = &s->kept_loss[s->losses++];
-    if (!*kept)
-        LT_TRY(lt_tensor_new(kept, s->device, LT_F64, LT_SCALAR));
-    return lt_tensor_copy(*kept, s->loss);
+    lt_readback *numbers = numbers_of(s, u);
+    LT_TRY(lt_readback_add(numbers, s->hits));
+    return lt_readback_send(numbers);
+}
+
+/* As micro_batch() and send_numbers() put them there. */
+static lt_status read_numbers(session *s, update *u)
+{
+    const void *data;
+    LT_TRY(lt_readback_wait(numbers_of(s, u), &data));
+    const char *at = data;
+    const bool wide = lt_tensor_dtype(s->loss) == LT_F64;
+    for (int64_t i = 0; i < s->args.grad_accum; i++, at += lt_tensor_bytes(s->loss)) {
+        float narrow = 0;
+        double value = 0;
+        memcpy(wide ? (void *)&value : (void *)&narrow, at, lt_tensor_bytes(s->loss));
+        u->loss += (wide ? value : (double)narrow) / (double)s->args.grad_accum;
+    }
+    memcpy(&u->correct, at, sizeof u->correct);
+    return LT_OK;
 }
 
 static lt_status micro_batch(session *s, int64_t micro, bool changes, update *u)
@@ -135,7 +151,7 @@ static lt_status micro_batch(session *s, int64_t micro, bool changes, update *u)
     LT_TRY(next_batch(s, &w.batch, u));
     LT_TRY(run(&w));
     u->images += w.batch.count;
-    return keep_loss(s, u);
+    return lt_readback_add(numbers_of(s, u), s->loss);
 }
 
 static lt_status read_result(session *s, update *u)
@@ -170,14 +186,14 @@ static lt_status check_finite(session *s, const update *u)
         return lt_fail(LT_E_ARG,
                        "step %lld: a gradient is not finite (loss %g, norm %g); --on-nan skip "
                        "passes over such steps",
-                       (long long)s->state.step + 1, u->loss, u->grad_norm);
+                       (long long)u->step, u->loss, u->grad_norm);
     s->everywhere = false;
     if (!s->rank && s->args.amp == AMP_F16)
         lt_log(LT_LOG_INFO, "train", "step %lld skipped: an overflow; the loss scale is %g now",
-               (long long)s->state.step + 1, u->loss_scale);
+               (long long)u->step, u->loss_scale);
     else if (!s->rank)
         lt_log(LT_LOG_WARN, "train", "step %lld skipped: a gradient is not finite",
-               (long long)s->state.step + 1);
+               (long long)u->step);
     return LT_OK;
 }
 
@@ -187,11 +203,9 @@ enum { SUM_LOSS, SUM_IMAGES, SUM_CORRECT, SUM_SIGNALS, SUMS };
 
 static lt_status begin_totals(session *s, const update *u)
 {
-    int64_t hits[2];
-    LT_TRY(read_hits(s, hits));
     const double sum[SUMS] = {[SUM_LOSS] = u->loss * (double)u->images,
                               [SUM_IMAGES] = (double)u->images,
-                              [SUM_CORRECT] = (double)hits[0],
+                              [SUM_CORRECT] = (double)u->correct,
                               [SUM_SIGNALS] = signals_seen()};
     return session_sum_begin(s, sum, SUMS);
 }
@@ -208,13 +222,8 @@ static void count_bytes(session *s, update *u)
 static lt_status finish_totals(session *s, update *u)
 {
     double sum[SUMS];
-    int64_t hits[2];
-    if (!s->comm) {
-        LT_TRY(read_hits(s, hits));
-        u->correct = hits[0];
-        s->stop = signals_seen() > 0;
+    if (!s->comm)
         return LT_OK;
-    }
     LT_TRY(session_sum_finish(s, sum, SUMS));
     u->loss = sum[SUM_LOSS] / sum[SUM_IMAGES];
     u->images = (int64_t)sum[SUM_IMAGES];
@@ -226,12 +235,13 @@ static lt_status finish_totals(session *s, update *u)
 
 static lt_status prepare(session *s, update *u)
 {
+    u->begin = session_clock();
+    u->step = s->state.step + 1;
     s->bytes = s->comm ? lt_comm_bytes(s->comm) : 0;
     s->replays = lt_graph_statistics(s->graph).replays;
-    s->losses = 0;
-    u->lr = lt_schedule_lr(&s->schedule, s->state.step + 1);
-    const lt_step step = {
-        .lr = u->lr, .clip_norm = s->args.clip_grad, .attempt = s->state.step + 1};
+    u->lr = lt_schedule_lr(&s->schedule, u->step);
+    const lt_step step = {.lr = u->lr, .clip_norm = s->args.clip_grad, .attempt = u->step};
+    LT_TRY(begin_numbers(s, u));
     return lt_optim_prepare(s->optim, &step);
 }
 
@@ -248,27 +258,46 @@ static lt_status tell_others(session *s, update *u)
     if (!s->dp)
         return LT_OK;
     u->exposed_seconds = lt_data_parallel_exposed(s->dp);
-    LT_TRY(collect_losses(s, u));
+    LT_TRY(read_numbers(s, u));
     return begin_totals(s, u);
 }
 
 lt_status session_update(session *s, update *u)
 {
-    double begin = session_clock();
     int64_t span = lt_profile_begin();
     LT_TRY(prepare(s, u));
     bool together = changes_at_once(s);
     for (int64_t i = 0, count = s->args.grad_accum; i < count; i++)
         LT_TRY(micro_batch(s, i, together && i + 1 == count, u));
+    LT_TRY(send_numbers(s, u));
     LT_TRY(tell_others(s, u));
     if (!together)
         LT_TRY(change(s));
     lt_optim_advance(s->optim);
-    LT_TRY(collect_losses(s, u));
+    LT_TRY(lt_optim_send_result(s->optim));
+    session_shampoo_values(s, u->shampoo);
+    u->may_wait = together;
+    if (!s->comm)
+        s->stop = signals_seen() > 0;
+    lt_profile_end(span, LT_PROFILE_PROGRAM, "step", 0);
+    return LT_OK;
+}
+
+/* Two updates on their way at once share the time: one's begins when the other's results are there. */
+static void measure(session *s, update *u)
+{
+    const double now = session_clock();
+    u->seconds = now - (u->begin > s->finished ? u->begin : s->finished);
+    s->finished = now;
+}
+
+lt_status session_update_finish(session *s, update *u)
+{
+    if (!s->comm)
+        LT_TRY(read_numbers(s, u));
     LT_TRY(read_result(s, u));
     LT_TRY(finish_totals(s, u));
     LT_TRY(check_finite(s, u));
-    u->seconds = session_clock() - begin;
-    lt_profile_end(span, LT_PROFILE_PROGRAM, "step", 0);
+    measure(s, u);
     return LT_OK;
 }

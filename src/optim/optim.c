@@ -106,6 +106,7 @@ void lt_optim_free(lt_optim **optim)
     if (o->ops->destroy)
         o->ops->destroy(o);
     lt_shard_free(o);
+    lt_optim_free_results(o);
     for (size_t i = 0; i < o->count; i++)
         for (int k = 0; k < LT_MAX_STATE; k++)
             lt_tensor_free(&o->slot[i].state[k]);
@@ -253,6 +254,8 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
     lt_scalars s;
+    if (lt_optim_results_wait(optim))
+        return lt_fail(LT_E_ARG, "%s: results of steps are on their way", optim->ops->name);
     LT_TRY(lt_optim_make_state(optim));
     LT_TRY(lt_optim_read_scalars(optim, &s));
     LT_TRY(visitor->number(visitor->context, "attempt", &optim->attempt));

@@ -12,6 +12,14 @@ lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *nam
 lt_status lt_optim_make_scalars(lt_optim *o);
 /* Waits for the device. */
 lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s);
+/* Of parameters with a gradient. */
+void lt_optim_count_updates(lt_optim *o, int64_t by);
+
+/* result.c */
+void lt_optim_free_results(lt_optim *o);
+/* Whether results were sent and not taken. */
+bool lt_optim_results_wait(const lt_optim *o);
+
 /* State is made when it is first wanted, as only then it is known which rank has it. */
 lt_status lt_optim_make_state(const lt_optim *o);
 /* As lt_optim_items(); all: also of parameters that another rank updates. */

@@ -12,6 +12,12 @@
 
 enum { SENT_BLOCKS = 16 };
 
+/* A block of the ring. */
+typedef struct lt_sent {
+    lt_scalars scalars;
+    uint64_t place; /* of the main queue, behind its copy */
+} lt_sent;
+
 lt_status lt_optim_make_scalars(lt_optim *o)
 {
     void *ctx, *memory;
@@ -20,7 +26,7 @@ lt_status lt_optim_make_scalars(lt_optim *o)
     o->scalars = memory;
     const lt_scalars start = {.loss_scale = 1, .grad_scale = 1, .finite = 1};
     if (be->uploads) {
-        LT_TRY(be->uploads->host_alloc(ctx, SENT_BLOCKS * sizeof(lt_scalars), &memory));
+        LT_TRY(be->uploads->host_alloc(ctx, SENT_BLOCKS * sizeof(lt_sent), &memory));
         o->sent = memory;
     }
     return be->copy(ctx, o->scalars, &start, sizeof start, LT_COPY_IN);
@@ -45,17 +51,13 @@ static lt_status check_step(const lt_optim *o, const lt_step *step)
     return LT_OK;
 }
 
-/* The next free block of the ring. */
-static lt_status next_block(lt_optim *o, lt_scalars **out)
+/* The next block of the ring, when its last copy is done. */
+static lt_status next_block(lt_optim *o, lt_sent **out)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
-    if (o->sends == SENT_BLOCKS) {
-        LT_TRY(be->sync(ctx));
-        o->sends = 0;
-    }
-    *out = &o->sent[o->sends++];
-    return LT_OK;
+    *out = &o->sent[o->sends % SENT_BLOCKS];
+    return o->sends++ < SENT_BLOCKS ? LT_OK : be->uploads->reach(ctx, (*out)->place);
 }
 
 /* The host writes the scalars' first group only; kernels keep the rest. */
@@ -63,13 +65,17 @@ lt_status lt_optim_prepare(lt_optim *o, const lt_step *step)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
-    lt_scalars local, *s = &local;
+    const size_t bytes = offsetof(lt_scalars, loss_scale);
+    const lt_scalars s = {.lr = step->lr, .clip_norm = step->clip_norm, .attempt = step->attempt};
+    lt_sent *block;
     LT_TRY(check_step(o, step));
-    if (o->sent)
-        LT_TRY(next_block(o, &s));
-    *s = (lt_scalars){.lr = step->lr, .clip_norm = step->clip_norm, .attempt = step->attempt};
     o->attempt = step->attempt;
-    return be->copy(ctx, o->scalars, s, offsetof(lt_scalars, loss_scale), LT_COPY_IN);
+    if (!o->sent)
+        return be->copy(ctx, o->scalars, &s, bytes, LT_COPY_IN);
+    LT_TRY(next_block(o, &block));
+    block->scalars = s;
+    LT_TRY(be->copy(ctx, o->scalars, &block->scalars, bytes, LT_COPY_IN));
+    return be->uploads->mark(ctx, &block->place);
 }
 
 /* All of them, or of a divided optimizer those that this rank owns. */
@@ -106,7 +112,7 @@ lt_status lt_optim_update(lt_optim *o)
     return o->shard ? lt_shard_finish(o, st, o->skipped) : st;
 }
 
-static void count_updates(const lt_optim *o, int64_t by)
+void lt_optim_count_updates(lt_optim *o, int64_t by)
 {
     for (size_t i = 0; i < o->count; i++)
         if (o->slot[i].param->has_grad)
@@ -118,7 +124,7 @@ void lt_optim_advance(lt_optim *o)
     o->advanced = !o->skipped;
     if (o->skipped)
         return;
-    count_updates(o, 1);
+    lt_optim_count_updates(o, 1);
     for (size_t i = 0; i < o->count; i++)
         if (o->slot[i].param->has_grad)
             lt_tensor_touch(o->slot[i].param->value);
@@ -143,21 +149,6 @@ bool lt_optim_always_steady(const lt_optim *self)
 {
     (void)self;
     return true;
-}
-
-lt_status lt_optim_result(lt_optim *o, lt_step_result *result)
-{
-    lt_scalars s;
-    LT_TRY(lt_optim_read_scalars(o, &s));
-    if (!s.finite && o->advanced) /* the host learns only now that it was skipped */
-        count_updates(o, -1);
-    o->advanced = false;
-    *result = (lt_step_result){.grad_norm = s.grad_norm,
-                               .applied = s.finite != 0,
-                               .steps = s.applied,
-                               .loss_scale = s.loss_scale,
-                               .good_steps = s.good_steps};
-    return LT_OK;
 }
 
 static lt_status check_scaling(const lt_optim *o, const lt_loss_scaling *c)

@@ -250,12 +250,36 @@ static void uploads_wait_for_their_room_and_no_other(void **state)
     close_fake(c);
 }
 
+/* Marks are events by turns; one long ago is waited for by a later one. */
+static void places_of_the_main_queue_are_reached(void **state)
+{
+    (void)state;
+    enum { MARKS = 16, LANES = 2 * LT_UPLOAD_LANES };
+    lt_cuda *c = open_fake();
+    char text[64];
+    uint64_t place[MARKS + 2];
+    for (int i = 0; i < MARKS + 2; i++) {
+        calls[0] = 0;
+        assert_ok(lt_cuda_uploads.mark(c, &place[i]));
+        snprintf(text, sizeof text, "record(%d,%d)", FIRST + LANES + i % MARKS, MAIN);
+        assert_string_equal(calls, text);
+    }
+    calls[0] = 0;
+    assert_ok(lt_cuda_uploads.reach(c, place[1])); /* taken again by the last */
+    assert_ok(lt_cuda_uploads.reach(c, place[MARKS - 1]));
+    snprintf(text, sizeof text, "sync(%d,0) sync(%d,0)", FIRST + LANES + 1,
+             FIRST + LANES + MARKS - 1);
+    assert_string_equal(calls, text);
+    close_fake(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recording_is_made_launched_and_freed),
         cmocka_unit_test(a_failed_recording_leaves_nothing),
         cmocka_unit_test(uploads_wait_for_their_room_and_no_other),
+        cmocka_unit_test(places_of_the_main_queue_are_reached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

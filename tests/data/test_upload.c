@@ -62,7 +62,12 @@ static lt_status follow(void *ctx, int lane)
     return LT_OK;
 }
 
-static const lt_upload_ops uploads = {host_alloc, host_free, copy, join, follow, finish};
+static const lt_upload_ops uploads = {.host_alloc = host_alloc,
+                                      .host_free = host_free,
+                                      .copy = copy,
+                                      .join = join,
+                                      .follow = follow,
+                                      .wait = finish};
 
 typedef struct side {
     lt_device *device;

@@ -694,7 +694,43 @@ def f16_finds_its_loss_scale(cwd):
     fails(*NOISE, *SMALL, "--amp", "f16", cwd=cwd, says="--amp f16", code=USAGE)
 
 
-ROWS = [f16_finds_its_loss_scale, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact, inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
+TIMES = "seconds", "queue", "starved", "images_per_second"  # in the names of what no two runs have in common
+
+
+def records(cwd, folder):
+    with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
+        rows = [json.loads(line) for line in f]
+    return [{k: v for k, v in r.items() if not any(t in k for t in TIMES)} for r in rows]
+
+
+def results_read_late_are_the_same(cwd):
+    """Rows, checkpoints and failures of a run that queues the next update first."""
+    common = [*NOISE, *SMALL, "--epochs", "2", "--keep", "0", "--lr", "0.01"]
+    cases = [["--optim", "adamw", "--grad-accum", "2", "--ema-decay", "0.9", "--checkpoint-every", "4"],
+             ["--optim", "sgd", "--on-nan", "skip", "--lr", "1e5", "--momentum", "0", "--weight-decay", "1e5", "--norm-weight-decay"],
+             ["--optim", "adagrad", "--device", "ref", "--amp", "f16", "--width", "2", "--lr", "3", "--max-steps", "14"]]
+    for number, flags in enumerate(cases):
+        for way in ("off", "on"):
+            run(*common, *flags, "--run-ahead", way, "--output", f"{way}{number}", cwd=cwd)
+        want, got = records(cwd, f"off{number}"), records(cwd, f"on{number}")
+        assert want == got, f"{flags}: {[(a, b) for a, b in zip(want, got) if a != b][:1]}"
+        steps = len(steps_of(cwd, f"on{number}"))
+        same(cwd, f"off{number}", f"on{number}", steps)
+    assert any(r.get("skipped") for r in records(cwd, "on1")), "no step was skipped"
+    assert any(r.get("skipped") for r in records(cwd, "on2")), "no step overflowed"
+    flags = [*common, "--optim", "sgd", "--lr", "1e5", "--momentum", "0", "--weight-decay", "1e5", "--norm-weight-decay"]
+    said = [run(*flags, "--run-ahead", way, "--output", f"nan-{way}", cwd=cwd, code=ERROR).stderr for way in ("off", "on")]
+    tell = [re.search(r"step (\d+): a gradient is not finite.*", text) for text in said]
+    assert tell[0] and tell[1] and tell[0].group(0) == tell[1].group(0), said
+    rows = records(cwd, "nan-on")
+    assert rows == records(cwd, "nan-off") and len(rows) == int(tell[1].group(1)) - 1, rows
+    run(*common, "--optim", "adamw", "--run-ahead", "on", "--max-steps", "5", "--output", "parts", cwd=cwd)
+    run(*common, "--optim", "adamw", "--run-ahead", "on", "--max-steps", "9", "--output", "parts", "--resume", "auto", cwd=cwd)
+    run(*common, "--optim", "adamw", "--run-ahead", "off", "--max-steps", "9", "--output", "whole", cwd=cwd)
+    same(cwd, "parts", "whole", 9)
+
+
+ROWS = [f16_finds_its_loss_scale, results_read_late_are_the_same, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact, inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
         a_signal_ends_with_a_checkpoint_and_its_own_code, a_signal_while_evaluating_leaves_it_to_the_next_run, eight_pictures_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         weights_know_their_classes_and_pixels,

@@ -68,6 +68,43 @@ static void check_sequence(void **state)
     fixture_close(&f);
 }
 
+/* Read one step late, the results are the same, in their order; a skipped step is no update. */
+static void check_late(void **state)
+{
+    const row *r = *state;
+    static const double start[COUNT] = {1, 2, 3};
+    fixture f;
+    lt_step_result result = {0};
+    int64_t steps = 0, good = 0;
+    fixture_open(&f, false);
+    lt_param *p = fixture_add(&f, "w", LT_SHAPE(COUNT));
+    put(p->value, start);
+    assert_ok(lt_optim_adam(&f.optim, &f.list, NULL));
+    assert_ok(lt_optim_scale_loss(f.optim, &r->config));
+    for (; r->steps[steps]; steps++) {
+        put_gradient(p, r->steps[steps], 1);
+        assert_ok(lt_optim_step(f.optim, &(lt_step){.lr = 0.5, .attempt = steps + 1}));
+        assert_ok(lt_optim_send_result(f.optim));
+        if (!steps)
+            continue;
+        assert_ok(lt_optim_result(f.optim, &result));
+        good += r->steps[steps - 1] == 'g';
+        assert_int_equal(result.applied, r->steps[steps - 1] == 'g');
+        assert_int_equal(result.steps, good);
+    }
+    lt_state_visitor none = {0};
+    assert_status(lt_optim_visit(f.optim, &none), LT_E_ARG); /* one is on its way */
+    assert_ok(lt_optim_result(f.optim, &result));
+    assert_near(result.loss_scale, r->scale, 0);
+    assert_int_equal(result.good_steps, r->good);
+    assert_int_equal(result.steps, r->applied);
+    assert_int_equal(f.optim->slot[0].updates, r->applied);
+    for (int i = 0; i < 2; i++)
+        assert_ok(lt_optim_send_result(f.optim));
+    assert_status(lt_optim_send_result(f.optim), LT_E_ARG);
+    fixture_close(&f);
+}
+
 /* Momentum's first update after skipped ones is still its first. */
 static void skipped_steps_count_no_update(void **state)
 {
@@ -141,13 +178,15 @@ static void wrong_numbers_are_refused(void **state)
 int main(void)
 {
     enum { OTHERS = 3 };
-    struct CMUnitTest tests[COUNT_OF(rows) + OTHERS] = {
+    struct CMUnitTest tests[2 * COUNT_OF(rows) + OTHERS] = {
         cmocka_unit_test(skipped_steps_count_no_update),
         cmocka_unit_test(gradients_carry_the_scale),
         cmocka_unit_test(wrong_numbers_are_refused),
     };
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[OTHERS + i] = (struct CMUnitTest){rows[i].name, check_sequence, NULL, NULL,
-                                                (void *)(uintptr_t)&rows[i]};
+    for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
+        const row *r = &rows[i / 2];
+        tests[OTHERS + i] = (struct CMUnitTest){r->name, i % 2 ? check_late : check_sequence, NULL,
+                                                NULL, (void *)(uintptr_t)r};
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,9 +51,10 @@ struct lt_optim {
     struct lt_shard *shard;  /**< NULL: not divided over ranks */
     lt_loss_scaling scaling; /**< interval 0: none */
     lt_tensor *loss_scale;   /**< a copy of scalars->loss_scale; NULL: 1 */
-    lt_scalars *sent;        /**< page-locked blocks that were copied to scalars; NULL: none */
-    int sends;
-    bool skipped, advanced; /**< the last update: left out by the host, counted as applied */
+    struct lt_sent *sent;    /**< page-locked blocks that were copied to scalars; NULL: none */
+    int64_t sends;
+    struct lt_results *results; /**< on their way; NULL: none yet */
+    bool skipped, advanced;     /**< the last update: left out by the host, counted as applied */
 };
 
 /** A zeroed struct of ops->bytes with a slot per trained parameter. weight_decay and scope fill

@@ -5,6 +5,7 @@
 #include "lather/status.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 /** Work recorded once and queued again as one piece. */
 typedef struct lt_graph_ops {
@@ -22,7 +23,7 @@ typedef struct lt_graph_ops {
 enum { LT_UPLOAD_LANES = 2 };
 
 /** Copies from the host on a queue of their own, in lanes 0 .. LT_UPLOAD_LANES-1: for the next
- *  batch while a step runs. */
+ *  batch while a step runs; and places in the main queue, for a host that runs ahead of it. */
 typedef struct lt_upload_ops {
     /** Page-locked memory of the host, aligned to 64 bytes. Errors: LT_E_NOMEM. */
     lt_status (*host_alloc)(void *ctx, size_t bytes, void **out);
@@ -35,6 +36,11 @@ typedef struct lt_upload_ops {
     lt_status (*follow)(void *ctx, int lane);
     /** The host waits for the lane's copies. */
     lt_status (*wait)(void *ctx, int lane);
+    /** *place: behind what the main queue has now. Copies of the main queue to page-locked memory
+     *  are queued like other work. */
+    lt_status (*mark)(void *ctx, uint64_t *place);
+    /** The host waits until the main queue has come to that place, or a little beyond. */
+    lt_status (*reach)(void *ctx, uint64_t place);
 } lt_upload_ops;
 
 #endif

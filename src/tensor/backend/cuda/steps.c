@@ -4,12 +4,14 @@
 
 #include <stdlib.h>
 
-enum { ARRIVED, FREE, LANE_EVENTS };
+enum { ARRIVED, FREE, LANE_EVENTS, MARKS = 16 };
 
 /* The part LT_CUDA_STEPS of a context. */
 typedef struct lanes {
     lt_cuda_event event[LT_UPLOAD_LANES][LANE_EVENTS];
     bool follows[LT_UPLOAD_LANES]; /* the next copy waits for FREE */
+    lt_cuda_event mark[MARKS];     /* of the last places of the main queue, by turns */
+    uint64_t marks;
 } lanes;
 
 static void close_lanes(lt_cuda *c, void *data)
@@ -19,6 +21,9 @@ static void close_lanes(lt_cuda *c, void *data)
         for (int k = 0; k < LANE_EVENTS; k++)
             if (l->event[i][k])
                 c->api->event_destroy(l->event[i][k]);
+    for (int i = 0; i < MARKS; i++)
+        if (l->mark[i])
+            c->api->event_destroy(l->mark[i]);
     free(l);
 }
 
@@ -36,6 +41,8 @@ static lt_status open_lanes(lt_cuda *c, lanes **out)
     for (int i = 0; i < LT_UPLOAD_LANES; i++)
         for (int k = 0; k < LANE_EVENTS; k++)
             LT_CUDA_TRY(c, c->api->event_create(&l->event[i][k], false));
+    for (int i = 0; i < MARKS; i++)
+        LT_CUDA_TRY(c, c->api->event_create(&l->mark[i], false));
     return LT_OK;
 }
 
@@ -171,5 +178,36 @@ static lt_status wait(void *ctx, int lane)
     return lt_cuda_end(c);
 }
 
+static lt_status mark(void *ctx, uint64_t *place)
+{
+    lt_cuda *c = ctx;
+    lanes *l;
+    LT_TRY(lt_cuda_begin(c, "mark"));
+    LT_TRY(open_lanes(c, &l));
+    LT_CUDA_TRY(c, c->api->event_record(l->mark[l->marks % MARKS], c->stream[LT_CUDA_MAIN]));
+    *place = l->marks++;
+    return lt_cuda_end(c);
+}
+
+/* The event of a place long ago is another place's by now, which comes after it. */
+static lt_status reach(void *ctx, uint64_t place)
+{
+    lt_cuda *c = ctx;
+    lanes *l;
+    LT_TRY(lt_cuda_begin(c, "wait for results"));
+    LT_TRY(open_lanes(c, &l));
+    LT_CUDA_TRY(c, c->api->event_sync(l->mark[place % MARKS]));
+    return lt_cuda_end(c);
+}
+
 const lt_graph_ops lt_cuda_graphs = {begin_recording, end_recording, launch, free_recording};
-const lt_upload_ops lt_cuda_uploads = {host_alloc, host_free, copy, join, follow, wait};
+const lt_upload_ops lt_cuda_uploads = {
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .copy = copy,
+    .join = join,
+    .follow = follow,
+    .wait = wait,
+    .mark = mark,
+    .reach = reach,
+};

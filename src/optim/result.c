@@ -1,0 +1,86 @@
+/* What a step did: read at once, or sent on its way and read while the next one runs. */
+
+#include "base/alloc.h"
+#include "optim/optim.h"
+#include "tensor/readback.h"
+
+#include <string.h>
+
+enum { MOST = 2 };
+
+typedef struct lt_results {
+    lt_readback *way[MOST];
+    bool advanced[MOST]; /* that update was counted as applied */
+    unsigned sent, taken;
+} lt_results;
+
+static lt_status make(lt_optim *o)
+{
+    lt_results *r = o->results ? o->results : lt_alloc(1, sizeof *r);
+    if (!r)
+        return LT_E_NOMEM;
+    o->results = r;
+    for (int i = 0; i < MOST; i++)
+        if (!r->way[i])
+            LT_TRY(lt_readback_new(&r->way[i], o->device, sizeof(lt_scalars)));
+    return LT_OK;
+}
+
+void lt_optim_free_results(lt_optim *o)
+{
+    for (int i = 0; o->results && i < MOST; i++)
+        lt_readback_free(&o->results->way[i]);
+    lt_free(o->results);
+    o->results = NULL;
+}
+
+bool lt_optim_results_wait(const lt_optim *o)
+{
+    return o->results && o->results->sent != o->results->taken;
+}
+
+lt_status lt_optim_send_result(lt_optim *o)
+{
+    LT_TRY(make(o));
+    lt_results *r = o->results;
+    if (r->sent - r->taken == MOST)
+        return lt_fail(LT_E_ARG, "%s: %d results are on their way already", o->ops->name, MOST);
+    lt_readback *way = r->way[r->sent % MOST];
+    lt_readback_begin(way);
+    LT_TRY(lt_readback_add_memory(way, o->scalars, sizeof(lt_scalars)));
+    LT_TRY(lt_readback_send(way));
+    r->advanced[r->sent++ % MOST] = o->advanced;
+    o->advanced = false;
+    return LT_OK;
+}
+
+/* The oldest on its way; *advanced: whether the host counted that update. */
+static lt_status take(lt_optim *o, lt_scalars *s, bool *advanced)
+{
+    lt_results *r = o->results;
+    const void *data;
+    LT_TRY(lt_readback_wait(r->way[r->taken % MOST], &data));
+    memcpy(s, data, sizeof *s);
+    *advanced = r->advanced[r->taken++ % MOST];
+    return LT_OK;
+}
+
+lt_status lt_optim_result(lt_optim *o, lt_step_result *result)
+{
+    lt_scalars s;
+    bool advanced = o->advanced;
+    if (lt_optim_results_wait(o)) {
+        LT_TRY(take(o, &s, &advanced));
+    } else {
+        LT_TRY(lt_optim_read_scalars(o, &s));
+        o->advanced = false;
+    }
+    if (!s.finite && advanced) /* the host learns only now that it was skipped */
+        lt_optim_count_updates(o, -1);
+    *result = (lt_step_result){.grad_norm = s.grad_norm,
+                               .applied = s.finite != 0,
+                               .steps = s.applied,
+                               .loss_scale = s.loss_scale,
+                               .good_steps = s.good_steps};
+    return LT_OK;
+}

@@ -1,0 +1,110 @@
+/* Numbers on their way from the device. They go to page-locked memory like any other work of the main
+ * queue; the host waits for the place in the queue where the last of them was put. */
+
+#include "tensor/readback.h"
+
+#include "base/alloc.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/fail.h"
+#include "lather/log.h"
+
+struct lt_readback {
+    lt_device *device;
+    const lt_upload_ops *ops; /* NULL: data is plain memory */
+    char *data;
+    size_t bytes, used;
+    uint64_t place; /* in the main queue, behind the last copy */
+    bool sent;
+};
+
+lt_status lt_readback_new(lt_readback **out, lt_device *device, size_t bytes)
+{
+    lt_readback *r = lt_alloc(1, sizeof *r);
+    if (!r)
+        return LT_E_NOMEM;
+    void *memory = NULL;
+    r->device = device;
+    r->ops = device->backend->uploads;
+    r->bytes = bytes;
+    lt_status st = LT_OK;
+    if (r->ops) {
+        st = r->ops->host_alloc(device->ctx, bytes, &memory);
+    } else {
+        memory = lt_alloc(1, bytes);
+        st = memory ? LT_OK : LT_E_NOMEM;
+    }
+    if (st) {
+        lt_free(r);
+        return st;
+    }
+    r->data = memory;
+    *out = r;
+    return LT_OK;
+}
+
+static lt_status wait(lt_readback *r)
+{
+    const bool sent = r->sent;
+    r->sent = false;
+    return sent && r->ops ? r->ops->reach(r->device->ctx, r->place) : LT_OK;
+}
+
+void lt_readback_free(lt_readback **readback)
+{
+    lt_readback *r = *readback;
+    *readback = NULL;
+    if (!r)
+        return;
+    if (wait(r)) /* the next call of the device tells it again */
+        lt_log(LT_LOG_WARN, "readback", "%s", lt_error_message());
+    if (r->ops)
+        r->ops->host_free(r->device->ctx, r->data);
+    else
+        lt_free(r->data);
+    lt_free(r);
+}
+
+void lt_readback_begin(lt_readback *r)
+{
+    r->used = 0;
+    r->sent = false;
+}
+
+lt_status lt_readback_add_memory(lt_readback *r, const void *memory, size_t bytes)
+{
+    const lt_device *d = r->device;
+    if (r->sent || bytes > r->bytes - r->used)
+        return lt_fail(LT_E_ARG, "readback: %zu more bytes, %zu of %zu are used%s", bytes, r->used,
+                       r->bytes, r->sent ? " and sent" : "");
+    LT_TRY(d->backend->copy(d->ctx, r->data + r->used, memory, bytes, LT_COPY_OUT));
+    r->used += bytes;
+    return LT_OK;
+}
+
+lt_status lt_readback_add(lt_readback *r, const lt_tensor *tensor)
+{
+    const lt_view view = lt_tensor_view(tensor);
+    if (tensor->device != r->device || !view.data || !lt_view_is_contiguous(&view))
+        return lt_fail(LT_E_ARG, "readback: want contiguous tensors of one device");
+    return lt_readback_add_memory(r, view.data, lt_tensor_bytes(tensor));
+}
+
+lt_status lt_readback_send(lt_readback *r)
+{
+    const lt_device *d = r->device;
+    r->sent = true;
+    return r->ops ? r->ops->mark(d->ctx, &r->place) : d->backend->sync(d->ctx);
+}
+
+lt_status lt_readback_wait(lt_readback *r, const void **data)
+{
+    LT_TRY(wait(r));
+    *data = r->data;
+    return LT_OK;
+}
+
+bool lt_device_has_queue(const lt_device *device)
+{
+    return device->backend->uploads != NULL;
+}

@@ -1,0 +1,10 @@
+/* Inside of lather/readback.h: any memory of a device. */
+#ifndef LT_TENSOR_READBACK_H
+#define LT_TENSOR_READBACK_H
+
+#include "lather/readback.h"
+
+/* As lt_readback_add(). */
+lt_status lt_readback_add_memory(lt_readback *readback, const void *memory, size_t bytes);
+
+#endif
