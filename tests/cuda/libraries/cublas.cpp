@@ -148,7 +148,7 @@ cublasStatus_t trsm_batched(cublasHandle_t handle, const triangle &t, const size
     return CUBLAS_STATUS_SUCCESS;
 }
 
-} // namespace
+} /* namespace */
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
 {

@@ -267,7 +267,7 @@ void take_factors(job &j, const void *alpha, const void *beta)
     memcpy(&j.beta_value, beta, sizeof(float));
 }
 
-} // namespace
+} /* namespace */
 
 /* All but the first want what a program may forbid: workspace, or sums in the result's type. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,

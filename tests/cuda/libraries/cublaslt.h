@@ -27,6 +27,6 @@ struct preference : cublasLtMatmulPreferenceOpaque_t {
     uint32_t schemes, alignment[4];
 };
 
-} // namespace blaslt
+} /* namespace blaslt */
 
 #endif

@@ -25,7 +25,7 @@ template <class T, class U> cublasStatus_t set(T &to, const void *from, size_t b
     return CUBLAS_STATUS_SUCCESS;
 }
 
-} // namespace
+} /* namespace */
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {

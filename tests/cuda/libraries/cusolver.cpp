@@ -141,7 +141,7 @@ bool fit(const types &t)
     return t.a == t.w && t.a == t.compute && (t.a == CUDA_R_32F || t.a == CUDA_R_64F);
 }
 
-} // namespace
+} /* namespace */
 
 cusolverStatus_t cusolverDnCreate(cusolverDnHandle_t *handle)
 {

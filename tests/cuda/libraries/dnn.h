@@ -183,6 +183,6 @@ struct conv_names {
 };
 const conv_names &names_of(cudnnBackendDescriptorType_t type);
 
-} // namespace dnn
+} /* namespace dnn */
 
 #endif

@@ -122,7 +122,7 @@ void one_group(cudnnBackendDescriptorType_t kind, const geometry &g, int64_t gro
         }
 }
 
-} // namespace
+} /* namespace */
 
 void convolve(const operation &o, std::vector<array> &arrays, bool backwards)
 {
@@ -139,4 +139,4 @@ void convolve(const operation &o, std::vector<array> &arrays, bool backwards)
         v *= alpha;
 }
 
-} // namespace dnn
+} /* namespace dnn */

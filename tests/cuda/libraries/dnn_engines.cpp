@@ -183,7 +183,7 @@ std::shared_ptr<body> config_body(const ref &graph, const engine &e)
     return b;
 }
 
-} // namespace
+} /* namespace */
 
 std::vector<engine> engines_of(const program &p, bool fallback)
 {
@@ -238,4 +238,4 @@ cudnnStatus_t make_config(body &b)
     return CUDNN_STATUS_SUCCESS;
 }
 
-} // namespace dnn
+} /* namespace dnn */

@@ -198,7 +198,7 @@ void round_factors(const operation &o, std::vector<array> &arrays, arithmetic ho
             x = how == TF32 ? to_tf32(x) : rounded(x, CUDNN_DATA_BFLOAT16);
 }
 
-} // namespace
+} /* namespace */
 
 float rounded(float x, cudnnDataType_t type)
 {
@@ -243,4 +243,4 @@ void run(const operation &o, std::vector<array> &arrays, arithmetic how, bool ba
     }
 }
 
-} // namespace dnn
+} /* namespace dnn */

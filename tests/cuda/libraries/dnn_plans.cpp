@@ -99,7 +99,7 @@ cudnnStatus_t take_config(body &b, ref &graph)
     return CUDNN_STATUS_SUCCESS;
 }
 
-} // namespace
+} /* namespace */
 
 /* From a handle or a number: this machine's. */
 cudnnStatus_t make_device(body &b)
@@ -137,4 +137,4 @@ cudnnStatus_t make_plan(body &b)
     return CUDNN_STATUS_SUCCESS;
 }
 
-} // namespace dnn
+} /* namespace dnn */

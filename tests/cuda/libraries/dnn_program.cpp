@@ -143,7 +143,7 @@ void sign(program &p)
     }
 }
 
-} // namespace
+} /* namespace */
 
 cudnnStatus_t make_program(body &graph)
 {
@@ -165,4 +165,4 @@ cudnnStatus_t make_program(body &graph)
     return CUDNN_STATUS_SUCCESS;
 }
 
-} // namespace dnn
+} /* namespace dnn */

@@ -158,7 +158,7 @@ const rule rules[] = {
 };
 /* clang-format on */
 
-} // namespace
+} /* namespace */
 
 const rule *find_rule(cudnnBackendDescriptorType_t descriptor, int name)
 {
@@ -253,4 +253,4 @@ const conv_names &names_of(cudnnBackendDescriptorType_t type)
     return type == FORWARD ? kinds[0] : type == DGRAD ? kinds[1] : kinds[2];
 }
 
-} // namespace dnn
+} /* namespace dnn */

@@ -215,8 +215,8 @@ bool next_order(arithmetic how)
     return how == CHANGES && runs++ % 2;
 }
 
-} // namespace
-} // namespace dnn
+} /* namespace */
+} /* namespace dnn */
 
 using namespace dnn;
 

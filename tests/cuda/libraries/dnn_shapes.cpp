@@ -144,7 +144,7 @@ cudnnStatus_t check_finalize_op(const body &b)
                          named(b, CUDNN_ATTR_OPERATION_BN_FINALIZE_Y_SUM_DESC).dim[C]);
 }
 
-} // namespace
+} /* namespace */
 
 tensor tensor_of(const body &b)
 {
@@ -225,4 +225,4 @@ cudnnStatus_t check_operation(const body &b)
     }
 }
 
-} // namespace dnn
+} /* namespace dnn */

@@ -24,7 +24,7 @@ struct descriptor {
 open_things things;
 thread_local std::string last_words;
 
-} // namespace
+} /* namespace */
 
 /* Of the descriptor that a caller has. */
 std::shared_ptr<body> content_of(cudnnBackendDescriptor_t d, const char *what)
@@ -220,7 +220,7 @@ cudnnStatus_t finish(body &b)
     }
 }
 
-} // namespace
+} /* namespace */
 
 cudnnStatus_t finalize(body &b)
 {
@@ -234,7 +234,7 @@ cudnnStatus_t finalize(body &b)
     return st;
 }
 
-} // namespace dnn
+} /* namespace dnn */
 
 using namespace dnn;
 

@@ -90,7 +90,7 @@ std::shared_ptr<body> read_body(reader &r)
     return b;
 }
 
-} // namespace
+} /* namespace */
 
 std::string to_text(const body &b)
 {
@@ -116,4 +116,4 @@ std::shared_ptr<body> from_text(const std::string &text)
     return r.good && !*r.at ? b : nullptr;
 }
 
-} // namespace dnn
+} /* namespace dnn */
