@@ -608,7 +608,7 @@ def shampoos_blocks_are_listed(cwd):
 def every_recipe_loads_and_flags_override_it(cwd):
     folder = os.path.join(os.environ["LATHER_TEST_SOURCE"], "models", "resnet50", "recipes")
     names = sorted(f[:-5] for f in os.listdir(folder))
-    assert {"nesterov-90e", "shampoo-paper", "shampoo-60e", "torchvision-v1", "ffcv-16e"} <= set(names), names
+    assert {"nesterov-90e", "shampoo-paper", "shampoo-60e", "torchvision-v1", "torchvision-v2", "ffcv-16e"} <= set(names), names
     for name in names:
         with open(os.path.join(folder, f"{name}.yaml"), encoding="utf-8") as file:
             text = file.read()
