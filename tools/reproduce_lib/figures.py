@@ -74,26 +74,27 @@ class Timed:
 
 
 def runs_in_time(measured, arm, runs):
-    """For a machine whose seconds are indicative: by what the arm's steps cost, timed within them."""
+    """By what the arm's steps cost, timed within them."""
     base = measured.timed(measured.plan.baseline)
-    if measured.plan.clock != "indicative" or not base:
+    if not base:
         return runs
     per_epoch = measured.relative_step(measured.timed(arm), base)
     return [Timed(run, per_epoch) for run in runs]
 
 
-def curves(measured, budget, against_time):
-    """Accuracy against epochs or time at one budget, all arms."""
+def curves(measured, budget, against):
+    """Accuracy at one budget, all arms, against epochs, seconds, or time: seconds, or where these are indicative what steps cost."""
     plan, order = measured.plan, numbers(measured.plan.arms)
     arms = [a for a in plan.arms if measured.finals[a][budget] and all(r.curve for r in measured.finals[a][budget])]
     runs = {a: measured.finals[a][budget] for a in arms}
-    if not arms:
-        return None
-    what, at = "epochs", 0
-    if against_time:
+    is_relative = against == "time" and plan.clock == "indicative"
+    if not arms or (against == "seconds" and plan.clock != "indicative"):
+        return None  # there time is seconds
+    at = 0 if against == "epochs" else 2
+    what = "epochs" if against == "epochs" else "seconds of training"
+    if is_relative:
         runs = {a: runs_in_time(measured, a, rs) for a, rs in runs.items()}
-        base = plan.arms[plan.baseline].label
-        what, at = f"time in epochs of {base}" if plan.clock == "indicative" else "seconds of training", 2
+        what = f"time in epochs of {plan.arms[plan.baseline].label}"
     shown = [p for rs in runs.values() for r in rs for p in r.curve]
     y = accuracy_range([p[1] for p in shown])
     chart = Chart(f"Top-1 accuracy in %, {budget:g} epochs", (0, max(p[at] for p in shown)), y, what, names_of(plan, arms))
@@ -102,9 +103,10 @@ def curves(measured, budget, against_time):
         bands(chart, y[0], runs[arm], order[arm], at)
         for run in runs[arm]:
             rows += [[arm, run.metrics["settings"]["seed"], f"{point[at]:.6g}", f"{point[1]:.4f}"] for point in run.curve]
-    kind = "seconds" if against_time else "epochs"
-    return Figure(f"accuracy-{kind}-{budget:g}", chart, rows, "Line: mean of seeds. Area: from the lowest to the highest seed.",
-                  against_time)
+    note = {"epochs": "", "time": " Time: epochs, times what a step costs against the baseline's." if is_relative else "",
+            "seconds": " Seconds as they were taken, with whatever else the machine did."}[against]
+    name = f"accuracy-{'time' if is_relative else 'seconds' if at else 'epochs'}-{budget:g}"
+    return Figure(name, chart, rows, "Line: mean of seeds. Area: from the lowest to the highest seed." + note, at > 0)
 
 
 def budgets(measured):
@@ -273,8 +275,9 @@ def memory(measured):
 def all_figures(measured):
     plan = measured.plan
     found = {"result": [budgets(measured), ratios(measured, False)],
-             "curves": [curves(measured, b, False) for b in plan.budgets],
-             "seconds": [curves(measured, plan.budgets[-1], True), ratios(measured, True), breakdown(measured)],
+             "curves": [curves(measured, b, "epochs") for b in plan.budgets],
+             "seconds": [curves(measured, plan.budgets[-1], "time"), ratios(measured, True), breakdown(measured)],
+             "clock": [curves(measured, plan.budgets[-1], "seconds")],
              "sweeps": [heat_map(measured, s) for s in plan.sweeps],
              "trials": [trials(measured, arm) for arm in plan.arms.values()],
              "memory": [memory(measured)]}

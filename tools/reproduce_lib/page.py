@@ -36,6 +36,10 @@ def figure(item):
     return f"<figure>{item.picture.inline()}<figcaption>{escape(item.caption)}</figcaption></figure>\n"
 
 
+def folded(title, inside):
+    return f"<details><summary>{escape(title)}</summary>{inside}</details>\n" if inside else ""
+
+
 def grid(figures):
     return f'<div class="grid">{"".join(figure(f) for f in figures)}</div>\n' if figures else ""
 
@@ -124,6 +128,7 @@ def page(measured, verdicts, figures, tables, with_clock):
     def table(name):
         return tables[name].html() if name in tables else ""
     shown = [v for v in verdicts if with_clock or not v.is_clock]
+    taken = folded("Seconds as they were taken", grid(figures["clock"]))
     about = f"<p>{escape(plan.about)}</p>\n" if plan.about else ""
     indicative = "<p>Other work shared the machine: seconds are indicative only.</p>\n" if plan.clock == "indicative" else ""
     return f"""<!doctype html>
@@ -134,7 +139,7 @@ def page(measured, verdicts, figures, tables, with_clock):
 {"".join(claim(v) for v in shown)}<h2>Accuracy and epochs</h2>
 {grid(figures["result"])}{table("accuracy")}{table("epochs-to-target")}<h2>On the way</h2>
 {grid(figures["curves"])}<h2>What a step costs</h2>
-{indicative if with_clock else ""}{grid(figures["seconds"] + figures["memory"])}{table("cost")}<h2>Which settings matter</h2>
+{indicative if with_clock else ""}{grid(figures["seconds"] + figures["memory"])}{table("cost")}{taken}<h2>Which settings matter</h2>
 {grid(figures["sweeps"])}<details><summary>The numbers</summary>{table("sweeps")}</details>
 <h2>Tuning</h2>
 {grid(figures["trials"])}<details><summary>All trials</summary>{table("trials")}</details>

@@ -90,7 +90,7 @@ class Picture:
         """Names with their colours, from the left, in as many lines as it takes; returns the height it took."""
         x, y = LEFT, (TOP if top is None else top)
         for index, name in names:
-            wide = 22 + 6.9 * len(name)
+            wide = 24 + 7.1 * len(name)
             if x + wide > self.width - 4 and x > LEFT:
                 x, y = LEFT, y + 16
             self.box(x, y - 8, 9, 9, f"f{index % COLOURS}")
