@@ -3,10 +3,12 @@
  * shows as a wrong result in one of them. What no device allows ends the program: a barrier that some
  * threads of a block do not reach. */
 
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
 #include <map>
+#include <memory>
 #include <ucontext.h>
 #include <vector>
 
@@ -15,79 +17,62 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace
 {
 
-enum state { READY, AT_BLOCK, AT_WARP, DONE };
+enum state { NEW, READY, AT_BLOCK, AT_WARP, DONE };
 enum { STACK = 256 << 10, WARP = 32, MOST = 1024 };
 
-struct fiber {
+/* A stack, and where its owner stopped. Once begun, changes go by longjmp, which makes no system call;
+ * sanitizers know the other way only. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { LONG_WAY = 1 };
+#else
+enum { LONG_WAY = 0 };
+#endif
+struct place {
     ucontext_t context;
-    std::vector<char> stack;
-    state now;
+    jmp_buf jump;
+    bool begun;
 };
 
-std::vector<fiber> fibers;
-ucontext_t scheduler;
-unsigned current;
+/* Runs one thread after another; one that stops at a barrier keeps it until it is done. */
+struct fiber {
+    place at;
+    std::unique_ptr<char[]> stack;
+    unsigned thread;
+};
+
+std::vector<std::unique_ptr<fiber>> fibers;
+std::vector<fiber *> idle;
+place scheduler = {{}, {}, true};
+fiber *active;
+state now[MOST];
+fiber *owner[MOST];
+unsigned threads, position; /* of a block; the next to have its turn */
 const std::function<void()> *work;
 uint64_t exchanged[MOST];
-uint64_t block;                      /* blocks that began, of all launches */
+uint64_t block_number;               /* blocks that began, of all launches */
 std::map<void *, uint64_t> last_use; /* the block that shared variables belong to */
 
-void run_thread()
+void change(place *from, place *to)
 {
-    (*work)();
-    fibers[current].now = DONE;
-    swapcontext(&fibers[current].context, &scheduler);
+    if (LONG_WAY) {
+        swapcontext(&from->context, &to->context);
+    } else if (!_setjmp(from->jump)) {
+        if (to->begun)
+            _longjmp(to->jump, 1);
+        to->begun = true;
+        setcontext(&to->context);
+    }
 }
 
 void wait_at(state barrier)
 {
-    fibers[current].now = barrier;
-    swapcontext(&fibers[current].context, &scheduler);
+    fiber *mine = active;
+    now[mine->thread] = barrier;
+    owner[mine->thread] = mine;
+    change(&mine->at, &scheduler);
 }
 
-void start(unsigned thread)
-{
-    fiber &f = fibers[thread];
-    f.stack.resize(STACK);
-    f.now = READY;
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = f.stack.data();
-    f.context.uc_stack.ss_size = STACK;
-    f.context.uc_link = NULL;
-    makecontext(&f.context, run_thread, 0);
-}
-
-void run(unsigned thread)
-{
-    current = thread;
-    threadIdx = dim3(thread, 0, 0);
-    swapcontext(&scheduler, &fibers[thread].context);
-}
-
-/* Lets threads begin..end-1 go on if all that are not done have come to the barrier. */
-bool release(unsigned begin, unsigned end, state barrier, bool all)
-{
-    unsigned there = 0, done = 0;
-    for (unsigned i = begin; i < end; i++) {
-        there += fibers[i].now == barrier;
-        done += fibers[i].now == DONE;
-    }
-    if (!there || there + done < end - begin || (all && done))
-        return false;
-    for (unsigned i = begin; i < end; i++)
-        if (fibers[i].now == barrier)
-            fibers[i].now = READY;
-    return true;
-}
-
-bool release_some(unsigned threads)
-{
-    bool any = release(0, threads, AT_BLOCK, false);
-    for (unsigned w = 0; w < threads; w += WARP)
-        any = release(w, w + WARP < threads ? w + WARP : threads, AT_WARP, true) || any;
-    return any;
-}
-
+/* The i-th turn. */
 unsigned in_turn(unsigned i, unsigned count)
 {
     static const char *const order = getenv("LATHER_EMULATE");
@@ -98,24 +83,98 @@ unsigned in_turn(unsigned i, unsigned count)
     return i;
 }
 
-void run_block(unsigned threads)
+void set_thread(fiber *f, unsigned thread)
 {
-    block++;
+    f->thread = thread;
+    threadIdx.x = thread;
+}
+
+/* Threads that meet no barrier follow each other without a change of stacks. */
+void run_threads()
+{
+    for (;;) {
+        fiber *mine = active;
+        (*work)();
+        now[mine->thread] = DONE;
+        const unsigned next = position < threads ? in_turn(position, threads) : 0;
+        if (position < threads && now[next] == NEW) {
+            position++;
+            set_thread(mine, next);
+            continue;
+        }
+        idle.push_back(mine);
+        change(&mine->at, &scheduler);
+    }
+}
+
+fiber *idle_fiber()
+{
+    if (idle.empty()) {
+        fiber *f = new fiber();
+        fibers.emplace_back(f);
+        f->stack.reset(new char[STACK]);
+        getcontext(&f->at.context);
+        f->at.context.uc_stack.ss_sp = f->stack.get();
+        f->at.context.uc_stack.ss_size = STACK;
+        f->at.context.uc_link = NULL;
+        makecontext(&f->at.context, run_threads, 0);
+        idle.push_back(f);
+    }
+    fiber *f = idle.back();
+    idle.pop_back();
+    return f;
+}
+
+void run(unsigned thread)
+{
+    active = now[thread] == NEW ? idle_fiber() : owner[thread];
+    set_thread(active, thread);
+    now[thread] = READY;
+    change(&scheduler, &active->at);
+}
+
+/* Lets threads begin..end-1 go on if all that are not done have come to the barrier. */
+bool release(unsigned begin, unsigned end, state barrier, bool all)
+{
+    unsigned there = 0, done = 0;
+    for (unsigned i = begin; i < end; i++) {
+        there += now[i] == barrier;
+        done += now[i] == DONE;
+    }
+    if (!there || there + done < end - begin || (all && done))
+        return false;
+    for (unsigned i = begin; i < end; i++)
+        if (now[i] == barrier)
+            now[i] = READY;
+    return true;
+}
+
+bool release_some()
+{
+    bool any = release(0, threads, AT_BLOCK, false);
+    for (unsigned w = 0; w < threads; w += WARP)
+        any = release(w, w + WARP < threads ? w + WARP : threads, AT_WARP, true) || any;
+    return any;
+}
+
+void run_block(const char *name)
+{
+    block_number++;
     for (unsigned i = 0; i < threads; i++)
-        start(i);
+        now[i] = NEW;
     for (;;) {
         unsigned done = 0;
-        for (unsigned i = 0; i < threads; i++) {
-            const unsigned thread = in_turn(i, threads);
-            if (fibers[thread].now == READY)
+        for (position = 0; position < threads;) {
+            const unsigned thread = in_turn(position++, threads);
+            if (now[thread] == NEW || now[thread] == READY)
                 run(thread);
         }
         for (unsigned i = 0; i < threads; i++)
-            done += fibers[i].now == DONE;
+            done += now[i] == DONE;
         if (done == threads)
             return;
-        if (!release_some(threads)) {
-            fprintf(stderr, "emulate: threads of a block wait at different barriers\n");
+        if (!release_some()) {
+            fprintf(stderr, "emulate: %s: threads of a block wait at different barriers\n", name);
             abort();
         }
     }
@@ -130,40 +189,40 @@ void __syncthreads()
 
 void lt_emulate_shared(void *variable, size_t bytes)
 {
-    uint64_t &owner = last_use[variable];
-    if (owner == block)
+    uint64_t &mine = last_use[variable];
+    if (mine == block_number)
         return;
-    owner = block;
+    mine = block_number;
     memset(variable, 0xFF, bytes);
 }
 
 uint64_t lt_emulate_exchange(uint64_t bits, unsigned lane)
 {
-    exchanged[current] = bits;
+    const unsigned mine = threadIdx.x;
+    exchanged[mine] = bits;
     wait_at(AT_WARP);
-    const uint64_t other = exchanged[current / WARP * WARP + lane];
+    const uint64_t other = exchanged[mine / WARP * WARP + lane];
     wait_at(AT_WARP);
     return other;
 }
 
-void lt_emulate(dim3 grid, dim3 threads, size_t, cudaStream_t, const std::function<void()> &body)
+void lt_emulate_run(dim3 grid, dim3 block, const char *name, const std::function<void()> &thread)
 {
     const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
-    if (!blocks || !threads.x || threads.y != 1 || threads.z != 1 || threads.x > MOST
-        || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535) {
-        fprintf(stderr, "emulate: no device launches %u x %u x %u blocks of %u threads\n", grid.x,
-                grid.y, grid.z, threads.x);
+    if (!blocks || !block.x || block.y != 1 || block.z != 1 || block.x > MOST || grid.x > INT32_MAX
+        || grid.y > 65535 || grid.z > 65535) {
+        fprintf(stderr, "emulate: %s: no device launches %u x %u x %u blocks of %u threads\n", name,
+                grid.x, grid.y, grid.z, block.x);
         abort();
     }
-    if (fibers.size() < threads.x)
-        fibers.resize(threads.x);
-    work = &body;
+    work = &thread;
+    threads = block.x;
     gridDim = grid;
-    blockDim = threads;
+    blockDim = block;
     for (uint64_t i = 0; i < blocks; i++) {
         const uint64_t b = in_turn(0, 2) ? blocks - 1 - i : i;
         blockIdx = dim3((unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
                         (unsigned)(b / grid.x / grid.y));
-        run_block(threads.x);
+        run_block(name);
     }
 }

@@ -4,15 +4,17 @@
     emulate.py IN.cu OUT.cpp        emulate.py IN.cuh OUT.cuh        emulate.py --self-test
 
 `name<types><<<grid, block, bytes, stream>>>(arguments)` becomes
-`lt_emulate(grid, block, bytes, stream, [&] { name<types>(arguments); })`. After `__shared__ T x[N];`
+`lt_emulate(grid, block, bytes, stream, "name", [](const auto &...a) { name<types>(a...); }, arguments)`,
+and a parameter that no thread copies (`__grid_constant__`) a reference. After `__shared__ T x[N];`
 follows `lt_emulate_shared(&x, sizeof x);`, which makes x NaN for every block: on a device it has no
 value either. Everything else stays.
 """
 import re
 import sys
 
-LAUNCH = re.compile(r"([A-Za-z_]\w*(?:<[^<>;(){}]*>)?)\s*<<<")
+LAUNCH = re.compile(r"([A-Za-z_]\w*)((?:<[^<>;(){}]*>)?)\s*<<<")
 SHARED = re.compile(r"(__shared__\s[^;=]*?\b([A-Za-z_]\w*)((?:\[[^\];]*\])*);)")
+PARAMETER = re.compile(r"const __grid_constant__ (\w+) (\w+)")
 
 
 def closing(text, start):
@@ -25,31 +27,38 @@ def closing(text, start):
     raise SystemExit("a launch is not closed")
 
 
-def poison(text):
-    return SHARED.sub(r"\1 lt_emulate_shared(&\2, sizeof \2);", text)
-
-
-def translate(text):
-    text, out, at = poison(text), [], 0
+def launches(text):
+    out, at = [], 0
     while True:
         found = LAUNCH.search(text, at)
         if not found:
             return "".join(out) + text[at:]
+        name, types = found.groups()
         end = text.index(">>>", found.end())
         opening = text.index("(", end)
         last = closing(text, opening)
-        arguments = translate(text[opening + 1:last])
-        out += [text[at:found.start()], "lt_emulate(", text[found.end():end], ", [&] { ",
-                found.group(1), "(", arguments, "); })"]
+        arguments = launches(text[opening + 1:last])
+        out += [text[at:found.start()], f"lt_emulate({text[found.end():end]}, \"{name}\", ",
+                f"[](const auto &...a) {{ {name}{types}(a...); }}", ", " if arguments else "",
+                arguments, ")"]
         at = last + 1
 
 
+def translate(text):
+    text = SHARED.sub(r"\1 lt_emulate_shared(&\2, sizeof \2);", text)
+    return launches(PARAMETER.sub(r"const \1 &\2", text))
+
+
 def self_test():
-    rows = [("plain", "f<<<1, 2, 0, s>>>(a);", "lt_emulate(1, 2, 0, s, [&] { f(a); });"),
+    call = "[](const auto &...a) { %s(a...); }"
+    rows = [("plain", "f<<<1, 2, 0, s>>>(a);", f'lt_emulate(1, 2, 0, s, "f", {call % "f"}, a);'),
             ("types", "f<T, 8><<<g(n, 4), 2, 0, m(c)>>>(a, (T *)b);",
-             "lt_emulate(g(n, 4), 2, 0, m(c), [&] { f<T, 8>(a, (T *)b); });"),
+             f'lt_emulate(g(n, 4), 2, 0, m(c), "f", {call % "f<T, 8>"}, a, (T *)b);'),
             ("two", "f<<<1, 1, 0, s>>>(); g<<<2, 1, 0, s>>>(f(x));",
-             "lt_emulate(1, 1, 0, s, [&] { f(); }); lt_emulate(2, 1, 0, s, [&] { g(f(x)); });"),
+             f'lt_emulate(1, 1, 0, s, "f", {call % "f"}); '
+             f'lt_emulate(2, 1, 0, s, "g", {call % "g"}, f(x));'),
+            ("a large parameter", "void f(const __grid_constant__ list x, int y)",
+             "void f(const list &x, int y)"),
             ("shared", "__shared__ double x[A][B / 2];\n__shared__ lt_step s;",
              "__shared__ double x[A][B / 2]; lt_emulate_shared(&x, sizeof x);\n"
              "__shared__ lt_step s; lt_emulate_shared(&s, sizeof s);"),

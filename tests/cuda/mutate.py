@@ -69,9 +69,9 @@ class Conform:
 
     def run(self, folder, name, text):
         """Compiles all that the changed file is a part of; returns the first row that fails, or None."""
-        for file in os.listdir(os.path.join(self.build, "tests/conform")):
+        for file in os.listdir(os.path.join(self.build, "tests/cuda/emulated")):
             if file.endswith((".cuh", ".cpp")):
-                with open(os.path.join(self.build, "tests/conform", file), encoding="utf-8") as f:
+                with open(os.path.join(self.build, "tests/cuda/emulated", file), encoding="utf-8") as f:
                     put(folder, file, f.read())
         put(folder, "changed.in", text)
         target = name if name.endswith(".cuh") else name + ".cpp"

@@ -1,0 +1,134 @@
+/* Inside of the stand-in's runtime: what its files share. All state is behind one lock. */
+#ifndef LT_TESTS_STANDIN_DEVICE_H
+#define LT_TESTS_STANDIN_DEVICE_H
+
+#include "standin.h"
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace standin
+{
+
+/* What was asked for by environment; read once. */
+struct wishes {
+    enum order { NOW, LATE, SHUFFLED } order;
+    bool protect;     /* only work may touch device memory: a page fault else */
+    unsigned seed;    /* of shuffled */
+    size_t memory;    /* bytes of a device */
+    int devices;      /* how many; < 0: no driver */
+    bool old_driver;  /* of the toolkit's last generation */
+    long fault;       /* the n-th work that runs is a fault; 0: none */
+    long dropped;     /* the n-th wait of a stream for an event is forgotten; < 0: all are */
+    std::string fail; /* NAME:N: the n-th call of that name fails */
+    bool log;         /* counts at the end, to stderr */
+};
+const wishes &wished();
+
+/* For the log and for tests of the stand-in itself. */
+struct counters {
+    long works, copies, waits, drops, launches, captures;
+};
+extern counters counted;
+
+extern std::recursive_mutex everything;
+typedef std::lock_guard<std::recursive_mutex> locked;
+
+/* A place in a stream, which an event has when it is recorded. */
+struct mark {
+    bool passed = false;
+    std::chrono::steady_clock::time_point when;
+};
+
+typedef std::function<bool()> work_fn; /* false: not done yet, again later */
+
+struct node {
+    work_fn run;
+    const char *what;
+    std::vector<int> after; /* nodes before this one */
+};
+
+/* One launch of a graph: which nodes are done. */
+struct running {
+    std::vector<node> nodes;
+    std::vector<bool> done;
+    size_t left;
+};
+
+struct task {
+    enum kind { WORK, RECORD, WAIT, GRAPH } kind;
+    work_fn run;
+    const char *what;
+    std::shared_ptr<mark> place;
+    std::shared_ptr<running> graph;
+};
+
+struct capture {
+    std::vector<node> nodes;
+    CUstream_st *origin;
+    std::thread::id thread;
+    bool invalid = false;
+    bool ended = false;
+};
+
+/* memory.cpp */
+enum memory_kind { ELSEWHERE, DEVICE, PINNED };
+memory_kind kind_of(const void *p);
+void open_memory();  /* for work ... */
+void close_memory(); /* ... and no more */
+void check_span(const void *p, size_t bytes, memory_kind wanted, const char *what);
+
+/* queue.cpp */
+void add(CUstream_st *stream, task t);
+void finish(CUstream_st *stream);                 /* runs all of it */
+void finish(const std::shared_ptr<mark> &place);  /* until it is passed */
+void finish_device(int device);                   /* < 0: all */
+bool advance(const std::shared_ptr<mark> &place); /* one task towards it; whether it is passed */
+bool advance(CUstream_st *stream);                /* the same for its end */
+void all_streams(const std::function<void(CUstream_st *)> &f);
+
+/* capture.cpp */
+capture *capture_of_thread();
+void record_node(CUstream_st *stream, work_fn run, const char *what);
+
+/* runtime.cpp: every function of the runtime begins with entered() and returns by result(). */
+cudaError_t entered(const char *name);
+cudaError_t result(cudaError_t code);
+cudaError_t unsafe_in_capture(const char *name);
+int current_device();
+void make_sticky(int device, cudaError_t code);
+cudaError_t sticky(int device);
+
+} /* namespace standin */
+
+/* CUDA's own tags. */
+struct CUstream_st {
+    int device, number;
+    std::deque<standin::task> tasks;
+    std::shared_ptr<standin::capture> capture; /* NULL: none */
+    std::set<int> last;                        /* nodes of it that the next one follows */
+};
+
+struct CUevent_st {
+    int device;
+    bool timed;
+    std::shared_ptr<standin::mark> place;      /* of the last record; NULL: there was none */
+    std::shared_ptr<standin::capture> capture; /* it was recorded there */
+    std::set<int> last;
+};
+
+struct CUgraph_st {
+    std::vector<standin::node> nodes;
+};
+
+struct CUgraphExec_st {
+    std::vector<standin::node> nodes;
+};
+
+#endif

@@ -1,0 +1,20 @@
+/* Kernels: the emulator's, when their turn comes. */
+
+#include "device.h"
+
+#include <cuda_runtime.h>
+
+void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const char *name,
+                      const std::function<void()> &thread)
+{
+    using namespace standin;
+    locked now(everything);
+    if (entered(name))
+        return;
+    if (stream->device != current_device()) {
+        result(cudaErrorInvalidResourceHandle);
+        return;
+    }
+    standin_queue(
+        stream, [=] { lt_emulate_run(grid, block, name, thread); }, name);
+}

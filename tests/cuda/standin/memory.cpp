@@ -1,0 +1,293 @@
+/* Memory: what is the device's and what is the host's. Each allocation is a mapping of its own that ends
+ * at a page nobody may touch; new memory is full of NaNs; and while no work runs, the device's memory
+ * cannot be touched at all, so that host code that follows a device's address ends there and then. */
+
+#include "device.h"
+
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace standin
+{
+
+namespace
+{
+
+enum { PAGE = 4096, ALIGNMENT = 256, GARBAGE = 0xFF };
+
+struct allocation {
+    size_t bytes;
+    memory_kind kind;
+    int device;
+    char *mapping;
+    size_t mapped; /* without the page behind it */
+};
+
+std::map<uintptr_t, allocation> all;
+size_t used[2];
+int opened;
+
+const allocation *find(const void *p, uintptr_t *begin = NULL)
+{
+    auto next = all.upper_bound((uintptr_t)p);
+    if (next == all.begin())
+        return NULL;
+    --next;
+    if ((uintptr_t)p - next->first >= next->second.bytes)
+        return NULL;
+    if (begin)
+        *begin = next->first;
+    return &next->second;
+}
+
+/* Only what is safe in a handler. */
+void on_fault(int, siginfo_t *info, void *)
+{
+    static const char text[] = "standin: memory was touched that is not there, or device memory "
+                               "by the host (LATHER_STANDIN_PROTECT=0 lets it)\n";
+    (void)!write(2, text, sizeof text - 1);
+    (void)info;
+    signal(SIGSEGV, SIG_DFL); /* the instruction runs again, and ends the program */
+}
+
+void watch_faults()
+{
+    static bool watched;
+    struct sigaction action = {};
+    if (watched)
+        return;
+    watched = true;
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, NULL);
+}
+
+void protect_all(int how)
+{
+    for (auto &i : all)
+        if (i.second.kind == DEVICE)
+            mprotect(i.second.mapping, i.second.mapped, how);
+}
+
+const char *name_of(memory_kind kind)
+{
+    return kind == DEVICE ? "the device's" : kind == PINNED ? "page-locked" : "the host's";
+}
+
+cudaError_t allocate(void **out, size_t bytes, memory_kind kind)
+{
+    const size_t mapped = (bytes + PAGE - 1) / PAGE * PAGE;
+    const size_t aligned = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    const int device = current_device();
+    if (kind == DEVICE && used[device] + mapped > wished().memory)
+        return cudaErrorMemoryAllocation;
+    char *mapping = (char *)mmap(NULL, mapped + PAGE, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping == MAP_FAILED)
+        return cudaErrorMemoryAllocation;
+    mprotect(mapping + mapped, PAGE, PROT_NONE);
+    memset(mapping, GARBAGE, mapped);
+    char *begin = kind == DEVICE ? mapping + mapped - aligned : mapping;
+    if (kind == DEVICE) {
+        watch_faults();
+        used[device] += mapped;
+        if (wished().protect && !opened)
+            mprotect(mapping, mapped, PROT_NONE);
+    }
+    all[(uintptr_t)begin] = {bytes, kind, device, mapping, mapped};
+    *out = begin;
+    return cudaSuccess;
+}
+
+cudaError_t release(void *p, memory_kind kind, const char *what)
+{
+    auto found = all.find((uintptr_t)p);
+    if (found == all.end() || found->second.kind != kind)
+        standin_die("%s: %p was not given by the call that belongs to it, or is free already", what,
+                    p);
+    finish_device(-1);
+    if (kind == DEVICE)
+        used[found->second.device] -= found->second.mapped;
+    munmap(found->second.mapping, found->second.mapped + PAGE);
+    all.erase(found);
+    return cudaSuccess;
+}
+
+} /* namespace */
+
+memory_kind kind_of(const void *p)
+{
+    const allocation *found = find(p);
+    return found ? found->kind : ELSEWHERE;
+}
+
+void open_memory()
+{
+    if (!opened++ && wished().protect)
+        protect_all(PROT_READ | PROT_WRITE);
+}
+
+void close_memory()
+{
+    if (!--opened && wished().protect)
+        protect_all(PROT_NONE);
+}
+
+/* wanted ELSEWHERE: any memory of the host. */
+void check_span(const void *p, size_t bytes, memory_kind wanted, const char *what)
+{
+    locked now(everything);
+    uintptr_t begin = 0;
+    if (!bytes)
+        return;
+    const allocation *a = find(p, &begin);
+    const memory_kind kind = a ? a->kind : ELSEWHERE;
+    if ((kind == DEVICE) != (wanted == DEVICE) || !p)
+        standin_die("%s: %p is %s memory, wanted %s", what, p, p ? name_of(kind) : "no",
+                    name_of(wanted));
+    if (a && (uintptr_t)p - begin + bytes > a->bytes)
+        standin_die("%s: %zu bytes at %zu of an allocation of %zu leave it", what, bytes,
+                    (size_t)((uintptr_t)p - begin), a->bytes);
+}
+
+} /* namespace standin */
+
+using namespace standin;
+
+void standin_check_device(const void *p, size_t bytes, const char *what)
+{
+    check_span(p, bytes, DEVICE, what);
+}
+
+void standin_check_host(const void *p, size_t bytes, const char *what)
+{
+    check_span(p, bytes, ELSEWHERE, what);
+}
+
+bool standin_is_device(const void *p)
+{
+    locked now(everything);
+    return kind_of(p) == DEVICE;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    locked now(everything);
+    cudaError_t code = entered("cudaMalloc");
+    if (!code)
+        code = unsafe_in_capture("cudaMalloc");
+    if (!code && !bytes)
+        *out = NULL;
+    return result(code || !bytes ? code : allocate(out, bytes, DEVICE));
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    locked now(everything);
+    cudaError_t code = entered("cudaMallocHost");
+    if (!code)
+        code = unsafe_in_capture("cudaMallocHost");
+    return result(code ? code : allocate(out, bytes ? bytes : 1, PINNED));
+}
+
+cudaError_t cudaFree(void *p)
+{
+    locked now(everything);
+    cudaError_t code = entered("cudaFree");
+    if (!code)
+        code = unsafe_in_capture("cudaFree");
+    return result(code || !p ? code : release(p, DEVICE, "cudaFree"));
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    locked now(everything);
+    cudaError_t code = entered("cudaFreeHost");
+    if (!code)
+        code = unsafe_in_capture("cudaFreeHost");
+    return result(code || !p ? code : release(p, PINNED, "cudaFreeHost"));
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes)
+{
+    locked now(everything);
+    *all_bytes = wished().memory;
+    *free_bytes = wished().memory - used[current_device()];
+    return result(entered("cudaMemGetInfo"));
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
+{
+    locked now(everything);
+    cudaError_t code = entered("cudaMemsetAsync");
+    check_span(p, bytes, DEVICE, "cudaMemsetAsync");
+    if (!code)
+        standin_queue(
+            stream, [=] { memset(p, value, bytes); }, "cudaMemsetAsync");
+    return result(code);
+}
+
+namespace
+{
+
+/* Pageable memory may be used again when the call returns: its bytes are taken at once. Page-locked
+ * memory is read when the copy runs, and what comes there is garbage until then. */
+cudaError_t copy_in(void *dst, const void *src, size_t bytes, cudaStream_t stream)
+{
+    if (kind_of(src) == PINNED) {
+        standin_queue(
+            stream, [=] { memcpy(dst, src, bytes); }, "copy to the device");
+        return cudaSuccess;
+    }
+    if (standin_capturing(stream))
+        return standin_allowed("a copy from pageable memory") ? cudaSuccess
+                                                              : cudaErrorStreamCaptureUnsupported;
+    std::vector<char> taken((const char *)src, (const char *)src + bytes);
+    standin_queue(
+        stream, [=] { memcpy(dst, taken.data(), bytes); }, "copy to the device");
+    return cudaSuccess;
+}
+
+cudaError_t copy_out(void *dst, const void *src, size_t bytes, cudaStream_t stream)
+{
+    const bool pinned = kind_of(dst) == PINNED;
+    if (standin_capturing(stream)) {
+        if (!pinned)
+            return standin_allowed("a copy to pageable memory") ? cudaSuccess
+                                                                : cudaErrorStreamCaptureUnsupported;
+    } else {
+        memset(dst, GARBAGE, bytes);
+    }
+    standin_queue(
+        stream, [=] { memcpy(dst, src, bytes); }, "copy from the device");
+    if (!pinned)
+        finish(stream);
+    return sticky(stream->device);
+}
+
+} /* namespace */
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    static const char what[] = "cudaMemcpyAsync";
+    locked now(everything);
+    cudaError_t code = entered(what);
+    if (code || !bytes)
+        return result(code);
+    counted.copies++;
+    check_span(dst, bytes, kind == cudaMemcpyDeviceToHost ? ELSEWHERE : DEVICE, what);
+    check_span(src, bytes, kind == cudaMemcpyHostToDevice ? ELSEWHERE : DEVICE, what);
+    if (kind == cudaMemcpyHostToDevice)
+        return result(copy_in(dst, src, bytes, stream));
+    if (kind == cudaMemcpyDeviceToHost)
+        return result(copy_out(dst, src, bytes, stream));
+    if (kind != cudaMemcpyDeviceToDevice)
+        standin_die("%s: kind %d", what, (int)kind);
+    standin_queue(
+        stream, [=] { memmove(dst, src, bytes); }, "copy within the device");
+    return result(cudaSuccess);
+}

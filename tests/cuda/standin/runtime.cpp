@@ -1,0 +1,253 @@
+/* The device itself, what was asked for by environment, and errors: those of one call, and those that stay. */
+
+#include "device.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+namespace standin
+{
+
+namespace
+{
+
+enum { MOST_DEVICES = 2 };
+
+__thread int selected;
+__thread cudaError_t last_code;
+cudaError_t stays[MOST_DEVICES];
+std::map<std::string, long> calls;
+
+long number(const char *name, long otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtol(text, NULL, 10) : otherwise;
+}
+
+wishes read_wishes()
+{
+    const char *order = getenv("LATHER_STANDIN"), *fail = getenv("LATHER_STANDIN_FAIL");
+    wishes w = {};
+    w.order = order && !strcmp(order, "late")       ? wishes::LATE
+              : order && !strcmp(order, "shuffled") ? wishes::SHUFFLED
+                                                    : wishes::NOW;
+    if (order && *order && strcmp(order, "now") != 0 && w.order == wishes::NOW)
+        standin_die("LATHER_STANDIN=%s: there are now, late and shuffled", order);
+    w.protect = number("LATHER_STANDIN_PROTECT", w.order != wishes::NOW);
+    w.seed = (unsigned)number("LATHER_STANDIN_SEED", 1);
+    w.memory = (size_t)number("LATHER_STANDIN_MEMORY", 4096) << 20; /* MiB */
+    w.devices = (int)number("LATHER_STANDIN_DEVICES", 1);
+    w.old_driver = number("LATHER_STANDIN_OLD", 0);
+    w.fault = number("LATHER_STANDIN_FAULT", 0);
+    w.dropped = number("LATHER_STANDIN_DROP", 0);
+    w.fail = fail ? fail : "";
+    w.log = number("LATHER_STANDIN_LOG", 0);
+    return w;
+}
+
+struct teller {
+    ~teller()
+    {
+        if (wished().log)
+            fprintf(stderr,
+                    "standin: %ld works, %ld copies, %ld waits (%ld dropped), %ld captures, %ld "
+                    "launches of graphs\n",
+                    counted.works, counted.copies, counted.waits, counted.drops, counted.captures,
+                    counted.launches);
+    }
+} at_the_end;
+
+} /* namespace */
+
+const wishes &wished()
+{
+    static const wishes w = read_wishes();
+    return w;
+}
+
+int current_device()
+{
+    return selected;
+}
+
+cudaError_t sticky(int device)
+{
+    return stays[device];
+}
+
+void make_sticky(int device, cudaError_t code)
+{
+    stays[device] = code;
+}
+
+cudaError_t entered(const char *name)
+{
+    if (stays[selected])
+        return stays[selected];
+    return standin_fails(name) ? cudaErrorUnknown : cudaSuccess;
+}
+
+cudaError_t result(cudaError_t code)
+{
+    if (code)
+        last_code = code;
+    return code;
+}
+
+cudaError_t unsafe_in_capture(const char *name)
+{
+    return standin_allowed(name) ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+}
+
+} /* namespace standin */
+
+using namespace standin;
+
+bool standin_fails(const char *name)
+{
+    locked now(everything);
+    const std::string &fail = wished().fail;
+    const size_t colon = fail.rfind(':');
+    if (colon == std::string::npos || fail.compare(0, colon, name) != 0)
+        return false;
+    return ++calls[name] == strtol(fail.c_str() + colon + 1, NULL, 10);
+}
+
+void standin_fault(const char *)
+{
+    locked now(everything);
+    for (int i = 0; i < MOST_DEVICES; i++)
+        make_sticky(i, cudaErrorIllegalAddress);
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    const int generation = CUDART_VERSION / 1000;
+    *version = wished().devices < 0  ? 0
+               : wished().old_driver ? (generation - 1) * 1000
+                                     : CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 0;
+    if (wished().devices < 0 || wished().old_driver)
+        return result(cudaErrorInsufficientDriver);
+    if (!wished().devices)
+        return result(cudaErrorNoDevice);
+    *count = wished().devices < MOST_DEVICES ? wished().devices : MOST_DEVICES;
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    locked now(everything);
+    if (device < 0 || device >= wished().devices || device >= MOST_DEVICES)
+        return result(cudaErrorInvalidDevice);
+    selected = device;
+    return result(entered("cudaSetDevice"));
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = selected;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
+{
+    if (device < 0 || device >= wished().devices)
+        return result(cudaErrorInvalidDevice);
+    *p = cudaDeviceProp();
+    snprintf(p->name, sizeof p->name, "a stand-in on the host");
+    p->major = 9;
+    p->multiProcessorCount = 8;
+    p->sharedMemPerBlock = 48 << 10;
+    p->sharedMemPerBlockOptin = 227 << 10;
+    p->l2CacheSize = 1 << 20;
+    p->totalGlobalMem = wished().memory;
+    p->warpSize = 32;
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int device)
+{
+    snprintf(id, (size_t)bytes, "0000:%02X:00.0", device + 1);
+    return result(entered("cudaDeviceGetPCIBusId"));
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return result(entered("cudaDeviceGetStreamPriorityRange"));
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    const cudaError_t code = last_code;
+    last_code = cudaSuccess;
+    return stays[selected] ? stays[selected] : code;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return stays[selected] ? stays[selected] : last_code;
+}
+
+const char *cudaGetErrorString(cudaError_t code)
+{
+    switch ((int)code) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorInvalidConfiguration:
+        return "invalid configuration argument";
+    case cudaErrorInsufficientDriver:
+        return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice:
+        return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle:
+        return "invalid resource handle";
+    case cudaErrorIllegalState:
+        return "the operation cannot be performed in the present state";
+    case cudaErrorNotReady:
+        return "device not ready";
+    case cudaErrorIllegalAddress:
+        return "an illegal memory access was encountered";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+        return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureMerge:
+        return "operation would result in a merge of separate capture sequences";
+    case cudaErrorStreamCaptureUnmatched:
+        return "capture was not ended in the same stream as it began";
+    case cudaErrorStreamCaptureUnjoined:
+        return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureIsolation:
+        return "dependency created on uncaptured work in another stream";
+    case cudaErrorCapturedEvent:
+        return "operation not permitted on an event last recorded in a capturing stream";
+    case cudaErrorStreamCaptureWrongThread:
+        return "attempt to terminate a thread-local capture sequence from another thread";
+    }
+    return "unknown error";
+}
+
+const char *cudaGetErrorName(cudaError_t)
+{
+    return "cudaError";
+}
