@@ -11,7 +11,7 @@
 typedef struct settings {
     const char *device;
     int64_t megabytes, side, threads, repeats;
-    bool json;
+    bool json, tf32;
 } settings;
 
 #define AT(field) offsetof(settings, field)
@@ -41,6 +41,11 @@ static const lt_option table[] = {
      .min = 1,
      .max = 1000,
      .help = "measurements; the median counts"},
+    {.group = "Benchmark",
+     .name = "tf32",
+     .type = LT_OPTION_BOOL,
+     .offset = AT(tf32),
+     .help = "cuda: products of f32 matrices in that precision"},
     BENCH_MACHINE_OPTIONS(settings),
 };
 
@@ -153,16 +158,16 @@ static lt_status run(work *w, const settings *s)
     for (int i = 0; i < DTYPES; i++)
         if (lt_device_has_fast(w->device, dtypes[i]))
             LT_TRY(measure_product(w, s, dtypes[i], &flop[i]));
-    fprintf(stderr, "copy %.1f GB/s, products f32 %.0f, bf16 %.0f, f16 %.0f GFLOP/s\n", bytes,
-            flop[0], flop[1], flop[2]);
+    fprintf(stderr, "copy %.1f GB/s, products %s %.0f, bf16 %.0f, f16 %.0f GFLOP/s\n", bytes,
+            s->tf32 ? "tf32" : "f32", flop[0], flop[1], flop[2]);
     if (!s->json)
         return LT_OK;
     bench_header header = {"ceilings", lt_device_name(w->device), "f32", 1,
                            lt_device_threads(w->device)};
     bench_print_header(&header);
-    printf(", \"copy_gigabytes_per_second\": %.6g, \"f32_gigaflops\": %.6g, "
+    printf(", \"copy_gigabytes_per_second\": %.6g, \"%s_gigaflops\": %.6g, "
            "\"bf16_gigaflops\": %.6g, \"f16_gigaflops\": %.6g}\n",
-           bytes, flop[0], flop[1], flop[2]);
+           bytes, s->tf32 ? "tf32" : "f32", flop[0], flop[1], flop[2]);
     return LT_OK;
 }
 
@@ -174,7 +179,7 @@ lt_status bench_ceilings(int argc, char *const *argv)
     LT_TRY(bench_parse(&program, &s, argc, argv, &runs));
     if (!runs)
         return LT_OK;
-    const lt_device_config config = {.threads = (int)s.threads};
+    const lt_device_config config = {.threads = (int)s.threads, .tf32 = s.tf32};
     LT_TRY(lt_device_open(&w.device, s.device, &config));
     lt_status st = run(&w, &s);
     close_pair(&w);

@@ -249,7 +249,8 @@ static int solver_of(const char *name)
 static void print_rows(const settings *s, const char *name, const samples *list, const result *r,
                        int solvers, const double lapack[3])
 {
-    const double best = fmin(lapack[0], lapack[1]);
+    const double best = fmin(lapack[0], lapack[1]), lapack_cpu = fmax(lapack[2], 0);
+    char one[32], two[32], cpu[32];
     const int64_t n = list->item[0].n;
     for (int k = 0; k < solvers; k++)
         fprintf(stderr,
@@ -258,18 +259,18 @@ static void print_rows(const settings *s, const char *name, const samples *list,
                 name, (long long)n, list->count, r[k].solver, r[k].milliseconds,
                 best > 0 ? 1e3 * best / r[k].milliseconds : 0, r[k].residual, r[k].angle,
                 (long long)r[k].stats.retries, (long long)r[k].stats.fallbacks,
-                r[k].cpu_milliseconds, lapack[2] / r[k].cpu_milliseconds);
-    fprintf(stderr, "%-20s %5lld x%-4zu %-12s %9.2f ms with 1 thread, %.2f ms with 2\n", name,
-            (long long)n, list->count, "ssyevd", 1e3 * lapack[0], 1e3 * lapack[1]);
+                r[k].cpu_milliseconds, lapack_cpu / r[k].cpu_milliseconds);
+    print_lapack(name, list, lapack);
     for (int k = 0; k < solvers && s->json; k++, first_row = false)
         printf("%s{\"matrices\": \"%s\", \"n\": %lld, \"count\": %zu, \"solver\": \"%s\", "
                "\"milliseconds\": %.6g, \"cpu_milliseconds\": %.6g, \"ssyevd_milliseconds\": "
-               "[%.6g, %.6g], \"ssyevd_cpu_milliseconds\": %.6g, \"residual\": "
+               "[%s, %s], \"ssyevd_cpu_milliseconds\": %s, \"residual\": "
                "%.4g, \"one_minus_cos\": %.4g, \"retries\": %lld, "
                "\"fallbacks\": %lld}",
                first_row ? "" : ", ", name, (long long)n, list->count, r[k].solver,
-               r[k].milliseconds, r[k].cpu_milliseconds, 1e3 * lapack[0], 1e3 * lapack[1],
-               lapack[2], r[k].residual, r[k].angle, (long long)r[k].stats.retries,
+               r[k].milliseconds, r[k].cpu_milliseconds, milliseconds_text(lapack[0], one),
+               milliseconds_text(lapack[1], two), milliseconds_text(lapack[2] / 1e3, cpu),
+               r[k].residual, r[k].angle, (long long)r[k].stats.retries,
                (long long)r[k].stats.fallbacks);
 }
 

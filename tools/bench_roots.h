@@ -59,5 +59,9 @@ seconds read_clocks(void);
 /* Seconds of ssyevd on the samples one after the other, with so many OpenBLAS threads; < 0: this
  * process has no LAPACK. */
 seconds time_lapack(const samples *list, int threads);
+/* Those seconds as JSON: "null" where there is no LAPACK. */
+const char *milliseconds_text(double wall, char text[32]);
+/* The row of ssyevd: {with 1 thread, with 2}. */
+void print_lapack(const char *name, const samples *list, const double lapack[]);
 
 #endif

@@ -329,6 +329,25 @@ seconds time_lapack(const samples *list, int threads)
     return room ? sum : (seconds){-1, -1};
 }
 
+const char *milliseconds_text(double wall, char text[32])
+{
+    if (wall < 0)
+        return "null";
+    snprintf(text, 32, "%.6g", 1e3 * wall);
+    return text;
+}
+
+void print_lapack(const char *name, const samples *list, const double lapack[])
+{
+    const long long n = list->item[0].n;
+    if (lapack[0] < 0)
+        fprintf(stderr, "%-20s %5lld x%-4zu %-12s absent: this process has no LAPACK\n", name, n,
+                list->count, "ssyevd");
+    else
+        fprintf(stderr, "%-20s %5lld x%-4zu %-12s %9.2f ms with 1 thread, %.2f ms with 2\n", name,
+                n, list->count, "ssyevd", 1e3 * lapack[0], 1e3 * lapack[1]);
+}
+
 /* root = sum over k of power[k] q_k q_k^T; LAPACK's columns are rows here. */
 static void add_up(const double *q, const double *power, int64_t n, double *root)
 {

@@ -232,25 +232,36 @@ static lt_status step(training *t, int64_t attempt, bool graph)
     return lt_tensor_item(t->kept_loss, &t->loss); /* waits for the device */
 }
 
-static void report(const training *t, const settings *s, double seconds, int64_t peak)
+static double mean_of(const double *seconds, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += seconds[i];
+    return sum / (double)count;
+}
+
+/* seconds: the median step, and the mean, which has the refreshes of Shampoo in it. */
+static void report(const training *t, const settings *s, double seconds, double mean, int64_t peak)
 {
     double rate = (double)s->batch / seconds;
     lt_graph_stats graph = lt_graph_statistics(t->graph);
     fprintf(stderr,
-            "%s %s batch %d, %d threads, %s: %.1f ms a step, %.2f images/s, peak %.0f MiB\n",
+            "%s %s batch %d, %d threads, %s: %.1f ms a step (mean %.1f), %.2f images/s, "
+            "peak %.0f MiB\n",
             s->arch, amps[s->amp], (int)s->batch, lt_device_threads(t->device),
-            bench_optims[s->optim], 1e3 * seconds, rate, (double)peak / 0x1p20);
+            bench_optims[s->optim], 1e3 * seconds, 1e3 * mean, rate, (double)peak / 0x1p20);
     if (!s->json)
         return;
     bench_header header = {"train", lt_device_name(t->device), amps[s->amp], (int)s->batch,
                            lt_device_threads(t->device)};
     bench_print_header(&header);
-    printf(", \"arch\": \"%s\", \"optim\": \"%s\", \"steps\": %d, \"images_per_second\": %.6g, "
-           "\"milliseconds\": %.6g, \"peak_memory_bytes\": %lld, \"tensor_peak_bytes\": %zu, "
-           "\"loss\": %.6g, \"replayed_steps\": %lld, \"cold_start_seconds\": %.6g}\n",
-           s->arch, bench_optims[s->optim], (int)s->steps, rate, 1e3 * seconds, (long long)peak,
-           lt_device_memory(t->device).peak, t->loss, (long long)graph.replays,
-           t->first - t->opened);
+    printf(
+        ", \"arch\": \"%s\", \"optim\": \"%s\", \"steps\": %d, \"images_per_second\": %.6g, "
+        "\"milliseconds\": %.6g, \"mean_milliseconds\": %.6g, \"peak_memory_bytes\": %lld, \"tensor_peak_bytes\": %zu, "
+        "\"loss\": %.6g, \"replayed_steps\": %lld, \"cold_start_seconds\": %.6g}\n",
+        s->arch, bench_optims[s->optim], (int)s->steps, rate, 1e3 * seconds, 1e3 * mean,
+        (long long)peak, lt_device_memory(t->device).peak, t->loss, (long long)graph.replays,
+        t->first - t->opened);
 }
 
 /* Of the host beyond what it had before the first step; of a device with memory of its own, all that
@@ -277,8 +288,10 @@ static lt_status measure(training *t, const settings *s)
         if (i >= s->warmup)
             seconds[i - s->warmup] = bench_seconds() - begin;
     }
-    if (!st)
-        report(t, s, bench_median(seconds, (int)s->steps), peak_bytes(t, before));
+    if (!st) {
+        const double mean = mean_of(seconds, s->steps);
+        report(t, s, bench_median(seconds, (int)s->steps), mean, peak_bytes(t, before));
+    }
     free(seconds);
     return st;
 }

@@ -196,11 +196,13 @@ dry_run_gpu_check()
         skip "gpu_check" "the build failed"
         return
     }
+    row "gpu_check finds libraries in wheels, writes reports, has time limits" tests/tools/test_gpu_check.sh tools/gpu_check
     row "gpu_check pack" tools/gpu_check pack "$folder" --build "$work/lean" || return
-    for stage in conform sanitize train bench; do
+    local -x LATHER_SANITIZER=$root/tests/tools/fake_sanitizer
+    for stage in conform sanitize train bench peer shampoo; do
         row "gpu_check $stage" "$folder/gpu_check" run "$folder" --stage $stage --device cpu --small
     done
-    for control in conform:conform sanitize:sanitize train:learn bench:bench; do
+    for control in conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo; do
         row "  and a spoilt ${control#*:} is found" rejects "$folder/gpu_check" run "$folder" \
             --stage "${control%:*}" --device cpu --small --control "${control#*:}"
     done

@@ -1,5 +1,6 @@
-/* conform [--backend NAME] [--filter TEXT] [--bench]: every entry of a backend against ref in
- * double, with computed bounds. Exits 0 if all conform, 1 if not, 77 if the backend cannot be
+/* conform [--backend NAME] [--filter TEXT] [--own] [--bench]: every entry of a backend against ref in
+ * double, with computed bounds. --own: without entries that other people's libraries compute, for
+ * memory checkers. Exits 0 if all conform, 1 if not, 77 if the backend cannot be
  * opened here. Without --backend: ref itself, in single precision against double. */
 
 #include "conform.h"
@@ -13,7 +14,7 @@ enum { CANNOT_RUN = 77 };
 
 typedef struct options {
     const char *backend, *filter;
-    bool bench;
+    bool bench, own;
 } options;
 
 typedef struct count_pair {
@@ -26,6 +27,8 @@ static bool parse(int argc, char **argv, options *o)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--bench"))
             o->bench = true;
+        else if (!strcmp(argv[i], "--own"))
+            o->own = true;
         else if (!strcmp(argv[i], "--backend") && i + 1 < argc)
             o->backend = argv[++i];
         else if (!strcmp(argv[i], "--filter") && i + 1 < argc)
@@ -107,6 +110,23 @@ static int without_rows(tests_fn *const *files, size_t count)
     return missing;
 }
 
+/* Whether cuDNN, cuBLAS or cuSOLVER compute the entry on a device. */
+static bool is_a_librarys(const char *entry)
+{
+    static const char *const names[] = {"matmul",       "linear", "conv2d", "gram",
+                                        "mode_product", "eigh",   "qr",     "rational"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (!strncmp(entry, names[i], strlen(names[i])))
+            return true;
+    return false;
+}
+
+static bool is_chosen(const options *o, const test *t)
+{
+    return (o->bench || !t->large) && !(o->own && is_a_librarys(t->entry))
+           && (strstr(t->entry, o->filter) || strstr(t->name, o->filter));
+}
+
 static void run(test *t, lt_dtype dtype, const options *o, const lt_backend *be, void *ctx,
                 count_pair *tally)
 {
@@ -127,7 +147,7 @@ static void run_all(tests_fn *tests, const options *o, const lt_backend *be, voi
         test t = {0};
         if (!tests(i, &t))
             return;
-        if ((t.large && !o->bench) || (!strstr(t.entry, o->filter) && !strstr(t.name, o->filter)))
+        if (!is_chosen(o, &t))
             continue;
         for (size_t d = 0; d < COUNT_OF(dtypes); d++)
             if (dtypes[d] == LT_F32 || (!t.master && be->has_fast(ctx, dtypes[d])))
@@ -142,7 +162,7 @@ int main(int argc, char **argv)
         optim_tests,       matrix_tests,  rational_tests, scratch_tests, fused_tests};
     options o;
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--bench]\n");
+        fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--own] [--bench]\n");
         return 2;
     }
     const lt_device_config config = {0};
