@@ -142,6 +142,7 @@ check_repository()
     row "test rows are counted, crashes too" tools/count_rows --self-test
     row "the CUDA toolkit is found in all its layouts" tools/find_cuda --self-test
     row "kernel launches are translated for the host" tests/cuda/emulate.py --self-test
+    row "kernels have places to break" tests/cuda/mutate.py --self-test
     checked "includes follow the arrows" tools/check_includes
     checked "functions, files and src/ are within their sizes" tools/check_size
     checked "headers, functions and operations are documented" tools/check_docs
@@ -400,6 +401,12 @@ storm_full()
 memory_long()
 {
     row "the loader's memory over 100,000 pictures" "$work/main/tests/data/test_data_flat" 10000 100000
+}
+
+# A barrier or a bound less: some row must notice.
+break_kernels()
+{
+    counted "kernels with a fault" tests/cuda/mutate.py "$work/main"
 }
 
 write_report()

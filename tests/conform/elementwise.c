@@ -158,7 +158,13 @@ static void make_sum(const sum_row *row, test *t)
     t->terms = (double)(lt_shape_count(row->x) / lt_shape_count(row->y)) + 2;
 }
 
-static const lt_shape pictures[] = {{4, {2, 3, 5, 7}}, {4, {1, 1, 28, 28}}, {4, {3, 4, 1, 1}}};
+static const unary_row pictures[] = {
+    {"pixels", {4, {2, 3, 5, 7}}, STORAGE, STORAGE},
+    {"one channel", {4, {1, 1, 28, 28}}, STORAGE, STORAGE},
+    {"pictures of one pixel", {4, {3, 4, 1, 1}}, STORAGE, STORAGE},
+    {"row-major to channels-last", {4, {2, 3, 5, 7}}, ROWS, STORAGE},
+    {"channels-last to gaps", {4, {2, 3, 5, 7}}, STORAGE, GAPS},
+};
 
 static lt_status call_normalize(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                                 bool absolute)
@@ -169,14 +175,14 @@ static lt_status call_normalize(const test *t, const lt_backend *be, void *ctx, 
     return be->normalize(ctx, &c, &v[0], &v[1]);
 }
 
-static void make_normalize(const lt_shape *shape, test *t)
+static void make_normalize(const unary_row *row, test *t)
 {
-    *t = (test){.entry = "normalize", .name = "pixels", .call = call_normalize, .operands = 2};
+    *t = (test){.entry = "normalize", .name = row->name, .call = call_normalize, .operands = 2};
     t->config.pixels = LT_NORMALIZE_IMAGENET;
     t->config.pixels.mean[3] = 100;
     t->config.pixels.deviation[3] = 50;
-    t->operand[0] = (operand){IN, PIXEL, *shape, STORAGE, KEEP, 0, 256, NULL};
-    t->operand[1] = (operand){OUT, DATA, *shape, STORAGE, .absolute = PLUS};
+    t->operand[0] = (operand){IN, PIXEL, row->shape, row->x, KEEP, 0, 256, NULL};
+    t->operand[1] = (operand){OUT, DATA, row->shape, row->y, .absolute = PLUS};
     t->terms = 4;
 }
 
