@@ -27,6 +27,13 @@ def the_smoke_plan_runs_to_a_report(cwd):
     out = os.path.join(cwd, "out")
     page = read(out, "smoke", "report.html")
     assert page.count("<svg") >= 8 and not re.search(r"(src|href)=.?http|@import|url\(", page), "it needs something from outside"
+    assert 'name="viewport"' in page and page.count('class="verdict"') == 2, "no page for a phone, or no verdicts"
+    arms = ("sgd-nesterov", "shampoo-sgd")
+    figures = {"accuracy-budget", "accuracy-epochs-2", "accuracy-epochs-3", "accuracy-time-3", "accuracy-seconds-3", "ratio-epochs",
+               "ratio-seconds", "step-time", "optimizer-memory", "sweep-lr-nesterov", "sweep-lr-shampoo", "sweep-frequency-block"}
+    figures |= {f"trials-{arm}" for arm in arms}
+    drawn = os.listdir(os.path.join(out, "smoke", "figures"))
+    assert set(drawn) == {f"{name}.{kind}" for name in figures for kind in ("svg", "csv")}, sorted(drawn)
     for name in os.listdir(os.path.join(out, "metrics")):
         assert os.path.getsize(os.path.join(out, "metrics", name)) <= 20000, f"{name} is large"
         assert os.path.exists(os.path.join(out, "cells", name[:-5], "DONE")), f"{name} without DONE"
