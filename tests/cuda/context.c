@@ -238,12 +238,13 @@ static void drivers_are_checked(void **state)
 static void versions_are_checked(void **state)
 {
     (void)state;
-    assert_ok(lt_cuda_check_version("cuDNN", 9019, 9019, "a"));
-    assert_ok(lt_cuda_check_version("cuDNN", 9019, 9022, "a"));
-    assert_status(lt_cuda_check_version("cuDNN", 9019, 9018, "/x/libcudnn.so.9"), LT_E_UNSUPPORTED);
-    says("cuDNN 9.18 was found (/x/libcudnn.so.9), want 9.19 or a later 9.x");
-    assert_status(lt_cuda_check_version("cuDNN", 9019, 10000, "a"), LT_E_UNSUPPORTED);
-    assert_status(lt_cuda_check_version("cuDNN", 9019, 8009, "a"), LT_E_UNSUPPORTED);
+    assert_ok(lt_cuda_check_version("cuDNN", 9008, 9019, "a"));
+    assert_ok(lt_cuda_check_version("cuDNN", 9008, 9008, "a"));
+    assert_status(lt_cuda_check_version("cuDNN", 9008, 9007, "/x/libcudnn.so.9"), LT_E_UNSUPPORTED);
+    says("cuDNN 9.7 was found (/x/libcudnn.so.9), want 9.8 or a later 9.x");
+    assert_status(lt_cuda_check_version("cuDNN", 9008, 10000, "a"), LT_E_UNSUPPORTED);
+    says("built with 9.x");
+    assert_status(lt_cuda_check_version("cuDNN", 9008, 8009, "a"), LT_E_UNSUPPORTED);
 }
 
 int main(void)

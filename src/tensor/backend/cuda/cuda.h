@@ -117,9 +117,11 @@ void lt_cuda_free(void *ctx, void *data, size_t bytes);
 lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
 lt_status lt_cuda_sync(void *ctx);
 
-/* Whether a library found at run time is what the module was built with: the same major version and
- * not an older minor one. Versions: 9 * 1000 + 19 (major, minor). path: its file. */
-lt_status lt_cuda_check_version(const char *library, int built, int found, const char *path);
+/* Whether a library found at run time can stand for the one that the module was built with: of the same
+ * major version, and not older than what the code needs. An older minor version than the build's has all
+ * that is used, or the loader has said which symbol is missing. Versions: 9 * 1000 + 19 (major, minor);
+ * path: its file. */
+lt_status lt_cuda_check_version(const char *library, int least, int found, const char *path);
 
 /* Whether driver (13000: 13.0; 0: none) and devices are there. arch: 90, what kernels were built for. */
 lt_status lt_cuda_check_driver(const lt_cuda_api *api, int ordinal, int arch);

@@ -37,17 +37,16 @@ lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, con
                    c->api->text(library, code), code, no_memory ? "" : hint(c, library));
 }
 
-lt_status lt_cuda_check_version(const char *library, int built, int found, const char *path)
+lt_status lt_cuda_check_version(const char *library, int least, int found, const char *path)
 {
     enum { MAJOR = 1000 };
-    const int major = found / MAJOR, want = built / MAJOR;
-    if (major == want && found >= built)
+    if (found / MAJOR == least / MAJOR && found >= least)
         return LT_OK;
-    return lt_fail(
-        LT_E_UNSUPPORTED,
-        "device cuda: %s %d.%d was found (%s), want %d.%d or a later %d.x: the module was "
-        "built with that",
-        library, major, found % MAJOR, path, want, built % MAJOR, want);
+    return lt_fail(LT_E_UNSUPPORTED,
+                   "device cuda: %s %d.%d was found (%s), want %d.%d or a later %d.x: the module "
+                   "was built with %d.x",
+                   library, found / MAJOR, found % MAJOR, path, least / MAJOR, least % MAJOR,
+                   least / MAJOR, least / MAJOR);
 }
 
 static lt_status check_capability(const lt_cuda_api *api, int ordinal, int arch)

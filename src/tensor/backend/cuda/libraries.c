@@ -73,7 +73,7 @@ const char *lt_cuda_library_text(lt_cuda_library library, int code)
 typedef struct library {
     const char *name;
     const void *anchor; /* something of the library, to find its file by */
-    int built, found;   /* 1000 * major + minor */
+    int least, found;   /* 1000 * major + minor */
 } library;
 
 enum { LIBRARIES = 4, MAJOR = 1000 };
@@ -109,17 +109,18 @@ static int found_runtime(void)
     return version / MAJOR * MAJOR + version % MAJOR / 10;
 }
 
+/* Of the build's major version; cuDNN plans as text came with 9.8. */
 static void find_libraries(library out[LIBRARIES])
 {
-    out[0] =
-        (library){"the CUDA runtime", (const void *)(uintptr_t)cudaRuntimeGetVersion,
-                  CUDART_VERSION / MAJOR * MAJOR + CUDART_VERSION % MAJOR / 10, found_runtime()};
+    enum { CUDNN_LEAST_MINOR = 8 };
+    out[0] = (library){"the CUDA runtime", (const void *)(uintptr_t)cudaRuntimeGetVersion,
+                       CUDART_VERSION / MAJOR * MAJOR, found_runtime()};
     out[1] = (library){"cuDNN", (const void *)(uintptr_t)cudnnGetProperty,
-                       CUDNN_MAJOR * MAJOR + CUDNN_MINOR, found_cudnn()};
+                       CUDNN_MAJOR * MAJOR + CUDNN_LEAST_MINOR, found_cudnn()};
     out[2] = (library){"cuBLAS", (const void *)(uintptr_t)cublasGetProperty,
-                       CUBLAS_VER_MAJOR * MAJOR + CUBLAS_VER_MINOR, found_part(cublasGetProperty)};
+                       CUBLAS_VER_MAJOR * MAJOR, found_part(cublasGetProperty)};
     out[3] = (library){"cuSOLVER", (const void *)(uintptr_t)cusolverGetProperty,
-                       CUSOLVER_VER_MAJOR * MAJOR + CUSOLVER_VER_MINOR, found_cusolver()};
+                       CUSOLVER_VER_MAJOR * MAJOR, found_cusolver()};
 }
 
 lt_status lt_cuda_libraries_check(void)
@@ -129,7 +130,7 @@ lt_status lt_cuda_libraries_check(void)
     for (int i = 0; i < LIBRARIES; i++) {
         Dl_info info = {0};
         const bool known = dladdr(all[i].anchor, &info) && info.dli_fname;
-        LT_TRY(lt_cuda_check_version(all[i].name, all[i].built, all[i].found,
+        LT_TRY(lt_cuda_check_version(all[i].name, all[i].least, all[i].found,
                                      known ? info.dli_fname : "?"));
     }
     return LT_OK;
