@@ -157,6 +157,8 @@ outcome step(CUstream_st *s)
 
 void run_until(CUstream_st *s, const std::function<bool()> &reached)
 {
+    if (reached())
+        return;
     open_memory();
     while (!reached()) {
         const outcome found = step(s);
