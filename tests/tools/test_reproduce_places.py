@@ -101,6 +101,8 @@ def jobs_take_devices_in_turn(cwd):
 
 def a_device_that_is_not_there_is_refused(cwd):
     refused(TINY, "--devices: nosuch: train_resnet50: device: no device 'nosuch'", cwd, ERROR, "--jobs", "2", "--devices", "cpu,nosuch")
+    said = reproduce(write(cwd, "later.ini", TINY), "--devices", "nosuch", "--dry-run", cwd=cwd).stdout  # a plan for another machine
+    assert said.count("--device nosuch") == 4 and "no estimate" in said, said
 
 
 def installed_it_finds_all_of_its_files(cwd):

@@ -241,7 +241,7 @@ def run(work):
     args, launcher = work.args, work.launcher
     checks.check_all(work, launcher)
     todo = [c for c in work.cells().by_id.values() if work.store.metrics(c.id) is None and work.is_chosen(c)]
-    if todo:
+    if todo and not args.dry_run:
         checks.check_devices(launcher)
     print_budget(work, launcher, todo)
     if args.dry_run:
