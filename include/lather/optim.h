@@ -27,6 +27,13 @@ LT_API void lt_optim_advance(lt_optim *optim);
 /** Whether the update prepared now is the same work as the next one's, so that a graph of it may be
  *  replayed. */
 LT_API bool lt_optim_is_steady(const lt_optim *optim);
+/** Whether it is not, but two parts of it are, as in every step that is split: the first one and the
+ *  second one may be replayed, and the host has something to do between them. lt_optim_update() is
+ *  all three. */
+LT_API bool lt_optim_is_split(const lt_optim *optim);
+LT_API LT_MUST_CHECK lt_status lt_optim_update_first(lt_optim *optim);
+LT_API LT_MUST_CHECK lt_status lt_optim_update_host(lt_optim *optim);
+LT_API LT_MUST_CHECK lt_status lt_optim_update_second(lt_optim *optim);
 
 /** From now on gradients are loss_scale times too large, and the scale moves as scaling says.
  *  config NULL: LT_LOSS_SCALING_DEFAULTS; interval 0: scale 1 that stays. Errors: LT_E_ARG, LT_E_UNSUPPORTED. */

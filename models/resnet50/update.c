@@ -20,12 +20,19 @@ static lt_status next_batch(session *s, lt_batch *batch, update *u)
     return st;
 }
 
+/* What of the optimizer's work belongs to the last micro-batch's. */
+typedef enum changes {
+    CHANGES_NOTHING,
+    CHANGES_ALL,  /* change() */
+    CHANGES_FIRST /* up to where the host has something to do */
+} changes;
+
 /* A micro-batch, and what belongs to the same piece of work. */
 typedef struct work {
     session *s;
     lt_batch batch;
     int64_t micro;
-    bool changes; /* change() too */
+    changes changes;
 } work;
 
 static bool is_last(const work *w)
@@ -83,10 +90,21 @@ static lt_status compute(void *context)
     LT_TRY(pass(w));
     if (s->dp && is_last(w))
         LT_TRY(finish_gradients(s));
-    return w->changes ? change(s) : LT_OK;
+    if (w->changes == CHANGES_FIRST)
+        return lt_optim_update_first(s->optim);
+    return w->changes == CHANGES_ALL ? change(s) : LT_OK;
 }
 
-/* All that tells one recording from another. Pictures may grow from epoch to epoch; tensors are
+static lt_status change_second(void *context)
+{
+    session *s = context;
+    LT_TRY(lt_optim_update_second(s->optim));
+    return session_update_ema(s);
+}
+
+enum { SECOND_KEY = 1 << 4 };
+
+/* All that tells one recording from another, and from SECOND_KEY. Pictures may grow from epoch to epoch; tensors are
  * aligned, so that their addresses leave the lowest bits free. */
 static uint64_t recording_key(const work *w)
 {
@@ -145,9 +163,11 @@ static lt_status read_numbers(session *s, update *u)
     return LT_OK;
 }
 
-static lt_status micro_batch(session *s, int64_t micro, bool changes, update *u)
+static lt_status micro_batch(session *s, int64_t micro, changes last, update *u)
 {
-    work w = {.s = s, .micro = micro, .changes = changes};
+    work w = {.s = s, .micro = micro};
+    if (is_last(&w))
+        w.changes = last;
     LT_TRY(next_batch(s, &w.batch, u));
     LT_TRY(run(&w));
     u->images += w.batch.count;
@@ -247,9 +267,24 @@ static lt_status prepare(session *s, update *u)
 
 /* Whether the optimizer's work is one piece with the last micro-batch's. On several ranks only where
  * it is recorded: elsewhere totals are on their way while it works. */
-static bool changes_at_once(const session *s)
+static changes changes_at_once(const session *s)
 {
-    return lt_optim_is_steady(s->optim) && (!s->dp || (s->args.graph && session_on_gpu(s)));
+    if (lt_optim_is_steady(s->optim))
+        return !s->dp || (s->args.graph && session_on_gpu(s)) ? CHANGES_ALL : CHANGES_NOTHING;
+    return s->args.graph && lt_optim_is_split(s->optim) ? CHANGES_FIRST : CHANGES_NOTHING;
+}
+
+/* What changes_at_once() left. */
+static lt_status change_rest(session *s, changes done)
+{
+    if (done == CHANGES_ALL)
+        return LT_OK;
+    if (done == CHANGES_NOTHING)
+        return change(s);
+    int64_t begin = lt_profile_begin();
+    LT_TRY(lt_optim_update_host(s->optim));
+    lt_profile_end(begin, LT_PROFILE_OPTIM, lt_optim_name(s->optim), 0);
+    return lt_graph_run(s->device, &s->graph, SECOND_KEY, change_second, s);
 }
 
 /* The gradients are on their way, or have come. */
@@ -266,17 +301,16 @@ lt_status session_update(session *s, update *u)
 {
     int64_t span = lt_profile_begin();
     LT_TRY(prepare(s, u));
-    bool together = changes_at_once(s);
+    changes together = changes_at_once(s);
     for (int64_t i = 0, count = s->args.grad_accum; i < count; i++)
-        LT_TRY(micro_batch(s, i, together && i + 1 == count, u));
+        LT_TRY(micro_batch(s, i, together, u));
     LT_TRY(send_numbers(s, u));
     LT_TRY(tell_others(s, u));
-    if (!together)
-        LT_TRY(change(s));
+    LT_TRY(change_rest(s, together));
     lt_optim_advance(s->optim);
     LT_TRY(lt_optim_send_result(s->optim));
     session_shampoo_values(s, u->shampoo);
-    u->may_wait = together;
+    u->may_wait = together != CHANGES_NOTHING;
     if (!s->comm)
         s->stop = signals_seen() > 0;
     lt_profile_end(span, LT_PROFILE_PROGRAM, "step", 0);

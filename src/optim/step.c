@@ -99,7 +99,8 @@ static lt_status move_loss_scale(lt_optim *o)
                     sizeof(double), LT_COPY_WITHIN);
 }
 
-lt_status lt_optim_update(lt_optim *o)
+/* The norm, the scale; o->skipped. */
+static lt_status begin_update(lt_optim *o)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -108,8 +109,39 @@ lt_status lt_optim_update(lt_optim *o)
     LT_TRY(move_loss_scale(o));
     /* Elsewhere the kernels see it: a host that asked would have to wait. */
     o->skipped = be->host_memory && !o->scalars->finite;
+    return LT_OK;
+}
+
+lt_status lt_optim_update(lt_optim *o)
+{
+    LT_TRY(begin_update(o));
     lt_status st = o->skipped ? LT_OK : change_parameters(o);
     return o->shard ? lt_shard_finish(o, st, o->skipped) : st;
+}
+
+bool lt_optim_is_split(const lt_optim *o)
+{
+    const lt_split_ops *split = o->ops->split;
+    return split && !o->shard && o->device->backend->graphs && split->is_split(o);
+}
+
+lt_status lt_optim_update_first(lt_optim *o)
+{
+    LT_TRY(begin_update(o));
+    LT_TRY(lt_optim_make_state(o));
+    return o->skipped ? LT_OK : o->ops->split->first(o);
+}
+
+lt_status lt_optim_update_host(lt_optim *o)
+{
+    lt_scalars s;
+    LT_TRY(lt_optim_read_scalars(o, &s));
+    return s.finite ? o->ops->split->host(o) : LT_OK;
+}
+
+lt_status lt_optim_update_second(lt_optim *o)
+{
+    return o->skipped ? LT_OK : o->ops->split->second(o);
 }
 
 void lt_optim_count_updates(lt_optim *o, int64_t by)

@@ -30,6 +30,7 @@ typedef struct lt_optim_ops {
     /** Whether the next update queues the same work as those after it: nothing about it is decided by
      *  the host. NULL: never. */
     bool (*is_steady)(const lt_optim *self);
+    const struct lt_split_ops *split; /**< optional */
     /** Optional, beyond slot_state: shows every state tensor, in a fixed order. */
     lt_status (*visit)(lt_optim *self, lt_state_visitor *visitor);
     /** Optional: bytes of state beyond slot_state. */
@@ -38,6 +39,16 @@ typedef struct lt_optim_ops {
     /** The library's own: parts of slots with owners of their own. */
     const struct lt_part_ops *parts;
 } lt_optim_ops;
+
+/** step in three pieces, for devices where it is recorded: what comes before the host's work in the
+ *  middle and what comes behind it queue the same work in each step that is split. */
+typedef struct lt_split_ops {
+    bool (*is_split)(const lt_optim *self); /**< whether the next update may be taken so */
+    lt_status (*first)(lt_optim *self);
+    lt_status (*host)(
+        lt_optim *self); /**< may wait for the device; not called if the step is skipped */
+    lt_status (*second)(lt_optim *self);
+} lt_split_ops;
 
 /** First member of every optimizer's struct. */
 struct lt_optim {

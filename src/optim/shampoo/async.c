@@ -218,15 +218,19 @@ static lt_status await_here(lt_shampoo *s)
     return LT_OK;
 }
 
-static void exchange(lt_tensor **a, lt_tensor **b)
+/* What pends comes into use. Recorded steps know the place of what is in use: there it is copied. */
+static lt_status put_to_use(const lt_shampoo *s, lt_tensor **used, lt_tensor **pending)
 {
-    lt_tensor *t = *a;
-    *a = *b;
-    *b = t;
+    lt_tensor *t = *used;
+    if (s->base.device->backend->graphs && t)
+        return lt_tensor_copy(t, *pending);
+    *used = *pending;
+    *pending = t;
+    return LT_OK;
 }
 
 /* Takes what is pending for this step or, if that was skipped, an earlier one. */
-static size_t take_over(lt_shampoo *s, lt_root_task *tasks)
+static lt_status take_over(lt_shampoo *s, lt_root_task *tasks, size_t *number)
 {
     size_t count = 0;
     for (size_t i = 0; i < s->total; i++) {
@@ -236,8 +240,8 @@ static size_t take_over(lt_shampoo *s, lt_root_task *tasks)
             if (!f->pending)
                 continue;
             if (!f->pending_status) {
-                exchange(&f->root, &f->pending);
-                exchange(&f->power, &f->pending_power);
+                LT_TRY(put_to_use(s, &f->root, &f->pending));
+                LT_TRY(put_to_use(s, &f->power, &f->pending_power));
             }
             tasks[count++] = (lt_root_task){.block = b,
                                             .dim = d,
@@ -247,13 +251,20 @@ static size_t take_over(lt_shampoo *s, lt_root_task *tasks)
         b->swap = 0;
     }
     lt_shampoo_drop_pending(s);
-    return count;
+    *number = count;
+    return LT_OK;
+}
+
+bool lt_shampoo_swaps(const lt_shampoo *s)
+{
+    const int64_t when = next_swap(s);
+    return when && when <= s->base.attempt;
 }
 
 lt_status lt_shampoo_swap(lt_shampoo *s)
 {
     const int64_t when = next_swap(s);
-    if (!when || when > s->base.attempt)
+    if (!lt_shampoo_swaps(s))
         return LT_OK;
     LT_TRY(await_here(s));
     s->stats.worker_seconds = s->pending_seconds;
@@ -263,8 +274,10 @@ lt_status lt_shampoo_swap(lt_shampoo *s)
     lt_root_task *tasks = lt_alloc(s->total * LT_MAX_DIMS, sizeof *tasks);
     if (!tasks)
         return LT_E_NOMEM;
-    size_t count = take_over(s, tasks);
-    lt_status st = lt_shampoo_judge(s, tasks, count, when - s->config.precondition_frequency);
+    size_t count = 0;
+    lt_status st = take_over(s, tasks, &count);
+    if (!st)
+        st = lt_shampoo_judge(s, tasks, count, when - s->config.precondition_frequency);
     lt_free(tasks);
     return st;
 }

@@ -31,6 +31,19 @@ lt_due lt_shampoo_plan(lt_shampoo *s)
     return all ? LT_DUE_ALL : some ? LT_DUE_SOME : LT_DUE_NONE;
 }
 
+bool lt_shampoo_refreshes(const lt_shampoo *s)
+{
+    int64_t t = s->base.attempt, start = s->config.start_preconditioning_step;
+    if (all_are_due(s))
+        return true;
+    if (t <= start || s->config.refresh_timing != LT_REFRESH_STAGGERED)
+        return false;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->block[i].phase == (t - start - 1) % s->config.precondition_frequency)
+            return true;
+    return false;
+}
+
 /* Large matrices first: a batch then holds matrices of similar size. */
 static int by_size(const void *x, const void *y)
 {

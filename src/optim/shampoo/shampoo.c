@@ -147,8 +147,7 @@ static lt_status build(lt_shampoo *s)
     return lt_shampoo_stagger(s);
 }
 
-/* What only a step needs, and only for this rank's blocks. */
-static lt_status prepare(lt_shampoo *s)
+lt_status lt_shampoo_prepare(lt_shampoo *s)
 {
     if (s->ready)
         return LT_OK;
@@ -195,8 +194,7 @@ static bool add_decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return b->slot->weight_decay > 0;
 }
 
-/* The gradient of a wave's blocks; what everything below reads. */
-static lt_status begin_wave(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_begin_wave(lt_shampoo *s, lt_wave wave)
 {
     for (size_t i = wave.begin; i < wave.end; i++) {
         lt_block *b = &s->block[i];
@@ -211,16 +209,16 @@ static lt_status begin_wave(lt_shampoo *s, lt_wave wave)
     return lt_shampoo_vecs(s, wave, rules, 2);
 }
 
-static lt_status update_factors(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_before_roots(lt_shampoo *s, lt_wave wave)
 {
     int64_t begin = lt_trace_clock();
-    LT_TRY(begin_wave(s, wave));
+    LT_TRY(lt_shampoo_begin_wave(s, wave));
     LT_TRY(lt_shampoo_update_factors(s, wave));
     lt_shampoo_took(begin, &s->stats.factor_seconds, "shampoo factors");
     return LT_OK;
 }
 
-static lt_status finish_wave(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_behind_roots(lt_shampoo *s, lt_wave wave)
 {
     int64_t begin = lt_trace_clock();
     LT_TRY(lt_shampoo_direction(s, wave));
@@ -235,8 +233,8 @@ static lt_status finish_after_refresh(lt_shampoo *s)
     LT_TRY(lt_shampoo_refresh(s, (lt_wave){0, s->count}));
     for (size_t i = 0; i < s->waves; i++) {
         if (s->waves > 1) /* else the gradient is still there */
-            LT_TRY(begin_wave(s, s->wave[i]));
-        LT_TRY(finish_wave(s, s->wave[i]));
+            LT_TRY(lt_shampoo_begin_wave(s, s->wave[i]));
+        LT_TRY(lt_shampoo_behind_roots(s, s->wave[i]));
     }
     return LT_OK;
 }
@@ -245,16 +243,19 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 {
     (void)scalars; /* the statements take self->scalars */
     lt_shampoo *s = (lt_shampoo *)self;
+    void *ctx;
     lt_shampoo_start_stats(s);
-    LT_TRY(prepare(s));
+    LT_TRY(lt_shampoo_prepare(s));
+    if (!lt_optim_backend(self, &ctx)->host_memory)
+        return lt_shampoo_queue_step(s);
     LT_TRY(lt_shampoo_swap(s));
     lt_due due = lt_shampoo_plan(s);
     for (size_t i = 0; i < s->waves; i++) {
-        LT_TRY(update_factors(s, s->wave[i]));
+        LT_TRY(lt_shampoo_before_roots(s, s->wave[i]));
         if (due == LT_DUE_SOME)
             LT_TRY(lt_shampoo_refresh(s, s->wave[i]));
         if (due != LT_DUE_ALL)
-            LT_TRY(finish_wave(s, s->wave[i]));
+            LT_TRY(lt_shampoo_behind_roots(s, s->wave[i]));
     }
     if (due == LT_DUE_ALL)
         LT_TRY(finish_after_refresh(s));
@@ -287,6 +288,8 @@ static const lt_optim_ops ops = {
     .name = "shampoo",
     .bytes = sizeof(lt_shampoo),
     .step = step,
+    .is_steady = lt_shampoo_is_steady,
+    .split = &lt_shampoo_split,
     .visit = lt_shampoo_visit,
     .state_bytes = lt_shampoo_state_bytes,
     .destroy = destroy,

@@ -9,6 +9,7 @@
  *   grafting   P *= |graft(u)| / |P|                                graft.c
  *   update     decay, momentum, W -= lr P                           update.c
  *
+ * What devices record of it: split.c.
  * Blocks are worked on in waves, so that scratch memory stays small. */
 #ifndef LT_OPTIM_SHAMPOO_SHAMPOO_H
 #define LT_OPTIM_SHAMPOO_SHAMPOO_H
@@ -122,6 +123,19 @@ void lt_block_lay_out(lt_block *block);
 const lt_view *lt_block_spare(const lt_block *block);
 void lt_block_moved(lt_block *block);
 
+/* The gradient of a wave's blocks, and where they work: what all below reads. */
+lt_status lt_shampoo_begin_wave(lt_shampoo *s, lt_wave wave);
+/* Of a wave that was begun: what comes before its roots, and behind them. */
+lt_status lt_shampoo_before_roots(lt_shampoo *s, lt_wave wave);
+lt_status lt_shampoo_behind_roots(lt_shampoo *s, lt_wave wave);
+/* What only a step needs, and only for this rank's blocks. */
+lt_status lt_shampoo_prepare(lt_shampoo *s);
+
+/* split.c: the step in pieces, and on devices that work while the host does something else. */
+extern const lt_split_ops lt_shampoo_split;
+bool lt_shampoo_is_steady(const lt_optim *self);
+lt_status lt_shampoo_queue_step(lt_shampoo *s);
+
 lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_wave wave);
 /* Blocks that keep a diagonal: whether those of this shape do; its update; p times its power. */
 bool lt_shampoo_is_diagonal(const lt_shampoo_config *config, lt_shape block);
@@ -155,6 +169,8 @@ bool lt_shampoo_is_early(const lt_shampoo *s);
 /* Which blocks get new roots inside this step: marks them. */
 typedef enum lt_due { LT_DUE_NONE, LT_DUE_SOME, LT_DUE_ALL } lt_due;
 lt_due lt_shampoo_plan(lt_shampoo *s);
+/* Whether that is any. */
+bool lt_shampoo_refreshes(const lt_shampoo *s);
 /* New roots of the marked active blocks of a wave. */
 lt_status lt_shampoo_refresh(lt_shampoo *s, lt_wave wave);
 
@@ -181,6 +197,8 @@ bool lt_shampoo_hands_over(const lt_shampoo *s);
 lt_status lt_shampoo_hand_over(lt_shampoo *s);
 /* Puts the roots to use that were meant for this step, when they are there. */
 lt_status lt_shampoo_swap(lt_shampoo *s);
+/* Whether this step does. */
+bool lt_shampoo_swaps(const lt_shampoo *s);
 /* Waits for the thread, so that the pending roots are complete. Errors: the thread's; then nothing
  * is pending any more. */
 lt_status lt_shampoo_await(lt_shampoo *s);

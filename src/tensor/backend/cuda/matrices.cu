@@ -266,10 +266,8 @@ lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_view *ou
     lt_norm *list = new lt_norm[count];
     for (size_t i = 0; i < count; i++)
         fill_norm(&list[i], &x[i], (double *)out->data + i * (size_t)out->stride[0]);
-    const int code =
-        c->api->copy_async(room, list, count * sizeof *list, LT_COPY_IN, main_stream(c));
+    lt_send(main_stream(c), room, list, count * sizeof *list);
     delete[] list;
-    LT_CUDA_TRY(c, code);
     norms<<<(unsigned)count, THREADS, 0, main_stream(c)>>>((const lt_norm *)room);
     return lt_cuda_end(c);
 }

@@ -41,6 +41,10 @@ typedef struct lt_carver {
 } lt_carver;
 void *lt_carve(lt_carver *carver, size_t bytes);
 
+/* Writes a list to device memory; bytes: a multiple of 8. from may be gone when it returns, in a
+ * captured step too. */
+void lt_send(lt_cuda_stream stream, void *to, const void *from, size_t bytes);
+
 /* Kernels; count: matrices. finite NULL: always; else 0 there: zeros are gathered, nothing is
  * scattered. wide: the matrices are doubles, else floats. */
 void lt_fold_gather(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,

@@ -49,14 +49,6 @@ static lt_status check_views(const call *k, const lt_view *a, const lt_view *b)
                    k->c->operation, lt_dtype_name(a->dtype), lt_dtype_name(b->dtype));
 }
 
-/* Copies a list to its place in the work memory. */
-static lt_status send(const call *k, void *to, const void *from, size_t bytes)
-{
-    LT_CUDA_TRY(k->c,
-                k->c->api->copy_async(to, from, bytes, LT_COPY_IN, k->c->stream[LT_CUDA_MAIN]));
-    return LT_OK;
-}
-
 /* The lists of a batch, on the host and on the device: the same layout. */
 typedef struct lists {
     lt_fold *from, *to;
@@ -134,9 +126,8 @@ static lt_status gram_batch(const call *k, const lt_gram_job *job, const size_t 
         here.a[i] = there.gathered + i * bytes;
         here.out[i] = job[index[i]].f.data;
     }
-    lt_status st = send(k, there.from, here.from, there.bytes);
+    lt_send(queue, there.from, here.from, there.bytes);
     free(here.from);
-    LT_TRY(st);
     lt_fold_gather(queue, there.from, (int)m, elements, wide, there.gathered, k->finite);
     lt_coefficients(queue, wide, key->alpha, key->beta, k->finite, there.coefficients);
     return multiply_gram(k, key, &there, (int)m);
@@ -213,9 +204,8 @@ static lt_status mode_batch(const call *k, const lt_mode_product_job *job, const
         here.b[i] = one->m.data;
         here.out[i] = there.made + i * bytes;
     }
-    lt_status st = send(k, there.from, here.from, there.bytes);
+    lt_send(queue, there.from, here.from, there.bytes);
     free(here.from);
-    LT_TRY(st);
     lt_fold_gather(queue, there.from, (int)m, elements, wide, there.gathered, k->finite);
     LT_TRY(multiply_mode(k, key, &there, (int)m));
     lt_fold_scatter(queue, there.to, (int)m, elements, wide, there.made, k->finite);
