@@ -36,18 +36,40 @@ size_t bytes_of(int dtype)
     }
 }
 
+template <class T> static T add(T a, T b)
+{
+    return a + b;
+}
+
+/* Integers wrap around. */
+template <> int32_t add(int32_t a, int32_t b)
+{
+    return (int32_t)((uint32_t)a + (uint32_t)b);
+}
+
+template <> int64_t add(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
+/* A NaN stays. */
+template <class T> static T larger(T a, T b)
+{
+    return a > b || a != a ? a : b;
+}
+
 template <class T, class Wide, class Load, class Store>
 static void reduce_as(T *out, const std::vector<const char *> &term, uint64_t count, int op,
                       Load load, Store store)
 {
-    const Wide share = op == ncclAvg ? Wide(1) / Wide(term.size()) : Wide(1);
+    const Wide parts = op == ncclAvg ? Wide(term.size()) : Wide(1);
     for (uint64_t i = 0; i < count; i++) {
-        Wide sum = load(((const T *)term[0])[i]) * share;
+        Wide sum = load(((const T *)term[0])[i]);
         for (size_t t = 1; t < term.size(); t++) {
-            const Wide x = load(((const T *)term[t])[i]) * share;
-            sum = op == ncclMax ? (x > sum || x != x ? x : sum) : sum + x;
+            const Wide x = load(((const T *)term[t])[i]);
+            sum = op == ncclMax ? larger(x, sum) : add(sum, x);
         }
-        out[i] = store(sum);
+        out[i] = store(sum / parts);
     }
 }
 
@@ -68,9 +90,9 @@ void reduce(void *out, const std::vector<const char *> &term, uint64_t count, in
     case ncclFloat64:
         return reduce_plain<double>(out, term, count, op);
     case ncclInt32:
-        return reduce_plain<uint32_t>(out, term, count, op);
+        return reduce_plain<int32_t>(out, term, count, op);
     case ncclInt64:
-        return reduce_plain<uint64_t>(out, term, count, op);
+        return reduce_plain<int64_t>(out, term, count, op);
     case ncclFloat16:
         return reduce_as<uint16_t, float>((uint16_t *)out, term, count, op, lt_f32_from_f16,
                                           lt_f16_from_f32);

@@ -103,9 +103,17 @@ static int stream_sync(lt_cuda_stream stream)
     return (int)cudaStreamSynchronize(stream);
 }
 
+/* That something still runs is an answer; CUDA keeps it as the thread's last error. */
+static int answer(cudaError_t code)
+{
+    if (code == cudaErrorNotReady)
+        (void)cudaGetLastError();
+    return (int)code;
+}
+
 static int stream_query(lt_cuda_stream stream)
 {
-    return (int)cudaStreamQuery(stream);
+    return answer(cudaStreamQuery(stream));
 }
 
 static int stream_wait(lt_cuda_stream stream, lt_cuda_event event)
@@ -135,7 +143,7 @@ static int event_sync(lt_cuda_event event)
 
 static int event_query(lt_cuda_event event)
 {
-    return (int)cudaEventQuery(event);
+    return answer(cudaEventQuery(event));
 }
 
 static int event_milliseconds(float *out, lt_cuda_event from, lt_cuda_event to)

@@ -1,0 +1,250 @@
+/* One rank of a test of the communicator "nccl" on devices cuda:0, cuda:1, ...: gpu_ranks MODE RANKS,
+ * started by mpirun or by torchrun's variables. Exit status 0: this rank saw what it should; 77: there
+ * are not so many devices. */
+
+#include "cases.h"
+
+#include "lather/ext/fail.h"
+#include "lather/graph.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int complain(const rank_case *c, const char *what)
+{
+    fprintf(stderr, "rank %d of %d: %s\n", lt_comm_rank(c->comm), lt_comm_size(c->comm), what);
+    return 1;
+}
+
+static int cases(rank_case *c)
+{
+    for (int i = 0; i < case_count; i++)
+        if (!case_rows[i].run(c)) {
+            fprintf(stderr, "%s: ", case_rows[i].name);
+            return complain(c, c->why);
+        }
+    return 0;
+}
+
+/* The checkers must find a wrong value on every rank. */
+static int wrong(rank_case *c)
+{
+    c->spoil = true;
+    for (int i = 0; i < case_count; i++)
+        if (case_rows[i].run != case_messages && case_rows[i].run != case_reducescatter
+            && case_rows[i].run(c))
+            return complain(c, case_rows[i].name);
+    return 0;
+}
+
+/* A step that talks: x becomes the sum over ranks of 2 x, and y what the next rank's x was. */
+enum { ELEMENTS = 70000, STEPS = 6, MOST_GATHERED = 64 };
+typedef struct step {
+    rank_case *c;
+    lt_graph *graph;
+    lt_tensor *x, *y, *sent, *whole;
+    int64_t count[MOST_GATHERED];
+} step;
+
+static lt_status messages(step *s)
+{
+    const int rank = lt_comm_rank(s->c->comm), size = lt_comm_size(s->c->comm);
+    lt_request *request[2] = {NULL, NULL};
+    if (size == 1)
+        return lt_tensor_copy(s->y, s->sent);
+    lt_status st = lt_comm_send_begin(s->c->comm, s->sent, (rank + size - 1) % size, &request[0]);
+    if (!st)
+        st = lt_comm_recv_begin(s->c->comm, s->y, (rank + 1) % size, &request[1]);
+    for (int i = 0; i < 2 && !st; i++)
+        st = lt_request_wait(&request[i]);
+    return st;
+}
+
+/* The device's own work before, beside and behind the ranks'. */
+static lt_status talk(void *context)
+{
+    step *s = context;
+    lt_request *sum = NULL, *parts = NULL;
+    lt_status st = lt_tensor_copy(s->sent, s->x);
+    if (!st)
+        st = lt_comm_allreduce_begin(s->c->comm, s->x, LT_REDUCE_SUM, &sum);
+    if (!st)
+        st = lt_comm_allgather_begin(s->c->comm, s->sent, s->whole, s->count, &parts);
+    if (!st)
+        st = lt_tensor_fill(s->y, -1);
+    if (!st)
+        st = lt_request_wait(&sum);
+    if (!st)
+        st = lt_request_wait(&parts);
+    return st ? st : messages(s);
+}
+
+static int make(step *s, rank_case *c)
+{
+    const int rank = lt_comm_rank(c->comm), size = lt_comm_size(c->comm);
+    *s = (step){.c = c};
+    for (int r = 0; r < size; r++)
+        s->count[r] = ELEMENTS;
+    const bool bad = lt_tensor_new(&s->x, c->device, LT_F32, LT_SHAPE(ELEMENTS))
+                     || lt_tensor_new(&s->y, c->device, LT_F32, LT_SHAPE(ELEMENTS))
+                     || lt_tensor_new(&s->sent, c->device, LT_F32, LT_SHAPE(ELEMENTS))
+                     || lt_tensor_new(&s->whole, c->device, LT_F32, LT_SHAPE(ELEMENTS * size))
+                     || lt_tensor_fill(s->x, rank + 1);
+    return bad ? complain(c, lt_error_message()) : 0;
+}
+
+static void clear(step *s)
+{
+    lt_graph_free(&s->graph);
+    lt_tensor_free(&s->x);
+    lt_tensor_free(&s->y);
+    lt_tensor_free(&s->sent);
+    lt_tensor_free(&s->whole);
+}
+
+/* x is what_x everywhere, y what_y, and whole has in its last part what_y of the last rank. */
+static int check(const step *s, float want_x, float want_y, float want_last)
+{
+    const int size = lt_comm_size(s->c->comm);
+    const size_t bytes = ELEMENTS * sizeof(float);
+    float *x = malloc(bytes * (size_t)(size + 2)), *y = x + ELEMENTS, *whole = y + ELEMENTS;
+    int bad = lt_tensor_read(s->x, x, bytes) || lt_tensor_read(s->y, y, bytes)
+              || lt_tensor_read(s->whole, whole, bytes * (size_t)size);
+    if (bad)
+        complain(s->c, lt_error_message());
+    for (int i = 0; i < ELEMENTS && !bad; i++) {
+        const float last = whole[(size - 1) * ELEMENTS + i];
+        bad = x[i] != want_x || y[i] != want_y || last != want_last;
+        if (bad)
+            fprintf(stderr, "element %d: %g, %g, %g, want %g, %g, %g; ", i, (double)x[i],
+                    (double)y[i], (double)last, (double)want_x, (double)want_y, (double)want_last);
+    }
+    free(x);
+    return bad ? complain(s->c, "a recorded step has other results") : 0;
+}
+
+static int recorded(rank_case *c)
+{
+    const int rank = lt_comm_rank(c->comm), size = lt_comm_size(c->comm);
+    step s;
+    int bad = make(&s, c);
+    float sum = (float)(size * (size + 1) / 2), before = (float)((rank + 1) % size + 1);
+    float last = (float)size;
+    for (int i = 0; i < STEPS && !bad; i++) {
+        if (lt_graph_run(c->device, &s.graph, 0, talk, &s))
+            bad = complain(c, lt_error_message());
+        else
+            bad = check(&s, sum, before, last);
+        before = last = sum;
+        sum *= (float)size;
+    }
+    const lt_graph_stats stats = lt_graph_statistics(s.graph);
+    if (!bad && (stats.captures != 1 || stats.replays < 3))
+        bad = complain(c, "the step was not recorded");
+    clear(&s);
+    return bad;
+}
+
+static int fails_with(const rank_case *c, lt_status got, const char *words)
+{
+    if (got == LT_E_COMM && strstr(lt_error_message(), words))
+        return 0;
+    fprintf(stderr, "%s: %s; ", lt_status_name(got), lt_error_message());
+    return complain(c, words);
+}
+
+static lt_status run_steps(step *s, int count)
+{
+    for (int i = 0; i < count; i++) {
+        LT_TRY(lt_graph_run(s->c->device, &s->graph, 0, talk, s));
+        LT_TRY(lt_comm_barrier(s->c->comm));
+    }
+    return LT_OK;
+}
+
+/* One more replay, and what comes after it. Reading ends in any case, with whatever is there. */
+static lt_status replay(step *s)
+{
+    float x[ELEMENTS];
+    LT_TRY(lt_graph_run(s->c->device, &s->graph, 0, talk, s));
+    LT_TRY(lt_tensor_read(s->x, x, sizeof x));
+    return lt_comm_barrier(s->c->comm);
+}
+
+/* The last rank dies between two replays: the others are in one by then. */
+static int killed(rank_case *c)
+{
+    const int last = lt_comm_size(c->comm) - 1;
+    char want[32];
+    step s;
+    int bad = make(&s, c);
+    if (bad || run_steps(&s, STEPS - 1))
+        return complain(c, lt_error_message());
+    lt_status st = run_steps(&s, 1); /* another may be gone already */
+    if (lt_comm_rank(c->comm) == last)
+        raise(SIGKILL);
+    snprintf(want, sizeof want, "rank %d", last);
+    bad = fails_with(c, st ? st : replay(&s), want);
+    if (!bad) /* from now on, every one */
+        bad = fails_with(c, lt_graph_run(c->device, &s.graph, 0, talk, &s), want);
+    clear(&s);
+    return bad;
+}
+
+/* Until another rank's deadline ends it; asks for nothing of others. */
+static lt_status idle(const rank_case *c)
+{
+    const int64_t none[MOST_GATHERED] = {0};
+    lt_request *request = NULL;
+    lt_status st = LT_OK;
+    while (!st && !sched_yield())
+        st = lt_comm_allgather_begin(c->comm, NULL, NULL, none, &request);
+    return st;
+}
+
+/* The last rank leaves the others alone in a replay. */
+static int silent(rank_case *c)
+{
+    const bool leaves = lt_comm_rank(c->comm) == lt_comm_size(c->comm) - 1;
+    step s;
+    lt_comm_set_deadline(c->comm, 2);
+    int bad = make(&s, c);
+    if (bad || run_steps(&s, STEPS))
+        return complain(c, lt_error_message());
+    bad = fails_with(c, leaves ? idle(c) : replay(&s), "a recorded step on rank");
+    clear(&s);
+    return bad;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(rank_case *c);
+} modes[] = {{"cases", cases},
+             {"wrong", wrong},
+             {"recorded", recorded},
+             {"killed", killed},
+             {"silent", silent}};
+
+int main(int argc, char **argv)
+{
+    rank_case c = {0};
+    char name[16];
+    int bad = 2, local, locals, ranks = argc == 3 ? atoi(argv[2]) : 0;
+    lt_comm_launched_local(&local, &locals);
+    snprintf(name, sizeof name, "cuda:%d", local);
+    if (lt_device_open(&c.device, name, NULL) || lt_comm_open(&c.comm, "nccl", c.device)) {
+        fprintf(stderr, "gpu_ranks: %s\n", lt_error_message());
+        return 77;
+    }
+    if (lt_comm_size(c.comm) != ranks)
+        return complain(&c, "another number was started");
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (!strcmp(argv[1], modes[i].name))
+            bad = modes[i].run(&c);
+    lt_comm_close(&c.comm);
+    lt_device_close(&c.device);
+    return bad;
+}
