@@ -132,6 +132,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
         counted.captures++;
         *out = new CUgraph_st{c->nodes};
     }
+    c->nodes.clear(); /* events may keep it */
     return result(code);
 }
 

@@ -16,6 +16,8 @@
 namespace standin
 {
 
+enum { MOST_DEVICES = 8 };
+
 /* What was asked for by environment; read once. */
 struct wishes {
     enum order { NOW, LATE, SHUFFLED } order;

@@ -27,7 +27,7 @@ struct allocation {
 };
 
 std::map<uintptr_t, allocation> all;
-size_t used[2];
+size_t used[MOST_DEVICES];
 int opened;
 
 const allocation *find(const void *p, uintptr_t *begin = NULL)

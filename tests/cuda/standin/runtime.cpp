@@ -13,8 +13,6 @@ namespace standin
 namespace
 {
 
-enum { MOST_DEVICES = 2 };
-
 __thread int selected;
 __thread cudaError_t last_code;
 cudaError_t stays[MOST_DEVICES];
