@@ -13,7 +13,7 @@ enum { STEPS = 14, SKIPPED = 6, LATE = 9 };
 
 /* --- A device that says it records, and writes down what it is given --- */
 
-static uint64_t work; /* a hash of it */
+static __thread uint64_t work; /* a hash of what this thread queued */
 
 static void note(const void *bytes, size_t size)
 {
