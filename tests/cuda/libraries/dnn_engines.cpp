@@ -16,7 +16,7 @@ constexpr int REDUCED = CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
 constexpr int CHANGING = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
 constexpr int WINOGRAD = CUDNN_NUMERICAL_NOTE_WINOGRAD;
 constexpr int COMPILES = CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
-constexpr int64_t ODD = 131; /* the library's workspaces are no round numbers */
+constexpr int64_t ODD = 131, MOST = 8 << 20; /* the library's workspaces are no round numbers */
 
 int64_t count(const tensor &t)
 {
@@ -36,7 +36,7 @@ bool is_channels_last(const tensor &t)
 /* What support depends on. */
 struct traits {
     cudnnDataType_t type; /* of the factors, or of the first tensor */
-    bool mixed;           /* the factors or the result differ in type */
+    bool mixed;           /* the factors or the result in memory differ in type */
     bool aligned;         /* both numbers of channels are multiples of 8 */
     bool even, nhwc, one_by_one;
     bool vectors_fit; /* what is read before the convolution is of its type */
@@ -56,7 +56,8 @@ traits look(const program &p)
     const tensor &y = p.tensors[o.role.at(names.y)];
     t.type = o.what->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ? y.type
                                                                                           : x.type;
-    t.mixed = x.type != w.type || y.type != w.type;
+    for (const tensor *one : {&x, &w, &y})
+        t.mixed = t.mixed || (!one->is_virtual && one->type != t.type);
     t.aligned = x.dim[1] % 8 == 0 && w.dim[0] % 8 == 0;
     t.even = x.dim[1] % 2 == 0 && w.dim[0] % 2 == 0;
     t.one_by_one = w.dim[2] == 1 && w.dim[3] == 1;
@@ -87,7 +88,7 @@ engine compiled(int64_t number, bool f32)
 std::vector<engine> plain(const program &p, const traits &t, bool fallback)
 {
     const bool f32 = t.type == CUDNN_DATA_FLOAT, gradient = p.signature != "fwd";
-    const int64_t bytes = t.out * (int64_t)sizeof(float) + ODD;
+    const int64_t bytes = std::min<int64_t>(t.out * (int64_t)sizeof(float), MOST) + ODD;
     const engine simple = {3, {}, {}, PLAIN, bytes / 2, false, false};
     if (t.mixed)
         return fallback ? std::vector<engine>{} : std::vector<engine>{compiled(91, f32)};
@@ -154,7 +155,7 @@ std::vector<engine> fused(const program &p, const traits &t, bool fallback)
         const support s = supported(q, t);
         if ((s == FAST || s == FAST_AND_JIT) && !fallback) {
             all = {hopper(70, false), hopper(71, false)};
-            all[1].workspace = t.out * 2 + ODD;
+            all[1].workspace = std::min<int64_t>(t.out * 2, MOST) + ODD;
         }
         if (s == JIT || s == FAST_AND_JIT)
             all.push_back(compiled(92, t.type == CUDNN_DATA_FLOAT));
