@@ -27,6 +27,7 @@ typedef struct fixture {
     conv_graph kind;
     conv_shape shape;
     operand t[LT_DNN_TENSORS];
+    cudaStream_t stream;
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t device;
     char *workspace;
@@ -83,10 +84,11 @@ static double load(const char *from, lt_dtype dtype, int64_t i)
                                       : lt_f32_from_bf16(half));
 }
 
-static void copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+static void copy(const fixture *f, void *to, const void *from, size_t bytes,
+                 enum cudaMemcpyKind kind)
 {
-    assert_int_equal(cudaMemcpyAsync(to, from, bytes, kind, NULL), 0);
-    assert_int_equal(cudaStreamSynchronize(NULL), 0);
+    assert_int_equal(cudaMemcpyAsync(to, from, bytes, kind, f->stream), 0);
+    assert_int_equal(cudaStreamSynchronize(f->stream), 0);
 }
 
 static size_t bytes_of(const operand *o)
@@ -124,7 +126,7 @@ static void open_operand(fixture *f, int i)
     }
     if (!o->between) {
         assert_int_equal(cudaMalloc((void **)&o->device, bytes_of(o)), 0);
-        copy(o->device, host, bytes_of(o), cudaMemcpyHostToDevice);
+        copy(f, o->device, host, bytes_of(o), cudaMemcpyHostToDevice);
     }
     free(host);
 }
@@ -133,7 +135,9 @@ static void open_fixture(fixture *f, conv_graph kind, conv_shape shape, lt_dtype
 {
     *f = (fixture){.kind = kind, .shape = shape};
     assert_ok(build_graph(&f->g, kind, &shape, BATCH, dtype));
+    assert_int_equal(cudaStreamCreateWithPriority(&f->stream, cudaStreamNonBlocking, 0), 0);
     assert_int_equal(cudnnCreate(&f->handle), 0);
+    assert_int_equal(cudnnSetStream(f->handle, f->stream), 0);
     assert_ok(lt_dnn_device(&f->device, NULL, f->handle));
     assert_int_equal(cudaMalloc((void **)&f->workspace, MOST_WORKSPACE), 0);
     for (int i = 0; i < f->g.tensors; i++)
@@ -150,6 +154,7 @@ static void close_fixture(fixture *f)
     cudaFree(f->workspace);
     cudnnBackendDestroyDescriptor(f->device);
     cudnnDestroy(f->handle);
+    cudaStreamDestroy(f->stream);
     lt_dnn_forget(&f->g);
 }
 
@@ -174,10 +179,11 @@ static void convolve(const fixture *f, lt_dnn_conv_kind kind, operand *x, operan
             if (h < 0 || g < 0 || h >= x->dim[H] || g >= x->dim[W])
                 continue;
             double *xe = at(x, n, c, h, g), *we = at(w, k, c, u, v), *ye = &y->value[i];
-            *(kind == LT_DNN_FORWARD ? ye : kind == LT_DNN_GRAD_X ? xe : we) +=
-                kind == LT_DNN_FORWARD  ? *xe * *we
-                : kind == LT_DNN_GRAD_X ? *we * *ye
-                                        : *xe * *ye;
+            *(kind == LT_DNN_FORWARD  ? ye
+              : kind == LT_DNN_GRAD_X ? xe
+                                      : we) += kind == LT_DNN_FORWARD  ? *xe * *we
+                                               : kind == LT_DNN_GRAD_X ? *we * *ye
+                                                                       : *xe * *ye;
         }
     }
     for (int64_t i = 0; i < out->count; i++)
@@ -217,8 +223,7 @@ static void norm_sums(fixture *f)
         t[LT_CONV_DGAMMA].value[c] = t[LT_CONV_DBETA].value[c] = 0;
     for (int64_t i = 0; i < x->count; i++) {
         const int64_t c = channel(x, i);
-        const double unit =
-            (x->value[i] - t[LT_CONV_MEAN].value[c]) * t[LT_CONV_RSTD].value[c];
+        const double unit = (x->value[i] - t[LT_CONV_MEAN].value[c]) * t[LT_CONV_RSTD].value[c];
         if (!(unit * t[LT_CONV_GAMMA].value[c] + t[LT_CONV_BETA].value[c] > 0))
             g->value[i] = 0;
         t[LT_CONV_DGAMMA].value[c] += g->value[i] * unit;
@@ -277,7 +282,7 @@ static int64_t differences(const fixture *f)
         if (o->between)
             continue;
         char *host = calloc(bytes_of(o), 1);
-        copy(host, o->device, bytes_of(o), cudaMemcpyDeviceToHost);
+        copy(f, host, o->device, bytes_of(o), cudaMemcpyDeviceToHost);
         for (int64_t e = 0; e < o->count; e++) {
             const double got = load(host, o->dtype, place(o, e)), want = o->value[e];
             different += !(fabs(got - want) <= 1e-6 * fabs(want));
