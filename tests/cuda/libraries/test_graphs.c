@@ -2,7 +2,7 @@
  * it. Numbers are small multiples of powers of two, so that every sum is exact and results must be
  * equal. Formulas: lt_conv2d(), lt_batchnorm2d(). */
 
-#include "graphs.h"
+#include "../graphs.h"
 #include "near.h"
 #include "tensor/backend/dtype.h"
 
@@ -54,13 +54,17 @@ static void get(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
     assert_int_equal(count, most);
 }
 
+static int64_t channel(const operand *o, int64_t i)
+{
+    return i / o->dim[W] / o->dim[H] % o->dim[C];
+}
+
 /* Where NCHW is in memory that is channels-last. */
 static int64_t place(const operand *o, int64_t i)
 {
     const int64_t w = i % o->dim[W], h = i / o->dim[W] % o->dim[H];
-    const int64_t c = i / o->dim[W] / o->dim[H] % o->dim[C];
     const int64_t n = i / o->dim[W] / o->dim[H] / o->dim[C];
-    return ((n * o->dim[H] + h) * o->dim[W] + w) * o->dim[C] + c;
+    return ((n * o->dim[H] + h) * o->dim[W] + w) * o->dim[C] + channel(o, i);
 }
 
 static void store(char *to, lt_dtype dtype, int64_t i, double x)
@@ -171,8 +175,7 @@ static void convolve(const fixture *f, lt_dnn_conv_kind kind, operand *x, operan
     memset(out->value, 0, (size_t)out->count * sizeof *out->value);
     for (int64_t i = 0; i < y->count; i++) {
         const int64_t q = i % y->dim[W], p = i / y->dim[W] % y->dim[H];
-        const int64_t k = i / y->dim[W] / y->dim[H] % y->dim[C];
-        const int64_t n = i / y->dim[W] / y->dim[H] / y->dim[C];
+        const int64_t k = channel(y, i), n = i / y->dim[W] / y->dim[H] / y->dim[C];
         for (int64_t e = 0; e < w->count / w->dim[N]; e++) {
             const int64_t v = e % w->dim[W], u = e / w->dim[W] % w->dim[H];
             const int64_t c = e / w->dim[W] / w->dim[H], h = p * s + u - pad, g = q * s + v - pad;
@@ -188,11 +191,6 @@ static void convolve(const fixture *f, lt_dnn_conv_kind kind, operand *x, operan
     }
     for (int64_t i = 0; i < out->count; i++)
         out->value[i] = rounded(out->value[i], out->dtype);
-}
-
-static int64_t channel(const operand *o, int64_t i)
-{
-    return i / o->dim[W] / o->dim[H] % o->dim[C];
 }
 
 static void sums(const operand *y, operand *sum, operand *squares)
