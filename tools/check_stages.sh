@@ -403,6 +403,24 @@ memory_long()
     row "the loader's memory over 100,000 pictures" "$work/main/tests/data/test_data_flat" 10000 100000
 }
 
+# Builds that leave much out, and two compilers in one, which have an OpenMP each.
+build_apart()
+{
+    local tiny="--data synthetic:16:32:4 --arch resnet10 --width 8 --batch-size 4 --max-steps 2 --epochs 1"
+    # shellcheck disable=SC2086
+    row "the build without cpu and MPI, for older GPUs" build "$work/bare" -Dcpu=disabled -Dmpi=disabled \
+        -Dgpu_arch=80 && row "  and it trains" "$work/bare/models/resnet50/train_resnet50" --device ref \
+        --progress off --eval-every 0 $tiny
+    row "the build without cpu, MPI and CUDA" build "$work/least" -Dcpu=disabled -Dmpi=disabled -Dcuda=disabled
+    command -v clang >/dev/null || {
+        skip "clang beside g++" "clang is not installed"
+        return
+    }
+    local -x CC=clang CXX=g++
+    row "clang beside g++" build "$work/mixed" -Dmpi=disabled &&
+        row "  and the kernels conform" "$work/mixed/tests/conform/conform" --backend emulated
+}
+
 # A barrier or a bound less: some row must notice.
 break_kernels()
 {

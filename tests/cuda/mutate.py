@@ -67,6 +67,7 @@ class Conform:
         for words in map(shlex.split, lines):
             if words[-1].endswith(".cu.cpp") and "-c" in words:
                 self.compile[os.path.basename(words[-1])] = words
+                self.place = os.path.join(build, os.path.dirname(words[-1]))
 
     def run(self, folder, name, text):
         """Compiles all that the changed file is a part of; returns the first row that fails, or None."""
