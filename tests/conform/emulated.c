@@ -7,6 +7,7 @@
 #include "tensor/backend/cuda/kernels.h"
 #include "tensor/backend/cuda/matrices.h"
 #include "tensor/backend/cuda/norm_sums.h"
+#include "tensor/backend/cuda/stem.h"
 
 #include <string.h>
 
@@ -43,6 +44,63 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
     return st ? st : lt_cuda_end(ctx);
 }
 
+/* The first convolution on blocks of pixels, with ref's convolution in place of cuDNN's. */
+typedef struct stem {
+    lt_view blocks, filters;
+} stem;
+
+static stem stem_new(const lt_view *x, const lt_view *w, const lt_view *y)
+{
+    stem s = {lt_stem_blocks(x, y), lt_stem_filters(w, y)};
+    lt_view *const all[] = {&s.blocks, &s.filters};
+    for (int i = 0; i < 2; i++) {
+        all[i]->data = lt_alloc((size_t)lt_shape_count(all[i]->shape), sizeof(float));
+        LT_ASSERT(all[i]->data);
+    }
+    return s;
+}
+
+static void stem_free(stem *s)
+{
+    lt_free(s->blocks.data);
+    lt_free(s->filters.data);
+}
+
+static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                        const lt_view *w, const lt_view *b, const lt_view *y)
+{
+    const lt_conv2d_config folded = lt_stem_config();
+    if (!lt_stem_fits(config, x, w, y))
+        return lt_backend_ref()->conv2d(ctx, config, x, w, b, y);
+    LT_TRY(lt_cuda_begin(ctx, "conv2d"));
+    stem s = stem_new(x, w, y);
+    lt_status st = lt_stem_fold_x(ctx, x, &s.blocks);
+    if (!st)
+        st = lt_stem_fold_w(ctx, w, &s.filters);
+    if (!st)
+        st = lt_backend_ref()->conv2d(NULL, &folded, &s.blocks, &s.filters, b, y);
+    stem_free(&s);
+    return st ? st : lt_cuda_end(ctx);
+}
+
+static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                               const lt_view *x, const lt_view *dw)
+{
+    const lt_conv2d_config folded = lt_stem_config();
+    if (!lt_stem_fits(config, x, dw, dy))
+        return lt_backend_ref()->conv2d_grad_w(ctx, config, dy, x, dw);
+    LT_TRY(lt_cuda_begin(ctx, "conv2d_grad_w"));
+    stem s = stem_new(x, dw, dy);
+    s.filters.dtype = LT_F32; /* what cuDNN rounds is no matter here */
+    lt_status st = lt_stem_fold_x(ctx, x, &s.blocks);
+    if (!st)
+        st = lt_backend_ref()->conv2d_grad_w(NULL, &folded, dy, &s.blocks, &s.filters);
+    if (!st)
+        st = lt_stem_unfold_w(ctx, &s.filters, dw);
+    stem_free(&s);
+    return st ? st : lt_cuda_end(ctx);
+}
+
 const lt_backend *emulated_backend(const char *name)
 {
     static lt_backend table;
@@ -58,6 +116,8 @@ const lt_backend *emulated_backend(const char *name)
     table.sync = lt_cuda_sync;
     lt_cuda_install_kernels(&table);
     lt_cuda_install_matrices(&table);
+    table.conv2d = conv2d;
+    table.conv2d_grad_w = conv2d_grad_w;
     table.conv2d_stats = conv2d_stats;
     return &table;
 }

@@ -1,7 +1,7 @@
-/* conform [--backend NAME] [--filter TEXT] [--own] [--bench]: every entry of a backend against ref in
- * double, with computed bounds. --own: without entries that other people's libraries compute, for
- * memory checkers. Exits 0 if all conform, 1 if not, 77 if the backend cannot be
- * opened here. Without --backend: ref itself, in single precision against double. */
+/* conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] [--own] [--bench]: every entry of a
+ * backend against ref in double, with computed bounds. --own: without entries that other people's
+ * libraries compute, for memory checkers. Exits 0 if all conform, 1 if not, 77 if the backend cannot
+ * be opened here. Without --backend: ref itself, in single precision against double. */
 
 #include "conform.h"
 #include "tensor/tensor.h"
@@ -14,12 +14,25 @@ enum { CANNOT_RUN = 77 };
 
 typedef struct options {
     const char *backend, *filter;
+    lt_fused fused;
     bool bench, own;
 } options;
 
 typedef struct count_pair {
     int passed, failed;
 } count_pair;
+
+static bool parse_fused(const char *text, lt_fused *fused)
+{
+    static const char *const names[] = {
+        [LT_FUSED_AUTO] = "auto", [LT_FUSED_ON] = "on", [LT_FUSED_OFF] = "off"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (!strcmp(text, names[i])) {
+            *fused = (lt_fused)i;
+            return true;
+        }
+    return false;
+}
 
 static bool parse(int argc, char **argv, options *o)
 {
@@ -33,6 +46,8 @@ static bool parse(int argc, char **argv, options *o)
             o->backend = argv[++i];
         else if (!strcmp(argv[i], "--filter") && i + 1 < argc)
             o->filter = argv[++i];
+        else if (!strcmp(argv[i], "--fused") && i + 1 < argc && parse_fused(argv[i + 1], &o->fused))
+            i++;
         else
             return false;
     }
@@ -162,10 +177,11 @@ int main(int argc, char **argv)
         optim_tests,       matrix_tests,  rational_tests, scratch_tests, fused_tests};
     options o;
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--own] [--bench]\n");
+        fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] "
+                        "[--own] [--bench]\n");
         return 2;
     }
-    const lt_device_config config = {0};
+    const lt_device_config config = {.fused = o.fused};
     const lt_backend *be = find_backend(o.backend);
     void *ctx = NULL;
     if (!be || be->open(&ctx, 0, &config)) {

@@ -96,6 +96,25 @@ static lt_status build_own(lt_dnn_graph *g, const build *b, lt_conv_form form)
     return lt_conv_graph(g, &p);
 }
 
+/* The first convolution as src/tensor/backend/cuda/stem.h turns it. */
+static lt_status build_blocks(lt_dnn_graph *g, build *b, lt_conv_form form)
+{
+    const int64_t batch = b->xd[0];
+    b->config = (lt_conv2d_config){1, 1, 0, 0, 1, 1, 1};
+    memcpy(b->xd, (int64_t[]){batch, 16, 115, 115}, sizeof b->xd);
+    memcpy(b->wd, (int64_t[]){64, 16, 4, 4}, sizeof b->wd);
+    memcpy(b->yd, (int64_t[]){batch, 64, 112, 112}, sizeof b->yd);
+    return build_own(g, b, form);
+}
+
+static void grad_w_in_f32(build *b)
+{
+    b->x = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_MEMORY);
+    b->w = lt_dnn_tensor(b->g, LT_F32, b->wd, LT_DNN_MEMORY);
+    b->y = lt_dnn_tensor(b->g, b->dtype, b->yd, LT_DNN_MEMORY);
+    lt_dnn_conv(b->g, LT_DNN_GRAD_W, &b->config, b->x, b->w, b->y);
+}
+
 lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape, int batch,
                       lt_dtype dtype)
 {
@@ -111,6 +130,15 @@ lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape,
         return build_own(g, &b, LT_CONV_STATS);
     case GRAD_X_NORM:
         return build_own(g, &b, LT_CONV_SUMS);
+    case BLOCKS_FORWARD:
+        return build_blocks(g, &b, LT_CONV_FORWARD);
+    case BLOCKS_WITH_STATISTICS:
+        return build_blocks(g, &b, LT_CONV_STATS);
+    case BLOCKS_GRAD_W:
+        return build_blocks(g, &b, LT_CONV_GRAD_W);
+    case FLOAT_GRAD_W:
+        grad_w_in_f32(&b);
+        break;
     case APPLY_WITH_STATISTICS:
         on_applied(&b, LT_DNN_FORWARD);
         statistics(&b);

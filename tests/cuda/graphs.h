@@ -21,7 +21,11 @@ typedef enum conv_graph {
     APPLY_WITH_STATISTICS, /* of relu(x * scale + shift) */
     APPLY_GRAD_W,          /* dw for such an input */
     GRAD_X_NORM,           /* dx, masked by relu, and the sums of batch norm's gradients */
-    NORM_GRAD_X,           /* dx, of the gradient a * g + b * y + c: there is none */
+    BLOCKS_FORWARD,        /* the first convolution on blocks of pixels, whatever the shape */
+    BLOCKS_WITH_STATISTICS,
+    BLOCKS_GRAD_W,
+    FLOAT_GRAD_W, /* f32 dw of 16-bit factors: there is none */
+    NORM_GRAD_X,  /* dx, of the gradient a * g + b * y + c: there is none */
 } conv_graph;
 
 /* Builds it; the graph must be forgotten in any case. */

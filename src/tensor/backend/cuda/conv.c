@@ -4,7 +4,7 @@
  * A weight's gradient is f32 by contract; cuDNN's fast kernels write the factors' dtype, so in a
  * 16-bit pass it is rounded to that once, and then cast. */
 
-#include "conv_plan.h"
+#include "conv_stem.h"
 #include "kernels.h"
 
 #include <string.h>
@@ -24,6 +24,7 @@ static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view
 {
     lt_cuda *c = ctx;
     lt_conv_call call = lt_conv_call_of(LT_CONV_FORWARD, config, x, w, y);
+    lt_conv_fold_stem(&call);
     LT_TRY(lt_cuda_begin(c, "conv2d"));
     LT_TRY(lt_conv_run(c, &call));
     if (b && b->data)
@@ -46,6 +47,7 @@ static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const 
 {
     lt_cuda *c = ctx;
     lt_conv_call call = lt_conv_call_of(LT_CONV_GRAD_W, config, x, dw, dy);
+    lt_conv_fold_stem(&call);
     LT_TRY(lt_cuda_begin(c, "conv2d_grad_w"));
     LT_TRY(lt_conv_run(c, &call));
     return lt_cuda_end(c);

@@ -1,16 +1,11 @@
 /* Convolutions with a part of batch norm fused to them. Each has another way, composed of other
  * entries: taken with --fused off, where cuDNN has no kernel, and where that is faster. */
 
-#include "conv_plan.h"
+#include "conv_stem.h"
 #include "kernels.h"
 #include "norm_sums.h"
 
 enum { CHANNELS = 8 }; /* what fused kernels want a multiple of */
-
-typedef struct stats_call {
-    const lt_conv2d_config *config;
-    const lt_view *x, *w, *y, *stats;
-} stats_call;
 
 static bool is_short(lt_dtype dtype)
 {
@@ -26,28 +21,26 @@ static bool may_fuse(const lt_conv_problem *p)
 
 static lt_status compose_stats(lt_cuda *c, const lt_conv_call *call)
 {
-    const stats_call *s = call->context;
-    LT_TRY(lt_cuda_table()->conv2d(c, s->config, s->x, s->w, NULL, s->y));
-    return lt_cuda_table()->batchnorm_stats(c, s->y, s->stats);
+    LT_TRY(lt_cuda_table()->conv2d(c, call->config, call->x, call->w, NULL, call->y));
+    return lt_cuda_table()->batchnorm_stats(c, call->y, call->context);
 }
 
 static lt_status finish_stats(lt_cuda *c, const lt_conv_call *call)
 {
-    const stats_call *s = call->context;
     return lt_cuda_moments_of_sums(c, &call->operand[LT_CONV_Y].use, call->memory[LT_CONV_SUM],
-                                   call->memory[LT_CONV_SQUARES], s->stats);
+                                   call->memory[LT_CONV_SQUARES], call->context);
 }
 
 static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                               const lt_view *w, const lt_view *y, const lt_view *stats)
 {
     lt_cuda *c = ctx;
-    const stats_call context = {config, x, w, y, stats};
     lt_conv_call call = lt_conv_call_of(LT_CONV_STATS, config, x, w, y);
-    call.context = &context;
+    call.context = stats;
     call.fused = true;
     call.after = finish_stats;
     call.other = compose_stats;
+    lt_conv_fold_stem(&call);
     call.work[LT_CONV_SUM] = call.work[LT_CONV_SQUARES] = (size_t)y->shape.dim[1] * sizeof(float);
     if (!may_fuse(&call.problem))
         return compose_stats(c, &call);
@@ -57,17 +50,16 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
 }
 
 typedef struct sums_call {
-    const lt_conv2d_config *config;
-    const lt_view *dy, *w, *dx, *sums;
     const lt_batchnorm_before *norm;
+    const lt_view *sums;
 } sums_call;
 
 static lt_status compose_sums(lt_cuda *c, const lt_conv_call *call)
 {
     const sums_call *s = call->context;
     const lt_batchnorm_grad in = {
-        .dy = {*s->dx}, .x = s->norm->x, .coef = s->norm->coef, .relu = true};
-    LT_TRY(lt_cuda_table()->conv2d_grad_x(c, s->config, s->dy, s->w, s->dx));
+        .dy = {*call->x}, .x = s->norm->x, .coef = s->norm->coef, .relu = true};
+    LT_TRY(lt_cuda_table()->conv2d_grad_x(c, call->config, call->y, call->w, call->x));
     return lt_cuda_table()->batchnorm_grad_stats(c, &in, NULL, s->sums);
 }
 
@@ -93,7 +85,7 @@ static lt_status conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
                                     const lt_view *dx, const lt_view *sums)
 {
     lt_cuda *c = ctx;
-    const sums_call context = {config, dy, w, dx, sums, norm};
+    const sums_call context = {norm, sums};
     const lt_view mean = row_of(norm->coef, 0), rstd = row_of(norm->coef, 1);
     const lt_view gamma = row_of(norm->gamma, 0), beta = row_of(norm->beta, 0);
     const lt_view dbeta = row_of(sums, 0), dgamma = row_of(sums, 1);

@@ -294,7 +294,11 @@ lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, 
 {
     static const int written[] = {LT_CONV_Y, LT_CONV_X, LT_CONV_W, LT_CONV_Y, LT_CONV_X};
     const lt_view *const view[] = {x, w, y};
-    lt_conv_call call = {.problem = {.form = form, .config = *config, .dtype = y->dtype}};
+    lt_conv_call call = {.problem = {.form = form, .config = *config, .dtype = y->dtype},
+                         .config = config,
+                         .x = x,
+                         .w = w,
+                         .y = y};
     memcpy(call.problem.x, x->shape.dim, sizeof call.problem.x);
     memcpy(call.problem.w, w->shape.dim, sizeof call.problem.w);
     memcpy(call.problem.y, y->shape.dim, sizeof call.problem.y);

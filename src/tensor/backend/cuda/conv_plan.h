@@ -14,9 +14,11 @@ struct lt_conv_call {
     lt_operand operand[LT_CONV_SLOTS]; /* by number of the tensor; without a view: work memory */
     size_t work[LT_CONV_SLOTS];        /* bytes of it */
     lt_conv_step_fn *before, *after;   /* own kernels around the graph, or NULL */
-    lt_conv_step_fn *other;      /* another way to the same results, by other entries, or NULL */
-    bool fused;                  /* `other` composes what this graph fuses: --fused decides */
-    const void *context;         /* theirs */
+    lt_conv_step_fn *other;         /* another way to the same results, by other entries, or NULL */
+    bool fused;                     /* `other` composes what this graph fuses: --fused decides */
+    const void *context;            /* theirs */
+    const lt_conv2d_config *config; /* what the call was made of */
+    const lt_view *x, *w, *y;
     void *memory[LT_CONV_SLOTS]; /* out: of each tensor, while the steps run */
 };
 

@@ -1,0 +1,136 @@
+/* Kernels that fold the first convolution's input and weight, and unfold its gradient: stem.h. */
+
+#include "launch.cuh"
+#include "stem.h"
+
+namespace
+{
+
+/* One block of 2x2 pixels, which may lie in the padding: 16 channels. */
+template <class T>
+__global__ void fold_input(lt_view x, T *blocks, int64_t count, int64_t height, int64_t width)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count)
+        return;
+    const int64_t j = i % width, above = i / width, n = above / height;
+    const int64_t top = above % height * LT_STEM_STRIDE - LT_STEM_PAD;
+    const int64_t left = j * LT_STEM_STRIDE - LT_STEM_PAD;
+    float v[2][LT_PACK];
+#pragma unroll
+    for (int k = 0; k < LT_STEM_CHANNELS; k++) {
+        const lt_stem_place p = lt_stem_place_of(k);
+        const int64_t h = top + p.row, w = left + p.column;
+        const bool there =
+            p.colour >= 0 && h >= 0 && h < x.shape.dim[2] && w >= 0 && w < x.shape.dim[3];
+        v[k / LT_PACK][k % LT_PACK] =
+            there ? to_float(((const T *)x.data)[n * x.stride[0] + p.colour * x.stride[1]
+                                                 + h * x.stride[2] + w * x.stride[3]])
+                  : 0;
+    }
+    store_pack(blocks + i * LT_STEM_CHANNELS, v[0]);
+    store_pack(blocks + i * LT_STEM_CHANNELS + LT_PACK, v[1]);
+}
+
+/* Where element i of the folded filters lies in those of 7x7; false: nowhere. */
+__device__ bool find_tap(int64_t i, const int64_t *stride, int64_t *at)
+{
+    const lt_stem_place p = lt_stem_place_of((int)(i % LT_STEM_CHANNELS));
+    const int64_t tap = i / LT_STEM_CHANNELS;
+    const int64_t s = tap % LT_STEM_TAPS * LT_STEM_STRIDE + p.column;
+    const int64_t r = tap / LT_STEM_TAPS % LT_STEM_TAPS * LT_STEM_STRIDE + p.row;
+    *at = tap / (LT_STEM_TAPS * LT_STEM_TAPS) * stride[0] + p.colour * stride[1] + r * stride[2]
+          + s * stride[3];
+    return p.colour >= 0 && r < LT_STEM_SIZE && s < LT_STEM_SIZE;
+}
+
+template <class T> __global__ void fold_weight(lt_view w, T *filters, int64_t count)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t at;
+    if (i < count)
+        set(filters + i, find_tap(i, w.stride, &at) ? lt_element_f32(w.data, w.dtype, at) : 0);
+}
+
+template <class T> __global__ void unfold_weight(const T *filters, lt_view dw, int64_t count)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t at;
+    if (i < count && find_tap(i, dw.stride, &at))
+        lt_set_element_f32(dw.data, dw.dtype, at, to_float(filters[i]));
+}
+
+lt_view dense(lt_dtype dtype, int64_t n, int64_t height, int64_t width)
+{
+    lt_view v = {};
+    v.dtype = dtype;
+    v.shape.ndim = 4;
+    const int64_t dim[4] = {n, LT_STEM_CHANNELS, height, width};
+    for (int d = 0; d < 4; d++)
+        v.shape.dim[d] = dim[d];
+    v.stride[0] = LT_STEM_CHANNELS * height * width;
+    v.stride[1] = 1;
+    v.stride[2] = LT_STEM_CHANNELS * width;
+    v.stride[3] = LT_STEM_CHANNELS;
+    return v;
+}
+
+} /* namespace */
+
+extern "C" bool lt_stem_fits(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
+                             const lt_view *y)
+{
+    const bool is_short = y->dtype == LT_F16 || y->dtype == LT_BF16;
+    return is_short && x->shape.dim[1] == LT_STEM_COLOURS && w->shape.dim[2] == LT_STEM_SIZE
+           && w->shape.dim[3] == LT_STEM_SIZE && config->stride_h == LT_STEM_STRIDE
+           && config->stride_w == LT_STEM_STRIDE && config->pad_h == LT_STEM_PAD
+           && config->pad_w == LT_STEM_PAD && config->dilation_h == 1 && config->dilation_w == 1
+           && config->groups == 1 && y->shape.dim[1] % LT_PACK == 0;
+}
+
+extern "C" lt_view lt_stem_blocks(const lt_view *x, const lt_view *y)
+{
+    return dense(y->dtype, x->shape.dim[0], y->shape.dim[2] + LT_STEM_TAPS - 1,
+                 y->shape.dim[3] + LT_STEM_TAPS - 1);
+}
+
+extern "C" lt_view lt_stem_filters(const lt_view *w, const lt_view *y)
+{
+    return dense(y->dtype, w->shape.dim[0], LT_STEM_TAPS, LT_STEM_TAPS);
+}
+
+extern "C" lt_conv2d_config lt_stem_config(void)
+{
+    lt_conv2d_config config = {};
+    config.stride_h = config.stride_w = config.dilation_h = config.dilation_w = 1;
+    config.groups = 1;
+    return config;
+}
+
+extern "C" lt_status lt_stem_fold_x(lt_cuda *c, const lt_view *x, const lt_view *blocks)
+{
+    const int64_t height = blocks->shape.dim[2], width = blocks->shape.dim[3];
+    const int64_t count = blocks->shape.dim[0] * height * width;
+    WITH_TYPE(c, blocks->dtype,
+              fold_input<T><<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
+                  *x, (T *)blocks->data, count, height, width))
+    return LT_OK;
+}
+
+extern "C" lt_status lt_stem_fold_w(lt_cuda *c, const lt_view *w, const lt_view *filters)
+{
+    const int64_t count = lt_view_count(filters);
+    WITH_TYPE(c, filters->dtype,
+              fold_weight<T><<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
+                  *w, (T *)filters->data, count))
+    return LT_OK;
+}
+
+extern "C" lt_status lt_stem_unfold_w(lt_cuda *c, const lt_view *filters, const lt_view *dw)
+{
+    const int64_t count = lt_view_count(filters);
+    WITH_TYPE(c, filters->dtype,
+              unfold_weight<T><<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
+                  (const T *)filters->data, *dw, count))
+    return LT_OK;
+}
