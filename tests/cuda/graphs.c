@@ -107,14 +107,6 @@ static lt_status build_blocks(lt_dnn_graph *g, build *b, lt_conv_form form)
     return build_own(g, b, form);
 }
 
-static void grad_w_in_f32(build *b)
-{
-    b->x = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_MEMORY);
-    b->w = lt_dnn_tensor(b->g, LT_F32, b->wd, LT_DNN_MEMORY);
-    b->y = lt_dnn_tensor(b->g, b->dtype, b->yd, LT_DNN_MEMORY);
-    lt_dnn_conv(b->g, LT_DNN_GRAD_W, &b->config, b->x, b->w, b->y);
-}
-
 lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape, int batch,
                       lt_dtype dtype)
 {
@@ -136,9 +128,6 @@ lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape,
         return build_blocks(g, &b, LT_CONV_STATS);
     case BLOCKS_GRAD_W:
         return build_blocks(g, &b, LT_CONV_GRAD_W);
-    case FLOAT_GRAD_W:
-        grad_w_in_f32(&b);
-        break;
     case APPLY_WITH_STATISTICS:
         on_applied(&b, LT_DNN_FORWARD);
         statistics(&b);

@@ -24,8 +24,7 @@ typedef enum conv_graph {
     BLOCKS_FORWARD,        /* the first convolution on blocks of pixels, whatever the shape */
     BLOCKS_WITH_STATISTICS,
     BLOCKS_GRAD_W,
-    FLOAT_GRAD_W, /* f32 dw of 16-bit factors: there is none */
-    NORM_GRAD_X,  /* dx, of the gradient a * g + b * y + c: there is none */
+    NORM_GRAD_X, /* dx, of the gradient a * g + b * y + c: there is none */
 } conv_graph;
 
 /* Builds it; the graph must be forgotten in any case. */

@@ -138,7 +138,6 @@ static const row rows[] = {
     {"f16 first convolution on blocks, gradient of the weight, has Hopper kernels", BLOCKS_GRAD_W, LT_F16, 256, CONV_SHAPES - 1, 1, 0, false, false},
     {"bf16 first convolution on blocks of pixels has Hopper kernels", BLOCKS_FORWARD, LT_BF16, 256, CONV_SHAPES - 1, 1, 0, false, false},
     {"bf16 first convolution on blocks, gradient of the weight, has Hopper kernels", BLOCKS_GRAD_W, LT_BF16, 256, CONV_SHAPES - 1, 1, 0, false, false},
-    {"f16 gradient of the weight in f32 has no engine", FLOAT_GRAD_W, LT_F16, 256, 1, 0, 0, true, false},
     {"control: batch norm's gradient before the gradient of the input has no engine", NORM_GRAD_X, LT_F16, 256, 1, 0, 0, true, false},
 };
 /* clang-format on */
