@@ -4,6 +4,7 @@
     tests/tools/test_reproduce.py TRAIN_RESNET50 [--kills N] [--only ROW]
 """
 import difflib
+import glob
 import hashlib
 import json
 import os
@@ -270,11 +271,27 @@ def committed_results_redraw_byte_for_byte(cwd):
             reproduce(plan, "--redraw", "--check", "--from", stored, cwd=cwd)
 
 
+def numbers_of(text):
+    """Means with deviations, and values with intervals, without signs."""
+    return set(re.findall(r"\d+\.\d+ ± \d+\.\d+", text)) | set(re.findall(r"\d\.\d\d \[[^\]]*\]", text.replace("+", "").replace("×", "")))
+
+
+def numbers_on_the_page_of_results_are_those_of_the_tables(cwd):
+    folder, tables = os.path.join(ROOT, "docs", "results"), ""
+    for path in glob.glob(os.path.join(glob.escape(folder), "ablation", "*", "tables", "*.md")):
+        tables += read(path).replace(" points", "")
+    quoted, known = numbers_of(read(folder, "ablation.md")), numbers_of(tables)
+    assert len(quoted) > 30, f"only {len(quoted)} numbers were found"
+    assert quoted <= known, f"in no table: {sorted(quoted - known)}"
+    assert not numbers_of("85.19 ± 0.85 and 1.15 [1.11, 1.18]") & known, "numbers that are in no table are found"
+
+
 ROWS = [the_smoke_plan_runs_to_a_report, killed_at_random_moments_it_gives_the_same_report, plans_with_cells_in_common_run_them_once,
         a_default_that_is_spelt_out_makes_no_other_cell, finished_cells_count_under_any_name,
         a_seed_gives_every_arm_the_same_start,
         a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on, a_run_that_diverges_counts_as_nothing_learnt,
         another_data_set_is_refused_with_both_fingerprints, the_check_fails_when_a_claim_stops_holding, wrong_plans_are_refused,
-        only_list_and_seeds_choose_cells, shipped_plans_are_sound, committed_results_redraw_byte_for_byte]
+        only_list_and_seeds_choose_cells, shipped_plans_are_sound, committed_results_redraw_byte_for_byte,
+        numbers_on_the_page_of_results_are_those_of_the_tables]
 
 sys.exit(run_rows(ROWS))
