@@ -27,9 +27,10 @@ typedef struct plan {
 
 typedef struct call {
     const lt_view *a, *b, *y;
-    lt_dtype dtype;   /* of both factors */
-    lt_dtype y_dtype; /* that or f32 */
-    bool keeps;       /* b's copy */
+    lt_dtype dtype;      /* of both factors */
+    lt_dtype y_dtype;    /* that or f32 */
+    bool keeps;          /* b's copy */
+    const lt_view *bias; /* [columns], or NULL */
 } call;
 
 static void clear_plan(plan *p)
@@ -254,6 +255,16 @@ static lt_blas_product describe(const call *p, lt_operand operand[OPERANDS])
     return lt_blas_describe(&like[A], &like[B], &like[Y]);
 }
 
+/* y = product + bias: one rounding, since the product is f32 where there is a bias. */
+static lt_status add_bias(lt_cuda *c, const lt_view *product, const call *p)
+{
+    lt_view wide = *p->bias;
+    wide.shape = p->y->shape;
+    wide.stride[0] = wide.stride[1] = 0;
+    wide.stride[2] = p->bias->stride[0];
+    return lt_cuda_table()->add(c, product, &wide, p->y);
+}
+
 static lt_status run(lt_cuda *c, const call *p)
 {
     lt_operand operand[OPERANDS];
@@ -267,7 +278,7 @@ static lt_status run(lt_cuda *c, const call *p)
     LT_TRY(get_plan(c, p, &b, operand, &chosen));
     LT_TRY(lt_operands_open(c, operand, OPERANDS, chosen->workspace, &workspace));
     LT_TRY(run_plan(c, chosen, operand, b.swapped, workspace));
-    return lt_operands_close(c, operand, OPERANDS);
+    return p->bias ? add_bias(c, &operand[Y].use, p) : lt_operands_close(c, operand, OPERANDS);
 }
 
 /* Factors of two dtypes meet in f32, but a parameter is rounded to the other's. */
@@ -284,7 +295,7 @@ static lt_status matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_
 {
     lt_cuda *c = ctx;
     const lt_dtype dtype = common_dtype(a, b);
-    const call p = {a, b, y, dtype, y->dtype == dtype ? dtype : LT_F32, false};
+    const call p = {a, b, y, dtype, y->dtype == dtype ? dtype : LT_F32, false, NULL};
     LT_TRY(lt_cuda_begin(c, "matmul"));
     LT_TRY(run(c, &p));
     return lt_cuda_end(c);
@@ -301,26 +312,22 @@ static lt_view batch(const lt_view *m, int rows, int columns)
     return v;
 }
 
-static lt_status add_bias(lt_cuda *c, const lt_view *bias, const lt_view *y)
-{
-    lt_view wide = *bias;
-    wide.shape = y->shape;
-    wide.stride[0] = 0;
-    wide.stride[1] = bias->stride[0];
-    return lt_cuda_table()->add(c, y, &wide, y);
-}
-
 static lt_status linear(void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
                         const lt_view *y)
 {
     lt_cuda *c = ctx;
     const lt_view a = batch(x, 0, 1), b = batch(w, 1, 0), d = batch(y, 0, 1);
     const lt_dtype dtype = x->dtype;
-    const call p = {&a, &b, &d, dtype, y->dtype == dtype ? dtype : LT_F32, true};
+    const bool biased = bias && bias->data;
+    const call p = {&a,
+                    &b,
+                    &d,
+                    dtype,
+                    y->dtype == dtype && !biased ? dtype : LT_F32,
+                    true,
+                    biased ? bias : NULL};
     LT_TRY(lt_cuda_begin(c, "linear"));
     LT_TRY(run(c, &p));
-    if (bias && bias->data)
-        LT_TRY(add_bias(c, bias, y));
     return lt_cuda_end(c);
 }
 
