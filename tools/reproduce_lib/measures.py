@@ -158,6 +158,13 @@ class Measured:
             return None
         return max(values) - mean(values)
 
+    def at_the_edge(self, arm):
+        """[(flag, 'largest' or 'smallest')] of tuned values that no trial went beyond: tuning may not be at its end there."""
+        best, tried = self.cells.best[arm], [values for values, _ in self.cells.trials[arm]]
+        ends = {"largest": max, "smallest": min}
+        return [(key, word) for key in sorted(best or {}) for word, end in ends.items()
+                if len(tried) > 2 and best[key] == end(values[key] for values in tried)]
+
     def summary(self, arm, budget):
         """(mean, deviation, each) of final top-1."""
         values = self.top1(arm, budget)

@@ -105,6 +105,12 @@ def machines(measured):
     return "".join(f"<p class=fact>{n} cells: {escape(text)}</p>\n" for text, n in sorted(seen.items()))
 
 
+def edges(measured):
+    found = [f"{measured.plan.arms[arm].label} ({', '.join(f'{word} {key}' for key, word in ends)})"
+             for arm in measured.plan.arms for ends in [measured.at_the_edge(arm)] if ends]
+    return f"<p>Best trials at the edge of what was tried, where tuning may not be at its end: {escape('; '.join(found))}.</p>\n" if found else ""
+
+
 def method(measured, plan_text):
     plan = measured.plan
     counts = {len(measured.cells.trials[a]) for a in plan.arms}
@@ -142,7 +148,7 @@ def page(measured, verdicts, figures, tables, with_clock):
 {indicative if with_clock else ""}{grid(figures["seconds"] + figures["memory"])}{table("cost")}{taken}<h2>Which settings matter</h2>
 {grid(figures["sweeps"])}<details><summary>The numbers</summary>{table("sweeps")}</details>
 <h2>Tuning</h2>
-{grid(figures["trials"])}<details><summary>All trials</summary>{table("trials")}</details>
+{edges(measured)}{grid(figures["trials"])}<details><summary>All trials</summary>{table("trials")}</details>
 <details><summary>All final runs</summary>{table("runs")}</details>
 {holes(measured)}{method(measured, plan_text)}</body></html>
 """
