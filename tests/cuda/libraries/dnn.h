@@ -154,6 +154,13 @@ std::shared_ptr<const engine> find_engine(const program &p, int64_t number);
 std::string to_text(const body &b);
 std::shared_ptr<body> from_text(const std::string &text);
 
+/* What was asked for so far, for tests of when a program asks. */
+struct counts {
+    long heuristics, made, loaded, runs; /* plans; from text */
+    long engine;                         /* of the last run */
+};
+extern counts counted;
+
 /* --- Running --- */
 
 /* A tensor's elements in f32, channels innermost. */
@@ -184,5 +191,8 @@ struct conv_names {
 const conv_names &names_of(cudnnBackendDescriptorType_t type);
 
 } /* namespace dnn */
+
+/* The counts; seen from outside a module. */
+extern "C" __attribute__((visibility("default"))) void standin_dnn_counts(dnn::counts *out);
 
 #endif

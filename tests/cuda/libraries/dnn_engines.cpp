@@ -210,6 +210,7 @@ cudnnStatus_t make_heuristics(body &b)
     if (mode < 0 || mode >= CUDNN_HEUR_MODES_COUNT)
         return refuse(CUDNN_STATUS_BAD_PARAM, "heuristics of mode %d", (int)mode);
     std::vector<ref> results;
+    counted.heuristics++;
     for (const engine &e : engines_of(*graph->graph, mode == CUDNN_HEUR_MODE_FALLBACK))
         results.push_back(config_body(graph, e));
     put(b, CUDNN_ATTR_ENGINEHEUR_RESULTS, results);

@@ -191,11 +191,23 @@ float to_tf32(float x)
     return lt_f32_from_bits((lt_f32_bits(x) + 0x1000) & 0xFFFFE000);
 }
 
-void round_factors(const operation &o, std::vector<array> &arrays, arithmetic how)
+/* Others read the factors as they are. */
+void convolve_as(const operation &o, std::vector<array> &arrays, arithmetic how, bool backwards)
 {
+    if (how != TF32 && how != COARSE)
+        return convolve(o, arrays, backwards);
+    std::map<int, std::vector<float>> kept;
     for (int i : o.in)
-        for (float &x : arrays[i].x)
+        kept[i] = arrays[i].x;
+    for (const auto &k : kept)
+        for (float &x : arrays[k.first].x)
             x = how == TF32 ? to_tf32(x) : rounded(x, CUDNN_DATA_BFLOAT16);
+    convolve(o, arrays, backwards);
+    for (auto &k : kept)
+        arrays[k.first].x = std::move(k.second);
+    if (how == COARSE)
+        for (float &x : arrays[o.out[0]].x)
+            x = rounded(x, CUDNN_DATA_BFLOAT16);
 }
 
 } /* namespace */
@@ -214,21 +226,8 @@ float rounded(float x, cudnnDataType_t type)
 
 void run(const operation &o, std::vector<array> &arrays, arithmetic how, bool backwards)
 {
-    if (is_convolution(o.what->type)) {
-        std::vector<array> copies;
-        if (how == TF32 || how == COARSE) {
-            copies = arrays; /* others read the factors as they are */
-            round_factors(o, copies, how);
-        }
-        std::vector<array> &used = copies.empty() ? arrays : copies;
-        convolve(o, used, backwards);
-        if (&used != &arrays)
-            arrays[o.out[0]] = used[o.out[0]];
-        if (how == COARSE)
-            for (float &x : arrays[o.out[0]].x)
-                x = rounded(x, CUDNN_DATA_BFLOAT16);
-        return;
-    }
+    if (is_convolution(o.what->type))
+        return convolve_as(o, arrays, how, backwards);
     switch (o.what->type) {
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
         return pointwise(o, arrays);

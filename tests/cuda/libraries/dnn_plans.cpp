@@ -132,6 +132,7 @@ cudnnStatus_t make_plan(body &b)
         return refuse(CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT,
                       "more shared memory than there is");
     b.graph = graph->graph;
+    (loads ? counted.loaded : counted.made)++;
     put(b, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &b.how->workspace);
     put_text(b, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, plan_text(*graph, b));
     return CUDNN_STATUS_SUCCESS;
