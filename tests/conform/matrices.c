@@ -60,15 +60,48 @@ static void make_vec(const vec_row *r, layout storage, test *t)
     t->terms = 8;
 }
 
-/* y = 0.1 a + 0.9 y, then z = 0.5 y y + 0.9 z, where y and z are more than a piece; a backend
- * without the entry, like ref, does one statement after the other. */
+typedef struct list_row {
+    const char *name;
+    lt_shape shape;
+    layout storage[3];  /* of a, y, z */
+    int first, columns; /* a part of the last dimension; columns 0: all of it */
+} list_row;
+
+static const list_row lists[] = {
+    {"row-major", {3, {67, 19, 31}}, {ROWS, ROWS, ROWS}, 0, 0},
+    {"with jumps", {3, {67, 19, 31}}, {REVERSED, ROWS, REVERSED}, 0, 0},
+    {"all reversed", {3, {7, 6, 31}}, {REVERSED, REVERSED, REVERSED}, 0, 0},
+    {"channels-last", {4, {3, 20, 5, 7}}, {STORAGE, STORAGE, STORAGE}, 0, 0},
+    {"channels-last and row-major", {4, {3, 20, 5, 7}}, {STORAGE, ROWS, STORAGE}, 0, 0},
+    {"gaps in one of them", {2, {33, 37}}, {GAPS, ROWS, ROWS}, 0, 0},
+    {"gaps in the last", {2, {33, 37}}, {ROWS, ROWS, GAPS}, 0, 0},
+    {"three elements", {1, {3}}, {ROWS, ROWS, ROWS}, 0, 0},
+    {"one element", {0, {0}}, {ROWS, ROWS, ROWS}, 0, 0},
+    {"columns by fours", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 4, 16},
+    {"columns that are not aligned", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 3, 16},
+    {"columns of an odd number", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 4, 7},
+    {"columns of odd rows", {2, {43, 23}}, {ROWS, ROWS, ROWS}, 4, 16},
+};
+
+/* y = 0.1 a + 0.9 y, then z = 0.5 y y + 0.9 z; a backend without the entry, like ref, does one
+ * statement after the other. */
 static lt_status call_list(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                            bool absolute)
 {
-    (void)t;
     (void)absolute;
-    lt_vec_job job[] = {{.op = LT_VEC_AXPBY, .alpha = 0.1, .beta = 0.9, .a = v[0], .y = v[1]},
-                        {.op = LT_VEC_SQUARE, .alpha = 0.5, .beta = 0.9, .a = v[1], .y = v[2]}};
+    const list_row *r = &lists[t->config.dim];
+    lt_view x[3];
+    for (int k = 0; k < 3; k++) {
+        const int last = r->shape.ndim - 1;
+        x[k] = v[k];
+        if (!r->columns)
+            continue;
+        x[k].shape.dim[last] = r->columns;
+        x[k].data =
+            (char *)x[k].data + lt_dtype_size(x[k].dtype) * (size_t)(r->first * x[k].stride[last]);
+    }
+    lt_vec_job job[] = {{.op = LT_VEC_AXPBY, .alpha = 0.1, .beta = 0.9, .a = x[0], .y = x[1]},
+                        {.op = LT_VEC_SQUARE, .alpha = 0.5, .beta = 0.9, .a = x[1], .y = x[2]}};
     const lt_vec_list list = {job, COUNT_OF(job)};
     if (be->vec_lists)
         return be->vec_lists(ctx, &list, 1, NULL);
@@ -76,14 +109,15 @@ static lt_status call_list(const test *t, const lt_backend *be, void *ctx, const
     return be->vec(ctx, &job[1], 1, NULL);
 }
 
-static void make_list(layout storage, test *t)
+static void make_list(size_t i, test *t)
 {
-    const lt_shape shape = LT_SHAPE(67, 19, 31);
+    const list_row *r = &lists[i];
     *t = (test){.entry = "vec_lists", .call = call_list, .operands = 3, .master = true};
-    t->name = storage == ROWS ? "row-major" : "with jumps";
-    t->operand[0] = (operand){IN, MASTER, shape, storage, .absolute = PLUS};
-    t->operand[1] = (operand){INOUT, MASTER, shape, ROWS, .absolute = PLUS};
-    t->operand[2] = (operand){INOUT, MASTER, shape, storage, .absolute = PLUS};
+    t->name = r->name;
+    t->config.dim = (int)i;
+    t->operand[0] = (operand){IN, MASTER, r->shape, r->storage[0], .absolute = PLUS};
+    t->operand[1] = (operand){INOUT, MASTER, r->shape, r->storage[1], .absolute = PLUS};
+    t->operand[2] = (operand){INOUT, MASTER, r->shape, r->storage[2], .absolute = PLUS};
     t->terms = 16;
 }
 
@@ -274,7 +308,12 @@ bool matrix_tests(size_t i, test *t)
     i -= plain;
     if (tensor_test(i, t))
         return true;
-    switch (i - 4 * COUNT_OF(tensors)) {
+    i -= 4 * COUNT_OF(tensors);
+    if (i < COUNT_OF(lists)) {
+        make_list(i, t);
+        return true;
+    }
+    switch (i - COUNT_OF(lists)) {
     case 0:
         make_eigh("one element", 1, NULL, t);
         return true;
@@ -283,12 +322,6 @@ bool matrix_tests(size_t i, test *t)
         return true;
     case 2:
         make_eigh("rank deficient", 20, make_deficient, t);
-        return true;
-    case 3:
-        make_list(ROWS, t);
-        return true;
-    case 4:
-        make_list(REVERSED, t);
         return true;
     default:
         return false;

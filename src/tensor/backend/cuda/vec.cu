@@ -27,11 +27,14 @@ __device__ void do_element(const lt_vec_statement &s, const lt_vec_numbers &n, i
     }
 }
 
+/* Elements i to i + 3; i is a multiple of 4. */
 __device__ void do_four(const lt_vec_statement &s, const lt_vec_numbers_f32 &n, int64_t i)
 {
-    float4 *const to = (float4 *)((float *)s.data[0] + i), none = make_float4(0, 0, 0, 0);
-    const float4 a = *(const float4 *)((const float *)s.data[1] + i);
-    const float4 b = s.data[2] ? *(const float4 *)((const float *)s.data[2] + i) : none;
+    int64_t at[LT_WALK_OPERANDS];
+    lt_walk_offsets(&s.walk, i, at);
+    float4 *const to = (float4 *)((float *)s.data[0] + at[0]), none = make_float4(0, 0, 0, 0);
+    const float4 a = *(const float4 *)((const float *)s.data[1] + at[1]);
+    const float4 b = s.data[2] ? *(const float4 *)((const float *)s.data[2] + at[2]) : none;
     float4 y = n.beta == 0 ? none : *to;
     y.x = lt_vec_f32(s.op, &n, a.x, b.x, y.x);
     y.y = lt_vec_f32(s.op, &n, a.y, b.y, y.y);
@@ -40,18 +43,24 @@ __device__ void do_four(const lt_vec_statement &s, const lt_vec_numbers_f32 &n, 
     *to = y;
 }
 
-/* A lone dense statement by fours; everything else element by element. */
+/* By fours, those statements of the list that can; else element by element. A thread has the same
+ * elements in all of them: nobody waits for another. */
 __device__ void do_block(const lt_vec_statement *s, int length, const lt_vec_numbers *n,
                          int64_t begin, int64_t end)
 {
-    int64_t rest = begin;
-    if (length == 1 && s->fours) {
-        const lt_vec_numbers_f32 m = lt_vec_narrow(*n);
-        rest = begin + (end - begin) / 4 * 4;
-        for (int64_t i = begin + threadIdx.x * 4; i < rest; i += THREADS * 4)
-            do_four(*s, m, i);
-    }
-    for (int64_t i = rest + threadIdx.x; i < end; i += THREADS)
+    bool any = false;
+    for (int k = 0; k < length; k++)
+        any = any || s[k].fours;
+    const int64_t fours = any ? begin + (end - begin) / 4 * 4 : begin;
+    for (int64_t i = begin + threadIdx.x * 4; i < fours; i += THREADS * 4)
+        for (int k = 0; k < length; k++) {
+            if (s[k].fours)
+                do_four(s[k], lt_vec_narrow(n[k]), i);
+            else
+                for (int j = 0; j < 4; j++)
+                    do_element(s[k], n[k], i + j);
+        }
+    for (int64_t i = fours + threadIdx.x; i < end; i += THREADS)
         for (int k = 0; k < length; k++)
             do_element(s[k], n[k], i);
 }

@@ -16,7 +16,7 @@ enum {
 typedef struct lt_vec_statement {
     lt_vec_op op;
     lt_dtype dtype[3];
-    bool fours; /* dense f32, aligned to 16 bytes */
+    bool fours; /* f32, and four elements at a time are 16 bytes, aligned to them */
     double alpha, beta, gamma, delta;
     lt_vec_factor factor;
     void *data[3]; /* y, a, b; b NULL: absent */

@@ -9,9 +9,8 @@ static bool is_aligned(const void *data)
     return ((uintptr_t)data & 15) == 0;
 }
 
-/* Alone, a statement goes in the order of y's memory; in a list all must go in one order, the logical
- * one. */
-static void take(lt_vec_statement *s, const lt_vec_job *job, bool alone)
+/* All statements of a list go in one order: that of the first one's y in memory. */
+static void take(lt_vec_statement *s, const lt_vec_job *job, const int order[LT_MAX_DIMS])
 {
     const lt_view *const view[] = {&job->y, &job->a, &job->b};
     const int operands = job->b.data ? 3 : 2;
@@ -23,8 +22,8 @@ static void take(lt_vec_statement *s, const lt_vec_job *job, bool alone)
         .delta = job->delta,
         .factor = job->factor,
     };
-    (alone ? lt_walk_over : lt_walk_logical)(&s->walk, view, operands);
-    s->fours = lt_walk_is_dense(&s->walk);
+    lt_walk_in_order(&s->walk, view, operands, order);
+    s->fours = lt_walk_has_fours(&s->walk);
     for (int k = 0; k < operands; k++) {
         s->data[k] = view[k]->data;
         s->dtype[k] = view[k]->dtype;
@@ -35,11 +34,13 @@ static void take(lt_vec_statement *s, const lt_vec_job *job, bool alone)
 static void append(lt_vec_batch *batch, const lt_vec_list *list)
 {
     const int at = batch->lists++;
+    int order[LT_MAX_DIMS];
+    lt_walk_order(&list->job[0].y, order);
     batch->list[at].first = batch->statements;
     batch->list[at].length = (int)list->count;
     batch->list[at].first_block = batch->blocks;
     for (size_t i = 0; i < list->count; i++)
-        take(&batch->statement[batch->statements++], &list->job[i], list->count == 1);
+        take(&batch->statement[batch->statements++], &list->job[i], order);
     const int64_t count = lt_view_count(&list->job[0].y);
     batch->blocks += (int)((count + LT_VEC_BLOCK - 1) / LT_VEC_BLOCK);
 }

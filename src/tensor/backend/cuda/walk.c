@@ -86,6 +86,45 @@ void lt_walk_logical(lt_walk *walk, const lt_view *const *view, int operands)
     join(walk);
 }
 
+void lt_walk_order(const lt_view *first, int order[LT_MAX_DIMS])
+{
+    for (int d = 0; d < LT_MAX_DIMS; d++)
+        order[d] = d;
+    for (int i = 1; i < first->shape.ndim; i++)
+        for (int j = i; j > 0 && first->stride[order[j - 1]] < first->stride[order[j]]; j--) {
+            const int other = order[j];
+            order[j] = order[j - 1];
+            order[j - 1] = other;
+        }
+}
+
+void lt_walk_in_order(lt_walk *w, const lt_view *const *view, int operands,
+                      const int order[LT_MAX_DIMS])
+{
+    memset(w, 0, sizeof *w);
+    w->operands = operands;
+    w->count = lt_view_count(view[0]);
+    for (int i = 0; i < view[0]->shape.ndim; i++)
+        if (view[0]->shape.dim[order[i]] != 1)
+            take(w, w->ndim++, view, order[i]);
+    join(w);
+}
+
+bool lt_walk_has_fours(const lt_walk *w)
+{
+    const int last = w->ndim - 1;
+    if (w->ndim > 1 && w->dim[last] % 4 != 0)
+        return false;
+    for (int k = 0; k < w->operands && w->ndim > 0; k++) {
+        if (w->stride[k][last] != 1)
+            return false;
+        for (int d = 0; d < last; d++)
+            if (w->stride[k][d] % 4 != 0)
+                return false;
+    }
+    return true;
+}
+
 bool lt_walk_is_dense(const lt_walk *walk)
 {
     for (int k = 0; k < walk->operands && walk->ndim > 0; k++)

@@ -26,6 +26,15 @@ void lt_walk_over(lt_walk *walk, const lt_view *const *view, int operands);
 /* In row-major order of the logical index: i is that index. */
 void lt_walk_logical(lt_walk *walk, const lt_view *const *view, int operands);
 
+/* In the order that lt_walk_over() takes for the first view: order[0] is the outermost dimension.
+ * Walks of several lists of views of one shape then agree in which element is number i. */
+void lt_walk_order(const lt_view *first, int order[LT_MAX_DIMS]);
+void lt_walk_in_order(lt_walk *walk, const lt_view *const *view, int operands,
+                      const int order[LT_MAX_DIMS]);
+
+/* True if elements 4 i to 4 i + 3 lie together in all operands, a multiple of 4 behind its begin. */
+bool lt_walk_has_fours(const lt_walk *walk);
+
 /* True if element i of all operands is at place i. */
 bool lt_walk_is_dense(const lt_walk *walk);
 
