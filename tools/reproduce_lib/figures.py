@@ -26,10 +26,10 @@ def names_of(plan, arms):
     return [(order[a], plan.arms[a].label) for a in arms]
 
 
-def accuracy_range(values):
-    """Where an axis of accuracies begins and ends: the upper part, where lines lie close, is what matters."""
+def accuracy_range(values, most):
+    """Where an axis of accuracies begins and ends: the upper part, at most so many points, is what matters."""
     top, bottom = max(values), min(values)
-    low = max(bottom, top - 14)
+    low = max(bottom, top - most)
     margin = max(0.2, 0.06 * (top - low))
     return low - margin, min(100.0, top + margin)
 
@@ -96,7 +96,7 @@ def curves(measured, budget, against):
         runs = {a: runs_in_time(measured, a, rs) for a, rs in runs.items()}
         what = f"time in epochs of {plan.arms[plan.baseline].label}"
     shown = [p for rs in runs.values() for r in rs for p in r.curve]
-    y = accuracy_range([p[1] for p in shown])
+    y = accuracy_range([p[1] for p in shown], 14)  # lines lie close at their ends
     chart = Chart(f"Top-1 accuracy in %, {budget:g} epochs", (0, max(p[at] for p in shown)), y, what, names_of(plan, arms))
     rows = [["arm", "seed", what, "top1"]]
     for arm in arms:
@@ -116,7 +116,7 @@ def budgets(measured):
     points = {a: rows for a, rows in points.items() if rows}
     if not points:
         return None
-    y = accuracy_range([v for rows in points.values() for _, values in rows for v in values])
+    y = accuracy_range([v for rows in points.values() for _, values in rows for v in values], 40)  # all but what diverged
     span = plan.budgets[-1] - plan.budgets[0] or 1
     x = (plan.budgets[0] - 0.06 * span, plan.budgets[-1] + 0.06 * span)
     chart = Chart("Final top-1 accuracy in % against the budget", x, y, "epochs of the whole run", names_of(plan, points))

@@ -27,6 +27,7 @@ td{vertical-align:top}.n{text-align:right}td{white-space:nowrap}
 .verdict{font-variant-caps:all-small-caps;letter-spacing:.05em}.good .verdict{color:var(--good)}.bad .verdict{color:var(--bad)}
 .none .verdict{color:var(--soft)}.fact{font-size:.88rem;color:var(--soft);font-family:system-ui,sans-serif}
 pre{overflow:auto;background:var(--tint);padding:.8rem 1rem;font:.78rem/1.5 ui-monospace,Menlo,Consolas,monospace;border-radius:4px}
+.log{white-space:pre-wrap;overflow-wrap:anywhere}
 details{margin:.8rem 0}summary{cursor:pointer;font-size:.9rem}
 @media print{details>*{display:block}}
 """
@@ -73,6 +74,10 @@ def lead(measured, verdicts):
     return f"<p>{escape(text)}</p>\n" + (f'<p class="soft">{held} of {len(verdicts)} claims hold here.</p>\n' if verdicts else "")
 
 
+def cells_text(count):
+    return f"{count} cell" + ("s" if count != 1 else "")
+
+
 def holes(measured):
     """Failed, diverged and missing cells."""
     parts, missing = [], 0
@@ -83,12 +88,12 @@ def holes(measured):
         elif not found and failure:
             log = escape("\n".join(failure["log"]))
             parts.append(f"<p>{escape(cell.roles[0])} ({cell.id}) failed with exit status {failure['code']}. The end of its log:</p>"
-                         f"<pre>{log}</pre>\n")
+                         f'<pre class="log">{log}</pre>\n')
         elif not found:
             missing += 1
     later = measured.cells.pending[0]
     if missing or later:
-        parts.append(f"<p>{missing + later} cells have not been run yet.</p>\n")
+        parts.append(f"<p>Not run yet: {cells_text(missing + later)}.</p>\n")
     return "<h2>What is missing</h2>\n" + "".join(parts) if parts else ""
 
 
@@ -102,7 +107,7 @@ def machines(measured):
             words += [f"commit {env['git_commit'][:12]}"] if "git_commit" in env else []
             text = ", ".join(words)
             seen[text] = seen.get(text, 0) + 1
-    return "".join(f"<p class=fact>{n} cells: {escape(text)}</p>\n" for text, n in sorted(seen.items()))
+    return "".join(f"<p class=fact>{cells_text(n)}: {escape(text)}</p>\n" for text, n in sorted(seen.items()))
 
 
 def edges(measured):
