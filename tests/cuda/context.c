@@ -118,7 +118,9 @@ static void work_memory_takes_what_there_is(void **state)
     assert_ok(lt_cuda_workspace(ctx, LT_CUDA_MAIN, 2 << 20, &work));
     /* Twice that does not fit; what is wanted does. */
     assert_ok(lt_cuda_workspace(ctx, LT_CUDA_MAIN, (2 << 20) + 256, &work));
+    assert_ok(lt_cuda_begin(ctx, "eigh"));
     assert_status(lt_cuda_workspace(ctx, LT_CUDA_MAIN, 3 << 20, &work), LT_E_NOMEM);
+    says("cuda:0: eigh: no 3.0 MiB of device memory: 1.0 of 5.0 MiB are free");
     lt_cuda_close(ctx);
     nothing_is_open();
 }

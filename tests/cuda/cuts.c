@@ -189,6 +189,43 @@ static void rows_are_cut_into_all_of_them(void **state)
             }
 }
 
+/* Places behind the 2^31st element. */
+static void places_go_beyond_32_bits(void **state)
+{
+    (void)state;
+    const lt_rows rows = {
+        .count = 512 * 112 * 112, .height = 112, .width = 112, .channels = 512, .dense = true};
+    lt_rows apart = rows;
+    apart.dense = false;
+    apart.stride[0] = 112 * 112 * 512;
+    apart.stride[1] = 1;
+    apart.stride[2] = 112 * 512;
+    apart.stride[3] = 512;
+    const int64_t last = rows.count - 1;
+    assert_true(rows.count * rows.channels > INT32_MAX);
+    assert_int_equal(lt_rows_place(&rows, last, 511), rows.count * rows.channels - 1);
+    assert_int_equal(lt_rows_place(&apart, last, 511), rows.count * rows.channels - 1);
+}
+
+/* Batches of 4096 pictures: still every row once, and a grid that a device launches. */
+static void huge_batches_are_cut(void **state)
+{
+    (void)state;
+    const int64_t count = (int64_t)4096 * 224 * 224; /* times 2048 channels: 2^38 elements */
+    const lt_row_cut c = lt_cut_rows(count, 2048, LT_PACK);
+    assert_true(c.chunks * c.length >= count && (c.chunks - 1) * c.length < count);
+    assert_true(c.chunks <= 65535 && c.tiles <= 65535);
+    lt_view x = {.shape = LT_SHAPE(4096, 64, 224, 224),
+                 .stride = {64 * 224 * 224, 1, 224 * 64, 64}};
+    lt_view y = {.shape = LT_SHAPE(1, 64, 1, 1), .stride = {64, 1, 64, 64}};
+    lt_reduction plan;
+    lt_reduction_plan(&plan, &x, &y);
+    assert_true(plan.chunks * plan.length >= plan.in.count);
+    assert_true((plan.chunks - 1) * plan.length < plan.in.count);
+    assert_true(plan.chunks <= 65535);
+    assert_int_equal(plan.in.count * plan.out.count, lt_view_count(&x));
+}
+
 static void windows_and_pixels_agree(void **state)
 {
     (void)state;
@@ -340,6 +377,8 @@ int main(void)
         cmocka_unit_test(long_walks_do_not_wrap),
         cmocka_unit_test(sums_take_every_element_once),
         cmocka_unit_test(rows_are_cut_into_all_of_them),
+        cmocka_unit_test(places_go_beyond_32_bits),
+        cmocka_unit_test(huge_batches_are_cut),
         cmocka_unit_test(windows_and_pixels_agree),
         cmocka_unit_test(moments_merge_as_one),
         cmocka_unit_test(sums_that_cancel_are_known),

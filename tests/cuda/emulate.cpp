@@ -1,7 +1,8 @@
 /* Runs kernels on the host: the threads of a block are fibers that take turns at barriers. The order
  * of turns is up to LATHER_EMULATE=forward, backward or shuffled, so that a barrier that is missing
- * shows as a wrong result in one of them. What no device allows ends the program: a barrier that some
- * threads of a block do not reach. */
+ * shows as a wrong result in one of them: forward and backward, a warp goes as far as it can before the
+ * next one begins; shuffled, all threads go from barrier to barrier together. What no device allows ends
+ * the program: a barrier that some threads of a block do not reach. */
 
 #include <csetjmp>
 #include <cstdio>
@@ -46,7 +47,8 @@ place scheduler = {{}, {}, true};
 fiber *active;
 state now[MOST];
 fiber *owner[MOST];
-unsigned threads, position; /* of a block; the next to have its turn */
+unsigned threads;                /* of a block */
+unsigned first, count, position; /* threads that have turns now, and the next of them */
 const std::function<void()> *work;
 uint64_t exchanged[MOST];
 uint64_t block_number;               /* blocks that began, of all launches */
@@ -72,14 +74,19 @@ void wait_at(state barrier)
     change(&mine->at, &scheduler);
 }
 
-/* The i-th turn. */
-unsigned in_turn(unsigned i, unsigned count)
+char order()
 {
-    static const char *const order = getenv("LATHER_EMULATE");
-    if (order && order[0] == 'b')
-        return count - 1 - i;
-    if (order && order[0] == 's')
-        return (i * 77 + 13) % count; /* a permutation of 256, 128, ... */
+    static const char *const chosen = getenv("LATHER_EMULATE");
+    return chosen ? chosen[0] : 'f';
+}
+
+/* The i-th turn of so many. */
+unsigned in_turn(unsigned i, unsigned many)
+{
+    if (order() == 'b')
+        return many - 1 - i;
+    if (order() == 's')
+        return (i * 77 + 13) % many; /* a permutation of 256, 128, ... */
     return i;
 }
 
@@ -96,8 +103,8 @@ void run_threads()
         fiber *mine = active;
         (*work)();
         now[mine->thread] = DONE;
-        const unsigned next = position < threads ? in_turn(position, threads) : 0;
-        if (position < threads && now[next] == NEW) {
+        const unsigned next = position < count ? first + in_turn(position, count) : 0;
+        if (position < count && now[next] == NEW) {
             position++;
             set_thread(mine, next);
             continue;
@@ -157,6 +164,37 @@ bool release_some()
     return any;
 }
 
+void take_turns(unsigned begin, unsigned many)
+{
+    first = begin;
+    count = many;
+    for (position = 0; position < count;) {
+        const unsigned thread = first + in_turn(position++, count);
+        if (now[thread] == NEW || now[thread] == READY)
+            run(thread);
+    }
+}
+
+/* As far as it can without the block's others. */
+void run_warp(unsigned warp)
+{
+    const unsigned begin = warp * WARP,
+                   many = threads - begin < WARP ? threads - begin : (unsigned)WARP;
+    do
+        take_turns(begin, many);
+    while (release(begin, begin + many, AT_WARP, true));
+}
+
+void run_all()
+{
+    const unsigned warps = (threads + WARP - 1) / WARP;
+    if (order() == 's')
+        take_turns(0, threads);
+    else
+        for (unsigned i = 0; i < warps; i++)
+            run_warp(in_turn(i, warps));
+}
+
 void run_block(const char *name)
 {
     block_number++;
@@ -164,11 +202,7 @@ void run_block(const char *name)
         now[i] = NEW;
     for (;;) {
         unsigned done = 0;
-        for (position = 0; position < threads;) {
-            const unsigned thread = in_turn(position++, threads);
-            if (now[thread] == NEW || now[thread] == READY)
-                run(thread);
-        }
+        run_all();
         for (unsigned i = 0; i < threads; i++)
             done += now[i] == DONE;
         if (done == threads)

@@ -4,6 +4,8 @@
 
 #include "near.h"
 
+#include <stdlib.h>
+
 static void a_view_is_folded_along_each_dimension(void **state)
 {
     (void)state;
@@ -67,6 +69,21 @@ static void batches_end_at_the_limit_but_take_one(void **state)
     assert_int_equal(lt_batch_end(key, order, 2, JOBS, 100, 35), 3);
 }
 
+/* Matrices are a grid's second dimension. */
+static void batches_are_no_longer_than_a_grid(void **state)
+{
+    (void)state;
+    enum { JOBS = 70000, GRID = 65535 };
+    lt_batch_key *key = calloc(JOBS, sizeof *key);
+    size_t *order = calloc(JOBS, sizeof *order);
+    assert_true(key && order);
+    assert_ok(lt_batch_sort(key, JOBS, order));
+    assert_int_equal(lt_batch_end(key, order, 0, JOBS, 4, (size_t)1 << 40), GRID);
+    assert_int_equal(lt_batch_end(key, order, GRID, JOBS, 4, (size_t)1 << 40), JOBS);
+    free(key);
+    free(order);
+}
+
 static void parts_are_aligned_and_do_not_overlap(void **state)
 {
     (void)state;
@@ -91,6 +108,7 @@ int main(void)
         cmocka_unit_test(a_view_is_folded_along_each_dimension),
         cmocka_unit_test(equal_jobs_are_neighbours_in_their_order),
         cmocka_unit_test(batches_end_at_the_limit_but_take_one),
+        cmocka_unit_test(batches_are_no_longer_than_a_grid),
         cmocka_unit_test(parts_are_aligned_and_do_not_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,10 @@
 
 #include <stdlib.h>
 
-enum { PART_ALIGNMENT = 256 };
+enum {
+    PART_ALIGNMENT = 256,
+    MOST_TOGETHER = 65535 /* matrices are a grid's second dimension */
+};
 
 lt_fold lt_fold_of(const lt_view *view, int dim)
 {
@@ -77,7 +80,7 @@ size_t lt_batch_end(const lt_batch_key *key, const size_t *order, size_t begin, 
 {
     size_t end = begin + 1;
     while (end < count && lt_batch_key_same(&key[order[begin]], &key[order[end]])
-           && (end + 1 - begin) * bytes <= limit)
+           && (end + 1 - begin) * bytes <= limit && end - begin < MOST_TOGETHER)
         end++;
     return end;
 }

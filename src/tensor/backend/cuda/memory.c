@@ -7,11 +7,9 @@ static double mib(size_t bytes)
     return (double)bytes / 0x1p20;
 }
 
-lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out)
+static lt_status allocate(lt_cuda *c, size_t bytes, void **out)
 {
-    lt_cuda *c = (lt_cuda *)ctx;
     size_t left = 0, all = 0;
-    LT_TRY(lt_cuda_begin(c, c->operation ? c->operation : "alloc"));
     if (c->capturing)
         return lt_fail(LT_E_DEVICE,
                        "cuda:%d: %s: memory is wanted in a captured step, %zu bytes; a step must "
@@ -22,8 +20,21 @@ lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out)
         return lt_cuda_check(c, LT_CUDA_RUNTIME, code, "cudaMalloc");
     c->api->last_error(); /* it is dealt with here, and must not show at the next launch */
     c->api->memory_info(&left, &all);
-    return lt_fail(LT_E_NOMEM, "cuda:%d: no %.1f MiB of device memory: %.1f of %.1f MiB are free",
-                   c->ordinal, mib(bytes), mib(left), mib(all));
+    return lt_fail(LT_E_NOMEM,
+                   "cuda:%d: %s: no %.1f MiB of device memory: %.1f of %.1f MiB are free",
+                   c->ordinal, c->operation, mib(bytes), mib(left), mib(all));
+}
+
+/* For a tensor, or for the operation that runs. */
+lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const char *running = c->operation;
+    lt_status st = lt_cuda_begin(c, running ? running : "alloc");
+    if (!st)
+        st = allocate(c, bytes, out);
+    c->operation = running;
+    return st;
 }
 
 void lt_cuda_free(void *ctx, void *data, size_t bytes)
