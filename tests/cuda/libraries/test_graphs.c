@@ -91,8 +91,8 @@ static double load(const char *from, lt_dtype dtype, int64_t i)
 static void copy(const fixture *f, void *to, const void *from, size_t bytes,
                  enum cudaMemcpyKind kind)
 {
-    assert_int_equal(cudaMemcpyAsync(to, from, bytes, kind, f->stream), 0);
-    assert_int_equal(cudaStreamSynchronize(f->stream), 0);
+    assert_false(cudaMemcpyAsync(to, from, bytes, kind, f->stream)
+                 || cudaStreamSynchronize(f->stream));
 }
 
 static size_t bytes_of(const operand *o)
@@ -114,9 +114,9 @@ static void open_operand(fixture *f, int i)
     operand *o = &f->t[i];
     cudnnDataType_t type;
     const cudnnBackendDescriptor_t d = f->g.tensor[i];
+    int64_t count = 0;
     get(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, o->dim);
     get(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    int64_t count = 0;
     if (cudnnBackendGetAttribute(d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &count,
                                  &o->between))
         o->between = false;
@@ -140,8 +140,7 @@ static void open_fixture(fixture *f, conv_graph kind, conv_shape shape, lt_dtype
     *f = (fixture){.kind = kind, .shape = shape};
     assert_ok(build_graph(&f->g, kind, &shape, BATCH, dtype));
     assert_int_equal(cudaStreamCreateWithPriority(&f->stream, cudaStreamNonBlocking, 0), 0);
-    assert_int_equal(cudnnCreate(&f->handle), 0);
-    assert_int_equal(cudnnSetStream(f->handle, f->stream), 0);
+    assert_false(cudnnCreate(&f->handle) || cudnnSetStream(f->handle, f->stream));
     assert_ok(lt_dnn_device(&f->device, NULL, f->handle));
     assert_int_equal(cudaMalloc((void **)&f->workspace, MOST_WORKSPACE), 0);
     for (int i = 0; i < f->g.tensors; i++)
@@ -361,11 +360,10 @@ static const row rows[] = {
 static void no_engine_is_said(void **state)
 {
     static const lt_dnn_rules rules = {false, true, MOST_WORKSPACE};
-    const conv_shape shape = {8, 8, 4, 1, 1};
     fixture f;
     lt_dnn_choices choices = {0};
     (void)state;
-    open_fixture(&f, GRAD_X_NORM, shape, LT_BF16);
+    open_fixture(&f, GRAD_X_NORM, (conv_shape){8, 8, 4, 1, 1}, LT_BF16);
     assert_status(lt_dnn_propose(&choices, &f.g, f.device, &rules), LT_E_UNSUPPORTED);
     close_fixture(&f);
 }
@@ -373,11 +371,10 @@ static void no_engine_is_said(void **state)
 static void control_one_element_is_seen(void **state)
 {
     static const lt_dnn_rules rules = {true, false, MOST_WORKSPACE};
-    const conv_shape shape = {8, 8, 5, 3, 1};
     fixture f;
     lt_dnn_choices choices = {0};
     (void)state;
-    open_fixture(&f, PLAIN_FORWARD, shape, LT_F32);
+    open_fixture(&f, PLAIN_FORWARD, (conv_shape){8, 8, 5, 3, 1}, LT_F32);
     assert_ok(lt_dnn_propose(&choices, &f.g, f.device, &rules));
     expect(&f);
     assert_true(differences(&f) > 0); /* before the run */
