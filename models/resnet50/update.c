@@ -265,12 +265,18 @@ static lt_status prepare(session *s, update *u)
     return lt_optim_prepare(s->optim, &step);
 }
 
-/* Whether the optimizer's work is one piece with the last micro-batch's. On several ranks only where
- * it is recorded: elsewhere totals are on their way while it works. */
+/* Totals are on their way while the optimizer works, but for where its work may be recorded with the
+ * gradients': then they come behind it on all ranks, as ranks may differ in what they replay. */
+static bool tells_late(const session *s)
+{
+    return s->args.graph && session_on_gpu(s);
+}
+
+/* Whether the optimizer's work is one piece with the last micro-batch's. */
 static changes changes_at_once(const session *s)
 {
     if (lt_optim_is_steady(s->optim))
-        return !s->dp || (s->args.graph && session_on_gpu(s)) ? CHANGES_ALL : CHANGES_NOTHING;
+        return !s->dp || tells_late(s) ? CHANGES_ALL : CHANGES_NOTHING;
     return s->args.graph && lt_optim_is_split(s->optim) ? CHANGES_FIRST : CHANGES_NOTHING;
 }
 
@@ -305,8 +311,11 @@ lt_status session_update(session *s, update *u)
     for (int64_t i = 0, count = s->args.grad_accum; i < count; i++)
         LT_TRY(micro_batch(s, i, together, u));
     LT_TRY(send_numbers(s, u));
-    LT_TRY(tell_others(s, u));
+    if (!tells_late(s))
+        LT_TRY(tell_others(s, u));
     LT_TRY(change_rest(s, together));
+    if (tells_late(s))
+        LT_TRY(tell_others(s, u));
     lt_optim_advance(s->optim);
     LT_TRY(lt_optim_send_result(s->optim));
     session_shampoo_values(s, u->shampoo);

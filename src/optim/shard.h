@@ -42,7 +42,6 @@ typedef struct lt_shard {
     size_t count;
     int64_t *elements;                 /* per rank: of its segment, the word included */
     int64_t *begin;                    /* per rank: where that begins */
-    bool recorded;                     /* an exchange is part of a recorded step */
     bool differences;                  /* the optimizer changes parameters, updates are gathered */
     lt_tensor *mine, *whole;           /* this rank's segment, all; master dtype */
     lt_tensor *wire_mine, *wire_whole; /* on the way, if in another dtype */

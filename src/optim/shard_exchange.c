@@ -154,7 +154,6 @@ static lt_status record_exchange(lt_optim *o, lt_status st)
     word.data = (char *)word.data + lt_dtype_size(word.dtype) * (size_t)(s->elements[s->rank] - 1);
     word.shape = LT_SHAPE(1);
     LT_TRY(be->fill(ctx, 0, &word));
-    s->recorded = true;
     LT_TRY(gather(s));
     return spread(o);
 }
@@ -166,9 +165,10 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
     char text[512];
     if (o->device->capturing)
         return record_exchange(o, st);
-    if (st && s->recorded) { /* the others may not read words any more */
+    if (st && o->device->backend->graphs) { /* others may replay theirs, and read no words */
+        snprintf(text, sizeof text, "%s", lt_error_message());
         lt_comm_abort(s->group);
-        return st;
+        return lt_fail(st, "%s", text);
     }
     if (!st && !skipped)
         st = pack(o);

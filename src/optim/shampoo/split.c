@@ -7,7 +7,10 @@
  *   second   directions and weights
  *
  * Solvers read residuals and eigenvalues back, so the host waits there; with LT_REFRESH_ASYNC their
- * thread does. A skipped step leaves the host's part out: what was due is due the next time. */
+ * thread does. A skipped step leaves the host's part out: what was due is due the next time.
+ *
+ * Divided over ranks it is one piece between refreshes too, the exchange in it; a step with new roots on
+ * this rank is not recorded. */
 
 #include "optim/shampoo/shampoo.h"
 
@@ -25,7 +28,7 @@ static bool swaps_first(const lt_shampoo *s)
 /* Before the first roots it is other work, and a first step makes what the others use. */
 static bool is_settled(const lt_shampoo *s)
 {
-    return s->ready && !s->base.shard && !lt_shampoo_is_early(s);
+    return s->ready && !lt_shampoo_is_early(s);
 }
 
 bool lt_shampoo_is_steady(const lt_optim *self)
