@@ -77,20 +77,27 @@ static lt_status make_optim(training *t, const char *name)
     return lt_optim_adam(&t->optim, &t->params, &c);
 }
 
-static lt_status open_training(training *t, const char *device, lt_dtype dtype, bool f64,
-                               const char *optim)
+/* Where and how a training runs. */
+typedef struct place {
+    const char *device;
+    lt_dtype dtype;
+    bool f64;
+    lt_fused fused;
+} place;
+
+static lt_status open_training(training *t, const place *at, const char *optim)
 {
-    const lt_device_config config = {.f64 = f64, .deterministic = true};
+    const lt_device_config config = {.f64 = at->f64, .fused = at->fused, .deterministic = true};
     const lt_resnet_config shape = {
         .arch = "resnet10", .width = 8, .channels = 3, .classes = CLASSES, .seed = 1};
     *t = (training){.pass = LT_PASS_TRAIN};
-    t->pass.dtype = dtype;
+    t->pass.dtype = at->dtype;
     t->pass.recompute = LT_RECOMPUTE_CHEAP;
-    LT_TRY(lt_device_open(&t->device, device, &config));
+    LT_TRY(lt_device_open(&t->device, at->device, &config));
     LT_TRY(lt_resnet_new(&t->model, t->device, &shape));
     LT_TRY(lt_module_params(t->model, &t->params));
     LT_TRY(make_optim(t, optim));
-    if (dtype == LT_F16)
+    if (at->dtype == LT_F16)
         LT_TRY(lt_optim_scale_loss(t->optim, NULL));
     LT_TRY(lt_tape_new(&t->tape, t->device));
     return make_data(t);
@@ -173,12 +180,12 @@ static lt_status collect(numbers *n, const training *t, bool gradients)
 }
 
 /* Gradients of one pass, without the loss scale; f16 tries smaller ones until all are finite. */
-static lt_status gradients_of(numbers *n, const char *device, lt_dtype dtype, bool f64)
+static lt_status gradients_of(numbers *n, const place *at)
 {
     training t;
     double scale = 1;
-    lt_status st = open_training(&t, device, dtype, f64, "sgd");
-    if (!st && dtype == LT_F16) {
+    lt_status st = open_training(&t, at, "sgd");
+    if (!st && at->dtype == LT_F16) {
         lt_loss_scaling c = LT_LOSS_SCALING_DEFAULTS;
         c.start = scale = 128;
         st = lt_optim_scale_loss(t.optim, &c);
@@ -197,7 +204,8 @@ static lt_status train(numbers *n, const char *device, lt_dtype dtype, const cha
                        bool graph)
 {
     training t;
-    lt_status st = open_training(&t, device, dtype, false, optim);
+    const place at = {.device = device, .dtype = dtype};
+    lt_status st = open_training(&t, &at, optim);
     for (int64_t i = 1; i <= STEPS && !st; i++)
         st = run_step(&t, i, graph);
     if (!st)
@@ -235,21 +243,25 @@ static double distance(const numbers *got, const numbers *want)
     return sqrt(apart / length);
 }
 
-static void check_gradients(tally *a, const char *device, lt_dtype dtype)
+static void check_gradients(tally *a, const place *at)
 {
+    static const char *const fused[] = {
+        [LT_FUSED_AUTO] = "", [LT_FUSED_ON] = "fused", [LT_FUSED_OFF] = "not fused"};
+    const lt_dtype dtype = at->dtype;
+    const place exact = {.device = "ref", .dtype = LT_F32, .f64 = true};
     const double bound = dtype == LT_F32 ? 1e-4 : dtype == LT_F16 ? 0.1 : 0.45;
     numbers want = {0}, got = {0};
     char text[256] = "";
-    lt_status st = gradients_of(&want, "ref", LT_F32, true);
+    lt_status st = gradients_of(&want, &exact);
     if (!st)
-        st = gradients_of(&got, device, dtype, false);
+        st = gradients_of(&got, at);
     if (!st && a->broken)
         for (size_t i = 0; i < got.count; i++)
             got.value[i] *= 1 + 2 * bound;
     double apart = st ? (double)NAN : distance(&got, &want);
     snprintf(text, sizeof text, "%s%g, allowed %g", st ? lt_error_message() : "distance ", apart,
              bound);
-    tell(a, apart <= bound, "gradients", dtype, "", text);
+    tell(a, apart <= bound, "gradients", dtype, fused[at->fused], text);
     free(want.value);
     free(got.value);
 }
@@ -273,7 +285,9 @@ static void check_same(tally *a, const char *device, lt_dtype dtype, const char 
 static void check_dtype(tally *a, const char *device, lt_dtype dtype)
 {
     static const char *const optims[] = {"sgd", "adamw", "shampoo"};
-    check_gradients(a, device, dtype);
+    for (int fused = LT_FUSED_AUTO; fused <= (dtype == LT_F32 ? LT_FUSED_AUTO : LT_FUSED_OFF);
+         fused++)
+        check_gradients(a, &(place){.device = device, .dtype = dtype, .fused = (lt_fused)fused});
     for (size_t i = 0; i < sizeof optims / sizeof *optims; i++) {
         check_same(a, device, dtype, optims[i], false);
         check_same(a, device, dtype, optims[i], true);

@@ -1,0 +1,179 @@
+/* What of a residual network's step goes through the fused entries: all that docs/guides/cuda.md says.
+ * The entries are composed of ref's, so that nothing else changes. */
+
+#include "near.h"
+#include "resnet.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/fail.h"
+#include "lather/ops.h"
+
+#include <stdlib.h>
+
+enum { BATCH = 2, SIDE = 32, WIDTH = 2, CLASSES = 3 };
+
+typedef struct calls {
+    int stats, sums, own_stats, own_sums;
+} calls;
+
+static calls seen;
+
+static lt_status stats_behind(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                              const lt_view *w, const lt_view *y, const lt_view *stats)
+{
+    seen.stats++;
+    LT_TRY(lt_backend_ref()->conv2d(ctx, config, x, w, NULL, y));
+    return lt_backend_ref()->batchnorm_stats(ctx, y, stats);
+}
+
+static lt_status sums_behind(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                             const lt_view *w, const lt_batchnorm_before *norm, const lt_view *dx,
+                             const lt_view *sums)
+{
+    const lt_batchnorm_grad in = {.dy = {*dx}, .x = norm->x, .coef = norm->coef, .relu = true};
+    seen.sums++;
+    LT_TRY(lt_backend_ref()->conv2d_grad_x(ctx, config, dy, w, dx));
+    return lt_backend_ref()->batchnorm_grad_stats(ctx, &in, NULL, sums);
+}
+
+static lt_status own_stats(void *ctx, const lt_view *x, const lt_view *stats)
+{
+    seen.own_stats++;
+    return lt_backend_ref()->batchnorm_stats(ctx, x, stats);
+}
+
+static lt_status own_sums(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
+                          const lt_view *sums)
+{
+    seen.own_sums++;
+    return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
+}
+
+typedef struct row {
+    const char *name, *arch;
+    lt_recompute recompute;
+    calls want;
+} row;
+
+/* resnet50: 53 convolutions; 16 blocks, whose second and third have a batch norm with relu before. */
+static const row rows[] = {
+    {"resnet50", "resnet50", LT_RECOMPUTE_OFF, {53, 32, 0, 21}},
+    {"resnet50, outputs made again", "resnet50", LT_RECOMPUTE_CHEAP, {53, 32, 0, 21}},
+    {"resnet18: one such convolution in each of 8 blocks",
+     "resnet18",
+     LT_RECOMPUTE_OFF,
+     {20, 8, 0, 12}},
+};
+
+typedef struct scene {
+    lt_backend table;
+    lt_device *device;
+    lt_module *model;
+    lt_tape *tape;
+    lt_params params;
+    lt_tensor *x, *labels;
+} scene;
+
+static void open_scene(scene *s, const row *r, bool fused)
+{
+    const int32_t labels[BATCH] = {0, 2};
+    const lt_resnet_config config = {
+        .arch = r->arch, .width = WIDTH, .classes = CLASSES, .seed = 3};
+    float pixels[BATCH * 3 * SIDE * SIDE];
+    *s = (scene){.table = *lt_backend_ref()};
+    s->table.batchnorm_stats = own_stats;
+    s->table.batchnorm_grad_stats = own_sums;
+    s->table.conv2d_stats = fused ? stats_behind : NULL;
+    s->table.conv2d_grad_x_sums = fused ? sums_behind : NULL;
+    assert_ok(lt_device_open(&s->device, "ref", NULL));
+    s->device->backend = &s->table;
+    assert_ok(lt_resnet_new(&s->model, s->device, &config));
+    assert_ok(lt_module_params(s->model, &s->params));
+    assert_ok(lt_tape_new(&s->tape, s->device));
+    for (size_t i = 0; i < COUNT_OF(pixels); i++)
+        pixels[i] = (float)(i * 37 % 101) / 50 - 1;
+    assert_ok(lt_tensor_new(&s->x, s->device, LT_F32, LT_SHAPE(BATCH, 3, SIDE, SIDE)));
+    assert_ok(lt_tensor_write(s->x, pixels, sizeof pixels));
+    assert_ok(lt_tensor_new(&s->labels, s->device, LT_I32, LT_SHAPE(BATCH)));
+    assert_ok(lt_tensor_write(s->labels, labels, sizeof labels));
+}
+
+static void close_scene(scene *s)
+{
+    lt_tape_free(&s->tape);
+    lt_params_clear(&s->params);
+    lt_module_free(&s->model);
+    lt_tensor_free(&s->x);
+    lt_tensor_free(&s->labels);
+    lt_device_close(&s->device);
+}
+
+/* A step; the values of all parameters' gradients, one after the other, from malloc(). */
+static float *run_step(scene *s, lt_recompute recompute, size_t *count)
+{
+    float *values = NULL;
+    lt_pass pass = LT_PASS_TRAIN;
+    pass.recompute = recompute;
+    seen = (calls){0};
+    lt_params_zero_grad(&s->params);
+    lt_tape_reset(s->tape, pass);
+    lt_tensor *logits = lt_module_forward(s->model, s->tape, s->x);
+    lt_tensor *loss = lt_softmax_xent(s->tape, logits, s->labels, 0.1);
+    assert_ok(lt_tape_backward(s->tape, loss, 1));
+    *count = 0;
+    for (size_t i = 0; i < s->params.count; i++) {
+        const lt_param *p = s->params.item[i];
+        if (!p->has_grad)
+            continue;
+        values = realloc(values, *count * sizeof(float) + lt_tensor_bytes(p->grad));
+        assert_non_null(values);
+        assert_ok(lt_tensor_read(p->grad, values + *count, lt_tensor_bytes(p->grad)));
+        *count += (size_t)lt_tensor_count(p->grad);
+    }
+    return values;
+}
+
+static void check_row(void **state)
+{
+    const row *r = *state;
+    scene s;
+    size_t count[2];
+    float *gradient[2];
+    for (int fused = 0; fused < 2; fused++) {
+        open_scene(&s, r, fused);
+        gradient[fused] = run_step(&s, r->recompute, &count[fused]);
+        close_scene(&s);
+        if (!fused)
+            assert_int_equal(seen.own_stats, r->want.stats);
+    }
+    assert_int_equal(seen.stats, r->want.stats);
+    assert_int_equal(seen.sums, r->want.sums);
+    assert_int_equal(seen.own_stats, r->want.own_stats);
+    assert_int_equal(seen.own_sums, r->want.own_sums);
+    assert_true(count[0] > 0);
+    assert_int_equal(count[0], count[1]);
+    assert_memory_equal(gradient[0], gradient[1], count[0] * sizeof(float));
+    free(gradient[0]);
+    free(gradient[1]);
+}
+
+static void an_evaluation_fuses_nothing(void **state)
+{
+    scene s;
+    (void)state;
+    open_scene(&s, &rows[2], true);
+    seen = (calls){0};
+    lt_tape_reset(s.tape, LT_PASS_EVAL);
+    assert_non_null(lt_module_forward(s.model, s.tape, s.x));
+    assert_int_equal(seen.stats + seen.sums + seen.own_stats + seen.own_sums, 0);
+    close_scene(&s);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(rows) + 1] = {cmocka_unit_test(an_evaluation_fuses_nothing)};
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[1 + i] =
+            (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
