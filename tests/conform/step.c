@@ -1,4 +1,4 @@
-/* conform_step [--device NAME] [--break]: a whole training step of a small residual network: gradients
+/* conform_step [--device NAME] [--optim NAME] [--break]: a whole training step of a small residual network: gradients
  * against ref in double; recorded steps against eager ones and a second run, bit for bit. With
  * --break one number is off, and all must fail. Exits 0, 1, or 77 if the device cannot be opened. */
 
@@ -220,6 +220,7 @@ static lt_status train(numbers *n, const char *device, lt_dtype dtype, const cha
 typedef struct tally {
     int passed, failed;
     bool broken;
+    const char *only; /* this optimizer alone; NULL: all */
 } tally;
 
 static void tell(tally *a, bool ok, const char *what, lt_dtype dtype, const char *optim,
@@ -289,6 +290,8 @@ static void check_dtype(tally *a, const char *device, lt_dtype dtype)
          fused++)
         check_gradients(a, &(place){.device = device, .dtype = dtype, .fused = (lt_fused)fused});
     for (size_t i = 0; i < sizeof optims / sizeof *optims; i++) {
+        if (a->only && strcmp(a->only, optims[i]) != 0)
+            continue;
         check_same(a, device, dtype, optims[i], false);
         check_same(a, device, dtype, optims[i], true);
     }
@@ -305,6 +308,8 @@ int main(int argc, char **argv)
             a.broken = true;
         else if (!strcmp(argv[i], "--device") && i + 1 < argc)
             device = argv[++i];
+        else if (!strcmp(argv[i], "--optim") && i + 1 < argc)
+            a.only = argv[++i];
     if (lt_device_open(&d, device, NULL)) {
         fprintf(stderr, "conform_step: %s\n", lt_error_message());
         return CANNOT_RUN;

@@ -72,27 +72,38 @@ template <class real>
 void loop_substitute(int64_t m, int64_t n, double alpha, const real *l, int64_t ldl, real *b,
                      int64_t ldb)
 {
-    for (int64_t j = 0; j < n; j++)
-        for (int64_t i = 0; i < m; i++) {
-            double sum = alpha * (double)b[i + j * ldb];
-            for (int64_t k = 0; k < i; k++)
-                sum -= (double)l[i + k * ldl] * (double)b[k + j * ldb];
-            b[i + j * ldb] = (real)(sum / (double)l[i * (ldl + 1)]);
+    std::vector<double> x((size_t)m);
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t i = 0; i < m; i++)
+            x[(size_t)i] = alpha * (double)b[i + j * ldb];
+        for (int64_t k = 0; k < m; k++) {
+            const real *column = l + k * ldl;
+            const double known =
+                (double)(b[k + j * ldb] = (real)(x[(size_t)k] / (double)column[k]));
+            for (int64_t i = k + 1; i < m; i++)
+                x[(size_t)i] -= (double)column[i] * known;
         }
+    }
 }
 
 /* Cholesky's factor in the lower triangle, the upper stays; 1 + the first row that is not positive. */
 template <class real> int loop_cholesky(int64_t n, real *a, int64_t lda)
 {
-    for (int64_t j = 0; j < n; j++)
-        for (int64_t i = j; i < n; i++) {
-            double sum = (double)a[i + j * lda];
-            for (int64_t k = 0; k < j; k++)
-                sum -= (double)a[i + k * lda] * (double)a[j + k * lda];
-            if (i == j && !(sum > 0))
-                return (int)j + 1;
-            a[i + j * lda] = (real)(i == j ? std::sqrt(sum) : sum / (double)a[j * (lda + 1)]);
+    std::vector<double> sum((size_t)n);
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t i = j; i < n; i++)
+            sum[(size_t)i] = (double)a[i + j * lda];
+        for (int64_t k = 0; k < j; k++) {
+            const double factor = (double)a[j + k * lda];
+            for (int64_t i = j; i < n; i++)
+                sum[(size_t)i] -= (double)a[i + k * lda] * factor;
         }
+        if (!(sum[(size_t)j] > 0))
+            return (int)j + 1;
+        a[j * (lda + 1)] = (real)std::sqrt(sum[(size_t)j]);
+        for (int64_t i = j + 1; i < n; i++)
+            a[i + j * lda] = (real)(sum[(size_t)i] / (double)a[j * (lda + 1)]);
+    }
     return 0;
 }
 

@@ -49,11 +49,15 @@ static lt_status open_lanes(lt_cuda *c, lanes **out)
 static lt_status begin_recording(void *ctx)
 {
     lt_cuda *c = ctx;
+    if (c->sync)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "cuda:%d: with LATHER_SYNC=1 steps run as they are: each operation is waited "
+                       "for",
+                       c->ordinal);
     LT_TRY(lt_cuda_begin(c, "capture"));
     LT_CUDA_TRY(c, c->api->capture_begin(c->stream[LT_CUDA_MAIN]));
-    LT_TRY(lt_cuda_end(c));
     c->capturing = true;
-    return LT_OK;
+    return lt_cuda_end(c);
 }
 
 /* What failed while it was recorded has failed already, and must not show at the next launch. */
