@@ -1,6 +1,7 @@
-/* conform_step [--device NAME] [--optim NAME] [--break]: a whole training step of a small residual network: gradients
- * against ref in double; recorded steps against eager ones and a second run, bit for bit. With
- * --break one number is off, and all must fail. Exits 0, 1, or 77 if the device cannot be opened. */
+/* conform_step [--device NAME] [--optim NAME] [--break]: a whole training step of a small residual
+ * network: gradients against ref in double; recorded steps against eager ones and a second run, bit
+ * for bit. With --break one number is off, and all must fail. Exits 0, 1, or 77 if the device cannot be
+ * opened. */
 
 #include "resnet.h"
 
