@@ -304,13 +304,26 @@ static double storage_error(lt_dtype dtype, double y)
     return dtype == LT_F32 ? 0x1p-24 * fabs(y) + 0x1p-149 : 0;
 }
 
+bool multiplies(const test *t)
+{
+    static const char *const all[] = {"matmul",        "linear", "conv2d",      "conv2d_grad_x",
+                                      "conv2d_grad_w", "gram",   "mode_product"};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (!strcmp(t->entry, all[i]))
+            return true;
+    return false;
+}
+
 /* What the cuda backend's libraries round before it is a result: the gradient of a weight, which is then
- * widened; a convolution, to which the bias, of at most 1 here, is then added. */
-static double early_error(const test *t, const lt_backend *be, lt_dtype run, double y)
+ * widened; a convolution, to which the bias, of at most 1 here, is then added; both factors to TF32. */
+static double early_error(const test *t, const lt_backend *be, lt_dtype run, double y,
+                          double magnitude)
 {
     const bool biased = !strcmp(t->entry, "conv2d") && !is_absent(&t->operand[2]);
-    if (strcmp(be->name, "cuda") != 0 || run == LT_F32)
+    if (strcmp(be->name, "cuda") != 0)
         return 0;
+    if (run == LT_F32)
+        return t->tf32 && multiplies(t) ? (0x1p-10 + 0x1p-22) * fabs(magnitude) : 0;
     if (!strcmp(t->entry, "conv2d_grad_w"))
         return storage_error(run, y);
     return biased ? storage_error(run, fabs(y) + 1) : 0;
@@ -325,7 +338,7 @@ static const char *compare(const test *t, const lt_backend *be, lt_dtype run, in
         double bound = exact ? 0
                              : 2 * t->terms * 0x1p-24 * fabs(magnitude[j])
                                    + storage_error(dtype_of(o, run), want[j])
-                                   + early_error(t, be, run, want[j]);
+                                   + early_error(t, be, run, want[j], magnitude[j]);
         bool same = exact && isnan(got[j]) && isnan(want[j]);
         if (!same && !(fabs(got[j] - want[j]) <= bound)) {
             snprintf(why, sizeof why, "operand %d, element %lld: %.9g, want %.9g, bound %.3g", i,

@@ -87,11 +87,15 @@ struct test {
     bool exact;   /* outputs must be equal; NaN equals NaN */
     bool master;  /* has no 16-bit form */
     bool large;   /* for --bench only */
+    bool tf32;    /* products of f32 may round their factors to 11 bits; set by the program */
 };
 
 /* Runs t on the backend with data of dtype. Returns NULL if it conforms, else why not (lent until
  * the next call). bench: microseconds per call, or NULL. */
 const char *conform(test *t, lt_dtype dtype, const lt_backend *be, void *ctx, double *bench);
+
+/* Whether it is an entry of products, which may be rounded to TF32. */
+bool multiplies(const test *t);
 
 /* A copy of s where the device sees it; free with scalars_free(), which reads it back. */
 lt_scalars *scalars_new(const lt_backend *be, void *ctx, const lt_scalars *s);

@@ -1,7 +1,8 @@
-/* conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] [--own] [--bench]: every entry of a
- * backend against ref in double, with computed bounds. --own: without entries that other people's
- * libraries compute, for memory checkers. Exits 0 if all conform, 1 if not, 77 if the backend cannot
- * be opened here. Without --backend: ref itself, in single precision against double. */
+/* conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] [--own] [--tf32] [--bench]: every entry
+ * of a backend against ref in double, with computed bounds. --own: without entries that other people's
+ * libraries compute, for memory checkers. --tf32: entries of products, whose factors may be rounded to
+ * TF32. Exits 0 if all conform, 1 if not, 77 if the backend cannot be opened here. Without --backend: ref
+ * itself, in single precision against double. */
 
 #include "conform.h"
 #include "tensor/tensor.h"
@@ -15,7 +16,7 @@ enum { CANNOT_RUN = 77 };
 typedef struct options {
     const char *backend, *filter;
     lt_fused fused;
-    bool bench, own;
+    bool bench, own, tf32;
 } options;
 
 typedef struct count_pair {
@@ -42,6 +43,8 @@ static bool parse(int argc, char **argv, options *o)
             o->bench = true;
         else if (!strcmp(argv[i], "--own"))
             o->own = true;
+        else if (!strcmp(argv[i], "--tf32"))
+            o->tf32 = true;
         else if (!strcmp(argv[i], "--backend") && i + 1 < argc)
             o->backend = argv[++i];
         else if (!strcmp(argv[i], "--filter") && i + 1 < argc)
@@ -139,6 +142,7 @@ static bool is_a_librarys(const char *entry)
 static bool is_chosen(const options *o, const test *t)
 {
     return (o->bench || !t->large) && !(o->own && is_a_librarys(t->entry))
+           && (!o->tf32 || multiplies(t))
            && (strstr(t->entry, o->filter) || strstr(t->name, o->filter));
 }
 
@@ -146,6 +150,7 @@ static void run(test *t, lt_dtype dtype, const options *o, const lt_backend *be,
                 count_pair *tally)
 {
     double microseconds = 0;
+    t->tf32 = o->tf32;
     const char *problem = conform(t, dtype, be, ctx, o->bench ? &microseconds : NULL);
     *(problem ? &tally->failed : &tally->passed) += 1;
     if (problem)
@@ -178,10 +183,10 @@ int main(int argc, char **argv)
     options o;
     if (!parse(argc, argv, &o)) {
         fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] "
-                        "[--own] [--bench]\n");
+                        "[--own] [--tf32] [--bench]\n");
         return 2;
     }
-    const lt_device_config config = {.fused = o.fused};
+    const lt_device_config config = {.fused = o.fused, .tf32 = o.tf32};
     const lt_backend *be = find_backend(o.backend);
     void *ctx = NULL;
     if (!be || be->open(&ctx, 0, &config)) {
