@@ -1,0 +1,313 @@
+/* What the stand-ins refuse of calls that run: matrices that do not fit, memory that is too small, not
+ * aligned, or not the device's. What a library would crash on, or silently get wrong, ends the program:
+ * such rows run in a process of their own. */
+
+#include "../graphs.h"
+#include "near.h"
+
+#include <cublasLt.h>
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+#include <cusolverDn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SIDE = 4, BYTES = 4096, DIES = -1, MOST = 8 };
+
+static cudaStream_t stream;
+static float on_host[BYTES / 4];
+
+static void *memory(void)
+{
+    void *p = NULL;
+    assert_false(cudaMalloc(&p, BYTES) || cudaMemsetAsync(p, 0, BYTES, stream)
+                 || cudaStreamSynchronize(stream));
+    return p;
+}
+
+static void copy_in(void *to, const void *from, size_t bytes)
+{
+    assert_false(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream)
+                 || cudaStreamSynchronize(stream));
+}
+
+/* --- cuBLASLt --- */
+
+/* A product of two squares, with one thing wrong. */
+typedef struct product {
+    cudaDataType_t a_type, d_type;
+    int64_t a_rows, leading, stride;
+    int32_t batches;
+    bool foreign, narrow, shifted, host, overlap;
+} product;
+
+static const product good = {CUDA_R_32F, CUDA_R_32F, SIDE, SIDE, SIDE *SIDE, 2, 0, 0, 0, 0, 0};
+
+static cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, const product *p)
+{
+    cublasLtMatrixLayout_t l;
+    assert_false(cublasLtMatrixLayoutCreate(&l, type, (uint64_t)rows, SIDE, p->leading));
+    assert_false(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                  &p->batches, sizeof p->batches)
+                 || cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                     &p->stride, sizeof p->stride));
+    return l;
+}
+
+static int ask(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
+               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t d,
+               cublasLtMatmulHeuristicResult_t *found)
+{
+    const uint32_t alignment = 16;
+    const uint64_t workspace = BYTES;
+    const cublasLtMatmulPreferenceAttributes_t names[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    cublasLtMatmulPreference_t wish;
+    int count = 0;
+    assert_false(cublasLtMatmulPreferenceCreate(&wish));
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        assert_false(
+            cublasLtMatmulPreferenceSetAttribute(wish, names[i], &alignment, sizeof alignment));
+    assert_false(cublasLtMatmulPreferenceSetAttribute(
+        wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
+    const int st =
+        (int)cublasLtMatmulAlgoGetHeuristic(handle, op, a, b, d, d, wish, MOST, found, &count);
+    cublasLtMatmulPreferenceDestroy(wish);
+    return st;
+}
+
+static int multiply(const product *p)
+{
+    const float one = 1, zero = 0;
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t op;
+    cublasLtMatmulHeuristicResult_t found[MOST];
+    assert_false(cublasLtCreate(&handle)
+                 || cublasLtMatmulDescCreate(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const cublasLtMatrixLayout_t a = layout(p->a_type, p->a_rows, p);
+    const cublasLtMatrixLayout_t b = layout(CUDA_R_32F, SIDE, p), d = layout(p->d_type, SIDE, p);
+    int st = ask(handle, op, a, b, d, found);
+    if (st)
+        return st;
+    if (p->foreign) { /* the algorithm is for another type of sum */
+        const int32_t turned = CUBLAS_OP_T;
+        assert_false(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_TRANSA, &turned,
+                                                    sizeof turned));
+    }
+    char *am = memory(), *bm = memory(), *dm = memory(), *workspace = memory();
+    const size_t bytes = p->narrow ? 16 : BYTES;
+    st = (int)cublasLtMatmul(handle, op, &one, p->host ? (char *)on_host : am + 4 * p->shifted, a,
+                             bm, b, &zero, p->overlap ? bm : dm, d, p->overlap ? bm : dm, d,
+                             &found[0].algo, workspace, bytes, stream);
+    return st ? st : (int)cudaStreamSynchronize(stream);
+}
+
+static int product_is_good(void)
+{
+    return multiply(&good);
+}
+
+#define WRONG(name, ...)     \
+    static int name(void)    \
+    {                        \
+        product p = good;    \
+        __VA_ARGS__;         \
+        return multiply(&p); \
+    }
+WRONG(product_of_two_types, p.a_type = CUDA_R_16F)
+WRONG(product_to_16_bits, p.d_type = CUDA_R_16BF)
+WRONG(product_that_does_not_fit, p.a_rows = SIDE - 1)
+WRONG(product_with_overlapping_columns, p.leading = SIDE - 1)
+WRONG(product_with_overlapping_results, p.stride = SIDE)
+WRONG(product_by_anothers_algorithm, p.foreign = true)
+WRONG(product_with_a_small_workspace, p.narrow = true)
+WRONG(product_not_aligned, p.shifted = true)
+WRONG(product_of_the_hosts_memory, p.host = true)
+WRONG(product_onto_its_factor, p.overlap = true)
+
+/* --- cuBLAS and cuSOLVER --- */
+
+static int batched(cublasPointerMode_t mode, const float *factors, int leading)
+{
+    cublasHandle_t handle;
+    float *const matrix = memory();
+    float **const list = memory();
+    assert_false(cublasCreate(&handle) || cublasSetStream(handle, stream)
+                 || cublasSetPointerMode(handle, mode));
+    copy_in(list, &matrix, sizeof matrix);
+    float **const out = memory();
+    float *const result = memory();
+    copy_in(out, &result, sizeof result);
+    const int st = (int)cublasSgemmBatched(
+        handle, CUBLAS_OP_N, CUBLAS_OP_N, SIDE, SIDE, SIDE, factors, (const float *const *)list,
+        leading, (const float *const *)list, SIDE, factors + 1, out, SIDE, 1);
+    return st ? st : (int)cudaStreamSynchronize(stream);
+}
+
+static int factors_on_the_device(void)
+{
+    return batched(CUBLAS_POINTER_MODE_DEVICE, memory(), SIDE);
+}
+
+static int factors_on_the_host(void)
+{
+    return batched(CUBLAS_POINTER_MODE_HOST, on_host, SIDE);
+}
+
+static int the_hosts_factors_as_the_devices(void)
+{
+    return batched(CUBLAS_POINTER_MODE_DEVICE, on_host, SIDE);
+}
+
+static int the_devices_factors_as_the_hosts(void)
+{
+    return batched(CUBLAS_POINTER_MODE_HOST, memory(), SIDE);
+}
+
+static int a_leading_dimension_too_small(void)
+{
+    return batched(CUBLAS_POINTER_MODE_HOST, on_host, SIDE - 1);
+}
+
+static int factorize(int missing)
+{
+    cusolverDnHandle_t handle;
+    int work = 0;
+    assert_false(cusolverDnCreate(&handle) || cusolverDnSetStream(handle, stream)
+                 || cusolverDnSgeqrf_bufferSize(handle, SIDE, SIDE, NULL, SIDE, &work));
+    const int st = (int)cusolverDnSgeqrf(handle, SIDE, SIDE, memory(), SIDE, memory(), memory(),
+                                         work - missing, memory());
+    return st ? st : (int)cudaStreamSynchronize(stream);
+}
+
+static int factors_with_work_memory(void)
+{
+    return factorize(0);
+}
+
+static int factors_with_too_little(void)
+{
+    return factorize(1);
+}
+
+/* --- cuDNN --- */
+
+typedef struct run {
+    bool shifted, host, missing, overlap;
+} run;
+
+/* A convolution on 4x4 pixels of 8 channels. */
+static int convolve(run r)
+{
+    static const lt_dnn_rules rules = {true, false, 0};
+    static const conv_shape shape = {8, 8, SIDE, 1, 1};
+    static const int tensor[] = {0, 1, 2};
+    lt_dnn_graph g = {0};
+    lt_dnn_choices choices = {0};
+    lt_dnn_plan plan;
+    cudnnHandle_t handle;
+    cudnnBackendDescriptor_t device;
+    assert_ok(build_graph(&g, PLAIN_GRAD_X, &shape, 1, LT_F16));
+    assert_false(cudnnCreate(&handle) || cudnnSetStream(handle, stream));
+    assert_ok(lt_dnn_device(&device, NULL, handle));
+    assert_ok(lt_dnn_propose(&choices, &g, device, &rules));
+    assert_ok(lt_dnn_plan_new(&plan, &choices.item[0], device));
+    char *x = memory(), *y = r.overlap ? x : memory();
+    void *const all[] = {x, r.host ? (void *)on_host : memory(), y + 2 * r.shifted};
+    const int st = (int)lt_dnn_plan_run(&plan, handle, tensor, all, r.missing ? 2 : 3, NULL);
+    return st ? st : (int)cudaStreamSynchronize(stream);
+}
+
+static int a_convolution(void)
+{
+    return convolve((run){0});
+}
+static int a_convolution_not_aligned(void)
+{
+    return convolve((run){.shifted = true});
+}
+static int a_convolution_without_y(void)
+{
+    return convolve((run){.missing = true});
+}
+static int a_convolution_of_the_hosts_memory(void)
+{
+    return convolve((run){.host = true});
+}
+static int a_convolution_onto_itself(void)
+{
+    return convolve((run){.overlap = true});
+}
+
+typedef struct row {
+    const char *name;
+    int (*call)(void);
+    int want; /* a status, or DIES */
+} row;
+
+/* Of a process of its own: 0, if it ends as a program that was ended. */
+static int outcome(const row *r)
+{
+    fflush(NULL);
+    const pid_t child = fork();
+    if (!child) {
+        fclose(stderr);
+        _exit(r->call() ? 2 : 3);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? DIES : WEXITSTATUS(status);
+}
+
+static void check_row(void **state)
+{
+    const row *r = *state;
+    if (r->want == DIES)
+        assert_int_equal(outcome(r), DIES);
+    else
+        assert_int_equal(r->call(), r->want);
+}
+
+/* clang-format off */
+static const row rows[] = {
+    {"control: a product with nothing wrong", product_is_good, 0},
+    {"factors of two types", product_of_two_types, CUBLAS_STATUS_NOT_SUPPORTED},
+    {"a result of fewer bits than f32 factors have", product_to_16_bits, CUBLAS_STATUS_NOT_SUPPORTED},
+    {"factors that do not fit", product_that_does_not_fit, CUBLAS_STATUS_INVALID_VALUE},
+    {"columns that overlap", product_with_overlapping_columns, CUBLAS_STATUS_INVALID_VALUE},
+    {"results of a batch that overlap", product_with_overlapping_results, CUBLAS_STATUS_INVALID_VALUE},
+    {"an algorithm of another product", product_by_anothers_algorithm, CUBLAS_STATUS_INVALID_VALUE},
+    {"less workspace than the algorithm asked for", product_with_a_small_workspace, CUBLAS_STATUS_INVALID_VALUE},
+    {"a factor that is not aligned as promised", product_not_aligned, CUBLAS_STATUS_INVALID_VALUE},
+    {"a factor in the host's memory", product_of_the_hosts_memory, DIES},
+    {"a result onto a factor", product_onto_its_factor, DIES},
+    {"control: factors on the device", factors_on_the_device, 0},
+    {"control: factors on the host", factors_on_the_host, 0},
+    {"the host's factors as the device's", the_hosts_factors_as_the_devices, DIES},
+    {"the device's factors as the host's", the_devices_factors_as_the_hosts, DIES},
+    {"a leading dimension that is too small", a_leading_dimension_too_small, CUBLAS_STATUS_INVALID_VALUE},
+    {"control: QR with its work memory", factors_with_work_memory, 0},
+    {"QR with less", factors_with_too_little, CUSOLVER_STATUS_INVALID_VALUE},
+    {"control: a convolution with nothing wrong", a_convolution, 0},
+    {"a tensor that is not aligned as declared", a_convolution_not_aligned, LT_E_DEVICE},
+    {"a tensor without a pointer", a_convolution_without_y, LT_E_DEVICE},
+    {"a tensor in the host's memory", a_convolution_of_the_hosts_memory, DIES},
+    {"a result onto what is read", a_convolution_onto_itself, DIES},
+};
+/* clang-format on */
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(rows)];
+    if (cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0))
+        return 1;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[i] =
+            (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
