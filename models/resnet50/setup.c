@@ -82,21 +82,32 @@ lt_transform session_eval_transform(const session *s)
     return t;
 }
 
+/* A GPU for each rank of the machine. */
+static lt_status open_own_gpu(session *s, int local, int locals, const lt_device_config *config)
+{
+    enum { WHY = 512 };
+    char name[16], why[WHY];
+    snprintf(name, sizeof name, "cuda:%d", local);
+    lt_status st = lt_device_open(&s->device, name, config);
+    if (!st)
+        return LT_OK;
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    return lt_fail(st, "rank %d of %d on this machine: %s; each rank takes a GPU of its own", local,
+                   locals, why);
+}
+
 lt_status session_open_device(session *s)
 {
     lt_device_config config = {.threads = (int)s->args.threads,
                                .deterministic = s->args.deterministic,
                                .tf32 = s->args.tf32 == TF32_ON,
                                .fused = (lt_fused)s->args.fused};
-    const char *name = s->args.device;
-    char own[16];
     int local, locals;
     lt_comm_launched_local(&local, &locals);
-    if (!strcmp(name, "cuda") && locals > 1 && s->args.dist != DIST_OFF) {
-        snprintf(own, sizeof own, "cuda:%d", local); /* a GPU for each rank of the machine */
-        name = own;
-    }
-    LT_TRY(lt_device_open(&s->device, name, &config));
+    if (!strcmp(s->args.device, "cuda") && locals > 1 && s->args.dist != DIST_OFF)
+        LT_TRY(open_own_gpu(s, local, locals, &config));
+    else
+        LT_TRY(lt_device_open(&s->device, s->args.device, &config));
     return session_open_ranks(s);
 }
 

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""train_resnet50 --device cuda on two ranks, whose devices are stand-ins: the same result as on one, recorded updates,
+divided optimizers, a rank that dies.
+
+    tests/models/gpu_ranks.py BUILD/models/resnet50/train_resnet50 BUILD [MPIRUN [ROW]]
+
+Prints cmocka's lines; rows that need a launcher are skipped without one."""
+import json
+import os
+import shutil
+import signal
+import struct
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from standin_ranks import TIMEOUT, Ranks, by_mpi, expect, run_rows  # noqa: E402
+
+PROGRAM = os.path.abspath(sys.argv[1])
+LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "mpirun"
+FLAGS = ["--device", "cuda", "--data", "synthetic:48:16:3", "--arch", "resnet10", "--width", "4", "--progress", "off",
+         "--no-tensorboard", "--eval-every", "0", "--deterministic", "--lr", "0.01", "--epochs", "3"]
+OK, ERROR = 0, 1
+UNGRAPHED = "run without a graph"
+
+
+def train(ranks, cwd, output, *args, order="now", batch=4, steps=6, code=OK):
+    command = [PROGRAM, *FLAGS, "--batch-size", str(batch), "--max-steps", str(steps), "--output", output, *args]
+    got = Ranks(ranks, command, cwd, order).finish()
+    expect(got, code)
+    return " ".join(said for _, said in got)
+
+
+def records(cwd, output):
+    with open(os.path.join(cwd, output, "metrics.jsonl")) as f:
+        return [r for r in map(json.loads, f) if r["event"] == "step"]
+
+
+def weights(cwd, output):
+    with open(os.path.join(cwd, output, "model.safetensors"), "rb") as f:
+        data = f.read()
+    return data[8 + struct.unpack("<Q", data[:8])[0]:]
+
+
+def losses(cwd, output):
+    return [r["loss"] for r in records(cwd, output)]
+
+
+def near(a, b, bound):
+    return all(abs(x - y) <= bound * abs(x) for x, y in zip(a, b)) and len(a) == len(b)
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+def two_ranks_do_what_one_does(cwd):
+    says = train(2, cwd, "two", "--optim", "sgd", "--sync-bn")
+    assert UNGRAPHED in says, "batch norm over ranks is not recorded, and says so: " + says
+    train(1, cwd, "one", "--optim", "sgd", batch=8)
+    train(2, cwd, "apart", "--optim", "sgd")
+    one, two, apart = (losses(cwd, f) for f in ("one", "two", "apart"))
+    assert near(one[:1], two[:1], 1e-5) and near(one, two, 5e-3), (one, two)
+    assert not near(one[:1], apart[:1], 1e-4), "a control: each rank's own batch norm is another function"
+
+
+def recorded_updates_are_eager_ones(cwd):
+    rows = [("late", "--optim", "sgd"), ("shuffled", "--optim", "adamw", "--grad-accum", "2", "--grad-comm-dtype", "bf16"),
+            ("late", "--optim", "adamw", "--amp", "f16")]
+    for order, *flags in rows:
+        says = train(2, cwd, "graph", *flags, order=order)
+        train(2, cwd, "eager", *flags, "--no-graph")
+        assert weights(cwd, "graph") == weights(cwd, "eager"), flags
+        graph, eager = records(cwd, "graph"), records(cwd, "eager")
+        assert UNGRAPHED not in says and not graph[5]["comm_exposed_seconds"] and eager[5]["comm_exposed_seconds"] > 0, says
+        assert graph[5]["comm_bytes"] == eager[5]["comm_bytes"] > 0, (graph[5], eager[5])
+        for output in ("graph", "eager"):
+            shutil.rmtree(os.path.join(cwd, output))
+
+
+def divided_optimizers_are_recorded(cwd):
+    train(2, cwd, "copies", "--optim", "adamw", "--no-graph")
+    train(2, cwd, "divided", "--optim", "adamw", "--shard-optimizer", order="late")
+    assert weights(cwd, "copies") == weights(cwd, "divided")
+    says = train(2, cwd, "blocks", "--optim", "shampoo", "--precondition-frequency", "3", steps=10, order="shuffled")
+    train(2, cwd, "eager", "--optim", "shampoo", "--precondition-frequency", "3", "--no-graph", steps=10)
+    assert weights(cwd, "blocks") == weights(cwd, "eager") and UNGRAPHED not in says, says
+    train(1, cwd, "alone", "--optim", "shampoo", "--precondition-frequency", "3", batch=8, steps=4)
+    train(2, cwd, "both", "--optim", "shampoo", "--precondition-frequency", "3", "--sync-bn", steps=4)
+    assert near(losses(cwd, "alone"), losses(cwd, "both"), 5e-3), (losses(cwd, "alone"), losses(cwd, "both"))
+
+
+def ranks_skip_the_same_updates(cwd):
+    """An overflow at the first loss scale, on both: else their next collectives would not fit together."""
+    huge = ["--optim", "sgd", "--amp", "f16", "--lr", "1e4", "--momentum", "0", "--on-nan", "skip"]
+    train(2, cwd, "run", *huge, steps=8)
+    step = records(cwd, "run")
+    assert len(step) == 8 and step[7]["skipped_steps"] > 0 and step[7]["loss_scale"] < 65536, step[7]
+
+
+def a_rank_that_dies_is_named_and_the_run_goes_on(cwd):
+    flags = [PROGRAM, *FLAGS, "--optim", "sgd", "--batch-size", "4", "--checkpoint-every", "2", "--output", "run"]
+    ranks = Ranks(2, [*flags, "--epochs", "100000"], cwd)
+    metrics, end = os.path.join(cwd, "run", "metrics.jsonl"), time.monotonic() + TIMEOUT
+    while not (os.path.exists(metrics) and len(records(cwd, "run")) > 5) and time.monotonic() < end:
+        time.sleep(0.02)
+    ranks.process[1].kill()
+    got = ranks.finish()
+    expect(got, ERROR, -signal.SIGKILL)
+    assert "rank 1" in got[0][1], got[0][1]
+    last = max(int(n[5:]) for n in os.listdir(os.path.join(cwd, "run", "checkpoints")) if n.startswith("step-"))
+    more = Ranks(2, [*flags, "--epochs", "100000", "--max-steps", str(last + 3), "--resume", "auto"], cwd).finish()
+    expect(more, OK)
+    assert [r["step"] for r in records(cwd, "run")] == list(range(1, last + 4))
+
+
+def mpirun_starts_the_same_run(cwd):
+    if not shutil.which(LAUNCHER):
+        return "no " + LAUNCHER
+    p = by_mpi(LAUNCHER, 2, [PROGRAM, *FLAGS, "--optim", "sgd", "--batch-size", "4", "--max-steps", "6", "--output", "mpi"],
+               cwd, "shuffled")
+    assert p.returncode == OK, p.stderr[-500:]
+    train(2, cwd, "torchrun", "--optim", "sgd")
+    assert weights(cwd, "mpi") == weights(cwd, "torchrun")
+    return None
+
+
+def each_rank_wants_a_device(cwd):
+    ranks = Ranks(2, [PROGRAM, *FLAGS, "--optim", "sgd", "--max-steps", "1"], cwd, devices=1)
+    ranks.process[1].wait(TIMEOUT)
+    ranks.process[0].kill()  # as a launcher does, when one has ended
+    said = ranks.finish()[1]
+    assert said[0] == ERROR and "rank 1 of 2 on this machine" in said[1] and "a GPU of its own" in said[1], said
+    ranks = Ranks(2, [PROGRAM, *FLAGS, "--device", "cuda:0", "--optim", "sgd", "--max-steps", "1"], cwd).finish()
+    expect(ranks, ERROR)
+    assert "ranks 0 and 1 have the same GPU" in ranks[0][1] + ranks[1][1], ranks
+
+
+ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, divided_optimizers_are_recorded,
+        ranks_skip_the_same_updates, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
+        each_rank_wants_a_device]
+
+sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 5 or r.__name__ == sys.argv[4]], os.path.abspath(sys.argv[2]),
+                  "lather-gpu-models-"))
