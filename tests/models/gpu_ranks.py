@@ -14,12 +14,13 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from standin_ranks import TIMEOUT, Ranks, by_mpi, expect, run_rows  # noqa: E402
+from standin_ranks import ENV, TIMEOUT, Ranks, by_mpi, expect, run_rows  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv[1])
 LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "mpirun"
 FLAGS = ["--device", "cuda", "--data", "synthetic:48:16:3", "--arch", "resnet10", "--width", "4", "--progress", "off",
          "--no-tensorboard", "--eval-every", "0", "--deterministic", "--lr", "0.01", "--epochs", "3"]
+ENV["LATHER_STANDIN_PROTECT"] = "0"  # that the host leaves devices' memory alone is tested elsewhere; it takes long
 OK, ERROR = 0, 1
 UNGRAPHED = "run without a graph"
 
@@ -74,6 +75,18 @@ def recorded_updates_are_eager_ones(cwd):
         assert graph[5]["comm_bytes"] == eager[5]["comm_bytes"] > 0, (graph[5], eager[5])
         for output in ("graph", "eager"):
             shutil.rmtree(os.path.join(cwd, output))
+
+
+def forgotten_waits_are_found(cwd):
+    """A control for the row above: a stream that does not wait for the others has other results, or none."""
+    train(2, cwd, "right", "--optim", "sgd", order="late")
+    ENV["LATHER_STANDIN_DROP"] = "-1"
+    try:
+        command = [PROGRAM, *FLAGS, "--batch-size", "4", "--max-steps", "6", "--optim", "sgd", "--output", "wrong"]
+        got = Ranks(2, command, cwd, "late").finish()
+    finally:
+        del ENV["LATHER_STANDIN_DROP"]
+    assert any(code for code, _ in got) or weights(cwd, "right") != weights(cwd, "wrong"), "nothing shows"
 
 
 def divided_optimizers_are_recorded(cwd):
@@ -134,7 +147,7 @@ def each_rank_wants_a_device(cwd):
     assert "ranks 0 and 1 have the same GPU" in ranks[0][1] + ranks[1][1], ranks
 
 
-ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, divided_optimizers_are_recorded,
+ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, forgotten_waits_are_found, divided_optimizers_are_recorded,
         ranks_skip_the_same_updates, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
         each_rank_wants_a_device]
 
