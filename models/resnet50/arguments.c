@@ -67,7 +67,7 @@ static const lt_option table[] = {
 {"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .help = "share of the target spread over all classes"},
 {"Training", NUM("clip-grad", clip_grad, 0, 1e30), .value = "0", .help = "largest global norm of the gradient; 0: no limit"},
 {"Training", NUM("ema-decay", ema_decay, 0, below_one), .value = "0", .help = "keep an exponential moving average of the weights and evaluate it; 0: no"},
-{"Training", PICK("amp", amp, "off|bf16|f16"), .help = "dtype of activations; off: f32; f16 (cuda, ref): with a loss scale that is halved after an overflow and doubled after 2000 steps without"},
+{"Training", PICK("amp", amp, "off|bf16|f16|tf32"), .help = "dtype of activations; off: f32; tf32: off with --tf32 on; f16 (cuda, ref): with a loss scale that is halved after an overflow and doubled after 2000 steps without"},
 {"Training", PICK("recompute", recompute, "off|cheap"), .value = "cheap", .help = "cheap: make batch norm and relu outputs again in backward instead of keeping them"},
 {"Training", PICK("on-nan", on_nan, "abort|skip"), .help = "what to do when a gradient is not finite (--amp f16: at a loss scale below 2^-14)"},
 {"Training", BOOL("deterministic", deterministic), .help = "the same bits on the same build, CPU type and thread count"},

@@ -100,7 +100,7 @@ lt_status session_open_device(session *s)
 {
     lt_device_config config = {.threads = (int)s->args.threads,
                                .deterministic = s->args.deterministic,
-                               .tf32 = s->args.tf32 == TF32_ON,
+                               .tf32 = s->args.tf32 == TF32_ON || s->args.amp == AMP_TF32,
                                .fused = (lt_fused)s->args.fused};
     int local, locals;
     lt_comm_launched_local(&local, &locals);
@@ -351,7 +351,7 @@ void session_close(session *s)
 lt_pass session_pass(const session *s, bool train)
 {
     lt_pass pass = train ? LT_PASS_TRAIN : LT_PASS_EVAL;
-    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16, LT_F32};
     pass.dtype = dtypes[s->args.amp];
     pass.recompute = s->args.recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
     pass.seed = (uint64_t)s->args.seed;

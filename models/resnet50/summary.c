@@ -15,7 +15,7 @@ static const double gib = 0x1p30;
  * block_outputs is left. */
 static double activation_bytes(const session *s, const lt_resnet_cost *cost)
 {
-    double item = s->args.amp == AMP_BF16 ? 2 : 4;
+    double item = s->args.amp == AMP_BF16 || s->args.amp == AMP_F16 ? 2 : 4;
     double outputs = (double)cost->block_outputs * (s->args.recompute ? 0.5 : 1);
     double gradients = 3 * (double)cost->largest;
     return (double)s->args.batch_size * item * ((double)cost->conv_outputs + outputs + gradients);

@@ -174,6 +174,13 @@ def the_memory_of_a_step_is_known_within_a_factor_of_two(cwd):
         assert 0.5 <= ratio <= 2, f"amp {amp}: {ratio:.2f} of the {large - small} bytes that were measured"
 
 
+def tf32_is_full_precision_where_there_is_none(cwd):
+    flags = [*NOISE, *SMALL, "--optim", "sgd", "--epochs", "1", "--max-steps", "2"]
+    run(*flags, "--output", "a", cwd=cwd)
+    run(*flags, "--output", "b", "--amp", "tf32", cwd=cwd)
+    same(cwd, "a", "b", 2)
+
+
 def resume_of_a_path_and_of_nothing(cwd):
     flags = [*NOISE, *SMALL, "--epochs", "1", "--optim", "adamw"]
     run(*flags, "--max-steps", "2", "--output", "a", "--resume", "auto", cwd=cwd)
@@ -730,7 +737,8 @@ def results_read_late_are_the_same(cwd):
     same(cwd, "parts", "whole", 9)
 
 
-ROWS = [f16_finds_its_loss_scale, results_read_late_are_the_same, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact, inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, resume_of_a_path_and_of_nothing,
+ROWS = [f16_finds_its_loss_scale, results_read_late_are_the_same, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact,
+        inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, tf32_is_full_precision_where_there_is_none, resume_of_a_path_and_of_nothing,
         a_signal_ends_with_a_checkpoint_and_its_own_code, a_signal_while_evaluating_leaves_it_to_the_next_run, eight_pictures_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         weights_know_their_classes_and_pixels,
