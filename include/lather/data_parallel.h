@@ -17,7 +17,8 @@ typedef struct lt_data_parallel_config {
     lt_dtype dtype;      /**< on the way: LT_F32 (the gradients' own), LT_BF16, LT_F16 */
     bool no_overlap;     /**< begin when backward is done, for measuring */
     lt_dist_bn dist_bn;
-    bool sync_bn; /**< batch norm's statistics are of all ranks' batches */
+    bool sync_bn;   /**< batch norm's statistics are of all ranks' batches */
+    bool alone_too; /**< a single rank sends its gradients to itself, to try the communicator */
 } lt_data_parallel_config;
 
 typedef struct lt_data_parallel lt_data_parallel;

@@ -139,7 +139,7 @@ static const lt_option table[] = {
 {"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},
 {"Output", TEXT("profile", profile), .meta = "FILE", .help = "write a trace for Perfetto, and print where the time went"},
 
-{"Ranks", PICK("dist", dist, "auto|off|mpi"), .help = "auto: one run of all processes that mpirun or srun started; off: each process alone"},
+{"Ranks", PICK("dist", dist, "auto|off|mpi"), .help = "auto: one run of all processes that mpirun or srun started; off: each process alone; mpi: ranks in any case, if only one"},
 {"Ranks", PICK("dist-bn", dist_bn, "none|broadcast|reduce"), .value = "reduce", .help = "running statistics of batch norm before an evaluation or checkpoint: each rank's own, rank 0's, or the mean"},
 {"Ranks", BOOL("sync-bn", sync_bn), .help = "batch norm over the batches of all ranks"},
 {"Ranks", NUM("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "gradients travel in groups of about this many MiB"},

@@ -162,7 +162,8 @@ lt_status session_open_parallel(session *s)
                                  .dtype = dtypes[a->grad_comm_dtype],
                                  .no_overlap = !a->overlap,
                                  .dist_bn = (lt_dist_bn)a->dist_bn,
-                                 .sync_bn = a->sync_bn};
+                                 .sync_bn = a->sync_bn,
+                                 .alone_too = a->dist == DIST_MPI};
     if (!s->comm)
         return LT_OK;
     lt_status st = lt_data_parallel_new(&s->dp, s->comm, &s->params, s->tape, &c);

@@ -264,7 +264,7 @@ static lt_status unpack(lt_data_parallel *dp)
 
 lt_status lt_data_parallel_finish(lt_data_parallel *dp)
 {
-    if (lt_comm_size(dp->comm) == 1)
+    if (lt_comm_size(dp->comm) == 1 && !dp->config.alone_too)
         return LT_OK;
     lt_status st = send_rest(dp);
     for (size_t i = 0; i < dp->buckets && !st; i++)

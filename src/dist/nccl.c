@@ -34,9 +34,9 @@ enum { MAJOR = 10000, MINOR = 100 };
 
 static lt_status good(const lt_nccl_group *g, ncclResult_t code, const char *call)
 {
-    const char *more = g && g->comm ? ncclGetLastError(g->comm) : "";
     if (code == ncclSuccess)
         return LT_OK;
+    const char *more = ncclGetLastError(g ? g->comm : NULL);
     return lt_fail(LT_E_COMM, "%s: %s%s%.300s", call, ncclGetErrorString(code),
                    more && *more ? ": " : "", more ? more : "");
 }

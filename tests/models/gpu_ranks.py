@@ -77,6 +77,17 @@ def recorded_updates_are_eager_ones(cwd):
             shutil.rmtree(os.path.join(cwd, output))
 
 
+def a_group_of_one_is_the_same_run(cwd):
+    """What tools/gpu_check asks of a machine with one GPU."""
+    for flags in (["--optim", "adamw", "--shard-optimizer"], ["--optim", "shampoo"]):
+        says = train(1, cwd, "one", *flags, "--dist", "mpi", order="late")
+        train(1, cwd, "none", *flags, "--dist", "off", order="shuffled")
+        assert weights(cwd, "one") == weights(cwd, "none") and UNGRAPHED not in says, says
+        assert "comm_bytes" in records(cwd, "one")[0] and "comm_bytes" not in records(cwd, "none")[0]
+        for output in ("one", "none"):
+            shutil.rmtree(os.path.join(cwd, output))
+
+
 def forgotten_waits_are_found(cwd):
     """A control for the row above: a stream that does not wait for the others has other results, or none."""
     train(2, cwd, "right", "--optim", "sgd", order="late")
@@ -107,6 +118,17 @@ def ranks_skip_the_same_updates(cwd):
     train(2, cwd, "run", *huge, steps=8)
     step = records(cwd, "run")
     assert len(step) == 8 and step[7]["skipped_steps"] > 0 and step[7]["loss_scale"] < 65536, step[7]
+
+
+def a_call_of_nccl_that_fails_ends_all(cwd):
+    """Also in a group of one, whose gradients' order is told by the only broadcast: it does call NCCL."""
+    try:
+        for ranks, call in ((2, "ncclAllReduce:9"), (2, "ncclGroupEnd:12"), (1, "ncclBroadcast:1"), (2, "ncclCommInitRank:1")):
+            ENV["LATHER_STANDIN_FAIL"] = call
+            says = train(ranks, cwd, "run", "--optim", "sgd", "--dist", "mpi" if ranks == 1 else "auto", code=ERROR)
+            assert call.split(":")[0] in says and "told to fail" in says, says
+    finally:
+        del ENV["LATHER_STANDIN_FAIL"]
 
 
 def a_rank_that_dies_is_named_and_the_run_goes_on(cwd):
@@ -147,8 +169,8 @@ def each_rank_wants_a_device(cwd):
     assert "ranks 0 and 1 have the same GPU" in ranks[0][1] + ranks[1][1], ranks
 
 
-ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, forgotten_waits_are_found, divided_optimizers_are_recorded,
-        ranks_skip_the_same_updates, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
+ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, a_group_of_one_is_the_same_run, forgotten_waits_are_found, divided_optimizers_are_recorded,
+        ranks_skip_the_same_updates, a_call_of_nccl_that_fails_ends_all, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
         each_rank_wants_a_device]
 
 sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 5 or r.__name__ == sys.argv[4]], os.path.abspath(sys.argv[2]),

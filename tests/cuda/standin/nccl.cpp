@@ -16,7 +16,6 @@ using standin_nccl::operation;
 
 struct ncclComm {
     std::shared_ptr<end> e;
-    std::string last_error;
 };
 
 namespace
@@ -31,7 +30,7 @@ struct queued {
 /* Of a thread that is between ncclGroupStart() and ncclGroupEnd(). */
 thread_local int depth;
 thread_local std::vector<queued> pending;
-thread_local std::string no_comm_error;
+thread_local std::string last_error;
 
 void pause_a_little()
 {
@@ -43,7 +42,7 @@ ncclResult_t refused(const char *call)
 {
     if (!standin_fails(call))
         return ncclSuccess;
-    no_comm_error = std::string(call) + " was told to fail";
+    last_error = std::string(call) + " was told to fail";
     return ncclSystemError;
 }
 
@@ -83,7 +82,7 @@ ncclResult_t add(const char *name, ncclComm_t comm, cudaStream_t stream, const o
     if (refused(name))
         return ncclSystemError;
     if (o.what.root < 0 || o.what.root >= size) {
-        comm->last_error = std::string(name) + ": no such rank";
+        last_error = std::string(name) + ": no such rank";
         return ncclInvalidArgument;
     }
     if (o.in)
@@ -105,7 +104,7 @@ operation describe(standin_nccl::kind kind, const void *in, void *out, size_t co
 ncclResult_t no_memory(ncclComm_t *out, const std::string &why)
 {
     *out = NULL;
-    no_comm_error = why;
+    last_error = why;
     return ncclSystemError;
 }
 
@@ -115,7 +114,7 @@ ncclResult_t join(ncclComm_t *out, const std::string &name, int rank, int size)
     auto e = standin_nccl::attach(name, rank, size, &why);
     if (!e)
         return no_memory(out, why);
-    *out = new ncclComm{e, ""};
+    *out = new ncclComm{e};
     return ncclSuccess;
 }
 
@@ -242,14 +241,15 @@ const char *ncclGetErrorString(ncclResult_t code)
     }
 }
 
+/* As NCCL's: the thread's last, whatever the communicator; but what a communicator found by itself. */
 const char *ncclGetLastError(ncclComm_t comm)
 {
     if (!comm)
-        return no_comm_error.c_str();
+        return last_error.c_str();
     std::lock_guard<std::mutex> lock(comm->e->mutex);
     if (!comm->e->why.empty())
-        comm->last_error = comm->e->why;
-    return comm->last_error.c_str();
+        last_error = comm->e->why;
+    return last_error.c_str();
 }
 
 ncclResult_t ncclGroupStart()
