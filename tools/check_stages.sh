@@ -208,6 +208,22 @@ dry_run_gpu_check()
             --stage "${control%:*}" --device cpu --small --control "${control#*:}"
     done
     row "gpu_check says that there is no such device" no_such_device "$folder"
+    dry_run_on_the_standin "$folder"
+}
+
+# The same as for a device, whose module is the one on the host: tests/cuda/standin.
+dry_run_on_the_standin()
+{
+    local module=$work/main/tests/cuda/standin/liblather-cuda.so stage
+    [ -f "$module" ] || {
+        skip "gpu_check on the stand-in" "it was not built"
+        return
+    }
+    rm -rf "$1.standin" && cp -r "$1" "$1.standin" && cp "$module" "$1.standin/lib/"
+    rm -rf "$1.standin/logs" "$1.standin/report.md"
+    for stage in sanitize bench shampoo; do # the others take long there; their programs have tests of their own
+        row "gpu_check $stage on the stand-in" "$1/gpu_check" run "$1.standin" --stage $stage --device cuda --small
+    done
 }
 
 no_such_device()
