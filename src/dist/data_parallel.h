@@ -52,6 +52,7 @@ struct lt_data_parallel {
 
     lt_comm *norm_comm;    /* of synchronised batch norm: its order is not that of the buckets */
     double norm_share;     /* this rank's part of the values of a channel */
+    double *norm_part;     /* of each rank: among the ranks up to it; NULL: not known yet */
     lt_tensor *statistics; /* all running statistics one after the other */
 };
 

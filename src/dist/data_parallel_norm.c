@@ -51,6 +51,80 @@ static lt_status gather(lt_data_parallel *dp, const lt_tensor *part, lt_tensor *
     return st;
 }
 
+/* The counts of all layers have the same proportions: part of rank r of those of the ranks up to it. */
+static lt_status learn_shares(lt_data_parallel *dp, const lt_tensor *whole)
+{
+    const int ranks = lt_comm_size(dp->norm_comm), mine = lt_comm_rank(dp->norm_comm);
+    double *host = lt_alloc(1, lt_tensor_bytes(whole)), sum = 0;
+    if (!dp->norm_part)
+        dp->norm_part = lt_alloc((size_t)ranks, sizeof *dp->norm_part);
+    if (!host || !dp->norm_part) {
+        lt_free(host);
+        return LT_E_NOMEM;
+    }
+    const int64_t stride = lt_tensor_count(whole) / ranks;
+    lt_status st = lt_tensor_read(whole, host, lt_tensor_bytes(whole));
+    for (int r = 0; r < ranks; r++) {
+        sum += host[stride * r];
+        dp->norm_part[r] = sum > 0 ? host[stride * r] / sum : 0;
+    }
+    dp->norm_share = host[stride * mine] / sum;
+    lt_free(host);
+    return st;
+}
+
+/* The moments b join a, on the device; spare has room for two rows. */
+static lt_status combine_on_device(const lt_data_parallel *dp, const lt_view a[3],
+                                   const lt_view b[3], const lt_view spare[2], double part)
+{
+    enum { COUNT, MEAN, M2 };
+    const lt_backend *be = dp->device->backend;
+    void *ctx = dp->device->ctx;
+    const lt_view delta = spare[0], square = spare[1];
+    const lt_vec_job jobs[] = {
+        {.op = LT_VEC_AXPBY, .alpha = 1, .a = b[MEAN], .y = delta},
+        {.op = LT_VEC_AXPBY, .alpha = -1, .beta = 1, .a = a[MEAN], .y = delta},
+        {.op = LT_VEC_AXPBY, .alpha = part, .beta = 1, .a = delta, .y = a[MEAN]},
+        {.op = LT_VEC_SQUARE, .alpha = part, .a = delta, .y = square},
+        {.op = LT_VEC_MUL, .alpha = 1, .a = square, .b = a[COUNT], .y = square},
+        {.op = LT_VEC_AXPBY, .alpha = 1, .beta = 1, .a = square, .y = a[M2]},
+        {.op = LT_VEC_AXPBY, .alpha = 1, .beta = 1, .a = b[M2], .y = a[M2]},
+        {.op = LT_VEC_AXPBY, .alpha = 1, .beta = 1, .a = b[COUNT], .y = a[COUNT]},
+    };
+    const lt_vec_list list = {jobs, sizeof jobs / sizeof *jobs};
+    if (be->vec_lists)
+        return be->vec_lists(ctx, &list, 1, NULL);
+    for (size_t i = 0; i < list.count; i++)
+        LT_TRY(be->vec(ctx, &jobs[i], 1, NULL));
+    return LT_OK;
+}
+
+/* As merge_on_host(), where steps are recorded: the host reads nothing in one, and takes the shares of
+ * the pass before. */
+static lt_status merge_on_device(lt_data_parallel *dp, lt_tensor *whole, lt_tensor *x)
+{
+    const int64_t channels = lt_tensor_count(x) / 3;
+    lt_tensor *scratch = NULL;
+    if (!dp->device->capturing)
+        LT_TRY(learn_shares(dp, whole));
+    if (!dp->norm_part || !dp->device->backend->vec)
+        return lt_fail(LT_E_UNSUPPORTED, "data parallel: batch norm over ranks on backend %s",
+                       dp->device->backend->name);
+    lt_status st = lt_tensor_new(&scratch, dp->device, LT_F64, LT_SHAPE(2 * channels));
+    for (int r = 1; r < lt_comm_size(dp->norm_comm) && !st; r++) {
+        lt_view a[3], b[3];
+        for (int i = 0; i < 3; i++) {
+            a[i] = lt_dp_slice(whole, i * channels, channels);
+            b[i] = lt_dp_slice(whole, (3 * r + i) * channels, channels);
+        }
+        const lt_view spare[2] = {lt_dp_slice(scratch, 0, channels),
+                                  lt_dp_slice(scratch, channels, channels)};
+        st = combine_on_device(dp, a, b, spare, dp->norm_part[r]);
+    }
+    lt_tensor_free(&scratch);
+    return st ? st : lt_dp_cast(dp, lt_dp_slice(whole, 0, 3 * channels), lt_dp_flat(x));
+}
+
 /* whole, f64 and on the host while it is combined, ends up in x. */
 static lt_status merge_on_host(lt_data_parallel *dp, lt_tensor *whole, lt_tensor *x)
 {
@@ -82,7 +156,8 @@ static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
     if (!st)
         st = gather(dp, own, whole);
     if (!st)
-        st = merge_on_host(dp, whole, x);
+        st = dp->device->backend->graphs ? merge_on_device(dp, whole, x)
+                                         : merge_on_host(dp, whole, x);
     lt_tensor_free(&own);
     lt_tensor_free(&whole);
     return st;
@@ -120,6 +195,7 @@ void lt_dp_close_norm(lt_data_parallel *dp)
     if (dp->norm_comm)
         lt_tape_on_merge(dp->tape, NULL, NULL);
     lt_comm_close(&dp->norm_comm);
+    lt_free(dp->norm_part);
     lt_tensor_free(&dp->statistics);
 }
 

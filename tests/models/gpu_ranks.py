@@ -54,8 +54,9 @@ def near(a, b, bound):
 # --- rows ---------------------------------------------------------------------------------------
 
 def two_ranks_do_what_one_does(cwd):
-    says = train(2, cwd, "two", "--optim", "sgd", "--sync-bn")
-    assert UNGRAPHED in says, "batch norm over ranks is not recorded, and says so: " + says
+    says = train(2, cwd, "two", "--optim", "sgd", "--sync-bn", order="late")
+    train(2, cwd, "eager", "--optim", "sgd", "--sync-bn", "--no-graph", order="shuffled")
+    assert UNGRAPHED not in says and weights(cwd, "two") == weights(cwd, "eager"), says
     train(1, cwd, "one", "--optim", "sgd", batch=8)
     train(2, cwd, "apart", "--optim", "sgd")
     one, two, apart = (losses(cwd, f) for f in ("one", "two", "apart"))
