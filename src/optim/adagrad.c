@@ -23,6 +23,7 @@ static const lt_optim_ops ops = {
     .bytes = sizeof(adagrad),
     .slot_state = {"sum"},
     .step = step,
+    .by_entries = true,
     .is_steady = lt_optim_always_steady,
 };
 

@@ -23,6 +23,7 @@ static const lt_optim_ops coupled = {
     .bytes = sizeof(adam),
     .slot_state = {"m", "v"},
     .step = step,
+    .by_entries = true,
     .is_steady = lt_optim_always_steady,
 };
 
@@ -31,6 +32,7 @@ static const lt_optim_ops decoupled = {
     .bytes = sizeof(adam),
     .slot_state = {"m", "v"},
     .step = step,
+    .by_entries = true,
     .is_steady = lt_optim_always_steady,
 };
 

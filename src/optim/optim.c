@@ -105,6 +105,7 @@ void lt_optim_free(lt_optim **optim)
         return;
     if (o->ops->destroy)
         o->ops->destroy(o);
+    lt_optim_follow(o, false);
     lt_shard_free(o);
     lt_optim_free_results(o);
     for (size_t i = 0; i < o->count; i++)

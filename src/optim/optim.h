@@ -15,6 +15,11 @@ lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s);
 /* Of parameters with a gradient. */
 void lt_optim_count_updates(lt_optim *o, int64_t by);
 
+/* copies.c: entries write what passes keep of weights, from here on; or no more. */
+void lt_optim_follow(const lt_optim *o, bool on);
+/* Before a step: values that others wrote since. */
+lt_status lt_optim_renew(lt_optim *o);
+
 /* result.c */
 void lt_optim_free_results(lt_optim *o);
 /* Whether results were sent and not taken. */

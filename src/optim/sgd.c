@@ -49,6 +49,7 @@ static const lt_optim_ops plain = {
     .name = "sgd",
     .bytes = sizeof(sgd),
     .step = step,
+    .by_entries = true,
     .is_steady = is_steady,
     .destroy = destroy,
 };
@@ -58,6 +59,7 @@ static const lt_optim_ops with_momentum = {
     .bytes = sizeof(sgd),
     .slot_state = {"momentum"},
     .step = step,
+    .by_entries = true,
     .is_steady = is_steady,
     .destroy = destroy,
 };

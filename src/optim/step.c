@@ -69,6 +69,7 @@ lt_status lt_optim_prepare(lt_optim *o, const lt_step *step)
     const lt_scalars s = {.lr = step->lr, .clip_norm = step->clip_norm, .attempt = step->attempt};
     lt_sent *block;
     LT_TRY(check_step(o, step));
+    LT_TRY(lt_optim_renew(o));
     o->attempt = step->attempt;
     if (!o->sent)
         return be->copy(ctx, o->scalars, &s, bytes, LT_COPY_IN);
@@ -105,6 +106,7 @@ static lt_status begin_update(lt_optim *o)
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
+    lt_optim_follow(o, true);
     LT_TRY(be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
     LT_TRY(move_loss_scale(o));
     /* Elsewhere the kernels see it: a host that asked would have to wait. */
@@ -158,8 +160,10 @@ void lt_optim_advance(lt_optim *o)
         return;
     lt_optim_count_updates(o, 1);
     for (size_t i = 0; i < o->count; i++)
-        if (o->slot[i].param->has_grad)
+        if (o->slot[i].param->has_grad) {
             lt_tensor_touch(o->slot[i].param->value);
+            o->slot[i].version = o->slot[i].param->value->version;
+        }
 }
 
 lt_status lt_optim_step(lt_optim *o, const lt_step *step)

@@ -6,6 +6,7 @@
 #include "fake.h"
 #include "near.h"
 #include "tensor/backend/cuda/kernels.h"
+#include "tensor/backend/cuda/weights.h"
 
 #include <string.h>
 
@@ -174,6 +175,49 @@ static void a_captured_forward_pass_casts(void **state)
     close_device(c);
 }
 
+/* Where optimizers write the copy, a recorded pass does not; elsewhere versions go on to decide. */
+static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
+{
+    _Alignas(16) float w[COUNT] = {1}, other[COUNT] = {1};
+    lt_cuda *c = open_device(false);
+    lt_view v = picture(w, LT_F32, true), rows = picture(other, LT_F32, false);
+    void *data, *copy;
+    lt_dtype dtype = LT_F32;
+    (void)state;
+    v.version = 7;
+    rows.version = 8;
+    assert_int_equal(read_weight(c, &v, true, &copy), 1);
+    assert_int_equal(read_weight(c, &rows, true, &data), 1);
+    assert_null(lt_weight_beside(c, w, &dtype)); /* nobody follows yet */
+    lt_cuda_weights.follow(c, &v, true);
+    lt_cuda_weights.follow(c, &rows, true);
+    assert_ptr_equal(lt_weight_beside(c, w, &dtype), copy);
+    assert_int_equal(dtype, LT_F16);
+    assert_ptr_equal(lt_weight_beside(c, w + COUNT - 1, &dtype), (lt_f16 *)copy + COUNT - 1);
+    assert_null(lt_weight_beside(c, w + COUNT, &dtype));
+    assert_null(lt_weight_beside(c, other, &dtype)); /* it is in another order */
+    v.version = rows.version = 9;
+    c->capturing = true;
+    assert_int_equal(read_weight(c, &v, true, &data), 0);
+    assert_int_equal(read_weight(c, &v, false, &data), 0);
+    assert_int_equal(read_weight(c, &rows, true, &data), 1);
+    c->capturing = false;
+    v.version = 10;
+    assert_int_equal(read_weight(c, &v, true, &data), 1); /* an evaluation, say */
+    v.version = 11;
+    int before = casts;
+    assert_ok(lt_cuda_weights.renew(c, &v));
+    assert_ok(lt_cuda_weights.renew(c, &rows));
+    assert_int_equal(casts, before + 1);
+    assert_int_equal(read_weight(c, &v, true, &data), 0);
+    lt_cuda_weights.follow(c, &v, false);
+    assert_null(lt_weight_beside(c, w, &dtype));
+    c->capturing = true;
+    assert_int_equal(read_weight(c, &v, true, &data), 1); /* as before */
+    c->capturing = false;
+    close_device(c);
+}
+
 /* Candidate i takes times[i]; negative: it fails. */
 static lt_status candidate(void *context, int i)
 {
@@ -235,6 +279,7 @@ int main(void)
         cmocka_unit_test(memory_that_is_not_aligned_is_copied),
         cmocka_unit_test(a_weight_is_cast_once_a_version),
         cmocka_unit_test(a_captured_forward_pass_casts),
+        cmocka_unit_test(a_copy_that_is_written_along_is_not_cast_in_a_capture),
         cmocka_unit_test(the_fastest_that_runs_is_taken),
         cmocka_unit_test(deterministic_devices_take_the_first_that_runs),
         cmocka_unit_test(events_that_cannot_be_made_are_told),

@@ -29,6 +29,7 @@ typedef struct lt_backend {
                            at once; 0: none */
     const lt_graph_ops *graphs;   /**< NULL: a step is a plain call */
     const lt_upload_ops *uploads; /**< NULL: copy() and sync() instead */
+    const lt_weight_ops *weights; /**< NULL: each pass sees to its copies */
 
     /* Elementwise, ext/kernels.h part 1. */
     lt_fill_fn *fill;

@@ -16,6 +16,7 @@ typedef struct lt_slot {
     double lr_scale;                /**< times the step's lr */
     double weight_decay;            /**< of this parameter */
     int64_t updates;                /**< of this parameter so far; saved */
+    uint64_t version;               /**< of its value behind the last update; 0: none yet */
     int owner;                      /**< rank that updates it for all; 0 unless divided */
     bool elsewhere;                 /**< that is another rank: no state here */
 } lt_slot;
@@ -35,6 +36,9 @@ typedef struct lt_optim_ops {
     lt_status (*visit)(lt_optim *self, lt_state_visitor *visitor);
     /** Optional: bytes of state beyond slot_state. */
     size_t (*state_bytes)(const lt_optim *self);
+    /** step writes values by the backend's sgd, adagrad, adam, vec and vec_lists alone, and all of a
+     *  value that is due. */
+    bool by_entries;
     void (*destroy)(lt_optim *self); /**< optional: what the struct points to, not the struct */
     /** The library's own: parts of slots with owners of their own. */
     const struct lt_part_ops *parts;

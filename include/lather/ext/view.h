@@ -20,6 +20,15 @@ LT_API lt_view lt_tensor_view(const lt_tensor *tensor);
 /** After writing through a view: what is cached of the tensor is stale. */
 LT_API void lt_tensor_touch(lt_tensor *tensor);
 
+/** What a backend may offer that keeps copies of weights, in the dtype of a pass. */
+typedef struct lt_weight_ops {
+    /** on: whoever writes this value with sgd, adagrad, adam, vec or vec_lists has its copy written
+     *  along, all of it: a recorded pass may take it as it is. */
+    void (*follow)(void *ctx, const lt_view *value, bool on);
+    /** Somebody wrote the value otherwise: makes a copy anew that is written along. */
+    lt_status (*renew)(void *ctx, const lt_view *value);
+} lt_weight_ops;
+
 /** True if the elements lie row-major without gaps. */
 LT_API bool lt_view_is_contiguous(const lt_view *view);
 /** True if a 4-D view is channels-last without gaps. */

@@ -288,6 +288,7 @@ static const lt_optim_ops ops = {
     .name = "shampoo",
     .bytes = sizeof(lt_shampoo),
     .step = step,
+    .by_entries = true,
     .is_steady = lt_shampoo_is_steady,
     .split = &lt_shampoo_split,
     .visit = lt_shampoo_visit,

@@ -5,6 +5,7 @@
 #include "kernels.h"
 #include "libraries.h"
 #include "matrices.h"
+#include "operands.h"
 #include "steps.h"
 
 /* Kernels are built for compute capability LT_CUDA_ARCH (90: 9.0), and later ones by way of PTX. */
@@ -38,6 +39,7 @@ static lt_backend table = {
     .threads = threads,
     .graphs = &lt_cuda_graphs,
     .uploads = &lt_cuda_uploads,
+    .weights = &lt_cuda_weights,
 };
 
 const lt_backend *lt_cuda_table(void)

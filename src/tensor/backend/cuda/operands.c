@@ -3,20 +3,11 @@
 #include "operands.h"
 
 #include "kernels.h"
+#include "weights.h"
 
 #include <stdlib.h>
 
 enum { ALIGNMENT = 256, WANTED = 16, RUNS = 3 };
-
-/* A weight in the dtype of the pass. It stays where it is, also for captured graphs. */
-typedef struct lt_weight {
-    struct lt_weight *next;
-    const void *data; /* of the parameter */
-    lt_dtype dtype;
-    uint64_t version;
-    size_t bytes;
-    void *copy;
-} lt_weight;
 
 static size_t round_up(size_t bytes)
 {
@@ -68,59 +59,41 @@ static void set_strides(lt_view *v)
     }
 }
 
-static void free_weights(lt_cuda *c, void *data)
+/* What a copy in the same order in memory needs of the view. */
+static bool is_in_order(const lt_view *v)
 {
-    for (lt_weight *next, *w = data; w; w = next) {
-        next = w->next;
-        c->api->release(w->copy);
-        free(w);
-    }
+    return v->shape.ndim == 4 ? lt_view_is_channels_last(v) : lt_view_is_contiguous(v);
 }
 
-static lt_status new_weight(lt_cuda *c, const lt_operand *o, lt_weight **out)
+/* Recorded passes make the copy anew, unless optimizers write it. */
+static lt_status keep_weight(lt_cuda *c, lt_operand *o)
 {
-    lt_cuda_part *part = &c->part[LT_CUDA_WEIGHTS];
-    lt_weight *w = calloc(1, sizeof *w);
+    const size_t bytes = bytes_of(o);
+    lt_weight *w = lt_weight_find(c, o->view->data, o->dtype, bytes);
     if (!w)
-        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory", c->ordinal);
-    lt_status st = lt_cuda_alloc(c, bytes_of(o), &w->copy);
-    if (st) {
-        free(w);
-        return st;
-    }
-    w->data = o->view->data;
-    w->dtype = o->dtype;
-    w->bytes = bytes_of(o);
-    w->next = part->data;
-    part->data = w;
-    part->close = free_weights;
-    *out = w;
+        LT_TRY(lt_weight_new(c, bytes, &w));
+    o->use.data = w->copy.data;
+    w->copy = o->use;
+    w->same_order = is_in_order(o->view);
+    w->follows = w->follows && w->same_order;
+    const bool follows = c->capturing && w->follows, renews = c->capturing && o->refresh;
+    const bool same = w->value.data && w->value.version == o->view->version;
+    w->value = *o->view;
+    return follows || (same && !renews) ? LT_OK : lt_cuda_table()->cast(c, o->view, &o->use);
+}
+
+static lt_status renew(void *ctx, const lt_view *value)
+{
+    lt_cuda *c = ctx;
+    for (lt_weight *w = c->part[LT_CUDA_WEIGHTS].data; w; w = w->next)
+        if (w->follows && w->value.data == value->data) {
+            w->value.version = value->version;
+            LT_TRY(lt_cuda_table()->cast(c, value, &w->copy));
+        }
     return LT_OK;
 }
 
-/* The weight's copy, which may be of an older version. */
-static lt_status find_weight(lt_cuda *c, const lt_operand *o, lt_weight **out)
-{
-    for (lt_weight *w = c->part[LT_CUDA_WEIGHTS].data; w; w = w->next)
-        if (w->data == o->view->data && w->dtype == o->dtype && w->bytes >= bytes_of(o)) {
-            *out = w;
-            return LT_OK;
-        }
-    return new_weight(c, o, out);
-}
-
-static lt_status keep_weight(lt_cuda *c, lt_operand *o)
-{
-    lt_weight *w = NULL;
-    lt_status st = find_weight(c, o, &w);
-    if (st || !w)
-        return st;
-    o->use.data = w->copy;
-    if (w->version == o->view->version && !(c->capturing && o->refresh))
-        return LT_OK;
-    w->version = o->view->version;
-    return lt_cuda_table()->cast(c, o->view, &o->use);
-}
+const lt_weight_ops lt_cuda_weights = {lt_weight_follow, renew};
 
 lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t extra,
                            void **workspace)

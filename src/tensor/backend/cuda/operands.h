@@ -22,6 +22,8 @@ lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t ex
                            void **workspace);
 /* Casts what was written back to where it belongs. */
 lt_status lt_operands_close(lt_cuda *c, const lt_operand *operand, int count);
+/* What is kept of weights. */
+extern const lt_weight_ops lt_cuda_weights;
 /* A view that the libraries can use without a copy, but for its layout. */
 bool lt_operand_aligned(const lt_view *view);
 

@@ -4,6 +4,7 @@
 
 #include "launch.cuh"
 #include "optim.h"
+#include "weights.h"
 
 namespace
 {
@@ -50,6 +51,8 @@ __device__ void step_one(const lt_list_item &item, int64_t i, const lt_list_step
         e.state[k] = item.state[k] ? item.state[k][i] : 0;
     Rule::run(&e, &s);
     item.value[i] = e.p;
+    if (item.beside)
+        lt_set_element_f32(item.beside, item.beside_dtype, i, e.p);
 #pragma unroll
     for (int k = 0; k < Rule::states; k++)
         if (item.state[k])
@@ -93,6 +96,8 @@ __device__ void step_four(const lt_list_item &item, int64_t i, const lt_list_ste
             state[k][j] = e.state[k];
     }
     put_four(item.value, i, p);
+    if (item.beside)
+        lt_put_four_16(item.beside, item.beside_dtype, i, p);
 #pragma unroll
     for (int k = 0; k < Rule::states; k++)
         if (item.state[k])
@@ -103,7 +108,7 @@ __device__ bool has_fours(const lt_list_item &item)
 {
     const uintptr_t all = (uintptr_t)item.value | (uintptr_t)item.grad | (uintptr_t)item.state[0]
                           | (uintptr_t)item.state[1];
-    return (all & 15) == 0;
+    return (all & 15) == 0 && ((uintptr_t)item.beside & 7) == 0;
 }
 
 /* Adam's corrections need a power: one thread takes it for its block. */
@@ -161,6 +166,9 @@ lt_status run(const call &k, const lt_optim_item *item, size_t count, const lt_s
     LT_TRY(lt_cuda_begin(k.c, k.name));
     for (size_t i = 0, taken = 0; i < count; i += taken) {
         LT_TRY(lt_list_fill(&list, item + i, k.first ? k.first + i : NULL, count - i, &taken));
+        for (int j = 0; j < list.count; j++)
+            list.item[j].beside =
+                lt_weight_beside(k.c, list.item[j].value, &list.item[j].beside_dtype);
         step_list<Rule><<<(unsigned)list.blocks, THREADS, 0, main_stream(k.c)>>>(
             list, k.numbers, k.beta1, k.beta2, scalars);
     }

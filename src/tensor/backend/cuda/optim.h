@@ -20,6 +20,8 @@ typedef struct lt_list_item {
     float *state[LT_LIST_STATES];
     int64_t count;
     float lr_scale, weight_decay;
+    void *beside; /* value in 16 bits, written along; NULL: nothing is */
+    lt_dtype beside_dtype;
     int first_block;
     bool first; /* SGD: the momentum is the gradient */
 } lt_list_item;

@@ -3,6 +3,7 @@
 
 #include "launch.cuh"
 #include "vec.h"
+#include "weights.h"
 
 namespace
 {
@@ -23,7 +24,10 @@ __device__ void do_element(const lt_vec_statement &s, const lt_vec_numbers &n, i
         const float a = lt_element_f32(s.data[1], s.dtype[1], at[1]);
         const float b = s.data[2] ? lt_element_f32(s.data[2], s.dtype[2], at[2]) : 0;
         const float y = n.beta == 0 ? 0 : lt_element_f32(s.data[0], s.dtype[0], at[0]);
-        lt_set_element_f32(s.data[0], s.dtype[0], at[0], lt_vec_f32(s.op, &m, a, b, y));
+        const float made = lt_vec_f32(s.op, &m, a, b, y);
+        lt_set_element_f32(s.data[0], s.dtype[0], at[0], made);
+        if (s.beside)
+            lt_set_element_f32(s.beside, s.beside_dtype, at[0], made);
     }
 }
 
@@ -41,6 +45,10 @@ __device__ void do_four(const lt_vec_statement &s, const lt_vec_numbers_f32 &n, 
     y.z = lt_vec_f32(s.op, &n, a.z, b.z, y.z);
     y.w = lt_vec_f32(s.op, &n, a.w, b.w, y.w);
     *to = y;
+    if (s.beside) {
+        const float made[4] = {y.x, y.y, y.z, y.w};
+        lt_put_four_16(s.beside, s.beside_dtype, at[0], made);
+    }
 }
 
 /* By fours, those statements of the list that can; else element by element. A thread has the same
@@ -81,11 +89,19 @@ __global__ void __launch_bounds__(THREADS)
     do_block(s, length, numbers, begin, min(begin + LT_VEC_BLOCK, s->walk.count));
 }
 
+void attach(const lt_cuda *c, lt_vec_statement *s)
+{
+    s->beside = s->dtype[0] == LT_F32 ? lt_weight_beside(c, s->data[0], &s->beside_dtype) : NULL;
+    s->fours = s->fours && ((uintptr_t)s->beside & 7) == 0;
+}
+
 lt_status run(lt_cuda *c, const lt_vec_list *list, size_t count, const lt_scalars *scalars)
 {
     lt_vec_batch batch;
     for (size_t i = 0, taken = 0; i < count; i += taken) {
         LT_TRY(lt_vec_fill(&batch, list + i, count - i, &taken));
+        for (int j = 0; j < batch.statements; j++)
+            attach(c, &batch.statement[j]);
         if (batch.blocks > 0)
             run_batch<<<(unsigned)batch.blocks, THREADS, 0, main_stream(c)>>>(batch, scalars);
     }

@@ -20,6 +20,8 @@ typedef struct lt_vec_statement {
     double alpha, beta, gamma, delta;
     lt_vec_factor factor;
     void *data[3]; /* y, a, b; b NULL: absent */
+    void *beside;  /* y in 16 bits, written along; NULL: nothing is */
+    lt_dtype beside_dtype;
     lt_walk walk;
 } lt_vec_statement;
 

@@ -1,0 +1,68 @@
+/* The list of weights' copies. */
+
+#include "weights.h"
+
+#include <stdlib.h>
+
+static void free_weights(lt_cuda *c, void *data)
+{
+    for (lt_weight *next, *w = data; w; w = next) {
+        next = w->next;
+        c->api->release(w->copy.data);
+        free(w);
+    }
+}
+
+lt_weight *lt_weight_find(const lt_cuda *c, const void *data, lt_dtype dtype, size_t bytes)
+{
+    lt_weight *w = c->part[LT_CUDA_WEIGHTS].data;
+    while (w && !(w->value.data == data && w->copy.dtype == dtype && w->bytes >= bytes))
+        w = w->next;
+    return w;
+}
+
+lt_status lt_weight_new(lt_cuda *c, size_t bytes, lt_weight **out)
+{
+    lt_cuda_part *part = &c->part[LT_CUDA_WEIGHTS];
+    lt_weight *w = calloc(1, sizeof *w);
+    if (!w)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory", c->ordinal);
+    lt_status st = lt_cuda_alloc(c, bytes, &w->copy.data);
+    if (st) {
+        free(w);
+        return st;
+    }
+    w->bytes = bytes;
+    w->next = part->data;
+    part->data = w;
+    part->close = free_weights;
+    *out = w;
+    return LT_OK;
+}
+
+void *lt_weight_beside(const lt_cuda *c, const void *p, lt_dtype *dtype)
+{
+    for (const lt_weight *w = c->part[LT_CUDA_WEIGHTS].data; w; w = w->next) {
+        const uintptr_t begin = (uintptr_t)w->value.data, at = (uintptr_t)p;
+        const size_t size = lt_dtype_size(w->copy.dtype);
+        if (!w->follows || at < begin || at - begin >= w->bytes / size * sizeof(float))
+            continue;
+        *dtype = w->copy.dtype;
+        return (char *)w->copy.data + (at - begin) / sizeof(float) * size;
+    }
+    return NULL;
+}
+
+/* One copy at most: an entry writes no more. The newest comes first. */
+void lt_weight_follow(void *ctx, const lt_view *value, bool on)
+{
+    lt_cuda *c = ctx;
+    for (lt_weight *w = c->part[LT_CUDA_WEIGHTS].data; w; w = w->next) {
+        if (w->value.data != value->data)
+            continue;
+        const bool can = w->same_order && w->value.dtype == LT_F32
+                         && (w->copy.dtype == LT_BF16 || w->copy.dtype == LT_F16);
+        w->follows = on && can;
+        on = on && !can;
+    }
+}
