@@ -50,14 +50,46 @@ static lt_status wait_for(lt_data_parallel *dp, lt_request **request)
     return st;
 }
 
-/* One gradient into its bucket. */
+/* A gradient and its place on the way. */
+static lt_view grad_of(const lt_dp_member *m)
+{
+    return lt_dp_flat(m->param->grad);
+}
+
+static lt_view place_of(const lt_data_parallel *dp, const lt_dp_member *m)
+{
+    return lt_dp_slice(dp->bucket[m->bucket].flat, m->offset, lt_tensor_count(m->param->grad));
+}
+
+/* Copies with conversion, all of dp->job up to count, queued as few pieces of work. */
+static lt_status copy_listed(const lt_data_parallel *dp, size_t count)
+{
+    const lt_backend *be = dp->device->backend;
+    return count ? be->vec(dp->device->ctx, dp->job, count, NULL) : LT_OK;
+}
+
+static void list_copy(const lt_data_parallel *dp, size_t *count, lt_view from, lt_view to)
+{
+    dp->job[(*count)++] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = from, .y = to};
+}
+
+/* One gradient into its bucket; where copies are listed, later, with the others. */
 static lt_status pack(lt_data_parallel *dp, lt_dp_member *m)
 {
-    lt_dp_bucket *b = &dp->bucket[m->bucket];
-    const lt_tensor *grad = m->param->grad;
     m->is_packed = dp->begun = true;
-    b->waiting--;
-    return lt_dp_cast(dp, lt_dp_flat(grad), lt_dp_slice(b->flat, m->offset, lt_tensor_count(grad)));
+    dp->bucket[m->bucket].waiting--;
+    return dp->job ? LT_OK : lt_dp_cast(dp, grad_of(m), place_of(dp, m));
+}
+
+static lt_status pack_listed(const lt_data_parallel *dp, const lt_dp_bucket *b)
+{
+    size_t listed = 0;
+    for (size_t i = 0; i < b->count && dp->job; i++) {
+        const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
+        if (m->is_packed)
+            list_copy(dp, &listed, grad_of(m), place_of(dp, m));
+    }
+    return copy_listed(dp, listed);
 }
 
 /* Fills in what is not there, and lets the bucket go. */
@@ -68,10 +100,10 @@ static lt_status begin_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
         const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
         if (m->is_packed)
             continue;
-        int64_t count = lt_tensor_count(m->param->grad);
-        LT_TRY(lt_dp_fill(dp, 0, lt_dp_slice(b->flat, m->offset, count)));
+        LT_TRY(lt_dp_fill(dp, 0, place_of(dp, m)));
         LT_TRY(lt_dp_fill(dp, 0, lt_dp_slice(b->flat, b->elements + (int64_t)i, 1)));
     }
+    LT_TRY(pack_listed(dp, b));
     dp->next++;
     dp->begun = true;
     return lt_comm_allreduce_begin(dp->comm, b->flat, LT_REDUCE_MEAN, &b->request);
@@ -138,6 +170,11 @@ static lt_status list_members(lt_data_parallel *dp)
     for (size_t i = 0; i < dp->params->count; i++)
         if (lt_param_is_trained(dp->params->item[i]))
             dp->member[dp->members++].param = dp->params->item[i];
+    if (dp->device->backend->graphs && dp->device->backend->vec) {
+        dp->job = lt_alloc(count, sizeof *dp->job);
+        if (!dp->job)
+            return LT_E_NOMEM;
+    }
     return lt_tensor_new(&dp->present, dp->device, LT_F64, LT_SHAPE((int64_t)count));
 }
 
@@ -192,6 +229,7 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     lt_tensor_free(&dp->odd);
     lt_tensor_free(&dp->expected);
     lt_tensor_free(&dp->present);
+    lt_free(dp->job);
     lt_free(dp->bucket);
     lt_free(dp->present_host);
     lt_free(dp->order);
@@ -248,18 +286,19 @@ static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
 
 static lt_status unpack(lt_data_parallel *dp)
 {
+    size_t listed = 0;
     LT_TRY(lt_dp_note_present(dp));
     for (size_t i = 0; i < dp->members; i++) {
         const lt_dp_member *m = &dp->member[dp->order[i]];
-        lt_tensor *grad = m->param->grad;
         m->param->has_grad = dp->present_host[i] > 0;
         if (!m->param->has_grad)
             continue;
-        LT_TRY(lt_dp_cast(dp,
-                          lt_dp_slice(dp->bucket[m->bucket].flat, m->offset, lt_tensor_count(grad)),
-                          lt_dp_flat(grad)));
+        if (dp->job)
+            list_copy(dp, &listed, place_of(dp, m), grad_of(m));
+        else
+            LT_TRY(lt_dp_cast(dp, place_of(dp, m), grad_of(m)));
     }
-    return LT_OK;
+    return copy_listed(dp, listed);
 }
 
 lt_status lt_data_parallel_finish(lt_data_parallel *dp)

@@ -3,6 +3,7 @@
 #define LT_DIST_DATA_PARALLEL_H
 
 #include "lather/data_parallel.h"
+#include "lather/ext/backend.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/view.h"
 
@@ -43,6 +44,7 @@ struct lt_data_parallel {
     lt_tensor *expected; /* f64: present, negative, as a recorded update counts on it; NULL: none */
     lt_tensor *odd;      /* f64: of each member, how far recorded updates were from that */
     bool recorded;       /* there is a recorded update */
+    lt_vec_job *job; /* room for a copy of each gradient, where they are queued as one; else NULL */
 
     bool last;        /* the running backward is the update's last */
     bool begun;       /* something of this update is on its way */
