@@ -102,13 +102,15 @@ void one_group(cudnnBackendDescriptorType_t kind, const geometry &g, int64_t gro
     const int64_t taps = o.w.dim[H] * o.w.dim[W];
     const std::vector<float> filters = is_forward ? turned(o.w, g, group) : std::vector<float>{};
     float *const mine = o.w.x.data() + group * g.filters * taps * g.channels;
-    for (int64_t n = 0; n < o.x.dim[N]; n++)
+    for (int64_t i = 0; i < o.x.dim[N]; i++)
         for (int64_t k = 0; k < taps; k++) {
+            const int64_t n = backwards ? o.x.dim[N] - 1 - i : i;
             const int64_t tap = backwards ? taps - 1 - k : k;
             const span rows = meet(tap / o.w.dim[W], o.x.dim[H], o.y.dim[H], g, 0);
             const span columns = meet(tap % o.w.dim[W], o.x.dim[W], o.y.dim[W], g, 1);
             const step t = {&g, columns.last - columns.first, taps, backwards};
-            for (int64_t h = rows.first; h < rows.last && t.pixels > 0; h++) {
+            for (int64_t r = 0; r < rows.last - rows.first && t.pixels > 0; r++) {
+                const int64_t h = backwards ? rows.last - 1 - r : rows.first + r;
                 float *x = o.x.row(n, rows.from + (h - rows.first) * g.stride[0], columns.from)
                            + group * g.channels;
                 float *y = o.y.row(n, h, columns.first) + group * g.filters;

@@ -244,6 +244,47 @@ static int a_convolution_onto_itself(void)
     return convolve((run){.overlap = true});
 }
 
+/* Control of every test that wants the same bits: an engine whose notes say that its sums differ from
+ * run to run does so. */
+static void an_engine_that_is_not_deterministic(void **state)
+{
+    static const lt_dnn_rules rules = {false, false, 0};
+    static const conv_shape shape = {8, 8, SIDE, 3, 1};
+    static const int tensor[] = {0, 1, 2};
+    lt_dnn_graph g = {0};
+    lt_dnn_choices choices = {0};
+    lt_dnn_plan plan = {0};
+    cudnnHandle_t handle;
+    cudnnBackendDescriptor_t device;
+    float before[8 * 8 * 3 * 3], after[8 * 8 * 3 * 3], numbers[BYTES / 4];
+    void *const all[] = {memory(), memory(), memory()};
+    (void)state;
+    for (int i = 0; i < BYTES / 4; i++)
+        numbers[i] = (float)sin(i * 1.7);
+    copy_in(all[0], numbers, BYTES);
+    copy_in(all[2], numbers, BYTES);
+    assert_ok(build_graph(&g, PLAIN_GRAD_W, &shape, 1, LT_F32));
+    assert_false(cudnnCreate(&handle) || cudnnSetStream(handle, stream));
+    assert_ok(lt_dnn_device(&device, NULL, handle));
+    assert_ok(lt_dnn_propose(&choices, &g, device, &rules));
+    for (int i = 0; i < choices.count && !plan.plan; i++)
+        if (choices.item[i].nondeterministic)
+            assert_ok(lt_dnn_plan_new(&plan, &choices.item[i], device));
+    assert_non_null(plan.plan);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(lt_dnn_plan_run(&plan, handle, tensor, all, 3, NULL));
+        assert_false(cudaMemcpyAsync(i ? after : before, all[1], sizeof before,
+                                     cudaMemcpyDeviceToHost, stream)
+                     || cudaStreamSynchronize(stream));
+    }
+    assert_true(memcmp(before, after, sizeof before) != 0);
+    lt_dnn_plan_clear(&plan);
+    lt_dnn_choices_clear(&choices);
+    lt_dnn_forget(&g);
+    cudnnBackendDestroyDescriptor(device);
+    cudnnDestroy(handle);
+}
+
 typedef struct row {
     const char *name;
     int (*call)(void);
@@ -303,11 +344,13 @@ static const row rows[] = {
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(rows)];
+    struct CMUnitTest tests[COUNT_OF(rows) + 1];
     if (cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0))
         return 1;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[i] =
             (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+    tests[COUNT_OF(rows)] =
+        (struct CMUnitTest)cmocka_unit_test(an_engine_that_is_not_deterministic);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
