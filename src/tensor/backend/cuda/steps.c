@@ -50,9 +50,7 @@ static lt_status begin_recording(void *ctx)
 {
     lt_cuda *c = ctx;
     if (c->sync)
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "cuda:%d: with LATHER_SYNC=1 steps run as they are: each operation is waited "
-                       "for",
+        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: with LATHER_SYNC=1 steps run as they are",
                        c->ordinal);
     LT_TRY(lt_cuda_begin(c, "capture"));
     LT_CUDA_TRY(c, c->api->capture_begin(c->stream[LT_CUDA_MAIN]));
