@@ -28,6 +28,26 @@ def write_whole(path, text):
     os.replace(temporary, path)
 
 
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def remove_unfinished(out):
+    """What killed tools left of write_whole(). Folders of runs are the trainer's, which sees to its own."""
+    for folder, folders, names in os.walk(out):
+        folders[:] = [name for name in folders if name != "run"]
+        for name in names:
+            pid = name.rpartition(".tmp-")[2]
+            if ".tmp-" in name and pid.isdigit() and not is_running(int(pid)):
+                remove(os.path.join(folder, name))
+
+
 def remove(path):
     try:
         os.unlink(path)
@@ -70,6 +90,7 @@ class Store:
             fcntl.flock(self.locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise StoreError(f"{self.out}: another reproduce works there") from None
+        remove_unfinished(self.out)
 
     def lock_cell(self, cell_id, seconds=120):
         """A file locked as long as some process has it open: the run inherits it, so that a run that outlives a killed tool
