@@ -35,13 +35,23 @@ lt_status lt_node_forward(lt_node *node)
 }
 
 /* Makes a dropped output again: its inputs are there, or are made again in turn. */
-static lt_status recompute(lt_tensor *t)
+static lt_status recompute(lt_node *n)
 {
-    lt_node *n = t->producer;
+    n->out->unwritten = false;
     n->replay = true;
     lt_status st = n->op->forward(n); /* scratch is freed when the outer operation ends */
     n->replay = false;
     return st;
+}
+
+void lt_node_leave_unwritten(lt_node *node)
+{
+    node->out->given_back = node->out->unwritten = true;
+}
+
+void lt_node_write(lt_node *node)
+{
+    (void)recompute(node);
 }
 
 lt_status lt_node_in(lt_node *node, int input, lt_view *view)
@@ -49,7 +59,7 @@ lt_status lt_node_in(lt_node *node, int input, lt_view *view)
     lt_tensor *t = node->in[input];
     LT_ASSERT(t);
     if (t->given_back && t->producer && t->producer->op->recomputable)
-        LT_TRY(recompute(t));
+        LT_TRY(recompute(t->producer));
     *view = lt_tensor_view(t);
     if (!view->data)
         return lt_fail(LT_E_ARG,

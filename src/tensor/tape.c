@@ -142,6 +142,7 @@ void lt_handle_give_back(lt_tensor *handle)
         return;
     lt_buffer_release(&handle->buffer);
     handle->given_back = true;
+    handle->unwritten = false;
 }
 
 static bool can_recompute(const lt_tensor *handle)
@@ -159,8 +160,10 @@ void lt_handle_settle(lt_tensor *handle)
 void lt_tape_keep(lt_tape *tape, lt_tensor *x)
 {
     (void)tape;
-    if (x)
-        x->keep = true;
+    if (!x)
+        return;
+    x->keep = true;
+    (void)lt_tensor_view(x); /* now, if it was not written yet: later it may be too late */
 }
 
 void lt_tape_drop(lt_tape *tape, lt_tensor *x)

@@ -44,6 +44,9 @@ int64_t lt_node_bytes(const lt_node *node);
 bool lt_node_is_recorded(const lt_node *node);
 /* Runs forward, with trace and scratch. */
 lt_status lt_node_forward(lt_node *node);
+/* Instead of lt_node_out(), by an operation that can be made again and is recorded: out is written
+ * when it is looked at, or never. */
+void lt_node_leave_unwritten(lt_node *node);
 /* out becomes a view of input's memory. */
 void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS]);
 

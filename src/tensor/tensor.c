@@ -105,6 +105,8 @@ size_t lt_tensor_bytes(const lt_tensor *tensor)
 lt_view lt_tensor_view(const lt_tensor *tensor)
 {
     const lt_tensor *s = lt_tensor_storage(tensor);
+    if (s->unwritten && s->producer)
+        lt_node_write(s->producer);
     lt_view view = {
         .data = s->buffer ? lt_chunk_data(s->buffer->chunk) : NULL,
         .dtype = s->dtype,

@@ -26,7 +26,7 @@ static const fused_row rows[] = {
     {"7x7 stride 2 pad 3, 3 channels, odd picture", 1, 3, 17, 23, 8, 7, 2, 3, false},
 };
 
-enum { ENTRIES = 2 };
+enum { ENTRIES = 4 };
 
 static const double unit = 0x1p-8; /* of the shortest dtype */
 
@@ -189,6 +189,130 @@ static const char *judge_sums(const test *t, double *const *got, double *const *
     return why;
 }
 
+/* conv2d_norm_stats: what batch norm read, w, its parts, a place to write its output to where that is
+ * needed, y, stats. A kernel may round scale, shift and that output. */
+
+enum { NORM_W = 1, WRITTEN = 6, NORM_Y, NORM_STATS };
+
+static lt_status write_norm(const test *t, const lt_backend *be, void *ctx, const lt_view *v)
+{
+    const lt_batchnorm2d_config config = {.relu = true};
+    (void)t;
+    return be->batchnorm_apply(ctx, &config, &v[NORM_X], &v[PARTS], NULL, &v[WRITTEN], NULL);
+}
+
+static lt_status call_norm_stats(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                                 bool absolute)
+{
+    const lt_batchnorm_before norm = {&v[NORM_X], &v[PARTS], &v[GAMMA], &v[BETA]};
+    bool done = false;
+    (void)absolute;
+    if (be->conv2d_norm_stats)
+        LT_TRY(be->conv2d_norm_stats(ctx, &t->config.conv, &norm, &v[NORM_W], &v[NORM_Y],
+                                     &v[NORM_STATS], &done));
+    if (done)
+        return LT_OK;
+    LT_TRY(write_norm(t, be, ctx, v));
+    LT_TRY(be->conv2d(ctx, &t->config.conv, &v[WRITTEN], &v[NORM_W], NULL, &v[NORM_Y]));
+    return be->batchnorm_stats(ctx, &v[NORM_Y], &v[NORM_STATS]);
+}
+
+/* The largest output of the batch norm. */
+static double largest_norm(const test *t)
+{
+    double top = 0, xhat;
+    for (int64_t i = 0; i < operand_count(&t->operand[NORM_X]); i++)
+        top = fmax(top, norm_of(t, i, &xhat));
+    return top;
+}
+
+static const char *judge_norm_stats(const test *t, double *const *got, double *const *want)
+{
+    const lt_shape y = t->operand[NORM_Y].shape;
+    const int64_t channels = y.dim[1], pixels = y.dim[2] * y.dim[3], count = y.dim[0] * pixels;
+    const double more = t->terms * largest_norm(t) * unit / 2;
+    const char *why = NULL;
+    for (int64_t c = 0; c < channels && !why; c++) {
+        const double mean = want[NORM_STATS][channels + c];
+        double off = 0, spread = 0;
+        for (int64_t i = 0; i < count && !why; i++) {
+            const int64_t at = (i / pixels * channels + c) * pixels + i % pixels;
+            const double e = result_error(t, want[NORM_Y][at]) + more;
+            why = apart("y", at, got[NORM_Y][at], want[NORM_Y][at], e);
+            off += e;
+            spread += 2 * fabs(want[NORM_Y][at] - mean) * e + e * e;
+        }
+        if (!why)
+            why = apart("mean", c, got[NORM_STATS][channels + c], mean, off / (double)count);
+        if (!why)
+            why = apart("M2", c, got[NORM_STATS][2 * channels + c],
+                        want[NORM_STATS][2 * channels + c], spread + off * off / (double)count);
+    }
+    return why;
+}
+
+/* conv2d_norm_grad_w: dy in the place of w, dw in that of y. */
+
+static lt_status call_norm_grad_w(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                                  bool absolute)
+{
+    const lt_batchnorm_before norm = {&v[NORM_X], &v[PARTS], &v[GAMMA], &v[BETA]};
+    bool done = false;
+    (void)absolute;
+    if (be->conv2d_norm_grad_w)
+        LT_TRY(be->conv2d_norm_grad_w(ctx, &t->config.conv, &v[NORM_W], &norm, &v[NORM_Y], &done));
+    if (done)
+        return LT_OK;
+    LT_TRY(write_norm(t, be, ctx, v));
+    return be->conv2d_grad_w(ctx, &t->config.conv, &v[NORM_W], &v[WRITTEN], &v[NORM_Y]);
+}
+
+static const char *judge_norm_grad_w(const test *t, double *const *got, double *const *want)
+{
+    const double more = t->terms * largest_norm(t) * unit / 2;
+    const char *why = NULL;
+    for (int64_t i = 0; i < operand_count(&t->operand[NORM_Y]) && !why; i++)
+        why = apart("dw", i, got[NORM_Y][i], want[NORM_Y][i], unit * fabs(want[NORM_Y][i]) + more);
+    return why;
+}
+
+static void make_norm_operands(const fused_row *r, test *t)
+{
+    const lt_shape x = LT_SHAPE(r->n, r->c, r->h, r->w), vector = LT_SHAPE(r->c);
+    t->prepare = prepare_sums;
+    t->operand[0] = uniform(MASTER, vector, -1, 1); /* nothing */
+    t->operand[NORM_X] = uniform(DATA, x, -1, 1);
+    t->operand[PARTS] = uniform(MASTER, LT_SHAPE(4, r->c), 0.5, 1.5);
+    t->operand[GAMMA] = uniform(MASTER, vector, 0.5, 1.5);
+    t->operand[BETA] = uniform(MASTER, vector, -1, 1);
+    t->operand[WRITTEN] = output(DATA, x);
+}
+
+static void make_norm_stats(const fused_row *r, test *t)
+{
+    make_norm_operands(r, t);
+    t->entry = "conv2d_norm_stats";
+    t->call = call_norm_stats;
+    t->judge = judge_norm_stats;
+    t->operands = 9;
+    t->operand[NORM_W] = uniform(WEIGHT, LT_SHAPE(r->k, r->c, r->r, r->r), -1, 1);
+    t->operand[NORM_Y] = output(DATA, output_shape(r));
+    t->operand[NORM_STATS] = output(MASTER, LT_SHAPE(3, r->k));
+    t->terms = (double)(r->c * r->r * r->r);
+}
+
+static void make_norm_grad_w(const fused_row *r, test *t)
+{
+    make_norm_operands(r, t);
+    t->entry = "conv2d_norm_grad_w";
+    t->call = call_norm_grad_w;
+    t->judge = judge_norm_grad_w;
+    t->operands = 8;
+    t->operand[NORM_W] = uniform(DATA, output_shape(r), -1, 1);
+    t->operand[NORM_Y] = output(MASTER, LT_SHAPE(r->k, r->c, r->r, r->r));
+    t->terms = (double)(r->n * extent(r->h, r) * extent(r->w, r));
+}
+
 static void make_sums(const fused_row *r, test *t)
 {
     const lt_shape x = LT_SHAPE(r->n, r->c, r->h, r->w), vector = LT_SHAPE(r->c);
@@ -215,9 +339,8 @@ bool fused_tests(size_t i, test *t)
     const fused_row *r = &rows[i / ENTRIES];
     *t = (test){.name = r->name};
     t->config.conv = (lt_conv2d_config){r->stride, r->stride, r->pad, r->pad, 1, 1, 1};
-    if (i % ENTRIES)
-        make_sums(r, t);
-    else
-        make_stats(r, t);
+    static void (*const make[ENTRIES])(const fused_row *, test *) = {
+        make_stats, make_sums, make_norm_stats, make_norm_grad_w};
+    make[i % ENTRIES](r, t);
     return true;
 }

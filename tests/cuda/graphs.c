@@ -35,29 +35,6 @@ static build begin(lt_dnn_graph *g, const conv_shape *s, int batch, lt_dtype dty
     return b;
 }
 
-static void statistics(build *b)
-{
-    const int sum = lt_dnn_vector(b->g, LT_F32, b->yd[1]);
-    const int squares = lt_dnn_vector(b->g, LT_F32, b->yd[1]);
-    lt_dnn_statistics(b->g, b->y, sum, squares);
-}
-
-/* relu(x * scale + shift), only between operations. */
-static int applied(build *b)
-{
-    const int64_t channels = b->xd[1];
-    const int x = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_MEMORY);
-    const int scale = lt_dnn_vector(b->g, b->dtype, channels);
-    const int shift = lt_dnn_vector(b->g, b->dtype, channels);
-    const int scaled = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_VIRTUAL);
-    const int shifted = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_VIRTUAL);
-    const int act = lt_dnn_tensor(b->g, b->dtype, b->xd, LT_DNN_VIRTUAL);
-    lt_dnn_pointwise(b->g, CUDNN_POINTWISE_MUL, x, scale, scaled);
-    lt_dnn_pointwise(b->g, CUDNN_POINTWISE_ADD, scaled, shift, shifted);
-    lt_dnn_pointwise(b->g, CUDNN_POINTWISE_RELU_FWD, shifted, -1, act);
-    return act;
-}
-
 /* Batch norm's gradient a * g + b * y + c, only between operations, and what it is taken for. */
 static void grad_x_of_norm(build *b)
 {
@@ -76,14 +53,6 @@ static void grad_x_of_norm(build *b)
     b->w = lt_dnn_tensor(g, b->dtype, b->wd, LT_DNN_MEMORY);
     b->x = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_MEMORY);
     lt_dnn_conv(g, LT_DNN_GRAD_X, &b->config, b->x, b->w, t[3]);
-}
-
-static void on_applied(build *b, lt_dnn_conv_kind kind)
-{
-    b->x = applied(b);
-    b->w = lt_dnn_tensor(b->g, b->dtype, b->wd, LT_DNN_MEMORY);
-    b->y = lt_dnn_tensor(b->g, b->dtype, b->yd, LT_DNN_MEMORY);
-    lt_dnn_conv(b->g, kind, &b->config, b->x, b->w, b->y);
 }
 
 /* What the backend runs is built by the backend. */
@@ -129,12 +98,9 @@ lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape,
     case BLOCKS_GRAD_W:
         return build_blocks(g, &b, LT_CONV_GRAD_W);
     case APPLY_WITH_STATISTICS:
-        on_applied(&b, LT_DNN_FORWARD);
-        statistics(&b);
-        break;
+        return build_own(g, &b, LT_CONV_NORM_STATS);
     case APPLY_GRAD_W:
-        on_applied(&b, LT_DNN_GRAD_W);
-        break;
+        return build_own(g, &b, LT_CONV_NORM_GRAD_W);
     case NORM_GRAD_X:
         grad_x_of_norm(&b);
         break;

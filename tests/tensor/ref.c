@@ -272,7 +272,9 @@ static void casts_to_integers(void **state)
 static bool is_fused(size_t offset)
 {
     return offset == offsetof(lt_backend, vec_lists) || offset == offsetof(lt_backend, conv2d_stats)
-           || offset == offsetof(lt_backend, conv2d_grad_x_sums);
+           || offset == offsetof(lt_backend, conv2d_grad_x_sums)
+           || offset == offsetof(lt_backend, conv2d_norm_stats)
+           || offset == offsetof(lt_backend, conv2d_norm_grad_w);
 }
 
 static void no_entry_is_missing(void **state)

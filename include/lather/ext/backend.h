@@ -51,6 +51,8 @@ typedef struct lt_backend {
     lt_conv2d_grad_w_fn *conv2d_grad_w;
     lt_conv2d_stats_fn *conv2d_stats;             /**< fused */
     lt_conv2d_grad_x_sums_fn *conv2d_grad_x_sums; /**< fused */
+    lt_conv2d_norm_stats_fn *conv2d_norm_stats;   /**< fused */
+    lt_conv2d_norm_grad_w_fn *conv2d_norm_grad_w; /**< fused */
 
     /* Batch normalisation. */
     lt_batchnorm_stats_fn *batchnorm_stats;

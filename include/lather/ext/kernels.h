@@ -68,6 +68,15 @@ typedef lt_status lt_conv2d_grad_x_sums_fn(void *ctx, const lt_conv2d_config *co
                                            const lt_batchnorm_before *norm, const lt_view *dx,
                                            const lt_view *sums);
 
+/** Fused: conv2d_stats of relu(batchnorm(norm->x)), and the gradient of its weight, where that input
+ *  was never written. *done false: it must be; nothing was computed. */
+typedef lt_status lt_conv2d_norm_stats_fn(void *ctx, const lt_conv2d_config *config,
+                                          const lt_batchnorm_before *norm, const lt_view *w,
+                                          const lt_view *y, const lt_view *stats, bool *done);
+typedef lt_status lt_conv2d_norm_grad_w_fn(void *ctx, const lt_conv2d_config *config,
+                                           const lt_view *dy, const lt_batchnorm_before *norm,
+                                           const lt_view *dw, bool *done);
+
 /* Part 3: batch normalisation. stats [3,C]: count, mean, M2 (sum of centred squares).
  * coef [4,C]: mean, 1/sqrt(var+eps), scale = gamma/sqrt(var+eps), shift = beta - mean*scale.
  * Both of the master dtype, contiguous. */

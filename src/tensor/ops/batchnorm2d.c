@@ -7,7 +7,7 @@
 
 #include "tensor/ops/fuse.h"
 #include "tensor/ops/ops.h"
-#include "tensor/tensor.h"
+#include "tensor/tape.h"
 
 #include "lather/ops/norm.h"
 
@@ -116,6 +116,10 @@ static lt_status forward(lt_node *node)
         LT_TRY(lt_node_saved(node, COEF, &coef));
     else
         LT_TRY(find_coefficients(node, &x, &coef));
+    if (lt_fuse_leaves_unwritten(node)) {
+        lt_node_leave_unwritten(node);
+        return LT_OK;
+    }
     if (node->in[RESIDUAL])
         LT_TRY(lt_node_in(node, RESIDUAL, &residual));
     if (needs_mask(node))

@@ -64,16 +64,36 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* With the statistics for the batch norm behind it. */
-static lt_status forward_with_stats(lt_node *node, const lt_view *x, const lt_view *w,
-                                    const lt_view *y)
+/* On a batch norm's output that was not written, if the backend can; *done says. */
+static lt_status forward_of_norm(lt_node *node, const lt_view *w, const lt_view *y,
+                                 const lt_view *stats, bool *done)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view stats;
+    lt_node *norm = lt_fuse_unwritten_before(node);
+    lt_fuse_views v;
+    lt_batchnorm_before before;
+    *done = false;
+    if (!norm || !be->conv2d_norm_stats)
+        return LT_OK;
+    LT_TRY(lt_fuse_views_of(norm, &v, &before));
+    return be->conv2d_norm_stats(ctx, node->config, &before, w, y, stats, done);
+}
+
+/* With the statistics for the batch norm behind it. */
+static lt_status forward_with_stats(lt_node *node, const lt_view *w, const lt_view *y)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, stats;
+    bool done;
     LT_TRY(lt_node_save(node, LT_CONV2D_STATS, lt_device_master(lt_tape_device(node->tape)),
                         LT_SHAPE(3, y->shape.dim[1]), &stats));
-    return be->conv2d_stats(ctx, node->config, x, w, y, &stats);
+    LT_TRY(forward_of_norm(node, w, y, &stats, &done));
+    if (done)
+        return LT_OK;
+    LT_TRY(lt_node_in(node, X, &x));
+    return be->conv2d_stats(ctx, node->config, &x, w, y, &stats);
 }
 
 static lt_status forward(lt_node *node)
@@ -82,14 +102,29 @@ static lt_status forward(lt_node *node)
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, w, y, b = {0};
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d));
-    LT_TRY(lt_node_in(node, X, &x));
     LT_TRY(lt_node_in(node, W, &w));
-    if (node->in[B])
-        LT_TRY(lt_node_in(node, B, &b));
     LT_TRY(lt_node_out(node, &y));
     if (lt_fuse_wants_stats(node))
-        return forward_with_stats(node, &x, &w, &y);
+        return forward_with_stats(node, &w, &y);
+    LT_TRY(lt_node_in(node, X, &x));
+    if (node->in[B])
+        LT_TRY(lt_node_in(node, B, &b));
     return be->conv2d(ctx, node->config, &x, &w, b.data ? &b : NULL, &y);
+}
+
+/* For an input that is a batch norm's output and not there, if the backend can; *done says. */
+static lt_status backward_w_of_norm(lt_node *node, const lt_view *dy, const lt_view *dw, bool *done)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_node *norm = lt_fuse_unwritten_before(node);
+    lt_fuse_views v;
+    lt_batchnorm_before before;
+    *done = false;
+    if (!norm || !be->conv2d_norm_grad_w)
+        return LT_OK;
+    LT_TRY(lt_fuse_views_of(norm, &v, &before));
+    return be->conv2d_norm_grad_w(ctx, node->config, dy, &before, dw, done);
 }
 
 static lt_status backward_w(lt_node *node, const lt_view *dy)
@@ -97,9 +132,13 @@ static lt_status backward_w(lt_node *node, const lt_view *dy)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, dw;
+    bool done;
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_w));
-    LT_TRY(lt_node_in(node, X, &x));
     LT_TRY(lt_node_grad_out(node, W, &dw));
+    LT_TRY(backward_w_of_norm(node, dy, &dw, &done));
+    if (done)
+        return LT_OK;
+    LT_TRY(lt_node_in(node, X, &x));
     return be->conv2d_grad_w(ctx, node->config, dy, &x, &dw);
 }
 
@@ -109,13 +148,12 @@ static lt_status backward_x_and_sums(lt_node *node, lt_node *norm, const lt_view
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, coef, gamma, beta, sums;
-    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_X, &x));
-    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_GAMMA, &gamma));
-    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_BETA, &beta));
-    LT_TRY(lt_node_saved(norm, LT_BATCHNORM2D_COEF, &coef));
-    LT_TRY(lt_node_save(norm, LT_BATCHNORM2D_SUMS, coef.dtype, LT_SHAPE(2, x.shape.dim[1]), &sums));
-    const lt_batchnorm_before before = {&x, &coef, &gamma, &beta};
+    lt_fuse_views v;
+    lt_batchnorm_before before;
+    lt_view sums;
+    LT_TRY(lt_fuse_views_of(norm, &v, &before));
+    LT_TRY(lt_node_save(norm, LT_BATCHNORM2D_SUMS, v.coef.dtype, LT_SHAPE(2, v.x.shape.dim[1]),
+                        &sums));
     return be->conv2d_grad_x_sums(ctx, node->config, dy, w, &before, dx, &sums);
 }
 

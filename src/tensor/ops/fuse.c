@@ -28,6 +28,37 @@ bool lt_fuse_take_stats(lt_node *norm, int slot)
     return true;
 }
 
+static bool is_plain_norm(const lt_node *node)
+{
+    return node && node->op == &lt_op_batchnorm2d
+           && ((const lt_batchnorm2d_config *)node->config)->relu;
+}
+
+bool lt_fuse_leaves_unwritten(const lt_node *norm)
+{
+    return norm->tape->device->backend->conv2d_norm_stats && norm->tape->pass.batch_stats
+           && !lt_node_is_replay(norm) && is_plain_norm(norm) && lt_node_is_recorded(norm);
+}
+
+lt_node *lt_fuse_unwritten_before(const lt_node *conv)
+{
+    const lt_tensor *x = conv->in[0];
+    return x->given_back && groups(conv) == 1 && is_plain_norm(x->producer)
+                   && x->producer->tape == conv->tape
+               ? x->producer
+               : NULL;
+}
+
+lt_status lt_fuse_views_of(lt_node *norm, lt_fuse_views *v, lt_batchnorm_before *out)
+{
+    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_X, &v->x));
+    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_GAMMA, &v->gamma));
+    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_BETA, &v->beta));
+    LT_TRY(lt_node_saved(norm, LT_BATCHNORM2D_COEF, &v->coef));
+    *out = (lt_batchnorm_before){&v->x, &v->coef, &v->gamma, &v->beta};
+    return LT_OK;
+}
+
 /* uses: of this convolution alone; grad: nobody gave one before it. */
 static bool is_only_reader(const lt_tensor *x)
 {
@@ -38,9 +69,8 @@ lt_node *lt_fuse_norm_before(const lt_node *conv)
 {
     const lt_tensor *x = conv->in[0];
     lt_node *norm = x->producer;
-    if (!conv->tape->device->backend->conv2d_grad_x_sums || groups(conv) != 1 || !norm
-        || norm->op != &lt_op_batchnorm2d || norm->tape != conv->tape)
+    if (!conv->tape->device->backend->conv2d_grad_x_sums || groups(conv) != 1
+        || !is_plain_norm(norm) || norm->tape != conv->tape)
         return NULL;
-    const lt_batchnorm2d_config *c = norm->config;
-    return c->relu && is_only_reader(x) ? norm : NULL;
+    return is_only_reader(x) ? norm : NULL;
 }

@@ -256,14 +256,14 @@ static void expect(fixture *f)
     case PLAIN_GRAD_W:
         convolve(f, LT_DNN_GRAD_W, &t[LT_CONV_X], &t[LT_CONV_W], &t[LT_CONV_Y]);
         break;
-    case APPLY_WITH_STATISTICS: /* x, scale, shift, three between, w, y, sum, squares */
-        apply(&t[0], &t[1], &t[2], &t[5]);
-        convolve(f, LT_DNN_FORWARD, &t[5], &t[6], &t[7]);
-        sums(&t[7], &t[8], &t[9]);
+    case APPLY_WITH_STATISTICS: /* and three between; so behind it */
+        apply(&t[LT_CONV_X], &t[LT_CONV_SCALE], &t[LT_CONV_SHIFT], &t[LT_CONV_NORM_SQUARES + 3]);
+        convolve(f, LT_DNN_FORWARD, &t[LT_CONV_NORM_SQUARES + 3], &t[LT_CONV_W], &t[LT_CONV_Y]);
+        sums(&t[LT_CONV_Y], &t[LT_CONV_NORM_SUM], &t[LT_CONV_NORM_SQUARES]);
         break;
     case APPLY_GRAD_W:
-        apply(&t[0], &t[1], &t[2], &t[5]);
-        convolve(f, LT_DNN_GRAD_W, &t[5], &t[6], &t[7]);
+        apply(&t[LT_CONV_X], &t[LT_CONV_SCALE], &t[LT_CONV_SHIFT], &t[LT_CONV_SHIFT + 3]);
+        convolve(f, LT_DNN_GRAD_W, &t[LT_CONV_SHIFT + 3], &t[LT_CONV_W], &t[LT_CONV_Y]);
         break;
     case BLOCKS_FORWARD:
     case BLOCKS_WITH_STATISTICS:

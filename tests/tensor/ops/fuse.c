@@ -2,8 +2,8 @@
  * composed ones, bit for bit; each entry is called where it may be, and nowhere else. */
 
 #include "base/rng.h"
+#include "fused_table.h"
 #include "near.h"
-#include "tensor/tensor.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/gradcheck.h"
@@ -14,67 +14,6 @@
 
 enum { N = 2, C = 4, H = 5, W = 3, INPUTS = 7, MOST = N * C * C * H * W };
 
-/* The fused entries, composed of ref's, and how often they were called. */
-typedef struct calls {
-    int stats, sums, batchnorm_stats, batchnorm_grad_stats;
-    bool spoils; /* a control: the sums are wrong */
-} calls;
-
-static calls seen;
-
-static lt_status fake_conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                                   const lt_view *w, const lt_view *y, const lt_view *stats)
-{
-    seen.stats++;
-    LT_TRY(lt_backend_ref()->conv2d(ctx, config, x, w, NULL, y));
-    return lt_backend_ref()->batchnorm_stats(ctx, y, stats);
-}
-
-static lt_status fake_grad_x_sums(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
-                                  const lt_view *w, const lt_batchnorm_before *norm,
-                                  const lt_view *dx, const lt_view *sums)
-{
-    const lt_backend *ref = lt_backend_ref();
-    lt_batchnorm_grad in = {.dy = {*dx}, .x = norm->x, .coef = norm->coef, .relu = true};
-    double unmasked[MOST];
-    seen.sums++;
-    assert_int_equal(norm->gamma->shape.dim[0], sums->shape.dim[1]);
-    assert_int_equal(norm->beta->shape.dim[0], sums->shape.dim[1]);
-    in.dy[0].data = unmasked;
-    LT_TRY(ref->conv2d_grad_x(ctx, config, dy, w, &in.dy[0]));
-    LT_TRY(ref->batchnorm_grad_stats(ctx, &in, dx, sums));
-    return seen.spoils ? ref->scale(ctx, 1.001, sums, sums) : LT_OK;
-}
-
-static lt_status count_stats(void *ctx, const lt_view *x, const lt_view *stats)
-{
-    seen.batchnorm_stats++;
-    return lt_backend_ref()->batchnorm_stats(ctx, x, stats);
-}
-
-static lt_status count_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
-                                  const lt_view *sums)
-{
-    seen.batchnorm_grad_stats++;
-    return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
-}
-
-/* A device in f64; the caller's table outlives it. */
-static lt_device *open_device(lt_backend *table, bool fused)
-{
-    lt_device *d = NULL;
-    assert_ok(lt_device_open(&d, "ref", &(lt_device_config){.f64 = true}));
-    *table = *lt_backend_ref();
-    table->batchnorm_stats = count_stats;
-    table->batchnorm_grad_stats = count_grad_stats;
-    if (fused) {
-        table->conv2d_stats = fake_conv2d_stats;
-        table->conv2d_grad_x_sums = fake_grad_x_sums;
-    }
-    d->backend = table;
-    return d;
-}
-
 /* What varies between programs. */
 typedef enum variant {
     PLAIN,
@@ -82,6 +21,7 @@ typedef enum variant {
     EVAL,          /* running statistics */
     RESIDUAL,      /* into the first batch norm */
     TWO_READERS,   /* of the first batch norm */
+    LATE_READER,   /* a second one, after the convolution */
     DEAD_READER,   /* a second one that the loss does not hang on */
     NO_RELU,       /* in the first batch norm */
     GROUPS,        /* in both convolutions */
@@ -96,6 +36,7 @@ typedef struct row {
     variant variant;
     int stats, sums;         /* calls of the fused entries */
     int own_stats, own_sums; /* and of batch norm's own */
+    int norms, norms_w;      /* of those on what was not written, where there are such */
     lt_pass pass;
 } row;
 
@@ -132,6 +73,8 @@ static lt_tensor *run(lt_tape *t, lt_tensor *const *in, void *context)
         more = norm(t, p, c, in[GAMMA2], in[BETA2], NULL);
     lt_tape_drop(t, c);
     lt_tensor *c2 = lt_conv2d(t, y, in[W2], NULL, same);
+    if (v == LATE_READER)
+        more = lt_scale(t, y, 0.5);
     lt_tape_drop(t, y);
     lt_tensor *z = norm(t, p, c2, in[GAMMA2], in[BETA2], NULL);
     return more && v != DEAD_READER ? lt_add(t, z, more) : z;
@@ -155,7 +98,7 @@ typedef struct scene {
     program program;
 } scene;
 
-static void open_scene(scene *s, const row *r, bool fused)
+static void open_scene(scene *s, const row *r, level fused)
 {
     static const char *const names[INPUTS] = {"x", "w1", "gamma", "beta", "w2", "gamma2", "beta2"};
     const lt_shape w = LT_SHAPE(C, r->variant == GROUPS ? C / 2 : C, 3, 3), c = LT_SHAPE(C);
@@ -225,48 +168,116 @@ static void run_program(scene *s, const row *r, outcome *o)
 static const lt_pass train = {.record = true, .batch_stats = true};
 
 static const row rows[] = {
-    {"conv2d, batch norm, conv2d, batch norm", PLAIN, 2, 1, 0, 1, train},
+    {"conv2d, batch norm, conv2d, batch norm", PLAIN, 2, 1, 0, 1, 1, 1, train},
     {"the same with outputs made again",
      PLAIN,
      2,
      1,
      0,
      1,
+     1,
+     1,
      {.record = true, .batch_stats = true, .recompute = LT_RECOMPUTE_CHEAP}},
-    {"a bias has a reason", BIAS, 1, 1, 1, 1, train},
-    {"no statistics of the batch: none are taken", EVAL, 0, 1, 0, 1, {.record = true}},
-    {"nothing recorded, statistics of the batch", OTHER_TAPE, 0, 0, 2, 0, {.batch_stats = true}},
-    {"nothing recorded, running statistics", EVAL, 0, 0, 0, 0, {.record = false}},
-    {"a residual has a gradient too", RESIDUAL, 2, 0, 0, 2, train},
-    {"two readers: nobody has all of the gradient", TWO_READERS, 2, 0, 0, 2, train},
-    {"a reader before it, of which nobody knows yet that it gives none", DEAD_READER, 2, 0, 0, 2,
-     train},
-    {"no relu to mask", NO_RELU, 2, 0, 0, 2, train},
-    {"groups are left alone", GROUPS, 0, 0, 2, 2, train},
-    {"two batch norms: the first has the statistics", TWO_NORMS, 2, 1, 1, 2, train},
-    {"something between convolution and batch norm", BETWEEN, 2, 1, 1, 1, train},
-    {"no convolution before the batch norm", NORM_OF_INPUT, 2, 1, 1, 1, train},
+    {"a bias has a reason", BIAS, 1, 1, 1, 1, 1, 1, train},
+    {"no statistics of the batch: none are taken", EVAL, 0, 1, 0, 1, 0, 0, {.record = true}},
+    {"nothing recorded, statistics of the batch",
+     OTHER_TAPE,
+     0,
+     0,
+     2,
+     0,
+     0,
+     0,
+     {.batch_stats = true}},
+    {"nothing recorded, running statistics", EVAL, 0, 0, 0, 0, 0, 0, {.record = false}},
+    {"a residual has a gradient too", RESIDUAL, 2, 0, 0, 2, 0, 0, train},
+    {"two readers: nobody has all of the gradient", TWO_READERS, 2, 0, 0, 2, 0, 0, train},
+    {"a reader after it", LATE_READER, 2, 0, 0, 2, 1, 0, train},
+    {"a reader before it, of which nobody knows yet that it gives none", DEAD_READER, 2, 0, 0, 2, 0,
+     0, train},
+    {"no relu to mask", NO_RELU, 2, 0, 0, 2, 0, 0, train},
+    {"groups are left alone", GROUPS, 0, 0, 2, 2, 0, 0, train},
+    {"two batch norms: the first has the statistics", TWO_NORMS, 2, 1, 1, 2, 1, 1, train},
+    {"something between convolution and batch norm", BETWEEN, 2, 1, 1, 1, 1, 1, train},
+    {"no convolution before the batch norm", NORM_OF_INPUT, 2, 1, 1, 1, 1, 1, train},
 };
+
+static void run_level(const row *r, level l, bool declines, outcome *o)
+{
+    scene s;
+    open_scene(&s, r, l);
+    seen.declines = declines;
+    run_program(&s, r, o);
+    close_scene(&s);
+}
+
+static void assert_equal(const outcome *a, const outcome *b)
+{
+    assert_true(a->count > 0);
+    assert_int_equal(a->count, b->count);
+    assert_memory_equal(a->value, b->value, a->count * sizeof(double));
+}
 
 static void check_row(void **state)
 {
     const row *r = *state;
     static outcome composed, fused;
-    scene s;
-    open_scene(&s, r, false);
-    run_program(&s, r, &composed);
+    run_level(r, COMPOSED, false, &composed);
+    const int applies = seen.applies;
     assert_int_equal(seen.stats + seen.sums, 0);
-    close_scene(&s);
-    open_scene(&s, r, true);
-    run_program(&s, r, &fused);
-    close_scene(&s);
-    assert_true(composed.count > 0);
-    assert_int_equal(composed.count, fused.count);
-    assert_memory_equal(composed.value, fused.value, composed.count * sizeof(double));
-    assert_int_equal(seen.stats, r->stats);
+    for (int declines = 0; declines < 2; declines++) {
+        run_level(r, declines ? UNWRITTEN : FUSED, declines, &fused);
+        assert_equal(&composed, &fused);
+        assert_int_equal(seen.stats, r->stats);
+        assert_int_equal(seen.sums, r->sums);
+        assert_int_equal(seen.batchnorm_stats, r->own_stats);
+        assert_int_equal(seen.batchnorm_grad_stats, r->own_sums);
+        assert_int_equal(seen.applies, applies); /* later perhaps, but no more often */
+    }
+    run_level(r, UNWRITTEN, false, &fused);
+    assert_equal(&composed, &fused);
+    assert_int_equal(seen.norm_stats, r->norms);
+    assert_int_equal(seen.norm_grad_w, r->norms_w);
+    assert_int_equal(seen.stats, r->stats - r->norms);
     assert_int_equal(seen.sums, r->sums);
-    assert_int_equal(seen.batchnorm_stats, r->own_stats);
-    assert_int_equal(seen.batchnorm_grad_stats, r->own_sums);
+    if (!r->pass.recompute)
+        assert_int_equal(seen.applies, applies - r->norms_w);
+}
+
+/* Whoever looks has it written: the host, a kept handle after backward. What was dropped is gone. */
+static void what_was_not_written_can_be_read(void **state)
+{
+    double y[3][N * C * H * W], late[N * C * H * W];
+    (void)state;
+    for (int way = 0; way < 3; way++) { /* composed; read at once; kept, read after backward */
+        scene s;
+        lt_tape *t = NULL;
+        open_scene(&s, &rows[0], way ? UNWRITTEN : COMPOSED);
+        assert_ok(lt_tape_new(&t, s.device));
+        lt_tape_reset(t, train);
+        lt_tensor *x = lt_tape_variable(t, s.in[X]);
+        lt_tensor *z = norm(t, &s.program, x, s.in[GAMMA], s.in[BETA], NULL);
+        assert_non_null(z);
+        assert_int_equal(seen.applies, !way);
+        if (way < 2)
+            assert_ok(lt_tensor_read(z, y[way], sizeof y[way]));
+        else
+            lt_tape_keep(t, z);
+        assert_int_equal(seen.applies, 1);
+        lt_tensor *flat = lt_flatten(t, z);
+        assert_ok(lt_tape_backward(t, lt_sum(t, lt_mul(t, flat, flat), (lt_reduce_config){0}), 1));
+        if (way == 2)
+            assert_ok(lt_tensor_read(z, y[way], sizeof y[way]));
+        lt_tape_reset(t, train);
+        x = lt_tape_variable(t, s.in[X]);
+        z = norm(t, &s.program, x, s.in[GAMMA], s.in[BETA], NULL);
+        lt_tape_drop(t, z);
+        assert_status(lt_tensor_read(z, late, sizeof late), LT_E_ARG);
+        lt_tape_free(&t);
+        close_scene(&s);
+        if (way)
+            assert_memory_equal(y[way], y[0], sizeof y[0]);
+    }
 }
 
 static void gradients_are_right_through_the_fused_entries(void **state)
@@ -274,13 +285,13 @@ static void gradients_are_right_through_the_fused_entries(void **state)
     (void)state;
     for (int spoilt = 0; spoilt < 2; spoilt++) {
         scene s;
-        open_scene(&s, &rows[0], true);
+        open_scene(&s, &rows[0], UNWRITTEN);
         seen.spoils = spoilt;
         lt_status st = lt_gradcheck(s.device, run, &s.program, s.in, INPUTS,
                                     &(lt_gradcheck_config){.pass = train});
         if (!spoilt)
             assert_ok(st);
-        assert_true(seen.stats == 2 && seen.sums == 1);
+        assert_true(seen.norm_stats == 1 && seen.norm_grad_w == 1 && seen.sums == 1);
         if (spoilt)
             assert_status(st, LT_E_ARG);
         else
@@ -304,10 +315,10 @@ static void merged_statistics_are_merged_once(void **state)
     double y[2][MOST];
     int merges[2] = {0};
     (void)state;
-    for (int fused = 0; fused < 2; fused++) {
+    for (int fused = COMPOSED; fused <= FUSED; fused++) {
         scene s;
         lt_tape *t = NULL;
-        open_scene(&s, &rows[0], fused);
+        open_scene(&s, &rows[0], (level)fused);
         assert_ok(lt_tape_new(&t, s.device));
         lt_tape_on_merge(t, double_them, &merges[fused]);
         lt_tape_reset(t, train);
@@ -327,12 +338,14 @@ static void merged_statistics_are_merged_once(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(rows) + 2] = {
+    enum { OTHERS = 3 };
+    struct CMUnitTest tests[COUNT_OF(rows) + OTHERS] = {
         cmocka_unit_test(gradients_are_right_through_the_fused_entries),
         cmocka_unit_test(merged_statistics_are_merged_once),
+        cmocka_unit_test(what_was_not_written_can_be_read),
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[2 + i] =
+        tests[OTHERS + i] =
             (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

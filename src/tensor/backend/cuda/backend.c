@@ -54,6 +54,7 @@ __attribute__((constructor)) static void fill_table(void)
     lt_cuda_install_matrices(&table);
     lt_cuda_install_convs(&table);
     lt_cuda_install_fused_convs(&table);
+    lt_cuda_install_norm_convs(&table);
     lt_cuda_install_products(&table);
 }
 

@@ -8,15 +8,25 @@ static const lt_dtype between = LT_F32;
 
 int lt_conv_slots(lt_conv_form form)
 {
-    if (form == LT_CONV_SUMS)
-        return LT_CONV_SLOTS;
-    return form == LT_CONV_STATS ? LT_CONV_SQUARES + 1 : LT_CONV_Y + 1;
+    static const int slots[] = {[LT_CONV_FORWARD] = LT_CONV_Y + 1,
+                                [LT_CONV_GRAD_X] = LT_CONV_Y + 1,
+                                [LT_CONV_GRAD_W] = LT_CONV_Y + 1,
+                                [LT_CONV_STATS] = LT_CONV_SQUARES + 1,
+                                [LT_CONV_NORM_STATS] = LT_CONV_NORM_SQUARES + 1,
+                                [LT_CONV_NORM_GRAD_W] = LT_CONV_SHIFT + 1,
+                                [LT_CONV_SUMS] = LT_CONV_SLOTS};
+    return slots[form];
 }
 
 const char *lt_conv_name(lt_conv_form form)
 {
-    static const char *const names[] = {"conv2d", "conv2d_grad_x", "conv2d_grad_w", "conv2d_stats",
-                                        "conv2d_grad_x_sums"};
+    static const char *const names[] = {[LT_CONV_FORWARD] = "conv2d",
+                                        [LT_CONV_GRAD_X] = "conv2d_grad_x",
+                                        [LT_CONV_GRAD_W] = "conv2d_grad_w",
+                                        [LT_CONV_STATS] = "conv2d_stats",
+                                        [LT_CONV_NORM_STATS] = "conv2d_norm_stats",
+                                        [LT_CONV_NORM_GRAD_W] = "conv2d_norm_grad_w",
+                                        [LT_CONV_SUMS] = "conv2d_grad_x_sums"};
     return names[form];
 }
 
@@ -45,26 +55,56 @@ static void add_sums(lt_dnn_graph *g, const lt_conv_problem *p, int dx)
                                                .c = LT_CONV_C});
 }
 
-lt_status lt_conv_graph(lt_dnn_graph *g, const lt_conv_problem *p)
+/* relu(x * scale + shift) of the first tensor. */
+static int add_norm(lt_dnn_graph *g, const lt_conv_problem *p)
 {
-    const int64_t *dims[] = {p->x, p->w, p->y};
+    static const cudnnPointwiseMode_t mode[] = {CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD,
+                                                CUDNN_POINTWISE_RELU_FWD};
+    const int by[] = {LT_CONV_SCALE, LT_CONV_SHIFT, -1};
+    int at = LT_CONV_X;
+    for (int i = 0; i < 3; i++) {
+        const int next = lt_dnn_tensor(g, p->dtype, p->x, LT_DNN_VIRTUAL);
+        lt_dnn_pointwise(g, mode[i], at, by[i], next);
+        at = next;
+    }
+    return at;
+}
+
+/* Those in memory, whose numbers are fixed. */
+static void add_tensors(lt_dnn_graph *g, const lt_conv_problem *p)
+{
+    const int64_t *const dims[] = {p->x, p->w, p->y};
     const bool sums = p->form == LT_CONV_SUMS;
+    const bool norm = p->form == LT_CONV_NORM_STATS || p->form == LT_CONV_NORM_GRAD_W;
     for (int i = 0; i < 3; i++)
         lt_dnn_tensor(g, p->dtype, dims[i], LT_DNN_MEMORY);
     if (sums)
         lt_dnn_tensor(g, p->dtype, p->x, LT_DNN_MEMORY);
+    for (int i = 0; norm && i < 2; i++)
+        lt_dnn_vector(g, p->dtype, p->x[1]);
     while (!g->status && g->tensors < lt_conv_slots(p->form))
         lt_dnn_vector(g, LT_F32, sums ? p->x[1] : p->y[1]);
-    if (sums) {
-        const int dx = lt_dnn_tensor(g, between, p->x, LT_DNN_VIRTUAL);
-        lt_dnn_conv(g, LT_DNN_GRAD_X, &p->config, dx, LT_CONV_W, LT_CONV_Y);
-        add_sums(g, p, dx);
-    } else {
-        const lt_dnn_conv_kind kind =
-            p->form == LT_CONV_STATS ? LT_DNN_FORWARD : (lt_dnn_conv_kind)p->form;
-        lt_dnn_conv(g, kind, &p->config, LT_CONV_X, LT_CONV_W, LT_CONV_Y);
-        if (p->form == LT_CONV_STATS)
-            lt_dnn_statistics(g, LT_CONV_Y, LT_CONV_SUM, LT_CONV_SQUARES);
-    }
+}
+
+lt_status lt_conv_graph(lt_dnn_graph *g, const lt_conv_problem *p)
+{
+    static const lt_dnn_conv_kind kind[] = {
+        [LT_CONV_FORWARD] = LT_DNN_FORWARD,    [LT_CONV_GRAD_X] = LT_DNN_GRAD_X,
+        [LT_CONV_GRAD_W] = LT_DNN_GRAD_W,      [LT_CONV_STATS] = LT_DNN_FORWARD,
+        [LT_CONV_NORM_STATS] = LT_DNN_FORWARD, [LT_CONV_NORM_GRAD_W] = LT_DNN_GRAD_W,
+        [LT_CONV_SUMS] = LT_DNN_GRAD_X};
+    int x = LT_CONV_X;
+    add_tensors(g, p);
+    if (p->form == LT_CONV_NORM_STATS || p->form == LT_CONV_NORM_GRAD_W)
+        x = add_norm(g, p);
+    if (p->form == LT_CONV_SUMS)
+        x = lt_dnn_tensor(g, between, p->x, LT_DNN_VIRTUAL);
+    lt_dnn_conv(g, kind[p->form], &p->config, x, LT_CONV_W, LT_CONV_Y);
+    if (p->form == LT_CONV_STATS)
+        lt_dnn_statistics(g, LT_CONV_Y, LT_CONV_SUM, LT_CONV_SQUARES);
+    if (p->form == LT_CONV_NORM_STATS)
+        lt_dnn_statistics(g, LT_CONV_Y, LT_CONV_NORM_SUM, LT_CONV_NORM_SQUARES);
+    if (p->form == LT_CONV_SUMS)
+        add_sums(g, p, x);
     return lt_dnn_finish(g);
 }

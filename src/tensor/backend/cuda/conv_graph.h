@@ -10,8 +10,10 @@ typedef enum lt_conv_form {
     LT_CONV_FORWARD,
     LT_CONV_GRAD_X,
     LT_CONV_GRAD_W,
-    LT_CONV_STATS, /* forward, then sums of y and of its squares */
-    LT_CONV_SUMS   /* grad_x, then relu's mask made again, then batch norm's two sums */
+    LT_CONV_STATS,      /* forward, then sums of y and of its squares */
+    LT_CONV_NORM_STATS, /* of relu(x * scale + shift), which is not in memory: forward and the sums */
+    LT_CONV_NORM_GRAD_W, /* of such an x */
+    LT_CONV_SUMS         /* grad_x, then relu's mask made again, then batch norm's two sums */
 } lt_conv_form;
 
 /* A graph's tensors in memory, which have these numbers. Vectors are f32 [1,C,1,1]. */
@@ -22,6 +24,11 @@ enum {
     /* Of LT_CONV_STATS. */
     LT_CONV_SUM = 3,
     LT_CONV_SQUARES,
+    /* Of LT_CONV_NORM_STATS and LT_CONV_NORM_GRAD_W; the first two of the factors' dtype. */
+    LT_CONV_SCALE = 3,
+    LT_CONV_SHIFT,
+    LT_CONV_NORM_SUM,
+    LT_CONV_NORM_SQUARES,
     /* Of LT_CONV_SUMS: what batch norm read, its parts, and the results. */
     LT_CONV_NORM_X = 3,
     LT_CONV_MEAN,

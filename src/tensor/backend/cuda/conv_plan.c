@@ -260,8 +260,10 @@ static lt_status choose_plan(lt_cuda *c, lt_conv_call *call, convs *v, const cha
     const int ways = st ? 0 : count_ways(&t);
     if (!st)
         st = open_memory(c, call, t.workspace_bytes, &t.workspace);
+    call->trying = true;
     if (!st)
         st = lt_cuda_fastest(c, ways, try_way, &t, &best);
+    call->trying = false;
     if (!st) {
         lt_dnn_plan chosen = {0};
         if (best < t.count) {
@@ -292,7 +294,11 @@ static lt_status get_plan(lt_cuda *c, lt_conv_call *call, lt_dnn_plan **out)
 lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
                              const lt_view *w, const lt_view *y)
 {
-    static const int written[] = {LT_CONV_Y, LT_CONV_X, LT_CONV_W, LT_CONV_Y, LT_CONV_X};
+    static const int written[] = {
+        [LT_CONV_FORWARD] = LT_CONV_Y,    [LT_CONV_GRAD_X] = LT_CONV_X,
+        [LT_CONV_GRAD_W] = LT_CONV_W,     [LT_CONV_STATS] = LT_CONV_Y,
+        [LT_CONV_NORM_STATS] = LT_CONV_Y, [LT_CONV_NORM_GRAD_W] = LT_CONV_W,
+        [LT_CONV_SUMS] = LT_CONV_X};
     const lt_view *const view[] = {x, w, y};
     lt_conv_call call = {.problem = {.form = form, .config = *config, .dtype = y->dtype},
                          .config = config,
@@ -307,8 +313,8 @@ lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, 
                                        .dtype = y->dtype,
                                        .fits = lt_view_is_channels_last(view[i]),
                                        .written = i == written[form]};
-    call.operand[LT_CONV_W].keeps = form != LT_CONV_GRAD_W;
-    call.operand[LT_CONV_W].refresh = form == LT_CONV_FORWARD || form == LT_CONV_STATS;
+    call.operand[LT_CONV_W].keeps = written[form] != LT_CONV_W;
+    call.operand[LT_CONV_W].refresh = written[form] == LT_CONV_Y;
     return call;
 }
 

@@ -20,6 +20,7 @@ struct lt_conv_call {
     const lt_conv2d_config *config; /* what the call was made of */
     const lt_view *x, *w, *y;
     void *memory[LT_CONV_SLOTS]; /* out: of each tensor, while the steps run */
+    bool trying;                 /* out: ways are timed */
 };
 
 /* A call on these tensors, or on the gradients of x, w, y, as the form says. */

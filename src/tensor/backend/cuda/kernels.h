@@ -19,6 +19,7 @@ void lt_cuda_install_grad_norm(lt_backend *be);
 void lt_cuda_install_vec(lt_backend *be);
 void lt_cuda_install_convs(lt_backend *be);
 void lt_cuda_install_fused_convs(lt_backend *be);
+void lt_cuda_install_norm_convs(lt_backend *be);
 void lt_cuda_install_products(lt_backend *be);
 
 /* The table itself, for entries that use others. */

@@ -1,0 +1,124 @@
+/* Convolutions of relu(batchnorm(x)) that was never written: cuDNN's kernels scale, shift and mask x as
+ * they read it. Only f16 has them for the weight's gradient too (tests/cuda/planning.c), and they take scale and
+ * shift in f16: an element errs by that rounding once more than one that was written.
+ *
+ * The other way is to write it, which only the caller can do. While ways are timed it is written to memory
+ * that lives as long as the trial. */
+
+#include "conv_plan.h"
+#include "kernels.h"
+#include "norm_sums.h"
+
+enum { CHANNELS = 8 }; /* what these kernels want a multiple of */
+
+typedef struct norm_call {
+    const lt_batchnorm_before *norm;
+    const lt_view *stats; /* NULL: the gradient of the weight */
+    bool *done;
+    void **written; /* of a trial */
+} norm_call;
+
+static size_t bytes_of(const lt_view *x)
+{
+    size_t bytes = lt_dtype_size(x->dtype);
+    for (int d = 0; d < 4; d++)
+        bytes *= (size_t)x->shape.dim[d];
+    return bytes;
+}
+
+static lt_status write_and_run(lt_cuda *c, const lt_conv_call *call, const norm_call *n)
+{
+    const lt_backend *be = lt_cuda_table();
+    const lt_batchnorm2d_config config = {.relu = true};
+    lt_view x = *n->norm->x;
+    if (!*n->written)
+        LT_TRY(lt_cuda_alloc(c, bytes_of(&x), n->written));
+    x.data = *n->written;
+    LT_TRY(be->batchnorm_apply(c, &config, n->norm->x, n->norm->coef, NULL, &x, NULL));
+    return n->stats ? be->conv2d_stats(c, call->config, &x, call->w, call->y, n->stats)
+                    : be->conv2d_grad_w(c, call->config, call->y, &x, call->w);
+}
+
+static lt_status other(lt_cuda *c, const lt_conv_call *call)
+{
+    const norm_call *n = call->context;
+    if (call->trying)
+        return write_and_run(c, call, n);
+    *n->done = false;
+    return LT_OK;
+}
+
+/* Scale and shift in the dtype of x. */
+static lt_status round_vectors(lt_cuda *c, const lt_conv_call *call)
+{
+    const norm_call *n = call->context;
+    const char *operation = c->operation;
+    const int64_t channels = call->problem.x[1];
+    for (int i = 0; i < 2; i++) {
+        lt_view from = {.dtype = LT_F32, .shape = LT_SHAPE(channels), .stride = {1}}, to = from;
+        from.data = (float *)n->norm->coef->data + (2 + i) * channels;
+        to.dtype = call->problem.dtype;
+        to.data = call->memory[LT_CONV_SCALE + i];
+        LT_TRY(lt_cuda_table()->cast(c, &from, &to));
+    }
+    return lt_cuda_begin(c, operation);
+}
+
+static lt_status finish_stats(lt_cuda *c, const lt_conv_call *call)
+{
+    const norm_call *n = call->context;
+    return lt_cuda_moments_of_sums(c, &call->operand[LT_CONV_Y].use, call->memory[LT_CONV_NORM_SUM],
+                                   call->memory[LT_CONV_NORM_SQUARES], n->stats);
+}
+
+static bool may_fuse(const lt_conv_problem *p, const lt_view *x)
+{
+    return p->dtype == LT_F16 && x->dtype == LT_F16 && p->config.groups == 1
+           && p->x[1] % CHANNELS == 0 && p->y[1] % CHANNELS == 0 && lt_view_is_channels_last(x);
+}
+
+static lt_status run(lt_cuda *c, const char *operation, lt_conv_call *call,
+                     const lt_batchnorm_before *norm, const lt_view *stats, bool *done)
+{
+    void *written = NULL;
+    const norm_call context = {norm, stats, done, &written};
+    *done = false;
+    if (!may_fuse(&call->problem, norm->x))
+        return LT_OK;
+    *done = true;
+    call->context = &context;
+    call->fused = true;
+    call->before = round_vectors;
+    call->after = stats ? finish_stats : NULL;
+    call->other = other;
+    for (int i = LT_CONV_SCALE; i <= LT_CONV_SHIFT; i++)
+        call->work[i] = (size_t)call->problem.x[1] * lt_dtype_size(call->problem.dtype);
+    for (int i = LT_CONV_NORM_SUM; stats && i <= LT_CONV_NORM_SQUARES; i++)
+        call->work[i] = (size_t)call->problem.y[1] * sizeof(float);
+    LT_TRY(lt_cuda_begin(c, operation));
+    lt_status st = lt_conv_run(c, call);
+    if (written)
+        lt_cuda_free(c, written, bytes_of(norm->x));
+    return st ? st : lt_cuda_end(c);
+}
+
+static lt_status conv2d_norm_stats(void *ctx, const lt_conv2d_config *config,
+                                   const lt_batchnorm_before *norm, const lt_view *w,
+                                   const lt_view *y, const lt_view *stats, bool *done)
+{
+    lt_conv_call call = lt_conv_call_of(LT_CONV_NORM_STATS, config, norm->x, w, y);
+    return run(ctx, "conv2d_norm_stats", &call, norm, stats, done);
+}
+
+static lt_status conv2d_norm_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                    const lt_batchnorm_before *norm, const lt_view *dw, bool *done)
+{
+    lt_conv_call call = lt_conv_call_of(LT_CONV_NORM_GRAD_W, config, norm->x, dw, dy);
+    return run(ctx, "conv2d_norm_grad_w", &call, norm, NULL, done);
+}
+
+void lt_cuda_install_norm_convs(lt_backend *be)
+{
+    be->conv2d_norm_stats = conv2d_norm_stats;
+    be->conv2d_norm_grad_w = conv2d_norm_grad_w;
+}

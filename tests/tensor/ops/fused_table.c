@@ -1,0 +1,110 @@
+/* The fused entries, composed of ref's. */
+
+#include "fused_table.h"
+
+#include "near.h"
+
+#include "lather/ext/fail.h"
+
+calls seen;
+
+static lt_status fake_conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                                   const lt_view *w, const lt_view *y, const lt_view *stats)
+{
+    seen.stats++;
+    LT_TRY(lt_backend_ref()->conv2d(ctx, config, x, w, NULL, y));
+    return lt_backend_ref()->batchnorm_stats(ctx, y, stats);
+}
+
+static lt_status fake_grad_x_sums(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                  const lt_view *w, const lt_batchnorm_before *norm,
+                                  const lt_view *dx, const lt_view *sums)
+{
+    const lt_backend *ref = lt_backend_ref();
+    lt_batchnorm_grad in = {.dy = {*dx}, .x = norm->x, .coef = norm->coef, .relu = true};
+    double unmasked[FUSED_MOST];
+    seen.sums++;
+    assert_int_equal(norm->gamma->shape.dim[0], sums->shape.dim[1]);
+    assert_int_equal(norm->beta->shape.dim[0], sums->shape.dim[1]);
+    in.dy[0].data = unmasked;
+    LT_TRY(ref->conv2d_grad_x(ctx, config, dy, w, &in.dy[0]));
+    LT_TRY(ref->batchnorm_grad_stats(ctx, &in, dx, sums));
+    return seen.spoils ? ref->scale(ctx, 1.001, sums, sums) : LT_OK;
+}
+
+/* relu(batchnorm(x)) in memory of the test's. */
+static lt_view applied(void *ctx, const lt_batchnorm_before *norm, double *memory)
+{
+    const lt_batchnorm2d_config config = {.relu = true};
+    lt_view y = *norm->x;
+    y.data = memory;
+    assert_ok(lt_backend_ref()->batchnorm_apply(ctx, &config, norm->x, norm->coef, NULL, &y, NULL));
+    return y;
+}
+
+static lt_status fake_norm_stats(void *ctx, const lt_conv2d_config *config,
+                                 const lt_batchnorm_before *norm, const lt_view *w,
+                                 const lt_view *y, const lt_view *stats, bool *done)
+{
+    double memory[FUSED_MOST];
+    *done = !seen.declines;
+    if (!*done)
+        return LT_OK;
+    seen.norm_stats++;
+    const lt_view x = applied(ctx, norm, memory);
+    LT_TRY(lt_backend_ref()->conv2d(ctx, config, &x, w, NULL, y));
+    return lt_backend_ref()->batchnorm_stats(ctx, y, stats);
+}
+
+static lt_status fake_norm_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                  const lt_batchnorm_before *norm, const lt_view *dw, bool *done)
+{
+    double memory[FUSED_MOST];
+    *done = !seen.declines;
+    if (!*done)
+        return LT_OK;
+    seen.norm_grad_w++;
+    const lt_view x = applied(ctx, norm, memory);
+    return lt_backend_ref()->conv2d_grad_w(ctx, config, dy, &x, dw);
+}
+
+static lt_status count_apply(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
+                             const lt_view *coef, const lt_view *residual, const lt_view *y,
+                             const lt_view *mask)
+{
+    seen.applies++;
+    return lt_backend_ref()->batchnorm_apply(ctx, config, x, coef, residual, y, mask);
+}
+
+static lt_status count_stats(void *ctx, const lt_view *x, const lt_view *stats)
+{
+    seen.batchnorm_stats++;
+    return lt_backend_ref()->batchnorm_stats(ctx, x, stats);
+}
+
+static lt_status count_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
+                                  const lt_view *sums)
+{
+    seen.batchnorm_grad_stats++;
+    return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
+}
+
+lt_device *open_device(lt_backend *table, level fused)
+{
+    lt_device *d = NULL;
+    assert_ok(lt_device_open(&d, "ref", &(lt_device_config){.f64 = true}));
+    *table = *lt_backend_ref();
+    table->batchnorm_stats = count_stats;
+    table->batchnorm_grad_stats = count_grad_stats;
+    table->batchnorm_apply = count_apply;
+    if (fused == UNWRITTEN) {
+        table->conv2d_norm_stats = fake_norm_stats;
+        table->conv2d_norm_grad_w = fake_norm_grad_w;
+    }
+    if (fused) {
+        table->conv2d_stats = fake_conv2d_stats;
+        table->conv2d_grad_x_sums = fake_grad_x_sums;
+    }
+    d->backend = table;
+    return d;
+}
