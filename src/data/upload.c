@@ -7,6 +7,8 @@
 
 #include "lather/log.h"
 
+#include <stdio.h>
+
 enum { NONE = -1 };
 
 struct lt_upload {
@@ -49,14 +51,18 @@ lt_status lt_upload_new(lt_upload **out, lt_device *device, size_t bytes)
 void lt_upload_free(lt_upload **upload)
 {
     lt_upload *u = *upload;
+    char before[1024]; /* what failed first is what the program tells */
     *upload = NULL;
     if (!u)
         return;
+    snprintf(before, sizeof before, "%s", lt_error_message());
     lt_status st = lt_upload_forget(u);
     if (!st)
         st = lt_device_sync(u->device);
-    if (st) /* the next call of the device tells it again */
+    if (st) { /* the next call of the device tells it again */
         lt_log(LT_LOG_WARN, "data", "upload: %s", lt_error_message());
+        (void)lt_fail(st, "%s", before);
+    }
     for (int i = 0; i < LT_UPLOAD_LANES; i++)
         lt_tensor_free(&u->room[i]);
     if (u->host)

@@ -9,6 +9,8 @@
 #include "lather/ext/fail.h"
 #include "lather/log.h"
 
+#include <stdio.h>
+
 struct lt_readback {
     lt_device *device;
     const lt_upload_ops *ops; /* NULL: data is plain memory */
@@ -53,11 +55,16 @@ static lt_status wait(lt_readback *r)
 void lt_readback_free(lt_readback **readback)
 {
     lt_readback *r = *readback;
+    char before[1024]; /* what failed first is what the program tells */
     *readback = NULL;
     if (!r)
         return;
-    if (wait(r)) /* the next call of the device tells it again */
+    snprintf(before, sizeof before, "%s", lt_error_message());
+    lt_status st = wait(r);
+    if (st) { /* the next call of the device tells it again */
         lt_log(LT_LOG_WARN, "readback", "%s", lt_error_message());
+        (void)lt_fail(st, "%s", before);
+    }
     if (r->ops)
         r->ops->host_free(r->device->ctx, r->data);
     else

@@ -5,6 +5,7 @@
 #include "tensor/tensor.h"
 
 #include "lather/data.h"
+#include "lather/ext/fail.h"
 #include "lather/loader.h"
 
 #include <string.h>
@@ -20,6 +21,7 @@ typedef struct late_copy {
 static late_copy late[LT_UPLOAD_LANES];
 static int begun, followed;
 static bool forgets; /* the control: join does not wait */
+static bool broken;
 
 static lt_status host_alloc(void *ctx, size_t bytes, void **out)
 {
@@ -43,6 +45,8 @@ static lt_status copy(void *ctx, int lane, void *dst, const void *src, size_t by
 static lt_status finish(void *ctx, int lane)
 {
     (void)ctx;
+    if (broken)
+        return lt_fail(LT_E_DEVICE, "wait: it is broken");
     if (late[lane].dst)
         memcpy(late[lane].dst, late[lane].src, late[lane].bytes);
     late[lane] = (late_copy){0};
@@ -175,6 +179,22 @@ static void a_missing_wait_shows(void **state)
     close_side(&far);
 }
 
+static void what_failed_first_is_told(void **state)
+{
+    side far;
+    lt_batch batch;
+    (void)state;
+    open_side(&far, true, 0);
+    assert_ok(lt_loader_next(far.loader, &batch));
+    broken = true;
+    (void)lt_fail(LT_E_ARG, "what failed first");
+    lt_loader_free(&far.loader);
+    assert_string_equal(lt_error_message(), "what failed first");
+    broken = false;
+    memset(late, 0, sizeof late);
+    close_side(&far);
+}
+
 int main(void)
 {
     static const double plain = 0, mixed = 0.5;
@@ -184,6 +204,7 @@ int main(void)
         {"mixed batches too", batches_arrive_whole_and_in_order, NULL, NULL,
          (void *)(uintptr_t)&mixed},
         cmocka_unit_test(a_missing_wait_shows),
+        cmocka_unit_test(what_failed_first_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

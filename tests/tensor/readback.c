@@ -5,6 +5,8 @@
 #include "near.h"
 #include "tensor/tensor.h"
 
+#include "lather/ext/fail.h"
+
 #include <string.h>
 
 enum { MOST = 16, BYTES = 64 };
@@ -19,6 +21,7 @@ typedef struct late_copy {
 static late_copy late[MOST];
 static uint64_t queued, arrived, marks;
 static bool forgets; /* the control: reach does not wait */
+static bool broken;
 
 static lt_status host_alloc(void *ctx, size_t bytes, void **out)
 {
@@ -53,6 +56,8 @@ static lt_status mark(void *ctx, uint64_t *place)
 static lt_status reach(void *ctx, uint64_t place)
 {
     (void)ctx;
+    if (broken)
+        return lt_fail(LT_E_DEVICE, "reach: it is broken");
     for (; arrived < place && !forgets; arrived++)
         memcpy(late[arrived].to, late[arrived].data, late[arrived].bytes);
     return LT_OK;
@@ -72,7 +77,7 @@ static void open_side(side *s, bool far)
 {
     *s = (side){0};
     queued = arrived = marks = 0;
-    forgets = false;
+    forgets = broken = false;
     assert_ok(lt_device_open(&s->device, "ref", NULL));
     s->table = *s->device->backend;
     if (far) {
@@ -181,12 +186,27 @@ static void what_has_no_room_is_refused(void **state)
     assert_int_equal(arrived, queued); /* freeing waited */
 }
 
+static void what_failed_first_is_told(void **state)
+{
+    side s;
+    (void)state;
+    open_side(&s, true);
+    put(&s, 3, 4);
+    send_both(&s);
+    broken = true;
+    (void)lt_fail(LT_E_ARG, "what failed first");
+    lt_readback_free(&s.first);
+    assert_string_equal(lt_error_message(), "what failed first");
+    close_side(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_those_of_their_turn),
         cmocka_unit_test(without_the_wait_nothing_has_come),
         cmocka_unit_test(what_has_no_room_is_refused),
+        cmocka_unit_test(what_failed_first_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

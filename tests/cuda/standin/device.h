@@ -20,7 +20,7 @@ enum { MOST_DEVICES = 8 };
 
 /* What was asked for by environment; read once. */
 struct wishes {
-    enum order { NOW, LATE, SHUFFLED } order;
+    enum order { NOW, LATE, SHUFFLED, MAIN_FIRST, MAIN_LAST } order;
     bool protect;     /* only work may touch device memory: a page fault else */
     unsigned seed;    /* of shuffled */
     size_t memory;    /* bytes of a device */
@@ -111,7 +111,8 @@ cudaError_t sticky(int device);
 
 /* CUDA's own tags. */
 struct CUstream_st {
-    int device, number;
+    int device;
+    bool urgent; /* of the highest priority: the main stream */
     std::deque<standin::task> tasks;
     std::shared_ptr<standin::capture> capture; /* NULL: none */
     std::set<int> last;                        /* nodes of it that the next one follows */

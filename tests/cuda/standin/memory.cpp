@@ -16,7 +16,7 @@ namespace standin
 namespace
 {
 
-enum { PAGE = 4096, ALIGNMENT = 256, GARBAGE = 0xFF };
+enum { PAGE = 4096, LARGE_PAGE = 2 << 20, ALIGNMENT = 256, GARBAGE = 0xFF };
 
 struct allocation {
     size_t bytes;
@@ -77,23 +77,44 @@ const char *name_of(memory_kind kind)
     return kind == DEVICE ? "the device's" : kind == PINNED ? "page-locked" : "the host's";
 }
 
+/* Pages that end where another begins that nobody may touch. Large ones, where they fit, since each
+ * change of what may be touched goes over all of them. */
+char *map_pages(size_t *mapped)
+{
+    const size_t unit = *mapped >= LARGE_PAGE ? LARGE_PAGE : PAGE;
+    *mapped = (*mapped + unit - 1) / unit * unit;
+    const size_t room = *mapped + unit + PAGE;
+    char *all_of_it = (char *)mmap(NULL, room, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all_of_it == MAP_FAILED)
+        return NULL;
+    char *mapping = all_of_it + (unit - (uintptr_t)all_of_it % unit) % unit;
+    char *end = mapping + *mapped;
+    if (mapping > all_of_it)
+        munmap(all_of_it, (size_t)(mapping - all_of_it));
+    if (all_of_it + room > end + PAGE)
+        munmap(end + PAGE, (size_t)(all_of_it + room - (end + PAGE)));
+    mprotect(end, PAGE, PROT_NONE);
+    if (unit == LARGE_PAGE)
+        madvise(mapping, *mapped, MADV_HUGEPAGE);
+    return mapping;
+}
+
 cudaError_t allocate(void **out, size_t bytes, memory_kind kind)
 {
-    const size_t mapped = (bytes + PAGE - 1) / PAGE * PAGE;
     const size_t aligned = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    size_t mapped = aligned;
     const int device = current_device();
-    if (kind == DEVICE && used[device] + mapped > wished().memory)
+    if (kind == DEVICE && used[device] + aligned > wished().memory)
         return cudaErrorMemoryAllocation;
-    char *mapping = (char *)mmap(NULL, mapped + PAGE, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapping == MAP_FAILED)
+    char *mapping = map_pages(&mapped);
+    if (!mapping)
         return cudaErrorMemoryAllocation;
-    mprotect(mapping + mapped, PAGE, PROT_NONE);
     memset(mapping, GARBAGE, mapped);
     char *begin = kind == DEVICE ? mapping + mapped - aligned : mapping;
     if (kind == DEVICE) {
         watch_faults();
-        used[device] += mapped;
+        used[device] += aligned;
         if (wished().protect && !opened)
             mprotect(mapping, mapped, PROT_NONE);
     }
@@ -110,7 +131,7 @@ cudaError_t release(void *p, memory_kind kind, const char *what)
                     p);
     finish_device(-1);
     if (kind == DEVICE)
-        used[found->second.device] -= found->second.mapped;
+        used[found->second.device] -= (found->second.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     munmap(found->second.mapping, found->second.mapped + PAGE);
     all.erase(found);
     return cudaSuccess;

@@ -1,6 +1,7 @@
 /* Streams, events, and the order in which queued work runs: as early as it can ("now"), as late as it
- * may ("late": only what the one who waits needs), or by chance ("shuffled"). Whatever is right must
- * give the same numbers in all of them. */
+ * may ("late": only what the one who waits needs), by chance ("shuffled"), or early on the main stream
+ * and late on the others ("main-first"), or the reverse ("main-last"). Whatever is right must give the
+ * same numbers in all of them. */
 
 #include "device.h"
 
@@ -125,6 +126,27 @@ outcome run_towards(CUstream_st *s)
     return BLOCKED;
 }
 
+/* Whether the order lets the stream run before anybody waits for it. */
+bool is_early(const CUstream_st *s)
+{
+    const wishes::order order = wished().order;
+    return order == wishes::NOW || (order == wishes::MAIN_FIRST && s->urgent)
+           || (order == wishes::MAIN_LAST && !s->urgent);
+}
+
+outcome run_early()
+{
+    outcome found = BLOCKED;
+    for (CUstream_st *s : streams)
+        if (is_early(s) && !s->tasks.empty()) {
+            const outcome one = run_first(s);
+            if (one == RAN)
+                return RAN;
+            found = one == POLLING ? POLLING : found;
+        }
+    return found;
+}
+
 outcome run_any()
 {
     const size_t count = streams.size();
@@ -188,10 +210,10 @@ void add(CUstream_st *stream, task t)
     if (std::find(streams.begin(), streams.end(), stream) == streams.end())
         standin_die("%s: the stream %p is none, or is gone", t.what, (void *)stream);
     stream->tasks.push_back(std::move(t));
-    if (wished().order != wishes::NOW)
+    if (wished().order == wishes::LATE || wished().order == wishes::SHUFFLED)
         return;
     open_memory();
-    while (run_any() == RAN) {
+    while (run_early() == RAN) {
     }
     close_memory();
 }
@@ -265,16 +287,15 @@ void standin_die(const char *format, ...)
     abort();
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int)
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
 {
-    static int made;
     locked now(everything);
     cudaError_t code = entered("cudaStreamCreateWithPriority");
     if (code)
         return result(code);
     if (flags != cudaStreamNonBlocking)
         standin_die("a stream that waits for the legacy stream, which this project does not use");
-    *out = new CUstream_st{current_device(), ++made, {}, NULL, {}};
+    *out = new CUstream_st{current_device(), priority < 0, {}, NULL, {}};
     streams.push_back(*out);
     return result(cudaSuccess);
 }
@@ -296,9 +317,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     locked now(everything);
     cudaError_t code = entered("cudaStreamSynchronize");
-    if (!code && stream->capture)
-        return result(standin_allowed("cudaStreamSynchronize") ? cudaErrorStreamCaptureUnsupported
-                                                               : cudaErrorStreamCaptureUnsupported);
+    if (!code && stream->capture) {
+        stream->capture->invalid = true;
+        return result(cudaErrorStreamCaptureUnsupported);
+    }
     if (!code)
         finish(stream);
     return result(code ? code : sticky(stream->device));
@@ -320,7 +342,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     locked now(everything);
     cudaError_t code = entered("cudaStreamQuery");
     if (!code && stream->capture) {
-        standin_allowed("cudaStreamQuery");
+        stream->capture->invalid = true;
         code = cudaErrorStreamCaptureUnsupported;
     }
     if (!code)

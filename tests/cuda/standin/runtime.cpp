@@ -24,16 +24,22 @@ long number(const char *name, long otherwise)
     return text && *text ? strtol(text, NULL, 10) : otherwise;
 }
 
+enum wishes::order order_of(const char *text)
+{
+    static const char *const names[] = {"now", "late", "shuffled", "main-first", "main-last"};
+    for (int i = 0; i <= wishes::MAIN_LAST; i++)
+        if (!strcmp(text, names[i]))
+            return (enum wishes::order)i;
+    standin_die("LATHER_STANDIN=%s: there are now, late, shuffled, main-first and main-last", text);
+}
+
 wishes read_wishes()
 {
     const char *order = getenv("LATHER_STANDIN"), *fail = getenv("LATHER_STANDIN_FAIL");
     wishes w = {};
-    w.order = order && !strcmp(order, "late")       ? wishes::LATE
-              : order && !strcmp(order, "shuffled") ? wishes::SHUFFLED
-                                                    : wishes::NOW;
-    if (order && *order && strcmp(order, "now") != 0 && w.order == wishes::NOW)
-        standin_die("LATHER_STANDIN=%s: there are now, late and shuffled", order);
-    w.protect = number("LATHER_STANDIN_PROTECT", w.order != wishes::NOW);
+    w.order = order_of(order && *order ? order : "now");
+    w.protect =
+        number("LATHER_STANDIN_PROTECT", w.order == wishes::LATE || w.order == wishes::SHUFFLED);
     w.seed = (unsigned)number("LATHER_STANDIN_SEED", 1);
     w.memory = (size_t)number("LATHER_STANDIN_MEMORY", 4096) << 20; /* MiB */
     w.devices = (int)number("LATHER_STANDIN_DEVICES", 1);
