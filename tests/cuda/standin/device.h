@@ -20,7 +20,7 @@ enum { MOST_DEVICES = 8 };
 
 /* What was asked for by environment; read once. */
 struct wishes {
-    enum order { NOW, LATE, SHUFFLED, MAIN_FIRST, MAIN_LAST } order;
+    enum when { NOW, LATE, SHUFFLED, MAIN_FIRST, MAIN_LAST } order;
     bool protect;     /* only work may touch device memory: a page fault else */
     unsigned seed;    /* of shuffled */
     size_t memory;    /* bytes of a device */

@@ -129,7 +129,7 @@ outcome run_towards(CUstream_st *s)
 /* Whether the order lets the stream run before anybody waits for it. */
 bool is_early(const CUstream_st *s)
 {
-    const wishes::order order = wished().order;
+    const wishes::when order = wished().order;
     return order == wishes::NOW || (order == wishes::MAIN_FIRST && s->urgent)
            || (order == wishes::MAIN_LAST && !s->urgent);
 }

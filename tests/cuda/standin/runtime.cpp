@@ -24,12 +24,12 @@ long number(const char *name, long otherwise)
     return text && *text ? strtol(text, NULL, 10) : otherwise;
 }
 
-enum wishes::order order_of(const char *text)
+wishes::when order_of(const char *text)
 {
     static const char *const names[] = {"now", "late", "shuffled", "main-first", "main-last"};
     for (int i = 0; i <= wishes::MAIN_LAST; i++)
         if (!strcmp(text, names[i]))
-            return (enum wishes::order)i;
+            return (wishes::when)i;
     standin_die("LATHER_STANDIN=%s: there are now, late, shuffled, main-first and main-last", text);
 }
 
