@@ -62,6 +62,9 @@ lt_status bench_make_optim(lt_optim **out, const char *name, const lt_params *pa
 /* Whether the name is one of Shampoo's, and the config of its preset. */
 bool bench_shampoo_config(lt_shampoo_config *out, const char *name);
 
+/* The sides of a Shampoo's factors and how many there are of each: "2048x7,1152x4"; else "". */
+lt_status bench_factor_sides(lt_optim *optim, char *out, size_t size);
+
 /* Fills a tensor with numbers in [-bound, bound), or pixels, or labels below classes. */
 lt_status bench_fill_random(lt_tensor *tensor, double bound, uint64_t seed);
 

@@ -30,7 +30,7 @@ static const lt_option table[] = {
     {.group = "Benchmark", .name = "step", .type = LT_OPTION_INT, .offset = AT(step),
      .value = "50", .min = 1, .max = 1000000000, .help = "of the checkpoint: bias correction"},
     {.group = "Benchmark", .name = "sizes", .type = LT_OPTION_STRING, .offset = AT(sizes),
-     .value = "64,256,1024", .help = "sides of made matrices"},
+     .value = "64,256,1024", .help = "sides of made matrices; 512x27: so many, instead of --batch"},
     {.group = "Benchmark", .name = "conditions", .type = LT_OPTION_STRING, .offset = AT(conditions),
      .value = "1e2,1e4,1e6,1e8,-1e4", .help = "condition numbers; negative: a quarter of the rank"},
     {.group = "Benchmark", .name = "batch", .type = LT_OPTION_INT, .offset = AT(batch),
@@ -339,17 +339,15 @@ static lt_status compare_made(lt_device *device, const settings *s)
 {
     for (const char *size = s->sizes; size && *size; size = strchr(size, ',')) {
         size += *size == ',';
-        const int64_t n = atoll(size);
-        if (n < 1)
+        char *end;
+        const int64_t n = strtoll(size, &end, 10), count = *end == 'x' ? atoll(end + 1) : s->batch;
+        if (n < 1 || count < 1)
             return lt_fail(LT_E_ARG, "bench roots: --sizes %s", s->sizes);
         for (const char *at = s->conditions; at && *at; at = strchr(at, ',')) {
             at += *at == ',';
             const double condition = atof(at);
             samples list = {0};
-            lt_status st = LT_OK;
-            for (int64_t i = 0; i < s->batch && !st; i++)
-                st = samples_add_synthetic(&list, n, fabs(condition),
-                                           condition < 0 ? (n + 3) / 4 : n);
+            lt_status st = samples_add_made(&list, n, condition, s->batch, count);
             if (!st && s->bases)
                 st = samples_move(&list, s->moved);
             if (!st)

@@ -26,6 +26,8 @@ void samples_clear(samples *list);
 /* A matrix with eigenvalues from 1 to 1/condition, evenly spaced in logarithms; rank < n: the others
  * are 0. */
 lt_status samples_add_synthetic(samples *list, int64_t n, double condition, int64_t rank);
+/* So many of them; a negative condition: of rank n/4. Beyond the first `few` they are copies. */
+lt_status samples_add_made(samples *list, int64_t n, double condition, int64_t few, int64_t all);
 /* Each matrix a becomes (1 - share) a + share b, b its mirror image (rows and columns backwards);
  * what it was is before. */
 lt_status samples_move(samples *list, double share);

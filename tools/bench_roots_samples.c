@@ -86,6 +86,19 @@ lt_status samples_add_synthetic(samples *list, int64_t n, double condition, int6
     return LT_OK;
 }
 
+lt_status samples_add_made(samples *list, int64_t n, double condition, int64_t few, int64_t all)
+{
+    for (int64_t i = 0; i < all && i < few; i++)
+        LT_TRY(samples_add_synthetic(list, n, fabs(condition), condition < 0 ? (n + 3) / 4 : n));
+    for (int64_t i = few; i < all; i++) {
+        sample *s = add(list, n);
+        if (!s)
+            return LT_E_NOMEM;
+        memcpy(s->a, list->item[i - few].a, (size_t)(n * n) * sizeof *s->a);
+    }
+    return LT_OK;
+}
+
 lt_status samples_move(samples *list, double share)
 {
     for (size_t k = 0; k < list->count; k++) {

@@ -14,7 +14,7 @@ typedef struct settings {
     const char *arch, *device;
     int amp, optim, recompute, fused; /* indices of choices */
     int64_t batch, size, threads, steps, warmup, classes, frequency, block;
-    bool json, graph;
+    bool json, graph, deterministic;
 } settings;
 
 enum { OFF, BF16, F16, TF32 };
@@ -117,6 +117,11 @@ static const lt_option table[] = {
      .offset = AT(graph),
      .value = "true",
      .help = "cuda: record the work of a step once and replay it"},
+    {.group = "Benchmark",
+     .name = "deterministic",
+     .type = LT_OPTION_BOOL,
+     .offset = AT(deterministic),
+     .help = "the same bits in each run"},
     BENCH_MACHINE_OPTIONS(settings),
 };
 
@@ -180,8 +185,10 @@ static lt_status make_optim(training *t, const settings *s)
 
 static lt_status open_training(training *t, const settings *s)
 {
-    lt_device_config device = {
-        .threads = (int)s->threads, .tf32 = s->amp == TF32, .fused = (lt_fused)s->fused};
+    lt_device_config device = {.threads = (int)s->threads,
+                               .tf32 = s->amp == TF32,
+                               .deterministic = s->deterministic,
+                               .fused = (lt_fused)s->fused};
     lt_resnet_config model = {.arch = s->arch, .classes = (int)s->classes};
     LT_TRY(lt_device_open(&t->device, s->device, &device));
     LT_TRY(lt_resnet_new(&t->model, t->device, &model));
@@ -255,6 +262,9 @@ static void report(const training *t, const settings *s, double seconds, double 
     bench_header header = {"train", lt_device_name(t->device), amps[s->amp], (int)s->batch,
                            lt_device_threads(t->device)};
     bench_print_header(&header);
+    char sides[4096];
+    if (!bench_factor_sides(t->optim, sides, sizeof sides))
+        printf(", \"factor_sides\": \"%s\"", sides);
     printf(
         ", \"arch\": \"%s\", \"optim\": \"%s\", \"steps\": %d, \"images_per_second\": %.6g, "
         "\"milliseconds\": %.6g, \"mean_milliseconds\": %.6g, \"peak_memory_bytes\": %lld, \"tensor_peak_bytes\": %zu, "

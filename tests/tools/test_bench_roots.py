@@ -39,6 +39,14 @@ def check_bases():
     assert abs(far['eigh']['one_minus_cos']) < 1e-6, far
 
 
+def check_counts():
+    done = subprocess.run([sys.argv[1], 'roots', *SMALL, '--sizes', '24x3,16x1', '--solvers', 'rational'],
+                          stdout=subprocess.PIPE, text=True, check=True)
+    rows = json.loads(done.stdout)['rows']
+    assert [(r['n'], r['count']) for r in rows] == [(24, 3), (16, 1)], rows
+
+
 check_roots()
+check_counts()
 check_bases()
-print('2 passed, 0 failed')
+print('3 passed, 0 failed')

@@ -33,6 +33,9 @@ expect("f16 with a loss scale", half["dtype"] == "f16" and half["loss"] > 0)
 fast = train("--optim", "shampoo", "--precondition-frequency", "1", "--max-preconditioner-dim", "64")
 slow = train("--optim", "shampoo")
 expect("Shampoo's settings arrive", fast["loss"] != slow["loss"])  # roots in each step against none yet
+expect("factors are counted by size", fast["factor_sides"].startswith("64x") and plain["factor_sides"] == "")
+again = ["--deterministic", "--optim", "adamw"]
+expect("reruns with --deterministic end with the same loss", train(*again)["loss"] == train(*again)["loss"])
 c = json.loads(run("ceilings", "--megabytes", "1", "--side", "32", "--repeats", "2", "--json").stdout)
 expect("copies and products have a rate", c["copy_gigabytes_per_second"] > 0 and c["f32_gigaflops"] > 0)
 expect("a device that is not there is refused", run("train", "--device", "cuda:99").returncode != 0)
