@@ -5,6 +5,7 @@
 
 #include "lather/graph.h"
 #include "lather/ops.h"
+#include "lather/readback.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,6 +144,8 @@ typedef struct training {
     lt_graph *graph;
     lt_tensor *images, *labels, *kept_loss;
     lt_pass pass;
+    lt_readback *numbers[2];    /* of steps by turns: kept_loss on its way */
+    int64_t first_roots;        /* the step with Shampoo's first ones, if it was asked for; or 0 */
     double loss, opened, first; /* seconds of opening, to the end of the first step */
 } training;
 
@@ -154,6 +157,8 @@ static void close_training(training *t)
     lt_optim_free(&t->optim);
     lt_params_clear(&t->params);
     lt_module_free(&t->model);
+    for (int i = 0; i < 2; i++)
+        lt_readback_free(&t->numbers[i]);
     lt_tensor_free(&t->images);
     lt_tensor_free(&t->labels);
     lt_device_close(&t->device);
@@ -164,6 +169,8 @@ static lt_status make_data(training *t, const settings *s)
     LT_TRY(lt_tensor_new(&t->images, t->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size)));
     LT_TRY(lt_tensor_new(&t->labels, t->device, LT_I32, LT_SHAPE(s->batch)));
     LT_TRY(lt_tensor_new(&t->kept_loss, t->device, LT_F32, LT_SCALAR));
+    for (int i = 0; i < 2; i++)
+        LT_TRY(lt_readback_new(&t->numbers[i], t->device, lt_tensor_bytes(t->kept_loss)));
     LT_TRY(bench_fill_random(t->images, 256, 1));
     return bench_fill_random(t->labels, (double)s->classes, 2);
 }
@@ -174,8 +181,8 @@ static lt_status make_optim(training *t, const settings *s)
     if (bench_shampoo_config(&c, bench_optims[s->optim])) {
         c.precondition_frequency = s->frequency ? s->frequency : c.precondition_frequency;
         c.max_preconditioner_dim = s->block ? s->block : c.max_preconditioner_dim;
-        if (s->frequency)
-            c.start_preconditioning_step = 2; /* so that it is a part of all measured steps */
+        if (s->frequency) /* no earlier start is allowed; all measured steps come behind it */
+            t->first_roots = c.start_preconditioning_step = s->frequency;
         LT_TRY(lt_optim_shampoo(&t->optim, &t->params, &c));
     } else {
         LT_TRY(bench_make_optim(&t->optim, bench_optims[s->optim], &t->params));
@@ -223,20 +230,59 @@ static lt_status whole_step(void *arg)
     return lt_optim_update(t->optim);
 }
 
-static lt_status step(training *t, int64_t attempt, bool graph)
+static lt_status first_part(void *arg)
+{
+    training *t = arg;
+    LT_TRY(forward_backward(t));
+    return lt_optim_update_first(t->optim);
+}
+
+static lt_status second_part(void *arg)
+{
+    training *t = arg;
+    return lt_optim_update_second(t->optim);
+}
+
+enum { PASS_KEY, WHOLE_KEY, FIRST_KEY, SECOND_KEY };
+
+/* As the trainer does it. */
+static lt_status queue_work(training *t, bool graph)
+{
+    if (!graph)
+        return whole_step(t);
+    if (lt_optim_is_steady(t->optim))
+        return lt_graph_run(t->device, &t->graph, WHOLE_KEY, whole_step, t);
+    if (!lt_optim_is_split(t->optim)) {
+        LT_TRY(lt_graph_run(t->device, &t->graph, PASS_KEY, forward_backward, t));
+        return lt_optim_update(t->optim);
+    }
+    LT_TRY(lt_graph_run(t->device, &t->graph, FIRST_KEY, first_part, t));
+    LT_TRY(lt_optim_update_host(t->optim));
+    return lt_graph_run(t->device, &t->graph, SECOND_KEY, second_part, t);
+}
+
+/* Puts a step on its way. */
+static lt_status begin_step(training *t, int64_t attempt, bool graph)
 {
     const lt_step numbers = {.lr = 0.01, .attempt = attempt};
+    lt_readback *loss = t->numbers[attempt % 2];
     LT_TRY(lt_optim_prepare(t->optim, &numbers));
-    bool steady = lt_optim_is_steady(t->optim);
-    lt_step_fn *work = steady ? whole_step : forward_backward;
-    if (graph)
-        LT_TRY(lt_graph_run(t->device, &t->graph, steady, work, t));
-    else
-        LT_TRY(work(t));
-    if (!steady)
-        LT_TRY(lt_optim_update(t->optim));
+    LT_TRY(queue_work(t, graph));
     lt_optim_advance(t->optim);
-    return lt_tensor_item(t->kept_loss, &t->loss); /* waits for the device */
+    lt_readback_begin(loss);
+    LT_TRY(lt_readback_add(loss, t->kept_loss));
+    return lt_readback_send(loss);
+}
+
+/* Waits for the step, and no later one. */
+static lt_status finish_step(training *t, int64_t attempt)
+{
+    const void *data;
+    float loss;
+    LT_TRY(lt_readback_wait(t->numbers[attempt % 2], &data));
+    memcpy(&loss, data, sizeof loss);
+    t->loss = (double)loss;
+    return LT_OK;
 }
 
 static double mean_of(const double *seconds, int64_t count)
@@ -283,21 +329,37 @@ static int64_t peak_bytes(const training *t, int64_t before)
                      : bench_process_bytes("VmHWM") - before;
 }
 
+/* On a device with a queue a step is waited for when the next one is on its way: its time is that
+ * since the end of the one before. */
+static lt_status run_steps(training *t, const settings *s, double *seconds)
+{
+    const int64_t late = lt_device_has_queue(t->device), own = t->first_roots + 4;
+    const int64_t warmup = t->first_roots && own > s->warmup ? own : s->warmup;
+    double last = 0;
+    for (int64_t i = 1; i <= warmup + s->steps + late; i++) {
+        const double begin = bench_seconds();
+        if (i <= warmup + s->steps)
+            LT_TRY(begin_step(t, i, s->graph));
+        if (i <= late)
+            continue;
+        LT_TRY(finish_step(t, i - late));
+        const double now = bench_seconds();
+        if (i - late == 1)
+            t->first = now;
+        if (i - late > warmup)
+            seconds[i - late - warmup - 1] = now - (begin > last || !late ? begin : last);
+        last = now;
+    }
+    return LT_OK;
+}
+
 static lt_status measure(training *t, const settings *s)
 {
     double *seconds = malloc((size_t)s->steps * sizeof *seconds);
     if (!seconds)
         return LT_E_NOMEM;
     int64_t before = bench_process_bytes("VmRSS");
-    lt_status st = LT_OK;
-    for (int64_t i = 0; i < s->warmup + s->steps && !st; i++) {
-        double begin = bench_seconds();
-        st = step(t, i + 1, s->graph);
-        if (i == 0)
-            t->first = bench_seconds();
-        if (i >= s->warmup)
-            seconds[i - s->warmup] = bench_seconds() - begin;
-    }
+    lt_status st = run_steps(t, s, seconds);
     if (!st) {
         const double mean = mean_of(seconds, s->steps);
         report(t, s, bench_median(seconds, (int)s->steps), mean, peak_bytes(t, before));

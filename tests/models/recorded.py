@@ -16,7 +16,7 @@ import tempfile
 import time
 
 PROGRAM = os.path.abspath(sys.argv[1])
-SMALL = ["--data", "synthetic:32:16:3", "--arch", "resnet10", "--width", "4", "--batch-size", "4", "--threads", "1",
+SMALL = ["--data", "synthetic:32:16:3", "--arch", "resnet10", "--width", "5", "--batch-size", "4", "--threads", "1",
          "--workers", "1", "--progress", "off", "--deterministic", "--device", "cuda", "--epochs", "2", "--keep", "0",
          "--lr", "0.01"]
 EAGER = ["--no-graph", "--run-ahead", "off"]
