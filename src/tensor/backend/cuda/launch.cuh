@@ -99,18 +99,39 @@ __device__ inline void set(lt_f16 *to, float x)
     *to = lt_f16_round(x);
 }
 
-/* Eight elements from memory aligned to 16 bytes. */
-__device__ inline void load_pack(const float *from, float (&v)[LT_PACK])
+/* Eight elements as they lie in memory, which is aligned to 16 bytes. What a thread will need it asks for
+ * early: it goes on until it uses it. */
+template <class T> struct raw_pack {
+    uint4 bits;
+};
+template <> struct raw_pack<float> {
+    float4 low, high;
+};
+
+__device__ inline raw_pack<float> fetch_pack(const float *from)
 {
-    const float4 a = ((const float4 *)from)[0], b = ((const float4 *)from)[1];
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
-    v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    raw_pack<float> r;
+    r.low = ((const float4 *)from)[0];
+    r.high = ((const float4 *)from)[1];
+    return r;
 }
 
-template <class T> __device__ inline void load_pack(const T *from, float (&v)[LT_PACK])
+template <class T> __device__ inline raw_pack<T> fetch_pack(const T *from)
 {
-    const uint4 bits = *(const uint4 *)from;
-    const unsigned word[4] = {bits.x, bits.y, bits.z, bits.w};
+    raw_pack<T> r;
+    r.bits = *(const uint4 *)from;
+    return r;
+}
+
+__device__ inline void widen(const raw_pack<float> &r, float (&v)[LT_PACK])
+{
+    v[0] = r.low.x, v[1] = r.low.y, v[2] = r.low.z, v[3] = r.low.w;
+    v[4] = r.high.x, v[5] = r.high.y, v[6] = r.high.z, v[7] = r.high.w;
+}
+
+template <class T> __device__ inline void widen(const raw_pack<T> &r, float (&v)[LT_PACK])
+{
+    const unsigned word[4] = {r.bits.x, r.bits.y, r.bits.z, r.bits.w};
 #pragma unroll
     for (int i = 0; i < LT_PACK; i++) {
         T x;
@@ -119,10 +140,40 @@ template <class T> __device__ inline void load_pack(const T *from, float (&v)[LT
     }
 }
 
+template <class T> __device__ inline void load_pack(const T *from, float (&v)[LT_PACK])
+{
+    widen(fetch_pack(from), v);
+}
+
+/* One store of 16 bytes: what is assigned, the compiler often splits into four. */
+__device__ inline void store_16(uint4 *to, uint4 x)
+{
+#ifdef __CUDA_ARCH__
+    asm("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+        :
+        : "l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+        : "memory");
+#else
+    *to = x;
+#endif
+}
+
+__device__ inline void store_16(float4 *to, float4 x)
+{
+#ifdef __CUDA_ARCH__
+    asm("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
+        :
+        : "l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+        : "memory");
+#else
+    *to = x;
+#endif
+}
+
 __device__ inline void store_pack(float *to, const float (&v)[LT_PACK])
 {
-    ((float4 *)to)[0] = make_float4(v[0], v[1], v[2], v[3]);
-    ((float4 *)to)[1] = make_float4(v[4], v[5], v[6], v[7]);
+    store_16((float4 *)to, make_float4(v[0], v[1], v[2], v[3]));
+    store_16((float4 *)to + 1, make_float4(v[4], v[5], v[6], v[7]));
 }
 
 template <class T> __device__ inline void store_pack(T *to, const float (&v)[LT_PACK])
@@ -135,7 +186,7 @@ template <class T> __device__ inline void store_pack(T *to, const float (&v)[LT_
         set(&high, v[2 * i + 1]);
         word[i] = low.bits | (unsigned)high.bits << 16;
     }
-    *(uint4 *)to = make_uint4(word[0], word[1], word[2], word[3]);
+    store_16((uint4 *)to, make_uint4(word[0], word[1], word[2], word[3]));
 }
 
 /* The sum of all threads' x, in a fixed order, in thread 0. Blocks have THREADS threads. */

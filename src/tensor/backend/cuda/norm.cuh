@@ -5,46 +5,73 @@
 #include "launch.cuh"
 #include "norm.h"
 
-/* PACK channels of a row: a 16-byte access, or one element anywhere. */
-template <int PACK> struct pack;
+#include <type_traits>
 
-template <> struct pack<LT_PACK> {
-    template <class T>
-    static __device__ void load(const T *data, const lt_rows &, int64_t place, float (&v)[LT_PACK])
+/* PACK channels of a row as they lie in memory: a 16-byte access, or one element anywhere. */
+template <class T, int PACK> struct pack;
+
+template <class T> struct pack<T, LT_PACK> {
+    raw_pack<T> raw;
+    __device__ void fetch(const T *from)
     {
-        load_pack(data + place, v);
+        raw = fetch_pack(from);
     }
-    template <class T>
-    static __device__ void store(T *data, int64_t place, const float (&v)[LT_PACK])
+    __device__ void read(float (&v)[LT_PACK]) const
     {
-        store_pack(data + place, v);
+        widen(raw, v);
     }
 };
 
-template <> struct pack<1> {
-    template <class T>
-    static __device__ void load(const T *data, const lt_rows &, int64_t place, float (&v)[1])
+template <class T> struct pack<T, 1> {
+    T raw;
+    __device__ void fetch(const T *from)
     {
-        v[0] = to_float(data[place]);
+        raw = *from;
     }
-    template <class T> static __device__ void store(T *data, int64_t place, const float (&v)[1])
+    __device__ void read(float (&v)[1]) const
     {
-        set(data + place, v[0]);
+        v[0] = to_float(raw);
     }
 };
+
+template <class T> __device__ void put(T *to, const float (&v)[LT_PACK])
+{
+    store_pack(to, v);
+}
+template <class T> __device__ void put(T *to, const float (&v)[1])
+{
+    set(to, v[0]);
+}
+
+/* Rows that a thread asks for together, before it uses the first: with one at a time, memory would wait
+ * for arithmetic. */
+template <class T> __host__ __device__ constexpr int rows_together()
+{
+    return sizeof(T) == 2 ? 4 : 2;
+}
 
 /* A 4-D operand: its data and how its rows lie. */
 template <class T> struct tensor4 {
+    typedef typename std::remove_const<T>::type element;
     T *data;
     lt_rows rows;
+    /* There are packs in dense rows only: has_packs(). */
+    template <int PACK> __device__ T *at(int64_t row, int64_t channel) const
+    {
+        return data
+               + (PACK == LT_PACK ? row * rows.channels + channel
+                                  : lt_rows_place(&rows, row, channel));
+    }
     template <int PACK> __device__ void load(int64_t row, int64_t channel, float (&v)[PACK]) const
     {
-        pack<PACK>::load(data, rows, lt_rows_place(&rows, row, channel), v);
+        pack<element, PACK> p;
+        p.fetch(at<PACK>(row, channel));
+        p.read(v);
     }
     template <int PACK>
     __device__ void store(int64_t row, int64_t channel, const float (&v)[PACK]) const
     {
-        pack<PACK>::store(data, lt_rows_place(&rows, row, channel), v);
+        put(at<PACK>(row, channel), v);
     }
 };
 
@@ -55,6 +82,16 @@ template <class T> static inline tensor4<T> tensor_of(const lt_view *view)
     t.data = there ? (T *)view->data : (T *)NULL;
     t.rows = there ? rows_of(view) : lt_rows();
     return t;
+}
+
+/* A row of coefficients; packs of them are aligned to 16 bytes. */
+__device__ inline void load_channels(const float *row, int64_t channel, float (&v)[LT_PACK])
+{
+    load_pack(row + channel, v);
+}
+__device__ inline void load_channels(const float *row, int64_t channel, float (&v)[1])
+{
+    v[0] = row[channel];
 }
 
 /* Where the thread is in a cut of rows. */
@@ -74,36 +111,127 @@ template <int PACK> __device__ place_in_cut place_of(const lt_row_cut &cut, int6
     return p;
 }
 
+/* Two sums of each channel that all lines of a block have a part of, added in the order of lines: thread
+ * number i has them of channel number i of the block's tile. Once in a kernel. */
+template <int PACK>
+__device__ void add_lines(const lt_row_cut &cut, const float (&a)[PACK], const float (&b)[PACK],
+                          double *all_a, double *all_b)
+{
+    __shared__ float shared[2][LT_ROW_THREADS * PACK];
+    const int width = cut.lanes * PACK, i = threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < PACK; k++) {
+        shared[0][i * PACK + k] = a[k];
+        shared[1][i * PACK + k] = b[k];
+    }
+    __syncthreads();
+    *all_a = *all_b = 0;
+    for (int line = 0; line < cut.lines && i < width; line++) {
+        *all_a += (double)shared[0][line * width + i];
+        *all_b += (double)shared[1][line * width + i];
+    }
+}
+
+/* The channel of a block's tile that thread number i has then; -1: none. */
+template <int PACK> __device__ int64_t channel_of_sums(const lt_row_cut &cut, int64_t channels)
+{
+    const int width = cut.lanes * PACK, i = threadIdx.x;
+    const int64_t channel = (int64_t)blockIdx.x * width + i;
+    return i < width && channel < channels ? channel : -1;
+}
+
+/* Of two partial results; the gradient's sums have another. */
+__device__ inline lt_moments merged(const lt_moments &a, const lt_moments &b)
+{
+    return lt_moments_merge(a, b);
+}
+
+/* MERGERS threads share a channel's chunks. */
+enum { MERGED = 8, MERGERS = THREADS / MERGED };
+
+static inline unsigned merge_blocks(int64_t channels)
+{
+    return blocks_for(channels, MERGED);
+}
+
+/* What chunks have of the channel, merged by merged(): a thread has a run of them, then neighbours
+ * merge, always in the order of the index. partial: [chunk][channel]. Right in the first thread of the
+ * channel. */
+template <class X>
+__device__ X merge_chunks_of(const X *partial, int64_t chunks, int64_t channels, int64_t channel)
+{
+    enum { TOGETHER = 4 };
+    __shared__ X shared[MERGERS][MERGED];
+    const int lane = threadIdx.x % MERGED, part = threadIdx.x / MERGED;
+    const int64_t run = (chunks + MERGERS - 1) / MERGERS;
+    const int64_t end = channel < channels ? min((part + 1) * run, chunks) : 0;
+    X all = {};
+    for (int64_t k = part * run; k < end; k += TOGETHER) {
+        X next[TOGETHER];
+#pragma unroll
+        for (int d = 0; d < TOGETHER; d++)
+            next[d] = partial[min(k + d, end - 1) * channels + channel];
+#pragma unroll
+        for (int d = 0; d < TOGETHER; d++)
+            all = k + d < end ? merged(all, next[d]) : all;
+    }
+    for (int step = 1; step < MERGERS; step *= 2) {
+        if (part % step == 0)
+            shared[part][lane] = all;
+        __syncthreads();
+        if (part % (2 * step) == 0)
+            all = merged(all, shared[part + step][lane]);
+    }
+    return all;
+}
+
 /* The gradient that comes in, as lt_batchnorm_grad says, in a kernel's terms. */
 template <class T> struct norm_gradient {
+    typedef typename std::remove_const<T>::type element;
     tensor4<T> dy, dy2, x;
     const float *coef; /* [4,C] */
     const uint8_t *mask;
     int64_t channels;
     bool relu;
 
-    /* g and x of a pack; scale and shift are its coefficients. */
+    /* What a thread asks for of a row. */
+    template <int PACK> struct pieces {
+        pack<element, PACK> dy, dy2, x;
+        unsigned bits;
+    };
+    template <int PACK> __device__ void fetch(int64_t row, int64_t channel, pieces<PACK> *p) const
+    {
+        p->dy.fetch(dy.template at<PACK>(row, channel));
+        p->x.fetch(x.template at<PACK>(row, channel));
+        if (dy2.data)
+            p->dy2.fetch(dy2.template at<PACK>(row, channel));
+        const int64_t bit = row * channels + channel;
+        p->bits = mask ? (unsigned)mask[bit / 8] >> bit % 8 : 0;
+    }
+
+    /* g and x of them; scale and shift are the pack's coefficients. */
     template <int PACK>
-    __device__ void load(int64_t row, int64_t channel, const float (&scale)[PACK],
+    __device__ void read(const pieces<PACK> &p, const float (&scale)[PACK],
                          const float (&shift)[PACK], float (&g)[PACK], float (&v)[PACK]) const
     {
-        dy.load(row, channel, g);
-        x.load(row, channel, v);
+        p.dy.read(g);
+        p.x.read(v);
         if (dy2.data) {
             float more[PACK];
-            dy2.load(row, channel, more);
+            p.dy2.read(more);
 #pragma unroll
             for (int k = 0; k < PACK; k++)
                 g[k] += more[k];
         }
         if (!relu)
             return;
-        const int64_t bit = row * channels + channel;
-        const unsigned bits = mask ? (unsigned)mask[bit / 8] >> bit % 8 : 0;
+        unsigned passed = p.bits;
+#pragma unroll
+        for (int k = 0; k < PACK && !mask; k++)
+            passed |= (unsigned)(lt_norm_affine(v[k], scale[k], shift[k]) > 0) << k;
 #pragma unroll
         for (int k = 0; k < PACK; k++)
-            if (mask ? !(bits >> k & 1) : !(lt_norm_affine(v[k], scale[k], shift[k]) > 0))
-                g[k] = 0;
+            g[k] = passed >> k & 1 ? g[k] : 0;
     }
 };
 
@@ -122,7 +250,8 @@ template <class T> static inline norm_gradient<T> gradient_of(const lt_batchnorm
 
 static inline bool gradient_has_packs(const lt_batchnorm_grad *in)
 {
-    return has_packs(&in->dy[0]) && has_packs(&in->dy[1]) && has_packs(in->x);
+    return has_packs(&in->dy[0]) && has_packs(&in->dy[1]) && has_packs(in->x)
+           && is_aligned(in->coef->data);
 }
 
 /* Whether all operands are of dtype, and masters are f32. */

@@ -5,7 +5,7 @@
 namespace
 {
 
-enum { DEPTH = 4 }; /* rows of a thread: loads under way at the same time */
+enum { DEPTH = 4 }; /* rows of a thread */
 
 template <class T> struct application {
     tensor4<const T> x, residual;
@@ -21,10 +21,45 @@ __device__ float apply_one(float x, float scale, float shift, float residual, bo
     return relu ? lt_norm_relu(y) : y;
 }
 
-/* Packs: a thread keeps its channels' coefficients for DEPTH rows. A pack's bits are one byte. */
+/* What a thread asks for of a row. */
+template <class T> struct pieces {
+    pack<T, LT_PACK> x, residual;
+};
+
+template <class T>
+__device__ void fetch(const application<T> &a, int64_t row, int64_t channel, pieces<T> *p)
+{
+    p->x.fetch(a.x.template at<LT_PACK>(row, channel));
+    if (a.residual.data)
+        p->residual.fetch(a.residual.template at<LT_PACK>(row, channel));
+}
+
+/* A pack's bits are one byte. */
+template <class T>
+__device__ void apply_pack(const application<T> &a, const pieces<T> &p,
+                           const float (&scale)[LT_PACK], const float (&shift)[LT_PACK],
+                           int64_t row, int64_t channel)
+{
+    float v[LT_PACK], more[LT_PACK] = {};
+    unsigned bits = 0;
+    p.x.read(v);
+    if (a.residual.data)
+        p.residual.read(more);
+#pragma unroll
+    for (int k = 0; k < LT_PACK; k++) {
+        v[k] = apply_one(v[k], scale[k], shift[k], more[k], a.relu);
+        bits |= (unsigned)(v[k] > 0) << k;
+    }
+    a.y.store(row, channel, v);
+    if (a.mask)
+        a.mask[(row * a.x.rows.channels + channel) / 8] = (uint8_t)bits;
+}
+
+/* Packs: a thread keeps its channels' coefficients for DEPTH rows. */
 template <class T>
 __global__ void __launch_bounds__(LT_ROW_THREADS) apply_packs(application<T> a, int lanes)
 {
+    constexpr int together = rows_together<T>();
     const int64_t channels = a.x.rows.channels, rows = a.x.rows.count;
     const int lines = LT_ROW_THREADS / lanes;
     const int64_t channel = ((int64_t)blockIdx.y * lanes + threadIdx.x % lanes) * LT_PACK;
@@ -32,29 +67,21 @@ __global__ void __launch_bounds__(LT_ROW_THREADS) apply_packs(application<T> a, 
     float scale[LT_PACK], shift[LT_PACK];
     if (channel >= channels)
         return;
+    load_channels(a.coef + 2 * channels, channel, scale);
+    load_channels(a.coef + 3 * channels, channel, shift);
 #pragma unroll
-    for (int k = 0; k < LT_PACK; k++) {
-        scale[k] = a.coef[2 * channels + channel + k];
-        shift[k] = a.coef[3 * channels + channel + k];
-    }
+    for (int begin = 0; begin < DEPTH; begin += together) {
+        pieces<T> next[together];
 #pragma unroll
-    for (int d = 0; d < DEPTH; d++) {
-        const int64_t row = first + (int64_t)d * lines;
-        float v[LT_PACK], more[LT_PACK] = {};
-        unsigned bits = 0;
-        if (row >= rows)
-            return;
-        a.x.load(row, channel, v);
-        if (a.residual.data)
-            a.residual.load(row, channel, more);
+        for (int d = 0; d < together; d++)
+            fetch(a, min(first + (int64_t)(begin + d) * lines, rows - 1), channel, &next[d]);
 #pragma unroll
-        for (int k = 0; k < LT_PACK; k++) {
-            v[k] = apply_one(v[k], scale[k], shift[k], more[k], a.relu);
-            bits |= (unsigned)(v[k] > 0) << k;
+        for (int d = 0; d < together; d++) {
+            const int64_t row = first + (int64_t)(begin + d) * lines;
+            if (row >= rows)
+                return;
+            apply_pack(a, next[d], scale, shift, row, channel);
         }
-        a.y.store(row, channel, v);
-        if (a.mask)
-            a.mask[(row * channels + channel) / 8] = (uint8_t)bits;
     }
 }
 
@@ -102,11 +129,12 @@ lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const 
     LT_TRY(want_dtype(c, coef, LT_F32));
     LT_TRY(want_dtype(c, residual, x->dtype));
     LT_TRY(want_dtype(c, y, x->dtype));
-    WITH_TYPE(c, x->dtype, application<T> a; a.x = tensor_of<const T>(x);
-              a.residual = tensor_of<const T>(residual); a.y = tensor_of<T>(y);
-              a.coef = (const float *)coef->data; a.mask = mask ? (uint8_t *)mask->data : NULL;
-              a.relu = config->relu;
-              run<T>(c, a, has_packs(x) && has_packs(residual) && has_packs(y)))
+    WITH_TYPE(
+        c, x->dtype, application<T> a; a.x = tensor_of<const T>(x);
+        a.residual = tensor_of<const T>(residual); a.y = tensor_of<T>(y);
+        a.coef = (const float *)coef->data; a.mask = mask ? (uint8_t *)mask->data : NULL;
+        a.relu = config->relu;
+        run<T>(c, a, has_packs(x) && has_packs(residual) && has_packs(y) && is_aligned(coef->data)))
     return lt_cuda_end(c);
 }
 

@@ -11,87 +11,63 @@ struct grad_sums {
     double g, gx;
 };
 
-template <int PACK>
-__device__ void load_channels(const float *row, int64_t channel, float (&v)[PACK])
+__device__ grad_sums merged(const grad_sums &a, const grad_sums &b)
 {
-#pragma unroll
-    for (int k = 0; k < PACK; k++)
-        v[k] = row[channel + k];
-}
-
-template <int PACK>
-__device__ void add_lines(const lt_row_cut &cut, const place_in_cut &p, int64_t channels,
-                          const float (&sum)[PACK], const float (&product)[PACK],
-                          grad_sums *partial)
-{
-    __shared__ float shared[2][LT_ROW_THREADS];
-#pragma unroll
-    for (int k = 0; k < PACK; k++) {
-        __syncthreads();
-        shared[0][threadIdx.x] = sum[k];
-        shared[1][threadIdx.x] = product[k];
-        __syncthreads();
-        if (p.line > 0 || p.channel + k >= channels)
-            continue;
-        grad_sums all = {(double)sum[k], (double)product[k]};
-        for (int line = 1; line < cut.lines; line++) {
-            all.g += (double)shared[0][line * cut.lanes + p.lane];
-            all.gx += (double)shared[1][line * cut.lanes + p.lane];
-        }
-        partial[blockIdx.y * channels + p.channel + k] = all;
-    }
+    const grad_sums both = {a.g + b.g, a.gx + b.gx};
+    return both;
 }
 
 /* partial: [chunk][channel]. masked: where the masked gradient goes, or nowhere. */
 template <class T, int PACK>
-__global__ void __launch_bounds__(LT_ROW_THREADS)
+__global__ void __launch_bounds__(LT_ROW_THREADS, 2)
     sums_of_chunks(norm_gradient<const T> in, tensor4<T> masked, lt_row_cut cut, grad_sums *partial)
 {
+    constexpr int together = rows_together<T>();
     const int64_t channels = in.channels;
     const place_in_cut p = place_of<PACK>(cut, in.x.rows.count);
-    float sum[PACK] = {}, product[PACK] = {};
-    if (p.channel < channels) {
-        float mean[PACK], scale[PACK], shift[PACK];
+    float sum[PACK] = {}, product[PACK] = {}, mean[PACK], scale[PACK], shift[PACK];
+    const bool there = p.channel < channels;
+    if (there) {
         load_channels(in.coef, p.channel, mean);
         load_channels(in.coef + 2 * channels, p.channel, scale);
         load_channels(in.coef + 3 * channels, p.channel, shift);
-#pragma unroll 2
-        for (int64_t row = p.begin + p.line; row < p.end; row += cut.lines) {
+    }
+    for (int64_t row = p.begin + p.line; row < p.end && there; row += together * cut.lines) {
+        typename norm_gradient<const T>::template pieces<PACK> next[together];
+#pragma unroll
+        for (int d = 0; d < together; d++)
+            in.fetch(min(row + d * cut.lines, p.end - 1), p.channel, &next[d]);
+#pragma unroll
+        for (int d = 0; d < together; d++) {
+            const bool mine = row + d * cut.lines < p.end;
             float g[PACK], x[PACK];
-            in.load(row, p.channel, scale, shift, g, x);
-            if (masked.data)
-                masked.store(row, p.channel, g);
+            in.read(next[d], scale, shift, g, x);
+            if (masked.data && mine)
+                masked.store(row + d * cut.lines, p.channel, g);
 #pragma unroll
             for (int k = 0; k < PACK; k++) {
+                const float away = mine ? x[k] - mean[k] : 0;
+                g[k] = mine ? g[k] : 0;
                 sum[k] += g[k];
-                product[k] = fmaf(g[k], x[k] - mean[k], product[k]);
+                product[k] = fmaf(g[k], away, product[k]);
             }
         }
     }
-    add_lines(cut, p, channels, sum, product, partial);
+    grad_sums all;
+    add_lines(cut, sum, product, &all.g, &all.gx);
+    const int64_t channel = channel_of_sums<PACK>(cut, channels);
+    if (channel >= 0)
+        partial[blockIdx.y * channels + channel] = all;
 }
 
 /* sums: rows sum of g, sum of g * xhat. */
 __global__ void add_chunks(const grad_sums *partial, int64_t chunks, int64_t channels,
                            const float *coef, float *sums)
 {
-    enum { PARTS = 8 };
-    __shared__ grad_sums shared[PARTS][32];
-    const int lane = threadIdx.x % 32, part = threadIdx.x / 32;
-    const int64_t channel = (int64_t)blockIdx.x * 32 + lane, run = (chunks + PARTS - 1) / PARTS;
-    grad_sums all = {0, 0};
-    for (int64_t k = part * run; k < min((part + 1) * run, chunks) && channel < channels; k++) {
-        all.g += partial[k * channels + channel].g;
-        all.gx += partial[k * channels + channel].gx;
-    }
-    shared[part][lane] = all;
-    __syncthreads();
-    if (part > 0 || channel >= channels)
+    const int64_t channel = (int64_t)blockIdx.x * MERGED + threadIdx.x % MERGED;
+    const grad_sums all = merge_chunks_of(partial, chunks, channels, channel);
+    if (threadIdx.x >= MERGED || channel >= channels)
         return;
-    for (int i = 1; i < PARTS; i++) {
-        all.g += shared[i][lane].g;
-        all.gx += shared[i][lane].gx;
-    }
     sums[channel] = (float)all.g;
     sums[channels + channel] = (float)(all.gx * (double)coef[channels + channel]);
 }
@@ -113,7 +89,7 @@ lt_status run_stats(lt_cuda *c, const lt_batchnorm_grad *from, const lt_view *g,
             <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, cut, partial);
     else
         sums_of_chunks<T, 1><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, cut, partial);
-    add_chunks<<<blocks_for(in.channels, 32), THREADS, 0, main_stream(c)>>>(
+    add_chunks<<<merge_blocks(in.channels), THREADS, 0, main_stream(c)>>>(
         partial, cut.chunks, in.channels, in.coef, sums);
     return LT_OK;
 }
@@ -142,36 +118,49 @@ enum { DEPTH = 4 }; /* rows of a thread */
 
 /* sums NULL: the statistics were not this batch's, so they have no gradient. */
 template <class T, int PACK>
-__global__ void __launch_bounds__(LT_ROW_THREADS)
+__global__ void __launch_bounds__(LT_ROW_THREADS, 2)
     grad_x_kernel(norm_gradient<const T> in, tensor4<T> dx, const float *sums, float share,
                   int lanes)
 {
-    const int64_t channels = in.channels;
+    constexpr int together = rows_together<T>();
+    const int64_t channels = in.channels, rows = in.x.rows.count;
     const int lines = LT_ROW_THREADS / lanes;
     const int64_t channel = ((int64_t)blockIdx.y * lanes + threadIdx.x % lanes) * PACK;
     const int64_t first = (int64_t)blockIdx.x * lines * DEPTH + threadIdx.x / lanes;
-    float mean[PACK], scale[PACK], shift[PACK], mean_g[PACK] = {}, slope[PACK] = {};
+    float mean[PACK], scale[PACK], shift[PACK], rstd[PACK], mean_g[PACK] = {}, slope[PACK] = {};
     if (channel >= channels)
         return;
     load_channels(in.coef, channel, mean);
     load_channels(in.coef + 2 * channels, channel, scale);
     load_channels(in.coef + 3 * channels, channel, shift);
-#pragma unroll
-    for (int k = 0; k < PACK && sums; k++) {
-        mean_g[k] = sums[channel + k] * share;
-        slope[k] = sums[channels + channel + k] * share * in.coef[channels + channel + k];
+    if (sums) {
+        load_channels(in.coef + channels, channel, rstd);
+        load_channels(sums, channel, mean_g);
+        load_channels(sums + channels, channel, slope);
     }
 #pragma unroll
-    for (int d = 0; d < DEPTH; d++) {
-        const int64_t row = first + (int64_t)d * lines;
-        float g[PACK], x[PACK];
-        if (row >= in.x.rows.count)
-            return;
-        in.load(row, channel, scale, shift, g, x);
+    for (int k = 0; k < PACK && sums; k++) {
+        mean_g[k] = mean_g[k] * share;
+        slope[k] = slope[k] * share * rstd[k];
+    }
 #pragma unroll
-        for (int k = 0; k < PACK; k++)
-            g[k] = lt_norm_dx(g[k], x[k], mean[k], scale[k], mean_g[k], slope[k]);
-        dx.store(row, channel, g);
+    for (int begin = 0; begin < DEPTH; begin += together) {
+        typename norm_gradient<const T>::template pieces<PACK> next[together];
+#pragma unroll
+        for (int d = 0; d < together; d++)
+            in.fetch(min(first + (int64_t)(begin + d) * lines, rows - 1), channel, &next[d]);
+#pragma unroll
+        for (int d = 0; d < together; d++) {
+            const int64_t row = first + (int64_t)(begin + d) * lines;
+            float g[PACK], x[PACK];
+            if (row >= rows)
+                return;
+            in.read(next[d], scale, shift, g, x);
+#pragma unroll
+            for (int k = 0; k < PACK; k++)
+                g[k] = lt_norm_dx(g[k], x[k], mean[k], scale[k], mean_g[k], slope[k]);
+            dx.store(row, channel, g);
+        }
     }
 }
 
@@ -196,7 +185,7 @@ lt_status batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view
     const float *s = sums ? (const float *)sums->data : NULL;
     LT_TRY(lt_cuda_begin(c, "batchnorm_grad_x"));
     LT_TRY(want_dtypes(c, in, dx, sums));
-    if (gradient_has_packs(in) && has_packs(dx)) {
+    if (gradient_has_packs(in) && has_packs(dx) && is_aligned(s)) {
         WITH_TYPE(c, in->x->dtype, run_grad_x<T, LT_PACK>(c, in, s, count, dx))
     } else {
         WITH_TYPE(c, in->x->dtype, run_grad_x<T, 1>(c, in, s, count, dx))

@@ -1,5 +1,5 @@
-/* Statistics of batch normalisation, read once: each thread sums differences to its channel's first
- * value in the chunk, each chunk becomes (count, mean, M2), and chunks are merged in the order of their
+/* Statistics of batch normalisation, read once: all threads of a chunk sum differences to its channel's
+ * first value there, each chunk becomes (count, mean, M2), and chunks are merged in the order of their
  * index by Chan's formula (rows.h). Then coefficients and running statistics. */
 
 #include "norm.cuh"
@@ -7,79 +7,53 @@
 namespace
 {
 
-/* A thread's sums become moments, which the first line of threads merges in the order of lines. */
-template <int PACK>
-__device__ void merge_lines(const lt_row_cut &cut, const place_in_cut &p, int64_t channels,
-                            const float (&shift)[PACK], const float (&sum)[PACK],
-                            const float (&square)[PACK], lt_moments *partial)
-{
-    __shared__ float shared[3][LT_ROW_THREADS];
-    const int64_t mine = p.end - p.begin - p.line;
-    const int64_t count = mine > 0 ? (mine + cut.lines - 1) / cut.lines : 0;
-#pragma unroll
-    for (int k = 0; k < PACK; k++) {
-        __syncthreads();
-        shared[0][threadIdx.x] = (float)count;
-        shared[1][threadIdx.x] = sum[k];
-        shared[2][threadIdx.x] = square[k];
-        __syncthreads();
-        if (p.line > 0 || p.channel + k >= channels)
-            continue;
-        lt_moments all =
-            lt_moments_of((double)count, (double)shift[k], (double)sum[k], (double)square[k]);
-        for (int line = 1; line < cut.lines; line++) {
-            const int from = line * cut.lanes + p.lane;
-            all = lt_moments_merge(all,
-                                   lt_moments_of((double)shared[0][from], (double)shift[k],
-                                                 (double)shared[1][from], (double)shared[2][from]));
-        }
-        partial[blockIdx.y * channels + p.channel + k] = all;
-    }
-}
-
 /* partial: [chunk][channel]. */
 template <class T, int PACK>
 __global__ void __launch_bounds__(LT_ROW_THREADS)
     stats_of_chunks(tensor4<const T> x, lt_row_cut cut, lt_moments *partial)
 {
+    constexpr int together = rows_together<T>();
     const int64_t channels = x.rows.channels;
     const place_in_cut p = place_of<PACK>(cut, x.rows.count);
-    float shift[PACK] = {}, sum[PACK] = {}, square[PACK] = {};
-    if (p.channel < channels) {
-        x.load(p.begin, p.channel, shift);
-#pragma unroll 4
-        for (int64_t row = p.begin + p.line; row < p.end; row += cut.lines) {
+    float first[PACK] = {}, sum[PACK] = {}, square[PACK] = {};
+    if (p.channel < channels)
+        x.load(p.begin, p.channel, first);
+    for (int64_t row = p.begin + p.line; row < p.end && p.channel < channels;
+         row += together * cut.lines) {
+        pack<T, PACK> next[together];
+#pragma unroll
+        for (int d = 0; d < together; d++)
+            next[d].fetch(x.template at<PACK>(min(row + d * cut.lines, p.end - 1), p.channel));
+#pragma unroll
+        for (int d = 0; d < together; d++) {
             float v[PACK];
-            x.load(row, p.channel, v);
+            next[d].read(v);
 #pragma unroll
             for (int k = 0; k < PACK; k++) {
-                const float d = v[k] - shift[k];
-                sum[k] += d;
-                square[k] = fmaf(d, d, square[k]);
+                const float away = row + d * cut.lines < p.end ? v[k] - first[k] : 0;
+                sum[k] += away;
+                square[k] = fmaf(away, away, square[k]);
             }
         }
     }
-    merge_lines(cut, p, channels, shift, sum, square, partial);
+    double all, squares;
+    add_lines(cut, sum, square, &all, &squares);
+    const int64_t channel = channel_of_sums<PACK>(cut, channels);
+    if (channel < 0)
+        return;
+    float shift[1];
+    x.load(p.begin, channel, shift);
+    partial[blockIdx.y * channels + channel] =
+        lt_moments_of((double)(p.end - p.begin), (double)shift[0], all, squares);
 }
-
-enum { MERGERS = 8 }; /* threads that share a channel's chunks: each has a run of them */
 
 __global__ void merge_chunks(const lt_moments *partial, int64_t chunks, int64_t channels,
                              float *stats)
 {
-    __shared__ lt_moments shared[MERGERS][32];
-    const int lane = threadIdx.x % 32, part = threadIdx.x / 32;
-    const int64_t channel = (int64_t)blockIdx.x * 32 + lane;
-    const int64_t run = (chunks + MERGERS - 1) / MERGERS;
-    lt_moments all = {0, 0, 0};
-    for (int64_t k = part * run; k < min((part + 1) * run, chunks) && channel < channels; k++)
-        all = lt_moments_merge(all, partial[k * channels + channel]);
-    shared[part][lane] = all;
-    __syncthreads();
-    if (part > 0 || channel >= channels)
+    const int64_t channel = (int64_t)blockIdx.x * MERGED + threadIdx.x % MERGED;
+    const lt_moments all = merge_chunks_of(partial, chunks, channels, channel);
+    if (threadIdx.x >= MERGED || channel >= channels)
         return;
-    for (int i = 1; i < MERGERS; i++)
-        all = lt_moments_merge(all, shared[i][lane]);
     stats[channel] = (float)all.count;
     stats[channels + channel] = (float)all.mean;
     stats[2 * channels + channel] = (float)all.m2;
@@ -99,7 +73,7 @@ template <class T> lt_status run_stats(lt_cuda *c, const lt_view *x, float *stat
         stats_of_chunks<T, LT_PACK><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
     else
         stats_of_chunks<T, 1><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
-    merge_chunks<<<blocks_for(t.rows.channels, 32), 32 * MERGERS, 0, main_stream(c)>>>(
+    merge_chunks<<<merge_blocks(t.rows.channels), THREADS, 0, main_stream(c)>>>(
         partial, cut.chunks, t.rows.channels, stats);
     return LT_OK;
 }

@@ -67,7 +67,7 @@ __device__ void take_four(const float *from, int64_t i, float (&v)[4])
 
 __device__ void put_four(float *to, int64_t i, const float (&v)[4])
 {
-    *(float4 *)(to + i) = make_float4(v[0], v[1], v[2], v[3]);
+    store_16((float4 *)(to + i), make_float4(v[0], v[1], v[2], v[3]));
 }
 
 template <class Rule>

@@ -44,7 +44,7 @@ __device__ void do_four(const lt_vec_statement &s, const lt_vec_numbers_f32 &n, 
     y.y = lt_vec_f32(s.op, &n, a.y, b.y, y.y);
     y.z = lt_vec_f32(s.op, &n, a.z, b.z, y.z);
     y.w = lt_vec_f32(s.op, &n, a.w, b.w, y.w);
-    *to = y;
+    store_16(to, y);
     if (s.beside) {
         const float made[4] = {y.x, y.y, y.z, y.w};
         lt_put_four_16(s.beside, s.beside_dtype, at[0], made);
