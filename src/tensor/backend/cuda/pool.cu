@@ -17,17 +17,62 @@ struct pixel {
     int64_t image, h, w, channel;
 };
 
+/* Element number i of [images, height, width, packs]. */
+template <class Number>
+__device__ void split(Number i, Number height, Number width, Number packs, pixel *p)
+{
+    const Number row = i / packs, line = row / width, image = line / height;
+    p->channel = i - row * packs;
+    p->w = row - line * width;
+    p->h = line - image * height;
+    p->image = image;
+}
+
 template <int PACK>
 __device__ bool find_pixel(int64_t images, int64_t height, int64_t width, int64_t channels,
                            pixel *p)
 {
-    const int64_t packs = channels / PACK, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    const int64_t row = i / packs;
-    p->channel = i % packs * PACK;
-    p->w = row % width;
-    p->h = row / width % height;
-    p->image = row / width / height;
+    const int64_t packs = PACK == 1 ? channels : channels / PACK;
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (images * height * width * packs < INT32_MAX) /* short divisions are much faster */
+        split((uint32_t)i, (uint32_t)height, (uint32_t)width, (uint32_t)packs, p);
+    else
+        split(i, height, width, packs, p);
+    p->channel *= PACK;
     return p->image < images;
+}
+
+/* Places in windows, a byte for each channel. Packs of them are dense. */
+__device__ void load_places(const tensor4<const uint8_t> &index, int64_t row, int64_t channel,
+                            int (&place)[LT_PACK])
+{
+    const uint2 bytes = *(const uint2 *)index.at<LT_PACK>(row, channel);
+#pragma unroll
+    for (int k = 0; k < LT_PACK; k++)
+        place[k] = (int)((k < 4 ? bytes.x : bytes.y) >> 8 * (k % 4) & 255);
+}
+
+__device__ void load_places(const tensor4<const uint8_t> &index, int64_t row, int64_t channel,
+                            int (&place)[1])
+{
+    place[0] = *index.at<1>(row, channel);
+}
+
+__device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t channel,
+                             const int (&place)[LT_PACK])
+{
+    uint2 bytes;
+    bytes.x = bytes.y = 0;
+#pragma unroll
+    for (int k = 0; k < LT_PACK; k++)
+        (k < 4 ? bytes.x : bytes.y) |= (unsigned)place[k] << 8 * (k % 4);
+    *(uint2 *)index.at<LT_PACK>(row, channel) = bytes;
+}
+
+__device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t channel,
+                             const int (&place)[1])
+{
+    *index.at<1>(row, channel) = (uint8_t)place[0];
 }
 
 template <class T, int PACK>
@@ -58,11 +103,8 @@ __global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, ten
         }
     const int64_t row = (at.image * s.outputs_h + at.h) * s.outputs_w + at.w;
     y.store(row, at.channel, best);
-    if (index.data) {
-#pragma unroll
-        for (int k = 0; k < PACK; k++)
-            index.data[lt_rows_place(&index.rows, row, at.channel + k)] = (uint8_t)place[k];
-    }
+    if (index.data)
+        store_places(index, row, at.channel, place);
 }
 
 /* dy2.data is NULL if the gradient has one addend. */
@@ -80,16 +122,17 @@ __global__ void max_grad_kernel(pool_shape s, int64_t images, tensor4<const T> d
     for (int64_t i = p.first; i < p.end; i++)
         for (int64_t j = q.first; j < q.end; j++) {
             const int64_t row = (at.image * s.outputs_h + i) * s.outputs_w + j;
-            const int64_t tap =
-                (at.h + c.pad_h - i * c.stride_h) * c.kernel_w + at.w + c.pad_w - j * c.stride_w;
+            const int tap = (int)((at.h + c.pad_h - i * c.stride_h) * c.kernel_w + at.w + c.pad_w
+                                  - j * c.stride_w);
             float g[PACK], more[PACK] = {};
+            int place[PACK];
+            load_places(index, row, at.channel, place);
             dy.load(row, at.channel, g);
             if (dy2.data)
                 dy2.load(row, at.channel, more);
 #pragma unroll
             for (int k = 0; k < PACK; k++)
-                if (index.data[lt_rows_place(&index.rows, row, at.channel + k)] == tap)
-                    sum[k] += g[k] + more[k];
+                sum[k] += place[k] == tap ? g[k] + more[k] : 0;
         }
     dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
 }
@@ -175,7 +218,7 @@ lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const pool_shape s = shape_of(config, x, y);
-    const bool packs = has_packs(x) && has_packs(y);
+    const bool packs = has_packs(x) && has_packs(y) && has_packs(index);
     LT_TRY(lt_cuda_begin(c, "maxpool2d"));
     LT_TRY(want_dtype(c, x, y->dtype));
     WITH_TYPE(c, y->dtype,
@@ -189,7 +232,7 @@ lt_status maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_vie
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const pool_shape s = shape_of(config, dx, &dy[0]);
-    const bool packs = has_packs(&dy[0]) && has_packs(&dy[1]) && has_packs(dx);
+    const bool packs = has_packs(&dy[0]) && has_packs(&dy[1]) && has_packs(index) && has_packs(dx);
     LT_TRY(lt_cuda_begin(c, "maxpool2d_grad"));
     LT_TRY(want_dtype(c, &dy[0], dx->dtype));
     LT_TRY(want_dtype(c, &dy[1], dx->dtype));
