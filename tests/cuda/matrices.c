@@ -3,34 +3,106 @@
 #include "tensor/backend/cuda/matrices.h"
 
 #include "near.h"
+#include "tensor/backend/cuda/walk.h"
 
 #include <stdlib.h>
+
+static int64_t index_of(const lt_view *v, int64_t i, int dim)
+{
+    for (int d = v->shape.ndim - 1; d > dim; d--)
+        i /= v->shape.dim[d];
+    return i % v->shape.dim[dim];
+}
+
+/* Rows along dim; the columns in any order, but the same as those of a row-major view. */
+static void places_are_right(const lt_view *v, int dim)
+{
+    enum { MOST = 512 };
+    bool seen[MOST] = {false};
+    lt_view rows = {.shape = v->shape};
+    for (int64_t d = v->shape.ndim - 1, step = 1; d >= 0; step *= v->shape.dim[d--])
+        rows.stride[d] = step;
+    const lt_fold f = lt_fold_of(v, dim, v), g = lt_fold_of(&rows, dim, v);
+    assert_int_equal(f.extent[0], v->shape.dim[dim]);
+    assert_int_equal(f.rest * f.extent[0], lt_view_count(v));
+    for (int64_t i = 0; i < lt_view_count(v); i++) {
+        const int64_t logical = lt_fold_place(&g, i);
+        int64_t want = 0;
+        assert_false(seen[logical]);
+        seen[logical] = true;
+        assert_int_equal(index_of(v, logical, dim), i / f.rest);
+        for (int d = 0; d < v->shape.ndim; d++)
+            want += index_of(v, logical, d) * v->stride[d];
+        assert_int_equal(lt_fold_place(&f, i), want);
+    }
+}
 
 static void a_view_is_folded_along_each_dimension(void **state)
 {
     (void)state;
-    float data[2 * 3 * 4];
-    for (int i = 0; i < 24; i++)
-        data[i] = (float)i;
-    lt_view v = {.data = data, .shape = LT_SHAPE(2, 3, 4), .stride = {12, 4, 1}};
-    for (int dim = 0; dim < 3; dim++) {
-        const lt_fold f = lt_fold_of(&v, dim);
-        assert_int_equal(f.extent[0], v.shape.dim[dim]);
-        assert_int_equal(f.stride[0], v.stride[dim]);
-        assert_int_equal(f.rest * f.extent[0], 24);
-        assert_int_equal(f.extent[3], 1);
-        /* Rows along dim, the rest in logical order: as the kernels walk it. */
-        int64_t a = dim == 0 ? 1 : 0, b = dim == 2 ? 1 : 2;
-        for (int64_t r = 0; r < f.rest; r++) {
-            int64_t left = r, at = 0;
-            for (int d = LT_MAX_DIMS - 1; d > 0; d--) {
-                at += left % f.extent[d] * f.stride[d];
-                left /= f.extent[d];
-            }
-            int64_t want = r / v.shape.dim[b] * v.stride[a] + r % v.shape.dim[b] * v.stride[b];
-            assert_int_equal(at, want);
-        }
+    const lt_view views[] = {
+        {.shape = LT_SHAPE(2, 3, 4), .stride = {12, 4, 1}},
+        {.shape = LT_SHAPE(2, 3, 4), .stride = {12, 1, 3}},
+        {.shape = LT_SHAPE(2, 3, 4), .stride = {20, 5, 1}},
+        {.shape = LT_SHAPE(4, 3, 2, 5), .stride = {30, 1, 15, 3}}, /* OIHW, channels-last */
+        {.shape = LT_SHAPE(4, 3, 1, 1), .stride = {3, 1, 3, 3}},
+        {.shape = LT_SHAPE(2, 3, 2, 3, 2), .stride = {1, 50, 6, 2, 13}},
+        {.shape = LT_SHAPE(3, 1, 3), .stride = {0, 0, 0}},
+        {.shape = LT_SHAPE(7), .stride = {2}},
+    };
+    for (size_t i = 0; i < COUNT_OF(views); i++)
+        for (int dim = 0; dim < views[i].shape.ndim; dim++)
+            places_are_right(&views[i], dim);
+}
+
+/* A place costs a division for each dimension that is left. */
+static void dimensions_without_gaps_are_one(void **state)
+{
+    (void)state;
+    const lt_view filters = {.shape = LT_SHAPE(64, 32, 3, 3), .stride = {288, 1, 96, 32}};
+    const lt_view points = {.shape = LT_SHAPE(64, 32, 1, 1), .stride = {32, 1, 32, 32}};
+    lt_fold f = lt_fold_of(&filters, 0, &filters);
+    assert_int_equal(f.extent[1], 288);
+    assert_int_equal(f.stride[1], 1);
+    assert_int_equal(f.extent[2], 1);
+    f = lt_fold_of(&filters, 1, &filters);
+    assert_int_equal(f.extent[1], 64 * 9);
+    assert_int_equal(f.stride[1], 32);
+    f = lt_fold_of(&points, 0, &points);
+    assert_int_equal(f.extent[1], 32);
+    assert_int_equal(f.extent[2], 1);
+}
+
+/* Numbers beyond 32 bits: without memory, as nothing is read. */
+static void long_folds_do_not_wrap(void **state)
+{
+    (void)state;
+    const lt_view v = {.shape = LT_SHAPE(70000, 70000), .stride = {1, 70000}};
+    const lt_fold f = lt_fold_of(&v, 0, &v);
+    assert_int_equal(lt_fold_place(&f, 4899930001), 69999 + 70000);
+}
+
+static void norms_are_cut_into_blocks(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {1, LT_NORM_BLOCK, LT_NORM_BLOCK + 1, 5, 100000};
+    lt_norm norm[COUNT_OF(rows)];
+    int64_t blocks = 0, seen[COUNT_OF(rows)] = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const lt_view v = {.dtype = LT_F32, .shape = LT_SHAPE(rows[i], 1), .stride = {3, 1}};
+        norm[i] = lt_norm_of(&v, NULL, blocks);
+        blocks += norm[i].blocks;
     }
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t i = lt_norm_find(norm, COUNT_OF(rows), b);
+        const int64_t begin = (b - norm[i].first_block) * LT_NORM_BLOCK;
+        assert_true(begin >= 0 && begin < rows[i]);
+        seen[i] += rows[i] - begin < LT_NORM_BLOCK ? rows[i] - begin : LT_NORM_BLOCK;
+    }
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        assert_int_equal(seen[i], rows[i]);
+    const lt_view scalar = {.dtype = LT_F64};
+    assert_int_equal(lt_norm_of(&scalar, NULL, 0).elements, 1);
 }
 
 static void equal_jobs_are_neighbours_in_their_order(void **state)
@@ -106,6 +178,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_view_is_folded_along_each_dimension),
+        cmocka_unit_test(dimensions_without_gaps_are_one),
+        cmocka_unit_test(long_folds_do_not_wrap),
+        cmocka_unit_test(norms_are_cut_into_blocks),
         cmocka_unit_test(equal_jobs_are_neighbours_in_their_order),
         cmocka_unit_test(batches_end_at_the_limit_but_take_one),
         cmocka_unit_test(batches_are_no_longer_than_a_grid),

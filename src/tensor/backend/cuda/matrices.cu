@@ -1,5 +1,5 @@
-/* Kernels around the libraries' matrix calls, and those that need none: angles, norms. Sums are taken
- * in double, in a fixed order. */
+/* Kernels around the libraries' matrix calls, and those that need none: angles. Sums are taken in
+ * double, in a fixed order. */
 
 #include "launch.cuh"
 #include "matrices.h"
@@ -21,15 +21,17 @@ dim3 grid_for(int64_t elements, int count)
                  step_ = (int64_t)gridDim.x * THREADS;            \
          i < (elements); i += step_)
 
-__device__ int64_t fold_offset(const lt_fold &f, int64_t element)
+/* Element number i of [n, n]. */
+struct cell {
+    int64_t row, column;
+};
+
+__device__ cell cell_of(int64_t i, int64_t n)
 {
-    int64_t left = element % f.rest, at = element / f.rest * f.stride[0];
-#pragma unroll
-    for (int d = LT_MAX_DIMS - 1; d > 0; d--) {
-        at += left % f.extent[d] * f.stride[d];
-        left /= f.extent[d];
-    }
-    return at;
+    cell c;
+    c.row = lt_fold_quotient(i, n, n * n < INT32_MAX);
+    c.column = i - c.row * n;
+    return c;
 }
 
 template <class T>
@@ -39,7 +41,7 @@ __global__ void fold_gather(const lt_fold *fold, int64_t elements, T *to, const 
     const bool take = !finite || *finite;
     T *mine = to + blockIdx.y * elements;
     EACH_ELEMENT(i, elements)
-    mine[i] = take ? ((const T *)f.data)[fold_offset(f, i)] : (T)0;
+    mine[i] = take ? ((const T *)f.data)[lt_fold_place(&f, i)] : (T)0;
 }
 
 template <class T>
@@ -51,7 +53,7 @@ __global__ void fold_scatter(const lt_fold *fold, int64_t elements, const T *fro
     if (finite && !*finite)
         return;
     EACH_ELEMENT(i, elements)
-    ((T *)f.data)[fold_offset(f, i)] = mine[i];
+    ((T *)f.data)[lt_fold_place(&f, i)] = mine[i];
 }
 
 template <class T>
@@ -68,7 +70,10 @@ __global__ void squares_gather(void *const *from, int64_t n, T *to, bool transpo
     const T *mine = (const T *)from[blockIdx.y];
     T *out = to + blockIdx.y * n * n;
     EACH_ELEMENT(i, n * n)
-    out[i] = mine[transpose ? i % n * n + i / n : i];
+    {
+        const cell c = cell_of(i, n);
+        out[i] = mine[transpose ? c.column * n + c.row : i];
+    }
 }
 
 template <class T>
@@ -77,7 +82,10 @@ __global__ void squares_scatter(const T *from, int64_t n, void *const *to, bool 
     const T *mine = from + blockIdx.y * n * n;
     T *out = (T *)to[blockIdx.y];
     EACH_ELEMENT(i, n * n)
-    out[i] = mine[transpose ? i % n * n + i / n : i];
+    {
+        const cell c = cell_of(i, n);
+        out[i] = mine[transpose ? c.column * n + c.row : i];
+    }
 }
 
 template <class T> __global__ void rows_scatter(const T *from, int64_t n, void *const *to, int *bad)
@@ -99,7 +107,8 @@ template <class A, class T> __global__ void term_begin(const lt_term *term, int6
     T *mine = l + blockIdx.y * n * n, *identity = x + blockIdx.y * n * n;
     EACH_ELEMENT(i, n * n)
     {
-        const bool diagonal = i % (n + 1) == 0;
+        const cell c = cell_of(i, n);
+        const bool diagonal = c.row == c.column;
         mine[i] = (T)((double)a[i] + (diagonal ? t.shift : 0.0));
         identity[i] = diagonal ? (T)1 : (T)0;
     }
@@ -128,7 +137,10 @@ __global__ void sums_store(const double *sum, const double *constant, int64_t n,
     if (failed[blockIdx.y])
         return;
     EACH_ELEMENT(i, n * n)
-    out[i] = (T)(mine[i] + (i % (n + 1) == 0 ? constant[blockIdx.y] : 0.0));
+    {
+        const cell c = cell_of(i, n);
+        out[i] = (T)(mine[i] + (c.row == c.column ? constant[blockIdx.y] : 0.0));
+    }
 }
 
 /* Ties keep their order; n^2 comparisons are few beside what follows. */
@@ -149,7 +161,10 @@ template <class T> __global__ void rank_columns(const T *a, int64_t n, int *rank
 template <class T> __global__ void take_columns(const T *a, int64_t n, const int *rank, T *to)
 {
     EACH_ELEMENT(i, n * n)
-    to[rank[i % n] * n + i / n] = a[i];
+    {
+        const cell c = cell_of(i, n);
+        to[rank[c.column] * n + c.row] = a[i];
+    }
 }
 
 template <class T> __global__ void read_signs(const T *r, int64_t n, double *sign)
@@ -163,8 +178,9 @@ __global__ void put_columns(const T *from, int64_t n, const int *rank, const dou
 {
     EACH_ELEMENT(i, n * n)
     {
-        const int k = rank[i % n];
-        q[i] = (T)sign[k] * from[k * n + i / n];
+        const cell c = cell_of(i, n);
+        const int k = rank[c.column];
+        q[i] = (T)sign[k] * from[k * n + c.row];
     }
 }
 
@@ -182,43 +198,14 @@ template <class T> __global__ void find_angles(const T *s, int64_t n, T *k)
 {
     EACH_ELEMENT(e, n * n)
     {
-        const int64_t i = e / n, j = e % n, row = max(i, j), column = min(i, j);
-        const double a = i == j ? 0
-                                : angle((double)s[row * n + column], (double)s[row * (n + 1)],
-                                        (double)s[column * (n + 1)]);
-        k[e] = (T)(i >= j ? a : -a);
+        const cell c = cell_of(e, n);
+        const int64_t row = max(c.row, c.column), column = min(c.row, c.column);
+        const double a = row == column
+                             ? 0
+                             : angle((double)s[row * n + column], (double)s[row * (n + 1)],
+                                     (double)s[column * (n + 1)]);
+        k[e] = (T)(c.row >= c.column ? a : -a);
     }
-}
-
-struct lt_norm {
-    lt_fold fold;
-    int64_t elements;
-    double *out;
-    int wide;
-};
-
-/* A block a tensor. */
-__global__ void __launch_bounds__(THREADS) norms(const lt_norm *norm)
-{
-    const lt_norm v = norm[blockIdx.x];
-    double square = 0;
-    for (int64_t i = threadIdx.x; i < v.elements; i += THREADS) {
-        const int64_t at = fold_offset(v.fold, i);
-        const double x =
-            v.wide ? ((const double *)v.fold.data)[at] : (double)((const float *)v.fold.data)[at];
-        square += x * x;
-    }
-    square = block_sum(square);
-    if (threadIdx.x == 0)
-        *v.out = sqrt(square);
-}
-
-lt_status check_dtype(const lt_cuda *c, lt_dtype dtype)
-{
-    if (dtype == LT_F32 || dtype == LT_F64)
-        return LT_OK;
-    return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", c->ordinal, c->operation,
-                   lt_dtype_name(dtype));
 }
 
 lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
@@ -228,7 +215,7 @@ lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
     for (size_t i = 0; i < count; i++) {
         const lt_view *s = &job[i].s;
         const int64_t n = s->shape.dim[0];
-        LT_TRY(check_dtype(c, s->dtype));
+        LT_TRY(lt_matrix_dtype(c, s->dtype));
         const dim3 grid = grid_for(n * n, 1);
         if (s->dtype == LT_F64)
             find_angles<<<grid, THREADS, 0, main_stream(c)>>>((const double *)s->data, n,
@@ -237,38 +224,6 @@ lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
             find_angles<<<grid, THREADS, 0, main_stream(c)>>>((const float *)s->data, n,
                                                               (float *)job[i].k.data);
     }
-    return lt_cuda_end(c);
-}
-
-void fill_norm(lt_norm *norm, const lt_view *x, double *out)
-{
-    lt_view flat = *x;
-    if (!flat.shape.ndim) {
-        flat.shape.ndim = 1;
-        flat.shape.dim[0] = 1;
-    }
-    norm->fold = lt_fold_of(&flat, 0);
-    norm->elements = norm->fold.extent[0] * norm->fold.rest;
-    norm->out = out;
-    norm->wide = x->dtype == LT_F64;
-}
-
-lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_view *out)
-{
-    lt_cuda *c = (lt_cuda *)ctx;
-    void *room = NULL;
-    LT_TRY(lt_cuda_begin(c, "frobenius"));
-    if (!count)
-        return lt_cuda_end(c);
-    for (size_t i = 0; i < count; i++)
-        LT_TRY(check_dtype(c, x[i].dtype));
-    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, count * sizeof(lt_norm), &room));
-    lt_norm *list = new lt_norm[count];
-    for (size_t i = 0; i < count; i++)
-        fill_norm(&list[i], &x[i], (double *)out->data + i * (size_t)out->stride[0]);
-    lt_send(main_stream(c), room, list, count * sizeof *list);
-    delete[] list;
-    norms<<<(unsigned)count, THREADS, 0, main_stream(c)>>>((const lt_norm *)room);
     return lt_cuda_end(c);
 }
 
@@ -376,6 +331,5 @@ void lt_columns_restore(lt_cuda_stream stream, const void *from, int64_t n, bool
 void lt_cuda_install_small_matrices(lt_backend *be)
 {
     be->rotations = rotations;
-    be->frobenius = frobenius;
 }
 }

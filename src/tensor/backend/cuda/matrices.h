@@ -3,21 +3,11 @@
 #define LT_CUDA_MATRICES_H
 
 #include "cuda.h"
+#include "fold.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* A strided tensor and the matrix [n, rest] of it: rows along one dimension. */
-typedef struct lt_fold {
-    void *data;
-    int64_t extent[LT_MAX_DIMS],
-        stride[LT_MAX_DIMS]; /* that dimension first, the others in order */
-    int64_t rest;
-} lt_fold;
-
-/* A view seen along dim. */
-lt_fold lt_fold_of(const lt_view *view, int dim);
 
 /* The jobs that one call of a library takes together: they agree in these. */
 typedef struct lt_batch_key {
@@ -90,10 +80,14 @@ void lt_columns_signs(lt_cuda_stream stream, const void *r, int64_t n, bool wide
 void lt_columns_restore(lt_cuda_stream stream, const void *from, int64_t n, bool wide,
                         const int *rank, const double *sign, void *q);
 
+/* LT_OK for f32 and f64, what the kernels are for. */
+lt_status lt_matrix_dtype(const lt_cuda *c, lt_dtype dtype);
+
 void lt_cuda_install_products_of_matrices(lt_backend *be);
 void lt_cuda_install_functions_of_matrices(lt_backend *be);
 void lt_cuda_install_rational(lt_backend *be);
 void lt_cuda_install_small_matrices(lt_backend *be);
+void lt_cuda_install_norms_of_matrices(lt_backend *be);
 
 /* All of them. */
 static inline void lt_cuda_install_matrices(lt_backend *be)
@@ -102,6 +96,7 @@ static inline void lt_cuda_install_matrices(lt_backend *be)
     lt_cuda_install_functions_of_matrices(be);
     lt_cuda_install_rational(be);
     lt_cuda_install_small_matrices(be);
+    lt_cuda_install_norms_of_matrices(be);
 }
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
 /* Which of Shampoo's jobs go together, and where their parts lie. */
 
 #include "matrices.h"
+#include "walk.h"
 
 #include <stdlib.h>
 
@@ -9,22 +10,59 @@ enum {
     MOST_TOGETHER = 65535 /* matrices are a grid's second dimension */
 };
 
-lt_fold lt_fold_of(const lt_view *view, int dim)
+/* One dimension more, inside of the others. */
+static void take_inner(lt_fold *f, int *last, int64_t extent, int64_t stride)
+{
+    f->rest *= extent;
+    if (extent == 1)
+        return;
+    if (*last > 0 && f->stride[*last] == extent * stride)
+        f->extent[*last] *= extent;
+    else
+        f->extent[++*last] = extent;
+    f->stride[*last] = stride;
+}
+
+lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first)
 {
     lt_fold f = {.data = view->data, .rest = 1};
-    int at = 1;
+    int last = 0, order[LT_MAX_DIMS];
+    lt_walk_order(first, order);
     for (int d = 0; d < LT_MAX_DIMS; d++)
         f.extent[d] = 1;
     f.extent[0] = view->shape.dim[dim];
     f.stride[0] = view->stride[dim];
-    for (int d = 0; d < view->shape.ndim; d++) {
-        if (d == dim)
-            continue;
-        f.extent[at] = view->shape.dim[d];
-        f.stride[at++] = view->stride[d];
-        f.rest *= view->shape.dim[d];
-    }
+    for (int i = 0; i < view->shape.ndim; i++)
+        if (order[i] != dim)
+            take_inner(&f, &last, view->shape.dim[order[i]], view->stride[order[i]]);
     return f;
+}
+
+/* Rows along the outermost dimension: the order of memory. */
+lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block)
+{
+    int order[LT_MAX_DIMS];
+    lt_view flat = *x;
+    if (!flat.shape.ndim) {
+        flat.shape = LT_SHAPE(1);
+        flat.stride[0] = 1;
+    }
+    lt_walk_order(&flat, order);
+    lt_norm n = {.fold = lt_fold_of(&flat, order[0], &flat),
+                 .first_block = first_block,
+                 .out = out,
+                 .wide = x->dtype == LT_F64};
+    n.elements = n.fold.extent[0] * n.fold.rest;
+    n.blocks = (n.elements + LT_NORM_BLOCK - 1) / LT_NORM_BLOCK;
+    return n;
+}
+
+lt_status lt_matrix_dtype(const lt_cuda *c, lt_dtype dtype)
+{
+    if (dtype == LT_F32 || dtype == LT_F64)
+        return LT_OK;
+    return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", c->ordinal, c->operation,
+                   lt_dtype_name(dtype));
 }
 
 /* -1, 0, 1. */

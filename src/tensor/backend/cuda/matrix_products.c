@@ -122,7 +122,7 @@ static lt_status gram_batch(const call *k, const lt_gram_job *job, const size_t 
     lists there, here;
     LT_TRY(place(k, m, bytes, 0, &there, &here));
     for (size_t i = 0; i < m; i++) {
-        here.from[i] = lt_fold_of(&job[index[i]].g, job[index[i]].dim);
+        here.from[i] = lt_fold_of(&job[index[i]].g, job[index[i]].dim, &job[index[i]].g);
         here.a[i] = there.gathered + i * bytes;
         here.out[i] = job[index[i]].f.data;
     }
@@ -136,7 +136,7 @@ static lt_status gram_batch(const call *k, const lt_gram_job *job, const size_t 
 static lt_status run_gram(call *k, const lt_gram_job *job)
 {
     for (size_t i = 0; i < k->count; i++) {
-        const lt_fold f = lt_fold_of(&job[i].g, job[i].dim);
+        const lt_fold f = lt_fold_of(&job[i].g, job[i].dim, &job[i].g);
         LT_TRY(check_views(k, &job[i].g, &job[i].f));
         k->key[i] = (lt_batch_key){.n = f.extent[0],
                                    .rest = f.rest,
@@ -198,8 +198,8 @@ static lt_status mode_batch(const call *k, const lt_mode_product_job *job, const
     LT_TRY(place(k, m, bytes, bytes, &there, &here));
     for (size_t i = 0; i < m; i++) {
         const lt_mode_product_job *one = &job[index[i]];
-        here.from[i] = lt_fold_of(&one->g, one->dim);
-        here.to[i] = lt_fold_of(&one->y, one->dim);
+        here.from[i] = lt_fold_of(&one->g, one->dim, &one->g);
+        here.to[i] = lt_fold_of(&one->y, one->dim, &one->g);
         here.a[i] = there.gathered + i * bytes;
         here.b[i] = one->m.data;
         here.out[i] = there.made + i * bytes;
@@ -215,7 +215,7 @@ static lt_status mode_batch(const call *k, const lt_mode_product_job *job, const
 static lt_status run_mode(call *k, const lt_mode_product_job *job)
 {
     for (size_t i = 0; i < k->count; i++) {
-        const lt_fold f = lt_fold_of(&job[i].g, job[i].dim);
+        const lt_fold f = lt_fold_of(&job[i].g, job[i].dim, &job[i].g);
         LT_TRY(check_views(k, &job[i].g, &job[i].y));
         LT_TRY(check_views(k, &job[i].g, &job[i].m));
         k->key[i] = (lt_batch_key){.n = f.extent[0],

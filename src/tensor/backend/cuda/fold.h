@@ -1,0 +1,78 @@
+/* A strided tensor as the matrix [n, rest] that Shampoo takes it for, rows along one dimension, and where
+ * an element of that lies. */
+#ifndef LT_CUDA_FOLD_H
+#define LT_CUDA_FOLD_H
+
+#include "host_device.h"
+
+#include "lather/ext/view.h"
+
+/* That dimension first, then the others. Those that lie without a gap are one, those of extent 1 are left
+ * out: each costs a division. */
+typedef struct lt_fold {
+    void *data;
+    int64_t extent[LT_MAX_DIMS], stride[LT_MAX_DIMS];
+    int64_t rest;
+} lt_fold;
+
+LT_HD int64_t lt_fold_quotient(int64_t a, int64_t b, bool is_short)
+{
+    return is_short ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b; /* short ones are much faster */
+}
+
+/* Where element number i of the matrix, by rows, lies. */
+LT_HD int64_t lt_fold_place(const lt_fold *f, int64_t i)
+{
+    const bool is_short = f->extent[0] * f->rest < INT32_MAX;
+    const int64_t row = lt_fold_quotient(i, f->rest, is_short);
+    int64_t left = i - row * f->rest, at = row * f->stride[0];
+    for (int d = LT_MAX_DIMS - 1; d > 1; d--) {
+        if (f->extent[d] == 1)
+            continue;
+        const int64_t above = lt_fold_quotient(left, f->extent[d], is_short);
+        at += (left - above * f->extent[d]) * f->stride[d];
+        left = above;
+    }
+    return at + left * f->stride[1];
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A view seen along dim, its columns in the order of first's memory: of a shape as view's, and the same for
+ * all folds that meet. */
+lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first);
+
+/* A tensor whose norm is wanted, cut into blocks: block b of all has elements [b', b' + 1) * LT_NORM_BLOCK
+ * of it, b' = b - first_block. */
+enum { LT_NORM_BLOCK = 8192 };
+typedef struct lt_norm {
+    lt_fold fold;
+    int64_t elements, first_block, blocks;
+    double *out;
+    int64_t wide; /* elements are doubles; a list of these is sent in words of 8 bytes */
+} lt_norm;
+
+/* The norm of x at *out; its first block is number first_block. */
+lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block);
+
+/* Whose block it is. */
+LT_HD int64_t lt_norm_find(const lt_norm *norm, int64_t count, int64_t block)
+{
+    int64_t low = 0, high = count - 1;
+    while (low < high) {
+        const int64_t middle = (low + high + 1) / 2;
+        if (norm[middle].first_block <= block)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
