@@ -218,12 +218,34 @@ static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
     close_device(c);
 }
 
+/* Memory that a longer weight had: what lies behind the new one is another's. */
+static void a_copy_with_room_is_written_no_further_than_its_weight(void **state)
+{
+    _Alignas(16) float memory[2 * COUNT] = {1};
+    lt_cuda *c = open_device(false);
+    lt_view v = picture(memory, LT_F32, true), longer = v;
+    lt_dtype dtype = LT_F32;
+    void *data;
+    (void)state;
+    longer.shape.dim[0] = 4;
+    longer.version = 7;
+    v.version = 8;
+    assert_int_equal(read_weight(c, &longer, true, &data), 1);
+    assert_int_equal(read_weight(c, &v, true, &data), 1);
+    lt_cuda_weights.follow(c, &v, true);
+    assert_non_null(lt_weight_beside(c, memory + COUNT - 1, &dtype));
+    assert_null(lt_weight_beside(c, memory + COUNT, &dtype));
+    close_device(c);
+}
+
 /* Candidate i takes times[i]; negative: it fails. */
 static lt_status candidate(void *context, int i)
 {
     ++*(int *)context;
-    if (times[i] < 0)
+    if (times[i] < 0) {
+        fake.error = 1;
         return lt_fail(LT_E_DEVICE, "candidate %d fails", i);
+    }
     took = times[i];
     return LT_OK;
 }
@@ -240,6 +262,7 @@ static void the_fastest_that_runs_is_taken(void **state)
     times[2] = -1; /* the control: another one then */
     assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, &best));
     assert_int_equal(best, 3);
+    assert_ok(lt_cuda_end(c)); /* the failures of others are forgotten */
     for (int i = 0; i < 4; i++)
         times[i] = -1;
     assert_status(lt_cuda_fastest(c, 4, candidate, &runs, &best), LT_E_DEVICE);
@@ -256,6 +279,7 @@ static void deterministic_devices_take_the_first_that_runs(void **state)
     assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, &best));
     assert_int_equal(best, 1);
     assert_int_equal(runs, 2); /* nothing is timed */
+    assert_ok(lt_cuda_end(c));
     close_device(c);
 }
 
@@ -280,6 +304,7 @@ int main(void)
         cmocka_unit_test(a_weight_is_cast_once_a_version),
         cmocka_unit_test(a_captured_forward_pass_casts),
         cmocka_unit_test(a_copy_that_is_written_along_is_not_cast_in_a_capture),
+        cmocka_unit_test(a_copy_with_room_is_written_no_further_than_its_weight),
         cmocka_unit_test(the_fastest_that_runs_is_taken),
         cmocka_unit_test(deterministic_devices_take_the_first_that_runs),
         cmocka_unit_test(events_that_cannot_be_made_are_told),

@@ -11,6 +11,7 @@ struct cublasContext {
     cudaStream_t stream;
     cublasPointerMode_t pointers;
     cublasMath_t math;
+    void *workspace; /* NULL: cuBLAS's own */
 };
 
 namespace
@@ -80,12 +81,20 @@ struct sizes {
     int m, n, k, lda, ldb, ldc, count;
 };
 
+/* Without memory of the caller's a captured call would allocate in the graph, at each launch. */
+void need(cublasHandle_t handle, const char *what)
+{
+    things.need(handle, what);
+    if (standin_capturing(handle->stream) && !handle->workspace)
+        standin_die("%s: captured without cublasSetWorkspace()", what);
+}
+
 template <class real>
 cublasStatus_t gemm_batched(cublasHandle_t handle, cublasOperation_t opa, cublasOperation_t opb,
                             const sizes &s, const real *alpha, const real *const *a,
                             const real *const *b, const real *beta, real *const *c)
 {
-    things.need(handle, "gemmBatched");
+    need(handle, "gemmBatched");
     const int a_rows = opa ? s.k : s.m, b_rows = opb ? s.n : s.k;
     const int a_columns = opa ? s.m : s.k, b_columns = opb ? s.k : s.n;
     if (s.m < 1 || s.n < 1 || s.k < 1 || s.count < 1 || s.lda < a_rows || s.ldb < b_rows
@@ -127,7 +136,7 @@ template <class real>
 cublasStatus_t trsm_batched(cublasHandle_t handle, const triangle &t, const sizes &s,
                             const real *alpha, const real *const *a, real *const *b)
 {
-    things.need(handle, "trsmBatched");
+    need(handle, "trsmBatched");
     if (s.m < 1 || s.n < 1 || s.count < 1 || s.lda < s.m || s.ldb < s.m)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (t.side != CUBLAS_SIDE_LEFT || t.fill != CUBLAS_FILL_MODE_LOWER || t.op != CUBLAS_OP_N
@@ -169,6 +178,17 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
 {
     things.need(handle, __func__);
     handle->stream = stream;
+    handle->workspace = nullptr; /* as the manual says */
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t bytes)
+{
+    things.need(handle, __func__);
+    standin_check_device(workspace, bytes, __func__);
+    if ((uintptr_t)workspace % 256)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    handle->workspace = workspace;
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -78,6 +78,7 @@ struct lt_cuda {
     struct cudnnContext *cudnn;         /* cudnnHandle_t, on the main stream */
     struct cublasLtContext *cublaslt;   /* cublasLtHandle_t */
     struct cublasContext *cublas;       /* cublasHandle_t, on the main stream */
+    void *cublas_memory;                /* its own, so that it asks for none in a capture */
     struct cusolverDnContext *cusolver; /* cusolverDnHandle_t, on the main stream */
 
     lt_cuda_part part[LT_CUDA_PARTS];

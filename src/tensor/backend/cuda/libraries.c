@@ -10,6 +10,9 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
+/* What cuBLAS's manual advises for Hopper. To set the stream takes it away again. */
+static const size_t cublas_bytes = (size_t)32 << 20;
+
 lt_status lt_cuda_libraries_open(lt_cuda *c)
 {
     const lt_cuda_stream stream = c->stream[LT_CUDA_MAIN];
@@ -18,6 +21,8 @@ lt_status lt_cuda_libraries_open(lt_cuda *c)
     LT_CUBLAS_TRY(c, cublasLtCreate(&c->cublaslt));
     LT_CUBLAS_TRY(c, cublasCreate(&c->cublas));
     LT_CUBLAS_TRY(c, cublasSetStream(c->cublas, stream));
+    LT_TRY(lt_cuda_alloc(c, cublas_bytes, &c->cublas_memory));
+    LT_CUBLAS_TRY(c, cublasSetWorkspace(c->cublas, c->cublas_memory, cublas_bytes));
     LT_CUSOLVER_TRY(c, cusolverDnCreate(&c->cusolver));
     LT_CUSOLVER_TRY(c, cusolverDnSetStream(c->cusolver, stream));
     return LT_OK;
@@ -29,6 +34,8 @@ void lt_cuda_libraries_close(lt_cuda *c)
         cusolverDnDestroy(c->cusolver);
     if (c->cublas)
         cublasDestroy(c->cublas);
+    if (c->cublas_memory)
+        c->api->release(c->cublas_memory);
     if (c->cublaslt)
         cublasLtDestroy(c->cublaslt);
     if (c->cudnn)

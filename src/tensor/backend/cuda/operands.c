@@ -160,6 +160,14 @@ static lt_status time_runs(lt_cuda *c, const lt_cuda_event event[2], lt_cuda_try
     return LT_OK;
 }
 
+/* What failed shows as the runtime's last error too, and must not at the end of the entry. */
+static lt_status forget(const lt_cuda *c, lt_status st)
+{
+    if (st)
+        c->api->last_error();
+    return st;
+}
+
 static lt_status time_all(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context,
                           const lt_cuda_event event[2], int *best)
 {
@@ -168,7 +176,7 @@ static lt_status time_all(lt_cuda *c, int count, lt_cuda_try_fn *run, void *cont
     *best = -1;
     for (int i = 0; i < count; i++) {
         float median;
-        lt_status one = time_runs(c, event, run, context, i, &median);
+        lt_status one = forget(c, time_runs(c, event, run, context, i, &median));
         if (!one && (*best < 0 || median < least)) {
             *best = i;
             least = median;
@@ -178,11 +186,12 @@ static lt_status time_all(lt_cuda *c, int count, lt_cuda_try_fn *run, void *cont
     return *best < 0 ? st : LT_OK;
 }
 
-static lt_status first_that_runs(int count, lt_cuda_try_fn *run, void *context, int *best)
+static lt_status first_that_runs(const lt_cuda *c, int count, lt_cuda_try_fn *run, void *context,
+                                 int *best)
 {
     lt_status st = lt_fail(LT_E_UNSUPPORTED, "cuda: nothing to choose from");
     for (*best = 0; *best < count; ++*best) {
-        st = run(context, *best);
+        st = forget(c, run(context, *best));
         if (!st)
             return LT_OK;
     }
@@ -193,7 +202,7 @@ lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_try_fn *run, void *cont
 {
     lt_cuda_event event[2] = {NULL, NULL};
     if (c->deterministic || count < 2 || c->capturing)
-        return first_that_runs(count, run, context, best);
+        return first_that_runs(c, count, run, context, best);
     lt_status st = LT_OK;
     for (int i = 0; i < 2 && !st; i++)
         st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->event_create(&event[i], true), "event");

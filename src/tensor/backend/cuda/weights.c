@@ -2,6 +2,8 @@
 
 #include "weights.h"
 
+#include "walk.h"
+
 #include <stdlib.h>
 
 static void free_weights(lt_cuda *c, void *data)
@@ -45,7 +47,9 @@ void *lt_weight_beside(const lt_cuda *c, const void *p, lt_dtype *dtype)
     for (const lt_weight *w = c->part[LT_CUDA_WEIGHTS].data; w; w = w->next) {
         const uintptr_t begin = (uintptr_t)w->value.data, at = (uintptr_t)p;
         const size_t size = lt_dtype_size(w->copy.dtype);
-        if (!w->follows || at < begin || at - begin >= w->bytes / size * sizeof(float))
+        /* The copy may have room for more: an earlier weight was longer. */
+        if (!w->follows || at < begin
+            || at - begin >= (size_t)lt_view_count(&w->value) * sizeof(float))
             continue;
         *dtype = w->copy.dtype;
         return (char *)w->copy.data + (at - begin) / sizeof(float) * size;
