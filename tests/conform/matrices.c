@@ -150,26 +150,30 @@ static lt_status call_gram(const test *t, const lt_backend *be, void *ctx, const
                            bool absolute)
 {
     (void)absolute;
-    lt_gram_job job = {v[0], v[1], t->config.dim, 0.25, v[1].shape.dim[0] % 2 ? 0.9 : 0};
-    return be->gram(ctx, &job, 1, NULL);
+    const double beta = v[1].shape.dim[0] % 2 ? 0.9 : 0;
+    const lt_gram_job job[] = {{v[0], v[1], t->config.dim, 0.25, beta},
+                               {v[2], v[3], t->config.dim, 0.25, beta}};
+    return be->gram(ctx, job, COUNT_OF(job), NULL);
 }
 
 static void make_symmetric(test *t)
 {
-    operand *f = &t->operand[1];
-    int64_t n = f->shape.dim[0];
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < i; j++)
-            f->value[i * n + j] = f->value[j * n + i];
+    const int64_t n = t->operand[1].shape.dim[0];
+    for (int k = 1; k < 4; k += 2)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < i; j++)
+                t->operand[k].value[i * n + j] = t->operand[k].value[j * n + i];
 }
 
 static void make_gram(const tensor_row *r, test *t)
 {
     int64_t n = r->g.dim[r->dim];
-    *t = (test){.entry = "gram", .call = call_gram, .operands = 2, .master = true};
+    *t = (test){.entry = "gram", .call = call_gram, .operands = 4, .master = true};
     t->prepare = make_symmetric;
-    t->operand[0] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
-    t->operand[1] = (operand){INOUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
+    for (int k = 0; k < 4; k += 2) {
+        t->operand[k] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
+        t->operand[k + 1] = (operand){INOUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
+    }
     t->terms = (double)(lt_shape_count(r->g) / n) + 3;
 }
 
@@ -177,18 +181,22 @@ static lt_status call_mode(const test *t, const lt_backend *be, void *ctx, const
                            bool absolute)
 {
     (void)absolute;
-    lt_mode_product_job job = {v[0], v[2], v[1], t->config.dim % LT_MAX_DIMS,
-                               t->config.dim >= LT_MAX_DIMS};
-    return be->mode_product(ctx, &job, 1, NULL);
+    const int dim = t->config.dim % LT_MAX_DIMS;
+    const bool transpose = t->config.dim >= LT_MAX_DIMS;
+    const lt_mode_product_job job[] = {{v[0], v[2], v[1], dim, transpose},
+                                       {v[0], v[3], v[1], dim, transpose}};
+    return be->mode_product(ctx, job, COUNT_OF(job), NULL);
 }
 
 static void make_mode(const tensor_row *r, bool transpose, test *t)
 {
     int64_t n = r->g.dim[r->dim];
-    *t = (test){.entry = "mode_product", .call = call_mode, .operands = 3, .master = true};
+    *t = (test){.entry = "mode_product", .call = call_mode, .operands = 4, .master = true};
     t->operand[0] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
     t->operand[1] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
-    t->operand[2] = (operand){OUT, MASTER, r->g, transpose ? ROWS : r->layout, .absolute = PLUS};
+    for (int k = 2; k < 4; k++)
+        t->operand[k] =
+            (operand){OUT, MASTER, r->g, transpose ? ROWS : r->layout, .absolute = PLUS};
     t->config.dim = r->dim + (transpose ? LT_MAX_DIMS : 0);
     t->terms = (double)n + 1;
 }

@@ -44,18 +44,21 @@ template <class real> struct list {
     real *const *item;
     int64_t bytes; /* of a matrix */
     const char *what;
+    size_t alignment; /* of its begin */
     real *at(int i) const
     {
         standin_check_device(item[i], (size_t)bytes, what);
+        if ((uintptr_t)item[i] % alignment)
+            standin_die("%s: a misaligned address", what);
         return item[i];
     }
 };
 template <class real>
 list<real> take(real *const *item, int count, int64_t leading, int64_t columns, int64_t rows,
-                const char *what)
+                const char *what, size_t alignment = sizeof(real))
 {
     standin_check_device(item, (size_t)count * sizeof *item, what);
-    return {item, ((columns - 1) * leading + rows) * (int64_t)sizeof(real), what};
+    return {item, ((columns - 1) * leading + rows) * (int64_t)sizeof(real), what, alignment};
 }
 
 /* With cuBLAS's flag for it, f32 is rounded to 10 bits of fraction. */
@@ -104,10 +107,11 @@ cublasStatus_t gemm_batched(cublasHandle_t handle, cublasOperation_t opa, cublas
         return CUBLAS_STATUS_EXECUTION_FAILED;
     const auto fa = take(handle, alpha, "gemmBatched: alpha");
     const auto fb = take(handle, beta, "gemmBatched: beta");
-    const auto la = take(a, s.count, s.lda, a_columns, a_rows, "gemmBatched: a");
-    const auto lb = take(b, s.count, s.ldb, b_columns, b_rows, "gemmBatched: b");
-    const auto lc = take(c, s.count, s.ldc, s.n, s.m, "gemmBatched: c");
     const bool tf32 = handle->math == CUBLAS_TF32_TENSOR_OP_MATH;
+    const size_t wanted = tf32 ? 16 : sizeof(real); /* "fast math modes", says the manual */
+    const auto la = take(a, s.count, s.lda, a_columns, a_rows, "gemmBatched: a", wanted);
+    const auto lb = take(b, s.count, s.ldb, b_columns, b_rows, "gemmBatched: b", wanted);
+    const auto lc = take(c, s.count, s.ldc, s.n, s.m, "gemmBatched: c", wanted);
     standin_queue(
         handle->stream,
         [=] {

@@ -35,21 +35,22 @@ __device__ cell cell_of(int64_t i, int64_t n)
 }
 
 template <class T>
-__global__ void fold_gather(const lt_fold *fold, int64_t elements, T *to, const int32_t *finite)
+__global__ void fold_gather(const lt_fold *fold, int64_t elements, int64_t apart, T *to,
+                            const int32_t *finite)
 {
     const lt_fold f = fold[blockIdx.y];
     const bool take = !finite || *finite;
-    T *mine = to + blockIdx.y * elements;
+    T *mine = to + blockIdx.y * apart;
     EACH_ELEMENT(i, elements)
     mine[i] = take ? ((const T *)f.data)[lt_fold_place(&f, i)] : (T)0;
 }
 
 template <class T>
-__global__ void fold_scatter(const lt_fold *fold, int64_t elements, const T *from,
+__global__ void fold_scatter(const lt_fold *fold, int64_t elements, int64_t apart, const T *from,
                              const int32_t *finite)
 {
     const lt_fold f = fold[blockIdx.y];
-    const T *mine = from + blockIdx.y * elements;
+    const T *mine = from + blockIdx.y * apart;
     if (finite && !*finite)
         return;
     EACH_ELEMENT(i, elements)
@@ -242,17 +243,17 @@ lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
 extern "C" {
 
 void lt_fold_gather(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
-                    bool wide, void *to, const int32_t *finite)
+                    int64_t apart, bool wide, void *to, const int32_t *finite)
 {
     WIDE_OR_NOT(wide, fold_gather<T><<<grid_for(elements, count), THREADS, 0, stream>>>(
-                          fold, elements, (T *)to, finite))
+                          fold, elements, apart, (T *)to, finite))
 }
 
 void lt_fold_scatter(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
-                     bool wide, const void *from, const int32_t *finite)
+                     int64_t apart, bool wide, const void *from, const int32_t *finite)
 {
     WIDE_OR_NOT(wide, fold_scatter<T><<<grid_for(elements, count), THREADS, 0, stream>>>(
-                          fold, elements, (const T *)from, finite))
+                          fold, elements, apart, (const T *)from, finite))
 }
 
 void lt_coefficients(lt_cuda_stream stream, bool wide, double alpha, double beta,

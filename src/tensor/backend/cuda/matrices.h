@@ -36,11 +36,11 @@ void *lt_carve(lt_carver *carver, size_t bytes);
 void lt_send(lt_cuda_stream stream, void *to, const void *from, size_t bytes);
 
 /* Kernels; count: matrices. finite NULL: always; else 0 there: zeros are gathered, nothing is
- * scattered. wide: the matrices are doubles, else floats. */
+ * scattered. wide: the matrices are doubles, else floats. apart: elements from one to the next. */
 void lt_fold_gather(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
-                    bool wide, void *to, const int32_t *finite);
+                    int64_t apart, bool wide, void *to, const int32_t *finite);
 void lt_fold_scatter(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
-                     bool wide, const void *from, const int32_t *finite);
+                     int64_t apart, bool wide, const void *from, const int32_t *finite);
 /* to: alpha and beta, or 0 and 1. */
 void lt_coefficients(lt_cuda_stream stream, bool wide, double alpha, double beta,
                      const int32_t *finite, void *to);

@@ -36,8 +36,29 @@ static lt_status open_call(call *k, lt_cuda *c, const char *name, size_t count,
     k->order = calloc(count ? count : 1, sizeof *k->order);
     if (!k->key || !k->order)
         return lt_fail(LT_E_NOMEM, "cuda:%d: %s: no memory for %zu jobs", c->ordinal, name, count);
-    LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas,
-                                       c->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
+    return LT_OK;
+}
+
+/* Elements from one gathered matrix to the next. */
+static int64_t apart(const lt_batch_key *key)
+{
+    enum { WANTED = 4 }; /* aligned to 16 bytes, as products by TF32 need it */
+    return (key->n * key->rest + WANTED - 1) / WANTED * WANTED;
+}
+
+static size_t bytes_apart(const lt_batch_key *key)
+{
+    return (size_t)apart(key) * lt_dtype_size(key->dtype);
+}
+
+/* TF32's kernels read 16 bytes at a time wherever the matrix begins: cuBLAS sees sizes, not pointers. */
+static lt_status set_math(const call *k, void *const *matrix, size_t m)
+{
+    bool tf32 = k->c->tf32;
+    for (size_t i = 0; i < m; i++)
+        tf32 = tf32 && (uintptr_t)matrix[i] % 16 == 0;
+    LT_CUBLAS_TRY(k->c, cublasSetMathMode(k->c->cublas,
+                                          tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
     return LT_OK;
 }
 
@@ -117,7 +138,7 @@ static lt_status gram_batch(const call *k, const lt_gram_job *job, const size_t 
     const lt_batch_key *key = &k->key[index[0]];
     const bool wide = key->dtype == LT_F64;
     const int64_t elements = key->n * key->rest;
-    const size_t bytes = (size_t)elements * lt_dtype_size(key->dtype);
+    const size_t bytes = bytes_apart(key);
     lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
     lists there, here;
     LT_TRY(place(k, m, bytes, 0, &there, &here));
@@ -127,8 +148,11 @@ static lt_status gram_batch(const call *k, const lt_gram_job *job, const size_t 
         here.out[i] = job[index[i]].f.data;
     }
     lt_send(queue, there.from, here.from, there.bytes);
+    lt_status st = set_math(k, here.out, m);
     free(here.from);
-    lt_fold_gather(queue, there.from, (int)m, elements, wide, there.gathered, k->finite);
+    LT_TRY(st);
+    lt_fold_gather(queue, there.from, (int)m, elements, apart(key), wide, there.gathered,
+                   k->finite);
     lt_coefficients(queue, wide, key->alpha, key->beta, k->finite, there.coefficients);
     return multiply_gram(k, key, &there, (int)m);
 }
@@ -147,8 +171,7 @@ static lt_status run_gram(call *k, const lt_gram_job *job)
     LT_TRY(lt_batch_sort(k->key, k->count, k->order));
     for (size_t i = 0, end; i < k->count; i = end) {
         const lt_batch_key *key = &k->key[k->order[i]];
-        size_t bytes = (size_t)(key->n * key->rest) * lt_dtype_size(key->dtype);
-        end = lt_batch_end(k->key, k->order, i, k->count, bytes, limit);
+        end = lt_batch_end(k->key, k->order, i, k->count, bytes_apart(key), limit);
         LT_TRY(gram_batch(k, job, k->order + i, end - i));
     }
     return lt_cuda_end(k->c);
@@ -192,7 +215,7 @@ static lt_status mode_batch(const call *k, const lt_mode_product_job *job, const
     const lt_batch_key *key = &k->key[index[0]];
     const bool wide = key->dtype == LT_F64;
     const int64_t elements = key->n * key->rest;
-    const size_t bytes = (size_t)elements * lt_dtype_size(key->dtype);
+    const size_t bytes = bytes_apart(key);
     lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
     lists there, here;
     LT_TRY(place(k, m, bytes, bytes, &there, &here));
@@ -205,10 +228,13 @@ static lt_status mode_batch(const call *k, const lt_mode_product_job *job, const
         here.out[i] = there.made + i * bytes;
     }
     lt_send(queue, there.from, here.from, there.bytes);
+    lt_status st = set_math(k, here.b, m);
     free(here.from);
-    lt_fold_gather(queue, there.from, (int)m, elements, wide, there.gathered, k->finite);
+    LT_TRY(st);
+    lt_fold_gather(queue, there.from, (int)m, elements, apart(key), wide, there.gathered,
+                   k->finite);
     LT_TRY(multiply_mode(k, key, &there, (int)m));
-    lt_fold_scatter(queue, there.to, (int)m, elements, wide, there.made, k->finite);
+    lt_fold_scatter(queue, there.to, (int)m, elements, apart(key), wide, there.made, k->finite);
     return LT_OK;
 }
 
@@ -226,8 +252,7 @@ static lt_status run_mode(call *k, const lt_mode_product_job *job)
     LT_TRY(lt_batch_sort(k->key, k->count, k->order));
     for (size_t i = 0, end; i < k->count; i = end) {
         const lt_batch_key *key = &k->key[k->order[i]];
-        size_t bytes = (size_t)(2 * key->n * key->rest) * lt_dtype_size(key->dtype);
-        end = lt_batch_end(k->key, k->order, i, k->count, bytes, limit);
+        end = lt_batch_end(k->key, k->order, i, k->count, 2 * bytes_apart(key), limit);
         LT_TRY(mode_batch(k, job, k->order + i, end - i));
     }
     return lt_cuda_end(k->c);
