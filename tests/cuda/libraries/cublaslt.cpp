@@ -267,6 +267,12 @@ void take_factors(job &j, const void *alpha, const void *beta)
     memcpy(&j.beta_value, beta, sizeof(float));
 }
 
+int64_t bytes_apart(cublasLtMatrixLayout_t matrix)
+{
+    const auto l = static_cast<const layout *>(static_cast<const void *>(matrix));
+    return l->batches > 1 ? l->batch_stride * (l->type == CUDA_R_32F ? 4 : 2) : 0;
+}
+
 } /* namespace */
 
 /* All but the first want what a program may forbid: workspace, or sums in the result's type. */
@@ -283,9 +289,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (st || most < 1)
         return st ? st : CUBLAS_STATUS_INVALID_VALUE;
     const auto w = static_cast<preference *>(wish);
-    for (uint32_t alignment : w->alignment)
-        if (alignment > WANTED)
-            standin_die("%s: %u bytes of alignment are promised", __func__, alignment);
+    const cublasLtMatrixLayout_t matrix[] = {a, b, c, d};
+    for (int i = 0; i < 4; i++)
+        if (w->alignment[i] > WANTED || bytes_apart(matrix[i]) % w->alignment[i])
+            standin_die("%s: %u bytes of alignment are promised for all matrices", __func__,
+                        w->alignment[i]);
     const int64_t bytes = p.m * p.n * (int64_t)sizeof(float) + 256;
     const algorithm all[] = {
         {SPLIT, digest(p), bytes}, {SPLIT_COARSELY, digest(p), bytes / 2}, {SIMPLE, digest(p), 0}};

@@ -111,10 +111,22 @@ static lt_status make_plan(lt_cuda *c, const call *p, const lt_blas_product *b, 
     return make_layout(c, &out->d, &b->d, p->y_dtype, b->batches);
 }
 
-/* Partial sums are never kept in a 16-bit type. */
-static lt_status ask(lt_cuda *c, const plan *p, cublasLtMatmulHeuristicResult_t *found, int *count)
+/* Bytes that all matrices of a batch are aligned to, if the first is to 16. */
+static uint32_t alignment_of(const lt_blas_matrix *m, lt_dtype dtype)
 {
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, alignment = 16;
+    uint32_t bytes = 16;
+    while (m->batch_stride * (int64_t)lt_dtype_size(dtype) % bytes)
+        bytes /= 2;
+    return bytes;
+}
+
+/* Partial sums are never kept in a 16-bit type. */
+static lt_status ask(lt_cuda *c, const plan *p, const call *k, const lt_blas_product *of,
+                     cublasLtMatmulHeuristicResult_t *found, int *count)
+{
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t a = alignment_of(&of->a, k->dtype), b = alignment_of(&of->b, k->dtype);
+    const uint32_t d = alignment_of(&of->d, k->y_dtype);
     cublasLtMatmulPreference_t wish;
     LT_CUBLAS_TRY(c, cublasLtMatmulPreferenceCreate(&wish));
     const struct {
@@ -124,10 +136,10 @@ static lt_status ask(lt_cuda *c, const plan *p, cublasLtMatmulHeuristicResult_t 
     } all[] = {
         {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most_workspace, sizeof most_workspace},
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment, sizeof alignment},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &d, sizeof d},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d},
     };
     cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
     for (size_t i = 0; i < sizeof all / sizeof *all && !st; i++)
@@ -169,12 +181,13 @@ static lt_status try_algorithm(void *context, int i)
     return run_plan(t->c, t->plan, t->operand, t->swapped, t->workspace);
 }
 
-static lt_status choose_algorithm(lt_cuda *c, plan *p, lt_operand operand[OPERANDS], bool swapped)
+static lt_status choose_algorithm(lt_cuda *c, plan *p, const call *k, const lt_blas_product *of,
+                                  lt_operand operand[OPERANDS])
 {
-    trial t = {.c = c, .plan = p, .operand = operand, .swapped = swapped};
+    trial t = {.c = c, .plan = p, .operand = operand, .swapped = of->swapped};
     int count = 0, best;
     size_t most = 0;
-    LT_TRY(ask(c, p, t.found, &count));
+    LT_TRY(ask(c, p, k, of, t.found, &count));
     if (!count)
         return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: cuBLASLt has no algorithm for it",
                        c->ordinal, c->operation);
@@ -214,7 +227,7 @@ static lt_status get_plan(lt_cuda *c, const call *p, const lt_blas_product *b,
         return lt_fail(LT_E_NOMEM, "cuda:%d: no memory", c->ordinal);
     lt_status st = make_plan(c, p, b, made);
     if (!st)
-        st = choose_algorithm(c, made, operand, b->swapped);
+        st = choose_algorithm(c, made, p, b, operand);
     if (st) {
         release_plan(made);
         return st;
