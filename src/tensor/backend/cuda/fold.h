@@ -15,21 +15,16 @@ typedef struct lt_fold {
     int64_t rest;
 } lt_fold;
 
-LT_HD int64_t lt_fold_quotient(int64_t a, int64_t b, bool is_short)
-{
-    return is_short ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b; /* short ones are much faster */
-}
-
 /* Where element number i of the matrix, by rows, lies. */
 LT_HD int64_t lt_fold_place(const lt_fold *f, int64_t i)
 {
     const bool is_short = f->extent[0] * f->rest < INT32_MAX;
-    const int64_t row = lt_fold_quotient(i, f->rest, is_short);
+    const int64_t row = lt_quotient(i, f->rest, is_short);
     int64_t left = i - row * f->rest, at = row * f->stride[0];
     for (int d = LT_MAX_DIMS - 1; d > 1; d--) {
         if (f->extent[d] == 1)
             continue;
-        const int64_t above = lt_fold_quotient(left, f->extent[d], is_short);
+        const int64_t above = lt_quotient(left, f->extent[d], is_short);
         at += (left - above * f->extent[d]) * f->stride[d];
         left = above;
     }

@@ -29,7 +29,7 @@ struct cell {
 __device__ cell cell_of(int64_t i, int64_t n)
 {
     cell c;
-    c.row = lt_fold_quotient(i, n, n * n < INT32_MAX);
+    c.row = lt_quotient(i, n, n * n < INT32_MAX);
     c.column = i - c.row * n;
     return c;
 }

@@ -41,7 +41,7 @@ __global__ void normalize_dense(const uint8_t *x, T *y, int64_t count, int chann
                                 const __grid_constant__ lt_normalize_config config)
 {
     const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_PACK;
-    int channel = (int)(i % channels);
+    int channel = (int)(i - lt_quotient(i, channels, count < INT32_MAX) * channels);
     if (i + LT_PACK <= count) {
         const uint2 bytes = *(const uint2 *)(x + i);
         float v[LT_PACK];

@@ -13,9 +13,11 @@ __global__ void fold_input(lt_view x, T *blocks, int64_t count, int64_t height, 
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count)
         return;
-    const int64_t j = i % width, above = i / width, n = above / height;
-    const int64_t top = above % height * LT_STEM_STRIDE - LT_STEM_PAD;
-    const int64_t left = j * LT_STEM_STRIDE - LT_STEM_PAD;
+    const bool is_short = count < INT32_MAX;
+    const int64_t above = lt_quotient(i, width, is_short);
+    const int64_t n = lt_quotient(above, height, is_short);
+    const int64_t top = (above - n * height) * LT_STEM_STRIDE - LT_STEM_PAD;
+    const int64_t left = (i - above * width) * LT_STEM_STRIDE - LT_STEM_PAD;
     float v[2][LT_PACK];
 #pragma unroll
     for (int k = 0; k < LT_STEM_CHANNELS; k++) {
