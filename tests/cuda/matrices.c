@@ -14,7 +14,7 @@ static int64_t index_of(const lt_view *v, int64_t i, int dim)
     return i % v->shape.dim[dim];
 }
 
-/* Rows along dim; the columns in any order, but the same as those of a row-major view. */
+/* Rows along dim; the columns in any order, but the same as those of another view. */
 static void places_are_right(const lt_view *v, int dim)
 {
     enum { MOST = 512 };
@@ -23,14 +23,15 @@ static void places_are_right(const lt_view *v, int dim)
     for (int64_t d = v->shape.ndim - 1, step = 1; d >= 0; step *= v->shape.dim[d--])
         rows.stride[d] = step;
     const lt_fold f = lt_fold_of(v, dim, v), g = lt_fold_of(&rows, dim, v);
-    assert_int_equal(f.extent[0], v->shape.dim[dim]);
-    assert_int_equal(f.rest * f.extent[0], lt_view_count(v));
+    assert_int_equal(f.n, v->shape.dim[dim]);
+    assert_int_equal(f.rest * f.n, lt_view_count(v));
+    assert_int_equal(f.by_columns, g.by_columns);
     for (int64_t i = 0; i < lt_view_count(v); i++) {
         const int64_t logical = lt_fold_place(&g, i);
         int64_t want = 0;
         assert_false(seen[logical]);
         seen[logical] = true;
-        assert_int_equal(index_of(v, logical, dim), i / f.rest);
+        assert_int_equal(index_of(v, logical, dim), f.by_columns ? i % f.n : i / f.rest);
         for (int d = 0; d < v->shape.ndim; d++)
             want += index_of(v, logical, d) * v->stride[d];
         assert_int_equal(lt_fold_place(&f, i), want);
@@ -61,25 +62,28 @@ static void dimensions_without_gaps_are_one(void **state)
     (void)state;
     const lt_view filters = {.shape = LT_SHAPE(64, 32, 3, 3), .stride = {288, 1, 96, 32}};
     const lt_view points = {.shape = LT_SHAPE(64, 32, 1, 1), .stride = {32, 1, 32, 32}};
-    lt_fold f = lt_fold_of(&filters, 0, &filters);
-    assert_int_equal(f.extent[1], 288);
-    assert_int_equal(f.stride[1], 1);
-    assert_int_equal(f.extent[2], 1);
-    f = lt_fold_of(&filters, 1, &filters);
-    assert_int_equal(f.extent[1], 64 * 9);
-    assert_int_equal(f.stride[1], 32);
-    f = lt_fold_of(&points, 0, &points);
-    assert_int_equal(f.extent[1], 32);
-    assert_int_equal(f.extent[2], 1);
+    for (int dim = 0; dim < 2; dim++) {
+        const lt_fold f = lt_fold_of(&filters, dim, &filters),
+                      g = lt_fold_of(&points, dim, &points);
+        assert_int_equal(f.by_columns, dim); /* input channels are the innermost */
+        assert_int_equal(f.extent[0], 64 * 288);
+        assert_int_equal(f.stride[0], 1);
+        assert_int_equal(g.extent[0], 64 * 32);
+    }
+    const lt_fold h = lt_fold_of(&filters, 2, &filters);
+    assert_int_equal(h.extent[0], 3);
+    assert_int_equal(h.extent[1], 64);
+    assert_int_equal(h.extent[2], 96);
+    assert_int_equal(h.extent[3], 1);
 }
 
 /* Numbers beyond 32 bits: without memory, as nothing is read. */
 static void long_folds_do_not_wrap(void **state)
 {
     (void)state;
-    const lt_view v = {.shape = LT_SHAPE(70000, 70000), .stride = {1, 70000}};
+    const lt_view v = {.shape = LT_SHAPE(70000, 70000), .stride = {1, 70001}};
     const lt_fold f = lt_fold_of(&v, 0, &v);
-    assert_int_equal(lt_fold_place(&f, 4899930001), 69999 + 70000);
+    assert_int_equal(lt_fold_place(&f, 4899930001), 69999 * (int64_t)70001 + 1);
 }
 
 static void norms_are_cut_into_blocks(void **state)
@@ -108,11 +112,13 @@ static void norms_are_cut_into_blocks(void **state)
 static void equal_jobs_are_neighbours_in_their_order(void **state)
 {
     (void)state;
-    const lt_batch_key key[] = {{4, 2, LT_F32, 1, 0.5, false}, {8, 2, LT_F32, 1, 0.5, false},
-                                {4, 2, LT_F32, 1, 0.5, false}, {4, 2, LT_F64, 1, 0.5, false},
-                                {8, 2, LT_F32, 1, 0.5, false}, {4, 2, LT_F32, 2, 0.5, false},
-                                {4, 2, LT_F32, 1, 0.5, true},  {4, 2, LT_F32, 1, 0.5, false}};
-    static const size_t want[] = {1, 4, 0, 2, 7, 5, 6, 3};
+    const lt_batch_key key[] = {
+        {4, 2, LT_F32, 1, 0.5, false, false}, {8, 2, LT_F32, 1, 0.5, false, false},
+        {4, 2, LT_F32, 1, 0.5, false, false}, {4, 2, LT_F64, 1, 0.5, false, false},
+        {8, 2, LT_F32, 1, 0.5, false, false}, {4, 2, LT_F32, 2, 0.5, false, false},
+        {4, 2, LT_F32, 1, 0.5, true, false},  {4, 2, LT_F32, 1, 0.5, false, false},
+        {4, 2, LT_F32, 1, 0.5, false, true}};
+    static const size_t want[] = {1, 4, 0, 2, 7, 5, 8, 6, 3};
     size_t order[COUNT_OF(key)], batches = 0;
     assert_ok(lt_batch_sort(key, COUNT_OF(key), order));
     for (size_t i = 0; i < COUNT_OF(key); i++)
@@ -125,7 +131,7 @@ static void equal_jobs_are_neighbours_in_their_order(void **state)
         batches++;
         i = end;
     }
-    assert_int_equal(batches, 5);
+    assert_int_equal(batches, 6);
 }
 
 static void batches_end_at_the_limit_but_take_one(void **state)

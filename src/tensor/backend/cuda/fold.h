@@ -1,5 +1,6 @@
 /* A strided tensor as the matrix [n, rest] that Shampoo takes it for, rows along one dimension, and where
- * an element of that lies. */
+ * the elements of that are: gathered row by row, or, where that dimension is the innermost in memory,
+ * column by column. Then, as mostly, it is a copy from one end to the other. */
 #ifndef LT_CUDA_FOLD_H
 #define LT_CUDA_FOLD_H
 
@@ -7,36 +8,36 @@
 
 #include "lather/ext/view.h"
 
-/* That dimension first, then the others. Those that lie without a gap are one, those of extent 1 are left
- * out: each costs a division. */
+/* Dimensions from the outermost in the gathered matrix on. Those that lie without a gap are one, those of
+ * extent 1 are left out: each costs a division. */
 typedef struct lt_fold {
     void *data;
     int64_t extent[LT_MAX_DIMS], stride[LT_MAX_DIMS];
-    int64_t rest;
+    int64_t n, rest;
+    int64_t by_columns; /* 0 or 1: a list of these is sent in words of 8 bytes */
 } lt_fold;
 
-/* Where element number i of the matrix, by rows, lies. */
+/* Where element number i of the gathered matrix lies. */
 LT_HD int64_t lt_fold_place(const lt_fold *f, int64_t i)
 {
-    const bool is_short = f->extent[0] * f->rest < INT32_MAX;
-    const int64_t row = lt_quotient(i, f->rest, is_short);
-    int64_t left = i - row * f->rest, at = row * f->stride[0];
-    for (int d = LT_MAX_DIMS - 1; d > 1; d--) {
+    const bool is_short = f->n * f->rest < INT32_MAX;
+    int64_t at = 0;
+    for (int d = LT_MAX_DIMS - 1; d > 0; d--) {
         if (f->extent[d] == 1)
             continue;
-        const int64_t above = lt_quotient(left, f->extent[d], is_short);
-        at += (left - above * f->extent[d]) * f->stride[d];
-        left = above;
+        const int64_t above = lt_quotient(i, f->extent[d], is_short);
+        at += (i - above * f->extent[d]) * f->stride[d];
+        i = above;
     }
-    return at + left * f->stride[1];
+    return at + i * f->stride[0];
 }
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* A view seen along dim, its columns in the order of first's memory: of a shape as view's, and the same for
- * all folds that meet. */
+/* A view seen along dim, in the order of first's memory: of a shape as view's, and the same for all folds
+ * that meet. */
 lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first);
 
 /* A tensor whose norm is wanted, cut into blocks: block b of all has elements [b', b' + 1) * LT_NORM_BLOCK
@@ -46,7 +47,7 @@ typedef struct lt_norm {
     lt_fold fold;
     int64_t elements, first_block, blocks;
     double *out;
-    int64_t wide; /* elements are doubles; a list of these is sent in words of 8 bytes */
+    int64_t wide; /* elements are doubles */
 } lt_norm;
 
 /* The norm of x at *out; its first block is number first_block. */

@@ -14,7 +14,7 @@ typedef struct lt_batch_key {
     int64_t n, rest;
     lt_dtype dtype;
     double alpha, beta;
-    bool transpose;
+    bool transpose, by_columns;
 } lt_batch_key;
 bool lt_batch_key_same(const lt_batch_key *a, const lt_batch_key *b);
 /* Orders jobs so that equal keys are neighbours, else as they were; order has count places.

@@ -13,32 +13,41 @@ enum {
 /* One dimension more, inside of the others. */
 static void take_inner(lt_fold *f, int *last, int64_t extent, int64_t stride)
 {
-    f->rest *= extent;
     if (extent == 1)
         return;
-    if (*last > 0 && f->stride[*last] == extent * stride)
+    if (*last >= 0 && f->stride[*last] == extent * stride)
         f->extent[*last] *= extent;
     else
         f->extent[++*last] = extent;
     f->stride[*last] = stride;
 }
 
+static bool is_innermost(const lt_view *v, const int order[LT_MAX_DIMS], int dim)
+{
+    int last = v->shape.ndim - 1;
+    while (last > 0 && v->shape.dim[order[last]] == 1)
+        last--;
+    return order[last] == dim;
+}
+
 lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first)
 {
-    lt_fold f = {.data = view->data, .rest = 1};
-    int last = 0, order[LT_MAX_DIMS];
+    lt_fold f = {.data = view->data, .n = view->shape.dim[dim]};
+    int last = -1, order[LT_MAX_DIMS];
     lt_walk_order(first, order);
     for (int d = 0; d < LT_MAX_DIMS; d++)
         f.extent[d] = 1;
-    f.extent[0] = view->shape.dim[dim];
-    f.stride[0] = view->stride[dim];
+    f.rest = lt_view_count(view) / f.n;
+    f.by_columns = is_innermost(first, order, dim);
+    if (!f.by_columns)
+        take_inner(&f, &last, f.n, view->stride[dim]);
     for (int i = 0; i < view->shape.ndim; i++)
-        if (order[i] != dim)
+        if (order[i] != dim || f.by_columns)
             take_inner(&f, &last, view->shape.dim[order[i]], view->stride[order[i]]);
     return f;
 }
 
-/* Rows along the outermost dimension: the order of memory. */
+/* Along the innermost dimension: the order of memory. */
 lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block)
 {
     int order[LT_MAX_DIMS];
@@ -48,11 +57,14 @@ lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block)
         flat.stride[0] = 1;
     }
     lt_walk_order(&flat, order);
-    lt_norm n = {.fold = lt_fold_of(&flat, order[0], &flat),
+    int last = flat.shape.ndim - 1;
+    while (!is_innermost(&flat, order, order[last]))
+        last--;
+    lt_norm n = {.fold = lt_fold_of(&flat, order[last], &flat),
                  .first_block = first_block,
                  .out = out,
                  .wide = x->dtype == LT_F64};
-    n.elements = n.fold.extent[0] * n.fold.rest;
+    n.elements = n.fold.n * n.fold.rest;
     n.blocks = (n.elements + LT_NORM_BLOCK - 1) / LT_NORM_BLOCK;
     return n;
 }
@@ -76,6 +88,8 @@ static int compare(const lt_batch_key *a, const lt_batch_key *b)
         return a->dtype < b->dtype ? -1 : 1;
     if (a->transpose != b->transpose)
         return a->transpose ? 1 : -1;
+    if (a->by_columns != b->by_columns)
+        return a->by_columns ? 1 : -1;
     if (a->alpha < b->alpha || a->alpha > b->alpha)
         return a->alpha < b->alpha ? -1 : 1;
     return a->beta < b->beta ? -1 : a->beta > b->beta;

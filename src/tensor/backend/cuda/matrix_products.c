@@ -1,6 +1,6 @@
 /* Contractions of Shampoo: gram and mode_product, batched over jobs of equal sizes with cuBLAS.
- * Gradients come with any strides: they are gathered to matrices first. A row-major matrix is the
- * transpose of the same memory in cuBLAS's order.
+ * Gradients come with any strides: they are gathered to matrices first. What is gathered by rows is the
+ * transpose of the matrix in cuBLAS's order, what is gathered by columns the matrix.
  *
  * Where a gradient is not finite nothing may change: zeros are gathered and the coefficients become 0
  * and 1, or the result is not scattered. */
@@ -115,19 +115,21 @@ static lt_status place(const call *k, size_t m, size_t a_bytes, size_t made_byte
 static lt_status multiply_gram(const call *k, const lt_batch_key *key, const lists *l, int m)
 {
     lt_cuda *c = k->c;
-    const int n = (int)key->n, rest = (int)key->rest;
+    const int n = (int)key->n, rest = (int)key->rest, lead = key->by_columns ? n : rest;
+    const cublasOperation_t left = key->by_columns ? CUBLAS_OP_N : CUBLAS_OP_T;
+    const cublasOperation_t right = key->by_columns ? CUBLAS_OP_T : CUBLAS_OP_N;
     LT_CUBLAS_TRY(c, cublasSetPointerMode(c->cublas, CUBLAS_POINTER_MODE_DEVICE));
     if (key->dtype == LT_F64) {
         const double *f = l->coefficients;
-        LT_CUBLAS_TRY(c, cublasDgemmBatched(c->cublas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, rest, f,
-                                            (const double *const *)l->a, rest,
-                                            (const double *const *)l->a, rest, f + 1,
+        LT_CUBLAS_TRY(c, cublasDgemmBatched(c->cublas, left, right, n, n, rest, f,
+                                            (const double *const *)l->a, lead,
+                                            (const double *const *)l->a, lead, f + 1,
                                             (double *const *)l->out, n, m));
     } else {
         const float *f = l->coefficients;
-        LT_CUBLAS_TRY(c, cublasSgemmBatched(c->cublas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, rest, f,
-                                            (const float *const *)l->a, rest,
-                                            (const float *const *)l->a, rest, f + 1,
+        LT_CUBLAS_TRY(c, cublasSgemmBatched(c->cublas, left, right, n, n, rest, f,
+                                            (const float *const *)l->a, lead,
+                                            (const float *const *)l->a, lead, f + 1,
                                             (float *const *)l->out, n, m));
     }
     return LT_OK;
@@ -162,8 +164,9 @@ static lt_status run_gram(call *k, const lt_gram_job *job)
     for (size_t i = 0; i < k->count; i++) {
         const lt_fold f = lt_fold_of(&job[i].g, job[i].dim, &job[i].g);
         LT_TRY(check_views(k, &job[i].g, &job[i].f));
-        k->key[i] = (lt_batch_key){.n = f.extent[0],
+        k->key[i] = (lt_batch_key){.n = f.n,
                                    .rest = f.rest,
+                                   .by_columns = f.by_columns,
                                    .dtype = job[i].g.dtype,
                                    .alpha = job[i].alpha,
                                    .beta = job[i].beta};
@@ -187,24 +190,28 @@ static lt_status gram(void *ctx, const lt_gram_job *job, size_t count, const lt_
     return st;
 }
 
+/* What was gathered by columns is multiplied from the left: the factors change places. */
 static lt_status multiply_mode(const call *k, const lt_batch_key *key, const lists *l, int m)
 {
     lt_cuda *c = k->c;
-    const int n = (int)key->n, rest = (int)key->rest;
-    const cublasOperation_t op = key->transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const bool columns = key->by_columns;
+    const int n = (int)key->n, rest = (int)key->rest, rows = columns ? n : rest;
+    const cublasOperation_t op = key->transpose != columns ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t left = columns ? op : CUBLAS_OP_N, right = columns ? CUBLAS_OP_N : op;
+    void **const a = columns ? l->b : l->a, **const b = columns ? l->a : l->b;
     LT_CUBLAS_TRY(c, cublasSetPointerMode(c->cublas, CUBLAS_POINTER_MODE_HOST));
     if (key->dtype == LT_F64) {
         const double one = 1, zero = 0;
-        LT_CUBLAS_TRY(c, cublasDgemmBatched(c->cublas, CUBLAS_OP_N, op, rest, n, n, &one,
-                                            (const double *const *)l->a, rest,
-                                            (const double *const *)l->b, n, &zero,
-                                            (double *const *)l->out, rest, m));
+        LT_CUBLAS_TRY(c,
+                      cublasDgemmBatched(c->cublas, left, right, rows, columns ? rest : n, n, &one,
+                                         (const double *const *)a, rows, (const double *const *)b,
+                                         n, &zero, (double *const *)l->out, rows, m));
     } else {
         const float one = 1, zero = 0;
-        LT_CUBLAS_TRY(c, cublasSgemmBatched(c->cublas, CUBLAS_OP_N, op, rest, n, n, &one,
-                                            (const float *const *)l->a, rest,
-                                            (const float *const *)l->b, n, &zero,
-                                            (float *const *)l->out, rest, m));
+        LT_CUBLAS_TRY(c,
+                      cublasSgemmBatched(c->cublas, left, right, rows, columns ? rest : n, n, &one,
+                                         (const float *const *)a, rows, (const float *const *)b, n,
+                                         &zero, (float *const *)l->out, rows, m));
     }
     return LT_OK;
 }
@@ -244,8 +251,9 @@ static lt_status run_mode(call *k, const lt_mode_product_job *job)
         const lt_fold f = lt_fold_of(&job[i].g, job[i].dim, &job[i].g);
         LT_TRY(check_views(k, &job[i].g, &job[i].y));
         LT_TRY(check_views(k, &job[i].g, &job[i].m));
-        k->key[i] = (lt_batch_key){.n = f.extent[0],
+        k->key[i] = (lt_batch_key){.n = f.n,
                                    .rest = f.rest,
+                                   .by_columns = f.by_columns,
                                    .dtype = job[i].g.dtype,
                                    .transpose = job[i].transpose};
     }
