@@ -239,11 +239,12 @@ static void *play(void *argument)
 
 static lt_status set_link(const settings *s, lt_comm *comm)
 {
-    double latency, gbit;
-    char rest;
+    char *end;
     if (!s->link)
         return LT_OK;
-    if (sscanf(s->link, "%lf,%lf%c", &latency, &gbit, &rest) != 2 || !(latency >= 0) || !(gbit > 0))
+    const double latency = strtod(s->link, &end);
+    const double gbit = *end == ',' ? strtod(end + 1, &end) : 0;
+    if (*end || !(latency >= 0) || !(gbit > 0))
         return lt_fail(LT_E_ARG, "--comm-model: '%s' is not LATENCY,RATE", s->link);
     lt_comm_set_model(comm, latency, gbit);
     return LT_OK;

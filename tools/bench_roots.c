@@ -305,8 +305,11 @@ static lt_status time_all(lt_device *device, const settings *s, const lt_shampoo
 static lt_status compare(lt_device *device, const settings *s, const char *name, samples *list)
 {
     result r[SOLVERS + 1] = {{0}};
-    const int solvers = read_solvers(s->solvers, r), n = (int)s->repeats;
+    const int solvers = read_solvers(s->solvers, r), repeats = (int)s->repeats;
+    const ptrdiff_t n = repeats;
     lt_shampoo_config config = LT_SHAMPOO_DEFAULTS;
+    if (!list->count)
+        return lt_fail(LT_E_ARG, "bench roots: %s: no matrices", name);
     config.epsilon = s->epsilon;
     config.epsilon_rule = (lt_epsilon_rule)s->rule;
     config.solver_tolerance = s->tolerance;
@@ -322,11 +325,11 @@ static lt_status compare(lt_device *device, const settings *s, const char *name,
     if (!st)
         st = time_all(device, s, &config, list, p, r, times);
     if (!st) {
-        const double lapack[3] = {bench_median(times, n), bench_median(times + n, n),
-                                  bench_median(times + (2 + 2 * SOLVERS) * n, n)};
+        const double lapack[3] = {bench_median(times, repeats), bench_median(times + n, repeats),
+                                  bench_median(times + (2 + 2 * SOLVERS) * n, repeats)};
         for (int k = 0; k < solvers; k++) {
-            r[k].milliseconds = bench_median(times + (2 + 2 * k) * n, n);
-            r[k].cpu_milliseconds = bench_median(times + (3 + 2 * k) * n, n);
+            r[k].milliseconds = bench_median(times + (2 + 2 * k) * n, repeats);
+            r[k].cpu_milliseconds = bench_median(times + (3 + 2 * k) * n, repeats);
         }
         print_rows(s, name, list, r, solvers, lapack);
     }
@@ -340,12 +343,13 @@ static lt_status compare_made(lt_device *device, const settings *s)
     for (const char *size = s->sizes; size && *size; size = strchr(size, ',')) {
         size += *size == ',';
         char *end;
-        const int64_t n = strtoll(size, &end, 10), count = *end == 'x' ? atoll(end + 1) : s->batch;
+        const int64_t n = strtoll(size, &end, 10),
+                      count = *end == 'x' ? strtoll(end + 1, NULL, 10) : s->batch;
         if (n < 1 || count < 1)
             return lt_fail(LT_E_ARG, "bench roots: --sizes %s", s->sizes);
         for (const char *at = s->conditions; at && *at; at = strchr(at, ',')) {
             at += *at == ',';
-            const double condition = atof(at);
+            const double condition = strtod(at, NULL);
             samples list = {0};
             lt_status st = samples_add_made(&list, n, condition, s->batch, count);
             if (!st && s->bases)

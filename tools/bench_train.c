@@ -355,7 +355,7 @@ static lt_status run_steps(training *t, const settings *s, double *seconds)
 
 static lt_status measure(training *t, const settings *s)
 {
-    double *seconds = malloc((size_t)s->steps * sizeof *seconds);
+    double *seconds = calloc((size_t)s->steps, sizeof *seconds);
     if (!seconds)
         return LT_E_NOMEM;
     int64_t before = bench_process_bytes("VmRSS");

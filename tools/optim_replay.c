@@ -95,7 +95,7 @@ static int read_config(replay *r, const char *path)
 static void *converted(const lt_safetensors_entry *e, lt_dtype dtype)
 {
     size_t count = (size_t)lt_shape_count(e->shape);
-    char *out = malloc(count * sizeof(double));
+    char *out = malloc(count * lt_dtype_size(dtype));
     if (!out)
         return NULL;
     for (size_t i = 0; i < count; i++) {

@@ -96,16 +96,21 @@ static double at_y(const plot *p, double y)
 static void draw_axes(FILE *out, const plot *p)
 {
     double step = p->step;
-    for (double y = p->y.low; y <= p->y.high + step / 2; y += step)
+    for (int i = 0; p->y.low + i * step <= p->y.high + step / 2; i++) {
+        const double y = p->y.low + i * step;
         fprintf(out,
                 "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n",
                 LEFT, WIDTH - RIGHT, at_y(p, y), at_y(p, y), LEFT - 6, at_y(p, y) + 4,
                 fabs(y) < step / 1000 ? 0.0 : y);
+    }
     step = fmax(1, nice_step(p->x));
-    for (double x = step * ceil(p->x.low / step); x <= p->x.high; x += step)
+    const double first = step * ceil(p->x.low / step);
+    for (int i = 0; first + i * step <= p->x.high; i++) {
+        const double x = first + i * step;
         fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.6g</text>\n", at_x(p, x),
                 HEIGHT - BOTTOM + 18, x);
+    }
 }
 
 static void draw_line(FILE *out, const plot *p, const report_line *line, size_t colour)

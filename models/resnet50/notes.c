@@ -26,7 +26,7 @@ static void print_pixels(char text[NOTE_BYTES], const float *value, int channels
         for (int digits = 3; digits <= MOST_DIGITS; digits++) {
             snprintf(number, sizeof number, "%.*g", digits, (double)value[c] / white);
             float again = (float)(white * strtod(number, NULL));
-            if (!memcmp(&again, &value[c], sizeof again))
+            if (again <= value[c] && again >= value[c])
                 break;
         }
         at += (size_t)snprintf(text + at, NOTE_BYTES - at, "%s%s", c ? "," : "", number);
@@ -68,7 +68,8 @@ static char *join_names(const lt_dataset *data)
             *at++ = '\n';
         char *end = stpcpy(at, name ? name : "");
         for (; at < end; at++)
-            *at = *at == '\n' ? ' ' : *at;
+            if (*at == '\n')
+                *at = ' ';
     }
     return text;
 }
@@ -197,7 +198,7 @@ static lt_status same(const session *s, const char *what, const char *found, con
 
 lt_status session_check_notes(const session *s)
 {
-    char path[2 * NAME_TEXT + sizeof s->folder], before[NAME_TEXT] = "", now[NAME_TEXT] = "";
+    char path[sizeof s->folder + 2 * (size_t)NAME_TEXT], before[NAME_TEXT] = "", now[NAME_TEXT] = "";
     notes found = {0};
     snprintf(path, sizeof path, "%s/model.safetensors", s->folder);
     LT_TRY(notes_read(&found, path));

@@ -19,8 +19,8 @@ static const char *find_recipe(int argc, char *const *argv)
     static const char flag[] = "--recipe";
     const size_t bytes = sizeof flag - 1;
     const char *found = NULL;
-    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
-        if (strncmp(argv[i], flag, bytes))
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strncmp(argv[i], flag, bytes) != 0)
             continue;
         if (argv[i][bytes] == '=')
             found = argv[i] + bytes + 1;

@@ -102,7 +102,7 @@ static lt_status open_caches(session *s)
     if (a->cache_ram && !parse_bytes(a->cache_ram))
         return lt_fail(LT_E_ARG, "--cache-ram: '%s' is no size such as 500M or 16G", a->cache_ram);
     lt_dataset *data[] = {s->train_data, s->val_data};
-    for (size_t i = 0; a->cache_dir && i < sizeof data / sizeof *data; i++)
+    for (int i = 0; a->cache_dir && i < 2; i++)
         if (data[i])
             LT_TRY(lt_dataset_cache(data[i], a->cache_dir));
     return LT_OK;

@@ -57,8 +57,8 @@ LT_MUST_CHECK lt_status lt_json_string(const lt_json_value *object, const char *
 /* Where the number at c ends by the grammar, or NULL. */
 const char *lt_json_number_end(const char *c, const char *end, bool *is_integer);
 
-/* Bytes of the UTF-8 character at c, 1 to 4; 0: it is none. */
-int lt_json_utf8(const char *c, const char *end);
+/* Bytes of the UTF-8 character at `at`, 1 to 4; 0: it is none. */
+int lt_json_utf8(const char *at, const char *end);
 
 /* Text that grows; starts as {0}. A failure sticks, and lt_json_text() reports it. Keys are NULL
  * in arrays and for the outermost value. */

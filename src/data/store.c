@@ -133,7 +133,7 @@ static shard *next_shard(const lt_store *s)
 /* With the mutex locked: some time, or until the store is freed. */
 static void wait_a_while(lt_store *s)
 {
-    const long pause = 50 * 1000 * 1000, second = 1000 * 1000 * 1000;
+    const long pause = 50000000, second = 1000000000;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += pause;

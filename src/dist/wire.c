@@ -124,12 +124,15 @@ int lt_wire_listen(const struct addrinfo *a)
 
 int lt_wire_port(int fd)
 {
-    struct sockaddr_storage a;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a = {0};
     socklen_t bytes = sizeof a;
-    if (getsockname(fd, (struct sockaddr *)&a, &bytes))
+    if (getsockname(fd, &a.any, &bytes))
         return -1;
-    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
-                                         : ((struct sockaddr_in *)&a)->sin_port);
+    return ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
 }
 
 int lt_wire_connect(const struct addrinfo *all)

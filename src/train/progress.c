@@ -122,10 +122,10 @@ static void erase(lt_bar *bar)
 /* One line, cut to the window; a wrapped line could not be erased. */
 static void draw(lt_bar *bar, const char *head, double share, const char *tail)
 {
-    char cells[3 * BAR_CELLS + 1] = "", line[1024];
+    char cells[BAR_CELLS + 1] = "", line[1024];
     int full = (int)(share * BAR_CELLS + 0.5), width = columns(bar->out) - 1;
     for (int i = 0; i < BAR_CELLS; i++)
-        strcat(cells, i < full ? "#" : ".");
+        cells[i] = i < full ? '#' : '.';
     int bytes = snprintf(line, sizeof line, "%s [%s] %3.0f %%  %s", head, cells, 100 * share, tail);
     if (bytes > width)
         line[width > 0 ? width : 0] = 0;

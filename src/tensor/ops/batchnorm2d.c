@@ -148,7 +148,8 @@ static lt_status give_row(lt_node *node, int input, const lt_view *sums, int64_t
 static double batch_count(const lt_node *node)
 {
     lt_shape x = node->in[X]->shape;
-    return lt_tape_pass(node->tape).batch_stats ? (double)(lt_shape_count(x) / x.dim[1]) : 0;
+    const int64_t values = lt_shape_count(x) / x.dim[1];
+    return lt_tape_pass(node->tape).batch_stats ? (double)values : 0;
 }
 
 /* The sums over the gradient, masked by relu. in: what comes in; then, with a residual, what was
