@@ -3,176 +3,273 @@
 
     tools/bench_peer.py --bench build/tools/bench --python PYTHON [--rounds 3] [--also 'NAME=COMMAND']
     tools/bench_peer.py --device cuda --bench BENCH --python PYTHON     eager and compiled, f16, bf16, tf32
-    tools/bench_peer.py --eigh 1024,2048 --device cuda     a loop of torch.linalg.eigh over such matrices
+    tools/bench_peer.py --eigh 2048x7,1152x4 --device cuda     a loop of torch.linalg.eigh over such matrices
 
 PYTHON must have torch and torchvision. Each round runs every contestant once, one after the other,
 so that a slow minute of the machine hits all alike; the table has medians over rounds and the
-median of the ratios within rounds. Peak memory is VmHWM minus VmRSS just before the first step; on a GPU
-what nvidia-smi says is in use more than before, contexts and libraries included. A contestant that fails
-has a row that says why.
+median of the ratios within rounds. A PyTorch contestant is a process that waits between its turns: it is
+imported, compiled and tuned once. Its steps are queued without waiting for one, on a GPU, and timed by events
+there. Peak memory is what the allocator took from the device, after what tuning took was given back; on the CPU
+VmHWM minus VmRSS just before the first step. The first step's time has the import and the compiler in it.
+A contestant that fails, or does not answer before the budget ends, has a row that says why; the others stand.
 --also adds a command that prints '... N img/s', with {dtype} replaced by f32 or bf16."""
 
 import argparse
 import json
 import os
 import re
+import select
 import statistics
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 
+BEGIN = time.monotonic()
+
+
+# --- the PyTorch process ---
 
 def status_bytes(key):
-    with open("/proc/self/status") as f:
+    with open("/proc/self/status", encoding="ascii") as f:
         return next(int(line.split()[1]) * 1024 for line in f if line.startswith(key))
 
 
-def child_setup(torch, device, dtype):
-    """The step's context and the scaler of its loss."""
-    kinds = {"bf16": torch.bfloat16, "f16": torch.float16}
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = dtype == "tf32"
-    torch.backends.cudnn.benchmark = True
-    context = lambda: torch.autocast(device, kinds.get(dtype, torch.bfloat16), enabled=dtype in kinds)
-    return context, torch.amp.GradScaler(device, enabled=dtype == "f16")
+class Training:
+    """A network and all that its step needs."""
+
+    def __init__(self, a, dtype, layout, how):
+        import torch
+        import torchvision
+
+        self.torch, self.device, self.batch = torch, a.device.split(":")[0], a.batch
+        if self.device == "cuda" and ":" in a.device:
+            torch.cuda.set_device(int(a.device.split(":")[1]))
+        if self.device == "cpu":
+            torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+        form = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+        self.set_precision(dtype)
+        self.model = getattr(torchvision.models, a.arch)().to(self.device, memory_format=form).train()
+        modes = {"compiled": None, "graphs": "reduce-overhead"}
+        self.forward = torch.compile(self.model, mode=modes[how], dynamic=False) if how in modes else self.model
+        self.images = torch.randn(a.batch, 3, a.size, a.size).to(self.device, memory_format=form)
+        self.labels = torch.randint(0, 1000, (a.batch,)).to(self.device)
+        self.loss_of = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
+        self.optim = torch.optim.SGD(
+            self.model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4,
+            fused=self.device == "cuda" or None,  # its fastest form there
+        )
+        self.before = status_bytes("VmRSS")
+
+    def set_precision(self, dtype):
+        """The step's context, and the scaler of its loss."""
+        torch, kinds = self.torch, {"bf16": self.torch.bfloat16, "f16": self.torch.float16}
+        if dtype == "tf32":
+            torch.set_float32_matmul_precision("high")  # cuDNN's default is TF32 anyway
+        elif dtype == "f32" and self.device == "cuda":
+            torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+        self.context = lambda: torch.autocast(self.device, kinds.get(dtype, torch.bfloat16), enabled=dtype in kinds)
+        self.scaler = torch.amp.GradScaler(self.device, enabled=dtype == "f16")
+
+    def step(self):
+        self.optim.zero_grad()
+        with self.context():
+            loss = self.loss_of(self.forward(self.images), self.labels)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optim)
+        self.scaler.update()
+
+    def finish(self):
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def seconds(self, steps):
+        """Of each of so many."""
+        if self.device != "cuda":
+            marks = [time.monotonic()]
+            for _ in range(steps):
+                self.step()
+                marks.append(time.monotonic())
+            return [b - a for a, b in zip(marks, marks[1:])]
+        event = self.torch.cuda.Event
+        marks = [event(enable_timing=True) for _ in range(steps + 1)]
+        marks[0].record()
+        for mark in marks[1:]:
+            self.step()
+            mark.record()
+        self.finish()
+        return [a.elapsed_time(b) / 1e3 for a, b in zip(marks, marks[1:])]
+
+    def forget_tuning(self):
+        if self.device == "cuda":
+            self.torch.cuda.empty_cache()
+            self.torch.cuda.reset_peak_memory_stats()
+
+    def peak(self):
+        if self.device == "cuda":
+            return self.torch.cuda.max_memory_reserved()
+        return status_bytes("VmHWM") - self.before
 
 
-def child(a, dtype, layout):
-    """One PyTorch run; prints a JSON line."""
-    import torch
-    import torchvision
-
-    started = time.monotonic()
-    batch, steps, warmup, device = a.batch, a.steps, a.warmup, a.device.split(":")[0]
-    if device == "cuda" and ":" in a.device:
-        torch.cuda.set_device(int(a.device.split(":")[1]))
-    if device == "cpu":
-        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    form = torch.channels_last if layout == "channels_last" else torch.contiguous_format
-    context, scaler = child_setup(torch, device, dtype)
-    model = getattr(torchvision.models, a.arch)().to(device, memory_format=form).train()
-    forward = torch.compile(model) if a.compile else model
-    images = torch.randn(batch, 3, a.size, a.size).to(device, memory_format=form)
-    labels = torch.randint(0, 1000, (batch,)).to(device)
-    loss_of = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
-    optim = torch.optim.SGD(
-        model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4,
-        fused=device == "cuda" or None,  # its fastest form there
-    )
-    before, seconds = status_bytes("VmRSS"), []
-    for _ in range(warmup + steps):
+def child(a, dtype, layout, how):
+    """Answers each line on stdin, 'WARMUP STEPS', by a line of JSON."""
+    training, first = Training(a, dtype, layout, how), None
+    opened = time.monotonic() - BEGIN
+    print(json.dumps({"ready": opened}), flush=True)
+    for line in sys.stdin:
+        warmup, steps = map(int, line.split())
         begin = time.monotonic()
-        optim.zero_grad()
-        with context():
-            loss = loss_of(forward(images), labels)
-        scaler.scale(loss).backward()
-        scaler.step(optim)
-        scaler.update()
-        loss.item()  # waits for the device, as ours does
-        seconds.append(time.monotonic() - begin)
-        if len(seconds) == 1:
-            first = time.monotonic() - started
-    peak = torch.cuda.max_memory_reserved() if device == "cuda" else status_bytes("VmHWM") - before
-    rate = batch / statistics.median(seconds[warmup:])
-    print(json.dumps({"images_per_second": rate, "peak_memory_bytes": peak, "version": torch.__version__,
-                      "cold_start_seconds": first}))
+        if first is None:
+            training.step()
+            training.finish()
+            first = opened + time.monotonic() - begin
+        for _ in range(warmup):
+            training.step()
+        training.finish()
+        training.forget_tuning()
+        seconds = training.seconds(steps)
+        print(json.dumps({"images_per_second": a.batch / statistics.median(seconds),
+                          "peak_memory_bytes": training.peak(), "version": training.torch.__version__,
+                          "cold_start_seconds": first}), flush=True)
 
 
-def eigh(sizes, device, repeats):
+def sizes_of(text):
+    """[(side, how many)] of '2048x7,1152'."""
+    pairs = [(part.split("x") + ["1"])[:2] for part in text.split(",")]
+    return [(int(n), int(count)) for n, count in pairs]
+
+
+def eigh(a):
     """The refresh of implementations that take one matrix after another: one call a matrix."""
     import torch
 
-    print("| side | torch.linalg.eigh, ms |\n| --- | --- |")
-    for n in sizes:
-        x = torch.randn(n, 2 * n, device=device)
-        a, times = x @ x.T / (2 * n), []
-        for _ in range(repeats + 1):
+    total = 0
+    print("| side | matrices | one torch.linalg.eigh, ms | all, ms |\n| --- | --- | --- | --- |")
+    for n, count in sizes_of(a.eigh):
+        x = torch.randn(n, 2 * n, device=a.device)
+        matrix, times = x @ x.T / (2 * n), []
+        for _ in range(a.rounds + 1):
             begin = time.monotonic()
-            values, _ = torch.linalg.eigh(a)
+            values, _ = torch.linalg.eigh(matrix)
             values[0].item()
-            times.append(time.monotonic() - begin)
-        print(f"| {n} | {1e3 * statistics.median(times[1:]):.2f} |")
+            times.append(1e3 * (time.monotonic() - begin))
+        one = statistics.median(times[1:])
+        total += one * count
+        print(f"| {n} | {count} | {one:.2f} | {one * count:.1f} |", flush=True)
+    note(a, "eigh.milliseconds", total)
+    print(f"all of them: {total:.1f} ms")
 
 
-class DeviceMemory:
-    """The most that nvidia-smi saw in use while the block ran, beyond what was before; 0 without it."""
-
-    def __init__(self, device):
-        self.index = device.partition(":")[2] or "0"
-        self.peak, self.over = 0, threading.Event()
-
-    def read(self):
-        try:
-            out = subprocess.run(["nvidia-smi", "-i", self.index, "--query-gpu=memory.used",
-                                  "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=20)
-            return int(out.stdout) * 2**20
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            return 0
-
-    def watch(self):
-        while not self.over.wait(0.25):
-            self.peak = max(self.peak, self.read())
-
-    def __enter__(self):
-        self.before = self.read()
-        self.thread = threading.Thread(target=self.watch)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *unused):
-        self.over.set()
-        self.thread.join()
-
-    def used(self):
-        return max(self.peak - self.before, 0)
-
+# --- contestants ---
 
 class Failed(Exception):
     pass
 
 
-def run(command, threads, libraries=None):
-    env = dict(os.environ, OMP_NUM_THREADS=str(threads))
-    if libraries is not None:
-        env["LD_LIBRARY_PATH"] = libraries
-    try:
-        out = subprocess.run(command, capture_output=True, text=True, env=env)
-    except OSError as error:
-        raise Failed(str(error)) from error
-    if out.returncode:
-        said = [line for line in out.stderr.strip().split("\n") if line.strip()]
-        raise Failed((said or ["no message"])[-1][:160])
-    return out.stdout
+class TimeUp(Failed):
+    def __init__(self):
+        super().__init__("no time was left")
+
+
+def last_line(text):
+    said = [line for line in text.strip().split("\n") if line.strip()]
+    return (said or ["no message"])[-1][:160].replace("|", "/")
+
+
+class Command:
+    """A program that is started for each turn."""
+
+    def __init__(self, a, command, answer, libraries=None):
+        self.a, self.command, self.answer = a, command, answer
+        self.env = dict(os.environ, OMP_NUM_THREADS=str(a.threads))
+        if libraries is not None:
+            self.env["LD_LIBRARY_PATH"] = libraries
+
+    def turn(self):
+        try:
+            out = subprocess.run(self.command, capture_output=True, text=True, env=self.env,
+                                 timeout=max(self.a.deadline - time.monotonic(), 1))
+        except OSError as error:
+            raise Failed(str(error)) from error
+        except subprocess.TimeoutExpired as error:
+            raise TimeUp from error
+        if out.returncode:
+            raise Failed(last_line(out.stderr))
+        return self.answer(out.stdout)
+
+    def close(self):
+        pass
+
+
+class Peer:
+    """A PyTorch process, which waits between its turns."""
+
+    def __init__(self, a, dtype, layout, how):
+        self.a, self.process = a, None
+        self.command = [a.python, os.path.abspath(__file__), "--child", dtype, layout, how, *common_flags(a)]
+        self.errors = tempfile.TemporaryFile("w+")
+
+    def line(self):
+        left = self.a.deadline - time.monotonic()
+        if not select.select([self.process.stdout], [], [], max(left, 0))[0]:
+            raise TimeUp
+        text = self.process.stdout.readline()
+        if text:
+            return json.loads(text)
+        code = self.process.wait()
+        self.errors.seek(0)
+        raise Failed(last_line(self.errors.read()) + ("" if code >= 0 else f" (signal {-code})"))
+
+    def turn(self):
+        try:
+            if not self.process:
+                env = dict(os.environ, OMP_NUM_THREADS=str(self.a.threads))
+                self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                                stderr=self.errors, text=True, env=env, start_new_session=True)
+                self.line()
+            self.process.stdin.write(f"{self.a.warmup} {self.a.steps}\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise Failed(str(error)) from error
+        return self.line()
+
+    def close(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+
+def common_flags(a):
+    return ["--batch-size", str(a.batch), "--device", a.device, "--arch", a.arch, "--image-size", str(a.size)]
 
 
 def contestants(a, dtype):
+    """{name: (its short name, contestant)}"""
     amp = "off" if dtype == "f32" else dtype
-    common = ["--batch-size", str(a.batch), "--steps", str(a.steps), "--warmup", str(a.warmup)]
-    common += ["--device", a.device, "--arch", a.arch, "--image-size", str(a.size)]
-    ours = [a.bench, "train", "--amp", amp, "--threads", str(a.threads), "--json", *common]
-    yield "lather", lambda: json.loads(run(ours, a.threads, os.environ.get("LATHER_LIBRARY_PATH")))
-    layouts = ["channels_last", "contiguous"] if a.device == "cpu" else ["channels_last"]
-    for layout in a.layout or layouts:
-        for how in [""] if a.device == "cpu" and not a.compile else ["", "--compile"]:
-            peer = [a.python, __file__, "--child", dtype, layout, *common, *how.split()]
-            name = "PyTorch " + layout + (", compiled" if how else "")
-            yield name, lambda peer=peer: json.loads(run(peer, a.threads).strip().split("\n")[-1])
+    turns = ["--steps", str(a.steps), "--warmup", str(a.warmup)]
+    ours = [a.bench, "train", "--amp", amp, "--threads", str(a.threads), "--json", *common_flags(a), *turns]
+    found = {"lather": ("lather", Command(a, ours, json.loads, os.environ.get("LATHER_LIBRARY_PATH")))}
+    for layout in a.layout or (["channels_last", "contiguous"] if a.device == "cpu" else ["channels_last"]):
+        for how, words in (("eager", ""), ("compiled", ", compiled"), ("graphs", ", compiled, reduce-overhead")):
+            if how in a.how:
+                found[f"PyTorch {layout}{words}"] = (how, Peer(a, dtype, layout, how))
     for extra in a.also:
         name, command = extra.split("=", 1)
-        words = command.replace("{dtype}", dtype).split()
-        yield name, lambda words=words: {
-            "images_per_second": float(re.search(r"([\d.]+) img/s", run(words, a.threads))[1])
-        }
+
+        def answer(said):
+            return {"images_per_second": float(re.search(r"([\d.]+) img/s", said)[1])}
+
+        found[name] = (name, Command(a, command.replace("{dtype}", dtype).split(), answer))
+    return found
 
 
-def measured(a, contestant):
-    if a.device == "cpu":
-        return contestant()
-    with DeviceMemory(a.device) as memory:
-        result = contestant()
-    if memory.used():
-        result["peak_memory_bytes"] = memory.used()
-    return result
+# --- the comparison ---
+
+def note(a, key, value):
+    if a.facts:
+        with open(a.facts, "a", encoding="utf-8") as f:
+            f.write(f"{key}\t{value:.6g}\n")
 
 
 def middle(results, key, form):
@@ -180,38 +277,70 @@ def middle(results, key, form):
     return form(statistics.median(values)) if values else ""
 
 
-def compare(a, dtype):
-    """Whether all contestants ran."""
-    runs, why, begin = {}, {}, time.monotonic()
+def note_all(a, dtype, short, results, ratio):
+    key = f"peer.{dtype}.{a.batch}.{short}"
+    for name, value in (("rate", "images_per_second"), ("peak", "peak_memory_bytes"),
+                        ("first", "cold_start_seconds")):
+        values = [r[value] for r in results if value in r]
+        if values:
+            note(a, f"{key}.{name}", statistics.median(values))
+    if ratio is not None:
+        note(a, f"{key}.ratio", ratio)
+
+
+def print_row(a, dtype, name, short, results, ours):
+    rates = [r["images_per_second"] for r in results]
+    ratios = [o["images_per_second"] / r["images_per_second"] for o, r in zip(ours, results)]
+    ratio = statistics.median(ratios) if ratios else None
+    memory = middle(results, "peak_memory_bytes", lambda b: f"{b / 1e9:.2f} GB")
+    start = middle(results, "cold_start_seconds", lambda s: f"{s:.1f} s")
+    spread = f"{min(rates):.2f}-{max(rates):.2f}"
+    shown = "" if ratio is None else f"{ratio:.2f}"
+    print(f"| {dtype} | {name} | {statistics.median(rates):.2f} | {spread} | {shown} | {memory} | {start} |")
+    note_all(a, dtype, short, results, ratio)
+
+
+def run_rounds(a, dtype, who):
+    """{name: results}, {name: why it failed}"""
+    runs, why = {}, {}
     for done in range(a.rounds):
-        spent = time.monotonic() - begin
-        if done and spent + spent / done > a.budget:
-            break
-        for name, contestant in contestants(a, dtype):
+        began = time.monotonic()
+        for name, (_, contestant) in who.items():
             if name in why:
                 continue
             try:
-                result = measured(a, contestant)
+                result = contestant.turn()
             except Failed as failure:
-                why[name] = failure
+                if name not in runs or not isinstance(failure, TimeUp):  # else it has its numbers
+                    why[name] = failure
                 continue
             runs.setdefault(name, []).append(result)
-            print(dtype, name, result, file=sys.stderr)
-    ours = [r["images_per_second"] for r in runs.get("lather", [])]
+            print(dtype, name, result, file=sys.stderr, flush=True)
+        round_seconds = time.monotonic() - began
+        # The first round compiles; the later ones take a fraction of it.
+        if time.monotonic() + (round_seconds if done else 20) > a.deadline:
+            break
+    return runs, why
+
+
+def compare(a, dtype):
+    """Whether all contestants ran."""
+    a.deadline = time.monotonic() + a.budget
+    who = contestants(a, dtype)
+    try:
+        runs, why = run_rounds(a, dtype, who)
+    finally:
+        for _, contestant in who.values():
+            contestant.close()
+    ours = runs.get("lather", [])
     for name, results in runs.items():
-        rates = [r["images_per_second"] for r in results]
-        ratios = [o / r for o, r in zip(ours, rates)]
-        ratio = f"{statistics.median(ratios):.2f}" if ratios else ""
-        memory = middle(results, "peak_memory_bytes", lambda b: f"{b / 1e9:.2f} GB")
-        start = middle(results, "cold_start_seconds", lambda s: f"{s:.1f} s")
-        spread = f"{min(rates):.2f}-{max(rates):.2f}"
-        print(f"| {dtype} | {name} | {statistics.median(rates):.2f} | {spread} | {ratio} | {memory} | {start} |")
+        print_row(a, dtype, name, who[name][0], results, ours)
     for name, failure in why.items():
         print(f"| {dtype} | {name} | failed: {failure} | | | | |")
     return not why
 
 
-def main():
+def parse():
     p = argparse.ArgumentParser()
     p.add_argument("--bench", default="build/tools/bench")
     p.add_argument("--python", default=sys.executable)
@@ -225,17 +354,26 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--dtype", action="append", choices=["f32", "tf32", "bf16", "f16"])
     p.add_argument("--compile", action="store_true", help="torch.compile too; on cuda always")
-    p.add_argument("--budget", type=float, default=1e9, help="seconds of a dtype: no round begins that would go beyond")
+    p.add_argument("--how", help="eager,compiled,graphs: which of PyTorch's ways")
+    p.add_argument("--budget", type=float, default=1e6, help="seconds of a dtype")
+    p.add_argument("--facts", metavar="FILE", help="append numbers, KEY TAB VALUE")
     p.add_argument("--arch", default="resnet50", help="of torchvision's names")
     p.add_argument("--image-size", dest="size", type=int, default=224)
     p.add_argument("--eigh", metavar="SIDES")
-    p.add_argument("--child", nargs=2, metavar=("DTYPE", "LAYOUT"), help=argparse.SUPPRESS)
+    p.add_argument("--child", nargs=3, metavar=("DTYPE", "LAYOUT", "HOW"), help=argparse.SUPPRESS)
     a = p.parse_args()
+    ways = "eager,compiled,graphs" if a.device != "cpu" else "eager,compiled" if a.compile else "eager"
+    a.how = (a.how or ways).split(",")
+    return a
+
+
+def main():
+    a = parse()
     if a.child:
         child(a, *a.child)
         return 0
     if a.eigh:
-        eigh([int(n) for n in a.eigh.split(",")], a.device, a.rounds)
+        eigh(a)
         return 0
     print("| dtype | what | images/s, median | range | lather is faster by | peak memory | first step |")
     print("| --- | --- | --- | --- | --- | --- | --- |")

@@ -1,7 +1,8 @@
 #!/bin/bash
-# tools/gpu_check on folders whose programs are scripts: where it looks for libraries, what it writes, when it
-# stops. $1: gpu_check. Rows are sentences; the last line counts them.
+# tools/gpu_check on folders whose programs are scripts: where it looks for libraries, what it writes and keeps,
+# when it stops. $1: gpu_check. Rows are sentences; the last line counts them.
 set -u
+export LATHER_PYTHON=/nonexistent LATHER_SANITIZER=/nonexistent
 check=$(readlink -f "$1")
 here=$(dirname "$(readlink -f "$0")")
 work=$(mktemp -d) || exit 1
@@ -17,6 +18,7 @@ row() # SENTENCE COMMAND...
     else
         failed=$((failed + 1))
         echo "FAIL $name: $(tail -5 "$work/out" | tr '\n' '/')"
+        [ -z "${VERBOSE-}" ] || cat "$work/dir/results/report.md"
     fi
 }
 
@@ -50,21 +52,21 @@ run() # EXPECTED-STATUS ARGUMENTS...
 
 says() # TEXT: the report
 {
-    grep -q -- "$1" "$work/dir/report.md"
+    grep -q -- "$1" "$work/dir/results/report.md"
 }
 
 well()
 {
     fresh
-    run 0 --stage conform && says '| every entry against ref in double | ok |' && says 'conform: 3 passed, 0 failed'
+    run 0 --stage conform && says '| every entry and dtype against ref in double | ok |' &&
+        grep -q 'conform: 4 passed, 0 failed, 0 left out' "$work/out" && says 'conform to the reference .* 4 of 4 | met'
 }
 
 two_stages()
 {
     fresh
-    put "$work/path/python3" 'exit 1'
-    run 0 --stage conform,peer && says 'conform: 3 passed' && says 'peer: 1 passed' &&
-        [ "$(grep -c '^commit' "$work/dir/report.md")" = 1 ]
+    run 0 --stage conform,peer && says '## conform' && says '## peer' && says 'PyTorch | skipped' &&
+        [ "$(grep -c 'commit none' "$work/dir/results/report.md")" = 1 ]
 }
 
 no_such_stage()
@@ -77,7 +79,108 @@ wrong_row()
 {
     fresh
     put "$work/dir/bin/conform" 'echo "FAIL relu f32: operand 1"; echo "it: 3 passed, 1 failed"; exit 1'
-    run 1 --stage conform && says 'FAILED (1)' && says 'FAIL relu f32' && says 'conform: 1 passed, 2 failed'
+    run 1 --stage conform && says 'FAILED (1)' && says '    FAIL relu f32' && says '1 of 4 | NOT MET'
+}
+
+# What a later call finds wrong or has no time for takes away nothing; what it finds right says what was.
+kept()
+{
+    fresh
+    run 0 --stage conform && run 1 --stage conform --budget 7 && says 'reruns | ok |' && says '4 of 4 | met' || return
+    put "$work/dir/bin/conform_step" 'exit 1'
+    run 1 --stage conform && says 'reruns | FAILED (1), ok before' && says '3 of 4 | NOT MET'
+}
+
+# A second call does what is left, and nothing that has a result, right or wrong.
+goes_on()
+{
+    fresh
+    put "$work/dir/bin/conform" "echo conform >>'$work/seen'; echo 'FAIL one'; echo 'it: 1 passed, 1 failed'; exit 1"
+    put "$work/dir/bin/conform_step" "echo step >>'$work/seen'; exec sleep 600"
+    rm -f "$work/seen"
+    run 1 --stage conform --budget 14 && says 'reruns | LEFT OUT' || return
+    put "$work/dir/bin/conform_step" "echo step >>'$work/seen'; echo well"
+    run 1 --stage conform --continue && says 'reruns | ok' && says '    FAIL one' &&
+        [ "$(grep -c step "$work/seen")" = 2 ] && [ "$(grep -c conform "$work/seen")" = 5 ] # and two that only open
+}
+
+# A machine that went away in the middle of a part.
+went_away()
+{
+    fresh
+    put "$work/dir/bin/conform_step" 'kill -9 $(cat '"$work/pid"')'
+    { echo $BASHPID >"$work/pid" && exec "$check" run "$work/dir" --stage conform >"$work/out" 2>&1; } &
+    wait $! 2>/dev/null
+    says 'double | ok' && says 'reruns | DID NOT END' || return
+    put "$work/dir/bin/conform_step" 'echo well'
+    run 0 --stage conform --continue && says 'reruns | ok'
+}
+
+within_total()
+{
+    fresh
+    put "$work/dir/bin/conform_step" 'exec sleep 600'
+    local begin=$SECONDS
+    run 1 --total 20 && says '## sanitize' && says 'LEFT OUT' && [ $((SECONDS - begin)) -lt 60 ]
+}
+
+copied()
+{
+    fresh
+    run 0 --stage conform --copy "$work/copy" && cmp "$work/copy/report.md" "$work/dir/results/report.md" || return
+    # From the copy on another machine.
+    fresh
+    tar -C "$work/dir" -xzf "$work/copy/results.tar.gz"
+    put "$work/dir/bin/conform_step" 'exit 1'
+    run 0 --stage conform,peer --continue && says '4 of 4 | met' && says 'PyTorch | skipped'
+}
+
+# Numbers of bench and of a PyTorch that stands for one.
+put_bench()
+{
+    put "$work/dir/bin/bench" "$@" 'case "$*" in
+        ceilings*) echo "copy 4000.0 GB/s, products f32 50, bf16 780000, f16 790000 GFLOP/s" ;;
+        *train*) echo "{\"images_per_second\": ${RATE:-9000}, \"milliseconds\": 28.4, \"mean_milliseconds\": ${MEAN:-30}, \"peak_memory_bytes\": 500000000, \"cold_start_seconds\": 2, \"factor_sides\": \"1024x3,64x2\"}" ;;
+        *roots*) echo "{\"rows\": [{\"solver\": \"rational\", \"milliseconds\": 4}, {\"solver\": \"rational\", \"milliseconds\": 2.5}]}" ;;
+        esac'
+}
+
+target() # TEXT: the rest of a row of the table of targets
+{
+    grep -q -- "$1" <(sed -n '/^## Targets/,/^## Versions/p' "$work/dir/results/report.md")
+}
+
+numbers()
+{
+    fresh
+    put_bench 'case "$*" in *shampoo*) MEAN=31.2 ;; esac'
+    local -x LATHER_PYTHON=$here/fake_torch/python3
+    cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
+    run 0 --stage shampoo --small && target 'block 1024: mean .* not measured' &&
+        [ "$(awk -F '\t' '$1 == "roots.64"' "$work/dir/results/facts" | cut -f 2)" = 6.5 ] || return
+    run 0 --stage bench && target 'roof of the fused graph .* 1.388 x | met |' || return
+    run 0 --stage shampoo && target 'f = 50, block 2048.* 1.04 x | met |' && target 'block 1024: mean .* 1.04 x | met, moonshot too' &&
+        says 'shampoo, f = 50, block 2048 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 |'
+}
+
+beside_peer()
+{
+    fresh
+    put_bench 'RATE=100000'
+    local -x LATHER_PYTHON=$here/fake_torch/python3
+    cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
+    run 0 --stage peer --small && says 'batch 2, f32: PyTorch channels_last, compiled | *| *| [0-9.]* | [0-9.-]* | [0-9.]* |' &&
+        grep -q '^peer.f32.2.compiled.ratio' "$work/dir/results/facts"
+}
+
+# What runs out of memory or hangs has a row that says so, and the others have theirs.
+peer_fails() # MODE TEXT
+{
+    fresh
+    put_bench 'RATE=100000'
+    local -x LATHER_PYTHON=$here/fake_torch/python3 FAKE_TORCH=$1
+    cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
+    run 1 --stage peer --small --budget 35 && says "compiled | *| *| failed: $2" && says 'f32: lather | *| *| [0-9]'
 }
 
 no_device()
@@ -99,7 +202,7 @@ hangs()
     fresh
     put "$work/dir/bin/conform_step" 'exec sleep 600'
     local begin=$SECONDS
-    run 1 --stage conform --budget 12 && says 'FAILED (124)' && [ $((SECONDS - begin)) -lt 60 ]
+    run 1 --stage conform --budget 12 && says 'reruns | LEFT OUT' && [ $((SECONDS - begin)) -lt 60 ]
 }
 
 left_out()
@@ -120,7 +223,7 @@ wheels()
         *$site/one/lib*) echo '	libwanted.so.1 => not found' ;;
         *) echo '	libelsewhere.so.9 => not found' ;;
         esac"
-    local -x PYTHONPATH=$work/site
+    local -x PYTHONPATH=$work/site LATHER_PYTHON=''
     run 0 --stage conform && grep -q "^$site/one/lib:$site/two/lib:$" "$work/dir/logs/libraries"
 }
 
@@ -128,10 +231,11 @@ wheels()
 python_apart()
 {
     fresh
+    local -x LATHER_PYTHON=$work/path/python3
     put "$work/path/python3" "echo \"\$LD_LIBRARY_PATH|\${LATHER_LIBRARY_PATH-}\" >>'$work/seen'"
     rm -f "$work/seen"
     local -x LD_LIBRARY_PATH=/mine
-    run 0 --stage peer && grep -q "^/mine|$work/dir/lib:.*/mine$" "$work/seen" && ! grep -v '^/mine|' "$work/seen"
+    run 0 --stage peer --small && grep -q "^/mine|$work/dir/lib:.*/mine$" "$work/seen" && ! grep -v '^/mine|' "$work/seen"
 }
 
 sanitizer() # MODE EXPECTED-STATUS TEXT
@@ -144,8 +248,6 @@ sanitizer() # MODE EXPECTED-STATUS TEXT
 no_sanitizer()
 {
     fresh
-    local -x LATHER_SANITIZER=$work/absent
-    command -v compute-sanitizer >/dev/null && return
     run 1 --stage sanitize && says 'compute-sanitizer | LEFT OUT'
 }
 
@@ -157,6 +259,15 @@ row "without a device the report says why" no_device
 row "programs that do not start here are told from wrong ones" no_start
 row "a part that hangs is ended" hangs
 row "what finds no time is left out, which is no success" left_out
+row "results that were there are kept, and named where later ones differ" kept
+row "a run that goes on does what is left alone" goes_on
+row "a machine that goes away leaves what was before" went_away
+row "all stages end within the total" within_total
+row "a copy of all is enough to go on elsewhere" copied
+row "numbers are compared with the targets" numbers
+row "contestants have rows and facts" beside_peer
+row "a contestant out of memory leaves the others" peer_fails dies 'OutOfMemoryError'
+row "a contestant that hangs leaves the others" peer_fails hangs 'no time was left'
 row "libraries are found in wheels, and what they want too" wheels
 row "Python does not see the carried libraries" python_apart
 row "a sanitizer without findings passes" sanitizer '' 0 'racecheck, every kernel | ok'

@@ -1,0 +1,229 @@
+# gpu_check's stages that say whether results are right: conform, train, sanitize. shellcheck shell=bash
+
+# --- conform ---
+
+# TITLE COMMAND...: what failed is in the report in full.
+conforms()
+{
+    local title=$1
+    part "$@"
+    grep '^FAIL' "$log" 2>/dev/null | head -60 | say "$title"
+}
+
+stage_conform()
+{
+    local broken='' backend=${device%%:*}
+    [ "$control" != conform ] || broken=--break
+    table "conformance"
+    conforms "every entry and dtype against ref in double" "$bin/conform" --backend "$backend"
+    # shellcheck disable=SC2086
+    conforms "a step's gradients, recorded steps, reruns" "$bin/conform_step" --device "$device" $broken
+    conforms "fused convolutions against ref in double" "$bin/conform" --backend "$backend" --fused on --filter conv2d_
+    [ "$backend" != cuda ] || conforms "products in TF32 within its bound" "$bin/conform" --backend cuda --tf32
+}
+
+# --- train ---
+
+# RUN KEY: the last number of that name.
+last_number()
+{
+    sed -n 's/.*"'"$2"'":\([-0-9.eE+]*\).*/\1/p' "$dir/work/$1/metrics.jsonl" | tail -1
+}
+
+train()
+{
+    local name=$1
+    shift
+    rm -rf "${dir:?}/work/$name"
+    "$bin/train_resnet50" --progress off --no-tensorboard --output "$dir/work/$name" "$@"
+}
+
+resume()
+{
+    local name=$1
+    shift
+    "$bin/train_resnet50" --progress off --no-tensorboard --output "$dir/work/$name" --resume auto "$@"
+}
+
+# LEAST-TOP-1 RUN ARGUMENTS...
+learns()
+{
+    local least=$1 name=$2
+    shift 2
+    train "$name" "$@" || return
+    awk -v got="$(last_number "$name" val_top1)" -v want="$least" -v loss="$(last_number "$name" train_loss)" \
+        -v rate="$(last_number "$name" images_per_second)" 'BEGIN {
+            printf "val top-1 %.2f %%, at least %g wanted; training loss %.3f; %.0f images/s\n", got, want, loss, rate
+            exit !(got >= want) }'
+}
+
+# RUN OTHER
+same_weights()
+{
+    cmp "$dir/work/$1/model.safetensors" "$dir/work/$2/model.safetensors" && echo "the same bits"
+}
+
+# Of a run of its own each, for whatever is left from before.
+recorded_is_eager() # NAME ARGUMENTS...
+{
+    local name=$1
+    shift
+    train "graph-$name" --deterministic "$@" && train "eager-$name" --deterministic "$@" --no-graph &&
+        same_weights "graph-$name" "eager-$name"
+}
+
+reruns_are_equal() # NAME ARGUMENTS...
+{
+    local name=$1
+    shift
+    train "first-$name" --deterministic "$@" && train "second-$name" --deterministic "$@" &&
+        same_weights "first-$name" "second-$name"
+}
+
+rank_is_none() # NAME RANK-ARGUMENTS ARGUMENTS...
+{
+    local name=$1 ranks=$2
+    shift 2
+    # shellcheck disable=SC2086
+    train "none-$name" --deterministic "$@" && train "rank-$name" --deterministic "$@" $ranks &&
+        same_weights "none-$name" "rank-$name"
+}
+
+# RUN OTHER: their losses, step by step; the mean distance relative to the loss.
+apart()
+{
+    local run
+    for run in "$1" "$2"; do
+        sed -n 's/.*"event":"step".*"loss":\([-0-9.eE+]*\).*/\1/p' "$dir/work/$run/metrics.jsonl" >"$dir/work/$run/losses"
+    done
+    paste "$dir/work/$1/losses" "$dir/work/$2/losses" | awk 'NF == 2 && $1 > 0 { d = ($1 - $2) / $1; sum += d < 0 ? -d : d; n++ }
+        END { if (n) print sum / n; else print "none" }'
+}
+
+# Sums of 16-bit numbers in another order; a kernel that is wrong is far off within a few steps.
+fused_is_unfused() # NAME ARGUMENTS...
+{
+    local name=$1 way distance
+    shift
+    for way in off on auto; do
+        train "$name-$way" "$@" --fused $way || return
+    done
+    for way in on auto; do
+        distance=$(apart "$name-off" "$name-$way")
+        printf 'fused %s: losses %s apart; ' $way "$distance"
+        awk -v d="$distance" 'BEGIN { exit !(d != "none" && d <= 0.03) }' || return
+    done
+    echo "0.03 allowed"
+}
+
+# First half there, second half here: the loss near that of a run that stayed there.
+crosses()
+{
+    local name=$1 there=$2 here=$3
+    shift 3
+    train "$name-whole" --deterministic --device "$there" "$@" --max-steps 8 || return
+    train "$name" --deterministic --device "$there" "$@" --max-steps 4 || return
+    resume "$name" --deterministic --device "$here" "$@" --max-steps 8 || return
+    awk -v a="$(last_number "$name" loss)" -v b="$(last_number "$name-whole" loss)" -v there="$there" 'BEGIN {
+        printf "loss %.6f, on %s alone %.6f\n", a, there, b
+        d = a - b; exit !(a != "" && b != "" && d * d <= (0.02 * b) ^ 2) }'
+}
+
+# Small sizes, and what the CPU has. Sets what its caller declares.
+training_shape()
+{
+    data=(--data "$dir/data") host=cpu fast=shampoo amps="f16 off bf16" want=80 half=f16
+    if [ -f "$dir/data/train-images-idx3-ubyte.gz" ]; then
+        data=(--data fashion-mnist)
+        export LATHER_FASHION_MNIST="$dir/data"
+    fi
+    [ "$device" != cpu ] || amps="off bf16" host=ref half=bf16
+    learn=("${data[@]}" --device "$device" --arch resnet18 --width 32 --batch-size 128 --epochs 5)
+    if $small; then
+        learn=("${data[@]}" --device "$device" --arch resnet10 --width 4 --batch-size 32 --epochs 1 --limit-train-batches 80
+            --limit-eval-batches 8 --lr 0.01)
+        fast=adamw want=35 half=off
+    fi
+    [ "$control" != learn ] || learn+=(--lr 0)
+    short=("${data[@]}" --arch resnet10 --width 8 --batch-size 16 --epochs 1 --limit-eval-batches 1 --lr 0.02)
+}
+
+stage_train()
+{
+    local data host fast amps want half learn short amp optim
+    training_shape
+    set -- --device "$device" "${short[@]}" --max-steps 6 --amp $half
+    most=120
+    table "training on the carried pictures"
+    part "learns, $fast, --amp ${amps%% *}" learns $want "learn-${amps%% *}" "${learn[@]}" --optim $fast --amp "${amps%% *}"
+    for optim in shampoo sgd adamw; do
+        part "recorded = eager, $optim, --amp $half" recorded_is_eager $optim "$@" --optim $optim
+        part "a second run has the same bits, $optim, --amp $half" reruns_are_equal $optim "$@" --optim $optim
+    done
+    for amp in ${amps#* }; do
+        part "learns, $fast, --amp $amp" learns $want "learn-$amp" "${learn[@]}" --optim $fast --amp "$amp"
+    done
+    $small || part "learns, sgd, --amp off" learns $want learn-sgd "${learn[@]}" --optim sgd --amp off
+    for amp in f16 bf16; do
+        [ "$amp$device" != f16cpu ] || continue
+        part "fused = unfused nearly, --amp $amp" fused_is_unfused "fused-$amp" --device "$device" "${data[@]}" --arch resnet50 \
+            --depths 1,1,1,1 --width 16 --batch-size 16 --epochs 1 --limit-eval-batches 1 --lr 0.01 --amp $amp --max-steps 10
+    done
+    for optim in adamw shampoo; do # the calls of NCCL, recorded too: a group of one rank
+        part "a rank by NCCL = none, $optim" rank_is_none $optim "$([ "${device%%:*}" != cuda ] || echo --dist mpi)" "$@" --optim $optim
+    done
+    part "saved on $device, resumed on $host" crosses to-host "$device" $host "${short[@]}" --optim adamw
+    part "saved on $host, resumed on $device" crosses from-host $host "$device" "${short[@]}" --optim adamw
+}
+
+# --- sanitize ---
+
+# TOOL COMMAND...: no error, and a summary that says so: a tool that looked at nothing prints none.
+sanitized()
+{
+    local tool=$1 said
+    shift
+    said=$dir/logs/sanitizer-$tool-$$.log
+    LATHER_POOL=off "$sanitizer" --tool "$tool" --error-exitcode 9 "$@" >"$said" 2>&1 || {
+        grep -E '=========|FAIL' "$said" | head -60
+        grep -E 'SUMMARY' "$said" || tail -3 "$said"
+        return 1
+    }
+    grep -E '(ERROR|RACECHECK) SUMMARY: 0 (errors|hazards)' "$said" && return
+    echo "$tool has no summary: $(tail -1 "$said")"
+    return 1
+}
+
+# What a tool said, the same lines once.
+findings()
+{
+    grep -h '^=========' "$dir/logs/sanitizer-$1"-*.log 2>/dev/null | sort | uniq -c | sort -rn | head -30
+}
+
+# This project's kernels entry by entry under each tool; a training run, with those of the libraries, for
+# addresses alone: they read what they do not use, and that is theirs.
+stage_sanitize()
+{
+    local tool amp sanitizer program=("$bin/train_resnet50" --data synthetic:16:32:4 --arch resnet10 --width 8
+        --batch-size 4 --max-steps 3 --epochs 1 --progress off --eval-every 0 --optim shampoo --no-graph)
+    local conform=("$bin/conform" --backend "${device%%:*}" --own)
+    ! $small || conform+=(--filter batchnorm_stats)
+    export sanitizer
+    sanitizer=$(find_sanitizer)
+    [ "$control" != sanitize ] || export FAKE_SANITIZER=finds
+    $continued || rm -f "$dir"/logs/sanitizer-*.log
+    table "compute-sanitizer"
+    if [ -z "$sanitizer" ]; then
+        pass_over "compute-sanitizer" "LEFT OUT" "there is none; LATHER_SANITIZER=PATH names one"
+        return
+    fi
+    most=160
+    for amp in f16 off; do
+        [ "$amp$device" != f16cpu ] || amp=bf16
+        part "memcheck, three steps, --amp $amp" sanitized memcheck "${program[@]}" --device "$device" --amp "$amp"
+    done
+    for tool in memcheck racecheck initcheck synccheck; do
+        part "$tool, every kernel" sanitized $tool "${conform[@]}"
+        findings $tool | say "$tool, every kernel"
+    done
+}

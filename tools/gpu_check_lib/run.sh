@@ -1,0 +1,292 @@
+# gpu_check run: parts with time limits, and what is kept of them. shellcheck shell=bash
+#
+# DIR/results has what the report is made of, one line for each thing that is known, the last one counting:
+#   rows      section STAGE SECTION COLUMNS; row STAGE SECTION TITLE RESULT SECONDS CELLS; stage STAGE DATE SECONDS
+#   facts     KEY VALUE: numbers that the targets are compared with
+#   text/     what a part had to say at length
+#   versions.N  of everything on a machine
+# A machine that goes away in the middle of a part leaves all that was before.
+
+tab=$(printf '\t')
+
+keep()
+{
+    local IFS=$tab
+    echo "$*" >>"$dir/results/rows"
+}
+
+# TITLE RESULT SECONDS CELLS
+row()
+{
+    keep row "$stage" "$section" "$1" "$2" "$3" "$4"
+    [ "$2" = STARTED ] || echo "| $1 | $2 | $3 | $4 |"
+    publish
+}
+
+# TITLE [COLUMNS]: the rows that follow belong to it; columns, with " | " between them, are those of cells.
+table()
+{
+    section=$1
+    keep section "$stage" "$section" "${2-}"
+    echo && echo "$stage: $section"
+}
+
+fact()
+{
+    echo "$1$tab$2" >>"$dir/results/facts"
+}
+
+# KEY: the last value.
+known()
+{
+    awk -F '\t' -v key="$1" '$1 == key { value = $2 } END { print value }' "$dir/results/facts" 2>/dev/null
+}
+
+name_of()
+{
+    printf '%s' "$1" | tr -cs 'A-Za-z0-9.\n' '-'
+}
+
+# TITLE: standard input is what there is to say about it, below the section's table.
+say()
+{
+    local name
+    [ "$log" != /dev/null ] || return 0 # what was said stands
+    name=$(name_of "$stage $section $1")
+    head -c 20000 >"$dir/results/text/$name"
+    keep text "$stage" "$section" "$1" "$name"
+}
+
+# The report and a copy of all, after each part.
+publish()
+{
+    write_report
+    [ -n "$copy" ] || return 0
+    mkdir -p "$copy"
+    cp "$dir/results/report.md" "$copy/report.md.new" && mv "$copy/report.md.new" "$copy/report.md"
+    tar -C "$dir" -czf "$copy/results.new" results logs 2>/dev/null && mv "$copy/results.new" "$copy/results.tar.gz"
+}
+
+left()
+{
+    echo $((deadline - SECONDS))
+}
+
+# TITLE: what is known of it: ok, FAILED ..., skipped; nothing if it found no time, or was begun once and did
+# not end.
+result_of()
+{
+    awk -F '\t' -v stage="$stage" -v section="$section" -v title="$1" '
+        $1 == "row" && $2 == stage && $3 == section && $4 == title {
+            if ($5 == "STARTED") { begun++; open = 1; next }
+            open = 0
+            if ($5 != "LEFT OUT") result = $5
+        }
+        END { print (open && begun > 1 ? "DID NOT END" : result) }' "$dir/results/rows"
+}
+
+count() # RESULT
+{
+    case $1 in
+    ok*) passed=$((passed + 1)) ;;
+    skipped) skipped=$((skipped + 1)) ;;
+    "LEFT OUT") out=$((out + 1)) ;;
+    *) failed=$((failed + 1)) ;;
+    esac
+}
+
+# TITLE: its result, if it has one from before and shall keep it.
+done_before()
+{
+    $continued && result_of "$1" | grep .
+}
+
+pass_over() # TITLE RESULT WHY
+{
+    count "$2"
+    row "$1" "$2" 0 "$3"
+}
+
+# Wall seconds at most for one part; its cells, made by this function from $log.
+most=300 tell=last_line
+
+last_line()
+{
+    grep -v '^ *$' "$log" | tail -1 | tr '|\r\t' '/  ' | cut -c1-160
+}
+
+# TITLE COMMAND...: passes if it exits with 0. Its output is in $log, /dev/null if it was not run. A part that ends because the stage does is
+# left out: there may be time for it later.
+part()
+{
+    local title=$1 limit begin code result
+    shift
+    log=/dev/null
+    if result=$(done_before "$title"); then
+        count "$result"
+        [ "$result" = ok ]
+        return
+    fi
+    limit=$(left)
+    if [ "$limit" -lt 5 ]; then
+        pass_over "$title" "LEFT OUT" "no time"
+        return 1
+    fi
+    [ "$limit" -lt "$most" ] || limit=$most
+    log=$dir/logs/$stage-$(name_of "$title").log
+    row "$title" STARTED 0 ""
+    # A function runs in a process of its own, so that it can be stopped.
+    [ "$(type -t "$1")" != function ] || set -- "$BASH" "$self" function "$dir" "$@"
+    begin=$SECONDS
+    timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
+    code=$?
+    case $code in
+    0) result=ok ;;
+    124 | 137) result="TIMED OUT" && [ "$limit" = "$most" ] || result="LEFT OUT" ;;
+    *) result="FAILED ($code)" ;;
+    esac
+    count "$result"
+    if [ $code = 0 ]; then
+        row "$title" ok $((SECONDS - begin)) "$("$tell")"
+        return 0
+    fi
+    row "$title" "$result" $((SECONDS - begin)) "$(last_line)"
+    return 1
+}
+
+# --- a run ---
+
+clocks()
+{
+    nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv,noheader 2>/dev/null | head -1
+}
+
+# What everything is, once for each machine.
+versions()
+{
+    local new
+    new=$dir/results/versions.$(uname -n | cksum | cut -d ' ' -f 1)
+    {
+        nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>/dev/null ||
+            echo "no nvidia-smi"
+        uname -srm
+        sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /'
+        echo "commit $(cat "$dir/commit")"
+        "$bin/train_resnet50" --version 2>&1
+        nvcc --version 2>/dev/null | sed -n 's/.*release/nvcc release/p'
+        ldd "$dir/lib/liblather-cuda.so" 2>/dev/null | sed -n 's/^[ \t]*\(libcu[^ ]*\|libnccl[^ ]*\) => \(.*\) (.*/\1 \2/p'
+        if has_torch; then
+            cat "$dir/logs/python" "$dir/logs/python-versions" 2>/dev/null
+        else
+            echo "no Python with torch and torchvision"
+        fi
+    } >"$new"
+}
+
+# Importing PyTorch takes long, the first time most of all: beside the first stage's work.
+python_versions()
+{
+    has_torch || return 0
+    python -c 'import torch, torchvision
+print("torch", torch.__version__, "torchvision", torchvision.__version__, "cudnn", torch.backends.cudnn.version(), "devices", torch.cuda.device_count())' \
+        >"$dir/logs/python-versions.new" 2>&1
+    tail -1 "$dir/logs/python-versions.new" >"$dir/logs/python-versions"
+}
+
+# Ends the run if nothing can be done with this device here, with what a person needs to know.
+must_open()
+{
+    local code
+    timeout 120 "$bin/conform" --backend "${device%%:*}" --filter no-such-entry >"$dir/logs/open.log" 2>&1
+    code=$?
+    if grep -q '[0-9] passed, ' "$dir/logs/open.log"; then
+        rm -f "$dir/results/closed"
+        return 0
+    fi
+    {
+        [ $code = 77 ] || echo "gpu_check: the carried programs do not start here (exit status $code): gpu_check build $dir"
+        cat "$dir/logs/open.log"
+        ldd "$dir/bin/conform" "$dir/lib/liblather-cuda.so" 2>&1 | grep -E 'not found|GLIBC' | sort -u
+        echo "LD_LIBRARY_PATH=$LD_LIBRARY_PATH"
+    } | tee "$dir/results/closed" >&2
+    publish
+    [ $code = 77 ] || exit 1
+    exit 77
+}
+
+one_stage()
+{
+    local begun=$SECONDS before
+    passed=0 failed=0 skipped=0 out=0 most=300 tell=last_line
+    deadline=$((SECONDS + budget - 5))
+    [ "$deadline" -lt "$end" ] || deadline=$end
+    $continued || rm -f "$dir/logs/$stage"-*.log
+    before=$(clocks)
+    "stage_$stage"
+    keep stage "$stage" "$(date -u '+%Y-%m-%d %H:%M') UTC" $((SECONDS - begun)) "$before" "$(clocks)"
+    versions
+    publish
+    echo && echo "$stage: $passed passed, $failed failed, $out left out, $skipped skipped, $((SECONDS - begun)) s"
+    [ $((failed + out)) = 0 ] && [ $((passed + skipped)) -gt 0 ]
+}
+
+parse_run()
+{
+    dir=${1-} stages='' device=cuda budget=480 total=1000000 copy='' small=false continued=false control=''
+    [ -d "$dir/bin" ] || usage
+    dir=$(readlink -f "$dir")
+    shift
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --stage) stages=${2-} && [ -n "$stages" ] && shift || usage ;;
+        --device) device=${2-} && shift ;;
+        --budget) budget=${2-} && shift ;;
+        --total) total=${2-} && shift ;;
+        --copy) copy=${2-} && shift ;;
+        --control) control=${2-} && shift ;;
+        --continue) continued=true ;;
+        --small) small=true ;;
+        *) usage ;;
+        esac
+        shift
+    done
+    [ -n "$stages" ] && [ "$stages" != all ] || stages=conform,train,bench,peer,shampoo,sanitize
+    for stage in ${stages//,/ }; do
+        case $stage in
+        conform | sanitize | train | bench | peer | shampoo) ;;
+        *) usage ;;
+        esac
+    done
+    [ "$budget" -gt 0 ] 2>/dev/null || die "--budget $budget: not a number of seconds"
+    [ "$total" -gt 0 ] 2>/dev/null || die "--total $total: not a number of seconds"
+}
+
+run()
+{
+    local status=0
+    parse_run "$@"
+    bin=$dir/bin end=$((SECONDS + total - 10))
+    mkdir -p "$dir/logs" "$dir/results/text" "$dir/work"
+    touch "$dir/results/rows" "$dir/results/facts"
+    ! $small || touch "$dir/results/small"
+    export device small
+    # Looked for once: it can take a while. Another machine has other places.
+    uname -n | cmp -s - "$dir/logs/machine" || rm -f "$dir/logs/libraries" "$dir/logs/everywhere" "$dir/logs/python"
+    uname -n >"$dir/logs/machine"
+    [ -f "$dir/logs/libraries" ] || cuda_folders "$dir" >"$dir/logs/libraries"
+    [ -f "$dir/logs/python" ] || find_python >"$dir/logs/python"
+    LD_LIBRARY_PATH=$dir/lib:$(cat "$dir/logs/libraries")$LATHER_OUTSIDE
+    export LD_LIBRARY_PATH LATHER_MODULE_PATH=$dir/lib XDG_CACHE_HOME=$dir/cache
+    trap 'publish; exit 143' TERM INT HUP
+    python_versions &
+    versions
+    must_open
+    for stage in ${stages//,/ }; do
+        one_stage || status=1
+    done
+    wait
+    versions
+    publish
+    echo && echo "$dir/results/report.md"
+    return $status
+}

@@ -1,0 +1,304 @@
+# gpu_check's stages that measure: bench, peer, shampoo. shellcheck shell=bash
+
+# KEY: of the JSON object in the last log.
+number_of()
+{
+    sed -n 's/.*"'"$1"'": *"\{0,1\}\([^",}]*\(,[0-9]*x[0-9]*\)*\).*/\1/p' "$log" | tail -1
+}
+
+# Small sizes, and what the CPU has. Sets what its caller declares.
+bench_shape()
+{
+    steps=30 warm=5 batch=256 amp=f16 shape=()
+    ! $small || shape=(--image-size 32 --arch resnet10 --num-classes 10) steps=1 warm=1 batch=2
+    [ "$device" != cpu ] || amp=bf16
+}
+
+timed="images/s | ms, median | ms, mean | peak MiB | first step, s | "
+
+# The numbers of a training step; $beside is what the last column has.
+timed_cells()
+{
+    echo "$(number_of images_per_second) | $(number_of milliseconds) | $(number_of mean_milliseconds) | $(
+        awk -v b="$(number_of peak_memory_bytes)" 'BEGIN { printf "%.0f", b / 1048576 }') | $(
+        number_of cold_start_seconds) | $("$beside")"
+}
+
+# --- bench ---
+
+# Milliseconds of the least time of the fused 16-bit graph of ResNet-50: 278 MB a picture cross a kernel's
+# boundary, at the measured rate of copies, and where a kernel's products take longer than its bytes that is
+# 10.4 us a picture at 790 TFLOP/s, at the measured rate of products.
+roof()
+{
+    awk -v batch="$1" -v rate="$(known bench.copy)" -v flop="$(known bench.product)" 'BEGIN {
+        if (rate > 0 && flop > 0)
+            print batch * (278e6 / rate / 1e6 + 10.44e-3 * 790e3 / flop) }'
+}
+
+nothing_beside()
+{
+    :
+}
+
+# For 16-bit steps of the whole network.
+beside_roof()
+{
+    local least
+    least=$(roof "$cell")
+    [ -z "$least" ] || awk -v ms="$(number_of milliseconds)" -v roof="$least" 'BEGIN { printf "%.2f x of %.2f ms", ms / roof, roof }'
+}
+
+# BATCH PRECISION TITLE-END ARGUMENTS...
+bench_step()
+{
+    local cell=$1 precision=$2 title="batch $1, $2$3" beside=nothing_beside
+    shift 3
+    case $small$precision in false*16) beside=beside_roof ;; esac
+    tell=timed_cells
+    part "$title" "$bin/bench" train --device "$device" --json --batch-size "$cell" --amp "$precision" \
+        --steps "$steps" --warmup "$warm" "${shape[@]}" "$@"
+    tell=last_line
+}
+
+ceiling_cells()
+{
+    sed -n 's/^\(copy .*\)/\1/p' "$log" | tail -1
+}
+
+measure_ceilings()
+{
+    local sizes=(--megabytes 2048 --side 8192)
+    [ "${device%%:*}" = cuda ] && ! $small || sizes=(--megabytes 8 --side 128)
+    table "ceilings"
+    tell=ceiling_cells
+    if part "copy and matrix products" "$bin/bench" ceilings --device "$device" "${sizes[@]}"; then
+        fact bench.copy "$(sed -n 's/^copy \([0-9.]*\) GB.*/\1/p' "$log")"
+        fact bench.product "$(sed -n 's/.* f16 \([0-9.]*\) GFLOP.*/\1/p' "$log")"
+    fi
+    part "the same with TF32" "$bin/bench" ceilings --device "$device" --tf32 "${sizes[@]}"
+    tell=last_line
+}
+
+# AMP WAY...: unfused against fused, by turns.
+bench_fused()
+{
+    local precision=$1 way turn=0
+    shift
+    for way in "$@"; do
+        turn=$((turn + 1))
+        bench_step "$batch" "$precision" ", --fused $way, turn $turn" --fused "$way"
+    done
+}
+
+# The first step of a machine that has no plans yet, then the same with plans from disk.
+bench_first()
+{
+    local -x XDG_CACHE_HOME=$dir/work/cold
+    rm -rf "$XDG_CACHE_HOME"
+    bench_step "$batch" "$amp" ", no plans on disk"
+}
+
+stage_bench()
+{
+    local steps warm batch amp shape cell least
+    bench_shape
+    most=90
+    measure_ceilings
+    [ "$control" != bench ] || part "control" "$bin/bench" train --device none
+    table "a ResNet-50 training step" "${timed}beside the roof"
+    bench_step "$batch" "$amp" ""
+    least=$(roof "$batch")
+    [ ! -s "$log" ] || [ -z "$least" ] || fact bench.roof \
+        "$(awk -v ms="$(number_of milliseconds)" -v roof="$least" 'BEGIN { if (ms > 0) print ms / roof }')"
+    bench_first
+    bench_step "$batch" "$amp" ", --no-graph" --no-graph
+    $small || bench_step 16 f16 ""
+    bench_step "$batch" "$amp" ", --deterministic" --deterministic
+    $small || bench_step 64 f16 ""
+    $small || bench_step 16 f16 ", --no-graph" --no-graph
+    table "unfused against fused graph, by turns" "${timed}beside the roof"
+    if $small; then
+        bench_fused "$amp" off on auto
+        return
+    fi
+    bench_fused f16 off on auto off on auto
+    table "other precisions" "${timed}beside the roof"
+    for cell in 256:bf16 256:tf32 16:bf16 64:bf16 16:tf32 64:tf32; do
+        bench_step "${cell%:*}" "${cell#*:}" ""
+    done
+    table "unfused against fused graph: bf16, whose fused kernels are compiled at the first call" "${timed}beside the roof"
+    most=150
+    bench_fused bf16 off on auto
+}
+
+# --- peer ---
+
+peer()
+{
+    local -x LATHER_LIBRARY_PATH=$LD_LIBRARY_PATH
+    python "$dir/bench_peer.py" --python "$(cat "$dir/logs/python")" --device "$device" --facts "$dir/work/facts" "$@"
+}
+
+# SECTION-ROW: whether there is PyTorch; its absence is no failure.
+needs_torch()
+{
+    has_torch && return
+    done_before "$1" >/dev/null || pass_over "$1" skipped "no Python here has torch and torchvision"
+    return 1
+}
+
+take_facts()
+{
+    [ ! -f "$dir/work/facts" ] || cat "$dir/work/facts" >>"$dir/results/facts"
+    rm -f "$dir/work/facts"
+}
+
+# TITLE: the contestants' rows of the last log.
+contestants()
+{
+    local name cells
+    while IFS=$tab read -r name cells; do
+        row "$1: $name" "" "" "$cells"
+    done < <(sed -n 's/^| [bt]*f[0-9]* | \([^|]*\) | \(.*[^ |]\)[ |]*$/\1\t\2/p' "$log")
+}
+
+peer_cells()
+{
+    :
+}
+
+# BATCH:AMP SECONDS WAYS [TITLE-END]
+peer_cell()
+{
+    local batch=${1%:*} precision=${1#*:} seconds=$2 ways=$3 title
+    title="batch $batch, $precision${4-}"
+    most=$((seconds + 20)) tell=peer_cells
+    [ "$(left)" -gt 60 ] || seconds=30
+    [ "$(left)" -gt $((seconds + 20)) ] || seconds=$(($(left) - 20))
+    rm -f "$dir/work/facts"
+    part "$title" peer --bench "$bin/bench" --dtype "$precision" --batch-size "$batch" \
+        --budget "$seconds" --how "$ways" "${rounds[@]}"
+    [ ! -s "$log" ] || contestants "$title"
+    take_facts
+    tell=last_line
+}
+
+stage_peer()
+{
+    local cell rounds=(--rounds 3 --steps 20 --warmup 5)
+    table "beside PyTorch, by turns" "images/s, median | range | lather is faster by | peak memory | first step"
+    [ "$control" != peer ] || part "control" false
+    needs_torch "PyTorch" || return
+    if $small; then
+        rounds=(--rounds 2 --steps 1 --warmup 1 --arch resnet18 --image-size 32 --layout channels_last)
+        peer_cell 2:f32 100 eager,compiled
+        return
+    fi
+    peer_cell 256:f16 200 eager,compiled
+    peer_cell 16:f16 160 eager,compiled,graphs
+    peer_cell 256:bf16 160 eager,compiled
+    peer_cell 256:f16 160 graphs ", torch.compile's other mode"
+    for cell in 64:f16 256:tf32 64:bf16 16:bf16; do
+        peer_cell $cell 140 eager,compiled
+    done
+}
+
+# --- shampoo ---
+
+beside_adamw()
+{
+    awk -v a="$(number_of mean_milliseconds)" -v b="$(known shampoo.adamw)" 'BEGIN { if (b > 0) printf "%.3f", a / b }'
+}
+
+# TURN: of what the rows behind it are compared with.
+adamw_step()
+{
+    local beside=nothing_beside
+    tell=timed_cells
+    part "adamw, turn $1" "$bin/bench" train --device "$device" --json --batch-size "$batch" --amp "$amp" --optim adamw \
+        --steps $least --warmup "$warm" "${shape[@]}" && [ -s "$log" ] && fact shampoo.adamw "$(number_of mean_milliseconds)"
+    tell=last_line
+}
+
+# F BLOCK: mean over whole periods of a refresh, behind the first one: the median step may have none.
+shampoo_step()
+{
+    local f=$1 block=$2 beside=beside_adamw
+    tell=timed_cells
+    part "shampoo, f = $f, block $block" "$bin/bench" train --device "$device" --json --batch-size "$batch" --amp "$amp" \
+        --optim shampoo --precondition-frequency "$f" --max-preconditioner-dim "$block" \
+        --steps $((f > least ? f : least / f * f)) --warmup $((warm > f + 4 ? warm : f + 4)) "${shape[@]}"
+    tell=last_line
+    [ -s "$log" ] && [ -n "$(number_of mean_milliseconds)" ] || return
+    fact "factors.$block" "$(number_of factor_sides)"
+    fact "shampoo.$f.$block" "$(beside_adamw)"
+}
+
+# F:BLOCK..., with AdamW before each two of them.
+beside_each_other()
+{
+    local cell
+    table "Shampoo beside AdamW: mean steps" "${timed}beside AdamW"
+    for cell in "$@"; do
+        [ $((turn % 2)) = 0 ] || adamw_step $((turn / 2 + 1))
+        shampoo_step "${cell%:*}" "${cell#*:}"
+        turn=$((turn + 1))
+    done
+}
+
+# The sum over sizes, of our solver.
+roots_cells()
+{
+    echo "$(roots_sum) ms together"
+}
+
+roots_sum()
+{
+    grep -o '"solver": "rational", "milliseconds": [-0-9.eE+]*' "$log" | awk '{ sum += $4 } END { printf "%.4g", sum }'
+}
+
+# BLOCK SIDES
+refresh()
+{
+    tell=roots_cells
+    part "ours, block $1" "$bin/bench" roots --device "$device" --sizes "$2" --conditions 1e4 --batch 2 --repeats 3 \
+        --solvers rational --no-accuracy --json && [ -s "$log" ] && fact "roots.$1" "$(roots_sum)"
+    grep rational "$log" 2>/dev/null | grep -v '^{' | sed 's/ residual.*//' | say "ours, block $1"
+    tell=last_line
+    needs_torch "a loop of torch.linalg.eigh, block $1" || return
+    rm -f "$dir/work/facts"
+    part "a loop of torch.linalg.eigh, block $1" peer --eigh "$2" --rounds 2 && sed -i "s/^eigh.milliseconds/eigh.$1/" "$dir/work/facts"
+    grep '^|' "$log" 2>/dev/null | say "a loop of torch.linalg.eigh, block $1"
+    take_facts
+}
+
+# ResNet-50's, by how it is cut at that side; as measured where a row above says so.
+sides()
+{
+    local found
+    found=$(known "factors.$1")
+    case $found$1 in
+    "1024") found=1024x29,512x27,576x12,256x29,1152x1,64x8,128x9 ;;
+    "2048") found=2048x7,1152x4,1024x14,576x3,512x27,256x29,128x9,64x8 ;;
+    "64") found=64x3,16x2 ;;
+    esac
+    echo "$found"
+}
+
+stage_shampoo()
+{
+    local steps warm batch amp shape cell turn=1 least=30 blocks="2048 1024"
+    local first='50:2048 1:1024' second='50:1024 1:2048 10:1024 10:2048 100:2048 100:1024'
+    bench_shape
+    ! $small || first="4:64" second="" least=2 blocks=64
+    most=90
+    beside_each_other $first
+    [ "$control" != shampoo ] || part "control" "$bin/bench" train --optim none
+    table "a refresh: roots of all of the network's factors"
+    for cell in $blocks; do
+        refresh "$cell" "$(sides "$cell")"
+    done
+    # shellcheck disable=SC2086
+    beside_each_other $second
+}
