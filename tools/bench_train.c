@@ -330,16 +330,15 @@ static int64_t peak_bytes(const training *t, int64_t before)
 }
 
 /* On a device with a queue a step is waited for when the next one is on its way: its time is that
- * since the end of the one before. */
+ * since the end of the one before, and has the queueing of one step in it. So one more is queued
+ * behind those that count. */
 static lt_status run_steps(training *t, const settings *s, double *seconds)
 {
     const int64_t late = lt_device_has_queue(t->device), own = t->first_roots + 4;
     const int64_t warmup = t->first_roots && own > s->warmup ? own : s->warmup;
-    double last = 0;
+    double last = bench_seconds();
     for (int64_t i = 1; i <= warmup + s->steps + late; i++) {
-        const double begin = bench_seconds();
-        if (i <= warmup + s->steps)
-            LT_TRY(begin_step(t, i, s->graph));
+        LT_TRY(begin_step(t, i, s->graph));
         if (i <= late)
             continue;
         LT_TRY(finish_step(t, i - late));
@@ -347,10 +346,10 @@ static lt_status run_steps(training *t, const settings *s, double *seconds)
         if (i - late == 1)
             t->first = now;
         if (i - late > warmup)
-            seconds[i - late - warmup - 1] = now - (begin > last || !late ? begin : last);
+            seconds[i - late - warmup - 1] = now - last;
         last = now;
     }
-    return LT_OK;
+    return late ? lt_device_sync(t->device) : LT_OK;
 }
 
 static lt_status measure(training *t, const settings *s)

@@ -153,7 +153,7 @@ report_text()
 {
     local file machine
     machine=$(head -qn 1 "$dir"/results/versions.* 2>/dev/null | sort -u | paste -sd ';' | sed 's/,.*//')
-    echo "# gpu_check on ${machine:-nothing}"
+    echo "# gpu_check on ${machine:-a machine}"
     echo
     echo "Written by \`gpu_check\` (docs/guides/cuda.md) at version $(cat "$dir/commit"), $(date -u '+%Y-%m-%d %H:%M') UTC."
     [ ! -f "$dir/results/small" ] || printf '\n%s\n' "A dry run in small sizes: its numbers say nothing about speed."

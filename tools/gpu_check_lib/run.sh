@@ -168,7 +168,7 @@ versions()
     new=$dir/results/versions.$(uname -n | cksum | cut -d ' ' -f 1)
     {
         nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>/dev/null ||
-            echo "no nvidia-smi"
+            echo "a machine without nvidia-smi"
         uname -srm
         sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /'
         echo "commit $(cat "$dir/commit")"

@@ -109,7 +109,7 @@ stage_bench()
     table "a ResNet-50 training step" "${timed}beside the roof"
     bench_step "$batch" "$amp" ""
     least=$(roof "$batch")
-    [ ! -s "$log" ] || [ -z "$least" ] || fact bench.roof \
+    $small || [ ! -s "$log" ] || [ -z "$least" ] || fact bench.roof \
         "$(awk -v ms="$(number_of milliseconds)" -v roof="$least" 'BEGIN { if (ms > 0) print ms / roof }')"
     bench_first
     bench_step "$batch" "$amp" ", --no-graph" --no-graph
@@ -228,7 +228,7 @@ shampoo_step()
     tell=timed_cells
     part "shampoo, f = $f, block $block" "$bin/bench" train --device "$device" --json --batch-size "$batch" --amp "$amp" \
         --optim shampoo --precondition-frequency "$f" --max-preconditioner-dim "$block" \
-        --steps $((f > least ? f : least / f * f)) --warmup $((warm > f + 4 ? warm : f + 4)) "${shape[@]}"
+        --steps $((f > least ? f : least / f * f)) --warmup "$warm" "${shape[@]}"
     tell=last_line
     [ -s "$log" ] && [ -n "$(number_of mean_milliseconds)" ] || return
     fact "factors.$block" "$(number_of factor_sides)"
@@ -291,7 +291,7 @@ stage_shampoo()
     local steps warm batch amp shape cell turn=1 least=30 blocks="2048 1024"
     local first='50:2048 1:1024' second='50:1024 1:2048 10:1024 10:2048 100:2048 100:1024'
     bench_shape
-    ! $small || first="4:64" second="" least=2 blocks=64
+    ! $small || first="3:64" second="" least=2 blocks=64
     most=90
     beside_each_other $first
     [ "$control" != shampoo ] || part "control" "$bin/bench" train --optim none
