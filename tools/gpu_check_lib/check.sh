@@ -157,6 +157,7 @@ stage_train()
     most=120
     table "training on the carried pictures"
     part "learns, $fast, --amp ${amps%% *}" learns $want "learn-${amps%% *}" "${learn[@]}" --optim $fast --amp "${amps%% *}"
+    [ "$control" != learn ] || return
     for optim in shampoo sgd adamw; do
         part "recorded = eager, $optim, --amp $half" recorded_is_eager $optim "$@" --optim $optim
         part "a second run has the same bits, $optim, --amp $half" reruns_are_equal $optim "$@" --optim $optim
