@@ -102,7 +102,7 @@ static lt_status replay(lt_graph *g, const entry *e)
 lt_status lt_graph_run(lt_device *device, lt_graph **graph, uint64_t key, lt_step_fn *step,
                        void *arg)
 {
-    if (!device->backend->graphs)
+    if (!device->backend->graphs || lt_pool_is_off(device->pool))
         return step(arg);
     if (!*graph)
         LT_TRY(new_graph(graph, device));

@@ -62,6 +62,11 @@ lt_status lt_pool_new(lt_pool **out, const lt_backend *backend, void *ctx)
     return LT_OK;
 }
 
+bool lt_pool_is_off(const lt_pool *pool)
+{
+    return pool->direct;
+}
+
 static void free_segment(lt_pool *pool, segment *s)
 {
     for (lt_chunk *c = s->first, *next; c; c = next) {

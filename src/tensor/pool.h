@@ -13,6 +13,8 @@ typedef struct lt_chunk lt_chunk;
 /* LATHER_POOL=off in the environment: each chunk is an allocation of its own (for sanitizers). */
 lt_status lt_pool_new(lt_pool **out, const lt_backend *backend, void *ctx);
 void lt_pool_free(lt_pool **pool);
+/* Then no step can be captured. */
+bool lt_pool_is_off(const lt_pool *pool);
 
 /* Memory of at least bytes, aligned to 64, not initialised. Errors: LT_E_NOMEM. */
 lt_status lt_pool_alloc(lt_pool *pool, size_t bytes, lt_chunk **out);

@@ -9,6 +9,8 @@
 #include "lather/ext/fail.h"
 #include "lather/ops.h"
 
+#include <stdlib.h>
+
 /* A recording is the number of fills that it queued; the fake runs none of them. */
 typedef struct fake {
     bool recording, refuses;
@@ -224,6 +226,25 @@ static void a_backend_without_graphs_is_simply_called(void **state)
     lt_device_close(&d);
 }
 
+static void without_a_pool_steps_are_simply_called(void **state)
+{
+    (void)state;
+    lt_backend table;
+    setenv("LATHER_POOL", "off", true);
+    lt_device *d = open_fake(&table, true);
+    unsetenv("LATHER_POOL");
+    lt_graph *g = NULL;
+    work w;
+    open_work(&w, d, NONE);
+    for (int i = 0; i < 5; i++)
+        assert_ok(lt_graph_run(d, &g, 0, step, &w));
+    assert_int_equal(w.calls, 5);
+    assert_int_equal(seen.begun, 0);
+    assert_null(g);
+    close_work(&w);
+    lt_device_close(&d);
+}
+
 /* The device's work of every step is done, whatever became of the recording. */
 static void what_cannot_be_captured_goes_on_eagerly(void **state)
 {
@@ -331,6 +352,7 @@ int main(void)
         cmocka_unit_test(a_step_runs_twice_is_captured_and_replayed),
         cmocka_unit_test(each_key_is_a_graph_of_its_own),
         cmocka_unit_test(a_backend_without_graphs_is_simply_called),
+        cmocka_unit_test(without_a_pool_steps_are_simply_called),
         cmocka_unit_test(what_cannot_be_captured_goes_on_eagerly),
         cmocka_unit_test(a_refused_recording_is_run_eagerly),
         cmocka_unit_test(a_failing_step_tells_why),
