@@ -56,12 +56,10 @@ void lt_upload_free(lt_upload **upload)
     if (!u)
         return;
     snprintf(before, sizeof before, "%s", lt_error_message());
-    lt_status st = lt_upload_forget(u);
-    if (!st)
-        st = lt_device_sync(u->device);
-    if (st) { /* the next call of the device tells it again */
+    lt_status st = lt_upload_forget(u), synced = lt_device_sync(u->device);
+    if (st || synced) { /* the next call of the device tells it again */
         lt_log(LT_LOG_WARN, "data", "upload: %s", lt_error_message());
-        (void)lt_fail(st, "%s", before);
+        (void)lt_fail(LT_E_DEVICE, "%s", before);
     }
     for (int i = 0; i < LT_UPLOAD_LANES; i++)
         lt_tensor_free(&u->room[i]);

@@ -63,6 +63,8 @@ void lt_readback_free(lt_readback **readback)
     lt_status st = wait(r);
     if (st) { /* the next call of the device tells it again */
         lt_log(LT_LOG_WARN, "readback", "%s", lt_error_message());
+        if (lt_device_sync(r->device)) /* numbers may be on their way all the same */
+            lt_log(LT_LOG_WARN, "readback", "%s", lt_error_message());
         (void)lt_fail(st, "%s", before);
     }
     if (r->ops)

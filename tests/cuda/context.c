@@ -3,6 +3,7 @@
 
 #include "fake.h"
 #include "near.h"
+#include "tensor/backend/cuda/steps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -144,6 +145,68 @@ static void nothing_is_allocated_in_a_capture(void **state)
     lt_cuda_close(c);
 }
 
+static int calls_of(const char *name, int from)
+{
+    int count = 0;
+    for (int i = from; i < fake.calls && i < FAKE_CALLS; i++)
+        count += !strcmp(fake.log[i], name);
+    return count;
+}
+
+/* What failed was told; the next operation is not at fault. */
+static void a_failure_is_told_once(void **state)
+{
+    (void)state;
+    fake_reset(MEMORY);
+    void *ctx = open_device(), *memory;
+    assert_ok(lt_cuda_alloc(ctx, 1000, &memory));
+    char byte = 0;
+    fake.fails_with = 999;
+    fake.fails = "copy_async";
+    assert_status(lt_cuda_copy(ctx, memory, &byte, 1, LT_COPY_IN), LT_E_DEVICE);
+    assert_ok(lt_cuda_begin(ctx, "relu"));
+    assert_ok(lt_cuda_end(ctx));
+    fake.fails = "capture_begin"; /* the step can run as it is */
+    assert_status(lt_cuda_graphs.begin(ctx), LT_E_DEVICE);
+    assert_ok(lt_cuda_sync(ctx));
+    fake.fails = "release"; /* which nobody is told */
+    lt_cuda_free(ctx, memory, 1000);
+    fake.fails = NULL;
+    assert_ok(lt_cuda_sync(ctx));
+    lt_cuda_close(ctx);
+    nothing_is_open();
+}
+
+/* cudaFree() need not wait. */
+static void memory_in_use_is_waited_for(void **state)
+{
+    (void)state;
+    fake_reset(MEMORY);
+    void *ctx = open_device(), *memory;
+    assert_ok(lt_cuda_alloc(ctx, 1000, &memory));
+    const int before = fake.calls;
+    lt_cuda_free(ctx, memory, 1000);
+    assert_int_equal(calls_of("stream_sync", before), LT_CUDA_QUEUES);
+    assert_string_equal(fake.log[before + LT_CUDA_QUEUES], "release");
+    lt_cuda_close(ctx);
+}
+
+static void all_queues_are_waited_for(void **state)
+{
+    (void)state;
+    fake_reset(MEMORY);
+    void *ctx = open_device();
+    const int before = fake.calls;
+    fake.fails = "stream_sync";
+    fake.fails_with = 999;
+    assert_status(lt_cuda_sync(ctx), LT_E_DEVICE);
+    says("cuda:0: sync: cudaStreamSynchronize: CUDA says: a fault (999)");
+    assert_int_equal(calls_of("stream_sync", before), LT_CUDA_QUEUES);
+    fake.fails = NULL;
+    assert_ok(lt_cuda_sync(ctx));
+    lt_cuda_close(ctx);
+}
+
 /* A fault shows at the end of the operation only if each is waited for. */
 static void a_fault_has_its_operation(void **state)
 {
@@ -257,6 +320,9 @@ int main(void)
         cmocka_unit_test(old_work_memory_stays),
         cmocka_unit_test(work_memory_takes_what_there_is),
         cmocka_unit_test(nothing_is_allocated_in_a_capture),
+        cmocka_unit_test(a_failure_is_told_once),
+        cmocka_unit_test(memory_in_use_is_waited_for),
+        cmocka_unit_test(all_queues_are_waited_for),
         cmocka_unit_test(a_fault_has_its_operation),
         cmocka_unit_test(a_failed_launch_is_the_operations),
         cmocka_unit_test(copies_arrive),

@@ -26,7 +26,7 @@ static int called(const char *name)
         fake.log[fake.calls] = name;
     fake.calls++;
     if (fake.fails && !strcmp(fake.fails, name) && fake.fails_after-- <= 0)
-        return fake.fails_with;
+        return fake.error = fake.fails_with; /* which last_error() tells too, as CUDA's does */
     return LT_CUDA_SUCCESS;
 }
 
@@ -74,7 +74,7 @@ static int alloc(void **out, size_t bytes)
 {
     int code = called("alloc");
     if (!code && bytes > fake.memory - fake.used)
-        code = fake.error = LT_CUDA_NO_MEMORY; /* shows at last_error() too, as it does in CUDA */
+        code = fake.error = LT_CUDA_NO_MEMORY;
     if (code)
         return code;
     unsigned char *memory = aligned_alloc(HEADER, HEADER + (bytes + HEADER - 1) / HEADER * HEADER);

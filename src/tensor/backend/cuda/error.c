@@ -31,6 +31,7 @@ lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, con
 {
     if (code == LT_CUDA_SUCCESS)
         return LT_OK;
+    c->api->last_error(); /* it is told here, and must not show at the next launch */
     const bool no_memory = library == LT_CUDA_RUNTIME && code == LT_CUDA_NO_MEMORY;
     return lt_fail(no_memory ? LT_E_NOMEM : LT_E_DEVICE, "cuda:%d: %s: %s: %s says: %s (%d)%s",
                    c->ordinal, c->operation ? c->operation : "device", call, name_of(library),

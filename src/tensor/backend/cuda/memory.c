@@ -37,12 +37,17 @@ lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out)
     return st;
 }
 
+/* What is queued may use it: cudaFree() may wait for that, and promises nothing. */
 void lt_cuda_free(void *ctx, void *data, size_t bytes)
 {
     lt_cuda *c = (lt_cuda *)ctx;
     (void)bytes;
-    if (!lt_cuda_begin(c, "free"))
+    if (!lt_cuda_begin(c, "free")) {
+        for (int i = 0; i < LT_CUDA_QUEUES; i++)
+            c->api->stream_sync(c->stream[i]);
         c->api->release(data);
+        c->api->last_error(); /* nobody can be told; whatever stays shows again */
+    }
     c->operation = NULL;
 }
 
@@ -55,11 +60,16 @@ lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_c
     return lt_cuda_end(c);
 }
 
+/* For all queues, whatever becomes of one. */
 lt_status lt_cuda_sync(void *ctx)
 {
     lt_cuda *c = (lt_cuda *)ctx;
+    int first = LT_CUDA_SUCCESS;
     LT_TRY(lt_cuda_begin(c, "sync"));
-    for (int i = 0; i < LT_CUDA_QUEUES; i++)
-        LT_CUDA_TRY(c, c->api->stream_sync(c->stream[i]));
+    for (int i = 0; i < LT_CUDA_QUEUES; i++) {
+        const int code = c->api->stream_sync(c->stream[i]);
+        first = first ? first : code;
+    }
+    LT_TRY(lt_cuda_check(c, LT_CUDA_RUNTIME, first, "cudaStreamSynchronize"));
     return lt_cuda_end(c);
 }

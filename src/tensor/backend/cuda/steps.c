@@ -81,7 +81,6 @@ static lt_status end_recording(void *ctx, void **out)
     if (graph)
         c->api->graph_destroy(graph);
     if (st) {
-        c->api->last_error();
         c->operation = NULL;
         return st;
     }
@@ -113,6 +112,7 @@ static void free_recording(void *ctx, void *graph)
     if (!lt_cuda_begin(c, "free")) {
         c->api->stream_sync(c->stream[LT_CUDA_MAIN]);
         c->api->graph_exec_destroy(graph);
+        c->api->last_error(); /* nobody can be told */
     }
     c->operation = NULL;
 }
@@ -128,8 +128,10 @@ static lt_status host_alloc(void *ctx, size_t bytes, void **out)
 static void host_free(void *ctx, void *data)
 {
     lt_cuda *c = ctx;
-    if (!lt_cuda_begin(c, "free"))
+    if (!lt_cuda_begin(c, "free")) {
         c->api->release_host(data);
+        c->api->last_error(); /* nobody can be told */
+    }
     c->operation = NULL;
 }
 
