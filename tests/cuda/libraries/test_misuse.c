@@ -285,6 +285,28 @@ static void an_engine_that_is_not_deterministic(void **state)
     cudnnDestroy(handle);
 }
 
+/* --- Memory that is freed while work is queued --- */
+
+static int free_behind_a_copy(bool waits)
+{
+    void *on_host_for_long = NULL, *to = memory();
+    assert_false(cudaMallocHost(&on_host_for_long, BYTES)
+                 || cudaMemcpyAsync(to, on_host_for_long, BYTES, cudaMemcpyHostToDevice, stream));
+    if (waits)
+        assert_false(cudaStreamSynchronize(stream));
+    return (int)cudaFreeHost(on_host_for_long);
+}
+
+static int page_locked_memory_is_waited_for(void)
+{
+    return free_behind_a_copy(true);
+}
+
+static int page_locked_memory_is_freed_too_early(void)
+{
+    return free_behind_a_copy(false);
+}
+
 typedef struct row {
     const char *name;
     int (*call)(void);
@@ -339,11 +361,14 @@ static const row rows[] = {
     {"a tensor without a pointer", a_convolution_without_y, LT_E_DEVICE},
     {"a tensor in the host's memory", a_convolution_of_the_hosts_memory, DIES},
     {"a result onto what is read", a_convolution_onto_itself, DIES},
+    {"control: page-locked memory is freed behind its copy", page_locked_memory_is_waited_for, 0},
+    {"page-locked memory is freed before its copy", page_locked_memory_is_freed_too_early, DIES},
 };
 /* clang-format on */
 
 int main(void)
 {
+    setenv("LATHER_STANDIN", "late", 0);
     struct CMUnitTest tests[COUNT_OF(rows) + 1];
     if (cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0))
         return 1;

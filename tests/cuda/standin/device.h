@@ -27,15 +27,16 @@ struct wishes {
     int devices;      /* how many; < 0: no driver */
     bool old_driver;  /* of the toolkit's last generation */
     long fault;       /* the n-th work that runs is a fault; 0: none */
-    long dropped;     /* the n-th wait of a stream for an event is forgotten; < 0: all are */
+    long dropped;     /* the n-th wait of a stream for an event is forgotten; -n: all from it on */
+    long hasty;       /* the same for waits of the host, for streams and events */
     std::string fail; /* NAME:N: the n-th call of that name fails */
-    bool log;         /* counts at the end, to stderr */
+    long log;         /* 1: counts at the end, to stderr; 2: each wait, and who called */
 };
 const wishes &wished();
 
 /* For the log and for tests of the stand-in itself. */
 struct counters {
-    long works, copies, waits, drops, launches, captures;
+    long works, copies, waits, host_waits, drops, launches, captures;
 };
 extern counters counted;
 
@@ -103,6 +104,7 @@ void record_node(CUstream_st *stream, work_fn run, const char *what);
 cudaError_t entered(const char *name);
 cudaError_t result(cudaError_t code);
 cudaError_t unsafe_in_capture(const char *name);
+bool forgets(long *waits, long which); /* counts a wait; whether it is the one to forget */
 int current_device();
 void make_sticky(int device, cudaError_t code);
 cudaError_t sticky(int device);
@@ -112,7 +114,8 @@ cudaError_t sticky(int device);
 /* CUDA's own tags. */
 struct CUstream_st {
     int device;
-    bool urgent; /* of the highest priority: the main stream */
+    bool main; /* the device's first of the highest priority */
+    bool gone; /* destroyed, with work left */
     std::deque<standin::task> tasks;
     std::shared_ptr<standin::capture> capture; /* NULL: none */
     std::set<int> last;                        /* nodes of it that the next one follows */

@@ -23,7 +23,8 @@ struct allocation {
     memory_kind kind;
     int device;
     char *mapping;
-    size_t mapped; /* without the page behind it */
+    size_t mapped;              /* without the page behind it */
+    std::shared_ptr<char> user; /* page-locked: of each copy that is queued */
 };
 
 std::map<uintptr_t, allocation> all;
@@ -118,18 +119,20 @@ cudaError_t allocate(void **out, size_t bytes, memory_kind kind)
         if (wished().protect && !opened)
             mprotect(mapping, mapped, PROT_NONE);
     }
-    all[(uintptr_t)begin] = {bytes, kind, device, mapping, mapped};
+    all[(uintptr_t)begin] = {bytes, kind, device, mapping, mapped, std::make_shared<char>()};
     *out = begin;
     return cudaSuccess;
 }
 
+/* It is not promised that any work is waited for: what comes too late finds no memory. */
 cudaError_t release(void *p, memory_kind kind, const char *what)
 {
     auto found = all.find((uintptr_t)p);
     if (found == all.end() || found->second.kind != kind)
         standin_die("%s: %p was not given by the call that belongs to it, or is free already", what,
                     p);
-    finish_device(-1);
+    if (found->second.user.use_count() > 1)
+        standin_die("%s: a copy that is queued would find its memory gone", what);
     if (kind == DEVICE)
         used[found->second.device] -= (found->second.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     munmap(found->second.mapping, found->second.mapped + PAGE);
@@ -254,13 +257,20 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
 namespace
 {
 
+std::shared_ptr<char> user_of(const void *pinned, cudaStream_t stream)
+{
+    const allocation *a = find(pinned);
+    return a && !standin_capturing(stream) ? a->user : NULL;
+}
+
 /* Pageable memory may be used again when the call returns: its bytes are taken at once. Page-locked
  * memory is read when the copy runs, and what comes there is garbage until then. */
 cudaError_t copy_in(void *dst, const void *src, size_t bytes, cudaStream_t stream)
 {
     if (kind_of(src) == PINNED) {
+        const std::shared_ptr<char> user = user_of(src, stream);
         standin_queue(
-            stream, [=] { memcpy(dst, src, bytes); }, "copy to the device");
+            stream, [=] { (void)user, memcpy(dst, src, bytes); }, "copy to the device");
         return cudaSuccess;
     }
     if (standin_capturing(stream))
@@ -282,8 +292,9 @@ cudaError_t copy_out(void *dst, const void *src, size_t bytes, cudaStream_t stre
     } else {
         memset(dst, GARBAGE, bytes);
     }
+    const std::shared_ptr<char> user = user_of(dst, stream);
     standin_queue(
-        stream, [=] { memcpy(dst, src, bytes); }, "copy from the device");
+        stream, [=] { (void)user, memcpy(dst, src, bytes); }, "copy from the device");
     if (!pinned)
         finish(stream);
     return sticky(stream->device);

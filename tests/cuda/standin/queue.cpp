@@ -22,6 +22,7 @@ namespace
 {
 
 std::vector<CUstream_st *> streams;
+bool has_main[MOST_DEVICES];
 uint32_t chance;
 
 uint32_t random(uint32_t below)
@@ -130,8 +131,8 @@ outcome run_towards(CUstream_st *s)
 bool is_early(const CUstream_st *s)
 {
     const wishes::when order = wished().order;
-    return order == wishes::NOW || (order == wishes::MAIN_FIRST && s->urgent)
-           || (order == wishes::MAIN_LAST && !s->urgent);
+    return order == wishes::NOW || (order == wishes::MAIN_FIRST && s->main)
+           || (order == wishes::MAIN_LAST && !s->main);
 }
 
 outcome run_early()
@@ -207,7 +208,7 @@ void all_streams(const std::function<void(CUstream_st *)> &f)
 
 void add(CUstream_st *stream, task t)
 {
-    if (std::find(streams.begin(), streams.end(), stream) == streams.end())
+    if (std::find(streams.begin(), streams.end(), stream) == streams.end() || stream->gone)
         standin_die("%s: the stream %p is none, or is gone", t.what, (void *)stream);
     stream->tasks.push_back(std::move(t));
     if (wished().order == wishes::LATE || wished().order == wishes::SHUFFLED)
@@ -295,7 +296,9 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
         return result(code);
     if (flags != cudaStreamNonBlocking)
         standin_die("a stream that waits for the legacy stream, which this project does not use");
-    *out = new CUstream_st{current_device(), priority < 0, {}, NULL, {}};
+    const bool main = priority < 0 && !has_main[current_device()];
+    has_main[current_device()] = has_main[current_device()] || main;
+    *out = new CUstream_st{current_device(), main, false, {}, NULL, {}};
     streams.push_back(*out);
     return result(cudaSuccess);
 }
@@ -305,11 +308,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     locked now(everything);
     cudaError_t code = entered("cudaStreamDestroy");
     auto found = std::find(streams.begin(), streams.end(), stream);
-    if (found == streams.end())
+    if (found == streams.end() || stream->gone)
         standin_die("cudaStreamDestroy: %p is no stream, or gone already", (void *)stream);
-    finish(stream);
-    streams.erase(std::find(streams.begin(), streams.end(), stream));
-    delete stream;
+    stream->gone = true;
+    if (stream->tasks.empty()) { /* else its work goes on, and nobody can wait for it */
+        streams.erase(found);
+        delete stream;
+    }
     return result(code);
 }
 
@@ -321,7 +326,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         stream->capture->invalid = true;
         return result(cudaErrorStreamCaptureUnsupported);
     }
-    if (!code)
+    if (!code && !forgets(&counted.host_waits, wished().hasty))
         finish(stream);
     return result(code ? code : sticky(stream->device));
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <execinfo.h>
 #include <map>
 
 namespace standin
@@ -46,6 +47,7 @@ wishes read_wishes()
     w.old_driver = number("LATHER_STANDIN_OLD", 0);
     w.fault = number("LATHER_STANDIN_FAULT", 0);
     w.dropped = number("LATHER_STANDIN_DROP", 0);
+    w.hasty = number("LATHER_STANDIN_DROP_HOST", 0);
     w.fail = fail ? fail : "";
     w.log = number("LATHER_STANDIN_LOG", 0);
     return w;
@@ -57,9 +59,9 @@ struct teller {
         if (wished().log)
             fprintf(stderr,
                     "standin: %ld works, %ld copies, %ld waits (%ld dropped), %ld captures, %ld "
-                    "launches of graphs\n",
+                    "launches of graphs, %ld waits of the host\n",
                     counted.works, counted.copies, counted.waits, counted.drops, counted.captures,
-                    counted.launches);
+                    counted.launches, counted.host_waits);
     }
 } at_the_end;
 
@@ -103,6 +105,20 @@ cudaError_t result(cudaError_t code)
 cudaError_t unsafe_in_capture(const char *name)
 {
     return standin_allowed(name) ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+}
+
+bool forgets(long *waits, long which)
+{
+    enum { CALLERS = 10 };
+    void *caller[CALLERS];
+    const bool found = ++*waits == which || (which < 0 && *waits >= -which);
+    if (wished().log > 1) {
+        fprintf(stderr, "standin: %s %ld, by\n",
+                waits == &counted.waits ? "wait" : "wait of the host", *waits);
+        backtrace_symbols_fd(caller, backtrace(caller, CALLERS), 2);
+    }
+    counted.drops += found;
+    return found;
 }
 
 } /* namespace standin */

@@ -87,19 +87,35 @@ def the_host_leaves_device_memory_alone(cwd):
     run(cwd, "late", *CUDA, order="late", STANDIN_PROTECT=1)
 
 
-def forgotten_waits_are_found(cwd):
-    """A control for the row above: all of them, then single ones where one of the two streams runs ahead of the other.
+MORE = [*CUDA, "--max-steps", "6", "--eval-every", "0"]
+
+
+def losses(cwd, name):
+    return [row.get("loss") for row in numbers(cwd, name)]  # none: it is not finite
+
+
+def is_noticed(cwd, **wishes):
+    """Beside the run "right"."""
+    p = run(cwd, "wrong", *MORE, code=None, **wishes)
+    assert p.drops > 0
+    return p.returncode != 0 or not same(cwd, "right", "wrong") or losses(cwd, "right") != losses(cwd, "wrong")
+
+
+def forgotten_waits_of_streams_are_found(cwd):
+    """A control for the rows above: all of them, then single ones where one of the two streams runs ahead of the other.
     Few may be forgotten: the device has done all when the first batch comes."""
-    more = [*CUDA, "--max-steps", "6", "--eval-every", "0"]
-    right = run(cwd, "right", *more, order="late")
-    p = run(cwd, "wrong", *more, order="late", STANDIN_DROP=-1, code=None)
-    assert p.drops > 0 and (p.returncode or not same(cwd, "right", "wrong")), "nobody noticed"
-    found = {}
-    for wait in range(4, min(right.waits, 8) + 1):
-        for order in MAIN:
-            p = run(cwd, order, *more, order=order, STANDIN_DROP=wait, code=None)
-            found[wait] = found.get(wait) or p.returncode != 0 or not same(cwd, "right", order)
-    assert found and sum(found.values()) >= 2 * len(found) // 3, f"found: {found}"
+    waits = run(cwd, "right", *MORE, order="late").waits
+    assert is_noticed(cwd, order="late", STANDIN_DROP=-1)
+    found = [any(is_noticed(cwd, order=order, STANDIN_DROP=wait) for order in MAIN) for wait in range(4, min(waits, 8) + 1)]
+    assert found and sum(found) >= 2 * len(found) // 3, f"found: {found}"
+
+
+def forgotten_waits_of_the_host_are_found(cwd):
+    """Those of the first steps: for pictures whose memory is written again, and for results. What is copied to or from
+    memory that is not page-locked is waited for in the copy, and once more."""
+    run(cwd, "right", *MORE, order="late")
+    found = [is_noticed(cwd, order="late", STANDIN_DROP_HOST=wait) for wait in range(42, 58)]
+    assert sum(found) >= 5, f"found: {found}"
 
 
 def products_of_tf32_and_fused_kernels_too(cwd):
@@ -157,6 +173,22 @@ def the_second_device_has_the_same_bits(cwd):
     assert same(cwd, "one", "two")
 
 
+def each_tensor_may_be_an_allocation_of_its_own(cwd):
+    """Freed while the device works, which cudaFree() need not wait for; nothing can be recorded then."""
+    run(cwd, "pool", *CUDA)
+    p = run(cwd, "none", *CUDA, order="late", POOL="off")
+    assert same(cwd, "pool", "none") and not p.captures and "without a graph" not in p.said, p.said
+
+
+def failures_that_cost_time_only(cwd):
+    """Nothing is recorded, or something stays allocated; the next operation is not at fault."""
+    run(cwd, "right", *CUDA)
+    for call in ("cudaStreamBeginCapture:1", "cudaStreamEndCapture:1", "cudaGraphInstantiate:1", "cudaFreeHost:1",
+                 "cudaFree:1"):
+        run(cwd, "run", *CUDA, order="late", STANDIN_FAIL=call)
+        assert same(cwd, "right", "run"), call
+
+
 def says(cwd, *words, args=(), **wishes):
     p = run(cwd, "bad", *CUDA, *args, code=1, **wishes)
     told = [line for line in p.said.splitlines() if line.startswith("train_resnet50: ")]
@@ -188,6 +220,14 @@ def too_little_memory_is_said(cwd):
          r"a batch of \d+ instead of 64 may fit", args=args, STANDIN_MEMORY=20)
 
 
+def calls_that_fail_are_said(cwd):
+    """By their own names, not by those of what is cleaned up behind them; queued copies keep their memory till then."""
+    for call, words in {"cudaMallocHost:2": "page-locked memory: .*alloc_host", "cudaEventRecord:2": "upload: .*event_record",
+                        "cudaEventSynchronize:3": "wait for results: .*event_sync", "cudaStreamWaitEvent:2": "upload: ",
+                        "cudaGraphLaunch:2": "recorded step: .*graph_launch"}.items():
+        says(cwd, f"cuda:0: {words}", "CUDA says: unknown error", order="late", STANDIN_FAIL=call)
+
+
 def a_fault_is_said(cwd):
     says(cwd, "an illegal memory access", "if an earlier operation is at fault, LATHER_SYNC=1 names it", order="late",
          STANDIN_FAULT=1200)
@@ -202,11 +242,13 @@ def a_fault_has_a_name(cwd):
     assert names - {"upload", "sync", "copy"}, f"names: {names}"
 
 
-ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone, forgotten_waits_are_found,
+ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone,
+        forgotten_waits_of_streams_are_found, forgotten_waits_of_the_host_are_found,
         products_of_tf32_and_fused_kernels_too, mixed_pictures_too, parts_of_batches_too,
         steps_that_keep_all_activations_too, a_killed_run_goes_on_bit_for_bit, checkpoints_go_on_on_the_other_device,
-        it_learns, the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, no_device_is_said,
-        an_unknown_device_is_said, too_little_memory_is_said, a_fault_is_said, a_fault_has_a_name]
+        it_learns, each_tensor_may_be_an_allocation_of_its_own, failures_that_cost_time_only,
+        the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, no_device_is_said,
+        an_unknown_device_is_said, too_little_memory_is_said, calls_that_fail_are_said, a_fault_is_said, a_fault_has_a_name]
 
 sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 4 or r.__name__ == sys.argv[3]], os.path.abspath(sys.argv[2]),
                   "lather-standin-"))
