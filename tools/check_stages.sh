@@ -164,14 +164,20 @@ test_sanitized()
         skip "sanitized suites" "the build failed"
         return
     }
-    local suites="base tensor nn optim data dist train fuzz conform models tools" suite chosen=()
-    for suite in $suites; do
+    sanitized "suites under ASan and UBSan" base tensor nn optim data dist train fuzz conform models tools
+}
+
+sanitized() # NAME SUITE...
+{
+    local name=$1 suite chosen=()
+    shift
+    for suite in "$@"; do
         chosen+=(--suite "$suite")
     done
     local -x ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1
     local -x LSAN_OPTIONS="suppressions=$root/tools/leaks.txt:print_suppressions=0"
     local -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-    rows "suites under ASan and UBSan" "$work/asan" --timeout-multiplier 6 "${chosen[@]}"
+    rows "$name" "$work/asan" --timeout-multiplier 6 "${chosen[@]}"
 }
 
 storm() # KILLS
@@ -284,6 +290,17 @@ tidy_changed()
 }
 
 # The slow tiers: ./check --full.
+
+# Host logic of the CUDA backend, its kernels on the host, the stand-ins for its libraries: after
+# test_sanitized, whose build it is.
+test_sanitized_cuda()
+{
+    [ -f "$work/asan/build.ninja" ] || {
+        skip "suites of CUDA under ASan and UBSan" "that build failed"
+        return
+    }
+    sanitized "suites of CUDA under ASan and UBSan" cuda
+}
 
 test_threads()
 {

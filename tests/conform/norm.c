@@ -23,6 +23,7 @@ static const norm_row rows[] = {
     {"many values per channel", {4, {4, 3, 40, 41}}, true, false, false, false},
     {"many values, 64 channels", {4, {4, 64, 28, 27}}, true, true, true, true},
     {"more channels than a block of threads has", {4, {2, 264, 5, 4}}, true, true, true, true},
+    {"more chunks than threads that merge them", {4, {5, 136, 45, 40}}, true, false, false, false},
     {"many values, 40 channels, relu without residual",
      {4, {3, 40, 19, 28}},
      true,

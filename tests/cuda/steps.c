@@ -254,7 +254,7 @@ static void uploads_wait_for_their_room_and_no_other(void **state)
 static void places_of_the_main_queue_are_reached(void **state)
 {
     (void)state;
-    enum { MARKS = 16, LANES = 2 * LT_UPLOAD_LANES };
+    enum { MARKS = 64, LANES = 2 * LT_UPLOAD_LANES };
     lt_cuda *c = open_fake();
     char text[64];
     uint64_t place[MARKS + 2];

@@ -4,7 +4,11 @@
 
 #include <stdlib.h>
 
-enum { ARRIVED, FREE, LANE_EVENTS, MARKS = 16 };
+enum { ARRIVED, FREE, LANE_EVENTS };
+
+/* More than are set until somebody asks for the oldest: an optimizer, for the block that it sent 16 steps
+ * ago, each of which sets two or three. A place that has another's event is waited for too long. */
+enum { MARKS = 64 };
 
 /* The part LT_CUDA_STEPS of a context. */
 typedef struct lanes {
