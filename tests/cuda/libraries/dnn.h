@@ -90,7 +90,7 @@ struct rule {
     cudnnBackendAttributeType_t type;
     int64_t least, most; /* elements */
     int flags;
-    cudnnBackendDescriptorType_t refers; /* of attributes that are descriptors */
+    int refers; /* the type of an attribute that is a descriptor; -1: any operation's */
 };
 const rule *find_rule(cudnnBackendDescriptorType_t descriptor, int name);
 bool known_type(cudnnBackendDescriptorType_t descriptor);

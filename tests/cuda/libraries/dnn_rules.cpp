@@ -9,7 +9,7 @@ namespace
 {
 
 constexpr int64_t MANY = 1 << 20;
-constexpr cudnnBackendDescriptorType_t NONE = (cudnnBackendDescriptorType_t)-1;
+constexpr int NONE = -1;
 constexpr cudnnBackendAttributeType_t REF = CUDNN_TYPE_BACKEND_DESCRIPTOR, INT = CUDNN_TYPE_INT64;
 
 #define TENSOR    CUDNN_BACKEND_TENSOR_DESCRIPTOR

@@ -101,7 +101,7 @@ cudnnStatus_t set_refs(body &b, const rule &r, int64_t count, const void *elemen
             return refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER,
                           "attribute %d: descriptor %d is NULL", (int)r.name, (int)i);
         ref one = content_of(list[i], "cudnnBackendSetAttribute");
-        if ((int)r.refers >= 0 ? one->type != r.refers : !is_operation(one->type))
+        if (r.refers != -1 ? one->type != r.refers : !is_operation(one->type))
             return refuse(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE,
                           "attribute %d: a descriptor of type %d", (int)r.name, (int)one->type);
         if (!one->finalized)
@@ -177,7 +177,8 @@ cudnnStatus_t read(const body &b, int name, cudnnBackendAttributeType_t type, in
         return CUDNN_STATUS_SUCCESS;
     if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
         return give(v, *r, most, elements);
-    memcpy(elements, v.bytes.data(), given * element_bytes(type));
+    if (given)
+        memcpy(elements, v.bytes.data(), given * element_bytes(type));
     return CUDNN_STATUS_SUCCESS;
 }
 
