@@ -226,7 +226,7 @@ class Peer:
             if not self.process:
                 env = dict(os.environ, OMP_NUM_THREADS=str(self.a.threads))
                 self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                                stderr=self.errors, text=True, env=env, start_new_session=True)
+                                                stderr=self.errors, text=True, env=env)
                 self.line()
             self.process.stdin.write(f"{self.a.warmup} {self.a.steps}\n")
             self.process.stdin.flush()

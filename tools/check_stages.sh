@@ -206,7 +206,7 @@ dry_run_gpu_check()
     counted "gpu_check finds libraries, keeps results, has time limits" tests/tools/test_gpu_check.sh tools/gpu_check
     row "gpu_check pack" tools/gpu_check pack "$folder" --build "$work/lean" || return
     local -x LATHER_SANITIZER=$root/tests/tools/fake_sanitizer LATHER_PYTHON=$root/tests/tools/fake_torch/python3
-    for stage in conform sanitize train bench peer shampoo; do
+    for stage in conform sanitize train bench peer shampoo more; do
         row "gpu_check $stage" "$folder/gpu_check" run "$folder" --stage $stage --device cpu --small
     done
     for control in conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo; do

@@ -121,7 +121,7 @@ within_total()
     fresh
     put "$work/dir/bin/conform_step" 'exec sleep 600'
     local begin=$SECONDS
-    run 1 --total 20 && says '## sanitize' && says 'LEFT OUT' && [ $((SECONDS - begin)) -lt 60 ]
+    run 1 --total 20 && says '## sanitize' && says '## more' && says 'LEFT OUT' && [ $((SECONDS - begin)) -lt 60 ]
 }
 
 copied()
@@ -158,7 +158,8 @@ numbers()
     cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
     run 0 --stage shampoo --small && target 'block 1024: mean .* not measured' &&
         [ "$(awk -F '\t' '$1 == "roots.64"' "$work/dir/results/facts" | cut -f 2)" = 6.5 ] || return
-    run 0 --stage bench && target 'roof of the fused graph .* 1.388 x | met |' || return
+    run 0 --stage bench && target 'roof of the fused graph .* 1.388 x | met |' &&
+        says 'f16: --fused auto | *| *| 1.000 x as fast' || return
     run 0 --stage shampoo && target 'f = 50, block 2048.* 1.04 x | met |' && target 'block 1024: mean .* 1.04 x | met, moonshot too' &&
         says 'shampoo, f = 50, block 2048 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 |'
 }

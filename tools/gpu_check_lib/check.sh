@@ -163,10 +163,12 @@ stage_train()
         part "a second run has the same bits, $optim, --amp $half" reruns_are_equal $optim "$@" --optim $optim
     done
     for amp in ${amps#* }; do
+        [ $amp != bf16 ] || most=200 # its fused kernels are compiled first
         part "learns, $fast, --amp $amp" learns $want "learn-$amp" "${learn[@]}" --optim $fast --amp "$amp"
     done
+    most=120
     $small || part "learns, sgd, --amp off" learns $want learn-sgd "${learn[@]}" --optim sgd --amp off
-    most=150 # bf16's fused kernels are compiled first
+    most=200
     for amp in f16 bf16; do
         [ "$amp$device" != f16cpu ] || continue
         part "fused = unfused nearly, --amp $amp" fused_is_unfused "fused-$amp" --device "$device" "${data[@]}" --arch resnet50 \

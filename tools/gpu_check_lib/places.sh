@@ -99,13 +99,18 @@ each_python()
     done
 }
 
-# The first that has PyTorch and torchvision; nothing if none has. Only looked at, for importing takes long.
+# The first that has PyTorch, for CUDA if that is asked for, and torchvision; nothing if none has. Only looked
+# at, for importing takes long.
 find_python()
 {
     local program
     each_python | while IFS= read -r program; do
-        LD_LIBRARY_PATH=$LATHER_OUTSIDE timeout 60 "$program" -c 'import importlib.util as u, sys
-sys.exit(not (u.find_spec("torch") and u.find_spec("torchvision")))' 2>/dev/null || continue
+        LD_LIBRARY_PATH=$LATHER_OUTSIDE timeout 60 "$program" -c 'import importlib.util as u, os, re, sys
+torch = u.find_spec("torch")
+if not (torch and u.find_spec("torchvision")): sys.exit(1)
+version = os.path.join(os.path.dirname(torch.origin), "version.py")
+text = open(version).read() if os.path.exists(version) else ""
+sys.exit("cuda" in sys.argv[1] and bool(re.search(r"^cuda\b.*= *None", text, re.M)))' "$device" 2>/dev/null || continue
         echo "$program"
         break
     done

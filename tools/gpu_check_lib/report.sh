@@ -122,9 +122,10 @@ row_tables()
             close(file)
         }
         function show(key,    i, id, n) {
+            if (!rows[key]) return
             split(key, part, "\t")
             print "\n### " part[2] "\n"
-            print "| | result | seconds | " columns[key] " |"
+            print "| part | result | seconds | " columns[key] " |"
             print "| --- | --- | --- |" bar(columns[key])
             for (i = 1; i <= rows[key]; i++) {
                 id = key "\t" title[key, i]
@@ -136,7 +137,7 @@ row_tables()
             }
         }
         END {
-            n = split("conform train bench peer shampoo sanitize", order, " ")
+            n = split("conform train bench peer shampoo sanitize more", order, " ")
             for (s = 1; s <= n; s++) {
                 shown = 0
                 for (i = 1; i <= sections; i++) {

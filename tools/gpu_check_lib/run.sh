@@ -187,7 +187,7 @@ versions()
 python_versions()
 {
     has_torch || return 0
-    python -c 'import torch, torchvision
+    LD_LIBRARY_PATH=$LATHER_OUTSIDE timeout 150 "$(cat "$dir/logs/python")" -c 'import torch, torchvision
 print("torch", torch.__version__, "torchvision", torchvision.__version__, "cudnn", torch.backends.cudnn.version(), "devices", torch.cuda.device_count())' \
         >"$dir/logs/python-versions.new" 2>&1
     tail -1 "$dir/logs/python-versions.new" >"$dir/logs/python-versions"
@@ -250,10 +250,10 @@ parse_run()
         esac
         shift
     done
-    [ -n "$stages" ] && [ "$stages" != all ] || stages=conform,train,bench,peer,shampoo,sanitize
+    [ -n "$stages" ] && [ "$stages" != all ] || stages=conform,train,bench,peer,shampoo,sanitize,more
     for stage in ${stages//,/ }; do
         case $stage in
-        conform | sanitize | train | bench | peer | shampoo) ;;
+        conform | sanitize | train | bench | peer | shampoo | more) ;;
         *) usage ;;
         esac
     done
@@ -271,10 +271,10 @@ run()
     ! $small || touch "$dir/results/small"
     export device small
     # Looked for once: it can take a while. Another machine has other places.
-    uname -n | cmp -s - "$dir/logs/machine" || rm -f "$dir/logs/libraries" "$dir/logs/everywhere" "$dir/logs/python"
+    uname -n | cmp -s - "$dir/logs/machine" || rm -f "$dir/logs/libraries" "$dir/logs/everywhere"
     uname -n >"$dir/logs/machine"
     [ -f "$dir/logs/libraries" ] || cuda_folders "$dir" >"$dir/logs/libraries"
-    [ -f "$dir/logs/python" ] || find_python >"$dir/logs/python"
+    find_python >"$dir/logs/python"
     LD_LIBRARY_PATH=$dir/lib:$(cat "$dir/logs/libraries")$LATHER_OUTSIDE
     export LD_LIBRARY_PATH LATHER_MODULE_PATH=$dir/lib XDG_CACHE_HOME=$dir/cache
     trap 'publish; exit 143' TERM INT HUP

@@ -57,7 +57,7 @@ bench_step()
     case $small$precision in false*16) beside=beside_roof ;; esac
     tell=timed_cells
     part "$title" "$bin/bench" train --device "$device" --json --batch-size "$cell" --amp "$precision" \
-        --steps "$steps" --warmup "$warm" "${shape[@]}" "$@"
+        --steps "$steps" --warmup "$warm" "${shape[@]}" "$@" && [ "$log" != /dev/null ] && fact "ms.$title" "$(number_of milliseconds)"
     tell=last_line
 }
 
@@ -80,6 +80,16 @@ measure_ceilings()
     tell=last_line
 }
 
+# AMP WAY: how often the step without fused kernels is as long, by medians over turns.
+fused_ratio()
+{
+    grep "^ms.batch $batch, $1, --fused" "$dir/results/facts" | sort -t "$tab" -k 2,2g | awk -F '\t' -v way="$2" '
+        function middle(list, n) { return (list[int((n + 1) / 2)] + list[int((n + 2) / 2)]) / 2 }
+        / --fused off,/ { off[++o] = $2 }
+        index($1, " --fused " way ",") { other[++n] = $2 }
+        END { if (o && n) printf "%.3f x as fast as --fused off\n", middle(off, o) / middle(other, n) }'
+}
+
 # AMP WAY...: unfused against fused, by turns.
 bench_fused()
 {
@@ -88,6 +98,9 @@ bench_fused()
     for way in "$@"; do
         turn=$((turn + 1))
         bench_step "$batch" "$precision" ", --fused $way, turn $turn" --fused "$way"
+    done
+    for way in on auto; do
+        row "batch $batch, $precision: --fused $way" "" "" "$(fused_ratio "$precision" $way)"
     done
 }
 
@@ -124,12 +137,9 @@ stage_bench()
     fi
     bench_fused f16 off on auto off on auto
     table "other precisions" "${timed}beside the roof"
-    for cell in 256:bf16 256:tf32 16:bf16 64:bf16 16:tf32 64:tf32; do
-        bench_step "${cell%:*}" "${cell#*:}" ""
-    done
-    table "unfused against fused graph: bf16, whose fused kernels are compiled at the first call" "${timed}beside the roof"
-    most=150
-    bench_fused bf16 off on auto
+    bench_step 256 tf32 ""
+    most=240 # bf16's fused kernels are compiled first
+    bench_step 256 bf16 ""
 }
 
 # --- peer ---
@@ -190,7 +200,7 @@ peer_cell()
 
 stage_peer()
 {
-    local cell rounds=(--rounds 3 --steps 20 --warmup 5)
+    local rounds=(--rounds 3 --steps 20 --warmup 5)
     table "beside PyTorch, by turns" "images/s, median | range | lather is faster by | peak memory | first step"
     [ "$control" != peer ] || part "control" false
     needs_torch "PyTorch" || return
@@ -203,9 +213,30 @@ stage_peer()
     peer_cell 16:f16 160 eager,compiled,graphs
     peer_cell 256:bf16 160 eager,compiled
     peer_cell 256:f16 160 graphs ", torch.compile's other mode"
-    for cell in 64:f16 256:tf32 64:bf16 16:bf16; do
-        peer_cell $cell 140 eager,compiled
+}
+
+# --- more ---
+
+# What no target asks for: the other batches and precisions.
+stage_more()
+{
+    local steps warm batch amp shape cell rounds=(--rounds 3 --steps 20 --warmup 5)
+    bench_shape
+    table "other batches and precisions beside PyTorch, by turns" "images/s, median | range | lather is faster by | peak memory | first step"
+    if ! $small && needs_torch "PyTorch"; then
+        for cell in 64:f16 256:tf32 64:bf16 16:bf16 64:tf32 16:tf32; do
+            peer_cell $cell 140 eager,compiled
+        done
+    fi
+    table "other batches and precisions" "${timed}beside the roof"
+    most=150
+    for cell in $($small && echo 2:off || echo 64:bf16 16:bf16 64:tf32 16:tf32); do
+        bench_step "${cell%:*}" "${cell#*:}" ""
     done
+    $small && return
+    table "unfused against fused graph in bf16, by turns" "${timed}beside the roof"
+    most=240
+    bench_fused bf16 off on auto off on auto
 }
 
 # --- shampoo ---
@@ -269,7 +300,7 @@ refresh()
     tell=roots_cells
     part "ours, block $1" "$bin/bench" roots --device "$device" --sizes "$2" --conditions 1e4 --batch 2 --repeats 3 \
         --solvers rational --no-accuracy --json && [ -s "$log" ] && fact "roots.$1" "$(roots_sum)"
-    grep rational "$log" 2>/dev/null | grep -v '^{' | sed 's/ residual.*//' | say "ours, block $1"
+    sed -n '/^{/d; s/^[0-9.e+]* *\([0-9]* x[0-9]*\) *rational *\([0-9.]* ms\).*/\1  \2/p' "$log" 2>/dev/null | say "ours, block $1"
     tell=last_line
     needs_torch "a loop of torch.linalg.eigh, block $1" || return
     rm -f "$dir/work/facts"
