@@ -58,7 +58,7 @@ LT_API void lt_device_set_threads(lt_device *device, int threads);
 typedef struct lt_memory {
     size_t used;     /**< in live tensors */
     size_t peak;     /**< largest used since open or lt_device_reset_peak() */
-    size_t reserved; /**< taken from the system, cached blocks included */
+    size_t reserved; /**< taken from the system: cached blocks and work memory included */
 } lt_memory;
 
 /** What it holds now; the second forgets the peak so far. */

@@ -191,7 +191,10 @@ void lt_device_set_threads(lt_device *device, int threads)
 
 lt_memory lt_device_memory(const lt_device *device)
 {
-    return lt_pool_memory(device->pool);
+    lt_memory memory = lt_pool_memory(device->pool);
+    if (device->backend->taken)
+        memory.reserved = device->backend->taken(device->ctx);
+    return memory;
 }
 
 void lt_device_reset_peak(lt_device *device)

@@ -107,6 +107,11 @@ static void old_work_memory_stays(void **state)
     assert_ptr_not_equal(small, large);
     memset(small, 1, 100); /* a captured graph writes there still */
     assert_int_equal(fake.blocks, 2);
+    void *tensor;
+    assert_ok(lt_cuda_alloc(ctx, 4096, &tensor));
+    assert_int_equal(lt_cuda_taken(ctx), fake.used); /* both, and the tensor */
+    lt_cuda_free(ctx, tensor, 4096);
+    assert_int_equal(lt_cuda_taken(ctx), fake.used);
     lt_cuda_close(ctx);
     nothing_is_open();
 }

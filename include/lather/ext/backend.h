@@ -20,6 +20,7 @@ typedef struct lt_backend {
     void (*close)(void *ctx);
     lt_status (*alloc)(void *ctx, size_t bytes, void **out); /**< aligned to 64 bytes */
     void (*free)(void *ctx, void *data, size_t bytes);
+    size_t (*taken)(void *ctx); /**< bytes of the device, work memory too; NULL: the pool's */
     lt_status (*copy)(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
     lt_status (*sync)(void *ctx);
     bool (*has_fast)(void *ctx, lt_dtype dtype); /**< see lt_device_has_fast() */

@@ -33,6 +33,7 @@ static lt_backend table = {
     .close = lt_cuda_close,
     .alloc = lt_cuda_alloc,
     .free = lt_cuda_free,
+    .taken = lt_cuda_taken,
     .copy = lt_cuda_copy,
     .sync = lt_cuda_sync,
     .has_fast = has_fast,

@@ -78,6 +78,7 @@ struct lt_cuda {
     struct cudnnContext *cudnn;         /* cudnnHandle_t, on the main stream */
     struct cublasLtContext *cublaslt;   /* cublasLtHandle_t */
     struct cublasContext *cublas;       /* cublasHandle_t, on the main stream */
+    size_t taken;                       /* bytes of device memory, whoever has them */
     void *cublas_memory;                /* its own, so that it asks for none in a capture */
     struct cusolverDnContext *cusolver; /* cusolverDnHandle_t, on the main stream */
 
@@ -115,6 +116,7 @@ lt_status lt_cuda_open_with(const lt_cuda_api *api, void **ctx, int ordinal,
 void lt_cuda_close(void *ctx);
 lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out);
 void lt_cuda_free(void *ctx, void *data, size_t bytes);
+size_t lt_cuda_taken(void *ctx);
 lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
 lt_status lt_cuda_sync(void *ctx);
 

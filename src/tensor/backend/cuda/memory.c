@@ -33,15 +33,22 @@ lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out)
     lt_status st = lt_cuda_begin(c, running ? running : "alloc");
     if (!st)
         st = allocate(c, bytes, out);
+    if (!st)
+        c->taken += bytes;
     c->operation = running;
     return st;
+}
+
+size_t lt_cuda_taken(void *ctx)
+{
+    return ((const lt_cuda *)ctx)->taken;
 }
 
 /* What is queued may use it: cudaFree() may wait for that, and promises nothing. */
 void lt_cuda_free(void *ctx, void *data, size_t bytes)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    (void)bytes;
+    c->taken -= bytes;
     if (!lt_cuda_begin(c, "free")) {
         for (int i = 0; i < LT_CUDA_QUEUES; i++)
             c->api->stream_sync(c->stream[i]);
