@@ -216,8 +216,8 @@ def an_unknown_device_is_said(cwd):
 def too_little_memory_is_said(cwd):
     """The tensor, the bytes, what is free, and a batch that may fit: which does."""
     args = ["--data", "synthetic:64:64:3", "--batch-size", "64", "--max-steps", "1"]
-    says(cwd, r"no [\d.]+ MiB of device memory", r"[\d.]+ of 20\.0 MiB are free", r"f32 \[\d+,\d+,\d+,\d+\]",
-         r"a batch of \d+ instead of 64 may fit", args=args, STANDIN_MEMORY=20)
+    says(cwd, r"no [\d.]+ MiB of device memory", r"[\d.]+ of 52\.0 MiB are free", r"f32 \[\d+,\d+,\d+,\d+\]",
+         r"a batch of \d+ instead of 64 may fit", args=args, STANDIN_MEMORY=52)
 
 
 def calls_that_fail_are_said(cwd):

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Whether somebody would notice: forgets one wait of one caller at a time, while train_resnet50 runs on the stand-in.
+
+    tests/cuda/standin/waits.py BUILD [--list]
+
+Waits are those of a stream for an event, and of the host for a stream or an event. Of each caller some are tried, in
+orders of queued work where one side runs ahead; one that is missed in none of them is superfluous, or nothing tests it.
+Those that are known to be superfluous are named with the reason. The last line is 'N passed, N failed'; 77: there is
+no stand-in, or nothing that names addresses."""
+import collections
+import filecmp
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BUILD = os.path.abspath(sys.argv[1])
+MODULE = os.path.join(BUILD, "tests/cuda/standin")
+PROGRAM = [os.path.join(BUILD, "models/resnet50/train_resnet50"), "--device", "cuda", "--data", "synthetic:24:16:3", "--arch",
+           "resnet10", "--width", "4", "--batch-size", "4", "--epochs", "2", "--max-steps", "8", "--threads", "1", "--workers",
+           "1", "--progress", "off", "--no-tensorboard", "--deterministic", "--lr", "0.02", "--keep", "1", "--eval-batch-size",
+           "5"]
+RUNS = {"sgd": [], "soap": ["--optim", "soap", "--precondition-frequency", "3"],
+        "shampoo": ["--optim", "shampoo", "--precondition-frequency", "3"]}
+ORDERS = ["late", "main-first", "main-last"]
+KINDS = {"wait": "LATHER_STANDIN_DROP", "wait of the host": "LATHER_STANDIN_DROP_HOST"}
+PASSED = ["cudaStreamSynchronize", "cudaEventSynchronize", "cudaStreamWaitEvent", "lt_cuda_sync", "lt_device_sync", "stream_sync",
+          "event_sync", "stream_wait", "forgets"]  # on the way to the caller
+TIMEOUT, TRIES = 120, 8
+COPIED = "from and to memory that is not page-locked a copy has waited already"
+AT_THE_END = "others before it have waited for the same; tests/cuda/libraries/test_misuse.c shows what happens else"
+SUPERFLUOUS = {  # by the nearest function that is not inlined
+    **dict.fromkeys(["lt_tensor_read", "lt_tensor_write", "lt_optim_read_scalars", "lt_optim_update_host", "set_loss_scale",
+                     "lt_optim_scale_loss", "read_status", "rational", "is_skipped", "lt_shampoo_run_batch"], COPIED),
+    **dict.fromkeys(["upload", "deliver", "lt_loader_next"],  # tests/data/test_upload.c has one that is not
+                    "each batch of an evaluation is read back"),
+    **dict.fromkeys(["lt_upload_forget", "lt_upload_free", "lt_cuda_free", "lt_cuda_close", "free_recording",
+                     "lt_readback_free"], AT_THE_END),
+}
+
+
+def run(cwd, name, flags, order, **wishes):
+    env = dict(os.environ, LATHER_MODULE_PATH=MODULE, LATHER_STANDIN=order, LATHER_STANDIN_PROTECT="0", OMP_WAIT_POLICY="passive",
+               XDG_CACHE_HOME=os.path.join(cwd, "plans"), **{k: str(v) for k, v in wishes.items()})
+    shutil.rmtree(os.path.join(cwd, name), ignore_errors=True)
+    return subprocess.run([*PROGRAM, *flags, "--output", os.path.join(cwd, name)], env=env, capture_output=True, text=True,
+                          timeout=TIMEOUT, check=False)
+
+
+def numbers(cwd, name):
+    with open(os.path.join(cwd, name, "metrics.jsonl"), encoding="utf-8") as f:
+        return [[row.get(key) for key in ("loss", "grad_norm", "val_loss", "val_top1")] for row in map(json.loads, f)]
+
+
+def same(cwd, a, b):
+    return filecmp.cmp(*(os.path.join(cwd, n, "model.safetensors") for n in (a, b)), shallow=False) and numbers(
+        cwd, a) == numbers(cwd, b)
+
+
+class Names:
+    """Of functions by addresses, those that are inlined there too."""
+
+    def __init__(self):
+        self.known = {}
+
+    def of(self, library, offset):
+        if (library, offset) not in self.known:
+            exported = offset.partition("+")[0]
+            said = [] if exported else subprocess.run(["addr2line", "-f", "-i", "-e", library, offset[1:]], text=True,
+                                                      capture_output=True, check=True).stdout.split()[::2]
+            self.known[library, offset] = [exported] if exported else said
+        return self.known[library, offset]
+
+    def caller(self, text):
+        found = [name.partition(".")[0] for frame in re.findall(r"^(\S+)\(([^)]+)\)\[", text, re.M) for name in self.of(*frame)]
+        found = [name for name in found if name not in PASSED and not name.startswith("_Z")]
+        return found[0], " < ".join(found[:4])
+
+
+def callers(cwd, flags):
+    """{(kind, function): [its waits' numbers]}, {...: who calls it first}"""
+    said = run(cwd, "right", flags, "now", LATHER_STANDIN_LOG=2).stderr
+    waits, how, names = collections.OrderedDict(), {}, Names()
+    parts = re.split(r"^standin: (wait(?: of the host)?) (\d+), by\n", said, flags=re.M)
+    for kind, number, text in zip(parts[1::3], parts[2::3], parts[3::3]):
+        function, stack = names.caller(text)
+        waits.setdefault((kind, function), []).append(int(number))
+        how.setdefault((kind, function), stack)
+    return waits, how
+
+
+def is_noticed(cwd, flags, kind, number):
+    for order in ORDERS:
+        p = run(cwd, "wrong", flags, order, **{KINDS[kind]: number})
+        if p.returncode or not same(cwd, "right", "wrong"):
+            return True
+    return False
+
+
+def try_run(name, flags, noticed, listed):
+    """Adds the callers of that run's waits to noticed, with whether somebody did."""
+    with tempfile.TemporaryDirectory(prefix="lather-waits-") as cwd:
+        waits, how = callers(cwd, flags)
+        for (kind, function), numbers_of_it in waits.items():
+            reason = SUPERFLUOUS.get(function)
+            if listed:
+                print(f"{name}: {len(numbers_of_it)} times {kind}: {how[kind, function]}: {reason or 'must be noticed'}")
+            if listed or noticed.get((kind, function)):
+                continue
+            chosen = sorted({numbers_of_it[len(numbers_of_it) * k // TRIES] for k in range(TRIES)})
+            noticed[kind, function] = bool(reason) or any(is_noticed(cwd, flags, kind, number) for number in chosen)
+
+
+def main():
+    noticed, listed = {}, "--list" in sys.argv
+    if not os.path.exists(os.path.join(MODULE, "liblather-cuda.so")) or not shutil.which("addr2line"):
+        print("no stand-in, or no addr2line")
+        return 77
+    for name, flags in RUNS.items():
+        try_run(name, flags, noticed, listed)
+    for (kind, function), good in noticed.items():
+        if not good:
+            print(f"  nobody notices a {kind} that {function} forgets")
+    passed = sum(noticed.values())
+    print(f"{passed} passed, {len(noticed) - passed} failed")
+    return 0 if listed or 0 < passed == len(noticed) else 1
+
+
+sys.exit(main())
