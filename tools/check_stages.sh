@@ -253,7 +253,7 @@ install_and_run_examples()
 
 changed_files()
 {
-    git log -8 --name-only --format= -- src models tools 2>/dev/null | grep '\.c$' | sort -u |
+    git log -8 --name-only --format= -- src models tools tests 2>/dev/null | grep '\.c$' | sort -u |
         while read -r file; do [ -f "$file" ] && echo "$file"; done | head -"$1"
 }
 
@@ -274,7 +274,7 @@ tidy() # NAME FILE...: one file per process; several at once give false warnings
 tidy_changed()
 {
     local files
-    files=$(changed_files 8)
+    files=$(changed_files 12)
     if [ -z "$files" ] || ! $built; then
         skip "clang-tidy on changed files" "no git history, or no build"
         return

@@ -85,7 +85,7 @@ static int multiply(const product *p)
 {
     const float one = 1, zero = 0;
     cublasLtHandle_t handle;
-    cublasLtMatmulDesc_t op;
+    cublasLtMatmulDesc_t op = NULL;
     cublasLtMatmulHeuristicResult_t found[MOST];
     assert_false(cublasLtCreate(&handle)
                  || cublasLtMatmulDescCreate(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F));

@@ -165,10 +165,13 @@ static void run_program(scene *s, const row *r, outcome *o)
     lt_tape_free(&t);
 }
 
-static const lt_pass train = {.record = true, .batch_stats = true};
+#define TRAIN                               \
+    {                                       \
+        .record = true, .batch_stats = true \
+    }
 
 static const row rows[] = {
-    {"conv2d, batch norm, conv2d, batch norm", PLAIN, 2, 1, 0, 1, 1, 1, train},
+    {"conv2d, batch norm, conv2d, batch norm", PLAIN, 2, 1, 0, 1, 1, 1, TRAIN},
     {"the same with outputs made again",
      PLAIN,
      2,
@@ -178,7 +181,7 @@ static const row rows[] = {
      1,
      1,
      {.record = true, .batch_stats = true, .recompute = LT_RECOMPUTE_CHEAP}},
-    {"a bias has a reason", BIAS, 1, 1, 1, 1, 1, 1, train},
+    {"a bias has a reason", BIAS, 1, 1, 1, 1, 1, 1, TRAIN},
     {"no statistics of the batch: none are taken", EVAL, 0, 1, 0, 1, 0, 0, {.record = true}},
     {"nothing recorded, statistics of the batch",
      OTHER_TAPE,
@@ -190,16 +193,16 @@ static const row rows[] = {
      0,
      {.batch_stats = true}},
     {"nothing recorded, running statistics", EVAL, 0, 0, 0, 0, 0, 0, {.record = false}},
-    {"a residual has a gradient too", RESIDUAL, 2, 0, 0, 2, 0, 0, train},
-    {"two readers: nobody has all of the gradient", TWO_READERS, 2, 0, 0, 2, 0, 0, train},
-    {"a reader after it", LATE_READER, 2, 0, 0, 2, 1, 0, train},
+    {"a residual has a gradient too", RESIDUAL, 2, 0, 0, 2, 0, 0, TRAIN},
+    {"two readers: nobody has all of the gradient", TWO_READERS, 2, 0, 0, 2, 0, 0, TRAIN},
+    {"a reader after it", LATE_READER, 2, 0, 0, 2, 1, 0, TRAIN},
     {"a reader before it, of which nobody knows yet that it gives none", DEAD_READER, 2, 0, 0, 2, 0,
-     0, train},
-    {"no relu to mask", NO_RELU, 2, 0, 0, 2, 0, 0, train},
-    {"groups are left alone", GROUPS, 0, 0, 2, 2, 0, 0, train},
-    {"two batch norms: the first has the statistics", TWO_NORMS, 2, 1, 1, 2, 1, 1, train},
-    {"something between convolution and batch norm", BETWEEN, 2, 1, 1, 1, 1, 1, train},
-    {"no convolution before the batch norm", NORM_OF_INPUT, 2, 1, 1, 1, 1, 1, train},
+     0, TRAIN},
+    {"no relu to mask", NO_RELU, 2, 0, 0, 2, 0, 0, TRAIN},
+    {"groups are left alone", GROUPS, 0, 0, 2, 2, 0, 0, TRAIN},
+    {"two batch norms: the first has the statistics", TWO_NORMS, 2, 1, 1, 2, 1, 1, TRAIN},
+    {"something between convolution and batch norm", BETWEEN, 2, 1, 1, 1, 1, 1, TRAIN},
+    {"no convolution before the batch norm", NORM_OF_INPUT, 2, 1, 1, 1, 1, 1, TRAIN},
 };
 
 static void run_level(const row *r, level l, bool declines, outcome *o)
@@ -254,7 +257,7 @@ static void what_was_not_written_can_be_read(void **state)
         lt_tape *t = NULL;
         open_scene(&s, &rows[0], way ? UNWRITTEN : COMPOSED);
         assert_ok(lt_tape_new(&t, s.device));
-        lt_tape_reset(t, train);
+        lt_tape_reset(t, rows[0].pass);
         lt_tensor *x = lt_tape_variable(t, s.in[X]);
         lt_tensor *z = norm(t, &s.program, x, s.in[GAMMA], s.in[BETA], NULL);
         assert_non_null(z);
@@ -268,7 +271,7 @@ static void what_was_not_written_can_be_read(void **state)
         assert_ok(lt_tape_backward(t, lt_sum(t, lt_mul(t, flat, flat), (lt_reduce_config){0}), 1));
         if (way == 2)
             assert_ok(lt_tensor_read(z, y[way], sizeof y[way]));
-        lt_tape_reset(t, train);
+        lt_tape_reset(t, rows[0].pass);
         x = lt_tape_variable(t, s.in[X]);
         z = norm(t, &s.program, x, s.in[GAMMA], s.in[BETA], NULL);
         lt_tape_drop(t, z);
@@ -288,7 +291,7 @@ static void gradients_are_right_through_the_fused_entries(void **state)
         open_scene(&s, &rows[0], UNWRITTEN);
         seen.spoils = spoilt;
         lt_status st = lt_gradcheck(s.device, run, &s.program, s.in, INPUTS,
-                                    &(lt_gradcheck_config){.pass = train});
+                                    &(lt_gradcheck_config){.pass = TRAIN});
         if (!spoilt)
             assert_ok(st);
         assert_true(seen.norm_stats == 1 && seen.norm_grad_w == 1 && seen.sums == 1);
@@ -321,7 +324,7 @@ static void merged_statistics_are_merged_once(void **state)
         open_scene(&s, &rows[0], (level)fused);
         assert_ok(lt_tape_new(&t, s.device));
         lt_tape_on_merge(t, double_them, &merges[fused]);
-        lt_tape_reset(t, train);
+        lt_tape_reset(t, rows[0].pass);
         lt_tensor *handle[INPUTS];
         for (int i = 0; i < INPUTS; i++)
             handle[i] = lt_tape_variable(t, s.in[i]);
