@@ -164,17 +164,20 @@ test_sanitized()
         skip "sanitized suites" "the build failed"
         return
     }
-    sanitized "suites under ASan and UBSan" base tensor nn optim data dist train fuzz conform models tools
+    sanitized "suites under ASan and UBSan" base tensor nn optim data dist train fuzz conform models tools \
+        --no-suite recorded-steps # minutes of fibers
 }
 
-sanitized() # NAME SUITE...
+sanitized() # NAME SUITE... [--no-suite SUITE]
 {
-    local name=$1 suite chosen=()
+    local name=$1 chosen=() leaks=${leaks-1}
     shift
-    for suite in "$@"; do
-        chosen+=(--suite "$suite")
+    while [ $# -gt 0 ] && [ "$1" != --no-suite ]; do
+        chosen+=(--suite "$1")
+        shift
     done
-    local -x ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1
+    chosen+=("$@")
+    local -x ASAN_OPTIONS=detect_leaks=$leaks:strict_string_checks=1
     local -x LSAN_OPTIONS="suppressions=$root/tools/leaks.txt:print_suppressions=0"
     local -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
     rows "$name" "$work/asan" --timeout-multiplier 6 "${chosen[@]}"
@@ -299,7 +302,8 @@ test_sanitized_cuda()
         skip "suites of CUDA under ASan and UBSan" "that build failed"
         return
     }
-    sanitized "suites of CUDA under ASan and UBSan" cuda
+    local leaks=0 # tests of misuse leave things behind
+    sanitized "suites of CUDA under ASan and UBSan" cuda recorded-steps
 }
 
 test_threads()
