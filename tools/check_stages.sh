@@ -458,10 +458,11 @@ build_apart()
         row "  and the kernels conform" "$work/mixed/tests/conform/conform" --backend emulated
 }
 
-# A barrier or a bound less: some row must notice.
+# A barrier, a bound or a wait less: some row must notice.
 break_kernels()
 {
     counted "kernels with a fault" tests/cuda/mutate.py "$work/main"
+    counted "waits that are forgotten" tests/cuda/standin/waits.py "$work/main"
 }
 
 write_report()

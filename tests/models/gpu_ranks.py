@@ -66,7 +66,7 @@ def two_ranks_do_what_one_does(cwd):
 
 def recorded_updates_are_eager_ones(cwd):
     rows = [("late", "--optim", "sgd"), ("shuffled", "--optim", "adamw", "--grad-accum", "2", "--grad-comm-dtype", "bf16"),
-            ("late", "--optim", "adamw", "--amp", "f16")]
+            ("main-last", "--optim", "adamw", "--amp", "f16")]
     for order, *flags in rows:
         says = train(2, cwd, "graph", *flags, order=order)
         train(2, cwd, "eager", *flags, "--no-graph")
