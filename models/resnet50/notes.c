@@ -198,7 +198,8 @@ static lt_status same(const session *s, const char *what, const char *found, con
 
 lt_status session_check_notes(const session *s)
 {
-    char path[sizeof s->folder + 2 * (size_t)NAME_TEXT], before[NAME_TEXT] = "", now[NAME_TEXT] = "";
+    char path[sizeof s->folder + 2 * (size_t)NAME_TEXT];
+    char before[NAME_TEXT] = "", now[NAME_TEXT] = "";
     notes found = {0};
     snprintf(path, sizeof path, "%s/model.safetensors", s->folder);
     LT_TRY(notes_read(&found, path));
