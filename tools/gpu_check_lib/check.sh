@@ -132,7 +132,7 @@ crosses()
 training_shape()
 {
     bottleneck=(--depths 1,1,1,1 --width 16 --batch-size 16 --max-steps 10)
-    data=(--data "$dir/data") host=cpu fast=shampoo amps="f16 off bf16" want=80 half=f16
+    data=(--data "$dir/data") host=cpu fast=shampoo amps="f16 off bf16" want=75 half=f16
     if [ -f "$dir/data/train-images-idx3-ubyte.gz" ]; then
         data=(--data fashion-mnist)
         export LATHER_FASHION_MNIST="$dir/data"
