@@ -186,7 +186,7 @@ versions()
 # Importing PyTorch takes long, the first time most of all: beside the first stage's work.
 python_versions()
 {
-    has_torch || return 0
+    has_torch && [ ! -s "$dir/logs/python-versions" ] || return 0
     LD_LIBRARY_PATH=$LATHER_OUTSIDE timeout 150 "$(cat "$dir/logs/python")" -c 'import torch, torchvision
 print("torch", torch.__version__, "torchvision", torchvision.__version__, "cudnn", torch.backends.cudnn.version(), "devices", torch.cuda.device_count())' \
         >"$dir/logs/python-versions.new" 2>&1
@@ -271,7 +271,7 @@ run()
     ! $small || touch "$dir/results/small"
     export device small
     # Looked for once: it can take a while. Another machine has other places.
-    uname -n | cmp -s - "$dir/logs/machine" || rm -f "$dir/logs/libraries" "$dir/logs/everywhere"
+    uname -n | cmp -s - "$dir/logs/machine" || rm -f "$dir/logs/libraries" "$dir/logs/everywhere" "$dir/logs/python-versions"
     uname -n >"$dir/logs/machine"
     [ -f "$dir/logs/libraries" ] || cuda_folders "$dir" >"$dir/logs/libraries"
     find_python >"$dir/logs/python"

@@ -210,9 +210,9 @@ stage_peer()
         return
     fi
     peer_cell 256:f16 200 eager,compiled
-    peer_cell 16:f16 160 eager,compiled,graphs
-    peer_cell 256:bf16 160 eager,compiled
-    peer_cell 256:f16 160 graphs ", torch.compile's other mode"
+    peer_cell 16:f16 230 eager,compiled,graphs
+    peer_cell 256:bf16 180 eager,compiled
+    peer_cell 256:f16 180 graphs ", torch.compile's other mode"
 }
 
 # --- more ---
@@ -225,7 +225,7 @@ stage_more()
     table "other batches and precisions beside PyTorch, by turns" "images/s, median | range | lather is faster by | peak memory | first step"
     if ! $small && needs_torch "PyTorch"; then
         for cell in 64:f16 256:tf32 64:bf16 16:bf16 64:tf32 16:tf32; do
-            peer_cell $cell 140 eager,compiled
+            peer_cell $cell 160 eager,compiled
         done
     fi
     table "other batches and precisions" "${timed}beside the roof"
