@@ -98,7 +98,7 @@ goes_on()
     put "$work/dir/bin/conform" "echo conform >>'$work/seen'; echo 'FAIL one'; echo 'it: 1 passed, 1 failed'; exit 1"
     put "$work/dir/bin/conform_step" "echo step >>'$work/seen'; exec sleep 600"
     rm -f "$work/seen"
-    run 1 --stage conform --budget 14 && says 'reruns | LEFT OUT' || return
+    run 1 --stage conform --budget 12 && says 'reruns | LEFT OUT' || return
     put "$work/dir/bin/conform_step" "echo step >>'$work/seen'; echo well"
     run 1 --stage conform --continue && says 'reruns | ok' && says '    FAIL one' &&
         [ "$(grep -c step "$work/seen")" = 2 ] && [ "$(grep -c conform "$work/seen")" = 5 ] # and two that only open
@@ -121,7 +121,7 @@ within_total()
     fresh
     put "$work/dir/bin/conform_step" 'exec sleep 600'
     local begin=$SECONDS
-    run 1 --total 20 && says '## sanitize' && says '## more' && says 'LEFT OUT' && [ $((SECONDS - begin)) -lt 60 ]
+    run 1 --total 17 && says '## sanitize' && says '## more' && says 'LEFT OUT' && [ $((SECONDS - begin)) -lt 60 ]
 }
 
 copied()
@@ -181,7 +181,7 @@ peer_fails() # MODE TEXT
     put_bench 'RATE=100000'
     local -x LATHER_PYTHON=$here/fake_torch/python3 FAKE_TORCH=$1
     cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
-    run 1 --stage peer --small --budget 35 && says "compiled | *| *| failed: $2" && says 'f32: lather | *| *| [0-9]'
+    run 1 --stage peer --small --budget 32 && says "compiled | *| *| failed: $2" && says 'f32: lather | *| *| [0-9]'
 }
 
 no_device()
