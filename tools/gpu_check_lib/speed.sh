@@ -154,7 +154,7 @@ peer()
 needs_torch()
 {
     has_torch && return
-    done_before "$1" >/dev/null || pass_over "$1" skipped "no Python here has torch and torchvision"
+    done_before "$1" >/dev/null || pass_over "$1" skipped "no Python here has torchvision, and torch for this device"
     return 1
 }
 
