@@ -146,6 +146,8 @@ static lt_status split(lt_nccl_group *group, int color, int key, lt_nccl_group *
         st = good(g, ncclCommUserRank(g->comm, rank), "ncclCommUserRank");
     if (!st)
         st = good(g, ncclCommCount(g->comm, size), "ncclCommCount");
+    if (st && g->comm)
+        ncclCommAbort(g->comm);
     if (st)
         free_group(g);
     else

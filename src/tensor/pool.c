@@ -112,8 +112,33 @@ static lt_status add_segment(lt_pool *pool, size_t size)
     return LT_OK;
 }
 
+static void drop(lt_pool *pool, segment **at)
+{
+    segment *s = *at;
+    *at = s->next;
+    pool->memory.reserved -= s->bytes;
+    free_segment(pool, s);
+}
+
+/* Segments of which nothing is in use, but for those of scopes: recorded steps know their addresses.
+ * Returns whether there were any. */
+static bool drop_free_segments(lt_pool *pool)
+{
+    bool found = false;
+    for (segment **at = &pool->segments; *at;) {
+        const segment *s = *at;
+        if (s->scope || !s->first->is_free || s->first->next) {
+            at = &(*at)->next;
+            continue;
+        }
+        drop(pool, at);
+        found = true;
+    }
+    return found;
+}
+
 /* As large as it is their turn to be; if that is too much for the device, as large as it must be. */
-static lt_status grow(lt_pool *pool, size_t bytes)
+static lt_status add_next_segment(lt_pool *pool, size_t bytes)
 {
     if (pool->direct)
         return add_segment(pool, bytes);
@@ -127,6 +152,14 @@ static lt_status grow(lt_pool *pool, size_t bytes)
     }
     if (!st && pool->next_segment < last_segment)
         pool->next_segment *= 2;
+    return st;
+}
+
+static lt_status grow(lt_pool *pool, size_t bytes)
+{
+    lt_status st = add_next_segment(pool, bytes);
+    if (st == LT_E_NOMEM && !pool->frozen && drop_free_segments(pool))
+        return add_segment(pool, bytes);
     return st;
 }
 
@@ -197,15 +230,10 @@ static void join_next(lt_chunk *c)
 
 static void drop_segment_of(lt_pool *pool, lt_chunk *c)
 {
-    for (segment **s = &pool->segments; *s; s = &(*s)->next) {
-        segment *found = *s;
-        if (found->first != c)
-            continue;
-        *s = found->next;
-        pool->memory.reserved -= found->bytes;
-        free_segment(pool, found);
-        return;
-    }
+    segment **at = &pool->segments;
+    while ((*at)->first != c)
+        at = &(*at)->next;
+    drop(pool, at);
 }
 
 void lt_pool_give_back(lt_pool *pool, lt_chunk *chunk)

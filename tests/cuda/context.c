@@ -39,9 +39,8 @@ static void what_is_opened_is_closed(void **state)
     fake_reset(MEMORY);
     void *ctx = open_device(), *memory, *work;
     assert_int_equal(fake.streams, LT_CUDA_QUEUES);
-    assert_int_equal(fake.events, LT_CUDA_EVENTS);
     assert_ok(lt_cuda_alloc(ctx, 1000, &memory));
-    assert_ok(lt_cuda_workspace(ctx, LT_CUDA_SIDE, 1000, &work));
+    assert_ok(lt_cuda_workspace(ctx, LT_CUDA_COPIES, 1000, &work));
     assert_int_equal(fake.blocks, 2);
     lt_cuda_free(ctx, memory, 1000);
     lt_cuda_close(ctx);
@@ -58,8 +57,6 @@ static const open_row open_rows[] = {
     {"no properties: nothing stays open", "properties", 0},
     {"no first stream: nothing stays open", "stream_create", 0},
     {"no last stream: nothing stays open", "stream_create", LT_CUDA_QUEUES - 1},
-    {"no first event: nothing stays open", "event_create", 0},
-    {"no last event: nothing stays open", "event_create", LT_CUDA_EVENTS - 1},
     {"no libraries: nothing stays open", "libraries_open", 0},
 };
 

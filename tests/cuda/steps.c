@@ -183,12 +183,8 @@ static void close_fake(lt_cuda *c)
     assert_int_equal(made, 0); /* nothing is left */
 }
 
-/* Streams are the first that were made: main 1, side 2, copies 3; then come the context's events. */
-enum {
-    MAIN = LT_CUDA_MAIN + 1,
-    COPIES = LT_CUDA_COPIES + 1,
-    FIRST = LT_CUDA_QUEUES + LT_CUDA_EVENTS + 1
-};
+/* Streams are the first that were made, then come events. */
+enum { MAIN = LT_CUDA_MAIN + 1, COPIES = LT_CUDA_COPIES + 1, FIRST = LT_CUDA_QUEUES + 1 };
 
 static void a_recording_is_made_launched_and_freed(void **state)
 {

@@ -6,6 +6,9 @@
 #include "base/rng.h"
 #include "near.h"
 
+#include "lather/ext/fail.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 enum { SLOTS = 40, STEPS = 4000, MAX_BYTES = 1 << 20 };
@@ -92,11 +95,80 @@ static void a_failed_allocation_changes_nothing(void **state)
     lt_backend_ref()->close(ctx);
 }
 
+/* A device of 40 MiB, with memory of the host. */
+static size_t device_bytes;
+
+static lt_status little_alloc(void *ctx, size_t bytes, void **out)
+{
+    (void)ctx;
+    if (device_bytes + bytes > (size_t)40 << 20)
+        return lt_fail(LT_E_NOMEM, "no more than 40 MiB");
+    *out = malloc(bytes);
+    device_bytes += bytes;
+    return *out ? LT_OK : LT_E_NOMEM;
+}
+
+static void little_free(void *ctx, void *data, size_t bytes)
+{
+    (void)ctx;
+    device_bytes -= bytes;
+    free(data);
+}
+
+static lt_pool *open_little(lt_backend *table)
+{
+    lt_pool *pool = NULL;
+    *table = (lt_backend){.alloc = little_alloc, .free = little_free};
+    device_bytes = 0;
+    assert_ok(lt_pool_new(&pool, table, NULL));
+    return pool;
+}
+
+static void free_segments_make_room_for_a_large_one(void **state)
+{
+    lt_backend table;
+    lt_chunk *a, *b, *large;
+    lt_pool *pool = open_little(&table);
+    (void)state;
+    assert_ok(lt_pool_alloc(pool, (size_t)10 << 20, &a));
+    assert_ok(lt_pool_alloc(pool, (size_t)20 << 20, &b)); /* 32 MiB are too many: 20 */
+    assert_int_equal(lt_pool_memory(pool).reserved, (size_t)36 << 20);
+    lt_pool_give_back(pool, b);
+    assert_status(lt_pool_alloc(pool, (size_t)35 << 20, &large), LT_E_NOMEM);
+    lt_pool_give_back(pool, a);
+    assert_ok(lt_pool_alloc(pool, (size_t)35 << 20, &large));
+    assert_int_equal(lt_pool_memory(pool).reserved, (size_t)35 << 20);
+    lt_pool_give_back(pool, large);
+    lt_pool_free(&pool);
+    assert_int_equal(device_bytes, 0);
+}
+
+/* Recorded steps know where they are. */
+static void segments_of_scopes_stay(void **state)
+{
+    lt_backend table;
+    lt_chunk *a, *large;
+    lt_pool *pool = open_little(&table);
+    (void)state;
+    const uint64_t scope = lt_pool_new_scope(pool), before = lt_pool_enter(pool, scope);
+    assert_ok(lt_pool_alloc(pool, (size_t)10 << 20, &a));
+    lt_pool_give_back(pool, a);
+    lt_pool_enter(pool, before);
+    assert_status(lt_pool_alloc(pool, (size_t)35 << 20, &large), LT_E_NOMEM);
+    assert_int_equal(device_bytes, (size_t)16 << 20);
+    lt_pool_end_scope(pool, scope);
+    assert_ok(lt_pool_alloc(pool, (size_t)35 << 20, &large));
+    lt_pool_give_back(pool, large);
+    lt_pool_free(&pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_never_overlap),
         cmocka_unit_test(a_failed_allocation_changes_nothing),
+        cmocka_unit_test(free_segments_make_room_for_a_large_one),
+        cmocka_unit_test(segments_of_scopes_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

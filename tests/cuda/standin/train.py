@@ -97,7 +97,7 @@ def losses(cwd, name):
 def is_noticed(cwd, **wishes):
     """Beside the run "right"."""
     p = run(cwd, "wrong", *MORE, code=None, **wishes)
-    assert p.drops > 0
+    assert p.drops > 0 or p.returncode, "nothing was forgotten"
     return p.returncode != 0 or not same(cwd, "right", "wrong") or losses(cwd, "right") != losses(cwd, "wrong")
 
 
@@ -111,11 +111,14 @@ def forgotten_waits_of_streams_are_found(cwd):
 
 
 def forgotten_waits_of_the_host_are_found(cwd):
-    """Those of the first steps: for pictures whose memory is written again, and for results. What is copied to or from
-    memory that is not page-locked is waited for in the copy, and once more."""
+    """For pictures whose memory is written again, and for results: all of them, then single ones until three were missed.
+    What is copied to or from memory that is not page-locked is waited for in the copy, and once more."""
     run(cwd, "right", *MORE, order="late")
-    found = [is_noticed(cwd, order="late", STANDIN_DROP_HOST=wait) for wait in range(42, 58)]
-    assert sum(found) >= 5, f"found: {found}"
+    assert is_noticed(cwd, order="late", STANDIN_DROP_HOST=-1)
+    found, wait = [], 1
+    while sum(found) < 3:
+        found.append(is_noticed(cwd, order="late", STANDIN_DROP_HOST=wait))
+        wait += 2
 
 
 def products_of_tf32_and_fused_kernels_too(cwd):

@@ -42,8 +42,6 @@ static lt_status open_queues(lt_cuda *c)
     LT_CUDA_TRY(c, c->api->properties(c->ordinal, &c->properties));
     for (int i = 0; i < LT_CUDA_QUEUES; i++)
         LT_CUDA_TRY(c, c->api->stream_create(&c->stream[i], i == LT_CUDA_MAIN));
-    for (int i = 0; i < LT_CUDA_EVENTS; i++)
-        LT_CUDA_TRY(c, c->api->event_create(&c->event[i], false));
     LT_TRY(c->api->libraries_open(c));
     c->operation = NULL;
     return LT_OK;
@@ -100,9 +98,6 @@ void lt_cuda_close(void *ctx)
         if (c->stream[i])
             c->api->stream_destroy(c->stream[i]);
     }
-    for (int i = 0; i < LT_CUDA_EVENTS; i++)
-        if (c->event[i])
-            c->api->event_destroy(c->event[i]);
     free(c);
 }
 
@@ -133,21 +128,4 @@ lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void 
     }
     *out = c->workspace[queue]->data;
     return LT_OK;
-}
-
-static lt_status follow(lt_cuda *c, lt_cuda_queue from, lt_cuda_queue to, lt_cuda_event event)
-{
-    LT_CUDA_TRY(c, c->api->event_record(event, c->stream[from]));
-    LT_CUDA_TRY(c, c->api->stream_wait(c->stream[to], event));
-    return LT_OK;
-}
-
-lt_status lt_cuda_fork(lt_cuda *c)
-{
-    return follow(c, LT_CUDA_MAIN, LT_CUDA_SIDE, c->event[LT_CUDA_FORK]);
-}
-
-lt_status lt_cuda_join(lt_cuda *c)
-{
-    return follow(c, LT_CUDA_SIDE, LT_CUDA_MAIN, c->event[LT_CUDA_JOIN]);
 }

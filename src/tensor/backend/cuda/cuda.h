@@ -10,10 +10,9 @@
 extern "C" {
 #endif
 
-/* Work is queued on main. side: for work that may run beside it, joined by events. copies: input. */
+/* Work is queued on main; input is copied beside it. */
 typedef enum lt_cuda_queue {
     LT_CUDA_MAIN,
-    LT_CUDA_SIDE,
     LT_CUDA_COPIES,
     LT_CUDA_QUEUES
 } lt_cuda_queue;
@@ -23,16 +22,6 @@ typedef struct lt_cuda_block {
     size_t bytes;
     struct lt_cuda_block *older; /* smaller ones, which captured graphs may still use */
 } lt_cuda_block;
-
-enum { LT_CUDA_EVENTS = 8 };
-
-/* Events without times. The first two are of lt_cuda_fork() and lt_cuda_join(). */
-typedef enum lt_cuda_event_name {
-    LT_CUDA_FORK,
-    LT_CUDA_JOIN,
-    LT_CUDA_COPIED,
-    LT_CUDA_FREE_EVENT
-} lt_cuda_event_name;
 
 typedef struct lt_cuda lt_cuda;
 
@@ -72,7 +61,6 @@ struct lt_cuda {
     lt_cuda_gate gate;
 
     lt_cuda_stream stream[LT_CUDA_QUEUES];
-    lt_cuda_event event[LT_CUDA_EVENTS];
     lt_cuda_block *workspace[LT_CUDA_QUEUES]; /* see lt_cuda_workspace() */
 
     struct cudnnContext *cudnn;         /* cudnnHandle_t, on the main stream */
@@ -105,10 +93,6 @@ lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, con
  * give the same. Memory once given stays allocated until the device is closed, so that a captured
  * graph can go on using it. Errors: LT_E_NOMEM; LT_E_DEVICE if it would have to grow in a capture. */
 lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void **out);
-
-/* What follows on the side queue comes after what is on the main queue now; and the reverse. */
-lt_status lt_cuda_fork(lt_cuda *c);
-lt_status lt_cuda_join(lt_cuda *c);
 
 /* A device with the table's calls. */
 lt_status lt_cuda_open_with(const lt_cuda_api *api, void **ctx, int ordinal,
