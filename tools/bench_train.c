@@ -15,7 +15,7 @@ typedef struct settings {
     const char *arch, *device;
     int amp, optim, recompute, fused; /* indices of choices */
     int64_t batch, size, threads, steps, warmup, classes, frequency, block;
-    bool json, graph, deterministic;
+    bool json, tf32, graph, deterministic;
 } settings;
 
 enum { OFF, BF16, F16, TF32 };
@@ -52,7 +52,12 @@ static const lt_option table[] = {
      .type = LT_OPTION_CHOICE,
      .offset = AT(amp),
      .choices = "off|bf16|f16|tf32",
-     .help = "dtype of activations; off is f32, tf32 too, with products in that precision"},
+     .help = "dtype of activations; off is f32, tf32 is off with --tf32"},
+    {.group = "Benchmark",
+     .name = "tf32",
+     .type = LT_OPTION_BOOL,
+     .offset = AT(tf32),
+     .help = "cuda: products of f32 numbers in that precision, Shampoo's too"},
     {.group = "Benchmark",
      .name = "optim",
      .type = LT_OPTION_CHOICE,
@@ -193,7 +198,7 @@ static lt_status make_optim(training *t, const settings *s)
 static lt_status open_training(training *t, const settings *s)
 {
     lt_device_config device = {.threads = (int)s->threads,
-                               .tf32 = s->amp == TF32,
+                               .tf32 = s->tf32 || s->amp == TF32,
                                .deterministic = s->deterministic,
                                .fused = (lt_fused)s->fused};
     lt_resnet_config model = {.arch = s->arch, .classes = (int)s->classes};

@@ -156,12 +156,12 @@ numbers()
     put_bench 'case "$*" in *shampoo*) MEAN=31.2 ;; esac'
     local -x LATHER_PYTHON=$here/fake_torch/python3
     cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
-    run 0 --stage shampoo --small && target 'block 1024: mean .* not measured' &&
+    run 0 --stage shampoo --small && target 'f = 1, block 1024.* not measured' &&
         [ "$(awk -F '\t' '$1 == "roots.64"' "$work/dir/results/facts" | cut -f 2)" = 6.5 ] || return
     run 0 --stage bench && target 'roof of the fused graph .* 1.388 x | met |' &&
         says 'f16: --fused auto | *| *| 1.000 x as fast' || return
-    run 0 --stage shampoo && target 'f = 50, block 2048.* 1.04 x | met |' && target 'block 1024: mean .* 1.04 x | met, moonshot too' &&
-        says 'shampoo, f = 50, block 2048 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 |'
+    run 0 --stage shampoo && target 'f = 50, block 2048.* 1.04 x | met |' && target 'f = 1, block 1024.* 1.04 x | met, moonshot too' &&
+        says 'shampoo, f = 50, block 2048, products in TF32 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 |'
 }
 
 beside_peer()

@@ -10,8 +10,8 @@ peer.best.eager      ; batch 256: beside eager AMP, channels_last, the fastest o
 peer.f16.256.eager   ; the same in f16 alone, by turns                                                    ; >= ; 1.6  ; 2.5  ; x
 bench.roof           ; batch 256, f16: step beside the roof of the fused graph                            ; <= ; 1.6  ; 1.2  ; x
 peer.f16.16.eager    ; batch 16, f16, beside eager                                                        ; >= ; 3    ; -    ; x
-shampoo.50.2048      ; Shampoo, f = 50, block 2048: mean step beside AdamW's                              ; <= ; 1.05 ; 1.02 ; x
-shampoo.1.1024       ; Shampoo, f = 1, block 1024: mean step beside AdamW's                               ; <= ; 1.3  ; 1.10 ; x
+shampoo.50.2048      ; Shampoo, f = 50, block 2048, its products in TF32: mean step beside AdamW's         ; <= ; 1.05 ; 1.02 ; x
+shampoo.1.1024       ; Shampoo, f = 1, block 1024, the same                                               ; <= ; 1.3  ; 1.10 ; x
 refresh.2048         ; a refresh of block 2048: torch.linalg.eigh, one after the other, beside ours       ; >= ; 20   ; 50   ; x
 refresh.1024         ; a refresh of block 1024: the same                                                  ; >= ; 20   ; 50   ; x
 peer.memory          ; batch 256, f16: peak memory beside eager PyTorch AMP                               ; <= ; 0.75 ; 0.65 ; x

@@ -256,29 +256,32 @@ adamw_step()
     tell=last_line
 }
 
-# F BLOCK: mean over whole periods of a refresh, behind the first one: the median step may have none.
+# F BLOCK tf32|f32: mean over whole periods of a refresh, behind the first one: the median step may have none.
+# The last is the precision of gram and mode products; that of targets is TF32.
 shampoo_step()
 {
-    local f=$1 block=$2 beside=beside_adamw
+    local f=$1 block=$2 products=$3 beside=beside_adamw flag=--no-tf32 key=.f32
+    [ "$products" = f32 ] || flag=--tf32 key=
     tell=timed_cells
-    part "shampoo, f = $f, block $block" "$bin/bench" train --device "$device" --json --batch-size "$batch" --amp "$amp" \
-        --optim shampoo --precondition-frequency "$f" --max-preconditioner-dim "$block" \
+    part "shampoo, f = $f, block $block, products in ${products^^}" "$bin/bench" train --device "$device" --json \
+        --batch-size "$batch" --amp "$amp" --optim shampoo --precondition-frequency "$f" --max-preconditioner-dim "$block" $flag \
         --steps $((f > least ? f : least / f * f)) --warmup "$warm" "${shape[@]}"
     tell=last_line
     [ -s "$log" ] && [ -n "$(number_of mean_milliseconds)" ] || return
     fact "factors.$block" "$(number_of factor_sides)"
-    fact "shampoo.$f.$block" "$(beside_adamw)"
+    fact "shampoo.$f.$block$key" "$(beside_adamw)"
 }
 
-# F:BLOCK..., with AdamW before each two of them.
+# F:BLOCK:PRECISION..., with AdamW before each two of them.
 beside_each_other()
 {
-    local cell
+    local cell f block products
     [ $# -gt 0 ] || return
     table "Shampoo beside AdamW: mean steps" "${timed}beside AdamW"
     for cell in "$@"; do
         [ $((turn % 2)) = 0 ] || adamw_step $((turn / 2 + 1))
-        shampoo_step "${cell%:*}" "${cell#*:}"
+        IFS=: read -r f block products <<<"$cell"
+        shampoo_step "$f" "$block" "$products"
         turn=$((turn + 1))
     done
 }
@@ -325,9 +328,10 @@ sides()
 stage_shampoo()
 {
     local steps warm batch amp shape cell turn=1 least=30 blocks="2048 1024"
-    local first='50:2048 1:1024' second='50:1024 1:2048 10:1024 10:2048 100:2048 100:1024'
+    local first='50:2048:tf32 1:1024:tf32 50:2048:f32 1:1024:f32'
+    local second='50:1024:tf32 1:2048:tf32 10:1024:tf32 10:2048:tf32 100:2048:tf32 100:1024:tf32'
     bench_shape
-    ! $small || first="3:64" second="" least=2 blocks=64
+    ! $small || first="3:64:tf32" second="" least=2 blocks=64
     most=90
     beside_each_other $first
     [ "$control" != shampoo ] || part "control" "$bin/bench" train --optim none
