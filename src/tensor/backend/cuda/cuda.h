@@ -11,11 +11,7 @@ extern "C" {
 #endif
 
 /* Work is queued on main; input is copied beside it. */
-typedef enum lt_cuda_queue {
-    LT_CUDA_MAIN,
-    LT_CUDA_COPIES,
-    LT_CUDA_QUEUES
-} lt_cuda_queue;
+typedef enum lt_cuda_queue { LT_CUDA_MAIN, LT_CUDA_COPIES, LT_CUDA_QUEUES } lt_cuda_queue;
 
 typedef struct lt_cuda_block {
     void *data;
