@@ -44,26 +44,49 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
     return st ? st : lt_cuda_end(ctx);
 }
 
-/* The first convolution on blocks of pixels, with ref's convolution in place of cuDNN's. */
+/* The first convolution on blocks of pixels, with ref's convolution in place of cuDNN's. Behind the blocks
+ * are bytes that nobody may write. */
 typedef struct stem {
     lt_view blocks, filters;
 } stem;
+
+enum { GUARD_BYTES = 4096, GUARD = 0x5a };
+
+static unsigned char *guard_of(const lt_view *blocks)
+{
+    return (unsigned char *)blocks->data
+           + (size_t)lt_shape_count(blocks->shape) * lt_dtype_size(blocks->dtype);
+}
 
 static stem stem_new(const lt_view *x, const lt_view *w, const lt_view *y)
 {
     stem s = {lt_stem_blocks(x, y), lt_stem_filters(w, y)};
     lt_view *const all[] = {&s.blocks, &s.filters};
     for (int i = 0; i < 2; i++) {
-        all[i]->data = lt_alloc((size_t)lt_shape_count(all[i]->shape), sizeof(float));
+        all[i]->data = lt_alloc((size_t)lt_shape_count(all[i]->shape) + GUARD_BYTES, sizeof(float));
         LT_ASSERT(all[i]->data);
     }
+    memset(guard_of(&s.blocks), GUARD, GUARD_BYTES);
     return s;
 }
 
-static void stem_free(stem *s)
+/* Returns whether the guard is as it was. */
+static bool stem_free(stem *s)
 {
+    const unsigned char *guard = guard_of(&s->blocks);
+    bool is_whole = true;
+    for (int i = 0; i < GUARD_BYTES; i++)
+        is_whole = is_whole && guard[i] == GUARD;
     lt_free(s->blocks.data);
     lt_free(s->filters.data);
+    return is_whole;
+}
+
+static lt_status stem_end(lt_cuda *c, stem *s, lt_status st)
+{
+    if (!stem_free(s) && !st)
+        st = lt_fail(LT_E_DEVICE, "%s: something was written behind the blocks", c->operation);
+    return st ? st : lt_cuda_end(c);
 }
 
 static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
@@ -79,8 +102,7 @@ static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view
         st = lt_stem_fold_w(ctx, w, &s.filters);
     if (!st)
         st = lt_backend_ref()->conv2d(NULL, &folded, &s.blocks, &s.filters, b, y);
-    stem_free(&s);
-    return st ? st : lt_cuda_end(ctx);
+    return stem_end(ctx, &s, st);
 }
 
 static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
@@ -97,8 +119,7 @@ static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const 
         st = lt_backend_ref()->conv2d_grad_w(NULL, &folded, dy, &s.blocks, &s.filters);
     if (!st)
         st = lt_stem_unfold_w(ctx, &s.filters, dw);
-    stem_free(&s);
-    return st ? st : lt_cuda_end(ctx);
+    return stem_end(ctx, &s, st);
 }
 
 const lt_backend *emulated_backend(const char *name)

@@ -30,7 +30,7 @@ KINDS = [("barrier", r"__syncthreads\(\);", ""),
          ("lane", r"threadIdx\.x % 32 == 0\)", "threadIdx.x % 64 == 0)")]
 # Whose rows are those of a file that sets no entry, or not all that it serves.
 SERVES = {"norm_sums.cu": ["conv2d_stats"], "send.cu": ["frobenius", "gram"],
-          "matrices.cu": ["rational", "eigh", "qr", "gram"]}
+          "stem.cu": ["conv2d"], "matrices.cu": ["rational", "eigh", "qr", "gram"]}
 # (file, kind, what its line says): the reason that it makes no difference.
 EQUAL = [("pixels.cu", "bound", "group * 4 >= walk.count", "the loop over four elements has it too"),
          ("loss.cu", "barrier", "a largest before this one was read", "a kernel takes one largest")]
@@ -95,6 +95,8 @@ class Conform:
             entries += re.findall(r"be->(\w+) = ", source) + SERVES.get(cpp[:-4], [])
         link[link.index("-o") + 1] = os.path.join(folder, "conform")
         subprocess.run(link, cwd=self.build, check=True)
+        if not entries:
+            raise SystemExit(f"{name}: whose rows are its? SERVES does not say")
         return first_failure(os.path.join(folder, "conform"), entries)
 
 
