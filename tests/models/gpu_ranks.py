@@ -14,6 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from rows import Skip  # noqa: E402
 from standin_ranks import ENV, TIMEOUT, Ranks, by_mpi, expect, run_rows  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv[1])
@@ -150,13 +151,12 @@ def a_rank_that_dies_is_named_and_the_run_goes_on(cwd):
 
 def mpirun_starts_the_same_run(cwd):
     if not shutil.which(LAUNCHER):
-        return "no " + LAUNCHER
+        raise Skip("no " + LAUNCHER)
     p = by_mpi(LAUNCHER, 2, [PROGRAM, *FLAGS, "--optim", "sgd", "--batch-size", "4", "--max-steps", "6", "--output", "mpi"],
                cwd, "shuffled")
     assert p.returncode == OK, p.stderr[-500:]
     train(2, cwd, "torchrun", "--optim", "sgd")
     assert weights(cwd, "mpi") == weights(cwd, "torchrun")
-    return None
 
 
 def each_rank_wants_a_device(cwd):

@@ -15,8 +15,10 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+from rows import run_rows  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv[1])
 SMALL = ["--arch", "resnet10", "--width", "4", "--batch-size", "4", "--threads", "1", "--workers", "1",
@@ -752,20 +754,4 @@ ROWS = [f16_finds_its_loss_scale, results_read_late_are_the_same, the_memory_of_
         bad_settings_are_refused, a_run_without_finite_gradients_stops]
 
 
-def main():
-    chosen = [r for r in ROWS if len(sys.argv) < 3 or r.__name__ == sys.argv[2]]
-    failed = 0
-    for row in chosen:
-        name = row.__name__.replace("_", " ")
-        start = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="lather-program-") as cwd:
-            try:
-                row(cwd)
-                print(f"[       OK ] {name} ({time.monotonic() - start:.1f} s)", flush=True)
-            except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as e:
-                failed += 1
-                print(f"{type(e).__name__}: {e}\n[  FAILED  ] {name}", flush=True)
-    return 1 if failed or not chosen else 0
-
-
-sys.exit(main())
+sys.exit(run_rows(ROWS, "lather-program-", *sys.argv[2:3]))

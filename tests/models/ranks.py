@@ -16,6 +16,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+from rows import SKIPPED, run_rows  # noqa: E402
+
 PROGRAM = os.path.abspath(sys.argv[1])
 LAUNCHER = sys.argv[2] if len(sys.argv) > 2 else "mpirun"
 SMALL = ["--arch", "resnet10", "--width", "4", "--progress", "off", "--optim", "sgd", "--no-tensorboard"]
@@ -328,22 +331,4 @@ def can_run():
     return not missing
 
 
-def main():
-    if not can_run():
-        return 77
-    chosen = [r for r in ROWS if len(sys.argv) < 4 or r.__name__ == sys.argv[3]]
-    failed = 0
-    for row in chosen:
-        name = row.__name__.replace("_", " ")
-        begin = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="lather-ranks-") as cwd:
-            try:
-                row(cwd)
-                print(f"[       OK ] {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-            except (AssertionError, OSError, ValueError, KeyError, IndexError) as e:
-                failed += 1
-                print(f"{type(e).__name__}: {e}\n[  FAILED  ] {name}", flush=True)
-    return 1 if failed or not chosen else 0
-
-
-sys.exit(main())
+sys.exit(run_rows(ROWS, "lather-ranks-", *sys.argv[3:4]) if can_run() else SKIPPED)

@@ -12,8 +12,9 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
-import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+from rows import run_rows  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv[1])
 SMALL = ["--data", "synthetic:32:16:3", "--arch", "resnet10", "--width", "5", "--batch-size", "4", "--threads", "1",
@@ -113,21 +114,4 @@ ROWS = [adamw_in_f16_with_averages, momentum_in_bf16_of_two_micro_batches, adagr
         soap, a_resumed_run_goes_on_bit_for_bit, a_gradient_that_is_not_finite_ends_the_run_at_its_step]
 
 
-def main():
-    chosen = [r for r in ROWS if len(sys.argv) < 3 or r.__name__ == sys.argv[2]]
-    failed = 0
-    for row in chosen:
-        name = row.__name__.replace("_", " ")
-        start = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="lather-recorded-") as cwd:
-            try:
-                row(cwd)
-                print(f"[       OK ] {name} ({time.monotonic() - start:.1f} s)", flush=True)
-            except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as e:
-                failed += 1
-                print(f"{type(e).__name__}: {e}\n[  FAILED  ] {name}", flush=True)
-    return 1 if failed or not chosen else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(run_rows(ROWS, "lather-recorded-", *sys.argv[2:3]))

@@ -6,6 +6,8 @@ import subprocess
 import tempfile
 import time
 
+import rows
+
 TIMEOUT = 100
 ENV = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1", OMPI_MCA_btl_vader_single_copy_mechanism="none",
            OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
@@ -66,22 +68,10 @@ def expect(got, *codes):
         s[-400:] for _, s in got)
 
 
-def run_rows(rows, build, prefix):
+def run_rows(chosen, build, prefix):
     """Exit status, and cmocka's lines."""
-    failed = 0
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         if not modules(build, folder):
             print(f"{build}: no stand-in")
-            return 77
-        for row in rows:
-            name = row.__name__.replace("_", " ")
-            begin = time.monotonic()
-            with tempfile.TemporaryDirectory(prefix=prefix) as cwd:
-                try:
-                    why = row(cwd)
-                    seconds = time.monotonic() - begin
-                    print(f"[  SKIPPED ] {name}: {why}" if why else f"[       OK ] {name} ({seconds:.1f} s)", flush=True)
-                except (AssertionError, OSError, ValueError, KeyError, IndexError, subprocess.TimeoutExpired) as e:
-                    failed += 1
-                    print(f"{type(e).__name__}: {e}\n[  FAILED  ] {name}", flush=True)
-    return 1 if failed or not rows else 0
+            return rows.SKIPPED
+        return rows.run_rows(chosen, prefix)

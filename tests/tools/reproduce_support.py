@@ -7,17 +7,13 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
-import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TOOL = os.path.join(ROOT, "tools", "reproduce")
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+import rows  # noqa: E402
+
 OK, ERROR, USAGE, INTERRUPTED, CANNOT = 0, 1, 2, 3, 77
-
-
-class Skip(Exception):
-    """A row that cannot run here."""
-
 
 TINY = """[plan]
 data       = synthetic:32:16:4
@@ -79,22 +75,9 @@ def same_tree(a, b):
     return found
 
 
-def run_rows(rows):
+def run_rows(chosen):
     """The exit status."""
-    failed, ran = 0, 0
-    for row in [r for r in rows if options.only in (None, r.__name__)]:
-        name, start = row.__name__.replace("_", " "), time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="lather-reproduce-") as cwd:
-            try:
-                row(cwd)
-                ran += 1
-                print(f"[       OK ] {name} ({time.monotonic() - start:.1f} s)", flush=True)
-            except Skip as why:
-                print(f"[  SKIPPED ] {name}: {why}", flush=True)
-            except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as error:
-                failed += 1
-                print(f"{type(error).__name__}: {error}\n[  FAILED  ] {name}", flush=True)
-    return 1 if failed else OK if ran else CANNOT
+    return rows.run_rows(chosen, "lather-reproduce-", options.only)
 
 
 parser = argparse.ArgumentParser()

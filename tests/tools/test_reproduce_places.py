@@ -15,8 +15,9 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from reproduce_support import (ERROR, INTERRUPTED, TINY, TOOL, Skip, options, read, refused, reproduce, run_rows,  # noqa: E402
+from reproduce_support import (ERROR, INTERRUPTED, TINY, TOOL, options, read, refused, reproduce, run_rows,  # noqa: E402
                                write)
+from rows import Skip  # noqa: E402
 
 SHARED = (TINY.replace("trials     = 2", "trials     = 1\nglobal-batch = 16").replace("batch-size = 16", "batch-size = 4")
           .replace("budgets    = 1 2", "budgets    = 2").replace("[common]", "[common]\nlimit-train-batches = 2"))

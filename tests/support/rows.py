@@ -1,0 +1,35 @@
+"""Rows of a test program: functions of a fresh folder, whose names are sentences."""
+import subprocess
+import tempfile
+import time
+
+SKIPPED = 77
+FAILURES = (AssertionError, OSError, ValueError, KeyError, IndexError, subprocess.TimeoutExpired)
+
+
+class Skip(Exception):
+    """Raised by a row that cannot run here, with the reason."""
+
+
+def run_row(row, prefix):
+    """Prints cmocka's line. Whether it passed; None: it cannot run here."""
+    name, begin = row.__name__.replace("_", " "), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=prefix) as cwd:
+        try:
+            row(cwd)
+        except Skip as why:
+            print(f"[  SKIPPED ] {name}: {why}", flush=True)
+            return None
+        except FAILURES as why:
+            print(f"{type(why).__name__}: {why}\n[  FAILED  ] {name}", flush=True)
+            return False
+    print(f"[       OK ] {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+    return True
+
+
+def run_rows(rows, prefix, only=None):
+    """The exit status. only: the name of one."""
+    found = [run_row(row, prefix) for row in rows if only in (None, row.__name__)]
+    if False in found or not found:
+        return 1
+    return 0 if True in found else SKIPPED
