@@ -25,6 +25,13 @@ typedef struct case_row {
 extern const case_row case_rows[];
 extern const int case_count;
 
+/* For programs that are a rank each: exit statuses. Says what, and which rank it is; 1. */
+int rank_complains(const rank_case *c, const char *what);
+/* All rows. */
+int rank_cases(rank_case *c);
+/* The checkers must find a wrong value on every rank. */
+int rank_wrong(rank_case *c);
+
 /* Sets why; false. */
 bool case_fails(rank_case *c, const char *format, ...) LT_PRINTF(2, 3);
 

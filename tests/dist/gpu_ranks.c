@@ -13,33 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int complain(const rank_case *c, const char *what)
-{
-    fprintf(stderr, "rank %d of %d: %s\n", lt_comm_rank(c->comm), lt_comm_size(c->comm), what);
-    return 1;
-}
-
-static int cases(rank_case *c)
-{
-    for (int i = 0; i < case_count; i++)
-        if (!case_rows[i].run(c)) {
-            fprintf(stderr, "%s: ", case_rows[i].name);
-            return complain(c, c->why);
-        }
-    return 0;
-}
-
-/* The checkers must find a wrong value on every rank. */
-static int wrong(rank_case *c)
-{
-    c->spoil = true;
-    for (int i = 0; i < case_count; i++)
-        if (case_rows[i].run != case_messages && case_rows[i].run != case_reducescatter
-            && case_rows[i].run(c))
-            return complain(c, case_rows[i].name);
-    return 0;
-}
-
 /* A step that talks: x becomes the sum over ranks of 2 x, and y what the next rank's x was. */
 enum { ELEMENTS = 70000, STEPS = 6, MOST_GATHERED = 64 };
 typedef struct step {
@@ -93,7 +66,7 @@ static int make(step *s, rank_case *c)
                      || lt_tensor_new(&s->sent, c->device, LT_F32, LT_SHAPE(ELEMENTS))
                      || lt_tensor_new(&s->whole, c->device, LT_F32, LT_SHAPE(ELEMENTS * size))
                      || lt_tensor_fill(s->x, rank + 1);
-    return bad ? complain(c, lt_error_message()) : 0;
+    return bad ? rank_complains(c, lt_error_message()) : 0;
 }
 
 static void clear(step *s)
@@ -114,7 +87,7 @@ static int check(const step *s, float want_x, float want_y, float want_last)
     int bad = lt_tensor_read(s->x, x, bytes) || lt_tensor_read(s->y, y, bytes)
               || lt_tensor_read(s->whole, whole, bytes * (size_t)size);
     if (bad)
-        complain(s->c, lt_error_message());
+        rank_complains(s->c, lt_error_message());
     for (int i = 0; i < ELEMENTS && !bad; i++) {
         const float last = whole[(size - 1) * ELEMENTS + i];
         bad = x[i] != want_x || y[i] != want_y || last != want_last;
@@ -123,7 +96,7 @@ static int check(const step *s, float want_x, float want_y, float want_last)
                     (double)y[i], (double)last, (double)want_x, (double)want_y, (double)want_last);
     }
     free(x);
-    return bad ? complain(s->c, "a recorded step has other results") : 0;
+    return bad ? rank_complains(s->c, "a recorded step has other results") : 0;
 }
 
 static int recorded(rank_case *c)
@@ -135,7 +108,7 @@ static int recorded(rank_case *c)
     float last = (float)size;
     for (int i = 0; i < STEPS && !bad; i++) {
         if (lt_graph_run(c->device, &s.graph, 0, talk, &s))
-            bad = complain(c, lt_error_message());
+            bad = rank_complains(c, lt_error_message());
         else
             bad = check(&s, sum, before, last);
         before = last = sum;
@@ -143,7 +116,7 @@ static int recorded(rank_case *c)
     }
     const lt_graph_stats stats = lt_graph_statistics(s.graph);
     if (!bad && (stats.captures != 1 || stats.replays < 3))
-        bad = complain(c, "the step was not recorded");
+        bad = rank_complains(c, "the step was not recorded");
     clear(&s);
     return bad;
 }
@@ -153,7 +126,7 @@ static int fails_with(const rank_case *c, lt_status got, const char *words)
     if (got == LT_E_COMM && strstr(lt_error_message(), words))
         return 0;
     fprintf(stderr, "%s: %s; ", lt_status_name(got), lt_error_message());
-    return complain(c, words);
+    return rank_complains(c, words);
 }
 
 static lt_status run_steps(step *s, int count)
@@ -182,7 +155,7 @@ static int killed(rank_case *c)
     step s;
     int bad = make(&s, c);
     if (bad || run_steps(&s, STEPS - 1))
-        return complain(c, lt_error_message());
+        return rank_complains(c, lt_error_message());
     lt_status st = run_steps(&s, 1); /* another may be gone already */
     if (lt_comm_rank(c->comm) == last)
         raise(SIGKILL);
@@ -213,7 +186,7 @@ static int silent(rank_case *c)
     lt_comm_set_deadline(c->comm, 2);
     int bad = make(&s, c);
     if (bad || run_steps(&s, STEPS))
-        return complain(c, lt_error_message());
+        return rank_complains(c, lt_error_message());
     bad = fails_with(c, leaves ? idle(c) : replay(&s), "a recorded step on rank");
     clear(&s);
     return bad;
@@ -222,8 +195,8 @@ static int silent(rank_case *c)
 static const struct {
     const char *name;
     int (*run)(rank_case *c);
-} modes[] = {{"cases", cases},
-             {"wrong", wrong},
+} modes[] = {{"cases", rank_cases},
+             {"wrong", rank_wrong},
              {"recorded", recorded},
              {"killed", killed},
              {"silent", silent}};
@@ -240,7 +213,7 @@ int main(int argc, char **argv)
         return 77;
     }
     if (lt_comm_size(c.comm) != ranks)
-        return complain(&c, "another number was started");
+        return rank_complains(&c, "another number was started");
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (!strcmp(argv[1], modes[i].name))
             bad = modes[i].run(&c);

@@ -9,39 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static int complain(const rank_case *c, const char *what)
-{
-    fprintf(stderr, "rank %d of %d: %s\n", lt_comm_rank(c->comm), lt_comm_size(c->comm), what);
-    return 1;
-}
-
-static int cases(rank_case *c)
-{
-    for (int i = 0; i < case_count; i++)
-        if (!case_rows[i].run(c)) {
-            fprintf(stderr, "%s: ", case_rows[i].name);
-            return complain(c, c->why);
-        }
-    return 0;
-}
-
-/* The checkers must find a wrong value on every rank. */
-static int wrong(rank_case *c)
-{
-    c->spoil = true;
-    for (int i = 0; i < case_count; i++)
-        if (case_rows[i].run != case_messages && case_rows[i].run != case_reducescatter
-            && case_rows[i].run(c))
-            return complain(c, case_rows[i].name);
-    return 0;
-}
-
 static int fails_with(const rank_case *c, lt_status got, const char *words)
 {
     if (got == LT_E_COMM && strstr(lt_error_message(), words))
         return 0;
     fprintf(stderr, "%s: %s; ", lt_status_name(got), lt_error_message());
-    return complain(c, words);
+    return rank_complains(c, words);
 }
 
 /* The sum of something large, so that messages are under way when the abort comes. */
@@ -106,7 +79,7 @@ static int killed(rank_case *c)
 {
     lt_comm_set_deadline(c->comm, 0);
     if (lt_comm_barrier(c->comm))
-        return complain(c, lt_error_message());
+        return rank_complains(c, lt_error_message());
     if (lt_comm_rank(c->comm) == lt_comm_size(c->comm) - 1)
         raise(SIGKILL);
     return fails_with(c, large_sum(c), "");
@@ -115,8 +88,8 @@ static int killed(rank_case *c)
 static const struct {
     const char *name;
     int (*run)(rank_case *c);
-} modes[] = {{"cases", cases}, {"wrong", wrong},   {"abort", abort_group},
-             {"late", late},   {"differ", differ}, {"killed", killed}};
+} modes[] = {{"cases", rank_cases}, {"wrong", rank_wrong}, {"abort", abort_group},
+             {"late", late},        {"differ", differ},    {"killed", killed}};
 
 int main(int argc, char **argv)
 {
@@ -132,7 +105,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (lt_comm_size(c.comm) != ranks)
-        return complain(&c, "another number was started");
+        return rank_complains(&c, "another number was started");
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (!strcmp(argv[1], modes[i].name))
             bad = modes[i].run(&c);
