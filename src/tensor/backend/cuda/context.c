@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 256, SMALLEST_WORKSPACE = 1 << 20 };
+enum { SMALLEST_WORKSPACE = 1 << 20 };
 
 /* CUDA's current device belongs to the thread. */
 static lt_status enter(lt_cuda *c)
@@ -111,7 +111,7 @@ lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void 
                            "must run as it is before it is captured",
                            c->ordinal, c->operation, bytes);
         size_t size = last ? 2 * last->bytes : SMALLEST_WORKSPACE;
-        size = size > bytes ? size : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        size = size > bytes ? size : lt_cuda_padded(bytes);
         lt_cuda_block *b = calloc(1, sizeof *b);
         if (!b)
             return lt_fail(LT_E_NOMEM, "cuda:%d: %s: no memory", c->ordinal, c->operation);

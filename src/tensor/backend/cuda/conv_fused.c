@@ -5,20 +5,6 @@
 #include "kernels.h"
 #include "norm_sums.h"
 
-enum { CHANNELS = 8 }; /* what fused kernels want a multiple of */
-
-static bool is_short(lt_dtype dtype)
-{
-    return dtype == LT_F16 || dtype == LT_BF16;
-}
-
-/* Whether there may be a fused kernel for it. */
-static bool may_fuse(const lt_conv_problem *p)
-{
-    return is_short(p->dtype) && p->config.groups == 1 && p->x[1] % CHANNELS == 0
-           && p->y[1] % CHANNELS == 0;
-}
-
 static lt_status compose_stats(lt_cuda *c, const lt_conv_call *call)
 {
     LT_TRY(lt_cuda_table()->conv2d(c, call->config, call->x, call->w, NULL, call->y));
@@ -42,7 +28,7 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
     call.other = compose_stats;
     lt_conv_fold_stem(&call);
     call.work[LT_CONV_SUM] = call.work[LT_CONV_SQUARES] = (size_t)y->shape.dim[1] * sizeof(float);
-    if (!may_fuse(&call.problem))
+    if (!lt_conv_may_fuse(&call.problem))
         return compose_stats(c, &call);
     LT_TRY(lt_cuda_begin(c, "conv2d_stats"));
     LT_TRY(lt_conv_run(c, &call));
@@ -103,7 +89,7 @@ static lt_status conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
     call.operand[LT_CONV_DBETA] = vector(&dbeta, true);
     for (int i = LT_CONV_A; i <= LT_CONV_C; i++)
         call.work[i] = (size_t)dx->shape.dim[1] * sizeof(float);
-    if (!may_fuse(&call.problem))
+    if (!lt_conv_may_fuse(&call.problem))
         return compose_sums(c, &call);
     LT_TRY(lt_cuda_begin(c, "conv2d_grad_x_sums"));
     LT_TRY(lt_conv_run(c, &call));

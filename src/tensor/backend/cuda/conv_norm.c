@@ -9,8 +9,6 @@
 #include "kernels.h"
 #include "norm_sums.h"
 
-enum { CHANNELS = 8 }; /* what these kernels want a multiple of */
-
 typedef struct norm_call {
     const lt_batchnorm_before *norm;
     const lt_view *stats; /* NULL: the gradient of the weight */
@@ -20,10 +18,7 @@ typedef struct norm_call {
 
 static size_t bytes_of(const lt_view *x)
 {
-    size_t bytes = lt_dtype_size(x->dtype);
-    for (int d = 0; d < 4; d++)
-        bytes *= (size_t)x->shape.dim[d];
-    return bytes;
+    return (size_t)lt_shape_count(x->shape) * lt_dtype_size(x->dtype);
 }
 
 static lt_status write_and_run(lt_cuda *c, const lt_conv_call *call, const norm_call *n)
@@ -73,8 +68,8 @@ static lt_status finish_stats(lt_cuda *c, const lt_conv_call *call)
 
 static bool may_fuse(const lt_conv_problem *p, const lt_view *x)
 {
-    return p->dtype == LT_F16 && x->dtype == LT_F16 && p->config.groups == 1
-           && p->x[1] % CHANNELS == 0 && p->y[1] % CHANNELS == 0 && lt_view_is_channels_last(x);
+    return p->dtype == LT_F16 && x->dtype == LT_F16 && lt_conv_may_fuse(p)
+           && lt_view_is_channels_last(x);
 }
 
 static lt_status run(lt_cuda *c, const char *operation, lt_conv_call *call,

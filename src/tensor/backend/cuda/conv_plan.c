@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY = 512, DISK_KEY = 4096, MOST_TRIED = 16, ALIGNMENT = 256 };
+enum { KEY = 512, DISK_KEY = 4096, MOST_TRIED = 16 };
 
 static const size_t most_workspace = (size_t)512 << 20; /* bytes */
 static const char composed[] = "composed";              /* text of a plan that is none */
@@ -224,23 +224,18 @@ static void write_plan(lt_cuda *c, const convs *v, const char *key, const lt_dnn
     free(text);
 }
 
-static size_t round_up(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* Memory for all tensors of the graph, and for its plan. */
 static lt_status open_memory(lt_cuda *c, lt_conv_call *call, size_t bytes, void **workspace)
 {
     const int slots = lt_conv_slots(call->problem.form);
-    size_t extra = round_up(bytes);
+    size_t extra = lt_cuda_padded(bytes);
     for (int i = 0; i < slots; i++)
-        extra += round_up(call->work[i]);
+        extra += lt_cuda_padded(call->work[i]);
     LT_TRY(lt_operands_open(c, call->operand, slots, extra, workspace));
-    char *at = (char *)*workspace + (*workspace ? round_up(bytes) : 0);
+    char *at = (char *)*workspace + (*workspace ? lt_cuda_padded(bytes) : 0);
     for (int i = 0; i < slots; i++) {
         call->memory[i] = call->operand[i].view ? call->operand[i].use.data : at;
-        at += call->operand[i].view ? 0 : round_up(call->work[i]);
+        at += call->operand[i].view ? 0 : lt_cuda_padded(call->work[i]);
     }
     return LT_OK;
 }
@@ -289,6 +284,13 @@ static lt_status get_plan(lt_cuda *c, lt_conv_call *call, lt_dnn_plan **out)
     if (!*out && !c->capturing)
         LT_TRY(read_plan(c, v, call, key, out));
     return *out ? LT_OK : choose_plan(c, call, v, key, out);
+}
+
+bool lt_conv_may_fuse(const lt_conv_problem *p)
+{
+    enum { CHANNELS = 8 }; /* what fused kernels want a multiple of */
+    return lt_cuda_is_16_bit(p->dtype) && p->config.groups == 1 && p->x[1] % CHANNELS == 0
+           && p->y[1] % CHANNELS == 0;
 }
 
 lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,

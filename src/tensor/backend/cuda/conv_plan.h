@@ -23,6 +23,9 @@ struct lt_conv_call {
     bool trying;                 /* out: ways are timed */
 };
 
+/* Whether there may be a kernel for it that does more than convolve. */
+bool lt_conv_may_fuse(const lt_conv_problem *p);
+
 /* A call on these tensors, or on the gradients of x, w, y, as the form says. */
 lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
                              const lt_view *w, const lt_view *y);

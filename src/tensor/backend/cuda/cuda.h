@@ -90,6 +90,18 @@ lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, con
  * graph can go on using it. Errors: LT_E_NOMEM; LT_E_DEVICE if it would have to grow in a capture. */
 lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void **out);
 
+/* Bytes up to where the next part of such memory may begin. */
+static inline size_t lt_cuda_padded(size_t bytes)
+{
+    const size_t alignment = 256;
+    return (bytes + alignment - 1) / alignment * alignment;
+}
+
+static inline bool lt_cuda_is_16_bit(lt_dtype dtype)
+{
+    return dtype == LT_F16 || dtype == LT_BF16;
+}
+
 /* A device with the table's calls. */
 lt_status lt_cuda_open_with(const lt_cuda_api *api, void **ctx, int ordinal,
                             const lt_device_config *config);

@@ -236,14 +236,9 @@ static lt_status get_plan(lt_cuda *c, const call *p, const lt_blas_product *b,
     return lt_plan_cache_add(cache, key, made);
 }
 
-static bool is_half(lt_dtype dtype)
-{
-    return dtype == LT_F16 || dtype == LT_BF16;
-}
-
 static bool can_multiply(lt_dtype dtype)
 {
-    return dtype == LT_F32 || is_half(dtype);
+    return dtype == LT_F32 || lt_cuda_is_16_bit(dtype);
 }
 
 /* What cuBLASLt would be given: the views, or contiguous copies where it cannot read them. */

@@ -5,10 +5,7 @@
 
 #include <stdlib.h>
 
-enum {
-    PART_ALIGNMENT = 256,
-    MOST_TOGETHER = 65535 /* matrices are a grid's second dimension */
-};
+enum { MOST_TOGETHER = 65535 }; /* matrices are a grid's second dimension */
 
 /* One dimension more, inside of the others. */
 static void take_inner(lt_fold *f, int *last, int64_t extent, int64_t stride)
@@ -140,6 +137,6 @@ size_t lt_batch_end(const lt_batch_key *key, const size_t *order, size_t begin, 
 void *lt_carve(lt_carver *c, size_t bytes)
 {
     size_t at = c->used;
-    c->used += (bytes + PART_ALIGNMENT - 1) / PART_ALIGNMENT * PART_ALIGNMENT;
+    c->used += lt_cuda_padded(bytes);
     return c->begin ? c->begin + at : NULL;
 }

@@ -7,19 +7,11 @@
 
 #include <stdlib.h>
 
-enum { ALIGNMENT = 256, WANTED = 16, RUNS = 3 };
-
-static size_t round_up(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
+enum { WANTED = 16, RUNS = 3 };
 
 static size_t bytes_of(const lt_operand *o)
 {
-    size_t bytes = lt_dtype_size(o->dtype);
-    for (int i = 0; i < o->view->shape.ndim; i++)
-        bytes *= (size_t)o->view->shape.dim[i];
-    return bytes;
+    return (size_t)lt_shape_count(o->view->shape) * lt_dtype_size(o->dtype);
 }
 
 bool lt_operand_aligned(const lt_view *view)
@@ -100,10 +92,10 @@ lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t ex
 {
     const char *operation = c->operation;
     char *block = NULL;
-    size_t total = round_up(extra), at = 0;
+    size_t total = lt_cuda_padded(extra), at = 0;
     for (int i = 0; i < count; i++)
         if (is_there(&operand[i]) && !is_used_directly(&operand[i]) && !is_kept(&operand[i]))
-            total += round_up(bytes_of(&operand[i]));
+            total += lt_cuda_padded(bytes_of(&operand[i]));
     if (total)
         LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, total, (void **)&block));
     for (int i = 0; i < count; i++) {
@@ -120,7 +112,7 @@ lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t ex
             continue;
         }
         o->use.data = block + at;
-        at += round_up(bytes_of(o));
+        at += lt_cuda_padded(bytes_of(o));
         if (!o->written)
             LT_TRY(lt_cuda_table()->cast(c, o->view, &o->use));
     }

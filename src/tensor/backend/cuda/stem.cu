@@ -82,12 +82,12 @@ lt_view dense(lt_dtype dtype, int64_t n, int64_t height, int64_t width)
 extern "C" bool lt_stem_fits(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
                              const lt_view *y)
 {
-    const bool is_short = y->dtype == LT_F16 || y->dtype == LT_BF16;
-    return is_short && x->shape.dim[1] == LT_STEM_COLOURS && w->shape.dim[2] == LT_STEM_SIZE
-           && w->shape.dim[3] == LT_STEM_SIZE && config->stride_h == LT_STEM_STRIDE
-           && config->stride_w == LT_STEM_STRIDE && config->pad_h == LT_STEM_PAD
-           && config->pad_w == LT_STEM_PAD && config->dilation_h == 1 && config->dilation_w == 1
-           && config->groups == 1 && y->shape.dim[1] % LT_PACK == 0;
+    return lt_cuda_is_16_bit(y->dtype) && x->shape.dim[1] == LT_STEM_COLOURS
+           && w->shape.dim[2] == LT_STEM_SIZE && w->shape.dim[3] == LT_STEM_SIZE
+           && config->stride_h == LT_STEM_STRIDE && config->stride_w == LT_STEM_STRIDE
+           && config->pad_h == LT_STEM_PAD && config->pad_w == LT_STEM_PAD
+           && config->dilation_h == 1 && config->dilation_w == 1 && config->groups == 1
+           && y->shape.dim[1] % LT_PACK == 0;
 }
 
 extern "C" lt_view lt_stem_blocks(const lt_view *x, const lt_view *y)
