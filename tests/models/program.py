@@ -6,7 +6,6 @@
 Every row gets a fresh folder; pictures are BMP files that it writes. Prints cmocka's lines.
 """
 import array
-import hashlib
 import json
 import os
 import re
@@ -19,90 +18,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 from rows import run_rows  # noqa: E402
-
-PROGRAM = os.path.abspath(sys.argv[1])
-SMALL = ["--arch", "resnet10", "--width", "4", "--batch-size", "4", "--threads", "1", "--workers", "1",
-         "--progress", "off", "--deterministic"]
-NOISE = ["--data", "synthetic:48:16:3"]
-TIMEOUT = 240
-OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
-
-
-def run(*args, cwd, code=OK):
-    """Runs the program; its exit status must be code, and an error one line."""
-    p = subprocess.run([PROGRAM, *args], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
-    assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stderr[-500:]}"
-    if code in (ERROR, USAGE):
-        assert p.stderr.count("train_resnet50: ") == 1 and p.stderr.endswith("\n"), p.stderr
-    return p
-
-
-def fails(*args, cwd, says, code=ERROR):
-    text = run(*args, cwd=cwd, code=code).stderr.splitlines()[-1]
-    assert says in text, f"'{text}' does not say '{says}'"
-
-
-def picture(path, side, shade):
-    """A 24-bit BMP of side x side with a gradient."""
-    row = b"".join(bytes(((shade + 3 * x) % 256, shade, 255 - shade)) for x in range(side))
-    row += b"\0" * (-len(row) % 4)
-    head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(row) * side, 0, 0, 54, 40, side, side, 1,
-                       24, 0, len(row) * side, 2835, 2835, 0, 0)
-    with open(path, "wb") as f:
-        f.write(head + row * side)
-
-
-def folders(cwd, classes=3, images=4, side=20):
-    for part in ("train", "val"):
-        for c in range(classes):
-            folder = os.path.join(cwd, "data", part, f"class{c}")
-            os.makedirs(folder)
-            for i in range(images):
-                picture(os.path.join(folder, f"{i}.bmp"), side, (c * 80 + i * 5) % 256)
-
-
-def digest(path):
-    with open(path, "rb") as f:
-        return hashlib.sha256(f.read()).hexdigest()
-
-
-def checkpoint(cwd, run_folder, step, file="model.safetensors"):
-    return os.path.join(cwd, run_folder, "checkpoints", f"step-{step}", file)
-
-
-def same(cwd, a, b, step):
-    for file in ("model.safetensors", "optim.safetensors"):
-        x, y = digest(checkpoint(cwd, a, step, file)), digest(checkpoint(cwd, b, step, file))
-        assert x == y, f"{file} of {a} and {b} differ"
-
-
-def steps_of(cwd, folder):
-    with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
-        return [r for r in map(json.loads, f) if r["event"] == "step"]
-
-
-def epochs_of(cwd, folder):
-    with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
-        return [r for r in map(json.loads, f) if r["event"] == "epoch"]
-
-
-def has_step(cwd, folder, step):
-    """Of a run at work."""
-    try:
-        with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
-            return f'"event":"step","step":{step},' in f.read()
-    except FileNotFoundError:
-        return False
-
-
-def read_safetensors(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
-    header.pop("__metadata__", None)
-    return {k: (v["dtype"], v["shape"], data[8 + size:][slice(*v["data_offsets"])])
-            for k, v in header.items()}
+from trainer import (ERROR, INTERRUPTED, NOISE, OK, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, digest,
+                     epochs_of, fails, folders, has_step, picture, read_safetensors, run, same, steps_of)  # noqa: E402
 
 
 # --- rows ---------------------------------------------------------------------------------------

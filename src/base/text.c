@@ -1,0 +1,114 @@
+/* Escapes of names that came from files, and back. */
+
+#include "lather/text.h"
+
+#include "base/json.h"
+
+#include "lather/ext/fail.h"
+
+#include <string.h>
+
+enum { ESCAPE_BYTES = 4 }; /* \xHH */
+
+/* Unicode 15, section 23.2: marks, embeddings, overrides and isolates change how the text around
+ * them is ordered. */
+static bool changes_direction(const unsigned char *c, int bytes)
+{
+    if (bytes != 3 || c[0] != 0xe2)
+        return false;
+    return (c[1] == 0x80 && (c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xaa && c[2] <= 0xae)))
+           || (c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9);
+}
+
+/* Whether a character of so many bytes is shown as it is. */
+static bool is_plain(const unsigned char *c, int bytes)
+{
+    if (bytes == 1)
+        return c[0] >= 0x20 && c[0] != 0x7f && c[0] != '\\';
+    if (bytes == 2 && c[0] == 0xc2 && c[1] < 0xa0) /* C1 */
+        return false;
+    return bytes > 0 && !changes_direction(c, bytes);
+}
+
+/* Writes the escape of the character at c to out (room for 4 * 4 bytes); returns its length. Sets
+ * *bytes to how many were read. */
+static size_t escape_one(char *out, const char *at, const char *end, int *bytes)
+{
+    static const char digit[] = "0123456789abcdef";
+    const unsigned char *c = (const unsigned char *)at;
+    size_t length = 0;
+    int whole = lt_json_utf8(at, end);
+    *bytes = whole ? whole : 1;
+    if (is_plain(c, whole)) {
+        memcpy(out, at, (size_t)whole);
+        return (size_t)whole;
+    }
+    if (*c == '\\') {
+        memcpy(out, "\\\\", 2);
+        return 2;
+    }
+    for (int i = 0; i < *bytes; i++, length += ESCAPE_BYTES) {
+        out[length] = '\\';
+        out[length + 1] = 'x';
+        out[length + 2] = digit[c[i] >> 4];
+        out[length + 3] = digit[c[i] & 15];
+    }
+    return length;
+}
+
+const char *lt_text_escape(char *out, size_t size, const char *text)
+{
+    char one[4 * ESCAPE_BYTES];
+    const char *end = text + strlen(text);
+    size_t used = 0;
+    for (int bytes = 0; text < end; text += bytes) {
+        size_t length = escape_one(one, text, end, &bytes);
+        if (used + length >= size)
+            break;
+        memcpy(out + used, one, length);
+        used += length;
+    }
+    if (size)
+        out[used] = 0;
+    return out;
+}
+
+size_t lt_text_escape_bytes(const char *text)
+{
+    char one[4 * ESCAPE_BYTES];
+    const char *end = text + strlen(text);
+    size_t size = 1;
+    for (int bytes = 0; text < end; text += bytes)
+        size += escape_one(one, text, end, &bytes);
+    return size;
+}
+
+static int digit_value(char c)
+{
+    static const char digit[] = "0123456789abcdef";
+    const char *at = c ? strchr(digit, c) : NULL;
+    return at ? (int)(at - digit) : -1;
+}
+
+lt_status lt_text_unescape(char *out, const char *text)
+{
+    while (*text) {
+        if (*text != '\\') {
+            *out++ = *text++;
+            continue;
+        }
+        if (text[1] == '\\') {
+            *out++ = '\\';
+            text += 2;
+            continue;
+        }
+        int high = text[1] == 'x' ? digit_value(text[2]) : -1;
+        int low = high >= 0 ? digit_value(text[3]) : -1;
+        if (low < 0 || !(high | low))
+            return lt_fail(LT_E_FORMAT, "'%.4s' is no escape of a byte", text);
+        *out++ = (char)(high << 4 | low);
+        text += ESCAPE_BYTES;
+    }
+    *out = 0;
+    return LT_OK;
+}
