@@ -1,7 +1,7 @@
 /* A layer of your own, LayerScale: y = gain * x, one gain per channel.
  * Touvron et al., "Going deeper with Image Transformers", ICCV 2021, section 2.
  *
- *     cc layer_scale.c $(pkg-config --cflags --libs lather) -o layer_scale && ./layer_scale */
+ *     cc layer_scale.c $(pkg-config --cflags --libs lather) -lm -o layer_scale && ./layer_scale */
 
 #include "lather/ext/module.h"
 #include "lather/ops.h"

@@ -25,11 +25,15 @@ holds() # SENTENCE COMMAND...
     fi
 }
 
-compile()
+# An example by the line in its own comment, "cc NAME.c ... && ./NAME": what a reader types.
+compile() # NAME
 {
-    # shellcheck disable=SC2046
-    cc -Wall -Wextra -Werror -O2 "$root/examples/$1.c" -o "$folder/$1" \
-        $(pkg-config --cflags --libs "${2-lather}") -lm
+    line=$(sed -n 's/^ \*  *\(cc .*\)/\1/p' "$folder/$1.c" | sed 's/ && .*//; s/ \*\/$//')
+    [ -n "$line" ] || {
+        echo "examples/$1.c: no line that begins with cc in its comment"
+        return 1
+    }
+    (cd "$folder" && eval "$line -Wall -Wextra -Werror -O2")
 }
 
 fails()
@@ -48,15 +52,20 @@ same_classes() # WEIGHTS PICTURE: classify against train_resnet50 predict
     [ "$(wc -l <"$folder/folded")" = 5 ] && cmp "$folder/folded" "$folder/predicted"
 }
 
-for name in layer_scale rmsprop cifar10; do
-    holds "$name compiles against the installed headers" compile "$name"
+cp "$root"/examples/*.c "$folder"
+for name in $(cd "$root/examples" && echo *.c); do
+    holds "$name compiles against the installed headers as it says" compile "${name%.c}"
 done
-holds "classify compiles against the installed model" compile classify lather-resnet
+echo "/* No line. */ int main(void) { return 0; }" >"$folder/none.c"
+holds "  and one that does not say how fails" fails compile none
 holds "the layer's gradient is right" "$folder/layer_scale"
 holds "the optimizer lets a loss fall" "$folder/rmsprop"
 python3 -c 'import sys
 sys.stdout.buffer.write(b"".join(bytes([i % 10]) + bytes((i * 7 + k) % 256 for k in range(3072))
                                  for i in range(50)))' >"$folder/batch.bin"
+for device in ref cpu; do
+    holds "the operation's gradients are right on $device" "$folder/swish" $device
+done
 holds "the data set is read" sh -c "$folder/cifar10 $folder/batch.bin >$folder/labels"
 holds "every label is counted" grep -q "^50 images: 5 5 5 5 5 5 5 5 5 5\$" "$folder/labels"
 holds "no such file is an error" fails "$folder/cifar10" "$folder/none.bin"

@@ -181,19 +181,3 @@ bool lt_view_reshape(const lt_view *view, lt_shape shape, int64_t stride[LT_MAX_
     }
     return from == old.shape.ndim;
 }
-
-bool lt_view_broadcast(const lt_view *small, lt_shape shape, lt_view *out)
-{
-    int shift = shape.ndim - small->shape.ndim;
-    if (shift < 0)
-        return false;
-    *out = *small;
-    out->shape = shape;
-    for (int d = 0; d < shape.ndim; d++) {
-        int64_t extent = d < shift ? 1 : small->shape.dim[d - shift];
-        if (extent != 1 && extent != shape.dim[d])
-            return false;
-        out->stride[d] = extent == 1 ? 0 : small->stride[d - shift];
-    }
-    return true;
-}

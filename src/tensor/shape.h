@@ -16,8 +16,4 @@ void lt_row_major_strides(lt_shape shape, int64_t stride[LT_MAX_DIMS]);
  * fills stride. False: only a copy can do it. */
 bool lt_view_reshape(const lt_view *view, lt_shape shape, int64_t stride[LT_MAX_DIMS]);
 
-/* small, broadcast over shape as NumPy does: its extents are shape's or 1, aligned right. False:
- * it does not fit. */
-bool lt_view_broadcast(const lt_view *small, lt_shape shape, lt_view *out);
-
 #endif

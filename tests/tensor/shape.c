@@ -4,6 +4,8 @@
 
 #include "near.h"
 
+#include "lather/ext/broadcast.h"
+
 #include <string.h>
 
 typedef struct reshape_row {

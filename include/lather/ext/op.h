@@ -1,4 +1,4 @@
-/** For writing a differentiable operation. Start from src/tensor/ops/relu.c. */
+/** For writing a differentiable operation. Start from examples/swish.c. */
 #ifndef LATHER_EXT_OP_H
 #define LATHER_EXT_OP_H
 

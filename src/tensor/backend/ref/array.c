@@ -129,12 +129,41 @@ static int64_t row_offset(const lt_view *v, int64_t row)
     return offset;
 }
 
+/* Where element number i is. */
+static int64_t element_offset(const lt_view *v, int64_t i)
+{
+    int64_t length = row_length(v);
+    return row_offset(v, i / length) + i % length * row_stride(v);
+}
+
+/* Elements from number i on that lie in one row, at most count. */
+static int64_t run_length(const lt_view *v, int64_t i, int64_t count)
+{
+    int64_t rest = row_length(v) - i % row_length(v);
+    return rest < count ? rest : count;
+}
+
+void NAME(load)(const lt_view *view, int64_t first, int64_t count, real *values)
+{
+    for (int64_t i = 0, run; i < count; i += run) {
+        run = run_length(view, first + i, count - i);
+        load_row(view, element_offset(view, first + i), run, row_stride(view), values + i);
+    }
+}
+
+void NAME(store)(const lt_view *view, int64_t first, int64_t count, const real *values)
+{
+    for (int64_t i = 0, run; i < count; i += run) {
+        run = run_length(view, first + i, count - i);
+        store_row(view, element_offset(view, first + i), run, row_stride(view), values + i);
+    }
+}
+
 real *NAME(gather)(const lt_view *view)
 {
     real *values = lt_alloc((size_t)lt_ref_count(view), sizeof *values);
-    int64_t length = row_length(view), count = lt_ref_count(view);
-    for (int64_t i = 0; values && i < count; i += length)
-        load_row(view, row_offset(view, i / length), length, row_stride(view), values + i);
+    if (values)
+        NAME(load)(view, 0, lt_ref_count(view), values);
     return values;
 }
 
@@ -169,7 +198,5 @@ real *NAME(gather_pair)(const lt_view dy[2])
 
 void NAME(scatter)(const real *values, const lt_view *view)
 {
-    int64_t length = row_length(view), count = lt_ref_count(view);
-    for (int64_t i = 0; i < count; i += length)
-        store_row(view, row_offset(view, i / length), length, row_stride(view), values + i);
+    NAME(store)(view, 0, lt_ref_count(view), values);
 }

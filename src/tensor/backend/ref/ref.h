@@ -23,6 +23,12 @@ static inline bool lt_ref_has(const lt_view *view)
     return view && view->data;
 }
 
+/* Elements first .. first + count - 1 in row-major order, and back; rounding as in scatter. */
+void lt_ref_load_f32(const lt_view *view, int64_t first, int64_t count, float *values);
+void lt_ref_load_f64(const lt_view *view, int64_t first, int64_t count, double *values);
+void lt_ref_store_f32(const lt_view *view, int64_t first, int64_t count, const float *values);
+void lt_ref_store_f64(const lt_view *view, int64_t first, int64_t count, const double *values);
+
 /* The elements as a row-major array, or NULL (no memory). Free with lt_free(). */
 float *lt_ref_gather_f32(const lt_view *view);
 double *lt_ref_gather_f64(const lt_view *view);

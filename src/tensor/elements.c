@@ -1,0 +1,85 @@
+/* Elements of views as numbers, and formulas over them: for operations that no backend has entries for.
+ * The conversions are the reference backend's. */
+
+#include "lather/ext/elements.h"
+
+#include "base/parallel.h"
+#include "tensor/backend/ref/ref.h"
+
+#include "lather/ext/broadcast.h"
+
+void lt_view_read(const lt_view *view, int64_t first, int64_t count, double *values)
+{
+    lt_ref_load_f64(view, first, count, values);
+}
+
+void lt_view_write(const lt_view *view, int64_t first, int64_t count, const double *values)
+{
+    lt_ref_store_f64(view, first, count, values);
+}
+
+typedef struct map {
+    lt_map_fn *fn;
+    const void *config;
+    lt_view x[LT_MAX_MAPPED], y; /* of one shape, in the order of y's memory */
+    int count;
+} map;
+
+enum { PIECE = 256, GRAIN = 16 * PIECE }; /* PIECE: the numbers at work stay in the first cache */
+
+static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const map *m = context;
+    double in[LT_MAX_MAPPED][PIECE], out[PIECE];
+    const double *x[LT_MAX_MAPPED];
+    for (int k = 0; k < m->count; k++)
+        x[k] = in[k];
+    for (int64_t i = begin; i < end; i += PIECE) {
+        int64_t size = end - i < PIECE ? end - i : PIECE;
+        for (int k = 0; k < m->count; k++)
+            lt_view_read(&m->x[k], i, size, in[k]);
+        m->fn(m->config, size, x, out);
+        lt_view_write(&m->y, i, size, out);
+    }
+}
+
+static void swap_dims(lt_view *v, int a, int b)
+{
+    int64_t dim = v->shape.dim[a], stride = v->stride[a];
+    v->shape.dim[a] = v->shape.dim[b];
+    v->stride[a] = v->stride[b];
+    v->shape.dim[b] = dim;
+    v->stride[b] = stride;
+}
+
+/* Puts y's largest strides first: a 4-D view is then walked as it lies. */
+static void order_dims(map *m)
+{
+    for (int d = 1; d < m->y.shape.ndim; d++)
+        for (int at = d; at > 0 && m->y.stride[at - 1] < m->y.stride[at]; at--) {
+            swap_dims(&m->y, at - 1, at);
+            for (int k = 0; k < m->count; k++)
+                swap_dims(&m->x[k], at - 1, at);
+        }
+}
+
+lt_status lt_op_map(lt_node *node, lt_map_fn *fn, const lt_view *const *x, int count,
+                    const lt_view *y)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    char small[LT_SHAPE_TEXT], large[LT_SHAPE_TEXT];
+    map m = {.fn = fn, .config = node->config, .y = *y, .count = count};
+    LT_ASSERT(count >= 0 && count <= LT_MAX_MAPPED);
+    if (!be->host_memory)
+        return lt_fail(LT_E_UNSUPPORTED, "%s: its formula runs on the host, %s has its own memory",
+                       node->op->name, be->name);
+    for (int k = 0; k < count; k++)
+        if (!lt_view_broadcast(x[k], y->shape, &m.x[k]))
+            return lt_fail(LT_E_SHAPE, "%s: input %d %s does not broadcast over %s", node->op->name,
+                           k, lt_shape_text(x[k]->shape, small), lt_shape_text(y->shape, large));
+    order_dims(&m);
+    lt_parallel(lt_shape_count(y->shape), GRAIN, run, &m);
+    return LT_OK;
+}
