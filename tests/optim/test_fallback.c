@@ -24,6 +24,37 @@ static void keep_goes_on_with_the_old_root(void **state)
     fixture_close(&f);
 }
 
+/* Without a gradient F is 0, and (1e-44)^(-1) no number of f32. */
+static void keep_goes_on_with_the_old_root_where_the_new_one_is_infinite(void **state)
+{
+    (void)state;
+    lt_shampoo_config c = usual();
+    fixture f;
+    heard h;
+    listen(&h);
+    c.on_failure = LT_ON_FAILURE_KEEP;
+    c.tolerated_failures = 0;
+    c.epsilon = 1e-44;
+    c.grafting = LT_GRAFTING_SGD;
+    for (int d = 0; d < 2; d++) {
+        c.inverse_exponent.value[2][d] = 1;
+        c.inverse_exponent.set[2][d] = true;
+    }
+    open_faulty(&f, false, &c);
+    for (int i = 0; i < 3; i++) {
+        give(&f, 0);
+        const lt_step step = {.lr = 0.1, .attempt = ++f.attempt};
+        assert_ok(lt_optim_step(f.optim, &step));
+    }
+    const roots r = roots_of(&f);
+    for (int i = 0; i < ROWS * ROWS; i++)
+        assert_near(r.value[0][i], i % (ROWS + 1) == 0, 0); /* as it began */
+    assert_int_equal(r.block_failures, 3);
+    assert_non_null(strstr(h.last, "the old root stays"));
+    lt_log_set(NULL, NULL);
+    fixture_close(&f);
+}
+
 typedef struct rule {
     const char *name;
     lt_epsilon_rule epsilon;
@@ -131,6 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keep_goes_on_with_the_old_root),
+        cmocka_unit_test(keep_goes_on_with_the_old_root_where_the_new_one_is_infinite),
         cmocka_unit_test(diagonal_stands_in_for_a_factor_until_it_has_a_root_again),
         cmocka_unit_test(asynchronous_roots_that_fail_give_way_to_the_diagonal_of_the_swap),
     };

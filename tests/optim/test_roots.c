@@ -149,6 +149,53 @@ static void a_zero_matrix_has_the_root_that_eigh_gives_it(void **state)
     }
 }
 
+/* Relative to a largest eigenvalue of 0 no direction is known: the root is 0, on every backend. The
+ * sum of inverses is then infinite or NaN, and what is kept must not be. */
+static void a_zero_matrix_without_damping_has_the_root_zero(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device;
+        bool f64;
+    } places[] = {{"ref", false}, {"ref", true}, {"cpu", false}, {"cpu", true}};
+    double a[16] = {0}, got[16];
+    for (size_t k = 0; k < COUNT_OF(root_solvers) * COUNT_OF(places); k++) {
+        const size_t place = k % COUNT_OF(places);
+        problem p;
+        open_problem(&p, places[place].device, places[place].f64, 4, a);
+        p.config.epsilon = 1e-6;
+        p.config.epsilon_rule = LT_EPSILON_RELATIVE;
+        assert_ok(run(&p, root_solvers[k / COUNT_OF(places)], 0.25, false));
+        assert_int_equal(p.job.status, LT_OK);
+        read_doubles(p.out, got);
+        for (int i = 0; i < 16; i++)
+            assert_near(got[i], 0, 0);
+        close_problem(&p);
+    }
+}
+
+/* 1e-44 is a number of f32, 1e44 is none. */
+static void a_root_that_f32_cannot_hold_leaves_the_old_one(void **state)
+{
+    (void)state;
+    const double old[4] = {1, 2, 2, 5};
+    double a[4] = {0}, got[4];
+    for (size_t k = 0; k < COUNT_OF(root_solvers); k++) {
+        if (!can(root_solvers[k], 1))
+            continue;
+        problem p;
+        open_problem(&p, "ref", false, 2, a);
+        write_doubles(p.out, old);
+        p.config.epsilon = 1e-44;
+        assert_ok(run(&p, root_solvers[k], 1, false));
+        assert_int_equal(p.job.status, LT_E_ARG);
+        assert_int_equal(p.stats.failures, 1);
+        read_doubles(p.out, got);
+        assert_memory_equal(got, old, sizeof got);
+        close_problem(&p);
+    }
+}
+
 /* A longer series takes fewer steps. */
 static void every_order_of_the_series_finds_the_root(void **state)
 {
@@ -273,6 +320,8 @@ int main(void)
         cmocka_unit_test(residuals_over_condition_numbers),
         cmocka_unit_test(every_order_of_the_series_finds_the_root),
         cmocka_unit_test(a_zero_matrix_has_the_root_that_eigh_gives_it),
+        cmocka_unit_test(a_zero_matrix_without_damping_has_the_root_zero),
+        cmocka_unit_test(a_root_that_f32_cannot_hold_leaves_the_old_one),
         cmocka_unit_test(a_residual_above_the_tolerance_is_eighs),
         cmocka_unit_test(a_matrix_that_is_not_finite_is_named),
         cmocka_unit_test(what_a_solver_cannot_do_is_an_error_at_construction),

@@ -41,8 +41,9 @@ typedef struct lt_root_context {
 } lt_root_context;
 
 /** Solves all jobs; equal sizes are worked on together. Keeps nothing between calls: with a device
- *  of its own it may run on another thread. Errors: LT_E_ARG (a matrix or result is not finite:
- *  parameter, block, dimension and step are named), LT_E_NOMEM. */
+ *  of its own it may run on another thread. Errors: LT_E_ARG (a matrix is not finite:
+ *  parameter, block, dimension and step are named), LT_E_NOMEM. A result that is not finite is the
+ *  job's failure, as one that is too far off. */
 LT_API LT_MUST_CHECK lt_status lt_root_run(const lt_root_context *context, lt_root_job *job,
                                            size_t count);
 

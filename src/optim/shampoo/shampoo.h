@@ -213,7 +213,7 @@ void lt_shampoo_start_stats(lt_shampoo *s);
 /* Adds the time since begin to *seconds and to the profile; returns the clock. */
 int64_t lt_shampoo_took(int64_t begin, double *seconds, const char *name);
 
-/* Roots of these matrices, at once. Errors: LT_E_ARG (a factor or root is not finite), LT_E_NOMEM. */
+/* Roots of these matrices, at once. Errors: LT_E_ARG (a factor is not finite), LT_E_NOMEM. */
 lt_status lt_shampoo_run_batch(lt_shampoo *s, lt_root_task *tasks, size_t count);
 /* The same in two halves, for lt_root_run() at another time or place: jobs on bias-corrected copies
  * of the factors in one tensor, *copies, that read and write the blocks' own roots. */

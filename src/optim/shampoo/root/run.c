@@ -3,6 +3,7 @@
 
 #include "optim/shampoo/root/root.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -42,25 +43,27 @@ lt_view lt_root_diagonal(const lt_view *square)
 
 /* --- Checks --- */
 
-static lt_status not_finite(const run *r, const lt_root_job *job, const char *what)
-{
-    return lt_fail(LT_E_ARG,
-                   "shampoo: %s block %d, dimension %d: the %s is not finite at step %" PRId64,
-                   job->param, job->block, job->dim, what, r->context->step);
-}
-
-/* Frobenius norms see every NaN and Inf. which: the views' jobs, those without a failure. */
-static lt_status check_finite(run *r, bool results, const char *what)
+/* Frobenius norms of count views, which see every NaN and Inf, to the host. */
+static lt_status read_norms(run *r, size_t count)
 {
     const lt_root_set *s = &r->set;
     lt_view out = lt_tensor_view(r->norms);
+    LT_TRY(s->be->frobenius(s->ctx, r->view, count, &out));
+    return lt_tensor_read(r->norms, r->host, r->count * sizeof *r->host);
+}
+
+/* No policy helps a factor that is not finite: it never becomes finite again. */
+static lt_status check_factors(run *r)
+{
     for (size_t i = 0; i < r->count; i++)
-        r->view[i] = results ? r->job[i].out : r->job[i].a;
-    LT_TRY(s->be->frobenius(s->ctx, r->view, r->count, &out));
-    LT_TRY(lt_tensor_read(r->norms, r->host, r->count * sizeof *r->host));
+        r->view[i] = r->job[i].a;
+    LT_TRY(read_norms(r, r->count));
     for (size_t i = 0; i < r->count; i++)
-        if (!r->job[i].status && !isfinite(r->host[i]))
-            return not_finite(r, &r->job[i], what);
+        if (!isfinite(r->host[i]))
+            return lt_fail(
+                LT_E_ARG,
+                "shampoo: %s block %d, dimension %d: the factor is not finite at step %" PRId64,
+                r->job[i].param, r->job[i].block, r->job[i].dim, r->context->step);
     return LT_OK;
 }
 
@@ -139,7 +142,7 @@ static lt_status add_epsilons(run *r)
 static lt_status damp(run *r)
 {
     const lt_shampoo_config *c = r->set.config;
-    LT_TRY(check_finite(r, false, "factor"));
+    LT_TRY(check_factors(r));
     if (c->trace_scaling > 0)
         LT_TRY(scale_by_traces(r));
     const bool eigen = c->root_solver == LT_ROOT_EIGH;
@@ -199,16 +202,41 @@ static lt_status store_results(const run *r)
     return LT_OK;
 }
 
-/* What was measured and is above the tolerance has no result. */
-static void judge(const run *r)
+/* What was measured and is above the tolerance, or NaN, has no result. */
+static void judge_residuals(const run *r)
 {
     const double tolerance = lt_root_tolerance(r->set.config);
     for (size_t i = 0; i < r->set.count; i++) {
         lt_root_job *job = r->set.item[i].job;
-        if (!job->status && job->residual >= 0 && !(job->residual <= tolerance))
+        if (!job->status && !(job->residual < 0) && !(job->residual <= tolerance))
             job->status =
                 lt_fail(LT_E_ARG, "roots: a residual of %g, wanted %g", job->residual, tolerance);
     }
+}
+
+static double largest_power(const run *r, const lt_root_item *t)
+{
+    double most = 0;
+    for (int64_t i = 0; r->set.want == LT_WANT_POWERS && i < t->n; i++)
+        most = fmax(most, t->power[i]);
+    return most;
+}
+
+/* Neither has one that the device's dtype cannot hold: the job's own memory stays as it is. */
+static lt_status judge_size(run *r)
+{
+    const lt_root_set *s = &r->set;
+    const double most = lt_device_master(s->device) == LT_F64 ? DBL_MAX : (double)FLT_MAX;
+    for (size_t i = 0; i < s->count; i++)
+        r->view[i] = s->item[i].job->status ? s->item[i].a : s->item[i].result;
+    LT_TRY(read_norms(r, s->count));
+    for (size_t i = 0; i < s->count; i++) {
+        lt_root_job *job = s->item[i].job;
+        if (!job->status && !(r->host[i] <= most && largest_power(r, &s->item[i]) <= most))
+            job->status =
+                lt_fail(LT_E_ARG, "roots: a result of norm %g, at most %g fits", r->host[i], most);
+    }
+    return LT_OK;
 }
 
 static lt_status solve(run *r, const lt_root_method *method)
@@ -217,7 +245,8 @@ static lt_status solve(run *r, const lt_root_method *method)
         return LT_OK;
     LT_TRY(place_results(r));
     LT_TRY(method->solve(&r->set));
-    judge(r);
+    judge_residuals(r);
+    LT_TRY(judge_size(r));
     return store_results(r);
 }
 
@@ -288,9 +317,7 @@ static lt_status work(run *r)
     LT_TRY(solve(r, method));
     if (!method->needs_old)
         LT_TRY(retry(r, method));
-    if (method != lt_root_method_of(LT_ROOT_EIGH))
-        LT_TRY(fall_back(r));
-    return check_finite(r, true, r->set.want == LT_WANT_ROOT ? "inverse root" : "eigenbasis");
+    return method == lt_root_method_of(LT_ROOT_EIGH) ? LT_OK : fall_back(r);
 }
 
 static lt_root_want want_of(lt_preconditioner kind)
