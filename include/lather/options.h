@@ -23,7 +23,8 @@ typedef struct lt_option_list {
     size_t count;
 } lt_option_list;
 
-/** One option: a row of the program's table. Rows of one group stand together. */
+/** One option: a row of the program's table. Rows of one group stand together. In names that a user
+ *  writes, '_' counts as '-'. */
 typedef struct lt_option {
     const char *group; /**< heading in --help */
     const char *name;  /**< "batch-size" */
@@ -37,6 +38,7 @@ typedef struct lt_option {
     const char *defaults; /**< default by choice of the selector: "sgd=0.1 shampoo=0.05" */
     const char *meta;     /**< what the value is called in --help: "DIR"; NULL: by type */
     const char *help;     /**< one sentence, no full stop */
+    const char *also;     /**< other names it goes by, "wd l2"; NULL: none */
 } lt_option;
 
 /** A command line program. --help, --help-man, --version, --config FILE and --print-config are

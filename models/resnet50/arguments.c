@@ -4,6 +4,7 @@
 
 #include "lather/ext/fail.h"
 #include "lather/loader.h"
+#include "lather/schedule.h"
 
 #include <string.h>
 
@@ -27,8 +28,8 @@ static const lt_option table[] = {
 {"Data", NUM("color-jitter", color_jitter, 0, 10), .value = "0", .help = "largest change of brightness, contrast and saturation, as a factor"},
 {"Data", NUM("color-jitter-hue", color_jitter_hue, 0, 0.5), .value = "0", .help = "largest change of hue, in turns"},
 {"Data", NUM("random-erase", random_erase, 0, 1), .value = "0", .help = "probability of erasing a random rectangle"},
-{"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .help = "mix pictures and targets; parameter of the Beta distribution; 0: no"},
-{"Data", NUM("cutmix-alpha", cutmix_alpha, 0, 100), .value = "0", .help = "put a part of another picture into each; with --mixup-alpha: either"},
+{"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .also = "mixup", .help = "mix pictures and targets; parameter of the Beta distribution; 0: no"},
+{"Data", NUM("cutmix-alpha", cutmix_alpha, 0, 100), .value = "0", .also = "cutmix", .help = "put a part of another picture into each; with --mixup-alpha: either"},
 {"Data", PICK("exif", exif, "off|on"), .help = "turn JPEG as their EXIF orientation says; off: the pixels as stored, as torchvision's ImageFolder reads them"},
 {"Data", TEXT("mean", mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
 {"Data", TEXT("std", std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
@@ -59,9 +60,9 @@ static const lt_option table[] = {
 {"Model", LIST("freeze", freeze), .meta = "REGEX", .help = "do not train parameters whose name matches"},
 
 {"Training", TEXT("recipe", recipe), .meta = "NAME|FILE", .help = "settings of a known run: nesterov-90e, shampoo-paper, shampoo-60e, torchvision-v1, ffcv-16e; all other flags and --config override them"},
-{"Training", INT("batch-size", batch_size, 1, 1000000), .alias = 'b', .value = "32", .help = "pictures per rank and micro-batch"},
+{"Training", INT("batch-size", batch_size, 1, 1000000), .alias = 'b', .value = "32", .also = "bs", .help = "pictures per rank and micro-batch"},
 {"Training", INT("grad-accum", grad_accum, 1, 1000000), .value = "1", .help = "micro-batches per update"},
-{"Training", NUM("epochs", epochs, 0, 1e6), .value = "0", .help = "passes over the data, and length of the schedule; 0: what --max-steps makes, else 90"},
+{"Training", NUM("epochs", epochs, 0, 1e6), .value = "0", .also = "ep", .help = "passes over the data, and length of the schedule; 0: what --max-steps makes, else 90"},
 {"Training", INT("max-steps", max_steps, 0, many), .value = "0", .help = "stop after this many updates; 0: at the end of the epochs"},
 {"Training", INT("seed", seed, 0, 9e15), .value = "0", .help = "of initial values, order, augmentation"},
 {"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .help = "share of the target spread over all classes"},
@@ -73,11 +74,11 @@ static const lt_option table[] = {
 {"Training", BOOL("deterministic", deterministic), .help = "the same bits on the same build, CPU type and thread count"},
 
 {"Optimizer", PICK("optim", optim, "sgd|adagrad|adam|adamw|shampoo|soap"), .help = "optimizer; soap: shampoo with --preset soap"},
-{"Optimizer", NUM("lr", lr, 0, 1e6), .defaults = "sgd=0.1 adagrad=0.01 adam=0.001 adamw=0.001 shampoo=0.1 soap=0.003", .help = "learning rate of the whole batch; never rescaled"},
+{"Optimizer", NUM("lr", lr, 0, 1e6), .defaults = "sgd=0.1 adagrad=0.01 adam=0.001 adamw=0.001 shampoo=0.1 soap=0.003", .also = "learning-rate", .help = "learning rate of the whole batch; never rescaled"},
 {"Optimizer", NUM("momentum", momentum, 0, below_one), .applies = "sgd shampoo soap", .defaults = "sgd=0.9 shampoo=0.9 soap=0", .help = "momentum"},
 {"Optimizer", NUM("dampening", dampening, 0, 1), .applies = "sgd shampoo soap", .value = "0", .help = "dampening of momentum"},
 {"Optimizer", BOOL("nesterov", nesterov), .applies = "sgd shampoo soap", .value = "true", .help = "Nesterov's momentum"},
-{"Optimizer", NUM("weight-decay", weight_decay, 0, 1e6), .defaults = "sgd=0.0001 adagrad=0 adam=0 adamw=0.01 shampoo=0.0001 soap=0.01", .help = "weight decay"},
+{"Optimizer", NUM("weight-decay", weight_decay, 0, 1e6), .defaults = "sgd=0.0001 adagrad=0 adam=0 adamw=0.01 shampoo=0.0001 soap=0.01", .also = "wd", .help = "weight decay"},
 {"Optimizer", BOOL("norm-weight-decay", norm_weight_decay), .help = "biases, gains and shifts of normalisations decay too"},
 {"Optimizer", NUM("beta1", beta1, 0, below_one), .applies = "adam adamw shampoo soap", .defaults = "adam=0.9 adamw=0.9 shampoo=0 soap=0.95", .help = "memory of the mean gradient"},
 {"Optimizer", NUM("beta2", beta2, 0, 1), .applies = "adam adamw shampoo soap", .defaults = "adam=0.999 adamw=0.999 shampoo=0.999 soap=0.95", .help = "memory of the second moment; 1 (shampoo): a sum"},
@@ -189,6 +190,7 @@ static lt_status check_needs(const arguments *a)
     } rules[] = {
         {a->eval, a->weights != NULL, "eval", "weights"},
         {a->save_logits != NULL, a->eval, "save-logits", "eval"},
+        {a->sched == LT_SCHEDULE_MULTISTEP, a->milestone.count > 0, "sched multistep", "milestone"},
         {a->reset_head, a->weights != NULL, "reset-head", "weights"},
         {a->resume != NULL, a->output != NULL, "resume", "output"},
         {a->checkpoint_every > 0, a->output != NULL, "checkpoint-every", "output"},

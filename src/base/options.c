@@ -18,16 +18,6 @@ const lt_option_builtin lt_option_builtins[] = {
 };
 const size_t lt_option_builtin_count = sizeof lt_option_builtins / sizeof *lt_option_builtins;
 
-const lt_option *lt_options_find(const lt_options *o, const char *name, size_t bytes)
-{
-    for (size_t i = 0; i < o->program->count; i++) {
-        const lt_option *row = &o->program->option[i];
-        if (strlen(row->name) == bytes && !strncmp(row->name, name, bytes))
-            return row;
-    }
-    return NULL;
-}
-
 size_t lt_options_row(const lt_options *o, const lt_option *option)
 {
     return (size_t)(option - o->program->option);
@@ -38,61 +28,6 @@ static const lt_option *find_text(const lt_options *o, const char *name)
     const lt_option *row = lt_options_find(o, name, strlen(name));
     LT_ASSERT(row); /* the program asks about its own table */
     return row;
-}
-
-static const lt_option_builtin *find_builtin(const char *name, size_t bytes)
-{
-    for (size_t i = 0; i < lt_option_builtin_count; i++)
-        if (strlen(lt_option_builtins[i].name) == bytes
-            && !strncmp(lt_option_builtins[i].name, name, bytes))
-            return &lt_option_builtins[i];
-    return NULL;
-}
-
-/* Unknown options. */
-
-static int min3(int a, int b, int c)
-{
-    int least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
-/* Insertions, deletions, and replacements that make b of a (Levenshtein 1966). */
-static int distance(const char *a, size_t a_bytes, const char *b)
-{
-    enum { MAX = 64 };
-    int row[MAX + 1];
-    size_t b_bytes = strlen(b);
-    if (a_bytes > MAX || b_bytes > MAX)
-        return MAX;
-    for (size_t j = 0; j <= b_bytes; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= a_bytes; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= b_bytes; j++) {
-            int above = row[j];
-            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
-        }
-    }
-    return row[b_bytes];
-}
-
-static lt_status unknown(const lt_options *o, const char *name, size_t bytes)
-{
-    const char *best = "help";
-    int least = distance(name, bytes, best);
-    for (size_t i = 0; i < o->program->count + lt_option_builtin_count; i++) {
-        const char *other = i < o->program->count ? o->program->option[i].name
-                                                  : lt_option_builtins[i - o->program->count].name;
-        int d = distance(name, bytes, other);
-        if (d < least) {
-            least = d;
-            best = other;
-        }
-    }
-    return lt_fail(LT_E_ARG, "--%.*s: no such option; the nearest is --%s", (int)bytes, name, best);
 }
 
 /* Life. */
@@ -241,7 +176,7 @@ static lt_status parse_long(lt_options *o, arguments *args, const char *name)
     const lt_option *row = lt_options_find(o, name, bytes);
     if (row)
         return use_row(o, args, row, equal);
-    const lt_option_builtin *builtin = find_builtin(name, bytes);
+    const lt_option_builtin *builtin = lt_options_find_builtin(name, bytes);
     if (builtin)
         return use_builtin(o, args, builtin, equal);
     if (bytes > 3 && !strncmp(name, "no-", 3)) {
@@ -254,7 +189,7 @@ static lt_status parse_long(lt_options *o, arguments *args, const char *name)
         if (row)
             return lt_options_assign(o, row, "false", LT_OPTION_FROM_USER);
     }
-    return unknown(o, name, bytes);
+    return lt_options_unknown(o, name, bytes);
 }
 
 /* -b 32, -b32; no bundles. */
@@ -332,7 +267,7 @@ lt_status lt_options_set(lt_options *o, const char *name, const char *value)
 {
     const lt_option *row = lt_options_find(o, name, strlen(name));
     if (!row)
-        return unknown(o, name, strlen(name));
+        return lt_options_unknown(o, name, strlen(name));
     LT_TRY(lt_options_assign(o, row, value, LT_OPTION_FROM_USER));
     return set_defaults(o);
 }
@@ -341,9 +276,8 @@ static lt_status load_line(void *context, const char *key, const char *value, in
 {
     lt_options *o = context;
     const lt_option *row = lt_options_find(o, key, strlen(key));
-    lt_status st = row ? LT_OK : unknown(o, key, strlen(key));
-    if (!st && o->source[lt_options_row(o, row)] != LT_OPTION_FROM_USER)
-        st = lt_options_assign(o, row, value, LT_OPTION_FROM_FILE);
+    lt_status st = row ? lt_options_assign(o, row, value, LT_OPTION_FROM_FILE)
+                       : lt_options_unknown(o, key, strlen(key));
     return st ? lt_fail(st, "line %d: %s", line, lt_error_message()) : LT_OK;
 }
 

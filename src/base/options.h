@@ -11,6 +11,8 @@ typedef enum lt_option_source {
     LT_OPTION_FROM_USER
 } lt_option_source;
 
+enum { LT_OPTION_NAME = 64 }; /* bytes of a name, with its NUL */
+
 struct lt_options {
     const lt_program *program;
     void *values;
@@ -23,11 +25,13 @@ struct lt_options {
     int argument_count;
 };
 
-/* Row of that name, or NULL; name need not end in NUL. */
+/* Row that goes by that name, or NULL; name need not end in NUL. */
 const lt_option *lt_options_find(const lt_options *o, const char *name, size_t bytes);
+/* LT_E_ARG, with the name that comes nearest. */
+lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes);
 size_t lt_options_row(const lt_options *o, const lt_option *option);
 
-/* Sets the field of a row from text; messages say where it was written. */
+/* Sets the field of a row from text, unless a stronger source has: then text is only checked. */
 lt_status lt_options_assign(lt_options *o, const lt_option *option, const char *value,
                             lt_option_source source);
 /* The row's default for the selector's choice, or NULL; into text of size bytes. */
@@ -46,6 +50,7 @@ typedef struct lt_option_builtin {
 } lt_option_builtin;
 extern const lt_option_builtin lt_option_builtins[];
 extern const size_t lt_option_builtin_count;
+const lt_option_builtin *lt_options_find_builtin(const char *name, size_t bytes); /* or NULL */
 
 lt_status lt_options_write_help(const lt_options *o, FILE *out);
 lt_status lt_options_write_man(const lt_options *o, FILE *out);

@@ -51,6 +51,10 @@ static void right_side(const lt_option *option, char *text, size_t size)
     } while (0)
     if (option->type == LT_OPTION_LIST)
         APPEND("; may be repeated");
+    for (const char *at = option->also; at && *at; at += strspn(at, " ")) {
+        APPEND("%s--%.*s", at == option->also ? "; also " : ", ", (int)strcspn(at, " "), at);
+        at += strcspn(at, " ");
+    }
     int bytes = 0;
     if (option->defaults)
         APPEND(" [%s]", option->defaults);

@@ -120,9 +120,19 @@ static lt_status add_to_list(lt_option_list *list, const char *value, bool repla
 lt_status lt_options_assign(lt_options *o, const lt_option *option, const char *value,
                             lt_option_source source)
 {
+    union {
+        bool flag;
+        int64_t integer;
+        double real;
+        int choice;
+    } unused;
     size_t row = lt_options_row(o, option);
-    void *to = field(o, option);
+    bool stays = o->source[row] > source,
+         is_text = option->type == LT_OPTION_STRING || option->type == LT_OPTION_LIST;
+    void *to = stays ? &unused : field(o, option);
     char *copy = NULL;
+    if (stays && is_text)
+        return LT_OK;
     switch (option->type) {
     case LT_OPTION_BOOL:
         LT_TRY(parse_bool(option, value, to));
@@ -147,7 +157,7 @@ lt_status lt_options_assign(lt_options *o, const lt_option *option, const char *
         LT_TRY(add_to_list(to, value, o->source[row] != source));
         break;
     }
-    o->source[row] = source;
+    o->source[row] = stays ? o->source[row] : source;
     return LT_OK;
 }
 

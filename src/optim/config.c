@@ -3,7 +3,7 @@
 #include "optim/config.h"
 
 #include "base/alloc.h"
-#include "optim/nearest.h"
+#include "base/nearest.h"
 
 #include <inttypes.h>
 #include <string.h>

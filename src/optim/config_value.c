@@ -1,8 +1,8 @@
 /* Values of optimizers' keys in JSON: types, ranges, and the fields they go to. */
 
 #include "base/alloc.h"
+#include "base/nearest.h"
 #include "optim/config.h"
-#include "optim/nearest.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -26,7 +26,7 @@ typedef struct values {
 static const lt_option table[] = {
     {"Data", "data", 'd', LT_OPTION_STRING, FIELD(data), .meta = "DIR", .help = "the pictures"},
     {"Data", "batch-size", 'b', LT_OPTION_INT, FIELD(batch), "32", 1, 65536,
-     .help = "pictures per step"},
+     .help = "pictures per step", .also = "bs per-step"},
     {"Optimizer", "lr", 0, LT_OPTION_DOUBLE, FIELD(lr), "0.5", 0, 100,
      .defaults = "sgd=0.1 adam=0.001", .help = "learning rate"},
     {"Optimizer", "beta1", 0, LT_OPTION_DOUBLE, FIELD(beta1), "0.9", 0, 0.999999,
@@ -69,6 +69,10 @@ typedef struct error_row {
 
 static const error_row errors[] = {
     {"--batchsize 3", "--batchsize: no such option; the nearest is --batch-size"},
+    {"--per-stp 3", "the nearest is --per-step (--batch-size)"},
+    {"--fre x",
+     "--fre: no such option; the nearest is --freeze"}, /* --lr has a letter less to change */
+    {"--bs 0", "--batch-size: 0 is not in 1..65536"},
     {"--hepl", "--hepl: no such option; the nearest is --help"},
     {"--batch-size 0", "--batch-size: 0 is not in 1..65536"},
     {"--batch-size 3x", "--batch-size: '3x' is no integer"},
@@ -120,6 +124,10 @@ static void test_values(void **state)
     assert_string_equal(lt_options_argument(o, 2), "/d");
     assert_null(lt_options_argument(o, 99));
     lt_options_free(&o);
+    assert_ok(parse(&o, &v, "--batch_size 64 --per_step=65")); /* one option by two of its names */
+    assert_int_equal(v.batch, 65);
+    assert_true(lt_options_is_set(o, "batch-size"));
+    lt_options_free(&o);
     assert_ok(parse(&o, &v, ""));
     assert_near(v.lr, 0.5, 0); /* shampoo has none of its own */
     assert_null(v.data);
@@ -142,9 +150,10 @@ static void test_answers(void **state)
         const char *say[5];
     } rows[] = {
         {"--help",
-         {"Usage: prog --data DIR", "-b, --batch-size N", "[sgd=0.1 adam=0.001]",
-          "(adam shampoo only)", "--[no-]nesterov"}},
-        {"--help-man", {".TH PROG 1", ".SH OPTIONS", "\\-\\-batch\\-size N", ".SS Data", "\\-b, "}},
+         {"Usage: prog --data DIR", "pictures per step; also --bs, --per-step [32]",
+          "[sgd=0.1 adam=0.001]", "(adam shampoo only)", "--[no-]nesterov"}},
+        {"--help-man",
+         {".TH PROG 1", ".SH OPTIONS", "\\-\\-batch\\-size N", "also \\-\\-bs", "\\-b, "}},
         {"--print-config --optim sgd",
          {"batch-size: 32\n", "lr: 0.1\n", "nesterov: true\n", "optim: sgd\n", "\n"}},
         {"--version", {"prog 0.", "prog", "prog", "prog", "prog"}},
@@ -213,6 +222,28 @@ static void test_config(void **state)
     }
 }
 
+/* A mistake in a file is one on the day when nothing overrides it, too. */
+static void test_overridden_config(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } bad[] = {{"bs: big\n", "line 1: --batch-size: 'big' is no integer"},
+               {"lr: 1\nbatch_size: 0\n", "line 2: --batch-size: 0 is not in 1..65536"}};
+    for (size_t i = 0; i < 2 * COUNT_OF(bad); i++) {
+        lt_options *o = NULL;
+        values v;
+        lt_status st =
+            parse_config(&o, &v, i % 2 ? "-b 8" : "", bad[i / 2].text, i % 2 ? "" : "-b 8");
+        lt_options_free(&o);
+        if (st == LT_E_UNSUPPORTED)
+            skip();
+        assert_status(st, LT_E_ARG);
+        if (!strstr(lt_error_message(), bad[i / 2].says))
+            fail_msg("'%s' does not say '%s'", lt_error_message(), bad[i / 2].says);
+    }
+}
+
 /* What --print-config writes is read back as the same values. */
 static void test_config_round_trip(void **state)
 {
@@ -266,7 +297,7 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(errors) + 5];
+    struct CMUnitTest tests[COUNT_OF(errors) + 6];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(errors); i++)
         tests[n++] = (struct CMUnitTest){.name = errors[i].line,
@@ -275,6 +306,7 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_values);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_answers);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_overridden_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config_round_trip);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_memory);
     return cmocka_run_group_tests(tests, NULL, NULL);

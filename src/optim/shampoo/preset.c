@@ -5,7 +5,7 @@
  *   recommended  ours: docs/guides/shampoo.md says why
  *   soap         Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024 */
 
-#include "optim/nearest.h"
+#include "base/nearest.h"
 #include "optim/shampoo/shampoo.h"
 
 #include <limits.h>

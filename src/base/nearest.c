@@ -1,6 +1,6 @@
 /* Edit distance: Wagner & Fischer, "The string-to-string correction problem", JACM 1974. */
 
-#include "optim/nearest.h"
+#include "base/nearest.h"
 
 #include <string.h>
 
@@ -12,9 +12,9 @@ static size_t least(size_t a, size_t b, size_t c)
     return ab < c ? ab : c;
 }
 
-static size_t distance(const char *a, const char *b)
+size_t lt_edit_distance(const char *a, size_t bytes, const char *b)
 {
-    size_t row[LONGEST + 1], n = strnlen(a, LONGEST), m = strnlen(b, LONGEST);
+    size_t row[LONGEST + 1], n = bytes < LONGEST ? bytes : LONGEST, m = strnlen(b, LONGEST);
     for (size_t j = 0; j <= m; j++)
         row[j] = j;
     for (size_t i = 1; i <= n; i++) {
@@ -32,8 +32,9 @@ static size_t distance(const char *a, const char *b)
 const char *lt_nearest(const char *text, const char *const *words, size_t count)
 {
     const char *best = words[0];
+    size_t bytes = strlen(text);
     for (size_t i = 1; i < count; i++)
-        if (distance(text, words[i]) < distance(text, best))
+        if (lt_edit_distance(text, bytes, words[i]) < lt_edit_distance(text, bytes, best))
             best = words[i];
     return best;
 }
