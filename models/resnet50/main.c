@@ -14,6 +14,8 @@ static lt_status train(session *s)
 {
     LT_TRY(session_open_training(s));
     LT_TRY(session_summary(s));
+    if (s->args.weights)
+        session_describe_input(s);
     signals_install();
     return session_train(s);
 }
@@ -29,6 +31,7 @@ static bool fits_weights(const session *s)
 static lt_status evaluate_only(session *s)
 {
     evaluation e = {0};
+    session_describe_input(s);
     if (s->args.save_logits)
         LT_TRY(session_save_logits(s, s->args.save_logits));
     if (!fits_weights(s)) {

@@ -1,5 +1,5 @@
-/* What a file of weights says besides numbers: the names of its classes, and how its pixels were normalised. It
- * stands in the metadata of model.safetensors, in checkpoints too. */
+/* What a file of weights says besides numbers: the names of its classes, how its pixels were normalised,
+ * and what else turns a picture into its input. It stands in the metadata of model.safetensors, in checkpoints too. */
 
 #include "session.h"
 
@@ -13,6 +13,25 @@
 
 enum { CHANNELS = 3 };
 static const double white = 255;
+
+const char *const notes_key[NOTE_KEYS] = {
+    [NOTE_MEAN] = "mean",
+    [NOTE_STD] = "std",
+    [NOTE_IMAGE_SIZE] = "image_size",
+    [NOTE_CROP_PCT] = "crop_pct",
+    [NOTE_INTERPOLATION] = "interpolation",
+    [NOTE_STEM] = "stem",
+    [NOTE_AUGMENT] = "augment",
+};
+const char *const notes_flag[NOTE_KEYS] = {
+    [NOTE_MEAN] = "mean",
+    [NOTE_STD] = "std",
+    [NOTE_IMAGE_SIZE] = "image-size",
+    [NOTE_CROP_PCT] = "crop-pct",
+    [NOTE_INTERPOLATION] = "interpolation",
+    [NOTE_STEM] = "stem",
+    [NOTE_AUGMENT] = "augment",
+};
 
 /* --- Texts --- */
 
@@ -117,8 +136,8 @@ lt_status notes_read(notes *out, const char *path)
     LT_TRY(lt_safetensors_open(&file, path));
     const char *names = lt_safetensors_metadata(file, "class_names");
     n.names = names ? strdup(names) : NULL;
-    copy_note(file, "mean", n.mean);
-    copy_note(file, "std", n.std);
+    for (int i = 0; i < NOTE_KEYS; i++)
+        copy_note(file, notes_key[i], n.text[i]);
     lt_safetensors_close(&file);
     notes_clear(out);
     *out = n;
@@ -129,8 +148,8 @@ size_t session_notes(const session *s, lt_weights_note out[NOTES])
 {
     const notes *n = &s->own;
     size_t count = 0;
-    out[count++] = (lt_weights_note){"mean", n->mean};
-    out[count++] = (lt_weights_note){"std", n->std};
+    for (int i = 0; i < NOTE_KEYS; i++)
+        out[count++] = (lt_weights_note){notes_key[i], n->text[i]};
     if (n->names)
         out[count++] = (lt_weights_note){"class_names", n->names};
     return count;
@@ -158,11 +177,11 @@ lt_status session_choose_pixels(session *s, int channels)
 {
     const double least_deviation = 1e-4;
     s->pixels = usual_pixels(channels);
-    LT_TRY(choose("--mean", s->args.mean, s->known.mean, channels, 0, s->pixels.mean));
-    LT_TRY(
-        choose("--std", s->args.std, s->known.std, channels, least_deviation, s->pixels.deviation));
-    print_pixels(s->own.mean, s->pixels.mean, channels);
-    print_pixels(s->own.std, s->pixels.deviation, channels);
+    LT_TRY(choose("--mean", s->args.mean, s->known.text[NOTE_MEAN], channels, 0, s->pixels.mean));
+    LT_TRY(choose("--std", s->args.std, s->known.text[NOTE_STD], channels, least_deviation,
+                  s->pixels.deviation));
+    print_pixels(s->own.text[NOTE_MEAN], s->pixels.mean, channels);
+    print_pixels(s->own.text[NOTE_STD], s->pixels.deviation, channels);
     return LT_OK;
 }
 
@@ -203,9 +222,9 @@ lt_status session_check_notes(const session *s)
     notes found = {0};
     snprintf(path, sizeof path, "%s/model.safetensors", s->folder);
     LT_TRY(notes_read(&found, path));
-    lt_status st = same(s, "mean", found.mean, s->own.mean);
+    lt_status st = same(s, "mean", found.text[NOTE_MEAN], s->own.text[NOTE_MEAN]);
     if (!st)
-        st = same(s, "std", found.std, s->own.std);
+        st = same(s, "std", found.text[NOTE_STD], s->own.text[NOTE_STD]);
     int classes = notes_class_count(&found);
     for (int i = 0; i < classes && !st; i++)
         if (notes_class_name(&found, i, before, sizeof before)

@@ -26,12 +26,12 @@ typedef struct predict_arguments {
 static const lt_option table[] = {
 {"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
 {"Options", .name = "class-names", .type = LT_OPTION_STRING, AT(class_names), .meta = "FILE", .help = "a name per line, in the order of classes; missing: the names that the weights hold"},
-{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: 224, or with a small stem 28 for one channel and 32 for three"},
-{"Options", .name = "interpolation", .type = LT_OPTION_CHOICE, AT(interpolation), .choices = "bilinear|bicubic", .help = "filter of resizing, antialiased"},
+{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: what the weights say, else 224, or with a small stem 28 for one channel and 32 for three"},
+{"Options", .name = "interpolation", .type = LT_OPTION_CHOICE, AT(interpolation), .choices = "auto|bilinear|bicubic", .help = "filter of resizing, antialiased; auto: what the weights say, else bilinear"},
 {"Options", .name = "mean", .type = LT_OPTION_STRING, AT(mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
 {"Options", .name = "std", .type = LT_OPTION_STRING, AT(std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
 {"Options", .name = "exif", .type = LT_OPTION_CHOICE, AT(exif), .choices = "off|on", .help = "turn JPEG as their EXIF orientation says"},
-{"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(crop_pct), .value = "0", .min = 0, .max = 1, .help = "share of the short side that the centre crop keeps; 0: 224 of 256 (0.875), or all up to 64 pixels"},
+{"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(crop_pct), .value = "0", .min = 0, .max = 1, .help = "share of the short side that the centre crop keeps; 0: what the weights say, else 224 of 256 (0.875), or all up to 64 pixels"},
 {"Options", .name = "device", .type = LT_OPTION_STRING, AT(device), .value = "cpu", .help = "cpu, ref, cuda[:N]"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "compute threads; 0: as many as allowed"},
 };
@@ -64,7 +64,7 @@ static lt_status open_files(session *s)
 static int default_side(const lt_resnet_config *shape)
 {
     if (!shape->small_stem)
-        return 224;
+        return IMAGENET_SIDE;
     return shape->channels == 1 ? 28 : 32;
 }
 
@@ -73,7 +73,7 @@ static lt_status open_model(session *s, const predict_arguments *a)
     lt_device_config config = {.threads = (int)a->threads};
     LT_TRY(lt_device_open(&s->device, a->device, &config));
     LT_TRY(lt_resnet_load(&s->model, s->device, a->weights, &s->shape));
-    s->transform.size = a->image_size ? (int)a->image_size : default_side(&s->shape);
+    s->args.image_size = a->image_size;
     s->args.interpolation = a->interpolation;
     s->args.exif = a->exif;
     s->args.crop_pct = a->crop_pct;
@@ -81,6 +81,8 @@ static lt_status open_model(session *s, const predict_arguments *a)
     s->args.std = a->std;
     LT_TRY(notes_read(&s->known, a->weights));
     LT_TRY(session_choose_pixels(s, s->shape.channels));
+    LT_TRY(session_choose_input(s, default_side(&s->shape)));
+    session_describe_input(s);
     return lt_tape_new(&s->tape, s->device);
 }
 

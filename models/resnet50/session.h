@@ -15,12 +15,27 @@
 #include "lather/run.h"
 #include "lather/schedule.h"
 
-/* What a file of weights says besides numbers. */
-enum { NOTE_BYTES = 64, NAME_TEXT = 256, NOTES = 3 };
+/* What a file of weights says besides numbers: texts in its metadata, under the names notes_key[]; notes_flag[]
+ * are the options that override them. */
+typedef enum note_key {
+    NOTE_MEAN,
+    NOTE_STD, /* "0.485,0.456,0.406", of white 1 */
+    NOTE_IMAGE_SIZE,
+    NOTE_CROP_PCT,
+    NOTE_INTERPOLATION,
+    NOTE_STEM,
+    NOTE_AUGMENT,
+    NOTE_KEYS,
+    NOTES /* and the names of classes */
+} note_key;
+extern const char *const notes_key[NOTE_KEYS], *const notes_flag[NOTE_KEYS];
+enum { NOTE_BYTES = 64, NAME_TEXT = 256 };
 typedef struct notes {
-    char *names;                            /* of classes, a line each; NULL: unknown */
-    char mean[NOTE_BYTES], std[NOTE_BYTES]; /* "0.485,0.456,0.406", of white 1; "": unknown */
+    char *names;                      /* of classes, a line each; NULL: unknown */
+    char text[NOTE_KEYS][NOTE_BYTES]; /* "": unknown */
 } notes;
+typedef enum origin { FROM_USUAL, FROM_FLAG, FROM_WEIGHTS } origin;
+enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* pixels */
 
 /* Zeroed parts are not there yet; session_close() frees what is. */
 typedef struct session {
@@ -40,8 +55,10 @@ typedef struct session {
 
     lt_transform transform; /* of training; evaluation: session_eval_transform() */
     lt_size_schedule sizes; /* of training, if there is one */
+    double crop;            /* share that evaluation's centre crop keeps; 0: the usual one */
     lt_normalize_config pixels;
     notes known, own;          /* of --weights; of this run */
+    origin origin[NOTE_KEYS];  /* of size, crop and interpolation */
     lt_tensor *hits;           /* i64 [2]: top-1 and top-5 of the running count */
     lt_tensor *loss;           /* [] of the last micro-batch */
     lt_readback *numbers[2];   /* of updates by turns: losses and hits */
@@ -126,16 +143,25 @@ lt_status session_check_notes(const session *s);
 /* Those to save; borrowed from s. Returns how many. */
 size_t session_notes(const session *s, lt_weights_note out[NOTES]);
 
+/* input.c */
+/* Size, crop, filter and augmentation; usual: the side without a word from flags and weights.
+ * Errors: LT_E_FORMAT (the weights' metadata). */
+lt_status session_choose_input(session *s, int usual);
+/* Without --depths and the like; with --weights that say it, as theirs. */
+bool session_small_stem(const session *s);
+lt_transform session_eval_transform(const session *s);
+/* Side of the inputs that an epoch trains on, and the largest of any. */
+int session_train_side(const session *s, int64_t epoch);
+int session_largest_side(const session *s);
+/* Logs one line: network, size, crop, interpolation, and where they come from. */
+void session_describe_input(const session *s);
+
 /* setup.c: opens everything that the arguments ask for, in this order. */
 lt_status session_open_device(session *s);
 lt_status session_open_data(session *s);
 lt_status session_open_model(session *s);
 lt_status session_open_training(session *s);
 void session_close(session *s);
-lt_transform session_eval_transform(const session *s);
-/* Side of the inputs that an epoch trains on, and the largest of any. */
-int session_train_side(const session *s, int64_t epoch);
-int session_largest_side(const session *s);
 lt_pass session_pass(const session *s, bool train);
 /* images -> logits on the tape. */
 lt_tensor *session_forward(session *s, lt_tensor *images);

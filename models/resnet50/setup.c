@@ -11,8 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* pixels */
-
 double session_clock(void)
 {
     struct timespec now;
@@ -20,66 +18,12 @@ double session_clock(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Side of the input. Fashion-MNIST and CIFAR keep theirs; photographs get ImageNet's. */
-static lt_status choose_size(session *s)
+/* Fashion-MNIST and CIFAR keep their size; photographs get ImageNet's. */
+static lt_status choose_input(session *s)
 {
     int side = 0;
     LT_TRY(lt_dataset_side(s->val_data, &side));
-    s->transform.size = (int)s->args.image_size;
-    if (s->args.image_size_schedule)
-        LT_TRY(lt_size_schedule_parse(&s->sizes, s->args.image_size_schedule));
-    if (!s->transform.size && s->sizes.count)
-        s->transform.size = s->sizes.step[s->sizes.count - 1].size;
-    if (!s->transform.size)
-        s->transform.size = side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE;
-    return LT_OK;
-}
-
-int session_train_side(const session *s, int64_t epoch)
-{
-    return s->sizes.count ? lt_size_schedule_at(&s->sizes, epoch) : s->transform.size;
-}
-
-int session_largest_side(const session *s)
-{
-    int side = s->transform.size;
-    for (int i = 0; i < s->sizes.count; i++)
-        side = s->sizes.step[i].size > side ? s->sizes.step[i].size : side;
-    return side;
-}
-
-static void choose_augmentation(session *s)
-{
-    static const lt_augment chosen[] = {LT_AUGMENT_NONE, LT_AUGMENT_NONE, LT_AUGMENT_IMAGENET,
-                                        LT_AUGMENT_SMALL};
-    s->transform.flip = s->args.flip;
-    s->transform.trivial_augment = s->args.auto_augment != 0;
-    s->transform.jitter = (lt_jitter){.brightness = s->args.color_jitter,
-                                      .contrast = s->args.color_jitter,
-                                      .saturation = s->args.color_jitter,
-                                      .hue = s->args.color_jitter_hue};
-    s->transform.erase = s->args.random_erase;
-    s->transform.filter = (lt_filter)s->args.interpolation;
-    s->transform.fast = s->args.decode != 0;
-    s->transform.exif = s->args.exif != 0;
-    s->transform.augment = chosen[s->args.augment];
-    if (s->args.augment == AUGMENT_AUTO)
-        s->transform.augment =
-            s->transform.size <= SMALL_SIDE ? LT_AUGMENT_SMALL : LT_AUGMENT_IMAGENET;
-    if (s->args.overfit_batches)
-        s->transform.augment = LT_AUGMENT_NONE;
-}
-
-lt_transform session_eval_transform(const session *s)
-{
-    lt_transform t = {.augment = LT_AUGMENT_NONE,
-                      .size = s->transform.size,
-                      .crop_ratio = s->args.crop_pct,
-                      .filter = (lt_filter)s->args.interpolation,
-                      .exif = s->args.exif != 0};
-    if (t.size <= SMALL_SIDE && t.crop_ratio <= 0)
-        t.resize = t.size; /* nothing to cut off */
-    return t;
+    return session_choose_input(s, side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE);
 }
 
 /* A GPU for each rank of the machine. */
@@ -114,8 +58,7 @@ lt_status session_open_device(session *s)
 lt_status session_open_data(session *s)
 {
     LT_TRY(session_open_sources(s));
-    LT_TRY(choose_size(s));
-    choose_augmentation(s);
+    LT_TRY(choose_input(s));
     LT_TRY(session_open_notes(s));
     for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
@@ -153,15 +96,14 @@ static bool weights_decide(const session *s)
                && !lt_options_is_set(s->options, "stem"));
 }
 
-/* Without --image-size, a network with ImageNet's stem gets ImageNet's size, however small the
+/* Without a word on the size, a network with ImageNet's stem gets ImageNet's size, however small the
  * pictures are. */
 static lt_status shape_of_weights(session *s)
 {
     int channels = lt_dataset_channels(s->val_data);
     LT_TRY(lt_resnet_infer(s->args.weights, &s->shape));
-    if (!s->args.image_size && !s->sizes.count && !s->shape.small_stem)
-        s->transform.size = IMAGENET_SIDE;
-    choose_augmentation(s);
+    if (s->origin[NOTE_IMAGE_SIZE] == FROM_USUAL && !s->shape.small_stem)
+        LT_TRY(session_choose_input(s, IMAGENET_SIDE));
     if (channels == s->shape.channels)
         return LT_OK;
     return lt_fail(LT_E_SHAPE, "%s: the weights read %d channels, the pictures of %s have %d",
@@ -175,8 +117,7 @@ static lt_status choose_shape(session *s)
         .arch = a->arch,
         .width = (int)a->width,
         .channels = lt_dataset_channels(s->val_data),
-        .small_stem =
-            a->stem == STEM_SMALL || (a->stem == STEM_AUTO && s->transform.size <= SMALL_SIDE),
+        .small_stem = session_small_stem(s),
         .zero_init_last = a->zero_init_last,
         .seed = (uint64_t)a->seed,
     };
@@ -198,6 +139,7 @@ static lt_status load_weights(session *s)
 lt_status session_open_model(session *s)
 {
     LT_TRY(choose_shape(s));
+    snprintf(s->own.text[NOTE_STEM], NOTE_BYTES, "%s", s->shape.small_stem ? "small" : "imagenet");
     LT_TRY(lt_resnet_new(&s->model, s->device, &s->shape));
     LT_TRY(lt_module_params(s->model, &s->params));
     LT_TRY(load_weights(s));

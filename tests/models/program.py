@@ -208,7 +208,8 @@ def weights_know_their_classes_and_pixels(cwd):
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd"]
     run(*flags, "--output", "run", cwd=cwd)
     last = os.path.join(cwd, "run", "model.safetensors")
-    want = {"format": "pt", "class_names": "class0\nclass1\nclass2", "mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225"}
+    want = {"format": "pt", "class_names": "class0\nclass1\nclass2", "mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225",
+            "image_size": "16", "crop_pct": "1", "interpolation": "bilinear", "stem": "small", "augment": "small"}
     assert metadata(last) == want == metadata(checkpoint(cwd, "run", 1)), metadata(last)
     image = "data/val/class2/1.bmp"
 
