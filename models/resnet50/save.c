@@ -54,7 +54,16 @@ static lt_status find_place(const session *s, lt_checkpoint_state *found)
                        "%s: was saved within an epoch with %lld pictures to an update, this run "
                        "has %lld (--batch-size x --grad-accum x ranks)",
                        s->folder, (long long)found->global_batch, (long long)batch);
-    found->batch = found->epoch_images / batch * s->args.grad_accum;
+    int64_t updates = found->epoch_images / batch, place = 0;
+    if (updates < 1 || found->epoch_images % batch || found->batch % updates
+        || found->batch > found->epoch_images
+        || __builtin_mul_overflow(updates, s->args.grad_accum, &place))
+        return lt_fail(LT_E_FORMAT,
+                       "%s/state.json: 'batch' %lld and 'epoch_images' %lld contradict each other, "
+                       "with %lld pictures to an update",
+                       s->folder, (long long)found->batch, (long long)found->epoch_images,
+                       (long long)batch);
+    found->batch = place;
     return LT_OK;
 }
 

@@ -221,9 +221,16 @@ void lt_loader_free(lt_loader **loader)
 
 lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
 {
+    const int64_t most = INT64_MAX / 2; /* room to count on */
+    int64_t number = 0;
     if (epoch < 0 || batch < 0 || batch > l->batches)
         return lt_fail(LT_E_ARG, "loader: batch %" PRId64 " of epoch %" PRId64 "; it has %" PRId64,
                        batch, epoch, l->batches);
+    if (__builtin_mul_overflow(epoch, l->batches, &number) || number > most - batch)
+        return lt_fail(LT_E_ARG,
+                       "loader: epoch %" PRId64 " of %" PRId64 " batches; %" PRId64
+                       " batches can be counted",
+                       epoch, l->batches, most);
     l->begun = true;
     l->lent = false;
     l->failed = LT_OK;
@@ -232,7 +239,7 @@ lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
     l->batch = batch;
     if (l->ahead)
         LT_TRY(lt_upload_forget(l->ahead));
-    lt_ring_seek(l->ring, epoch * l->batches + batch);
+    lt_ring_seek(l->ring, number + batch);
     return LT_OK;
 }
 

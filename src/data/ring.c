@@ -302,6 +302,7 @@ void lt_ring_set_memory(lt_ring *r, int slot, uint8_t *pixels, int32_t *labels, 
 
 void lt_ring_seek(lt_ring *r, int64_t number)
 {
+    LT_ASSERT(number >= 0); /* % of a negative one is before the slots */
     pthread_mutex_lock(&r->mutex);
     r->paused = true;
     while (r->active > 0) /* invariant 3 */

@@ -8,6 +8,9 @@
 lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *name,
                                 const char *param, int64_t *value);
 
+/* numbers.c: what a counter of that name may be behind so many attempts. attempt < 2^62. */
+void lt_optim_number_range(const char *name, int64_t attempt, int64_t *low, int64_t *high);
+
 /* step.c: the numbers of steps. */
 lt_status lt_optim_make_scalars(lt_optim *o);
 /* Waits for the device. */

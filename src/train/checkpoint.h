@@ -43,6 +43,11 @@ LT_MUST_CHECK lt_status lt_checkpoint_write_state(const char *folder,
 LT_MUST_CHECK lt_status lt_checkpoint_read_state(const char *folder, lt_json **json,
                                                  lt_checkpoint_state *state);
 
+/* Errors: LT_E_FORMAT, naming the first counter out of its range, and the range. */
+LT_MUST_CHECK lt_status lt_checkpoint_check_state(const lt_checkpoint_state *state);
+/* The same for the optimizer's numbers behind so many steps; step is in its range. NULL: none. */
+LT_MUST_CHECK lt_status lt_checkpoint_check_numbers(const lt_json_value *numbers, int64_t step);
+
 /* Points `latest` (and `best`) to step-STEP, and removes checkpoints beyond the newest keep. */
 LT_MUST_CHECK lt_status lt_checkpoint_point(const char *checkpoints, int64_t step,
                                             const lt_checkpoint_policy *policy);

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,6 +120,9 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
     case INT:
         if (!f->later || lt_json_member(root, f->key))
             LT_TRY(lt_json_integer(root, f->key, &number));
+        if (number < INT_MIN || number > INT_MAX)
+            return lt_fail(LT_E_FORMAT, "'%s' %" PRId64 " is not in [%d,%d]", f->key, number,
+                           INT_MIN, INT_MAX);
         *(int *)at = (int)number;
         return LT_OK;
     case UINT64:
@@ -287,6 +291,8 @@ static lt_status get_all(const char *folder, const lt_json_value *root, lt_check
         return lt_fail(LT_E_FORMAT, "format %" PRId64 ", this build reads %d", version, VERSION);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         LT_TRY(get_field(root, &fields[i], state));
+    LT_TRY(lt_checkpoint_check_state(state));
+    LT_TRY(lt_checkpoint_check_numbers(lt_json_member(root, "numbers"), state->step));
     const lt_json_value *files = lt_json_member(root, "files");
     if (!lt_json_member(files, LT_CHECKPOINT_MODEL) || !lt_json_member(files, LT_CHECKPOINT_OPTIM))
         return lt_fail(LT_E_FORMAT, "no checksums of both files");

@@ -86,6 +86,17 @@ lt_status lt_entry_write(const lt_safetensors_entry *e, lt_tensor *tensor)
     return st;
 }
 
+/* A count goes up by one a batch: it needs room for that. */
+static lt_status check_counts(const lt_safetensors_entry *e, const char *path)
+{
+    const double most = 0x1p53;
+    for (int64_t i = 0; i < lt_shape_count(e->shape); i++)
+        if (!(element(e, i) >= 0 && element(e, i) <= most))
+            return lt_fail(LT_E_FORMAT, "%s: '%s' %.0f is not in [0,%.0f]", path, e->name,
+                           element(e, i), most);
+    return LT_OK;
+}
+
 lt_status lt_entry_check(const lt_safetensors_entry *e, const char *path, const lt_tensor *tensor)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
@@ -98,7 +109,7 @@ lt_status lt_entry_check(const lt_safetensors_entry *e, const char *path, const 
     if (have != want && !(is_float && wants_float) && !(have == LT_I32 && want == LT_I64))
         return lt_fail(LT_E_FORMAT, "%s: '%s' is %s, the model wants %s", path, e->name,
                        lt_dtype_name(have), lt_dtype_name(want));
-    return LT_OK;
+    return want == LT_I64 ? check_counts(e, path) : LT_OK;
 }
 
 static lt_status check_finite(const lt_safetensors_entry *e, const char *path)

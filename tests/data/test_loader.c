@@ -173,6 +173,10 @@ static void check_seek(void **state)
     }
     assert_status(lt_loader_seek(l, 0, 5), LT_E_ARG);
     assert_status(lt_loader_seek(l, -1, 0), LT_E_ARG);
+    assert_status(lt_loader_seek(l, INT64_MAX, 0), LT_E_ARG);
+    assert_status(lt_loader_seek(l, INT64_MAX / 2 / lt_loader_batches(l) + 1, 0), LT_E_ARG);
+    assert_ok(lt_loader_seek(l, INT64_MAX / 2 / lt_loader_batches(l), 0)); /* the control */
+    assert_ok(lt_loader_next(l, &b));
     lt_loader_free(&l);
     lt_dataset_free(&d);
     remove_folder(root);

@@ -1,13 +1,11 @@
 /* Checkpoints: what is saved is loaded bit for bit; what is damaged is found; nothing is half. */
 
-#include "lather/checkpoint.h"
-
 #include "base/alloc.h"
 #include "temp.h"
+#include "tiny.h"
 
 #include "lather/log.h"
 #include "lather/safetensors.h"
-#include "lather/shampoo.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -15,82 +13,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-enum { PARAMS = 4, BATCHES = 3 };
-
 static char folder[TEMP_PATH];
 static char logged[4096];
-
-/* A small model with an optimizer, and the state of its run. */
-typedef struct run {
-    lt_device *device;
-    lt_param param[PARAMS];
-    lt_params params;
-    lt_optim *optim;
-    lt_tensor *ema;
-    lt_checkpoint_tensor extra;
-    lt_checkpoint_parts parts;
-    lt_checkpoint_state state;
-} run;
-
-static void fill(lt_tensor *tensor, double seed)
-{
-    float values[64];
-    size_t count = (size_t)lt_tensor_count(tensor);
-    assert_true(count <= COUNT_OF(values));
-    for (size_t i = 0; i < count; i++)
-        values[i] = sinf((float)seed + (float)i);
-    assert_ok(lt_tensor_write(tensor, values, count * sizeof *values));
-}
-
-static void run_open(run *r, const char *optim, int classes)
-{
-    static const char *const leaf[] = {"conv.weight", "bn.running_mean", "bn.num_batches_tracked",
-                                       "fc.weight"};
-    const lt_shape shape[] = {LT_SHAPE(4, 3, 1, 1), LT_SHAPE(4), LT_SCALAR, LT_SHAPE(classes, 4)};
-    const lt_role role[] = {LT_ROLE_WEIGHT, LT_ROLE_STAT, LT_ROLE_COUNT, LT_ROLE_WEIGHT};
-    memset(r, 0, sizeof *r);
-    assert_ok(lt_device_open(&r->device, "ref", NULL));
-    for (int i = 0; i < PARAMS; i++) {
-        assert_ok(
-            lt_param_init_role(&r->param[i], r->device, "", leaf[i], shape[i], 0.25 * i, role[i]));
-        assert_ok(lt_params_add(&r->params, &r->param[i]));
-    }
-    if (!strcmp(optim, "adam"))
-        assert_ok(lt_optim_adam(&r->optim, &r->params, NULL));
-    else
-        assert_ok(lt_optim_shampoo(&r->optim, &r->params, NULL));
-    assert_ok(lt_tensor_new(&r->ema, r->device, LT_F32, LT_SHAPE(classes, 4)));
-    r->extra = (lt_checkpoint_tensor){"ema.fc.weight", r->ema};
-    r->parts = (lt_checkpoint_parts){&r->params, r->optim, &r->extra, 1, NULL, NULL, 0};
-    r->state = (lt_checkpoint_state){.seed = UINT64_MAX, .loss_scale = 1.0 / 3, .best_top1 = -1};
-    snprintf(r->state.arch, sizeof r->state.arch, "tiny");
-    snprintf(r->state.optim, sizeof r->state.optim, "%s", lt_optim_name(r->optim));
-    r->state.classes = classes;
-}
-
-static void run_close(run *r)
-{
-    lt_tensor_free(&r->ema);
-    lt_optim_free(&r->optim);
-    lt_params_clear(&r->params);
-    for (int i = 0; i < PARAMS; i++)
-        lt_param_clear(&r->param[i]);
-    lt_device_close(&r->device);
-}
-
-/* One step with gradients that depend on the step alone. */
-static void run_step(run *r)
-{
-    r->state.step++;
-    for (int i = 0; i < PARAMS; i++)
-        if (lt_param_is_trained(&r->param[i])) {
-            fill(r->param[i].grad, (double)(r->state.step * 10 + i));
-            r->param[i].has_grad = true;
-        }
-    const lt_step step = {.lr = 0.1, .attempt = r->state.step};
-    assert_ok(lt_optim_step(r->optim, &step));
-    assert_ok(lt_tensor_copy(r->ema, r->param[3].value));
-}
 
 static void assert_same(const lt_tensor *a, const lt_tensor *b)
 {

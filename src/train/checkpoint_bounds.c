@@ -1,0 +1,116 @@
+/* What a checkpoint's counters may be. Its checksum tells a flipped bit, not whether the numbers make
+ * sense: each has a range, by itself and beside the others, so that what is computed from them does
+ * not overflow. */
+
+#include "optim/optim.h"
+#include "train/checkpoint.h"
+
+#include "lather/ext/fail.h"
+#include "lather/text.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+
+/* A double counts so far without a gap, and products with what one machine holds fit 64 bits. */
+static const int64_t most = INT64_C(1) << 53;
+
+typedef struct counter {
+    const char *key;
+    size_t offset, limit; /* not above that other counter; itself: MOST */
+} counter;
+
+#define AT(name) offsetof(lt_checkpoint_state, name)
+#define COUNTER(name, limit)       \
+    {                              \
+#name, AT(name), AT(limit) \
+    }
+#define NUMBER(name, from, to)    \
+    {                             \
+#name, AT(name), from, to \
+    }
+
+/* A limit stands in front of what it limits. */
+static const counter counters[] = {
+    COUNTER(step, step),        COUNTER(epoch, step),
+    COUNTER(batch, batch),      COUNTER(images, images),
+    COUNTER(best_step, step),   COUNTER(epoch_images, images),
+    COUNTER(ema_updates, step), COUNTER(global_batch, global_batch),
+};
+
+typedef struct small {
+    const char *key;
+    size_t offset;
+    int low, high;
+} small;
+
+enum { MOST_PROCESSES = 1 << 20 };
+
+static const small smalls[] = {
+    NUMBER(classes, 0, INT32_MAX),      NUMBER(ranks, 0, MOST_PROCESSES),
+    NUMBER(threads, 0, MOST_PROCESSES), NUMBER(loss_good_steps, -1, INT32_MAX),
+    NUMBER(epoch_recorded, -1, 1),
+};
+
+typedef struct real {
+    const char *key;
+    size_t offset;
+    double low, high;
+} real;
+
+/* The sum of losses may be anything: a run that diverged has it. */
+static const real reals[] = {
+    NUMBER(loss_scale, 0, (double)FLT_MAX),
+    NUMBER(best_top1, -HUGE_VAL, 100),
+    NUMBER(seconds, 0, 1e15),
+    NUMBER(epoch_correct, 0, 0x1p53),
+    NUMBER(epoch_seconds, 0, 1e15),
+};
+#undef COUNTER
+#undef NUMBER
+#undef AT
+
+static lt_status check_integer(const char *key, int64_t value, int64_t low, int64_t high)
+{
+    if (value >= low && value <= high)
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "'%s' %" PRId64 " is not in [%" PRId64 ",%" PRId64 "]", key, value,
+                   low, high);
+}
+
+lt_status lt_checkpoint_check_state(const lt_checkpoint_state *state)
+{
+    const char *base = (const char *)state;
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
+        const counter *c = &counters[i];
+        const int64_t limit = *(const int64_t *)(const void *)(base + c->limit);
+        LT_TRY(check_integer(c->key, *(const int64_t *)(const void *)(base + c->offset), 0,
+                             c->limit == c->offset ? most : limit));
+    }
+    for (size_t i = 0; i < sizeof smalls / sizeof *smalls; i++)
+        LT_TRY(check_integer(smalls[i].key, *(const int *)(const void *)(base + smalls[i].offset),
+                             smalls[i].low, smalls[i].high));
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        const real *r = &reals[i];
+        const double value = *(const double *)(const void *)(base + r->offset);
+        if (!(value >= r->low && value <= r->high))
+            return lt_fail(LT_E_FORMAT, "'%s' %.17g is not in [%g,%g]", r->key, value, r->low,
+                           r->high);
+    }
+    return LT_OK;
+}
+
+lt_status lt_checkpoint_check_numbers(const lt_json_value *numbers, int64_t step)
+{
+    for (const lt_json_value *v = numbers ? numbers->child : NULL; v; v = v->next) {
+        char name[256];
+        int64_t low, high;
+        lt_text_escape(name, sizeof name, v->key);
+        if (!v->is_integer)
+            return lt_fail(LT_E_FORMAT, "'%s' is no integer of 64 bits", name);
+        lt_optim_number_range(v->key, step, &low, &high);
+        LT_TRY(check_integer(name, v->integer, low, high));
+    }
+    return LT_OK;
+}
