@@ -307,7 +307,8 @@ static lt_status compare(lt_device *device, const settings *s, const char *name,
     result r[SOLVERS + 1] = {{0}};
     const int solvers = read_solvers(s->solvers, r), repeats = (int)s->repeats;
     const ptrdiff_t n = repeats;
-    lt_shampoo_config config = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config config;
+    LT_TRY(lt_shampoo_preset("reference", &config));
     if (!list->count)
         return lt_fail(LT_E_ARG, "bench roots: %s: no matrices", name);
     config.epsilon = s->epsilon;

@@ -110,19 +110,30 @@ typedef struct lt_shampoo_config {
     int refresh_threads; /**< of LT_REFRESH_ASYNC; 0: 1 */
 } lt_shampoo_config;
 
-#define LT_SHAMPOO_DEFAULTS                                \
-    ((lt_shampoo_config){.beta1 = 0.9,                     \
-                         .beta2 = 1.0,                     \
-                         .beta3 = -1,                      \
-                         .epsilon = 1e-12,                 \
-                         .max_preconditioner_dim = 1024,   \
-                         .precondition_frequency = 1,      \
-                         .start_preconditioning_step = -1, \
-                         .use_bias_correction = true,      \
-                         .grafting_beta2 = -1,             \
-                         .grafting_epsilon = 1e-10,        \
-                         .target_dimensionality = 1,       \
-                         .tolerated_failures = 3})
+/** What train_resnet50 --optim shampoo does: the preset "recommended". */
+#define LT_SHAMPOO_DEFAULTS                                   \
+    ((lt_shampoo_config){.beta2 = 0.999,                      \
+                         .beta3 = -1,                         \
+                         .epsilon = 1e-6,                     \
+                         .epsilon_rule = LT_EPSILON_RELATIVE, \
+                         .momentum = 0.9,                     \
+                         .nesterov = true,                    \
+                         .weight_decay = 1e-4,                \
+                         .decay_scope = LT_DECAY_WEIGHTS,     \
+                         .max_preconditioner_dim = 1024,      \
+                         .precondition_frequency = 50,        \
+                         .start_preconditioning_step = -1,    \
+                         .use_bias_correction = true,         \
+                         .grafting = LT_GRAFTING_SGD,         \
+                         .grafting_beta2 = -1,                \
+                         .grafting_epsilon = 1e-10,           \
+                         .rank_rtol = -1,                     \
+                         .target_dimensionality = 1,          \
+                         .tolerated_failures = 3,             \
+                         .on_failure = LT_ON_FAILURE_KEEP,    \
+                         .diagonal_vectors = true,            \
+                         .root_solver = LT_ROOT_RATIONAL,     \
+                         .refresh_timing = LT_REFRESH_STAGGERED})
 
 /** Borrows the parameters: they must outlive the optimizer. config NULL: the defaults.
  *  Errors: LT_E_ARG (a value out of range, named with the range), LT_E_NOMEM.

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/nearest.h"
+#include "optim/shampoo/reference.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -195,7 +196,7 @@ lt_status lt_optim_config_parse(lt_optim_config *out, const char *json, size_t b
         .dtype = LT_F64,
         .adagrad = LT_ADAGRAD_DEFAULTS,
         .adam = LT_ADAM_DEFAULTS,
-        .shampoo = LT_SHAMPOO_DEFAULTS,
+        .shampoo = LT_SHAMPOO_REFERENCE,
     };
     lt_status st = parse(&c, json, bytes);
     if (st) {

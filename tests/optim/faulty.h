@@ -75,7 +75,7 @@ static inline void listen(heard *h)
 
 static inline lt_shampoo_config usual(void)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-3;
     c.max_preconditioner_dim = 8; /* the dimensions stay apart */
     return c;

@@ -3,6 +3,7 @@
 #define LT_TESTS_OPTIM_FIXTURE_H
 
 #include "near.h"
+#include "optim/shampoo/reference.h"
 
 #include "lather/optim.h"
 

@@ -45,7 +45,7 @@ static inline lt_status make_adamw(lt_optim **out, const lt_params *params)
 
 static inline lt_status make_shampoo(lt_optim **out, const lt_params *params)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-6;
     c.max_preconditioner_dim = 2;
     c.precondition_frequency = 2;
@@ -58,7 +58,7 @@ static inline lt_status make_shampoo(lt_optim **out, const lt_params *params)
 
 static inline lt_status make_corrected(lt_optim **out, const lt_params *params)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-6;
     c.precondition_frequency = 2;
     c.preconditioner = LT_PRECONDITIONER_CORRECTED;
@@ -67,7 +67,7 @@ static inline lt_status make_corrected(lt_optim **out, const lt_params *params)
 
 static inline lt_status make_eigendecomposed(lt_optim **out, const lt_params *params)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-6;
     c.preconditioner = LT_PRECONDITIONER_EIGENDECOMPOSED;
     return lt_optim_shampoo(out, params, &c);
@@ -75,7 +75,7 @@ static inline lt_status make_eigendecomposed(lt_optim **out, const lt_params *pa
 
 static inline lt_status make_staggered(lt_optim **out, const lt_params *params)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-6;
     c.max_preconditioner_dim = 2;
     c.precondition_frequency = 4;
@@ -86,7 +86,7 @@ static inline lt_status make_staggered(lt_optim **out, const lt_params *params)
 
 static inline lt_status make_async(lt_optim **out, const lt_params *params)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-6;
     c.max_preconditioner_dim = 2;
     c.precondition_frequency = 2;

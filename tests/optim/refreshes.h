@@ -73,7 +73,7 @@ static inline void open_blocks(fixture *f, const lt_shampoo_config *config)
 
 static inline lt_shampoo_config small_blocks(lt_refresh_timing timing, int64_t f)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-3;
     c.max_preconditioner_dim = SIDE;
     c.precondition_frequency = f;

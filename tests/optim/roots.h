@@ -3,6 +3,7 @@
 #define LT_TESTS_OPTIM_ROOTS_H
 
 #include "near.h"
+#include "optim/shampoo/reference.h"
 #include "optim/shampoo/root/root.h"
 
 #include <math.h>
@@ -40,7 +41,7 @@ static inline void read_doubles(const lt_tensor *from, double *to)
 static inline void open_problem(problem *p, const char *device, bool f64, int64_t n,
                                 const double *a)
 {
-    *p = (problem){.config = LT_SHAMPOO_DEFAULTS, .n = n};
+    *p = (problem){.config = LT_SHAMPOO_REFERENCE, .n = n};
     const lt_device_config config = {.f64 = f64, .threads = 1};
     assert_ok(lt_device_open(&p->device, device, &config));
     const lt_dtype dtype = f64 ? LT_F64 : LT_F32;

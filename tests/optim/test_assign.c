@@ -2,6 +2,7 @@
 
 #include "near.h"
 #include "optim/assign.h"
+#include "optim/shampoo/reference.h"
 #include "optim/shampoo/shampoo.h"
 #include "resnet50_shapes.h"
 
@@ -182,7 +183,7 @@ static void test_balance(void **state)
 {
     const balance *b = *state;
     static model m;
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.max_preconditioner_dim = b->limit;
     c.precondition_frequency = b->frequency;
     c.momentum = 0.9;

@@ -63,7 +63,7 @@ static lt_status make(lt_optim **out, const lt_params *params, lt_shampoo_config
 /* Grafting that never ends. */
 static lt_shampoo_config grafted(lt_grafting grafting)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.start_preconditioning_step = INT64_MAX;
     c.beta1 = 0;
     c.grafting = grafting;
@@ -118,7 +118,7 @@ static lt_status as_adamw(lt_optim **out, const lt_params *params, double decay)
 
 static lt_shampoo_config corrected(double beta1, double beta2)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.preconditioner = LT_PRECONDITIONER_CORRECTED;
     c.beta1 = beta1;
     c.beta2 = beta2;
@@ -301,7 +301,7 @@ static void move_of_order_5(bool leave_alone, double *out)
     const lt_shape shape = {5, {2, 3, 2, 2, 3}};
     const double zero[MOST] = {0};
     double g[MOST];
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.beta1 = 0;
     c.epsilon = 1e-3;
     c.precondition_frequency = 2;

@@ -54,7 +54,7 @@ static lt_status pass_by(void *context, const char *name, int64_t *value)
 
 static void play(const row *r, lt_shape shape, double change, double *value, states *out)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     fixture f = {0};
     const lt_device_config device = {.f64 = r->f64, .threads = 1};
     assert_ok(lt_device_open(&f.device, "cpu", &device));

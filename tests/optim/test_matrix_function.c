@@ -51,7 +51,7 @@ static const known rows[] = {
 
 static lt_shampoo_config config_of(lt_epsilon_rule rule, double epsilon, double rtol)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon_rule = rule;
     c.epsilon = epsilon;
     c.rank_rtol = rtol;

@@ -62,7 +62,7 @@ static void presets_can_be_used(void **state)
 static void an_unknown_preset_is_refused_by_name(void **state)
 {
     (void)state;
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     assert_status(lt_shampoo_preset("sope", &c), LT_E_ARG);
     assert_non_null(strstr(lt_error_message(), "'sope'; the nearest is 'soap'"));
     assert_non_null(strstr(lt_error_message(), "recommended"));
@@ -73,7 +73,7 @@ static void an_unknown_preset_is_refused_by_name(void **state)
 static void the_report_adds_up(void **state)
 {
     (void)state;
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     lt_shampoo_block b[3], past;
     c.max_preconditioner_dim = 4;
     c.diagonal_vectors = true;

@@ -7,7 +7,7 @@ static const lt_root_solver root_solvers[] = {LT_ROOT_EIGH, LT_ROOT_NEWTON, LT_R
 
 static bool can(lt_root_solver solver, double exponent)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.root_solver = solver;
     return !lt_root_check(&c, exponent);
 }
@@ -273,7 +273,7 @@ static void what_a_solver_cannot_do_is_an_error_at_construction(void **state)
         {LT_ROOT_TRACKED, 0.5, LT_PRECONDITIONER_KL, 0, "eigenvectors"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+        lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
         c.root_solver = rows[i].solver;
         c.preconditioner = rows[i].kind;
         c.epsilon_rule = rows[i].rule;

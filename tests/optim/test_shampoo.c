@@ -291,7 +291,7 @@ static const average averages[] = {
 
 static lt_shampoo_config closed_config(const closed *row, const average *by)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.beta1 = 0;
     c.beta2 = by->beta2;
     c.use_bias_correction = by->bias;

@@ -178,7 +178,7 @@ typedef struct row {
 
 static lt_status make_wide(lt_optim **out, const lt_params *params)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-4;
     c.precondition_frequency = 3;
     c.start_preconditioning_step = 4;
@@ -191,7 +191,7 @@ static lt_status make_wide(lt_optim **out, const lt_params *params)
 
 static lt_status make_kl(lt_optim **out, const lt_params *params)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-4;
     c.precondition_frequency = 3;
     c.refresh_timing = LT_REFRESH_ASYNC;

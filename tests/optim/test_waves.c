@@ -11,7 +11,7 @@ static void blocks_of_later_waves_move_as_if_alone(void **state)
     (void)state;
     enum { SIDE = 1472, BLOCK = 32, STEPS = 2 }; /* 2.2 million elements: two waves */
     static double big[SIDE * SIDE], small[BLOCK * BLOCK], got[BLOCK * BLOCK];
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-3;
     c.max_preconditioner_dim = BLOCK;
     c.beta1 = 0;

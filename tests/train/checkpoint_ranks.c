@@ -1,11 +1,11 @@
 /* Checkpoints of several ranks, each a thread: the files do not depend on how many there are. */
 
+#include "optim/shampoo/reference.h"
 #include "temp.h"
 
 #include "lather/checkpoint.h"
 #include "lather/ext/fail.h"
 #include "lather/log.h"
-#include "lather/shampoo.h"
 #include "lather/shard.h"
 
 #include <dirent.h>
@@ -47,7 +47,7 @@ typedef struct player {
 
 static lt_status make_blocks(lt_optim **out, const lt_params *params, int limit)
 {
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-6;
     c.beta2 = 0.9;
     c.max_preconditioner_dim = limit;

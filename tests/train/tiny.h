@@ -3,9 +3,9 @@
 #define LT_TESTS_TRAIN_TINY_H
 
 #include "near.h"
+#include "optim/shampoo/reference.h"
 
 #include "lather/checkpoint.h"
-#include "lather/shampoo.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static inline void run_open(run *r, const char *optim, int classes)
     if (!strcmp(optim, "adam"))
         assert_ok(lt_optim_adam(&r->optim, &r->params, NULL));
     else
-        assert_ok(lt_optim_shampoo(&r->optim, &r->params, NULL));
+        assert_ok(lt_optim_shampoo(&r->optim, &r->params, &LT_SHAMPOO_REFERENCE));
     assert_ok(lt_tensor_new(&r->ema, r->device, LT_F32, LT_SHAPE(classes, 4)));
     r->extra = (lt_checkpoint_tensor){"ema.fc.weight", r->ema};
     r->parts = (lt_checkpoint_parts){&r->params, r->optim, &r->extra, 1, NULL, NULL, 0};

@@ -2,10 +2,11 @@
  *
  *   paper        the release of 2023 that Shi et al. describe (arXiv 2309.06497)
  *   reference    the defaults of its present version
- *   recommended  ours: docs/guides/shampoo.md says why
+ *   recommended  ours, LT_SHAMPOO_DEFAULTS: docs/guides/shampoo.md says why
  *   soap         Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024 */
 
 #include "base/nearest.h"
+#include "optim/shampoo/reference.h"
 #include "optim/shampoo/shampoo.h"
 
 #include <limits.h>
@@ -24,25 +25,12 @@ static void make_paper(lt_shampoo_config *c)
 
 static void make_reference(lt_shampoo_config *c)
 {
-    (void)c; /* LT_SHAMPOO_DEFAULTS are these */
+    (void)c; /* LT_SHAMPOO_REFERENCE is this */
 }
 
 static void make_recommended(lt_shampoo_config *c)
 {
-    c->beta1 = 0;
-    c->beta2 = 0.999;
-    c->momentum = 0.9;
-    c->nesterov = true;
-    c->weight_decay = 1e-4;
-    c->grafting = LT_GRAFTING_SGD;
-    c->epsilon = 1e-6;
-    c->epsilon_rule = LT_EPSILON_RELATIVE;
-    c->rank_rtol = -1; /* whoever asks for the pseudo-inverse wants a cut */
-    c->precondition_frequency = 50;
-    c->diagonal_vectors = true;
-    c->on_failure = LT_ON_FAILURE_KEEP;
-    c->root_solver = LT_ROOT_RATIONAL;
-    c->refresh_timing = LT_REFRESH_STAGGERED;
+    *c = LT_SHAMPOO_DEFAULTS;
 }
 
 /* Vectors get Adam's update, as there. Blocks of 1024 and merged windows are ours: a basis of the
@@ -69,7 +57,7 @@ lt_status lt_shampoo_preset(const char *name, lt_shampoo_config *out)
     for (int i = 0; i < PRESETS; i++) {
         if (strcmp(names[i], name) != 0)
             continue;
-        *out = LT_SHAMPOO_DEFAULTS;
+        *out = LT_SHAMPOO_REFERENCE;
         make[i](out);
         return LT_OK;
     }

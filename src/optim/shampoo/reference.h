@@ -1,0 +1,23 @@
+/* The settings that the others are told from, and that optim_replay starts from. */
+#ifndef LT_OPTIM_SHAMPOO_REFERENCE_H
+#define LT_OPTIM_SHAMPOO_REFERENCE_H
+
+#include "lather/shampoo.h"
+
+/* Defaults of the reference implementation's present version (arXiv 2309.06497): the preset
+ * "reference". */
+#define LT_SHAMPOO_REFERENCE                               \
+    ((lt_shampoo_config){.beta1 = 0.9,                     \
+                         .beta2 = 1.0,                     \
+                         .beta3 = -1,                      \
+                         .epsilon = 1e-12,                 \
+                         .max_preconditioner_dim = 1024,   \
+                         .precondition_frequency = 1,      \
+                         .start_preconditioning_step = -1, \
+                         .use_bias_correction = true,      \
+                         .grafting_beta2 = -1,             \
+                         .grafting_epsilon = 1e-10,        \
+                         .target_dimensionality = 1,       \
+                         .tolerated_failures = 3})
+
+#endif
