@@ -1,93 +1,16 @@
-/* JSON (RFC 8259): a strict reader for files that nobody vouches for, and a writer. */
+/* What the parts of JSON share besides lather/json.h. */
 #ifndef LT_BASE_JSON_H
 #define LT_BASE_JSON_H
 
-#include "lather/status.h"
+#include "lather/json.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-typedef enum lt_json_type {
-    LT_JSON_NULL,
-    LT_JSON_BOOL,
-    LT_JSON_NUMBER,
-    LT_JSON_STRING,
-    LT_JSON_ARRAY,
-    LT_JSON_OBJECT
-} lt_json_type;
-
-/* One value of a document; all pointers are borrowed from it. */
-typedef struct lt_json_value {
-    lt_json_type type;
-    bool boolean;
-    bool is_integer; /* a number without point and exponent that fits integer */
-    int64_t integer;
-    double number;
-    const char *string;                 /* UTF-8, no NUL inside */
-    const char *key;                    /* of a member; NULL outside an object */
-    struct lt_json_value *child, *next; /* members or elements, in the order of the text */
-    size_t count;                       /* of children */
-    size_t offset;                      /* of the value in the text, for messages */
-} lt_json_value;
-
-typedef struct lt_json lt_json;
-
-/* Parses bytes of text. name goes in front of messages, which say line and column. At most depth
- * arrays and objects inside each other (1 .. 64). Duplicate keys, text after the value, control
- * characters, bad UTF-8, lone surrogates, NUL: LT_E_FORMAT. */
-LT_MUST_CHECK lt_status lt_json_parse(lt_json **out, const char *text, size_t bytes,
-                                      const char *name, int depth);
 /* The whole file, at most 64 MiB, with a NUL behind it; free with lt_free(). */
 LT_MUST_CHECK lt_status lt_json_read_file(const char *path, char **text, size_t *bytes);
-/* Reads and parses a file. */
-LT_MUST_CHECK lt_status lt_json_load(lt_json **out, const char *path);
-void lt_json_free(lt_json **json);
-const lt_json_value *lt_json_root(const lt_json *json);
-
-/* A member, or NULL if object is NULL, no object, or has none of that key. */
-const lt_json_value *lt_json_member(const lt_json_value *object, const char *key);
-/* Members that must be there and of that type. Errors: LT_E_FORMAT, naming the key. */
-LT_MUST_CHECK lt_status lt_json_integer(const lt_json_value *object, const char *key,
-                                        int64_t *value);
-LT_MUST_CHECK lt_status lt_json_number(const lt_json_value *object, const char *key, double *value);
-LT_MUST_CHECK lt_status lt_json_string(const lt_json_value *object, const char *key,
-                                       const char **value);
 
 /* Where the number at c ends by the grammar, or NULL. */
 const char *lt_json_number_end(const char *c, const char *end, bool *is_integer);
 
 /* Bytes of the UTF-8 character at `at`, 1 to 4; 0: it is none. */
 int lt_json_utf8(const char *at, const char *end);
-
-/* Text that grows; starts as {0}. A failure sticks, and lt_json_text() reports it. Keys are NULL
- * in arrays and for the outermost value. */
-typedef struct lt_json_writer {
-    char *text;
-    size_t bytes, capacity;
-    lt_status status;
-    int depth;
-    char close[64]; /* bracket that closes each level */
-    bool has_items; /* at this level: a comma comes first */
-} lt_json_writer;
-
-void lt_json_begin_object(lt_json_writer *w, const char *key);
-void lt_json_begin_array(lt_json_writer *w, const char *key);
-void lt_json_end(lt_json_writer *w);
-/* NULL: null. Bytes that are not UTF-8, as names of files may have, become U+FFFD. */
-void lt_json_put_string(lt_json_writer *w, const char *key, const char *value);
-void lt_json_put_integer(lt_json_writer *w, const char *key, int64_t value);
-/* The shortest digits that read back as the same double; null if it is not finite. */
-void lt_json_put_number(lt_json_writer *w, const char *key, double value);
-void lt_json_put_bool(lt_json_writer *w, const char *key, bool value);
-/* Raw characters between values: a newline for readability. */
-void lt_json_put_raw(lt_json_writer *w, const char *text);
-/* The text, NUL-terminated, borrowed from the writer. Errors: what went wrong while writing. */
-LT_MUST_CHECK lt_status lt_json_text(lt_json_writer *w, const char **text, size_t *bytes);
-/* Writes text and a newline to a file. Errors: LT_E_IO. */
-LT_MUST_CHECK lt_status lt_json_save(lt_json_writer *w, const char *path);
-/* Empties the writer, keeps its memory: for one line after another. */
-void lt_json_rewind(lt_json_writer *w);
-void lt_json_writer_clear(lt_json_writer *w);
 
 #endif
