@@ -10,6 +10,13 @@
 
 enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
 
+int exit_status(const session *s, lt_status st)
+{
+    if (!st)
+        return s->stop ? EXIT_INTERRUPTED : EXIT_DONE;
+    return st == LT_E_ARG && !s->at_work ? EXIT_USAGE : EXIT_ERROR;
+}
+
 static lt_status train(session *s)
 {
     LT_TRY(session_open_training(s));
@@ -17,6 +24,7 @@ static lt_status train(session *s)
     if (s->args.weights)
         session_describe_input(s);
     signals_install();
+    s->at_work = true;
     return session_train(s);
 }
 
@@ -42,6 +50,7 @@ static lt_status evaluate_only(session *s)
     }
     lt_run_config c = {.progress = (lt_progress)s->args.progress, .append = true, .rank = s->rank};
     LT_TRY(lt_run_open(&s->run, s->args.output, &c));
+    s->at_work = true;
     LT_TRY(session_evaluate(s, s->val_data, &e));
     lt_run_close(&s->run);
     if (s->rank)
@@ -98,7 +107,7 @@ static int fail_on_rank(session *s, lt_status st)
     else if (!s->rank)
         (void)fail(EXIT_ERROR);
     session_leave_ranks(s, st);
-    return EXIT_ERROR;
+    return exit_status(s, st);
 }
 
 int main(int argc, char **argv)
@@ -127,7 +136,7 @@ int main(int argc, char **argv)
         return code;
     }
     st = run(&s);
-    int code = st ? fail_on_rank(&s, st) : s.stop ? EXIT_INTERRUPTED : EXIT_DONE;
+    int code = st ? fail_on_rank(&s, st) : exit_status(&s, st);
     session_close(&s);
     return code;
 }

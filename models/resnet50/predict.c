@@ -159,6 +159,7 @@ static lt_status predict(session *s, const predict_arguments *a)
         return lt_fail(LT_E_IO, "%s: %s", a->class_names, strerror(errno));
     LT_TRY(open_model(s, a));
     LT_TRY(open_files(s));
+    s->at_work = true;
     return predict_all(s, a->class_names);
 }
 
@@ -175,6 +176,7 @@ int command_predict(int argc, char *const *argv)
         st = predict(&s, &a);
     if (st)
         fprintf(stderr, "train_resnet50 predict: %s\n", lt_error_message());
+    int code = exit_status(&s, st);
     session_close(&s);
-    return st ? 1 : 0;
+    return code;
 }

@@ -82,6 +82,7 @@ typedef struct session {
     int workers;          /* loader threads of this rank; 0: as many as allowed */
     lt_tensor *totals;    /* f64, on their way */
     lt_request *totalling;
+    bool at_work;          /* everything is open: what fails now is not the command line's fault */
     bool stop;             /* a signal asked some rank to */
     bool everywhere;       /* the failure is the same on all ranks: one tells it */
     uint64_t bytes;        /* that the communicator had sent before this step */
@@ -227,6 +228,10 @@ int command_predict(int argc, char *const *argv);
 lt_status recipe_parse(lt_options *options, const arguments *args, int argc, char *const *argv);
 /* `reproduce ...`: becomes tools/reproduce. Returns only where that fails: the exit status. */
 int command_reproduce(char **argv);
+
+/* main.c: of the process, by how its work ended. An LT_E_ARG before the first picture is a wrong command line: found
+ * while reading it, in a value that only the library can judge, or beside a checkpoint or data that it does not fit. */
+int exit_status(const session *s, lt_status st);
 
 /* Seconds on a clock that only goes forward. */
 double session_clock(void);

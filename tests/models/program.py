@@ -227,16 +227,16 @@ def weights_know_their_classes_and_pixels(cwd):
     a, b, c = (run(*test, other, *more, cwd=cwd).stdout for more in ([], pixels, ["--std", "1,1,1"]))
     assert a == b != c, f"{a} {b} {c}"
     resume = [*flags, "--max-steps", "2", "--output", "again", "--resume", "other"]
-    fails(*resume, cwd=cwd, says="was trained with --mean 0.1,0.2,0.3, this run has 0.485,0.456,0.406")
-    fails(*resume, *pixels[:2], cwd=cwd, says="was trained with --std 0.5,0.6,0.123456, this run has")
+    fails(*resume, cwd=cwd, says="was trained with --mean 0.1,0.2,0.3, this run has 0.485,0.456,0.406", code=USAGE)
+    fails(*resume, *pixels[:2], cwd=cwd, says="was trained with --std 0.5,0.6,0.123456, this run has", code=USAGE)
     run(*resume, *pixels, cwd=cwd)
     for part in ("train", "val"):
         os.rename(os.path.join(cwd, "data", part, "class1"), os.path.join(cwd, "data", part, "class10"))
-    fails(*resume, *pixels, cwd=cwd, says="class 1 was 'class1', and is 'class10' now")
+    fails(*resume, *pixels, cwd=cwd, says="class 1 was 'class1', and is 'class10' now", code=USAGE)
     assert "class 1 is 'class1' in" in run(*test, other, cwd=cwd).stderr
     for bad in (["--mean", "0.1"], ["--mean", "0.1,0.2,3"], ["--std", "0,1,1"], ["--std", "a"]):
-        fails(*flags, *bad, cwd=cwd, says=bad[0])
-    fails(*NOISE, *SMALL, "--mean", "0.5", cwd=cwd, says="of 3 channels")
+        fails(*flags, *bad, cwd=cwd, says=bad[0], code=USAGE)
+    fails(*NOISE, *SMALL, "--mean", "0.5", cwd=cwd, says="of 3 channels", code=USAGE)
 
 
 def fine_tuning_keeps_what_is_frozen(cwd):
@@ -251,7 +251,7 @@ def fine_tuning_keeps_what_is_frozen(cwd):
     assert b["fc.weight"][1][0] == 5 and a["fc.weight"][1][0] == 3
     assert a["bn1.weight"][2] != b["bn1.weight"][2], "not frozen, and not changed"
     fails(*flags, cwd=cwd, says="[3,")  # the head has another shape: both are named
-    fails(*flags, "--reset-head", "--freeze", "^nothing$", cwd=cwd, says="^nothing$")
+    fails(*flags, "--reset-head", "--freeze", "^nothing$", cwd=cwd, says="^nothing$", code=USAGE)
 
 
 def the_average_is_what_a_run_leaves(cwd):
@@ -362,7 +362,7 @@ def caches_change_nothing(cwd):
         f.write("no folder")
     p = run(*flags, "--max-steps", "1", "--cache-dir", "file", cwd=cwd)
     assert "going on without it" in p.stderr, p.stderr
-    fails(*flags, "--cache-ram", "9X", cwd=cwd, says="--cache-ram")
+    fails(*flags, "--cache-ram", "9X", cwd=cwd, says="--cache-ram", code=USAGE)
     fails(*NOISE, *SMALL, "--cache-dir", "near", cwd=cwd, says="synthetic")
 
 
@@ -414,7 +414,7 @@ def bad_checkpoints_are_refused(cwd):
     wide = [f if f != "4" else "5" for f in flags]
     fails(*wide, "--batch-size", "4", *resume, cwd=cwd, says="[")
     assert not os.path.exists(os.path.join(cwd, "again", "checkpoints", "step-2"))
-    fails(*flags, "--optim", "adam", *resume, cwd=cwd, says="sgd")
+    fails(*flags, "--optim", "adam", *resume, cwd=cwd, says="sgd", code=USAGE)
     path = checkpoint(cwd, "run", 2)
     with open(path, "r+b") as f:
         f.seek(-40, os.SEEK_END)
@@ -584,13 +584,13 @@ def help_shows_the_defaults_of_presets(cwd):
 def bad_settings_are_refused(cwd):
     fails(*NOISE, *SMALL, "--device", "cuda", cwd=cwd, says="cuda")
     fails(*NOISE, *SMALL, "--optim", "shampoo", "--inverse-exponent", "2:0.5", cwd=cwd,
-          says="--inverse-exponent")
+          says="--inverse-exponent", code=USAGE)
     fails(*NOISE, *SMALL, "--optim", "shampoo", "--preconditioner", "eigenvalue_corrected", "--epsilon-rule",
-          "pseudo_inverse", cwd=cwd, says="pseudo_inverse contradicts")
-    fails(*NOISE, *SMALL, "--optim", "soap", "--ignored-basis-change-dims", "2:2", cwd=cwd, says="[0,1]")
-    fails(*NOISE, *SMALL, "--arch", "resnet51", cwd=cwd, says="resnet51")
-    fails(*NOISE, *SMALL, "--num-classes", "2", cwd=cwd, says="3")
-    fails(*NOISE, *SMALL, "--batch-size", "64", cwd=cwd, says="--batch-size")
+          "pseudo_inverse", cwd=cwd, says="pseudo_inverse contradicts", code=USAGE)
+    fails(*NOISE, *SMALL, "--optim", "soap", "--ignored-basis-change-dims", "2:2", cwd=cwd, says="[0,1]", code=USAGE)
+    fails(*NOISE, *SMALL, "--arch", "resnet51", cwd=cwd, says="resnet51", code=USAGE)
+    fails(*NOISE, *SMALL, "--num-classes", "2", cwd=cwd, says="3", code=USAGE)
+    fails(*NOISE, *SMALL, "--batch-size", "64", cwd=cwd, says="--batch-size", code=USAGE)
     fails("--data", "synthetic:100000:224:10", "--batch-size", "65536", cwd=cwd, says="GiB")
 
 
