@@ -4,11 +4,12 @@
  * The input holds param.NAME and grad.T.NAME (T = 1, 2, ...), the output param.T.NAME after every
  * step. A missing grad.T.NAME means no gradient in that step; steps end when no grad.T.* exists. */
 
+#include "lather/ext/file.h"
 #include "lather/optim_config.h"
 #include "lather/safetensors.h"
 
-#include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,12 +61,15 @@ static int no_memory(void)
 static char *read_text(const char *path, size_t *bytes)
 {
     enum { MOST = 1 << 20 };
-    FILE *file = fopen(path, "rb");
-    char *text = file ? malloc(MOST + 1) : NULL;
+    FILE *file;
+    if (lt_file_open(&file, path)) {
+        (void)fail();
+        return NULL;
+    }
+    char *text = malloc(MOST + 1);
     if (!text) {
-        fprintf(stderr, "optim_replay: %s: %s\n", path, strerror(errno));
-        if (file)
-            fclose(file);
+        (void)no_memory();
+        fclose(file);
         return NULL;
     }
     *bytes = fread(text, 1, MOST + 1, file);
@@ -305,6 +309,7 @@ int main(int argc, char **argv)
 {
     options o;
     replay r = {0};
+    signal(SIGXFSZ, SIG_IGN); /* EFBIG */
     if (argc == 2 && !strcmp(argv[1], "--help")) {
         fputs(usage, stdout);
         return EXIT_SUCCESS;

@@ -165,6 +165,7 @@ int main(int argc, char **argv)
     int status = 2;
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
+    signal(SIGXFSZ, SIG_IGN); /* EFBIG */
     if (lt_options_new(&options, &program, &a) || lt_options_parse(options, argc, argv))
         fprintf(stderr, "pack: %s\n", lt_error_message());
     else if (lt_options_asked(options) != LT_OPTIONS_RUN)

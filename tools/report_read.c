@@ -3,8 +3,8 @@
 #include "report.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/file.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,9 +81,8 @@ static lt_status read_epoch(report_metrics *m, const char *line)
 
 lt_status report_read(report_metrics *out, const char *path)
 {
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    FILE *file;
+    LT_TRY(lt_file_open(&file, path));
 
     lt_status st = LT_OK;
     char *line = NULL;

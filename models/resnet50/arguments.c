@@ -170,7 +170,9 @@ const lt_program train_program = {
     .description = "Trains a residual network on pictures. Numbers that differ from optimizer to "
                    "optimizer are shown as OPTIMIZER=NUMBER.\n\n"
                    "Exit status: 0 done, 1 an error, 2 a wrong command line, 3 interrupted after a "
-                   "checkpoint.",
+                   "checkpoint.\n\n"
+                   "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 end a run after its step, with a "
+                   "checkpoint; a second SIGINT or SIGTERM ends it at once.",
     .option = table,
     .count = sizeof table / sizeof *table,
     .selector = "optim",

@@ -9,11 +9,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATTERN_BYTES = 256 };
+enum { PATTERN_BYTES = 256, MOST_REPEATS = 1000 };
+
+/* regcomp() recurses at each parenthesis. */
+static lt_status check_length(const char *flag, size_t bytes)
+{
+    return bytes < PATTERN_BYTES
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "%s: a pattern of %zu bytes, at most %d are taken", flag, bytes,
+                         PATTERN_BYTES - 1);
+}
+
+/* The larger number of "{2,5}" or "{2,}"; 1 if it is none. */
+static double repeats(const char *brace)
+{
+    char *end;
+    const double least = strtod(brace + 1, &end);
+    return fmax(1, fmax(least, *end == ',' ? strtod(end + 1, &end) : 0));
+}
+
+/* regcomp() copies what is repeated, and copies of copies where braces are in braces. */
+static lt_status check_repeats(const char *flag, const char *pattern)
+{
+    double product = 1;
+    for (const char *c = pattern; *c; c++) {
+        if (*c == '{')
+            product *= repeats(c);
+        if (*c == '\\' && strchr("123456789", c[1]) && c[1])
+            return lt_fail(LT_E_ARG, "%s: '%s': back-references are not taken", flag, pattern);
+        c += *c == '\\' && c[1];
+    }
+    return product <= MOST_REPEATS
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "%s: '%s': %g repetitions by braces, at most %d are taken", flag,
+                         pattern, product, MOST_REPEATS);
+}
 
 static lt_status compile(const char *flag, const char *pattern, regex_t *out)
 {
     char why[128];
+    LT_TRY(check_length(flag, strlen(pattern)));
+    LT_TRY(check_repeats(flag, pattern));
     int error = regcomp(out, pattern, REG_EXTENDED | REG_NOSUB);
     if (!error)
         return LT_OK;
@@ -57,8 +93,9 @@ static lt_status parse_group(const session *s, const char *text, char *pattern,
                              lt_optim_group *group)
 {
     const char *colon = strrchr(text, ':');
-    if (!colon || colon == text || colon - text >= PATTERN_BYTES)
+    if (!colon || colon == text)
         return lt_fail(LT_E_ARG, "--param-group: '%s' is not REGEX:lr=..,weight_decay=..", text);
+    LT_TRY(check_length("--param-group", (size_t)(colon - text)));
     memcpy(pattern, text, (size_t)(colon - text));
     pattern[colon - text] = 0;
     *group = (lt_optim_group){.lr_scale = 1, .weight_decay = (double)NAN};

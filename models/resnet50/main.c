@@ -110,14 +110,9 @@ static int fail_on_rank(session *s, lt_status st)
     return exit_status(s, st);
 }
 
-int main(int argc, char **argv)
+static int command_train(int argc, char **argv)
 {
     session s = {0};
-    const char *first = argc > 1 ? argv[1] : "";
-    if (!strcmp(first, "predict"))
-        return command_predict(argc - 1, argv + 1);
-    if (!strcmp(first, "reproduce"))
-        return command_reproduce(argv);
     if (lt_options_new(&s.options, &train_program, &s.args))
         return fail(EXIT_ERROR);
     lt_status st = recipe_parse(s.options, &s.args, argc, argv);
@@ -139,4 +134,15 @@ int main(int argc, char **argv)
     int code = st ? fail_on_rank(&s, st) : exit_status(&s, st);
     session_close(&s);
     return code;
+}
+
+int main(int argc, char **argv)
+{
+    const char *first = argc > 1 ? argv[1] : "";
+    if (!strcmp(first, "reproduce"))
+        return command_reproduce(argv); /* with signals as they were */
+    signals_as_errors();
+    const bool predicts = !strcmp(first, "predict");
+    return signals_flush("train_resnet50", predicts ? command_predict(argc - 1, argv + 1)
+                                                    : command_train(argc, argv));
 }

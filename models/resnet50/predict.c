@@ -3,13 +3,12 @@
 #include "session.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/file.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { TOP = 5, NAME_BYTES = 128 };
 
@@ -89,8 +88,10 @@ static lt_status open_model(session *s, const predict_arguments *a)
 /* Line number label of the file of names, else the weights' name; "class 7" without one. */
 static const char *class_name(const session *s, const char *file, int label, char text[NAME_BYTES])
 {
-    FILE *f = file ? fopen(file, "r") : NULL;
+    FILE *f = NULL;
     snprintf(text, NAME_BYTES, "class %d", label);
+    if (file && lt_file_open(&f, file))
+        return text;
     if (!file)
         (void)notes_class_name(&s->known, label, text, NAME_BYTES);
     for (int line = 0; f && line <= label && fgets(text, NAME_BYTES, f); line++)
@@ -149,14 +150,23 @@ static lt_status predict_all(session *s, const char *names)
     return st == LT_END ? LT_OK : st;
 }
 
+static lt_status check_names(const char *file)
+{
+    FILE *f;
+    if (!file)
+        return LT_OK;
+    LT_TRY(lt_file_open(&f, file));
+    fclose(f);
+    return LT_OK;
+}
+
 static lt_status predict(session *s, const predict_arguments *a)
 {
     if (!a->weights)
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
     if (!lt_options_rest_count(s->options))
         return lt_fail(LT_E_ARG, "no picture given");
-    if (a->class_names && access(a->class_names, R_OK))
-        return lt_fail(LT_E_IO, "%s: %s", a->class_names, strerror(errno));
+    LT_TRY(check_names(a->class_names));
     LT_TRY(open_model(s, a));
     LT_TRY(open_files(s));
     s->at_work = true;

@@ -215,9 +215,14 @@ lt_status session_summary(session *s);
  * Errors: LT_E_IO, LT_E_NOMEM. */
 lt_status session_blocks(session *s);
 
-/* signals.c: signals that asked to stop so far; the second one ends the process at once. */
+/* signals.c: from here on SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop; whether one did. A second
+ * SIGINT or SIGTERM ends the process at once. */
 void signals_install(void);
 int signals_seen(void);
+/* From here on a file that grows too large is EFBIG and a pipe without a reader EPIPE. */
+void signals_as_errors(void);
+/* Flushes standard output: the exit status, code unless that failed. */
+int signals_flush(const char *program, int code);
 
 /* predict.c: the command `predict`; returns the exit status. */
 int command_predict(int argc, char *const *argv);

@@ -1,6 +1,7 @@
 /* JSON files, and the members of a parsed document. */
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/json.h"
 
 #include <errno.h>
@@ -27,9 +28,8 @@ static lt_status read_open(FILE *file, const char *path, char **text, size_t *by
 
 lt_status lt_json_read_file(const char *path, char **text, size_t *bytes)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    FILE *file;
+    LT_TRY(lt_file_open(&file, path));
     char *t = NULL;
     lt_status st = read_open(file, path, &t, bytes);
     fclose(file);

@@ -3,8 +3,8 @@
 #include "base/yaml.h"
 
 #include "base/alloc.h"
+#include "base/file.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 #include <yaml.h>
@@ -118,9 +118,8 @@ static lt_status read_stream(reader *r)
 
 lt_status lt_yaml_read(const char *path, lt_yaml_fn *fn, void *context)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    FILE *file;
+    LT_TRY(lt_file_open(&file, path));
     reader *r = lt_alloc(1, sizeof *r);
     lt_status st = r ? LT_OK : LT_E_NOMEM;
     if (r && !yaml_parser_initialize(&r->parser))

@@ -2,12 +2,13 @@
 
 #include "data/files.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 bool lt_is_folder(const char *path)
@@ -25,22 +26,17 @@ bool lt_is_picture(const char *extension)
     return false;
 }
 
-static lt_status read_all(int fd, const char *path, lt_record *record)
+static lt_status read_all(int fd, const struct stat *info, const char *path, lt_record *record)
 {
-    struct stat info;
-    if (fstat(fd, &info))
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return lt_fail(LT_E_IO, "%s: not a regular file", path);
-    if (info.st_size == 0)
+    if (info->st_size == 0)
         return lt_fail(LT_E_FORMAT, "%s: the file is empty", path);
-    if (info.st_size > LT_FILE_MOST)
+    if (info->st_size > LT_FILE_MOST)
         return lt_fail(LT_E_FORMAT, "%s: %lld bytes are more than a picture has", path,
-                       (long long)info.st_size);
-    LT_TRY(lt_record_reserve(record, (size_t)info.st_size));
+                       (long long)info->st_size);
+    LT_TRY(lt_record_reserve(record, (size_t)info->st_size));
     record->size = 0;
-    while (record->size < (size_t)info.st_size) {
-        ssize_t got = read(fd, record->bytes + record->size, (size_t)info.st_size - record->size);
+    while (record->size < (size_t)info->st_size) {
+        ssize_t got = read(fd, record->bytes + record->size, (size_t)info->st_size - record->size);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -54,11 +50,10 @@ static lt_status read_all(int fd, const char *path, lt_record *record)
 
 lt_status lt_file_read(const char *path, lt_record *record)
 {
-    /* Without O_NONBLOCK a named pipe would block here. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    lt_status st = read_all(fd, path, record);
+    int fd;
+    struct stat info;
+    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    lt_status st = read_all(fd, &info, path, record);
     close(fd);
     return st;
 }
@@ -88,9 +83,9 @@ lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt
                        offset);
     LT_TRY(lt_record_reserve(record, (size_t)size));
     record->size = (size_t)size;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    int fd;
+    struct stat info;
+    LT_TRY(lt_file_descriptor(&fd, &info, path));
     lt_status st = lt_read_at(fd, path, record->bytes, record->size, offset);
     close(fd);
     return st;

@@ -1,12 +1,12 @@
 /* Streams that are plain or gzip, by zlib, which reads both. */
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "data/files.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 enum { MAX_RATIO = 1032 }; /* deflate's best: 258 bytes for 2 bits (RFC 1951, 3.2.5) */
@@ -20,18 +20,18 @@ struct lt_stream_in {
 lt_status lt_stream_open(lt_stream_in **out, const char *path)
 {
     struct stat info;
-    if (stat(path, &info))
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    int fd;
+    LT_TRY(lt_file_descriptor(&fd, &info, path));
     size_t length = strlen(path) + 1;
     lt_stream_in *in = lt_alloc(sizeof *in + length, 1);
-    if (!in)
-        return LT_E_NOMEM;
-    memcpy(in->path, path, length);
-    in->file = gzopen(path, "rbe");
-    if (!in->file) {
+    if (in)
+        in->file = gzdopen(fd, "rb");
+    if (!in || !in->file) {
+        close(fd);
         lt_free(in);
-        return lt_fail(LT_E_IO, "%s: %s", path, errno ? strerror(errno) : "cannot be opened");
+        return lt_fail(LT_E_NOMEM, "%s: no memory for a stream", path);
     }
+    memcpy(in->path, path, length);
     in->bound = (uint64_t)info.st_size * (gzdirect(in->file) ? 1 : MAX_RATIO);
     *out = in;
     return LT_OK;

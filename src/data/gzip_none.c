@@ -1,12 +1,10 @@
 /* Stands in for gzip.c in a build without zlib: plain files only. */
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "data/files.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct lt_stream_in {
     FILE *file;
@@ -28,16 +26,18 @@ static lt_status check_plain(lt_stream_in *in)
 lt_status lt_stream_open(lt_stream_in **out, const char *path)
 {
     struct stat info;
-    if (stat(path, &info))
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    FILE *file;
+    LT_TRY(lt_file_open(&file, path));
     size_t length = strlen(path) + 1;
     lt_stream_in *in = lt_alloc(sizeof *in + length, 1);
-    if (!in)
+    if (!in) {
+        fclose(file);
         return LT_E_NOMEM;
+    }
     memcpy(in->path, path, length);
-    in->bound = (uint64_t)info.st_size;
-    in->file = fopen(path, "rbe");
-    lt_status st = in->file ? check_plain(in) : lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    in->file = file;
+    in->bound = fstat(fileno(file), &info) ? 0 : (uint64_t)info.st_size;
+    lt_status st = check_plain(in);
     if (st) {
         lt_stream_close(&in);
         return st;

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/crc32c.h"
+#include "base/file.h"
 #include "data/files.h"
 #include "data/pack.h"
 
@@ -11,7 +12,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 _Static_assert(sizeof(lt_pack_header) == 64 && sizeof(lt_pack_entry) == 48, "no gaps in the file");
@@ -74,14 +74,11 @@ static lt_status read_table(lt_pack_shard *s, int fd, const char *path, const lt
     return check_entries(s, h, path);
 }
 
-static lt_status open_fd(lt_pack_shard *s, int fd, const char *path, uint64_t recipe)
+static lt_status open_fd(lt_pack_shard *s, int fd, uint64_t size, const char *path, uint64_t recipe)
 {
-    struct stat info;
     lt_pack_header h;
-    if (fstat(fd, &info))
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     LT_TRY(lt_read_at(fd, path, &h, sizeof h, 0));
-    LT_TRY(check_header(&h, path, (uint64_t)info.st_size));
+    LT_TRY(check_header(&h, path, size));
     if (recipe && h.recipe != recipe)
         return lt_fail(LT_E_ARG, "%s: made from other data, or with other settings", path);
     return read_table(s, fd, path, &h);
@@ -89,11 +86,11 @@ static lt_status open_fd(lt_pack_shard *s, int fd, const char *path, uint64_t re
 
 lt_status lt_pack_shard_open(lt_pack_shard *out, const char *path, uint64_t recipe)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    int fd;
+    struct stat info;
+    LT_TRY(lt_file_descriptor(&fd, &info, path));
     lt_pack_shard s = {0};
-    lt_status st = open_fd(&s, fd, path, recipe);
+    lt_status st = open_fd(&s, fd, (uint64_t)info.st_size, path, recipe);
     close(fd);
     if (st)
         lt_pack_shard_clear(&s);

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
+#include "base/file.h"
 #include "data/files.h"
 #include "data/local.h"
 
@@ -72,8 +73,9 @@ static lt_status copy_bytes(const lt_store *s, const lt_local_source *source, in
 static lt_status copy_file(const lt_store *s, const lt_local_source *source, lt_local_writer *w)
 {
     enum { PIECE = 1 << 20 };
-    int fd = open(source->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
+    int fd;
+    struct stat info;
+    if (lt_file_descriptor(&fd, &info, source->path)) {
         lt_local_abandon(w);
         return LT_END;
     }

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/crc32c.h"
+#include "base/file.h"
 #include "data/files.h"
 #include "data/local.h"
 #include "data/tar.h"
@@ -16,7 +17,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_LABEL_TEXT = 16 };
@@ -224,8 +224,8 @@ static bool load(lt_tar_index *out, const char *path, const struct stat *tar)
 {
     kept found;
     lt_tar_index x = {0};
-    FILE *file = fopen(path, "rbe");
-    bool ok = file && fread(&found, sizeof found, 1, file) == 1
+    FILE *file = NULL;
+    bool ok = !lt_file_open(&file, path) && fread(&found, sizeof found, 1, file) == 1
               && !memcmp(found.magic, magic, sizeof magic) && found.order == byte_order
               && read_parts(file, &found, &x);
     if (file)
@@ -308,13 +308,8 @@ lt_status lt_tar_index_open(lt_tar_index *out, const char *path)
 {
     struct stat info;
     lt_tar_index x = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &info)) {
-        lt_status st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return st;
-    }
+    int fd;
+    LT_TRY(lt_file_descriptor(&fd, &info, path));
     lt_status st = find_or_build(&x, fd, path, &info);
     close(fd);
     if (st)

@@ -38,11 +38,20 @@ static lt_status load_cuda(loaded_module *into)
     return LT_OK;
 }
 
+static loaded_module cuda;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool cuda_is_loaded(void)
+{
+    pthread_mutex_lock(&lock);
+    const bool loaded = cuda.table.name;
+    pthread_mutex_unlock(&lock);
+    return loaded;
+}
+
 /* After a failure the next call tries again: LATHER_MODULE_PATH may be another. */
 static lt_status find_cuda(const loaded_module **out)
 {
-    static loaded_module cuda;
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&lock);
     lt_status st = cuda.table.name ? LT_OK : load_cuda(&cuda);
     pthread_mutex_unlock(&lock);
@@ -53,7 +62,7 @@ static lt_status find_cuda(const loaded_module **out)
 lt_status lt_backend_find(const char *name, const lt_backend **out)
 {
     const lt_backend *const linked[] = {lt_backend_ref(), lt_backend_cpu()};
-    const loaded_module *cuda;
+    const loaded_module *found;
     for (size_t i = 0; i < sizeof linked / sizeof(lt_backend *); i++)
         if (linked[i] && !strcmp(linked[i]->name, name)) {
             *out = linked[i];
@@ -63,8 +72,8 @@ lt_status lt_backend_find(const char *name, const lt_backend **out)
         return lt_fail(LT_E_UNSUPPORTED, "device cpu: this build is without it (-Dcpu=disabled)");
     if (strcmp(name, "cuda") != 0)
         return lt_fail(LT_E_ARG, "device: no device '%s'; there are ref, cpu, cuda", name);
-    LT_TRY(find_cuda(&cuda));
-    *out = &cuda->table;
+    LT_TRY(find_cuda(&found));
+    *out = &found->table;
     return LT_OK;
 }
 
@@ -202,7 +211,7 @@ void lt_device_reset_peak(lt_device *device)
     lt_pool_reset_peak(device->pool);
 }
 
-const char *lt_build_info(int index)
+const char *lt_build_line(int index, bool load)
 {
     const char *line;
     if (index == 0)
@@ -216,8 +225,13 @@ const char *lt_build_info(int index)
     line = lt_cpu_build_info(index - 2);
     if (line || (index > 2 && !lt_cpu_build_info(index - 3)))
         return line;
-    const loaded_module *cuda; /* the line after the cpu's last */
-    if (!lt_module_exists("cuda"))
+    const loaded_module *found; /* the line after the cpu's last */
+    if (!lt_module_exists("cuda") || (!load && !cuda_is_loaded()))
         return NULL;
-    return find_cuda(&cuda) ? lt_error_message() : cuda->module->info();
+    return find_cuda(&found) ? lt_error_message() : found->module->info();
+}
+
+const char *lt_build_info(int index)
+{
+    return lt_build_line(index, true);
 }

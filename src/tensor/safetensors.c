@@ -4,14 +4,13 @@
 #include "lather/safetensors.h"
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/json.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LENGTH_BYTES = 8, DEPTH = 3, MAX_HEADER = 100000000 };
@@ -194,16 +193,11 @@ static lt_status read_all(lt_safetensors *f)
 
 static lt_status map_file(lt_safetensors *f)
 {
-    int fd = open(f->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return lt_fail(LT_E_IO, "%s: %s", f->path, strerror(errno));
+    int fd;
     struct stat info;
     lt_status st = LT_OK;
-    if (fstat(fd, &info))
-        st = lt_fail(LT_E_IO, "%s: %s", f->path, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        st = lt_fail(LT_E_IO, "%s: is no regular file", f->path);
-    else if (info.st_size < LENGTH_BYTES)
+    LT_TRY(lt_file_descriptor(&fd, &info, f->path));
+    if (info.st_size < LENGTH_BYTES)
         st = lt_fail(LT_E_FORMAT, "%s: %lld bytes: truncated, or no safetensors file", f->path,
                      (long long)info.st_size);
     if (!st) {

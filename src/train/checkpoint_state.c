@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/crc32c.h"
+#include "base/file.h"
 #include "train/checkpoint.h"
 #include "train/machine.h"
 
@@ -142,9 +143,8 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
 
 static lt_status sum_file(const char *path, int64_t *bytes, uint32_t *crc)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    FILE *file;
+    LT_TRY(lt_file_open(&file, path));
     unsigned char *buffer = lt_alloc(READ_BYTES, 1);
     lt_status st = buffer ? LT_OK : LT_E_NOMEM;
     *bytes = 0;

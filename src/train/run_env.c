@@ -1,6 +1,7 @@
 /* env.json: what is needed to understand a run later. */
 
 #include "base/alloc.h"
+#include "tensor/tensor.h"
 #include "train/machine.h"
 #include "train/run.h"
 
@@ -77,7 +78,7 @@ static void put_build(lt_json_writer *w)
     lt_json_put_string(w, "version", lt_version());
     lt_json_put_string(w, "compiler", __VERSION__);
     lt_json_begin_array(w, "build");
-    for (int i = 0; (line = lt_build_info(i)); i++)
+    for (int i = 0; (line = lt_build_line(i, false)); i++)
         lt_json_put_string(w, NULL, line);
     lt_json_end(w);
 }

@@ -2,6 +2,7 @@
 
 #include "base/commit.h"
 #include "base/crc32c.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/trace.h"
 #include "temp.h"
@@ -150,6 +151,39 @@ static void test_trace(void **state)
     temp_remove(folder);
 }
 
+static void refused(const char *path, const char *words)
+{
+    FILE *file = NULL;
+    struct stat info;
+    int fd = 0;
+    assert_status(lt_file_open(&file, path), LT_E_IO);
+    assert_null(file);
+    if (!strstr(lt_error_message(), words))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), words);
+    assert_status(lt_file_descriptor(&fd, &info, path), LT_E_IO);
+    assert_int_equal(fd, -1);
+}
+
+static void test_regular_files(void **state)
+{
+    char folder[TEMP_PATH], path[TEMP_PATH];
+    FILE *file = NULL;
+    (void)state;
+    temp_make(folder);
+    temp_write(temp_path(path, folder, "a"), "text", 4);
+    assert_ok(lt_file_open(&file, path));
+    assert_int_equal(getc(file), 't');
+    fclose(file);
+    refused(folder, "not a regular file, but a folder");
+    refused("/dev/null", "/dev/null: not a regular file, but a device");
+    refused(temp_path(path, folder, "none"), "No such file");
+    assert_int_equal(mkfifo(temp_path(path, folder, "pipe"), 0600), 0);
+    refused(
+        path,
+        "not a regular file, but a pipe"); /* nobody writes to it: an open could wait for ever */
+    temp_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +191,7 @@ int main(void)
         {"CRC-32C by instruction, by tables, in parts", test_crc_ways, NULL, NULL, NULL},
         {"a folder is there or not", test_commit, NULL, NULL, NULL},
         {"only temporaries of dead processes are removed", test_clean, NULL, NULL, NULL},
+        {"only regular files are opened", test_regular_files, NULL, NULL, NULL},
         {"spans of two threads, in trace and table", test_trace, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

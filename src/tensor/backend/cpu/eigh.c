@@ -4,8 +4,8 @@
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
+#include "tensor/backend/cpu/lapack.h"
 
-#include <lapacke.h>
 #include <math.h>
 #include <string.h>
 
@@ -34,14 +34,14 @@ static lt_status solve_f32(int64_t n, float *a, float *values, lapack_int *info)
 {
     float size;
     lapack_int isize;
-    *info = LAPACKE_ssyevd_work(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n, values,
-                                &size, -1, &isize, -1);
+    *info = lt_lapack_calls.ssyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
+                                   values, &size, -1, &isize, -1);
     const lapack_int count = (lapack_int)ceilf(size * 1.001F) + 16; /* sizes are rounded to f32 */
     float *work = lt_alloc((size_t)count, sizeof *work);
     lapack_int *iwork = lt_alloc((size_t)isize, sizeof *iwork);
     if (work && iwork)
-        *info = LAPACKE_ssyevd_work(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
-                                    values, work, count, iwork, isize);
+        *info = lt_lapack_calls.ssyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
+                                       values, work, count, iwork, isize);
     const bool ok = work && iwork;
     lt_free(work);
     lt_free(iwork);
@@ -52,13 +52,13 @@ static lt_status solve_f64(int64_t n, double *a, double *values, lapack_int *inf
 {
     double size;
     lapack_int isize;
-    *info = LAPACKE_dsyevd_work(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n, values,
-                                &size, -1, &isize, -1);
+    *info = lt_lapack_calls.dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
+                                   values, &size, -1, &isize, -1);
     double *work = lt_alloc((size_t)size, sizeof *work);
     lapack_int *iwork = lt_alloc((size_t)isize, sizeof *iwork);
     if (work && iwork)
-        *info = LAPACKE_dsyevd_work(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
-                                    values, work, (lapack_int)size, iwork, isize);
+        *info = lt_lapack_calls.dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
+                                       values, work, (lapack_int)size, iwork, isize);
     const bool ok = work && iwork;
     lt_free(work);
     lt_free(iwork);

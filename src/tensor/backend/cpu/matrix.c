@@ -2,8 +2,8 @@
 
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
+#include "tensor/backend/cpu/lapack.h"
 
-#include <cblas.h>
 #include <math.h>
 
 lt_eigh_fn lt_cpu_eigh;
@@ -37,13 +37,15 @@ static lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_v
 
 void lt_cpu_install_matrix(lt_backend *be)
 {
-    openblas_set_num_threads(1);
     be->frobenius = frobenius;
+    if (!lt_lapack_open())
+        return;
     be->eigh = lt_cpu_eigh;
     lt_cpu_install_qr(be);
 }
 
 const char *lt_cpu_matrix_info(void)
 {
-    return openblas_get_config();
+    return lt_lapack_calls.config ? lt_lapack_calls.config()
+                                  : "LAPACK: not on this machine, eigendecompositions are slow";
 }

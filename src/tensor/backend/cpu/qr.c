@@ -3,8 +3,7 @@
 
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
-
-#include <lapacke.h>
+#include "tensor/backend/cpu/lapack.h"
 
 typedef struct list {
     void *ctx;
@@ -27,10 +26,10 @@ static void find_order(const float *a, size_t n, size_t *order)
 /* Column-major m, its columns in their order of work, to Q; sign: of R's diagonal. */
 static lapack_int orthonormalize(float *m, lapack_int n, float *tau, float *sign)
 {
-    lapack_int info = LAPACKE_sgeqrf(LAPACK_COL_MAJOR, n, n, m, n, tau);
+    lapack_int info = lt_lapack_calls.sgeqrf(LAPACK_COL_MAJOR, n, n, m, n, tau);
     for (lapack_int i = 0; i < n; i++)
         sign[i] = m[(size_t)i * ((size_t)n + 1)] < 0 ? -1 : 1;
-    return info ? info : LAPACKE_sorgqr(LAPACK_COL_MAJOR, n, n, n, m, n, tau);
+    return info ? info : lt_lapack_calls.sorgqr(LAPACK_COL_MAJOR, n, n, n, m, n, tau);
 }
 
 static lt_status factorize(const lt_qr_job *job)

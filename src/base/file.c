@@ -1,0 +1,56 @@
+/* Opening of regular files. */
+
+#include "base/file.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *kind_of(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "a folder"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
+}
+
+static lt_status check(int fd, struct stat *info, const char *path)
+{
+    if (fstat(fd, info))
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(info->st_mode))
+        return lt_fail(LT_E_IO, "%s: not a regular file, but %s", path, kind_of(info->st_mode));
+    return LT_OK;
+}
+
+lt_status lt_file_descriptor(int *fd, struct stat *info, const char *path)
+{
+    /* Without O_NONBLOCK a named pipe would block here. It says nothing to regular files. */
+    const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    *fd = -1;
+    if (opened < 0)
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    lt_status st = check(opened, info, path);
+    if (st)
+        close(opened);
+    else
+        *fd = opened;
+    return st;
+}
+
+lt_status lt_file_open(FILE **out, const char *path)
+{
+    struct stat info;
+    int fd = -1;
+    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    FILE *file = fdopen(fd, "rb");
+    if (!file) {
+        close(fd);
+        return lt_fail(LT_E_NOMEM, "%s: no memory for a stream", path);
+    }
+    *out = file;
+    return LT_OK;
+}

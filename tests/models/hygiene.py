@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""What train_resnet50 makes of hostile or unlucky surroundings: files that are none, patterns, limits, signals.
+
+    tests/models/hygiene.py BUILD/models/resnet50/train_resnet50 [ROW]
+"""
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+from rows import Skip, run_rows  # noqa: E402
+from trainer import (ERROR, INTERRUPTED, NOISE, OK, PROGRAM, SMALL, USAGE, checkpoint, fails, folders, has_step,
+                     picture, run, steps_of)  # noqa: E402
+
+AT_ONCE = 20  # seconds, on a busy machine; what waits for a pipe waits for ever
+BUILD = os.path.dirname(os.path.dirname(os.path.dirname(PROGRAM)))
+TRAIN = [*NOISE, *SMALL, "--optim", "sgd", "--no-tensorboard"]
+
+
+def loads(*command, cwd):
+    """Names of the libraries that the dynamic linker initialised."""
+    env = {**os.environ, "LD_DEBUG": "libs"}
+    p = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, errors="replace", timeout=240)
+    return [line.rsplit("/", 1)[-1] for line in p.stderr.splitlines() if "calling init:" in line]
+
+
+def not_sanitized(cwd):
+    if any("asan" in name for name in loads(PROGRAM, "--help", cwd=cwd)):
+        raise Skip("ASan reserves terabytes of addresses")
+
+
+def refused(command, says, cwd):
+    p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=AT_ONCE)
+    assert p.returncode in (ERROR, USAGE), f"{command}: exit {p.returncode}"
+    assert says in p.stderr and p.stderr.count("\n") == 1, f"{command}: {p.stderr}"
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+def special_files_are_refused_at_once(cwd):
+    folders(cwd)
+    run(*TRAIN, "--max-steps", "1", "--output", "out", cwd=cwd)
+    weights = "out/model.safetensors"
+    os.mkfifo(os.path.join(cwd, "pipe.yaml"))
+    os.rename(os.path.join(cwd, "data/val/class0"), os.path.join(cwd, "flat"))
+    train = [PROGRAM, "--data", "flat", *SMALL, "--eval"]
+    places = [[PROGRAM, *TRAIN, "--weights"], [PROGRAM, *TRAIN, "--config"], [PROGRAM, *TRAIN, "--recipe"],
+              [*train, "--weights", weights, "--val-labels"], [PROGRAM, "predict", "x.bmp", "--weights"],
+              [PROGRAM, "predict", "flat/0.bmp", "--weights", weights, "--class-names"],
+              [os.path.join(BUILD, "tools", "inspect")]]
+    for place in places:
+        refused([*place, "./pipe.yaml"], "pipe.yaml: not a regular file, but a pipe", cwd)
+        refused([*place, "/dev/zero"], "/dev/zero: not a regular file, but a device", cwd)
+    with open(os.path.join(cwd, "names"), "w") as f:  # control
+        f.write("a\nb\nc\n")
+    run("predict", "flat/0.bmp", "--weights", weights, "--class-names", "names", cwd=cwd)
+
+
+def patterns_are_limited(cwd):
+    hard = "((((a{1,255}){1,255}){1,255}){1,255})"
+    rows = [("(" * 20000, "a pattern of 20000 bytes, at most 255 are taken"),
+            (hard, "4.22825e+09 repetitions by braces, at most 1000 are taken"),
+            ("(a{500,}){3}", "1500 repetitions by braces"), ("(.*)x\\1", "back-references are not taken"),
+            ("a(", "is no regular expression")]
+    for pattern, says in rows:
+        for flag, value in ("--freeze", pattern), ("--param-group", pattern + ":lr=0"):
+            refused([PROGRAM, *TRAIN, flag, value, "--output", "out"], says, cwd)
+            assert not os.path.exists(os.path.join(cwd, "out", "model.safetensors"))
+    for pattern in r"layer[12]\.[0-9]{1,3}\.conv{1}", r"^fc\.", r"\{1000\}|bn":  # controls
+        run(*TRAIN, "--freeze", pattern, "--max-steps", "1", "--output", pattern[1:3], cwd=cwd)
+
+
+def a_file_that_grows_too_large_is_an_error(cwd):
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
+
+    p = subprocess.run([PROGRAM, *TRAIN, "--max-steps", "2", "--output", "out"], cwd=cwd, capture_output=True, text=True,
+                       timeout=240, preexec_fn=small_files)
+    assert p.returncode == ERROR and "File too large" in p.stderr, (p.returncode, p.stderr)
+    assert len(steps_of(cwd, "out")) == 2
+
+
+def a_pipe_without_a_reader_is_an_error(cwd):
+    run(*TRAIN, "--max-steps", "1", "--output", "out", cwd=cwd)
+    picture(os.path.join(cwd, "a.bmp"), 20, 7)
+    predict = [PROGRAM, "predict", "--weights", "out/model.safetensors", "a.bmp"]
+    for command in [PROGRAM, "--help"], predict:
+        ours, theirs = os.pipe()
+        os.close(ours)
+        p = subprocess.run(command, cwd=cwd, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=240)
+        os.close(theirs)
+        assert p.returncode == ERROR and p.stderr.count("\n") == 1, (p.returncode, p.stderr)
+        assert "refused" in p.stderr, p.stderr
+    with open("/dev/full", "w") as full:
+        p = subprocess.run(predict, cwd=cwd, stdout=full, stderr=subprocess.PIPE, text=True, timeout=240)
+    assert p.returncode == ERROR and "No space left on device" in p.stderr, p.stderr
+
+
+def start(cwd, folder, **how):
+    """A run that goes on until it is told to stop, and is at work."""
+    p = subprocess.Popen([PROGRAM, *TRAIN, "--epochs", "100000", "--max-steps", "100000", "--log-every", "1", "--output", folder],
+                         cwd=cwd, stderr=subprocess.PIPE, **how)
+    end = time.monotonic() + 120
+    while not has_step(cwd, folder, 1) and time.monotonic() < end:
+        time.sleep(0.01)
+    return p
+
+
+def a_hangup_and_a_warning_of_the_batch_system_save(cwd):
+    for folder, signals in ("hup", [signal.SIGHUP, signal.SIGHUP]), ("usr1", [signal.SIGUSR1, signal.SIGTERM]):
+        p = start(cwd, folder)
+        for number in signals:  # neither is a second one that ends the run at once
+            p.send_signal(number)
+        p.communicate(timeout=120)
+        assert p.returncode == INTERRUPTED, (folder, p.returncode)
+        assert os.path.exists(checkpoint(cwd, folder, len(steps_of(cwd, folder)))), folder
+    p = start(cwd, "nohup", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    steps = len(steps_of(cwd, "nohup"))
+    p.send_signal(signal.SIGHUP)
+    end = time.monotonic() + 120
+    while not has_step(cwd, "nohup", steps + 20) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert p.poll() is None, "nohup is not heeded"
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=120)
+    assert p.returncode == INTERRUPTED, p.returncode
+
+
+def little_memory_and_little_stack_end_no_run_late(cwd):
+    not_sanitized(cwd)
+    kilo = 1024
+    rows = [(resource.RLIMIT_AS, 122880 * kilo, False), (resource.RLIMIT_AS, 200000 * kilo, False),
+            (resource.RLIMIT_AS, 600000 * kilo, True), (resource.RLIMIT_STACK, 64 * kilo, True)]
+    for i, (which, size, works) in enumerate(rows):
+        p = subprocess.run([PROGRAM, *TRAIN, "--max-steps", "1", "--output", str(i)], cwd=cwd, capture_output=True, text=True,
+                           timeout=60, preexec_fn=lambda: resource.setrlimit(which, (size, size)))
+        assert not works or p.returncode == OK, (size, p.returncode, p.stderr)
+
+
+def a_run_on_the_cpu_loads_no_cuda(cwd):
+    run_here = [PROGRAM, *TRAIN, "--max-steps", "1", "--device", "cpu", "--output", "out"]
+    found = loads(*run_here, cwd=cwd)
+    assert any(name.startswith("liblather") for name in found), "the linker did not say what it loads"
+    wrong = [name for name in found if name.startswith(("libcu", "libnccl", "liblather-cuda"))]
+    assert not wrong, wrong
+    version = run("--version", cwd=cwd).stdout
+    if "cuda: the CUDA runtime" in version:  # control
+        assert "liblather-cuda.so" in loads(PROGRAM, "--version", cwd=cwd)
+
+
+ROWS = [special_files_are_refused_at_once, patterns_are_limited, a_file_that_grows_too_large_is_an_error,
+        a_pipe_without_a_reader_is_an_error, a_hangup_and_a_warning_of_the_batch_system_save,
+        little_memory_and_little_stack_end_no_run_late, a_run_on_the_cpu_loads_no_cuda]
+
+if __name__ == "__main__":
+    sys.exit(run_rows(ROWS, "lather-hygiene-", sys.argv[2] if len(sys.argv) > 2 else None))
