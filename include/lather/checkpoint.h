@@ -4,6 +4,7 @@
 
 #include "lather/comm.h"
 #include "lather/optim.h"
+#include "lather/safetensors.h"
 
 /** A further tensor to save and load: {"ema.conv1.weight", tensor}. Borrowed. */
 typedef struct lt_checkpoint_tensor {
@@ -98,6 +99,10 @@ LT_API LT_MUST_CHECK lt_status lt_weights_save_with(const char *path, const lt_p
 typedef struct lt_weights_config {
     const char *skip; /**< leaves out parameters whose name begins so: "fc."; NULL: none */
 } lt_weights_config;
+
+/** Opens a file of weights by the names that models use: without the "module." of PyTorch's
+ *  DataParallel and the "_orig_mod." of torch.compile in front of all. Errors: as lt_safetensors_open(). */
+LT_API LT_MUST_CHECK lt_status lt_weights_open(lt_safetensors **out, const char *path);
 
 /** Reads weights of f32, f64, f16 or bf16 into the parameters; num_batches_tracked may be missing.
  *  Changes nothing unless all is right. config NULL: all parameters. Errors: LT_E_IO; LT_E_FORMAT

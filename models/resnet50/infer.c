@@ -25,6 +25,28 @@ static int count_blocks(const lt_safetensors *file, int stage)
     return blocks - 1;
 }
 
+/* Relatives have the names of residual networks and other convolutions: Xie et al., "Aggregated
+ * residual transformations for deep neural networks", CVPR 2017; Zagoruyko & Komodakis, "Wide residual
+ * networks", BMVC 2016. */
+static lt_status check_kind(const lt_safetensors *file, const char *path, int width)
+{
+    const lt_safetensors_entry *inner = find(file, "layer1.0.conv2.weight", 4);
+    if (!inner || !lt_safetensors_find(file, "layer1.0.conv3.weight"))
+        return LT_OK;
+    int64_t out = inner->shape.dim[0], in = inner->shape.dim[1];
+    if (in > 0 && in < out)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: a ResNeXt (3x3 convolutions in %lld groups), which is not supported; "
+                       "resnet10 to resnet152 are",
+                       path, (long long)(out / in));
+    if (out != width)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: a wide ResNet (3x3 convolutions of %lld channels, want %d), which is "
+                       "not supported; resnet10 to resnet152 are",
+                       path, (long long)out, width);
+    return LT_OK;
+}
+
 static lt_status infer(const lt_safetensors *file, const char *path, lt_resnet_config *shape)
 {
     const lt_safetensors_entry *stem = find(file, "conv1.weight", 4);
@@ -42,13 +64,13 @@ static lt_status infer(const lt_safetensors *file, const char *path, lt_resnet_c
     shape->bottleneck = lt_safetensors_find(file, "layer1.0.conv3.weight") != NULL;
     for (int i = 0; i < LT_RESNET_STAGES; i++)
         shape->depths[i] = count_blocks(file, i);
-    return LT_OK;
+    return check_kind(file, path, shape->width);
 }
 
 lt_status lt_resnet_infer(const char *path, lt_resnet_config *shape)
 {
     lt_safetensors *file = NULL;
-    LT_TRY(lt_safetensors_open(&file, path));
+    LT_TRY(lt_weights_open(&file, path));
     lt_status st = infer(file, path, shape);
     lt_safetensors_close(&file);
     return st;

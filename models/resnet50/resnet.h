@@ -31,7 +31,7 @@ LT_API LT_MUST_CHECK lt_status lt_resnet_load(lt_module **out, lt_device *device
                                               lt_resnet_config *config);
 
 /** What network a file of weights belongs to, read off its names and shapes; arch stays NULL.
- *  Errors: LT_E_IO, LT_E_FORMAT. */
+ *  Errors: LT_E_IO, LT_E_FORMAT, LT_E_UNSUPPORTED (a ResNeXt or a wide ResNet). */
 LT_API LT_MUST_CHECK lt_status lt_resnet_infer(const char *path, lt_resnet_config *config);
 
 /** Replaces arch by what it stands for and fills defaults. Errors: LT_E_ARG. */

@@ -130,10 +130,25 @@ static lt_status choose_shape(session *s)
     return choose_classes(s);
 }
 
+/* A file that does not fit says what it is, if it is something else; else what may be meant. */
+static lt_status explain_weights(const session *s, lt_status failure)
+{
+    char why[512];
+    lt_resnet_config found;
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    LT_TRY(lt_resnet_infer(s->args.weights, &found));
+    bool head = !s->args.reset_head && found.classes != s->shape.classes;
+    return lt_fail(failure, "%s%s", why,
+                   head ? "; --reset-head keeps the rest and makes a new last layer" : "");
+}
+
 static lt_status load_weights(session *s)
 {
     lt_weights_config config = {.skip = s->args.reset_head ? "fc." : NULL};
-    return s->args.weights ? lt_weights_load(s->args.weights, &s->params, &config) : LT_OK;
+    if (!s->args.weights)
+        return LT_OK;
+    lt_status st = lt_weights_load(s->args.weights, &s->params, &config);
+    return st ? explain_weights(s, st) : LT_OK;
 }
 
 lt_status session_open_model(session *s)

@@ -1,7 +1,7 @@
 /* Reading safetensors (huggingface/safetensors, "Format"): 8 bytes of header length, a JSON header,
  * then the data without gaps. The file is mapped; nothing in it is believed before it is checked. */
 
-#include "lather/safetensors.h"
+#include "tensor/safetensors.h"
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -158,12 +158,23 @@ static lt_status check_tiling(lt_safetensors *f)
     return LT_OK;
 }
 
+/* What torch.save() writes: a ZIP archive, or a pickle (0x80 and its protocol) before PyTorch 1.6. */
+static bool is_pytorch(const unsigned char *map)
+{
+    return !memcmp(map, "PK\003\004", 4) || (map[0] == 0x80 && map[1] >= 2 && map[1] <= 5);
+}
+
 static lt_status read_header(lt_safetensors *f)
 {
     const unsigned char *map = f->map;
     uint64_t length = 0;
     for (int i = 0; i < LENGTH_BYTES; i++)
         length |= (uint64_t)map[i] << (8 * i);
+    if (length > f->size - LENGTH_BYTES && is_pytorch(map))
+        return lt_fail(LT_E_FORMAT,
+                       "%s: a %s, as PyTorch saves a .pth, wants to be safetensors: "
+                       "docs/guides/weights.md converts it in five lines",
+                       f->path, map[0] == 'P' ? "ZIP archive" : "pickle");
     if (length > MAX_HEADER)
         return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes, at most %d", f->path, length,
                        MAX_HEADER);
@@ -263,6 +274,17 @@ const lt_safetensors_entry *lt_safetensors_find(const lt_safetensors *file, cons
             ? bsearch(&wanted, file->by_name, file->count, sizeof(lt_safetensors_entry *), by_name)
             : NULL;
     return found ? *found : NULL;
+}
+
+bool lt_safetensors_strip(lt_safetensors *file, const char *prefix)
+{
+    size_t bytes = strlen(prefix);
+    for (size_t i = 0; i < file->count; i++)
+        if (strncmp(file->entry[i].name, prefix, bytes) != 0)
+            return false;
+    for (size_t i = 0; i < file->count; i++)
+        file->entry[i].name += bytes; /* their order stays */
+    return file->count > 0;
 }
 
 const char *lt_safetensors_metadata(const lt_safetensors *file, const char *key)

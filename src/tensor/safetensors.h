@@ -14,4 +14,7 @@ LT_MUST_CHECK lt_status lt_safetensors_add_source(lt_safetensors_writer *writer,
 /* As lt_safetensors_finish(), for a file of an lt_commit, which does the syncing. */
 LT_MUST_CHECK lt_status lt_safetensors_finish_part(lt_safetensors_writer **writer);
 
+/* Leaves prefix out of all names, if all begin with it; returns whether they did. */
+bool lt_safetensors_strip(lt_safetensors *file, const char *prefix);
+
 #endif

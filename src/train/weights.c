@@ -3,6 +3,7 @@
 #include "train/weights.h"
 
 #include "base/alloc.h"
+#include "tensor/safetensors.h"
 
 #include <math.h>
 #include <string.h>
@@ -193,12 +194,20 @@ lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
     return LT_OK;
 }
 
+lt_status lt_weights_open(lt_safetensors **out, const char *path)
+{
+    LT_TRY(lt_safetensors_open(out, path));
+    while (lt_safetensors_strip(*out, "module.") || lt_safetensors_strip(*out, "_orig_mod."))
+        ;
+    return LT_OK;
+}
+
 lt_status lt_weights_load(const char *path, const lt_params *params,
                           const lt_weights_config *config)
 {
     const lt_weights_rules rules = {.skip = config ? config->skip : NULL};
     lt_safetensors *file = NULL;
-    LT_TRY(lt_safetensors_open(&file, path));
+    LT_TRY(lt_weights_open(&file, path));
     lt_status st = lt_weights_check(file, path, params, &rules);
     if (!st)
         st = lt_weights_apply(file, params, &rules);

@@ -3,13 +3,18 @@
 
     usage.py TRAIN_RESNET50 [ROW]
 """
+import json
+import math
 import os
+import pickle
+import struct
 import sys
+import zipfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from rows import run_rows  # noqa: E402
-from trainer import NOISE, OK, SMALL, USAGE, fails, run  # noqa: E402
+from trainer import NOISE, OK, SMALL, USAGE, fails, read_safetensors, run  # noqa: E402
 
 
 def options_have_the_names_that_people_type(cwd):
@@ -33,8 +38,75 @@ def mistakes_in_a_config_count_under_the_command_line_too(cwd):
           says="run.yaml: line 2: --batch-size: 'big' is no integer")
 
 
+def write_safetensors(path, tensors):
+    """tensors: name -> (dtype, shape, bytes)."""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values()))
+
+
+def trained(cwd):
+    """Weights of a run on NOISE, as a dictionary."""
+    run(*NOISE, *SMALL, "--max-steps", "2", "--eval-every", "0", "--output", "made", cwd=cwd)
+    return read_safetensors(os.path.join(cwd, "made", "model.safetensors"))
+
+
+def accuracy(cwd, weights):
+    return run(*NOISE, "--eval", "--weights", weights, "--threads", "1", cwd=cwd).stdout.splitlines()[-1]
+
+
+def files_of_pytorch_point_to_the_guide(cwd):
+    with zipfile.ZipFile(os.path.join(cwd, "new.pth"), "w") as z:
+        z.writestr("archive/data.pkl", pickle.dumps({"fc.weight": 1}, 2))
+    with open(os.path.join(cwd, "old.pth"), "wb") as f:
+        f.write(pickle.dumps(0x1950a86a20f9469cfc6c, 2) + bytes(100))
+    for name, kind in (("new.pth", "a ZIP archive"), ("old.pth", "a pickle")):
+        fails(*NOISE, "--eval", "--weights", name, cwd=cwd,
+              says=f"{name}: {kind}, as PyTorch saves a .pth, wants to be safetensors: docs/guides/weights.md")
+    with open(os.path.join(cwd, "other.pth"), "wb") as f:
+        f.write(b"\x81" * 200)
+    fails(*NOISE, "--eval", "--weights", "other.pth", cwd=cwd, says="header of ")
+
+
+def another_class_count_names_reset_head(cwd):
+    trained(cwd)
+    four = ["--data", "synthetic:48:16:4", *SMALL, "--weights", "made/model.safetensors", "--max-steps", "1",
+            "--eval-every", "0"]
+    fails(*four, cwd=cwd, says="'fc.weight' is [3,32], the model wants [4,32]; --reset-head keeps the rest and makes")
+    run(*four, "--reset-head", cwd=cwd)
+
+
+def prefixes_of_wrappers_are_understood(cwd):
+    plain = trained(cwd)
+    for prefix in ("module.", "_orig_mod.", "module._orig_mod."):
+        write_safetensors(os.path.join(cwd, "w.safetensors"), {prefix + k: v for k, v in plain.items()})
+        assert accuracy(cwd, "w.safetensors") == accuracy(cwd, "made/model.safetensors")
+        run(*NOISE, *SMALL, "--weights", "w.safetensors", "--max-steps", "1", "--eval-every", "0", cwd=cwd)
+    some = {("module." if k == "fc.weight" else "") + k: v for k, v in plain.items()}
+    write_safetensors(os.path.join(cwd, "w.safetensors"), some)
+    fails(*NOISE, "--eval", "--weights", "w.safetensors", cwd=cwd, says="no conv1.weight and fc.weight")
+
+
+def relatives_of_residual_networks_are_named(cwd):
+    def zeros(*shape):
+        return "F32", list(shape), bytes(4 * math.prod(shape))
+    rest = {"conv1.weight": zeros(8, 3, 7, 7), "layer1.0.conv3.weight": zeros(32, 16, 1, 1), "fc.weight": zeros(3, 8)}
+    flags = ["--arch", "resnet50", "--depths", "1,1,1,1", "--width", "8", "--stem", "imagenet"]
+    for inner, says in ((zeros(16, 2, 3, 3), "a ResNeXt (3x3 convolutions in 8 groups)"),
+                        (zeros(16, 16, 3, 3), "a wide ResNet (3x3 convolutions of 16 channels, want 8)")):
+        write_safetensors(os.path.join(cwd, "w.safetensors"), {**rest, "layer1.0.conv2.weight": inner})
+        fails(*NOISE, "--eval", "--weights", "w.safetensors", cwd=cwd, says=says)
+        fails(*NOISE, *flags, "--weights", "w.safetensors", cwd=cwd, says=says)
+
+
 ROWS = [options_have_the_names_that_people_type, a_schedule_of_milestones_has_some,
-        mistakes_in_a_config_count_under_the_command_line_too]
+        mistakes_in_a_config_count_under_the_command_line_too, files_of_pytorch_point_to_the_guide,
+        another_class_count_names_reset_head, prefixes_of_wrappers_are_understood,
+        relatives_of_residual_networks_are_named]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-usage-", sys.argv[2] if len(sys.argv) > 2 else None))
