@@ -16,8 +16,8 @@ enum { TRAIN, EVAL };
 typedef struct settings {
     const char *data, *device, *dump, *size_schedule;
     int transform, interpolation, decode;
-    double crop_pct, compute_ms;
-    int64_t repeats, size, batch_size, steps, warmup, count, threads, seed;
+    double crop_pct, compute_ms, max_image_seconds;
+    int64_t max_image_pixels, repeats, size, batch_size, steps, warmup, count, threads, seed;
     bool json;
 } settings;
 
@@ -47,6 +47,12 @@ static const lt_option table[] = {
     {.group = "Benchmark", .name = "decode", .type = LT_OPTION_CHOICE, .offset = AT(decode),
      .choices = "exact|fast",
      .help = "fast: train decodes large crops of JPEG at 1/2, 1/4 or 1/8 of their size"},
+    {.group = "Benchmark", .name = "max-image-pixels", .type = LT_OPTION_INT,
+     .offset = AT(max_image_pixels), .value = "100000000", .min = 1, .max = 1e15,
+     .help = "width times height of a picture to decode; larger ones are broken"},
+    {.group = "Benchmark", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE,
+     .offset = AT(max_image_seconds), .value = "10", .min = 0.001, .max = 1e15,
+     .help = "of one core to decode a JPEG; one that takes longer is broken"},
     {.group = "Benchmark", .name = "batch-size", .alias = 'b', .type = LT_OPTION_INT,
      .offset = AT(batch_size), .value = "32", .min = 1, .max = 65536, .help = "samples of a batch"},
     {.group = "Benchmark", .name = "steps", .type = LT_OPTION_INT, .offset = AT(steps),
@@ -237,6 +243,7 @@ lt_status bench_loader(int argc, char *const *argv)
                       .crop_ratio = s.crop_pct,
                       .filter = (lt_filter)s.interpolation,
                       .fast = s.decode != 0,
+                      .limits = {s.max_image_pixels, s.max_image_seconds},
                       .flip = 0.5},
         .batch = (int)s.batch_size,
         .threads = (int)s.threads,

@@ -15,7 +15,8 @@
 
 typedef struct arguments {
     int mode;
-    int64_t max_side, quality, shard_samples, threads;
+    int64_t max_side, quality, shard_samples, threads, max_image_pixels;
+    double max_image_seconds;
     bool verify, only_verify, quiet;
 } arguments;
 
@@ -31,6 +32,12 @@ static const lt_option table[] = {
      .min = 0, .max = 1e9, .help = "pictures in one file; 0: 1/64 of all, 64 to 8192"},
     {"Pack", "threads", 'j', LT_OPTION_INT, offsetof(arguments, threads), .value = "0", .min = 0,
      .max = 256, .help = "0: one per core"},
+    {"Pack", "max-image-pixels", 0, LT_OPTION_INT, offsetof(arguments, max_image_pixels),
+     .value = "100000000", .min = 1, .max = 1e15,
+     .help = "width times height of a picture to decode; larger ones are broken"},
+    {"Pack", "max-image-seconds", 0, LT_OPTION_DOUBLE, offsetof(arguments, max_image_seconds),
+     .value = "10", .min = 0.001, .max = 1e15,
+     .help = "of one core to decode a JPEG; one that takes longer is broken"},
     {"Pack", "verify", 0, LT_OPTION_BOOL, offsetof(arguments, verify),
      .help = "read and decode every record afterwards"},
     {"Pack", "only-verify", 0, LT_OPTION_BOOL, offsetof(arguments, only_verify),
@@ -78,10 +85,16 @@ static void summarise(const char *folder, const lt_pack_report *r)
     printf("; %" PRId64 " kept as they were, %" PRId64 " broken\n", r->kept, r->bad);
 }
 
-static lt_status verify(const char *folder)
+static lt_image_limits limits_of(const arguments *a)
+{
+    return (lt_image_limits){.pixels = a->max_image_pixels, .seconds = a->max_image_seconds};
+}
+
+static lt_status verify(const arguments *a, const char *folder)
 {
     int64_t samples = 0;
-    lt_status st = lt_pack_verify(folder, &samples);
+    lt_image_limits limits = limits_of(a);
+    lt_status st = lt_pack_verify(folder, &limits, &samples);
     if (!st)
         printf("%s: %" PRId64 " pictures verified\n", folder, samples);
     return st;
@@ -92,7 +105,8 @@ static lt_status pack_part(arguments *a, const char *data, bool train, const cha
     lt_pack_config c = {.mode = (lt_pack_mode)a->mode,
                         .quality = (int)a->quality,
                         .shard_samples = a->shard_samples,
-                        .threads = (int)a->threads};
+                        .threads = (int)a->threads,
+                        .limits = limits_of(a)};
     if (c.mode == LT_PACK_RESIZED || c.mode == LT_PACK_RAW)
         c.max_side = (int)a->max_side;
     lt_dataset *d = NULL;
@@ -107,7 +121,7 @@ static lt_status pack_part(arguments *a, const char *data, bool train, const cha
     if (!st)
         summarise(folder, &report);
     if (!st && a->verify)
-        st = verify(folder);
+        st = verify(a, folder);
     return st;
 }
 
@@ -145,7 +159,7 @@ static lt_status pack_all(arguments *a, const char *data, const char *out)
 static lt_status run(const lt_options *options, arguments *a)
 {
     const char *first = lt_options_rest(options, 0);
-    return a->only_verify ? verify(first) : pack_all(a, first, lt_options_rest(options, 1));
+    return a->only_verify ? verify(a, first) : pack_all(a, first, lt_options_rest(options, 1));
 }
 
 /* 0, or the exit status. */

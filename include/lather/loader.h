@@ -1,68 +1,12 @@
-/** Samples to batches: what becomes of a picture, and who gets it when. */
+/** Samples to batches: who gets which sample when. */
 #ifndef LATHER_LOADER_H
 #define LATHER_LOADER_H
 
 #include "lather/tensor.h"
+#include "lather/transform.h"
 
 typedef struct lt_dataset lt_dataset;
 typedef struct lt_loader lt_loader;
-
-/** How a picture becomes an input of size x size, with torchvision's geometry and Pillow's
- *  antialiased filters. */
-typedef enum lt_augment {
-    LT_AUGMENT_NONE,     /**< short side to resize, then the centre crop */
-    LT_AUGMENT_IMAGENET, /**< random-resized-crop + horizontal flip */
-    LT_AUGMENT_SMALL     /**< short side to size, pad by size/8 with zeros, random crop, flip */
-} lt_augment;
-
-typedef enum lt_filter { LT_FILTER_BILINEAR, LT_FILTER_BICUBIC } lt_filter;
-
-/** Largest random changes, as torchvision's ColorJitter: factors in 1 - x .. 1 + x; hue in turns. */
-typedef struct lt_jitter {
-    double brightness, contrast, saturation; /**< >= 0 */
-    double hue;                              /**< in [0, 0.5] */
-} lt_jitter;
-
-typedef struct lt_transform {
-    lt_augment augment;
-    int size;   /**< side of the input in pixels */
-    int resize; /**< short side before the centre crop, >= size; 0: size * 256 / 224, rounded */
-    double crop_ratio; /**< says what resize is, instead: size / crop_ratio, down; in (0, 1] */
-    lt_filter filter;
-    /** JPEG are decoded at 1/2, 1/4 or 1/8 where the crop still has size x size pixels then: other
-     *  pixels, sooner. Only with LT_AUGMENT_IMAGENET. */
-    bool fast;
-    bool exif;   /**< JPEG are turned as their EXIF orientation says, before all else */
-    double flip; /**< probability of a horizontal flip, if augment is not LT_AUGMENT_NONE */
-    double min_scale, max_scale; /**< area of the random crop; 0: 0.08, 1 */
-    double min_ratio, max_ratio; /**< its width / height; 0: 3/4, 4/3 */
-    /* After crop and flip, in this order; not with LT_AUGMENT_NONE. */
-    bool trivial_augment; /**< TrivialAugmentWide: Mueller & Hutter, ICCV 2021 */
-    lt_jitter jitter;
-    double erase;          /**< probability of random erasing: Zhong et al., AAAI 2020 */
-    uint8_t erase_fill[3]; /**< what is put there: the mean pixel */
-} lt_transform;
-
-/** Batches whose pictures are mixed, each with another; drawn from (seed, epoch, batch, rank). */
-typedef struct lt_mix {
-    double mixup_alpha, cutmix_alpha; /**< of the Beta distribution; 0: not; both: either */
-    double probability;               /**< of a batch; 0: 1 */
-} lt_mix;
-
-/** From epoch step[i].epoch on the input's side is step[i].size: progressive resizing. */
-enum { LT_MAX_SIZES = 32 };
-typedef struct lt_size_step {
-    int64_t epoch;
-    int size;
-} lt_size_step;
-typedef struct lt_size_schedule {
-    int count;                       /**< 0: one size */
-    lt_size_step step[LT_MAX_SIZES]; /**< the first from epoch 0 on, the others rising */
-} lt_size_schedule;
-/** "0:128,30:160,60:224". Errors: LT_E_ARG. */
-LT_API LT_MUST_CHECK lt_status lt_size_schedule_parse(lt_size_schedule *out, const char *text);
-LT_API LT_MUST_CHECK lt_status lt_size_schedule_check(const lt_size_schedule *schedule);
-LT_API int lt_size_schedule_at(const lt_size_schedule *schedule, int64_t epoch); /**< 0: no step */
 
 /** Every sample's random numbers come from (seed, epoch, index in the data set) and, with
  *  repeats, which one of its repeats it is, alone. A picture that cannot be read or decoded is replaced by the next good one in index order. */

@@ -3,6 +3,7 @@
 #define LATHER_PACK_H
 
 #include "lather/data.h"
+#include "lather/transform.h"
 
 typedef enum lt_pack_mode {
     LT_PACK_ORIGINAL, /**< the files as they are */
@@ -16,10 +17,11 @@ typedef enum lt_pack_mode {
 
 typedef struct lt_pack_config {
     lt_pack_mode mode;
-    int max_side;          /**< pixels */
-    int quality;           /**< of JPEG, 1 .. 100; 0: 90 */
-    int64_t shard_samples; /**< in one file; 0: 1/64 of all, in 64 .. 8192 */
-    int threads;           /**< 0: one per core */
+    int max_side;           /**< pixels */
+    int quality;            /**< of JPEG, 1 .. 100; 0: 90 */
+    int64_t shard_samples;  /**< in one file; 0: 1/64 of all, in 64 .. 8192 */
+    int threads;            /**< 0: one per core */
+    lt_image_limits limits; /**< of pictures to decode; one beyond is broken */
 } lt_pack_config;
 
 typedef struct lt_pack_report {
@@ -46,7 +48,9 @@ LT_API LT_MUST_CHECK lt_status lt_pack_write(const char *folder, const lt_datase
  *  version: says which). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_pack(lt_dataset **out, const char *folder);
 
-/** Reads and decodes every record. Errors: LT_E_FORMAT, naming the first damaged one. */
-LT_API LT_MUST_CHECK lt_status lt_pack_verify(const char *folder, int64_t *samples);
+/** Reads and decodes every record. limits: of pictures; NULL: the usual ones.
+ *  Errors: LT_E_FORMAT, naming the first damaged one. */
+LT_API LT_MUST_CHECK lt_status lt_pack_verify(const char *folder, const lt_image_limits *limits,
+                                              int64_t *samples);
 
 #endif

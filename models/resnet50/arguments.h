@@ -25,6 +25,8 @@ typedef struct arguments {
     const char *mean, *std, *cache_dir, *cache_ram;
     int64_t read_ahead;
     int64_t image_size, workers, max_bad_images, limit_train_batches, limit_eval_batches;
+    int64_t max_image_pixels;
+    double max_image_seconds;
     int64_t overfit_batches, repeated_aug;
     double flip, color_jitter, color_jitter_hue, random_erase, mixup_alpha, cutmix_alpha, crop_pct;
     bool shuffle;

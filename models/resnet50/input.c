@@ -160,6 +160,8 @@ lt_status session_choose_input(session *s, int usual)
     LT_TRY(choose_crop(s));
     LT_TRY(choose_filter(s));
     print_crop(s);
+    s->transform.limits =
+        (lt_image_limits){.pixels = s->args.max_image_pixels, .seconds = s->args.max_image_seconds};
     choose_augmentation(s);
     return LT_OK;
 }
@@ -193,7 +195,8 @@ lt_transform session_eval_transform(const session *s)
                       .size = s->transform.size,
                       .crop_ratio = s->crop,
                       .filter = s->transform.filter,
-                      .exif = s->args.exif != 0};
+                      .exif = s->args.exif != 0,
+                      .limits = s->transform.limits};
     if (t.size <= SMALL_SIDE && t.crop_ratio <= 0)
         t.resize = t.size; /* nothing to cut off */
     return t;

@@ -14,8 +14,8 @@ enum { TOP = 5, NAME_BYTES = 128 };
 
 typedef struct predict_arguments {
     const char *weights, *device, *class_names, *mean, *std;
-    int64_t image_size, threads;
-    double crop_pct;
+    int64_t image_size, threads, max_image_pixels;
+    double crop_pct, max_image_seconds;
     int interpolation, exif;
 } predict_arguments;
 
@@ -31,6 +31,8 @@ static const lt_option table[] = {
 {"Options", .name = "std", .type = LT_OPTION_STRING, AT(std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
 {"Options", .name = "exif", .type = LT_OPTION_CHOICE, AT(exif), .choices = "off|on", .help = "turn JPEG as their EXIF orientation says"},
 {"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(crop_pct), .value = "0", .min = 0, .max = 1, .help = "share of the short side that the centre crop keeps; 0: what the weights say, else 224 of 256 (0.875), or all up to 64 pixels"},
+{"Options", .name = "max-image-pixels", .type = LT_OPTION_INT, AT(max_image_pixels), .value = "100000000", .min = 1, .max = 1e15, .help = "width times height of a picture to decode; larger ones are broken"},
+{"Options", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE, AT(max_image_seconds), .value = "10", .min = 0.001, .max = 1e15, .help = "of one core to decode a JPEG; one that takes longer is broken"},
 {"Options", .name = "device", .type = LT_OPTION_STRING, AT(device), .value = "cpu", .help = "cpu, ref, cuda[:N]"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "compute threads; 0: as many as allowed"},
 };
@@ -75,6 +77,8 @@ static lt_status open_model(session *s, const predict_arguments *a)
     s->args.image_size = a->image_size;
     s->args.interpolation = a->interpolation;
     s->args.exif = a->exif;
+    s->args.max_image_pixels = a->max_image_pixels;
+    s->args.max_image_seconds = a->max_image_seconds;
     s->args.crop_pct = a->crop_pct;
     s->args.mean = a->mean;
     s->args.std = a->std;

@@ -30,6 +30,8 @@ typedef struct parser {
     const char *name, *text, *at, *end;
     char *string; /* where the next decoded string goes */
     int depth;
+    size_t left;                    /* values that may still come */
+    const lt_json_visitor *visitor; /* NULL: everything is kept */
 } parser;
 
 static lt_status bad_at(const parser *p, const char *at, const char *what)
@@ -96,16 +98,6 @@ static lt_status parse_hex4(parser *p, uint32_t *out)
     return LT_OK;
 }
 
-static void put_utf8(parser *p, uint32_t code)
-{
-    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    int bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    for (int i = bytes - 1; i > 0; i--, code >>= 6)
-        p->string[i] = (char)(0x80 | (code & 0x3f));
-    p->string[0] = (char)(bytes == 1 ? code : lead[bytes] | code);
-    p->string += bytes;
-}
-
 static lt_status parse_unicode(parser *p)
 {
     uint32_t code, low;
@@ -122,7 +114,7 @@ static lt_status parse_unicode(parser *p)
             return bad(p, "a high surrogate without a low one");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
-    put_utf8(p, code);
+    p->string += lt_json_put_utf8(p->string, code);
     return LT_OK;
 }
 
@@ -255,6 +247,21 @@ static lt_status parse_member(parser *p, bool object, lt_json_value **out)
     return parse_value(p, key, out);
 }
 
+/* Shows a member of the root, then makes its memory the next one's. */
+static lt_status show(parser *p, const lt_json_value *member)
+{
+    lt_json *j = p->json;
+    LT_TRY(p->visitor->visit(p->visitor->context, member));
+    for (chunk *c = j->chunks; c->next; c = j->chunks) {
+        j->chunks = c->next;
+        lt_free(c);
+    }
+    memset(&j->chunks->value[1], 0, (j->chunks->used - 1) * sizeof(lt_json_value));
+    j->chunks->used = 1; /* the root */
+    p->left = p->visitor->most;
+    return LT_OK;
+}
+
 static lt_status parse_children(parser *p, lt_json_value *v)
 {
     char close = *p->at == '{' ? '}' : ']';
@@ -268,8 +275,13 @@ static lt_status parse_children(parser *p, lt_json_value *v)
     if (!take(p, close))
         for (;;) {
             LT_TRY(parse_member(p, close == '}', tail));
-            v->count++;
-            tail = &(*tail)->next;
+            if (p->visitor && v == p->json->root && close == '}') {
+                LT_TRY(show(p, *tail));
+                *tail = NULL;
+            } else {
+                v->count++;
+                tail = &(*tail)->next;
+            }
             skip_space(p);
             if (take(p, close))
                 break;
@@ -306,6 +318,8 @@ static lt_status parse_value(parser *p, const char *key, lt_json_value **out)
     skip_space(p);
     if (p->at == p->end)
         return bad(p, "");
+    if (!p->left--)
+        return bad(p, "more values than a member may have");
     lt_json_value *v = new_value(p);
     if (!v)
         return LT_E_NOMEM;
@@ -320,21 +334,18 @@ static lt_status parse_value(parser *p, const char *key, lt_json_value **out)
     return parse_word(p, v);
 }
 
-lt_status lt_json_parse(lt_json **out, const char *text, size_t bytes, const char *name, int depth)
+static lt_status parse(lt_json **out, size_t bytes, parser p)
 {
-    if (depth < 1 || depth > MAX_DEPTH)
-        return lt_fail(LT_E_ARG, "json: depth %d is not in 1..%d", depth, MAX_DEPTH);
+    if (p.depth < 1 || p.depth > MAX_DEPTH)
+        return lt_fail(LT_E_ARG, "json: depth %d is not in 1..%d", p.depth, MAX_DEPTH);
     lt_json *json = lt_alloc(1, sizeof *json);
     if (!json)
         return LT_E_NOMEM;
     json->strings = lt_alloc(bytes + 1, 1);
-    parser p = {.json = json,
-                .name = name,
-                .text = text,
-                .at = text,
-                .end = text + bytes,
-                .string = json->strings,
-                .depth = depth};
+    p.json = json;
+    p.at = p.text;
+    p.end = p.text + bytes;
+    p.string = json->strings;
     lt_status st = json->strings ? parse_value(&p, NULL, &json->root) : LT_E_NOMEM;
     if (!st) {
         skip_space(&p);
@@ -346,6 +357,23 @@ lt_status lt_json_parse(lt_json **out, const char *text, size_t bytes, const cha
     else
         *out = json;
     return st;
+}
+
+lt_status lt_json_parse(lt_json **out, const char *text, size_t bytes, const char *name, int depth)
+{
+    return parse(out, bytes,
+                 (parser){.name = name, .text = text, .depth = depth, .left = SIZE_MAX});
+}
+
+lt_status lt_json_each(lt_json **out, const char *text, size_t bytes,
+                       const lt_json_visitor *visitor)
+{
+    return parse(out, bytes,
+                 (parser){.name = visitor->name,
+                          .text = text,
+                          .depth = visitor->depth,
+                          .left = visitor->most,
+                          .visitor = visitor});
 }
 
 void lt_json_free(lt_json **json)

@@ -4,6 +4,21 @@
 
 #include "lather/json.h"
 
+/* Called with each member of the outermost object; it lives until the visitor returns, its strings as long
+ * as the document. */
+typedef lt_status lt_json_visit(void *context, const lt_json_value *member);
+typedef struct lt_json_visitor {
+    const char *name;
+    int depth;
+    size_t most; /* values in one member */
+    lt_json_visit *visit;
+    void *context;
+} lt_json_visitor;
+/* As lt_json_parse(), of an object too large to be kept as a whole: the members are shown and forgotten,
+ * the root stays empty. Members of the same key are the visitor's business. */
+LT_MUST_CHECK lt_status lt_json_each(lt_json **out, const char *text, size_t bytes,
+                                     const lt_json_visitor *visitor);
+
 /* The whole file, at most 64 MiB, with a NUL behind it; free with lt_free(). */
 LT_MUST_CHECK lt_status lt_json_read_file(const char *path, char **text, size_t *bytes);
 
@@ -12,5 +27,7 @@ const char *lt_json_number_end(const char *c, const char *end, bool *is_integer)
 
 /* Bytes of the UTF-8 character at `at`, 1 to 4; 0: it is none. */
 int lt_json_utf8(const char *at, const char *end);
+/* Writes a character; its bytes, 1 to 4. */
+int lt_json_put_utf8(char *to, uint32_t code);
 
 #endif

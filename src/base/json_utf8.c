@@ -25,3 +25,13 @@ int lt_json_utf8(const char *at, const char *end)
             return 0;
     return bytes;
 }
+
+int lt_json_put_utf8(char *to, uint32_t code)
+{
+    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    int bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (int i = bytes - 1; i > 0; i--, code >>= 6)
+        to[i] = (char)(0x80 | (code & 0x3f));
+    to[0] = (char)(bytes == 1 ? code : lead[bytes] | code);
+    return bytes;
+}

@@ -201,6 +201,7 @@ lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
 
 lt_status lt_dataset_side(const lt_dataset *dataset, int *side)
 {
+    const lt_image_limits any = {.pixels = INT64_MAX}; /* only the header is read */
     lt_record record = {0};
     int32_t width = 0, height = 0;
     *side = 0;
@@ -208,7 +209,7 @@ lt_status lt_dataset_side(const lt_dataset *dataset, int *side)
         return LT_OK;
     lt_status st = dataset->ops->read(dataset, 0, &record);
     if (!st && record.encoding == LT_ENCODING_FILE) {
-        if (lt_image_size(record.bytes, record.size, &width, &height))
+        if (lt_image_size(record.bytes, record.size, &any, &width, &height))
             width = height = 0; /* a broken picture has no size; the loader will say so */
     } else if (!st) {
         width = record.width;

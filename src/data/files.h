@@ -36,7 +36,8 @@ lt_status lt_stream_open(lt_stream_in **out, const char *path);
 lt_status lt_stream_read(lt_stream_in *in, void *to, size_t bytes);
 /* Whether nothing follows. */
 bool lt_stream_ended(lt_stream_in *in);
-/* No more than this many bytes can follow, whatever a header says. */
+/* No more than this many bytes are taken from it, whatever a header says: those of a plain file, at most
+ * 100 times as many of gzip (256 MiB of a small one). */
 uint64_t lt_stream_bound(const lt_stream_in *in);
 void lt_stream_close(lt_stream_in **in);
 

@@ -9,7 +9,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { MAX_RATIO = 1032 }; /* deflate's best: 258 bytes for 2 bits (RFC 1951, 3.2.5) */
+enum {
+    DEFLATE_RATIO = 1032,   /* its best: 258 bytes for 2 bits (RFC 1951, 3.2.5) */
+    USUAL_RATIO = 100,      /* of pictures: MNIST has 5 */
+    SMALL = 256 * (1 << 20) /* bytes that any file may inflate to, but for the first limit */
+};
 
 struct lt_stream_in {
     gzFile file;
@@ -32,7 +36,11 @@ lt_status lt_stream_open(lt_stream_in **out, const char *path)
         return lt_fail(LT_E_NOMEM, "%s: no memory for a stream", path);
     }
     memcpy(in->path, path, length);
-    in->bound = (uint64_t)info.st_size * (gzdirect(in->file) ? 1 : MAX_RATIO);
+    in->bound = (uint64_t)info.st_size;
+    if (!gzdirect(in->file)) {
+        uint64_t usual = in->bound * USUAL_RATIO, best = in->bound * DEFLATE_RATIO;
+        in->bound = usual > SMALL ? usual : best < SMALL ? best : SMALL;
+    }
     *out = in;
     return LT_OK;
 }

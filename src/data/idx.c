@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "data/files.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,6 +77,26 @@ static lt_status read_header(lt_stream_in *in, const char *path, int dims, uint3
     return LT_OK;
 }
 
+/* Room grows with what is there, not with what a header claims. */
+static lt_status read_bytes(lt_stream_in *in, uint64_t size, uint8_t **out)
+{
+    const uint64_t least = 16 << 20;
+    uint8_t *bytes = NULL;
+    for (uint64_t at = 0, end; at < size; at = end) {
+        end = at ? 2 * at : least;
+        end = end < size ? end : size;
+        uint8_t *grown = lt_realloc(bytes, (size_t)end, 1);
+        lt_status st = grown ? lt_stream_read(in, grown + at, (size_t)(end - at)) : LT_E_NOMEM;
+        bytes = grown ? grown : bytes;
+        if (st) {
+            lt_free(bytes);
+            return st;
+        }
+    }
+    *out = bytes;
+    return LT_OK;
+}
+
 /* The file's bytes, of which there must be exactly as many as the header says. */
 static lt_status read_file(const char *path, int dims, uint32_t *extent, uint8_t **out)
 {
@@ -89,11 +110,14 @@ static lt_status read_file(const char *path, int dims, uint32_t *extent, uint8_t
     for (int i = 1; i < dims; i++)
         size *= extent[i]; /* at most 2^32 * 2^14 * 2^14 */
     if (size > lt_stream_bound(in)) {
-        st = lt_fail(LT_E_FORMAT, "%s: the file ends too early for %u samples", path, extent[0]);
+        st = lt_fail(LT_E_FORMAT,
+                     "%s: the file ends too early for %u samples: %" PRIu64
+                     " bytes, at most %" PRIu64
+                     " can follow (of gzip 100 times the file: unpack one that holds more)",
+                     path, extent[0], size, lt_stream_bound(in));
         goto close_stream;
     }
-    bytes = lt_alloc((size_t)size, 1);
-    st = bytes ? lt_stream_read(in, bytes, (size_t)size) : LT_E_NOMEM;
+    st = read_bytes(in, size, &bytes);
     if (!st && !lt_stream_ended(in))
         st = lt_fail(LT_E_FORMAT, "%s: more bytes follow its %u samples", path, extent[0]);
 close_stream:

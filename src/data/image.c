@@ -6,27 +6,42 @@
 
 #include "base/alloc.h"
 
+#include <inttypes.h>
 #include <string.h>
+
+typedef lt_status size_fn(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
+typedef lt_status decode_fn(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                            int channels, lt_window window, lt_picture *out);
 
 typedef struct format {
     const char *magic;
     size_t length;
-    lt_status (*size)(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-    lt_status (*decode)(const uint8_t *bytes, size_t size, int channels, lt_window window,
-                        lt_picture *out);
+    int per_byte; /* pixels that a byte of the file can hold; 0: no bound */
+    size_fn *size;
+    decode_fn *decode;
 } format;
 
-static lt_status decode_jpeg(const uint8_t *bytes, size_t size, int channels, lt_window window,
-                             lt_picture *out)
+enum {
+    MILLION = 1000000,
+    ROOM = 64 << 20, /* bytes that any picture may take */
+    /* Deflate makes at most 1032 bytes of one (RFC 1951, 3.2.5: 258 for 2 bits), 8 pixels of 1 bit in each. */
+    PNG_PER_BYTE = 1032 * 8,
+    /* A code of 12 bits stands for at most 4096 pixels (GIF 89a, appendix F). */
+    GIF_PER_BYTE = 4096 * 8 / 12,
+    BMP_PER_BYTE = 8
+};
+
+static lt_status decode_jpeg(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                             int channels, lt_window window, lt_picture *out)
 {
-    return lt_jpeg_decode(bytes, size, channels, 1, window, out);
+    return lt_jpeg_decode(bytes, size, limits, channels, 1, window, out);
 }
 
 static const format formats[] = {
-    {"\xff\xd8\xff", 3, lt_jpeg_size, decode_jpeg},
-    {"\x89PNG\r\n\x1a\n", 8, lt_stb_size, lt_stb_decode},
-    {"BM", 2, lt_stb_size, lt_stb_decode},
-    {"GIF8", 4, lt_stb_size, lt_stb_decode},
+    {"\xff\xd8\xff", 3, 0, lt_jpeg_size, decode_jpeg},
+    {"\x89PNG\r\n\x1a\n", 8, PNG_PER_BYTE, lt_stb_size, lt_stb_decode},
+    {"BM", 2, BMP_PER_BYTE, lt_stb_size, lt_stb_decode},
+    {"GIF8", 4, GIF_PER_BYTE, lt_stb_size, lt_stb_decode},
 };
 
 /* NULL, with the message set, if it is none of them. */
@@ -44,31 +59,60 @@ static const format *sniff(const uint8_t *bytes, size_t size)
     return NULL;
 }
 
-lt_status lt_image_check(int64_t width, int64_t height)
+lt_image_limits lt_image_limits_of(const lt_image_limits *limits)
 {
+    const int64_t pixels = 100 * MILLION; /* where Pillow begins to warn */
+    const double seconds = 10;
+    lt_image_limits l = limits ? *limits : (lt_image_limits){0};
+    l.pixels = l.pixels ? l.pixels : pixels;
+    l.seconds = l.seconds > 0 ? l.seconds : seconds;
+    return l;
+}
+
+lt_status lt_image_check(const lt_image_limits *limits, int64_t width, int64_t height)
+{
+    lt_image_limits l = lt_image_limits_of(limits);
     if (width < 1 || height < 1)
         return lt_fail(LT_E_FORMAT, "image: a picture of %d x %d pixels", (int)width, (int)height);
-    if (width * height > LT_IMAGE_MAX_PIXELS)
-        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than the %d allowed",
-                       (int)width, (int)height, LT_IMAGE_MAX_PIXELS);
+    if (width > l.pixels / height)
+        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than the %" PRId64 " allowed",
+                       (int)width, (int)height, l.pixels);
     return LT_OK;
 }
 
-lt_status lt_image_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
+size_t lt_image_room(const lt_image_limits *limits, size_t bytes)
+{
+    const size_t times = 4, colours = 3;
+    size_t most = times * colours * (size_t)lt_image_limits_of(limits).pixels;
+    size_t room = bytes > most / times ? most : times * bytes;
+    return room < ROOM ? ROOM : room;
+}
+
+lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t height)
+{
+    if (width * height > MILLION && (uint64_t)(width * height) / (uint64_t)per_byte > size)
+        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels cannot lie in a file of %zu bytes",
+                       (int)width, (int)height, size);
+    return LT_OK;
+}
+
+lt_status lt_image_size(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                        int32_t *width, int32_t *height)
 {
     const format *f = sniff(bytes, size);
     if (!f)
         return LT_E_FORMAT;
     LT_TRY(f->size(bytes, size, width, height));
-    return lt_image_check(*width, *height);
+    LT_TRY(lt_image_check(limits, *width, *height));
+    return f->per_byte ? lt_image_check_file(size, f->per_byte, *width, *height) : LT_OK;
 }
 
-lt_status lt_image_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
-                          lt_picture *out)
+lt_status lt_image_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                          int channels, lt_window window, lt_picture *out)
 {
     LT_ASSERT(channels == 1 || channels == 3);
     const format *f = sniff(bytes, size);
-    return f ? f->decode(bytes, size, channels, window, out) : LT_E_FORMAT;
+    return f ? f->decode(bytes, size, limits, channels, window, out) : LT_E_FORMAT;
 }
 
 bool lt_image_shrinks(const uint8_t *bytes, size_t size)
@@ -77,12 +121,12 @@ bool lt_image_shrinks(const uint8_t *bytes, size_t size)
     return f && f->decode == decode_jpeg && lt_jpeg_shrinks(bytes, size);
 }
 
-lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, int channels, int shrink,
-                                lt_window window, lt_picture *out)
+lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                                int channels, int shrink, lt_window window, lt_picture *out)
 {
     LT_ASSERT(channels == 1 || channels == 3);
     LT_ASSERT(shrink == 1 || shrink == 2 || shrink == 4 || shrink == 8);
-    return lt_jpeg_decode(bytes, size, channels, shrink, window, out);
+    return lt_jpeg_decode(bytes, size, limits, channels, shrink, window, out);
 }
 
 lt_status lt_picture_reserve(lt_picture *picture, size_t bytes)

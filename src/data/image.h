@@ -3,15 +3,13 @@
 #define LT_DATA_IMAGE_H
 
 #include "lather/ext/fail.h"
+#include "lather/transform.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    LT_IMAGE_MAX_PIXELS = 1 << 27, /* larger ones are refused before anything is allocated */
-    LT_IMAGE_SPARE = 64            /* readable bytes behind the last pixel: see resize.h */
-};
+enum { LT_IMAGE_SPARE = 64 }; /* readable bytes behind the last pixel: see resize.h */
 
 /* A rectangle of pixels. */
 typedef struct lt_window {
@@ -32,30 +30,42 @@ typedef struct lt_picture {
 lt_status lt_picture_reserve(lt_picture *picture, size_t bytes);
 void lt_picture_clear(lt_picture *picture);
 
-/* Size of the picture, from the header. Errors: LT_E_FORMAT, LT_E_UNSUPPORTED. */
-lt_status lt_image_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
+/* Everywhere, limits of NULL are those of zeros. */
+
+/* Size of the picture, from the header. Errors: LT_E_FORMAT (also a picture above the limits, or one that
+ * so short a file cannot hold), LT_E_UNSUPPORTED. */
+lt_status lt_image_size(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                        int32_t *width, int32_t *height);
 /* Decodes the window, which lies in the picture, to 1 or 3 channels; the same pixels as the same
  * part of the whole picture. Errors: LT_E_FORMAT, LT_E_UNSUPPORTED, LT_E_NOMEM. */
-lt_status lt_image_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
-                          lt_picture *out);
+lt_status lt_image_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                          int channels, lt_window window, lt_picture *out);
 
 /* Whether the file can be decoded at 1/2, 1/4 and 1/8 of its size, sides rounded up: JPEG of usual
  * sampling. */
 bool lt_image_shrinks(const uint8_t *bytes, size_t size);
 /* lt_image_decode() of such a file at 1/shrink of its size; the window is in these pixels. */
-lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, int channels, int shrink,
-                                lt_window window, lt_picture *out);
+lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                                int channels, int shrink, lt_window window, lt_picture *out);
 
-/* Refuses sizes that no picture has, before memory is taken for it. Errors: LT_E_FORMAT. */
-lt_status lt_image_check(int64_t width, int64_t height);
+/* With what zeros stand for filled in. */
+lt_image_limits lt_image_limits_of(const lt_image_limits *limits);
+/* Refuses sizes above the limits, before memory is taken for them. Errors: LT_E_FORMAT. */
+lt_status lt_image_check(const lt_image_limits *limits, int64_t width, int64_t height);
+/* Bytes that a decoder may have at a time for a picture whose pixels are so many bytes in the file's own
+ * form: 4 times them, of small pictures 64 MiB, and never more than 12 for each pixel allowed. */
+size_t lt_image_room(const lt_image_limits *limits, size_t bytes);
+/* Errors: LT_E_FORMAT, naming both: size bytes of file hold at most per_byte pixels each, but for a
+ * million pixels that any file may have. */
+lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t height);
 
 /* The decoders behind them; each may be a stand-in that names the missing library. */
 lt_status lt_jpeg_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size);
-lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, int channels, int shrink,
-                         lt_window window, lt_picture *out);
+lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                         int channels, int shrink, lt_window window, lt_picture *out);
 lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-lt_status lt_stb_decode(const uint8_t *bytes, size_t size, int channels, lt_window window,
-                        lt_picture *out);
+lt_status lt_stb_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                        int channels, lt_window window, lt_picture *out);
 
 #endif

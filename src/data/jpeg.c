@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* clang-format off: jpeglib.h needs stdio.h before it, and jerror.h needs jpeglib.h */
 #include <jerror.h>
@@ -29,7 +30,13 @@
 
 enum {
     MARGIN = 4,
-    MAX_SCANS = 500 /* a progressive file needs about 10; each costs a pass over all coefficients */
+    MAX_SCANS =
+        500, /* a progressive file needs about 10; each costs a pass over all coefficients */
+    MAX_PASSES = 20, /* over as many pixels as are allowed */
+    /* Every block of 64 pixels has at least one bit (T.81, F.1.2.1); a fourth of that, for components
+     * may share the blocks. Arithmetic coding has no such bound. */
+    PIXELS_PER_BYTE = 64 * 8 * 4,
+    CALLS = 64 /* of the progress monitor between two looks at the clock */
 };
 
 typedef struct decoder {
@@ -40,6 +47,9 @@ typedef struct decoder {
     jmp_buf escape;
     const uint8_t *bytes;
     size_t size;
+    lt_image_limits limits;
+    double deadline; /* of this thread's clock */
+    unsigned calls;
     lt_window window;
     int channels, shrink;
     lt_picture *out;
@@ -60,11 +70,16 @@ static void on_error(j_common_ptr c)
     longjmp(d->escape, 1);
 }
 
-static void fail_with(decoder *d, const char *why)
+static void give_up(decoder *d)
 {
     d->status = LT_E_FORMAT;
-    snprintf(d->why, sizeof d->why, "%s", why);
     longjmp(d->escape, 1);
+}
+
+static void fail_with(decoder *d, const char *why)
+{
+    snprintf(d->why, sizeof d->why, "%s", why);
+    give_up(d);
 }
 
 static void on_message(j_common_ptr c, int level)
@@ -106,11 +121,28 @@ static void skip(j_decompress_ptr c, long count)
     c->src->bytes_in_buffer -= (size_t)count;
 }
 
+/* Seconds that this thread has worked: a busy machine makes no picture broken. */
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 static void on_progress(j_common_ptr c)
 {
     decoder *d = (decoder *)c;
-    if (d->c.input_scan_number > MAX_SCANS)
-        fail_with(d, "more than 500 scans");
+    int64_t pixels = (int64_t)d->c.image_width * d->c.image_height;
+    if (d->c.input_scan_number > MAX_SCANS
+        || d->c.input_scan_number > MAX_PASSES * d->limits.pixels / pixels) {
+        snprintf(d->why, sizeof d->why, "%d scans of %u x %u pixels", d->c.input_scan_number,
+                 d->c.image_width, d->c.image_height);
+        give_up(d);
+    }
+    if (++d->calls % CALLS == 0 && thread_seconds() > d->deadline) {
+        snprintf(d->why, sizeof d->why, "more than %g seconds to decode", d->limits.seconds);
+        give_up(d);
+    }
 }
 
 static void read_header_of(decoder *d, const uint8_t *bytes, size_t size)
@@ -285,11 +317,23 @@ static uint32_t smaller(uint32_t side, int shrink)
     return (side + (uint32_t)shrink - 1) / (uint32_t)shrink;
 }
 
+/* Before anything is taken for its pixels; coefficients of several scans have two bytes each. */
+static void limit(decoder *d)
+{
+    size_t pixels = (size_t)d->c.image_width * d->c.image_height;
+    if (lt_image_check(&d->limits, d->c.image_width, d->c.image_height)
+        || (!d->c.arith_code
+            && lt_image_check_file(d->size, PIXELS_PER_BYTE, d->c.image_width, d->c.image_height)))
+        fail_with(d, lt_error_message());
+    d->c.mem->max_memory_to_use =
+        (long)lt_image_room(&d->limits, pixels * (size_t)d->c.num_components);
+    d->deadline = thread_seconds() + d->limits.seconds;
+}
+
 static void decode(decoder *d)
 {
     read_header(d);
-    if (lt_image_check(d->c.image_width, d->c.image_height))
-        fail_with(d, "the picture is too large");
+    limit(d);
     LT_ASSERT((uint32_t)(d->window.x + d->window.width) <= smaller(d->c.image_width, d->shrink));
     LT_ASSERT((uint32_t)(d->window.y + d->window.height) <= smaller(d->c.image_height, d->shrink));
     bool ended = has_end(d);
@@ -327,11 +371,12 @@ static void decode(decoder *d)
     d->out->stride = stride;
 }
 
-lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, int channels, int shrink,
-                         lt_window window, lt_picture *out)
+lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                         int channels, int shrink, lt_window window, lt_picture *out)
 {
     decoder d = {.bytes = bytes,
                  .size = size,
+                 .limits = lt_image_limits_of(limits),
                  .channels = channels,
                  .shrink = shrink,
                  .window = window,

@@ -14,9 +14,9 @@ bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size)
     return false;
 }
 
-lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, int channels, int shrink,
-                         lt_window window, lt_picture *out)
+lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                         int channels, int shrink, lt_window window, lt_picture *out)
 {
-    (void)channels, (void)shrink, (void)window, (void)out;
+    (void)limits, (void)channels, (void)shrink, (void)window, (void)out;
     return lt_jpeg_size(bytes, size, NULL, NULL);
 }

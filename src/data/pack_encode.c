@@ -38,11 +38,13 @@ void lt_pack_encoder_free(lt_pack_encoder **encoder)
     lt_free(e);
 }
 
-static lt_status decode_whole(const lt_record *r, int channels, lt_picture *out)
+static lt_status decode_whole(const lt_pack_encoder *e, const lt_record *r, int channels,
+                              lt_picture *out)
 {
+    const lt_image_limits *limits = &e->config.limits;
     lt_window w = {0};
-    LT_TRY(lt_image_size(r->bytes, r->size, &w.width, &w.height));
-    return lt_image_decode(r->bytes, r->size, channels, w, out);
+    LT_TRY(lt_image_size(r->bytes, r->size, limits, &w.width, &w.height));
+    return lt_image_decode(r->bytes, r->size, limits, channels, w, out);
 }
 
 static bool same_pixels(const lt_picture *a, const lt_picture *b)
@@ -85,7 +87,7 @@ static lt_status recode(lt_pack_encoder *e, lt_record *r, int channels, bool *ke
         return LT_OK;
     lt_record again = {.bytes = bytes, .size = size, .capacity = size};
     lt_status st = LT_OK;
-    if (!decode_whole(&again, channels, &e->again) && same_pixels(&e->whole, &e->again)) {
+    if (!decode_whole(e, &again, channels, &e->again) && same_pixels(&e->whole, &e->again)) {
         st = replace(r, bytes, size);
         *kept = false;
     }
@@ -159,7 +161,7 @@ lt_status lt_pack_encode(lt_pack_encoder *e, lt_record *record, int channels, bo
         return record->encoding == LT_ENCODING_PIXELS
                    ? LT_OK
                    : lt_fail(LT_E_UNSUPPORTED, "pack: samples in planes cannot be packed");
-    LT_TRY(decode_whole(record, channels, &e->whole)); /* a broken picture is found here */
+    LT_TRY(decode_whole(e, record, channels, &e->whole)); /* a broken picture is found here */
     switch (e->config.mode) {
     case LT_PACK_ORIGINAL:
         return LT_OK;

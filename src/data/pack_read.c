@@ -226,7 +226,7 @@ lt_status lt_dataset_pack(lt_dataset **out, const char *folder)
     return st;
 }
 
-static lt_status verify_all(const lt_dataset *d)
+static lt_status verify_all(const lt_dataset *d, const lt_image_limits *limits)
 {
     lt_record record = {0};
     lt_picture picture = {0};
@@ -236,9 +236,10 @@ static lt_status verify_all(const lt_dataset *d)
         st = read_sample(d, i, &record);
         if (st || record.encoding != LT_ENCODING_FILE)
             continue;
-        st = lt_image_size(record.bytes, record.size, &w.width, &w.height);
+        st = lt_image_size(record.bytes, record.size, limits, &w.width, &w.height);
         if (!st)
-            st = lt_image_decode(record.bytes, record.size, lt_dataset_channels(d), w, &picture);
+            st = lt_image_decode(record.bytes, record.size, limits, lt_dataset_channels(d), w,
+                                 &picture);
         if (st)
             st = lt_fail(st, "%s: %s", sample_name(d, i), lt_error_message());
     }
@@ -247,11 +248,11 @@ static lt_status verify_all(const lt_dataset *d)
     return st;
 }
 
-lt_status lt_pack_verify(const char *folder, int64_t *samples)
+lt_status lt_pack_verify(const char *folder, const lt_image_limits *limits, int64_t *samples)
 {
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_pack(&d, folder));
-    lt_status st = verify_all(d);
+    lt_status st = verify_all(d, limits);
     *samples = d->count;
     lt_dataset_free(&d);
     return st;

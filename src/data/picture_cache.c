@@ -115,7 +115,7 @@ static void add_plain(lt_picture_cache *c, int64_t index, const lt_record *r)
 static bool decode(const lt_record *r, int channels, const lt_transform *t, lt_window whole,
                    lt_picture *decoded, lt_picture *turned)
 {
-    if (lt_image_decode(r->bytes, r->size, channels, whole, decoded))
+    if (lt_image_decode(r->bytes, r->size, &t->limits, channels, whole, decoded))
         return false;
     int turn = t->exif ? lt_exif_orientation(r->bytes, r->size) : LT_EXIF_UPRIGHT;
     return !lt_exif_turn(turn, decoded, turned); /* also takes out gaps between rows */
@@ -126,7 +126,7 @@ static void add_file(lt_picture_cache *c, int64_t index, const lt_record *r, int
 {
     lt_window whole = {0};
     lt_picture decoded = {0}, turned = {0};
-    if (lt_image_size(r->bytes, r->size, &whole.width, &whole.height))
+    if (lt_image_size(r->bytes, r->size, &t->limits, &whole.width, &whole.height))
         return;
     size_t bytes = (size_t)whole.width * (size_t)whole.height * (size_t)channels;
     entry *e = take_room(c, bytes);

@@ -58,12 +58,13 @@ static lt_status interleave(const lt_record *r, int channels, lt_window w, lt_pi
 }
 
 /* Makes the window of the record's picture, at 1/shrink of its size, available in out. */
-static lt_status decode(const lt_record *r, int channels, int shrink, lt_window w, lt_picture *out)
+static lt_status decode(const lt_transform *t, const lt_record *r, int channels, int shrink,
+                        lt_window w, lt_picture *out)
 {
     if (shrink > 1)
-        return lt_image_decode_small(r->bytes, r->size, channels, shrink, w, out);
+        return lt_image_decode_small(r->bytes, r->size, &t->limits, channels, shrink, w, out);
     if (r->encoding == LT_ENCODING_FILE)
-        return lt_image_decode(r->bytes, r->size, channels, w, out);
+        return lt_image_decode(r->bytes, r->size, &t->limits, channels, w, out);
     if (r->encoding == LT_ENCODING_PLANES && channels > 1) {
         LT_TRY(interleave(r, channels, w, out));
     } else {
@@ -77,10 +78,11 @@ static lt_status decode(const lt_record *r, int channels, int shrink, lt_window 
     return LT_OK;
 }
 
-static lt_status size_of(const lt_record *r, int channels, int32_t *width, int32_t *height)
+static lt_status size_of(const lt_transform *t, const lt_record *r, int channels, int32_t *width,
+                         int32_t *height)
 {
     if (r->encoding == LT_ENCODING_FILE)
-        return lt_image_size(r->bytes, r->size, width, height);
+        return lt_image_size(r->bytes, r->size, &t->limits, width, height);
     *width = r->width;
     *height = r->height;
     return check_plain(r, channels);
@@ -94,11 +96,12 @@ static int orientation_of(const lt_transform *t, const lt_record *r)
 }
 
 /* The window of the turned picture in s->picture. */
-static lt_status decode_turned(lt_scratch *s, int channels, int turn, lt_window w)
+static lt_status decode_turned(const lt_transform *t, lt_scratch *s, int channels, int turn,
+                               lt_window w)
 {
     int32_t width = 0, height = 0;
-    LT_TRY(size_of(&s->record, channels, &width, &height));
-    LT_TRY(decode(&s->record, channels, 1, lt_exif_stored(turn, width, height, w), &s->turned));
+    LT_TRY(size_of(t, &s->record, channels, &width, &height));
+    LT_TRY(decode(t, &s->record, channels, 1, lt_exif_stored(turn, width, height, w), &s->turned));
     return lt_exif_turn(turn, &s->turned, &s->picture);
 }
 
@@ -157,7 +160,7 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
     int64_t span = lt_trace_begin();
     double start = lt_seconds();
     int32_t width = 0, height = 0;
-    LT_TRY(size_of(&s->record, channels, &width, &height));
+    LT_TRY(size_of(t, &s->record, channels, &width, &height));
     int turn = orientation_of(t, &s->record);
     bool swaps = lt_exif_swaps(turn);
     lt_plan p = lt_augment_plan(t, swaps ? height : width, swaps ? width : height, rng);
@@ -172,8 +175,8 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
                         .y = p.crop.y + s->y.low,
                         .width = s->x.high - s->x.low,
                         .height = s->y.high - s->y.low};
-    LT_TRY(turn == LT_EXIF_UPRIGHT ? decode(&s->record, channels, shrink, window, &s->picture)
-                                   : decode_turned(s, channels, turn, window));
+    LT_TRY(turn == LT_EXIF_UPRIGHT ? decode(t, &s->record, channels, shrink, window, &s->picture)
+                                   : decode_turned(t, s, channels, turn, window));
     double decoded = lt_seconds();
     lt_trace_end(span, LT_PROFILE_LOADER, "decode", (int64_t)s->record.size);
     span = lt_trace_begin();

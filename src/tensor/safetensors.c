@@ -13,17 +13,28 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LENGTH_BYTES = 8, DEPTH = 3, MAX_HEADER = 100000000 };
+enum {
+    LENGTH_BYTES = 8,
+    DEPTH = 3,
+    MAX_HEADER = 100000000,
+    MAX_VALUES = 1 << 16 /* in one member: a tensor has 11 at most, metadata a string each */
+};
+
+typedef struct note {
+    const char *key, *value;
+} note;
 
 struct lt_safetensors {
     const char *path; /* the caller's, while opening: for messages */
     void *map;
     size_t size;
-    lt_json *json;
-    const lt_json_value *metadata;
+    lt_json *json; /* its strings */
+    note *metadata;
+    size_t notes, note_capacity;
+    bool has_metadata;
     lt_safetensors_entry *entry;
     const lt_safetensors_entry **by_name; /* sorted */
-    size_t count;
+    size_t count, capacity;
     const char *data; /* first byte behind the header */
     size_t data_bytes;
 };
@@ -97,8 +108,12 @@ static lt_status read_offsets(const lt_safetensors *f, const lt_json_value *v,
 
 static lt_status read_entry(lt_safetensors *f, const lt_json_value *v)
 {
-    lt_safetensors_entry *e = &f->entry[f->count];
-    e->name = v->key;
+    lt_safetensors_entry *e = lt_grow(f->entry, &f->capacity, f->count + 1, sizeof *e);
+    if (!e)
+        return LT_E_NOMEM;
+    f->entry = e;
+    e += f->count;
+    *e = (lt_safetensors_entry){.name = v->key};
     if (v->type != LT_JSON_OBJECT)
         return bad(f, e->name, "is no object");
     if (v->count != 3)
@@ -106,7 +121,7 @@ static lt_status read_entry(lt_safetensors *f, const lt_json_value *v)
     LT_TRY(read_dtype(f, v, e));
     LT_TRY(read_shape(f, v, e));
     LT_TRY(read_offsets(f, v, e));
-    f->by_name[f->count++] = e;
+    f->count++;
     return LT_OK;
 }
 
@@ -114,11 +129,24 @@ static lt_status read_metadata(lt_safetensors *f, const lt_json_value *v)
 {
     if (v->type != LT_JSON_OBJECT)
         return lt_fail(LT_E_FORMAT, "%s: __metadata__ is no object", f->path);
-    for (const lt_json_value *m = v->child; m; m = m->next)
+    if (f->has_metadata)
+        return lt_fail(LT_E_FORMAT, "%s: duplicate key '%s'", f->path, v->key);
+    f->has_metadata = true;
+    for (const lt_json_value *m = v->child; m; m = m->next) {
         if (m->type != LT_JSON_STRING)
             return lt_fail(LT_E_FORMAT, "%s: __metadata__: '%.100s' is no string", f->path, m->key);
-    f->metadata = v;
+        note *grown = lt_grow(f->metadata, &f->note_capacity, f->notes + 1, sizeof *grown);
+        if (!grown)
+            return LT_E_NOMEM;
+        f->metadata = grown;
+        f->metadata[f->notes++] = (note){m->key, m->string};
+    }
     return LT_OK;
+}
+
+static lt_status read_member(void *context, const lt_json_value *v)
+{
+    return !strcmp(v->key, "__metadata__") ? read_metadata(context, v) : read_entry(context, v);
 }
 
 static int by_address(const void *a, const void *b)
@@ -136,7 +164,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Every byte of data belongs to one tensor. Leaves the entries sorted by name. */
+/* Every byte of data belongs to one tensor. */
 static lt_status check_tiling(lt_safetensors *f)
 {
     if (f->count)
@@ -153,8 +181,17 @@ static lt_status check_tiling(lt_safetensors *f)
     if (at != f->data + f->data_bytes)
         return lt_fail(LT_E_FORMAT, "%s: %zu bytes at the end belong to no tensor", f->path,
                        (size_t)(f->data + f->data_bytes - at));
+    return LT_OK;
+}
+
+/* Leaves the entries sorted by name. */
+static lt_status check_names(lt_safetensors *f)
+{
     if (f->count)
         qsort(f->by_name, f->count, sizeof(lt_safetensors_entry *), by_name);
+    for (size_t i = 1; i < f->count; i++)
+        if (!strcmp(f->by_name[i - 1]->name, f->by_name[i]->name))
+            return lt_fail(LT_E_FORMAT, "%s: duplicate key '%.100s'", f->path, f->by_name[i]->name);
     return LT_OK;
 }
 
@@ -186,20 +223,21 @@ static lt_status read_header(lt_safetensors *f)
         return lt_fail(LT_E_FORMAT, "%s: the header does not begin with '{'", f->path);
     f->data = text + length;
     f->data_bytes = f->size - LENGTH_BYTES - (size_t)length;
-    return lt_json_parse(&f->json, text, (size_t)length, f->path, DEPTH);
+    const lt_json_visitor visitor = {
+        .name = f->path, .depth = DEPTH, .most = MAX_VALUES, .visit = read_member, .context = f};
+    return lt_json_each(&f->json, text, (size_t)length, &visitor);
 }
 
 static lt_status read_all(lt_safetensors *f)
 {
     LT_TRY(read_header(f));
-    const lt_json_value *root = lt_json_root(f->json);
-    f->entry = lt_alloc(root->count, sizeof *f->entry);
-    f->by_name = lt_alloc(root->count, sizeof(lt_safetensors_entry *));
-    if (!f->entry || !f->by_name)
+    f->by_name = lt_alloc(f->count, sizeof(lt_safetensors_entry *));
+    if (!f->by_name)
         return LT_E_NOMEM;
-    for (const lt_json_value *v = root->child; v; v = v->next)
-        LT_TRY(!strcmp(v->key, "__metadata__") ? read_metadata(f, v) : read_entry(f, v));
-    return check_tiling(f);
+    for (size_t i = 0; i < f->count; i++)
+        f->by_name[i] = &f->entry[i];
+    LT_TRY(check_tiling(f));
+    return check_names(f);
 }
 
 static lt_status map_file(lt_safetensors *f)
@@ -248,6 +286,7 @@ void lt_safetensors_close(lt_safetensors **file)
     if (f->map)
         munmap(f->map, f->size);
     lt_json_free(&f->json);
+    lt_free(f->metadata);
     lt_free(f->entry);
     lt_free(f->by_name);
     lt_free(f);
@@ -289,6 +328,8 @@ bool lt_safetensors_strip(lt_safetensors *file, const char *prefix)
 
 const char *lt_safetensors_metadata(const lt_safetensors *file, const char *key)
 {
-    const lt_json_value *v = lt_json_member(file->metadata, key);
-    return v ? v->string : NULL;
+    for (size_t i = 0; i < file->notes; i++)
+        if (!strcmp(file->metadata[i].key, key))
+            return file->metadata[i].value;
+    return NULL;
 }

@@ -231,7 +231,7 @@ static void check_palette(void **state)
     };
     static const uint8_t want[] = {48, 32, 16, 48, 32, 16, 0, 0, 0};
     lt_picture picture = {0};
-    assert_ok(lt_image_decode(file, sizeof file, 3, (lt_window){0, 0, 3, 1}, &picture));
+    assert_ok(lt_image_decode(file, sizeof file, NULL, 3, (lt_window){0, 0, 3, 1}, &picture));
     assert_memory_equal(picture.pixels, want, sizeof want);
     lt_picture_clear(&picture);
 }

@@ -199,8 +199,8 @@ static void turn_whole(const uint8_t *bytes, size_t size, int turn, lt_record *o
 {
     lt_picture whole = {0}, turned = {0};
     lt_window w = {0};
-    assert_ok(lt_image_size(bytes, size, &w.width, &w.height));
-    assert_ok(lt_image_decode(bytes, size, 3, w, &whole));
+    assert_ok(lt_image_size(bytes, size, NULL, &w.width, &w.height));
+    assert_ok(lt_image_decode(bytes, size, NULL, 3, w, &whole));
     assert_ok(lt_exif_turn(turn, &whole, &turned));
     out->size = (size_t)turned.width * (size_t)turned.height * 3;
     assert_ok(lt_record_reserve(out, out->size));

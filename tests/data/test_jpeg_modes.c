@@ -54,8 +54,8 @@ static lt_picture whole_picture(const sampling *s, const uint8_t *bytes, size_t 
     int32_t width = (WIDTH + shrink - 1) / shrink, height = (HEIGHT + shrink - 1) / shrink;
     lt_picture p = {0};
     if (s->components == 4) {
-        assert_ok(
-            lt_image_decode_small(bytes, size, 3, shrink, (lt_window){0, 0, width, height}, &p));
+        assert_ok(lt_image_decode_small(bytes, size, NULL, 3, shrink,
+                                        (lt_window){0, 0, width, height}, &p));
         return p;
     }
     p.memory = NULL;
@@ -83,7 +83,7 @@ static void check_file(const sampling *s, const uint8_t *bytes, size_t size, uin
         lt_picture whole = whole_picture(s, bytes, size, shrink);
         for (int i = 0; i < WINDOWS; i++) {
             lt_window w = random_window(whole.width, whole.height, seed);
-            assert_ok(lt_image_decode_small(bytes, size, 3, shrink, w, &part));
+            assert_ok(lt_image_decode_small(bytes, size, NULL, 3, shrink, w, &part));
             if (!same_window(&part, &whole, w))
                 fail_msg("at 1/%d the window %d,%d %dx%d differs", shrink, w.x, w.y, w.width,
                          w.height);
@@ -130,7 +130,7 @@ static void check_control(void **state)
     for (int shrink = 1; shrink <= MOST_SHRINK; shrink *= 2) {
         lt_picture whole = whole_picture(&samplings[3], bytes, size, shrink), part = {0};
         lt_window w = {1, 1, 5, 5}, beside = {2, 1, 5, 5};
-        assert_ok(lt_image_decode_small(bytes, size, 3, shrink, w, &part));
+        assert_ok(lt_image_decode_small(bytes, size, NULL, 3, shrink, w, &part));
         assert_true(same_window(&part, &whole, w));
         assert_false(same_window(&part, &whole, beside));
         lt_picture_clear(&part);

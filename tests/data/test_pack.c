@@ -54,8 +54,8 @@ static void decode(const lt_dataset *d, int64_t index, lt_record *r, lt_picture 
         out->channels = r->channels;
         return;
     }
-    assert_ok(lt_image_size(r->bytes, r->size, &w.width, &w.height));
-    assert_ok(lt_image_decode(r->bytes, r->size, 3, w, out));
+    assert_ok(lt_image_size(r->bytes, r->size, NULL, &w.width, &w.height));
+    assert_ok(lt_image_decode(r->bytes, r->size, NULL, 3, w, out));
 }
 
 /* Whether both samples have the same label and pixels. */
@@ -114,7 +114,7 @@ static void check_mode(void **state)
     }
     lt_dataset_free(&d);
     int64_t samples = 0;
-    assert_ok(lt_pack_verify(p.pack, &samples));
+    assert_ok(lt_pack_verify(p.pack, NULL, &samples));
     assert_int_equal(samples, lt_dataset_count(p.data));
     close_place(&p);
 }
@@ -231,7 +231,7 @@ static void check_damage(void **state)
         int64_t samples;
         lt_dataset *d = NULL;
         flip(p.first, at);
-        assert_int_equal(lt_pack_verify(p.pack, &samples), LT_E_FORMAT);
+        assert_int_equal(lt_pack_verify(p.pack, NULL, &samples), LT_E_FORMAT);
         assert_non_null(strstr(lt_error_message(), "shard-00000.pack"));
         lt_status st = lt_dataset_pack(&d, p.pack);
         in_record += st == LT_OK;
@@ -241,7 +241,7 @@ static void check_damage(void **state)
     }
     assert_true(in_record > 5 && elsewhere > 0);
     int64_t samples;
-    assert_ok(lt_pack_verify(p.pack, &samples));
+    assert_ok(lt_pack_verify(p.pack, NULL, &samples));
     close_place(&p);
 }
 

@@ -67,14 +67,14 @@ static lt_status look(const uint8_t *bytes, size_t size)
 {
     int32_t width, height;
     lt_picture p = {0};
-    LT_TRY(lt_image_size(bytes, size, &width, &height));
+    LT_TRY(lt_image_size(bytes, size, NULL, &width, &height));
     lt_window corner = {width - 1, height - 1, 1, 1}, all = {0, 0, width, height};
-    lt_status st = lt_image_decode(bytes, size, 3, all, &p), other;
-    other = lt_image_decode(bytes, size, 1, corner, &p);
+    lt_status st = lt_image_decode(bytes, size, NULL, 3, all, &p), other;
+    other = lt_image_decode(bytes, size, NULL, 1, corner, &p);
     assert_true(!other || is_bad_file(other));
     if (lt_image_shrinks(bytes, size)) {
         lt_window small = {0, 0, (width + 3) / 4, (height + 3) / 4};
-        other = lt_image_decode_small(bytes, size, 3, 4, small, &p);
+        other = lt_image_decode_small(bytes, size, NULL, 3, 4, small, &p);
         assert_true(!other || is_bad_file(other));
     }
     lt_picture_clear(&p);

@@ -25,8 +25,8 @@ static void look_small(const uint8_t *bytes, size_t size, int shrink, int32_t wi
     int32_t w = (width + shrink - 1) / shrink, h = (height + shrink - 1) / shrink;
     lt_window all = {0, 0, w, h}, window = {w / 3, h / 4, w - w / 3, (h - h / 4 + 1) / 2};
     lt_picture part = {0}, whole = {0};
-    lt_status a = lt_image_decode_small(bytes, size, 3, shrink, window, &part);
-    lt_status b = lt_image_decode_small(bytes, size, 3, shrink, all, &whole);
+    lt_status a = lt_image_decode_small(bytes, size, NULL, 3, shrink, window, &part);
+    lt_status b = lt_image_decode_small(bytes, size, NULL, 3, shrink, all, &whole);
     if (!a && !b)
         compare(&part, &whole, window);
     lt_picture_clear(&part);
@@ -36,7 +36,7 @@ static void look_small(const uint8_t *bytes, size_t size, int shrink, int32_t wi
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     int32_t width, height;
-    if (lt_image_size(bytes, size, &width, &height) || (int64_t)width * height > MOST)
+    if (lt_image_size(bytes, size, NULL, &width, &height) || (int64_t)width * height > MOST)
         return 0;
     /* The window is a function of the size, so that a file repeats its run. */
     uint32_t seed = (uint32_t)size * 2654435761U;
@@ -49,9 +49,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
             look_small(bytes, size, shrink, width, height);
     for (int channels = 1; channels <= 3; channels += 2) {
         lt_picture part = {0}, whole = {0};
-        lt_status a = lt_image_decode(bytes, size, channels, w, &part);
+        lt_status a = lt_image_decode(bytes, size, NULL, channels, w, &part);
         lt_status b =
-            lt_image_decode(bytes, size, channels, (lt_window){0, 0, width, height}, &whole);
+            lt_image_decode(bytes, size, NULL, channels, (lt_window){0, 0, width, height}, &whole);
         if (!a && !b)
             compare(&part, &whole, w);
         lt_picture_clear(&part);

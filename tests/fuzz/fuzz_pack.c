@@ -58,7 +58,7 @@ static void read_all(const lt_dataset *d)
         if (d->ops->read(d, i, &s.record))
             continue;
         if (s.record.encoding == LT_ENCODING_FILE
-            && (lt_image_size(s.record.bytes, s.record.size, &width, &height)
+            && (lt_image_size(s.record.bytes, s.record.size, NULL, &width, &height)
                 || (int64_t)width * height > MOST))
             continue;
         lt_status st = lt_transform_run(&t, 3, &rng, &s, out);

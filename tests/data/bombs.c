@@ -1,0 +1,204 @@
+/* The files are put together from parts that repeat, so that making them costs nothing either. */
+
+#include "bombs.h"
+
+#include "pictures.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+typedef struct bytes {
+    uint8_t *at;
+    size_t size, capacity;
+} bytes;
+
+static void add(bytes *b, const void *from, size_t size)
+{
+    if (b->size + size > b->capacity) {
+        b->capacity = 2 * (b->size + size);
+        b->at = realloc(b->at, b->capacity);
+        if (!b->at)
+            abort();
+    }
+    memcpy(b->at + b->size, from, size);
+    b->size += size;
+}
+
+static void add_text(bytes *b, const char *text)
+{
+    add(b, text, strlen(text));
+}
+
+static void add_big(bytes *b, uint32_t value)
+{
+    const uint8_t four[] = {(uint8_t)(value >> 24), (uint8_t)(value >> 16), (uint8_t)(value >> 8),
+                            (uint8_t)value};
+    add(b, four, sizeof four);
+}
+
+static uint8_t *finish(const bytes *b, size_t *size)
+{
+    *size = b->size;
+    return b->at;
+}
+
+/* --- Deflate --- */
+
+/* begin, then as many zeros, as a stream of zlib (format 15) or gzip (31): a part that was flushed needs nothing in
+ * front of it, so it may stand there any number of times. */
+static void add_zeros(bytes *b, int format, const bytes *begin, size_t zeros)
+{
+    enum { PART = 1 << 20, ROOM = 1 << 16 };
+    static const uint8_t zero[PART], last[] = {3, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    static uint8_t out[ROOM + 1024];
+    z_stream z = {.next_out = out, .avail_out = sizeof out};
+    if (deflateInit2(&z, 9, Z_DEFLATED, format, 9, Z_DEFAULT_STRATEGY) != Z_OK)
+        abort();
+    z.next_in = begin->at;
+    z.avail_in = (uInt)begin->size;
+    deflate(&z, Z_FULL_FLUSH);
+    add(b, out, (size_t)(z.next_out - out));
+    z.next_out = out;
+    z.avail_out = sizeof out;
+    z.next_in = (Bytef *)(uintptr_t)zero;
+    z.avail_in = PART;
+    deflate(&z, Z_FULL_FLUSH);
+    for (size_t i = 0; i < zeros / PART; i++)
+        add(b, out, (size_t)(z.next_out - out));
+    add(b, last, sizeof last); /* an empty last block; the sums are wrong, and nobody gets there */
+    deflateEnd(&z);
+}
+
+/* --- Pictures --- */
+
+uint8_t *make_gif_bomb(int side, size_t *size)
+{
+    const uint8_t low = (uint8_t)side, high = (uint8_t)(side >> 8);
+    const uint8_t screen[] = {'G', 'I', 'F', '8', '9', 'a', low, high, low, high, 0x80, 0, 0};
+    const uint8_t colours[] = {0, 0, 0, 255, 255, 255};
+    const uint8_t frame[] = {',', 0, 0, 0, 0, low, high, low, high, 0, 2, 2, 0x4c, 1, 0, ';'};
+    bytes b = {0};
+    add(&b, screen, sizeof screen);
+    add(&b, colours, sizeof colours);
+    add(&b, frame, sizeof frame);
+    return finish(&b, size);
+}
+
+static void add_chunk(bytes *b, const char *name, const bytes *data)
+{
+    size_t begin = b->size + 4;
+    add_big(b, (uint32_t)data->size);
+    add_text(b, name);
+    if (data->size)
+        add(b, data->at, data->size);
+    add_big(b, (uint32_t)crc32(0, b->at + begin, (uInt)(b->size - begin)));
+}
+
+uint8_t *make_png_bomb(const png_spec *spec, size_t *size)
+{
+    const uint8_t kind[] = {(uint8_t)spec->depth, (uint8_t)spec->colour, 0, 0, 0};
+    bytes b = {0}, head = {0}, data = {0}, nothing = {0};
+    add(&b, "\x89PNG\r\n\x1a\n", 8);
+    add_big(&head, (uint32_t)spec->width);
+    add_big(&head, (uint32_t)spec->height);
+    add(&head, kind, sizeof kind);
+    add_zeros(&data, 15, &nothing, spec->inflated);
+    add_chunk(&b, "IHDR", &head);
+    add_chunk(&b, "IDAT", &data);
+    add_chunk(&b, "IEND", &nothing);
+    free(head.at);
+    free(data.at);
+    return finish(&b, size);
+}
+
+/* Where a marker stands, from at on. */
+static size_t find_marker(const uint8_t *file, size_t size, size_t at, uint8_t kind)
+{
+    while (at + 1 < size && !(file[at] == 0xFF && file[at + 1] == kind))
+        at++;
+    if (at + 1 >= size)
+        abort();
+    return at;
+}
+
+uint8_t *make_jpeg_bomb(int side, int scans, size_t padded, size_t *size)
+{
+    enum { SOF2 = 0xC2, SOS = 0xDA, EOI = 0xD9 };
+    const jpeg_spec spec = {16, 16, 1, 1, 1, 80, true, false, 0, false};
+    static const uint8_t comment[] = {0xFF, 0xFE, 0xFF, 0xFF}, rest[0xFFFF - 2];
+    uint32_t seed = 1;
+    size_t length = 0;
+    uint8_t *small = make_jpeg(&spec, &seed, &length);
+    size_t sof = find_marker(small, length, 2, SOF2), end = find_marker(small, length, 2, EOI);
+    size_t scan = find_marker(small, length, sof, SOS), next = scan;
+    for (int i = 0; i < 2; i++)
+        small[sof + 5 + 2 * (size_t)i] = (uint8_t)(side >> 8),
+                            small[sof + 6 + 2 * (size_t)i] = (uint8_t)side;
+    for (size_t at = scan + 2; at + 1 < end; at++) /* the last of them */
+        if (small[at] == 0xFF && small[at + 1] == SOS)
+            next = at;
+    bytes b = {0};
+    add(&b, small, 2);
+    while (b.size < padded) {
+        add(&b, comment, sizeof comment);
+        add(&b, rest, sizeof rest);
+    }
+    add(&b, small + 2, end - 2);
+    for (int i = 1; i < scans; i++)
+        add(&b, small + next, end - next);
+    add(&b, small + end, 2);
+    free(small);
+    return finish(&b, size);
+}
+
+/* --- Tensors and numbers --- */
+
+/* The header's length goes in front. */
+static uint8_t *finish_header(bytes *b, size_t *size)
+{
+    uint64_t length = b->size - sizeof length;
+    for (size_t i = 0; i < sizeof length; i++)
+        b->at[i] = (uint8_t)(length >> (8 * i));
+    return finish(b, size);
+}
+
+uint8_t *make_shape_bomb(size_t count, size_t *size)
+{
+    bytes b = {0};
+    add(&b, "\0\0\0\0\0\0\0", 8);
+    add_text(&b, "{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,0],\"shape\":[0");
+    for (size_t i = 1; i < count; i++)
+        add(&b, ",0", 2);
+    add_text(&b, "]}}");
+    return finish_header(&b, size);
+}
+
+uint8_t *make_many_tensors(size_t count, size_t *size)
+{
+    bytes b = {0};
+    add(&b, "\0\0\0\0\0\0\0", 8);
+    for (size_t i = 0; i < count; i++) {
+        char text[80];
+        snprintf(text, sizeof text,
+                 "%s\"%zx\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i ? "," : "{",
+                 i);
+        add_text(&b, text);
+    }
+    add_text(&b, "}");
+    return finish_header(&b, size);
+}
+
+uint8_t *make_idx_bomb(uint32_t claimed, uint32_t there, size_t *size)
+{
+    enum { SIDE = 1000 };
+    bytes b = {0}, head = {0};
+    add_big(&head, 0x803);
+    add_big(&head, claimed);
+    add_big(&head, SIDE);
+    add_big(&head, SIDE);
+    add_zeros(&b, 31, &head, (size_t)there * SIDE * SIDE);
+    free(head.at);
+    return finish(&b, size);
+}

@@ -1,0 +1,32 @@
+/* Small files that cost a careless reader gigabytes or minutes. */
+#ifndef LT_TESTS_BOMBS_H
+#define LT_TESTS_BOMBS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Files in memory; free() them. */
+
+/* 35 bytes of a screen of side x side. */
+uint8_t *make_gif_bomb(int side, size_t *size);
+
+typedef struct png_spec {
+    int width, height;
+    int depth, colour; /* ISO 15948, 11.2.2: bits of a sample, type of colours */
+    size_t inflated;   /* zeros that the data inflate to */
+} png_spec;
+uint8_t *make_png_bomb(const png_spec *spec, size_t *size);
+
+/* A progressive picture of side x side whose blocks are missing; with scans, the last one is there so often, and
+ * the file is padded to padded bytes at least. */
+uint8_t *make_jpeg_bomb(int side, int scans, size_t padded, size_t *size);
+
+/* A safetensors file whose header holds a shape of count extents. */
+uint8_t *make_shape_bomb(size_t count, size_t *size);
+/* One of count empty tensors, which is right. */
+uint8_t *make_many_tensors(size_t count, size_t *size);
+
+/* An idx file of pictures of 1000 x 1000, compressed by gzip, that claims `claimed` of them and has `there`. */
+uint8_t *make_idx_bomb(uint32_t claimed, uint32_t there, size_t *size);
+
+#endif

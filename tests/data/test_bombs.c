@@ -1,0 +1,295 @@
+/* Files that are small and claim to be large: each is refused, or read within memory and time in proportion to what it
+ * honestly holds. Each runs in a process with a limit on its memory and five seconds of a core. */
+
+#include "bombs.h"
+#include "data/image.h"
+#include "near.h"
+#include "pictures.h"
+
+#include "lather/data.h"
+#include "lather/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SECONDS = 5, MIB = 1 << 20, SAID = 512 };
+
+typedef struct bomb {
+    const char *name;
+    lt_status want;
+    const char *says; /* part of the message */
+    uint8_t *(*make)(size_t *size);
+    lt_status (*read)(const char *path, const uint8_t *bytes, size_t size);
+    int64_t memory; /* MiB that the process may take beyond what it has */
+} bomb;
+
+/* --- Makers --- */
+
+static uint8_t *gif_above(size_t *size)
+{
+    return make_gif_bomb(11500, size);
+}
+
+static uint8_t *gif_below(size_t *size)
+{
+    return make_gif_bomb(9900, size);
+}
+
+static uint8_t *png_deep(size_t *size)
+{
+    const png_spec s = {9000, 9000, 16, 6, (size_t)650 * MIB};
+    return make_png_bomb(&s, size);
+}
+
+static uint8_t *png_liar(size_t *size)
+{
+    const png_spec s = {1, 1, 8, 2, (size_t)2000 * MIB};
+    return make_png_bomb(&s, size);
+}
+
+static uint8_t *png_empty(size_t *size)
+{
+    const png_spec s = {9900, 9900, 8, 0, 0};
+    return make_png_bomb(&s, size);
+}
+
+static uint8_t *png_sides(size_t *size)
+{
+    const png_spec s = {100000, 100000, 8, 2, 0};
+    return make_png_bomb(&s, size);
+}
+
+static uint8_t *jpeg_above(size_t *size)
+{
+    return make_jpeg_bomb(11500, 0, 0, size);
+}
+
+static uint8_t *jpeg_below(size_t *size)
+{
+    return make_jpeg_bomb(9900, 0, 0, size);
+}
+
+static uint8_t *jpeg_scans(size_t *size)
+{
+    return make_jpeg_bomb(8000, 400, 64 << 10, size);
+}
+
+static uint8_t *jpeg_small_scans(size_t *size)
+{
+    return make_jpeg_bomb(100, 600, 0, size);
+}
+
+static uint8_t *shape_bomb(size_t *size)
+{
+    return make_shape_bomb(10 * MIB, size);
+}
+
+static uint8_t *many_tensors(size_t *size)
+{
+    return make_many_tensors(200000, size);
+}
+
+static uint8_t *idx_full(size_t *size)
+{
+    return make_idx_bomb(3200, 3200, size);
+}
+
+static uint8_t *idx_liar(size_t *size)
+{
+    return make_idx_bomb(250, 20, size);
+}
+
+/* --- Readers --- */
+
+static lt_status read_with(const uint8_t *bytes, size_t size, const lt_image_limits *limits)
+{
+    lt_window w = {0};
+    lt_picture picture = {0};
+    lt_status st = lt_image_size(bytes, size, limits, &w.width, &w.height);
+    if (!st)
+        st = lt_image_decode(bytes, size, limits, 3, w, &picture);
+    lt_picture_clear(&picture);
+    return st;
+}
+
+static lt_status read_picture(const char *path, const uint8_t *bytes, size_t size)
+{
+    (void)path;
+    return read_with(bytes, size, NULL);
+}
+
+static lt_status read_any_size(const char *path, const uint8_t *bytes, size_t size)
+{
+    const lt_image_limits limits = {.pixels = INT64_C(1) << 40};
+    (void)path;
+    return read_with(bytes, size, &limits);
+}
+
+static lt_status read_in_time(const char *path, const uint8_t *bytes, size_t size)
+{
+    const lt_image_limits limits = {.pixels = INT64_C(1) << 40, .seconds = 0.2};
+    (void)path;
+    return read_with(bytes, size, &limits);
+}
+
+static lt_status read_tensors(const char *path, const uint8_t *bytes, size_t size)
+{
+    lt_safetensors *file = NULL;
+    (void)bytes, (void)size;
+    lt_status st = lt_safetensors_open(&file, path);
+    lt_safetensors_close(&file);
+    return st;
+}
+
+static lt_status read_idx(const char *path, const uint8_t *bytes, size_t size)
+{
+    lt_dataset *d = NULL;
+    (void)bytes, (void)size;
+    lt_status st = lt_dataset_idx(&d, path, path, 0);
+    lt_dataset_free(&d);
+    return st;
+}
+
+/* clang-format off */
+static bomb rows[] = {
+    {"gif: 35 bytes of 11500 x 11500", LT_E_FORMAT, "more than the 100000000 allowed", gif_above, read_picture, 64},
+    {"gif: 35 bytes of 9900 x 9900", LT_E_FORMAT, "cannot lie in a file of 35 bytes", gif_below, read_picture, 64},
+    {"png: 9000 x 9000 of four times 16 bits", LT_E_FORMAT, "more memory", png_deep, read_picture, 64},
+    {"png: one pixel that inflates to 2 GB", LT_E_FORMAT, "more memory", png_liar, read_picture, 192},
+    {"png: 9900 x 9900 without data", LT_E_FORMAT, "cannot lie in", png_empty, read_picture, 64},
+    {"png: 100000 x 100000", LT_E_FORMAT, "100000 x 100000 pixels are more", png_sides, read_picture, 64},
+    {"jpeg: progressive, 11500 x 11500 without data", LT_E_FORMAT, "more than the", jpeg_above, read_picture, 64},
+    {"jpeg: progressive, 9900 x 9900 without data", LT_E_FORMAT, "cannot lie in", jpeg_below, read_picture, 64},
+    {"jpeg: 400 scans of 8000 x 8000", LT_E_FORMAT, "scans of 8000 x 8000 pixels", jpeg_scans, read_picture, 768},
+    {"jpeg: 600 scans of 100 x 100", LT_E_FORMAT, "501 scans", jpeg_small_scans, read_picture, 64},
+    {"jpeg: more seconds than allowed", LT_E_FORMAT, "more than 0.2 seconds", jpeg_scans, read_in_time, 768},
+    {"safetensors: a shape of 10 million extents", LT_E_FORMAT, "more values than", shape_bomb, read_tensors, 192},
+    {"safetensors: 200,000 tensors are read", LT_OK, "", many_tensors, read_tensors, 192},
+    {"idx: 3 MB of gzip that hold 3.2 GB", LT_E_FORMAT, "ends too early", idx_full, read_idx, 64},
+    {"idx: a header that claims more than the file holds", LT_E_FORMAT, "ends too early", idx_liar, read_idx, 192},
+    {"control: what is allowed to take more runs out of memory", LT_E_NOMEM, "", png_deep, read_any_size, 192},
+};
+/* clang-format on */
+
+/* --- The process --- */
+
+/* What the child tells. */
+typedef struct answer {
+    lt_status status;
+    char said[SAID];
+} answer;
+
+static rlim_t memory_now(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file && fscanf(file, "%lu", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+static void limit(int64_t memory)
+{
+    const struct rlimit cpu = {SECONDS, SECONDS};
+    setrlimit(RLIMIT_CPU, &cpu);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they map terabytes */
+    rlim_t most = memory_now() + (rlim_t)memory * MIB;
+    const struct rlimit as = {most, most};
+    setrlimit(RLIMIT_AS, &as);
+#else
+    (void)memory_now, (void)memory;
+#endif
+}
+
+static void run_child(const bomb *b, const char *path, const uint8_t *bytes, size_t size, int out)
+{
+    answer a = {0};
+    limit(b->memory);
+    a.status = b->read(path, bytes, size);
+    if (a.status)
+        snprintf(a.said, sizeof a.said, "%s", lt_error_message());
+    _exit(write(out, &a, sizeof a) == sizeof a ? 0 : 1);
+}
+
+static void check_bomb(void **state)
+{
+    const bomb *b = *state;
+    char *folder = make_folder();
+    char *path = below(folder, "bomb");
+    size_t size = 0;
+    uint8_t *bytes = b->make(&size);
+    write_file(folder, "bomb", bytes, size);
+    answer a = {0};
+    int ends[2], status = 0;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0)
+        run_child(b, path, bytes, size, ends[1]);
+    close(ends[1]);
+    bool told = read(ends[0], &a, sizeof a) == sizeof a;
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!told)
+        fail_msg("it ended by signal %d, status %d", WTERMSIG(status), WEXITSTATUS(status));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    if (b->want != LT_E_NOMEM)
+#endif
+        if (a.status != b->want || !strstr(a.said, b->says))
+            fail_msg("status %d, want %d; it says '%s', want '%s'", (int)a.status, (int)b->want,
+                     a.said, b->says);
+    free(bytes);
+    free(path);
+    remove_folder(folder);
+}
+
+/* --- Among others --- */
+
+/* One of each kind among good pictures is skipped and counted. */
+static void check_skipped(void **state)
+{
+    (void)state;
+    uint8_t *(*const makers[])(size_t *) = {gif_above, png_liar, jpeg_below};
+    enum { BOMBS = sizeof makers / sizeof *makers };
+    char *root = make_picture_folder(), name[32];
+    lt_device *device = NULL;
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    lt_batch batch;
+    for (int i = 0; i < BOMBS; i++) {
+        size_t size = 0;
+        uint8_t *bytes = makers[i](&size);
+        snprintf(name, sizeof name, "class1/bomb%d.png", i);
+        write_file(root, name, bytes, size);
+        free(bytes);
+    }
+    const lt_loader_config c = {
+        .transform = {.size = 8}, .batch = 4, .threads = 2, .max_bad = BOMBS};
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    lt_status st;
+    while (!(st = lt_loader_next(l, &batch)))
+        continue;
+    assert_int_equal(st, LT_END);
+    assert_int_equal(lt_loader_statistics(l).bad, BOMBS);
+    lt_loader_free(&l);
+    lt_dataset_free(&d);
+    lt_device_close(&device);
+    remove_folder(root);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(rows) + 1];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[n++] = (struct CMUnitTest){rows[i].name, check_bomb, NULL, NULL, &rows[i]};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(check_skipped);
+    return _cmocka_run_group_tests("bombs", tests, n, NULL, NULL);
+}
