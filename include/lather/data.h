@@ -54,8 +54,11 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_idx(lt_dataset **out, const char *imag
 /** Fashion-MNIST as Debian's dataset-fashion-mnist ships it, or from $LATHER_FASHION_MNIST: train
  *  or test part. Errors: LT_E_IO, naming the package; LT_E_FORMAT. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_fashion_mnist(lt_dataset **out, bool train);
-/** Pictures by their paths (copied), in this order, all of class 0: to predict. channels: 1 or 3.
- *  Errors: LT_E_ARG, LT_E_NOMEM; a missing file is a broken picture to the loader. */
+/** Pictures by their paths (copied), in this order, all of class 0: to predict. A folder stands for the
+ *  pictures in it and below, by their extensions, ordered by path, bytewise; names that begin with a dot are
+ *  left out, links to folders not followed. channels: 1 or 3.
+ *  Errors: LT_E_ARG, LT_E_NOMEM; a missing file or a folder without pictures is a broken picture to the
+ *  loader. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_files(lt_dataset **out, const char *const *paths,
                                                 int64_t count, int channels);
 /** count noise pictures of size x size with channels 1 or 3, the same for the same index. */

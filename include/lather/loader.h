@@ -28,11 +28,18 @@ typedef struct lt_loader_config {
     bool drop_last;      /**< leave out an incomplete last batch */
     uint64_t seed;       /**< the same seed gives the same batches, whatever threads is */
     int64_t max_bad;     /**< broken pictures to replace before LT_E_FORMAT; < 0: any number */
+    bool keep_broken;    /**< not replaced: such a row is zeros, of label 0 */
     int64_t limit;       /**< use only the first limit samples of the data set; 0: all */
     int64_t max_batches; /**< per epoch; 0: all */
     int64_t cache_bytes; /**< of decoded pictures kept in memory; batches are the same. 0: none */
     int64_t read_ahead;  /**< samples in front of the decoders that the system is asked to read */
 } lt_loader_config;
+
+/** Where a row of a batch comes from. */
+typedef struct lt_row {
+    int64_t sample;  /**< in the data set; of a broken one that is replaced: which is in its place */
+    const char *why; /**< the sample that belongs here is broken; NULL: it is not */
+} lt_row;
 
 /** Lent until the next call of lt_loader_next() or lt_loader_seek(). */
 typedef struct lt_batch {
@@ -41,6 +48,7 @@ typedef struct lt_batch {
     lt_tensor *targets; /**< [N,classes] LT_F32, of mixed pictures; NULL without lt_mix */
     int count;          /**< N: less than the batch size in an incomplete batch */
     int64_t index;      /**< of the batch within the epoch */
+    const lt_row *row;  /**< [N] */
 } lt_batch;
 
 /** Borrows the dataset and the device. Reading begins with the first call of lt_loader_next() or

@@ -155,6 +155,7 @@ static lt_status make_ring(lt_loader *l)
                                        .drop_last = c->drop_last,
                                        .repeats = c->repeats},
                            .cache = l->cache,
+                           .keep_broken = c->keep_broken,
                            .read_ahead = c->read_ahead,
                            .batch = c->batch,
                            .slots = c->slots,
@@ -307,7 +308,8 @@ static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt
                       .labels = p->labels,
                       .targets = p->targets,
                       .count = slot->count,
-                      .index = slot->number % l->batches};
+                      .index = slot->number % l->batches,
+                      .row = slot->row};
     lt_tensor_touch(p->images);
     lt_tensor_touch(p->labels);
     if (p->targets)

@@ -113,11 +113,17 @@ static lt_status make_sample(const lt_ring *r, ticket t, lt_scratch *scratch, lt
         bool fatal = false;
         sample.index = (wanted + i) % c->sampler.count;
         sample.key = lt_sampler_key(&c->sampler, epoch, place, sample.index);
+        s->row[t.place] = (lt_row){.sample = sample.index};
         lt_status st = lt_sample_make(&sample, scratch, &s->labels[t.place],
                                       s->pixels + (size_t)t.place * bytes, &fatal);
         if (!st || fatal)
             return st;
         LT_TRY(lt_failures_add(broken, c->dataset, sample.index, t.place));
+        if (c->keep_broken) {
+            memset(s->pixels + (size_t)t.place * bytes, 0, bytes);
+            s->labels[t.place] = 0;
+            return LT_OK;
+        }
     }
     return lt_fail(LT_E_FORMAT, "data: %" PRId64 " broken pictures in a row from sample %" PRId64,
                    c->tries, wanted);
@@ -147,6 +153,8 @@ static lt_status hand_over(lt_batch_slot *s, lt_failures *broken)
 static void finish(lt_ring *r, ticket t, lt_status st, lt_scratch *scratch, lt_failures *broken)
 {
     lt_batch_slot *s = &r->slot[t.number % r->config.slots];
+    if (broken->count)
+        s->row[t.place].why = broken->item[0].why;
     if (broken->count && hand_over(s, broken))
         st = LT_E_NOMEM;
     if (st && (!s->status || t.place < s->failed)) {
@@ -261,7 +269,10 @@ lt_status lt_ring_new(lt_ring **out, const lt_ring_config *config)
     pthread_cond_init(&r->ready, NULL);
     r->slot = lt_alloc((size_t)config->slots, sizeof *r->slot);
     r->thread = lt_alloc((size_t)config->threads, sizeof *r->thread);
-    lt_status st = r->slot && r->thread ? start_threads(r) : LT_E_NOMEM;
+    bool room = r->slot && r->thread;
+    for (int i = 0; room && i < config->slots; i++)
+        room = (r->slot[i].row = lt_alloc((size_t)config->batch, sizeof(lt_row))) != NULL;
+    lt_status st = room ? start_threads(r) : LT_E_NOMEM;
     if (st)
         lt_ring_free(&r);
     else
@@ -284,6 +295,7 @@ void lt_ring_free(lt_ring **ring)
     for (int i = 0; r->slot && i < r->config.slots; i++) {
         clear_reports(&r->slot[i]);
         lt_free(r->slot[i].report);
+        lt_free(r->slot[i].row);
     }
     lt_free(r->slot);
     lt_free(r->thread);

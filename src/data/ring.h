@@ -18,8 +18,9 @@ typedef struct lt_ring_config {
     lt_picture_cache *cache; /* borrowed; NULL: none */
     int64_t read_ahead;      /* samples */
     int batch, slots, threads;
-    int64_t batches; /* of an epoch */
-    int64_t tries;   /* samples to look at in place of a broken one, itself included */
+    int64_t batches;  /* of an epoch */
+    int64_t tries;    /* samples to look at in place of a broken one, itself included */
+    bool keep_broken; /* none: zeros */
 } lt_ring_config;
 
 /* One batch. Owned by the threads until it is complete, then by the taker until the release. */
@@ -27,6 +28,7 @@ typedef struct lt_batch_slot {
     uint8_t *pixels; /* [count][size][size][channels], borrowed */
     int32_t *labels; /* [batch], borrowed */
     float *targets;  /* [batch][classes], borrowed; NULL without mix */
+    lt_row *row;     /* [batch]; why is of report */
     int64_t number;  /* epoch * batches + batch within the epoch; -1: none */
     int size;        /* of this epoch's inputs */
     int count, done; /* samples */

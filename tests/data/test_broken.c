@@ -7,6 +7,7 @@
 
 #include "lather/ext/dataset.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,6 +110,72 @@ static void check_replacement(void **state)
     }
     assert_memory_equal(got[0], got[1], IMAGE);
     lt_loader_free(&l);
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+/* Each row of a batch tells which sample it holds, and why its own is broken; kept ones are zeros. */
+static void check_rows(void **state)
+{
+    (void)state;
+    char *root = make_broken();
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    assert_ok(lt_dataset_open(&d, root, true));
+    for (int keep = 0; keep < 2; keep++) {
+        lt_loader_config c = usual(2);
+        c.shuffle = false;
+        c.keep_broken = keep;
+        c.max_bad = -1;
+        assert_ok(lt_loader_new(&l, d, device, &c));
+        lt_batch b;
+        int broken = 0;
+        uint8_t got[4][IMAGE];
+        while (!lt_loader_next(l, &b)) {
+            assert_ok(lt_tensor_read(b.images, got, lt_tensor_bytes(b.images)));
+            for (int row = 0; row < b.count; row++) {
+                int64_t index = b.index * 4 + row;
+                const char *why = b.row[row].why, *name = lt_dataset_sample_name(d, index);
+                assert_int_equal(b.row[row].sample, why && !keep ? (index + 1) % 19 : index);
+                assert_true(!why || !strncmp(why, name, strlen(name)));
+                assert_true((why && keep)
+                            == (got[row][0] == 0 && !memcmp(got[row], got[row] + 1, IMAGE - 1)));
+                broken += why != NULL;
+            }
+        }
+        assert_int_equal(broken, 3);
+        lt_loader_free(&l);
+    }
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
+/* A folder among the files of a list: what is in it and below, by path; dots and other files left out. */
+static void check_folders(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"/b.png",      "/b/.x/1.jpg", "/b/c/2.jpg", "/b/1.jpg",
+                                        "/b/note.txt", "/b-/3.GIF",   "/.h.jpg"};
+    static const char *const want[] = {"/b/1.jpg",   "/b-/3.GIF",  "/b.png",   "/b/1.jpg",
+                                       "/b/c/2.jpg", "/b/.x/none", "/none.jpg"};
+    char *root = make_picture_folder(), path[5][256];
+    snprintf(path[0], sizeof path[0], "%s/list", root);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "list%s", names[i]);
+        write_file(root, name, "x", 1);
+    }
+    snprintf(path[1], sizeof path[1], "%s/list/b/1.jpg", root);
+    snprintf(path[2], sizeof path[2], "%s/list//", root);
+    snprintf(path[3], sizeof path[3], "%s/list/b/.x/none", root);
+    snprintf(path[4], sizeof path[4], "%s/list/none.jpg", root);
+    write_file(root, "list/b/.x/none/empty", "x", 1);
+    const char *list[] = {path[1], path[2], path[3], path[4]};
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_files(&d, list, 4, 3));
+    assert_int_equal(lt_dataset_count(d), COUNT_OF(want));
+    for (size_t i = 0; i < COUNT_OF(want); i++)
+        assert_string_equal(lt_dataset_sample_name(d, (int64_t)i) + strlen(path[0]), want[i]);
     lt_dataset_free(&d);
     remove_folder(root);
 }
@@ -241,6 +308,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"broken pictures are replaced, counted once and listed", check_broken, 0, 0, 0},
         {"a broken picture's place is taken by the next one", check_replacement, 0, 0, 0},
+        {"a row of a batch tells which sample it is and why its own is broken", check_rows, 0, 0,
+         0},
+        {"a folder among files stands for the pictures in it and below", check_folders, 0, 0, 0},
         {"more broken pictures than allowed are an error", check_too_many, 0, 0, 0},
         {"a label out of range names the sample", check_labels, 0, 0, 0},
         {"every failed allocation is reported, and nothing is left", check_memory, 0, 0, 0},
