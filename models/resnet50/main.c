@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
-
 int exit_status(const session *s, lt_status st)
 {
     if (!st)

@@ -1,23 +1,13 @@
-/* train_resnet50 predict --weights FILE IMAGE...: the five likeliest classes of each picture. */
+/* train_resnet50 predict --weights FILE IMAGE...: the likeliest classes of each picture. */
 
-#include "session.h"
+#include "predict.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TOP = 5, NAME_BYTES = 128 };
-
-typedef struct predict_arguments {
-    const char *weights, *device, *class_names, *mean, *std;
-    int64_t image_size, threads, max_image_pixels;
-    double crop_pct, max_image_seconds;
-    int interpolation, exif;
-} predict_arguments;
 
 #define AT(field) .offset = offsetof(predict_arguments, field)
 
@@ -25,6 +15,10 @@ typedef struct predict_arguments {
 static const lt_option table[] = {
 {"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
 {"Options", .name = "class-names", .type = LT_OPTION_STRING, AT(class_names), .meta = "FILE", .help = "a name per line, in the order of classes; missing: the names that the weights hold"},
+{"Options", .name = "files-from", .type = LT_OPTION_STRING, AT(files_from), .meta = "FILE", .help = "more pictures: a path per line; -: on standard input"},
+{"Options", .name = "top", .alias = 'k', .type = LT_OPTION_INT, AT(top), .value = "5", .min = 1, .max = 1000000, .help = "classes to print of each picture, the likeliest first"},
+{"Options", .name = "json", .type = LT_OPTION_BOOL, AT(json), .help = "an object per line (JSON Lines): path, and predictions with index, class, probability; or error"},
+{"Options", .name = "csv", .type = LT_OPTION_BOOL, AT(csv), .help = "lines of path,rank,index,class,probability, quoted as in RFC 4180"},
 {"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: what the weights say, else 224, or with a small stem 28 for one channel and 32 for three"},
 {"Options", .name = "interpolation", .type = LT_OPTION_CHOICE, AT(interpolation), .choices = "auto|bilinear|bicubic", .help = "filter of resizing, antialiased; auto: what the weights say, else bilinear"},
 {"Options", .name = "mean", .type = LT_OPTION_STRING, AT(mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
@@ -41,25 +35,17 @@ static const lt_option table[] = {
 static const lt_program program = {
     .name = "train_resnet50 predict",
     .summary = "classify pictures",
-    .usage = "--weights FILE IMAGE...",
+    .usage = "--weights FILE [OPTION]... IMAGE|FOLDER|-...",
+    .description =
+        "Prints the likeliest classes of pictures. A folder stands for the pictures in it and below, "
+        "ordered by path; - is a picture on standard input. A picture that cannot be read is told on "
+        "standard error, and the others go on. In names and paths, what is no printable UTF-8 is "
+        "shown as \\xHH, a backslash as two.\n\n"
+        "Exit status: 0 done, 1 an error or a broken picture, 2 a wrong command line.",
     .option = table,
     .count = sizeof table / sizeof *table,
     .rest = true,
 };
-
-/* The pictures of the command line. */
-static lt_status open_files(session *s)
-{
-    size_t count = lt_options_rest_count(s->options);
-    const char **path = calloc(count, sizeof *path);
-    if (!path)
-        return lt_fail(LT_E_NOMEM, "predict: no memory for %zu names", count);
-    for (size_t i = 0; i < count; i++)
-        path[i] = lt_options_rest(s->options, i);
-    lt_status st = lt_dataset_files(&s->val_data, path, (int64_t)count, s->shape.channels);
-    free(path);
-    return st;
-}
 
 /* Sides of ImageNet's, CIFAR's and MNIST's pictures. */
 static int default_side(const lt_resnet_config *shape)
@@ -89,108 +75,115 @@ static lt_status open_model(session *s, const predict_arguments *a)
     return lt_tape_new(&s->tape, s->device);
 }
 
-/* Line number label of the file of names, else the weights' name; "class 7" without one. */
-static const char *class_name(const session *s, const char *file, int label, char text[NAME_BYTES])
+/* The lines of a file instead of the weights' names; there must be one for each class. */
+static lt_status read_names(session *s, const char *path)
 {
-    FILE *f = NULL;
-    snprintf(text, NAME_BYTES, "class %d", label);
-    if (file && lt_file_open(&f, file))
-        return text;
-    if (!file)
-        (void)notes_class_name(&s->known, label, text, NAME_BYTES);
-    for (int line = 0; f && line <= label && fgets(text, NAME_BYTES, f); line++)
-        text[strcspn(text, "\n")] = 0;
-    if (f)
-        fclose(f);
-    return text;
-}
-
-/* Prints the likeliest classes, by softmax, and leaves p without them. */
-static void print_top(const session *s, const char *name, const char *names, double *p)
-{
-    int classes = s->shape.classes;
-    char text[NAME_BYTES];
-    double largest = p[0], sum = 0;
-    for (int k = 1; k < classes; k++)
-        largest = fmax(largest, p[k]);
-    for (int k = 0; k < classes; k++)
-        sum += exp(p[k] - largest);
-    printf("%s\n", name);
-    for (int i = 0; i < TOP && i < classes; i++) {
-        int best = 0;
-        for (int k = 1; k < classes; k++)
-            if (p[k] > p[best])
-                best = k;
-        printf("  %6.2f %%  %s\n", 100 * exp(p[best] - largest) / sum,
-               class_name(s, names, best, text));
-        p[best] = (double)-INFINITY;
+    FILE *file;
+    char *text = NULL;
+    size_t room = 0;
+    LT_TRY(lt_file_open(&file, path));
+    ssize_t bytes = getdelim(&text, &room, 0, file);
+    fclose(file);
+    while (bytes > 0 && text[bytes - 1] == '\n')
+        text[--bytes] = 0;
+    int count = bytes > 0;
+    for (const char *at = text; count && (at = strchr(at, '\n')); at++)
+        count++;
+    if (count == s->shape.classes) {
+        free(s->known.names);
+        s->known.names = text;
+        return LT_OK;
     }
+    free(text);
+    return lt_fail(LT_E_FORMAT, "%s: %d names, the weights have %d classes", path, count,
+                   s->shape.classes);
 }
 
-static lt_status predict_batch(session *s, const char *names, const lt_batch *batch)
+static lt_status predict_picture(session *s, show *out, const char *name, lt_tensor *images)
 {
-    int classes = s->shape.classes;
     lt_tape_reset(s->tape, session_pass(s, false));
-    lt_tensor *y = lt_cast(s->tape, session_forward(s, batch->images), LT_F64);
+    lt_tensor *y = lt_cast(s->tape, session_forward(s, images), LT_F64);
     LT_TRY(lt_tape_status(s->tape));
-    double *p = malloc(lt_tensor_bytes(y));
-    if (!p)
-        return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", classes);
-    lt_status st = lt_tensor_read(y, p, lt_tensor_bytes(y));
+    double *logits = malloc(lt_tensor_bytes(y));
+    if (!logits)
+        return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", s->shape.classes);
+    lt_status st = lt_tensor_read(y, logits, lt_tensor_bytes(y));
     if (!st)
-        print_top(s, lt_dataset_sample_name(s->val_data, batch->index), names, p);
-    free(p);
+        st = show_picture(out, name, logits);
+    free(logits);
     return st;
 }
 
-static lt_status predict_all(session *s, const char *names)
+/* The reason alone: messages begin with the path. */
+static const char *reason(const char *why, const char *path)
 {
-    lt_loader_config c = {.transform = session_eval_transform(s), .batch = 1};
+    size_t bytes = strlen(path);
+    return !strncmp(why, path, bytes) && !strncmp(why + bytes, ": ", 2) ? why + bytes + 2 : why;
+}
+
+static lt_status predict_all(session *s, const pictures *list, show *out, int64_t *broken)
+{
+    lt_loader_config c = {
+        .transform = session_eval_transform(s), .batch = 1, .max_bad = -1, .keep_broken = true};
     lt_batch batch;
     lt_status st;
     LT_TRY(lt_loader_new(&s->loader, s->val_data, s->device, &c));
-    while (!(st = lt_loader_next(s->loader, &batch)))
-        LT_TRY(predict_batch(s, names, &batch));
+    while (!(st = lt_loader_next(s->loader, &batch))) {
+        const char *path = lt_dataset_sample_name(s->val_data, batch.row->sample);
+        const char *why = batch.row->why, *name = strcmp(path, list->input) ? path : "-";
+        *broken += why != NULL;
+        LT_TRY(why ? show_failure(out, name, reason(why, path))
+                   : predict_picture(s, out, name, batch.images));
+    }
     return st == LT_END ? LT_OK : st;
 }
 
-static lt_status check_names(const char *file)
+static lt_status open_and_predict(session *s, const predict_arguments *a, const pictures *list,
+                                  int64_t *broken)
 {
-    FILE *f;
-    if (!file)
-        return LT_OK;
-    LT_TRY(lt_file_open(&f, file));
-    fclose(f);
-    return LT_OK;
+    show out = {0};
+    LT_TRY(open_model(s, a));
+    if (a->class_names)
+        LT_TRY(read_names(s, a->class_names));
+    LT_TRY(lt_dataset_files(&s->val_data, (const char *const *)list->path, (int64_t)list->count,
+                            s->shape.channels));
+    s->at_work = true;
+    lt_status st = show_open(&out, a, &s->known, s->shape.classes);
+    if (!st)
+        st = predict_all(s, list, &out, broken);
+    show_close(&out);
+    return st;
 }
 
-static lt_status predict(session *s, const predict_arguments *a)
+static lt_status predict(session *s, const predict_arguments *a, int64_t *broken)
 {
+    pictures list = {0};
     if (!a->weights)
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
-    if (!lt_options_rest_count(s->options))
-        return lt_fail(LT_E_ARG, "no picture given");
-    LT_TRY(check_names(a->class_names));
-    LT_TRY(open_model(s, a));
-    LT_TRY(open_files(s));
-    s->at_work = true;
-    return predict_all(s, a->class_names);
+    if (a->json && a->csv)
+        return lt_fail(LT_E_ARG, "--json and --csv contradict each other");
+    lt_status st = pictures_list(&list, s->options, a->files_from);
+    if (!st)
+        st = open_and_predict(s, a, &list, broken);
+    pictures_clear(&list);
+    return st;
 }
 
 int command_predict(int argc, char *const *argv)
 {
     session s = {0};
     predict_arguments a;
+    int64_t broken = 0;
     lt_status st = lt_options_new(&s.options, &program, &a);
-    if (!st)
-        st = lt_options_parse(s.options, argc, argv);
+    if (!st && lt_options_parse(s.options, argc, argv))
+        st = LT_E_ARG; /* a config file that cannot be read, too */
     if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN)
         st = lt_options_answer(s.options, stdout);
     else if (!st)
-        st = predict(&s, &a);
+        st = predict(&s, &a, &broken);
     if (st)
         fprintf(stderr, "train_resnet50 predict: %s\n", lt_error_message());
-    int code = exit_status(&s, st);
+    int code = !st && broken ? EXIT_ERROR : exit_status(&s, st);
     session_close(&s);
     return code;
 }

@@ -236,6 +236,7 @@ int command_reproduce(char **argv);
 
 /* main.c: of the process, by how its work ended. An LT_E_ARG before the first picture is a wrong command line: found
  * while reading it, in a value that only the library can judge, or beside a checkpoint or data that it does not fit. */
+enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
 int exit_status(const session *s, lt_status st);
 
 /* Seconds on a clock that only goes forward. */

@@ -3,7 +3,10 @@
 
     predict.py TRAIN_RESNET50 [ROW]
 """
+import csv
+import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -38,7 +41,82 @@ def a_wrong_command_line_ends_with_2(cwd):
     run(*NOISE, *SMALL, "--weights", "none", cwd=cwd, code=ERROR)
 
 
-ROWS = [a_wrong_command_line_ends_with_2]
+def it_goes_on_behind_broken_pictures(cwd):
+    weights = trained(cwd)
+    good = ["data/val/class0/0.bmp", "data/val/class2/1.bmp"]
+    for name, data in (("empty.bmp", b""), ("text\x1b.png", b"hello")):
+        with open(os.path.join(cwd, name), "wb") as f:
+            f.write(data)
+    os.mkdir(os.path.join(cwd, "hollow"))
+    alone = [predict(*weights, name, cwd=cwd).stdout for name in good]
+    p = predict(*weights, "empty.bmp", good[0], "none.jpg", "text\x1b.png", "hollow", good[1], "empty.bmp", cwd=cwd, code=ERROR)
+    assert p.stdout == b"".join(alone), p.stdout
+    lines = [line.split("predict: ", 1)[1] for line in p.stderr.decode().splitlines() if "predict: " in line]
+    assert [line.split(": ")[0] for line in lines] == ["empty.bmp", "none.jpg", "text\\x1b.png", "hollow", "empty.bmp"], lines
+    assert lines[0] == "empty.bmp: the file is empty" and "No such file" in lines[1], lines
+    predict(*weights, "empty.bmp", cwd=cwd, code=ERROR)
+    many = [f"none{i}" for i in range(1100)]  # more in a row than a loader tries to replace
+    assert predict(*weights, *many, good[0], cwd=cwd, code=ERROR).stdout == alone[0]
+
+
+def folders_and_lists_and_standard_input_are_pictures(cwd):
+    weights = trained(cwd)
+    image = "data/val/class0/0.bmp"
+    names = [f"data/val/class{c}/{i}.bmp" for c in range(3) for i in range(4)]
+    every = b"".join(predict(*weights, name, cwd=cwd).stdout for name in names)
+    assert predict(*weights, "data/val", cwd=cwd).stdout == every
+    with open(os.path.join(cwd, "list"), "w") as f:
+        f.write("\n".join(names) + "\n\n")
+    assert predict(*weights, "--files-from", "list", cwd=cwd).stdout == every
+    assert predict(*weights, "--files-from", "-", cwd=cwd, stdin="\n".join(names).encode()).stdout == every
+    with open(os.path.join(cwd, image), "rb") as f:
+        data = f.read()
+    said = predict(*weights, image, "-", cwd=cwd, stdin=data).stdout
+    first = predict(*weights, image, cwd=cwd).stdout
+    assert said == first + first.replace(image.encode(), b"-"), said
+    p = predict(*weights, "-", cwd=cwd, stdin=data[:40], code=ERROR)
+    assert b"predict: -: " in p.stderr and b"/proc" not in p.stderr, p.stderr
+    predict(*weights, "-", "-", cwd=cwd, stdin=data, code=USAGE)
+    predict(*weights, "-", "--files-from", "-", cwd=cwd, stdin=data, code=USAGE)
+    predict(*weights, "--files-from", "none", cwd=cwd, code=ERROR)
+    predict(*weights, "--files-from", "-", cwd=cwd, stdin=b"\n", code=ERROR)
+
+
+def json_and_csv_are_what_their_readers_read(cwd):
+    weights = trained(cwd)
+    names = ['a,"b".bmp', "data/val/class1/2.bmp", b"\xff\x1b\\.bmp"]
+    for name in names:
+        if b"class1" not in os.fsencode(name):
+            shutil.copy(os.path.join(cwd, "data/val/class0/0.bmp"), os.path.join(os.fsencode(cwd), os.fsencode(name)))
+    with open(os.path.join(cwd, "names"), "w") as f:
+        f.write('big, red\n"quoted"\n fish\x07 \n')
+    shown = ["big, red", '"quoted"', " fish\\x07 "]
+    paths = ['a,"b".bmp', "data/val/class1/2.bmp", "\\xff\\x1b\\\\.bmp"]
+    flags = [*weights, "--class-names", "names"]
+    lines = [json.loads(line) for line in predict(*flags, "--json", *names, cwd=cwd).stdout.decode().splitlines()]
+    assert [line["path"] for line in lines] == paths, lines
+    for line in lines:
+        assert abs(sum(p["probability"] for p in line["predictions"]) - 1) < 1e-9, line
+        assert all(p["class"] == shown[p["index"]] for p in line["predictions"]), line
+        assert sorted(p["index"] for p in line["predictions"]) == [0, 1, 2]
+    rows = list(csv.DictReader(predict(*flags, "--csv", *names, cwd=cwd).stdout.decode().splitlines()))
+    flat = [(line["path"], i + 1, p["index"], p["class"]) for line in lines for i, p in enumerate(line["predictions"])]
+    assert [(r["path"], int(r["rank"]), int(r["index"]), r["class"]) for r in rows] == flat, rows
+    assert all(abs(float(r["probability"]) - p["probability"]) < 1e-6
+               for r, p in zip(rows, (p for line in lines for p in line["predictions"])))
+    text = predict(*flags, *names, cwd=cwd).stdout
+    assert b"\x1b" not in text and b"\x07" not in text, text
+    best = predict(*flags, "--json", "--top", "1", names[1], "none", cwd=cwd, code=ERROR).stdout.decode().splitlines()
+    assert json.loads(best[0])["predictions"] == lines[1]["predictions"][:1], best
+    assert json.loads(best[1]) == {"path": "none", "error": "No such file or directory"}, best
+    predict(*flags, "--json", "--csv", names[1], cwd=cwd, code=USAGE)
+    with open(os.path.join(cwd, "short"), "w") as f:
+        f.write("one\ntwo\n")
+    assert b"2 names, the weights have 3 classes" in predict(*weights, "--class-names", "short", names[1], cwd=cwd, code=ERROR).stderr
+
+
+ROWS = [a_wrong_command_line_ends_with_2, it_goes_on_behind_broken_pictures, folders_and_lists_and_standard_input_are_pictures,
+        json_and_csv_are_what_their_readers_read]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-predict-", *sys.argv[2:3]))

@@ -1,0 +1,122 @@
+/* The pictures that predict's command line lists: files, folders, standard input, and lines of a file. */
+
+#include "predict.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static lt_status add(pictures *p, const char *path)
+{
+    if (p->count == p->capacity) {
+        size_t capacity = 2 * p->capacity + 16;
+        char **grown = realloc(p->path, capacity * sizeof *grown);
+        if (!grown)
+            return lt_fail(LT_E_NOMEM, "predict: no memory for %zu names", capacity);
+        p->path = grown;
+        p->capacity = capacity;
+    }
+    p->path[p->count] = strdup(path);
+    if (!p->path[p->count])
+        return lt_fail(LT_E_NOMEM, "predict: no memory for a name");
+    p->count++;
+    return LT_OK;
+}
+
+static lt_status write_whole(int fd, const char *bytes, size_t count)
+{
+    for (size_t done = 0; done < count;) {
+        ssize_t wrote = write(fd, bytes + done, count - done);
+        if (wrote < 0 && errno != EINTR)
+            return lt_fail(LT_E_IO, "-: %s", strerror(errno));
+        done += wrote > 0 ? (size_t)wrote : 0;
+    }
+    return LT_OK;
+}
+
+/* Standard input may be a pipe, which the loader cannot read at offsets: its bytes go into a file in memory. */
+static lt_status keep_input(pictures *p)
+{
+    enum { BLOCK = 1 << 16, MOST = 1 << 28 }; /* bytes */
+    char block[BLOCK];
+    if (p->input[0])
+        return lt_fail(LT_E_ARG, "-: standard input is asked for twice");
+    int fd = memfd_create("input", MFD_CLOEXEC);
+    if (fd < 0)
+        return lt_fail(LT_E_IO, "-: %s", strerror(errno));
+    snprintf(p->input, sizeof p->input, "/proc/self/fd/%d", fd);
+    for (size_t all = 0;;) {
+        ssize_t got = read(STDIN_FILENO, block, sizeof block);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return lt_fail(LT_E_IO, "-: %s", strerror(errno));
+        if (got == 0)
+            return add(p, p->input); /* the file stays open till the end of the process */
+        all += (size_t)got;
+        if (all > MOST)
+            return lt_fail(LT_E_FORMAT, "-: more than %d bytes", MOST);
+        LT_TRY(write_whole(fd, block, (size_t)got));
+    }
+}
+
+static lt_status read_lines(pictures *p, const char *name, FILE *file)
+{
+    char *line = NULL;
+    size_t room = 0, before = p->count;
+    ssize_t bytes;
+    lt_status st = LT_OK;
+    while (!st && (bytes = getline(&line, &room, file)) >= 0) {
+        if (bytes > 0 && line[bytes - 1] == '\n')
+            line[--bytes] = 0;
+        if (strlen(line) != (size_t)bytes)
+            st = lt_fail(LT_E_FORMAT, "%s: line %zu has a NUL in it", name, p->count - before + 1);
+        else if (bytes)
+            st = add(p, line);
+    }
+    free(line);
+    if (!st && ferror(file))
+        st = lt_fail(LT_E_IO, "%s: %s", name, strerror(errno));
+    return !st && p->count == before ? lt_fail(LT_E_FORMAT, "%s: no path in it", name) : st;
+}
+
+/* A pipe is welcome here: --files-from <(find ...). */
+static lt_status read_list(pictures *p, const char *name)
+{
+    bool input = !strcmp(name, "-");
+    if (input && p->input[0])
+        return lt_fail(LT_E_ARG, "--files-from -: standard input is a picture already");
+    FILE *file = input ? stdin : fopen(name, "r");
+    if (!file)
+        return lt_fail(LT_E_IO, "--files-from %s: %s", name, strerror(errno));
+    lt_status st = read_lines(p, name, file);
+    if (!input)
+        fclose(file);
+    return st;
+}
+
+lt_status pictures_list(pictures *p, const lt_options *options, const char *files_from)
+{
+    size_t count = lt_options_rest_count(options);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = lt_options_rest(options, i);
+        LT_TRY(strcmp(name, "-") ? add(p, name) : keep_input(p));
+    }
+    if (files_from)
+        LT_TRY(read_list(p, files_from));
+    return p->count ? LT_OK
+                    : lt_fail(LT_E_ARG, "no picture given: files, folders, - or --files-from");
+}
+
+void pictures_clear(pictures *p)
+{
+    for (size_t i = 0; i < p->count; i++)
+        free(p->path[i]);
+    free(p->path);
+    *p = (pictures){0};
+}

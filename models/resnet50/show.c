@@ -1,0 +1,188 @@
+/* What predict prints of a picture: lines to read, JSON Lines, or CSV. Names come from files: they are escaped. */
+
+#include "predict.h"
+
+#include "lather/ext/fail.h"
+#include "lather/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+lt_status show_open(show *out, const predict_arguments *a, const notes *names, int classes)
+{
+    *out = (show){.form = a->json  ? SHOW_JSON
+                          : a->csv ? SHOW_CSV
+                                   : SHOW_TEXT,
+                  .top = a->top < classes ? (int)a->top : classes,
+                  .names = names,
+                  .classes = classes};
+    out->order = calloc((size_t)classes, sizeof *out->order);
+    out->probability = calloc((size_t)classes, sizeof *out->probability);
+    if (!out->order || !out->probability)
+        return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", classes);
+    return LT_OK;
+}
+
+void show_close(show *s)
+{
+    free(s->order);
+    free(s->probability);
+    lt_json_writer_clear(&s->line);
+}
+
+/* By softmax. */
+static void compute(show *s, const double *logits)
+{
+    double largest = logits[0], sum = 0;
+    for (int k = 1; k < s->classes; k++)
+        largest = fmax(largest, logits[k]);
+    for (int k = 0; k < s->classes; k++)
+        sum += s->probability[k] = exp(logits[k] - largest);
+    for (int k = 0; k < s->classes; k++) {
+        s->probability[k] /= sum;
+        s->order[k] = k;
+    }
+}
+
+static int by_probability(const void *a, const void *b, void *context)
+{
+    const int x = *(const int *)a, y = *(const int *)b;
+    const double *p = context;
+    if (p[x] > p[y] || p[x] < p[y])
+        return p[x] > p[y] ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+enum { SHOWN_BYTES = 4 * NAME_TEXT }; /* a byte may become \xHH */
+
+static const char *class_name(const show *s, int label, char shown[SHOWN_BYTES])
+{
+    char name[NAME_TEXT];
+    snprintf(name, sizeof name, "class %d", label);
+    (void)notes_class_name(s->names, label, name, sizeof name);
+    return lt_text_escape(shown, SHOWN_BYTES, name);
+}
+
+/* RFC 4180: quotes around a field with a comma, a quote or blanks at its ends; quotes inside are doubled. */
+static void put_field(const char *text)
+{
+    size_t bytes = strlen(text);
+    bool plain = bytes && !strpbrk(text, ",\"") && *text != ' ' && text[bytes - 1] != ' ';
+    if (plain) {
+        fputs(text, stdout);
+        return;
+    }
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"')
+            putchar('"');
+        putchar(*text);
+    }
+    putchar('"');
+}
+
+static void print_text(const show *s, const char *name)
+{
+    const double percent = 100;
+    char shown[SHOWN_BYTES];
+    printf("%s\n", name);
+    for (int i = 0; i < s->top; i++)
+        printf("  %6.2f %%  %s\n", percent * s->probability[s->order[i]],
+               class_name(s, s->order[i], shown));
+}
+
+static void print_csv(show *s, const char *name)
+{
+    char shown[SHOWN_BYTES];
+    if (!s->begun)
+        puts("path,rank,index,class,probability");
+    s->begun = true;
+    for (int i = 0; i < s->top; i++) {
+        put_field(name);
+        printf(",%d,%d,", i + 1, s->order[i]);
+        put_field(class_name(s, s->order[i], shown));
+        printf(",%.9g\n", s->probability[s->order[i]]);
+    }
+}
+
+static lt_status print_line(show *s)
+{
+    const char *text;
+    size_t bytes;
+    LT_TRY(lt_json_text(&s->line, &text, &bytes));
+    puts(text);
+    return LT_OK;
+}
+
+static lt_status print_json(show *s, const char *name)
+{
+    char shown[SHOWN_BYTES];
+    lt_json_writer *w = &s->line;
+    lt_json_rewind(w);
+    lt_json_begin_object(w, NULL);
+    lt_json_put_string(w, "path", name);
+    lt_json_begin_array(w, "predictions");
+    for (int i = 0; i < s->top; i++) {
+        lt_json_begin_object(w, NULL);
+        lt_json_put_integer(w, "index", s->order[i]);
+        lt_json_put_string(w, "class", class_name(s, s->order[i], shown));
+        lt_json_put_number(w, "probability", s->probability[s->order[i]]);
+        lt_json_end(w);
+    }
+    lt_json_end(w);
+    lt_json_end(w);
+    return print_line(s);
+}
+
+/* The escaped text, in memory of its own. */
+static char *escape(const char *text)
+{
+    size_t bytes = lt_text_escape_bytes(text);
+    char *shown = malloc(bytes);
+    if (shown)
+        lt_text_escape(shown, bytes, text);
+    else
+        (void)lt_fail(LT_E_NOMEM, "predict: no memory for a name of %zu bytes", bytes);
+    return shown;
+}
+
+lt_status show_picture(show *s, const char *name, const double *logits)
+{
+    lt_status st = LT_OK;
+    char *shown = escape(name);
+    if (!shown)
+        return LT_E_NOMEM;
+    compute(s, logits);
+    qsort_r(s->order, (size_t)s->classes, sizeof *s->order, by_probability, s->probability);
+    if (s->form == SHOW_JSON)
+        st = print_json(s, shown);
+    else if (s->form == SHOW_CSV)
+        print_csv(s, shown);
+    else
+        print_text(s, shown);
+    free(shown);
+    return st;
+}
+
+lt_status show_failure(show *s, const char *name, const char *why)
+{
+    lt_status st = LT_OK;
+    char *path = escape(name), *reason = escape(why);
+    if (!path || !reason)
+        st = LT_E_NOMEM;
+    else
+        fprintf(stderr, "train_resnet50 predict: %s: %s\n", path, reason);
+    if (!st && s->form == SHOW_JSON) {
+        lt_json_rewind(&s->line);
+        lt_json_begin_object(&s->line, NULL);
+        lt_json_put_string(&s->line, "path", path);
+        lt_json_put_string(&s->line, "error", reason);
+        lt_json_end(&s->line);
+        st = print_line(s);
+    }
+    free(path);
+    free(reason);
+    return st;
+}
