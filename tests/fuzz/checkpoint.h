@@ -1,0 +1,110 @@
+/* A small run with a checkpoint for targets that forge its files under checksums that hold. */
+#ifndef LT_FUZZ_CHECKPOINT_H
+#define LT_FUZZ_CHECKPOINT_H
+
+#include "base/alloc.h"
+#include "base/crc32c.h"
+#include "folder.h"
+#include "train/checkpoint.h"
+
+#include "lather/ext/fail.h"
+#include "lather/log.h"
+#include "lather/shampoo.h"
+
+#include <inttypes.h>
+
+enum { FUZZ_STEPS = 5, FUZZ_TAIL = 22 };
+
+typedef struct fuzz_run {
+    lt_device *device;
+    lt_param param[2];
+    lt_params params;
+    lt_optim *optim;
+    lt_checkpoint_parts parts;
+    lt_checkpoint_state state;
+} fuzz_run;
+
+static inline void fuzz_quiet(void *context, lt_log_level level, const char *area, const char *text)
+{
+    (void)context;
+    (void)level;
+    (void)area;
+    (void)text;
+}
+
+/* Asynchronous roots pend from step 4 to 6: optim.safetensors has all kinds of state. */
+static inline void fuzz_open(fuzz_run *r)
+{
+    static const char *const names[] = {"conv.weight", "bn.num_batches_tracked"};
+    const lt_shape shape[] = {LT_SHAPE(4, 3), LT_SCALAR};
+    const lt_role role[] = {LT_ROLE_WEIGHT, LT_ROLE_COUNT};
+    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    c.precondition_frequency = 2;
+    c.refresh_timing = LT_REFRESH_ASYNC;
+    c.max_preconditioner_dim = 4;
+    *r = (fuzz_run){.state = {.best_top1 = -1, .images = 12, .global_batch = 4, .ranks = 1}};
+    LT_ASSERT(!lt_device_open(&r->device, "ref", NULL));
+    for (int i = 0; i < 2; i++) {
+        LT_ASSERT(
+            !lt_param_init_role(&r->param[i], r->device, "", names[i], shape[i], 0.5, role[i]));
+        LT_ASSERT(!lt_params_add(&r->params, &r->param[i]));
+    }
+    LT_ASSERT(!lt_optim_shampoo(&r->optim, &r->params, &c));
+    snprintf(r->state.optim, sizeof r->state.optim, "%s", lt_optim_name(r->optim));
+    r->parts = (lt_checkpoint_parts){.params = &r->params, .optim = r->optim};
+}
+
+static inline lt_status fuzz_step(fuzz_run *r)
+{
+    LT_ASSERT(!lt_tensor_fill(r->param[0].grad, 0.25));
+    r->param[0].has_grad = true;
+    const lt_step step = {.lr = 0.1, .attempt = ++r->state.step};
+    return lt_optim_step(r->optim, &step);
+}
+
+static inline void fuzz_close(fuzz_run *r)
+{
+    lt_optim_free(&r->optim);
+    lt_params_clear(&r->params);
+    for (int i = 0; i < 2; i++)
+        lt_param_clear(&r->param[i]);
+    lt_device_close(&r->device);
+}
+
+/* Loads the checkpoint and goes on from it. What was accepted must be in its range. */
+static inline lt_status fuzz_load(const char *path)
+{
+    fuzz_run r;
+    fuzz_open(&r);
+    lt_status st = lt_checkpoint_load(path, &r.parts, &r.state);
+    const lt_checkpoint_state *s = &r.state;
+    if (!st) {
+        LT_ASSERT(s->step >= 0 && s->epoch >= 0 && s->epoch <= s->step && s->batch >= 0
+                  && s->images >= s->epoch_images && s->epoch_images >= 0 && s->global_batch >= 0);
+        for (int i = 0; i < 3; i++)
+            (void)!fuzz_step(&r); /* a factor may be anything */
+    }
+    fuzz_close(&r);
+    return st;
+}
+
+/* The folder of the checkpoint; made, and found right, with the first call. */
+static inline const char *fuzz_checkpoint(char path[2 * FUZZ_PATH])
+{
+    static bool made;
+    fuzz_run r;
+    fuzz_path(path, "checkpoints/step-5");
+    if (made)
+        return path;
+    lt_log_set(fuzz_quiet, NULL);
+    fuzz_open(&r);
+    for (int i = 0; i < FUZZ_STEPS; i++)
+        LT_ASSERT(!fuzz_step(&r));
+    LT_ASSERT(!lt_checkpoint_save(fuzz_folder, &r.parts, &r.state, NULL));
+    fuzz_close(&r);
+    LT_ASSERT(!fuzz_load(path));
+    made = true;
+    return path;
+}
+
+#endif
