@@ -6,6 +6,7 @@
 #include "lather/ext/fail.h"
 #include "lather/log.h"
 #include "lather/safetensors.h"
+#include "lather/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static lt_status parse_pixels(const char *what, const char *text, int channels, 
     return LT_OK;
 }
 
-/* A line per class; NULL: they have no names, or there is no memory. */
+/* A line per class, its name escaped; NULL: they have no names, or there is no memory. */
 static char *join_names(const lt_dataset *data)
 {
     int classes = lt_dataset_classes(data);
@@ -77,7 +78,7 @@ static char *join_names(const lt_dataset *data)
     bool named = false;
     for (int i = 0; i < classes; i++) {
         const char *name = lt_dataset_class_name(data, i);
-        bytes += 1 + (name ? strlen(name) : 0);
+        bytes += 1 + (name ? lt_text_escape_bytes(name) : 0);
         named = named || name;
     }
     char *text = named ? malloc(bytes) : NULL, *at = text;
@@ -85,25 +86,57 @@ static char *join_names(const lt_dataset *data)
         const char *name = lt_dataset_class_name(data, i);
         if (i)
             *at++ = '\n';
-        char *end = stpcpy(at, name ? name : "");
-        for (; at < end; at++)
-            if (*at == '\n')
-                *at = ' ';
+        lt_text_escape(at, bytes - (size_t)(at - text), name ? name : "");
+        at += strlen(at);
     }
     return text;
 }
 
-bool notes_class_name(const notes *n, int label, char *text, size_t size)
+/* Lines of names as join_names() makes them, so that equal names are equal text. A line that is no
+ * escaped text is a name as earlier versions wrote it. NULL: no memory. */
+static char *escape_again(const char *names)
+{
+    enum { MOST_BYTES = 4 }; /* that a byte becomes */
+    size_t bytes = strlen(names) + 1;
+    char *all = malloc(MOST_BYTES * bytes), *line = malloc(2 * bytes), *name = line + bytes,
+         *at = all;
+    for (; all && line; names++) {
+        size_t length = strcspn(names, "\n");
+        snprintf(line, bytes, "%.*s", (int)length, names);
+        const char *raw = lt_text_unescape(name, line) ? line : name;
+        lt_text_escape(at, MOST_BYTES * bytes - (size_t)(at - all), raw);
+        at += strlen(at);
+        names += length;
+        if (!*names)
+            break;
+        *at++ = '\n';
+    }
+    free(line);
+    return all;
+}
+
+/* The line of a class, without its end; its length is 0 if there is none. */
+static const char *line_of(const notes *n, int label, int *length)
 {
     const char *at = n->names;
     for (int i = 0; at && i < label; i++) {
         at = strchr(at, '\n');
         at = at ? at + 1 : NULL;
     }
-    int length = at ? (int)strcspn(at, "\n") : 0;
-    if (length)
-        snprintf(text, size, "%.*s", length, at);
-    return length > 0;
+    *length = at ? (int)strcspn(at, "\n") : 0;
+    return at;
+}
+
+bool notes_class_name(const notes *n, int label, char *text, size_t size)
+{
+    int length;
+    const char *at = line_of(n, label, &length);
+    char *name = length ? strndup(at, (size_t)length) : NULL;
+    bool known = name && !lt_text_unescape(name, name);
+    if (known)
+        snprintf(text, size, "%s", name);
+    free(name);
+    return known;
 }
 
 int notes_class_count(const notes *n)
@@ -135,7 +168,7 @@ lt_status notes_read(notes *out, const char *path)
     notes n = {0};
     LT_TRY(lt_safetensors_open(&file, path));
     const char *names = lt_safetensors_metadata(file, "class_names");
-    n.names = names ? strdup(names) : NULL;
+    n.names = names ? escape_again(names) : NULL;
     for (int i = 0; i < NOTE_KEYS; i++)
         copy_note(file, notes_key[i], n.text[i]);
     lt_safetensors_close(&file);
@@ -185,18 +218,32 @@ lt_status session_choose_pixels(session *s, int channels)
     return LT_OK;
 }
 
+/* The first class that has another name in b than in a; -1: none. shown[]: both names, escaped. */
+static int find_difference(const notes *a, const notes *b, int classes, char shown[2][NAME_TEXT])
+{
+    for (int i = 0; i < classes; i++) {
+        int lengths[2];
+        const char *in_a = line_of(a, i, &lengths[0]), *in_b = line_of(b, i, &lengths[1]);
+        if (!lengths[0] || !lengths[1]
+            || (lengths[0] == lengths[1] && !memcmp(in_a, in_b, (size_t)lengths[0])))
+            continue;
+        snprintf(shown[0], NAME_TEXT, "%.*s", lengths[0], in_a);
+        snprintf(shown[1], NAME_TEXT, "%.*s", lengths[1], in_b);
+        return i;
+    }
+    return -1;
+}
+
 /* Weights of other classes tell nothing about these: a word of warning. */
 static void compare_names(const session *s)
 {
-    char known[NAME_TEXT], own[NAME_TEXT];
-    int classes = lt_dataset_classes(s->val_data);
-    for (int i = 0; s->args.eval && i < classes; i++)
-        if (notes_class_name(&s->known, i, known, sizeof known)
-            && notes_class_name(&s->own, i, own, sizeof own) && strcmp(known, own) != 0) {
-            lt_log(LT_LOG_WARN, "data", "class %d is '%s' in %s, '%s' in %s", i, known,
-                   s->args.weights, own, s->args.data);
-            return;
-        }
+    char shown[2][NAME_TEXT];
+    int i = s->args.eval
+                ? find_difference(&s->known, &s->own, lt_dataset_classes(s->val_data), shown)
+                : -1;
+    if (i >= 0)
+        lt_log(LT_LOG_WARN, "data", "class %d is '%s' in %s, '%s' in %s", i, shown[0],
+               s->args.weights, shown[1], s->args.data);
 }
 
 lt_status session_open_notes(session *s)
@@ -218,19 +265,17 @@ static lt_status same(const session *s, const char *what, const char *found, con
 lt_status session_check_notes(const session *s)
 {
     char path[sizeof s->folder + 2 * (size_t)NAME_TEXT];
-    char before[NAME_TEXT] = "", now[NAME_TEXT] = "";
+    char shown[2][NAME_TEXT];
     notes found = {0};
     snprintf(path, sizeof path, "%s/model.safetensors", s->folder);
     LT_TRY(notes_read(&found, path));
     lt_status st = same(s, "mean", found.text[NOTE_MEAN], s->own.text[NOTE_MEAN]);
     if (!st)
         st = same(s, "std", found.text[NOTE_STD], s->own.text[NOTE_STD]);
-    int classes = notes_class_count(&found);
-    for (int i = 0; i < classes && !st; i++)
-        if (notes_class_name(&found, i, before, sizeof before)
-            && notes_class_name(&s->own, i, now, sizeof now) && strcmp(before, now) != 0)
-            st = lt_fail(LT_E_ARG, "%s: class %d was '%s', and is '%s' now", s->folder, i, before,
-                         now);
+    int i = find_difference(&found, &s->own, notes_class_count(&found), shown);
+    if (!st && i >= 0)
+        st = lt_fail(LT_E_ARG, "%s: class %d was '%s', and is '%s' now", s->folder, i, shown[0],
+                     shown[1]);
     notes_clear(&found);
     return st;
 }

@@ -31,7 +31,7 @@ typedef enum note_key {
 extern const char *const notes_key[NOTE_KEYS], *const notes_flag[NOTE_KEYS];
 enum { NOTE_BYTES = 64, NAME_TEXT = 256 };
 typedef struct notes {
-    char *names;                      /* of classes, a line each; NULL: unknown */
+    char *names;                      /* of classes, escaped, a line each; NULL: unknown */
     char text[NOTE_KEYS][NOTE_BYTES]; /* "": unknown */
 } notes;
 typedef enum origin { FROM_USUAL, FROM_FLAG, FROM_WEIGHTS } origin;

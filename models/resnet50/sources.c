@@ -3,6 +3,7 @@
 #include "session.h"
 
 #include "lather/ext/fail.h"
+#include "lather/text.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -50,8 +51,11 @@ static lt_status open_known(session *s)
     lt_status st = LT_OK;
     if (!name || (classes && !text))
         st = lt_fail(LT_E_NOMEM, "data: no memory for %d class names", classes);
-    for (int i = 0; i < classes && !st; i++)
-        name[i] = strsep(&rest, "\n");
+    for (int i = 0; i < classes && !st; i++) {
+        char *line = strsep(&rest, "\n");
+        name[i] = line;
+        st = lt_text_unescape(line, line);
+    }
     if (!st)
         st = open_labelled(s, classes ? name : NULL, classes);
     free(name);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 
 #include "lather/ext/dataset.h"
+#include "lather/text.h"
 
 #include <string.h>
 
@@ -28,14 +29,16 @@ static bool has_class(const lt_dataset *d, const char *name)
 /* "cat, dog and 3 more": classes of d that other has not; "" if there are none; NULL: no memory. */
 static char *list_missing(const lt_dataset *d, const lt_dataset *other)
 {
-    enum { LISTED = 5 };
+    enum { LISTED = 5, SHOWN = 1024 };
     int count = 0;
     char *text = lt_strdup("");
     for (int32_t i = 0; i < d->classes && text; i++) {
         const char *name = lt_dataset_class_name(d, i);
         if (has_class(other, name) || count++ >= LISTED)
             continue;
-        char *more = lt_format("%s%s%s", text, count > 1 ? ", " : "", name ? name : "(no name)");
+        char shown[SHOWN];
+        char *more = lt_format("%s%s%s", text, count > 1 ? ", " : "",
+                               name ? lt_text_escape(shown, sizeof shown, name) : "(no name)");
         lt_free(text);
         text = more;
     }

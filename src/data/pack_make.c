@@ -6,6 +6,8 @@
 #include "base/json.h"
 #include "data/pack.h"
 
+#include "lather/text.h"
+
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -228,6 +230,18 @@ static lt_status write_bad(const job *j)
     return st;
 }
 
+/* Names are bytes, JSON is text. */
+static lt_status put_name(lt_json_writer *w, const char *name)
+{
+    size_t bytes = name ? lt_text_escape_bytes(name) : 1;
+    char *text = lt_alloc(bytes, 1);
+    if (!text)
+        return LT_E_NOMEM;
+    lt_json_put_string(w, NULL, name ? lt_text_escape(text, bytes, name) : NULL);
+    lt_free(text);
+    return LT_OK;
+}
+
 static lt_status write_manifest(const job *j)
 {
     char *path = lt_format("%s/manifest.json", j->folder);
@@ -244,11 +258,13 @@ static lt_status write_manifest(const job *j)
     lt_json_put_integer(&w, "channels", lt_dataset_channels(j->data));
     lt_json_put_integer(&w, "classes", j->data->classes);
     lt_json_begin_array(&w, "class_names");
-    for (int i = 0; i < j->data->classes; i++)
-        lt_json_put_string(&w, NULL, lt_dataset_class_name(j->data, i));
+    lt_status st = path ? LT_OK : LT_E_NOMEM;
+    for (int i = 0; i < j->data->classes && !st; i++)
+        st = put_name(&w, lt_dataset_class_name(j->data, i));
     lt_json_end(&w);
     lt_json_end(&w);
-    lt_status st = path ? lt_json_save(&w, path) : LT_E_NOMEM;
+    if (!st)
+        st = lt_json_save(&w, path);
     if (!st)
         st = lt_commit_sync(path);
     lt_json_writer_clear(&w);

@@ -8,7 +8,10 @@
 #include "data/pack.h"
 #include "data/store.h"
 
+#include "lather/text.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -121,6 +124,8 @@ static lt_status read_class_names(pack *p, const lt_json_value *list, const char
         p->kind[i] = lt_strdup(v->string);
         if (!p->kind[i])
             return LT_E_NOMEM;
+        if (lt_text_unescape(p->kind[i], v->string)) /* as earlier versions wrote it */
+            snprintf(p->kind[i], strlen(v->string) + 1, "%s", v->string);
     }
     return LT_OK;
 }

@@ -7,11 +7,13 @@ import json
 import os
 import re
 import shutil
+import struct
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from rows import run_rows  # noqa: E402
-from trainer import NOISE, SMALL, checkpoint, fails, run, same  # noqa: E402
+from trainer import NOISE, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, fails, picture, run, same  # noqa: E402
 
 
 def crc32c(data):
@@ -21,6 +23,102 @@ def crc32c(data):
         for _ in range(8):
             crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
     return crc ^ 0xffffffff
+
+
+NAMES = [b"a\\x41", b"b\xff", b"esc\x1b[2J", "gr\u00fcn".encode(), b"new\nline", b"o" * 255, b"plain"]  # sorted
+SHOWN = [r"a\\x41", r"b\xff", r"esc\x1b[2J", "gr\u00fcn", r"new\x0aline", "o" * 255, "plain"]
+PICTURES = ["--image-size", "16", "--optim", "sgd", "--sched", "constant", "--lr", "0.01", "--no-tensorboard"]
+
+
+def class_folders(cwd, names):
+    for part in (b"train", b"val"):
+        for c, name in enumerate(names):
+            folder = os.path.join(os.fsencode(cwd), b"data", part, name)
+            os.makedirs(folder)
+            for i in range(2):
+                picture(os.path.join(folder, b"%d.bmp" % i), 18, c * 30 + i * 5)
+
+
+def read_header(path):
+    with open(path, "rb") as f:
+        size, = struct.unpack("<Q", f.read(8))
+        return json.loads(f.read(size)), f.read()
+
+
+def class_names(path):
+    return read_header(path)[0]["__metadata__"]["class_names"].split("\n")
+
+
+def class_names_are_bytes(cwd):
+    class_folders(cwd, NAMES)
+    flags = ["--data", "data", *SMALL, *PICTURES]
+    run(*flags, "--max-steps", "2", "--output", "run", cwd=cwd)
+    run(*flags, "--max-steps", "5", "--output", "run", "--resume", "auto", cwd=cwd)
+    run(*flags, "--max-steps", "5", "--output", "whole", cwd=cwd)
+    same(cwd, "run", "whole", 5)
+    last = os.path.join(cwd, "run", "model.safetensors")
+    assert class_names(last) == SHOWN == class_names(checkpoint(cwd, "run", 5)), class_names(last)
+    test = ["--eval", "--weights", last, "--image-size", "16", "--threads", "1", "--progress", "off"]
+    p = run("--data", "data", *test, cwd=cwd)
+    assert "class" not in p.stderr, p.stderr
+    flat = os.path.join(cwd, "flat", "val")
+    os.makedirs(flat)
+    picture(os.path.join(flat, "0.bmp"), 18, 7)
+    with open(os.path.join(cwd, "labels"), "wb") as f:
+        f.write(b"0.bmp b\xff\n")
+    run("--data", "flat", *test, "--val-labels", "labels", cwd=cwd)
+    name = NAMES[1]
+    for new, shown in ((b"b\xfe", r"b\xfe"), (b"b\\xff", r"b\\xff")):  # the last in letters
+        for part in (b"train", b"val"):
+            folder = os.path.join(os.fsencode(cwd), b"data", part)
+            os.rename(os.path.join(folder, name), os.path.join(folder, new))
+        name = new
+        said = rf"class 1 was 'b\xff', and is '{shown}' now"
+        fails(*flags, "--max-steps", "6", "--output", "run", "--resume", "auto", cwd=cwd, says=said, code=USAGE)
+        assert rf"class 1 is 'b\xff' in {last}, '{shown}' in data" in run("--data", "data", *test, cwd=cwd).stderr
+
+
+def packs_keep_names_that_are_bytes(cwd):
+    class_folders(cwd, NAMES)
+    tool = os.path.join(os.path.dirname(PROGRAM), "..", "..", "tools", "pack")
+    p = subprocess.run([tool, "data", "packs"], cwd=cwd, check=True, capture_output=True, timeout=TIMEOUT)
+    assert b"\x1b" not in p.stdout + p.stderr, p
+    with open(os.path.join(cwd, "packs", "train", "manifest.json"), encoding="utf-8") as f:
+        assert json.load(f)["class_names"] == SHOWN
+    run("--data", "data", *SMALL, *PICTURES, "--max-steps", "2", "--output", "run", cwd=cwd)
+    run("--data", "packs", *SMALL, *PICTURES, "--max-steps", "4", "--output", "run", "--resume", "auto", cwd=cwd)
+    assert class_names(checkpoint(cwd, "run", 4)) == SHOWN
+
+
+def mend(folder):
+    """The size and checksum of model.safetensors in state.json, and that file's own."""
+    with open(os.path.join(folder, "model.safetensors"), "rb") as f:
+        data = f.read()
+    path = os.path.join(folder, "state.json")
+    with open(path) as f:
+        text = f.read()
+    text = re.sub(r'("model.safetensors":{"bytes":)\d+,"crc32c":"\w+"', rf'\g<1>{len(data)},"crc32c":"{crc32c(data):08x}"', text)
+    with open(path, "w") as f:
+        f.write(text)
+    forge(folder)
+
+
+def names_of_earlier_versions_resume(cwd):
+    """They were stored as they are: a backslash is itself there."""
+    class_folders(cwd, [b"back\\slash", b"plain"])
+    flags = ["--data", "data", *SMALL, *PICTURES, "--output", "run"]
+    run(*flags, "--max-steps", "1", cwd=cwd)
+    model = checkpoint(cwd, "run", 1)
+    header, data = read_header(model)
+    assert header["__metadata__"]["class_names"] == "back\\\\slash\nplain"
+    header["__metadata__"]["class_names"] = "back\\slash\nplain"
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(model, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+    mend(os.path.dirname(model))
+    run(*flags, "--max-steps", "2", "--resume", "auto", cwd=cwd)
+    assert class_names(checkpoint(cwd, "run", 2)) == ["back\\\\slash", "plain"]
 
 
 def forge(folder, **fields):
@@ -67,6 +165,6 @@ def counters_of_a_checkpoint_have_ranges(cwd):
     same(cwd, "run", "whole", 6)
 
 
-ROWS = [counters_of_a_checkpoint_have_ranges]
+ROWS = [counters_of_a_checkpoint_have_ranges, class_names_are_bytes, packs_keep_names_that_are_bytes, names_of_earlier_versions_resume]
 
 sys.exit(run_rows(ROWS, "lather-hostile-", only=sys.argv[2] if len(sys.argv) > 2 else None))
