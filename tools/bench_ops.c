@@ -152,7 +152,8 @@ static lt_tensor *apply(workload *w, const row *r, lt_tensor *x)
                                 .beta = lt_tape_param(w->tape, &w->beta),
                                 .mean = w->mean.value,
                                 .var = w->var.value};
-    return lt_batchnorm2d(w->tape, x, args, (lt_batchnorm2d_config){1e-5, 0.1, true});
+    return lt_batchnorm2d(w->tape, x, args,
+                          (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1, .relu = true});
 }
 
 /* The sum's own backward is part of the time: one pass that writes. */

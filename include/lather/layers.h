@@ -23,7 +23,7 @@ LT_API LT_MUST_CHECK lt_status lt_layer_conv2d(lt_module **out, lt_device *devic
 LT_API LT_MUST_CHECK lt_status lt_layer_linear(lt_module **out, lt_device *device, const char *name,
                                                int in, int features, bool bias);
 
-/** y = batchnorm2d(x), with a relu at the end if config says so. Parameters: weight (ones), bias
+/** y = batchnorm2d(x), frozen if config says so or its running_mean is; with a relu at the end if config says so. Parameters: weight (ones), bias
  *  (zeros), running_mean, running_var [channels], num_batches_tracked i64 []. config.eps 0: 1e-5;
  *  config.momentum 0: 0.1. Errors: LT_E_ARG, LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device,

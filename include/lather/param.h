@@ -18,7 +18,7 @@ typedef struct lt_param {
     lt_tensor *value; /**< of the device's master dtype; owned */
     lt_tensor *grad;  /**< same shape and dtype; backward adds to it; owned */
     lt_role role;
-    bool frozen;   /**< no gradient, no update */
+    bool frozen;   /**< no gradient, no update; a running mean: its layer's statistics stay */
     bool has_grad; /**< something was added since lt_params_zero_grad() */
     int fan_in;    /**< inputs of one output: 0 if it makes no sense */
     int fan_out;   /**< outputs that one input reaches */

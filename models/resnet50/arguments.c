@@ -59,7 +59,8 @@ static const lt_option table[] = {
 {"Model", BOOL("zero-init-last", zero_init_last), .value = "true", .help = "start each block as the identity"},
 {"Model", TEXT("weights", weights), .meta = "FILE", .help = "safetensors file to start from or to evaluate"},
 {"Model", BOOL("reset-head", reset_head), .help = "with --weights: a new last layer"},
-{"Model", LIST("freeze", freeze), .meta = "REGEX", .help = "do not train parameters whose name matches"},
+{"Model", LIST("freeze", freeze), .meta = "REGEX", .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of batch norms go on changing without --freeze-bn"},
+{"Model", BOOL("freeze-bn", freeze_bn), .help = "batch norms that --freeze matches keep their running statistics, gain and shift, and normalise with them in training"},
 
 {"Training", TEXT("recipe", recipe), .meta = "NAME|FILE", .help = "settings of a known run: nesterov-90e, shampoo-paper, shampoo-60e, torchvision-v1, ffcv-16e; all other flags and --config override them"},
 {"Training", INT("batch-size", batch_size, 1, 1000000), .alias = 'b', .value = "32", .also = "bs", .help = "pictures per rank and micro-batch"},
@@ -86,7 +87,7 @@ static const lt_option table[] = {
 {"Optimizer", NUM("beta2", beta2, 0, 1), .applies = "adam adamw shampoo soap", .defaults = "adam=0.999 adamw=0.999 shampoo=0.999 soap=0.95", .help = "memory of the second moment; 1 (shampoo): a sum"},
 {"Optimizer", NUM("beta3", beta3, -1, below_one), .applies = "shampoo soap", .value = "-1", .help = "memory in the filtered gradient; -1: beta1"},
 {"Optimizer", NUM("epsilon", epsilon, 0, 1e6), .applies = "adagrad adam adamw shampoo soap", .defaults = "adagrad=1e-10 adam=1e-8 adamw=1e-8 shampoo=1e-6 soap=1e-8", .help = "added to second moments or factors"},
-{"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "other numbers for parameters whose name matches; the last match counts"},
+{"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "other numbers for parameters whose name matches; lr is absolute, what --lr is for the others, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
 
 {"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly"), .value = "cosine", .help = "how the learning rate falls, per update"},
 {"Schedule", NUM("warmup-epochs", warmup_epochs, 0, 1e6), .value = "0", .help = "linear rise at the start; fractions count updates"},
@@ -195,6 +196,7 @@ static lt_status check_needs(const arguments *a)
         {a->eval, a->weights != NULL, "eval", "weights"},
         {a->save_logits != NULL, a->eval, "save-logits", "eval"},
         {a->sched == LT_SCHEDULE_MULTISTEP, a->milestone.count > 0, "sched multistep", "milestone"},
+        {a->freeze_bn, a->freeze.count > 0, "freeze-bn", "freeze"},
         {a->reset_head, a->weights != NULL, "reset-head", "weights"},
         {a->resume != NULL, a->output != NULL, "resume", "output"},
         {a->checkpoint_every > 0, a->output != NULL, "checkpoint-every", "output"},

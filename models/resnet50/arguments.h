@@ -34,7 +34,7 @@ typedef struct arguments {
     const char *arch, *depths, *weights, *recipe;
     int stem;
     int64_t width, num_classes;
-    bool zero_init_last, reset_head;
+    bool zero_init_last, reset_head, freeze_bn;
     lt_option_list freeze;
     /* Training */
     int64_t batch_size, grad_accum, max_steps, seed;

@@ -1,4 +1,4 @@
-/* --freeze and --param-group: what applies to parameters whose name matches a pattern. */
+/* --freeze, --freeze-bn and --param-group: what applies to parameters whose name matches a pattern. */
 
 #include "session.h"
 
@@ -78,10 +78,36 @@ static lt_status freeze(session *s, const char *text)
     return found ? LT_OK : lt_fail(LT_E_ARG, "--freeze: no parameter matches '%s'", text);
 }
 
+/* Whether both are of one layer: the same name but for what follows the last dot. */
+static bool are_siblings(const lt_param *a, const lt_param *b)
+{
+    const char *dot = strrchr(a->name, '.');
+    return dot && !strncmp(a->name, b->name, (size_t)(dot + 1 - a->name))
+           && !strchr(b->name + (dot + 1 - a->name), '.');
+}
+
+/* --freeze-bn: a batch norm of which something is frozen is frozen whole, statistics too. */
+static lt_status freeze_norms(session *s)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < s->params.count; i++) {
+        const lt_param *p = s->params.item[i];
+        if (p->role != LT_ROLE_NORM || !p->frozen)
+            continue;
+        for (size_t k = 0; k < s->params.count; k++)
+            if (are_siblings(p, s->params.item[k]))
+                s->params.item[k]->frozen = true;
+        found++;
+    }
+    return found ? LT_OK : lt_fail(LT_E_ARG, "--freeze-bn: --freeze matches no batch norm");
+}
+
 lt_status session_freeze(session *s)
 {
     for (size_t i = 0; i < s->args.freeze.count; i++)
         LT_TRY(freeze(s, s->args.freeze.item[i]));
+    if (s->args.freeze_bn)
+        LT_TRY(freeze_norms(s));
     for (size_t i = 0; i < s->params.count; i++)
         if (lt_param_is_trained(s->params.item[i]))
             return LT_OK;

@@ -205,7 +205,7 @@ static lt_status copy_statistics(const lt_data_parallel *dp, bool back, int64_t 
     int64_t offset = 0;
     for (size_t i = 0; i < dp->params->count; i++) {
         const lt_param *p = dp->params->item[i];
-        if (p->role != LT_ROLE_STAT)
+        if (p->role != LT_ROLE_STAT || p->frozen) /* frozen: the same everywhere already */
             continue;
         int64_t elements = lt_tensor_count(p->value);
         if (dp->statistics) {

@@ -59,8 +59,10 @@ lt_tensor *lt_batchnorm2d_forward(lt_module *module, lt_tape *tape, lt_tensor *x
         .var = b->param[VAR].value,
         .residual = residual,
     };
-    lt_tensor *y = lt_batchnorm2d(tape, x, args, b->config);
-    if (!y || !lt_tape_pass(tape).batch_stats)
+    lt_batchnorm2d_config config = b->config;
+    config.frozen = config.frozen || b->param[MEAN].frozen;
+    lt_tensor *y = lt_batchnorm2d(tape, x, args, config);
+    if (!y || !lt_tape_pass(tape).batch_stats || config.frozen)
         return y;
     lt_status st = count_batch(b);
     return st ? lt_tape_fail(tape, st) : y;

@@ -103,10 +103,33 @@ def relatives_of_residual_networks_are_named(cwd):
         fails(*NOISE, *flags, "--weights", "w.safetensors", cwd=cwd, says=says)
 
 
+def frozen_batch_norms_stay_as_they_are(cwd):
+    before = trained(cwd)
+    tune = [*NOISE, *SMALL, "--weights", "made/model.safetensors", "--freeze", "^(conv1|bn1|layer1)", "--max-steps", "2",
+            "--eval-every", "0"]
+    run(*tune, "--output", "moving", cwd=cwd)
+    run(*tune, "--freeze-bn", "--output", "frozen", cwd=cwd)
+    moving, frozen = (read_safetensors(os.path.join(cwd, f, "model.safetensors")) for f in ("moving", "frozen"))
+    for name, tensor in before.items():
+        inside = name.startswith(("conv1", "bn1", "layer1"))
+        statistic = "running" in name or "tracked" in name
+        assert (moving[name] == tensor) == (inside and not statistic), name
+        assert (frozen[name] == tensor) == inside, name
+    fails(*NOISE, *SMALL, "--freeze-bn", cwd=cwd, code=USAGE, says="--freeze-bn: needs --freeze")
+    fails(*NOISE, *SMALL, "--freeze-bn", "--freeze", "conv", cwd=cwd, code=USAGE,
+          says="--freeze-bn: --freeze matches no batch norm")
+
+
+def help_says_what_numbers_of_groups_are(cwd):
+    text = " ".join(run("--help", cwd=cwd).stdout.split())
+    assert "with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast" in text
+
+
 ROWS = [options_have_the_names_that_people_type, a_schedule_of_milestones_has_some,
         mistakes_in_a_config_count_under_the_command_line_too, files_of_pytorch_point_to_the_guide,
         another_class_count_names_reset_head, prefixes_of_wrappers_are_understood,
-        relatives_of_residual_networks_are_named]
+        relatives_of_residual_networks_are_named, frozen_batch_norms_stay_as_they_are,
+        help_says_what_numbers_of_groups_are]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-usage-", sys.argv[2] if len(sys.argv) > 2 else None))

@@ -134,6 +134,29 @@ static void batch_norm_trains_with_statistics_of_the_batch(void **state)
     lt_module_free(&m);
 }
 
+static void a_frozen_batch_norm_keeps_its_statistics(void **state)
+{
+    fixture *f = *state;
+    lt_module *m = NULL;
+    lt_params p = {0};
+    double eval[PIXELS], train[PIXELS], mean[C], tracked;
+    assert_ok(lt_layer_batchnorm2d(&m, f->device, "b", C, (lt_batchnorm2d_config){0}));
+    assert_ok(lt_module_params(m, &p));
+    assert_ok(lt_tensor_fill(p.item[2]->value, 0.25));
+    assert_ok(lt_tensor_read(run(f, m, LT_PASS_EVAL), eval, sizeof eval));
+    for (int i = 0; i < 2; i++) {
+        p.item[2]->frozen = i == 0; /* thawed, it goes on as before */
+        assert_ok(lt_tensor_read(run(f, m, LT_PASS_TRAIN), train, sizeof train));
+        assert_ok(lt_tensor_read(p.item[2]->value, mean, sizeof mean));
+        assert_ok(lt_tensor_item(p.item[4]->value, &tracked));
+        assert_near(tracked, i, 0);
+        assert_int_equal(!memcmp(eval, train, sizeof eval), i == 0);
+        assert_int_equal(mean[0] <= 0.25 && mean[0] >= 0.25, i == 0);
+    }
+    lt_params_clear(&p);
+    lt_module_free(&m);
+}
+
 static void batch_norm_adds_the_residual_before_the_relu(void **state)
 {
     fixture *f = *state;
@@ -359,6 +382,7 @@ int main(void)
         cmocka_unit_test(conv_with_a_delta_filter_and_bias_shifts_values),
         cmocka_unit_test(batch_norm_has_five_parameters_and_counts_batches),
         cmocka_unit_test(batch_norm_trains_with_statistics_of_the_batch),
+        cmocka_unit_test(a_frozen_batch_norm_keeps_its_statistics),
         cmocka_unit_test(batch_norm_adds_the_residual_before_the_relu),
         cmocka_unit_test(a_chain_runs_in_order_and_owns_its_layers),
         cmocka_unit_test(a_chain_gives_intermediate_memory_back_in_evaluation),

@@ -8,6 +8,7 @@ typedef struct lt_batchnorm2d_config {
     double eps;      /**< added to the variance, e.g. 1e-5 */
     double momentum; /**< weight of the new statistics in the running ones, e.g. 0.1 */
     bool relu;       /**< y = max(y, 0) at the end */
+    bool frozen;     /**< running statistics in every pass, and they stay */
 } lt_batchnorm2d_config;
 
 /** Parameters and running statistics of one batch normalisation, each [C]. */
@@ -22,7 +23,7 @@ typedef struct lt_batchnorm2d_args {
  *
  *     y = act(gamma[c] * (x - mu[c]) / sqrt(var[c] + eps) + beta[c] + residual)
  *
- * In a pass with batch_stats mu and var are this batch's (population variance), and
+ * In a pass with batch_stats, unless frozen, mu and var are this batch's (population variance), and
  * running = (1 - momentum) * running + momentum * (mu, unbiased var); else the running ones.
  *
  * Shapes  x [N,C,H,W], residual [N,C,H,W] or NULL, gamma, beta, mean, var [C] -> y like x

@@ -29,6 +29,13 @@ static lt_dtype master(const lt_node *node)
     return lt_device_master(lt_tape_device(node->tape));
 }
 
+/* Else the running statistics are read, and stay. */
+static bool uses_batch(const lt_node *node)
+{
+    const lt_batchnorm2d_config *c = node->config;
+    return lt_tape_pass(node->tape).batch_stats && !c->frozen;
+}
+
 static lt_status check_vectors(const lt_node *node)
 {
     static const char *const names[] = {"x", "gamma", "beta", "mean", "var"};
@@ -59,7 +66,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (!(c->eps > 0) || !(c->momentum >= 0 && c->momentum <= 1))
         return lt_fail(LT_E_ARG, "batchnorm2d: eps %g, want > 0; momentum %g, want in [0,1]",
                        c->eps, c->momentum);
-    if (lt_tape_pass(node->tape).batch_stats && lt_shape_count(xs) == xs.dim[1])
+    if (uses_batch(node) && lt_shape_count(xs) == xs.dim[1])
         return lt_fail(LT_E_SHAPE,
                        "batchnorm2d: x %s has one value per channel: no variance to train with",
                        lt_shape_text(xs, x));
@@ -83,7 +90,7 @@ static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coe
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view stats = {0}, gamma, beta, mean, var;
-    bool batch = lt_tape_pass(node->tape).batch_stats;
+    bool batch = uses_batch(node);
     LT_TRY(lt_node_in(node, GAMMA, &gamma));
     LT_TRY(lt_node_in(node, BETA, &beta));
     LT_TRY(lt_node_in(node, MEAN, &mean));
@@ -149,7 +156,7 @@ static double batch_count(const lt_node *node)
 {
     lt_shape x = node->in[X]->shape;
     const int64_t values = lt_shape_count(x) / x.dim[1];
-    return lt_tape_pass(node->tape).batch_stats ? (double)values : 0;
+    return uses_batch(node) ? (double)values : 0;
 }
 
 /* The sums over the gradient, masked by relu. in: what comes in; then, with a residual, what was
@@ -189,7 +196,8 @@ static lt_status backward(lt_node *node)
     LT_TRY(give_row(node, GAMMA, &sums, 1));
     if (!lt_node_wants(node, X))
         return LT_OK;
-    LT_TRY(lt_node_merge(node, LT_MERGE_MEAN, SUMS));
+    if (!c->frozen)
+        LT_TRY(lt_node_merge(node, LT_MERGE_MEAN, SUMS));
     LT_TRY(lt_node_grad_out(node, X, &dx));
     return be->batchnorm_grad_x(ctx, &in, &sums, batch_count(node), &dx);
 }

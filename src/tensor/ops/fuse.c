@@ -30,8 +30,8 @@ bool lt_fuse_take_stats(lt_node *norm, int slot)
 
 static bool is_plain_norm(const lt_node *node)
 {
-    return node && node->op == &lt_op_batchnorm2d
-           && ((const lt_batchnorm2d_config *)node->config)->relu;
+    const lt_batchnorm2d_config *c = node ? node->config : NULL;
+    return node && node->op == &lt_op_batchnorm2d && c->relu && !c->frozen;
 }
 
 bool lt_fuse_leaves_unwritten(const lt_node *norm)

@@ -51,7 +51,8 @@ typedef struct program {
 static lt_tensor *norm(lt_tape *t, const program *p, lt_tensor *x, lt_tensor *gamma,
                        lt_tensor *beta, lt_tensor *residual)
 {
-    const lt_batchnorm2d_config config = {1e-5, 0.1, p->row->variant != NO_RELU};
+    const lt_batchnorm2d_config config = {
+        .eps = 1e-5, .momentum = 0.1, .relu = p->row->variant != NO_RELU};
     return lt_batchnorm2d(t, x, (lt_batchnorm2d_args){gamma, beta, p->mean, p->var, residual},
                           config);
 }

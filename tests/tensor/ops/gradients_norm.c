@@ -37,6 +37,14 @@ static lt_tensor *itself_as_residual(lt_tape *t, lt_tensor *const *in, void *c)
     return norm(t, in, c, in[0], false);
 }
 
+static lt_tensor *frozen(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    lt_tensor *const *constant = c;
+    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], in[3]};
+    lt_batchnorm2d_config config = {.eps = 1e-5, .momentum = 0.1, .relu = true, .frozen = true};
+    return lt_batchnorm2d(t, in[0], args, config);
+}
+
 /* Two readers: backward gets the gradient as two addends. */
 static lt_tensor *read_twice(lt_tape *t, lt_tensor *const *in, void *c)
 {
@@ -103,6 +111,7 @@ static const grad_row rows[] = {
      .eval = true},
     {"batchnorm2d + residual + relu, running statistics", with_both, 4, 2,
      .in = {SIDED, GAMMA, BETA, NEARBY}, .constant = STATS, .eval = true},
+    {"batchnorm2d + residual + relu, frozen", frozen, 4, 2, .in = {SIDED, GAMMA, BETA, NEARBY}, .constant = STATS},
 };
 /* clang-format on */
 
