@@ -37,7 +37,7 @@ typedef struct lt_loader_config {
 
 /** Where a row of a batch comes from. */
 typedef struct lt_row {
-    int64_t sample;  /**< in the data set; of a broken one that is replaced: which is in its place */
+    int64_t sample; /**< in the data set; of a broken one that is replaced: which is in its place */
     const char *why; /**< the sample that belongs here is broken; NULL: it is not */
 } lt_row;
 

@@ -166,6 +166,51 @@ static lt_status gather_counts(session *s, size_t own, int64_t *count)
     return st;
 }
 
+/* Each rank's part travels with a byte behind it, so that none is empty; the bytes are closed up again. */
+static lt_status gather_parts(session *s, const void *own, size_t bytes, int64_t *count, char **all)
+{
+    char *part = malloc(bytes + 1);
+    if (!part)
+        return lt_fail(LT_E_NOMEM, "ranks: no memory for %zu bytes", bytes);
+    if (bytes)
+        memcpy(part, own, bytes);
+    part[bytes] = 0;
+    lt_status st = gather_counts(s, bytes, count);
+    if (!st)
+        st = gather_text(s, part, count, all);
+    free(part);
+    return st;
+}
+
+lt_status session_gather_bytes(session *s, const void *own, size_t bytes, char **all, size_t *total)
+{
+    int64_t alone = (int64_t)bytes + 1, *count = &alone;
+    *all = NULL;
+    *total = 0;
+    if (s->comm)
+        count = calloc((size_t)s->ranks, sizeof *count);
+    else if ((*all = malloc(bytes + 1)) && bytes)
+        memcpy(*all, own, bytes);
+    lt_status st = count && (s->comm || *all)
+                       ? LT_OK
+                       : lt_fail(LT_E_NOMEM, "ranks: no memory for %zu bytes", bytes);
+    if (!st && s->comm)
+        st = gather_parts(s, own, bytes, count, all);
+    const char *from = *all;
+    for (int r = 0; !st && r < s->ranks; r++) {
+        memmove(*all + *total, from, (size_t)count[r] - 1);
+        *total += (size_t)count[r] - 1;
+        from += count[r];
+    }
+    if (s->comm)
+        free(count);
+    if (st) {
+        free(*all);
+        *all = NULL;
+    }
+    return st;
+}
+
 static lt_status write_lists(session *s, const char *all, const int64_t *count)
 {
     const char *at = all;

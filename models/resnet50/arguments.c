@@ -133,6 +133,7 @@ static const lt_option table[] = {
 {"Evaluation", INT("eval-batch-size", eval_batch_size, 0, 1000000), .value = "0", .help = "pictures per evaluation batch; 0: the batch size"},
 {"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .help = "stop when an evaluation reaches this percentage; 0: never"},
 {"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .help = "with --eval: write logits and labels as safetensors"},
+{"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .help = "with --eval: write the accuracy of each class, which classes are taken for which, and sample pictures as JSON; with --output also without this: eval.json there, which report shows"},
 
 {"Output", TEXT("output", output), .alias = 'o', .meta = "DIR", .help = "run folder: config, metrics, checkpoints, and at the end model.safetensors (averaged with --ema-decay)"},
 {"Output", TEXT("resume", resume), .meta = "auto|PATH", .help = "go on from a checkpoint; auto: the newest in --output, if there is one"},
@@ -195,6 +196,7 @@ static lt_status check_needs(const arguments *a)
     } rules[] = {
         {a->eval, a->weights != NULL, "eval", "weights"},
         {a->save_logits != NULL, a->eval, "save-logits", "eval"},
+        {a->eval_json != NULL, a->eval, "eval-json", "eval"},
         {a->sched == LT_SCHEDULE_MULTISTEP, a->milestone.count > 0, "sched multistep", "milestone"},
         {a->freeze_bn, a->freeze.count > 0, "freeze-bn", "freeze"},
         {a->reset_head, a->weights != NULL, "reset-head", "weights"},

@@ -64,7 +64,7 @@ typedef struct arguments {
     bool eval;
     int64_t eval_every, eval_batch_size;
     double target_top1;
-    const char *save_logits;
+    const char *save_logits, *eval_json;
     /* Output */
     const char *output, *resume, *profile;
     int progress;

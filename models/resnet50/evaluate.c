@@ -36,6 +36,8 @@ static lt_status evaluate_batch(session *s, const lt_batch *batch, evaluation *e
     LT_TRY(lt_tape_status(s->tape));
     LT_TRY(lt_topk_hits(logits, batch->labels, s->hits));
     LT_TRY(lt_tensor_item(loss, &loss_value));
+    if (s->details)
+        LT_TRY(session_add_details(s, batch, logits));
     e->loss += loss_value * batch->count;
     e->images += batch->count;
     return LT_OK;

@@ -5,6 +5,7 @@
 #include "lather/ext/fail.h"
 #include "lather/profile.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,6 +35,15 @@ static bool fits_weights(const session *s)
     return classes == s->shape.classes || (!named && classes < s->shape.classes);
 }
 
+static lt_status save_details(session *s, const evaluation *e)
+{
+    char path[PATH_MAX];
+    if (s->args.eval_json)
+        return session_save_details(s, e, s->args.eval_json);
+    snprintf(path, sizeof path, "%s/eval.json", s->args.output);
+    return session_save_details(s, e, path);
+}
+
 static lt_status evaluate_only(session *s)
 {
     evaluation e = {0};
@@ -48,14 +58,15 @@ static lt_status evaluate_only(session *s)
     }
     lt_run_config c = {.progress = (lt_progress)s->args.progress, .append = true, .rank = s->rank};
     LT_TRY(lt_run_open(&s->run, s->args.output, &c));
+    if (s->args.eval_json || s->args.output)
+        LT_TRY(session_open_details(s));
     s->at_work = true;
     LT_TRY(session_evaluate(s, s->val_data, &e));
     lt_run_close(&s->run);
-    if (s->rank)
-        return LT_OK;
-    printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld pictures\n", e.top1, e.top5, e.loss,
-           (long long)e.images);
-    return LT_OK;
+    if (!s->rank)
+        printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld pictures\n", e.top1, e.top5,
+               e.loss, (long long)e.images);
+    return s->details && !e.stopped ? save_details(s, &e) : LT_OK;
 }
 
 /* A trace of each rank: "trace.json", "trace.rank1.json", ... */

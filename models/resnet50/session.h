@@ -75,6 +75,8 @@ typedef struct session {
     double feed_seconds;         /* of the epoch then */
     char folder[1024];           /* checkpoint to resume; "": none */
 
+    struct details *details; /* of an evaluation; NULL: they are not wanted */
+
     int rank, ranks;      /* 0 of 1 */
     lt_comm *comm;        /* NULL: one rank */
     lt_data_parallel *dp; /* NULL then, and in an evaluation */
@@ -122,6 +124,9 @@ lt_status session_agree_flags(session *s);
 lt_status session_agree_data(session *s);
 /* The broken pictures of the other ranks, for rank 0's list. Collective. */
 lt_status session_list_bad(session *s, lt_loader *loader, int64_t *listed);
+/* What all ranks give, in rank order; *all is the caller's, for free(). Collective. */
+lt_status session_gather_bytes(session *s, const void *own, size_t bytes, char **all,
+                               size_t *total);
 
 /* sources.c: --data's parts to train on and to evaluate. */
 lt_status session_open_sources(session *s);
@@ -206,6 +211,11 @@ lt_status session_save_weights(session *s);
 /* evaluate.c, logits.c */
 lt_status session_evaluate(session *s, lt_dataset *data, evaluation *out);
 lt_status session_save_logits(session *s, const char *path);
+/* details.c: from here on evaluations collect what --eval-json writes; after one, the file. Collective. */
+lt_status session_open_details(session *s);
+lt_status session_add_details(session *s, const lt_batch *batch, lt_tensor *logits);
+lt_status session_save_details(session *s, const evaluation *e, const char *path);
+void session_close_details(session *s);
 
 /* summary.c: whether a step will fit; parameters, FLOPs, memory. Errors: LT_E_NOMEM. */
 lt_status session_check_memory(const session *s);

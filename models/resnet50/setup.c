@@ -287,6 +287,7 @@ void session_close(session *s)
     lt_run_close(&s->run);
     lt_loader_free(&s->loader);
     lt_graph_free(&s->graph);
+    session_close_details(s);
     session_close_ema(s);
     lt_optim_free(&s->optim);
     session_close_ranks(s);

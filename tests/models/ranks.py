@@ -171,13 +171,16 @@ def evaluation_counts_every_picture_once(cwd):
         cwd=cwd)
     flags = ["--data", "synthetic:10:16:3", "--eval", "--weights", "run/model.safetensors", "--progress", "off",
              "--batch-size", "2"]
-    one = run(1, *flags, cwd=cwd)[0]
+    one = run(1, *flags, "--eval-json", "1", cwd=cwd)[0]
     for ranks in (2, 3):
-        out = run(ranks, *flags, cwd=cwd)[0]
+        out = run(ranks, *flags, "--eval-json", str(ranks), cwd=cwd)[0]
+        for key in ("images", "classes", "confusion", "confused"):
+            a, b = (json.load(open(os.path.join(cwd, name), encoding="utf-8"))[key] for name in ("1", str(ranks)))
+            assert a == b and a, f"{key}: {a} and {b}"
         assert "over 10 pictures" in out and out.count("top-1") == 1, out
         assert out.split("loss")[0] == one.split("loss")[0], (out, one)
     few = ["--data", "synthetic:2:16:3", *flags[2:]]
-    assert "over 2 pictures" in run(3, *few, cwd=cwd)[0]  # a rank without any
+    assert "over 2 pictures" in run(3, *few, "--eval-json", "few", cwd=cwd)[0]  # a rank without any
 
 
 def differences_are_named(cwd):

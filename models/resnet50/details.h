@@ -1,0 +1,45 @@
+/* What --eval tells besides its three numbers: what each picture was taken for, and some of them. */
+#ifndef DETAILS_H
+#define DETAILS_H
+
+#include "session.h"
+
+#include "lather/json.h"
+
+enum { DETAIL_TOP = 3, DETAIL_WRONG = 16, DETAIL_RIGHT = 8 };
+
+typedef struct detail_pair {
+    int32_t label, predicted;
+} detail_pair;
+
+/* A picture to show. */
+typedef struct detail_sample {
+    int64_t index; /* in the data set */
+    int label, predicted[DETAIL_TOP];
+    double certain, probability[DETAIL_TOP]; /* of the label; of those predicted */
+    char *image;                             /* a data URI; owned */
+} detail_sample;
+
+/* Those with the least probability of their label; of equal ones the first. */
+typedef struct detail_list {
+    detail_sample item[DETAIL_WRONG];
+    int count, most;
+} detail_list;
+
+struct details {
+    detail_pair *pair; /* of every picture of this rank */
+    size_t count, capacity;
+    detail_list wrong, right;
+    double *probability; /* [N,classes] of a batch */
+    int32_t *label;      /* [N] */
+    uint8_t *pixels;     /* [N,C,H,W] */
+};
+
+/* thumbnail.c: pixels [channels][side][side] as "data:image/bmp;base64,...", at most 64 x 64; yours. NULL: no memory. */
+char *thumbnail(const uint8_t *pixels, int channels, int side);
+
+/* details_write.c: pairs are sorted. Errors: LT_E_IO, LT_E_NOMEM. */
+lt_status details_write(const struct details *d, const session *s, const evaluation *e,
+                        const char *path);
+
+#endif

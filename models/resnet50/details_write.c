@@ -1,0 +1,209 @@
+/* The file of --eval-json: accuracy of each class, which classes are taken for which, and sample pictures. */
+
+#include "details.h"
+
+#include "lather/ext/fail.h"
+#include "lather/text.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MATRIX_CLASSES = 256, MOST_CONFUSED = 1000, SHOWN_BYTES = 4 * NAME_TEXT };
+
+static void put_escaped(lt_json_writer *w, const char *key, const char *text)
+{
+    char shown[SHOWN_BYTES];
+    lt_json_put_string(w, key, text ? lt_text_escape(shown, sizeof shown, text) : NULL);
+}
+
+static void put_share(lt_json_writer *w, const char *key, int64_t part, int64_t whole)
+{
+    const double percent = 100;
+    if (whole)
+        lt_json_put_number(w, key, percent * (double)part / (double)whole);
+    else
+        lt_json_put_string(w, key, NULL);
+}
+
+static void write_class(lt_json_writer *w, const session *s, int label, const int64_t *row,
+                        int64_t predicted)
+{
+    char name[NAME_TEXT];
+    const notes *names = s->own.names ? &s->own : &s->known;
+    int64_t images = 0;
+    for (int k = 0; k < s->shape.classes; k++)
+        images += row[k];
+    lt_json_begin_object(w, NULL);
+    put_escaped(w, "name", notes_class_name(names, label, name, sizeof name) ? name : NULL);
+    lt_json_put_integer(w, "images", images);
+    lt_json_put_integer(w, "correct", row[label]);
+    lt_json_put_integer(w, "predicted", predicted);
+    put_share(w, "top1", row[label], images);
+    put_share(w, "precision", row[label], predicted);
+    lt_json_end(w);
+    lt_json_put_raw(w, "\n");
+}
+
+/* Fills row with the counts of a label; pairs are sorted. Returns where the next label begins. */
+static size_t count_row(const struct details *d, size_t at, int label, int64_t *row, int classes)
+{
+    memset(row, 0, (size_t)classes * sizeof *row);
+    for (; at < d->count && d->pair[at].label == label; at++)
+        row[d->pair[at].predicted]++;
+    return at;
+}
+
+static void write_classes(lt_json_writer *w, const struct details *d, const session *s,
+                          int64_t *row, int64_t *predicted)
+{
+    for (size_t i = 0; i < d->count; i++)
+        predicted[d->pair[i].predicted]++;
+    lt_json_begin_array(w, "classes");
+    size_t at = 0;
+    for (int label = 0; label < s->shape.classes; label++) {
+        at = count_row(d, at, label, row, s->shape.classes);
+        write_class(w, s, label, row, predicted[label]);
+    }
+    lt_json_end(w);
+}
+
+/* Rows are labels, columns what they were taken for. */
+static void write_matrix(lt_json_writer *w, const struct details *d, int classes, int64_t *row)
+{
+    if (classes > MATRIX_CLASSES)
+        return;
+    lt_json_begin_array(w, "confusion");
+    size_t at = 0;
+    for (int label = 0; label < classes; label++) {
+        at = count_row(d, at, label, row, classes);
+        lt_json_begin_array(w, NULL);
+        for (int k = 0; k < classes; k++)
+            lt_json_put_integer(w, NULL, row[k]);
+        lt_json_end(w);
+        lt_json_put_raw(w, "\n");
+    }
+    lt_json_end(w);
+}
+
+typedef struct confused {
+    detail_pair pair;
+    int64_t count;
+} confused;
+
+/* The most frequent first; equal ones by label, then by what they were taken for. */
+static int by_count(const void *a, const void *b)
+{
+    const confused *x = a, *y = b;
+    if (x->count != y->count)
+        return x->count > y->count ? -1 : 1;
+    if (x->pair.label != y->pair.label)
+        return x->pair.label < y->pair.label ? -1 : 1;
+    return (x->pair.predicted > y->pair.predicted) - (x->pair.predicted < y->pair.predicted);
+}
+
+static lt_status write_confused(lt_json_writer *w, const struct details *d)
+{
+    size_t count = 0;
+    confused *list = calloc(d->count + 1, sizeof *list);
+    if (!list)
+        return lt_fail(LT_E_NOMEM, "--eval-json: no memory for %zu pictures", d->count);
+    for (size_t i = 0; i < d->count; i++) {
+        const detail_pair p = d->pair[i];
+        if (p.label == p.predicted)
+            continue;
+        bool again = count && list[count - 1].pair.label == p.label
+                     && list[count - 1].pair.predicted == p.predicted;
+        if (!again)
+            list[count++].pair = p;
+        list[count - 1].count++;
+    }
+    qsort(list, count, sizeof *list, by_count);
+    lt_json_begin_array(w, "confused");
+    for (size_t i = 0; i < count && i < MOST_CONFUSED; i++) {
+        lt_json_begin_object(w, NULL);
+        lt_json_put_integer(w, "label", list[i].pair.label);
+        lt_json_put_integer(w, "predicted", list[i].pair.predicted);
+        lt_json_put_integer(w, "count", list[i].count);
+        lt_json_end(w);
+        lt_json_put_raw(w, "\n");
+    }
+    lt_json_end(w);
+    free(list);
+    return LT_OK;
+}
+
+static void write_samples(lt_json_writer *w, const detail_list *list, const session *s)
+{
+    for (int i = 0; i < list->count; i++) {
+        const detail_sample *p = &list->item[i];
+        lt_json_begin_object(w, NULL);
+        put_escaped(w, "path", lt_dataset_sample_name(s->val_data, p->index));
+        lt_json_put_integer(w, "sample", p->index);
+        lt_json_put_integer(w, "label", p->label);
+        lt_json_put_number(w, "probability", p->certain);
+        lt_json_begin_array(w, "predictions");
+        for (int k = 0; k < DETAIL_TOP && p->predicted[k] >= 0; k++) {
+            lt_json_begin_object(w, NULL);
+            lt_json_put_integer(w, "index", p->predicted[k]);
+            lt_json_put_number(w, "probability", p->probability[k]);
+            lt_json_end(w);
+        }
+        lt_json_end(w);
+        lt_json_put_string(w, "image", p->image);
+        lt_json_end(w);
+        lt_json_put_raw(w, "\n");
+    }
+}
+
+static lt_status write_all(lt_json_writer *w, const struct details *d, const session *s,
+                           const evaluation *e, int64_t *counts)
+{
+    int classes = s->shape.classes;
+    lt_json_begin_object(w, NULL);
+    put_escaped(w, "weights", s->args.weights);
+    put_escaped(w, "data", s->args.data);
+    lt_json_put_integer(w, "images", e->images);
+    lt_json_put_number(w, "top1", e->top1);
+    lt_json_put_number(w, "top5", e->top5);
+    lt_json_put_number(w, "loss", e->loss);
+    write_classes(w, d, s, counts, counts + classes);
+    write_matrix(w, d, classes, counts);
+    LT_TRY(write_confused(w, d));
+    lt_json_begin_array(w, "samples");
+    write_samples(w, &d->wrong, s);
+    write_samples(w, &d->right, s);
+    lt_json_end(w);
+    lt_json_end(w);
+    return LT_OK;
+}
+
+/* The file appears whole or not at all. */
+static lt_status save(lt_json_writer *w, const char *path)
+{
+    char part[PATH_MAX];
+    snprintf(part, sizeof part, "%s.part", path);
+    lt_status st = lt_json_save(w, part);
+    if (!st && rename(part, path))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (st)
+        remove(part);
+    return st;
+}
+
+lt_status details_write(const struct details *d, const session *s, const evaluation *e,
+                        const char *path)
+{
+    lt_json_writer w = {0};
+    int64_t *counts = calloc(2 * (size_t)s->shape.classes, sizeof *counts);
+    lt_status st =
+        counts ? write_all(&w, d, s, e, counts)
+               : lt_fail(LT_E_NOMEM, "--eval-json: no memory for %d classes", s->shape.classes);
+    if (!st)
+        st = save(&w, path);
+    free(counts);
+    lt_json_writer_clear(&w);
+    return st;
+}

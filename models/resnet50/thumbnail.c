@@ -1,0 +1,82 @@
+/* A small picture that a page can hold: a BMP file in a data URI. BMP, because it needs no compressor; at most 12 kB. */
+
+#include "details.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_SIDE = 64, COLOURS = 3, HEAD = 54, BYTE = 8 };
+
+static void put(uint8_t *at, int bytes, uint32_t value)
+{
+    for (int i = 0; i < bytes; i++)
+        at[i] = (uint8_t)(value >> (BYTE * i));
+}
+
+/* The mean of a cell of step x step pixels. */
+static uint8_t shrink(const uint8_t *plane, int side, int step, int y, int x)
+{
+    int sum = 0;
+    for (int i = 0; i < step; i++)
+        for (int j = 0; j < step; j++)
+            sum += plane[(y * step + i) * side + x * step + j];
+    return (uint8_t)(sum / (step * step));
+}
+
+/* Windows' BITMAPINFOHEADER, 24 bits a pixel: rows from the bottom up, blue first, padded to four bytes. */
+static uint8_t *write_bmp(const uint8_t *pixels, int channels, int side, size_t *bytes)
+{
+    enum { INFO = 40, BITS = 24, ALIGN = 4 };
+    int step = (side + MOST_SIDE - 1) / MOST_SIDE, small = side / step;
+    size_t row = ((size_t)small * COLOURS + ALIGN - 1) / ALIGN * ALIGN;
+    *bytes = HEAD + row * (size_t)small;
+    uint8_t *file = calloc(*bytes, 1);
+    if (!file)
+        return NULL;
+    memcpy(file, "BM", 2);
+    put(file + 2, 4, (uint32_t)*bytes);
+    put(file + 10, 4, HEAD);
+    put(file + 14, 4, INFO);
+    put(file + 18, 4, (uint32_t)small);
+    put(file + 22, 4, (uint32_t)small);
+    put(file + 26, 2, 1);
+    put(file + 28, 2, BITS);
+    for (int c = 0; c < COLOURS; c++) {
+        const uint8_t *plane =
+            pixels + (size_t)(channels == 1 ? 0 : c) * (size_t)side * (size_t)side;
+        for (int y = 0; y < small; y++)
+            for (int x = 0; x < small; x++)
+                file[HEAD + row * (size_t)(small - 1 - y) + (size_t)(COLOURS * x + 2 - c)] =
+                    shrink(plane, side, step, y, x);
+    }
+    return file;
+}
+
+/* RFC 4648, section 4. */
+static char *base64(char *to, const uint8_t *data, size_t bytes)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { GROUP = 3, DIGIT_BITS = 6, LOW = 63 };
+    for (size_t i = 0; i < bytes; i += GROUP) {
+        size_t left = bytes - i < GROUP ? bytes - i : GROUP;
+        uint32_t group = (uint32_t)data[i] << 16;
+        group |= left > 1 ? (uint32_t)data[i + 1] << BYTE : 0;
+        group |= left > 2 ? data[i + 2] : 0;
+        for (size_t k = 0; k <= GROUP; k++)
+            *to++ = k > left ? '=' : digit[group >> (DIGIT_BITS * (GROUP - k)) & LOW];
+    }
+    *to = 0;
+    return to;
+}
+
+char *thumbnail(const uint8_t *pixels, int channels, int side)
+{
+    static const char scheme[] = "data:image/bmp;base64,";
+    size_t bytes;
+    uint8_t *file = write_bmp(pixels, channels, side, &bytes);
+    char *text = file ? malloc(sizeof scheme + (bytes + 2) / 3 * 4) : NULL;
+    if (text)
+        base64(stpcpy(text, scheme), file, bytes);
+    free(file);
+    return text;
+}
