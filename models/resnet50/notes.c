@@ -94,7 +94,7 @@ static char *join_names(const lt_dataset *data)
 
 /* Lines of names as join_names() makes them, so that equal names are equal text. A line that is no
  * escaped text is a name as earlier versions wrote it. NULL: no memory. */
-static char *escape_again(const char *names)
+char *notes_lines(const char *names)
 {
     enum { MOST_BYTES = 4 }; /* that a byte becomes */
     size_t bytes = strlen(names) + 1;
@@ -168,7 +168,7 @@ lt_status notes_read(notes *out, const char *path)
     notes n = {0};
     LT_TRY(lt_safetensors_open(&file, path));
     const char *names = lt_safetensors_metadata(file, "class_names");
-    n.names = names ? escape_again(names) : NULL;
+    n.names = names ? notes_lines(names) : NULL;
     for (int i = 0; i < NOTE_KEYS; i++)
         copy_note(file, notes_key[i], n.text[i]);
     lt_safetensors_close(&file);

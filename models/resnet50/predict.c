@@ -89,12 +89,14 @@ static lt_status read_names(session *s, const char *path)
     int count = bytes > 0;
     for (const char *at = text; count && (at = strchr(at, '\n')); at++)
         count++;
-    if (count == s->shape.classes) {
+    char *names = count ? notes_lines(text) : NULL;
+    free(text);
+    if (names && count == s->shape.classes) {
         free(s->known.names);
-        s->known.names = text;
+        s->known.names = names;
         return LT_OK;
     }
-    free(text);
+    free(names);
     return lt_fail(LT_E_FORMAT, "%s: %d names, the weights have %d classes", path, count,
                    s->shape.classes);
 }

@@ -136,6 +136,8 @@ int64_t session_cache_bytes(const session *s);
 /* notes.c */
 /* Errors: as lt_safetensors_open(). */
 lt_status notes_read(notes *out, const char *path);
+/* Lines of names, as notes keep them; yours. NULL: no memory. */
+char *notes_lines(const char *names);
 /* False, and text as it was, if the class has no name. */
 bool notes_class_name(const notes *n, int label, char *text, size_t size);
 int notes_class_count(const notes *n);

@@ -89,8 +89,8 @@ def json_and_csv_are_what_their_readers_read(cwd):
         if b"class1" not in os.fsencode(name):
             shutil.copy(os.path.join(cwd, "data/val/class0/0.bmp"), os.path.join(os.fsencode(cwd), os.fsencode(name)))
     with open(os.path.join(cwd, "names"), "w") as f:
-        f.write('big, red\n"quoted"\n fish\x07 \n')
-    shown = ["big, red", '"quoted"', " fish\\x07 "]
+        f.write('big, red\n"quoted"\n fi\\sh\x07 \n')
+    shown = ["big, red", '"quoted"', " fi\\\\sh\\x07 "]
     paths = ['a,"b".bmp', "data/val/class1/2.bmp", "\\xff\\x1b\\\\.bmp"]
     flags = [*weights, "--class-names", "names"]
     lines = [json.loads(line) for line in predict(*flags, "--json", *names, cwd=cwd).stdout.decode().splitlines()]
