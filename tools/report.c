@@ -10,8 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { POINTS = 600 };
-
 typedef struct arguments {
     const char *output, *title;
 } arguments;
@@ -22,20 +20,24 @@ static const lt_option options[] = {
      .type = LT_OPTION_STRING,
      .offset = offsetof(arguments, output),
      .meta = "FILE",
-     .help = "the page to write; else RUN/report.html"},
+     .help = "the page to write; else RUN/report.html, of several runs comparison.html"},
     {.name = "title",
      .type = LT_OPTION_STRING,
      .offset = offsetof(arguments, title),
-     .value = "A training run",
      .meta = "TEXT",
      .help = "heading of the page"},
 };
 
 static const lt_program program = {
     .name = "report",
-    .summary = "makes an HTML page with the curves of a training run",
-    .usage = "RUN [OPTION]...",
-    .description = "RUN is a folder that train_resnet50 --output wrote.",
+    .summary = "makes an HTML page with the curves of a training run, or of several",
+    .usage = "RUN... [OPTION]...",
+    .description =
+        "RUN is a folder that train_resnet50 --output wrote. If it holds eval.json, which --eval "
+        "--output RUN writes, the page shows the accuracy of each class, which classes are taken for "
+        "which, and sample pictures. Several runs are compared: their curves in one chart, the "
+        "settings that differ, their last numbers.\n\n"
+        "Exit status: 0 done, 1 an error, 2 a wrong command line.",
     .option = options,
     .count = sizeof options / sizeof *options,
     .rest = true,
@@ -46,15 +48,40 @@ static const char style[] =
     "color:#1c2430;background:#fff}"
     "svg{width:100%;height:auto;margin:.6em 0}svg text{font-size:12px;fill:#667}"
     "svg .head{font-size:15px;fill:#1c2430;font-weight:600}"
-    ".grid{stroke:#8884;stroke-width:1}polyline{fill:none;stroke-width:2}"
-    "polyline.c0{stroke:#2a6fdb}polyline.c1{stroke:#d9822b}polyline.c2{stroke:#3a9d5d}"
-    "circle.c0,svg text.c0{fill:#2a6fdb}circle.c1,svg text.c1{fill:#d9822b}"
-    "circle.c2,svg text.c2{fill:#3a9d5d}"
+    ".grid{stroke:#8884;stroke-width:1}polyline{fill:none;stroke:currentColor;stroke-width:2}"
+    "circle{fill:currentColor}svg text[class^=c]{fill:currentColor}"
+    ".c0{color:#2a6fdb}.c1{color:#d9822b}.c2{color:#3a9d5d}.c3{color:#b5403a}.c4{color:#8358c4}"
+    ".c5{color:#1793a5}.c6{color:#c2539b}.c7{color:#7d8322}"
     ".big{font-size:3em;font-weight:700;line-height:1.1}"
-    "table{border-collapse:collapse}td{padding:.15em 1.2em .15em 0}"
+    "table{border-collapse:collapse}td,th{padding:.15em 1.2em .15em 0;text-align:left;"
+    "overflow-wrap:anywhere}.wide{overflow-x:auto}"
+    ".matrix td,.matrix th{padding:.1em .45em;text-align:right;font-size:13px;white-space:nowrap}"
+    ".matrix .hit{outline:1px solid #3a9d5d}.matrix .up{writing-mode:vertical-rl;text-align:left}"
+    ".bar{display:inline-block;height:.7em;background:#2a6fdb;border-radius:2px}"
+    ".samples{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:1em;"
+    "font-size:13px;line-height:1.35;overflow-wrap:anywhere}"
+    ".samples img{width:96px;height:96px;image-rendering:pixelated;display:block;"
+    "border:3px solid #3a9d5d}.samples .wrong img{border-color:#b5403a}"
+    "figure{margin:0}h2{margin:1.4em 0 .3em}"
     "pre{overflow:auto;background:#8881;padding:.8em;border-radius:6px;font-size:13px}"
     "@media(prefers-color-scheme:dark){body{background:#14181f;color:#dde3ea}"
     "svg .head{fill:#dde3ea}svg text{fill:#99a}}";
+
+void report_begin(FILE *out, const char *title)
+{
+    fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+          "<meta name=\"viewport\" content=\"width=device-width\"><title>",
+          out);
+    report_escape(out, title);
+    fprintf(out, "</title><style>%s</style></head><body>\n<h1>", style);
+    report_escape(out, title);
+    fputs("</h1>\n", out);
+}
+
+void report_end(FILE *out)
+{
+    fprintf(out, "<p>Written by lather %s.</p>\n</body></html>\n", lt_version());
+}
 
 static double last(const report_series *s)
 {
@@ -90,18 +117,18 @@ static void write_numbers(FILE *out, const report_metrics *m)
 
 static lt_status write_curves(FILE *out, report_metrics *m)
 {
-    LT_TRY(report_thin(&m->loss, POINTS));
-    LT_TRY(report_thin(&m->lr, POINTS));
-    LT_TRY(report_thin(&m->speed, POINTS));
+    LT_TRY(report_thin(&m->loss, REPORT_POINTS));
+    LT_TRY(report_thin(&m->lr, REPORT_POINTS));
+    LT_TRY(report_thin(&m->speed, REPORT_POINTS));
     const report_line loss[] = {{"of steps", &m->loss, false}, {"evaluation", &m->val_loss, true}};
     const report_line top1[] = {{"evaluation", &m->val_top1, true},
                                 {"training", &m->train_top1, true}};
     const report_line lr[] = {{"of steps", &m->lr, false}};
     const report_line speed[] = {{"of steps", &m->speed, false}};
-    const report_chart chart[] = {{"Loss", "", loss, 2, false},
-                                  {"Top-1 accuracy", "%", top1, 2, false},
-                                  {"Learning rate", "", lr, 1, true},
-                                  {"Speed", "images/s", speed, 1, true}};
+    const report_chart chart[] = {{"Loss", "", loss, 2, false, false},
+                                  {"Top-1 accuracy", "%", top1, 2, false, false},
+                                  {"Learning rate", "", lr, 1, true, false},
+                                  {"Speed", "images/s", speed, 1, true, false}};
     for (size_t i = 0; i < sizeof chart / sizeof *chart; i++)
         report_draw(out, &chart[i]);
     return LT_OK;
@@ -122,61 +149,78 @@ static void write_file(FILE *out, const char *run, const char *name)
     fclose(file);
 }
 
-static lt_status write_page(FILE *out, const arguments *a, const char *run, report_metrics *m)
+static lt_status write_run(FILE *out, const char *run, report_metrics *m)
 {
-    fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-          "<meta name=\"viewport\" content=\"width=device-width\"><title>",
-          out);
-    report_escape(out, a->title);
-    fprintf(out, "</title><style>%s</style></head><body>\n<h1>", style);
-    report_escape(out, a->title);
-    fputs("</h1>\n", out);
+    char path[PATH_MAX];
     write_numbers(out, m);
     LT_TRY(write_curves(out, m));
+    snprintf(path, sizeof path, "%s/eval.json", run);
+    LT_TRY(report_evaluation(out, path));
     write_file(out, run, "config.yaml");
     write_file(out, run, "env.json");
-    fprintf(out, "<p>Written by lather %s.</p>\n</body></html>\n", lt_version());
+    return LT_OK;
+}
+
+static lt_status write_page(FILE *out, const arguments *a, const char *const *run, size_t count,
+                            report_metrics *m)
+{
+    bool titled = a->title && *a->title;
+    report_begin(out, titled ? a->title : count > 1 ? "Training runs" : "A training run");
+    LT_TRY(count > 1 ? report_compare(out, run, count) : write_run(out, *run, m));
+    report_end(out);
     return LT_OK;
 }
 
 /* The page appears whole or not at all. */
-static lt_status make(const arguments *a, const char *run)
+static lt_status make_page(const arguments *a, const char *const *run, size_t count,
+                           report_metrics *m)
 {
-    char metrics[PATH_MAX], page[PATH_MAX], part[PATH_MAX + 8];
-    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run);
+    char page[PATH_MAX], part[PATH_MAX + 8];
     if (a->output && *a->output)
         snprintf(page, sizeof page, "%s", a->output);
     else
-        snprintf(page, sizeof page, "%s/report.html", run);
+        snprintf(page, sizeof page, "%s/report.html", *run);
+    if (count > 1 && !(a->output && *a->output))
+        snprintf(page, sizeof page, "comparison.html");
     snprintf(part, sizeof part, "%s.part", page);
+    FILE *out = fopen(part, "w");
+    if (!out)
+        return lt_fail(LT_E_IO, "%s: %s", part, strerror(errno));
+    lt_status st = write_page(out, a, run, count, m);
+    bool bad = ferror(out), late = fclose(out);
+    if (!st && (bad || late || rename(part, page)))
+        st = lt_fail(LT_E_IO, "%s: %s", page, strerror(errno));
+    if (st)
+        unlink(part);
+    else
+        printf("%s\n", page);
+    return st;
+}
 
+static lt_status make(const arguments *a, const char *const *run, size_t count)
+{
+    char metrics[PATH_MAX];
     report_metrics m = {0};
-    lt_status st = report_read(&m, metrics);
-    FILE *out = st ? NULL : fopen(part, "w");
-    if (!st && !out)
-        st = lt_fail(LT_E_IO, "%s: %s", part, strerror(errno));
-    if (out) {
-        st = write_page(out, a, run, &m);
-        bool bad = ferror(out), late = fclose(out);
-        if (!st && (bad || late || rename(part, page)))
-            st = lt_fail(LT_E_IO, "%s: %s", page, strerror(errno));
-        if (st)
-            unlink(part);
-        else
-            printf("%s\n", page);
-    }
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", *run);
+    lt_status st = count > 1 ? LT_OK : report_read(&m, metrics);
+    if (!st)
+        st = make_page(a, run, count, &m);
     report_clear(&m);
     return st;
 }
 
-static lt_status answer(lt_options *parsed, const arguments *values, int argc, char **argv)
+static lt_status answer(const lt_options *parsed, const arguments *values)
 {
-    LT_TRY(lt_options_parse(parsed, argc, argv));
+    const char *run[REPORT_COLOURS];
+    size_t count = lt_options_rest_count(parsed);
     if (lt_options_asked(parsed) != LT_OPTIONS_RUN)
         return lt_options_answer(parsed, stdout);
-    if (lt_options_rest_count(parsed) != 1)
-        return lt_fail(LT_E_ARG, "name one run folder; report --help says more");
-    return make(values, lt_options_rest(parsed, 0));
+    if (count < 1 || count > REPORT_COLOURS)
+        return lt_fail(LT_E_ARG, "%zu run folders, want 1 to %d; report --help says more", count,
+                       REPORT_COLOURS);
+    for (size_t i = 0; i < count; i++)
+        run[i] = lt_options_rest(parsed, i);
+    return make(values, run, count);
 }
 
 int main(int argc, char **argv)
@@ -184,9 +228,12 @@ int main(int argc, char **argv)
     arguments values = {0};
     lt_options *parsed = NULL;
     lt_status st = lt_options_new(&parsed, &program, &values);
-    st = st ? st : answer(parsed, &values, argc, argv);
+    if (!st && lt_options_parse(parsed, argc, argv))
+        st = LT_E_ARG; /* a config file that cannot be read, too */
+    if (!st)
+        st = answer(parsed, &values);
     if (st)
         fprintf(stderr, "report: %s\n", lt_error_message());
     lt_options_free(&parsed);
-    return st ? 1 : 0;
+    return st == LT_E_ARG ? 2 : st ? 1 : 0;
 }

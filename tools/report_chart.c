@@ -136,15 +136,16 @@ void report_draw(FILE *out, const report_chart *chart)
     report_escape(out, chart->title);
     fprintf(out, "</title>\n<text class=\"head\" x=\"%d\" y=\"18\">", LEFT);
     report_escape(out, chart->title);
-    fprintf(out, "</text><text x=\"%d\" y=\"%d\" text-anchor=\"end\">step</text>", WIDTH - RIGHT,
-            HEIGHT - 2);
-    fprintf(out, "<text x=\"%d\" y=\"18\" text-anchor=\"end\">%s</text>\n", LEFT - 6, chart->unit);
+    fprintf(out, "%s%s</text><text x=\"%d\" y=\"%d\" text-anchor=\"end\">step</text>\n",
+            *chart->unit ? ", " : "", chart->unit, WIDTH - RIGHT, HEIGHT - 2);
     draw_axes(out, &p);
     double right = WIDTH - RIGHT;
     for (size_t i = chart->count; i-- > 0;) {
         if (!chart->line[i].series->count)
             continue;
         draw_line(out, &p, &chart->line[i], i);
+        if (chart->bare)
+            continue;
         fprintf(out, "<text class=\"c%zu\" x=\"%.0f\" y=\"18\" text-anchor=\"end\">&#9632; ", i,
                 right);
         report_escape(out, chart->line[i].label);

@@ -38,6 +38,63 @@ holds "it has curves" grep -q '<polyline class="c0" points="' "$folder/run/repor
 holds "it needs nothing beside it" fails grep -Eq 'src=|href=|<script' "$folder/run/report.html"
 holds "its text is escaped" grep -q 'A &amp; B' "$folder/run/report.html"
 holds "files are escaped" grep -q '&lt;0.1&gt;' "$folder/run/report.html"
+holds "a page without eval.json has no pictures" fails grep -q '<img' "$folder/run/report.html"
+
+cp -r "$folder/run" "$folder/evaluated"
+cat >"$folder/evaluated/eval.json" <<'END'
+{"weights": "w<i>", "data": "<script>d", "images": 4, "top1": 50, "top5": 100, "loss": 1.5,
+ "classes": [{"name": "<b>cat", "images": 2, "correct": 1, "predicted": 3, "top1": 50, "precision": 33.3},
+             {"name": null, "images": 2, "correct": 1, "predicted": 1, "top1": 50, "precision": null}],
+ "confusion": [[1, 1], [2, "x"]], "confused": [{"label": 1, "predicted": 0, "count": 2}],
+ "samples": [
+  {"path": "\"onload=<", "label": 0, "probability": 0.25, "predictions": [{"index": 1, "probability": 0.75}],
+   "image": "data:image/bmp;base64,Qk0="},
+  {"path": "b", "label": 9, "probability": 1, "predictions": [{"index": -1, "probability": 1}],
+   "image": "data:image/svg+xml;base64,Qk0="},
+  {"path": "c", "label": 0, "probability": 1, "predictions": [{"index": 0, "probability": 1}],
+   "image": "data:image/png;base64,\"><script>"},
+  {"path": "d", "label": 1, "probability": 0.5, "predictions": [{"index": 1, "probability": 0.5}],
+   "image": "data:image/jpeg;base64,/9g="}]}
+END
+page=$folder/evaluated/report.html
+holds "a page with eval.json is made" "$report" "$folder/evaluated"
+holds "it has a confusion matrix" grep -q '<th>&lt;b&gt;cat<td class="hit"' "$page"
+holds "it shows the pictures that are ones" test "$(grep -o '<img' "$page" | wc -l)" = 2
+holds "a wrong one is marked" grep -q 'figure class="wrong"><img alt="" src="data:image/bmp;base64,Qk0=" title="&quot;onload=&lt;">' "$page"
+holds "a right one is marked" grep -q 'figure class="right"><img alt="" src="data:image/jpeg' "$page"
+holds "nothing of the file is markup" fails grep -Eq '<script|<b>cat|<i>|svg.xml' "$page"
+holds "it loads nothing" fails grep -Eq 'href=|src="[^d]|url[(]' "$page"
+python3 - "$folder/evaluated/eval.json" <<'END'
+import json, sys
+kinds = [{"name": f"k{i}", "images": 1, "correct": i % 2, "predicted": 1, "top1": 100 * (i % 2), "precision": 0} for i in range(300)]
+with open(sys.argv[1], "w") as f:
+    json.dump({"classes": kinds, "confused": [{"label": i, "predicted": i + 1, "count": 300 - i} for i in range(299)],
+               "samples": []}, f)
+END
+holds "a page with many classes is made" "$report" "$folder/evaluated"
+holds "it has the most confused pairs" grep -q '<td>k19<td>k20<td>281' "$page"
+holds "and not the others" fails grep -q '<td>k20<td>k21' "$page"
+holds "it has the worst classes only" test "$(grep -c 'class="bar"' "$page")" = 20
+echo '{"classes": 7}' >"$folder/evaluated/eval.json"
+holds "an eval.json without classes is an error" fails "$report" "$folder/evaluated"
+holds "it leaves the page as it was" grep -q '<td>k19<td>k20<td>281' "$page"
+
+cp -r "$folder/run" "$folder/other<"
+printf 'lr: 0.5\noutput: o\nfreeze:\n  - a\n  - b\nseed: 3\n' >"$folder/other</config.yaml"
+sed 's/87.25/91.5/' "$folder/run/metrics.jsonl" >"$folder/other</metrics.jsonl"
+holds "runs are compared" "$report" "$folder/run" "$folder/other<" -o "$folder/both.html"
+holds "each chart has a curve of each" test "$(grep -c '<polyline class="c1"' "$folder/both.html")" = "$(grep -c '<svg' "$folder/both.html")"
+holds "names are escaped" grep -q 'other&lt;</tr>' "$folder/both.html"
+holds "settings that differ are listed" grep -q '<tr><td>lr<td>&quot;&lt;0.1&gt;&quot;<td>0.5</tr>' "$folder/both.html"
+holds "lists are settings too" grep -q '<tr><td>freeze<td>–<td>a, b</tr>' "$folder/both.html"
+holds "the name of the folder is none" fails grep -q '<tr><td>output' "$folder/both.html"
+holds "last numbers stand side by side" grep -q '<td>87.25 %<td>91.50 %' "$folder/both.html"
+holds "a run that is compared with itself differs in nothing" sh -c "'$report' '$folder/run' '$folder/run' -o '$folder/same.html' && grep -q None. '$folder/same.html'"
+holds "a run without metrics is named" sh -c "'$report' '$folder/run' '$folder/empty' -o '$folder/none.html' 2>&1 | grep -q empty/metrics.jsonl"
+for wrong in "" --bogus "a b c d e f g h i"; do
+    "$report" $wrong >"$folder/out" 2>&1
+    holds "a wrong command line ends with 2: $wrong" test $? = 2
+done
 holds "a folder without metrics is an error" fails "$report" "$folder/empty"
 holds "and leaves no page" fails test -e "$folder/empty/report.html"
 holds "no such folder is an error that names it" sh -c "'$report' /no/such 2>&1 | grep -q /no/such"
