@@ -92,19 +92,19 @@ static char *join_names(const lt_dataset *data)
     return text;
 }
 
-/* Lines of names as join_names() makes them, so that equal names are equal text. A line that is no
- * escaped text is a name as earlier versions wrote it. NULL: no memory. */
-char *notes_lines(const char *names)
+/* Lines of names as join_names() makes them, so that equal names are equal text. stored: they may be
+ * escaped already; one that is no escaped text is as earlier versions stored it. NULL: no memory. */
+static char *escape_lines(const char *names, bool stored)
 {
     enum { MOST_BYTES = 4 }; /* that a byte becomes */
-    size_t bytes = strlen(names) + 1;
-    char *all = malloc(MOST_BYTES * bytes), *line = malloc(2 * bytes), *name = line + bytes,
-         *at = all;
-    for (; all && line; names++) {
+    size_t room = strlen(names) + 1;
+    char *all = malloc(MOST_BYTES * room), *line = malloc(2 * room);
+    for (char *at = all; all && line; names++) {
         size_t length = strcspn(names, "\n");
-        snprintf(line, bytes, "%.*s", (int)length, names);
-        const char *raw = lt_text_unescape(name, line) ? line : name;
-        lt_text_escape(at, MOST_BYTES * bytes - (size_t)(at - all), raw);
+        char *name = line + room;
+        snprintf(line, room, "%.*s", (int)length, names);
+        bool is_escaped = stored && !lt_text_unescape(name, line);
+        lt_text_escape(at, MOST_BYTES * room - (size_t)(at - all), is_escaped ? name : line);
         at += strlen(at);
         names += length;
         if (!*names)
@@ -139,6 +139,16 @@ bool notes_class_name(const notes *n, int label, char *text, size_t size)
     return known;
 }
 
+lt_status notes_set_names(notes *n, const char *lines)
+{
+    char *names = escape_lines(lines, false);
+    if (!names)
+        return lt_fail(LT_E_NOMEM, "no memory for the names of classes");
+    free(n->names);
+    n->names = names;
+    return LT_OK;
+}
+
 int notes_class_count(const notes *n)
 {
     int count = n->names ? 1 : 0;
@@ -168,7 +178,7 @@ lt_status notes_read(notes *out, const char *path)
     notes n = {0};
     LT_TRY(lt_safetensors_open(&file, path));
     const char *names = lt_safetensors_metadata(file, "class_names");
-    n.names = names ? notes_lines(names) : NULL;
+    n.names = names ? escape_lines(names, true) : NULL;
     for (int i = 0; i < NOTE_KEYS; i++)
         copy_note(file, notes_key[i], n.text[i]);
     lt_safetensors_close(&file);

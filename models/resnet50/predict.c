@@ -89,16 +89,12 @@ static lt_status read_names(session *s, const char *path)
     int count = bytes > 0;
     for (const char *at = text; count && (at = strchr(at, '\n')); at++)
         count++;
-    char *names = count ? notes_lines(text) : NULL;
+    lt_status st = count == s->shape.classes
+                       ? notes_set_names(&s->known, text)
+                       : lt_fail(LT_E_FORMAT, "%s: %d names, the weights have %d classes", path,
+                                 count, s->shape.classes);
     free(text);
-    if (names && count == s->shape.classes) {
-        free(s->known.names);
-        s->known.names = names;
-        return LT_OK;
-    }
-    free(names);
-    return lt_fail(LT_E_FORMAT, "%s: %d names, the weights have %d classes", path, count,
-                   s->shape.classes);
+    return st;
 }
 
 static lt_status predict_picture(session *s, show *out, const char *name, lt_tensor *images)

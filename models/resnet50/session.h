@@ -136,11 +136,11 @@ int64_t session_cache_bytes(const session *s);
 /* notes.c */
 /* Errors: as lt_safetensors_open(). */
 lt_status notes_read(notes *out, const char *path);
-/* Lines of names, as notes keep them; yours. NULL: no memory. */
-char *notes_lines(const char *names);
 /* False, and text as it was, if the class has no name. */
 bool notes_class_name(const notes *n, int label, char *text, size_t size);
 int notes_class_count(const notes *n);
+/* Names as they are, a line each, in place of those that n has. */
+lt_status notes_set_names(notes *n, const char *lines);
 void notes_clear(notes *n);
 /* Mean and deviation of pixels with so many channels: of the flags, the weights, or the usual ones. */
 lt_status session_choose_pixels(session *s, int channels);

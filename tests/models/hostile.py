@@ -67,6 +67,14 @@ def class_names_are_bytes(cwd):
     with open(os.path.join(cwd, "labels"), "wb") as f:
         f.write(b"0.bmp b\xff\n")
     run("--data", "flat", *test, "--val-labels", "labels", cwd=cwd)
+    said = run("predict", "--weights", last, "--top", "7", "flat/val/0.bmp", cwd=cwd).stdout
+    assert all(name in said for name in SHOWN) and not re.search(r"[^\n -~\u00fc]", said), said
+    with open(os.path.join(cwd, "names"), "wb") as f:
+        f.write(b"\n".join(name.replace(b"\n", b" ") for name in NAMES))
+    said = run("predict", "--weights", last, "--top", "7", "--class-names", "names", "flat/val/0.bmp", cwd=cwd).stdout
+    assert all(name.replace("\\x0a", " ") in said for name in SHOWN), said
+    json_names = run("predict", "--weights", last, "--top", "7", "--json", "flat/val/0.bmp", cwd=cwd).stdout
+    assert sorted(one["class"] for one in json.loads(json_names)["predictions"]) == SHOWN, json_names
     name = NAMES[1]
     for new, shown in ((b"b\xfe", r"b\xfe"), (b"b\\xff", r"b\\xff")):  # the last in letters
         for part in (b"train", b"val"):
