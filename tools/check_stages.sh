@@ -198,6 +198,31 @@ kill_runs()
     counted "a full disk" tools/check_full_disk.sh "$work/main/models/resnet50/train_resnet50"
 }
 
+# Random convolutions against ref. ISA: instructions that are hidden from it, "" for none.
+conv_fuzz() # BUILD-DIRECTORY SECONDS ISA...
+{
+    local program=$1/tests/conform/conv_fuzz seconds=$2 isa
+    [ -x "$program" ] || {
+        skip "random convolutions" "the build failed, or is without oneDNN"
+        return
+    }
+    for isa in "${@:3}"; do
+        row "random convolutions, $seconds s${isa:+, $isa}" env LATHER_CPU_ISA="$isa" OMP_WAIT_POLICY=passive \
+            "$program" --seconds "$seconds"
+    done
+    row "  and a spoilt one is found" rejects "$program" --control spoil --count 9
+    row "  and one that crashes" rejects "$program" --control crash --count 2
+}
+
+fuzz_convolutions()
+{
+    if $full; then
+        conv_fuzz "$work/main" 120 "" avx512_bf16 avx512 avx2 generic
+    else
+        conv_fuzz "$work/main" 25 ""
+    fi
+}
+
 # gpu_check on the CPU, in small sizes: all of it but the GPU. Each stage's control must fail.
 dry_run_gpu_check()
 {
@@ -377,7 +402,7 @@ both_onednn()
     }
     rm -rf "$work/dnnl3"
     row "the build with oneDNN 3" build "$work/dnnl3" -Donednn_root="$prefix" &&
-        rows "suites with oneDNN 3" "$work/dnnl3"
+        rows "suites with oneDNN 3" "$work/dnnl3" && conv_fuzz "$work/dnnl3" 60 "" avx512 avx2 generic
     rm -rf "$prefix"
 }
 

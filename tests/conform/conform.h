@@ -109,6 +109,19 @@ typedef bool tests_fn(size_t i, test *t);
 tests_fn elementwise_tests, product_tests, norm_tests, pool_tests, loss_tests, optim_tests,
     matrix_tests, rational_tests, scratch_tests, fused_tests;
 
+typedef struct conv_row {
+    const char *name;
+    int64_t n, c, h, w, k, r, s;
+    lt_conv2d_config config;
+    bool bias, large;
+} conv_row;
+
+/* GRAD_W_ROWS: the gradient of w in row-major memory. */
+typedef enum conv_way { FORWARD, GRAD_X, GRAD_W, GRAD_W_ROWS, CONV_WAYS } conv_way;
+void conv_make(const conv_row *r, conv_way way, test *t);
+lt_shape conv_output(const conv_row *r);
+tests_fn conv_tests;
+
 /* The cpu backend with one of its units for weight gradients (wgrad.c), or NULL if there is no such
  * unit or it cannot run here. */
 const lt_backend *wgrad_backend(const char *name);

@@ -1,6 +1,6 @@
 /* Rows that look behind the scratch memory of a library: what it asks for lies in a block with a
  * guard zone behind it. oneDNN 2.6.3 writes there in the weight gradient of strided 1x1 filters with
- * fewer than 16 channels, which conv.c therefore gives to ref. */
+ * fewer than 16 channels: a row of conv_rules.c. */
 
 #include "conform.h"
 #include "tensor/backend/cpu/cpu.h"

@@ -5,6 +5,8 @@
 #include "tensor/backend/cpu/products.h"
 #include "tensor/backend/cpu/wgrad.h"
 
+#include <stdio.h>
+
 typedef struct call {
     lt_conv_kind kind;
     const lt_conv2d_config *config;
@@ -105,7 +107,22 @@ static dnnl_status_t describe_operands(description *d, const call *c, lt_dtype d
     return st;
 }
 
-/* The primitive's descriptor; for a gradient also the forward one, which oneDNN asks for. */
+/* The forward primitive's descriptor, which oneDNN asks for with a gradient. It reads the weight in
+ * the activations' dtype. */
+static dnnl_status_t describe_hint(description *d, lt_products *products, const call *c,
+                                   lt_dtype dtype)
+{
+    lt_conv_problem hint = d->problem;
+    dnnl_memory_desc_t w = {0};
+    dnnl_status_t st = describe_weight(&w, c, dtype, false);
+    hint.w = w;
+    if (!st)
+        st = lt_conv_describe(&d->forward, products->engine, LT_CONV, &hint, products->attr, NULL);
+    lt_md_free(&w);
+    return st;
+}
+
+/* The primitive's descriptor; for a gradient also the forward one. */
 static dnnl_status_t describe(description *d, lt_products *products, const call *c, lt_dtype dtype,
                               lt_dtype w_dtype)
 {
@@ -119,22 +136,15 @@ static dnnl_status_t describe(description *d, lt_products *products, const call 
     p->dilate[1] = g->dilation_w - 1;
 
     dnnl_status_t st = describe_operands(d, c, dtype, w_dtype);
-    if (!st && c->kind == LT_CONV)
-        return lt_conv_describe(&d->pd, products->engine, LT_CONV, p, products->attr, NULL);
-    if (!st && c->kind == LT_CONV_GRAD_W && dtype != LT_F32) {
-        lt_conv_problem hint = *p; /* forward reads the weight in the activations' dtype */
-        dnnl_memory_desc_t w = {0};
-        st = describe_weight(&w, c, dtype, false);
-        hint.w = w;
-        if (!st)
-            st = lt_conv_describe(&d->forward, products->engine, LT_CONV, &hint, products->attr,
-                                  NULL);
-        lt_md_free(&w);
-    } else if (!st) {
-        st = lt_conv_describe(&d->forward, products->engine, LT_CONV, p, products->attr, NULL);
-    }
-    return st ? st
-              : lt_conv_describe(&d->pd, products->engine, c->kind, p, products->attr, d->forward);
+    if (!st && c->kind != LT_CONV)
+        st = describe_hint(d, products, c, dtype);
+    if (st)
+        return st;
+    const lt_conv_form form = {c->kind, *g, c->x->shape, c->w->shape, c->y->shape};
+    p->form = products->without_rules ? NULL : &form;
+    st = lt_conv_describe(&d->pd, products->engine, c->kind, p, products->attr, d->forward);
+    p->form = NULL;
+    return st;
 }
 
 /* The reorder between the primitive's layout of w and ours, if they differ. */
@@ -169,6 +179,7 @@ static lt_status fill_plan(lt_products *products, lt_plan *plan, const descripti
         LT_TRY(lt_plan_memory(products, &plan->b, lt_md_pass(&d->problem.b)));
     LT_TRY(make_reorder(products, plan, d, kind, w));
     LT_TRY(lt_plan_scratchpad(products, plan, d->pd));
+    snprintf(plan->implementation, sizeof plan->implementation, "%s", lt_pd_name(d->pd));
     return lt_dnnl_check(dnnl_primitive_create(&plan->primitive, d->pd), "convolution");
 }
 
@@ -206,12 +217,27 @@ static lt_status set_weight(lt_cpu *cpu, lt_plan *plan, const call *c, void *w)
     return lt_dnnl_check(dnnl_memory_set_data_handle(plan->w, w), "handle");
 }
 
+/* A weight counts as rounded to the activations' dtype, whatever the primitive computes in. */
+static lt_status read_weight(lt_cpu *cpu, const call *c, lt_dtype dtype, lt_dtype w_dtype, void **w)
+{
+    lt_view read = *c->w;
+    if (c->x->dtype != dtype && c->w->dtype == LT_F32) {
+        const size_t bytes = (size_t)lt_cpu_count(c->w) * lt_dtype_size(c->x->dtype);
+        void *rounded = lt_cpu_scratch(cpu, LT_CPU_PACK, bytes);
+        if (!rounded)
+            return LT_E_NOMEM;
+        read = lt_cpu_dense_view(rounded, c->x->dtype, c->w->shape);
+        LT_TRY(lt_backend_cpu()->cast(cpu, c->w, &read));
+    }
+    return lt_products_read(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
+}
+
 static lt_status run_forward(lt_cpu *cpu, lt_plan *plan, const call *c, lt_dtype dtype,
                              lt_dtype w_dtype)
 {
     void *x, *w, *b = NULL, *y;
     LT_TRY(lt_products_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
-    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_W, c->w, w_dtype, &w));
+    LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
     LT_TRY(lt_products_write(cpu, LT_CPU_COPY_Y, c->y, dtype, &y));
     if (lt_cpu_has(c->b)) {
         LT_TRY(lt_products_read(cpu, LT_CPU_BIAS, c->b, LT_F32, &b));
@@ -233,7 +259,7 @@ static lt_status run_grad_x(lt_cpu *cpu, lt_plan *plan, const call *c, lt_dtype 
 {
     void *dx, *w, *dy;
     LT_TRY(lt_products_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
-    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_W, c->w, w_dtype, &w));
+    LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
     LT_TRY(lt_products_write(cpu, LT_CPU_COPY_X, c->x, dtype, &dx));
     dnnl_memory_set_data_handle(plan->x, dx);
     dnnl_memory_set_data_handle(plan->y, dy);
@@ -269,22 +295,10 @@ static lt_status run_grad_w(lt_cpu *cpu, lt_plan *plan, const call *c, lt_dtype 
     return lt_products_written(cpu, c->w, LT_F32, dw);
 }
 
-/* oneDNN 2.6.3 writes behind its own scratchpad here: the strided rows that it gathers for a 1x1
- * filter are counted with the channels there are and stored with 16 (measured: 16320 bytes too far
- * with 8 channels). ref does it; so few channels cost little. */
-static bool overruns(const call *c)
+/* The gradient of a weight by our own unit. *done is false without one. */
+static lt_status run_own(lt_cpu *cpu, const lt_wgrad_unit *unit, const call *c, bool *done)
 {
-    enum { BLOCK = 16 };
-    return c->kind == LT_CONV_GRAD_W && c->x->shape.dim[1] < BLOCK && c->w->shape.dim[2] == 1
-           && c->w->shape.dim[3] == 1 && (c->config->stride_h > 1 || c->config->stride_w > 1);
-}
-
-/* The gradient of a weight by our own kernels. *done is false if they are not for it. */
-static lt_status run_own(lt_cpu *cpu, const call *c, bool *done)
-{
-    *done = false;
-    if (c->kind != LT_CONV_GRAD_W || c->x->dtype != LT_BF16 || c->y->dtype != LT_BF16
-        || !lt_wgrad_choose(cpu->isa, c->config, c->w->shape))
+    if (!unit)
         return LT_OK;
     void *x, *dw, *dy;
     LT_TRY(lt_products_read(cpu, LT_CPU_COPY_Y, c->y, LT_BF16, &dy));
@@ -292,38 +306,49 @@ static lt_status run_own(lt_cpu *cpu, const call *c, bool *done)
     LT_TRY(lt_products_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
     lt_view x_view = lt_cpu_dense_view(x, LT_BF16, c->x->shape);
     lt_view dy_view = lt_cpu_dense_view(dy, LT_BF16, c->y->shape);
-    LT_TRY(lt_wgrad_run(cpu, lt_wgrad_choose(cpu->isa, c->config, c->w->shape), c->config, &x_view,
-                        &dy_view, c->w->shape, dw));
+    LT_TRY(lt_wgrad_run(cpu, unit, c->config, &x_view, &dy_view, c->w->shape, dw));
     *done = true;
+    cpu->products->last = "wgrad";
     return lt_products_written(cpu, c->w, LT_F32, dw);
 }
 
-/* In the activations' own dtype if oneDNN can on this CPU, else through f32. *done is false if
- * neither works. */
+/* By oneDNN, which computes in dtype. *done is false if it has nothing right for this on this CPU. */
+static lt_status run_library(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *done)
+{
+    if (!lt_cpu_is_fast_dtype(dtype))
+        return LT_OK;
+    /* A weight in bf16 is read as it is only where the primitive computes in bf16. */
+    lt_dtype w_dtype = c->w->dtype == LT_BF16 && dtype == LT_BF16 ? LT_BF16 : LT_F32;
+    lt_plan *plan;
+    LT_TRY(get_plan(cpu->products, c, dtype, w_dtype, &plan));
+    if (!plan->primitive)
+        return LT_OK;
+    *done = true;
+    cpu->products->last = plan->implementation;
+    if (c->kind == LT_CONV)
+        return run_forward(cpu, plan, c, dtype, w_dtype);
+    if (c->kind == LT_CONV_GRAD_X)
+        return run_grad_x(cpu, plan, c, dtype, w_dtype);
+    return run_grad_w(cpu, plan, c, dtype);
+}
+
+/* In the activations' own dtype if that can be done on this CPU, else through f32. *done is false if
+ * neither works: then it is ref's. */
 static lt_status run(lt_cpu *cpu, const call *c, bool *done)
 {
-    const lt_dtype tries[] = {c->x->dtype, LT_F32};
+    const bool own = c->kind == LT_CONV_GRAD_W && c->x->dtype == LT_BF16 && c->y->dtype == LT_BF16;
     *done = false;
-    if (c->x->dtype == LT_F64 || c->w->dtype == LT_F64 || overruns(c))
+    cpu->products->last = "ref";
+    if (c->x->dtype == LT_F64 || c->w->dtype == LT_F64)
         return LT_OK;
-    LT_TRY(run_own(cpu, c, done));
-    for (int i = 0; i < 2 && !*done; i++) {
-        if (!lt_cpu_is_fast_dtype(tries[i]))
-            continue;
-        /* A weight in bf16 is read as it is only where the primitive computes in bf16. */
-        lt_dtype w_dtype = c->w->dtype == LT_BF16 && tries[i] == LT_BF16 ? LT_BF16 : LT_F32;
-        lt_plan *plan;
-        LT_TRY(get_plan(cpu->products, c, tries[i], w_dtype, &plan));
-        if (!plan->primitive)
-            continue;
-        *done = true;
-        if (c->kind == LT_CONV)
-            LT_TRY(run_forward(cpu, plan, c, tries[i], w_dtype));
-        else if (c->kind == LT_CONV_GRAD_X)
-            LT_TRY(run_grad_x(cpu, plan, c, tries[i], w_dtype));
-        else
-            LT_TRY(run_grad_w(cpu, plan, c, tries[i]));
-    }
+    if (own) /* where it is the fastest */
+        LT_TRY(run_own(cpu, lt_wgrad_choose(cpu->isa, c->config, c->w->shape), c, done));
+    if (!*done)
+        LT_TRY(run_library(cpu, c, c->x->dtype, done));
+    if (!*done && own && c->config->groups == 1) /* where oneDNN is wrong */
+        LT_TRY(run_own(cpu, lt_cpu_isa_wgrad(cpu->isa), c, done));
+    if (!*done)
+        LT_TRY(run_library(cpu, c, LT_F32, done));
     return LT_OK;
 }
 

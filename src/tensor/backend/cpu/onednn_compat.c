@@ -7,6 +7,18 @@
 #error "oneDNN: this build's threads are not OpenMP's: install one that uses gomp"
 #endif
 
+const char *lt_pd_name(const_dnnl_primitive_desc_t pd)
+{
+    const char *name = NULL;
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) || !name ? "" : name;
+}
+
+static bool is_forbidden(const_dnnl_primitive_desc_t pd, const lt_conv_form *form)
+{
+    const dnnl_version_t *v = dnnl_version();
+    return form && lt_conv_forbidden(lt_dnnl_number(v->major, v->minor), lt_pd_name(pd), form);
+}
+
 #if DNNL_VERSION_MAJOR >= 3
 
 dnnl_status_t lt_md_make(dnnl_memory_desc_t *out, int ndim, const dnnl_dims_t dims,
@@ -29,9 +41,10 @@ lt_md_in lt_md_pass(const dnnl_memory_desc_t *md)
     return *md;
 }
 
-dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine, lt_conv_kind kind,
-                               const lt_conv_problem *p, const_dnnl_primitive_attr_t attr,
-                               const_dnnl_primitive_desc_t hint)
+static dnnl_status_t describe_first(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                    lt_conv_kind kind, const lt_conv_problem *p,
+                                    const_dnnl_primitive_attr_t attr,
+                                    const_dnnl_primitive_desc_t hint)
 {
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
     const dnnl_memory_desc_t bias = p->has_bias ? p->b : NULL;
@@ -44,6 +57,23 @@ dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
             out, engine, alg, p->x, p->w, p->y, p->stride, p->dilate, p->pad, p->pad, hint, attr);
     return dnnl_convolution_backward_weights_primitive_desc_create(
         out, engine, alg, p->x, p->w, NULL, p->y, p->stride, p->dilate, p->pad, p->pad, hint, attr);
+}
+
+dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine, lt_conv_kind kind,
+                               const lt_conv_problem *p, const_dnnl_primitive_attr_t attr,
+                               const_dnnl_primitive_desc_t hint)
+{
+    dnnl_primitive_desc_t pd;
+    dnnl_status_t st = describe_first(&pd, engine, kind, p, attr, hint);
+    if (st)
+        return st;
+    while (!st && is_forbidden(pd, p->form))
+        st = dnnl_primitive_desc_next_impl(pd);
+    if (st)
+        dnnl_primitive_desc_destroy(pd);
+    else
+        *out = pd;
+    return st;
 }
 
 dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
@@ -74,12 +104,31 @@ lt_md_in lt_md_pass(const dnnl_memory_desc_t *md)
     return md;
 }
 
+static dnnl_status_t first_allowed(dnnl_primitive_desc_t *out, dnnl_primitive_desc_iterator_t it,
+                                   const lt_conv_form *form)
+{
+    dnnl_status_t st = dnnl_success;
+    while (!st) {
+        dnnl_primitive_desc_t pd = dnnl_primitive_desc_iterator_fetch(it);
+        if (!pd)
+            return dnnl_out_of_memory;
+        if (!is_forbidden(pd, form)) {
+            *out = pd;
+            return dnnl_success;
+        }
+        dnnl_primitive_desc_destroy(pd);
+        st = dnnl_primitive_desc_iterator_next(it);
+    }
+    return st;
+}
+
 dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine, lt_conv_kind kind,
                                const lt_conv_problem *p, const_dnnl_primitive_attr_t attr,
                                const_dnnl_primitive_desc_t hint)
 {
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
     dnnl_convolution_desc_t desc;
+    dnnl_primitive_desc_iterator_t it;
     dnnl_status_t st;
     if (kind == LT_CONV)
         st = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, alg, &p->x,
@@ -91,7 +140,13 @@ dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
     else
         st = dnnl_dilated_convolution_backward_weights_desc_init(
             &desc, alg, &p->x, &p->w, NULL, &p->y, p->stride, p->dilate, p->pad, p->pad);
-    return st ? st : dnnl_primitive_desc_create(out, &desc, attr, engine, hint);
+    if (!st)
+        st = dnnl_primitive_desc_iterator_create(&it, &desc, attr, engine, hint);
+    if (st)
+        return st;
+    st = first_allowed(out, it, p->form);
+    dnnl_primitive_desc_iterator_destroy(it);
+    return st;
 }
 
 dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,

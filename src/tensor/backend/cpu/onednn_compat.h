@@ -3,6 +3,7 @@
 #ifndef LT_BACKEND_CPU_ONEDNN_COMPAT_H
 #define LT_BACKEND_CPU_ONEDNN_COMPAT_H
 
+#include "tensor/backend/cpu/conv_rules.h"
 #include "tensor/backend/cpu/isa.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -21,16 +22,16 @@ dnnl_status_t lt_md_make(dnnl_memory_desc_t *out, int ndim, const dnnl_dims_t di
 void lt_md_free(dnnl_memory_desc_t *md);
 lt_md_in lt_md_pass(const dnnl_memory_desc_t *md);
 
-typedef enum lt_conv_kind { LT_CONV, LT_CONV_GRAD_X, LT_CONV_GRAD_W } lt_conv_kind;
-
 /* A convolution; bias only if has_bias, dilate counts from 0 as oneDNN's does. */
 typedef struct lt_conv_problem {
     dnnl_memory_desc_t x, w, b, y;
     bool has_bias;
     dnnl_dims_t stride, dilate, pad;
+    const lt_conv_form *form; /* for the rules; NULL: they are not asked */
 } lt_conv_problem;
 
-/* hint: the forward primitive's descriptor, for the gradients. */
+/* The first implementation that no rule forbids. hint: the forward primitive's descriptor, for the
+ * gradients. */
 dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine, lt_conv_kind kind,
                                const lt_conv_problem *problem, const_dnnl_primitive_attr_t attr,
                                const_dnnl_primitive_desc_t hint);
@@ -38,6 +39,9 @@ dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
 dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                  const dnnl_memory_desc_t mds[3], const dnnl_memory_desc_t *bias,
                                  const_dnnl_primitive_attr_t attr);
+
+/* What the implementation is called. Lent until pd is destroyed. */
+const char *lt_pd_name(const_dnnl_primitive_desc_t pd);
 
 /* Keeps oneDNN to instructions of this set. Has an effect only before its first primitive. */
 void lt_dnnl_limit_isa(lt_cpu_isa isa);

@@ -6,7 +6,7 @@
 #include "tensor/backend/cpu/internal.h"
 #include "tensor/backend/cpu/onednn_compat.h"
 
-enum { LT_PLAN_KEY = 20, LT_PLAN_BUCKETS = 256 };
+enum { LT_PLAN_KEY = 20, LT_PLAN_BUCKETS = 256, LT_PLAN_NAME = 64 };
 
 /* A primitive with its arguments: memory objects are made once, handles are set at each call. */
 typedef struct lt_plan {
@@ -16,6 +16,7 @@ typedef struct lt_plan {
     dnnl_primitive_t reorder;   /* between our weight layout and the primitive's; NULL: the same */
     dnnl_memory_t x, w, w_user, b, y, scratchpad; /* w_user: w in our layout */
     size_t w_bytes, scratchpad_bytes;
+    char implementation[LT_PLAN_NAME]; /* as oneDNN calls it; "" for a product of matrices */
 } lt_plan;
 
 /* A weight in a primitive's layout. In training every version is read once: then it goes through
@@ -35,6 +36,8 @@ typedef struct lt_products {
     lt_plan *plan[LT_PLAN_BUCKETS];
     lt_pack *pack[LT_PLAN_BUCKETS];
     size_t plans, packs;
+    const char *last;   /* what made the last convolution: lent until the next */
+    bool without_rules; /* for tests: oneDNN's first implementation is taken, right or wrong */
 } lt_products;
 
 /* LT_E_DEVICE with oneDNN's status, or LT_OK. */

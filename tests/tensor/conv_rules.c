@@ -1,0 +1,275 @@
+/* The rules about oneDNN's wrong primitives, without oneDNN: forms that were seen to be wrong are
+ * refused under the names of those that made them, on any CPU; the ResNets' forms are not. */
+
+#include "tensor/backend/cpu/conv_rules.h"
+
+#include "near.h"
+
+#include <string.h>
+
+enum { V2_6 = 2006, V3_2 = 3002, NEWER = 3013 };
+
+/* A form as the report tells it; d counts from 1 as this library does. */
+typedef struct geometry {
+    int64_t c, k, h, w, r, s;
+    int stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w, groups;
+} geometry;
+
+static int64_t outputs(int64_t size, int64_t taps, int stride, int pad, int dilation)
+{
+    return (size + 2 * pad - (taps - 1) * dilation - 1) / stride + 1;
+}
+
+static lt_conv_form form_of(const geometry *g, lt_conv_kind kind)
+{
+    return (lt_conv_form){
+        .kind = kind,
+        .config = {g->stride_h, g->stride_w, g->pad_h, g->pad_w, g->dilation_h, g->dilation_w,
+                   g->groups},
+        .x = LT_SHAPE(1, g->c, g->h, g->w),
+        .w = LT_SHAPE(g->k, g->c / g->groups, g->r, g->s),
+        .y = LT_SHAPE(1, g->k, outputs(g->h, g->r, g->stride_h, g->pad_h, g->dilation_h),
+                      outputs(g->w, g->s, g->stride_w, g->pad_w, g->dilation_w)),
+    };
+}
+
+typedef struct wrong_row {
+    const char *rule;
+    int version;
+    lt_conv_kind kind;
+    const char *implementation;
+    geometry form;
+} wrong_row;
+
+#define AMX_W26 "jit:avx512_core_amx_bf16"
+#define AMX_W32 "brgconv_bwd_w:avx512_core_amx"
+#define AMX_Y26 "brgconv:avx512_core_amx_bf16"
+#define AMX_Y32 "brgconv:avx512_core_amx"
+#define BF16_W  "jit_bf16:avx512_core_bf16"
+
+/* Seen to be wrong: docs/results/onednn-wrong-primitives.md. */
+static const wrong_row wrong[] = {
+    {"AMX, dilation", V2_6, LT_CONV_GRAD_W, AMX_W26, {53, 50, 30, 24, 3, 3, 1, 1, 4, 4, 3, 0, 1}},
+    {"AMX, dilation", V2_6, LT_CONV_GRAD_W, AMX_W26, {40, 37, 9, 8, 3, 3, 1, 1, 2, 2, 2, 2, 1}},
+    {"AMX, dilation", V2_6, LT_CONV_GRAD_W, AMX_W26, {56, 55, 30, 30, 6, 4, 1, 1, 4, 4, 7, 0, 1}},
+    {"AMX, taps in padding only",
+     V2_6,
+     LT_CONV_GRAD_W,
+     AMX_W26,
+     {4, 3, 1, 1, 3, 3, 2, 2, 1, 1, 1, 2, 1}},
+    {"AMX, taps in padding only",
+     V2_6,
+     LT_CONV_GRAD_W,
+     AMX_W26,
+     {10, 14, 9, 2, 3, 3, 3, 3, 1, 1, 1, 2, 1}},
+    {"AMX, taps in padding only",
+     V2_6,
+     LT_CONV_GRAD_W,
+     AMX_W26,
+     {53, 53, 1, 1, 3, 3, 2, 2, 1, 1, 1, 1, 53}},
+    {"AMX, taps in padding only",
+     V3_2,
+     LT_CONV_GRAD_W,
+     AMX_W32,
+     {52, 16, 1, 1, 3, 3, 2, 2, 1, 1, 1, 1, 1}},
+    {"AMX, taps in padding only",
+     V3_2,
+     LT_CONV_GRAD_W,
+     AMX_W32,
+     {96, 11, 2, 2, 3, 3, 3, 3, 1, 1, 1, 1, 1}},
+    {"AMX, taps in padding only",
+     V3_2,
+     LT_CONV_GRAD_W,
+     AMX_W32,
+     {66, 15, 20, 2, 3, 3, 3, 3, 1, 1, 0, 2, 1}},
+    {"AMX, stride 3", V2_6, LT_CONV, AMX_Y26, {16, 64, 25, 25, 2, 2, 3, 3, 1, 1, 0, 0, 1}},
+    {"AMX, stride 3", V2_6, LT_CONV, AMX_Y26, {83, 57, 28, 14, 2, 2, 3, 3, 1, 1, 1, 1, 1}},
+    {"AMX, wide padding", V2_6, LT_CONV, AMX_Y26, {85, 5, 28, 12, 1, 5, 2, 2, 1, 1, 0, 4, 1}},
+    {"AMX, wide padding", V3_2, LT_CONV, AMX_Y32, {8, 4, 1, 13, 3, 3, 3, 3, 2, 2, 3, 2, 1}},
+    {"AMX, wide padding", V3_2, LT_CONV, AMX_Y32, {77, 59, 1, 27, 3, 3, 2, 2, 4, 1, 5, 0, 1}},
+    {"AMX, outputs in padding only",
+     V3_2,
+     LT_CONV,
+     AMX_Y32,
+     {8, 4, 1, 9, 2, 1, 1, 1, 2, 1, 1, 0, 1}},
+    {"bf16, taps in padding only",
+     V2_6,
+     LT_CONV_GRAD_W,
+     BF16_W,
+     {13, 35, 1, 1, 3, 3, 2, 2, 1, 1, 1, 1, 1}},
+    {"bf16, taps in padding only",
+     V3_2,
+     LT_CONV_GRAD_W,
+     "jit_bf16:avx512_core",
+     {63, 6, 4, 1, 1, 3, 3, 3, 1, 1, 0, 1, 1}},
+    {"bf16, dilation", V2_6, LT_CONV_GRAD_W, BF16_W, {24, 112, 29, 29, 3, 3, 1, 1, 4, 4, 2, 4, 4}},
+    {"bf16, dilation", V3_2, LT_CONV_GRAD_W, BF16_W, {18, 3, 30, 30, 3, 3, 1, 1, 2, 2, 2, 2, 3}},
+    {"bf16, dilation", V2_6, LT_CONV_GRAD_W, BF16_W, {38, 15, 8, 123, 3, 3, 1, 1, 2, 2, 2, 2, 1}},
+    {"bf16 1x1, odd channels of y",
+     V2_6,
+     LT_CONV_GRAD_X,
+     "jit_bf16_1x1:avx512_core_bf16",
+     {15, 7, 30, 30, 1, 1, 1, 1, 1, 1, 0, 0, 1}},
+    {"scratchpad overrun",
+     V2_6,
+     LT_CONV_GRAD_W,
+     "jit_1x1:avx512_core",
+     {8, 16, 56, 56, 1, 1, 2, 2, 1, 1, 0, 0, 1}},
+    {"scratchpad overrun",
+     V3_2,
+     LT_CONV_GRAD_W,
+     "jit_bf16_1x1:avx512_core_bf16",
+     {12, 16, 6, 6, 1, 1, 1, 2, 1, 1, 0, 0, 1}},
+    {"scratchpad overrun",
+     V3_2,
+     LT_CONV_GRAD_W,
+     "jit_1x1:avx2",
+     {7, 38, 22, 22, 1, 1, 1, 2, 1, 1, 0, 0, 1}},
+};
+
+static const char *refused_by(int version, const char *implementation, const lt_conv_form *form)
+{
+    const lt_conv_rule *r = lt_conv_forbidden(version, implementation, form);
+    return r ? r->name : "none";
+}
+
+static bool covers(const char *rule, const wrong_row *r)
+{
+    const lt_conv_form f = form_of(&r->form, r->kind);
+    for (int i = 0; lt_conv_rule_at(i); i++)
+        if (!strcmp(lt_conv_rule_at(i)->name, rule))
+            return lt_conv_rule_at(i)->forbids(&f);
+    return false;
+}
+
+static void what_was_seen_to_be_wrong_is_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        const lt_conv_form f = form_of(&wrong[i].form, wrong[i].kind);
+        if (!lt_conv_forbidden(wrong[i].version, wrong[i].implementation, &f)
+            || !covers(wrong[i].rule, &wrong[i]))
+            fail_msg("row %zu, %s: refused by %s, want %s", i, wrong[i].implementation,
+                     refused_by(wrong[i].version, wrong[i].implementation, &f), wrong[i].rule);
+    }
+}
+
+/* A version that nobody tried is as wrong as the last that was, but for faults that were gone. */
+static void newer_versions_are_not_trusted(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        const lt_conv_form f = form_of(&wrong[i].form, wrong[i].kind);
+        const bool refused = lt_conv_forbidden(NEWER, wrong[i].implementation, &f);
+        assert_int_equal(refused, strcmp(wrong[i].rule, "AMX, stride 3") != 0
+                                      || wrong[i].form.pad_h == 1 /* wide for 2x2, too */);
+    }
+}
+
+/* The control: the same forms by what was right, and dense forms by what was wrong. */
+static void what_was_right_is_not(void **state)
+{
+    static const geometry dense = {64, 64, 28, 28, 3, 3, 1, 1, 1, 1, 1, 1, 1};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        const lt_conv_form f = form_of(&wrong[i].form, wrong[i].kind);
+        const lt_conv_form good = form_of(&dense, wrong[i].kind);
+        assert_null(lt_conv_forbidden(wrong[i].version, "x64:gemm:jit", &f));
+        assert_null(lt_conv_forbidden(wrong[i].version, "jit:avx512_core", &f));
+        assert_null(lt_conv_forbidden(wrong[i].version, wrong[i].implementation, &good));
+    }
+    /* One step to the side of each form's fault. */
+    const geometry few = {16, 16, 56, 56, 1, 1, 2, 2, 1, 1, 0, 0, 1};
+    const geometry even = {15, 8, 30, 30, 1, 1, 1, 1, 1, 1, 0, 0, 1};
+    const geometry met = {52, 16, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1, 1};
+    lt_conv_form f = form_of(&few, LT_CONV_GRAD_W);
+    assert_null(lt_conv_forbidden(V2_6, "jit_1x1:avx512_core", &f));
+    f = form_of(&even, LT_CONV_GRAD_X);
+    assert_null(lt_conv_forbidden(V2_6, "jit_bf16_1x1:avx512_core_bf16", &f));
+    f = form_of(&met, LT_CONV_GRAD_W);
+    assert_null(lt_conv_forbidden(V2_6, BF16_W, &f));
+}
+
+/* A rule without a form that was seen would be a guess; each must be the one that refuses it. */
+static void every_rule_has_a_form(void **state)
+{
+    (void)state;
+    for (int i = 0; lt_conv_rule_at(i); i++) {
+        bool found = false;
+        for (size_t j = 0; j < COUNT_OF(wrong) && !found; j++) {
+            const lt_conv_form f = form_of(&wrong[j].form, wrong[j].kind);
+            found = lt_conv_forbidden(wrong[j].version, wrong[j].implementation, &f)
+                    == lt_conv_rule_at(i);
+        }
+        if (!found)
+            fail_msg("rule %s: no form is refused by it", lt_conv_rule_at(i)->name);
+    }
+}
+
+static void allow(int64_t c, int64_t k, int64_t size, int64_t filter, int stride)
+{
+    static const char *const names[] = {AMX_W26,
+                                        AMX_W32,
+                                        AMX_Y26,
+                                        AMX_Y32,
+                                        BF16_W,
+                                        "jit_bf16_1x1:avx512_core_bf16",
+                                        "jit_1x1:avx512_core",
+                                        "jit_1x1:avx2",
+                                        "brgconv_1x1:avx512_core_amx"};
+    static const int versions[] = {V2_6, V3_2, NEWER};
+    const int pad = (int)filter / 2;
+    const geometry g = {c, k, size, size, filter, filter, stride, stride, 1, 1, pad, pad, 1};
+    for (int kind = LT_CONV; kind <= LT_CONV_GRAD_W; kind++)
+        for (size_t n = 0; n < COUNT_OF(names); n++)
+            for (size_t v = 0; v < COUNT_OF(versions); v++) {
+                const lt_conv_form f = form_of(&g, (lt_conv_kind)kind);
+                if (lt_conv_forbidden(versions[v], names[n], &f))
+                    fail_msg("%lld to %lld channels, %lldx%lld, %lld pixels, stride %d, %s: %s",
+                             (long long)c, (long long)k, (long long)filter, (long long)filter,
+                             (long long)size, stride, names[n],
+                             refused_by(versions[v], names[n], &f));
+            }
+}
+
+/* All convolutions of ResNet-18 to 152 behind the stem, whose first stage has so many pixels. */
+static void allow_stages(int64_t size)
+{
+    int64_t narrow = 64, wide = 64; /* channels of what a stage reads */
+    for (int64_t planes = 64; planes <= 512; planes *= 2) {
+        const int stride = planes == 64 ? 1 : 2;
+        allow(narrow, planes, size, 3, stride); /* basic blocks */
+        allow(narrow, planes, size, 1, stride);
+        allow(wide, planes, size, 1, 1); /* bottlenecks */
+        allow(planes, planes, size, 3, stride);
+        allow(wide, 4 * planes, size, 1, stride);
+        size /= stride;
+        allow(planes, planes, size, 3, 1);
+        allow(planes, 4 * planes, size, 1, 1);
+        allow(4 * planes, planes, size, 1, 1);
+        narrow = planes;
+        wide = 4 * planes;
+    }
+}
+
+static void the_resnets_forms_are_allowed(void **state)
+{
+    (void)state;
+    allow(3, 64, 224, 7, 2);
+    allow(3, 64, 32, 3, 1);
+    allow_stages(56); /* 224 pixels */
+    allow_stages(32); /* the small stem: 32 pixels */
+    allow_stages(16); /* 64 pixels */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_seen_to_be_wrong_is_refused),
+        cmocka_unit_test(newer_versions_are_not_trusted),
+        cmocka_unit_test(what_was_right_is_not),
+        cmocka_unit_test(every_rule_has_a_form),
+        cmocka_unit_test(the_resnets_forms_are_allowed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
