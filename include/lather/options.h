@@ -39,6 +39,7 @@ typedef struct lt_option {
     const char *meta;     /**< what the value is called in --help: "DIR"; NULL: by type */
     const char *help;     /**< one sentence, no full stop */
     const char *also;     /**< other names it goes by, "wd l2"; NULL: none */
+    bool once;            /**< of one start, not of a run: lt_options_write_run() leaves it out */
 } lt_option;
 
 /** A command line program. --help, --help-man, --version, --config FILE and --print-config are
@@ -88,11 +89,13 @@ LT_API LT_MUST_CHECK lt_status lt_options_answer(const lt_options *options, FILE
 
 /** Whether the user set it, on the command line or in the config file. */
 LT_API bool lt_options_is_set(const lt_options *options, const char *name);
+/** Whether the command line itself set it, not a config file. */
+LT_API bool lt_options_is_typed(const lt_options *options, const char *name);
 /** Whether the selector's choice reads it. */
 LT_API bool lt_options_applies(const lt_options *options, const char *name);
 /** Text of the chosen choice: "shampoo". Borrowed. */
 LT_API const char *lt_options_choice(const lt_options *options, const char *name);
-/** Its value as one would write it, in text of size bytes. Returns text. */
+/** Its value as one would write it, a list's with blanks between, in text of size bytes. Returns text. */
 LT_API const char *lt_options_text(const lt_options *options, const char *name, char *text,
                                    size_t size);
 /** Arguments without dashes. */
@@ -103,5 +106,7 @@ LT_API const char *lt_options_argument(const lt_options *options, int index);
 
 /** Writes name: value for every option that applies: a file for --config. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_options_write_config(const lt_options *options, FILE *out);
+/** The same without options of one start. Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_options_write_run(const lt_options *options, FILE *out);
 
 #endif

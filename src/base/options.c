@@ -298,6 +298,11 @@ bool lt_options_is_set(const lt_options *o, const char *name)
     return o->source[lt_options_row(o, find_text(o, name))] != LT_OPTION_FROM_TABLE;
 }
 
+bool lt_options_is_typed(const lt_options *o, const char *name)
+{
+    return o->source[lt_options_row(o, find_text(o, name))] == LT_OPTION_FROM_USER;
+}
+
 bool lt_options_applies(const lt_options *o, const char *name)
 {
     const lt_option *row = find_text(o, name);

@@ -7,13 +7,18 @@
 #include "lather/ext/fail.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <string.h>
 
 enum { COLUMN = 34, WIDTH = 100 };
 
 static lt_status check(FILE *out)
 {
-    return fflush(out) || ferror(out) ? lt_fail(LT_E_IO, "options: the output was refused") : LT_OK;
+    errno = 0;
+    if (!fflush(out) && !ferror(out))
+        return LT_OK;
+    return lt_fail(LT_E_IO, "options: the output was refused: %s",
+                   errno ? strerror(errno) : "an earlier write failed");
 }
 
 static const char *meta(const lt_option *option)
@@ -212,12 +217,12 @@ static void write_value(const lt_options *o, const lt_option *option, FILE *out)
     fputc('\n', out);
 }
 
-lt_status lt_options_write_config(const lt_options *o, FILE *out)
+static lt_status write_options(const lt_options *o, FILE *out, bool with_once)
 {
     for (size_t i = 0; i < o->program->count; i++) {
         const lt_option *option = &o->program->option[i];
         const void *from = (const char *)o->values + option->offset;
-        if (!lt_options_applies(o, option->name))
+        if (!lt_options_applies(o, option->name) || (option->once && !with_once))
             continue;
         if (option->type == LT_OPTION_LIST)
             write_list(out, option->name, from);
@@ -225,6 +230,16 @@ lt_status lt_options_write_config(const lt_options *o, FILE *out)
             write_value(o, option, out);
     }
     return check(out);
+}
+
+lt_status lt_options_write_config(const lt_options *o, FILE *out)
+{
+    return write_options(o, out, true);
+}
+
+lt_status lt_options_write_run(const lt_options *o, FILE *out)
+{
+    return write_options(o, out, false);
 }
 
 static lt_status write_version(const lt_options *o, FILE *out)

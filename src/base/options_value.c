@@ -192,6 +192,13 @@ const char *lt_options_choice(const lt_options *o, const char *name)
     return lt_options_text(o, name, text, sizeof text);
 }
 
+static void join(const lt_option_list *list, char *text, size_t size)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < list->count && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "", list->item[i]);
+}
+
 const char *lt_options_text(const lt_options *o, const char *name, char *text, size_t size)
 {
     const lt_option *option = lt_options_find(o, name, strlen(name));
@@ -224,6 +231,7 @@ const char *lt_options_text(const lt_options *o, const char *name, char *text, s
         snprintf(text, size, "%s", string ? string : "");
         break;
     case LT_OPTION_LIST:
+        join(from, text, size);
         break;
     }
     return text;
