@@ -48,19 +48,21 @@ typedef struct lt_checkpoint_state {
     int epoch_recorded; /**< 1: nothing was trained since the last record of an epoch; 0: something
                            was; -1: unknown, in files of earlier versions */
     int64_t ema_updates;
+    char run[LT_CHECKPOINT_NAME]; /**< lt_run_new_id(); "": none, as in files of earlier versions */
     char arch[LT_CHECKPOINT_NAME], optim[LT_CHECKPOINT_NAME];
+    char network[LT_CHECKPOINT_NAME]; /**< what arch leaves open, in the program's words */
     int classes;
     int64_t global_batch; /**< pictures of an update, all ranks together; 0: unknown */
     int ranks, threads;   /**< ranks 0: 1. Bit-equal resume needs the same */
 } lt_checkpoint_state;
 
 typedef struct lt_checkpoint_policy {
-    int keep;     /**< newest checkpoints to keep, besides best; 0: all */
+    int keep;     /**< newest checkpoints of this run to keep, besides best; 0: all */
     bool is_best; /**< this one becomes `best` */
 } lt_checkpoint_policy;
 
 /** Writes FOLDER/checkpoints/step-N complete or not at all, whatever kills the process; then `latest`
- *  (and `best`) point to it, and old ones are removed. policy NULL: keep all. Collective: rank 0
+ *  (and `best`) point to it, and old ones of its run are removed. policy NULL: keep all. Collective: rank 0
  *  writes, the others send what only they have; what fails on one rank fails on all. The files do
  *  not depend on the number of ranks.
  *  Errors: LT_E_IO (also a full disk; earlier checkpoints stay, no rest is left), LT_E_NOMEM. */
@@ -69,8 +71,9 @@ LT_API LT_MUST_CHECK lt_status lt_checkpoint_save(const char *folder,
                                                   const lt_checkpoint_state *state,
                                                   const lt_checkpoint_policy *policy);
 
-/** Path of the newest checkpoint of a run folder whose checksums hold, into path of size bytes;
- *  warns about each damaged one that it passes over. LT_END: there is none.
+/** Path of the checkpoint that a run folder's `latest` points to, into path of size bytes. If its
+ *  checksums do not hold, the one before it of the same run, with a warning; without `latest` the newest.
+ *  Those that have no run's id count as the folder's. LT_END: there is none.
  *  Errors: LT_E_FORMAT (there are some, all damaged), LT_E_IO, LT_E_ARG (path too small). */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_newest(const char *folder, char *path, size_t size);
 

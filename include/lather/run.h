@@ -26,8 +26,9 @@ typedef struct lt_run_config {
     int64_t total_epochs;    /**< 0: unknown */
     int64_t resume_step;     /**< steps already done: later records of an earlier try are dropped */
     bool no_tensorboard;
-    bool append; /**< leave what the folder holds, add to it: an evaluation of a finished run */
-    int rank;    /**< ranks above 0 write and show nothing */
+    bool append;    /**< leave what the folder holds, add to it: an evaluation of a finished run */
+    int rank;       /**< ranks above 0 write and show nothing */
+    const char *id; /**< of lt_run_new_id(), for env.json and every record; NULL: none. Borrowed */
 } lt_run_config;
 
 /** Makes the folder (and its parents) and the files in it. folder NULL: no files, only progress.
@@ -70,10 +71,20 @@ typedef struct lt_run_epoch_record {
 /** Writes {"event":"epoch",...}, shows a line, syncs the file. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_record *record);
 
+/** Writes {"event":event,"step":step,key:text}, not a part of steps and epochs; key NULL: without.
+ *  Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_run_event(lt_run *run, const char *event, int64_t step,
+                                            const char *key, const char *text);
+/** Whether the folder that lt_run_open() wrote to is still the one of that name; records ask too.
+ *  Errors: LT_E_IO (it was deleted, moved or emptied: nothing more of this run would be kept). */
+LT_API LT_MUST_CHECK lt_status lt_run_check(const lt_run *run);
+
 /** Appends a line to bad_images.txt. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_run_bad_image(lt_run *run, const char *description);
 /** Shows a line above the bar: resumed, saved, target reached. */
 LT_API void lt_run_note(lt_run *run, const char *fmt, ...) LT_PRINTF(2, 3);
+/** Logs a warning, above the bar, and without one too. */
+LT_API void lt_run_warn(lt_run *run, const char *fmt, ...) LT_PRINTF(2, 3);
 /** Shows how far a long part other than training is, in place of the bar: "evaluate", 12, 50. */
 LT_API void lt_run_part(lt_run *run, const char *name, int64_t done, int64_t total);
 

@@ -139,7 +139,7 @@ static lt_status write_checkpoint(const char *folder, const lt_checkpoint_parts 
         st = save_into(checkpoints, parts, state, queue);
     }
     if (!st)
-        st = lt_checkpoint_point(checkpoints, state->step, policy ? policy : &keep_all);
+        st = lt_checkpoint_point(checkpoints, state, policy ? policy : &keep_all);
     lt_free(checkpoints);
     return st;
 }

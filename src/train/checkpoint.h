@@ -48,8 +48,9 @@ LT_MUST_CHECK lt_status lt_checkpoint_check_state(const lt_checkpoint_state *sta
 /* The same for the optimizer's numbers behind so many steps; step is in its range. NULL: none. */
 LT_MUST_CHECK lt_status lt_checkpoint_check_numbers(const lt_json_value *numbers, int64_t step);
 
-/* Points `latest` (and `best`) to step-STEP, and removes checkpoints beyond the newest keep. */
-LT_MUST_CHECK lt_status lt_checkpoint_point(const char *checkpoints, int64_t step,
+/* Points `latest` (and `best`) to the state's step, and removes those of its run beyond the newest keep. */
+LT_MUST_CHECK lt_status lt_checkpoint_point(const char *checkpoints,
+                                            const lt_checkpoint_state *state,
                                             const lt_checkpoint_policy *policy);
 /* The step of a name "step-12", or -1. */
 int64_t lt_checkpoint_step_of(const char *name);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "train/checkpoint.h"
+#include "train/run.h"
 
 #include "lather/log.h"
 
@@ -12,6 +13,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct steps {
@@ -93,6 +95,59 @@ static lt_status point(const char *checkpoints, const char *name, int64_t step)
     return st;
 }
 
+/* A copy of a run folder may have the checkpoint itself where the link was: it gets its own name, unless
+ * that is there too. */
+static lt_status unfold_at(const char *checkpoints, const char *name, const char *path)
+{
+    lt_checkpoint_state state;
+    struct stat info;
+    if (lstat(path, &info) || !S_ISDIR(info.st_mode))
+        return LT_OK;
+    LT_TRY(lt_checkpoint_verify(path, &state));
+    char *own = lt_format("%s/step-%" PRId64, checkpoints, state.step);
+    lt_status st = own ? LT_OK : LT_E_NOMEM;
+    if (!st && !stat(own, &info))
+        st = lt_commit_remove(path);
+    else if (!st && rename(path, own))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    lt_free(own);
+    return st ? st : point(checkpoints, name, state.step);
+}
+
+static lt_status unfold(const char *checkpoints, const char *name)
+{
+    char *path = lt_format("%s/%s", checkpoints, name);
+    lt_status st = path ? unfold_at(checkpoints, name, path) : LT_E_NOMEM;
+    lt_free(path);
+    return st;
+}
+
+/* The run whose checkpoint of this step it is; "": not said. */
+static void run_of(const char *checkpoints, int64_t step, char run[LT_RUN_ID])
+{
+    char *path = lt_format("%s/step-%" PRId64, checkpoints, step);
+    *run = 0;
+    if (path)
+        lt_run_id_in(path, LT_CHECKPOINT_STATE, run);
+    lt_free(path);
+}
+
+/* Leaves those of this run up to a step: later ones are of a part that was done again from an earlier
+ * checkpoint. Those that name no run may be of any. */
+static void keep_own(const char *checkpoints, steps *list, int64_t last, const char *run)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        char found[LT_RUN_ID];
+        if (last >= 0 && list->step[i] > last)
+            continue;
+        run_of(checkpoints, list->step[i], found);
+        if (!*run || !*found || !strcmp(found, run))
+            list->step[count++] = list->step[i];
+    }
+    list->count = count;
+}
+
 static lt_status remove_old(const char *checkpoints, const steps *list, int keep, int64_t latest)
 {
     int64_t best = link_step(checkpoints, "best");
@@ -109,18 +164,22 @@ static lt_status remove_old(const char *checkpoints, const steps *list, int keep
     return LT_OK;
 }
 
-lt_status lt_checkpoint_point(const char *checkpoints, int64_t step,
+lt_status lt_checkpoint_point(const char *checkpoints, const lt_checkpoint_state *state,
                               const lt_checkpoint_policy *policy)
 {
-    LT_TRY(point(checkpoints, "latest", step));
+    LT_TRY(unfold(checkpoints, "latest"));
+    LT_TRY(unfold(checkpoints, "best"));
+    LT_TRY(point(checkpoints, "latest", state->step));
     if (policy->is_best)
-        LT_TRY(point(checkpoints, "best", step));
+        LT_TRY(point(checkpoints, "best", state->step));
     if (policy->keep <= 0)
         return LT_OK;
     steps list = {0};
     lt_status st = list_steps(checkpoints, &list);
-    if (!st)
-        st = remove_old(checkpoints, &list, policy->keep, step);
+    if (!st) {
+        keep_own(checkpoints, &list, state->step, state->run);
+        st = remove_old(checkpoints, &list, policy->keep, state->step);
+    }
     lt_free(list.step);
     return st;
 }
@@ -145,11 +204,40 @@ static lt_status choose(const char *checkpoints, const steps *list, char *path, 
                        : LT_END;
 }
 
+static bool has_step(const steps *list, int64_t step)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->step[i] == step)
+            return true;
+    return false;
+}
+
+/* Those that the run in a folder may go on from: `latest` and what is before it. A link to nothing
+ * says nothing. */
+static lt_status choose_own(const char *folder, const char *checkpoints, steps *list)
+{
+    char run[LT_RUN_ID];
+    int64_t latest = link_step(checkpoints, "latest");
+    if (!list->count)
+        return LT_OK;
+    if (!has_step(list, latest))
+        latest = -1;
+    lt_run_read_id(folder, run);
+    if (!*run)
+        run_of(checkpoints, latest < 0 ? list->step[0] : latest, run);
+    keep_own(checkpoints, list, latest, run);
+    return list->count ? LT_OK
+                       : lt_fail(LT_E_FORMAT, "%s: none is of run %s, which env.json names",
+                                 checkpoints, run);
+}
+
 lt_status lt_checkpoint_newest(const char *folder, char *path, size_t size)
 {
     char *checkpoints = lt_format("%s/checkpoints", folder);
     steps list = {0};
     lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
+    if (!st)
+        st = choose_own(folder, checkpoints, &list);
     if (!st)
         st = choose(checkpoints, &list, path, size);
     lt_free(list.step);

@@ -25,7 +25,7 @@ typedef struct field {
     const char *key;
     size_t offset;
     field_type type;
-    bool later; /* files of earlier versions lack it: it is -1 */
+    bool later; /* files of earlier versions lack it: it is -1, a name is "" */
 } field;
 
 #define FIELD(name, type)                                       \
@@ -56,6 +56,8 @@ static const field fields[] = {
     FIELD(global_batch, INT64),
     {"loss_good_steps", offsetof(lt_checkpoint_state, loss_good_steps), INT, true},
     {"epoch_recorded", offsetof(lt_checkpoint_state, epoch_recorded), INT, true},
+    {"run", offsetof(lt_checkpoint_state, run), NAME, true},
+    {"network", offsetof(lt_checkpoint_state, network), NAME, true},
 };
 
 /* JSON has no infinity and no NaN, a run that diverged has: as text. */
@@ -132,8 +134,9 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
     case DOUBLE:
         return get_double(root, f->key, at);
     case NAME:
-        LT_TRY(lt_json_string(root, f->key, &text));
-        snprintf(at, LT_CHECKPOINT_NAME, "%s", text);
+        if (!f->later || lt_json_member(root, f->key))
+            LT_TRY(lt_json_string(root, f->key, &text));
+        snprintf(at, LT_CHECKPOINT_NAME, "%s", text ? text : "");
         return LT_OK;
     }
     return LT_OK;

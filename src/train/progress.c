@@ -192,6 +192,12 @@ void lt_bar_line(lt_bar *bar, const char *text)
     fflush(bar->out);
 }
 
+void lt_bar_clear(lt_bar *bar)
+{
+    erase(bar);
+    fflush(bar->out);
+}
+
 void lt_bar_end(lt_bar *bar)
 {
     if (bar->is_on && bar->is_drawn)

@@ -22,6 +22,8 @@ void lt_bar_step(lt_bar *bar, const lt_run_step_record *record);
 void lt_bar_part(lt_bar *bar, const char *name, int64_t done, int64_t total);
 /* A line of its own, above the bar. */
 void lt_bar_line(lt_bar *bar, const char *text);
+/* Takes the bar away, for what others write. */
+void lt_bar_clear(lt_bar *bar);
 void lt_bar_end(lt_bar *bar);
 
 /* "1:02:03", "4:05". Returns text, of 32 bytes. */

@@ -5,15 +5,20 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 
+#include "lather/log.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct lt_run {
-    char *folder;
+    char *folder, *id;
+    dev_t device; /* of the folder when it was opened */
+    ino_t inode;
     bool is_quiet; /* a rank above 0 */
     int64_t flush_every;
     FILE *metrics;
@@ -39,18 +44,31 @@ static lt_status open_file(const lt_run *run, const char *name, FILE **out)
     return *out ? LT_OK : io_error(run, name);
 }
 
+static lt_status write_temp(const lt_run *run, const lt_options *options, const char *temp)
+{
+    FILE *file = fopen(temp, "wb");
+    if (!file)
+        return io_error(run, "config.yaml");
+    lt_status st = lt_options_write_run(options, file);
+    if (st)
+        st = lt_fail(st, "%s/config.yaml: %s", run->folder, lt_error_message());
+    if (fclose(file) && !st)
+        st = io_error(run, "config.yaml");
+    return st;
+}
+
+/* Whole or not at all, and the earlier one of a resumed run stays until then. */
 static lt_status write_config(const lt_run *run, const lt_options *options)
 {
     char *path = lt_format("%s/config.yaml", run->folder);
-    if (!path)
-        return LT_E_NOMEM;
-    FILE *file = fopen(path, "wb");
-    lt_free(path);
-    if (!file)
-        return io_error(run, "config.yaml");
-    lt_status st = lt_options_write_config(options, file);
-    if (fclose(file) && !st)
+    char *temp = path ? lt_format("%s.tmp-%ld", path, (long)getpid()) : NULL;
+    lt_status st = temp ? write_temp(run, options, temp) : LT_E_NOMEM;
+    if (!st && rename(temp, path))
         st = io_error(run, "config.yaml");
+    if (st && temp)
+        unlink(temp);
+    lt_free(temp);
+    lt_free(path);
     return st;
 }
 
@@ -69,14 +87,25 @@ static lt_status open_metrics(lt_run *run, int64_t resume_step)
     return st ? st : open_file(run, "metrics.jsonl", &run->metrics);
 }
 
+static lt_status remember_folder(lt_run *run)
+{
+    struct stat info;
+    if (stat(run->folder, &info))
+        return lt_fail(LT_E_IO, "%s: %s", run->folder, strerror(errno));
+    run->device = info.st_dev;
+    run->inode = info.st_ino;
+    return LT_OK;
+}
+
 static lt_status make_files(lt_run *run, const lt_run_config *config)
 {
     LT_TRY(lt_commit_make_folders(run->folder));
+    LT_TRY(remember_folder(run));
     if (config->append)
         return open_file(run, "metrics.jsonl", &run->metrics);
     if (config->options)
         LT_TRY(write_config(run, config->options));
-    LT_TRY(lt_run_write_env(run->folder, config->options));
+    LT_TRY(lt_run_write_env(run->folder, config->options, run->id));
     LT_TRY(open_metrics(run, config->resume_step));
     return config->no_tensorboard
                ? LT_OK
@@ -93,6 +122,8 @@ lt_status lt_run_open(lt_run **out, const char *folder, const lt_run_config *con
     lt_bar_begin(&run->bar, stderr, config);
     lt_status st = LT_OK;
     if (folder && !(run->folder = lt_strdup(folder)))
+        st = LT_E_NOMEM;
+    if (config->id && !(run->id = lt_strdup(config->id)))
         st = LT_E_NOMEM;
     if (!st && folder && !run->is_quiet)
         st = make_files(run, config);
@@ -115,6 +146,7 @@ void lt_run_close(lt_run **r)
         fclose(run->bad_images);
     lt_tensorboard_close(&run->board);
     lt_json_writer_clear(&run->line);
+    lt_free(run->id);
     lt_free(run->folder);
     lt_free(run);
     *r = NULL;
@@ -145,11 +177,32 @@ static lt_status put_extra(lt_run *run, const char *group, int64_t step, const l
     return LT_OK;
 }
 
+/* What stat() cannot say now, as on a server that is away, is no reason to end a run. */
+lt_status lt_run_check(const lt_run *run)
+{
+    struct stat info;
+    if (!run->metrics)
+        return LT_OK;
+    bool gone = stat(run->folder, &info) ? errno == ENOENT || errno == ENOTDIR || errno == ESTALE
+                                         : info.st_ino != run->inode || info.st_dev != run->device;
+    if (!fstat(fileno(run->metrics), &info))
+        gone = gone || info.st_nlink == 0;
+    return gone ? lt_fail(LT_E_IO,
+                          "%s: was deleted or moved while the run was writing to it: nothing more "
+                          "of it can be kept",
+                          run->folder)
+                : LT_OK;
+}
+
 /* Ends the line and hands it to the system. */
 static lt_status write_line(lt_run *run, bool flush)
 {
     const char *text = NULL;
     size_t bytes = 0;
+    if (flush)
+        LT_TRY(lt_run_check(run));
+    if (run->id)
+        lt_json_put_string(&run->line, "run", run->id);
     lt_json_end(&run->line);
     lt_json_put_raw(&run->line, "\n");
     LT_TRY(lt_json_text(&run->line, &text, &bytes));
@@ -232,6 +285,18 @@ lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_record *r)
     return fsync(fileno(run->metrics)) && errno != EINVAL ? io_error(run, "metrics.jsonl") : LT_OK;
 }
 
+lt_status lt_run_event(lt_run *run, const char *event, int64_t step, const char *key,
+                       const char *text)
+{
+    if (!run->metrics)
+        return LT_OK;
+    begin_line(run, event);
+    lt_json_put_integer(&run->line, "step", step);
+    if (key)
+        lt_json_put_string(&run->line, key, text);
+    return write_line(run, true);
+}
+
 lt_status lt_run_bad_image(lt_run *run, const char *description)
 {
     if (!run->folder || run->is_quiet)
@@ -251,6 +316,17 @@ void lt_run_note(lt_run *run, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     lt_bar_line(&run->bar, text);
+}
+
+void lt_run_warn(lt_run *run, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    lt_bar_clear(&run->bar);
+    lt_log(LT_LOG_WARN, "train", "%s", text);
 }
 
 void lt_run_part(lt_run *run, const char *name, int64_t done, int64_t total)

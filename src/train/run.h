@@ -6,8 +6,15 @@
 #include "train/progress.h"
 #include "train/tensorboard.h"
 
-/* Writes FOLDER/env.json: machine, build, command line, git commit. */
-LT_MUST_CHECK lt_status lt_run_write_env(const char *folder, const lt_options *options);
+#include "lather/run_folder.h"
+
+/* Writes FOLDER/env.json: machine, build, command line, git commit; the run's id,
+ * unless that is NULL. */
+LT_MUST_CHECK lt_status lt_run_write_env(const char *folder, const lt_options *options,
+                                         const char *id);
+
+/* The member "run" of a JSON file in a folder, if it is an id; else "". */
+void lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID]);
 
 /* Drops the records behind step from a metrics file that a resumed run goes on with, and a line that
  * a kill cut off; the file stays whole whatever happens. No file is fine. */

@@ -83,7 +83,7 @@ static void put_build(lt_json_writer *w)
     lt_json_end(w);
 }
 
-lt_status lt_run_write_env(const char *folder, const lt_options *options)
+lt_status lt_run_write_env(const char *folder, const lt_options *options, const char *id)
 {
     char date[32];
     time_t now = time(NULL);
@@ -91,6 +91,8 @@ lt_status lt_run_write_env(const char *folder, const lt_options *options)
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     lt_json_writer w = {0};
     lt_json_begin_object(&w, NULL);
+    if (id)
+        lt_json_put_string(&w, "run", id);
     lt_json_put_string(&w, "started", date);
     put_build(&w);
     put_host(&w);

@@ -1,0 +1,157 @@
+/* One process writes to a run folder: a lock on FOLDER/lock. Open file description locks (fcntl, Linux 3.15)
+ * end with the process however it ends, so a stale file locks nothing; unlike flock() they are passed to
+ * the server by NFS, and unlike F_SETLK two of one process exclude each other. Classic record locks
+ * where a file system has only those. */
+
+#include "base/alloc.h"
+#include "base/commit.h"
+#include "dist/agree.h"
+
+#include "lather/log.h"
+#include "lather/run_folder.h"
+#include "lather/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HOLDER = 256 };
+
+struct lt_run_lock {
+    char *folder, *path; /* NULL on ranks above 0 */
+    int file;            /* -1: none */
+    bool is_locked;
+    bool made_folder;
+};
+
+static lt_status io_error(const char *path)
+{
+    return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+}
+
+/* What the holder wrote; it may have been quicker to lock than to write. */
+static lt_status is_held(const lt_run_lock *l)
+{
+    char text[HOLDER] = "", shown[2 * HOLDER];
+    ssize_t bytes = pread(l->file, text, sizeof text - 1, 0);
+    text[bytes > 0 ? strcspn(text, "\n") : 0] = 0;
+    return lt_fail(LT_E_IO, "%s: is being written by %s", l->folder,
+                   *text ? lt_text_escape(shown, sizeof shown, text) : "another process");
+}
+
+static lt_status write_holder(const lt_run_lock *l)
+{
+    char text[HOLDER], host[64] = "", since[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    if (gethostname(host, sizeof host - 1))
+        host[0] = 0;
+    strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    int bytes =
+        snprintf(text, sizeof text, "pid %ld on %s since %s\n", (long)getpid(), host, since);
+    if (ftruncate(l->file, 0) || pwrite(l->file, text, (size_t)bytes, 0) != bytes)
+        return io_error(l->path);
+    return LT_OK;
+}
+
+/* Whether the path still names the file: its last holder removes it. */
+static bool has_name(const lt_run_lock *l)
+{
+    struct stat own, named;
+    return !fstat(l->file, &own) && !stat(l->path, &named) && own.st_ino == named.st_ino
+           && own.st_dev == named.st_dev;
+}
+
+/* 0, or -1 with errno set. */
+static int set_lock(int file)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (!fcntl(file, F_OFD_SETLK, &whole))
+        return 0;
+    return errno == EINVAL || errno == ENOTSUP ? fcntl(file, F_SETLK, &whole) : -1;
+}
+
+static lt_status try_lock(lt_run_lock *l)
+{
+    l->file = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (l->file < 0)
+        return io_error(l->path);
+    if (!set_lock(l->file)) {
+        l->is_locked = has_name(l);
+        return LT_OK;
+    }
+    if (errno == EAGAIN || errno == EACCES)
+        return is_held(l);
+    lt_log(LT_LOG_WARN, "train",
+           "%s: cannot be locked (%s): see to it that no other process writes to %s", l->path,
+           strerror(errno), l->folder);
+    l->is_locked = true;
+    return LT_OK;
+}
+
+static void close_file(lt_run_lock *l)
+{
+    if (l->file >= 0)
+        close(l->file);
+    l->file = -1;
+}
+
+static lt_status lock_folder(lt_run_lock *l, bool is_new)
+{
+    struct stat info;
+    l->made_folder = stat(l->folder, &info) && errno == ENOENT;
+    LT_TRY(lt_commit_make_folders(l->folder));
+    while (!l->is_locked) {
+        close_file(l);
+        LT_TRY(try_lock(l));
+    }
+    if (is_new && lt_run_is_used(l->folder))
+        return lt_fail(LT_E_ARG, "%s: holds a run", l->folder);
+    return write_holder(l);
+}
+
+static lt_status open_on_rank_0(lt_run_lock *l, const char *folder, bool is_new)
+{
+    l->folder = lt_strdup(folder);
+    l->path = lt_format("%s/lock", folder);
+    return l->folder && l->path ? lock_folder(l, is_new) : LT_E_NOMEM;
+}
+
+lt_status lt_run_lock_open(lt_run_lock **out, const char *folder, const lt_run_lock_config *config)
+{
+    static const lt_run_lock_config any = {0};
+    const lt_run_lock_config *c = config ? config : &any;
+    lt_run_lock *l = lt_alloc(1, sizeof *l);
+    lt_status st = l ? LT_OK : LT_E_NOMEM;
+    if (l)
+        l->file = -1;
+    if (!st && (!c->comm || lt_comm_rank(c->comm) == 0))
+        st = open_on_rank_0(l, folder, c->is_new);
+    if (c->comm)
+        st = lt_comm_agree(c->comm, st);
+    if (st)
+        lt_run_lock_close(&l);
+    else
+        *out = l;
+    return st;
+}
+
+void lt_run_lock_close(lt_run_lock **lock)
+{
+    lt_run_lock *l = *lock;
+    if (!l)
+        return;
+    if (l->is_locked && has_name(l))
+        unlink(l->path);
+    close_file(l);
+    if (l->made_folder)
+        rmdir(l->folder); /* fails if a run was there after all */
+    lt_free(l->path);
+    lt_free(l->folder);
+    lt_free(l);
+    *lock = NULL;
+}

@@ -1,0 +1,230 @@
+/* Whose a run folder is: the lock, the id, setting a run aside; and that checkpoints of other runs are left alone. */
+
+#include "lather/run_folder.h"
+
+#include "temp.h"
+
+#include "lather/checkpoint.h"
+#include "lather/run.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static char folder[TEMP_PATH];
+
+static int setup(void **state)
+{
+    (void)state;
+    temp_make(folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    temp_remove(folder);
+    return 0;
+}
+
+static bool exists(const char *name)
+{
+    char path[TEMP_PATH];
+    struct stat info;
+    return !lstat(temp_path(path, folder, name), &info);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    char path[TEMP_PATH];
+    temp_write(temp_path(path, folder, name), text, strlen(text));
+}
+
+static void test_id(void **state)
+{
+    (void)state;
+    char a[LT_RUN_ID], b[LT_RUN_ID], got[LT_RUN_ID];
+    assert_ok(lt_run_new_id(a));
+    assert_ok(lt_run_new_id(b));
+    assert_int_equal(strspn(a, "0123456789abcdef"), LT_RUN_ID - 1);
+    assert_string_not_equal(a, b);
+    lt_run *run = NULL;
+    const lt_run_config c = {.progress = LT_PROGRESS_OFF, .no_tensorboard = true, .id = a};
+    assert_ok(lt_run_open(&run, folder, &c));
+    assert_ok(lt_run_event(run, "resume", 7, "changed", "lr \"0.1\""));
+    lt_run_close(&run);
+    lt_run_read_id(folder, got);
+    assert_string_equal(a, got);
+    char path[TEMP_PATH], want[256];
+    char *text = temp_read(temp_path(path, folder, "metrics.jsonl"), NULL);
+    snprintf(want, sizeof want,
+             "{\"event\":\"resume\",\"step\":7,\"changed\":\"lr \\\"0.1\\\"\",\"run\":\"%s\"}\n",
+             a);
+    assert_string_equal(text, want);
+    free(text);
+    write_text("env.json", "{\"run\":\"..\\u001b[2J\"}"); /* no id: it would be shown */
+    lt_run_read_id(folder, got);
+    assert_string_equal(got, "");
+    assert_int_equal(unlink(temp_path(path, folder, "env.json")), 0);
+    lt_run_read_id(folder, got);
+    assert_string_equal(got, "");
+}
+
+static void test_lock(void **state)
+{
+    (void)state;
+    char run[TEMP_PATH], other[TEMP_PATH], says[64];
+    lt_run_lock *a = NULL, *b = NULL, *c = NULL;
+    temp_path(run, folder, "run");
+    assert_ok(lt_run_lock_open(&a, run, NULL));
+    assert_status(lt_run_lock_open(&b, run, NULL), LT_E_IO);
+    assert_null(b);
+    snprintf(says, sizeof says, "is being written by pid %ld on ", (long)getpid());
+    assert_non_null(strstr(lt_error_message(), says));
+    assert_ok(lt_run_lock_open(&c, temp_path(other, folder, "other"), NULL)); /* control */
+    assert_true(exists("run/lock"));
+    lt_run_lock_close(&a);
+    assert_null(a);
+    assert_false(exists("run")); /* it was made for the lock */
+    assert_ok(lt_run_lock_open(&b, run, NULL));
+    write_text("run/metrics.jsonl", "{}\n");
+    lt_run_lock_close(&b);
+    assert_true(exists("run/metrics.jsonl") && !exists("run/lock"));
+    const lt_run_lock_config is_new = {.is_new = true};
+    assert_status(lt_run_lock_open(&a, run, &is_new), LT_E_ARG);
+    assert_false(exists("run/lock"));
+    lt_run_lock_close(&c);
+}
+
+/* In a child that holds the lock and waits to be killed. */
+static void hold(const char *run, int ready)
+{
+    lt_run_lock *lock = NULL;
+    if (!lt_run_lock_open(&lock, run, NULL) && write(ready, "x", 1) == 1)
+        for (;;)
+            pause();
+    _exit(1);
+}
+
+static void test_stale(void **state)
+{
+    (void)state;
+    char run[TEMP_PATH], byte;
+    lt_run_lock *lock = NULL;
+    int ready[2];
+    temp_path(run, folder, "run");
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (!child)
+        hold(run, ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_status(lt_run_lock_open(&lock, run, NULL), LT_E_IO);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(exists("run/lock"));
+    assert_ok(lt_run_lock_open(&lock, run, NULL));
+    lt_run_lock_close(&lock);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+static void test_used(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH], to[TEMP_PATH];
+    assert_false(lt_run_is_used(folder));
+    assert_false(lt_run_is_used(temp_path(path, folder, "none")));
+    write_text("config.yaml", "lr: 1\n"); /* may be the user's */
+    write_text("metrics.jsonl", "");      /* killed before its first step */
+    assert_int_equal(mkdir(temp_path(path, folder, "checkpoints"), 0777), 0);
+    assert_false(lt_run_is_used(folder));
+    assert_int_equal(mkdir(temp_path(path, folder, "checkpoints/step-3"), 0777), 0);
+    assert_true(lt_run_is_used(folder));
+    write_text("mine.txt", "x");
+    write_text("events.out.tfevents.1.host.2", "x");
+    assert_int_equal(mkdir(temp_path(path, folder, "old-1"), 0777), 0);
+    assert_ok(lt_run_set_aside(folder, to, sizeof to));
+    assert_string_equal(to, temp_path(path, folder, "old-2"));
+    assert_true(exists("mine.txt") && exists("old-2/config.yaml") && exists("old-2/metrics.jsonl"));
+    assert_true(exists("old-2/checkpoints/step-3") && exists("old-2/events.out.tfevents.1.host.2"));
+    assert_false(lt_run_is_used(folder) || exists("config.yaml"));
+    assert_ok(lt_run_set_aside(folder, to, sizeof to)); /* nothing is left to move */
+    assert_string_equal(to, "");
+    assert_false(exists("old-3"));
+}
+
+/* A checkpoint of a run that has no parameters. */
+static void save(const char *run, int64_t step, int keep)
+{
+    const lt_params none = {0};
+    const lt_checkpoint_parts parts = {.params = &none};
+    const lt_checkpoint_policy policy = {.keep = keep};
+    lt_checkpoint_state state = {.step = step, .loss_scale = 1, .best_top1 = -1, .classes = 2};
+    snprintf(state.run, sizeof state.run, "%s", run);
+    assert_ok(lt_checkpoint_save(folder, &parts, &state, &policy));
+}
+
+static void assert_newest(const char *want)
+{
+    char path[TEMP_PATH], is[TEMP_PATH];
+    assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
+    assert_string_equal(path, temp_path(is, folder, want));
+}
+
+static void test_other_runs(void **state)
+{
+    (void)state;
+    char a[LT_RUN_ID], b[LT_RUN_ID], path[TEMP_PATH];
+    assert_ok(lt_run_new_id(a));
+    assert_ok(lt_run_new_id(b));
+    for (int64_t step = 40; step <= 120; step += 40)
+        save(a, step, 0);
+    save(b, 30, 0);
+    save(b, 50, 2);
+    assert_newest("checkpoints/step-50"); /* not the other's 120 */
+    save(b, 60, 2);
+    assert_false(exists("checkpoints/step-30"));
+    assert_true(exists("checkpoints/step-40") && exists("checkpoints/step-120"));
+    temp_write(temp_path(path, folder, "checkpoints/step-60/optim.safetensors"), "x", 1);
+    assert_newest("checkpoints/step-50"); /* one of its own */
+    temp_write(temp_path(path, folder, "checkpoints/step-50/optim.safetensors"), "x", 1);
+    assert_status(lt_checkpoint_newest(folder, path, sizeof path), LT_E_FORMAT);
+    assert_int_equal(unlink(temp_path(path, folder, "checkpoints/latest")), 0);
+    assert_newest("checkpoints/step-120"); /* nothing says whose folder it is */
+    snprintf(path, sizeof path, "{\"run\":\"%s\"}", b);
+    write_text("env.json", path);
+    assert_status(lt_checkpoint_newest(folder, path, sizeof path), LT_E_FORMAT);
+    write_text("env.json", "{\"run\":\"0123456789abcdef0123456789abcdef\"}");
+    assert_status(lt_checkpoint_newest(folder, path, sizeof path), LT_E_FORMAT);
+    assert_non_null(strstr(lt_error_message(), "none is of run 0123456789abcdef"));
+}
+
+/* Gone on with from step 4, where steps 6 and 8 were: those are of no use any more, and stay. */
+static void test_went_back(void **state)
+{
+    (void)state;
+    char a[LT_RUN_ID];
+    assert_ok(lt_run_new_id(a));
+    for (int64_t step = 2; step <= 8; step += 2)
+        save(a, step, 0);
+    save(a, 5, 2);
+    assert_newest("checkpoints/step-5");
+    assert_true(exists("checkpoints/step-4") && exists("checkpoints/step-8"));
+    assert_false(exists("checkpoints/step-2"));
+    save("", 9, 2); /* of an earlier version */
+    assert_newest("checkpoints/step-9");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"a run's id is random, and in env.json and records", test_id, setup, teardown, NULL},
+        {"one has the lock, and the other hears who", test_lock, setup, teardown, NULL},
+        {"the lock of a killed process is taken over", test_stale, setup, teardown, NULL},
+        {"a run is set aside, and what is not its stays", test_used, setup, teardown, NULL},
+        {"checkpoints of another run are neither taken nor removed", test_other_runs, setup,
+         teardown, NULL},
+        {"checkpoints behind the latest are left alone", test_went_back, setup, teardown, NULL},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
