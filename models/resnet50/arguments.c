@@ -132,17 +132,18 @@ static const lt_option table[] = {
 {"Evaluation", INT("eval-every", eval_every, 0, many), .value = "1", .help = "epochs between evaluations; 0: only at the end"},
 {"Evaluation", INT("eval-batch-size", eval_batch_size, 0, 1000000), .value = "0", .help = "pictures per evaluation batch; 0: the batch size"},
 {"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .help = "stop when an evaluation reaches this percentage; 0: never"},
-{"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .help = "with --eval: write logits and labels as safetensors"},
-{"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .help = "with --eval: write the accuracy of each class, which classes are taken for which, and sample pictures as JSON; with --output also without this: eval.json there, which report shows"},
+{"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .help = "with --eval: write logits and labels as safetensors"},
+{"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .help = "with --eval: write the accuracy of each class, which classes are taken for which, and sample pictures as JSON; with --output also without this: eval.json there, which report shows"},
 
 {"Output", TEXT("output", output), .alias = 'o', .meta = "DIR", .help = "run folder: config, metrics, checkpoints, and at the end model.safetensors (averaged with --ema-decay)"},
-{"Output", TEXT("resume", resume), .meta = "auto|PATH", .help = "go on from a checkpoint; auto: the newest in --output, if there is one"},
+{"Output", TEXT("resume", resume), .meta = "auto|PATH", .once = true, .help = "go on from a checkpoint, which has the weights, whatever --weights says; auto: the latest in --output, if there is one"},
+{"Output", BOOL("overwrite", overwrite), .once = true, .help = "begin anew in a folder that holds a run, whose files are renamed to old-1/, old-2/ and so on there; without it and --resume such a folder is refused"},
 {"Output", INT("checkpoint-every", checkpoint_every, 0, many), .value = "0", .help = "updates between checkpoints, besides those at the end of epochs; 0: none"},
-{"Output", INT("keep", keep, 0, many), .value = "2", .help = "newest checkpoints to keep, besides the best; 0: all"},
+{"Output", INT("keep", keep, 0, many), .value = "2", .help = "newest checkpoints of this run to keep, besides the best; 0: all"},
 {"Output", PICK("progress", progress, "auto|bar|lines|off"), .help = "auto: a bar on a terminal, else lines"},
 {"Output", INT("log-every", log_every, 1, many), .value = "50", .help = "updates between lines"},
 {"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},
-{"Output", TEXT("profile", profile), .meta = "FILE", .help = "write a trace for Perfetto, and print where the time went"},
+{"Output", TEXT("profile", profile), .meta = "FILE", .once = true, .help = "write a trace for Perfetto, and print where the time went"},
 
 {"Ranks", PICK("dist", dist, "auto|off|mpi"), .help = "auto: one run of all processes that mpirun or srun started; off: each process alone; mpi: ranks in any case, if only one"},
 {"Ranks", PICK("dist-bn", dist_bn, "none|broadcast|reduce"), .value = "reduce", .help = "running statistics of batch norm before an evaluation or checkpoint: each rank's own, rank 0's, or the mean"},
@@ -244,9 +245,11 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     LT_TRY(check_needs(a));
     LT_TRY(check_sizes(a));
     LT_TRY(check_divided(a, options));
-    if (a->resume && a->weights)
-        return lt_fail(LT_E_ARG, "--resume and --weights contradict each other: a checkpoint has "
-                                 "weights of its own");
+    if (a->resume && strcmp(a->resume, "auto") != 0 && lt_options_is_typed(options, "weights"))
+        return lt_fail(LT_E_ARG, "--resume PATH and --weights contradict each other: a checkpoint "
+                                 "has weights of its own");
+    if (a->overwrite && a->resume && !strcmp(a->resume, "auto"))
+        return lt_fail(LT_E_ARG, "--overwrite and --resume auto contradict each other");
     if (a->eval && a->cache_ram)
         return lt_fail(LT_E_ARG, "--cache-ram: an evaluation reads each picture once");
     if (a->overfit_batches && lt_options_is_set(options, "limit-train-batches"))

@@ -209,13 +209,9 @@ static const char *name_arch(const session *s, char text[NOTE_BYTES])
     const lt_resnet_config *c = &s->shape;
     int at = snprintf(text, NOTE_BYTES, "resnet %d-%d-%d-%d", c->depths[0], c->depths[1],
                       c->depths[2], c->depths[3]);
-    const char *name;
-    for (int i = 0; (name = lt_resnet_arch_name(i)); i++) {
-        lt_resnet_config known_one = {.arch = name, .classes = 1};
-        if (!lt_resnet_resolve(&known_one) && known_one.bottleneck == c->bottleneck
-            && !memcmp(known_one.depths, c->depths, sizeof c->depths))
-            at = snprintf(text, NOTE_BYTES, "%s", name);
-    }
+    const char *name = network_name(c);
+    if (name)
+        at = snprintf(text, NOTE_BYTES, "%s", name);
     if (c->width && c->width != USUAL_WIDTH)
         snprintf(text + at, (size_t)(NOTE_BYTES - at), " of width %d", c->width);
     return text;

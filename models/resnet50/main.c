@@ -79,14 +79,17 @@ static lt_status start_profile(session *s)
     const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');
     int stem = dot ? (int)(dot - name) : (int)strlen(name);
     if (!s->rank)
-        return lt_profile_start(name, 0);
-    snprintf(path, sizeof path, "%.*s.rank%d%s", stem, name, s->rank, name + stem);
+        snprintf(path, sizeof path, "%s", name);
+    else
+        snprintf(path, sizeof path, "%.*s.rank%d%s", stem, name, s->rank, name + stem);
+    LT_TRY(session_keep_file(s, path));
     return lt_profile_start(path, 0);
 }
 
 static lt_status open_and_work(session *s)
 {
     LT_TRY(session_open_device(s));
+    LT_TRY(session_open_folder(s));
     LT_TRY(session_open_data(s));
     LT_TRY(session_open_model(s));
     LT_TRY(start_profile(s));
@@ -119,6 +122,16 @@ static int fail_on_rank(session *s, lt_status st)
     return exit_status(s, st);
 }
 
+/* Behind the bar, and without one too: whether the work is safe is what one wants to know. */
+static void tell_stop(const session *s)
+{
+    if (s->args.output)
+        fprintf(stderr, "saved step %lld; --resume auto goes on\n", (long long)s->state.step);
+    else
+        fprintf(stderr, "stopped at step %lld; without --output nothing is saved\n",
+                (long long)s->state.step);
+}
+
 static int command_train(int argc, char **argv)
 {
     session s = {0};
@@ -140,6 +153,8 @@ static int command_train(int argc, char **argv)
         return code;
     }
     st = run(&s);
+    if (!st && s.stop && !s.rank)
+        tell_stop(&s);
     int code = st ? fail_on_rank(&s, st) : exit_status(&s, st);
     session_close(&s);
     return code;

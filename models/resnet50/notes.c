@@ -23,6 +23,11 @@ const char *const notes_key[NOTE_KEYS] = {
     [NOTE_INTERPOLATION] = "interpolation",
     [NOTE_STEM] = "stem",
     [NOTE_AUGMENT] = "augment",
+    [NOTE_ARCH] = "arch",
+    [NOTE_DEPTHS] = "depths",
+    [NOTE_WIDTH] = "width",
+    [NOTE_CHANNELS] = "channels",
+    [NOTE_CLASSES] = "classes",
 };
 const char *const notes_flag[NOTE_KEYS] = {
     [NOTE_MEAN] = "mean",
@@ -32,6 +37,11 @@ const char *const notes_flag[NOTE_KEYS] = {
     [NOTE_INTERPOLATION] = "interpolation",
     [NOTE_STEM] = "stem",
     [NOTE_AUGMENT] = "augment",
+    [NOTE_ARCH] = "arch",
+    [NOTE_DEPTHS] = "depths",
+    [NOTE_WIDTH] = "width",
+    [NOTE_CHANNELS] = "data",
+    [NOTE_CLASSES] = "num-classes",
 };
 
 /* --- Texts --- */

@@ -1,4 +1,4 @@
-/* Checkpoints of a run: finding one to go on from, loading, saving. */
+/* Checkpoints of a run: loading the one to go on from, saving. */
 
 #include "session.h"
 
@@ -16,30 +16,6 @@ static lt_checkpoint_parts parts(session *s, lt_weights_note note[NOTES])
                                  .comm = s->comm,
                                  .note = note,
                                  .note_count = session_notes(s, note)};
-}
-
-/* A run folder stands for its newest checkpoint. */
-static lt_status find_newest(session *s, const char *folder)
-{
-    lt_status st = lt_checkpoint_newest(folder, s->folder, sizeof s->folder);
-    if (st == LT_END)
-        s->folder[0] = 0;
-    return st == LT_END ? LT_OK : st;
-}
-
-static lt_status find_checkpoint(session *s)
-{
-    const char *resume = s->args.resume;
-    if (!resume)
-        return LT_OK;
-    if (!strcmp(resume, "auto")) {
-        LT_TRY(find_newest(s, s->args.output));
-    } else {
-        LT_TRY(find_newest(s, resume));
-        if (!s->folder[0])
-            snprintf(s->folder, sizeof s->folder, "%s", resume);
-    }
-    return LT_OK;
 }
 
 /* Where the epoch goes on, if ranks, batches and micro-batches are others now: all samples in front
@@ -84,18 +60,11 @@ static lt_status check_same_run(const session *s, const lt_checkpoint_state *fou
 
 lt_status session_load_checkpoint(session *s)
 {
-    LT_TRY(find_checkpoint(s));
-    if (s->comm) {
-        lt_status st = lt_comm_same(s->comm, "the checkpoint to resume", s->folder);
-        s->everywhere = st == LT_E_ARG;
-        LT_TRY(st);
-    }
     if (!s->folder[0])
         return LT_OK;
     lt_weights_note note[NOTES];
     lt_checkpoint_parts p = parts(s, note);
-    lt_checkpoint_state found = s->state;
-    LT_TRY(lt_checkpoint_verify(s->folder, &found));
+    lt_checkpoint_state found = s->found;
     LT_TRY(find_place(s, &found));
     LT_TRY(check_same_run(s, &found));
     LT_TRY(session_check_notes(s));
@@ -106,6 +75,9 @@ lt_status session_load_checkpoint(session *s)
     found.ranks = s->ranks;
     found.threads = s->state.threads;
     found.global_batch = s->state.global_batch;
+    /* Earlier versions named resnet50 whatever --weights had. */
+    memcpy(found.arch, s->state.arch, sizeof found.arch);
+    memcpy(found.network, s->state.network, sizeof found.network);
     s->state = found;
     return LT_OK;
 }

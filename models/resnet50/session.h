@@ -13,6 +13,7 @@
 #include "lather/ops.h"
 #include "lather/readback.h"
 #include "lather/run.h"
+#include "lather/run_folder.h"
 #include "lather/schedule.h"
 
 /* What a file of weights says besides numbers: texts in its metadata, under the names notes_key[]; notes_flag[]
@@ -25,6 +26,11 @@ typedef enum note_key {
     NOTE_INTERPOLATION,
     NOTE_STEM,
     NOTE_AUGMENT,
+    NOTE_ARCH,
+    NOTE_DEPTHS,
+    NOTE_WIDTH,
+    NOTE_CHANNELS,
+    NOTE_CLASSES,
     NOTE_KEYS,
     NOTES /* and the names of classes */
 } note_key;
@@ -57,7 +63,7 @@ typedef struct session {
     lt_size_schedule sizes; /* of training, if there is one */
     double crop;            /* share that evaluation's centre crop keeps; 0: the usual one */
     lt_normalize_config pixels;
-    notes known, own;          /* of --weights; of this run */
+    notes known, own;          /* of s->weights; of this run */
     origin origin[NOTE_KEYS];  /* of size, crop and interpolation */
     lt_tensor *hits;           /* i64 [2]: top-1 and top-5 of the running count */
     lt_tensor *loss;           /* [] of the last micro-batch */
@@ -74,6 +80,11 @@ typedef struct session {
     lt_loader_stats feed_before; /* when this part of the epoch began */
     double feed_seconds;         /* of the epoch then */
     char folder[1024];           /* checkpoint to resume; "": none */
+    lt_checkpoint_state found;   /* its, as it stands there */
+    char weights[1100];          /* its model.safetensors, else --weights; "": neither */
+    char changed[1024];          /* flags that are others than before the resume */
+    lt_run_lock *lock;           /* of --output; NULL: none */
+    bool lost;                   /* the last checkpoint was not written */
 
     struct details *details; /* of an evaluation; NULL: they are not wanted */
 
@@ -164,10 +175,25 @@ int session_largest_side(const session *s);
 /* Logs one line: network, size, crop, interpolation, and where they come from. */
 void session_describe_input(const session *s);
 
+/* folder.c */
+/* Locks --output and finds what --resume asks for; a run in the folder is refused without that or --overwrite.
+ * Collective. */
+lt_status session_open_folder(session *s);
+/* Into s->changed: the flags that config.yaml of the checkpoint's run has otherwise. */
+lt_status session_compare_flags(session *s);
+/* With --overwrite: the run in --output goes to OUTPUT/old-N, whose name goes into to; "": nothing did. */
+lt_status session_set_aside(const session *s, char *to, size_t size);
+/* A resumed run's product that an earlier start wrote goes to STEM.old-N.SUFFIX. */
+lt_status session_keep_file(const session *s, const char *path);
+
+/* network.c */
+lt_status session_open_model(session *s);
+/* The name in the table of a network whose depths are known; NULL: it has none. */
+const char *network_name(const lt_resnet_config *c);
+
 /* setup.c: opens everything that the arguments ask for, in this order. */
 lt_status session_open_device(session *s);
 lt_status session_open_data(session *s);
-lt_status session_open_model(session *s);
 lt_status session_open_training(session *s);
 void session_close(session *s);
 lt_pass session_pass(const session *s, bool train);

@@ -65,104 +65,6 @@ lt_status session_open_data(session *s)
     return session_agree_data(s);
 }
 
-static lt_status parse_depths(const char *text, int depths[LT_RESNET_STAGES])
-{
-    double value[LT_RESNET_STAGES];
-    bool fits = arguments_numbers(text, value, LT_RESNET_STAGES) == LT_RESNET_STAGES;
-    for (int i = 0; i < LT_RESNET_STAGES && fits; i++) {
-        fits = value[i] <= INT_MAX && floor(value[i]) >= value[i];
-        depths[i] = fits ? (int)value[i] : 0;
-    }
-    return fits ? LT_OK : lt_fail(LT_E_ARG, "--depths: '%s' is not A,B,C,D", text);
-}
-
-static lt_status choose_classes(session *s)
-{
-    const arguments *a = &s->args;
-    int data = lt_dataset_classes(s->train_data ? s->train_data : s->val_data);
-    s->shape.classes = a->num_classes ? (int)a->num_classes : data;
-    if (data > s->shape.classes)
-        return lt_fail(LT_E_ARG, "--num-classes %d: the data has %d", s->shape.classes, data);
-    return LT_OK;
-}
-
-/* Without a word on the network, a file of weights says what it is. */
-static bool weights_decide(const session *s)
-{
-    return s->args.eval
-           || (s->args.weights && !lt_options_is_set(s->options, "arch")
-               && !lt_options_is_set(s->options, "depths")
-               && !lt_options_is_set(s->options, "width")
-               && !lt_options_is_set(s->options, "stem"));
-}
-
-/* Without a word on the size, a network with ImageNet's stem gets ImageNet's size, however small the
- * pictures are. */
-static lt_status shape_of_weights(session *s)
-{
-    int channels = lt_dataset_channels(s->val_data);
-    LT_TRY(lt_resnet_infer(s->args.weights, &s->shape));
-    if (s->origin[NOTE_IMAGE_SIZE] == FROM_USUAL && !s->shape.small_stem)
-        LT_TRY(session_choose_input(s, IMAGENET_SIDE));
-    if (channels == s->shape.channels)
-        return LT_OK;
-    return lt_fail(LT_E_SHAPE, "%s: the weights read %d channels, the pictures of %s have %d",
-                   s->args.weights, s->shape.channels, s->args.data, channels);
-}
-
-static lt_status choose_shape(session *s)
-{
-    const arguments *a = &s->args;
-    s->shape = (lt_resnet_config){
-        .arch = a->arch,
-        .width = (int)a->width,
-        .channels = lt_dataset_channels(s->val_data),
-        .small_stem = session_small_stem(s),
-        .zero_init_last = a->zero_init_last,
-        .seed = (uint64_t)a->seed,
-    };
-    if (weights_decide(s)) {
-        LT_TRY(shape_of_weights(s));
-        return a->eval ? LT_OK : choose_classes(s);
-    }
-    if (a->depths)
-        LT_TRY(parse_depths(a->depths, s->shape.depths));
-    return choose_classes(s);
-}
-
-/* A file that does not fit says what it is, if it is something else; else what may be meant. */
-static lt_status explain_weights(const session *s, lt_status failure)
-{
-    char why[512];
-    lt_resnet_config found;
-    snprintf(why, sizeof why, "%s", lt_error_message());
-    LT_TRY(lt_resnet_infer(s->args.weights, &found));
-    bool head = !s->args.reset_head && found.classes != s->shape.classes;
-    return lt_fail(failure, "%s%s", why,
-                   head ? "; --reset-head keeps the rest and makes a new last layer" : "");
-}
-
-static lt_status load_weights(session *s)
-{
-    lt_weights_config config = {.skip = s->args.reset_head ? "fc." : NULL};
-    if (!s->args.weights)
-        return LT_OK;
-    lt_status st = lt_weights_load(s->args.weights, &s->params, &config);
-    return st ? explain_weights(s, st) : LT_OK;
-}
-
-lt_status session_open_model(session *s)
-{
-    LT_TRY(choose_shape(s));
-    snprintf(s->own.text[NOTE_STEM], NOTE_BYTES, "%s", s->shape.small_stem ? "small" : "imagenet");
-    LT_TRY(lt_resnet_new(&s->model, s->device, &s->shape));
-    LT_TRY(lt_module_params(s->model, &s->params));
-    LT_TRY(load_weights(s));
-    LT_TRY(lt_tensor_new(&s->hits, s->device, LT_I64, LT_SHAPE(2)));
-    LT_TRY(lt_tensor_new(&s->loss, s->device, lt_device_master(s->device), LT_SCALAR));
-    return lt_tape_new(&s->tape, s->device);
-}
-
 /* An epoch is a whole number of updates; what is left over is not seen in it. */
 static lt_status count_batches(session *s)
 {
@@ -211,10 +113,30 @@ static void copy_text(char *to, const char *from)
     snprintf(to, LT_CHECKPOINT_NAME, "%s", from);
 }
 
+static void name_network(session *s)
+{
+    const notes *n = &s->own;
+    copy_text(s->state.arch, n->text[NOTE_ARCH]);
+    snprintf(s->state.network, LT_CHECKPOINT_NAME,
+             "depths %.19s width %.4s stem %.8s channels %.1s", n->text[NOTE_DEPTHS],
+             n->text[NOTE_WIDTH], n->text[NOTE_STEM], n->text[NOTE_CHANNELS]);
+}
+
+static lt_status note_resume(session *s)
+{
+    lt_run_note(s->run, "resumed from %s: step %lld, epoch %lld", s->folder,
+                (long long)s->state.step, (long long)s->state.epoch + 1);
+    if (*s->changed)
+        lt_run_note(s->run, "flags that changed: %s", s->changed);
+    return lt_run_event(s->run, "resume", s->state.step, *s->changed ? "changed" : NULL,
+                        s->changed);
+}
+
 static lt_status open_run(session *s)
 {
     const arguments *a = &s->args;
     int64_t per_epoch = s->batches_per_epoch / a->grad_accum;
+    char aside[sizeof s->folder];
     lt_run_config c = {
         .options = s->options,
         .progress = (lt_progress)a->progress,
@@ -225,8 +147,14 @@ static lt_status open_run(session *s)
         .resume_step = s->state.step,
         .no_tensorboard = !a->tensorboard,
         .rank = s->rank,
+        .id = s->state.run,
     };
-    return lt_run_open(&s->run, a->output, &c);
+    LT_TRY(session_compare_flags(s));
+    LT_TRY(session_set_aside(s, aside, sizeof aside));
+    LT_TRY(lt_run_open(&s->run, a->output, &c));
+    if (*aside)
+        lt_run_note(s->run, "the run that was in %s is in %s now", a->output, aside);
+    return s->folder[0] ? note_resume(s) : LT_OK;
 }
 
 /* Where the checkpoint's run had it, or from the start. */
@@ -268,18 +196,16 @@ lt_status session_open_training(session *s)
                                      .ranks = s->ranks,
                                      .global_batch = a->batch_size * a->grad_accum * s->ranks,
                                      .threads = lt_device_threads(s->device)};
-    copy_text(s->state.arch, a->arch);
+    name_network(s);
     copy_text(s->state.optim, lt_optim_name(s->optim));
     /* The run folder last: a run that cannot go on leaves what is there as it is. */
     LT_TRY(session_load_checkpoint(s));
     LT_TRY(open_loss_scale(s));
     LT_TRY(session_check_memory(s));
     LT_TRY(open_loader(s));
-    LT_TRY(open_run(s));
-    if (s->folder[0])
-        lt_run_note(s->run, "resumed from %s: step %lld, epoch %lld", s->folder,
-                    (long long)s->state.step, (long long)s->state.epoch + 1);
-    return LT_OK;
+    if (!s->state.run[0])
+        LT_TRY(lt_run_new_id(s->state.run));
+    return open_run(s);
 }
 
 void session_close(session *s)
@@ -304,6 +230,7 @@ void session_close(session *s)
     notes_clear(&s->known);
     notes_clear(&s->own);
     lt_options_free(&s->options);
+    lt_run_lock_close(&s->lock);
 }
 
 lt_pass session_pass(const session *s, bool train)

@@ -114,8 +114,8 @@ static lt_status open_caches(session *s)
 
 lt_status session_open_sources(session *s)
 {
-    if (s->args.weights)
-        LT_TRY(notes_read(&s->known, s->args.weights));
+    if (s->weights[0])
+        LT_TRY(notes_read(&s->known, s->weights));
     if (!s->args.eval)
         LT_TRY(lt_dataset_open(&s->train_data, s->args.data, true));
     LT_TRY(open_val(s));

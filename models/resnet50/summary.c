@@ -1,6 +1,7 @@
 /* What a run will need, said before its first step, and refused if the machine has not got it. */
 
 #include "session.h"
+#include "shampoo.h"
 
 #include "lather/ext/fail.h"
 
@@ -91,6 +92,23 @@ lt_status session_check_memory(const session *s)
                    need / gib, rest / gib);
 }
 
+/* Else a short run is another optimizer's without a word. */
+static void note_late_roots(session *s)
+{
+    lt_shampoo_config c;
+    if (!arguments_is_shampoo(&s->args) || arguments_shampoo(&s->args, &c))
+        return;
+    int64_t first =
+        c.start_preconditioning_step < 0 ? c.precondition_frequency : c.start_preconditioning_step;
+    if (first > s->total_steps)
+        lt_run_note(
+            s->run,
+            "shampoo: its first roots come at step %lld, and this run has %lld: none of its "
+            "updates is preconditioned (--precondition-frequency, "
+            "--start-preconditioning-step)",
+            (long long)first, (long long)s->total_steps);
+}
+
 lt_status session_summary(session *s)
 {
     const double train_factor = 3; /* backward costs two forward passes */
@@ -101,12 +119,13 @@ lt_status session_summary(session *s)
                     s->ranks, lt_device_threads(s->device), (long long)s->state.global_batch);
     double held = param_bytes(s) + (double)lt_optim_state_bytes(s->optim);
     lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per picture of %d x %d to train",
-                s->args.arch, 1e-6 * (double)cost.params,
+                s->own.text[NOTE_ARCH], 1e-6 * (double)cost.params,
                 2e-9 * train_factor * (double)cost.multiply_adds, s->transform.size,
                 s->transform.size);
     lt_run_note(
         s->run,
         "memory: %.2f GiB parameters, gradients and %s state, about %.2f GiB more in a step",
         held / gib, lt_optim_name(s->optim), (activation_bytes(s, &cost) + loader_bytes(s)) / gib);
+    note_late_roots(s);
     return session_blocks(s);
 }

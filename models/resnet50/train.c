@@ -63,16 +63,36 @@ static lt_status log_update(session *s, const update *u)
     return lt_run_step(s->run, &record);
 }
 
+static lt_status tell_lost(session *s)
+{
+    char why[LATE_MESSAGE];
+    long long step = (long long)s->state.step;
+    if (s->rank)
+        return LT_OK;
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    lt_run_warn(s->run, "checkpoint of step %lld not written: %s", step, why);
+    return lt_run_event(s->run, "checkpoint_failed", step, "error", why);
+}
+
 /* A checkpoint that cannot be written ends nothing: the last good one is still there. */
 static lt_status save_or_warn(session *s, bool is_best)
 {
     int64_t span = lt_profile_begin();
     LT_TRY(session_gather_statistics(s));
-    if (session_save_checkpoint(s, is_best))
-        lt_run_note(s->run, "checkpoint of step %lld not written: %s", (long long)s->state.step,
-                    lt_error_message());
+    LT_TRY(lt_run_check(s->run)); /* saving would make the folder anew */
+    s->lost = session_save_checkpoint(s, is_best) != LT_OK;
     lt_profile_end(span, LT_PROFILE_PROGRAM, "checkpoint", 0);
-    return LT_OK;
+    return s->lost ? tell_lost(s) : LT_OK;
+}
+
+/* A run that could not keep its end must not end as one that did. All ranks know. */
+static lt_status check_saved(session *s)
+{
+    if (!s->lost)
+        return LT_OK;
+    s->everywhere = true;
+    return lt_fail(LT_E_IO, "%s: the checkpoint of the last step, %lld, is missing", s->args.output,
+                   (long long)s->state.step);
 }
 
 static bool is_done(const session *s)
@@ -246,10 +266,13 @@ lt_status session_train(session *s)
             LT_TRY(finish_epoch(s, &reached));
         if (s->stop) {
             LT_TRY(save_or_warn(s, false));
-            return s->comm ? session_list_bad(s, s->loader, &s->bad_images) : LT_OK;
+            if (s->comm)
+                LT_TRY(session_list_bad(s, s->loader, &s->bad_images));
+            return check_saved(s);
         }
         if (!reached && !is_done(s))
             LT_TRY(go_on(s));
     }
-    return session_save_weights(s);
+    LT_TRY(session_save_weights(s));
+    return check_saved(s);
 }

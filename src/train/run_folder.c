@@ -79,8 +79,8 @@ bool lt_run_is_used(const char *folder)
 static bool is_of_a_run(const char *name)
 {
     static const char *const names[] = {
-        "config.yaml", "env.json",    "metrics.jsonl",     "bad_images.txt",
-        "blocks.txt",  "checkpoints", "model.safetensors", "report.html",
+        "config.yaml", "env.json",          "metrics.jsonl", "bad_images.txt", "blocks.txt",
+        "checkpoints", "model.safetensors", "report.html",   "eval.json",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i]))

@@ -27,7 +27,7 @@ UNGRAPHED = "run without a graph"
 
 
 def train(ranks, cwd, output, *args, order="now", batch=4, steps=6, code=OK):
-    command = [PROGRAM, *FLAGS, "--batch-size", str(batch), "--max-steps", str(steps), "--output", output, *args]
+    command = [PROGRAM, *FLAGS, "--batch-size", str(batch), "--max-steps", str(steps), "--output", output, "--overwrite", *args]
     got = Ranks(ranks, command, cwd, order).finish()
     expect(got, code)
     return " ".join(said for _, said in got)

@@ -209,7 +209,8 @@ def weights_know_their_classes_and_pixels(cwd):
     run(*flags, "--output", "run", cwd=cwd)
     last = os.path.join(cwd, "run", "model.safetensors")
     want = {"format": "pt", "class_names": "class0\nclass1\nclass2", "mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225",
-            "image_size": "16", "crop_pct": "1", "interpolation": "bilinear", "stem": "small", "augment": "small"}
+            "image_size": "16", "crop_pct": "1", "interpolation": "bilinear", "stem": "small", "augment": "small",
+            "arch": "resnet10", "depths": "1,1,1,1", "width": "4", "channels": "3", "classes": "3"}
     assert metadata(last) == want == metadata(checkpoint(cwd, "run", 1)), metadata(last)
     image = "data/val/class2/1.bmp"
 
@@ -227,9 +228,12 @@ def weights_know_their_classes_and_pixels(cwd):
     a, b, c = (run(*test, other, *more, cwd=cwd).stdout for more in ([], pixels, ["--std", "1,1,1"]))
     assert a == b != c, f"{a} {b} {c}"
     resume = [*flags, "--max-steps", "2", "--output", "again", "--resume", "other"]
-    fails(*resume, cwd=cwd, says="was trained with --mean 0.1,0.2,0.3, this run has 0.485,0.456,0.406", code=USAGE)
-    fails(*resume, *pixels[:2], cwd=cwd, says="was trained with --std 0.5,0.6,0.123456, this run has", code=USAGE)
-    run(*resume, *pixels, cwd=cwd)
+    fails(*resume, "--mean", "0.485,0.456,0.406", cwd=cwd, says="was trained with --mean 0.1,0.2,0.3, this run has 0.485,0.456,0.406",
+          code=USAGE)
+    fails(*resume, *pixels[:2], "--std", "1,1,1", cwd=cwd, says="was trained with --std 0.5,0.6,0.123456, this run has",
+          code=USAGE)
+    run(*resume, cwd=cwd)  # without a word: as the checkpoint says
+    assert metadata(checkpoint(cwd, "again", 2)) == metadata(other)
     for part in ("train", "val"):
         os.rename(os.path.join(cwd, "data", part, "class1"), os.path.join(cwd, "data", part, "class10"))
     fails(*resume, *pixels, cwd=cwd, says="class 1 was 'class1', and is 'class10' now", code=USAGE)
@@ -350,7 +354,7 @@ def caches_change_nothing(cwd):
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--epochs", "3", "--optim", "sgd", "--keep", "0"]
     run(*flags, "--output", "plain", cwd=cwd)
     for _ in range(2):  # with copies that are made, and with those that are there
-        run(*flags, "--cache-dir", "near", "--cache-ram", "9K", "--read-ahead", "5", "--output", "cached", cwd=cwd)
+        run(*flags, "--cache-dir", "near", "--cache-ram", "9K", "--read-ahead", "5", "--output", "cached", "--overwrite", cwd=cwd)
         same(cwd, "plain", "cached", 9)
     with open(os.path.join(cwd, "cached", "metrics.jsonl")) as f:
         epochs = [r for r in map(json.loads, f) if r["event"] == "epoch"]
@@ -621,7 +625,7 @@ def f16_finds_its_loss_scale(cwd):
     fails(*NOISE, *SMALL, "--amp", "f16", cwd=cwd, says="--amp f16", code=USAGE)
 
 
-TIMES = "seconds", "queue", "starved", "images_per_second"  # in the names of what no two runs have in common
+TIMES = "seconds", "queue", "starved", "images_per_second", "run"  # in the names of what no two runs have in common
 
 
 def records(cwd, folder):

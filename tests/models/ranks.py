@@ -215,11 +215,24 @@ def a_signal_to_one_rank_stops_all(cwd):
     wait_for_steps(p, cwd, "run", 2)
     ranks = programs(p)
     assert len(ranks) == 2, ranks
+    said = run(2, *flags, "--resume", "auto", cwd=cwd, code=ERROR)[1]  # they have one lock, and one of these tells it
+    assert said.count("run: is being written by pid ") == 1, said
     os.kill(ranks[1], signal.SIGTERM)
     err = finish(p, 60)[1]
     assert p.returncode == INTERRUPTED, (p.returncode, err)
     step = records(cwd, "run")[-1]["step"]
     assert weights(cwd, "run", step)
+    assert err.count(f"saved step {step}; --resume auto goes on") == 1, err
+    said = run(2, *flags, cwd=cwd, code=USAGE)[1]
+    assert said.count("run: holds a run") == 1, said
+
+
+def a_lost_checkpoint_fails_on_all_ranks(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "3", "--output", "run"]
+    os.makedirs(os.path.join(cwd, "run", "checkpoints", "latest"))  # in the way of a link
+    err = run(2, *flags, cwd=cwd, code=ERROR)[1]
+    assert err.count("checkpoint of step 3 not written: ") == 1 and err.count("is missing") == 1, err
+    assert [r["step"] for r in records(cwd, "run", "checkpoint_failed")] == [3]
 
 
 def gradients_that_are_not_finite(cwd):
@@ -316,7 +329,7 @@ def wrong_command_lines_are_refused(cwd):
 
 
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_picture_once,
-        a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all,
+        a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         gradients_that_are_not_finite, divided_state_changes_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_pictures_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, wrong_command_lines_are_refused]
 

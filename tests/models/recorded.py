@@ -22,7 +22,7 @@ SMALL = ["--data", "synthetic:32:16:3", "--arch", "resnet10", "--width", "5", "-
          "--lr", "0.01"]
 EAGER = ["--no-graph", "--run-ahead", "off"]
 SHAMPOO = ["--optim", "shampoo", "--precondition-frequency", "3"]
-TIMES = "seconds", "queue", "starved", "images_per_second"
+TIMES = "seconds", "queue", "starved", "images_per_second", "run"
 STEPS, TIMEOUT = 16, 240
 
 

@@ -33,7 +33,8 @@ def start(cwd, name, *args, order="now", devices=1, **wishes):
     looked after where it is asked for: it takes long."""
     env = dict(environment(cwd, order, devices), LATHER_STANDIN_LOG="1", LATHER_STANDIN_PROTECT="0")
     env.update({"LATHER_" + key: str(value) for key, value in wishes.items()})
-    return subprocess.Popen([PROGRAM, *SMALL, *args, "--output", os.path.join(cwd, name)], env=env,
+    again = [] if "--resume" in args else ["--overwrite"]
+    return subprocess.Popen([PROGRAM, *SMALL, *args, *again, "--output", os.path.join(cwd, name)], env=env,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -1,0 +1,181 @@
+/* The run folder before the run: it is locked, a run that is in it is gone on with, set aside or refused, and the
+ * checkpoint to go on from is found, as network and input come from it. */
+
+#include "session.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- Whose folder it is --- */
+
+static lt_status lock(session *s)
+{
+    const arguments *a = &s->args;
+    lt_run_lock_config c = {.is_new = !a->resume && !a->overwrite, .comm = s->comm};
+    lt_status st = lt_run_lock_open(&s->lock, a->output, &c);
+    s->everywhere = st != LT_OK && st != LT_E_COMM;
+    if (st == LT_E_ARG)
+        return lt_fail(st, "%s; --resume auto goes on with it, --overwrite sets it aside",
+                       lt_error_message());
+    return st;
+}
+
+/* Whether the checkpoint lies in --output. */
+static bool is_own(const session *s)
+{
+    char path[sizeof s->folder + sizeof "/../.."];
+    struct stat from, to;
+    snprintf(path, sizeof path, "%s/../..", s->folder);
+    return !stat(path, &from) && !stat(s->args.output, &to) && from.st_ino == to.st_ino
+           && from.st_dev == to.st_dev;
+}
+
+/* --resume PATH leads from one folder into another, which must not hold a third run. */
+static lt_status check_other_run(const session *s)
+{
+    char id[LT_RUN_ID];
+    const char *output = s->args.output;
+    if (s->args.overwrite || !lt_run_is_used(output) || is_own(s))
+        return LT_OK;
+    lt_run_read_id(output, id);
+    if (*id && !strcmp(id, s->found.run))
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "%s: holds another run than %s; --overwrite sets it aside", output,
+                   s->folder);
+}
+
+/* --- The checkpoint to go on from --- */
+
+/* A run folder stands for its newest checkpoint. */
+static lt_status find_newest(session *s, const char *folder)
+{
+    lt_status st = lt_checkpoint_newest(folder, s->folder, sizeof s->folder);
+    if (st == LT_END)
+        s->folder[0] = 0;
+    return st == LT_END ? LT_OK : st;
+}
+
+static lt_status find_checkpoint(session *s)
+{
+    const char *resume = s->args.resume;
+    if (!resume)
+        return LT_OK;
+    bool is_auto = !strcmp(resume, "auto");
+    LT_TRY(find_newest(s, is_auto ? s->args.output : resume));
+    if (!s->folder[0] && !is_auto)
+        snprintf(s->folder, sizeof s->folder, "%s", resume);
+    return LT_OK;
+}
+
+static lt_status agree(session *s)
+{
+    if (!s->comm)
+        return LT_OK;
+    lt_status st = lt_comm_same(s->comm, "the checkpoint to resume", s->folder);
+    s->everywhere = st == LT_E_ARG;
+    return st;
+}
+
+lt_status session_open_folder(session *s)
+{
+    const arguments *a = &s->args;
+    if (a->weights)
+        snprintf(s->weights, sizeof s->weights, "%s", a->weights);
+    if (!a->output || a->eval)
+        return LT_OK;
+    LT_TRY(lock(s));
+    LT_TRY(find_checkpoint(s));
+    LT_TRY(agree(s));
+    if (!s->folder[0])
+        return LT_OK;
+    LT_TRY(lt_checkpoint_verify(s->folder, &s->found));
+    snprintf(s->weights, sizeof s->weights, "%s/model.safetensors", s->folder);
+    return check_other_run(s);
+}
+
+/* --- Flags that changed --- */
+
+/* Flags of one start, and what a checkpoint has taken the place of. */
+static bool says_nothing(const lt_option *option)
+{
+    static const char *const names[] = {"output", "progress", "log-every",
+                                        "recipe", "weights",  "reset-head"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], option->name))
+            return true;
+    return option->once;
+}
+
+/* Without a word in the file: another version's, or a text that was not given. */
+static bool is_known(const lt_options *before, const lt_option *option)
+{
+    return option->type == LT_OPTION_STRING || option->type == LT_OPTION_LIST
+           || lt_options_is_set(before, option->name);
+}
+
+static void list_changes(session *s, const lt_options *before)
+{
+    enum { TEXT = 256 };
+    char was[TEXT], is[TEXT];
+    size_t used = 0, size = sizeof s->changed;
+    for (size_t i = 0; i < train_program.count; i++) {
+        const lt_option *o = &train_program.option[i];
+        if (says_nothing(o) || !is_known(before, o) || !lt_options_applies(s->options, o->name))
+            continue;
+        lt_options_text(before, o->name, was, TEXT);
+        lt_options_text(s->options, o->name, is, TEXT);
+        if (strcmp(was, is) != 0 && used < size)
+            used +=
+                (size_t)snprintf(s->changed + used, size - used, "%s%s %s -> %s", used ? ", " : "",
+                                 o->name, *was ? was : "(none)", *is ? is : "(none)");
+    }
+}
+
+lt_status session_compare_flags(session *s)
+{
+    arguments values = {0};
+    lt_options *before = NULL;
+    char path[sizeof s->folder + sizeof "/../../config.yaml"];
+    snprintf(path, sizeof path, "%s/../../config.yaml", s->folder);
+    if (!s->folder[0] || s->rank || access(path, R_OK))
+        return LT_OK;
+    LT_TRY(lt_options_new(&before, &train_program, &values));
+    if (lt_options_load(before, path))
+        snprintf(s->changed, sizeof s->changed, "unknown: %s", lt_error_message());
+    else
+        list_changes(s, before);
+    lt_options_free(&before);
+    return LT_OK;
+}
+
+/* --- What an earlier start left --- */
+
+lt_status session_set_aside(const session *s, char *to, size_t size)
+{
+    *to = 0;
+    if (!s->args.overwrite || !s->args.output || s->rank)
+        return LT_OK;
+    return lt_run_set_aside(s->args.output, to, size);
+}
+
+lt_status session_keep_file(const session *s, const char *path)
+{
+    enum { MOST = 100000 };
+    char aside[1100];
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    int stem = dot ? (int)(dot - path) : (int)strlen(path);
+    if (!s->folder[0] || access(path, F_OK))
+        return LT_OK;
+    for (int n = 1; n < MOST; n++) {
+        snprintf(aside, sizeof aside, "%.*s.old-%d%s", stem, path, n, path + stem);
+        if (!access(aside, F_OK))
+            continue;
+        return rename(path, aside) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;
+    }
+    return LT_OK;
+}

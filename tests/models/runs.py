@@ -1,0 +1,387 @@
+#!/usr/bin/env python3
+"""Run folders: whose they are, what is in them, and that no run is lost without a word.
+
+    runs.py TRAIN_RESNET50 [ROW]
+"""
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support")]
+from rows import Skip, run_rows  # noqa: E402
+from trainer import (ERROR, INTERRUPTED, NOISE, OK, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, digest, fails, has_step,  # noqa: E402
+                     run, same, steps_of)
+
+FLAGS = [*NOISE, *SMALL, "--optim", "sgd", "--sched", "constant", "--no-tensorboard"]
+LINES = ["--progress", "lines"]
+FOR_EVER = ["--epochs", "100000", "--eval-every", "0"]
+
+
+def at(cwd, *names):
+    return os.path.join(cwd, *names)
+
+
+def records(cwd, folder):
+    with open(at(cwd, folder, "metrics.jsonl")) as f:
+        return [json.loads(line) for line in f]
+
+
+def state(cwd, folder, step):
+    with open(checkpoint(cwd, folder, step, "state.json")) as f:
+        return json.load(f)
+
+
+def config(cwd, folder):
+    with open(at(cwd, folder, "config.yaml")) as f:
+        return dict(line.rstrip("\n").split(": ", 1) for line in f if ": " in line)
+
+
+def metadata(path):
+    with open(path, "rb") as f:
+        return json.loads(f.read(int.from_bytes(f.read(8), "little")))["__metadata__"]
+
+
+def crc32c(data):
+    """Castagnoli's, bit by bit."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def edit_state(cwd, folder, step, change):
+    """Changes the text of state.json; its checksum is made right again."""
+    path = checkpoint(cwd, folder, step, "state.json")
+    with open(path, "rb") as f:
+        text = f.read()[:-len(',"crc32c":"01234567"}\n')]
+    changed = change(text.decode()).encode()
+    assert changed != text, "nothing was changed"
+    with open(path, "wb") as f:
+        f.write(changed + b',"crc32c":"%08x"}\n' % crc32c(changed))
+
+
+def without_id(text):
+    return re.sub(r'"run":"[0-9a-f]{32}","network":"[^"]*",', "", text)
+
+
+def start(cwd, *args, **more):
+    return subprocess.Popen([PROGRAM, *args], cwd=cwd, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **more)
+
+
+def wait_for(p, what):
+    end = time.monotonic() + TIMEOUT
+    while not what() and p.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert what(), f"it never came: {p.poll()}"
+
+
+def finish(p):
+    try:
+        return p.communicate(timeout=TIMEOUT)[1]
+    finally:
+        p.kill()
+
+
+# --- whose folder it is -------------------------------------------------------------------------
+
+def a_folder_that_holds_a_run_is_refused_or_set_aside(cwd):
+    run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd)
+    before = {name: digest(at(cwd, "run", name)) for name in ("config.yaml", "env.json", "metrics.jsonl", "model.safetensors")}
+    other = [*FLAGS, "--max-steps", "1", "--lr", "0.5", "--output", "run"]
+    fails(*other, cwd=cwd, code=USAGE, says="run: holds a run; --resume auto goes on with it, --overwrite sets it aside")
+    assert before == {name: digest(at(cwd, "run", name)) for name in before} and "lock" not in os.listdir(at(cwd, "run"))
+    fails(*other, "--overwrite", "--resume", "auto", cwd=cwd, code=USAGE, says="contradict")
+    with open(at(cwd, "run", "notes.txt"), "w") as f:
+        f.write("the user's own")
+    for n in (1, 2):
+        p = run(*other, *LINES, "--overwrite", cwd=cwd)
+        assert f"the run that was in run is in run/old-{n} now" in p.stderr, p.stderr
+    assert before == {name: digest(at(cwd, "run", "old-1", name)) for name in before}
+    assert os.path.exists(at(cwd, "run", "old-1", "checkpoints", "step-2")) and os.path.exists(at(cwd, "run", "notes.txt"))
+    assert os.listdir(at(cwd, "run", "checkpoints")).count("step-2") == 0 and len(steps_of(cwd, "run")) == 1
+    run(*other, "--max-steps", "2", "--resume", "auto", cwd=cwd)
+    os.mkdir(at(cwd, "empty"))  # control: nothing is in the way
+    shutil.copy(at(cwd, "run", "config.yaml"), at(cwd, "empty"))
+    run("--config", "empty/config.yaml", "--output", "empty", cwd=cwd)
+
+
+def a_new_run_in_a_used_folder_is_not_mixed_with_the_old_one(cwd):
+    """Folders in which earlier versions did that: the newest by number is the other run's."""
+    flags = [*FLAGS, "--keep", "0", "--checkpoint-every", "2"]
+    run(*flags, "--max-steps", "8", "--output", "a", cwd=cwd)
+    run(*flags, "--max-steps", "4", "--seed", "1", "--output", "b", cwd=cwd)
+    for step in (6, 8):
+        shutil.copytree(at(cwd, "a", "checkpoints", f"step-{step}"), at(cwd, "b", "checkpoints", f"step-{step}"))
+    shutil.copytree(at(cwd, "b"), at(cwd, "c"), symlinks=True)
+    resume = [*flags, "--seed", "1", *LINES, "--resume", "auto"]
+    p = run(*resume, "--max-steps", "5", "--keep", "1", "--output", "b", cwd=cwd)
+    assert "resumed from b/checkpoints/step-4: step 4" in p.stderr, p.stderr
+    left = {n for n in os.listdir(at(cwd, "b", "checkpoints")) if n.startswith("step-")}
+    assert {"step-5", "step-6", "step-8"} <= left and "step-2" not in left, left
+    with open(checkpoint(cwd, "c", 4), "r+b") as f:  # damaged: the one before, not the other run's
+        f.truncate(100)
+    p = run(*resume, "--max-steps", "5", "--output", "c", cwd=cwd)
+    assert "resumed from c/checkpoints/step-2: step 2" in p.stderr and "DAMAGED" in p.stderr, p.stderr
+    os.remove(at(cwd, "c", "checkpoints", "latest"))
+    p = run(*resume, "--max-steps", "6", "--output", "c", cwd=cwd)
+    assert "resumed from c/checkpoints/step-5: step 5" in p.stderr, p.stderr
+    fails(*flags, "--output", "b", "--resume", "a/checkpoints/step-6", "--max-steps", "8", cwd=cwd, code=USAGE, says="b: holds another run than a/")
+    run(*flags, "--output", "fork", "--resume", "a/checkpoints/step-6", "--max-steps", "8", cwd=cwd)
+    same(cwd, "a", "fork", 8)
+
+
+def a_copy_of_a_folder_without_its_links_goes_on(cwd):
+    """cp -rL makes folders of latest and best; the next checkpoint was lost then."""
+    flags = [*FLAGS, "--keep", "1", "--output"]
+    run(*flags, "run", "--max-steps", "2", cwd=cwd)
+    os.rename(at(cwd, "run", "checkpoints", "step-2"), at(cwd, "step-2"))
+    for name in ("copy", "only"):
+        os.makedirs(at(cwd, name, "checkpoints"))
+        for link in ("latest", "best", "step-2")[:3 if name == "copy" else 2]:
+            shutil.copytree(at(cwd, "step-2"), at(cwd, name, "checkpoints", link))
+        p = run(*flags, name, *LINES, "--max-steps", "3", "--resume", "auto" if name == "copy" else "only/checkpoints/latest", cwd=cwd)
+        assert "step 2, epoch 1" in p.stderr, p.stderr
+        found = at(cwd, name, "checkpoints")
+        assert os.readlink(at(found, "latest")) == "step-3" and os.readlink(at(found, "best")) in ("step-2", "step-3")
+        assert os.path.exists(at(found, "best", "state.json")), os.listdir(found)
+
+
+def every_record_has_the_id_of_its_run(cwd):
+    run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd)
+    run(*FLAGS, "--max-steps", "2", "--output", "other", cwd=cwd)
+    same(cwd, "run", "other", 2)  # the id is not in the weights
+    run(*FLAGS, "--max-steps", "3", "--output", "run", "--resume", "auto", cwd=cwd)
+    with open(at(cwd, "run", "env.json")) as f:
+        want = json.load(f)["run"]
+    assert re.fullmatch("[0-9a-f]{32}", want), want
+    assert {r.get("run") for r in records(cwd, "run")} == {want} == {state(cwd, "run", s)["run"] for s in (2, 3)}
+    assert want not in {r["run"] for r in records(cwd, "other")}
+    edit_state(cwd, "other", 2, without_id)  # a folder of an earlier version
+    os.remove(at(cwd, "other", "env.json"))
+    run(*FLAGS, "--max-steps", "3", "--output", "other", "--resume", "auto", cwd=cwd)
+    same(cwd, "run", "other", 3)
+    assert re.fullmatch("[0-9a-f]{32}", state(cwd, "other", 3)["run"])
+
+
+def flags_that_changed_at_a_resume_are_listed(cwd):
+    run(*FLAGS, "--max-steps", "2", "--milestone", "1", "--output", "run", cwd=cwd)
+    resume = [*FLAGS, "--max-steps", "3", "--lr", "0.5", "--mean", "0.485,0.456,0.406", "--output", "run", "--resume"]
+    p = run(*resume, "auto", *LINES, cwd=cwd)
+    want = "mean (none) -> 0.485,0.456,0.406, max-steps 2 -> 3, lr 0.1 -> 0.5, milestone 1 -> (none)"
+    assert f"\nflags that changed: {want}\n" in p.stderr, p.stderr
+    assert [r.get("changed") for r in records(cwd, "run") if r["event"] == "resume"] == [want]
+    p = run(*resume, "run/checkpoints/latest", *LINES, cwd=cwd)  # control
+    assert "resumed" in p.stderr and "changed" not in p.stderr, p.stderr
+
+
+# --- one process --------------------------------------------------------------------------------
+
+def a_second_process_is_sent_away(cwd):
+    flags = [*FLAGS, *FOR_EVER, "--checkpoint-every", "2", "--output", "run"]
+    with start(cwd, *flags) as first:
+        try:
+            wait_for(first, lambda: has_step(cwd, "run", 5))
+            for more in (["--resume", "auto"], ["--overwrite"], []):
+                p = run(*flags, *more, cwd=cwd, code=ERROR)
+                told = p.stderr.splitlines()[-1]
+                assert re.fullmatch(rf"train_resnet50: run: is being written by pid {first.pid} on \S+ since \S+Z", told), told
+            assert run(*NOISE, "--eval", "--weights", "run/checkpoints/latest/model.safetensors", "--threads", "1", cwd=cwd).stdout
+        finally:
+            first.kill()  # and its lock is stale
+            first.communicate()
+    assert os.path.exists(at(cwd, "run", "lock"))
+    last = len(steps_of(cwd, "run"))
+    run(*flags, "--max-steps", str(last + 3), "--resume", "auto", cwd=cwd)
+    assert [r["step"] for r in steps_of(cwd, "run")] == list(range(1, last + 4))
+    assert not os.path.exists(at(cwd, "run", "lock"))
+
+
+def of_many_processes_one_trains(cwd):
+    flags = [*FLAGS, "--max-steps", "30", "--resume", "auto", "--output", "run"]
+    all_of_them = [start(cwd, *flags) for _ in range(4)]
+    said = [(finish(p), p.returncode) for p in all_of_them]
+    assert {code for _, code in said} <= {OK, ERROR} and any(code == OK for _, code in said), said
+    assert all(("is being written by" in text) == (code == ERROR) for text, code in said), said
+    assert [r["step"] for r in steps_of(cwd, "run")] == list(range(1, 31)), "records are mixed"
+    assert len({r["run"] for r in records(cwd, "run")}) == 1
+
+
+# --- nothing is lost without a word -------------------------------------------------------------
+
+def small_files(limit):
+    def set_limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    return set_limit
+
+
+def a_lost_last_checkpoint_is_an_error(cwd):
+    flags = [*FLAGS, "--max-steps", "3", "--eval-every", "0", "--output", "run"]
+    p = start(cwd, *flags, preexec_fn=small_files(60000))
+    text = finish(p)
+    assert p.returncode == ERROR, text
+    assert text.count("checkpoint of step 3 not written: ") == 1 and "File too large" in text, text
+    failed = [r for r in records(cwd, "run") if r["event"] == "checkpoint_failed"]
+    assert [r["step"] for r in failed] == [3] and "File too large" in failed[0]["error"], failed
+
+
+def a_lost_checkpoint_in_between_is_told_and_ends_nothing(cwd):
+    flags = [*FLAGS, *FOR_EVER, "--checkpoint-every", "1", "--output", "run"]
+    p = start(cwd, *flags, preexec_fn=small_files(20000))
+    try:
+        wait_for(p, lambda: os.path.exists(at(cwd, "run", "metrics.jsonl")) and '"checkpoint_failed"' in open(at(cwd, "run", "metrics.jsonl")).read())
+        resource.prlimit(p.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        wait_for(p, lambda: os.path.exists(at(cwd, "run", "checkpoints", "latest")))
+        p.send_signal(signal.SIGTERM)
+    finally:
+        text = finish(p)
+    assert p.returncode == INTERRUPTED and "not written" in text, text  # the last one is there
+    last = re.search(r"^saved step (\d+); --resume auto goes on$", text, re.M)
+    assert last and os.path.exists(checkpoint(cwd, "run", last.group(1))), text
+
+
+def a_folder_that_goes_away_is_noticed(cwd):
+    def delete():
+        shutil.rmtree(at(cwd, "run"))
+
+    def move():
+        os.rename(at(cwd, "run"), at(cwd, "moved"))
+
+    def empty():
+        for name in os.listdir(at(cwd, "run")):
+            path = at(cwd, "run", name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+
+    for take_away in (delete, move, empty):
+        p = start(cwd, *FLAGS, *FOR_EVER, "--output", "run")
+        try:
+            wait_for(p, lambda: has_step(cwd, "run", 3))
+            take_away()
+        finally:
+            text = finish(p)
+        assert p.returncode == ERROR and "run: was deleted or moved while the run was writing to it" in text, text
+        assert not os.path.exists(at(cwd, "run", "checkpoints")), "a half run folder was made"
+        shutil.rmtree(at(cwd, "run"), ignore_errors=True)
+
+
+def an_interrupted_run_says_what_it_saved(cwd):
+    for more, want in ((["--output", "run"], r"^saved step (\d+); --resume auto goes on$"),
+                       (["--output", "bar", "--progress", "bar"], r"^saved step (\d+); --resume auto goes on$"),
+                       ([], r"^stopped at step (\d+); without --output nothing is saved$")):
+        p = start(cwd, *FLAGS, *FOR_EVER, *more)
+        if more:
+            wait_for(p, lambda: has_step(cwd, more[1], 2))
+        else:
+            time.sleep(1)  # nothing tells how far it is
+        p.send_signal(signal.SIGINT)
+        text = finish(p)
+        if not more and p.returncode == -signal.SIGINT:
+            continue  # a slow machine: it had not begun
+        last = re.search(want, text, re.M)
+        assert p.returncode == INTERRUPTED and last, (p.returncode, text)
+        assert not more or os.path.exists(checkpoint(cwd, more[1], last.group(1))), text
+
+
+def a_start_that_cannot_write_says_where_and_why(cwd):
+    flags = [*FLAGS, "--max-steps", "1", "--output"]
+    for limit, file in ((0, "lock"), (200, "config.yaml")):
+        p = start(cwd, *flags, "full/run", preexec_fn=small_files(limit))
+        text = finish(p)
+        assert p.returncode == ERROR and f"full/run/{file}: " in text and "File too large" in text, text
+        assert not os.path.exists(at(cwd, "full", "run")), os.listdir(at(cwd, "full", "run"))
+    os.mkdir(at(cwd, "closed"), mode=0o555)
+    if os.getuid() == 0:
+        os.chmod(cwd, 0o755)
+        try:
+            p = start(cwd, *flags, "closed/run", user=65534)
+        except PermissionError:
+            raise Skip("another user may not run the program")
+    else:
+        p = start(cwd, *flags, "closed/run")
+    text = finish(p)
+    assert p.returncode == ERROR and "closed/run: Permission denied" in text, text
+
+
+def a_run_shorter_than_its_first_roots_says_so(cwd):
+    flags = [*NOISE, *SMALL, *LINES, "--optim", "shampoo", "--max-steps", "3"]
+    want = "shampoo: its first roots come at step {}, and this run has 3"
+    for more, step in (([], 50), (["--precondition-frequency", "4"], 4), (["--precondition-frequency", "2", "--start-preconditioning-step", "4"], 4)):
+        assert want.format(step) in run(*flags, *more, cwd=cwd).stderr
+    assert "first roots" not in run(*flags, "--precondition-frequency", "3", cwd=cwd).stderr  # control
+
+
+# --- weights and resume -------------------------------------------------------------------------
+
+def fine_tuning_is_safe_to_restart(cwd):
+    run(*FLAGS, "--max-steps", "1", "--output", "base", cwd=cwd)
+    weights = at(cwd, "w.safetensors")
+    shutil.copy(at(cwd, "base", "model.safetensors"), weights)
+    rest = [f for i, f in enumerate(FLAGS) if not {"--arch", "--width"} & {f, FLAGS[i - 1]}]
+    flags = [*rest, "--data", "synthetic:16:16:5", "--seed", "3", *LINES]
+    tune = [*flags, "--weights", weights, "--reset-head"]
+    run(*tune, "--max-steps", "8", "--output", "whole", cwd=cwd)
+    for name in ("typed", "config", "bare"):
+        p = run(*tune, "--max-steps", "3", "--output", name, "--resume", "auto", cwd=cwd)
+        assert re.search("^resnet10: 0.02 M parameters", p.stderr, re.M), p.stderr
+    os.remove(weights)  # its work is done
+    run(*tune, "--max-steps", "8", "--output", "typed", "--resume", "auto", cwd=cwd)
+    run("--config", "config/config.yaml", "--max-steps", "8", "--resume", "auto", cwd=cwd)
+    run(*flags, "--max-steps", "8", "--output", "bare", "--resume", "auto", cwd=cwd)
+    for name in ("typed", "config", "bare"):
+        same(cwd, "whole", name, 8)
+        assert config(cwd, name)["arch"] == "resnet10" and config(cwd, name)["width"] == "4" and config(cwd, name)["stem"] == "small"
+        assert state(cwd, name, 8)["arch"] == "resnet10" and state(cwd, name, 8)["classes"] == 5
+        assert state(cwd, name, 8)["network"] == "depths 1,1,1,1 width 4 stem small channels 3"
+        notes = metadata(checkpoint(cwd, name, 8))
+        assert [notes[k] for k in ("arch", "depths", "width", "stem", "channels", "classes")] == ["resnet10", "1,1,1,1", "4", "small", "3", "5"]
+    fails(*tune, "--output", "other", "--resume", "whole", cwd=cwd, code=USAGE, says="contradict")
+    fails(*tune, "--output", "new", "--resume", "auto", cwd=cwd, says="w.safetensors")  # no checkpoint: the weights are wanted
+    assert not os.path.exists(at(cwd, "new"))
+
+
+def what_earlier_versions_wrote_of_fine_tuning_goes_on(cwd):
+    """They recorded resnet50 of width 64 whatever --weights had."""
+    run(*FLAGS, "--max-steps", "4", "--output", "run", cwd=cwd)
+    run(*FLAGS, "--max-steps", "2", "--output", "old", cwd=cwd)
+    path = at(cwd, "old", "config.yaml")
+    with open(path) as f:
+        text = f.read()
+    text = text.replace("arch: resnet10\n", "arch: resnet50\n").replace("width: 4\n", "width: 64\n").replace("max-steps: 2", "max-steps: 4")
+    with open(path, "w") as f:
+        f.write(text + "weights: gone.safetensors\n")
+    edit_state(cwd, "old", 2, lambda t: without_id(t).replace('"arch":"resnet10"', '"arch":"resnet50"'))
+    run("--config", "old/config.yaml", "--resume", "auto", cwd=cwd)
+    same(cwd, "run", "old", 4)
+    assert state(cwd, "old", 4)["arch"] == "resnet10" == config(cwd, "old")["arch"]
+    fails("--config", "old/config.yaml", "--resume", "auto", "--arch", "resnet50", "--max-steps", "5", cwd=cwd, says="the model wants")
+
+
+def a_resumed_run_keeps_earlier_traces(cwd):
+    run(*FLAGS, "--max-steps", "2", "--output", "run", "--profile", "t.json", "--resume", "auto", cwd=cwd)
+    assert not {"profile", "resume", "overwrite", "save-logits"} & set(config(cwd, "run")), config(cwd, "run")
+    first = digest(at(cwd, "t.json"))
+    run("--config", "run/config.yaml", "--max-steps", "3", "--resume", "auto", cwd=cwd)
+    assert digest(at(cwd, "t.json")) == first
+    for n in (1, 2):
+        run("--config", "run/config.yaml", "--max-steps", str(3 + n), "--resume", "auto", "--profile", "t.json", cwd=cwd)
+        assert os.path.exists(at(cwd, f"t.old-{n}.json"))
+    assert digest(at(cwd, "t.old-1.json")) == first != digest(at(cwd, "t.json"))
+
+
+ROWS = [a_folder_that_holds_a_run_is_refused_or_set_aside, a_new_run_in_a_used_folder_is_not_mixed_with_the_old_one,
+        a_copy_of_a_folder_without_its_links_goes_on, every_record_has_the_id_of_its_run, flags_that_changed_at_a_resume_are_listed, a_second_process_is_sent_away,
+        of_many_processes_one_trains, a_lost_last_checkpoint_is_an_error, a_lost_checkpoint_in_between_is_told_and_ends_nothing,
+        a_folder_that_goes_away_is_noticed, an_interrupted_run_says_what_it_saved, a_start_that_cannot_write_says_where_and_why,
+        a_run_shorter_than_its_first_roots_says_so, fine_tuning_is_safe_to_restart, what_earlier_versions_wrote_of_fine_tuning_goes_on,
+        a_resumed_run_keeps_earlier_traces]
+
+if __name__ == "__main__":
+    sys.exit(run_rows(ROWS, "lather-runs-", sys.argv[2] if len(sys.argv) > 2 else None))
