@@ -16,6 +16,15 @@
  */
 LT_API const char *lt_text_escape(char *out, size_t size, const char *text);
 
+/**
+ * A message of several texts, in one line: as lt_text_escape(), but a backslash stays one, so that
+ * what was escaped before is not escaped again. What lt_fail() and lt_log() are given passes it.
+ *
+ * Owns    writes at most size bytes to out, its NUL included; out is not text
+ * Errors  none: returns out
+ */
+LT_API const char *lt_text_line(char *out, size_t size, const char *text);
+
 /** Bytes that lt_text_escape() needs for text, the NUL included. */
 LT_API size_t lt_text_escape_bytes(const char *text);
 

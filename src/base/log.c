@@ -3,6 +3,7 @@
 #include "lather/log.h"
 
 #include "lather/ext/fail.h"
+#include "lather/text.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -112,11 +113,12 @@ void lt_log(lt_log_level level, const char *area, const char *fmt, ...)
     pthread_once(&once, read_environment);
     if (!is_shown(level, area))
         return;
-    char text[TEXT_BYTES];
+    char raw[TEXT_BYTES], text[TEXT_BYTES];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    vsnprintf(raw, sizeof raw, fmt, args);
     va_end(args);
+    lt_text_line(text, sizeof text, raw); /* it may have names from files in it */
     if (writer)
         writer(writer_context, level, area, text);
     else if (log_rank >= 0)

@@ -3,6 +3,7 @@
 #include "lather/status.h"
 
 #include "lather/ext/fail.h"
+#include "lather/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ lt_status(lt_fail)(lt_status status, const char *fmt, ...) /* also where lt_fail
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    snprintf(message, sizeof message, "%s", text);
+    lt_text_line(message, sizeof message, text); /* it may have names from files in it */
     return status;
 }
 

@@ -56,13 +56,15 @@ static size_t escape_one(char *out, const char *at, const char *end, int *bytes)
     return length;
 }
 
-const char *lt_text_escape(char *out, size_t size, const char *text)
+static const char *escape(char *out, size_t size, const char *text, bool backslash)
 {
     char one[4 * ESCAPE_BYTES];
     const char *end = text + strlen(text);
     size_t used = 0;
     for (int bytes = 0; text < end; text += bytes) {
         size_t length = escape_one(one, text, end, &bytes);
+        if (*text == '\\' && !backslash)
+            length = 1;
         if (used + length >= size)
             break;
         memcpy(out + used, one, length);
@@ -71,6 +73,16 @@ const char *lt_text_escape(char *out, size_t size, const char *text)
     if (size)
         out[used] = 0;
     return out;
+}
+
+const char *lt_text_escape(char *out, size_t size, const char *text)
+{
+    return escape(out, size, text, true);
+}
+
+const char *lt_text_line(char *out, size_t size, const char *text)
+{
+    return escape(out, size, text, false);
 }
 
 size_t lt_text_escape_bytes(const char *text)

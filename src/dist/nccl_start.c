@@ -6,6 +6,9 @@
 #include "dist/comm.h"
 #include "dist/nccl.h"
 #include "dist/star.h"
+#include "dist/token.h"
+
+#include "lather/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +18,12 @@
 static const double patience = 300; /* seconds for all to come */
 
 enum { HOST = 256, MOST_PORT = 65535 };
+static const char loopback[] = "127.0.0.1";
 
-/* Where rank 0 is; port < 0: it could not listen. */
+/* Where rank 0 is, and the token, which MPI keeps to the job; port < 0: it could not listen. */
 typedef struct address {
     char host[HOST];
+    char token[LT_TOKEN_NONCE];
     int32_t port;
 } address;
 
@@ -39,10 +44,13 @@ static lt_status meet(lt_comm *mpi, lt_nccl_start *start)
     lt_status st = LT_OK;
     lt_comm_launched_local(&local, &locals);
     if (!c.rank) {
-        st = lt_star_listen(&start->star, &c, &port);
+        c.address = locals == c.size ? loopback : NULL;
+        c.token = a.token;
+        st = lt_token_draw(a.token);
+        st = st ? st : lt_star_listen(&start->star, &c, &port);
         a.port = st ? -1 : port;
         if (locals == c.size)
-            snprintf(a.host, sizeof a.host, "127.0.0.1");
+            snprintf(a.host, sizeof a.host, "%s", loopback);
         else
             gethostname(a.host, sizeof a.host - 1);
     }
@@ -52,6 +60,7 @@ static lt_status meet(lt_comm *mpi, lt_nccl_start *start)
         st = lt_fail(LT_E_COMM, "comm nccl: rank 0 could not listen for the others");
     c.address = a.host;
     c.port = a.port;
+    c.token = a.token;
     start->rank = c.rank;
     start->size = c.size;
     return st || c.size == 1 ? st : lt_star_join(&start->star, &c);
@@ -91,6 +100,82 @@ static int own_port(int port)
     return port + (agent && !strcmp(agent, "True"));
 }
 
+/* The token of ranks that no MPI connects. */
+typedef struct job {
+    char token[LT_TOKEN_BYTES];
+    char file[HOST]; /* rank 0 draws it, and this is where */
+} job;
+
+static const char *set_one(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+/* On one machine the file system keeps it from others. */
+static void choose_file(job *j, int port)
+{
+    const char *folder = set_one("XDG_RUNTIME_DIR");
+    if (!folder || access(folder, W_OK) != 0)
+        folder = "/tmp";
+    snprintf(j->file, sizeof j->file, "%s/lather-%u-%d.token", folder, (unsigned)geteuid(), port);
+}
+
+/* The launcher's name of the job: it keeps the jobs of honest users apart. */
+static void take_name(job *j, int rank)
+{
+    static const char *const names[] = {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names && !*j->token; i++)
+        if (set_one(names[i]))
+            snprintf(j->token, sizeof j->token, "%s", getenv(names[i]));
+    if (!rank)
+        lt_log(LT_LOG_WARN, "dist",
+               "comm nccl: whoever reaches rank 0's port and %s can join; a secret in "
+               "LATHER_JOB_TOKEN, or in a file that LATHER_JOB_TOKEN_FILE names, keeps others out",
+               *j->token ? "guesses the launcher's job id" : "speaks its protocol");
+}
+
+static lt_status find_token(job *j, const lt_star_config *c, bool is_local)
+{
+    const char *text = set_one("LATHER_JOB_TOKEN"), *file = set_one("LATHER_JOB_TOKEN_FILE");
+    if (text && strlen(text) >= sizeof j->token)
+        return lt_fail(LT_E_ARG, "comm nccl: LATHER_JOB_TOKEN has %zu bytes, at most %zu are taken",
+                       strlen(text), sizeof j->token - 1);
+    if (text)
+        snprintf(j->token, sizeof j->token, "%s", text);
+    else if (file)
+        return lt_token_read(j->token, file);
+    else if (is_local)
+        choose_file(j, c->port);
+    else
+        take_name(j, c->rank);
+    return LT_OK;
+}
+
+/* Whether rank 0 is on this machine for every rank: the launcher says so, or the address does. */
+static bool all_are_local(const lt_star_config *c)
+{
+    int local, locals;
+    lt_comm_launched_local(&local, &locals);
+    return locals == c->size || !strcmp(c->address, "localhost") || !strcmp(c->address, "::1")
+           || !strncmp(c->address, "127.", 4);
+}
+
+/* The file is written by whoever has the port: a second job with the same one fails before that. */
+static lt_status open_door(lt_nccl_start *start, const lt_star_config *c, job *j, bool is_local)
+{
+    lt_star_config own = *c;
+    int port;
+    own.address = is_local ? c->address : NULL;
+    if (*j->file)
+        LT_TRY(lt_token_draw(j->token));
+    LT_TRY(lt_star_listen(&start->star, &own, &port));
+    lt_status st = *j->file ? lt_token_write(j->file, j->token) : LT_OK;
+    if (st)
+        lt_star_close(&start->star);
+    return st;
+}
+
 static lt_status by_environment(lt_nccl_start *start)
 {
     enum { MOST_RANKS = 1 << 20 };
@@ -106,10 +191,15 @@ static lt_status by_environment(lt_nccl_start *start)
         return lt_fail(LT_E_ARG, "comm nccl: the environment variable MASTER_ADDR is not set");
     LT_TRY(number("MASTER_PORT", 1, MOST_PORT - 1, &port));
     c.port = own_port(port);
-    if (!c.rank) {
-        const lt_star_config any = {.size = c.size, .patience = c.patience, .port = c.port};
-        LT_TRY(lt_star_listen(&start->star, &any, &port));
-    }
+    const bool is_local = all_are_local(&c);
+    if (is_local && strcmp(c.address, "localhost") != 0 && strcmp(c.address, "::1") != 0)
+        c.address = loopback; /* a name may be that of another interface */
+    job j = {.token = ""};
+    LT_TRY(find_token(&j, &c, is_local));
+    c.token = j.token;
+    c.token_file = *j.file ? j.file : NULL;
+    if (!c.rank)
+        LT_TRY(open_door(start, &c, &j, is_local));
     return lt_star_join(&start->star, &c);
 }
 

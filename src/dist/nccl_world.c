@@ -179,15 +179,17 @@ typedef struct seat {
     char host[LT_NCCL_PLACE], gpu[LT_NCCL_PLACE];
 } seat;
 
-static lt_status check_seats(const seat *all, int size)
+static lt_status check_seats(seat *all, int size)
 {
-    for (int r = 0; r < size; r++)
+    for (int r = 0; r < size; r++) {
+        all[r].host[LT_NCCL_PLACE - 1] = all[r].gpu[LT_NCCL_PLACE - 1] = 0;
         for (int q = 0; q < r; q++)
             if (!strcmp(all[q].host, all[r].host) && !strcmp(all[q].gpu, all[r].gpu))
                 return lt_fail(LT_E_ARG,
                                "comm nccl: ranks %d and %d have the same GPU, %s on %s: start at "
                                "most as many ranks on a machine as it has GPUs",
                                q, r, all[r].gpu, all[r].host);
+    }
     return LT_OK;
 }
 

@@ -1,9 +1,7 @@
 /* TCP connections from rank 0 to every other rank. */
 
-#include "dist/star.h"
-
 #include "base/alloc.h"
-#include "dist/wire.h"
+#include "dist/meet.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,21 +9,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-enum { HELLO_MS = 5000, RETRY_MS = 50 };
-
-/* Who somebody is, and what they think the group is. */
-typedef struct hello {
-    int32_t rank, size;
-    char version[24];
-} hello;
-
-struct lt_star {
-    int rank, size, listener; /* -1: none */
-    bool told;
-    double patience;
-    int link[]; /* by rank: on rank 0 to each, elsewhere to rank 0 alone; -1: none */
-};
 
 static lt_star *new_star(const lt_star_config *config)
 {
@@ -36,6 +19,8 @@ static lt_star *new_star(const lt_star_config *config)
     s->size = config->size;
     s->patience = config->patience;
     s->listener = -1;
+    snprintf(s->token, sizeof s->token, "%s", config->token ? config->token : "");
+    s->token_file = config->token_file;
     for (int r = 0; r < s->size; r++)
         s->link[r] = -1;
     return s;
@@ -51,11 +36,18 @@ static void drain(int link, double end)
             return;
 }
 
-static void hang_up(int *link)
+void lt_star_hang_up(int *link)
 {
     if (*link >= 0)
         close(*link);
     *link = -1;
+}
+
+static void forget_token(lt_star *s)
+{
+    if (s->token_file && !s->rank)
+        unlink(s->token_file);
+    s->token_file = NULL;
 }
 
 void lt_star_close(lt_star **star)
@@ -63,12 +55,13 @@ void lt_star_close(lt_star **star)
     lt_star *s = *star;
     if (!s)
         return;
-    hang_up(&s->listener);
+    lt_star_hang_up(&s->listener);
+    forget_token(s);
     const double end = lt_wire_now() + 1;
     for (int r = 0; r < s->size; r++) {
         if (s->told && s->link[r] >= 0)
             drain(s->link[r], end);
-        hang_up(&s->link[r]);
+        lt_star_hang_up(&s->link[r]);
     }
     lt_free(s);
     *star = NULL;
@@ -99,106 +92,6 @@ lt_status lt_star_listen(lt_star **star, const lt_star_config *config, int *port
     return LT_OK;
 }
 
-static hello own_hello(const lt_star *s)
-{
-    hello h = {.rank = s->rank, .size = s->size};
-    snprintf(h.version, sizeof h.version, "%s", LT_VERSION);
-    return h;
-}
-
-/* What is wrong with a newcomer, in words, or false. */
-static bool is_wrong(const lt_star *s, const hello *h, char *words)
-{
-    if (strncmp(h->version, LT_VERSION, sizeof h->version) != 0)
-        snprintf(words, LT_WIRE_WORDS, "comm: rank %d is of version %.23s, rank 0 of %s", h->rank,
-                 h->version, LT_VERSION);
-    else if (h->size != s->size)
-        snprintf(words, LT_WIRE_WORDS, "comm: rank %d is one of %d, rank 0 one of %d", h->rank,
-                 h->size, s->size);
-    else if (h->rank < 1 || h->rank >= s->size)
-        snprintf(words, LT_WIRE_WORDS, "comm: rank %d of %d", h->rank, s->size);
-    else if (s->link[h->rank] >= 0)
-        snprintf(words, LT_WIRE_WORDS, "comm: two processes say that they are rank %d", h->rank);
-    else
-        return false;
-    return true;
-}
-
-/* Somebody at the door: a rank, or a stranger, who is sent away. */
-static lt_status let_in(lt_star *s, int fd)
-{
-    hello h = {0}, mine = own_hello(s);
-    const char *why = "";
-    char words[LT_WIRE_WORDS] = "";
-    if (!lt_wire_get(fd, LT_WIRE_HELLO, &h, sizeof h, lt_wire_now() + 1e-3 * HELLO_MS, &why)) {
-        close(fd);
-        return LT_OK;
-    }
-    if (is_wrong(s, &h, words)) {
-        lt_wire_put(fd, LT_WIRE_END, words, sizeof words, lt_wire_now() + 1, &why);
-        close(fd);
-        return lt_fail(LT_E_COMM, "%s", words);
-    }
-    lt_wire_set_options(fd);
-    s->link[h.rank] = fd;
-    if (!lt_wire_put(fd, LT_WIRE_HELLO, &mine, sizeof mine, lt_wire_now() + 1, &why))
-        return lt_fail(LT_E_COMM, "comm: rank %d %s", h.rank, why);
-    return LT_OK;
-}
-
-static int missing(const lt_star *s, char *text, size_t bytes)
-{
-    int count = 0;
-    size_t used = 0;
-    text[0] = 0;
-    for (int r = 1; r < s->size; r++)
-        if (s->link[r] < 0) {
-            count++;
-            if (used < bytes)
-                used += (size_t)snprintf(text + used, bytes - used, "%s%d", used ? ", " : "", r);
-        }
-    return count;
-}
-
-static lt_status wait_for_all(lt_star *s)
-{
-    const double end = lt_wire_now() + s->patience;
-    char who[LT_WIRE_WORDS / 2];
-    while (missing(s, who, sizeof who)) {
-        if (!lt_wire_ready(s->listener, POLLIN, end))
-            return lt_fail(LT_E_COMM, "comm: after %g s these ranks have not come: %s", s->patience,
-                           who);
-        const int fd = accept(s->listener, NULL, NULL);
-        if (fd >= 0)
-            LT_TRY(let_in(s, fd));
-    }
-    hang_up(&s->listener);
-    return LT_OK;
-}
-
-/* Rank 0 may start later than this one. */
-static lt_status reach(lt_star *s, const lt_star_config *config)
-{
-    const double end = lt_wire_now() + s->patience;
-    struct addrinfo *all;
-    hello mine = own_hello(s), theirs;
-    const char *why = "";
-    LT_TRY(lt_wire_find(config, false, &all));
-    while ((s->link[0] = lt_wire_connect(all)) < 0 && lt_wire_now() < end)
-        poll(NULL, 0, RETRY_MS);
-    freeaddrinfo(all);
-    if (s->link[0] < 0)
-        return lt_fail(
-            LT_E_COMM, "comm: rank %d of %d does not reach rank 0 at %s, port %d, within %g s: %s",
-            s->rank, s->size, config->address, config->port, s->patience, strerror(errno));
-    lt_wire_set_options(s->link[0]);
-    if (!lt_wire_put(s->link[0], LT_WIRE_HELLO, &mine, sizeof mine, end, &why)
-        || !lt_wire_get(s->link[0], LT_WIRE_HELLO, &theirs, sizeof theirs, end, &why))
-        return lt_fail(LT_E_COMM, "comm: rank %d of %d: rank 0 at %s, port %d: %s", s->rank,
-                       s->size, config->address, config->port, why);
-    return LT_OK;
-}
-
 lt_status lt_star_join(lt_star **star, const lt_star_config *config)
 {
     lt_status st = LT_OK;
@@ -206,7 +99,8 @@ lt_status lt_star_join(lt_star **star, const lt_star_config *config)
         *star = new_star(config);
     if (!*star)
         return LT_E_NOMEM;
-    st = config->rank ? reach(*star, config) : wait_for_all(*star);
+    st = config->rank ? lt_star_reach(*star, config) : lt_star_wait_for_all(*star);
+    forget_token(*star);
     char words[LT_WIRE_WORDS];
     if (!st || config->rank) {
         if (st)
@@ -287,7 +181,7 @@ static bool listen_to(lt_star *star, int rank, char *words)
                       && h.bytes == LT_WIRE_WORDS
                       && lt_wire_transfer(star->link[rank], words, LT_WIRE_WORDS, false, end, &why);
     const bool left = came && h.magic == LT_WIRE_MAGIC && h.kind == LT_WIRE_LEAVE;
-    hang_up(&star->link[rank]);
+    lt_star_hang_up(&star->link[rank]);
     if (!told && !left)
         snprintf(words, LT_WIRE_WORDS, "comm: rank %d %s", rank,
                  came ? "says something else" : why);

@@ -10,7 +10,13 @@
 
 enum { LT_WIRE_WORDS = 384, LT_WIRE_MAGIC = 0x4c545354 };
 
-typedef enum lt_wire_kind { LT_WIRE_HELLO, LT_WIRE_DATA, LT_WIRE_END, LT_WIRE_LEAVE } lt_wire_kind;
+typedef enum lt_wire_kind {
+    LT_WIRE_ASK,
+    LT_WIRE_HELLO,
+    LT_WIRE_DATA,
+    LT_WIRE_END,
+    LT_WIRE_LEAVE
+} lt_wire_kind;
 
 typedef struct lt_wire_head {
     uint32_t magic, kind, bytes;

@@ -4,6 +4,8 @@
 
 #include "near.h"
 
+#include "lather/ext/fail.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +46,17 @@ static void a_cut_is_between_characters(void **state)
     assert_string_equal(lt_text_escape(shown, 1, "a"), "");
 }
 
+static void a_message_is_one_line_and_escaped_once(void **state)
+{
+    (void)state;
+    char line[32], again[32];
+    lt_text_line(line, sizeof line, "a\\.b: x\n\x1b[2J\xff");
+    assert_string_equal(line, "a\\.b: x\\x0a\\x1b[2J\\xff");
+    assert_string_equal(lt_text_line(again, sizeof again, line), line);
+    assert_status(lt_fail(LT_E_IO, "%s: %s", "a\nb", "no"), LT_E_IO); /* what it is for */
+    assert_string_equal(lt_error_message(), "a\\x0ab: no");
+}
+
 static void what_is_no_escape_is_refused(void **state)
 {
     (void)state;
@@ -58,6 +71,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_shown_and_come_back),
         cmocka_unit_test(a_cut_is_between_characters),
+        cmocka_unit_test(a_message_is_one_line_and_escaped_once),
         cmocka_unit_test(what_is_no_escape_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,11 @@ typedef struct player {
 
 static inline lt_status open_rank(player *p, lt_comm **out)
 {
-    lt_star_config c = {p->rank, p->size, "127.0.0.1", p->port, patience};
+    lt_star_config c = {.rank = p->rank,
+                        .size = p->size,
+                        .address = "127.0.0.1",
+                        .port = p->port,
+                        .patience = patience};
     if (p->size > 1)
         LT_TRY(lt_star_join(&p->star, &c));
     const lt_nccl_start start = {p->rank, p->size, p->star};

@@ -38,7 +38,8 @@ static int listen_on(int size, double patience)
     int port = 0;
     memset(players, 0, sizeof players);
     for (int r = 0; r < size; r++)
-        players[r].config = (lt_star_config){r, size, "127.0.0.1", 0, patience};
+        players[r].config =
+            (lt_star_config){.rank = r, .size = size, .address = "127.0.0.1", .patience = patience};
     assert_ok(lt_star_listen(&players[0].star, &players[0].config, &port));
     for (int r = 0; r < size; r++)
         players[r].config.port = port;

@@ -1,0 +1,41 @@
+/* How the ranks of a star meet, and its connections then. */
+#ifndef LT_DIST_MEET_H
+#define LT_DIST_MEET_H
+
+#include "dist/token.h"
+#include "dist/wire.h"
+
+struct lt_star {
+    int rank, size, listener; /* -1: none */
+    bool told;
+    double patience;
+    char token[LT_TOKEN_BYTES];
+    const char *token_file; /* until all are there; on rank 0 removed then */
+    int link[];             /* by rank: on rank 0 to each, elsewhere to rank 0 alone; -1: none */
+};
+
+void lt_star_hang_up(int *link);
+
+/* Rank 0, then the others. Errors: LT_E_COMM. */
+LT_MUST_CHECK lt_status lt_star_wait_for_all(lt_star *star);
+LT_MUST_CHECK lt_status lt_star_reach(lt_star *star, const lt_star_config *config);
+
+/* Who somebody is, and what they think the group is. */
+typedef struct lt_hello {
+    int32_t rank, size;
+    char version[24];
+    char nonce[LT_TOKEN_NONCE + 3]; /* what they ask */
+    char proof[LT_TOKEN_PROOF];     /* their answer to what they were asked */
+} lt_hello;
+
+/* What h->proof must be for whoever was asked. */
+LT_MUST_CHECK lt_status lt_hello_prove(const lt_hello *h, const char *token, const char *asked,
+                                       char proof[LT_TOKEN_PROOF]);
+/* Answers asked and asks the other side for h->nonce. */
+LT_MUST_CHECK lt_status lt_hello_make(lt_hello *h, const lt_star *star, const char *asked);
+/* Whether whoever sent it knows the token; ends its texts. */
+bool lt_hello_is_proven(lt_hello *h, const lt_star *star, const char *asked);
+/* What of a rank's hello does not fit rank 0's, in words, or false. */
+bool lt_hello_is_wrong(const lt_hello *rank, const lt_hello *rank_0, char words[LT_WIRE_WORDS]);
+
+#endif

@@ -1,0 +1,78 @@
+/* Tokens: drawing, and files that have one. */
+
+#include "dist/token.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What crypt() takes as salt. */
+static const char alphabet[] = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+lt_status lt_token_draw(char out[LT_TOKEN_NONCE])
+{
+    uint8_t bytes[LT_TOKEN_NONCE - 1];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return lt_fail(LT_E_IO, "comm: no random bytes: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        out[i] = alphabet[bytes[i] % (sizeof alphabet - 1)];
+    out[sizeof bytes] = 0;
+    return LT_OK;
+}
+
+bool lt_token_is_nonce(const char *text)
+{
+    return strnlen(text, LT_TOKEN_NONCE) == LT_TOKEN_NONCE - 1
+           && strspn(text, alphabet) == LT_TOKEN_NONCE - 1;
+}
+
+lt_status lt_token_write(const char *path, const char *token)
+{
+    enum { OURS_ALONE = 0600 };
+    struct stat old;
+    if (!lstat(path, &old) && old.st_uid == geteuid())
+        unlink(path);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, OURS_ALONE);
+    const ssize_t bytes = (ssize_t)strlen(token);
+    const bool written = fd >= 0 && write(fd, token, (size_t)bytes) == bytes;
+    const int why = errno;
+    if (fd >= 0)
+        close(fd);
+    return written ? LT_OK : lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path, strerror(why));
+}
+
+static lt_status check_owner(int fd, const char *path)
+{
+    enum { OTHERS = 077, MODE = 0777 };
+    struct stat info;
+    if (fstat(fd, &info))
+        return lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode) || info.st_uid != geteuid())
+        return lt_fail(LT_E_ARG, "comm: the job's token: %s is no regular file of user %u", path,
+                       (unsigned)geteuid());
+    if (info.st_mode & OTHERS)
+        return lt_fail(LT_E_ARG, "comm: the job's token: %s has mode %04o, want 0600", path,
+                       (unsigned)info.st_mode & MODE);
+    return LT_OK;
+}
+
+lt_status lt_token_read(char out[LT_TOKEN_BYTES], const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path, strerror(errno));
+    lt_status st = check_owner(fd, path);
+    const ssize_t got = st ? 0 : read(fd, out, LT_TOKEN_BYTES - 1);
+    close(fd);
+    out[got > 0 ? got : 0] = 0;
+    out[strcspn(out, "\r\n")] = 0;
+    if (!st && !*out)
+        st = lt_fail(LT_E_IO, "comm: the job's token: %s: nothing in it", path);
+    return st;
+}
