@@ -27,7 +27,7 @@ typedef struct settings {
 static const lt_option table[] = {
     {.group = "Benchmark", .name = "data", .type = LT_OPTION_STRING, .offset = AT(data),
      .value = "synthetic", .meta = "DIR",
-     .help = "folder of pictures, fashion-mnist, or synthetic[:COUNT:SIZE:CLASSES]"},
+     .help = "what train_resnet50 --data takes"},
     {.group = "Benchmark", .name = "transform", .type = LT_OPTION_CHOICE, .offset = AT(transform),
      .choices = "train|eval",
      .help = "random-resized-crop and flip in random order, or resize and centre crop in order"},

@@ -20,7 +20,7 @@ static const double below_one = 0.99999999999, many = 1e15;
 
 /* clang-format off */
 static const lt_option table[] = {
-{"Data", TEXT("data", data), .meta = "DIR", .help = "image folder (train/ and val/ if it has them), fashion-mnist, or synthetic[:COUNT:SIZE:CLASSES]"},
+{"Data", TEXT("data", data), .meta = "DIR", .help = "image folder, tar files (WebDataset) or a pack, in train/ and val/ if it has them; a .tar file, a folder with MNIST's idx files, fashion-mnist, or synthetic[:COUNT:SIZE:CLASSES]"},
 {"Data", TEXT("val-labels", val_labels), .meta = "FILE", .help = "what the pictures of a flat val/ show: FILE LABEL in each line, or LABEL for the files in the order of their names; a class name, a number from 0 on, or the number of ILSVRC2012_validation_ground_truth.txt with map_clsloc.txt beside it"},
 {"Data", PICK("augment", augment, "auto|none|imagenet|small"), .help = "random crops and flips; auto: as --weights of this size were trained, else small up to 64 pixels, imagenet above"},
 {"Data", NUM("flip", flip, 0, 1), .value = "0.5", .help = "probability of a horizontal flip"},

@@ -181,6 +181,8 @@ lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
         return open_synthetic(out, spec);
     if (lt_is_tar(spec))
         return lt_dataset_tar(out, &spec, 1);
+    if (!lt_is_folder(spec) && errno && errno != ENOENT && errno != ENOTDIR)
+        return lt_fail(LT_E_IO, "%s: %s", spec, strerror(errno)); /* not permitted, for one */
     if (!lt_is_folder(spec))
         return lt_fail(LT_E_IO,
                        "data: '%s' is no folder, no .tar file, nor 'fashion-mnist' or "

@@ -6,7 +6,10 @@
 
 enum { LT_FILE_MOST = 1 << 30 }; /* bytes; an uncompressed picture of the largest size has 402 MB */
 
+/* False: errno says why, 0 if it is something else. */
 bool lt_is_folder(const char *path);
+/* Names of pictures, for messages. */
+#define LT_PICTURE_NAMES ".jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm or .pgm"
 /* Whether a file's name ends as that of a picture: ".jpg", ".JPEG", ... extension NULL: it has none. */
 bool lt_is_picture(const char *extension);
 

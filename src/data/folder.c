@@ -3,14 +3,16 @@
 
 #include "base/alloc.h"
 #include "data/files.h"
+#include "data/left_out.h"
 #include "data/store.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { MAX_DEPTH = 16 };
+enum { MAX_DEPTH = 16, MAX_LINKS = 4 }; /* folders, and links to folders, on the way to a file */
 
 /* Strings one after the other; others refer to them by offset, because they move. */
 typedef struct text {
@@ -34,6 +36,7 @@ typedef struct folder {
     entries sample, kind; /* paths; a class is a folder */
     int64_t *first;       /* [classes] sample a class begins with */
     bool loose;           /* there are pictures outside of class folders */
+    lt_left_out left_out;
 } folder;
 
 static lt_status text_add(text *t, const char *string, size_t *offset)
@@ -73,10 +76,22 @@ static int by_folder_then_name(const void *a, const void *b, void *context)
     return order ? order : strcmp(p + x->folder, q + y->folder);
 }
 
-/* Which entries of a folder a visitor is called for. */
-typedef lt_status visit_fn(folder *f, const char *path, bool is_folder, int depth);
+/* How many folders lead to an entry, and how many of them are links. */
+typedef struct way {
+    int folders, links;
+} way;
 
-static lt_status each_entry(folder *f, const char *path, int depth, visit_fn *visit)
+/* Called for the entries of a folder; way is the entry's own if it is one. */
+typedef lt_status visit_fn(folder *f, const char *path, bool is_folder, way w);
+
+static bool is_link(const struct dirent *d, const char *path)
+{
+    struct stat info;
+    return d->d_type == DT_LNK
+           || (d->d_type == DT_UNKNOWN && !lstat(path, &info) && S_ISLNK(info.st_mode));
+}
+
+static lt_status each_entry(folder *f, const char *path, way w, visit_fn *visit)
 {
     DIR *dir = opendir(path);
     if (!dir)
@@ -93,7 +108,8 @@ static lt_status each_entry(folder *f, const char *path, int depth, visit_fn *vi
             break;
         }
         bool known = d->d_type == DT_REG || d->d_type == DT_DIR;
-        st = visit(f, full, known ? d->d_type == DT_DIR : lt_is_folder(full), depth);
+        st = visit(f, full, known ? d->d_type == DT_DIR : lt_is_folder(full),
+                   (way){w.folders + 1, w.links + is_link(d, full)});
         lt_free(full);
     }
     if (!st && errno)
@@ -102,21 +118,26 @@ static lt_status each_entry(folder *f, const char *path, int depth, visit_fn *vi
     return st;
 }
 
-static lt_status visit_class(folder *f, const char *path, bool is_folder, int depth)
+static lt_status visit_class(folder *f, const char *path, bool is_folder, way w)
 {
-    (void)depth;
+    (void)w;
     f->loose = f->loose || (!is_folder && lt_is_picture(strrchr(path, '.')));
     return is_folder ? entries_add(&f->kind, &f->text, path) : LT_OK;
 }
 
-static lt_status visit_file(folder *f, const char *path, bool is_folder, int depth)
+static lt_status visit_file(folder *f, const char *path, bool is_folder, way w)
 {
-    if (is_folder && depth == MAX_DEPTH)
+    if (is_folder && w.folders > MAX_DEPTH)
         return lt_fail(LT_E_FORMAT, "%s: more than %d folders deep; is it a link to one above it?",
                        path, MAX_DEPTH);
+    if (is_folder && w.links > MAX_LINKS) /* each may lead to all of the next ones */
+        return lt_fail(LT_E_FORMAT, "%s: behind more than %d links to folders", path, MAX_LINKS);
     if (is_folder)
-        return each_entry(f, path, depth + 1, visit_file);
-    return lt_is_picture(strrchr(path, '.')) ? entries_add(&f->sample, &f->text, path) : LT_OK;
+        return each_entry(f, path, w, visit_file);
+    if (lt_is_picture(strrchr(path, '.')))
+        return entries_add(&f->sample, &f->text, path);
+    lt_left_out_add(&f->left_out, path);
+    return LT_OK;
 }
 
 static lt_status add_class(folder *f, size_t label)
@@ -126,10 +147,9 @@ static lt_status add_class(folder *f, size_t label)
         return LT_E_NOMEM;
     size_t begin = f->sample.count;
     f->first[label] = (int64_t)begin;
-    lt_status st = each_entry(f, path, 1, visit_file);
+    lt_status st = each_entry(f, path, (way){0}, visit_file);
     if (!st && f->sample.count == begin)
-        st = lt_fail(LT_E_FORMAT,
-                     "%s: no .jpg, .jpeg, .png, .bmp or .gif file in this class folder", path);
+        st = lt_fail(LT_E_FORMAT, "%s: no " LT_PICTURE_NAMES " file in this class folder", path);
     if (!st)
         qsort_r(f->sample.item + begin, f->sample.count - begin, sizeof(entry), by_folder_then_name,
                 f->text.bytes);
@@ -139,7 +159,7 @@ static lt_status add_class(folder *f, size_t label)
 
 static lt_status scan(folder *f, const char *path)
 {
-    LT_TRY(each_entry(f, path, 0, visit_class));
+    LT_TRY(each_entry(f, path, (way){0}, visit_class));
     if (!f->kind.count)
         return lt_fail(LT_E_FORMAT, "%s: no class folder in it%s", path,
                        f->loose ? ", but pictures: they need a file of labels (--val-labels)" : "");
@@ -149,6 +169,7 @@ static lt_status scan(folder *f, const char *path)
         return LT_E_NOMEM;
     for (size_t i = 0; i < f->kind.count; i++)
         LT_TRY(add_class(f, i));
+    lt_left_out_tell(&f->left_out, path);
     f->base.count = (int64_t)f->sample.count;
     f->base.classes = (int32_t)f->kind.count;
     f->base.channels = 3;

@@ -1,6 +1,6 @@
 /* Which decoder an image file is for: JPEG begins with FF D8 FF (ITU-T T.81, B.1.1.3), PNG with
- * 89 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8'. The name of a file says nothing: ImageNet has a PNG
- * called .JPEG. */
+ * 89 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8', TIFF with its order of bytes and 42, BigTIFF 43; WebP is a
+ * RIFF file, AVIF one of ISO base media. The name of a file says nothing: ImageNet has a PNG called .JPEG. */
 
 #include "data/image.h"
 
@@ -15,8 +15,8 @@ typedef lt_status decode_fn(const uint8_t *bytes, size_t size, const lt_image_li
 
 typedef struct format {
     const char *magic;
-    size_t length;
-    int per_byte; /* pixels that a byte of the file can hold; 0: no bound */
+    size_t length, at; /* its bytes, and where they are */
+    int per_byte;      /* pixels that a byte of the file can hold; 0: no bound */
     size_fn *size;
     decode_fn *decode;
 } format;
@@ -28,7 +28,8 @@ enum {
     PNG_PER_BYTE = 1032 * 8,
     /* A code of 12 bits stands for at most 4096 pixels (GIF 89a, appendix F). */
     GIF_PER_BYTE = 4096 * 8 / 12,
-    BMP_PER_BYTE = 8
+    BMP_PER_BYTE = 8,
+    PNM_PER_BYTE = 1
 };
 
 static lt_status decode_jpeg(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
@@ -38,10 +39,20 @@ static lt_status decode_jpeg(const uint8_t *bytes, size_t size, const lt_image_l
 }
 
 static const format formats[] = {
-    {"\xff\xd8\xff", 3, 0, lt_jpeg_size, decode_jpeg},
-    {"\x89PNG\r\n\x1a\n", 8, PNG_PER_BYTE, lt_stb_size, lt_stb_decode},
-    {"BM", 2, BMP_PER_BYTE, lt_stb_size, lt_stb_decode},
-    {"GIF8", 4, GIF_PER_BYTE, lt_stb_size, lt_stb_decode},
+    {"\xff\xd8\xff", 3, 0, 0, lt_jpeg_size, decode_jpeg},
+    {"\x89PNG\r\n\x1a\n", 8, 0, PNG_PER_BYTE, lt_stb_size, lt_stb_decode},
+    {"BM", 2, 0, BMP_PER_BYTE, lt_stb_size, lt_stb_decode},
+    {"GIF8", 4, 0, GIF_PER_BYTE, lt_stb_size, lt_stb_decode},
+    {"WEBP", 4, 8, 0, lt_webp_size, lt_webp_decode},
+    {"ftyp", 4, 4, 0, lt_avif_size, lt_avif_decode},
+    {"II*\0", 4, 0, 0, lt_tiff_size, lt_tiff_decode},
+    {"MM\0*", 4, 0, 0, lt_tiff_size, lt_tiff_decode},
+    {"II+\0", 4, 0, 0, lt_tiff_size, lt_tiff_decode},
+    {"MM\0+", 4, 0, 0, lt_tiff_size, lt_tiff_decode},
+    {"P2", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
+    {"P3", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
+    {"P5", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
+    {"P6", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
 };
 
 /* NULL, with the message set, if it is none of them. */
@@ -52,9 +63,12 @@ static const format *sniff(const uint8_t *bytes, size_t size)
         return NULL;
     }
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (size >= formats[i].length && !memcmp(bytes, formats[i].magic, formats[i].length))
+        if (size >= formats[i].at + formats[i].length
+            && !memcmp(bytes + formats[i].at, formats[i].magic, formats[i].length))
             return &formats[i];
-    (void)lt_fail(LT_E_FORMAT, "image: neither JPEG, PNG, BMP nor GIF: it begins with %02x %02x",
+    (void)lt_fail(LT_E_FORMAT,
+                  "image: neither JPEG, PNG, BMP, GIF, WebP, AVIF, TIFF, PGM nor PPM: it begins "
+                  "with %02x %02x",
                   bytes[0], size > 1 ? bytes[1] : 0);
     return NULL;
 }
@@ -140,6 +154,19 @@ lt_status lt_picture_reserve(lt_picture *picture, size_t bytes)
     picture->capacity = bytes;
     memset(picture->memory + bytes, 0, LT_IMAGE_SPARE);
     return LT_OK;
+}
+
+void lt_picture_show(lt_picture *p, int32_t width, int32_t height, int channels, lt_window w)
+{
+    size_t count = (size_t)width * (size_t)height;
+    uint8_t *at = p->memory;
+    for (size_t i = 0; channels == 1 && i < count; i++)
+        at[i] = lt_luma(at[3 * i], at[3 * i + 1], at[3 * i + 2]);
+    p->stride = (size_t)width * (size_t)channels;
+    p->pixels = p->memory + (size_t)w.y * p->stride + (size_t)w.x * (size_t)channels;
+    p->width = w.width;
+    p->height = w.height;
+    p->channels = channels;
 }
 
 void lt_picture_clear(lt_picture *picture)

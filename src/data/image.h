@@ -1,4 +1,5 @@
-/* Decoding of image files in memory: JPEG, PNG, BMP, GIF, told apart by their first bytes. */
+/* Decoding of image files in memory: JPEG, PNG, BMP, GIF, WebP, AVIF, TIFF, PGM and PPM, told apart by their first
+ * bytes. */
 #ifndef LT_DATA_IMAGE_H
 #define LT_DATA_IMAGE_H
 
@@ -29,6 +30,16 @@ typedef struct lt_picture {
 /* Makes picture->memory hold bytes, and LT_IMAGE_SPARE behind them. Errors: LT_E_NOMEM. */
 lt_status lt_picture_reserve(lt_picture *picture, size_t bytes);
 void lt_picture_clear(lt_picture *picture);
+/* Of pixels of red, green and blue without gaps in picture->memory, width x height of them: shows the window
+ * of them, or of their grey if channels is 1. */
+void lt_picture_show(lt_picture *picture, int32_t width, int32_t height, int channels,
+                     lt_window window);
+
+/* Grey of a colour: ITU-R BT.601's luma in 16 bits, as Pillow rounds it. */
+static inline uint8_t lt_luma(unsigned red, unsigned green, unsigned blue)
+{
+    return (uint8_t)((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16);
+}
 
 /* Everywhere, limits of NULL are those of zeros. */
 
@@ -66,6 +77,18 @@ lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limit
                          int channels, int shrink, lt_window window, lt_picture *out);
 lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 lt_status lt_stb_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                        int channels, lt_window window, lt_picture *out);
+lt_status lt_webp_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
+lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                         int channels, lt_window window, lt_picture *out);
+lt_status lt_avif_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
+lt_status lt_avif_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                         int channels, lt_window window, lt_picture *out);
+lt_status lt_tiff_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
+lt_status lt_tiff_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                         int channels, lt_window window, lt_picture *out);
+lt_status lt_pnm_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
+lt_status lt_pnm_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                         int channels, lt_window window, lt_picture *out);
 
 #endif

@@ -263,8 +263,8 @@ static void convert_cmyk(uint8_t *row, uint32_t width, int channels)
         if (channels == 3)
             for (int i = 0; i < 3; i++)
                 row[(size_t)3 * x + (size_t)i] = (uint8_t)rgb[i];
-        else /* ITU-R BT.601 luma in 16 bits */
-            row[x] = (uint8_t)((19595 * rgb[0] + 38470 * rgb[1] + 7471 * rgb[2] + 0x8000) >> 16);
+        else
+            row[x] = lt_luma(rgb[0], rgb[1], rgb[2]);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "data/files.h"
 #include "data/labels.h"
+#include "data/left_out.h"
 #include "data/store.h"
 
 #include <dirent.h>
@@ -45,6 +46,7 @@ static int compare_names(const void *a, const void *b)
 static lt_status list_pictures(labelled *l)
 {
     lt_status st = LT_OK;
+    lt_left_out left_out = {0};
     DIR *dir = opendir(l->folder);
     if (!dir)
         return lt_fail(LT_E_IO, "%s: %s", l->folder, strerror(errno));
@@ -52,11 +54,14 @@ static lt_status list_pictures(labelled *l)
     while (!st && (errno = 0, d = readdir(dir)))
         if (d->d_name[0] != '.' && lt_is_picture(strrchr(d->d_name, '.')))
             st = add_picture(l, d->d_name);
+        else if (d->d_name[0] != '.')
+            lt_left_out_add(&left_out, d->d_name);
     if (!st && errno)
         st = lt_fail(LT_E_IO, "%s: %s", l->folder, strerror(errno));
     closedir(dir);
+    lt_left_out_tell(&left_out, l->folder);
     if (!st && !l->pictures)
-        st = lt_fail(LT_E_FORMAT, "%s: no .jpg, .jpeg, .png, .bmp or .gif file in it", l->folder);
+        st = lt_fail(LT_E_FORMAT, "%s: no " LT_PICTURE_NAMES " file in it", l->folder);
     if (!st)
         qsort(l->picture, l->pictures, sizeof *l->picture, compare_names);
     return st;

@@ -155,8 +155,7 @@ lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
         st = finish_sample(&b);
     lt_free(b.key);
     if (!st && !out->count)
-        st = lt_fail(LT_E_FORMAT, "%s: no .jpg, .jpeg, .png, .bmp or .gif file in this tar file",
-                     path);
+        st = lt_fail(LT_E_FORMAT, "%s: no " LT_PICTURE_NAMES " file in this tar file", path);
     return st ? st : check_twice(out, path);
 }
 
@@ -172,7 +171,7 @@ typedef struct kept {
     uint32_t unused;
 } kept;
 
-static const char magic[8] = "LTTARIX1";
+static const char magic[8] = "LTTARIX2";
 static const uint64_t byte_order = 0x0102030405060708;
 
 static kept describe(const lt_tar_index *x, const struct stat *tar)

@@ -153,6 +153,58 @@ uint8_t *make_jpeg_bomb(int side, int scans, size_t padded, size_t *size)
     return finish(&b, size);
 }
 
+static void add_little(bytes *b, uint32_t value, int count)
+{
+    for (int i = 0; i < count; i++, value >>= 8) {
+        uint8_t byte = (uint8_t)value;
+        add(b, &byte, 1);
+    }
+}
+
+uint8_t *make_tiff_bomb(uint32_t side, uint32_t tile, size_t inflated, size_t *size)
+{
+    enum { SHORT = 3, LONG = 4, DEFLATE = 8, HEADER = 8, ENTRY = 12, FEW = 9, MANY = 10 };
+    bytes b = {0}, data = {0}, nothing = {0};
+    uint32_t entries = tile ? MANY : FEW, at = HEADER + 2 + entries * ENTRY + 4;
+    add_zeros(&data, 15, &nothing, inflated);
+    const uint32_t of_strips[] = {256, side,    257, side, 258, 8,
+                                  259, DEFLATE, 262, 1,    273, at,
+                                  277, 1,       278, side, 279, (uint32_t)data.size};
+    const uint32_t of_tiles[] = {
+        256, side, 257, side, 258, 8,    259, DEFLATE, 262, 1,
+        277, 1,    322, tile, 323, tile, 324, at,      325, (uint32_t)data.size};
+    const uint32_t *field = tile ? of_tiles : of_strips;
+    add(&b, "II*\0", 4);
+    add_little(&b, HEADER, 4);
+    add_little(&b, entries, 2);
+    for (uint32_t i = 0; i < entries; i++) {
+        add_little(&b, field[2 * i], 2);
+        add_little(&b, LONG, 2);
+        add_little(&b, 1, 4);
+        add_little(&b, field[2 * i + 1], 4);
+    }
+    add_little(&b, 0, 4);
+    add(&b, data.at, data.size);
+    free(data.at);
+    return finish(&b, size);
+}
+
+uint8_t *make_webp_bomb(int side, size_t *size)
+{
+    /* RFC 9649, 3.4: 14 bits each of width and height less 1; then no transform, no cache, no codes. */
+    bytes b = {0};
+    uint32_t bits = (uint32_t)(side - 1);
+    add_text(&b, "RIFF");
+    add_little(&b, 4 + 8 + 14, 4);
+    add_text(&b, "WEBPVP8L");
+    add_little(&b, 14, 4);
+    add_little(&b, 0x2f, 1);
+    add_little(&b, bits | bits << 14, 4);
+    for (int i = 0; i < 9; i++)
+        add_little(&b, 0, 1);
+    return finish(&b, size);
+}
+
 /* --- Tensors and numbers --- */
 
 /* The header's length goes in front. */

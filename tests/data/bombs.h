@@ -29,4 +29,10 @@ uint8_t *make_many_tensors(size_t count, size_t *size);
 /* An idx file of pictures of 1000 x 1000, compressed by gzip, that claims `claimed` of them and has `there`. */
 uint8_t *make_idx_bomb(uint32_t claimed, uint32_t there, size_t *size);
 
+/* TIFF of one strip of deflate: the sides claimed, and zeros that the strip inflates to; tile: side of its tiles
+ * instead of strips, or 0. */
+uint8_t *make_tiff_bomb(uint32_t side, uint32_t tile, size_t inflated, size_t *size);
+/* WebP without a loss whose header says side x side. */
+uint8_t *make_webp_bomb(int side, size_t *size);
+
 #endif

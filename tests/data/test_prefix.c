@@ -34,6 +34,13 @@ static image_row images[] = {
     {"PNG of a palette", "palette.png", {0}, false},
     {"PNG", "enlarged.png", {0}, false},
     {"GIF of two frames", "two-frames.gif", {0}, false},
+    {"WebP", "../formats/lossy.webp", {0}, false},
+    {"WebP without a loss", "../formats/lossless.webp", {0}, false},
+    {"AVIF", "../formats/420.avif", {0}, false},
+    {"TIFF, deflate", "../formats/deflate.tif", {0}, false},
+    {"TIFF, tiles", "../formats/tiles.tif", {0}, false},
+    {"PPM", "../formats/plain.ppm", {0}, false},
+    {"PGM", "../formats/raw.pgm", {0}, false},
 };
 
 static uint8_t *image_bytes(const image_row *row, size_t *size)

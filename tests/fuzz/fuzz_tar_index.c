@@ -65,7 +65,7 @@ static void explain(uint8_t *bytes, size_t size)
                                samples,
                                text};
     uint32_t crc = lt_crc32c(0, bytes + HEADER, rest);
-    memcpy(bytes, "LTTARIX1", 8);
+    memcpy(bytes, "LTTARIX2", 8);
     memcpy(bytes + 8, fields, sizeof fields);
     memset(bytes + CRC, 0, HEADER - CRC);
     memcpy(bytes + CRC, &crc, sizeof crc);

@@ -1,0 +1,170 @@
+/* Pictures of the less usual formats: their pixels are Pillow's, a window's are those of the whole, limits hold. */
+
+#include "base/alloc.h"
+#include "data/files.h"
+#include "data/image.h"
+#include "golden.h"
+#include "near.h"
+#include "pictures.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 64, NAME = 40 };
+
+typedef struct format_row {
+    char name[NAME];
+    int width, height, tolerance;
+    uint8_t *pixels;
+} format_row;
+
+static format_row rows[MOST];
+static size_t count;
+
+static void read_rows(void)
+{
+    FILE *file = open_golden("data/formats.txt");
+    format_row *r = rows;
+    while (count < MOST
+           && fscanf(file, "%39s %d %d %d ", r->name, &r->width, &r->height, &r->tolerance) == 4) {
+        r->pixels = read_hex(file, (size_t)r->width * (size_t)r->height * 3);
+        count++;
+        r++;
+    }
+    fclose(file);
+}
+
+static void read_file(const format_row *row, lt_record *out)
+{
+    char name[NAME + 16];
+    snprintf(name, sizeof name, "data/formats/%s", row->name);
+    char *path = golden_path(name);
+    assert_ok(lt_file_read(path, out));
+    free(path);
+}
+
+static const uint8_t *pixel(const lt_picture *p, int x, int y)
+{
+    return p->pixels + (size_t)y * p->stride + (size_t)(x * p->channels);
+}
+
+/* The largest difference to the expected pixels, and that of grey to the luma of what was decoded. */
+static int compare(const format_row *row, const lt_picture *colours, const lt_picture *grey)
+{
+    int worst = 0;
+    const uint8_t *want = row->pixels;
+    for (int y = 0; y < row->height; y++)
+        for (int x = 0; x < row->width; x++, want += 3) {
+            const uint8_t *got = pixel(colours, x, y);
+            for (int c = 0; c < 3; c++)
+                worst = abs(got[c] - want[c]) > worst ? abs(got[c] - want[c]) : worst;
+            assert_int_equal(*pixel(grey, x, y), lt_luma(got[0], got[1], got[2]));
+        }
+    return worst;
+}
+
+static void check_windows(const lt_record *r, const format_row *row, const lt_picture *whole)
+{
+    enum { WINDOWS = 20 };
+    uint32_t seed = 5;
+    lt_picture part = {0};
+    for (int i = 0; i < WINDOWS; i++) {
+        lt_window w = {.x = (int32_t)(next_random(&seed) % (uint32_t)row->width),
+                       .y = (int32_t)(next_random(&seed) % (uint32_t)row->height)};
+        w.width = 1 + (int32_t)(next_random(&seed) % (uint32_t)(row->width - w.x));
+        w.height = 1 + (int32_t)(next_random(&seed) % (uint32_t)(row->height - w.y));
+        assert_ok(lt_image_decode(r->bytes, r->size, NULL, 3, w, &part));
+        for (int y = 0; y < w.height; y++)
+            assert_memory_equal(pixel(&part, 0, y), pixel(whole, w.x, w.y + y),
+                                (size_t)w.width * 3);
+    }
+    lt_picture_clear(&part);
+}
+
+static void check_format(void **state)
+{
+    format_row *row = *state;
+    lt_record r = {0};
+    lt_picture colours = {0}, grey = {0};
+    int32_t width = 0, height = 0;
+    read_file(row, &r);
+    lt_status st = lt_image_size(r.bytes, r.size, NULL, &width, &height);
+    if (st == LT_E_UNSUPPORTED) {
+        assert_non_null(strstr(lt_error_message(), "this build has no lib"));
+        lt_free(r.bytes);
+        skip();
+    }
+    assert_ok(st);
+    assert_int_equal(width, row->width);
+    assert_int_equal(height, row->height);
+    const lt_window all = {0, 0, width, height};
+    assert_true(lt_is_picture(strrchr(row->name, '.')));
+    assert_ok(lt_image_decode(r.bytes, r.size, NULL, 3, all, &colours));
+    assert_ok(lt_image_decode(r.bytes, r.size, NULL, 1, all, &grey));
+    assert_in_range(compare(row, &colours, &grey), 0, row->tolerance);
+    check_windows(&r, row, &colours);
+
+    const lt_image_limits limits = {.pixels = width * height - 1};
+    assert_int_equal(lt_image_size(r.bytes, r.size, &limits, &width, &height), LT_E_FORMAT);
+    assert_int_equal(lt_image_decode(r.bytes, r.size, &limits, 3, all, &grey), LT_E_FORMAT);
+    row->pixels[width + 1] ^= 0x80; /* the control */
+    assert_true(compare(row, &colours, &grey) > row->tolerance);
+    row->pixels[width + 1] ^= 0x80;
+    lt_picture_clear(&colours);
+    lt_picture_clear(&grey);
+    lt_free(r.bytes);
+}
+
+typedef struct bad_row {
+    const char *name, *bytes, *says;
+} bad_row;
+
+static bad_row bad[] = {
+    {"pnm: no number", "P6\nx 2\n255\n", "a broken header"},
+    {"pnm: a number that does not end", "P5 99999999999999999999 1 255\n", "a broken header"},
+    {"pnm: a maxval of 0", "P5 1 1 0\n1", "maxval of 0"},
+    {"pnm: a maxval of 65536", "P5 1 1 65536\n11", "maxval of 65536"},
+    {"pnm: pixels are missing", "P6 2 2 255\n01234567890", "truncated"},
+    {"pnm: plain samples are missing", "P2 3 1 255\n1 255  ", "truncated"},
+    {"pnm: no pixels", "P6 0 2 255\n", "0 x 2"},
+    {"pnm: a sample is no number", "P2 1 1 255\nq", "no number"},
+    {"tiff: nothing behind the header", "II*", "tiff: "},
+    {"webp: nothing behind the header", "RIFF....WEBP", "webp: the file is truncated"},
+    {"avif: another brand", "....ftypheic....", "avif: "},
+};
+
+static void check_bad(void **state)
+{
+    const bad_row *row = *state;
+    lt_picture p = {0};
+    lt_window w = {0};
+    uint8_t bytes[64] = {0};
+    size_t size = strlen(row->bytes);
+    memcpy(bytes, row->bytes, size);
+    if (*bytes == 'I')
+        size = 8;
+    lt_status st = lt_image_size(bytes, size, NULL, &w.width, &w.height);
+    if (st == LT_E_UNSUPPORTED)
+        skip();
+    if (!st)
+        st = lt_image_decode(bytes, size, NULL, 3, w, &p);
+    assert_int_equal(st, LT_E_FORMAT);
+    if (!strstr(lt_error_message(), row->says))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), row->says);
+    lt_picture_clear(&p);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[MOST + COUNT_OF(bad)];
+    size_t n = 0;
+    read_rows();
+    for (size_t i = 0; i < count; i++)
+        tests[n++] = (struct CMUnitTest){rows[i].name, check_format, NULL, NULL, &rows[i]};
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        tests[n++] = (struct CMUnitTest){bad[i].name, check_bad, NULL, NULL, &bad[i]};
+    int failed = count ? _cmocka_run_group_tests("formats", tests, n, NULL, NULL) : 1;
+    for (size_t i = 0; i < count; i++)
+        free(rows[i].pixels);
+    return failed;
+}
