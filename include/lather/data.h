@@ -19,8 +19,9 @@ typedef struct lt_dataset lt_dataset;
  *
  *  Errors: LT_E_ARG, LT_E_IO, LT_E_FORMAT. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train);
-/** Pictures in one folder per class (.jpg, .jpeg, .png, .bmp, .gif in any case; the first bytes of a file
- *  decide what it is), also in folders below it; names that begin with a dot are left out. Classes
+/** Pictures in one folder per class (.jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm, .pgm in
+ *  any case; the first bytes of a file decide what it is), also in folders below it, behind at most four
+ *  links; names that begin with a dot are left out, other extensions counted in a line of the log. Classes
  *  and files are ordered by name, bytewise.
  *  Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, an empty one). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_folder(lt_dataset **out, const char *path);

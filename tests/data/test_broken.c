@@ -45,9 +45,9 @@ static char *make_broken(void)
 static void check_broken(void **state)
 {
     (void)state;
-    static const char *const reasons[] = {"class0/cut.jpg: jpeg: the file is truncated",
-                                          "class1/empty.jpg: the file is empty",
-                                          "class2/text.png: image: neither JPEG, PNG, BMP, GIF, WebP"};
+    static const char *const reasons[] = {
+        "class0/cut.jpg: jpeg: the file is truncated", "class1/empty.jpg: the file is empty",
+        "class2/text.png: image: neither JPEG, PNG, BMP, GIF, WebP"};
     char *root = make_broken();
     lt_dataset *d = NULL;
     lt_loader *l = NULL;

@@ -1,0 +1,172 @@
+/* Image folders with what users and file systems put into them: other files, many links, no permission. */
+
+#include "data/files.h"
+#include "near.h"
+#include "pictures.h"
+
+#include "lather/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TEXT = 1024 };
+
+static void expect(lt_status got, lt_status want, const char *part)
+{
+    assert_status(got, want);
+    if (!strstr(lt_error_message(), part))
+        fail_msg("the message is '%s', without '%s'", lt_error_message(), part);
+}
+
+static void keep_line(void *context, lt_log_level level, const char *area, const char *text)
+{
+    (void)level, (void)area;
+    snprintf(context, TEXT, "%s", text);
+}
+
+/* What the log says while the folder is opened. */
+static void open_and_log(const char *root, char text[TEXT])
+{
+    lt_dataset *d = NULL;
+    *text = 0;
+    lt_log_set(keep_line, text);
+    lt_status st = lt_dataset_open(&d, root, true);
+    lt_log_set(NULL, NULL);
+    assert_ok(st);
+    lt_dataset_free(&d);
+}
+
+static void check_left_out(void **state)
+{
+    (void)state;
+    char *root = make_folder(), text[TEXT], name[64];
+    write_file(root, "a/1.jpg", "1", 1);
+    write_file(root, "b/2.tif", "2", 1);
+    open_and_log(root, text);
+    assert_string_equal(text, "");
+    for (int i = 0; i < 12; i++) {
+        snprintf(name, sizeof name, "%c/%d.heic", i % 2 ? 'a' : 'b', i);
+        write_file(root, name, "h", 1);
+    }
+    write_file(root, "a/deep/readme.txt", "t", 1);
+    write_file(root, "b/notes.txt", "t", 1);
+    write_file(root, "b/Makefile", "m", 1);
+    write_file(root, "b/x.\033[2J", "e", 1);
+    write_file(root, "b/.hidden", "h", 1);
+    open_and_log(root, text);
+    const char *want =
+        ": 16 files with other extensions left out: .heic 12, .txt 2, .\\x1b[2J 1, none 1";
+    if (!strstr(text, want))
+        fail_msg("the log says '%s', without '%s'", text, want);
+    for (int i = 0; i < 50; i++) {
+        snprintf(name, sizeof name, "b/2.%d", i);
+        write_file(root, name, "n", 1);
+    }
+    open_and_log(root, text);
+    assert_non_null(strstr(text, ": 66 files with other extensions left out: .heic 12, .txt 2, "));
+    assert_non_null(strstr(text, ", ..."));
+    remove_folder(root);
+}
+
+/* levels folders, each with width links to the next one: width^levels ways. */
+static char *make_forest(int levels, int width)
+{
+    char *root = make_folder(), name[64], target[64];
+    write_file(root, "data/cat/1.jpg", "1", 1);
+    for (int i = 0; i <= levels; i++) {
+        snprintf(name, sizeof name, "level%d/1.jpg", i);
+        write_file(root, name, "1", 1);
+    }
+    for (int i = 0; i <= levels; i++)
+        for (int k = 0; i < levels && k < width; k++) {
+            snprintf(name, sizeof name, "level%d/link%d", i, k);
+            snprintf(target, sizeof target, "../level%d", i + 1);
+            char *path = below(root, name);
+            assert_int_equal(symlink(target, path), 0);
+            free(path);
+        }
+    char *path = below(root, "data/dog");
+    assert_int_equal(symlink("../level0", path), 0);
+    free(path);
+    return root;
+}
+
+static void check_forest(void **state)
+{
+    (void)state;
+    lt_dataset *d = NULL;
+    char *root = make_forest(14, 8), *data = below(root, "data");
+    expect(lt_dataset_open(&d, data, true), LT_E_FORMAT, "behind more than 4 links to folders");
+    assert_null(d);
+    free(data);
+    remove_folder(root);
+    root = make_forest(4, 2); /* so many are followed: 1 + 2 + 4 + 8 + 16 files */
+    data = below(root, "data");
+    assert_ok(lt_dataset_open(&d, data, true));
+    assert_int_equal(lt_dataset_count(d), 1 + 31);
+    lt_dataset_free(&d);
+    free(data);
+    remove_folder(root);
+}
+
+/* As a user who may not read them; root may. */
+static void look_as_nobody(const char *root, int out)
+{
+    enum { NOBODY = 65534 };
+    char text[3][TEXT] = {"", "", ""};
+    lt_dataset *d = NULL;
+    lt_record record = {0};
+    char *secret = below(root, "secret/data"), *open = below(root, "open");
+    if (getuid() == 0 && (setgid(NOBODY) || setuid(NOBODY)))
+        _exit(1);
+    if (lt_dataset_open(&d, secret, true))
+        snprintf(text[0], TEXT, "%s", lt_error_message());
+    if (lt_dataset_open(&d, open, true))
+        snprintf(text[1], TEXT, "%s", lt_error_message());
+    else if (d->ops->read(d, 0, &record))
+        snprintf(text[2], TEXT, "%s", lt_error_message());
+    _exit(write(out, text, sizeof text) == sizeof text ? 0 : 1);
+}
+
+static void check_permission(void **state)
+{
+    (void)state;
+    char *root = make_folder(), text[3][TEXT] = {"", "", ""};
+    write_file(root, "secret/data/cat/1.jpg", "1", 1);
+    write_file(root, "open/cat/1.jpg", "1", 1);
+    char *secret = below(root, "secret"), *file = below(root, "open/cat/1.jpg");
+    int ends[2], status = 0;
+    assert_int_equal(chmod(root, 0755), 0);
+    assert_int_equal(chmod(secret, 0), 0);
+    assert_int_equal(chmod(file, 0), 0);
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0)
+        look_as_nobody(root, ends[1]);
+    close(ends[1]);
+    bool told = read(ends[0], text, sizeof text) == sizeof text;
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(chmod(secret, 0755), 0);
+    assert_true(told);
+    assert_non_null(strstr(text[0], "secret/data: Permission denied"));
+    assert_string_equal(text[1], "");
+    assert_non_null(strstr(text[2], "1.jpg: Permission denied"));
+    free(secret);
+    free(file);
+    remove_folder(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"files of other extensions are counted and named", check_left_out, 0, 0, 0},
+        {"a forest of links ends", check_forest, 0, 0, 0},
+        {"permission denied is said as such", check_permission, 0, 0, 0},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
