@@ -2,7 +2,7 @@
 
 PROGRAMS="models/resnet50/train_resnet50 tools/bench tools/pack tests/conform/conform tests/conform/conform_step"
 # Without what would be too large to carry, and is not asked here.
-LEAN="-Dbuildtype=release -Donednn=disabled -Dlapack=disabled -Dmpi=disabled"
+LEAN="-Dbuildtype=release -Donednn=disabled -Dlapack=disabled -Dmpi=disabled -Davif=disabled -Dtiff=disabled -Dwebp=disabled"
 MOST_MIB=60
 
 # SOURCE BUILD [meson arguments]
