@@ -52,6 +52,17 @@ same_classes() # WEIGHTS PICTURE: classify against train_resnet50 predict
     [ "$(wc -l <"$folder/folded")" = 5 ] && cmp "$folder/folded" "$folder/predicted"
 }
 
+says() # TEXT COMMAND...
+{
+    text=$1
+    shift
+    "$@" | grep -q -e "$text"
+}
+
+for tool in bench inspect pack report reproduce; do
+    holds "lather-$tool is where programs are" says "[Uu]sage: .*$tool" "$prefix/bin/lather-$tool" --help
+done
+holds "  and is called so" says "^Usage: lather-inspect" "$prefix/bin/lather-inspect" --help
 cp "$root"/examples/*.c "$folder"
 for name in $(cd "$root/examples" && echo *.c); do
     holds "$name compiles against the installed headers as it says" compile "${name%.c}"

@@ -15,13 +15,15 @@ typedef struct arguments {
 } arguments;
 
 static const lt_option options[] = {
-    {.name = "output",
+    {.group = "Page",
+     .name = "output",
      .alias = 'o',
      .type = LT_OPTION_STRING,
      .offset = offsetof(arguments, output),
      .meta = "FILE",
      .help = "the page to write; else RUN/report.html, of several runs comparison.html"},
-    {.name = "title",
+    {.group = "Page",
+     .name = "title",
      .type = LT_OPTION_STRING,
      .offset = offsetof(arguments, title),
      .meta = "TEXT",

@@ -172,12 +172,15 @@ const lt_program train_program = {
     .name = "train_resnet50",
     .summary = "train, evaluate and use residual networks",
     .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  reproduce PLAN",
-    .description = "Trains a residual network on pictures. Numbers that differ from optimizer to "
-                   "optimizer are shown as OPTIMIZER=NUMBER.\n\n"
-                   "Exit status: 0 done, 1 an error, 2 a wrong command line, 3 interrupted after a "
-                   "checkpoint.\n\n"
-                   "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 end a run after its step, with a "
-                   "checkpoint; a second SIGINT or SIGTERM ends it at once.",
+    .description =
+        "Trains a residual network on pictures. Numbers that differ from optimizer to "
+        "optimizer are shown as OPTIMIZER=NUMBER. Beside it: lather-report RUN draws curves, "
+        "lather-inspect lists weights and runs, lather-pack packs pictures, lather-bench "
+        "measures, lather-reproduce is the command reproduce.\n\n"
+        "Exit status: 0 done, 1 an error, 2 a wrong command line, 3 interrupted after a "
+        "checkpoint.\n\n"
+        "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 end a run after its step, with a "
+        "checkpoint; a second SIGINT or SIGTERM ends it at once.",
     .option = table,
     .count = sizeof table / sizeof *table,
     .selector = "optim",

@@ -106,11 +106,19 @@ static void print_row(FILE *out, const char *left, const char *right)
     print_wrapped(out, right, at, COLUMN);
 }
 
+/* Installed tools are called lather-NAME: so their help calls them. */
+static const char *called(const lt_options *o)
+{
+    const char *path = lt_options_argument(o, 0), *slash = path ? strrchr(path, '/') : NULL;
+    const char *name = slash ? slash + 1 : path;
+    return name && !strncmp(name, "lather-", 7) ? name : o->program->name;
+}
+
 lt_status lt_options_write_help(const lt_options *o, FILE *out)
 {
     const lt_program *p = o->program;
     char left[256], right[1024];
-    fprintf(out, "%s: %s\n\nUsage: %s %s\n", p->name, p->summary, p->name, p->usage);
+    fprintf(out, "%s: %s\n\nUsage: %s %s\n", called(o), p->summary, called(o), p->usage);
     if (p->description)
         fprintf(out, "\n%s\n", p->description);
     for (size_t i = 0; i < p->count; i++) {

@@ -125,7 +125,7 @@ def installed_it_finds_all_of_its_files(cwd):
         return p.stdout
     said = call(program, "reproduce", "smoke", "--only", "trial * 1", "--threads", "1", "--out", "the out")
     assert said.count(" %  ") == 2 and os.path.exists(os.path.join(elsewhere, "the out", "smoke", "report.html")), said
-    said = call(os.path.join(prefix, "libexec", "lather", "reproduce"), "smoke", "--dry-run", "--out", "the out")
+    said = call(os.path.join(prefix, "bin", "lather-reproduce"), "smoke", "--dry-run", "--out", "the out")
     assert program in said and "2 done" in said, said
     for recipe in os.listdir(os.path.join(prefix, "share", "lather", "recipes")):
         assert "optim: " in call(program, "--recipe", recipe[:-5], "--data", "synthetic", "--print-config")
