@@ -91,6 +91,10 @@ LT_API LT_MUST_CHECK lt_status lt_checkpoint_load(const char *path,
 
 /** Removes what interrupted saves of dead processes left. lt_checkpoint_save() does it too. */
 LT_API void lt_checkpoint_clean(const char *folder);
+/** The same, and points `latest` and `best` to the checkpoints that a state names, if they are there:
+ *  a save may have ended between the checkpoint and its links. Errors: LT_E_IO, LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_checkpoint_mend(const char *folder,
+                                                  const lt_checkpoint_state *state);
 
 /** Writes torchvision's keys in OIHW order as f32 (num_batches_tracked: i64, 0-D).
  *  Errors: LT_E_IO, LT_E_NOMEM. */

@@ -25,6 +25,7 @@ typedef struct lt_run_config {
     int64_t steps_per_epoch; /**< 0: unknown */
     int64_t total_epochs;    /**< 0: unknown */
     int64_t resume_step;     /**< steps already done: later records of an earlier try are dropped */
+    bool redo_epoch;         /**< so is an epoch's at resume_step: the checkpoint is of before it */
     bool no_tensorboard;
     bool append;    /**< leave what the folder holds, add to it: an evaluation of a finished run */
     int rank;       /**< ranks above 0 write and show nothing */

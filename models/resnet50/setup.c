@@ -145,6 +145,7 @@ static lt_status open_run(session *s)
         .steps_per_epoch = per_epoch,
         .total_epochs = (s->total_steps + per_epoch - 1) / per_epoch,
         .resume_step = s->state.step,
+        .redo_epoch = s->state.epoch_recorded == 0,
         .no_tensorboard = !a->tensorboard,
         .rank = s->rank,
         .id = s->state.run,
@@ -154,6 +155,8 @@ static lt_status open_run(session *s)
     LT_TRY(lt_run_open(&s->run, a->output, &c));
     if (*aside)
         lt_run_note(s->run, "the run that was in %s is in %s now", a->output, aside);
+    if (s->folder[0] && a->output && !s->rank)
+        LT_TRY(lt_checkpoint_mend(a->output, &s->state));
     return s->folder[0] ? note_resume(s) : LT_OK;
 }
 

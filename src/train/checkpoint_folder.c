@@ -252,3 +252,27 @@ void lt_checkpoint_clean(const char *folder)
         lt_commit_clean(checkpoints);
     lt_free(checkpoints);
 }
+
+/* A link to a checkpoint that is there; a kill may have come in front of it. */
+static lt_status point_again(const char *checkpoints, const char *name, int64_t step)
+{
+    char *path = lt_format("%s/step-%" PRId64, checkpoints, step);
+    lt_status st = path ? LT_OK : LT_E_NOMEM;
+    if (!st && link_step(checkpoints, name) != step && !access(path, F_OK))
+        st = point(checkpoints, name, step);
+    lt_free(path);
+    return st;
+}
+
+lt_status lt_checkpoint_mend(const char *folder, const lt_checkpoint_state *state)
+{
+    char *checkpoints = lt_format("%s/checkpoints", folder);
+    if (!checkpoints)
+        return LT_E_NOMEM;
+    lt_commit_clean(checkpoints);
+    lt_status st = point_again(checkpoints, "latest", state->step);
+    if (!st && state->best_top1 >= 0)
+        st = point_again(checkpoints, "best", state->best_step);
+    lt_free(checkpoints);
+    return st;
+}

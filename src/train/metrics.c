@@ -9,23 +9,28 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether a line is a whole record of a step up to this one. */
-static bool is_kept(const char *line, size_t bytes, int64_t step)
+/* Whether a line is a whole record of a step up to this one; redo: an epoch's record behind it is
+ * written again. */
+static bool is_kept(const char *line, size_t bytes, int64_t step, bool redo)
 {
+    const char *event = "";
     lt_json *json = NULL;
     int64_t at = 0;
     if (lt_json_parse(&json, line, bytes, "metrics.jsonl", 8))
         return false; /* cut off by a kill */
-    bool kept = lt_json_integer(lt_json_root(json), "step", &at) || at <= step;
+    const lt_json_value *root = lt_json_root(json);
+    bool kept = lt_json_integer(root, "step", &at) || at <= step;
+    if (redo && at == step && !lt_json_string(root, "event", &event) && !strcmp(event, "epoch"))
+        kept = false;
     lt_json_free(&json);
     return kept;
 }
 
-static lt_status copy_kept(const char *path, const char *text, FILE *out, int64_t step)
+static lt_status copy_kept(const char *path, const char *text, FILE *out, int64_t step, bool redo)
 {
     for (const char *line = text; *line;) {
         size_t bytes = strcspn(line, "\n");
-        if (line[bytes] && is_kept(line, bytes, step)
+        if (line[bytes] && is_kept(line, bytes, step, redo)
             && (fwrite(line, 1, bytes, out) != bytes || fputc('\n', out) == EOF))
             return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
         line += bytes + (line[bytes] == '\n');
@@ -33,14 +38,14 @@ static lt_status copy_kept(const char *path, const char *text, FILE *out, int64_
     return LT_OK;
 }
 
-static lt_status rewrite(const char *path, const char *text, int64_t step)
+static lt_status rewrite(const char *path, const char *text, int64_t step, bool redo)
 {
     char *temp = lt_format("%s.tmp-%ld", path, (long)getpid());
     if (!temp)
         return LT_E_NOMEM;
     FILE *out = fopen(temp, "wb");
-    lt_status st =
-        out ? copy_kept(path, text, out, step) : lt_fail(LT_E_IO, "%s: %s", temp, strerror(errno));
+    lt_status st = out ? copy_kept(path, text, out, step, redo)
+                       : lt_fail(LT_E_IO, "%s: %s", temp, strerror(errno));
     if (!st && (fflush(out) || fsync(fileno(out))))
         st = lt_fail(LT_E_IO, "%s: %s", temp, strerror(errno));
     if (out && fclose(out) && !st)
@@ -70,12 +75,12 @@ static lt_status read_text(const char *path, char **text)
     return st;
 }
 
-lt_status lt_metrics_rewind(const char *path, int64_t step)
+lt_status lt_metrics_rewind(const char *path, int64_t step, bool redo)
 {
     char *text = NULL;
     lt_status st = read_text(path, &text);
     if (!st)
-        st = rewrite(path, text, step);
+        st = rewrite(path, text, step, redo);
     lt_free(text);
     return st == LT_END ? LT_OK : st;
 }

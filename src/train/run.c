@@ -73,14 +73,14 @@ static lt_status write_config(const lt_run *run, const lt_options *options)
 }
 
 /* Starts metrics.jsonl afresh, or at the step to resume. */
-static lt_status open_metrics(lt_run *run, int64_t resume_step)
+static lt_status open_metrics(lt_run *run, const lt_run_config *config)
 {
     char *path = lt_format("%s/metrics.jsonl", run->folder);
     if (!path)
         return LT_E_NOMEM;
     lt_status st = LT_OK;
-    if (resume_step > 0)
-        st = lt_metrics_rewind(path, resume_step);
+    if (config->resume_step > 0)
+        st = lt_metrics_rewind(path, config->resume_step, config->redo_epoch);
     else if (unlink(path) && errno != ENOENT)
         st = io_error(run, "metrics.jsonl");
     lt_free(path);
@@ -100,13 +100,14 @@ static lt_status remember_folder(lt_run *run)
 static lt_status make_files(lt_run *run, const lt_run_config *config)
 {
     LT_TRY(lt_commit_make_folders(run->folder));
+    lt_commit_clean(run->folder);
     LT_TRY(remember_folder(run));
     if (config->append)
         return open_file(run, "metrics.jsonl", &run->metrics);
     if (config->options)
         LT_TRY(write_config(run, config->options));
     LT_TRY(lt_run_write_env(run->folder, config->options, run->id));
-    LT_TRY(open_metrics(run, config->resume_step));
+    LT_TRY(open_metrics(run, config));
     return config->no_tensorboard
                ? LT_OK
                : lt_tensorboard_open(&run->board, run->folder, config->resume_step);

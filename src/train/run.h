@@ -17,7 +17,7 @@ LT_MUST_CHECK lt_status lt_run_write_env(const char *folder, const lt_options *o
 void lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID]);
 
 /* Drops the records behind step from a metrics file that a resumed run goes on with, and a line that
- * a kill cut off; the file stays whole whatever happens. No file is fine. */
-LT_MUST_CHECK lt_status lt_metrics_rewind(const char *path, int64_t step);
+ * a kill cut off; redo: the record of an epoch at that step too; the file stays whole whatever happens. No file is fine. */
+LT_MUST_CHECK lt_status lt_metrics_rewind(const char *path, int64_t step, bool redo);
 
 #endif

@@ -270,6 +270,36 @@ static void test_stale(void **state)
     run_close(&r);
 }
 
+/* A kill between a checkpoint and its links, or while the one that it replaces is removed. */
+static void test_mend(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH], target[TEMP_PATH];
+    run r;
+    run_open(&r, "adam", 5);
+    for (int i = 0; i < 3; i++) {
+        run_step(&r);
+        save(&r, 0, i == 0);
+    }
+    r.state.best_top1 = 50;
+    r.state.best_step = 3;
+    assert_int_equal(unlink(temp_path(path, folder, "checkpoints/latest")), 0);
+    assert_int_equal(mkdir(temp_path(path, folder, "checkpoints/step-3.tmp-999999999"), 0777), 0);
+    assert_ok(lt_checkpoint_mend(folder, &r.state));
+    assert_false(exists("checkpoints/step-3.tmp-999999999"));
+    for (int i = 0; i < 2; i++) {
+        temp_path(path, folder, i ? "checkpoints/best" : "checkpoints/latest");
+        ssize_t bytes = readlink(path, target, sizeof target - 1);
+        assert_int_equal(bytes, 6);
+        assert_memory_equal(target, "step-3", 6);
+    }
+    r.state.best_step = 9; /* is not there: the link stays */
+    assert_ok(lt_checkpoint_mend(folder, &r.state));
+    assert_int_equal(readlink(path, target, sizeof target), 6);
+    assert_memory_equal(target, "step-3", 6);
+    run_close(&r);
+}
+
 /* Each allocation fails once: saving and loading say so, leave nothing half, and then work. */
 static void test_no_memory(void **state)
 {
@@ -318,6 +348,7 @@ int main(void)
          NULL},
         {"a full disk leaves the last checkpoint", test_full_disk, setup, teardown, NULL},
         {"rests of a killed save are removed", test_stale, setup, teardown, NULL},
+        {"links that a kill kept from being made are made", test_mend, setup, teardown, NULL},
         {"memory runs out at each allocation", test_no_memory, setup, teardown, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

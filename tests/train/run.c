@@ -68,13 +68,19 @@ static size_t read_metrics(lt_json **lines, size_t most)
     return count;
 }
 
-static lt_run *open_run(int64_t resume_step)
+static lt_run *open_run_at(int64_t resume_step, bool redo_epoch)
 {
     char path[TEMP_PATH];
     lt_run *run = NULL;
-    const lt_run_config config = {.progress = LT_PROGRESS_OFF, .resume_step = resume_step};
+    const lt_run_config config = {
+        .progress = LT_PROGRESS_OFF, .resume_step = resume_step, .redo_epoch = redo_epoch};
     assert_ok(lt_run_open(&run, temp_path(path, folder, "run"), &config));
     return run;
+}
+
+static lt_run *open_run(int64_t resume_step)
+{
+    return open_run_at(resume_step, false);
 }
 
 static void test_metrics(void **state)
@@ -105,6 +111,29 @@ static void test_metrics(void **state)
     assert_near(rate, 128, 0);
     for (int i = 0; i < 2; i++)
         lt_json_free(&line[i]);
+}
+
+/* Of a checkpoint in front of an epoch's record, and a kill behind that. Unfinished files go too. */
+static void test_redo(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    lt_json *line[8] = {NULL};
+    lt_run *run = open_run(0);
+    step(run, 1);
+    step(run, 2);
+    epoch(run, 0);
+    lt_run_close(&run);
+    temp_write(temp_path(path, folder, "run/model.safetensors.tmp-999999999"), "x", 1);
+    for (int redo = 0; redo < 2; redo++) {
+        run = open_run_at(2, redo);
+        lt_run_close(&run);
+        size_t count = read_metrics(line, COUNT_OF(line));
+        assert_int_equal(count, 3 - redo);
+        for (size_t i = 0; i < count; i++)
+            lt_json_free(&line[i]);
+    }
+    assert_int_equal(access(path, F_OK), -1);
 }
 
 /* A resumed run drops what it will do again, and the line that a kill cut off. */
@@ -286,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"metrics.jsonl has the promised keys", test_metrics, setup, teardown, NULL},
         {"a resumed run goes on where its checkpoint was", test_resume, setup, teardown, NULL},
+        {"the record of an epoch is written again", test_redo, setup, teardown, NULL},
         {"env.json and bad_images.txt", test_env, setup, teardown, NULL},
         {"the event file's frames and checksums", test_events, setup, teardown, NULL},
         {"folders that cannot be, and ranks above 0", test_folder, setup, teardown, NULL},
