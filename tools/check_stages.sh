@@ -197,6 +197,12 @@ storm() # KILLS
     counted "$1 kills" tools/kill_storm.py "$work/main/models/resnet50/train_resnet50" --kills "$1"
 }
 
+syscall_storm() # KILLS ENOSPC EIO
+{
+    counted "$1 kills, $2 full disks, $3 broken ones at random system calls" tools/syscall_storm.py \
+        "$work/main/models/resnet50/train_resnet50" --kills "$1" --enospc "$2" --eio "$3"
+}
+
 kill_runs()
 {
     $built || {
@@ -204,6 +210,7 @@ kill_runs()
         return
     }
     storm 20
+    syscall_storm 10 10 10
     counted "a full disk" tools/check_full_disk.sh "$work/main/models/resnet50/train_resnet50"
 }
 
@@ -465,6 +472,7 @@ replay_long()
 storm_full()
 {
     storm 200
+    syscall_storm 1000 200 200
     row "20 kills of reproduce" /usr/bin/python3 tests/tools/test_reproduce.py \
         "$work/main/models/resnet50/train_resnet50" --kills 20 \
         --only killed_at_random_moments_it_gives_the_same_report

@@ -8,8 +8,6 @@ left; and the run must end with the same weights, bit for bit, as one that nobod
 if all that holds, 77 if the program is not there. The last lines say how many rows passed.
 """
 import argparse
-import glob
-import json
 import os
 import random
 import shutil
@@ -19,41 +17,25 @@ import sys
 import tempfile
 import time
 
+from stormlib import Rows, complete_steps, flags, records
+
 EVERY = 2  # steps between checkpoints
 
 
 def command(program, folder, steps):
-    return [program, "--data", "synthetic:64:16:4", "--arch", "resnet18", "--width", "4",
-            "--batch-size", "8", "--optim", "shampoo", "--precondition-frequency", "3",
-            "--max-steps", str(steps), "--epochs", "1000000", "--sched", "constant", "--lr", "0.01",
-            "--eval-every", "0", "--limit-eval-batches", "1", "--checkpoint-every", str(EVERY),
-            "--threads", "1", "--workers", "1", "--deterministic", "--no-tensorboard", "--progress",
-            "lines", "--log-every", "1", "--resume", "auto", "--output", folder]
+    return [program, *flags(steps, folder), "--data", "synthetic:64:16:4", "--arch", "resnet18", "--width", "4",
+            "--batch-size", "8", "--precondition-frequency", "3", "--checkpoint-every", str(EVERY),
+            "--progress", "lines", "--log-every", "1"]
 
 
 def complete_step(folder):
-    """Step of the newest complete checkpoint by its name; 0 if there is none. A folder with its final
-    name is complete, or the promise is broken, which the resume then shows."""
-    steps = [int(os.path.basename(p)[5:]) for p in glob.glob(f"{folder}/checkpoints/step-*")
-             if os.path.basename(p)[5:].isdigit()]
-    return max(steps, default=0)
+    """The newest; 0 if there is none."""
+    return max(complete_steps(folder), default=0)
 
 
 def logged(folder):
     """Steps in metrics.jsonl, in the order written."""
-    steps = []
-    try:
-        with open(f"{folder}/metrics.jsonl", encoding="utf-8") as file:
-            for line in file:
-                try:
-                    record = json.loads(line)
-                except ValueError:
-                    continue  # the last line, cut by a kill
-                if record.get("event") == "step":
-                    steps.append(record["step"])
-    except OSError:
-        pass
-    return steps
+    return [r["step"] for r in records(folder) if r.get("event") == "step"]
 
 
 def run_to_end(program, folder, steps, limit=600):
@@ -67,17 +49,11 @@ def weights(folder):
         return file.read()
 
 
-class Storm:
+class Storm(Rows):
     def __init__(self, program, kills, seed):
+        super().__init__()
         self.program, self.kills, self.random = program, kills, random.Random(seed)
-        self.passed, self.failed = 0, 0
         self.folder = tempfile.mkdtemp(prefix="kill-storm-")
-
-    def row(self, good, text):
-        self.passed += good
-        self.failed += not good
-        if not good:
-            print(f"failed: {text}")
 
     def one(self, folder, steps, longest):
         """Starts the run, kills it after a random time, and looks at what is left."""
@@ -144,8 +120,7 @@ def main():
         storm.run()
     finally:
         shutil.rmtree(storm.folder, ignore_errors=True)
-    print(f"{storm.passed} passed, {storm.failed} failed")
-    sys.exit(1 if storm.failed or not storm.passed else 0)
+    sys.exit(storm.finish())
 
 
 main()
