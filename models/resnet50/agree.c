@@ -13,9 +13,10 @@ enum { TEXT = 1024 };
 /* Flags that may differ: where a rank reads, writes and computes. */
 static bool is_local(const char *name)
 {
-    static const char *const local[] = {
-        "cache-dir", "cache-ram", "read-ahead", "data",      "val-labels", "output",     "workers",
-        "threads",   "device",    "progress",   "log-every", "profile",    "tensorboard"};
+    static const char *const local[] = {"cache-dir",   "cache-ram", "read-ahead", "data",
+                                        "val-labels",  "output",    "workers",    "threads",
+                                        "device",      "progress",  "log-every",  "profile",
+                                        "tensorboard", "verbose"};
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         if (!strcmp(local[i], name))
             return true;

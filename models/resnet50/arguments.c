@@ -142,6 +142,7 @@ static const lt_option table[] = {
 {"Output", INT("keep", keep, 0, many), .value = "2", .help = "newest checkpoints of this run to keep, besides the best; 0: all"},
 {"Output", PICK("progress", progress, "auto|bar|lines|off"), .help = "auto: a bar on a terminal, else lines"},
 {"Output", INT("log-every", log_every, 1, many), .value = "50", .help = "updates between lines"},
+{"Output", BOOL("verbose", verbose), .help = "show the table of Shampoo's blocks too, which is always in OUTPUT/blocks.txt"},
 {"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},
 {"Output", TEXT("profile", profile), .meta = "FILE", .once = true, .help = "write a trace for Perfetto, and print where the time went"},
 

@@ -69,7 +69,7 @@ typedef struct arguments {
     const char *output, *resume, *profile;
     int progress;
     int64_t checkpoint_every, keep, log_every;
-    bool tensorboard, overwrite;
+    bool verbose, tensorboard, overwrite;
     /* Ranks */
     int dist, dist_bn, comm_dtype, grad_comm_dtype, balance;
     bool sync_bn, overlap, communicate_params, shard_optimizer;

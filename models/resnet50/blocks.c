@@ -22,9 +22,9 @@ typedef struct group {
     double step_ns, refresh_ns;
 } group;
 
-/* Where lines go: shown, and to a file if there is one. */
+/* Where lines go: shown, the first one or all, and to a file if there is one. */
 typedef struct sink {
-    lt_run *run;
+    lt_run *run; /* NULL: not shown */
     FILE *file;
 } sink;
 
@@ -36,7 +36,8 @@ static void say(const sink *out, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
-    lt_run_note(out->run, "%s", line);
+    if (out->run)
+        lt_run_note(out->run, "%s", line);
     if (out->file)
         fprintf(out->file, "%s\n", line);
 }
@@ -128,8 +129,9 @@ static void show(const sink *out, const session *s, const group *total, const gr
         (long long)total->count, (long long)total->factors, (double)total->factor_bytes / mib,
         (double)total->state_bytes / mib, per_ms * total->step_ns, per_ms * total->refresh_ns,
         per_ms * (total->step_ns + total->refresh_ns / f), f);
-    show_groups(out, list, count);
-    show_owners(out, s->optim);
+    const sink table = {s->args.verbose ? out->run : NULL, out->file};
+    show_groups(&table, list, count);
+    show_owners(&table, s->optim);
 }
 
 static lt_status open_file(const session *s, FILE **file)

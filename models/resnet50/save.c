@@ -18,6 +18,19 @@ static lt_checkpoint_parts parts(session *s, lt_weights_note note[NOTES])
                                  .note_count = session_notes(s, note)};
 }
 
+/* Names the --batch-size that makes as many pictures an update as the checkpoint's run had, if one does. */
+static lt_status other_batch(const session *s, int64_t found)
+{
+    char advice[64] = "";
+    const int64_t passes = s->args.grad_accum * s->ranks;
+    if (found % passes == 0)
+        snprintf(advice, sizeof advice, "; use --batch-size %lld", (long long)(found / passes));
+    return lt_fail(LT_E_ARG,
+                   "%s: was saved within an epoch with %lld pictures to an update, this run has "
+                   "%lld (--batch-size x --grad-accum x ranks)%s",
+                   s->folder, (long long)found, (long long)s->state.global_batch, advice);
+}
+
 /* Where the epoch goes on, if ranks, batches and micro-batches are others now: all samples in front
  * of it were seen, if an update still has as many. */
 static lt_status find_place(const session *s, lt_checkpoint_state *found)
@@ -26,10 +39,7 @@ static lt_status find_place(const session *s, lt_checkpoint_state *found)
     if (!found->batch)
         return LT_OK;
     if (found->global_batch != batch)
-        return lt_fail(LT_E_ARG,
-                       "%s: was saved within an epoch with %lld pictures to an update, this run "
-                       "has %lld (--batch-size x --grad-accum x ranks)",
-                       s->folder, (long long)found->global_batch, (long long)batch);
+        return other_batch(s, found->global_batch);
     int64_t updates = found->epoch_images / batch, place = 0;
     if (updates < 1 || found->epoch_images % batch || found->batch % updates
         || found->batch > found->epoch_images

@@ -109,6 +109,21 @@ static void note_late_roots(session *s)
             (long long)first, (long long)s->total_steps);
 }
 
+/* What --stem auto and --augment auto came to: small pictures quietly change network and training. */
+static void note_choices(const session *s)
+{
+    static const char *const augment[] = {[LT_AUGMENT_NONE] = "none",
+                                          [LT_AUGMENT_IMAGENET] = "imagenet",
+                                          [LT_AUGMENT_SMALL] = "small"};
+    const bool stem = s->args.stem == STEM_AUTO && !s->args.weights;
+    const bool crops = s->args.augment == AUGMENT_AUTO && !s->args.overfit_batches;
+    if (stem || crops)
+        lt_run_note(s->run, "chosen by the size of the input:%s%s%s%s%s", stem ? " --stem " : "",
+                    stem ? (s->shape.small_stem ? "small" : "imagenet") : "",
+                    stem && crops ? "," : "", crops ? " --augment " : "",
+                    crops ? augment[s->transform.augment] : "");
+}
+
 lt_status session_summary(session *s)
 {
     const double train_factor = 3; /* backward costs two forward passes */
@@ -122,6 +137,7 @@ lt_status session_summary(session *s)
                 s->own.text[NOTE_ARCH], 1e-6 * (double)cost.params,
                 2e-9 * train_factor * (double)cost.multiply_adds, s->transform.size,
                 s->transform.size);
+    note_choices(s);
     lt_run_note(
         s->run,
         "memory: %.2f GiB parameters, gradients and %s state, about %.2f GiB more in a step",

@@ -4,6 +4,7 @@
 #include "base/trace.h"
 
 #include "base/alloc.h"
+#include "base/commit.h"
 #include "base/json.h"
 
 #include <errno.h>
@@ -121,8 +122,14 @@ void lt_profile_thread(const char *name)
     pthread_mutex_unlock(&lock);
 }
 
+/* Makes the folder, if it is missing, and the file. */
 static lt_status check_writable(const char *path)
 {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash && slash > path ? lt_format("%.*s", (int)(slash - path), path) : NULL;
+    lt_status st = folder ? lt_commit_make_folders(folder) : LT_OK;
+    lt_free(folder);
+    LT_TRY(st);
     FILE *file = fopen(path, "w");
     if (!file)
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));

@@ -125,11 +125,54 @@ def help_says_what_numbers_of_groups_are(cwd):
     assert "with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast" in text
 
 
+def what_was_chosen_for_small_pictures_is_said(cwd):
+    def said(*flags):
+        return run(*NOISE, *SMALL, "--progress", "lines", "--max-steps", "1", "--eval-every", "0", *flags, cwd=cwd).stderr
+    chosen = "chosen by the size of the input:"
+    assert f"{chosen} --stem small, --augment small\n" in said()
+    assert f"{chosen} --stem imagenet, --augment imagenet\n" in said("--image-size", "96")
+    assert f"{chosen} --augment small\n" in said("--stem", "small")
+    assert chosen not in said("--stem", "small", "--augment", "none")
+
+
+def the_table_of_blocks_is_shown_on_demand(cwd):
+    flags = [*NOISE, *SMALL, "--optim", "shampoo", "--progress", "lines", "--max-steps", "1", "--eval-every", "0"]
+    text = run(*flags, "--output", "run", cwd=cwd).stderr
+    assert "blocks: " in text and "ms a refresh" in text and "factors MiB" not in text, text
+    with open(os.path.join(cwd, "run", "blocks.txt")) as f:
+        assert "factors MiB" in f.read()
+    assert "factors MiB" in run(*flags, "--verbose", cwd=cwd).stderr
+
+
+def a_profile_makes_its_folder(cwd):
+    flags = [*NOISE, *SMALL, "--max-steps", "1", "--eval-every", "0"]
+    run(*flags, "--profile", "new/deep/trace.json", cwd=cwd)
+    run(*flags, "--output", "run", "--profile", "run/trace.json", cwd=cwd)
+    for path in ("new/deep/trace.json", "run/trace.json"):
+        with open(os.path.join(cwd, path)) as f:
+            assert json.load(f)["traceEvents"]
+    with open(os.path.join(cwd, "file"), "w"):
+        pass
+    fails(*flags, "--profile", "file/trace.json", cwd=cwd, says="file: is no folder")
+
+
+def a_resume_with_another_batch_says_which_it_was(cwd):
+    flags = [*NOISE, *SMALL, "--epochs", "2", "--eval-every", "0", "--output", "run"]
+    run(*flags, "--batch-size", "16", "--max-steps", "1", cwd=cwd)
+    flags += ["--resume", "auto"]
+    fails(*flags, "--batch-size", "4", "--grad-accum", "2", cwd=cwd, code=USAGE,
+          says="16 pictures to an update, this run has 8 (--batch-size x --grad-accum x ranks); use --batch-size 8")
+    said = run(*flags, "--batch-size", "5", "--grad-accum", "3", cwd=cwd, code=USAGE).stderr
+    assert "this run has 15" in said and "use" not in said, said  # 16 is no multiple of 3
+
+
 ROWS = [options_have_the_names_that_people_type, a_schedule_of_milestones_has_some,
         mistakes_in_a_config_count_under_the_command_line_too, files_of_pytorch_point_to_the_guide,
         another_class_count_names_reset_head, prefixes_of_wrappers_are_understood,
         relatives_of_residual_networks_are_named, frozen_batch_norms_stay_as_they_are,
-        help_says_what_numbers_of_groups_are]
+        help_says_what_numbers_of_groups_are, what_was_chosen_for_small_pictures_is_said,
+        the_table_of_blocks_is_shown_on_demand, a_profile_makes_its_folder,
+        a_resume_with_another_batch_says_which_it_was]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-usage-", sys.argv[2] if len(sys.argv) > 2 else None))
