@@ -253,13 +253,18 @@ void lt_checkpoint_clean(const char *folder)
     lt_free(checkpoints);
 }
 
-/* A link to a checkpoint that is there; a kill may have come in front of it. */
+/* A link to a checkpoint that is there; a kill may have come in front of it. What a copy has in the
+ * link's place stays until the next save. */
 static lt_status point_again(const char *checkpoints, const char *name, int64_t step)
 {
+    struct stat info;
     char *path = lt_format("%s/step-%" PRId64, checkpoints, step);
-    lt_status st = path ? LT_OK : LT_E_NOMEM;
-    if (!st && link_step(checkpoints, name) != step && !access(path, F_OK))
+    char *link = lt_format("%s/%s", checkpoints, name);
+    lt_status st = path && link ? LT_OK : LT_E_NOMEM;
+    bool is_folder = link && !lstat(link, &info) && !S_ISLNK(info.st_mode);
+    if (!st && !is_folder && link_step(checkpoints, name) != step && !access(path, F_OK))
         st = point(checkpoints, name, step);
+    lt_free(link);
     lt_free(path);
     return st;
 }
