@@ -3,6 +3,7 @@
 #include "lather/checkpoint.h"
 #include "lather/options.h"
 #include "lather/safetensors.h"
+#include "lather/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -113,18 +114,28 @@ static void print_number(const char *key, double value)
         printf(",\"%s\":null", key);
 }
 
+/* Text from a file, escaped, for free(). */
+static char *escape(const char *text)
+{
+    const size_t bytes = lt_text_escape_bytes(text);
+    char *shown = malloc(bytes);
+    if (!shown)
+        abort();
+    lt_text_escape(shown, bytes, text);
+    return shown;
+}
+
 static void print_quoted(const char *text)
 {
+    char *shown = escape(text);
     putchar('"');
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            printf("\\%c", *text);
-        else if ((unsigned char)*text < 0x20)
-            printf("\\u%04x", (unsigned)*text);
-        else
-            putchar(*text);
+    for (const char *c = shown; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            putchar('\\');
+        putchar(*c);
     }
     putchar('"');
+    free(shown);
 }
 
 static void print_json_entry(const lt_safetensors_entry *e, const arguments *a)
@@ -148,8 +159,9 @@ static void print_json_entry(const lt_safetensors_entry *e, const arguments *a)
 
 static void print_row(const lt_safetensors_entry *e, const arguments *a)
 {
-    char shape[LT_SHAPE_TEXT];
-    printf("%-48s %-5s %-20s", e->name, lt_dtype_name(e->dtype), lt_shape_text(e->shape, shape));
+    char shape[LT_SHAPE_TEXT], *name = escape(e->name);
+    printf("%-48s %-5s %-20s", name, lt_dtype_name(e->dtype), lt_shape_text(e->shape, shape));
+    free(name);
     if (a->values) {
         statistics s = look(e);
         if (s.count)
@@ -222,9 +234,12 @@ static void print_state(const char *path, const lt_checkpoint_state *s, const ar
         printf("},");
         return;
     }
+    char *arch = escape(s->arch), *optim = escape(s->optim);
     printf("%s: complete, checksums hold\n%s, %d classes, optimizer %s, step %" PRId64
            ", epoch %" PRId64 ", batch %" PRId64 ", seed %" PRIu64 "\n",
-           path, s->arch, s->classes, s->optim, s->step, s->epoch, s->batch, s->seed);
+           path, arch, s->classes, optim, s->step, s->epoch, s->batch, s->seed);
+    free(arch);
+    free(optim);
     if (s->best_top1 >= 0)
         printf("best top-1 %.2f %% at step %" PRId64 "\n", s->best_top1, s->best_step);
     putchar('\n');

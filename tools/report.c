@@ -145,8 +145,14 @@ static void write_file(FILE *out, const char *run, const char *name)
     if (!file)
         return;
     fprintf(out, "<details><summary>%s</summary><pre>", name);
-    while (fgets(text, sizeof text, file))
+    while (fgets(text, sizeof text, file)) {
+        const size_t length = strcspn(text, "\n");
+        const bool ended = text[length];
+        text[length] = 0;
         report_escape(out, text);
+        if (ended)
+            fputc('\n', out);
+    }
     fputs("</pre></details>\n", out);
     fclose(file);
 }

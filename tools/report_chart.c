@@ -2,7 +2,10 @@
 
 #include "report.h"
 
+#include "lather/text.h"
+
 #include <math.h>
+#include <stdlib.h>
 
 enum { WIDTH = 720, HEIGHT = 260, LEFT = 58, RIGHT = 16, TOP = 34, BOTTOM = 34, TICKS = 5 };
 
@@ -15,7 +18,7 @@ typedef struct plot {
     double step; /* between the lines across */
 } plot;
 
-void report_escape(FILE *out, const char *text)
+static void put_text(FILE *out, const char *text)
 {
     for (; *text; text++)
         switch (*text) {
@@ -34,6 +37,15 @@ void report_escape(FILE *out, const char *text)
         default:
             fputc(*text, out);
         }
+}
+
+void report_escape(FILE *out, const char *text)
+{
+    const size_t bytes = lt_text_escape_bytes(text);
+    char *shown = malloc(bytes);
+    if (shown)
+        put_text(out, lt_text_line(shown, bytes, text));
+    free(shown);
 }
 
 /* 1, 2 or 5 times a power of ten, so that about TICKS of them fill the range.

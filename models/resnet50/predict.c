@@ -4,6 +4,7 @@
 
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"
+#include "lather/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,11 +113,13 @@ static lt_status predict_picture(session *s, show *out, const char *name, lt_ten
     return st;
 }
 
-/* The reason alone: messages begin with the path. */
+/* The reason alone: messages begin with the path, escaped. */
 static const char *reason(const char *why, const char *path)
 {
-    size_t bytes = strlen(path);
-    return !strncmp(why, path, bytes) && !strncmp(why + bytes, ": ", 2) ? why + bytes + 2 : why;
+    enum { SHOWN_PATH = 4096 };
+    char shown[SHOWN_PATH];
+    size_t bytes = strlen(lt_text_line(shown, sizeof shown, path));
+    return !strncmp(why, shown, bytes) && !strncmp(why + bytes, ": ", 2) ? why + bytes + 2 : why;
 }
 
 static lt_status predict_all(session *s, const pictures *list, show *out, int64_t *broken)

@@ -169,20 +169,19 @@ lt_status show_picture(show *s, const char *name, const double *logits)
 lt_status show_failure(show *s, const char *name, const char *why)
 {
     lt_status st = LT_OK;
-    char *path = escape(name), *reason = escape(why);
-    if (!path || !reason)
+    char *path = escape(name);
+    if (!path)
         st = LT_E_NOMEM;
     else
-        fprintf(stderr, "train_resnet50 predict: %s: %s\n", path, reason);
+        fprintf(stderr, "train_resnet50 predict: %s: %s\n", path, why); /* a message is escaped */
     if (!st && s->form == SHOW_JSON) {
         lt_json_rewind(&s->line);
         lt_json_begin_object(&s->line, NULL);
         lt_json_put_string(&s->line, "path", path);
-        lt_json_put_string(&s->line, "error", reason);
+        lt_json_put_string(&s->line, "error", why);
         lt_json_end(&s->line);
         st = print_line(s);
     }
     free(path);
-    free(reason);
     return st;
 }

@@ -4,6 +4,8 @@
 
 #include "base/alloc.h"
 
+#include "lather/text.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -13,7 +15,9 @@ static char *describe(const lt_dataset *d, int64_t index)
     const char *name = lt_dataset_sample_name(d, index), *why = lt_error_message();
     if (!name)
         return lt_format("%s: sample %" PRId64 ": %s", d->ops->name, index, why);
-    return strncmp(why, name, strlen(name)) ? lt_format("%s: %s", name, why) : lt_strdup(why);
+    char shown[4096];
+    lt_text_line(shown, sizeof shown, name); /* as messages have it */
+    return strncmp(why, shown, strlen(shown)) ? lt_format("%s: %s", shown, why) : lt_strdup(why);
 }
 
 lt_status lt_failures_add(lt_failures *f, const lt_dataset *d, int64_t index, int place)

@@ -69,7 +69,9 @@ static lt_status check_work(lt_pack_config *c, int64_t count)
 
 static lt_status note_bad(char **lines, const char *name)
 {
-    char *more = lt_format("%s%s: %s\n", *lines ? *lines : "", name, lt_error_message());
+    char shown[2048];
+    char *more = lt_format("%s%s: %s\n", *lines ? *lines : "",
+                           lt_text_line(shown, sizeof shown, name), lt_error_message());
     if (!more)
         return LT_E_NOMEM;
     lt_free(*lines);

@@ -6,6 +6,7 @@
 #include "base/commit.h"
 
 #include "lather/log.h"
+#include "lather/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -304,19 +305,21 @@ lt_status lt_run_bad_image(lt_run *run, const char *description)
         return LT_OK;
     if (!run->bad_images)
         LT_TRY(open_file(run, "bad_images.txt", &run->bad_images));
-    if (fprintf(run->bad_images, "%s\n", description) < 0 || fflush(run->bad_images))
+    char line[2048];
+    lt_text_line(line, sizeof line, description); /* a file's name may have a newline */
+    if (fprintf(run->bad_images, "%s\n", line) < 0 || fflush(run->bad_images))
         return io_error(run, "bad_images.txt");
     return LT_OK;
 }
 
 void lt_run_note(lt_run *run, const char *fmt, ...)
 {
-    char text[1024];
+    char raw[1024], text[1024];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    vsnprintf(raw, sizeof raw, fmt, args);
     va_end(args);
-    lt_bar_line(&run->bar, text);
+    lt_bar_line(&run->bar, lt_text_line(text, sizeof text, raw));
 }
 
 void lt_run_warn(lt_run *run, const char *fmt, ...)

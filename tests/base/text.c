@@ -5,7 +5,9 @@
 #include "near.h"
 
 #include "lather/ext/fail.h"
+#include "lather/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +59,23 @@ static void a_message_is_one_line_and_escaped_once(void **state)
     assert_string_equal(lt_error_message(), "a\\x0ab: no");
 }
 
+static void keep(void *context, lt_log_level level, const char *area, const char *text)
+{
+    (void)level;
+    (void)area;
+    snprintf(context, 64, "%s", text);
+}
+
+static void a_log_line_is_one_line(void **state)
+{
+    char line[64] = "";
+    (void)state;
+    lt_log_set(keep, line);
+    lt_log(LT_LOG_ERROR, "base", "%s", "a\nlather error base: b");
+    lt_log_set(NULL, NULL);
+    assert_string_equal(line, "a\\x0alather error base: b");
+}
+
 static void what_is_no_escape_is_refused(void **state)
 {
     (void)state;
@@ -72,6 +91,7 @@ int main(void)
         cmocka_unit_test(names_are_shown_and_come_back),
         cmocka_unit_test(a_cut_is_between_characters),
         cmocka_unit_test(a_message_is_one_line_and_escaped_once),
+        cmocka_unit_test(a_log_line_is_one_line),
         cmocka_unit_test(what_is_no_escape_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,9 +3,12 @@
 
     tests/models/hygiene.py BUILD/models/resnet50/train_resnet50 [ROW]
 """
+import json
 import os
+import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -151,9 +154,88 @@ def a_run_on_the_cpu_loads_no_cuda(cwd):
         assert "liblather-cuda.so" in loads(PROGRAM, "--version", cwd=cwd)
 
 
+NASTY = b"a\nb\x1b[2J\x1b]0;x\x07\xff\xc2\x9b\x7f\r"
+
+
+def clean(data, what):
+    """Text without control bytes but newlines, C1 among them; what: of what."""
+    text = data.decode(errors="surrogateescape")
+    assert not re.search("[\ud800-\udfff]", text), f"{what}: no UTF-8: {data[:500]}"
+    wrong = sorted({c for c in text if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160)})
+    assert not wrong, f"{what}: {wrong} in {text[:300]!r}"
+    return text
+
+
+def says(command, cwd, code=OK):
+    """Both outputs, clean."""
+    p = subprocess.run(command, cwd=cwd, capture_output=True, timeout=240)
+    text = clean(p.stdout, command) + clean(p.stderr, command)
+    assert p.returncode == code, f"{command}: exit {p.returncode}: {text}"
+    return text
+
+
+def hostile_pictures(cwd):
+    """Three classes; a broken picture in two of them."""
+    for part in b"train", b"val":
+        for c in range(3):
+            folder = os.path.join(cwd.encode(), b"data", part, NASTY + b"%d" % c)
+            os.makedirs(folder)
+            for i in range(4):
+                picture(os.path.join(folder, NASTY + b"%d.bmp" % i), 20, 80 * c + 5 * i)
+            if c < 2:
+                with open(os.path.join(folder, NASTY + b".png"), "wb") as f:
+                    f.write(b"\x89PNG\r\n\x1a\n")
+
+
+def hostile_tensors(path):
+    """One tensor; JSON's escapes hold any character."""
+    name = NASTY.decode("latin-1")
+    header = json.dumps({name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+                         "__metadata__": {"class_names": name, "arch": name}}).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(header)) + header + struct.pack("<f", 1))
+
+
+def hostile_names_reach_no_terminal_and_no_list(cwd):
+    for control in b"\xff", b"\x1b", "\x9b".encode():
+        try:
+            clean(control, "a control")
+        except AssertionError:
+            continue
+        raise ValueError(f"{control} is not seen")
+    hostile_pictures(cwd)
+    hostile_tensors(os.path.join(cwd, "crafted.safetensors"))
+    nasty, weights = os.path.join(b"data/val", NASTY + b"1"), "out/model.safetensors"
+    flags = [*SMALL[:-3], "--data", "data", "--optim", "sgd", "--image-size", "16", "--no-tensorboard"]
+    tool = os.path.join(BUILD, "tools")
+    text = says([PROGRAM, *flags, "--epochs", "2", "--progress", "lines", "--output", "out"], cwd)
+    assert "top-1" in text
+    text = says([PROGRAM, "predict", "--weights", weights, os.path.join(nasty, NASTY + b"0.bmp"), os.path.join(nasty, NASTY + b".png")],
+                cwd, ERROR)
+    shown = r"a\x0ab\x1b[2J\x1b]0;x\x07\xff\xc2\x9b\x7f\x0d"
+    assert text.count(shown) > 4, text
+    with open(os.path.join(cwd, "out", "env.json"), "ab") as f:
+        f.write(b"<" + NASTY)
+    for command, code in ([PROGRAM, *flags, "--eval", "--weights", weights], OK), ([tool + "/inspect", "out/checkpoints/step-6"], OK), \
+            ([tool + "/inspect", "crafted.safetensors"], OK), ([tool + "/inspect", "--json", "crafted.safetensors"], OK), \
+            ([tool + "/pack", "data", "packed"], OK), ([tool + "/report", "--title", NASTY, "out"], OK), \
+            ([PROGRAM, *flags, "--weights", "crafted.safetensors"], ERROR), ([PROGRAM, *flags, "--weights", NASTY], ERROR), \
+            ([PROGRAM, *flags, "--resume", NASTY, "--output", "new"], ERROR), ([PROGRAM, "--config", NASTY], USAGE), \
+            ([PROGRAM, *flags, "--max-bad-images", "0"], ERROR), ([tool + "/inspect", NASTY], ERROR), \
+            ([tool + "/pack", NASTY, "other"], ERROR), ([PROGRAM, *flags, "--freeze", NASTY], USAGE):
+        assert says(command, cwd, code)
+    lists = {"out/bad_images.txt": 4, "packed/train/bad_images.txt": 2}  # different lines
+    for name in [*lists, "out/report.html", "out/metrics.jsonl", "out/config.yaml"]:
+        with open(os.path.join(cwd, name), "rb") as f:
+            text = clean(f.read(), name)
+        lines = set(text.splitlines())
+        assert name not in lists or (len(lines) == lists[name] and all(shown in line for line in lines)), f"{name}: {text}"
+
+
 ROWS = [special_files_are_refused_at_once, patterns_are_limited, a_file_that_grows_too_large_is_an_error,
         a_pipe_without_a_reader_is_an_error, a_hangup_and_a_warning_of_the_batch_system_save,
-        little_memory_and_little_stack_end_no_run_late, a_run_on_the_cpu_loads_no_cuda]
+        little_memory_and_little_stack_end_no_run_late, a_run_on_the_cpu_loads_no_cuda,
+        hostile_names_reach_no_terminal_and_no_list]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-hygiene-", sys.argv[2] if len(sys.argv) > 2 else None))

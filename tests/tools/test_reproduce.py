@@ -181,6 +181,14 @@ exec {options.program} "$@"
     assert said.count("FAILED") == 2 and said.count("final one") == 2, said
     page = read(cwd, "out", "holes", "report.html")
     assert "What is missing" in page and "some trouble" in page
+    failed = glob.glob(os.path.join(cwd, "out", "**", "failed", "*.json"), recursive=True)
+    assert failed
+    with open(failed[0]) as f:
+        said = json.load(f)
+    with open(failed[0], "w") as f:
+        json.dump({**said, "code": "<b>1"}, f)
+    reproduce(plan, "--redraw", cwd=cwd)
+    assert "&lt;b&gt;1" in read(cwd, "out", "holes", "report.html")
     os.unlink(os.path.join(cwd, "broken"))
     reproduce(plan, cwd=cwd, program=fake)
     assert "What is missing" not in read(cwd, "out", "holes", "report.html"), "the hole is still there"

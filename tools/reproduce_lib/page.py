@@ -87,7 +87,7 @@ def holes(measured):
             parts.append(f"<p>{escape(cell.roles[0])} ({cell.id}) diverged: a gradient was not finite. It counts as 0 %.</p>\n")
         elif not found and failure:
             log = escape("\n".join(failure["log"]))
-            parts.append(f"<p>{escape(cell.roles[0])} ({cell.id}) failed with exit status {failure['code']}. The end of its log:</p>"
+            parts.append(f"<p>{escape(cell.roles[0])} ({cell.id}) failed with exit status {escape(str(failure['code']))}. The end of its log:</p>"
                          f'<pre class="log">{log}</pre>\n')
         elif not found:
             missing += 1
