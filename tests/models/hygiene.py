@@ -38,7 +38,8 @@ def not_sanitized(cwd):
 def refused(command, says, cwd):
     p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=AT_ONCE)
     assert p.returncode in (ERROR, USAGE), f"{command}: exit {p.returncode}"
-    assert says in p.stderr and p.stderr.count("\n") == 1, f"{command}: {p.stderr}"
+    said = [line for line in p.stderr.splitlines() if not line.startswith("lather info")]
+    assert len(said) == 1 and says in said[0], f"{command}: {p.stderr}"
 
 
 # --- rows ---------------------------------------------------------------------------------------
