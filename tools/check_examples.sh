@@ -71,6 +71,7 @@ echo "/* No line. */ int main(void) { return 0; }" >"$folder/none.c"
 holds "  and one that does not say how fails" fails compile none
 holds "the layer's gradient is right" "$folder/layer_scale"
 holds "the optimizer lets a loss fall" "$folder/rmsprop"
+holds "a network learns from numbers in memory" "$folder/arrays"
 python3 -c 'import sys
 sys.stdout.buffer.write(b"".join(bytes([i % 10]) + bytes((i * 7 + k) % 256 for k in range(3072))
                                  for i in range(50)))' >"$folder/batch.bin"

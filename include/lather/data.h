@@ -65,6 +65,19 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_files(lt_dataset **out, const char *co
 /** count noise pictures of size x size with channels 1 or 3, the same for the same index. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_synthetic(lt_dataset **out, int64_t count, int size,
                                                     int channels, int classes);
+/** Records in memory, as a program has them: lt_dataset_arrays(). */
+typedef struct lt_arrays {
+    const float *values;   /**< [count][shape], row-major */
+    const int64_t *labels; /**< [count], 0 .. classes-1 */
+    int64_t count;
+    lt_shape shape; /**< of a record: [F], [C,H,W], any of 1 to 4 dimensions */
+    int classes;    /**< 0: the largest label + 1 */
+    bool copy;      /**< else both are borrowed until the data set is freed */
+} lt_arrays;
+/** Batches of them are LT_F32 tensors [N,shape] with the values as they are: a loader's transform is for
+ *  pictures. All else, order, ranks, going on at a batch, is as with other data sets.
+ *  Errors: LT_E_ARG (also a label out of range), LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_arrays(lt_dataset **out, const lt_arrays *arrays);
 /** From now on files are copied to folder, on a disk of this machine, and read from there: for files that
  *  lie far away. Several processes may share the folder; one of them copies a file. A copy is used if
  *  it is of the file as it is now and its checksum holds; tar files and shards of packs are copied by a
@@ -77,6 +90,8 @@ LT_API void lt_dataset_free(lt_dataset **dataset);
 LT_API int64_t lt_dataset_count(const lt_dataset *dataset);
 LT_API int lt_dataset_classes(const lt_dataset *dataset);
 LT_API int lt_dataset_channels(const lt_dataset *dataset); /**< of the pictures: 1 or 3 */
+/** Of a record of numbers; ndim 0: the samples are pictures. */
+LT_API lt_shape lt_dataset_shape(const lt_dataset *dataset);
 /** Short side of the first picture in pixels; 0 if that cannot be told. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_side(const lt_dataset *dataset, int *side);
 /** Borrowed; NULL if the class has no name. */

@@ -11,7 +11,7 @@ typedef struct lt_loader lt_loader;
 /** Every sample's random numbers come from (seed, epoch, index in the data set) and, with
  *  repeats, which one of its repeats it is, alone. A picture that cannot be read or decoded is replaced by the next good one in index order. */
 typedef struct lt_loader_config {
-    lt_transform transform;
+    lt_transform transform; /**< of pictures; numbers take none, and neither sizes nor mix */
     lt_size_schedule sizes; /**< instead of transform.size, if it has steps */
     lt_mix mix;
     int batch; /**< samples per batch on this rank */
@@ -43,7 +43,9 @@ typedef struct lt_row {
 
 /** Lent until the next call of lt_loader_next() or lt_loader_seek(). */
 typedef struct lt_batch {
-    lt_tensor *images;  /**< [N,C,H,W] LT_U8, channels-last, on the device; lt_normalize() first */
+    /** [N,C,H,W] LT_U8, channels-last, on the device: lt_normalize() first. Of a data set of numbers
+     *  [N,shape] LT_F32, as they are. */
+    lt_tensor *images;
     lt_tensor *labels;  /**< [N] LT_I32, 0 .. classes-1 */
     lt_tensor *targets; /**< [N,classes] LT_F32, of mixed pictures; NULL without lt_mix */
     int count;          /**< N: less than the batch size in an incomplete batch */

@@ -69,6 +69,11 @@ int lt_dataset_classes(const lt_dataset *dataset)
     return dataset->classes;
 }
 
+lt_shape lt_dataset_shape(const lt_dataset *dataset)
+{
+    return dataset->shape;
+}
+
 int lt_dataset_channels(const lt_dataset *dataset)
 {
     return dataset->channels ? dataset->channels : 3;

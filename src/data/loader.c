@@ -55,9 +55,20 @@ static bool mixes(const lt_loader *l)
     return lt_mix_wanted(&l->config.mix);
 }
 
+/* Of so many inputs; numbers have their own shape. */
+static lt_shape batch_shape(const lt_loader *l, int count, int size)
+{
+    lt_shape numbers = {.ndim = l->dataset->shape.ndim + 1, .dim = {count}};
+    if (numbers.ndim == 1)
+        return LT_SHAPE(count, l->channels, size, size);
+    memcpy(numbers.dim + 1, l->dataset->shape.dim, sizeof numbers.dim - sizeof *numbers.dim);
+    return numbers;
+}
+
 static lt_status new_pair(pair *out, const lt_loader *l, int count, int size)
 {
-    LT_TRY(lt_tensor_new(&out->images, l->device, LT_U8, LT_SHAPE(count, l->channels, size, size)));
+    lt_dtype dtype = l->dataset->shape.ndim ? LT_F32 : LT_U8;
+    LT_TRY(lt_tensor_new(&out->images, l->device, dtype, batch_shape(l, count, size)));
     lt_status st = lt_tensor_new(&out->labels, l->device, LT_I32, LT_SHAPE(count));
     if (!st && mixes(l))
         st = lt_tensor_new(&out->targets, l->device, LT_F32, LT_SHAPE(count, l->dataset->classes));
@@ -76,15 +87,10 @@ static int largest_size(const lt_loader *l)
     return size;
 }
 
-static size_t image_bytes(const lt_loader *l, int size)
-{
-    return (size_t)size * (size_t)size * (size_t)l->channels;
-}
-
 /* The same memory for inputs of another size, not above the first one. */
 static void set_size(const lt_loader *l, lt_tensor *images, int size)
 {
-    lt_shape shape = LT_SHAPE(images->shape.dim[0], l->channels, size, size);
+    lt_shape shape = batch_shape(l, (int)images->shape.dim[0], size);
     images->shape = shape;
     lt_storage_strides(shape, images->stride);
 }
@@ -128,7 +134,7 @@ static lt_status make_slots(lt_loader *l)
     }
     size_t labels = (size_t)c->batch * sizeof(int32_t), align = 64,
            targets = target_bytes(l, c->batch);
-    size_t images = (size_t)c->batch * image_bytes(l, largest_size(l));
+    size_t images = (size_t)c->batch * lt_sample_bytes(l->dataset, largest_size(l));
     size_t bytes = (labels + targets + images + align - 1) / align * align;
     LT_TRY(make_staging(l, bytes));
     for (int i = 0; i < c->slots; i++) {
@@ -262,7 +268,7 @@ static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
     void *ctx = l->device->ctx;
     size_t count = (size_t)slot->count;
     LT_TRY(be->copy(ctx, lt_tensor_view(to->images).data, slot->pixels,
-                    count * image_bytes(l, slot->size), LT_COPY_IN));
+                    count * lt_sample_bytes(l->dataset, slot->size), LT_COPY_IN));
     LT_TRY(be->copy(ctx, lt_tensor_view(to->labels).data, slot->labels, count * sizeof(int32_t),
                     LT_COPY_IN));
     if (to->targets)
@@ -280,10 +286,10 @@ static lt_status deliver_ahead(lt_loader *l, const lt_batch_slot *slot, const pa
         {to->targets, slot->targets},
         {to->images, slot->pixels},
     };
-    LT_TRY(lt_upload_begin(l->ahead, slot, image_bytes(l, slot->size)));
+    LT_TRY(lt_upload_begin(l->ahead, slot, lt_sample_bytes(l->dataset, slot->size)));
     LT_TRY(lt_upload_place(l->ahead, slot, parts, sizeof parts / sizeof *parts));
     bool whole = next && next->count == l->config.batch;
-    return whole ? lt_upload_begin(l->ahead, next, image_bytes(l, next->size)) : LT_OK;
+    return whole ? lt_upload_begin(l->ahead, next, lt_sample_bytes(l->dataset, next->size)) : LT_OK;
 }
 
 /* Makes the batch available as tensors. */
@@ -293,7 +299,7 @@ static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt
     set_size(l, p->images, slot->size);
     if (slot->count < l->config.batch) {
         p = &l->part;
-        const lt_shape shape = LT_SHAPE(slot->count, l->channels, slot->size, slot->size);
+        const lt_shape shape = batch_shape(l, slot->count, slot->size);
         if (p->images && !lt_shape_equal(p->images->shape, shape))
             free_pair(p);
         if (!p->images)

@@ -38,11 +38,22 @@ static lt_status check_sizes(lt_loader_config *c)
     return lt_transform_check(&c->transform);
 }
 
+/* What becomes of the samples: numbers take none of it. */
+static lt_status check_inputs(lt_loader_config *c, const lt_dataset *dataset)
+{
+    LT_TRY(lt_mix_check(&c->mix));
+    if (!dataset->shape.ndim)
+        return check_sizes(c);
+    if (lt_mix_wanted(&c->mix) || c->sizes.count)
+        return lt_fail(LT_E_ARG, "loader: %s of numbers; want pictures",
+                       c->sizes.count ? "sizes" : "mixing");
+    return LT_OK;
+}
+
 lt_status lt_loader_config_complete(lt_loader_config *c, const lt_dataset *dataset)
 {
     enum { MOST = 4096 };
-    LT_TRY(check_sizes(c));
-    LT_TRY(lt_mix_check(&c->mix));
+    LT_TRY(check_inputs(c, dataset));
     fill_in(c, dataset);
     if (c->batch < 1)
         return lt_fail(LT_E_ARG, "loader: a batch of %d samples", c->batch);

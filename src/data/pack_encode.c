@@ -160,7 +160,8 @@ lt_status lt_pack_encode(lt_pack_encoder *e, lt_record *record, int channels, bo
     if (record->encoding != LT_ENCODING_FILE)
         return record->encoding == LT_ENCODING_PIXELS
                    ? LT_OK
-                   : lt_fail(LT_E_UNSUPPORTED, "pack: samples in planes cannot be packed");
+                   : lt_fail(LT_E_UNSUPPORTED,
+                             "pack: samples in planes and numbers cannot be packed");
     LT_TRY(decode_whole(e, record, channels, &e->whole)); /* a broken picture is found here */
     switch (e->config.mode) {
     case LT_PACK_ORIGINAL:

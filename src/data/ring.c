@@ -106,7 +106,7 @@ static lt_status make_sample(const lt_ring *r, ticket t, lt_scratch *scratch, lt
     int64_t wanted = lt_sampler_index(&c->sampler, epoch, place);
     const lt_transform transform =
         c->sizes.count ? lt_transform_sized(&c->transform, s->size) : c->transform;
-    size_t bytes = (size_t)s->size * (size_t)s->size * (size_t)r->channels;
+    size_t bytes = lt_sample_bytes(c->dataset, s->size);
 
     for (int64_t i = 0; i < c->tries; i++) {
         lt_sample sample = {.dataset = c->dataset, .cache = c->cache, .transform = &transform};

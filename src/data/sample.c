@@ -6,6 +6,7 @@
 #include "data/failures.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static lt_status read_label(const lt_dataset *d, int64_t index, const lt_record *record,
                             int32_t *label)
@@ -29,12 +30,42 @@ static lt_status read_record(const lt_dataset *d, int64_t index, lt_scratch *scr
     return st;
 }
 
+size_t lt_sample_bytes(const lt_dataset *d, int size)
+{
+    if (d->shape.ndim)
+        return (size_t)lt_shape_count(d->shape) * sizeof(float);
+    return (size_t)size * (size_t)size * (size_t)lt_dataset_channels(d);
+}
+
+/* Numbers, as they are; [C,H,W] becomes a part of a tensor that is stored channels-last. */
+static lt_status place_numbers(const lt_dataset *d, const lt_record *r, uint8_t *out)
+{
+    char shape[LT_SHAPE_TEXT];
+    if (r->encoding != LT_ENCODING_FLOATS || r->size != lt_sample_bytes(d, 0))
+        return lt_fail(LT_E_FORMAT, "data: a record of %zu bytes is no %s of f32", r->size,
+                       lt_shape_text(d->shape, shape));
+    if (d->shape.ndim != 3) {
+        memcpy(out, r->bytes, r->size);
+        return LT_OK;
+    }
+    size_t channels = (size_t)d->shape.dim[0],
+           pixels = (size_t)d->shape.dim[1] * (size_t)d->shape.dim[2];
+    const float *from = (const float *)(const void *)r->bytes;
+    float *to = (float *)(void *)out;
+    for (size_t c = 0; c < channels; c++)
+        for (size_t i = 0; i < pixels; i++)
+            to[i * channels + c] = from[c * pixels + i];
+    return LT_OK;
+}
+
 static lt_status transform(const lt_sample *s, lt_scratch *scratch, int32_t *label, uint8_t *out,
                            bool *fatal)
 {
     lt_rng rng = {.key = s->key};
     lt_status st = read_label(s->dataset, s->index, &scratch->record, label);
     *fatal = st != LT_OK;
+    if (!st && s->dataset->shape.ndim)
+        return place_numbers(s->dataset, &scratch->record, out);
     return st ? st
               : lt_transform_run(s->transform, lt_dataset_channels(s->dataset), &rng, scratch, out);
 }

@@ -13,7 +13,10 @@ typedef struct lt_sample {
     uint64_t key; /* of its random numbers */
 } lt_sample;
 
-/* Writes the label and the input, [size][size][channels]. *fatal: a failure that another sample in its
+/* Bytes of an input: of a picture size x size, of numbers the data set's shape. */
+size_t lt_sample_bytes(const lt_dataset *dataset, int size);
+
+/* Writes the label and the input, [size][size][channels], or numbers as a tensor of them is stored. *fatal: a failure that another sample in its
  * place would not mend; the message names the sample then. */
 lt_status lt_sample_make(const lt_sample *sample, lt_scratch *scratch, int32_t *label, uint8_t *out,
                          bool *fatal);

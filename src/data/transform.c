@@ -83,6 +83,8 @@ static lt_status size_of(const lt_transform *t, const lt_record *r, int channels
 {
     if (r->encoding == LT_ENCODING_FILE)
         return lt_image_size(r->bytes, r->size, &t->limits, width, height);
+    if (r->encoding == LT_ENCODING_FLOATS)
+        return lt_fail(LT_E_FORMAT, "data: numbers in a data set of pictures");
     *width = r->width;
     *height = r->height;
     return check_plain(r, channels);

@@ -8,7 +8,8 @@
 typedef enum lt_encoding {
     LT_ENCODING_FILE,   /**< an image file; its magic bytes say which */
     LT_ENCODING_PLANES, /**< u8, channel by channel: [C][H][W] */
-    LT_ENCODING_PIXELS  /**< u8, pixel by pixel: [H][W][C] */
+    LT_ENCODING_PIXELS, /**< u8, pixel by pixel: [H][W][C] */
+    LT_ENCODING_FLOATS  /**< f32, row-major, of the data set's shape; nothing is done to them */
 } lt_encoding;
 
 /** One encoded sample. The loader owns the memory and reuses it for the next. */
@@ -46,7 +47,8 @@ struct lt_dataset {
     const lt_dataset_ops *ops;
     int64_t count;
     int32_t classes;
-    int32_t channels;       /**< 1 or 3; 0: 3 */
+    int32_t channels; /**< 1 or 3; 0: 3 */
+    lt_shape shape;   /**< of LT_ENCODING_FLOATS, which all samples have then; ndim 0: pictures */
     struct lt_store *store; /**< the library's: copies of its files; NULL: none */
 };
 
