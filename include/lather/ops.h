@@ -2,7 +2,9 @@
 #ifndef LATHER_OPS_H
 #define LATHER_OPS_H
 
+#include "lather/ops/arithmetic.h"
 #include "lather/ops/conv.h"
+#include "lather/ops/elementwise.h"
 #include "lather/ops/loss.h"
 #include "lather/ops/math.h"
 #include "lather/ops/matmul.h"

@@ -48,10 +48,18 @@ typedef struct operand {
     double *value;    /* row-major, rounded to the operand's dtype; filled by the checker */
 } operand;
 
+/* A function, and by which operand its gradient is taken. */
+typedef struct pointwise_setting {
+    lt_pointwise f;
+    int input;
+} pointwise_setting;
+
 typedef union setting {
     lt_conv2d_config conv;
     lt_pool2d_config pool;
     lt_batchnorm2d_config norm;
+    lt_group_norm_config group;
+    pointwise_setting pointwise;
     lt_normalize_config pixels;
     lt_vec_job vec;
     lt_sgd_kernel sgd;
@@ -106,8 +114,11 @@ int64_t operand_count(const operand *o);
 
 /* Each file of tests: test number i, or false past the end. */
 typedef bool tests_fn(size_t i, test *t);
-tests_fn elementwise_tests, product_tests, norm_tests, pool_tests, loss_tests, optim_tests,
-    matrix_tests, rational_tests, scratch_tests, fused_tests;
+tests_fn elementwise_tests, pointwise_tests, product_tests, norm_tests, group_norm_tests,
+    pool_tests, loss_tests, optim_tests, matrix_tests, rational_tests, scratch_tests, fused_tests;
+
+/* Elementwise functions that have no rows: says which, and returns how many. */
+int pointwise_without_rows(void);
 
 typedef struct conv_row {
     const char *name;

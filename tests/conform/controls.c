@@ -131,6 +131,41 @@ typedef struct control {
     const char *entry, *name;
 } control;
 
+static lt_status gradient_of_the_other(void *ctx, const lt_pointwise *f, int input,
+                                       const lt_view *dy, const lt_view *a, const lt_view *b,
+                                       const lt_view *d)
+{
+    return lt_backend_ref()->pointwise_grad(ctx, f, !input, dy, a, b, d);
+}
+
+/* Sixteen units in the last place: above what rounding is allowed. */
+static lt_status value_a_little_off(void *ctx, const lt_pointwise *f, const lt_view *a,
+                                    const lt_view *b, const lt_view *y)
+{
+    LT_TRY(lt_backend_ref()->pointwise(ctx, f, a, b, y));
+    return lt_backend_ref()->scale(ctx, 1 + 0x1p-20, y, y);
+}
+
+static lt_status unbiased_variance(void *ctx, const lt_group_norm_config *config, const lt_view *x,
+                                   const lt_view *gamma, const lt_view *beta, const lt_view *stats,
+                                   const lt_view *y)
+{
+    const double size =
+        (double)lt_shape_count(x->shape) / (double)x->shape.dim[0] / (double)config->groups;
+    lt_view rstd = *stats;
+    LT_TRY(lt_backend_ref()->group_norm(ctx, config, x, gamma, beta, stats, y));
+    rstd.shape.dim[0] = 1;
+    rstd.data = (float *)stats->data + stats->stride[0];
+    return lt_backend_ref()->scale(ctx, (size - 1) / size, &rstd, &rstd);
+}
+
+static lt_status one_percent_more(void *ctx, const lt_group_norm_config *config,
+                                  const lt_group_norm_grad *g)
+{
+    LT_TRY(lt_backend_ref()->group_norm_grad(ctx, config, g));
+    return lt_backend_ref()->scale(ctx, 1.01, g->dx, g->dx);
+}
+
 static const control rows[] = {
     {product_tests, "conv2d", "3x3 pad 1"},
     {elementwise_tests, "add", "odd count"},
@@ -138,6 +173,10 @@ static const control rows[] = {
     {elementwise_tests, "mul", "odd count"},
     {elementwise_tests, "sum", "columns"},
     {elementwise_tests, "scale", "odd count"},
+    {pointwise_tests, "pointwise", "tanh, odd count"},
+    {pointwise_tests, "pointwise_grad", "div, odd count"},
+    {group_norm_tests, "group_norm", "one group"},
+    {group_norm_tests, "group_norm_grad", "two groups"},
     {pool_tests, "maxpool2d", "2x2 stride 2, odd"},
     {matrix_tests, "eigh", "odd size"},
     {optim_tests, "adagrad", "a skipped step"},
@@ -166,6 +205,10 @@ int controls(void)
     broken.mul = changes_its_input;
     broken.sum = leaves_one_out;
     broken.scale = gives_nan;
+    broken.pointwise = value_a_little_off;
+    broken.pointwise_grad = gradient_of_the_other;
+    broken.group_norm = unbiased_variance;
+    broken.group_norm_grad = one_percent_more;
     broken.maxpool2d = last_of_equals;
     broken.eigh = skewed_vectors;
     broken.adagrad = steps_anyway;

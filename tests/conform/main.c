@@ -74,6 +74,8 @@ static const char *const entries[] = {"fill",
                                       "relu_grad",
                                       "dropout",
                                       "normalize",
+                                      "pointwise",
+                                      "pointwise_grad",
                                       "sum",
                                       "count_up",
                                       "matmul",
@@ -90,6 +92,8 @@ static const char *const entries[] = {"fill",
                                       "batchnorm_apply",
                                       "batchnorm_grad_stats",
                                       "batchnorm_grad_x",
+                                      "group_norm",
+                                      "group_norm_grad",
                                       "maxpool2d",
                                       "maxpool2d_grad",
                                       "avgpool2d",
@@ -179,9 +183,10 @@ static void run_all(tests_fn *tests, const options *o, const lt_backend *be, voi
 
 int main(int argc, char **argv)
 {
-    static tests_fn *const files[] = {
-        elementwise_tests, product_tests, norm_tests,     pool_tests,    loss_tests,
-        optim_tests,       matrix_tests,  rational_tests, scratch_tests, fused_tests};
+    static tests_fn *const files[] = {elementwise_tests, pointwise_tests,  product_tests,
+                                      norm_tests,        group_norm_tests, pool_tests,
+                                      loss_tests,        optim_tests,      matrix_tests,
+                                      rational_tests,    scratch_tests,    fused_tests};
     options o;
     if (!parse(argc, argv, &o)) {
         fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] "
@@ -200,7 +205,7 @@ int main(int argc, char **argv)
         run_all(files[i], &o, be, ctx, &sum);
     be->close(ctx);
 
-    sum.failed += without_rows(files, COUNT_OF(files));
+    sum.failed += without_rows(files, COUNT_OF(files)) + pointwise_without_rows();
 
     int accepted = controls();
     printf("%s: %d passed, %d failed; %d broken kernels accepted\n", o.backend, sum.passed,

@@ -41,6 +41,8 @@ typedef struct lt_backend {
     lt_binary_fn *relu_grad;
     lt_dropout_fn *dropout;
     lt_normalize_fn *normalize;
+    lt_pointwise_fn *pointwise; /**< ext/pointwise.h */
+    lt_pointwise_grad_fn *pointwise_grad;
     lt_sum_fn *sum;
     lt_count_up_fn *count_up;
 
@@ -55,12 +57,14 @@ typedef struct lt_backend {
     lt_conv2d_norm_stats_fn *conv2d_norm_stats;   /**< fused */
     lt_conv2d_norm_grad_w_fn *conv2d_norm_grad_w; /**< fused */
 
-    /* Batch normalisation. */
+    /* Normalisation, ext/norm_kernels.h. */
     lt_batchnorm_stats_fn *batchnorm_stats;
     lt_batchnorm_finish_fn *batchnorm_finish;
     lt_batchnorm_apply_fn *batchnorm_apply;
     lt_batchnorm_grad_stats_fn *batchnorm_grad_stats;
     lt_batchnorm_grad_x_fn *batchnorm_grad_x;
+    lt_group_norm_fn *group_norm;
+    lt_group_norm_grad_fn *group_norm_grad;
 
     /* Pooling and loss. */
     lt_maxpool2d_fn *maxpool2d;

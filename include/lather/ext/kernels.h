@@ -2,8 +2,9 @@
 #ifndef LATHER_EXT_KERNELS_H
 #define LATHER_EXT_KERNELS_H
 
+#include "lather/ext/norm_kernels.h"
 #include "lather/ext/optim_kernels.h"
-#include "lather/ext/view.h"
+#include "lather/ext/pointwise.h"
 #include "lather/ops.h"
 
 /* Part 1: elementwise. Any strides; a stride of 0 repeats (broadcast). Arithmetic is f32 for
@@ -57,7 +58,7 @@ typedef lt_status lt_conv2d_grad_w_fn(void *ctx, const lt_conv2d_config *config,
 typedef lt_status lt_conv2d_stats_fn(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                                      const lt_view *w, const lt_view *y, const lt_view *stats);
 
-/** What a batch norm with relu and without residual read: x, its coefficients (part 3), [C] each. */
+/** What a batch norm with relu and without residual read: x, its coefficients (ext/norm_kernels.h), [C] each. */
 typedef struct lt_batchnorm_before {
     const lt_view *x, *coef, *gamma, *beta;
 } lt_batchnorm_before;
@@ -77,40 +78,7 @@ typedef lt_status lt_conv2d_norm_grad_w_fn(void *ctx, const lt_conv2d_config *co
                                            const lt_view *dy, const lt_batchnorm_before *norm,
                                            const lt_view *dw, bool *done);
 
-/* Part 3: batch normalisation. stats [3,C]: count, mean, M2 (sum of centred squares).
- * coef [4,C]: mean, 1/sqrt(var+eps), scale = gamma/sqrt(var+eps), shift = beta - mean*scale.
- * Both of the master dtype, contiguous. */
-
-typedef lt_status lt_batchnorm_stats_fn(void *ctx, const lt_view *x, const lt_view *stats);
-/** coef from stats; running statistics are updated if they have data (they do not in a replay).
- *  stats NULL: coef from the running statistics, which stay. */
-typedef lt_status lt_batchnorm_finish_fn(void *ctx, const lt_batchnorm2d_config *config,
-                                         const lt_view *stats, const lt_view *gamma,
-                                         const lt_view *beta, const lt_view *mean,
-                                         const lt_view *var, const lt_view *coef);
-/** y = act(x*scale + shift + residual). residual may be NULL. mask, u8 [ceil(count/8)] or NULL:
- *  bit e%8 of byte e/8 is set where y > 0 before rounding to its dtype, e the element's
- *  channels-last index ((n*H + h)*W + w)*C + c. */
-typedef lt_status lt_batchnorm_apply_fn(void *ctx, const lt_batchnorm2d_config *config,
-                                        const lt_view *x, const lt_view *coef,
-                                        const lt_view *residual, const lt_view *y,
-                                        const lt_view *mask);
-/** What backward of batch norm reads. dy[1].data is NULL if the gradient has one addend. With
- *  relu: the gradient counts where mask has a bit, or, if mask is NULL, where x*scale+shift > 0. */
-typedef struct lt_batchnorm_grad {
-    lt_view dy[2];
-    const lt_view *x, *coef, *mask;
-    bool relu;
-} lt_batchnorm_grad;
-/** sums [2,C]: sum of g, sum of g * (x - mean) / sqrt(var+eps), g the masked gradient. g, like x or
- *  NULL, gets the masked gradient (it is the residual's). */
-typedef lt_status lt_batchnorm_grad_stats_fn(void *ctx, const lt_batchnorm_grad *in,
-                                             const lt_view *g, const lt_view *sums);
-/** dx = scale * (g - sums[0]/count - xhat * sums[1]/count); count <= 0: dx = scale * g. */
-typedef lt_status lt_batchnorm_grad_x_fn(void *ctx, const lt_batchnorm_grad *in,
-                                         const lt_view *sums, double count, const lt_view *dx);
-
-/* Part 4: pooling and loss. A pooling's config has no zero fields left but padding. */
+/* Part 3: pooling and loss. A pooling's config has no zero fields left but padding. */
 
 /** index, u8 like y or NULL: the winner's place in its window, r * kernel_w + s. */
 typedef lt_status lt_maxpool2d_fn(void *ctx, const lt_pool2d_config *config, const lt_view *x,

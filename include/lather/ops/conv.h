@@ -1,4 +1,4 @@
-/** Convolution. */
+/** Convolution, and its transpose. */
 #ifndef LATHER_OPS_CONV_H
 #define LATHER_OPS_CONV_H
 
@@ -30,5 +30,30 @@ typedef struct lt_conv2d_config {
  */
 LT_API lt_tensor *lt_conv2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                             lt_conv2d_config config);
+
+/** Geometry of a transposed convolution: that of the convolution whose transpose it is. */
+typedef struct lt_conv_transpose2d_config {
+    lt_conv2d_config conv;
+    int output_pad_h, output_pad_w; /**< rows and columns more, at the end; below the stride */
+} lt_conv_transpose2d_config;
+
+/**
+ * 2-D transposed convolution: the gradient of lt_conv2d() by its input, as an operation.
+ *
+ *     y[n,k, h*stride_h - pad_h + r*dilation_h, w*stride_w - pad_w + s*dilation_w]
+ *         += sum over c of x[n,c,h,w] * w[c,k,r,s],   y = b[k] before
+ *     (groups > 1: c runs over the channels of k's group)
+ *
+ * Shapes  x [N,C,H,W], w [C,K/groups,R,S], b [K] or NULL -> y [N,K,P,Q],
+ *         P = (H-1)*stride_h - 2*pad_h + dilation_h*(R-1) + output_pad_h + 1, Q alike
+ * Dtypes  as lt_conv2d()
+ * Grads   x, w, b
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Dumoulin & Visin, "A guide to convolution arithmetic for deep learning", 2018,
+ *         relationship 14
+ */
+LT_API lt_tensor *lt_conv_transpose2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                      lt_conv_transpose2d_config config);
 
 #endif

@@ -1,4 +1,4 @@
-/** The loss of classifiers, and their accuracy. */
+/** Losses, and the accuracy of classifiers. */
 #ifndef LATHER_OPS_LOSS_H
 #define LATHER_OPS_LOSS_H
 
@@ -20,6 +20,43 @@
  */
 LT_API lt_tensor *lt_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor *labels,
                                   double smoothing);
+
+/** What becomes of the losses of single elements; zero is PyTorch's default. */
+typedef enum lt_loss_reduction {
+    LT_LOSS_MEAN,
+    LT_LOSS_SUM,
+    LT_LOSS_NONE /**< they are the result, to be weighted for example */
+} lt_loss_reduction;
+
+/**
+ * Squared error.
+ *
+ *     loss = mean or sum over i of (x[i] - target[i])^2
+ *
+ * Shapes  x [..], target like x -> loss [], or like x without reduction
+ * Dtypes  any; loss of the master dtype, and computed in it
+ * Grads   x, target
+ * Owns    the tape owns loss
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Source  elementary
+ */
+LT_API lt_tensor *lt_mse_loss(lt_tape *tape, lt_tensor *x, lt_tensor *target,
+                              lt_loss_reduction reduction);
+
+/**
+ * Binary cross-entropy of sigmoid(logits), in the form in which nothing overflows.
+ *
+ *     loss = mean or sum over i of max(z[i], 0) - z[i] * target[i] + log(1 + exp(-|z[i]|))
+ *
+ * Shapes  logits z [..], target like it, in [0,1] -> loss [], or like z without reduction
+ * Dtypes  any; loss of the master dtype, and computed in it
+ * Grads   logits, target
+ * Owns    the tape owns loss
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Source  -log of the Bernoulli likelihood, with log(sigmoid(z)) = min(z, 0) - log(1 + exp(-|z|))
+ */
+LT_API lt_tensor *lt_bce_with_logits(lt_tape *tape, lt_tensor *logits, lt_tensor *target,
+                                     lt_loss_reduction reduction);
 
 /** Adds to hits[0] and hits[1] (an i64 tensor [2] of yours) how many rows of logits [N,K] have
  *  their label [N] (i32) first, and among the first five. A row's rank counts larger logits, and

@@ -1,4 +1,4 @@
-/** Batch normalisation, and the normalisation of pixels. */
+/** Batch and group normalisation, and the normalisation of pixels. */
 #ifndef LATHER_OPS_NORM_H
 #define LATHER_OPS_NORM_H
 
@@ -37,6 +37,42 @@ typedef struct lt_batchnorm2d_args {
  */
 LT_API lt_tensor *lt_batchnorm2d(lt_tape *tape, lt_tensor *x, lt_batchnorm2d_args args,
                                  lt_batchnorm2d_config config);
+
+/**
+ * lt_batchnorm2d() of values that lie along one dimension, or none.
+ *
+ *     y = act(gamma[c] * (x - mu[c]) / sqrt(var[c] + eps) + beta[c] + residual)
+ *
+ * Shapes  x [N,C] or [N,C,L], residual like x or NULL, gamma, beta, mean, var [C] -> y like x
+ * Dtypes  as lt_batchnorm2d()
+ * Grads   x, gamma, beta, residual
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE (also one value per channel in training),
+ *         LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Ioffe & Szegedy, "Batch Normalization", ICML 2015, algorithms 1 and 2
+ */
+LT_API lt_tensor *lt_batchnorm1d(lt_tape *tape, lt_tensor *x, lt_batchnorm2d_args args,
+                                 lt_batchnorm2d_config config);
+
+typedef struct lt_group_norm_config {
+    int groups; /**< C must be a multiple of it; 1: layer norm over C and pixels, C: instance norm */
+    double eps; /**< added to the variance, e.g. 1e-5 */
+} lt_group_norm_config;
+
+/**
+ * Normalisation of each group of channels of each image by its own mean and (population) variance.
+ *
+ *     y = gamma[c] * (x - mu[n,g]) / sqrt(var[n,g] + eps) + beta[c]     g = c / (C / groups)
+ *
+ * Shapes  x [N,C] or [N,C,..], gamma, beta [C], or NULL both -> y like x
+ * Dtypes  x f32, f64, bf16 or f16; y has x's; gamma and beta of the master dtype
+ * Grads   x, gamma, beta
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Wu & He, "Group Normalization", ECCV 2018, section 3
+ */
+LT_API lt_tensor *lt_group_norm(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_tensor *beta,
+                                lt_group_norm_config config);
 
 enum { LT_MAX_PIXEL_CHANNELS = 4 };
 

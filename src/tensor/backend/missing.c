@@ -24,6 +24,10 @@ MISSING(relu_grad, void *ctx, const lt_view *a, const lt_view *b, const lt_view 
 MISSING(dropout, void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y);
 MISSING(normalize, void *ctx, const lt_normalize_config *config, const lt_view *x,
         const lt_view *y);
+MISSING(pointwise, void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
+        const lt_view *y);
+MISSING(pointwise_grad, void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
+        const lt_view *a, const lt_view *b, const lt_view *d);
 MISSING(sum, void *ctx, double factor, const lt_view *x, const lt_view *y);
 MISSING(count_up, void *ctx, const lt_view *x);
 MISSING(matmul, void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
@@ -45,6 +49,10 @@ MISSING(batchnorm_grad_stats, void *ctx, const lt_batchnorm_grad *in, const lt_v
         const lt_view *sums);
 MISSING(batchnorm_grad_x, void *ctx, const lt_batchnorm_grad *in, const lt_view *sums, double count,
         const lt_view *dx);
+MISSING(group_norm, void *ctx, const lt_group_norm_config *config, const lt_view *x,
+        const lt_view *gamma, const lt_view *beta, const lt_view *stats, const lt_view *y);
+MISSING(group_norm_grad, void *ctx, const lt_group_norm_config *config,
+        const lt_group_norm_grad *g);
 MISSING(maxpool2d, void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y,
         const lt_view *index);
 MISSING(maxpool2d_grad, void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
@@ -90,6 +98,8 @@ void lt_backend_fill_missing(lt_backend *be)
     FILL(relu_grad);
     FILL(dropout);
     FILL(normalize);
+    FILL(pointwise);
+    FILL(pointwise_grad);
     FILL(sum);
     FILL(count_up);
     FILL(matmul);
@@ -102,6 +112,8 @@ void lt_backend_fill_missing(lt_backend *be)
     FILL(batchnorm_apply);
     FILL(batchnorm_grad_stats);
     FILL(batchnorm_grad_x);
+    FILL(group_norm);
+    FILL(group_norm_grad);
     FILL(maxpool2d);
     FILL(maxpool2d_grad);
     FILL(avgpool2d);

@@ -21,7 +21,24 @@
     X(normalize)       \
     X(maxpool2d)       \
     X(avgpool2d)       \
-    X(softmax_xent)
+    X(softmax_xent)    \
+    X(exp)             \
+    X(ln)              \
+    X(sqrt)            \
+    X(pow)             \
+    X(clamp)           \
+    X(sigmoid)         \
+    X(tanh)            \
+    X(silu)            \
+    X(sub)             \
+    X(div)             \
+    X(maximum)         \
+    X(minimum)         \
+    X(pow_tensor)      \
+    X(mse_loss)        \
+    X(bce_with_logits) \
+    X(group_norm)      \
+    X(conv_transpose2d)
 
 #define X(name) extern const lt_op lt_op_##name;
 LT_OP_LIST(X)

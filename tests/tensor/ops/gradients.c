@@ -11,9 +11,10 @@
 
 #include <string.h>
 
-enum { MAX_ROWS = 128 };
+enum { MAX_ROWS = 192 };
 
-static grad_rows_fn *const tables[] = {math_rows, product_rows, norm_rows, pool_rows};
+static grad_rows_fn *const tables[] = {math_rows, pointwise_rows, product_rows, norm_rows,
+                                       pool_rows};
 
 static double draw(fill how, int64_t i, int64_t count, lt_rng *rng)
 {
@@ -110,14 +111,39 @@ typedef struct coverage {
 } coverage;
 
 static coverage covered[] = {
-    {&lt_op_add, 3, 0},       {&lt_op_mul, 3, 0},
-    {&lt_op_scale, 1, 0},     {&lt_op_relu, 1, 0},
-    {&lt_op_matmul, 3, 0},    {&lt_op_linear, 7, 0},
-    {&lt_op_reshape, 1, 0},   {&lt_op_sum, 1, 0},
-    {&lt_op_dropout, 1, 0},   {&lt_op_cast, 1, 0},
-    {&lt_op_conv2d, 7, 0},    {&lt_op_batchnorm2d, 7, 0},
-    {&lt_op_maxpool2d, 1, 0}, {&lt_op_batchnorm2d_add, 7 | 1 << 5, 0},
-    {&lt_op_avgpool2d, 1, 0}, {&lt_op_softmax_xent, 1, 0},
+    {&lt_op_add, 3, 0},
+    {&lt_op_mul, 3, 0},
+    {&lt_op_scale, 1, 0},
+    {&lt_op_relu, 1, 0},
+    {&lt_op_matmul, 3, 0},
+    {&lt_op_linear, 7, 0},
+    {&lt_op_reshape, 1, 0},
+    {&lt_op_sum, 1, 0},
+    {&lt_op_dropout, 1, 0},
+    {&lt_op_cast, 1, 0},
+    {&lt_op_conv2d, 7, 0},
+    {&lt_op_batchnorm2d, 7, 0},
+    {&lt_op_maxpool2d, 1, 0},
+    {&lt_op_batchnorm2d_add, 7 | 1 << 5, 0},
+    {&lt_op_avgpool2d, 1, 0},
+    {&lt_op_softmax_xent, 1, 0},
+    {&lt_op_exp, 1, 0},
+    {&lt_op_ln, 1, 0},
+    {&lt_op_sqrt, 1, 0},
+    {&lt_op_pow, 1, 0},
+    {&lt_op_clamp, 1, 0},
+    {&lt_op_sigmoid, 1, 0},
+    {&lt_op_tanh, 1, 0},
+    {&lt_op_silu, 1, 0},
+    {&lt_op_sub, 3, 0},
+    {&lt_op_div, 3, 0},
+    {&lt_op_maximum, 3, 0},
+    {&lt_op_minimum, 3, 0},
+    {&lt_op_pow_tensor, 3, 0},
+    {&lt_op_mse_loss, 3, 0},
+    {&lt_op_bce_with_logits, 3, 0},
+    {&lt_op_group_norm, 7, 0},
+    {&lt_op_conv_transpose2d, 3, 0},
 };
 
 static coverage *coverage_of(const lt_op *op)

@@ -1,4 +1,4 @@
-/* Gradients of batch normalisation. With relu, inputs lie by turns near 1 and near -1: so do the
+/* Gradients of batch and group normalisation. With relu, inputs lie by turns near 1 and near -1: so do the
  * normalised values, and gain and shift keep them away from the kink. */
 
 #include "gradients.h"
@@ -64,6 +64,49 @@ static lt_tensor *three_readers(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_add(t, lt_add(t, lt_mul(t, y, y), lt_scale(t, y, 3)), y);
 }
 
+static lt_tensor *one_dimension(lt_tape *t, lt_tensor *const *in, void *context)
+{
+    lt_tensor *const *constant = context;
+    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], NULL};
+    return lt_batchnorm1d(t, in[0], args, (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1});
+}
+
+static lt_tensor *one_dimension_with_residual(lt_tape *t, lt_tensor *const *in, void *context)
+{
+    lt_tensor *const *constant = context;
+    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], in[3]};
+    return lt_batchnorm1d(t, in[0], args, (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1});
+}
+
+static lt_tensor *two_groups(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    (void)c;
+    return lt_group_norm(t, in[0], in[1], in[2], (lt_group_norm_config){2, 1e-5});
+}
+
+static lt_tensor *a_group_a_channel(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    (void)c;
+    return lt_group_norm(t, in[0], in[1], in[2], (lt_group_norm_config){6, 1e-5});
+}
+
+static lt_tensor *a_group_without_gain(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    (void)c;
+    return lt_group_norm(t, in[0], NULL, NULL, (lt_group_norm_config){1, 1e-3});
+}
+
+/* Two readers: the gradient is a sum. */
+static lt_tensor *group_read_twice(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    lt_tensor *y = two_groups(t, in, c);
+    return lt_add(t, lt_mul(t, y, y), lt_scale(t, y, 3));
+}
+
+#define SIX(how)      \
+    {                 \
+        {1, {6}}, how \
+    }
 #define X                          \
     {                              \
         {4, {3, 2, 3, 4}}, UNIFORM \
@@ -112,6 +155,24 @@ static const grad_row rows[] = {
     {"batchnorm2d + residual + relu, running statistics", with_both, 4, 2,
      .in = {SIDED, GAMMA, BETA, NEARBY}, .constant = STATS, .eval = true},
     {"batchnorm2d + residual + relu, frozen", frozen, 4, 2, .in = {SIDED, GAMMA, BETA, NEARBY}, .constant = STATS},
+    {"batchnorm1d, [N,C]", one_dimension, 3, 2, .in = {{{2, {7, 2}}, UNIFORM}, GAMMA, BETA}, .constant = STATS},
+    {"batchnorm1d, [N,C,L]", one_dimension, 3, 2, .in = {{{3, {3, 2, 5}}, UNIFORM}, GAMMA, BETA}, .constant = STATS},
+    {"batchnorm1d, [N,C,L], residual", one_dimension_with_residual, 4, 2,
+     .in = {{{3, {3, 2, 5}}, UNIFORM}, GAMMA, BETA, {{3, {3, 2, 5}}, UNIFORM}}, .constant = STATS},
+    {"batchnorm1d, running statistics", one_dimension, 3, 2, .in = {{{2, {1, 2}}, UNIFORM}, GAMMA, BETA},
+     .constant = STATS, .eval = true},
+    {"group_norm, two groups", two_groups, 3, 0, .in = {{{4, {2, 6, 3, 2}}, UNIFORM}, SIX(NEAR_ONE), SIX(SMALL)}},
+    {"group_norm, evaluation", two_groups, 3, 0, .in = {{{4, {1, 6, 2, 2}}, UNIFORM}, SIX(NEAR_ONE), SIX(SMALL)},
+     .eval = true},
+    {"group_norm, a group a channel", a_group_a_channel, 3, 0,
+     .in = {{{4, {2, 6, 3, 2}}, UNIFORM}, SIX(UNIFORM), SIX(SMALL)}},
+    {"group_norm, one group, no gain", a_group_without_gain, 1, 0, .in = {{{4, {2, 3, 3, 2}}, UNIFORM}}},
+    {"group_norm, [N,C]", two_groups, 3, 0, .in = {{{2, {3, 6}}, DISTINCT}, SIX(NEAR_ONE), SIX(SMALL)}},
+    {"group_norm, [N,C,L]", two_groups, 3, 0, .in = {{{3, {2, 6, 4}}, UNIFORM}, SIX(NEAR_ONE), SIX(SMALL)}},
+    {"group_norm, 5 dimensions", two_groups, 3, 0,
+     .in = {{{5, {2, 6, 2, 1, 3}}, UNIFORM}, SIX(NEAR_ONE), SIX(SMALL)}},
+    {"group_norm, read twice", group_read_twice, 3, 0,
+     .in = {{{4, {2, 6, 3, 2}}, UNIFORM}, SIX(NEAR_ONE), SIX(SMALL)}},
 };
 /* clang-format on */
 

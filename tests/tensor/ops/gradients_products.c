@@ -72,6 +72,21 @@ static lt_tensor *conv_twice(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_conv2d(t, lt_conv2d(t, in[0], in[1], in[2], config), in[1], in[2], config);
 }
 
+#define TRANSPOSE(name, bias, ...)                                    \
+    static lt_tensor *name(lt_tape *t, lt_tensor *const *in, void *c) \
+    {                                                                 \
+        (void)c;                                                      \
+        lt_conv_transpose2d_config config = {__VA_ARGS__};            \
+        return lt_conv_transpose2d(t, in[0], in[1], bias, config);    \
+    }
+TRANSPOSE(transpose_plain, NULL, .conv = {.stride_h = 1})
+TRANSPOSE(transpose_s2, in[2], .conv = {.stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1},
+          .output_pad_h = 1, .output_pad_w = 1)
+TRANSPOSE(transpose_d2, NULL, .conv = {.pad_h = 2, .pad_w = 2, .dilation_h = 2, .dilation_w = 2})
+TRANSPOSE(transpose_g2, in[2], .conv = {.stride_h = 2, .stride_w = 2, .pad_w = 1, .groups = 2})
+TRANSPOSE(transpose_uneven, NULL,
+          .conv = {.stride_h = 2, .stride_w = 3, .pad_w = 2, .dilation_h = 2}, .output_pad_w = 2)
+
 /* clang-format off */
 static const grad_row rows[] = {
     {"matmul", matmul, 2, 0, .in = {{{2, {3, 4}}, UNIFORM}, {{2, {4, 5}}, UNIFORM}}},
@@ -114,6 +129,18 @@ static const grad_row rows[] = {
      .in = {{{4, {1, 3, 4, 3}}, UNIFORM}, {{4, {3, 3, 3, 3}}, UNIFORM}, {{1, {3}}, UNIFORM}}},
     {"conv2d pad 1 on one pixel", conv_pad, 2, 0,
      .in = {{{4, {2, 3, 1, 1}}, UNIFORM}, {{4, {2, 3, 3, 3}}, UNIFORM}}},
+    {"conv_transpose2d 2x3", transpose_plain, 2, 0,
+     .in = {{{4, {2, 3, 3, 4}}, UNIFORM}, {{4, {3, 4, 2, 3}}, UNIFORM}}},
+    {"conv_transpose2d 3x3 stride 2 pad 1, output pad 1, bias", transpose_s2, 3, 0,
+     .in = {{{4, {2, 3, 3, 4}}, UNIFORM}, {{4, {3, 4, 3, 3}}, UNIFORM}, {{1, {4}}, UNIFORM}}},
+    {"conv_transpose2d 3x3 dilation 2 pad 2", transpose_d2, 2, 0,
+     .in = {{{4, {1, 2, 4, 5}}, UNIFORM}, {{4, {2, 3, 3, 3}}, UNIFORM}}},
+    {"conv_transpose2d 3x3 stride 2, groups 2, bias", transpose_g2, 3, 0,
+     .in = {{{4, {1, 4, 3, 2}}, UNIFORM}, {{4, {4, 3, 3, 3}}, UNIFORM}, {{1, {6}}, UNIFORM}}},
+    {"conv_transpose2d 2x3 stride 2 by 3, pad 0 by 2, dilation 2 by 1, output pad 0 by 2", transpose_uneven, 2, 0,
+     .in = {{{4, {1, 3, 3, 3}}, UNIFORM}, {{4, {3, 2, 2, 3}}, UNIFORM}}},
+    {"conv_transpose2d of one pixel", transpose_plain, 2, 0,
+     .in = {{{4, {2, 3, 1, 1}}, UNIFORM}, {{4, {3, 2, 3, 3}}, UNIFORM}}},
 };
 /* clang-format on */
 

@@ -100,7 +100,9 @@ static void fill_table(void)
     table.threads = threads;
     lt_cpu_install_memory(&table);
     lt_cpu_install_elementwise(&table);
+    lt_cpu_install_pointwise(&table);
     lt_cpu_install_batchnorm(&table);
+    lt_cpu_install_group_norm(&table);
     lt_cpu_install_pool(&table);
     lt_cpu_install_loss(&table);
     lt_cpu_install_optim(&table);

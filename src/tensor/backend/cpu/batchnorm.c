@@ -1,7 +1,7 @@
 /* Batch normalisation on channels-last views: chunks of rows, partial results merged in the order
  * of chunks, so that the bits do not depend on the number of threads.
  * Chan, Golub & LeVeque, "Algorithms for computing the sample variance", The American Statistician
- * 37, 1983 (merging of moments). Formulas: ext/kernels.h, part 3. */
+ * 37, 1983 (merging of moments). Formulas: ext/norm_kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"

@@ -57,7 +57,7 @@ CHUNK(scale, scale((float)j->number, AT(a), AT(y), count))
 static lt_status add(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     if (!fast(a, b, y))
-        return lt_backend_ref()->add(ctx, a, b, y);
+        return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_ADD}, a, b, y);
     job j = make_job(ctx, a, b, y);
     lt_parallel(lt_cpu_count(y), GRAIN, add_chunk, &j);
     return LT_OK;
@@ -66,7 +66,7 @@ static lt_status add(void *ctx, const lt_view *a, const lt_view *b, const lt_vie
 static lt_status mul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     if (!fast(a, b, y))
-        return lt_backend_ref()->mul(ctx, a, b, y);
+        return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_MUL}, a, b, y);
     job j = make_job(ctx, a, b, y);
     lt_parallel(lt_cpu_count(y), GRAIN, mul_chunk, &j);
     return LT_OK;

@@ -68,10 +68,16 @@ typedef lt_status lt_cpu_job_fn(void *context, int64_t index);
  * message was set on the thread that failed: here it is only "cpu: what failed". */
 lt_status lt_cpu_each(const char *what, size_t count, lt_cpu_job_fn *fn, void *context);
 
+/* The entry, for others that compute one of its functions. */
+lt_status lt_cpu_pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
+                           const lt_view *y);
+
 /* Parts of the backend: each replaces entries of the table by its own. */
 void lt_cpu_install_memory(lt_backend *be);
 void lt_cpu_install_elementwise(lt_backend *be);
+void lt_cpu_install_pointwise(lt_backend *be);
 void lt_cpu_install_batchnorm(lt_backend *be);
+void lt_cpu_install_group_norm(lt_backend *be);
 void lt_cpu_install_pool(lt_backend *be);
 void lt_cpu_install_loss(lt_backend *be);
 void lt_cpu_install_optim(lt_backend *be);

@@ -6,6 +6,7 @@
 #define LT_BACKEND_CPU_KERNELS_H
 
 #include "lather/ext/optim_kernels.h"
+#include "lather/ext/pointwise.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -76,6 +77,14 @@ typedef struct lt_adam_numbers {
     float step, root, eps;              /* p -= step * m / (sqrt(v) * root + eps) */
 } lt_adam_numbers;
 
+/* Elements of a function's value, or of its gradient by operand input. */
+typedef struct lt_pointwise_row {
+    const lt_pointwise *f;
+    int input;
+    const void *dy, *a, *b; /* dy NULL: the value; b NULL: one operand */
+    void *y;
+} lt_pointwise_row;
+
 /* Lanes of an operand of a matrix product: element (lane l, step k of the contraction) lies at
  * data[lane[l] + step[k]]. Packed, it is a list of panels [depth][width], filled up with 0. */
 typedef struct lt_panel {
@@ -128,6 +137,7 @@ typedef struct lt_cpu_kernels {
         void (*relu)(const void *x, void *y, int64_t count);
         void (*relu_grad)(const void *dy, const void *y, void *dx, int64_t count);
         void (*scale)(float factor, const void *x, void *y, int64_t count);
+        void (*pointwise)(const lt_pointwise_row *row, int64_t count);
         /* y = (x - mean) / deviation, by channel */
         void (*normalize)(const uint8_t *x, const float *mean, const float *deviation,
                           int64_t channels, void *y, int64_t pixels);

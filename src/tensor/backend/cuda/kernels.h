@@ -5,6 +5,7 @@
 #include "lather/ext/backend.h"
 
 void lt_cuda_install_elementwise(lt_backend *be);
+void lt_cuda_install_pointwise(lt_backend *be);
 void lt_cuda_install_cast(lt_backend *be);
 void lt_cuda_install_pixels(lt_backend *be);
 void lt_cuda_install_scalars(lt_backend *be);
@@ -12,6 +13,7 @@ void lt_cuda_install_sum(lt_backend *be);
 void lt_cuda_install_norm_stats(lt_backend *be);
 void lt_cuda_install_norm_apply(lt_backend *be);
 void lt_cuda_install_norm_grad(lt_backend *be);
+void lt_cuda_install_group_norm(lt_backend *be);
 void lt_cuda_install_pool(lt_backend *be);
 void lt_cuda_install_loss(lt_backend *be);
 void lt_cuda_install_optim(lt_backend *be);
@@ -29,6 +31,7 @@ const lt_backend *lt_cuda_table(void);
 static inline void lt_cuda_install_kernels(lt_backend *be)
 {
     lt_cuda_install_elementwise(be);
+    lt_cuda_install_pointwise(be);
     lt_cuda_install_cast(be);
     lt_cuda_install_pixels(be);
     lt_cuda_install_scalars(be);
@@ -36,6 +39,7 @@ static inline void lt_cuda_install_kernels(lt_backend *be)
     lt_cuda_install_norm_stats(be);
     lt_cuda_install_norm_apply(be);
     lt_cuda_install_norm_grad(be);
+    lt_cuda_install_group_norm(be);
     lt_cuda_install_pool(be);
     lt_cuda_install_loss(be);
     lt_cuda_install_optim(be);

@@ -106,6 +106,18 @@ static lt_status normalize(void *ctx, const lt_normalize_config *config, const l
     return PICK(y, normalize, ctx, config, x, y);
 }
 
+static lt_status pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
+                           const lt_view *y)
+{
+    return PICK(y, pointwise, ctx, f, a, b, y);
+}
+
+static lt_status pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
+                                const lt_view *a, const lt_view *b, const lt_view *d)
+{
+    return PICK(d, pointwise_grad, ctx, f, input, dy, a, b, d);
+}
+
 static lt_status sum(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
     return PICK(x, sum, ctx, factor, x, y);
@@ -164,6 +176,19 @@ static lt_status batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const 
     return PICK(dx, batchnorm_grad_x, ctx, in, sums, count, dx);
 }
 
+static lt_status group_norm(void *ctx, const lt_group_norm_config *config, const lt_view *x,
+                            const lt_view *gamma, const lt_view *beta, const lt_view *stats,
+                            const lt_view *y)
+{
+    return PICK(y, group_norm, ctx, config, x, gamma, beta, stats, y);
+}
+
+static lt_status group_norm_grad(void *ctx, const lt_group_norm_config *config,
+                                 const lt_group_norm_grad *g)
+{
+    return PICK(g->x, group_norm_grad, ctx, config, g);
+}
+
 static lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
                            const lt_view *y, const lt_view *index)
 {
@@ -208,6 +233,8 @@ static const lt_backend backend = {
     .relu_grad = relu_grad,
     .dropout = dropout,
     .normalize = normalize,
+    .pointwise = pointwise,
+    .pointwise_grad = pointwise_grad,
     .sum = sum,
     .count_up = lt_ref_count_up,
     .matmul = matmul,
@@ -220,6 +247,8 @@ static const lt_backend backend = {
     .batchnorm_apply = batchnorm_apply,
     .batchnorm_grad_stats = batchnorm_grad_stats,
     .batchnorm_grad_x = batchnorm_grad_x,
+    .group_norm = group_norm,
+    .group_norm_grad = group_norm_grad,
     .maxpool2d = maxpool2d,
     .maxpool2d_grad = maxpool2d_grad,
     .avgpool2d = avgpool2d,

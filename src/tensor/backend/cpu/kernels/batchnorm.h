@@ -1,4 +1,4 @@
-/* Batch normalisation on rows of channels: ext/kernels.h, part 3.
+/* Batch normalisation on rows of channels: ext/norm_kernels.h.
  * Tiles of a few rows keep the running sums of a group of channels in registers. */
 
 #include "simd.h"

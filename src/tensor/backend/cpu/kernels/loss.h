@@ -1,8 +1,6 @@
-/* Softmax cross-entropy, one row of logits at a time. Formulas: lather/ops/loss.h.
- * exp() after Cody and Waite, "Software manual for the elementary functions", 1980, chapter 6, with
- * a Taylor polynomial: its remainder, (ln(2)/2)^8/8! = 5.2e-9, is below a float's rounding. */
+/* Softmax cross-entropy, one row of logits at a time. Formulas: lather/ops/loss.h. */
 
-#include "simd.h"
+#include "functions.h"
 
 #include <math.h>
 
@@ -11,35 +9,6 @@ ALWAYS lanes lane_numbers(int64_t i)
 {
     const lanes number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return number + (int)i;
-}
-
-ALWAYS vec choose(lanes which, vec yes, vec no)
-{
-    return (vec)(((lanes)yes & which) | ((lanes)no & ~which));
-}
-
-/* e^x; below -103 it is 0, above 89 infinity, NaN stays NaN. */
-ALWAYS vec exponential(vec x)
-{
-    const vec low = vec_set(-110), high = vec_set(90), magic = vec_set(0x1.8p23F);
-    x = choose((lanes)(x < low), low, x);
-    x = choose((lanes)(x > high), high, x);
-    /* Of the sum with 1.5 * 2^23 the last bits are the nearest integer. */
-    const vec sum = x * 1.44269504F + magic, n = sum - magic;
-    /* ln(2) in two parts, the first of 10 bits: n times it is exact. */
-    const vec r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
-    vec p = multiply_add(r, vec_set(1.0F / 5040), vec_set(1.0F / 720));
-    p = multiply_add(r, p, vec_set(1.0F / 120));
-    p = multiply_add(r, p, vec_set(1.0F / 24));
-    p = multiply_add(r, p, vec_set(1.0F / 6));
-    p = multiply_add(r, p, vec_set(0.5F));
-    p = multiply_add(r, p, vec_set(1));
-    p = multiply_add(r, p, vec_set(1));
-    /* 2^n as two factors, which are normal numbers where 2^n is none. */
-    const lanes exponent = (lanes)((bits)sum - (bits)magic), half_of = exponent >> 1;
-    const bits first = ((bits)half_of + 127) << 23;
-    const bits second = ((bits)exponent - (bits)half_of + 127) << 23;
-    return p * (vec)first * (vec)second;
 }
 
 ALWAYS double add_lanes(wide v)

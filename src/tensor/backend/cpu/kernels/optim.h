@@ -1,6 +1,6 @@
 /* Updates of parameters: ext/optim_kernels.h. All f32; the sum of squares in double. */
 
-#include "simd.h"
+#include "functions.h"
 
 static double square_sum(const float *x, double factor, int64_t count)
 {
@@ -32,17 +32,6 @@ static void sgd(const lt_sgd_numbers *k, float *p, const float *g, float *m, int
         }
         save(p, i, old - step * k->lr, n, LT_STORE_F32);
     });
-}
-
-ALWAYS vec square_root(vec v)
-{
-#if defined(__AVX512F__)
-    return (vec)_mm512_sqrt_ps((__m512)v);
-#else
-    for (int l = 0; l < LANES; l++)
-        v[l] = __builtin_sqrtf(v[l]);
-    return v;
-#endif
 }
 
 static void adagrad(const lt_adam_numbers *k, float *p, const float *g, float *s, int64_t count)

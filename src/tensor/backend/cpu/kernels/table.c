@@ -6,6 +6,7 @@
 #include "inverse.h"
 #include "loss.h"
 #include "optim.h"
+#include "pointwise.h"
 #include "pool.h"
 #include "product.h"
 #include "vec.h"
@@ -37,6 +38,7 @@ BOTH(mul, (const void *a, const void *b, void *y, int64_t count), a, b, y, count
 BOTH(relu, (const void *x, void *y, int64_t count), x, y, count)
 BOTH(relu_grad, (const void *dy, const void *y, void *dx, int64_t count), dy, y, dx, count)
 BOTH(scale, (float factor, const void *x, void *y, int64_t count), factor, x, y, count)
+BOTH(pointwise, (const lt_pointwise_row *row, int64_t count), row, count)
 BOTH(normalize,
      (const uint8_t *x, const float *mean, const float *deviation, int64_t channels, void *y,
       int64_t pixels),
@@ -58,15 +60,16 @@ BOTH_SUMS(log_sum_exp, (const void *z, int64_t count), z, count)
 BOTH_SUMS(cross, (const void *z, const float *target, int64_t count, double lse), z, target, count,
           lse)
 
-#define ENTRIES(type)                                                                             \
-    {                                                                                             \
-        .add = add_##type, .mul = mul_##type, .relu = relu_##type, .relu_grad = relu_grad_##type, \
-        .scale = scale_##type, .normalize = normalize_##type, .add_rows = add_rows_##type,        \
-        .repeat_row = repeat_row_##type, .bn_moments = bn_moments_##type,                         \
-        .bn_apply = bn_apply_##type, .bn_grad_sums = bn_grad_sums_##type,                         \
-        .bn_grad_x = bn_grad_x_##type, .max_window = max_window_##type,                           \
-        .max_grad = max_grad_##type, .sum_window = sum_window_##type,                             \
-        .log_sum_exp = log_sum_exp_##type, .cross = cross_##type, .xent_grad = xent_grad_##type   \
+#define ENTRIES(type)                                                                              \
+    {                                                                                              \
+        .add = add_##type, .mul = mul_##type, .relu = relu_##type, .relu_grad = relu_grad_##type,  \
+        .scale = scale_##type, .pointwise = pointwise_##type, .normalize = normalize_##type,       \
+        .add_rows = add_rows_##type, .repeat_row = repeat_row_##type,                              \
+        .bn_moments = bn_moments_##type, .bn_apply = bn_apply_##type,                              \
+        .bn_grad_sums = bn_grad_sums_##type, .bn_grad_x = bn_grad_x_##type,                        \
+        .max_window = max_window_##type, .max_grad = max_grad_##type,                              \
+        .sum_window = sum_window_##type, .log_sum_exp = log_sum_exp_##type, .cross = cross_##type, \
+        .xent_grad = xent_grad_##type                                                              \
     }
 
 const lt_cpu_kernels PASTE(lt_cpu_kernels, LT_KERNEL_SET) = {

@@ -1,6 +1,6 @@
 /* One row of an elementwise statement: ext/optim_kernels.h. */
 
-#include "simd.h"
+#include "functions.h"
 
 /* What is not adjacent, and powers: the same roundings, so that where an element lies does not
  * change its bits. */

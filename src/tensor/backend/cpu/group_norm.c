@@ -1,0 +1,212 @@
+/* Group normalisation on channels-last views, an image a job, with the kernels of batch normalisation: a
+ * group's moments are those of its channels merged. Sums over images are taken in their order, so that
+ * the bits do not depend on the number of threads. Formulas: ext/norm_kernels.h.
+ * Chan, Golub & LeVeque, "Algorithms for computing the sample variance", The American Statistician
+ * 37, 1983 (merging of moments). */
+
+#include "base/parallel.h"
+#include "tensor/backend/cpu/internal.h"
+
+/* Rows of an image's work memory, each [C]. A kernel of moments works in the row behind each result. */
+enum { MEAN, MEAN_WORK, M2, M2_WORK, FORWARD_ROWS };
+enum { SCALE = MEAN_WORK, SHIFT = M2_WORK };
+enum { SUM, PRODUCT, GROUP_MEAN, GAIN, SLOPE, OFFSET, BACKWARD_ROWS };
+
+typedef struct job {
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    const lt_group_norm_config *config;
+    const lt_view *x, *y;
+    const lt_group_norm_grad *grad;
+    const float *gamma, *beta; /* NULL: 1 and 0 */
+    float *stats, *work;       /* work: [N][rows][C] */
+    int64_t images, rows, channels;
+} job;
+
+static bool is_fast(const lt_view *v, lt_dtype dtype)
+{
+    return lt_cpu_is_fast_dtype(v->dtype) && v->dtype == dtype && lt_view_is_channels_last(v);
+}
+
+static bool is_single(const lt_view *v)
+{
+    return !v || v->dtype == LT_F32;
+}
+
+static job make_job(const lt_cpu *cpu, const lt_group_norm_config *config, const lt_view *x,
+                    const lt_view *gamma, const lt_view *stats)
+{
+    const lt_shape s = x->shape;
+    return (job){.kernels = cpu->kernels,
+                 .store = x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+                 .config = config,
+                 .x = x,
+                 .gamma = gamma ? gamma->data : NULL,
+                 .stats = stats->data,
+                 .images = s.dim[0],
+                 .rows = s.dim[2] * s.dim[3],
+                 .channels = s.dim[1]};
+}
+
+static float *memory_of(lt_cpu *cpu, const job *j, int rows)
+{
+    return lt_cpu_scratch(cpu, LT_CPU_PARTIAL,
+                          (size_t)(j->images * rows * j->channels) * sizeof(float));
+}
+
+static void *image_of(const job *j, const lt_view *v, int64_t n)
+{
+    return v ? (char *)v->data + (size_t)(n * j->rows * j->channels) * lt_dtype_size(v->dtype)
+             : NULL;
+}
+
+static double gain(const job *j, int64_t c)
+{
+    return j->gamma ? (double)j->gamma[c] : 1;
+}
+
+/* Channels of one size are merged: the mean is theirs, M2 their sum and that of their means' spread. */
+static void finish_group(const job *j, float *w, int64_t n, int64_t group)
+{
+    const int64_t wide = j->channels / j->config->groups, all = j->images * j->config->groups;
+    const int64_t begin = group * wide, at = n * j->config->groups + group;
+    double mean = 0, m2 = 0;
+    for (int64_t c = begin; c < begin + wide; c++)
+        mean += (double)w[MEAN * j->channels + c] / (double)wide;
+    for (int64_t c = begin; c < begin + wide; c++) {
+        const double away = (double)w[MEAN * j->channels + c] - mean;
+        m2 += (double)w[M2 * j->channels + c] + away * away * (double)j->rows;
+    }
+    const double rstd = 1 / sqrt(m2 / (double)(j->rows * wide) + j->config->eps);
+    j->stats[at] = (float)mean;
+    j->stats[all + at] = (float)rstd;
+    for (int64_t c = begin; c < begin + wide; c++) {
+        const double scale = gain(j, c) * rstd, shift = j->beta ? (double)j->beta[c] : 0;
+        w[SCALE * j->channels + c] = (float)scale;
+        w[SHIFT * j->channels + c] = (float)(shift - mean * scale);
+    }
+}
+
+static void forward_images(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const int64_t c = j->channels;
+    for (int64_t n = begin; n < end; n++) {
+        float *w = j->work + n * FORWARD_ROWS * c;
+        const lt_bn_apply in = {.coef = {.scale = w + SCALE * c, .shift = w + SHIFT * c},
+                                .x = image_of(j, j->x, n),
+                                .y = image_of(j, j->y, n),
+                                .channels = c};
+        j->kernels->of[j->store].bn_moments(in.x, j->rows, c, w + MEAN * c, w + M2 * c);
+        for (int64_t g = 0; g < j->config->groups; g++)
+            finish_group(j, w, n, g);
+        j->kernels->of[j->store].bn_apply(&in, 0, j->rows);
+    }
+}
+
+static lt_status group_norm(void *ctx, const lt_group_norm_config *config, const lt_view *x,
+                            const lt_view *gamma, const lt_view *beta, const lt_view *stats,
+                            const lt_view *y)
+{
+    lt_cpu *cpu = ctx;
+    if (!is_fast(x, y->dtype) || !is_fast(y, y->dtype) || !is_single(gamma) || !is_single(beta)
+        || !is_single(stats))
+        return lt_backend_ref()->group_norm(ctx, config, x, gamma, beta, stats, y);
+    job j = make_job(cpu, config, x, gamma, stats);
+    j.beta = beta ? beta->data : NULL;
+    j.y = y;
+    j.work = memory_of(cpu, &j, FORWARD_ROWS);
+    if (!j.work)
+        return LT_E_NOMEM;
+    lt_parallel(j.images, 1, forward_images, &j);
+    return LT_OK;
+}
+
+/* dx = gain * rstd * g + slope * (x - mean) + offset, the last two of the group's sums. */
+static void finish_grad(const job *j, float *w, int64_t n, int64_t group)
+{
+    const int64_t wide = j->channels / j->config->groups, all = j->images * j->config->groups;
+    const int64_t begin = group * wide, at = n * j->config->groups + group;
+    const double rstd = (double)j->stats[all + at];
+    double sum = 0, product = 0;
+    for (int64_t c = begin; c < begin + wide; c++) {
+        sum += gain(j, c) * (double)w[SUM * j->channels + c];
+        product += gain(j, c) * (double)w[PRODUCT * j->channels + c];
+    }
+    const double count = (double)(j->rows * wide);
+    for (int64_t c = begin; c < begin + wide; c++) {
+        w[GAIN * j->channels + c] = (float)(gain(j, c) * rstd);
+        w[SLOPE * j->channels + c] = (float)(-rstd * rstd * rstd * product / count);
+        w[OFFSET * j->channels + c] = (float)(-rstd * sum / count);
+        w[PRODUCT * j->channels + c] *= (float)rstd; /* of the normalised x: dgamma's */
+    }
+}
+
+static void spread_means(const job *j, float *w, int64_t n)
+{
+    const int64_t wide = j->channels / j->config->groups;
+    for (int64_t c = 0; c < j->channels; c++)
+        w[GROUP_MEAN * j->channels + c] = j->stats[n * j->config->groups + c / wide];
+}
+
+static void backward_images(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const int64_t c = j->channels;
+    for (int64_t n = begin; n < end; n++) {
+        float *w = j->work + n * BACKWARD_ROWS * c;
+        lt_bn_grad in = {
+            .coef = {.mean = w + GROUP_MEAN * c, .scale = w + GAIN * c, .shift = w + GAIN * c},
+            .dy = {image_of(j, j->grad->dy, n), NULL},
+            .x = image_of(j, j->x, n),
+            .channels = c,
+            .slope = w + SLOPE * c,
+            .offset = w + OFFSET * c};
+        spread_means(j, w, n);
+        j->kernels->of[j->store].bn_grad_sums(&in, 0, j->rows, w + SUM * c, w + PRODUCT * c);
+        for (int64_t g = 0; g < j->config->groups; g++)
+            finish_grad(j, w, n, g);
+        in.out = image_of(j, j->grad->dx, n);
+        if (in.out)
+            j->kernels->of[j->store].bn_grad_x(&in, 0, j->rows);
+    }
+}
+
+/* out[c] = sum over images of a row of their work memory. */
+static void sum_images(const job *j, int row, const lt_view *out)
+{
+    for (int64_t c = 0; out && c < j->channels; c++) {
+        double total = 0;
+        for (int64_t n = 0; n < j->images; n++)
+            total += (double)j->work[(n * BACKWARD_ROWS + row) * j->channels + c];
+        ((float *)out->data)[c] = (float)total;
+    }
+}
+
+static lt_status group_norm_grad(void *ctx, const lt_group_norm_config *config,
+                                 const lt_group_norm_grad *g)
+{
+    lt_cpu *cpu = ctx;
+    const lt_dtype dtype = g->x->dtype;
+    if (!is_fast(g->x, dtype) || !is_fast(g->dy, dtype) || (g->dx && !is_fast(g->dx, dtype))
+        || !is_single(g->gamma) || !is_single(g->stats) || !is_single(g->dgamma)
+        || !is_single(g->dbeta))
+        return lt_backend_ref()->group_norm_grad(ctx, config, g);
+    job j = make_job(cpu, config, g->x, g->gamma, g->stats);
+    j.grad = g;
+    j.work = memory_of(cpu, &j, BACKWARD_ROWS);
+    if (!j.work)
+        return LT_E_NOMEM;
+    lt_parallel(j.images, 1, backward_images, &j);
+    sum_images(&j, PRODUCT, g->dgamma);
+    sum_images(&j, SUM, g->dbeta);
+    return LT_OK;
+}
+
+void lt_cpu_install_group_norm(lt_backend *be)
+{
+    be->group_norm = group_norm;
+    be->group_norm_grad = group_norm_grad;
+}

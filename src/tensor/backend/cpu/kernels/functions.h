@@ -1,0 +1,100 @@
+/* Elementary functions of sixteen floats.
+ * exp() after Cody and Waite, "Software manual for the elementary functions", 1980, chapter 6, with
+ * a Taylor polynomial: its remainder, (ln(2)/2)^8/8! = 5.2e-9, is below a float's rounding. log() by the
+ * series of the inverse hyperbolic tangent, tanh() by Lambert's continued fraction (1770). */
+
+#ifndef LT_BACKEND_CPU_KERNELS_FUNCTIONS_H
+#define LT_BACKEND_CPU_KERNELS_FUNCTIONS_H
+
+#include "simd.h"
+
+#include <math.h>
+
+ALWAYS vec choose(lanes which, vec yes, vec no)
+{
+    return (vec)(((lanes)yes & which) | ((lanes)no & ~which));
+}
+
+ALWAYS vec square_root(vec v)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_sqrt_ps((__m512)v);
+#else
+    for (int l = 0; l < LANES; l++)
+        v[l] = __builtin_sqrtf(v[l]);
+    return v;
+#endif
+}
+
+/* e^x; below -103 it is 0, above 89 infinity, NaN stays NaN. */
+ALWAYS vec exponential(vec x)
+{
+    const vec low = vec_set(-110), high = vec_set(90), magic = vec_set(0x1.8p23F);
+    x = choose((lanes)(x < low), low, x);
+    x = choose((lanes)(x > high), high, x);
+    /* Of the sum with 1.5 * 2^23 the last bits are the nearest integer. */
+    const vec sum = x * 1.44269504F + magic, n = sum - magic;
+    /* ln(2) in two parts, the first of 10 bits: n times it is exact. */
+    const vec r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
+    vec p = multiply_add(r, vec_set(1.0F / 5040), vec_set(1.0F / 720));
+    p = multiply_add(r, p, vec_set(1.0F / 120));
+    p = multiply_add(r, p, vec_set(1.0F / 24));
+    p = multiply_add(r, p, vec_set(1.0F / 6));
+    p = multiply_add(r, p, vec_set(0.5F));
+    p = multiply_add(r, p, vec_set(1));
+    p = multiply_add(r, p, vec_set(1));
+    /* 2^n as two factors, which are normal numbers where 2^n is none. */
+    const lanes exponent = (lanes)((bits)sum - (bits)magic), half_of = exponent >> 1;
+    const bits first = ((bits)half_of + 127) << 23;
+    const bits second = ((bits)exponent - (bits)half_of + 127) << 23;
+    return p * (vec)first * (vec)second;
+}
+
+/* Natural logarithm: x = 2^n * m, m about 1, and log(m) = 2 atanh(s), s = (m-1) / (m+1). With |s| below
+ * 0.172 the first term that is left out, s^10/11, is 2e-9. Of 0 it is -infinity, of negative numbers
+ * NaN; infinity and NaN stay. */
+ALWAYS vec logarithm(vec x)
+{
+    const lanes small = (lanes)(x < vec_set(0x1p-126F)); /* not normal */
+    const vec v = choose(small, x * 0x1p23F, x);
+    /* n: the exponent of v over sqrt(1/2), whose bits are 0x3F3504F3. */
+    const lanes n = ((lanes)v - 0x3F3504F3) >> 23;
+    const vec m = (vec)((lanes)v - (lanes)((bits)n << 23));
+    const vec s = (m - 1) / (m + 1), z = s * s;
+    vec p = multiply_add(z, vec_set(1.0F / 9), vec_set(1.0F / 7));
+    p = multiply_add(z, p, vec_set(1.0F / 5));
+    p = multiply_add(z, p, vec_set(1.0F / 3));
+    const vec power = __builtin_convertvector(n - (small & 23), vec), tail = 2 * s * z * p;
+    /* ln(2) in two parts, the first of 10 bits. */
+    const vec y = power * 0.693359375F + (2 * s + (power * -2.12194440e-4F + tail));
+    const vec inf = vec_set(__builtin_inff()), nan = vec_set(__builtin_nanf(""));
+    const vec finite = choose((lanes)(x == 0), -inf, choose((lanes)(x < 0), nan, y));
+    return choose((lanes)(x < inf), finite, x);
+}
+
+/* log(1 + x), 0 <= x: what rounding adds to 1 + x is taken off again (Kahan's way). */
+ALWAYS vec logarithm_of_1_and(vec x)
+{
+    const vec u = 1 + x, d = u - 1;
+    return choose((lanes)(d == 0), x, logarithm(u) * (x / d));
+}
+
+/* Up to 0.6 the fraction's end makes less than 1e-9 of it; above, 1 - 2/(exp(2|x|) + 1). */
+ALWAYS vec tangent(vec x)
+{
+    const vec size = (vec)((bits)x & 0x7FFFFFFF), z = x * x;
+    const vec inner = x * (945 + z * (105 + z)) / (945 + z * (420 + z * 15));
+    const vec outer = 1 - 2 / (exponential(2 * size) + 1);
+    const vec with_sign = (vec)((bits)outer | ((bits)x & 0x80000000));
+    return choose((lanes)(size < vec_set(0.6F)), inner, choose((lanes)(x == x), with_sign, x));
+}
+
+/* Element by element: no polynomial of few terms is right where x^y is large. */
+ALWAYS vec power_of(vec x, vec y)
+{
+    for (int l = 0; l < LANES; l++)
+        x[l] = __builtin_powf(x[l], y[l]);
+    return x;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* Elementwise functions and their gradients on sixteen floats at a time; each has a loop of its own.
+ * Formulas: tensor/backend/pointwise.h. */
+
+#include "functions.h"
+
+#define PW_REAL            vec
+#define PW_FUNCTION        ALWAYS
+#define PW_SET(x)          vec_set((float)(x))
+#define PW_CHOOSE(c, a, b) choose((lanes)(c), a, b)
+#define PW_EXP             exponential
+#define PW_LOG             logarithm
+#define PW_LOG1P           logarithm_of_1_and
+#define PW_SQRT            square_root
+#define PW_TANH            tangent
+#define PW_POW             power_of
+#include "tensor/backend/pointwise.h"
+
+/* In the loops the kind is a constant: the functions' switches are gone. */
+#define LOOP(kind_, expression)                                    \
+    case LT_POINTWISE_##kind_:                                     \
+        f.kind = LT_POINTWISE_##kind_;                             \
+        FOR_LANES(i, n, count, { save(y, i, expression, n, s); }); \
+        break
+#define A load(a, i, n, s)
+#define B load(b, i, n, s)
+
+ALWAYS void value_of_one(lt_pointwise f, const void *a, void *y, int64_t count, lt_cpu_store s)
+{
+    switch ((int)f.kind) {
+        LOOP(EXP, pw_unary(f, A));
+        LOOP(LOG, pw_unary(f, A));
+        LOOP(SQRT, pw_unary(f, A));
+        LOOP(POW, pw_unary(f, A));
+        LOOP(SIGMOID, pw_unary(f, A));
+        LOOP(TANH, pw_unary(f, A));
+        LOOP(SILU, pw_unary(f, A));
+        LOOP(CLAMP, pw_unary(f, A));
+    default:
+        break;
+    }
+}
+
+ALWAYS void value_of_two(lt_pointwise f, const void *a, const void *b, void *y, int64_t count,
+                         lt_cpu_store s)
+{
+    switch ((int)f.kind) {
+        LOOP(ADD, pw_binary(f, A, B));
+        LOOP(MUL, pw_binary(f, A, B));
+        LOOP(SUB, pw_binary(f, A, B));
+        LOOP(DIV, pw_binary(f, A, B));
+        LOOP(MAXIMUM, pw_binary(f, A, B));
+        LOOP(MINIMUM, pw_binary(f, A, B));
+        LOOP(POWER, pw_binary(f, A, B));
+        LOOP(SQUARED_DIFFERENCE, pw_binary(f, A, B));
+        LOOP(BCE, pw_binary(f, A, B));
+    default:
+        break;
+    }
+}
+
+#define G load(g, i, n, s)
+
+ALWAYS void grad_of_one(lt_pointwise f, const void *g, const void *a, void *y, int64_t count,
+                        lt_cpu_store s)
+{
+    switch ((int)f.kind) {
+        LOOP(EXP, pw_unary_grad(f, G, A));
+        LOOP(LOG, pw_unary_grad(f, G, A));
+        LOOP(SQRT, pw_unary_grad(f, G, A));
+        LOOP(POW, pw_unary_grad(f, G, A));
+        LOOP(SIGMOID, pw_unary_grad(f, G, A));
+        LOOP(TANH, pw_unary_grad(f, G, A));
+        LOOP(SILU, pw_unary_grad(f, G, A));
+        LOOP(CLAMP, pw_unary_grad(f, G, A));
+    default:
+        break;
+    }
+}
+
+/* Of a function of two operands by one of them. */
+#define GRAD_OF_TWO(name, rule)                                                            \
+    ALWAYS void name(lt_pointwise f, const void *g, const void *a, const void *b, void *y, \
+                     int64_t count, lt_cpu_store s)                                        \
+    {                                                                                      \
+        switch ((int)f.kind) {                                                             \
+            LOOP(ADD, rule(f, G, A, B));                                                   \
+            LOOP(MUL, rule(f, G, A, B));                                                   \
+            LOOP(SUB, rule(f, G, A, B));                                                   \
+            LOOP(DIV, rule(f, G, A, B));                                                   \
+            LOOP(MAXIMUM, rule(f, G, A, B));                                               \
+            LOOP(MINIMUM, rule(f, G, A, B));                                               \
+            LOOP(POWER, rule(f, G, A, B));                                                 \
+            LOOP(SQUARED_DIFFERENCE, rule(f, G, A, B));                                    \
+            LOOP(BCE, rule(f, G, A, B));                                                   \
+        default:                                                                           \
+            break;                                                                         \
+        }                                                                                  \
+    }
+GRAD_OF_TWO(grad_of_a, pw_grad_a)
+GRAD_OF_TWO(grad_of_b, pw_grad_b)
+
+ALWAYS void pointwise_any(const lt_pointwise_row *r, int64_t count, lt_cpu_store s)
+{
+    if (r->dy && !r->b)
+        grad_of_one(*r->f, r->dy, r->a, r->y, count, s);
+    else if (r->dy && r->input)
+        grad_of_b(*r->f, r->dy, r->a, r->b, r->y, count, s);
+    else if (r->dy)
+        grad_of_a(*r->f, r->dy, r->a, r->b, r->y, count, s);
+    else if (r->b)
+        value_of_two(*r->f, r->a, r->b, r->y, count, s);
+    else
+        value_of_one(*r->f, r->a, r->y, count, s);
+}
+#undef G
+#undef A
+#undef B
+#undef LOOP
+#undef GRAD_OF_TWO

@@ -1,0 +1,202 @@
+/* Elementwise functions of one or two operands and their gradients, in f32 and bf16: whole views where
+ * all lie alike in memory, else block by block by way of small row-major copies. What has other dtypes
+ * goes to ref. Formulas: ext/pointwise.h. */
+
+#include "base/parallel.h"
+#include "tensor/backend/cpu/internal.h"
+#include "tensor/backend/dtype.h"
+
+enum { OUT, DY, A, B, OPERANDS };
+
+/* GRAIN: elements a chunk, about what fits the L2 cache. BLOCK: of a copy, in the L1 cache. */
+enum { GRAIN = 65536, BLOCK = 512 };
+
+typedef struct job {
+    const lt_cpu_kernels *kernels;
+    const lt_pointwise *f;
+    int input;                     /* of a gradient */
+    const lt_view *view[OPERANDS]; /* DY NULL: the value; B NULL: one operand */
+    int order[LT_MAX_DIMS];        /* the output's dimensions, outermost first */
+} job;
+
+static void run(const job *j, lt_cpu_store store, char *const at[OPERANDS], int64_t count)
+{
+    const lt_pointwise_row row = {j->f, j->input, at[DY], at[A], at[B], at[OUT]};
+    j->kernels->of[store].pointwise(&row, count);
+}
+
+static void dense_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const lt_dtype dtype = j->view[OUT]->dtype;
+    char *at[OPERANDS] = {NULL};
+    for (int k = 0; k < OPERANDS; k++)
+        if (j->view[k])
+            at[k] = (char *)j->view[k]->data + (size_t)begin * lt_dtype_size(dtype);
+    run(j, dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32, at, end - begin);
+}
+
+/* A place in the walk over all elements in the order of the output's memory: index[d] along dimension d. */
+typedef struct place {
+    int64_t index[LT_MAX_DIMS];
+} place;
+
+static place place_of(const job *j, int64_t element)
+{
+    place p = {{0}};
+    const lt_shape *shape = &j->view[OUT]->shape;
+    for (int k = shape->ndim - 1; k >= 0; k--) {
+        const int64_t extent = shape->dim[j->order[k]];
+        p.index[j->order[k]] = element % extent;
+        element /= extent;
+    }
+    return p;
+}
+
+/* The next run along the innermost dimension, at most left elements: their count; p moves behind them. */
+static int64_t next_run(const job *j, place *p, int64_t left)
+{
+    const lt_shape *shape = &j->view[OUT]->shape;
+    int k = shape->ndim - 1;
+    const int64_t rest = shape->dim[j->order[k]] - p->index[j->order[k]];
+    const int64_t count = rest < left ? rest : left;
+    p->index[j->order[k]] += count;
+    for (; k > 0 && p->index[j->order[k]] == shape->dim[j->order[k]]; k--) {
+        p->index[j->order[k]] = 0;
+        p->index[j->order[k - 1]]++;
+    }
+    return count;
+}
+
+static int64_t offset_of(const lt_view *v, const place *p)
+{
+    int64_t offset = 0;
+    for (int d = 0; d < v->shape.ndim; d++)
+        offset += p->index[d] * v->stride[d];
+    return offset;
+}
+
+static void load_run(const lt_view *v, int64_t offset, int64_t stride, int64_t count, float *to)
+{
+    const float *f = (const float *)v->data + offset;
+    const uint16_t *h = (const uint16_t *)v->data + offset;
+    if (v->dtype == LT_F32)
+        for (int64_t i = 0; i < count; i++)
+            to[i] = f[i * stride];
+    else
+        for (int64_t i = 0; i < count; i++)
+            to[i] = lt_f32_from_bf16(h[i * stride]);
+}
+
+static void save_run(const lt_view *v, int64_t offset, int64_t stride, int64_t count,
+                     const float *from)
+{
+    float *f = (float *)v->data + offset;
+    uint16_t *h = (uint16_t *)v->data + offset;
+    if (v->dtype == LT_F32)
+        for (int64_t i = 0; i < count; i++)
+            f[i * stride] = from[i];
+    else
+        for (int64_t i = 0; i < count; i++)
+            h[i * stride] = lt_bf16_from_f32(from[i]);
+}
+
+/* Moves count elements of an operand from p on to or from a copy. */
+static void move(const job *j, int operand, place p, int64_t count, float *copy)
+{
+    const lt_view *v = j->view[operand];
+    const int64_t stride = v->stride[j->order[v->shape.ndim - 1]];
+    for (int64_t done = 0, run; done < count; done += run) {
+        const int64_t offset = offset_of(v, &p);
+        run = next_run(j, &p, count - done);
+        if (operand == OUT)
+            save_run(v, offset, stride, run, copy + done);
+        else
+            load_run(v, offset, stride, run, copy + done);
+    }
+}
+
+static void strided_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    _Alignas(64) float copy[OPERANDS][BLOCK];
+    char *at[OPERANDS] = {NULL};
+    for (int k = 0; k < OPERANDS; k++)
+        at[k] = j->view[k] ? (char *)copy[k] : NULL;
+    for (int64_t i = begin; i < end; i += BLOCK) {
+        const int64_t count = end - i < BLOCK ? end - i : BLOCK;
+        const place p = place_of(j, i);
+        for (int k = DY; k < OPERANDS; k++)
+            if (j->view[k])
+                move(j, k, p, count, copy[k]);
+        run(j, LT_STORE_F32, at, count);
+        move(j, OUT, p, count, copy[OUT]);
+    }
+}
+
+/* By falling strides. */
+static void find_order(const lt_view *y, int order[LT_MAX_DIMS])
+{
+    for (int d = 0; d < y->shape.ndim; d++) {
+        int at = d;
+        for (; at > 0 && y->stride[order[at - 1]] < y->stride[d]; at--)
+            order[at] = order[at - 1];
+        order[at] = d;
+    }
+}
+
+/* Whether it was done here. */
+static bool run_all(job *j)
+{
+    const lt_view *y = j->view[OUT];
+    bool dense = true;
+    for (int k = 0; k < OPERANDS; k++) {
+        if (j->view[k] && !lt_cpu_is_fast_dtype(j->view[k]->dtype))
+            return false;
+        dense =
+            dense
+            && (!j->view[k] || (j->view[k]->dtype == y->dtype && lt_cpu_same_dense(y, j->view[k])));
+    }
+    find_order(y, j->order);
+    if (!dense
+        && y->shape.ndim == 0) /* a scalar of several dtypes has no dimension to walk along */
+        return false;
+    lt_parallel(lt_cpu_count(y), GRAIN, dense ? dense_chunk : strided_chunk, j);
+    return true;
+}
+
+static job make_job(void *ctx, const lt_pointwise *f)
+{
+    const lt_cpu *cpu = ctx;
+    return (job){.kernels = cpu->kernels, .f = f};
+}
+
+lt_status lt_cpu_pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
+                           const lt_view *y)
+{
+    job j = make_job(ctx, f);
+    j.view[OUT] = y;
+    j.view[A] = a;
+    j.view[B] = b;
+    return run_all(&j) ? LT_OK : lt_backend_ref()->pointwise(ctx, f, a, b, y);
+}
+
+static lt_status pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
+                                const lt_view *a, const lt_view *b, const lt_view *d)
+{
+    job j = make_job(ctx, f);
+    j.input = input;
+    j.view[OUT] = d;
+    j.view[DY] = dy;
+    j.view[A] = a;
+    j.view[B] = b;
+    return run_all(&j) ? LT_OK : lt_backend_ref()->pointwise_grad(ctx, f, input, dy, a, b, d);
+}
+
+void lt_cpu_install_pointwise(lt_backend *be)
+{
+    be->pointwise = lt_cpu_pointwise;
+    be->pointwise_grad = pointwise_grad;
+}

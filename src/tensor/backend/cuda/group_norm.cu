@@ -1,0 +1,248 @@
+/* Group normalisation: a block takes the sums of one group of one image, or of one channel; then a thread
+ * an element. Sums are in double, in a fixed order. Formulas: ext/norm_kernels.h. */
+
+#include "launch.cuh"
+
+namespace
+{
+
+/* What the kernels read and write; data NULL: absent. Vectors are f32 and contiguous. */
+struct group_job {
+    lt_view dy, x, y; /* y: or dx */
+    const float *gamma, *beta;
+    float *stats, *dgamma, *dbeta;
+    double *sums; /* [2,N,groups]: of h = gamma * dy, of h * xhat */
+    int64_t images, channels, pixels, width, groups, wide, size; /* wide, size: of a group */
+    double eps;
+};
+
+/* Element i of group number group, channels innermost, as they lie in memory. */
+struct element_of {
+    int64_t n, c, pixel;
+};
+
+__device__ element_of place(const group_job &j, int64_t group, int64_t i)
+{
+    element_of e;
+    e.n = group / j.groups;
+    e.c = group % j.groups * j.wide + i % j.wide;
+    e.pixel = i / j.wide;
+    return e;
+}
+
+__device__ int64_t offset(const group_job &j, const lt_view &v, const element_of &e)
+{
+    return e.n * v.stride[0] + e.c * v.stride[1] + e.pixel / j.width * v.stride[2]
+           + e.pixel % j.width * v.stride[3];
+}
+
+__device__ double load(const group_job &j, const lt_view &v, const element_of &e)
+{
+    return (double)lt_element_f32(v.data, v.dtype, offset(j, v, e));
+}
+
+__device__ double gain(const group_job &j, int64_t c)
+{
+    return j.gamma ? (double)j.gamma[c] : 1.0;
+}
+
+/* Of an element, the number of its group; its normalised x. */
+__device__ int64_t group_of(const group_job &j, const element_of &e)
+{
+    return e.n * j.groups + e.c / j.wide;
+}
+
+__device__ double normed(const group_job &j, const element_of &e)
+{
+    const int64_t g = group_of(j, e);
+    return (load(j, j.x, e) - (double)j.stats[g]) * (double)j.stats[j.images * j.groups + g];
+}
+
+/* The sum in all threads of the block. */
+__device__ double shared_sum(double x)
+{
+    __shared__ double total;
+    x = block_sum(x);
+    if (threadIdx.x == 0)
+        total = x;
+    __syncthreads();
+    return total;
+}
+
+__global__ void moments(group_job j)
+{
+    const int64_t group = blockIdx.x;
+    double sum = 0, square = 0;
+    for (int64_t i = threadIdx.x; i < j.size; i += THREADS)
+        sum += load(j, j.x, place(j, group, i));
+    const double mean = shared_sum(sum) / (double)j.size;
+    for (int64_t i = threadIdx.x; i < j.size; i += THREADS) {
+        const double away = load(j, j.x, place(j, group, i)) - mean;
+        square += away * away;
+    }
+    square = block_sum(square);
+    if (threadIdx.x)
+        return;
+    j.stats[group] = (float)mean;
+    j.stats[j.images * j.groups + group] = (float)(1 / sqrt(square / (double)j.size + j.eps));
+}
+
+/* Element number i of all, channels innermost. */
+__device__ element_of element_at(const group_job &j, int64_t i)
+{
+    element_of e;
+    e.c = i % j.channels;
+    e.n = i / j.channels / j.pixels;
+    e.pixel = i / j.channels % j.pixels;
+    return e;
+}
+
+__global__ void apply(group_job j)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= j.images * j.channels * j.pixels)
+        return;
+    const element_of e = element_at(j, i);
+    const double y = normed(j, e) * gain(j, e.c) + (j.beta ? (double)j.beta[e.c] : 0);
+    lt_set_element_f32(j.y.data, j.y.dtype, offset(j, j.y, e), (float)y);
+}
+
+__global__ void sums_of_groups(group_job j)
+{
+    const int64_t group = blockIdx.x;
+    double sum = 0, product = 0;
+    for (int64_t i = threadIdx.x; i < j.size; i += THREADS) {
+        const element_of e = place(j, group, i);
+        const double h = gain(j, e.c) * load(j, j.dy, e);
+        sum += h;
+        product += h * normed(j, e);
+    }
+    sum = block_sum(sum);
+    product = block_sum(product);
+    if (threadIdx.x)
+        return;
+    j.sums[group] = sum;
+    j.sums[j.images * j.groups + group] = product;
+}
+
+__global__ void sums_of_channels(group_job j)
+{
+    double sum = 0, product = 0;
+    element_of e;
+    e.c = blockIdx.x;
+    for (int64_t i = threadIdx.x; i < j.images * j.pixels; i += THREADS) {
+        e.n = i / j.pixels;
+        e.pixel = i % j.pixels;
+        const double dy = load(j, j.dy, e);
+        sum += dy;
+        product += dy * normed(j, e);
+    }
+    sum = block_sum(sum);
+    product = block_sum(product);
+    if (threadIdx.x)
+        return;
+    if (j.dgamma)
+        j.dgamma[e.c] = (float)product;
+    if (j.dbeta)
+        j.dbeta[e.c] = (float)sum;
+}
+
+__global__ void grad_x(group_job j)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= j.images * j.channels * j.pixels)
+        return;
+    const element_of e = element_at(j, i);
+    const int64_t g = group_of(j, e), all = j.images * j.groups;
+    const double h = gain(j, e.c) * load(j, j.dy, e);
+    const double away = (j.sums[g] + normed(j, e) * j.sums[all + g]) / (double)j.size;
+    const double dx = (double)j.stats[all + g] * (h - away);
+    lt_set_element_f32(j.y.data, j.y.dtype, offset(j, j.y, e), (float)dx);
+}
+
+lt_status check(const lt_cuda *c, const lt_view *const *single, int count, lt_dtype dtype)
+{
+    for (int i = 0; i < count; i++)
+        if (single[i] && single[i]->dtype != LT_F32)
+            dtype = LT_F64;
+    return dtype == LT_F64 ? lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for f64", c->ordinal,
+                                     c->operation)
+                           : LT_OK;
+}
+
+float *data_of(const lt_view *v)
+{
+    return v ? (float *)v->data : NULL;
+}
+
+group_job make_job(const lt_group_norm_config *config, const lt_view *x, const lt_view *gamma,
+                   const lt_view *stats)
+{
+    group_job j = {};
+    j.x = *x;
+    j.gamma = data_of(gamma);
+    j.stats = data_of(stats);
+    j.images = x->shape.dim[0];
+    j.channels = x->shape.dim[1];
+    j.width = x->shape.dim[3];
+    j.pixels = x->shape.dim[2] * j.width;
+    j.groups = config->groups;
+    j.wide = j.channels / j.groups;
+    j.size = j.wide * j.pixels;
+    j.eps = config->eps;
+    return j;
+}
+
+unsigned all_elements(const group_job &j)
+{
+    return blocks_for(j.images * j.channels * j.pixels, THREADS);
+}
+
+lt_status group_norm(void *ctx, const lt_group_norm_config *config, const lt_view *x,
+                     const lt_view *gamma, const lt_view *beta, const lt_view *stats,
+                     const lt_view *y)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const lt_view *const single[] = {gamma, beta, stats};
+    LT_TRY(lt_cuda_begin(c, "group_norm"));
+    LT_TRY(check(c, single, 3, x->dtype));
+    group_job j = make_job(config, x, gamma, stats);
+    j.beta = data_of(beta);
+    j.y = *y;
+    moments<<<(unsigned)(j.images * j.groups), THREADS, 0, main_stream(c)>>>(j);
+    apply<<<all_elements(j), THREADS, 0, main_stream(c)>>>(j);
+    return lt_cuda_end(c);
+}
+
+lt_status group_norm_grad(void *ctx, const lt_group_norm_config *config,
+                          const lt_group_norm_grad *g)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const lt_view *const single[] = {g->gamma, g->stats, g->dgamma, g->dbeta};
+    void *memory;
+    LT_TRY(lt_cuda_begin(c, "group_norm_grad"));
+    LT_TRY(check(c, single, 4, g->x->dtype));
+    group_job j = make_job(config, g->x, g->gamma, g->stats);
+    j.dy = *g->dy;
+    j.dgamma = data_of(g->dgamma);
+    j.dbeta = data_of(g->dbeta);
+    const int64_t groups = j.images * j.groups;
+    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, 2 * (size_t)groups * sizeof(double), &memory));
+    j.sums = (double *)memory;
+    if (j.dgamma || j.dbeta)
+        sums_of_channels<<<(unsigned)j.channels, THREADS, 0, main_stream(c)>>>(j);
+    if (g->dx) {
+        j.y = *g->dx;
+        sums_of_groups<<<(unsigned)groups, THREADS, 0, main_stream(c)>>>(j);
+        grad_x<<<all_elements(j), THREADS, 0, main_stream(c)>>>(j);
+    }
+    return lt_cuda_end(c);
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_group_norm(lt_backend *be)
+{
+    be->group_norm = group_norm;
+    be->group_norm_grad = group_norm_grad;
+}

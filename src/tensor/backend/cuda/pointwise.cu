@@ -1,0 +1,181 @@
+/* Elementwise functions and their gradients. Formulas: tensor/backend/pointwise.h. Arithmetic is in f32,
+ * for f64 data in f64. */
+
+#include "launch.cuh"
+
+#include <math.h>
+
+namespace
+{
+
+#define PW_FUNCTION        __device__ inline
+#define PW_CHOOSE(c, a, b) ((c) ? (a) : (b))
+
+#define PW_REAL   float
+#define PW_SET(x) ((float)(x))
+#define PW_EXP    expf
+#define PW_LOG    logf
+#define PW_LOG1P  log1pf
+#define PW_SQRT   sqrtf
+#define PW_TANH   tanhf
+#define PW_POW    powf
+#include "tensor/backend/pointwise.h"
+
+#undef PW_REAL
+#undef PW_SET
+#undef PW_EXP
+#undef PW_LOG
+#undef PW_LOG1P
+#undef PW_SQRT
+#undef PW_TANH
+#undef PW_POW
+#define PW_REAL   double
+#define PW_SET(x) ((double)(x))
+#define PW_EXP    exp
+#define PW_LOG    log
+#define PW_LOG1P  log1p
+#define PW_SQRT   sqrt
+#define PW_TANH   tanh
+#define PW_POW    pow
+#include "tensor/backend/pointwise.h"
+
+struct value_rule {
+    lt_pointwise f;
+    template <class R> __device__ R operator()(R, R a, R b) const
+    {
+        return pw_value(f, a, b);
+    }
+};
+
+struct grad_rule {
+    lt_pointwise f;
+    int input;
+    template <class R> __device__ R operator()(R dy, R a, R b) const
+    {
+        return pw_grad(f, input, dy, a, b);
+    }
+};
+
+/* Operands of an entry; dy and b may be absent. */
+template <class T> struct places {
+    const T *dy, *a, *b;
+    T *y;
+};
+
+/* All dense: packs of eight, and single elements at the end. */
+template <class T, class Rule> __global__ void dense(places<T> p, int64_t count, Rule rule)
+{
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_PACK;
+    if (i + LT_PACK <= count) {
+        float g[LT_PACK] = {}, u[LT_PACK], v[LT_PACK] = {};
+        load_pack(p.a + i, u);
+        if (p.b)
+            load_pack(p.b + i, v);
+        if (p.dy)
+            load_pack(p.dy + i, g);
+#pragma unroll
+        for (int k = 0; k < LT_PACK; k++)
+            u[k] = rule(g[k], u[k], v[k]);
+        store_pack(p.y + i, u);
+        return;
+    }
+    for (int64_t k = i; k < count; k++)
+        set(p.y + k,
+            rule(p.dy ? to_float(p.dy[k]) : 0.0F, to_float(p.a[k]), p.b ? to_float(p.b[k]) : 0.0F));
+}
+
+enum { OUT, A, B, DY };
+
+struct operands {
+    lt_view view[DY + 1]; /* data NULL: absent */
+    int slot[DY + 1];     /* in the walk, which has only those that are there */
+};
+
+__device__ double element(const operands &o, int k, const int64_t *at)
+{
+    return o.view[k].data ? lt_element(o.view[k].data, o.view[k].dtype, at[o.slot[k]]) : 0;
+}
+
+__device__ float element_f32(const operands &o, int k, const int64_t *at)
+{
+    return o.view[k].data ? lt_element_f32(o.view[k].data, o.view[k].dtype, at[o.slot[k]]) : 0;
+}
+
+/* Any strides and dtypes. */
+template <class Rule> __global__ void strided(lt_walk walk, operands o, Rule rule)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t at[LT_WALK_OPERANDS];
+    if (i >= walk.count)
+        return;
+    lt_walk_offsets(&walk, i, at);
+    if (o.view[OUT].dtype == LT_F64)
+        lt_set_element(o.view[OUT].data, LT_F64, at[0],
+                       rule(element(o, DY, at), element(o, A, at), element(o, B, at)));
+    else
+        lt_set_element_f32(
+            o.view[OUT].data, o.view[OUT].dtype, at[0],
+            rule(element_f32(o, DY, at), element_f32(o, A, at), element_f32(o, B, at)));
+}
+
+bool can_pack(const operands &o)
+{
+    bool can = o.view[OUT].dtype != LT_F64;
+    for (int k = OUT; k <= DY; k++)
+        can = can
+              && (!o.view[k].data
+                  || (o.view[k].dtype == o.view[OUT].dtype && is_aligned(o.view[k].data)));
+    return can;
+}
+
+template <class Rule>
+lt_status run(lt_cuda *c, const char *name, Rule rule, const lt_view *const given[DY + 1])
+{
+    operands o = {};
+    const lt_view *view[DY + 1];
+    int count = 0;
+    lt_walk walk;
+    for (int k = OUT; k <= DY; k++)
+        if (given[k]) {
+            o.view[k] = *given[k];
+            o.slot[k] = count;
+            view[count++] = given[k];
+        }
+    LT_TRY(lt_cuda_begin(c, name));
+    lt_walk_over(&walk, view, count);
+    if (can_pack(o) && lt_walk_is_dense(&walk)) {
+        const unsigned blocks = blocks_for(walk.count, THREADS * LT_PACK);
+        WITH_TYPE(c, o.view[OUT].dtype, {
+            const places<T> p = {(const T *)o.view[DY].data, (const T *)o.view[A].data,
+                                 (const T *)o.view[B].data, (T *)o.view[OUT].data};
+            dense<T><<<blocks, THREADS, 0, main_stream(c)>>>(p, walk.count, rule);
+        })
+    } else {
+        strided<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(walk, o, rule);
+    }
+    return lt_cuda_end(c);
+}
+
+lt_status pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
+                    const lt_view *y)
+{
+    const value_rule rule = {*f};
+    const lt_view *const given[] = {y, a, b, NULL};
+    return run((lt_cuda *)ctx, "pointwise", rule, given);
+}
+
+lt_status pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
+                         const lt_view *a, const lt_view *b, const lt_view *d)
+{
+    const grad_rule rule = {*f, input};
+    const lt_view *const given[] = {d, a, b, dy};
+    return run((lt_cuda *)ctx, "pointwise_grad", rule, given);
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_pointwise(lt_backend *be)
+{
+    be->pointwise = pointwise;
+    be->pointwise_grad = pointwise_grad;
+}

@@ -1,0 +1,203 @@
+/* Elementwise functions and their derivatives, written once for every type of number: this is included
+ * once for each, and has no guard. Who includes it says what a number is:
+ *
+ *     PW_REAL              float, double, or a vector of floats
+ *     PW_FUNCTION          how functions are declared
+ *     PW_SET(x)            a double as a number
+ *     PW_CHOOSE(c, a, b)   a where the comparison c holds, else b
+ *     PW_EXP PW_LOG PW_LOG1P PW_SQRT PW_TANH (x), PW_POW(x, y)
+ *
+ * Formulas, and what gradients are where there is none: lather/ext/pointwise.h. */
+
+/* x^p of one p for all elements: as PyTorch does, the common exponents need no pow(). */
+PW_FUNCTION PW_REAL pw_power(PW_REAL x, double p)
+{
+    if (p == 1)
+        return x;
+    if (p == 2)
+        return x * x;
+    if (p == 3)
+        return x * x * x;
+    if (p == 0.5)
+        return PW_SQRT(x);
+    if (p == -0.5)
+        return PW_SET(1) / PW_SQRT(x);
+    if (p == -1)
+        return PW_SET(1) / x;
+    return PW_POW(x, PW_SET(p));
+}
+
+PW_FUNCTION PW_REAL pw_sigmoid(PW_REAL x)
+{
+    return PW_SET(1) / (PW_SET(1) + PW_EXP(-x));
+}
+
+/* Both comparisons are false for NaN, which so stays. */
+PW_FUNCTION PW_REAL pw_clamp(PW_REAL x, PW_REAL low, PW_REAL high)
+{
+    const PW_REAL raised = PW_CHOOSE(x < low, low, x);
+    return PW_CHOOSE(raised > high, high, raised);
+}
+
+/* max(x, 0) - x * t + log(1 + exp(-|x|)): nothing overflows, and what is small is not cancelled. */
+PW_FUNCTION PW_REAL pw_bce(PW_REAL x, PW_REAL t)
+{
+    const PW_REAL size = PW_CHOOSE(x < PW_SET(0), -x, x);
+    return PW_CHOOSE(x > PW_SET(0), x, PW_SET(0)) - x * t + PW_LOG1P(PW_EXP(-size));
+}
+
+PW_FUNCTION PW_REAL pw_unary(lt_pointwise f, PW_REAL x)
+{
+    switch ((int)f.kind) { /* each has some of the kinds */
+    case LT_POINTWISE_EXP:
+        return PW_EXP(x);
+    case LT_POINTWISE_LOG:
+        return PW_LOG(x);
+    case LT_POINTWISE_SQRT:
+        return PW_SQRT(x);
+    case LT_POINTWISE_POW:
+        return f.number[0] == 0 ? PW_SET(1) : pw_power(x, f.number[0]);
+    case LT_POINTWISE_SIGMOID:
+        return pw_sigmoid(x);
+    case LT_POINTWISE_TANH:
+        return PW_TANH(x);
+    case LT_POINTWISE_SILU:
+        return x / (PW_SET(1) + PW_EXP(-x));
+    case LT_POINTWISE_CLAMP:
+        return pw_clamp(x, PW_SET(f.number[0]), PW_SET(f.number[1]));
+    default:
+        return x;
+    }
+}
+
+PW_FUNCTION PW_REAL pw_silu_grad(PW_REAL dy, PW_REAL x)
+{
+    const PW_REAL s = pw_sigmoid(x);
+    return dy * (s * (PW_SET(1) + x * (PW_SET(1) - s)));
+}
+
+/* z: x, or y where lt_pointwise_reads_y(). */
+PW_FUNCTION PW_REAL pw_unary_grad(lt_pointwise f, PW_REAL dy, PW_REAL z)
+{
+    const double p = f.number[0];
+    switch ((int)f.kind) { /* each has some of the kinds */
+    case LT_POINTWISE_EXP:
+        return dy * z;
+    case LT_POINTWISE_LOG:
+        return dy / z;
+    case LT_POINTWISE_SQRT:
+        return dy / (z + z);
+    case LT_POINTWISE_POW:
+        return p == 0 ? PW_SET(0) : p == 1 ? dy : dy * (PW_SET(p) * pw_power(z, p - 1));
+    case LT_POINTWISE_SIGMOID:
+        return dy * ((PW_SET(1) - z) * z);
+    case LT_POINTWISE_TANH:
+        return dy * (PW_SET(1) - z * z);
+    case LT_POINTWISE_SILU:
+        return pw_silu_grad(dy, z);
+    case LT_POINTWISE_CLAMP:
+        return PW_CHOOSE((z >= PW_SET(p)) & (z <= PW_SET(f.number[1])), dy, PW_SET(0));
+    default:
+        return dy;
+    }
+}
+
+PW_FUNCTION PW_REAL pw_binary(lt_pointwise f, PW_REAL a, PW_REAL b)
+{
+    switch ((int)f.kind) { /* each has some of the kinds */
+    case LT_POINTWISE_ADD:
+        return a + b;
+    case LT_POINTWISE_MUL:
+        return a * b;
+    case LT_POINTWISE_SUB:
+        return a - b;
+    case LT_POINTWISE_DIV:
+        return a / b;
+    case LT_POINTWISE_MAXIMUM: /* the second comparison: a is NaN */
+        return PW_CHOOSE((a > b) | (a != a), a, b);
+    case LT_POINTWISE_MINIMUM:
+        return PW_CHOOSE((a < b) | (a != a), a, b);
+    case LT_POINTWISE_POWER:
+        return PW_POW(a, b);
+    case LT_POINTWISE_SQUARED_DIFFERENCE:
+        return (a - b) * (a - b);
+    case LT_POINTWISE_BCE:
+        return pw_bce(a, b);
+    default:
+        return a;
+    }
+}
+
+/* Half the gradient where mine and other are equal, nothing where other wins. */
+PW_FUNCTION PW_REAL pw_share(PW_REAL dy, PW_REAL loser, PW_REAL winner)
+{
+    const PW_REAL kept = PW_CHOOSE(loser < winner, PW_SET(0), dy);
+    return PW_CHOOSE(loser == winner, dy * PW_SET(0.5), kept);
+}
+
+PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
+{
+    switch ((int)f.kind) { /* each has some of the kinds */
+    case LT_POINTWISE_MUL:
+        return dy * b;
+    case LT_POINTWISE_DIV:
+        return dy / b;
+    case LT_POINTWISE_MAXIMUM:
+        return pw_share(dy, a, b);
+    case LT_POINTWISE_MINIMUM:
+        return pw_share(dy, b, a);
+    case LT_POINTWISE_POWER:
+        return PW_CHOOSE(b == PW_SET(0), PW_SET(0), dy * (b * PW_POW(a, b - PW_SET(1))));
+    case LT_POINTWISE_SQUARED_DIFFERENCE:
+        return dy * ((a - b) + (a - b));
+    case LT_POINTWISE_BCE:
+        return dy * (pw_sigmoid(a) - b);
+    default:
+        return dy;
+    }
+}
+
+/* Of a^b by b: 0 where a is 0 and the power does not grow with b, and not 0 * log(0). */
+PW_FUNCTION PW_REAL pw_power_grad_b(PW_REAL dy, PW_REAL a, PW_REAL b)
+{
+    const PW_REAL slope = dy * (PW_POW(a, b) * PW_LOG(a));
+    return PW_CHOOSE((a == PW_SET(0)) & (b >= PW_SET(0)), PW_SET(0), slope);
+}
+
+PW_FUNCTION PW_REAL pw_grad_b(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
+{
+    switch ((int)f.kind) { /* each has some of the kinds */
+    case LT_POINTWISE_MUL:
+        return dy * a;
+    case LT_POINTWISE_SUB:
+        return -dy;
+    case LT_POINTWISE_DIV:
+        return -dy * ((a / b) / b);
+    case LT_POINTWISE_MAXIMUM:
+        return pw_share(dy, b, a);
+    case LT_POINTWISE_MINIMUM:
+        return pw_share(dy, a, b);
+    case LT_POINTWISE_POWER:
+        return pw_power_grad_b(dy, a, b);
+    case LT_POINTWISE_SQUARED_DIFFERENCE:
+        return dy * ((b - a) + (b - a));
+    case LT_POINTWISE_BCE:
+        return -dy * a;
+    default:
+        return dy;
+    }
+}
+
+/* What an entry computes: the value, or the gradient for operand input. Functions of two operands are
+ * those from ADD on, which here is said without a function of the host. */
+PW_FUNCTION PW_REAL pw_value(lt_pointwise f, PW_REAL a, PW_REAL b)
+{
+    return f.kind >= LT_POINTWISE_ADD ? pw_binary(f, a, b) : pw_unary(f, a);
+}
+
+PW_FUNCTION PW_REAL pw_grad(lt_pointwise f, int input, PW_REAL dy, PW_REAL a, PW_REAL b)
+{
+    if (f.kind < LT_POINTWISE_ADD)
+        return pw_unary_grad(f, dy, a);
+    return input ? pw_grad_b(f, dy, a, b) : pw_grad_a(f, dy, a, b);
+}

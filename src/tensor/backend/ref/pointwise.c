@@ -1,0 +1,62 @@
+/* Elementwise functions and their gradients, one element after the other. */
+
+#include "real.h"
+#include "ref.h"
+
+#include <math.h>
+
+#define PW_REAL            real
+#define PW_FUNCTION        static
+#define PW_SET(x)          ((real)(x))
+#define PW_CHOOSE(c, a, b) ((c) ? (a) : (b))
+#ifdef LT_REF_DOUBLE
+#define PW_EXP   exp
+#define PW_LOG   log
+#define PW_LOG1P log1p
+#define PW_SQRT  sqrt
+#define PW_TANH  tanh
+#define PW_POW   pow
+#else
+#define PW_EXP   expf
+#define PW_LOG   logf
+#define PW_LOG1P log1pf
+#define PW_SQRT  sqrtf
+#define PW_TANH  tanhf
+#define PW_POW   powf
+#endif
+#include "tensor/backend/pointwise.h"
+
+lt_status NAME(pointwise)(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
+                          const lt_view *y)
+{
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    real *u = NAME(gather)(a), *v = NAME(gather)(b ? b : a);
+    if (u && v) {
+        for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
+            u[i] = pw_value(*f, u[i], v[i]);
+        NAME(scatter)(u, y);
+        st = LT_OK;
+    }
+    lt_free(u);
+    lt_free(v);
+    return st;
+}
+
+lt_status NAME(pointwise_grad)(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
+                               const lt_view *a, const lt_view *b, const lt_view *d)
+{
+    (void)ctx;
+    lt_status st = LT_E_NOMEM;
+    real *g = NAME(gather)(dy), *u = NAME(gather)(a), *v = NAME(gather)(b ? b : a);
+    if (g && u && v) {
+        for (int64_t i = 0, count = lt_ref_count(d); i < count; i++)
+            g[i] = pw_grad(*f, input, g[i], u[i], v[i]);
+        NAME(scatter)(g, d);
+        st = LT_OK;
+    }
+    lt_free(g);
+    lt_free(u);
+    lt_free(v);
+    return st;
+}

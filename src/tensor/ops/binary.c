@@ -1,0 +1,179 @@
+/* Elementwise functions of two tensors, each broadcast over the other: one set of rules, and a table for
+ * each function. Here are also the losses made of them. */
+
+#include "tensor/ops/ops.h"
+#include "tensor/tensor.h"
+
+#include "lather/ops/arithmetic.h"
+#include "lather/ops/loss.h"
+#include "lather/ops/math.h"
+
+enum { A, B };
+
+/* The extent that a shape of fewer dimensions has at place d of ndim. */
+static int64_t extent(lt_shape shape, int d, int ndim)
+{
+    const int at = d - (ndim - shape.ndim);
+    return at < 0 ? 1 : shape.dim[at];
+}
+
+static bool common_shape(lt_shape a, lt_shape b, lt_shape *out)
+{
+    *out = (lt_shape){.ndim = a.ndim > b.ndim ? a.ndim : b.ndim};
+    for (int d = 0; d < out->ndim; d++) {
+        const int64_t m = extent(a, d, out->ndim), n = extent(b, d, out->ndim);
+        if (m != n && m != 1 && n != 1)
+            return false;
+        out->dim[d] = m == 1 ? n : m;
+    }
+    return true;
+}
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
+    const lt_shape as = node->in[A]->shape, bs = node->in[B] ? node->in[B]->shape : LT_SCALAR;
+    if (!node->in[B] || !common_shape(as, bs, &out->shape))
+        return lt_fail(LT_E_SHAPE, "%s: a %s and b %s do not broadcast", node->op->name,
+                       lt_shape_text(as, a), lt_shape_text(bs, b));
+    const bool like_b = !lt_shape_equal(as, out->shape) && lt_shape_equal(bs, out->shape);
+    out->dtype = node->in[like_b ? B : A]->dtype;
+    return LT_OK;
+}
+
+/* Losses compare what is alike. */
+static lt_status infer_loss(const lt_node *node, lt_desc *out)
+{
+    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
+    const lt_shape as = node->in[A]->shape, bs = node->in[B] ? node->in[B]->shape : LT_SCALAR;
+    if (!node->in[B] || !lt_shape_equal(as, bs))
+        return lt_fail(LT_E_SHAPE, "%s: target %s, want %s", node->op->name, lt_shape_text(bs, b),
+                       lt_shape_text(as, a));
+    *out = (lt_desc){node->in[A]->dtype, as};
+    return LT_OK;
+}
+
+/* An input as wide as the output. */
+static lt_status wide(lt_node *node, int input, lt_view *v)
+{
+    lt_view small;
+    LT_TRY(lt_node_in(node, input, &small));
+    LT_ASSERT(lt_view_broadcast(&small, node->out->shape, v));
+    return LT_OK;
+}
+
+static lt_status forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view a, b, y;
+    LT_TRY(wide(node, A, &a));
+    LT_TRY(wide(node, B, &b));
+    LT_TRY(lt_node_out(node, &y));
+    return be->pointwise(ctx, node->config, &a, &b, &y);
+}
+
+/* The gradient of one input; a broadcast one's is made in its full width, then summed. */
+static lt_status backward_to(lt_node *node, int input, const lt_view *dy)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const bool same = lt_op_same_shape(node, input);
+    lt_view a, b, g;
+    LT_TRY(wide(node, A, &a));
+    LT_TRY(wide(node, B, &b));
+    if (same)
+        LT_TRY(lt_node_grad_out(node, input, &g));
+    else
+        LT_TRY(lt_node_scratch(node, lt_device_master(lt_tape_device(node->tape)), node->out->shape,
+                               &g));
+    LT_TRY(be->pointwise_grad(ctx, node->config, input, dy, &a, &b, &g));
+    return same ? LT_OK : lt_op_unbroadcast(node, input, &g);
+}
+
+static lt_status backward(lt_node *node)
+{
+    lt_view dy;
+    LT_TRY(lt_node_grad(node, &dy));
+    for (int i = A; i <= B; i++)
+        if (lt_node_wants(node, i))
+            LT_TRY(backward_to(node, i, &dy));
+    return LT_OK;
+}
+
+#define TABLE(function, rule)                 \
+    const lt_op lt_op_##function = {          \
+        .name = #function,                    \
+        .config_bytes = sizeof(lt_pointwise), \
+        .backward_ignores = LT_IGNORES_OUT,   \
+        .infer = rule,                        \
+        .forward = forward,                   \
+        .backward = backward,                 \
+    }
+TABLE(sub, infer);
+TABLE(div, infer);
+TABLE(maximum, infer);
+TABLE(minimum, infer);
+TABLE(pow_tensor, infer);
+TABLE(mse_loss, infer_loss);
+TABLE(bce_with_logits, infer_loss);
+
+static lt_tensor *run(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind, lt_tensor *a,
+                      lt_tensor *b)
+{
+    return lt_op_run(tape, op, (lt_tensor *[]){a, b}, 2, &(lt_pointwise){.kind = kind});
+}
+
+lt_tensor *lt_sub(lt_tape *tape, lt_tensor *a, lt_tensor *b)
+{
+    return run(tape, &lt_op_sub, LT_POINTWISE_SUB, a, b);
+}
+
+lt_tensor *lt_div(lt_tape *tape, lt_tensor *a, lt_tensor *b)
+{
+    return run(tape, &lt_op_div, LT_POINTWISE_DIV, a, b);
+}
+
+lt_tensor *lt_maximum(lt_tape *tape, lt_tensor *a, lt_tensor *b)
+{
+    return run(tape, &lt_op_maximum, LT_POINTWISE_MAXIMUM, a, b);
+}
+
+lt_tensor *lt_minimum(lt_tape *tape, lt_tensor *a, lt_tensor *b)
+{
+    return run(tape, &lt_op_minimum, LT_POINTWISE_MINIMUM, a, b);
+}
+
+lt_tensor *lt_pow_tensor(lt_tape *tape, lt_tensor *a, lt_tensor *b)
+{
+    return run(tape, &lt_op_pow_tensor, LT_POINTWISE_POWER, a, b);
+}
+
+/* In the master dtype: a 16-bit sum of many small losses would be none. */
+static lt_tensor *loss(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind,
+                       lt_tensor *const pair[2], lt_loss_reduction reduction)
+{
+    const lt_dtype master = lt_device_master(lt_tape_device(tape));
+    if ((unsigned)reduction > LT_LOSS_NONE)
+        return lt_tape_fail(tape, lt_fail(LT_E_ARG, "%s: reduction %d, want 0 to %d", op->name,
+                                          (int)reduction, (int)LT_LOSS_NONE));
+    lt_tensor *x = lt_cast(tape, pair[A], master), *target = lt_cast(tape, pair[B], master);
+    lt_tensor *each = run(tape, op, kind, x, target);
+    if (reduction == LT_LOSS_NONE)
+        return each;
+    return reduction == LT_LOSS_SUM ? lt_sum(tape, each, (lt_reduce_config){.dims = 0})
+                                    : lt_mean(tape, each, (lt_reduce_config){.dims = 0});
+}
+
+lt_tensor *lt_mse_loss(lt_tape *tape, lt_tensor *x, lt_tensor *target, lt_loss_reduction reduction)
+{
+    return loss(tape, &lt_op_mse_loss, LT_POINTWISE_SQUARED_DIFFERENCE, (lt_tensor *[]){x, target},
+                reduction);
+}
+
+lt_tensor *lt_bce_with_logits(lt_tape *tape, lt_tensor *logits, lt_tensor *target,
+                              lt_loss_reduction reduction)
+{
+    return loss(tape, &lt_op_bce_with_logits, LT_POINTWISE_BCE, (lt_tensor *[]){logits, target},
+                reduction);
+}

@@ -1,0 +1,106 @@
+/* Elementwise functions of one tensor: one set of rules, and a table for each function. */
+
+#include "tensor/ops/ops.h"
+#include "tensor/tensor.h"
+
+#include "lather/ops/elementwise.h"
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    const lt_pointwise *f = node->config;
+    if (f->kind == LT_POINTWISE_CLAMP && !(f->number[0] <= f->number[1]))
+        return lt_fail(LT_E_ARG, "clamp: low %g, high %g, want low <= high", f->number[0],
+                       f->number[1]);
+    *out = (lt_desc){node->in[0]->dtype, node->in[0]->shape};
+    return LT_OK;
+}
+
+static lt_status forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, y;
+    LT_TRY(lt_node_in(node, 0, &x));
+    LT_TRY(lt_node_out(node, &y));
+    return be->pointwise(ctx, node->config, &x, NULL, &y);
+}
+
+static lt_status backward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const lt_pointwise *f = node->config;
+    lt_view dy, z, dx;
+    LT_TRY(lt_node_grad(node, &dy));
+    LT_TRY(lt_pointwise_reads_y(f->kind) ? lt_node_out(node, &z) : lt_node_in(node, 0, &z));
+    LT_TRY(lt_node_grad_out(node, 0, &dx));
+    return be->pointwise_grad(ctx, f, 0, &dy, &z, NULL, &dx);
+}
+
+/* What backward reads must be there: if that is x, y can be dropped and made again. */
+#define TABLE(function, ignored, from_x)      \
+    const lt_op lt_op_##function = {          \
+        .name = #function,                    \
+        .config_bytes = sizeof(lt_pointwise), \
+        .recomputable = from_x,               \
+        .backward_ignores = ignored,          \
+        .infer = infer,                       \
+        .forward = forward,                   \
+        .backward = backward,                 \
+    }
+#define OF_X(function) TABLE(function, LT_IGNORES_OUT, true)
+#define OF_Y(function) TABLE(function, LT_IGNORES_IN(0), false)
+
+OF_Y(exp);
+OF_X(ln);
+OF_Y(sqrt);
+OF_X(pow);
+OF_X(clamp);
+OF_Y(sigmoid);
+OF_Y(tanh);
+OF_X(silu);
+
+static lt_tensor *run(lt_tape *tape, const lt_op *op, lt_pointwise f, lt_tensor *x)
+{
+    return lt_op_run(tape, op, &x, 1, &f);
+}
+
+lt_tensor *lt_exp(lt_tape *tape, lt_tensor *x)
+{
+    return run(tape, &lt_op_exp, (lt_pointwise){LT_POINTWISE_EXP, {0}}, x);
+}
+
+lt_tensor *lt_ln(lt_tape *tape, lt_tensor *x)
+{
+    return run(tape, &lt_op_ln, (lt_pointwise){LT_POINTWISE_LOG, {0}}, x);
+}
+
+lt_tensor *lt_sqrt(lt_tape *tape, lt_tensor *x)
+{
+    return run(tape, &lt_op_sqrt, (lt_pointwise){LT_POINTWISE_SQRT, {0}}, x);
+}
+
+lt_tensor *lt_pow(lt_tape *tape, lt_tensor *x, double exponent)
+{
+    return run(tape, &lt_op_pow, (lt_pointwise){LT_POINTWISE_POW, {exponent}}, x);
+}
+
+lt_tensor *lt_clamp(lt_tape *tape, lt_tensor *x, double low, double high)
+{
+    return run(tape, &lt_op_clamp, (lt_pointwise){LT_POINTWISE_CLAMP, {low, high}}, x);
+}
+
+lt_tensor *lt_sigmoid(lt_tape *tape, lt_tensor *x)
+{
+    return run(tape, &lt_op_sigmoid, (lt_pointwise){LT_POINTWISE_SIGMOID, {0}}, x);
+}
+
+lt_tensor *lt_tanh(lt_tape *tape, lt_tensor *x)
+{
+    return run(tape, &lt_op_tanh, (lt_pointwise){LT_POINTWISE_TANH, {0}}, x);
+}
+
+lt_tensor *lt_silu(lt_tape *tape, lt_tensor *x)
+{
+    return run(tape, &lt_op_silu, (lt_pointwise){LT_POINTWISE_SILU, {0}}, x);
+}

@@ -1,0 +1,104 @@
+/* Gradients of elementwise functions of one and two tensors, and of the losses made of them. */
+
+#include "gradients.h"
+
+#define CALL(name, call)                                              \
+    static lt_tensor *name(lt_tape *t, lt_tensor *const *in, void *c) \
+    {                                                                 \
+        (void)c;                                                      \
+        return call;                                                  \
+    }                                                                 \
+    _Static_assert(1, "a semicolon follows")
+CALL(exponential, lt_exp(t, in[0]));
+CALL(logarithm, lt_ln(t, in[0]));
+CALL(root, lt_sqrt(t, in[0]));
+CALL(power_a_half, lt_pow(t, in[0], 0.5));
+CALL(power_minus_a_half, lt_pow(t, in[0], -0.5));
+CALL(power_minus_one, lt_pow(t, in[0], -1));
+CALL(power_0, lt_pow(t, in[0], 0));
+CALL(power_1, lt_pow(t, in[0], 1));
+CALL(power_2, lt_pow(t, in[0], 2));
+CALL(power_3, lt_pow(t, in[0], 3));
+CALL(power_of_its_own, lt_pow(t, in[0], 2.7));
+CALL(clamp, lt_clamp(t, in[0], -0.5, 0.7));
+CALL(sigmoid, lt_sigmoid(t, in[0]));
+CALL(tangent, lt_tanh(t, in[0]));
+CALL(silu, lt_silu(t, in[0]));
+CALL(sub, lt_sub(t, in[0], in[1]));
+CALL(sub_itself, lt_sub(t, in[0], lt_mul(t, in[0], in[0])));
+CALL(quotient, lt_div(t, in[0], in[1]));
+CALL(maximum, lt_maximum(t, in[0], in[1]));
+CALL(minimum, lt_minimum(t, in[0], in[1]));
+CALL(power, lt_pow_tensor(t, in[0], in[1]));
+CALL(mse_mean, lt_mse_loss(t, in[0], in[1], LT_LOSS_MEAN));
+CALL(mse_sum, lt_mse_loss(t, in[0], in[1], LT_LOSS_SUM));
+CALL(mse_each, lt_mse_loss(t, in[0], in[1], LT_LOSS_NONE));
+CALL(bce_mean, lt_bce_with_logits(t, in[0], in[1], LT_LOSS_MEAN));
+CALL(bce_sum, lt_bce_with_logits(t, in[0], in[1], LT_LOSS_SUM));
+CALL(bce_each, lt_bce_with_logits(t, in[0], in[1], LT_LOSS_NONE));
+/* What reads y reads it, whoever else does. */
+CALL(chain, lt_mul(t, lt_tanh(t, lt_exp(t, lt_sigmoid(t, in[0]))), lt_silu(t, in[0])));
+
+#define PICTURE(how)           \
+    {                          \
+        {4, {2, 3, 4, 5}}, how \
+    }
+#define MATRIX(how)      \
+    {                    \
+        {2, {3, 4}}, how \
+    }
+#define SCALAR(how)   \
+    {                 \
+        {0, {0}}, how \
+    }
+
+/* Of two extremes, a lies outside -0.1..0.1 and b inside: no ties. */
+/* clang-format off */
+static const grad_row rows[] = {
+    {"exp", exponential, 1, 0, .in = {PICTURE(UNIFORM)}},
+    {"exp of a scalar", exponential, 1, 0, .in = {SCALAR(UNIFORM)}},
+    {"ln", logarithm, 1, 0, .in = {PICTURE(NEAR_ONE)}},
+    {"sqrt", root, 1, 0, .in = {MATRIX(NEAR_ONE)}},
+    {"pow 0.5", power_a_half, 1, 0, .in = {MATRIX(NEAR_ONE)}},
+    {"pow -0.5", power_minus_a_half, 1, 0, .in = {MATRIX(NEAR_ONE)}},
+    {"pow -1", power_minus_one, 1, 0, .in = {MATRIX(FAR)}},
+    {"pow 0", power_0, 1, 0, .in = {MATRIX(UNIFORM)}},
+    {"pow 1", power_1, 1, 0, .in = {MATRIX(UNIFORM)}},
+    {"pow 2", power_2, 1, 0, .in = {MATRIX(UNIFORM)}},
+    {"pow 3", power_3, 1, 0, .in = {MATRIX(UNIFORM)}},
+    {"pow 2.7", power_of_its_own, 1, 0, .in = {MATRIX(NEAR_ONE)}},
+    {"clamp", clamp, 1, 0, .in = {{{2, {5, 5}}, DISTINCT}}},
+    {"sigmoid", sigmoid, 1, 0, .in = {PICTURE(DISTINCT)}},
+    {"tanh", tangent, 1, 0, .in = {PICTURE(DISTINCT)}},
+    {"silu", silu, 1, 0, .in = {{{5, {2, 1, 3, 2, 2}}, DISTINCT}}},
+    {"functions that read what they gave", chain, 1, 0, .in = {PICTURE(DISTINCT)}},
+    {"sub", sub, 2, 0, .in = {MATRIX(UNIFORM), MATRIX(UNIFORM)}},
+    {"sub, a broadcast", sub, 2, 0, .in = {{{1, {4}}, UNIFORM}, MATRIX(UNIFORM)}},
+    {"sub, a a scalar", sub, 2, 0, .in = {SCALAR(UNIFORM), PICTURE(UNIFORM)}},
+    {"sub, both broadcast", sub, 2, 0, .in = {{{2, {3, 1}}, UNIFORM}, {{1, {4}}, UNIFORM}}},
+    {"sub, from itself", sub_itself, 1, 0, .in = {MATRIX(UNIFORM)}},
+    {"div", quotient, 2, 0, .in = {PICTURE(UNIFORM), PICTURE(FAR)}},
+    {"div, b per channel", quotient, 2, 0, .in = {PICTURE(UNIFORM), {{3, {3, 1, 1}}, FAR}}},
+    {"div, a per pixel", quotient, 2, 0, .in = {{{4, {2, 1, 4, 5}}, UNIFORM}, PICTURE(FAR)}},
+    {"div, two scalars", quotient, 2, 0, .in = {SCALAR(UNIFORM), SCALAR(NEAR_ONE)}},
+    {"maximum", maximum, 2, 0, .in = {MATRIX(FAR), MATRIX(SMALL)}},
+    {"maximum, b a scalar", maximum, 2, 0, .in = {MATRIX(FAR), SCALAR(SMALL)}},
+    {"minimum", minimum, 2, 0, .in = {MATRIX(FAR), MATRIX(SMALL)}},
+    {"minimum, a a scalar", minimum, 2, 0, .in = {SCALAR(SMALL), MATRIX(FAR)}},
+    {"pow_tensor", power, 2, 0, .in = {MATRIX(NEAR_ONE), MATRIX(UNIFORM)}},
+    {"pow_tensor, both broadcast", power, 2, 0, .in = {{{2, {3, 1}}, NEAR_ONE}, {{2, {1, 4}}, FAR}}},
+    {"mse_loss, mean", mse_mean, 2, 0, .in = {PICTURE(UNIFORM), PICTURE(UNIFORM)}},
+    {"mse_loss, sum", mse_sum, 2, 0, .in = {MATRIX(UNIFORM), MATRIX(UNIFORM)}},
+    {"mse_loss of each", mse_each, 2, 0, .in = {MATRIX(UNIFORM), MATRIX(UNIFORM)}},
+    {"bce_with_logits, mean", bce_mean, 2, 0, .in = {PICTURE(FAR), PICTURE(UNIFORM)}},
+    {"bce_with_logits, sum", bce_sum, 2, 0, .in = {MATRIX(FAR), MATRIX(UNIFORM)}},
+    {"bce_with_logits of each", bce_each, 2, 0, .in = {MATRIX(FAR), MATRIX(UNIFORM)}},
+    {"control: a maximum at its tie", maximum, 2, 0, .in = {{{1, {500}}, UNIFORM}, {{1, {500}}, UNIFORM}},
+     .step = 0.1, .broken = true},
+};
+/* clang-format on */
+
+const grad_row *pointwise_rows(size_t i)
+{
+    return i < sizeof rows / sizeof *rows ? &rows[i] : NULL;
+}
