@@ -1,4 +1,4 @@
-/* Batch normalisation as a layer: gain, shift, running statistics and their count.
+/* Batch normalisation as a layer, of pictures and of vectors: gain, shift, running statistics and their count.
  * Names and defaults are PyTorch's, so that weights travel both ways. */
 
 #include "nn/fold.h"
@@ -12,6 +12,7 @@ typedef struct batchnorm2d {
     lt_module base;
     lt_param param[PARAMS]; /* [C] each; TRACKED is a scalar */
     lt_batchnorm2d_config config;
+    bool flat;   /* x is [N,C] or [N,C,L] */
     bool folded; /* into the convolution before it: x is normalised already */
 } batchnorm2d;
 
@@ -61,7 +62,7 @@ lt_tensor *lt_batchnorm2d_forward(lt_module *module, lt_tape *tape, lt_tensor *x
     };
     lt_batchnorm2d_config config = b->config;
     config.frozen = config.frozen || b->param[MEAN].frozen;
-    lt_tensor *y = lt_batchnorm2d(tape, x, args, config);
+    lt_tensor *y = (b->flat ? lt_batchnorm1d : lt_batchnorm2d)(tape, x, args, config);
     if (!y || !lt_tape_pass(tape).batch_stats || config.frozen)
         return y;
     lt_status st = count_batch(b);
@@ -95,6 +96,14 @@ static const lt_module_ops ops = {
     .destroy = destroy,
 };
 
+static const lt_module_ops flat_ops = {
+    .kind = "batchnorm1d",
+    .bytes = sizeof(batchnorm2d),
+    .forward = forward,
+    .params = params,
+    .destroy = destroy,
+};
+
 bool lt_is_batchnorm2d(const lt_module *module)
 {
     return module->ops == &ops;
@@ -114,15 +123,16 @@ lt_status lt_batchnorm2d_fold(lt_module *norm, lt_module *conv)
     return LT_OK;
 }
 
-lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device, const char *name, int channels,
-                               lt_batchnorm2d_config config)
+static lt_status make(lt_module **out, const lt_module_ops *kind, lt_device *device,
+                      const char *name, int channels, lt_batchnorm2d_config config)
 {
     if (channels < 1)
-        return lt_fail(LT_E_ARG, "batchnorm2d %s: %d channels, want >= 1", name, channels);
+        return lt_fail(LT_E_ARG, "%s %s: %d channels, want >= 1", kind->kind, name, channels);
     lt_module *m = NULL;
-    LT_TRY(lt_module_new(&m, &ops));
+    LT_TRY(lt_module_new(&m, kind));
 
     batchnorm2d *b = (batchnorm2d *)m;
+    b->flat = kind == &flat_ops;
     b->config = config;
     if (config.eps == 0)
         b->config.eps = 1e-5;
@@ -139,4 +149,16 @@ lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device, const char *n
     }
     *out = m;
     return LT_OK;
+}
+
+lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device, const char *name, int channels,
+                               lt_batchnorm2d_config config)
+{
+    return make(out, &ops, device, name, channels, config);
+}
+
+lt_status lt_layer_batchnorm1d(lt_module **out, lt_device *device, const char *name, int channels,
+                               lt_batchnorm2d_config config)
+{
+    return make(out, &flat_ops, device, name, channels, config);
 }

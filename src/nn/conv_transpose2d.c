@@ -1,0 +1,105 @@
+/* Transposed convolution with a square filter, as a layer around lt_conv_transpose2d(). */
+
+#include "lather/ext/module.h"
+#include "lather/layers.h"
+
+typedef struct conv_transpose2d {
+    lt_module base;
+    lt_param weight; /* [in,out/groups,kernel,kernel] */
+    lt_param bias;   /* [out]; its value is NULL if there is none */
+    lt_conv_transpose2d_config config;
+} conv_transpose2d;
+
+static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+{
+    conv_transpose2d *c = (conv_transpose2d *)self;
+    lt_tensor *w = lt_tape_param(tape, &c->weight);
+    lt_tensor *b = c->bias.value ? lt_tape_param(tape, &c->bias) : NULL;
+    return lt_conv_transpose2d(tape, x, w, b, c->config);
+}
+
+static lt_status params(lt_module *self, lt_params *list)
+{
+    conv_transpose2d *c = (conv_transpose2d *)self;
+    LT_TRY(lt_params_add(list, &c->weight));
+    return c->bias.value ? lt_params_add(list, &c->bias) : LT_OK;
+}
+
+static void destroy(lt_module *self)
+{
+    conv_transpose2d *c = (conv_transpose2d *)self;
+    lt_param_clear(&c->weight);
+    lt_param_clear(&c->bias);
+}
+
+static const lt_module_ops ops = {
+    .kind = "conv_transpose2d",
+    .bytes = sizeof(conv_transpose2d),
+    .forward = forward,
+    .params = params,
+    .destroy = destroy,
+};
+
+static int or_one(int value)
+{
+    return value ? value : 1;
+}
+
+static lt_status check(const char *name, const lt_conv_transpose2d_layer *c)
+{
+    if (c->in < 1 || c->out < 1 || c->kernel < 1)
+        return lt_fail(LT_E_ARG,
+                       "conv_transpose2d %s: %d -> %d channels, kernel %d; each must be >= 1", name,
+                       c->in, c->out, c->kernel);
+    if (c->stride < 0 || c->pad < 0 || c->dilation < 0 || c->groups < 0 || c->output_pad < 0)
+        return lt_fail(LT_E_ARG,
+                       "conv_transpose2d %s: stride %d, pad %d, dilation %d, groups %d, output_pad "
+                       "%d; want >= 0",
+                       name, c->stride, c->pad, c->dilation, c->groups, c->output_pad);
+    if (c->output_pad >= or_one(c->stride))
+        return lt_fail(LT_E_ARG, "conv_transpose2d %s: output_pad %d, want below stride %d", name,
+                       c->output_pad, or_one(c->stride));
+    if (c->in % or_one(c->groups) || c->out % or_one(c->groups))
+        return lt_fail(LT_E_ARG,
+                       "conv_transpose2d %s: %d -> %d channels do not divide into %d groups", name,
+                       c->in, c->out, c->groups);
+    return LT_OK;
+}
+
+static lt_status make_params(conv_transpose2d *c, lt_device *device, const char *name,
+                             const lt_conv_transpose2d_layer *l)
+{
+    lt_shape shape = LT_SHAPE(l->in, l->out / or_one(l->groups), l->kernel, l->kernel);
+    LT_TRY(lt_param_init(&c->weight, device, name, "weight", shape, 0));
+    if (!l->bias)
+        return LT_OK;
+    return lt_param_init_role(&c->bias, device, name, "bias", LT_SHAPE(l->out), 0, LT_ROLE_BIAS);
+}
+
+lt_status lt_layer_conv_transpose2d(lt_module **out, lt_device *device, const char *name,
+                                    lt_conv_transpose2d_layer config)
+{
+    LT_TRY(check(name, &config));
+    lt_module *m = NULL;
+    LT_TRY(lt_module_new(&m, &ops));
+
+    conv_transpose2d *c = (conv_transpose2d *)m;
+    c->config = (lt_conv_transpose2d_config){
+        .conv = {.stride_h = config.stride,
+                 .stride_w = config.stride,
+                 .pad_h = config.pad,
+                 .pad_w = config.pad,
+                 .dilation_h = config.dilation,
+                 .dilation_w = config.dilation,
+                 .groups = config.groups},
+        .output_pad_h = config.output_pad,
+        .output_pad_w = config.output_pad,
+    };
+    lt_status st = make_params(c, device, name, &config);
+    if (st) {
+        lt_module_free(&m);
+        return st;
+    }
+    *out = m;
+    return LT_OK;
+}

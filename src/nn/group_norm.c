@@ -1,0 +1,65 @@
+/* Group normalisation as a layer. Names and defaults are PyTorch's. */
+
+#include "lather/ext/module.h"
+#include "lather/layers.h"
+
+typedef struct group_norm {
+    lt_module base;
+    lt_param weight, bias; /* [C] */
+    lt_group_norm_config config;
+} group_norm;
+
+static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+{
+    group_norm *g = (group_norm *)self;
+    return lt_group_norm(tape, x, lt_tape_param(tape, &g->weight), lt_tape_param(tape, &g->bias),
+                         g->config);
+}
+
+static lt_status params(lt_module *self, lt_params *list)
+{
+    group_norm *g = (group_norm *)self;
+    LT_TRY(lt_params_add(list, &g->weight));
+    return lt_params_add(list, &g->bias);
+}
+
+static void destroy(lt_module *self)
+{
+    group_norm *g = (group_norm *)self;
+    lt_param_clear(&g->weight);
+    lt_param_clear(&g->bias);
+}
+
+static const lt_module_ops ops = {
+    .kind = "group_norm",
+    .bytes = sizeof(group_norm),
+    .forward = forward,
+    .params = params,
+    .destroy = destroy,
+};
+
+lt_status lt_layer_group_norm(lt_module **out, lt_device *device, const char *name, int channels,
+                              lt_group_norm_config config)
+{
+    if (channels < 1 || config.groups < 1 || channels % config.groups)
+        return lt_fail(LT_E_ARG, "group_norm %s: %d channels do not divide into %d groups", name,
+                       channels, config.groups);
+    lt_module *m = NULL;
+    LT_TRY(lt_module_new(&m, &ops));
+
+    group_norm *g = (group_norm *)m;
+    g->config = config;
+    if (config.eps == 0)
+        g->config.eps = 1e-5;
+    lt_status st =
+        lt_param_init_role(&g->weight, device, name, "weight", LT_SHAPE(channels), 1, LT_ROLE_NORM);
+    if (!st)
+        st =
+            lt_param_init_role(&g->bias, device, name, "bias", LT_SHAPE(channels), 0, LT_ROLE_NORM);
+    if (st) {
+        lt_module_free(&m);
+        return st;
+    }
+    *out = m;
+    return LT_OK;
+}
