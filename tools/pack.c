@@ -82,6 +82,8 @@ static void summarise(const char *folder, const lt_pack_report *r)
     if (r->bytes_in)
         printf(", %.1f %% of the %.1f MB read", 100.0 * (double)r->bytes_out / (double)r->bytes_in,
                (double)r->bytes_in * 1e-6);
+    if (r->found)
+        printf("; %" PRId64 " were there already, and are whole", r->found);
     printf("; %" PRId64 " kept as they were, %" PRId64 " broken\n", r->kept, r->bad);
 }
 

@@ -27,6 +27,7 @@ typedef struct lt_pack_config {
 typedef struct lt_pack_report {
     int64_t samples, total; /**< written (or found written), of all */
     int64_t bad;            /**< pictures that cannot be read: left out, listed in bad_images.txt */
+    int64_t found;          /**< records in shards of an earlier call, read again and right */
     int64_t kept;           /**< not rewritten: no JPEG, or not to be written without a loss */
     uint64_t bytes_in, bytes_out;
 } lt_pack_report;
@@ -34,7 +35,8 @@ typedef struct lt_pack_report {
 typedef bool lt_pack_progress_fn(void *context, const lt_pack_report *so_far);
 
 /** Writes data as shards into folder, with manifest.json (format, mode, class names) last. Goes on
- *  where an interrupted call with the same data and config stopped: a shard is complete or absent.
+ *  where an interrupted call with the same data and config stopped: a shard is complete or absent. Every
+ *  record that is there already is compared with its hash; a damaged one is LT_E_FORMAT.
  *  progress may be NULL. report may be NULL.
  *  Errors: LT_E_ARG (a config out of range; folder holds a pack of other data or config), LT_E_IO,
  *  LT_E_NOMEM, LT_E_UNSUPPORTED (a build without libjpeg or xxHash), LT_END (stopped). */

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/json.h"
+#include "data/files.h"
 #include "data/pack.h"
 
 #include "lather/text.h"
@@ -123,17 +124,36 @@ static lt_status fill_shard(const job *j, int64_t first, int64_t last, lt_pack_w
     return st;
 }
 
+/* Every record of a shard has the bytes that were written. */
+static lt_status verify_records(const lt_pack_shard *s, const char *path)
+{
+    lt_record record = {0};
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < s->count && !st; i++) {
+        const lt_pack_entry *e = &s->entry[i];
+        st = lt_file_read_part(path, e->offset, e->size, &record);
+        if (!st && lt_hash64(record.bytes, record.size) != e->hash)
+            st = lt_fail(LT_E_FORMAT,
+                         "%s: record %zu is damaged; without this file the same call makes it anew",
+                         path, i);
+    }
+    lt_free(record.bytes);
+    return st;
+}
+
 /* A shard that an earlier call completed: its samples, without the work. */
 static lt_status found_shard(const char *path, uint64_t recipe, int64_t samples, shard_result *out)
 {
     lt_pack_shard s = {0};
     LT_TRY(lt_pack_shard_open(&s, path, recipe));
     out->report.samples = samples;
+    out->report.found = (int64_t)s.count;
     out->report.bad = samples - (int64_t)s.count;
     for (size_t i = 0; i < s.count; i++)
         out->report.bytes_out += s.entry[i].size;
+    lt_status st = verify_records(&s, path);
     lt_pack_shard_clear(&s);
-    return LT_OK;
+    return st;
 }
 
 static lt_status make_shard(const job *j, int64_t index, shard_result *out)
@@ -169,6 +189,7 @@ static void add_result(job *j, int64_t index, lt_status st, const shard_result *
     j->bad[index] = r->bad;
     j->report.samples += r->report.samples;
     j->report.bad += r->report.bad;
+    j->report.found += r->report.found;
     j->report.kept += r->report.kept;
     j->report.bytes_in += r->report.bytes_in;
     j->report.bytes_out += r->report.bytes_out;
@@ -221,10 +242,10 @@ static uint64_t recipe_of(const lt_dataset *data, const lt_pack_config *c)
 static lt_status write_bad(const job *j)
 {
     char *path = lt_format("%s/bad_images.txt", j->folder);
-    FILE *file = path && j->report.bad ? fopen(path, "we") : NULL;
+    FILE *file = NULL; /* of an earlier call, if nothing broken is new */
     lt_status st = path ? LT_OK : LT_E_NOMEM;
-    for (int64_t i = 0; file && i < j->shards; i++)
-        if (j->bad[i])
+    for (int64_t i = 0; path && i < j->shards; i++)
+        if (j->bad[i] && (file || (file = fopen(path, "we"))))
             fputs(j->bad[i], file);
     if (file && fclose(file))
         st = lt_fail(LT_E_IO, "%s: cannot be written", path);

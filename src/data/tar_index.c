@@ -1,5 +1,6 @@
 /* The pictures of a tar file in WebDataset's layout: members that share a name up to its first dot
- * are one sample, NAME.jpg the picture, NAME.cls its label; without a .cls the folder is the class.
+ * are one sample, NAME.jpg the picture, NAME.cls its label, wherever it is; without a .cls the folder is
+ * the class.
  * What was found is kept beside the tar file, so that it is read through once only. */
 
 #include "base/alloc.h"
@@ -21,9 +22,17 @@
 
 enum { MAX_LABEL_TEXT = 16 };
 
+/* A label whose picture is not beside it. */
+typedef struct apart {
+    char *key; /* owned */
+    int64_t label;
+} apart;
+
 typedef struct builder {
     lt_tar_index *index;
     size_t capacity, text_capacity;
+    apart *apart;
+    size_t aparts, apart_capacity;
     const char *path;
     int fd;
     /* The sample at hand. */
@@ -42,8 +51,6 @@ static size_t key_length(const char *name)
 static lt_status keep_name(builder *b, const char *name)
 {
     lt_tar_index *x = b->index;
-    if (!strncmp(name, "./", 2))
-        name += 2;
     size_t bytes = strlen(name) + 1;
     if (x->text_size + bytes > UINT32_MAX)
         return lt_fail(LT_E_FORMAT, "%s: more than 4 GiB of names", b->path);
@@ -74,13 +81,58 @@ static lt_status read_label(builder *b, const lt_tar_member *m)
     return LT_OK;
 }
 
+/* Keeps the key too. */
+static lt_status set_apart(builder *b)
+{
+    apart *list = lt_grow(b->apart, &b->apart_capacity, b->aparts + 1, sizeof *list);
+    if (!list)
+        return LT_E_NOMEM;
+    b->apart = list;
+    b->apart[b->aparts++] = (apart){b->key, b->sample.label};
+    b->key = NULL;
+    return LT_OK;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    return strcmp(((const apart *)a)->key, ((const apart *)b)->key);
+}
+
+static lt_status find_label(const builder *b, const char *name, int64_t *label)
+{
+    const apart key = {.key = lt_format("%.*s", (int)key_length(name), name)};
+    if (!key.key)
+        return LT_E_NOMEM;
+    const apart *found = bsearch(&key, b->apart, b->aparts, sizeof key, compare_keys);
+    lt_free(key.key);
+    if (found)
+        *label = found->label;
+    return LT_OK;
+}
+
+/* Pictures and labels that do not lie beside each other, as where tar found them in a folder's own order. */
+static lt_status join_aparts(builder *b)
+{
+    lt_tar_index *x = b->index;
+    if (b->aparts)
+        qsort(b->apart, b->aparts, sizeof *b->apart, compare_keys);
+    for (size_t i = 0; i < x->count; i++) {
+        lt_tar_sample *s = &x->sample[i];
+        const char *name = x->text + s->name;
+        if (s->label < 0 && b->aparts)
+            LT_TRY(find_label(b, name, &s->label));
+        if (s->label < 0 && !s->folder)
+            return lt_fail(LT_E_FORMAT, "%s: %s has no .cls, and is in no folder", b->path, name);
+    }
+    return LT_OK;
+}
+
 /* Ends the sample at hand; one without a picture is left out. */
 static lt_status finish_sample(builder *b)
 {
     lt_tar_index *x = b->index;
-    if (b->has_picture && b->sample.label < 0 && !b->sample.folder)
-        return lt_fail(LT_E_FORMAT, "%s: %s has no .cls, and is in no folder", b->path,
-                       x->text + b->sample.name);
+    if (b->key && !b->has_picture && b->sample.label >= 0)
+        LT_TRY(set_apart(b));
     if (b->has_picture) {
         lt_tar_sample *list = lt_grow(x->sample, &b->capacity, x->count + 1, sizeof *list);
         if (!list)
@@ -108,10 +160,11 @@ static lt_status start_sample(builder *b, const char *name, size_t key)
 static lt_status add_member(void *context, const lt_tar_member *m)
 {
     builder *b = context;
-    size_t key = key_length(m->name);
-    const char *extension = m->name + key;
-    if (!b->key || strlen(b->key) != key || memcmp(b->key, m->name, key) != 0)
-        LT_TRY(start_sample(b, m->name, key));
+    const char *name = m->name + (strncmp(m->name, "./", 2) ? 0 : 2);
+    size_t key = key_length(name);
+    const char *extension = name + key;
+    if (!b->key || strlen(b->key) != key || memcmp(b->key, name, key) != 0)
+        LT_TRY(start_sample(b, name, key));
     if (!strcmp(extension, ".cls"))
         return read_label(b, m);
     if (!lt_is_picture(extension))
@@ -121,7 +174,7 @@ static lt_status add_member(void *context, const lt_tar_member *m)
     b->has_picture = true;
     b->sample.offset = m->offset;
     b->sample.size = m->size;
-    return keep_name(b, m->name);
+    return keep_name(b, name);
 }
 
 static int compare_names(const void *a, const void *b, void *text)
@@ -153,6 +206,11 @@ lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
     lt_status st = lt_tar_scan(fd, path, add_member, &b);
     if (!st)
         st = finish_sample(&b);
+    if (!st)
+        st = join_aparts(&b);
+    for (size_t i = 0; i < b.aparts; i++)
+        lt_free(b.apart[i].key);
+    lt_free(b.apart);
     lt_free(b.key);
     if (!st && !out->count)
         st = lt_fail(LT_E_FORMAT, "%s: no " LT_PICTURE_NAMES " file in this tar file", path);

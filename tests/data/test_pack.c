@@ -193,6 +193,8 @@ static void check_broken_pictures(void **state)
     assert_int_equal(report.bad, 2);
     char *list = below(p.pack, "bad_images.txt");
     size_t size;
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, &report)); /* what is listed stays */
+    assert_int_equal(report.bad, 2);
     char *text = slurp(list, &size);
     text[size] = 0;
     assert_non_null(strstr(text, "broken.jpg: "));
@@ -233,6 +235,8 @@ static void check_damage(void **state)
         flip(p.first, at);
         assert_int_equal(lt_pack_verify(p.pack, NULL, &samples), LT_E_FORMAT);
         assert_non_null(strstr(lt_error_message(), "shard-00000.pack"));
+        assert_int_equal(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL), LT_E_FORMAT);
+        assert_non_null(strstr(lt_error_message(), "shard-00000.pack"));
         lt_status st = lt_dataset_pack(&d, p.pack);
         in_record += st == LT_OK;
         elsewhere += st != LT_OK;
@@ -241,7 +245,11 @@ static void check_damage(void **state)
     }
     assert_true(in_record > 5 && elsewhere > 0);
     int64_t samples;
+    lt_pack_report again;
     assert_ok(lt_pack_verify(p.pack, NULL, &samples));
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, &again));
+    assert_int_equal(again.found, samples);
+    assert_int_equal(again.bad, 0);
     close_place(&p);
 }
 

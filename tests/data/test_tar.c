@@ -330,6 +330,46 @@ static void check_bad_tars(void **state)
     remove_folder(root);
 }
 
+/* Members of a sample in any order, as tar finds them in a folder. */
+static void check_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int label;
+    } want[] = {{"a/2.jpg", 0}, {"1.jpg", 2}, {"2.jpg", 1}, {"3.png", 3}};
+    char *root = make_folder(), *path = below(root, "x.tar"), *other = below(root, "y.tar");
+    char name[64];
+    lt_dataset *d = NULL;
+    for (size_t i = 0; i < COUNT_OF(want); i++) {
+        snprintf(name, sizeof name, "content/%s", want[i].name);
+        write_file(root, name, want[i].name, strlen(want[i].name));
+        char label = (char)('0' + want[i].label);
+        memcpy(strrchr(name, '.'), ".cls", sizeof ".cls");
+        write_file(root, name, &label, 1);
+    }
+    run_in(root, "cd content && tar -cf ../x.tar 2.cls a/2.jpg 1.jpg ./2.jpg 1.cls a/2.cls 3.png "
+                 "3.cls && tar -cf ../y.tar 1.jpg 2.jpg 2.cls");
+    for (int kept = 0; kept < 2; kept++) { /* the second time from the kept index */
+        lt_record r = {0};
+        assert_ok(lt_dataset_open(&d, path, true));
+        assert_int_equal(lt_dataset_count(d), COUNT_OF(want));
+        assert_int_equal(lt_dataset_classes(d), 4);
+        for (size_t i = 0; i < COUNT_OF(want); i++) {
+            assert_ok(d->ops->read(d, (int64_t)i, &r));
+            assert_string_equal(lt_dataset_sample_name(d, (int64_t)i), want[i].name);
+            assert_memory_equal(r.bytes, want[i].name, r.size);
+            assert_int_equal(r.label, want[i].label);
+        }
+        lt_free(r.bytes);
+        lt_dataset_free(&d);
+    }
+    expect(lt_dataset_open(&d, other, true), LT_E_FORMAT, "1.jpg has no .cls");
+    free(other);
+    free(path);
+    remove_folder(root);
+}
+
 int main(void)
 {
     static const struct {
@@ -344,6 +384,7 @@ int main(void)
         {"a tar file cut off anywhere", check_truncation},
         {"a tar file that shrinks or goes away while it is read", check_vanished},
         {"files that are no tar files, samples that are not right", check_bad_tars},
+        {"labels that do not lie beside their pictures", check_apart},
     };
     struct CMUnitTest tests[COUNT_OF(rows)];
     for (size_t i = 0; i < COUNT_OF(rows); i++)
