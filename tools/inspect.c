@@ -1,7 +1,9 @@
 /* Lists a safetensors file or a checkpoint: names, shapes, dtypes, and the values in a few numbers. */
 
-#include "lather/checkpoint.h"
+#include "inspect.h"
+
 #include "lather/options.h"
+#include "lather/run_folder.h"
 #include "lather/safetensors.h"
 #include "lather/text.h"
 
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct arguments {
     bool json, values;
@@ -25,10 +28,11 @@ static const lt_option table[] = {
 
 static const lt_program program = {
     .name = "inspect",
-    .summary = "list the tensors of safetensors files and checkpoints",
-    .usage = "[OPTION]... FILE|CHECKPOINT...",
+    .summary = "list the tensors of safetensors files and checkpoints, sum up runs",
+    .usage = "[OPTION]... FILE|CHECKPOINT|RUN...",
     .description =
-        "A checkpoint's sizes and checksums are verified first. Exit status 1: a file is "
+        "A checkpoint's sizes and checksums are verified first. Of a run folder: its settings, what it "
+        "came to, and its latest checkpoint without the tensors. Exit status 1: a file is "
         "damaged or cannot be read.",
     .option = table,
     .count = sizeof table / sizeof *table,
@@ -106,7 +110,7 @@ static statistics look(const lt_safetensors_entry *e)
 }
 
 /* JSON has no NaN and no infinity. */
-static void print_number(const char *key, double value)
+void inspect_number(const char *key, double value)
 {
     if (isfinite(value))
         printf(",\"%s\":%.9g", key, value);
@@ -125,7 +129,7 @@ static char *escape(const char *text)
     return shown;
 }
 
-static void print_quoted(const char *text)
+void inspect_quoted(const char *text)
 {
     char *shown = escape(text);
     putchar('"');
@@ -141,17 +145,17 @@ static void print_quoted(const char *text)
 static void print_json_entry(const lt_safetensors_entry *e, const arguments *a)
 {
     printf("{\"name\":");
-    print_quoted(e->name);
+    inspect_quoted(e->name);
     printf(",\"dtype\":\"%s\",\"shape\":[", lt_dtype_name(e->dtype));
     for (int d = 0; d < e->shape.ndim; d++)
         printf("%s%" PRId64, d ? "," : "", e->shape.dim[d]);
     printf("],\"bytes\":%zu", e->bytes);
     if (a->values) {
         statistics s = look(e);
-        print_number("min", s.count ? s.min : (double)NAN);
-        print_number("max", s.count ? s.max : (double)NAN);
-        print_number("mean", s.count ? s.mean : (double)NAN);
-        print_number("std", s.std);
+        inspect_number("min", s.count ? s.min : (double)NAN);
+        inspect_number("max", s.count ? s.max : (double)NAN);
+        inspect_number("mean", s.count ? s.mean : (double)NAN);
+        inspect_number("std", s.std);
         printf(",\"nan\":%" PRId64 ",\"infinite\":%" PRId64, s.nan, s.infinite);
     }
     printf("}");
@@ -197,7 +201,7 @@ static int show_file(const char *path, const arguments *a)
     int64_t elements = 0;
     if (a->json) {
         printf("{\"path\":");
-        print_quoted(path);
+        inspect_quoted(path);
         printf(",\"tensors\":[");
     } else {
         printf("%s\n", path);
@@ -219,19 +223,18 @@ static int show_file(const char *path, const arguments *a)
     return 0;
 }
 
-static void print_state(const char *path, const lt_checkpoint_state *s, const arguments *a)
+void inspect_state(const char *path, const lt_checkpoint_state *s, bool json)
 {
-    if (a->json) {
-        printf("{\"path\":");
-        print_quoted(path);
+    if (json) {
+        printf("\"path\":");
+        inspect_quoted(path);
         printf(",\"step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"batch\":%" PRId64 ",\"arch\":",
                s->step, s->epoch, s->batch);
-        print_quoted(s->arch);
+        inspect_quoted(s->arch);
         printf(",\"optim\":");
-        print_quoted(s->optim);
+        inspect_quoted(s->optim);
         printf(",\"classes\":%d,\"seed\":\"%" PRIu64 "\"", s->classes, s->seed);
-        print_number("best_top1", s->best_top1);
-        printf("},");
+        inspect_number("best_top1", s->best_top1);
         return;
     }
     char *arch = escape(s->arch), *optim = escape(s->optim);
@@ -251,7 +254,11 @@ static int show_checkpoint(const char *path, const arguments *a)
     lt_checkpoint_state state;
     if (lt_checkpoint_verify(path, &state))
         return fail();
-    print_state(path, &state, a);
+    if (a->json)
+        putchar('{');
+    inspect_state(path, &state, a->json);
+    if (a->json)
+        printf("},");
     int status = 0;
     for (int i = 0; i < 2; i++) {
         char file[4096];
@@ -262,6 +269,19 @@ static int show_checkpoint(const char *path, const arguments *a)
         status |= show_file(file, a);
     }
     return status;
+}
+
+static int show_folder(const char *path, const arguments *a)
+{
+    char file[4096];
+    snprintf(file, sizeof file, "%s/state.json", path);
+    if (!access(file, F_OK))
+        return show_checkpoint(path, a);
+    if (lt_run_is_used(path))
+        return inspect_run(path, a->json) ? fail() : 0;
+    fprintf(stderr, "inspect: %s: neither a checkpoint, which has a state.json, nor a run folder\n",
+            path);
+    return 1;
 }
 
 static int show_all(const lt_options *options, const arguments *a)
@@ -275,7 +295,7 @@ static int show_all(const lt_options *options, const arguments *a)
         if (a->json && i)
             putchar(',');
         bool is_folder = !stat(path, &info) && S_ISDIR(info.st_mode);
-        status = (is_folder ? show_checkpoint : show_file)(path, a);
+        status = (is_folder ? show_folder : show_file)(path, a);
     }
     if (a->json)
         printf("]}\n");
@@ -296,7 +316,8 @@ int main(int argc, char **argv)
     else if (lt_options_asked(options) != LT_OPTIONS_RUN)
         status = lt_options_answer(options, stdout) ? fail() : 0;
     else if (lt_options_rest_count(options) == 0)
-        fprintf(stderr, "inspect: a file or a checkpoint folder is wanted; --help says more\n");
+        fprintf(stderr,
+                "inspect: a file, a checkpoint or a run folder is wanted; --help says more\n");
     else
         status = show_all(options, &a);
     lt_options_free(&options);

@@ -8,13 +8,14 @@ import math
 import os
 import pickle
 import struct
+import subprocess
 import sys
 import zipfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from rows import run_rows  # noqa: E402
-from trainer import NOISE, OK, SMALL, USAGE, fails, read_safetensors, run  # noqa: E402
+from trainer import NOISE, OK, PROGRAM, SMALL, USAGE, epochs_of, fails, read_safetensors, run  # noqa: E402
 
 
 def options_have_the_names_that_people_type(cwd):
@@ -166,13 +167,43 @@ def a_resume_with_another_batch_says_which_it_was(cwd):
     assert "this run has 15" in said and "use" not in said, said  # 16 is no multiple of 3
 
 
+def inspect(*args, cwd):
+    tool = os.path.join(os.path.dirname(PROGRAM), "..", "..", "tools", "inspect")
+    p = subprocess.run([tool, *args], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return p.returncode, p.stdout + p.stderr
+
+
+def a_run_folder_is_summed_up(cwd):
+    run(*NOISE, *SMALL, "--epochs", "2", "--lr", "0.02", "--output", "made", cwd=cwd)
+    code, text = inspect("made", cwd=cwd)
+    assert code == 0, text
+    for line in ("run made", "  data         synthetic:48:16:3", "  arch         resnet10", "  lr           0.02",
+                 "  steps        24", "  epochs       2", "made/checkpoints/latest: complete, checksums hold",
+                 "resnet10, 3 classes, optimizer sgd, step 24, epoch 2, batch 0, seed 0"):
+        assert line + "\n" in text, f"no '{line}' in {text}"
+    code, text = inspect("--json", "made", "made/model.safetensors", cwd=cwd)
+    first, second = json.loads(text)["files"]
+    assert (code, first["steps"], first["latest"]["step"]) == (0, 24, 24) and second["tensors"], text
+    assert first["val_loss"] == float(f"{epochs_of(cwd, 'made')[-1]['val_loss']:.9g}"), text
+    with open(os.path.join(cwd, "made", "checkpoints", "latest", "model.safetensors"), "r+b") as f:
+        f.seek(-1, os.SEEK_END)
+        last = f.read(1)[0]
+        f.seek(-1, os.SEEK_END)
+        f.write(bytes([last ^ 1]))
+    code, text = inspect("made", cwd=cwd)
+    assert code == 1 and "inspect: made/checkpoints/latest" in text, text
+    os.mkdir(os.path.join(cwd, "empty"))
+    code, text = inspect("empty", cwd=cwd)
+    assert code == 1 and "empty: neither a checkpoint, which has a state.json, nor a run folder" in text, text
+
+
 ROWS = [options_have_the_names_that_people_type, a_schedule_of_milestones_has_some,
         mistakes_in_a_config_count_under_the_command_line_too, files_of_pytorch_point_to_the_guide,
         another_class_count_names_reset_head, prefixes_of_wrappers_are_understood,
         relatives_of_residual_networks_are_named, frozen_batch_norms_stay_as_they_are,
         help_says_what_numbers_of_groups_are, what_was_chosen_for_small_pictures_is_said,
         the_table_of_blocks_is_shown_on_demand, a_profile_makes_its_folder,
-        a_resume_with_another_batch_says_which_it_was]
+        a_resume_with_another_batch_says_which_it_was, a_run_folder_is_summed_up]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-usage-", sys.argv[2] if len(sys.argv) > 2 else None))

@@ -101,7 +101,7 @@ static void test_errors(void **state)
                 {"none", "none: No such file", 1},
                 {"cut", "cut: ", 1},
                 {"--json cut", "cut: ", 1},
-                {".", "./state.json: No such file", 1}};
+                {"--json .", ".: neither a checkpoint", 1}};
     char path[TEMP_PATH];
     temp_write(temp_path(path, folder, "cut"), "\x08\0\0\0\0\0\0\0{", 9);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {

@@ -1,0 +1,131 @@
+/* A run folder in a few lines: what was trained on what, how far it came, its latest checkpoint. */
+
+#include "inspect.h"
+#include "report.h"
+
+#include "lather/ext/fail.h"
+#include "lather/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
+
+static double last(const report_series *s)
+{
+    return s->count ? s->y[s->count - 1] : (double)NAN;
+}
+
+static double largest(const report_series *s)
+{
+    double top = (double)NAN;
+    for (size_t i = 0; i < s->count; i++)
+        top = fmax(top, s->y[i]);
+    return top;
+}
+
+static void print_text(const char *text)
+{
+    char line[PATH_BYTES];
+    printf("%s\n", lt_text_escape(line, sizeof line, text));
+}
+
+/* A YAML scalar without its quotes, if nothing in it is escaped. */
+static const char *unquoted(const char *value, char text[PATH_BYTES])
+{
+    size_t bytes = strlen(value);
+    if (bytes < 2 || value[0] != '"' || value[bytes - 1] != '"' || strchr(value, '\\'))
+        return value;
+    snprintf(text, PATH_BYTES, "%.*s", (int)bytes - 2, value + 1);
+    return text;
+}
+
+static const char *const shown[] = {"data", "arch", "optim", "lr", "batch-size"};
+enum { SHOWN = sizeof shown / sizeof *shown };
+
+static void print_settings(const report_settings *s, bool json)
+{
+    char text[PATH_BYTES];
+    for (int i = 0; i < SHOWN; i++) {
+        const char *value = report_settings_find(s, shown[i]);
+        if (!value)
+            continue;
+        printf(json ? ",\"%s\":" : "  %-12s ", shown[i]);
+        (json ? inspect_quoted : print_text)(unquoted(value, text));
+    }
+}
+
+static void print_metrics(const report_metrics *m, bool json)
+{
+    const struct {
+        const char *key, *title;
+        double value;
+    } rows[] = {
+        {"steps", "steps", m->loss.count ? m->loss.x[m->loss.count - 1] : (double)NAN},
+        {"epochs", "epochs", (double)m->train_loss.count},
+        {"seconds", "seconds", m->seconds + m->eval_seconds},
+        {"images_per_second", "images/s", last(&m->speed)},
+        {"train_loss", "train loss", last(&m->train_loss)},
+        {"val_loss", "val loss", last(&m->val_loss)},
+        {"val_top1", "val top-1 %", last(&m->val_top1)},
+        {"best_val_top1", "best top-1 %", largest(&m->val_top1)},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (json)
+            inspect_number(rows[i].key, rows[i].value);
+        else if (isfinite(rows[i].value))
+            printf("  %-12s %.6g\n", rows[i].title, rows[i].value);
+    }
+}
+
+/* A run that has trained nothing yet has no records. */
+static lt_status read_metrics(report_metrics *m, const char *folder)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    if (access(path, F_OK))
+        return LT_OK;
+    lt_status st = report_read(m, path);
+    return st == LT_E_FORMAT ? LT_OK : st;
+}
+
+static lt_status show_latest(const char *folder, bool json)
+{
+    char path[PATH_BYTES];
+    lt_checkpoint_state state;
+    snprintf(path, sizeof path, "%s/checkpoints/latest", folder);
+    if (access(path, F_OK)) {
+        printf(json ? ",\"latest\":null}" : "no checkpoint yet\n");
+        return LT_OK;
+    }
+    LT_TRY(lt_checkpoint_verify(path, &state));
+    if (json)
+        printf(",\"latest\":{");
+    inspect_state(path, &state, json);
+    if (json)
+        printf("}}");
+    return LT_OK;
+}
+
+lt_status inspect_run(const char *folder, bool json)
+{
+    char path[PATH_BYTES];
+    report_settings settings = {0};
+    report_metrics metrics = {0};
+    snprintf(path, sizeof path, "%s/config.yaml", folder);
+    lt_status st = report_settings_read(&settings, path);
+    if (!st)
+        st = read_metrics(&metrics, folder);
+    if (!st) {
+        printf(json ? "{\"path\":" : "run ");
+        (json ? inspect_quoted : print_text)(folder);
+        print_settings(&settings, json);
+        print_metrics(&metrics, json);
+        st = show_latest(folder, json);
+    }
+    report_clear(&metrics);
+    report_settings_clear(&settings);
+    return st;
+}
