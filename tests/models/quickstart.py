@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""./quickstart from its build on, which is a script here: what it shows, and that the commands it ends with work.
+
+    quickstart.py TRAIN_RESNET50 [ROW]
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from rows import run_rows  # noqa: E402
+from trainer import PROGRAM, picture  # noqa: E402
+
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+REPORT = os.path.join(os.path.dirname(PROGRAM), "..", "..", "tools", "report")
+STEPS = 60
+
+
+def script(path, *lines):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as f:
+        f.write("#!/bin/sh\n" + "\n".join(lines) + "\n")
+    os.chmod(path, 0o755)
+
+
+def place(cwd, *ninja):
+    """A clone whose build is there already; ninja: the lines of a script that says what building says."""
+    shutil.copy(os.path.join(SOURCE, "quickstart"), cwd)
+    script(os.path.join(cwd, "tools", "packages"), "exit 0")
+    script(os.path.join(cwd, "bin", "meson"), "exit 0")
+    script(os.path.join(cwd, "bin", "ninja"), "echo \"ninja: Entering directory\"", *ninja)
+    for tool, real in (("models/resnet50/train_resnet50", PROGRAM), ("tools/report", REPORT)):
+        path = os.path.join(cwd, "build-quickstart", tool)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(os.path.abspath(real), path)
+    with open(os.path.join(cwd, "build-quickstart", "build.ninja"), "w"):
+        pass
+
+
+def quickstart(cwd, *flags):
+    env = {**os.environ, "PATH": os.path.join(cwd, "bin") + ":" + os.environ["PATH"]}
+    return subprocess.run(["./quickstart", *flags], cwd=cwd, env=env, capture_output=True, text=True, timeout=120,
+                          check=False)
+
+
+def it_shows_progress_speed_and_what_to_do_next(cwd):
+    place(cwd, f"for i in $(seq {STEPS}); do echo \"[$i/{STEPS}] Compiling file $i\"; done")
+    p = quickstart(cwd, "--data", "synthetic:64:16:4", "--arch", "resnet10", "--width", "4", "--batch-size", "8",
+                   "--threads", "1", "--progress", "off")
+    assert p.returncode == 0, p.stderr[-500:] + p.stdout[-500:]
+    assert re.findall(r"\[(\d+)/60\]", p.stdout) == ["25", "50", "60"], p.stdout
+    assert re.search(r"Images a second: \d+ in epoch 1, \d+ in epoch 2\. The first steps are the slowest", p.stdout), p.stdout
+    assert "a fiftieth of Shampoo's roots" in p.stdout, p.stdout
+    for name in ("cats", "dogs"):
+        os.makedirs(os.path.join(cwd, "my-pictures", name))
+        for i in range(16):
+            picture(os.path.join(cwd, "my-pictures", name, f"{i}.bmp"), 24, 100 * (name == "dogs") + i)
+    commands = re.findall(r"^  (build-quickstart/.*)$", p.stdout, re.M)
+    assert len(commands) == 3, commands
+    for command in commands:
+        command = command.replace("--epochs 10", "--epochs 1 --width 8")  # the whole takes too long for a test
+        done = subprocess.run(command, shell=True, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, f"{command}: {done.stderr[-500:]}"
+    assert os.path.exists(os.path.join(cwd, "runs", "mine", "report.html"))
+
+
+def a_build_that_fails_says_why(cwd):
+    place(cwd, "echo '[1/60] Compiling a'", "echo 'FAILED: a.o'", "echo 'a.c:1: error: no'", "exit 1")
+    p = quickstart(cwd)
+    assert p.returncode == 1 and "FAILED: a.o\na.c:1: error: no\n" in p.stdout and "3/4" not in p.stdout, p.stdout
+
+
+ROWS = [it_shows_progress_speed_and_what_to_do_next, a_build_that_fails_says_why]
+
+if __name__ == "__main__":
+    sys.exit(run_rows(ROWS, "lather-quickstart-", sys.argv[2] if len(sys.argv) > 2 else None))
