@@ -134,6 +134,8 @@ typedef struct sum_row {
 
 static const sum_row sums[] = {
     {"everything", {2, {33, 70}}, {2, {1, 1}}, ROWS},
+    {"few elements", {1, {5}}, {1, {1}}, ROWS},
+    {"everything, several chunks", {4, {3, 5, 67, 71}}, {4, {1, 1, 1, 1}}, STORAGE},
     {"per channel", {4, {3, 5, 4, 7}}, {4, {1, 5, 1, 1}}, STORAGE},
     {"over channels", {4, {3, 5, 4, 7}}, {4, {3, 1, 4, 7}}, STORAGE},
     {"over pixels, gaps", {4, {3, 5, 4, 7}}, {4, {3, 5, 1, 1}}, GAPS},

@@ -90,10 +90,20 @@ static lt_status relu_grad(void *ctx, const lt_view *dy, const lt_view *y, const
     return LT_OK;
 }
 
+/* Where x and y lie differently: a product with a number that is repeated. */
+static lt_status scale_strided(void *ctx, double factor, const lt_view *x, const lt_view *y)
+{
+    float number = (float)factor;
+    const lt_view b = {.data = &number, .dtype = LT_F32, .shape = y->shape};
+    if (!lt_cpu_is_fast_dtype(x->dtype) || !lt_cpu_is_fast_dtype(y->dtype))
+        return lt_backend_ref()->scale(ctx, factor, x, y);
+    return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_MUL}, x, &b, y);
+}
+
 static lt_status scale(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
     if (!fast(x, x, y))
-        return lt_backend_ref()->scale(ctx, factor, x, y);
+        return scale_strided(ctx, factor, x, y);
     job j = make_job(ctx, x, x, y);
     j.number = factor;
     lt_parallel(lt_cpu_count(y), GRAIN, scale_chunk, &j);
@@ -259,14 +269,41 @@ static bool sums_rows(const lt_view *x, const lt_view *y, int64_t *channels)
     return lt_cpu_is_fast_dtype(x->dtype) && lt_view_is_dense(x) && lt_view_is_dense(y);
 }
 
+enum { CHUNK_ELEMENTS = 32768, COLUMNS = 64 };
+
+/* The sum of everything: that of COLUMNS columns, of whatever elements, and of what is left over. */
+static lt_status sum_all(lt_cpu *cpu, double factor, const lt_view *x, float *y)
+{
+    const int64_t count = lt_cpu_count(x), whole = count / COLUMNS, rest = count % COLUMNS;
+    const int64_t grain = CHUNK_ELEMENTS / COLUMNS, chunks = (whole + grain - 1) / grain;
+    const size_t parts = (size_t)((chunks + 1) * COLUMNS);
+    rows r = {.kernels = cpu->kernels,
+              .store = x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+              .x = x,
+              .channels = COLUMNS,
+              .part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, parts * sizeof(float))};
+    if (!r.part)
+        return LT_E_NOMEM;
+    memset(r.part, 0, parts * sizeof(float));
+    lt_parallel(whole, grain, sum_chunk, &r);
+    const char *end = (const char *)x->data + (size_t)(count - rest) * lt_dtype_size(x->dtype);
+    r.kernels->of[r.store].add_rows(end, 1, rest, r.part + chunks * COLUMNS);
+    double total = 0;
+    for (size_t i = 0; i < parts; i++)
+        total += (double)r.part[i];
+    *y = (float)(factor * total);
+    return LT_OK;
+}
+
 /* Sums in double over chunks' sums in f32; chunks are cut by size alone. */
 static lt_status sum(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
-    enum { CHUNK_ELEMENTS = 32768 };
     lt_cpu *cpu = ctx;
     int64_t channels;
     if (y->dtype != LT_F32 || !sums_rows(x, y, &channels))
         return lt_backend_ref()->sum(ctx, factor, x, y);
+    if (channels == 1)
+        return sum_all(cpu, factor, x, y->data);
     const int64_t count = lt_cpu_count(x) / channels;
     const int64_t grain = channels < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / channels : 1;
     const int64_t chunks = (count + grain - 1) / grain;
