@@ -59,6 +59,12 @@ def digest(path):
         return hashlib.sha256(file.read()).hexdigest()
 
 
+def is_rest(name):
+    """An unfinished file of a process that is gone; one whose number another process has may stay."""
+    number = re.search(r"\.tmp-(\d+)$", name)
+    return number and not os.path.exists(f"/proc/{number[1]}")
+
+
 def snapshot(folder):
     """What a run leaves, but for times: names and contents."""
     found = {"records": [stable(r) for r in records(folder) if r.get("event") in ("step", "epoch")]}
@@ -73,7 +79,7 @@ def snapshot(folder):
     for name in ("latest", "best"):
         path = f"{folder}/checkpoints/{name}"
         found[name] = os.readlink(path) if os.path.islink(path) else None
-    found["rests"] = [name for _, parts, files in os.walk(folder) for name in parts + files if ".tmp-" in name]
+    found["rests"] = [name for _, parts, files in os.walk(folder) for name in parts + files if is_rest(name)]
     return found
 
 
