@@ -52,6 +52,14 @@ same_classes() # WEIGHTS PICTURE: classify against train_resnet50 predict
     [ "$(wc -l <"$folder/folded")" = 5 ] && cmp "$folder/folded" "$folder/predicted"
 }
 
+# The likeliest classes by the logits of examples/onnx.c, in the order that classify printed.
+same_logits()
+{
+    "$folder/onnx" "$folder/model.onnx" "$root/tests/tools/gradient.jpg" >"$folder/logits" || return 1
+    sort -k2,2gr "$folder/logits" | awk 'NR <= 5 { print $1 }' >"$folder/order"
+    awk '{ print $1 }' "$folder/top" | cmp - "$folder/order"
+}
+
 says() # TEXT COMMAND...
 {
     text=$1
@@ -86,6 +94,11 @@ if [ -x "$prefix/bin/train_resnet50" ]; then
         --width 8 --batch-size 8 --epochs 1 --stem imagenet --progress off --output "$folder/run"
     weights=$(ls -d "$folder"/run/checkpoints/step-*/model.safetensors 2>/dev/null | tail -1)
     holds "the classifier agrees with predict" same_classes "$weights" \
+        "$root/tests/tools/gradient.jpg"
+    holds "the weights are exported" "$prefix/bin/train_resnet50" export --weights "$weights" \
+        --image-size 224 --output "$folder/model.onnx"
+    holds "the ONNX model gives the classifier's order" same_logits
+    holds "broken models are an error" fails "$folder/onnx" "$folder/batch.bin" \
         "$root/tests/tools/gradient.jpg"
     holds "a missing picture is an error" fails "$folder/classify" "$weights" "$folder/none.jpg"
 fi

@@ -172,7 +172,8 @@ static const lt_option table[] = {
 const lt_program train_program = {
     .name = "train_resnet50",
     .summary = "train, evaluate and use residual networks",
-    .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  reproduce PLAN",
+    .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  "
+             "export --weights FILE --output MODEL.onnx  |  reproduce PLAN",
     .description =
         "Trains a residual network on pictures. Numbers that differ from optimizer to "
         "optimizer are shown as OPTIMIZER=NUMBER. Beside it: lather-report RUN draws curves, "

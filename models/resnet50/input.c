@@ -234,3 +234,21 @@ void session_describe_input(const session *s)
            from[s->origin[NOTE_CROP_PCT]], s->own.text[NOTE_INTERPOLATION],
            from[s->origin[NOTE_INTERPOLATION]], other);
 }
+
+/* Sides of ImageNet's, CIFAR's and MNIST's pictures. */
+static int default_side(const lt_resnet_config *shape)
+{
+    if (!shape->small_stem)
+        return IMAGENET_SIDE;
+    return shape->channels == 1 ? 28 : 32;
+}
+
+lt_status session_open_weights(session *s, const char *path)
+{
+    LT_TRY(lt_resnet_load(&s->model, s->device, path, &s->shape));
+    LT_TRY(notes_read(&s->known, path));
+    LT_TRY(session_choose_pixels(s, s->shape.channels));
+    LT_TRY(session_choose_input(s, default_side(&s->shape)));
+    session_describe_input(s);
+    return LT_OK;
+}

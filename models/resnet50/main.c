@@ -166,7 +166,12 @@ int main(int argc, char **argv)
     if (!strcmp(first, "reproduce"))
         return command_reproduce(argv); /* with signals as they were */
     signals_as_errors();
-    const bool predicts = !strcmp(first, "predict");
-    return signals_flush("train_resnet50", predicts ? command_predict(argc - 1, argv + 1)
-                                                    : command_train(argc, argv));
+    int code;
+    if (!strcmp(first, "predict"))
+        code = command_predict(argc - 1, argv + 1);
+    else if (!strcmp(first, "export"))
+        code = command_export(argc - 1, argv + 1);
+    else
+        code = command_train(argc, argv);
+    return signals_flush("train_resnet50", code);
 }

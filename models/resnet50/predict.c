@@ -48,19 +48,10 @@ static const lt_program program = {
     .rest = true,
 };
 
-/* Sides of ImageNet's, CIFAR's and MNIST's pictures. */
-static int default_side(const lt_resnet_config *shape)
-{
-    if (!shape->small_stem)
-        return IMAGENET_SIDE;
-    return shape->channels == 1 ? 28 : 32;
-}
-
 static lt_status open_model(session *s, const predict_arguments *a)
 {
     lt_device_config config = {.threads = (int)a->threads};
     LT_TRY(lt_device_open(&s->device, a->device, &config));
-    LT_TRY(lt_resnet_load(&s->model, s->device, a->weights, &s->shape));
     s->args.image_size = a->image_size;
     s->args.interpolation = a->interpolation;
     s->args.exif = a->exif;
@@ -69,10 +60,7 @@ static lt_status open_model(session *s, const predict_arguments *a)
     s->args.crop_pct = a->crop_pct;
     s->args.mean = a->mean;
     s->args.std = a->std;
-    LT_TRY(notes_read(&s->known, a->weights));
-    LT_TRY(session_choose_pixels(s, s->shape.channels));
-    LT_TRY(session_choose_input(s, default_side(&s->shape)));
-    session_describe_input(s);
+    LT_TRY(session_open_weights(s, a->weights));
     return lt_tape_new(&s->tape, s->device);
 }
 

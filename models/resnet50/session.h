@@ -174,6 +174,8 @@ int session_train_side(const session *s, int64_t epoch);
 int session_largest_side(const session *s);
 /* Logs one line: network, size, crop, interpolation, and where they come from. */
 void session_describe_input(const session *s);
+/* The network of a file of weights, alone: without data, its input is what the file and the arguments say. */
+lt_status session_open_weights(session *s, const char *path);
 
 /* folder.c */
 /* Locks --output and finds what --resume asks for; a run in the folder is refused without that or --overwrite.
@@ -264,6 +266,8 @@ int signals_flush(const char *program, int code);
 
 /* predict.c: the command `predict`; returns the exit status. */
 int command_predict(int argc, char *const *argv);
+/* export.c: the command `export`. */
+int command_export(int argc, char *const *argv);
 
 /* recipe.c: lt_options_parse(), with the settings of --recipe NAME below all that the command line
  * and --config say. A run's config then has the settings, not the name. Errors: those, and LT_E_ARG

@@ -1,0 +1,84 @@
+/* train_resnet50 export --weights FILE --output MODEL.onnx: network and weights for other runtimes. */
+
+#include "onnx.h"
+#include "session.h"
+
+#include "lather/ext/fail.h"
+
+#include <stdio.h>
+
+typedef struct export_arguments {
+    const char *weights, *output, *mean, *std;
+    int64_t image_size;
+} export_arguments;
+
+#define AT(field) .offset = offsetof(export_arguments, field)
+
+/* clang-format off */
+static const lt_option table[] = {
+{"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
+{"Options", .name = "output", .alias = 'o', .type = LT_OPTION_STRING, AT(output), .meta = "FILE", .help = "the ONNX model to write"},
+{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: as in predict"},
+{"Options", .name = "mean", .type = LT_OPTION_STRING, AT(mean), .meta = "R,G,B", .help = "for the metadata, where the weights do not say it"},
+{"Options", .name = "std", .type = LT_OPTION_STRING, AT(std), .meta = "R,G,B", .help = "likewise"},
+};
+/* clang-format on */
+
+static const lt_program program = {
+    .name = "train_resnet50 export",
+    .summary = "write a network and its weights as ONNX",
+    .usage = "--weights FILE --output MODEL.onnx",
+    .description =
+        "Input images [N,C,size,size], f32 RGB or grey, (pixel / 255 - mean) / std; output logits "
+        "[N,classes]. N is free. Opset 13. The metadata have what the weights say: class_names, "
+        "mean, std, image_size, crop_pct, interpolation.\n\n"
+        "Exit status: 0 done, 1 an error, 2 a wrong command line.",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+};
+
+static lt_status write_model(session *s, const char *path)
+{
+    onnx_note note[NOTES];
+    onnx_model m = {
+        .shape = &s->shape, .params = &s->params, .size = s->transform.size, .note = note};
+    for (int key = 0; key < NOTE_STEM; key++)
+        note[m.notes++] = (onnx_note){notes_key[key], s->own.text[key]};
+    if (s->known.names)
+        note[m.notes++] = (onnx_note){"class_names", s->known.names};
+    return onnx_write(&m, path);
+}
+
+static lt_status export(session *s, const export_arguments *a)
+{
+    if (!a->weights)
+        return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
+    if (!a->output)
+        return lt_fail(LT_E_ARG, "--output: missing; the file to write");
+    s->args.image_size = a->image_size;
+    s->args.mean = a->mean;
+    s->args.std = a->std;
+    LT_TRY(lt_device_open(&s->device, "ref", NULL));
+    LT_TRY(session_open_weights(s, a->weights));
+    LT_TRY(lt_module_params(s->model, &s->params));
+    s->at_work = true;
+    return write_model(s, a->output);
+}
+
+int command_export(int argc, char *const *argv)
+{
+    session s = {0};
+    export_arguments a;
+    lt_status st = lt_options_new(&s.options, &program, &a);
+    if (!st && lt_options_parse(s.options, argc, argv))
+        st = LT_E_ARG; /* a config file that cannot be read, too */
+    if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN)
+        st = lt_options_answer(s.options, stdout);
+    else if (!st)
+        st = export(&s, &a);
+    if (st)
+        fprintf(stderr, "train_resnet50 export: %s\n", lt_error_message());
+    int code = exit_status(&s, st);
+    session_close(&s);
+    return code;
+}
