@@ -70,9 +70,9 @@ static void print_failure(const char *what, const char *why, int threads)
 {
     const dnnl_version_t *v = dnnl_version();
     const char *isa = getenv("LATHER_CPU_ISA");
-    printf("FAIL form %llu, %d threads, %s%s%s: %s\n     oneDNN %d.%d.%d %s: benchdnn %s\n",
-           (unsigned long long)shared->index, threads, isa ? isa : "", isa ? ", " : "", what, why,
-           v->major, v->minor, v->patch, shared->by, shared->form.told);
+    printf("FAIL form %llu, %d threads, %s: %s: %s\n     oneDNN %d.%d.%d %s: benchdnn %s\n",
+           (unsigned long long)shared->index, threads, isa && *isa ? isa : "all instructions", what,
+           why, v->major, v->minor, v->patch, shared->by, shared->form.told);
     fflush(stdout);
     shared->failed++;
     note_maker(true);
@@ -109,11 +109,12 @@ static lt_status call_guarded(const test *t, const lt_backend *be, void *ctx, co
     lt_cpu *cpu = ctx;
     for (size_t i = 0; i < COUNT_OF(slots); i++)
         cpu->slot[slots[i]].asked = 0;
-    LT_TRY(entry(t, be, ctx, v, absolute));
+    lt_status st = entry(t, be, ctx, v, absolute);
+    snprintf(shared->by, sizeof shared->by, "%s", cpu->products->last);
+    LT_TRY(st);
     for (size_t i = 0; i < COUNT_OF(slots); i++)
         fill_slot(&cpu->slot[slots[i]]);
     LT_TRY(entry(t, be, ctx, v, absolute));
-    snprintf(shared->by, sizeof shared->by, "%s", cpu->products->last);
     for (size_t i = 0; i < COUNT_OF(slots); i++) {
         const size_t behind = written_behind(&cpu->slot[slots[i]]);
         if (behind)

@@ -2,6 +2,7 @@
  * and brought to the layout that the primitive wants. Formula: lt_conv2d(). */
 
 #include "base/parallel.h"
+#include "tensor/backend/cpu/conv_verify.h"
 #include "tensor/backend/cpu/products.h"
 #include "tensor/backend/cpu/wgrad.h"
 
@@ -12,6 +13,11 @@ typedef struct call {
     const lt_conv2d_config *config;
     const lt_view *x, *w, *b, *y; /* or the gradients of x, w, y */
 } call;
+
+static lt_conv_form form_of(const call *c)
+{
+    return (lt_conv_form){c->kind, *c->config, c->x->shape, c->w->shape, c->y->shape};
+}
 
 static dnnl_data_type_t dnnl_dtype(lt_dtype dtype)
 {
@@ -140,7 +146,7 @@ static dnnl_status_t describe(description *d, lt_products *products, const call 
         st = describe_hint(d, products, c, dtype);
     if (st)
         return st;
-    const lt_conv_form form = {c->kind, *g, c->x->shape, c->w->shape, c->y->shape};
+    const lt_conv_form form = form_of(c);
     p->form = products->without_rules ? NULL : &form;
     st = lt_conv_describe(&d->pd, products->engine, c->kind, p, products->attr, d->forward);
     p->form = NULL;
@@ -179,6 +185,7 @@ static lt_status fill_plan(lt_products *products, lt_plan *plan, const descripti
         LT_TRY(lt_plan_memory(products, &plan->b, lt_md_pass(&d->problem.b)));
     LT_TRY(make_reorder(products, plan, d, kind, w));
     LT_TRY(lt_plan_scratchpad(products, plan, d->pd));
+    plan->unverified = lt_conv_verify_wanted();
     snprintf(plan->implementation, sizeof plan->implementation, "%s", lt_pd_name(d->pd));
     return lt_dnnl_check(dnnl_primitive_create(&plan->primitive, d->pd), "convolution");
 }
@@ -312,6 +319,15 @@ static lt_status run_own(lt_cpu *cpu, const lt_wgrad_unit *unit, const call *c, 
     return lt_products_written(cpu, c->w, LT_F32, dw);
 }
 
+static lt_status verify(lt_plan *plan, const call *c)
+{
+    const lt_conv_form form = form_of(c);
+    const lt_conv_ran ran = {&form, plan->implementation, c->x, c->w, c->b, c->y};
+    LT_TRY(lt_conv_verify(&ran));
+    plan->unverified = false;
+    return LT_OK;
+}
+
 /* By oneDNN, which computes in dtype. *done is false if it has nothing right for this on this CPU. */
 static lt_status run_library(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *done)
 {
@@ -326,10 +342,12 @@ static lt_status run_library(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *d
     *done = true;
     cpu->products->last = plan->implementation;
     if (c->kind == LT_CONV)
-        return run_forward(cpu, plan, c, dtype, w_dtype);
-    if (c->kind == LT_CONV_GRAD_X)
-        return run_grad_x(cpu, plan, c, dtype, w_dtype);
-    return run_grad_w(cpu, plan, c, dtype);
+        LT_TRY(run_forward(cpu, plan, c, dtype, w_dtype));
+    else if (c->kind == LT_CONV_GRAD_X)
+        LT_TRY(run_grad_x(cpu, plan, c, dtype, w_dtype));
+    else
+        LT_TRY(run_grad_w(cpu, plan, c, dtype));
+    return plan->unverified ? verify(plan, c) : LT_OK;
 }
 
 /* In the activations' own dtype if that can be done on this CPU, else through f32. *done is false if

@@ -178,6 +178,8 @@ lt_status lt_plan_run(lt_cpu *cpu, lt_plan *plan, const dnnl_exec_arg_t *args, i
         void *pad = lt_cpu_scratch(cpu, LT_CPU_SCRATCHPAD, plan->scratchpad_bytes);
         if (!pad)
             return LT_E_NOMEM;
+        if (plan->unverified)
+            memset(pad, 0xFF, plan->scratchpad_bytes);
         dnnl_memory_set_data_handle(plan->scratchpad, pad);
         all[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, plan->scratchpad};
     }

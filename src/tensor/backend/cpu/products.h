@@ -17,6 +17,7 @@ typedef struct lt_plan {
     dnnl_memory_t x, w, w_user, b, y, scratchpad; /* w_user: w in our layout */
     size_t w_bytes, scratchpad_bytes;
     char implementation[LT_PLAN_NAME]; /* as oneDNN calls it; "" for a product of matrices */
+    bool unverified; /* LATHER_VERIFY asks for it: the first run finds NaN in its scratchpad */
 } lt_plan;
 
 /* A weight in a primitive's layout. In training every version is read once: then it goes through
