@@ -3,6 +3,7 @@
 #include "report.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/file.h"
 #include "lather/options.h"
 
 #include <errno.h>
@@ -141,8 +142,8 @@ static void write_file(FILE *out, const char *run, const char *name)
 {
     char path[PATH_MAX], text[4096];
     snprintf(path, sizeof path, "%s/%s", run, name);
-    FILE *file = fopen(path, "r");
-    if (!file)
+    FILE *file;
+    if (lt_file_open(&file, path))
         return;
     fprintf(out, "<details><summary>%s</summary><pre>", name);
     while (fgets(text, sizeof text, file)) {

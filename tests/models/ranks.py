@@ -317,6 +317,17 @@ def a_profile_has_a_trace_of_each_rank(cwd):
         assert "gradients" in {e.get("name") for e in events}, name
 
 
+def ranks_on_the_cpu_load_no_cuda(cwd):
+    ENV["LD_DEBUG"] = "libs"
+    try:
+        said = run(2, *NOISE, *SMALL, "--max-steps", "1", "--batch-size", "4", "--output", "run", cwd=cwd)[1]
+    finally:
+        del ENV["LD_DEBUG"]
+    names = [line.rsplit("/", 1)[-1] for line in said.splitlines() if "calling init:" in line]
+    assert names.count("liblather-mpi.so") == 2, "the linker did not say what it loads"
+    assert not [name for name in names if name.startswith("liblather-cuda")], names
+
+
 def wrong_command_lines_are_refused(cwd):
     flags = [*NOISE, *SMALL, "--max-steps", "1", "--batch-size", "4"]
     for args, says in ((["--comm-model", "5"], "--comm-model"), (["--batch-size", "25"], "2 ranks")):
@@ -331,7 +342,8 @@ def wrong_command_lines_are_refused(cwd):
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_picture_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         gradients_that_are_not_finite, divided_state_changes_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_pictures_of_all_ranks_are_listed,
-        a_profile_has_a_trace_of_each_rank, wrong_command_lines_are_refused]
+        a_profile_has_a_trace_of_each_rank, ranks_on_the_cpu_load_no_cuda,
+        wrong_command_lines_are_refused]
 
 
 def can_run():
