@@ -100,11 +100,11 @@ lt_status session_open_folder(session *s)
 
 /* --- Flags that changed --- */
 
-/* Flags of one start, and what a checkpoint has taken the place of. */
+/* Flags of one start, and what is the checkpoint's: a network that is not does not load. */
 static bool says_nothing(const lt_option *option)
 {
-    static const char *const names[] = {"output", "progress", "log-every",
-                                        "recipe", "weights",  "reset-head"};
+    static const char *const names[] = {"output",     "progress", "log-every", "recipe", "weights",
+                                        "reset-head", "arch",     "depths",    "width",  "stem"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], option->name))
             return true;

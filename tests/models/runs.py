@@ -19,6 +19,7 @@ from trainer import (ERROR, INTERRUPTED, NOISE, OK, PROGRAM, SMALL, TIMEOUT, USA
                      run, same, steps_of)
 
 FLAGS = [*NOISE, *SMALL, "--optim", "sgd", "--sched", "constant", "--no-tensorboard"]
+NETWORKLESS = [f for i, f in enumerate(FLAGS) if not {"--arch", "--width"} & {f, FLAGS[i - 1]}]
 LINES = ["--progress", "lines"]
 FOR_EVER = ["--epochs", "100000", "--eval-every", "0"]
 
@@ -180,6 +181,9 @@ def flags_that_changed_at_a_resume_are_listed(cwd):
     assert [r.get("changed") for r in records(cwd, "run") if r["event"] == "resume"] == [want]
     p = run(*resume, "run/checkpoints/latest", *LINES, cwd=cwd)  # control
     assert "resumed" in p.stderr and "changed" not in p.stderr, p.stderr
+    p = run(*NETWORKLESS, *resume[len(FLAGS):], "auto", *LINES, cwd=cwd)  # the network is the checkpoint's
+    assert "resumed" in p.stderr and "changed" not in p.stderr, p.stderr
+    assert config(cwd, "run")["arch"] == "resnet10"
 
 
 # --- one process --------------------------------------------------------------------------------
@@ -324,8 +328,7 @@ def fine_tuning_is_safe_to_restart(cwd):
     run(*FLAGS, "--max-steps", "1", "--output", "base", cwd=cwd)
     weights = at(cwd, "w.safetensors")
     shutil.copy(at(cwd, "base", "model.safetensors"), weights)
-    rest = [f for i, f in enumerate(FLAGS) if not {"--arch", "--width"} & {f, FLAGS[i - 1]}]
-    flags = [*rest, "--data", "synthetic:16:16:5", "--seed", "3", *LINES]
+    flags = [*NETWORKLESS, "--data", "synthetic:16:16:5", "--seed", "3", *LINES]
     tune = [*flags, "--weights", weights, "--reset-head"]
     run(*tune, "--max-steps", "8", "--output", "whole", cwd=cwd)
     for name in ("typed", "config", "bare"):
