@@ -235,6 +235,9 @@ def a_lost_last_checkpoint_is_an_error(cwd):
     assert text.count("checkpoint of step 3 not written: ") == 1 and "File too large" in text, text
     failed = [r for r in records(cwd, "run") if r["event"] == "checkpoint_failed"]
     assert [r["step"] for r in failed] == [3] and "File too large" in failed[0]["error"], failed
+    os.makedirs(at(cwd, "other", "checkpoints", "latest"))  # in the way of the link; the weights are written
+    fails(*flags[:-1], "other", cwd=cwd, says="other: the checkpoint of the last step, 3, is missing")
+    assert os.path.exists(at(cwd, "other", "model.safetensors"))
 
 
 def a_lost_checkpoint_in_between_is_told_and_ends_nothing(cwd):

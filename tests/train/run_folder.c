@@ -96,13 +96,13 @@ static void test_lock(void **state)
     lt_run_lock_close(&c);
 }
 
-/* In a child that holds the lock and waits to be killed. */
-static void hold(const char *run, int ready)
+/* In a child that holds the lock until it is killed, or the test has ended without doing so. */
+static void hold(const char *run, int ready, int parent)
 {
+    char byte;
     lt_run_lock *lock = NULL;
     if (!lt_run_lock_open(&lock, run, NULL) && write(ready, "x", 1) == 1)
-        for (;;)
-            pause();
+        (void)!read(parent, &byte, 1);
     _exit(1);
 }
 
@@ -111,12 +111,15 @@ static void test_stale(void **state)
     (void)state;
     char run[TEMP_PATH], byte;
     lt_run_lock *lock = NULL;
-    int ready[2];
+    int ready[2], parent[2];
     temp_path(run, folder, "run");
     assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(parent), 0);
     pid_t child = fork();
-    if (!child)
-        hold(run, ready[1]);
+    if (!child) {
+        close(parent[1]);
+        hold(run, ready[1], parent[0]);
+    }
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_status(lt_run_lock_open(&lock, run, NULL), LT_E_IO);
     assert_int_equal(kill(child, SIGKILL), 0);
@@ -124,8 +127,10 @@ static void test_stale(void **state)
     assert_true(exists("run/lock"));
     assert_ok(lt_run_lock_open(&lock, run, NULL));
     lt_run_lock_close(&lock);
-    close(ready[0]);
-    close(ready[1]);
+    for (int i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(parent[i]);
+    }
 }
 
 static void test_used(void **state)
