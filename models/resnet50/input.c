@@ -206,14 +206,16 @@ lt_transform session_eval_transform(const session *s)
 static const char *name_arch(const session *s, char text[NOTE_BYTES])
 {
     enum { USUAL_WIDTH = 64 };
-    const lt_resnet_config *c = &s->shape;
-    int at = snprintf(text, NOTE_BYTES, "resnet %d-%d-%d-%d", c->depths[0], c->depths[1],
-                      c->depths[2], c->depths[3]);
-    const char *name = network_name(c);
+    lt_resnet_config c = s->shape;
+    if (lt_resnet_resolve(&c)) /* of --arch, without depths yet */
+        c = s->shape;
+    int at = snprintf(text, NOTE_BYTES, "resnet %d-%d-%d-%d", c.depths[0], c.depths[1], c.depths[2],
+                      c.depths[3]);
+    const char *name = network_name(&c);
     if (name)
         at = snprintf(text, NOTE_BYTES, "%s", name);
-    if (c->width && c->width != USUAL_WIDTH)
-        snprintf(text + at, (size_t)(NOTE_BYTES - at), " of width %d", c->width);
+    if (c.width != USUAL_WIDTH)
+        snprintf(text + at, (size_t)(NOTE_BYTES - at), " of width %d", c.width);
     return text;
 }
 

@@ -108,6 +108,7 @@ def fine_tuning_goes_on_at_the_size_of_the_weights(cwd):
     tuned = trained(cwd, "second", "--weights", weights)
     assert " ".join(metadata(tuned)[k] for k in NOTES) == "24 1 bilinear small none", metadata(tuned)
     p = run(*TRAIN, "--weights", weights, "--image-size", "32", "--output", "third", cwd=cwd)
+    assert told(p).startswith("resnet10 of width 4, small stem, "), p.stderr
     assert told(p).endswith("32 x 32 pixels (flag), crop 1 (weights), bilinear (weights); the weights were trained at 24 x 24"), p.stderr
     assert metadata(os.path.join(cwd, "third", "model.safetensors"))["augment"] == "small"
 
