@@ -11,7 +11,7 @@
 enum {
     LT_TOKEN_BYTES = 256, /* of a token, with its NUL */
     LT_TOKEN_NONCE = 17,  /* 16 characters of 6 bits: a salt of crypt() */
-    LT_TOKEN_PROOF = 128,
+    LT_TOKEN_PROOF = 512, /* a hash, or without libcrypt all that would be hashed */
 };
 
 /* 16 random characters. Errors: LT_E_IO. */

@@ -7,7 +7,6 @@
 lt_status lt_token_prove(char out[LT_TOKEN_PROOF], const char *token, const char *nonce,
                          const char *words)
 {
-    (void)words;
-    snprintf(out, LT_TOKEN_PROOF, "%s %s", nonce, token);
+    snprintf(out, LT_TOKEN_PROOF, "%s, %s, token %s", nonce, words, token);
     return LT_OK;
 }
