@@ -63,7 +63,7 @@ def folders_and_lists_and_standard_input_are_pictures(cwd):
     weights = trained(cwd)
     image = "data/val/class0/0.bmp"
     names = [f"data/val/class{c}/{i}.bmp" for c in range(3) for i in range(4)]
-    every = b"".join(predict(*weights, name, cwd=cwd).stdout for name in names)
+    every = predict(*weights, *names, cwd=cwd).stdout
     assert predict(*weights, "data/val", cwd=cwd).stdout == every
     with open(os.path.join(cwd, "list"), "w") as f:
         f.write("\n".join(names) + "\n\n")
