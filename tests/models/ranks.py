@@ -307,8 +307,10 @@ def broken_pictures_of_all_ranks_are_listed(cwd):
 
 
 def a_profile_has_a_trace_of_each_rank(cwd):
+    with open(os.path.join(cwd, "t"), "w"):
+        pass
     run(2, *NOISE, *SMALL, "--batch-size", "4", "--max-steps", "2", "--profile", "t/trace.json", cwd=cwd,
-        code=ERROR)  # no such folder
+        code=ERROR)  # t is no folder
     run(2, *NOISE, *SMALL, "--batch-size", "4", "--max-steps", "2", "--profile", "trace.json", cwd=cwd)
     for name in ("trace.json", "trace.rank1.json"):
         with open(os.path.join(cwd, name)) as f:
