@@ -49,7 +49,7 @@ rows() # NAME BUILD-DIRECTORY [meson test arguments]: the rows of the test progr
     local name=$1 dir=$2 log=$work/tests.log p f s
     shift 2
     rm -f "$dir"/meson-logs/testlog*.json
-    meson test -C "$dir" --no-rebuild --print-errorlogs "$@" >"$log" 2>&1 </dev/null
+    meson test -C "$dir" ${rebuild---no-rebuild} --print-errorlogs "$@" >"$log" 2>&1 </dev/null
     local code=$? json
     json=$(ls -t "$dir"/meson-logs/testlog*.json 2>/dev/null | head -1)
     if [ -z "$json" ]; then
@@ -165,31 +165,36 @@ check_repository()
     fi
 }
 
-# Leaks are errors too, but for what OpenMP's and OpenBLAS's own threads keep until the end.
+# Leaks are errors too, but for what OpenMP's and OpenBLAS's own threads keep until the end. Where bytes
+# from outside are read and memory is handed around; programs and each instruction set are for --full.
 test_sanitized()
 {
-    row "the build with ASan and UBSan" build "$work/asan" -Db_sanitize=address,undefined \
-        -Db_lundef=false -Dbuildtype=debugoptimized -Dmpi=disabled --werror || {
-        skip "sanitized suites" "the build failed"
+    local suites="base tensor nn optim data dist train fuzz kernels"
+    row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled -Demulation=disabled || {
+        skip "sanitized suites" "it cannot be set up"
         return
     }
-    sanitized "suites under ASan and UBSan" base tensor nn optim data dist train fuzz conform models tools \
-        --no-suite recorded-steps # minutes of fibers
+    $full && suites="$suites conform models tools"
+    local rebuild= # only what these suites run
+    # shellcheck disable=SC2086
+    sanitized "suites under ASan and UBSan" "$work/asan" $suites
 }
 
-sanitized() # NAME SUITE... [--no-suite SUITE]
+configure_sanitized() # BUILD-DIRECTORY [meson arguments]
 {
-    local name=$1 chosen=() leaks=${leaks-1}
-    shift
-    while [ $# -gt 0 ] && [ "$1" != --no-suite ]; do
-        chosen+=(--suite "$1")
-        shift
+    configure "$@" -Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debugoptimized -Dmpi=disabled --werror
+}
+
+sanitized() # NAME BUILD-DIRECTORY SUITE...
+{
+    local name=$1 dir=$2 chosen=() leaks=${leaks-1} suite
+    for suite in "${@:3}"; do
+        chosen+=(--suite "$suite")
     done
-    chosen+=("$@")
     local -x ASAN_OPTIONS=detect_leaks=$leaks:strict_string_checks=1
     local -x LSAN_OPTIONS="suppressions=$root/tools/leaks.txt:print_suppressions=0"
     local -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-    rows "$name" "$work/asan" --timeout-multiplier 6 "${chosen[@]}"
+    rows "$name" "$dir" --timeout-multiplier 6 "${chosen[@]}"
 }
 
 storm() # KILLS
@@ -239,21 +244,26 @@ fuzz_convolutions()
     fi
 }
 
-# gpu_check on the CPU, in small sizes: all of it but the GPU. Each stage's control must fail.
+# gpu_check on the CPU, in small sizes: all of it but the GPU. Each stage's control must fail. ./check
+# runs the stage of kernels, and training on the stand-in; --full runs every stage.
 dry_run_gpu_check()
 {
-    local folder=$work/gpu_check stage control
+    local folder=$work/gpu_check stage control stages="conform" controls="conform:conform"
     $built || {
         skip "gpu_check" "the build failed"
         return
     }
+    if $full; then
+        stages="conform sanitize bench peer shampoo more"
+        controls="conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo"
+    fi
     counted "gpu_check finds libraries, keeps results, has time limits" tests/tools/test_gpu_check.sh tools/gpu_check
     row "gpu_check pack" tools/gpu_check pack "$folder" --build "$work/lean" || return
     local -x LATHER_SANITIZER=$root/tests/tools/fake_sanitizer LATHER_PYTHON=$root/tests/tools/fake_torch/python3
-    for stage in conform sanitize bench peer shampoo more; do
-        row "gpu_check $stage" "$folder/gpu_check" run "$folder" --stage $stage --device cpu --small
+    for stage in $stages; do
+        row "gpu_check $stage" "$folder/gpu_check" run "$folder" --stage "$stage" --device cpu --small
     done
-    for control in conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo; do
+    for control in $controls; do
         row "  and a spoilt ${control#*:} is found" rejects "$folder/gpu_check" run "$folder" \
             --stage "${control%:*}" --device cpu --small --control "${control#*:}"
     done
@@ -264,16 +274,17 @@ dry_run_gpu_check()
 # The same as for a device, whose module is the one on the host: tests/cuda/standin.
 dry_run_on_the_standin()
 {
-    local module=$work/main/tests/cuda/standin/liblather-cuda.so stage
+    local module=$work/main/tests/cuda/standin/liblather-cuda.so stage stages="train"
     [ -f "$module" ] || {
         skip "gpu_check on the stand-in" "it was not built"
         row "gpu_check train" "$1/gpu_check" run "$1" --stage train --device cpu --small
         return
     }
+    $full && stages="train sanitize bench peer shampoo" # conform takes long there, and is a test of its own
     rm -rf "$1.standin" && cp -r "$1" "$1.standin" && cp "$module" "$1.standin/lib/"
     rm -rf "$1.standin/logs" "$1.standin/results"
-    for stage in train sanitize bench peer shampoo; do # conform takes long there, and is a test of its own
-        row "gpu_check $stage on the stand-in" "$1/gpu_check" run "$1.standin" --stage $stage --device cuda --small
+    for stage in $stages; do
+        row "gpu_check $stage on the stand-in" "$1/gpu_check" run "$1.standin" --stage "$stage" --device cuda --small
     done
 }
 
@@ -336,16 +347,12 @@ tidy_changed()
 
 # The slow tiers: ./check --full.
 
-# Host logic of the CUDA backend, its kernels on the host, the stand-ins for its libraries: after
-# test_sanitized, whose build it is.
+# Host logic of the CUDA backend, its kernels on the host, the stand-ins for its libraries.
 test_sanitized_cuda()
 {
-    [ -f "$work/asan/build.ninja" ] || {
-        skip "suites of CUDA under ASan and UBSan" "that build failed"
-        return
-    }
-    local leaks=0 # tests of misuse leave things behind
-    sanitized "suites of CUDA under ASan and UBSan" cuda recorded-steps
+    row "a build with ASan, UBSan and CUDA" configure_sanitized "$work/asan-cuda" || return
+    local rebuild= leaks=0 # tests of misuse leave things behind
+    sanitized "suites of CUDA under ASan and UBSan" "$work/asan-cuda" cuda emulated recorded-steps
 }
 
 test_threads()

@@ -114,7 +114,7 @@ lt_status batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_
     return lt_cuda_end(c);
 }
 
-enum { DEPTH = 4 }; /* rows of a thread */
+enum { GRAD_DEPTH = 4 }; /* rows of a thread */
 
 /* sums NULL: the statistics were not this batch's, so they have no gradient. */
 template <class T, int PACK>
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
     const int64_t channels = in.channels, rows = in.x.rows.count;
     const int lines = LT_ROW_THREADS / lanes;
     const int64_t channel = ((int64_t)blockIdx.y * lanes + threadIdx.x % lanes) * PACK;
-    const int64_t first = (int64_t)blockIdx.x * lines * DEPTH + threadIdx.x / lanes;
+    const int64_t first = (int64_t)blockIdx.x * lines * GRAD_DEPTH + threadIdx.x / lanes;
     float mean[PACK], scale[PACK], shift[PACK], rstd[PACK], mean_g[PACK] = {}, slope[PACK] = {};
     if (channel >= channels)
         return;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
         slope[k] = slope[k] * share * rstd[k];
     }
 #pragma unroll
-    for (int begin = 0; begin < DEPTH; begin += together) {
+    for (int begin = 0; begin < GRAD_DEPTH; begin += together) {
         typename norm_gradient<const T>::template pieces<PACK> next[together];
 #pragma unroll
         for (int d = 0; d < together; d++)
@@ -170,7 +170,7 @@ void run_grad_x(lt_cuda *c, const lt_batchnorm_grad *from, const float *sums, do
 {
     const norm_gradient<const T> in = gradient_of<const T>(from);
     const int lanes = lt_row_lanes(in.channels, PACK);
-    const int64_t lines = (int64_t)(LT_ROW_THREADS / lanes) * DEPTH;
+    const int64_t lines = (int64_t)(LT_ROW_THREADS / lanes) * GRAD_DEPTH;
     const dim3 grid(blocks_for(in.x.rows.count, lines),
                     blocks_for(in.channels, (int64_t)lanes * PACK));
     const bool has_sums = count > 0 && sums;
