@@ -160,6 +160,8 @@ check_repository()
     checked "files are formatted" tools/check_format
     if $built; then
         checked "the library exports what its headers declare" tools/check_symbols "$work/main"
+        row "a build is equal to itself, and not under another seed" tools/compare_builds "$work/main" \
+            --self-test --only nesterov
     else
         skip "exported symbols" "the library did not build"
     fi
