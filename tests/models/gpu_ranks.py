@@ -22,7 +22,7 @@ LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "mpirun"
 FLAGS = ["--device", "cuda", "--data", "synthetic:48:16:3", "--arch", "resnet10", "--width", "4", "--progress", "off",
          "--no-tensorboard", "--eval-every", "0", "--deterministic", "--lr", "0.01", "--epochs", "3"]
 ENV["LATHER_STANDIN_PROTECT"] = "0"  # that the host leaves devices' memory alone is tested elsewhere; it takes long
-OK, ERROR = 0, 1
+OK, ERROR, USAGE = 0, 1, 2
 UNGRAPHED = "run without a graph"
 
 
@@ -166,7 +166,7 @@ def each_rank_wants_a_device(cwd):
     said = ranks.finish()[1]
     assert said[0] == ERROR and "rank 1 of 2 on this machine" in said[1] and "a GPU of its own" in said[1], said
     ranks = Ranks(2, [PROGRAM, *FLAGS, "--device", "cuda:0", "--optim", "sgd", "--max-steps", "1"], cwd).finish()
-    expect(ranks, ERROR)
+    expect(ranks, USAGE)
     assert "ranks 0 and 1 have the same GPU" in ranks[0][1] + ranks[1][1], ranks
 
 

@@ -115,7 +115,7 @@ def start(cwd, folder, **how):
 
 def a_hangup_and_a_warning_of_the_batch_system_save(cwd):
     for folder, signals in ("hup", [signal.SIGHUP, signal.SIGHUP]), ("usr1", [signal.SIGUSR1, signal.SIGTERM]):
-        p = start(cwd, folder)
+        p = start(cwd, folder, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # not nohup's
         for number in signals:  # neither is a second one that ends the run at once
             p.send_signal(number)
         p.communicate(timeout=120)
