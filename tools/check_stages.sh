@@ -247,7 +247,7 @@ fuzz_convolutions()
 }
 
 # gpu_check on the CPU, in small sizes: all of it but the GPU. Each stage's control must fail. ./check
-# runs the stage of kernels, and training on the stand-in; --full runs every stage.
+# runs the stage of kernels; --full runs every stage, those for a device on the stand-in.
 dry_run_gpu_check()
 {
     local folder=$work/gpu_check stage control stages="conform" controls="conform:conform"
@@ -270,22 +270,21 @@ dry_run_gpu_check()
             --stage "${control%:*}" --device cpu --small --control "${control#*:}"
     done
     row "gpu_check says that there is no such device" no_such_device "$folder"
-    dry_run_on_the_standin "$folder"
+    $full && dry_run_on_the_standin "$folder"
 }
 
 # The same as for a device, whose module is the one on the host: tests/cuda/standin.
 dry_run_on_the_standin()
 {
-    local module=$work/main/tests/cuda/standin/liblather-cuda.so stage stages="train"
+    local module=$work/main/tests/cuda/standin/liblather-cuda.so stage
     [ -f "$module" ] || {
         skip "gpu_check on the stand-in" "it was not built"
         row "gpu_check train" "$1/gpu_check" run "$1" --stage train --device cpu --small
         return
     }
-    $full && stages="train sanitize bench peer shampoo" # conform takes long there, and is a test of its own
     rm -rf "$1.standin" && cp -r "$1" "$1.standin" && cp "$module" "$1.standin/lib/"
     rm -rf "$1.standin/logs" "$1.standin/results"
-    for stage in $stages; do
+    for stage in train sanitize bench peer shampoo; do # conform takes long there, and is a test of its own
         row "gpu_check $stage on the stand-in" "$1/gpu_check" run "$1.standin" --stage "$stage" --device cuda --small
     done
 }
