@@ -52,7 +52,7 @@ static const lt_option table[] = {
      .help = "width times height of a picture to decode; larger ones are broken"},
     {.group = "Benchmark", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE,
      .offset = AT(max_image_seconds), .value = "10", .min = 0.001, .max = 1e15,
-     .help = "of one core to decode a JPEG; one that takes longer is broken"},
+     .help = "of one core to decode a picture, but for WebP and AVIF; one that takes longer is broken"},
     {.group = "Benchmark", .name = "batch-size", .alias = 'b', .type = LT_OPTION_INT,
      .offset = AT(batch_size), .value = "32", .min = 1, .max = 65536, .help = "samples of a batch"},
     {.group = "Benchmark", .name = "steps", .type = LT_OPTION_INT, .offset = AT(steps),

@@ -37,7 +37,8 @@ static const lt_option table[] = {
      .help = "width times height of a picture to decode; larger ones are broken"},
     {"Pack", "max-image-seconds", 0, LT_OPTION_DOUBLE, offsetof(arguments, max_image_seconds),
      .value = "10", .min = 0.001, .max = 1e15,
-     .help = "of one core to decode a JPEG; one that takes longer is broken"},
+     .help =
+         "of one core to decode a picture, but for WebP and AVIF; one that takes longer is broken"},
     {"Pack", "verify", 0, LT_OPTION_BOOL, offsetof(arguments, verify),
      .help = "read and decode every record afterwards"},
     {"Pack", "only-verify", 0, LT_OPTION_BOOL, offsetof(arguments, only_verify),

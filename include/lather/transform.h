@@ -11,7 +11,8 @@
  *  12 bytes for each pixel allowed, and 4 times what a picture's own pixels have (or 64 MiB). */
 typedef struct lt_image_limits {
     int64_t pixels; /**< width times height; 0: 100 million */
-    double seconds; /**< of one core, for a JPEG; 0: 10. Others are bounded by their pixels */
+    double
+        seconds; /**< of one core; 0: 10. Not of WebP and AVIF, whose libraries cannot be stopped */
 } lt_image_limits;
 
 /** How a picture becomes an input of size x size, with torchvision's geometry and Pillow's

@@ -46,7 +46,7 @@ static const lt_option table[] = {
 {"Data", TEXT("cache-dir", cache_dir), .meta = "DIR", .help = "keep copies of picture files, tar files and packs in a folder on a disk of this machine; its processes may share it"},
 {"Data", INT("max-bad-images", max_bad_images, -1, many), .value = "100", .help = "broken pictures to pass over before giving up; -1: any number"},
 {"Data", INT("max-image-pixels", max_image_pixels, 1, many), .value = "100000000", .help = "width times height of a picture to decode; larger ones are broken"},
-{"Data", NUM("max-image-seconds", max_image_seconds, 0.001, many), .value = "10", .help = "of one core to decode a JPEG; one that takes longer is broken"},
+{"Data", NUM("max-image-seconds", max_image_seconds, 0.001, many), .value = "10", .help = "of one core to decode a picture, but for WebP and AVIF; one that takes longer is broken"},
 {"Data", INT("limit-train-batches", limit_train_batches, 0, many), .value = "0", .help = "batches per epoch at most; 0: all"},
 {"Data", INT("limit-eval-batches", limit_eval_batches, 0, many), .value = "0", .help = "batches per evaluation at most; 0: all"},
 {"Data", INT("overfit-batches", overfit_batches, 0, many), .value = "0", .help = "train on the first batches only, unshuffled, without augmentation; evaluate on them too"},

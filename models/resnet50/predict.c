@@ -27,7 +27,7 @@ static const lt_option table[] = {
 {"Options", .name = "exif", .type = LT_OPTION_CHOICE, AT(exif), .choices = "off|on", .help = "turn JPEG as their EXIF orientation says"},
 {"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(crop_pct), .value = "0", .min = 0, .max = 1, .help = "share of the short side that the centre crop keeps; 0: what the weights say, else 224 of 256 (0.875), or all up to 64 pixels"},
 {"Options", .name = "max-image-pixels", .type = LT_OPTION_INT, AT(max_image_pixels), .value = "100000000", .min = 1, .max = 1e15, .help = "width times height of a picture to decode; larger ones are broken"},
-{"Options", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE, AT(max_image_seconds), .value = "10", .min = 0.001, .max = 1e15, .help = "of one core to decode a JPEG; one that takes longer is broken"},
+{"Options", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE, AT(max_image_seconds), .value = "10", .min = 0.001, .max = 1e15, .help = "of one core to decode a picture, but for WebP and AVIF; one that takes longer is broken"},
 {"Options", .name = "device", .type = LT_OPTION_STRING, AT(device), .value = "cpu", .help = "cpu, ref, cuda[:N]"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "compute threads; 0: as many as allowed"},
 };

@@ -57,6 +57,20 @@ static lt_status convert(avifImage *image, lt_picture *out)
     return result == AVIF_RESULT_OK ? LT_OK : failed(result);
 }
 
+/* The pixels, of the size that the header says; a picture inside that is larger is refused, not scaled. */
+static lt_status decode(avifDecoder *d, const lt_image_limits *limits)
+{
+    const uint32_t width = d->image->width, height = d->image->height;
+    LT_TRY(lt_image_check(limits, width, height));
+    d->imageSizeLimit = width * height;
+    avifResult result = avifDecoderNextImage(d);
+    if (result != AVIF_RESULT_OK)
+        return failed(result);
+    if (d->image->width != width || d->image->height != height)
+        return lt_fail(LT_E_FORMAT, "avif: header and pixels disagree on the size");
+    return LT_OK;
+}
+
 lt_status lt_avif_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                          int channels, lt_window window, lt_picture *out)
 {
@@ -64,11 +78,7 @@ lt_status lt_avif_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     if (!d)
         return lt_fail(LT_E_NOMEM, "avif: no memory for a decoder");
     avifResult result = parse(d, bytes, size, limits);
-    if (result == AVIF_RESULT_OK)
-        result = avifDecoderNextImage(d);
-    lt_status st = result == AVIF_RESULT_OK ? LT_OK : failed(result);
-    if (!st)
-        st = lt_image_check(limits, d->image->width, d->image->height);
+    lt_status st = result == AVIF_RESULT_OK ? decode(d, limits) : failed(result);
     if (!st)
         st = convert(d->image, out);
     if (!st)

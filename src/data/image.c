@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 typedef lt_status size_fn(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 typedef lt_status decode_fn(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
@@ -78,7 +79,7 @@ lt_image_limits lt_image_limits_of(const lt_image_limits *limits)
     const int64_t pixels = 100 * MILLION; /* where Pillow begins to warn */
     const double seconds = 10;
     lt_image_limits l = limits ? *limits : (lt_image_limits){0};
-    l.pixels = l.pixels ? l.pixels : pixels;
+    l.pixels = l.pixels > 0 ? l.pixels : pixels;
     l.seconds = l.seconds > 0 ? l.seconds : seconds;
     return l;
 }
@@ -100,6 +101,26 @@ size_t lt_image_room(const lt_image_limits *limits, size_t bytes)
     size_t most = times * colours * (size_t)lt_image_limits_of(limits).pixels;
     size_t room = bytes > most / times ? most : times * bytes;
     return room < ROOM ? ROOM : room;
+}
+
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+lt_image_timer lt_image_start(const lt_image_limits *limits)
+{
+    double seconds = lt_image_limits_of(limits).seconds;
+    return (lt_image_timer){.seconds = seconds, .end = thread_seconds() + seconds};
+}
+
+lt_status lt_image_check_time(const lt_image_timer *timer)
+{
+    if (thread_seconds() > timer->end)
+        return lt_fail(LT_E_FORMAT, "image: more than %g seconds to decode", timer->seconds);
+    return LT_OK;
 }
 
 lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t height)

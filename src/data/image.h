@@ -66,6 +66,13 @@ lt_status lt_image_check(const lt_image_limits *limits, int64_t width, int64_t h
 /* Bytes that a decoder may have at a time for a picture whose pixels are so many bytes in the file's own
  * form: 4 times them, of small pictures 64 MiB, and never more than 12 for each pixel allowed. */
 size_t lt_image_room(const lt_image_limits *limits, size_t bytes);
+/* The time that a decoder may take, on the clock of its thread: a busy machine makes no picture broken. */
+typedef struct lt_image_timer {
+    double seconds, end;
+} lt_image_timer;
+lt_image_timer lt_image_start(const lt_image_limits *limits);
+/* Errors: LT_E_FORMAT (the time is over). */
+lt_status lt_image_check_time(const lt_image_timer *timer);
 /* Errors: LT_E_FORMAT, naming both: size bytes of file hold at most per_byte pixels each, but for a
  * million pixels that any file may have. */
 lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t height);

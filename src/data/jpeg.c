@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* clang-format off: jpeglib.h needs stdio.h before it, and jerror.h needs jpeglib.h */
 #include <jerror.h>
@@ -36,7 +35,7 @@ enum {
     /* Every block of 64 pixels has at least one bit (T.81, F.1.2.1); a fourth of that, for components
      * may share the blocks. Arithmetic coding has no such bound. */
     PIXELS_PER_BYTE = 64 * 8 * 4,
-    CALLS = 64 /* of the progress monitor between two looks at the clock */
+    CALLS = 64 /* of the progress monitor for each look at the clock */
 };
 
 typedef struct decoder {
@@ -48,8 +47,8 @@ typedef struct decoder {
     const uint8_t *bytes;
     size_t size;
     lt_image_limits limits;
-    double deadline; /* of this thread's clock */
-    unsigned calls;
+    lt_image_timer timer;
+    unsigned calls; /* of the progress monitor */
     lt_window window;
     int channels, shrink;
     lt_picture *out;
@@ -121,28 +120,18 @@ static void skip(j_decompress_ptr c, long count)
     c->src->bytes_in_buffer -= (size_t)count;
 }
 
-/* Seconds that this thread has worked: a busy machine makes no picture broken. */
-static double thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void on_progress(j_common_ptr c)
 {
     decoder *d = (decoder *)c;
-    int64_t pixels = (int64_t)d->c.image_width * d->c.image_height;
+    double pixels = (double)d->c.image_width * d->c.image_height;
     if (d->c.input_scan_number > MAX_SCANS
-        || d->c.input_scan_number > MAX_PASSES * d->limits.pixels / pixels) {
+        || d->c.input_scan_number * pixels > MAX_PASSES * (double)d->limits.pixels) {
         snprintf(d->why, sizeof d->why, "%d scans of %u x %u pixels", d->c.input_scan_number,
                  d->c.image_width, d->c.image_height);
         give_up(d);
     }
-    if (++d->calls % CALLS == 0 && thread_seconds() > d->deadline) {
-        snprintf(d->why, sizeof d->why, "more than %g seconds to decode", d->limits.seconds);
-        give_up(d);
-    }
+    if (++d->calls % CALLS == 0 && lt_image_check_time(&d->timer))
+        fail_with(d, lt_error_message());
 }
 
 static void read_header_of(decoder *d, const uint8_t *bytes, size_t size)
@@ -327,7 +316,7 @@ static void limit(decoder *d)
         fail_with(d, lt_error_message());
     d->c.mem->max_memory_to_use =
         (long)lt_image_room(&d->limits, pixels * (size_t)d->c.num_components);
-    d->deadline = thread_seconds() + d->limits.seconds;
+    d->timer = lt_image_start(&d->limits);
 }
 
 static void decode(decoder *d)

@@ -15,6 +15,7 @@ enum { WHY = 256 };
 typedef struct source {
     const uint8_t *bytes;
     uint64_t size, at;
+    lt_image_timer timer;
     char why[WHY]; /* what libtiff said first */
 } source;
 
@@ -161,13 +162,14 @@ static lt_status read_bands(TIFFRGBAImage *image, source *s, lt_window w, uint8_
     lt_status st = LT_OK;
     uint32_t first = (uint32_t)w.y / band * band, end = (uint32_t)(w.y + w.height);
     image->req_orientation = image->orientation; /* rows as they are stored */
-    for (uint32_t y = first; y < end && !st; y += band) {
+    for (uint32_t y = first; y < end && !(st = lt_image_check_time(&s->timer)); y += band) {
         uint32_t rows = image->height - y < band ? image->height - y : band;
         image->row_offset = (int)y;
-        if (!TIFFRGBAImageGet(image, raster, image->width, rows) || *s->why)
+        if (!TIFFRGBAImageGet(image, raster, image->width, rows) || *s->why) {
             st = failed(s);
-        else
-            take_rows(raster, image, y, rows, w, out);
+            break;
+        }
+        take_rows(raster, image, y, rows, w, out);
     }
     lt_free(raster);
     return st;
@@ -191,7 +193,7 @@ lt_status lt_tiff_decode(const uint8_t *bytes, size_t size, const lt_image_limit
                          int channels, lt_window window, lt_picture *out)
 {
     enum { DEEPEST = 8 }; /* bytes of a pixel of four channels */
-    source s = {.bytes = bytes, .size = size};
+    source s = {.bytes = bytes, .size = size, .timer = lt_image_start(limits)};
     int32_t width = 0, height = 0;
     TIFF *tiff = NULL;
     LT_TRY(lt_tiff_size(bytes, size, &width, &height));

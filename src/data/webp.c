@@ -17,7 +17,7 @@ static lt_status read_features(const uint8_t *bytes, size_t size, WebPBitstreamF
     VP8StatusCode code = WebPGetFeatures(bytes, size, out);
     if (code != VP8_STATUS_OK)
         return failed(code);
-    return out->has_animation ? lt_fail(LT_E_FORMAT, "webp: a film, not a picture") : LT_OK;
+    return out->has_animation ? lt_fail(LT_E_FORMAT, "webp: an animation, not a picture") : LT_OK;
 }
 
 lt_status lt_webp_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)

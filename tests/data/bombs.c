@@ -86,6 +86,57 @@ uint8_t *make_gif_bomb(int side, size_t *size)
     return finish(&b, size);
 }
 
+/* Bits from the lowest on, as LZW codes are stored. */
+typedef struct code_writer {
+    bytes out;
+    uint32_t waiting;
+    int count;
+} code_writer;
+
+static void put_code(code_writer *b, int code, int width)
+{
+    b->waiting |= (uint32_t)code << b->count;
+    for (b->count += width; b->count >= 8; b->count -= 8, b->waiting >>= 8) {
+        uint8_t byte = (uint8_t)b->waiting;
+        add(&b->out, &byte, 1);
+    }
+}
+
+uint8_t *make_gif_codes(size_t count, size_t *size)
+{
+    enum { CLEAR = 256, FIRST = CLEAR + 2, FULL = 4096, WIDEST = 12, BLOCK = 255 };
+    static const uint8_t head[] = {'G', 'I', 'F', '8', '9', 'a', 1, 0, 1, 0, 0x80, 0, 0, 0, 0,
+                                   0,   255, 255, 255, ',', 0,   0, 0, 0, 1, 0,    1, 0, 0, 8};
+    bytes b = {0};
+    code_writer data = {0};
+    int next = FULL + FULL / 2,
+        width = WIDEST; /* as where the last code of a full table was repeated */
+    add(&b, head, sizeof head);
+    put_code(&data, CLEAR, 9);
+    for (size_t i = 0; i < count; i++, next++) {
+        if (next == FULL + FULL / 2) {
+            put_code(&data, i ? CLEAR : 0, i ? width : 9);
+            if (i)
+                put_code(&data, 0, 9);
+            next = FIRST;
+            width = 9;
+        }
+        put_code(&data, next < FULL ? next : FULL - 1, width); /* the string before, and a pixel */
+        width += width < WIDEST && next + 1 == 1 << width;
+    }
+    put_code(&data, CLEAR + 1, width);
+    put_code(&data, 0, 8);
+    for (size_t at = 0, part; at < data.out.size; at += part) {
+        part = data.out.size - at < BLOCK ? data.out.size - at : BLOCK;
+        uint8_t length = (uint8_t)part;
+        add(&b, &length, 1);
+        add(&b, data.out.at + at, part);
+    }
+    add(&b, "\0;", 2);
+    free(data.out.at);
+    return finish(&b, size);
+}
+
 static void add_chunk(bytes *b, const char *name, const bytes *data)
 {
     size_t begin = b->size + 4;
@@ -96,21 +147,42 @@ static void add_chunk(bytes *b, const char *name, const bytes *data)
     add_big(b, (uint32_t)crc32(0, b->at + begin, (uInt)(b->size - begin)));
 }
 
-uint8_t *make_png_bomb(const png_spec *spec, size_t *size)
+/* data: of the IDAT chunk. */
+static uint8_t *finish_png(const png_spec *spec, const bytes *data, size_t *size)
 {
     const uint8_t kind[] = {(uint8_t)spec->depth, (uint8_t)spec->colour, 0, 0, 0};
-    bytes b = {0}, head = {0}, data = {0}, nothing = {0};
+    bytes b = {0}, head = {0}, nothing = {0};
     add(&b, "\x89PNG\r\n\x1a\n", 8);
     add_big(&head, (uint32_t)spec->width);
     add_big(&head, (uint32_t)spec->height);
     add(&head, kind, sizeof kind);
-    add_zeros(&data, 15, &nothing, spec->inflated);
     add_chunk(&b, "IHDR", &head);
-    add_chunk(&b, "IDAT", &data);
+    add_chunk(&b, "IDAT", data);
     add_chunk(&b, "IEND", &nothing);
     free(head.at);
-    free(data.at);
+    free(data->at);
     return finish(&b, size);
+}
+
+uint8_t *make_png_bomb(const png_spec *spec, size_t *size)
+{
+    bytes data = {0}, nothing = {0};
+    add_zeros(&data, 15, &nothing, spec->inflated);
+    return finish_png(spec, &data, size);
+}
+
+uint8_t *make_png_blocks(size_t count, size_t *size)
+{
+    /* Four blocks of fixed codes, each nothing but its end, of 10 bits (RFC 1951, 3.2.6); the last block is stored. */
+    static const uint8_t begin[] = {0x78, 1}, four[] = {2, 8, 0x20, 0x80, 0};
+    static const uint8_t last[] = {1, 2, 0, 0xFD, 0xFF, 0, 0, 0, 2, 0, 1};
+    const png_spec spec = {1, 1, 8, 0, 0};
+    bytes data = {0};
+    add(&data, begin, sizeof begin);
+    for (size_t i = 0; i < count / 4; i++)
+        add(&data, four, sizeof four);
+    add(&data, last, sizeof last);
+    return finish_png(&spec, &data, size);
 }
 
 /* Where a marker stands, from at on. */
@@ -186,6 +258,33 @@ uint8_t *make_tiff_bomb(uint32_t side, uint32_t tile, size_t inflated, size_t *s
     add_little(&b, 0, 4);
     add(&b, data.at, data.size);
     free(data.at);
+    return finish(&b, size);
+}
+
+uint8_t *make_tiff_strips(uint32_t side, size_t *size)
+{
+    enum { LONG = 4, HEADER = 8, ENTRY = 12, ENTRIES = 9 };
+    const uint32_t end = HEADER + 2 + ENTRIES * ENTRY + 4, bytes_of = end + 4 * side;
+    const uint32_t field[][3] = {{256, 1, side}, {257, 1, side}, {258, 1, 8},
+                                 {259, 1, 1},    {262, 1, 1},    {273, side, end},
+                                 {277, 1, 1},    {278, 1, 1},    {279, side, bytes_of}};
+    bytes b = {0};
+    add(&b, "II*\0", 4);
+    add_little(&b, HEADER, 4);
+    add_little(&b, ENTRIES, 2);
+    for (int i = 0; i < ENTRIES; i++) {
+        add_little(&b, field[i][0], 2);
+        add_little(&b, LONG, 2);
+        add_little(&b, field[i][1], 4);
+        add_little(&b, field[i][2], 4);
+    }
+    add_little(&b, 0, 4);
+    for (uint32_t i = 0; i < side; i++)
+        add_little(&b, bytes_of + 4 * side, 4);
+    for (uint32_t i = 0; i < side; i++)
+        add_little(&b, side, 4);
+    for (uint32_t i = 0; i < side; i++)
+        add_little(&b, i, 1);
     return finish(&b, size);
 }
 

@@ -10,12 +10,18 @@
 /* 35 bytes of a screen of side x side. */
 uint8_t *make_gif_bomb(int side, size_t *size);
 
+/* One pixel, and so many codes behind it, each of up to 4096 steps to a decoder. */
+uint8_t *make_gif_codes(size_t count, size_t *size);
+
 typedef struct png_spec {
     int width, height;
     int depth, colour; /* ISO 15948, 11.2.2: bits of a sample, type of colours */
     size_t inflated;   /* zeros that the data inflate to */
 } png_spec;
 uint8_t *make_png_bomb(const png_spec *spec, size_t *size);
+
+/* One pixel behind so many deflate blocks without data, a multiple of 4 of them. */
+uint8_t *make_png_blocks(size_t count, size_t *size);
 
 /* A progressive picture of side x side whose blocks are missing; with scans, the last one is there so often, and
  * the file is padded to padded bytes at least. */
@@ -32,6 +38,8 @@ uint8_t *make_idx_bomb(uint32_t claimed, uint32_t there, size_t *size);
 /* TIFF of one strip of deflate: the sides claimed, and zeros that the strip inflates to; tile: side of its tiles
  * instead of strips, or 0. */
 uint8_t *make_tiff_bomb(uint32_t side, uint32_t tile, size_t inflated, size_t *size);
+/* One of side x side grey pixels, each row a strip of its own, all of them the same bytes of the file. */
+uint8_t *make_tiff_strips(uint32_t side, size_t *size);
 /* WebP without a loss whose header says side x side. */
 uint8_t *make_webp_bomb(int side, size_t *size);
 

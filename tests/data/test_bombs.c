@@ -39,6 +39,22 @@ static uint8_t *gif_below(size_t *size)
     return make_gif_bomb(9900, size);
 }
 
+static uint8_t *gif_codes(size_t *size)
+{
+    return make_gif_codes(2 * MIB, size);
+}
+
+static uint8_t *png_grey(size_t *size)
+{
+    const png_spec s = {4095, 8192, 8, 0, (size_t)32 * MIB};
+    return make_png_bomb(&s, size);
+}
+
+static uint8_t *png_blocks(size_t *size)
+{
+    return make_png_blocks(8 * MIB, size);
+}
+
 static uint8_t *png_deep(size_t *size)
 {
     const png_spec s = {9000, 9000, 16, 6, (size_t)650 * MIB};
@@ -96,6 +112,11 @@ static uint8_t *tiff_empty(size_t *size)
 static uint8_t *tiff_tiles(size_t *size)
 {
     return make_tiff_bomb(16, 65520, (size_t)2000 * MIB, size);
+}
+
+static uint8_t *tiff_strips(size_t *size)
+{
+    return make_tiff_strips(9900, size);
 }
 
 static uint8_t *webp_above(size_t *size)
@@ -183,6 +204,9 @@ static lt_status read_idx(const char *path, const uint8_t *bytes, size_t size)
 static bomb rows[] = {
     {"gif: 35 bytes of 11500 x 11500", LT_E_FORMAT, "more than the 100000000 allowed", gif_above, read_picture, 64},
     {"gif: 35 bytes of 9900 x 9900", LT_E_FORMAT, "cannot lie in a file of 35 bytes", gif_below, read_picture, 64},
+    {"gif: 3 MB of codes behind the last pixel", LT_E_FORMAT, "more than 0.2 seconds", gif_codes, read_in_time, 64},
+    {"png: 4095 x 8192 of grey are read", LT_OK, "", png_grey, read_picture, 512},
+    {"png: a pixel behind 8 million blocks without data is read", LT_OK, "", png_blocks, read_picture, 192},
     {"png: 9000 x 9000 of four times 16 bits", LT_E_FORMAT, "more memory", png_deep, read_picture, 64},
     {"png: one pixel that inflates to 2 GB", LT_E_FORMAT, "more memory", png_liar, read_picture, 192},
     {"png: 9900 x 9900 without data", LT_E_FORMAT, "cannot lie in", png_empty, read_picture, 64},
@@ -195,6 +219,7 @@ static bomb rows[] = {
     {"tiff: 60000 x 60000", LT_E_FORMAT, "more than the", tiff_above, read_picture, 64},
     {"tiff: 9000 x 9000 without data", LT_E_FORMAT, "tiff: ", tiff_empty, read_picture, 768},
     {"tiff: 16 x 16 in a tile of 65520 x 65520", LT_E_FORMAT, "tiff: ", tiff_tiles, read_picture, 192},
+    {"tiff: more seconds than allowed", LT_E_FORMAT, "more than 0.2 seconds", tiff_strips, read_in_time, 768},
     {"webp: 16384 x 16384", LT_E_FORMAT, "more than the", webp_above, read_picture, 64},
     {"webp: 9900 x 9900 without data", LT_E_FORMAT, "webp: ", webp_empty, read_picture, 768},
     {"safetensors: a shape of 10 million extents", LT_E_FORMAT, "more values than", shape_bomb, read_tensors, 192},

@@ -154,15 +154,44 @@ static void check_bad(void **state)
     lt_picture_clear(&p);
 }
 
+/* The picture inside has 37 x 22 pixels. */
+static void check_avif_size(void **state)
+{
+    (void)state;
+    const format_row row = {.name = "420.avif"};
+    static const uint8_t smaller[] = {0, 0, 0, 30, 0, 0, 0, 20};
+    lt_record r = {0};
+    lt_picture p = {0};
+    lt_window w = {0};
+    size_t at = 0;
+    read_file(&row, &r);
+    while (at + 16 < r.size && memcmp(r.bytes + at, "ispe", 4) != 0)
+        at++;
+    assert_true(at + 16 < r.size);
+    memcpy(r.bytes + at + 8, smaller, sizeof smaller);
+    lt_status st = lt_image_size(r.bytes, r.size, NULL, &w.width, &w.height);
+    if (!st) {
+        assert_int_equal(w.width, 30);
+        st = lt_image_decode(r.bytes, r.size, NULL, 3, w, &p);
+        assert_int_equal(st, LT_E_FORMAT);
+    }
+    lt_picture_clear(&p);
+    lt_free(r.bytes);
+    if (st == LT_E_UNSUPPORTED)
+        skip();
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[MOST + COUNT_OF(bad)];
+    struct CMUnitTest tests[MOST + COUNT_OF(bad) + 1];
     size_t n = 0;
     read_rows();
     for (size_t i = 0; i < count; i++)
         tests[n++] = (struct CMUnitTest){rows[i].name, check_format, NULL, NULL, &rows[i]};
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         tests[n++] = (struct CMUnitTest){bad[i].name, check_bad, NULL, NULL, &bad[i]};
+    tests[n++] = (struct CMUnitTest){"avif: a picture inside that is larger than the header says",
+                                     check_avif_size, NULL, NULL, NULL};
     int failed = count ? _cmocka_run_group_tests("formats", tests, n, NULL, NULL) : 1;
     for (size_t i = 0; i < count; i++)
         free(rows[i].pixels);
