@@ -4,6 +4,7 @@
 #include "data/files.h"
 #include "data/store.h"
 
+#include <errno.h>
 #include <fts.h>
 #include <inttypes.h>
 #include <string.h>
@@ -77,17 +78,19 @@ static lt_status walk(listed *l, FTS *tree)
 {
     lt_status st = LT_OK;
     FTSENT *e;
-    while (!st && (e = fts_read(tree))) {
+    while (!st && (errno = 0, e = fts_read(tree))) {
         bool hidden = e->fts_level > 0 && *e->fts_name == '.';
         if (hidden)
             (void)fts_set(tree, e, FTS_SKIP);
         else if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR)
             st = add(l, e->fts_path); /* reading it will tell why */
-        else if ((e->fts_info == FTS_F || (e->fts_info == FTS_SL && !lt_is_folder(e->fts_path)))
+        else if ((e->fts_info == FTS_F || e->fts_info == FTS_NS
+                  || (e->fts_info == FTS_SL && !lt_is_folder(e->fts_path)))
                  && lt_is_picture(strrchr(e->fts_name, '.')))
             st = add(l, e->fts_path);
     }
-    return st;
+    return st || !errno ? st
+                        : lt_fail(LT_E_IO, "files: a folder cannot be read: %s", strerror(errno));
 }
 
 static lt_status add_folder(listed *l, const char *path)

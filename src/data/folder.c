@@ -12,7 +12,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_DEPTH = 16, MAX_LINKS = 4 }; /* folders, and links to folders, on the way to a file */
+enum {
+    MAX_DEPTH = 16,      /* folders on the way to a file */
+    MAX_LINKS = 4,       /* links to folders on it */
+    MAX_LINKED = 1 << 16 /* folders of a data set that are reached by such links */
+};
 
 /* Strings one after the other; others refer to them by offset, because they move. */
 typedef struct text {
@@ -35,6 +39,7 @@ typedef struct folder {
     text text;
     entries sample, kind; /* paths; a class is a folder */
     int64_t *first;       /* [classes] sample a class begins with */
+    int64_t linked;       /* folders reached by links */
     bool loose;           /* there are pictures outside of class folders */
     lt_left_out left_out;
 } folder;
@@ -132,6 +137,8 @@ static lt_status visit_file(folder *f, const char *path, bool is_folder, way w)
                        path, MAX_DEPTH);
     if (is_folder && w.links > MAX_LINKS) /* each may lead to all of the next ones */
         return lt_fail(LT_E_FORMAT, "%s: behind more than %d links to folders", path, MAX_LINKS);
+    if (is_folder && w.links > 0 && ++f->linked > MAX_LINKED)
+        return lt_fail(LT_E_FORMAT, "%s: more than %d folders behind links", path, MAX_LINKED);
     if (is_folder)
         return each_entry(f, path, w, visit_file);
     if (lt_is_picture(strrchr(path, '.')))

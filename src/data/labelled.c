@@ -54,7 +54,7 @@ static lt_status list_pictures(labelled *l)
     while (!st && (errno = 0, d = readdir(dir)))
         if (d->d_name[0] != '.' && lt_is_picture(strrchr(d->d_name, '.')))
             st = add_picture(l, d->d_name);
-        else if (d->d_name[0] != '.')
+        else if (d->d_name[0] != '.' && d->d_type != DT_DIR)
             lt_left_out_add(&left_out, d->d_name);
     if (!st && errno)
         st = lt_fail(LT_E_IO, "%s: %s", l->folder, strerror(errno));
