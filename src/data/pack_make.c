@@ -9,6 +9,7 @@
 
 #include "lather/text.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -242,13 +243,20 @@ static uint64_t recipe_of(const lt_dataset *data, const lt_pack_config *c)
 static lt_status write_bad(const job *j)
 {
     char *path = lt_format("%s/bad_images.txt", j->folder);
-    FILE *file = NULL; /* of an earlier call, if nothing broken is new */
+    const char *mode =
+        j->report.found ? "ae" : "we"; /* an earlier call listed those of its shards */
+    FILE *file = NULL;
     lt_status st = path ? LT_OK : LT_E_NOMEM;
-    for (int64_t i = 0; path && i < j->shards; i++)
-        if (j->bad[i] && (file || (file = fopen(path, "we"))))
+    for (int64_t i = 0; i < j->shards && !st; i++) {
+        if (!j->bad[i])
+            continue;
+        if (!file && !(file = fopen(path, mode)))
+            st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+        else
             fputs(j->bad[i], file);
+    }
     if (file && fclose(file))
-        st = lt_fail(LT_E_IO, "%s: cannot be written", path);
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     lt_free(path);
     return st;
 }
@@ -305,10 +313,8 @@ static lt_status run(job *j)
     run_threads(j);
     if (j->status)
         return lt_fail(j->status, "%s", j->message ? j->message : "pack: no memory");
-    if (j->stopped)
-        return LT_END;
     LT_TRY(write_bad(j));
-    return write_manifest(j);
+    return j->stopped ? LT_END : write_manifest(j);
 }
 
 lt_status lt_pack_write(const char *folder, const lt_dataset *data, const lt_pack_config *config,

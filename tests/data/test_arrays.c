@@ -25,9 +25,11 @@ typedef struct set {
 } set;
 
 static set sets[] = {
-    {"[F]", {1, {7}}, 1},        {"[C,H,W]", {3, {4, 3, 5}}, 3},
-    {"[A,B]", {2, {3, 4}}, 2},   {"[A,B,C,D]", {4, {2, 3, 2, 4}}, 2},
-    {"one number", {1, {1}}, 4},
+    {"records [F] arrive as they are", {1, {7}}, 1},
+    {"records [C,H,W] arrive as they are", {3, {4, 3, 5}}, 3},
+    {"records [A,B] arrive as they are", {2, {3, 4}}, 2},
+    {"records [A,B,C,D] arrive as they are", {4, {2, 3, 2, 4}}, 2},
+    {"records of one number arrive as they are", {1, {1}}, 4},
 };
 
 static float values[COUNT * MOST];
