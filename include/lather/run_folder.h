@@ -1,4 +1,4 @@
-/** Whose a run folder is: its lock, the run in it, and setting that run aside. */
+/** Run folders: the lock on one, the id of the run in it, and moving that run out of the way. */
 #ifndef LATHER_RUN_FOLDER_H
 #define LATHER_RUN_FOLDER_H
 

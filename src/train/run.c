@@ -101,10 +101,10 @@ static lt_status remember_folder(lt_run *run)
 static lt_status make_files(lt_run *run, const lt_run_config *config)
 {
     LT_TRY(lt_commit_make_folders(run->folder));
-    lt_commit_clean(run->folder);
     LT_TRY(remember_folder(run));
     if (config->append)
         return open_file(run, "metrics.jsonl", &run->metrics);
+    lt_commit_clean(run->folder); /* not where another process may be at work */
     if (config->options)
         LT_TRY(write_config(run, config->options));
     LT_TRY(lt_run_write_env(run->folder, config->options, run->id));

@@ -30,9 +30,9 @@ void lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID])
     lt_json *json = NULL;
     const char *found = NULL;
     char *path = lt_format("%s/%s", folder, file);
-    bool is_found = path && !lt_json_load(&json, path)
-                    && !lt_json_string(lt_json_root(json), "run", &found)
-                    && strspn(found, "0123456789abcdef") == LT_RUN_ID - 1;
+    bool is_found =
+        path && !lt_json_load(&json, path) && !lt_json_string(lt_json_root(json), "run", &found)
+        && strlen(found) == LT_RUN_ID - 1 && strspn(found, "0123456789abcdef") == LT_RUN_ID - 1;
     snprintf(id, LT_RUN_ID, "%s", is_found ? found : "");
     lt_json_free(&json);
     lt_free(path);
@@ -43,8 +43,10 @@ void lt_run_read_id(const char *folder, char id[LT_RUN_ID])
     lt_run_id_in(folder, "env.json", id);
 }
 
+/* False, with errno set, if the path is too long. */
 static bool join(char path[PATH_MAX], const char *folder, const char *name)
 {
+    errno = ENAMETOOLONG;
     return snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
 }
 

@@ -125,6 +125,11 @@ static void test_redo(void **state)
     epoch(run, 0);
     lt_run_close(&run);
     temp_write(temp_path(path, folder, "run/model.safetensors.tmp-999999999"), "x", 1);
+    char run_path[TEMP_PATH];
+    const lt_run_config append = {.progress = LT_PROGRESS_OFF, .append = true};
+    assert_ok(lt_run_open(&run, temp_path(run_path, folder, "run"), &append));
+    lt_run_close(&run);
+    assert_int_equal(access(path, F_OK), 0); /* of a run on another machine, as far as one knows */
     for (int redo = 0; redo < 2; redo++) {
         run = open_run_at(2, redo);
         lt_run_close(&run);

@@ -65,6 +65,9 @@ static void test_id(void **state)
     write_text("env.json", "{\"run\":\"..\\u001b[2J\"}"); /* no id: it would be shown */
     lt_run_read_id(folder, got);
     assert_string_equal(got, "");
+    write_text("env.json", "{\"run\":\"0123456789abcdef0123456789abcdefg\"}"); /* a digit more */
+    lt_run_read_id(folder, got);
+    assert_string_equal(got, "");
     assert_int_equal(unlink(temp_path(path, folder, "env.json")), 0);
     lt_run_read_id(folder, got);
     assert_string_equal(got, "");
@@ -116,10 +119,13 @@ static void test_stale(void **state)
     assert_int_equal(pipe(ready), 0);
     assert_int_equal(pipe(parent), 0);
     pid_t child = fork();
+    assert_true(child >= 0);
     if (!child) {
         close(parent[1]);
         hold(run, ready[1], parent[0]);
     }
+    close(ready[1]); /* so that a child which fails ends the wait */
+    close(parent[0]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_status(lt_run_lock_open(&lock, run, NULL), LT_E_IO);
     assert_int_equal(kill(child, SIGKILL), 0);
@@ -127,10 +133,8 @@ static void test_stale(void **state)
     assert_true(exists("run/lock"));
     assert_ok(lt_run_lock_open(&lock, run, NULL));
     lt_run_lock_close(&lock);
-    for (int i = 0; i < 2; i++) {
-        close(ready[i]);
-        close(parent[i]);
-    }
+    close(ready[0]);
+    close(parent[1]);
 }
 
 static void test_used(void **state)
@@ -224,7 +228,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"a run's id is random, and in env.json and records", test_id, setup, teardown, NULL},
-        {"one has the lock, and the other hears who", test_lock, setup, teardown, NULL},
+        {"one has the lock, and the message to the other says who", test_lock, setup, teardown,
+         NULL},
         {"the lock of a killed process is taken over", test_stale, setup, teardown, NULL},
         {"a run is set aside, and what is not its stays", test_used, setup, teardown, NULL},
         {"checkpoints of another run are neither taken nor removed", test_other_runs, setup,
