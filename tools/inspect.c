@@ -2,6 +2,7 @@
 
 #include "inspect.h"
 
+#include "lather/ext/fail.h"
 #include "lather/options.h"
 #include "lather/run_folder.h"
 #include "lather/safetensors.h"
@@ -204,7 +205,9 @@ static int show_file(const char *path, const arguments *a)
         inspect_quoted(path);
         printf(",\"tensors\":[");
     } else {
-        printf("%s\n", path);
+        char *shown = escape(path);
+        printf("%s\n", shown);
+        free(shown);
         print_head(a);
     }
     for (size_t i = 0; i < count; i++) {
@@ -237,12 +240,13 @@ void inspect_state(const char *path, const lt_checkpoint_state *s, bool json)
         inspect_number("best_top1", s->best_top1);
         return;
     }
-    char *arch = escape(s->arch), *optim = escape(s->optim);
+    char *arch = escape(s->arch), *optim = escape(s->optim), *shown = escape(path);
     printf("%s: complete, checksums hold\n%s, %d classes, optimizer %s, step %" PRId64
            ", epoch %" PRId64 ", batch %" PRId64 ", seed %" PRIu64 "\n",
-           path, arch, s->classes, optim, s->step, s->epoch, s->batch, s->seed);
+           shown, arch, s->classes, optim, s->step, s->epoch, s->batch, s->seed);
     free(arch);
     free(optim);
+    free(shown);
     if (s->best_top1 >= 0)
         printf("best top-1 %.2f %% at step %" PRId64 "\n", s->best_top1, s->best_step);
     putchar('\n');
@@ -262,8 +266,8 @@ static int show_checkpoint(const char *path, const arguments *a)
     int status = 0;
     for (int i = 0; i < 2; i++) {
         char file[4096];
-        if (snprintf(file, sizeof file, "%s/%s", path, names[i]) >= (int)sizeof file)
-            return 1;
+        snprintf(file, sizeof file, "%s/%s", path,
+                 names[i]); /* not cut: lt_checkpoint_verify() opened it */
         if (a->json && i)
             putchar(',');
         status |= show_file(file, a);
@@ -279,9 +283,9 @@ static int show_folder(const char *path, const arguments *a)
         return show_checkpoint(path, a);
     if (lt_run_is_used(path))
         return inspect_run(path, a->json) ? fail() : 0;
-    fprintf(stderr, "inspect: %s: neither a checkpoint, which has a state.json, nor a run folder\n",
-            path);
-    return 1;
+    (void)lt_fail(LT_E_ARG, "%s: neither a checkpoint, which has a state.json, nor a run folder",
+                  path);
+    return fail();
 }
 
 static int show_all(const lt_options *options, const arguments *a)

@@ -96,11 +96,12 @@ static lt_status show_latest(const char *folder, bool json)
     char path[PATH_BYTES];
     lt_checkpoint_state state;
     snprintf(path, sizeof path, "%s/checkpoints/latest", folder);
-    if (access(path, F_OK)) {
-        printf(json ? ",\"latest\":null}" : "no checkpoint yet\n");
-        return LT_OK;
+    bool missing = access(path, F_OK) != 0;
+    lt_status st = missing ? LT_OK : lt_checkpoint_verify(path, &state);
+    if (missing || st) {
+        printf("%s", json ? ",\"latest\":null}" : missing ? "no checkpoint yet\n" : "");
+        return st;
     }
-    LT_TRY(lt_checkpoint_verify(path, &state));
     if (json)
         printf(",\"latest\":{");
     inspect_state(path, &state, json);
