@@ -58,22 +58,22 @@ class Storm(Rows):
     def one(self, folder, steps, longest):
         """Starts the run, kills it after a random time, and looks at what is left."""
         before = complete_step(folder)
-        errors = open(f"{self.folder}/stderr", "w+", encoding="utf-8")
-        process = subprocess.Popen(command(self.program, folder, steps), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=errors)
-        try:
-            process.wait(self.random.uniform(0.02, longest))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+        with open(f"{self.folder}/stderr", "w+", encoding="utf-8") as errors:
+            process = subprocess.Popen(command(self.program, folder, steps), stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=errors)
+            try:
+                process.wait(self.random.uniform(0.02, longest))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            errors.seek(0)
+            said = errors.read()
         after = complete_step(folder)
-        errors.seek(0)
-        said = errors.read()
         ended = process.returncode not in (0, -signal.SIGKILL)
         self.row(not ended and after >= before,
                  f"from step {before}: exit status {process.returncode}, now {after}: {said[-300:]}")
-        first = [s for s in logged(folder)]
-        lost = [b for a, b in zip(first, first[1:]) if b > a + 1]
+        steps_seen = logged(folder)
+        lost = [b for a, b in zip(steps_seen, steps_seen[1:]) if b > a + 1]
         if lost:
             self.row(False, f"steps are missing before {lost}")
         return after

@@ -179,7 +179,8 @@ class Storm(Rows):
         folder, log = begin.copy(f"{self.folder}/{kind}-{number}"), f"{self.folder}/{kind}-{number}.log"
         try:
             process = start(self.program, folder, inject(log, call, fault, when))
-            hit = process.returncode < 0 if kind == "KILL" else "(INJECTED)" in open(log, errors="replace").read()
+            with open(log, encoding="utf-8", errors="replace") as file:
+                hit = process.returncode < 0 if kind == "KILL" else "(INJECTED)" in file.read()
             wrong = ""
             if process.returncode not in (ENDS[kind] if hit else {0}):
                 wrong = f"it ended with {process.returncode}: {process.stderr[-300:]}"
