@@ -167,7 +167,7 @@ static lt_status gather_counts(session *s, size_t own, int64_t *count)
     return st;
 }
 
-/* Each rank's part travels with a byte behind it, so that none is empty; the bytes are closed up again. */
+/* Each rank's part is sent with a byte behind it, so that none is empty. Without others *all is a copy of own. */
 static lt_status gather_parts(session *s, const void *own, size_t bytes, int64_t *count, char **all)
 {
     char *part = malloc(bytes + 1);
@@ -176,6 +176,11 @@ static lt_status gather_parts(session *s, const void *own, size_t bytes, int64_t
     if (bytes)
         memcpy(part, own, bytes);
     part[bytes] = 0;
+    if (!s->comm) {
+        *count = (int64_t)bytes + 1;
+        *all = part;
+        return LT_OK;
+    }
     lt_status st = gather_counts(s, bytes, count);
     if (!st)
         st = gather_text(s, part, count, all);
@@ -185,26 +190,18 @@ static lt_status gather_parts(session *s, const void *own, size_t bytes, int64_t
 
 lt_status session_gather_bytes(session *s, const void *own, size_t bytes, char **all, size_t *total)
 {
-    int64_t alone = (int64_t)bytes + 1, *count = &alone;
+    int64_t *count = calloc((size_t)s->ranks, sizeof *count);
     *all = NULL;
     *total = 0;
-    if (s->comm)
-        count = calloc((size_t)s->ranks, sizeof *count);
-    else if ((*all = malloc(bytes + 1)) && bytes)
-        memcpy(*all, own, bytes);
-    lt_status st = count && (s->comm || *all)
-                       ? LT_OK
-                       : lt_fail(LT_E_NOMEM, "ranks: no memory for %zu bytes", bytes);
-    if (!st && s->comm)
-        st = gather_parts(s, own, bytes, count, all);
+    lt_status st = count ? gather_parts(s, own, bytes, count, all)
+                         : lt_fail(LT_E_NOMEM, "ranks: no memory for %d counts", s->ranks);
     const char *from = *all;
-    for (int r = 0; !st && r < s->ranks; r++) {
+    for (int r = 0; !st && r < s->ranks; r++) { /* the bytes between the parts go */
         memmove(*all + *total, from, (size_t)count[r] - 1);
         *total += (size_t)count[r] - 1;
         from += count[r];
     }
-    if (s->comm)
-        free(count);
+    free(count);
     if (st) {
         free(*all);
         *all = NULL;
@@ -212,43 +209,15 @@ lt_status session_gather_bytes(session *s, const void *own, size_t bytes, char *
     return st;
 }
 
-static lt_status write_lists(session *s, const char *all, const int64_t *count)
-{
-    const char *at = all;
-    for (int r = 0; r < s->ranks; r++) {
-        const char *end = at + count[r] - 1;
-        for (; at < end; at += strlen(at) + 1)
-            LT_TRY(lt_run_bad_image(s->run, at));
-        at = end + 1;
-    }
-    return LT_OK;
-}
-
-static lt_status list_own(session *s, lt_loader *loader, int64_t *listed)
-{
-    for (const char *bad; (bad = lt_loader_bad(loader, *listed)); ++*listed)
-        LT_TRY(lt_run_bad_image(s->run, bad));
-    return LT_OK;
-}
-
 lt_status session_list_bad(session *s, lt_loader *loader, int64_t *listed)
 {
-    size_t bytes;
-    if (!s->comm)
-        return list_own(s, loader, listed);
+    size_t bytes, total;
     char *own = join(loader, listed, &bytes), *all = NULL;
-    int64_t *count = calloc((size_t)s->ranks, sizeof *count);
-    lt_status st = own && count ? LT_OK : lt_fail(LT_E_NOMEM, "ranks: no memory for a list");
-    if (!st) {
-        own[bytes] = 0;
-        st = gather_counts(s, bytes, count);
-    }
-    if (!st)
-        st = gather_text(s, own, count, &all);
-    if (!st)
-        st = write_lists(s, all, count);
+    lt_status st = own ? session_gather_bytes(s, own, bytes, &all, &total)
+                       : lt_fail(LT_E_NOMEM, "ranks: no memory for a list");
+    for (const char *at = all; !st && at < all + total; at += strlen(at) + 1)
+        st = lt_run_bad_image(s->run, at);
     free(all);
     free(own);
-    free(count);
     return st;
 }

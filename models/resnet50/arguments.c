@@ -149,8 +149,8 @@ static const lt_option table[] = {
 {"Ranks", PICK("dist", dist, "auto|off|mpi"), .help = "auto: one run of all processes that mpirun or srun started; off: each process alone; mpi: ranks in any case, if only one"},
 {"Ranks", PICK("dist-bn", dist_bn, "none|broadcast|reduce"), .value = "reduce", .help = "running statistics of batch norm before an evaluation or checkpoint: each rank's own, rank 0's, or the mean"},
 {"Ranks", BOOL("sync-bn", sync_bn), .help = "batch norm over the batches of all ranks"},
-{"Ranks", NUM("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "gradients travel in groups of about this many MiB"},
-{"Ranks", BOOL("overlap", overlap), .value = "true", .help = "gradients travel while backward goes on"},
+{"Ranks", NUM("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "gradients are sent in groups of about this many MiB"},
+{"Ranks", BOOL("overlap", overlap), .value = "true", .help = "send gradients while backward goes on"},
 {"Ranks", PICK("grad-comm-dtype", grad_comm_dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"},
 {"Ranks", BOOL("shard-optimizer", shard_optimizer), .help = "each rank keeps and updates a part of the optimizer's state (ZeRO-1); shampoo always does"},
 {"Ranks", PICK("comm-dtype", comm_dtype, "f32|bf16|f16"), .help = "dtype of gathered updates, where the state is divided"},
@@ -215,8 +215,12 @@ static lt_status check_needs(const arguments *a)
     return LT_OK;
 }
 
-static lt_status check_sizes(const arguments *a)
+static lt_status check_texts(const arguments *a)
 {
+    enum { MOST_OUTPUT = 900 }; /* with the names of the files in it, a session's paths hold it */
+    if (a->output && strlen(a->output) > MOST_OUTPUT)
+        return lt_fail(LT_E_ARG, "--output: a path of %zu bytes, at most %d are taken",
+                       strlen(a->output), MOST_OUTPUT);
     lt_size_schedule sizes;
     if (a->image_size_schedule && lt_size_schedule_parse(&sizes, a->image_size_schedule))
         return lt_fail(LT_E_ARG, "--image-size-schedule: %s", lt_error_message());
@@ -229,7 +233,7 @@ static lt_status check_divided(const arguments *a, const lt_options *options)
     const struct {
         const char *flag;
         bool given; /* a config file has all flags: another value than the default's */
-    } rows[] = {{"comm-dtype", a->comm_dtype != TRAVEL_F32},
+    } rows[] = {{"comm-dtype", a->comm_dtype != COMM_F32},
                 {"communicate-params", a->communicate_params},
                 {"num-trainers-per-group", a->num_trainers_per_group != 0},
                 {"balance", a->balance != 0}};
@@ -248,7 +252,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
         return lt_fail(LT_E_ARG, "--data: missing; a folder of pictures, fashion-mnist or "
                                  "synthetic");
     LT_TRY(check_needs(a));
-    LT_TRY(check_sizes(a));
+    LT_TRY(check_texts(a));
     LT_TRY(check_divided(a, options));
     if (a->resume && strcmp(a->resume, "auto") != 0 && lt_options_is_typed(options, "weights"))
         return lt_fail(LT_E_ARG, "--resume PATH and --weights contradict each other: a checkpoint "

@@ -15,7 +15,7 @@ enum { FILTER_AUTO, FILTER_BILINEAR };
 enum { STEM_AUTO, STEM_IMAGENET, STEM_SMALL };
 enum { ON_NAN_ABORT, ON_NAN_SKIP };
 enum { DIST_AUTO, DIST_OFF, DIST_MPI };
-enum { TRAVEL_F32, TRAVEL_BF16, TRAVEL_F16 };
+enum { COMM_F32, COMM_BF16, COMM_F16 };
 
 typedef struct arguments {
     /* Data */

@@ -100,8 +100,8 @@ lt_status session_open_folder(session *s)
 
 /* --- Flags that changed --- */
 
-/* Flags of one start, and what is the checkpoint's: a network that is not does not load. */
-static bool says_nothing(const lt_option *option)
+/* Flags of one start; and those of the network, as the checkpoint loads into the same one only. */
+static bool is_passed_over(const lt_option *option)
 {
     static const char *const names[] = {"output",     "progress", "log-every", "recipe", "weights",
                                         "reset-head", "arch",     "depths",    "width",  "stem"};
@@ -111,7 +111,8 @@ static bool says_nothing(const lt_option *option)
     return option->once;
 }
 
-/* Without a word in the file: another version's, or a text that was not given. */
+/* What is not in the file: an option of a later version, whose value then is not known, or a text that was not
+ * given, which is "". */
 static bool is_known(const lt_options *before, const lt_option *option)
 {
     return option->type == LT_OPTION_STRING || option->type == LT_OPTION_LIST
@@ -125,7 +126,7 @@ static void list_changes(session *s, const lt_options *before)
     size_t used = 0, size = sizeof s->changed;
     for (size_t i = 0; i < train_program.count; i++) {
         const lt_option *o = &train_program.option[i];
-        if (says_nothing(o) || !is_known(before, o) || !lt_options_applies(s->options, o->name))
+        if (is_passed_over(o) || !is_known(before, o) || !lt_options_applies(s->options, o->name))
             continue;
         lt_options_text(before, o->name, was, TEXT);
         lt_options_text(s->options, o->name, is, TEXT);
@@ -155,10 +156,19 @@ lt_status session_compare_flags(session *s)
 
 /* --- What an earlier start left --- */
 
+/* The weights of a run that ended, whose checkpoints were deleted since: there is nothing to go on from, and
+ * `--resume auto` begins anew. */
+static bool is_only_weights(const session *s)
+{
+    char path[sizeof s->folder];
+    snprintf(path, sizeof path, "%s/model.safetensors", s->args.output);
+    return s->args.resume && !s->folder[0] && !access(path, F_OK);
+}
+
 lt_status session_set_aside(const session *s, char *to, size_t size)
 {
     *to = 0;
-    if (!s->args.overwrite || !s->args.output || s->rank)
+    if (!s->args.output || s->rank || !(s->args.overwrite || is_only_weights(s)))
         return LT_OK;
     return lt_run_set_aside(s->args.output, to, size);
 }

@@ -27,10 +27,12 @@ static const char *known(const session *s, note_key key)
 
 static lt_status fail_metadata(note_key key, const char *text, const char *want)
 {
-    char shown[NAME_TEXT];
+    char shown[NAME_TEXT], flag[NOTE_BYTES];
+    snprintf(flag, sizeof flag, "%s", notes_key[key]);
+    for (char *c = flag; (c = strchr(c, '_'));)
+        *c = '-'; /* as in the name of the option */
     return lt_fail(LT_E_FORMAT, "the weights' metadata: %s '%s', want %s; --%s overrides it",
-                   notes_key[key], lt_text_escape(shown, sizeof shown, text), want,
-                   notes_flag[key]);
+                   notes_key[key], lt_text_escape(shown, sizeof shown, text), want, flag);
 }
 
 /* A number of the weights' metadata in least..most. */

@@ -37,7 +37,7 @@ static bool any(const session *s, bool (*is)(const lt_options *options, const ch
            || is(s->options, "stem");
 }
 
-/* Without a word on the network, --weights say what it is. */
+/* Without a flag for the network, it is that of --weights. */
 static bool weights_decide(const session *s)
 {
     return s->args.eval || (s->args.weights && !any(s, lt_options_is_set));
@@ -49,7 +49,7 @@ static bool checkpoint_decides(const session *s)
     return s->folder[0] && !any(s, lt_options_is_typed);
 }
 
-/* Without a word on the size, a network with ImageNet's stem gets ImageNet's size, however small the
+/* Without a flag for the size, a network with ImageNet's stem gets ImageNet's size, however small the
  * pictures are. */
 static lt_status shape_of_weights(session *s)
 {

@@ -29,20 +29,6 @@ const char *const notes_key[NOTE_KEYS] = {
     [NOTE_CHANNELS] = "channels",
     [NOTE_CLASSES] = "classes",
 };
-const char *const notes_flag[NOTE_KEYS] = {
-    [NOTE_MEAN] = "mean",
-    [NOTE_STD] = "std",
-    [NOTE_IMAGE_SIZE] = "image-size",
-    [NOTE_CROP_PCT] = "crop-pct",
-    [NOTE_INTERPOLATION] = "interpolation",
-    [NOTE_STEM] = "stem",
-    [NOTE_AUGMENT] = "augment",
-    [NOTE_ARCH] = "arch",
-    [NOTE_DEPTHS] = "depths",
-    [NOTE_WIDTH] = "width",
-    [NOTE_CHANNELS] = "data",
-    [NOTE_CLASSES] = "num-classes",
-};
 
 /* --- Texts --- */
 
@@ -121,6 +107,10 @@ static char *escape_lines(const char *names, bool stored)
             break;
         *at++ = '\n';
     }
+    if (!line) {
+        free(all);
+        all = NULL;
+    }
     free(line);
     return all;
 }
@@ -192,6 +182,8 @@ lt_status notes_read(notes *out, const char *path)
     for (int i = 0; i < NOTE_KEYS; i++)
         copy_note(file, notes_key[i], n.text[i]);
     lt_safetensors_close(&file);
+    if (names && !n.names)
+        return lt_fail(LT_E_NOMEM, "%s: no memory for the names of classes", path);
     notes_clear(out);
     *out = n;
     return LT_OK;
@@ -217,13 +209,16 @@ static lt_normalize_config usual_pixels(int channels)
                          : LT_NORMALIZE_IMAGENET;
 }
 
-/* The flag; else the weights' word; else *value stays. */
+/* The flag; else what the weights say; else *value stays. */
 static lt_status choose(const char *flag, const char *given, const char *known, int channels,
                         double least, float *value)
 {
     if (given)
         return parse_pixels(flag, given, channels, least, value);
-    return *known ? parse_pixels("the weights' metadata", known, channels, least, value) : LT_OK;
+    if (!*known || !parse_pixels(flag + strlen("--"), known, channels, least, value))
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "the weights' metadata: %s; %s overrides it", lt_error_message(),
+                   flag);
 }
 
 lt_status session_choose_pixels(session *s, int channels)
@@ -292,7 +287,7 @@ lt_status session_check_notes(const session *s)
     lt_status st = same(s, "mean", found.text[NOTE_MEAN], s->own.text[NOTE_MEAN]);
     if (!st)
         st = same(s, "std", found.text[NOTE_STD], s->own.text[NOTE_STD]);
-    int i = find_difference(&found, &s->own, notes_class_count(&found), shown);
+    int i = find_difference(&found, &s->own, notes_class_count(&s->own), shown);
     if (!st && i >= 0)
         st = lt_fail(LT_E_ARG, "%s: class %d was '%s', and is '%s' now", s->folder, i, shown[0],
                      shown[1]);

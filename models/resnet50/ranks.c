@@ -30,7 +30,7 @@ static lt_status set_link(session *s)
 /* What a rank may use: its machine, and a bit for every processor. */
 enum { MASK_WORDS = 16, WORD_BITS = 64 };
 typedef struct seat {
-    int64_t machine;
+    uint64_t machine; /* a hash of its name */
     uint64_t mask[MASK_WORDS];
 } seat;
 enum { SEAT_NUMBERS = 1 + MASK_WORDS };
@@ -42,7 +42,7 @@ static void find_seat(seat *own)
     *own = (seat){0};
     gethostname(name, sizeof name - 1);
     for (const char *c = name; *c; c++)
-        own->machine = own->machine * 31 + *c;
+        own->machine = own->machine * 31 + (unsigned char)*c;
     CPU_ZERO(&set);
     sched_getaffinity(0, sizeof set, &set);
     for (int i = 0; i < MASK_WORDS * WORD_BITS && i < CPU_SETSIZE; i++)

@@ -23,7 +23,7 @@ static lt_status other_batch(const session *s, int64_t found)
 {
     char advice[64] = "";
     const int64_t passes = s->args.grad_accum * s->ranks;
-    if (found % passes == 0)
+    if (found > 0 && found % passes == 0)
         snprintf(advice, sizeof advice, "; use --batch-size %lld", (long long)(found / passes));
     return lt_fail(LT_E_ARG,
                    "%s: was saved within an epoch with %lld pictures to an update, this run has "

@@ -16,8 +16,7 @@
 #include "lather/run_folder.h"
 #include "lather/schedule.h"
 
-/* What a file of weights says besides numbers: texts in its metadata, under the names notes_key[]; notes_flag[]
- * are the options that override them. */
+/* What a file of weights says besides numbers: texts in its metadata, under the names notes_key[]. */
 typedef enum note_key {
     NOTE_MEAN,
     NOTE_STD, /* "0.485,0.456,0.406", of white 1 */
@@ -34,7 +33,7 @@ typedef enum note_key {
     NOTE_KEYS,
     NOTES /* and the names of classes */
 } note_key;
-extern const char *const notes_key[NOTE_KEYS], *const notes_flag[NOTE_KEYS];
+extern const char *const notes_key[NOTE_KEYS];
 enum { NOTE_BYTES = 64, NAME_TEXT = 256 };
 typedef struct notes {
     char *names;                      /* of classes, escaped, a line each; NULL: unknown */
@@ -95,10 +94,10 @@ typedef struct session {
     int workers;          /* loader threads of this rank; 0: as many as allowed */
     lt_tensor *totals;    /* f64, on their way */
     lt_request *totalling;
-    bool at_work;          /* everything is open: what fails now is not the command line's fault */
-    bool stop;             /* a signal asked some rank to */
-    bool everywhere;       /* the failure is the same on all ranks: one tells it */
-    uint64_t bytes;        /* that the communicator had sent before this step */
+    bool at_work;    /* everything is open: what fails from here on is no wrong command line */
+    bool stop;       /* a signal asked some rank to */
+    bool everywhere; /* the failure is the same on all ranks: one tells it */
+    uint64_t bytes;  /* that the communicator had sent before this step */
     uint64_t update_bytes; /* sent in the last update that was not replayed */
     int64_t replays;       /* before this update */
 } session;
@@ -163,7 +162,7 @@ lt_status session_check_notes(const session *s);
 size_t session_notes(const session *s, lt_weights_note out[NOTES]);
 
 /* input.c */
-/* Size, crop, filter and augmentation; usual: the side without a word from flags and weights.
+/* Size, crop, filter and augmentation; usual: the side that neither flags nor weights say.
  * Errors: LT_E_FORMAT (the weights' metadata). */
 lt_status session_choose_input(session *s, int usual);
 /* Without --depths and the like; with --weights that say it, as theirs. */
@@ -183,7 +182,8 @@ lt_status session_open_weights(session *s, const char *path);
 lt_status session_open_folder(session *s);
 /* Into s->changed: the flags that config.yaml of the checkpoint's run has otherwise. */
 lt_status session_compare_flags(session *s);
-/* With --overwrite: the run in --output goes to OUTPUT/old-N, whose name goes into to; "": nothing did. */
+/* With --overwrite, and where a run has weights but no checkpoint to go on from: it goes to OUTPUT/old-N, whose name
+ * goes into to; "": nothing did. */
 lt_status session_set_aside(const session *s, char *to, size_t size);
 /* A resumed run's product that an earlier start wrote goes to STEM.old-N.SUFFIX. */
 lt_status session_keep_file(const session *s, const char *path);

@@ -1,4 +1,4 @@
-/* Signals that ask a run to stop after its step, and those that are an error's business. */
+/* Signals that ask a run to stop after its step, and those in whose place write() fails. */
 
 #include "session.h"
 

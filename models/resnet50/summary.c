@@ -80,8 +80,7 @@ lt_status session_check_memory(const session *s)
     lt_resnet_cost cost;
     LT_TRY(lt_resnet_count(&cost, &s->shape, session_largest_side(s)));
     double need = activation_bytes(s, &cost) + loader_bytes(s), rest = available_bytes();
-    if (!s->folder
-             [0]) /* a checkpoint's is there already, that of a new run comes with its first step */
+    if (!s->folder[0]) /* of a checkpoint it was read already, of a new run it is made in step 1 */
         need += (double)lt_optim_state_bytes(s->optim);
     rest /= s->local_ranks;
     if (rest < 0 || need <= rest)
@@ -92,7 +91,7 @@ lt_status session_check_memory(const session *s)
                    need / gib, rest / gib);
 }
 
-/* Else a short run is another optimizer's without a word. */
+/* Before its first roots Shampoo's updates are those of the grafted method: nothing else would show it. */
 static void note_late_roots(session *s)
 {
     lt_shampoo_config c;
@@ -109,7 +108,7 @@ static void note_late_roots(session *s)
             (long long)first, (long long)s->total_steps);
 }
 
-/* What --stem auto and --augment auto came to: small pictures quietly change network and training. */
+/* What --stem auto and --augment auto came to, as small pictures get another network and training. */
 static void note_choices(const session *s)
 {
     static const char *const augment[] = {[LT_AUGMENT_NONE] = "none",

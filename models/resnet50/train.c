@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { LATE_MESSAGE = 512 };
+enum { MESSAGE = 512 };
 
-/* On its way: the next one is another. */
+/* An update was queued; its results come later, in count_results(). */
 static void count_update(session *s)
 {
     lt_checkpoint_state *state = &s->state;
@@ -65,9 +65,9 @@ static lt_status log_update(session *s, const update *u)
 
 static lt_status tell_lost(session *s)
 {
-    char why[LATE_MESSAGE];
+    char why[MESSAGE];
     long long step = (long long)s->state.step;
-    if (s->rank)
+    if (s->rank) /* rank 0 tells it and writes the record */
         return LT_OK;
     snprintf(why, sizeof why, "%s", lt_error_message());
     lt_run_warn(s->run, "checkpoint of step %lld not written: %s", step, why);
@@ -85,7 +85,8 @@ static lt_status save_or_warn(session *s, bool is_best)
     return s->lost ? tell_lost(s) : LT_OK;
 }
 
-/* A run that could not keep its end must not end as one that did. All ranks know. */
+/* Exit status 1 if the last checkpoint was not written. All ranks have the same s->lost, as saving is
+ * collective. */
 static lt_status check_saved(session *s)
 {
     if (!s->lost)
@@ -115,8 +116,8 @@ static void note_side(session *s)
         lt_run_note(s->run, "epoch %lld: pictures of %d x %d", (long long)epoch + 1, side, side);
 }
 
-/* The results of an update that is on its way; number 0: there is none. */
-static lt_status land(session *s, update *u)
+/* Waits for the results of a queued update, counts and logs them; number 0: there is none. */
+static lt_status record_update(session *s, update *u)
 {
     if (!u->step)
         return LT_OK;
@@ -135,38 +136,38 @@ static bool runs_ahead(const session *s, const update *u)
     return s->args.run_ahead == RUN_AHEAD_ON || lt_device_has_queue(s->device);
 }
 
-/* One more update; those before it have landed then. The failure of a later one does not keep the
- * earlier one's record back. */
-static lt_status next_update(session *s, update *late)
+/* One more update, behind which the one before it is recorded. If the new one fails, the earlier one
+ * is recorded all the same. */
+static lt_status next_update(session *s, update *pending)
 {
     update u = {0};
-    char why[LATE_MESSAGE];
+    char why[MESSAGE];
     lt_status st = session_update(s, &u);
     if (st)
         snprintf(why, sizeof why, "%s", lt_error_message());
-    LT_TRY(land(s, late));
+    LT_TRY(record_update(s, pending));
     if (st)
         return lt_fail(st, "%s", why);
     count_update(s);
-    *late = u;
-    return runs_ahead(s, late) ? LT_OK : land(s, late);
+    *pending = u;
+    return runs_ahead(s, pending) ? LT_OK : record_update(s, pending);
 }
 
 /* Updates to the end of the epoch, or to where the run stops. */
 static lt_status train_epoch(session *s)
 {
     int64_t every = s->args.checkpoint_every;
-    update late = {0};
+    update pending = {0};
     note_side(s);
     session_feed_begin(s);
     while (s->state.batch < s->batches_per_epoch && !is_done(s)) {
-        LT_TRY(next_update(s, &late));
+        LT_TRY(next_update(s, &pending));
         if (every && s->state.step % every == 0 && s->state.batch < s->batches_per_epoch) {
-            LT_TRY(land(s, &late));
+            LT_TRY(record_update(s, &pending));
             LT_TRY(save_or_warn(s, false));
         }
     }
-    return land(s, &late);
+    return record_update(s, &pending);
 }
 
 static bool evaluates_now(const session *s, bool last)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs train_resnet50 on what nobody vouches for: counters out of range, names that are no text.
+"""Runs train_resnet50 on checkpoints and data as an attacker could make them: counters out of range, names that are no text.
 
     hostile.py TRAIN_RESNET50
 """
@@ -13,16 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from rows import run_rows  # noqa: E402
-from trainer import NOISE, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, fails, picture, run, same  # noqa: E402
-
-
-def crc32c(data):
-    crc = 0xffffffff
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-    return crc ^ 0xffffffff
+from trainer import NOISE, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, crc32c, fails, picture, run, same, write_state  # noqa: E402
 
 
 NAMES = [b"a\\x41", b"b\xff", b"esc\x1b[2J", "gr\u00fcn".encode(), b"new\nline", b"o" * 255, b"plain"]  # sorted
@@ -106,9 +97,7 @@ def mend(folder):
     with open(path) as f:
         text = f.read()
     text = re.sub(r'("model.safetensors":{"bytes":)\d+,"crc32c":"\w+"', rf'\g<1>{len(data)},"crc32c":"{crc32c(data):08x}"', text)
-    with open(path, "w") as f:
-        f.write(text)
-    forge(folder)
+    write_state(path, text)
 
 
 def names_of_earlier_versions_resume(cwd):
@@ -134,12 +123,10 @@ def forge(folder, **fields):
     path = os.path.join(folder, "state.json")
     with open(path) as f:
         text = f.read()
-    text = text[:text.rindex(',"crc32c":')]
     for field, value in fields.items():
         text, count = re.subn(rf'"{re.escape(field)}":-?\d+', f'"{field}":{value}', text)
         assert count == 1, field
-    with open(path, "w") as f:
-        f.write(f'{text},"crc32c":"{crc32c(text.encode()):08x}"}}\n')
+    write_state(path, text)
 
 
 def counters_of_a_checkpoint_have_ranges(cwd):

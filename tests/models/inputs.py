@@ -125,6 +125,10 @@ def metadata_that_makes_no_sense_is_refused_unless_a_flag_overrides_it(cwd):
             p = run(*command, "--weights", bad, flag, good, cwd=cwd)
             assert p.stdout, p.stderr
         fails("--data", "data", "--eval", "--weights", bad, cwd=cwd, says=f"{key} '{shown}', want ")
+    with_metadata(weights, bad, mean="2")
+    test = ["--data", "data", "--eval", "--weights", bad]
+    run(*test, "--mean", "0.5,0.5,0.5", cwd=cwd)
+    fails(*test, cwd=cwd, says="the weights' metadata: mean: '2' is not R,G,B in 0..1, of 3 channels; --mean overrides it")
 
 
 ROWS = [weights_tell_how_a_picture_becomes_an_input, evaluation_and_prediction_use_what_the_weights_tell,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run folders: whose they are, what is in them, and that no run is lost without a word.
+"""Run folders: whose they are, what is in them, and that a loss is told.
 
     runs.py TRAIN_RESNET50 [ROW]
 """
@@ -16,7 +16,7 @@ import time
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support")]
 from rows import Skip, run_rows  # noqa: E402
 from trainer import (ERROR, INTERRUPTED, NOISE, OK, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, digest, fails, has_step,  # noqa: E402
-                     run, same, steps_of)
+                     run, same, steps_of, write_state)
 
 FLAGS = [*NOISE, *SMALL, "--optim", "sgd", "--sched", "constant", "--no-tensorboard"]
 NETWORKLESS = [f for i, f in enumerate(FLAGS) if not {"--arch", "--width"} & {f, FLAGS[i - 1]}]
@@ -48,25 +48,14 @@ def metadata(path):
         return json.loads(f.read(int.from_bytes(f.read(8), "little")))["__metadata__"]
 
 
-def crc32c(data):
-    """Castagnoli's, bit by bit."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
 def edit_state(cwd, folder, step, change):
     """Changes the text of state.json; its checksum is made right again."""
     path = checkpoint(cwd, folder, step, "state.json")
-    with open(path, "rb") as f:
-        text = f.read()[:-len(',"crc32c":"01234567"}\n')]
-    changed = change(text.decode()).encode()
+    with open(path) as f:
+        text = f.read()
+    changed = change(text)
     assert changed != text, "nothing was changed"
-    with open(path, "wb") as f:
-        f.write(changed + b',"crc32c":"%08x"}\n' % crc32c(changed))
+    write_state(path, changed)
 
 
 def without_id(text):
@@ -82,6 +71,13 @@ def wait_for(p, what):
     while not what() and p.poll() is None and time.monotonic() < end:
         time.sleep(0.01)
     assert what(), f"it never came: {p.poll()}"
+
+
+def catches(p, number):
+    """Whether a process has a handler for a signal."""
+    with open(f"/proc/{p.pid}/status") as f:
+        caught = re.search(r"^SigCgt:\s*(\w+)", f.read(), re.M)
+    return bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 def finish(p):
@@ -109,6 +105,11 @@ def a_folder_that_holds_a_run_is_refused_or_set_aside(cwd):
     assert os.path.exists(at(cwd, "run", "old-1", "checkpoints", "step-2")) and os.path.exists(at(cwd, "run", "notes.txt"))
     assert os.listdir(at(cwd, "run", "checkpoints")).count("step-2") == 0 and len(steps_of(cwd, "run")) == 1
     run(*other, "--max-steps", "2", "--resume", "auto", cwd=cwd)
+    weights = digest(at(cwd, "run", "model.safetensors"))
+    shutil.rmtree(at(cwd, "run", "checkpoints"))  # nothing to go on from
+    p = run(*other, *LINES, "--lr", "0.25", "--resume", "auto", cwd=cwd)
+    assert "the run that was in run is in run/old-3 now" in p.stderr, p.stderr
+    assert digest(at(cwd, "run", "old-3", "model.safetensors")) == weights and len(steps_of(cwd, at("run", "old-3"))) == 2
     os.mkdir(at(cwd, "empty"))  # control: nothing is in the way
     shutil.copy(at(cwd, "run", "config.yaml"), at(cwd, "empty"))
     run("--config", "empty/config.yaml", "--output", "empty", cwd=cwd)
@@ -218,7 +219,7 @@ def of_many_processes_one_trains(cwd):
     assert len({r["run"] for r in records(cwd, "run")}) == 1
 
 
-# --- nothing is lost without a word -------------------------------------------------------------
+# --- every loss is told -------------------------------------------------------------
 
 def small_files(limit):
     def set_limit():
@@ -284,14 +285,11 @@ def an_interrupted_run_says_what_it_saved(cwd):
                        (["--output", "bar", "--progress", "bar"], r"^saved step (\d+); --resume auto goes on$"),
                        ([], r"^stopped at step (\d+); without --output nothing is saved$")):
         p = start(cwd, *FLAGS, *FOR_EVER, *more)
-        if more:
-            wait_for(p, lambda: has_step(cwd, more[1], 2))
-        else:
-            time.sleep(1)  # nothing tells how far it is
-        p.send_signal(signal.SIGINT)
-        text = finish(p)
-        if not more and p.returncode == -signal.SIGINT:
-            continue  # a slow machine: it had not begun
+        try:
+            wait_for(p, lambda: has_step(cwd, more[1], 2) if more else catches(p, signal.SIGINT))
+            p.send_signal(signal.SIGINT)
+        finally:
+            text = finish(p)
         last = re.search(want, text, re.M)
         assert p.returncode == INTERRUPTED and last, (p.returncode, text)
         assert not more or os.path.exists(checkpoint(cwd, more[1], last.group(1))), text

@@ -155,6 +155,7 @@ def a_profile_makes_its_folder(cwd):
     with open(os.path.join(cwd, "file"), "w"):
         pass
     fails(*flags, "--profile", "file/trace.json", cwd=cwd, says="file: is no folder")
+    fails(*flags, "--output", "o/" * 451, cwd=cwd, code=USAGE, says="--output: a path of 902 bytes, at most 900 are taken")
 
 
 def a_resume_with_another_batch_says_which_it_was(cwd):
@@ -192,6 +193,8 @@ def a_run_folder_is_summed_up(cwd):
         f.write(bytes([last ^ 1]))
     code, text = inspect("made", cwd=cwd)
     assert code == 1 and "inspect: made/checkpoints/latest" in text, text
+    code, text = inspect("--json", "made", cwd=cwd)
+    assert code == 1 and json.loads(text.splitlines()[0])["files"][0]["latest"] is None, text
     os.mkdir(os.path.join(cwd, "empty"))
     code, text = inspect("empty", cwd=cwd)
     assert code == 1 and "empty: neither a checkpoint, which has a state.json, nor a run folder" in text, text
