@@ -6,10 +6,9 @@
 #include "lather/ext/file.h"
 #include "lather/options.h"
 
-#include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct arguments {
     const char *output, *title;
@@ -180,29 +179,29 @@ static lt_status write_page(FILE *out, const arguments *a, const char *const *ru
     return LT_OK;
 }
 
-/* The page appears whole or not at all. */
 static lt_status make_page(const arguments *a, const char *const *run, size_t count,
                            report_metrics *m)
 {
-    char page[PATH_MAX], part[PATH_MAX + 8];
+    char page[PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return lt_fail(LT_E_NOMEM, "report: no memory for the page");
+    lt_status st = write_page(out, a, run, count, m);
+    const bool whole = !ferror(out);
+    if ((fclose(out) || !whole) && !st)
+        st = lt_fail(LT_E_NOMEM, "report: no memory for the page");
     if (a->output && *a->output)
         snprintf(page, sizeof page, "%s", a->output);
+    else if (count > 1)
+        snprintf(page, sizeof page, "comparison.html");
     else
         snprintf(page, sizeof page, "%s/report.html", *run);
-    if (count > 1 && !(a->output && *a->output))
-        snprintf(page, sizeof page, "comparison.html");
-    snprintf(part, sizeof part, "%s.part", page);
-    FILE *out = fopen(part, "w");
-    if (!out)
-        return lt_fail(LT_E_IO, "%s: %s", part, strerror(errno));
-    lt_status st = write_page(out, a, run, count, m);
-    bool bad = ferror(out), late = fclose(out);
-    if (!st && (bad || late || rename(part, page)))
-        st = lt_fail(LT_E_IO, "%s: %s", page, strerror(errno));
-    if (st)
-        unlink(part);
-    else
+    if (!st)
+        st = lt_file_save(page, text, bytes);
+    if (!st)
         printf("%s\n", page);
+    free(text);
     return st;
 }
 

@@ -3,15 +3,15 @@
 #include "details.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/file.h"
 #include "lather/text.h"
 
-#include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MATRIX_CLASSES = 256, MOST_CONFUSED = 1000, SHOWN_BYTES = 4 * NAME_TEXT };
+enum { MATRIX_CLASSES = 256, MOST_CONFUSED = 1000 };
+enum { SHOWN_BYTES = 4 * PATH_MAX }; /* a byte may become \xHH */
 
 static void put_escaped(lt_json_writer *w, const char *key, const char *text)
 {
@@ -180,17 +180,13 @@ static lt_status write_all(lt_json_writer *w, const struct details *d, const ses
     return LT_OK;
 }
 
-/* The file appears whole or not at all. */
 static lt_status save(lt_json_writer *w, const char *path)
 {
-    char part[PATH_MAX];
-    snprintf(part, sizeof part, "%s.part", path);
-    lt_status st = lt_json_save(w, part);
-    if (!st && rename(part, path))
-        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    if (st)
-        remove(part);
-    return st;
+    const char *text;
+    size_t bytes;
+    lt_json_put_raw(w, "\n");
+    LT_TRY(lt_json_text(w, &text, &bytes));
+    return lt_file_save(path, text, bytes);
 }
 
 lt_status details_write(const struct details *d, const session *s, const evaluation *e,

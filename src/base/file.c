@@ -1,11 +1,14 @@
-/* Opening of regular files. */
+/* Opening and writing of files. */
 
 #include "base/file.h"
+
+#include "base/alloc.h"
 
 #include "lather/ext/fail.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -53,4 +56,32 @@ lt_status lt_file_open(FILE **out, const char *path)
     }
     *out = file;
     return LT_OK;
+}
+
+static lt_status write_data(const char *to, const char *path, const void *data, size_t bytes)
+{
+    FILE *file = fopen(to, "wb");
+    if (!file)
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    const bool written = !bytes || fwrite(data, 1, bytes, file) == bytes;
+    if (fclose(file) || !written)
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    return LT_OK;
+}
+
+lt_status lt_file_save(const char *path, const void *data, size_t bytes)
+{
+    struct stat info;
+    if (!stat(path, &info) && !S_ISREG(info.st_mode))
+        return write_data(path, path, data, bytes);
+    char *temp = lt_format("%s.tmp-%ld", path, (long)getpid());
+    if (!temp)
+        return LT_E_NOMEM;
+    lt_status st = write_data(temp, path, data, bytes);
+    if (!st && rename(temp, path))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (st)
+        unlink(temp);
+    lt_free(temp);
+    return st;
 }

@@ -5,10 +5,9 @@
 #include "base/alloc.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/file.h"
 
-#include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5, TYPE_BITS = 3, TYPES = 7 };
@@ -152,32 +151,14 @@ void lt_protobuf_text(lt_protobuf_writer *w, int field, const char *text)
     lt_protobuf_data(w, field, text, strlen(text));
 }
 
-static lt_status write_file(const lt_protobuf_writer *w, const char *path)
-{
-    FILE *file = fopen(path, "wb");
-    if (!file)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    bool failed = fwrite(w->bytes, 1, w->size, file) != w->size;
-    if (fclose(file) || failed)
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    return LT_OK;
-}
-
 lt_status lt_protobuf_save(const lt_protobuf_writer *w, const char *path)
 {
-    char part[PATH_MAX];
     LT_ASSERT(!w->depth);
     if (w->failed)
         return lt_fail(LT_E_NOMEM, "%s: no memory for %zu bytes", path, w->size);
     if (w->size > INT_MAX)
         return lt_fail(LT_E_UNSUPPORTED, "%s: %zu bytes, at most %d fit", path, w->size, INT_MAX);
-    snprintf(part, sizeof part, "%s.part", path);
-    lt_status st = write_file(w, part);
-    if (!st && rename(part, path))
-        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    if (st)
-        remove(part);
-    return st;
+    return lt_file_save(path, w->bytes, w->size);
 }
 
 void lt_protobuf_clear(lt_protobuf_writer *w)

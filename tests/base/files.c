@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "temp.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -184,6 +185,42 @@ static void test_regular_files(void **state)
     temp_remove(folder);
 }
 
+static bool is_fifo(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && S_ISFIFO(info.st_mode);
+}
+
+static void test_save(void **state)
+{
+    (void)state;
+    char folder[TEMP_PATH], path[TEMP_PATH], found[8];
+    size_t bytes;
+    temp_make(folder);
+    temp_path(path, folder, "file");
+    for (size_t size = 3; size-- > 0;) { /* the second in place of the first */
+        assert_ok(lt_file_save(path, "abc", size));
+        char *text = temp_read(path, &bytes);
+        assert_int_equal(bytes, size);
+        assert_memory_equal(text, "abc", size);
+        free(text);
+    }
+    assert_status(lt_file_save(folder, "abc", 3), LT_E_IO);
+    assert_status(lt_file_save(temp_path(path, folder, "none/file"), "abc", 3), LT_E_IO);
+    assert_non_null(strstr(lt_error_message(), "none/file: No such file"));
+
+    /* Written to, not replaced: root may replace /dev/stdout. */
+    assert_int_equal(mkfifo(temp_path(path, folder, "pipe"), 0600), 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK);
+    assert_true(reader >= 0);
+    assert_ok(lt_file_save(path, "abc", 3));
+    assert_true(is_fifo(path));
+    assert_int_equal(read(reader, found, sizeof found), 3);
+    assert_memory_equal(found, "abc", 3);
+    close(reader);
+    temp_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +229,7 @@ int main(void)
         {"a folder is there or not", test_commit, NULL, NULL, NULL},
         {"only temporaries of dead processes are removed", test_clean, NULL, NULL, NULL},
         {"only regular files are opened", test_regular_files, NULL, NULL, NULL},
+        {"files are whole, pipes stay pipes", test_save, NULL, NULL, NULL},
         {"spans of two threads, in trace and table", test_trace, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,31 +2,16 @@
 
 #include "lather/protobuf.h"
 
-#include "near.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static const char path[] = "protobuf.test";
-
-static uint8_t *load(size_t *size)
-{
-    FILE *file = fopen(path, "rb");
-    uint8_t *data = malloc(4096);
-    assert_non_null(file);
-    assert_non_null(data);
-    *size = fread(data, 1, 4096, file);
-    fclose(file);
-    remove(path);
-    return data;
-}
+#include "temp.h"
 
 static void what_is_written_is_read(void **state)
 {
     (void)state;
     static const uint64_t numbers[] = {0, 127, 128, 300, UINT32_MAX, UINT64_MAX};
     enum { NUMBERS = sizeof numbers / sizeof *numbers };
+    char folder[TEMP_PATH], path[TEMP_PATH];
+    temp_make(folder);
+    temp_path(path, folder, "file");
     lt_protobuf_writer w = {0};
     lt_protobuf_begin(&w, 7);
     for (int i = 0; i < NUMBERS; i++)
@@ -41,7 +26,8 @@ static void what_is_written_is_read(void **state)
 
     size_t size;
     bool broken = false;
-    uint8_t *data = load(&size);
+    char *text = temp_read(path, &size);
+    const uint8_t *data = (const uint8_t *)text;
     lt_protobuf m = {data, data + size}, inner;
     lt_protobuf_field f;
     assert_true(lt_protobuf_next(&m, &f, &broken) && f.number == 7);
@@ -58,7 +44,8 @@ static void what_is_written_is_read(void **state)
     assert_true(f.data.end - f.data.at == 4 && !memcmp(f.data.at, "text", 4));
     assert_false(lt_protobuf_next(&m, &f, &broken));
     assert_false(broken);
-    free(data);
+    free(text);
+    temp_remove(folder);
 }
 
 static const struct row {

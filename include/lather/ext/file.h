@@ -1,4 +1,4 @@
-/** Opening of files that a user named, for code that reads formats of its own. */
+/** Opening and writing of files that a user named, for code with formats of its own. */
 #ifndef LATHER_EXT_FILE_H
 #define LATHER_EXT_FILE_H
 
@@ -14,5 +14,13 @@
  * Errors  LT_E_IO, with the path and what it is instead
  */
 LT_API LT_MUST_CHECK lt_status lt_file_open(FILE **out, const char *path);
+
+/**
+ * Writes a file, which appears whole or not at all: under another name in the same folder first. A
+ * pipe or a device (/dev/stdout) stays what it is, and gets the bytes.
+ *
+ * Errors  LT_E_IO, LT_E_NOMEM
+ */
+LT_API LT_MUST_CHECK lt_status lt_file_save(const char *path, const void *data, size_t bytes);
 
 #endif
