@@ -4,7 +4,6 @@
 
 #include "lather/ext/fail.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,18 +36,6 @@ void session_close_details(session *s)
     free(d->pixels);
     free(d);
     s->details = NULL;
-}
-
-/* By softmax, in place. */
-static void to_probabilities(double *p, int classes)
-{
-    double largest = p[0], sum = 0;
-    for (int k = 1; k < classes; k++)
-        largest = fmax(largest, p[k]);
-    for (int k = 0; k < classes; k++)
-        sum += p[k] = exp(p[k] - largest);
-    for (int k = 0; k < classes; k++)
-        p[k] /= sum;
 }
 
 /* The likeliest; of equal ones the first. */
@@ -105,7 +92,7 @@ static lt_status add_row(session *s, const lt_batch *batch, int row)
     size_t image = (size_t)s->shape.channels * (size_t)side * (size_t)side;
     double *p = d->probability + (size_t)row * (size_t)classes;
     detail_sample sample = {.index = batch->row[row].sample, .label = d->label[row]};
-    to_probabilities(p, classes);
+    session_softmax(p, classes);
     find_top(p, classes, &sample);
     sample.certain = p[sample.label];
     LT_TRY(add_pair(d, sample.label, sample.predicted[0]));

@@ -4,6 +4,8 @@
 
 #include "lather/ext/fail.h"
 
+#include <math.h>
+
 /* Every picture is of one rank, also where their number does not divide; a rank may get none. */
 static lt_status open_loader(session *s, lt_dataset *data, lt_loader **loader)
 {
@@ -24,6 +26,17 @@ static lt_status open_loader(session *s, lt_dataset *data, lt_loader **loader)
     if ((c.limit ? c.limit : lt_dataset_count(data)) <= s->rank)
         return LT_OK;
     return lt_loader_new(loader, data, s->device, &c);
+}
+
+void session_softmax(double *logits, int classes)
+{
+    double largest = logits[0], sum = 0;
+    for (int k = 1; k < classes; k++)
+        largest = fmax(largest, logits[k]);
+    for (int k = 0; k < classes; k++)
+        sum += logits[k] = exp(logits[k] - largest);
+    for (int k = 0; k < classes; k++)
+        logits[k] /= sum;
 }
 
 /* One batch: adds to the sums. */

@@ -165,7 +165,7 @@ size_t session_notes(const session *s, lt_weights_note out[NOTES]);
 /* Size, crop, filter and augmentation; usual: the side that neither flags nor weights say.
  * Errors: LT_E_FORMAT (the weights' metadata). */
 lt_status session_choose_input(session *s, int usual);
-/* Without --depths and the like; with --weights that say it, as theirs. */
+/* Of a network that is not read off weights: by --stem, else by the weights' metadata, else by size. */
 bool session_small_stem(const session *s);
 lt_transform session_eval_transform(const session *s);
 /* Side of the inputs that an epoch trains on, and the largest of any. */
@@ -240,6 +240,8 @@ lt_status session_save_weights(session *s);
 
 /* evaluate.c, logits.c */
 lt_status session_evaluate(session *s, lt_dataset *data, evaluation *out);
+/* The softmax of logits, in their place. */
+void session_softmax(double *logits, int classes);
 lt_status session_save_logits(session *s, const char *path);
 /* details.c: from here on evaluations collect what --eval-json writes; after one, the file. Collective. */
 lt_status session_open_details(session *s);

@@ -5,7 +5,6 @@
 #include "lather/ext/fail.h"
 #include "lather/text.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,20 +29,6 @@ void show_close(show *s)
     free(s->order);
     free(s->probability);
     lt_json_writer_clear(&s->line);
-}
-
-/* By softmax. */
-static void compute(show *s, const double *logits)
-{
-    double largest = logits[0], sum = 0;
-    for (int k = 1; k < s->classes; k++)
-        largest = fmax(largest, logits[k]);
-    for (int k = 0; k < s->classes; k++)
-        sum += s->probability[k] = exp(logits[k] - largest);
-    for (int k = 0; k < s->classes; k++) {
-        s->probability[k] /= sum;
-        s->order[k] = k;
-    }
 }
 
 static int by_probability(const void *a, const void *b, void *context)
@@ -154,7 +139,10 @@ lt_status show_picture(show *s, const char *name, const double *logits)
     char *shown = escape(name);
     if (!shown)
         return LT_E_NOMEM;
-    compute(s, logits);
+    memcpy(s->probability, logits, (size_t)s->classes * sizeof *logits);
+    session_softmax(s->probability, s->classes);
+    for (int k = 0; k < s->classes; k++)
+        s->order[k] = k;
     qsort_r(s->order, (size_t)s->classes, sizeof *s->order, by_probability, s->probability);
     if (s->form == SHOW_JSON)
         st = print_json(s, shown);
