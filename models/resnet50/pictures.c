@@ -68,24 +68,25 @@ static lt_status keep_input(pictures *p)
 static lt_status read_lines(pictures *p, const char *name, FILE *file)
 {
     char *line = NULL;
-    size_t room = 0, before = p->count;
+    size_t room = 0, before = p->count, number = 0;
     ssize_t bytes;
     lt_status st = LT_OK;
     while (!st && (bytes = getline(&line, &room, file)) >= 0) {
+        number++;
         if (bytes > 0 && line[bytes - 1] == '\n')
             line[--bytes] = 0;
         if (strlen(line) != (size_t)bytes)
-            st = lt_fail(LT_E_FORMAT, "%s: line %zu has a NUL in it", name, p->count - before + 1);
+            st = lt_fail(LT_E_FORMAT, "%s: line %zu has a NUL in it", name, number);
         else if (bytes)
             st = add(p, line);
     }
-    free(line);
     if (!st && ferror(file))
         st = lt_fail(LT_E_IO, "%s: %s", name, strerror(errno));
+    free(line);
     return !st && p->count == before ? lt_fail(LT_E_FORMAT, "%s: no path in it", name) : st;
 }
 
-/* A pipe is welcome here: --files-from <(find ...). */
+/* It may be a pipe: --files-from <(find ...). */
 static lt_status read_list(pictures *p, const char *name)
 {
     bool input = !strcmp(name, "-");

@@ -110,6 +110,11 @@ static const char *reason(const char *why, const char *path)
     return !strncmp(why, shown, bytes) && !strncmp(why + bytes, ": ", 2) ? why + bytes + 2 : why;
 }
 
+static bool is_input(const pictures *list, const char *path)
+{
+    return *list->input && !strcmp(path, list->input);
+}
+
 static lt_status predict_all(session *s, const pictures *list, show *out, int64_t *broken)
 {
     lt_loader_config c = {
@@ -119,7 +124,7 @@ static lt_status predict_all(session *s, const pictures *list, show *out, int64_
     LT_TRY(lt_loader_new(&s->loader, s->val_data, s->device, &c));
     while (!(st = lt_loader_next(s->loader, &batch))) {
         const char *path = lt_dataset_sample_name(s->val_data, batch.row->sample);
-        const char *why = batch.row->why, *name = strcmp(path, list->input) ? path : "-";
+        const char *why = batch.row->why, *name = is_input(list, path) ? "-" : path;
         *broken += why != NULL;
         LT_TRY(why ? show_failure(out, name, reason(why, path))
                    : predict_picture(s, out, name, batch.images));
