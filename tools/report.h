@@ -67,7 +67,7 @@ typedef struct report_settings {
     char **name, **value; /* owned */
     size_t count, capacity;
 } report_settings;
-/* A missing file has none. Errors: LT_E_NOMEM. */
+/* A file that cannot be read has none. Errors: LT_E_NOMEM. */
 LT_MUST_CHECK lt_status report_settings_read(report_settings *out, const char *path);
 /* NULL: there is none of that name. */
 const char *report_settings_find(const report_settings *settings, const char *name);

@@ -3,6 +3,7 @@
 #include "report.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +66,8 @@ lt_status report_settings_read(report_settings *s, const char *path)
     char *line = NULL;
     size_t room = 0;
     lt_status st = LT_OK;
-    FILE *file = fopen(path, "r");
-    if (!file)
+    FILE *file;
+    if (lt_file_open(&file, path))
         return LT_OK;
     while (!st && getline(&line, &room, file) >= 0)
         st = read_line(s, line);

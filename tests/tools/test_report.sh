@@ -90,6 +90,8 @@ holds "lists are settings too" grep -q '<tr><td>freeze<td>–<td>a, b</tr>' "$fo
 holds "the name of the folder is none" fails grep -q '<tr><td>output' "$folder/both.html"
 holds "last numbers stand side by side" grep -q '<td>87.25 %<td>91.50 %' "$folder/both.html"
 holds "a run that is compared with itself differs in nothing" sh -c "'$report' '$folder/run' '$folder/run' -o '$folder/same.html' && grep -q None. '$folder/same.html'"
+rm "$folder/other</config.yaml" && mkfifo "$folder/other</config.yaml"
+holds "a pipe in place of the settings is not waited for" timeout 60 "$report" "$folder/run" "$folder/other<" -o "$folder/both.html"
 holds "a run without metrics is named" sh -c "'$report' '$folder/run' '$folder/empty' -o '$folder/none.html' 2>&1 | grep -q empty/metrics.jsonl"
 for wrong in "" --bogus "a b c d e f g h i"; do
     "$report" $wrong >"$folder/out" 2>&1
