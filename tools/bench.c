@@ -65,6 +65,7 @@ void bench_print_header(const bench_header *h)
 
 /* Strings in a command's settings are these options'. */
 static lt_options *options;
+static bool is_understood; /* the command line */
 
 lt_status bench_parse(const lt_program *program, void *values, int argc, char *const *argv,
                       bool *run)
@@ -72,6 +73,7 @@ lt_status bench_parse(const lt_program *program, void *values, int argc, char *c
     lt_status st = lt_options_new(&options, program, values);
     if (!st)
         st = lt_options_parse(options, argc, argv);
+    is_understood = !st;
     if (!st)
         st = lt_options_answer(options, stdout);
     *run = !st && lt_options_asked(options) == LT_OPTIONS_RUN;
@@ -160,7 +162,7 @@ int main(int argc, char **argv)
         if (!st)
             return 0;
         fprintf(stderr, "bench %s: %s\n", argv[1], lt_error_message());
-        return 1;
+        return is_understood && st != LT_E_ARG ? 1 : 2;
     }
     fprintf(stderr, "bench: no benchmark '%s'\n", argv[1]);
     return usage(stderr);

@@ -67,10 +67,20 @@ says() # TEXT COMMAND...
     "$@" | grep -q -e "$text"
 }
 
+ends_with() # STATUS COMMAND...
+{
+    want=$1
+    shift
+    "$@"
+    [ $? = "$want" ]
+}
+
 for tool in bench inspect pack report reproduce; do
     holds "lather-$tool is where programs are" says "[Uu]sage: .*$tool" "$prefix/bin/lather-$tool" --help
+    holds "  and ends with 2 on a wrong command line" ends_with 2 "$prefix/bin/lather-$tool" --bogus
 done
-holds "  and is called so" says "^Usage: lather-inspect" "$prefix/bin/lather-inspect" --help
+holds "lather-bench train ends with 2 on one too" ends_with 2 "$prefix/bin/lather-bench" train --bogus
+holds "lather-inspect is called so" says "^Usage: lather-inspect" "$prefix/bin/lather-inspect" --help
 cp "$root"/examples/*.c "$folder"
 for name in $(cd "$root/examples" && echo *.c); do
     holds "$name compiles against the installed headers as it says" compile "${name%.c}"
