@@ -66,6 +66,18 @@ def each_class_and_confusion_are_those_of_the_logits(cwd):
     assert len({s["path"] for s in shown}) == len(shown)
 
 
+def sample_pictures_are_those_of_the_files(cwd):
+    folders(cwd)  # green and red are one shade each, blue rises to the right
+    trained(cwd)
+    run(*EVAL, "--eval-json", "e.json", cwd=cwd)
+    for s in load(cwd, "e.json")["samples"]:
+        shade = int(s["path"][len("data/val/class")]) * 80 + int(os.path.basename(s["path"])[:-len(".bmp")]) * 5
+        side, data = bmp_of(s)
+        blue, green, red = (data[i::3] for i in range(3))  # rows of 48 bytes are not padded
+        assert set(green) == {shade} and set(red) == {255 - shade}, (s["path"], shade, set(green), set(red))
+        assert len(blue) == side * side and blue[:side] == bytes(sorted(blue[:side])) and blue[0] < blue[side - 1], (shade, blue[:side])
+
+
 def a_used_folder_gets_the_file_and_every_batch_size_the_same(cwd):
     folders(cwd, images=10)
     trained(cwd)
@@ -106,7 +118,8 @@ def broken_pictures_do_not_shift_the_others(cwd):
         assert s["path"].startswith(f"data/val/class{s['label']}/"), s["path"]
 
 
-ROWS = [each_class_and_confusion_are_those_of_the_logits, a_used_folder_gets_the_file_and_every_batch_size_the_same,
+ROWS = [each_class_and_confusion_are_those_of_the_logits, sample_pictures_are_those_of_the_files,
+        a_used_folder_gets_the_file_and_every_batch_size_the_same,
         many_classes_have_no_matrix_and_large_pictures_become_small, broken_pictures_do_not_shift_the_others]
 
 if __name__ == "__main__":
