@@ -1,6 +1,6 @@
-/* Runs an ONNX model of a residual network, as train_resnet50 export or other exporters write it, with the library's
- * operations alone: reads weights and graph from the file, and prints the logits of a picture. The file is taken from
- * nobody in particular: every length and index of it is checked.
+/* Runs an ONNX model of a residual network, as train_resnet50 export writes it, with the library's operations alone:
+ * reads weights and graph from the file, and prints the logits of a picture. The file is not trusted: every length and
+ * index of it is checked.
  *
  * The wire format: protobuf.dev/programming-guides/encoding; fields by number: onnx/onnx.proto of github.com/onnx/onnx.
  *

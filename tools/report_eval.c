@@ -1,4 +1,4 @@
-/* The part of a page about an evaluation: eval.json, as train_resnet50 --eval writes it. Nobody vouches for the file:
+/* The part of a page about an evaluation: eval.json, as train_resnet50 --eval writes it. The file is not trusted:
  * numbers are checked, text is escaped, of images only BMP, PNG and JPEG in base64 are taken. */
 
 #include "report.h"

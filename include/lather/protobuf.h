@@ -1,5 +1,5 @@
 /** Protocol buffers, the wire format of ONNX: a message is a row of fields, each a number and a value. A reader for
- *  files that nobody vouches for, and a writer. */
+ *  files that are not trusted, and a writer. */
 #ifndef LATHER_PROTOBUF_H
 #define LATHER_PROTOBUF_H
 

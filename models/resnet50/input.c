@@ -19,7 +19,7 @@ static const char *const filter_name[] = {
 static const char *const augment_name[] = {
     [LT_AUGMENT_NONE] = "none", [LT_AUGMENT_IMAGENET] = "imagenet", [LT_AUGMENT_SMALL] = "small"};
 
-/* What the weights say that the flag does not override. */
+/* What the weights say; "": nothing. */
 static const char *known(const session *s, note_key key)
 {
     return s->known.text[key];

@@ -57,7 +57,7 @@ typedef char name[NAME_BYTES];
 
 /* --- Nodes --- */
 
-/* A node is called as its output. */
+/* A node has the name of its output. */
 static void begin_node(lt_protobuf_writer *p, const char *op, const char *const *input, int inputs,
                        const char *output)
 {
