@@ -11,13 +11,6 @@
 #include <unistd.h>
 #include <zlib.h>
 
-static void expect(lt_status got, lt_status want, const char *part)
-{
-    assert_status(got, want);
-    if (!strstr(lt_error_message(), part))
-        fail_msg("the message is '%s', without '%s'", lt_error_message(), part);
-}
-
 static void check_order(void **state)
 {
     (void)state;
@@ -61,7 +54,8 @@ static void check_parts(void **state)
     assert_ok(lt_dataset_open(&d, root, true));
     assert_string_equal(lt_dataset_class_name(d, 0), "x");
     lt_dataset_free(&d);
-    expect(lt_dataset_open(&d, root, false), LT_E_IO, "it has a folder train, but none named val");
+    assert_fails(lt_dataset_open(&d, root, false), LT_E_IO,
+                 "it has a folder train, but none named val");
     write_file(root, "val/y/1.jpg", "v", 1);
     assert_ok(lt_dataset_open(&d, root, false));
     assert_string_equal(lt_dataset_class_name(d, 0), "y");
@@ -74,15 +68,16 @@ static void check_bad_folders(void **state)
     (void)state;
     char *root = make_folder();
     lt_dataset *d = NULL;
-    expect(lt_dataset_open(&d, "/no/such/folder", true), LT_E_IO, "/no/such/folder");
-    expect(lt_dataset_folder(&d, "/no/such/folder"), LT_E_IO, "/no/such/folder: no such folder");
-    expect(lt_dataset_open(&d, root, true), LT_E_FORMAT, "no class folder");
+    assert_fails(lt_dataset_open(&d, "/no/such/folder", true), LT_E_IO, "/no/such/folder");
+    assert_fails(lt_dataset_folder(&d, "/no/such/folder"), LT_E_IO,
+                 "/no/such/folder: no such folder");
+    assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT, "no class folder");
     write_file(root, "cat/1.jpg", "c", 1);
     write_file(root, "dog/readme.txt", "d", 1);
-    expect(lt_dataset_open(&d, root, true), LT_E_FORMAT, "/dog: no .jpg");
+    assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT, "/dog: no .jpg");
     char *dog = below(root, "dog"), *loop = below(root, "dog/loop");
     assert_int_equal(symlink(dog, loop), 0);
-    expect(lt_dataset_open(&d, root, true), LT_E_FORMAT, "link");
+    assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT, "link");
     assert_null(d);
     free(dog);
     free(loop);
@@ -175,7 +170,7 @@ static void check_idx(void **state)
         lt_dataset *d = NULL;
         lt_status st = lt_dataset_idx(&d, i, l, row->classes);
         if (row->want) {
-            expect(st, row->want, row->message);
+            assert_fails(st, row->want, row->message);
             assert_null(d);
         } else {
             assert_ok(st);
@@ -202,7 +197,7 @@ static void check_mnist_folder(void **state)
     char *root = make_folder();
     write_gzip(root, "train-images-idx3-ubyte.gz", images, sizeof images);
     lt_dataset *d = NULL;
-    expect(lt_dataset_open(&d, root, true), LT_E_IO, "no train-labels-idx1-ubyte");
+    assert_fails(lt_dataset_open(&d, root, true), LT_E_IO, "no train-labels-idx1-ubyte");
     write_file(root, "train-labels-idx1-ubyte", labels, sizeof labels);
     assert_ok(lt_dataset_open(&d, root, true));
     assert_int_equal(lt_dataset_count(d), 1);
@@ -215,7 +210,7 @@ static void check_mnist_folder(void **state)
     assert_string_equal(lt_dataset_class_name(d, 9), "Ankle boot");
     lt_dataset_free(&d);
     assert_int_equal(setenv("LATHER_FASHION_MNIST", "/no/such/folder", 1), 0);
-    expect(lt_dataset_open(&d, "fashion-mnist", true), LT_E_IO, "dataset-fashion-mnist");
+    assert_fails(lt_dataset_open(&d, "fashion-mnist", true), LT_E_IO, "dataset-fashion-mnist");
     unsetenv("LATHER_FASHION_MNIST");
     remove_folder(root);
 }

@@ -13,13 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void expect(lt_status got, lt_status want, const char *part)
-{
-    assert_status(got, want);
-    if (!strstr(lt_error_message(), part))
-        fail_msg("the message is '%s', without '%s'", lt_error_message(), part);
-}
-
 /* FOLDER/NAME.tar of FOLDER/content, written by the system's tar. */
 static char *make_tar(const char *root, const char *name, const char *format)
 {
@@ -284,7 +277,7 @@ static void check_vanished(void **state)
     assert_int_equal(truncate(path, 1024), 0);
     assert_int_equal(d->ops->read(d, 1, &record), LT_E_FORMAT);
     assert_int_equal(unlink(path), 0);
-    expect(d->ops->read(d, 0, &record), LT_E_IO, path);
+    assert_fails(d->ops->read(d, 0, &record), LT_E_IO, path);
     lt_free(record.bytes);
     lt_dataset_free(&d);
     free(path);
@@ -296,23 +289,23 @@ static void check_bad_tars(void **state)
     (void)state;
     char *root = make_folder(), *none = below(root, "none.tar"), *text = below(root, "text.tar");
     lt_dataset *d = NULL;
-    expect(lt_dataset_open(&d, none, true), LT_E_IO, "none.tar");
+    assert_fails(lt_dataset_open(&d, none, true), LT_E_IO, "none.tar");
     static const char words[] = "this is not a tar file";
     char block[1024] = {0};
     memcpy(block, words, sizeof words);
     write_file(root, "text.tar", block, sizeof block);
-    expect(lt_dataset_open(&d, text, true), LT_E_FORMAT, "no tar header at 0");
+    assert_fails(lt_dataset_open(&d, text, true), LT_E_FORMAT, "no tar header at 0");
     write_file(root, "content/1.cls", "x1", 2);
     write_file(root, "content/1.jpg", "x", 1);
     char *path = make_tar(root, "x.tar", "ustar");
-    expect(lt_dataset_open(&d, path, true), LT_E_FORMAT, "not a class number");
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "not a class number");
     write_file(root, "content/1.cls", "1", 1);
     write_file(root, "content/2.jpg", "x", 1);
     free(make_tar(root, "x.tar", "ustar"));
-    expect(lt_dataset_open(&d, path, true), LT_E_FORMAT, "2.jpg has no .cls");
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "2.jpg has no .cls");
     write_file(root, "content/1.png", "x", 1);
     free(make_tar(root, "x.tar", "ustar"));
-    expect(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two pictures");
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two pictures");
     assert_int_equal(unlink(path), 0);
     char *command = NULL;
     if (asprintf(&command,
@@ -321,7 +314,7 @@ static void check_bad_tars(void **state)
         < 0)
         abort();
     assert_int_equal(system(command), 0);
-    expect(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two pictures are named 1.jpg");
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two pictures are named 1.jpg");
     free(command);
     assert_null(d);
     free(none);
@@ -364,7 +357,7 @@ static void check_apart(void **state)
         lt_free(r.bytes);
         lt_dataset_free(&d);
     }
-    expect(lt_dataset_open(&d, other, true), LT_E_FORMAT, "1.jpg has no .cls");
+    assert_fails(lt_dataset_open(&d, other, true), LT_E_FORMAT, "1.jpg has no .cls");
     free(other);
     free(path);
     remove_folder(root);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <string.h>
 /* clang-format on */
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
@@ -39,6 +40,14 @@
         lt_status got_st_ = (expr);                                                            \
         if (got_st_ != (want))                                                                 \
             fail_msg("%s: %s, want %s", #expr, lt_status_name(got_st_), lt_status_name(want)); \
+    } while (0)
+
+/* Fails the test unless expr gives this status, with part in the message. */
+#define assert_fails(expr, want, part)                                               \
+    do {                                                                             \
+        assert_status(expr, want);                                                   \
+        if (!strstr(lt_error_message(), part))                                       \
+            fail_msg("the message is '%s', without '%s'", lt_error_message(), part); \
     } while (0)
 
 #endif
