@@ -39,9 +39,10 @@ LT_API LT_MUST_CHECK lt_status lt_layer_conv_transpose2d(lt_module **out, lt_dev
 LT_API LT_MUST_CHECK lt_status lt_layer_linear(lt_module **out, lt_device *device, const char *name,
                                                int in, int features, bool bias);
 
-/** y = batchnorm2d(x), frozen if config says so or its running_mean is; with a relu at the end if config says so. Parameters: weight (ones), bias
- *  (zeros), running_mean, running_var [channels], num_batches_tracked i64 []. config.eps 0: 1e-5;
- *  config.momentum 0: 0.1. Errors: LT_E_ARG, LT_E_NOMEM. */
+/** y = batchnorm2d(x), with a relu at the end if config says so; frozen if config or the parameter
+ *  running_mean is. Parameters: weight (ones), bias (zeros), running_mean, running_var [channels],
+ *  num_batches_tracked i64 []. config.eps 0: 1e-5; config.momentum 0: 0.1. Errors: LT_E_ARG,
+ *  LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device,
                                                     const char *name, int channels,
                                                     lt_batchnorm2d_config config);

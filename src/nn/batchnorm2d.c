@@ -1,5 +1,5 @@
-/* Batch normalisation as a layer, of pictures and of vectors: gain, shift, running statistics and their count.
- * Names and defaults are PyTorch's, so that weights travel both ways. */
+/* Batch normalisation as a layer, of pictures (2d) and of vectors and sequences (1d): gain, shift,
+ * running statistics and their count. Names and defaults are PyTorch's, as weights are exchanged. */
 
 #include "nn/fold.h"
 

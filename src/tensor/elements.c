@@ -71,7 +71,9 @@ lt_status lt_op_map(lt_node *node, lt_map_fn *fn, const lt_view *const *x, int c
     const lt_backend *be = lt_node_backend(node, &ctx);
     char small[LT_SHAPE_TEXT], large[LT_SHAPE_TEXT];
     map m = {.fn = fn, .config = node->config, .y = *y, .count = count};
-    LT_ASSERT(count >= 0 && count <= LT_MAX_MAPPED);
+    if (count < 0 || count > LT_MAX_MAPPED)
+        return lt_fail(LT_E_ARG, "%s: a formula of %d inputs, want 0 to %d", node->op->name, count,
+                       LT_MAX_MAPPED);
     if (!be->host_memory)
         return lt_fail(LT_E_UNSUPPORTED, "%s: its formula runs on the host, %s has its own memory",
                        node->op->name, be->name);

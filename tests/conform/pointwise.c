@@ -43,7 +43,7 @@ static const function_row functions[] = {
     {LT_POINTWISE_DIV, "div", -1, 1, 0.01, 3, {0}, false, false},
     {LT_POINTWISE_MAXIMUM, "maximum", -1, 1, -1, 1, {0}, true, false},
     {LT_POINTWISE_MINIMUM, "minimum", -1, 1, -1, 1, {0}, true, false},
-    {LT_POINTWISE_POWER, "power", 0.1, 9, -2, 2, {0}, false, false},
+    {LT_POINTWISE_POW_TENSOR, "power", 0.1, 9, -2, 2, {0}, false, false},
     {LT_POINTWISE_SQUARED_DIFFERENCE, "squared difference", -1, 1, -1, 1, {0}, false, false},
     {LT_POINTWISE_BCE, "bce", -30, 30, 0, 1, {0}, false, false},
 };
@@ -93,7 +93,7 @@ static double magnitude_of(const lt_pointwise *f, bool value, double a, double b
         return value ? fabs(want) : 1 + a * a;
     case LT_POINTWISE_SILU:
         return value ? fabs(want) : s * (1 + fabs(a));
-    case LT_POINTWISE_POWER: /* a gradient: its exponent, b - 1, is rounded, too */
+    case LT_POINTWISE_POW_TENSOR: /* a gradient: its exponent, b - 1, is rounded, too */
         return fabs(want) * (value ? 1 : 1 + fabs(log(a)) * (1 + fabs(b)));
     case LT_POINTWISE_SQUARED_DIFFERENCE:
         return value ? fabs(want) : 2 * fabs(a - b);

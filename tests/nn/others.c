@@ -1,5 +1,6 @@
-/* Layers that ResNets do not have: their parameters, and that small nets of them learn what they should: an autoencoder of group norm, silu and
- * transposed convolution with squared error, a classifier of batchnorm1d, tanh and binary cross-entropy. */
+/* Layers that ResNets do not have: their parameters, and that small nets of them learn: an autoencoder
+ * of group norm, silu and transposed convolution with squared error, a classifier of batchnorm1d, tanh
+ * and binary cross-entropy. */
 
 #include "near.h"
 

@@ -22,9 +22,9 @@ typedef struct bad_row {
     const char *message; /* a part of it */
 } bad_row;
 
-static lt_tensor *add_wider(const bench *b)
+static lt_tensor *add_other(const bench *b)
 {
-    return lt_add(b->tape, b->vector, b->matrix);
+    return lt_add(b->tape, b->vector, b->labels);
 }
 
 static lt_tensor *add_null(const bench *b)
@@ -65,6 +65,53 @@ static lt_tensor *conv_matrix(const bench *b)
 static lt_tensor *conv_bias(const bench *b)
 {
     return lt_conv2d(b->tape, b->x, b->w, b->vector, (lt_conv2d_config){.pad_h = 0});
+}
+
+static lt_tensor *transpose(const bench *b, lt_tensor *x, lt_tensor *bias,
+                            lt_conv_transpose2d_config config)
+{
+    lt_tensor *w = lt_reshape(b->tape, b->w, LT_SHAPE(3, 4, 3, 3));
+    return lt_conv_transpose2d(b->tape, x, w, bias, config);
+}
+
+static lt_tensor *transpose_channels(const bench *b)
+{
+    return lt_conv_transpose2d(b->tape, b->x, b->w, NULL, (lt_conv_transpose2d_config){{0}, 0, 0});
+}
+
+static lt_tensor *transpose_groups(const bench *b)
+{
+    return transpose(b, b->x, NULL, (lt_conv_transpose2d_config){{.groups = 2}, 0, 0});
+}
+
+static lt_tensor *transpose_matrix(const bench *b)
+{
+    return transpose(b, b->matrix, NULL, (lt_conv_transpose2d_config){{0}, 0, 0});
+}
+
+static lt_tensor *transpose_bias(const bench *b)
+{
+    return transpose(b, b->x, b->vector, (lt_conv_transpose2d_config){{0}, 0, 0});
+}
+
+static lt_tensor *transpose_nothing_left(const bench *b)
+{
+    return transpose(b, b->one, NULL, (lt_conv_transpose2d_config){{.pad_h = 2}, 0, 0});
+}
+
+static lt_tensor *transpose_output_pad(const bench *b)
+{
+    return transpose(b, b->x, NULL, (lt_conv_transpose2d_config){{.stride_h = 2}, 2, 0});
+}
+
+static lt_tensor *group_norm_groups(const bench *b)
+{
+    return lt_group_norm(b->tape, b->x, b->vector, b->vector, (lt_group_norm_config){2, 1e-5});
+}
+
+static lt_tensor *group_norm_beta(const bench *b)
+{
+    return lt_group_norm(b->tape, b->x, b->vector, NULL, (lt_group_norm_config){1, 1e-5});
 }
 
 static lt_tensor *matmul_inner(const bench *b)
@@ -160,8 +207,8 @@ static lt_tensor *normalize_deviation(const bench *b)
 
 /* clang-format off */
 static const bad_row rows[] = {
-    {"add: b has more dimensions than a", add_wider, LT_E_SHAPE, "[2,3]"},
-    {"add: b is missing", add_null, LT_E_SHAPE, "add"},
+    {"add: extents that differ", add_other, LT_E_SHAPE, "a [3] and b [2] do not broadcast"},
+    {"add: b is missing", add_null, LT_E_SHAPE, "add: b is NULL"},
     {"mul: shapes that do not broadcast", mul_other, LT_E_SHAPE, "mul"},
     {"relu: its input is missing", relu_null, LT_E_ARG, "relu"},
     {"conv2d: channels that do not fit the groups", conv_channels, LT_E_SHAPE,
@@ -170,6 +217,17 @@ static const bad_row rows[] = {
     {"conv2d: negative padding", conv_negative, LT_E_ARG, "padding -1"},
     {"conv2d: x is a matrix", conv_matrix, LT_E_SHAPE, "want 4 dimensions"},
     {"conv2d: a bias of another length", conv_bias, LT_E_SHAPE, "b [3], want [4]"},
+    {"conv_transpose2d: channels of x and w differ", transpose_channels, LT_E_SHAPE,
+     "x [2,3,5,5] has 3 channels, w [4,3,3,3] wants 4"},
+    {"conv_transpose2d: channels that do not divide into groups", transpose_groups, LT_E_SHAPE,
+     "3 channels do not divide into 2 groups"},
+    {"conv_transpose2d: x is a matrix", transpose_matrix, LT_E_SHAPE, "want 4 dimensions"},
+    {"conv_transpose2d: a bias of another length", transpose_bias, LT_E_SHAPE, "b [3], want [4]"},
+    {"conv_transpose2d: more padding than values", transpose_nothing_left, LT_E_SHAPE, "leaves nothing"},
+    {"conv_transpose2d: output padding as large as the stride", transpose_output_pad, LT_E_ARG,
+     "output padding 2x0, want below stride 2x1"},
+    {"group_norm: channels that do not divide", group_norm_groups, LT_E_ARG, "3 channels in 2 groups"},
+    {"group_norm: gamma without beta", group_norm_beta, LT_E_ARG, "one of gamma and beta is NULL"},
     {"matmul: inner extents differ", matmul_inner, LT_E_SHAPE, "[2,3]"},
     {"linear: x is a picture", linear_inner, LT_E_SHAPE, "[2,3,5,5]"},
     {"reshape: a count that does not divide", reshape_count, LT_E_SHAPE, "[2,3]"},

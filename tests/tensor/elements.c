@@ -127,6 +127,31 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     free(f);
 }
 
+static lt_status forward_of_too_many(lt_node *node)
+{
+    lt_view y;
+    LT_TRY(lt_node_out(node, &y));
+    const lt_view *x[LT_MAX_MAPPED + 1];
+    for (int i = 0; i <= LT_MAX_MAPPED; i++)
+        x[i] = &y;
+    return lt_op_map(node, difference, x, LT_MAX_MAPPED + 1, &y);
+}
+
+static void too_many_inputs_are_refused(void **state)
+{
+    (void)state;
+    static const lt_op greedy = {.name = "greedy", .infer = infer, .forward = forward_of_too_many};
+    fixture *f = malloc(sizeof *f);
+    assert_non_null(f);
+    open(f, "ref", LT_SHAPE(2, 3), LT_SHAPE(3));
+    lt_tape_reset(f->tape, (lt_pass){0});
+    assert_null(lt_op_run(f->tape, &greedy, &f->a, 1, NULL));
+    assert_status(lt_tape_status(f->tape), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "greedy: a formula of 9 inputs, want 0 to 8"));
+    shut(f);
+    free(f);
+}
+
 static void memory_of_a_device_is_not_touched(void **state)
 {
     (void)state;
@@ -153,6 +178,7 @@ int main(void)
         cmocka_unit_test_prestate(formulas_see_each_element_once, ref),
         cmocka_unit_test_prestate(formulas_see_each_element_once, cpu),
         cmocka_unit_test(shapes_that_do_not_fit_are_refused),
+        cmocka_unit_test(too_many_inputs_are_refused),
         cmocka_unit_test(memory_of_a_device_is_not_touched),
     };
     return cmocka_run_group_tests_name("elements", rows, NULL, NULL);

@@ -18,8 +18,9 @@ enum { LT_MAX_MAPPED = 8 };
 
 /** Fills y element by element, in forward or backward; inputs (count of them, at most LT_MAX_MAPPED)
  *  are broadcast over y. Arithmetic is in double whatever the dtypes are. The memory must be the
- *  host's: on another device, say how with entries of its backend's table.
- *  Errors: LT_E_UNSUPPORTED (a device with memory of its own), LT_E_SHAPE (an input does not fit). */
+ *  host's: on another device, call entries of its backend's table instead.
+ *  Errors: LT_E_UNSUPPORTED (a device with memory of its own), LT_E_SHAPE (an input does not fit),
+ *  LT_E_ARG (too many inputs). */
 LT_API LT_MUST_CHECK lt_status lt_op_map(lt_node *node, lt_map_fn *fn, const lt_view *const *x,
                                          int count, const lt_view *y);
 

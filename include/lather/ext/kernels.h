@@ -58,7 +58,8 @@ typedef lt_status lt_conv2d_grad_w_fn(void *ctx, const lt_conv2d_config *config,
 typedef lt_status lt_conv2d_stats_fn(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                                      const lt_view *w, const lt_view *y, const lt_view *stats);
 
-/** What a batch norm with relu and without residual read: x, its coefficients (ext/norm_kernels.h), [C] each. */
+/** What a batch norm with relu and without residual read: x, its coefficients
+ *  (ext/norm_kernels.h), [C] each. */
 typedef struct lt_batchnorm_before {
     const lt_view *x, *coef, *gamma, *beta;
 } lt_batchnorm_before;

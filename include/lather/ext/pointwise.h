@@ -23,7 +23,7 @@ typedef enum lt_pointwise_kind {
     LT_POINTWISE_DIV,
     LT_POINTWISE_MAXIMUM, /**< NaN if either is */
     LT_POINTWISE_MINIMUM,
-    LT_POINTWISE_POWER,              /**< a^b */
+    LT_POINTWISE_POW_TENSOR,         /**< a^b */
     LT_POINTWISE_SQUARED_DIFFERENCE, /**< (a - b)^2 */
     LT_POINTWISE_BCE, /**< max(a, 0) - a * b + log(1 + exp(-|a|)): of logit a, target b */
     LT_POINTWISE_KINDS

@@ -1,24 +1,20 @@
-/** Elementwise operations on two tensors: differences, quotients, extremes, powers. */
+/** Elementwise operations on two tensors, besides lt_add() and lt_mul(); either is broadcast as there. */
 #ifndef LATHER_OPS_ARITHMETIC_H
 #define LATHER_OPS_ARITHMETIC_H
 
 #include "lather/tape.h"
-
-/* Here either operand is broadcast over the other, as in NumPy: aligned right, extents of 1 or absent
- * ones are repeated; [3,1] and [4] give [3,4]. y has the dtype of the operand that has y's shape, a's
- * if both or neither have it. Gradients are summed over what was broadcast. */
 
 /**
  * Difference, elementwise.
  *
  *     y[i] = a[i] - b[i]
  *
- * Shapes  a, b broadcastable to each other -> y
- * Dtypes  any floating
+ * Shapes  as lt_add()
+ * Dtypes  as lt_add()
  * Grads   a, b
  * Owns    the tape owns y
  * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
- * Source  Harris et al., "Array programming with NumPy", Nature 2020 (broadcasting)
+ * Source  elementary
  */
 LT_API lt_tensor *lt_sub(lt_tape *tape, lt_tensor *a, lt_tensor *b);
 
@@ -27,8 +23,8 @@ LT_API lt_tensor *lt_sub(lt_tape *tape, lt_tensor *a, lt_tensor *b);
  *
  *     y[i] = a[i] / b[i]
  *
- * Shapes  as lt_sub()
- * Dtypes  any floating
+ * Shapes  as lt_add()
+ * Dtypes  as lt_add()
  * Grads   a, b
  * Owns    the tape owns y
  * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
@@ -42,8 +38,8 @@ LT_API lt_tensor *lt_div(lt_tape *tape, lt_tensor *a, lt_tensor *b);
  *
  *     y[i] = max(a[i], b[i])
  *
- * Shapes  as lt_sub()
- * Dtypes  any floating
+ * Shapes  as lt_add()
+ * Dtypes  as lt_add()
  * Grads   a, b
  * Owns    the tape owns y
  * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
@@ -57,8 +53,8 @@ LT_API lt_tensor *lt_maximum(lt_tape *tape, lt_tensor *a, lt_tensor *b);
  *
  *     y[i] = min(a[i], b[i])
  *
- * Shapes  as lt_sub()
- * Dtypes  any floating
+ * Shapes  as lt_add()
+ * Dtypes  as lt_add()
  * Grads   a, b
  * Owns    the tape owns y
  * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
@@ -72,8 +68,8 @@ LT_API lt_tensor *lt_minimum(lt_tape *tape, lt_tensor *a, lt_tensor *b);
  *
  *     y[i] = a[i]^b[i]
  *
- * Shapes  as lt_sub()
- * Dtypes  any floating
+ * Shapes  as lt_add()
+ * Dtypes  as lt_add()
  * Grads   a, b
  * Owns    the tape owns y
  * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE

@@ -5,12 +5,12 @@
 #include "lather/tape.h"
 
 /**
- * Sum, elementwise; b is broadcast over a as in NumPy (b's extents are 1 or a's, aligned right).
+ * Sum, elementwise; a and b are broadcast over each other as in NumPy: [3,1] and [4] give [3,4].
  *
  *     y[i] = a[i] + b[i]
  *
- * Shapes  a [..], b broadcastable to a -> y like a
- * Dtypes  any floating; y has a's
+ * Shapes  a, b broadcastable to each other -> y
+ * Dtypes  any floating; y has that of the operand that has its shape, a's if both or neither have it
  * Grads   a, b (summed over what was broadcast)
  * Owns    the tape owns y
  * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
@@ -19,12 +19,12 @@
 LT_API lt_tensor *lt_add(lt_tape *tape, lt_tensor *a, lt_tensor *b);
 
 /**
- * Product, elementwise; b is broadcast over a as in lt_add().
+ * Product, elementwise.
  *
  *     y[i] = a[i] * b[i]
  *
- * Shapes  a [..], b broadcastable to a -> y like a
- * Dtypes  any floating; y has a's
+ * Shapes  as lt_add()
+ * Dtypes  as lt_add()
  * Grads   a, b (summed over what was broadcast)
  * Owns    the tape owns y
  * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE

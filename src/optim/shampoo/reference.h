@@ -1,4 +1,5 @@
-/* The settings that the others are told from, and that optim_replay starts from. */
+/* Shampoo's settings in its reference implementation: all presets but "recommended" start from them, and
+ * so does optim_replay. */
 #ifndef LT_OPTIM_SHAMPOO_REFERENCE_H
 #define LT_OPTIM_SHAMPOO_REFERENCE_H
 

@@ -117,7 +117,7 @@ PW_FUNCTION PW_REAL pw_binary(lt_pointwise f, PW_REAL a, PW_REAL b)
         return PW_CHOOSE((a > b) | (a != a), a, b);
     case LT_POINTWISE_MINIMUM:
         return PW_CHOOSE((a < b) | (a != a), a, b);
-    case LT_POINTWISE_POWER:
+    case LT_POINTWISE_POW_TENSOR:
         return PW_POW(a, b);
     case LT_POINTWISE_SQUARED_DIFFERENCE:
         return (a - b) * (a - b);
@@ -146,7 +146,7 @@ PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
         return pw_share(dy, a, b);
     case LT_POINTWISE_MINIMUM:
         return pw_share(dy, b, a);
-    case LT_POINTWISE_POWER:
+    case LT_POINTWISE_POW_TENSOR:
         return PW_CHOOSE(b == PW_SET(0), PW_SET(0), dy * (b * PW_POW(a, b - PW_SET(1))));
     case LT_POINTWISE_SQUARED_DIFFERENCE:
         return dy * ((a - b) + (a - b));
@@ -177,7 +177,7 @@ PW_FUNCTION PW_REAL pw_grad_b(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
         return pw_share(dy, b, a);
     case LT_POINTWISE_MINIMUM:
         return pw_share(dy, a, b);
-    case LT_POINTWISE_POWER:
+    case LT_POINTWISE_POW_TENSOR:
         return pw_power_grad_b(dy, a, b);
     case LT_POINTWISE_SQUARED_DIFFERENCE:
         return dy * ((b - a) + (b - a));

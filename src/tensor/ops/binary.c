@@ -10,37 +10,6 @@
 
 enum { A, B };
 
-/* The extent that a shape of fewer dimensions has at place d of ndim. */
-static int64_t extent(lt_shape shape, int d, int ndim)
-{
-    const int at = d - (ndim - shape.ndim);
-    return at < 0 ? 1 : shape.dim[at];
-}
-
-static bool common_shape(lt_shape a, lt_shape b, lt_shape *out)
-{
-    *out = (lt_shape){.ndim = a.ndim > b.ndim ? a.ndim : b.ndim};
-    for (int d = 0; d < out->ndim; d++) {
-        const int64_t m = extent(a, d, out->ndim), n = extent(b, d, out->ndim);
-        if (m != n && m != 1 && n != 1)
-            return false;
-        out->dim[d] = m == 1 ? n : m;
-    }
-    return true;
-}
-
-static lt_status infer(const lt_node *node, lt_desc *out)
-{
-    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
-    const lt_shape as = node->in[A]->shape, bs = node->in[B] ? node->in[B]->shape : LT_SCALAR;
-    if (!node->in[B] || !common_shape(as, bs, &out->shape))
-        return lt_fail(LT_E_SHAPE, "%s: a %s and b %s do not broadcast", node->op->name,
-                       lt_shape_text(as, a), lt_shape_text(bs, b));
-    const bool like_b = !lt_shape_equal(as, out->shape) && lt_shape_equal(bs, out->shape);
-    out->dtype = node->in[like_b ? B : A]->dtype;
-    return LT_OK;
-}
-
 /* Losses compare what is alike. */
 static lt_status infer_loss(const lt_node *node, lt_desc *out)
 {
@@ -53,22 +22,13 @@ static lt_status infer_loss(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* An input as wide as the output. */
-static lt_status wide(lt_node *node, int input, lt_view *v)
-{
-    lt_view small;
-    LT_TRY(lt_node_in(node, input, &small));
-    LT_ASSERT(lt_view_broadcast(&small, node->out->shape, v));
-    return LT_OK;
-}
-
 static lt_status forward(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view a, b, y;
-    LT_TRY(wide(node, A, &a));
-    LT_TRY(wide(node, B, &b));
+    LT_TRY(lt_op_in_wide(node, A, &a));
+    LT_TRY(lt_op_in_wide(node, B, &b));
     LT_TRY(lt_node_out(node, &y));
     return be->pointwise(ctx, node->config, &a, &b, &y);
 }
@@ -80,8 +40,8 @@ static lt_status backward_to(lt_node *node, int input, const lt_view *dy)
     const lt_backend *be = lt_node_backend(node, &ctx);
     const bool same = lt_op_same_shape(node, input);
     lt_view a, b, g;
-    LT_TRY(wide(node, A, &a));
-    LT_TRY(wide(node, B, &b));
+    LT_TRY(lt_op_in_wide(node, A, &a));
+    LT_TRY(lt_op_in_wide(node, B, &b));
     if (same)
         LT_TRY(lt_node_grad_out(node, input, &g));
     else
@@ -110,11 +70,11 @@ static lt_status backward(lt_node *node)
         .forward = forward,                   \
         .backward = backward,                 \
     }
-TABLE(sub, infer);
-TABLE(div, infer);
-TABLE(maximum, infer);
-TABLE(minimum, infer);
-TABLE(pow_tensor, infer);
+TABLE(sub, lt_op_infer_either);
+TABLE(div, lt_op_infer_either);
+TABLE(maximum, lt_op_infer_either);
+TABLE(minimum, lt_op_infer_either);
+TABLE(pow_tensor, lt_op_infer_either);
 TABLE(mse_loss, infer_loss);
 TABLE(bce_with_logits, infer_loss);
 
@@ -146,7 +106,7 @@ lt_tensor *lt_minimum(lt_tape *tape, lt_tensor *a, lt_tensor *b)
 
 lt_tensor *lt_pow_tensor(lt_tape *tape, lt_tensor *a, lt_tensor *b)
 {
-    return run(tape, &lt_op_pow_tensor, LT_POINTWISE_POWER, a, b);
+    return run(tape, &lt_op_pow_tensor, LT_POINTWISE_POW_TENSOR, a, b);
 }
 
 /* In the master dtype: a 16-bit sum of many small losses would be none. */

@@ -1,4 +1,4 @@
-/* Broadcasting of a smaller operand, and the sum that undoes it in backward. */
+/* Broadcasting of operands over each other, and the sum that undoes it in backward. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
@@ -27,6 +27,47 @@ lt_status lt_op_infer_broadcast(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_SHAPE, "%s: b %s does not broadcast over a %s", node->op->name,
                        lt_shape_text(small.shape, b), lt_shape_text(node->in[0]->shape, a));
     *out = (lt_desc){node->in[0]->dtype, node->in[0]->shape};
+    return LT_OK;
+}
+
+/* The extent at place d of ndim of a shape that may have fewer dimensions. */
+static int64_t extent(lt_shape shape, int d, int ndim)
+{
+    const int at = d - (ndim - shape.ndim);
+    return at < 0 ? 1 : shape.dim[at];
+}
+
+static bool common_shape(lt_shape a, lt_shape b, lt_shape *out)
+{
+    *out = (lt_shape){.ndim = a.ndim > b.ndim ? a.ndim : b.ndim};
+    for (int d = 0; d < out->ndim; d++) {
+        const int64_t m = extent(a, d, out->ndim), n = extent(b, d, out->ndim);
+        if (m != n && m != 1 && n != 1)
+            return false;
+        out->dim[d] = m == 1 ? n : m;
+    }
+    return true;
+}
+
+lt_status lt_op_infer_either(const lt_node *node, lt_desc *out)
+{
+    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
+    const lt_shape as = node->in[0]->shape, bs = node->in[1] ? node->in[1]->shape : LT_SCALAR;
+    if (!node->in[1])
+        return lt_fail(LT_E_SHAPE, "%s: b is NULL", node->op->name);
+    if (!common_shape(as, bs, &out->shape))
+        return lt_fail(LT_E_SHAPE, "%s: a %s and b %s do not broadcast", node->op->name,
+                       lt_shape_text(as, a), lt_shape_text(bs, b));
+    const bool like_b = !lt_shape_equal(as, out->shape) && lt_shape_equal(bs, out->shape);
+    out->dtype = node->in[like_b]->dtype;
+    return LT_OK;
+}
+
+lt_status lt_op_in_wide(lt_node *node, int input, lt_view *view)
+{
+    lt_view small;
+    LT_TRY(lt_node_in(node, input, &small));
+    LT_ASSERT(lt_view_broadcast(&small, node->out->shape, view));
     return LT_OK;
 }
 

@@ -42,9 +42,13 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (xs.ndim != 4 || ws.ndim != 4)
         return lt_fail(LT_E_SHAPE, "conv_transpose2d: x %s and w %s, want 4 dimensions each",
                        lt_shape_text(xs, x), lt_shape_text(ws, w));
-    if (xs.dim[1] != ws.dim[0] || xs.dim[1] % c->groups)
-        return lt_fail(LT_E_SHAPE, "conv_transpose2d: x %s in %d groups, w %s wants %lld channels",
-                       lt_shape_text(xs, x), c->groups, lt_shape_text(ws, w), (long long)ws.dim[0]);
+    if (xs.dim[1] != ws.dim[0])
+        return lt_fail(LT_E_SHAPE, "conv_transpose2d: x %s has %lld channels, w %s wants %lld",
+                       lt_shape_text(xs, x), (long long)xs.dim[1], lt_shape_text(ws, w),
+                       (long long)ws.dim[0]);
+    if (xs.dim[1] % c->groups)
+        return lt_fail(LT_E_SHAPE, "conv_transpose2d: %lld channels do not divide into %d groups",
+                       (long long)xs.dim[1], c->groups);
     const int64_t p = extent(xs.dim[2], ws.dim[2], c->stride_h, c->pad_h, c->dilation_h);
     const int64_t q = extent(xs.dim[3], ws.dim[3], c->stride_w, c->pad_w, c->dilation_w);
     if (p < 1 || q < 1)
@@ -114,5 +118,12 @@ lt_tensor *lt_conv_transpose2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_ten
     for (int i = 0; i < 5; i++)
         set_to_one(ones[i]);
     lt_tensor *y = lt_op_run(tape, &lt_op_conv_transpose2d, (lt_tensor *[]){x, w}, 2, &config);
-    return b ? lt_add(tape, y, lt_reshape(tape, b, LT_SHAPE(-1, 1, 1))) : y;
+    if (!b || !y)
+        return y;
+    char text[LT_SHAPE_TEXT];
+    if (!lt_shape_equal(b->shape, LT_SHAPE(y->shape.dim[1])))
+        return lt_tape_fail(tape,
+                            lt_fail(LT_E_SHAPE, "conv_transpose2d: b %s, want [%lld]",
+                                    lt_shape_text(b->shape, text), (long long)y->shape.dim[1]));
+    return lt_add(tape, y, lt_reshape(tape, b, LT_SHAPE(-1, 1, 1)));
 }

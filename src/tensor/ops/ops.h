@@ -50,4 +50,10 @@ LT_OP_LIST(X)
                  : lt_fail(LT_E_UNSUPPORTED, "%s: backend %s has no kernel %s", (node)->op->name, \
                            (be)->name, #entry))
 
+/* The shape rule of two inputs of which each is broadcast over the other. The output has the dtype of the
+ * input that has its shape, the first's if both or neither have it. */
+lt_status lt_op_infer_either(const lt_node *node, lt_desc *out);
+/* An input, broadcast over the output. */
+lt_status lt_op_in_wide(lt_node *node, int input, lt_view *view);
+
 #endif

@@ -162,12 +162,15 @@ __global__ void grad_x(group_job j)
 
 lt_status check(const lt_cuda *c, const lt_view *const *single, int count, lt_dtype dtype)
 {
-    for (int i = 0; i < count; i++)
-        if (single[i] && single[i]->dtype != LT_F32)
-            dtype = LT_F64;
-    return dtype == LT_F64 ? lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for f64", c->ordinal,
-                                     c->operation)
-                           : LT_OK;
+    bool known = dtype != LT_F64;
+    for (int i = 0; i < count && known; i++)
+        if (single[i]) {
+            dtype = single[i]->dtype;
+            known = dtype == LT_F32;
+        }
+    return known ? LT_OK
+                 : lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", c->ordinal,
+                           c->operation, lt_dtype_name(dtype));
 }
 
 float *data_of(const lt_view *v)

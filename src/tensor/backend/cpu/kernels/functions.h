@@ -73,14 +73,14 @@ ALWAYS vec logarithm(vec x)
 }
 
 /* log(1 + x), 0 <= x: what rounding adds to 1 + x is taken off again (Kahan's way). */
-ALWAYS vec logarithm_of_1_and(vec x)
+ALWAYS vec logarithm_of_1_plus(vec x)
 {
     const vec u = 1 + x, d = u - 1;
     return choose((lanes)(d == 0), x, logarithm(u) * (x / d));
 }
 
 /* Up to 0.6 the fraction's end makes less than 1e-9 of it; above, 1 - 2/(exp(2|x|) + 1). */
-ALWAYS vec tangent(vec x)
+ALWAYS vec hyperbolic_tangent(vec x)
 {
     const vec size = (vec)((bits)x & 0x7FFFFFFF), z = x * x;
     const vec inner = x * (945 + z * (105 + z)) / (945 + z * (420 + z * 15));

@@ -9,9 +9,9 @@
 #define PW_CHOOSE(c, a, b) choose((lanes)(c), a, b)
 #define PW_EXP             exponential
 #define PW_LOG             logarithm
-#define PW_LOG1P           logarithm_of_1_and
+#define PW_LOG1P           logarithm_of_1_plus
 #define PW_SQRT            square_root
-#define PW_TANH            tangent
+#define PW_TANH            hyperbolic_tangent
 #define PW_POW             power_of
 #include "tensor/backend/pointwise.h"
 
@@ -50,7 +50,7 @@ ALWAYS void value_of_two(lt_pointwise f, const void *a, const void *b, void *y, 
         LOOP(DIV, pw_binary(f, A, B));
         LOOP(MAXIMUM, pw_binary(f, A, B));
         LOOP(MINIMUM, pw_binary(f, A, B));
-        LOOP(POWER, pw_binary(f, A, B));
+        LOOP(POW_TENSOR, pw_binary(f, A, B));
         LOOP(SQUARED_DIFFERENCE, pw_binary(f, A, B));
         LOOP(BCE, pw_binary(f, A, B));
     default:
@@ -89,7 +89,7 @@ ALWAYS void grad_of_one(lt_pointwise f, const void *g, const void *a, void *y, i
             LOOP(DIV, rule(f, G, A, B));                                                   \
             LOOP(MAXIMUM, rule(f, G, A, B));                                               \
             LOOP(MINIMUM, rule(f, G, A, B));                                               \
-            LOOP(POWER, rule(f, G, A, B));                                                 \
+            LOOP(POW_TENSOR, rule(f, G, A, B));                                            \
             LOOP(SQUARED_DIFFERENCE, rule(f, G, A, B));                                    \
             LOOP(BCE, rule(f, G, A, B));                                                   \
         default:                                                                           \
