@@ -71,8 +71,8 @@ static lt_status write_data(const char *to, const char *path, const void *data, 
 
 lt_status lt_file_save(const char *path, const void *data, size_t bytes)
 {
-    struct stat info;
-    if (!stat(path, &info) && !S_ISREG(info.st_mode))
+    struct stat info; /* of a link itself: /dev/stdout is one, which may lead to a regular file */
+    if (!lstat(path, &info) && !S_ISREG(info.st_mode))
         return write_data(path, path, data, bytes);
     char *temp = lt_format("%s.tmp-%ld", path, (long)getpid());
     if (!temp)

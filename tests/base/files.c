@@ -218,6 +218,16 @@ static void test_save(void **state)
     assert_int_equal(read(reader, found, sizeof found), 3);
     assert_memory_equal(found, "abc", 3);
     close(reader);
+
+    struct stat info;
+    char target[TEMP_PATH];
+    temp_write(temp_path(target, folder, "target"), "before", 6);
+    assert_int_equal(symlink(target, temp_path(path, folder, "link")), 0);
+    assert_ok(lt_file_save(path, "abc", 3));
+    assert_true(!lstat(path, &info) && S_ISLNK(info.st_mode));
+    char *text = temp_read(target, &bytes);
+    assert_int_equal(bytes, 3);
+    free(text);
     temp_remove(folder);
 }
 
@@ -229,7 +239,7 @@ int main(void)
         {"a folder is there or not", test_commit, NULL, NULL, NULL},
         {"only temporaries of dead processes are removed", test_clean, NULL, NULL, NULL},
         {"only regular files are opened", test_regular_files, NULL, NULL, NULL},
-        {"files are whole, pipes stay pipes", test_save, NULL, NULL, NULL},
+        {"files are whole, pipes and links stay what they are", test_save, NULL, NULL, NULL},
         {"spans of two threads, in trace and table", test_trace, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

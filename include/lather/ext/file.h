@@ -17,7 +17,7 @@ LT_API LT_MUST_CHECK lt_status lt_file_open(FILE **out, const char *path);
 
 /**
  * Writes a file, which appears whole or not at all: under another name in the same folder first. A
- * pipe or a device (/dev/stdout) stays what it is, and gets the bytes.
+ * link, a pipe or a device (/dev/stdout) stays what it is, and is written to in place.
  *
  * Errors  LT_E_IO, LT_E_NOMEM
  */
