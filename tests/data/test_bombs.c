@@ -275,6 +275,10 @@ static void run_child(const bomb *b, const char *path, const uint8_t *bytes, siz
 static void check_bomb(void **state)
 {
     const bomb *b = *state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    if (b->want == LT_E_NOMEM) /* memory has no limit then */
+        skip();
+#endif
     char *folder = make_folder();
     char *path = below(folder, "bomb");
     size_t size = 0;
@@ -292,12 +296,9 @@ static void check_bomb(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     if (!told)
         fail_msg("it ended by signal %d, status %d", WTERMSIG(status), WEXITSTATUS(status));
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    if (b->want != LT_E_NOMEM)
-#endif
-        if (a.status != LT_E_UNSUPPORTED && (a.status != b->want || !strstr(a.said, b->says)))
-            fail_msg("status %d, want %d; it says '%s', want '%s'", (int)a.status, (int)b->want,
-                     a.said, b->says);
+    if (a.status != LT_E_UNSUPPORTED && (a.status != b->want || !strstr(a.said, b->says)))
+        fail_msg("status %d, want %d; it says '%s', want '%s'", (int)a.status, (int)b->want, a.said,
+                 b->says);
     free(bytes);
     free(path);
     remove_folder(folder);
