@@ -10,7 +10,7 @@ struct lt_star {
     bool told;
     double patience;
     char token[LT_TOKEN_BYTES];
-    const char *token_file; /* until all are there; on rank 0 removed then */
+    const char *token_file; /* until all are there or it failed; on rank 0 removed then */
     int link[];             /* by rank: on rank 0 to each, elsewhere to rank 0 alone; -1: none */
 };
 
@@ -20,22 +20,22 @@ void lt_star_hang_up(int *link);
 LT_MUST_CHECK lt_status lt_star_wait_for_all(lt_star *star);
 LT_MUST_CHECK lt_status lt_star_reach(lt_star *star, const lt_star_config *config);
 
-/* Who somebody is, and what they think the group is. */
+/* What a side says first: its place, its view of the group, and the two halves of the proof. */
 typedef struct lt_hello {
     int32_t rank, size;
     char version[24];
-    char nonce[LT_TOKEN_NONCE + 3]; /* what they ask */
-    char proof[LT_TOKEN_PROOF];     /* their answer to what they were asked */
+    char nonce[LT_TOKEN_NONCE + 3]; /* its challenge to the other side */
+    char proof[LT_TOKEN_PROOF];     /* its answer to the other side's challenge */
 } lt_hello;
 
-/* What h->proof must be for whoever was asked. */
+/* What h->proof must be if the challenge was asked. */
 LT_MUST_CHECK lt_status lt_hello_prove(const lt_hello *h, const char *token, const char *asked,
                                        char proof[LT_TOKEN_PROOF]);
-/* Answers asked and asks the other side for h->nonce. */
+/* Answers the challenge asked, and draws its own, h->nonce. */
 LT_MUST_CHECK lt_status lt_hello_make(lt_hello *h, const lt_star *star, const char *asked);
-/* Whether whoever sent it knows the token; ends its texts. */
+/* Whether its sender knows the token; terminates its texts. */
 bool lt_hello_is_proven(lt_hello *h, const lt_star *star, const char *asked);
-/* What of a rank's hello does not fit rank 0's, in words, or false. */
+/* Whether a rank's hello does not fit rank 0's: words say what. */
 bool lt_hello_is_wrong(const lt_hello *rank, const lt_hello *rank_0, char words[LT_WIRE_WORDS]);
 
 #endif

@@ -112,7 +112,7 @@ static const char *set_one(const char *name)
     return text && *text ? text : NULL;
 }
 
-/* On one machine the file system keeps it from others. */
+/* On one machine a file of mode 0600 is enough. */
 static void choose_file(job *j, int port)
 {
     const char *folder = set_one("XDG_RUNTIME_DIR");
@@ -121,7 +121,7 @@ static void choose_file(job *j, int port)
     snprintf(j->file, sizeof j->file, "%s/lather-%u-%d.token", folder, (unsigned)geteuid(), port);
 }
 
-/* The launcher's name of the job: it keeps the jobs of honest users apart. */
+/* The launcher's name of the job, which keeps jobs apart but is no secret. */
 static void take_name(job *j, int rank)
 {
     static const char *const names[] = {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"};
@@ -161,8 +161,9 @@ static bool all_are_local(const lt_star_config *c)
            || !strncmp(c->address, "127.", 4);
 }
 
-/* The file is written by whoever has the port: a second job with the same one fails before that. */
-static lt_status open_door(lt_nccl_start *start, const lt_star_config *c, job *j, bool is_local)
+/* The token's file is written once the port is had: a second job with the same port fails before. */
+static lt_status listen_with_token(lt_nccl_start *start, const lt_star_config *c, job *j,
+                                   bool is_local)
 {
     lt_star_config own = *c;
     int port;
@@ -199,7 +200,7 @@ static lt_status by_environment(lt_nccl_start *start)
     c.token = j.token;
     c.token_file = *j.file ? j.file : NULL;
     if (!c.rank)
-        LT_TRY(open_door(start, &c, &j, is_local));
+        LT_TRY(listen_with_token(start, &c, &j, is_local));
     return lt_star_join(&start->star, &c);
 }
 

@@ -1,5 +1,5 @@
-/* How a rank meets rank 0. Whoever answers at its address may be another: until it has shown that it
- * knows the token, nothing that it says or does not say is the end. */
+/* How a rank meets rank 0. Another process may listen at that address: what comes from one that has not
+ * proven the token is not final, and the rank tries again until its patience is over. */
 
 #include "dist/meet.h"
 
@@ -18,8 +18,8 @@ static outcome say(char words[LT_WIRE_WORDS], const char *why)
     return AGAIN;
 }
 
-/* The two questions and answers. words: why not. */
-static outcome shake(lt_star *s, double end, char words[LT_WIRE_WORDS])
+/* The two challenges and answers. words: why not. */
+static outcome shake_hands(lt_star *s, double end, char words[LT_WIRE_WORDS])
 {
     char asked[LT_TOKEN_NONCE];
     lt_hello mine, theirs;
@@ -47,7 +47,7 @@ static outcome try_once(lt_star *s, const struct addrinfo *all, double end,
     if (s->link[0] < 0)
         return say(words, strerror(errno));
     lt_wire_set_options(s->link[0]);
-    return shake(s, end, words);
+    return shake_hands(s, end, words);
 }
 
 lt_status lt_star_reach(lt_star *s, const lt_star_config *config)

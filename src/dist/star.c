@@ -20,7 +20,6 @@ static lt_star *new_star(const lt_star_config *config)
     s->patience = config->patience;
     s->listener = -1;
     snprintf(s->token, sizeof s->token, "%s", config->token ? config->token : "");
-    s->token_file = config->token_file;
     for (int r = 0; r < s->size; r++)
         s->link[r] = -1;
     return s;
@@ -43,7 +42,8 @@ void lt_star_hang_up(int *link)
     *link = -1;
 }
 
-static void forget_token(lt_star *s)
+/* Before the port is free: whoever has that next writes a file of the same name. */
+static void remove_token(lt_star *s)
 {
     if (s->token_file && !s->rank)
         unlink(s->token_file);
@@ -55,8 +55,8 @@ void lt_star_close(lt_star **star)
     lt_star *s = *star;
     if (!s)
         return;
+    remove_token(s);
     lt_star_hang_up(&s->listener);
-    forget_token(s);
     const double end = lt_wire_now() + 1;
     for (int r = 0; r < s->size; r++) {
         if (s->told && s->link[r] >= 0)
@@ -94,13 +94,14 @@ lt_status lt_star_listen(lt_star **star, const lt_star_config *config, int *port
 
 lt_status lt_star_join(lt_star **star, const lt_star_config *config)
 {
-    lt_status st = LT_OK;
     if (!*star)
         *star = new_star(config);
     if (!*star)
         return LT_E_NOMEM;
-    st = config->rank ? lt_star_reach(*star, config) : lt_star_wait_for_all(*star);
-    forget_token(*star);
+    (*star)->token_file = config->token_file; /* not before: without the port it is another job's */
+    lt_status st = config->rank ? lt_star_reach(*star, config) : lt_star_wait_for_all(*star);
+    remove_token(*star);
+    lt_star_hang_up(&(*star)->listener);
     char words[LT_WIRE_WORDS];
     if (!st || config->rank) {
         if (st)

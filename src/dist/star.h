@@ -14,15 +14,17 @@ typedef struct lt_star_config {
     int rank, size;
     const char *address; /* of rank 0: a name or a number; on rank 0 NULL: any of its own */
     int port;
-    double patience;        /* seconds until all must be there */
-    const char *token;      /* what only ranks of this job know; NULL: anybody may join */
-    const char *token_file; /* or where it is when rank 0 asks for it; rank 0 removes it then */
+    double patience;   /* seconds until all must be there */
+    const char *token; /* what only ranks of this job know; NULL: anybody may join */
+    const char
+        *token_file; /* or where it is when rank 0 asks for it; rank 0 removes it in the end */
 } lt_star_config;
 
 /* Rank 0 listens; *port 0: the system chooses one. Then lt_star_join() on all ranks, where *star is
  * this on rank 0 and NULL elsewhere. */
 LT_MUST_CHECK lt_status lt_star_listen(lt_star **star, const lt_star_config *config, int *port);
-/* Until all are there; who does not know the token is sent away. On failure *star is closed. Errors: LT_E_COMM. */
+/* Until all are there; connections that do not prove the token are refused. On failure *star is
+ * closed. Errors: LT_E_COMM. */
 LT_MUST_CHECK lt_status lt_star_join(lt_star **star, const lt_star_config *config);
 /* No words: others are not told that this rank leaves, they find out. */
 void lt_star_close(lt_star **star);

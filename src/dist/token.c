@@ -44,6 +44,8 @@ lt_status lt_token_write(const char *path, const char *token)
     const int why = errno;
     if (fd >= 0)
         close(fd);
+    if (fd >= 0 && !written)
+        unlink(path);
     return written ? LT_OK : lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path, strerror(why));
 }
 

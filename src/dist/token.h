@@ -1,5 +1,5 @@
-/* What only ranks of one job know, and how they show that they do: each side answers the other's
- * question with a hash of question and token, so that the token itself is not sent. */
+/* A secret of one job's ranks, and how they prove that they know it: each side answers the other's
+ * challenge, a nonce, with a hash of nonce and token, so that the token itself is not sent. */
 #ifndef LT_DIST_TOKEN_H
 #define LT_DIST_TOKEN_H
 
@@ -18,7 +18,7 @@ enum {
 LT_MUST_CHECK lt_status lt_token_draw(char out[LT_TOKEN_NONCE]);
 bool lt_token_is_nonce(const char *text);
 
-/* The proof that whoever says words knows the token. Errors: LT_E_UNSUPPORTED. */
+/* The proof that the sender of words knows the token. Errors: LT_E_UNSUPPORTED. */
 LT_MUST_CHECK lt_status lt_token_prove(char out[LT_TOKEN_PROOF], const char *token,
                                        const char *nonce, const char *words);
 

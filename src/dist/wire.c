@@ -110,7 +110,7 @@ lt_status lt_wire_find(const lt_star_config *config, bool passive, struct addrin
 
 int lt_wire_listen(const struct addrinfo *a)
 {
-    /* Who knocked may be gone again before accept(). */
+    /* A connection may be reset between poll() and accept(), which then must not wait. */
     const int on = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;

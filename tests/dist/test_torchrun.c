@@ -1,0 +1,130 @@
+/* Ranks that torchrun started: where they listen, and how they share the job's token. */
+
+#include "dist/meet.h"
+#include "dist/nccl.h"
+#include "temp.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static int free_port(void)
+{
+    const lt_star_config config = {.size = 2, .address = "127.0.0.1", .patience = 1};
+    lt_star *star = NULL;
+    int port = 0;
+    assert_ok(lt_star_listen(&star, &config, &port));
+    lt_star_close(&star);
+    return port;
+}
+
+static void set_rank(int rank, int port)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%d", rank);
+    setenv("RANK", number, 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("LOCAL_RANK", number, 1);
+    setenv("LOCAL_WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "a-name-that-nobody-needs-where-all-are-local", 1);
+    snprintf(number, sizeof number, "%d", port);
+    setenv("MASTER_PORT", number, 1);
+}
+
+static int find_as(int rank, int port)
+{
+    lt_nccl_start s;
+    int both[2], mine = rank;
+    set_rank(rank, port);
+    if (lt_nccl_find_ranks(&s) || lt_star_collect(s.star, &mine, both, sizeof mine))
+        return 1;
+    lt_star_leave(s.star);
+    lt_star_close(&s.star);
+    return both[0] != 0 || both[1] != 1;
+}
+
+/* The line of /proc/net/tcp of a listening port: 0100007F is 127.0.0.1, 0A says that it listens. */
+static bool listens_on_loopback(int port)
+{
+    char line[256], want[64];
+    bool found = false;
+    FILE *file = fopen("/proc/net/tcp", "r");
+    assert_non_null(file);
+    snprintf(want, sizeof want, " 0100007F:%04X 00000000:0000 0A ", (unsigned)port);
+    while (fgets(line, sizeof line, file))
+        found = found || strstr(line, want);
+    fclose(file);
+    return found;
+}
+
+static void ranks_of_one_machine_keep_to_it(void **state)
+{
+    char folder[TEMP_PATH], path[TEMP_PATH], name[64];
+    struct stat info;
+    int status = -1;
+    (void)state;
+    temp_make(folder);
+    setenv("XDG_RUNTIME_DIR", folder, 1);
+    const int port = free_port();
+    snprintf(name, sizeof name, "lather-%u-%d.token", (unsigned)geteuid(), port);
+    temp_write(temp_path(path, folder, name), "of a run before", 15);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        alarm(60); /* not longer than a test that fails */
+        _exit(find_as(0, port));
+    }
+    for (int i = 0; i < 3000 && !listens_on_loopback(port); i++)
+        poll(NULL, 0, 5);
+    if (!listens_on_loopback(port)) {
+        kill(child, SIGKILL);
+        fail_msg("rank 0 does not listen on 127.0.0.1, port %d", port);
+    }
+    /* A second job with the same port cannot start, and leaves the first one's token alone. */
+    for (int i = 0; i < 3000 && (stat(path, &info) || info.st_size != LT_TOKEN_NONCE - 1); i++)
+        poll(NULL, 0, 5);
+    assert_int_equal(find_as(0, port), 1);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(find_as(1, port), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(stat(path, &info), -1); /* the token's file is gone */
+    unsetenv("XDG_RUNTIME_DIR");
+    temp_remove(folder);
+}
+
+static void files_of_tokens_are_their_owners(void **state)
+{
+    char folder[TEMP_PATH], path[TEMP_PATH], other[TEMP_PATH], token[LT_TOKEN_BYTES];
+    struct stat info;
+    (void)state;
+    temp_make(folder);
+    temp_path(path, folder, "token");
+    assert_ok(lt_token_write(path, "secret"));
+    assert_ok(lt_token_write(path, "second"));
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_ok(lt_token_read(token, path));
+    assert_string_equal(token, "second");
+    assert_int_equal(symlink(path, temp_path(other, folder, "link")), 0);
+    assert_status(lt_token_read(token, other), LT_E_IO);
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_status(lt_token_read(token, path), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "has mode 0640, want 0600"));
+    lt_nccl_start s;
+    set_rank(1, 4);
+    setenv("LATHER_JOB_TOKEN_FILE", path, 1);
+    assert_status(lt_nccl_find_ranks(&s), LT_E_ARG);
+    unsetenv("LATHER_JOB_TOKEN_FILE");
+    temp_remove(folder);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_of_one_machine_keep_to_it),
+        cmocka_unit_test(files_of_tokens_are_their_owners),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
