@@ -65,7 +65,7 @@ static bool is_taken(const conv_row *r, int64_t most)
     return lt_shape_count(conv_output(r)) * (r->c / c->groups) * r->r * r->s <= most;
 }
 
-/* The options of benchdnn, oneDNN's own test program. */
+/* The options of benchdnn, oneDNN's own test program. What is f16 here is f32 to oneDNN. */
 static void tell(form *f)
 {
     static const char *const directions[] = {"FWD_D", "BWD_D", "BWD_W", "BWD_W"};
@@ -94,7 +94,9 @@ void form_draw(uint64_t seed, uint64_t index, form *out)
     do
         draw_row(&rng, &out->row);
     while (!is_taken(&out->row, one_in(&rng, 20) ? RARE_PRODUCTS : PRODUCTS));
-    out->dtype = one_in(&rng, 3) ? LT_F32 : LT_BF16;
+    /* Whether an f32 form is f16's is not drawn: the documented seeds go on giving what they gave. */
+    const lt_dtype wide = index / 3 % 3 == 2 ? LT_F16 : LT_F32;
+    out->dtype = one_in(&rng, 3) ? wide : LT_BF16;
     /* The three directions of one form in turn. */
     out->way = (conv_way)(index % 3);
     if (out->way == GRAD_W && one_in(&rng, 4))

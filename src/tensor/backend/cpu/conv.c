@@ -224,18 +224,12 @@ static lt_status set_weight(lt_cpu *cpu, lt_plan *plan, const call *c, void *w)
     return lt_dnnl_check(dnnl_memory_set_data_handle(plan->w, w), "handle");
 }
 
-/* A weight counts as rounded to the activations' dtype, whatever the primitive computes in. */
+/* Where the primitive computes in the activations' dtype, its reorder rounds. */
 static lt_status read_weight(lt_cpu *cpu, const call *c, lt_dtype dtype, lt_dtype w_dtype, void **w)
 {
     lt_view read = *c->w;
-    if (c->x->dtype != dtype && c->w->dtype == LT_F32) {
-        const size_t bytes = (size_t)lt_cpu_count(c->w) * lt_dtype_size(c->x->dtype);
-        void *rounded = lt_cpu_scratch(cpu, LT_CPU_PACK, bytes);
-        if (!rounded)
-            return LT_E_NOMEM;
-        read = lt_cpu_dense_view(rounded, c->x->dtype, c->w->shape);
-        LT_TRY(lt_backend_cpu()->cast(cpu, c->w, &read));
-    }
+    if (c->x->dtype != dtype)
+        LT_TRY(lt_products_round(cpu, c->x->dtype, &read));
     return lt_products_read(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
 }
 

@@ -92,6 +92,8 @@ static void add_bias(const product *p)
 static lt_status multiply_f32(lt_cpu *cpu, const product *p)
 {
     product f = *p;
+    if (p->weight)
+        LT_TRY(lt_products_round(cpu, p->a.dtype, &f.b));
     LT_TRY(make_readable(cpu, LT_CPU_COPY_X, LT_F32, &f.a));
     LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_F32, &f.b));
     if (lt_cpu_has(&p->bias)) {

@@ -214,6 +214,19 @@ lt_status lt_products_read(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, l
     return lt_backend_cpu()->cast(cpu, view, &copy);
 }
 
+lt_status lt_products_round(lt_cpu *cpu, lt_dtype dtype, lt_view *w)
+{
+    if (w->dtype != LT_F32 || dtype == LT_F32)
+        return LT_OK;
+    void *data = lt_cpu_scratch(cpu, LT_CPU_PACK, (size_t)lt_cpu_count(w) * lt_dtype_size(dtype));
+    if (!data)
+        return LT_E_NOMEM;
+    lt_view rounded = lt_cpu_dense_view(data, dtype, w->shape);
+    LT_TRY(lt_backend_cpu()->cast(cpu, w, &rounded));
+    *w = rounded;
+    return LT_OK;
+}
+
 lt_status lt_products_written(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, void *data)
 {
     if (data == view->data)

@@ -67,6 +67,9 @@ lt_status lt_plan_run(lt_cpu *cpu, lt_plan *plan, const dnnl_exec_arg_t *args, i
  * copy in the slot that is. */
 lt_status lt_products_read(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
                            void **data);
+/* A weight of f32 counts as rounded to the activations' dtype, whatever computes with it: *w becomes a
+ * rounded copy in LT_CPU_PACK, where that differs. */
+lt_status lt_products_round(lt_cpu *cpu, lt_dtype dtype, lt_view *w);
 /* Where to write so that lt_products_written() can bring it to view. */
 lt_status lt_products_write(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
                             void **data);
