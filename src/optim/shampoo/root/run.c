@@ -214,12 +214,12 @@ static void judge_residuals(const run *r)
     }
 }
 
-static double largest_power(const run *r, const lt_root_item *t)
+static bool powers_fit(const run *r, const lt_root_item *t, double most)
 {
-    double most = 0;
-    for (int64_t i = 0; r->set.want == LT_WANT_POWERS && i < t->n; i++)
-        most = fmax(most, t->power[i]);
-    return most;
+    int64_t i = 0;
+    while (r->set.want == LT_WANT_POWERS && i < t->n && t->power[i] <= most) /* NaN is not */
+        i++;
+    return r->set.want != LT_WANT_POWERS || i == t->n;
 }
 
 /* Neither has one that the device's dtype cannot hold: the job's own memory stays as it is. */
@@ -232,7 +232,7 @@ static lt_status judge_size(run *r)
     LT_TRY(read_norms(r, s->count));
     for (size_t i = 0; i < s->count; i++) {
         lt_root_job *job = s->item[i].job;
-        if (!job->status && !(r->host[i] <= most && largest_power(r, &s->item[i]) <= most))
+        if (!job->status && !(r->host[i] <= most && powers_fit(r, &s->item[i], most)))
             job->status =
                 lt_fail(LT_E_ARG, "roots: a result of norm %g, at most %g fits", r->host[i], most);
     }
