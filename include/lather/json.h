@@ -1,4 +1,4 @@
-/** JSON (RFC 8259): a strict reader for files that nobody vouches for, and a writer. */
+/** JSON (RFC 8259): a strict reader, for untrusted files, and a writer. */
 #ifndef LATHER_JSON_H
 #define LATHER_JSON_H
 

@@ -8,8 +8,8 @@
 
 /**
  * Text that a terminal, a line of a list and a JSON string can hold: control characters (C0, DEL,
- * C1), characters that change the direction of text, and bytes that are not UTF-8 become \xHH, byte
- * by byte; a backslash becomes two. All else stays. Two texts that differ give two that differ.
+ * C1), separators of lines, characters that change the direction of text, and bytes that are not UTF-8
+ * become \xHH, byte by byte; a backslash becomes two. All else stays. Two texts that differ give two that differ.
  *
  * Owns    writes at most size bytes to out, its NUL included; cut behind a whole character
  * Errors  none: returns out, so that it can stand in a call of printf()

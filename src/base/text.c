@@ -10,13 +10,15 @@
 
 enum { ESCAPE_BYTES = 4 }; /* \xHH */
 
-/* Unicode 15, section 23.2: marks, embeddings, overrides and isolates change how the text around
- * them is ordered. */
-static bool changes_direction(const unsigned char *c, int bytes)
+/* Unicode 15, section 23.2: the separators U+2028 and U+2029 end a line; marks (U+061C, U+200E, U+200F),
+ * embeddings and overrides (to U+202E) and isolates change how the text around them is ordered. */
+static bool changes_layout(const unsigned char *c, int bytes)
 {
+    if (bytes == 2)
+        return c[0] == 0xd8 && c[1] == 0x9c;
     if (bytes != 3 || c[0] != 0xe2)
         return false;
-    return (c[1] == 0x80 && (c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xaa && c[2] <= 0xae)))
+    return (c[1] == 0x80 && (c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xa8 && c[2] <= 0xae)))
            || (c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9);
 }
 
@@ -27,7 +29,7 @@ static bool is_plain(const unsigned char *c, int bytes)
         return c[0] >= 0x20 && c[0] != 0x7f && c[0] != '\\';
     if (bytes == 2 && c[0] == 0xc2 && c[1] < 0xa0) /* C1 */
         return false;
-    return bytes > 0 && !changes_direction(c, bytes);
+    return bytes > 0 && !changes_layout(c, bytes);
 }
 
 /* Writes the escape of the character at c to out (room for 4 * 4 bytes); returns its length. Sets

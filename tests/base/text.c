@@ -23,6 +23,8 @@ static const struct row {
     {"a\nb\x1b[2J\x7f", "a\\x0ab\\x1b[2J\\x7f"},
     {"\xc2\x9b", "\\xc2\\x9b"},              /* CSI of C1 */
     {"x\xe2\x80\xaey", "x\\xe2\\x80\\xaey"}, /* right-to-left override */
+    {"x\xe2\x80\xa8y", "x\\xe2\\x80\\xa8y"}, /* line separator */
+    {"x\xd8\x9cy", "x\\xd8\\x9cy"},          /* Arabic letter mark */
     {"C:\\x41", "C:\\\\x41"},
 };
 
