@@ -39,7 +39,8 @@ fresh()
     put dpkg-query "[ -f '$work/installed' ] && echo 'install ok installed'"
     put sleep "echo \$((\$(cat '$work/now') + 50 * \$1)) >'$work/now'"
     put date "cat '$work/now'"
-    put apt-get "left=\$(cat '$work/tries')" \
+    put apt-get '[ "${LC_ALL-}" = C ] || { echo "E: Sperre konnte nicht gesetzt werden"; exit 100; }' \
+        "left=\$(cat '$work/tries')" \
         "echo \$((left - 1)) >'$work/tries'" \
         'if [ "$left" -gt 0 ]; then' \
         "    echo 'E: ${2-Could not get lock /var/lib/apt/lists/lock. It is held by process 4711 (apt-get)}'" \
