@@ -44,6 +44,7 @@ skip() # NAME WHY
     echo "  skipped  $1: $2"
 }
 
+# With $rebuild set, if only to nothing, meson first builds what the chosen tests run.
 rows() # NAME BUILD-DIRECTORY [meson test arguments]: the rows of the test programs
 {
     local name=$1 dir=$2 log=$work/tests.log p f s
