@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What train_resnet50 makes of hostile or unlucky surroundings: files that are none, patterns, limits, signals.
+"""What train_resnet50 makes of hostile or unlucky surroundings: special files, patterns, limits, signals.
 
     tests/models/hygiene.py BUILD/models/resnet50/train_resnet50 [ROW]
 """
+import contextlib
 import json
 import os
 import re
@@ -103,33 +104,40 @@ def a_pipe_without_a_reader_is_an_error(cwd):
     assert p.returncode == ERROR and "No space left on device" in p.stderr, p.stderr
 
 
-def start(cwd, folder, **how):
+@contextlib.contextmanager
+def started(cwd, folder, **how):
     """A run that goes on until it is told to stop, and is at work."""
     p = subprocess.Popen([PROGRAM, *TRAIN, "--epochs", "100000", "--max-steps", "100000", "--log-every", "1", "--output", folder],
                          cwd=cwd, stderr=subprocess.PIPE, **how)
     end = time.monotonic() + 120
-    while not has_step(cwd, folder, 1) and time.monotonic() < end:
-        time.sleep(0.01)
-    return p
+    try:
+        while not has_step(cwd, folder, 1) and time.monotonic() < end:
+            time.sleep(0.01)
+        yield p
+    finally:  # a row that failed leaves no run behind
+        p.kill()
+        p.wait()
+        p.stderr.close()
 
 
 def a_hangup_and_a_warning_of_the_batch_system_save(cwd):
     for folder, signals in ("hup", [signal.SIGHUP, signal.SIGHUP]), ("usr1", [signal.SIGUSR1, signal.SIGTERM]):
-        p = start(cwd, folder, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # not nohup's
-        for number in signals:  # neither is a second one that ends the run at once
-            p.send_signal(number)
-        p.communicate(timeout=120)
+        with started(cwd, folder, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)) as p:  # not nohup's
+            for number in signals:  # neither is a second one that ends the run at once
+                p.send_signal(number)
+            p.communicate(timeout=120)
         assert p.returncode == INTERRUPTED, (folder, p.returncode)
         assert os.path.exists(checkpoint(cwd, folder, len(steps_of(cwd, folder)))), folder
-    p = start(cwd, "nohup", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-    steps = len(steps_of(cwd, "nohup"))
-    p.send_signal(signal.SIGHUP)
-    end = time.monotonic() + 120
-    while not has_step(cwd, "nohup", steps + 20) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert p.poll() is None, "nohup is not heeded"
-    p.send_signal(signal.SIGINT)
-    p.communicate(timeout=120)
+    with started(cwd, "nohup", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as p:
+        with open(os.path.join(cwd, "nohup", "metrics.jsonl")) as f:  # whose last line may be half a record
+            steps = f.read().count('"event":"step"')
+        p.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 120
+        while not has_step(cwd, "nohup", steps + 20) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert p.poll() is None, "nohup is not heeded"
+        p.send_signal(signal.SIGINT)
+        p.communicate(timeout=120)
     assert p.returncode == INTERRUPTED, p.returncode
 
 
