@@ -243,7 +243,7 @@ fuzz_convolutions()
     if $full; then
         conv_fuzz "$work/main" 120 "" avx512_bf16 avx512 avx2 generic
     else
-        conv_fuzz "$work/main" 25 ""
+        conv_fuzz "$work/main" 60 ""
     fi
 }
 

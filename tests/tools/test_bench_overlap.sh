@@ -37,7 +37,7 @@ done
 # 5.4 M gradients of 2 bytes on 0.2 Gbit/s: 434 ms, whatever else the machine does
 expect "a slow link is waited for" test "$(waited slow)" -gt 300
 run 5 wrong
-expect "half a link is refused" test $? -eq 1
+expect "half a link is refused" test $? -eq 2
 expect "and named" grep -q -e "--comm-model" "$folder/stderr"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
