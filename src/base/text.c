@@ -46,7 +46,7 @@ static size_t escape_one(char *out, const char *at, const char *end, int *bytes)
         return (size_t)whole;
     }
     if (*c == '\\') {
-        memcpy(out, "\\\\", 2);
+        out[0] = out[1] = '\\';
         return 2;
     }
     for (int i = 0; i < *bytes; i++, length += ESCAPE_BYTES) {
