@@ -17,7 +17,7 @@ void lt_optim_number_range(const char *name, int64_t attempt, int64_t *low, int6
         {"failures.", 0, attempt},     {"rooted.", 0, attempt}, {"swap.", 0, swap},
         {"pending.", LT_OK, LT_END},
     };
-    *low = INT64_MIN; /* an optimizer of somebody else's */
+    *low = INT64_MIN; /* an optimizer outside the library: no range is known */
     *high = INT64_MAX;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strncmp(name, known[i].prefix, strlen(known[i].prefix))) {

@@ -48,7 +48,7 @@ static bool load_single_threaded(lt_lapack *l)
         unsetenv(threads_variable);
     free(before);
     if (ok)
-        l->set_threads(1); /* somebody else may have loaded it before */
+        l->set_threads(1); /* the program may have loaded it before this */
     return ok;
 }
 
