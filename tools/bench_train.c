@@ -250,20 +250,25 @@ static lt_status second_part(void *arg)
 
 enum { PASS_KEY, WHOLE_KEY, FIRST_KEY, SECOND_KEY };
 
+static lt_status run_graph(training *t, int kind, lt_step_fn *step)
+{
+    return lt_graph_run(t->device, &t->graph, (lt_graph_key){.kind = kind}, step, t);
+}
+
 /* As the trainer does it. */
 static lt_status queue_work(training *t, bool graph)
 {
     if (!graph)
         return whole_step(t);
     if (lt_optim_is_steady(t->optim))
-        return lt_graph_run(t->device, &t->graph, WHOLE_KEY, whole_step, t);
+        return run_graph(t, WHOLE_KEY, whole_step);
     if (!lt_optim_is_split(t->optim)) {
-        LT_TRY(lt_graph_run(t->device, &t->graph, PASS_KEY, forward_backward, t));
+        LT_TRY(run_graph(t, PASS_KEY, forward_backward));
         return lt_optim_update(t->optim);
     }
-    LT_TRY(lt_graph_run(t->device, &t->graph, FIRST_KEY, first_part, t));
+    LT_TRY(run_graph(t, FIRST_KEY, first_part));
     LT_TRY(lt_optim_update_host(t->optim));
-    return lt_graph_run(t->device, &t->graph, SECOND_KEY, second_part, t);
+    return run_graph(t, SECOND_KEY, second_part);
 }
 
 /* Puts a step on its way. */

@@ -16,7 +16,7 @@
 enum { MOST_KEYS = 16, EAGER_RUNS = 2, MOST_TRIES = 2 };
 
 typedef struct entry {
-    uint64_t key;
+    lt_graph_key key;
     void *graph; /* the backend's; NULL: not captured */
     int runs, tries;
 } entry;
@@ -40,11 +40,17 @@ static lt_status new_graph(lt_graph **out, lt_device *device)
     return LT_OK;
 }
 
+static bool same_key(lt_graph_key a, lt_graph_key b)
+{
+    return a.kind == b.kind && a.first == b.first && a.last == b.last && a.input == b.input
+           && lt_shape_equal(a.shape, b.shape);
+}
+
 /* NULL: too many keys. */
-static entry *find(lt_graph *g, uint64_t key)
+static entry *find(lt_graph *g, lt_graph_key key)
 {
     for (int i = 0; i < g->entries; i++)
-        if (g->entry[i].key == key)
+        if (same_key(g->entry[i].key, key))
             return &g->entry[i];
     if (g->entries == MOST_KEYS)
         return NULL;
@@ -99,7 +105,7 @@ static lt_status replay(lt_graph *g, const entry *e)
     return g->device->backend->graphs->launch(g->device->ctx, e->graph);
 }
 
-lt_status lt_graph_run(lt_device *device, lt_graph **graph, uint64_t key, lt_step_fn *step,
+lt_status lt_graph_run(lt_device *device, lt_graph **graph, lt_graph_key key, lt_step_fn *step,
                        void *arg)
 {
     if (!device->backend->graphs || lt_pool_is_off(device->pool))

@@ -137,7 +137,7 @@ static lt_status run_step(training *t, int64_t attempt, bool graph)
     bool steady = lt_optim_is_steady(t->optim);
     lt_step_fn *step = steady ? whole_step : forward_backward_step;
     if (graph)
-        LT_TRY(lt_graph_run(t->device, &t->graph, steady, step, t));
+        LT_TRY(lt_graph_run(t->device, &t->graph, (lt_graph_key){.kind = steady}, step, t));
     else
         LT_TRY(step(t));
     if (!steady)

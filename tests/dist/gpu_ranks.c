@@ -107,7 +107,7 @@ static int recorded(rank_case *c)
     float sum = (float)(size * (size + 1) / 2), before = (float)((rank + 1) % size + 1);
     float last = (float)size;
     for (int i = 0; i < STEPS && !bad; i++) {
-        if (lt_graph_run(c->device, &s.graph, 0, talk, &s))
+        if (lt_graph_run(c->device, &s.graph, (lt_graph_key){0}, talk, &s))
             bad = rank_complains(c, lt_error_message());
         else
             bad = check(&s, sum, before, last);
@@ -132,7 +132,7 @@ static int fails_with(const rank_case *c, lt_status got, const char *words)
 static lt_status run_steps(step *s, int count)
 {
     for (int i = 0; i < count; i++) {
-        LT_TRY(lt_graph_run(s->c->device, &s->graph, 0, talk, s));
+        LT_TRY(lt_graph_run(s->c->device, &s->graph, (lt_graph_key){0}, talk, s));
         LT_TRY(lt_comm_barrier(s->c->comm));
     }
     return LT_OK;
@@ -142,7 +142,7 @@ static lt_status run_steps(step *s, int count)
 static lt_status replay(step *s)
 {
     float x[ELEMENTS];
-    LT_TRY(lt_graph_run(s->c->device, &s->graph, 0, talk, s));
+    LT_TRY(lt_graph_run(s->c->device, &s->graph, (lt_graph_key){0}, talk, s));
     LT_TRY(lt_tensor_read(s->x, x, sizeof x));
     return lt_comm_barrier(s->c->comm);
 }
@@ -162,7 +162,7 @@ static int killed(rank_case *c)
     snprintf(want, sizeof want, "rank %d", last);
     bad = fails_with(c, st ? st : replay(&s), want);
     if (!bad) /* from now on, every one */
-        bad = fails_with(c, lt_graph_run(c->device, &s.graph, 0, talk, &s), want);
+        bad = fails_with(c, lt_graph_run(c->device, &s.graph, (lt_graph_key){0}, talk, &s), want);
     clear(&s);
     return bad;
 }

@@ -23,8 +23,9 @@ static lt_status next_batch(session *s, lt_batch *batch, update *u)
 /* What of the optimizer's work belongs to the last micro-batch's. */
 typedef enum changes {
     CHANGES_NOTHING,
-    CHANGES_ALL,  /* change() */
-    CHANGES_FIRST /* up to where the host has something to do */
+    CHANGES_ALL,   /* change() */
+    CHANGES_FIRST, /* up to where the host has something to do */
+    CHANGES_SECOND /* the rest: change_second(), a graph of its own */
 } changes;
 
 /* A micro-batch, and what belongs to the same piece of work. */
@@ -102,16 +103,15 @@ static lt_status change_second(void *context)
     return session_update_ema(s);
 }
 
-enum { SECOND_KEY = 1 << 4 };
-
-/* All that tells one recording from another, and from SECOND_KEY. Pictures may grow from epoch to epoch; tensors are
- * aligned, so that their addresses leave the lowest bits free. */
-static uint64_t recording_key(const work *w)
+/* Images may grow from epoch to epoch, and lie in either of the loader's two buffers. */
+static lt_graph_key graph_key(const work *w)
 {
     const lt_view images = lt_tensor_view(w->batch.images);
-    bool first = !w->micro, last = is_last(w);
-    return (uint64_t)first | (uint64_t)last << 1 | (uint64_t)w->changes << 2
-           | (uint64_t)(uintptr_t)images.data | (uint64_t)images.shape.dim[2] << 52;
+    return (lt_graph_key){.kind = (int)w->changes,
+                          .first = !w->micro,
+                          .last = is_last(w),
+                          .input = images.data,
+                          .shape = images.shape};
 }
 
 static lt_status run(work *w)
@@ -119,7 +119,7 @@ static lt_status run(work *w)
     session *s = w->s;
     if (!s->args.graph)
         return compute(w);
-    return lt_graph_run(s->device, &s->graph, recording_key(w), compute, w);
+    return lt_graph_run(s->device, &s->graph, graph_key(w), compute, w);
 }
 
 static lt_readback *numbers_of(const session *s, const update *u)
@@ -290,7 +290,8 @@ static lt_status change_rest(session *s, changes done)
     int64_t begin = lt_profile_begin();
     LT_TRY(lt_optim_update_host(s->optim));
     lt_profile_end(begin, LT_PROFILE_OPTIM, lt_optim_name(s->optim), 0);
-    return lt_graph_run(s->device, &s->graph, SECOND_KEY, change_second, s);
+    return lt_graph_run(s->device, &s->graph, (lt_graph_key){.kind = CHANGES_SECOND}, change_second,
+                        s);
 }
 
 /* The gradients are on their way, or have come. */
