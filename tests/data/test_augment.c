@@ -1,6 +1,6 @@
 /* Geometry against torchvision, and the rules of flips and padding. */
 
-#include "data/transform.h"
+#include "data/transform/transform.h"
 #include "golden.h"
 #include "near.h"
 #include "pictures.h"

@@ -2,7 +2,7 @@
  * honestly holds. Each runs in a process with a limit on its memory and five seconds of a core. */
 
 #include "bombs.h"
-#include "data/image.h"
+#include "data/formats/image.h"
 #include "near.h"
 #include "pictures.h"
 

@@ -1,7 +1,7 @@
 /* The loader with pictures that cannot be decoded or have no colours, labels out of range, and no memory. */
 
 #include "base/alloc.h"
-#include "data/image.h"
+#include "data/formats/image.h"
 #include "near.h"
 #include "pictures.h"
 

@@ -1,7 +1,7 @@
 /* Files that change or vanish while a run reads them, and folders that may not be read. */
 
 #include "base/alloc.h"
-#include "data/pack.h"
+#include "data/pack/pack.h"
 #include "near.h"
 #include "pictures.h"
 

@@ -1,7 +1,7 @@
 /* Operations on pixels against Pillow and torchvision; what is drawn, and how often. */
 
-#include "data/colour.h"
-#include "data/transform.h"
+#include "data/transform/colour.h"
+#include "data/transform/transform.h"
 #include "golden.h"
 #include "near.h"
 

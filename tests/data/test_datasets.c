@@ -1,7 +1,7 @@
 /* Data sets: what they read, and what they say about folders and files that are not right. */
 
 #include "base/alloc.h"
-#include "data/files.h"
+#include "data/files/files.h"
 #include "near.h"
 #include "pictures.h"
 

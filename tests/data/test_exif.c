@@ -1,9 +1,9 @@
 /* EXIF's orientation: where it stands in a file, what broken files say, and the pixels of turned pictures. */
 
 #include "base/alloc.h"
-#include "data/exif.h"
-#include "data/pack.h"
-#include "data/transform.h"
+#include "data/formats/exif.h"
+#include "data/pack/pack.h"
+#include "data/transform/transform.h"
 #include "near.h"
 #include "pictures.h"
 

@@ -1,6 +1,6 @@
 /* Image folders with what users and file systems put into them: other files, many links, no permission. */
 
-#include "data/files.h"
+#include "data/files/files.h"
 #include "near.h"
 #include "pictures.h"
 

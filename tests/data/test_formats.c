@@ -1,8 +1,8 @@
 /* Pictures of the less usual formats: their pixels are Pillow's, a window's are those of the whole, limits hold. */
 
 #include "base/alloc.h"
-#include "data/files.h"
-#include "data/image.h"
+#include "data/files/files.h"
+#include "data/formats/image.h"
 #include "golden.h"
 #include "near.h"
 #include "pictures.h"

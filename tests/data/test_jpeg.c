@@ -2,8 +2,8 @@
  * every way of sampling and coding; broken files are refused with a reason. */
 
 #include "base/alloc.h"
-#include "data/files.h"
-#include "data/image.h"
+#include "data/files/files.h"
+#include "data/formats/image.h"
 #include "golden.h"
 #include "near.h"
 #include "pictures.h"

@@ -1,7 +1,7 @@
 /* Every way of sampling x quality x coding x restart interval: any window, at any size that the
  * decoder offers, equals the same part of libjpeg's whole picture at that size. */
 
-#include "data/image.h"
+#include "data/formats/image.h"
 #include "near.h"
 #include "pictures.h"
 

@@ -1,7 +1,7 @@
 /* The loader against a list made by one thread, for any number of threads; seeking, shares,
  * limits, and ending at any moment. */
 
-#include "data/ring.h"
+#include "data/loader/ring.h"
 #include "near.h"
 #include "pictures.h"
 #include "tensor/tensor.h"

@@ -1,6 +1,6 @@
 /* Mixup and cutmix: shares, pixels and targets. */
 
-#include "data/mix.h"
+#include "data/transform/mix.h"
 #include "near.h"
 
 #include <string.h>

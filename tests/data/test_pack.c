@@ -2,8 +2,8 @@
  * not right. */
 
 #include "base/alloc.h"
-#include "data/image.h"
-#include "data/pack.h"
+#include "data/formats/image.h"
+#include "data/pack/pack.h"
 #include "near.h"
 #include "pictures.h"
 

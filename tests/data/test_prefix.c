@@ -3,9 +3,9 @@
  * their memory ends. */
 
 #include "base/alloc.h"
-#include "data/files.h"
-#include "data/image.h"
-#include "data/pack.h"
+#include "data/files/files.h"
+#include "data/formats/image.h"
+#include "data/pack/pack.h"
 #include "golden.h"
 #include "near.h"
 #include "pictures.h"

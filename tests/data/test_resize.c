@@ -1,6 +1,6 @@
 /* Resampling against recorded output of Pillow, and what must hold for any picture. */
 
-#include "data/resize.h"
+#include "data/transform/resize.h"
 #include "golden.h"
 #include "near.h"
 #include "pictures.h"

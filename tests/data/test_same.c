@@ -1,7 +1,7 @@
 /* The same samples however they are made: for any number of threads, after a resume at any batch,
  * for any split into ranks; with every kind of randomness that a sample has. */
 
-#include "data/sampler.h"
+#include "data/loader/sampler.h"
 #include "near.h"
 #include "pictures.h"
 #include "tensor/tensor.h"

@@ -2,7 +2,7 @@
  * shares that leave nothing out. */
 
 #include "base/rng.h"
-#include "data/sampler.h"
+#include "data/loader/sampler.h"
 #include "near.h"
 
 #include <stdlib.h>

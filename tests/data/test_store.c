@@ -1,8 +1,8 @@
 /* Copies of files kept on a near disk: the same bytes with and without, whatever becomes of the folder. */
 
 #include "base/alloc.h"
-#include "data/pack.h"
-#include "data/store.h"
+#include "data/cache/store.h"
+#include "data/pack/pack.h"
 #include "near.h"
 #include "pictures.h"
 

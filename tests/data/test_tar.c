@@ -2,8 +2,8 @@
  * the kept index, and files that are not right. */
 
 #include "base/alloc.h"
-#include "data/files.h"
-#include "data/tar.h"
+#include "data/datasets/tar.h"
+#include "data/files/files.h"
 #include "near.h"
 #include "pictures.h"
 

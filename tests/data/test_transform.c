@@ -1,8 +1,8 @@
 /* Whole transforms of files against torchvision and Pillow; what --decode fast changes, and what it
  * leaves alone. */
 
-#include "data/files.h"
-#include "data/transform.h"
+#include "data/files/files.h"
+#include "data/transform/transform.h"
 #include "golden.h"
 #include "near.h"
 #include "pictures.h"

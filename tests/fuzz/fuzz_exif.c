@@ -2,7 +2,7 @@
  * file, and as what an APP1 segment holds, so that the TIFF part need not be found by chance. */
 
 #include "base/alloc.h"
-#include "data/exif.h"
+#include "data/formats/exif.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Image files from outside: any bytes give a status or pixels, and a window's pixels are those of
  * the whole picture; of JPEG at 1/2, 1/4 and 1/8 of its size too. */
 
-#include "data/image.h"
+#include "data/formats/image.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * samples can be read. */
 
 #include "base/alloc.h"
-#include "data/pack.h"
+#include "data/pack/pack.h"
 #include "folder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);

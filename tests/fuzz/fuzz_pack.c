@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/crc32c.h"
-#include "data/pack.h"
-#include "data/transform.h"
+#include "data/pack/pack.h"
+#include "data/transform/transform.h"
 #include "folder.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * pixels. */
 
 #include "base/alloc.h"
-#include "data/image.h"
-#include "data/pack.h"
+#include "data/formats/image.h"
+#include "data/pack/pack.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Tar files: any bytes give a status, or an index whose samples lie within the file. */
 
-#include "data/tar.h"
+#include "data/datasets/tar.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,14 +2,20 @@
  * The input is the index; it is tried as it is, and with a header that explains the rest. */
 
 #include "base/crc32c.h"
-#include "data/tar.h"
+#include "data/datasets/tar.h"
 #include "folder.h"
 
 #include <sys/stat.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-enum { HEADER = 64, TAR = 2048, SAMPLES = 40, TEXT = 48, CRC = 56 }; /* of src/data/tar_index.c */
+enum {
+    HEADER = 64,
+    TAR = 2048,
+    SAMPLES = 40,
+    TEXT = 48,
+    CRC = 56
+}; /* of src/data/datasets/tar_index.c */
 
 /* A tar file with one picture of 3 bytes; its index is 0 where one of its own is not wanted. */
 static void write_tar(void)

@@ -1,4 +1,4 @@
-/** For writing a dataset. Start from src/data/synthetic.c. */
+/** For writing a dataset. Start from src/data/datasets/synthetic.c. */
 #ifndef LATHER_EXT_DATASET_H
 #define LATHER_EXT_DATASET_H
 

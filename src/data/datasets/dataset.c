@@ -1,0 +1,228 @@
+/* What all data sets share: making, asking, freeing, and opening one by its name. */
+
+#include "lather/ext/dataset.h"
+
+#include "base/alloc.h"
+#include "data/cache/store.h"
+#include "data/datasets/tar.h"
+#include "data/files/files.h"
+#include "data/formats/image.h"
+#include "data/pack/pack.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+lt_status lt_record_reserve(lt_record *record, size_t bytes)
+{
+    if (record->bytes && record->capacity >= bytes)
+        return LT_OK;
+    lt_free(record->bytes);
+    *record = (lt_record){0};
+    record->bytes = lt_alloc(bytes + LT_IMAGE_SPARE, 1);
+    if (!record->bytes)
+        return LT_E_NOMEM;
+    record->capacity = bytes;
+    return LT_OK;
+}
+
+lt_status lt_dataset_new(lt_dataset **out, const lt_dataset_ops *ops)
+{
+    LT_ASSERT(ops->bytes >= sizeof(lt_dataset) && ops->read);
+    lt_dataset *d = lt_alloc(1, ops->bytes);
+    if (!d)
+        return LT_E_NOMEM;
+    d->ops = ops;
+    *out = d;
+    return LT_OK;
+}
+
+void lt_dataset_free(lt_dataset **dataset)
+{
+    lt_dataset *d = *dataset;
+    *dataset = NULL;
+    if (!d)
+        return;
+    lt_store_free(&d->store); /* its thread reads the paths of the data set */
+    if (d->ops->destroy)
+        d->ops->destroy(d);
+    lt_free(d);
+}
+
+lt_status lt_dataset_cache(lt_dataset *dataset, const char *folder)
+{
+    if (!dataset->ops->shards)
+        return lt_fail(LT_E_UNSUPPORTED, "data: a data set '%s' has no files to keep copies of",
+                       dataset->ops->name);
+    lt_store_free(&dataset->store);
+    return lt_store_new(&dataset->store, folder, dataset->ops->shards(dataset));
+}
+
+int64_t lt_dataset_count(const lt_dataset *dataset)
+{
+    return dataset->count;
+}
+
+int lt_dataset_classes(const lt_dataset *dataset)
+{
+    return dataset->classes;
+}
+
+lt_shape lt_dataset_shape(const lt_dataset *dataset)
+{
+    return dataset->shape;
+}
+
+int lt_dataset_channels(const lt_dataset *dataset)
+{
+    return dataset->channels ? dataset->channels : 3;
+}
+
+const char *lt_dataset_class_name(const lt_dataset *dataset, int label)
+{
+    if (!dataset->ops->class_name || label < 0 || label >= dataset->classes)
+        return NULL;
+    return dataset->ops->class_name(dataset, label);
+}
+
+const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index)
+{
+    if (!dataset->ops->sample_name || index < 0 || index >= dataset->count)
+        return NULL;
+    return dataset->ops->sample_name(dataset, index);
+}
+
+/* Reads ":NUMBER" at *at and moves it on; false if there is none, or it is too large. */
+static bool read_number(const char **at, int64_t most, int64_t *out)
+{
+    char *end;
+    if (**at != ':' || (*at)[1] < '0' || (*at)[1] > '9')
+        return false;
+    errno = 0;
+    long long value = strtoll(*at + 1, &end, 10);
+    *at = end;
+    *out = value;
+    return !errno && value <= most;
+}
+
+static lt_status open_synthetic(lt_dataset **out, const char *spec)
+{
+    int64_t count = 1024, size = 224, classes = 1000;
+    const char *at = spec + strlen("synthetic");
+    if (*at
+        && !(read_number(&at, INT64_MAX, &count) && read_number(&at, INT_MAX, &size)
+             && read_number(&at, INT_MAX, &classes) && !*at))
+        return lt_fail(LT_E_ARG, "data: '%s' is not synthetic:COUNT:SIZE:CLASSES", spec);
+    return lt_dataset_synthetic(out, count, (int)size, 3, (int)classes);
+}
+
+/* A pack in FOLDER/train, or in FOLDER; no manifest: *out stays as it is. */
+static lt_status open_pack(lt_dataset **out, const char *path, bool train)
+{
+    bool below = false, here = false;
+    char *part = lt_format("%s/%s", path, train ? "train" : "val");
+    lt_status st = part ? lt_is_pack(&below, part) : LT_E_NOMEM;
+    if (!st)
+        st = lt_is_pack(&here, path);
+    if (!st && (below || here))
+        st = lt_dataset_pack(out, below ? part : path);
+    lt_free(part);
+    return st;
+}
+
+/* The tar files of a folder with part in their names; none: *out stays as it is. */
+static lt_status open_shards(lt_dataset **out, const char *folder, const char *part)
+{
+    char **path = NULL;
+    size_t count = 0;
+    LT_TRY(lt_tar_list(&path, &count, folder, part));
+    lt_status st = count ? lt_dataset_tar(out, (const char *const *)path, count) : LT_OK;
+    for (size_t i = 0; i < count; i++)
+        lt_free(path[i]);
+    lt_free(path);
+    return st;
+}
+
+/* FOLDER/train/X.tar, or FOLDER/X-train-1.tar; no tar file: *out stays as it is. */
+static lt_status open_tar_folder(lt_dataset **out, const char *path, bool train)
+{
+    const char *want = train ? "train" : "val";
+    lt_dataset *found = NULL;
+    char *part = lt_format("%s/%s", path, want);
+    lt_status st = part ? LT_OK : LT_E_NOMEM;
+    if (!st && lt_is_folder(part))
+        st = open_shards(&found, part, "");
+    if (!st && !found)
+        st = open_shards(&found, path, want);
+    lt_free(part);
+    if (found)
+        *out = found;
+    return st;
+}
+
+/* FOLDER/train or FOLDER/val, or FOLDER if it has neither. */
+static lt_status open_folder(lt_dataset **out, const char *path, bool train)
+{
+    const char *want = train ? "train" : "val", *other = train ? "val" : "train";
+    char *part = lt_format("%s/%s", path, want), *rest = lt_format("%s/%s", path, other);
+    lt_status st = part && rest ? LT_OK : LT_E_NOMEM;
+    if (!st && lt_is_folder(part))
+        st = lt_dataset_folder(out, part);
+    else if (!st && lt_is_folder(rest))
+        st = lt_fail(LT_E_IO, "%s: it has a folder %s, but none named %s", path, other, want);
+    else if (!st)
+        st = lt_dataset_folder(out, path);
+    lt_free(part);
+    lt_free(rest);
+    return st;
+}
+
+lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
+{
+    if (!strcmp(spec, "fashion-mnist"))
+        return lt_dataset_fashion_mnist(out, train);
+    if (!strcmp(spec, "synthetic") || !strncmp(spec, "synthetic:", strlen("synthetic:")))
+        return open_synthetic(out, spec);
+    if (lt_is_tar(spec))
+        return lt_dataset_tar(out, &spec, 1);
+    if (!lt_is_folder(spec) && errno && errno != ENOENT && errno != ENOTDIR)
+        return lt_fail(LT_E_IO, "%s: %s", spec, strerror(errno)); /* not permitted, for one */
+    if (!lt_is_folder(spec))
+        return lt_fail(LT_E_IO,
+                       "data: '%s' is no folder, no .tar file, nor 'fashion-mnist' or "
+                       "'synthetic:COUNT:SIZE:CLASSES'",
+                       spec);
+    bool mnist = false;
+    lt_dataset *found = NULL;
+    LT_TRY(open_pack(&found, spec, train));
+    if (!found)
+        LT_TRY(open_tar_folder(&found, spec, train));
+    if (found) {
+        *out = found;
+        return LT_OK;
+    }
+    LT_TRY(lt_has_mnist(&mnist, spec, train));
+    return mnist ? lt_dataset_mnist(out, spec, train) : open_folder(out, spec, train);
+}
+
+lt_status lt_dataset_side(const lt_dataset *dataset, int *side)
+{
+    const lt_image_limits any = {.pixels = INT64_MAX}; /* only the header is read */
+    lt_record record = {0};
+    int32_t width = 0, height = 0;
+    *side = 0;
+    if (!dataset->count)
+        return LT_OK;
+    lt_status st = dataset->ops->read(dataset, 0, &record);
+    if (!st && record.encoding == LT_ENCODING_FILE) {
+        if (lt_image_size(record.bytes, record.size, &any, &width, &height))
+            width = height = 0; /* a broken picture has no size; the loader will say so */
+    } else if (!st) {
+        width = record.width;
+        height = record.height;
+    }
+    lt_free(record.bytes);
+    *side = width < height ? width : height;
+    return st;
+}

@@ -1,0 +1,239 @@
+/* MNIST's idx files: magic 00 00 08 (unsigned bytes) and the number of dimensions, extents as
+ * big-endian 32-bit numbers, then the bytes. Source: LeCun, Cortes & Burges, "The MNIST database",
+ * the section on file formats. The whole set is kept in memory: 47 MB for Fashion-MNIST. */
+
+#include "base/alloc.h"
+#include "data/files/files.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct idx {
+    lt_dataset base;
+    uint8_t *pixels, *labels;
+    int32_t width, height;
+    const char *const *class_names; /* or NULL */
+} idx;
+
+enum { IMAGES = 3, LABELS = 1, MAX_SIDE = 1 << 14 };
+
+static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
+{
+    const idx *s = (const idx *)self;
+    size_t bytes = (size_t)s->width * (size_t)s->height;
+    LT_TRY(lt_record_reserve(record, bytes));
+    memcpy(record->bytes, s->pixels + (size_t)index * bytes, bytes);
+    record->size = bytes;
+    record->encoding = LT_ENCODING_PIXELS;
+    record->width = s->width;
+    record->height = s->height;
+    record->channels = 1;
+    record->label = s->labels[index];
+    return LT_OK;
+}
+
+static const char *class_name(const lt_dataset *self, int label)
+{
+    const idx *s = (const idx *)self;
+    return s->class_names ? s->class_names[label] : NULL;
+}
+
+static void destroy(lt_dataset *self)
+{
+    idx *s = (idx *)self;
+    lt_free(s->pixels);
+    lt_free(s->labels);
+}
+
+static const lt_dataset_ops ops = {
+    .name = "idx",
+    .bytes = sizeof(idx),
+    .read = read_sample,
+    .class_name = class_name,
+    .destroy = destroy,
+};
+
+/* Reads magic and extents. */
+static lt_status read_header(lt_stream_in *in, const char *path, int dims, uint32_t *extent)
+{
+    uint8_t head[4 + 4 * IMAGES];
+    LT_TRY(lt_stream_read(in, head, 4 + 4 * (size_t)dims));
+    if (head[0] || head[1] || head[2] != 8 || head[3] != dims)
+        return lt_fail(
+            LT_E_FORMAT,
+            "%s: it begins with %02x %02x %02x %02x, an idx file of %s with 00 00 08 %02x", path,
+            head[0], head[1], head[2], head[3], dims == IMAGES ? "images" : "labels",
+            (unsigned)dims);
+    for (int i = 0; i < dims; i++) {
+        const uint8_t *b = head + 4 + (size_t)4 * (size_t)i;
+        extent[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+        if (!extent[i])
+            return lt_fail(LT_E_FORMAT, "%s: extent %d is zero", path, i);
+    }
+    if (dims == IMAGES && (extent[1] > MAX_SIDE || extent[2] > MAX_SIDE))
+        return lt_fail(LT_E_FORMAT, "%s: pictures of %u x %u pixels", path, extent[2], extent[1]);
+    return LT_OK;
+}
+
+/* Room grows with what is there, not with what a header claims. */
+static lt_status read_bytes(lt_stream_in *in, uint64_t size, uint8_t **out)
+{
+    const uint64_t least = 16 << 20;
+    uint8_t *bytes = NULL;
+    for (uint64_t at = 0, end; at < size; at = end) {
+        end = at ? 2 * at : least;
+        end = end < size ? end : size;
+        uint8_t *grown = lt_realloc(bytes, (size_t)end, 1);
+        lt_status st = grown ? lt_stream_read(in, grown + at, (size_t)(end - at)) : LT_E_NOMEM;
+        bytes = grown ? grown : bytes;
+        if (st) {
+            lt_free(bytes);
+            return st;
+        }
+    }
+    *out = bytes;
+    return LT_OK;
+}
+
+/* The file's bytes, of which there must be exactly as many as the header says. */
+static lt_status read_file(const char *path, int dims, uint32_t *extent, uint8_t **out)
+{
+    lt_stream_in *in = NULL;
+    uint8_t *bytes = NULL;
+    LT_TRY(lt_stream_open(&in, path));
+    lt_status st = read_header(in, path, dims, extent);
+    if (st)
+        goto close_stream;
+    uint64_t size = extent[0];
+    for (int i = 1; i < dims; i++)
+        size *= extent[i]; /* at most 2^32 * 2^14 * 2^14 */
+    if (size > lt_stream_bound(in)) {
+        st = lt_fail(LT_E_FORMAT,
+                     "%s: the file ends too early for %u samples: %" PRIu64
+                     " bytes, at most %" PRIu64
+                     " can follow (of gzip 100 times the file: unpack one that holds more)",
+                     path, extent[0], size, lt_stream_bound(in));
+        goto close_stream;
+    }
+    st = read_bytes(in, size, &bytes);
+    if (!st && !lt_stream_ended(in))
+        st = lt_fail(LT_E_FORMAT, "%s: more bytes follow its %u samples", path, extent[0]);
+close_stream:
+    lt_stream_close(&in);
+    if (st)
+        lt_free(bytes);
+    else
+        *out = bytes;
+    return st;
+}
+
+static lt_status check_labels(const idx *s, const char *path, int classes, int32_t *found)
+{
+    int32_t most = 0;
+    LT_ASSERT(s->labels);
+    for (int64_t i = 0; i < s->base.count; i++) {
+        if (classes && s->labels[i] >= classes)
+            return lt_fail(LT_E_FORMAT, "%s: sample %lld has label %d, outside of 0 .. %d", path,
+                           (long long)i, s->labels[i], classes - 1);
+        most = s->labels[i] > most ? s->labels[i] : most;
+    }
+    *found = classes ? classes : most + 1;
+    return LT_OK;
+}
+
+static lt_status load(idx *s, const char *images, const char *labels, int classes)
+{
+    uint32_t size[IMAGES] = {0}, count[LABELS] = {0};
+    LT_TRY(read_file(images, IMAGES, size, &s->pixels));
+    LT_TRY(read_file(labels, LABELS, count, &s->labels));
+    if (size[0] != count[0])
+        return lt_fail(LT_E_FORMAT, "%s has %u images, %s has %u labels", images, size[0], labels,
+                       count[0]);
+    s->base.count = size[0];
+    s->base.channels = 1;
+    s->height = (int32_t)size[1];
+    s->width = (int32_t)size[2];
+    return check_labels(s, labels, classes, &s->base.classes);
+}
+
+lt_status lt_dataset_idx(lt_dataset **out, const char *images, const char *labels, int classes)
+{
+    if (classes < 0)
+        return lt_fail(LT_E_ARG, "idx: %d classes", classes);
+    lt_dataset *d = NULL;
+    LT_TRY(lt_dataset_new(&d, &ops));
+    lt_status st = load((idx *)d, images, labels, classes);
+    if (st)
+        lt_dataset_free(&d);
+    else
+        *out = d;
+    return st;
+}
+
+/* FOLDER/PART-KIND-ubyte, or with .gz; NULL if neither exists. */
+static lt_status mnist_file(char **out, const char *folder, bool train, const char *kind)
+{
+    static const char *const ends[] = {"", ".gz"};
+    *out = NULL;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char *path = lt_format("%s/%s-%s-ubyte%s", folder, train ? "train" : "t10k", kind, ends[i]);
+        if (!path)
+            return LT_E_NOMEM;
+        if (!access(path, F_OK)) {
+            *out = path;
+            return LT_OK;
+        }
+        lt_free(path);
+    }
+    return LT_OK;
+}
+
+lt_status lt_has_mnist(bool *out, const char *folder, bool train)
+{
+    char *images = NULL;
+    LT_TRY(mnist_file(&images, folder, train, "images-idx3"));
+    *out = images;
+    lt_free(images);
+    return LT_OK;
+}
+
+static lt_status open_mnist(lt_dataset **out, const char *folder, bool train, int classes)
+{
+    char *images = NULL, *labels = NULL;
+    lt_status st = mnist_file(&images, folder, train, "images-idx3");
+    if (!st)
+        st = mnist_file(&labels, folder, train, "labels-idx1");
+    if (!st && !(images && labels))
+        st = lt_fail(LT_E_IO, "%s: no %s-%s-ubyte[.gz]", folder, train ? "train" : "t10k",
+                     images ? "labels-idx1" : "images-idx3");
+    if (!st)
+        st = lt_dataset_idx(out, images, labels, classes);
+    lt_free(images);
+    lt_free(labels);
+    return st;
+}
+
+lt_status lt_dataset_mnist(lt_dataset **out, const char *folder, bool train)
+{
+    return open_mnist(out, folder, train, 0);
+}
+
+lt_status lt_dataset_fashion_mnist(lt_dataset **out, bool train)
+{
+    static const char *const names[] = {"T-shirt/top", "Trouser",   "Pullover", "Dress",
+                                        "Coat",        "Sandal",    "Shirt",    "Sneaker",
+                                        "Bag",         "Ankle boot"};
+    const char *folder = getenv("LATHER_FASHION_MNIST");
+    if (!folder)
+        folder = "/usr/share/datasets/fashion-mnist";
+    if (!lt_is_folder(folder))
+        return lt_fail(LT_E_IO,
+                       "%s: no such folder; install Debian's package dataset-fashion-mnist or set "
+                       "LATHER_FASHION_MNIST to a folder with its four files",
+                       folder);
+    LT_TRY(open_mnist(out, folder, train, sizeof names / sizeof *names));
+    ((idx *)*out)->class_names = names;
+    return LT_OK;
+}

@@ -1,0 +1,296 @@
+/* Pictures in tar files (WebDataset's shards), read where they lie.
+ * A class is what NAME.cls says, or, in tar files without any, the folder of a picture: ImageNet's
+ * own tar files can be read as they are. Classes by folder are ordered by name, bytewise; the folders that
+ * all of them lie in are no part of their names. */
+
+#include "data/datasets/tar.h"
+
+#include "base/alloc.h"
+#include "data/cache/store.h"
+#include "data/files/files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct shard {
+    char *path;
+    lt_tar_index index;
+} shard;
+
+typedef struct tar {
+    lt_dataset base;
+    shard *shard;
+    int64_t *first; /* [shards] sample each begins with */
+    size_t shards;
+    char **kind; /* [classes] names, with classes by folder */
+} tar;
+
+/* --- Classes --- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static char *folder_of(const shard *s, const lt_tar_sample *sample)
+{
+    return lt_format("%.*s", (int)sample->folder, s->index.text + sample->name);
+}
+
+static int find_class(const tar *t, const char *folder)
+{
+    char *const *found =
+        bsearch(&folder, t->kind, (size_t)t->base.classes, sizeof *t->kind, compare_names);
+    return found ? (int)(found - t->kind) : -1;
+}
+
+/* Adds a folder, unless it is the one that was added last: pictures of a class lie together. */
+static lt_status add_folder(tar *t, const shard *s, const lt_tar_sample *sample)
+{
+    size_t count = (size_t)t->base.classes;
+    char *folder = folder_of(s, sample);
+    if (!folder)
+        return LT_E_NOMEM;
+    if (count && !strcmp(t->kind[count - 1], folder)) {
+        lt_free(folder);
+        return LT_OK;
+    }
+    if ((count & (count - 1)) == 0) { /* full at every power of two */
+        char **grown = lt_realloc(t->kind, count ? 2 * count : 1, sizeof *grown);
+        if (!grown) {
+            lt_free(folder);
+            return LT_E_NOMEM;
+        }
+        t->kind = grown;
+    }
+    t->kind[count] = folder;
+    t->base.classes++;
+    return LT_OK;
+}
+
+static void sort_classes(tar *t)
+{
+    int32_t kept = 0;
+    qsort(t->kind, (size_t)t->base.classes, sizeof *t->kind, compare_names);
+    for (int32_t i = 0; i < t->base.classes; i++) {
+        if (kept && !strcmp(t->kind[kept - 1], t->kind[i]))
+            lt_free(t->kind[i]);
+        else
+            t->kind[kept++] = t->kind[i];
+    }
+    t->base.classes = kept;
+}
+
+/* Without the folders that all of them lie in: "train/cat", "train/dog" are cat and dog. */
+static void shorten_names(tar *t)
+{
+    const char *first = t->kind[0], *last = t->kind[t->base.classes - 1];
+    size_t common = 0, shared = 0; /* of the sorted names, the first and the last differ soonest */
+    while (first[common] && first[common] == last[common])
+        if (first[common++] == '/')
+            shared = common;
+    for (int32_t i = 0; i < t->base.classes; i++)
+        memmove(t->kind[i], t->kind[i] + shared, strlen(t->kind[i]) + 1 - shared);
+}
+
+static lt_status name_classes(tar *t)
+{
+    for (size_t i = 0; i < t->shards; i++)
+        for (size_t k = 0; k < t->shard[i].index.count; k++)
+            LT_TRY(add_folder(t, &t->shard[i], &t->shard[i].index.sample[k]));
+    sort_classes(t);
+    for (size_t i = 0; i < t->shards; i++)
+        for (size_t k = 0; k < t->shard[i].index.count; k++) {
+            char *folder = folder_of(&t->shard[i], &t->shard[i].index.sample[k]);
+            if (!folder)
+                return LT_E_NOMEM;
+            t->shard[i].index.sample[k].label = find_class(t, folder);
+            lt_free(folder);
+        }
+    shorten_names(t);
+    return LT_OK;
+}
+
+/* Either every sample has a number, or every one has its class from its folder. */
+static lt_status find_classes(tar *t)
+{
+    bool numbered = t->shard[0].index.sample[0].label >= 0;
+    int64_t largest = 0;
+    for (size_t i = 0; i < t->shards; i++)
+        for (size_t k = 0; k < t->shard[i].index.count; k++) {
+            const lt_tar_sample *s = &t->shard[i].index.sample[k];
+            if ((s->label >= 0) != numbered)
+                return lt_fail(LT_E_FORMAT, "%s: %s has %s .cls, others have %s", t->shard[i].path,
+                               t->shard[i].index.text + s->name, numbered ? "no" : "a",
+                               numbered ? "one" : "none");
+            largest = s->label > largest ? s->label : largest;
+        }
+    t->base.classes = numbered ? (int32_t)largest + 1 : 0;
+    return numbered ? LT_OK : name_classes(t);
+}
+
+/* --- Samples --- */
+
+/* The sample, and in *of the shard it is in. */
+static const lt_tar_sample *find_sample(const lt_dataset *self, int64_t index, const shard **of)
+{
+    const tar *t = (const tar *)self;
+    size_t i = lt_part_of(t->first, t->shards, index);
+    *of = &t->shard[i];
+    return &t->shard[i].index.sample[index - t->first[i]];
+}
+
+static size_t shard_index(const lt_dataset *self, const shard *s)
+{
+    return (size_t)(s - ((const tar *)self)->shard);
+}
+
+static size_t shards(const lt_dataset *self)
+{
+    return ((const tar *)self)->shards;
+}
+
+static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
+{
+    const shard *s;
+    const lt_tar_sample *sample = find_sample(self, index, &s);
+    LT_TRY(lt_store_read_part(self->store, shard_index(self, s), s->path, sample->offset,
+                              sample->size, record));
+    record->encoding = LT_ENCODING_FILE;
+    record->label = (int32_t)sample->label;
+    return LT_OK;
+}
+
+static const char *sample_name(const lt_dataset *self, int64_t index)
+{
+    const shard *s;
+    const lt_tar_sample *sample = find_sample(self, index, &s);
+    return s->index.text + sample->name;
+}
+
+static const char *class_name(const lt_dataset *self, int label)
+{
+    const tar *t = (const tar *)self;
+    return t->kind ? t->kind[label] : NULL;
+}
+
+static void free_names(char **name, size_t count)
+{
+    for (size_t i = 0; name && i < count; i++)
+        lt_free(name[i]);
+    lt_free(name);
+}
+
+static void ahead(const lt_dataset *self, int64_t index)
+{
+    const shard *s;
+    const lt_tar_sample *sample = find_sample(self, index, &s);
+    lt_store_ahead_part(self->store, shard_index(self, s), s->path, sample->offset, sample->size);
+}
+
+static void destroy(lt_dataset *self)
+{
+    tar *t = (tar *)self;
+    for (size_t i = 0; t->shard && i < t->shards; i++) {
+        lt_free(t->shard[i].path);
+        lt_tar_index_clear(&t->shard[i].index);
+    }
+    lt_free(t->shard);
+    lt_free(t->first);
+    free_names(t->kind, (size_t)t->base.classes);
+}
+
+static const lt_dataset_ops ops = {
+    .name = "tar",
+    .bytes = sizeof(tar),
+    .read = read_sample,
+    .shards = shards,
+    .ahead = ahead,
+    .class_name = class_name,
+    .sample_name = sample_name,
+    .destroy = destroy,
+};
+
+static lt_status open_shards(tar *t, const char *const *path, size_t count)
+{
+    int64_t samples = 0;
+    t->shard = lt_alloc(count, sizeof *t->shard);
+    t->first = lt_alloc(count, sizeof *t->first);
+    if (!t->shard || !t->first)
+        return LT_E_NOMEM;
+    t->shards = count;
+    for (size_t i = 0; i < count; i++) {
+        shard *s = &t->shard[i];
+        s->path = lt_strdup(path[i]);
+        if (!s->path)
+            return LT_E_NOMEM;
+        LT_TRY(lt_tar_index_open(&s->index, path[i]));
+        t->first[i] = samples;
+        samples += (int64_t)s->index.count;
+    }
+    LT_TRY(find_classes(t));
+    t->base.channels = 3;
+    t->base.count = samples;
+    return LT_OK;
+}
+
+lt_status lt_dataset_tar(lt_dataset **out, const char *const *path, size_t count)
+{
+    if (!count)
+        return lt_fail(LT_E_ARG, "data: no tar file given");
+    lt_dataset *d = NULL;
+    LT_TRY(lt_dataset_new(&d, &ops));
+    lt_status st = open_shards((tar *)d, path, count);
+    if (st)
+        lt_dataset_free(&d);
+    else
+        *out = d;
+    return st;
+}
+
+/* --- Finding shards --- */
+
+bool lt_is_tar(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t length = strlen(name);
+    return *name != '.' && length > 4 && !strcmp(name + length - 4, ".tar");
+}
+
+static lt_status add_path(char ***list, size_t *count, const char *folder, const char *name)
+{
+    char **grown = lt_realloc(*list, *count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    *list = grown;
+    grown[*count] = lt_format("%s/%s", folder, name);
+    if (!grown[*count])
+        return LT_E_NOMEM;
+    ++*count;
+    return LT_OK;
+}
+
+lt_status lt_tar_list(char ***out, size_t *count, const char *folder, const char *part)
+{
+    char **list = NULL;
+    lt_status st = LT_OK;
+    size_t found = 0;
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return lt_fail(LT_E_IO, "%s: %s", folder, strerror(errno));
+    for (struct dirent *d; !st && (d = readdir(dir));)
+        if (lt_is_tar(d->d_name) && strstr(d->d_name, part))
+            st = add_path(&list, &found, folder, d->d_name);
+    closedir(dir);
+    if (st) {
+        free_names(list, found);
+        return st;
+    }
+    if (found)
+        qsort(list, found, sizeof *list, compare_names);
+    *out = list;
+    *count = found;
+    return LT_OK;
+}

@@ -1,0 +1,116 @@
+/* Reading of whole files. */
+
+#include "data/files/files.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+bool lt_is_folder(const char *path)
+{
+    struct stat info;
+    errno = 0;
+    return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+bool lt_is_picture(const char *extension)
+{
+    static const char *const known[] = {".jpg",  ".jpeg", ".png",  ".bmp", ".gif", ".webp",
+                                        ".avif", ".tif",  ".tiff", ".ppm", ".pgm"};
+    for (size_t i = 0; extension && i < sizeof known / sizeof *known; i++)
+        if (!strcasecmp(extension, known[i]))
+            return true;
+    return false;
+}
+
+static lt_status read_all(int fd, const struct stat *info, const char *path, lt_record *record)
+{
+    if (info->st_size == 0)
+        return lt_fail(LT_E_FORMAT, "%s: the file is empty", path);
+    if (info->st_size > LT_FILE_MOST)
+        return lt_fail(LT_E_FORMAT, "%s: %lld bytes are more than a picture has", path,
+                       (long long)info->st_size);
+    LT_TRY(lt_record_reserve(record, (size_t)info->st_size));
+    record->size = 0;
+    while (record->size < (size_t)info->st_size) {
+        ssize_t got = read(fd, record->bytes + record->size, (size_t)info->st_size - record->size);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+        if (got == 0)
+            break; /* it shrank; the decoder judges what is there */
+        record->size += (size_t)got;
+    }
+    return LT_OK;
+}
+
+lt_status lt_file_read(const char *path, lt_record *record)
+{
+    int fd;
+    struct stat info;
+    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    lt_status st = read_all(fd, &info, path, record);
+    close(fd);
+    return st;
+}
+
+lt_status lt_read_at(int fd, const char *path, void *to, size_t bytes, uint64_t offset)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = pread(fd, (char *)to + done, bytes - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+        if (got == 0)
+            return lt_fail(LT_E_FORMAT,
+                           "%s: the file ends at %" PRIu64 ", %zu bytes from %" PRIu64
+                           " on are wanted",
+                           path, offset + done, bytes, offset);
+        done += (size_t)got;
+    }
+    return LT_OK;
+}
+
+lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt_record *record)
+{
+    if (!size || size > LT_FILE_MOST)
+        return lt_fail(LT_E_FORMAT, "%s: a picture of %" PRIu64 " bytes at %" PRIu64, path, size,
+                       offset);
+    LT_TRY(lt_record_reserve(record, (size_t)size));
+    record->size = (size_t)size;
+    int fd;
+    struct stat info;
+    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    lt_status st = lt_read_at(fd, path, record->bytes, record->size, offset);
+    close(fd);
+    return st;
+}
+
+size_t lt_part_of(const int64_t *first, size_t count, int64_t index)
+{
+    size_t low = 0, high = count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (first[middle] <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void lt_file_ahead(const char *path, uint64_t offset, uint64_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return; /* whoever reads it will say so */
+    (void)posix_fadvise(fd, (off_t)offset, (off_t)size, POSIX_FADV_WILLNEED);
+    close(fd);
+}

@@ -1,0 +1,197 @@
+/* Which decoder an image file is for: JPEG begins with FF D8 FF (ITU-T T.81, B.1.1.3), PNG with
+ * 89 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8', TIFF with its order of bytes and 42, BigTIFF 43; WebP is a
+ * RIFF file, AVIF one of ISO base media. The name of a file says nothing: ImageNet has a PNG called .JPEG. */
+
+#include "data/formats/image.h"
+
+#include "base/alloc.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+typedef lt_status size_fn(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
+typedef lt_status decode_fn(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                            int channels, lt_window window, lt_picture *out);
+
+typedef struct format {
+    const char *magic;
+    size_t length, at; /* its bytes, and where they are */
+    int per_byte;      /* pixels that a byte of the file can hold; 0: no bound */
+    size_fn *size;
+    decode_fn *decode;
+} format;
+
+enum {
+    MILLION = 1000000,
+    ROOM = 64 << 20, /* bytes that any picture may take */
+    /* Deflate makes at most 1032 bytes of one (RFC 1951, 3.2.5: 258 for 2 bits), 8 pixels of 1 bit in each. */
+    PNG_PER_BYTE = 1032 * 8,
+    /* A code of 12 bits stands for at most 4096 pixels (GIF 89a, appendix F). */
+    GIF_PER_BYTE = 4096 * 8 / 12,
+    BMP_PER_BYTE = 8,
+    PNM_PER_BYTE = 1
+};
+
+static lt_status decode_jpeg(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                             int channels, lt_window window, lt_picture *out)
+{
+    return lt_jpeg_decode(bytes, size, limits, channels, 1, window, out);
+}
+
+static const format formats[] = {
+    {"\xff\xd8\xff", 3, 0, 0, lt_jpeg_size, decode_jpeg},
+    {"\x89PNG\r\n\x1a\n", 8, 0, PNG_PER_BYTE, lt_stb_size, lt_stb_decode},
+    {"BM", 2, 0, BMP_PER_BYTE, lt_stb_size, lt_stb_decode},
+    {"GIF8", 4, 0, GIF_PER_BYTE, lt_stb_size, lt_stb_decode},
+    {"WEBP", 4, 8, 0, lt_webp_size, lt_webp_decode},
+    {"ftyp", 4, 4, 0, lt_avif_size, lt_avif_decode},
+    {"II*\0", 4, 0, 0, lt_tiff_size, lt_tiff_decode},
+    {"MM\0*", 4, 0, 0, lt_tiff_size, lt_tiff_decode},
+    {"II+\0", 4, 0, 0, lt_tiff_size, lt_tiff_decode},
+    {"MM\0+", 4, 0, 0, lt_tiff_size, lt_tiff_decode},
+    {"P2", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
+    {"P3", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
+    {"P5", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
+    {"P6", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
+};
+
+/* NULL, with the message set, if it is none of them. */
+static const format *sniff(const uint8_t *bytes, size_t size)
+{
+    if (!size) {
+        (void)lt_fail(LT_E_FORMAT, "image: the file is empty");
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (size >= formats[i].at + formats[i].length
+            && !memcmp(bytes + formats[i].at, formats[i].magic, formats[i].length))
+            return &formats[i];
+    (void)lt_fail(LT_E_FORMAT,
+                  "image: neither JPEG, PNG, BMP, GIF, WebP, AVIF, TIFF, PGM nor PPM: it begins "
+                  "with %02x %02x",
+                  bytes[0], size > 1 ? bytes[1] : 0);
+    return NULL;
+}
+
+lt_image_limits lt_image_limits_of(const lt_image_limits *limits)
+{
+    const int64_t pixels = 100 * MILLION; /* where Pillow begins to warn */
+    const double seconds = 10;
+    lt_image_limits l = limits ? *limits : (lt_image_limits){0};
+    l.pixels = l.pixels > 0 ? l.pixels : pixels;
+    l.seconds = l.seconds > 0 ? l.seconds : seconds;
+    return l;
+}
+
+lt_status lt_image_check(const lt_image_limits *limits, int64_t width, int64_t height)
+{
+    lt_image_limits l = lt_image_limits_of(limits);
+    if (width < 1 || height < 1)
+        return lt_fail(LT_E_FORMAT, "image: a picture of %d x %d pixels", (int)width, (int)height);
+    if (width > l.pixels / height)
+        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than the %" PRId64 " allowed",
+                       (int)width, (int)height, l.pixels);
+    return LT_OK;
+}
+
+size_t lt_image_room(const lt_image_limits *limits, size_t bytes)
+{
+    const size_t times = 4, colours = 3;
+    size_t most = times * colours * (size_t)lt_image_limits_of(limits).pixels;
+    size_t room = bytes > most / times ? most : times * bytes;
+    return room < ROOM ? ROOM : room;
+}
+
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+lt_image_timer lt_image_start(const lt_image_limits *limits)
+{
+    double seconds = lt_image_limits_of(limits).seconds;
+    return (lt_image_timer){.seconds = seconds, .end = thread_seconds() + seconds};
+}
+
+lt_status lt_image_check_time(const lt_image_timer *timer)
+{
+    if (thread_seconds() > timer->end)
+        return lt_fail(LT_E_FORMAT, "image: more than %g seconds to decode", timer->seconds);
+    return LT_OK;
+}
+
+lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t height)
+{
+    if (width * height > MILLION && (uint64_t)(width * height) / (uint64_t)per_byte > size)
+        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels cannot lie in a file of %zu bytes",
+                       (int)width, (int)height, size);
+    return LT_OK;
+}
+
+lt_status lt_image_size(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                        int32_t *width, int32_t *height)
+{
+    const format *f = sniff(bytes, size);
+    if (!f)
+        return LT_E_FORMAT;
+    LT_TRY(f->size(bytes, size, width, height));
+    LT_TRY(lt_image_check(limits, *width, *height));
+    return f->per_byte ? lt_image_check_file(size, f->per_byte, *width, *height) : LT_OK;
+}
+
+lt_status lt_image_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                          int channels, lt_window window, lt_picture *out)
+{
+    LT_ASSERT(channels == 1 || channels == 3);
+    const format *f = sniff(bytes, size);
+    return f ? f->decode(bytes, size, limits, channels, window, out) : LT_E_FORMAT;
+}
+
+bool lt_image_shrinks(const uint8_t *bytes, size_t size)
+{
+    const format *f = sniff(bytes, size);
+    return f && f->decode == decode_jpeg && lt_jpeg_shrinks(bytes, size);
+}
+
+lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                                int channels, int shrink, lt_window window, lt_picture *out)
+{
+    LT_ASSERT(channels == 1 || channels == 3);
+    LT_ASSERT(shrink == 1 || shrink == 2 || shrink == 4 || shrink == 8);
+    return lt_jpeg_decode(bytes, size, limits, channels, shrink, window, out);
+}
+
+lt_status lt_picture_reserve(lt_picture *picture, size_t bytes)
+{
+    if (picture->capacity >= bytes && picture->memory)
+        return LT_OK;
+    lt_picture_clear(picture);
+    picture->memory = lt_alloc_aligned(64, bytes + LT_IMAGE_SPARE);
+    if (!picture->memory)
+        return LT_E_NOMEM;
+    picture->capacity = bytes;
+    memset(picture->memory + bytes, 0, LT_IMAGE_SPARE);
+    return LT_OK;
+}
+
+void lt_picture_show(lt_picture *p, int32_t width, int32_t height, int channels, lt_window w)
+{
+    size_t count = (size_t)width * (size_t)height;
+    uint8_t *at = p->memory;
+    for (size_t i = 0; channels == 1 && i < count; i++)
+        at[i] = lt_luma(at[3 * i], at[3 * i + 1], at[3 * i + 2]);
+    p->stride = (size_t)width * (size_t)channels;
+    p->pixels = p->memory + (size_t)w.y * p->stride + (size_t)w.x * (size_t)channels;
+    p->width = w.width;
+    p->height = w.height;
+    p->channels = channels;
+}
+
+void lt_picture_clear(lt_picture *picture)
+{
+    lt_free(picture->memory);
+    *picture = (lt_picture){0};
+}

@@ -1,0 +1,135 @@
+/* A restart marker (T.81, B.2.1 and E.1.4) stands where decoding can begin anew. With one after every
+ * row of coded units, the rows above a window need not be decoded, and not even be Huffman-decoded:
+ * the header with another height, the intervals that are wanted with their markers numbered from 0,
+ * and an end marker are a file of their own. Finding the markers reads the bytes once; decoding
+ * them takes a hundred times as long. */
+
+#include "data/formats/jpeg_cut.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+enum { MARK = 0xFF, RST0 = 0xD0, RST7 = 0xD7, EOI = 0xD9, SOS = 0xDA, SOF0 = 0xC0, SOF2 = 0xC2 };
+
+/* Where the height stands, 2 bytes; 0: not found. */
+static size_t find_height(const lt_jpeg_rows *r)
+{
+    for (size_t at = 2; at + 9 < r->coded;) {
+        if (r->bytes[at] != MARK)
+            return 0;
+        uint8_t kind = r->bytes[at + 1];
+        if (kind == MARK) { /* a fill byte */
+            at++;
+            continue;
+        }
+        if (kind >= SOF0 && kind <= SOF2)
+            return at + 5;
+        if (kind == SOS)
+            return 0;
+        at += 2 + ((size_t)r->bytes[at + 2] << 8 | r->bytes[at + 3]);
+    }
+    return 0;
+}
+
+/* Behind the next marker at or after `at`, whose second byte goes to *kind; r->size: there is none. */
+static size_t next_marker(const lt_jpeg_rows *r, size_t at, uint8_t *kind)
+{
+    while (at + 1 < r->size) {
+        const uint8_t *mark = memchr(r->bytes + at, MARK, r->size - at - 1);
+        if (!mark)
+            break;
+        *kind = mark[1];
+        at = (size_t)(mark - r->bytes) + (mark[1] == MARK ? 1 : 2);
+        if (mark[1] != 0 && mark[1] != MARK)
+            return at;
+    }
+    *kind = 0;
+    return r->size;
+}
+
+typedef struct span {
+    size_t begin, end; /* bytes, without the marker behind them */
+} span;
+
+/* The coded data of intervals [first, last); false: the markers are not as they should be. */
+static bool find_intervals(const lt_jpeg_rows *r, int64_t first, int64_t last, span *out)
+{
+    size_t at = r->coded;
+    *out = (span){at, at};
+    for (int64_t k = 0; k < last; k++) {
+        uint8_t kind;
+        if (k == first)
+            out->begin = at;
+        at = next_marker(r, at, &kind);
+        if (!kind)
+            return false;
+        out->end = at - 2;
+        bool restart = kind >= RST0 && kind <= RST7;
+        if (restart ? kind - RST0 != (k & 7) : k != last - 1)
+            return false;
+    }
+    return out->begin < out->end;
+}
+
+/* Numbers the markers within [begin, end) of the piece from 0 on. */
+static void renumber(uint8_t *begin, const uint8_t *end)
+{
+    int number = 0;
+    for (uint8_t *at = begin; at + 1 < end; at++)
+        if (at[0] == MARK && at[1] >= RST0 && at[1] <= RST7)
+            at[1] = (uint8_t)(RST0 + (number++ & 7));
+}
+
+static lt_status assemble(const lt_jpeg_rows *r, size_t height_at, span data, lt_jpeg_piece *out)
+{
+    size_t length = data.end - data.begin;
+    out->size = r->coded + length + 2;
+    out->bytes = lt_alloc_aligned(64, out->size);
+    if (!out->bytes)
+        return LT_E_NOMEM;
+    memcpy(out->bytes, r->bytes, r->coded);
+    out->bytes[height_at] = (uint8_t)(out->height >> 8);
+    out->bytes[height_at + 1] = (uint8_t)out->height;
+    memcpy(out->bytes + r->coded, r->bytes + data.begin, length);
+    renumber(out->bytes + r->coded, out->bytes + r->coded + length);
+    out->bytes[out->size - 2] = MARK;
+    out->bytes[out->size - 1] = EOI;
+    return LT_OK;
+}
+
+/* Rows of units from one marker to the next, or 0 if markers stand within rows only now and then. */
+static int64_t rows_apart(const lt_jpeg_rows *r)
+{
+    if (r->interval <= 0)
+        return 0;
+    if (r->interval % r->mcus_per_row == 0)
+        return r->interval / r->mcus_per_row;
+    return r->mcus_per_row % r->interval == 0;
+}
+
+lt_status lt_jpeg_cut(const lt_jpeg_rows *rows, int32_t low, int32_t high, lt_jpeg_piece *out)
+{
+    int64_t apart = rows_apart(rows),
+            all = (rows->height + rows->mcu_height - 1) / rows->mcu_height;
+    size_t height_at = find_height(rows);
+    if (!apart || !height_at)
+        return LT_END;
+    int64_t first = low / rows->mcu_height - 1, last = (high - 1) / rows->mcu_height + 2;
+    first = first > 0 ? first / apart * apart : 0;
+    last = (last + apart - 1) / apart * apart;
+    last = last < all ? last : all;
+    if (first == 0)
+        return LT_END;
+
+    span data;
+    int64_t ends = (last * rows->mcus_per_row + rows->interval - 1) / rows->interval;
+    if (!find_intervals(rows, first * rows->mcus_per_row / rows->interval, ends, &data))
+        return LT_END;
+    lt_jpeg_piece piece = {.y = (int32_t)first * rows->mcu_height};
+    int64_t bottom = last * rows->mcu_height;
+    piece.height = (int32_t)(bottom < rows->height ? bottom : rows->height) - piece.y;
+    LT_TRY(assemble(rows, height_at, data, &piece));
+    *out = piece;
+    return LT_OK;
+}

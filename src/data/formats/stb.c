@@ -1,0 +1,270 @@
+/* PNG, BMP and the first frame of GIF by stb_image. Bits beyond 8 per channel and alpha are dropped, as Pillow's
+ * convert("RGB") does. */
+
+#include "base/alloc.h"
+#include "data/formats/image.h"
+#include "data/formats/stb_whole.h"
+
+#include <limits.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef STBI_NO_ZLIB
+#include <zlib.h>
+#endif
+
+#define STB_IMAGE_IMPLEMENTATION
+#define STB_IMAGE_STATIC
+#define STBI_NO_STDIO
+#define STBI_NO_LINEAR
+#define STBI_NO_HDR
+#define STBI_ONLY_PNG
+#define STBI_ONLY_BMP
+#define STBI_ONLY_GIF
+#define STBI_MAX_DIMENSIONS      (1 << 20)
+#define STBI_MALLOC(bytes)       take(NULL, bytes)
+#define STBI_REALLOC(old, bytes) take(old, bytes)
+#define STBI_FREE(memory)        give_back(memory)
+
+/* What stb_image may still take on this thread: what a file inflates to may be more than its header says. */
+static _Thread_local size_t room;
+static _Thread_local bool too_much, starved, late;
+static _Thread_local lt_image_timer timer;
+
+static void give_back(void *memory)
+{
+    room += malloc_usable_size(memory);
+    lt_free(memory);
+}
+
+static void *take(void *old, size_t bytes)
+{
+    size_t had = malloc_usable_size(old);
+    if (bytes > had && bytes - had > room) {
+        too_much = true;
+        return NULL;
+    }
+    void *memory = old ? lt_realloc(old, bytes, 1) : lt_alloc(bytes, 1);
+    starved = starved || !memory;
+    if (memory) {
+        size_t has = malloc_usable_size(memory); /* of a page more, perhaps */
+        room = has > room + had ? 0 : room + had - has;
+    }
+    return memory;
+}
+
+#include <stb_image.h>
+
+static void start(size_t bytes, const lt_image_limits *limits)
+{
+    room = bytes;
+    too_much = starved = late = false;
+    timer = lt_image_start(limits);
+}
+
+#ifdef STBI_NO_ZLIB
+/* RFC 1950, 2.2: deflate, without a preset dictionary, and the check bits are right. */
+static bool is_zlib(const uint8_t *b, int bytes)
+{
+    enum { METHOD = 15, DEFLATE = 8, DICTIONARY = 32, MODULUS = 31 };
+    return bytes > 1 && (*b & METHOD) == DEFLATE && !(b[1] & DICTIONARY)
+           && (*b * 256 + b[1]) % MODULUS == 0;
+}
+
+/* In stb_image's place: faster, and it can be stopped. The checksum at the end is not compared, as there. */
+static char *stbi_zlib_decode_malloc_guesssize_headerflag(const char *from, int bytes, int guess,
+                                                          int *length, int has_header)
+{
+    enum { HEADER = 2, RAW = -15, PIECE = 1 << 16 /* of the file, for each look at the clock */ };
+    const int begin = has_header ? HEADER : 0;
+    size_t size =
+        guess > 0 ? (size_t)guess + 1 : 1; /* one more: does not grow if the guess is right */
+    char *out = take(NULL, size);
+    z_stream z = {.next_in = (Bytef *)(uintptr_t)from + begin};
+    bool good = out && (!has_header || is_zlib((const uint8_t *)from, bytes));
+    int code = good ? inflateInit2(&z, RAW) : Z_DATA_ERROR;
+    for (int at = begin; code == Z_OK && !late; late = lt_image_check_time(&timer) != LT_OK) {
+        if (z.total_out == size) {
+            char *grown = size > INT_MAX / 2 ? NULL : take(out, 2 * size);
+            if (!grown)
+                break;
+            out = grown;
+            size *= 2;
+        }
+        z.next_out = (Bytef *)out + z.total_out;
+        z.avail_out = (uInt)(size - z.total_out);
+        z.avail_in = (uInt)(bytes - at < PIECE ? bytes - at : PIECE);
+        at += (int)z.avail_in;
+        code = inflate(&z, Z_NO_FLUSH);
+        at -= (int)z.avail_in;
+    }
+    starved = starved || code == Z_MEM_ERROR;
+    inflateEnd(&z);
+    *length = (int)z.total_out;
+    if (code == Z_STREAM_END)
+        return out;
+    give_back(out);
+    (void)stbi__err("broken or truncated deflate data", "");
+    return NULL;
+}
+#endif
+
+/* Of a PNG file that stb_image would not look at, as it has 2^30 bytes of pixels or more; ISO 15948, 11.2.2. */
+static bool png_size(const uint8_t *b, size_t size, int32_t *width, int32_t *height)
+{
+    enum { WIDTH = 16, HEIGHT = 20, END = 24, COLOURS = 4 };
+    const uint32_t most = 1U << 30;
+    if (size < END || *b != 0x89)
+        return false;
+    uint32_t w = (uint32_t)b[WIDTH] << 24 | (uint32_t)b[WIDTH + 1] << 16
+                 | (uint32_t)b[WIDTH + 2] << 8 | b[WIDTH + 3];
+    uint32_t h = (uint32_t)b[HEIGHT] << 24 | (uint32_t)b[HEIGHT + 1] << 16
+                 | (uint32_t)b[HEIGHT + 2] << 8 | b[HEIGHT + 3];
+    if (w > INT32_MAX || h > INT32_MAX || (uint64_t)w * h < most / COLOURS)
+        return false;
+    *width = (int32_t)w;
+    *height = (int32_t)h;
+    return true;
+}
+
+static lt_status fail_room(void)
+{
+    return lt_fail(LT_E_FORMAT, "image: its pixels take more memory than a picture may");
+}
+
+static lt_status failed(void)
+{
+    const char *why = stbi_failure_reason();
+    if (late)
+        return lt_image_check_time(&timer);
+    if (too_much)
+        return fail_room();
+    if (starved)
+        return lt_fail(LT_E_NOMEM, "image: no memory for the pixels");
+    return lt_fail(LT_E_FORMAT, "image: %s", why ? why : "broken picture");
+}
+
+lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
+{
+    int w = 0, h = 0, channels = 0;
+    if (size > INT_MAX)
+        return lt_fail(LT_E_FORMAT, "image: a file of %zu bytes", size);
+    if (png_size(bytes, size, width, height))
+        return LT_OK;
+    start(lt_image_room(NULL, 0), NULL);
+    if (!stbi_info_from_memory(bytes, (int)size, &w, &h, &channels))
+        return failed();
+    *width = w;
+    *height = h < -INT_MAX ? 0 : abs(h); /* negative in a BMP: its first row is the top one */
+    return LT_OK;
+}
+
+/* Sets the room of a picture; stb_image needs twice the bytes that its pixels have in the file, at least. */
+static lt_status make_room(const uint8_t *bytes, size_t size, const lt_image_limits *limits)
+{
+    enum { COLOURS = 3 };
+    int32_t w = 0, h = 0;
+    int channels = 0;
+    if (png_size(bytes, size, &w, &h))
+        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than stb_image reads", (int)w,
+                       (int)h);
+    if (!stbi_info_from_memory(bytes, (int)size, &w, &h, &channels))
+        return failed();
+    size_t deep = stbi_is_16_bit_from_memory(bytes, (int)size) ? 2 : 1;
+    size_t samples = (size_t)(channels > COLOURS ? channels : COLOURS); /* grey becomes colours */
+    size_t needed = (size_t)w * (size_t)abs(h) * samples * deep;
+    start(lt_image_room(limits, needed), limits);
+    return 2 * needed > room ? fail_room() : LT_OK;
+}
+
+/* What stb_image reads; nothing more once its time is over. */
+typedef struct source {
+    const uint8_t *at;
+    size_t left;
+    unsigned calls;
+} source;
+
+static void skip_some(void *context, int bytes)
+{
+    source *s = context;
+    size_t count = (size_t)bytes < s->left ? (size_t)bytes : s->left;
+    s->at += count;
+    s->left -= count;
+}
+
+static int read_some(void *context, char *to, int bytes)
+{
+    enum { CALLS = 64 }; /* of 128 bytes for each look at the clock */
+    source *s = context;
+    const uint8_t *from = s->at;
+    if (s->calls++ % CALLS == 0 && lt_image_check_time(&timer))
+        late = true;
+    if (late)
+        return 0;
+    skip_some(s, bytes);
+    memcpy(to, from, (size_t)(s->at - from));
+    return (int)(s->at - from);
+}
+
+static int has_ended(void *context)
+{
+    const source *s = context;
+    return late || !s->left;
+}
+
+/* NULL: failed. Of a GIF each code is up to 4096 steps, behind the last pixel too, so that its time is limited; others
+ * take time in proportion to their pixels and bytes. */
+static lt_status load(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                      int channels, lt_window *whole, uint8_t **out)
+{
+    const stbi_io_callbacks from = {read_some, skip_some, has_ended};
+    source s = {.at = bytes, .left = size};
+    int found = 0;
+    LT_TRY(make_room(bytes, size, limits));
+    if (*bytes == 'G')
+        *out = stbi_load_from_callbacks(&from, &s, &whole->width, &whole->height, &found, channels);
+    else
+        *out = stbi_load_from_memory(bytes, (int)size, &whole->width, &whole->height, &found,
+                                     channels);
+    if (*out && !late)
+        return LT_OK;
+    stbi_image_free(*out);
+    return failed();
+}
+
+/* The window is copied: stb's memory has no spare bytes behind it. */
+static lt_status copy_window(const uint8_t *pixels, int32_t width, int channels, lt_window window,
+                             lt_picture *out)
+{
+    size_t row = (size_t)window.width * (size_t)channels, all = (size_t)width * (size_t)channels;
+    LT_TRY(lt_picture_reserve(out, row * (size_t)window.height));
+    const uint8_t *from = pixels + (size_t)window.y * all + (size_t)window.x * (size_t)channels;
+    for (size_t y = 0; y < (size_t)window.height; y++)
+        memcpy(out->memory + y * row, from + y * all, row);
+    out->pixels = out->memory;
+    out->stride = row;
+    out->width = window.width;
+    out->height = window.height;
+    out->channels = channels;
+    return LT_OK;
+}
+
+lt_status lt_stb_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                        int channels, lt_window window, lt_picture *out)
+{
+    lt_window header = {0}, found = {0};
+    uint8_t *pixels = NULL;
+    LT_TRY(lt_stb_size(bytes, size, &header.width, &header.height));
+    LT_TRY(lt_image_check(limits, header.width, header.height));
+    if (!lt_stb_is_whole(bytes, size))
+        return lt_fail(LT_E_FORMAT, "image: the file is truncated");
+    LT_ASSERT(window.x + window.width <= header.width && window.y + window.height <= header.height);
+    LT_TRY(load(bytes, size, limits, channels, &found, &pixels));
+    lt_status st = LT_OK;
+    if (found.width != header.width || found.height != header.height)
+        st = lt_fail(LT_E_FORMAT, "image: header and pixels disagree on the size");
+    else
+        st = copy_window(pixels, found.width, channels, window, out);
+    stbi_image_free(pixels);
+    return st;
+}

@@ -1,0 +1,208 @@
+/* TIFF by libtiff, its first picture, of whatever kind libtiff turns into 8 bits of red, green and blue (TIFFRGBAImage).
+ * Alpha is dropped, not multiplied in, as Pillow's convert("RGB") does; the orientation is exif.h's business. Strips and
+ * rows of tiles are decoded one after the other, those of the window only. */
+
+#include "base/alloc.h"
+#include "data/formats/image.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <tiffio.h>
+
+enum { WHY = 256 };
+
+typedef struct source {
+    const uint8_t *bytes;
+    uint64_t size, at;
+    lt_image_timer timer;
+    char why[WHY]; /* what libtiff said first */
+} source;
+
+static tmsize_t read_some(thandle_t handle, void *to, tmsize_t bytes)
+{
+    source *s = handle;
+    uint64_t left = s->at < s->size ? s->size - s->at : 0;
+    uint64_t count = bytes < 0 ? 0 : (uint64_t)bytes < left ? (uint64_t)bytes : left;
+    memcpy(to, s->bytes + (left ? s->at : 0), (size_t)count);
+    s->at += count;
+    return (tmsize_t)count;
+}
+
+static tmsize_t write_none(thandle_t handle, void *from, tmsize_t bytes)
+{
+    (void)handle, (void)from, (void)bytes;
+    return 0;
+}
+
+static toff_t seek(thandle_t handle, toff_t offset, int whence)
+{
+    source *s = handle;
+    s->at = whence == SEEK_CUR ? s->at + offset : whence == SEEK_END ? s->size + offset : offset;
+    return s->at;
+}
+
+static int close_none(thandle_t handle)
+{
+    (void)handle;
+    return 0;
+}
+
+static toff_t size_of(thandle_t handle)
+{
+    return ((const source *)handle)->size;
+}
+
+__attribute__((format(printf, 4, 0))) static int
+on_error(TIFF *tiff, void *context, const char *module, const char *fmt, va_list args)
+{
+    source *s = context;
+    (void)tiff, (void)module;
+    if (!*s->why)
+        vsnprintf(s->why, WHY, fmt, args);
+    return 1;
+}
+
+__attribute__((format(printf, 4, 0))) static int
+on_warning(TIFF *tiff, void *context, const char *module, const char *fmt, va_list args)
+{
+    (void)tiff, (void)context, (void)module, (void)fmt, (void)args;
+    return 1;
+}
+
+static lt_status failed(const source *s)
+{
+    return lt_fail(LT_E_FORMAT, "tiff: %s", *s->why ? s->why : "a broken file");
+}
+
+/* room: bytes that libtiff may take at a time. */
+static lt_status open_tiff(TIFF **out, source *s, size_t room)
+{
+    TIFFOpenOptions *options = TIFFOpenOptionsAlloc();
+    if (!options)
+        return lt_fail(LT_E_NOMEM, "tiff: no memory to open the file");
+    TIFFOpenOptionsSetMaxSingleMemAlloc(options, (tmsize_t)room);
+    TIFFOpenOptionsSetErrorHandlerExtR(options, on_error, s);
+    TIFFOpenOptionsSetWarningHandlerExtR(options, on_warning, s);
+    *out = TIFFClientOpenExt("", "rm", s, read_some, write_none, seek, close_none, size_of, NULL,
+                             NULL, options);
+    TIFFOpenOptionsFree(options);
+    return *out ? LT_OK : failed(s);
+}
+
+static lt_status read_size(TIFF *tiff, const source *s, int32_t *width, int32_t *height)
+{
+    uint32_t w = 0, h = 0;
+    if (!TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &w) || !TIFFGetField(tiff, TIFFTAG_IMAGELENGTH, &h)
+        || w > INT32_MAX || h > INT32_MAX)
+        return failed(s);
+    *width = (int32_t)w;
+    *height = (int32_t)h;
+    return LT_OK;
+}
+
+lt_status lt_tiff_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
+{
+    source s = {.bytes = bytes, .size = size};
+    TIFF *tiff = NULL;
+    LT_TRY(open_tiff(&tiff, &s, lt_image_room(NULL, 0)));
+    lt_status st = read_size(tiff, &s, width, height);
+    TIFFClose(tiff);
+    return st;
+}
+
+/* libtiff leaves colours as they are where alpha was multiplied in already. */
+static void ignore_alpha(TIFF *tiff)
+{
+    enum { MOST = 16 };
+    uint16_t count = 0, kind[MOST] = {EXTRASAMPLE_ASSOCALPHA};
+    const uint16_t *kinds = NULL;
+    if (TIFFGetField(tiff, TIFFTAG_EXTRASAMPLES, &count, &kinds) && count > 0 && count <= MOST) {
+        memcpy(kind + 1, kinds + 1, (count - 1U) * sizeof *kind);
+        TIFFSetField(tiff, TIFFTAG_EXTRASAMPLES, (int)count, kind);
+    }
+}
+
+/* Rows that are decoded together. */
+static uint32_t band_rows(TIFF *tiff, uint32_t height)
+{
+    uint32_t rows = 0;
+    if (TIFFIsTiled(tiff))
+        TIFFGetField(tiff, TIFFTAG_TILELENGTH, &rows);
+    else
+        TIFFGetFieldDefaulted(tiff, TIFFTAG_ROWSPERSTRIP, &rows);
+    return rows < 1 || rows > height ? height : rows;
+}
+
+/* The rows y .. of a band into out, those and the columns of the window. */
+static void take_rows(const uint32_t *raster, const TIFFRGBAImage *image, uint32_t y, uint32_t rows,
+                      lt_window w, uint8_t *out)
+{
+    enum { COLOURS = 3 };
+    for (uint32_t r = 0; r < rows; r++) {
+        int64_t row = (int64_t)y + r - w.y;
+        if (row < 0 || row >= w.height)
+            continue;
+        const uint32_t *from = raster + (size_t)r * image->width + w.x;
+        uint8_t *to = out + (size_t)row * (size_t)w.width * COLOURS;
+        for (int32_t x = 0; x < w.width; x++, to += COLOURS) {
+            to[0] = (uint8_t)TIFFGetR(from[x]);
+            to[1] = (uint8_t)TIFFGetG(from[x]);
+            to[2] = (uint8_t)TIFFGetB(from[x]);
+        }
+    }
+}
+
+static lt_status read_bands(TIFFRGBAImage *image, source *s, lt_window w, uint8_t *out)
+{
+    uint32_t band = band_rows(image->tif, image->height);
+    uint32_t *raster = lt_alloc((size_t)band * image->width, sizeof *raster);
+    if (!raster)
+        return LT_E_NOMEM;
+    lt_status st = LT_OK;
+    uint32_t first = (uint32_t)w.y / band * band, end = (uint32_t)(w.y + w.height);
+    image->req_orientation = image->orientation; /* rows as they are stored */
+    for (uint32_t y = first; y < end && !(st = lt_image_check_time(&s->timer)); y += band) {
+        uint32_t rows = image->height - y < band ? image->height - y : band;
+        image->row_offset = (int)y;
+        if (!TIFFRGBAImageGet(image, raster, image->width, rows) || *s->why) {
+            st = failed(s);
+            break;
+        }
+        take_rows(raster, image, y, rows, w, out);
+    }
+    lt_free(raster);
+    return st;
+}
+
+static lt_status read_window(TIFF *tiff, source *s, lt_window w, lt_picture *out)
+{
+    enum { COLOURS = 3 };
+    TIFFRGBAImage image;
+    char why[1024] = "";
+    LT_TRY(lt_picture_reserve(out, (size_t)w.width * (size_t)w.height * COLOURS));
+    ignore_alpha(tiff);
+    if (!TIFFRGBAImageOK(tiff, why) || !TIFFRGBAImageBegin(&image, tiff, 1, why))
+        return lt_fail(LT_E_FORMAT, "tiff: %.200s", why);
+    lt_status st = read_bands(&image, s, w, out->memory);
+    TIFFRGBAImageEnd(&image);
+    return st;
+}
+
+lt_status lt_tiff_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                         int channels, lt_window window, lt_picture *out)
+{
+    enum { DEEPEST = 8 }; /* bytes of a pixel of four channels */
+    source s = {.bytes = bytes, .size = size, .timer = lt_image_start(limits)};
+    int32_t width = 0, height = 0;
+    TIFF *tiff = NULL;
+    LT_TRY(lt_tiff_size(bytes, size, &width, &height));
+    LT_TRY(lt_image_check(limits, width, height));
+    LT_TRY(open_tiff(&tiff, &s, lt_image_room(limits, (size_t)width * (size_t)height * DEEPEST)));
+    lt_status st = read_window(tiff, &s, window, out);
+    TIFFClose(tiff);
+    LT_TRY(st);
+    lt_picture_show(out, window.width, window.height, channels,
+                    (lt_window){0, 0, window.width, window.height});
+    return LT_OK;
+}

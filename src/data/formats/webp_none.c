@@ -1,0 +1,17 @@
+/* Stands in for webp.c in a build without libwebp. */
+
+#include "data/formats/image.h"
+
+lt_status lt_webp_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
+{
+    (void)bytes, (void)size, (void)width, (void)height;
+    return lt_fail(LT_E_UNSUPPORTED,
+                   "image: WebP, and this build has no libwebp (meson option 'webp')");
+}
+
+lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                         int channels, lt_window window, lt_picture *out)
+{
+    (void)limits, (void)channels, (void)window, (void)out;
+    return lt_webp_size(bytes, size, NULL, NULL);
+}

@@ -1,0 +1,51 @@
+/* Lists of broken samples; each is described by its name and the reason. */
+
+#include "data/loader/failures.h"
+
+#include "base/alloc.h"
+
+#include "lather/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Names the sample in the failure's message. */
+static char *describe(const lt_dataset *d, int64_t index)
+{
+    const char *name = lt_dataset_sample_name(d, index), *why = lt_error_message();
+    if (!name)
+        return lt_format("%s: sample %" PRId64 ": %s", d->ops->name, index, why);
+    char shown[4096];
+    lt_text_line(shown, sizeof shown, name); /* as messages have it */
+    return strncmp(why, shown, strlen(shown)) ? lt_format("%s: %s", shown, why) : lt_strdup(why);
+}
+
+lt_status lt_failures_add(lt_failures *f, const lt_dataset *d, int64_t index, int place)
+{
+    lt_report *grown = lt_grow(f->item, &f->capacity, f->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    f->item = grown;
+    char *why = describe(d, index);
+    if (!why)
+        return LT_E_NOMEM;
+    f->item[f->count++] = (lt_report){.index = index, .place = place, .why = why};
+    return LT_OK;
+}
+
+void lt_failures_clear(lt_failures *f)
+{
+    for (size_t i = 0; i < f->count; i++)
+        lt_free(f->item[i].why);
+    lt_free(f->item);
+    *f = (lt_failures){0};
+}
+
+lt_status lt_failures_fatal(const lt_dataset *d, int64_t index, lt_status st)
+{
+    char *why = st == LT_E_NOMEM ? NULL : describe(d, index);
+    if (why)
+        (void)lt_fail(st, "%s", why);
+    lt_free(why);
+    return st;
+}

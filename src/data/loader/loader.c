@@ -1,0 +1,397 @@
+/* Hands out the ring's batches as tensors, in order, and keeps account of broken pictures.
+ *
+ * Where the device's memory is the host's, the threads write straight into a slot's tensors; else
+ * a batch is copied to one pair of tensors, at a fixed address, while the step before runs if the
+ * device can (upload.h). An incomplete batch is copied into
+ * tensors of its own size. */
+
+#include "base/alloc.h"
+#include "base/trace.h"
+#include "data/loader/bad_list.h"
+#include "data/loader/loader_config.h"
+#include "data/loader/loader_stats.h"
+#include "data/loader/ring.h"
+#include "data/loader/upload.h"
+#include "tensor/tensor.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct pair {
+    lt_tensor *images, *labels, *targets; /* targets: NULL without mixing */
+} pair;
+
+struct lt_loader {
+    lt_dataset *dataset;
+    lt_device *device;
+    lt_ring *ring;
+    lt_picture_cache *cache; /* NULL: none */
+    lt_loader_config config; /* zeros filled in */
+    int channels;
+    int64_t batches;
+    int64_t batch;    /* the next one within the epoch */
+    bool begun, lent; /* seek was called; the ring's oldest slot is the caller's */
+    pair *pairs;      /* [slots], or [1] if the device has memory of its own */
+    uint8_t *staging; /* [slots] batches of labels, targets, pixels, in that case */
+    lt_upload *ahead; /* owns the staging; NULL: copies wait */
+    int64_t taken;    /* number of the batch that is lent */
+    pair part;        /* an incomplete batch */
+    lt_bad_list bad;
+    int64_t samples, delivered; /* delivered: batches */
+    double wait_seconds;
+    lt_status failed; /* until seek */
+    char *why;
+};
+
+static void free_pair(pair *p)
+{
+    lt_tensor_free(&p->images);
+    lt_tensor_free(&p->labels);
+    lt_tensor_free(&p->targets);
+}
+
+static bool mixes(const lt_loader *l)
+{
+    return lt_mix_wanted(&l->config.mix);
+}
+
+/* Of so many inputs; numbers have their own shape. */
+static lt_shape batch_shape(const lt_loader *l, int count, int size)
+{
+    lt_shape numbers = {.ndim = l->dataset->shape.ndim + 1, .dim = {count}};
+    if (numbers.ndim == 1)
+        return LT_SHAPE(count, l->channels, size, size);
+    memcpy(numbers.dim + 1, l->dataset->shape.dim, sizeof numbers.dim - sizeof *numbers.dim);
+    return numbers;
+}
+
+static lt_status new_pair(pair *out, const lt_loader *l, int count, int size)
+{
+    lt_dtype dtype = l->dataset->shape.ndim ? LT_F32 : LT_U8;
+    LT_TRY(lt_tensor_new(&out->images, l->device, dtype, batch_shape(l, count, size)));
+    lt_status st = lt_tensor_new(&out->labels, l->device, LT_I32, LT_SHAPE(count));
+    if (!st && mixes(l))
+        st = lt_tensor_new(&out->targets, l->device, LT_F32, LT_SHAPE(count, l->dataset->classes));
+    if (st)
+        free_pair(out);
+    return st;
+}
+
+/* Of the largest inputs. */
+static int largest_size(const lt_loader *l)
+{
+    const lt_size_schedule *s = &l->config.sizes;
+    int size = s->count ? 0 : l->config.transform.size;
+    for (int i = 0; i < s->count; i++)
+        size = s->step[i].size > size ? s->step[i].size : size;
+    return size;
+}
+
+/* The same memory for inputs of another size, not above the first one. */
+static void set_size(const lt_loader *l, lt_tensor *images, int size)
+{
+    lt_shape shape = batch_shape(l, (int)images->shape.dim[0], size);
+    images->shape = shape;
+    lt_storage_strides(shape, images->stride);
+}
+
+static size_t target_bytes(const lt_loader *l, int count)
+{
+    return mixes(l) ? (size_t)count * (size_t)l->dataset->classes * sizeof(float) : 0;
+}
+
+static bool on_host(const lt_loader *l)
+{
+    return l->device->backend->host_memory;
+}
+
+static lt_status make_staging(lt_loader *l, size_t bytes)
+{
+    const size_t align = 64, all = bytes * (size_t)l->config.slots;
+    if (l->device->backend->uploads) {
+        LT_TRY(lt_upload_new(&l->ahead, l->device, bytes));
+        return lt_upload_host(l->ahead, all, &l->staging);
+    }
+    l->staging = lt_alloc_aligned(align, all);
+    return l->staging ? LT_OK : LT_E_NOMEM;
+}
+
+static lt_status make_slots(lt_loader *l)
+{
+    const lt_loader_config *c = &l->config;
+    int pairs = on_host(l) ? c->slots : 1;
+    l->pairs = lt_alloc((size_t)pairs, sizeof *l->pairs);
+    if (!l->pairs)
+        return LT_E_NOMEM;
+    for (int i = 0; i < pairs; i++)
+        LT_TRY(new_pair(&l->pairs[i], l, c->batch, largest_size(l)));
+    if (on_host(l)) {
+        for (int i = 0; i < c->slots; i++)
+            lt_ring_set_memory(l->ring, i, lt_tensor_view(l->pairs[i].images).data,
+                               lt_tensor_view(l->pairs[i].labels).data,
+                               mixes(l) ? lt_tensor_view(l->pairs[i].targets).data : NULL);
+        return LT_OK;
+    }
+    size_t labels = (size_t)c->batch * sizeof(int32_t), align = 64,
+           targets = target_bytes(l, c->batch);
+    size_t images = (size_t)c->batch * lt_sample_bytes(l->dataset, largest_size(l));
+    size_t bytes = (labels + targets + images + align - 1) / align * align;
+    LT_TRY(make_staging(l, bytes));
+    for (int i = 0; i < c->slots; i++) {
+        uint8_t *begin = l->staging + (size_t)i * bytes;
+        lt_ring_set_memory(l->ring, i, begin + labels + targets, (int32_t *)(void *)begin,
+                           targets ? (float *)(void *)(begin + labels) : NULL);
+    }
+    return LT_OK;
+}
+
+static lt_status make_ring(lt_loader *l)
+{
+    enum { MAX_TRIES = 1000 };
+    const lt_loader_config *c = &l->config;
+    lt_ring_config ring = {.dataset = l->dataset,
+                           .transform = c->transform,
+                           .sizes = c->sizes,
+                           .mix = c->mix,
+                           .sampler = {.count = c->limit,
+                                       .rank = c->rank,
+                                       .size = c->size,
+                                       .seed = c->seed,
+                                       .shuffle = c->shuffle,
+                                       .drop_last = c->drop_last,
+                                       .repeats = c->repeats},
+                           .cache = l->cache,
+                           .keep_broken = c->keep_broken,
+                           .read_ahead = c->read_ahead,
+                           .batch = c->batch,
+                           .slots = c->slots,
+                           .threads = c->threads};
+    int64_t share = lt_sampler_share(&ring.sampler);
+    l->batches = share / c->batch + (!c->drop_last && share % c->batch);
+    if (c->max_batches && c->max_batches < l->batches)
+        l->batches = c->max_batches;
+    if (l->batches < 1)
+        return lt_fail(LT_E_ARG, "loader: %" PRId64 " samples on %d ranks make no batch of %d",
+                       c->limit, c->size, c->batch);
+    ring.batches = l->batches;
+    ring.tries = c->max_bad < 0 || c->max_bad >= MAX_TRIES ? MAX_TRIES : c->max_bad + 1;
+    ring.tries = ring.tries < c->limit ? ring.tries : c->limit;
+    return lt_ring_new(&l->ring, &ring);
+}
+
+lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset, lt_device *device,
+                        const lt_loader_config *config)
+{
+    lt_loader_config c = *config;
+    LT_TRY(lt_loader_config_complete(&c, dataset));
+    lt_loader *l = lt_alloc(1, sizeof *l);
+    if (!l)
+        return LT_E_NOMEM;
+    l->dataset = dataset;
+    l->device = device;
+    l->config = c;
+    l->channels = lt_dataset_channels(dataset);
+    l->bad.seen = lt_alloc((size_t)dataset->count / 8 + 1, 1);
+    lt_status st = l->bad.seen ? LT_OK : LT_E_NOMEM;
+    if (!st && c.cache_bytes)
+        st = lt_picture_cache_new(&l->cache, dataset->count, c.cache_bytes);
+    if (!st)
+        st = make_ring(l);
+    if (!st)
+        st = make_slots(l);
+    if (st)
+        lt_loader_free(&l);
+    else
+        *out = l;
+    return st;
+}
+
+void lt_loader_free(lt_loader **loader)
+{
+    lt_loader *l = *loader;
+    *loader = NULL;
+    if (!l)
+        return;
+    lt_ring_free(&l->ring);
+    lt_picture_cache_free(&l->cache);
+    for (int i = 0; l->pairs && i < (on_host(l) ? l->config.slots : 1); i++)
+        free_pair(&l->pairs[i]);
+    lt_free(l->pairs);
+    if (!l->ahead)
+        lt_free(l->staging);
+    lt_upload_free(&l->ahead);
+    free_pair(&l->part);
+    lt_bad_list_clear(&l->bad);
+    lt_free(l->why);
+    lt_free(l);
+}
+
+lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
+{
+    const int64_t most = INT64_MAX / 2; /* room to count on */
+    int64_t number = 0;
+    if (epoch < 0 || batch < 0 || batch > l->batches)
+        return lt_fail(LT_E_ARG, "loader: batch %" PRId64 " of epoch %" PRId64 "; it has %" PRId64,
+                       batch, epoch, l->batches);
+    if (__builtin_mul_overflow(epoch, l->batches, &number) || number > most - batch)
+        return lt_fail(LT_E_ARG,
+                       "loader: epoch %" PRId64 " of %" PRId64 " batches; %" PRId64
+                       " batches can be counted",
+                       epoch, l->batches, most);
+    l->begun = true;
+    l->lent = false;
+    l->failed = LT_OK;
+    lt_free(l->why);
+    l->why = NULL;
+    l->batch = batch;
+    if (l->ahead)
+        LT_TRY(lt_upload_forget(l->ahead));
+    lt_ring_seek(l->ring, number + batch);
+    return LT_OK;
+}
+
+static lt_status check(lt_loader *l, const lt_batch_slot *slot)
+{
+    for (size_t i = 0; i < slot->reports; i++)
+        LT_TRY(lt_bad_list_add(&l->bad, &slot->report[i]));
+    if (l->config.max_bad >= 0 && l->bad.count > (size_t)l->config.max_bad)
+        return lt_fail(LT_E_FORMAT, "data: %zu broken pictures, %" PRId64 " allowed; the last: %s",
+                       l->bad.count, l->config.max_bad, l->bad.text[l->bad.count - 1]);
+    if (slot->status)
+        return lt_fail(slot->status, "%s", slot->why ? slot->why : "data: no memory");
+    return LT_OK;
+}
+
+static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
+{
+    const lt_backend *be = l->device->backend;
+    void *ctx = l->device->ctx;
+    size_t count = (size_t)slot->count;
+    LT_TRY(be->copy(ctx, lt_tensor_view(to->images).data, slot->pixels,
+                    count * lt_sample_bytes(l->dataset, slot->size), LT_COPY_IN));
+    LT_TRY(be->copy(ctx, lt_tensor_view(to->labels).data, slot->labels, count * sizeof(int32_t),
+                    LT_COPY_IN));
+    if (to->targets)
+        LT_TRY(be->copy(ctx, lt_tensor_view(to->targets).data, slot->targets,
+                        target_bytes(l, slot->count), LT_COPY_IN));
+    return be->sync(ctx); /* before the slot is written again */
+}
+
+/* Places a whole batch, and sends the next one on its way if it is made. */
+static lt_status deliver_ahead(lt_loader *l, const lt_batch_slot *slot, const pair *to)
+{
+    const lt_batch_slot *next = lt_ring_peek(l->ring);
+    const lt_upload_part parts[] = {
+        {to->labels, slot->labels},
+        {to->targets, slot->targets},
+        {to->images, slot->pixels},
+    };
+    LT_TRY(lt_upload_begin(l->ahead, slot, lt_sample_bytes(l->dataset, slot->size)));
+    LT_TRY(lt_upload_place(l->ahead, slot, parts, sizeof parts / sizeof *parts));
+    bool whole = next && next->count == l->config.batch;
+    return whole ? lt_upload_begin(l->ahead, next, lt_sample_bytes(l->dataset, next->size)) : LT_OK;
+}
+
+/* Makes the batch available as tensors. */
+static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt_batch *out)
+{
+    pair *p = on_host(l) ? &l->pairs[number] : l->pairs;
+    set_size(l, p->images, slot->size);
+    if (slot->count < l->config.batch) {
+        p = &l->part;
+        const lt_shape shape = batch_shape(l, slot->count, slot->size);
+        if (p->images && !lt_shape_equal(p->images->shape, shape))
+            free_pair(p);
+        if (!p->images)
+            LT_TRY(new_pair(p, l, slot->count, slot->size));
+        LT_TRY(upload(l, slot, p));
+    } else if (l->ahead) {
+        LT_TRY(deliver_ahead(l, slot, p));
+    } else if (!on_host(l)) {
+        LT_TRY(upload(l, slot, p));
+    }
+    *out = (lt_batch){.images = p->images,
+                      .labels = p->labels,
+                      .targets = p->targets,
+                      .count = slot->count,
+                      .index = slot->number % l->batches,
+                      .row = slot->row};
+    lt_tensor_touch(p->images);
+    lt_tensor_touch(p->labels);
+    if (p->targets)
+        lt_tensor_touch(p->targets);
+    return LT_OK;
+}
+
+static lt_status take_back(lt_loader *l)
+{
+    if (!l->lent)
+        return LT_OK;
+    if (l->ahead)
+        LT_TRY(lt_upload_wait(l->ahead, l->taken));
+    lt_ring_release(l->ring);
+    l->lent = false;
+    return LT_OK;
+}
+
+lt_status lt_loader_next(lt_loader *l, lt_batch *out)
+{
+    if (!l->begun)
+        LT_TRY(lt_loader_seek(l, 0, 0));
+    if (l->failed)
+        return lt_fail(l->failed, "%s", l->why ? l->why : "data: no memory");
+    LT_TRY(take_back(l));
+    if (l->batch == l->batches) {
+        l->batch = 0;
+        return LT_END;
+    }
+    int number;
+    int64_t span = lt_trace_begin();
+    double start = lt_seconds();
+    const lt_batch_slot *slot = lt_ring_take(l->ring, &number);
+    l->wait_seconds += lt_seconds() - start;
+    lt_trace_end(span, LT_PROFILE_LOADER, "wait for a batch", 0);
+    lt_status st = check(l, slot);
+    if (!st)
+        st = deliver(l, slot, number, out);
+    if (st) {
+        l->failed = st;
+        l->why = lt_strdup(lt_error_message());
+        return st;
+    }
+    l->lent = true;
+    l->taken = slot->number;
+    l->batch++;
+    l->samples += slot->count;
+    l->delivered++;
+    return LT_OK;
+}
+
+int64_t lt_loader_batches(const lt_loader *loader)
+{
+    return loader->batches;
+}
+
+lt_loader_stats lt_loader_statistics(const lt_loader *l)
+{
+    lt_ring_times t = lt_ring_statistics(l->ring);
+    lt_loader_stats s = {.samples = l->samples,
+                         .bad = (int64_t)l->bad.count,
+                         .read_seconds = t.read_seconds,
+                         .decode_seconds = t.decode_seconds,
+                         .resize_seconds = t.resize_seconds,
+                         .idle_seconds = t.idle_seconds,
+                         .wait_seconds = l->wait_seconds,
+                         .batches = l->delivered,
+                         .starved = t.starved,
+                         .ready = t.ready,
+                         .queued = t.queued,
+                         .room = l->config.slots - 1}; /* one is lent */
+    lt_loader_stats_caches(&s, l->cache, l->dataset->store);
+    return s;
+}
+
+const char *lt_loader_bad(const lt_loader *loader, int64_t i)
+{
+    return i >= 0 && (size_t)i < loader->bad.count ? loader->bad.text[i] : NULL;
+}

@@ -1,0 +1,110 @@
+/* What a loader's thread does for one place in a batch. */
+
+#include "data/loader/sample.h"
+
+#include "base/trace.h"
+#include "data/loader/failures.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static lt_status read_label(const lt_dataset *d, int64_t index, const lt_record *record,
+                            int32_t *label)
+{
+    if (record->label < 0 || record->label >= d->classes) {
+        const char *name = lt_dataset_sample_name(d, index);
+        return lt_fail(LT_E_FORMAT, "%s: sample %" PRId64 " has label %d, outside of 0 .. %d",
+                       name ? name : d->ops->name, index, (int)record->label, d->classes - 1);
+    }
+    *label = record->label;
+    return LT_OK;
+}
+
+static lt_status read_record(const lt_dataset *d, int64_t index, lt_scratch *scratch)
+{
+    int64_t span = lt_trace_begin();
+    double start = lt_seconds();
+    lt_status st = d->ops->read(d, index, &scratch->record);
+    scratch->read_seconds += lt_seconds() - start;
+    lt_trace_end(span, LT_PROFILE_LOADER, "read", (int64_t)scratch->record.size);
+    return st;
+}
+
+size_t lt_sample_bytes(const lt_dataset *d, int size)
+{
+    if (d->shape.ndim)
+        return (size_t)lt_shape_count(d->shape) * sizeof(float);
+    return (size_t)size * (size_t)size * (size_t)lt_dataset_channels(d);
+}
+
+/* Numbers, as they are; [C,H,W] becomes a part of a tensor that is stored channels-last. */
+static lt_status place_numbers(const lt_dataset *d, const lt_record *r, uint8_t *out)
+{
+    char shape[LT_SHAPE_TEXT];
+    if (r->encoding != LT_ENCODING_FLOATS || r->size != lt_sample_bytes(d, 0))
+        return lt_fail(LT_E_FORMAT, "data: a record of %zu bytes is no %s of f32", r->size,
+                       lt_shape_text(d->shape, shape));
+    if (d->shape.ndim != 3) {
+        memcpy(out, r->bytes, r->size);
+        return LT_OK;
+    }
+    size_t channels = (size_t)d->shape.dim[0],
+           pixels = (size_t)d->shape.dim[1] * (size_t)d->shape.dim[2];
+    const float *from = (const float *)(const void *)r->bytes;
+    float *to = (float *)(void *)out;
+    for (size_t c = 0; c < channels; c++)
+        for (size_t i = 0; i < pixels; i++)
+            to[i * channels + c] = from[c * pixels + i];
+    return LT_OK;
+}
+
+static lt_status transform(const lt_sample *s, lt_scratch *scratch, int32_t *label, uint8_t *out,
+                           bool *fatal)
+{
+    lt_rng rng = {.key = s->key};
+    lt_status st = read_label(s->dataset, s->index, &scratch->record, label);
+    *fatal = st != LT_OK;
+    if (!st && s->dataset->shape.ndim)
+        return place_numbers(s->dataset, &scratch->record, out);
+    return st ? st
+              : lt_transform_run(s->transform, lt_dataset_channels(s->dataset), &rng, scratch, out);
+}
+
+/* From the cache, whose record takes the place of the thread's own for so long; false: not there. */
+static bool make_cached(const lt_sample *s, lt_scratch *scratch, int32_t *label, uint8_t *out,
+                        bool *fatal, lt_status *st)
+{
+    lt_record own = scratch->record;
+    if (!lt_picture_cache_find(s->cache, s->index, &scratch->record))
+        return false;
+    *st = transform(s, scratch, label, out, fatal);
+    scratch->record = own;
+    return true;
+}
+
+static lt_status make(const lt_sample *s, lt_scratch *scratch, int32_t *label, uint8_t *out,
+                      bool *fatal)
+{
+    lt_status st;
+    *fatal = false;
+    if (s->cache && make_cached(s, scratch, label, out, fatal, &st))
+        return st;
+    LT_TRY(read_record(s->dataset, s->index, scratch));
+    if (s->cache) {
+        double start = lt_seconds();
+        lt_picture_cache_add(s->cache, s->index, &scratch->record, lt_dataset_channels(s->dataset),
+                             s->transform);
+        scratch->decode_seconds += lt_seconds() - start;
+    }
+    return transform(s, scratch, label, out, fatal);
+}
+
+lt_status lt_sample_make(const lt_sample *s, lt_scratch *scratch, int32_t *label, uint8_t *out,
+                         bool *fatal)
+{
+    lt_status st = make(s, scratch, label, out, fatal);
+    if (*fatal || (st != LT_E_NOMEM && st != LT_E_UNSUPPORTED))
+        return st;
+    *fatal = true;
+    return lt_failures_fatal(s->dataset, s->index, st);
+}

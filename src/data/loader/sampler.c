@@ -1,0 +1,64 @@
+/* A permutation as a Feistel network over the next power of four, applied again until the result
+ * lies in the range (cycle walking). Black & Rogaway, "Ciphers with arbitrary finite domains",
+ * CT-RSA 2002, sections 3 and 4; the round function is Philox. */
+
+#include "data/loader/sampler.h"
+
+#include "base/rng.h"
+
+#include "lather/ext/fail.h"
+
+enum { ROUNDS = 8 };
+
+/* Exchanges two halves of `half` bits each. */
+static uint64_t feistel(uint64_t x, int half, uint64_t key)
+{
+    uint64_t mask = (UINT64_C(1) << half) - 1, left = x >> half, right = x & mask;
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        uint32_t word[4];
+        lt_philox(key, round, right, word);
+        uint64_t mixed = left ^ (((uint64_t)word[1] << 32 | word[0]) & mask);
+        left = right;
+        right = mixed;
+    }
+    return left << half | right;
+}
+
+int64_t lt_permute(int64_t count, uint64_t seed, int64_t epoch, int64_t place)
+{
+    LT_ASSERT(place >= 0 && place < count); /* others may never come back to the range */
+    uint64_t key = lt_rng_key(seed, LT_STREAM_ORDER, (uint64_t)epoch, 0);
+    int half = 1;
+    while (half < 31 && UINT64_C(1) << (2 * half) < (uint64_t)count)
+        half++;
+    uint64_t x = (uint64_t)place;
+    do
+        x = feistel(x, half, key);
+    while (x >= (uint64_t)count);
+    return (int64_t)x;
+}
+
+int64_t lt_sampler_share(const lt_sampler *s)
+{
+    if (s->drop_last)
+        return s->count / s->size;
+    return (s->count - s->rank + s->size - 1) / s->size;
+}
+
+static int repeats(const lt_sampler *s)
+{
+    return s->repeats > 1 ? s->repeats : 1;
+}
+
+uint64_t lt_sampler_key(const lt_sampler *s, int64_t epoch, int64_t i, int64_t index)
+{
+    int64_t repeat = (i * s->size + s->rank) % repeats(s);
+    uint64_t key = lt_rng_key(s->seed, LT_STREAM_AUGMENT, (uint64_t)epoch, (uint64_t)index);
+    return repeat ? lt_rng_key(key, LT_STREAM_AUGMENT, (uint64_t)repeat, 0) : key;
+}
+
+int64_t lt_sampler_index(const lt_sampler *s, int64_t epoch, int64_t i)
+{
+    int64_t place = (i * s->size + s->rank) / repeats(s);
+    return s->shuffle ? lt_permute(s->count, s->seed, epoch, place) : place;
+}

@@ -1,0 +1,346 @@
+/* Writing a pack: shards are independent of each other, so threads take one at a time; which samples
+ * are in which shard depends on the data and the config alone. */
+
+#include "base/alloc.h"
+#include "base/commit.h"
+#include "base/json.h"
+#include "data/files/files.h"
+#include "data/pack/pack.h"
+
+#include "lather/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LEAST = 64, MOST = 8192, PARTS = 64, MAX_THREADS = 256, MAX_SIDE = 1 << 14 };
+
+static const char *const mode_names[] = {"original", "lossless", "resized", "raw"};
+
+typedef struct job {
+    const char *folder;
+    const lt_dataset *data;
+    lt_pack_config config;
+    uint64_t recipe;
+    int64_t shards;
+    lt_pack_progress_fn *progress;
+    void *context;
+    pthread_mutex_t lock; /* of what follows */
+    int64_t next;
+    bool stopped;
+    lt_status status; /* the first failure, and its message */
+    char *message;
+    lt_pack_report report;
+    char **bad; /* "PATH: why", per shard; owned */
+} job;
+
+typedef struct shard_result {
+    lt_pack_report report;
+    char *bad; /* lines; owned */
+} shard_result;
+
+static lt_status check_pictures(lt_pack_config *c)
+{
+    if ((int)c->mode < 0 || c->mode > LT_PACK_RAW)
+        return lt_fail(LT_E_ARG, "pack: no mode %d", (int)c->mode);
+    if (c->max_side < 0 || c->max_side > MAX_SIDE || (c->mode == LT_PACK_RESIZED && !c->max_side))
+        return lt_fail(LT_E_ARG, "pack: max_side %d is not in 1 .. %d", c->max_side, MAX_SIDE);
+    c->quality = c->quality ? c->quality : 90;
+    if (c->quality < 1 || c->quality > 100)
+        return lt_fail(LT_E_ARG, "pack: quality %d is not in 1 .. 100", c->quality);
+    return LT_OK;
+}
+
+static lt_status check_work(lt_pack_config *c, int64_t count)
+{
+    if (c->shard_samples < 0 || c->threads < 0 || c->threads > MAX_THREADS)
+        return lt_fail(LT_E_ARG, "pack: %" PRId64 " samples a shard, %d threads", c->shard_samples,
+                       c->threads);
+    if (!c->shard_samples) {
+        int64_t n = (count + PARTS - 1) / PARTS;
+        c->shard_samples = n < LEAST ? LEAST : n > MOST ? MOST : n;
+    }
+    c->threads = c->threads ? c->threads : lt_cpu_threads();
+    return LT_OK;
+}
+
+/* --- One shard --- */
+
+static lt_status note_bad(char **lines, const char *name)
+{
+    char shown[2048];
+    char *more = lt_format("%s%s: %s\n", *lines ? *lines : "",
+                           lt_text_line(shown, sizeof shown, name), lt_error_message());
+    if (!more)
+        return LT_E_NOMEM;
+    lt_free(*lines);
+    *lines = more;
+    return LT_OK;
+}
+
+static const char *name_of(const lt_dataset *data, int64_t index, char number[24])
+{
+    const char *name = lt_dataset_sample_name(data, index);
+    snprintf(number, 24, "%" PRId64, index);
+    return name ? name : number;
+}
+
+/* Adds a sample; a broken one is listed and left out. */
+static lt_status add_sample(const job *j, int64_t index, lt_pack_encoder *e, lt_record *record,
+                            lt_pack_writer *w, shard_result *out)
+{
+    char number[24];
+    const char *name = name_of(j->data, index, number);
+    bool kept = false;
+    lt_status st = j->data->ops->read(j->data, index, record);
+    uint64_t before = record->size;
+    if (!st)
+        st = lt_pack_encode(e, record, lt_dataset_channels(j->data), &kept);
+    if (st == LT_E_NOMEM || (st == LT_E_UNSUPPORTED && record->encoding != LT_ENCODING_FILE))
+        return st;
+    out->report.samples++;
+    if (st) {
+        out->report.bad++;
+        return note_bad(&out->bad, name);
+    }
+    out->report.kept += kept;
+    out->report.bytes_in += before;
+    out->report.bytes_out += record->size;
+    return lt_pack_writer_add(w, record, name);
+}
+
+static lt_status fill_shard(const job *j, int64_t first, int64_t last, lt_pack_writer *w,
+                            shard_result *out)
+{
+    lt_pack_encoder *e = NULL;
+    lt_record record = {0};
+    lt_status st = lt_pack_encoder_new(&e, &j->config);
+    for (int64_t i = first; i < last && !st; i++)
+        st = add_sample(j, i, e, &record, w, out);
+    lt_free(record.bytes);
+    lt_pack_encoder_free(&e);
+    return st;
+}
+
+/* Every record of a shard has the bytes that were written. */
+static lt_status verify_records(const lt_pack_shard *s, const char *path)
+{
+    lt_record record = {0};
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < s->count && !st; i++) {
+        const lt_pack_entry *e = &s->entry[i];
+        st = lt_file_read_part(path, e->offset, e->size, &record);
+        if (!st && lt_hash64(record.bytes, record.size) != e->hash)
+            st = lt_fail(LT_E_FORMAT,
+                         "%s: record %zu is damaged; without this file the same call makes it anew",
+                         path, i);
+    }
+    lt_free(record.bytes);
+    return st;
+}
+
+/* A shard that an earlier call completed: its samples, without the work. */
+static lt_status found_shard(const char *path, uint64_t recipe, int64_t samples, shard_result *out)
+{
+    lt_pack_shard s = {0};
+    LT_TRY(lt_pack_shard_open(&s, path, recipe));
+    out->report.samples = samples;
+    out->report.found = (int64_t)s.count;
+    out->report.bad = samples - (int64_t)s.count;
+    for (size_t i = 0; i < s.count; i++)
+        out->report.bytes_out += s.entry[i].size;
+    lt_status st = verify_records(&s, path);
+    lt_pack_shard_clear(&s);
+    return st;
+}
+
+static lt_status make_shard(const job *j, int64_t index, shard_result *out)
+{
+    int64_t first = index * j->config.shard_samples, last = first + j->config.shard_samples;
+    if (last > j->data->count)
+        last = j->data->count;
+    char *path = lt_pack_shard_path(j->folder, index);
+    lt_pack_writer w = {.fd = -1};
+    lt_status st = path ? LT_OK : LT_E_NOMEM;
+    if (!st && !access(path, F_OK)) {
+        st = found_shard(path, j->recipe, last - first, out);
+    } else if (!st) {
+        st = lt_pack_writer_open(&w, path);
+        if (!st)
+            st = fill_shard(j, first, last, &w, out);
+        if (!st)
+            st = lt_pack_writer_finish(&w, j->recipe);
+        lt_pack_writer_abandon(&w);
+    }
+    lt_free(path);
+    return st;
+}
+
+/* --- Threads --- */
+
+static void add_result(job *j, int64_t index, lt_status st, const shard_result *r)
+{
+    if (st && !j->status) {
+        j->status = st;
+        j->message = lt_strdup(lt_error_message());
+    }
+    j->bad[index] = r->bad;
+    j->report.samples += r->report.samples;
+    j->report.bad += r->report.bad;
+    j->report.found += r->report.found;
+    j->report.kept += r->report.kept;
+    j->report.bytes_in += r->report.bytes_in;
+    j->report.bytes_out += r->report.bytes_out;
+    if (!j->status && j->progress && !j->progress(j->context, &j->report))
+        j->stopped = true;
+}
+
+static void *work(void *argument)
+{
+    job *j = argument;
+    pthread_mutex_lock(&j->lock);
+    while (!j->status && !j->stopped && j->next < j->shards) {
+        int64_t index = j->next++;
+        shard_result r = {0};
+        pthread_mutex_unlock(&j->lock);
+        lt_status st = make_shard(j, index, &r);
+        pthread_mutex_lock(&j->lock);
+        add_result(j, index, st, &r);
+    }
+    pthread_mutex_unlock(&j->lock);
+    return NULL;
+}
+
+static void run_threads(job *j)
+{
+    pthread_t thread[MAX_THREADS];
+    int started = 0;
+    while (started < j->config.threads - 1 && started + 1 < j->shards
+           && !pthread_create(&thread[started], NULL, work, j))
+        started++;
+    work(j); /* this thread is one of them */
+    for (int i = 0; i < started; i++)
+        pthread_join(thread[i], NULL);
+}
+
+/* --- The folder --- */
+
+/* What a shard depends on, but for the pictures themselves. */
+static uint64_t recipe_of(const lt_dataset *data, const lt_pack_config *c)
+{
+    char number[24];
+    char *text = lt_format("%d %d %d %" PRId64 " %" PRId64 " %d %s %s", (int)c->mode, c->max_side,
+                           c->quality, c->shard_samples, data->count, data->classes,
+                           name_of(data, 0, number), name_of(data, data->count - 1, number));
+    uint64_t hash = text ? lt_hash64(text, strlen(text)) : 0;
+    lt_free(text);
+    return hash ? hash : 1;
+}
+
+static lt_status write_bad(const job *j)
+{
+    char *path = lt_format("%s/bad_images.txt", j->folder);
+    const char *mode =
+        j->report.found ? "ae" : "we"; /* an earlier call listed those of its shards */
+    FILE *file = NULL;
+    lt_status st = path ? LT_OK : LT_E_NOMEM;
+    for (int64_t i = 0; i < j->shards && !st; i++) {
+        if (!j->bad[i])
+            continue;
+        if (!file && !(file = fopen(path, mode)))
+            st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+        else
+            fputs(j->bad[i], file);
+    }
+    if (file && fclose(file))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    lt_free(path);
+    return st;
+}
+
+/* Names are bytes, JSON is text. */
+static lt_status put_name(lt_json_writer *w, const char *name)
+{
+    size_t bytes = name ? lt_text_escape_bytes(name) : 1;
+    char *text = lt_alloc(bytes, 1);
+    if (!text)
+        return LT_E_NOMEM;
+    lt_json_put_string(w, NULL, name ? lt_text_escape(text, bytes, name) : NULL);
+    lt_free(text);
+    return LT_OK;
+}
+
+static lt_status write_manifest(const job *j)
+{
+    char *path = lt_format("%s/manifest.json", j->folder);
+    lt_json_writer w = {0};
+    lt_json_begin_object(&w, NULL);
+    lt_json_put_string(&w, "format", "lather pack");
+    lt_json_put_integer(&w, "version", LT_PACK_VERSION);
+    lt_json_put_string(&w, "mode", mode_names[j->config.mode]);
+    lt_json_put_integer(&w, "max_side", j->config.max_side);
+    lt_json_put_integer(&w, "quality", j->config.quality);
+    lt_json_put_integer(&w, "samples", j->report.samples - j->report.bad);
+    lt_json_put_integer(&w, "bad", j->report.bad);
+    lt_json_put_integer(&w, "shards", j->shards);
+    lt_json_put_integer(&w, "channels", lt_dataset_channels(j->data));
+    lt_json_put_integer(&w, "classes", j->data->classes);
+    lt_json_begin_array(&w, "class_names");
+    lt_status st = path ? LT_OK : LT_E_NOMEM;
+    for (int i = 0; i < j->data->classes && !st; i++)
+        st = put_name(&w, lt_dataset_class_name(j->data, i));
+    lt_json_end(&w);
+    lt_json_end(&w);
+    if (!st)
+        st = lt_json_save(&w, path);
+    if (!st)
+        st = lt_commit_sync(path);
+    lt_json_writer_clear(&w);
+    lt_free(path);
+    return st;
+}
+
+static lt_status run(job *j)
+{
+    j->bad = lt_alloc((size_t)j->shards, sizeof *j->bad);
+    if (!j->bad)
+        return LT_E_NOMEM;
+    LT_TRY(lt_commit_make_folders(j->folder));
+    lt_commit_clean(j->folder);
+    run_threads(j);
+    if (j->status)
+        return lt_fail(j->status, "%s", j->message ? j->message : "pack: no memory");
+    LT_TRY(write_bad(j));
+    return j->stopped ? LT_END : write_manifest(j);
+}
+
+lt_status lt_pack_write(const char *folder, const lt_dataset *data, const lt_pack_config *config,
+                        lt_pack_progress_fn *progress, void *context, lt_pack_report *report)
+{
+    job j = {.folder = folder,
+             .data = data,
+             .config = *config,
+             .progress = progress,
+             .context = context,
+             .report.total = data->count,
+             .lock = PTHREAD_MUTEX_INITIALIZER};
+    if (!lt_has_hash())
+        return lt_fail(LT_E_UNSUPPORTED, "pack: this build lacks xxHash");
+    if (!data->count)
+        return lt_fail(LT_E_ARG, "pack: the data set is empty");
+    LT_TRY(check_pictures(&j.config));
+    LT_TRY(check_work(&j.config, data->count));
+    j.shards = (data->count + j.config.shard_samples - 1) / j.config.shard_samples;
+    j.recipe = recipe_of(data, &j.config);
+    lt_status st = run(&j);
+    for (int64_t i = 0; j.bad && i < j.shards; i++)
+        lt_free(j.bad[i]);
+    lt_free(j.bad);
+    lt_free(j.message);
+    if (report)
+        *report = j.report;
+    return st;
+}

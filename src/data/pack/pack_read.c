@@ -1,0 +1,264 @@
+/* A pack as a data set. Records are read with pread(): a shard that shrinks or goes away while it is
+ * read is then a broken picture, where a mapped file would end the process. */
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "data/cache/store.h"
+#include "data/files/files.h"
+#include "data/formats/image.h"
+#include "data/pack/pack.h"
+
+#include "lather/text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct part {
+    lt_pack_shard shard;
+    char *path;
+} part;
+
+typedef struct pack {
+    lt_dataset base;
+    part *part;
+    int64_t *first; /* [parts] sample each begins with */
+    size_t parts;
+    char **kind; /* [classes] names; NULL: a class has none */
+} pack;
+
+/* The record's entry, and in *of the part it is in. */
+static const lt_pack_entry *find_entry(const lt_dataset *self, int64_t index, const part **of)
+{
+    const pack *p = (const pack *)self;
+    size_t i = lt_part_of(p->first, p->parts, index);
+    *of = &p->part[i];
+    return &p->part[i].shard.entry[index - p->first[i]];
+}
+
+static size_t part_index(const lt_dataset *self, const part *p)
+{
+    return (size_t)(p - ((const pack *)self)->part);
+}
+
+static size_t shards(const lt_dataset *self)
+{
+    return ((const pack *)self)->parts;
+}
+
+static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
+{
+    const part *p;
+    const lt_pack_entry *e = find_entry(self, index, &p);
+    LT_TRY(
+        lt_store_read_part(self->store, part_index(self, p), p->path, e->offset, e->size, record));
+    if (lt_hash64(record->bytes, record->size) != e->hash)
+        return lt_fail(LT_E_FORMAT, "%s: the record of %s is damaged", p->path,
+                       p->shard.text + e->name);
+    record->encoding = (lt_encoding)e->encoding;
+    record->label = (int32_t)e->label;
+    record->width = (int32_t)e->width;
+    record->height = (int32_t)e->height;
+    record->channels = e->channels;
+    return LT_OK;
+}
+
+static const char *sample_name(const lt_dataset *self, int64_t index)
+{
+    const part *p;
+    const lt_pack_entry *e = find_entry(self, index, &p);
+    return p->shard.text + e->name;
+}
+
+static const char *class_name(const lt_dataset *self, int label)
+{
+    const pack *p = (const pack *)self;
+    return p->kind ? p->kind[label] : NULL;
+}
+
+static void ahead(const lt_dataset *self, int64_t index)
+{
+    const part *p;
+    const lt_pack_entry *e = find_entry(self, index, &p);
+    lt_store_ahead_part(self->store, part_index(self, p), p->path, e->offset, e->size);
+}
+
+static void destroy(lt_dataset *self)
+{
+    pack *p = (pack *)self;
+    for (size_t i = 0; p->part && i < p->parts; i++) {
+        lt_pack_shard_clear(&p->part[i].shard);
+        lt_free(p->part[i].path);
+    }
+    for (int32_t i = 0; p->kind && i < self->classes; i++)
+        lt_free(p->kind[i]);
+    lt_free(p->kind);
+    lt_free(p->part);
+    lt_free(p->first);
+}
+
+static const lt_dataset_ops ops = {
+    .name = "pack",
+    .bytes = sizeof(pack),
+    .read = read_sample,
+    .shards = shards,
+    .ahead = ahead,
+    .class_name = class_name,
+    .sample_name = sample_name,
+    .destroy = destroy,
+};
+
+static lt_status read_class_names(pack *p, const lt_json_value *list, const char *path)
+{
+    if (!list || list->type != LT_JSON_ARRAY || list->count != (size_t)p->base.classes)
+        return lt_fail(LT_E_FORMAT, "%s: not one class name for each of %d classes", path,
+                       (int)p->base.classes);
+    p->kind = lt_alloc(list->count, sizeof *p->kind);
+    if (!p->kind)
+        return LT_E_NOMEM;
+    size_t i = 0;
+    for (const lt_json_value *v = list->child; v; v = v->next, i++) {
+        if (v->type != LT_JSON_STRING)
+            continue;
+        p->kind[i] = lt_strdup(v->string);
+        if (!p->kind[i])
+            return LT_E_NOMEM;
+        if (lt_text_unescape(p->kind[i], v->string)) /* as earlier versions wrote it */
+            snprintf(p->kind[i], strlen(v->string) + 1, "%s", v->string);
+    }
+    return LT_OK;
+}
+
+static lt_status read_fields(pack *p, const lt_json_value *m, const char *path, int64_t *samples,
+                             int64_t *count)
+{
+    int64_t version = 0, classes = 0, shards = 0, channels = 0;
+    LT_TRY(lt_json_integer(m, "version", &version));
+    if (version != LT_PACK_VERSION)
+        return lt_fail(LT_E_FORMAT, "%s: a pack of version %" PRId64 ", this program reads %d",
+                       path, version, LT_PACK_VERSION);
+    LT_TRY(lt_json_integer(m, "classes", &classes));
+    LT_TRY(lt_json_integer(m, "shards", &shards));
+    LT_TRY(lt_json_integer(m, "channels", &channels));
+    LT_TRY(lt_json_integer(m, "samples", samples));
+    if (classes < 1 || classes > INT32_MAX || shards < 1 || shards > INT32_MAX
+        || (channels != 1 && channels != 3))
+        return lt_fail(LT_E_FORMAT,
+                       "%s: %" PRId64 " classes, %" PRId64 " shards, %" PRId64 " channels", path,
+                       classes, shards, channels);
+    p->base.classes = (int32_t)classes;
+    p->base.channels = (int32_t)channels;
+    *count = shards;
+    return read_class_names(p, lt_json_member(m, "class_names"), path);
+}
+
+lt_status lt_is_pack(bool *out, const char *folder)
+{
+    char *path = lt_format("%s/manifest.json", folder);
+    if (!path)
+        return LT_E_NOMEM;
+    *out = !access(path, F_OK);
+    lt_free(path);
+    return LT_OK;
+}
+
+static lt_status read_manifest(pack *p, const char *folder, int64_t *samples, int64_t *shards)
+{
+    char *path = lt_format("%s/manifest.json", folder);
+    lt_json *json = NULL;
+    lt_status st = path ? lt_json_load(&json, path) : LT_E_NOMEM;
+    if (!st)
+        st = read_fields(p, lt_json_root(json), path, samples, shards);
+    lt_json_free(&json);
+    lt_free(path);
+    return st;
+}
+
+/* The next shard. Room grows with those that are there, not with what a manifest claims. */
+static lt_status open_part(pack *p, size_t *capacity, const char *folder)
+{
+    size_t i = p->parts, first_capacity = *capacity;
+    part *grown = lt_grow(p->part, capacity, i + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    p->part = grown;
+    int64_t *first = lt_grow(p->first, &first_capacity, i + 1, sizeof *first);
+    if (!first)
+        return LT_E_NOMEM;
+    p->first = first;
+    part *t = &p->part[i];
+    *t = (part){0};
+    p->parts++;
+    t->path = lt_pack_shard_path(folder, (int64_t)i);
+    if (!t->path)
+        return LT_E_NOMEM;
+    LT_TRY(lt_pack_shard_open(&t->shard, t->path, 0));
+    p->first[i] = p->base.count;
+    p->base.count += (int64_t)t->shard.count;
+    for (size_t k = 0; k < t->shard.count; k++)
+        if (t->shard.entry[k].label >= (uint32_t)p->base.classes)
+            return lt_fail(LT_E_FORMAT, "%s: label %u of %s; the pack has %d classes", t->path,
+                           t->shard.entry[k].label, t->shard.text + t->shard.entry[k].name,
+                           (int)p->base.classes);
+    return LT_OK;
+}
+
+static lt_status open_pack(pack *p, const char *folder)
+{
+    int64_t samples = 0, shards = 0;
+    size_t capacity = 0;
+    LT_TRY(read_manifest(p, folder, &samples, &shards));
+    for (int64_t i = 0; i < shards; i++)
+        LT_TRY(open_part(p, &capacity, folder));
+    if (p->base.count != samples || !samples)
+        return lt_fail(LT_E_FORMAT, "%s: %" PRId64 " samples, the manifest says %" PRId64, folder,
+                       p->base.count, samples);
+    return LT_OK;
+}
+
+lt_status lt_dataset_pack(lt_dataset **out, const char *folder)
+{
+    if (!lt_has_hash())
+        return lt_fail(LT_E_UNSUPPORTED, "%s: this build lacks xxHash, which packs need", folder);
+    lt_dataset *d = NULL;
+    LT_TRY(lt_dataset_new(&d, &ops));
+    lt_status st = open_pack((pack *)d, folder);
+    if (st)
+        lt_dataset_free(&d);
+    else
+        *out = d;
+    return st;
+}
+
+static lt_status verify_all(const lt_dataset *d, const lt_image_limits *limits)
+{
+    lt_record record = {0};
+    lt_picture picture = {0};
+    lt_status st = LT_OK;
+    for (int64_t i = 0; i < d->count && !st; i++) {
+        lt_window w = {0};
+        st = read_sample(d, i, &record);
+        if (st || record.encoding != LT_ENCODING_FILE)
+            continue;
+        st = lt_image_size(record.bytes, record.size, limits, &w.width, &w.height);
+        if (!st)
+            st = lt_image_decode(record.bytes, record.size, limits, lt_dataset_channels(d), w,
+                                 &picture);
+        if (st)
+            st = lt_fail(st, "%s: %s", sample_name(d, i), lt_error_message());
+    }
+    lt_picture_clear(&picture);
+    lt_free(record.bytes);
+    return st;
+}
+
+lt_status lt_pack_verify(const char *folder, const lt_image_limits *limits, int64_t *samples)
+{
+    lt_dataset *d = NULL;
+    LT_TRY(lt_dataset_pack(&d, folder));
+    lt_status st = verify_all(d, limits);
+    *samples = d->count;
+    lt_dataset_free(&d);
+    return st;
+}

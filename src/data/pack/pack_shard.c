@@ -1,0 +1,213 @@
+/* Reading and writing the files of a pack. */
+
+#include "base/alloc.h"
+#include "base/commit.h"
+#include "base/crc32c.h"
+#include "base/file.h"
+#include "data/files/files.h"
+#include "data/pack/pack.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(lt_pack_header) == 64 && sizeof(lt_pack_entry) == 48, "no gaps in the file");
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "packs are read and written on little-endian machines"
+#endif
+
+char *lt_pack_shard_path(const char *folder, int64_t index)
+{
+    return lt_format("%s/shard-%05" PRId64 ".pack", folder, index);
+}
+
+/* --- Reading --- */
+
+static lt_status check_header(const lt_pack_header *h, const char *path, uint64_t file_size)
+{
+    if (memcmp(h->magic, LT_PACK_MAGIC, sizeof h->magic) != 0)
+        return lt_fail(LT_E_FORMAT, "%s: no shard of a pack", path);
+    if (h->order != LT_PACK_ORDER || h->version != LT_PACK_VERSION)
+        return lt_fail(LT_E_FORMAT, "%s: a shard of version %u, this program reads %d", path,
+                       h->version, LT_PACK_VERSION);
+    if (h->self_crc != lt_crc32c(0, h, offsetof(lt_pack_header, self_crc)))
+        return lt_fail(LT_E_FORMAT, "%s: the header is damaged", path);
+    uint64_t table = h->count * sizeof(lt_pack_entry);
+    if (h->count > file_size / sizeof(lt_pack_entry) || h->table > file_size
+        || h->text != h->table + table || h->text + h->text_size != file_size)
+        return lt_fail(LT_E_FORMAT,
+                       "%s: the file has %" PRIu64 " bytes, its header explains %" PRIu64, path,
+                       file_size, h->text + h->text_size);
+    return LT_OK;
+}
+
+/* Every record lies before the table, every name in the text. */
+static lt_status check_entries(const lt_pack_shard *s, const lt_pack_header *h, const char *path)
+{
+    if (s->count && (!s->text_size || s->text[s->text_size - 1]))
+        return lt_fail(LT_E_FORMAT, "%s: the names are damaged", path);
+    for (size_t i = 0; i < s->count; i++) {
+        const lt_pack_entry *e = &s->entry[i];
+        if (e->offset > h->table || e->size > h->table - e->offset || e->name >= s->text_size
+            || e->encoding > LT_ENCODING_PIXELS)
+            return lt_fail(LT_E_FORMAT, "%s: entry %zu points outside of the file", path, i);
+    }
+    return LT_OK;
+}
+
+static lt_status read_table(lt_pack_shard *s, int fd, const char *path, const lt_pack_header *h)
+{
+    s->count = (size_t)h->count;
+    s->text_size = (size_t)h->text_size;
+    s->entry = lt_alloc(s->count + 1, sizeof *s->entry);
+    s->text = lt_alloc(s->text_size + 1, 1);
+    if (!s->entry || !s->text)
+        return LT_E_NOMEM;
+    LT_TRY(lt_read_at(fd, path, s->entry, s->count * sizeof *s->entry, h->table));
+    LT_TRY(lt_read_at(fd, path, s->text, s->text_size, h->text));
+    uint32_t crc = lt_crc32c(0, s->entry, s->count * sizeof *s->entry);
+    if (lt_crc32c(crc, s->text, s->text_size) != h->crc)
+        return lt_fail(LT_E_FORMAT, "%s: the table is damaged", path);
+    return check_entries(s, h, path);
+}
+
+static lt_status open_fd(lt_pack_shard *s, int fd, uint64_t size, const char *path, uint64_t recipe)
+{
+    lt_pack_header h;
+    LT_TRY(lt_read_at(fd, path, &h, sizeof h, 0));
+    LT_TRY(check_header(&h, path, size));
+    if (recipe && h.recipe != recipe)
+        return lt_fail(LT_E_ARG, "%s: made from other data, or with other settings", path);
+    return read_table(s, fd, path, &h);
+}
+
+lt_status lt_pack_shard_open(lt_pack_shard *out, const char *path, uint64_t recipe)
+{
+    int fd;
+    struct stat info;
+    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    lt_pack_shard s = {0};
+    lt_status st = open_fd(&s, fd, (uint64_t)info.st_size, path, recipe);
+    close(fd);
+    if (st)
+        lt_pack_shard_clear(&s);
+    else
+        *out = s;
+    return st;
+}
+
+void lt_pack_shard_clear(lt_pack_shard *shard)
+{
+    lt_free(shard->entry);
+    lt_free(shard->text);
+    *shard = (lt_pack_shard){0};
+}
+
+/* --- Writing --- */
+
+static lt_status write_at(const lt_pack_writer *w, const void *from, size_t bytes, uint64_t offset)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t put =
+            pwrite(w->fd, (const char *)from + done, bytes - done, (off_t)(offset + done));
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return lt_fail(LT_E_IO, "%s: %s", w->path, strerror(put ? errno : ENOSPC));
+        done += (size_t)put;
+    }
+    return LT_OK;
+}
+
+lt_status lt_pack_writer_open(lt_pack_writer *w, const char *path)
+{
+    *w = (lt_pack_writer){.fd = -1, .at = sizeof(lt_pack_header)};
+    w->path = lt_strdup(path);
+    w->temp = lt_format("%s.tmp-%ld", path, (long)getpid());
+    lt_status st = w->path && w->temp ? LT_OK : LT_E_NOMEM;
+    w->fd = st ? -1 : open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (!st && w->fd < 0)
+        st = lt_fail(LT_E_IO, "%s: %s", w->temp, strerror(errno));
+    if (st)
+        lt_pack_writer_abandon(w);
+    return st;
+}
+
+lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const char *name)
+{
+    lt_pack_shard *s = &w->shard;
+    size_t letters = strlen(name) + 1;
+    lt_pack_entry *entries = lt_grow(s->entry, &w->capacity, s->count + 1, sizeof *entries);
+    if (!entries)
+        return LT_E_NOMEM;
+    s->entry = entries;
+    char *text = lt_grow(s->text, &w->text_capacity, s->text_size + letters, 1);
+    if (!text)
+        return LT_E_NOMEM;
+    s->text = text;
+    LT_TRY(write_at(w, record->bytes, record->size, w->at));
+    bool pixels = record->encoding == LT_ENCODING_PIXELS;
+    s->entry[s->count++] = (lt_pack_entry){
+        .offset = w->at,
+        .size = record->size,
+        .hash = lt_hash64(record->bytes, record->size),
+        .label = (uint32_t)record->label,
+        .name = (uint32_t)s->text_size,
+        .width = pixels ? (uint32_t)record->width : 0,
+        .height = pixels ? (uint32_t)record->height : 0,
+        .channels = pixels ? (uint16_t)record->channels : 0,
+        .encoding = (uint16_t)record->encoding,
+    };
+    memcpy(s->text + s->text_size, name, letters);
+    s->text_size += letters;
+    w->at += record->size;
+    return LT_OK;
+}
+
+static lt_status write_ends(lt_pack_writer *w, uint64_t recipe)
+{
+    const lt_pack_shard *s = &w->shard;
+    size_t table = s->count * sizeof *s->entry;
+    lt_pack_header h = {.version = LT_PACK_VERSION,
+                        .order = LT_PACK_ORDER,
+                        .recipe = recipe,
+                        .count = s->count,
+                        .table = w->at,
+                        .text = w->at + table,
+                        .text_size = s->text_size};
+    memcpy(h.magic, LT_PACK_MAGIC, sizeof h.magic);
+    h.crc = lt_crc32c(lt_crc32c(0, s->entry, table), s->text, s->text_size);
+    h.self_crc = lt_crc32c(0, &h, offsetof(lt_pack_header, self_crc));
+    LT_TRY(write_at(w, s->entry, table, h.table));
+    LT_TRY(write_at(w, s->text, s->text_size, h.text));
+    LT_TRY(write_at(w, &h, sizeof h, 0));
+    if (fsync(w->fd))
+        return lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
+    return LT_OK;
+}
+
+lt_status lt_pack_writer_finish(lt_pack_writer *w, uint64_t recipe)
+{
+    lt_status st = write_ends(w, recipe);
+    if (!st && rename(w->temp, w->path))
+        st = lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
+    if (!st)
+        st = lt_commit_sync_parent(w->path);
+    lt_pack_writer_abandon(w);
+    return st;
+}
+
+void lt_pack_writer_abandon(lt_pack_writer *w)
+{
+    if (w->fd >= 0) {
+        close(w->fd);
+        unlink(w->temp); /* renamed: nothing has that name */
+    }
+    lt_free(w->path);
+    lt_free(w->temp);
+    lt_pack_shard_clear(&w->shard);
+    *w = (lt_pack_writer){.fd = -1};
+}
