@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/module.h"
 #include "base/trace.h"
-#include "dist/nccl.h"
+#include "dist/nccl/nccl.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/view.h"

@@ -4,7 +4,7 @@
 #ifndef LT_TESTS_DIST_FAKE_NCCL_H
 #define LT_TESTS_DIST_FAKE_NCCL_H
 
-#include "dist/nccl.h"
+#include "dist/nccl/nccl.h"
 
 /* What a test may make go wrong; one for each rank, in place of the device's context. */
 typedef struct fake_gpu {

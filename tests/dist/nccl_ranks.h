@@ -3,7 +3,7 @@
 #define LT_TESTS_DIST_NCCL_RANKS_H
 
 #include "dist/comm.h"
-#include "dist/star.h"
+#include "dist/rendezvous/rendezvous.h"
 #include "fake_nccl.h"
 #include "ranks.h"
 

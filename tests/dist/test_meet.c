@@ -1,6 +1,6 @@
 /* Processes that are not of the job can neither join its rendezvous nor end or delay it. */
 
-#include "dist/meet.h"
+#include "dist/rendezvous/internal.h"
 #include "near.h"
 
 #include <netinet/in.h>

@@ -1,7 +1,7 @@
 /* How ranks find each other by TCP, and hear of each other's end. */
 
-#include "dist/nccl.h"
-#include "dist/star.h"
+#include "dist/nccl/nccl.h"
+#include "dist/rendezvous/rendezvous.h"
 #include "near.h"
 
 #include <netinet/in.h>

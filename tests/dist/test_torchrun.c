@@ -1,7 +1,7 @@
 /* Ranks that torchrun started: where they listen, and how they share the job's token. */
 
-#include "dist/meet.h"
-#include "dist/nccl.h"
+#include "dist/nccl/nccl.h"
+#include "dist/rendezvous/internal.h"
 #include "temp.h"
 
 #include <poll.h>

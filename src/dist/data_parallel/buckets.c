@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/crc32c.h"
-#include "dist/data_parallel.h"
+#include "dist/data_parallel/data_parallel.h"
 
 #include <stdio.h>
 #include <string.h>

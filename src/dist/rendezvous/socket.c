@@ -1,6 +1,6 @@
 /* Sockets and messages of the star. */
 
-#include "dist/wire.h"
+#include "dist/rendezvous/socket.h"
 
 #include <errno.h>
 #include <netinet/in.h>

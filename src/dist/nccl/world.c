@@ -1,11 +1,11 @@
 /* The ends of a communicator "nccl" in one process: how they begin and end. A thread watches for
  * failures that NCCL finds by itself, and for what other ranks tell. */
 
-#include "dist/nccl_world.h"
+#include "dist/nccl/world.h"
 
 #include "base/alloc.h"
 #include "dist/comm.h"
-#include "dist/star.h"
+#include "dist/rendezvous/rendezvous.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* TCP connections from rank 0 to every other rank. */
 
 #include "base/alloc.h"
-#include "dist/meet.h"
+#include "dist/rendezvous/internal.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 /* What goes before the data of a call: so that ranks that do different things find out, and say what
  * each of them does. */
 
-#include "dist/engine.h"
+#include "dist/collectives/collectives.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef LT_DIST_NCCL_WORLD_H
 #define LT_DIST_NCCL_WORLD_H
 
-#include "dist/nccl.h"
+#include "dist/nccl/nccl.h"
 
 #include <pthread.h>
 

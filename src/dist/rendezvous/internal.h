@@ -2,8 +2,8 @@
 #ifndef LT_DIST_MEET_H
 #define LT_DIST_MEET_H
 
-#include "dist/token.h"
-#include "dist/wire.h"
+#include "dist/rendezvous/socket.h"
+#include "dist/rendezvous/token.h"
 
 struct lt_star {
     int rank, size, listener; /* -1: none */

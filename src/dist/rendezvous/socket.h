@@ -3,7 +3,7 @@
 #ifndef LT_DIST_WIRE_H
 #define LT_DIST_WIRE_H
 
-#include "dist/star.h"
+#include "dist/rendezvous/rendezvous.h"
 
 #include <netdb.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/trace.h"
-#include "dist/engine.h"
+#include "dist/collectives/collectives.h"
 
 #include <stdio.h>
 #include <string.h>

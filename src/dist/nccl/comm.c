@@ -8,9 +8,10 @@
  * Messages between two ranks are held back until something waits for one or a collective follows, and
  * then go as one group: NCCL would wait for ever if both ranks sent first. */
 
-#include "base/alloc.h"
 #include "dist/comm.h"
-#include "dist/nccl_world.h"
+
+#include "base/alloc.h"
+#include "dist/nccl/world.h"
 
 #include <sched.h>
 #include <stdio.h>

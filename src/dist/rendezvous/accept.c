@@ -2,9 +2,8 @@
  * few seconds for its hello, and one that does not prove the job's token is refused. Nothing that comes
  * from a connection ends the rendezvous, or makes it longer than the patience. */
 
-#include "dist/meet.h"
-
 #include "base/alloc.h"
+#include "dist/rendezvous/internal.h"
 
 #include "lather/log.h"
 

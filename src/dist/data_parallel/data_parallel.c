@@ -6,7 +6,7 @@
  * when all its gradients are there and the one before it has begun. What backward leaves out (a
  * parameter without a gradient, a rank without a batch) begins in finish. */
 
-#include "dist/data_parallel.h"
+#include "dist/data_parallel/data_parallel.h"
 
 #include "base/alloc.h"
 #include "tensor/tensor.h"

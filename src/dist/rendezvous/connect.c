@@ -1,7 +1,7 @@
 /* How a rank meets rank 0. Another process may listen at that address: what comes from one that has not
  * proven the token is not final, and the rank tries again until its patience is over. */
 
-#include "dist/meet.h"
+#include "dist/rendezvous/internal.h"
 
 #include <errno.h>
 #include <poll.h>

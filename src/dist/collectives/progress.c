@@ -1,9 +1,8 @@
 /* The communication thread: it takes requests, moves their messages, reports them in order of issue,
  * and ends all when the group is aborted or a request has no time left. */
 
-#include "dist/engine.h"
-
 #include "base/alloc.h"
+#include "dist/collectives/collectives.h"
 
 #include "lather/profile.h"
 

@@ -1,6 +1,6 @@
 /* What ranks say to each other first. */
 
-#include "dist/meet.h"
+#include "dist/rendezvous/internal.h"
 
 #include <stdio.h>
 #include <string.h>

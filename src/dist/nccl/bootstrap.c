@@ -4,9 +4,9 @@
 
 #include "base/alloc.h"
 #include "dist/comm.h"
-#include "dist/nccl.h"
-#include "dist/star.h"
-#include "dist/token.h"
+#include "dist/nccl/nccl.h"
+#include "dist/rendezvous/rendezvous.h"
+#include "dist/rendezvous/token.h"
 
 #include "lather/log.h"
 

@@ -1,6 +1,6 @@
 /* Stands in for token_crypt.c in a build without libcrypt: the proof has the token itself in it. */
 
-#include "dist/token.h"
+#include "dist/rendezvous/token.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
  * group run on a stream of its own, in order, behind what the device's main stream had when they were
  * begun. */
 
-#include "dist/nccl.h"
+#include "dist/nccl/nccl.h"
 
 #include "tensor/backend/cuda/cuda.h"
 

@@ -1,7 +1,7 @@
 /* Communicators over a link: the ends of groups, and what their owners' threads do. */
 
 #include "base/alloc.h"
-#include "dist/engine.h"
+#include "dist/collectives/collectives.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
