@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compiles every example against an installed prefix, by pkg-config alone, and runs it.
+# Compiles every example against an installed prefix, by pkg-config alone and by CMake, and runs it.
 #
 #   tools/check_examples.sh PREFIX
 #
@@ -10,7 +10,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig" LD_LIBRARY_PATH="$prefix/lib"
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 
 holds() # SENTENCE COMMAND...
 {
@@ -87,6 +87,20 @@ for name in $(cd "$root/examples" && echo *.c); do
 done
 echo "/* No line. */ int main(void) { return 0; }" >"$folder/none.c"
 holds "  and one that does not say how fails" fails compile none
+by_cmake() # VERSION
+{
+    sed "s/find_package(lather [0-9.]*/find_package(lather $1/" "$root/examples/CMakeLists.txt" >"$folder/CMakeLists.txt"
+    cmake -S "$folder" -B "$folder/by-cmake" -DCMAKE_PREFIX_PATH="$prefix" && cmake --build "$folder/by-cmake"
+}
+
+if command -v cmake >/dev/null 2>&1; then
+    holds "all compile by find_package(lather)" by_cmake 0.1
+    holds "  and what they make runs" "$folder/by-cmake/layer_scale"
+    holds "  but not for another version" fails by_cmake 9.1
+else
+    skipped=$((skipped + 1))
+    echo "skipped: examples by CMake: there is no cmake"
+fi
 holds "the layer's gradient is right" "$folder/layer_scale"
 holds "the optimizer lets a loss fall" "$folder/rmsprop"
 holds "a network learns from numbers in memory" "$folder/arrays"
@@ -114,5 +128,5 @@ if [ -x "$prefix/bin/train_resnet50" ]; then
 fi
 holds "broken weights are an error" fails "$folder/classify" "$folder/batch.bin" \
     "$root/tests/tools/gradient.jpg"
-echo "$passed passed, $failed failed, 0 skipped"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -159,12 +159,23 @@ check_repository()
     checked "words and pragmas have their place" tools/check_words
     checked "each public header compiles alone, as C11 and C++17" tools/check_headers
     checked "files are formatted" tools/check_format
+    checked "the source's structure is measured" tools/structure
     if $built; then
+        documentation
         checked "the library exports what its headers declare" tools/check_symbols "$work/main"
         row "a build is equal to itself, and not under another seed" tools/compare_builds "$work/main" \
             --self-test --only nesterov
     else
         skip "exported symbols" "the library did not build"
+    fi
+}
+
+documentation()
+{
+    if command -v doxygen >/dev/null 2>&1; then
+        row "the reference of headers and guides, without a warning" ninja -C "$work/main" docs
+    else
+        skip "the reference of headers and guides" "there is no doxygen"
     fi
 }
 

@@ -9,7 +9,7 @@
 /**
  * Text that a terminal, a line of a list and a JSON string can hold: control characters (C0, DEL,
  * C1), separators of lines, characters that change the direction of text, and bytes that are not UTF-8
- * become \xHH, byte by byte; a backslash becomes two. All else stays. Two texts that differ give two that differ.
+ * become `\xHH`, byte by byte; a backslash becomes two. All else stays. Two texts that differ give two that differ.
  *
  * Owns    writes at most size bytes to out, its NUL included; cut behind a whole character
  * Errors  none: returns out, so that it can stand in a call of printf()
@@ -32,7 +32,7 @@ LT_API size_t lt_text_escape_bytes(const char *text);
  * The bytes that lt_text_escape() was given. out may be text itself: the result is never longer.
  *
  * Owns    writes at most strlen(text) + 1 bytes to out
- * Errors  LT_E_FORMAT: a backslash before anything but a backslash or xHH, or \x00
+ * Errors  LT_E_FORMAT: a backslash before anything but a backslash or xHH, or `\x00`
  */
 LT_API LT_MUST_CHECK lt_status lt_text_unescape(char *out, const char *text);
 
