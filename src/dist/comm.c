@@ -3,7 +3,7 @@
 #include "dist/comm.h"
 
 #include "base/alloc.h"
-#include "base/module.h"
+#include "base/plugin.h"
 #include "base/trace.h"
 #include "dist/nccl/nccl.h"
 #include "tensor/tensor.h"
@@ -11,6 +11,7 @@
 #include "lather/ext/view.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -29,11 +30,23 @@ lt_status lt_comm_make(lt_comm **out, const lt_comm_ops *ops, lt_device *device)
     return LT_OK;
 }
 
-/* A communicator over a module's link. */
+/* The link that the plugin liblather-KIND.so exports. */
+static lt_status load_link(const char *kind, const lt_link_ops **out)
+{
+    char user[64], symbol[64];
+    const void *table;
+    snprintf(user, sizeof user, "comm %s", kind);
+    snprintf(symbol, sizeof symbol, "lt_link_%s", kind);
+    LT_TRY(lt_plugin_open(user, kind, symbol, &table));
+    *out = table;
+    return lt_plugin_check_version(user, (*out)->version);
+}
+
+/* A communicator over a plugin's link. */
 static lt_status open_linked(lt_comm *comm, const char *kind)
 {
     const lt_link_ops *ops;
-    LT_TRY(lt_module_link(kind, &ops));
+    LT_TRY(load_link(kind, &ops));
     lt_link *link = lt_alloc(1, ops->bytes);
     if (!link)
         return LT_E_NOMEM;
@@ -50,7 +63,7 @@ static lt_status open_linked(lt_comm *comm, const char *kind)
     return LT_OK;
 }
 
-/* The table is in the module whose memory NCCL moves. */
+/* The table is in the plugin whose memory NCCL moves. */
 static lt_status open_nccl(lt_comm *comm, const char *kind)
 {
     const lt_device *d = comm->device;
@@ -59,9 +72,9 @@ static lt_status open_nccl(lt_comm *comm, const char *kind)
     if (strcmp(d->backend->name, "cuda") != 0)
         return lt_fail(LT_E_ARG, "comm nccl: the device is %s; NCCL is for cuda devices",
                        lt_device_name(d));
-    LT_TRY(lt_module_open("comm nccl", "cuda", "lt_nccl_cuda", &table));
+    LT_TRY(lt_plugin_open("comm nccl", "cuda", "lt_nccl_cuda", &table));
     const lt_nccl_api *api = table;
-    LT_TRY(lt_module_check_version("comm nccl", api->version));
+    LT_TRY(lt_plugin_check_version("comm nccl", api->version));
     LT_TRY(api->check());
     LT_TRY(lt_nccl_find_ranks(&start));
     (void)kind;

@@ -14,9 +14,6 @@ extern const lt_comm_ops lt_comm_linked;
  * on, also on failure. */
 lt_status lt_linked_open(lt_comm *const *out, lt_link *link);
 
-/* The link of a module that lies beside the library: "mpi". Errors: LT_E_UNSUPPORTED. */
-lt_status lt_module_link(const char *kind, const lt_link_ops **out);
-
 /* Processes that the launcher started, or -1. */
 int lt_launched_size(void);
 

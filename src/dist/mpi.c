@@ -1,4 +1,4 @@
-/* The module liblather-mpi.so: messages by MPI, all of its calls on the library's communication
+/* The plugin liblather-mpi.so: messages by MPI, all of its calls on the library's communication
  * thread. Needs only the library's headers.
  *
  * Two communicators of MPI are used: one for data, one for what must get through when data does

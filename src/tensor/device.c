@@ -3,8 +3,8 @@
 #include "lather/device.h"
 
 #include "base/alloc.h"
-#include "base/module.h"
 #include "base/parallel.h"
+#include "base/plugin.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/missing.h"
 #include "tensor/tensor.h"
@@ -14,31 +14,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The cuda backend, from its module, or why there is none. */
-typedef struct loaded_module {
+/* The cuda backend, from its plugin, or why there is none. */
+typedef struct loaded_plugin {
     lt_backend table; /* nothing missing; its name is NULL before it is there */
-    const lt_backend_module *module;
-} loaded_module;
+    const lt_backend_plugin *plugin;
+} loaded_plugin;
 
-static lt_status load_cuda(loaded_module *into)
+static lt_status load_cuda(loaded_plugin *into)
 {
     static const char user[] = "device cuda";
     const void *found;
-    LT_TRY(lt_module_open(user, "cuda", "lt_module_cuda", &found));
-    const lt_backend_module *m = found;
-    LT_TRY(lt_module_check_version(user, m->version));
-    if (m->table_bytes != sizeof(lt_backend))
+    LT_TRY(lt_plugin_open(user, "cuda", "lt_plugin_cuda", &found));
+    const lt_backend_plugin *plugin = found;
+    LT_TRY(lt_plugin_check_version(user, plugin->version));
+    if (plugin->table_bytes != sizeof(lt_backend))
         return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: the module's table has %zu bytes, the library's %zu: one of them is of "
+                       "%s: the plugin's table has %zu bytes, the library's %zu: one of them is of "
                        "an older build",
-                       user, m->table_bytes, sizeof(lt_backend));
-    into->table = *m->backend;
-    into->module = m;
+                       user, plugin->table_bytes, sizeof(lt_backend));
+    into->table = *plugin->backend;
+    into->plugin = plugin;
     lt_backend_fill_missing(&into->table);
     return LT_OK;
 }
 
-static loaded_module cuda;
+static loaded_plugin cuda;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool cuda_is_loaded(void)
@@ -49,8 +49,8 @@ static bool cuda_is_loaded(void)
     return loaded;
 }
 
-/* After a failure the next call tries again: LATHER_MODULE_PATH may be another. */
-static lt_status find_cuda(const loaded_module **out)
+/* After a failure the next call tries again: LATHER_PLUGIN_PATH may be another. */
+static lt_status find_cuda(const loaded_plugin **out)
 {
     pthread_mutex_lock(&lock);
     lt_status st = cuda.table.name ? LT_OK : load_cuda(&cuda);
@@ -62,7 +62,7 @@ static lt_status find_cuda(const loaded_module **out)
 lt_status lt_backend_find(const char *name, const lt_backend **out)
 {
     const lt_backend *const linked[] = {lt_backend_ref(), lt_backend_cpu()};
-    const loaded_module *found;
+    const loaded_plugin *found;
     for (size_t i = 0; i < sizeof linked / sizeof(lt_backend *); i++)
         if (linked[i] && !strcmp(linked[i]->name, name)) {
             *out = linked[i];
@@ -219,16 +219,16 @@ const char *lt_build_line(int index, bool load)
     if (index == 1) {
         static __thread char backends[64];
         snprintf(backends, sizeof backends, "backends: ref%s%s", lt_backend_cpu() ? " cpu" : "",
-                 lt_module_exists("cuda") ? " cuda" : "");
+                 lt_plugin_exists("cuda") ? " cuda" : "");
         return backends;
     }
     line = lt_cpu_build_info(index - 2);
     if (line || (index > 2 && !lt_cpu_build_info(index - 3)))
         return line;
-    const loaded_module *found; /* the line after the cpu's last */
-    if (!lt_module_exists("cuda") || (!load && !cuda_is_loaded()))
+    const loaded_plugin *found; /* the line after the cpu's last */
+    if (!lt_plugin_exists("cuda") || (!load && !cuda_is_loaded()))
         return NULL;
-    return find_cuda(&found) ? lt_error_message() : found->module->info();
+    return find_cuda(&found) ? lt_error_message() : found->plugin->info();
 }
 
 const char *lt_build_info(int index)

@@ -46,10 +46,10 @@ struct lt_device {
     bool capturing; /* the main queue's work is recorded, not run: see graph.c */
 };
 
-/* The backend of that name: linked, or loaded from its module. Errors: LT_E_ARG (no such name),
- * LT_E_UNSUPPORTED (no module, or it cannot be loaded: the message says why). */
+/* The backend of that name: linked, or loaded from its plugin. Errors: LT_E_ARG (no such name),
+ * LT_E_UNSUPPORTED (no plugin, or it cannot be loaded: the message says why). */
 lt_status lt_backend_find(const char *name, const lt_backend **out);
-/* As lt_build_info(); load: load modules to ask them, else only those that are loaded say theirs. */
+/* As lt_build_info(); load: load plugins to ask them, else only those that are loaded say theirs. */
 const char *lt_build_line(int index, bool load);
 
 /* A device of the same kind with memory and compute threads of its own, for kernels on the calling

@@ -1,4 +1,4 @@
-/* Modules for tests/cuda/modules.c, each broken in the way its name says (BROKEN_...). */
+/* Plugins for tests/cuda/plugins.c, each broken in the way its name says (BROKEN_...). */
 
 #include "lather/ext/backend.h"
 
@@ -31,8 +31,8 @@ const int lt_broken = 1;
 #else
 #define VERSION LT_VERSION
 #endif
-LT_API extern const lt_backend_module lt_module_cuda;
-const lt_backend_module lt_module_cuda = {
+LT_API extern const lt_backend_plugin lt_plugin_cuda;
+const lt_backend_plugin lt_plugin_cuda = {
     .version = VERSION,
     .table_bytes = 8,
 };

@@ -282,7 +282,7 @@ static const driver_row driver_rows[] = {
     {"no device", 13000, 0, 0, 0, 0, 90, "there is a driver, but no device"},
     {"no such device", 13000, 2, 2, 9, 0, 90, "cuda:2: there are 2 devices, cuda:0 to cuda:1"},
     {"too old a device", 13000, 1, 0, 8, 0, 90,
-     "Fake has compute capability 8.0, the module is built for 9.0"},
+     "Fake has compute capability 8.0, the plugin is built for 9.0"},
 };
 
 static void drivers_are_checked(void **state)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""NCCL's communicator on stand-in devices, with all that its module calls.
+"""NCCL's communicator on stand-in devices, with all that its plugin calls.
 
     tests/dist/gpu_ranks.py BUILD/tests/dist/gpu_ranks BUILD [MPIRUN [ROW]]
 

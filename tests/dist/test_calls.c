@@ -224,7 +224,7 @@ static void refuse(const char *kind, lt_status want, const char *words)
     lt_device_close(&device);
 }
 
-static void refuse_modules(void **state)
+static void refuse_plugin(void **state)
 {
     char folder[TEMP_PATH], path[TEMP_PATH];
     Dl_info info;
@@ -233,7 +233,7 @@ static void refuse_modules(void **state)
     temp_path(path, folder, "liblather-mpi.so");
     refuse("carrier pigeon", LT_E_UNSUPPORTED, "'carrier pigeon'");
     refuse("threads", LT_E_ARG, "lt_comm_open_threads");
-    setenv("LATHER_MODULE_PATH", folder, 1);
+    setenv("LATHER_PLUGIN_PATH", folder, 1);
     refuse("mpi", LT_E_UNSUPPORTED, path);
     temp_write(path, "not a library", 13);
     refuse("mpi", LT_E_UNSUPPORTED, "cannot be loaded: ");
@@ -245,6 +245,10 @@ static void refuse_modules(void **state)
         assert_int_equal(symlink(info.dli_fname, path), 0);
         refuse("mpi", LT_E_UNSUPPORTED, "has no lt_link_mpi");
     }
+    unsetenv("LATHER_PLUGIN_PATH");
+    unlink(path);
+    setenv("LATHER_MODULE_PATH", folder, 1);
+    refuse("mpi", LT_E_UNSUPPORTED, path);
     unsetenv("LATHER_MODULE_PATH");
     temp_remove(folder);
 }
@@ -319,7 +323,7 @@ int main(void)
         {"a modelled link takes its time, one after the other", model_a_link, NULL, NULL, NULL},
         {"requests nobody waits for are ended by close", end_forgotten, NULL, NULL, NULL},
         {"wrong arguments are refused", refuse_arguments, NULL, NULL, NULL},
-        {"a missing or foreign module is named", refuse_modules, NULL, NULL, NULL},
+        {"a missing or foreign plugin is named", refuse_plugin, NULL, NULL, NULL},
         {"launchers are known by their environment", know_launchers, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests_name("comm calls", tests, NULL, NULL);

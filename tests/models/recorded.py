@@ -4,7 +4,7 @@ change no number, whatever the order in which the device does what is queued.
 
     tests/models/recorded.py BUILD/models/resnet50/train_resnet50 [ROW]
 
-LATHER_MODULE_PATH names the stand-in's folder. Prints cmocka's lines.
+LATHER_PLUGIN_PATH names the stand-in's folder. Prints cmocka's lines.
 """
 import hashlib
 import json

@@ -17,7 +17,7 @@ ENV = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1", OMPI_MCA_
 
 def modules(build, folder):
     """The stand-in's module and MPI's, in one folder; false: there is no stand-in."""
-    ENV.update(LATHER_MODULE_PATH=folder, XDG_CACHE_HOME=os.path.join(folder, "plans"))
+    ENV.update(LATHER_PLUGIN_PATH=folder, XDG_CACHE_HOME=os.path.join(folder, "plans"))
     for path in ("tests/cuda/standin/liblather-cuda.so", "liblather-mpi.so"):
         if os.path.exists(os.path.join(build, path)):
             os.symlink(os.path.join(build, path), os.path.join(folder, os.path.basename(path)))

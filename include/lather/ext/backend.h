@@ -94,13 +94,13 @@ typedef struct lt_backend {
     lt_frobenius_fn *frobenius;
 } lt_backend;
 
-/** What a module liblather-NAME.so exports as lt_module_NAME: hardware is loaded, not linked. */
-typedef struct lt_backend_module {
+/** What a plugin liblather-NAME.so exports as lt_plugin_NAME: hardware is loaded, not linked. */
+typedef struct lt_backend_plugin {
     const char *version; /**< of the library whose headers it was built with */
     size_t table_bytes;  /**< sizeof(lt_backend) */
     const lt_backend *backend;
     const char *(*info)(void); /**< its libraries' versions, for lt_build_info() */
-} lt_backend_module;
+} lt_backend_plugin;
 
 /** The plain loops: every entry filled, and what a CPU-side backend starts as a copy of. */
 LT_API const lt_backend *lt_backend_ref(void);

@@ -55,7 +55,7 @@ static lt_status check(void)
     if (found / MAJOR == NCCL_MAJOR && found / MINOR >= NCCL_VERSION_CODE / MINOR)
         return LT_OK;
     return lt_fail(LT_E_UNSUPPORTED,
-                   "comm nccl: NCCL %d.%d was found (%s), want %d.%d or a later %d.x: the module "
+                   "comm nccl: NCCL %d.%d was found (%s), want %d.%d or a later %d.x: the plugin "
                    "was built with that",
                    found / MAJOR, found % MAJOR / MINOR, known ? info.dli_fname : "?", NCCL_MAJOR,
                    NCCL_MINOR, NCCL_MAJOR);

@@ -21,7 +21,7 @@ typedef struct lt_nccl_gate {
 
 typedef struct lt_nccl_api {
     const char *version;      /* LT_VERSION */
-    lt_status (*check)(void); /* whether the library found is what the module was built with */
+    lt_status (*check)(void); /* whether the library found is what the plugin was built with */
     lt_status (*enter)(void *device); /* for this thread */
     /* Which GPU: the same text for the same one only, within a machine. */
     lt_status (*place)(void *device, char text[LT_NCCL_PLACE]);

@@ -192,7 +192,7 @@ const conv_names &names_of(cudnnBackendDescriptorType_t type);
 
 } /* namespace dnn */
 
-/* The counts; seen from outside a module. */
+/* The counts; seen from outside a plugin. */
 extern "C" __attribute__((visibility("default"))) void standin_dnn_counts(dnn::counts *out);
 
 #endif

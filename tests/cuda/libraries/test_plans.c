@@ -1,4 +1,4 @@
-/* When the cuda backend asks cuDNN, chooses, and keeps: its module with stand-ins for the libraries, which
+/* When the cuda backend asks cuDNN, chooses, and keeps: its plugin with stand-ins for the libraries, which
  * count. */
 
 #include "near.h"
@@ -34,11 +34,11 @@ static counts count(void)
     counts c;
     if (!read) {
         char path[512];
-        const char *folder = getenv("LATHER_MODULE_PATH");
+        const char *folder = getenv("LATHER_PLUGIN_PATH");
         snprintf(path, sizeof path, "%s/liblather-cuda.so", folder);
-        void *module = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-        assert_non_null(module);
-        void *found = dlsym(module, "standin_dnn_counts");
+        void *plugin = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+        assert_non_null(plugin);
+        void *found = dlsym(plugin, "standin_dnn_counts");
         assert_non_null(found);
         memcpy(&read, &found, sizeof read);
     }

@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 BUILD = os.path.abspath(sys.argv[1])
-MODULE = os.path.join(BUILD, "tests/cuda/standin")
+PLUGIN = os.path.join(BUILD, "tests/cuda/standin")
 PROGRAM = [os.path.join(BUILD, "models/resnet50/train_resnet50"), "--device", "cuda", "--data", "synthetic:24:16:3", "--arch",
            "resnet10", "--width", "4", "--batch-size", "4", "--epochs", "2", "--max-steps", "8", "--threads", "1", "--workers",
            "1", "--progress", "off", "--no-tensorboard", "--deterministic", "--lr", "0.02", "--keep", "1", "--eval-batch-size",
@@ -44,7 +44,7 @@ SUPERFLUOUS = {  # by the nearest function that is not inlined
 
 
 def run(cwd, name, flags, order, **wishes):
-    env = dict(os.environ, LATHER_MODULE_PATH=MODULE, LATHER_STANDIN=order, LATHER_STANDIN_PROTECT="0", OMP_WAIT_POLICY="passive",
+    env = dict(os.environ, LATHER_PLUGIN_PATH=PLUGIN, LATHER_STANDIN=order, LATHER_STANDIN_PROTECT="0", OMP_WAIT_POLICY="passive",
                XDG_CACHE_HOME=os.path.join(cwd, "plans"), **{k: str(v) for k, v in wishes.items()})
     shutil.rmtree(os.path.join(cwd, name), ignore_errors=True)
     return subprocess.run([*PROGRAM, *flags, "--output", os.path.join(cwd, name)], env=env, capture_output=True, text=True,
@@ -119,7 +119,7 @@ def try_run(name, flags, noticed, listed):
 
 def main():
     noticed, listed = {}, "--list" in sys.argv
-    if not os.path.exists(os.path.join(MODULE, "liblather-cuda.so")) or not shutil.which("addr2line"):
+    if not os.path.exists(os.path.join(PLUGIN, "liblather-cuda.so")) or not shutil.which("addr2line"):
         print("no stand-in, or no addr2line")
         return 77
     for name, flags in RUNS.items():

@@ -1,4 +1,4 @@
-/* The cuda backend's table, and the module that carries it. Each part of the backend sets its
+/* The cuda backend's table, and the plugin that carries it. Each part of the backend sets its
  * entries; what none sets is LT_E_UNSUPPORTED. */
 
 #include "cuda.h"
@@ -59,8 +59,8 @@ __attribute__((constructor)) static void fill_table(void)
     lt_cuda_install_products(&table);
 }
 
-LT_API extern const lt_backend_module lt_module_cuda;
-const lt_backend_module lt_module_cuda = {
+LT_API extern const lt_backend_plugin lt_plugin_cuda;
+const lt_backend_plugin lt_plugin_cuda = {
     .version = LT_VERSION,
     .table_bytes = sizeof(lt_backend),
     .backend = &table,

@@ -112,7 +112,7 @@ size_t lt_cuda_taken(void *ctx);
 lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
 lt_status lt_cuda_sync(void *ctx);
 
-/* Whether a library found at run time can stand for the one that the module was built with: of the same
+/* Whether a library found at run time can stand for the one that the plugin was built with: of the same
  * major version, and not older than what the code needs. An older minor version than the build's has all
  * that is used, or the loader has said which symbol is missing. Versions: 9 * 1000 + 19 (major, minor);
  * path: its file. */

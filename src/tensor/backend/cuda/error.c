@@ -44,7 +44,7 @@ lt_status lt_cuda_check_version(const char *library, int least, int found, const
     if (found / MAJOR == least / MAJOR && found >= least)
         return LT_OK;
     return lt_fail(LT_E_UNSUPPORTED,
-                   "device cuda: %s %d.%d was found (%s), want %d.%d or a later %d.x: the module "
+                   "device cuda: %s %d.%d was found (%s), want %d.%d or a later %d.x: the plugin "
                    "was built with %d.x",
                    library, found / MAJOR, found % MAJOR, path, least / MAJOR, least % MAJOR,
                    least / MAJOR, least / MAJOR);
@@ -60,7 +60,7 @@ static lt_status check_capability(const lt_cuda_api *api, int ordinal, int arch)
     if (p.major * 10 + p.minor >= arch)
         return LT_OK;
     return lt_fail(LT_E_UNSUPPORTED,
-                   "cuda:%d: %s has compute capability %d.%d, the module is built for %d.%d and "
+                   "cuda:%d: %s has compute capability %d.%d, the plugin is built for %d.%d and "
                    "later (meson -Dgpu_arch)",
                    ordinal, p.name, p.major, p.minor, arch / 10, arch % 10);
 }

@@ -1,4 +1,4 @@
-/* Opening the device cuda where the module, or a library that it needs, is missing, broken or of another
+/* Opening the device cuda where the plugin, or a library that it needs, is missing, broken or of another
  * build: each is a message that names the file. */
 
 #include "near.h"
@@ -10,25 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A file below the fixtures' folder becomes the module; NULL: there is none. */
-typedef struct module_row {
+/* A file below the fixtures' folder becomes the plugin; NULL: there is none. */
+typedef struct plugin_row {
     const char *name, *file;
     const char *says[2];
-} module_row;
+} plugin_row;
 
-static const module_row rows[] = {
-    {"no module", NULL, {"there is no module", "liblather-cuda.so"}},
-    {"a text instead of a module", "text", {"cannot be loaded", "liblather-cuda.so"}},
-    {"a library of the module is missing", "needs", {"cannot be loaded", "libcudnn_gone.so"}},
-    {"a library of the module is another", "symbol", {"cannot be loaded", "cudnn_of_tomorrow"}},
-    {"something else of that name", "empty", {"has no lt_module_cuda", "liblather-cuda.so"}},
-    {"a module of another version",
+static const plugin_row rows[] = {
+    {"no plugin", NULL, {"there is no plugin", "liblather-cuda.so"}},
+    {"a text instead of a plugin", "text", {"cannot be loaded", "liblather-cuda.so"}},
+    {"a library of the plugin is missing", "needs", {"cannot be loaded", "libcudnn_gone.so"}},
+    {"a library of the plugin is another", "symbol", {"cannot be loaded", "cudnn_of_tomorrow"}},
+    {"something else of that name", "empty", {"has no lt_plugin_cuda", "liblather-cuda.so"}},
+    {"a plugin of another version",
      "version",
-     {"the module is of version 0.0.9", "the library of"}},
-    {"a module of an older table", "table", {"the module's table has 8 bytes", "older build"}},
+     {"the plugin is of version 0.0.9", "the library of"}},
+    {"a plugin of an older table", "table", {"the plugin's table has 8 bytes", "older build"}},
 };
 
-static void put_module(const char *folder, const char *file)
+static void put_plugin(const char *folder, const char *file)
 {
     static const char text[] = "this is no library";
     char from[TEMP_PATH], to[TEMP_PATH];
@@ -39,26 +39,26 @@ static void put_module(const char *folder, const char *file)
         return;
     }
     snprintf(from, sizeof from, "%s/tests/cuda/libbroken_%s.so", getenv("LATHER_TEST_BUILD"), file);
-    char *module = temp_read(from, &bytes);
-    temp_write(to, module, bytes);
-    free(module);
+    char *plugin = temp_read(from, &bytes);
+    temp_write(to, plugin, bytes);
+    free(plugin);
 }
 
 static void opening_fails(void **state)
 {
-    const module_row *row = *state;
+    const plugin_row *row = *state;
     lt_device *device = NULL;
     char folder[TEMP_PATH];
     temp_make(folder);
     if (row->file)
-        put_module(folder, row->file);
-    setenv("LATHER_MODULE_PATH", folder, 1);
+        put_plugin(folder, row->file);
+    setenv("LATHER_PLUGIN_PATH", folder, 1);
     assert_status(lt_device_open(&device, "cuda", NULL), LT_E_UNSUPPORTED);
     assert_null(device);
     for (size_t i = 0; i < COUNT_OF(row->says); i++)
         if (!strstr(lt_error_message(), row->says[i]))
             fail_msg("\"%s\" does not say \"%s\"", lt_error_message(), row->says[i]);
-    unsetenv("LATHER_MODULE_PATH");
+    unsetenv("LATHER_PLUGIN_PATH");
     temp_remove(folder);
 }
 

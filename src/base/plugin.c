@@ -1,6 +1,6 @@
-/* Finds and loads a module that lies beside the library: liblather-mpi.so, liblather-cuda.so. */
+/* Finds and loads a plugin that lies beside the library: liblather-mpi.so, liblather-cuda.so. */
 
-#include "base/module.h"
+#include "base/plugin.h"
 
 #include "lather/ext/fail.h"
 
@@ -25,12 +25,14 @@ static bool own_folder(char *folder, size_t bytes)
     return true;
 }
 
-/* Looks in $LATHER_MODULE_PATH, else beside the library and in lather/ beside it. False: path names
- * the first place. */
+/* Looks in $LATHER_PLUGIN_PATH (before 0.2: LATHER_MODULE_PATH), else beside the library and in
+ * lather/ beside it. False: path names the first place. */
 static bool find(const char *kind, char *path)
 {
-    const char *set = getenv("LATHER_MODULE_PATH");
+    const char *set = getenv("LATHER_PLUGIN_PATH");
     char folder[PATH / 2] = ".", inner[PATH];
+    if (!set || !*set)
+        set = getenv("LATHER_MODULE_PATH");
     if (set && *set)
         snprintf(folder, sizeof folder, "%s", set);
     else
@@ -45,32 +47,32 @@ static bool find(const char *kind, char *path)
     return true;
 }
 
-lt_status lt_module_open(const char *user, const char *kind, const char *symbol, const void **table)
+lt_status lt_plugin_open(const char *user, const char *kind, const char *symbol, const void **table)
 {
     char path[PATH];
     if (!find(kind, path))
         return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: there is no module %s: this build is without it, or "
-                       "LATHER_MODULE_PATH must say where it is",
+                       "%s: there is no plugin %s: this build is without it, or "
+                       "LATHER_PLUGIN_PATH must say where it is",
                        user, path);
-    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!module)
+    void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!plugin)
         return lt_fail(LT_E_UNSUPPORTED, "%s: %s cannot be loaded: %s", user, path, dlerror());
-    *table = dlsym(module, symbol);
+    *table = dlsym(plugin, symbol);
     if (!*table)
         return lt_fail(LT_E_UNSUPPORTED, "%s: %s has no %s", user, path, symbol);
     return LT_OK;
 }
 
-lt_status lt_module_check_version(const char *user, const char *version)
+lt_status lt_plugin_check_version(const char *user, const char *version)
 {
     if (!strcmp(version, LT_VERSION))
         return LT_OK;
-    return lt_fail(LT_E_UNSUPPORTED, "%s: the module is of version %s, the library of %s", user,
+    return lt_fail(LT_E_UNSUPPORTED, "%s: the plugin is of version %s, the library of %s", user,
                    version, LT_VERSION);
 }
 
-bool lt_module_exists(const char *kind)
+bool lt_plugin_exists(const char *kind)
 {
     char path[PATH];
     return find(kind, path);
