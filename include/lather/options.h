@@ -23,7 +23,7 @@ typedef struct lt_option_list {
     size_t count;
 } lt_option_list;
 
-/** One option: a row of the program's table. Rows of one group stand together. In names that a user
+/** One option: a row of a table. In names that a user
  *  writes, '_' counts as '-'. */
 typedef struct lt_option {
     const char *group; /**< heading in --help */
@@ -40,6 +40,8 @@ typedef struct lt_option {
     const char *help;     /**< one sentence, no full stop */
     const char *also;     /**< other names it goes by, "wd l2"; NULL: none */
     bool once;            /**< of one start, not of a run: lt_options_write_run() leaves it out */
+    const char
+        *after; /**< row of any table that it is listed behind; NULL: the last of its group */
 } lt_option;
 
 /** A command line program. --help, --help-man, --version, --config FILE and --print-config are
@@ -49,11 +51,19 @@ typedef struct lt_program {
     const char *summary;     /**< one line */
     const char *usage;       /**< what follows the name: "--data DIR [OPTION]..." */
     const char *description; /**< paragraphs for --help and the man page; may be NULL */
-    const lt_option *option;
+    const lt_option *option; /**< the table of lt_options_new() */
     size_t count;
     const char *selector; /**< the choice that applies and defaults speak of: "optim"; or NULL */
     bool rest;            /**< arguments without dashes are allowed */
 } lt_program;
+
+/** Options that fill one struct. A program's options are one table or several: each beside the
+ *  code that reads its struct. */
+typedef struct lt_option_table {
+    const lt_option *option;
+    size_t count;
+    void *values; /**< the struct */
+} lt_option_table;
 
 typedef struct lt_options lt_options;
 
@@ -67,9 +77,15 @@ typedef enum lt_options_request {
 } lt_options_request;
 
 /** Fills values with the defaults. Borrows program and values for its lifetime.
- *  Errors: LT_E_NOMEM. A table that contradicts itself is a broken invariant. */
+ *  Errors: LT_E_NOMEM; LT_E_ARG (the table: a name, alias or other name that two rows have, a
+ *  default that is no value of its option, a choice that the selector does not have). */
 LT_API LT_MUST_CHECK lt_status lt_options_new(lt_options **out, const lt_program *program,
                                               void *values);
+/** The same with the options of all these tables instead of the program's own one. Rows of the same
+ *  group stand together, those of earlier tables first. Borrows the tables' rows and values.
+ *  Errors: as lt_options_new(), and LT_E_ARG (`after` names no row). */
+LT_API LT_MUST_CHECK lt_status lt_options_compose(lt_options **out, const lt_program *program,
+                                                  const lt_option_table *table, size_t count);
 LT_API void lt_options_free(lt_options **options);
 
 /** Reads argv[1] and on; `--` ends the options. What the command line says overrides --config,
@@ -87,6 +103,8 @@ LT_API lt_options_request lt_options_asked(const lt_options *options);
 /** Prints what was asked for (nothing for LT_OPTIONS_RUN). Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_options_answer(const lt_options *options, FILE *out);
 
+/** Row number index of all tables, in the order of --help; NULL past the end. */
+LT_API const lt_option *lt_options_at(const lt_options *options, size_t index);
 /** Whether the user set it, on the command line or in the config file. */
 LT_API bool lt_options_is_set(const lt_options *options, const char *name);
 /** Whether the command line itself set it, not a config file. */

@@ -18,14 +18,9 @@ const lt_option_builtin lt_option_builtins[] = {
 };
 const size_t lt_option_builtin_count = sizeof lt_option_builtins / sizeof *lt_option_builtins;
 
-size_t lt_options_row(const lt_options *o, const lt_option *option)
+static const lt_option_row *find_text(const lt_options *o, const char *name)
 {
-    return (size_t)(option - o->program->option);
-}
-
-static const lt_option *find_text(const lt_options *o, const char *name)
-{
-    const lt_option *row = lt_options_find(o, name, strlen(name));
+    const lt_option_row *row = lt_options_find(o, name, strlen(name));
     LT_ASSERT(row); /* the program asks about its own table */
     return row;
 }
@@ -35,42 +30,39 @@ static const lt_option *find_text(const lt_options *o, const char *name)
 static lt_status set_defaults(lt_options *o)
 {
     char text[256];
-    for (size_t i = 0; i < o->program->count; i++) {
-        const lt_option *row = &o->program->option[i];
-        const char *value = lt_options_default(o, row, text, sizeof text);
-        if (o->source[i] == LT_OPTION_FROM_TABLE && value)
-            LT_TRY(lt_options_assign(o, row, value, LT_OPTION_FROM_TABLE));
+    for (size_t i = 0; i < o->count; i++) {
+        lt_option_row *row = &o->row[i];
+        const char *value = lt_options_default(o, row->option, text, sizeof text);
+        if (row->source == LT_OPTION_FROM_TABLE && value)
+            LT_TRY(lt_options_assign(row, value, LT_OPTION_FROM_TABLE));
     }
     return LT_OK;
 }
 
 /* Before its default, every field is what a table without one means. */
-static void clear_fields(const lt_program *program, void *values)
+static void clear_fields(lt_options *o)
 {
     static const size_t bytes[] = {
         [LT_OPTION_BOOL] = sizeof(bool),     [LT_OPTION_INT] = sizeof(int64_t),
         [LT_OPTION_DOUBLE] = sizeof(double), [LT_OPTION_STRING] = sizeof(const char *),
         [LT_OPTION_CHOICE] = sizeof(int),    [LT_OPTION_LIST] = sizeof(lt_option_list),
     };
-    for (size_t i = 0; i < program->count; i++)
-        memset((char *)values + program->option[i].offset, 0, bytes[program->option[i].type]);
+    for (size_t i = 0; i < o->count; i++)
+        memset(o->row[i].field, 0, bytes[o->row[i].option->type]);
 }
 
-lt_status lt_options_new(lt_options **out, const lt_program *program, void *values)
+lt_status lt_options_compose(lt_options **out, const lt_program *program,
+                             const lt_option_table *table, size_t count)
 {
     lt_options *o = lt_alloc(1, sizeof *o);
     if (!o)
         return LT_E_NOMEM;
     o->program = program;
-    o->values = values;
-    clear_fields(program, values);
-    o->source = lt_alloc(program->count, sizeof *o->source);
-    o->string = lt_alloc(program->count, sizeof *o->string);
-    lt_status st = o->source && o->string ? LT_OK : LT_E_NOMEM;
+    lt_status st = lt_options_gather(o, table, count);
+    clear_fields(o);
     /* Twice: defaults depend on the selector, which may stand below the rows that do. */
     for (int pass = 0; pass < 2 && !st; pass++)
         st = set_defaults(o);
-    LT_ASSERT(!st || st == LT_E_NOMEM);
     if (st) {
         lt_options_free(&o);
         return st;
@@ -79,13 +71,18 @@ lt_status lt_options_new(lt_options **out, const lt_program *program, void *valu
     return LT_OK;
 }
 
+lt_status lt_options_new(lt_options **out, const lt_program *program, void *values)
+{
+    lt_option_table whole = {program->option, program->count, values};
+    return lt_options_compose(out, program, &whole, 1);
+}
+
 static void clear_lists(lt_options *o)
 {
-    for (size_t i = 0; i < o->program->count; i++) {
-        const lt_option *row = &o->program->option[i];
-        if (row->type != LT_OPTION_LIST)
+    for (size_t i = 0; i < o->count; i++) {
+        if (o->row[i].option->type != LT_OPTION_LIST)
             continue;
-        lt_option_list *list = (lt_option_list *)((char *)o->values + row->offset);
+        lt_option_list *list = o->row[i].field;
         for (size_t k = 0; k < list->count; k++)
             lt_free(list->item[k]);
         lt_free(list->item);
@@ -106,10 +103,11 @@ void lt_options_free(lt_options **options)
     if (!o)
         return;
     clear_lists(o);
-    free_texts(o->string, o->program->count);
+    for (size_t i = 0; i < o->count; i++)
+        lt_free(o->row[i].string);
     free_texts(o->rest, o->rest_count);
     free_texts(o->argument, (size_t)o->argument_count);
-    lt_free(o->source);
+    lt_free(o->row);
     lt_free(o);
     *options = NULL;
 }
@@ -147,12 +145,12 @@ static lt_status take_value(arguments *args, const char *name, const char *equal
     return LT_OK;
 }
 
-static lt_status use_row(lt_options *o, arguments *args, const lt_option *row, const char *equal)
+static lt_status use_row(arguments *args, lt_option_row *row, const char *equal)
 {
     const char *value = "true";
-    if (row->type != LT_OPTION_BOOL || equal)
-        LT_TRY(take_value(args, row->name, equal, &value));
-    return lt_options_assign(o, row, value, LT_OPTION_FROM_USER);
+    if (row->option->type != LT_OPTION_BOOL || equal)
+        LT_TRY(take_value(args, row->option->name, equal, &value));
+    return lt_options_assign(row, value, LT_OPTION_FROM_USER);
 }
 
 static lt_status use_builtin(lt_options *o, arguments *args, const lt_option_builtin *b,
@@ -173,21 +171,21 @@ static lt_status parse_long(lt_options *o, arguments *args, const char *name)
 {
     const char *equal = strchr(name, '=');
     size_t bytes = equal ? (size_t)(equal - name) : strlen(name);
-    const lt_option *row = lt_options_find(o, name, bytes);
+    lt_option_row *row = lt_options_find(o, name, bytes);
     if (row)
-        return use_row(o, args, row, equal);
+        return use_row(args, row, equal);
     const lt_option_builtin *builtin = lt_options_find_builtin(name, bytes);
     if (builtin)
         return use_builtin(o, args, builtin, equal);
     if (bytes > 3 && !strncmp(name, "no-", 3)) {
         row = lt_options_find(o, name + 3, bytes - 3);
-        if (row && row->type != LT_OPTION_BOOL)
+        if (row && row->option->type != LT_OPTION_BOOL)
             return lt_fail(LT_E_ARG, "--%.*s: --%s wants a value, it cannot be switched off",
-                           (int)bytes, name, row->name);
+                           (int)bytes, name, row->option->name);
         if (row && equal)
             return lt_fail(LT_E_ARG, "--%.*s: takes no value", (int)bytes, name);
         if (row)
-            return lt_options_assign(o, row, "false", LT_OPTION_FROM_USER);
+            return lt_options_assign(row, "false", LT_OPTION_FROM_USER);
     }
     return lt_options_unknown(o, name, bytes);
 }
@@ -198,13 +196,13 @@ static lt_status parse_short(lt_options *o, arguments *args, const char *text)
     for (size_t i = 0; i < lt_option_builtin_count; i++)
         if (text[0] == lt_option_builtins[i].alias && !text[1])
             return use_builtin(o, args, &lt_option_builtins[i], NULL);
-    for (size_t i = 0; i < o->program->count; i++) {
-        const lt_option *row = &o->program->option[i];
-        if (!row->alias || row->alias != text[0])
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        if (!option->alias || option->alias != text[0])
             continue;
-        if (row->type == LT_OPTION_BOOL && text[1])
+        if (option->type == LT_OPTION_BOOL && text[1])
             break;
-        return use_row(o, args, row, text[1] ? text : NULL); /* the value is text + 1 */
+        return use_row(args, &o->row[i], text[1] ? text : NULL); /* the value is text + 1 */
     }
     return lt_fail(LT_E_ARG, "-%s: no such option; --help lists them", text);
 }
@@ -242,12 +240,12 @@ static lt_status parse_all(lt_options *o, arguments *args)
 /* A value that is set but not read is a mistake that costs a training run. */
 static lt_status check_applies(const lt_options *o)
 {
-    for (size_t i = 0; i < o->program->count; i++) {
-        const lt_option *row = &o->program->option[i];
-        if (o->source[i] != LT_OPTION_FROM_TABLE && !lt_options_applies(o, row->name))
-            return lt_fail(LT_E_ARG, "--%s: --%s %s does not read it (read by: %s)", row->name,
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        if (o->row[i].source != LT_OPTION_FROM_TABLE && !lt_options_applies(o, option->name))
+            return lt_fail(LT_E_ARG, "--%s: --%s %s does not read it (read by: %s)", option->name,
                            o->program->selector, lt_options_choice(o, o->program->selector),
-                           row->applies);
+                           option->applies);
     }
     return LT_OK;
 }
@@ -265,18 +263,18 @@ lt_status lt_options_parse(lt_options *o, int argc, char *const *argv)
 
 lt_status lt_options_set(lt_options *o, const char *name, const char *value)
 {
-    const lt_option *row = lt_options_find(o, name, strlen(name));
+    lt_option_row *row = lt_options_find(o, name, strlen(name));
     if (!row)
         return lt_options_unknown(o, name, strlen(name));
-    LT_TRY(lt_options_assign(o, row, value, LT_OPTION_FROM_USER));
+    LT_TRY(lt_options_assign(row, value, LT_OPTION_FROM_USER));
     return set_defaults(o);
 }
 
 static lt_status load_line(void *context, const char *key, const char *value, int line)
 {
     lt_options *o = context;
-    const lt_option *row = lt_options_find(o, key, strlen(key));
-    lt_status st = row ? lt_options_assign(o, row, value, LT_OPTION_FROM_FILE)
+    lt_option_row *row = lt_options_find(o, key, strlen(key));
+    lt_status st = row ? lt_options_assign(row, value, LT_OPTION_FROM_FILE)
                        : lt_options_unknown(o, key, strlen(key));
     return st ? lt_fail(st, "line %d: %s", line, lt_error_message()) : LT_OK;
 }
@@ -293,21 +291,26 @@ lt_options_request lt_options_asked(const lt_options *o)
     return o->asked;
 }
 
+const lt_option *lt_options_at(const lt_options *o, size_t index)
+{
+    return index < o->count ? o->row[index].option : NULL;
+}
+
 bool lt_options_is_set(const lt_options *o, const char *name)
 {
-    return o->source[lt_options_row(o, find_text(o, name))] != LT_OPTION_FROM_TABLE;
+    return find_text(o, name)->source != LT_OPTION_FROM_TABLE;
 }
 
 bool lt_options_is_typed(const lt_options *o, const char *name)
 {
-    return o->source[lt_options_row(o, find_text(o, name))] == LT_OPTION_FROM_USER;
+    return find_text(o, name)->source == LT_OPTION_FROM_USER;
 }
 
 bool lt_options_applies(const lt_options *o, const char *name)
 {
-    const lt_option *row = find_text(o, name);
-    return !row->applies || !o->program->selector
-           || lt_options_has_word(row->applies, lt_options_choice(o, o->program->selector), " ");
+    const lt_option *option = find_text(o, name)->option;
+    return !option->applies || !o->program->selector
+           || lt_options_has_word(option->applies, lt_options_choice(o, o->program->selector), " ");
 }
 
 size_t lt_options_rest_count(const lt_options *o)

@@ -13,11 +13,17 @@ typedef enum lt_option_source {
 
 enum { LT_OPTION_NAME = 64 }; /* bytes of a name, with its NUL */
 
+typedef struct lt_option_row {
+    const lt_option *option;
+    void *field; /* in the struct of its table */
+    lt_option_source source;
+    char *string; /* what a string field points to; owned */
+} lt_option_row;
+
 struct lt_options {
     const lt_program *program;
-    void *values;
-    lt_option_source *source; /* by row */
-    char **string;            /* by row: what a string field points to; owned */
+    lt_option_row *row; /* of all tables, in the order of --help */
+    size_t count;
     lt_options_request asked;
     char **rest;
     size_t rest_count;
@@ -26,14 +32,20 @@ struct lt_options {
 };
 
 /* Row that goes by that name, or NULL; name need not end in NUL. */
-const lt_option *lt_options_find(const lt_options *o, const char *name, size_t bytes);
+lt_option_row *lt_options_find(const lt_options *o, const char *name, size_t bytes);
 /* LT_E_ARG, with the name that comes nearest. */
 lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes);
-size_t lt_options_row(const lt_options *o, const lt_option *option);
+/* LT_E_ARG if option has a name or an alias that a row or every program has. */
+lt_status lt_options_check_names(const lt_options *o, const lt_option *option);
+
+/* Fills o->row from the program's tables; each default is in range, and each choice that a row
+ * speaks of is one of the selector's. Errors: as lt_options_compose(). */
+lt_status lt_options_gather(lt_options *o, const lt_option_table *table, size_t count);
 
 /* Sets the field of a row from text, unless a stronger source has: then text is only checked. */
-lt_status lt_options_assign(lt_options *o, const lt_option *option, const char *value,
-                            lt_option_source source);
+lt_status lt_options_assign(lt_option_row *row, const char *value, lt_option_source source);
+/* Whether text is a value of that option. */
+lt_status lt_options_check_value(const lt_option *option, const char *value);
 /* The row's default for the selector's choice, or NULL; into text of size bytes. */
 const char *lt_options_default(const lt_options *o, const lt_option *option, char *text,
                                size_t size);

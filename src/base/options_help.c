@@ -121,9 +121,9 @@ lt_status lt_options_write_help(const lt_options *o, FILE *out)
     fprintf(out, "%s: %s\n\nUsage: %s %s\n", called(o), p->summary, called(o), p->usage);
     if (p->description)
         fprintf(out, "\n%s\n", p->description);
-    for (size_t i = 0; i < p->count; i++) {
-        const lt_option *option = &p->option[i];
-        if (i == 0 || strcmp(option->group, option[-1].group) != 0)
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        if (i == 0 || strcmp(option->group, o->row[i - 1].option->group) != 0)
             fprintf(out, "\n%s:\n", option->group);
         left_side(option, left, sizeof left);
         right_side(option, right, sizeof right);
@@ -184,9 +184,9 @@ lt_status lt_options_write_man(const lt_options *o, FILE *out)
         print_roff(out, p->description);
     }
     fputs(".SH OPTIONS\n", out);
-    for (size_t i = 0; i < p->count; i++) {
-        const lt_option *option = &p->option[i];
-        if (i == 0 || strcmp(option->group, option[-1].group) != 0) {
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        if (i == 0 || strcmp(option->group, o->row[i - 1].option->group) != 0) {
             fputs(".SS ", out);
             print_roff(out, option->group);
         }
@@ -214,28 +214,28 @@ static void write_list(FILE *out, const char *name, const lt_option_list *list)
     }
 }
 
-static void write_value(const lt_options *o, const lt_option *option, FILE *out)
+static void write_value(const lt_options *o, const lt_option_row *row, FILE *out)
 {
     char text[64];
-    fprintf(out, "%s: ", option->name);
-    if (option->type == LT_OPTION_STRING)
-        lt_yaml_put(out, o->string[lt_options_row(o, option)]);
+    fprintf(out, "%s: ", row->option->name);
+    if (row->option->type == LT_OPTION_STRING)
+        lt_yaml_put(out, row->string);
     else
-        lt_yaml_put(out, lt_options_text(o, option->name, text, sizeof text));
+        lt_yaml_put(out, lt_options_text(o, row->option->name, text, sizeof text));
     fputc('\n', out);
 }
 
 static lt_status write_options(const lt_options *o, FILE *out, bool with_once)
 {
-    for (size_t i = 0; i < o->program->count; i++) {
-        const lt_option *option = &o->program->option[i];
-        const void *from = (const char *)o->values + option->offset;
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option_row *row = &o->row[i];
+        const lt_option *option = row->option;
         if (!lt_options_applies(o, option->name) || (option->once && !with_once))
             continue;
         if (option->type == LT_OPTION_LIST)
-            write_list(out, option->name, from);
-        else if (option->type != LT_OPTION_STRING || o->string[i]) /* else: not given */
-            write_value(o, option, out);
+            write_list(out, option->name, row->field);
+        else if (option->type != LT_OPTION_STRING || row->string) /* else: not given */
+            write_value(o, row, out);
     }
     return check(out);
 }

@@ -28,16 +28,16 @@ static bool word_at(const char *list, int index, char word[LT_OPTION_NAME])
     return *word;
 }
 
-const lt_option *lt_options_find(const lt_options *o, const char *name, size_t bytes)
+lt_option_row *lt_options_find(const lt_options *o, const char *name, size_t bytes)
 {
     char also[LT_OPTION_NAME];
-    for (size_t i = 0; i < o->program->count; i++) {
-        const lt_option *row = &o->program->option[i];
-        if (is_named(row->name, name, bytes))
-            return row;
-        for (int k = 0; word_at(row->also, k, also); k++)
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        if (is_named(option->name, name, bytes))
+            return &o->row[i];
+        for (int k = 0; word_at(option->also, k, also); k++)
             if (is_named(also, name, bytes))
-                return row;
+                return &o->row[i];
     }
     return NULL;
 }
@@ -48,6 +48,40 @@ const lt_option_builtin *lt_options_find_builtin(const char *name, size_t bytes)
         if (is_named(lt_option_builtins[i].name, name, bytes))
             return &lt_option_builtins[i];
     return NULL;
+}
+
+static lt_status check_name(const lt_options *o, const lt_option *option, const char *name)
+{
+    const lt_option_row *other = lt_options_find(o, name, strlen(name));
+    if (!other && !lt_options_find_builtin(name, strlen(name)))
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "%s: two options are called --%s: --%s (%s) and --%s (%s)",
+                   o->program->name, name, option->name, option->group,
+                   other ? other->option->name : name, other ? other->option->group : "General");
+}
+
+static lt_status check_alias(const lt_options *o, const lt_option *option)
+{
+    const char *other = NULL;
+    for (size_t i = 0; i < lt_option_builtin_count; i++)
+        if (lt_option_builtins[i].alias == option->alias)
+            other = lt_option_builtins[i].name;
+    for (size_t i = 0; i < o->count; i++)
+        if (o->row[i].option->alias == option->alias)
+            other = o->row[i].option->name;
+    if (!option->alias || !other)
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "%s: -%c is --%s and --%s", o->program->name, option->alias, other,
+                   option->name);
+}
+
+lt_status lt_options_check_names(const lt_options *o, const lt_option *option)
+{
+    char also[LT_OPTION_NAME];
+    LT_TRY(check_name(o, option, option->name));
+    for (int k = 0; word_at(option->also, k, also); k++)
+        LT_TRY(check_name(o, option, also));
+    return check_alias(o, option);
 }
 
 typedef struct guess {
@@ -73,11 +107,11 @@ lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes
     guess g = {.typed = name, .bytes = bytes, .distance = SIZE_MAX};
     for (size_t i = 0; i < lt_option_builtin_count; i++)
         try_name(&g, lt_option_builtins[i].name, NULL);
-    for (size_t i = 0; i < o->program->count; i++) {
-        const lt_option *row = &o->program->option[i];
-        try_name(&g, row->name, NULL);
-        for (int k = 0; word_at(row->also, k, also); k++)
-            try_name(&g, also, row->name);
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        try_name(&g, option->name, NULL);
+        for (int k = 0; word_at(option->also, k, also); k++)
+            try_name(&g, also, option->name);
     }
     return lt_fail(LT_E_ARG, "--%.*s: no such option; the nearest is --%s", (int)bytes, name,
                    g.text);

@@ -33,11 +33,6 @@ const char *lt_options_item(const char *choices, int index, int *bytes)
     }
 }
 
-static void *field(const lt_options *o, const lt_option *option)
-{
-    return (char *)o->values + option->offset;
-}
-
 static lt_status out_of_range(const lt_option *option, const char *value)
 {
     if (option->type == LT_OPTION_INT)
@@ -117,47 +112,61 @@ static lt_status add_to_list(lt_option_list *list, const char *value, bool repla
     return append(list, value);
 }
 
-lt_status lt_options_assign(lt_options *o, const lt_option *option, const char *value,
-                            lt_option_source source)
+/* Where a value is put that is only looked at. */
+typedef union scratch {
+    bool flag;
+    int64_t integer;
+    double real;
+    int choice;
+} scratch;
+
+/* Of the types that are no texts. */
+static lt_status parse(const lt_option *option, const char *value, void *to)
 {
-    union {
-        bool flag;
-        int64_t integer;
-        double real;
-        int choice;
-    } unused;
-    size_t row = lt_options_row(o, option);
-    bool stays = o->source[row] > source,
-         is_text = option->type == LT_OPTION_STRING || option->type == LT_OPTION_LIST;
-    void *to = stays ? &unused : field(o, option);
-    char *copy = NULL;
-    if (stays && is_text)
-        return LT_OK;
     switch (option->type) {
     case LT_OPTION_BOOL:
-        LT_TRY(parse_bool(option, value, to));
-        break;
+        return parse_bool(option, value, to);
     case LT_OPTION_INT:
-        LT_TRY(parse_int(option, value, to));
-        break;
+        return parse_int(option, value, to);
     case LT_OPTION_DOUBLE:
-        LT_TRY(parse_double(option, value, to));
-        break;
+        return parse_double(option, value, to);
     case LT_OPTION_CHOICE:
-        LT_TRY(parse_choice(option, value, to));
-        break;
+        return parse_choice(option, value, to);
     case LT_OPTION_STRING:
-        if (!(copy = lt_strdup(value)))
-            return LT_E_NOMEM;
-        lt_free(o->string[row]);
-        o->string[row] = copy;
-        *(const char **)to = copy;
-        break;
     case LT_OPTION_LIST:
-        LT_TRY(add_to_list(to, value, o->source[row] != source));
         break;
     }
-    o->source[row] = stays ? o->source[row] : source;
+    return LT_OK;
+}
+
+lt_status lt_options_check_value(const lt_option *option, const char *value)
+{
+    scratch unused;
+    return parse(option, value, &unused);
+}
+
+static lt_status set_string(lt_option_row *row, const char *value)
+{
+    char *copy = lt_strdup(value);
+    if (!copy)
+        return LT_E_NOMEM;
+    lt_free(row->string);
+    row->string = copy;
+    *(const char **)row->field = copy;
+    return LT_OK;
+}
+
+lt_status lt_options_assign(lt_option_row *row, const char *value, lt_option_source source)
+{
+    if (row->source > source)
+        return lt_options_check_value(row->option, value);
+    if (row->option->type == LT_OPTION_STRING)
+        LT_TRY(set_string(row, value));
+    else if (row->option->type == LT_OPTION_LIST)
+        LT_TRY(add_to_list(row->field, value, row->source != source));
+    else
+        LT_TRY(parse(row->option, value, row->field));
+    row->source = source;
     return LT_OK;
 }
 
@@ -201,9 +210,10 @@ static void join(const lt_option_list *list, char *text, size_t size)
 
 const char *lt_options_text(const lt_options *o, const char *name, char *text, size_t size)
 {
-    const lt_option *option = lt_options_find(o, name, strlen(name));
-    LT_ASSERT(option);
-    const void *from = field(o, option);
+    const lt_option_row *row = lt_options_find(o, name, strlen(name));
+    LT_ASSERT(row);
+    const lt_option *option = row->option;
+    const void *from = row->field;
     const char *string;
     int bytes = 0;
     text[0] = 0;

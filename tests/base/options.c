@@ -272,6 +272,94 @@ static void test_config_round_trip(void **state)
     lt_options_free(&again);
 }
 
+/* A program of two tables, each with its own struct. */
+
+typedef struct more {
+    int64_t depth;
+    bool wide;
+} more;
+
+static const lt_option model_rows[] = {
+    {"Model", "depth", 'n', LT_OPTION_INT, offsetof(more, depth), "3", 1, 99, .help = "layers"},
+    {"Data", "wide", 0, LT_OPTION_BOOL, offsetof(more, wide), .help = "twice the width",
+     .after = "data"},
+};
+
+static void test_tables(void **state)
+{
+    (void)state;
+    values v;
+    more m;
+    lt_options *o = NULL;
+    const lt_option_table tables[] = {{model_rows, COUNT_OF(model_rows), &m},
+                                      {table, COUNT_OF(table), &v}};
+    char *argv[] = {(char[]){"prog"}, (char[]){"-n5"}, (char[]){"--bs=7"}, (char[]){"--wide"}};
+    char *text = NULL;
+    size_t bytes;
+    assert_ok(lt_options_compose(&o, &program, tables, 2));
+    assert_ok(lt_options_parse(o, COUNT_OF(argv), argv));
+    assert_int_equal(m.depth, 5);
+    assert_true(m.wide);
+    assert_int_equal(v.batch, 7);
+    FILE *out = open_memstream(&text, &bytes);
+    assert_ok(lt_options_write_config(o, out));
+    fclose(out);
+    assert_non_null(strstr(text, "depth: 5\nwide: true\nbatch-size: 7\nlr: 0.5\n"));
+    free(text);
+    lt_options_free(&o);
+}
+
+typedef struct table_row {
+    const char *name;
+    lt_option option;
+    const char *message;
+} table_row;
+
+static const table_row wrong_tables[] = {
+    {"a name that an earlier table has",
+     {"Model", "lr", .help = "twice"},
+     "prog: two options are called --lr: --lr (Model) and --lr (Optimizer)"},
+    {"a name that is another one's second name",
+     {"Model", "per-step", .help = "twice"},
+     "prog: two options are called --per-step: --per-step (Model) and --batch-size (Data)"},
+    {"a second name that another option has",
+     {"Model", "rate", .also = "speed lr", .help = "twice"},
+     "prog: two options are called --lr: --rate (Model) and --lr (Optimizer)"},
+    {"a name that every program has",
+     {"Model", "config", .help = "twice"},
+     "prog: two options are called --config: --config (Model) and --config (General)"},
+    {"an alias that another option has",
+     {"Model", "bogus", 'b', .help = "twice"},
+     "prog: -b is --batch-size and --bogus"},
+    {"an alias that every program has",
+     {"Model", "height", 'h', .help = "twice"},
+     "prog: -h is --help and --height"},
+    {"a default out of range",
+     {"Model", "depth", 0, LT_OPTION_INT, 0, "0", 1, 99, .help = "layers"},
+     "prog: the default of --depth: 0 is not in 1..99"},
+    {"a default of an unchosen optimizer out of range",
+     {"Model", "rate", 0, LT_OPTION_DOUBLE, 0, NULL, 0, 1, .defaults = "sgd=0.5 adam=2"},
+     "prog: the default of --rate: 2 is not in [0, 1]"},
+    {"read by an optimizer that there is not",
+     {"Model", "rate", 0, LT_OPTION_DOUBLE, .applies = "sgd lamb"},
+     "prog: --rate: it speaks of --optim lamb, which is none of sgd|adam|shampoo"},
+    {"listed after an option that there is not",
+     {"Model", "rate", .after = "depth"},
+     "prog: --rate: it is listed after --depth, which is no option"},
+};
+
+static void test_wrong_table(void **state)
+{
+    const table_row *row = *state;
+    values v;
+    more m;
+    lt_options *o = NULL;
+    const lt_option_table tables[] = {{table, COUNT_OF(table), &v}, {&row->option, 1, &m}};
+    assert_status(lt_options_compose(&o, &program, tables, 2), LT_E_ARG);
+    assert_string_equal(lt_error_message(), row->message);
+    assert_null(o);
+}
+
 /* Each allocation fails once. */
 static void test_no_memory(void **state)
 {
@@ -297,12 +385,17 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(errors) + 6];
+    struct CMUnitTest tests[COUNT_OF(errors) + COUNT_OF(wrong_tables) + 7];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(errors); i++)
         tests[n++] = (struct CMUnitTest){.name = errors[i].line,
                                          .test_func = test_error,
                                          .initial_state = (void *)(uintptr_t)&errors[i]};
+    for (size_t i = 0; i < COUNT_OF(wrong_tables); i++)
+        tests[n++] = (struct CMUnitTest){.name = wrong_tables[i].name,
+                                         .test_func = test_wrong_table,
+                                         .initial_state = (void *)(uintptr_t)&wrong_tables[i]};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_tables);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_values);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_answers);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config);

@@ -12,7 +12,7 @@ static lt_shampoo_config of_command_line(const char *flag)
     lt_shampoo_config c;
     char *argv[] = {(char[]){"train_resnet50"}, (char[]){"--optim=shampoo"}, (char[64]){0}};
     snprintf(argv[2], 64, "%s", flag);
-    assert_ok(lt_options_new(&options, &train_program, &a));
+    assert_ok(arguments_open(&options, &a));
     assert_ok(lt_options_parse(options, 3, argv));
     assert_ok(arguments_resolve(&a, options));
     assert_ok(arguments_shampoo(&a, &c));

@@ -135,7 +135,7 @@ static void tell_stop(const session *s)
 static int command_train(int argc, char **argv)
 {
     session s = {0};
-    if (lt_options_new(&s.options, &train_program, &s.args))
+    if (arguments_open(&s.options, &s.args))
         return fail(EXIT_ERROR);
     lt_status st = recipe_parse(s.options, &s.args, argc, argv);
     if (!st)

@@ -64,17 +64,18 @@ lt_status session_agree_flags(session *s)
         return LT_OK;
     LT_TRY(same_text(s, "the version", lt_version()));
     LT_TRY(same_text(s, "--output", s->args.output ? "given" : "missing"));
-    for (size_t i = 0; i < train_program.count; i++)
-        if (!is_local(train_program.option[i].name))
-            sum = mix(sum, lt_options_text(s->options, train_program.option[i].name, text, TEXT));
+    const lt_option *option;
+    for (size_t i = 0; (option = lt_options_at(s->options, i)); i++)
+        if (!is_local(option->name))
+            sum = mix(sum, lt_options_text(s->options, option->name, text, TEXT));
     lt_status st = same_sum(s, "the sum of all flags", sum);
     if (st != LT_E_ARG)
         return st;
-    for (size_t i = 0; i < train_program.count; i++) { /* which is the first? */
-        if (is_local(train_program.option[i].name))
+    for (size_t i = 0; (option = lt_options_at(s->options, i)); i++) { /* which is the first? */
+        if (is_local(option->name))
             continue;
-        snprintf(name, sizeof name, "--%s", train_program.option[i].name);
-        lt_options_text(s->options, train_program.option[i].name, text, TEXT);
+        snprintf(name, sizeof name, "--%s", option->name);
+        lt_options_text(s->options, option->name, text, TEXT);
         LT_TRY(same_text(s, name, text));
     }
     return st;

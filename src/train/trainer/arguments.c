@@ -19,7 +19,7 @@
 static const double below_one = 0.99999999999, many = 1e15;
 
 /* clang-format off */
-static const lt_option table[] = {
+static const lt_option data_rows[] = {
 {"Data", TEXT("data", data), .meta = "DIR", .help = "image folder, tar files (WebDataset) or a pack, in train/ and val/ if it has them; a .tar file, a folder with MNIST's idx files, fashion-mnist, or synthetic[:COUNT:SIZE:CLASSES]"},
 {"Data", TEXT("val-labels", val_labels), .meta = "FILE", .help = "what the pictures of a flat val/ show: FILE LABEL in each line, or LABEL for the files in the order of their names; a class name, a number from 0 on, or the number of ILSVRC2012_validation_ground_truth.txt with map_clsloc.txt beside it"},
 {"Data", PICK("augment", augment, "auto|none|imagenet|small"), .help = "random crops and flips; auto: as --weights of this size were trained, else small up to 64 pixels, imagenet above"},
@@ -50,7 +50,9 @@ static const lt_option table[] = {
 {"Data", INT("limit-train-batches", limit_train_batches, 0, many), .value = "0", .help = "batches per epoch at most; 0: all"},
 {"Data", INT("limit-eval-batches", limit_eval_batches, 0, many), .value = "0", .help = "batches per evaluation at most; 0: all"},
 {"Data", INT("overfit-batches", overfit_batches, 0, many), .value = "0", .help = "train on the first batches only, unshuffled, without augmentation; evaluate on them too"},
+};
 
+static const lt_option model_rows[] = {
 {"Model", TEXT("arch", arch), .value = "resnet50", .help = "resnet10, 14, 18, 34, 50, 101 or 152; with --weights alone: what the file holds"},
 {"Model", INT("width", width, 1, 4096), .value = "64", .help = "channels of the first stage"},
 {"Model", TEXT("depths", depths), .meta = "A,B,C,D", .help = "blocks of each stage instead of arch's"},
@@ -61,7 +63,9 @@ static const lt_option table[] = {
 {"Model", BOOL("reset-head", reset_head), .help = "with --weights: a new last layer"},
 {"Model", LIST("freeze", freeze), .meta = "REGEX", .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of batch norms go on changing without --freeze-bn"},
 {"Model", BOOL("freeze-bn", freeze_bn), .help = "batch norms that --freeze matches keep their running statistics, gain and shift, and normalise with them in training"},
+};
 
+static const lt_option training_rows[] = {
 {"Training", TEXT("recipe", recipe), .meta = "NAME|FILE", .help = "settings of a known run: nesterov-90e, shampoo-paper, shampoo-60e, torchvision-v1, ffcv-16e; all other flags and --config override them"},
 {"Training", INT("batch-size", batch_size, 1, 1000000), .alias = 'b', .value = "32", .also = "bs", .help = "pictures per rank and micro-batch"},
 {"Training", INT("grad-accum", grad_accum, 1, 1000000), .value = "1", .help = "micro-batches per update"},
@@ -75,7 +79,9 @@ static const lt_option table[] = {
 {"Training", PICK("recompute", recompute, "off|cheap"), .value = "cheap", .help = "cheap: make batch norm and relu outputs again in backward instead of keeping them"},
 {"Training", PICK("on-nan", on_nan, "abort|skip"), .help = "what to do when a gradient is not finite (--amp f16: at a loss scale below 2^-14)"},
 {"Training", BOOL("deterministic", deterministic), .help = "the same bits on the same build, CPU type and thread count"},
+};
 
+static const lt_option optimizer_rows[] = {
 {"Optimizer", PICK("optim", optim, "sgd|adagrad|adam|adamw|shampoo|soap"), .help = "optimizer; soap: shampoo with --preset soap"},
 {"Optimizer", NUM("lr", lr, 0, 1e6), .defaults = "sgd=0.1 adagrad=0.01 adam=0.001 adamw=0.001 shampoo=0.1 soap=0.003", .also = "learning-rate", .help = "learning rate of the whole batch; never rescaled"},
 {"Optimizer", NUM("momentum", momentum, 0, below_one), .applies = "sgd shampoo soap", .defaults = "sgd=0.9 shampoo=0.9 soap=0", .help = "momentum"},
@@ -88,7 +94,9 @@ static const lt_option table[] = {
 {"Optimizer", NUM("beta3", beta3, -1, below_one), .applies = "shampoo soap", .value = "-1", .help = "memory in the filtered gradient; -1: beta1"},
 {"Optimizer", NUM("epsilon", epsilon, 0, 1e6), .applies = "adagrad adam adamw shampoo soap", .defaults = "adagrad=1e-10 adam=1e-8 adamw=1e-8 shampoo=1e-6 soap=1e-8", .help = "added to second moments or factors"},
 {"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "other numbers for parameters whose name matches; lr is absolute, what --lr is for the others, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
+};
 
+static const lt_option schedule_rows[] = {
 {"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly"), .value = "cosine", .help = "how the learning rate falls, per update"},
 {"Schedule", NUM("warmup-epochs", warmup_epochs, 0, 1e6), .value = "0", .help = "linear rise at the start; fractions count updates"},
 {"Schedule", NUM("warmup-lr", warmup_lr, 0, 1e6), .value = "0", .help = "where it starts"},
@@ -97,7 +105,9 @@ static const lt_option table[] = {
 {"Schedule", LIST("milestone", milestone), .meta = "EPOCH", .help = "multistep: when to fall"},
 {"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .help = "step, multistep: factor of a fall"},
 {"Schedule", NUM("power", power, 1e-6, 100), .value = "2", .help = "poly: exponent"},
+};
 
+static const lt_option shampoo_rows[] = {
 {"Shampoo", PICK("preset", preset, "recommended|paper|reference|soap"), .applies = "shampoo soap", .defaults = "shampoo=recommended soap=soap", .help = "settings to start from, lr included: ours, those of 2023, of today's reference implementation, of SOAP; other flags override them"},
 {"Shampoo", INT("precondition-frequency", precondition_frequency, 1, many), .applies = "shampoo soap", .defaults = "shampoo=50 soap=10", .help = "updates between new roots"},
 {"Shampoo", INT("start-preconditioning-step", start_preconditioning_step, -1, many), .applies = "shampoo soap", .value = "-1", .help = "first update with roots; -1: the frequency"},
@@ -127,14 +137,18 @@ static const lt_option table[] = {
 {"Shampoo", INT("solver-order", solver_order, 0, 6), .applies = "shampoo soap", .value = "0", .help = "higher_order: terms of its series, 2 to 6; 0: 3"},
 {"Shampoo", PICK("refresh", refresh, "reference|staggered|async"), .applies = "shampoo soap", .defaults = "shampoo=staggered soap=reference", .help = "all roots at once every so many updates; some of them in each update; or on other threads, used one frequency later"},
 {"Shampoo", INT("refresh-threads", refresh_threads, 0, 1024), .applies = "shampoo soap", .value = "0", .help = "async: threads; 0: 1"},
+};
 
+static const lt_option evaluation_rows[] = {
 {"Evaluation", BOOL("eval", eval), .help = "only evaluate --weights"},
 {"Evaluation", INT("eval-every", eval_every, 0, many), .value = "1", .help = "epochs between evaluations; 0: only at the end"},
 {"Evaluation", INT("eval-batch-size", eval_batch_size, 0, 1000000), .value = "0", .help = "pictures per evaluation batch; 0: the batch size"},
 {"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .help = "stop when an evaluation reaches this percentage; 0: never"},
 {"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .help = "with --eval: write logits and labels as safetensors"},
 {"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .help = "with --eval: write the accuracy of each class, which classes are taken for which, and sample pictures as JSON; with --output also without this: eval.json there, which report shows"},
+};
 
+static const lt_option output_rows[] = {
 {"Output", TEXT("output", output), .alias = 'o', .meta = "DIR", .help = "run folder: config, metrics, checkpoints, and at the end model.safetensors (averaged with --ema-decay)"},
 {"Output", TEXT("resume", resume), .meta = "auto|PATH", .once = true, .help = "go on from a checkpoint, which has the weights, whatever --weights says; auto: the latest in --output, if there is one"},
 {"Output", BOOL("overwrite", overwrite), .once = true, .help = "begin anew in a folder that holds a run, whose files are renamed to old-1/, old-2/ and so on there; without it and --resume such a folder is refused"},
@@ -145,7 +159,9 @@ static const lt_option table[] = {
 {"Output", BOOL("verbose", verbose), .help = "show the table of Shampoo's blocks too, which is always in OUTPUT/blocks.txt"},
 {"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},
 {"Output", TEXT("profile", profile), .meta = "FILE", .once = true, .help = "write a trace for Perfetto, and print where the time went"},
+};
 
+static const lt_option ranks_rows[] = {
 {"Ranks", PICK("dist", dist, "auto|off|mpi"), .help = "auto: one run of all processes that mpirun or srun started; off: each process alone; mpi: ranks in any case, if only one"},
 {"Ranks", PICK("dist-bn", dist_bn, "none|broadcast|reduce"), .value = "reduce", .help = "running statistics of batch norm before an evaluation or checkpoint: each rank's own, rank 0's, or the mean"},
 {"Ranks", BOOL("sync-bn", sync_bn), .help = "batch norm over the batches of all ranks"},
@@ -159,7 +175,9 @@ static const lt_option table[] = {
 {"Ranks", PICK("balance", balance, "cost|memory|bytes"), .help = "what is spread evenly where the state is divided"},
 {"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds after which a missing rank ends the run; 0: wait for ever"},
 {"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "hold messages back as a link of this latency in microseconds and rate in Gbit/s would, for measuring"},
+};
 
+static const lt_option machine_rows[] = {
 {"Machine", TEXT("device", device), .value = "cpu", .help = "cpu, ref (plain loops), cuda[:N]"},
 {"Machine", INT("threads", threads, 0, 4096), .alias = 't', .value = "0", .help = "compute threads; 0: as many as affinity and cgroup allow"},
 {"Machine", PICK("tf32", tf32, "off|on"), .help = "cuda: on: products of f32 numbers round these to 10 bits of fraction, for speed"},
@@ -169,7 +187,7 @@ static const lt_option table[] = {
 };
 /* clang-format on */
 
-const lt_program train_program = {
+static const lt_program program = {
     .name = "train_resnet50",
     .summary = "train, evaluate and use residual networks",
     .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  "
@@ -183,10 +201,23 @@ const lt_program train_program = {
         "checkpoint.\n\n"
         "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 end a run after its step, with a "
         "checkpoint; a second SIGINT or SIGTERM ends it at once.",
-    .option = table,
-    .count = sizeof table / sizeof *table,
     .selector = "optim",
 };
+
+lt_status arguments_open(lt_options **out, arguments *a)
+{
+#define TABLE(rows)                           \
+    {                                         \
+        rows, sizeof rows / sizeof *(rows), a \
+    }
+    const lt_option_table tables[] = {
+        TABLE(data_rows),     TABLE(model_rows),   TABLE(training_rows),   TABLE(optimizer_rows),
+        TABLE(schedule_rows), TABLE(shampoo_rows), TABLE(evaluation_rows), TABLE(output_rows),
+        TABLE(ranks_rows),    TABLE(machine_rows),
+    };
+#undef TABLE
+    return lt_options_compose(out, &program, tables, sizeof tables / sizeof *tables);
+}
 
 bool arguments_is_shampoo(const arguments *a)
 {

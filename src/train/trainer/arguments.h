@@ -84,8 +84,8 @@ typedef struct arguments {
     int run_ahead;
 } arguments;
 
-/* The program's table; its selector is "optim". */
-extern const lt_program train_program;
+/* lt_options_compose() of the program's tables, into args; the selector is "optim". */
+lt_status arguments_open(lt_options **out, arguments *args);
 
 /* Whether --optim is shampoo, under one of its names. */
 bool arguments_is_shampoo(const arguments *args);

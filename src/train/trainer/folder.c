@@ -124,8 +124,8 @@ static void list_changes(session *s, const lt_options *before)
     enum { TEXT = 256 };
     char was[TEXT], is[TEXT];
     size_t used = 0, size = sizeof s->changed;
-    for (size_t i = 0; i < train_program.count; i++) {
-        const lt_option *o = &train_program.option[i];
+    const lt_option *o;
+    for (size_t i = 0; (o = lt_options_at(s->options, i)); i++) {
         if (is_passed_over(o) || !is_known(before, o) || !lt_options_applies(s->options, o->name))
             continue;
         lt_options_text(before, o->name, was, TEXT);
@@ -145,7 +145,7 @@ lt_status session_compare_flags(session *s)
     snprintf(path, sizeof path, "%s/../../config.yaml", s->folder);
     if (!s->folder[0] || s->rank || access(path, R_OK))
         return LT_OK;
-    LT_TRY(lt_options_new(&before, &train_program, &values));
+    LT_TRY(arguments_open(&before, &values));
     if (lt_options_load(before, path))
         snprintf(s->changed, sizeof s->changed, "unknown: %s", lt_error_message());
     else
