@@ -48,13 +48,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static recorder now;
 static _Thread_local int own_thread = -1;
 
-int64_t lt_trace_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Threads get numbers as they show up; beyond the table they share the last one. */
 static int thread_index(void)
 {
@@ -84,7 +77,7 @@ static total *find_total(lt_profile_kind kind, const char *name)
 
 void lt_trace_record(int64_t begin, lt_profile_kind kind, const char *name, int64_t bytes)
 {
-    int64_t nanoseconds = lt_trace_clock() - begin;
+    int64_t nanoseconds = lt_clock_nanoseconds() - begin;
     pthread_mutex_lock(&lock);
     if (now.ring && begin >= now.begin) {
         now.ring[now.recorded++ % now.capacity] = (event){.begin = begin,
@@ -159,7 +152,7 @@ lt_status lt_profile_start(const char *path, int64_t events)
     now.ring = ring;
     now.capacity = capacity;
     now.recorded = 0;
-    now.begin = lt_trace_clock();
+    now.begin = lt_clock_nanoseconds();
     pthread_mutex_unlock(&lock);
     atomic_store(&lt_trace_on, true);
     return LT_OK;
@@ -249,7 +242,7 @@ lt_status lt_profile_finish(FILE *summary)
     if (!atomic_exchange(&lt_trace_on, false))
         return LT_OK;
     pthread_mutex_lock(&lock);
-    int64_t wall = lt_trace_clock() - now.begin;
+    int64_t wall = lt_clock_nanoseconds() - now.begin;
     lt_status st = now.path ? write_trace() : LT_OK;
     lt_status printed = summary ? write_summary(summary, wall) : LT_OK;
     lt_free(now.path);

@@ -2,6 +2,8 @@
 #ifndef LT_BASE_TRACE_H
 #define LT_BASE_TRACE_H
 
+#include "base/clock.h"
+
 #include "lather/profile.h"
 
 #include <stdatomic.h>
@@ -10,13 +12,12 @@
 
 extern atomic_bool lt_trace_on;
 
-int64_t lt_trace_clock(void);
 void lt_trace_record(int64_t begin, lt_profile_kind kind, const char *name, int64_t bytes);
 
 /* The start of a span: hand it to lt_trace_end(). 0 when profiling is off. */
 static inline int64_t lt_trace_begin(void)
 {
-    return atomic_load_explicit(&lt_trace_on, memory_order_relaxed) ? lt_trace_clock() : 0;
+    return atomic_load_explicit(&lt_trace_on, memory_order_relaxed) ? lt_clock_nanoseconds() : 0;
 }
 
 /* name is a literal, or lives until the profile is finished. bytes: read and written; 0: unknown. */

@@ -191,9 +191,9 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
 
 lt_status lt_shard_finish(lt_optim *o, lt_status st, bool skipped)
 {
-    const int64_t begin = lt_trace_clock(), span = lt_trace_begin();
+    const int64_t begin = lt_clock_nanoseconds(), span = lt_trace_begin();
     st = exchange(o, st, skipped);
-    o->shard->seconds = (double)(lt_trace_clock() - begin) * 1e-9;
+    o->shard->seconds = (double)(lt_clock_nanoseconds() - begin) * 1e-9;
     lt_trace_end(span, LT_PROFILE_OPTIM, "gather", 0);
     return st;
 }

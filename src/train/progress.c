@@ -2,25 +2,19 @@
 
 #include "train/progress.h"
 
+#include "base/clock.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { DEFAULT_WIDTH = 80, MAX_WIDTH = 400, BAR_CELLS = 20, LOG_EVERY = 50 };
 
 static const double REDRAW_SECONDS = 0.1;
 static const double MEMORY = 0.95; /* of smoothed numbers, per step */
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Asked again at each drawing, so that a resized window needs no signal handler. */
 static int columns(FILE *out)
@@ -47,7 +41,7 @@ void lt_bar_begin(lt_bar *bar, FILE *out, const lt_run_config *config)
                     .steps_per_epoch = config->steps_per_epoch,
                     .total_epochs = config->total_epochs,
                     .first_step = config->resume_step,
-                    .begin = now(),
+                    .begin = lt_clock_seconds(),
                     .loss = (double)NAN,
                     .top1 = (double)NAN,
                     .rate = (double)NAN,
@@ -133,7 +127,7 @@ static void draw(lt_bar *bar, const char *head, double share, const char *tail)
     fprintf(bar->out, bar->color ? "\033[36m%s\033[0m" : "%s", line);
     fflush(bar->out);
     bar->is_drawn = true;
-    bar->drawn = now();
+    bar->drawn = lt_clock_seconds();
 }
 
 static void head_text(const lt_bar *bar, const lt_run_step_record *r, char *text, size_t size)
@@ -158,7 +152,7 @@ void lt_bar_step(lt_bar *bar, const lt_run_step_record *r)
     char head[64], tail[256];
     update(bar, r);
     bool is_last = r->step == bar->total_steps;
-    if (bar->is_bar && !is_last && now() - bar->drawn < REDRAW_SECONDS)
+    if (bar->is_bar && !is_last && lt_clock_seconds() - bar->drawn < REDRAW_SECONDS)
         return;
     if (!bar->is_bar && r->step != 1 && r->step % bar->log_every != 0 && !is_last)
         return;
@@ -178,7 +172,8 @@ void lt_bar_step(lt_bar *bar, const lt_run_step_record *r)
 
 void lt_bar_part(lt_bar *bar, const char *name, int64_t done, int64_t total)
 {
-    if (!bar->is_on || !bar->is_bar || (done < total && now() - bar->drawn < REDRAW_SECONDS))
+    if (!bar->is_on || !bar->is_bar
+        || (done < total && lt_clock_seconds() - bar->drawn < REDRAW_SECONDS))
         return;
     draw(bar, name, total > 0 ? fmin(1, (double)done / (double)total) : 0, "");
 }

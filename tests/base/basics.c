@@ -1,6 +1,8 @@
-/* src/base: status, alloc, log. */
+/* src/base: status, alloc, log, clock, hash. */
 
 #include "base/alloc.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "near.h"
 
 #include "lather/log.h"
@@ -159,6 +161,27 @@ static void other_ranks_show_warnings_only(void **state)
     lt_log_set(NULL, NULL);
 }
 
+/* From the list of test vectors in draft-eastlake-fnv, section 6. */
+static void fnv1a_gives_its_published_values(void **state)
+{
+    (void)state;
+    assert_true(lt_fnv1a(LT_FNV1A_BEGIN, NULL, 0) == UINT64_C(0xcbf29ce484222325));
+    assert_true(lt_fnv1a_text(LT_FNV1A_BEGIN, "a") == UINT64_C(0xaf63dc4c8601ec8c));
+    assert_true(lt_fnv1a_text(LT_FNV1A_BEGIN, "foobar") == UINT64_C(0x85944171f73967e8));
+    assert_true(lt_fnv1a_text(lt_fnv1a(LT_FNV1A_BEGIN, "foo", 3), "bar")
+                == UINT64_C(0x85944171f73967e8));
+    assert_false(lt_fnv1a_text(LT_FNV1A_BEGIN, "foobaz") == UINT64_C(0x85944171f73967e8));
+}
+
+static void the_clock_never_goes_back(void **state)
+{
+    (void)state;
+    int64_t before = lt_clock_nanoseconds();
+    double seconds = lt_clock_seconds();
+    assert_true(before <= lt_clock_nanoseconds());
+    assert_true(1e-9 * (double)before <= seconds);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -174,6 +197,8 @@ int main(void)
         cmocka_unit_test(a_filter_has_a_level_per_area),
         cmocka_unit_test(a_wrong_filter_changes_nothing),
         cmocka_unit_test(other_ranks_show_warnings_only),
+        cmocka_unit_test(fnv1a_gives_its_published_values),
+        cmocka_unit_test(the_clock_never_goes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
  * terms * u * (the same sum of absolute values), to first order. */
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/rng.h"
 #include "conform.h"
 #include "tensor/backend/dtype.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { GUARD = 256, PATTERN = 0xA5, ALIGNMENT = 64 };
 
@@ -228,22 +228,15 @@ static const char *check_guards(const test *t, int i, block *b)
     return NULL;
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 /* The fastest of a few dozen calls, or of as many as fit into a tenth of a second. */
 static double measure(const test *t, const lt_backend *be, void *ctx, const lt_view *v)
 {
     enum { MOST = 50 };
-    double best = (double)INFINITY, end = seconds_now() + 0.1;
+    double best = (double)INFINITY, end = lt_clock_seconds() + 0.1;
     for (int i = 0; i < MOST; i++) {
-        double begin = seconds_now();
+        double begin = lt_clock_seconds();
         LT_ASSERT(!t->call(t, be, ctx, v, false) && !be->sync(ctx));
-        double now = seconds_now();
+        double now = lt_clock_seconds();
         best = fmin(best, now - begin);
         if (now > end)
             break;

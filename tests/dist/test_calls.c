@@ -1,6 +1,7 @@
 /* Arguments, order, progress and the modelled link; how a communicator is found and opened. */
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "ranks.h"
 #include "temp.h"
 #include "tensor/tensor.h"
@@ -11,15 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool good(rank_case *c, lt_status st)
 {
@@ -71,7 +64,8 @@ static bool complete_in_order(rank_case *c)
     } else {
         ok = ok && good(c, lt_comm_broadcast_begin(c->comm, b, 0, &second))
              && good(c, lt_request_wait(&second));
-        for (double end = now() + 0.02; now() < end;) /* time to get it wrong */
+        for (double end = lt_clock_seconds() + 0.02;
+             lt_clock_seconds() < end;) /* time to get it wrong */
             continue;
         atomic_store(&first_sent, true);
         ok = ok && good(c, lt_comm_send_begin(c->comm, a, 0, &first))
@@ -124,18 +118,18 @@ static bool wait_for_link(rank_case *c)
     lt_request *request[COUNT] = {NULL};
     bool ok = true;
     lt_comm_set_model(c->comm, 2000, 1);
-    double begin = now();
+    double begin = lt_clock_seconds();
     for (int i = 0; i < COUNT; i++)
         ok = ok && good(c, lt_tensor_new(&t[i], c->device, LT_F32, LT_SHAPE(SIZE)))
              && good(c, lt_comm_allreduce_begin(c->comm, t[i], LT_REDUCE_SUM, &request[i]));
     for (int i = 0; ok && i < COUNT; i++) {
         ok = good(c, lt_request_wait(&request[i]));
-        if (ok && now() - begin < each * (i + 1))
-            ok = case_fails(c, "request %d after %g s, the link takes %g", i, now() - begin,
-                            each * (i + 1));
+        if (ok && lt_clock_seconds() - begin < each * (i + 1))
+            ok = case_fails(c, "request %d after %g s, the link takes %g", i,
+                            lt_clock_seconds() - begin, each * (i + 1));
     }
     lt_comm_set_model(c->comm, 0, 0);
-    begin = now();
+    begin = lt_clock_seconds();
     ok = ok && good(c, lt_comm_barrier(c->comm));
     for (int i = 0; i < COUNT; i++)
         lt_tensor_free(&t[i]);

@@ -1,6 +1,7 @@
 /* Updates in pieces that a device records: they are what the whole update is, and each kind of piece
  * queues the same work in every step, which is what lets it be replayed. */
 
+#include "base/hash.h"
 #include "makers.h"
 #include "snapshot.h"
 #include "tensor/tensor.h"
@@ -17,9 +18,7 @@ static __thread uint64_t work; /* a hash of what this thread queued */
 
 static void note(const void *bytes, size_t size)
 {
-    const unsigned char *b = bytes;
-    for (size_t i = 0; i < size; i++)
-        work = (work ^ b[i]) * 0x100000001b3u;
+    work = lt_fnv1a(work, bytes, size);
 }
 
 static void note_view(const lt_view *v)

@@ -62,7 +62,7 @@ static lt_status solve(lt_async *a)
 static void *run(void *context)
 {
     lt_async *a = context;
-    int64_t begin = lt_trace_clock();
+    int64_t begin = lt_clock_nanoseconds();
     if (atomic_load(&lt_trace_on))
         lt_profile_thread("shampoo roots");
     a->status = solve(a);
@@ -157,7 +157,7 @@ static void forget(lt_shampoo *s)
 
 lt_status lt_shampoo_hand_over(lt_shampoo *s)
 {
-    int64_t begin = lt_trace_clock();
+    int64_t begin = lt_clock_nanoseconds();
     mark_blocks(s);
     lt_status st = make_async(s);
     if (!st)
@@ -208,7 +208,7 @@ void lt_shampoo_cancel(lt_shampoo *s)
 
 static lt_status await_here(lt_shampoo *s)
 {
-    int64_t begin = lt_trace_clock();
+    int64_t begin = lt_clock_nanoseconds();
     if (s->async && !atomic_load(&s->async->done))
         lt_log(LT_LOG_DEBUG, "optim",
                "shampoo: step %" PRId64 " waits for the roots of step %" PRId64, s->base.attempt,

@@ -91,7 +91,7 @@ static lt_status run_all(lt_shampoo *s, lt_root_task *tasks, size_t count)
 
 lt_status lt_shampoo_refresh(lt_shampoo *s, lt_wave wave)
 {
-    int64_t begin = lt_trace_clock();
+    int64_t begin = lt_clock_nanoseconds();
     lt_root_task *tasks = lt_alloc((wave.end - wave.begin) * LT_MAX_DIMS, sizeof *tasks);
     if (!tasks)
         return LT_E_NOMEM;

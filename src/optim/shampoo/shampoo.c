@@ -211,7 +211,7 @@ lt_status lt_shampoo_begin_wave(lt_shampoo *s, lt_wave wave)
 
 lt_status lt_shampoo_before_roots(lt_shampoo *s, lt_wave wave)
 {
-    int64_t begin = lt_trace_clock();
+    int64_t begin = lt_clock_nanoseconds();
     LT_TRY(lt_shampoo_begin_wave(s, wave));
     LT_TRY(lt_shampoo_update_factors(s, wave));
     lt_shampoo_took(begin, &s->stats.factor_seconds, "shampoo factors");
@@ -220,7 +220,7 @@ lt_status lt_shampoo_before_roots(lt_shampoo *s, lt_wave wave)
 
 lt_status lt_shampoo_behind_roots(lt_shampoo *s, lt_wave wave)
 {
-    int64_t begin = lt_trace_clock();
+    int64_t begin = lt_clock_nanoseconds();
     LT_TRY(lt_shampoo_direction(s, wave));
     LT_TRY(lt_shampoo_update(s, wave));
     lt_shampoo_took(begin, &s->stats.apply_seconds, "shampoo apply");

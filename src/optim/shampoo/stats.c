@@ -12,7 +12,7 @@ void lt_shampoo_start_stats(lt_shampoo *s)
 
 int64_t lt_shampoo_took(int64_t begin, double *seconds, const char *name)
 {
-    int64_t now = lt_trace_clock();
+    int64_t now = lt_clock_nanoseconds();
     *seconds += (double)(now - begin) * 1e-9;
     if (atomic_load_explicit(&lt_trace_on, memory_order_relaxed))
         lt_trace_record(begin, LT_PROFILE_OPTIM, name, 0);

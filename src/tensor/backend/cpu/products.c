@@ -2,6 +2,7 @@
 
 #include "tensor/backend/cpu/products.h"
 
+#include "base/hash.h"
 #include "base/parallel.h"
 
 #include <stdio.h>
@@ -19,10 +20,7 @@ lt_status lt_dnnl_check(dnnl_status_t status, const char *what)
 
 static size_t bucket_of(const void *bytes, size_t count)
 {
-    uint64_t hash = 14695981039346656037ULL; /* FNV-1a */
-    for (size_t i = 0; i < count; i++)
-        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): keys are whole */
-        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211ULL;
+    const uint64_t hash = lt_fnv1a(LT_FNV1A_BEGIN, bytes, count);
     return (size_t)(hash ^ hash >> 32) % LT_PLAN_BUCKETS;
 }
 

@@ -3,6 +3,8 @@
 
 #include "plan_cache.h"
 
+#include "base/hash.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>
@@ -28,15 +30,10 @@ struct lt_plan_cache {
     char folder[PATH / 2];
 };
 
-/* FNV-1a, 64 bits. */
-static uint64_t hash(uint64_t h, const char *text)
+static uint64_t hash_of(const char *key)
 {
-    for (const char *c = text; *c; c++)
-        h = (h ^ (unsigned char)*c) * UINT64_C(0x100000001B3);
-    return h;
+    return lt_fnv1a_text(LT_FNV1A_BEGIN, key);
 }
-
-static const uint64_t hash_begin = UINT64_C(0xCBF29CE484222325);
 
 static void choose_folder(char *folder, size_t bytes)
 {
@@ -83,7 +80,7 @@ void lt_plan_cache_free(lt_plan_cache **cache)
 
 void *lt_plan_cache_find(const lt_plan_cache *cache, const char *key)
 {
-    for (const entry *e = cache->bucket[hash(hash_begin, key) % BUCKETS]; e; e = e->next)
+    for (const entry *e = cache->bucket[hash_of(key) % BUCKETS]; e; e = e->next)
         if (!strcmp(e->key, key))
             return e->plan;
     return NULL;
@@ -92,7 +89,7 @@ void *lt_plan_cache_find(const lt_plan_cache *cache, const char *key)
 lt_status lt_plan_cache_add(lt_plan_cache *cache, const char *key, void *plan)
 {
     const size_t bytes = strlen(key) + 1;
-    entry **bucket = &cache->bucket[hash(hash_begin, key) % BUCKETS];
+    entry **bucket = &cache->bucket[hash_of(key) % BUCKETS];
     entry *e = malloc(sizeof *e + bytes);
     if (!e) {
         cache->release(plan);
@@ -112,7 +109,7 @@ const char *lt_plan_cache_folder(const lt_plan_cache *cache)
 
 static bool file_path(const lt_plan_cache *cache, const char *key, char path[PATH])
 {
-    snprintf(path, PATH, "%s/%016" PRIx64 ".plan", cache->folder, hash(hash_begin, key));
+    snprintf(path, PATH, "%s/%016" PRIx64 ".plan", cache->folder, hash_of(key));
     return cache->folder[0] != 0;
 }
 
@@ -154,7 +151,7 @@ static char *find_text(char *bytes, size_t count, const char *key)
         || memcmp(stored, key, key_bytes) != 0)
         return NULL;
     char *text = stored + key_bytes;
-    return strlen(text) == text_bytes && hash(hash(hash_begin, key), text) == sum ? text : NULL;
+    return strlen(text) == text_bytes && lt_fnv1a_text(hash_of(key), text) == sum ? text : NULL;
 }
 
 char *lt_plan_cache_read(const lt_plan_cache *cache, const char *key)
@@ -193,7 +190,7 @@ static bool write_all(FILE *file, const char *key, const char *text)
 {
     const size_t key_bytes = strlen(key) + 1, text_bytes = strlen(text);
     fprintf(file, "%s %zu %zu %016" PRIx64 "\n", mark, key_bytes, text_bytes,
-            hash(hash(hash_begin, key), text));
+            lt_fnv1a_text(hash_of(key), text));
     return fwrite(key, 1, key_bytes, file) == key_bytes
            && fwrite(text, 1, text_bytes, file) == text_bytes && !fflush(file)
            && !fsync(fileno(file));

@@ -1,0 +1,29 @@
+/* FNV-1a, 64 bits: Fowler, Noll & Vo, draft-eastlake-fnv. For tables and comparisons inside a run;
+ * not against damage (base/crc32c.h) nor against somebody who chooses the input. */
+#ifndef LT_BASE_HASH_H
+#define LT_BASE_HASH_H
+
+#include "base/inline.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LT_FNV1A_BEGIN UINT64_C(0xCBF29CE484222325) /* the offset basis */
+
+/* Continues hash, which begins as LT_FNV1A_BEGIN, over the bytes of data. */
+LT_PURE uint64_t lt_fnv1a(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *b = (const unsigned char *)data;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ b[i]) * UINT64_C(0x100000001B3); /* the FNV prime */
+    return hash;
+}
+
+/* The same over a text, without its terminating zero. */
+LT_PURE uint64_t lt_fnv1a_text(uint64_t hash, const char *text)
+{
+    return lt_fnv1a(hash, text, strlen(text));
+}
+
+#endif
