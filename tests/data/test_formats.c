@@ -1,6 +1,7 @@
 /* Pictures of the less usual formats: their pixels are Pillow's, a window's are those of the whole, limits hold. */
 
 #include "base/alloc.h"
+#include "data/datasets/datasets.h"
 #include "data/files/files.h"
 #include "data/formats/image.h"
 #include "golden.h"

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "data/formats/image.h"
-#include "data/pack/pack.h"
+#include "data/formats/jpeg.h"
 
 #include <stdlib.h>
 

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "data/cache/store.h"
+#include "data/datasets/datasets.h"
 #include "data/datasets/tar.h"
 #include "data/files/files.h"
 #include "data/formats/image.h"

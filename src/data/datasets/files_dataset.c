@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "data/cache/store.h"
+#include "data/datasets/datasets.h"
 #include "data/files/files.h"
 
 #include <errno.h>

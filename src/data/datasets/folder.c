@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "data/cache/store.h"
-#include "data/datasets/left_out.h"
+#include "data/datasets/datasets.h"
 #include "data/files/files.h"
 
 #include <dirent.h>

@@ -3,6 +3,7 @@
  * the section on file formats. The whole set is kept in memory: 47 MB for Fashion-MNIST. */
 
 #include "base/alloc.h"
+#include "data/datasets/datasets.h"
 #include "data/files/files.h"
 
 #include <inttypes.h>

@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "data/cache/store.h"
+#include "data/datasets/datasets.h"
 #include "data/datasets/labels.h"
-#include "data/datasets/left_out.h"
 #include "data/files/files.h"
 
 #include <dirent.h>

@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "data/cache/local.h"
+#include "data/datasets/datasets.h"
 #include "data/datasets/tar.h"
 #include "data/files/files.h"
 

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 bool lt_is_folder(const char *path)
@@ -16,16 +15,6 @@ bool lt_is_folder(const char *path)
     struct stat info;
     errno = 0;
     return !stat(path, &info) && S_ISDIR(info.st_mode);
-}
-
-bool lt_is_picture(const char *extension)
-{
-    static const char *const known[] = {".jpg",  ".jpeg", ".png",  ".bmp", ".gif", ".webp",
-                                        ".avif", ".tif",  ".tiff", ".ppm", ".pgm"};
-    for (size_t i = 0; extension && i < sizeof known / sizeof *known; i++)
-        if (!strcasecmp(extension, known[i]))
-            return true;
-    return false;
 }
 
 static lt_status read_all(int fd, const struct stat *info, const char *path, lt_record *record)

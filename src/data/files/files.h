@@ -8,10 +8,6 @@ enum { LT_FILE_MOST = 1 << 30 }; /* bytes; an uncompressed picture of the larges
 
 /* False: errno says why, 0 if it is something else. */
 bool lt_is_folder(const char *path);
-/* Names of pictures, for messages. */
-#define LT_PICTURE_NAMES ".jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm or .pgm"
-/* Whether a file's name ends as that of a picture: ".jpg", ".JPEG", ... extension NULL: it has none. */
-bool lt_is_picture(const char *extension);
 
 /* The whole file. Errors: LT_E_IO, LT_E_FORMAT (empty, or larger than any picture), both naming
  * path. */
@@ -43,9 +39,5 @@ bool lt_stream_ended(lt_stream_in *in);
  * 100 times as many of gzip (256 MiB of a small one). */
 uint64_t lt_stream_bound(const lt_stream_in *in);
 void lt_stream_close(lt_stream_in **in);
-
-/* Whether the folder holds MNIST's files of the train or test part, plain or .gz. */
-lt_status lt_has_mnist(bool *out, const char *folder, bool train);
-lt_status lt_dataset_mnist(lt_dataset **out, const char *folder, bool train);
 
 #endif

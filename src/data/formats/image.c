@@ -5,6 +5,7 @@
 #include "data/formats/image.h"
 
 #include "base/alloc.h"
+#include "data/formats/jpeg.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -33,14 +34,8 @@ enum {
     PNM_PER_BYTE = 1
 };
 
-static lt_status decode_jpeg(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                             int channels, lt_window window, lt_picture *out)
-{
-    return lt_jpeg_decode(bytes, size, limits, channels, 1, window, out);
-}
-
 static const format formats[] = {
-    {"\xff\xd8\xff", 3, 0, 0, lt_jpeg_size, decode_jpeg},
+    {"\xff\xd8\xff", 3, 0, 0, lt_jpeg_size, lt_jpeg_decode},
     {"\x89PNG\r\n\x1a\n", 8, 0, PNG_PER_BYTE, lt_stb_size, lt_stb_decode},
     {"BM", 2, 0, BMP_PER_BYTE, lt_stb_size, lt_stb_decode},
     {"GIF8", 4, 0, GIF_PER_BYTE, lt_stb_size, lt_stb_decode},
@@ -153,7 +148,7 @@ lt_status lt_image_decode(const uint8_t *bytes, size_t size, const lt_image_limi
 bool lt_image_shrinks(const uint8_t *bytes, size_t size)
 {
     const format *f = sniff(bytes, size);
-    return f && f->decode == decode_jpeg && lt_jpeg_shrinks(bytes, size);
+    return f && f->decode == lt_jpeg_decode && lt_jpeg_shrinks(bytes, size);
 }
 
 lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
@@ -161,7 +156,7 @@ lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, const lt_imag
 {
     LT_ASSERT(channels == 1 || channels == 3);
     LT_ASSERT(shrink == 1 || shrink == 2 || shrink == 4 || shrink == 8);
-    return lt_jpeg_decode(bytes, size, limits, channels, shrink, window, out);
+    return lt_jpeg_decode_small(bytes, size, limits, channels, shrink, window, out);
 }
 
 lt_status lt_picture_reserve(lt_picture *picture, size_t bytes)

@@ -77,14 +77,13 @@ lt_status lt_image_check_time(const lt_image_timer *timer);
  * million pixels that any file may have. */
 lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t height);
 
-/* The decoders behind them; each may be a stand-in that names the missing library. */
-lt_status lt_jpeg_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size);
-lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, int shrink, lt_window window, lt_picture *out);
+/* The decoders behind them, and those of jpeg.h; each may be a stand-in that names the missing library. */
 lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 lt_status lt_stb_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                         int channels, lt_window window, lt_picture *out);
+/* False: a BMP or GIF file ends within the pixels, those of the first frame of a GIF, for which stb_image
+ * would take zeros. What is no such file is left to stb_image. */
+bool lt_stb_is_whole(const uint8_t *bytes, size_t size);
 lt_status lt_webp_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                          int channels, lt_window window, lt_picture *out);

@@ -8,14 +8,15 @@
  * At 1/2, 1/4 or 1/8 of its size the library makes smaller blocks out of the low frequencies; then
  * window and margin are in the smaller pixels.
  *
- * Where restart markers stand at the ends of rows, jpeg_cut.h leaves out those above the window.
+ * Where restart markers stand at the ends of rows, jpeg_cut.c leaves out those above the window.
  *
  * The library reports an error by calling error_exit(), which must not return: every entry here
  * runs inside guarded(), the only function with a setjmp(). Its warnings (a broken Huffman code
  * somewhere) are tolerated, as Pillow tolerates them; a file that ends early is not. */
 
+#include "data/formats/jpeg.h"
+
 #include "base/alloc.h"
-#include "data/formats/jpeg_cut.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -360,8 +361,8 @@ static void decode(decoder *d)
     d->out->stride = stride;
 }
 
-lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, int shrink, lt_window window, lt_picture *out)
+lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                               int channels, int shrink, lt_window window, lt_picture *out)
 {
     decoder d = {.bytes = bytes,
                  .size = size,
@@ -377,4 +378,10 @@ lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     out->height = window.height;
     out->channels = channels;
     return LT_OK;
+}
+
+lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                         int channels, lt_window window, lt_picture *out)
+{
+    return lt_jpeg_decode_small(bytes, size, limits, channels, 1, window, out);
 }

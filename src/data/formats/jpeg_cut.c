@@ -4,9 +4,8 @@
  * and an end marker are a file of their own. Finding the markers reads the bytes once; decoding
  * them takes a hundred times as long. */
 
-#include "data/formats/jpeg_cut.h"
-
 #include "base/alloc.h"
+#include "data/formats/jpeg.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* JPEG files for packs, by libjpeg-turbo: a sequential file with one scan, optimised Huffman codes and
- * a restart marker after every row of coded units (see jpeg_cut.h), from the coefficients of another
+ * a restart marker after every row of coded units (see jpeg_cut.c), from the coefficients of another
  * file, or from pixels. */
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"
-#include "data/pack/pack.h"
+#include "data/formats/jpeg.h"
 
 #include <setjmp.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
 
 #include "base/alloc.h"
 #include "data/formats/image.h"
-#include "data/formats/stb_whole.h"
 
 #include <limits.h>
 #include <malloc.h>

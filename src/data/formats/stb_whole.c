@@ -1,7 +1,7 @@
-/* BMP: Microsoft, "Bitmap storage", BITMAPFILEHEADER and BITMAPINFOHEADER. GIF: CompuServe, "Graphics
+/* Whether a BMP or GIF file is whole. BMP: Microsoft, "Bitmap storage", BITMAPFILEHEADER and BITMAPINFOHEADER. GIF: CompuServe, "Graphics
  * Interchange Format, version 89a", sections 15 to 26. */
 
-#include "data/formats/stb_whole.h"
+#include "data/formats/image.h"
 
 static uint32_t number(const uint8_t *at, int bytes)
 {

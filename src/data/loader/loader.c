@@ -7,11 +7,10 @@
 
 #include "base/alloc.h"
 #include "base/trace.h"
-#include "data/loader/bad_list.h"
-#include "data/loader/loader_config.h"
-#include "data/loader/loader_stats.h"
+#include "data/cache/store.h"
 #include "data/loader/ring.h"
 #include "data/loader/upload.h"
+#include "data/transform/augment.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>
@@ -42,6 +41,74 @@ struct lt_loader {
     lt_status failed; /* until seek */
     char *why;
 };
+
+/* --- The config --- */
+
+/* Fills in what a zero stands for. */
+static void fill_in(lt_loader_config *c, const lt_dataset *dataset)
+{
+    enum { SLOTS = 4 };
+    c->size = c->size ? c->size : 1;
+    c->threads = c->threads ? c->threads : lt_cpu_threads();
+    c->slots = c->slots ? c->slots : SLOTS;
+    c->limit = c->limit && c->limit < dataset->count ? c->limit : dataset->count;
+}
+
+/* The transform at every size. */
+static lt_status check_sizes(lt_loader_config *c)
+{
+    LT_TRY(lt_size_schedule_check(&c->sizes));
+    if (c->sizes.count && c->transform.resize)
+        return lt_fail(LT_E_ARG,
+                       "loader: resize %d and a schedule of sizes; crop_ratio goes with it",
+                       c->transform.resize);
+    for (int i = 0; i < c->sizes.count; i++) {
+        lt_transform t = c->transform;
+        t.size = c->sizes.step[i].size;
+        LT_TRY(lt_transform_check(&t));
+    }
+    if (c->sizes.count)
+        c->transform.size = c->sizes.step[0].size;
+    return lt_transform_check(&c->transform);
+}
+
+/* What becomes of the samples: numbers take none of it. */
+static lt_status check_inputs(lt_loader_config *c, const lt_dataset *dataset)
+{
+    LT_TRY(lt_mix_check(&c->mix));
+    if (!dataset->shape.ndim)
+        return check_sizes(c);
+    if (lt_mix_wanted(&c->mix) || c->sizes.count)
+        return lt_fail(LT_E_ARG, "loader: %s of numbers; want pictures",
+                       c->sizes.count ? "sizes" : "mixing");
+    return LT_OK;
+}
+
+/* Fills in what a zero stands for, and checks the rest. Errors: LT_E_ARG, naming the field. */
+static lt_status complete_config(lt_loader_config *c, const lt_dataset *dataset)
+{
+    enum { MOST = 4096 };
+    LT_TRY(check_inputs(c, dataset));
+    fill_in(c, dataset);
+    if (c->batch < 1)
+        return lt_fail(LT_E_ARG, "loader: a batch of %d samples", c->batch);
+    if (c->size < 1 || c->rank < 0 || c->rank >= c->size)
+        return lt_fail(LT_E_ARG, "loader: rank %d of %d", c->rank, c->size);
+    if (c->threads < 1 || c->threads > MOST || c->slots < 2 || c->slots > MOST)
+        return lt_fail(LT_E_ARG, "loader: %d threads and %d slots, not 1 .. %d and 2 .. %d",
+                       c->threads, c->slots, MOST, MOST);
+    if (c->repeats < 0 || c->repeats > MOST)
+        return lt_fail(LT_E_ARG, "loader: %d repeats, not 0 .. %d", c->repeats, MOST);
+    if (c->cache_bytes < 0 || c->read_ahead < 0)
+        return lt_fail(LT_E_ARG, "loader: a cache of %" PRId64 " bytes, %" PRId64 " samples ahead",
+                       c->cache_bytes, c->read_ahead);
+    if (c->limit < 1 || c->max_batches < 0)
+        return lt_fail(LT_E_ARG, "loader: %" PRId64 " samples, at most %" PRId64 " batches",
+                       c->limit, c->max_batches);
+    return LT_OK;
+}
+
+/* --- Tensors of a batch, and the memory that batches are made in --- */
 
 static void free_pair(pair *p)
 {
@@ -179,11 +246,13 @@ static lt_status make_ring(lt_loader *l)
     return lt_ring_new(&l->ring, &ring);
 }
 
+/* --- The loader --- */
+
 lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset, lt_device *device,
                         const lt_loader_config *config)
 {
     lt_loader_config c = *config;
-    LT_TRY(lt_loader_config_complete(&c, dataset));
+    LT_TRY(complete_config(&c, dataset));
     lt_loader *l = lt_alloc(1, sizeof *l);
     if (!l)
         return LT_E_NOMEM;
@@ -249,6 +318,8 @@ lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
     lt_ring_seek(l->ring, number + batch);
     return LT_OK;
 }
+
+/* --- Batches --- */
 
 static lt_status check(lt_loader *l, const lt_batch_slot *slot)
 {
@@ -372,6 +443,26 @@ int64_t lt_loader_batches(const lt_loader *loader)
     return loader->batches;
 }
 
+/* --- Counters --- */
+
+/* What the caches counted; either may be NULL. */
+static void count_caches(lt_loader_stats *stats, const lt_picture_cache *cache,
+                         const lt_store *store)
+{
+    lt_picture_cache_counts pictures = {0};
+    lt_store_counts files = {0};
+    if (cache)
+        pictures = lt_picture_cache_statistics(cache);
+    if (store)
+        files = lt_store_statistics(store);
+    stats->cache_hits = pictures.hits;
+    stats->cache_misses = pictures.misses;
+    stats->cache_bytes = pictures.bytes;
+    stats->local_hits = files.hits;
+    stats->local_misses = files.misses;
+    stats->local_copies = files.copies;
+}
+
 lt_loader_stats lt_loader_statistics(const lt_loader *l)
 {
     lt_ring_times t = lt_ring_statistics(l->ring);
@@ -387,8 +478,35 @@ lt_loader_stats lt_loader_statistics(const lt_loader *l)
                          .ready = t.ready,
                          .queued = t.queued,
                          .room = l->config.slots - 1}; /* one is lent */
-    lt_loader_stats_caches(&s, l->cache, l->dataset->store);
+    count_caches(&s, l->cache, l->dataset->store);
     return s;
+}
+
+lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now, const lt_loader_stats *before)
+{
+    lt_loader_stats s = *now;
+    s.samples -= before->samples;
+    s.batches -= before->batches;
+    s.bad -= before->bad;
+    s.read_seconds -= before->read_seconds;
+    s.decode_seconds -= before->decode_seconds;
+    s.resize_seconds -= before->resize_seconds;
+    s.idle_seconds -= before->idle_seconds;
+    s.wait_seconds -= before->wait_seconds;
+    s.starved -= before->starved;
+    s.ready -= before->ready;
+    s.cache_hits -= before->cache_hits;
+    s.cache_misses -= before->cache_misses;
+    s.local_hits -= before->local_hits;
+    s.local_misses -= before->local_misses;
+    s.local_copies -= before->local_copies;
+    return s;
+}
+
+const char *lt_loader_bound(const lt_loader_stats *stats, double seconds)
+{
+    const double share = 0.03;
+    return stats->wait_seconds > share * seconds ? "loader-bound" : "compute-bound";
 }
 
 const char *lt_loader_bad(const lt_loader *loader, int64_t i)

@@ -2,7 +2,7 @@
 #ifndef LT_DATA_RING_H
 #define LT_DATA_RING_H
 
-#include "data/loader/failures.h"
+#include "data/loader/broken.h"
 #include "data/loader/sample.h"
 #include "data/loader/sampler.h"
 #include "data/transform/mix.h"

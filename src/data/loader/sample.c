@@ -3,7 +3,7 @@
 #include "data/loader/sample.h"
 
 #include "base/trace.h"
-#include "data/loader/failures.h"
+#include "data/loader/broken.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -75,14 +75,4 @@ lt_status lt_pack_encoder_new(lt_pack_encoder **out, const lt_pack_config *confi
 lt_status lt_pack_encode(lt_pack_encoder *e, lt_record *record, int channels, bool *kept);
 void lt_pack_encoder_free(lt_pack_encoder **e);
 
-/* JPEG in memory, lt_free() it; EXIF's orientation is kept. Errors: LT_E_FORMAT, LT_E_NOMEM, LT_E_UNSUPPORTED. */
-lt_status lt_jpeg_repack(const uint8_t *bytes, size_t size, uint8_t **out, size_t *out_size);
-/* Pixels [height][width][channels] without gaps, 4:2:0 as libjpeg's default. */
-typedef struct lt_pixels {
-    const uint8_t *pixels;
-    int32_t width, height, channels;
-    int orientation; /* EXIF's, to be noted; 0 or 1: upright */
-} lt_pixels;
-lt_status lt_jpeg_encode(const lt_pixels *picture, int quality, uint8_t **out, size_t *out_size);
-
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"
+#include "data/formats/jpeg.h"
 #include "data/pack/pack.h"
 #include "data/transform/resize.h"
 

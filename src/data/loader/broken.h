@@ -1,6 +1,6 @@
 /* Samples that could not be read or decoded. */
-#ifndef LT_DATA_FAILURES_H
-#define LT_DATA_FAILURES_H
+#ifndef LT_DATA_BROKEN_H
+#define LT_DATA_BROKEN_H
 
 #include "lather/ext/dataset.h"
 
@@ -23,5 +23,16 @@ void lt_failures_clear(lt_failures *f);
 
 /* A failure that another sample in its place would not mend: st, the message names the sample. */
 lt_status lt_failures_fatal(const lt_dataset *d, int64_t index, lt_status st);
+
+/* All of a loader, each sample once. */
+typedef struct lt_bad_list {
+    char **text; /* path and why */
+    size_t count, capacity;
+    uint8_t *seen; /* a bit per sample */
+} lt_bad_list;
+
+/* Adds a picture that was not known to be broken. Errors: LT_E_NOMEM. */
+lt_status lt_bad_list_add(lt_bad_list *list, const lt_report *report);
+void lt_bad_list_clear(lt_bad_list *list);
 
 #endif

@@ -1,6 +1,6 @@
-/* What is counted is few: extensions after the 32nd are only in the sum. */
+/* Which files of a folder are pictures, by their names. */
 
-#include "data/datasets/left_out.h"
+#include "data/datasets/datasets.h"
 
 #include "lather/log.h"
 #include "lather/text.h"
@@ -9,7 +9,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+bool lt_is_picture(const char *extension)
+{
+    static const char *const known[] = {".jpg",  ".jpeg", ".png",  ".bmp", ".gif", ".webp",
+                                        ".avif", ".tif",  ".tiff", ".ppm", ".pgm"};
+    for (size_t i = 0; extension && i < sizeof known / sizeof *known; i++)
+        if (!strcasecmp(extension, known[i]))
+            return true;
+    return false;
+}
+
+/* Extensions after the 32nd are only in the sum. */
 void lt_left_out_add(lt_left_out *l, const char *name)
 {
     const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');

@@ -1,0 +1,35 @@
+/* What the data sets of folders share: which files are pictures, and what a user is told of the others. */
+#ifndef LT_DATA_DATASETS_H
+#define LT_DATA_DATASETS_H
+
+#include "lather/ext/dataset.h"
+
+/* Names of pictures, for messages. */
+#define LT_PICTURE_NAMES ".jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm or .pgm"
+/* Whether a file's name ends as that of a picture: ".jpg", ".JPEG", ... extension NULL: it has none. */
+bool lt_is_picture(const char *extension);
+
+enum { LT_LEFT_OUT_KINDS = 32, LT_LEFT_OUT_BYTES = 16 };
+
+typedef struct lt_left_out_kind {
+    char extension[LT_LEFT_OUT_BYTES]; /* with its dot, cut off */
+    int64_t count;
+} lt_left_out_kind;
+
+/* Files that no data set reads, counted by their extensions. Starts as {0}. */
+typedef struct lt_left_out {
+    int64_t files;
+    int kinds;
+    lt_left_out_kind kind[LT_LEFT_OUT_KINDS];
+} lt_left_out;
+
+/* A file by its name. */
+void lt_left_out_add(lt_left_out *l, const char *name);
+/* One line of the log, if there are any: how many, and the extensions that are most frequent. */
+void lt_left_out_tell(lt_left_out *l, const char *folder);
+
+/* Whether the folder holds MNIST's files of the train or test part, plain or .gz. */
+lt_status lt_has_mnist(bool *out, const char *folder, bool train);
+lt_status lt_dataset_mnist(lt_dataset **out, const char *folder, bool train);
+
+#endif
