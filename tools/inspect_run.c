@@ -1,7 +1,7 @@
 /* A run folder in a few lines: what was trained on what, how far it came, its latest checkpoint. */
 
 #include "inspect.h"
-#include "report.h"
+#include "inspect_records.h"
 
 #include "lather/ext/fail.h"
 #include "lather/text.h"
@@ -13,12 +13,12 @@
 
 enum { PATH_BYTES = 4096 };
 
-static double last(const report_series *s)
+static double last(const run_series *s)
 {
     return s->count ? s->y[s->count - 1] : (double)NAN;
 }
 
-static double largest(const report_series *s)
+static double largest(const run_series *s)
 {
     double top = (double)NAN;
     for (size_t i = 0; i < s->count; i++)
@@ -45,11 +45,11 @@ static const char *unquoted(const char *value, char text[PATH_BYTES])
 static const char *const shown[] = {"data", "arch", "optim", "lr", "batch-size"};
 enum { SHOWN = sizeof shown / sizeof *shown };
 
-static void print_settings(const report_settings *s, bool json)
+static void print_settings(const run_settings *s, bool json)
 {
     char text[PATH_BYTES];
     for (int i = 0; i < SHOWN; i++) {
-        const char *value = report_settings_find(s, shown[i]);
+        const char *value = run_settings_find(s, shown[i]);
         if (!value)
             continue;
         printf(json ? ",\"%s\":" : "  %-12s ", shown[i]);
@@ -57,7 +57,7 @@ static void print_settings(const report_settings *s, bool json)
     }
 }
 
-static void print_metrics(const report_metrics *m, bool json)
+static void print_metrics(const run_metrics *m, bool json)
 {
     const struct {
         const char *key, *title;
@@ -81,13 +81,13 @@ static void print_metrics(const report_metrics *m, bool json)
 }
 
 /* A run that has trained nothing yet has no records. */
-static lt_status read_metrics(report_metrics *m, const char *folder)
+static lt_status read_metrics(run_metrics *m, const char *folder)
 {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
     if (access(path, F_OK))
         return LT_OK;
-    lt_status st = report_read(m, path);
+    lt_status st = run_read(m, path);
     return st == LT_E_FORMAT ? LT_OK : st;
 }
 
@@ -113,10 +113,10 @@ static lt_status show_latest(const char *folder, bool json)
 lt_status inspect_run(const char *folder, bool json)
 {
     char path[PATH_BYTES];
-    report_settings settings = {0};
-    report_metrics metrics = {0};
+    run_settings settings = {0};
+    run_metrics metrics = {0};
     snprintf(path, sizeof path, "%s/config.yaml", folder);
-    lt_status st = report_settings_read(&settings, path);
+    lt_status st = run_settings_read(&settings, path);
     if (!st)
         st = read_metrics(&metrics, folder);
     if (!st) {
@@ -126,7 +126,7 @@ lt_status inspect_run(const char *folder, bool json)
         print_metrics(&metrics, json);
         st = show_latest(folder, json);
     }
-    report_clear(&metrics);
-    report_settings_clear(&settings);
+    run_clear(&metrics);
+    run_settings_clear(&settings);
     return st;
 }

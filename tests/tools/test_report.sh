@@ -34,7 +34,7 @@ echo 'not metrics' >"$folder/empty/metrics.jsonl"
 
 holds "a page is made" "$report" "$folder/run" --title "A & B"
 holds "it shows the accuracy" grep -q '87.25 %' "$folder/run/report.html"
-holds "it has curves" grep -q '<polyline class="c0" points="' "$folder/run/report.html"
+holds "it has curves" grep -q '<polyline class="s0" points="' "$folder/run/report.html"
 holds "it needs nothing beside it" fails grep -Eq 'src=|href=|<script' "$folder/run/report.html"
 holds "its text is escaped" grep -q 'A &amp; B' "$folder/run/report.html"
 holds "files are escaped" grep -q '&lt;0.1&gt;' "$folder/run/report.html"
@@ -62,7 +62,7 @@ holds "it has a confusion matrix" grep -q '<th>&lt;b&gt;cat<td class="hit"' "$pa
 holds "it shows the pictures that are ones" test "$(grep -o '<img' "$page" | wc -l)" = 2
 holds "a wrong one is marked" grep -q 'figure class="wrong"><img alt="" src="data:image/bmp;base64,Qk0=" title="&quot;onload=&lt;">' "$page"
 holds "a right one is marked" grep -q 'figure class="right"><img alt="" src="data:image/jpeg' "$page"
-holds "nothing of the file is markup" fails grep -Eq '<script|<b>cat|<i>|svg.xml' "$page"
+holds "nothing of the file is markup" fails grep -Eq '<script|<b>cat|<i>|svg[+]xml' "$page"
 holds "it loads nothing" fails grep -Eq 'href=|src="[^d]|url[(]' "$page"
 python3 - "$folder/evaluated/eval.json" <<'END'
 import json, sys
@@ -83,7 +83,7 @@ cp -r "$folder/run" "$folder/other<"
 printf 'lr: 0.5\noutput: o\nfreeze:\n  - a\n  - b\nseed: 3\n' >"$folder/other</config.yaml"
 sed 's/87.25/91.5/' "$folder/run/metrics.jsonl" >"$folder/other</metrics.jsonl"
 holds "runs are compared" "$report" "$folder/run" "$folder/other<" -o "$folder/both.html"
-holds "each chart has a curve of each" test "$(grep -c '<polyline class="c1"' "$folder/both.html")" = "$(grep -c '<svg' "$folder/both.html")"
+holds "each chart has a curve of each" test "$(grep -c '<polyline class="s1"' "$folder/both.html")" = "$(grep -c '<svg.*role="img"' "$folder/both.html")"
 holds "names are escaped" grep -q 'other&lt;</tr>' "$folder/both.html"
 holds "settings that differ are listed" grep -q '<tr><td>lr<td>&quot;&lt;0.1&gt;&quot;<td>0.5</tr>' "$folder/both.html"
 holds "lists are settings too" grep -q '<tr><td>freeze<td>–<td>a, b</tr>' "$folder/both.html"
@@ -93,6 +93,15 @@ holds "a run that is compared with itself differs in nothing" sh -c "'$report' '
 rm "$folder/other</config.yaml" && mkfifo "$folder/other</config.yaml"
 holds "a pipe in place of the settings is not waited for" timeout 60 "$report" "$folder/run" "$folder/other<" -o "$folder/both.html"
 holds "a run without metrics is named" sh -c "'$report' '$folder/run' '$folder/empty' -o '$folder/none.html' 2>&1 | grep -q empty/metrics.jsonl"
+mkdir "$folder/text"
+for step in 1 2; do
+    echo "{\"event\":\"epoch\",\"epoch\":$((step - 1)),\"step\":$step,\"train_loss\":2,\"val_loss\":1.5,\"val_perplexity\":$step.25}"
+done >"$folder/text/metrics.jsonl"
+holds "a language model's page is made" "$report" "$folder/text"
+holds "its metric is the headline" grep -q '"big">2.25</span><br>perplexity in evaluation' "$folder/text/report.html"
+holds "and has a chart" grep -q '<title>Perplexity</title>' "$folder/text/report.html"
+holds "it says nothing of top-1" fails grep -qi top-1 "$folder/text/report.html"
+holds "of several the lowest is the best" sh -c "'$report' '$folder/text' '$folder/text' -o '$folder/texts.html' && grep -q 'perplexity, best<td>1.25<td>1.25' '$folder/texts.html'"
 for wrong in "" --bogus "a b c d e f g h i"; do
     "$report" $wrong >"$folder/out" 2>&1
     holds "a wrong command line ends with 2: $wrong" test $? = 2

@@ -9,5 +9,5 @@ launch       processes
 budget       calibration and estimate
 measures     numbers of a plan's cells
 claims       sentences and verdicts, bands
-svg, figures, tables, page    what is drawn of them
+figures, tables, page         what is drawn of them
 """

@@ -31,22 +31,22 @@ def calibrate_arm(launcher, settings):
     return statistics.fmean(steps[WARM:] or steps), ends[-1] / EVALUATIONS
 
 
-def steps_of_epoch(settings, pictures):
-    """Updates in an epoch; pictures: in the training set."""
+def steps_of_epoch(settings, images):
+    """Updates in an epoch; images: in the training set."""
     batch = int(settings.get("global-batch", settings.get("batch-size", "32")))
-    whole = max(1, pictures // batch)
+    whole = max(1, images // batch)
     limit = int(settings.get("limit-train-batches", "0"))
     return min(whole, limit) if limit else whole
 
 
-def cell_seconds(settings, pace, ranks, pictures, held_back):
+def cell_seconds(settings, pace, ranks, images, held_back):
     """Of one run: its steps, and an evaluation per epoch. pace: (step, evaluated batch) of all ranks together."""
     epochs, together = float(settings["epochs"]), ranks * int(settings.get("batch-size", "32"))
     batches = max(1, held_back // together)
     limit = int(settings.get("limit-eval-batches", "0"))
     every = float(settings.get("eval-every", "1")) or epochs
     micro = int(settings.get("global-batch", "0")) // together or 1
-    return (epochs * steps_of_epoch(settings, pictures) * pace[0] * micro
+    return (epochs * steps_of_epoch(settings, images) * pace[0] * micro
             + epochs / every * min(batches, limit or batches) * pace[1] + 1.0)
 
 

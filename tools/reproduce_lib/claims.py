@@ -56,7 +56,7 @@ def measure(claim, measured):
     return None
 
 
-def judge(claim, measured):
+def verdict_of(claim, measured):
     """Without `within-noise` the whole interval must be on the right side of the bound, with it a part of it."""
     found = measure(claim, measured)
     if found is None:
@@ -74,8 +74,8 @@ def judge(claim, measured):
     return Verdict(claim, found, HOLDS if good else FAILS)
 
 
-def judge_all(measured):
-    return [judge(claim, measured) for claim in measured.plan.claims]
+def verdicts_of(measured):
+    return [verdict_of(claim, measured) for claim in measured.plan.claims]
 
 
 def bands_of(measured, verdicts):

@@ -3,7 +3,7 @@ import os
 import shutil
 import sys
 
-from .claims import bands_of, compare, find_bands, judge_all, write_bands
+from .claims import bands_of, compare, find_bands, verdicts_of, write_bands
 from .figures import all_figures
 from .measures import Measured
 from .page import page
@@ -23,12 +23,12 @@ def draw(work):
     """Returns the exit status: 1 if --check finds something worse."""
     args, with_clock = work.args, not work.args.no_clock
     measured = Measured(work.cells(), work.store)
-    verdicts = judge_all(measured)
+    verdicts = verdicts_of(measured)
     figures = {group: [f for f in found if with_clock or not f.is_clock] for group, found in all_figures(measured).items()}
     tables = all_tables(measured, verdicts, with_clock)
     files = {"report.html": page(measured, verdicts, figures, tables, with_clock)}
     for figure in [f for group in figures.values() for f in group]:
-        files[f"figures/{figure.name}.svg"] = figure.picture.document()
+        files[f"figures/{figure.name}.svg"] = figure.drawing.document()
         files[f"figures/{figure.name}.csv"] = figure.csv()
     for table in tables.values():
         files[f"tables/{table.name}.csv"] = table.csv()

@@ -1,7 +1,7 @@
-"""The figures of a report: each a picture and the numbers it shows."""
+"""The figures of a report: each a drawing and the numbers it shows."""
 from . import measures
 from .compact import SHAMPOO_KEYS
-from .svg import LEFT, RIGHT, Chart, Picture, Scale
+from charts import LEFT, RIGHT, Chart, Drawing, Scale
 from .tables import csv_text
 
 PART_NAMES = ["waiting for data", "factors", "roots", "use of roots", "forward, backward, update"]
@@ -10,8 +10,8 @@ PART_NAMES = ["waiting for data", "factors", "roots", "use of roots", "forward, 
 class Figure:
     """name: of its files. rows: header first. is_clock: shows seconds."""
 
-    def __init__(self, name, picture, rows, caption, is_clock=False):
-        self.name, self.picture, self.rows, self.caption, self.is_clock = name, picture, rows, caption, is_clock
+    def __init__(self, name, drawing, rows, caption, is_clock=False):
+        self.name, self.drawing, self.rows, self.caption, self.is_clock = name, drawing, rows, caption, is_clock
 
     def csv(self):
         return csv_text(self.rows)
@@ -149,27 +149,27 @@ def ratios(measured, is_clock):
     most = max([2.0] + [high for _, _, (_, _, high) in entries]) * 1.04
     height = 62 + 20 * len(entries) + 24 * len({e[0] for e in entries})
     what = "seconds" if is_clock else "epochs"
-    picture = Picture(f"Times fewer {what}", height=height)
-    picture.text(LEFT, 16, f"Times fewer {what} to the accuracy of {plan.arms[plan.baseline].label}", "title")
-    x, y, before = Scale(0, most, 150, picture.width - RIGHT), 34, None
-    picture.line(x(1), 28, x(1), height - 34, "axis")
+    drawing = Drawing(f"Times fewer {what}", height=height)
+    drawing.text(LEFT, 16, f"Times fewer {what} to the accuracy of {plan.arms[plan.baseline].label}", "title")
+    x, y, before = Scale(0, most, 150, drawing.width - RIGHT), 34, None
+    drawing.line(x(1), 28, x(1), height - 34, "axis")
     rows = [["arm", "baseline_budget", "ratio", "low", "high"]]
     for arm, budget, (value, low, high) in entries:
         if arm != before:
             y += 24
-            picture.text(12, y - 4, plan.arms[arm].label, "ink")
+            drawing.text(12, y - 4, plan.arms[arm].label, "ink")
             before = arm
         y += 20
-        picture.text(140, y - 6, f"of its {budget:g} epochs", anchor="end")
+        drawing.text(140, y - 6, f"of its {budget:g} epochs", anchor="end")
         if value > 0:
-            picture.line(x(low), y - 10, x(high), y - 10, f"s{order[arm]}")
-            picture.dot(x(value), y - 10, 4, f"f{order[arm]}", f"{value:.2f} [{low:.2f}, {high:.2f}]")
+            drawing.line(x(low), y - 10, x(high), y - 10, f"s{order[arm]}")
+            drawing.dot(x(value), y - 10, 4, f"f{order[arm]}", f"{value:.2f} [{low:.2f}, {high:.2f}]")
         else:
-            picture.text(x(0), y - 6, "not reached")
+            drawing.text(x(0), y - 6, "not reached")
         rows.append([arm, f"{budget:g}", f"{value:.4f}", f"{low:.4f}", f"{high:.4f}"])
     for value in [v * 0.5 for v in range(int(most / 0.5) + 1)]:
-        picture.text(x(value), height - 18, f"{value:g}", anchor="middle")
-    return Figure(f"ratio-{what}", picture, rows, "Line: 95 % bootstrap interval over seeds. An interval that begins at 0 holds "
+        drawing.text(x(value), height - 18, f"{value:g}", anchor="middle")
+    return Figure(f"ratio-{what}", drawing, rows, "Line: 95 % bootstrap interval over seeds. An interval that begins at 0 holds "
                   "resamples that never reach the accuracy.", is_clock)
 
 
@@ -179,21 +179,21 @@ def breakdown(measured):
     entries = [(arm, measured.breakdown(arm), measured.step_seconds(arm)) for arm in plan.arms if measured.breakdown(arm)]
     if not entries:
         return None
-    picture = Picture("Step time", height=64 + 30 * len(entries))
-    picture.text(LEFT, 16, "What a step's time is spent on", "title")
-    top = picture.legend(list(zip((3, 4, 1, 2, 7), PART_NAMES)), 34)
-    picture.height += int(top) - 34
-    x = Scale(0, 1, 180, picture.width - 76)
+    drawing = Drawing("Step time", height=64 + 30 * len(entries))
+    drawing.text(LEFT, 16, "What a step's time is spent on", "title")
+    top = drawing.legend(list(zip((3, 4, 1, 2, 7), PART_NAMES)), 34)
+    drawing.height += int(top) - 34
+    x = Scale(0, 1, 180, drawing.width - 76)
     rows = [["arm", "step_seconds", "data"] + [k.replace("_seconds", "") for k in SHAMPOO_KEYS] + ["rest"]]
     for i, (arm, parts, seconds) in enumerate(entries):
         y, at = top + 16 + 30 * i, 0.0
-        picture.text(172, y + 13, plan.arms[arm].label, "ink", "end")
+        drawing.text(172, y + 13, plan.arms[arm].label, "ink", "end")
         for colour, part in zip((3, 4, 1, 2, 7), parts):
-            picture.box(x(at), y, x(at + part) - x(at), 18, f"f{colour}")
+            drawing.box(x(at), y, x(at + part) - x(at), 18, f"f{colour}")
             at += part
-        picture.text(x(1) + 6, y + 13, f"{1000 * seconds:.1f} ms")
+        drawing.text(x(1) + 6, y + 13, f"{1000 * seconds:.1f} ms")
         rows.append([arm, f"{seconds:.5f}"] + [f"{p:.5f}" for p in parts])
-    return Figure("step-time", picture, rows, "Shares of the summed time of all steps; right: the median step.", True)
+    return Figure("step-time", drawing, rows, "Shares of the summed time of all steps; right: the median step.", True)
 
 
 def trials(measured, arm):
@@ -231,27 +231,27 @@ def heat_map(measured, sweep):
     at = {(point.get(row_key, ""), point[key]): top1 for point, top1 in found}
     reached = [t for t in at.values() if t is not None]
     left = 24 + 7 * max(len(v) for v in row_values)
-    picture = Picture(sweep.label, height=66 + 40 * len(row_values))
-    picture.text(12, 16, f"{sweep.label}: top-1 in %", "title")
-    wide = (picture.width - left - RIGHT) / len(values)
+    drawing = Drawing(sweep.label, height=66 + 40 * len(row_values))
+    drawing.text(12, 16, f"{sweep.label}: top-1 in %", "title")
+    wide = (drawing.width - left - RIGHT) / len(values)
     rows = [[row_key, key, "top1"] if row_key else [key, "top1"]]
     for i, row_value in enumerate(row_values):
         y = 28 + 40 * i
-        picture.text(left - 8, y + 23, row_value, anchor="end")
+        drawing.text(left - 8, y + 23, row_value, anchor="end")
         for j, value in enumerate(values):
             top1 = at.get((row_value, value))
             rows.append(([row_value] if row_key else []) + [value, "" if top1 is None else f"{top1:.4f}"])
             if top1 is not None:
                 shade = 0.06 + 0.5 * max(0.0, 1 - (max(reached) - top1) / max(1.0, min(10.0, max(reached) - min(reached))))
-                picture.box(left + j * wide + 1, y, wide - 2, 38, "f2", shade)
+                drawing.box(left + j * wide + 1, y, wide - 2, 38, "f2", shade)
             text = "–" if top1 is None else f"{top1:.2f}"
-            picture.text(left + (j + 0.5) * wide, y + 23, text, "ink", "middle")
+            drawing.text(left + (j + 0.5) * wide, y + 23, text, "ink", "middle")
     y = 28 + 40 * len(row_values)
     for j, value in enumerate(values):
-        picture.text(left + (j + 0.5) * wide, y + 14, value, anchor="middle")
-    picture.text(picture.width - RIGHT, y + 32, key + (f" (down: {row_key})" if row_key else ""), anchor="end")
+        drawing.text(left + (j + 0.5) * wide, y + 14, value, anchor="middle")
+    drawing.text(drawing.width - RIGHT, y + 32, key + (f" (down: {row_key})" if row_key else ""), anchor="end")
     caption = f"{sweep.arm.label}, {sweep.budget:g} epochs, seed 1."
-    return Figure(f"sweep-{sweep.name}", picture, rows, caption)
+    return Figure(f"sweep-{sweep.name}", drawing, rows, caption)
 
 
 def memory(measured):
@@ -259,17 +259,17 @@ def memory(measured):
     entries = [(a, measured.optimizer_bytes(a)) for a in plan.arms if measured.optimizer_bytes(a)]
     if not entries:
         return None
-    picture = Picture("Optimizer memory", height=36 + 26 * len(entries))
-    picture.text(LEFT, 16, "State of the optimizer", "title")
-    x = Scale(0, max(b for _, b in entries), 180, picture.width - 80)
+    drawing = Drawing("Optimizer memory", height=36 + 26 * len(entries))
+    drawing.text(LEFT, 16, "State of the optimizer", "title")
+    x = Scale(0, max(b for _, b in entries), 180, drawing.width - 80)
     rows = [["arm", "bytes"]]
     for i, (arm, size) in enumerate(entries):
         y = 28 + 26 * i
-        picture.text(172, y + 13, plan.arms[arm].label, "ink", "end")
-        picture.box(x(0), y, x(size) - x(0), 16, f"f{order[arm]}")
-        picture.text(x(size) + 6, y + 13, f"{size / 2 ** 20:.2f} MiB")
+        drawing.text(172, y + 13, plan.arms[arm].label, "ink", "end")
+        drawing.box(x(0), y, x(size) - x(0), 16, f"f{order[arm]}")
+        drawing.text(x(size) + 6, y + 13, f"{size / 2 ** 20:.2f} MiB")
         rows.append([arm, str(size)])
-    return Figure("optimizer-memory", picture, rows, "Bytes of its tensors in a checkpoint.")
+    return Figure("optimizer-memory", drawing, rows, "Bytes of its tensors in a checkpoint.")
 
 
 def all_figures(measured):

@@ -1,5 +1,5 @@
 """What a data set is, in 16 hexadecimal digits: a hash over the names and sizes of its files, and over the contents of small
-ones. Re-encoded pictures change sizes; a picture added, lost or renamed changes names."""
+ones. Re-encoded images change sizes; an image added, lost or renamed changes names."""
 import hashlib
 import os
 
@@ -50,7 +50,7 @@ def fingerprint(data):
     return digest.hexdigest()[:16]
 
 
-def pictures(data):
+def images(data):
     """(in the training set, held back), or None where only a reader could tell (tar files, packs)."""
     if data == "fashion-mnist":
         return 60000, 10000

@@ -45,7 +45,7 @@ def accumulation(settings, ranks):
         return 1
     whole, part = int(settings["global-batch"]), int(settings.get("batch-size", "32")) * ranks
     if whole % part:
-        raise LaunchError(f"global-batch {whole} is no multiple of {ranks} ranks with {part // ranks} pictures each")
+        raise LaunchError(f"global-batch {whole} is no multiple of {ranks} ranks with {part // ranks} images each")
     return whole // part
 
 
@@ -155,7 +155,7 @@ class Pool:
     def ids(self):
         return {entry[0].id for entry in self.slots if entry}
 
-    def has_room(self):
+    def has_free_slot(self):
         return None in self.slots
 
     def start(self, cell):

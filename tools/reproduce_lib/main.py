@@ -10,7 +10,7 @@ import sys
 
 from . import budget, checks, drawing
 from .cells import Cells, settings_of, trial_values
-from .fingerprint import DataError, fingerprint, pictures
+from .fingerprint import DataError, fingerprint, images
 from .launch import LaunchError, Launcher, Pool
 from .names import Names
 from .plan import Plan, PlanError, number
@@ -188,7 +188,7 @@ def print_budget(work, launcher, todo):
     say(f"plan {work.plan.name}: {work.plan.title}")
     say(f"data {work.data}, fingerprint {work.data_print}")
     say(f"{len(todo) + later} cells to run ({later} of them once tuning is through), {done} done, {epochs:g} epochs")
-    sizes = pictures(work.data)
+    sizes = images(work.data)
     if not sizes or not todo:
         return
     pace = paces(work, launcher, todo)
@@ -225,7 +225,7 @@ def run_cells(work, launcher):
             todo = [c for c in work.cells().by_id.values() if work.store.metrics(c.id) is None and c.id not in pool.tried
                     and c.id not in pool.ids() and work.is_chosen(c)]
             for cell in todo:
-                if not pool.has_room():
+                if not pool.has_free_slot():
                     break
                 pool.start(cell)
             if not pool.is_busy():

@@ -11,7 +11,7 @@ from .launch import UNCOMPARED, LaunchError
 from .plan import OWN_FLAGS
 
 # Of a resolved config: where and how a run is made, but not what comes of it.
-ELSEWHERE = (set(OWN_FLAGS) - {"seed", "epochs"}) | (set(UNCOMPARED) - {"eval-every"}) | {"comm-timeout"}
+NOT_COMPARED = (set(OWN_FLAGS) - {"seed", "epochs"}) | (set(UNCOMPARED) - {"eval-every"}) | {"comm-timeout"}
 
 
 def hash_of(**parts):
@@ -25,7 +25,7 @@ def key_of(settings, fingerprint):
 def identity(config, settings):
     """What decides about a run's numbers: of its resolved config, and the global batch, which is no flag of the trainer. With a
     global batch the length of an epoch is as the plan has it: on the command line it depends on ranks."""
-    found = {key: value for key, value in config.items() if key not in ELSEWHERE}
+    found = {key: value for key, value in config.items() if key not in NOT_COMPARED}
     if "global-batch" in settings:
         found["global-batch"] = settings["global-batch"]
         found["limit-train-batches"] = settings.get("limit-train-batches", "0")

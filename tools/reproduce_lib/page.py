@@ -1,7 +1,7 @@
 """report.html: one file, nothing fetched, light or dark as the reader's system is, readable on a phone."""
 from html import escape
 
-from . import svg
+import charts
 from .claims import HOLDS
 from .tables import verdict_class
 
@@ -34,7 +34,7 @@ details{margin:.8rem 0}summary{cursor:pointer;font-size:.9rem}
 
 
 def figure(item):
-    return f"<figure>{item.picture.inline()}<figcaption>{escape(item.caption)}</figcaption></figure>\n"
+    return f"<figure>{item.drawing.inline()}<figcaption>{escape(item.caption)}</figcaption></figure>\n"
 
 
 def folded(title, inside):
@@ -123,8 +123,8 @@ def method(measured, plan_text):
     return f"""<h2>How it was done</h2>
 <p>Every optimizer had {tuned} tuning trials of {plan.tune_at:g} epochs with one seed: the same points of a Halton sequence with a fixed
 start, log-uniform over the ranges in the plan. The best trial's values went into {measured.cells.seeds} final runs per budget, with
-other seeds. A seed gives initial weights, order of the pictures and augmentation, the same for every optimizer; the schedule's shape
-is the same, too. The best trial was chosen by accuracy on the pictures that the final accuracy is measured on, for every optimizer
+other seeds. A seed gives initial weights, order of the images and augmentation, the same for every optimizer; the schedule's shape
+is the same, too. The best trial was chosen by accuracy on the images that the final accuracy is measured on, for every optimizer
 alike.</p>
 <p>Data: fingerprint {escape(measured.cells.fingerprint)}.</p>
 {machines(measured)}<details><summary>The plan: {escape(plan.name)}</summary><pre>{escape(plan_text)}</pre></details>
@@ -144,7 +144,7 @@ def page(measured, verdicts, figures, tables, with_clock):
     indicative = "<p>Other work shared the machine: seconds are indicative only.</p>\n" if plan.clock == "indicative" else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
-<title>{escape(plan.title)}</title><style>{svg.STYLE}{STYLE}</style></head><body>
+<title>{escape(plan.title)}</title><style>{charts.STYLE}{STYLE}</style></head><body>
 <h1>{escape(plan.title)}</h1>
 {lead(measured, shown)}{about}{"<h2>Claims</h2>" if shown else ""}
 {"".join(claim(v) for v in shown)}<h2>Accuracy and epochs</h2>

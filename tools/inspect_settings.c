@@ -1,6 +1,6 @@
 /* Reads config.yaml as the trainer writes it: "name: value" in each line, a list in the lines behind. */
 
-#include "report.h"
+#include "inspect_records.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static lt_status add(report_settings *s, const char *name, size_t bytes, const char *value)
+static lt_status add(run_settings *s, const char *name, size_t bytes, const char *value)
 {
     if (s->count == s->capacity) {
         size_t capacity = 2 * s->capacity + 64;
@@ -19,14 +19,14 @@ static lt_status add(report_settings *s, const char *name, size_t bytes, const c
         if (values)
             s->value = values;
         if (!names || !values)
-            return lt_fail(LT_E_NOMEM, "report: no memory for %zu settings", capacity);
+            return lt_fail(LT_E_NOMEM, "inspect: no memory for %zu settings", capacity);
         s->capacity = capacity;
     }
     char *own_name = strndup(name, bytes), *own_value = strdup(value);
     if (!own_name || !own_value) {
         free(own_name);
         free(own_value);
-        return lt_fail(LT_E_NOMEM, "report: no memory for a setting");
+        return lt_fail(LT_E_NOMEM, "inspect: no memory for a setting");
     }
     s->name[s->count] = own_name;
     s->value[s->count++] = own_value;
@@ -34,7 +34,7 @@ static lt_status add(report_settings *s, const char *name, size_t bytes, const c
 }
 
 /* A line of a list joins the value above it. */
-static lt_status extend(report_settings *s, const char *item)
+static lt_status extend(run_settings *s, const char *item)
 {
     item += strspn(item, " -");
     if (!s->count || !*item)
@@ -43,13 +43,13 @@ static lt_status extend(report_settings *s, const char *item)
     size_t old = strlen(*value), bytes = old + strlen(item) + 3;
     char *grown = realloc(*value, bytes);
     if (!grown)
-        return lt_fail(LT_E_NOMEM, "report: no memory for a setting");
+        return lt_fail(LT_E_NOMEM, "inspect: no memory for a setting");
     *value = grown;
     stpcpy(stpcpy(grown + old, old ? ", " : ""), item);
     return LT_OK;
 }
 
-static lt_status read_line(report_settings *s, char *line)
+static lt_status read_line(run_settings *s, char *line)
 {
     line[strcspn(line, "\n")] = 0;
     size_t bytes = strcspn(line, ":");
@@ -61,22 +61,22 @@ static lt_status read_line(report_settings *s, char *line)
     return add(s, line, bytes, value + strspn(value, " "));
 }
 
-lt_status report_settings_read(report_settings *s, const char *path)
+lt_status run_settings_read(run_settings *s, const char *path)
 {
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     lt_status st = LT_OK;
     FILE *file;
     if (lt_file_open(&file, path))
         return LT_OK;
-    while (!st && getline(&line, &room, file) >= 0)
+    while (!st && getline(&line, &capacity, file) >= 0)
         st = read_line(s, line);
     free(line);
     fclose(file);
     return st;
 }
 
-const char *report_settings_find(const report_settings *s, const char *name)
+const char *run_settings_find(const run_settings *s, const char *name)
 {
     for (size_t i = 0; i < s->count; i++)
         if (!strcmp(s->name[i], name))
@@ -84,7 +84,7 @@ const char *report_settings_find(const report_settings *s, const char *name)
     return NULL;
 }
 
-void report_settings_clear(report_settings *s)
+void run_settings_clear(run_settings *s)
 {
     for (size_t i = 0; i < s->count; i++) {
         free(s->name[i]);
@@ -92,5 +92,5 @@ void report_settings_clear(report_settings *s)
     }
     free(s->name);
     free(s->value);
-    *s = (report_settings){0};
+    *s = (run_settings){0};
 }

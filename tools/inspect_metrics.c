@@ -1,6 +1,6 @@
 /* Reads metrics.jsonl: one flat object a line, as the trainer writes it. */
 
-#include "report.h"
+#include "inspect_records.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static lt_status push(report_series *s, double x, double y)
+static lt_status push(run_series *s, double x, double y)
 {
     if (!isfinite(x) || !isfinite(y))
         return LT_OK;
@@ -22,7 +22,7 @@ static lt_status push(report_series *s, double x, double y)
         if (ys)
             s->y = ys;
         if (!xs || !ys)
-            return lt_fail(LT_E_NOMEM, "report: no memory for %zu points", capacity);
+            return lt_fail(LT_E_NOMEM, "inspect: no memory for %zu points", capacity);
         s->capacity = capacity;
     }
     s->x[s->count] = x;
@@ -54,7 +54,7 @@ static bool is_event(const char *line, const char *event)
     return !strncmp(at, event, bytes) && at[bytes] == '"';
 }
 
-static lt_status read_step(report_metrics *m, const char *line)
+static lt_status read_step(run_metrics *m, const char *line)
 {
     double step = number(line, "step");
     LT_TRY(push(&m->loss, step, number(line, "loss")));
@@ -63,7 +63,7 @@ static lt_status read_step(report_metrics *m, const char *line)
     return push(&m->wait, step, number(line, "data_seconds"));
 }
 
-static lt_status read_epoch(report_metrics *m, const char *line)
+static lt_status read_epoch(run_metrics *m, const char *line)
 {
     double step = number(line, "step");
     if (isnan(step)) /* an epoch ends where the last step was */
@@ -79,7 +79,7 @@ static lt_status read_epoch(report_metrics *m, const char *line)
     return LT_OK;
 }
 
-lt_status report_read(report_metrics *out, const char *path)
+lt_status run_read(run_metrics *out, const char *path)
 {
     FILE *file;
     LT_TRY(lt_file_open(&file, path));
@@ -103,41 +103,18 @@ lt_status report_read(report_metrics *out, const char *path)
     return st;
 }
 
-static void clear(report_series *s)
+static void clear(run_series *s)
 {
     free(s->x);
     free(s->y);
-    *s = (report_series){0};
+    *s = (run_series){0};
 }
 
-void report_clear(report_metrics *m)
+void run_clear(run_metrics *m)
 {
-    report_series *const all[] = {&m->loss,       &m->lr,         &m->speed,
-                                  &m->wait,       &m->train_loss, &m->val_loss,
-                                  &m->train_top1, &m->val_top1,   &m->val_top5};
-    for (size_t i = 0; i < sizeof all / sizeof(report_series *); i++)
+    run_series *const all[] = {&m->loss,       &m->lr,         &m->speed,
+                               &m->wait,       &m->train_loss, &m->val_loss,
+                               &m->train_top1, &m->val_top1,   &m->val_top5};
+    for (size_t i = 0; i < sizeof all / sizeof(run_series *); i++)
         clear(all[i]);
-}
-
-lt_status report_thin(report_series *s, size_t most)
-{
-    if (s->count <= most)
-        return LT_OK;
-    report_series thin = {0};
-    for (size_t i = 0; i < most; i++) {
-        size_t first = s->count * i / most, end = s->count * (i + 1) / most;
-        double x = 0, y = 0;
-        for (size_t k = first; k < end; k++) {
-            x += s->x[k];
-            y += s->y[k];
-        }
-        lt_status st = push(&thin, x / (double)(end - first), y / (double)(end - first));
-        if (st) {
-            clear(&thin);
-            return st;
-        }
-    }
-    clear(s);
-    *s = thin;
-    return LT_OK;
 }

@@ -54,7 +54,7 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
 
-class Picture:
+class Drawing:
     """Marks, collected; document() makes them a file, inline() a part of a page."""
 
     def __init__(self, title, width=WIDTH, height=HEIGHT):
@@ -110,11 +110,11 @@ class Picture:
         return f"{head}<style>{STYLE}</style>\n{rest}"
 
 
-class Chart(Picture):
-    """A picture with axes. x and y are (low, high); x may be logarithmic."""
+class Chart(Drawing):
+    """A drawing with axes. x and y are (low, high); x may be logarithmic."""
 
-    def __init__(self, title, x, y, x_title, names=(), log_x=False, log_y=False, height=HEIGHT):
-        super().__init__(title, height=height)
+    def __init__(self, title, x, y, x_title, names=(), log_x=False, log_y=False, width=WIDTH, height=HEIGHT):
+        super().__init__(title, width, height)
         self.text(LEFT, 16, title, "title")
         top = self.legend(names, 34) + 12 if names else TOP
         self.x = Scale(*x, LEFT, self.width - RIGHT, log_x)

@@ -1,0 +1,40 @@
+/* What a run folder holds: numbers of metrics.jsonl, settings of config.yaml. */
+#ifndef TOOLS_INSPECT_RECORDS_H
+#define TOOLS_INSPECT_RECORDS_H
+
+#include "lather/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Points in the order of x. Starts as {0}. */
+typedef struct run_series {
+    double *x, *y;
+    size_t count, capacity;
+} run_series;
+
+/* What metrics.jsonl says, over the step number. */
+typedef struct run_metrics {
+    run_series loss, lr, speed, wait;          /* of steps */
+    run_series train_loss, val_loss;           /* of epochs */
+    run_series train_top1, val_top1, val_top5; /* percent */
+    double seconds, eval_seconds;              /* of all epochs */
+    size_t lines, unread;                      /* unread: not an object of ours */
+} run_metrics;
+
+/* Errors: LT_E_IO, LT_E_NOMEM, LT_E_FORMAT (no line of metrics in it). */
+LT_MUST_CHECK lt_status run_read(run_metrics *out, const char *path);
+void run_clear(run_metrics *metrics);
+
+/* A run's config.yaml: name and value of each setting, in the order of the file. Starts as {0}. */
+typedef struct run_settings {
+    char **name, **value; /* owned */
+    size_t count, capacity;
+} run_settings;
+/* A file that cannot be read has none. Errors: LT_E_NOMEM. */
+LT_MUST_CHECK lt_status run_settings_read(run_settings *out, const char *path);
+/* NULL: there is none of that name. */
+const char *run_settings_find(const run_settings *settings, const char *name);
+void run_settings_clear(run_settings *settings);
+
+#endif

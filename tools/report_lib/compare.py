@@ -1,0 +1,78 @@
+"""Several runs on one page: a curve of each in every chart, what of their settings differs, their last numbers."""
+import math
+
+from .page import chart, title_of
+from .records import last
+from .text import html
+
+BEST = {"top1": max, "top5": max}  # of others the lowest: losses, perplexities
+
+
+def key(index, run):
+    return (f'<svg class="key" viewBox="0 0 9 9"><rect width="9" height="9" class="f{index}"/></svg> '
+            f"{html(run, backslash=True)}")
+
+
+def heads(runs):
+    return '<div class="wide"><table>\n<tr><th>' + "".join(f"<th>{key(i, run)}" for i, run in enumerate(runs)) + "</tr>\n"
+
+
+def rows_of(metrics):
+    """Name, unit, digits, and a function of a run's metrics."""
+    def best(series, choose):
+        return choose((v for _, v in series), default=math.nan)
+
+    rows = []
+    names = {name: None for m in metrics for name in m.names() if name != "loss"}
+    for name in names:
+        title, unit = title_of(name)
+        title, unit = title[:1].lower() + title[1:], f" {unit}" if unit else ""
+        rows.append((f"{title}, last", unit, 2, lambda m, n=name: last(m.of(f"val_{n}"))))
+        if name != "top5":
+            rows.append((f"{title}, best", unit, 2, lambda m, n=name: best(m.of(f"val_{n}"), BEST.get(n, min))))
+    return rows + [("evaluation loss, last", "", 4, lambda m: last(m.of("val_loss"))),
+                   ("training loss, last epoch", "", 4, lambda m: last(m.of("train_loss"))),
+                   ("steps", "", 0, lambda m: m.steps["loss"][-1][0] if m.steps.get("loss") else math.nan),
+                   ("epochs", "", 0, lambda m: len(m.of("train_loss"))),
+                   ("training", " s", 1, lambda m: m.seconds),
+                   ("speed, mean of steps", " images/s", 0, lambda m: m.speed())]
+
+
+def numbers(runs, metrics):
+    text = "<h2>Last numbers</h2>\n" + heads(runs)
+    for name, unit, digits, value in rows_of(metrics):
+        found = [value(m) for m in metrics]
+        text += f"<tr><td>{html(name)}" + "".join(f"<td>{v:.{digits}f}{unit}" if math.isfinite(v) else "<td>" for v in found) + "</tr>\n"
+    return text + "</table></div>\n"
+
+
+def settings_table(runs, settings):
+    names = {name: None for one in settings for name in one if name != "output"}
+    differ = [name for name in names if len({one.get(name) for one in settings}) > 1]
+    text = "<h2>Settings that differ</h2>\n"
+    if not differ:
+        return text + "<p>None.</p>\n"
+    text += heads(runs)
+    for name in differ:
+        text += f"<tr><td>{html(name)}" + "".join(f"<td>{html(one.get(name, '–'))}" for one in settings) + "</tr>\n"
+    return text + "</table></div>\n"
+
+
+def curves(runs, metrics):
+    def lines(series, marked):
+        return [(run, series(m), marked) for run, m in zip(runs, metrics)]
+
+    parts = [chart("Loss of steps", "", lines(lambda m: m.steps.get("loss", []), False), named=False),
+             chart("Evaluation loss", "", lines(lambda m: m.of("val_loss"), True), named=False)]
+    for name in {name: None for m in metrics for name in m.names() if name not in ("loss", "top5")}:
+        title, unit = title_of(name)
+        parts.append(chart(f"{title} of evaluations", unit, lines(lambda m, n=name: m.of(f"val_{n}"), True), named=False))
+        parts.append(chart(f"{title} in training", unit, lines(lambda m, n=name: m.of(f"train_{n}"), True), named=False))
+    parts += [chart("Learning rate", "", lines(lambda m: m.steps.get("lr", []), False), True, False),
+              chart("Speed", "images/s", lines(lambda m: m.steps.get("images_per_second", []), False), True, False)]
+    return "".join(parts)
+
+
+def several_runs(runs, metrics, settings):
+    return ("<p>" + "".join(f"{key(i, run)}<br>\n" for i, run in enumerate(runs)) + "</p>\n" + numbers(runs, metrics)
+            + settings_table(runs, settings) + curves(runs, metrics))

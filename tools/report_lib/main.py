@@ -1,0 +1,76 @@
+"""The command line of report."""
+import argparse
+import json
+import os
+import sys
+
+from .compare import several_runs
+from .page import MOST_RUNS, begin, one_run
+from .records import Problem, read_metrics, read_settings
+from .text import shown
+
+EPILOG = """RUN is a folder that a training program's --output wrote. If it holds eval.json, which --eval --output RUN writes, the
+page shows the accuracy of each class, which classes are taken for which, and sample images. Several runs are compared: their
+curves in one chart, the settings that differ, their last numbers.
+
+Exit status: 0 done, 1 an error, 2 a wrong command line."""
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(prog="report", description="Makes an HTML page with the curves of a training run, or of several.",
+                                     epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="+", metavar="RUN", help=f"1 to {MOST_RUNS} run folders")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the page to write; else RUN/report.html, of several runs comparison.html")
+    parser.add_argument("--title", metavar="TEXT", help="heading of the page")
+    args = parser.parse_args(argv)
+    if len(args.run) > MOST_RUNS:
+        parser.error(f"{len(args.run)} run folders, want 1 to {MOST_RUNS}")
+    return args
+
+
+def written_by(run):
+    """The version that trained."""
+    try:
+        with open(os.path.join(run, "env.json"), encoding="utf-8") as file:
+            version = json.load(file).get("version")
+    except (OSError, ValueError, AttributeError):
+        version = None
+    return f"<p>Trained with lather {shown(version)}.</p>\n" if isinstance(version, str) else ""
+
+
+def make(args):
+    several = len(args.run) > 1
+    metrics = [read_metrics(run) for run in args.run]
+    text = begin(args.title or ("Training runs" if several else "A training run"))
+    if several:
+        text += several_runs(args.run, metrics, [read_settings(run) for run in args.run])
+    else:
+        text += one_run(args.run[0], metrics[0])
+    return text + written_by(args.run[0]) + "</body></html>\n"
+
+
+def save(path, text):
+    """Whole or not at all."""
+    part = f"{path}.part-{os.getpid()}"
+    try:
+        with open(part, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.remove(part)
+
+
+def main(argv):
+    args = parse(argv)
+    page = args.output or ("comparison.html" if len(args.run) > 1 else os.path.join(args.run[0], "report.html"))
+    try:
+        save(page, make(args))
+        print(shown(page), flush=True)
+    except Problem as problem:
+        print(f"report: {shown(str(problem))}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"report: {shown(str(error.filename or page))}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,117 @@
+"""The page of one run, and what all pages share."""
+import math
+import os
+
+import charts
+from .evaluation import evaluation
+from .records import last
+from .text import html, read_lines
+
+WIDTH, HEIGHT = 720, 260  # of a chart, in pixels
+POINTS = 600  # of a curve, so that one of a million steps stays small
+MOST_RUNS = charts.COLOURS
+
+STYLE = charts.STYLE + """body{font:16px/1.5 system-ui,sans-serif;max-width:760px;margin:2em auto;padding:0 1em;color:#1c2430;background:#fff}
+svg{width:100%;height:auto;margin:.6em 0}svg.key{width:.7em;margin:0}.big{font-size:3em;font-weight:700;line-height:1.1}
+table{border-collapse:collapse}td,th{padding:.15em 1.2em .15em 0;text-align:left;overflow-wrap:anywhere}.wide{overflow-x:auto}
+.matrix td,.matrix th{padding:.1em .45em;text-align:right;font-size:13px;white-space:nowrap}
+.matrix .hit{outline:1px solid #3a9d5d}.matrix .up{writing-mode:vertical-rl;text-align:left}
+.bar{display:inline-block;height:.7em;background:#2a6fdb;border-radius:2px}
+.samples{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:1em;
+font-size:13px;line-height:1.35;overflow-wrap:anywhere}
+.samples img{width:96px;height:96px;image-rendering:pixelated;display:block;
+border:3px solid #3a9d5d}.samples .wrong img{border-color:#b5403a}figure{margin:0}h2{margin:1.4em 0 .3em}
+pre{overflow:auto;background:#8881;padding:.8em;border-radius:6px;font-size:13px}
+@media(prefers-color-scheme:dark){body{background:#15181d;color:#e4e6ea}}
+"""
+
+# What a metric of epochs is called, and its unit; others go by their own name.
+TITLES = {"loss": ("Loss", ""), "top1": ("Top-1 accuracy", "%"), "top5": ("Top-5 accuracy", "%")}
+
+
+def title_of(name):
+    return TITLES.get(name, (name[:1].upper() + name[1:].replace("_", " "), ""))
+
+
+def thin(points, most=POINTS):
+    """Means of at most so many stretches of equal length."""
+    if len(points) <= most:
+        return points
+    cuts = [len(points) * i // most for i in range(most + 1)]
+    return [tuple(sum(values) / (b - a) for values in zip(*points[a:b])) for a, b in zip(cuts, cuts[1:])]
+
+
+def chart(title, unit, lines, from_zero=False, named=True):
+    """An <svg> of lines (label, points, whether each point is marked); "" if no line has a point."""
+    lines = [(index, label, thin(points), marked) for index, (label, points, marked) in enumerate(lines)]
+    xs = [x for line in lines for x, _ in line[2]]
+    ys = [y for line in lines for _, y in line[2]]
+    if not xs:
+        return ""
+    low, high = min([0, *ys] if from_zero else ys), max(ys)
+    around = (high - low) * 0.05 or max(1e-12, 0.1 * abs(high))
+    names = [(index, label) for index, label, points, _ in lines if points] if named else ()
+    drawn = charts.Chart(f"{title}, {unit}" if unit else title, (min(xs), max(max(xs), min(xs) + 1)),
+                         (low if from_zero else low - around, high + around), "step", names, width=WIDTH, height=HEIGHT)
+    for index, _, points, marked in lines:
+        places = [(drawn.x(x), drawn.y(y)) for x, y in points]
+        if points:
+            drawn.path(places, f"s{index}")
+        for (x, y), place in zip(points, places):
+            if marked:
+                drawn.dot(*place, 3, f"f{index}", f"step {x:.0f}: {y:.4g}")
+    return drawn.inline()
+
+
+def begin(title):
+    return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+            f"<title>{html(title)}</title><style>{STYLE}</style></head><body>\n<h1>{html(title)}</h1>\n")
+
+
+def headline(metrics):
+    """The last value of the metric by which the task compares checkpoints."""
+    if metrics.of("val_top1"):
+        return (f'<p><span class="big">{last(metrics.of("val_top1")):.2f} %</span><br>top-1 accuracy on the images held back '
+                "for evaluation</p>\n")
+    for name in metrics.names()[::-1]:
+        if metrics.of(f"val_{name}"):
+            return f'<p><span class="big">{last(metrics.of(f"val_{name}")):.4g}</span><br>{html(name)} in evaluation</p>\n'
+    return ""
+
+
+def numbers(metrics):
+    loss = metrics.steps.get("loss")
+    rows = [("steps", f"{loss[-1][0]:.0f}")] if loss else []
+    rows += [("epochs", str(len(metrics.of("train_loss")))), ("training", f"{metrics.seconds:.1f} s"),
+             ("evaluation", f"{metrics.eval_seconds:.1f} s")]
+    if not math.isnan(metrics.speed()):
+        rows.append(("speed, mean of steps", f"{metrics.speed():.0f} images/s"))
+    if metrics.of("val_top5"):
+        rows.append(("top-5 accuracy", f"{last(metrics.of('val_top5')):.2f} %"))
+    return headline(metrics) + "<table>\n" + "".join(f"<tr><td>{name}<td>{value}</tr>\n" for name, value in rows) + "</table>\n"
+
+
+def curves(metrics):
+    steps = metrics.steps
+    parts = [chart("Loss", "", [("of steps", steps.get("loss", []), False), ("evaluation", metrics.of("val_loss"), True)])]
+    for name in metrics.names():
+        if name not in ("loss", "top5"):
+            parts.append(chart(*title_of(name), [("evaluation", metrics.of(f"val_{name}"), True),
+                                                 ("training", metrics.of(f"train_{name}"), True)]))
+    parts += [chart("Learning rate", "", [("of steps", steps.get("lr", []), False)], from_zero=True),
+              chart("Speed", "images/s", [("of steps", steps.get("images_per_second", []), False)], from_zero=True)]
+    return "".join(parts)
+
+
+def folded(run, name):
+    """A file of the run folder, if it is there."""
+    try:
+        lines = read_lines(os.path.join(run, name))
+    except OSError:
+        return ""
+    return f"<details><summary>{name}</summary><pre>" + "\n".join(html(line) for line in lines) + "</pre></details>\n"
+
+
+def one_run(run, metrics):
+    return (numbers(metrics) + curves(metrics) + evaluation(os.path.join(run, "eval.json"))
+            + folded(run, "config.yaml") + folded(run, "env.json"))

@@ -1,0 +1,90 @@
+"""What a run folder holds: metrics.jsonl, one flat object a line, and config.yaml."""
+import json
+import math
+import os
+
+from .text import read_lines
+
+
+class Problem(Exception):
+    """One line for standard error."""
+
+
+class Metrics:
+    """Series of (step, value): of steps by key, of epochs by key (train_loss, val_top1, val_perplexity, ...)."""
+
+    def __init__(self, path):
+        self.steps, self.epochs, self.seconds, self.eval_seconds, self.last_step = {}, {}, 0.0, 0.0, math.nan
+        lines = read_lines(path)
+        for line in lines:
+            self.add(line)
+        if not self.steps.get("loss") and not self.epochs:
+            count = len(lines) - (not lines[-1])
+            raise Problem(f"{path}: no steps and no epochs in {count} lines")
+
+    def add(self, line):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            return
+        event = record.get("event") if isinstance(record, dict) else None
+        if event in ("step", "epoch"):
+            numbers = {k: float(v) for k, v in record.items()
+                       if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)}
+            (self.add_step if event == "step" else self.add_epoch)(numbers)
+
+    def add_step(self, numbers):
+        self.last_step = step = numbers.pop("step", math.nan)
+        for key in ("loss", "lr", "images_per_second"):
+            if key in numbers and not math.isnan(step):
+                self.steps.setdefault(key, []).append((step, numbers[key]))
+
+    def add_epoch(self, numbers):
+        after = self.last_step if self.steps.get("loss") else numbers.get("epoch", math.nan) + 1
+        step = numbers.pop("step", after)  # an epoch ends where the last step was
+        self.seconds += numbers.get("seconds", 0)
+        self.eval_seconds += numbers.get("eval_seconds", 0)
+        for key, value in numbers.items():
+            if key.startswith(("train_", "val_")) and not math.isnan(step):
+                self.epochs.setdefault(key, []).append((step, value))
+
+    def speed(self):
+        found = self.steps.get("images_per_second", [])
+        return sum(v for _, v in found) / len(found) if found else math.nan
+
+    def of(self, key):
+        return self.epochs.get(key, [])
+
+    def names(self):
+        """Metrics of epochs without their train_ and val_: loss first."""
+        found = {}
+        for key in self.epochs:
+            found[key.split("_", 1)[1]] = None
+        return sorted(found, key=lambda name: name != "loss")
+
+
+def last(series):
+    return series[-1][1] if series else math.nan
+
+
+def read_metrics(run):
+    return Metrics(os.path.join(run, "metrics.jsonl"))
+
+
+def read_settings(run):
+    """Name and value of each setting, in the order of the file; a list's values with commas between. A file that cannot
+    be read has none."""
+    found, name = {}, None
+    try:
+        lines = read_lines(os.path.join(run, "config.yaml"))
+    except OSError:
+        return found
+    for line in lines:
+        if line[:1] in (" ", "-"):
+            item = line.lstrip(" -")
+            if name and item:
+                found[name] += (", " if found[name] else "") + item
+        elif line[:1] != "#" and ":" in line:
+            name, value = line.split(":", 1)
+            found[name] = value.lstrip(" ")
+    return found
