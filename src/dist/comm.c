@@ -3,6 +3,7 @@
 #include "dist/comm.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/plugin.h"
 #include "base/trace.h"
 #include "dist/nccl/nccl.h"
@@ -173,13 +174,6 @@ void lt_comm_set_model(lt_comm *comm, double latency_us, double gbit)
     comm->gbit = gbit > 0 ? gbit : 0;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void sleep_until(double time)
 {
     struct timespec t = {.tv_sec = (time_t)time};
@@ -203,7 +197,7 @@ static lt_status begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *targe
                        lt_request **request)
 {
     uint64_t sent, received;
-    double issued = comm->gbit > 0 ? now() : 0;
+    double issued = comm->gbit > 0 ? lt_clock_seconds() : 0;
     int64_t span = lt_trace_begin();
     LT_TRY(comm->ops->begin(comm, call, request));
     lt_call_payload(call, comm->rank, comm->size, &sent, &received);

@@ -24,15 +24,15 @@ static lt_status check(void)
     return LT_OK;
 }
 
-static lt_status enter(void *device)
+static lt_status set_device(void *device)
 {
-    return refuse(device, "enter");
+    return refuse(device, "set_device");
 }
 
-static lt_status place(void *device, char text[LT_NCCL_PLACE])
+static lt_status gpu_name(void *device, char text[LT_NCCL_GPU_NAME])
 {
-    snprintf(text, LT_NCCL_PLACE, "%s", ((fake_gpu *)device)->place);
-    return refuse(device, "place");
+    snprintf(text, LT_NCCL_GPU_NAME, "%s", ((fake_gpu *)device)->name);
+    return refuse(device, "gpu_name");
 }
 
 static lt_status unique_id(char id[LT_NCCL_ID])
@@ -64,10 +64,10 @@ static lt_nccl_group *new_group(fake_world *w, fake_gpu *gpu, int rank)
     return g;
 }
 
-static lt_status join(lt_nccl_group **out, void *device, const char id[LT_NCCL_ID], int rank,
-                      int size)
+static lt_status init_rank(lt_nccl_group **out, void *device, const char id[LT_NCCL_ID], int rank,
+                           int size)
 {
-    LT_TRY(refuse(device, "join"));
+    LT_TRY(refuse(device, "init_rank"));
     pthread_mutex_lock(&fake_mutex);
     fake_world *w = worlds;
     while (w && strcmp(w->id, id) != 0)
@@ -139,7 +139,7 @@ static void free_group(lt_nccl_group *g)
     pthread_mutex_unlock(&fake_mutex);
 }
 
-static void leave(lt_nccl_group *g)
+static void destroy(lt_nccl_group *g)
 {
     pthread_mutex_lock(&fake_mutex);
     g->stop = true;
@@ -154,24 +154,24 @@ static void abort_group(lt_nccl_group *g)
     pthread_mutex_unlock(&fake_mutex);
 }
 
-static void bury(lt_nccl_group *g)
+static void finish_abort(lt_nccl_group *g)
 {
     pthread_mutex_lock(&fake_mutex);
     free_group(g);
 }
 
-static lt_status health(lt_nccl_group *g)
+static lt_status async_error(lt_nccl_group *g)
 {
     return g->gpu->health ? lt_fail(LT_E_COMM, "%s", g->gpu->health) : LT_OK;
 }
 
-static lt_status begin(lt_nccl_group *g)
+static lt_status group_start(lt_nccl_group *g)
 {
     g->open = calloc(1, sizeof *g->open);
     return LT_OK;
 }
 
-static lt_status end(lt_nccl_group *g)
+static lt_status group_end(lt_nccl_group *g)
 {
     pthread_mutex_lock(&fake_mutex);
     g->batch[g->issued++ % QUEUE] = g->open;
@@ -205,7 +205,7 @@ static lt_status reduce_scatter(lt_nccl_group *g, const lt_comm_call *call, int6
     return add(g, &c, LT_COMM_REDUCESCATTER, false, "reduce_scatter");
 }
 
-static lt_status gather(lt_nccl_group *g, const lt_comm_call *call, int64_t count)
+static lt_status allgather(lt_nccl_group *g, const lt_comm_call *call, int64_t count)
 {
     lt_comm_call c = *call;
     c.elements = count * g->size;
@@ -238,31 +238,31 @@ static lt_status barrier(lt_nccl_group *g)
     return add(g, &call, LT_COMM_BARRIER, false, "barrier");
 }
 
-static bool is_captured(lt_nccl_group *g)
+static bool is_capturing(lt_nccl_group *g)
 {
     return g->gpu->captured;
 }
 
-static lt_status mark(lt_nccl_group *g, lt_nccl_mark **out)
+static lt_status record(lt_nccl_group *g, lt_nccl_event **out)
 {
     *out = malloc(sizeof **out);
-    **out = (lt_nccl_mark){g, g->gpu, g->issued};
+    **out = (lt_nccl_event){g, g->gpu, g->issued};
     return LT_OK;
 }
 
-static void set_gate(void *device, const lt_nccl_gate *gate)
+static void set_launch_hooks(void *device, const lt_nccl_launch_hooks *hooks)
 {
-    ((fake_gpu *)device)->gate = gate ? *gate : (lt_nccl_gate){0};
+    ((fake_gpu *)device)->hooks = hooks ? *hooks : (lt_nccl_launch_hooks){0};
 }
 
-static lt_status mark_main(void *device, lt_nccl_mark **out)
+static lt_status record_main(void *device, lt_nccl_event **out)
 {
     *out = malloc(sizeof **out);
-    **out = (lt_nccl_mark){NULL, device, 0};
+    **out = (lt_nccl_event){NULL, device, 0};
     return LT_OK;
 }
 
-static lt_status is_done(lt_nccl_mark *m, bool *done)
+static lt_status event_query(lt_nccl_event *m, bool *done)
 {
     pthread_mutex_lock(&fake_mutex);
     *done = m->group ? m->group->done >= m->at : !m->gpu->stuck;
@@ -270,13 +270,13 @@ static lt_status is_done(lt_nccl_mark *m, bool *done)
     return LT_OK;
 }
 
-static lt_status follow(lt_nccl_mark *m)
+static lt_status main_wait(lt_nccl_event *m)
 {
-    m->gpu->followed++;
+    m->gpu->waits++;
     return LT_OK;
 }
 
-static void drop(lt_nccl_mark *m)
+static void event_destroy(lt_nccl_event *m)
 {
     free(m);
 }
@@ -284,30 +284,30 @@ static void drop(lt_nccl_mark *m)
 const lt_nccl_api fake_nccl = {
     .version = LT_VERSION,
     .check = check,
-    .enter = enter,
-    .place = place,
+    .set_device = set_device,
+    .gpu_name = gpu_name,
     .unique_id = unique_id,
-    .join = join,
+    .init_rank = init_rank,
     .split = split,
-    .leave = leave,
+    .destroy = destroy,
     .abort = abort_group,
-    .bury = bury,
-    .health = health,
-    .begin = begin,
-    .end = end,
+    .finish_abort = finish_abort,
+    .async_error = async_error,
+    .group_start = group_start,
+    .group_end = group_end,
     .allreduce = allreduce,
     .reduce_scatter = reduce_scatter,
-    .gather = gather,
+    .allgather = allgather,
     .reduce = reduce,
     .broadcast = broadcast,
     .send = send,
     .recv = recv,
     .barrier = barrier,
-    .is_captured = is_captured,
-    .gate = set_gate,
-    .mark_main = mark_main,
-    .mark = mark,
-    .is_done = is_done,
-    .follow = follow,
-    .drop = drop,
+    .is_capturing = is_capturing,
+    .set_launch_hooks = set_launch_hooks,
+    .record_main = record_main,
+    .record = record,
+    .event_query = event_query,
+    .main_wait = main_wait,
+    .event_destroy = event_destroy,
 };

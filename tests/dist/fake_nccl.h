@@ -8,13 +8,13 @@
 
 /* What a test may make go wrong; one for each rank, in place of the device's context. */
 typedef struct fake_gpu {
-    char place[LT_NCCL_PLACE];
+    char name[LT_NCCL_GPU_NAME];
     const char *fails;  /* "allreduce": this call does */
     const char *health; /* what NCCL finds by itself */
     bool captured;
-    int followed; /* orders on the device */
-    bool stuck;   /* its main queue never ends */
-    lt_nccl_gate gate;
+    int waits;  /* of the main stream, for events */
+    bool stuck; /* its main stream never completes */
+    lt_nccl_launch_hooks hooks;
 } fake_gpu;
 
 extern const lt_nccl_api fake_nccl;

@@ -40,8 +40,8 @@ struct lt_nccl_group {
     bool stop, aborted;
 };
 
-struct lt_nccl_mark {
-    lt_nccl_group *group; /* NULL: in the main queue */
+struct lt_nccl_event {
+    lt_nccl_group *group; /* NULL: in the main stream */
     fake_gpu *gpu;
     int at;
 };

@@ -69,7 +69,7 @@ static inline void prepare(int size, case_fn *fn)
         p->size = size;
         p->port = port;
         p->base.run = fn;
-        snprintf(p->gpu.place, sizeof p->gpu.place, "GPU %d", r);
+        snprintf(p->gpu.name, sizeof p->gpu.name, "GPU %d", r);
         assert_ok(lt_device_open(&p->base.c.device, "ref", NULL));
     }
 }

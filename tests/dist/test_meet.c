@@ -1,5 +1,6 @@
 /* Processes that are not of the job can neither join its rendezvous nor end or delay it. */
 
+#include "base/clock.h"
 #include "dist/rendezvous/internal.h"
 #include "near.h"
 
@@ -34,10 +35,10 @@ static double cpu_seconds(void)
 static void *join(void *context)
 {
     end *e = context;
-    e->seconds = -lt_wire_now();
+    e->seconds = -lt_clock_seconds();
     e->cpu = -cpu_seconds();
     e->status = lt_star_join(&e->star, &e->config);
-    e->seconds += lt_wire_now();
+    e->seconds += lt_clock_seconds();
     e->cpu += cpu_seconds();
     snprintf(e->why, sizeof e->why, "%s", lt_error_message());
     return NULL;
@@ -107,11 +108,11 @@ static void join_as(const end *zero, lt_hello h)
     char asked[LT_TOKEN_NONCE];
     const char *why = "";
     const int fd = connect_to(zero);
-    if (!lt_wire_get(fd, LT_WIRE_ASK, asked, sizeof asked, lt_wire_now() + 5, &why))
+    if (!lt_wire_get(fd, LT_WIRE_ASK, asked, sizeof asked, lt_clock_seconds() + 5, &why))
         fail_msg("rank 0 %s", why);
     assert_ok(lt_token_draw(h.nonce));
     assert_ok(lt_hello_prove(&h, "secret", asked, h.proof));
-    assert_true(lt_wire_put(fd, LT_WIRE_HELLO, &h, sizeof h, lt_wire_now() + 5, &why));
+    assert_true(lt_wire_put(fd, LT_WIRE_HELLO, &h, sizeof h, lt_clock_seconds() + 5, &why));
     while (recv(fd, rest, sizeof rest, 0) > 0) {
     }
     close(fd);
@@ -214,15 +215,15 @@ static void answer_as_rank_0(const end *zero, bool reflect)
     char asked[LT_TOKEN_NONCE];
     const char *why = "";
     lt_hello h, own;
-    assert_true(lt_wire_ready(zero->star->listener, POLLIN, lt_wire_now() + 20));
+    assert_true(lt_wire_ready(zero->star->listener, POLLIN, lt_clock_seconds() + 20));
     const int fd = accept(zero->star->listener, NULL, NULL);
     assert_true(fd >= 0);
     assert_ok(lt_token_draw(asked));
-    assert_true(lt_wire_put(fd, LT_WIRE_ASK, asked, sizeof asked, lt_wire_now() + 20, &why));
-    assert_true(lt_wire_get(fd, LT_WIRE_HELLO, &h, sizeof h, lt_wire_now() + 20, &why));
+    assert_true(lt_wire_put(fd, LT_WIRE_ASK, asked, sizeof asked, lt_clock_seconds() + 20, &why));
+    assert_true(lt_wire_get(fd, LT_WIRE_HELLO, &h, sizeof h, lt_clock_seconds() + 20, &why));
     assert_ok(lt_hello_make(&own, zero->star, h.nonce));
     h = reflect ? h : own;
-    assert_true(lt_wire_put(fd, LT_WIRE_HELLO, &h, sizeof h, lt_wire_now() + 20, &why));
+    assert_true(lt_wire_put(fd, LT_WIRE_HELLO, &h, sizeof h, lt_clock_seconds() + 20, &why));
     while (recv(fd, &h, sizeof h, 0) > 0) {
     }
     close(fd);

@@ -95,7 +95,7 @@ static void two_ranks_on_a_gpu_are_told_both(void **state)
     char why[512];
     (void)state;
     prepare(3, nothing);
-    snprintf(players[2].gpu.place, LT_NCCL_PLACE, "GPU 1");
+    snprintf(players[2].gpu.name, LT_NCCL_GPU_NAME, "GPU 1");
     assert_int_equal(play_all(3, why, sizeof why), 3);
     for (int r = 0; r < 3; r++)
         assert_non_null(strstr(players[r].why, "ranks 1 and 2 have the same GPU, GPU 1"));
@@ -108,10 +108,10 @@ static void a_rank_that_cannot_open_is_heard(void **state)
     (void)state;
     for (int bad = 0; bad < 3; bad++) {
         prepare(3, nothing);
-        players[bad].gpu.fails = "place";
+        players[bad].gpu.fails = "gpu_name";
         assert_int_equal(play_all(3, why, sizeof why), 3);
         for (int r = 0; r < 3; r++)
-            if (!strstr(players[r].why, "a place that fails"))
+            if (!strstr(players[r].why, "a gpu_name that fails"))
                 fail_msg("rank %d of those with %d: %s", r, bad, players[r].why);
     }
 }

@@ -1,4 +1,4 @@
-/* The communicator "nccl" in recorded steps, over a NCCL in host memory: what the device is told, and
+/* The communicator "nccl" in captured steps, over a NCCL in host memory: what the device is told, and
  * what ends a step that nobody waits for. */
 
 #include "nccl_ranks.h"
@@ -29,8 +29,8 @@ static void captured_requests_are_orders(void **state)
         players[r].gpu.captured = true;
     if (play_all(2, why, sizeof why))
         fail_msg("%s", why);
-    assert_int_equal(players[0].gpu.followed, 1);
-    assert_int_equal(players[1].gpu.followed, 1);
+    assert_int_equal(players[0].gpu.waits, 1);
+    assert_int_equal(players[1].gpu.waits, 1);
 }
 
 /* A recording that is thrown away: its request is nobody's business any more. */
@@ -48,10 +48,10 @@ static bool throw_away(rank_case *c)
     if (!st)
         st = lt_comm_barrier(c->comm);
     lt_tensor_free(&t);
-    return (!st && !gpu->followed) || case_fails(c, "%d: %s", gpu->followed, lt_error_message());
+    return (!st && !gpu->waits) || case_fails(c, "%d: %s", gpu->waits, lt_error_message());
 }
 
-static void thrown_away_recordings_are_not_followed(void **state)
+static void discarded_captures_are_not_waited_for(void **state)
 {
     char why[512];
     (void)state;
@@ -62,12 +62,12 @@ static void thrown_away_recordings_are_not_followed(void **state)
         fail_msg("%s", why);
 }
 
-/* What a device does when it queues a recorded step. */
+/* What a device does when it queues a captured step. */
 static lt_status launch(const rank_case *c)
 {
-    const lt_nccl_gate *gate = &players[lt_comm_rank(c->comm)].gpu.gate;
-    LT_TRY(gate->before(gate->context));
-    gate->after(gate->context);
+    const lt_nccl_launch_hooks *hooks = &players[lt_comm_rank(c->comm)].gpu.hooks;
+    LT_TRY(hooks->before(hooks->context));
+    hooks->after(hooks->context);
     return LT_OK;
 }
 
@@ -97,27 +97,27 @@ static bool launch_without_calls(rank_case *c)
     return !launch(c) || case_fails(c, "%s", lt_error_message());
 }
 
-static void recorded_calls_do_not_run_after_an_abort(void **state)
+static void captured_calls_do_not_run_after_an_abort(void **state)
 {
     (void)state;
     expect_good(3, launch_after_abort);
     expect_good(2, launch_without_calls);
 }
 
-/* Rank 1's queue is stuck in a recorded step; nobody asks for anything. */
-static bool miss_recorded_deadline(rank_case *c)
+/* Rank 1's queue is stuck in a captured step; nobody asks for anything. */
+static bool miss_captured_deadline(rank_case *c)
 {
     lt_comm_set_deadline(c->comm, 0.3);
     if (record_sum(c) || launch(c))
         return case_fails(c, "%s", lt_error_message());
-    return fails_with(c, idle(c), "a recorded step on rank 1 of 3 is not done after 0.3 s");
+    return fails_with(c, idle(c), "a captured step on rank 1 of 3 is not done after 0.3 s");
 }
 
-static void recorded_steps_have_a_deadline(void **state)
+static void captured_steps_have_a_deadline(void **state)
 {
     char why[512];
     (void)state;
-    prepare(3, miss_recorded_deadline);
+    prepare(3, miss_captured_deadline);
     players[1].gpu.stuck = true;
     if (play_all(3, why, sizeof why))
         fail_msg("%s", why);
@@ -127,9 +127,9 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(captured_requests_are_orders),
-        cmocka_unit_test(thrown_away_recordings_are_not_followed),
-        cmocka_unit_test(recorded_calls_do_not_run_after_an_abort),
-        cmocka_unit_test(recorded_steps_have_a_deadline),
+        cmocka_unit_test(discarded_captures_are_not_waited_for),
+        cmocka_unit_test(captured_calls_do_not_run_after_an_abort),
+        cmocka_unit_test(captured_steps_have_a_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

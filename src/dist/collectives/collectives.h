@@ -92,7 +92,6 @@ void lt_engine_free(lt_engine *engine);
 void lt_engine_add(lt_engine *engine, lt_work *work);
 /* The first abort counts; with the mutex locked. */
 void lt_engine_abort(lt_engine *engine, const char *why, bool from_outside);
-double lt_engine_clock(void);
 
 lt_status lt_work_new(lt_work **out, lt_end *end, const lt_comm_call *call);
 void lt_work_free(lt_work *work);

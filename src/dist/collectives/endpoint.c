@@ -1,6 +1,7 @@
 /* Communicators over a link: the ends of groups, and what their owners' threads do. */
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "dist/collectives/collectives.h"
 #include "tensor/tensor.h"
 
@@ -100,7 +101,7 @@ static lt_status submit(lt_comm *self, const lt_comm_call *call, lt_request **re
     lt_work *w;
     LT_TRY(lt_work_new(&w, end, call));
     w->base.comm = self;
-    w->expires = self->deadline > 0 ? lt_engine_clock() + self->deadline : 0;
+    w->expires = self->deadline > 0 ? lt_clock_seconds() + self->deadline : 0;
     pthread_mutex_lock(&e->mutex);
     lt_status st = aborted(e);
     if (!st) {

@@ -2,6 +2,7 @@
  * and ends all when the group is aborted or a request has no time left. */
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "dist/collectives/collectives.h"
 
 #include "lather/profile.h"
@@ -9,13 +10,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
-
-double lt_engine_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void lt_engine_add(lt_engine *e, lt_work *work)
 {
@@ -131,7 +125,7 @@ static double next_expiry(const lt_engine *e, const lt_work **late)
         if (!(w->expires > 0))
             continue;
         if (!(now > 0))
-            now = lt_engine_clock();
+            now = lt_clock_seconds();
         if (w->expires <= now && !*late)
             *late = w;
         if (!(first > 0) || w->expires < first)
@@ -178,7 +172,7 @@ static void rest(lt_engine *e, double last_move)
     if (late) {
         expire(e, late);
     } else if (e->link->ops->poll) {
-        double now = lt_engine_clock(), seconds = pause_of(e, last_move, now);
+        double now = lt_clock_seconds(), seconds = pause_of(e, last_move, now);
         if (seconds > 0)
             sleep_until(e, now + seconds);
     } else if (expiry > 0) {
@@ -200,7 +194,7 @@ static void serve(lt_engine *e)
         pthread_mutex_unlock(&e->mutex);
         moved = sweep(e, &ok, &outside, why);
         if (moved && e->link->ops->poll)
-            last_move = lt_engine_clock();
+            last_move = lt_clock_seconds();
         pthread_mutex_lock(&e->mutex);
         if (!ok)
             lt_engine_abort(e, why, outside);

@@ -9,20 +9,13 @@
 #include "dist/data_parallel/data_parallel.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { DEFAULT_BUCKET = 25 << 20 };
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 lt_view lt_dp_flat(const lt_tensor *tensor)
 {
@@ -44,9 +37,9 @@ lt_view lt_dp_slice(const lt_tensor *flat, int64_t offset, int64_t count)
 /* Waits for what was begun; keeps the first failure. */
 static lt_status wait_for(lt_data_parallel *dp, lt_request **request)
 {
-    double begin = seconds();
+    double begin = lt_clock_seconds();
     lt_status st = *request ? lt_request_wait(request) : LT_OK;
-    dp->exposed += seconds() - begin;
+    dp->exposed += lt_clock_seconds() - begin;
     return st;
 }
 

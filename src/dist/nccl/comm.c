@@ -1,16 +1,17 @@
-/* The communicator "nccl": the library's collectives as calls of NCCL, which run on a queue of the
- * device's own. Needs no header of NCCL.
+/* The communicator "nccl": the library's collectives as calls of NCCL on a stream of its own. Includes no
+ * header of NCCL.
  *
- * A call waits on the device for what was queued before it. In a captured step waiting for a request
- * is an order on the device too; else the thread waits, so that a failure or a passed deadline is
- * that call's.
+ * A collective waits on the device for what was queued before it. While a step is being captured, waiting
+ * for a request makes the main stream wait for its event; otherwise the thread waits, so that a failure or a
+ * passed deadline is returned by that wait.
  *
- * Messages between two ranks are held back until something waits for one or a collective follows, and
- * then go as one group: NCCL would wait for ever if both ranks sent first. */
+ * Sends and receives are held back until one of them is waited for or a collective follows, and are then
+ * started as one NCCL group: two ranks that both sent first would wait for each other for ever. */
 
 #include "dist/comm.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "dist/nccl/world.h"
 
 #include <sched.h>
@@ -19,15 +20,15 @@
 
 enum { SPINS = 2000, TEXT = 160 };
 
-/* What failed in the middle of a call leaves the ranks at different places: the end of the group.
- * With the mutex locked. */
+/* A call that failed on this rank alone leaves the ranks out of step, so all groups are aborted. With the
+ * mutex locked. */
 static lt_status fatal(lt_nccl_comm *c, const lt_comm_call *call)
 {
     char what[TEXT], reason[LT_LINK_TEXT / 2], why[LT_LINK_TEXT];
     snprintf(reason, sizeof reason, "%s", lt_error_message());
     snprintf(why, sizeof why, "comm nccl: %s on rank %d of %d: %s",
              lt_call_text(call, what, sizeof what), c->base.rank, c->base.size, reason);
-    lt_nccl_end_all(c->world, why, true);
+    lt_nccl_abort_all(c->world, why, true);
     return lt_nccl_aborted(c->world);
 }
 
@@ -39,7 +40,7 @@ static bool parts_are_equal(const lt_comm_call *call, int size)
     return true;
 }
 
-/* Parts that differ in length: a broadcast from, or a reduction to, each rank that has one. */
+/* Parts of different length: a broadcast from, or a reduction to, each rank with a part. */
 static lt_status each_part(const lt_nccl_comm *c, const lt_comm_call *call)
 {
     const lt_nccl_api *api = c->world->api;
@@ -75,7 +76,7 @@ static lt_status add_call(const lt_nccl_comm *c, const lt_comm_call *call)
                    ? api->reduce_scatter(c->group, call, call->count[0])
                    : each_part(c, call);
     case LT_COMM_ALLGATHER:
-        return parts_are_equal(call, c->base.size) ? api->gather(c->group, call, call->count[0])
+        return parts_are_equal(call, c->base.size) ? api->allgather(c->group, call, call->count[0])
                                                    : each_part(c, call);
     case LT_COMM_BROADCAST:
         return api->broadcast(c->group, call);
@@ -95,29 +96,29 @@ static bool is_message(const lt_nccl_request *r)
     return r->call.what == LT_COMM_SEND || r->call.what == LT_COMM_RECV;
 }
 
-/* Begins r alone, or (r NULL) all messages that are held back. With the mutex locked. */
+/* Starts r alone, or (r NULL) all sends and receives that are held back. With the mutex locked. */
 static lt_status issue(lt_nccl_comm *c, lt_nccl_request *r)
 {
     const lt_nccl_api *api = c->world->api;
     lt_nccl_request *from = r ? r : c->requests;
     const lt_comm_call *call = &from->call;
-    lt_status st = api->begin(c->group);
-    const bool begun = !st;
+    lt_status st = api->group_start(c->group);
+    const bool started = !st;
     for (lt_nccl_request *q = from; q && !st; q = r ? NULL : q->next)
-        if (!q->mark) {
+        if (!q->event) {
             call = &q->call;
             st = add_call(c, call);
         }
-    if (begun) {
-        lt_status end = api->end(c->group);
+    if (started) {
+        lt_status end = api->group_end(c->group);
         st = st ? st : end;
     }
     for (lt_nccl_request *q = from; q && !st; q = r ? NULL : q->next)
-        if (!q->mark) {
-            q->captured = api->is_captured(c->group);
+        if (!q->event) {
+            q->captured = api->is_capturing(c->group);
             if (q->captured)
-                lt_nccl_note_recorded(c->world, &c->base);
-            st = api->mark(c->group, &q->mark);
+                lt_nccl_note_captured(c->world, &c->base);
+            st = api->record(c->group, &q->event);
         }
     return st ? fatal(c, call) : LT_OK;
 }
@@ -125,7 +126,7 @@ static lt_status issue(lt_nccl_comm *c, lt_nccl_request *r)
 static lt_status issue_messages(lt_nccl_comm *c)
 {
     const lt_nccl_request *r = c->requests;
-    while (r && r->mark)
+    while (r && r->event)
         r = r->next;
     return r ? issue(c, NULL) : LT_OK;
 }
@@ -138,14 +139,14 @@ static void append(lt_nccl_comm *c, lt_nccl_request *r)
     *end = r;
 }
 
-static void forget(lt_nccl_comm *c, lt_nccl_request *r)
+static void drop_request(lt_nccl_comm *c, lt_nccl_request *r)
 {
     lt_nccl_request **at = &c->requests;
     while (*at != r)
         at = &(*at)->next;
     *at = r->next;
-    if (r->mark)
-        c->world->api->drop(r->mark);
+    if (r->event)
+        c->world->api->event_destroy(r->event);
     lt_free(r);
 }
 
@@ -173,7 +174,7 @@ static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **req
         return LT_E_NOMEM;
     r->base.comm = self;
     r->call = *call;
-    r->expires = self->deadline > 0 ? lt_nccl_now() + self->deadline : 0;
+    r->expires = self->deadline > 0 ? lt_clock_seconds() + self->deadline : 0;
     pthread_mutex_lock(&w->mutex);
     lt_status st = nothing ? lt_nccl_aborted(w) : start(c, r);
     pthread_mutex_unlock(&w->mutex);
@@ -184,36 +185,36 @@ static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **req
     return st;
 }
 
-/* Whether r is done; past its deadline the group is at its end. With the mutex locked. */
-static lt_status look(lt_nccl_comm *c, lt_nccl_request *r, bool *done)
+/* Whether r is done; past its deadline all groups are aborted. With the mutex locked. */
+static lt_status poll_request(lt_nccl_comm *c, lt_nccl_request *r, bool *done)
 {
     lt_nccl_world *w = c->world;
     char what[TEXT], why[LT_LINK_TEXT];
     *done = false;
     LT_TRY(lt_nccl_aborted(w));
-    if (w->api->is_done(r->mark, done) || w->api->health(c->group))
+    if (w->api->event_query(r->event, done) || w->api->async_error(c->group))
         return fatal(c, &r->call);
-    if (*done || !(r->expires > 0) || lt_nccl_now() < r->expires)
+    if (*done || !(r->expires > 0) || lt_clock_seconds() < r->expires)
         return LT_OK;
     snprintf(why, sizeof why, "comm nccl: %s on rank %d of %d is not done after %g s",
              lt_call_text(&r->call, what, sizeof what), c->base.rank, c->base.size,
              c->base.deadline);
-    lt_nccl_end_all(w, why, true);
+    lt_nccl_abort_all(w, why, true);
     return lt_nccl_aborted(w);
 }
 
-/* With the mutex locked, but not while it waits. */
+/* With the mutex locked; released while it sleeps. */
 static lt_status finish(lt_nccl_comm *c, lt_nccl_request *r)
 {
     lt_nccl_world *w = c->world;
     bool done = false;
     lt_status st = lt_nccl_aborted(w);
-    if (!st && !r->mark)
+    if (!st && !r->event)
         st = issue_messages(c);
-    if (!st && r->captured) /* outside of its recording, which was thrown away: never mind */
-        return w->api->is_captured(c->group) ? w->api->follow(r->mark) : LT_OK;
+    if (!st && r->captured) /* outside of its capture, which was discarded: nothing runs */
+        return w->api->is_capturing(c->group) ? w->api->main_wait(r->event) : LT_OK;
     for (int tries = 0; !st; tries++) {
-        st = look(c, r, &done);
+        st = poll_request(c, r, &done);
         if (st || done)
             break;
         pthread_mutex_unlock(&w->mutex);
@@ -232,7 +233,7 @@ static lt_status wait(lt_request *request)
     lt_nccl_comm *c = (lt_nccl_comm *)request->comm;
     pthread_mutex_lock(&c->world->mutex);
     lt_status st = finish(c, r);
-    forget(c, r);
+    drop_request(c, r);
     pthread_mutex_unlock(&c->world->mutex);
     return st;
 }
@@ -251,28 +252,28 @@ static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
     if (!st)
         st = w->api->split(c->group, color, key, &group, &out->rank, &out->size);
     if (!st)
-        lt_nccl_enlist(w, (lt_nccl_comm *)out, group);
+        lt_nccl_add_comm(w, (lt_nccl_comm *)out, group);
     pthread_mutex_unlock(&w->mutex);
     return st;
 }
 
-static void close_end(lt_comm *self)
+static void close_comm(lt_comm *self)
 {
     lt_nccl_comm *c = (lt_nccl_comm *)self;
     lt_nccl_world *w = c->world;
     pthread_mutex_lock(&w->mutex);
     while (c->requests) {
         (void)!finish(c, c->requests);
-        forget(c, c->requests);
+        drop_request(c, c->requests);
     }
     lt_nccl_comm **at = &w->first;
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
     if (c->group)
-        w->api->leave(c->group);
-    if (c->dead)
-        w->api->bury(c->dead);
+        w->api->destroy(c->group);
+    if (c->aborted_group)
+        w->api->finish_abort(c->aborted_group);
     const bool last = --w->open == 0;
     pthread_mutex_unlock(&w->mutex);
     if (last)
@@ -285,7 +286,7 @@ static void abort_group(lt_comm *self)
     char why[LT_LINK_TEXT];
     snprintf(why, sizeof why, "comm nccl: rank %d of %d aborted the group", self->rank, self->size);
     pthread_mutex_lock(&w->mutex);
-    lt_nccl_end_all(w, why, true);
+    lt_nccl_abort_all(w, why, true);
     pthread_mutex_unlock(&w->mutex);
 }
 
@@ -299,7 +300,7 @@ const lt_comm_ops lt_comm_nccl = {
     .kind = "nccl",
     .bytes = sizeof(lt_nccl_comm),
     .open = no_open,
-    .close = close_end,
+    .close = close_comm,
     .begin = begin,
     .wait = wait,
     .split = split,

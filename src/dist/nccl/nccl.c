@@ -1,10 +1,9 @@
-/* What the communicator "nccl" needs, by NCCL and CUDA: a part of liblather-cuda.so. All calls of one
- * group run on a stream of its own, in order, behind what the device's main stream had when they were
- * begun. */
+/* The table of nccl.h by NCCL and CUDA: a part of liblather-cuda.so. All calls of one group run on a
+ * stream of its own, in order, after what the device's main stream had when they were started. */
 
 #include "dist/nccl/nccl.h"
 
-#include "tensor/backend/cuda/cuda.h"
+#include "tensor/backend/cuda/external.h"
 
 #include <dlfcn.h>
 #include <nccl.h>
@@ -16,16 +15,18 @@
 
 struct lt_nccl_group {
     lt_cuda *c;
+    const lt_cuda_api *api;
     ncclComm_t comm;
     lt_cuda_stream stream;
-    lt_cuda_event before; /* what a call waits for */
+    lt_cuda_event before; /* in the main stream, when a call is started */
     void *scratch;        /* of a barrier */
-    pthread_t ender;      /* in ncclCommAbort() */
-    bool ending;
+    pthread_t aborter;    /* in ncclCommAbort() */
+    bool aborting;
 };
 
-struct lt_nccl_mark {
+struct lt_nccl_event {
     lt_cuda *c; /* the group may be gone */
+    const lt_cuda_api *api;
     lt_cuda_event event;
 };
 
@@ -61,19 +62,19 @@ static lt_status check(void)
                    NCCL_MINOR, NCCL_MAJOR);
 }
 
-static lt_status enter(void *device)
+static lt_status set_device(void *device)
 {
     lt_cuda *c = device;
-    return cuda_good(c, c->api->set_device(c->ordinal), "cudaSetDevice");
+    return cuda_good(c, lt_cuda_calls(c)->set_device(lt_cuda_ordinal(c)), "cudaSetDevice");
 }
 
-static lt_status place(void *device, char text[LT_NCCL_PLACE])
+static lt_status gpu_name(void *device, char text[LT_NCCL_GPU_NAME])
 {
     const lt_cuda *c = device;
     char bus[32] = "";
-    LT_TRY(cuda_good(c, (int)cudaDeviceGetPCIBusId(bus, sizeof bus, c->ordinal),
+    LT_TRY(cuda_good(c, (int)cudaDeviceGetPCIBusId(bus, sizeof bus, lt_cuda_ordinal(c)),
                      "cudaDeviceGetPCIBusId"));
-    snprintf(text, LT_NCCL_PLACE, "%.30s at %s", c->properties.name, bus);
+    snprintf(text, LT_NCCL_GPU_NAME, "%.30s at %s", lt_cuda_name(c), bus);
     return LT_OK;
 }
 
@@ -86,10 +87,10 @@ static lt_status unique_id(char id[LT_NCCL_ID])
     return LT_OK;
 }
 
-/* Without NCCL: it has gone, or was never there. */
+/* All but the ncclComm_t, which was destroyed or never made. */
 static void free_group(lt_nccl_group *g)
 {
-    const lt_cuda_api *api = g->c->api;
+    const lt_cuda_api *api = g->api;
     if (g->stream)
         api->stream_destroy(g->stream);
     if (g->before)
@@ -101,11 +102,12 @@ static void free_group(lt_nccl_group *g)
 
 static lt_status new_group(lt_nccl_group **out, lt_cuda *c)
 {
-    const lt_cuda_api *api = c->api;
+    const lt_cuda_api *api = lt_cuda_calls(c);
     lt_nccl_group *g = calloc(1, sizeof *g);
     if (!g)
         return lt_fail(LT_E_NOMEM, "comm nccl: no memory");
     g->c = c;
+    g->api = api;
     lt_status st = cuda_good(c, api->stream_create(&g->stream, true), "cudaStreamCreate");
     if (!st)
         st = cuda_good(c, api->event_create(&g->before, false), "cudaEventCreate");
@@ -120,8 +122,8 @@ static lt_status new_group(lt_nccl_group **out, lt_cuda *c)
     return st;
 }
 
-static lt_status join(lt_nccl_group **out, void *device, const char id[LT_NCCL_ID], int rank,
-                      int size)
+static lt_status init_rank(lt_nccl_group **out, void *device, const char id[LT_NCCL_ID], int rank,
+                           int size)
 {
     ncclUniqueId known;
     lt_nccl_group *g;
@@ -155,9 +157,9 @@ static lt_status split(lt_nccl_group *group, int color, int key, lt_nccl_group *
     return st;
 }
 
-static void leave(lt_nccl_group *g)
+static void destroy(lt_nccl_group *g)
 {
-    g->c->api->stream_sync(g->stream);
+    g->api->stream_sync(g->stream);
     if (ncclCommFinalize(g->comm) == ncclSuccess)
         ncclCommDestroy(g->comm);
     else
@@ -165,51 +167,51 @@ static void leave(lt_nccl_group *g)
     free_group(g);
 }
 
-static void *end_group(void *context)
+static void *comm_abort(void *context)
 {
     lt_nccl_group *g = context;
-    g->c->api->set_device(g->c->ordinal);
+    g->api->set_device(lt_cuda_ordinal(g->c));
     ncclCommAbort(g->comm);
     return NULL;
 }
 
-/* NCCL ends what runs at once, but returns only when no graph has calls of the group any more: that
- * is for another thread to wait for. */
+/* ncclCommAbort() ends what runs at once, but returns only when no graph has calls of the group any
+ * more, so it runs in a thread of its own. */
 static void abort_group(lt_nccl_group *g)
 {
-    g->ending = !pthread_create(&g->ender, NULL, end_group, g);
-    if (!g->ending)
-        end_group(g);
+    g->aborting = !pthread_create(&g->aborter, NULL, comm_abort, g);
+    if (!g->aborting)
+        comm_abort(g);
 }
 
-/* What waits for a graph that nobody frees is left alone. */
-static void bury(lt_nccl_group *g)
+/* A group whose graphs are never freed is leaked: its ncclCommAbort() does not return. */
+static void finish_abort(lt_nccl_group *g)
 {
     enum { PATIENCE = 10 }; /* seconds */
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE;
-    if (!g->ending || !pthread_timedjoin_np(g->ender, NULL, &until))
+    if (!g->aborting || !pthread_timedjoin_np(g->aborter, NULL, &until))
         free_group(g);
 }
 
-static lt_status health(lt_nccl_group *g)
+static lt_status async_error(lt_nccl_group *g)
 {
     ncclResult_t found = ncclSuccess;
     LT_TRY(good(g, ncclCommGetAsyncError(g->comm, &found), "ncclCommGetAsyncError"));
     return found == ncclInProgress ? LT_OK : good(g, found, "NCCL");
 }
 
-static lt_status begin(lt_nccl_group *g)
+static lt_status group_start(lt_nccl_group *g)
 {
     const lt_cuda *c = g->c;
     LT_TRY(
-        cuda_good(c, c->api->event_record(g->before, c->stream[LT_CUDA_MAIN]), "cudaEventRecord"));
-    LT_TRY(cuda_good(c, c->api->stream_wait(g->stream, g->before), "cudaStreamWaitEvent"));
+        cuda_good(c, g->api->event_record(g->before, lt_cuda_main_stream(c)), "cudaEventRecord"));
+    LT_TRY(cuda_good(c, g->api->stream_wait(g->stream, g->before), "cudaStreamWaitEvent"));
     return good(g, ncclGroupStart(), "ncclGroupStart");
 }
 
-static lt_status end(lt_nccl_group *g)
+static lt_status group_end(lt_nccl_group *g)
 {
     return good(g, ncclGroupEnd(), "ncclGroupEnd");
 }
@@ -256,7 +258,7 @@ static lt_status reduce_scatter(lt_nccl_group *g, const lt_comm_call *c, int64_t
                 "ncclReduceScatter");
 }
 
-static lt_status gather(lt_nccl_group *g, const lt_comm_call *c, int64_t count)
+static lt_status allgather(lt_nccl_group *g, const lt_comm_call *c, int64_t count)
 {
     return good(
         g, ncclAllGather(c->in, c->out, (size_t)count, data_type(c->dtype), g->comm, g->stream),
@@ -299,95 +301,94 @@ static lt_status barrier(lt_nccl_group *g)
                 "ncclAllReduce");
 }
 
-static bool is_captured(lt_nccl_group *g)
+static bool is_capturing(lt_nccl_group *g)
 {
-    return g->c->capturing;
+    return lt_cuda_is_capturing(g->c);
 }
 
-static void set_gate(void *device, const lt_nccl_gate *gate)
+static void set_launch_hooks(void *device, const lt_nccl_launch_hooks *hooks)
 {
-    lt_cuda *c = device;
-    c->gate = gate ? (lt_cuda_gate){gate->context, gate->before, gate->after} : (lt_cuda_gate){0};
+    lt_cuda_launch_hooks own = {0};
+    if (hooks)
+        own = (lt_cuda_launch_hooks){hooks->context, hooks->before, hooks->after};
+    lt_cuda_set_launch_hooks(device, own);
 }
 
-static lt_status mark_queue(lt_cuda *c, lt_cuda_stream queue, lt_nccl_mark **out)
+static void event_destroy(lt_nccl_event *e)
 {
-    lt_nccl_mark *m = calloc(1, sizeof *m);
-    if (!m)
+    if (e->event)
+        e->api->event_destroy(e->event);
+    free(e);
+}
+
+static lt_status record_in(lt_cuda *c, lt_cuda_stream stream, lt_nccl_event **out)
+{
+    lt_nccl_event *e = calloc(1, sizeof *e);
+    if (!e)
         return lt_fail(LT_E_NOMEM, "comm nccl: no memory");
-    m->c = c;
-    lt_status st = cuda_good(c, c->api->event_create(&m->event, false), "cudaEventCreate");
+    e->c = c;
+    e->api = lt_cuda_calls(c);
+    lt_status st = cuda_good(c, e->api->event_create(&e->event, false), "cudaEventCreate");
     if (!st)
-        st = cuda_good(c, c->api->event_record(m->event, queue), "cudaEventRecord");
-    if (st) {
-        if (m->event)
-            c->api->event_destroy(m->event);
-        free(m);
-    } else {
-        *out = m;
-    }
+        st = cuda_good(c, e->api->event_record(e->event, stream), "cudaEventRecord");
+    if (st)
+        event_destroy(e);
+    else
+        *out = e;
     return st;
 }
 
-static lt_status mark(lt_nccl_group *g, lt_nccl_mark **out)
+static lt_status record(lt_nccl_group *g, lt_nccl_event **out)
 {
-    return mark_queue(g->c, g->stream, out);
+    return record_in(g->c, g->stream, out);
 }
 
-static lt_status mark_main(void *device, lt_nccl_mark **out)
+static lt_status record_main(void *device, lt_nccl_event **out)
 {
-    lt_cuda *c = device;
-    return mark_queue(c, c->stream[LT_CUDA_MAIN], out);
+    return record_in(device, lt_cuda_main_stream(device), out);
 }
 
-static lt_status is_done(lt_nccl_mark *m, bool *done)
+static lt_status event_query(lt_nccl_event *e, bool *done)
 {
-    const int code = m->c->api->event_query(m->event);
+    const int code = e->api->event_query(e->event);
     *done = code == LT_CUDA_SUCCESS;
-    return code == LT_CUDA_NOT_READY ? LT_OK : cuda_good(m->c, code, "cudaEventQuery");
+    return code == LT_CUDA_NOT_READY ? LT_OK : cuda_good(e->c, code, "cudaEventQuery");
 }
 
-static lt_status follow(lt_nccl_mark *m)
+static lt_status main_wait(lt_nccl_event *e)
 {
-    const lt_cuda *c = m->c;
-    return cuda_good(c, c->api->stream_wait(c->stream[LT_CUDA_MAIN], m->event),
+    return cuda_good(e->c, e->api->stream_wait(lt_cuda_main_stream(e->c), e->event),
                      "cudaStreamWaitEvent");
-}
-
-static void drop(lt_nccl_mark *m)
-{
-    m->c->api->event_destroy(m->event);
-    free(m);
 }
 
 LT_API extern const lt_nccl_api lt_nccl_cuda;
 const lt_nccl_api lt_nccl_cuda = {
     .version = LT_VERSION,
     .check = check,
-    .enter = enter,
-    .place = place,
+    .set_device = set_device,
+    .gpu_name = gpu_name,
     .unique_id = unique_id,
-    .join = join,
+    .init_rank = init_rank,
     .split = split,
-    .leave = leave,
+    .destroy = destroy,
     .abort = abort_group,
-    .bury = bury,
-    .health = health,
-    .begin = begin,
-    .end = end,
+    .finish_abort = finish_abort,
+    .async_error = async_error,
+    .group_start = group_start,
+    .group_end = group_end,
     .allreduce = allreduce,
     .reduce_scatter = reduce_scatter,
-    .gather = gather,
+    .allgather = allgather,
     .reduce = reduce,
     .broadcast = broadcast,
     .send = send,
     .recv = recv,
     .barrier = barrier,
-    .is_captured = is_captured,
-    .gate = set_gate,
-    .mark_main = mark_main,
-    .mark = mark,
-    .is_done = is_done,
-    .follow = follow,
-    .drop = drop,
+    .is_capturing = is_capturing,
+    .set_launch_hooks = set_launch_hooks,
+    .record_main = record_main,
+    .record = record,
+    .event_query = event_query,
+    .main_wait = main_wait,
+    .event_destroy = event_destroy,
 };

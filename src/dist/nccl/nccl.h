@@ -5,47 +5,46 @@
 
 #include "lather/ext/comm.h"
 
-enum { LT_NCCL_ID = 128, LT_NCCL_PLACE = 64 };
+enum { LT_NCCL_ID = 128, LT_NCCL_GPU_NAME = 64 };
 
-/* One rank's end of a group of NCCL, with a queue of its own on the device; and a point in that
- * queue. */
+/* One rank's ncclComm_t with a stream of its own on the device; and an event. */
 typedef struct lt_nccl_group lt_nccl_group;
-typedef struct lt_nccl_mark lt_nccl_mark;
+typedef struct lt_nccl_event lt_nccl_event;
 
-/* Called around each launch of a recorded step: before it, and it may refuse; after it, if not. */
-typedef struct lt_nccl_gate {
+/* Called around each launch of a captured step: before may refuse it, after follows if it did not. */
+typedef struct lt_nccl_launch_hooks {
     void *context;
     lt_status (*before)(void *context);
     void (*after)(void *context);
-} lt_nccl_gate;
+} lt_nccl_launch_hooks;
 
 typedef struct lt_nccl_api {
     const char *version;      /* LT_VERSION */
     lt_status (*check)(void); /* whether the library found is what the plugin was built with */
-    lt_status (*enter)(void *device); /* for this thread */
+    lt_status (*set_device)(void *device); /* for this thread */
     /* Which GPU: the same text for the same one only, within a machine. */
-    lt_status (*place)(void *device, char text[LT_NCCL_PLACE]);
+    lt_status (*gpu_name)(void *device, char text[LT_NCCL_GPU_NAME]);
     lt_status (*unique_id)(char id[LT_NCCL_ID]);
     /* Collective over the ranks with this id. */
-    lt_status (*join)(lt_nccl_group **out, void *device, const char id[LT_NCCL_ID], int rank,
-                      int size);
+    lt_status (*init_rank)(lt_nccl_group **out, void *device, const char id[LT_NCCL_ID], int rank,
+                           int size);
     lt_status (*split)(lt_nccl_group *group, int color, int key, lt_nccl_group **out, int *rank,
                        int *size);
-    void (*leave)(lt_nccl_group *group);
-    /* Instead of leave: ends what runs, and does not wait; then, when no recorded step has calls of it
-     * any more, what is left of the group. */
+    void (*destroy)(lt_nccl_group *group);
+    /* In place of destroy: ends what runs, and does not wait. finish_abort then frees the group, once no
+     * captured step has calls of it any more. */
     void (*abort)(lt_nccl_group *group);
-    void (*bury)(lt_nccl_group *group);
-    lt_status (*health)(lt_nccl_group *group); /* what failed since, on its own */
+    void (*finish_abort)(lt_nccl_group *group);
+    lt_status (*async_error)(lt_nccl_group *group); /* a failure that NCCL found since */
 
-    /* Between begin and end calls are only collected; what is begun waits for the device's main
-     * queue as it is now. Counts in elements. */
-    lt_status (*begin)(lt_nccl_group *group);
-    lt_status (*end)(lt_nccl_group *group);
+    /* Between group_start and group_end calls are only collected; what is started waits for the
+     * device's main stream as it is now. Counts in elements. */
+    lt_status (*group_start)(lt_nccl_group *group);
+    lt_status (*group_end)(lt_nccl_group *group);
     lt_status (*allreduce)(lt_nccl_group *group, const lt_comm_call *call);
-    /* Of count elements, in parts as long as each other. */
+    /* Of count elements a rank. */
     lt_status (*reduce_scatter)(lt_nccl_group *group, const lt_comm_call *call, int64_t count);
-    lt_status (*gather)(lt_nccl_group *group, const lt_comm_call *call, int64_t count);
+    lt_status (*allgather)(lt_nccl_group *group, const lt_comm_call *call, int64_t count);
     /* in: on the root (of a reduction: everywhere); out: everywhere (of a reduction: on the root) */
     lt_status (*reduce)(lt_nccl_group *group, const lt_comm_call *call);
     lt_status (*broadcast)(lt_nccl_group *group, const lt_comm_call *call);
@@ -53,14 +52,14 @@ typedef struct lt_nccl_api {
     lt_status (*recv)(lt_nccl_group *group, const lt_comm_call *call);
     lt_status (*barrier)(lt_nccl_group *group);
 
-    bool (*is_captured)(lt_nccl_group *group); /* the device's step is being captured */
-    /* From now on every launch of a recorded step goes through it; NULL: not any more. */
-    void (*gate)(void *device, const lt_nccl_gate *gate);
-    lt_status (*mark_main)(void *device, lt_nccl_mark **out); /* in the device's main queue */
-    lt_status (*mark)(lt_nccl_group *group, lt_nccl_mark **out);
-    lt_status (*is_done)(lt_nccl_mark *mark, bool *done);
-    lt_status (*follow)(lt_nccl_mark *mark); /* the device's main queue goes on behind it */
-    void (*drop)(lt_nccl_mark *mark);
+    bool (*is_capturing)(lt_nccl_group *group); /* the device's step is being captured */
+    /* From now on every launch of a captured step calls them; NULL: not any more. */
+    void (*set_launch_hooks)(void *device, const lt_nccl_launch_hooks *hooks);
+    lt_status (*record_main)(void *device, lt_nccl_event **out);    /* in the main stream */
+    lt_status (*record)(lt_nccl_group *group, lt_nccl_event **out); /* in the group's */
+    lt_status (*event_query)(lt_nccl_event *event, bool *done);
+    lt_status (*main_wait)(lt_nccl_event *event); /* the main stream waits for it */
+    void (*event_destroy)(lt_nccl_event *event);
 } lt_nccl_api;
 
 extern const lt_comm_ops lt_comm_nccl;
@@ -71,8 +70,8 @@ typedef struct lt_nccl_start {
     struct lt_star *star; /* owned from now on, also on failure */
 } lt_nccl_start;
 
-/* comm is of lt_comm_nccl's bytes, its device set. The first rank of each GPU is told where two are
- * on one. */
+/* comm is of lt_comm_nccl's bytes, its device set. Errors: LT_E_ARG, on every rank: two ranks have the
+ * same GPU. */
 LT_MUST_CHECK lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
                                           const lt_nccl_start *start);
 

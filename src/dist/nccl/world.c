@@ -1,9 +1,10 @@
-/* The ends of a communicator "nccl" in one process: how they begin and end. A thread watches for
- * failures that NCCL finds by itself, and for what other ranks tell. */
+/* Opening and closing the communicators "nccl" of a process. A watcher thread polls for asynchronous
+ * errors of NCCL, for aborts of other ranks, and for captured steps past their deadline. */
 
 #include "dist/nccl/world.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "dist/comm.h"
 #include "dist/rendezvous/rendezvous.h"
 
@@ -14,22 +15,14 @@
 
 enum { TICK_MS = 100 };
 
-double lt_nccl_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void forget_launch(lt_nccl_world *w)
+static void drop_launch_event(lt_nccl_world *w)
 {
     if (w->launched)
-        w->api->drop(w->launched);
+        w->api->event_destroy(w->launched);
     w->launched = NULL;
 }
 
-/* The first abort counts. With the mutex locked. */
-void lt_nccl_end_all(lt_nccl_world *w, const char *why, bool tell)
+void lt_nccl_abort_all(lt_nccl_world *w, const char *why, bool tell)
 {
     if (w->aborted)
         return;
@@ -37,10 +30,10 @@ void lt_nccl_end_all(lt_nccl_world *w, const char *why, bool tell)
     snprintf(w->why, sizeof w->why, "%s", why);
     for (lt_nccl_comm *c = w->first; c; c = c->next) {
         w->api->abort(c->group);
-        c->dead = c->group;
+        c->aborted_group = c->group;
         c->group = NULL;
     }
-    forget_launch(w);
+    drop_launch_event(w);
     if (tell && w->star)
         lt_star_tell(w->star, w->why);
 }
@@ -50,83 +43,83 @@ lt_status lt_nccl_aborted(const lt_nccl_world *w)
     return w->aborted ? lt_fail(LT_E_COMM, "%s", w->why) : LT_OK;
 }
 
-/* --- Recorded steps: their calls are not begun by this file, and nobody waits for them. --- */
+/* --- Captured steps: the device launches their collectives, and no request is waited for. --- */
 
-void lt_nccl_note_recorded(lt_nccl_world *w, const lt_comm *comm)
+void lt_nccl_note_captured(lt_nccl_world *w, const lt_comm *comm)
 {
-    w->recorded = true;
+    w->captured = true;
     w->deadline = comm->deadline;
 }
 
-/* What was recorded must not run on groups that are gone. The mutex stays locked until it is on its
- * way: an abort comes before or after, and after means that NCCL ends it. */
+/* A captured step must not be launched on aborted groups. The mutex stays locked until after_launch():
+ * an abort comes either before the launch, or after it, and then NCCL ends what was launched. */
 static lt_status before_launch(void *context)
 {
     lt_nccl_world *w = context;
     pthread_mutex_lock(&w->mutex);
-    lt_status st = w->recorded ? lt_nccl_aborted(w) : LT_OK;
+    lt_status st = w->captured ? lt_nccl_aborted(w) : LT_OK;
     if (st)
         pthread_mutex_unlock(&w->mutex);
     return st;
 }
 
-/* Without a mark there is no deadline for this launch: nothing to fail for. */
+/* Where the event cannot be recorded, this launch has no deadline; it does not fail. */
 static void after_launch(void *context)
 {
     lt_nccl_world *w = context;
-    forget_launch(w);
-    if (w->recorded && w->deadline > 0 && !w->api->mark_main(w->device, &w->launched))
-        w->expires = lt_nccl_now() + w->deadline;
+    drop_launch_event(w);
+    if (w->captured && w->deadline > 0 && !w->api->record_main(w->device, &w->launched))
+        w->expires = lt_clock_seconds() + w->deadline;
     pthread_mutex_unlock(&w->mutex);
 }
 
-static void set_gate(lt_nccl_world *w, bool on)
+static void set_launch_hooks(lt_nccl_world *w, bool on)
 {
-    const lt_nccl_gate gate = {w, before_launch, after_launch};
-    w->api->gate(w->device, on ? &gate : NULL);
+    const lt_nccl_launch_hooks hooks = {w, before_launch, after_launch};
+    w->api->set_launch_hooks(w->device, on ? &hooks : NULL);
 }
 
-/* A fault of the device is told by whoever waits for it. */
-static void look_at_launch(lt_nccl_world *w)
+/* A fault of the device is reported by the call that synchronizes with it. */
+static void check_launch(lt_nccl_world *w)
 {
     char why[LT_LINK_TEXT];
     bool done = false;
     if (!w->launched)
         return;
-    if (w->api->is_done(w->launched, &done) || done) {
-        forget_launch(w);
+    if (w->api->event_query(w->launched, &done) || done) {
+        drop_launch_event(w);
         return;
     }
-    if (lt_nccl_now() < w->expires)
+    if (lt_clock_seconds() < w->expires)
         return;
-    snprintf(why, sizeof why, "comm nccl: a recorded step on rank %d of %d is not done after %g s",
+    snprintf(why, sizeof why, "comm nccl: a captured step on rank %d of %d is not done after %g s",
              w->rank, w->size, w->deadline);
-    lt_nccl_end_all(w, why, true);
+    lt_nccl_abort_all(w, why, true);
 }
 
 /* --- The watcher --- */
 
-static void listen_and_look(lt_nccl_world *w)
+static void poll_failures(lt_nccl_world *w)
 {
     char why[LT_LINK_TEXT];
     if (w->star && lt_star_heard(w->star, why, sizeof why)) {
-        lt_nccl_end_all(w, why, false);
+        lt_nccl_abort_all(w, why, false);
         return;
     }
     for (lt_nccl_comm *c = w->first; c; c = c->next)
-        if (w->api->health(c->group)) {
+        if (w->api->async_error(c->group)) {
             snprintf(why, sizeof why, "comm nccl: on rank %d of %d: %s", c->base.rank, c->base.size,
                      lt_error_message());
-            lt_nccl_end_all(w, why, true);
+            lt_nccl_abort_all(w, why, true);
             return;
         }
-    look_at_launch(w);
+    check_launch(w);
 }
 
 static void *watch(void *context)
 {
     lt_nccl_world *w = context;
-    const bool entered = !w->api->enter(w->device);
+    const bool is_set = !w->api->set_device(w->device);
     pthread_mutex_lock(&w->mutex);
     while (!w->stop) {
         struct timespec t;
@@ -134,16 +127,15 @@ static void *watch(void *context)
         t.tv_nsec += TICK_MS * 1000000L;
         t.tv_sec += t.tv_nsec / 1000000000L;
         t.tv_nsec %= 1000000000L;
-        if (entered && !w->aborted)
-            listen_and_look(w);
+        if (is_set && !w->aborted)
+            poll_failures(w);
         pthread_cond_timedwait(&w->wake, &w->mutex, &t);
     }
     pthread_mutex_unlock(&w->mutex);
     return NULL;
 }
 
-/* Adds an end to its world. With the mutex locked. */
-void lt_nccl_enlist(lt_nccl_world *w, lt_nccl_comm *c, lt_nccl_group *group)
+void lt_nccl_add_comm(lt_nccl_world *w, lt_nccl_comm *c, lt_nccl_group *group)
 {
     c->world = w;
     c->group = group;
@@ -154,7 +146,7 @@ void lt_nccl_enlist(lt_nccl_world *w, lt_nccl_comm *c, lt_nccl_group *group)
 
 static void free_world(lt_nccl_world *w)
 {
-    forget_launch(w);
+    drop_launch_event(w);
     lt_star_close(&w->star);
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->mutex);
@@ -163,7 +155,7 @@ static void free_world(lt_nccl_world *w)
 
 void lt_nccl_stop_world(lt_nccl_world *w)
 {
-    set_gate(w, false);
+    set_launch_hooks(w, false);
     pthread_mutex_lock(&w->mutex);
     w->stop = true;
     pthread_cond_broadcast(&w->wake);
@@ -174,15 +166,14 @@ void lt_nccl_stop_world(lt_nccl_world *w)
     free_world(w);
 }
 
-/* Where a rank computes. */
-typedef struct seat {
-    char host[LT_NCCL_PLACE], gpu[LT_NCCL_PLACE];
-} seat;
+typedef struct rank_gpu {
+    char host[LT_NCCL_GPU_NAME], gpu[LT_NCCL_GPU_NAME];
+} rank_gpu;
 
-static lt_status check_seats(seat *all, int size)
+static lt_status check_gpus_differ(rank_gpu *all, int size)
 {
     for (int r = 0; r < size; r++) {
-        all[r].host[LT_NCCL_PLACE - 1] = all[r].gpu[LT_NCCL_PLACE - 1] = 0;
+        all[r].host[LT_NCCL_GPU_NAME - 1] = all[r].gpu[LT_NCCL_GPU_NAME - 1] = 0;
         for (int q = 0; q < r; q++)
             if (!strcmp(all[q].host, all[r].host) && !strcmp(all[q].gpu, all[r].gpu))
                 return lt_fail(LT_E_ARG,
@@ -193,33 +184,34 @@ static lt_status check_seats(seat *all, int size)
     return LT_OK;
 }
 
-static lt_status take_seats(const lt_nccl_world *w, int size)
+static lt_status exchange_gpus(const lt_nccl_world *w, int size)
 {
-    seat mine = {.host = ""};
-    LT_TRY(w->api->place(w->device, mine.gpu));
+    rank_gpu mine = {.host = ""};
+    LT_TRY(w->api->gpu_name(w->device, mine.gpu));
     gethostname(mine.host, sizeof mine.host - 1);
     if (!w->star)
         return LT_OK;
-    seat *all = lt_alloc((size_t)size, sizeof *all);
+    rank_gpu *all = lt_alloc((size_t)size, sizeof *all);
     if (!all)
         return LT_E_NOMEM;
     lt_status st = lt_star_collect(w->star, &mine, all, sizeof mine);
     if (!st)
-        st = check_seats(all, size);
+        st = check_gpus_differ(all, size);
     lt_free(all);
     return st;
 }
 
-static lt_status join(const lt_nccl_world *w, const lt_nccl_start *start, lt_nccl_group **group)
+static lt_status init_rank(const lt_nccl_world *w, const lt_nccl_start *start,
+                           lt_nccl_group **group)
 {
     char id[LT_NCCL_ID] = {0};
-    LT_TRY(w->api->enter(w->device));
-    LT_TRY(take_seats(w, start->size));
+    LT_TRY(w->api->set_device(w->device));
+    LT_TRY(exchange_gpus(w, start->size));
     if (!start->rank)
         LT_TRY(w->api->unique_id(id));
     if (w->star)
         LT_TRY(lt_star_share(w->star, id, sizeof id));
-    return w->api->join(group, w->device, id, start->rank, start->size);
+    return w->api->init_rank(group, w->device, id, start->rank, start->size);
 }
 
 static lt_nccl_world *new_world(const lt_nccl_api *api, void *device, struct lt_star *star)
@@ -249,10 +241,10 @@ lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
         lt_star_close(&star);
         return LT_E_NOMEM;
     }
-    lt_status st = join(w, start, &group);
+    lt_status st = init_rank(w, start, &group);
     if (!st && pthread_create(&w->watcher, NULL, watch, w)) {
         api->abort(group);
-        api->bury(group);
+        api->finish_abort(group);
         st = lt_fail(LT_E_NOMEM, "comm nccl: no thread");
     }
     if (st) {
@@ -265,9 +257,9 @@ lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
     }
     comm->rank = w->rank = start->rank;
     comm->size = w->size = start->size;
-    set_gate(w, true);
+    set_launch_hooks(w, true);
     pthread_mutex_lock(&w->mutex);
-    lt_nccl_enlist(w, (lt_nccl_comm *)comm, group);
+    lt_nccl_add_comm(w, (lt_nccl_comm *)comm, group);
     pthread_mutex_unlock(&w->mutex);
     return LT_OK;
 }

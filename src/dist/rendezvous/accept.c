@@ -3,6 +3,7 @@
  * from a connection ends the rendezvous, or makes it longer than the patience. */
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "dist/rendezvous/internal.h"
 
 #include "lather/log.h"
@@ -58,11 +59,11 @@ static void refuse(rendezvous *v, int i, const char *why)
 static void challenge(rendezvous *v, int fd)
 {
     const char *why;
-    pending g = {.fd = fd, .end = lt_wire_now() + hello_seconds};
+    pending g = {.fd = fd, .end = lt_clock_seconds() + hello_seconds};
     if (v->count == v->room)
         refuse(v, 0, "too many wait, and this one for longest");
     if (lt_token_draw(g.asked)
-        || !lt_wire_put(fd, LT_WIRE_ASK, g.asked, sizeof g.asked, lt_wire_now(), &why))
+        || !lt_wire_put(fd, LT_WIRE_ASK, g.asked, sizeof g.asked, lt_clock_seconds(), &why))
         lt_star_hang_up(&g.fd);
     else
         v->pending[v->count++] = g;
@@ -91,7 +92,7 @@ static void admit(rendezvous *v, int i)
     const lt_status st = lt_hello_make(&mine, s, h->nonce);
     const bool wrong = is_wrong(v, h, &mine);
     const bool told =
-        !st && lt_wire_put(g->fd, LT_WIRE_HELLO, &mine, sizeof mine, lt_wire_now(), &why);
+        !st && lt_wire_put(g->fd, LT_WIRE_HELLO, &mine, sizeof mine, lt_clock_seconds(), &why);
     if (!wrong && told) {
         lt_wire_set_options(g->fd);
         s->link[h->rank] = g->fd;
@@ -100,7 +101,7 @@ static void admit(rendezvous *v, int i)
         return;
     }
     if (told)
-        lt_wire_put(g->fd, LT_WIRE_END, v->wrong, sizeof v->wrong, lt_wire_now(), &why);
+        lt_wire_put(g->fd, LT_WIRE_END, v->wrong, sizeof v->wrong, lt_clock_seconds(), &why);
     refuse(v, i, wrong ? v->wrong : "the answer could not be sent");
 }
 
@@ -113,7 +114,7 @@ static void check_proof(rendezvous *v, int i)
         admit(v, i);
         return;
     }
-    lt_wire_put(g->fd, LT_WIRE_END, words, sizeof words, lt_wire_now(), &why);
+    lt_wire_put(g->fd, LT_WIRE_END, words, sizeof words, lt_clock_seconds(), &why);
     refuse(v, i, "it does not know this job's token");
 }
 
@@ -166,7 +167,7 @@ static int poll_all(rendezvous *v, double end)
     }
     v->poll[v->count] =
         (struct pollfd){.fd = v->no_descriptor ? -1 : v->star->listener, .events = POLLIN};
-    const double left = 1e3 * (until - lt_wire_now());
+    const double left = 1e3 * (until - lt_clock_seconds());
     const int ms = left > 0 ? (int)left + 1 : 0;
     return poll(v->poll, (nfds_t)v->count + 1, v->no_descriptor && ms > RETRY_MS ? RETRY_MS : ms);
 }
@@ -180,7 +181,7 @@ static void serve_once(rendezvous *v, double end)
     for (int i = count - 1; i >= 0; i--)
         if (ready > 0 && v->poll[i].revents)
             receive(v, i);
-        else if (v->pending[i].end <= lt_wire_now())
+        else if (v->pending[i].end <= lt_clock_seconds())
             refuse(v, i, "it sent nothing in time");
     if (has_new)
         accept_one(v);
@@ -203,10 +204,10 @@ static int missing(const lt_star *s, char *text, size_t bytes)
 static lt_status serve(rendezvous *v)
 {
     lt_star *s = v->star;
-    const double end = lt_wire_now() + s->patience;
+    const double end = lt_clock_seconds() + s->patience;
     char who[LT_WIRE_WORDS / 2];
     while (missing(s, who, sizeof who)) {
-        if (lt_wire_now() >= end)
+        if (lt_clock_seconds() >= end)
             return lt_fail(LT_E_COMM, "comm: after %g s these ranks have not come: %s%s%s",
                            s->patience, who, *v->wrong ? "; " : "", v->wrong);
         serve_once(v, end);

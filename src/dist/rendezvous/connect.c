@@ -1,6 +1,7 @@
 /* How a rank meets rank 0. Another process may listen at that address: what comes from one that has not
  * proven the token is not final, and the rank tries again until its patience is over. */
 
+#include "base/clock.h"
 #include "dist/rendezvous/internal.h"
 
 #include <errno.h>
@@ -52,13 +53,13 @@ static outcome try_once(lt_star *s, const struct addrinfo *all, double end,
 
 lt_status lt_star_reach(lt_star *s, const lt_star_config *config)
 {
-    const double end = lt_wire_now() + s->patience;
+    const double end = lt_clock_seconds() + s->patience;
     struct addrinfo *all;
     char words[LT_WIRE_WORDS] = "", now[LT_WIRE_WORDS];
     outcome found;
     LT_TRY(lt_wire_find(config, false, &all)); /* rank 0 may start later than this one */
     for (int wait = RETRY_MS; (found = try_once(s, all, end, now)) == AGAIN; wait *= 2) {
-        const double left = 1e3 * (end - lt_wire_now());
+        const double left = 1e3 * (end - lt_clock_seconds());
         if (left > 0 || !*words) /* else the time for it was too short */
             snprintf(words, sizeof words, "%s", now);
         lt_star_hang_up(&s->link[0]);

@@ -1,6 +1,7 @@
 /* TCP connections from rank 0 to every other rank. */
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "dist/rendezvous/internal.h"
 
 #include <errno.h>
@@ -57,7 +58,7 @@ void lt_star_close(lt_star **star)
         return;
     remove_token(s);
     lt_star_hang_up(&s->listener);
-    const double end = lt_wire_now() + 1;
+    const double end = lt_clock_seconds() + 1;
     for (int r = 0; r < s->size; r++) {
         if (s->told && s->link[r] >= 0)
             drain(s->link[r], end);
@@ -121,7 +122,7 @@ static lt_status lost(const lt_star *s, int rank, const char *why)
 
 lt_status lt_star_share(lt_star *star, void *bytes, size_t count)
 {
-    const double end = lt_wire_now() + star->patience;
+    const double end = lt_clock_seconds() + star->patience;
     const char *why = "";
     if (star->rank)
         return lt_wire_get(star->link[0], LT_WIRE_DATA, bytes, count, end, &why)
@@ -135,7 +136,7 @@ lt_status lt_star_share(lt_star *star, void *bytes, size_t count)
 
 lt_status lt_star_collect(lt_star *star, const void *mine, void *all, size_t each)
 {
-    const double end = lt_wire_now() + star->patience;
+    const double end = lt_clock_seconds() + star->patience;
     const char *why = "";
     char *to = all;
     memcpy(to + (size_t)star->rank * each, mine, each);
@@ -152,7 +153,7 @@ static void send_to_all(lt_star *star, lt_wire_kind what, const char *words, siz
     const char *why = "";
     for (int r = 0; r < star->size; r++)
         if (star->link[r] >= 0)
-            lt_wire_put(star->link[r], what, words, bytes, lt_wire_now() + 1, &why);
+            lt_wire_put(star->link[r], what, words, bytes, lt_clock_seconds() + 1, &why);
 }
 
 void lt_star_tell(lt_star *star, const char *why)
@@ -176,7 +177,7 @@ static bool listen_to(lt_star *star, int rank, char *words)
 {
     lt_wire_head h;
     const char *why = "";
-    const double end = lt_wire_now() + 1;
+    const double end = lt_clock_seconds() + 1;
     const bool came = lt_wire_transfer(star->link[rank], &h, sizeof h, false, end, &why);
     const bool told = came && h.magic == LT_WIRE_MAGIC && h.kind == LT_WIRE_END
                       && h.bytes == LT_WIRE_WORDS

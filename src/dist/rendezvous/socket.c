@@ -2,6 +2,8 @@
 
 #include "dist/rendezvous/socket.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,21 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-
-double lt_wire_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Waits until the socket can be read (or written); false: not before end. */
 bool lt_wire_ready(int fd, short events, double end)
 {
     for (;;) {
-        const double left = end - lt_wire_now();
+        const double left = end - lt_clock_seconds();
         struct pollfd p = {.fd = fd, .events = events};
         const int got = poll(&p, 1, left > 0 ? (int)(1e3 * left) + 1 : 0);
         if (got > 0)

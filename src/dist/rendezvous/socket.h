@@ -22,8 +22,6 @@ typedef struct lt_wire_head {
     uint32_t magic, kind, bytes;
 } lt_wire_head;
 
-/* Seconds of a clock that only goes forward; end, below, is one of its times. */
-double lt_wire_now(void);
 /* Waits until the socket can be read (or written: events of poll()); false: not before end. */
 bool lt_wire_ready(int fd, short events, double end);
 /* All bytes, or false: then *why has words that follow the name of the other side. */

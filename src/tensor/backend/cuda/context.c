@@ -129,3 +129,33 @@ lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void 
     *out = c->workspace[queue]->data;
     return LT_OK;
 }
+
+const lt_cuda_api *lt_cuda_calls(const lt_cuda *c)
+{
+    return c->api;
+}
+
+int lt_cuda_ordinal(const lt_cuda *c)
+{
+    return c->ordinal;
+}
+
+const char *lt_cuda_name(const lt_cuda *c)
+{
+    return c->properties.name;
+}
+
+lt_cuda_stream lt_cuda_main_stream(const lt_cuda *c)
+{
+    return c->stream[LT_CUDA_MAIN];
+}
+
+bool lt_cuda_is_capturing(const lt_cuda *c)
+{
+    return c->capturing;
+}
+
+void lt_cuda_set_launch_hooks(lt_cuda *c, lt_cuda_launch_hooks hooks)
+{
+    c->hooks = hooks;
+}

@@ -2,9 +2,7 @@
 #ifndef LT_CUDA_CUDA_H
 #define LT_CUDA_CUDA_H
 
-#include "api.h"
-
-#include "lather/ext/fail.h"
+#include "external.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,21 +17,12 @@ typedef struct lt_cuda_block {
     struct lt_cuda_block *older; /* smaller ones, which captured graphs may still use */
 } lt_cuda_block;
 
-typedef struct lt_cuda lt_cuda;
-
 /* What files of the backend keep for themselves: data is NULL until they make it, close is called
  * when the device is closed, after all its work is done. */
 typedef struct lt_cuda_part {
     void *data;
     void (*close)(lt_cuda *c, void *data);
 } lt_cuda_part;
-
-/* Who wants to know of launches of recorded steps, and may refuse them. NULL: nobody. */
-typedef struct lt_cuda_gate {
-    void *context;
-    lt_status (*before)(void *context);
-    void (*after)(void *context);
-} lt_cuda_gate;
 
 enum {
     LT_CUDA_CONVS,    /* convolution plans */
@@ -54,7 +43,7 @@ struct lt_cuda {
     bool sync;      /* LATHER_SYNC=1: wait after each operation, so that a fault has its name */
     bool capturing; /* the main stream is being captured: nothing may be allocated */
     const char *operation; /* the entry that runs, for messages */
-    lt_cuda_gate gate;
+    lt_cuda_launch_hooks hooks;
 
     lt_cuda_stream stream[LT_CUDA_QUEUES];
     lt_cuda_block *workspace[LT_CUDA_QUEUES]; /* see lt_cuda_workspace() */
@@ -74,16 +63,11 @@ struct lt_cuda {
 lt_status lt_cuda_begin(lt_cuda *c, const char *operation);
 lt_status lt_cuda_end(lt_cuda *c);
 
-/* LT_OK, or the failure of call with operation, library and text. Code 2 of the runtime is LT_E_NOMEM,
- * everything else LT_E_DEVICE. */
-lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, const char *call);
-
 /* Return from the enclosing function if expr, a call of a library, failed. */
 #define LT_CUDA_TRY(c, expr)     LT_TRY(lt_cuda_check(c, LT_CUDA_RUNTIME, (int)(expr), #expr))
 #define LT_CUDNN_TRY(c, expr)    LT_TRY(lt_cuda_check(c, LT_CUDA_CUDNN, (int)(expr), #expr))
 #define LT_CUBLAS_TRY(c, expr)   LT_TRY(lt_cuda_check(c, LT_CUDA_CUBLAS, (int)(expr), #expr))
 #define LT_CUSOLVER_TRY(c, expr) LT_TRY(lt_cuda_check(c, LT_CUDA_CUSOLVER, (int)(expr), #expr))
-#define LT_NCCL_TRY(c, expr)     LT_TRY(lt_cuda_check(c, LT_CUDA_NCCL, (int)(expr), #expr))
 
 /* Memory of at least bytes, aligned to 256, for one operation on that queue: the next call on it may
  * give the same. Memory once given stays allocated until the device is closed, so that a captured

@@ -102,11 +102,11 @@ static lt_status queue_step(lt_cuda *c, void *graph)
 static lt_status launch(void *ctx, void *graph)
 {
     lt_cuda *c = ctx;
-    if (!c->gate.before)
+    if (!c->hooks.before)
         return queue_step(c, graph);
-    LT_TRY(c->gate.before(c->gate.context));
+    LT_TRY(c->hooks.before(c->hooks.context));
     lt_status st = queue_step(c, graph);
-    c->gate.after(c->gate.context);
+    c->hooks.after(c->hooks.context);
     return st;
 }
 
