@@ -159,7 +159,5 @@ lt_status session_open_model(session *s)
     LT_TRY(lt_resnet_new(&s->model, s->device, &s->shape));
     LT_TRY(lt_module_params(s->model, &s->params));
     LT_TRY(load_weights(s));
-    LT_TRY(lt_tensor_new(&s->hits, s->device, LT_I64, LT_SHAPE(2)));
-    LT_TRY(lt_tensor_new(&s->loss, s->device, lt_device_master(s->device), LT_SCALAR));
     return lt_tape_new(&s->tape, s->device);
 }

@@ -12,6 +12,9 @@ lt_status session_open_details(session *s)
     s->details = calloc(1, sizeof *s->details);
     if (!s->details)
         return lt_fail(LT_E_NOMEM, "--eval-json: no memory");
+    s->details->classes = s->shape.classes;
+    s->details->channels = s->shape.channels;
+    s->details->side = s->transform.size;
     s->details->wrong.most = DETAIL_WRONG;
     s->details->right.most = DETAIL_RIGHT;
     return LT_OK;
@@ -85,11 +88,10 @@ static lt_status add_pair(struct details *d, int label, int predicted)
     return LT_OK;
 }
 
-static lt_status add_row(session *s, const lt_batch *batch, int row)
+static lt_status add_row(struct details *d, const lt_batch *batch, int row)
 {
-    struct details *d = s->details;
-    int classes = s->shape.classes, side = s->transform.size;
-    size_t image = (size_t)s->shape.channels * (size_t)side * (size_t)side;
+    int classes = d->classes, side = d->side;
+    size_t image = (size_t)d->channels * (size_t)side * (size_t)side;
     double *p = d->probability + (size_t)row * (size_t)classes;
     detail_sample sample = {.index = batch->row[row].sample, .label = d->label[row]};
     session_softmax(p, classes);
@@ -99,7 +101,7 @@ static lt_status add_row(session *s, const lt_batch *batch, int row)
     detail_list *list = sample.predicted[0] == sample.label ? &d->right : &d->wrong;
     if (!belongs(list, &sample))
         return LT_OK;
-    sample.image = thumbnail(d->pixels + (size_t)row * image, s->shape.channels, side);
+    sample.image = thumbnail(d->pixels + (size_t)row * image, d->channels, side);
     if (!sample.image)
         return lt_fail(LT_E_NOMEM, "--eval-json: no memory for a picture");
     insert(list, &sample);
@@ -112,11 +114,10 @@ static lt_status read_tensor(const lt_tensor *from, void *to)
               : lt_fail(LT_E_NOMEM, "--eval-json: no memory for a batch");
 }
 
-lt_status session_add_details(session *s, const lt_batch *batch, lt_tensor *logits)
+lt_status details_add(struct details *d, lt_tape *tape, const lt_batch *batch, lt_tensor *logits)
 {
-    struct details *d = s->details;
-    lt_tensor *y = lt_cast(s->tape, logits, LT_F64);
-    LT_TRY(lt_tape_status(s->tape));
+    lt_tensor *y = lt_cast(tape, logits, LT_F64);
+    LT_TRY(lt_tape_status(tape));
     if (!d->probability) { /* the first batch is the largest */
         d->probability = malloc(lt_tensor_bytes(y));
         d->label = malloc(lt_tensor_bytes(batch->labels));
@@ -126,7 +127,7 @@ lt_status session_add_details(session *s, const lt_batch *batch, lt_tensor *logi
     LT_TRY(read_tensor(batch->labels, d->label));
     LT_TRY(read_tensor(batch->images, d->pixels));
     for (int row = 0; row < batch->count; row++)
-        LT_TRY(add_row(s, batch, row));
+        LT_TRY(add_row(d, batch, row));
     return LT_OK;
 }
 

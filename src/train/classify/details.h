@@ -27,13 +27,17 @@ typedef struct detail_list {
 } detail_list;
 
 struct details {
-    detail_pair *pair; /* of every picture of this rank */
+    int classes, channels, side; /* of logits; of the batches' images */
+    detail_pair *pair;           /* of every picture of this rank */
     size_t count, capacity;
     detail_list wrong, right;
     double *probability; /* [N,classes] of a batch */
     int32_t *label;      /* [N] */
     uint8_t *pixels;     /* [N,C,H,W] */
 };
+
+/* details.c: of the rows of a batch. Reads logits, labels and images. */
+lt_status details_add(struct details *d, lt_tape *tape, const lt_batch *batch, lt_tensor *logits);
 
 /* thumbnail.c: pixels [channels][side][side] as "data:image/bmp;base64,...", at most 64 x 64; yours. NULL: no memory. */
 char *thumbnail(const uint8_t *pixels, int channels, int side);

@@ -165,10 +165,10 @@ static lt_status write_all(lt_json_writer *w, const struct details *d, const ses
     lt_json_begin_object(w, NULL);
     put_escaped(w, "weights", s->args.weights);
     put_escaped(w, "data", s->args.data);
-    lt_json_put_integer(w, "images", e->images);
-    lt_json_put_number(w, "top1", e->top1);
-    lt_json_put_number(w, "top5", e->top5);
-    lt_json_put_number(w, "loss", e->loss);
+    lt_json_put_integer(w, "images", e->samples);
+    lt_json_put_number(w, "top1", classification_top1(&e->sums));
+    lt_json_put_number(w, "top5", classification_top5(&e->sums));
+    lt_json_put_number(w, "loss", e->sums.loss);
     write_classes(w, d, s, counts, counts + classes);
     write_matrix(w, d, classes, counts);
     LT_TRY(write_confused(w, d));

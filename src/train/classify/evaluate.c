@@ -1,10 +1,11 @@
-/* Top-1, top-5 and loss over a data set. */
+/* Loss and metrics of the task over a data set. */
 
 #include "session.h"
 
 #include "lather/ext/fail.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Every picture is of one rank, also where their number does not divide; a rank may get none. */
 static lt_status open_loader(session *s, lt_dataset *data, lt_loader **loader)
@@ -39,75 +40,93 @@ void session_softmax(double *logits, int classes)
         logits[k] /= sum;
 }
 
+/* What is summed up, and where. */
+typedef struct sums {
+    lt_task task;
+    lt_tensor *counts; /* i64, of the task; NULL: it has none */
+    double loss, samples;
+    bool stopped;
+} sums;
+
 /* One batch: adds to the sums. */
-static lt_status evaluate_batch(session *s, const lt_batch *batch, evaluation *e)
+static lt_status evaluate_batch(session *s, const lt_batch *batch, sums *sum)
 {
-    double loss_value;
+    const lt_task *task = &sum->task;
+    double loss;
+    lt_task_output out = {0};
     lt_tape_reset(s->tape, session_pass(s, false));
-    lt_tensor *logits = session_forward(s, batch->images);
-    lt_tensor *loss = lt_softmax_xent(s->tape, logits, batch->labels, 0);
-    LT_TRY(lt_tape_status(s->tape));
-    LT_TRY(lt_topk_hits(logits, batch->labels, s->hits));
-    LT_TRY(lt_tensor_item(loss, &loss_value));
-    if (s->details)
-        LT_TRY(session_add_details(s, batch, logits));
-    e->loss += loss_value * batch->count;
-    e->images += batch->count;
+    LT_TRY(task->ops->forward(task->context, s->tape, batch, sum->counts, &out));
+    LT_TRY(lt_tensor_item(out.loss, &loss));
+    if (task->ops->observe)
+        LT_TRY(task->ops->observe(task->context, s->tape, batch, &out));
+    sum->loss += loss * batch->count;
+    sum->samples += batch->count;
     return LT_OK;
 }
 
-static lt_status run(session *s, lt_loader *loader, evaluation *e)
+static lt_status run(session *s, lt_loader *loader, sums *sum)
 {
     lt_batch batch;
     lt_status st;
-    LT_TRY(lt_tensor_fill(s->hits, 0));
+    if (sum->counts)
+        LT_TRY(lt_tensor_fill(sum->counts, 0));
     if (!loader)
         return LT_OK;
     int64_t batches = lt_loader_batches(loader);
     while (!(st = lt_loader_next(loader, &batch))) {
-        e->stopped = signals_seen() > 0;
-        if (e->stopped)
+        sum->stopped = signals_seen() > 0;
+        if (sum->stopped)
             return LT_OK;
-        LT_TRY(evaluate_batch(s, &batch, e));
+        LT_TRY(evaluate_batch(s, &batch, sum));
         lt_run_part(s->run, "evaluate", batch.index + 1, batches);
     }
     return st == LT_END ? LT_OK : st;
 }
 
 /* Of all ranks: counts are exact, and the loss is added in rank order. */
-static lt_status finish(session *s, evaluation *e)
+static lt_status finish(session *s, const sums *own, evaluation *e)
 {
-    enum { LOSS, IMAGES, TOP1, TOP5, STOPPED, COUNT };
-    int64_t hits[2];
-    LT_TRY(lt_tensor_read(s->hits, hits, sizeof hits));
-    double sum[COUNT] = {[LOSS] = e->loss,
-                         [IMAGES] = (double)e->images,
-                         [TOP1] = (double)hits[0],
-                         [TOP5] = (double)hits[1],
-                         [STOPPED] = e->stopped};
-    LT_TRY(session_sum(s, sum, COUNT));
-    double images = sum[IMAGES] > 0 ? sum[IMAGES] : 1;
-    e->images = (int64_t)sum[IMAGES];
-    e->loss = sum[LOSS] / images;
-    e->top1 = 100 * sum[TOP1] / images;
-    e->top5 = 100 * sum[TOP5] / images;
+    enum { LOSS, SAMPLES, STOPPED, COUNT, TOTALS = COUNT + LT_TASK_COUNTS };
+    int64_t count[LT_TASK_COUNTS] = {0};
+    if (own->counts)
+        LT_TRY(lt_tensor_read(own->counts, count, lt_tensor_bytes(own->counts)));
+    double sum[TOTALS] = {[LOSS] = own->loss, [SAMPLES] = own->samples, [STOPPED] = own->stopped};
+    for (int i = 0; i < LT_TASK_COUNTS; i++)
+        sum[COUNT + i] = (double)count[i];
+    LT_TRY(session_sum(s, sum, TOTALS));
+    e->samples = (int64_t)sum[SAMPLES];
+    e->sums.samples = sum[SAMPLES] > 0 ? sum[SAMPLES] : 1;
+    e->sums.loss = sum[LOSS] / e->sums.samples;
+    memcpy(e->sums.count, sum + COUNT, sizeof e->sums.count);
     e->stopped = s->stop = sum[STOPPED] > 0;
     return LT_OK;
+}
+
+static lt_status open_sums(session *s, sums *sum)
+{
+    sum->task = session_task(s);
+    const int counts = sum->task.ops->counts;
+    return counts ? lt_tensor_new(&sum->counts, s->device, LT_I64, LT_SHAPE(counts)) : LT_OK;
 }
 
 lt_status session_evaluate(session *s, lt_dataset *data, evaluation *out)
 {
     lt_loader *loader = NULL;
     evaluation e = {0};
+    sums sum = {0};
     int64_t listed = 0;
     double begin = session_clock();
     LT_TRY(open_loader(s, data, &loader));
-    lt_status st = run(s, loader, &e);
+    lt_status st = open_sums(s, &sum);
+    if (!st)
+        st = run(s, loader, &sum);
     if (!st)
         st = session_list_bad(s, loader, &listed);
     lt_loader_free(&loader);
+    if (!st)
+        st = finish(s, &sum, &e);
+    lt_tensor_free(&sum.counts);
     LT_TRY(st);
-    LT_TRY(finish(s, &e));
     e.seconds = session_clock() - begin;
     *out = e;
     return LT_OK;

@@ -64,8 +64,9 @@ static lt_status evaluate_only(session *s)
     LT_TRY(session_evaluate(s, s->val_data, &e));
     lt_run_close(&s->run);
     if (!s->rank)
-        printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld pictures\n", e.top1, e.top5,
-               e.loss, (long long)e.images);
+        printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld pictures\n",
+               classification_top1(&e.sums), classification_top5(&e.sums), e.sums.loss,
+               (long long)e.samples);
     return s->details && !e.stopped ? save_details(s, &e) : LT_OK;
 }
 

@@ -44,11 +44,6 @@ lt_status session_open_ema(session *s)
     return lt_ema_visit(s->ema, &visitor);
 }
 
-lt_status session_update_ema(session *s)
-{
-    return s->ema ? lt_ema_update(s->ema, s->optim) : LT_OK;
-}
-
 lt_status session_swap_ema(session *s)
 {
     return s->ema ? lt_ema_swap(s->ema) : LT_OK;

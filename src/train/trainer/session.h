@@ -4,17 +4,17 @@
 
 #include "arguments.h"
 #include "resnet.h"
+#include "task.h"
 
 #include "lather/checkpoint.h"
 #include "lather/data.h"
 #include "lather/data_parallel.h"
 #include "lather/ema.h"
-#include "lather/graph.h"
 #include "lather/ops.h"
-#include "lather/readback.h"
 #include "lather/run.h"
 #include "lather/run_folder.h"
 #include "lather/schedule.h"
+#include "lather/train_step.h"
 
 /* What a file of weights says besides numbers: texts in its metadata, under the names notes_key[]. */
 typedef enum note_key {
@@ -64,11 +64,8 @@ typedef struct session {
     lt_normalize_config pixels;
     notes known, own;          /* of s->weights; of this run */
     origin origin[NOTE_KEYS];  /* of size, crop and interpolation */
-    lt_tensor *hits;           /* i64 [2]: top-1 and top-5 of the running count */
-    lt_tensor *loss;           /* [] of the last micro-batch */
-    lt_readback *numbers[2];   /* of updates by turns: losses and hits */
-    double finished;           /* when the last update's results were there */
-    lt_graph *graph;           /* of the update's work */
+    classification classify;   /* context of the task */
+    lt_train_step *step;       /* NULL in an evaluation */
     int64_t batches_per_epoch; /* micro-batches, a multiple of grad_accum */
     int64_t total_steps;
     lt_checkpoint_state state;
@@ -76,6 +73,7 @@ typedef struct session {
     lt_checkpoint_tensor *ema_names;
     size_t ema_count;
     int64_t bad_images;          /* listed so far */
+    int queued;                  /* batches that were ready for the last micro-batch */
     lt_loader_stats feed_before; /* when this part of the epoch began */
     double feed_seconds;         /* of the epoch then */
     char folder[1024];           /* checkpoint to resume; "": none */
@@ -97,14 +95,11 @@ typedef struct session {
     bool at_work;    /* everything is open: what fails from here on is no wrong command line */
     bool stop;       /* a signal asked some rank to */
     bool everywhere; /* the failure is the same on all ranks: one tells it */
-    uint64_t bytes;  /* that the communicator had sent before this step */
-    uint64_t update_bytes; /* sent in the last update that was not replayed */
-    int64_t replays;       /* before this update */
 } session;
 
 typedef struct evaluation {
-    double loss, top1, top5; /* percent */
-    int64_t images;
+    lt_task_sums sums; /* samples: 1 if there were none */
+    int64_t samples;
     double seconds;
     bool stopped; /* by a signal: the numbers are of a part */
 } evaluation;
@@ -199,6 +194,8 @@ lt_status session_open_data(session *s);
 lt_status session_open_training(session *s);
 void session_close(session *s);
 lt_pass session_pass(const session *s, bool train);
+/* Classification by the model, with the pixels and details of now. */
+lt_task session_task(session *s);
 /* images -> logits on the tape. */
 lt_tensor *session_forward(session *s, lt_tensor *images);
 
@@ -212,7 +209,6 @@ lt_status session_param_groups(session *s);
 
 /* ema.c */
 lt_status session_open_ema(session *s);
-lt_status session_update_ema(session *s);
 /* Averages and weights change places, for an evaluation; again: back. */
 lt_status session_swap_ema(session *s);
 void session_close_ema(session *s);
@@ -245,7 +241,6 @@ void session_softmax(double *logits, int classes);
 lt_status session_save_logits(session *s, const char *path);
 /* details.c: from here on evaluations collect what --eval-json writes; after one, the file. Collective. */
 lt_status session_open_details(session *s);
-lt_status session_add_details(session *s, const lt_batch *batch, lt_tensor *logits);
 lt_status session_save_details(session *s, const evaluation *e, const char *path);
 void session_close_details(session *s);
 

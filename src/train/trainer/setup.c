@@ -179,6 +179,38 @@ static lt_status open_loss_scale(session *s)
     return lt_optim_scale_loss(s->optim, &scaling);
 }
 
+static lt_status next_batch(void *context, lt_batch *batch)
+{
+    session *s = context;
+    s->queued = lt_loader_statistics(s->loader).queued;
+    return lt_loader_next(s->loader, batch);
+}
+
+static bool asked_to_stop(void *context)
+{
+    (void)context;
+    return signals_seen() > 0;
+}
+
+static lt_status open_step(session *s)
+{
+    const lt_train_step_config c = {.device = s->device,
+                                    .tape = s->tape,
+                                    .params = &s->params,
+                                    .optim = s->optim,
+                                    .task = session_task(s),
+                                    .ema = s->ema,
+                                    .comm = s->comm,
+                                    .dp = s->dp,
+                                    .pass = session_pass(s, true),
+                                    .grad_accum = s->args.grad_accum,
+                                    .graph = s->args.graph,
+                                    .next = next_batch,
+                                    .stop = asked_to_stop,
+                                    .context = s};
+    return lt_train_step_new(&s->step, &c);
+}
+
 lt_status session_open_training(session *s)
 {
     const arguments *a = &s->args;
@@ -206,6 +238,7 @@ lt_status session_open_training(session *s)
     LT_TRY(open_loss_scale(s));
     LT_TRY(session_check_memory(s));
     LT_TRY(open_loader(s));
+    LT_TRY(open_step(s));
     if (!s->state.run[0])
         LT_TRY(lt_run_new_id(s->state.run));
     return open_run(s);
@@ -215,7 +248,7 @@ void session_close(session *s)
 {
     lt_run_close(&s->run);
     lt_loader_free(&s->loader);
-    lt_graph_free(&s->graph);
+    lt_train_step_free(&s->step);
     session_close_details(s);
     session_close_ema(s);
     lt_optim_free(&s->optim);
@@ -223,10 +256,6 @@ void session_close(session *s)
     lt_tape_free(&s->tape);
     lt_params_clear(&s->params);
     lt_module_free(&s->model);
-    lt_tensor_free(&s->hits);
-    lt_tensor_free(&s->loss);
-    for (int i = 0; i < 2; i++)
-        lt_readback_free(&s->numbers[i]);
     lt_device_close(&s->device);
     lt_dataset_free(&s->train_data);
     lt_dataset_free(&s->val_data);
@@ -244,6 +273,15 @@ lt_pass session_pass(const session *s, bool train)
     pass.recompute = s->args.recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
     pass.seed = (uint64_t)s->args.seed;
     return pass;
+}
+
+lt_task session_task(session *s)
+{
+    s->classify = (classification){.model = s->model,
+                                   .pixels = s->pixels,
+                                   .label_smoothing = s->args.label_smoothing,
+                                   .details = s->details};
+    return (lt_task){&classification_task, &s->classify};
 }
 
 lt_tensor *session_forward(session *s, lt_tensor *images)

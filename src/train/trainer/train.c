@@ -1,9 +1,11 @@
 /* The training loop: micro-batches make an update, updates an epoch, epochs a run. */
 
-#include "update.h"
+#include "session.h"
 
 #include "lather/ext/fail.h"
+#include "lather/log.h"
 #include "lather/profile.h"
+#include "lather/readback.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,42 +21,84 @@ static void count_update(session *s)
     state->batch += s->args.grad_accum;
 }
 
-static void count_results(session *s, const update *u)
+/* A step in flight, and what else its record says. */
+typedef struct update {
+    lt_train_result result;
+    int queued;
+    lt_run_value shampoo[SHAMPOO_VALUES];
+} update;
+
+/* Under f16 a step that overflows is part of the search for the scale; one that overflows at any
+ * scale is not. */
+static bool may_skip(const session *s, const lt_train_result *r)
+{
+    const double hopeless = 0x1p-14;
+    return s->args.on_nan == ON_NAN_SKIP
+           || (s->args.amp == AMP_F16 && r->optim.loss_scale > hopeless);
+}
+
+static lt_status check_finite(session *s, const lt_train_result *r)
+{
+    if (r->optim.applied)
+        return LT_OK;
+    s->everywhere = true; /* all ranks have the same gradients */
+    if (!may_skip(s, r))
+        return lt_fail(LT_E_ARG,
+                       "step %lld: a gradient is not finite (loss %g, norm %g); --on-nan skip "
+                       "passes over such steps",
+                       (long long)r->step, r->sums.loss, r->optim.grad_norm);
+    s->everywhere = false;
+    if (!s->rank && s->args.amp == AMP_F16)
+        lt_log(LT_LOG_INFO, "train", "step %lld skipped: an overflow; the loss scale is %g now",
+               (long long)r->step, r->optim.loss_scale);
+    else if (!s->rank)
+        lt_log(LT_LOG_WARN, "train", "step %lld skipped: a gradient is not finite",
+               (long long)r->step);
+    return LT_OK;
+}
+
+static void count_results(session *s, const lt_train_result *r)
 {
     lt_checkpoint_state *state = &s->state;
-    state->images += u->images;
-    state->seconds += u->seconds;
-    state->epoch_loss += u->loss * (double)u->images;
-    state->epoch_correct += (double)u->correct;
-    state->epoch_images += u->images;
-    state->epoch_seconds += u->seconds;
+    state->images += (int64_t)r->sums.samples;
+    state->seconds += r->seconds;
+    state->epoch_loss += r->sums.loss * r->sums.samples;
+    state->epoch_correct += r->sums.count[0];
+    state->epoch_images += (int64_t)r->sums.samples;
+    state->epoch_seconds += r->seconds;
+    state->loss_scale = r->optim.loss_scale;
+    if (s->args.amp == AMP_F16)
+        state->loss_good_steps = r->optim.good_steps;
+    if (r->optim.applied && s->ema)
+        state->ema_updates++;
 }
 
 static lt_status log_update(session *s, const update *u)
 {
+    const lt_train_result *r = &u->result;
     double unknown = (double)NAN;
     enum { OWN = 8 };
     lt_run_value extra[OWN + SHAMPOO_VALUES] = {
-        {"gradient_norm", u->grad_norm},
-        {"skipped", u->applied ? unknown : 1},
-        {"skipped_steps", s->args.amp == AMP_F16 ? (double)(u->step - u->steps) : unknown},
-        {"loss_scale", s->args.amp == AMP_F16 ? u->loss_scale : unknown},
-        {"comm_exposed_seconds", s->comm ? u->exposed_seconds : unknown},
-        {"comm_bytes", s->comm ? u->comm_bytes : unknown},
+        {"gradient_norm", r->optim.grad_norm},
+        {"skipped", r->optim.applied ? unknown : 1},
+        {"skipped_steps", s->args.amp == AMP_F16 ? (double)(r->step - r->optim.steps) : unknown},
+        {"loss_scale", s->args.amp == AMP_F16 ? r->optim.loss_scale : unknown},
+        {"comm_exposed_seconds", s->comm ? r->exposed_seconds : unknown},
+        {"comm_bytes", s->comm ? r->comm_bytes : unknown},
         {"loader_queue", u->queued},
         {"image_size", s->sizes.count ? session_train_side(s, s->state.epoch) : unknown},
     };
     for (int i = 0; i < SHAMPOO_VALUES; i++)
         extra[OWN + i] = u->shampoo[i];
     lt_run_step_record record = {
-        .step = u->step,
+        .step = r->step,
         .epoch = s->state.epoch,
-        .loss = u->loss,
-        .top1 = 100.0 * (double)u->correct / (double)u->images,
-        .lr = u->lr,
-        .images = u->images,
-        .seconds = u->seconds,
-        .data_seconds = u->data_seconds,
+        .loss = r->sums.loss,
+        .top1 = classification_top1(&r->sums),
+        .lr = r->lr,
+        .images = (int64_t)r->sums.samples,
+        .seconds = r->seconds,
+        .data_seconds = r->data_seconds,
         .extra = extra,
         .extra_count = sizeof extra / sizeof *extra,
     };
@@ -119,10 +163,12 @@ static void note_side(session *s)
 /* Waits for the results of a queued update, counts and logs them; number 0: there is none. */
 static lt_status record_update(session *s, update *u)
 {
-    if (!u->step)
+    if (!u->result.step)
         return LT_OK;
-    LT_TRY(session_update_finish(s, u));
-    count_results(s, u);
+    LT_TRY(lt_train_step_finish(s->step, &u->result));
+    s->stop = s->stop || u->result.stop;
+    LT_TRY(check_finite(s, &u->result));
+    count_results(s, &u->result);
     LT_TRY(log_update(s, u));
     *u = (update){0};
     return LT_OK;
@@ -131,9 +177,22 @@ static lt_status record_update(session *s, update *u)
 /* Whether the host may queue the next update before it knows what this one gave. */
 static bool runs_ahead(const session *s, const update *u)
 {
-    if (s->comm || !u->may_wait || s->args.run_ahead == RUN_AHEAD_OFF)
+    if (s->comm || !u->result.may_run_ahead || s->args.run_ahead == RUN_AHEAD_OFF)
         return false;
     return s->args.run_ahead == RUN_AHEAD_ON || lt_device_has_queue(s->device);
+}
+
+static lt_status begin_update(session *s, update *u)
+{
+    const int64_t attempt = s->state.step + 1;
+    const lt_step numbers = {.lr = lt_schedule_lr(&s->schedule, attempt),
+                             .clip_norm = s->args.clip_grad,
+                             .attempt = attempt};
+    LT_TRY(lt_train_step_begin(s->step, &numbers, &u->result));
+    u->queued = s->queued;
+    session_shampoo_values(s, u->shampoo);
+    s->stop = s->stop || u->result.stop;
+    return LT_OK;
 }
 
 /* One more update, behind which the one before it is recorded. If the new one fails, the earlier one
@@ -142,7 +201,7 @@ static lt_status next_update(session *s, update *pending)
 {
     update u = {0};
     char why[MESSAGE];
-    lt_status st = session_update(s, &u);
+    lt_status st = begin_update(s, &u);
     if (st)
         snprintf(why, sizeof why, "%s", lt_error_message());
     LT_TRY(record_update(s, pending));
@@ -198,9 +257,9 @@ static lt_status log_epoch(session *s, const evaluation *e)
         .step = state->step,
         .train_loss = state->epoch_loss / images,
         .train_top1 = 100 * state->epoch_correct / images,
-        .val_loss = e ? e->loss : unknown,
-        .val_top1 = e ? e->top1 : unknown,
-        .val_top5 = e ? e->top5 : unknown,
+        .val_loss = e ? e->sums.loss : unknown,
+        .val_top1 = e ? classification_top1(&e->sums) : unknown,
+        .val_top5 = e ? classification_top5(&e->sums) : unknown,
         .seconds = state->epoch_seconds,
         .eval_seconds = e ? e->seconds : 0,
         .extra = feed,
@@ -233,14 +292,15 @@ static lt_status finish_epoch(session *s, bool *reached)
         return LT_OK;
     LT_TRY(log_epoch(s, evaluated ? &e : NULL));
     s->state.epoch_recorded = 1;
-    bool is_best = evaluated && e.top1 > s->state.best_top1;
+    const double top1 = evaluated ? classification_top1(&e.sums) : 0;
+    bool is_best = evaluated && top1 > s->state.best_top1;
     if (is_best) {
-        s->state.best_top1 = e.top1;
+        s->state.best_top1 = top1;
         s->state.best_step = s->state.step;
     }
-    *reached = evaluated && s->args.target_top1 > 0 && e.top1 >= s->args.target_top1;
+    *reached = evaluated && s->args.target_top1 > 0 && top1 >= s->args.target_top1;
     if (*reached)
-        lt_run_note(s->run, "reached %.2f %% top-1 (target %g) at step %lld", e.top1,
+        lt_run_note(s->run, "reached %.2f %% top-1 (target %g) at step %lld", top1,
                     s->args.target_top1, (long long)s->state.step);
     if (s->state.batch >= s->batches_per_epoch)
         start_next_epoch(s);

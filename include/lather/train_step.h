@@ -1,0 +1,65 @@
+/** One training step: forward and backward of its micro-batches, then the optimizer. */
+#ifndef LATHER_TRAIN_STEP_H
+#define LATHER_TRAIN_STEP_H
+
+#include "lather/data_parallel.h"
+#include "lather/ema.h"
+#include "lather/ext/task.h"
+#include "lather/graph.h"
+
+typedef struct lt_train_step lt_train_step;
+
+/** What a step works with. All borrowed, for its lifetime. */
+typedef struct lt_train_step_config {
+    lt_device *device;
+    lt_tape *tape;
+    const lt_params *params;
+    lt_optim *optim;
+    lt_task task;
+    lt_ema *ema;          /**< updated behind the optimizer; NULL: none */
+    lt_comm *comm;        /**< NULL: one rank */
+    lt_data_parallel *dp; /**< averages gradients over comm; NULL: one rank */
+    lt_pass pass;         /**< of forward; attempt and micro are set in each */
+    int64_t grad_accum;   /**< micro-batches of a step; 0: 1 */
+    bool graph; /**< capture the work as graphs and replay them, where the device has them */
+    /** The next micro-batch; lent until the next call. LT_END is a failure here. Required. */
+    lt_status (*next)(void *context, lt_batch *batch);
+    /** Whether this rank was asked to stop; the result says whether any was. NULL: never. */
+    bool (*stop)(void *context);
+    void *context; /**< of both */
+} lt_train_step_config;
+
+/** What a step showed. */
+typedef struct lt_train_result {
+    int64_t step;         /**< its lt_step.attempt; 0: none */
+    double lr;            /**< its lt_step.lr */
+    lt_task_sums sums;    /**< of all ranks */
+    lt_step_result optim; /**< the optimizer's */
+    double begin;         /**< monotonic clock, when it was begun */
+    double seconds;       /**< that it took; of two in flight at once, from the end of the first */
+    double data_seconds;  /**< of that, waiting for data */
+    double exposed_seconds; /**< of that, waiting for gradients of other ranks */
+    double comm_bytes;      /**< that this rank sent */
+    bool may_run_ahead;     /**< the next step may be begun before this one is finished */
+    bool stop;              /**< a rank was asked to stop */
+} lt_train_result;
+
+/** Errors: LT_E_ARG (a task of too many counts), LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_train_step_new(lt_train_step **out,
+                                                 const lt_train_step_config *config);
+/** Before what it borrows. */
+LT_API void lt_train_step_free(lt_train_step **step);
+
+/** Queues a step; its results come with lt_train_step_finish(). Collective.
+ *  Errors: those of the task, the optimizer, the ranks and of next. */
+LT_API LT_MUST_CHECK lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers,
+                                                   lt_train_result *result);
+/** Waits for the results of a step that was begun, in the order of steps; at most one more may be in
+ *  flight. Collective. An update that was not applied is no failure: result->optim.applied says it.
+ *  Errors: LT_E_DEVICE, LT_E_COMM. */
+LT_API LT_MUST_CHECK lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *result);
+
+/** How often its graphs were captured and replayed. */
+LT_API lt_graph_stats lt_train_step_graphs(const lt_train_step *step);
+
+#endif

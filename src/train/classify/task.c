@@ -1,0 +1,61 @@
+/* Image classification: labels, or the soft targets of mixed images, against the softmax of the model's output. */
+
+#include "task.h"
+
+#include "details.h"
+
+#include "lather/ext/fail.h"
+
+enum { TOP1, TOP5 };
+
+double classification_top1(const lt_task_sums *sums)
+{
+    return 100 * sums->count[TOP1] / sums->samples;
+}
+
+double classification_top5(const lt_task_sums *sums)
+{
+    return 100 * sums->count[TOP5] / sums->samples;
+}
+
+static const lt_task_metric metrics[] = {
+    {.name = "top1",
+     .label = "top-1",
+     .unit = "%",
+     .of_training = true,
+     .value = classification_top1},
+    {.name = "top5", .label = "top-5", .unit = "%", .value = classification_top5},
+};
+
+static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
+                         lt_task_output *out)
+{
+    const classification *c = context;
+    const bool is_training = lt_tape_pass(tape).record;
+    lt_tensor *x = lt_tensor_dtype(batch->images) == LT_U8
+                       ? lt_normalize(tape, batch->images, &c->pixels)
+                       : batch->images;
+    out->output = lt_module_forward(c->model, tape, x);
+    out->loss = lt_softmax_xent(tape, out->output, batch->targets ? batch->targets : batch->labels,
+                                is_training ? c->label_smoothing : 0);
+    LT_TRY(lt_tape_status(tape));
+    return lt_topk_hits(out->output, batch->labels, counts);
+}
+
+static lt_status observe(void *context, lt_tape *tape, const lt_batch *batch,
+                         const lt_task_output *out)
+{
+    const classification *c = context;
+    return c->details ? details_add(c->details, tape, batch, out->output) : LT_OK;
+}
+
+const lt_task_ops classification_task = {
+    .name = "classification",
+    .counts = 2,
+    .count_name = {"correct", "correct5"},
+    .metric = metrics,
+    .metrics = sizeof metrics / sizeof *metrics,
+    .best = TOP1,
+    .forward = forward,
+    .observe = observe,
+};

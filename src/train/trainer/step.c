@@ -1,0 +1,236 @@
+/* A training step: queued by lt_train_step_begin(), its numbers read by lt_train_step_finish(). On a device with
+ * a queue the host may begin the next step in between, so what is read back has two buffers. capture.c has
+ * the work itself. */
+
+#include "step.h"
+
+#include "base/alloc.h"
+
+#include "lather/ext/fail.h"
+#include "lather/profile.h"
+
+#include <string.h>
+#include <time.h>
+
+static double clock_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* --- Numbers read back: the loss of each micro-batch, then the counts --- */
+
+static lt_readback *numbers_of(const lt_train_step *step, int64_t number)
+{
+    return step->numbers[number % 2];
+}
+
+static size_t counts_bytes(const lt_train_step *step)
+{
+    return step->counts ? lt_tensor_bytes(step->counts) : 0;
+}
+
+static lt_status send_numbers(const lt_train_step *step, int64_t number)
+{
+    lt_readback *numbers = numbers_of(step, number);
+    if (step->counts)
+        LT_TRY(lt_readback_add(numbers, step->counts));
+    return lt_readback_send(numbers);
+}
+
+static lt_status read_numbers(const lt_train_step *step, lt_train_result *r)
+{
+    const void *data;
+    int64_t count[LT_TASK_COUNTS] = {0};
+    LT_TRY(lt_readback_wait(numbers_of(step, r->step), &data));
+    const char *at = data;
+    const bool wide = lt_tensor_dtype(step->loss) == LT_F64;
+    const int64_t passes = step->config.grad_accum;
+    for (int64_t i = 0; i < passes; i++, at += lt_tensor_bytes(step->loss)) {
+        float narrow = 0;
+        double value = 0;
+        memcpy(wide ? (void *)&value : (void *)&narrow, at, lt_tensor_bytes(step->loss));
+        r->sums.loss += (wide ? value : (double)narrow) / (double)passes;
+    }
+    memcpy(count, at, counts_bytes(step));
+    for (int i = 0; i < step->config.task.ops->counts; i++)
+        r->sums.count[i] = (double)count[i];
+    return LT_OK;
+}
+
+/* --- Sums over ranks --- */
+
+static bool asked_to_stop(const lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    return c->stop && c->stop(c->context);
+}
+
+/* The gradients of this rank are complete or in flight. */
+static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
+{
+    double sum[STEP_SUMS];
+    if (!step->config.dp)
+        return LT_OK;
+    r->exposed_seconds = lt_data_parallel_exposed(step->config.dp);
+    LT_TRY(read_numbers(step, r));
+    sum[STEP_LOSS] = r->sums.loss * r->sums.samples;
+    sum[STEP_SAMPLES] = r->sums.samples;
+    sum[STEP_STOP] = asked_to_stop(step);
+    memcpy(sum + STEP_COUNTS, r->sums.count, sizeof r->sums.count);
+    LT_TRY(lt_tensor_write(step->sums, sum, sizeof sum));
+    return lt_comm_allreduce_begin(step->config.comm, step->sums, LT_REDUCE_SUM, &step->summing);
+}
+
+/* A replayed step asks the communicator for nothing on the host, and sends as much as the last eager one. */
+static void count_bytes(lt_train_step *step, lt_train_result *r)
+{
+    if (lt_graph_statistics(step->graph).replays == step->replays)
+        step->eager_bytes = lt_comm_bytes(step->config.comm) - step->bytes;
+    r->comm_bytes = (double)step->eager_bytes;
+}
+
+static lt_status finish_sums(lt_train_step *step, lt_train_result *r)
+{
+    double sum[STEP_SUMS];
+    if (!step->config.dp)
+        return LT_OK;
+    LT_TRY(lt_request_wait(&step->summing));
+    LT_TRY(lt_tensor_read(step->sums, sum, sizeof sum));
+    r->sums.loss = sum[STEP_LOSS] / sum[STEP_SAMPLES];
+    r->sums.samples = sum[STEP_SAMPLES];
+    memcpy(r->sums.count, sum + STEP_COUNTS, sizeof r->sums.count);
+    r->stop = sum[STEP_STOP] > 0;
+    count_bytes(step, r);
+    return LT_OK;
+}
+
+/* --- A step --- */
+
+static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
+{
+    const lt_train_step_config *c = &step->config;
+    *r = (lt_train_result){.step = numbers->attempt, .lr = numbers->lr, .begin = clock_seconds()};
+    step->bytes = c->comm ? lt_comm_bytes(c->comm) : 0;
+    step->replays = lt_graph_statistics(step->graph).replays;
+    lt_readback_begin(numbers_of(step, r->step));
+    return lt_optim_prepare(c->optim, numbers);
+}
+
+static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan plan,
+                             lt_train_result *r)
+{
+    lt_batch batch;
+    double begin = clock_seconds();
+    lt_status st = step->config.next(step->config.context, &batch);
+    r->data_seconds += clock_seconds() - begin;
+    if (!st)
+        st = step_run_micro_batch(step, &batch, micro, r->step, plan);
+    if (st)
+        return st;
+    r->sums.samples += batch.count;
+    return lt_readback_add(numbers_of(step, r->step), step->loss);
+}
+
+lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
+{
+    const lt_train_step_config *c = &step->config;
+    int64_t span = lt_profile_begin();
+    LT_TRY(prepare(step, numbers, r));
+    const capture_plan plan = step_plan_capture(step);
+    for (int64_t i = 0; i < c->grad_accum; i++)
+        LT_TRY(micro_batch(step, i, plan, r));
+    LT_TRY(send_numbers(step, r->step));
+    if (!plan.sums_last)
+        LT_TRY(begin_sums(step, r));
+    LT_TRY(step_run_optimizer(step, plan));
+    if (plan.sums_last)
+        LT_TRY(begin_sums(step, r));
+    lt_optim_advance(c->optim);
+    LT_TRY(lt_optim_send_result(c->optim));
+    r->may_run_ahead = plan.with_backward != PHASES_NONE;
+    if (!c->dp)
+        r->stop = asked_to_stop(step);
+    lt_profile_end(span, LT_PROFILE_PROGRAM, "step", 0);
+    return LT_OK;
+}
+
+/* Two steps in flight share the time: one's begins when the other's results are there. */
+static void measure(lt_train_step *step, lt_train_result *r)
+{
+    const double now = clock_seconds();
+    r->seconds = now - (r->begin > step->finished ? r->begin : step->finished);
+    step->finished = now;
+}
+
+lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *r)
+{
+    if (!step->config.dp)
+        LT_TRY(read_numbers(step, r));
+    LT_TRY(lt_optim_result(step->config.optim, &r->optim));
+    LT_TRY(finish_sums(step, r));
+    measure(step, r);
+    return LT_OK;
+}
+
+lt_graph_stats lt_train_step_graphs(const lt_train_step *step)
+{
+    return lt_graph_statistics(step->graph);
+}
+
+/* --- Its life --- */
+
+static lt_status open_parts(lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    const int counts = c->task.ops->counts;
+    LT_TRY(lt_tensor_new(&step->loss, c->device, lt_device_master(c->device), LT_SCALAR));
+    if (counts)
+        LT_TRY(lt_tensor_new(&step->counts, c->device, LT_I64, LT_SHAPE(counts)));
+    if (c->dp)
+        LT_TRY(lt_tensor_new(&step->sums, c->device, LT_F64, LT_SHAPE(STEP_SUMS)));
+    const size_t bytes = (size_t)c->grad_accum * lt_tensor_bytes(step->loss) + counts_bytes(step);
+    for (int i = 0; i < 2; i++)
+        LT_TRY(lt_readback_new(&step->numbers[i], c->device, bytes));
+    return LT_OK;
+}
+
+lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *config)
+{
+    const lt_task_ops *task = config->task.ops;
+    if (task->counts < 0 || task->counts > LT_TASK_COUNTS)
+        return lt_fail(LT_E_ARG, "train: task %s has %d counts, at most %d are possible",
+                       task->name, task->counts, LT_TASK_COUNTS);
+    lt_train_step *step = lt_alloc(1, sizeof *step);
+    if (!step)
+        return LT_E_NOMEM;
+    step->config = *config;
+    if (!config->grad_accum)
+        step->config.grad_accum = 1;
+    step->rank = config->comm ? lt_comm_rank(config->comm) : 0;
+    step->ranks = config->comm ? lt_comm_size(config->comm) : 1;
+    lt_status st = open_parts(step);
+    if (st)
+        lt_train_step_free(&step);
+    else
+        *out = step;
+    return st;
+}
+
+void lt_train_step_free(lt_train_step **step)
+{
+    lt_train_step *s = *step;
+    if (!s)
+        return;
+    if (s->summing)
+        (void)!lt_request_wait(&s->summing);
+    lt_graph_free(&s->graph);
+    lt_tensor_free(&s->loss);
+    lt_tensor_free(&s->counts);
+    lt_tensor_free(&s->sums);
+    for (int i = 0; i < 2; i++)
+        lt_readback_free(&s->numbers[i]);
+    lt_free(s);
+    *step = NULL;
+}

@@ -1,0 +1,48 @@
+/* The parts of a training step that step.c and capture.c share. */
+#ifndef LT_TRAIN_STEP_INTERNAL_H
+#define LT_TRAIN_STEP_INTERNAL_H
+
+#include "lather/readback.h"
+#include "lather/train_step.h"
+
+/* Of ranks in one sum: loss, samples, stop, counts. */
+enum { STEP_LOSS, STEP_SAMPLES, STEP_STOP, STEP_COUNTS, STEP_SUMS = STEP_COUNTS + LT_TASK_COUNTS };
+
+struct lt_train_step {
+    lt_train_step_config config;
+    int rank, ranks;
+    lt_graph *graph;
+    lt_tensor *loss;         /* [] of the last micro-batch */
+    lt_tensor *counts;       /* i64, of the step; NULL: the task has none */
+    lt_readback *numbers[2]; /* of steps by turns: losses and counts */
+    lt_tensor *sums;         /* f64 [STEP_SUMS], on the way to the other ranks */
+    lt_request *summing;
+    double finished;      /* when the last step's results were there */
+    uint64_t bytes;       /* that the communicator had sent before this step */
+    uint64_t eager_bytes; /* sent in the last step that was not replayed */
+    int64_t replays;      /* before this step */
+};
+
+/* Which phases of the optimizer share a graph with the last micro-batch's backward. */
+typedef enum optim_phases {
+    PHASES_NONE,  /* the optimizer runs behind the graph, eagerly */
+    PHASES_ALL,   /* its whole update */
+    PHASES_FIRST, /* up to its host phase; PHASES_SECOND is then a graph of its own */
+    PHASES_SECOND
+} optim_phases;
+
+/* How a step is captured. */
+typedef struct capture_plan {
+    optim_phases with_backward; /* NONE, ALL or FIRST */
+    bool sums_last; /* sums over ranks are sent behind the optimizer, not in front of it */
+} capture_plan;
+
+/* capture.c: of the step that the optimizer is prepared for. */
+capture_plan step_plan_capture(const lt_train_step *step);
+/* Forward and backward of micro-batch number micro; in the last one, the phases of the plan too. */
+lt_status step_run_micro_batch(lt_train_step *step, const lt_batch *batch, int64_t micro,
+                               int64_t attempt, capture_plan plan);
+/* The phases of the optimizer that the plan leaves for behind the last micro-batch. */
+lt_status step_run_optimizer(lt_train_step *step, capture_plan plan);
+
+#endif
