@@ -5,6 +5,7 @@
  * itself, in single precision against double. */
 
 #include "conform.h"
+#include "tensor/backend/missing.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
@@ -65,73 +66,52 @@ static const lt_backend *find_backend(const char *name)
 }
 
 /* Every entry of the table must have rows. */
-static const char *const entries[] = {"fill",
-                                      "cast",
-                                      "add",
-                                      "mul",
-                                      "scale",
-                                      "relu",
-                                      "relu_grad",
-                                      "dropout",
-                                      "normalize",
-                                      "pointwise",
-                                      "pointwise_grad",
-                                      "sum",
-                                      "count_up",
-                                      "matmul",
-                                      "linear",
-                                      "conv2d",
-                                      "conv2d_grad_x",
-                                      "conv2d_grad_w",
-                                      "conv2d_stats",
-                                      "conv2d_grad_x_sums",
-                                      "conv2d_norm_stats",
-                                      "conv2d_norm_grad_w",
-                                      "batchnorm_stats",
-                                      "batchnorm_finish",
-                                      "batchnorm_apply",
-                                      "batchnorm_grad_stats",
-                                      "batchnorm_grad_x",
-                                      "group_norm",
-                                      "group_norm_grad",
-                                      "maxpool2d",
-                                      "maxpool2d_grad",
-                                      "avgpool2d",
-                                      "avgpool2d_grad",
-                                      "softmax_xent",
-                                      "softmax_xent_grad",
-                                      "topk_hits",
-                                      "grad_norm",
-                                      "loss_scale",
-                                      "sgd",
-                                      "adagrad",
-                                      "adam",
-                                      "lerp",
-                                      "vec",
-                                      "gram",
-                                      "mode_product",
-                                      "eigh",
-                                      "rational",
-                                      "qr",
-                                      "rotations",
-                                      "frobenius",
-                                      "vec_lists"};
+#define ENTRY_NAME(name, kind, cpu) #name,
+static const char *const entries[] = {LT_BACKEND_ENTRIES(ENTRY_NAME)};
 
-static int without_rows(tests_fn *const *files, size_t count)
+static tests_fn *const files[] = {elementwise_tests, pointwise_tests, product_tests, norm_tests,
+                                  group_norm_tests,  pool_tests,      loss_tests,    optim_tests,
+                                  matrix_tests,      rational_tests,  scratch_tests, fused_tests};
+
+static bool has_rows(const char *entry)
+{
+    for (size_t f = 0; f < COUNT_OF(files); f++) {
+        test t = {0};
+        for (size_t i = 0; files[f](i, &t); i++)
+            if (!strcmp(t.entry, entry))
+                return true;
+    }
+    return false;
+}
+
+static int without_rows(void)
 {
     int missing = 0;
-    for (size_t e = 0; e < COUNT_OF(entries); e++) {
-        bool found = false;
-        for (size_t f = 0; f < count && !found; f++) {
-            test t = {0};
-            for (size_t i = 0; !found && files[f](i, &t); i++)
-                found = !strcmp(t.entry, entries[e]);
-        }
-        if (!found)
+    for (size_t e = 0; e < COUNT_OF(entries); e++)
+        if (!has_rows(entries[e])) {
             printf("FAIL %s: an entry without rows\n", entries[e]);
-        missing += !found;
-    }
+            missing++;
+        }
     return missing;
+}
+
+/* Whether the table lacks a basic entry. */
+static bool is_incomplete(const lt_backend *be)
+{
+    const char *missing = lt_backend_missing(be);
+    if (missing)
+        printf("%s: no kernel for the basic entry %s\n", be->name, missing);
+    return missing;
+}
+
+/* How many of the checks of the table accept what they must not. */
+static int table_controls(const lt_backend *be)
+{
+    lt_backend broken = *be;
+    broken.name = "control";
+    broken.gram = NULL;
+    const char *missing = lt_backend_missing(&broken);
+    return has_rows("no_such_entry") + !(missing && !strcmp(missing, "gram"));
 }
 
 /* Whether cuDNN, cuBLAS or cuSOLVER compute the entry on a device. */
@@ -190,10 +170,6 @@ static void run_all(tests_fn *tests, const options *o, const lt_backend *be, voi
 
 int main(int argc, char **argv)
 {
-    static tests_fn *const files[] = {elementwise_tests, pointwise_tests,  product_tests,
-                                      norm_tests,        group_norm_tests, pool_tests,
-                                      loss_tests,        optim_tests,      matrix_tests,
-                                      rational_tests,    scratch_tests,    fused_tests};
     options o;
     if (!parse(argc, argv, &o)) {
         fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] "
@@ -212,9 +188,9 @@ int main(int argc, char **argv)
         run_all(files[i], &o, be, ctx, &sum);
     be->close(ctx);
 
-    sum.failed += without_rows(files, COUNT_OF(files)) + pointwise_without_rows();
+    sum.failed += without_rows() + pointwise_without_rows() + is_incomplete(be);
 
-    int accepted = controls();
+    int accepted = controls() + table_controls(be);
     printf("%s: %d passed, %d failed; %d broken kernels accepted\n", o.backend, sum.passed,
            sum.failed, accepted);
     return sum.failed || accepted || !sum.passed;

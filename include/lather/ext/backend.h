@@ -7,6 +7,14 @@
 
 typedef enum lt_copy_kind { LT_COPY_IN, LT_COPY_OUT, LT_COPY_WITHIN } lt_copy_kind;
 
+/** Every entry, as rows X(name, kind, cpu): ext/entry.h says what the columns mean. */
+#define LT_BACKEND_ENTRIES(X) \
+    LT_OPERATION_ENTRIES(X)   \
+    LT_POINTWISE_ENTRIES(X)   \
+    LT_NORM_ENTRIES(X)        \
+    LT_OPTIM_ENTRIES(X)       \
+    LT_MATRIX_ENTRIES(X)
+
 /** A device is opened by name: "cuda:1" is ordinal 1 of the backend "cuda". Entries are basic
  *  (never NULL in ref and cpu; NULL elsewhere is LT_E_UNSUPPORTED naming it) or fused (marked;
  *  NULL: the operation composes it from basic ones). All are called by the tape's thread and
@@ -32,66 +40,9 @@ typedef struct lt_backend {
     const lt_upload_ops *uploads; /**< NULL: copy() and sync() instead */
     const lt_weight_ops *weights; /**< NULL: each pass sees to its copies */
 
-    /* Elementwise, ext/kernels.h part 1. */
-    lt_fill_fn *fill;
-    lt_unary_fn *cast; /**< copies, converting dtype and strides */
-    lt_binary_fn *add, *mul;
-    lt_scale_fn *scale;
-    lt_unary_fn *relu;
-    lt_binary_fn *relu_grad;
-    lt_dropout_fn *dropout;
-    lt_normalize_fn *normalize;
-    lt_pointwise_fn *pointwise; /**< ext/pointwise.h */
-    lt_pointwise_grad_fn *pointwise_grad;
-    lt_sum_fn *sum;
-    lt_count_up_fn *count_up;
-
-    /* Matrix products and convolution. */
-    lt_matmul_fn *matmul;
-    lt_linear_fn *linear;
-    lt_conv2d_fn *conv2d;
-    lt_conv2d_grad_x_fn *conv2d_grad_x;
-    lt_conv2d_grad_w_fn *conv2d_grad_w;
-    lt_conv2d_stats_fn *conv2d_stats;             /**< fused */
-    lt_conv2d_grad_x_sums_fn *conv2d_grad_x_sums; /**< fused */
-    lt_conv2d_norm_stats_fn *conv2d_norm_stats;   /**< fused */
-    lt_conv2d_norm_grad_w_fn *conv2d_norm_grad_w; /**< fused */
-
-    /* Normalisation, ext/norm_kernels.h. */
-    lt_batchnorm_stats_fn *batchnorm_stats;
-    lt_batchnorm_finish_fn *batchnorm_finish;
-    lt_batchnorm_apply_fn *batchnorm_apply;
-    lt_batchnorm_grad_stats_fn *batchnorm_grad_stats;
-    lt_batchnorm_grad_x_fn *batchnorm_grad_x;
-    lt_group_norm_fn *group_norm;
-    lt_group_norm_grad_fn *group_norm_grad;
-
-    /* Pooling and loss. */
-    lt_maxpool2d_fn *maxpool2d;
-    lt_maxpool2d_grad_fn *maxpool2d_grad;
-    lt_avgpool2d_fn *avgpool2d, *avgpool2d_grad;
-    lt_softmax_xent_fn *softmax_xent;
-    lt_softmax_xent_grad_fn *softmax_xent_grad;
-    lt_topk_hits_fn *topk_hits;
-
-    /* Lists of tensors: what optimizers do. */
-    lt_grad_norm_fn *grad_norm;
-    lt_loss_scale_fn *loss_scale;
-    lt_sgd_fn *sgd;
-    lt_adagrad_fn *adagrad;
-    lt_adam_fn *adam;
-    lt_lerp_fn *lerp;
-    lt_vec_fn *vec;
-    lt_vec_lists_fn *vec_lists; /**< fused: memory is passed once */
-
-    /* Matrices of Shampoo. */
-    lt_gram_fn *gram;
-    lt_mode_product_fn *mode_product;
-    lt_eigh_fn *eigh;
-    lt_rational_fn *rational;
-    lt_qr_fn *qr;
-    lt_rotations_fn *rotations;
-    lt_frobenius_fn *frobenius;
+#define LT_BACKEND_MEMBER(name, kind, cpu) lt_##name##_fn *name;
+    LT_BACKEND_ENTRIES(LT_BACKEND_MEMBER)
+#undef LT_BACKEND_MEMBER
 } lt_backend;
 
 /** What a plugin liblather-NAME.so exports as lt_plugin_NAME: hardware is loaded, not linked. */

@@ -1,7 +1,8 @@
-/** The signatures of a backend's entries, and what they compute. */
+/** A backend's entries for operations: their signatures, and what they compute. */
 #ifndef LATHER_EXT_KERNELS_H
 #define LATHER_EXT_KERNELS_H
 
+#include "lather/ext/matrix_kernels.h"
 #include "lather/ext/norm_kernels.h"
 #include "lather/ext/optim_kernels.h"
 #include "lather/ext/pointwise.h"
@@ -11,13 +12,19 @@
  * 16-bit and f32 data, f64 for f64 data; 16-bit types are rounded to nearest even on store. */
 
 /** y[i] = value. */
-typedef lt_status lt_fill_fn(void *ctx, double value, const lt_view *y);
-/** y[i] = f(x[i]). cast to integers: towards zero, saturating, NaN to 0; i64 to i64 is exact. */
-typedef lt_status lt_unary_fn(void *ctx, const lt_view *x, const lt_view *y);
-/** y[i] = f(a[i], b[i]); relu_grad: a = dy, b = y of relu, result dx = dy where y > 0 else 0. */
-typedef lt_status lt_binary_fn(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
+LT_ENTRY(fill, void *ctx, double value, const lt_view *y);
+/** y[i] = x[i], converted. To integers: towards zero, saturating, NaN to 0; i64 to i64 is exact. */
+LT_ENTRY(cast, void *ctx, const lt_view *x, const lt_view *y);
+/** y[i] = a[i] + b[i]. */
+LT_ENTRY(add, void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
+/** y[i] = a[i] * b[i]. */
+LT_ENTRY(mul, void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
 /** y[i] = factor * x[i]; may be in place. */
-typedef lt_status lt_scale_fn(void *ctx, double factor, const lt_view *x, const lt_view *y);
+LT_ENTRY(scale, void *ctx, double factor, const lt_view *x, const lt_view *y);
+/** y[i] = max(x[i], 0). */
+LT_ENTRY(relu, void *ctx, const lt_view *x, const lt_view *y);
+/** dx[i] = dy[i] where y[i] > 0, else 0; y of relu. */
+LT_ENTRY(relu_grad, void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx);
 
 /** Where a random stream begins: element i uses the i-th 32-bit word of Philox4x32-10. */
 typedef struct lt_random {
@@ -25,38 +32,37 @@ typedef struct lt_random {
     uint64_t counter; /**< high 64 bits of the 128-bit counter */
 } lt_random;
 /** y[i] = x[i] * (u[i] >= p) / (1 - p), u[i] = word i / 2^32, i the row-major logical index. */
-typedef lt_status lt_dropout_fn(void *ctx, lt_random random, double p, const lt_view *x,
-                                const lt_view *y);
+LT_ENTRY(dropout, void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y);
 /** y[n,c,h,w] = (x[n,c,h,w] - mean[c]) / deviation[c]; x u8. */
-typedef lt_status lt_normalize_fn(void *ctx, const lt_normalize_config *config, const lt_view *x,
-                                  const lt_view *y);
+LT_ENTRY(normalize, void *ctx, const lt_normalize_config *config, const lt_view *x,
+         const lt_view *y);
 /** y[j] = factor * sum of x over the dimensions where y's extent is 1 and x's is not; same ndim. */
-typedef lt_status lt_sum_fn(void *ctx, double factor, const lt_view *x, const lt_view *y);
+LT_ENTRY(sum, void *ctx, double factor, const lt_view *x, const lt_view *y);
 
 /** x[i] += 1; x i64, contiguous. */
-typedef lt_status lt_count_up_fn(void *ctx, const lt_view *x);
+LT_ENTRY(count_up, void *ctx, const lt_view *x);
 
 /* Part 2: products. Transposes are strides. */
 
 /** y[b,m,n] = sum over k of a[b,m,k] * b[b,k,n]; all 3-D, equal B or a batch stride of 0. */
-typedef lt_status lt_matmul_fn(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
+LT_ENTRY(matmul, void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
 /** y[n,k] = bias[k] + sum over c of x[n,c] * w[k,c]; bias may be NULL. */
-typedef lt_status lt_linear_fn(void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
-                               const lt_view *y);
+LT_ENTRY(linear, void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
+         const lt_view *y);
 /** Formula: lt_conv2d(); b may be NULL. x, y channels-last. config has no zero fields left but
  *  padding. w may be f32 while x is 16-bit: it counts as rounded to x's dtype, in linear and in the
  *  gradients too; a packed copy per w->version is the backend's. */
-typedef lt_status lt_conv2d_fn(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                               const lt_view *w, const lt_view *b, const lt_view *y);
-typedef lt_status lt_conv2d_grad_x_fn(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
-                                      const lt_view *w, const lt_view *dx);
+LT_ENTRY(conv2d, void *ctx, const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
+         const lt_view *b, const lt_view *y);
+LT_ENTRY(conv2d_grad_x, void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+         const lt_view *w, const lt_view *dx);
 /** dw is f32 (f64 in f64), of w's shape and any strides. */
-typedef lt_status lt_conv2d_grad_w_fn(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
-                                      const lt_view *x, const lt_view *dw);
+LT_ENTRY(conv2d_grad_w, void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+         const lt_view *x, const lt_view *dw);
 
 /** Fused: conv2d without b, and batchnorm_stats of y. */
-typedef lt_status lt_conv2d_stats_fn(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                                     const lt_view *w, const lt_view *y, const lt_view *stats);
+LT_ENTRY(conv2d_stats, void *ctx, const lt_conv2d_config *config, const lt_view *x,
+         const lt_view *w, const lt_view *y, const lt_view *stats);
 
 /** What a batch norm with relu and without residual read: x, its coefficients
  *  (ext/norm_kernels.h), [C] each. */
@@ -65,42 +71,65 @@ typedef struct lt_batchnorm_before {
 } lt_batchnorm_before;
 /** Fused: the backward of a convolution whose input was relu(batchnorm(x)), and half of the batch
  *  norm's: dx as conv2d_grad_x gives it, or 0 where relu masks it; sums as batchnorm_grad_stats. */
-typedef lt_status lt_conv2d_grad_x_sums_fn(void *ctx, const lt_conv2d_config *config,
-                                           const lt_view *dy, const lt_view *w,
-                                           const lt_batchnorm_before *norm, const lt_view *dx,
-                                           const lt_view *sums);
+LT_ENTRY(conv2d_grad_x_sums, void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+         const lt_view *w, const lt_batchnorm_before *norm, const lt_view *dx, const lt_view *sums);
 
 /** Fused: conv2d_stats of relu(batchnorm(norm->x)), and the gradient of its weight, where that input
  *  was never written. *done false: it must be; nothing was computed. */
-typedef lt_status lt_conv2d_norm_stats_fn(void *ctx, const lt_conv2d_config *config,
-                                          const lt_batchnorm_before *norm, const lt_view *w,
-                                          const lt_view *y, const lt_view *stats, bool *done);
-typedef lt_status lt_conv2d_norm_grad_w_fn(void *ctx, const lt_conv2d_config *config,
-                                           const lt_view *dy, const lt_batchnorm_before *norm,
-                                           const lt_view *dw, bool *done);
+LT_ENTRY(conv2d_norm_stats, void *ctx, const lt_conv2d_config *config,
+         const lt_batchnorm_before *norm, const lt_view *w, const lt_view *y, const lt_view *stats,
+         bool *done);
+LT_ENTRY(conv2d_norm_grad_w, void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+         const lt_batchnorm_before *norm, const lt_view *dw, bool *done);
 
 /* Part 3: pooling and loss. A pooling's config has no zero fields left but padding. */
 
 /** index, u8 like y or NULL: the winner's place in its window, r * kernel_w + s. */
-typedef lt_status lt_maxpool2d_fn(void *ctx, const lt_pool2d_config *config, const lt_view *x,
-                                  const lt_view *y, const lt_view *index);
+LT_ENTRY(maxpool2d, void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y,
+         const lt_view *index);
 /** dy[1].data is NULL if the gradient has one addend. */
-typedef lt_status lt_maxpool2d_grad_fn(void *ctx, const lt_pool2d_config *config,
-                                       const lt_view dy[2], const lt_view *index,
-                                       const lt_view *dx);
-/** avgpool2d: x -> y. avgpool2d_grad: dy -> dx. */
-typedef lt_status lt_avgpool2d_fn(void *ctx, const lt_pool2d_config *config, const lt_view *from,
-                                  const lt_view *to);
+LT_ENTRY(maxpool2d_grad, void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
+         const lt_view *index, const lt_view *dx);
+LT_ENTRY(avgpool2d, void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y);
+LT_ENTRY(avgpool2d_grad, void *ctx, const lt_pool2d_config *config, const lt_view *dy,
+         const lt_view *dx);
 /** labels i32 [N] or floating [N,K]; lse [N] gets log(sum(exp(logits))) of each row; loss []. */
-typedef lt_status lt_softmax_xent_fn(void *ctx, double smoothing, const lt_view *logits,
-                                     const lt_view *labels, const lt_view *lse,
-                                     const lt_view *loss);
+LT_ENTRY(softmax_xent, void *ctx, double smoothing, const lt_view *logits, const lt_view *labels,
+         const lt_view *lse, const lt_view *loss);
 /** dx[n] = dloss/N * (softmax(logits[n]) * sum of q[n] - q[n]); dloss []. */
-typedef lt_status lt_softmax_xent_grad_fn(void *ctx, double smoothing, const lt_view *dloss,
-                                          const lt_view *logits, const lt_view *labels,
-                                          const lt_view *lse, const lt_view *dx);
+LT_ENTRY(softmax_xent_grad, void *ctx, double smoothing, const lt_view *dloss,
+         const lt_view *logits, const lt_view *labels, const lt_view *lse, const lt_view *dx);
 /** Formula: lt_topk_hits(). */
-typedef lt_status lt_topk_hits_fn(void *ctx, const lt_view *logits, const lt_view *labels,
-                                  const lt_view *hits);
+LT_ENTRY(topk_hits, void *ctx, const lt_view *logits, const lt_view *labels, const lt_view *hits);
+
+/** The entries above: ext/entry.h. */
+#define LT_OPERATION_ENTRIES(X)        \
+    X(fill, BASIC, OWN)                \
+    X(cast, BASIC, OWN)                \
+    X(add, BASIC, OWN)                 \
+    X(mul, BASIC, OWN)                 \
+    X(scale, BASIC, OWN)               \
+    X(relu, BASIC, OWN)                \
+    X(relu_grad, BASIC, OWN)           \
+    X(dropout, BASIC, OWN)             \
+    X(normalize, BASIC, OWN)           \
+    X(sum, BASIC, OWN)                 \
+    X(count_up, BASIC, REF)            \
+    X(matmul, BASIC, LIBRARY)          \
+    X(linear, BASIC, LIBRARY)          \
+    X(conv2d, BASIC, LIBRARY)          \
+    X(conv2d_grad_x, BASIC, LIBRARY)   \
+    X(conv2d_grad_w, BASIC, LIBRARY)   \
+    X(conv2d_stats, FUSED, NONE)       \
+    X(conv2d_grad_x_sums, FUSED, NONE) \
+    X(conv2d_norm_stats, FUSED, NONE)  \
+    X(conv2d_norm_grad_w, FUSED, NONE) \
+    X(maxpool2d, BASIC, OWN)           \
+    X(maxpool2d_grad, BASIC, OWN)      \
+    X(avgpool2d, BASIC, OWN)           \
+    X(avgpool2d_grad, BASIC, OWN)      \
+    X(softmax_xent, BASIC, OWN)        \
+    X(softmax_xent_grad, BASIC, OWN)   \
+    X(topk_hits, BASIC, REF)
 
 #endif

@@ -1,28 +1,25 @@
-/** The signatures of a backend's entries for normalisation, and what they compute. */
+/** A backend's entries for normalisation: their signatures, and what they compute. */
 #ifndef LATHER_EXT_NORM_KERNELS_H
 #define LATHER_EXT_NORM_KERNELS_H
 
-#include "lather/ext/view.h"
+#include "lather/ext/entry.h"
 #include "lather/ops/norm.h"
 
 /* Batch normalisation. stats [3,C]: count, mean, M2 (sum of centred squares).
  * coef [4,C]: mean, 1/sqrt(var+eps), scale = gamma/sqrt(var+eps), shift = beta - mean*scale.
  * Both of the master dtype, contiguous. */
 
-typedef lt_status lt_batchnorm_stats_fn(void *ctx, const lt_view *x, const lt_view *stats);
+LT_ENTRY(batchnorm_stats, void *ctx, const lt_view *x, const lt_view *stats);
 /** coef from stats; running statistics are updated if they have data (they do not in a replay).
  *  stats NULL: coef from the running statistics, which stay. */
-typedef lt_status lt_batchnorm_finish_fn(void *ctx, const lt_batchnorm2d_config *config,
-                                         const lt_view *stats, const lt_view *gamma,
-                                         const lt_view *beta, const lt_view *mean,
-                                         const lt_view *var, const lt_view *coef);
+LT_ENTRY(batchnorm_finish, void *ctx, const lt_batchnorm2d_config *config, const lt_view *stats,
+         const lt_view *gamma, const lt_view *beta, const lt_view *mean, const lt_view *var,
+         const lt_view *coef);
 /** y = act(x*scale + shift + residual). residual may be NULL. mask, u8 [ceil(count/8)] or NULL:
  *  bit e%8 of byte e/8 is set where y > 0 before rounding to its dtype, e the element's
  *  channels-last index ((n*H + h)*W + w)*C + c. */
-typedef lt_status lt_batchnorm_apply_fn(void *ctx, const lt_batchnorm2d_config *config,
-                                        const lt_view *x, const lt_view *coef,
-                                        const lt_view *residual, const lt_view *y,
-                                        const lt_view *mask);
+LT_ENTRY(batchnorm_apply, void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
+         const lt_view *coef, const lt_view *residual, const lt_view *y, const lt_view *mask);
 /** What backward of batch norm reads. dy[1].data is NULL if the gradient has one addend. With
  *  relu: the gradient counts where mask has a bit, or, if mask is NULL, where x*scale+shift > 0. */
 typedef struct lt_batchnorm_grad {
@@ -32,23 +29,32 @@ typedef struct lt_batchnorm_grad {
 } lt_batchnorm_grad;
 /** sums [2,C]: sum of g, sum of g * (x - mean) / sqrt(var+eps), g the masked gradient. g, like x or
  *  NULL, gets the masked gradient (it is the residual's). */
-typedef lt_status lt_batchnorm_grad_stats_fn(void *ctx, const lt_batchnorm_grad *in,
-                                             const lt_view *g, const lt_view *sums);
+LT_ENTRY(batchnorm_grad_stats, void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
+         const lt_view *sums);
 /** dx = scale * (g - sums[0]/count - xhat * sums[1]/count); count <= 0: dx = scale * g. */
-typedef lt_status lt_batchnorm_grad_x_fn(void *ctx, const lt_batchnorm_grad *in,
-                                         const lt_view *sums, double count, const lt_view *dx);
+LT_ENTRY(batchnorm_grad_x, void *ctx, const lt_batchnorm_grad *in, const lt_view *sums,
+         double count, const lt_view *dx);
 
 /** Formula: lt_group_norm(), of a 4-D x. stats [2,N,groups], of the master dtype, contiguous: mean,
  *  1/sqrt(var+eps). gamma and beta, contiguous and of the master dtype, may both be NULL. */
-typedef lt_status lt_group_norm_fn(void *ctx, const lt_group_norm_config *config, const lt_view *x,
-                                   const lt_view *gamma, const lt_view *beta, const lt_view *stats,
-                                   const lt_view *y);
+LT_ENTRY(group_norm, void *ctx, const lt_group_norm_config *config, const lt_view *x,
+         const lt_view *gamma, const lt_view *beta, const lt_view *stats, const lt_view *y);
 /** What backward of it reads, and what it writes: each of dx, dgamma and dbeta may be NULL. */
 typedef struct lt_group_norm_grad {
     const lt_view *dy, *x, *gamma, *stats;
     const lt_view *dx, *dgamma, *dbeta;
 } lt_group_norm_grad;
-typedef lt_status lt_group_norm_grad_fn(void *ctx, const lt_group_norm_config *config,
-                                        const lt_group_norm_grad *g);
+LT_ENTRY(group_norm_grad, void *ctx, const lt_group_norm_config *config,
+         const lt_group_norm_grad *g);
+
+/** The entries above: ext/entry.h. */
+#define LT_NORM_ENTRIES(X)              \
+    X(batchnorm_stats, BASIC, OWN)      \
+    X(batchnorm_finish, BASIC, REF)     \
+    X(batchnorm_apply, BASIC, OWN)      \
+    X(batchnorm_grad_stats, BASIC, OWN) \
+    X(batchnorm_grad_x, BASIC, OWN)     \
+    X(group_norm, BASIC, OWN)           \
+    X(group_norm_grad, BASIC, OWN)
 
 #endif

@@ -1,10 +1,9 @@
-/** The signatures of a backend's entries for optimizers. */
+/** A backend's entries for optimizers: their signatures, and what they compute. */
 #ifndef LATHER_EXT_OPTIM_KERNELS_H
 #define LATHER_EXT_OPTIM_KERNELS_H
 
-#include "lather/ext/root_kernels.h"
+#include "lather/ext/entry.h"
 #include "lather/ext/scalars.h"
-#include "lather/ext/view.h"
 
 #include <math.h>
 
@@ -23,11 +22,10 @@ typedef struct lt_optim_item {
 
 /** scalars: grad_norm, finite, grad_scale = min(1, clip_norm / grad_norm) / loss_scale, and
  *  applied + 1 if finite. The sum of squares is taken in double, in a fixed order. */
-typedef lt_status lt_grad_norm_fn(void *ctx, const lt_optim_item *item, size_t count,
-                                  lt_scalars *scalars);
+LT_ENTRY(grad_norm, void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars);
 
 /** After grad_norm: loss_scale and good_steps of the next step. */
-typedef lt_status lt_loss_scale_fn(void *ctx, const lt_loss_scaling *config, lt_scalars *scalars);
+LT_ENTRY(loss_scale, void *ctx, const lt_loss_scaling *config, lt_scalars *scalars);
 
 typedef struct lt_sgd_kernel {
     double momentum, dampening;
@@ -36,12 +34,12 @@ typedef struct lt_sgd_kernel {
 /** g += weight_decay * p; m = momentum * m + (1 - dampening) * g; p -= lr * (g + momentum * m if
  *  nesterov, else m). state: m (absent without momentum). An item's first update takes m = g:
  *  first[i] says so. */
-typedef lt_status lt_sgd_fn(void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item,
-                            const bool *first, size_t count, const lt_scalars *scalars);
+LT_ENTRY(sgd, void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item, const bool *first,
+         size_t count, const lt_scalars *scalars);
 
 /** g += weight_decay * p; s += g*g; p -= lr * g / (sqrt(s) + eps). state: s. */
-typedef lt_status lt_adagrad_fn(void *ctx, double eps, const lt_optim_item *item, size_t count,
-                                const lt_scalars *scalars);
+LT_ENTRY(adagrad, void *ctx, double eps, const lt_optim_item *item, size_t count,
+         const lt_scalars *scalars);
 
 typedef struct lt_adam_kernel {
     double beta1, beta2, eps;
@@ -49,12 +47,12 @@ typedef struct lt_adam_kernel {
 } lt_adam_kernel;
 /** m, v: EMA of g and g*g; p -= lr * m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps), t = applied.
  *  state: m, v. */
-typedef lt_status lt_adam_fn(void *ctx, const lt_adam_kernel *config, const lt_optim_item *item,
-                             size_t count, const lt_scalars *scalars);
+LT_ENTRY(adam, void *ctx, const lt_adam_kernel *config, const lt_optim_item *item, size_t count,
+         const lt_scalars *scalars);
 
 /** value += weight * (state[0] - value): the EMA of weights. */
-typedef lt_status lt_lerp_fn(void *ctx, double weight, const lt_optim_item *item, size_t count,
-                             const lt_scalars *scalars);
+LT_ENTRY(lerp, void *ctx, double weight, const lt_optim_item *item, size_t count,
+         const lt_scalars *scalars);
 
 /* Entries that take jobs: the jobs of one call are independent of each other and may run in any
  * order. With beta 0 the output is not read. scalars NULL in vec, gram, mode_product: no skips. */
@@ -86,15 +84,13 @@ typedef struct lt_vec_job {
     lt_vec_factor factor;
     lt_view a, b, y;
 } lt_vec_job;
-typedef lt_status lt_vec_fn(void *ctx, const lt_vec_job *job, size_t count,
-                            const lt_scalars *scalars);
+LT_ENTRY(vec, void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *scalars);
 /** job[0] to job[count-1], one after the other on the same elements: all views have one shape. */
 typedef struct lt_vec_list {
     const lt_vec_job *job;
     size_t count;
 } lt_vec_list;
-typedef lt_status lt_vec_lists_fn(void *ctx, const lt_vec_list *list, size_t count,
-                                  const lt_scalars *scalars);
+LT_ENTRY(vec_lists, void *ctx, const lt_vec_list *list, size_t count, const lt_scalars *scalars);
 
 static inline double lt_vec_bias(const lt_vec_job *job, const lt_scalars *s)
 {
@@ -120,28 +116,15 @@ static inline double lt_vec_beta(const lt_vec_job *job, const lt_scalars *s)
     return lt_vec_corrects_beta(job) ? job->beta / lt_vec_bias(job, s) : job->beta;
 }
 
-/** f = beta * f + alpha * G_dim G_dim^T, G_dim the matrix of g with rows along dimension dim. */
-typedef struct lt_gram_job {
-    lt_view g; /**< any strides */
-    lt_view f; /**< [n,n], symmetric, contiguous */
-    int dim;
-    double alpha, beta;
-} lt_gram_job;
-typedef lt_status lt_gram_fn(void *ctx, const lt_gram_job *job, size_t count,
-                             const lt_scalars *scalars);
-
-/** y = g times m along dimension dim: y[.., i, ..] = sum over j of m[i,j] * g[.., j, ..]. */
-typedef struct lt_mode_product_job {
-    lt_view g, y; /**< any strides, different memory */
-    lt_view m;    /**< [n,n], contiguous */
-    int dim;
-    bool transpose; /**< m[j,i] instead */
-} lt_mode_product_job;
-typedef lt_status lt_mode_product_fn(void *ctx, const lt_mode_product_job *job, size_t count,
-                                     const lt_scalars *scalars);
-
-/** out[i] = Frobenius norm of x[i] (any strides), in double, summed in a fixed order. out: f64
- *  [count] on the device. */
-typedef lt_status lt_frobenius_fn(void *ctx, const lt_view *x, size_t count, const lt_view *out);
+/** The entries above: ext/entry.h. */
+#define LT_OPTIM_ENTRIES(X)   \
+    X(grad_norm, BASIC, OWN)  \
+    X(loss_scale, BASIC, REF) \
+    X(sgd, BASIC, OWN)        \
+    X(adagrad, BASIC, OWN)    \
+    X(adam, BASIC, OWN)       \
+    X(lerp, BASIC, OWN)       \
+    X(vec, BASIC, OWN)        \
+    X(vec_lists, FUSED, OWN)
 
 #endif

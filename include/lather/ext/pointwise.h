@@ -2,7 +2,7 @@
 #ifndef LATHER_EXT_POINTWISE_H
 #define LATHER_EXT_POINTWISE_H
 
-#include "lather/ext/view.h"
+#include "lather/ext/entry.h"
 
 /** Functions of a[i], then of a[i] and b[i]. Gradients at the places where there is none are
  *  PyTorch's: of clamp 0 outside its bounds and for NaN, of maximum and minimum half for each where
@@ -49,12 +49,16 @@ static inline bool lt_pointwise_reads_y(lt_pointwise_kind kind)
 
 /** y[i] = f(a[i]) or f(a[i], b[i]); b is NULL for functions of one operand. Any strides; a stride of
  *  0 repeats. Arithmetic and rounding: ext/kernels.h, part 1. */
-typedef lt_status lt_pointwise_fn(void *ctx, const lt_pointwise *f, const lt_view *a,
-                                  const lt_view *b, const lt_view *y);
+LT_ENTRY(pointwise, void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
+         const lt_view *y);
 /** d[i] = dy[i] times the derivative of f by operand input (0: a, 1: b). For functions whose gradient
  *  reads y, a is y. */
-typedef lt_status lt_pointwise_grad_fn(void *ctx, const lt_pointwise *f, int input,
-                                       const lt_view *dy, const lt_view *a, const lt_view *b,
-                                       const lt_view *d);
+LT_ENTRY(pointwise_grad, void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
+         const lt_view *a, const lt_view *b, const lt_view *d);
+
+/** The entries above: ext/entry.h. */
+#define LT_POINTWISE_ENTRIES(X) \
+    X(pointwise, BASIC, OWN)    \
+    X(pointwise_grad, BASIC, OWN)
 
 #endif

@@ -4,6 +4,9 @@
 
 #include "lather/ext/backend.h"
 
+/* The first basic entry that is NULL, or NULL if there is none. */
+const char *lt_backend_missing(const lt_backend *be);
+
 /* Puts a function that is LT_E_UNSUPPORTED, naming itself, in place of every basic entry that is
  * NULL. Fused ones stay NULL. */
 void lt_backend_fill_missing(lt_backend *be);

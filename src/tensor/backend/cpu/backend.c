@@ -98,18 +98,14 @@ static void fill_table(void)
     table.close = close_device;
     table.has_fast = has_fast;
     table.threads = threads;
+#define SET_OWN(name) table.name = lt_cpu_##name;
+#define SET_LIBRARY(name)
+#define SET_REF(name)
+#define SET_NONE(name)
+#define SET(name, kind, cpu) SET_##cpu(name)
+    LT_BACKEND_ENTRIES(SET)
     lt_cpu_install_memory(&table);
-    lt_cpu_install_elementwise(&table);
-    lt_cpu_install_pointwise(&table);
-    lt_cpu_install_batchnorm(&table);
-    lt_cpu_install_group_norm(&table);
-    lt_cpu_install_pool(&table);
-    lt_cpu_install_loss(&table);
-    lt_cpu_install_optim(&table);
-    lt_cpu_install_vec(&table);
-    lt_cpu_install_contract(&table);
     lt_cpu_install_products(&table);
-    lt_cpu_install_rational(&table);
     lt_cpu_install_matrix(&table);
 }
 

@@ -83,7 +83,7 @@ static void merge_moments(const float *part, int64_t rows, int64_t grain, int64_
     }
 }
 
-static lt_status stats(void *ctx, const lt_view *x, const lt_view *out)
+lt_status lt_cpu_batchnorm_stats(void *ctx, const lt_view *x, const lt_view *out)
 {
     lt_cpu *cpu = ctx;
     if (!is_fast(x) || out->dtype != LT_F32)
@@ -113,9 +113,9 @@ static void apply_chunk(void *context, int64_t begin, int64_t end, int64_t chunk
     j->kernels->of[j->store].bn_apply(&j->in, begin, end);
 }
 
-static lt_status apply(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
-                       const lt_view *coef, const lt_view *residual, const lt_view *y,
-                       const lt_view *mask)
+lt_status lt_cpu_batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
+                                 const lt_view *coef, const lt_view *residual, const lt_view *y,
+                                 const lt_view *mask)
 {
     const lt_cpu *cpu = ctx;
     if (!is_fast(x) || !is_like(y, x) || !is_like(residual, x) || coef->dtype != LT_F32)
@@ -166,8 +166,8 @@ static void grad_sums_chunk(void *context, int64_t begin, int64_t end, int64_t c
     j->kernels->of[j->store].bn_grad_sums(&j->in, begin, end, part, part + j->in.channels);
 }
 
-static lt_status grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
-                            const lt_view *sums)
+lt_status lt_cpu_batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
+                                      const lt_view *sums)
 {
     lt_cpu *cpu = ctx;
     if (!is_fast_grad(in, g) || sums->dtype != LT_F32)
@@ -200,8 +200,8 @@ static void grad_x_chunk(void *context, int64_t begin, int64_t end, int64_t chun
 }
 
 /* dx = scale * g + slope * (x - mean) + offset, the last two per channel. */
-static lt_status grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view *sums, double count,
-                        const lt_view *dx)
+lt_status lt_cpu_batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view *sums,
+                                  double count, const lt_view *dx)
 {
     lt_cpu *cpu = ctx;
     if (!is_fast_grad(in, dx) || sums->dtype != LT_F32)
@@ -221,12 +221,4 @@ static lt_status grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view *s
     j.in.offset = line + c;
     lt_parallel(rows_of(in->x), grain_of(in->x, WRITE_CHUNK), grad_x_chunk, &j);
     return LT_OK;
-}
-
-void lt_cpu_install_batchnorm(lt_backend *be)
-{
-    be->batchnorm_stats = stats;
-    be->batchnorm_apply = apply;
-    be->batchnorm_grad_stats = grad_stats;
-    be->batchnorm_grad_x = grad_x;
 }

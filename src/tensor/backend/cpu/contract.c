@@ -1,7 +1,7 @@
 /* Contractions of Shampoo in f32: gram and mode products as matrix products of operands that are
  * read where they lie, whatever their strides. Products are cut into tasks by size alone, and a
  * task's sums have one order: the same bits for any number of threads. Of a gram matrix only the
- * upper half is computed. Formulas: ext/optim_kernels.h; kernels: kernels/product.h. */
+ * upper half is computed. Formulas: ext/matrix_kernels.h; kernels: kernels/product.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -348,20 +348,13 @@ static lt_status run_jobs(void *ctx, const void *jobs, size_t count, add_fn *add
     return st;
 }
 
-static lt_status gram_jobs(void *ctx, const lt_gram_job *job, size_t count,
-                           const lt_scalars *scalars)
+lt_status lt_cpu_gram(void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars)
 {
     return scalars && !scalars->finite ? LT_OK : run_jobs(ctx, job, count, add_gram);
 }
 
-static lt_status product_jobs(void *ctx, const lt_mode_product_job *job, size_t count,
+lt_status lt_cpu_mode_product(void *ctx, const lt_mode_product_job *job, size_t count,
                               const lt_scalars *scalars)
 {
     return scalars && !scalars->finite ? LT_OK : run_jobs(ctx, job, count, add_product);
-}
-
-void lt_cpu_install_contract(lt_backend *be)
-{
-    be->gram = gram_jobs;
-    be->mode_product = product_jobs;
 }

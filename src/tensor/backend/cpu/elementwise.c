@@ -54,7 +54,7 @@ CHUNK(relu, relu(AT(a), AT(y), count))
 CHUNK(relu_grad, relu_grad(AT(a), AT(b), AT(y), count))
 CHUNK(scale, scale((float)j->number, AT(a), AT(y), count))
 
-static lt_status add(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+lt_status lt_cpu_add(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     if (!fast(a, b, y))
         return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_ADD}, a, b, y);
@@ -63,7 +63,7 @@ static lt_status add(void *ctx, const lt_view *a, const lt_view *b, const lt_vie
     return LT_OK;
 }
 
-static lt_status mul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+lt_status lt_cpu_mul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     if (!fast(a, b, y))
         return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_MUL}, a, b, y);
@@ -72,7 +72,7 @@ static lt_status mul(void *ctx, const lt_view *a, const lt_view *b, const lt_vie
     return LT_OK;
 }
 
-static lt_status relu(void *ctx, const lt_view *x, const lt_view *y)
+lt_status lt_cpu_relu(void *ctx, const lt_view *x, const lt_view *y)
 {
     if (!fast(x, x, y))
         return lt_backend_ref()->relu(ctx, x, y);
@@ -81,7 +81,7 @@ static lt_status relu(void *ctx, const lt_view *x, const lt_view *y)
     return LT_OK;
 }
 
-static lt_status relu_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
+lt_status lt_cpu_relu_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
 {
     if (!fast(dy, y, dx))
         return lt_backend_ref()->relu_grad(ctx, dy, y, dx);
@@ -100,7 +100,7 @@ static lt_status scale_strided(void *ctx, double factor, const lt_view *x, const
     return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_MUL}, x, &b, y);
 }
 
-static lt_status scale(void *ctx, double factor, const lt_view *x, const lt_view *y)
+lt_status lt_cpu_scale(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
     if (!fast(x, x, y))
         return scale_strided(ctx, factor, x, y);
@@ -128,7 +128,7 @@ static void clear_chunk(void *context, int64_t begin, int64_t end, int64_t chunk
     memset(j->y + (size_t)begin * j->size, 0, (size_t)(end - begin) * j->size);
 }
 
-static lt_status fill(void *ctx, double value, const lt_view *y)
+lt_status lt_cpu_fill(void *ctx, double value, const lt_view *y)
 {
     const bool zero = fpclassify(value) == FP_ZERO && !signbit(value); /* not -0 */
     if (!lt_view_is_dense(y) || !(zero || y->dtype == LT_F32))
@@ -162,7 +162,7 @@ static void copy_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
     memcpy(AT(y), AT(a), (size_t)(end - begin) * j->size);
 }
 
-static lt_status cast(void *ctx, const lt_view *x, const lt_view *y)
+lt_status lt_cpu_cast(void *ctx, const lt_view *x, const lt_view *y)
 {
     lt_chunk_fn *fn = NULL;
     if (x->dtype == y->dtype)
@@ -195,7 +195,7 @@ static void dropout_chunk(void *context, int64_t begin, int64_t end, int64_t chu
     }
 }
 
-static lt_status dropout(void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y)
+lt_status lt_cpu_dropout(void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y)
 {
     if (!fast(x, x, y) || y->dtype != LT_F32 || !lt_view_is_contiguous(y))
         return lt_backend_ref()->dropout(ctx, random, p, x, y);
@@ -224,7 +224,7 @@ static void normalize_chunk(void *context, int64_t begin, int64_t end, int64_t c
                                        end - begin);
 }
 
-static lt_status normalize(void *ctx, const lt_normalize_config *config, const lt_view *x,
+lt_status lt_cpu_normalize(void *ctx, const lt_normalize_config *config, const lt_view *x,
                            const lt_view *y)
 {
     const lt_cpu *cpu = ctx;
@@ -296,7 +296,7 @@ static lt_status sum_all(lt_cpu *cpu, double factor, const lt_view *x, float *y)
 }
 
 /* Sums in double over chunks' sums in f32; chunks are cut by size alone. */
-static lt_status sum(void *ctx, double factor, const lt_view *x, const lt_view *y)
+lt_status lt_cpu_sum(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
     lt_cpu *cpu = ctx;
     int64_t channels;
@@ -325,18 +325,4 @@ static lt_status sum(void *ctx, double factor, const lt_view *x, const lt_view *
         out[c] = (float)(factor * total);
     }
     return LT_OK;
-}
-
-void lt_cpu_install_elementwise(lt_backend *be)
-{
-    be->add = add;
-    be->mul = mul;
-    be->relu = relu;
-    be->relu_grad = relu_grad;
-    be->scale = scale;
-    be->fill = fill;
-    be->cast = cast;
-    be->dropout = dropout;
-    be->normalize = normalize;
-    be->sum = sum;
 }

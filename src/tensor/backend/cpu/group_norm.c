@@ -105,7 +105,7 @@ static void forward_images(void *context, int64_t begin, int64_t end, int64_t ch
     }
 }
 
-static lt_status group_norm(void *ctx, const lt_group_norm_config *config, const lt_view *x,
+lt_status lt_cpu_group_norm(void *ctx, const lt_group_norm_config *config, const lt_view *x,
                             const lt_view *gamma, const lt_view *beta, const lt_view *stats,
                             const lt_view *y)
 {
@@ -185,7 +185,7 @@ static void sum_images(const job *j, int row, const lt_view *out)
     }
 }
 
-static lt_status group_norm_grad(void *ctx, const lt_group_norm_config *config,
+lt_status lt_cpu_group_norm_grad(void *ctx, const lt_group_norm_config *config,
                                  const lt_group_norm_grad *g)
 {
     lt_cpu *cpu = ctx;
@@ -203,10 +203,4 @@ static lt_status group_norm_grad(void *ctx, const lt_group_norm_config *config,
     sum_images(&j, PRODUCT, g->dgamma);
     sum_images(&j, SUM, g->dbeta);
     return LT_OK;
-}
-
-void lt_cpu_install_group_norm(lt_backend *be)
-{
-    be->group_norm = group_norm;
-    be->group_norm_grad = group_norm_grad;
 }

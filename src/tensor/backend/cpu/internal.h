@@ -68,25 +68,20 @@ typedef lt_status lt_cpu_job_fn(void *context, int64_t index);
  * message was set on the thread that failed: here it is only "cpu: what failed". */
 lt_status lt_cpu_each(const char *what, size_t count, lt_cpu_job_fn *fn, void *context);
 
-/* The entry, for others that compute one of its functions. */
-lt_status lt_cpu_pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
-                           const lt_view *y);
+/* The entries that are the cpu backend's own. */
+#define LT_CPU_OWN(name) lt_##name##_fn lt_cpu_##name;
+#define LT_CPU_LIBRARY(name)
+#define LT_CPU_REF(name)
+#define LT_CPU_NONE(name)
+#define LT_CPU_ENTRY(name, kind, cpu) LT_CPU_##cpu(name)
+LT_BACKEND_ENTRIES(LT_CPU_ENTRY)
 
-/* Parts of the backend: each replaces entries of the table by its own. */
+/* Put what depends on the machine or on the build in place of ref's: the memory, oneDNN's entries and
+ * LAPACK's (nothing in a build without). */
 void lt_cpu_install_memory(lt_backend *be);
-void lt_cpu_install_elementwise(lt_backend *be);
-void lt_cpu_install_pointwise(lt_backend *be);
-void lt_cpu_install_batchnorm(lt_backend *be);
-void lt_cpu_install_group_norm(lt_backend *be);
-void lt_cpu_install_pool(lt_backend *be);
-void lt_cpu_install_loss(lt_backend *be);
-void lt_cpu_install_optim(lt_backend *be);
-void lt_cpu_install_vec(lt_backend *be);
-void lt_cpu_install_contract(lt_backend *be);
-void lt_cpu_install_products(lt_backend *be); /* oneDNN, or nothing */
-void lt_cpu_install_rational(lt_backend *be);
-void lt_cpu_install_qr(lt_backend *be);     /* LAPACK */
-void lt_cpu_install_matrix(lt_backend *be); /* BLAS and LAPACK, or nothing */
+void lt_cpu_install_products(lt_backend *be);
+void lt_cpu_install_qr(lt_backend *be);
+void lt_cpu_install_matrix(lt_backend *be);
 
 /* Opens and closes what a library needs; succeeds without it. */
 lt_status lt_cpu_products_open(lt_cpu *cpu);

@@ -101,7 +101,7 @@ static void loss_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-static lt_status softmax_xent(void *ctx, double smoothing, const lt_view *logits,
+lt_status lt_cpu_softmax_xent(void *ctx, double smoothing, const lt_view *logits,
                               const lt_view *labels, const lt_view *lse, const lt_view *loss)
 {
     if (!is_fast(logits, labels, lse) || loss->dtype != LT_F32)
@@ -153,7 +153,7 @@ static void grad_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-static lt_status softmax_xent_grad(void *ctx, double smoothing, const lt_view *dloss,
+lt_status lt_cpu_softmax_xent_grad(void *ctx, double smoothing, const lt_view *dloss,
                                    const lt_view *logits, const lt_view *labels, const lt_view *lse,
                                    const lt_view *dx)
 {
@@ -166,10 +166,4 @@ static lt_status softmax_xent_grad(void *ctx, double smoothing, const lt_view *d
     j.factor = (double)*(const float *)dloss->data / (double)rows;
     lt_parallel(rows, 1, grad_rows, &j);
     return LT_OK;
-}
-
-void lt_cpu_install_loss(lt_backend *be)
-{
-    be->softmax_xent = softmax_xent;
-    be->softmax_xent_grad = softmax_xent_grad;
 }

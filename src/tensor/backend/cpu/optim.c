@@ -88,7 +88,7 @@ static void norm_pieces(void *context, int64_t begin, int64_t end, int64_t chunk
     }
 }
 
-static lt_status grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars)
+lt_status lt_cpu_grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars)
 {
     if (!is_fast(item, count))
         return lt_backend_ref()->grad_norm(ctx, item, count, scalars);
@@ -126,7 +126,7 @@ static void sgd_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-static lt_status sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item,
+lt_status lt_cpu_sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item,
                      const bool *first, size_t count, const lt_scalars *scalars)
 {
     if (!is_fast(item, count))
@@ -152,7 +152,7 @@ static void adagrad_pieces(void *context, int64_t begin, int64_t end, int64_t ch
     }
 }
 
-static lt_status adagrad(void *ctx, double eps, const lt_optim_item *item, size_t count,
+lt_status lt_cpu_adagrad(void *ctx, double eps, const lt_optim_item *item, size_t count,
                          const lt_scalars *scalars)
 {
     if (!is_fast(item, count))
@@ -186,7 +186,7 @@ static void adam_pieces(void *context, int64_t begin, int64_t end, int64_t chunk
     }
 }
 
-static lt_status adam(void *ctx, const lt_adam_kernel *config, const lt_optim_item *item,
+lt_status lt_cpu_adam(void *ctx, const lt_adam_kernel *config, const lt_optim_item *item,
                       size_t count, const lt_scalars *scalars)
 {
     if (!is_fast(item, count))
@@ -212,7 +212,7 @@ static void lerp_pieces(void *context, int64_t begin, int64_t end, int64_t chunk
     }
 }
 
-static lt_status lerp(void *ctx, double weight, const lt_optim_item *item, size_t count,
+lt_status lt_cpu_lerp(void *ctx, double weight, const lt_optim_item *item, size_t count,
                       const lt_scalars *scalars)
 {
     if (!is_fast(item, count))
@@ -220,13 +220,4 @@ static lt_status lerp(void *ctx, double weight, const lt_optim_item *item, size_
     pass p = {.item = item, .scalars = scalars, .number = weight};
     int64_t pieces;
     return scalars->finite ? run(ctx, &p, count, lerp_pieces, &pieces) : LT_OK;
-}
-
-void lt_cpu_install_optim(lt_backend *be)
-{
-    be->grad_norm = grad_norm;
-    be->sgd = sgd;
-    be->adagrad = adagrad;
-    be->adam = adam;
-    be->lerp = lerp;
 }

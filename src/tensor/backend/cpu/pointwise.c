@@ -183,7 +183,7 @@ lt_status lt_cpu_pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, c
     return run_all(&j) ? LT_OK : lt_backend_ref()->pointwise(ctx, f, a, b, y);
 }
 
-static lt_status pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
+lt_status lt_cpu_pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
                                 const lt_view *a, const lt_view *b, const lt_view *d)
 {
     job j = make_job(ctx, f);
@@ -193,10 +193,4 @@ static lt_status pointwise_grad(void *ctx, const lt_pointwise *f, int input, con
     j.view[A] = a;
     j.view[B] = b;
     return run_all(&j) ? LT_OK : lt_backend_ref()->pointwise_grad(ctx, f, input, dy, a, b, d);
-}
-
-void lt_cpu_install_pointwise(lt_backend *be)
-{
-    be->pointwise = lt_cpu_pointwise;
-    be->pointwise_grad = pointwise_grad;
 }

@@ -78,8 +78,8 @@ static void max_row(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-static lt_status maxpool(void *ctx, const lt_pool2d_config *config, const lt_view *x,
-                         const lt_view *y, const lt_view *index)
+lt_status lt_cpu_maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
+                           const lt_view *y, const lt_view *index)
 {
     if (!is_fast(x, y) || !is_bytes(index))
         return lt_backend_ref()->maxpool2d(ctx, config, x, y, index);
@@ -129,8 +129,8 @@ static void max_grad_row(void *context, int64_t begin, int64_t end, int64_t chun
     }
 }
 
-static lt_status maxpool_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
-                              const lt_view *index, const lt_view *dx)
+lt_status lt_cpu_maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
+                                const lt_view *index, const lt_view *dx)
 {
     /* Windows that reach one position, along one axis. */
     const int deep = (config->kernel_h + config->stride_h - 1) / config->stride_h;
@@ -195,8 +195,8 @@ static void mean_row(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-static lt_status avgpool(void *ctx, const lt_pool2d_config *config, const lt_view *x,
-                         const lt_view *y)
+lt_status lt_cpu_avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
+                           const lt_view *y)
 {
     if (!is_fast(x, y))
         return lt_backend_ref()->avgpool2d(ctx, config, x, y);
@@ -248,8 +248,8 @@ static void mean_grad_row(void *context, int64_t begin, int64_t end, int64_t chu
     }
 }
 
-static lt_status avgpool_grad(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
-                              const lt_view *dx)
+lt_status lt_cpu_avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
+                                const lt_view *dx)
 {
     if (!is_fast(dx, dy))
         return lt_backend_ref()->avgpool2d_grad(ctx, config, dy, dx);
@@ -259,12 +259,4 @@ static lt_status avgpool_grad(void *ctx, const lt_pool2d_config *config, const l
     else
         lt_parallel(dx->shape.dim[0] * dx->shape.dim[2], 1, mean_grad_row, &j);
     return LT_OK;
-}
-
-void lt_cpu_install_pool(lt_backend *be)
-{
-    be->maxpool2d = maxpool;
-    be->maxpool2d_grad = maxpool_grad;
-    be->avgpool2d = avgpool;
-    be->avgpool2d_grad = avgpool_grad;
 }

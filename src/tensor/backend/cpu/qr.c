@@ -1,5 +1,5 @@
 /* Orthogonal factors by LAPACK's Householder QR, and ref's Jacobi angles, a matrix a thread.
- * Formulas: ext/root_kernels.h. */
+ * Formulas: ext/matrix_kernels.h. */
 
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"

@@ -1,5 +1,5 @@
 /* Sums of shifted inverses: one matrix a thread.
- * Formula: ext/optim_kernels.h. */
+ * Formulas: ext/matrix_kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/cpu.h"
@@ -80,7 +80,7 @@ static bool is_ours(const lt_rational_job *job)
            && (job->a.dtype == LT_F32 || job->a.dtype == LT_F64);
 }
 
-static lt_status rational(void *ctx, lt_rational_job *job, size_t count)
+lt_status lt_cpu_rational(void *ctx, lt_rational_job *job, size_t count)
 {
     const lt_cpu *cpu = ctx;
     list l = {.kernels = cpu->kernels, .job = job};
@@ -97,9 +97,4 @@ static lt_status rational(void *ctx, lt_rational_job *job, size_t count)
     lt_parallel((int64_t)count, 1, run, &l);
     lt_free(l.work);
     return LT_OK;
-}
-
-void lt_cpu_install_rational(lt_backend *be)
-{
-    be->rational = rational;
 }

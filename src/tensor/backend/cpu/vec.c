@@ -153,7 +153,7 @@ static int64_t cut(const lt_vec_list *list, size_t count, piece *out)
     return pieces;
 }
 
-static lt_status vec_lists(void *ctx, const lt_vec_list *list, size_t count,
+lt_status lt_cpu_vec_lists(void *ctx, const lt_vec_list *list, size_t count,
                            const lt_scalars *scalars)
 {
     if (scalars && !scalars->finite)
@@ -171,20 +171,14 @@ static lt_status vec_lists(void *ctx, const lt_vec_list *list, size_t count,
     return LT_OK;
 }
 
-static lt_status vec(void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *scalars)
+lt_status lt_cpu_vec(void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *scalars)
 {
     lt_vec_list *list = lt_alloc(count + 1, sizeof *list);
     if (!list)
         return LT_E_NOMEM;
     for (size_t i = 0; i < count; i++)
         list[i] = (lt_vec_list){&job[i], 1};
-    lt_status st = vec_lists(ctx, list, count, scalars);
+    lt_status st = lt_cpu_vec_lists(ctx, list, count, scalars);
     lt_free(list);
     return st;
-}
-
-void lt_cpu_install_vec(lt_backend *be)
-{
-    be->vec = vec;
-    be->vec_lists = vec_lists;
 }

@@ -43,8 +43,9 @@ static void moments(extents e, const real *x, int64_t c, double *mean, double *m
     *m2 = square;
 }
 
-lt_status NAME(batchnorm_stats)(void *ctx, const lt_view *x, const lt_view *stats)
+lt_status ENTRY(batchnorm_stats)(void *ctx, const lt_view *x, const lt_view *stats)
 {
+    IF_F64(x, batchnorm_stats, ctx, x, stats);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     extents e = measure(x);
@@ -84,10 +85,11 @@ static void set_mask(extents e, const real *y, int64_t count, const lt_view *mas
     }
 }
 
-lt_status NAME(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
-                                const lt_view *coef, const lt_view *residual, const lt_view *y,
-                                const lt_view *mask)
+lt_status ENTRY(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
+                                 const lt_view *coef, const lt_view *residual, const lt_view *y,
+                                 const lt_view *mask)
 {
+    IF_F64(y, batchnorm_apply, ctx, config, x, coef, residual, y, mask);
     (void)ctx;
     bool ok = true;
     extents e = measure(x);
@@ -150,9 +152,10 @@ static lt_status inputs_gather(const lt_batchnorm_grad *from, extents e, inputs 
     return LT_OK;
 }
 
-lt_status NAME(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, const lt_view *g,
-                                     const lt_view *sums)
+lt_status ENTRY(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, const lt_view *g,
+                                      const lt_view *sums)
 {
+    IF_F64(from->x, batchnorm_grad_stats, ctx, from, g, sums);
     (void)ctx;
     inputs in;
     extents e = measure(from->x);
@@ -176,9 +179,10 @@ lt_status NAME(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, c
     return st;
 }
 
-lt_status NAME(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, const lt_view *sums,
-                                 double count, const lt_view *dx)
+lt_status ENTRY(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, const lt_view *sums,
+                                  double count, const lt_view *dx)
 {
+    IF_F64(dx, batchnorm_grad_x, ctx, from, sums, count, dx);
     (void)ctx;
     inputs in;
     extents e = measure(from->x);

@@ -97,9 +97,10 @@ static void backward_w(const tap *t, int64_t step, const real *dy, const real *x
     dw[t->w] += sum;
 }
 
-lt_status NAME(conv2d)(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                       const lt_view *w, const lt_view *b, const lt_view *y)
+lt_status ENTRY(conv2d)(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                        const lt_view *w, const lt_view *b, const lt_view *y)
 {
+    IF_F64(y, conv2d, ctx, config, x, w, b, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     geometry g = measure(config, x, w, y);
@@ -136,17 +137,19 @@ static lt_status gradient(const geometry *g, tap_fn *fn, real *dy, real *in, con
     return st;
 }
 
-lt_status NAME(conv2d_grad_x)(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
-                              const lt_view *w, const lt_view *dx)
+lt_status ENTRY(conv2d_grad_x)(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                               const lt_view *w, const lt_view *dx)
 {
+    IF_F64(dx, conv2d_grad_x, ctx, config, dy, w, dx);
     (void)ctx;
     geometry g = measure(config, dx, w, dy);
     return gradient(&g, backward_x, NAME(gather)(dy), NAME(gather_rounded)(w, dy->dtype), dx);
 }
 
-lt_status NAME(conv2d_grad_w)(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
-                              const lt_view *x, const lt_view *dw)
+lt_status ENTRY(conv2d_grad_w)(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                               const lt_view *x, const lt_view *dw)
 {
+    IF_F64(dw, conv2d_grad_w, ctx, config, dy, x, dw);
     (void)ctx;
     geometry g = measure(config, x, dw, dy);
     return gradient(&g, backward_w, NAME(gather)(dy), NAME(gather)(x), dw);

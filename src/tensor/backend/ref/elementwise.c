@@ -36,26 +36,30 @@ static lt_status binary(binary_rule *rule, const lt_view *a, const lt_view *b, c
     return st;
 }
 
-lt_status NAME(add)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+lt_status ENTRY(add)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
+    IF_F64(y, add, ctx, a, b, y);
     (void)ctx;
     return binary(add, a, b, y);
 }
 
-lt_status NAME(mul)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+lt_status ENTRY(mul)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
+    IF_F64(y, mul, ctx, a, b, y);
     (void)ctx;
     return binary(multiply, a, b, y);
 }
 
-lt_status NAME(relu_grad)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+lt_status ENTRY(relu_grad)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
+    IF_F64(y, relu_grad, ctx, a, b, y);
     (void)ctx;
     return binary(pass_where_positive, a, b, y);
 }
 
-lt_status NAME(scale)(void *ctx, double factor, const lt_view *x, const lt_view *y)
+lt_status ENTRY(scale)(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
+    IF_F64(y, scale, ctx, factor, x, y);
     (void)ctx;
     real *u = NAME(gather)(x);
     if (!u)
@@ -67,8 +71,9 @@ lt_status NAME(scale)(void *ctx, double factor, const lt_view *x, const lt_view 
     return LT_OK;
 }
 
-lt_status NAME(relu)(void *ctx, const lt_view *x, const lt_view *y)
+lt_status ENTRY(relu)(void *ctx, const lt_view *x, const lt_view *y)
 {
+    IF_F64(y, relu, ctx, x, y);
     (void)ctx;
     real *u = NAME(gather)(x);
     if (!u)
@@ -80,8 +85,9 @@ lt_status NAME(relu)(void *ctx, const lt_view *x, const lt_view *y)
     return LT_OK;
 }
 
-lt_status NAME(dropout)(void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y)
+lt_status ENTRY(dropout)(void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y)
 {
+    IF_F64(y, dropout, ctx, random, p, x, y);
     (void)ctx;
     real *u = NAME(gather)(x);
     if (!u)
@@ -98,9 +104,10 @@ lt_status NAME(dropout)(void *ctx, lt_random random, double p, const lt_view *x,
     return LT_OK;
 }
 
-lt_status NAME(normalize)(void *ctx, const lt_normalize_config *config, const lt_view *x,
-                          const lt_view *y)
+lt_status ENTRY(normalize)(void *ctx, const lt_normalize_config *config, const lt_view *x,
+                           const lt_view *y)
 {
+    IF_F64(y, normalize, ctx, config, x, y);
     (void)ctx;
     real *u = NAME(gather)(x);
     if (!u)
@@ -132,8 +139,9 @@ static const real *add_up(const lt_view *x, const lt_view *y, int dim, const rea
     return in;
 }
 
-lt_status NAME(sum)(void *ctx, double factor, const lt_view *x, const lt_view *y)
+lt_status ENTRY(sum)(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
+    IF_F64(x, sum, ctx, factor, x, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     int64_t count = lt_ref_count(y);

@@ -34,10 +34,11 @@ static real of_channel(const real *values, extents e, int64_t i, real otherwise)
     return values ? values[i / e.pixels % e.c] : otherwise;
 }
 
-lt_status NAME(group_norm)(void *ctx, const lt_group_norm_config *config, const lt_view *x,
-                           const lt_view *gamma, const lt_view *beta, const lt_view *stats,
-                           const lt_view *y)
+lt_status ENTRY(group_norm)(void *ctx, const lt_group_norm_config *config, const lt_view *x,
+                            const lt_view *gamma, const lt_view *beta, const lt_view *stats,
+                            const lt_view *y)
 {
+    IF_F64(y, group_norm, ctx, config, x, gamma, beta, stats, y);
     (void)ctx;
     const extents e = measure(x, config);
     const int64_t all = e.n * e.groups;
@@ -121,9 +122,10 @@ static void write_grads(const parts *p, const lt_group_norm_grad *g, real *dx, d
         lt_ref_scatter_f64(sums + p->e.c, g->dbeta);
 }
 
-lt_status NAME(group_norm_grad)(void *ctx, const lt_group_norm_config *config,
-                                const lt_group_norm_grad *g)
+lt_status ENTRY(group_norm_grad)(void *ctx, const lt_group_norm_config *config,
+                                 const lt_group_norm_grad *g)
 {
+    IF_F64(g->x, group_norm_grad, ctx, config, g);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     parts p = {measure(g->x, config), NAME(gather)(g->dy), NAME(gather)(g->x),

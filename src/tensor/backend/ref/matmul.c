@@ -15,8 +15,9 @@ static void multiply_add(const real *a, const real *b, real *y, const int64_t mn
         }
 }
 
-lt_status NAME(matmul)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+lt_status ENTRY(matmul)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
+    IF_F64(y, matmul, ctx, a, b, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     int64_t mnk[3] = {y->shape.dim[1], y->shape.dim[2], a->shape.dim[2]};
@@ -35,9 +36,10 @@ lt_status NAME(matmul)(void *ctx, const lt_view *a, const lt_view *b, const lt_v
     return st;
 }
 
-lt_status NAME(linear)(void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
-                       const lt_view *y)
+lt_status ENTRY(linear)(void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
+                        const lt_view *y)
 {
+    IF_F64(y, linear, ctx, x, w, bias, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     int64_t mnk[3] = {y->shape.dim[0], y->shape.dim[1], x->shape.dim[1]};

@@ -26,9 +26,10 @@
 #endif
 #include "tensor/backend/pointwise.h"
 
-lt_status NAME(pointwise)(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
-                          const lt_view *y)
+lt_status ENTRY(pointwise)(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
+                           const lt_view *y)
 {
+    IF_F64(y, pointwise, ctx, f, a, b, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     real *u = NAME(gather)(a), *v = NAME(gather)(b ? b : a);
@@ -43,9 +44,10 @@ lt_status NAME(pointwise)(void *ctx, const lt_pointwise *f, const lt_view *a, co
     return st;
 }
 
-lt_status NAME(pointwise_grad)(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
-                               const lt_view *a, const lt_view *b, const lt_view *d)
+lt_status ENTRY(pointwise_grad)(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
+                                const lt_view *a, const lt_view *b, const lt_view *d)
 {
+    IF_F64(d, pointwise_grad, ctx, f, input, dy, a, b, d);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     real *g = NAME(gather)(dy), *u = NAME(gather)(a), *v = NAME(gather)(b ? b : a);

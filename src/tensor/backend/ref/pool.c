@@ -59,9 +59,10 @@ static int64_t winner(const real *plane, int64_t width, const lt_pool2d_config *
     return best;
 }
 
-lt_status NAME(maxpool2d)(void *ctx, const lt_pool2d_config *config, const lt_view *x,
-                          const lt_view *y, const lt_view *index)
+lt_status ENTRY(maxpool2d)(void *ctx, const lt_pool2d_config *config, const lt_view *x,
+                           const lt_view *y, const lt_view *index)
 {
+    IF_F64(y, maxpool2d, ctx, config, x, y, index);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     int64_t count = lt_ref_count(y), width = x->shape.dim[3];
@@ -86,9 +87,10 @@ lt_status NAME(maxpool2d)(void *ctx, const lt_pool2d_config *config, const lt_vi
     return st;
 }
 
-lt_status NAME(maxpool2d_grad)(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
-                               const lt_view *index, const lt_view *dx)
+lt_status ENTRY(maxpool2d_grad)(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
+                                const lt_view *index, const lt_view *dx)
 {
+    IF_F64(dx, maxpool2d_grad, ctx, config, dy, index, dx);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     const lt_shape *x = &dx->shape, *y = &dy[0].shape;
@@ -110,9 +112,10 @@ lt_status NAME(maxpool2d_grad)(void *ctx, const lt_pool2d_config *config, const 
     return st;
 }
 
-lt_status NAME(avgpool2d)(void *ctx, const lt_pool2d_config *config, const lt_view *x,
-                          const lt_view *y)
+lt_status ENTRY(avgpool2d)(void *ctx, const lt_pool2d_config *config, const lt_view *x,
+                           const lt_view *y)
 {
+    IF_F64(y, avgpool2d, ctx, config, x, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     int64_t count = lt_ref_count(y), width = x->shape.dim[3];
@@ -136,9 +139,10 @@ lt_status NAME(avgpool2d)(void *ctx, const lt_pool2d_config *config, const lt_vi
     return st;
 }
 
-lt_status NAME(avgpool2d_grad)(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
-                               const lt_view *dx)
+lt_status ENTRY(avgpool2d_grad)(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
+                                const lt_view *dx)
 {
+    IF_F64(dx, avgpool2d_grad, ctx, config, dy, dx);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     const lt_shape *x = &dx->shape, *y = &dy->shape;

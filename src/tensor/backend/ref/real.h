@@ -1,14 +1,23 @@
 /* The type that a build of the reference kernels computes in. Files that include this are compiled
- * twice: for f32 and 16-bit data with real = float, for f64 data with real = double. */
+ * twice: for f32 and 16-bit data with real = float, for f64 data with real = double. The table has the
+ * first build, whose entries begin with IF_F64: by the dtype of a view they call the second build. */
 #ifndef LT_REF_REAL_H
 #define LT_REF_REAL_H
 
 #ifdef LT_REF_DOUBLE
 typedef double real;
-#define NAME(entry) lt_ref_##entry##_f64
+#define NAME(function)          lt_ref_##function##_f64
+#define ENTRY(name)             lt_ref_##name##_f64
+#define IF_F64(view, name, ...) (void)0
 #else
 typedef float real;
-#define NAME(entry) lt_ref_##entry##_f32
+#define NAME(function) lt_ref_##function##_f32
+#define ENTRY(name)    lt_ref_##name
+#define IF_F64(view, name, ...)                      \
+    do {                                             \
+        if ((view)->dtype == LT_F64)                 \
+            return lt_ref_##name##_f64(__VA_ARGS__); \
+    } while (0)
 #endif
 
 #endif

@@ -1,0 +1,81 @@
+/** A backend's entries for matrices: what Shampoo's factors and their inverse roots need. */
+#ifndef LATHER_EXT_MATRIX_KERNELS_H
+#define LATHER_EXT_MATRIX_KERNELS_H
+
+#include "lather/ext/entry.h"
+#include "lather/ext/scalars.h"
+
+/* The jobs of one call are independent of each other and may run in any order. */
+
+/** f = beta * f + alpha * G_dim G_dim^T, G_dim the matrix of g with rows along dimension dim. */
+typedef struct lt_gram_job {
+    lt_view g; /**< any strides */
+    lt_view f; /**< [n,n], symmetric, contiguous */
+    int dim;
+    double alpha, beta;
+} lt_gram_job;
+LT_ENTRY(gram, void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars);
+
+/** y = g times m along dimension dim: y[.., i, ..] = sum over j of m[i,j] * g[.., j, ..]. */
+typedef struct lt_mode_product_job {
+    lt_view g, y; /**< any strides, different memory */
+    lt_view m;    /**< [n,n], contiguous */
+    int dim;
+    bool transpose; /**< m[j,i] instead */
+} lt_mode_product_job;
+LT_ENTRY(mode_product, void *ctx, const lt_mode_product_job *job, size_t count,
+         const lt_scalars *scalars);
+
+/** out[i] = Frobenius norm of x[i] (any strides), in double, summed in a fixed order. out: f64
+ *  [count] on the device. */
+LT_ENTRY(frobenius, void *ctx, const lt_view *x, size_t count, const lt_view *out);
+
+/** Eigenvalues, ascending, and eigenvectors (in columns) of a symmetric matrix. */
+typedef struct lt_eigh_job {
+    lt_view a;        /**< [n,n] contiguous; read */
+    lt_view values;   /**< [n] */
+    lt_view vectors;  /**< [n,n] contiguous */
+    lt_status status; /**< out: LT_OK, or why this one failed; the others go on */
+} lt_eigh_job;
+LT_ENTRY(eigh, void *ctx, lt_eigh_job *job, size_t count);
+
+/** y = constant * I + sum over j of weight[j] * (a + shift[j] I)^(-1): a rational function of a
+ *  symmetric matrix whose shifted forms are positive definite. */
+enum { LT_MAX_POLES = 24 };
+typedef struct lt_rational_job {
+    lt_view a; /**< [n,n] contiguous; read */
+    lt_view y; /**< [n,n] contiguous, other memory; undefined unless status is LT_OK */
+    int poles;
+    double constant, weight[LT_MAX_POLES], shift[LT_MAX_POLES];
+    double wide_below; /**< terms of f32 data with a smaller shift are computed in double */
+    lt_status status;  /**< out: LT_E_ARG: not positive definite; the others go on */
+} lt_rational_job;
+LT_ENTRY(rational, void *ctx, lt_rational_job *job, size_t count);
+
+/** q: the columns of a made orthonormal one after the other, those with the largest a[j,j] first, each
+ *  with a product >= 0 with its column of a. Columns stay in their places. */
+typedef struct lt_qr_job {
+    lt_view a; /**< [n,n] contiguous; read */
+    lt_view q; /**< [n,n] contiguous, other memory */
+} lt_qr_job;
+LT_ENTRY(qr, void *ctx, const lt_qr_job *job, size_t count);
+
+/** k[i,j] = atan(2 s[i,j] / (s[j,j] - s[i,i])) / 2, in [-pi/4, pi/4] and antisymmetric: the rotation
+ *  of the plane (i,j) that makes s[i,j] zero. k[i,j] is 0 where s[i,j] is. */
+typedef struct lt_rotations_job {
+    lt_view s; /**< [n,n] contiguous, symmetric but for rounding; its lower triangle is read */
+    lt_view k; /**< [n,n] contiguous, other memory */
+} lt_rotations_job;
+LT_ENTRY(rotations, void *ctx, const lt_rotations_job *job, size_t count);
+
+/** The entries above: ext/entry.h. */
+#define LT_MATRIX_ENTRIES(X)     \
+    X(gram, BASIC, OWN)          \
+    X(mode_product, BASIC, OWN)  \
+    X(frobenius, BASIC, LIBRARY) \
+    X(eigh, BASIC, LIBRARY)      \
+    X(rational, BASIC, OWN)      \
+    X(qr, BASIC, LIBRARY)        \
+    X(rotations, BASIC, LIBRARY)
+
+#endif
