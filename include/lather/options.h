@@ -23,8 +23,7 @@ typedef struct lt_option_list {
     size_t count;
 } lt_option_list;
 
-/** One option: a row of a table. In names that a user
- *  writes, '_' counts as '-'. */
+/** One option: a row of a table. In names that a user writes, '_' counts as '-'. */
 typedef struct lt_option {
     const char *group; /**< heading in --help */
     const char *name;  /**< "batch-size" */
@@ -40,8 +39,8 @@ typedef struct lt_option {
     const char *help;     /**< one sentence, no full stop */
     const char *also;     /**< other names it goes by, "wd l2"; NULL: none */
     bool once;            /**< of one start, not of a run: lt_options_write_run() leaves it out */
-    const char
-        *after; /**< row of any table that it is listed behind; NULL: the last of its group */
+    /** Row that --help lists it behind; NULL, or no such row: the last of its group. */
+    const char *after;
 } lt_option;
 
 /** A command line program. --help, --help-man, --version, --config FILE and --print-config are
@@ -83,7 +82,7 @@ LT_API LT_MUST_CHECK lt_status lt_options_new(lt_options **out, const lt_program
                                               void *values);
 /** The same with the options of all these tables instead of the program's own one. Rows of the same
  *  group stand together, those of earlier tables first. Borrows the tables' rows and values.
- *  Errors: as lt_options_new(), and LT_E_ARG (`after` names no row). */
+ *  Errors: as lt_options_new(). */
 LT_API LT_MUST_CHECK lt_status lt_options_compose(lt_options **out, const lt_program *program,
                                                   const lt_option_table *table, size_t count);
 LT_API void lt_options_free(lt_options **options);

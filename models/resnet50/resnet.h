@@ -4,7 +4,7 @@
 #ifndef LATHER_MODELS_RESNET_H
 #define LATHER_MODELS_RESNET_H
 
-#include "lather/module.h"
+#include "lather/trainer.h"
 
 enum { LT_RESNET_STAGES = 4 };
 
@@ -40,17 +40,9 @@ LT_API LT_MUST_CHECK lt_status lt_resnet_resolve(lt_resnet_config *config);
 /** Name number index of the table, NULL after the last. */
 LT_API const char *lt_resnet_arch_name(int index);
 
-/** What one image of size x size costs. */
-typedef struct lt_resnet_cost {
-    int64_t params;        /**< trained numbers */
-    int64_t multiply_adds; /**< of the forward pass: convolutions and the last layer */
-    int64_t conv_outputs;  /**< numbers that backward reads, per image: before batch norm */
-    int64_t block_outputs; /**< after batch norm, relu, pooling */
-    int64_t largest;       /**< numbers of the largest activation */
-} lt_resnet_cost;
-
-/** Errors: as lt_resnet_new(). */
-LT_API LT_MUST_CHECK lt_status lt_resnet_count(lt_resnet_cost *out, const lt_resnet_config *config,
+/** What one image of size x size costs; kept are the inputs of batch norms, recomputable the outputs of
+ *  batch norm, relu and pooling. Errors: as lt_resnet_new(). */
+LT_API LT_MUST_CHECK lt_status lt_resnet_count(lt_model_cost *out, const lt_resnet_config *config,
                                                int size);
 
 #endif

@@ -18,13 +18,10 @@ static lt_status insert(lt_options *o, const lt_option *option, void *values)
 {
     size_t at = place_in_group(o, option->group);
     LT_TRY(lt_options_check_names(o, option));
-    if (option->after) {
-        const lt_option_row *before = lt_options_find(o, option->after, strlen(option->after));
-        if (!before)
-            return lt_fail(LT_E_ARG, "%s: --%s: it is listed after --%s, which is no option",
-                           o->program->name, option->name, option->after);
+    const lt_option_row *before =
+        option->after ? lt_options_find(o, option->after, strlen(option->after)) : NULL;
+    if (before)
         at = (size_t)(before - o->row) + 1;
-    }
     memmove(o->row + at + 1, o->row + at, (o->count - at) * sizeof *o->row);
     o->row[at] = (lt_option_row){.option = option, .field = (char *)values + option->offset};
     o->count++;

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+static const lt_model_family family = {.program = "train"};
+
 static lt_shampoo_config of_command_line(const char *flag)
 {
     lt_options *options = NULL;
@@ -12,7 +14,7 @@ static lt_shampoo_config of_command_line(const char *flag)
     lt_shampoo_config c;
     char *argv[] = {(char[]){"train_resnet50"}, (char[]){"--optim=shampoo"}, (char[64]){0}};
     snprintf(argv[2], 64, "%s", flag);
-    assert_ok(arguments_open(&options, &a));
+    assert_ok(arguments_open(&options, &a, &family, NULL));
     assert_ok(lt_options_parse(options, 3, argv));
     assert_ok(arguments_resolve(&a, options));
     assert_ok(arguments_shampoo(&a, &c));

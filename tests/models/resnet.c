@@ -89,7 +89,7 @@ static void check_counts(void **state)
 {
     const count_row *row = *state;
     lt_resnet_config c = {.arch = row->arch, .classes = 1000};
-    lt_resnet_cost cost;
+    lt_model_cost cost;
     assert_ok(lt_resnet_count(&cost, &c, 224));
     assert_int_equal(cost.params, row->params);
     assert_near((double)cost.multiply_adds * 1e-9, row->giga_multiply_adds, 0.0005001);
@@ -102,7 +102,7 @@ static void counted_parameters_are_those_of_the_model(void **state)
     lt_params p = {0};
     lt_resnet_config c = {
         .arch = "resnet14", .classes = 7, .width = 5, .channels = 1, .small_stem = true};
-    lt_resnet_cost cost;
+    lt_model_cost cost;
     assert_ok(lt_resnet_new(&m, device, &c));
     assert_ok(lt_module_params(m, &p));
     assert_ok(lt_resnet_count(&cost, &c, 28));

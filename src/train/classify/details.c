@@ -12,8 +12,8 @@ lt_status session_open_details(session *s)
     s->details = calloc(1, sizeof *s->details);
     if (!s->details)
         return lt_fail(LT_E_NOMEM, "--eval-json: no memory");
-    s->details->classes = s->shape.classes;
-    s->details->channels = s->shape.channels;
+    s->details->classes = s->choice.spec.classes;
+    s->details->channels = s->choice.spec.channels;
     s->details->side = s->transform.size;
     s->details->wrong.most = DETAIL_WRONG;
     s->details->right.most = DETAIL_RIGHT;

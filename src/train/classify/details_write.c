@@ -34,7 +34,7 @@ static void write_class(lt_json_writer *w, const session *s, int label, const in
     char name[NAME_TEXT];
     const notes *names = s->own.names ? &s->own : &s->known;
     int64_t images = 0;
-    for (int k = 0; k < s->shape.classes; k++)
+    for (int k = 0; k < s->choice.spec.classes; k++)
         images += row[k];
     lt_json_begin_object(w, NULL);
     put_escaped(w, "name", notes_class_name(names, label, name, sizeof name) ? name : NULL);
@@ -63,8 +63,8 @@ static void write_classes(lt_json_writer *w, const struct details *d, const sess
         predicted[d->pair[i].predicted]++;
     lt_json_begin_array(w, "classes");
     size_t at = 0;
-    for (int label = 0; label < s->shape.classes; label++) {
-        at = count_row(d, at, label, row, s->shape.classes);
+    for (int label = 0; label < s->choice.spec.classes; label++) {
+        at = count_row(d, at, label, row, s->choice.spec.classes);
         write_class(w, s, label, row, predicted[label]);
     }
     lt_json_end(w);
@@ -161,7 +161,7 @@ static void write_samples(lt_json_writer *w, const detail_list *list, const sess
 static lt_status write_all(lt_json_writer *w, const struct details *d, const session *s,
                            const evaluation *e, int64_t *counts)
 {
-    int classes = s->shape.classes;
+    int classes = s->choice.spec.classes;
     lt_json_begin_object(w, NULL);
     put_escaped(w, "weights", s->args.weights);
     put_escaped(w, "data", s->args.data);
@@ -193,10 +193,10 @@ lt_status details_write(const struct details *d, const session *s, const evaluat
                         const char *path)
 {
     lt_json_writer w = {0};
-    int64_t *counts = calloc(2 * (size_t)s->shape.classes, sizeof *counts);
-    lt_status st =
-        counts ? write_all(&w, d, s, e, counts)
-               : lt_fail(LT_E_NOMEM, "--eval-json: no memory for %d classes", s->shape.classes);
+    int64_t *counts = calloc(2 * (size_t)s->choice.spec.classes, sizeof *counts);
+    lt_status st = counts ? write_all(&w, d, s, e, counts)
+                          : lt_fail(LT_E_NOMEM, "--eval-json: no memory for %d classes",
+                                    s->choice.spec.classes);
     if (!st)
         st = save(&w, path);
     free(counts);

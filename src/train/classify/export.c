@@ -1,7 +1,7 @@
 /* train_resnet50 export --weights FILE --output MODEL.onnx: network and weights for other runtimes. */
 
-#include "onnx.h"
 #include "session.h"
+#include "train/onnx.h"
 
 #include "lather/ext/fail.h"
 
@@ -25,7 +25,6 @@ static const lt_option table[] = {
 /* clang-format on */
 
 static const lt_program program = {
-    .name = "train_resnet50 export",
     .summary = "write a network and its weights as ONNX",
     .usage = "--weights FILE --output MODEL.onnx",
     .description =
@@ -39,14 +38,18 @@ static const lt_program program = {
 
 static lt_status write_model(session *s, const char *path)
 {
-    onnx_note note[NOTES];
-    onnx_model m = {
-        .shape = &s->shape, .params = &s->params, .size = s->transform.size, .note = note};
-    for (int key = 0; key < NOTE_STEM; key++)
-        note[m.notes++] = (onnx_note){notes_key[key], s->own.text[key]};
+    lt_weights_note note[NOTES];
+    lt_onnx_model m = {.family = s->choice.family,
+                       .config = s->choice.config,
+                       .spec = s->choice.spec,
+                       .params = &s->params,
+                       .note = note};
+    m.spec.size = s->transform.size;
+    for (int key = 0; key < NOTE_AUGMENT; key++)
+        note[m.notes++] = (lt_weights_note){notes_key[key], s->own.text[key]};
     if (s->known.names)
-        note[m.notes++] = (onnx_note){"class_names", s->known.names};
-    return onnx_write(&m, path);
+        note[m.notes++] = (lt_weights_note){"class_names", s->known.names};
+    return lt_onnx_save(&m, path);
 }
 
 static lt_status export(session *s, const export_arguments *a)
@@ -65,11 +68,17 @@ static lt_status export(session *s, const export_arguments *a)
     return write_model(s, a->output);
 }
 
-int command_export(int argc, char *const *argv)
+int command_export(int argc, char *const *argv, const lt_model_family *family)
 {
     session s = {0};
+    char name[NAME_TEXT];
+    lt_program named = program;
+    named.name = name;
+    snprintf(name, sizeof name, "%s export", family->program);
     export_arguments a;
-    lt_status st = lt_options_new(&s.options, &program, &a);
+    lt_status st = family_open(&s.choice, family);
+    if (!st)
+        st = lt_options_new(&s.options, &named, &a);
     if (!st && lt_options_parse(s.options, argc, argv))
         st = LT_E_ARG; /* a config file that cannot be read, too */
     if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN)
@@ -77,7 +86,7 @@ int command_export(int argc, char *const *argv)
     else if (!st)
         st = export(&s, &a);
     if (st)
-        fprintf(stderr, "train_resnet50 export: %s\n", lt_error_message());
+        fprintf(stderr, "%s: %s\n", name, lt_error_message());
     int code = exit_status(&s, st);
     session_close(&s);
     return code;

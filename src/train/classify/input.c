@@ -168,14 +168,6 @@ lt_status session_choose_input(session *s, int usual)
     return LT_OK;
 }
 
-bool session_small_stem(const session *s)
-{
-    const char *text = known(s, NOTE_STEM);
-    if (s->args.stem != STEM_AUTO)
-        return s->args.stem == STEM_SMALL;
-    return *text ? !strcmp(text, "small") : s->transform.size <= SMALL_SIDE;
-}
-
 /* --- What comes of it --- */
 
 int session_train_side(const session *s, int64_t epoch)
@@ -204,55 +196,50 @@ lt_transform session_eval_transform(const session *s)
     return t;
 }
 
-/* "resnet18", or "resnet 1-1-2-1" where the table has none such; with the width if that is not 64. */
-static const char *name_arch(const session *s, char text[NOTE_BYTES])
-{
-    enum { USUAL_WIDTH = 64 };
-    lt_resnet_config c = s->shape;
-    if (lt_resnet_resolve(&c)) /* of --arch, without depths yet */
-        c = s->shape;
-    int at = snprintf(text, NOTE_BYTES, "resnet %d-%d-%d-%d", c.depths[0], c.depths[1], c.depths[2],
-                      c.depths[3]);
-    const char *name = network_name(&c);
-    if (name)
-        at = snprintf(text, NOTE_BYTES, "%s", name);
-    if (c.width != USUAL_WIDTH)
-        snprintf(text + at, (size_t)(NOTE_BYTES - at), " of width %d", c.width);
-    return text;
-}
-
 void session_describe_input(const session *s)
 {
     static const char *const from[] = {
         [FROM_USUAL] = "default", [FROM_FLAG] = "flag", [FROM_WEIGHTS] = "weights"};
-    char other[3 * NOTE_BYTES] = "", arch[NOTE_BYTES];
+    char other[3 * NOTE_BYTES] = "";
     const char *side = known(s, NOTE_IMAGE_SIZE), *own = s->own.text[NOTE_IMAGE_SIZE];
     if (*side && strcmp(side, own) != 0) {
         char shown[NOTE_BYTES];
         lt_text_escape(shown, sizeof shown, side);
         snprintf(other, sizeof other, "; the weights were trained at %s x %s", shown, shown);
     }
-    lt_log(LT_LOG_INFO, "model", "%s, %s stem, %s x %s pixels (%s), crop %s (%s), %s (%s)%s",
-           name_arch(s, arch), s->shape.small_stem ? "small" : "imagenet", own, own,
-           from[s->origin[NOTE_IMAGE_SIZE]], s->own.text[NOTE_CROP_PCT],
-           from[s->origin[NOTE_CROP_PCT]], s->own.text[NOTE_INTERPOLATION],
-           from[s->origin[NOTE_INTERPOLATION]], other);
+    lt_log(LT_LOG_INFO, "model", "%s, %s x %s pixels (%s), crop %s (%s), %s (%s)%s",
+           s->choice.facts.title, own, own, from[s->origin[NOTE_IMAGE_SIZE]],
+           s->own.text[NOTE_CROP_PCT], from[s->origin[NOTE_CROP_PCT]],
+           s->own.text[NOTE_INTERPOLATION], from[s->origin[NOTE_INTERPOLATION]], other);
 }
 
-/* Sides of ImageNet's, CIFAR's and MNIST's pictures. */
-static int default_side(const lt_resnet_config *shape)
+/* The weights of the model that the file belongs to. */
+static lt_status open_model(session *s, const char *path)
 {
-    if (!shape->small_stem)
-        return IMAGENET_SIDE;
-    return shape->channels == 1 ? 28 : 32;
+    family_choice *c = &s->choice;
+    lt_model_facts found = {0};
+    lt_params params = {0};
+    LT_TRY(family_open_options(c));
+    LT_TRY(family_infer(c, path, &found, &c->spec));
+    LT_TRY(family_adopt(c, &found));
+    LT_TRY(family_resolve(c, path));
+    LT_TRY(c->family->make(&s->model, s->device, c->config, &c->spec));
+    lt_status st = lt_module_params(s->model, &params);
+    if (!st)
+        st = lt_weights_load(path, &params, NULL);
+    lt_params_clear(&params);
+    return st;
 }
 
 lt_status session_open_weights(session *s, const char *path)
 {
-    LT_TRY(lt_resnet_load(&s->model, s->device, path, &s->shape));
+    const int mnist = 28, cifar = 32; /* sides of images */
+    const lt_model_spec *spec = &s->choice.spec;
+    LT_TRY(open_model(s, path));
     LT_TRY(notes_read(&s->known, path));
-    LT_TRY(session_choose_pixels(s, s->shape.channels));
-    LT_TRY(session_choose_input(s, default_side(&s->shape)));
+    LT_TRY(session_choose_pixels(s, spec->channels));
+    int small = spec->channels == 1 ? mnist : cifar;
+    LT_TRY(session_choose_input(s, spec->size ? spec->size : small));
     session_describe_input(s);
     return LT_OK;
 }

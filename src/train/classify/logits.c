@@ -64,7 +64,7 @@ static lt_status write_file(const char *path, const logits *all)
 
 lt_status session_save_logits(session *s, const char *path)
 {
-    logits all = {.classes = s->shape.classes};
+    logits all = {.classes = s->choice.spec.classes};
     size_t count = (size_t)lt_dataset_count(s->val_data);
     all.values = calloc(count * (size_t)all.classes, sizeof *all.values);
     all.labels = calloc(count, sizeof *all.labels);

@@ -1,4 +1,4 @@
-/* train_resnet50: the program. */
+/* A program that trains image classifiers: lt_classifier_main(). */
 
 #include "session.h"
 
@@ -32,7 +32,7 @@ static bool fits_weights(const session *s)
 {
     int classes = lt_dataset_classes(s->val_data);
     bool named = lt_dataset_class_name(s->val_data, 0) != NULL;
-    return classes == s->shape.classes || (!named && classes < s->shape.classes);
+    return classes == s->choice.spec.classes || (!named && classes < s->choice.spec.classes);
 }
 
 static lt_status save_details(session *s, const evaluation *e)
@@ -54,7 +54,7 @@ static lt_status evaluate_only(session *s)
         if (s->args.save_logits)
             return LT_OK; /* no accuracy was asked for that could be told */
         return lt_fail(LT_E_SHAPE, "--eval: the weights have %d classes, the data has %d",
-                       s->shape.classes, lt_dataset_classes(s->val_data));
+                       s->choice.spec.classes, lt_dataset_classes(s->val_data));
     }
     lt_run_config c = {.progress = (lt_progress)s->args.progress, .append = true, .rank = s->rank};
     LT_TRY(lt_run_open(&s->run, s->args.output, &c));
@@ -106,9 +106,9 @@ static lt_status run(session *s)
     return st ? st : profiled;
 }
 
-static int fail(int code)
+static int fail(const session *s, int code)
 {
-    fprintf(stderr, "train_resnet50: %s\n", lt_error_message());
+    fprintf(stderr, "%s: %s\n", s->choice.family->program, lt_error_message());
     return code;
 }
 
@@ -116,9 +116,10 @@ static int fail(int code)
 static int fail_on_rank(session *s, lt_status st)
 {
     if (s->ranks > 1 && !s->everywhere)
-        fprintf(stderr, "train_resnet50: rank %d: %s\n", s->rank, lt_error_message());
+        fprintf(stderr, "%s: rank %d: %s\n", s->choice.family->program, s->rank,
+                lt_error_message());
     else if (!s->rank)
-        (void)fail(EXIT_ERROR);
+        (void)fail(s, EXIT_ERROR);
     session_leave_ranks(s, st);
     return exit_status(s, st);
 }
@@ -133,23 +134,31 @@ static void tell_stop(const session *s)
                 (long long)s->state.step);
 }
 
-static int command_train(int argc, char **argv)
+static int command_train(int argc, char **argv, const lt_model_family *family)
 {
-    session s = {0};
-    if (arguments_open(&s.options, &s.args))
-        return fail(EXIT_ERROR);
-    lt_status st = recipe_parse(s.options, &s.args, argc, argv);
+    session s = {.choice.family = family};
+    if (family_open(&s.choice, family))
+        return fail(&s, EXIT_ERROR);
+    if (arguments_open(&s.options, &s.args, family, s.choice.config)) {
+        int code = fail(&s, EXIT_USAGE);
+        family_close(&s.choice);
+        return code;
+    }
+    lt_status st = recipe_parse(s.options, &s.args, family->recipes, argc, argv);
     if (!st)
         st = arguments_resolve(&s.args, s.options);
     if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN) {
         st = lt_options_answer(s.options, stdout);
+        int code = st ? fail(&s, EXIT_ERROR) : EXIT_DONE;
+        family_close(&s.choice);
         lt_options_free(&s.options);
-        return st ? fail(EXIT_ERROR) : EXIT_DONE;
+        return code;
     }
     if (!st)
         st = arguments_check(&s.args, s.options);
     if (st) {
-        int code = fail(EXIT_USAGE);
+        int code = fail(&s, EXIT_USAGE);
+        family_close(&s.choice);
         lt_options_free(&s.options);
         return code;
     }
@@ -161,18 +170,18 @@ static int command_train(int argc, char **argv)
     return code;
 }
 
-int main(int argc, char **argv)
+int lt_classifier_main(int argc, char **argv, const lt_model_family *family)
 {
     const char *first = argc > 1 ? argv[1] : "";
     if (!strcmp(first, "reproduce"))
-        return command_reproduce(argv); /* with signals as they were */
+        return command_reproduce(argv, family->program); /* with signals as they were */
     signals_as_errors();
     int code;
     if (!strcmp(first, "predict"))
-        code = command_predict(argc - 1, argv + 1);
+        code = command_predict(argc - 1, argv + 1, family);
     else if (!strcmp(first, "export"))
-        code = command_export(argc - 1, argv + 1);
+        code = command_export(argc - 1, argv + 1, family);
     else
-        code = command_train(argc, argv);
-    return signals_flush("train_resnet50", code);
+        code = command_train(argc, argv, family);
+    return signals_flush(family->program, code);
 }

@@ -21,11 +21,7 @@ const char *const notes_key[NOTE_KEYS] = {
     [NOTE_IMAGE_SIZE] = "image_size",
     [NOTE_CROP_PCT] = "crop_pct",
     [NOTE_INTERPOLATION] = "interpolation",
-    [NOTE_STEM] = "stem",
     [NOTE_AUGMENT] = "augment",
-    [NOTE_ARCH] = "arch",
-    [NOTE_DEPTHS] = "depths",
-    [NOTE_WIDTH] = "width",
     [NOTE_CHANNELS] = "channels",
     [NOTE_CLASSES] = "classes",
 };
@@ -189,12 +185,27 @@ lt_status notes_read(notes *out, const char *path)
     return LT_OK;
 }
 
+/* Of the model: those of its input, or the others. */
+static size_t add_facts(const session *s, bool input, lt_weights_note *out, size_t count)
+{
+    const lt_model_facts *f = &s->choice.facts;
+    for (size_t i = 0; i < f->count; i++)
+        if (f->item[i].input == input)
+            out[count++] = (lt_weights_note){f->item[i].key, f->item[i].text};
+    return count;
+}
+
 size_t session_notes(const session *s, lt_weights_note out[NOTES])
 {
     const notes *n = &s->own;
     size_t count = 0;
-    for (int i = 0; i < NOTE_KEYS; i++)
+    for (int i = 0; i < NOTE_KEYS; i++) {
+        if (i == NOTE_AUGMENT)
+            count = add_facts(s, true, out, count);
+        if (i == NOTE_CHANNELS)
+            count = add_facts(s, false, out, count);
         out[count++] = (lt_weights_note){notes_key[i], n->text[i]};
+    }
     if (n->names)
         out[count++] = (lt_weights_note){"class_names", n->names};
     return count;

@@ -34,7 +34,6 @@ static const lt_option table[] = {
 /* clang-format on */
 
 static const lt_program program = {
-    .name = "train_resnet50 predict",
     .summary = "classify pictures",
     .usage = "--weights FILE [OPTION]... IMAGE|FOLDER|-...",
     .description =
@@ -78,10 +77,10 @@ static lt_status read_names(session *s, const char *path)
     int count = bytes > 0;
     for (const char *at = text; count && (at = strchr(at, '\n')); at++)
         count++;
-    lt_status st = count == s->shape.classes
+    lt_status st = count == s->choice.spec.classes
                        ? notes_set_names(&s->known, text)
                        : lt_fail(LT_E_FORMAT, "%s: %d names, the weights have %d classes", path,
-                                 count, s->shape.classes);
+                                 count, s->choice.spec.classes);
     free(text);
     return st;
 }
@@ -93,7 +92,7 @@ static lt_status predict_picture(session *s, show *out, const char *name, lt_ten
     LT_TRY(lt_tape_status(s->tape));
     double *logits = malloc(lt_tensor_bytes(y));
     if (!logits)
-        return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", s->shape.classes);
+        return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", s->choice.spec.classes);
     lt_status st = lt_tensor_read(y, logits, lt_tensor_bytes(y));
     if (!st)
         st = show_picture(out, name, logits);
@@ -140,9 +139,9 @@ static lt_status open_and_predict(session *s, const predict_arguments *a, const 
     if (a->class_names)
         LT_TRY(read_names(s, a->class_names));
     LT_TRY(lt_dataset_files(&s->val_data, (const char *const *)list->path, (int64_t)list->count,
-                            s->shape.channels));
+                            s->choice.spec.channels));
     s->at_work = true;
-    lt_status st = show_open(&out, a, &s->known, s->shape.classes);
+    lt_status st = show_open(&out, a, s);
     if (!st)
         st = predict_all(s, list, &out, broken);
     show_close(&out);
@@ -163,12 +162,18 @@ static lt_status predict(session *s, const predict_arguments *a, int64_t *broken
     return st;
 }
 
-int command_predict(int argc, char *const *argv)
+int command_predict(int argc, char *const *argv, const lt_model_family *family)
 {
     session s = {0};
+    char name[NAME_TEXT];
+    lt_program named = program;
+    named.name = name;
+    snprintf(name, sizeof name, "%s predict", family->program);
     predict_arguments a;
     int64_t broken = 0;
-    lt_status st = lt_options_new(&s.options, &program, &a);
+    lt_status st = family_open(&s.choice, family);
+    if (!st)
+        st = lt_options_new(&s.options, &named, &a);
     if (!st && lt_options_parse(s.options, argc, argv))
         st = LT_E_ARG; /* a config file that cannot be read, too */
     if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN)
@@ -176,7 +181,7 @@ int command_predict(int argc, char *const *argv)
     else if (!st)
         st = predict(&s, &a, &broken);
     if (st)
-        fprintf(stderr, "train_resnet50 predict: %s\n", lt_error_message());
+        fprintf(stderr, "%s: %s\n", name, lt_error_message());
     int code = !st && broken ? EXIT_ERROR : exit_status(&s, st);
     session_close(&s);
     return code;

@@ -30,6 +30,7 @@ void pictures_clear(pictures *p);
 
 /* show.c: a line or some for each picture, on standard output. */
 typedef struct show {
+    const char *program;
     show_form form;
     int top;             /* classes for each */
     int classes;         /* of the weights */
@@ -39,7 +40,7 @@ typedef struct show {
     lt_json_writer line;
     bool begun;
 } show;
-lt_status show_open(show *out, const predict_arguments *a, const notes *names, int classes);
+lt_status show_open(show *out, const predict_arguments *a, const session *s);
 /* logits [classes] become probabilities. */
 lt_status show_picture(show *s, const char *name, const double *logits);
 /* A broken one: to standard error, and a line of JSON. */

@@ -9,13 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-lt_status show_open(show *out, const predict_arguments *a, const notes *names, int classes)
+lt_status show_open(show *out, const predict_arguments *a, const session *s)
 {
-    *out = (show){.form = a->json  ? SHOW_JSON
+    const int classes = s->choice.spec.classes;
+    *out = (show){.program = s->choice.family->program,
+                  .form = a->json  ? SHOW_JSON
                           : a->csv ? SHOW_CSV
                                    : SHOW_TEXT,
                   .top = a->top < classes ? (int)a->top : classes,
-                  .names = names,
+                  .names = &s->known,
                   .classes = classes};
     out->order = calloc((size_t)classes, sizeof *out->order);
     out->probability = calloc((size_t)classes, sizeof *out->probability);
@@ -161,7 +163,7 @@ lt_status show_failure(show *s, const char *name, const char *why)
     if (!path)
         st = LT_E_NOMEM;
     else
-        fprintf(stderr, "train_resnet50 predict: %s: %s\n", path, why); /* a message is escaped */
+        fprintf(stderr, "%s predict: %s: %s\n", s->program, path, why); /* a message is escaped */
     if (!st && s->form == SHOW_JSON) {
         lt_json_rewind(&s->line);
         lt_json_begin_object(&s->line, NULL);

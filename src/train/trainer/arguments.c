@@ -1,4 +1,4 @@
-/* The option table of train_resnet50: parser, --help, config file and man page come from it. */
+/* The options of a training program: parser, --help, config file and man page come from them. */
 
 #include "arguments.h"
 
@@ -6,6 +6,7 @@
 #include "lather/loader.h"
 #include "lather/schedule.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define AT(field)            .offset = offsetof(arguments, field)
@@ -53,12 +54,7 @@ static const lt_option data_rows[] = {
 };
 
 static const lt_option model_rows[] = {
-{"Model", TEXT("arch", arch), .value = "resnet50", .help = "resnet10, 14, 18, 34, 50, 101 or 152; with --weights alone: what the file holds"},
-{"Model", INT("width", width, 1, 4096), .value = "64", .help = "channels of the first stage"},
-{"Model", TEXT("depths", depths), .meta = "A,B,C,D", .help = "blocks of each stage instead of arch's"},
-{"Model", PICK("stem", stem, "auto|imagenet|small"), .help = "small: a 3x3 convolution without pooling; auto: as --weights have it, else small up to 64 pixels"},
 {"Model", INT("num-classes", num_classes, 0, 1000000), .value = "0", .help = "classes; 0: as many as the data (or the weights) have"},
-{"Model", BOOL("zero-init-last", zero_init_last), .value = "true", .help = "start each block as the identity"},
 {"Model", TEXT("weights", weights), .meta = "FILE", .help = "safetensors file to start from or to evaluate"},
 {"Model", BOOL("reset-head", reset_head), .help = "with --weights: a new last layer"},
 {"Model", LIST("freeze", freeze), .meta = "REGEX", .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of batch norms go on changing without --freeze-bn"},
@@ -66,7 +62,6 @@ static const lt_option model_rows[] = {
 };
 
 static const lt_option training_rows[] = {
-{"Training", TEXT("recipe", recipe), .meta = "NAME|FILE", .help = "settings of a known run: nesterov-90e, shampoo-paper, shampoo-60e, torchvision-v1, ffcv-16e; all other flags and --config override them"},
 {"Training", INT("batch-size", batch_size, 1, 1000000), .alias = 'b', .value = "32", .also = "bs", .help = "pictures per rank and micro-batch"},
 {"Training", INT("grad-accum", grad_accum, 1, 1000000), .value = "1", .help = "micro-batches per update"},
 {"Training", NUM("epochs", epochs, 0, 1e6), .value = "0", .also = "ep", .help = "passes over the data, and length of the schedule; 0: what --max-steps makes, else 90"},
@@ -187,36 +182,50 @@ static const lt_option machine_rows[] = {
 };
 /* clang-format on */
 
-static const lt_program program = {
-    .name = "train_resnet50",
-    .summary = "train, evaluate and use residual networks",
-    .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  "
-             "export --weights FILE --output MODEL.onnx  |  reproduce PLAN",
-    .description =
-        "Trains a residual network on pictures. Numbers that differ from optimizer to "
-        "optimizer are shown as OPTIMIZER=NUMBER. Beside it: lather-report RUN draws curves, "
-        "lather-inspect lists weights and runs, lather-pack packs pictures, lather-bench "
-        "measures, lather-reproduce is the command reproduce.\n\n"
-        "Exit status: 0 done, 1 an error, 2 a wrong command line, 3 interrupted after a "
-        "checkpoint.\n\n"
-        "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 end a run after its step, with a "
-        "checkpoint; a second SIGINT or SIGTERM ends it at once.",
-    .selector = "optim",
-};
+static const char usage[] = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  "
+                            "export --weights FILE --output MODEL.onnx  |  reproduce PLAN";
+static const char description[] =
+    " Numbers that differ from optimizer to optimizer are shown as OPTIMIZER=NUMBER. Beside it: "
+    "lather-report RUN draws curves, lather-inspect lists weights and runs, lather-pack packs pictures, "
+    "lather-bench measures, lather-reproduce is the command reproduce.\n\n"
+    "Exit status: 0 done, 1 an error, 2 a wrong command line, 3 interrupted after a checkpoint.\n\n"
+    "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 end a run after its step, with a checkpoint; a second "
+    "SIGINT or SIGTERM ends it at once.";
 
-lt_status arguments_open(lt_options **out, arguments *a)
+static void fill_text(program_text *t, const lt_model_family *f)
 {
-#define TABLE(rows)                           \
-    {                                         \
-        rows, sizeof rows / sizeof *(rows), a \
-    }
+    t->program = (lt_program){
+        .name = f->program,
+        .summary =
+            f->summary ? f->summary : "train, evaluate and use a model that classifies pictures",
+        .usage = usage,
+        .description = t->description,
+        .selector = "optim",
+    };
+    snprintf(t->description, sizeof t->description, "%s%s",
+             f->about ? f->about : "Trains a model on pictures.", description);
+    snprintf(t->recipe_help, sizeof t->recipe_help,
+             "settings of a known run%s%s; all other flags and --config override them",
+             f->recipe_names ? ": " : "", f->recipe_names ? f->recipe_names : "");
+    t->recipe = (lt_option){"Training", TEXT("recipe", recipe), .meta = "NAME|FILE",
+                            .help = t->recipe_help};
+}
+
+lt_status arguments_open(lt_options **out, arguments *a, const lt_model_family *family,
+                         void *config)
+{
+#define TABLE(rows) {rows, sizeof rows / sizeof *(rows), a}
+    fill_text(&a->text, family);
     const lt_option_table tables[] = {
-        TABLE(data_rows),     TABLE(model_rows),   TABLE(training_rows),   TABLE(optimizer_rows),
-        TABLE(schedule_rows), TABLE(shampoo_rows), TABLE(evaluation_rows), TABLE(output_rows),
-        TABLE(ranks_rows),    TABLE(machine_rows),
+        TABLE(data_rows),       {family->option, family->options, config},
+        TABLE(model_rows),      {&a->text.recipe, 1, a},
+        TABLE(training_rows),   TABLE(optimizer_rows),
+        TABLE(schedule_rows),   TABLE(shampoo_rows),
+        TABLE(evaluation_rows), TABLE(output_rows),
+        TABLE(ranks_rows),      TABLE(machine_rows),
     };
 #undef TABLE
-    return lt_options_compose(out, &program, tables, sizeof tables / sizeof *tables);
+    return lt_options_compose(out, &a->text.program, tables, sizeof tables / sizeof *tables);
 }
 
 bool arguments_is_shampoo(const arguments *a)

@@ -1,8 +1,8 @@
-/* What the command line of train_resnet50 says. */
+/* What the command line of a training program says. */
 #ifndef ARGUMENTS_H
 #define ARGUMENTS_H
 
-#include "lather/options.h"
+#include "lather/trainer.h"
 
 /* Indices of the choices, in the order of the table in arguments.c. */
 enum { OPTIM_SGD, OPTIM_ADAGRAD, OPTIM_ADAM, OPTIM_ADAMW, OPTIM_SHAMPOO, OPTIM_SOAP };
@@ -12,12 +12,19 @@ enum { RUN_AHEAD_AUTO, RUN_AHEAD_OFF, RUN_AHEAD_ON };
 enum { TF32_OFF, TF32_ON };
 enum { AUGMENT_AUTO, AUGMENT_NONE, AUGMENT_IMAGENET, AUGMENT_SMALL };
 enum { FILTER_AUTO, FILTER_BILINEAR };
-enum { STEM_AUTO, STEM_IMAGENET, STEM_SMALL };
 enum { ON_NAN_ABORT, ON_NAN_SKIP };
 enum { DIST_AUTO, DIST_OFF, DIST_MPI };
 enum { COMM_F32, COMM_BF16, COMM_F16 };
 
+/* What --help says of a family. */
+typedef struct program_text {
+    lt_program program;
+    lt_option recipe; /* --recipe */
+    char description[1024], recipe_help[256];
+} program_text;
+
 typedef struct arguments {
+    program_text text;
     /* Data */
     const char *data, *val_labels, *image_size_schedule;
     int augment, auto_augment, interpolation, decode;
@@ -31,10 +38,9 @@ typedef struct arguments {
     double flip, color_jitter, color_jitter_hue, random_erase, mixup_alpha, cutmix_alpha, crop_pct;
     bool shuffle;
     /* Model */
-    const char *arch, *depths, *weights, *recipe;
-    int stem;
-    int64_t width, num_classes;
-    bool zero_init_last, reset_head, freeze_bn;
+    const char *weights, *recipe;
+    int64_t num_classes;
+    bool reset_head, freeze_bn;
     lt_option_list freeze;
     /* Training */
     int64_t batch_size, grad_accum, max_steps, seed;
@@ -84,8 +90,10 @@ typedef struct arguments {
     int run_ahead;
 } arguments;
 
-/* lt_options_compose() of the program's tables, into args; the selector is "optim". */
-lt_status arguments_open(lt_options **out, arguments *args);
+/* The program's options, into args and the family's config; the selector is "optim".
+ * Errors: as lt_options_compose(). */
+lt_status arguments_open(lt_options **out, arguments *args, const lt_model_family *family,
+                         void *config);
 
 /* Whether --optim is shampoo, under one of its names. */
 bool arguments_is_shampoo(const arguments *args);

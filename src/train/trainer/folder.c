@@ -140,18 +140,21 @@ static void list_changes(session *s, const lt_options *before)
 lt_status session_compare_flags(session *s)
 {
     arguments values = {0};
+    family_choice choice = {0};
     lt_options *before = NULL;
     char path[sizeof s->folder + sizeof "/../../config.yaml"];
     snprintf(path, sizeof path, "%s/../../config.yaml", s->folder);
     if (!s->folder[0] || s->rank || access(path, R_OK))
         return LT_OK;
-    LT_TRY(arguments_open(&before, &values));
-    if (lt_options_load(before, path))
+    LT_TRY(family_open(&choice, s->choice.family));
+    lt_status st = arguments_open(&before, &values, choice.family, choice.config);
+    if (!st && lt_options_load(before, path))
         snprintf(s->changed, sizeof s->changed, "unknown: %s", lt_error_message());
-    else
+    else if (!st)
         list_changes(s, before);
     lt_options_free(&before);
-    return LT_OK;
+    family_close(&choice);
+    return st;
 }
 
 /* --- What an earlier start left --- */

@@ -30,12 +30,12 @@ static const char *find_recipe(int argc, char *const *argv)
     return found;
 }
 
-static lt_status load(lt_options *options, const char *name)
+static lt_status load(lt_options *options, const char *folder, const char *name)
 {
     char path[PATH_MAX], source[PATH_MAX], installed[PATH_MAX];
     snprintf(path, sizeof path, "%s", name);
-    if (!strchr(name, '/') && !strchr(name, '.')) {
-        snprintf(source, sizeof source, "models/resnet50/recipes/%s.yaml", name);
+    if (folder && !strchr(name, '/') && !strchr(name, '.')) {
+        snprintf(source, sizeof source, "%s/%s.yaml", folder, name);
         snprintf(installed, sizeof installed, "share/lather/recipes/%s.yaml", name);
         if (place_find(path, sizeof path, source, installed))
             return lt_fail(LT_E_ARG, "--recipe: no recipe '%s': %s", name, lt_error_message());
@@ -44,29 +44,30 @@ static lt_status load(lt_options *options, const char *name)
     return st ? lt_fail(st, "--recipe: %s", lt_error_message()) : LT_OK;
 }
 
-lt_status recipe_parse(lt_options *options, const arguments *args, int argc, char *const *argv)
+lt_status recipe_parse(lt_options *options, const arguments *args, const char *folder, int argc,
+                       char *const *argv)
 {
     const char *name = find_recipe(argc, argv);
     if (name)
-        LT_TRY(load(options, name));
+        LT_TRY(load(options, folder, name));
     LT_TRY(lt_options_parse(options, argc, argv));
     if (!name && args->recipe && *args->recipe)
         return lt_fail(LT_E_ARG, "--recipe: only on the command line, not in a config file");
     return name ? lt_options_set(options, "recipe", "") : LT_OK;
 }
 
-int command_reproduce(char **argv)
+int command_reproduce(char **argv, const char *program)
 {
     char tool[PATH_MAX], self[PATH_MAX];
     ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
     if (bytes < 0 || place_find(tool, sizeof tool, "tools/reproduce", "libexec/lather/reproduce")) {
-        fprintf(stderr, "train_resnet50: %s\n", lt_error_message());
+        fprintf(stderr, "%s: %s\n", program, lt_error_message());
         return 1;
     }
     self[bytes] = 0;
     setenv("LATHER_TRAIN", self, 1);
     argv[1] = tool;
     execv(tool, argv + 1);
-    fprintf(stderr, "train_resnet50: %s: %s\n", tool, strerror(errno));
+    fprintf(stderr, "%s: %s: %s\n", program, tool, strerror(errno));
     return 1;
 }

@@ -3,7 +3,7 @@
 #define SESSION_H
 
 #include "arguments.h"
-#include "resnet.h"
+#include "family.h"
 #include "task.h"
 
 #include "lather/checkpoint.h"
@@ -23,15 +23,11 @@ typedef enum note_key {
     NOTE_IMAGE_SIZE,
     NOTE_CROP_PCT,
     NOTE_INTERPOLATION,
-    NOTE_STEM,
     NOTE_AUGMENT,
-    NOTE_ARCH,
-    NOTE_DEPTHS,
-    NOTE_WIDTH,
     NOTE_CHANNELS,
     NOTE_CLASSES,
     NOTE_KEYS,
-    NOTES /* and the names of classes */
+    NOTES = NOTE_KEYS + LT_MODEL_FACTS + 1 /* and the names of classes */
 } note_key;
 extern const char *const notes_key[NOTE_KEYS];
 enum { NOTE_BYTES = 64, NAME_TEXT = 256 };
@@ -50,7 +46,7 @@ typedef struct session {
     lt_dataset *train_data, *val_data; /* val_data may be train_data */
     lt_device *device;
     lt_module *model;
-    lt_resnet_config shape;
+    family_choice choice; /* of the model */
     lt_params params;
     lt_optim *optim;
     lt_schedule schedule;
@@ -160,8 +156,6 @@ size_t session_notes(const session *s, lt_weights_note out[NOTES]);
 /* Size, crop, filter and augmentation; usual: the side that neither flags nor weights say.
  * Errors: LT_E_FORMAT (the weights' metadata). */
 lt_status session_choose_input(session *s, int usual);
-/* Of a network that is not read off weights: by --stem, else by the weights' metadata, else by size. */
-bool session_small_stem(const session *s);
 lt_transform session_eval_transform(const session *s);
 /* Side of the inputs that an epoch trains on, and the largest of any. */
 int session_train_side(const session *s, int64_t epoch);
@@ -183,10 +177,8 @@ lt_status session_set_aside(const session *s, char *to, size_t size);
 /* A resumed run's product that an earlier start wrote goes to STEM.old-N.SUFFIX. */
 lt_status session_keep_file(const session *s, const char *path);
 
-/* network.c */
+/* model.c */
 lt_status session_open_model(session *s);
-/* The name in the table of a network whose depths are known; NULL: it has none. */
-const char *network_name(const lt_resnet_config *c);
 
 /* setup.c: opens everything that the arguments ask for, in this order. */
 lt_status session_open_device(session *s);
@@ -262,16 +254,17 @@ void signals_as_errors(void);
 int signals_flush(const char *program, int code);
 
 /* predict.c: the command `predict`; returns the exit status. */
-int command_predict(int argc, char *const *argv);
+int command_predict(int argc, char *const *argv, const lt_model_family *family);
 /* export.c: the command `export`. */
-int command_export(int argc, char *const *argv);
+int command_export(int argc, char *const *argv, const lt_model_family *family);
 
-/* recipe.c: lt_options_parse(), with the settings of --recipe NAME below all that the command line
+/* recipe.c: lt_options_parse(), with the settings of --recipe NAME, of a folder of recipes, below all that the command line
  * and --config say. A run's config then has the settings, not the name. Errors: those, and LT_E_ARG
  * (no such recipe; one in a config file). */
-lt_status recipe_parse(lt_options *options, const arguments *args, int argc, char *const *argv);
+lt_status recipe_parse(lt_options *options, const arguments *args, const char *folder, int argc,
+                       char *const *argv);
 /* `reproduce ...`: becomes tools/reproduce. Returns only where that fails: the exit status. */
-int command_reproduce(char **argv);
+int command_reproduce(char **argv, const char *program);
 
 /* main.c: of the process, by how its work ended. An LT_E_ARG before the first picture is a wrong command line: found
  * while reading it, in a value that only the library can judge, or beside a checkpoint or data that it does not fit. */

@@ -115,11 +115,8 @@ static void copy_text(char *to, const char *from)
 
 static void name_network(session *s)
 {
-    const notes *n = &s->own;
-    copy_text(s->state.arch, n->text[NOTE_ARCH]);
-    snprintf(s->state.network, LT_CHECKPOINT_NAME,
-             "depths %.19s width %.4s stem %.8s channels %.1s", n->text[NOTE_DEPTHS],
-             n->text[NOTE_WIDTH], n->text[NOTE_STEM], n->text[NOTE_CHANNELS]);
+    copy_text(s->state.arch, family_arch(&s->choice));
+    family_print(&s->choice, s->state.network, LT_CHECKPOINT_NAME);
 }
 
 static lt_status note_resume(session *s)
@@ -227,7 +224,7 @@ lt_status session_open_training(session *s)
                                      .loss_good_steps = -1,
                                      .epoch_recorded = 1,
                                      .best_top1 = -1,
-                                     .classes = s->shape.classes,
+                                     .classes = s->choice.spec.classes,
                                      .ranks = s->ranks,
                                      .global_batch = a->batch_size * a->grad_accum * s->ranks,
                                      .threads = lt_device_threads(s->device)};
@@ -261,6 +258,7 @@ void session_close(session *s)
     lt_dataset_free(&s->val_data);
     notes_clear(&s->known);
     notes_clear(&s->own);
+    family_close(&s->choice);
     lt_options_free(&s->options);
     lt_run_lock_close(&s->lock);
 }

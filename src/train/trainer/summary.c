@@ -13,13 +13,13 @@ static const double gib = 0x1p30;
 
 /* Bytes of activations that live at the end of the forward pass: what backward reads. With cheap
  * recomputation the outputs of batch norm within blocks are made again; about half of
- * block_outputs is left. */
-static double activation_bytes(const session *s, const lt_resnet_cost *cost)
+ * the recomputable is left. */
+static double activation_bytes(const session *s, const lt_model_cost *cost)
 {
     double item = s->args.amp == AMP_BF16 || s->args.amp == AMP_F16 ? 2 : 4;
-    double outputs = (double)cost->block_outputs * (s->args.recompute ? 0.5 : 1);
+    double outputs = (double)cost->recomputable * (s->args.recompute ? 0.5 : 1);
     double gradients = 3 * (double)cost->largest;
-    return (double)s->args.batch_size * item * ((double)cost->conv_outputs + outputs + gradients);
+    return (double)s->args.batch_size * item * ((double)cost->kept + outputs + gradients);
 }
 
 /* Batches of pixels that a loader makes ahead. */
@@ -27,7 +27,7 @@ static double loader_bytes(const session *s)
 {
     enum { SLOTS = 4 };
     double side = session_largest_side(s);
-    return SLOTS * (double)s->args.batch_size * s->shape.channels * side * side;
+    return SLOTS * (double)s->args.batch_size * s->choice.spec.channels * side * side;
 }
 
 /* First number after key in a file of the kernel's, or -1. */
@@ -75,10 +75,25 @@ static double param_bytes(const session *s)
     return bytes;
 }
 
+/* Without the family's own count: the parameters alone. */
+static lt_status count_cost(const session *s, int size, lt_model_cost *out)
+{
+    const family_choice *c = &s->choice;
+    lt_model_spec spec = c->spec;
+    spec.size = size;
+    if (c->family->cost)
+        return c->family->cost(c->config, &spec, out);
+    *out = (lt_model_cost){0};
+    for (size_t i = 0; i < s->params.count; i++)
+        if (lt_param_is_trained(s->params.item[i]))
+            out->params += lt_tensor_count(s->params.item[i]->value);
+    return LT_OK;
+}
+
 lt_status session_check_memory(const session *s)
 {
-    lt_resnet_cost cost;
-    LT_TRY(lt_resnet_count(&cost, &s->shape, session_largest_side(s)));
+    lt_model_cost cost;
+    LT_TRY(count_cost(s, session_largest_side(s), &cost));
     double need = activation_bytes(s, &cost) + loader_bytes(s), rest = available_bytes();
     if (!s->folder[0]) /* of a checkpoint it was read already, of a new run it is made in step 1 */
         need += (double)lt_optim_state_bytes(s->optim);
@@ -108,34 +123,53 @@ static void note_late_roots(session *s)
             (long long)first, (long long)s->total_steps);
 }
 
+/* Options of the family that were left to it, and what they came to: " --stem small". */
+static void list_resolved(const session *s, char *text, size_t size)
+{
+    char value[LT_FACT_BYTES];
+    size_t used = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < s->choice.family->options && used < size; i++) {
+        const char *name = s->choice.family->option[i].name,
+                   *fact = lt_model_fact_text(&s->choice.facts, name);
+        if (*fact && !strcmp(lt_options_text(s->options, name, value, sizeof value), "auto"))
+            used += (size_t)snprintf(text + used, size - used, " --%s %s", name, fact);
+    }
+}
+
 /* What --stem auto and --augment auto came to, as small pictures get another network and training. */
 static void note_choices(const session *s)
 {
+    char resolved[NAME_TEXT] = "";
     static const char *const augment[] = {[LT_AUGMENT_NONE] = "none",
                                           [LT_AUGMENT_IMAGENET] = "imagenet",
                                           [LT_AUGMENT_SMALL] = "small"};
-    const bool stem = s->args.stem == STEM_AUTO && !s->args.weights;
     const bool crops = s->args.augment == AUGMENT_AUTO && !s->args.overfit_batches;
-    if (stem || crops)
-        lt_run_note(s->run, "chosen by the size of the input:%s%s%s%s%s", stem ? " --stem " : "",
-                    stem ? (s->shape.small_stem ? "small" : "imagenet") : "",
-                    stem && crops ? "," : "", crops ? " --augment " : "",
+    if (!s->args.weights)
+        list_resolved(s, resolved, sizeof resolved);
+    if (*resolved || crops)
+        lt_run_note(s->run, "chosen by the size of the input:%s%s%s%s", resolved,
+                    *resolved && crops ? "," : "", crops ? " --augment " : "",
                     crops ? augment[s->transform.augment] : "");
 }
 
 lt_status session_summary(session *s)
 {
     const double train_factor = 3; /* backward costs two forward passes */
-    lt_resnet_cost cost;
-    LT_TRY(lt_resnet_count(&cost, &s->shape, s->transform.size));
+    lt_model_cost cost;
+    LT_TRY(count_cost(s, s->transform.size, &cost));
     if (s->ranks > 1)
         lt_run_note(s->run, "%d ranks, %d compute threads on rank 0, %lld pictures in an update",
                     s->ranks, lt_device_threads(s->device), (long long)s->state.global_batch);
     double held = param_bytes(s) + (double)lt_optim_state_bytes(s->optim);
-    lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per picture of %d x %d to train",
-                s->own.text[NOTE_ARCH], 1e-6 * (double)cost.params,
-                2e-9 * train_factor * (double)cost.multiply_adds, s->transform.size,
-                s->transform.size);
+    if (s->choice.family->cost)
+        lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per picture of %d x %d to train",
+                    family_arch(&s->choice), 1e-6 * (double)cost.params,
+                    2e-9 * train_factor * (double)cost.multiply_adds, s->transform.size,
+                    s->transform.size);
+    else
+        lt_run_note(s->run, "%s: %.2f M parameters", family_arch(&s->choice),
+                    1e-6 * (double)cost.params);
     note_choices(s);
     lt_run_note(
         s->run,

@@ -1,0 +1,179 @@
+/* Functions of a model family, and what stands in for those that it leaves out. */
+
+#include "family.h"
+
+#include "lather/checkpoint.h"
+#include "lather/ext/fail.h"
+#include "lather/safetensors.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Facts --- */
+
+lt_model_fact *lt_model_fact_put(lt_model_facts *facts, const char *key, const char *format, ...)
+{
+    if (facts->count == LT_MODEL_FACTS)
+        return NULL;
+    lt_model_fact *f = &facts->item[facts->count];
+    *f = (lt_model_fact){.key = key};
+    va_list args;
+    va_start(args, format);
+    int bytes = vsnprintf(f->text, sizeof f->text, format, args);
+    va_end(args);
+    if (bytes < 0 || bytes >= LT_FACT_BYTES)
+        return NULL;
+    facts->count++;
+    return f;
+}
+
+const char *lt_model_fact_text(const lt_model_facts *facts, const char *key)
+{
+    for (size_t i = 0; i < facts->count; i++)
+        if (!strcmp(facts->item[i].key, key))
+            return facts->item[i].text;
+    return "";
+}
+
+/* The values of all options of the family. */
+static void put_options(const family_choice *c, lt_model_facts *out)
+{
+    char text[LT_FACT_BYTES + 1];
+    for (size_t i = 0; i < c->family->options; i++) {
+        const char *name = c->family->option[i].name;
+        lt_model_fact_put(out, name, "%s", lt_options_text(c->options, name, text, sizeof text));
+    }
+}
+
+static void put_metadata(const lt_model_family *family, const lt_safetensors *file,
+                         lt_model_facts *out)
+{
+    for (size_t i = 0; i < family->options; i++) {
+        const char *name = family->option[i].name, *text = lt_safetensors_metadata(file, name);
+        if (text)
+            lt_model_fact_put(out, name, "%s", text);
+    }
+}
+
+/* --- A choice --- */
+
+lt_status family_open(family_choice *c, const lt_model_family *family)
+{
+    c->family = family;
+    c->config = calloc(1, family->config_bytes + 1);
+    return c->config ? LT_OK : lt_fail(LT_E_NOMEM, "%s: no memory for its options", family->name);
+}
+
+lt_status family_open_options(family_choice *c)
+{
+    const lt_program program = {.name = c->family->program};
+    const lt_option_table table = {c->family->option, c->family->options, c->config};
+    LT_TRY(lt_options_compose(&c->own, &program, &table, 1));
+    c->options = c->own;
+    return LT_OK;
+}
+
+void family_close(family_choice *c)
+{
+    lt_options_free(&c->own);
+    free(c->config);
+    *c = (family_choice){0};
+}
+
+static int read_number(const lt_safetensors *file, const char *key)
+{
+    enum { MOST = 1000000 };
+    const char *text = lt_safetensors_metadata(file, key);
+    long value = text ? strtol(text, NULL, 10) : 0;
+    return value > 0 && value <= MOST ? (int)value : 0;
+}
+
+static lt_status infer_metadata(const family_choice *c, const char *path, lt_model_facts *facts,
+                                lt_model_spec *spec)
+{
+    lt_safetensors *file = NULL;
+    LT_TRY(lt_weights_open(&file, path));
+    put_metadata(c->family, file, facts);
+    spec->channels = read_number(file, "channels");
+    spec->classes = read_number(file, "classes");
+    spec->size = read_number(file, "image_size");
+    lt_safetensors_close(&file);
+    if (!spec->channels || !spec->classes)
+        return lt_fail(LT_E_FORMAT,
+                       "%s: its metadata say no channels and classes: not written by %s", path,
+                       c->family->program);
+    return LT_OK;
+}
+
+lt_status family_infer(const family_choice *c, const char *path, lt_model_facts *facts,
+                       lt_model_spec *spec)
+{
+    return c->family->infer ? c->family->infer(path, facts, spec)
+                            : infer_metadata(c, path, facts, spec);
+}
+
+lt_status family_adopt(family_choice *c, const lt_model_facts *facts)
+{
+    for (size_t i = 0; i < facts->count; i++) {
+        const lt_model_fact *f = &facts->item[i];
+        if (*f->text || lt_options_is_set(c->options, f->key)) /* "": as without the option */
+            LT_TRY(lt_options_set(c->options, f->key, f->text));
+    }
+    return LT_OK;
+}
+
+static lt_status describe(family_choice *c)
+{
+    c->facts = (lt_model_facts){0};
+    if (c->family->describe)
+        LT_TRY(c->family->describe(c->config, &c->spec, &c->facts));
+    else
+        put_options(c, &c->facts);
+    if (!c->facts.title[0])
+        snprintf(c->facts.title, sizeof c->facts.title, "%s", c->family->name);
+    return LT_OK;
+}
+
+lt_status family_resolve(family_choice *c, const char *weights)
+{
+    lt_model_facts known = {0};
+    if (c->family->resolve && weights && *weights) {
+        lt_safetensors *file = NULL;
+        LT_TRY(lt_weights_open(&file, weights));
+        put_metadata(c->family, file, &known);
+        lt_safetensors_close(&file);
+    }
+    if (c->family->resolve)
+        LT_TRY(c->family->resolve(c->config, &c->spec, &known));
+    return describe(c);
+}
+
+bool family_has_fact(const family_choice *c, const char *option)
+{
+    family_choice usual = {0};
+    bool found = false;
+    if (!family_open(&usual, c->family) && !family_open_options(&usual)) {
+        usual.spec = c->spec;
+        found = !family_resolve(&usual, NULL) && *lt_model_fact_text(&usual.facts, option);
+    }
+    family_close(&usual);
+    return found;
+}
+
+const char *family_arch(const family_choice *c)
+{
+    const char *arch = lt_model_fact_text(&c->facts, "arch");
+    return *arch ? arch : c->family->name;
+}
+
+void family_print(const family_choice *c, char *text, size_t size)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < c->facts.count && at < size; i++)
+        if (strcmp(c->facts.item[i].key, "arch") != 0)
+            at += (size_t)snprintf(text + at, size - at, "%s %s ", c->facts.item[i].key,
+                                   c->facts.item[i].text);
+    if (at < size)
+        snprintf(text + at, size - at, "channels %d", c->spec.channels);
+}
