@@ -69,6 +69,11 @@ LT_API LT_MUST_CHECK lt_status lt_comm_barrier(lt_comm *comm);
 /** Waits, frees *request and sets it to NULL. Errors: LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_request_wait(lt_request **request);
 
+/** Host memory of all ranks, in rank order: all gets bytes[r] bytes of each rank r, own are this
+ *  rank's. bytes are the same on every rank. Collective; complete when it returns. */
+LT_API LT_MUST_CHECK lt_status lt_comm_allgather_host(lt_comm *comm, const void *own,
+                                                      const int64_t *bytes, void *all);
+
 /** LT_OK if all ranks give the same text for what; else LT_E_ARG on every rank: "--lr is 0.1 on rank
  *  0, 0.2 on rank 3". Collective: call it with the same what everywhere. */
 LT_API LT_MUST_CHECK lt_status lt_comm_same(lt_comm *comm, const char *what, const char *text);

@@ -1,6 +1,8 @@
-/* Failing together. */
+/* What ranks agree on: host memory gathered, texts that must be equal, failures. */
 
 #include "dist/agree.h"
+
+#include "base/alloc.h"
 
 #include "lather/ext/comm.h"
 
@@ -8,6 +10,87 @@
 #include <string.h>
 
 enum { TEXT = 512 }; /* of a message; the status goes in front of it */
+
+/* --- Host memory --- */
+
+/* part NULL: this rank has nothing. */
+static lt_status gather_tensors(lt_comm *comm, lt_tensor *part, lt_tensor *whole, const void *own,
+                                const int64_t *bytes, void *all)
+{
+    lt_request *request = NULL;
+    if (part)
+        LT_TRY(lt_tensor_write(part, own, lt_tensor_bytes(part)));
+    LT_TRY(lt_comm_allgather_begin(comm, part, whole, bytes, &request));
+    LT_TRY(lt_request_wait(&request));
+    return lt_tensor_read(whole, all, lt_tensor_bytes(whole));
+}
+
+lt_status lt_comm_allgather_host(lt_comm *comm, const void *own, const int64_t *bytes, void *all)
+{
+    lt_tensor *part = NULL, *whole = NULL;
+    int64_t total = 0;
+    for (int r = 0; r < comm->size; r++)
+        total += bytes[r];
+    if (!total)
+        return LT_OK;
+    lt_status st = lt_tensor_new(&whole, comm->device, LT_U8, LT_SHAPE(total));
+    if (!st && bytes[comm->rank])
+        st = lt_tensor_new(&part, comm->device, LT_U8, LT_SHAPE(bytes[comm->rank]));
+    if (!st)
+        st = gather_tensors(comm, part, whole, own, bytes, all);
+    lt_tensor_free(&part);
+    lt_tensor_free(&whole);
+    return st;
+}
+
+/* --- Texts --- */
+
+/* The length of each rank's text with its NUL, and the texts in rank order. */
+static lt_status gather_texts(lt_comm *comm, const char *text, int64_t *length, char **all)
+{
+    const int64_t own = (int64_t)strlen(text) + 1;
+    int64_t total = 0;
+    for (int r = 0; r < comm->size; r++)
+        length[r] = sizeof own;
+    int64_t *each = lt_alloc((size_t)comm->size, sizeof *each);
+    lt_status st = each ? lt_comm_allgather_host(comm, &own, length, each) : LT_E_NOMEM;
+    for (int r = 0; r < comm->size && !st; r++)
+        total += length[r] = each[r];
+    lt_free(each);
+    if (st)
+        return st;
+    *all = lt_alloc((size_t)total, 1);
+    return *all ? lt_comm_allgather_host(comm, text, length, *all) : LT_E_NOMEM;
+}
+
+static lt_status compare(const lt_comm *comm, const char *what, const char *all)
+{
+    const char *theirs = all;
+    for (int r = 0; r < comm->size; r++) {
+        if (strcmp(theirs, all) != 0)
+            return lt_fail(LT_E_ARG, "%s is %s on rank 0, %s on rank %d", what, all, theirs, r);
+        theirs += strlen(theirs) + 1;
+    }
+    return LT_OK;
+}
+
+lt_status lt_comm_same(lt_comm *comm, const char *what, const char *text)
+{
+    if (comm->size == 1)
+        return LT_OK;
+    char *all = NULL;
+    int64_t *length = lt_alloc((size_t)comm->size, sizeof *length);
+    if (!length)
+        return LT_E_NOMEM;
+    lt_status st = gather_texts(comm, text, length, &all);
+    if (!st)
+        st = compare(comm, what, all);
+    lt_free(all);
+    lt_free(length);
+    return st;
+}
+
+/* --- Failures --- */
 
 /* As a byte tensor: the status, the text, a NUL. */
 static lt_status exchange_text(lt_comm *comm, int root, char *bytes)

@@ -1,6 +1,6 @@
 /* The communicator of a single rank: every collective is a copy or nothing, and done at once. */
 
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 #include "tensor/tensor.h"
 
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
  * both have been announced. */
 
 #include "base/alloc.h"
-#include "dist/comm.h"
+#include "dist/collectives/collectives.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -131,15 +131,31 @@ bool case_same(rank_case *c)
            || case_fails(c, "other texts: %s: %s", lt_status_name(st), lt_error_message());
 }
 
+/* Rank r gives r bytes of the value r: rank 0 nothing. */
+bool case_host(rank_case *c)
+{
+    enum { MOST = 16 };
+    int64_t bytes[MOST];
+    char own[MOST], all[MOST * MOST], *at = all;
+    const int n = lt_comm_size(c->comm), rank = lt_comm_rank(c->comm);
+    for (int r = 0; r < n; r++)
+        bytes[r] = r;
+    memset(own, rank, sizeof own);
+    memset(all, MOST, sizeof all);
+    if (!ok(c, lt_comm_allgather_host(c->comm, own, bytes, all), "allgather_host"))
+        return false;
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < r; i++, at++)
+            if (*at != r + c->spoil)
+                return case_fails(c, "byte %d of rank %d is %d", i, r, *at);
+    return *at == MOST || case_fails(c, "more than all ranks have");
+}
+
 const case_row case_rows[] = {
-    {"allreduce", case_allreduce},
-    {"reducescatter", case_reducescatter},
-    {"allgather", case_allgather},
-    {"broadcast", case_broadcast},
-    {"messages", case_messages},
-    {"long tensors", case_long},
-    {"many requests at once", case_many},
-    {"groups", case_split},
-    {"agreement", case_same},
+    {"allreduce", case_allreduce}, {"reducescatter", case_reducescatter},
+    {"allgather", case_allgather}, {"allgather of host memory", case_host},
+    {"broadcast", case_broadcast}, {"messages", case_messages},
+    {"long tensors", case_long},   {"many requests at once", case_many},
+    {"groups", case_split},        {"agreement", case_same},
 };
 const int case_count = sizeof case_rows / sizeof *case_rows;

@@ -2,7 +2,7 @@
 
 #include "fake_queue.h"
 
-#include "dist/comm.h"
+#include "dist/collectives/collectives.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef LT_TESTS_DIST_NCCL_RANKS_H
 #define LT_TESTS_DIST_NCCL_RANKS_H
 
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 #include "dist/rendezvous/rendezvous.h"
 #include "fake_nccl.h"
 #include "ranks.h"

@@ -6,7 +6,7 @@
 #ifndef LT_DIST_ENGINE_H
 #define LT_DIST_ENGINE_H
 
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 
 #include <pthread.h>
 
@@ -111,5 +111,18 @@ bool lt_work_check(const lt_work *work, const lt_transfer *transfer, char *why);
 void lt_work_text(const lt_work *work, char *text, size_t bytes);
 
 void lt_end_free(lt_end *end);
+
+/* The communicator whose collectives are made of a link's messages. */
+extern const lt_comm_ops lt_comm_linked;
+
+/* Opens the local ends of a link: one, or all of them (link rank -1). out[i]: of lt_comm_linked's
+ * bytes, device and deadline set. link is of link_ops->bytes, its size may be set; owned from now
+ * on, also on failure. */
+lt_status lt_linked_open(lt_comm *const *out, lt_link *link);
+
+/* out[i] = term 0 [i] + term 1 [i] + ..., in this order, or their mean or maximum; in f32 for 16-bit
+ * types, rounded once. out may be one of the terms. */
+void lt_reduce_terms(void *out, const void *const *term, int terms, int64_t count, lt_dtype dtype,
+                     lt_reduce op);
 
 #endif

@@ -1,6 +1,6 @@
 /* Sums, means and maxima over ranks, term by term in rank order. */
 
-#include "dist/comm.h"
+#include "dist/collectives/collectives.h"
 #include "tensor/backend/dtype.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * by NCCL; MPI has been left by then. */
 
 #include "base/alloc.h"
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 #include "dist/nccl/nccl.h"
 #include "dist/rendezvous/rendezvous.h"
 #include "dist/rendezvous/token.h"

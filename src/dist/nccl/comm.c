@@ -8,7 +8,7 @@
  * Sends and receives are held back until one of them is waited for or a collective follows, and are then
  * started as one NCCL group: two ranks that both sent first would wait for each other for ever. */
 
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 #include "dist/rendezvous/rendezvous.h"
 
 #include <stdio.h>

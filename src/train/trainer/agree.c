@@ -122,86 +122,38 @@ static char *join(lt_loader *loader, int64_t *listed, size_t *bytes)
     return text;
 }
 
-/* The texts of all ranks, one after the other; each rank's part has at least a byte. */
-static lt_status gather_text(session *s, const char *own, const int64_t *count, char **all)
+/* How many bytes each rank has; their sum in *total. */
+static lt_status gather_counts(session *s, size_t own, int64_t *count, size_t *total)
 {
-    lt_tensor *part = NULL, *whole = NULL;
-    lt_request *request = NULL;
-    int64_t bytes = 0;
+    const int64_t bytes = (int64_t)own;
+    int64_t *each = calloc((size_t)s->ranks, sizeof *each);
+    if (!each)
+        return lt_fail(LT_E_NOMEM, "ranks: no memory for %d counts", s->ranks);
     for (int r = 0; r < s->ranks; r++)
-        bytes += count[r];
-    *all = malloc((size_t)bytes + 1);
-    lt_status st = *all ? LT_OK : lt_fail(LT_E_NOMEM, "ranks: no memory for a list");
-    if (!st)
-        st = lt_tensor_new(&part, s->device, LT_U8, LT_SHAPE(count[s->rank]));
-    if (!st)
-        st = lt_tensor_new(&whole, s->device, LT_U8, LT_SHAPE(bytes));
-    if (!st)
-        st = lt_tensor_write(part, own, (size_t)count[s->rank]);
-    if (!st)
-        st = lt_comm_allgather_begin(s->comm, part, whole, count, &request);
-    if (!st)
-        st = lt_request_wait(&request);
-    if (!st)
-        st = lt_tensor_read(whole, *all, (size_t)bytes);
-    lt_tensor_free(&part);
-    lt_tensor_free(&whole);
-    return st;
-}
-
-/* Bytes of each rank's list, its last byte included. */
-static lt_status gather_counts(session *s, size_t own, int64_t *count)
-{
-    lt_tensor *sizes = NULL;
-    lt_request *request = NULL;
-    count[s->rank] = (int64_t)own + 1;
-    lt_status st = lt_tensor_new(&sizes, s->device, LT_I64, LT_SHAPE(s->ranks));
-    if (!st)
-        st = lt_tensor_write(sizes, count, lt_tensor_bytes(sizes));
-    if (!st)
-        st = lt_comm_allreduce_begin(s->comm, sizes, LT_REDUCE_SUM, &request);
-    if (!st)
-        st = lt_request_wait(&request);
-    if (!st)
-        st = lt_tensor_read(sizes, count, lt_tensor_bytes(sizes));
-    lt_tensor_free(&sizes);
-    return st;
-}
-
-/* Each rank's part is sent with a byte behind it, so that none is empty. Without others *all is a copy of own. */
-static lt_status gather_parts(session *s, const void *own, size_t bytes, int64_t *count, char **all)
-{
-    char *part = malloc(bytes + 1);
-    if (!part)
-        return lt_fail(LT_E_NOMEM, "ranks: no memory for %zu bytes", bytes);
-    if (bytes)
-        memcpy(part, own, bytes);
-    part[bytes] = 0;
-    if (!s->comm) {
-        *count = (int64_t)bytes + 1;
-        *all = part;
-        return LT_OK;
-    }
-    lt_status st = gather_counts(s, bytes, count);
-    if (!st)
-        st = gather_text(s, part, count, all);
-    free(part);
+        each[r] = sizeof bytes;
+    lt_status st = lt_comm_allgather_host(s->comm, &bytes, each, count);
+    for (int r = 0; r < s->ranks && !st; r++)
+        *total += (size_t)count[r];
+    free(each);
     return st;
 }
 
 lt_status session_gather_bytes(session *s, const void *own, size_t bytes, char **all, size_t *total)
 {
     int64_t *count = calloc((size_t)s->ranks, sizeof *count);
+    lt_status st = count ? LT_OK : lt_fail(LT_E_NOMEM, "ranks: no memory for %d counts", s->ranks);
     *all = NULL;
-    *total = 0;
-    lt_status st = count ? gather_parts(s, own, bytes, count, all)
-                         : lt_fail(LT_E_NOMEM, "ranks: no memory for %d counts", s->ranks);
-    const char *from = *all;
-    for (int r = 0; !st && r < s->ranks; r++) { /* the bytes between the parts go */
-        memmove(*all + *total, from, (size_t)count[r] - 1);
-        *total += (size_t)count[r] - 1;
-        from += count[r];
-    }
+    *total = s->comm ? 0 : bytes;
+    if (!st && s->comm)
+        st = gather_counts(s, bytes, count, total);
+    if (!st)
+        *all = malloc(*total + 1);
+    if (!st && !*all)
+        st = lt_fail(LT_E_NOMEM, "ranks: no memory for %zu bytes", *total);
+    if (!st && s->comm)
+        st = lt_comm_allgather_host(s->comm, own, count, *all);
+    else if (!st && bytes)
+        memcpy(*all, own, bytes);
     free(count);
     if (st) {
         free(*all);

@@ -33,7 +33,6 @@ typedef struct seat {
     uint64_t machine; /* a hash of its name */
     uint64_t mask[MASK_WORDS];
 } seat;
-enum { SEAT_NUMBERS = 1 + MASK_WORDS };
 
 static void find_seat(seat *own)
 {
@@ -71,28 +70,14 @@ static double share_of(const seat *all, int ranks, int rank, int *local)
 static lt_status gather_seats(session *s, seat *all)
 {
     seat own;
-    lt_tensor *part = NULL, *whole = NULL;
-    lt_request *request = NULL;
-    int64_t *count = calloc((size_t)s->ranks, sizeof *count);
-    lt_status st = count ? LT_OK : lt_fail(LT_E_NOMEM, "ranks: no memory for %d", s->ranks);
+    int64_t *bytes = calloc((size_t)s->ranks, sizeof *bytes);
+    if (!bytes)
+        return lt_fail(LT_E_NOMEM, "ranks: no memory for %d", s->ranks);
     find_seat(&own);
-    for (int r = 0; r < s->ranks && count; r++)
-        count[r] = SEAT_NUMBERS;
-    if (!st)
-        st = lt_tensor_new(&part, s->device, LT_I64, LT_SHAPE(SEAT_NUMBERS));
-    if (!st)
-        st = lt_tensor_new(&whole, s->device, LT_I64, LT_SHAPE(SEAT_NUMBERS * (int64_t)s->ranks));
-    if (!st)
-        st = lt_tensor_write(part, &own, sizeof own);
-    if (!st)
-        st = lt_comm_allgather_begin(s->comm, part, whole, count, &request);
-    if (!st)
-        st = lt_request_wait(&request);
-    if (!st)
-        st = lt_tensor_read(whole, all, lt_tensor_bytes(whole));
-    lt_tensor_free(&part);
-    lt_tensor_free(&whole);
-    free(count);
+    for (int r = 0; r < s->ranks; r++)
+        bytes[r] = sizeof own;
+    lt_status st = lt_comm_allgather_host(s->comm, &own, bytes, all);
+    free(bytes);
     return st;
 }
 

@@ -1,6 +1,6 @@
 /* Checks the arguments of a collective, says it in words, and counts its payload. */
 
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>

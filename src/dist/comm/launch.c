@@ -1,7 +1,7 @@
 /* What the launcher of this process (mpirun of Open MPI or MPICH, srun, torchrun) says about it, by
  * the environment variables that each of them documents. */
 
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 
 #include <stdlib.h>
 #include <string.h>
