@@ -167,7 +167,7 @@ static void print_json(const settings *s, const lt_device *device, int threads, 
            "\"mean_queue\": %.6g, \"queue_room\": %d, \"bound\": \"%s\", \"bad_images\": %" PRId64
            ", "
            "\"peak_memory_bytes\": %" PRId64 "}\n",
-           t->wait_seconds, t->idle_seconds, t->starved, (double)t->ready / batches, t->room,
+           t->wait_seconds, t->idle_seconds, t->starved, (double)t->ready / batches, t->capacity,
            lt_loader_bound(t, m->seconds), t->bad, bench_process_bytes("VmHWM"));
 }
 
@@ -185,9 +185,9 @@ static void print_result(const settings *s, const lt_device *device, const measu
             t->idle_seconds * ms);
     fprintf(stderr,
             "%s: %.1f %% of the time waited for a batch, %" PRId64 " of %" PRId64
-            " not ready; %.1f of %d ready in the mean\n%" PRId64 " broken pictures\n",
+            " not ready; %.1f of %d ready in the mean\n%" PRId64 " broken images\n",
             lt_loader_bound(t, m->seconds), 100 * t->wait_seconds / m->seconds, t->starved,
-            t->batches, (double)t->ready / (double)t->batches, t->room, t->bad);
+            t->batches, (double)t->ready / (double)t->batches, t->capacity, t->bad);
     if (s->json)
         print_json(s, device, threads, m);
 }

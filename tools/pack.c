@@ -29,16 +29,16 @@ static const lt_option table[] = {
     {"Pack", "quality", 'q', LT_OPTION_INT, offsetof(arguments, quality), .value = "90", .min = 1,
      .max = 100, .help = "of JPEG, resized"},
     {"Pack", "shard-samples", 0, LT_OPTION_INT, offsetof(arguments, shard_samples), .value = "0",
-     .min = 0, .max = 1e9, .help = "pictures in one file; 0: 1/64 of all, 64 to 8192"},
+     .min = 0, .max = 1e9, .help = "images in one file; 0: 1/64 of all, 64 to 8192"},
     {"Pack", "threads", 'j', LT_OPTION_INT, offsetof(arguments, threads), .value = "0", .min = 0,
      .max = 256, .help = "0: one per core"},
     {"Pack", "max-image-pixels", 0, LT_OPTION_INT, offsetof(arguments, max_image_pixels),
      .value = "100000000", .min = 1, .max = 1e15,
-     .help = "width times height of a picture to decode; larger ones are broken"},
+     .help = "width times height of an image to decode; larger ones are broken"},
     {"Pack", "max-image-seconds", 0, LT_OPTION_DOUBLE, offsetof(arguments, max_image_seconds),
      .value = "10", .min = 0.001, .max = 1e15,
      .help =
-         "of one core to decode a picture, but for WebP and AVIF; one that takes longer is broken"},
+         "of one core to decode an image, but for WebP and AVIF; one that takes longer is broken"},
     {"Pack", "verify", 0, LT_OPTION_BOOL, offsetof(arguments, verify),
      .help = "read and decode every record afterwards"},
     {"Pack", "only-verify", 0, LT_OPTION_BOOL, offsetof(arguments, only_verify),
@@ -52,7 +52,7 @@ static const lt_program program = {
     .usage = "[OPTION]... DATA PACK | --only-verify PACK",
     .description =
         "DATA is what train_resnet50 --data takes; of a data set with train and val, both "
-        "are packed. An interrupted call is gone on with by the same call. Pictures that "
+        "are packed. An interrupted call is gone on with by the same call. Images that "
         "cannot be read are left out and listed in bad_images.txt.",
     .option = table,
     .count = sizeof table / sizeof *table,
@@ -71,14 +71,14 @@ static bool show(void *context, const lt_pack_report *r)
 {
     const arguments *a = context;
     if (!a->quiet)
-        fprintf(stderr, "%s%" PRId64 " of %" PRId64 " pictures, %.1f MB%s", isatty(2) ? "\r" : "",
+        fprintf(stderr, "%s%" PRId64 " of %" PRId64 " images, %.1f MB%s", isatty(2) ? "\r" : "",
                 r->samples, r->total, (double)r->bytes_out * 1e-6, isatty(2) ? "" : "\n");
     return !stop;
 }
 
 static void summarise(const char *folder, const lt_pack_report *r)
 {
-    printf("%s: %" PRId64 " pictures, %.1f MB", folder, r->samples - r->bad,
+    printf("%s: %" PRId64 " images, %.1f MB", folder, r->samples - r->bad,
            (double)r->bytes_out * 1e-6);
     if (r->bytes_in)
         printf(", %.1f %% of the %.1f MB read", 100.0 * (double)r->bytes_out / (double)r->bytes_in,
@@ -99,7 +99,7 @@ static lt_status verify(const arguments *a, const char *folder)
     lt_image_limits limits = limits_of(a);
     lt_status st = lt_pack_verify(folder, &limits, &samples);
     if (!st)
-        printf("%s: %" PRId64 " pictures verified\n", folder, samples);
+        printf("%s: %" PRId64 " images verified\n", folder, samples);
     return st;
 }
 

@@ -1,4 +1,4 @@
-/** Samples to batches: who gets which sample when. */
+/** The loader: samples to batches, by rank and epoch. */
 #ifndef LATHER_LOADER_H
 #define LATHER_LOADER_H
 
@@ -9,9 +9,9 @@ typedef struct lt_dataset lt_dataset;
 typedef struct lt_loader lt_loader;
 
 /** Every sample's random numbers come from (seed, epoch, index in the data set) and, with
- *  repeats, which one of its repeats it is, alone. A picture that cannot be read or decoded is replaced by the next good one in index order. */
+ *  repeats, which one of its repeats it is, alone. An image that cannot be read or decoded is replaced by the next good one in index order. */
 typedef struct lt_loader_config {
-    lt_transform transform; /**< of pictures; numbers take none, and neither sizes nor mix */
+    lt_transform transform; /**< of images; numbers take none, and neither sizes nor mix */
     lt_size_schedule sizes; /**< instead of transform.size, if it has steps */
     lt_mix mix;
     int batch; /**< samples per batch on this rank */
@@ -21,17 +21,17 @@ typedef struct lt_loader_config {
     int threads;  /**< decoders; 0: one per core */
     int slots;    /**< batches in memory, the lent one included; 0: 4 */
     bool shuffle; /**< else in index order */
-    /** Of each picture that an epoch visits, one after the other in its order, so that neighbouring
-     *  ranks share them; the epoch has as many samples as without, of fewer pictures: repeated
+    /** Of each image that an epoch visits, one after the other in its order, so that neighbouring
+     *  ranks share them; the epoch has as many samples as without, of fewer images: repeated
      *  augmentation (Hoffer et al., CVPR 2020). 0: 1. */
     int repeats;
     bool drop_last;      /**< leave out an incomplete last batch */
     uint64_t seed;       /**< the same seed gives the same batches, whatever threads is */
-    int64_t max_bad;     /**< broken pictures to replace before LT_E_FORMAT; < 0: any number */
+    int64_t max_bad;     /**< broken images to replace before LT_E_FORMAT; < 0: any number */
     bool keep_broken;    /**< not replaced: such a row is zeros, of label 0 */
     int64_t limit;       /**< use only the first limit samples of the data set; 0: all */
     int64_t max_batches; /**< per epoch; 0: all */
-    int64_t cache_bytes; /**< of decoded pictures kept in memory; batches are the same. 0: none */
+    int64_t cache_bytes; /**< of decoded images kept in memory; batches are the same. 0: none */
     int64_t read_ahead;  /**< samples in front of the decoders that the system is asked to read */
 } lt_loader_config;
 
@@ -47,7 +47,7 @@ typedef struct lt_batch {
      *  [N,shape] LT_F32, as they are. */
     lt_tensor *images;
     lt_tensor *labels;  /**< [N] LT_I32, 0 .. classes-1 */
-    lt_tensor *targets; /**< [N,classes] LT_F32, of mixed pictures; NULL without lt_mix */
+    lt_tensor *targets; /**< [N,classes] LT_F32, of mixed images; NULL without lt_mix */
     int count;          /**< N: less than the batch size in an incomplete batch */
     int64_t index;      /**< of the batch within the epoch */
     const lt_row *row;  /**< [N] */
@@ -60,7 +60,7 @@ LT_API LT_MUST_CHECK lt_status lt_loader_new(lt_loader **out, lt_dataset *datase
 /** Goes to batch number batch of an epoch: exact resume. Without it: epoch 0, batch 0. */
 LT_API LT_MUST_CHECK lt_status lt_loader_seek(lt_loader *loader, int64_t epoch, int64_t batch);
 /** LT_END after the epoch's last batch; the call after that starts the next epoch.
- *  Errors: LT_E_FORMAT (more broken pictures than allowed: the message lists the last; a label out
+ *  Errors: LT_E_FORMAT (more broken images than allowed: the message lists the last; a label out
  *  of range), LT_E_DEVICE. A failure stays until lt_loader_seek(). */
 LT_API LT_MUST_CHECK lt_status lt_loader_next(lt_loader *loader, lt_batch *out);
 LT_API void lt_loader_free(lt_loader **loader);
@@ -70,18 +70,18 @@ LT_API int64_t lt_loader_batches(const lt_loader *loader); /**< per epoch, on th
 /** Counters since the loader was made. */
 typedef struct lt_loader_stats {
     int64_t samples, batches; /**< delivered */
-    int64_t bad;              /**< different broken pictures met so far */
-    /** Summed over threads; idle: without room for a further batch, so the taker is the slower one. */
+    int64_t bad;              /**< different broken images met so far */
+    /** Summed over threads; idle: waiting while the prefetch queue is full, so the consumer is the slower one. */
     double read_seconds, decode_seconds, resize_seconds, idle_seconds;
-    double wait_seconds; /**< of lt_loader_next() for a batch: the threads are the slower ones */
+    double wait_seconds; /**< of lt_loader_next() for a batch, so the threads are the slower ones */
     int64_t starved;     /**< batches that were not ready when they were asked for */
     int64_t ready; /**< sum over batches of those that were; divided by batches: the mean queue */
-    int queued;    /**< complete now and not taken yet */
-    int room;      /**< as many can be */
-    int64_t cache_hits, cache_misses, cache_bytes; /**< of decoded pictures */
-    /** With lt_dataset_cache(), of all loaders of the data set: samples read from copies, from the
-     *  files themselves; files that this process copied. */
-    int64_t local_hits, local_misses, local_copies;
+    int queued;    /**< complete batches in the prefetch queue now */
+    int capacity;  /**< the largest value of queued */
+    int64_t cache_hits, cache_misses, cache_bytes; /**< of decoded images */
+    /** Disk cache (lt_dataset_cache()), of all loaders of the data set: samples read from copies and from the
+     *  files; files that this process copied. */
+    int64_t disk_hits, disk_misses, disk_copies;
 } lt_loader_stats;
 LT_API lt_loader_stats lt_loader_statistics(const lt_loader *loader);
 /** What was counted between two moments. */
@@ -90,7 +90,7 @@ LT_API lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now,
 /** Of so many seconds with these counters: "loader-bound" if more than 3 % of them were waited for a
  *  batch, else "compute-bound". */
 LT_API const char *lt_loader_bound(const lt_loader_stats *stats, double seconds);
-/** Description of broken picture number i (path and why), in the order of batches; NULL past the
+/** Description of broken image number i (path and why), in the order of batches; NULL past the
  *  end. Borrowed until the next lt_loader_next(). */
 LT_API const char *lt_loader_bad(const lt_loader *loader, int64_t i);
 

@@ -11,7 +11,7 @@ typedef enum lt_pack_mode {
      *  restart marker after every row of units, so that rows above a crop are not decoded. A file
      *  that cannot be written so, or whose pixels would differ, stays as it is. */
     LT_PACK_LOSSLESS,
-    LT_PACK_RESIZED, /**< JPEG of at most max_side pixels a side; smaller pictures as LOSSLESS */
+    LT_PACK_RESIZED, /**< JPEG of at most max_side pixels a side; smaller images as LOSSLESS */
     LT_PACK_RAW      /**< pixels, of at most max_side a side (0: any) */
 } lt_pack_mode;
 
@@ -21,12 +21,12 @@ typedef struct lt_pack_config {
     int quality;            /**< of JPEG, 1 .. 100; 0: 90 */
     int64_t shard_samples;  /**< in one file; 0: 1/64 of all, in 64 .. 8192 */
     int threads;            /**< 0: one per core */
-    lt_image_limits limits; /**< of pictures to decode; one beyond is broken */
+    lt_image_limits limits; /**< of images to decode; one beyond is broken */
 } lt_pack_config;
 
 typedef struct lt_pack_report {
     int64_t samples, total; /**< written (or found written), of all */
-    int64_t bad;            /**< pictures that cannot be read: left out, listed in bad_images.txt */
+    int64_t bad;            /**< images that cannot be read: left out, listed in bad_images.txt */
     int64_t found;          /**< records in shards of an earlier call, read again and right */
     int64_t kept;           /**< not rewritten: no JPEG, or not to be written without a loss */
     uint64_t bytes_in, bytes_out;
@@ -46,11 +46,11 @@ LT_API LT_MUST_CHECK lt_status lt_pack_write(const char *folder, const lt_datase
                                              lt_pack_report *report);
 
 /** Reads a pack. Every record is checked against its hash when it is read; a damaged one counts as a
- *  broken picture. Errors: LT_E_IO, LT_E_FORMAT (no pack, a shard missing, damaged, of another
+ *  broken image. Errors: LT_E_IO, LT_E_FORMAT (no pack, a shard missing, damaged, of another
  *  version: says which). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_pack(lt_dataset **out, const char *folder);
 
-/** Reads and decodes every record. limits: of pictures; NULL: the usual ones.
+/** Reads and decodes every record. limits: of images; NULL: the usual ones.
  *  Errors: LT_E_FORMAT, naming the first damaged one. */
 LT_API LT_MUST_CHECK lt_status lt_pack_verify(const char *folder, const lt_image_limits *limits,
                                               int64_t *samples);

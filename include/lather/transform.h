@@ -1,4 +1,4 @@
-/** What becomes of a picture: limits, decoding, crops, colours, mixing. */
+/** What becomes of an image: limits, decoding, crops, colours, mixing. */
 #ifndef LATHER_TRANSFORM_H
 #define LATHER_TRANSFORM_H
 
@@ -7,15 +7,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** What decoding one picture may cost; a picture beyond it counts as broken. Memory in flight is at most
- *  12 bytes for each pixel allowed, and 4 times what a picture's own pixels have (or 64 MiB). */
+/** What decoding one image may cost; an image beyond it counts as broken. Memory in flight is at most
+ *  12 bytes for each pixel allowed, and 4 times what an image's own pixels have (or 64 MiB). */
 typedef struct lt_image_limits {
     int64_t pixels; /**< width times height; 0: 100 million */
     double
         seconds; /**< of one core; 0: 10. Not of WebP and AVIF, whose libraries cannot be stopped */
 } lt_image_limits;
 
-/** How a picture becomes an input of size x size, with torchvision's geometry and Pillow's
+/** How an image becomes an input of size x size, with torchvision's geometry and Pillow's
  *  antialiased filters. */
 typedef enum lt_augment {
     LT_AUGMENT_NONE,     /**< short side to resize, then the centre crop */
@@ -44,7 +44,7 @@ typedef struct lt_transform {
     double flip; /**< probability of a horizontal flip, if augment is not LT_AUGMENT_NONE */
     double min_scale, max_scale; /**< area of the random crop; 0: 0.08, 1 */
     double min_ratio, max_ratio; /**< its width / height; 0: 3/4, 4/3 */
-    lt_image_limits limits;      /**< of pictures to decode */
+    lt_image_limits limits;      /**< of images to decode */
     /* After crop and flip, in this order; not with LT_AUGMENT_NONE. */
     bool trivial_augment; /**< TrivialAugmentWide: Mueller & Hutter, ICCV 2021 */
     lt_jitter jitter;
@@ -52,7 +52,7 @@ typedef struct lt_transform {
     uint8_t erase_fill[3]; /**< what is put there: the mean pixel */
 } lt_transform;
 
-/** Batches whose pictures are mixed, each with another; drawn from (seed, epoch, batch, rank). */
+/** Batches whose images are mixed, each with another; drawn from (seed, epoch, batch, rank). */
 typedef struct lt_mix {
     double mixup_alpha, cutmix_alpha; /**< of the Beta distribution; 0: not; both: either */
     double probability;               /**< of a batch; 0: 1 */

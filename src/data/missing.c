@@ -13,7 +13,7 @@
                                                                                                   \
     lt_status lt_##format##_decode(const uint8_t *bytes, size_t size,                             \
                                    const lt_image_limits *limits, int channels, lt_window window, \
-                                   lt_picture *out)                                               \
+                                   lt_image *out)                                                 \
     {                                                                                             \
         (void)limits, (void)channels, (void)window, (void)out;                                    \
         return lt_##format##_size(bytes, size, NULL, NULL);                                       \
@@ -37,7 +37,7 @@ LT_MISSING_DECODER(tiff, "image: TIFF, and this build has no libtiff (meson opti
 LT_MISSING_DECODER(jpeg, "jpeg: this build has no libjpeg-turbo (meson option 'jpeg')")
 
 lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                               int channels, int shrink, lt_window window, lt_picture *out)
+                               int channels, int shrink, lt_window window, lt_image *out)
 {
     (void)shrink;
     return lt_jpeg_decode(bytes, size, limits, channels, window, out);
@@ -55,9 +55,9 @@ lt_status lt_jpeg_repack(const uint8_t *bytes, size_t size, uint8_t **out, size_
     return lt_fail(LT_E_UNSUPPORTED, "pack: this build lacks libjpeg");
 }
 
-lt_status lt_jpeg_encode(const lt_pixels *picture, int quality, uint8_t **out, size_t *out_size)
+lt_status lt_jpeg_encode(const lt_pixels *image, int quality, uint8_t **out, size_t *out_size)
 {
-    (void)picture, (void)quality;
+    (void)image, (void)quality;
     return lt_jpeg_repack(NULL, 0, out, out_size);
 }
 #endif

@@ -2,7 +2,7 @@
 
 #include "bombs.h"
 
-#include "pictures.h"
+#include "images.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,9 +50,9 @@ static uint8_t *finish(const bytes *b, size_t *size)
  * front of it, so it may stand there any number of times. */
 static void add_zeros(bytes *b, int format, const bytes *begin, size_t zeros)
 {
-    enum { PART = 1 << 20, ROOM = 1 << 16 };
+    enum { PART = 1 << 20, OUT = 1 << 16 };
     static const uint8_t zero[PART], last[] = {3, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    static uint8_t out[ROOM + 1024];
+    static uint8_t out[OUT + 1024];
     z_stream z = {.next_out = out, .avail_out = sizeof out};
     if (deflateInit2(&z, 9, Z_DEFLATED, format, 9, Z_DEFAULT_STRATEGY) != Z_OK)
         abort();
@@ -67,11 +67,12 @@ static void add_zeros(bytes *b, int format, const bytes *begin, size_t zeros)
     deflate(&z, Z_FULL_FLUSH);
     for (size_t i = 0; i < zeros / PART; i++)
         add(b, out, (size_t)(z.next_out - out));
-    add(b, last, sizeof last); /* an empty last block; the sums are wrong, and nobody gets there */
+    add(b, last,
+        sizeof last); /* an empty last block; the checksums are wrong, and are not reached */
     deflateEnd(&z);
 }
 
-/* --- Pictures --- */
+/* --- Images --- */
 
 uint8_t *make_gif_bomb(int side, size_t *size)
 {

@@ -23,7 +23,7 @@ uint8_t *make_png_bomb(const png_spec *spec, size_t *size);
 /* One pixel behind so many deflate blocks without data, a multiple of 4 of them. */
 uint8_t *make_png_blocks(size_t count, size_t *size);
 
-/* A progressive picture of side x side whose blocks are missing; with scans, the last one is there so often, and
+/* A progressive image of side x side whose blocks are missing; with scans, the last one is there so often, and
  * the file is padded to padded bytes at least. */
 uint8_t *make_jpeg_bomb(int side, int scans, size_t padded, size_t *size);
 
@@ -32,7 +32,7 @@ uint8_t *make_shape_bomb(size_t count, size_t *size);
 /* One of count empty tensors, which is right. */
 uint8_t *make_many_tensors(size_t count, size_t *size);
 
-/* An idx file of pictures of 1000 x 1000, compressed by gzip, that claims `claimed` of them and has `there`. */
+/* An idx file of images of 1000 x 1000, compressed by gzip, that claims `claimed` of them and has `there`. */
 uint8_t *make_idx_bomb(uint32_t claimed, uint32_t there, size_t *size);
 
 /* TIFF of one strip of deflate: the sides claimed, and zeros that the strip inflates to; tile: side of its tiles

@@ -214,7 +214,7 @@ static void check_wrong(void **state)
 
 /* --- A data set of one's own --- */
 
-/* Sample 2 is one number short, sample 3 a picture. */
+/* Sample 2 is one number short, sample 3 an image. */
 static lt_status read_own(const lt_dataset *self, int64_t index, lt_record *r)
 {
     size_t bytes = (size_t)lt_shape_count(self->shape) * sizeof(float);
@@ -245,11 +245,11 @@ static void check_own(void **state)
     assert_non_null(
         strstr(lt_loader_bad(l, 0), "sample 2: data: a record of 20 bytes is no [3,2] of f32"));
     lt_loader_free(&l);
-    d->shape = (lt_shape){0}; /* numbers where pictures are wanted */
+    d->shape = (lt_shape){0}; /* numbers where images are wanted */
     c.transform.size = 8;
     c.max_bad = 0;
     assert_ok(lt_loader_new(&l, d, device, &c));
-    assert_fails(lt_loader_next(l, &b), LT_E_FORMAT, "numbers in a data set of pictures");
+    assert_fails(lt_loader_next(l, &b), LT_E_FORMAT, "numbers in a data set of images");
     lt_loader_free(&l);
     lt_dataset_free(&d);
 }

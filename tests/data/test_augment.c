@@ -2,8 +2,8 @@
 
 #include "data/transform/transform.h"
 #include "golden.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -159,10 +159,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"random crops are torchvision's for the same random numbers", check_crops, 0, 0, 0},
-        {"pad and crop of small pictures gives every offset, mirrored and not", check_small, 0, 0,
-         0},
+        {"pad and crop of small images gives every offset, mirrored and not", check_small, 0, 0, 0},
         {"a flip mirrors the input and leaves the crop alone", check_flip, 0, 0, 0},
-        {"planes and pixels of the same picture give the same input", check_planes, 0, 0, 0},
+        {"planes and pixels of the same image give the same input", check_planes, 0, 0, 0},
         {"a transform out of range is refused", check_arguments, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,8 +3,8 @@
 
 #include "bombs.h"
 #include "data/formats/image.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include "lather/data.h"
 #include "lather/safetensors.h"
@@ -154,15 +154,15 @@ static uint8_t *idx_liar(size_t *size)
 static lt_status read_with(const uint8_t *bytes, size_t size, const lt_image_limits *limits)
 {
     lt_window w = {0};
-    lt_picture picture = {0};
+    lt_image image = {0};
     lt_status st = lt_image_size(bytes, size, limits, &w.width, &w.height);
     if (!st)
-        st = lt_image_decode(bytes, size, limits, 3, w, &picture);
-    lt_picture_clear(&picture);
+        st = lt_image_decode(bytes, size, limits, 3, w, &image);
+    lt_image_clear(&image);
     return st;
 }
 
-static lt_status read_picture(const char *path, const uint8_t *bytes, size_t size)
+static lt_status read_image(const char *path, const uint8_t *bytes, size_t size)
 {
     (void)path;
     return read_with(bytes, size, NULL);
@@ -202,26 +202,26 @@ static lt_status read_idx(const char *path, const uint8_t *bytes, size_t size)
 
 /* clang-format off */
 static bomb rows[] = {
-    {"gif: 35 bytes of 11500 x 11500", LT_E_FORMAT, "more than the 100000000 allowed", gif_above, read_picture, 64},
-    {"gif: 35 bytes of 9900 x 9900", LT_E_FORMAT, "cannot lie in a file of 35 bytes", gif_below, read_picture, 64},
+    {"gif: 35 bytes of 11500 x 11500", LT_E_FORMAT, "more than the 100000000 allowed", gif_above, read_image, 64},
+    {"gif: 35 bytes of 9900 x 9900", LT_E_FORMAT, "cannot lie in a file of 35 bytes", gif_below, read_image, 64},
     {"gif: 3 MB of codes behind the last pixel", LT_E_FORMAT, "more than 0.2 seconds", gif_codes, read_in_time, 64},
-    {"png: 4095 x 8192 of grey are read", LT_OK, "", png_grey, read_picture, 512},
-    {"png: a pixel behind 8 million blocks without data is read", LT_OK, "", png_blocks, read_picture, 192},
-    {"png: 9000 x 9000 of four times 16 bits", LT_E_FORMAT, "more memory", png_deep, read_picture, 64},
-    {"png: one pixel that inflates to 2 GB", LT_E_FORMAT, "more memory", png_liar, read_picture, 192},
-    {"png: 9900 x 9900 without data", LT_E_FORMAT, "cannot lie in", png_empty, read_picture, 64},
-    {"png: 100000 x 100000", LT_E_FORMAT, "100000 x 100000 pixels are more", png_sides, read_picture, 64},
-    {"jpeg: progressive, 11500 x 11500 without data", LT_E_FORMAT, "more than the", jpeg_above, read_picture, 64},
-    {"jpeg: progressive, 9900 x 9900 without data", LT_E_FORMAT, "cannot lie in", jpeg_below, read_picture, 64},
-    {"jpeg: 400 scans of 8000 x 8000", LT_E_FORMAT, "scans of 8000 x 8000 pixels", jpeg_scans, read_picture, 768},
-    {"jpeg: 600 scans of 100 x 100", LT_E_FORMAT, "501 scans", jpeg_small_scans, read_picture, 64},
+    {"png: 4095 x 8192 of grey are read", LT_OK, "", png_grey, read_image, 512},
+    {"png: a pixel behind 8 million blocks without data is read", LT_OK, "", png_blocks, read_image, 192},
+    {"png: 9000 x 9000 of four times 16 bits", LT_E_FORMAT, "more memory", png_deep, read_image, 64},
+    {"png: one pixel that inflates to 2 GB", LT_E_FORMAT, "more memory", png_liar, read_image, 192},
+    {"png: 9900 x 9900 without data", LT_E_FORMAT, "cannot lie in", png_empty, read_image, 64},
+    {"png: 100000 x 100000", LT_E_FORMAT, "100000 x 100000 pixels are more", png_sides, read_image, 64},
+    {"jpeg: progressive, 11500 x 11500 without data", LT_E_FORMAT, "more than the", jpeg_above, read_image, 64},
+    {"jpeg: progressive, 9900 x 9900 without data", LT_E_FORMAT, "cannot lie in", jpeg_below, read_image, 64},
+    {"jpeg: 400 scans of 8000 x 8000", LT_E_FORMAT, "scans of 8000 x 8000 pixels", jpeg_scans, read_image, 768},
+    {"jpeg: 600 scans of 100 x 100", LT_E_FORMAT, "501 scans", jpeg_small_scans, read_image, 64},
     {"jpeg: more seconds than allowed", LT_E_FORMAT, "more than 0.2 seconds", jpeg_scans, read_in_time, 768},
-    {"tiff: 60000 x 60000", LT_E_FORMAT, "more than the", tiff_above, read_picture, 64},
-    {"tiff: 9000 x 9000 without data", LT_E_FORMAT, "tiff: ", tiff_empty, read_picture, 768},
-    {"tiff: 16 x 16 in a tile of 65520 x 65520", LT_E_FORMAT, "tiff: ", tiff_tiles, read_picture, 192},
+    {"tiff: 60000 x 60000", LT_E_FORMAT, "more than the", tiff_above, read_image, 64},
+    {"tiff: 9000 x 9000 without data", LT_E_FORMAT, "tiff: ", tiff_empty, read_image, 768},
+    {"tiff: 16 x 16 in a tile of 65520 x 65520", LT_E_FORMAT, "tiff: ", tiff_tiles, read_image, 192},
     {"tiff: more seconds than allowed", LT_E_FORMAT, "more than 0.2 seconds", tiff_strips, read_in_time, 768},
-    {"webp: 16384 x 16384", LT_E_FORMAT, "more than the", webp_above, read_picture, 64},
-    {"webp: 9900 x 9900 without data", LT_E_FORMAT, "webp: ", webp_empty, read_picture, 768},
+    {"webp: 16384 x 16384", LT_E_FORMAT, "more than the", webp_above, read_image, 64},
+    {"webp: 9900 x 9900 without data", LT_E_FORMAT, "webp: ", webp_empty, read_image, 768},
     {"safetensors: a shape of 10 million extents", LT_E_FORMAT, "more values than", shape_bomb, read_tensors, 192},
     {"safetensors: 200,000 tensors are read", LT_OK, "", many_tensors, read_tensors, 192},
     {"idx: 3 MB of gzip that hold 3.2 GB", LT_E_FORMAT, "ends too early", idx_full, read_idx, 64},
@@ -308,13 +308,13 @@ static void check_bomb(void **state)
 
 /* --- Among others --- */
 
-/* One of each kind among good pictures is skipped and counted. */
+/* One of each kind among good images is skipped and counted. */
 static void check_skipped(void **state)
 {
     (void)state;
     uint8_t *(*const makers[])(size_t *) = {gif_above, png_liar, jpeg_below};
     enum { BOMBS = sizeof makers / sizeof *makers };
-    char *root = make_picture_folder(), name[32];
+    char *root = make_image_folder(), name[32];
     lt_device *device = NULL;
     lt_dataset *d = NULL;
     lt_loader *l = NULL;

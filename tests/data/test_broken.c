@@ -1,9 +1,9 @@
-/* The loader with pictures that cannot be decoded or have no colours, labels out of range, and no memory. */
+/* The loader with images that cannot be decoded or have no colours, labels out of range, and no memory. */
 
 #include "base/alloc.h"
 #include "data/formats/image.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include "lather/ext/dataset.h"
 
@@ -26,17 +26,17 @@ static lt_loader_config usual(int threads)
     };
 }
 
-/* Truncated, empty, misnamed; plus a picture under the wrong extension, which is none of them. */
+/* Truncated, empty, misnamed; plus an image under the wrong extension, which is none of them. */
 static char *make_broken(void)
 {
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     uint32_t seed = 9;
     jpeg_spec spec = {60, 50, 3, 2, 2, 85, 0, 0, 0, 0};
     size_t size = 0;
     uint8_t *jpeg = make_jpeg(&spec, &seed, &size);
     write_file(root, "class0/cut.jpg", jpeg, size / 2);
     write_file(root, "class1/empty.jpg", jpeg, 0);
-    write_file(root, "class2/text.png", "not a picture", 13);
+    write_file(root, "class2/text.png", "not an image", 12);
     write_file(root, "class2/jpeg.bmp", jpeg, size);
     free(jpeg);
     return root;
@@ -158,7 +158,7 @@ static void check_folders(void **state)
                                         "/b/note.txt", "/b-/3.GIF",   "/.h.jpg"};
     static const char *const want[] = {"/b/1.jpg",   "/b-/3.GIF",  "/b.png",   "/b/1.jpg",
                                        "/b/c/2.jpg", "/b/.x/none", "/none.jpg"};
-    char *root = make_picture_folder(), path[5][256];
+    char *root = make_image_folder(), path[5][256];
     snprintf(path[0], sizeof path[0], "%s/list", root);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char name[64];
@@ -196,7 +196,7 @@ static void check_too_many(void **state)
         while (!st)
             st = lt_loader_next(l, &b);
         assert_int_equal(st, LT_E_FORMAT);
-        assert_non_null(strstr(lt_error_message(), "broken pictures"));
+        assert_non_null(strstr(lt_error_message(), "broken images"));
         assert_non_null(strstr(lt_error_message(), root));
         assert_non_null(lt_loader_bad(l, allowed));
         assert_status(lt_loader_next(l, &b), LT_E_FORMAT);
@@ -297,21 +297,21 @@ static void check_palette(void **state)
         0,   1,   7,  0,
     };
     static const uint8_t want[] = {48, 32, 16, 48, 32, 16, 0, 0, 0};
-    lt_picture picture = {0};
-    assert_ok(lt_image_decode(file, sizeof file, NULL, 3, (lt_window){0, 0, 3, 1}, &picture));
-    assert_memory_equal(picture.pixels, want, sizeof want);
-    lt_picture_clear(&picture);
+    lt_image image = {0};
+    assert_ok(lt_image_decode(file, sizeof file, NULL, 3, (lt_window){0, 0, 3, 1}, &image));
+    assert_memory_equal(image.pixels, want, sizeof want);
+    lt_image_clear(&image);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"broken pictures are replaced, counted once and listed", check_broken, 0, 0, 0},
-        {"a broken picture's place is taken by the next one", check_replacement, 0, 0, 0},
+        {"broken images are replaced, counted once and listed", check_broken, 0, 0, 0},
+        {"a broken image's place is taken by the next one", check_replacement, 0, 0, 0},
         {"a row of a batch tells which sample it is and why its own is broken", check_rows, 0, 0,
          0},
-        {"a folder among files stands for the pictures in it and below", check_folders, 0, 0, 0},
-        {"more broken pictures than allowed are an error", check_too_many, 0, 0, 0},
+        {"a folder among files stands for the images in it and below", check_folders, 0, 0, 0},
+        {"more broken images than allowed are an error", check_too_many, 0, 0, 0},
         {"a label out of range names the sample", check_labels, 0, 0, 0},
         {"every failed allocation is reported, and nothing is left", check_memory, 0, 0, 0},
         {"a colour behind the end of a palette is black", check_palette, 0, 0, 0},

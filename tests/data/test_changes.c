@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 #include "data/pack/pack.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include "lather/data.h"
 #include "lather/loader.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ALL = 15, SIDE = 16 }; /* pictures of make_picture_folder() */
+enum { ALL = 15, SIDE = 16 }; /* images of make_image_folder() */
 
 static lt_device *device;
 
@@ -23,7 +23,7 @@ typedef struct row {
     const char *make;   /* shell commands in the folder that holds data/ */
     const char *spec;   /* what is opened then */
     const char *change; /* shell commands after it was opened */
-    int bad;            /* pictures that are passed over; ALL: none is left, the epoch fails */
+    int bad;            /* images that are passed over; ALL: none is left, the epoch fails */
     const char *why;
 } row;
 
@@ -45,32 +45,32 @@ static row rows[] = {
      "class0/00.jpg: No such file"},
     {"a file that becomes a named pipe", "true", "data",
      "rm data/class0/00.jpg && mkfifo data/class0/00.jpg", 1, "class0/00.jpg: not a regular file"},
-    {"a file that becomes another picture", "true", "data",
+    {"a file that becomes another image", "true", "data",
      "cp data/class1/00.jpg data/class2/01.jpg", 0, NULL},
-    {"all files vanish", "true", "data", "rm -r data", ALL, "broken pictures in a row"},
-    {"a tar file that is cut off within its last picture", TAR, "x.tar",
+    {"all files vanish", "true", "data", "rm -r data", ALL, "broken images in a row"},
+    {"a tar file that is cut off within its last image", TAR, "x.tar",
      "truncate -s $(($(tar -tRf x.tar | grep 05.jpg | tr -dc '0-9 ' | cut -d' ' -f2) * 512 + 900)) "
      "x.tar",
      1, "05.jpg: "},
-    {"a tar file that vanishes", TAR, "x.tar", "rm x.tar", ALL, "broken pictures in a row"},
+    {"a tar file that vanishes", TAR, "x.tar", "rm x.tar", ALL, "broken images in a row"},
     {"a tar file in whose place another is put", TAR, "x.tar",
-     "head -c $(stat -c %s x.tar) /dev/zero >y && mv y x.tar", ALL, "broken pictures in a row"},
+     "head -c $(stat -c %s x.tar) /dev/zero >y && mv y x.tar", ALL, "broken images in a row"},
     {"a shard of a pack that vanishes", "PACK", "pack", "rm pack/shard-00000.pack", ALL,
-     "broken pictures in a row"},
+     "broken images in a row"},
     {"a shard of a pack that is cut off", "PACK", "pack", "truncate -s 400 pack/shard-00000.pack",
-     ALL, "broken pictures in a row"},
+     ALL, "broken images in a row"},
     {"a shard of a pack whose bytes change", "PACK", "pack",
      "printf x | dd of=pack/shard-00000.pack bs=1 seek=500 conv=notrunc status=none", 1,
      "is damaged"},
 };
 
-/* A folder that holds the pictures as data/, and what the row makes of them. */
+/* A folder that holds the images as data/, and what the row makes of them. */
 static char *make(const row *r)
 {
-    char *pictures = make_picture_folder(), *root = make_folder(), from[512], to[512];
-    snprintf(from, sizeof from, "mv '%s' data", pictures);
+    char *images = make_image_folder(), *root = make_folder(), from[512], to[512];
+    snprintf(from, sizeof from, "mv '%s' data", images);
     run_in(root, from);
-    free(pictures);
+    free(images);
     if (strcmp(r->make, "PACK") != 0) {
         run_in(root, r->make);
         return root;
@@ -143,15 +143,15 @@ static void check_row(void **state)
 static void check_unreadable(void **state)
 {
     (void)state;
-    enum { NOBODY = 65534 };
-    char *root = make_picture_folder(), path[512];
+    enum { UNPRIVILEGED = 65534 };
+    char *root = make_image_folder(), path[512];
     lt_dataset *d = NULL;
     snprintf(path, sizeof path, "%s/class1", root);
     assert_int_equal(chmod(root, 0755), 0);
     assert_int_equal(chmod(path, 0), 0);
     bool is_root = geteuid() == 0;
     if (is_root)
-        assert_int_equal(seteuid(NOBODY), 0);
+        assert_int_equal(seteuid(UNPRIVILEGED), 0);
     lt_status st = lt_dataset_open(&d, root, true);
     char *message = strdup(lt_error_message());
     if (is_root)

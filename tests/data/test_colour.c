@@ -11,8 +11,8 @@
 
 enum { SIDE = 40 };
 
-/* The picture of tests/golden/data/make_policy.py. */
-static void make_picture(uint8_t *pixels, int channels)
+/* The image of tests/golden/data/make_policy.py. */
+static void make_image(uint8_t *pixels, int channels)
 {
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++)
@@ -33,7 +33,7 @@ static void check_operations(void **state)
     unsigned long want;
     while (fscanf(file, "%d %d %lf %lu", &channels, &op, &value, &want) == 4) {
         lt_canvas canvas = {pixels, other, SIDE, channels};
-        make_picture(pixels, channels);
+        make_image(pixels, channels);
         lt_pixel_apply(&canvas, (lt_pixel_op)op, value);
         unsigned long got = crc32(0, pixels, (uInt)(SIDE * SIDE * channels));
         if (got != want) {
@@ -47,7 +47,7 @@ static void check_operations(void **state)
     assert_int_equal(rows, 126);
 }
 
-/* Every operation is drawn about equally often; the same numbers give the same picture. */
+/* Every operation is drawn about equally often; the same numbers give the same image. */
 static void check_trivial(void **state)
 {
     (void)state;
@@ -57,12 +57,12 @@ static void check_trivial(void **state)
     for (uint64_t key = 0; key < DRAWS; key++) {
         lt_rng x = {.key = key}, y = {.key = key};
         lt_canvas p = {a, other, SIDE, 3}, q = {b, other, SIDE, 3};
-        make_picture(a, 3);
-        make_picture(b, 3);
+        make_image(a, 3);
+        make_image(b, 3);
         lt_trivial_augment(&p, &x);
         lt_trivial_augment(&q, &y);
         assert_memory_equal(a, b, sizeof a);
-        make_picture(b, 3);
+        make_image(b, 3);
         changed += memcmp(a, b, sizeof a) != 0;
     }
     assert_in_range(changed, DRAWS * 70 / 100, DRAWS * 95 / 100); /* identity, and strengths of 0 */
@@ -75,8 +75,8 @@ static void check_jitter(void **state)
     const lt_jitter none = {0}, some = {.brightness = 0.4, .hue = 0.1};
     lt_canvas canvas = {a, other, SIDE, 3};
     lt_rng rng = {.key = 4};
-    make_picture(a, 3);
-    make_picture(b, 3);
+    make_image(a, 3);
+    make_image(b, 3);
     lt_colour_jitter(&canvas, &none, &rng);
     assert_memory_equal(a, b, sizeof a);
     lt_colour_jitter(&canvas, &some, &rng);
@@ -95,7 +95,7 @@ static void check_erase(void **state)
     for (uint64_t key = 0; key < DRAWS; key++) {
         lt_rng rng = {.key = key};
         int pixels = 0;
-        make_picture(a, 3);
+        make_image(a, 3);
         lt_random_erase(&canvas, 0.25, fill, &rng);
         for (int i = 0; i < SIDE * SIDE; i++)
             pixels += !memcmp(a + 3 * i, fill, 3);
@@ -125,7 +125,7 @@ int main(void)
         CMUnitTestFunction run;
     } rows[] = {
         {"every operation equals Pillow's and torchvision's", check_operations},
-        {"TrivialAugment: the same numbers, the same picture", check_trivial},
+        {"TrivialAugment: the same numbers, the same image", check_trivial},
         {"colour jitter", check_jitter},
         {"random erasing: how often, and how much", check_erase},
         {"values out of range are refused", check_ranges},

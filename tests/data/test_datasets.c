@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 #include "data/files/files.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ static void check_synthetic(void **state)
         assert_status(lt_dataset_open(&d, wrong[i], true), LT_E_ARG);
 }
 
-/* Three pictures of 2 x 2, labels 0, 9 and 3; what is changed about them. */
+/* Three images of 2 x 2, labels 0, 9 and 3; what is changed about them. */
 typedef struct idx_row {
     const char *name;
     int images_size, labels_size; /* bytes of the files; 0: all */
@@ -128,8 +128,8 @@ static idx_row idx_rows[] = {
     {"idx: images end inside the header", 7, 0, 0, 0, 0, 0, 10, LT_E_FORMAT, "images"},
     {"idx: labels end early", 0, 10, 0, 0, 0, 0, 10, LT_E_FORMAT, "labels"},
     {"idx: a label out of range", 0, 0, 0, 0, 9, 10, 10, LT_E_FORMAT, "sample 1 has label 10"},
-    {"idx: a header that claims 2^32 pictures", 0, 0, 4, 255, 0, 0, 10, LT_E_FORMAT, "too early"},
-    {"idx: a picture with no rows", 0, 0, 11, 0, 0, 0, 10, LT_E_FORMAT, "zero"},
+    {"idx: a header that claims 2^32 images", 0, 0, 4, 255, 0, 0, 10, LT_E_FORMAT, "too early"},
+    {"idx: an image with no rows", 0, 0, 11, 0, 0, 0, 10, LT_E_FORMAT, "zero"},
     {"idx: another type of numbers", 0, 0, 2, 13, 0, 0, 10, LT_E_FORMAT, "begins with 00 00 0d"},
     {"idx: fewer images than labels, so that bytes are left", 0, 0, 7, 2, 0, 0, 10, LT_E_FORMAT,
      "more bytes"},
@@ -275,7 +275,7 @@ int main(void)
         {"synthetic: the same index gives the same noise", check_synthetic, 0, 0, 0},
         {"mnist: a folder with its files, and Fashion-MNIST by its name", check_mnist_folder, 0, 0,
          0},
-        {"fashion-mnist: 70,000 pictures, as many of each class", check_fashion_mnist, 0, 0, 0},
+        {"fashion-mnist: 70,000 images, as many of each class", check_fashion_mnist, 0, 0, 0},
     };
     struct CMUnitTest tests[COUNT_OF(more) + ROWS];
     memcpy(tests, more, sizeof more);

@@ -1,11 +1,11 @@
-/* EXIF's orientation: where it stands in a file, what broken files say, and the pixels of turned pictures. */
+/* EXIF's orientation: where it stands in a file, what broken files say, and the pixels of turned images. */
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"
 #include "data/pack/pack.h"
 #include "data/transform/transform.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,7 +151,7 @@ static void check_odd(void **state)
             fail_msg("%s: orientation %d", rows[i].name, orientation(bytes, size));
         bytes[rows[i].at] = before;
     }
-    bytes[21] = 255; /* more entries than there is room for: those that are there are read */
+    bytes[21] = 255; /* more entries than the segment holds: those that are there are read */
     assert_int_equal(orientation(bytes, size), 6);
 }
 
@@ -161,22 +161,22 @@ static void check_turns(void **state)
     (void)state;
     static const char *const want[] = {"abcdef", "cbafed", "fedcba", "defabc",
                                        "adbecf", "daebfc", "fcebda", "cfbead"};
-    const lt_picture p = {
+    const lt_image p = {
         .pixels = (const uint8_t *)"abc.def.", .stride = 4, .width = 3, .height = 2};
     for (int turn = 1; turn <= 8; turn++) {
-        lt_picture from = p, out = {0};
+        lt_image from = p, out = {0};
         from.channels = 1;
         assert_ok(lt_exif_turn(turn, &from, &out));
         assert_int_equal(out.width, lt_exif_swaps(turn) ? 2 : 3);
         assert_int_equal(out.width * out.height, 6);
         assert_memory_equal(out.memory, want[turn - 1], 6);
-        /* A window of one pixel: the part of the stored picture that it is made of. */
+        /* A window of one pixel: the part of the stored image that it is made of. */
         for (int32_t i = 0; i < 6; i++) {
             lt_window w = {.x = i % out.width, .y = i / out.width, .width = 1, .height = 1};
             w = lt_exif_stored(turn, 3, 2, w);
             assert_int_equal(p.pixels[w.y * 4 + w.x], want[turn - 1][i]);
         }
-        lt_picture_clear(&out);
+        lt_image_clear(&out);
     }
 }
 
@@ -197,7 +197,7 @@ static uint8_t *tag(const uint8_t *jpeg, size_t size, int turn, size_t *tagged_s
 /* Whole, turned and without gaps: what the transform of a file must equal. */
 static void turn_whole(const uint8_t *bytes, size_t size, int turn, lt_record *out)
 {
-    lt_picture whole = {0}, turned = {0};
+    lt_image whole = {0}, turned = {0};
     lt_window w = {0};
     assert_ok(lt_image_size(bytes, size, NULL, &w.width, &w.height));
     assert_ok(lt_image_decode(bytes, size, NULL, 3, w, &whole));
@@ -209,8 +209,8 @@ static void turn_whole(const uint8_t *bytes, size_t size, int turn, lt_record *o
     out->encoding = LT_ENCODING_PIXELS;
     out->width = turned.width;
     out->height = turned.height;
-    lt_picture_clear(&whole);
-    lt_picture_clear(&turned);
+    lt_image_clear(&whole);
+    lt_image_clear(&turned);
 }
 
 enum { SIDE = 24 };
@@ -222,7 +222,7 @@ static void run(lt_transform t, lt_scratch *s, uint64_t key, uint8_t *out)
     assert_ok(lt_transform_run(&t, 3, &rng, s, out));
 }
 
-/* Crops of all orientations, decoded no more than wanted, are those of the whole picture turned. */
+/* Crops of all orientations, decoded no more than wanted, are those of the whole image turned. */
 static void check_crops(void **state)
 {
     (void)state;
@@ -300,8 +300,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"headers in both byte orders, and each of their prefixes", check_headers, 0, 0, 0},
         {"headers that are not right say nothing", check_odd, 0, 0, 0},
-        {"the eight orientations of six letters", check_turns, 0, 0, 0},
-        {"crops are those of the whole picture turned", check_crops, 0, 0, 0},
+        {"the eight orientations of a grid of six pixels", check_turns, 0, 0, 0},
+        {"crops are those of the whole image turned", check_crops, 0, 0, 0},
         {"packs keep it", check_packs, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("exif", tests, NULL, NULL);

@@ -1,9 +1,9 @@
-/* The memory of a loader does not grow with the pictures that it has made: resident size after the
- * first and after the last of them, with broken pictures, repeats and growing inputs among them.
+/* The memory of a loader does not grow with the images that it has made: resident size after the
+ * first and after the last of them, with broken images, repeats and growing inputs among them.
  * FIRST LAST: how many; 10000 100000 in ./check --full. */
 
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include "lather/data.h"
 
@@ -36,7 +36,7 @@ static bool memory_cannot_be_seen(void)
 #endif
 }
 
-/* Growth in bytes from the first to the last picture; leak: bytes of each picture that are lost. */
+/* Growth in bytes from the first to the last image; leak: bytes of each image that are lost. */
 static int64_t growth(lt_device *device, lt_dataset *data, size_t leak)
 {
     lt_loader_config c = {
@@ -67,7 +67,7 @@ static int64_t growth(lt_device *device, lt_dataset *data, size_t leak)
             before = resident_bytes();
     }
     int64_t grown = resident_bytes() - before;
-    print_message("%" PRId64 " to %" PRId64 " pictures: %" PRId64 " KiB more, of %" PRId64 " KiB\n",
+    print_message("%" PRId64 " to %" PRId64 " images: %" PRId64 " KiB more, of %" PRId64 " KiB\n",
                   first, last, grown / 1024, before / 1024);
     lt_loader_free(&l);
     return grown;
@@ -78,7 +78,7 @@ static void check_flat(void **state)
     (void)state;
     if (memory_cannot_be_seen())
         skip();
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     write_file(root, "class0/broken.jpg", "\xff\xd8\xff none", 8);
     lt_device *device = NULL;
     lt_dataset *d = NULL;
@@ -98,8 +98,8 @@ int main(int argc, char **argv)
         last = strtoll(argv[2], NULL, 10);
     }
     const struct CMUnitTest tests[] = {
-        {"memory is flat from the first picture to the last, and a leak is noticed", check_flat, 0,
-         0, 0},
+        {"memory is flat from the first image to the last, and a leak is noticed", check_flat, 0, 0,
+         0},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

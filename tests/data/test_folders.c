@@ -1,8 +1,8 @@
 /* Image folders with what users and file systems put into them: other files, many links, no permission. */
 
 #include "data/files/files.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include "lather/log.h"
 
@@ -114,14 +114,14 @@ static void check_forest(void **state)
 }
 
 /* As a user who may not read them; root may. */
-static void look_as_nobody(const char *root, int out)
+static void open_unprivileged(const char *root, int out)
 {
-    enum { NOBODY = 65534 };
+    enum { UNPRIVILEGED = 65534 };
     char text[3][TEXT] = {"", "", ""};
     lt_dataset *d = NULL;
     lt_record record = {0};
     char *secret = below(root, "secret/data"), *open = below(root, "open");
-    if (getuid() == 0 && (setgid(NOBODY) || setuid(NOBODY)))
+    if (getuid() == 0 && (setgid(UNPRIVILEGED) || setuid(UNPRIVILEGED)))
         _exit(1);
     if (access(root, X_OK)) /* $TMPDIR is root's alone */
         _exit(UNREACHABLE);
@@ -148,7 +148,7 @@ static void check_permission(void **state)
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0)
-        look_as_nobody(root, ends[1]);
+        open_unprivileged(root, ends[1]);
     close(ends[1]);
     bool told = read(ends[0], text, sizeof text) == sizeof text;
     close(ends[0]);

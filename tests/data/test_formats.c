@@ -1,12 +1,12 @@
-/* Pictures of the less usual formats: their pixels are Pillow's, a window's are those of the whole, limits hold. */
+/* Images of the less usual formats: their pixels are Pillow's, a window's are those of the whole, limits hold. */
 
 #include "base/alloc.h"
 #include "data/datasets/datasets.h"
 #include "data/files/files.h"
 #include "data/formats/image.h"
 #include "golden.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,13 +44,13 @@ static void read_file(const format_row *row, lt_record *out)
     free(path);
 }
 
-static const uint8_t *pixel(const lt_picture *p, int x, int y)
+static const uint8_t *pixel(const lt_image *p, int x, int y)
 {
     return p->pixels + (size_t)y * p->stride + (size_t)(x * p->channels);
 }
 
 /* The largest difference to the expected pixels, and that of grey to the luma of what was decoded. */
-static int compare(const format_row *row, const lt_picture *colours, const lt_picture *grey)
+static int compare(const format_row *row, const lt_image *colours, const lt_image *grey)
 {
     int worst = 0;
     const uint8_t *want = row->pixels;
@@ -64,11 +64,11 @@ static int compare(const format_row *row, const lt_picture *colours, const lt_pi
     return worst;
 }
 
-static void check_windows(const lt_record *r, const format_row *row, const lt_picture *whole)
+static void check_windows(const lt_record *r, const format_row *row, const lt_image *whole)
 {
     enum { WINDOWS = 20 };
     uint32_t seed = 5;
-    lt_picture part = {0};
+    lt_image part = {0};
     for (int i = 0; i < WINDOWS; i++) {
         lt_window w = {.x = (int32_t)(next_random(&seed) % (uint32_t)row->width),
                        .y = (int32_t)(next_random(&seed) % (uint32_t)row->height)};
@@ -79,14 +79,14 @@ static void check_windows(const lt_record *r, const format_row *row, const lt_pi
             assert_memory_equal(pixel(&part, 0, y), pixel(whole, w.x, w.y + y),
                                 (size_t)w.width * 3);
     }
-    lt_picture_clear(&part);
+    lt_image_clear(&part);
 }
 
 static void check_format(void **state)
 {
     format_row *row = *state;
     lt_record r = {0};
-    lt_picture colours = {0}, grey = {0};
+    lt_image colours = {0}, grey = {0};
     int32_t width = 0, height = 0;
     read_file(row, &r);
     lt_status st = lt_image_size(r.bytes, r.size, NULL, &width, &height);
@@ -99,7 +99,7 @@ static void check_format(void **state)
     assert_int_equal(width, row->width);
     assert_int_equal(height, row->height);
     const lt_window all = {0, 0, width, height};
-    assert_true(lt_is_picture(strrchr(row->name, '.')));
+    assert_true(lt_is_image(strrchr(row->name, '.')));
     assert_ok(lt_image_decode(r.bytes, r.size, NULL, 3, all, &colours));
     assert_ok(lt_image_decode(r.bytes, r.size, NULL, 1, all, &grey));
     assert_in_range(compare(row, &colours, &grey), 0, row->tolerance);
@@ -111,8 +111,8 @@ static void check_format(void **state)
     row->pixels[width + 1] ^= 0x80; /* the control */
     assert_true(compare(row, &colours, &grey) > row->tolerance);
     row->pixels[width + 1] ^= 0x80;
-    lt_picture_clear(&colours);
-    lt_picture_clear(&grey);
+    lt_image_clear(&colours);
+    lt_image_clear(&grey);
     lt_free(r.bytes);
 }
 
@@ -137,7 +137,7 @@ static bad_row bad[] = {
 static void check_bad(void **state)
 {
     const bad_row *row = *state;
-    lt_picture p = {0};
+    lt_image p = {0};
     lt_window w = {0};
     uint8_t bytes[64] = {0};
     size_t size = strlen(row->bytes);
@@ -152,17 +152,17 @@ static void check_bad(void **state)
     assert_int_equal(st, LT_E_FORMAT);
     if (!strstr(lt_error_message(), row->says))
         fail_msg("'%s' does not say '%s'", lt_error_message(), row->says);
-    lt_picture_clear(&p);
+    lt_image_clear(&p);
 }
 
-/* The picture inside has 37 x 22 pixels. */
+/* The image inside has 37 x 22 pixels. */
 static void check_avif_size(void **state)
 {
     (void)state;
     const format_row row = {.name = "420.avif"};
     static const uint8_t smaller[] = {0, 0, 0, 30, 0, 0, 0, 20};
     lt_record r = {0};
-    lt_picture p = {0};
+    lt_image p = {0};
     lt_window w = {0};
     size_t at = 0;
     read_file(&row, &r);
@@ -176,7 +176,7 @@ static void check_avif_size(void **state)
         st = lt_image_decode(r.bytes, r.size, NULL, 3, w, &p);
         assert_int_equal(st, LT_E_FORMAT);
     }
-    lt_picture_clear(&p);
+    lt_image_clear(&p);
     lt_free(r.bytes);
     if (st == LT_E_UNSUPPORTED)
         skip();
@@ -191,7 +191,7 @@ int main(void)
         tests[n++] = (struct CMUnitTest){rows[i].name, check_format, NULL, NULL, &rows[i]};
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         tests[n++] = (struct CMUnitTest){bad[i].name, check_bad, NULL, NULL, &bad[i]};
-    tests[n++] = (struct CMUnitTest){"avif: a picture inside that is larger than the header says",
+    tests[n++] = (struct CMUnitTest){"avif: an image inside that is larger than the header says",
                                      check_avif_size, NULL, NULL, NULL};
     int failed = count ? _cmocka_run_group_tests("formats", tests, n, NULL, NULL) : 1;
     for (size_t i = 0; i < count; i++)

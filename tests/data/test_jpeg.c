@@ -5,8 +5,8 @@
 #include "data/files/files.h"
 #include "data/formats/image.h"
 #include "golden.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static row rows[] = {
     {"narrower than a block", {5, 3, 3, 2, 1, 80, 0, 0, 0, 0}},
 };
 
-static bool same_window(const lt_picture *part, const uint8_t *whole, int width, lt_window w)
+static bool same_window(const lt_image *part, const uint8_t *whole, int width, lt_window w)
 {
     size_t c = (size_t)part->channels;
     for (int32_t y = 0; y < w.height; y++)
@@ -82,7 +82,7 @@ static void check_row(void **state)
     assert_int_equal(height, s->height);
     for (int channels = 1; channels <= 3; channels += 2) {
         uint8_t *whole = whole_decode(bytes, size, channels);
-        lt_picture part = {0};
+        lt_image part = {0};
         for (int i = 0; i < WINDOWS; i++) {
             lt_window w = random_window(s, &seed);
             if (i == 0)
@@ -92,7 +92,7 @@ static void check_row(void **state)
                 fail_msg("window %d,%d %dx%d differs at %d channels", w.x, w.y, w.width, w.height,
                          channels);
         }
-        lt_picture_clear(&part);
+        lt_image_clear(&part);
         free(whole);
     }
     free(bytes);
@@ -105,20 +105,20 @@ static void check_control(void **state)
     size_t size = 0;
     uint8_t *bytes = make_jpeg(&rows[0].spec, &seed, &size);
     uint8_t *whole = whole_decode(bytes, size, 3);
-    lt_picture part = {0};
+    lt_image part = {0};
     lt_window w = {20, 30, 40, 50};
     assert_ok(lt_image_decode(bytes, size, NULL, 3, w, &part));
     assert_true(same_window(&part, whole, 163, w));
     whole[(size_t)(30 * 163 + 20) * 3] ^= 1;
     assert_false(same_window(&part, whole, 163, w));
-    lt_picture_clear(&part);
+    lt_image_clear(&part);
     free(whole);
     free(bytes);
 }
 
 static void expect_broken(const uint8_t *bytes, size_t size, lt_window w, const char *why)
 {
-    lt_picture part = {0};
+    lt_image part = {0};
     int32_t width, height;
     lt_status st = lt_image_size(bytes, size, NULL, &width, &height);
     if (!st)
@@ -126,7 +126,7 @@ static void expect_broken(const uint8_t *bytes, size_t size, lt_window w, const 
     assert_int_equal(st, LT_E_FORMAT);
     if (!strstr(lt_error_message(), why))
         fail_msg("the message is '%s', without '%s'", lt_error_message(), why);
-    lt_picture_clear(&part);
+    lt_image_clear(&part);
 }
 
 /* Also for a window that lies before the cut: the same file is not broken in one epoch and good in
@@ -153,11 +153,11 @@ static void check_missing_end(void **state)
     size_t size = 0;
     uint8_t *bytes = make_jpeg(&rows[1].spec, &seed, &size);
     uint8_t *whole = whole_decode(bytes, size, 3);
-    lt_picture part = {0};
+    lt_image part = {0};
     lt_window w = {0, 0, 163, 121};
     assert_ok(lt_image_decode(bytes, size - 2, NULL, 3, w, &part));
     assert_true(same_window(&part, whole, 163, w));
-    lt_picture_clear(&part);
+    lt_image_clear(&part);
     free(whole);
     free(bytes);
 }
@@ -170,9 +170,9 @@ static void check_tolerated_damage(void **state)
     uint8_t *bytes = make_jpeg(&rows[0].spec, &seed, &size);
     for (size_t i = size / 2; i < size / 2 + 20; i++)
         bytes[i] = 0x55;
-    lt_picture part = {0};
+    lt_image part = {0};
     assert_ok(lt_image_decode(bytes, size, NULL, 3, (lt_window){0, 0, 163, 121}, &part));
-    lt_picture_clear(&part);
+    lt_image_clear(&part);
     free(bytes);
 }
 
@@ -187,18 +187,18 @@ static void check_left_out(void **state)
     uint8_t *first = memmem(bytes, size, "\xff\xd0", 2);
     assert_non_null(first);
     memset(first - 200, 0x55, 150);
-    lt_picture part = {0};
+    lt_image part = {0};
     lt_window low = {3, s->height - 40, 100, 30}, top = {0, 0, s->width, 30};
     assert_ok(lt_image_decode(bytes, size, NULL, 3, low, &part));
     assert_true(same_window(&part, whole, s->width, low));
     assert_ok(lt_image_decode(bytes, size, NULL, 3, top, &part));
     assert_false(same_window(&part, whole, s->width, top));
-    lt_picture_clear(&part);
+    lt_image_clear(&part);
     free(whole);
     free(bytes);
 }
 
-/* A marker with a wrong number, or one too few: the picture is decoded as a whole. */
+/* A marker with a wrong number, or one too few: the image is decoded as a whole. */
 static void check_wrong_markers(void **state)
 {
     const jpeg_spec *s = &((row *)*state)->spec;
@@ -209,11 +209,11 @@ static void check_wrong_markers(void **state)
     assert_non_null(second);
     second[1] = 0xd5;
     uint8_t *whole = whole_decode(bytes, size, 3);
-    lt_picture part = {0};
+    lt_image part = {0};
     lt_window w = {3, s->height - 40, 100, 30};
     assert_ok(lt_image_decode(bytes, size, NULL, 3, w, &part));
     assert_true(same_window(&part, whole, s->width, w));
-    lt_picture_clear(&part);
+    lt_image_clear(&part);
     free(whole);
     free(bytes);
 }
@@ -240,7 +240,7 @@ static void check_cmyk(void **state)
     uint8_t *bytes = make_jpeg(&spec, &seed, &size);
     seed = 1;
     uint8_t *ink = make_pixels(33, 21, 4, &seed);
-    lt_picture part = {0};
+    lt_image part = {0};
     assert_ok(lt_image_decode(bytes, size, NULL, 3, (lt_window){0, 0, 33, 21}, &part));
     double worst = 0;
     for (size_t i = 0; i < 33U * 21U; i++)
@@ -250,7 +250,7 @@ static void check_cmyk(void **state)
             worst = fmax(worst, fabs(want - got));
         }
     assert_near(worst, 0, 12); /* what JPEG loses at quality 95 */
-    lt_picture_clear(&part);
+    lt_image_clear(&part);
     free(ink);
     free(bytes);
 }
@@ -260,9 +260,9 @@ static void check_gif(void **state)
     (void)state;
     static const uint8_t palette[4][3] = {
         {250, 10, 20}, {30, 240, 50}, {60, 70, 230}, {255, 255, 255}};
-    char *path = golden_path("data/pictures/two-frames.gif");
+    char *path = golden_path("data/images/two-frames.gif");
     lt_record record = {0};
-    lt_picture part = {0};
+    lt_image part = {0};
     int32_t width, height;
     assert_ok(lt_file_read(path, &record));
     assert_ok(lt_image_size(record.bytes, record.size, NULL, &width, &height));
@@ -273,7 +273,7 @@ static void check_gif(void **state)
         for (int x = 0; x < 5; x++)
             assert_memory_equal(part.pixels + (size_t)y * part.stride + (size_t)x * 3,
                                 palette[(x + 2 + 2 * (y + 1)) % 4], 3);
-    lt_picture_clear(&part);
+    lt_image_clear(&part);
     lt_free(record.bytes);
     free(path);
 }
@@ -296,7 +296,7 @@ int main(void)
         {"control: a window with one changed pixel is rejected", check_control, 0, 0, NULL},
         {"a truncated baseline file is broken for every window", check_truncated, 0, 0, &rows[1]},
         {"a truncated progressive file is broken", check_truncated, 0, 0, &rows[7]},
-        {"only the end marker is missing: the picture is whole", check_missing_end, 0, 0, NULL},
+        {"only the end marker is missing: the image is whole", check_missing_end, 0, 0, NULL},
         {"damage inside the coded data is tolerated", check_tolerated_damage, 0, 0, NULL},
         {"rows above the window are left out", check_left_out, 0, 0,
          find_row("4:4:4 with restarts every row")},

@@ -1,9 +1,9 @@
 /* Every way of sampling x quality x coding x restart interval: any window, at any size that the
- * decoder offers, equals the same part of libjpeg's whole picture at that size. */
+ * decoder offers, equals the same part of libjpeg's whole image at that size. */
 
 #include "data/formats/image.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static lt_window random_window(int width, int height, uint32_t *seed)
     return w;
 }
 
-static bool same_window(const lt_picture *part, const lt_picture *whole, lt_window w)
+static bool same_window(const lt_image *part, const lt_image *whole, lt_window w)
 {
     size_t c = (size_t)part->channels;
     for (int32_t y = 0; y < w.height; y++)
@@ -48,11 +48,11 @@ static bool same_window(const lt_picture *part, const lt_picture *whole, lt_wind
     return true;
 }
 
-/* The whole picture: libjpeg's own, but for CMYK, whose conversion is ours. */
-static lt_picture whole_picture(const sampling *s, const uint8_t *bytes, size_t size, int shrink)
+/* The whole image: libjpeg's own, but for CMYK, whose conversion is ours. */
+static lt_image whole_image(const sampling *s, const uint8_t *bytes, size_t size, int shrink)
 {
     int32_t width = (WIDTH + shrink - 1) / shrink, height = (HEIGHT + shrink - 1) / shrink;
-    lt_picture p = {0};
+    lt_image p = {0};
     if (s->components == 4) {
         assert_ok(lt_image_decode_small(bytes, size, NULL, 3, shrink,
                                         (lt_window){0, 0, width, height}, &p));
@@ -67,20 +67,20 @@ static lt_picture whole_picture(const sampling *s, const uint8_t *bytes, size_t 
     return p;
 }
 
-static void clear_whole(lt_picture *p)
+static void clear_whole(lt_image *p)
 {
     if (!p->memory)
         free((void *)(uintptr_t)p->pixels);
-    lt_picture_clear(p);
+    lt_image_clear(p);
 }
 
 static void check_file(const sampling *s, const uint8_t *bytes, size_t size, uint32_t *seed)
 {
     enum { WINDOWS = 4 };
-    lt_picture part = {0};
+    lt_image part = {0};
     assert_int_equal(lt_image_shrinks(bytes, size), s->shrinks);
     for (int shrink = 1; shrink <= (s->shrinks ? MOST_SHRINK : 1); shrink *= 2) {
-        lt_picture whole = whole_picture(s, bytes, size, shrink);
+        lt_image whole = whole_image(s, bytes, size, shrink);
         for (int i = 0; i < WINDOWS; i++) {
             lt_window w = random_window(whole.width, whole.height, seed);
             assert_ok(lt_image_decode_small(bytes, size, NULL, 3, shrink, w, &part));
@@ -90,7 +90,7 @@ static void check_file(const sampling *s, const uint8_t *bytes, size_t size, uin
         }
         clear_whole(&whole);
     }
-    lt_picture_clear(&part);
+    lt_image_clear(&part);
 }
 
 static void check_sampling(void **state)
@@ -128,12 +128,12 @@ static void check_control(void **state)
     size_t size = 0;
     uint8_t *bytes = make_jpeg(&spec, &seed, &size);
     for (int shrink = 1; shrink <= MOST_SHRINK; shrink *= 2) {
-        lt_picture whole = whole_picture(&samplings[3], bytes, size, shrink), part = {0};
+        lt_image whole = whole_image(&samplings[3], bytes, size, shrink), part = {0};
         lt_window w = {1, 1, 5, 5}, beside = {2, 1, 5, 5};
         assert_ok(lt_image_decode_small(bytes, size, NULL, 3, shrink, w, &part));
         assert_true(same_window(&part, &whole, w));
         assert_false(same_window(&part, &whole, beside));
-        lt_picture_clear(&part);
+        lt_image_clear(&part);
         clear_whole(&whole);
     }
     free(bytes);

@@ -1,8 +1,8 @@
 /* Flat folders with a file of labels, and class sets that must agree. */
 
 #include "base/alloc.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include "lather/ext/dataset.h"
 
@@ -11,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Pictures a.jpg, b.jpg, c.png, "d e.jpg" hold one letter each; ant, bee, cat are the classes. */
+/* Images a.jpg, b.jpg, c.png, "d e.jpg" have one-character names; ant, bee, cat are the classes. */
 static const char *const classes[] = {"ant", "bee", "cat"};
 
 typedef struct row {
     const char *name, *labels, *map;
     bool named;          /* the classes have names */
-    const char *order;   /* letters of the samples, in their order; NULL: refused */
+    const char *order;   /* first characters of the samples, in their order; NULL: refused */
     const char *numbers; /* their labels */
     const char *message;
 } row;
@@ -46,11 +46,11 @@ static row rows[] = {
     {"a class name where there are no names", "cat\n0\n0\n1\n", NULL, false, NULL, NULL,
      "the classes have no names"},
     {"too few labels", "2\n0\n0\n", NULL, true, NULL, NULL, "3 labels, "},
-    {"a picture without a label", "a.jpg cat\nb.jpg ant\nc.png bee\n", NULL, true, NULL, NULL,
+    {"an image without a label", "a.jpg cat\nb.jpg ant\nc.png bee\n", NULL, true, NULL, NULL,
      "no label for "},
-    {"a label without a picture", "a.jpg 0\nx.jpg 0\nc.png 0\nd e.jpg 1\n", NULL, true, NULL, NULL,
+    {"a label without an image", "a.jpg 0\nx.jpg 0\nc.png 0\nd e.jpg 1\n", NULL, true, NULL, NULL,
      "labels:2: "},
-    {"a picture twice", "a.jpg 0\nval/a.jpg 0\nc.png 0\nd e.jpg 1\n", NULL, true, NULL, NULL,
+    {"an image twice", "a.jpg 0\nval/a.jpg 0\nc.png 0\nd e.jpg 1\n", NULL, true, NULL, NULL,
      "labels:2: 'a.jpg' is there twice"},
     {"one word here and two there", "a.jpg 0\n1\n", NULL, true, NULL, NULL, "labels:2: a file and"},
     {"an empty file", "\n\n", NULL, true, NULL, NULL, "no label in it"},
@@ -119,10 +119,10 @@ static void check_missing(void **state)
     snprintf(path, sizeof path, "%s/val", root);
     assert_status(lt_dataset_labelled(&d, path, "/no/labels", NULL, 0), LT_E_IO);
     assert_non_null(strstr(lt_error_message(), "/no/labels"));
-    assert_status(lt_dataset_labelled(&d, root, path, NULL, 0), LT_E_FORMAT); /* no picture there */
+    assert_status(lt_dataset_labelled(&d, root, path, NULL, 0), LT_E_FORMAT); /* no image there */
     assert_status(lt_dataset_labelled(&d, path, path, NULL, -1), LT_E_ARG);
     assert_status(lt_dataset_open(&d, path, false), LT_E_FORMAT);
-    assert_non_null(strstr(lt_error_message(), "but pictures: they need a file of labels"));
+    assert_non_null(strstr(lt_error_message(), "but images: they need a file of labels"));
     assert_null(d);
     remove_folder(root);
 }

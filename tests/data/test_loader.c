@@ -1,9 +1,9 @@
 /* The loader against a list made by one thread, for any number of threads; seeking, shares,
  * limits, and ending at any moment. */
 
-#include "data/loader/ring.h"
+#include "data/loader/prefetch.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
@@ -72,7 +72,7 @@ static bool batch_is_right(lt_dataset *d, const lt_loader_config *c, const lt_ba
 static void check_threads(void **state)
 {
     int threads = *(int *)*state;
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     lt_dataset *d = NULL;
     lt_loader *l = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
@@ -119,7 +119,7 @@ static uint8_t *batch_bytes(lt_loader *l, int64_t epoch, int64_t batch, size_t *
 static void check_mixing(void **state)
 {
     (void)state;
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     lt_dataset *d = NULL;
     lt_loader *one = NULL, *many = NULL, *plain = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
@@ -152,7 +152,7 @@ static void check_seek(void **state)
 {
     (void)state;
     static const int64_t places[][2] = {{0, 2}, {5, 0}, {1, 3}, {1, 3}, {0, 0}, {2, 4}};
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     lt_dataset *d = NULL;
     lt_loader *l = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
@@ -185,7 +185,7 @@ static void check_seek(void **state)
 static void check_ranks(void **state)
 {
     (void)state;
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     lt_dataset *d = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
     for (int rank = 0; rank < 2; rank++) {
@@ -213,7 +213,7 @@ static void check_ranks(void **state)
 static void check_copies(void **state)
 {
     (void)state;
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     lt_dataset *d = NULL;
     lt_loader *l = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
@@ -241,7 +241,7 @@ static void check_copies(void **state)
 static void check_shutdown(void **state)
 {
     (void)state;
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     lt_dataset *d = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
     for (int taken = -1; taken < 12; taken++) {
@@ -280,7 +280,7 @@ static lt_status read_slowly(const lt_dataset *self, int64_t index, lt_record *r
     return LT_OK;
 }
 
-/* The counters of a taker that is in a hurry, and of one that comes when all is ready. */
+/* The counters of a consumer that is faster than the threads, and of one that comes when all is ready. */
 static void check_counters(void **state)
 {
     enum { BATCHES = 20, PART = 4, MILLISECONDS = 2 };
@@ -300,7 +300,7 @@ static void check_counters(void **state)
         assert_ok(lt_loader_next(l, &b));
     lt_loader_stats hurried = lt_loader_statistics(l);
     assert_int_equal(hurried.batches, BATCHES);
-    assert_int_equal(hurried.room, 3);
+    assert_int_equal(hurried.capacity, 3);
     assert_in_range(hurried.starved, BATCHES / 2, BATCHES);
     assert_true(hurried.read_seconds >= BATCHES * 4 * MILLISECONDS * 1e-3);
     assert_true(hurried.wait_seconds > 0.03 * BATCHES * 4 * MILLISECONDS * 1e-3);
@@ -390,7 +390,7 @@ int main(void)
         {"two ranks share an epoch", check_ranks, 0, 0, 0},
         {"a device with memory of its own gets copies at a fixed address", check_copies, 0, 0, 0},
         {"a loader can be freed at any moment", check_shutdown, 0, 0, 0},
-        {"counters tell a taker in a hurry from one that comes late", check_counters, 0, 0, 0},
+        {"counters tell a fast consumer from a late one", check_counters, 0, 0, 0},
         {"limits are kept, and configs out of range refused", check_limits, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

@@ -33,8 +33,8 @@ static void fill(uint8_t *pixels)
         memset(pixels + n * PIXELS, 40 * n + 10, PIXELS);
 }
 
-/* Pictures are of one colour each: what a mixture holds of its partner can be counted. */
-static void check_pictures(void **state)
+/* Images are of one colour each: what a mixture holds of its partner can be counted. */
+static void check_images(void **state)
 {
     (void)state;
     static uint8_t pixels[COUNT * PIXELS];
@@ -83,7 +83,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"Beta variates have the moments of Beta", check_beta, 0, 0, 0},
-        {"pixels and targets have the same shares", check_pictures, 0, 0, 0},
+        {"pixels and targets have the same shares", check_images, 0, 0, 0},
         {"how often batches are mixed", check_probability, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("mix", tests, NULL, NULL);

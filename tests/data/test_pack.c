@@ -4,8 +4,8 @@
 #include "base/alloc.h"
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ typedef struct place {
 
 static place open_place(void)
 {
-    place p = {.root = make_picture_folder()};
+    place p = {.root = make_image_folder()};
     p.pack = below(p.root, "pack");
     p.first = below(p.pack, "shard-00000.pack");
     assert_ok(lt_dataset_folder(&p.data, p.root));
@@ -36,12 +36,12 @@ static void close_place(place *p)
     remove_folder(p->root);
 }
 
-static void decode(const lt_dataset *d, int64_t index, lt_record *r, lt_picture *out)
+static void decode(const lt_dataset *d, int64_t index, lt_record *r, lt_image *out)
 {
     assert_ok(d->ops->read(d, index, r));
     lt_window w = {.width = r->width, .height = r->height};
     if (r->encoding == LT_ENCODING_PIXELS) {
-        *out = (lt_picture){.pixels = r->bytes, .stride = (size_t)r->width * 3};
+        *out = (lt_image){.pixels = r->bytes, .stride = (size_t)r->width * 3};
         out->width = r->width;
         out->height = r->height;
         out->channels = r->channels;
@@ -55,7 +55,7 @@ static void decode(const lt_dataset *d, int64_t index, lt_record *r, lt_picture 
 static bool same_sample(const lt_dataset *a, const lt_dataset *b, int64_t index)
 {
     lt_record x = {0}, y = {0};
-    lt_picture p = {0}, q = {0};
+    lt_image p = {0}, q = {0};
     decode(a, index, &x, &p);
     decode(b, index, &y, &q);
     bool same = x.label == y.label && p.width == q.width && p.height == q.height;
@@ -172,7 +172,7 @@ static void check_resume(void **state)
     close_place(&p);
 }
 
-static void check_broken_pictures(void **state)
+static void check_broken_images(void **state)
 {
     (void)state;
     place p = open_place();
@@ -217,7 +217,7 @@ static void flip(const char *path, long at)
     fclose(file);
 }
 
-/* A flipped bit anywhere is found: in a record when it is read, elsewhere at once. */
+/* A flipped bit anywhere is found: in a record when it is read, outside at once. */
 static void check_damage(void **state)
 {
     (void)state;
@@ -226,7 +226,7 @@ static void check_damage(void **state)
     assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
     struct stat info;
     assert_int_equal(stat(p.first, &info), 0);
-    int in_record = 0, elsewhere = 0;
+    int in_record = 0, outside = 0;
     for (long at = 0; at < info.st_size; at += 211) {
         int64_t samples;
         lt_dataset *d = NULL;
@@ -237,11 +237,11 @@ static void check_damage(void **state)
         assert_non_null(strstr(lt_error_message(), "shard-00000.pack"));
         lt_status st = lt_dataset_pack(&d, p.pack);
         in_record += st == LT_OK;
-        elsewhere += st != LT_OK;
+        outside += st != LT_OK;
         lt_dataset_free(&d);
         flip(p.first, at);
     }
-    assert_true(in_record > 5 && elsewhere > 0);
+    assert_true(in_record > 5 && outside > 0);
     int64_t samples;
     lt_pack_report again;
     assert_ok(lt_pack_verify(p.pack, NULL, &samples));
@@ -294,7 +294,7 @@ int main(void)
         CMUnitTestFunction run;
     } more[] = {
         {"an interrupted call is gone on with, and threads change nothing", check_resume},
-        {"broken pictures are left out and listed", check_broken_pictures},
+        {"broken images are left out and listed", check_broken_images},
         {"a flipped bit anywhere is found", check_damage},
         {"a shard cut off anywhere, or gone", check_truncation},
         {"another version, settings out of range", check_versions},

@@ -7,15 +7,15 @@
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
 #include "golden.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* An image file; one that the test makes, or one of tests/golden/data/pictures. */
+/* An image file; one that the test makes, or one of tests/golden/data/images. */
 typedef struct image_row {
     const char *name;
     const char *file;
@@ -23,7 +23,7 @@ typedef struct image_row {
     bool bmp;
 } image_row;
 
-static image_row images[] = {
+static image_row rows[] = {
     {"JPEG, 4:2:0", NULL, {40, 24, 3, 2, 2, 60, 0, 0, 0, 0}, false},
     {"JPEG, progressive", NULL, {24, 18, 3, 1, 1, 60, 1, 0, 0, 0}, false},
     {"JPEG, arithmetic", NULL, {24, 18, 3, 2, 2, 60, 0, 1, 0, 0}, false},
@@ -51,7 +51,7 @@ static uint8_t *image_bytes(const image_row *row, size_t *size)
     if (!row->file)
         return make_jpeg(&row->spec, &seed, size);
     char name[64];
-    snprintf(name, sizeof name, "data/pictures/%s", row->file);
+    snprintf(name, sizeof name, "data/images/%s", row->file);
     char *path = golden_path(name);
     lt_record record = {0};
     assert_ok(lt_file_read(path, &record));
@@ -73,7 +73,7 @@ static bool is_bad_file(lt_status st)
 static lt_status look(const uint8_t *bytes, size_t size)
 {
     int32_t width, height;
-    lt_picture p = {0};
+    lt_image p = {0};
     LT_TRY(lt_image_size(bytes, size, NULL, &width, &height));
     lt_window corner = {width - 1, height - 1, 1, 1}, all = {0, 0, width, height};
     lt_status st = lt_image_decode(bytes, size, NULL, 3, all, &p), other;
@@ -84,13 +84,13 @@ static lt_status look(const uint8_t *bytes, size_t size)
         other = lt_image_decode_small(bytes, size, NULL, 3, 4, small, &p);
         assert_true(!other || is_bad_file(other));
     }
-    lt_picture_clear(&p);
+    lt_image_clear(&p);
     return st;
 }
 
 static void check_image(void **state)
 {
-    size_t size = 0, pictures = 0;
+    size_t size = 0, images = 0;
     uint8_t *whole = image_bytes(*state, &size);
     for (size_t n = 0; n <= size; n++) {
         uint8_t *cut = malloc(n ? n : 1); /* nothing behind it */
@@ -101,24 +101,24 @@ static void check_image(void **state)
             fail_msg("%zu of %zu bytes: status %d, '%s'", n, size, (int)st, lt_error_message());
         if (n == size)
             assert_ok(st);
-        pictures += !st;
+        images += !st;
         free(cut);
     }
-    assert_in_range(pictures, 1, size / 2); /* the control: most prefixes are refused */
+    assert_in_range(images, 1, size / 2); /* the control: most prefixes are refused */
     free(whole);
 }
 
 /* A data set, and the file of it that is cut off. */
 typedef struct set_row {
     const char *name;
-    const char *make; /* shell commands in a folder with pictures/; PACK: a pack is written */
+    const char *make; /* shell commands in a folder with images/; PACK: a pack is written */
     const char *spec, *file;
     bool whole; /* a cut makes no difference: the file is made anew */
 } set_row;
 
 static set_row sets[] = {
-    {"a tar file", "tar -b 1 --sort=name -cf x.tar -C pictures .", "x.tar", "x.tar", false},
-    {"the kept index of a tar file", "tar -b 1 --sort=name -cf x.tar -C pictures .", "x.tar",
+    {"a tar file", "tar -b 1 --sort=name -cf x.tar -C images .", "x.tar", "x.tar", false},
+    {"the kept index of a tar file", "tar -b 1 --sort=name -cf x.tar -C images .", "x.tar",
      "x.tar.index", true},
     {"the shard of a pack", "PACK", "pack", "pack/shard-00000.pack", false},
     {"the manifest of a pack", "PACK", "pack", "pack/manifest.json", false},
@@ -147,7 +147,7 @@ static void write_idx(const char *root)
 
 static void write_pack(const char *root)
 {
-    char *from = below(root, "pictures"), *to = below(root, "pack");
+    char *from = below(root, "images"), *to = below(root, "pack");
     const lt_pack_config config = {.mode = LT_PACK_ORIGINAL, .threads = 1};
     lt_dataset *d = NULL;
     assert_ok(lt_dataset_folder(&d, from));
@@ -157,7 +157,7 @@ static void write_pack(const char *root)
     free(to);
 }
 
-/* Three tiny pictures in two classes, the idx files, and what the row makes of them. */
+/* Three tiny images in two classes, the idx files, and what the row makes of them. */
 static char *make_set(const set_row *row)
 {
     char *root = make_folder(), *command = NULL;
@@ -167,7 +167,7 @@ static char *make_set(const set_row *row)
         size_t size = 0;
         uint8_t *bytes = make_jpeg(&spec, &seed, &size);
         char name[32];
-        snprintf(name, sizeof name, "pictures/%c/%d.jpg", "abb"[i], i);
+        snprintf(name, sizeof name, "images/%c/%d.jpg", "abb"[i], i);
         write_file(root, name, bytes, size);
         free(bytes);
     }
@@ -245,10 +245,10 @@ static void check_set(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(images) + COUNT_OF(sets)];
+    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(sets)];
     size_t n = 0;
-    for (size_t i = 0; i < COUNT_OF(images); i++)
-        tests[n++] = (struct CMUnitTest){images[i].name, check_image, NULL, NULL, &images[i]};
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[n++] = (struct CMUnitTest){rows[i].name, check_image, NULL, NULL, &rows[i]};
     for (size_t i = 0; i < COUNT_OF(sets); i++)
         tests[n++] = (struct CMUnitTest){sets[i].name, check_set, NULL, NULL, &sets[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,9 @@
-/* Resampling against recorded output of Pillow, and what must hold for any picture. */
+/* Resampling against recorded output of Pillow, and what must hold for any image. */
 
 #include "data/transform/resize.h"
 #include "golden.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,17 +47,17 @@ static uint8_t *resized(const lt_resize_kernels *k, const job *j, const uint8_t 
     assert_ok(lt_taps_make(&x, &across));
     assert_ok(lt_taps_make(&y, &down));
     size_t stride = (size_t)(j->width * j->channels);
-    lt_picture between = {0};
-    lt_picture src = {.pixels = pixels + (size_t)y.low * stride + (size_t)(x.low * j->channels),
-                      .stride = stride,
-                      .width = x.high - x.low,
-                      .height = y.high - y.low,
-                      .channels = j->channels};
+    lt_image between = {0};
+    lt_image src = {.pixels = pixels + (size_t)y.low * stride + (size_t)(x.low * j->channels),
+                    .stride = stride,
+                    .width = x.high - x.low,
+                    .height = y.high - y.low,
+                    .channels = j->channels};
     size_t row = (size_t)(across.count * j->channels);
     uint8_t *out = malloc(row * (size_t)down.count);
     assert_non_null(out);
     assert_ok(lt_resize(*k, &src, &x, &y, &between, out, row));
-    lt_picture_clear(&between);
+    lt_image_clear(&between);
     lt_taps_clear(&x);
     lt_taps_clear(&y);
     return out;
@@ -107,7 +107,7 @@ static void check_control(void **state)
     assert_true(worst_difference(*state, 0.01, &rows) > 1);
 }
 
-/* Both kernels on pictures of many sizes, enlarged and made smaller. */
+/* Both kernels on images of many sizes, enlarged and made smaller. */
 static void check_kernels(void **state)
 {
     const subject *s = *state;

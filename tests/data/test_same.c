@@ -2,8 +2,8 @@
  * for any split into ranks; with every kind of randomness that a sample has. */
 
 #include "data/loader/sampler.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 #include "tensor/tensor.h"
 
 #include "lather/data.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = 24, PICTURES = 15, EPOCHS = 3, BATCH = 4, MOST = 40 * 40 * 3 };
+enum { SIDE = 24, IMAGES = 15, EPOCHS = 3, BATCH = 4, MOST = 40 * 40 * 3 };
 
 static lt_device *device;
 
@@ -72,7 +72,7 @@ typedef struct sample {
 
 /* All samples of all epochs by place in the epoch's order over all ranks. */
 typedef struct collection {
-    sample at[EPOCHS][PICTURES];
+    sample at[EPOCHS][IMAGES];
 } collection;
 
 static void store(const lt_loader_config *c, const lt_batch *b, int64_t epoch, collection *to)
@@ -80,13 +80,13 @@ static void store(const lt_loader_config *c, const lt_batch *b, int64_t epoch, c
     lt_shape shape = lt_tensor_shape(b->images);
     size_t one = (size_t)(lt_tensor_count(b->images) / b->count);
     uint8_t *all = malloc(lt_tensor_bytes(b->images));
-    int32_t labels[PICTURES];
+    int32_t labels[IMAGES];
     assert_ok(lt_tensor_read(b->images, all, lt_tensor_bytes(b->images)));
     assert_ok(lt_tensor_read(b->labels, labels, lt_tensor_bytes(b->labels)));
     for (int i = 0; i < b->count; i++) {
         int64_t place = (b->index * c->batch + i) * (c->size ? c->size : 1) + c->rank;
         sample *s = &to->at[epoch][place];
-        assert_in_range(place, 0, PICTURES - 1);
+        assert_in_range(place, 0, IMAGES - 1);
         assert_int_equal(s->size, 0); /* comes once */
         s->size = (int)shape.dim[3];
         s->label = labels[i];
@@ -122,9 +122,9 @@ static collection *new_collection(void)
 /* Whether b holds a's samples from place `first` of the epoch on. */
 static bool same_from(const collection *a, const collection *b, int64_t epoch, int64_t first)
 {
-    size_t skipped = (size_t)(epoch * PICTURES + first);
+    size_t skipped = (size_t)(epoch * IMAGES + first);
     const sample *x = &a->at[0][0] + skipped, *y = &b->at[0][0] + skipped;
-    return !memcmp(x, y, (EPOCHS * PICTURES - skipped) * sizeof(sample));
+    return !memcmp(x, y, (EPOCHS * IMAGES - skipped) * sizeof(sample));
 }
 
 static void check_threads(lt_dataset *d, const lt_loader_config *usual, const collection *want)
@@ -143,7 +143,7 @@ static void check_threads(lt_dataset *d, const lt_loader_config *usual, const co
     }
 }
 
-/* With a cache for all pictures, for some, for none; and with the system asked to read ahead. */
+/* With a cache for all images, for some, for none; and with the system asked to read ahead. */
 static void check_caches(lt_dataset *d, const lt_loader_config *usual, const collection *want)
 {
     static const int64_t bytes[] = {1 << 20, 20000, 100};
@@ -161,7 +161,7 @@ static void check_caches(lt_dataset *d, const lt_loader_config *usual, const col
 
 static void check_resume(lt_dataset *d, const lt_loader_config *c, const collection *want)
 {
-    int64_t batches = (PICTURES + BATCH - 1) / BATCH;
+    int64_t batches = (IMAGES + BATCH - 1) / BATCH;
     for (int64_t epoch = 0; epoch < EPOCHS; epoch++)
         for (int64_t batch = 0; batch < batches; batch++) {
             collection *got = new_collection();
@@ -191,17 +191,17 @@ static void check_split(lt_dataset *d, const lt_loader_config *usual, const coll
 static void check_kind(void **state)
 {
     const kind *k = *state;
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     lt_dataset *d = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
-    assert_int_equal(lt_dataset_count(d), PICTURES);
+    assert_int_equal(lt_dataset_count(d), IMAGES);
     lt_loader_config c = config_of(k);
     collection *want = new_collection();
     c.threads = 1;
     collect(d, &c, 0, 0, want);
-    for (int i = 0; i < EPOCHS * PICTURES; i++)
-        assert_int_equal(want->at[i / PICTURES][i % PICTURES].size,
-                         k->sized ? c.sizes.step[i / PICTURES].size : SIDE);
+    for (int i = 0; i < EPOCHS * IMAGES; i++)
+        assert_int_equal(want->at[i / IMAGES][i % IMAGES].size,
+                         k->sized ? c.sizes.step[i / IMAGES].size : SIDE);
     check_threads(d, &c, want);
     check_caches(d, &c, want);
     check_resume(d, &c, want);
@@ -212,17 +212,17 @@ static void check_kind(void **state)
     remove_folder(root);
 }
 
-/* Each picture that an epoch visits comes `repeats` times, with other pixels each time. */
+/* Each image that an epoch visits comes `repeats` times, with other pixels each time. */
 static void check_repeats(void **state)
 {
     (void)state;
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     lt_dataset *d = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
     lt_loader_config c = config_of(&kinds[4]);
     collection *got = new_collection();
     collect(d, &c, 0, 0, got);
-    for (int first = 0; first < PICTURES; first += c.repeats)
+    for (int first = 0; first < IMAGES; first += c.repeats)
         for (int i = 1; i < c.repeats; i++) {
             const sample *a = &got->at[0][first], *b = &got->at[0][first + i];
             assert_int_equal(a->label, b->label);
@@ -283,7 +283,7 @@ static void check_configs(void **state)
 static void check_far(void **state)
 {
     (void)state;
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     lt_dataset *d = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
     lt_loader_config c = config_of(&kinds[7]);
@@ -322,7 +322,7 @@ int main(void)
     for (; n < COUNT_OF(kinds); n++)
         tests[n] = (struct CMUnitTest){kinds[n].name, check_kind, NULL, NULL, &kinds[n]};
     const struct CMUnitTest more[] = {
-        {"repeats of a picture differ", check_repeats, 0, 0, 0},
+        {"repeats of an image differ", check_repeats, 0, 0, 0},
         {"a schedule of sizes is read, or refused", check_schedules, 0, 0, 0},
         {"configs that contradict themselves are refused", check_configs, 0, 0, 0},
         {"a device with memory of its own gets inputs that grow", check_far, 0, 0, 0},

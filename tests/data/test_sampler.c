@@ -101,7 +101,7 @@ static void check_shares(void **state)
             }
 }
 
-/* Over all ranks each of the epoch's first pictures comes `repeats` times, under keys of its own,
+/* Over all ranks each of the epoch's first images comes `repeats` times, under keys of its own,
  * whatever the number of ranks is; the last one as often as places are left. */
 static void check_repeats(void **state)
 {
@@ -144,8 +144,7 @@ int main(void)
         {"over epochs every index is as likely at every place", check_uniform, 0, 0, 0},
         {"epochs and seeds have orders of their own", check_keys, 0, 0, 0},
         {"the ranks' shares partition the epoch", check_shares, 0, 0, 0},
-        {"a repeated picture comes so often over all ranks, other each time", check_repeats, 0, 0,
-         0},
+        {"a repeated image comes so often over all ranks, other each time", check_repeats, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

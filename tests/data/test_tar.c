@@ -4,8 +4,8 @@
 #include "base/alloc.h"
 #include "data/datasets/tar.h"
 #include "data/files/files.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void check_formats(void **state)
     for (size_t i = 0; i < COUNT_OF(formats); i++) {
         char *root = make_folder();
         write_file(root, "content/cat/1.jpg", "first", 5);
-        write_file(root, "content/cat/2.png", "second picture", 14);
+        write_file(root, "content/cat/2.png", "second image", 12);
         write_file(root, "content/dog/readme.txt", "none", 4);
         write_file(root, "content/dog/1.bmp", "third", 5);
         if (formats[i].long_names)
@@ -73,7 +73,7 @@ static void check_formats(void **state)
     }
 }
 
-/* The folders that all pictures lie in are no part of a class's name. */
+/* The folders that all images lie in are no part of a class's name. */
 static void check_class_names(void **state)
 {
     (void)state;
@@ -107,12 +107,12 @@ static void check_class_names(void **state)
 
 static void write_sample(const char *root, int number, const char *label)
 {
-    char name[64], picture[32];
-    snprintf(picture, sizeof picture, "picture %d", number);
+    char name[64], image[32];
+    snprintf(image, sizeof image, "image %d", number);
     snprintf(name, sizeof name, "content/%06d.seg.jpg", number); /* the key ends at the first dot */
     if (number % 2)
         snprintf(name, sizeof name, "content/%06d.jpg", number);
-    write_file(root, name, picture, strlen(picture));
+    write_file(root, name, image, strlen(image));
     snprintf(name, sizeof name, "content/%06d.cls", number);
     write_file(root, name, label, strlen(label));
     snprintf(name, sizeof name, "content/%06d.json", number);
@@ -139,7 +139,7 @@ static void check_webdataset(void **state)
         assert_ok(d->ops->read(d, (int64_t)i, &record));
         assert_int_equal(record.label, labels[i]);
     }
-    assert_memory_equal(record.bytes, "picture 5", 9);
+    assert_memory_equal(record.bytes, "image 5", 7);
     lt_dataset_free(&d);
     assert_ok(lt_dataset_open(&d, root, false));
     assert_int_equal(lt_dataset_count(d), 3);
@@ -305,7 +305,7 @@ static void check_bad_tars(void **state)
     assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "2.jpg has no .cls");
     write_file(root, "content/1.png", "x", 1);
     free(make_tar(root, "x.tar", "ustar"));
-    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two pictures");
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two images");
     assert_int_equal(unlink(path), 0);
     char *command = NULL;
     if (asprintf(&command,
@@ -314,7 +314,7 @@ static void check_bad_tars(void **state)
         < 0)
         abort();
     assert_int_equal(system(command), 0);
-    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two pictures are named 1.jpg");
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two images are named 1.jpg");
     free(command);
     assert_null(d);
     free(none);
@@ -377,7 +377,7 @@ int main(void)
         {"a tar file cut off anywhere", check_truncation},
         {"a tar file that shrinks or goes away while it is read", check_vanished},
         {"files that are no tar files, samples that are not right", check_bad_tars},
-        {"labels that do not lie beside their pictures", check_apart},
+        {"labels that do not lie beside their images", check_apart},
     };
     struct CMUnitTest tests[COUNT_OF(rows)];
     for (size_t i = 0; i < COUNT_OF(rows); i++)

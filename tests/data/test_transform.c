@@ -4,8 +4,8 @@
 #include "data/files/files.h"
 #include "data/transform/transform.h"
 #include "golden.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ typedef struct recorded {
 
 static int worst_difference(const char *name, lt_transform t, const uint8_t *want)
 {
-    uint8_t *got = transformed("pictures", name, t, 1);
+    uint8_t *got = transformed("images", name, t, 1);
     int worst = 0;
     for (int i = 0; i < t.size * t.size * 3; i++)
         worst = abs(got[i] - want[i]) > worst ? abs(got[i] - want[i]) : worst;
@@ -43,7 +43,7 @@ static int worst_difference(const char *name, lt_transform t, const uint8_t *wan
     return worst;
 }
 
-static void check_pictures(void **state)
+static void check_images(void **state)
 {
     enum { SIZE = 32, RESIZE = 36, BYTES = SIZE * SIZE * 3 };
     const recorded *r = *state;
@@ -147,7 +147,7 @@ static void check_fast_leaves(void **state)
     } rows[] = {{"photos", "hat.jpg", LT_AUGMENT_IMAGENET, 224},
                 {"photos", "hat.jpg", LT_AUGMENT_NONE, 32},
                 {"photos", "hat.jpg", LT_AUGMENT_SMALL, 32},
-                {"pictures", "alpha.png", LT_AUGMENT_IMAGENET, 8}};
+                {"images", "alpha.png", LT_AUGMENT_IMAGENET, 8}};
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         lt_transform t = {.augment = rows[i].augment, .size = rows[i].size};
         size_t bytes = (size_t)(t.size * t.size * 3);
@@ -165,9 +165,9 @@ int main(void)
     static recorded bilinear = {"data/eval.txt", LT_FILTER_BILINEAR};
     static recorded bicubic = {"data/eval_bicubic.txt", LT_FILTER_BICUBIC};
     const struct CMUnitTest tests[] = {
-        {"Resize(36) + CenterCrop(32) of files is torchvision's within one level", check_pictures,
-         0, 0, &bilinear},
-        {"the same with the bicubic filter", check_pictures, 0, 0, &bicubic},
+        {"Resize(36) + CenterCrop(32) of files is torchvision's within one level", check_images, 0,
+         0, &bilinear},
+        {"the same with the bicubic filter", check_images, 0, 0, &bicubic},
         {"photographs at 224 and 128, several crop ratios: torchvision's within one level",
          check_photos, 0, 0, 0},
         {"a fast decode is near the exact one, and another", check_fast, 0, 0, 0},

@@ -20,7 +20,7 @@ typedef struct late_copy {
 
 static late_copy late[LT_UPLOAD_LANES];
 static int begun, followed;
-static bool forgets; /* the control: join does not wait */
+static bool join_is_missing; /* the control: join does not wait */
 static bool broken;
 
 static lt_status host_alloc(void *ctx, size_t bytes, void **out)
@@ -33,40 +33,40 @@ static void host_free(void *ctx, void *data)
     lt_backend_ref()->free(ctx, data, 0);
 }
 
-static lt_status copy(void *ctx, int lane, void *dst, const void *src, size_t bytes)
+static lt_status copy(void *ctx, int slot, void *dst, const void *src, size_t bytes)
 {
     (void)ctx;
-    assert_null(late[lane].dst); /* the one before was waited for */
-    late[lane] = (late_copy){dst, src, bytes};
+    assert_null(late[slot].dst); /* the one before was waited for */
+    late[slot] = (late_copy){dst, src, bytes};
     begun++;
     return LT_OK;
 }
 
-static lt_status finish(void *ctx, int lane)
+static lt_status finish(void *ctx, int slot)
 {
     (void)ctx;
     if (broken)
         return lt_fail(LT_E_DEVICE, "wait: it is broken");
-    if (late[lane].dst)
-        memcpy(late[lane].dst, late[lane].src, late[lane].bytes);
-    late[lane] = (late_copy){0};
+    if (late[slot].dst)
+        memcpy(late[slot].dst, late[slot].src, late[slot].bytes);
+    late[slot] = (late_copy){0};
     return LT_OK;
 }
 
-static lt_status join(void *ctx, int lane)
+static lt_status join(void *ctx, int slot)
 {
-    return forgets ? LT_OK : finish(ctx, lane);
+    return join_is_missing ? LT_OK : finish(ctx, slot);
 }
 
-static lt_status follow(void *ctx, int lane)
+static lt_status follow(void *ctx, int slot)
 {
     (void)ctx;
-    (void)lane;
+    (void)slot;
     followed++;
     return LT_OK;
 }
 
-/* Copies that are no lane's, of the last part of an epoch: done when the device is waited for. */
+/* Copies without an upload slot, of the last part of an epoch: done when the device is waited for. */
 static late_copy parts[4];
 static size_t copies;
 
@@ -183,7 +183,7 @@ static void batches_arrive_whole_and_in_order(void **state)
     begun = followed = 0;
     open_side(&near, false, *mixup);
     open_side(&far, true, *mixup);
-    for (int64_t i = 0; i < 4; i++) { /* seeks drop what is on its way */
+    for (int64_t i = 0; i < 4; i++) { /* seeks drop copies in flight */
         lt_batch dropped;
         assert_ok(lt_loader_seek(far.loader, 1, 1));
         assert_ok(lt_loader_next(far.loader, &dropped));
@@ -204,9 +204,9 @@ static void a_missing_wait_shows(void **state)
     side near, far;
     open_side(&near, false, 0);
     open_side(&far, true, 0);
-    forgets = true;
+    join_is_missing = true;
     assert_true(count_differences(&near, &far) > 0);
-    forgets = false;
+    join_is_missing = false;
     close_side(&near);
     close_side(&far);
 }

@@ -1,5 +1,5 @@
 /* Image files from outside: any bytes give a status or pixels, and a window's pixels are those of
- * the whole picture; of JPEG at 1/2, 1/4 and 1/8 of its size too. */
+ * the whole image; of JPEG at 1/2, 1/4 and 1/8 of its size too. */
 
 #include "data/formats/image.h"
 
@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 enum { MOST = 1 << 20 }; /* pixels: beyond it a run takes too long */
 
-static void compare(const lt_picture *part, const lt_picture *whole, lt_window w)
+static void compare(const lt_image *part, const lt_image *whole, lt_window w)
 {
     for (int32_t y = 0; y < w.height; y++) {
         const uint8_t *a = part->pixels + (size_t)y * part->stride;
@@ -24,13 +24,13 @@ static void look_small(const uint8_t *bytes, size_t size, int shrink, int32_t wi
 {
     int32_t w = (width + shrink - 1) / shrink, h = (height + shrink - 1) / shrink;
     lt_window all = {0, 0, w, h}, window = {w / 3, h / 4, w - w / 3, (h - h / 4 + 1) / 2};
-    lt_picture part = {0}, whole = {0};
+    lt_image part = {0}, whole = {0};
     lt_status a = lt_image_decode_small(bytes, size, NULL, 3, shrink, window, &part);
     lt_status b = lt_image_decode_small(bytes, size, NULL, 3, shrink, all, &whole);
     if (!a && !b)
         compare(&part, &whole, window);
-    lt_picture_clear(&part);
-    lt_picture_clear(&whole);
+    lt_image_clear(&part);
+    lt_image_clear(&whole);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
@@ -48,14 +48,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         for (int shrink = 2; shrink <= 8; shrink *= 2)
             look_small(bytes, size, shrink, width, height);
     for (int channels = 1; channels <= 3; channels += 2) {
-        lt_picture part = {0}, whole = {0};
+        lt_image part = {0}, whole = {0};
         lt_status a = lt_image_decode(bytes, size, NULL, channels, w, &part);
         lt_status b =
             lt_image_decode(bytes, size, NULL, channels, (lt_window){0, 0, width, height}, &whole);
         if (!a && !b)
             compare(&part, &whole, w);
-        lt_picture_clear(&part);
-        lt_picture_clear(&whole);
+        lt_image_clear(&part);
+        lt_image_clear(&whole);
     }
     return 0;
 }

@@ -17,7 +17,7 @@ enum {
     CRC = 56
 }; /* of src/data/datasets/tar_index.c */
 
-/* A tar file with one picture of 3 bytes; its index is 0 where one of its own is not wanted. */
+/* A tar file with one image of 3 bytes; its index is 0 where one of its own is not wanted. */
 static void write_tar(void)
 {
     uint8_t tar[TAR] = {0};

@@ -9,10 +9,10 @@ typedef enum lt_encoding {
     LT_ENCODING_FILE,   /**< an image file; its magic bytes say which */
     LT_ENCODING_PLANES, /**< u8, channel by channel: [C][H][W] */
     LT_ENCODING_PIXELS, /**< u8, pixel by pixel: [H][W][C] */
-    LT_ENCODING_FLOATS  /**< f32, row-major, of the data set's shape; nothing is done to them */
+    LT_ENCODING_FLOATS  /**< f32, row-major, of the data set's shape; used unchanged */
 } lt_encoding;
 
-/** One encoded sample. The loader owns the memory and reuses it for the next. */
+/** One encoded sample. The loader owns the memory and reuses it for the next one. */
 typedef struct lt_record {
     uint8_t *bytes;
     size_t size, capacity; /**< in bytes */
@@ -21,8 +21,8 @@ typedef struct lt_record {
     int32_t label;                   /**< 0 .. classes-1 */
 } lt_record;
 
-/** Makes room for bytes, and some spare ones behind them that kernels may read. What was in the
- *  record is lost. Errors: LT_E_NOMEM. */
+/** Allocates bytes, and spare ones after them that vector loads may read. The record's contents are
+ *  lost. Errors: LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_record_reserve(lt_record *record, size_t bytes);
 
 typedef struct lt_dataset_ops {
@@ -31,10 +31,10 @@ typedef struct lt_dataset_ops {
     /** Called by several threads at once. A failure other than LT_E_NOMEM marks the sample as
      *  broken; its message should name the file. */
     lt_status (*read)(const lt_dataset *self, int64_t index, lt_record *record);
-    /** Optional: tells the system that the sample is wanted soon. By several threads at once. */
+    /** Optional: starts read-ahead of the sample. Called by several threads at once. */
     void (*ahead)(const lt_dataset *self, int64_t index);
-    /** Optional: how many files samples are parts of; 0: a file is a sample. Without it the data set
-     *  does not read through the store, and lt_dataset_cache() refuses it. */
+    /** Optional: number of files that hold several samples; 0: each file is one sample. NULL: the data set
+     *  has no files to copy, and lt_dataset_cache() returns LT_E_UNSUPPORTED. */
     size_t (*shards)(const lt_dataset *self);
     /** Optional. */
     const char *(*class_name)(const lt_dataset *self, int label);
@@ -48,8 +48,8 @@ struct lt_dataset {
     int64_t count;
     int32_t classes;
     int32_t channels; /**< 1 or 3; 0: 3 */
-    lt_shape shape;   /**< of LT_ENCODING_FLOATS, which all samples have then; ndim 0: pictures */
-    struct lt_store *store; /**< the library's: copies of its files; NULL: none */
+    lt_shape shape;   /**< of LT_ENCODING_FLOATS, which all samples have then; ndim 0: images */
+    struct lt_disk_cache *disk_cache; /**< the library's; NULL: none */
 };
 
 /** A zeroed struct of ops->bytes. Errors: LT_E_NOMEM. */

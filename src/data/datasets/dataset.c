@@ -1,9 +1,9 @@
-/* What all data sets share: making, asking, freeing, and opening one by its name. */
+/* Functions of all data sets: construction, getters, and opening one by its name. */
 
 #include "lather/ext/dataset.h"
 
 #include "base/alloc.h"
-#include "data/cache/store.h"
+#include "data/cache/disk_cache.h"
 #include "data/datasets/datasets.h"
 #include "data/datasets/tar.h"
 #include "data/files/files.h"
@@ -45,7 +45,7 @@ void lt_dataset_free(lt_dataset **dataset)
     *dataset = NULL;
     if (!d)
         return;
-    lt_store_free(&d->store); /* its thread reads the paths of the data set */
+    lt_disk_cache_free(&d->disk_cache); /* first: its thread reads paths that the data set owns */
     if (d->ops->destroy)
         d->ops->destroy(d);
     lt_free(d);
@@ -56,8 +56,8 @@ lt_status lt_dataset_cache(lt_dataset *dataset, const char *folder)
     if (!dataset->ops->shards)
         return lt_fail(LT_E_UNSUPPORTED, "data: a data set '%s' has no files to keep copies of",
                        dataset->ops->name);
-    lt_store_free(&dataset->store);
-    return lt_store_new(&dataset->store, folder, dataset->ops->shards(dataset));
+    lt_disk_cache_free(&dataset->disk_cache);
+    return lt_disk_cache_new(&dataset->disk_cache, folder, dataset->ops->shards(dataset));
 }
 
 int64_t lt_dataset_count(const lt_dataset *dataset)
@@ -218,7 +218,7 @@ lt_status lt_dataset_side(const lt_dataset *dataset, int *side)
     lt_status st = dataset->ops->read(dataset, 0, &record);
     if (!st && record.encoding == LT_ENCODING_FILE) {
         if (lt_image_size(record.bytes, record.size, &any, &width, &height))
-            width = height = 0; /* a broken picture has no size; the loader will say so */
+            width = height = 0; /* a broken image has no size; the loader reports it */
     } else if (!st) {
         width = record.width;
         height = record.height;

@@ -1,13 +1,13 @@
-/* What the data sets of folders share: which files are pictures, and what a user is told of the others. */
+/* Shared by data sets of folders: which files are images by their extension, and a log line on the others. */
 #ifndef LT_DATA_DATASETS_H
 #define LT_DATA_DATASETS_H
 
 #include "lather/ext/dataset.h"
 
-/* Names of pictures, for messages. */
-#define LT_PICTURE_NAMES ".jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm or .pgm"
-/* Whether a file's name ends as that of a picture: ".jpg", ".JPEG", ... extension NULL: it has none. */
-bool lt_is_picture(const char *extension);
+/* Names of images, for messages. */
+#define LT_IMAGE_NAMES ".jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm or .pgm"
+/* Whether a file's name ends as that of an image: ".jpg", ".JPEG", ... extension NULL: it has none. */
+bool lt_is_image(const char *extension);
 
 enum { LT_LEFT_OUT_KINDS = 32, LT_LEFT_OUT_BYTES = 16 };
 

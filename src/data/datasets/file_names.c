@@ -1,4 +1,4 @@
-/* Which files of a folder are pictures, by their names. */
+/* Which files of a folder are images, by their names. */
 
 #include "data/datasets/datasets.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-bool lt_is_picture(const char *extension)
+bool lt_is_image(const char *extension)
 {
     static const char *const known[] = {".jpg",  ".jpeg", ".png",  ".bmp", ".gif", ".webp",
                                         ".avif", ".tif",  ".tiff", ".ppm", ".pgm"};

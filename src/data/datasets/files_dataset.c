@@ -1,7 +1,7 @@
-/* A list of picture files as a data set: what `predict` reads. A folder stands for the pictures in it and below. */
+/* A list of image files as a data set: what `predict` reads. A folder stands for the images in it and below. */
 
 #include "base/alloc.h"
-#include "data/cache/store.h"
+#include "data/cache/disk_cache.h"
 #include "data/datasets/datasets.h"
 #include "data/files/files.h"
 
@@ -19,9 +19,9 @@ typedef struct listed {
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const char *path = ((const listed *)self)->path[index];
-    if (lt_is_folder(path)) /* a listed one without pictures, or one that cannot be read */
-        return lt_fail(LT_E_IO, "%s: no picture can be read in this folder", path);
-    LT_TRY(lt_store_read(self->store, path, record));
+    if (lt_is_folder(path)) /* a listed one without images, or one that cannot be read */
+        return lt_fail(LT_E_IO, "%s: no image can be read in this folder", path);
+    LT_TRY(lt_disk_cache_read(self->disk_cache, path, record));
     record->encoding = LT_ENCODING_FILE;
     record->label = 0;
     return LT_OK;
@@ -74,7 +74,7 @@ static int bytewise(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Links to folders below are not followed: they may lead in circles, or out of the folder. */
+/* Links to folders are not followed: they may form cycles or lead out of the folder. */
 static lt_status walk(listed *l, FTS *tree)
 {
     lt_status st = LT_OK;
@@ -84,10 +84,10 @@ static lt_status walk(listed *l, FTS *tree)
         if (hidden)
             (void)fts_set(tree, e, FTS_SKIP);
         else if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR)
-            st = add(l, e->fts_path); /* reading it will tell why */
+            st = add(l, e->fts_path); /* reading it fails with the reason */
         else if ((e->fts_info == FTS_F || e->fts_info == FTS_NS
                   || (e->fts_info == FTS_SL && !lt_is_folder(e->fts_path)))
-                 && lt_is_picture(strrchr(e->fts_name, '.')))
+                 && lt_is_image(strrchr(e->fts_name, '.')))
             st = add(l, e->fts_path);
     }
     return st || !errno ? st
@@ -126,9 +126,8 @@ static lt_status add_paths(listed *l, const char *const *paths, int64_t count)
 lt_status lt_dataset_files(lt_dataset **out, const char *const *paths, int64_t count, int channels)
 {
     if (count < 1 || (channels != 1 && channels != 3))
-        return lt_fail(LT_E_ARG,
-                       "files: %" PRId64 " pictures of %d channels; want >= 1, and 1 or 3", count,
-                       channels);
+        return lt_fail(LT_E_ARG, "files: %" PRId64 " images of %d channels; want >= 1, and 1 or 3",
+                       count, channels);
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));
     d->classes = 1;

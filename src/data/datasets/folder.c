@@ -1,8 +1,8 @@
-/* Pictures in one folder per class, in the order of torchvision's ImageFolder: classes by name,
+/* Images in one folder per class, in the order of torchvision's ImageFolder: classes by name,
  * then the folders below them by path, then files by name, all bytewise. Links are followed. */
 
 #include "base/alloc.h"
-#include "data/cache/store.h"
+#include "data/cache/disk_cache.h"
 #include "data/datasets/datasets.h"
 #include "data/files/files.h"
 
@@ -18,7 +18,7 @@ enum {
     MAX_LINKED = 1 << 16 /* folders of a data set that are reached by such links */
 };
 
-/* Strings one after the other; others refer to them by offset, because they move. */
+/* Strings one after the other; referred to by offset, as the memory is reallocated. */
 typedef struct text {
     char *bytes;
     size_t size, capacity;
@@ -40,7 +40,7 @@ typedef struct folder {
     entries sample, kind; /* paths; a class is a folder */
     int64_t *first;       /* [classes] sample a class begins with */
     int64_t linked;       /* folders reached by links */
-    bool loose;           /* there are pictures outside of class folders */
+    bool loose;           /* there are images outside of class folders */
     lt_left_out left_out;
 } folder;
 
@@ -81,12 +81,12 @@ static int by_folder_then_name(const void *a, const void *b, void *context)
     return order ? order : strcmp(p + x->folder, q + y->folder);
 }
 
-/* How many folders lead to an entry, and how many of them are links. */
+/* Folders on the path to an entry, and how many of them are links. */
 typedef struct way {
     int folders, links;
 } way;
 
-/* Called for the entries of a folder; way is the entry's own if it is one. */
+/* Called for each entry of a folder, with its path and depth. */
 typedef lt_status visit_fn(folder *f, const char *path, bool is_folder, way w);
 
 static bool is_link(const struct dirent *d, const char *path)
@@ -126,7 +126,7 @@ static lt_status each_entry(folder *f, const char *path, way w, visit_fn *visit)
 static lt_status visit_class(folder *f, const char *path, bool is_folder, way w)
 {
     (void)w;
-    f->loose = f->loose || (!is_folder && lt_is_picture(strrchr(path, '.')));
+    f->loose = f->loose || (!is_folder && lt_is_image(strrchr(path, '.')));
     return is_folder ? entries_add(&f->kind, &f->text, path) : LT_OK;
 }
 
@@ -135,13 +135,14 @@ static lt_status visit_file(folder *f, const char *path, bool is_folder, way w)
     if (is_folder && w.folders > MAX_DEPTH)
         return lt_fail(LT_E_FORMAT, "%s: more than %d folders deep; is it a link to one above it?",
                        path, MAX_DEPTH);
-    if (is_folder && w.links > MAX_LINKS) /* each may lead to all of the next ones */
+    if (is_folder
+        && w.links > MAX_LINKS) /* links of links multiply: n links in k levels are n^k paths */
         return lt_fail(LT_E_FORMAT, "%s: behind more than %d links to folders", path, MAX_LINKS);
     if (is_folder && w.links > 0 && ++f->linked > MAX_LINKED)
         return lt_fail(LT_E_FORMAT, "%s: more than %d folders behind links", path, MAX_LINKED);
     if (is_folder)
         return each_entry(f, path, w, visit_file);
-    if (lt_is_picture(strrchr(path, '.')))
+    if (lt_is_image(strrchr(path, '.')))
         return entries_add(&f->sample, &f->text, path);
     lt_left_out_add(&f->left_out, path);
     return LT_OK;
@@ -149,14 +150,15 @@ static lt_status visit_file(folder *f, const char *path, bool is_folder, way w)
 
 static lt_status add_class(folder *f, size_t label)
 {
-    char *path = lt_strdup(f->text.bytes + f->kind.item[label].path); /* the text moves */
+    char *path =
+        lt_strdup(f->text.bytes + f->kind.item[label].path); /* the text is reallocated meanwhile */
     if (!path)
         return LT_E_NOMEM;
     size_t begin = f->sample.count;
     f->first[label] = (int64_t)begin;
     lt_status st = each_entry(f, path, (way){0}, visit_file);
     if (!st && f->sample.count == begin)
-        st = lt_fail(LT_E_FORMAT, "%s: no " LT_PICTURE_NAMES " file in this class folder", path);
+        st = lt_fail(LT_E_FORMAT, "%s: no " LT_IMAGE_NAMES " file in this class folder", path);
     if (!st)
         qsort_r(f->sample.item + begin, f->sample.count - begin, sizeof(entry), by_folder_then_name,
                 f->text.bytes);
@@ -169,7 +171,7 @@ static lt_status scan(folder *f, const char *path)
     LT_TRY(each_entry(f, path, (way){0}, visit_class));
     if (!f->kind.count)
         return lt_fail(LT_E_FORMAT, "%s: no class folder in it%s", path,
-                       f->loose ? ", but pictures: they need a file of labels (--val-labels)" : "");
+                       f->loose ? ", but images: they need a file of labels (--val-labels)" : "");
     qsort_r(f->kind.item, f->kind.count, sizeof(entry), by_folder_then_name, f->text.bytes);
     f->first = lt_alloc(f->kind.count, sizeof *f->first);
     if (!f->first)
@@ -199,7 +201,7 @@ static const char *class_name(const lt_dataset *self, int label)
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const folder *f = (const folder *)self;
-    LT_TRY(lt_store_read(self->store, sample_name(self, index), record));
+    LT_TRY(lt_disk_cache_read(self->disk_cache, sample_name(self, index), record));
     record->encoding = LT_ENCODING_FILE;
     record->label = (int32_t)lt_part_of(f->first, (size_t)self->classes, index);
     return LT_OK;
@@ -207,7 +209,7 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 
 static void ahead(const lt_dataset *self, int64_t index)
 {
-    lt_store_ahead(self->store, sample_name(self, index));
+    lt_disk_cache_ahead(self->disk_cache, sample_name(self, index));
 }
 
 static size_t shards(const lt_dataset *self)

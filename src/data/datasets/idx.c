@@ -74,11 +74,11 @@ static lt_status read_header(lt_stream_in *in, const char *path, int dims, uint3
             return lt_fail(LT_E_FORMAT, "%s: extent %d is zero", path, i);
     }
     if (dims == IMAGES && (extent[1] > MAX_SIDE || extent[2] > MAX_SIDE))
-        return lt_fail(LT_E_FORMAT, "%s: pictures of %u x %u pixels", path, extent[2], extent[1]);
+        return lt_fail(LT_E_FORMAT, "%s: images of %u x %u pixels", path, extent[2], extent[1]);
     return LT_OK;
 }
 
-/* Room grows with what is there, not with what a header claims. */
+/* Allocates as bytes arrive: a header may claim any size. */
 static lt_status read_bytes(lt_stream_in *in, uint64_t size, uint8_t **out)
 {
     const uint64_t least = 16 << 20;

@@ -1,9 +1,9 @@
-/* Pictures of one folder, without class folders, and a file that says what each of them shows: ImageNet's
- * validation pictures as they are distributed. Samples are ordered by class, then by name, as if they lay
- * in class folders. */
+/* Images of one folder, without class folders, and a file that says what each of them shows: ImageNet's
+ * validation images as they are distributed. Samples are ordered by class, then by name, as
+ * they would be in class folders. */
 
 #include "base/alloc.h"
-#include "data/cache/store.h"
+#include "data/cache/disk_cache.h"
 #include "data/datasets/datasets.h"
 #include "data/datasets/labels.h"
 #include "data/files/files.h"
@@ -12,38 +12,38 @@
 #include <errno.h>
 #include <string.h>
 
-typedef struct picture {
+typedef struct image {
     char *name; /* owned */
     int32_t label;
-} picture;
+} image;
 
 typedef struct labelled {
     lt_dataset base;
     char *folder;
-    picture *picture;
-    size_t pictures, capacity;
+    image *image;
+    size_t images, capacity;
     char **path; /* [count] */
     char **kind; /* [classes]; NULL: they have no names */
 } labelled;
 
-/* --- Pictures --- */
+/* --- Images --- */
 
-static lt_status add_picture(labelled *l, const char *name)
+static lt_status add_image(labelled *l, const char *name)
 {
-    picture *grown = lt_grow(l->picture, &l->capacity, l->pictures + 1, sizeof *l->picture);
+    image *grown = lt_grow(l->image, &l->capacity, l->images + 1, sizeof *l->image);
     if (!grown)
         return LT_E_NOMEM;
-    l->picture = grown;
-    grown[l->pictures] = (picture){.name = lt_strdup(name), .label = -1};
-    return grown[l->pictures++].name ? LT_OK : LT_E_NOMEM;
+    l->image = grown;
+    grown[l->images] = (image){.name = lt_strdup(name), .label = -1};
+    return grown[l->images++].name ? LT_OK : LT_E_NOMEM;
 }
 
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(((const picture *)a)->name, ((const picture *)b)->name);
+    return strcmp(((const image *)a)->name, ((const image *)b)->name);
 }
 
-static lt_status list_pictures(labelled *l)
+static lt_status list_images(labelled *l)
 {
     lt_status st = LT_OK;
     lt_left_out left_out = {0};
@@ -52,63 +52,63 @@ static lt_status list_pictures(labelled *l)
         return lt_fail(LT_E_IO, "%s: %s", l->folder, strerror(errno));
     const struct dirent *d;
     while (!st && (errno = 0, d = readdir(dir)))
-        if (d->d_name[0] != '.' && lt_is_picture(strrchr(d->d_name, '.')))
-            st = add_picture(l, d->d_name);
+        if (d->d_name[0] != '.' && lt_is_image(strrchr(d->d_name, '.')))
+            st = add_image(l, d->d_name);
         else if (d->d_name[0] != '.' && d->d_type != DT_DIR)
             lt_left_out_add(&left_out, d->d_name);
     if (!st && errno)
         st = lt_fail(LT_E_IO, "%s: %s", l->folder, strerror(errno));
     closedir(dir);
     lt_left_out_tell(&left_out, l->folder);
-    if (!st && !l->pictures)
-        st = lt_fail(LT_E_FORMAT, "%s: no " LT_PICTURE_NAMES " file in it", l->folder);
+    if (!st && !l->images)
+        st = lt_fail(LT_E_FORMAT, "%s: no " LT_IMAGE_NAMES " file in it", l->folder);
     if (!st)
-        qsort(l->picture, l->pictures, sizeof *l->picture, compare_names);
+        qsort(l->image, l->images, sizeof *l->image, compare_names);
     return st;
 }
 
 /* By its name, or by the last part of a path. */
-static picture *find_picture(const labelled *l, char *file)
+static image *find_image(const labelled *l, char *file)
 {
     char *slash = strrchr(file, '/');
-    const picture key = {.name = slash ? slash + 1 : file};
-    return bsearch(&key, l->picture, l->pictures, sizeof *l->picture, compare_names);
+    const image key = {.name = slash ? slash + 1 : file};
+    return bsearch(&key, l->image, l->images, sizeof *l->image, compare_names);
 }
 
 static lt_status assign(labelled *l, const lt_labels *labels, const char *path)
 {
     for (size_t i = 0; i < labels->count; i++) {
         const lt_label *at = &labels->line[i];
-        picture *p = at->file ? find_picture(l, at->file) : &l->picture[i];
+        image *p = at->file ? find_image(l, at->file) : &l->image[i];
         if (!p)
-            return lt_fail(LT_E_FORMAT, "%s:%d: %s has no picture '%s'", path, at->number,
-                           l->folder, at->file);
+            return lt_fail(LT_E_FORMAT, "%s:%d: %s has no image '%s'", path, at->number, l->folder,
+                           at->file);
         if (p->label >= 0)
             return lt_fail(LT_E_FORMAT, "%s:%d: '%s' is there twice", path, at->number, p->name);
         p->label = at->label;
     }
-    for (size_t i = 0; i < l->pictures; i++)
-        if (l->picture[i].label < 0)
+    for (size_t i = 0; i < l->images; i++)
+        if (l->image[i].label < 0)
             return lt_fail(LT_E_FORMAT, "%s: no label for %s/%s", path, l->folder,
-                           l->picture[i].name);
+                           l->image[i].name);
     return LT_OK;
 }
 
 static int by_class_then_name(const void *a, const void *b)
 {
-    const picture *x = a, *y = b;
+    const image *x = a, *y = b;
     int order = (x->label > y->label) - (x->label < y->label);
     return order ? order : strcmp(x->name, y->name);
 }
 
 static lt_status name_samples(labelled *l)
 {
-    qsort(l->picture, l->pictures, sizeof *l->picture, by_class_then_name);
-    l->path = lt_alloc(l->pictures, sizeof *l->path);
+    qsort(l->image, l->images, sizeof *l->image, by_class_then_name);
+    l->path = lt_alloc(l->images, sizeof *l->path);
     if (!l->path)
         return LT_E_NOMEM;
-    for (size_t i = 0; i < l->pictures; i++)
-        if (!(l->path[i] = lt_format("%s/%s", l->folder, l->picture[i].name)))
+    for (size_t i = 0; i < l->images; i++)
+        if (!(l->path[i] = lt_format("%s/%s", l->folder, l->image[i].name)))
             return LT_E_NOMEM;
     return LT_OK;
 }
@@ -127,20 +127,20 @@ static lt_status name_classes(labelled *l, const char *const *name)
 static lt_status label_all(labelled *l, const char *path, const char *const *name, int classes)
 {
     lt_labels labels = {0};
-    LT_TRY(list_pictures(l));
+    LT_TRY(list_images(l));
     LT_TRY(lt_labels_read(&labels, path, name, classes));
     lt_status st = LT_OK;
-    if (!labels.line[0].file && labels.count != l->pictures)
-        st = lt_fail(LT_E_FORMAT, "%s: %zu labels, %s holds %zu pictures", path, labels.count,
-                     l->folder, l->pictures);
+    if (!labels.line[0].file && labels.count != l->images)
+        st = lt_fail(LT_E_FORMAT, "%s: %zu labels, %s holds %zu images", path, labels.count,
+                     l->folder, l->images);
     if (!st)
         st = assign(l, &labels, path);
     lt_labels_clear(&labels);
     LT_TRY(st);
     LT_TRY(name_samples(l));
-    l->base.count = (int64_t)l->pictures;
+    l->base.count = (int64_t)l->images;
     l->base.channels = 3;
-    l->base.classes = classes ? classes : l->picture[l->pictures - 1].label + 1;
+    l->base.classes = classes ? classes : l->image[l->images - 1].label + 1;
     return name && classes ? name_classes(l, name) : LT_OK;
 }
 
@@ -149,9 +149,9 @@ static lt_status label_all(labelled *l, const char *path, const char *const *nam
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const labelled *l = (const labelled *)self;
-    LT_TRY(lt_store_read(self->store, l->path[index], record));
+    LT_TRY(lt_disk_cache_read(self->disk_cache, l->path[index], record));
     record->encoding = LT_ENCODING_FILE;
-    record->label = l->picture[index].label;
+    record->label = l->image[index].label;
     return LT_OK;
 }
 
@@ -168,7 +168,7 @@ static const char *class_name(const lt_dataset *self, int label)
 
 static void ahead(const lt_dataset *self, int64_t index)
 {
-    lt_store_ahead(self->store, ((const labelled *)self)->path[index]);
+    lt_disk_cache_ahead(self->disk_cache, ((const labelled *)self)->path[index]);
 }
 
 static size_t shards(const lt_dataset *self)
@@ -180,14 +180,14 @@ static size_t shards(const lt_dataset *self)
 static void destroy(lt_dataset *self)
 {
     labelled *l = (labelled *)self;
-    for (size_t i = 0; i < l->pictures; i++) {
-        lt_free(l->picture[i].name);
+    for (size_t i = 0; i < l->images; i++) {
+        lt_free(l->image[i].name);
         if (l->path)
             lt_free(l->path[i]);
     }
     for (int32_t i = 0; l->kind && i < self->classes; i++)
         lt_free(l->kind[i]);
-    lt_free(l->picture);
+    lt_free(l->image);
     lt_free(l->path);
     lt_free(l->kind);
     lt_free(l->folder);

@@ -1,4 +1,4 @@
-/* Files that say what the pictures of a folder show. */
+/* Label files: the class of each image in a folder. */
 #ifndef LT_DATA_LABELS_H
 #define LT_DATA_LABELS_H
 

@@ -1,12 +1,12 @@
-/* Pictures in tar files (WebDataset's shards), read where they lie.
- * A class is what NAME.cls says, or, in tar files without any, the folder of a picture: ImageNet's
+/* Images in tar files (WebDataset's shards), read where they lie.
+ * A class is what NAME.cls says, or, in tar files without any, the folder of an image: ImageNet's
  * own tar files can be read as they are. Classes by folder are ordered by name, bytewise; the folders that
  * all of them lie in are no part of their names. */
 
 #include "data/datasets/tar.h"
 
 #include "base/alloc.h"
-#include "data/cache/store.h"
+#include "data/cache/disk_cache.h"
 #include "data/files/files.h"
 
 #include <dirent.h>
@@ -46,7 +46,7 @@ static int find_class(const tar *t, const char *folder)
     return found ? (int)(found - t->kind) : -1;
 }
 
-/* Adds a folder, unless it is the one that was added last: pictures of a class lie together. */
+/* Adds a folder unless it is the last one added, as images of a class are usually adjacent. */
 static lt_status add_folder(tar *t, const shard *s, const lt_tar_sample *sample)
 {
     size_t count = (size_t)t->base.classes;
@@ -133,7 +133,7 @@ static lt_status find_classes(tar *t)
 
 /* --- Samples --- */
 
-/* The sample, and in *of the shard it is in. */
+/* The sample; *of: its shard. */
 static const lt_tar_sample *find_sample(const lt_dataset *self, int64_t index, const shard **of)
 {
     const tar *t = (const tar *)self;
@@ -156,8 +156,8 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 {
     const shard *s;
     const lt_tar_sample *sample = find_sample(self, index, &s);
-    LT_TRY(lt_store_read_part(self->store, shard_index(self, s), s->path, sample->offset,
-                              sample->size, record));
+    LT_TRY(lt_disk_cache_read_part(self->disk_cache, shard_index(self, s), s->path, sample->offset,
+                                   sample->size, record));
     record->encoding = LT_ENCODING_FILE;
     record->label = (int32_t)sample->label;
     return LT_OK;
@@ -187,7 +187,8 @@ static void ahead(const lt_dataset *self, int64_t index)
 {
     const shard *s;
     const lt_tar_sample *sample = find_sample(self, index, &s);
-    lt_store_ahead_part(self->store, shard_index(self, s), s->path, sample->offset, sample->size);
+    lt_disk_cache_ahead_part(self->disk_cache, shard_index(self, s), s->path, sample->offset,
+                             sample->size);
 }
 
 static void destroy(lt_dataset *self)

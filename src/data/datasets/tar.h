@@ -1,4 +1,4 @@
-/* Tar files as data sets read them: members where they lie, and an index that is kept. */
+/* Tar files: their members, and a cached index of the images in them. */
 #ifndef LT_DATA_TAR_H
 #define LT_DATA_TAR_H
 
@@ -11,11 +11,11 @@ typedef struct lt_tar_member {
 } lt_tar_member;
 typedef lt_status lt_tar_visit(void *context, const lt_tar_member *member);
 
-/* Shows every regular file in order. Errors: LT_E_IO; LT_E_FORMAT (a header that is none, or a file
+/* Calls visit for every regular file in order. Errors: LT_E_IO; LT_E_FORMAT (a header that is none, or a file
  * that ends within a member), naming path and offset; the visitor's own. */
 lt_status lt_tar_scan(int fd, const char *path, lt_tar_visit *visit, void *context);
 
-/* A picture in a tar file. */
+/* An image in a tar file. */
 typedef struct lt_tar_sample {
     uint64_t offset, size;
     int64_t label;   /* from NAME.cls; -1: the folder it lies in is its class */
@@ -34,7 +34,7 @@ typedef struct lt_tar_index {
  * by reading the tar; then PATH.index is written, or where that is not possible a file in the user's
  * cache. Errors: as lt_tar_scan(). */
 lt_status lt_tar_index_open(lt_tar_index *out, const char *path);
-/* The same without looking for a kept one; out starts as {0} and is to be cleared in any case. */
+/* The same without a cached index; out starts as {0} and must be cleared in any case. */
 lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path);
 void lt_tar_index_clear(lt_tar_index *index);
 

@@ -1,13 +1,13 @@
-/* The pictures of a tar file in WebDataset's layout: members that share a name up to its first dot
- * are one sample, NAME.jpg the picture, NAME.cls its label, wherever it is; without a .cls the folder is
+/* The images of a tar file in WebDataset's layout: members that share a name up to its first dot
+ * are one sample, NAME.jpg the image, NAME.cls its label, wherever it is; without a .cls the folder is
  * the class.
- * What was found is kept beside the tar file, so that it is read through once only. */
+ * The index is cached beside the tar file, so that later runs need not scan it. */
 
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/crc32c.h"
 #include "base/file.h"
-#include "data/cache/local.h"
+#include "data/cache/disk_copy.h"
 #include "data/datasets/datasets.h"
 #include "data/datasets/tar.h"
 #include "data/files/files.h"
@@ -23,7 +23,7 @@
 
 enum { MAX_LABEL_TEXT = 16 };
 
-/* A label whose picture is not beside it. */
+/* A label that is not adjacent to its image. */
 typedef struct apart {
     char *key; /* owned */
     int64_t label;
@@ -38,7 +38,7 @@ typedef struct builder {
     int fd;
     /* The sample at hand. */
     char *key;
-    bool has_picture;
+    bool has_image;
     lt_tar_sample sample;
 } builder;
 
@@ -111,7 +111,7 @@ static lt_status find_label(const builder *b, const char *name, int64_t *label)
     return LT_OK;
 }
 
-/* Pictures and labels that do not lie beside each other, as where tar found them in a folder's own order. */
+/* Joins images and labels that are not adjacent, as in tar files written in readdir order. */
 static lt_status join_aparts(builder *b)
 {
     lt_tar_index *x = b->index;
@@ -128,13 +128,13 @@ static lt_status join_aparts(builder *b)
     return LT_OK;
 }
 
-/* Ends the sample at hand; one without a picture is left out. */
+/* Ends the sample at hand; one without an image is left out. */
 static lt_status finish_sample(builder *b)
 {
     lt_tar_index *x = b->index;
-    if (b->key && !b->has_picture && b->sample.label >= 0)
+    if (b->key && !b->has_image && b->sample.label >= 0)
         LT_TRY(set_apart(b));
-    if (b->has_picture) {
+    if (b->has_image) {
         lt_tar_sample *list = lt_grow(x->sample, &b->capacity, x->count + 1, sizeof *list);
         if (!list)
             return LT_E_NOMEM;
@@ -143,7 +143,7 @@ static lt_status finish_sample(builder *b)
     }
     lt_free(b->key);
     b->key = NULL;
-    b->has_picture = false;
+    b->has_image = false;
     return LT_OK;
 }
 
@@ -168,11 +168,11 @@ static lt_status add_member(void *context, const lt_tar_member *m)
         LT_TRY(start_sample(b, name, key));
     if (!strcmp(extension, ".cls"))
         return read_label(b, m);
-    if (!lt_is_picture(extension))
+    if (!lt_is_image(extension))
         return LT_OK;
-    if (b->has_picture)
-        return lt_fail(LT_E_FORMAT, "%s: two pictures are named %s", b->path, b->key);
-    b->has_picture = true;
+    if (b->has_image)
+        return lt_fail(LT_E_FORMAT, "%s: two images are named %s", b->path, b->key);
+    b->has_image = true;
     b->sample.offset = m->offset;
     b->sample.size = m->size;
     return keep_name(b, name);
@@ -196,7 +196,7 @@ static lt_status check_twice(const lt_tar_index *x, const char *path)
     lt_status st = LT_OK;
     for (size_t i = 1; i < x->count && !st; i++)
         if (!strcmp(x->text + name[i - 1], x->text + name[i]))
-            st = lt_fail(LT_E_FORMAT, "%s: two pictures are named %s", path, x->text + name[i]);
+            st = lt_fail(LT_E_FORMAT, "%s: two images are named %s", path, x->text + name[i]);
     lt_free(name);
     return st;
 }
@@ -214,15 +214,15 @@ lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
     lt_free(b.apart);
     lt_free(b.key);
     if (!st && !out->count)
-        st = lt_fail(LT_E_FORMAT, "%s: no " LT_PICTURE_NAMES " file in this tar file", path);
+        st = lt_fail(LT_E_FORMAT, "%s: no " LT_IMAGE_NAMES " file in this tar file", path);
     return st ? st : check_twice(out, path);
 }
 
-/* --- The kept index: this, the samples, the text; numbers as this machine has them --- */
+/* --- The index file: this header, the samples, the text; in this machine's byte order --- */
 
 typedef struct kept {
     char magic[8];
-    uint64_t order;               /* tells machines of another byte order */
+    uint64_t order;               /* rejects files of another byte order */
     uint64_t tar_size;            /* of the tar file that was read */
     int64_t tar_second, tar_nano; /* when it was changed last */
     uint64_t samples, text_size;
@@ -260,7 +260,7 @@ static bool is_sound(const lt_tar_index *x, uint64_t tar_size)
     return true;
 }
 
-/* Both parts of a kept index, whose size the header must explain. */
+/* Reads samples and text, whose sizes must add up to the file's. */
 static bool read_parts(FILE *file, const kept *k, lt_tar_index *x)
 {
     struct stat info;
@@ -277,7 +277,7 @@ static bool read_parts(FILE *file, const kept *k, lt_tar_index *x)
            && fread(x->text, 1, x->text_size, file) == x->text_size;
 }
 
-/* False, and *out as it was, if there is none, or none of the file as it is now. */
+/* False, and *out unchanged: no index, or not of the file's present size and time. */
 static bool load(lt_tar_index *out, const char *path, const struct stat *tar)
 {
     kept found;
@@ -307,7 +307,7 @@ static bool write_parts(FILE *file, const lt_tar_index *x, const struct stat *ta
            && fwrite(x->text, 1, x->text_size, file) == x->text_size;
 }
 
-/* Whole or not at all. */
+/* Writes a temporary file and renames it. */
 static bool save(const lt_tar_index *x, const char *path, const struct stat *tar)
 {
     char *temp = lt_format("%s.%ld", path, (long)getpid());
@@ -322,8 +322,8 @@ static bool save(const lt_tar_index *x, const char *path, const struct stat *tar
     return ok;
 }
 
-/* Where indices of tar files are kept that lie in folders which cannot be written to: the user's cache, as
- * the XDG base directory specification 0.8 has it. NULL: nowhere. */
+/* Index path in the user's cache (XDG base directory specification 0.8), for tar files in folders that cannot be
+ * written to. NULL: no such folder is set. */
 static char *path_in_cache(const char *tar)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -333,7 +333,7 @@ static char *path_in_cache(const char *tar)
                    : home && *home == '/' ? lt_format("%s/.cache/lather", home)
                                           : NULL;
     if (real && folder)
-        path = lt_local_path(folder, real);
+        path = lt_disk_copy_path(folder, real);
     free(real);
     lt_free(folder);
     return path;

@@ -152,7 +152,7 @@ static lt_status describe_next(scan *s, char type, uint64_t size)
     return st;
 }
 
-static void forget_description(scan *s)
+static void clear_description(scan *s)
 {
     lt_free(s->long_name);
     s->long_name = NULL;
@@ -181,7 +181,7 @@ static lt_status one_member(scan *s, const header *h, lt_tar_visit *visit, void 
                                  .size = size};
         if (h->type == '0' || h->type == 0)
             LT_TRY(visit(context, &m));
-        forget_description(s);
+        clear_description(s);
     }
     s->at += BLOCK + (size + BLOCK - 1) / BLOCK * BLOCK;
     return LT_OK;
@@ -202,6 +202,6 @@ lt_status lt_tar_scan(int fd, const char *path, lt_tar_visit *visit, void *conte
         if (!st)
             st = one_member(&s, &h, visit, context);
     }
-    forget_description(&s);
+    clear_description(&s);
     return st;
 }

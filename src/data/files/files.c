@@ -22,7 +22,7 @@ static lt_status read_all(int fd, const struct stat *info, const char *path, lt_
     if (info->st_size == 0)
         return lt_fail(LT_E_FORMAT, "%s: the file is empty", path);
     if (info->st_size > LT_FILE_MOST)
-        return lt_fail(LT_E_FORMAT, "%s: %lld bytes are more than a picture has", path,
+        return lt_fail(LT_E_FORMAT, "%s: %lld bytes are more than an image has", path,
                        (long long)info->st_size);
     LT_TRY(lt_record_reserve(record, (size_t)info->st_size));
     record->size = 0;
@@ -33,7 +33,7 @@ static lt_status read_all(int fd, const struct stat *info, const char *path, lt_
         if (got < 0)
             return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
         if (got == 0)
-            break; /* it shrank; the decoder judges what is there */
+            break; /* the file was truncated meanwhile; the decoder checks what was read */
         record->size += (size_t)got;
     }
     return LT_OK;
@@ -70,7 +70,7 @@ lt_status lt_read_at(int fd, const char *path, void *to, size_t bytes, uint64_t 
 lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt_record *record)
 {
     if (!size || size > LT_FILE_MOST)
-        return lt_fail(LT_E_FORMAT, "%s: a picture of %" PRIu64 " bytes at %" PRIu64, path, size,
+        return lt_fail(LT_E_FORMAT, "%s: an image of %" PRIu64 " bytes at %" PRIu64, path, size,
                        offset);
     LT_TRY(lt_record_reserve(record, (size_t)size));
     record->size = (size_t)size;
@@ -99,7 +99,7 @@ void lt_file_ahead(const char *path, uint64_t offset, uint64_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return; /* whoever reads it will say so */
+        return; /* reading it will fail with a message */
     (void)posix_fadvise(fd, (off_t)offset, (off_t)size, POSIX_FADV_WILLNEED);
     close(fd);
 }

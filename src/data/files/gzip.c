@@ -11,8 +11,8 @@
 
 enum {
     DEFLATE_RATIO = 1032,   /* its best: 258 bytes for 2 bits (RFC 1951, 3.2.5) */
-    USUAL_RATIO = 100,      /* of pictures: MNIST has 5 */
-    SMALL = 256 * (1 << 20) /* bytes that any file may inflate to, but for the first limit */
+    USUAL_RATIO = 100,      /* above that of images: MNIST has 5 */
+    SMALL = 256 * (1 << 20) /* bytes that a small file may inflate to, if deflate can reach them */
 };
 
 struct lt_stream_in {

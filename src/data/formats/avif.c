@@ -1,4 +1,4 @@
-/* AVIF by libavif: the picture, or the first of several. Alpha and the file's own turns are left out, as for other
+/* AVIF by libavif: the image, or the first of several. Alpha and the file's own turns are left out, as for other
  * formats. */
 
 #include "data/formats/image.h"
@@ -11,7 +11,7 @@ static lt_status failed(avifResult result)
     return lt_fail(st, "avif: %s", avifResultToString(result));
 }
 
-/* The header; the decoder is to be destroyed in any case. */
+/* Parses the header; the caller destroys the decoder in any case. */
 static avifResult parse(avifDecoder *d, const uint8_t *bytes, size_t size,
                         const lt_image_limits *limits)
 {
@@ -19,7 +19,7 @@ static avifResult parse(avifDecoder *d, const uint8_t *bytes, size_t size,
     d->maxThreads = 1;
     d->ignoreExif = d->ignoreXMP = AVIF_TRUE;
     d->strictFlags =
-        AVIF_STRICT_DISABLED; /* files of early encoders lack properties that nobody needs */
+        AVIF_STRICT_DISABLED; /* accepts files of early encoders, which lack properties that decoding does not use */
     d->imageCountLimit = 1 << 16;
     if (most < d->imageSizeLimit)
         d->imageSizeLimit = (uint32_t)most;
@@ -42,22 +42,22 @@ lt_status lt_avif_size(const uint8_t *bytes, size_t size, int32_t *width, int32_
     return result == AVIF_RESULT_OK ? LT_OK : failed(result);
 }
 
-static lt_status convert(avifImage *image, lt_picture *out)
+static lt_status convert(avifImage *image, lt_image *out)
 {
     enum { COLOURS = 3, BITS = 8 };
     avifRGBImage rgb;
-    avifImageFreePlanes(image, AVIF_PLANES_A); /* else colours are multiplied by it */
+    avifImageFreePlanes(image, AVIF_PLANES_A); /* the conversion would multiply colours by it */
     avifRGBImageSetDefaults(&rgb, image);
     rgb.format = AVIF_RGB_FORMAT_RGB;
     rgb.depth = BITS;
     rgb.rowBytes = image->width * COLOURS;
-    LT_TRY(lt_picture_reserve(out, (size_t)rgb.rowBytes * image->height));
+    LT_TRY(lt_image_reserve(out, (size_t)rgb.rowBytes * image->height));
     rgb.pixels = out->memory;
     avifResult result = avifImageYUVToRGB(image, &rgb);
     return result == AVIF_RESULT_OK ? LT_OK : failed(result);
 }
 
-/* The pixels, of the size that the header says; a picture inside that is larger is refused, not scaled. */
+/* The pixels, of the size that the header says; an image inside that is larger is refused, not scaled. */
 static lt_status decode(avifDecoder *d, const lt_image_limits *limits)
 {
     const uint32_t width = d->image->width, height = d->image->height;
@@ -72,7 +72,7 @@ static lt_status decode(avifDecoder *d, const lt_image_limits *limits)
 }
 
 lt_status lt_avif_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, lt_window window, lt_picture *out)
+                         int channels, lt_window window, lt_image *out)
 {
     avifDecoder *d = avifDecoderCreate();
     if (!d)
@@ -82,7 +82,7 @@ lt_status lt_avif_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     if (!st)
         st = convert(d->image, out);
     if (!st)
-        lt_picture_show(out, (int32_t)d->image->width, (int32_t)d->image->height, channels, window);
+        lt_image_show(out, (int32_t)d->image->width, (int32_t)d->image->height, channels, window);
     avifDecoderDestroy(d);
     return st;
 }

@@ -4,8 +4,8 @@
  *   1 as stored   2 mirrored   3 turned by 180    4 upside down, mirrored
  *   5 transposed  6 turned right by 90  7 transposed the other way  8 turned left by 90
  *
- * Nothing here is trusted: every offset is compared with the segment's end before it is followed, and
- * only this one directory is looked at, so that there are no circles. */
+ * Every offset is compared with the segment's end before it is used, and only the first directory is
+ * read, so that offsets cannot form a cycle. */
 
 #include "data/formats/exif.h"
 
@@ -23,7 +23,7 @@ typedef struct tiff {
     bool big; /* byte order */
 } tiff;
 
-/* Both: at + their bytes <= size was checked. */
+/* The callers of both checked that at + their bytes <= size. */
 static uint32_t read_u16(const tiff *t, size_t at)
 {
     const uint8_t *b = t->bytes + at;
@@ -124,7 +124,7 @@ bool lt_exif_swaps(int orientation)
     return orientation >= 5;
 }
 
-/* Whether the stored x (y) falls where the turned picture's corresponding coordinate rises. */
+/* Whether the stored x (y) decreases where the turned image's corresponding coordinate increases. */
 static bool x_falls(int orientation)
 {
     return orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
@@ -148,15 +148,15 @@ lt_window lt_exif_stored(int orientation, int32_t width, int32_t height, lt_wind
     return w;
 }
 
-lt_status lt_exif_turn(int orientation, const lt_picture *from, lt_picture *out)
+lt_status lt_exif_turn(int orientation, const lt_image *from, lt_image *out)
 {
     bool swaps = lt_exif_swaps(orientation);
     size_t channels = (size_t)from->channels;
     int32_t width = swaps ? from->height : from->width, height = swaps ? from->width : from->height;
     size_t stride = (size_t)width * channels;
-    LT_TRY(lt_picture_reserve(out, stride * (size_t)height));
+    LT_TRY(lt_image_reserve(out, stride * (size_t)height));
 
-    /* Bytes from one pixel to the next along the stored axes, in the direction that is wanted. */
+    /* Bytes from one pixel to the next along the stored axes, in the turned image's direction. */
     ptrdiff_t along_x = (ptrdiff_t)channels, along_y = (ptrdiff_t)from->stride;
     const uint8_t *corner = from->pixels;
     if (x_falls(orientation)) {

@@ -1,4 +1,4 @@
-/* EXIF's orientation: how a camera was held, and pictures turned so that their top is up. */
+/* EXIF's orientation tag: reading, writing, and turning images by it. */
 #ifndef LT_DATA_EXIF_H
 #define LT_DATA_EXIF_H
 
@@ -6,16 +6,16 @@
 
 enum { LT_EXIF_UPRIGHT = 1, LT_EXIF_MOST = 8, LT_EXIF_BYTES = 32 };
 
-/* 1 .. 8 of a JPEG file; LT_EXIF_UPRIGHT for files that say nothing, or something broken. */
+/* 1 .. 8 of a JPEG file; LT_EXIF_UPRIGHT without a valid tag. */
 int lt_exif_orientation(const uint8_t *bytes, size_t size);
-/* What an APP1 marker holds to say so, without its length. */
+/* The contents of an APP1 segment with this orientation, without its length. */
 void lt_exif_write(int orientation, uint8_t out[LT_EXIF_BYTES]);
 
-/* Whether width and height of the turned picture are the other's. */
+/* Whether turning exchanges width and height. */
 bool lt_exif_swaps(int orientation);
-/* The part of the stored picture of width x height that the window of the turned one is made of. */
+/* The window of the stored image, width x height, that becomes this window of the turned one. */
 lt_window lt_exif_stored(int orientation, int32_t width, int32_t height, lt_window turned);
-/* Pixels as they are shown; from and out are different. Errors: LT_E_NOMEM. */
-lt_status lt_exif_turn(int orientation, const lt_picture *from, lt_picture *out);
+/* Turns from upright, into out; not in place. Errors: LT_E_NOMEM. */
+lt_status lt_exif_turn(int orientation, const lt_image *from, lt_image *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* Which decoder an image file is for: JPEG begins with FF D8 FF (ITU-T T.81, B.1.1.3), PNG with
  * 89 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8', TIFF with its order of bytes and 42, BigTIFF 43; WebP is a
- * RIFF file, AVIF one of ISO base media. The name of a file says nothing: ImageNet has a PNG called .JPEG. */
+ * RIFF file, AVIF one of ISO base media. Extensions are not trusted: ImageNet has a PNG called .JPEG. */
 
 #include "data/formats/image.h"
 
@@ -13,7 +13,7 @@
 
 typedef lt_status size_fn(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 typedef lt_status decode_fn(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                            int channels, lt_window window, lt_picture *out);
+                            int channels, lt_window window, lt_image *out);
 
 typedef struct format {
     const char *magic;
@@ -25,7 +25,7 @@ typedef struct format {
 
 enum {
     MILLION = 1000000,
-    ROOM = 64 << 20, /* bytes that any picture may take */
+    WORKSPACE = 64 << 20, /* bytes that decoding any image may take */
     /* Deflate makes at most 1032 bytes of one (RFC 1951, 3.2.5: 258 for 2 bits), 8 pixels of 1 bit in each. */
     PNG_PER_BYTE = 1032 * 8,
     /* A code of 12 bits stands for at most 4096 pixels (GIF 89a, appendix F). */
@@ -51,7 +51,7 @@ static const format formats[] = {
     {"P6", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
 };
 
-/* NULL, with the message set, if it is none of them. */
+/* NULL: none of them, and the message is set. */
 static const format *sniff(const uint8_t *bytes, size_t size)
 {
     if (!size) {
@@ -83,19 +83,19 @@ lt_status lt_image_check(const lt_image_limits *limits, int64_t width, int64_t h
 {
     lt_image_limits l = lt_image_limits_of(limits);
     if (width < 1 || height < 1)
-        return lt_fail(LT_E_FORMAT, "image: a picture of %d x %d pixels", (int)width, (int)height);
+        return lt_fail(LT_E_FORMAT, "image: a size of %d x %d pixels", (int)width, (int)height);
     if (width > l.pixels / height)
         return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than the %" PRId64 " allowed",
                        (int)width, (int)height, l.pixels);
     return LT_OK;
 }
 
-size_t lt_image_room(const lt_image_limits *limits, size_t bytes)
+size_t lt_image_workspace(const lt_image_limits *limits, size_t bytes)
 {
     const size_t times = 4, colours = 3;
     size_t most = times * colours * (size_t)lt_image_limits_of(limits).pixels;
-    size_t room = bytes > most / times ? most : times * bytes;
-    return room < ROOM ? ROOM : room;
+    size_t allowed = bytes > most / times ? most : times * bytes;
+    return allowed < WORKSPACE ? WORKSPACE : allowed;
 }
 
 static double thread_seconds(void)
@@ -138,7 +138,7 @@ lt_status lt_image_size(const uint8_t *bytes, size_t size, const lt_image_limits
 }
 
 lt_status lt_image_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                          int channels, lt_window window, lt_picture *out)
+                          int channels, lt_window window, lt_image *out)
 {
     LT_ASSERT(channels == 1 || channels == 3);
     const format *f = sniff(bytes, size);
@@ -152,27 +152,27 @@ bool lt_image_shrinks(const uint8_t *bytes, size_t size)
 }
 
 lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                                int channels, int shrink, lt_window window, lt_picture *out)
+                                int channels, int shrink, lt_window window, lt_image *out)
 {
     LT_ASSERT(channels == 1 || channels == 3);
     LT_ASSERT(shrink == 1 || shrink == 2 || shrink == 4 || shrink == 8);
     return lt_jpeg_decode_small(bytes, size, limits, channels, shrink, window, out);
 }
 
-lt_status lt_picture_reserve(lt_picture *picture, size_t bytes)
+lt_status lt_image_reserve(lt_image *image, size_t bytes)
 {
-    if (picture->capacity >= bytes && picture->memory)
+    if (image->capacity >= bytes && image->memory)
         return LT_OK;
-    lt_picture_clear(picture);
-    picture->memory = lt_alloc_aligned(64, bytes + LT_IMAGE_SPARE);
-    if (!picture->memory)
+    lt_image_clear(image);
+    image->memory = lt_alloc_aligned(64, bytes + LT_IMAGE_SPARE);
+    if (!image->memory)
         return LT_E_NOMEM;
-    picture->capacity = bytes;
-    memset(picture->memory + bytes, 0, LT_IMAGE_SPARE);
+    image->capacity = bytes;
+    memset(image->memory + bytes, 0, LT_IMAGE_SPARE);
     return LT_OK;
 }
 
-void lt_picture_show(lt_picture *p, int32_t width, int32_t height, int channels, lt_window w)
+void lt_image_show(lt_image *p, int32_t width, int32_t height, int channels, lt_window w)
 {
     size_t count = (size_t)width * (size_t)height;
     uint8_t *at = p->memory;
@@ -185,8 +185,8 @@ void lt_picture_show(lt_picture *p, int32_t width, int32_t height, int channels,
     p->channels = channels;
 }
 
-void lt_picture_clear(lt_picture *picture)
+void lt_image_clear(lt_image *image)
 {
-    lt_free(picture->memory);
-    *picture = (lt_picture){0};
+    lt_free(image->memory);
+    *image = (lt_image){0};
 }

@@ -1,4 +1,4 @@
-/* JPEG by libjpeg-turbo, decoding no more than a window of the picture.
+/* JPEG by libjpeg-turbo, decoding no more than a window of the image.
  *
  * jpeg_crop_scanline() and jpeg_skip_scanlines() leave out the inverse transforms and the colour
  * conversion outside of the window. Chroma is interpolated from neighbours, and at the border of
@@ -11,8 +11,8 @@
  * Where restart markers stand at the ends of rows, jpeg_cut.c leaves out those above the window.
  *
  * The library reports an error by calling error_exit(), which must not return: every entry here
- * runs inside guarded(), the only function with a setjmp(). Its warnings (a broken Huffman code
- * somewhere) are tolerated, as Pillow tolerates them; a file that ends early is not. */
+ * runs inside guarded(), the only function with a setjmp(). Its warnings (a broken Huffman code)
+ * are ignored, as Pillow ignores them; a file that ends early is an error. */
 
 #include "data/formats/jpeg.h"
 
@@ -36,7 +36,7 @@ enum {
     /* Every block of 64 pixels has at least one bit (T.81, F.1.2.1); a fourth of that, for components
      * may share the blocks. Arithmetic coding has no such bound. */
     PIXELS_PER_BYTE = 64 * 8 * 4,
-    CALLS = 64 /* of the progress monitor for each look at the clock */
+    CALLS = 64 /* of the progress monitor between two readings of the clock */
 };
 
 typedef struct decoder {
@@ -52,10 +52,10 @@ typedef struct decoder {
     unsigned calls; /* of the progress monitor */
     lt_window window;
     int channels, shrink;
-    lt_picture *out;
-    lt_jpeg_piece piece; /* what is decoded instead of bytes, if it has bytes of its own */
-    bool ran_out;        /* the library wanted bytes behind the end */
-    bool truncated;      /* and used them for pixels */
+    lt_image *out;
+    lt_jpeg_piece piece; /* decoded instead of bytes, if its own bytes are not NULL */
+    bool ran_out;        /* the library asked for bytes after the end */
+    bool truncated;      /* and made pixels of them */
     lt_status status;
     char why[JMSG_LENGTH_MAX];
 } decoder;
@@ -99,8 +99,8 @@ static void ignore_output(j_common_ptr c)
     (void)c;
 }
 
-/* The bit reader looks ahead, so a file without its last marker may be whole nevertheless: give it
- * the marker, and see whether pixels were still missing. */
+/* The bit reader reads ahead, so a file without its end marker may have all pixels: supplies the marker and notes
+ * whether pixels were missing (on_message). */
 static boolean fill(j_decompress_ptr c)
 {
     static const JOCTET end[] = {0xFF, JPEG_EOI};
@@ -167,7 +167,7 @@ static lt_status guarded(decoder *d, void (*work)(decoder *))
     d->errors.output_message = ignore_output;
     if (!setjmp(d->escape))
         work(d);
-    jpeg_destroy_decompress(&d->c); /* right also after a failed create: the struct began zeroed */
+    jpeg_destroy_decompress(&d->c); /* valid after a failed create too: the struct is zeroed */
     if (d->status == LT_E_NOMEM)
         return lt_fail(LT_E_NOMEM, "jpeg: %s", d->why);
     return d->status ? lt_fail(d->status, "jpeg: %s", d->why) : LT_OK;
@@ -276,7 +276,7 @@ static void read_rows(decoder *d, uint32_t first, uint32_t last, size_t stride)
     }
 }
 
-/* Goes on with a file of the window's rows, if restart markers allow to cut one out. */
+/* Restarts decoding with a file of the window's rows only, if restart markers allow one. */
 static void leave_out_rows(decoder *d)
 {
     const struct jpeg_decompress_struct *c = &d->c;
@@ -307,7 +307,7 @@ static uint32_t smaller(uint32_t side, int shrink)
     return (side + (uint32_t)shrink - 1) / (uint32_t)shrink;
 }
 
-/* Before anything is taken for its pixels; coefficients of several scans have two bytes each. */
+/* Checks limits before memory for pixels is allocated. Progressive files need two bytes a coefficient. */
 static void limit(decoder *d)
 {
     size_t pixels = (size_t)d->c.image_width * d->c.image_height;
@@ -316,7 +316,7 @@ static void limit(decoder *d)
             && lt_image_check_file(d->size, PIXELS_PER_BYTE, d->c.image_width, d->c.image_height)))
         fail_with(d, lt_error_message());
     d->c.mem->max_memory_to_use =
-        (long)lt_image_room(&d->limits, pixels * (size_t)d->c.num_components);
+        (long)lt_image_workspace(&d->limits, pixels * (size_t)d->c.num_components);
     d->timer = lt_image_start(&d->limits);
 }
 
@@ -344,10 +344,12 @@ static void decode(decoder *d)
             jpeg_crop_scanline(&d->c, &x0, &width); /* moves x0 left to a block's border */
         y0 = minus((uint32_t)d->window.y, MARGIN);
         uint32_t low = (uint32_t)(d->window.y + d->window.height) + MARGIN;
-        y1 = low < height && ended ? low : height; /* to the end, to see whether data are missing */
+        y1 = low < height && ended
+                 ? low
+                 : height; /* without an end marker reads to the end, which finds missing data */
     }
     size_t stride = (size_t)width * (size_t)d->c.output_components;
-    d->status = lt_picture_reserve(d->out, stride * (y1 - y0));
+    d->status = lt_image_reserve(d->out, stride * (y1 - y0));
     if (d->status) {
         snprintf(d->why, sizeof d->why, "no memory for the pixels");
         return;
@@ -362,7 +364,7 @@ static void decode(decoder *d)
 }
 
 lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                               int channels, int shrink, lt_window window, lt_picture *out)
+                               int channels, int shrink, lt_window window, lt_image *out)
 {
     decoder d = {.bytes = bytes,
                  .size = size,
@@ -381,7 +383,7 @@ lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image
 }
 
 lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, lt_window window, lt_picture *out)
+                         int channels, lt_window window, lt_image *out)
 {
     return lt_jpeg_decode_small(bytes, size, limits, channels, 1, window, out);
 }

@@ -6,11 +6,11 @@
 
 lt_status lt_jpeg_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, lt_window window, lt_picture *out);
+                         int channels, lt_window window, lt_image *out);
 /* Whether it can be decoded at 1/2, 1/4 and 1/8 of its size. */
 bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size);
 lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                               int channels, int shrink, lt_window window, lt_picture *out);
+                               int channels, int shrink, lt_window window, lt_image *out);
 
 /* --- Rows of a file as a file of its own, where restart markers allow it --- */
 
@@ -26,11 +26,11 @@ typedef struct lt_jpeg_rows {
 typedef struct lt_jpeg_piece {
     uint8_t *bytes; /* owned: lt_free() */
     size_t size;
-    int32_t y, height; /* rows [y, y + height) of the picture */
+    int32_t y, height; /* rows [y, y + height) of the image */
 } lt_jpeg_piece;
 
 /* A file with the rows [low, high) and at least one row of units above and below them. LT_END: there
- * are no rows to leave out above, or no markers where they are wanted. Errors: LT_E_NOMEM. */
+ * are no rows to skip above, or no usable markers. Errors: LT_E_NOMEM. */
 lt_status lt_jpeg_cut(const lt_jpeg_rows *rows, int32_t low, int32_t high, lt_jpeg_piece *out);
 
 /* --- Writing --- */
@@ -41,8 +41,8 @@ lt_status lt_jpeg_repack(const uint8_t *bytes, size_t size, uint8_t **out, size_
 typedef struct lt_pixels {
     const uint8_t *pixels;
     int32_t width, height, channels;
-    int orientation; /* EXIF's, to be noted; 0 or 1: upright */
+    int orientation; /* EXIF's, to be written; 0 or 1: upright */
 } lt_pixels;
-lt_status lt_jpeg_encode(const lt_pixels *picture, int quality, uint8_t **out, size_t *out_size);
+lt_status lt_jpeg_encode(const lt_pixels *image, int quality, uint8_t **out, size_t *out_size);
 
 #endif

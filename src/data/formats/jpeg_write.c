@@ -24,13 +24,13 @@ typedef struct coder {
     unsigned char *bytes; /* by the library's malloc() */
     unsigned long size;
     unsigned char *row; /* the library wants it writable */
-    bool warned;        /* the library passed over damage */
+    bool warned;        /* the library ignored damaged data */
     lt_status status;
     char why[JMSG_LENGTH_MAX];
-    /* What is coded: a file, or pixels. */
+    /* The input: a file, or pixels. */
     const uint8_t *file;
     size_t file_size;
-    const lt_pixels *picture;
+    const lt_pixels *image;
     int quality;
 } coder;
 
@@ -63,7 +63,7 @@ static void choose_coding(struct jpeg_compress_struct *to)
 }
 
 /* Before the first scan is finished. */
-static void note_orientation(coder *k, int orientation)
+static void write_orientation(coder *k, int orientation)
 {
     uint8_t exif[LT_EXIF_BYTES];
     if (orientation <= LT_EXIF_UPRIGHT)
@@ -83,13 +83,13 @@ static void copy_coefficients(coder *k)
     jpeg_copy_critical_parameters(&k->from, &k->to);
     choose_coding(&k->to);
     jpeg_write_coefficients(&k->to, coefficients);
-    note_orientation(k, lt_exif_orientation(k->file, k->file_size));
+    write_orientation(k, lt_exif_orientation(k->file, k->file_size));
     jpeg_finish_compress(&k->to);
 }
 
 static void code_pixels(coder *k)
 {
-    const lt_pixels *p = k->picture;
+    const lt_pixels *p = k->image;
     start_writer(k);
     k->to.image_width = (JDIMENSION)p->width;
     k->to.image_height = (JDIMENSION)p->height;
@@ -99,7 +99,7 @@ static void code_pixels(coder *k)
     jpeg_set_quality(&k->to, k->quality, TRUE);
     choose_coding(&k->to);
     jpeg_start_compress(&k->to, TRUE);
-    note_orientation(k, p->orientation);
+    write_orientation(k, p->orientation);
     size_t stride = (size_t)p->width * (size_t)p->channels;
     k->row = lt_alloc_aligned(64, stride);
     if (!k->row) {
@@ -121,7 +121,7 @@ static lt_status guarded(coder *k, void (*work)(coder *))
     k->errors.emit_message = on_message;
     if (!setjmp(k->escape))
         work(k);
-    jpeg_destroy_decompress(&k->from); /* right also for one that was never made: it is zero */
+    jpeg_destroy_decompress(&k->from); /* valid if it was not created: it is zeroed */
     jpeg_destroy_compress(&k->to);
     lt_free(k->row);
     if (!k->status && k->warned)
@@ -131,7 +131,7 @@ static lt_status guarded(coder *k, void (*work)(coder *))
     return k->status;
 }
 
-/* The result in memory that lt_free() takes. */
+/* Copies the result to memory for lt_free(). */
 static lt_status hand_over(coder *k, lt_status st, uint8_t **out, size_t *out_size)
 {
     uint8_t *copy = st ? NULL : lt_alloc_aligned(64, k->size);
@@ -153,9 +153,9 @@ lt_status lt_jpeg_repack(const uint8_t *bytes, size_t size, uint8_t **out, size_
     return hand_over(&k, st, out, out_size);
 }
 
-lt_status lt_jpeg_encode(const lt_pixels *picture, int quality, uint8_t **out, size_t *out_size)
+lt_status lt_jpeg_encode(const lt_pixels *image, int quality, uint8_t **out, size_t *out_size)
 {
-    coder k = {.picture = picture, .quality = quality};
+    coder k = {.image = image, .quality = quality};
     lt_status st = guarded(&k, code_pixels);
     return hand_over(&k, st, out, out_size);
 }

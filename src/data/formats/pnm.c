@@ -9,7 +9,7 @@ enum { WHITE = 255, DEEPEST = 65535, COLOURS = 3 };
 
 typedef struct pnm {
     const uint8_t *bytes;
-    size_t size, at, begin; /* of what is read next; of the first sample */
+    size_t size, at, begin; /* offsets of the next byte, of the first sample */
     int64_t width, height, most;
     int channels, depth; /* bytes of a raw sample; 0: plain */
 } pnm;
@@ -101,7 +101,7 @@ static bool read_row(pnm *p, int64_t y, lt_window w, uint8_t *to)
 {
     uint8_t pixel[COLOURS];
     int64_t x = 0, end = p->width;
-    if (p->depth) { /* samples can be found */
+    if (p->depth) { /* raw samples have fixed offsets */
         x = w.x;
         end = w.x + w.width;
         p->at = p->begin + (size_t)((y * p->width + x) * p->channels * p->depth);
@@ -116,7 +116,7 @@ static bool read_row(pnm *p, int64_t y, lt_window w, uint8_t *to)
 }
 
 lt_status lt_pnm_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                        int channels, lt_window window, lt_picture *out)
+                        int channels, lt_window window, lt_image *out)
 {
     pnm p;
     LT_TRY(open_pnm(&p, bytes, size));
@@ -124,13 +124,13 @@ lt_status lt_pnm_decode(const uint8_t *bytes, size_t size, const lt_image_limits
     if (!is_whole(&p))
         return lt_fail(LT_E_FORMAT, "pnm: the file is truncated");
     size_t stride = (size_t)window.width * COLOURS;
-    LT_TRY(lt_picture_reserve(out, stride * (size_t)window.height));
+    LT_TRY(lt_image_reserve(out, stride * (size_t)window.height));
     for (int64_t y = p.depth ? window.y : 0; y < window.y + window.height; y++) {
         uint8_t *to = out->memory + (y < window.y ? 0 : (size_t)(y - window.y) * stride);
         if (!read_row(&p, y, window, to))
             return lt_fail(LT_E_FORMAT, "pnm: the file is truncated, or a sample is no number");
     }
-    lt_picture_show(out, window.width, window.height, channels,
-                    (lt_window){0, 0, window.width, window.height});
+    lt_image_show(out, window.width, window.height, channels,
+                  (lt_window){0, 0, window.width, window.height});
     return LT_OK;
 }

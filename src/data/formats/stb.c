@@ -25,29 +25,29 @@
 #define STBI_REALLOC(old, bytes) take(old, bytes)
 #define STBI_FREE(memory)        give_back(memory)
 
-/* What stb_image may still take on this thread: what a file inflates to may be more than its header says. */
-static _Thread_local size_t room;
+/* Bytes that stb_image may still allocate on this thread: a file may inflate to more than its header says. */
+static _Thread_local size_t budget;
 static _Thread_local bool too_much, starved, late;
 static _Thread_local lt_image_timer timer;
 
 static void give_back(void *memory)
 {
-    room += malloc_usable_size(memory);
+    budget += malloc_usable_size(memory);
     lt_free(memory);
 }
 
 static void *take(void *old, size_t bytes)
 {
     size_t had = malloc_usable_size(old);
-    if (bytes > had && bytes - had > room) {
+    if (bytes > had && bytes - had > budget) {
         too_much = true;
         return NULL;
     }
     void *memory = old ? lt_realloc(old, bytes, 1) : lt_alloc(bytes, 1);
     starved = starved || !memory;
     if (memory) {
-        size_t has = malloc_usable_size(memory); /* of a page more, perhaps */
-        room = has > room + had ? 0 : room + had - has;
+        size_t has = malloc_usable_size(memory); /* may be rounded up to a page */
+        budget = has > budget + had ? 0 : budget + had - has;
     }
     return memory;
 }
@@ -56,7 +56,7 @@ static void *take(void *old, size_t bytes)
 
 static void start(size_t bytes, const lt_image_limits *limits)
 {
-    room = bytes;
+    budget = bytes;
     too_much = starved = late = false;
     timer = lt_image_start(limits);
 }
@@ -70,14 +70,18 @@ static bool is_zlib(const uint8_t *b, int bytes)
            && (*b * 256 + b[1]) % MODULUS == 0;
 }
 
-/* In stb_image's place: faster, and it can be stopped. The checksum at the end is not compared, as there. */
+/* Replaces stb_image's inflate: faster, and it ends when the time is over. Like it, does not compare the checksum at the end. */
 static char *stbi_zlib_decode_malloc_guesssize_headerflag(const char *from, int bytes, int guess,
                                                           int *length, int has_header)
 {
-    enum { HEADER = 2, RAW = -15, PIECE = 1 << 16 /* of the file, for each look at the clock */ };
+    enum {
+        HEADER = 2,
+        RAW = -15,
+        PIECE = 1 << 16 /* bytes of the file between two readings of the clock */
+    };
     const int begin = has_header ? HEADER : 0;
-    size_t size =
-        guess > 0 ? (size_t)guess + 1 : 1; /* one more: does not grow if the guess is right */
+    size_t size = guess > 0 ? (size_t)guess + 1
+                            : 1; /* one more, so that a right guess needs no second allocation */
     char *out = take(NULL, size);
     z_stream z = {.next_in = (Bytef *)(uintptr_t)from + begin};
     bool good = out && (!has_header || is_zlib((const uint8_t *)from, bytes));
@@ -108,7 +112,7 @@ static char *stbi_zlib_decode_malloc_guesssize_headerflag(const char *from, int 
 }
 #endif
 
-/* Of a PNG file that stb_image would not look at, as it has 2^30 bytes of pixels or more; ISO 15948, 11.2.2. */
+/* Size of a PNG with 2^30 bytes of pixels or more, which stb_image rejects without a size; ISO 15948, 11.2.2. */
 static bool png_size(const uint8_t *b, size_t size, int32_t *width, int32_t *height)
 {
     enum { WIDTH = 16, HEIGHT = 20, END = 24, COLOURS = 4 };
@@ -126,9 +130,9 @@ static bool png_size(const uint8_t *b, size_t size, int32_t *width, int32_t *hei
     return true;
 }
 
-static lt_status fail_room(void)
+static lt_status fail_budget(void)
 {
-    return lt_fail(LT_E_FORMAT, "image: its pixels take more memory than a picture may");
+    return lt_fail(LT_E_FORMAT, "image: its pixels take more memory than an image may");
 }
 
 static lt_status failed(void)
@@ -137,10 +141,10 @@ static lt_status failed(void)
     if (late)
         return lt_image_check_time(&timer);
     if (too_much)
-        return fail_room();
+        return fail_budget();
     if (starved)
         return lt_fail(LT_E_NOMEM, "image: no memory for the pixels");
-    return lt_fail(LT_E_FORMAT, "image: %s", why ? why : "broken picture");
+    return lt_fail(LT_E_FORMAT, "image: %s", why ? why : "broken image");
 }
 
 lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
@@ -150,16 +154,17 @@ lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t
         return lt_fail(LT_E_FORMAT, "image: a file of %zu bytes", size);
     if (png_size(bytes, size, width, height))
         return LT_OK;
-    start(lt_image_room(NULL, 0), NULL);
+    start(lt_image_workspace(NULL, 0), NULL);
     if (!stbi_info_from_memory(bytes, (int)size, &w, &h, &channels))
         return failed();
     *width = w;
-    *height = h < -INT_MAX ? 0 : abs(h); /* negative in a BMP: its first row is the top one */
+    *height =
+        h < -INT_MAX ? 0 : abs(h); /* a BMP's height is negative if its first row is the top one */
     return LT_OK;
 }
 
-/* Sets the room of a picture; stb_image needs twice the bytes that its pixels have in the file, at least. */
-static lt_status make_room(const uint8_t *bytes, size_t size, const lt_image_limits *limits)
+/* Sets the budget for an image; stb_image needs at least twice the bytes of its pixels in the file's own form. */
+static lt_status set_budget(const uint8_t *bytes, size_t size, const lt_image_limits *limits)
 {
     enum { COLOURS = 3 };
     int32_t w = 0, h = 0;
@@ -172,11 +177,11 @@ static lt_status make_room(const uint8_t *bytes, size_t size, const lt_image_lim
     size_t deep = stbi_is_16_bit_from_memory(bytes, (int)size) ? 2 : 1;
     size_t samples = (size_t)(channels > COLOURS ? channels : COLOURS); /* grey becomes colours */
     size_t needed = (size_t)w * (size_t)abs(h) * samples * deep;
-    start(lt_image_room(limits, needed), limits);
-    return 2 * needed > room ? fail_room() : LT_OK;
+    start(lt_image_workspace(limits, needed), limits);
+    return 2 * needed > budget ? fail_budget() : LT_OK;
 }
 
-/* What stb_image reads; nothing more once its time is over. */
+/* stb_image's input; ends once the time is over. */
 typedef struct source {
     const uint8_t *at;
     size_t left;
@@ -193,7 +198,7 @@ static void skip_some(void *context, int bytes)
 
 static int read_some(void *context, char *to, int bytes)
 {
-    enum { CALLS = 64 }; /* of 128 bytes for each look at the clock */
+    enum { CALLS = 64 }; /* of 128 bytes each, between two readings of the clock */
     source *s = context;
     const uint8_t *from = s->at;
     if (s->calls++ % CALLS == 0 && lt_image_check_time(&timer))
@@ -211,15 +216,15 @@ static int has_ended(void *context)
     return late || !s->left;
 }
 
-/* NULL: failed. Of a GIF each code is up to 4096 steps, behind the last pixel too, so that its time is limited; others
- * take time in proportion to their pixels and bytes. */
+/* GIF is read through callbacks, which limit its time: each code takes up to 4096 steps, also after the last pixel.
+ * The other formats take time in proportion to their pixels and bytes. */
 static lt_status load(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                       int channels, lt_window *whole, uint8_t **out)
 {
     const stbi_io_callbacks from = {read_some, skip_some, has_ended};
     source s = {.at = bytes, .left = size};
     int found = 0;
-    LT_TRY(make_room(bytes, size, limits));
+    LT_TRY(set_budget(bytes, size, limits));
     if (*bytes == 'G')
         *out = stbi_load_from_callbacks(&from, &s, &whole->width, &whole->height, &found, channels);
     else
@@ -231,12 +236,12 @@ static lt_status load(const uint8_t *bytes, size_t size, const lt_image_limits *
     return failed();
 }
 
-/* The window is copied: stb's memory has no spare bytes behind it. */
+/* Copies the window, as stb_image's memory has no LT_IMAGE_SPARE bytes at its end. */
 static lt_status copy_window(const uint8_t *pixels, int32_t width, int channels, lt_window window,
-                             lt_picture *out)
+                             lt_image *out)
 {
     size_t row = (size_t)window.width * (size_t)channels, all = (size_t)width * (size_t)channels;
-    LT_TRY(lt_picture_reserve(out, row * (size_t)window.height));
+    LT_TRY(lt_image_reserve(out, row * (size_t)window.height));
     const uint8_t *from = pixels + (size_t)window.y * all + (size_t)window.x * (size_t)channels;
     for (size_t y = 0; y < (size_t)window.height; y++)
         memcpy(out->memory + y * row, from + y * all, row);
@@ -249,7 +254,7 @@ static lt_status copy_window(const uint8_t *pixels, int32_t width, int channels,
 }
 
 lt_status lt_stb_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                        int channels, lt_window window, lt_picture *out)
+                        int channels, lt_window window, lt_image *out)
 {
     lt_window header = {0}, found = {0};
     uint8_t *pixels = NULL;

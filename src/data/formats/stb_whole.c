@@ -18,7 +18,7 @@ static bool bmp_is_whole(const uint8_t *b, size_t size)
     uint32_t header = size < ENOUGH ? 0 : number(b + HEADER, 4);
     if (size < ENOUGH)
         return false;
-    bool old = header == OLD_HEADER; /* sides and bits have two bytes, and lie closer together */
+    bool old = header == OLD_HEADER; /* sides and bits have two bytes, at other offsets */
     uint64_t width = number(b + WIDTH, old ? 2 : 4);
     uint32_t rows = number(b + (old ? 20 : HEIGHT), old ? 2 : 4);
     uint64_t height = !old && rows > INT32_MAX ? UINT64_C(1) + ~rows : rows; /* top row first */
@@ -28,7 +28,7 @@ static bool bmp_is_whole(const uint8_t *b, size_t size)
     return size >= number(b + OFFSET, 4) + (height - 1) * stride + (bits + 7) / 8;
 }
 
-/* Behind a list of blocks, each with its length in front, the last of none; size + 1: there is no end. */
+/* Offset after a list of blocks, each preceded by its length, ended by length 0; size + 1: the file ends before. */
 static size_t skip_blocks(const uint8_t *b, size_t size, size_t at)
 {
     while (at < size && b[at])
@@ -36,7 +36,7 @@ static size_t skip_blocks(const uint8_t *b, size_t size, size_t at)
     return at < size ? at + 1 : size + 1;
 }
 
-/* Bytes of a table of colours, from the flags that say whether there is one. */
+/* Bytes of the colour table that the flags announce. */
 static size_t table_bytes(uint8_t flags)
 {
     return flags & 0x80 ? (size_t)3 << ((flags & 7) + 1) : 0;

@@ -1,5 +1,5 @@
-/* TIFF by libtiff, its first picture, of whatever kind libtiff turns into 8 bits of red, green and blue (TIFFRGBAImage).
- * Alpha is dropped, not multiplied in, as Pillow's convert("RGB") does; the orientation is exif.h's business. Strips and
+/* TIFF by libtiff, its first image, of whatever kind libtiff turns into 8 bits of red, green and blue (TIFFRGBAImage).
+ * Alpha is dropped, not multiplied in, as Pillow's convert("RGB") does; the orientation is not applied. Strips and
  * rows of tiles are decoded one after the other, those of the window only. */
 
 #include "base/alloc.h"
@@ -16,7 +16,7 @@ typedef struct source {
     const uint8_t *bytes;
     uint64_t size, at;
     lt_image_timer timer;
-    char why[WHY]; /* what libtiff said first */
+    char why[WHY]; /* libtiff's first message */
 } source;
 
 static tmsize_t read_some(thandle_t handle, void *to, tmsize_t bytes)
@@ -75,13 +75,13 @@ static lt_status failed(const source *s)
     return lt_fail(LT_E_FORMAT, "tiff: %s", *s->why ? s->why : "a broken file");
 }
 
-/* room: bytes that libtiff may take at a time. */
-static lt_status open_tiff(TIFF **out, source *s, size_t room)
+/* workspace: bytes that libtiff may allocate at a time. */
+static lt_status open_tiff(TIFF **out, source *s, size_t workspace)
 {
     TIFFOpenOptions *options = TIFFOpenOptionsAlloc();
     if (!options)
         return lt_fail(LT_E_NOMEM, "tiff: no memory to open the file");
-    TIFFOpenOptionsSetMaxSingleMemAlloc(options, (tmsize_t)room);
+    TIFFOpenOptionsSetMaxSingleMemAlloc(options, (tmsize_t)workspace);
     TIFFOpenOptionsSetErrorHandlerExtR(options, on_error, s);
     TIFFOpenOptionsSetWarningHandlerExtR(options, on_warning, s);
     *out = TIFFClientOpenExt("", "rm", s, read_some, write_none, seek, close_none, size_of, NULL,
@@ -105,13 +105,13 @@ lt_status lt_tiff_size(const uint8_t *bytes, size_t size, int32_t *width, int32_
 {
     source s = {.bytes = bytes, .size = size};
     TIFF *tiff = NULL;
-    LT_TRY(open_tiff(&tiff, &s, lt_image_room(NULL, 0)));
+    LT_TRY(open_tiff(&tiff, &s, lt_image_workspace(NULL, 0)));
     lt_status st = read_size(tiff, &s, width, height);
     TIFFClose(tiff);
     return st;
 }
 
-/* libtiff leaves colours as they are where alpha was multiplied in already. */
+/* Declares alpha as premultiplied: then libtiff does not multiply colours by it. */
 static void ignore_alpha(TIFF *tiff)
 {
     enum { MOST = 16 };
@@ -134,7 +134,7 @@ static uint32_t band_rows(TIFF *tiff, uint32_t height)
     return rows < 1 || rows > height ? height : rows;
 }
 
-/* The rows y .. of a band into out, those and the columns of the window. */
+/* Copies the window's part of a band of rows from y on to out. */
 static void take_rows(const uint32_t *raster, const TIFFRGBAImage *image, uint32_t y, uint32_t rows,
                       lt_window w, uint8_t *out)
 {
@@ -175,12 +175,12 @@ static lt_status read_bands(TIFFRGBAImage *image, source *s, lt_window w, uint8_
     return st;
 }
 
-static lt_status read_window(TIFF *tiff, source *s, lt_window w, lt_picture *out)
+static lt_status read_window(TIFF *tiff, source *s, lt_window w, lt_image *out)
 {
     enum { COLOURS = 3 };
     TIFFRGBAImage image;
     char why[1024] = "";
-    LT_TRY(lt_picture_reserve(out, (size_t)w.width * (size_t)w.height * COLOURS));
+    LT_TRY(lt_image_reserve(out, (size_t)w.width * (size_t)w.height * COLOURS));
     ignore_alpha(tiff);
     if (!TIFFRGBAImageOK(tiff, why) || !TIFFRGBAImageBegin(&image, tiff, 1, why))
         return lt_fail(LT_E_FORMAT, "tiff: %.200s", why);
@@ -190,7 +190,7 @@ static lt_status read_window(TIFF *tiff, source *s, lt_window w, lt_picture *out
 }
 
 lt_status lt_tiff_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, lt_window window, lt_picture *out)
+                         int channels, lt_window window, lt_image *out)
 {
     enum { DEEPEST = 8 }; /* bytes of a pixel of four channels */
     source s = {.bytes = bytes, .size = size, .timer = lt_image_start(limits)};
@@ -198,11 +198,12 @@ lt_status lt_tiff_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     TIFF *tiff = NULL;
     LT_TRY(lt_tiff_size(bytes, size, &width, &height));
     LT_TRY(lt_image_check(limits, width, height));
-    LT_TRY(open_tiff(&tiff, &s, lt_image_room(limits, (size_t)width * (size_t)height * DEEPEST)));
+    LT_TRY(
+        open_tiff(&tiff, &s, lt_image_workspace(limits, (size_t)width * (size_t)height * DEEPEST)));
     lt_status st = read_window(tiff, &s, window, out);
     TIFFClose(tiff);
     LT_TRY(st);
-    lt_picture_show(out, window.width, window.height, channels,
-                    (lt_window){0, 0, window.width, window.height});
+    lt_image_show(out, window.width, window.height, channels,
+                  (lt_window){0, 0, window.width, window.height});
     return LT_OK;
 }

@@ -17,7 +17,8 @@ static lt_status read_features(const uint8_t *bytes, size_t size, WebPBitstreamF
     VP8StatusCode code = WebPGetFeatures(bytes, size, out);
     if (code != VP8_STATUS_OK)
         return failed(code);
-    return out->has_animation ? lt_fail(LT_E_FORMAT, "webp: an animation, not a picture") : LT_OK;
+    return out->has_animation ? lt_fail(LT_E_FORMAT, "webp: an animation, not a still image")
+                              : LT_OK;
 }
 
 lt_status lt_webp_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
@@ -30,7 +31,7 @@ lt_status lt_webp_size(const uint8_t *bytes, size_t size, int32_t *width, int32_
 }
 
 lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, lt_window window, lt_picture *out)
+                         int channels, lt_window window, lt_image *out)
 {
     enum { COLOURS = 3 };
     WebPDecoderConfig c;
@@ -39,7 +40,7 @@ lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     LT_TRY(read_features(bytes, size, &c.input));
     LT_TRY(lt_image_check(limits, c.input.width, c.input.height));
     size_t stride = (size_t)c.input.width * COLOURS, all = stride * (size_t)c.input.height;
-    LT_TRY(lt_picture_reserve(out, all));
+    LT_TRY(lt_image_reserve(out, all));
     c.output.colorspace = MODE_RGB;
     c.output.is_external_memory = 1;
     c.output.u.RGBA.rgba = out->memory;
@@ -49,6 +50,6 @@ lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     WebPFreeDecBuffer(&c.output);
     if (code != VP8_STATUS_OK)
         return failed(code);
-    lt_picture_show(out, c.input.width, c.input.height, channels, window);
+    lt_image_show(out, c.input.width, c.input.height, channels, window);
     return LT_OK;
 }

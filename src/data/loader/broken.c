@@ -1,4 +1,4 @@
-/* Lists of broken samples; each is described by its name and the reason. */
+/* Lists of broken samples, each described by its name and the reason. */
 
 #include "data/loader/broken.h"
 
@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Names the sample in the failure's message. */
+/* The thread's last message, with the sample's name in front if it is not there. */
 static char *describe(const lt_dataset *d, int64_t index)
 {
     const char *name = lt_dataset_sample_name(d, index), *why = lt_error_message();

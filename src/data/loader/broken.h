@@ -11,7 +11,7 @@ typedef struct lt_report {
     char *why;
 } lt_report;
 
-/* Those of a thread, to be handed over with the sample. Starts as {0}. */
+/* Broken samples that a thread met while making one place of a batch. Starts as {0}. */
 typedef struct lt_failures {
     lt_report *item;
     size_t count, capacity;
@@ -21,17 +21,17 @@ typedef struct lt_failures {
 lt_status lt_failures_add(lt_failures *f, const lt_dataset *d, int64_t index, int place);
 void lt_failures_clear(lt_failures *f);
 
-/* A failure that another sample in its place would not mend: st, the message names the sample. */
+/* For failures that replacing the sample cannot fix (out of memory, a missing library): returns st, with the sample's name in the message. */
 lt_status lt_failures_fatal(const lt_dataset *d, int64_t index, lt_status st);
 
-/* All of a loader, each sample once. */
+/* A loader's broken samples, each once. */
 typedef struct lt_bad_list {
     char **text; /* path and why */
     size_t count, capacity;
     uint8_t *seen; /* a bit per sample */
 } lt_bad_list;
 
-/* Adds a picture that was not known to be broken. Errors: LT_E_NOMEM. */
+/* Adds an image that was not known to be broken. Errors: LT_E_NOMEM. */
 lt_status lt_bad_list_add(lt_bad_list *list, const lt_report *report);
 void lt_bad_list_clear(lt_bad_list *list);
 

@@ -1,14 +1,13 @@
-/* Hands out the ring's batches as tensors, in order, and keeps account of broken pictures.
+/* Returns the prefetch queue's batches as tensors, in order, and lists broken samples.
  *
- * Where the device's memory is the host's, the threads write straight into a slot's tensors; else
- * a batch is copied to one pair of tensors, at a fixed address, while the step before runs if the
- * device can (upload.h). An incomplete batch is copied into
- * tensors of its own size. */
+ * If device memory is host memory, the threads write into a slot's tensors. Otherwise a batch is copied to
+ * one pair of tensors at a fixed address, which a captured graph needs, while the previous step runs if the
+ * device has upload slots (upload.h). An incomplete batch is copied into tensors of its own size. */
 
 #include "base/alloc.h"
 #include "base/trace.h"
-#include "data/cache/store.h"
-#include "data/loader/ring.h"
+#include "data/cache/disk_cache.h"
+#include "data/loader/prefetch.h"
 #include "data/loader/upload.h"
 #include "data/transform/augment.h"
 #include "tensor/tensor.h"
@@ -23,22 +22,22 @@ typedef struct pair {
 struct lt_loader {
     lt_dataset *dataset;
     lt_device *device;
-    lt_ring *ring;
-    lt_picture_cache *cache; /* NULL: none */
+    lt_prefetch *queue;
+    lt_image_cache *cache;   /* NULL: none */
     lt_loader_config config; /* zeros filled in */
     int channels;
     int64_t batches;
     int64_t batch;    /* the next one within the epoch */
-    bool begun, lent; /* seek was called; the ring's oldest slot is the caller's */
+    bool begun, lent; /* begun: seek was called; lent: the caller has the oldest slot */
     pair *pairs;      /* [slots], or [1] if the device has memory of its own */
-    uint8_t *staging; /* [slots] batches of labels, targets, pixels, in that case */
-    lt_upload *ahead; /* owns the staging; NULL: copies wait */
-    int64_t taken;    /* number of the batch that is lent */
+    uint8_t *staging; /* [slots] batches of labels, targets, pixels; NULL in host memory */
+    lt_upload *ahead; /* owns the staging; NULL: copies are synchronous */
+    int64_t taken;    /* number of the batch lent to the caller */
     pair part;        /* an incomplete batch */
     lt_bad_list bad;
     int64_t samples, delivered; /* delivered: batches */
     double wait_seconds;
-    lt_status failed; /* until seek */
+    lt_status failed; /* what lt_loader_next() returns until a seek */
     char *why;
 };
 
@@ -72,14 +71,14 @@ static lt_status check_sizes(lt_loader_config *c)
     return lt_transform_check(&c->transform);
 }
 
-/* What becomes of the samples: numbers take none of it. */
+/* Mixing and size schedules, which data sets of numbers do not take. */
 static lt_status check_inputs(lt_loader_config *c, const lt_dataset *dataset)
 {
     LT_TRY(lt_mix_check(&c->mix));
     if (!dataset->shape.ndim)
         return check_sizes(c);
     if (lt_mix_wanted(&c->mix) || c->sizes.count)
-        return lt_fail(LT_E_ARG, "loader: %s of numbers; want pictures",
+        return lt_fail(LT_E_ARG, "loader: %s of numbers; want images",
                        c->sizes.count ? "sizes" : "mixing");
     return LT_OK;
 }
@@ -122,7 +121,7 @@ static bool mixes(const lt_loader *l)
     return lt_mix_wanted(&l->config.mix);
 }
 
-/* Of so many inputs; numbers have their own shape. */
+/* [count,C,size,size] of images; [count,shape] of numbers. */
 static lt_shape batch_shape(const lt_loader *l, int count, int size)
 {
     lt_shape numbers = {.ndim = l->dataset->shape.ndim + 1, .dim = {count}};
@@ -144,7 +143,7 @@ static lt_status new_pair(pair *out, const lt_loader *l, int count, int size)
     return st;
 }
 
-/* Of the largest inputs. */
+/* The largest side in the size schedule. */
 static int largest_size(const lt_loader *l)
 {
     const lt_size_schedule *s = &l->config.sizes;
@@ -154,7 +153,7 @@ static int largest_size(const lt_loader *l)
     return size;
 }
 
-/* The same memory for inputs of another size, not above the first one. */
+/* Changes the side of the images in place; at most the largest one, for which memory was taken. */
 static void set_size(const lt_loader *l, lt_tensor *images, int size)
 {
     lt_shape shape = batch_shape(l, (int)images->shape.dim[0], size);
@@ -194,9 +193,9 @@ static lt_status make_slots(lt_loader *l)
         LT_TRY(new_pair(&l->pairs[i], l, c->batch, largest_size(l)));
     if (on_host(l)) {
         for (int i = 0; i < c->slots; i++)
-            lt_ring_set_memory(l->ring, i, lt_tensor_view(l->pairs[i].images).data,
-                               lt_tensor_view(l->pairs[i].labels).data,
-                               mixes(l) ? lt_tensor_view(l->pairs[i].targets).data : NULL);
+            lt_prefetch_set_memory(l->queue, i, lt_tensor_view(l->pairs[i].images).data,
+                                   lt_tensor_view(l->pairs[i].labels).data,
+                                   mixes(l) ? lt_tensor_view(l->pairs[i].targets).data : NULL);
         return LT_OK;
     }
     size_t labels = (size_t)c->batch * sizeof(int32_t), align = 64,
@@ -206,44 +205,44 @@ static lt_status make_slots(lt_loader *l)
     LT_TRY(make_staging(l, bytes));
     for (int i = 0; i < c->slots; i++) {
         uint8_t *begin = l->staging + (size_t)i * bytes;
-        lt_ring_set_memory(l->ring, i, begin + labels + targets, (int32_t *)(void *)begin,
-                           targets ? (float *)(void *)(begin + labels) : NULL);
+        lt_prefetch_set_memory(l->queue, i, begin + labels + targets, (int32_t *)(void *)begin,
+                               targets ? (float *)(void *)(begin + labels) : NULL);
     }
     return LT_OK;
 }
 
-static lt_status make_ring(lt_loader *l)
+static lt_status make_queue(lt_loader *l)
 {
     enum { MAX_TRIES = 1000 };
     const lt_loader_config *c = &l->config;
-    lt_ring_config ring = {.dataset = l->dataset,
-                           .transform = c->transform,
-                           .sizes = c->sizes,
-                           .mix = c->mix,
-                           .sampler = {.count = c->limit,
-                                       .rank = c->rank,
-                                       .size = c->size,
-                                       .seed = c->seed,
-                                       .shuffle = c->shuffle,
-                                       .drop_last = c->drop_last,
-                                       .repeats = c->repeats},
-                           .cache = l->cache,
-                           .keep_broken = c->keep_broken,
-                           .read_ahead = c->read_ahead,
-                           .batch = c->batch,
-                           .slots = c->slots,
-                           .threads = c->threads};
-    int64_t share = lt_sampler_share(&ring.sampler);
+    lt_prefetch_config queue = {.dataset = l->dataset,
+                                .transform = c->transform,
+                                .sizes = c->sizes,
+                                .mix = c->mix,
+                                .sampler = {.count = c->limit,
+                                            .rank = c->rank,
+                                            .size = c->size,
+                                            .seed = c->seed,
+                                            .shuffle = c->shuffle,
+                                            .drop_last = c->drop_last,
+                                            .repeats = c->repeats},
+                                .cache = l->cache,
+                                .keep_broken = c->keep_broken,
+                                .read_ahead = c->read_ahead,
+                                .batch = c->batch,
+                                .slots = c->slots,
+                                .threads = c->threads};
+    int64_t share = lt_sampler_share(&queue.sampler);
     l->batches = share / c->batch + (!c->drop_last && share % c->batch);
     if (c->max_batches && c->max_batches < l->batches)
         l->batches = c->max_batches;
     if (l->batches < 1)
         return lt_fail(LT_E_ARG, "loader: %" PRId64 " samples on %d ranks make no batch of %d",
                        c->limit, c->size, c->batch);
-    ring.batches = l->batches;
-    ring.tries = c->max_bad < 0 || c->max_bad >= MAX_TRIES ? MAX_TRIES : c->max_bad + 1;
-    ring.tries = ring.tries < c->limit ? ring.tries : c->limit;
-    return lt_ring_new(&l->ring, &ring);
+    queue.batches = l->batches;
+    queue.tries = c->max_bad < 0 || c->max_bad >= MAX_TRIES ? MAX_TRIES : c->max_bad + 1;
+    queue.tries = queue.tries < c->limit ? queue.tries : c->limit;
+    return lt_prefetch_new(&l->queue, &queue);
 }
 
 /* --- The loader --- */
@@ -263,9 +262,9 @@ lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset, lt_device *device,
     l->bad.seen = lt_alloc((size_t)dataset->count / 8 + 1, 1);
     lt_status st = l->bad.seen ? LT_OK : LT_E_NOMEM;
     if (!st && c.cache_bytes)
-        st = lt_picture_cache_new(&l->cache, dataset->count, c.cache_bytes);
+        st = lt_image_cache_new(&l->cache, dataset->count, c.cache_bytes);
     if (!st)
-        st = make_ring(l);
+        st = make_queue(l);
     if (!st)
         st = make_slots(l);
     if (st)
@@ -281,8 +280,8 @@ void lt_loader_free(lt_loader **loader)
     *loader = NULL;
     if (!l)
         return;
-    lt_ring_free(&l->ring);
-    lt_picture_cache_free(&l->cache);
+    lt_prefetch_free(&l->queue);
+    lt_image_cache_free(&l->cache);
     for (int i = 0; l->pairs && i < (on_host(l) ? l->config.slots : 1); i++)
         free_pair(&l->pairs[i]);
     lt_free(l->pairs);
@@ -297,7 +296,7 @@ void lt_loader_free(lt_loader **loader)
 
 lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
 {
-    const int64_t most = INT64_MAX / 2; /* room to count on */
+    const int64_t most = INT64_MAX / 2; /* leaves half the range to count further */
     int64_t number = 0;
     if (epoch < 0 || batch < 0 || batch > l->batches)
         return lt_fail(LT_E_ARG, "loader: batch %" PRId64 " of epoch %" PRId64 "; it has %" PRId64,
@@ -314,8 +313,8 @@ lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
     l->why = NULL;
     l->batch = batch;
     if (l->ahead)
-        LT_TRY(lt_upload_forget(l->ahead));
-    lt_ring_seek(l->ring, number + batch);
+        LT_TRY(lt_upload_reset(l->ahead));
+    lt_prefetch_seek(l->queue, number + batch);
     return LT_OK;
 }
 
@@ -326,7 +325,7 @@ static lt_status check(lt_loader *l, const lt_batch_slot *slot)
     for (size_t i = 0; i < slot->reports; i++)
         LT_TRY(lt_bad_list_add(&l->bad, &slot->report[i]));
     if (l->config.max_bad >= 0 && l->bad.count > (size_t)l->config.max_bad)
-        return lt_fail(LT_E_FORMAT, "data: %zu broken pictures, %" PRId64 " allowed; the last: %s",
+        return lt_fail(LT_E_FORMAT, "data: %zu broken images, %" PRId64 " allowed; the last: %s",
                        l->bad.count, l->config.max_bad, l->bad.text[l->bad.count - 1]);
     if (slot->status)
         return lt_fail(slot->status, "%s", slot->why ? slot->why : "data: no memory");
@@ -348,10 +347,10 @@ static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
     return be->sync(ctx); /* before the slot is written again */
 }
 
-/* Places a whole batch, and sends the next one on its way if it is made. */
+/* Completes the upload of a whole batch, and starts that of the next one if it is ready. */
 static lt_status deliver_ahead(lt_loader *l, const lt_batch_slot *slot, const pair *to)
 {
-    const lt_batch_slot *next = lt_ring_peek(l->ring);
+    const lt_batch_slot *next = lt_prefetch_peek(l->queue);
     const lt_upload_part parts[] = {
         {to->labels, slot->labels},
         {to->targets, slot->targets},
@@ -363,7 +362,7 @@ static lt_status deliver_ahead(lt_loader *l, const lt_batch_slot *slot, const pa
     return whole ? lt_upload_begin(l->ahead, next, lt_sample_bytes(l->dataset, next->size)) : LT_OK;
 }
 
-/* Makes the batch available as tensors. */
+/* The slot's batch as tensors on the device. */
 static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt_batch *out)
 {
     pair *p = on_host(l) ? &l->pairs[number] : l->pairs;
@@ -400,7 +399,7 @@ static lt_status take_back(lt_loader *l)
         return LT_OK;
     if (l->ahead)
         LT_TRY(lt_upload_wait(l->ahead, l->taken));
-    lt_ring_release(l->ring);
+    lt_prefetch_release(l->queue);
     l->lent = false;
     return LT_OK;
 }
@@ -419,7 +418,7 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
     int number;
     int64_t span = lt_trace_begin();
     double start = lt_seconds();
-    const lt_batch_slot *slot = lt_ring_take(l->ring, &number);
+    const lt_batch_slot *slot = lt_prefetch_take(l->queue, &number);
     l->wait_seconds += lt_seconds() - start;
     lt_trace_end(span, LT_PROFILE_LOADER, "wait for a batch", 0);
     lt_status st = check(l, slot);
@@ -446,26 +445,26 @@ int64_t lt_loader_batches(const lt_loader *loader)
 /* --- Counters --- */
 
 /* What the caches counted; either may be NULL. */
-static void count_caches(lt_loader_stats *stats, const lt_picture_cache *cache,
-                         const lt_store *store)
+static void count_caches(lt_loader_stats *stats, const lt_image_cache *cache,
+                         const lt_disk_cache *disk)
 {
-    lt_picture_cache_counts pictures = {0};
-    lt_store_counts files = {0};
+    lt_image_cache_counts images = {0};
+    lt_disk_cache_counts files = {0};
     if (cache)
-        pictures = lt_picture_cache_statistics(cache);
-    if (store)
-        files = lt_store_statistics(store);
-    stats->cache_hits = pictures.hits;
-    stats->cache_misses = pictures.misses;
-    stats->cache_bytes = pictures.bytes;
-    stats->local_hits = files.hits;
-    stats->local_misses = files.misses;
-    stats->local_copies = files.copies;
+        images = lt_image_cache_statistics(cache);
+    if (disk)
+        files = lt_disk_cache_statistics(disk);
+    stats->cache_hits = images.hits;
+    stats->cache_misses = images.misses;
+    stats->cache_bytes = images.bytes;
+    stats->disk_hits = files.hits;
+    stats->disk_misses = files.misses;
+    stats->disk_copies = files.copies;
 }
 
 lt_loader_stats lt_loader_statistics(const lt_loader *l)
 {
-    lt_ring_times t = lt_ring_statistics(l->ring);
+    lt_prefetch_times t = lt_prefetch_statistics(l->queue);
     lt_loader_stats s = {.samples = l->samples,
                          .bad = (int64_t)l->bad.count,
                          .read_seconds = t.read_seconds,
@@ -477,8 +476,8 @@ lt_loader_stats lt_loader_statistics(const lt_loader *l)
                          .starved = t.starved,
                          .ready = t.ready,
                          .queued = t.queued,
-                         .room = l->config.slots - 1}; /* one is lent */
-    count_caches(&s, l->cache, l->dataset->store);
+                         .capacity = l->config.slots - 1}; /* the caller has one */
+    count_caches(&s, l->cache, l->dataset->disk_cache);
     return s;
 }
 
@@ -497,9 +496,9 @@ lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now, const lt_loade
     s.ready -= before->ready;
     s.cache_hits -= before->cache_hits;
     s.cache_misses -= before->cache_misses;
-    s.local_hits -= before->local_hits;
-    s.local_misses -= before->local_misses;
-    s.local_copies -= before->local_copies;
+    s.disk_hits -= before->disk_hits;
+    s.disk_misses -= before->disk_misses;
+    s.disk_copies -= before->disk_copies;
     return s;
 }
 

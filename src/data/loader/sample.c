@@ -1,4 +1,4 @@
-/* What a loader's thread does for one place in a batch. */
+/* Reading, decoding and transforming one sample. */
 
 #include "data/loader/sample.h"
 
@@ -37,7 +37,7 @@ size_t lt_sample_bytes(const lt_dataset *d, int size)
     return (size_t)size * (size_t)size * (size_t)lt_dataset_channels(d);
 }
 
-/* Numbers, as they are; [C,H,W] becomes a part of a tensor that is stored channels-last. */
+/* Copies numbers; [C,H,W] is permuted to [H,W,C], as 4-D tensors are stored channels-last. */
 static lt_status place_numbers(const lt_dataset *d, const lt_record *r, uint8_t *out)
 {
     char shape[LT_SHAPE_TEXT];
@@ -70,12 +70,12 @@ static lt_status transform(const lt_sample *s, lt_scratch *scratch, int32_t *lab
               : lt_transform_run(s->transform, lt_dataset_channels(s->dataset), &rng, scratch, out);
 }
 
-/* From the cache, whose record takes the place of the thread's own for so long; false: not there. */
+/* From the image cache, whose record replaces the thread's own during the transform; false: it is not cached. */
 static bool make_cached(const lt_sample *s, lt_scratch *scratch, int32_t *label, uint8_t *out,
                         bool *fatal, lt_status *st)
 {
     lt_record own = scratch->record;
-    if (!lt_picture_cache_find(s->cache, s->index, &scratch->record))
+    if (!lt_image_cache_find(s->cache, s->index, &scratch->record))
         return false;
     *st = transform(s, scratch, label, out, fatal);
     scratch->record = own;
@@ -92,8 +92,8 @@ static lt_status make(const lt_sample *s, lt_scratch *scratch, int32_t *label, u
     LT_TRY(read_record(s->dataset, s->index, scratch));
     if (s->cache) {
         double start = lt_seconds();
-        lt_picture_cache_add(s->cache, s->index, &scratch->record, lt_dataset_channels(s->dataset),
-                             s->transform);
+        lt_image_cache_add(s->cache, s->index, &scratch->record, lt_dataset_channels(s->dataset),
+                           s->transform);
         scratch->decode_seconds += lt_seconds() - start;
     }
     return transform(s, scratch, label, out, fatal);

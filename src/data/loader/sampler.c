@@ -26,7 +26,8 @@ static uint64_t feistel(uint64_t x, int half, uint64_t key)
 
 int64_t lt_permute(int64_t count, uint64_t seed, int64_t epoch, int64_t place)
 {
-    LT_ASSERT(place >= 0 && place < count); /* others may never come back to the range */
+    LT_ASSERT(place >= 0
+              && place < count); /* from outside the range the walk may not return to it */
     uint64_t key = lt_rng_key(seed, LT_STREAM_ORDER, (uint64_t)epoch, 0);
     int half = 1;
     while (half < 31 && UINT64_C(1) << (2 * half) < (uint64_t)count)

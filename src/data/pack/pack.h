@@ -58,7 +58,7 @@ typedef struct lt_pack_writer {
     size_t capacity, text_capacity;
 } lt_pack_writer;
 lt_status lt_pack_writer_open(lt_pack_writer *w, const char *path);
-/* entry: label, encoding, size of the picture; the rest is filled in. */
+/* entry: label, encoding, size of the image; the rest is filled in. */
 lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const char *name);
 /* Complete, synced and named. Clears w in any case. */
 lt_status lt_pack_writer_finish(lt_pack_writer *w, uint64_t recipe);
@@ -71,7 +71,7 @@ bool lt_has_hash(void);
 /* What a record becomes. */
 typedef struct lt_pack_encoder lt_pack_encoder;
 lt_status lt_pack_encoder_new(lt_pack_encoder **out, const lt_pack_config *config);
-/* Changes the record in place; *kept: it stays as it was. Errors: LT_E_FORMAT (a broken picture). */
+/* Changes the record in place; *kept: it stays as it was. Errors: LT_E_FORMAT (a broken image). */
 lt_status lt_pack_encode(lt_pack_encoder *e, lt_record *record, int channels, bool *kept);
 void lt_pack_encoder_free(lt_pack_encoder **e);
 

@@ -1,4 +1,4 @@
-/* What a record of a pack holds: the file, the same coefficients coded anew, or a smaller picture. */
+/* Encoding of a pack's records: the file, the same coefficients coded again, or a smaller image. */
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"
@@ -10,7 +10,7 @@
 
 struct lt_pack_encoder {
     lt_pack_config config;
-    lt_picture whole, again, between, small;
+    lt_image whole, again, between, small;
     lt_taps x, y;
 };
 
@@ -30,17 +30,17 @@ void lt_pack_encoder_free(lt_pack_encoder **encoder)
     *encoder = NULL;
     if (!e)
         return;
-    lt_picture_clear(&e->whole);
-    lt_picture_clear(&e->again);
-    lt_picture_clear(&e->between);
-    lt_picture_clear(&e->small);
+    lt_image_clear(&e->whole);
+    lt_image_clear(&e->again);
+    lt_image_clear(&e->between);
+    lt_image_clear(&e->small);
     lt_taps_clear(&e->x);
     lt_taps_clear(&e->y);
     lt_free(e);
 }
 
 static lt_status decode_whole(const lt_pack_encoder *e, const lt_record *r, int channels,
-                              lt_picture *out)
+                              lt_image *out)
 {
     const lt_image_limits *limits = &e->config.limits;
     lt_window w = {0};
@@ -48,7 +48,7 @@ static lt_status decode_whole(const lt_pack_encoder *e, const lt_record *r, int 
     return lt_image_decode(r->bytes, r->size, limits, channels, w, out);
 }
 
-static bool same_pixels(const lt_picture *a, const lt_picture *b)
+static bool same_pixels(const lt_image *a, const lt_image *b)
 {
     size_t bytes = (size_t)a->width * (size_t)a->channels;
     if (a->width != b->width || a->height != b->height)
@@ -78,7 +78,7 @@ static bool is_jpeg(const lt_record *r)
     return r->size > 2 && !memcmp(r->bytes, "\xff\xd8\xff", 3);
 }
 
-/* Only what decodes to the same pixels is taken; e->whole holds those of the record. */
+/* Recodes a JPEG; keeps the original unless both decode to the same pixels. e->whole holds the record's. */
 static lt_status recode(lt_pack_encoder *e, lt_record *r, int channels, bool *kept)
 {
     uint8_t *bytes = NULL;
@@ -111,7 +111,7 @@ static lt_status make_axis(lt_taps *taps, int32_t from, int32_t to)
 /* e->whole to at most limit a side (0: as it is), without gaps, in e->small. */
 static lt_status shrink(lt_pack_encoder *e, int limit, lt_pixels *out)
 {
-    const lt_picture *p = &e->whole;
+    const lt_image *p = &e->whole;
     int32_t longest = p->width > p->height ? p->width : p->height;
     bool smaller = limit && longest > limit;
     out->width = smaller ? scaled(p->width, longest, limit) : p->width;
@@ -120,7 +120,7 @@ static lt_status shrink(lt_pack_encoder *e, int limit, lt_pixels *out)
     size_t stride = (size_t)out->width * (size_t)out->channels;
     LT_TRY(make_axis(&e->x, p->width, out->width));
     LT_TRY(make_axis(&e->y, p->height, out->height));
-    LT_TRY(lt_picture_reserve(&e->small, stride * (size_t)out->height));
+    LT_TRY(lt_image_reserve(&e->small, stride * (size_t)out->height));
     out->pixels = e->small.memory;
     return lt_resize(lt_resize_best(), p, &e->x, &e->y, &e->between, e->small.memory, stride);
 }
@@ -163,7 +163,7 @@ lt_status lt_pack_encode(lt_pack_encoder *e, lt_record *record, int channels, bo
                    ? LT_OK
                    : lt_fail(LT_E_UNSUPPORTED,
                              "pack: samples in planes and numbers cannot be packed");
-    LT_TRY(decode_whole(e, record, channels, &e->whole)); /* a broken picture is found here */
+    LT_TRY(decode_whole(e, record, channels, &e->whole)); /* a broken image is found here */
     switch (e->config.mode) {
     case LT_PACK_ORIGINAL:
         return LT_OK;

@@ -42,7 +42,7 @@ typedef struct shard_result {
     char *bad; /* lines; owned */
 } shard_result;
 
-static lt_status check_pictures(lt_pack_config *c)
+static lt_status check_images(lt_pack_config *c)
 {
     if ((int)c->mode < 0 || c->mode > LT_PACK_RAW)
         return lt_fail(LT_E_ARG, "pack: no mode %d", (int)c->mode);
@@ -228,7 +228,7 @@ static void run_threads(job *j)
 
 /* --- The folder --- */
 
-/* What a shard depends on, but for the pictures themselves. */
+/* What a shard depends on, but for the images themselves. */
 static uint64_t recipe_of(const lt_dataset *data, const lt_pack_config *c)
 {
     char number[24];
@@ -331,7 +331,7 @@ lt_status lt_pack_write(const char *folder, const lt_dataset *data, const lt_pac
         return lt_fail(LT_E_UNSUPPORTED, "pack: this build lacks xxHash");
     if (!data->count)
         return lt_fail(LT_E_ARG, "pack: the data set is empty");
-    LT_TRY(check_pictures(&j.config));
+    LT_TRY(check_images(&j.config));
     LT_TRY(check_work(&j.config, data->count));
     j.shards = (data->count + j.config.shard_samples - 1) / j.config.shard_samples;
     j.recipe = recipe_of(data, &j.config);

@@ -1,9 +1,9 @@
-/* A pack as a data set. Records are read with pread(): a shard that shrinks or goes away while it is
- * read is then a broken picture, where a mapped file would end the process. */
+/* A pack as a data set. Records are read with pread(): if a shard shrinks or disappears, its records are
+ * broken images, where a mapped file would raise SIGBUS. */
 
 #include "base/alloc.h"
 #include "base/json.h"
-#include "data/cache/store.h"
+#include "data/cache/disk_cache.h"
 #include "data/files/files.h"
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
@@ -28,7 +28,7 @@ typedef struct pack {
     char **kind; /* [classes] names; NULL: a class has none */
 } pack;
 
-/* The record's entry, and in *of the part it is in. */
+/* The record's entry; *of: its part. */
 static const lt_pack_entry *find_entry(const lt_dataset *self, int64_t index, const part **of)
 {
     const pack *p = (const pack *)self;
@@ -51,8 +51,8 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 {
     const part *p;
     const lt_pack_entry *e = find_entry(self, index, &p);
-    LT_TRY(
-        lt_store_read_part(self->store, part_index(self, p), p->path, e->offset, e->size, record));
+    LT_TRY(lt_disk_cache_read_part(self->disk_cache, part_index(self, p), p->path, e->offset,
+                                   e->size, record));
     if (lt_hash64(record->bytes, record->size) != e->hash)
         return lt_fail(LT_E_FORMAT, "%s: the record of %s is damaged", p->path,
                        p->shard.text + e->name);
@@ -81,7 +81,7 @@ static void ahead(const lt_dataset *self, int64_t index)
 {
     const part *p;
     const lt_pack_entry *e = find_entry(self, index, &p);
-    lt_store_ahead_part(self->store, part_index(self, p), p->path, e->offset, e->size);
+    lt_disk_cache_ahead_part(self->disk_cache, part_index(self, p), p->path, e->offset, e->size);
 }
 
 static void destroy(lt_dataset *self)
@@ -175,7 +175,7 @@ static lt_status read_manifest(pack *p, const char *folder, int64_t *samples, in
     return st;
 }
 
-/* The next shard. Room grows with those that are there, not with what a manifest claims. */
+/* Opens the next shard. Arrays grow shard by shard: a manifest may claim any number. */
 static lt_status open_part(pack *p, size_t *capacity, const char *folder)
 {
     size_t i = p->parts, first_capacity = *capacity;
@@ -234,7 +234,7 @@ lt_status lt_dataset_pack(lt_dataset **out, const char *folder)
 static lt_status verify_all(const lt_dataset *d, const lt_image_limits *limits)
 {
     lt_record record = {0};
-    lt_picture picture = {0};
+    lt_image image = {0};
     lt_status st = LT_OK;
     for (int64_t i = 0; i < d->count && !st; i++) {
         lt_window w = {0};
@@ -244,11 +244,11 @@ static lt_status verify_all(const lt_dataset *d, const lt_image_limits *limits)
         st = lt_image_size(record.bytes, record.size, limits, &w.width, &w.height);
         if (!st)
             st = lt_image_decode(record.bytes, record.size, limits, lt_dataset_channels(d), w,
-                                 &picture);
+                                 &image);
         if (st)
             st = lt_fail(st, "%s: %s", sample_name(d, i), lt_error_message());
     }
-    lt_picture_clear(&picture);
+    lt_image_clear(&image);
     lt_free(record.bytes);
     return st;
 }

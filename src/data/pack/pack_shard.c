@@ -139,12 +139,12 @@ lt_status lt_pack_writer_open(lt_pack_writer *w, const char *path)
 lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const char *name)
 {
     lt_pack_shard *s = &w->shard;
-    size_t letters = strlen(name) + 1;
+    size_t bytes = strlen(name) + 1;
     lt_pack_entry *entries = lt_grow(s->entry, &w->capacity, s->count + 1, sizeof *entries);
     if (!entries)
         return LT_E_NOMEM;
     s->entry = entries;
-    char *text = lt_grow(s->text, &w->text_capacity, s->text_size + letters, 1);
+    char *text = lt_grow(s->text, &w->text_capacity, s->text_size + bytes, 1);
     if (!text)
         return LT_E_NOMEM;
     s->text = text;
@@ -161,8 +161,8 @@ lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const c
         .channels = pixels ? (uint16_t)record->channels : 0,
         .encoding = (uint16_t)record->encoding,
     };
-    memcpy(s->text + s->text_size, name, letters);
-    s->text_size += letters;
+    memcpy(s->text + s->text_size, name, bytes);
+    s->text_size += bytes;
     w->at += record->size;
     return LT_OK;
 }

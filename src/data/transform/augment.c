@@ -2,7 +2,7 @@
  *
  * Random-resized-crop: Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, section 6, in
  * torchvision's form: ten tries at an area and a ratio drawn uniformly and log-uniformly, then the
- * largest central crop that keeps the ratio in its range. Pad and crop for small pictures: He et
+ * largest central crop that keeps the ratio in its range. Pad and crop for small images: He et
  * al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2. */
 
 #include "data/transform/augment.h"

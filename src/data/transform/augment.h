@@ -1,4 +1,4 @@
-/* From a picture's size and random numbers to what is cut out of it, and where it goes. */
+/* Geometry of the augmentation: the crop, and where the input gets it. */
 #ifndef LT_DATA_AUGMENT_H
 #define LT_DATA_AUGMENT_H
 
@@ -10,7 +10,7 @@
 
 /* One sample's geometry. The axes are relative to the crop. */
 typedef struct lt_plan {
-    lt_window crop; /* nothing outside of it is looked at */
+    lt_window crop; /* pixels outside of it are not read */
     lt_axis x, y;
     int32_t left, top; /* of the result in the size x size input; zeros around it */
 } lt_plan;

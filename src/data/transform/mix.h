@@ -1,4 +1,4 @@
-/* Mixup and cutmix: picture n of a batch with picture count-1-n, in place. */
+/* Mixup and cutmix: image n of a batch with image count-1-n, in place. */
 #ifndef LT_DATA_MIX_H
 #define LT_DATA_MIX_H
 
@@ -7,9 +7,9 @@
 
 #include "lather/data.h"
 
-/* What a batch gets. */
+/* The mixing of one batch. */
 typedef struct lt_mix_plan {
-    double share; /* of a picture itself; 1: nothing is mixed */
+    double share; /* of an image itself; 1: nothing is mixed */
     bool cut;     /* the window comes from the partner; else all pixels are averaged */
     lt_window box;
 } lt_mix_plan;

@@ -1,4 +1,4 @@
-/* Which changes a picture gets, drawn from its own random numbers. */
+/* Random operations and strengths: TrivialAugment, colour jitter, random erasing. */
 
 #include "data/transform/colour.h"
 
@@ -52,7 +52,7 @@ void lt_colour_jitter(lt_canvas *canvas, const lt_jitter *jitter, lt_rng *rng)
         {LT_PIXEL_HUE, jitter->hue, -jitter->hue, jitter->hue},
     };
     uint32_t left = sizeof part / sizeof *part;
-    while (left) { /* draws without putting back */
+    while (left) { /* draws without replacement */
         uint32_t at = lt_rng_below(rng, left--);
         double low = part[at].op == LT_PIXEL_HUE ? part[at].low : fmax(part[at].low, 0);
         double value = between(low, part[at].high, rng);

@@ -1,9 +1,9 @@
-/* Weights of the filters and the two passes over a picture.
+/* Weights of the filters and the two passes over an image.
  *
  * The semantics are those of Pillow's resize with BILINEAR or BICUBIC and a box: output pixel i has
  * its centre at start + (i + 1/2) scale in the source; the filter is stretched by max(scale, 1); its
  * half width before is 1 for the triangle, 2 for the cubic; weights are normalised in double, rounded to 22 bits; each pass rounds to 8 bits, along rows first. (Pillow
- * 13 begins with the columns where a picture shrinks much more in height than in width: one level
+ * 13 begins with the columns where an image shrinks much more in height than in width: one level
  * apart.) Source: the documentation of Pillow's Image.resize, and its output in tests/golden. */
 
 #include "data/transform/resize.h"
@@ -124,13 +124,13 @@ lt_resize_kernels lt_resize_best(void)
     return lt_resize_base();
 }
 
-lt_status lt_resize(lt_resize_kernels kernels, const lt_picture *src, const lt_taps *x,
-                    const lt_taps *y, lt_picture *between, uint8_t *dst, size_t stride)
+lt_status lt_resize(lt_resize_kernels kernels, const lt_image *src, const lt_taps *x,
+                    const lt_taps *y, lt_image *between, uint8_t *dst, size_t stride)
 {
     size_t bytes = (size_t)x->count * (size_t)src->channels;
     int32_t rows = y->high - y->low;
     LT_ASSERT(src->width == x->high - x->low && src->height == rows);
-    LT_TRY(lt_picture_reserve(between, bytes * (size_t)rows));
+    LT_TRY(lt_image_reserve(between, bytes * (size_t)rows));
     kernels.across(src->pixels, src->stride, rows, x, src->channels, between->memory);
     kernels.down(between->memory, bytes, y, dst, stride);
     return LT_OK;

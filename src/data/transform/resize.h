@@ -1,4 +1,4 @@
-/* Antialiased bilinear and bicubic resampling of 8-bit pictures, bit for bit as Pillow does it: a
+/* Antialiased bilinear and bicubic resampling of 8-bit images, bit for bit as Pillow does it: a
  * filter as wide as the scale, in two passes with 22-bit weights. */
 #ifndef LT_DATA_RESIZE_H
 #define LT_DATA_RESIZE_H
@@ -60,7 +60,7 @@ lt_resize_kernels lt_resize_best(void);
 
 /* Resamples src, which holds the pixels x.low .. x.high-1 of rows y.low .. y.high-1, to dst with
  * rows stride bytes apart; between is memory for the first pass. Errors: LT_E_NOMEM. */
-lt_status lt_resize(lt_resize_kernels kernels, const lt_picture *src, const lt_taps *x,
-                    const lt_taps *y, lt_picture *between, uint8_t *dst, size_t stride);
+lt_status lt_resize(lt_resize_kernels kernels, const lt_image *src, const lt_taps *x,
+                    const lt_taps *y, lt_image *between, uint8_t *dst, size_t stride);
 
 #endif

@@ -1,4 +1,4 @@
-/* The pass along rows of 3-channel pictures with vectors of 32 bytes, for CPUs that have them: two
+/* The pass along rows of 3-channel images with vectors of 32 bytes, for CPUs that have them: two
  * source pixels at once. The same integers as in resize_kernel.c, so the same bits. */
 
 #include "data/transform/resize.h"
@@ -15,17 +15,16 @@ typedef uint8_t byte32 __attribute__((vector_size(32)));
 
 enum { BLOCK = 16, PAIRS = 8 };
 
-/* Puts two neighbouring pixels into the eight lanes of sum, each with a lane that is not looked at,
- * times the weights. Each byte is repeated over its lane and masked: one shuffle that every CPU
- * with 32-byte vectors has. */
+/* Adds two neighbouring pixels times their weights to the eight elements of sum; the fourth element of each pixel is
+ * not used. Each byte is repeated over its element and masked, which is one shuffle on any CPU with 32-byte vectors. */
 static inline void add2(int8 *sum, const uint8_t *from, const int8 *weight)
 {
     byte16 b;
     memcpy(&b, from, sizeof b);
-    byte32 lanes =
+    byte32 spread_out =
         __builtin_shufflevector(b, b, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 19, 19, 19,
                                 19, 20, 20, 20, 20, 21, 21, 21, 21, 21, 21, 21, 21);
-    *sum += ((int8)lanes & 0xFF) * *weight;
+    *sum += ((int8)spread_out & 0xFF) * *weight;
 }
 
 static inline void spread(int8 *to, const int32_t *w)

@@ -1,5 +1,5 @@
-/* Only the part of a picture that the result depends on is decoded: the plan gives the crop, the
- * resampling's weights say which of its pixels they touch. */
+/* Decodes only the window of an image that the result depends on: the crop is drawn first, and the
+ * resampling weights tell which of its pixels they use. */
 
 #include "data/transform/transform.h"
 
@@ -22,9 +22,9 @@ void lt_scratch_clear(lt_scratch *s)
 {
     lt_free(s->record.bytes);
     s->record = (lt_record){0};
-    lt_picture_clear(&s->picture);
-    lt_picture_clear(&s->turned);
-    lt_picture_clear(&s->between);
+    lt_image_clear(&s->image);
+    lt_image_clear(&s->turned);
+    lt_image_clear(&s->between);
     lt_taps_clear(&s->x);
     lt_taps_clear(&s->y);
 }
@@ -39,10 +39,10 @@ static lt_status check_plain(const lt_record *r, int channels)
 }
 
 /* [C][H][W] to [H][W][C], of the window. */
-static lt_status interleave(const lt_record *r, int channels, lt_window w, lt_picture *out)
+static lt_status interleave(const lt_record *r, int channels, lt_window w, lt_image *out)
 {
     size_t c = (size_t)channels, width = (size_t)w.width;
-    LT_TRY(lt_picture_reserve(out, width * (size_t)w.height * c));
+    LT_TRY(lt_image_reserve(out, width * (size_t)w.height * c));
     for (size_t plane = 0; plane < c; plane++)
         for (size_t y = 0; y < (size_t)w.height; y++) {
             const uint8_t *from = r->bytes
@@ -57,9 +57,9 @@ static lt_status interleave(const lt_record *r, int channels, lt_window w, lt_pi
     return LT_OK;
 }
 
-/* Makes the window of the record's picture, at 1/shrink of its size, available in out. */
+/* The window of the record's image, at 1/shrink of its size; raw pixels are borrowed, not copied. */
 static lt_status decode(const lt_transform *t, const lt_record *r, int channels, int shrink,
-                        lt_window w, lt_picture *out)
+                        lt_window w, lt_image *out)
 {
     if (shrink > 1)
         return lt_image_decode_small(r->bytes, r->size, &t->limits, channels, shrink, w, out);
@@ -84,30 +84,30 @@ static lt_status size_of(const lt_transform *t, const lt_record *r, int channels
     if (r->encoding == LT_ENCODING_FILE)
         return lt_image_size(r->bytes, r->size, &t->limits, width, height);
     if (r->encoding == LT_ENCODING_FLOATS)
-        return lt_fail(LT_E_FORMAT, "data: numbers in a data set of pictures");
+        return lt_fail(LT_E_FORMAT, "data: numbers in a data set of images");
     *width = r->width;
     *height = r->height;
     return check_plain(r, channels);
 }
 
-/* How the picture is to be turned. */
+/* EXIF's orientation, if it is to be applied. */
 static int orientation_of(const lt_transform *t, const lt_record *r)
 {
     return t->exif && r->encoding == LT_ENCODING_FILE ? lt_exif_orientation(r->bytes, r->size)
                                                       : LT_EXIF_UPRIGHT;
 }
 
-/* The window of the turned picture in s->picture. */
+/* The window of the turned image in s->image. */
 static lt_status decode_turned(const lt_transform *t, lt_scratch *s, int channels, int turn,
                                lt_window w)
 {
     int32_t width = 0, height = 0;
     LT_TRY(size_of(t, &s->record, channels, &width, &height));
     LT_TRY(decode(t, &s->record, channels, 1, lt_exif_stored(turn, width, height, w), &s->turned));
-    return lt_exif_turn(turn, &s->turned, &s->picture);
+    return lt_exif_turn(turn, &s->turned, &s->image);
 }
 
-/* How much smaller the picture may be decoded: the crop still has the input's pixels. */
+/* The largest factor by which a JPEG may be decoded smaller, so that the crop still has size x size pixels. */
 static int choose_shrink(const lt_transform *t, const lt_record *r, const lt_plan *p)
 {
     enum { MOST = 8 };
@@ -120,7 +120,7 @@ static int choose_shrink(const lt_transform *t, const lt_record *r, const lt_pla
     return shrink > 1 && lt_image_shrinks(r->bytes, r->size) ? shrink : 1;
 }
 
-/* The same part of the smaller picture: pixels that it touches, and where in them it begins. */
+/* Maps one axis of the crop to the smaller image: the pixels it touches, and its offset within the first. */
 static void shrink_axis(lt_axis *a, int32_t *at, int32_t *extent, int32_t shrink)
 {
     int32_t low = *at / shrink, high = (*at + *extent + shrink - 1) / shrink;
@@ -136,7 +136,7 @@ static bool has_jitter(const lt_jitter *j)
     return j->brightness > 0 || j->contrast > 0 || j->saturation > 0 || j->hue > 0;
 }
 
-/* What changes pixels in their places. */
+/* Operations that change pixel values in place: colours and erasing. */
 static lt_status recolour(const lt_transform *t, int channels, lt_rng *rng, lt_scratch *s,
                           uint8_t *out)
 {
@@ -144,7 +144,7 @@ static lt_status recolour(const lt_transform *t, int channels, lt_rng *rng, lt_s
     bool jitter = has_jitter(&t->jitter);
     if (t->augment == LT_AUGMENT_NONE || !(t->trivial_augment || jitter || t->erase > 0))
         return LT_OK;
-    LT_TRY(lt_picture_reserve(&s->between, bytes));
+    LT_TRY(lt_image_reserve(&s->between, bytes));
     lt_canvas canvas = {
         .pixels = out, .other = s->between.memory, .size = t->size, .channels = channels};
     if (t->trivial_augment)
@@ -177,7 +177,7 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
                         .y = p.crop.y + s->y.low,
                         .width = s->x.high - s->x.low,
                         .height = s->y.high - s->y.low};
-    LT_TRY(turn == LT_EXIF_UPRIGHT ? decode(t, &s->record, channels, shrink, window, &s->picture)
+    LT_TRY(turn == LT_EXIF_UPRIGHT ? decode(t, &s->record, channels, shrink, window, &s->image)
                                    : decode_turned(t, s, channels, turn, window));
     double decoded = lt_seconds();
     lt_trace_end(span, LT_PROFILE_LOADER, "decode", (int64_t)s->record.size);
@@ -187,7 +187,7 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
     if (p.x.count < t->size || p.y.count < t->size)
         memset(out, 0, stride * (size_t)t->size);
     uint8_t *corner = out + (size_t)p.top * stride + (size_t)p.left * pixel;
-    LT_TRY(lt_resize(lt_resize_best(), &s->picture, &s->x, &s->y, &s->between, corner, stride));
+    LT_TRY(lt_resize(lt_resize_best(), &s->image, &s->x, &s->y, &s->between, corner, stride));
     LT_TRY(recolour(t, channels, rng, s, out));
     s->decode_seconds += decoded - start;
     s->resize_seconds += lt_seconds() - decoded;

@@ -6,10 +6,10 @@
 
 #include "lather/ext/dataset.h"
 
-/* What one thread needs for it; reused from sample to sample. Start with {0}. */
+/* A thread's workspace, reused from sample to sample. Start with {0}. */
 typedef struct lt_scratch {
     lt_record record;
-    lt_picture picture, turned, between;
+    lt_image image, turned, between;
     lt_taps x, y;
     double read_seconds, decode_seconds, resize_seconds; /* sums */
 } lt_scratch;

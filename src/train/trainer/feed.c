@@ -33,8 +33,8 @@ void session_feed_values(const session *s, lt_run_value out[FEED_VALUES])
         {"cache_ram_hits", ram ? (double)t.cache_hits : unknown},
         {"cache_ram_misses", ram ? (double)t.cache_misses : unknown},
         {"cache_ram_bytes", ram ? (double)t.cache_bytes : unknown},
-        {"cache_dir_hits", dir ? (double)t.local_hits : unknown},
-        {"cache_dir_misses", dir ? (double)t.local_misses : unknown},
+        {"cache_dir_hits", dir ? (double)t.disk_hits : unknown},
+        {"cache_dir_misses", dir ? (double)t.disk_misses : unknown},
     };
     for (int i = 0; i < FEED_VALUES; i++)
         out[i] = values[i];
@@ -52,6 +52,6 @@ void session_feed_note(const session *s)
         "epoch %lld: %s: %.1f %% of the time waited for pictures, %.1f of %d batches ready in "
         "the mean; loader: %.0f %% reading, %.0f %% decoding, %.0f %% resizing",
         (long long)s->state.epoch + 1, lt_loader_bound(&t, seconds), 100 * t.wait_seconds / seconds,
-        (double)t.ready / (double)t.batches, t.room, 100 * t.read_seconds / work,
+        (double)t.ready / (double)t.batches, t.capacity, 100 * t.read_seconds / work,
         100 * t.decode_seconds / work, 100 * t.resize_seconds / work);
 }

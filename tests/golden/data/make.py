@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden vectors of tests/data: pictures, and what Pillow and torchvision make of them.
+"""Writes the golden vectors of tests/data: images, and what Pillow and torchvision make of them.
 
 Needs Pillow, numpy, torch and torchvision; the tests only read what is written here.
 """
@@ -76,10 +76,10 @@ def resize_vectors():
     with open(here / "resize.txt", "w") as f:
         f.write(made)
         for width, height, channels, box, size in rows:
-            picture = noise(width, height, channels, 1000 * width + height)
+            image = noise(width, height, channels, 1000 * width + height)
             if box is None:
                 box = (0, 0, width, height)
-            result = picture.resize(size, Image.BILINEAR, box=box)
+            result = image.resize(size, Image.BILINEAR, box=box)
             edges = " ".join(float(b).hex() for b in box)
             f.write(f"{width} {height} {channels} {edges} {size[0]} {size[1]}\n")
             f.write(result.tobytes().hex() + "\n")
@@ -125,7 +125,7 @@ def crop_of(width, height, scale, ratio):
         torch.log = real
 
 
-def picture(width, height, seed):
+def image(width, height, seed):
     """Smooth with edges and a little noise."""
     rng = numpy.random.default_rng(seed)
     y, x = numpy.mgrid[0:height, 0:width]
@@ -136,21 +136,21 @@ def picture(width, height, seed):
 
 
 def eval_vectors():
-    folder = here / "pictures"
+    folder = here / "images"
     folder.mkdir(exist_ok=True)
-    picture(83, 61, 1).save(folder / "420.jpg", quality=85, subsampling=2)
-    picture(52, 77, 2).save(folder / "444-progressive.jpg", quality=92, subsampling=0,
+    image(83, 61, 1).save(folder / "420.jpg", quality=85, subsampling=2)
+    image(52, 77, 2).save(folder / "444-progressive.jpg", quality=92, subsampling=0,
                             progressive=True)
-    picture(60, 60, 3).save(folder / "422.jpg", quality=70, subsampling=1)
-    picture(64, 50, 4).convert("L").save(folder / "grey.jpg", quality=80)
-    picture(45, 66, 5).convert("CMYK").save(folder / "cmyk.jpg", quality=90)
-    rgba = picture(40, 58, 6).convert("RGBA")
-    rgba.putalpha(picture(40, 58, 7).convert("L"))
+    image(60, 60, 3).save(folder / "422.jpg", quality=70, subsampling=1)
+    image(64, 50, 4).convert("L").save(folder / "grey.jpg", quality=80)
+    image(45, 66, 5).convert("CMYK").save(folder / "cmyk.jpg", quality=90)
+    rgba = image(40, 58, 6).convert("RGBA")
+    rgba.putalpha(image(40, 58, 7).convert("L"))
     rgba.save(folder / "alpha.png")
-    picture(70, 41, 8).quantize(64).save(folder / "palette.png", bits=8)
-    picture(37, 36, 9).save(folder / "small.bmp")
-    picture(20, 30, 10).save(folder / "enlarged.png")
-    picture(30, 200, 11).save(folder / "tall.jpg", quality=88)
+    image(70, 41, 8).quantize(64).save(folder / "palette.png", bits=8)
+    image(37, 36, 9).save(folder / "small.bmp")
+    image(20, 30, 10).save(folder / "enlarged.png")
+    image(30, 200, 11).save(folder / "tall.jpg", quality=88)
     transform = transforms.Compose([transforms.Resize(36), transforms.CenterCrop(32)])
     with open(here / "eval.txt", "w") as f:
         f.write(made)

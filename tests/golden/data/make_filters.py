@@ -56,7 +56,7 @@ def transformed(path, resize, size, mode):
 def eval_vectors():
     with open(here / "eval_bicubic.txt", "w") as f:
         f.write(made)
-        for path in sorted(p for p in (here / "pictures").iterdir() if p.suffix != ".gif"):
+        for path in sorted(p for p in (here / "images").iterdir() if p.suffix != ".gif"):
             f.write(f"{path.name}\n{transformed(path, 36, 32, 'bicubic').tobytes().hex()}\n")
 
 

@@ -1,7 +1,7 @@
-/* Pictures kept in memory: the bytes are the same with and without (test_same.c), and their bound holds. */
+/* Images kept in memory: the bytes are the same with and without (test_same.c), and their bound holds. */
 
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include "lather/data.h"
 #include "lather/loader.h"
@@ -19,7 +19,7 @@ static lt_loader_stats run_epochs(lt_dataset *d, int64_t cache_bytes, int epochs
     const lt_loader_config c = {.transform = {.augment = LT_AUGMENT_IMAGENET, .size = SIDE},
                                 .batch = 4,
                                 .threads =
-                                    1, /* else a picture may be wanted again while it is decoded */
+                                    1, /* else an image may be wanted again while it is decoded */
                                 .shuffle = true,
                                 .max_bad = -1,
                                 .cache_bytes = cache_bytes};
@@ -40,7 +40,7 @@ static lt_loader_stats run_epochs(lt_dataset *d, int64_t cache_bytes, int epochs
 static void check_memory(void **state)
 {
     (void)state;
-    char *root = make_picture_folder();
+    char *root = make_image_folder();
     lt_dataset *d = NULL;
     assert_ok(lt_dataset_open(&d, root, true));
     lt_loader_stats all = run_epochs(d, 1 << 20, EPOCHS);
@@ -54,7 +54,7 @@ static void check_memory(void **state)
     assert_int_equal(none.cache_hits, 0);
     assert_int_equal(none.cache_bytes, 0);
     assert_int_equal(run_epochs(d, 0, 1).cache_misses, 0);
-    /* What is in memory is not read again; a broken picture is never there, and listed once. */
+    /* What is in memory is not read again; a broken image is never there, and listed once. */
     run_in(root, "echo text >class1/00.jpg");
     all = run_epochs(d, 1 << 20, EPOCHS);
     assert_int_equal(all.bad, 1);
@@ -92,8 +92,8 @@ static int close_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"decoded pictures are kept up to a bound", check_memory, 0, 0, 0},
-        {"pictures that were never coded are kept too", check_plain, 0, 0, 0},
+        {"decoded images are kept up to a bound", check_memory, 0, 0, 0},
+        {"images that were never coded are kept too", check_plain, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("cache", tests, open_device, close_device);
 }

@@ -1,10 +1,10 @@
 /* Copies of files kept on a near disk: the same bytes with and without, whatever becomes of the folder. */
 
 #include "base/alloc.h"
-#include "data/cache/store.h"
+#include "data/cache/disk_cache.h"
 #include "data/pack/pack.h"
+#include "images.h"
 #include "near.h"
-#include "pictures.h"
 
 #include "lather/data.h"
 #include "lather/log.h"
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ALL = 15 }; /* pictures of make_picture_folder() */
+enum { ALL = 15 }; /* images of make_image_folder() */
 
 static int warnings;
 
@@ -39,13 +39,13 @@ typedef struct place {
 
 static place open_place(void)
 {
-    char *pictures = make_picture_folder(), *line = NULL;
+    char *images = make_image_folder(), *line = NULL;
     place p = {.root = make_folder()};
-    if (asprintf(&line, "mv '%s' data", pictures) < 0)
+    if (asprintf(&line, "mv '%s' data", images) < 0)
         abort();
     run_in(p.root, line);
     free(line);
-    free(pictures);
+    free(images);
     p.near = below(p.root, "near");
     return p;
 }
@@ -56,24 +56,24 @@ static void close_place(place *p)
     remove_folder(p->root);
 }
 
-static lt_store *open_store(const place *p, size_t shards)
+static lt_disk_cache *open_store(const place *p, size_t shards)
 {
-    lt_store *s = NULL;
-    assert_ok(lt_store_new(&s, p->near, shards));
+    lt_disk_cache *s = NULL;
+    assert_ok(lt_disk_cache_new(&s, p->near, shards));
     return s;
 }
 
 /* Reads data/class0/00.jpg; whether it came from a copy. The bytes must be those of the file. */
-static bool read_one(const place *p, lt_store *s)
+static bool read_one(const place *p, lt_disk_cache *s)
 {
     char *path = below(p->root, "data/class0/00.jpg");
     lt_record a = {0}, b = {0};
-    lt_store_counts before = lt_store_statistics(s);
-    assert_ok(lt_store_read(s, path, &a));
-    assert_ok(lt_store_read(NULL, path, &b));
+    lt_disk_cache_counts before = lt_disk_cache_statistics(s);
+    assert_ok(lt_disk_cache_read(s, path, &a));
+    assert_ok(lt_disk_cache_read(NULL, path, &b));
     assert_int_equal(a.size, b.size);
     assert_memory_equal(a.bytes, b.bytes, a.size);
-    lt_store_counts after = lt_store_statistics(s);
+    lt_disk_cache_counts after = lt_disk_cache_statistics(s);
     assert_int_equal(after.hits + after.misses, before.hits + before.misses + 1);
     lt_free(a.bytes);
     lt_free(b.bytes);
@@ -101,7 +101,7 @@ static void check_damage(void **state)
 {
     const damage *d = *state;
     place p = open_place();
-    lt_store *s = open_store(&p, 0);
+    lt_disk_cache *s = open_store(&p, 0);
     assert_false(read_one(&p, s));
     assert_true(read_one(&p, s));
     char *line = NULL;
@@ -111,15 +111,16 @@ static void check_damage(void **state)
     free(line);
     assert_false(read_one(&p, s)); /* found out */
     assert_true(read_one(&p, s));  /* and mended */
-    assert_int_equal(lt_store_statistics(s).copies, 2);
+    assert_int_equal(lt_disk_cache_statistics(s).copies, 2);
     run_in(p.root, "test $(find near -type f | wc -l) = 1"); /* no rest is left */
     run_in(p.root, "rm data/class0/00.jpg");
     lt_record r = {0};
     char *path = below(p.root, "data/class0/00.jpg");
-    assert_status(lt_store_read(s, path, &r), LT_E_IO); /* it is gone, whatever the copy says */
+    assert_status(lt_disk_cache_read(s, path, &r),
+                  LT_E_IO); /* it is gone, whatever the copy says */
     lt_free(r.bytes);
     free(path);
-    lt_store_free(&s);
+    lt_disk_cache_free(&s);
     close_place(&p);
 }
 
@@ -141,12 +142,12 @@ static void check_useless(void **state)
         } else {
             run_in(p.root, "echo file >near");
         }
-        lt_store *s = open_store(&p, 0);
+        lt_disk_cache *s = open_store(&p, 0);
         for (int i = 0; i < 3; i++)
             assert_false(read_one(&p, s));
         assert_int_equal(warnings, 1);
-        assert_int_equal(lt_store_statistics(s).copies, 0);
-        lt_store_free(&s);
+        assert_int_equal(lt_disk_cache_statistics(s).copies, 0);
+        lt_disk_cache_free(&s);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     }
     run_in(p.root, "test -z \"$(find near -type f)\""); /* no rest is left */
@@ -158,17 +159,17 @@ static void check_useless(void **state)
 static void check_read_only(void **state)
 {
     (void)state;
-    enum { NOBODY = 65534 };
+    enum { UNPRIVILEGED = 65534 };
     place p = open_place();
     run_in(p.root, "mkdir near && chmod 555 near && chmod 755 . && chmod -R a+rX data");
     bool is_root = geteuid() == 0;
     warnings = 0;
     lt_log_set(count_warnings, NULL);
     if (is_root)
-        assert_int_equal(seteuid(NOBODY), 0);
-    lt_store *s = open_store(&p, 0);
+        assert_int_equal(seteuid(UNPRIVILEGED), 0);
+    lt_disk_cache *s = open_store(&p, 0);
     bool hits = read_one(&p, s) || read_one(&p, s);
-    lt_store_free(&s);
+    lt_disk_cache_free(&s);
     if (is_root)
         assert_int_equal(seteuid(0), 0);
     lt_log_set(NULL, NULL);
@@ -196,17 +197,18 @@ static void check_shards(void **state)
         assert_ok(lt_dataset_open(&d, specs[i], true));
         assert_ok(lt_dataset_cache(d, p.near));
         assert_ok(d->ops->read(d, 3, &first));
-        lt_store_wait(d->store);
-        assert_int_equal(lt_store_statistics(d->store).copies, 1);
-        const int64_t hits = lt_store_statistics(d->store).hits; /* 1 if the copy was quick */
+        lt_disk_cache_wait(d->disk_cache);
+        assert_int_equal(lt_disk_cache_statistics(d->disk_cache).copies, 1);
+        const int64_t hits =
+            lt_disk_cache_statistics(d->disk_cache).hits; /* 1 if the copy was quick */
         run_in(p.root, hide[i]);
         assert_ok(d->ops->read(d, 3, &again));
-        assert_int_equal(lt_store_statistics(d->store).hits, hits + 1);
+        assert_int_equal(lt_disk_cache_statistics(d->disk_cache).hits, hits + 1);
         assert_int_equal(first.size, again.size);
         assert_memory_equal(first.bytes, again.bytes, first.size);
         for (int64_t k = 0; k < ALL; k++)
             assert_ok(d->ops->read(d, k, &again));
-        assert_int_equal(lt_store_statistics(d->store).hits, hits + 1 + ALL);
+        assert_int_equal(lt_disk_cache_statistics(d->disk_cache).hits, hits + 1 + ALL);
         lt_free(first.bytes);
         lt_free(again.bytes);
         lt_dataset_free(&d);
@@ -233,11 +235,11 @@ static void check_shard_damage(void **state)
         assert_ok(lt_dataset_open(&d, tar, true));
         assert_ok(lt_dataset_cache(d, p.near));
         assert_ok(d->ops->read(d, 0, &r));
-        lt_store_wait(d->store);
-        assert_int_equal(lt_store_statistics(d->store).copies, run != 1);
-        const int64_t hits = lt_store_statistics(d->store).hits;
+        lt_disk_cache_wait(d->disk_cache);
+        assert_int_equal(lt_disk_cache_statistics(d->disk_cache).copies, run != 1);
+        const int64_t hits = lt_disk_cache_statistics(d->disk_cache).hits;
         assert_ok(d->ops->read(d, 0, &r));
-        assert_int_equal(lt_store_statistics(d->store).hits, hits + 1);
+        assert_int_equal(lt_disk_cache_statistics(d->disk_cache).hits, hits + 1);
         lt_free(r.bytes);
         lt_dataset_free(&d);
         if (run == 1)
@@ -250,7 +252,7 @@ static void check_shard_damage(void **state)
 
 /* --- Several processes --- */
 
-/* All pictures twice, and a tar file; exit status: how many files were copied, or 100. */
+/* All images twice, and a tar file; exit status: how many files were copied, or 100. */
 static int work(const place *p, const char *data, const char *tar)
 {
     int64_t copies = 0;
@@ -263,9 +265,9 @@ static int work(const place *p, const char *data, const char *tar)
             ok = !d->ops->read(d, i % ALL, &r);
         if (!ok)
             return 100;
-        lt_store_wait(d->store);
-        ok = !d->ops->read(d, 0, &r) && lt_store_statistics(d->store).hits > 0;
-        copies += lt_store_statistics(d->store).copies;
+        lt_disk_cache_wait(d->disk_cache);
+        ok = !d->ops->read(d, 0, &r) && lt_disk_cache_statistics(d->disk_cache).hits > 0;
+        copies += lt_disk_cache_statistics(d->disk_cache).copies;
         lt_free(r.bytes);
         lt_dataset_free(&d);
         if (!ok)

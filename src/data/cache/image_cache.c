@@ -1,13 +1,12 @@
-/* Every picture is wanted once in an epoch, in an order that is as good as random: what is thrown out for
- * another is as likely to be wanted next as the other. So nothing is thrown out, and the share of
- * hits is the share that fits.
+/* No eviction: every image is read once an epoch in a random order, so any image is as likely to be needed next as
+ * any other, and the hit rate is the share of the data set that fits.
  *
- * Pictures are decoded whole, for the next crop is another one. A decoded window equals that part of the
- * whole picture, so batches are the same with and without the cache.
+ * Images are decoded whole, as each epoch crops another part. A decoded window equals that part of the
+ * whole image, so batches are the same with and without the cache.
  *
- * A picture is written by one thread and published by an atomic pointer; it never changes after that. */
+ * An image is written by one thread and published by an atomic pointer; it does not change after that. */
 
-#include "data/cache/picture_cache.h"
+#include "data/cache/image_cache.h"
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"
@@ -21,15 +20,15 @@ typedef struct entry {
 
 typedef _Atomic(entry *) place;
 
-struct lt_picture_cache {
+struct lt_image_cache {
     place *place; /* [count] */
     int64_t count, limit;
-    atomic_int_fast64_t used, hits, misses; /* used: bytes, those about to be filled included */
+    atomic_int_fast64_t used, hits, misses; /* used: bytes, including entries being filled */
 };
 
-lt_status lt_picture_cache_new(lt_picture_cache **out, int64_t count, int64_t bytes)
+lt_status lt_image_cache_new(lt_image_cache **out, int64_t count, int64_t bytes)
 {
-    lt_picture_cache *c = lt_alloc(1, sizeof *c);
+    lt_image_cache *c = lt_alloc(1, sizeof *c);
     if (!c)
         return LT_E_NOMEM;
     c->place = lt_alloc((size_t)count, sizeof *c->place);
@@ -43,9 +42,9 @@ lt_status lt_picture_cache_new(lt_picture_cache **out, int64_t count, int64_t by
     return LT_OK;
 }
 
-void lt_picture_cache_free(lt_picture_cache **cache)
+void lt_image_cache_free(lt_image_cache **cache)
 {
-    lt_picture_cache *c = *cache;
+    lt_image_cache *c = *cache;
     *cache = NULL;
     if (!c)
         return;
@@ -55,7 +54,7 @@ void lt_picture_cache_free(lt_picture_cache **cache)
     lt_free(c);
 }
 
-bool lt_picture_cache_find(lt_picture_cache *c, int64_t index, lt_record *out)
+bool lt_image_cache_find(lt_image_cache *c, int64_t index, lt_record *out)
 {
     const entry *e = atomic_load_explicit(&c->place[index], memory_order_acquire);
     atomic_fetch_add_explicit(e ? &c->hits : &c->misses, 1, memory_order_relaxed);
@@ -64,13 +63,13 @@ bool lt_picture_cache_find(lt_picture_cache *c, int64_t index, lt_record *out)
     return e != NULL;
 }
 
-bool lt_picture_cache_has(const lt_picture_cache *c, int64_t index)
+bool lt_image_cache_has(const lt_image_cache *c, int64_t index)
 {
     return atomic_load_explicit(&c->place[index], memory_order_relaxed) != NULL;
 }
 
-/* Room for a record of so many bytes, without it; NULL: there is none. */
-static entry *take_room(lt_picture_cache *c, size_t bytes)
+/* An entry for a record of so many bytes, which are not set; NULL: over the limit, or no memory. */
+static entry *reserve(lt_image_cache *c, size_t bytes)
 {
     int64_t all = (int64_t)(sizeof(entry) + bytes + LT_IMAGE_SPARE), used = atomic_load(&c->used);
     do
@@ -89,19 +88,19 @@ static entry *take_room(lt_picture_cache *c, size_t bytes)
     return e;
 }
 
-static void publish(lt_picture_cache *c, int64_t index, entry *e)
+static void publish(lt_image_cache *c, int64_t index, entry *e)
 {
     entry *none = NULL;
     if (atomic_compare_exchange_strong(&c->place[index], &none, e))
         return;
     atomic_fetch_sub(&c->used, (int64_t)(sizeof *e + e->record.size + LT_IMAGE_SPARE));
-    lt_free(e); /* another thread was first, at the border of two epochs */
+    lt_free(e); /* at an epoch's end two threads may read the same sample: the other was first */
 }
 
-/* Pixels that were never coded. */
-static void add_plain(lt_picture_cache *c, int64_t index, const lt_record *r)
+/* A record that is pixels or numbers already. */
+static void add_plain(lt_image_cache *c, int64_t index, const lt_record *r)
 {
-    entry *e = take_room(c, r->size);
+    entry *e = reserve(c, r->size);
     if (!e)
         return;
     uint8_t *bytes = e->record.bytes;
@@ -113,7 +112,7 @@ static void add_plain(lt_picture_cache *c, int64_t index, const lt_record *r)
 }
 
 static bool decode(const lt_record *r, int channels, const lt_transform *t, lt_window whole,
-                   lt_picture *decoded, lt_picture *turned)
+                   lt_image *decoded, lt_image *turned)
 {
     if (lt_image_decode(r->bytes, r->size, &t->limits, channels, whole, decoded))
         return false;
@@ -121,15 +120,15 @@ static bool decode(const lt_record *r, int channels, const lt_transform *t, lt_w
     return !lt_exif_turn(turn, decoded, turned); /* also takes out gaps between rows */
 }
 
-static void add_file(lt_picture_cache *c, int64_t index, const lt_record *r, int channels,
+static void add_file(lt_image_cache *c, int64_t index, const lt_record *r, int channels,
                      const lt_transform *t)
 {
     lt_window whole = {0};
-    lt_picture decoded = {0}, turned = {0};
+    lt_image decoded = {0}, turned = {0};
     if (lt_image_size(r->bytes, r->size, &t->limits, &whole.width, &whole.height))
         return;
     size_t bytes = (size_t)whole.width * (size_t)whole.height * (size_t)channels;
-    entry *e = take_room(c, bytes);
+    entry *e = reserve(c, bytes);
     if (!e)
         return;
     if (decode(r, channels, t, whole, &decoded, &turned)) {
@@ -144,12 +143,12 @@ static void add_file(lt_picture_cache *c, int64_t index, const lt_record *r, int
         atomic_fetch_sub(&c->used, (int64_t)(sizeof *e + bytes + LT_IMAGE_SPARE));
         lt_free(e);
     }
-    lt_picture_clear(&decoded);
-    lt_picture_clear(&turned);
+    lt_image_clear(&decoded);
+    lt_image_clear(&turned);
 }
 
-void lt_picture_cache_add(lt_picture_cache *c, int64_t index, const lt_record *record, int channels,
-                          const lt_transform *transform)
+void lt_image_cache_add(lt_image_cache *c, int64_t index, const lt_record *record, int channels,
+                        const lt_transform *transform)
 {
     if (record->encoding != LT_ENCODING_FILE)
         add_plain(c, index, record);
@@ -157,9 +156,9 @@ void lt_picture_cache_add(lt_picture_cache *c, int64_t index, const lt_record *r
         add_file(c, index, record, channels, transform);
 }
 
-lt_picture_cache_counts lt_picture_cache_statistics(const lt_picture_cache *c)
+lt_image_cache_counts lt_image_cache_statistics(const lt_image_cache *c)
 {
-    return (lt_picture_cache_counts){.hits = atomic_load(&c->hits),
-                                     .misses = atomic_load(&c->misses),
-                                     .bytes = atomic_load(&c->used)};
+    return (lt_image_cache_counts){.hits = atomic_load(&c->hits),
+                                   .misses = atomic_load(&c->misses),
+                                   .bytes = atomic_load(&c->used)};
 }

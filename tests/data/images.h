@@ -1,6 +1,6 @@
-/* Pictures and files that the tests of src/data make for themselves. */
-#ifndef LT_TESTS_PICTURES_H
-#define LT_TESTS_PICTURES_H
+/* Images and files that the tests of src/data make for themselves. */
+#ifndef LT_TESTS_IMAGES_H
+#define LT_TESTS_IMAGES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ void run_in(const char *folder, const char *commands);
 /* FOLDER/NAME. Free with free(). */
 char *below(const char *folder, const char *name);
 /* Small JPEG and BMP files in three classes, 4, 5 and 6 of them, in a fresh folder. */
-char *make_picture_folder(void);
+char *make_image_folder(void);
 /* Writes FOLDER/NAME, with the folders on the way. */
 void write_file(const char *folder, const char *name, const void *bytes, size_t size);
 

@@ -1,11 +1,11 @@
-/* A copy is the file's bytes, its path, and a tail that says of which state of the file it is, with a
- * checksum over all of it: what a crash, a full disk or another file of the same hash left is told from
- * a copy by reading it, so that nothing need be synced. It is written as COPY.part and renamed.
+/* A copy is the file's bytes, its path, and a tail with the file's size and time and a checksum over all of it.
+ * The checksum rejects what a crash, a full disk or another file of the same hash left, so nothing is synced.
+ * A copy is written as COPY.part and renamed.
  *
- * Who writes holds a lock (flock) on COPY.part, which ends with the process. Another may have renamed the
- * file between our opening and locking it: then the name is no longer that of what we locked. */
+ * The writer holds a lock (flock) on COPY.part, which the kernel releases with the process. Another process may
+ * rename the file between our open() and flock(): then COPY.part is another inode than the locked one. */
 
-#include "data/cache/local.h"
+#include "data/cache/disk_copy.h"
 
 #include "base/alloc.h"
 #include "base/crc32c.h"
@@ -29,16 +29,16 @@ typedef struct tail {
 
 static const char magic[8] = "LTLOCAL1";
 
-bool lt_local_look(lt_local_source *out, const char *path)
+bool lt_disk_copy_stat(lt_disk_copy_source *out, const char *path)
 {
     out->path = path;
     return !stat(path, &out->info) && S_ISREG(out->info.st_mode);
 }
 
-bool lt_local_same(const lt_local_source *s)
+bool lt_disk_copy_is_current(const lt_disk_copy_source *s)
 {
-    lt_local_source now;
-    return lt_local_look(&now, s->path) && now.info.st_size == s->info.st_size
+    lt_disk_copy_source now;
+    return lt_disk_copy_stat(&now, s->path) && now.info.st_size == s->info.st_size
            && now.info.st_mtim.tv_sec == s->info.st_mtim.tv_sec
            && now.info.st_mtim.tv_nsec == s->info.st_mtim.tv_nsec;
 }
@@ -52,14 +52,14 @@ static uint64_t hash(const char *text)
     return sum;
 }
 
-char *lt_local_path(const char *folder, const char *path)
+char *lt_disk_copy_path(const char *folder, const char *path)
 {
     const uint64_t h = hash(path), low = (UINT64_C(1) << 56) - 1;
     return lt_format("%s/%02x/%014" PRIx64, folder, (unsigned)(h >> 56), h & low);
 }
 
 /* The tail of a copy of source, whose bytes have this checksum. */
-static tail make_tail(const lt_local_source *source, uint32_t crc)
+static tail make_tail(const lt_disk_copy_source *source, uint32_t crc)
 {
     tail t = {.size = (uint64_t)source->info.st_size,
               .second = source->info.st_mtim.tv_sec,
@@ -71,28 +71,28 @@ static tail make_tail(const lt_local_source *source, uint32_t crc)
     return t;
 }
 
-/* Behind the file's bytes: the path and the tail. */
-static size_t extra_bytes(const lt_local_source *source)
+/* Bytes after the file's own: the path and the tail. */
+static size_t extra_bytes(const lt_disk_copy_source *source)
 {
     return strlen(source->path) + sizeof(tail);
 }
 
-static bool has_size(int fd, const lt_local_source *source)
+static bool has_size(int fd, const lt_disk_copy_source *source)
 {
     struct stat info;
     return !fstat(fd, &info)
            && (uint64_t)info.st_size == (uint64_t)source->info.st_size + extra_bytes(source);
 }
 
-/* Whether extra is what follows bytes with this checksum. */
-static bool is_right(const uint8_t *extra, const lt_local_source *source, uint32_t crc)
+/* Whether extra holds the path and tail of a copy whose bytes have this checksum. */
+static bool is_right(const uint8_t *extra, const lt_disk_copy_source *source, uint32_t crc)
 {
     const tail want = make_tail(source, crc);
     return !memcmp(extra, source->path, want.path_bytes)
            && !memcmp(extra + want.path_bytes, &want, sizeof want);
 }
 
-bool lt_local_read(const char *copy, const lt_local_source *source, lt_record *record)
+bool lt_disk_copy_read(const char *copy, const lt_disk_copy_source *source, lt_record *record)
 {
     size_t size = (size_t)source->info.st_size, all = size + extra_bytes(source);
     int fd = open(copy, O_RDONLY | O_CLOEXEC);
@@ -104,13 +104,13 @@ bool lt_local_read(const char *copy, const lt_local_source *source, lt_record *r
     close(fd);
     record->size = ok ? size : 0;
     if (!ok)
-        unlink(copy); /* of another state of the file, or damaged */
+        unlink(copy); /* the file has changed, or the copy is damaged */
     return ok;
 }
 
 enum { PIECE = 1 << 20 };
 
-/* The checksum of the first size bytes; false: they cannot be read, or it was stopped. */
+/* The checksum of the first size bytes; false: they cannot be read, or *stop is set. */
 static bool sum_bytes(int fd, const char *path, uint64_t size, const atomic_bool *stop,
                       uint32_t *crc)
 {
@@ -127,7 +127,7 @@ static bool sum_bytes(int fd, const char *path, uint64_t size, const atomic_bool
     return ok;
 }
 
-int lt_local_open(const char *copy, const lt_local_source *source, const atomic_bool *stop)
+int lt_disk_copy_open(const char *copy, const lt_disk_copy_source *source, const atomic_bool *stop)
 {
     uint64_t size = (uint64_t)source->info.st_size;
     size_t more = extra_bytes(source);
@@ -162,7 +162,7 @@ static int open_temp(const char *temp, const char *copy)
     return fd;
 }
 
-/* Whether what we locked still has the name that we opened it by. */
+/* Whether temp is still the file that fd locks. */
 static bool still_named(int fd, const char *temp)
 {
     struct stat ours, there;
@@ -170,36 +170,36 @@ static bool still_named(int fd, const char *temp)
            && ours.st_dev == there.st_dev;
 }
 
-static lt_status lock(const lt_local_writer *w)
+static lt_status lock(const lt_disk_copy_writer *w)
 {
     if (flock(w->fd, LOCK_EX | LOCK_NB) || !still_named(w->fd, w->temp))
         return LT_END;
     if (access(w->copy, F_OK))
         return LT_OK;
-    unlink(w->temp); /* it was copied since we looked */
+    unlink(w->temp); /* another process completed the copy meanwhile */
     return LT_END;
 }
 
-lt_status lt_local_begin(lt_local_writer *w, const char *copy)
+lt_status lt_disk_copy_begin(lt_disk_copy_writer *w, const char *copy)
 {
-    *w = (lt_local_writer){.fd = -1, .copy = copy};
+    *w = (lt_disk_copy_writer){.fd = -1, .copy = copy};
     w->temp = lt_format("%s.part", copy);
     if (!w->temp)
         return LT_E_NOMEM;
     w->fd = open_temp(w->temp, copy);
     lt_status st = w->fd < 0 ? lt_fail(LT_E_IO, "%s: %s", w->temp, strerror(errno)) : lock(w);
-    if (!st && ftruncate(w->fd, 0)) /* what a process that died left */
+    if (!st && ftruncate(w->fd, 0)) /* a killed process may have left bytes */
         st = lt_fail(LT_E_IO, "%s: %s", w->temp, strerror(errno));
     if (st) {
         if (w->fd >= 0)
             close(w->fd);
         lt_free(w->temp);
-        *w = (lt_local_writer){.fd = -1};
+        *w = (lt_disk_copy_writer){.fd = -1};
     }
     return st;
 }
 
-static lt_status put(const lt_local_writer *w, const void *bytes, size_t size)
+static lt_status put(const lt_disk_copy_writer *w, const void *bytes, size_t size)
 {
     for (size_t done = 0; done < size;) {
         ssize_t wrote = write(w->fd, (const char *)bytes + done, size - done);
@@ -212,13 +212,13 @@ static lt_status put(const lt_local_writer *w, const void *bytes, size_t size)
     return LT_OK;
 }
 
-lt_status lt_local_write(lt_local_writer *w, const void *bytes, size_t size)
+lt_status lt_disk_copy_write(lt_disk_copy_writer *w, const void *bytes, size_t size)
 {
     w->crc = lt_crc32c(w->crc, bytes, size);
     return put(w, bytes, size);
 }
 
-lt_status lt_local_finish(lt_local_writer *w, const lt_local_source *source)
+lt_status lt_disk_copy_finish(lt_disk_copy_writer *w, const lt_disk_copy_source *source)
 {
     const tail t = make_tail(source, w->crc);
     lt_status st = put(w, source->path, t.path_bytes);
@@ -227,21 +227,21 @@ lt_status lt_local_finish(lt_local_writer *w, const lt_local_source *source)
     if (!st && rename(w->temp, w->copy))
         st = lt_fail(LT_E_IO, "%s: %s", w->copy, strerror(errno));
     if (st) {
-        lt_local_abandon(w);
+        lt_disk_copy_abandon(w);
         return st;
     }
     close(w->fd);
     lt_free(w->temp);
-    *w = (lt_local_writer){.fd = -1};
+    *w = (lt_disk_copy_writer){.fd = -1};
     return LT_OK;
 }
 
-void lt_local_abandon(lt_local_writer *w)
+void lt_disk_copy_abandon(lt_disk_copy_writer *w)
 {
     if (w->fd >= 0) {
         unlink(w->temp); /* before the lock ends */
         close(w->fd);
     }
     lt_free(w->temp);
-    *w = (lt_local_writer){.fd = -1};
+    *w = (lt_disk_copy_writer){.fd = -1};
 }

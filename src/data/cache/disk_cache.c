@@ -1,15 +1,15 @@
-/* Who copies what, and when. A file that is a sample is written as it was read. A shard is copied by a thread of
- * the store's; what another process is copying at the moment is looked at again later.
+/* When which file is copied. A file that holds one sample is written when it is read. A shard is copied by the cache's
+ * thread; one that another process is copying is tried again after a pause.
  *
- * Invariants, under the mutex: a shard goes from NEW to ASKED to SETTLED; its fd is set at most once, before
- * SETTLED, and closed only when the store is freed, so that readers need no lock. */
+ * Invariants, under the mutex: a shard goes from NEW to REQUESTED to SETTLED; its fd is set at most once, before
+ * SETTLED, and closed only when the cache is freed, so that readers need no lock. */
 
-#include "data/cache/store.h"
+#include "data/cache/disk_cache.h"
 
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/file.h"
-#include "data/cache/local.h"
+#include "data/cache/disk_copy.h"
 #include "data/files/files.h"
 
 #include "lather/log.h"
@@ -22,20 +22,20 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef enum stage { NEW, ASKED, SETTLED } stage;
+typedef enum stage { NEW, REQUESTED, SETTLED } stage;
 
 typedef struct shard {
     const char *path;
     atomic_int stage;
     atomic_int fd; /* of the copy; -1: none yet */
-    bool busy;     /* another process copies it: look again later */
+    bool busy;     /* another process copies it: try again later */
 } shard;
 
-struct lt_store {
+struct lt_disk_cache {
     char *folder;
     shard *shard;
     size_t shards;
-    atomic_bool off; /* nothing more is written */
+    atomic_bool off; /* writing failed: no more copies */
     atomic_bool stop;
     atomic_int_fast64_t hits, misses, copies;
     pthread_mutex_t mutex;
@@ -44,8 +44,8 @@ struct lt_store {
     bool started;
 };
 
-/* Says once that copies cannot be written. */
-static void give_up(lt_store *s)
+/* Warns once that copies cannot be written, and stops writing them. */
+static void give_up(lt_disk_cache *s)
 {
     if (!atomic_exchange(&s->off, true))
         lt_log(LT_LOG_WARN, "data", "cache in %s: %s: going on without it", s->folder,
@@ -54,8 +54,8 @@ static void give_up(lt_store *s)
 
 /* --- Shards --- */
 
-static lt_status copy_bytes(const lt_store *s, const lt_local_source *source, int fd,
-                            lt_local_writer *w, uint8_t *piece, size_t piece_bytes)
+static lt_status copy_bytes(const lt_disk_cache *s, const lt_disk_copy_source *source, int fd,
+                            lt_disk_copy_writer *w, uint8_t *piece, size_t piece_bytes)
 {
     uint64_t size = (uint64_t)source->info.st_size;
     for (uint64_t at = 0; at < size; at += piece_bytes) {
@@ -63,20 +63,21 @@ static lt_status copy_bytes(const lt_store *s, const lt_local_source *source, in
         if (atomic_load(&s->stop))
             return LT_END;
         if (lt_read_at(fd, source->path, piece, bytes, at))
-            return LT_END; /* the source's fault: whoever reads it will say so */
-        LT_TRY(lt_local_write(w, piece, bytes));
+            return LT_END; /* the source is at fault: its reader reports it */
+        LT_TRY(lt_disk_copy_write(w, piece, bytes));
     }
-    return lt_local_same(source) ? LT_OK : LT_END;
+    return lt_disk_copy_is_current(source) ? LT_OK : LT_END;
 }
 
-/* LT_END: the source cannot be read as it was, or it was stopped. Errors: LT_E_IO, of the copy. */
-static lt_status copy_file(const lt_store *s, const lt_local_source *source, lt_local_writer *w)
+/* LT_END: the source cannot be read, has changed, or copying was stopped. Errors: LT_E_IO, of the copy. */
+static lt_status copy_file(const lt_disk_cache *s, const lt_disk_copy_source *source,
+                           lt_disk_copy_writer *w)
 {
     enum { PIECE = 1 << 20 };
     int fd;
     struct stat info;
     if (lt_file_descriptor(&fd, &info, source->path)) {
-        lt_local_abandon(w);
+        lt_disk_copy_abandon(w);
         return LT_END;
     }
     uint8_t *piece = lt_alloc_aligned(64, PIECE);
@@ -84,26 +85,26 @@ static lt_status copy_file(const lt_store *s, const lt_local_source *source, lt_
     lt_free(piece);
     close(fd);
     if (st) {
-        lt_local_abandon(w);
+        lt_disk_copy_abandon(w);
         return st;
     }
-    return lt_local_finish(w, source);
+    return lt_disk_copy_finish(w, source);
 }
 
-/* The copy's descriptor; -1 if there is none, and then *busy tells whether another makes it. */
-static int get_copy(lt_store *s, const char *path, bool *busy)
+/* The copy's descriptor; -1: none. *busy: another process is copying it. */
+static int get_copy(lt_disk_cache *s, const char *path, bool *busy)
 {
-    lt_local_source source;
-    lt_local_writer w;
+    lt_disk_copy_source source;
+    lt_disk_copy_writer w;
     *busy = false;
-    char *copy = lt_local_path(s->folder, path);
-    if (!copy || !lt_local_look(&source, path)) {
+    char *copy = lt_disk_copy_path(s->folder, path);
+    if (!copy || !lt_disk_copy_stat(&source, path)) {
         lt_free(copy);
         return -1;
     }
-    int fd = lt_local_open(copy, &source, &s->stop);
+    int fd = lt_disk_copy_open(copy, &source, &s->stop);
     if (fd < 0 && !atomic_load(&s->off) && !atomic_load(&s->stop)) {
-        lt_status st = lt_local_begin(&w, copy);
+        lt_status st = lt_disk_copy_begin(&w, copy);
         *busy = st == LT_END;
         if (!st)
             st = copy_file(s, &source, &w);
@@ -111,29 +112,29 @@ static int get_copy(lt_store *s, const char *path, bool *busy)
             give_up(s);
         if (!st) {
             atomic_fetch_add(&s->copies, 1);
-            fd = lt_local_open(copy, &source, &s->stop);
+            fd = lt_disk_copy_open(copy, &source, &s->stop);
         }
     }
     lt_free(copy);
     return fd;
 }
 
-/* A shard that was asked for, before those that another process copies; NULL: none. */
-static shard *next_shard(const lt_store *s)
+/* A requested shard, those that another process copies last; NULL: none. */
+static shard *next_shard(const lt_disk_cache *s)
 {
     shard *waiting = NULL;
     for (size_t i = 0; i < s->shards; i++) {
         shard *h = &s->shard[i];
-        if (atomic_load(&h->stage) == ASKED && !h->busy)
+        if (atomic_load(&h->stage) == REQUESTED && !h->busy)
             return h;
-        if (atomic_load(&h->stage) == ASKED)
+        if (atomic_load(&h->stage) == REQUESTED)
             waiting = h;
     }
     return waiting;
 }
 
-/* With the mutex locked: some time, or until the store is freed. */
-static void wait_a_while(lt_store *s)
+/* With the mutex locked: waits 50 ms, or until the cache is freed. */
+static void pause_copying(lt_disk_cache *s)
 {
     const long pause = 50000000, second = 1000000000;
     struct timespec until;
@@ -148,7 +149,7 @@ static void wait_a_while(lt_store *s)
 
 static void *run(void *context)
 {
-    lt_store *s = context;
+    lt_disk_cache *s = context;
     pthread_mutex_lock(&s->mutex);
     while (!atomic_load(&s->stop)) {
         shard *h = next_shard(s);
@@ -157,7 +158,7 @@ static void *run(void *context)
             continue;
         }
         if (h->busy)
-            wait_a_while(s);
+            pause_copying(s);
         pthread_mutex_unlock(&s->mutex);
         bool busy;
         int fd = get_copy(s, h->path, &busy);
@@ -173,26 +174,26 @@ static void *run(void *context)
     return NULL;
 }
 
-static void ask(lt_store *s, shard *h, const char *path)
+static void request(lt_disk_cache *s, shard *h, const char *path)
 {
     pthread_mutex_lock(&s->mutex);
     if (atomic_load(&h->stage) == NEW) {
         h->path = path;
-        atomic_store(&h->stage, s->started ? ASKED : SETTLED);
+        atomic_store(&h->stage, s->started ? REQUESTED : SETTLED);
         pthread_cond_signal(&s->work);
     }
     pthread_mutex_unlock(&s->mutex);
 }
 
-lt_status lt_store_read_part(lt_store *s, size_t i, const char *path, uint64_t offset,
-                             uint64_t size, lt_record *record)
+lt_status lt_disk_cache_read_part(lt_disk_cache *s, size_t i, const char *path, uint64_t offset,
+                                  uint64_t size, lt_record *record)
 {
     if (!s)
         return lt_file_read_part(path, offset, size, record);
     LT_ASSERT(i < s->shards);
     shard *h = &s->shard[i];
     if (atomic_load(&h->stage) == NEW)
-        ask(s, h, path);
+        request(s, h, path);
     int fd = atomic_load(&h->fd);
     if (fd >= 0 && size && size <= LT_FILE_MOST) {
         LT_TRY(lt_record_reserve(record, (size_t)size));
@@ -206,7 +207,8 @@ lt_status lt_store_read_part(lt_store *s, size_t i, const char *path, uint64_t o
     return lt_file_read_part(path, offset, size, record);
 }
 
-void lt_store_ahead_part(lt_store *s, size_t i, const char *path, uint64_t offset, uint64_t size)
+void lt_disk_cache_ahead_part(lt_disk_cache *s, size_t i, const char *path, uint64_t offset,
+                              uint64_t size)
 {
     int fd = s ? atomic_load(&s->shard[i].fd) : -1;
     if (fd >= 0)
@@ -217,22 +219,22 @@ void lt_store_ahead_part(lt_store *s, size_t i, const char *path, uint64_t offse
 
 /* --- Files --- */
 
-static void save(lt_store *s, const char *copy, const lt_local_source *source,
+static void save(lt_disk_cache *s, const char *copy, const lt_disk_copy_source *source,
                  const lt_record *record)
 {
-    lt_local_writer w;
+    lt_disk_copy_writer w;
     if (atomic_load(&s->off) || record->size != (size_t)source->info.st_size
-        || !lt_local_same(source))
+        || !lt_disk_copy_is_current(source))
         return;
-    lt_status st = lt_local_begin(&w, copy);
+    lt_status st = lt_disk_copy_begin(&w, copy);
     if (st == LT_END)
         return;
     if (!st) {
-        st = lt_local_write(&w, record->bytes, record->size);
+        st = lt_disk_copy_write(&w, record->bytes, record->size);
         if (st)
-            lt_local_abandon(&w);
+            lt_disk_copy_abandon(&w);
         else
-            st = lt_local_finish(&w, source);
+            st = lt_disk_copy_finish(&w, source);
     }
     if (st)
         give_up(s);
@@ -240,16 +242,16 @@ static void save(lt_store *s, const char *copy, const lt_local_source *source,
         atomic_fetch_add(&s->copies, 1);
 }
 
-lt_status lt_store_read(lt_store *s, const char *path, lt_record *record)
+lt_status lt_disk_cache_read(lt_disk_cache *s, const char *path, lt_record *record)
 {
-    lt_local_source source;
-    if (!s || !lt_local_look(&source, path))
+    lt_disk_copy_source source;
+    if (!s || !lt_disk_copy_stat(&source, path))
         return lt_file_read(path, record);
-    char *copy = lt_local_path(s->folder, path);
+    char *copy = lt_disk_copy_path(s->folder, path);
     if (!copy)
         return LT_E_NOMEM;
     lt_status st = LT_OK;
-    if (lt_local_read(copy, &source, record)) {
+    if (lt_disk_copy_read(copy, &source, record)) {
         atomic_fetch_add(&s->hits, 1);
     } else {
         atomic_fetch_add(&s->misses, 1);
@@ -261,27 +263,27 @@ lt_status lt_store_read(lt_store *s, const char *path, lt_record *record)
     return st;
 }
 
-void lt_store_ahead(lt_store *s, const char *path)
+void lt_disk_cache_ahead(lt_disk_cache *s, const char *path)
 {
-    char *copy = s ? lt_local_path(s->folder, path) : NULL;
+    char *copy = s ? lt_disk_copy_path(s->folder, path) : NULL;
     lt_file_ahead(copy && !access(copy, R_OK) ? copy : path, 0, 0);
     lt_free(copy);
 }
 
-/* --- The store --- */
+/* --- The cache --- */
 
-static void start_thread(lt_store *s)
+static void start_thread(lt_disk_cache *s)
 {
-    sigset_t all, before; /* signals are for the program's own threads */
+    sigset_t all, before; /* signals are delivered to the program's own threads */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     s->started = !pthread_create(&s->thread, NULL, run, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-lt_status lt_store_new(lt_store **out, const char *folder, size_t shards)
+lt_status lt_disk_cache_new(lt_disk_cache **out, const char *folder, size_t shards)
 {
-    lt_store *s = lt_alloc(1, sizeof *s);
+    lt_disk_cache *s = lt_alloc(1, sizeof *s);
     if (!s)
         return LT_E_NOMEM;
     s->folder = lt_strdup(folder);
@@ -306,10 +308,10 @@ lt_status lt_store_new(lt_store **out, const char *folder, size_t shards)
     return LT_OK;
 }
 
-void lt_store_free(lt_store **store)
+void lt_disk_cache_free(lt_disk_cache **cache)
 {
-    lt_store *s = *store;
-    *store = NULL;
+    lt_disk_cache *s = *cache;
+    *cache = NULL;
     if (!s)
         return;
     pthread_mutex_lock(&s->mutex);
@@ -329,18 +331,18 @@ void lt_store_free(lt_store **store)
     lt_free(s);
 }
 
-void lt_store_wait(lt_store *s)
+void lt_disk_cache_wait(lt_disk_cache *s)
 {
     pthread_mutex_lock(&s->mutex);
     for (size_t i = 0; i < s->shards; i++)
-        while (atomic_load(&s->shard[i].stage) == ASKED)
+        while (atomic_load(&s->shard[i].stage) == REQUESTED)
             pthread_cond_wait(&s->settled, &s->mutex);
     pthread_mutex_unlock(&s->mutex);
 }
 
-lt_store_counts lt_store_statistics(const lt_store *s)
+lt_disk_cache_counts lt_disk_cache_statistics(const lt_disk_cache *s)
 {
-    return (lt_store_counts){.hits = atomic_load(&s->hits),
-                             .misses = atomic_load(&s->misses),
-                             .copies = atomic_load(&s->copies)};
+    return (lt_disk_cache_counts){.hits = atomic_load(&s->hits),
+                                  .misses = atomic_load(&s->misses),
+                                  .copies = atomic_load(&s->copies)};
 }

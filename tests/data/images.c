@@ -1,6 +1,6 @@
-/* Pictures, files and folders for tests. */
+/* Images, files and folders for tests. */
 
-#include "pictures.h"
+#include "images.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -183,7 +183,7 @@ void write_file(const char *folder, const char *name, const void *bytes, size_t 
     free(path);
 }
 
-char *make_picture_folder(void)
+char *make_image_folder(void)
 {
     char *root = make_folder();
     uint32_t seed = 5;

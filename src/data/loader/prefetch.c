@@ -1,0 +1,383 @@
+/* A work item is one sample. Threads draw items in order under one mutex and work without it.
+ *
+ * Invariants, all under the mutex:
+ * 1. released <= number of the batch taken <= next.number; an item is drawn only while
+ *    next.number < released + slots, so that batch n and batch n + slots, which share a slot, never overlap.
+ * 2. A sample's bytes in its slot are written by the one thread that drew its item, and read only
+ *    after done == count: by the thread that mixes the batch, then, with complete, by the consumer.
+ * 3. active counts items being worked on; none is drawn while paused is set, so active == 0 means that no
+ *    thread touches any slot. */
+
+#include "data/loader/prefetch.h"
+
+#include "base/alloc.h"
+#include "base/trace.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+typedef struct work_item {
+    int64_t number; /* of the batch */
+    int place;      /* in it */
+} work_item;
+
+struct lt_prefetch {
+    lt_prefetch_config config;
+    int channels;
+    int64_t share;
+    pthread_mutex_t mutex;
+    pthread_cond_t work;     /* an item may be drawn */
+    pthread_cond_t ready;    /* a batch is complete, or active is 0 */
+    bool stop, paused, lent; /* lent: the consumer has the oldest batch */
+    int active;
+    work_item next;
+    int64_t released; /* number of the oldest batch that the consumer has not released */
+    lt_prefetch_times times;
+    lt_batch_slot *slot;
+    pthread_t *thread;
+    int started;
+};
+
+static void clear_reports(lt_batch_slot *s)
+{
+    for (size_t i = 0; i < s->reports; i++)
+        lt_free(s->report[i].why);
+    s->reports = 0;
+    lt_free(s->why);
+    s->why = NULL;
+    s->status = LT_OK;
+}
+
+static int batch_count(const lt_prefetch *q, int64_t number)
+{
+    int64_t left = q->share - number % q->config.batches * q->config.batch;
+    return left < q->config.batch ? (int)left : q->config.batch;
+}
+
+/* Side of the inputs of a batch. */
+static int batch_size(const lt_prefetch *q, int64_t number)
+{
+    const lt_prefetch_config *c = &q->config;
+    return c->sizes.count ? lt_size_schedule_at(&c->sizes, number / c->batches) : c->transform.size;
+}
+
+/* The next work item; the first of a batch initialises its slot. */
+static work_item draw(lt_prefetch *q)
+{
+    work_item t = q->next;
+    lt_batch_slot *s = &q->slot[t.number % q->config.slots];
+    if (t.place == 0) {
+        clear_reports(s);
+        s->number = t.number;
+        s->size = batch_size(q, t.number);
+        s->count = batch_count(q, t.number);
+        s->done = 0;
+        s->complete = false;
+    }
+    q->next.place++;
+    if (q->next.place == s->count)
+        q->next = (work_item){.number = t.number + 1};
+    q->active++;
+    return t;
+}
+
+/* Starts the kernel's read-ahead of the sample read_ahead places later in this epoch. */
+static void read_ahead(const lt_prefetch *q, work_item t)
+{
+    const lt_prefetch_config *c = &q->config;
+    const lt_dataset *d = c->dataset;
+    int64_t place = t.number % c->batches * c->batch + t.place + c->read_ahead;
+    if (!c->read_ahead || !d->ops->ahead || place >= q->share)
+        return;
+    int64_t index = lt_sampler_index(&c->sampler, t.number / c->batches, place);
+    if (!c->cache || !lt_image_cache_has(c->cache, index))
+        d->ops->ahead(d, index);
+}
+
+/* Fills the item's place with its own sample, or with the first good one after it in index order. */
+static lt_status make_sample(const lt_prefetch *q, work_item t, lt_scratch *scratch,
+                             lt_failures *broken)
+{
+    const lt_prefetch_config *c = &q->config;
+    const lt_batch_slot *s = &q->slot[t.number % c->slots];
+    int64_t epoch = t.number / c->batches;
+    int64_t place = t.number % c->batches * c->batch + t.place;
+    int64_t wanted = lt_sampler_index(&c->sampler, epoch, place);
+    const lt_transform transform =
+        c->sizes.count ? lt_transform_sized(&c->transform, s->size) : c->transform;
+    size_t bytes = lt_sample_bytes(c->dataset, s->size);
+
+    for (int64_t i = 0; i < c->tries; i++) {
+        lt_sample sample = {.dataset = c->dataset, .cache = c->cache, .transform = &transform};
+        bool fatal = false;
+        sample.index = (wanted + i) % c->sampler.count;
+        sample.key = lt_sampler_key(&c->sampler, epoch, place, sample.index);
+        s->row[t.place] = (lt_row){.sample = sample.index};
+        lt_status st = lt_sample_make(&sample, scratch, &s->labels[t.place],
+                                      s->pixels + (size_t)t.place * bytes, &fatal);
+        if (!st || fatal)
+            return st;
+        LT_TRY(lt_failures_add(broken, c->dataset, sample.index, t.place));
+        if (c->keep_broken) {
+            memset(s->pixels + (size_t)t.place * bytes, 0, bytes);
+            s->labels[t.place] = 0;
+            return LT_OK;
+        }
+    }
+    return lt_fail(LT_E_FORMAT, "data: %" PRId64 " broken images in a row from sample %" PRId64,
+                   c->tries, wanted);
+}
+
+/* Inserts by place: the list does not depend on the order in which threads finish. */
+static lt_status hand_over(lt_batch_slot *s, lt_failures *broken)
+{
+    size_t count = s->reports + broken->count;
+    if (count > s->capacity) {
+        lt_report *grown = lt_realloc(s->report, 2 * count, sizeof *grown);
+        if (!grown)
+            return LT_E_NOMEM;
+        s->report = grown;
+        s->capacity = 2 * count;
+    }
+    for (size_t i = 0; i < broken->count; i++) {
+        size_t at = s->reports++;
+        for (; at > 0 && s->report[at - 1].place > broken->item[i].place; at--)
+            s->report[at] = s->report[at - 1];
+        s->report[at] = broken->item[i];
+    }
+    broken->count = 0;
+    return LT_OK;
+}
+
+static void finish(lt_prefetch *q, work_item t, lt_status st, lt_scratch *scratch,
+                   lt_failures *broken)
+{
+    lt_batch_slot *s = &q->slot[t.number % q->config.slots];
+    if (broken->count)
+        s->row[t.place].why = broken->item[0].why;
+    if (broken->count && hand_over(s, broken))
+        st = LT_E_NOMEM;
+    if (st && (!s->status || t.place < s->failed)) {
+        lt_free(s->why);
+        s->why = lt_strdup(lt_error_message());
+        s->status = st;
+        s->failed = t.place;
+    }
+    q->times.read_seconds += scratch->read_seconds;
+    q->times.decode_seconds += scratch->decode_seconds;
+    q->times.resize_seconds += scratch->resize_seconds;
+    scratch->read_seconds = scratch->decode_seconds = scratch->resize_seconds = 0;
+    s->done++;
+}
+
+/* Mixes the batch, of which this thread made the last sample. */
+static void mix(const lt_prefetch *q, lt_batch_slot *s)
+{
+    const lt_prefetch_config *c = &q->config;
+    uint64_t epoch = (uint64_t)(s->number / c->batches), batch = (uint64_t)(s->number % c->batches);
+    lt_rng rng = {.key = lt_rng_key(lt_rng_key(c->sampler.seed, LT_STREAM_MIX, epoch, batch),
+                                    LT_STREAM_MIX, (uint64_t)c->sampler.rank, 0)};
+    lt_mix_plan plan = lt_mix_draw(&c->mix, s->size, &rng);
+    lt_mix_pixels(&plan, s->pixels, s->count, s->size, q->channels);
+    lt_mix_targets(&plan, s->labels, s->count, c->dataset->classes, s->targets);
+}
+
+/* Ends an item, with the mutex locked; mixing runs unlocked. */
+static void complete(lt_prefetch *q, lt_batch_slot *s)
+{
+    if (s->done == s->count) {
+        if (s->targets && !s->status) {
+            pthread_mutex_unlock(&q->mutex);
+            mix(q, s);
+            pthread_mutex_lock(&q->mutex);
+        }
+        s->complete = true;
+    }
+    q->active--;
+    if (s->complete || q->active == 0)
+        pthread_cond_signal(&q->ready);
+}
+
+/* Waits until an item may be drawn, or stop; time spent on a full queue counts as idle. */
+static void wait_for_work(lt_prefetch *q)
+{
+    while (!q->stop
+           && (q->paused || q->next.number >= q->released + q->config.slots)) { /* invariant 1 */
+        bool full = !q->paused;
+        double begin = lt_seconds();
+        pthread_cond_wait(&q->work, &q->mutex);
+        if (full)
+            q->times.idle_seconds += lt_seconds() - begin;
+    }
+}
+
+static void *run(void *context)
+{
+    lt_prefetch *q = context;
+    lt_scratch scratch = {0};
+    lt_failures broken = {0};
+    lt_profile_thread("loader");
+    pthread_mutex_lock(&q->mutex);
+    for (;;) {
+        wait_for_work(q);
+        if (q->stop)
+            break;
+        work_item t = draw(q);
+        pthread_mutex_unlock(&q->mutex);
+        read_ahead(q, t);
+        lt_status st = make_sample(q, t, &scratch, &broken);
+        pthread_mutex_lock(&q->mutex);
+        finish(q, t, st, &scratch, &broken);
+        complete(q, &q->slot[t.number % q->config.slots]);
+    }
+    pthread_mutex_unlock(&q->mutex);
+    lt_failures_clear(&broken);
+    lt_scratch_clear(&scratch);
+    return NULL;
+}
+
+static lt_status start_threads(lt_prefetch *q)
+{
+    /* Signals are delivered to the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    lt_status st = LT_OK;
+    while (!st && q->started < q->config.threads) {
+        int error = pthread_create(&q->thread[q->started], NULL, run, q);
+        if (error)
+            st = lt_fail(LT_E_NOMEM, "data: no thread %d of %d: %s", q->started + 1,
+                         q->config.threads, strerror(error));
+        else
+            q->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return st;
+}
+
+lt_status lt_prefetch_new(lt_prefetch **out, const lt_prefetch_config *config)
+{
+    lt_prefetch *q = lt_alloc(1, sizeof *q);
+    if (!q)
+        return LT_E_NOMEM;
+    q->config = *config;
+    q->channels = lt_dataset_channels(config->dataset);
+    q->share = lt_sampler_share(&config->sampler);
+    q->paused = true;
+    pthread_mutex_init(&q->mutex, NULL);
+    pthread_cond_init(&q->work, NULL);
+    pthread_cond_init(&q->ready, NULL);
+    q->slot = lt_alloc((size_t)config->slots, sizeof *q->slot);
+    q->thread = lt_alloc((size_t)config->threads, sizeof *q->thread);
+    bool allocated = q->slot && q->thread;
+    for (int i = 0; allocated && i < config->slots; i++)
+        allocated = (q->slot[i].row = lt_alloc((size_t)config->batch, sizeof(lt_row))) != NULL;
+    lt_status st = allocated ? start_threads(q) : LT_E_NOMEM;
+    if (st)
+        lt_prefetch_free(&q);
+    else
+        *out = q;
+    return st;
+}
+
+void lt_prefetch_free(lt_prefetch **queue)
+{
+    lt_prefetch *q = *queue;
+    *queue = NULL;
+    if (!q)
+        return;
+    pthread_mutex_lock(&q->mutex);
+    q->stop = true;
+    pthread_cond_broadcast(&q->work);
+    pthread_mutex_unlock(&q->mutex);
+    for (int i = 0; i < q->started; i++)
+        pthread_join(q->thread[i], NULL);
+    for (int i = 0; q->slot && i < q->config.slots; i++) {
+        clear_reports(&q->slot[i]);
+        lt_free(q->slot[i].report);
+        lt_free(q->slot[i].row);
+    }
+    lt_free(q->slot);
+    lt_free(q->thread);
+    pthread_cond_destroy(&q->ready);
+    pthread_cond_destroy(&q->work);
+    pthread_mutex_destroy(&q->mutex);
+    lt_free(q);
+}
+
+void lt_prefetch_set_memory(lt_prefetch *q, int slot, uint8_t *pixels, int32_t *labels,
+                            float *targets)
+{
+    q->slot[slot].targets = targets;
+    q->slot[slot].pixels = pixels;
+    q->slot[slot].labels = labels;
+}
+
+void lt_prefetch_seek(lt_prefetch *q, int64_t number)
+{
+    LT_ASSERT(number >= 0); /* % of a negative number would index before the slots */
+    pthread_mutex_lock(&q->mutex);
+    q->paused = true;
+    while (q->active > 0) /* invariant 3 */
+        pthread_cond_wait(&q->ready, &q->mutex);
+    for (int i = 0; i < q->config.slots; i++)
+        q->slot[i].number = -1;
+    q->next = (work_item){.number = number};
+    q->released = number;
+    q->lent = false;
+    q->paused = false;
+    pthread_cond_broadcast(&q->work);
+    pthread_mutex_unlock(&q->mutex);
+}
+
+/* Complete batches that were not taken; they need not be consecutive. */
+static int count_ready(const lt_prefetch *q)
+{
+    int ready = 0;
+    for (int i = 0; i < q->config.slots; i++)
+        ready += q->slot[i].complete && q->slot[i].number >= q->released + q->lent;
+    return ready;
+}
+
+const lt_batch_slot *lt_prefetch_take(lt_prefetch *q, int *slot)
+{
+    pthread_mutex_lock(&q->mutex);
+    *slot = (int)(q->released % q->config.slots);
+    const lt_batch_slot *s = &q->slot[*slot];
+    q->times.ready += count_ready(q);
+    q->times.starved += s->number != q->released || !s->complete;
+    while (s->number != q->released || !s->complete)
+        pthread_cond_wait(&q->ready, &q->mutex);
+    q->lent = true;
+    pthread_mutex_unlock(&q->mutex);
+    return s;
+}
+
+const lt_batch_slot *lt_prefetch_peek(lt_prefetch *q)
+{
+    pthread_mutex_lock(&q->mutex);
+    const lt_batch_slot *s = &q->slot[(q->released + 1) % q->config.slots];
+    bool there = s->number == q->released + 1 && s->complete;
+    pthread_mutex_unlock(&q->mutex);
+    return there ? s : NULL;
+}
+
+void lt_prefetch_release(lt_prefetch *q)
+{
+    pthread_mutex_lock(&q->mutex);
+    q->released++;
+    q->lent = false;
+    pthread_cond_broadcast(&q->work);
+    pthread_mutex_unlock(&q->mutex);
+}
+
+lt_prefetch_times lt_prefetch_statistics(lt_prefetch *q)
+{
+    pthread_mutex_lock(&q->mutex);
+    lt_prefetch_times times = q->times;
+    times.queued = count_ready(q);
+    pthread_mutex_unlock(&q->mutex);
+    return times;
+}
