@@ -1,6 +1,6 @@
 /* --eval-json: collects what each picture was taken for, and which pictures are the most telling. */
 
-#include "details.h"
+#include "train/classify/details.h"
 
 #include "lather/ext/fail.h"
 

@@ -2,7 +2,7 @@
 #ifndef DETAILS_H
 #define DETAILS_H
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/json.h"
 

@@ -1,6 +1,6 @@
 /* The file of --eval-json: accuracy of each class, which classes are taken for which, and sample pictures. */
 
-#include "details.h"
+#include "train/classify/details.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"

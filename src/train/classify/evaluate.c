@@ -1,6 +1,6 @@
 /* Loss and metrics of the task over a data set. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 

@@ -1,7 +1,7 @@
 /* train_resnet50 export --weights FILE --output MODEL.onnx: network and weights for other runtimes. */
 
-#include "session.h"
 #include "train/onnx.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 

@@ -1,7 +1,7 @@
 /* How pictures become inputs. Each setting comes from the flag, else from the metadata of --weights, else it is the
  * usual one of this data or network; what is in force goes into the metadata of the weights that a run writes. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"

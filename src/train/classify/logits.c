@@ -1,6 +1,6 @@
 /* --save-logits: logits [N,classes] f32 and labels [N] i64 of every picture, in file order. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 #include "lather/safetensors.h"

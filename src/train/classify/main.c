@@ -1,6 +1,6 @@
 /* A program that trains image classifiers: lt_classifier_main(). */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 #include "lather/profile.h"

@@ -1,7 +1,7 @@
 /* What a file of weights says besides numbers: the names of its classes, how its pixels were normalised,
  * and what else turns a picture into its input. It stands in the metadata of model.safetensors, in checkpoints too. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"

@@ -1,6 +1,6 @@
 /* The pictures that predict's command line lists: files, folders, standard input, and lines of a file. */
 
-#include "predict.h"
+#include "train/classify/predict.h"
 
 #include "lather/ext/fail.h"
 

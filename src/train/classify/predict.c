@@ -1,6 +1,6 @@
 /* train_resnet50 predict --weights FILE IMAGE...: the likeliest classes of each picture. */
 
-#include "predict.h"
+#include "train/classify/predict.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"

@@ -2,7 +2,7 @@
 #ifndef PREDICT_H
 #define PREDICT_H
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/json.h"
 

@@ -1,6 +1,6 @@
 /* What predict prints of a picture: lines to read, JSON Lines, or CSV. Names come from files: they are escaped. */
 
-#include "predict.h"
+#include "train/classify/predict.h"
 
 #include "lather/ext/fail.h"
 #include "lather/text.h"

@@ -1,6 +1,6 @@
 /* Where the pictures come from. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 #include "lather/text.h"

@@ -1,8 +1,8 @@
 /* Image classification: labels, or the soft targets of mixed images, against the softmax of the model's output. */
 
-#include "task.h"
+#include "train/classify/task.h"
 
-#include "details.h"
+#include "train/classify/details.h"
 
 #include "lather/ext/fail.h"
 

@@ -1,6 +1,6 @@
 /* A small picture that a page can hold: a BMP file in a data URI. BMP, because it needs no compressor; at most 12 kB. */
 
-#include "details.h"
+#include "train/classify/details.h"
 
 #include <stdlib.h>
 #include <string.h>

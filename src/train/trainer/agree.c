@@ -1,6 +1,6 @@
 /* What ranks must have in common, and the lists that rank 0 writes for all. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 

@@ -1,6 +1,6 @@
 /* The options of a training program: parser, --help, config file and man page come from them. */
 
-#include "arguments.h"
+#include "train/trainer/arguments.h"
 
 #include "lather/ext/fail.h"
 #include "lather/loader.h"

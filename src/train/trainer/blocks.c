@@ -1,7 +1,7 @@
 /* The table of Shampoo's blocks: how many of which shape, what they keep, what they cost by the model
  * that also deals them out to ranks, and how even that came out. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 #include "lather/shampoo_report.h"

@@ -2,7 +2,7 @@
  * read-back and without a choice by what is on the device. Data is at fixed addresses; what changes from step to
  * step lies in device memory. */
 
-#include "step.h"
+#include "train/trainer/step.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/view.h"

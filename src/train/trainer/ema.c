@@ -1,7 +1,7 @@
 /* The average of the weights in a run: lather/ema.h, and its tensors under the names that a
  * checkpoint keeps them by. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 

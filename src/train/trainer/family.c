@@ -1,6 +1,6 @@
 /* Functions of a model family, and what stands in for those that it leaves out. */
 
-#include "family.h"
+#include "train/trainer/family.h"
 
 #include "lather/checkpoint.h"
 #include "lather/ext/fail.h"

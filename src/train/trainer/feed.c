@@ -1,6 +1,6 @@
 /* What the loader's counters say of an epoch: whether it or the computation held the run up. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include <math.h>
 #include <stdio.h>

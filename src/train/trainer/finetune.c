@@ -1,6 +1,6 @@
 /* --freeze, --freeze-bn and --param-group: what applies to parameters whose name matches a pattern. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 

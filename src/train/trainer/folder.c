@@ -1,7 +1,7 @@
 /* The run folder before the run: it is locked, a run that is in it is gone on with, set aside or refused, and the
  * checkpoint to go on from is found, as network and input come from it. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 

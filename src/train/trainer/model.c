@@ -1,7 +1,7 @@
 /* Which model a run has: that of the checkpoint it goes on from, of --weights, or of the flags; and saying it, so
  * that weights, checkpoints and config.yaml tell it without the file that it came from. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 

@@ -1,7 +1,7 @@
 /* The optimizer and the schedule that the arguments describe. */
 
-#include "session.h"
-#include "shampoo.h"
+#include "train/trainer/session.h"
+#include "train/trainer/shampoo.h"
 
 #include "lather/ext/fail.h"
 #include "lather/shampoo_report.h"

@@ -1,6 +1,6 @@
 /* Several ranks: processes that mpirun, srun or torchrun started train one model together. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 #include "lather/shard.h"

@@ -1,8 +1,8 @@
 /* --recipe NAME: settings of a known run from a file of recipes/, below what the command line and
  * --config say. And the subcommand reproduce. */
 
-#include "places.h"
-#include "session.h"
+#include "train/trainer/places.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 

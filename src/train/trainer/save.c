@@ -1,6 +1,6 @@
 /* Checkpoints of a run: loading the one to go on from, saving. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 

@@ -2,9 +2,9 @@
 #ifndef SESSION_H
 #define SESSION_H
 
-#include "arguments.h"
-#include "family.h"
-#include "task.h"
+#include "train/classify/task.h"
+#include "train/trainer/arguments.h"
+#include "train/trainer/family.h"
 
 #include "lather/checkpoint.h"
 #include "lather/data.h"

@@ -1,6 +1,6 @@
 /* Opening what a run needs, in the order in which one part needs another. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 

@@ -1,6 +1,6 @@
 /* Shampoo's settings: from a preset and from flags to its config. One table has both directions. */
 
-#include "shampoo.h"
+#include "train/trainer/shampoo.h"
 
 #include "lather/ext/fail.h"
 

@@ -2,7 +2,7 @@
 #ifndef SHAMPOO_H
 #define SHAMPOO_H
 
-#include "arguments.h"
+#include "train/trainer/arguments.h"
 
 #include "lather/shampoo.h"
 

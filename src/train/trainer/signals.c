@@ -1,6 +1,6 @@
 /* Signals that ask a run to stop after its step, and those in whose place write() fails. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include <errno.h>
 #include <signal.h>

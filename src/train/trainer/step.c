@@ -2,7 +2,7 @@
  * a queue the host may begin the next step in between, so what is read back has two buffers. capture.c has
  * the work itself. */
 
-#include "step.h"
+#include "train/trainer/step.h"
 
 #include "base/alloc.h"
 

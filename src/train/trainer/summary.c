@@ -1,7 +1,7 @@
 /* What a run will need, said before its first step, and refused if the machine has not got it. */
 
-#include "session.h"
-#include "shampoo.h"
+#include "train/trainer/session.h"
+#include "train/trainer/shampoo.h"
 
 #include "lather/ext/fail.h"
 

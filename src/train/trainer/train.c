@@ -1,6 +1,6 @@
 /* The training loop: micro-batches make an update, updates an epoch, epochs a run. */
 
-#include "session.h"
+#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"
