@@ -130,64 +130,68 @@ static inline int64_t lt_cpu_inverse_work(int64_t n)
     return size * (size + 16) + 2 * b * b + 3 * size * b;
 }
 
+/* The list of kernels, each a row X(result, name, (parameters), arguments), of which the table of
+ * every instruction set is made. These are compiled for each storage from NAME_any(arguments, storage): */
+#define LT_CPU_KERNELS_OF_STORAGE(X)                                                               \
+    X(void, add, (const void *a, const void *b, void *y, int64_t count), a, b, y, count)           \
+    X(void, mul, (const void *a, const void *b, void *y, int64_t count), a, b, y, count)           \
+    X(void, relu, (const void *x, void *y, int64_t count), x, y, count)                            \
+    X(void, relu_grad, (const void *dy, const void *y, void *dx, int64_t count), dy, y, dx, count) \
+    X(void, scale, (float factor, const void *x, void *y, int64_t count), factor, x, y, count)     \
+    X(void, pointwise, (const lt_pointwise_row *row, int64_t count), row, count)                   \
+    X(void, normalize,                                                                             \
+      (const uint8_t *x, const float *mean, const float *deviation, int64_t channels, void *y,     \
+       int64_t pixels),                                                                            \
+      x, mean, deviation, channels, y, pixels)                                                     \
+    X(void, add_rows, (const void *x, int64_t rows, int64_t channels, float *sum), x, rows,        \
+      channels, sum)                                                                               \
+    X(void, repeat_row, (float factor, const void *x, int64_t rows, int64_t channels, void *y),    \
+      factor, x, rows, channels, y)                                                                \
+    X(void, bn_moments, (const void *x, int64_t rows, int64_t channels, float *mean, float *m2),   \
+      x, rows, channels, mean, m2)                                                                 \
+    X(void, bn_apply, (const lt_bn_apply *in, int64_t begin, int64_t end), in, begin, end)         \
+    X(void, bn_grad_sums,                                                                          \
+      (const lt_bn_grad *in, int64_t begin, int64_t end, float *sum, float *product), in, begin,   \
+      end, sum, product)                                                                           \
+    X(void, bn_grad_x, (const lt_bn_grad *in, int64_t begin, int64_t end), in, begin, end)         \
+    X(void, max_window, (const lt_max_window *in), in)                                             \
+    X(void, max_grad, (const lt_max_grad *in), in)                                                 \
+    X(void, sum_window, (const lt_max_window *in, float factor), in, factor)                       \
+    X(double, log_sum_exp, (const void *z, int64_t count), z, count)                               \
+    X(double, cross, (const void *z, const float *target, int64_t count, double lse), z, target,   \
+      count, lse)                                                                                  \
+    X(void, xent_grad, (const lt_xent_grad *in), in)
+
+/* and these, whose data are what their parameters say, are functions of their names: */
+#define LT_CPU_KERNELS(X)                                                                      \
+    X(void, narrow_all, (const float *x, void *y, int64_t count))                              \
+    X(void, widen_all, (const void *x, float *y, int64_t count))                               \
+    X(double, square_sum, (const float *x, double factor, int64_t count))                      \
+    X(void, sgd, (const lt_sgd_numbers *n, float *p, const float *g, float *m, int64_t count)) \
+    X(void, adagrad,                                                                           \
+      (const lt_adam_numbers *n, float *p, const float *g, float *s, int64_t count))           \
+    X(void, adam,                                                                              \
+      (const lt_adam_numbers *n, float *p, const float *g, float *m, float *v, int64_t count)) \
+    X(void, lerp, (float weight, float *x, const float *to, int64_t count))                    \
+    X(void, vec_row, (const lt_vec_row *row))                                                  \
+    X(void, product_pack, (const lt_panel *panel, float *to))                                  \
+    X(void, product_tile,                                                                      \
+      (const float *a, const float *b, int64_t depth, const lt_tile_save *save, float *y))     \
+    X(void, product_mirror,                                                                    \
+      (const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y, int64_t step_y))  \
+    X(bool, add_inverse, (const lt_inverse_term *term))                                        \
+    X(bool, add_inverse_f64, (const lt_inverse_term *term))                                    \
+    X(bool, add_inverse_wide, (const lt_inverse_term *term))
+
+#define LT_CPU_KERNEL(result, name, parameters, ...) result(*name) parameters;
 typedef struct lt_cpu_kernels {
     struct {
-        void (*add)(const void *a, const void *b, void *y, int64_t count);
-        void (*mul)(const void *a, const void *b, void *y, int64_t count);
-        void (*relu)(const void *x, void *y, int64_t count);
-        void (*relu_grad)(const void *dy, const void *y, void *dx, int64_t count);
-        void (*scale)(float factor, const void *x, void *y, int64_t count);
-        void (*pointwise)(const lt_pointwise_row *row, int64_t count);
-        /* y = (x - mean) / deviation, by channel */
-        void (*normalize)(const uint8_t *x, const float *mean, const float *deviation,
-                          int64_t channels, void *y, int64_t pixels);
-        /* sum[c] += every row's channel c */
-        void (*add_rows)(const void *x, int64_t rows, int64_t channels, float *sum);
-        /* y[r][c] = factor * x[c] */
-        void (*repeat_row)(float factor, const void *x, int64_t rows, int64_t channels, void *y);
-
-        void (*bn_moments)(const void *x, int64_t rows, int64_t channels, float *mean, float *m2);
-        void (*bn_apply)(const lt_bn_apply *in, int64_t begin, int64_t end);
-        void (*bn_grad_sums)(const lt_bn_grad *in, int64_t begin, int64_t end, float *sum,
-                             float *product);
-        void (*bn_grad_x)(const lt_bn_grad *in, int64_t begin, int64_t end);
-
-        void (*max_window)(const lt_max_window *in);
-        void (*max_grad)(const lt_max_grad *in);
-        /* y = factor times the sum of the window; without index */
-        void (*sum_window)(const lt_max_window *in, float factor);
-
-        double (*log_sum_exp)(const void *z, int64_t count);
-        /* sum of target * (z - lse); target may be NULL: all 1 */
-        double (*cross)(const void *z, const float *target, int64_t count, double lse);
-        void (*xent_grad)(const lt_xent_grad *in);
+        LT_CPU_KERNELS_OF_STORAGE(LT_CPU_KERNEL)
     } of[LT_STORES];
-    void (*narrow)(const float *x, void *y, int64_t count); /* to bf16 */
-    void (*widen)(const void *x, float *y, int64_t count);
-
-    double (*square_sum)(const float *x, double factor, int64_t count);
-    void (*sgd)(const lt_sgd_numbers *n, float *p, const float *g, float *m, int64_t count);
-    void (*adagrad)(const lt_adam_numbers *n, float *p, const float *g, float *s, int64_t count);
-    void (*adam)(const lt_adam_numbers *n, float *p, const float *g, float *m, float *v,
-                 int64_t count);
-    void (*lerp)(float weight, float *x, const float *to, int64_t count);
-
-    void (*vec_row)(const lt_vec_row *row);
-
+    LT_CPU_KERNELS(LT_CPU_KERNEL)
     int tile_rows, tile_cols; /* at most 16 and 64; the widths of a's and b's panels */
-    void (*product_pack)(const lt_panel *panel, float *to);
-    /* y [rows, cols] = alpha * a' b + beta * y, of two packed panels */
-    void (*product_tile)(const float *a, const float *b, int64_t depth, const lt_tile_save *save,
-                         float *y);
-    /* y[j][i] = x[i][j] */
-    void (*product_mirror)(const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y,
-                           int64_t step_y);
-
-    /* In f32, in f64, and f32 data in f64. false: a + shift I is not positive definite. */
-    bool (*add_inverse)(const lt_inverse_term *term);
-    bool (*add_inverse_f64)(const lt_inverse_term *term);
-    bool (*add_inverse_wide)(const lt_inverse_term *term);
 } lt_cpu_kernels;
+#undef LT_CPU_KERNEL
 
 extern const lt_cpu_kernels lt_cpu_kernels_generic, lt_cpu_kernels_avx2, lt_cpu_kernels_avx512,
     lt_cpu_kernels_avx512_bf16;

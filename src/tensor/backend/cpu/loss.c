@@ -78,7 +78,7 @@ static double cross_target(const job *j, int64_t n, double lse)
     if (j->store == LT_STORE_F32)
         own = ((const float *)z)[label];
     else
-        j->kernels->widen((const uint16_t *)z + label, &own, 1);
+        j->kernels->widen_all((const uint16_t *)z + label, &own, 1);
     return (double)own - lse;
 }
 

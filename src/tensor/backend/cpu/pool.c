@@ -167,7 +167,7 @@ static void mean_image(void *context, int64_t begin, int64_t end, int64_t chunk)
         char *y = (char *)j->y->data + (size_t)(n * c) * j->size;
         j->kernels->of[LT_STORE_F32].scale(factor, sum, sum, c);
         if (j->store == LT_STORE_BF16)
-            j->kernels->narrow(sum, (uint16_t *)(void *)y, c);
+            j->kernels->narrow_all(sum, (uint16_t *)(void *)y, c);
         else
             memcpy(y, sum, (size_t)c * sizeof *sum);
     }

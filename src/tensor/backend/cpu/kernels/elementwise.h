@@ -55,6 +55,7 @@ ALWAYS void normalize_any(const uint8_t *x, const float *mean, const float *devi
     }
 }
 
+/* sum[c] += every row's channel c. */
 ALWAYS void add_rows_any(const void *x, int64_t rows, int64_t channels, float *sum, lt_cpu_store s)
 {
     enum { AT_ONCE = 8 };
@@ -69,6 +70,7 @@ ALWAYS void add_rows_any(const void *x, int64_t rows, int64_t channels, float *s
     }
 }
 
+/* y[r][c] = factor * x[c]. */
 ALWAYS void repeat_row_any(float factor, const void *x, int64_t rows, int64_t channels, void *y,
                            lt_cpu_store s)
 {
@@ -77,6 +79,7 @@ ALWAYS void repeat_row_any(float factor, const void *x, int64_t rows, int64_t ch
         FOR_LANES(c, n, channels, { save(y, r * channels + c, f * load(x, c, n, s), n, s); });
 }
 
+/* To bf16, and back. */
 static void narrow_all(const float *x, void *y, int64_t count)
 {
     FOR_LANES(i, n, count, {

@@ -24,6 +24,7 @@ ALWAYS void save_row(const lt_tile_save *s, const vec sum[TILE_VECS], int cols, 
     }
 }
 
+/* y [rows, cols] = alpha * a' b + beta * y, of two packed panels. */
 static void product_tile(const float *a, const float *b, int64_t depth, const lt_tile_save *s,
                          float *y)
 {
@@ -174,6 +175,7 @@ ALWAYS void mirror_square(const float *x, int64_t step_x, float *y, int64_t step
         *(loose_vec *)(y + k * step_y) = row[k];
 }
 
+/* y[j][i] = x[i][j]. */
 static void product_mirror(const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y,
                            int64_t step_y)
 {
