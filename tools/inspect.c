@@ -226,29 +226,72 @@ static int show_file(const char *path, const arguments *a)
     return 0;
 }
 
+static void print_quoted(const char *key, const char *text)
+{
+    putchar(',');
+    inspect_quoted(key);
+    putchar(':');
+    inspect_quoted(text);
+}
+
+static void print_state_json(const char *path, const lt_checkpoint_state *s)
+{
+    printf("\"path\":");
+    inspect_quoted(path);
+    printf(",\"step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"batch\":%" PRId64, s->step, s->epoch,
+           s->batch);
+    for (int i = 0; i < s->facts; i++)
+        if (!s->fact[i].later && !s->fact[i].is_number)
+            print_quoted(s->fact[i].key, s->fact[i].text);
+    print_quoted("optim", s->optim);
+    for (int i = 0; i < s->facts; i++)
+        if (!s->fact[i].later && s->fact[i].is_number) {
+            putchar(',');
+            inspect_quoted(s->fact[i].key);
+            printf(":%" PRId64, s->fact[i].number);
+        }
+    printf(",\"seed\":\"%" PRIu64 "\"", s->seed);
+    char key[LT_CHECKPOINT_NAME + 8], shown[2 * LT_CHECKPOINT_NAME];
+    snprintf(key, sizeof key, "best_%s", s->best_name);
+    if (*s->best_name)
+        inspect_number(lt_text_escape(shown, sizeof shown, key), s->best);
+}
+
+static void print_best(const lt_checkpoint_state *s)
+{
+    char name[2 * LT_CHECKPOINT_NAME];
+    if (!*s->best_name || s->best_step < 1)
+        return;
+    if (!strcmp(s->best_name, "top1"))
+        printf("best top-1 %.2f %%", s->best);
+    else
+        printf("best %s %.6g", lt_text_escape(name, sizeof name, s->best_name), s->best);
+    printf(" at step %" PRId64 "\n", s->best_step);
+}
+
 void inspect_state(const char *path, const lt_checkpoint_state *s, bool json)
 {
     if (json) {
-        printf("\"path\":");
-        inspect_quoted(path);
-        printf(",\"step\":%" PRId64 ",\"epoch\":%" PRId64 ",\"batch\":%" PRId64 ",\"arch\":",
-               s->step, s->epoch, s->batch);
-        inspect_quoted(s->arch);
-        printf(",\"optim\":");
-        inspect_quoted(s->optim);
-        printf(",\"classes\":%d,\"seed\":\"%" PRIu64 "\"", s->classes, s->seed);
-        inspect_number("best_top1", s->best_top1);
+        print_state_json(path, s);
         return;
     }
-    char *arch = escape(s->arch), *optim = escape(s->optim), *shown = escape(path);
-    printf("%s: complete, checksums hold\n%s, %d classes, optimizer %s, step %" PRId64
-           ", epoch %" PRId64 ", batch %" PRId64 ", seed %" PRIu64 "\n",
-           shown, arch, s->classes, optim, s->step, s->epoch, s->batch, s->seed);
-    free(arch);
+    char *optim = escape(s->optim), *shown = escape(path);
+    printf("%s: complete, checksums hold\n", shown);
+    for (int i = 0; i < s->facts; i++) {
+        char *text = escape(s->fact[i].text), *key = escape(s->fact[i].key);
+        if (!s->fact[i].later && !s->fact[i].is_number)
+            printf("%s, ", text);
+        else if (!s->fact[i].later)
+            printf("%" PRId64 " %s, ", s->fact[i].number, key);
+        free(text);
+        free(key);
+    }
+    printf("optimizer %s, step %" PRId64 ", epoch %" PRId64 ", batch %" PRId64 ", seed %" PRIu64
+           "\n",
+           optim, s->step, s->epoch, s->batch, s->seed);
     free(optim);
     free(shown);
-    if (s->best_top1 >= 0)
-        printf("best top-1 %.2f %% at step %" PRId64 "\n", s->best_top1, s->best_step);
+    print_best(s);
     putchar('\n');
 }
 

@@ -12,8 +12,7 @@ typedef struct lt_checkpoint_tensor {
     lt_tensor *tensor;
 } lt_checkpoint_tensor;
 
-/** A text to keep with weights, in the metadata of their file: {"class_names", "cat\ndog"}. Borrowed;
- *  lt_safetensors_metadata() reads it. */
+/** A text for the metadata of a file of weights: {"class_names", "cat\ndog"}. Borrowed. */
 typedef struct lt_weights_note {
     const char *key, *value;
 } lt_weights_note;
@@ -29,32 +28,62 @@ typedef struct lt_checkpoint_parts {
     size_t note_count;
 } lt_checkpoint_parts;
 
-enum { LT_CHECKPOINT_NAME = 64 };
+enum { LT_CHECKPOINT_NAME = 64, LT_CHECKPOINT_SUMS = 8, LT_CHECKPOINT_FACTS = 8 };
 
-/** Where the run is: state.json. Random numbers are counter-based, so seed and counters are all. */
+/** A sum over the epoch so far: {"loss", 12.5} is "epoch_loss" in state.json. */
+typedef struct lt_checkpoint_sum {
+    char name[LT_CHECKPOINT_NAME];
+    double value;
+} lt_checkpoint_sum;
+
+/** What is trained, in the program's words: {"arch", "resnet50"}, {"classes", .is_number = true,
+ *  .number = 10}. In state.json texts stand in front of numbers. */
+typedef struct lt_checkpoint_fact {
+    char key[LT_CHECKPOINT_NAME], text[LT_CHECKPOINT_NAME];
+    int64_t number;
+    bool is_number;
+    bool later; /**< behind all others there: files of earlier versions may lack it */
+} lt_checkpoint_fact;
+
+/** Where the run is: state.json. Random numbers are counter-based, so seed and counters are all.
+ *  A task's own numbers are there by names that it gives. */
 typedef struct lt_checkpoint_state {
-    int64_t step;         /**< attempts done, skipped ones included */
-    int64_t epoch, batch; /**< next batch: of this epoch, this index */
-    int64_t images;       /**< seen since the start */
+    int64_t step;                  /**< attempts done, skipped ones included */
+    int64_t epoch, batch;          /**< next batch: of this epoch, this index */
+    int64_t samples;               /**< seen since the start */
+    char unit[LT_CHECKPOINT_NAME]; /**< of samples, plural: "images", "tokens"; "": "samples" */
     uint64_t seed;
     double loss_scale;
-    int loss_good_steps; /**< steps since the scale last changed; -1: it is fixed */
-    double best_top1;    /**< percent; negative: none yet */
-    int64_t best_step;
-    double seconds; /**< trained so far */
-    /** Sums over the epoch so far, so that its record comes out the same after a resume. */
-    double epoch_loss, epoch_correct, epoch_seconds;
-    int64_t epoch_images;
+    int loss_good_steps;                /**< steps since the scale last changed; -1: it is fixed */
+    char best_name[LT_CHECKPOINT_NAME]; /**< the metric that it goes by; "": none */
+    double best;                        /**< its value at best_step */
+    int64_t best_step;                  /**< 0: none yet */
+    double seconds;                     /**< trained so far */
+    /** Of the epoch so far, so that its record comes out the same after a resume. */
+    double epoch_seconds;
+    int64_t epoch_samples;
+    lt_checkpoint_sum sum[LT_CHECKPOINT_SUMS];
+    int sums;
     int epoch_recorded; /**< 1: nothing was trained since the last record of an epoch; 0: something
                            was; -1: unknown, in files of earlier versions */
     int64_t ema_updates;
     char run[LT_CHECKPOINT_NAME]; /**< lt_run_new_id(); "": none, as in files of earlier versions */
-    char arch[LT_CHECKPOINT_NAME], optim[LT_CHECKPOINT_NAME];
-    char network[LT_CHECKPOINT_NAME]; /**< what arch leaves open, in the program's words */
-    int classes;
-    int64_t global_batch; /**< pictures of an update, all ranks together; 0: unknown */
+    char optim[LT_CHECKPOINT_NAME];
+    lt_checkpoint_fact fact[LT_CHECKPOINT_FACTS];
+    int facts;
+    int64_t global_batch; /**< samples of an update, all ranks together; 0: unknown */
     int ranks, threads;   /**< ranks 0: 1. Bit-equal resume needs the same */
 } lt_checkpoint_state;
+
+/** The fact of that key, or NULL. Borrowed from the state. */
+LT_API const lt_checkpoint_fact *lt_checkpoint_find_fact(const lt_checkpoint_state *state,
+                                                         const char *key);
+
+/** Whether a run that counts and measures as `now` says can go on from a state read from path.
+ *  Errors: LT_E_ARG, naming the unit, the metric or the sum that is another. */
+LT_API LT_MUST_CHECK lt_status lt_checkpoint_check_task(const char *path,
+                                                        const lt_checkpoint_state *found,
+                                                        const lt_checkpoint_state *now);
 
 typedef struct lt_checkpoint_policy {
     int keep;     /**< newest checkpoints of this run to keep, besides best; 0: all */

@@ -16,9 +16,20 @@ typedef enum lt_progress {
     LT_PROGRESS_OFF
 } lt_progress;
 
+/** How the bar and the lines show a metric: {"top1", "top-1", "%"}, {"val_loss", "| val loss", NULL}.
+ *  With a unit it has two digits behind the point, else four. */
+typedef struct lt_metric_label {
+    const char *name, *label, *unit;
+} lt_metric_label;
+
 typedef struct lt_run_config {
     const lt_options *options; /**< for config.yaml and env.json; may be NULL. Borrowed */
     lt_progress progress;
+    /** What is counted, plural, and its short form in the bar: "images", "img"; NULL: "samples".
+     *  Records then have "images_per_second". Borrowed, as labels are. */
+    const char *unit, *unit_short;
+    const lt_metric_label *label; /**< of the metrics shown; others are shown by their names */
+    size_t labels;
     int64_t log_every;       /**< steps between plain lines; 0: 50 */
     int64_t flush_every;     /**< steps between flushes of metrics.jsonl; 0: 1 */
     int64_t total_steps;     /**< of the whole run, for the estimate; 0: unknown */
@@ -39,21 +50,23 @@ LT_API LT_MUST_CHECK lt_status lt_run_open(lt_run **out, const char *folder,
 /** Flushes and closes; ends the bar. *run may be NULL. */
 LT_API void lt_run_close(lt_run **run);
 
-/** A further number of a record: {"gradient_norm", 1.5}. */
-typedef struct lt_run_value {
-    const char *key;
-    double value;
-} lt_run_value;
+/** A number of a record: {"top1", 71.3}. */
+typedef struct lt_metric {
+    const char *name; /**< its key in metrics.jsonl, and in TensorBoard's tag */
+    double value;     /**< NAN: not known, left out */
+} lt_metric;
 
-/** One step. NAN: not known, left out. Accuracies in percent. */
+/** One step. NAN: not known, left out. */
 typedef struct lt_run_step_record {
-    int64_t step;  /**< 1 after the first */
-    int64_t epoch; /**< 0 in the first */
-    double loss, top1, lr;
-    int64_t images;      /**< of all ranks in this step */
-    double seconds;      /**< of this step */
-    double data_seconds; /**< of that, waiting for data */
-    const lt_run_value *extra;
+    int64_t step;            /**< 1 after the first */
+    int64_t epoch;           /**< 0 in the first */
+    const lt_metric *metric; /**< the same ones in each step, as the bar smooths them by index */
+    size_t metrics;
+    double lr;
+    int64_t samples;        /**< of all ranks in this step */
+    double seconds;         /**< of this step */
+    double data_seconds;    /**< of that, waiting for data */
+    const lt_metric *extra; /**< written behind all of these, not shown */
     size_t extra_count;
 } lt_run_step_record;
 
@@ -63,9 +76,10 @@ LT_API LT_MUST_CHECK lt_status lt_run_step(lt_run *run, const lt_run_step_record
 /** One epoch. NAN: not known, left out. */
 typedef struct lt_run_epoch_record {
     int64_t epoch, step;
-    double train_loss, train_top1, val_loss, val_top1, val_top5;
+    const lt_metric *metric; /**< {"train_loss", 2.1}, {"val_top1", 60} */
+    size_t metrics;
     double seconds, eval_seconds; /**< training without evaluation; evaluation */
-    const lt_run_value *extra;
+    const lt_metric *extra;
     size_t extra_count;
 } lt_run_epoch_record;
 

@@ -43,6 +43,11 @@ LT_MUST_CHECK lt_status lt_checkpoint_write_state(const char *folder,
 LT_MUST_CHECK lt_status lt_checkpoint_read_state(const char *folder, lt_json **json,
                                                  lt_checkpoint_state *state);
 
+enum { LT_CHECKPOINT_KEY = LT_CHECKPOINT_NAME + 8 };
+/* The key of the samples' count: "images", "epoch_images". Returns key. */
+const char *lt_checkpoint_count_key(const lt_checkpoint_state *state, bool of_epoch,
+                                    char key[LT_CHECKPOINT_KEY]);
+
 /* Errors: LT_E_FORMAT, naming the first counter out of its range, and the range. */
 LT_MUST_CHECK lt_status lt_checkpoint_check_state(const lt_checkpoint_state *state);
 /* The same for the optimizer's numbers behind so many steps; step is in its range. NULL: none. */

@@ -34,8 +34,8 @@ typedef struct counter {
 /* A limit stands in front of what it limits. */
 static const counter counters[] = {
     COUNTER(step, step),        COUNTER(epoch, step),
-    COUNTER(batch, batch),      COUNTER(images, images),
-    COUNTER(best_step, step),   COUNTER(epoch_images, images),
+    COUNTER(batch, batch),      COUNTER(samples, samples),
+    COUNTER(best_step, step),   COUNTER(epoch_samples, samples),
     COUNTER(ema_updates, step), COUNTER(global_batch, global_batch),
 };
 
@@ -48,8 +48,9 @@ typedef struct small {
 enum { MOST_PROCESSES = 1 << 20 };
 
 static const small smalls[] = {
-    NUMBER(classes, 0, INT32_MAX),      NUMBER(ranks, 0, MOST_PROCESSES),
-    NUMBER(threads, 0, MOST_PROCESSES), NUMBER(loss_good_steps, -1, INT32_MAX),
+    NUMBER(ranks, 0, MOST_PROCESSES),
+    NUMBER(threads, 0, MOST_PROCESSES),
+    NUMBER(loss_good_steps, -1, INT32_MAX),
     NUMBER(epoch_recorded, -1, 1),
 };
 
@@ -59,12 +60,10 @@ typedef struct real {
     double low, high;
 } real;
 
-/* The sum of losses may be anything: a run that diverged has it. */
+/* The sums and the best metric are a task's, and may be anything: a run that diverged has it. */
 static const real reals[] = {
     NUMBER(loss_scale, 0, (double)FLT_MAX),
-    NUMBER(best_top1, -HUGE_VAL, 100),
     NUMBER(seconds, 0, 1e15),
-    NUMBER(epoch_correct, 0, 0x1p53),
     NUMBER(epoch_seconds, 0, 1e15),
 };
 #undef COUNTER
@@ -79,13 +78,25 @@ static lt_status check_integer(const char *key, int64_t value, int64_t low, int6
                    low, high);
 }
 
+/* As state.json has it: the two counts of samples are named by their unit. */
+static const char *name_of(const counter *c, const lt_checkpoint_state *state,
+                           char key[LT_CHECKPOINT_KEY])
+{
+    const bool of_epoch = c->offset == offsetof(lt_checkpoint_state, epoch_samples);
+    if (of_epoch || c->offset == offsetof(lt_checkpoint_state, samples))
+        return lt_checkpoint_count_key(state, of_epoch, key);
+    return c->key;
+}
+
 lt_status lt_checkpoint_check_state(const lt_checkpoint_state *state)
 {
     const char *base = (const char *)state;
+    char key[LT_CHECKPOINT_KEY];
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
         const counter *c = &counters[i];
         const int64_t limit = *(const int64_t *)(const void *)(base + c->limit);
-        LT_TRY(check_integer(c->key, *(const int64_t *)(const void *)(base + c->offset), 0,
+        LT_TRY(check_integer(name_of(c, state, key),
+                             *(const int64_t *)(const void *)(base + c->offset), 0,
                              c->limit == c->offset ? most : limit));
     }
     for (size_t i = 0; i < sizeof smalls / sizeof *smalls; i++)
@@ -98,7 +109,8 @@ lt_status lt_checkpoint_check_state(const lt_checkpoint_state *state)
             return lt_fail(LT_E_FORMAT, "'%s' %.17g is not in [%g,%g]", r->key, value, r->low,
                            r->high);
     }
-    return LT_OK;
+    return isnan(state->best) ? lt_fail(LT_E_FORMAT, "'best_%s' is not a number", state->best_name)
+                              : LT_OK;
 }
 
 lt_status lt_checkpoint_check_numbers(const lt_json_value *numbers, int64_t step)

@@ -276,7 +276,7 @@ lt_status lt_checkpoint_mend(const char *folder, const lt_checkpoint_state *stat
         return LT_E_NOMEM;
     lt_commit_clean(checkpoints);
     lt_status st = point_again(checkpoints, "latest", state->step);
-    if (!st && state->best_top1 >= 0)
+    if (!st && state->best_step > 0)
         st = point_again(checkpoints, "best", state->best_step);
     lt_free(checkpoints);
     return st;

@@ -42,10 +42,13 @@ void lt_bar_begin(lt_bar *bar, FILE *out, const lt_run_config *config)
                     .total_epochs = config->total_epochs,
                     .first_step = config->resume_step,
                     .begin = lt_clock_seconds(),
-                    .loss = (double)NAN,
-                    .top1 = (double)NAN,
+                    .label = config->label,
+                    .labels = config->labels,
+                    .unit = config->unit_short ? config->unit_short : "samples",
                     .rate = (double)NAN,
                     .wait = (double)NAN};
+    for (int i = 0; i < LT_BAR_METRICS; i++)
+        bar->metric[i] = (double)NAN;
 }
 
 const char *lt_duration_text(double seconds, char *text)
@@ -58,6 +61,20 @@ const char *lt_duration_text(double seconds, char *text)
     return text;
 }
 
+size_t lt_bar_metric(const lt_bar *bar, const char *name, double value, char *text, size_t size)
+{
+    const lt_metric_label plain = {.name = name, .label = name}, *l = &plain;
+    for (size_t i = 0; i < bar->labels; i++)
+        if (!strcmp(bar->label[i].name, name))
+            l = &bar->label[i];
+    *text = 0;
+    if (isnan(value))
+        return 0;
+    int bytes = snprintf(text, size, " %s %.*f%s%s", l->label, l->unit ? 2 : 4, value,
+                         l->unit ? " " : "", l->unit ? l->unit : "");
+    return bytes < 0 ? 0 : (size_t)bytes < size ? (size_t)bytes : size - 1;
+}
+
 static void smooth(double *mean, double value)
 {
     if (isnan(value))
@@ -67,10 +84,10 @@ static void smooth(double *mean, double value)
 
 static void update(lt_bar *bar, const lt_run_step_record *r)
 {
-    smooth(&bar->loss, r->loss);
-    smooth(&bar->top1, r->top1);
+    for (size_t i = 0; i < r->metrics && i < LT_BAR_METRICS; i++)
+        smooth(&bar->metric[i], r->metric[i].value);
     if (r->seconds > 0) {
-        smooth(&bar->rate, (double)r->images / r->seconds);
+        smooth(&bar->rate, (double)r->samples / r->seconds);
         smooth(&bar->wait, 100 * r->data_seconds / r->seconds);
         bar->step_seconds = bar->step_seconds > 0
                                 ? MEMORY * bar->step_seconds + (1 - MEMORY) * r->seconds
@@ -81,7 +98,7 @@ static void update(lt_bar *bar, const lt_run_step_record *r)
 /* "loss 2.31  top-1 41.2 %  310 img/s  data 3 %  eta 4:10" */
 static void describe(const lt_bar *bar, const lt_run_step_record *r, char *text, size_t size)
 {
-    char eta[32];
+    char eta[32], one[64];
     size_t used = 0;
     text[0] = 0;
 #define APPEND(...)                                                          \
@@ -89,12 +106,11 @@ static void describe(const lt_bar *bar, const lt_run_step_record *r, char *text,
         if (used < size)                                                     \
             used += (size_t)snprintf(text + used, size - used, __VA_ARGS__); \
     } while (0)
-    if (!isnan(bar->loss))
-        APPEND("loss %.4f  ", bar->loss);
-    if (!isnan(bar->top1))
-        APPEND("top-1 %.2f %%  ", bar->top1);
+    for (size_t i = 0; i < r->metrics && i < LT_BAR_METRICS; i++)
+        if (lt_bar_metric(bar, r->metric[i].name, bar->metric[i], one, sizeof one))
+            APPEND("%s  ", one + 1);
     if (!isnan(bar->rate))
-        APPEND("%.*f img/s  ", bar->rate < 100 ? 1 : 0, bar->rate);
+        APPEND("%.*f %s/s  ", bar->rate < 100 ? 1 : 0, bar->rate, bar->unit);
     if (!isnan(bar->wait))
         APPEND("data %.0f %%  ", bar->wait);
     if (bar->total_steps > r->step)

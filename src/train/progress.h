@@ -6,13 +6,18 @@
 
 #include <stdio.h>
 
+enum { LT_BAR_METRICS = 8 }; /* further ones are not shown */
+
 typedef struct lt_bar {
     FILE *out;
     bool is_on, is_bar, color, is_drawn;
     int width;
     int64_t log_every, total_steps, steps_per_epoch, total_epochs, first_step;
-    double begin, drawn;           /* seconds */
-    double loss, top1, rate, wait; /* smoothed */
+    const char *unit;
+    const lt_metric_label *label;
+    size_t labels;
+    double begin, drawn;                       /* seconds */
+    double metric[LT_BAR_METRICS], rate, wait; /* smoothed */
     double step_seconds;
 } lt_bar;
 
@@ -25,6 +30,10 @@ void lt_bar_line(lt_bar *bar, const char *text);
 /* Takes the bar away, for what others write. */
 void lt_bar_clear(lt_bar *bar);
 void lt_bar_end(lt_bar *bar);
+
+/* " top-1 71.30 %", " loss 2.3100", into text of size bytes; "" if the value is not known. Returns how
+ * many characters were written. */
+size_t lt_bar_metric(const lt_bar *bar, const char *name, double value, char *text, size_t size);
 
 /* "1:02:03", "4:05". Returns text, of 32 bytes. */
 const char *lt_duration_text(double seconds, char *text);

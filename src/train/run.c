@@ -22,6 +22,7 @@ struct lt_run {
     ino_t inode;
     bool is_quiet; /* a rank above 0 */
     int64_t flush_every;
+    char rate[64]; /* "images_per_second" */
     FILE *metrics;
     FILE *bad_images; /* made at the first one */
     lt_tensorboard *board;
@@ -121,6 +122,7 @@ lt_status lt_run_open(lt_run **out, const char *folder, const lt_run_config *con
         return LT_E_NOMEM;
     run->is_quiet = config->rank > 0;
     run->flush_every = config->flush_every > 0 ? config->flush_every : 1;
+    snprintf(run->rate, sizeof run->rate, "%s_per_second", config->unit ? config->unit : "samples");
     lt_bar_begin(&run->bar, stderr, config);
     lt_status st = LT_OK;
     if (folder && !(run->folder = lt_strdup(folder)))
@@ -167,14 +169,14 @@ static lt_status put_board(lt_run *run, const char *tag, int64_t step, double va
                                        : LT_OK;
 }
 
-static lt_status put_extra(lt_run *run, const char *group, int64_t step, const lt_run_value *extra,
-                           size_t count)
+static lt_status put_all(lt_run *run, const char *group, int64_t step, const lt_metric *metric,
+                         size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         char tag[128];
-        snprintf(tag, sizeof tag, "%s/%s", group, extra[i].key);
-        put(run, extra[i].key, extra[i].value);
-        LT_TRY(put_board(run, tag, step, extra[i].value));
+        snprintf(tag, sizeof tag, "%s/%s", group, metric[i].name);
+        put(run, metric[i].name, metric[i].value);
+        LT_TRY(put_board(run, tag, step, metric[i].value));
     }
     return LT_OK;
 }
@@ -225,47 +227,30 @@ lt_status lt_run_step(lt_run *run, const lt_run_step_record *r)
     lt_bar_step(&run->bar, r);
     if (!run->metrics)
         return LT_OK;
-    double rate = r->seconds > 0 ? (double)r->images / r->seconds : (double)NAN;
+    const lt_metric lr = {"lr", r->lr};
+    const lt_metric speed[] = {
+        {run->rate, r->seconds > 0 ? (double)r->samples / r->seconds : (double)NAN},
+        {"data_seconds", r->data_seconds},
+    };
     begin_line(run, "step");
     lt_json_put_integer(&run->line, "step", r->step);
     lt_json_put_integer(&run->line, "epoch", r->epoch);
-    put(run, "loss", r->loss);
-    put(run, "top1", r->top1);
-    put(run, "lr", r->lr);
-    put(run, "images_per_second", rate);
-    put(run, "data_seconds", r->data_seconds);
+    LT_TRY(put_all(run, "train", r->step, r->metric, r->metrics));
+    LT_TRY(put_all(run, "train", r->step, &lr, 1));
+    LT_TRY(put_all(run, "speed", r->step, speed, sizeof speed / sizeof *speed));
     put(run, "seconds", r->seconds);
-    LT_TRY(put_board(run, "train/loss", r->step, r->loss));
-    LT_TRY(put_board(run, "train/top1", r->step, r->top1));
-    LT_TRY(put_board(run, "train/lr", r->step, r->lr));
-    LT_TRY(put_board(run, "speed/images_per_second", r->step, rate));
-    LT_TRY(put_board(run, "speed/data_seconds", r->step, r->data_seconds));
-    LT_TRY(put_extra(run, "train", r->step, r->extra, r->extra_count));
+    LT_TRY(put_all(run, "train", r->step, r->extra, r->extra_count));
     return write_line(run, r->step % run->flush_every == 0);
 }
 
 static void show_epoch(lt_run *run, const lt_run_epoch_record *r)
 {
-    char text[256], duration[32], number[48];
+    char text[256], duration[32];
     size_t used = (size_t)snprintf(text, sizeof text, "epoch %" PRId64 ":", r->epoch + 1);
-    const struct {
-        const char *name, *unit;
-        double value;
-    } rows[] = {{"train loss", "", r->train_loss},
-                {"top-1", " %", r->train_top1},
-                {"| val loss", "", r->val_loss},
-                {"top-1", " %", r->val_top1},
-                {"top-5", " %", r->val_top5}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (isnan(rows[i].value))
-            continue;
-        snprintf(number, sizeof number, " %s %.*f%s", rows[i].name, *rows[i].unit ? 2 : 4,
-                 rows[i].value, rows[i].unit);
-        if (used < sizeof text)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s", number);
-    }
-    if (used < sizeof text)
-        snprintf(text + used, sizeof text - used, " | %s", lt_duration_text(r->seconds, duration));
+    for (size_t i = 0; i < r->metrics; i++)
+        used += lt_bar_metric(&run->bar, r->metric[i].name, r->metric[i].value, text + used,
+                              sizeof text - used);
+    snprintf(text + used, sizeof text - used, " | %s", lt_duration_text(r->seconds, duration));
     lt_bar_line(&run->bar, text);
 }
 
@@ -274,15 +259,13 @@ lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_record *r)
     show_epoch(run, r);
     if (!run->metrics)
         return LT_OK;
-    const lt_run_value values[] = {{"train_loss", r->train_loss},    {"train_top1", r->train_top1},
-                                   {"val_loss", r->val_loss},        {"val_top1", r->val_top1},
-                                   {"val_top5", r->val_top5},        {"seconds", r->seconds},
-                                   {"eval_seconds", r->eval_seconds}};
+    const lt_metric seconds[] = {{"seconds", r->seconds}, {"eval_seconds", r->eval_seconds}};
     begin_line(run, "epoch");
     lt_json_put_integer(&run->line, "epoch", r->epoch);
     lt_json_put_integer(&run->line, "step", r->step);
-    LT_TRY(put_extra(run, "epoch", r->step, values, sizeof values / sizeof *values));
-    LT_TRY(put_extra(run, "epoch", r->step, r->extra, r->extra_count));
+    LT_TRY(put_all(run, "epoch", r->step, r->metric, r->metrics));
+    LT_TRY(put_all(run, "epoch", r->step, seconds, sizeof seconds / sizeof *seconds));
+    LT_TRY(put_all(run, "epoch", r->step, r->extra, r->extra_count));
     LT_TRY(write_line(run, true));
     return fsync(fileno(run->metrics)) && errno != EINVAL ? io_error(run, "metrics.jsonl") : LT_OK;
 }

@@ -42,7 +42,12 @@ static inline void fuzz_open(fuzz_run *r)
     c.precondition_frequency = 2;
     c.refresh_timing = LT_REFRESH_ASYNC;
     c.max_preconditioner_dim = 4;
-    *r = (fuzz_run){.state = {.best_top1 = -1, .images = 12, .global_batch = 4, .ranks = 1}};
+    *r = (fuzz_run){.state = {.unit = "images",
+                              .best_name = "top1",
+                              .best = -1,
+                              .samples = 12,
+                              .global_batch = 4,
+                              .ranks = 1}};
     LT_ASSERT(!lt_device_open(&r->device, "ref", NULL));
     for (int i = 0; i < 2; i++) {
         LT_ASSERT(
@@ -80,7 +85,8 @@ static inline lt_status fuzz_load(const char *path)
     const lt_checkpoint_state *s = &r.state;
     if (!st) {
         LT_ASSERT(s->step >= 0 && s->epoch >= 0 && s->epoch <= s->step && s->batch >= 0
-                  && s->images >= s->epoch_images && s->epoch_images >= 0 && s->global_batch >= 0);
+                  && s->samples >= s->epoch_samples && s->epoch_samples >= 0
+                  && s->global_batch >= 0);
         for (int i = 0; i < 3; i++)
             (void)!fuzz_step(&r); /* a factor may be anything */
     }

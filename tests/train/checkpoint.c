@@ -82,8 +82,8 @@ static void test_resume(void **state)
     run_open(&b, optim, 5);
     for (int i = 0; i < 3; i++)
         run_step(&a);
-    a.state.epoch_loss = 0.1 + 0.2;
-    a.state.best_top1 = -(double)INFINITY;
+    a.state.sum[0].value = 0.1 + 0.2;
+    a.state.best = -(double)INFINITY;
     save(&a, 0, false);
     assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
     assert_ok(lt_checkpoint_load(path, &b.parts, &b.state));
@@ -281,7 +281,7 @@ static void test_mend(void **state)
         run_step(&r);
         save(&r, 0, i == 0);
     }
-    r.state.best_top1 = 50;
+    r.state.best = 50;
     r.state.best_step = 3;
     assert_int_equal(unlink(temp_path(path, folder, "checkpoints/latest")), 0);
     assert_int_equal(mkdir(temp_path(path, folder, "checkpoints/step-3.tmp-999999999"), 0777), 0);

@@ -31,16 +31,16 @@ static const range ranges[] = {
     {"epoch_images", 0, 100},
     {"ema_updates", 0, STEPS},
     {"global_batch", 0, INT64_C(1) << 53},
-    {"classes", 0, INT32_MAX},
+    {"classes", INT64_MIN, INT64_MAX},
     {"ranks", 0, 1 << 20},
     {"threads", 0, 1 << 20},
     {"loss_good_steps", -1, INT32_MAX},
     {"epoch_recorded", -1, 1},
     {"loss_scale", 0, INT64_MAX},
-    {"best_top1", INT64_MIN, 100},
+    {"best_top1", INT64_MIN, INT64_MAX},
     {"seconds", 0, 1000000000000000},
     {"epoch_loss", INT64_MIN, INT64_MAX},
-    {"epoch_correct", 0, INT64_C(1) << 53},
+    {"epoch_correct", INT64_MIN, INT64_MAX},
     {"epoch_seconds", 0, 1000000000000000},
     {"attempt", STEPS, STEPS},
     {"applied", 0, STEPS},
@@ -73,8 +73,8 @@ static void make(const char *optim)
         run_step(&r);
     r.state.epoch = r.state.best_step = 1;
     r.state.batch = 2;
-    r.state.images = 100;
-    r.state.epoch_images = 8;
+    r.state.samples = 100;
+    r.state.epoch_samples = 8;
     r.state.global_batch = 4;
     r.state.loss_scale = 1024;
     assert_ok(lt_checkpoint_save(folder, &r.parts, &r.state, NULL));

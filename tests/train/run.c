@@ -28,13 +28,14 @@ static int teardown(void **state)
 
 static void step(lt_run *run, int64_t number)
 {
-    const lt_run_value extra[] = {{"gradient_norm", 1.5}, {"unknown", (double)NAN}};
+    const lt_metric metric[] = {{"loss", 2.5}, {"top1", 12.5}};
+    const lt_metric extra[] = {{"gradient_norm", 1.5}, {"unknown", (double)NAN}};
     const lt_run_step_record record = {.step = number,
                                        .epoch = (number - 1) / 2,
-                                       .loss = 2.5,
-                                       .top1 = 12.5,
+                                       .metric = metric,
+                                       .metrics = 2,
                                        .lr = 0.1,
-                                       .images = 64,
+                                       .samples = 64,
                                        .seconds = 0.5,
                                        .data_seconds = 0.125,
                                        .extra = extra,
@@ -44,13 +45,15 @@ static void step(lt_run *run, int64_t number)
 
 static void epoch(lt_run *run, int64_t number)
 {
+    const lt_metric metric[] = {{"train_loss", 2},
+                                {"train_top1", 25},
+                                {"val_loss", 3},
+                                {"val_top1", (double)NAN},
+                                {"val_top5", 50}};
     const lt_run_epoch_record record = {.epoch = number,
                                         .step = 2 * number + 2,
-                                        .train_loss = 2,
-                                        .train_top1 = 25,
-                                        .val_loss = 3,
-                                        .val_top1 = (double)NAN,
-                                        .val_top5 = 50,
+                                        .metric = metric,
+                                        .metrics = COUNT_OF(metric),
                                         .seconds = 61,
                                         .eval_seconds = 1};
     assert_ok(lt_run_epoch(run, &record));
@@ -72,8 +75,10 @@ static lt_run *open_run_at(int64_t resume_step, bool redo_epoch)
 {
     char path[TEMP_PATH];
     lt_run *run = NULL;
-    const lt_run_config config = {
-        .progress = LT_PROGRESS_OFF, .resume_step = resume_step, .redo_epoch = redo_epoch};
+    const lt_run_config config = {.progress = LT_PROGRESS_OFF,
+                                  .unit = "images",
+                                  .resume_step = resume_step,
+                                  .redo_epoch = redo_epoch};
     assert_ok(lt_run_open(&run, temp_path(path, folder, "run"), &config));
     return run;
 }
@@ -266,10 +271,17 @@ static void test_folder(void **state)
 /* What the bar and the lines show, from a file instead of a terminal. */
 static void test_progress(void **state)
 {
-    const bool is_bar = *state != NULL;
+    static const lt_metric_label labels[] = {{"top1", "top-1", "%"}};
+    const lt_metric metric[] = {{"loss", 2.5}, {"top1", 10}};
+    const char *form = *state;
+    const bool is_bar = !strcmp(form, "bar"), is_named = strcmp(form, "plain") != 0;
     char path[TEMP_PATH];
     lt_bar bar;
     const lt_run_config config = {.progress = is_bar ? LT_PROGRESS_BAR : LT_PROGRESS_LINES,
+                                  .unit = is_named ? "images" : NULL,
+                                  .unit_short = is_named ? "img" : NULL,
+                                  .label = labels,
+                                  .labels = is_named ? COUNT_OF(labels) : 0,
                                   .log_every = 2,
                                   .total_steps = 3,
                                   .steps_per_epoch = 3,
@@ -280,9 +292,9 @@ static void test_progress(void **state)
     lt_bar_begin(&bar, out, &config);
     for (int64_t i = 1; i <= 3; i++)
         lt_bar_step(&bar, &(lt_run_step_record){.step = i,
-                                                .loss = 2.5,
-                                                .top1 = 10,
-                                                .images = 64,
+                                                .metric = metric,
+                                                .metrics = 2,
+                                                .samples = 64,
                                                 .seconds = 90,
                                                 .data_seconds = 9});
     lt_bar_line(&bar, "a note");
@@ -297,8 +309,10 @@ static void test_progress(void **state)
             assert_true(strlen(line) <= 50 + 3);
         assert_null(strstr(text, "\033[36m")); /* no colours in a file */
     } else {
-        assert_non_null(strstr(text, "epoch 1/1  step 1/3  loss 2.5000  top-1 10.00 %  0.7 img/s"
-                                     "  data 10 %  eta 3:00\n"));
+        assert_non_null(strstr(text, is_named ? "epoch 1/1  step 1/3  loss 2.5000  top-1 10.00 %  "
+                                                "0.7 img/s  data 10 %  eta 3:00\n"
+                                              : "epoch 1/1  step 1/3  loss 2.5000  top1 10.0000  "
+                                                "0.7 samples/s  data 10 %  eta 3:00\n"));
         assert_non_null(strstr(text, "step 3/3"));
         assert_null(strchr(text, '\r'));
     }
@@ -324,7 +338,9 @@ int main(void)
         {"env.json and bad_images.txt", test_env, setup, teardown, NULL},
         {"the event file's frames and checksums", test_events, setup, teardown, NULL},
         {"folders that cannot be, and ranks above 0", test_folder, setup, teardown, NULL},
-        {"progress in lines", test_progress, setup, teardown, NULL},
+        {"progress in lines", test_progress, setup, teardown, (char[]){"lines"}},
+        {"progress in lines, by the metrics' names", test_progress, setup, teardown,
+         (char[]){"plain"}},
         {"progress as a bar", test_progress, setup, teardown, (char[]){"bar"}},
         {"durations", test_durations, NULL, NULL, NULL},
     };

@@ -168,7 +168,7 @@ static void save(const char *run, int64_t step, int keep)
     const lt_params none = {0};
     const lt_checkpoint_parts parts = {.params = &none};
     const lt_checkpoint_policy policy = {.keep = keep};
-    lt_checkpoint_state state = {.step = step, .loss_scale = 1, .best_top1 = -1, .classes = 2};
+    lt_checkpoint_state state = {.step = step, .loss_scale = 1, .best = -1};
     snprintf(state.run, sizeof state.run, "%s", run);
     assert_ok(lt_checkpoint_save(folder, &parts, &state, &policy));
 }

@@ -54,10 +54,19 @@ static inline void run_open(run *r, const char *optim, int classes)
     assert_ok(lt_tensor_new(&r->ema, r->device, LT_F32, LT_SHAPE(classes, 4)));
     r->extra = (lt_checkpoint_tensor){"ema.fc.weight", r->ema};
     r->parts = (lt_checkpoint_parts){&r->params, r->optim, &r->extra, 1, NULL, NULL, 0};
-    r->state = (lt_checkpoint_state){.seed = UINT64_MAX, .loss_scale = 1.0 / 3, .best_top1 = -1};
-    snprintf(r->state.arch, sizeof r->state.arch, "tiny");
+    r->state =
+        (lt_checkpoint_state){.seed = UINT64_MAX,
+                              .loss_scale = 1.0 / 3,
+                              .unit = "images",
+                              .best_name = "top1",
+                              .best = -1,
+                              .sum = {{.name = "loss"}, {.name = "correct"}},
+                              .sums = 2,
+                              .fact = {{.key = "arch", .text = "tiny"},
+                                       {.key = "classes", .number = classes, .is_number = true},
+                                       {.key = "network", .later = true}},
+                              .facts = 3};
     snprintf(r->state.optim, sizeof r->state.optim, "%s", lt_optim_name(r->optim));
-    r->state.classes = classes;
 }
 
 static inline void run_close(run *r)

@@ -17,12 +17,12 @@ static lt_loader_stats counted(const session *s)
     return lt_loader_stats_since(&now, &s->feed_before);
 }
 
-void session_feed_values(const session *s, lt_run_value out[FEED_VALUES])
+void session_feed_values(const session *s, lt_metric out[FEED_VALUES])
 {
     const lt_loader_stats t = counted(s);
     const bool ram = s->args.cache_ram, dir = s->args.cache_dir;
     const double unknown = (double)NAN;
-    const lt_run_value values[FEED_VALUES] = {
+    const lt_metric values[FEED_VALUES] = {
         {"loader_wait_seconds", t.wait_seconds},
         {"loader_read_seconds", t.read_seconds},
         {"loader_decode_seconds", t.decode_seconds},

@@ -115,13 +115,13 @@ lt_status session_open_schedule(session *s)
     return lt_schedule_check(&s->schedule);
 }
 
-void session_shampoo_values(const session *s, lt_run_value out[SHAMPOO_VALUES])
+void session_shampoo_values(const session *s, lt_metric out[SHAMPOO_VALUES])
 {
     const double unknown = (double)NAN;
     const bool shampoo = !strcmp(lt_optim_name(s->optim), "shampoo");
     const bool async = shampoo && s->args.refresh == LT_REFRESH_ASYNC;
     const lt_shampoo_stats got = lt_shampoo_statistics(s->optim);
-    const lt_run_value value[SHAMPOO_VALUES] = {
+    const lt_metric value[SHAMPOO_VALUES] = {
         {"shampoo_factor_seconds", got.factor_seconds},
         {"shampoo_root_seconds", got.root_seconds},
         {"shampoo_apply_seconds", got.apply_seconds},
@@ -134,5 +134,5 @@ void session_shampoo_values(const session *s, lt_run_value out[SHAMPOO_VALUES])
         {"shampoo_worker_seconds", async ? got.worker_seconds : unknown},
     };
     for (int i = 0; i < SHAMPOO_VALUES; i++)
-        out[i] = (lt_run_value){value[i].key, shampoo ? value[i].value : unknown};
+        out[i] = (lt_metric){value[i].name, shampoo ? value[i].value : unknown};
 }

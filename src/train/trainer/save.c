@@ -40,14 +40,14 @@ static lt_status find_place(const session *s, lt_checkpoint_state *found)
         return LT_OK;
     if (found->global_batch != batch)
         return other_batch(s, found->global_batch);
-    int64_t updates = found->epoch_images / batch, place = 0;
-    if (updates < 1 || found->epoch_images % batch || found->batch % updates
-        || found->batch > found->epoch_images
+    int64_t updates = found->epoch_samples / batch, place = 0;
+    if (updates < 1 || found->epoch_samples % batch || found->batch % updates
+        || found->batch > found->epoch_samples
         || __builtin_mul_overflow(updates, s->args.grad_accum, &place))
         return lt_fail(LT_E_FORMAT,
                        "%s/state.json: 'batch' %lld and 'epoch_images' %lld contradict each other, "
                        "with %lld pictures to an update",
-                       s->folder, (long long)found->batch, (long long)found->epoch_images,
+                       s->folder, (long long)found->batch, (long long)found->epoch_samples,
                        (long long)batch);
     found->batch = place;
     return LT_OK;
@@ -56,6 +56,7 @@ static lt_status find_place(const session *s, lt_checkpoint_state *found)
 static lt_status check_same_run(const session *s, const lt_checkpoint_state *found)
 {
     const lt_checkpoint_state *now = &s->state;
+    LT_TRY(lt_checkpoint_check_task(s->folder, found, now));
     if (strcmp(found->optim, now->optim) != 0)
         return lt_fail(LT_E_ARG, "%s: was trained with --optim %s, this run has %s", s->folder,
                        found->optim, now->optim);
@@ -86,8 +87,8 @@ lt_status session_load_checkpoint(session *s)
     found.threads = s->state.threads;
     found.global_batch = s->state.global_batch;
     /* Earlier versions named resnet50 whatever --weights had. */
-    memcpy(found.arch, s->state.arch, sizeof found.arch);
-    memcpy(found.network, s->state.network, sizeof found.network);
+    memcpy(found.fact, s->state.fact, sizeof found.fact);
+    found.facts = s->state.facts;
     s->state = found;
     return LT_OK;
 }

@@ -38,6 +38,9 @@ typedef struct notes {
 typedef enum origin { FROM_USUAL, FROM_FLAG, FROM_WEIGHTS } origin;
 enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* pixels */
 
+/* Sums of an epoch in the state of a checkpoint. */
+enum { EPOCH_LOSS, EPOCH_CORRECT, EPOCH_SUMS };
+
 /* Zeroed parts are not there yet; session_close() frees what is. */
 typedef struct session {
     lt_options *options;
@@ -207,12 +210,12 @@ void session_close_ema(session *s);
 
 /* optimizer.c: what Shampoo's last step did, for a step's record; NaN if it does not apply. */
 enum { SHAMPOO_VALUES = 10 };
-void session_shampoo_values(const session *s, lt_run_value out[SHAMPOO_VALUES]);
+void session_shampoo_values(const session *s, lt_metric out[SHAMPOO_VALUES]);
 
 /* feed.c: the loader's counters from the beginning of a part of an epoch on. */
 enum { FEED_VALUES = 12 };
 void session_feed_begin(session *s);
-void session_feed_values(const session *s, lt_run_value out[FEED_VALUES]);
+void session_feed_values(const session *s, lt_metric out[FEED_VALUES]);
 /* Whether the loader or the computation held the run up. */
 void session_feed_note(const session *s);
 

@@ -113,10 +113,23 @@ static void copy_text(char *to, const char *from)
     snprintf(to, LT_CHECKPOINT_NAME, "%s", from);
 }
 
-static void name_network(session *s)
+/* What state.json calls this run's numbers and its network. */
+static void name_state(session *s)
 {
-    copy_text(s->state.arch, family_arch(&s->choice));
-    family_print(&s->choice, s->state.network, LT_CHECKPOINT_NAME);
+    lt_checkpoint_state *state = &s->state;
+    copy_text(state->unit, "images");
+    copy_text(state->best_name, "top1");
+    copy_text(state->sum[EPOCH_LOSS].name, "loss");
+    copy_text(state->sum[EPOCH_CORRECT].name, "correct");
+    state->sums = EPOCH_SUMS;
+    copy_text(state->optim, lt_optim_name(s->optim));
+    state->facts = 3;
+    state->fact[0] = (lt_checkpoint_fact){.key = "arch"};
+    copy_text(state->fact[0].text, family_arch(&s->choice));
+    state->fact[1] =
+        (lt_checkpoint_fact){.key = "classes", .is_number = true, .number = s->choice.spec.classes};
+    state->fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
+    family_print(&s->choice, state->fact[2].text, LT_CHECKPOINT_NAME);
 }
 
 static lt_status note_resume(session *s)
@@ -129,6 +142,12 @@ static lt_status note_resume(session *s)
                         s->changed);
 }
 
+static const lt_metric_label labels[] = {
+    {"top1", "top-1", "%"},       {"train_loss", "train loss", NULL},
+    {"train_top1", "top-1", "%"}, {"val_loss", "| val loss", NULL},
+    {"val_top1", "top-1", "%"},   {"val_top5", "top-5", "%"},
+};
+
 static lt_status open_run(session *s)
 {
     const arguments *a = &s->args;
@@ -137,6 +156,10 @@ static lt_status open_run(session *s)
     lt_run_config c = {
         .options = s->options,
         .progress = (lt_progress)a->progress,
+        .unit = "images",
+        .unit_short = "img",
+        .label = labels,
+        .labels = sizeof labels / sizeof *labels,
         .log_every = a->log_every,
         .total_steps = s->total_steps,
         .steps_per_epoch = per_epoch,
@@ -223,13 +246,11 @@ lt_status session_open_training(session *s)
                                      .loss_scale = 1,
                                      .loss_good_steps = -1,
                                      .epoch_recorded = 1,
-                                     .best_top1 = -1,
-                                     .classes = s->choice.spec.classes,
+                                     .best = -1, /* percent */
                                      .ranks = s->ranks,
                                      .global_batch = a->batch_size * a->grad_accum * s->ranks,
                                      .threads = lt_device_threads(s->device)};
-    name_network(s);
-    copy_text(s->state.optim, lt_optim_name(s->optim));
+    name_state(s);
     /* The run folder last: a run that cannot go on leaves what is there as it is. */
     LT_TRY(session_load_checkpoint(s));
     LT_TRY(open_loss_scale(s));

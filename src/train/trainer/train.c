@@ -25,7 +25,7 @@ static void count_update(session *s)
 typedef struct update {
     lt_train_result result;
     int queued;
-    lt_run_value shampoo[SHAMPOO_VALUES];
+    lt_metric shampoo[SHAMPOO_VALUES];
 } update;
 
 /* Under f16 a step that overflows is part of the search for the scale; one that overflows at any
@@ -60,11 +60,11 @@ static lt_status check_finite(session *s, const lt_train_result *r)
 static void count_results(session *s, const lt_train_result *r)
 {
     lt_checkpoint_state *state = &s->state;
-    state->images += (int64_t)r->sums.samples;
+    state->samples += (int64_t)r->sums.samples;
     state->seconds += r->seconds;
-    state->epoch_loss += r->sums.loss * r->sums.samples;
-    state->epoch_correct += r->sums.count[0];
-    state->epoch_images += (int64_t)r->sums.samples;
+    state->sum[EPOCH_LOSS].value += r->sums.loss * r->sums.samples;
+    state->sum[EPOCH_CORRECT].value += r->sums.count[0];
+    state->epoch_samples += (int64_t)r->sums.samples;
     state->epoch_seconds += r->seconds;
     state->loss_scale = r->optim.loss_scale;
     if (s->args.amp == AMP_F16)
@@ -78,7 +78,7 @@ static lt_status log_update(session *s, const update *u)
     const lt_train_result *r = &u->result;
     double unknown = (double)NAN;
     enum { OWN = 8 };
-    lt_run_value extra[OWN + SHAMPOO_VALUES] = {
+    lt_metric extra[OWN + SHAMPOO_VALUES] = {
         {"gradient_norm", r->optim.grad_norm},
         {"skipped", r->optim.applied ? unknown : 1},
         {"skipped_steps", s->args.amp == AMP_F16 ? (double)(r->step - r->optim.steps) : unknown},
@@ -90,13 +90,14 @@ static lt_status log_update(session *s, const update *u)
     };
     for (int i = 0; i < SHAMPOO_VALUES; i++)
         extra[OWN + i] = u->shampoo[i];
+    const lt_metric metric[] = {{"loss", r->sums.loss}, {"top1", classification_top1(&r->sums)}};
     lt_run_step_record record = {
         .step = r->step,
         .epoch = s->state.epoch,
-        .loss = r->sums.loss,
-        .top1 = classification_top1(&r->sums),
+        .metric = metric,
+        .metrics = sizeof metric / sizeof *metric,
         .lr = r->lr,
-        .images = (int64_t)r->sums.samples,
+        .samples = (int64_t)r->sums.samples,
         .seconds = r->seconds,
         .data_seconds = r->data_seconds,
         .extra = extra,
@@ -250,16 +251,18 @@ static lt_status evaluate_epoch(session *s, evaluation *e)
 static lt_status log_epoch(session *s, const evaluation *e)
 {
     const lt_checkpoint_state *state = &s->state;
-    double images = (double)state->epoch_images, unknown = (double)NAN;
-    lt_run_value feed[FEED_VALUES];
+    double images = (double)state->epoch_samples, unknown = (double)NAN;
+    lt_metric feed[FEED_VALUES];
+    const lt_metric metric[] = {{"train_loss", state->sum[EPOCH_LOSS].value / images},
+                                {"train_top1", 100 * state->sum[EPOCH_CORRECT].value / images},
+                                {"val_loss", e ? e->sums.loss : unknown},
+                                {"val_top1", e ? classification_top1(&e->sums) : unknown},
+                                {"val_top5", e ? classification_top5(&e->sums) : unknown}};
     lt_run_epoch_record record = {
         .epoch = state->epoch,
         .step = state->step,
-        .train_loss = state->epoch_loss / images,
-        .train_top1 = 100 * state->epoch_correct / images,
-        .val_loss = e ? e->sums.loss : unknown,
-        .val_top1 = e ? classification_top1(&e->sums) : unknown,
-        .val_top5 = e ? classification_top5(&e->sums) : unknown,
+        .metric = metric,
+        .metrics = sizeof metric / sizeof *metric,
         .seconds = state->epoch_seconds,
         .eval_seconds = e ? e->seconds : 0,
         .extra = feed,
@@ -274,8 +277,10 @@ static void start_next_epoch(session *s)
 {
     s->state.epoch++;
     s->state.batch = 0;
-    s->state.epoch_loss = s->state.epoch_correct = s->state.epoch_seconds = 0;
-    s->state.epoch_images = 0;
+    for (int i = 0; i < s->state.sums; i++)
+        s->state.sum[i].value = 0;
+    s->state.epoch_seconds = 0;
+    s->state.epoch_samples = 0;
 }
 
 /* Evaluation, record and checkpoint at the end of an epoch, or of the run within one; nothing of
@@ -293,9 +298,9 @@ static lt_status finish_epoch(session *s, bool *reached)
     LT_TRY(log_epoch(s, evaluated ? &e : NULL));
     s->state.epoch_recorded = 1;
     const double top1 = evaluated ? classification_top1(&e.sums) : 0;
-    bool is_best = evaluated && top1 > s->state.best_top1;
+    bool is_best = evaluated && top1 > s->state.best;
     if (is_best) {
-        s->state.best_top1 = top1;
+        s->state.best = top1;
         s->state.best_step = s->state.step;
     }
     *reached = evaluated && s->args.target_top1 > 0 && top1 >= s->args.target_top1;
