@@ -55,9 +55,9 @@ static lt_status check_name(const lt_options *o, const lt_option *option, const 
     const lt_option_row *other = lt_options_find(o, name, strlen(name));
     if (!other && !lt_options_find_builtin(name, strlen(name)))
         return LT_OK;
-    return lt_fail(LT_E_ARG, "%s: two options are called --%s: --%s (%s) and --%s (%s)",
-                   o->program->name, name, option->name, option->group,
-                   other ? other->option->name : name, other ? other->option->group : "General");
+    return lt_fail(LT_E_ARG, "options: two are called --%s: --%s (%s) and --%s (%s)", name,
+                   option->name, option->group, other ? other->option->name : name,
+                   other ? other->option->group : "General");
 }
 
 static lt_status check_alias(const lt_options *o, const lt_option *option)
@@ -71,8 +71,7 @@ static lt_status check_alias(const lt_options *o, const lt_option *option)
             other = o->row[i].option->name;
     if (!option->alias || !other)
         return LT_OK;
-    return lt_fail(LT_E_ARG, "%s: -%c is --%s and --%s", o->program->name, option->alias, other,
-                   option->name);
+    return lt_fail(LT_E_ARG, "options: -%c is --%s and --%s", option->alias, other, option->name);
 }
 
 lt_status lt_options_check_names(const lt_options *o, const lt_option *option)

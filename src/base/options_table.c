@@ -39,13 +39,13 @@ static lt_status insert_all(lt_options *o, const lt_option_table *table, size_t 
     return LT_OK;
 }
 
-static lt_status check_default(const lt_options *o, const lt_option *option, const char *value)
+static lt_status check_default(const lt_option *option, const char *value)
 {
     if (!lt_options_check_value(option, value))
         return LT_OK;
     char why[256];
     snprintf(why, sizeof why, "%s", lt_error_message());
-    return lt_fail(LT_E_ARG, "%s: the default of %s", o->program->name, why);
+    return lt_fail(LT_E_ARG, "options: the default of %s", why);
 }
 
 /* words: "sgd=0.1 adam=0.001", or choices alone. */
@@ -60,10 +60,10 @@ static lt_status check_choices(const lt_options *o, const lt_option *option, con
         if (equal)
             *equal = 0;
         if (!lt_options_has_word(choices, word, "|"))
-            return lt_fail(LT_E_ARG, "%s: --%s: it speaks of --%s %s, which is none of %s",
-                           o->program->name, option->name, o->program->selector, word, choices);
+            return lt_fail(LT_E_ARG, "options: --%s: it speaks of --%s %s, which is none of %s",
+                           option->name, o->program->selector, word, choices);
         if (equal)
-            LT_TRY(check_default(o, option, equal + 1));
+            LT_TRY(check_default(option, equal + 1));
     }
     return LT_OK;
 }
@@ -71,7 +71,7 @@ static lt_status check_choices(const lt_options *o, const lt_option *option, con
 static lt_status check_row(const lt_options *o, const lt_option *option, const char *choices)
 {
     if (option->value)
-        LT_TRY(check_default(o, option, option->value));
+        LT_TRY(check_default(option, option->value));
     if (!choices)
         return LT_OK;
     LT_TRY(check_choices(o, option, option->applies, choices));
@@ -89,7 +89,7 @@ lt_status lt_options_gather(lt_options *o, const lt_option_table *table, size_t 
     LT_TRY(insert_all(o, table, count));
     const lt_option_row *chosen = selector ? lt_options_find(o, selector, strlen(selector)) : NULL;
     if (selector && !chosen)
-        return lt_fail(LT_E_ARG, "%s: the selector --%s is no option", o->program->name, selector);
+        return lt_fail(LT_E_ARG, "options: the selector --%s is none", selector);
     for (size_t i = 0; i < o->count; i++)
         LT_TRY(check_row(o, o->row[i].option, chosen ? chosen->option->choices : NULL));
     return LT_OK;

@@ -1,6 +1,6 @@
-"""What the tests of train_resnet50 as a program share: running it, pictures, and reading what it writes.
+"""What the tests of a training program share: running it, pictures, and reading what it writes.
 
-The first argument of the test program is the path of train_resnet50.
+The first argument of the test program is the path of the training program.
 """
 import hashlib
 import json
@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 PROGRAM = os.path.abspath(sys.argv[1])
+NAME = os.path.basename(PROGRAM)
 SMALL = ["--arch", "resnet10", "--width", "4", "--batch-size", "4", "--threads", "1", "--workers", "1",
          "--progress", "off", "--deterministic"]
 NOISE = ["--data", "synthetic:48:16:3"]
@@ -22,7 +23,7 @@ def run(*args, cwd, code=OK):
     p = subprocess.run([PROGRAM, *args], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
     assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stderr[-500:]}"
     if code in (ERROR, USAGE):
-        assert p.stderr.count("train_resnet50: ") == 1 and p.stderr.endswith("\n"), p.stderr
+        assert p.stderr.count(f"{NAME}: ") == 1 and p.stderr.endswith("\n"), p.stderr
     return p
 
 
@@ -99,6 +100,12 @@ def write_state(path, text):
     text = text[:text.rindex(',"crc32c":')]
     with open(path, "w") as f:
         f.write(f'{text},"crc32c":"{crc32c(text.encode()):08x}"}}\n')
+
+
+def metadata_of(path):
+    with open(path, "rb") as f:
+        size = struct.unpack("<Q", f.read(8))[0]
+        return json.loads(f.read(size))["__metadata__"]
 
 
 def read_safetensors(path):

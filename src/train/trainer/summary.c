@@ -171,10 +171,12 @@ lt_status session_summary(session *s)
         lt_run_note(s->run, "%s: %.2f M parameters", family_arch(&s->choice),
                     1e-6 * (double)cost.params);
     note_choices(s);
-    lt_run_note(
-        s->run,
-        "memory: %.2f GiB parameters, gradients and %s state, about %.2f GiB more in a step",
-        held / gib, lt_optim_name(s->optim), (activation_bytes(s, &cost) + loader_bytes(s)) / gib);
+    char more[64] = "";
+    if (s->choice.family->cost)
+        snprintf(more, sizeof more, ", about %.2f GiB more in a step",
+                 (activation_bytes(s, &cost) + loader_bytes(s)) / gib);
+    lt_run_note(s->run, "memory: %.2f GiB parameters, gradients and %s state%s", held / gib,
+                lt_optim_name(s->optim), more);
     note_late_roots(s);
     return session_blocks(s);
 }

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""A family of models that the trainer was not written for: tests/models/mlp.c does all that train_resnet50 does.
+
+    family.py TRAIN_MLP TRAIN_MLP_TWICE MPIRUN|none [ROW]
+"""
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from rows import Skip, run_rows  # noqa: E402
+from trainer import (ERROR, NOISE, OK, PROGRAM, USAGE, checkpoint, digest, epochs_of, fails, folders, metadata_of,  # noqa: E402
+                     run)
+
+TWICE, LAUNCHER = os.path.abspath(sys.argv[2]), sys.argv[3]
+QUIET = ["--batch-size", "8", "--threads", "1", "--workers", "1", "--progress", "off", "--deterministic"]
+WEIGHTS = os.path.join("made", "model.safetensors")
+
+
+def made(cwd, *flags):
+    run(*NOISE, *QUIET, "--max-steps", "6", "--output", "made", *flags, cwd=cwd)
+
+
+def evaluated(cwd, weights=WEIGHTS, data=NOISE):
+    return run("--eval", "--weights", weights, *data, "--threads", "1", cwd=cwd).stdout
+
+
+def it_trains_and_is_evaluated_as_in_training(cwd):
+    made(cwd, "--hidden", "24")
+    last = epochs_of(cwd, "made")[-1]
+    assert f"top-1 {last['val_top1']:.3f} %" in evaluated(cwd), last
+    found = metadata_of(os.path.join(cwd, WEIGHTS))
+    assert (found["hidden"], found["image_size"], found["channels"], found["classes"]) == ("24", "16", "3", "3"), found
+
+
+def it_learns_fashion_mnist(cwd):
+    if not os.path.isdir("/usr/share/datasets/fashion-mnist"):
+        raise Skip("dataset-fashion-mnist is not installed")
+    text = run("--data", "fashion-mnist", *QUIET, "--batch-size", "64", "--limit-train-batches", "150", "--epochs", "1", "--optim", "shampoo",
+               "--lr", "0.05", "--limit-eval-batches", "20", "--output", "made", cwd=cwd)
+    assert epochs_of(cwd, "made")[-1]["val_top1"] > 65, text.stderr
+
+
+def a_resume_has_the_same_bits(cwd):
+    flags = [*NOISE, *QUIET, "--optim", "shampoo", "--ema-decay", "0.9", "--epochs", "3"]
+    run(*flags, "--max-steps", "9", "--output", "whole", cwd=cwd)
+    for steps in ("4", "9"):
+        run(*flags, "--max-steps", steps, "--output", "parts", "--resume", "auto", cwd=cwd)
+    assert digest(checkpoint(cwd, "whole", 9)) == digest(checkpoint(cwd, "parts", 9))
+    assert digest(os.path.join(cwd, "whole", "model.safetensors")) == digest(os.path.join(cwd, "parts", "model.safetensors"))
+    assert digest(checkpoint(cwd, "whole", 9)) != digest(os.path.join(cwd, "whole", "model.safetensors")), "no average"
+
+
+def a_resume_is_of_the_model_that_the_checkpoint_has(cwd):
+    made(cwd, "--hidden", "24")
+    text = run(*NOISE, *QUIET, "--max-steps", "8", "--output", "made", "--resume", "auto", "--verbose", cwd=cwd)
+    assert metadata_of(os.path.join(cwd, WEIGHTS))["hidden"] == "24", text.stderr
+    fails(*NOISE, *QUIET, "--hidden", "16", "--max-steps", "9", "--output", "made", "--resume", "auto", cwd=cwd,
+          says="'body.weight' is [24,768], the model wants [16,768]")
+
+
+def it_predicts(cwd):
+    folders(cwd)
+    run("--data", "data", *QUIET, "--batch-size", "4", "--max-steps", "4", "--output", "made", cwd=cwd)
+    lines = run("predict", "--json", "--weights", WEIGHTS, "data/val", cwd=cwd).stdout.splitlines()
+    assert len(lines) == 12 and json.loads(lines[0])["predictions"][0]["class"].startswith("class"), lines
+
+
+def it_is_profiled(cwd):
+    made(cwd, "--profile", "trace.json")
+    with open(os.path.join(cwd, "trace.json")) as f:
+        assert any(e.get("name") == "linear" for e in json.load(f)["traceEvents"])
+
+
+def it_has_recipes_of_its_own(cwd):
+    config = run("--recipe", "short", *NOISE, "--lr", "0.5", "--print-config", cwd=cwd).stdout.splitlines()
+    assert {"hidden: 24", "optim: adamw", "lr: 0.5", "epochs: 2"} <= set(config), config
+    fails("--recipe", "shampoo-paper", *NOISE, cwd=cwd, code=USAGE, says="no recipe 'shampoo-paper'")
+
+
+def it_is_fine_tuned_with_another_head(cwd):
+    made(cwd, "--hidden", "24")
+    other = ["--data", "synthetic:48:16:4", *QUIET, "--max-steps", "1", "--weights", WEIGHTS]
+    fails(*other, cwd=cwd, says="'head.weight' is [3,24], the model wants [4,24]; --reset-head keeps the rest")
+    run(*other, "--reset-head", "--freeze", "^body", "--output", "fine", cwd=cwd)
+    assert "over 48 pictures" in evaluated(cwd, "fine/model.safetensors", ["--data", "synthetic:48:16:4"])
+
+
+def what_it_lacks_is_said(cwd):
+    made(cwd)
+    p = subprocess.run([PROGRAM, "export", "--weights", WEIGHTS, "--output", "m.onnx"], cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert p.returncode == ERROR and "train_mlp export: mlp models have no ONNX graph" in p.stderr, p.stderr
+    assert not os.path.exists(os.path.join(cwd, "m.onnx"))
+    text = run("--help", cwd=cwd, code=OK).stdout
+    assert "--hidden N" in text and "--arch" not in text and "train_mlp" in text and "resnet" not in text, text
+
+
+def two_options_of_one_name_are_refused(cwd):
+    p = subprocess.run([TWICE, "--help"], cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert p.returncode == USAGE and not p.stdout, p.stdout
+    assert p.stderr == ("train_mlp: options: two are called --learning-rate: --lr (Optimizer) and --learning-rate "
+                        "(Model)\n"), p.stderr
+
+
+def two_ranks_train_it(cwd):
+    if LAUNCHER == "none":
+        raise Skip("no MPI")
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+               OMPI_MCA_btl_vader_single_copy_mechanism="none", OMP_WAIT_POLICY="passive",
+               PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
+    p = subprocess.run([LAUNCHER, "-n", "2", PROGRAM, *NOISE, *QUIET, "--optim", "shampoo", "--max-steps", "3", "--output", "made"],
+                       cwd=cwd, env=env, capture_output=True, text=True, timeout=120)
+    assert p.returncode == OK, p.stderr
+    with open(checkpoint(cwd, "made", 3, "state.json")) as f:
+        assert json.load(f)["ranks"] == 2
+
+
+ROWS = [it_trains_and_is_evaluated_as_in_training, it_learns_fashion_mnist, a_resume_has_the_same_bits,
+        a_resume_is_of_the_model_that_the_checkpoint_has, it_predicts, it_is_profiled, it_has_recipes_of_its_own,
+        it_is_fine_tuned_with_another_head, what_it_lacks_is_said, two_options_of_one_name_are_refused, two_ranks_train_it]
+
+if __name__ == "__main__":
+    sys.exit(run_rows(ROWS, "lather-family-", sys.argv[4] if len(sys.argv) > 4 else None))

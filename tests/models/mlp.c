@@ -1,0 +1,76 @@
+/* A second family of models: a perceptron with one hidden layer. The trainer knows nothing of it. */
+
+#include "lather/ext/fail.h"
+#include "lather/init.h"
+#include "lather/layers.h"
+#include "lather/trainer.h"
+
+typedef struct mlp {
+    int64_t hidden;
+} mlp;
+
+static const lt_option option[] = {
+    {"Model", "hidden", 0, LT_OPTION_INT, offsetof(mlp, hidden), "32", 1, 100000,
+     .help = "width of the hidden layer"},
+#ifdef TWO_OPTIONS_OF_ONE_NAME
+    {"Model", "learning-rate", 0, LT_OPTION_INT, offsetof(mlp, hidden), .help = "taken already"},
+#endif
+};
+
+/* Hands a layer to the chain. */
+static lt_status add(lt_module *chain, lt_status made, lt_module **layer)
+{
+    LT_TRY(made);
+    lt_status st = lt_sequential_add(chain, layer);
+    lt_module_free(layer);
+    return st;
+}
+
+static lt_status initialise(lt_module *chain, uint64_t seed)
+{
+    lt_params list = {0};
+    lt_status st = lt_module_params(chain, &list);
+    for (size_t i = 0; i < list.count && !st; i++)
+        if (list.item[i]->role == LT_ROLE_WEIGHT)
+            st = lt_init_uniform(list.item[i], 0.05, seed);
+    lt_params_clear(&list);
+    return st;
+}
+
+static lt_status make(lt_module **out, lt_device *device, const void *config,
+                      const lt_model_spec *spec)
+{
+    const int hidden = (int)((const mlp *)config)->hidden;
+    const int pixels = spec->channels * spec->size * spec->size;
+    lt_module *m = NULL, *layer = NULL;
+    LT_TRY(lt_layer_sequential(&m));
+    lt_status st = add(m, lt_layer_flatten(&layer), &layer);
+    if (!st)
+        st = add(m, lt_layer_linear(&layer, device, "body", pixels, hidden, true), &layer);
+    if (!st)
+        st = add(m, lt_layer_relu(&layer), &layer);
+    if (!st)
+        st = add(m, lt_layer_linear(&layer, device, "head", hidden, spec->classes, true), &layer);
+    if (!st)
+        st = initialise(m, spec->seed);
+    if (st)
+        lt_module_free(&m);
+    else
+        *out = m;
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const lt_model_family family = {
+        .program = "train_mlp",
+        .name = "mlp",
+        .head = "head.",
+        .recipes = "tests/models/recipes",
+        .option = option,
+        .options = sizeof option / sizeof *option,
+        .config_bytes = sizeof(mlp),
+        .make = make,
+    };
+    return lt_classifier_main(argc, argv, &family);
+}
