@@ -2,6 +2,7 @@
 
 #include "bench.h"
 
+#include "lather/optim_config.h"
 #include "lather/shampoo.h"
 
 #include <stdio.h>
@@ -67,9 +68,25 @@ void bench_print_header(const bench_header *h)
 static lt_options *options;
 static bool is_understood; /* the command line */
 
+const char *bench_optims[BENCH_OPTIMS];
+int bench_optim_count;
+char bench_all_optims[BENCH_OPTIMS * 64] = "all";
+
+static void list_optims(void)
+{
+    static char name[BENCH_OPTIMS][64];
+    size_t used = strlen(bench_all_optims);
+    for (int i = 0; i < BENCH_OPTIMS && lt_optim_name_at((size_t)i, name[i], sizeof name[i]); i++) {
+        bench_optims[bench_optim_count++] = name[i];
+        used += (size_t)snprintf(bench_all_optims + used, sizeof bench_all_optims - used, "|%s",
+                                 name[i]);
+    }
+}
+
 lt_status bench_parse(const lt_program *program, void *values, int argc, char *const *argv,
                       bool *run)
 {
+    list_optims();
     lt_status st = lt_options_new(&options, program, values);
     if (!st)
         st = lt_options_parse(options, argc, argv);
@@ -80,11 +97,6 @@ lt_status bench_parse(const lt_program *program, void *values, int argc, char *c
     return st;
 }
 
-#define NEXT(name) , name
-const char *const bench_optims[] = {BENCH_OPTIM_LIST(BENCH_FIRST, NEXT)};
-#undef NEXT
-const int bench_optim_count = sizeof bench_optims / sizeof *bench_optims;
-
 bool bench_shampoo_config(lt_shampoo_config *out, const char *name)
 {
     static const char prefix[] = "shampoo-";
@@ -92,23 +104,6 @@ bool bench_shampoo_config(lt_shampoo_config *out, const char *name)
                          : !strncmp(name, prefix, strlen(prefix)) ? name + strlen(prefix)
                                                                   : name;
     return lt_shampoo_preset(preset, out) == LT_OK;
-}
-
-lt_status bench_make_optim(lt_optim **out, const char *name, const lt_params *params)
-{
-    if (!strcmp(name, "sgd")) {
-        lt_sgd_config c = {.momentum = 0.9, .nesterov = true, .weight_decay = 1e-4};
-        return lt_optim_sgd(out, params, &c);
-    }
-    if (!strcmp(name, "adagrad"))
-        return lt_optim_adagrad(out, params, NULL);
-    lt_shampoo_config shampoo;
-    if (bench_shampoo_config(&shampoo, name))
-        return lt_optim_shampoo(out, params, &shampoo);
-    lt_adam_config c = LT_ADAM_DEFAULTS;
-    c.decoupled = !strcmp(name, "adamw");
-    c.weight_decay = c.decoupled ? 1e-2 : 0;
-    return lt_optim_adam(out, params, &c);
 }
 
 /* A linear congruential sequence (Knuth's MMIX multiplier): fast, and speed is all that counts. */

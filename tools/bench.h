@@ -44,21 +44,14 @@ int64_t bench_process_bytes(const char *field);
 /* "{" and the header's fields, to be followed by ", ..." and "}". */
 void bench_print_header(const bench_header *header);
 
-/* The optimizers that benchmarks know, as one list: choices of an option, and names by index.
- * shampoo is the recommended preset. */
-/* clang-format off */
-#define BENCH_OPTIM_LIST(FIRST, NEXT)                                            \
-    FIRST("sgd") NEXT("adagrad") NEXT("adam") NEXT("adamw") NEXT("shampoo")      \
-    NEXT("shampoo-paper") NEXT("shampoo-reference") NEXT("soap")
-/* clang-format on */
-#define BENCH_FIRST(name)   name
-#define BENCH_CHOICE(name)  "|" name
-#define BENCH_OPTIM_CHOICES BENCH_OPTIM_LIST(BENCH_FIRST, BENCH_CHOICE)
-extern const char *const bench_optims[];
-extern const int bench_optim_count;
+/* The optimizers that have a name, as lt_optim_open() takes them, and as choices of an option: there
+ * once bench_parse() was called, and with "all|" in front. */
+enum { BENCH_OPTIMS = 64 };
+extern const char *bench_optims[BENCH_OPTIMS];
+extern int bench_optim_count;
+extern char bench_all_optims[];
+#define BENCH_OPTIM_CHOICES (bench_all_optims + 4)
 
-/* An optimizer by name with its usual settings. */
-lt_status bench_make_optim(lt_optim **out, const char *name, const lt_params *params);
 /* Whether the name is one of Shampoo's, and the config of its preset. */
 bool bench_shampoo_config(lt_shampoo_config *out, const char *name);
 

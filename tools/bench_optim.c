@@ -6,6 +6,7 @@
 #include "bench.h"
 #include "resnet.h"
 
+#include "lather/optim_config.h"
 #include "lather/shampoo_report.h"
 
 #include <stdio.h>
@@ -31,7 +32,7 @@ static const lt_option table[] = {
      .name = "optim",
      .type = LT_OPTION_CHOICE,
      .offset = AT(optim),
-     .choices = "all|" BENCH_OPTIM_CHOICES,
+     .choices = bench_all_optims,
      .help = "optimizer"},
     {.group = "Benchmark",
      .name = "steps",
@@ -151,7 +152,7 @@ static lt_status run(const lt_params *params, const settings *s, const char *nam
     bool shampoo = bench_shampoo_config(&c, name);
     int64_t first = shampoo ? s->warmup + s->steps + 2 : 0;
     lt_status st =
-        shampoo ? make_shampoo(&optim, params, s, c) : bench_make_optim(&optim, name, params);
+        shampoo ? make_shampoo(&optim, params, s, c) : lt_optim_open(&optim, name, params);
     if (!st && shampoo)
         st = time_refresh(optim, first, out);
     if (!st)

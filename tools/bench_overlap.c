@@ -7,6 +7,7 @@
 
 #include "lather/data_parallel.h"
 #include "lather/ops.h"
+#include "lather/optim_config.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -90,7 +91,7 @@ static lt_status open_player(player *p)
     lt_resnet_config model = {.arch = s->arch, .classes = CLASSES};
     LT_TRY(lt_resnet_new(&p->model, p->device, &model));
     LT_TRY(lt_module_params(p->model, &p->params));
-    LT_TRY(bench_make_optim(&p->optim, "sgd", &p->params));
+    LT_TRY(lt_optim_open(&p->optim, "sgd", &p->params));
     LT_TRY(lt_tensor_new(&p->images, p->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size)));
     LT_TRY(lt_tensor_new(&p->labels, p->device, LT_I32, LT_SHAPE(s->batch)));
     LT_TRY(bench_fill_random(p->images, 256, 1 + (uint64_t)lt_comm_rank(p->comm)));

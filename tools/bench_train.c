@@ -5,6 +5,7 @@
 
 #include "lather/graph.h"
 #include "lather/ops.h"
+#include "lather/optim_config.h"
 #include "lather/readback.h"
 
 #include <stdio.h>
@@ -190,7 +191,7 @@ static lt_status make_optim(training *t, const settings *s)
             t->first_roots = c.start_preconditioning_step = s->frequency;
         LT_TRY(lt_optim_shampoo(&t->optim, &t->params, &c));
     } else {
-        LT_TRY(bench_make_optim(&t->optim, bench_optims[s->optim], &t->params));
+        LT_TRY(lt_optim_open(&t->optim, bench_optims[s->optim], &t->params));
     }
     return s->amp == F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
 }

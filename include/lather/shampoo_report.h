@@ -21,6 +21,9 @@ typedef struct lt_shampoo_block {
 LT_API LT_MUST_CHECK lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index,
                                                    lt_shampoo_block *out);
 
+/** Its settings, defaults filled in; NULL: the optimizer is another one. Owns: the optimizer. */
+LT_API const lt_shampoo_config *lt_shampoo_settings(const lt_optim *optim);
+
 /** What the last step did on this rank; zeros, but for root_age, if it was skipped. */
 typedef struct lt_shampoo_stats {
     double factor_seconds, root_seconds, apply_seconds, gather_seconds;

@@ -1,4 +1,4 @@
-/** Names are bytes: how those that came from a file are shown and stored. */
+/** Text of a command line and of files: how names are shown and stored, and lists of numbers. */
 #ifndef LATHER_TEXT_H
 #define LATHER_TEXT_H
 
@@ -35,5 +35,9 @@ LT_API size_t lt_text_escape_bytes(const char *text);
  * Errors  LT_E_FORMAT: a backslash before anything but a backslash or xHH, or `\x00`
  */
 LT_API LT_MUST_CHECK lt_status lt_text_unescape(char *out, const char *text);
+
+/** "0.5,0" into value: numbers of 0 or more. How many there are, or -1: something else, or more than
+ *  most. */
+LT_API int lt_text_numbers(const char *text, double *value, int most);
 
 #endif

@@ -44,6 +44,8 @@ lt_status lt_options_gather(lt_options *o, const lt_option_table *table, size_t 
 
 /* Sets the field of a row from text, unless a stronger source has: then text is only checked. */
 lt_status lt_options_assign(lt_option_row *row, const char *value, lt_option_source source);
+/* The shortest digits that read back as value. */
+void lt_options_number(char *text, size_t size, double value);
 /* Whether text is a value of that option. */
 lt_status lt_options_check_value(const lt_option *option, const char *value);
 /* The row's default for the selector's choice, or NULL; into text of size bytes. */

@@ -208,6 +208,15 @@ static void join(const lt_option_list *list, char *text, size_t size)
         used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "", list->item[i]);
 }
 
+void lt_options_number(char *text, size_t size, double value)
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, size, "%.*g", digits, value);
+        if (!(strtod(text, NULL) < value) && !(strtod(text, NULL) > value))
+            break;
+    }
+}
+
 const char *lt_options_text(const lt_options *o, const char *name, char *text, size_t size)
 {
     const lt_option_row *row = lt_options_find(o, name, strlen(name));
@@ -225,12 +234,7 @@ const char *lt_options_text(const lt_options *o, const char *name, char *text, s
         snprintf(text, size, "%" PRId64, *(const int64_t *)from);
         break;
     case LT_OPTION_DOUBLE:
-        for (int digits = 6; digits <= 17; digits++) {
-            snprintf(text, size, "%.*g", digits, *(const double *)from);
-            if (!(strtod(text, NULL) < *(const double *)from)
-                && !(strtod(text, NULL) > *(const double *)from))
-                break;
-        }
+        lt_options_number(text, size, *(const double *)from);
         break;
     case LT_OPTION_CHOICE:
         string = lt_options_item(option->choices, *(const int *)from, &bytes);

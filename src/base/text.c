@@ -6,6 +6,7 @@
 
 #include "lather/ext/fail.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { ESCAPE_BYTES = 4 }; /* \xHH */
@@ -125,4 +126,19 @@ lt_status lt_text_unescape(char *out, const char *text)
     }
     *out = 0;
     return LT_OK;
+}
+
+int lt_text_numbers(const char *text, double *value, int most)
+{
+    for (int count = 0; count < most;) {
+        char *end;
+        value[count] = strtod(text, &end);
+        if (end == text || !(value[count] >= 0) || (*end && *end != ','))
+            return -1;
+        count++;
+        if (!*end)
+            return count;
+        text = end + 1;
+    }
+    return -1;
 }

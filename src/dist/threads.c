@@ -1,5 +1,5 @@
-/* Ranks in one process: a message is a copy from the sender's memory to the receiver's, made when both
- * have been posted. */
+/* Ranks in one process: a message is a copy from the sender's memory to the receiver's, made when
+ * both have been announced. */
 
 #include "base/alloc.h"
 #include "dist/collectives/collectives.h"
@@ -8,25 +8,25 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct posted {
+typedef struct letter {
     lt_message message;
     bool done;
-    struct posted *next;
-} posted;
+    struct letter *next;
+} letter;
 
-/* Posted between two ranks, in order, not yet matched. */
-typedef struct mailbox {
-    posted *sends, *recvs;
-} mailbox;
+/* Announced between two ranks, in order, not yet matched. */
+typedef struct box {
+    letter *sends, *recvs;
+} box;
 
 typedef struct threads_link {
     lt_link base;
-    mailbox *mailbox; /* [size * size], by from and to */
+    box *box; /* [size * size], by from and to */
 } threads_link;
 
-static mailbox *mailbox_of(lt_link *self, const lt_message *m)
+static box *box_of(lt_link *self, const lt_message *m)
 {
-    return &((threads_link *)self)->mailbox[m->from * self->size + m->to];
+    return &((threads_link *)self)->box[m->from * self->size + m->to];
 }
 
 static bool open_link(lt_link *self)
@@ -34,16 +34,16 @@ static bool open_link(lt_link *self)
     threads_link *l = (threads_link *)self;
     self->rank = -1;
     self->tags = INT_MAX;
-    l->mailbox = lt_alloc((size_t)self->size * (size_t)self->size, sizeof *l->mailbox);
-    if (!l->mailbox)
+    l->box = lt_alloc((size_t)self->size * (size_t)self->size, sizeof *l->box);
+    if (!l->box)
         snprintf(self->why, sizeof self->why, "no memory for %d ranks", self->size);
-    return l->mailbox;
+    return l->box;
 }
 
-static void free_list(posted *list)
+static void free_letters(letter *list)
 {
     while (list) {
-        posted *next = list->next;
+        letter *next = list->next;
         lt_free(list);
         list = next;
     }
@@ -54,34 +54,34 @@ static void close_link(lt_link *self, bool aborted)
     threads_link *l = (threads_link *)self;
     (void)aborted;
     for (int i = 0; i < self->size * self->size; i++) {
-        free_list(l->mailbox[i].sends);
-        free_list(l->mailbox[i].recvs);
+        free_letters(l->box[i].sends);
+        free_letters(l->box[i].recvs);
     }
-    lt_free(l->mailbox);
+    lt_free(l->box);
 }
 
-/* Takes the first message of that tag out of the list. */
-static posted *take(posted **list, int tag)
+/* Takes the first letter of that tag out of the list. */
+static letter *take(letter **list, int tag)
 {
     while (*list && (*list)->message.tag != tag)
         list = &(*list)->next;
-    posted *found = *list;
+    letter *found = *list;
     if (found)
         *list = found->next;
     return found;
 }
 
-static void append(posted **list, posted *l)
+static void append(letter **list, letter *l)
 {
     while (*list)
         list = &(*list)->next;
     *list = l;
 }
 
-static bool post(lt_link *self, const lt_message *m, posted **mine, posted **theirs,
-                 uint64_t *handle)
+static bool announce(lt_link *self, const lt_message *m, letter **mine, letter **theirs,
+                     uint64_t *handle)
 {
-    posted *l = lt_alloc(1, sizeof *l), *other = take(theirs, m->tag);
+    letter *l = lt_alloc(1, sizeof *l), *other = take(theirs, m->tag);
     if (!l) {
         snprintf(self->why, sizeof self->why, "no memory for a message");
         return false;
@@ -107,24 +107,24 @@ static bool post(lt_link *self, const lt_message *m, posted **mine, posted **the
 
 static bool send(lt_link *self, const lt_message *m, uint64_t *handle)
 {
-    mailbox *b = mailbox_of(self, m);
-    return post(self, m, &b->sends, &b->recvs, handle);
+    box *b = box_of(self, m);
+    return announce(self, m, &b->sends, &b->recvs, handle);
 }
 
 static bool recv(lt_link *self, const lt_message *m, uint64_t *handle)
 {
-    mailbox *b = mailbox_of(self, m);
-    return post(self, m, &b->recvs, &b->sends, handle);
+    box *b = box_of(self, m);
+    return announce(self, m, &b->recvs, &b->sends, handle);
 }
 
-static posted *posted_of(uint64_t handle)
+static letter *letter_of(uint64_t handle)
 {
-    return (posted *)(uintptr_t)handle; /* NOLINT(performance-no-int-to-ptr): from post() */
+    return (letter *)(uintptr_t)handle; /* NOLINT(performance-no-int-to-ptr): from announce() */
 }
 
 static bool test(lt_link *self, uint64_t handle, bool *done)
 {
-    posted *l = posted_of(handle);
+    letter *l = letter_of(handle);
     (void)self;
     *done = l->done;
     if (l->done)
@@ -132,7 +132,7 @@ static bool test(lt_link *self, uint64_t handle, bool *done)
     return true;
 }
 
-static void remove_from(posted **list, const posted *l)
+static void remove_letter(letter **list, const letter *l)
 {
     while (*list && *list != l)
         list = &(*list)->next;
@@ -142,10 +142,10 @@ static void remove_from(posted **list, const posted *l)
 
 static void cancel(lt_link *self, uint64_t handle)
 {
-    posted *l = posted_of(handle);
-    mailbox *b = mailbox_of(self, &l->message);
-    remove_from(&b->sends, l);
-    remove_from(&b->recvs, l);
+    letter *l = letter_of(handle);
+    box *b = box_of(self, &l->message);
+    remove_letter(&b->sends, l);
+    remove_letter(&b->recvs, l);
     lt_free(l);
 }
 

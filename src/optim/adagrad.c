@@ -2,7 +2,9 @@
  * Duchi, Hazan & Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic
  * Optimization", JMLR 2011, figure 1; its delta is our eps. */
 
-#include "lather/ext/optim.h"
+#include "optim/registry.h"
+
+#include <math.h>
 
 typedef struct adagrad {
     lt_optim base;
@@ -30,9 +32,41 @@ static const lt_optim_ops ops = {
 lt_status lt_optim_adagrad(lt_optim **out, const lt_params *params, const lt_adagrad_config *config)
 {
     lt_adagrad_config c = config ? *config : LT_ADAGRAD_DEFAULTS;
-    if (!(c.eps >= 0))
-        return lt_fail(LT_E_ARG, "adagrad: eps %g is not >= 0", c.eps);
+    LT_TRY(lt_optim_check(&lt_optim_family_adagrad, &c));
     LT_TRY(lt_optim_new(out, &ops, params, c.weight_decay, c.decay_scope));
     ((adagrad *)*out)->eps = c.eps;
     return LT_OK;
 }
+
+/* --- The row --- */
+
+#define AT(field) .offset = offsetof(lt_adagrad_config, field)
+static const lt_optim_field fields[] = {
+    {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
+    {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
+    {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
+};
+#undef AT
+
+static void fill(void *config)
+{
+    *(lt_adagrad_config *)config = LT_ADAGRAD_DEFAULTS;
+}
+
+static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
+{
+    (void)lr;
+    return lt_optim_adagrad(out, params, config);
+}
+
+static const lt_optim_preset usual = {NULL, 0.01, fill};
+const lt_optim_family lt_optim_family_adagrad = {
+    .name = "adagrad",
+    .config_bytes = sizeof(lt_adagrad_config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = &usual,
+    .presets = 1,
+    .published = fill,
+    .make = make,
+};

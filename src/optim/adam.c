@@ -2,7 +2,9 @@
  * AdamW: Loshchilov & Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2;
  * its eta_t * alpha is our lr, its lambda is alpha * weight_decay. */
 
-#include "lather/ext/optim.h"
+#include "optim/registry.h"
+
+#include <math.h>
 
 typedef struct adam {
     lt_optim base;
@@ -40,11 +42,69 @@ lt_status lt_optim_adam(lt_optim **out, const lt_params *params, const lt_adam_c
 {
     lt_adam_config c = config ? *config : LT_ADAM_DEFAULTS;
     const lt_optim_ops *ops = c.decoupled ? &decoupled : &coupled;
-    if (!(c.beta1 >= 0 && c.beta1 < 1) || !(c.beta2 >= 0 && c.beta2 < 1))
-        return lt_fail(LT_E_ARG, "%s: betas %g, %g are not in [0,1)", ops->name, c.beta1, c.beta2);
-    if (!(c.eps >= 0))
-        return lt_fail(LT_E_ARG, "%s: eps %g is not >= 0", ops->name, c.eps);
+    LT_TRY(lt_optim_check(c.decoupled ? &lt_optim_family_adamw : &lt_optim_family_adam, &c));
     LT_TRY(lt_optim_new(out, ops, params, c.weight_decay, c.decay_scope));
     ((adam *)*out)->kernel = (lt_adam_kernel){c.beta1, c.beta2, c.eps, c.decoupled};
     return LT_OK;
 }
+
+/* --- The rows --- */
+
+#define AT(field) .offset = offsetof(lt_adam_config, field)
+static const lt_optim_field fields[] = {
+    {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
+    {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
+    {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true,
+     .help = "memory of the mean gradient"},
+    {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
+    {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
+};
+#undef AT
+
+static void fill_adam(void *config)
+{
+    *(lt_adam_config *)config = LT_ADAM_DEFAULTS;
+}
+
+static void fill_adamw(void *config)
+{
+    lt_adam_config *c = config;
+    *c = LT_ADAM_DEFAULTS;
+    c->decoupled = true;
+}
+
+static void fill_usual_adamw(void *config)
+{
+    fill_adamw(config);
+    ((lt_adam_config *)config)->weight_decay = 0.01;
+}
+
+static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
+{
+    (void)lr;
+    return lt_optim_adam(out, params, config);
+}
+
+static const lt_optim_preset usual = {NULL, 0.001, fill_adam},
+                             usual_adamw = {NULL, 0.001, fill_usual_adamw};
+const lt_optim_family lt_optim_family_adam = {
+    .name = "adam",
+    .config_bytes = sizeof(lt_adam_config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = &usual,
+    .presets = 1,
+    .published = fill_adam,
+    .make = make,
+};
+
+const lt_optim_family lt_optim_family_adamw = {
+    .name = "adamw",
+    .config_bytes = sizeof(lt_adam_config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = &usual_adamw,
+    .presets = 1,
+    .published = fill_adamw,
+    .make = make,
+};

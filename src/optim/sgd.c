@@ -4,8 +4,9 @@
  * gradient, and an update of a parameter that has none yet starts the buffer with the gradient. */
 
 #include "base/alloc.h"
+#include "optim/registry.h"
 
-#include "lather/ext/optim.h"
+#include <math.h>
 
 typedef struct sgd {
     lt_optim base;
@@ -67,12 +68,8 @@ static const lt_optim_ops with_momentum = {
 lt_status lt_optim_sgd(lt_optim **out, const lt_params *params, const lt_sgd_config *config)
 {
     lt_sgd_config c = config ? *config : (lt_sgd_config){0};
-    if (!(c.momentum >= 0 && c.momentum < 1))
-        return lt_fail(LT_E_ARG, "sgd: momentum %g is not in [0,1)", c.momentum);
-    if (!(c.dampening >= 0 && c.dampening <= 1))
-        return lt_fail(LT_E_ARG, "sgd: dampening %g is not in [0,1]", c.dampening);
-
     lt_optim *o = NULL;
+    LT_TRY(lt_optim_check(&lt_optim_family_sgd, &c));
     const lt_optim_ops *ops = c.momentum > 0 ? &with_momentum : &plain;
     LT_TRY(lt_optim_new(&o, ops, params, c.weight_decay, c.decay_scope));
     sgd *s = (sgd *)o;
@@ -85,3 +82,52 @@ lt_status lt_optim_sgd(lt_optim **out, const lt_params *params, const lt_sgd_con
     *out = o;
     return LT_OK;
 }
+
+/* --- The row --- */
+
+static bool has_momentum(const void *config)
+{
+    return ((const lt_sgd_config *)config)->momentum > 0;
+}
+
+#define AT(field) .offset = offsetof(lt_sgd_config, field)
+static const lt_optim_field fields[] = {
+    {"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true, .help = "momentum"},
+    {"dampening", LT_FIELD_REAL, AT(dampening), .high = 1, .help = "dampening of momentum"},
+    {"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum,
+     .needs = "--momentum above 0", .help = "Nesterov's momentum"},
+    {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .also = "wd",
+     .help = "weight decay"},
+    {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true,
+     .help = "biases, gains and shifts of normalisations decay too"},
+};
+#undef AT
+
+static void fill_usual(void *config)
+{
+    *(lt_sgd_config *)config =
+        (lt_sgd_config){.momentum = 0.9, .nesterov = true, .weight_decay = 1e-4};
+}
+
+static void fill_published(void *config)
+{
+    *(lt_sgd_config *)config = (lt_sgd_config){0};
+}
+
+static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
+{
+    (void)lr;
+    return lt_optim_sgd(out, params, config);
+}
+
+static const lt_optim_preset usual = {NULL, 0.1, fill_usual};
+const lt_optim_family lt_optim_family_sgd = {
+    .name = "sgd",
+    .config_bytes = sizeof(lt_sgd_config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = &usual,
+    .presets = 1,
+    .published = fill_published,
+    .make = make,
+};

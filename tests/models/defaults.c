@@ -1,7 +1,9 @@
 /* What a C program gets from LT_SHAMPOO_DEFAULTS is what train_resnet50 --optim shampoo does. */
 
 #include "near.h"
-#include "train/trainer/shampoo.h"
+#include "train/trainer/arguments.h"
+
+#include "lather/shampoo.h"
 
 #include <string.h>
 
@@ -11,15 +13,13 @@ static lt_shampoo_config of_command_line(const char *flag)
 {
     lt_options *options = NULL;
     arguments a = {0};
-    lt_shampoo_config c;
     char *argv[] = {(char[]){"train_resnet50"}, (char[]){"--optim=shampoo"}, (char[64]){0}};
     snprintf(argv[2], 64, "%s", flag);
     assert_ok(arguments_open(&options, &a, &family, NULL));
     assert_ok(lt_options_parse(options, 3, argv));
-    assert_ok(arguments_resolve(&a, options));
-    assert_ok(arguments_shampoo(&a, &c));
-    assert_near(c.peak_lr, a.lr, 0); /* no constant: LT_SHAMPOO_DEFAULTS cannot have it */
-    lt_options_free(&options);
+    assert_ok(lt_optim_flags_resolve(&a.optim, options));
+    const lt_shampoo_config c = *(const lt_shampoo_config *)a.optim.settings;
+    arguments_close(&options, &a);
     return c;
 }
 

@@ -1,47 +1,45 @@
-/* Collectives over a link: a progress thread moves the messages of every collective of its process.
+/* The communication thread, and the collectives it makes of a link's messages.
  *
- * A collective is, between each two ranks, a header each way, which says what the sender is doing, and
- * then the data. A reduction is an all-to-all of chunks, a sum in rank order on the chunk's rank, and for
- * an all-reduce an all-gather. */
-#ifndef LT_DIST_COLLECTIVES_H
-#define LT_DIST_COLLECTIVES_H
+ * Every collective is, between each two ranks, a header each way, which tells what the sender is
+ * doing, and then the data. A reduction is an all-to-all of chunks, a sum in rank order on the
+ * chunk's rank, and for an all-reduce an all-gather. */
+#ifndef LT_DIST_ENGINE_H
+#define LT_DIST_ENGINE_H
 
 #include "dist/comm/comm.h"
 
 #include <pthread.h>
 
-typedef struct lt_progress lt_progress;
-typedef struct lt_endpoint lt_endpoint;
+typedef struct lt_engine lt_engine;
+typedef struct lt_end lt_end;
 
-/* Sent before the data of every collective, so that ranks that do different things find out. */
+/* Goes before the data of every call, so that ranks that do different things find out. */
 typedef struct lt_header {
     int32_t what, op, dtype, root;
     int64_t elements;
-    uint64_t number; /* of the collective in its group; of sends and receives: 0 */
+    uint64_t number; /* of the collective in its group; of messages: 0 */
     uint64_t counts; /* hash of the per-rank counts */
 } lt_header;
 
-/* Data to or from one other rank. */
+/* Data on its way to or from one other rank. */
 typedef struct lt_transfer {
     int peer; /* rank in the group */
-    bool sends, headed, in_flight, done;
+    bool sends, headed, busy, done;
     lt_header header;
     const char *in;
     char *out;
-    size_t bytes, moved, piece; /* in all; transferred; of the message in flight */
+    size_t bytes, moved, piece; /* in all; arrived; under way */
     uint64_t handle;
 } lt_transfer;
 
-/* A collective, a send or a receive on one rank. The fields after the blank line belong to the progress
- * thread alone. */
-typedef struct lt_collective {
+/* A call on one rank. The fields behind the line belong to the communication thread alone. */
+typedef struct lt_work {
     lt_request base;
     lt_comm_call call; /* count is NULL: see offset */
-    lt_endpoint *endpoint;
-    struct lt_collective *next;           /* submitted or active */
-    struct lt_collective *before, *after; /* of the endpoint, to be freed with it */
-    double expires;                       /* 0: never */
-    bool done;                            /* under the mutex */
+    lt_end *end;
+    struct lt_work *next, *before, *after; /* in the inbox or active; all of the end, to be freed */
+    double expires;                        /* 0: never */
+    bool done;                             /* under the mutex */
 
     bool started, finished;
     uint64_t number;
@@ -51,66 +49,68 @@ typedef struct lt_collective {
     size_t scratch_bytes;
     const void **term;
     int64_t offset[]; /* [size+1] where each rank's part begins */
-} lt_collective;
+} lt_work;
 
 enum { LT_GROUP_TAGS = 64 }; /* each group has its own */
 
-/* One rank in a group. */
-struct lt_endpoint {
-    lt_progress *progress;
+/* One rank's end of a group. */
+struct lt_end {
+    lt_engine *engine;
     int rank, size, context;
     int *world;      /* [size] ranks among all started */
     uint64_t issued; /* collectives so far */
-    lt_collective *first, *last;
-    /* The progress thread's. */
+    lt_work *first, *last;
+    /* The communication thread's. */
     int running; /* collectives started and not finished */
-    bool *busy;  /* [2 * size] by rank: a receive from it, a send to it is in flight */
+    bool *busy;  /* [2 * size] by rank: a message from it, to it is under way */
     bool held;   /* an earlier request is not finished */
     char *spare; /* scratch to be used again */
     size_t spare_bytes;
 };
 
-/* The progress thread of a process. */
-struct lt_progress {
+struct lt_engine {
     lt_link *link;
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t wake;      /* the progress thread has something to do */
-    pthread_cond_t cond_done; /* a request is done, or the link open, or an abort complete */
+    pthread_cond_t wake, news; /* for the thread; for those who wait for it */
     bool ready, stop;
     lt_status opened;
-    int open;     /* endpoints */
+    int open;     /* ends */
     int *context; /* [size] of world: the next free one */
-    lt_collective *submitted, **submitted_end;
-    bool aborted,
-        abort_complete; /* complete: other processes were told, all requests have failed */
+    lt_work *inbox, **inbox_end;
+    bool aborted, told; /* told: the other processes know, all requests have failed */
     bool from_outside;
     char why[LT_LINK_TEXT];
-    lt_collective *active, **active_end; /* the thread's, in order of issue */
+    lt_work *active, **active_end; /* the thread's, in order of issue */
 };
 
 /* Starts the thread, which opens the link. Owns the link from now on, also on failure. */
-lt_status lt_progress_new(lt_progress **out, lt_link *link);
-/* After the last endpoint has been closed: ends the thread. */
-void lt_progress_free(lt_progress *progress);
-/* With the mutex locked. */
-void lt_progress_submit(lt_progress *progress, lt_collective *collective);
+lt_status lt_engine_new(lt_engine **out, lt_link *link);
+/* After the last end has been closed: ends the thread. */
+void lt_engine_free(lt_engine *engine);
+/* Hands work over; with the mutex locked. */
+void lt_engine_add(lt_engine *engine, lt_work *work);
 /* The first abort counts; with the mutex locked. */
-void lt_progress_abort(lt_progress *progress, const char *why, bool from_outside);
+void lt_engine_abort(lt_engine *engine, const char *why, bool from_outside);
 
-lt_status lt_collective_new(lt_collective **out, lt_endpoint *endpoint, const lt_comm_call *call);
-void lt_collective_free(lt_collective *self);
+lt_status lt_work_new(lt_work **out, lt_end *end, const lt_comm_call *call);
+void lt_work_free(lt_work *work);
 
-/* By the progress thread: goes on as far as it can; *moved is set if anything moved. Errors: whatever
- * ends the group, with the reason as the thread's message. */
-lt_status lt_collective_advance(lt_collective *self, bool *moved);
-void lt_collective_cancel(lt_collective *self);
-/* A send or a receive. */
-bool lt_collective_is_message(const lt_collective *self);
+/* By the communication thread: goes on as far as it can; whether anything moved. false in *ok: why
+ * has the reason. */
+bool lt_work_advance(lt_work *work, bool *ok, char *why);
+void lt_work_cancel(lt_work *work);
+int lt_work_transfers(const lt_work *work);
+
+/* A send or a receive, not a collective. */
+bool lt_work_is_message(const lt_work *work);
+lt_header lt_work_header(const lt_work *work);
+/* What the other rank says it is doing must be what we do; false: why names both. */
+bool lt_work_check(const lt_work *work, const lt_transfer *transfer, char *why);
 /* "allreduce (sum) of 10 f32, number 3, on rank 0 of 2; nothing came from rank 1" */
-void lt_collective_text(const lt_collective *self, char *text, size_t bytes);
+void lt_work_text(const lt_work *work, char *text, size_t bytes);
 
-void lt_endpoint_free(lt_endpoint *endpoint);
+void lt_end_free(lt_end *end);
 
 /* The communicator whose collectives are made of a link's messages. */
 extern const lt_comm_ops lt_comm_linked;

@@ -1,98 +1,14 @@
-/* Ranges of Shampoo's config, and what contradicts what. */
+/* What contradicts what in Shampoo's config; ranges are those of its fields. */
 
+#include "optim/registry.h"
 #include "optim/shampoo/shampoo.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 
-typedef struct range {
-    const char *name;
-    size_t offset; /* of a double in the config */
-    double low, high;
-    bool below_high; /* high itself is out */
-} range;
-
-#define FIELD(name) #name, offsetof(lt_shampoo_config, name)
-static const range ranges[] = {
-    {FIELD(beta1), 0, 1, true},
-    {FIELD(beta2), 0, 1, false},
-    {FIELD(beta3), 0, 1, true},
-    {FIELD(epsilon), 0, HUGE_VAL, true},
-    {FIELD(momentum), 0, 1, true},
-    {FIELD(dampening), 0, 1, false},
-    {FIELD(weight_decay), 0, HUGE_VAL, true},
-    {FIELD(grafting_beta2), 0, 1, false},
-    {FIELD(grafting_epsilon), 0, HUGE_VAL, true},
-    {FIELD(rank_atol), 0, HUGE_VAL, true},
-    {FIELD(trace_scaling), 0, HUGE_VAL, true},
-    {FIELD(solver_tolerance), 0, 1, true},
-};
-#undef FIELD
-
-static lt_status check_ranges(const lt_shampoo_config *c)
+static lt_status check_exponents(const lt_shampoo_config *c)
 {
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
-        const range *r = &ranges[i];
-        double value = *(const double *)(const void *)((const char *)c + r->offset);
-        if (!(value >= r->low && (r->below_high ? value < r->high : value <= r->high)))
-            return lt_fail(LT_E_ARG, "shampoo: %s %g is not in [%g,%g%c", r->name, value, r->low,
-                           r->high, r->below_high ? ')' : ']');
-    }
-    return LT_OK;
-}
-
-static lt_status check_counts(const lt_shampoo_config *c)
-{
-    const struct {
-        const char *name;
-        int64_t value, low, high;
-        const char *besides; /* values outside that mean something */
-    } counts[] = {
-        {"max_preconditioner_dim", c->max_preconditioner_dim, LT_NO_LIMIT, INT64_MAX,
-         "; 0: no limit"},
-        {"precondition_frequency", c->precondition_frequency, 1, INT64_MAX, ""},
-        {"start_preconditioning_step", c->start_preconditioning_step, c->precondition_frequency,
-         INT64_MAX, " (precondition_frequency and more; -1: just that)"},
-        {"target_dimensionality", c->target_dimensionality, LT_NO_LIMIT, LT_MAX_DIMS,
-         "; 0: no merging"},
-        {"tolerated_failures", c->tolerated_failures, 0, INT_MAX, ""},
-        {"solver_iterations", c->solver_iterations, 0, 10000, "; 0: the solver's own"},
-        {"solver_order", c->solver_order, c->solver_order ? 2 : 0, 6, "; 0: 3"},
-        {"refresh_threads", c->refresh_threads, 0, 1024, "; 0: 1"},
-    };
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (counts[i].value < counts[i].low || counts[i].value > counts[i].high)
-            return lt_fail(
-                LT_E_ARG, "shampoo: %s %" PRId64 " is not in [%" PRId64 ",%" PRId64 "]%s",
-                counts[i].name, counts[i].value, counts[i].low, counts[i].high, counts[i].besides);
-    return LT_OK;
-}
-
-static lt_status check_choices(const lt_shampoo_config *c)
-{
-    const struct {
-        const char *name;
-        unsigned value, last;
-    } choices[] = {
-        {"grafting", (unsigned)c->grafting, LT_GRAFTING_ADAM},
-        {"decay_type", (unsigned)c->decay_type, LT_DECAY_INDEPENDENT},
-        {"preconditioner", (unsigned)c->preconditioner, LT_PRECONDITIONER_KL_EIGENDECOMPOSED},
-        {"epsilon_rule", (unsigned)c->epsilon_rule, LT_EPSILON_RELATIVE},
-        {"merge_order", (unsigned)c->merge_order, LT_MERGE_FORWARD},
-        {"on_failure", (unsigned)c->on_failure, LT_ON_FAILURE_DIAGONAL},
-        {"root_solver", (unsigned)c->root_solver, LT_ROOT_RATIONAL},
-        {"refresh_timing", (unsigned)c->refresh_timing, LT_REFRESH_ASYNC},
-    };
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-        if (choices[i].value > choices[i].last)
-            return lt_fail(LT_E_ARG, "shampoo: %s has no value %u; they are in [0,%u]",
-                           choices[i].name, choices[i].value, choices[i].last);
-    return LT_OK;
-}
-
-static lt_status check_exponents(const lt_exponents *e)
-{
+    const lt_exponents *e = &c->inverse_exponent;
     for (int order = 0; order <= LT_MAX_DIMS; order++)
         for (int d = 0; d < LT_MAX_DIMS; d++)
             if (e->set[order][d] && !(e->value[order][d] >= 0 && isfinite(e->value[order][d])))
@@ -103,6 +19,30 @@ static lt_status check_exponents(const lt_exponents *e)
     return LT_OK;
 }
 
+/* With the eigenvalue correction a block has one exponent, that of its first dimension. */
+static lt_status check_single_exponents(const lt_shampoo_config *c)
+{
+    const lt_exponents *e = &c->inverse_exponent;
+    for (int order = 2; order <= LT_MAX_DIMS; order++)
+        for (int d = 1; d < order; d++)
+            if (e->set[order][d] && !(e->set[order][0] && e->value[order][d] == e->value[order][0]))
+                return lt_fail(LT_E_ARG,
+                               "shampoo: inverse_exponent of order %d differs between dimensions "
+                               "0 and %d: with preconditioner eigenvalue_corrected a block has one",
+                               order, d);
+    return LT_OK;
+}
+
+static lt_status check_start(const lt_shampoo_config *c)
+{
+    if (c->start_preconditioning_step >= c->precondition_frequency)
+        return LT_OK;
+    return lt_fail(LT_E_ARG,
+                   "shampoo: start_preconditioning_step %" PRId64 " is not in [%" PRId64
+                   ",inf) (precondition_frequency and more; -1: just that)",
+                   c->start_preconditioning_step, c->precondition_frequency);
+}
+
 static lt_status check_contradictions(const lt_shampoo_config *c)
 {
     bool corrected = c->preconditioner == LT_PRECONDITIONER_CORRECTED;
@@ -111,6 +51,8 @@ static lt_status check_contradictions(const lt_shampoo_config *c)
     if (!(c->epsilon > 0) && !pseudo)
         return lt_fail(LT_E_ARG, "shampoo: epsilon 0 is not in (0,inf); only the pseudo-inverse "
                                  "works without");
+    if (corrected)
+        LT_TRY(check_single_exponents(c));
     if (corrected && pseudo)
         return lt_fail(LT_E_ARG, "shampoo: epsilon_rule pseudo_inverse contradicts preconditioner "
                                  "eigenvalue_corrected, which takes no inverse of a factor");
@@ -121,8 +63,6 @@ static lt_status check_contradictions(const lt_shampoo_config *c)
                        pseudo ? "epsilon_rule pseudo_inverse" : "trace_scaling");
     if (by_lr && !(c->peak_lr > 0 && isfinite(c->peak_lr)))
         return lt_fail(LT_E_ARG, "shampoo: peak_lr %g is not in (0,inf)", c->peak_lr);
-    if (isnan(c->rank_rtol))
-        return lt_fail(LT_E_ARG, "shampoo: rank_rtol is not a number");
     return LT_OK;
 }
 
@@ -142,11 +82,10 @@ static void fill_defaults(lt_shampoo_config *c)
 
 lt_status lt_shampoo_check(lt_shampoo_config *c)
 {
-    LT_TRY(check_choices(c));
+    LT_TRY(lt_optim_check(&lt_optim_family_shampoo, c));
     fill_defaults(c);
-    LT_TRY(check_ranges(c));
-    LT_TRY(check_counts(c));
-    LT_TRY(check_exponents(&c->inverse_exponent));
+    LT_TRY(check_exponents(c));
+    LT_TRY(check_start(c));
     LT_TRY(check_contradictions(c));
     return lt_root_check(c, 0);
 }

@@ -319,6 +319,11 @@ bool lt_is_shampoo(const lt_optim *optim)
     return optim->ops == &ops;
 }
 
+const lt_shampoo_config *lt_shampoo_settings(const lt_optim *optim)
+{
+    return lt_is_shampoo(optim) ? &((const lt_shampoo *)optim)->config : NULL;
+}
+
 lt_block *lt_shampoo_block_number(const lt_shampoo *s, size_t number)
 {
     return &s->block[s->place[number]];

@@ -18,6 +18,7 @@
 #include "optim/shard.h"
 
 #include "lather/ext/roots.h"
+#include "lather/json.h"
 #include "lather/shampoo_report.h"
 
 /* State of one dimension of a block; all NULL if the dimension is left alone. */
@@ -246,5 +247,12 @@ size_t lt_shampoo_state_bytes(const lt_optim *self);
 
 /* Ranges of a config; replaces markers of defaults. Errors: LT_E_ARG, naming field and range. */
 lt_status lt_shampoo_check(lt_shampoo_config *config);
+
+/* exponents.c: values of inverse_exponent, ignored_basis_change_dims and target_dimensionality. */
+lt_status lt_shampoo_set_exponents(void *config, const char *text);
+lt_status lt_shampoo_set_ignored(void *config, const char *text);
+lt_status lt_shampoo_read_exponents(void *config, const lt_json_value *v);
+lt_status lt_shampoo_read_ignored(void *config, const lt_json_value *v);
+lt_status lt_shampoo_read_dimensionality(void *config, const lt_json_value *v);
 
 #endif

@@ -146,12 +146,12 @@ static int command_train(int argc, char **argv, const lt_model_family *family)
     }
     lt_status st = recipe_parse(s.options, &s.args, family->recipes, argc, argv);
     if (!st)
-        st = arguments_resolve(&s.args, s.options);
+        st = lt_optim_flags_resolve(&s.args.optim, s.options);
     if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN) {
         st = lt_options_answer(s.options, stdout);
         int code = st ? fail(&s, EXIT_ERROR) : EXIT_DONE;
         family_close(&s.choice);
-        lt_options_free(&s.options);
+        arguments_close(&s.options, &s.args);
         return code;
     }
     if (!st)
@@ -159,7 +159,7 @@ static int command_train(int argc, char **argv, const lt_model_family *family)
     if (st) {
         int code = fail(&s, EXIT_USAGE);
         family_close(&s.choice);
-        lt_options_free(&s.options);
+        arguments_close(&s.options, &s.args);
         return code;
     }
     st = run(&s);

@@ -50,7 +50,7 @@ static lt_status parse_pixels(const char *what, const char *text, int channels, 
                               float *value)
 {
     double number[CHANNELS];
-    int count = arguments_numbers(text, number, CHANNELS);
+    int count = lt_text_numbers(text, number, CHANNELS);
     bool fits = count == channels;
     for (int c = 0; c < count; c++)
         fits = fits && number[c] >= least && number[c] <= 1;

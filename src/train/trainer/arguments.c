@@ -3,6 +3,7 @@
 #include "train/trainer/arguments.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/optim_family.h"
 #include "lather/loader.h"
 #include "lather/schedule.h"
 
@@ -76,18 +77,8 @@ static const lt_option training_rows[] = {
 {"Training", BOOL("deterministic", deterministic), .help = "the same bits on the same build, CPU type and thread count"},
 };
 
+/* Behind those of lt_optim_flags. */
 static const lt_option optimizer_rows[] = {
-{"Optimizer", PICK("optim", optim, "sgd|adagrad|adam|adamw|shampoo|soap"), .help = "optimizer; soap: shampoo with --preset soap"},
-{"Optimizer", NUM("lr", lr, 0, 1e6), .defaults = "sgd=0.1 adagrad=0.01 adam=0.001 adamw=0.001 shampoo=0.1 soap=0.003", .also = "learning-rate", .help = "learning rate of the whole batch; never rescaled"},
-{"Optimizer", NUM("momentum", momentum, 0, below_one), .applies = "sgd shampoo soap", .defaults = "sgd=0.9 shampoo=0.9 soap=0", .help = "momentum"},
-{"Optimizer", NUM("dampening", dampening, 0, 1), .applies = "sgd shampoo soap", .value = "0", .help = "dampening of momentum"},
-{"Optimizer", BOOL("nesterov", nesterov), .applies = "sgd shampoo soap", .value = "true", .help = "Nesterov's momentum"},
-{"Optimizer", NUM("weight-decay", weight_decay, 0, 1e6), .defaults = "sgd=0.0001 adagrad=0 adam=0 adamw=0.01 shampoo=0.0001 soap=0.01", .also = "wd", .help = "weight decay"},
-{"Optimizer", BOOL("norm-weight-decay", norm_weight_decay), .help = "biases, gains and shifts of normalisations decay too"},
-{"Optimizer", NUM("beta1", beta1, 0, below_one), .applies = "adam adamw shampoo soap", .defaults = "adam=0.9 adamw=0.9 shampoo=0 soap=0.95", .help = "memory of the mean gradient"},
-{"Optimizer", NUM("beta2", beta2, 0, 1), .applies = "adam adamw shampoo soap", .defaults = "adam=0.999 adamw=0.999 shampoo=0.999 soap=0.95", .help = "memory of the second moment; 1 (shampoo): a sum"},
-{"Optimizer", NUM("beta3", beta3, -1, below_one), .applies = "shampoo soap", .value = "-1", .help = "memory in the filtered gradient; -1: beta1"},
-{"Optimizer", NUM("epsilon", epsilon, 0, 1e6), .applies = "adagrad adam adamw shampoo soap", .defaults = "adagrad=1e-10 adam=1e-8 adamw=1e-8 shampoo=1e-6 soap=1e-8", .help = "added to second moments or factors"},
 {"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "other numbers for parameters whose name matches; lr is absolute, what --lr is for the others, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
 };
 
@@ -100,38 +91,6 @@ static const lt_option schedule_rows[] = {
 {"Schedule", LIST("milestone", milestone), .meta = "EPOCH", .help = "multistep: when to fall"},
 {"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .help = "step, multistep: factor of a fall"},
 {"Schedule", NUM("power", power, 1e-6, 100), .value = "2", .help = "poly: exponent"},
-};
-
-static const lt_option shampoo_rows[] = {
-{"Shampoo", PICK("preset", preset, "recommended|paper|reference|soap"), .applies = "shampoo soap", .defaults = "shampoo=recommended soap=soap", .help = "settings to start from, lr included: ours, those of 2023, of today's reference implementation, of SOAP; other flags override them"},
-{"Shampoo", INT("precondition-frequency", precondition_frequency, 1, many), .applies = "shampoo soap", .defaults = "shampoo=50 soap=10", .help = "updates between new roots"},
-{"Shampoo", INT("start-preconditioning-step", start_preconditioning_step, -1, many), .applies = "shampoo soap", .value = "-1", .help = "first update with roots; -1: the frequency"},
-{"Shampoo", INT("max-preconditioner-dim", max_preconditioner_dim, 0, many), .applies = "shampoo soap", .value = "1024", .help = "largest side of a block; 0: no limit"},
-{"Shampoo", PICK("grafting", grafting, "none|sgd|adagrad|rmsprop|adam"), .applies = "shampoo soap", .defaults = "shampoo=sgd soap=none", .help = "method that gives the update its length"},
-{"Shampoo", NUM("grafting-beta2", grafting_beta2, -1, 1), .applies = "shampoo soap", .value = "-1", .help = "its second moment's memory; -1: 1 for adagrad, 0.99 rmsprop, 0.999 adam"},
-{"Shampoo", NUM("grafting-epsilon", grafting_epsilon, 0, 1e6), .applies = "shampoo soap", .value = "1e-10", .help = "added to its root"},
-{"Shampoo", LIST("inverse-exponent", inverse_exponent), .applies = "shampoo soap", .meta = "[ORDER:]E,...", .help = "power of each factor; with ORDER: of blocks with so many dimensions, one per dimension, 0 leaves it alone; else 1/(2*order)"},
-{"Shampoo", LIST("ignored-basis-change-dims", ignored_basis_change_dims), .applies = "shampoo soap", .meta = "ORDER:DIM,...", .help = "eigenvalue_corrected: dimensions of blocks with ORDER dimensions that keep their own basis"},
-{"Shampoo", BOOL("diagonal-vectors", diagonal_vectors), .applies = "shampoo soap", .value = "true", .help = "blocks with one dimension keep only the diagonal of their factor"},
-{"Shampoo", BOOL("use-bias-correction", use_bias_correction), .applies = "shampoo soap", .value = "true", .help = "correct moments for their start at zero"},
-{"Shampoo", PICK("weight-decay-type", weight_decay_type, "decoupled|l2|corrected|independent"), .applies = "shampoo soap", .help = "how weights decay"},
-{"Shampoo", NUM("peak-lr", peak_lr, 0, 1e6), .applies = "shampoo soap", .value = "0", .help = "of corrected and independent weight decay; 0: lr"},
-{"Shampoo", PICK("preconditioner", preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed"), .applies = "shampoo soap", .defaults = "shampoo=root soap=eigenvalue_corrected", .help = "how factors act: inverse roots, the same as eigenvectors, with a second moment in their basis (SOAP), or KL"},
-{"Shampoo", PICK("epsilon-rule", epsilon_rule, "before|after|pseudo_inverse|relative"), .applies = "shampoo soap", .defaults = "shampoo=relative soap=before", .help = "where epsilon enters the root; relative: times the largest eigenvalue"},
-{"Shampoo", NUM("rank-rtol", rank_rtol, -1, 1), .applies = "shampoo soap", .value = "-1", .help = "pseudo_inverse: relative cut; -1: by size and precision"},
-{"Shampoo", NUM("rank-atol", rank_atol, 0, 1e6), .applies = "shampoo soap", .value = "0", .help = "pseudo_inverse: absolute cut"},
-{"Shampoo", INT("target-dimensionality", target_dimensionality, 0, 5), .applies = "shampoo soap", .value = "1", .help = "merging stops at so many dimensions; 0: no merging"},
-{"Shampoo", NUM("trace-scaling", trace_scaling, 0, 4), .applies = "shampoo soap", .value = "0", .help = "a factor is divided by this power of its trace"},
-{"Shampoo", BOOL("drop-weighting", drop_weighting), .applies = "shampoo soap", .help = "new terms enter the factors with weight 1"},
-{"Shampoo", PICK("merge-order", merge_order, "backward|forward"), .applies = "shampoo soap", .help = "how small dimensions merge; forward: as in 2023"},
-{"Shampoo", INT("tolerated-failures", tolerated_failures, 0, many), .applies = "shampoo soap", .value = "3", .help = "failed roots of a block, in a row, before giving up"},
-{"Shampoo", PICK("shampoo-on-failure", shampoo_on_failure, "abort|keep|diagonal"), .applies = "shampoo soap", .defaults = "shampoo=keep soap=abort", .help = "then: end the run, go on with the block's old roots, or with its factors' diagonals"},
-{"Shampoo", PICK("root-solver", root_solver, "eigh|newton|higher_order|newton_db|qr|tracked|rational"), .applies = "shampoo soap", .defaults = "shampoo=rational soap=eigh", .help = "how roots and eigenbases are computed"},
-{"Shampoo", NUM("solver-tolerance", solver_tolerance, 0, below_one), .applies = "shampoo soap", .value = "0", .help = "where an iteration stops; 0: the solver's own"},
-{"Shampoo", INT("solver-iterations", solver_iterations, 0, 10000), .applies = "shampoo soap", .value = "0", .help = "its most steps; 0: the solver's own"},
-{"Shampoo", INT("solver-order", solver_order, 0, 6), .applies = "shampoo soap", .value = "0", .help = "higher_order: terms of its series, 2 to 6; 0: 3"},
-{"Shampoo", PICK("refresh", refresh, "reference|staggered|async"), .applies = "shampoo soap", .defaults = "shampoo=staggered soap=reference", .help = "all roots at once every so many updates; some of them in each update; or on other threads, used one frequency later"},
-{"Shampoo", INT("refresh-threads", refresh_threads, 0, 1024), .applies = "shampoo soap", .value = "0", .help = "async: threads; 0: 1"},
 };
 
 static const lt_option evaluation_rows[] = {
@@ -216,21 +175,34 @@ lt_status arguments_open(lt_options **out, arguments *a, const lt_model_family *
 {
 #define TABLE(rows) {rows, sizeof rows / sizeof *(rows), a}
     fill_text(&a->text, family);
+    LT_TRY(lt_optim_flags_open(&a->optim));
     const lt_option_table tables[] = {
-        TABLE(data_rows),       {family->option, family->options, config},
-        TABLE(model_rows),      {&a->text.recipe, 1, a},
-        TABLE(training_rows),   TABLE(optimizer_rows),
-        TABLE(schedule_rows),   TABLE(shampoo_rows),
-        TABLE(evaluation_rows), TABLE(output_rows),
-        TABLE(ranks_rows),      TABLE(machine_rows),
+        TABLE(data_rows),
+        {family->option, family->options, config},
+        TABLE(model_rows),
+        {&a->text.recipe, 1, a},
+        TABLE(training_rows),
+        lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_COMMON),
+        TABLE(optimizer_rows),
+        TABLE(schedule_rows),
+        lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_OWN),
+        TABLE(evaluation_rows),
+        TABLE(output_rows),
+        TABLE(ranks_rows),
+        TABLE(machine_rows),
     };
 #undef TABLE
-    return lt_options_compose(out, &a->text.program, tables, sizeof tables / sizeof *tables);
+    lt_status st =
+        lt_options_compose(out, &a->text.program, tables, sizeof tables / sizeof *tables);
+    if (st)
+        lt_optim_flags_close(&a->optim);
+    return st;
 }
 
-bool arguments_is_shampoo(const arguments *a)
+void arguments_close(lt_options **options, arguments *a)
 {
-    return a->optim == OPTIM_SHAMPOO || a->optim == OPTIM_SOAP;
+    lt_options_free(options);
+    lt_optim_flags_close(&a->optim);
 }
 
 /* Options that make no sense alone. */
@@ -277,7 +249,7 @@ static lt_status check_divided(const arguments *a, const lt_options *options)
                 {"communicate-params", a->communicate_params},
                 {"num-trainers-per-group", a->num_trainers_per_group != 0},
                 {"balance", a->balance != 0}};
-    if (arguments_is_shampoo(a) || a->shard_optimizer)
+    if (a->optim.family->divided || a->shard_optimizer)
         return LT_OK;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given)
@@ -312,8 +284,6 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
 lt_status arguments_check(const arguments *a, const lt_options *options)
 {
     LT_TRY(check_modes(a, options));
-    if (a->nesterov && a->momentum == 0 && lt_options_is_set(options, "nesterov"))
-        return lt_fail(LT_E_ARG, "--nesterov: needs --momentum above 0");
     if (a->epochs > 0 && a->warmup_epochs > a->epochs)
         return lt_fail(LT_E_ARG, "--warmup-epochs %g: longer than --epochs %g", a->warmup_epochs,
                        a->epochs);

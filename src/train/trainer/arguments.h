@@ -2,11 +2,10 @@
 #ifndef ARGUMENTS_H
 #define ARGUMENTS_H
 
+#include "lather/optim_flags.h"
 #include "lather/trainer.h"
 
 /* Indices of the choices, in the order of the table in arguments.c. */
-enum { OPTIM_SGD, OPTIM_ADAGRAD, OPTIM_ADAM, OPTIM_ADAMW, OPTIM_SHAMPOO, OPTIM_SOAP };
-enum { PRESET_RECOMMENDED, PRESET_PAPER, PRESET_REFERENCE, PRESET_SOAP };
 enum { AMP_OFF, AMP_BF16, AMP_F16, AMP_TF32 };
 enum { RUN_AHEAD_AUTO, RUN_AHEAD_OFF, RUN_AHEAD_ON };
 enum { TF32_OFF, TF32_ON };
@@ -48,24 +47,12 @@ typedef struct arguments {
     int amp, recompute, on_nan;
     bool deterministic;
     /* Optimizer */
-    int optim;
-    double lr, momentum, dampening, weight_decay, beta1, beta2, beta3, epsilon;
-    bool nesterov, norm_weight_decay;
+    lt_optim_flags optim;
     lt_option_list param_group;
     /* Schedule */
     int sched;
     double warmup_epochs, warmup_lr, min_lr, step_epochs, gamma, power;
     lt_option_list milestone;
-    /* Shampoo */
-    int64_t precondition_frequency, start_preconditioning_step, max_preconditioner_dim;
-    int64_t tolerated_failures, target_dimensionality, solver_iterations, refresh_threads;
-    int64_t solver_order;
-    int preset, grafting, weight_decay_type, preconditioner, epsilon_rule, merge_order;
-    int shampoo_on_failure, root_solver, refresh;
-    double grafting_beta2, grafting_epsilon, peak_lr, trace_scaling, rank_rtol, rank_atol;
-    double solver_tolerance;
-    lt_option_list inverse_exponent, ignored_basis_change_dims;
-    bool use_bias_correction, drop_weighting, diagonal_vectors;
     /* Evaluation */
     bool eval;
     int64_t eval_every, eval_batch_size;
@@ -95,17 +82,9 @@ typedef struct arguments {
 lt_status arguments_open(lt_options **out, arguments *args, const lt_model_family *family,
                          void *config);
 
-/* Whether --optim is shampoo, under one of its names. */
-bool arguments_is_shampoo(const arguments *args);
-
-/* shampoo.c: the preset's settings where the user has none, before anything reads them.
- * Errors: LT_E_ARG (a flag that what was chosen does not read). */
-lt_status arguments_resolve(arguments *args, const lt_options *options);
+void arguments_close(lt_options **options, arguments *args);
 
 /* Contradictions that no single option's range can tell. */
 lt_status arguments_check(const arguments *args, const lt_options *options);
-
-/* shampoo.c: "0.5,0" into at most so many numbers >= 0; how many, or -1 if it is something else. */
-int arguments_numbers(const char *text, double *value, int most);
 
 #endif

@@ -122,7 +122,7 @@ static void show_owners(const sink *out, const lt_optim *optim)
 static void show(const sink *out, const session *s, const group *total, const group *list,
                  size_t count)
 {
-    double f = (double)s->args.precondition_frequency;
+    double f = (double)lt_shampoo_settings(s->optim)->precondition_frequency;
     say(out,
         "blocks: %lld with %lld factors, %.1f MiB of factors and roots in %.1f MiB of state; "
         "modelled on one core: %.1f ms a step, %.1f ms a refresh, %.1f ms a step with 1/%g of it",
@@ -148,7 +148,7 @@ static lt_status open_file(const session *s, FILE **file)
 
 lt_status session_blocks(session *s)
 {
-    if (!arguments_is_shampoo(&s->args))
+    if (!lt_shampoo_settings(s->optim))
         return LT_OK;
     size_t blocks = count_blocks(s->optim);
     group total = {0}, *list = calloc(blocks ? blocks : 1, sizeof *list);

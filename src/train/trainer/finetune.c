@@ -135,7 +135,7 @@ static lt_status parse_group(const session *s, const char *text, char *pattern,
                            "weight_decay=NUMBER, 0 or more",
                            item);
         if (!strncmp(item, "lr=", 3))
-            group->lr_scale = s->args.lr > 0 ? value / s->args.lr : 0;
+            group->lr_scale = s->args.optim.lr > 0 ? value / s->args.optim.lr : 0;
         else if (!strncmp(item, "weight_decay=", 13))
             group->weight_decay = value;
         else

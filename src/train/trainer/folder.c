@@ -152,7 +152,7 @@ lt_status session_compare_flags(session *s)
         snprintf(s->changed, sizeof s->changed, "unknown: %s", lt_error_message());
     else if (!st)
         list_changes(s, before);
-    lt_options_free(&before);
+    arguments_close(&before, &values);
     family_close(&choice);
     return st;
 }

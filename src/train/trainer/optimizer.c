@@ -1,71 +1,16 @@
 /* The optimizer and the schedule that the arguments describe. */
 
 #include "train/trainer/session.h"
-#include "train/trainer/shampoo.h"
 
 #include "lather/ext/fail.h"
 #include "lather/shampoo_report.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-static lt_decay_scope scope(const arguments *a)
-{
-    return a->norm_weight_decay ? LT_DECAY_ALL : LT_DECAY_WEIGHTS;
-}
-
-static lt_status open_sgd(session *s)
-{
-    const arguments *a = &s->args;
-    lt_sgd_config c = {.momentum = a->momentum,
-                       .dampening = a->dampening,
-                       .nesterov = a->nesterov && a->momentum > 0,
-                       .weight_decay = a->weight_decay,
-                       .decay_scope = scope(a)};
-    return lt_optim_sgd(&s->optim, &s->params, &c);
-}
-
-static lt_status open_adagrad(session *s)
-{
-    const arguments *a = &s->args;
-    lt_adagrad_config c = {
-        .eps = a->epsilon, .weight_decay = a->weight_decay, .decay_scope = scope(a)};
-    return lt_optim_adagrad(&s->optim, &s->params, &c);
-}
-
-static lt_status open_adam(session *s)
-{
-    const arguments *a = &s->args;
-    lt_adam_config c = {.beta1 = a->beta1,
-                        .beta2 = a->beta2,
-                        .eps = a->epsilon,
-                        .weight_decay = a->weight_decay,
-                        .decoupled = a->optim == OPTIM_ADAMW,
-                        .decay_scope = scope(a)};
-    return lt_optim_adam(&s->optim, &s->params, &c);
-}
-
-static lt_status open_shampoo(session *s)
-{
-    lt_shampoo_config c;
-    LT_TRY(arguments_shampoo(&s->args, &c));
-    return lt_optim_shampoo(&s->optim, &s->params, &c);
-}
 
 lt_status session_open_optimizer(session *s)
 {
-    switch (s->args.optim) {
-    case OPTIM_SGD:
-        return open_sgd(s);
-    case OPTIM_ADAGRAD:
-        return open_adagrad(s);
-    case OPTIM_SHAMPOO:
-    case OPTIM_SOAP:
-        return open_shampoo(s);
-    default:
-        return open_adam(s);
-    }
+    return lt_optim_flags_make(&s->optim, &s->args.optim, &s->params);
 }
 
 static lt_status parse_milestones(const lt_option_list *list, lt_schedule *schedule)
@@ -98,7 +43,7 @@ lt_status session_open_schedule(session *s)
     double epochs = choose_epochs(a, per_epoch);
     s->schedule = (lt_schedule){
         .kind = (lt_schedule_kind)a->sched,
-        .lr = a->lr,
+        .lr = a->optim.lr,
         .min_lr = a->min_lr,
         .warmup_epochs = a->warmup_epochs,
         .warmup_lr = a->warmup_lr,
@@ -118,8 +63,8 @@ lt_status session_open_schedule(session *s)
 void session_shampoo_values(const session *s, lt_metric out[SHAMPOO_VALUES])
 {
     const double unknown = (double)NAN;
-    const bool shampoo = !strcmp(lt_optim_name(s->optim), "shampoo");
-    const bool async = shampoo && s->args.refresh == LT_REFRESH_ASYNC;
+    const lt_shampoo_config *shampoo = lt_shampoo_settings(s->optim);
+    const bool async = shampoo && shampoo->refresh_timing == LT_REFRESH_ASYNC;
     const lt_shampoo_stats got = lt_shampoo_statistics(s->optim);
     const lt_metric value[SHAMPOO_VALUES] = {
         {"shampoo_factor_seconds", got.factor_seconds},

@@ -3,7 +3,9 @@
 #include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/optim_family.h"
 #include "lather/shard.h"
+#include "lather/text.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -18,7 +20,7 @@ static lt_status set_link(session *s)
     const char *text = s->args.comm_model;
     if (!text)
         return LT_OK;
-    if (arguments_numbers(text, link, 2) != 2 || !(link[1] > 0))
+    if (lt_text_numbers(text, link, 2) != 2 || !(link[1] > 0))
         return lt_fail(LT_E_ARG,
                        "--comm-model: '%s' is not LATENCY,RATE: microseconds of 0 or more, Gbit/s "
                        "above 0",
@@ -159,7 +161,7 @@ lt_status session_open_parallel(session *s)
 lt_status session_divide_optimizer(session *s)
 {
     const arguments *a = &s->args;
-    if (!s->comm || (a->optim != OPTIM_SHAMPOO && !a->shard_optimizer))
+    if (!s->comm || (!a->optim.family->divided && !a->shard_optimizer))
         return LT_OK;
     lt_shard_config c = {.comm = s->comm,
                          .balance = (lt_balance)a->balance,

@@ -280,7 +280,7 @@ void session_close(session *s)
     notes_clear(&s->known);
     notes_clear(&s->own);
     family_close(&s->choice);
-    lt_options_free(&s->options);
+    arguments_close(&s->options, &s->args);
     lt_run_lock_close(&s->lock);
 }
 

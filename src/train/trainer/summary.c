@@ -1,9 +1,9 @@
 /* What a run will need, said before its first step, and refused if the machine has not got it. */
 
 #include "train/trainer/session.h"
-#include "train/trainer/shampoo.h"
 
 #include "lather/ext/fail.h"
+#include "lather/shampoo_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,18 +109,14 @@ lt_status session_check_memory(const session *s)
 /* Before its first roots Shampoo's updates are those of the grafted method: nothing else would show it. */
 static void note_late_roots(session *s)
 {
-    lt_shampoo_config c;
-    if (!arguments_is_shampoo(&s->args) || arguments_shampoo(&s->args, &c))
-        return;
-    int64_t first =
-        c.start_preconditioning_step < 0 ? c.precondition_frequency : c.start_preconditioning_step;
-    if (first > s->total_steps)
+    const lt_shampoo_config *c = lt_shampoo_settings(s->optim);
+    if (c && c->start_preconditioning_step > s->total_steps)
         lt_run_note(
             s->run,
             "shampoo: its first roots come at step %lld, and this run has %lld: none of its "
             "updates is preconditioned (--precondition-frequency, "
             "--start-preconditioning-step)",
-            (long long)first, (long long)s->total_steps);
+            (long long)c->start_preconditioning_step, (long long)s->total_steps);
 }
 
 /* Options of the family that were left to it, and what they came to: " --stem small". */

@@ -1,0 +1,31 @@
+/* Inside of the registry of optimizers: its built-in rows, and values of their fields. */
+#ifndef LT_OPTIM_REGISTRY_H
+#define LT_OPTIM_REGISTRY_H
+
+#include "lather/ext/optim_family.h"
+
+extern const lt_optim_family lt_optim_family_sgd, lt_optim_family_adagrad, lt_optim_family_adam,
+    lt_optim_family_adamw, lt_optim_family_shampoo, lt_optim_family_soap;
+
+/* Whether a row can be used: its name and fields are unique, defaults are in range, and what another
+ * of count families calls the same is the same. Errors: LT_E_ARG, naming family and field. */
+lt_status lt_optim_check_family(const lt_optim_family *family, const lt_optim_family *const *known,
+                                size_t count);
+
+/* The preset of that name, or NULL; name NULL: the first. */
+const lt_optim_preset *lt_optim_find_preset(const lt_optim_family *family, const char *name);
+/* A zeroed struct that a preset, or published, filled; for lt_free(). NULL: no memory. */
+void *lt_optim_new_config(const lt_optim_family *family, void (*fill)(void *config));
+
+/* The field as one would write it, "1e-8", in text of size bytes; "" of lists. Returns text. */
+const char *lt_field_text(const lt_optim_field *field, const void *config, char *text, size_t size);
+/* Sets the field from text that is in range. Errors: those of a list's set. */
+lt_status lt_field_set(const lt_optim_field *field, void *config, const char *text);
+/* Sets the field from JSON. Errors: LT_E_ARG, naming the key and what it wants. */
+lt_status lt_field_read(const lt_optim_field *field, void *config, const lt_json_value *value);
+/* Numbers, flags and choices as a number. */
+double lt_field_number(const lt_optim_field *field, const void *config);
+/* Number of one of "a|b|c", or -1 and LT_E_ARG in the message, which names key and the nearest. */
+int lt_field_choice(const char *key, const char *choices, const char *word);
+
+#endif

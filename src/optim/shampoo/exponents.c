@@ -1,0 +1,150 @@
+/* Settings of dimensions: exponents, and bases that are left alone, from flags and from JSON. */
+
+#include "optim/shampoo/shampoo.h"
+
+#include "lather/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Flags --- */
+
+/* The ORDER of "ORDER:...", or 0 if that is not what text is. */
+static int parse_order(const char *text)
+{
+    char *end;
+    const long order = strtol(text, &end, 10);
+    return *end == ':' && order >= 1 && order <= LT_MAX_DIMS ? (int)order : 0;
+}
+
+/* "0.5": one power for all factors; "2:0.5,0": those of blocks with two dimensions. */
+lt_status lt_shampoo_set_exponents(void *config, const char *text)
+{
+    lt_exponents *e = &((lt_shampoo_config *)config)->inverse_exponent;
+    double value[LT_MAX_DIMS];
+    const char *colon = strchr(text, ':');
+    int order = colon ? parse_order(text) : 1;
+    if (!order || lt_text_numbers(colon ? colon + 1 : text, value, LT_MAX_DIMS) != order)
+        return lt_fail(LT_E_ARG, "--inverse-exponent: '%s' is neither E nor ORDER:E,...", text);
+    for (int o = order; o <= (colon ? order : LT_MAX_DIMS); o++)
+        for (int d = 0; d < o; d++) {
+            e->value[o][d] = value[colon ? d : 0];
+            e->set[o][d] = true;
+        }
+    return LT_OK;
+}
+
+/* "3:0,2" */
+lt_status lt_shampoo_set_ignored(void *config, const char *text)
+{
+    lt_shampoo_config *c = config;
+    double dim[LT_MAX_DIMS];
+    int order = parse_order(text);
+    int count = order ? lt_text_numbers(strchr(text, ':') + 1, dim, LT_MAX_DIMS) : 0;
+    if (count < 1)
+        return lt_fail(LT_E_ARG, "--ignored-basis-change-dims: '%s' is not ORDER:DIM,...", text);
+    for (int i = 0; i < count; i++) {
+        if (dim[i] > order - 1 || dim[i] > (int)dim[i])
+            return lt_fail(LT_E_ARG,
+                           "--ignored-basis-change-dims: dimension %g of order %d is not in [0,%d]",
+                           dim[i], order, order - 1);
+        c->ignored_basis_change_dims[order][(int)dim[i]] = true;
+    }
+    return LT_OK;
+}
+
+/* --- JSON --- */
+
+/* The number that a key of an object spells, below limit; -1 if it spells none. */
+static int key_number(const char *text, int limit)
+{
+    return text[0] >= '0' && text[0] < '0' + limit && !text[1] ? text[0] - '0' : -1;
+}
+
+/* {"0": 0.5, ...}: exponents of some dimensions of one order. */
+static lt_status read_dims(lt_exponents *e, int order, const lt_json_value *v)
+{
+    for (const lt_json_value *m = v->child; m; m = m->next) {
+        int dim = key_number(m->key, order);
+        if (dim < 0 || m->type != LT_JSON_NUMBER)
+            return lt_fail(LT_E_ARG,
+                           "optimizer config: %s: '%s' of order %d wants a dimension below the "
+                           "order and a number",
+                           v->key, m->key, order);
+        e->set[order][dim] = true;
+        e->value[order][dim] = m->number;
+    }
+    return LT_OK;
+}
+
+/* {"2": 0.5, "1": {"0": 0}}: exponents of all or some dimensions, by order. */
+lt_status lt_shampoo_read_exponents(void *config, const lt_json_value *v)
+{
+    lt_exponents *e = &((lt_shampoo_config *)config)->inverse_exponent;
+    if (v->type == LT_JSON_NULL)
+        return LT_OK;
+    if (v->type != LT_JSON_OBJECT)
+        return lt_fail(LT_E_ARG,
+                       "optimizer config: %s wants an object: {order: exponent or {dimension: "
+                       "exponent}}",
+                       v->key);
+    for (const lt_json_value *m = v->child; m; m = m->next) {
+        int order = key_number(m->key, LT_MAX_DIMS + 1);
+        if (order < 0 || (m->type != LT_JSON_NUMBER && m->type != LT_JSON_OBJECT))
+            return lt_fail(LT_E_ARG,
+                           "optimizer config: %s: '%s' wants an order in [0,%d], and a number or "
+                           "an object",
+                           v->key, m->key, LT_MAX_DIMS);
+        if (m->type == LT_JSON_OBJECT)
+            LT_TRY(read_dims(e, order, m));
+        for (int d = 0; d < LT_MAX_DIMS && m->type == LT_JSON_NUMBER; d++) {
+            e->set[order][d] = true;
+            e->value[order][d] = m->number;
+        }
+    }
+    return LT_OK;
+}
+
+static lt_status add_dims(bool *dims, int order, const char *key, const lt_json_value *list)
+{
+    for (const lt_json_value *m = list->child; m; m = m->next) {
+        if (m->type != LT_JSON_NUMBER || !m->is_integer || m->integer < 0 || m->integer >= order)
+            return lt_fail(LT_E_ARG, "optimizer config: %s: order %d wants dimensions in [0,%d]",
+                           key, order, order - 1);
+        dims[m->integer] = true;
+    }
+    return LT_OK;
+}
+
+/* {"2": [0], "3": [0, 2]} */
+lt_status lt_shampoo_read_ignored(void *config, const lt_json_value *v)
+{
+    lt_shampoo_config *c = config;
+    if (v->type == LT_JSON_NULL)
+        return LT_OK;
+    if (v->type != LT_JSON_OBJECT)
+        return lt_fail(LT_E_ARG, "optimizer config: %s wants an object: {order: [dimension, ...]}",
+                       v->key);
+    for (const lt_json_value *m = v->child; m; m = m->next) {
+        int order = key_number(m->key, LT_MAX_DIMS + 1);
+        if (order < 0 || m->type != LT_JSON_ARRAY)
+            return lt_fail(LT_E_ARG,
+                           "optimizer config: %s: '%s' wants an order in [0,%d], and a list",
+                           v->key, m->key, LT_MAX_DIMS);
+        LT_TRY(add_dims(c->ignored_basis_change_dims[order], order, v->key, m));
+    }
+    return LT_OK;
+}
+
+/* Any integer: below 1 means the same as 1; Infinity: LT_NO_LIMIT. */
+lt_status lt_shampoo_read_dimensionality(void *config, const lt_json_value *v)
+{
+    int *field = &((lt_shampoo_config *)config)->target_dimensionality;
+    *field = LT_NO_LIMIT;
+    if (v->type == LT_JSON_STRING && !strcmp(v->string, "inf"))
+        return LT_OK;
+    if (v->type != LT_JSON_NUMBER || !v->is_integer)
+        return lt_fail(LT_E_ARG, "optimizer config: %s wants an integer or Infinity", v->key);
+    *field = v->integer < 1 ? 1 : v->integer > LT_MAX_DIMS ? LT_MAX_DIMS : (int)v->integer;
+    return LT_OK;
+}

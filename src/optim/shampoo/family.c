@@ -1,0 +1,240 @@
+/* Shampoo's settings: fields and presets, of which SOAP is one.
+ *
+ *   recommended  ours, LT_SHAMPOO_DEFAULTS: docs/guides/shampoo.md says why
+ *   paper        the release of 2023 that Shi et al. describe (arXiv 2309.06497)
+ *   reference    the defaults of its present version
+ *   soap         Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024 */
+
+#include "base/nearest.h"
+#include "optim/registry.h"
+#include "optim/shampoo/reference.h"
+#include "optim/shampoo/shampoo.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+/* --- Which settings let others count --- */
+
+static const lt_shampoo_config *of(const void *config)
+{
+    return config;
+}
+
+static bool has_filter(const void *config)
+{
+    return of(config)->beta1 > 0;
+}
+
+static bool has_momentum(const void *config)
+{
+    return of(config)->momentum > 0;
+}
+
+static bool grafts_with_moment(const void *config)
+{
+    lt_grafting g = of(config)->grafting;
+    return g != LT_GRAFTING_NONE && g != LT_GRAFTING_SGD;
+}
+
+static bool decays_by_lr(const void *config)
+{
+    lt_decay_type t = of(config)->decay_type;
+    return t == LT_DECAY_CORRECTED || t == LT_DECAY_INDEPENDENT;
+}
+
+static bool is_corrected(const void *config)
+{
+    return of(config)->preconditioner == LT_PRECONDITIONER_CORRECTED;
+}
+
+static bool is_pseudo(const void *config)
+{
+    return of(config)->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE;
+}
+
+static bool iterates(const void *config)
+{
+    return of(config)->root_solver != LT_ROOT_EIGH;
+}
+
+static bool is_higher_order(const void *config)
+{
+    return of(config)->root_solver == LT_ROOT_HIGHER_ORDER;
+}
+
+static bool is_async(const void *config)
+{
+    return of(config)->refresh_timing == LT_REFRESH_ASYNC;
+}
+
+static bool merges_backward(const void *config)
+{
+    return of(config)->merge_order == LT_MERGE_BACKWARD;
+}
+
+/* A preset's solver that does not serve the preconditioner that a flag asks for gives way to eigh. */
+static void choose_solver(void *config)
+{
+    lt_shampoo_config *c = config;
+    bool root =
+        c->preconditioner == LT_PRECONDITIONER_ROOT || c->preconditioner == LT_PRECONDITIONER_KL;
+    if (!root || is_pseudo(c))
+        c->root_solver = LT_ROOT_EIGH;
+}
+
+/* --- The fields --- */
+
+#define AT(field)                 .offset = offsetof(lt_shampoo_config, field)
+#define REAL(field, top)          .type = LT_FIELD_REAL, AT(field), .high = (top)
+#define COUNT(field, bottom, top) .type = LT_FIELD_COUNT, AT(field), .low = (bottom), .high = (top)
+#define SMALL(field, bottom, top) .type = LT_FIELD_SMALL, AT(field), .low = (bottom), .high = (top)
+#define FLAG(field)               .type = LT_FIELD_FLAG, AT(field)
+#define CHOICE(field, list)       .type = LT_FIELD_CHOICE, AT(field), .choices = (list)
+#define UNSET(value, means)       .unset = (value), .unset_means = (means)
+#define READ_IF(is, text, value)  .is_read = (is), .needs = (text), .neutral = (value)
+
+/* clang-format off */
+static const lt_optim_field fields[] = {
+{"momentum", REAL(momentum, 1), .below = true, .shared = true},
+{"dampening", REAL(dampening, 1), .shared = true, READ_IF(has_momentum, "--momentum above 0", 0)},
+{"nesterov", FLAG(nesterov), .shared = true, READ_IF(has_momentum, "--momentum above 0", 0)},
+{"weight_decay", REAL(weight_decay, HUGE_VAL), .shared = true},
+{"norm_weight_decay", .type = LT_FIELD_SCOPE, AT(decay_scope), .shared = true, .flag_only = true},
+{"beta1", REAL(beta1, 1), .below = true, .shared = true},
+{"beta2", REAL(beta2, 1), .shared = true, .help = "memory of the second moment; 1 (shampoo): a sum"},
+{"beta3", REAL(beta3, 1), .below = true, .shared = true, UNSET(-1, "beta1"), READ_IF(has_filter, "--beta1 above 0", -1), .help = "memory in the filtered gradient; -1: beta1"},
+{"epsilon", REAL(epsilon, HUGE_VAL), .shared = true, .help = "added to second moments or factors"},
+{"precondition_frequency", COUNT(precondition_frequency, 1, HUGE_VAL), .help = "updates between new roots"},
+{"start_preconditioning_step", COUNT(start_preconditioning_step, 1, HUGE_VAL), UNSET(-1, "precondition_frequency"), .help = "first update with roots; -1: the frequency"},
+{"max_preconditioner_dim", .type = LT_FIELD_LIMIT, AT(max_preconditioner_dim), .high = HUGE_VAL, UNSET(LT_NO_LIMIT, "no limit"), .help = "largest side of a block; 0: no limit"},
+{"grafting", CHOICE(grafting, "none|sgd|adagrad|rmsprop|adam"), .help = "method that gives the update its length"},
+{"grafting_beta2", REAL(grafting_beta2, 1), UNSET(-1, "that of the method"), READ_IF(grafts_with_moment, "--grafting with a moment", -1), .help = "its second moment's memory; -1: 1 for adagrad, 0.99 rmsprop, 0.999 adam"},
+{"grafting_epsilon", REAL(grafting_epsilon, HUGE_VAL), READ_IF(grafts_with_moment, "--grafting with a moment", 1e-10), .help = "added to its root"},
+{"inverse_exponent", .type = LT_FIELD_LIST, .set = lt_shampoo_set_exponents, .read = lt_shampoo_read_exponents, .meta = "[ORDER:]E,...", .help = "power of each factor; with ORDER: of blocks with so many dimensions, one per dimension, 0 leaves it alone; else 1/(2*order)"},
+{"ignored_basis_change_dims", .type = LT_FIELD_LIST, .set = lt_shampoo_set_ignored, .read = lt_shampoo_read_ignored, .meta = "ORDER:DIM,...", READ_IF(is_corrected, "--preconditioner eigenvalue_corrected", 0), .help = "eigenvalue_corrected: dimensions of blocks with ORDER dimensions that keep their own basis"},
+{"diagonal_vectors", FLAG(diagonal_vectors), .help = "blocks with one dimension keep only the diagonal of their factor"},
+{"use_bias_correction", FLAG(use_bias_correction), .help = "correct moments for their start at zero"},
+{"weight_decay_type", CHOICE(decay_type, "decoupled|l2|corrected|independent"), .help = "how weights decay"},
+{"peak_lr", REAL(peak_lr, HUGE_VAL), .flag_only = true, READ_IF(decays_by_lr, "--weight-decay-type corrected or independent", 0), .help = "of corrected and independent weight decay; 0: lr"},
+{"preconditioner", CHOICE(preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed"), .help = "how factors act: inverse roots, the same as eigenvectors, with a second moment in their basis (SOAP), or KL"},
+{"epsilon_rule", CHOICE(epsilon_rule, "before|after|pseudo_inverse|relative"), .help = "where epsilon enters the root; relative: times the largest eigenvalue"},
+{"rank_rtol", REAL(rank_rtol, 1), UNSET(-1, "by size and precision"), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", -1), .help = "pseudo_inverse: relative cut; -1: by size and precision"},
+{"rank_atol", REAL(rank_atol, HUGE_VAL), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", 0), .help = "pseudo_inverse: absolute cut"},
+{"target_dimensionality", SMALL(target_dimensionality, LT_NO_LIMIT, LT_MAX_DIMS), UNSET(LT_NO_LIMIT, "no merging"), .read = lt_shampoo_read_dimensionality, READ_IF(merges_backward, "--merge-order backward", 1), .help = "merging stops at so many dimensions; 0: no merging"},
+{"trace_scaling", REAL(trace_scaling, HUGE_VAL), .help = "a factor is divided by this power of its trace"},
+{"drop_weighting", FLAG(drop_weighting), .help = "new terms enter the factors with weight 1"},
+{"merge_order", CHOICE(merge_order, "backward|forward"), .help = "how small dimensions merge; forward: as in 2023"},
+{"tolerated_failures", SMALL(tolerated_failures, 0, INT_MAX), .help = "failed roots of a block, in a row, before giving up"},
+{"shampoo_on_failure", CHOICE(on_failure, "abort|keep|diagonal"), .help = "then: end the run, go on with the block's old roots, or with its factors' diagonals"},
+{"root_solver", CHOICE(root_solver, "eigh|newton|higher_order|newton_db|qr|tracked|rational"), .derive = choose_solver, .help = "how roots and eigenbases are computed"},
+{"solver_tolerance", REAL(solver_tolerance, 1), .below = true, READ_IF(iterates, "a --root-solver that iterates", 0), .help = "where an iteration stops; 0: the solver's own"},
+{"solver_iterations", SMALL(solver_iterations, 0, 10000), UNSET(0, "the solver's own"), READ_IF(iterates, "a --root-solver that iterates", 0), .help = "its most steps; 0: the solver's own"},
+{"solver_order", SMALL(solver_order, 2, 6), UNSET(0, "3"), READ_IF(is_higher_order, "--root-solver higher_order", 0), .help = "higher_order: terms of its series, 2 to 6; 0: 3"},
+{"refresh", CHOICE(refresh_timing, "reference|staggered|async"), .help = "all roots at once every so many updates; some of them in each update; or on other threads, used one frequency later"},
+{"refresh_threads", SMALL(refresh_threads, 0, 1024), UNSET(0, "1"), READ_IF(is_async, "--refresh async", 0), .help = "async: threads; 0: 1"},
+};
+/* clang-format on */
+
+/* --- Presets --- */
+
+static void fill_recommended(void *config)
+{
+    *(lt_shampoo_config *)config = LT_SHAMPOO_DEFAULTS;
+}
+
+static void fill_reference(void *config)
+{
+    *(lt_shampoo_config *)config = LT_SHAMPOO_REFERENCE;
+}
+
+/* AdaGrad grafting with its large epsilon, forward merging, epsilon after the decomposition, and
+ * warnings only when a root fails. */
+static void fill_paper(void *config)
+{
+    lt_shampoo_config *c = config;
+    *c = LT_SHAMPOO_REFERENCE;
+    c->grafting = LT_GRAFTING_ADAGRAD;
+    c->grafting_epsilon = 1e-3;
+    c->merge_order = LT_MERGE_FORWARD;
+    c->epsilon_rule = LT_EPSILON_AFTER;
+    c->tolerated_failures = INT_MAX;
+}
+
+/* Vectors get Adam's update, as there. Blocks of 1024 and merged windows are ours: a basis of the
+ * 4608 inputs of a 3x3 convolution costs 90 times one of 1024. */
+static void fill_soap(void *config)
+{
+    lt_shampoo_config *c = config;
+    *c = LT_SHAMPOO_REFERENCE;
+    c->preconditioner = LT_PRECONDITIONER_CORRECTED;
+    c->beta1 = 0.95;
+    c->beta2 = 0.95;
+    c->epsilon = 1e-8;
+    c->weight_decay = 0.01;
+    c->rank_rtol = -1;
+    c->precondition_frequency = 10;
+    c->diagonal_vectors = true;
+}
+
+static const lt_optim_preset presets[] = {
+    {"recommended", 0.1, fill_recommended},
+    {"paper", 0.01, fill_paper},
+    {"reference", 0.01, fill_reference},
+    {"soap", 0.003, fill_soap},
+};
+enum { PRESETS = sizeof presets / sizeof *presets, SOAP = PRESETS - 1 };
+
+lt_status lt_shampoo_preset(const char *name, lt_shampoo_config *out)
+{
+    const char *names[PRESETS];
+    const lt_optim_preset *preset = lt_optim_find_preset(&lt_optim_family_shampoo, name);
+    if (preset) {
+        preset->fill(out);
+        return LT_OK;
+    }
+    for (int i = 0; i < PRESETS; i++)
+        names[i] = presets[i].name;
+    return lt_fail(LT_E_ARG,
+                   "shampoo: no preset '%s'; the nearest is '%s', there are paper, reference, "
+                   "recommended, soap",
+                   name, lt_nearest(name, names, PRESETS));
+}
+
+/* --- The rows --- */
+
+static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
+{
+    lt_shampoo_config c = *of(config);
+    c.nesterov = c.nesterov && c.momentum > 0;
+    c.peak_lr = c.peak_lr > 0 ? c.peak_lr : lr;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+const lt_optim_family lt_optim_family_shampoo = {
+    .name = "shampoo",
+    .group = "Shampoo",
+    .config_bytes = sizeof(lt_shampoo_config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = presets,
+    .presets = PRESETS,
+    .preset_help = "settings to start from, lr included: ours, those of 2023, of today's reference "
+                   "implementation, of SOAP; other flags override them",
+    .published = fill_reference,
+    .divided = true,
+    .make = make,
+};
+
+const lt_optim_family lt_optim_family_soap = {
+    .name = "soap",
+    .group = "Shampoo",
+    .config_bytes = sizeof(lt_shampoo_config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = &presets[SOAP],
+    .presets = 1,
+    .published = fill_soap,
+    .divided = true,
+    .make = make,
+};

@@ -1,0 +1,320 @@
+/* The registry of optimizers: an optimizer of one's own is found by its name, in JSON and by flags;
+ * rows that contradict themselves are refused. */
+
+#include "base/alloc.h"
+#include "fixture.h"
+#include "optim/registry.h"
+
+#include "lather/ext/vec.h"
+#include "lather/optim_config.h"
+#include "lather/optim_flags.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- An optimizer as a user writes one: lr times a moving average of the gradient --- */
+
+typedef struct config {
+    double memory;
+    int64_t every;
+    bool fast;
+    int mode;
+} config;
+
+static lt_status update(lt_optim *self, lt_slot *slot, const lt_scalars *s)
+{
+    (void)self;
+    LT_TRY(lt_vec_lerp(slot->state[0], slot->grad, 0.5, s));
+    return lt_vec_add_lr(slot->param->value, -slot->lr_scale, slot->state[0], s);
+}
+
+static lt_status step(lt_optim *self, const lt_scalars *s)
+{
+    return lt_optim_each(self, update, s);
+}
+
+static const lt_optim_ops ops = {
+    .name = "average", .bytes = sizeof(lt_optim), .slot_state = {"m"}, .step = step};
+
+static const lt_optim_family average;
+static config made; /* what the last one was made of */
+
+static lt_status make(lt_optim **out, const lt_params *params, const void *settings, double lr)
+{
+    (void)lr;
+    made = *(const config *)settings;
+    LT_TRY(lt_optim_check(&average, settings));
+    return lt_optim_new(out, &ops, params, 0, LT_DECAY_ALL);
+}
+
+static void fill(void *settings)
+{
+    *(config *)settings = (config){.memory = 0.5, .every = 1};
+}
+
+static void fill_badly(void *settings)
+{
+    *(config *)settings = (config){.memory = 1, .every = 1};
+}
+
+static bool is_fast(const void *settings)
+{
+    return ((const config *)settings)->fast;
+}
+
+#define MEMORY                                                                     \
+    {                                                                              \
+        "memory", LT_FIELD_REAL, offsetof(config, memory), 0, 1, true, .help = "m" \
+    }
+#define EVERY                                                                       \
+    {                                                                               \
+        "every", LT_FIELD_COUNT, offsetof(config, every), 1, 100,                   \
+            .is_read = is_fast, .needs = "--fast", .neutral = 1, .help = "updates", \
+            .also = "every-so-many"                                                 \
+    }
+static const lt_optim_field fields[] = {
+    MEMORY,
+    {"fast", LT_FIELD_FLAG, offsetof(config, fast), .help = "faster"},
+    EVERY,
+    {"mode", LT_FIELD_CHOICE, offsetof(config, mode), .choices = "plain|strict", .help = "how"},
+};
+static const lt_optim_preset usual = {NULL, 0.25, fill}, bad_preset = {NULL, 1, fill_badly};
+
+#define ROW(rows)                                                                           \
+    .group = "Average", .config_bytes = sizeof(config), .field = (rows), .published = fill, \
+    .fields = sizeof(rows) / sizeof *(rows), .preset = &usual, .presets = 1, .make = make
+static const lt_optim_family average = {.name = "average", ROW(fields)};
+
+static int register_average(void **state)
+{
+    (void)state;
+    return lt_optim_register(&average);
+}
+
+/* --- It is found --- */
+
+static void its_name_opens_it(void **state)
+{
+    (void)state;
+    const double one[2] = {1, 1};
+    double w[2] = {0, 0};
+    fixture f;
+    fixture_open(&f, true);
+    lt_param *p = fixture_add(&f, "w", LT_SHAPE(2));
+    put(p->value, w);
+    put_grad(p, one);
+    assert_ok(lt_optim_open(&f.optim, "average", &f.list));
+    assert_string_equal(lt_optim_name(f.optim), "average");
+    assert_near(made.memory, 0.5, 0);
+    fixture_step(&f, 1);
+    get(p->value, w);
+    assert_near(w[0], -0.5, 1e-15);
+    fixture_close(&f);
+}
+
+static void json_sets_its_fields(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"optim\": \"average\", \"lr\": 1, \"memory\": 0.75, \"fast\": true, "
+        "\"every\": 7, \"mode\": \"strict\"}";
+    lt_optim_config c;
+    assert_ok(lt_optim_config_parse(&c, json, strlen(json)));
+    const config *got = c.settings;
+    assert_near(got->memory, 0.75, 0);
+    assert_true(got->fast);
+    assert_int_equal(got->every, 7);
+    assert_int_equal(got->mode, 1);
+    lt_optim_config_clear(&c);
+}
+
+typedef struct command {
+    lt_optim_flags flags;
+    lt_options *options;
+} command;
+
+/* arg NULL: the defaults alone. */
+static lt_status parse(command *c, const char *optim, const char *arg)
+{
+    static const lt_program program = {.name = "mine", .selector = "optim"};
+    char name[64], flag[64];
+    char *argv[] = {(char[]){"mine"}, name, flag};
+    snprintf(name, sizeof name, "--optim=%s", optim);
+    snprintf(flag, sizeof flag, "%s", arg ? arg : "");
+    *c = (command){0};
+    assert_ok(lt_optim_flags_open(&c->flags));
+    const lt_option_table tables[] = {lt_optim_flags_table(&c->flags, LT_OPTIM_FLAGS_COMMON),
+                                      lt_optim_flags_table(&c->flags, LT_OPTIM_FLAGS_OWN)};
+    assert_ok(lt_options_compose(&c->options, &program, tables, 2));
+    LT_TRY(lt_options_parse(c->options, arg ? 3 : 2, argv));
+    return lt_optim_flags_resolve(&c->flags, c->options);
+}
+
+static void forget(command *c)
+{
+    lt_options_free(&c->options);
+    lt_optim_flags_close(&c->flags);
+}
+
+static void flags_set_its_fields(void **state)
+{
+    (void)state;
+    command c;
+    assert_ok(parse(&c, "average", NULL));
+    assert_ptr_equal(c.flags.family, &average);
+    assert_near(c.flags.lr, 0.25, 0);
+    assert_near(((config *)c.flags.settings)->memory, 0.5, 0);
+    forget(&c);
+    assert_ok(parse(&c, "average", "--mode=strict"));
+    assert_int_equal(((config *)c.flags.settings)->mode, 1);
+    forget(&c);
+}
+
+typedef struct refusal {
+    const char *name, *optim, *flag, *message;
+} refusal;
+
+static const refusal refusals[] = {
+    {"a value out of range", "average", "--every=101", "--every: 101 is not in 1..100"},
+    {"a setting that does not count", "average", "--every-so-many=5", "--every: needs --fast"},
+    {"another optimizer's", "sgd", "--memory=0.5", "does not read it (read by: average)"},
+    {"a shared one that it lacks", "average", "--momentum=0.5", "does not read it (read by: sgd"},
+    {"a name among those that are known", "averag", NULL,
+     "is none of sgd|adagrad|adam|adamw|shampoo|soap|average"},
+};
+
+static void flag_is_refused(void **state)
+{
+    const refusal *row = *state;
+    command c;
+    assert_status(parse(&c, row->optim, row->flag), LT_E_ARG);
+    if (!strstr(lt_error_message(), row->message))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
+    forget(&c);
+}
+
+static void names_have_the_presets_too(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "sgd",           "adagrad",           "adam", "adamw",  "shampoo",
+        "shampoo-paper", "shampoo-reference", "soap", "average"};
+    char text[64];
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        assert_string_equal(lt_optim_name_at(i, text, sizeof text), names[i]);
+    assert_null(lt_optim_name_at(COUNT_OF(names), text, sizeof text));
+    fixture f;
+    fixture_open(&f, true);
+    fixture_add(&f, "w", LT_SHAPE(2));
+    assert_status(lt_optim_open(&f.optim, "averege", &f.list), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "'averege'; the nearest is 'average'"));
+    assert_ok(lt_optim_open(&f.optim, "shampoo-paper", &f.list));
+    fixture_close(&f);
+}
+
+/* --- Rows that are refused --- */
+
+#define AT(field) .offset = offsetof(config, field)
+static const lt_optim_field twice[] = {MEMORY, EVERY, MEMORY};
+static const lt_optim_field outside[] = {{"far", LT_FIELD_REAL, .offset = sizeof(config)}};
+static const lt_optim_field no_choices[] = {{"mode", LT_FIELD_CHOICE, AT(mode)}};
+static const lt_optim_field no_set[] = {{"list", LT_FIELD_LIST, .offset = 0}};
+static const lt_optim_field upper[] = {{"Memory", LT_FIELD_REAL, AT(memory), .high = 1}};
+static const lt_optim_field wide[] = {{"mode", LT_FIELD_SMALL, AT(mode), .high = 1e12}};
+static const lt_optim_field other[] = {{"nesterov", LT_FIELD_COUNT, AT(every), .high = 9}};
+static const lt_optim_field choices[] = {
+    {"grafting", LT_FIELD_CHOICE, offsetof(config, mode), .choices = "none|all"}};
+
+typedef struct bad_family {
+    const char *name;
+    lt_optim_family family;
+    const char *message;
+} bad_family;
+
+static const bad_family bad[] = {
+    {"a name that is taken",
+     {.name = "sgd", ROW(fields)},
+     "optimizer sgd: there is one of this name"},
+    {"a second registration", {.name = "average", ROW(fields)}, "optimizer average: there is one"},
+    {"a default out of range",
+     {"high", NULL, sizeof(config), fields, 1, &bad_preset, 1, NULL, fill, false, make},
+     "high: memory 1 is not in [0,1), in its defaults"},
+    {"a field twice",
+     {.name = "double", ROW(twice)},
+     "optimizer double: field memory: it is there twice"},
+    {"a field outside of the struct", {.name = "far", ROW(outside)}, "field far: it lies outside"},
+    {"a choice without choices", {.name = "none", ROW(no_choices)}, "field mode: choices belong"},
+    {"a list that nothing sets",
+     {.name = "list", ROW(no_set)},
+     "field list: a list needs set and read"},
+    {"a range that is not an int's",
+     {.name = "wide", ROW(wide)},
+     "field mode: its range is not an int's"},
+    {"capitals", {.name = "upper", ROW(upper)}, "'Memory' is no name"},
+    {"another type than others have",
+     {.name = "type", ROW(other)},
+     "field nesterov: sgd has one of another type"},
+    {"other choices than others have",
+     {.name = "graft", ROW(choices)},
+     "field grafting: shampoo has"},
+    {"no presets", {.name = "bare", .config_bytes = 1, .make = make}, "optimizer bare: a row has"},
+};
+
+static void family_is_refused(void **state)
+{
+    const bad_family *row = *state;
+    assert_status(lt_optim_register(&row->family), LT_E_ARG);
+    if (!strstr(lt_error_message(), row->message))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
+    assert_true(!strcmp(row->family.name, "sgd") || !strcmp(row->family.name, "average")
+                || !lt_optim_family_named(row->family.name));
+}
+
+/* The built-in rows pass what is asked of a user's. */
+static void the_rows_of_the_library_are_good(void **state)
+{
+    (void)state;
+    const lt_optim_family *known[LT_MAX_OPTIM_FAMILIES], *f;
+    for (size_t i = 0; (f = lt_optim_family_at(i)); i++) {
+        assert_ok(lt_optim_check_family(f, known, i));
+        known[i] = f;
+    }
+}
+
+static void rows_survive_the_lack_of_memory(void **state)
+{
+    (void)state;
+    lt_optim_flags flags = {0};
+    lt_status st = LT_E_NOMEM;
+    for (int64_t n = 1; st == LT_E_NOMEM; n++) {
+        lt_alloc_fail_at(n);
+        st = lt_optim_flags_open(&flags);
+    }
+    lt_alloc_fail_at(0);
+    assert_ok(st);
+    lt_optim_flags_close(&flags);
+}
+
+int main(void)
+{
+    enum { B = COUNT_OF(bad), R = COUNT_OF(refusals) };
+    static const struct CMUnitTest single[] = {
+        cmocka_unit_test(its_name_opens_it),
+        cmocka_unit_test(json_sets_its_fields),
+        cmocka_unit_test(flags_set_its_fields),
+        cmocka_unit_test(names_have_the_presets_too),
+        cmocka_unit_test(the_rows_of_the_library_are_good),
+        cmocka_unit_test(rows_survive_the_lack_of_memory),
+    };
+    struct CMUnitTest tests[B + R + COUNT_OF(single)];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(single); i++)
+        tests[n++] = single[i];
+    for (size_t i = 0; i < R; i++)
+        tests[n++] = (struct CMUnitTest){refusals[i].name, flag_is_refused, NULL, NULL,
+                                         (void *)(uintptr_t)&refusals[i]};
+    for (size_t i = 0; i < B; i++)
+        tests[n++] = (struct CMUnitTest){bad[i].name, family_is_refused, NULL, NULL,
+                                         (void *)(uintptr_t)&bad[i]};
+    return cmocka_run_group_tests(tests, register_average, NULL);
+}
