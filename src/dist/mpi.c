@@ -1,8 +1,7 @@
-/* The plugin liblather-mpi.so: messages by MPI, all of its calls on the library's communication
- * thread. Needs only the library's headers.
+/* The plugin liblather-mpi.so: messages by MPI, all of its calls on the library's progress thread. Uses only
+ * the library's headers, none of its functions.
  *
- * Two communicators of MPI are used: one for data, one for what must get through when data does
- * not, that a rank has aborted, or is leaving after an abort. */
+ * There are two MPI communicators: data, and control for aborts, which must arrive while data is stuck. */
 
 #include "lather/ext/comm.h"
 
@@ -16,9 +15,9 @@
 
 enum { TAG_ABORT, TAG_LEAVE };
 
-static const double patience = 3; /* seconds for the others, after an abort */
+static const double patience = 3; /* seconds that other ranks get to answer after an abort */
 
-/* Messages under way; a handle is a place here. */
+/* Messages in flight; a handle is an index here. */
 typedef struct slots {
     MPI_Request *request;
     bool *used;
@@ -47,7 +46,7 @@ static bool fails(lt_link *self, const char *format, ...)
     return false;
 }
 
-/* Whether a call of MPI succeeded; if not, why has MPI's words. */
+/* Whether a call of MPI succeeded; if not, self->why has MPI's text. */
 static bool good(lt_link *self, int code, const char *call)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -70,7 +69,7 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* Starts MPI: once in a process, and nobody else may have. */
+/* MPI can be initialized once in a process. */
 static bool start(lt_link *self)
 {
     int provided, started = 0, ended = 0;
@@ -121,7 +120,7 @@ static bool grow(lt_link *self)
     return true;
 }
 
-/* A free place; there are more when there is none. */
+/* A free slot; grows when there is none. */
 static bool take_slot(lt_link *self, size_t *slot)
 {
     slots *s = &of(self)->slots;
@@ -181,8 +180,8 @@ static bool test(lt_link *self, uint64_t handle, bool *done)
     return ok;
 }
 
-/* After an abort: takes what others have sent and nobody wants, so that their messages end too. False: there
- * was nothing. */
+/* After an abort: receives and discards what other ranks have sent, so that their sends complete. False:
+ * there was nothing. */
 static bool drain(lt_link *self)
 {
     int found = 0, bytes = 0;
@@ -206,8 +205,8 @@ static void give_up(const lt_link *self, const char *why)
     MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 }
 
-/* MPI cannot be told to let go of memory, only asked. If it does not, it may use memory that is
- * something else by then: better no process than such a one. */
+/* MPI_Cancel() is a request. While MPI has not completed the message it may still write its memory, which is
+ * freed after this: then MPI_Abort(). */
 static void cancel(lt_link *self, uint64_t handle)
 {
     slots *s = &of(self)->slots;
@@ -223,7 +222,7 @@ static void cancel(lt_link *self, uint64_t handle)
     give_up(self, "a message does not end after an abort");
 }
 
-/* Whether all of these have ended. */
+/* Whether all of these have completed. */
 static bool all_gone(MPI_Request *request, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -234,7 +233,7 @@ static bool all_gone(MPI_Request *request, int count)
     return true;
 }
 
-/* Sends words to all others on the control communicator; whether all have gone within patience. */
+/* Sends text to all other ranks on the control communicator; whether all sends completed within patience. */
 static bool tell_all(lt_link *self, const char *words, int bytes, int tag)
 {
     mpi_link *l = of(self);
@@ -264,7 +263,7 @@ static void tell_abort(lt_link *self, const char *why)
     of(self)->ending = true;
 }
 
-/* Asked for, not received ahead: so nothing has to be cancelled at the end of a good run. */
+/* Probed for rather than received ahead: nothing has to be cancelled at the end of a good run. */
 static bool was_aborted(lt_link *self)
 {
     mpi_link *l = of(self);
@@ -283,7 +282,7 @@ static bool was_aborted(lt_link *self)
     return true;
 }
 
-/* After an abort all must be gone from their messages before MPI can be left in order. */
+/* After an abort MPI_Finalize() may be called once no rank has messages in flight. */
 static bool all_leave(lt_link *self)
 {
     mpi_link *l = of(self);

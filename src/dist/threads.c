@@ -1,5 +1,5 @@
-/* Ranks in one process: a message is a copy from the sender's memory to the receiver's, made when
- * both have been announced. */
+/* Ranks in one process: a message is a copy from the sender's memory to the receiver's, made when both
+ * have been posted. */
 
 #include "base/alloc.h"
 #include "dist/collectives/collectives.h"
@@ -8,25 +8,25 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct letter {
+typedef struct posted {
     lt_message message;
     bool done;
-    struct letter *next;
-} letter;
+    struct posted *next;
+} posted;
 
-/* Announced between two ranks, in order, not yet matched. */
-typedef struct box {
-    letter *sends, *recvs;
-} box;
+/* Posted between two ranks, in order, not yet matched. */
+typedef struct mailbox {
+    posted *sends, *recvs;
+} mailbox;
 
 typedef struct threads_link {
     lt_link base;
-    box *box; /* [size * size], by from and to */
+    mailbox *mailbox; /* [size * size], by from and to */
 } threads_link;
 
-static box *box_of(lt_link *self, const lt_message *m)
+static mailbox *mailbox_of(lt_link *self, const lt_message *m)
 {
-    return &((threads_link *)self)->box[m->from * self->size + m->to];
+    return &((threads_link *)self)->mailbox[m->from * self->size + m->to];
 }
 
 static bool open_link(lt_link *self)
@@ -34,16 +34,16 @@ static bool open_link(lt_link *self)
     threads_link *l = (threads_link *)self;
     self->rank = -1;
     self->tags = INT_MAX;
-    l->box = lt_alloc((size_t)self->size * (size_t)self->size, sizeof *l->box);
-    if (!l->box)
+    l->mailbox = lt_alloc((size_t)self->size * (size_t)self->size, sizeof *l->mailbox);
+    if (!l->mailbox)
         snprintf(self->why, sizeof self->why, "no memory for %d ranks", self->size);
-    return l->box;
+    return l->mailbox;
 }
 
-static void free_letters(letter *list)
+static void free_list(posted *list)
 {
     while (list) {
-        letter *next = list->next;
+        posted *next = list->next;
         lt_free(list);
         list = next;
     }
@@ -54,34 +54,34 @@ static void close_link(lt_link *self, bool aborted)
     threads_link *l = (threads_link *)self;
     (void)aborted;
     for (int i = 0; i < self->size * self->size; i++) {
-        free_letters(l->box[i].sends);
-        free_letters(l->box[i].recvs);
+        free_list(l->mailbox[i].sends);
+        free_list(l->mailbox[i].recvs);
     }
-    lt_free(l->box);
+    lt_free(l->mailbox);
 }
 
-/* Takes the first letter of that tag out of the list. */
-static letter *take(letter **list, int tag)
+/* Takes the first message of that tag out of the list. */
+static posted *take(posted **list, int tag)
 {
     while (*list && (*list)->message.tag != tag)
         list = &(*list)->next;
-    letter *found = *list;
+    posted *found = *list;
     if (found)
         *list = found->next;
     return found;
 }
 
-static void append(letter **list, letter *l)
+static void append(posted **list, posted *l)
 {
     while (*list)
         list = &(*list)->next;
     *list = l;
 }
 
-static bool announce(lt_link *self, const lt_message *m, letter **mine, letter **theirs,
-                     uint64_t *handle)
+static bool post(lt_link *self, const lt_message *m, posted **mine, posted **theirs,
+                 uint64_t *handle)
 {
-    letter *l = lt_alloc(1, sizeof *l), *other = take(theirs, m->tag);
+    posted *l = lt_alloc(1, sizeof *l), *other = take(theirs, m->tag);
     if (!l) {
         snprintf(self->why, sizeof self->why, "no memory for a message");
         return false;
@@ -107,24 +107,24 @@ static bool announce(lt_link *self, const lt_message *m, letter **mine, letter *
 
 static bool send(lt_link *self, const lt_message *m, uint64_t *handle)
 {
-    box *b = box_of(self, m);
-    return announce(self, m, &b->sends, &b->recvs, handle);
+    mailbox *b = mailbox_of(self, m);
+    return post(self, m, &b->sends, &b->recvs, handle);
 }
 
 static bool recv(lt_link *self, const lt_message *m, uint64_t *handle)
 {
-    box *b = box_of(self, m);
-    return announce(self, m, &b->recvs, &b->sends, handle);
+    mailbox *b = mailbox_of(self, m);
+    return post(self, m, &b->recvs, &b->sends, handle);
 }
 
-static letter *letter_of(uint64_t handle)
+static posted *posted_of(uint64_t handle)
 {
-    return (letter *)(uintptr_t)handle; /* NOLINT(performance-no-int-to-ptr): from announce() */
+    return (posted *)(uintptr_t)handle; /* NOLINT(performance-no-int-to-ptr): from post() */
 }
 
 static bool test(lt_link *self, uint64_t handle, bool *done)
 {
-    letter *l = letter_of(handle);
+    posted *l = posted_of(handle);
     (void)self;
     *done = l->done;
     if (l->done)
@@ -132,7 +132,7 @@ static bool test(lt_link *self, uint64_t handle, bool *done)
     return true;
 }
 
-static void remove_letter(letter **list, const letter *l)
+static void remove_from(posted **list, const posted *l)
 {
     while (*list && *list != l)
         list = &(*list)->next;
@@ -142,10 +142,10 @@ static void remove_letter(letter **list, const letter *l)
 
 static void cancel(lt_link *self, uint64_t handle)
 {
-    letter *l = letter_of(handle);
-    box *b = box_of(self, &l->message);
-    remove_letter(&b->sends, l);
-    remove_letter(&b->recvs, l);
+    posted *l = posted_of(handle);
+    mailbox *b = mailbox_of(self, &l->message);
+    remove_from(&b->sends, l);
+    remove_from(&b->recvs, l);
     lt_free(l);
 }
 

@@ -71,22 +71,24 @@ typedef struct lt_message {
 
 typedef struct lt_link lt_link;
 
-/** Messages, for the collectives of the library. All entries are required, and called by one thread
- *  only. Messages of equal from, to and tag arrive in order. false: failed, link->why says so. */
+/** Messages, for the collectives of the library. All entries are required, and called by its progress
+ *  thread only. Messages of equal from, to and tag arrive in order. A failure is false with its reason in
+ *  link->why, not an lt_status: a plugin may use the library's headers alone. */
 typedef struct lt_link_ops {
-    const char *kind;    /**< "mpi" */
-    const char *version; /**< LT_VERSION: a module must be of the library's version */
-    size_t bytes;        /**< of the struct whose first member is lt_link */
-    bool poll;           /**< messages end by themselves; else only by the thread's own calls */
+    const char *kind;            /**< "mpi" */
+    const char *version;         /**< LT_VERSION: a plugin must be of the library's version */
+    size_t bytes;                /**< of the struct whose first member is lt_link */
+    bool poll;                   /**< messages complete by themselves, and are polled for */
     bool (*open)(lt_link *self); /**< sets rank, size, tags */
     void (*close)(lt_link *self, bool aborted);
     bool (*send)(lt_link *self, const lt_message *message, uint64_t *handle);
     bool (*recv)(lt_link *self, const lt_message *message, uint64_t *handle);
     /** If *done, or failed, the handle is gone. */
     bool (*test)(lt_link *self, uint64_t handle, bool *done);
-    /** After this the memory of the message is not touched any more. */
+    /** The memory of the message is not touched after this. */
     void (*cancel)(lt_link *self, uint64_t handle);
-    /** Tells the other processes; and whether one has told us, once: then why has its words. */
+    /** Tells the other processes of an abort. was_aborted: whether one of them did, once, with its reason in
+     *  link->why. */
     void (*tell_abort)(lt_link *self, const char *why);
     bool (*was_aborted)(lt_link *self);
 } lt_link_ops;

@@ -1,71 +1,150 @@
-/* One call on one rank as transfers to and from every other rank, and what is summed in between. */
+/* One collective on one rank: its transfers to and from every other rank, and the sum in between. */
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/trace.h"
 #include "dist/collectives/collectives.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A message is cut, so that the thread sees it move before it sleeps, and for MPI's count, an int. */
+/* Data goes in messages of this size: the thread sees progress before it sleeps, and MPI's count is an
+ * int. */
 static const size_t piece_bytes = (size_t)1 << 19;
 
-enum { WINDOW = 2 };   /* collectives of one end under way at once: one is summed, one moves */
+enum { WINDOW = 2 };   /* collectives of one endpoint in flight: one is summed, one moves */
 enum { NUMBERS = 16 }; /* that have tags of their own: many more than WINDOW */
+enum { TEXT = 160 };
 
-static bool reduces(const lt_work *w)
+static bool reduces(const lt_collective *self)
 {
-    return w->call.what == LT_COMM_ALLREDUCE || w->call.what == LT_COMM_REDUCESCATTER;
+    return self->call.what == LT_COMM_ALLREDUCE || self->call.what == LT_COMM_REDUCESCATTER;
 }
 
-int lt_work_transfers(const lt_work *w)
+bool lt_collective_is_message(const lt_collective *self)
 {
-    return lt_work_is_message(w) ? 1 : 2 * (w->end->size - 1);
+    return self->call.what == LT_COMM_SEND || self->call.what == LT_COMM_RECV;
 }
 
-lt_status lt_work_new(lt_work **out, lt_end *end, const lt_comm_call *call)
+lt_status lt_collective_new(lt_collective **out, lt_endpoint *end, const lt_comm_call *call)
 {
     size_t n = (size_t)end->size;
-    lt_work *w = lt_alloc(1, sizeof *w + (n + 1) * sizeof *w->offset);
-    if (!w)
+    lt_collective *self = lt_alloc(1, sizeof *self + (n + 1) * sizeof *self->offset);
+    if (!self)
         return LT_E_NOMEM;
-    w->end = end;
-    w->call = *call;
+    self->endpoint = end;
+    self->call = *call;
     for (int r = 0; r <= end->size; r++)
-        w->offset[r] = lt_call_offset(call, r, end->size);
-    w->call.count = NULL;
-    w->transfer = lt_alloc(2 * n, sizeof *w->transfer);
-    w->term = lt_alloc(n, sizeof *w->term);
-    if (!w->transfer || !w->term) {
-        lt_work_free(w);
+        self->offset[r] = lt_call_offset(call, r, end->size);
+    self->call.count = NULL;
+    self->transfer = lt_alloc(2 * n, sizeof *self->transfer);
+    self->term = lt_alloc(n, sizeof *self->term);
+    if (!self->transfer || !self->term) {
+        lt_collective_free(self);
         return LT_E_NOMEM;
     }
-    *out = w;
+    *out = self;
     return LT_OK;
 }
 
-void lt_work_free(lt_work *w)
+void lt_collective_free(lt_collective *self)
 {
-    lt_free(w->transfer);
-    lt_free(w->term);
-    lt_free(w->scratch);
-    lt_free(w);
+    lt_free(self->transfer);
+    lt_free(self->term);
+    lt_free(self->scratch);
+    lt_free(self);
 }
 
-static size_t part_bytes(const lt_work *w, int rank)
+static int transfers(const lt_collective *self)
 {
-    return (size_t)(w->offset[rank + 1] - w->offset[rank]) * lt_dtype_size(w->call.dtype);
+    return lt_collective_is_message(self) ? 1 : 2 * (self->endpoint->size - 1);
 }
 
-static size_t part_at(const lt_work *w, int rank)
+/* --- The header: so that ranks that do different things find out, and say what each of them does --- */
+
+static lt_header header_of(const lt_collective *self)
 {
-    return (size_t)w->offset[rank] * lt_dtype_size(w->call.dtype);
+    const lt_comm_call *c = &self->call;
+    const bool message = lt_collective_is_message(self);
+    const size_t offsets = ((size_t)self->endpoint->size + 1) * sizeof *self->offset;
+    return (lt_header){.what = message ? LT_COMM_SEND : (int32_t)c->what,
+                       .op = (int32_t)c->op,
+                       .dtype = (int32_t)c->dtype,
+                       .root = message ? 0 : c->root,
+                       .elements = c->elements,
+                       .number = message ? 0 : self->number,
+                       .counts = lt_fnv1a(LT_FNV1A_BEGIN, self->offset, offsets)};
+}
+
+static void header_text(const lt_header *h, char *text, size_t bytes)
+{
+    lt_comm_call call = {.what = (lt_comm_what)h->what,
+                         .op = (lt_reduce)h->op,
+                         .dtype = (lt_dtype)h->dtype,
+                         .root = h->root,
+                         .elements = h->elements};
+    bool known = h->what >= 0 && h->what <= LT_COMM_RECV && h->dtype >= 0 && h->dtype <= LT_U8;
+    if (known)
+        lt_call_text(&call, text, bytes);
+    else
+        snprintf(text, bytes, "something else");
+    if (call.what == LT_COMM_SEND) /* to or from: the ranks are named beside it */
+        snprintf(text, bytes, "a message of %" PRId64 " %s", h->elements,
+                 lt_dtype_name(call.dtype));
+}
+
+/* Fails where the other rank's header is not this one's. */
+static lt_status check_header(const lt_collective *self, const lt_transfer *t)
+{
+    const lt_header mine = header_of(self), *theirs = &t->header;
+    char a[TEXT], b[TEXT];
+    if (!memcmp(&mine, theirs, sizeof mine))
+        return LT_OK;
+    header_text(&mine, a, sizeof a);
+    header_text(theirs, b, sizeof b);
+    bool counts = !strcmp(a, b) && mine.number == theirs->number;
+    return lt_fail(LT_E_COMM,
+                   "comm %s: ranks do different things: number %" PRIu64
+                   " is %s on rank %d, number %" PRIu64 " is %s%s on rank %d",
+                   self->endpoint->progress->link->ops->kind, mine.number, a, self->endpoint->rank,
+                   theirs->number, b, counts ? " with other counts" : "", t->peer);
+}
+
+void lt_collective_text(const lt_collective *self, char *text, size_t bytes)
+{
+    char what[TEXT];
+    size_t used;
+    lt_call_text(&self->call, what, sizeof what);
+    snprintf(text, bytes, "%s, number %" PRIu64 ", on rank %d of %d", what, self->number,
+             self->endpoint->rank, self->endpoint->size);
+    int named = 0;
+    for (int i = 0; self->started && i < transfers(self); i++)
+        if (!self->transfer[i].sends && !self->transfer[i].headed && named++ < 8) {
+            used = strlen(text);
+            snprintf(text + used, bytes - used, "%s rank %d",
+                     named > 1 ? "," : "; nothing came from", self->transfer[i].peer);
+        }
+}
+
+/* --- Transfers --- */
+
+static size_t part_bytes(const lt_collective *self, int rank)
+{
+    return (size_t)(self->offset[rank + 1] - self->offset[rank]) * lt_dtype_size(self->call.dtype);
+}
+
+static size_t part_at(const lt_collective *self, int rank)
+{
+    return (size_t)self->offset[rank] * lt_dtype_size(self->call.dtype);
 }
 
 /* The chunk in scratch that peer's term goes to. */
-static char *scratch_of(const lt_work *w, int peer)
+static char *scratch_of(const lt_collective *self, int peer)
 {
-    return w->scratch + part_bytes(w, w->end->rank) * (size_t)(peer - (peer > w->end->rank));
+    return self->scratch
+           + part_bytes(self, self->endpoint->rank)
+                 * (size_t)(peer - (peer > self->endpoint->rank));
 }
 
 static void set(lt_transfer *t, const char *in, char *out, size_t bytes)
@@ -76,266 +155,254 @@ static void set(lt_transfer *t, const char *in, char *out, size_t bytes)
 }
 
 /* The data of the first phase between this rank and peer. */
-static void plan_data(const lt_work *w, lt_transfer *to, lt_transfer *from, int peer)
+static void set_data(const lt_collective *self, lt_transfer *to, lt_transfer *from, int peer)
 {
-    const lt_comm_call *c = &w->call;
-    int me = w->end->rank;
+    const lt_comm_call *c = &self->call;
+    int me = self->endpoint->rank;
     size_t all = (size_t)c->elements * lt_dtype_size(c->dtype);
-    if (reduces(w)) {
-        set(to, (const char *)c->in + part_at(w, peer), NULL, part_bytes(w, peer));
-        set(from, NULL, scratch_of(w, peer), part_bytes(w, me));
+    if (reduces(self)) {
+        set(to, (const char *)c->in + part_at(self, peer), NULL, part_bytes(self, peer));
+        set(from, NULL, scratch_of(self, peer), part_bytes(self, me));
     } else if (c->what == LT_COMM_ALLGATHER) {
-        set(to, c->in, NULL, part_bytes(w, me));
-        set(from, NULL, (char *)c->out + part_at(w, peer), part_bytes(w, peer));
+        set(to, c->in, NULL, part_bytes(self, me));
+        set(from, NULL, (char *)c->out + part_at(self, peer), part_bytes(self, peer));
     } else if (c->what == LT_COMM_BROADCAST) {
         set(to, c->in, NULL, me == c->root ? all : 0);
         set(from, NULL, c->out, peer == c->root ? all : 0);
     }
 }
 
-static void plan_collective(lt_work *w)
+static void set_transfers(lt_collective *self)
 {
-    int n = w->end->size, me = w->end->rank;
+    int n = self->endpoint->size, me = self->endpoint->rank;
     for (int i = 1; i < n; i++) {
-        lt_transfer *to = &w->transfer[2 * i - 2], *from = to + 1;
+        lt_transfer *to = &self->transfer[2 * i - 2], *from = to + 1;
         int target = (me + i) % n, source = (me + n - i) % n;
         lt_transfer unused = {0};
-        *to = (lt_transfer){.peer = target, .sends = true, .header = lt_work_header(w)};
+        *to = (lt_transfer){.peer = target, .sends = true, .header = header_of(self)};
         *from = (lt_transfer){.peer = source};
-        plan_data(w, to, &unused, target);
-        plan_data(w, &unused, from, source);
+        set_data(self, to, &unused, target);
+        set_data(self, &unused, from, source);
     }
 }
 
-static void plan_message(lt_work *w)
+static void set_message(lt_collective *self)
 {
-    const lt_comm_call *c = &w->call;
-    lt_transfer *t = w->transfer;
-    *t = (lt_transfer){
-        .peer = c->root, .sends = c->what == LT_COMM_SEND, .header = lt_work_header(w)};
+    const lt_comm_call *c = &self->call;
+    lt_transfer *t = self->transfer;
+    *t =
+        (lt_transfer){.peer = c->root, .sends = c->what == LT_COMM_SEND, .header = header_of(self)};
     set(t, c->in, c->out, (size_t)c->elements * lt_dtype_size(c->dtype));
 }
 
-/* All-reduce: every rank's sum of its chunk to all. */
-static void plan_second(lt_work *w)
+/* The second phase of an all-reduce: an all-gather of the sums. */
+static void set_gather(lt_collective *self)
 {
-    int n = w->end->size, me = w->end->rank;
-    char *out = w->call.out;
+    int n = self->endpoint->size, me = self->endpoint->rank;
+    char *out = self->call.out;
     for (int i = 1; i < n; i++) {
-        lt_transfer *to = &w->transfer[2 * i - 2], *from = to + 1;
+        lt_transfer *to = &self->transfer[2 * i - 2], *from = to + 1;
         int target = (me + i) % n, source = (me + n - i) % n;
         *to = (lt_transfer){.peer = target, .sends = true, .headed = true};
         *from = (lt_transfer){.peer = source, .headed = true};
-        set(to, out + part_at(w, me), NULL, part_bytes(w, me));
-        set(from, NULL, out + part_at(w, source), part_bytes(w, source));
+        set(to, out + part_at(self, me), NULL, part_bytes(self, me));
+        set(from, NULL, out + part_at(self, source), part_bytes(self, source));
     }
-    w->phase = 1;
-    w->left = lt_work_transfers(w);
+    self->phase = 1;
+    self->left = transfers(self);
 }
 
-/* Memory for the other ranks' terms, from the end's spare where that is large enough. */
-static bool take_scratch(lt_work *w, char *why)
+/* Memory for the other ranks' terms: the endpoint's spare where that is large enough. */
+static lt_status take_scratch(lt_collective *self)
 {
-    lt_end *e = w->end;
-    size_t bytes = part_bytes(w, e->rank) * (size_t)(e->size - 1);
-    if (!reduces(w) || !bytes)
-        return true;
+    lt_endpoint *e = self->endpoint;
+    size_t bytes = part_bytes(self, e->rank) * (size_t)(e->size - 1);
+    if (!reduces(self) || !bytes)
+        return LT_OK;
     if (e->spare_bytes >= bytes) {
-        w->scratch = e->spare;
-        w->scratch_bytes = e->spare_bytes;
+        self->scratch = e->spare;
+        self->scratch_bytes = e->spare_bytes;
         e->spare = NULL;
         e->spare_bytes = 0;
-        return true;
+        return LT_OK;
     }
     enum { ALIGNMENT = 64 };
-    w->scratch = lt_alloc_aligned(ALIGNMENT, bytes);
-    w->scratch_bytes = bytes;
-    if (!w->scratch)
-        snprintf(why, LT_LINK_TEXT, "comm %s: no memory for %zu bytes from other ranks, on rank %d",
-                 e->engine->link->ops->kind, bytes, e->rank);
-    return w->scratch;
+    self->scratch = lt_alloc_aligned(ALIGNMENT, bytes);
+    self->scratch_bytes = bytes;
+    return self->scratch ? LT_OK
+                         : lt_fail(LT_E_NOMEM,
+                                   "comm %s: no memory for %zu bytes from other ranks, on rank %d",
+                                   e->progress->link->ops->kind, bytes, e->rank);
 }
 
-static void give_scratch(lt_work *w)
+static void give_scratch(lt_collective *self)
 {
-    lt_end *e = w->end;
-    if (w->scratch_bytes > e->spare_bytes) {
+    lt_endpoint *e = self->endpoint;
+    if (self->scratch_bytes > e->spare_bytes) {
         lt_free(e->spare);
-        e->spare = w->scratch;
-        e->spare_bytes = w->scratch_bytes;
+        e->spare = self->scratch;
+        e->spare_bytes = self->scratch_bytes;
     } else {
-        lt_free(w->scratch);
+        lt_free(self->scratch);
     }
-    w->scratch = NULL;
-    w->scratch_bytes = 0;
+    self->scratch = NULL;
+    self->scratch_bytes = 0;
 }
 
-/* Messages between two ranks go one after the other, so that headers and data stay in order. */
-static bool *lane(const lt_work *w)
+/* Sends and receives between two ranks run one after the other, so that headers and data stay in
+ * order. */
+static bool *is_busy(const lt_collective *self)
 {
-    return &w->end->busy[2 * w->call.root + (w->call.what == LT_COMM_SEND)];
+    return &self->endpoint->busy[2 * self->call.root + (self->call.what == LT_COMM_SEND)];
 }
 
-static bool may_start(const lt_work *w)
+static bool may_start(const lt_collective *self)
 {
-    return lt_work_is_message(w) ? !*lane(w) : w->end->running < WINDOW;
+    return lt_collective_is_message(self) ? !*is_busy(self) : self->endpoint->running < WINDOW;
 }
 
-static bool start(lt_work *w, char *why)
+static lt_status start(lt_collective *self)
 {
-    if (!take_scratch(w, why))
-        return false;
-    w->started = true;
-    w->left = lt_work_transfers(w);
-    if (lt_work_is_message(w)) {
-        *lane(w) = true;
-        plan_message(w);
-        return true;
+    LT_TRY(take_scratch(self));
+    self->started = true;
+    self->left = transfers(self);
+    if (lt_collective_is_message(self)) {
+        *is_busy(self) = true;
+        set_message(self);
+        return LT_OK;
     }
-    w->end->running++;
-    plan_collective(w);
-    if (w->call.what == LT_COMM_ALLGATHER && part_bytes(w, w->end->rank)) {
-        char *own = (char *)w->call.out + part_at(w, w->end->rank);
-        if (own != w->call.in)
-            memcpy(own, w->call.in, part_bytes(w, w->end->rank));
+    self->endpoint->running++;
+    set_transfers(self);
+    if (self->call.what == LT_COMM_ALLGATHER && part_bytes(self, self->endpoint->rank)) {
+        char *own = (char *)self->call.out + part_at(self, self->endpoint->rank);
+        if (own != self->call.in)
+            memcpy(own, self->call.in, part_bytes(self, self->endpoint->rank));
     }
-    return true;
+    return LT_OK;
 }
 
-static void sum(lt_work *w)
+static void sum(lt_collective *self)
 {
-    int me = w->end->rank, n = w->end->size;
-    int64_t count = w->offset[me + 1] - w->offset[me];
-    bool whole = w->call.what == LT_COMM_ALLREDUCE;
+    int me = self->endpoint->rank, n = self->endpoint->size;
+    int64_t count = self->offset[me + 1] - self->offset[me];
+    bool whole = self->call.what == LT_COMM_ALLREDUCE;
     if (!count)
         return;
     int64_t span = lt_trace_begin();
     for (int r = 0; r < n; r++)
-        w->term[r] = r == me ? (const char *)w->call.in + part_at(w, me) : scratch_of(w, r);
-    lt_reduce_terms((char *)w->call.out + (whole ? part_at(w, me) : 0), w->term, n, count,
-                    w->call.dtype, w->call.op);
-    lt_trace_end(span, LT_PROFILE_COMM, "sum", (int64_t)part_bytes(w, me) * (n + 1));
+        self->term[r] =
+            r == me ? (const char *)self->call.in + part_at(self, me) : scratch_of(self, r);
+    lt_reduce_terms((char *)self->call.out + (whole ? part_at(self, me) : 0), self->term, n, count,
+                    self->call.dtype, self->call.op);
+    lt_trace_end(span, LT_PROFILE_COMM, "sum", (int64_t)part_bytes(self, me) * (n + 1));
 }
 
-/* Begins the next message of a transfer: its header, or a piece of its data. */
-static bool post(lt_work *w, lt_transfer *t)
+/* A link says why in its own text, as it may be a plugin without the library's lt_fail(). */
+static lt_status link_failed(const lt_collective *self, const lt_transfer *t)
 {
-    const lt_end *e = w->end;
-    lt_link *link = e->engine->link;
+    const lt_endpoint *e = self->endpoint;
+    return lt_fail(LT_E_COMM, "comm %s: rank %d of %d, with rank %d: %.400s",
+                   e->progress->link->ops->kind, e->rank, e->size, t->peer, e->progress->link->why);
+}
+
+/* Posts the next message of a transfer: its header, or a piece of its data. */
+static lt_status post(lt_collective *self, lt_transfer *t)
+{
+    const lt_endpoint *e = self->endpoint;
+    lt_link *link = e->progress->link;
     int base = LT_GROUP_TAGS * e->context, mine = e->world[e->rank], other = e->world[t->peer];
     size_t rest = t->bytes - t->moved;
     t->piece = !t->headed ? sizeof t->header : rest < piece_bytes ? rest : piece_bytes;
-    lt_message m = {
-        .from = t->sends ? mine : other,
-        .to = t->sends ? other : mine,
-        .tag = lt_work_is_message(w) ? base : base + 2 + 2 * (int)(w->number % NUMBERS) + w->phase,
-        .bytes = t->piece};
+    lt_message m = {.from = t->sends ? mine : other,
+                    .to = t->sends ? other : mine,
+                    .tag = base,
+                    .bytes = t->piece};
+    if (!lt_collective_is_message(self))
+        m.tag += 2 + 2 * (int)(self->number % NUMBERS) + self->phase;
     if (t->sends)
         m.in = t->headed ? t->in + t->moved : (const char *)&t->header;
     else
         m.out = t->headed ? t->out + t->moved : (char *)&t->header;
-    t->busy = true;
-    bool ok =
+    t->in_flight =
         t->sends ? link->ops->send(link, &m, &t->handle) : link->ops->recv(link, &m, &t->handle);
-    t->busy = ok;
-    return ok;
+    return t->in_flight ? LT_OK : link_failed(self, t);
 }
 
-static bool link_failed(const lt_work *w, const lt_transfer *t, char *why)
+/* Whether the message in flight has arrived, and what follows from it. */
+static lt_status test_message(const lt_collective *self, lt_transfer *t, bool *arrived)
 {
-    const lt_end *e = w->end;
-    snprintf(why, LT_LINK_TEXT, "comm %s: rank %d of %d, with rank %d: %.400s",
-             e->engine->link->ops->kind, e->rank, e->size, t->peer, e->engine->link->why);
-    return false;
-}
-
-/* Whether the message under way has ended, and what follows from it. */
-static bool ended(lt_work *w, lt_transfer *t, bool *ok, char *why)
-{
-    lt_link *link = w->end->engine->link;
-    bool done = false;
-    *ok = link->ops->test(link, t->handle, &done);
-    if (!*ok) {
-        t->busy = false;
-        return link_failed(w, t, why);
+    lt_link *link = self->endpoint->progress->link;
+    *arrived = false;
+    if (!link->ops->test(link, t->handle, arrived)) {
+        t->in_flight = false;
+        return link_failed(self, t);
     }
-    if (!done)
-        return false;
-    t->busy = false;
+    if (!*arrived)
+        return LT_OK;
+    t->in_flight = false;
     if (t->headed) {
         t->moved += t->piece;
-    } else {
-        t->headed = true;
-        *ok = t->sends || lt_work_check(w, t, why);
+        return LT_OK;
     }
-    return *ok;
+    t->headed = true;
+    return t->sends ? LT_OK : check_header(self, t);
 }
 
-static bool advance_transfer(lt_work *w, lt_transfer *t, bool *ok, char *why)
+static lt_status advance_transfer(lt_collective *self, lt_transfer *t, bool *moved)
 {
-    bool moved = false;
     while (!t->done) {
-        if (t->busy) {
-            if (!ended(w, t, ok, why))
-                return moved;
+        if (t->in_flight) {
+            bool arrived;
+            LT_TRY(test_message(self, t, &arrived));
+            if (!arrived)
+                return LT_OK;
         } else if (!t->headed || t->moved < t->bytes) {
-            *ok = post(w, t);
-            if (!*ok)
-                return link_failed(w, t, why) || moved;
+            LT_TRY(post(self, t));
         } else {
             t->done = true;
-            w->left--;
+            self->left--;
         }
-        moved = true;
+        *moved = true;
     }
-    return moved;
+    return LT_OK;
 }
 
-static bool advance_all(lt_work *w, bool *ok, char *why)
+static void finish(lt_collective *self)
 {
-    bool moved = false;
-    for (int i = 0; *ok && i < lt_work_transfers(w); i++)
-        if (!w->transfer[i].done)
-            moved |= advance_transfer(w, &w->transfer[i], ok, why);
-    return moved;
-}
-
-bool lt_work_advance(lt_work *w, bool *ok, char *why)
-{
-    *ok = true;
-    if (w->finished)
-        return false;
-    if (!w->started) {
-        if (!may_start(w))
-            return false;
-        *ok = start(w, why);
-        if (!*ok)
-            return false;
-    }
-    bool moved = advance_all(w, ok, why);
-    if (!*ok || w->left)
-        return moved;
-    if (reduces(w) && w->phase == 0)
-        sum(w);
-    if (w->call.what == LT_COMM_ALLREDUCE && w->phase == 0) {
-        plan_second(w);
-        return true;
-    }
-    give_scratch(w);
-    if (lt_work_is_message(w))
-        *lane(w) = false;
+    give_scratch(self);
+    if (lt_collective_is_message(self))
+        *is_busy(self) = false;
     else
-        w->end->running--;
-    w->finished = true;
-    return true;
+        self->endpoint->running--;
+    self->finished = true;
 }
 
-void lt_work_cancel(lt_work *w)
+lt_status lt_collective_advance(lt_collective *self, bool *moved)
 {
-    lt_link *link = w->end->engine->link;
-    for (int i = 0; w->started && i < lt_work_transfers(w); i++)
-        if (w->transfer[i].busy) {
-            link->ops->cancel(link, w->transfer[i].handle);
-            w->transfer[i].busy = false;
+    if (self->finished || (!self->started && !may_start(self)))
+        return LT_OK;
+    if (!self->started)
+        LT_TRY(start(self));
+    for (int i = 0; i < transfers(self); i++)
+        LT_TRY(advance_transfer(self, &self->transfer[i], moved));
+    if (self->left)
+        return LT_OK;
+    *moved = true;
+    if (reduces(self) && self->phase == 0)
+        sum(self);
+    if (self->call.what == LT_COMM_ALLREDUCE && self->phase == 0)
+        set_gather(self);
+    else
+        finish(self);
+    return LT_OK;
+}
+
+void lt_collective_cancel(lt_collective *self)
+{
+    lt_link *link = self->endpoint->progress->link;
+    for (int i = 0; self->started && i < transfers(self); i++)
+        if (self->transfer[i].in_flight) {
+            link->ops->cancel(link, self->transfer[i].handle);
+            self->transfer[i].in_flight = false;
         }
 }

@@ -1,45 +1,47 @@
-/* The communication thread, and the collectives it makes of a link's messages.
+/* Collectives over a link: a progress thread moves the messages of every collective of its process.
  *
- * Every collective is, between each two ranks, a header each way, which tells what the sender is
- * doing, and then the data. A reduction is an all-to-all of chunks, a sum in rank order on the
- * chunk's rank, and for an all-reduce an all-gather. */
-#ifndef LT_DIST_ENGINE_H
-#define LT_DIST_ENGINE_H
+ * A collective is, between each two ranks, a header each way, which says what the sender is doing, and
+ * then the data. A reduction is an all-to-all of chunks, a sum in rank order on the chunk's rank, and for
+ * an all-reduce an all-gather. */
+#ifndef LT_DIST_COLLECTIVES_H
+#define LT_DIST_COLLECTIVES_H
 
 #include "dist/comm/comm.h"
 
 #include <pthread.h>
 
-typedef struct lt_engine lt_engine;
-typedef struct lt_end lt_end;
+typedef struct lt_progress lt_progress;
+typedef struct lt_endpoint lt_endpoint;
 
-/* Goes before the data of every call, so that ranks that do different things find out. */
+/* Sent before the data of every collective, so that ranks that do different things find out. */
 typedef struct lt_header {
     int32_t what, op, dtype, root;
     int64_t elements;
-    uint64_t number; /* of the collective in its group; of messages: 0 */
+    uint64_t number; /* of the collective in its group; of sends and receives: 0 */
     uint64_t counts; /* hash of the per-rank counts */
 } lt_header;
 
-/* Data on its way to or from one other rank. */
+/* Data to or from one other rank. */
 typedef struct lt_transfer {
     int peer; /* rank in the group */
-    bool sends, headed, busy, done;
+    bool sends, headed, in_flight, done;
     lt_header header;
     const char *in;
     char *out;
-    size_t bytes, moved, piece; /* in all; arrived; under way */
+    size_t bytes, moved, piece; /* in all; transferred; of the message in flight */
     uint64_t handle;
 } lt_transfer;
 
-/* A call on one rank. The fields behind the line belong to the communication thread alone. */
-typedef struct lt_work {
+/* A collective, a send or a receive on one rank. The fields after the blank line belong to the progress
+ * thread alone. */
+typedef struct lt_collective {
     lt_request base;
     lt_comm_call call; /* count is NULL: see offset */
-    lt_end *end;
-    struct lt_work *next, *before, *after; /* in the inbox or active; all of the end, to be freed */
-    double expires;                        /* 0: never */
-    bool done;                             /* under the mutex */
+    lt_endpoint *endpoint;
+    struct lt_collective *next;           /* submitted or active */
+    struct lt_collective *before, *after; /* of the endpoint, to be freed with it */
+    double expires;                       /* 0: never */
+    bool done;                            /* under the mutex */
 
     bool started, finished;
     uint64_t number;
@@ -49,68 +51,66 @@ typedef struct lt_work {
     size_t scratch_bytes;
     const void **term;
     int64_t offset[]; /* [size+1] where each rank's part begins */
-} lt_work;
+} lt_collective;
 
 enum { LT_GROUP_TAGS = 64 }; /* each group has its own */
 
-/* One rank's end of a group. */
-struct lt_end {
-    lt_engine *engine;
+/* One rank in a group. */
+struct lt_endpoint {
+    lt_progress *progress;
     int rank, size, context;
     int *world;      /* [size] ranks among all started */
     uint64_t issued; /* collectives so far */
-    lt_work *first, *last;
-    /* The communication thread's. */
+    lt_collective *first, *last;
+    /* The progress thread's. */
     int running; /* collectives started and not finished */
-    bool *busy;  /* [2 * size] by rank: a message from it, to it is under way */
+    bool *busy;  /* [2 * size] by rank: a receive from it, a send to it is in flight */
     bool held;   /* an earlier request is not finished */
     char *spare; /* scratch to be used again */
     size_t spare_bytes;
 };
 
-struct lt_engine {
+/* The progress thread of a process. */
+struct lt_progress {
     lt_link *link;
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t wake, news; /* for the thread; for those who wait for it */
+    pthread_cond_t wake;      /* the progress thread has something to do */
+    pthread_cond_t cond_done; /* a request is done, or the link open, or an abort complete */
     bool ready, stop;
     lt_status opened;
-    int open;     /* ends */
+    int open;     /* endpoints */
     int *context; /* [size] of world: the next free one */
-    lt_work *inbox, **inbox_end;
-    bool aborted, told; /* told: the other processes know, all requests have failed */
+    lt_collective *submitted, **submitted_end;
+    bool aborted,
+        abort_complete; /* complete: other processes were told, all requests have failed */
     bool from_outside;
     char why[LT_LINK_TEXT];
-    lt_work *active, **active_end; /* the thread's, in order of issue */
+    lt_collective *active, **active_end; /* the thread's, in order of issue */
 };
 
 /* Starts the thread, which opens the link. Owns the link from now on, also on failure. */
-lt_status lt_engine_new(lt_engine **out, lt_link *link);
-/* After the last end has been closed: ends the thread. */
-void lt_engine_free(lt_engine *engine);
-/* Hands work over; with the mutex locked. */
-void lt_engine_add(lt_engine *engine, lt_work *work);
+lt_status lt_progress_new(lt_progress **out, lt_link *link);
+/* After the last endpoint has been closed: ends the thread. */
+void lt_progress_free(lt_progress *progress);
+/* With the mutex locked. */
+void lt_progress_submit(lt_progress *progress, lt_collective *collective);
 /* The first abort counts; with the mutex locked. */
-void lt_engine_abort(lt_engine *engine, const char *why, bool from_outside);
+void lt_progress_abort(lt_progress *progress, const char *why, bool from_outside);
 
-lt_status lt_work_new(lt_work **out, lt_end *end, const lt_comm_call *call);
-void lt_work_free(lt_work *work);
+lt_status lt_collective_new(lt_collective **out, lt_endpoint *endpoint, const lt_comm_call *call);
+void lt_collective_free(lt_collective *self);
 
-/* By the communication thread: goes on as far as it can; whether anything moved. false in *ok: why
- * has the reason. */
-bool lt_work_advance(lt_work *work, bool *ok, char *why);
-void lt_work_cancel(lt_work *work);
-int lt_work_transfers(const lt_work *work);
-
-/* A send or a receive, not a collective. */
-bool lt_work_is_message(const lt_work *work);
-lt_header lt_work_header(const lt_work *work);
-/* What the other rank says it is doing must be what we do; false: why names both. */
-bool lt_work_check(const lt_work *work, const lt_transfer *transfer, char *why);
+/* By the progress thread: goes on as far as it can; *moved is set if anything moved. Errors: whatever
+ * ends the group, with the reason as the thread's message. */
+lt_status lt_collective_advance(lt_collective *self, bool *moved);
+void lt_collective_cancel(lt_collective *self);
+/* A send or a receive. */
+bool lt_collective_is_message(const lt_collective *self);
 /* "allreduce (sum) of 10 f32, number 3, on rank 0 of 2; nothing came from rank 1" */
-void lt_work_text(const lt_work *work, char *text, size_t bytes);
+void lt_collective_text(const lt_collective *self, char *text, size_t bytes);
 
-void lt_end_free(lt_end *end);
+void lt_endpoint_free(lt_endpoint *endpoint);
 
 /* The communicator whose collectives are made of a link's messages. */
 extern const lt_comm_ops lt_comm_linked;

@@ -1,4 +1,4 @@
-/* Communicators over a link: the ends of groups, and what their owners' threads do. */
+/* Communicators over a link: their endpoints, and what the threads of their owners do. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -10,66 +10,67 @@
 
 typedef struct linked_comm {
     lt_comm base;
-    lt_end *end;
+    lt_endpoint *endpoint;
 } linked_comm;
 
-static lt_end *end_of(const lt_comm *comm)
+static lt_endpoint *endpoint_of(const lt_comm *comm)
 {
-    return ((const linked_comm *)comm)->end;
+    return ((const linked_comm *)comm)->endpoint;
 }
 
 /* With the mutex locked. */
-static lt_status aborted(const lt_engine *e)
+static lt_status aborted(const lt_progress *p)
 {
-    return e->aborted ? lt_fail(LT_E_COMM, "%s", e->why) : LT_OK;
+    return p->aborted ? lt_fail(LT_E_COMM, "%s", p->why) : LT_OK;
 }
 
-static lt_status new_end(lt_comm *comm, lt_engine *engine, const int *world, int size, int rank)
+static lt_status new_endpoint(lt_comm *comm, lt_progress *progress, const int *world, int size,
+                              int rank)
 {
-    lt_end *end = lt_alloc(1, sizeof *end);
-    if (!end)
+    lt_endpoint *endpoint = lt_alloc(1, sizeof *endpoint);
+    if (!endpoint)
         return LT_E_NOMEM;
-    end->world = lt_alloc((size_t)size, sizeof *end->world);
-    end->busy = lt_alloc(2 * (size_t)size, sizeof *end->busy);
-    if (!end->world || !end->busy) {
-        lt_end_free(end);
+    endpoint->world = lt_alloc((size_t)size, sizeof *endpoint->world);
+    endpoint->busy = lt_alloc(2 * (size_t)size, sizeof *endpoint->busy);
+    if (!endpoint->world || !endpoint->busy) {
+        lt_endpoint_free(endpoint);
         return LT_E_NOMEM;
     }
     for (int r = 0; r < size; r++)
-        end->world[r] = world ? world[r] : r;
-    end->engine = engine;
-    comm->rank = end->rank = rank;
-    comm->size = end->size = size;
-    ((linked_comm *)comm)->end = end;
-    pthread_mutex_lock(&engine->mutex);
-    engine->open++;
-    pthread_mutex_unlock(&engine->mutex);
+        endpoint->world[r] = world ? world[r] : r;
+    endpoint->progress = progress;
+    comm->rank = endpoint->rank = rank;
+    comm->size = endpoint->size = size;
+    ((linked_comm *)comm)->endpoint = endpoint;
+    pthread_mutex_lock(&progress->mutex);
+    progress->open++;
+    pthread_mutex_unlock(&progress->mutex);
     return LT_OK;
 }
 
-/* An end that no request was ever made of. */
-static void drop_end(lt_comm *comm)
+/* An endpoint that no request was ever made of. */
+static void drop_endpoint(lt_comm *comm)
 {
-    lt_end *end = end_of(comm);
-    if (!end)
+    lt_endpoint *endpoint = endpoint_of(comm);
+    if (!endpoint)
         return;
-    end->engine->open--;
-    lt_end_free(end);
+    endpoint->progress->open--;
+    lt_endpoint_free(endpoint);
 }
 
 lt_status lt_linked_open(lt_comm *const *out, lt_link *link)
 {
-    lt_engine *engine;
-    LT_TRY(lt_engine_new(&engine, link));
+    lt_progress *progress;
+    LT_TRY(lt_progress_new(&progress, link));
     bool all = link->rank < 0;
-    int ends = all ? link->size : 1;
+    int endpoints = all ? link->size : 1;
     lt_status st = LT_OK;
-    for (int i = 0; i < ends && !st; i++)
-        st = new_end(out[i], engine, NULL, link->size, all ? i : link->rank);
+    for (int i = 0; i < endpoints && !st; i++)
+        st = new_endpoint(out[i], progress, NULL, link->size, all ? i : link->rank);
     if (st) {
-        for (int i = 0; i < ends; i++)
-            drop_end(out[i]);
-        lt_engine_free(engine);
+        for (int i = 0; i < endpoints; i++)
+            drop_endpoint(out[i]);
+        lt_progress_free(progress);
     }
     return st;
 }
@@ -80,41 +81,41 @@ static lt_status no_open(lt_comm *self)
     return lt_fail(LT_E_UNSUPPORTED, "comm: a link is opened by lt_linked_open()");
 }
 
-/* All requests of an end, so that those nobody waits for are freed with it. */
-static void remember(lt_end *end, lt_work *w)
+/* All requests of an endpoint, so that those nobody waits for are freed with it. */
+static void remember(lt_endpoint *endpoint, lt_collective *c)
 {
-    w->before = end->last;
-    *(end->last ? &end->last->after : &end->first) = w;
-    end->last = w;
+    c->before = endpoint->last;
+    *(endpoint->last ? &endpoint->last->after : &endpoint->first) = c;
+    endpoint->last = c;
 }
 
-static void forget(lt_end *end, lt_work *w)
+static void forget(lt_endpoint *endpoint, lt_collective *c)
 {
-    *(w->before ? &w->before->after : &end->first) = w->after;
-    *(w->after ? &w->after->before : &end->last) = w->before;
+    *(c->before ? &c->before->after : &endpoint->first) = c->after;
+    *(c->after ? &c->after->before : &endpoint->last) = c->before;
 }
 
 static lt_status submit(lt_comm *self, const lt_comm_call *call, lt_request **request)
 {
-    lt_end *end = end_of(self);
-    lt_engine *e = end->engine;
-    lt_work *w;
-    LT_TRY(lt_work_new(&w, end, call));
-    w->base.comm = self;
-    w->expires = self->deadline > 0 ? lt_clock_seconds() + self->deadline : 0;
-    pthread_mutex_lock(&e->mutex);
-    lt_status st = aborted(e);
+    lt_endpoint *endpoint = endpoint_of(self);
+    lt_progress *p = endpoint->progress;
+    lt_collective *c;
+    LT_TRY(lt_collective_new(&c, endpoint, call));
+    c->base.comm = self;
+    c->expires = self->deadline > 0 ? lt_clock_seconds() + self->deadline : 0;
+    pthread_mutex_lock(&p->mutex);
+    lt_status st = aborted(p);
     if (!st) {
-        w->number = lt_work_is_message(w) ? 0 : ++end->issued;
+        c->number = lt_collective_is_message(c) ? 0 : ++endpoint->issued;
         if (request)
-            remember(end, w);
-        lt_engine_add(e, w);
+            remember(endpoint, c);
+        lt_progress_submit(p, c);
     }
-    pthread_mutex_unlock(&e->mutex);
+    pthread_mutex_unlock(&p->mutex);
     if (st)
-        lt_work_free(w);
+        lt_collective_free(c);
     else if (request)
-        *request = &w->base;
+        *request = &c->base;
     return st;
 }
 
@@ -122,22 +123,22 @@ static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **req
 {
     if (!self->device->backend->host_memory)
         return lt_fail(LT_E_UNSUPPORTED, "comm %s: %s on %s; there are only ref and cpu",
-                       end_of(self)->engine->link->ops->kind, lt_call_name(call->what),
+                       endpoint_of(self)->progress->link->ops->kind, lt_call_name(call->what),
                        lt_device_name(self->device));
     return submit(self, call, request);
 }
 
 static lt_status wait(lt_request *request)
 {
-    lt_work *w = (lt_work *)request;
-    lt_engine *e = w->end->engine;
-    pthread_mutex_lock(&e->mutex);
-    while (!w->done)
-        pthread_cond_wait(&e->news, &e->mutex);
-    forget(w->end, w);
-    lt_status st = w->finished ? LT_OK : aborted(e);
-    pthread_mutex_unlock(&e->mutex);
-    lt_work_free(w);
+    lt_collective *c = (lt_collective *)request;
+    lt_progress *p = c->endpoint->progress;
+    pthread_mutex_lock(&p->mutex);
+    while (!c->done)
+        pthread_cond_wait(&p->cond_done, &p->mutex);
+    forget(c->endpoint, c);
+    lt_status st = c->finished ? LT_OK : aborted(p);
+    pthread_mutex_unlock(&p->mutex);
+    lt_collective_free(c);
     return st;
 }
 
@@ -191,31 +192,31 @@ static int choose(const wish *all, int size, int rank, int *member, int *mine)
 /* A number for the tags of the new group that no member uses. */
 static lt_status next_context(lt_comm *self, const wish *all, int *context)
 {
-    lt_end *end = end_of(self);
-    lt_engine *e = end->engine;
+    lt_endpoint *endpoint = endpoint_of(self);
+    lt_progress *p = endpoint->progress;
     *context = 0;
     for (int r = 0; r < self->size; r++)
         *context = all[r].context > *context ? (int)all[r].context : *context;
-    if (*context >= e->link->tags / LT_GROUP_TAGS)
-        return lt_fail(LT_E_UNSUPPORTED, "comm %s: more than %d splits", e->link->ops->kind,
-                       e->link->tags / LT_GROUP_TAGS - 1);
-    pthread_mutex_lock(&e->mutex);
-    e->context[end->world[end->rank]] = *context + 1;
-    pthread_mutex_unlock(&e->mutex);
+    if (*context >= p->link->tags / LT_GROUP_TAGS)
+        return lt_fail(LT_E_UNSUPPORTED, "comm %s: more than %d splits", p->link->ops->kind,
+                       p->link->tags / LT_GROUP_TAGS - 1);
+    pthread_mutex_lock(&p->mutex);
+    p->context[endpoint->world[endpoint->rank]] = *context + 1;
+    pthread_mutex_unlock(&p->mutex);
     return LT_OK;
 }
 
 static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
 {
-    lt_end *end = end_of(self);
-    lt_engine *e = end->engine;
+    lt_endpoint *endpoint = endpoint_of(self);
+    lt_progress *p = endpoint->progress;
     wish mine = {.color = color, .key = key}, *all = lt_alloc((size_t)self->size, sizeof *all);
     int *member = lt_alloc((size_t)self->size, sizeof *member);
     lt_status st = all && member ? LT_OK : LT_E_NOMEM;
-    pthread_mutex_lock(&e->mutex);
-    mine.context = e->context[end->world[end->rank]];
+    pthread_mutex_lock(&p->mutex);
+    mine.context = p->context[endpoint->world[endpoint->rank]];
     mine.context = mine.context ? mine.context : 1; /* 0 is the first group's */
-    pthread_mutex_unlock(&e->mutex);
+    pthread_mutex_unlock(&p->mutex);
     if (!st)
         st = gather_wishes(self, mine, all);
     int context = 0, rank = 0;
@@ -224,65 +225,65 @@ static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
     if (!st) {
         int count = choose(all, self->size, self->rank, member, &rank);
         for (int i = 0; i < count; i++)
-            member[i] = end->world[member[i]];
-        st = new_end(out, e, member, count, rank);
+            member[i] = endpoint->world[member[i]];
+        st = new_endpoint(out, p, member, count, rank);
     }
     if (!st)
-        end_of(out)->context = context;
+        endpoint_of(out)->context = context;
     lt_free(all);
     lt_free(member);
     return st;
 }
 
-/* Until what this end has begun is done. With the mutex locked. */
-static void drain(lt_end *end)
+/* Until what this endpoint has begun is done. With the mutex locked. */
+static void drain(lt_endpoint *endpoint)
 {
-    lt_engine *e = end->engine;
-    while (end->first) {
-        lt_work *w = end->first;
-        while (!w->done)
-            pthread_cond_wait(&e->news, &e->mutex);
-        forget(end, w);
-        lt_work_free(w);
+    lt_progress *p = endpoint->progress;
+    while (endpoint->first) {
+        lt_collective *c = endpoint->first;
+        while (!c->done)
+            pthread_cond_wait(&p->cond_done, &p->mutex);
+        forget(endpoint, c);
+        lt_collective_free(c);
     }
 }
 
-static void close_end(lt_comm *self)
+static void close_endpoint(lt_comm *self)
 {
-    lt_end *end = end_of(self);
-    lt_engine *e = end->engine;
+    lt_endpoint *endpoint = endpoint_of(self);
+    lt_progress *p = endpoint->progress;
     lt_comm_call call = {.what = LT_COMM_CLOSE};
-    pthread_mutex_lock(&e->mutex);
-    drain(end);
-    pthread_mutex_unlock(&e->mutex);
-    /* The thread frees the end when the other ranks have closed theirs. */
+    pthread_mutex_lock(&p->mutex);
+    drain(endpoint);
+    pthread_mutex_unlock(&p->mutex);
+    /* The thread frees the endpoint when the other ranks have closed theirs. */
     if (submit(self, &call, NULL))
-        lt_end_free(end);
-    pthread_mutex_lock(&e->mutex);
-    bool last = --e->open == 0;
-    pthread_mutex_unlock(&e->mutex);
+        lt_endpoint_free(endpoint);
+    pthread_mutex_lock(&p->mutex);
+    bool last = --p->open == 0;
+    pthread_mutex_unlock(&p->mutex);
     if (last)
-        lt_engine_free(e);
+        lt_progress_free(p);
 }
 
 static void abort_group(lt_comm *self)
 {
-    lt_engine *e = end_of(self)->engine;
+    lt_progress *p = endpoint_of(self)->progress;
     char why[LT_LINK_TEXT];
-    snprintf(why, sizeof why, "comm %s: rank %d of %d aborted the group", e->link->ops->kind,
+    snprintf(why, sizeof why, "comm %s: rank %d of %d aborted the group", p->link->ops->kind,
              self->rank, self->size);
-    pthread_mutex_lock(&e->mutex);
-    lt_engine_abort(e, why, false);
-    while (!e->told)
-        pthread_cond_wait(&e->news, &e->mutex);
-    pthread_mutex_unlock(&e->mutex);
+    pthread_mutex_lock(&p->mutex);
+    lt_progress_abort(p, why, false);
+    while (!p->abort_complete)
+        pthread_cond_wait(&p->cond_done, &p->mutex);
+    pthread_mutex_unlock(&p->mutex);
 }
 
 const lt_comm_ops lt_comm_linked = {
     .kind = "linked",
     .bytes = sizeof(linked_comm),
     .open = no_open,
-    .close = close_end,
+    .close = close_endpoint,
     .begin = begin,
     .wait = wait,
     .split = split,

@@ -1,5 +1,5 @@
-/* The communication thread: it takes requests, moves their messages, reports them in order of issue,
- * and ends all when the group is aborted or a request has no time left. */
+/* The progress thread: takes requests, moves their messages, completes them in order of issue, and fails
+ * all when the group is aborted or a request is past its deadline. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -11,289 +11,285 @@
 #include <stdio.h>
 #include <time.h>
 
-void lt_engine_add(lt_engine *e, lt_work *work)
+void lt_progress_submit(lt_progress *p, lt_collective *c)
 {
-    work->next = NULL;
-    *e->inbox_end = work;
-    e->inbox_end = &work->next;
-    pthread_cond_signal(&e->wake);
+    c->next = NULL;
+    *p->submitted_end = c;
+    p->submitted_end = &c->next;
+    pthread_cond_signal(&p->wake);
 }
 
-void lt_engine_abort(lt_engine *e, const char *why, bool from_outside)
+void lt_progress_abort(lt_progress *p, const char *why, bool from_outside)
 {
-    if (e->aborted)
+    if (p->aborted)
         return;
-    snprintf(e->why, sizeof e->why, "%s", why);
-    e->from_outside = from_outside;
-    e->aborted = true;
-    pthread_cond_signal(&e->wake);
+    snprintf(p->why, sizeof p->why, "%s", why);
+    p->from_outside = from_outside;
+    p->aborted = true;
+    pthread_cond_signal(&p->wake);
 }
 
-void lt_end_free(lt_end *end)
+void lt_endpoint_free(lt_endpoint *endpoint)
 {
-    lt_free(end->spare);
-    lt_free(end->busy);
-    lt_free(end->world);
-    lt_free(end);
+    lt_free(endpoint->spare);
+    lt_free(endpoint->busy);
+    lt_free(endpoint->world);
+    lt_free(endpoint);
 }
 
-static void take_inbox(lt_engine *e)
+static void take_submitted(lt_progress *p)
 {
-    *e->active_end = e->inbox;
-    if (e->inbox)
-        e->active_end = e->inbox_end;
-    e->inbox = NULL;
-    e->inbox_end = &e->inbox;
+    *p->active_end = p->submitted;
+    if (p->submitted)
+        p->active_end = p->submitted_end;
+    p->submitted = NULL;
+    p->submitted_end = &p->submitted;
 }
 
-/* A close has nobody who waits for it: it takes its end along. */
-static void report(lt_work *w)
+/* Nobody waits for a close, which frees its endpoint. */
+static void complete(lt_collective *c)
 {
-    if (w->call.what != LT_COMM_CLOSE) {
-        w->done = true;
+    if (c->call.what != LT_COMM_CLOSE) {
+        c->done = true;
         return;
     }
-    lt_end_free(w->end);
-    lt_work_free(w);
+    lt_endpoint_free(c->endpoint);
+    lt_collective_free(c);
 }
 
-/* Without the mutex: moves what can be moved. Not *ok: why says so, *outside that another process
- * does. */
-static bool sweep(lt_engine *e, bool *ok, bool *outside, char *why)
+/* Without the mutex: advances what can be. *from_outside: another process has aborted. */
+static lt_status sweep(lt_progress *p, bool *moved, bool *from_outside)
 {
-    bool moved = false;
-    *ok = true;
-    *outside = false;
-    for (lt_work *w = e->active; w && *ok; w = w->next)
-        moved |= lt_work_advance(w, ok, why);
-    if (*ok && e->link->ops->was_aborted(e->link)) {
-        snprintf(why, LT_LINK_TEXT, "%s", e->link->why);
-        *ok = false;
-        *outside = true;
-    }
-    return moved;
+    lt_status st = LT_OK;
+    *moved = *from_outside = false;
+    for (lt_collective *c = p->active; c && !st; c = c->next)
+        st = lt_collective_advance(c, moved);
+    if (st || !p->link->ops->was_aborted(p->link))
+        return st;
+    *from_outside = true;
+    return lt_fail(LT_E_COMM, "%s", p->link->why);
 }
 
-/* Reports the finished requests that no unfinished one precedes. */
-static void report_finished(lt_engine *e)
+/* Completes the finished requests that no unfinished one of their endpoint precedes. */
+static void complete_finished(lt_progress *p)
 {
     bool any = false;
-    for (lt_work *w = e->active; w; w = w->next)
-        w->end->held = false;
-    lt_work **at = &e->active;
+    for (lt_collective *c = p->active; c; c = c->next)
+        c->endpoint->held = false;
+    lt_collective **at = &p->active;
     while (*at) {
-        lt_work *w = *at;
-        if (!w->finished || w->end->held) {
-            w->end->held = true;
-            at = &w->next;
+        lt_collective *c = *at;
+        if (!c->finished || c->endpoint->held) {
+            c->endpoint->held = true;
+            at = &c->next;
             continue;
         }
-        *at = w->next;
-        report(w);
+        *at = c->next;
+        complete(c);
         any = true;
     }
-    e->active_end = at;
+    p->active_end = at;
     if (any)
-        pthread_cond_broadcast(&e->news);
+        pthread_cond_broadcast(&p->cond_done);
 }
 
-/* Nobody's memory is touched after this. Called and returns with the mutex locked. */
-static void fail_all(lt_engine *e)
+/* Cancels all transfers, so that no memory of a request is touched after this. Called and returns with the
+ * mutex locked. */
+static void fail_all(lt_progress *p)
 {
-    pthread_mutex_unlock(&e->mutex);
-    if (!e->from_outside && !e->told)
-        e->link->ops->tell_abort(e->link, e->why);
-    for (lt_work *w = e->active; w; w = w->next)
-        lt_work_cancel(w);
-    pthread_mutex_lock(&e->mutex);
-    for (lt_work *w = e->active, *next; w; w = next) {
-        next = w->next;
-        report(w);
+    pthread_mutex_unlock(&p->mutex);
+    if (!p->from_outside && !p->abort_complete)
+        p->link->ops->tell_abort(p->link, p->why);
+    for (lt_collective *c = p->active; c; c = c->next)
+        lt_collective_cancel(c);
+    pthread_mutex_lock(&p->mutex);
+    for (lt_collective *c = p->active, *next; c; c = next) {
+        next = c->next;
+        complete(c);
     }
-    e->active = NULL;
-    e->active_end = &e->active;
-    e->told = true;
-    pthread_cond_broadcast(&e->news);
+    p->active = NULL;
+    p->active_end = &p->active;
+    p->abort_complete = true;
+    pthread_cond_broadcast(&p->cond_done);
 }
 
 /* The earliest time at which a request runs out, 0: none; one that has, in *late. */
-static double next_expiry(const lt_engine *e, const lt_work **late)
+static double next_expiry(const lt_progress *p, const lt_collective **late)
 {
     double first = 0, now = 0;
     *late = NULL;
-    for (const lt_work *w = e->active; w; w = w->next) {
-        if (!(w->expires > 0))
+    for (const lt_collective *c = p->active; c; c = c->next) {
+        if (!(c->expires > 0))
             continue;
         if (!(now > 0))
             now = lt_clock_seconds();
-        if (w->expires <= now && !*late)
-            *late = w;
-        if (!(first > 0) || w->expires < first)
-            first = w->expires;
+        if (c->expires <= now && !*late)
+            *late = c;
+        if (!(first > 0) || c->expires < first)
+            first = c->expires;
     }
     return first;
 }
 
-static void expire(lt_engine *e, const lt_work *w)
+static void expire(lt_progress *p, const lt_collective *c)
 {
     char why[LT_LINK_TEXT], what[LT_LINK_TEXT / 2];
-    lt_work_text(w, what, sizeof what);
-    snprintf(why, sizeof why, "comm %s: not done within its deadline: %s", e->link->ops->kind,
+    lt_collective_text(c, what, sizeof what);
+    snprintf(why, sizeof why, "comm %s: not done within its deadline: %s", p->link->ops->kind,
              what);
-    lt_engine_abort(e, why, false);
+    lt_progress_abort(p, why, false);
 }
 
-static void sleep_until(lt_engine *e, double time)
+static void sleep_until(lt_progress *p, double time)
 {
     struct timespec t = {.tv_sec = (time_t)time};
     t.tv_nsec = (long)(1e9 * (time - (double)t.tv_sec));
-    pthread_cond_timedwait(&e->wake, &e->mutex, &t);
+    pthread_cond_timedwait(&p->wake, &p->mutex, &t);
 }
 
-/* How long to wait before a polled link is asked again: not at all while data flows, shortly while
- * something is pending; else only for the words of a rank that aborts. */
-static double pause_of(const lt_engine *e, double last_move, double now)
+/* Seconds until a polled link is polled again: 0 while data moves, short while requests are active; else
+ * only aborts of other ranks are polled for. */
+static double pause_of(const lt_progress *p, double last_move, double now)
 {
     static const double patience = 500e-6, nap = 50e-6, idle = 0.1, ending = 1e-3;
-    if (e->aborted)
+    if (p->aborted)
         return ending;
-    if (!e->active)
+    if (!p->active)
         return idle;
     return now - last_move > patience ? nap : 0;
 }
 
 /* Nothing moved. */
-static void rest(lt_engine *e, double last_move)
+static void rest(lt_progress *p, double last_move)
 {
-    const lt_work *late;
-    double expiry = next_expiry(e, &late);
-    if (e->inbox || (e->aborted && !e->told))
+    const lt_collective *late;
+    double expiry = next_expiry(p, &late);
+    if (p->submitted || (p->aborted && !p->abort_complete))
         return;
     if (late) {
-        expire(e, late);
-    } else if (e->link->ops->poll) {
-        double now = lt_clock_seconds(), seconds = pause_of(e, last_move, now);
+        expire(p, late);
+    } else if (p->link->ops->poll) {
+        double now = lt_clock_seconds(), seconds = pause_of(p, last_move, now);
         if (seconds > 0)
-            sleep_until(e, now + seconds);
+            sleep_until(p, now + seconds);
     } else if (expiry > 0) {
-        sleep_until(e, expiry);
+        sleep_until(p, expiry);
     } else {
-        pthread_cond_wait(&e->wake, &e->mutex);
+        pthread_cond_wait(&p->wake, &p->mutex);
     }
 }
 
-static void serve(lt_engine *e)
+static void serve(lt_progress *p)
 {
-    char why[LT_LINK_TEXT];
     double last_move = 0;
-    while (!e->stop || e->inbox || e->active) {
-        bool ok, outside, moved;
-        take_inbox(e);
-        if (e->aborted && (!e->told || e->active))
-            fail_all(e);
-        pthread_mutex_unlock(&e->mutex);
-        moved = sweep(e, &ok, &outside, why);
-        if (moved && e->link->ops->poll)
+    while (!p->stop || p->submitted || p->active) {
+        bool from_outside, moved;
+        take_submitted(p);
+        if (p->aborted && (!p->abort_complete || p->active))
+            fail_all(p);
+        pthread_mutex_unlock(&p->mutex);
+        lt_status st = sweep(p, &moved, &from_outside);
+        if (moved && p->link->ops->poll)
             last_move = lt_clock_seconds();
-        pthread_mutex_lock(&e->mutex);
-        if (!ok)
-            lt_engine_abort(e, why, outside);
-        report_finished(e);
-        if (!moved && ok && !(e->stop && !e->active))
-            rest(e, last_move);
+        pthread_mutex_lock(&p->mutex);
+        if (st) /* the message is this thread's: the requests' threads get a copy */
+            lt_progress_abort(p, lt_error_message(), from_outside);
+        complete_finished(p);
+        if (!moved && !st && !(p->stop && !p->active))
+            rest(p, last_move);
     }
 }
 
 static void *run(void *context)
 {
-    lt_engine *e = context;
+    lt_progress *p = context;
     lt_profile_thread("comm");
-    bool ok = e->link->ops->open(e->link);
-    pthread_mutex_lock(&e->mutex);
-    e->opened = ok ? LT_OK : LT_E_COMM;
-    e->ready = true;
-    pthread_cond_broadcast(&e->news);
+    bool ok = p->link->ops->open(p->link);
+    pthread_mutex_lock(&p->mutex);
+    p->opened = ok ? LT_OK : LT_E_COMM;
+    p->ready = true;
+    pthread_cond_broadcast(&p->cond_done);
     if (ok)
-        serve(e);
-    bool aborted = e->aborted;
-    pthread_mutex_unlock(&e->mutex);
+        serve(p);
+    bool aborted = p->aborted;
+    pthread_mutex_unlock(&p->mutex);
     if (ok)
-        e->link->ops->close(e->link, aborted);
+        p->link->ops->close(p->link, aborted);
     return NULL;
 }
 
-static void make_locks(lt_engine *e)
+static void make_locks(lt_progress *p)
 {
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&e->mutex, NULL);
-    pthread_cond_init(&e->wake, &attributes);
-    pthread_cond_init(&e->news, NULL);
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->wake, &attributes);
+    pthread_cond_init(&p->cond_done, NULL);
     pthread_condattr_destroy(&attributes);
 }
 
 /* Signals are for the program's own threads. */
-static int start_thread(lt_engine *e)
+static int start_thread(lt_progress *p)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    int failed = pthread_create(&e->thread, NULL, run, e);
+    int failed = pthread_create(&p->thread, NULL, run, p);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed;
 }
 
-static void destroy(lt_engine *e)
+static void destroy(lt_progress *p)
 {
-    pthread_cond_destroy(&e->news);
-    pthread_cond_destroy(&e->wake);
-    pthread_mutex_destroy(&e->mutex);
-    lt_free(e->context);
-    lt_free(e->link);
-    lt_free(e);
+    pthread_cond_destroy(&p->cond_done);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->mutex);
+    lt_free(p->context);
+    lt_free(p->link);
+    lt_free(p);
 }
 
-lt_status lt_engine_new(lt_engine **out, lt_link *link)
+lt_status lt_progress_new(lt_progress **out, lt_link *link)
 {
-    lt_engine *e = lt_alloc(1, sizeof *e);
-    if (!e) {
+    lt_progress *p = lt_alloc(1, sizeof *p);
+    if (!p) {
         lt_free(link);
         return LT_E_NOMEM;
     }
-    e->link = link;
-    e->inbox_end = &e->inbox;
-    e->active_end = &e->active;
-    make_locks(e);
-    if (start_thread(e)) {
-        destroy(e);
+    p->link = link;
+    p->submitted_end = &p->submitted;
+    p->active_end = &p->active;
+    make_locks(p);
+    if (start_thread(p)) {
+        destroy(p);
         return lt_fail(LT_E_COMM, "comm: no thread for communication can be started");
     }
-    pthread_mutex_lock(&e->mutex);
-    while (!e->ready)
-        pthread_cond_wait(&e->news, &e->mutex);
-    lt_status st = e->opened;
-    pthread_mutex_unlock(&e->mutex);
+    pthread_mutex_lock(&p->mutex);
+    while (!p->ready)
+        pthread_cond_wait(&p->cond_done, &p->mutex);
+    lt_status st = p->opened;
+    pthread_mutex_unlock(&p->mutex);
     if (!st) {
-        e->context = lt_alloc((size_t)link->size, sizeof *e->context);
-        st = e->context ? LT_OK : LT_E_NOMEM;
+        p->context = lt_alloc((size_t)link->size, sizeof *p->context);
+        st = p->context ? LT_OK : LT_E_NOMEM;
     } else {
         st = lt_fail(LT_E_COMM, "comm %s: %s", link->ops->kind, link->why);
     }
     if (st) {
-        lt_engine_free(e);
+        lt_progress_free(p);
         return st;
     }
-    *out = e;
+    *out = p;
     return LT_OK;
 }
 
-void lt_engine_free(lt_engine *e)
+void lt_progress_free(lt_progress *p)
 {
-    pthread_mutex_lock(&e->mutex);
-    e->stop = true;
-    pthread_cond_signal(&e->wake);
-    pthread_mutex_unlock(&e->mutex);
-    pthread_join(e->thread, NULL);
-    destroy(e);
+    pthread_mutex_lock(&p->mutex);
+    p->stop = true;
+    pthread_cond_signal(&p->wake);
+    pthread_mutex_unlock(&p->mutex);
+    pthread_join(p->thread, NULL);
+    destroy(p);
 }
