@@ -12,37 +12,38 @@ typedef struct lt_dataset lt_dataset;
  *  - "synthetic" or "synthetic:COUNT:SIZE:CLASSES": noise (1024 images of 224 x 224, 1000 classes);
  *  - a folder with MNIST's four idx files;
  *  - a pack (lather/pack.h), or a folder with the packs train and val;
- *  - a tar file, or a folder with tar files: to train those in FOLDER/train, or with "train" in their
- *    names, to evaluate likewise with "val"; see lt_dataset_tar();
+ *  - a tar file, or a folder with tar files: to train, those in FOLDER/train or with "train" in
+ *    their names; to evaluate, likewise with "val"; see lt_dataset_tar();
  *  - another folder: FOLDER/train to train, FOLDER/val to evaluate, FOLDER itself if it has
  *    neither; see lt_dataset_folder().
  *
  *  Errors: LT_E_ARG, LT_E_IO, LT_E_FORMAT. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train);
-/** Images in one folder per class (.jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm, .pgm in
- *  any case; the first bytes of a file decide what it is), also in folders below it, behind at most four
- *  links; names that begin with a dot are left out, other extensions counted in a line of the log. Classes
- *  and files are ordered by name, bytewise.
+/** Images in one folder per class (.jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm,
+ *  .pgm in any case; the first bytes of a file decide what it is), also in folders below it, behind
+ *  at most four links; names that begin with a dot are left out, other extensions counted in a line
+ *  of the log. Classes and files are ordered by name, bytewise.
  *  Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, an empty one). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_folder(lt_dataset **out, const char *path);
 /** Images in tar files as WebDataset writes them: NAME.jpg (.jpeg, .png, ...) and NAME.cls, a class
- *  number from 0 on; in tar files without .cls the folder is the class. FILE.tar.index, written beside
- *  each, or in the user's cache where that is not possible, saves reading it through again; one that is older than its tar file
- *  is made anew. Samples are in the order of path and of the tar files.
+ *  number from 0 on; in tar files without .cls the folder is the class. The first opening scans each
+ *  FILE.tar and writes FILE.tar.index beside it, or into the user's cache if its folder is
+ *  read-only; an index whose tar file has changed is rebuilt. Samples are in the order of path and
+ *  of the tar files.
  *  Errors: LT_E_IO; LT_E_FORMAT (cut off, no tar file, no image, labels for some only). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_tar(lt_dataset **out, const char *const *path,
                                               size_t count);
-/** Images of one folder without class folders, as ImageNet's validation images are distributed, and a
- *  file that says what they show, in one of two forms:
+/** Images of one folder without class folders, as ImageNet's validation images are distributed, and
+ *  a file of labels in one of two forms:
  *
- *  - FILE LABEL in each line, FILE with or without folders in front of it; blanks or a comma between;
+ *  - FILE LABEL in each line, FILE with or without folders before it; blanks or a comma between;
  *  - LABEL in each line, for the images in the order of their names.
  *
- *  LABEL is a class's name (imagenet_2012_validation_synset_labels.txt) or its number from 0 on. Numbers
- *  from 1 on in the second form are those of ILSVRC2012_validation_ground_truth.txt, in an order of the
- *  devkit's: map_clsloc.txt beside the file tells their names. class_names: of the classes, in the order
- *  of their numbers; NULL: numbers only. classes 0: the largest label + 1. Samples are ordered by class,
- *  then by name, as if they lay in class folders.
+ *  LABEL is a class's name (imagenet_2012_validation_synset_labels.txt) or its number from 0 on.
+ *  Numbers from 1 on in the second form are those of ILSVRC2012_validation_ground_truth.txt, in the
+ *  devkit's order: map_clsloc.txt beside the file maps them to names. class_names: of the classes,
+ *  in the order of their numbers; NULL: numbers only. classes 0: the largest label + 1. Samples are
+ *  ordered by class, then by name, as they would be in class folders.
  *  Errors: LT_E_IO; LT_E_FORMAT (an image without a label or with two, no such image or class). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_labelled(lt_dataset **out, const char *folder,
                                                    const char *labels,
@@ -55,9 +56,9 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_idx(lt_dataset **out, const char *imag
 /** Fashion-MNIST as Debian's dataset-fashion-mnist ships it, or from $LATHER_FASHION_MNIST: train
  *  or test part. Errors: LT_E_IO, naming the package; LT_E_FORMAT. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_fashion_mnist(lt_dataset **out, bool train);
-/** Images by their paths (copied), in this order, all of class 0: to predict. A folder stands for the
- *  images in it and below, by their extensions, ordered by path, bytewise; names that begin with a dot are
- *  left out, links to folders not followed. channels: 1 or 3.
+/** Images by their paths (copied), in this order, all of class 0: to predict. A folder stands for
+ *  the images in it and below, by their extensions, ordered by path, bytewise; names that begin
+ *  with a dot are left out, links to folders not followed. channels: 1 or 3.
  *  Errors: LT_E_ARG, LT_E_NOMEM; a missing file or a folder without images is a broken image to the
  *  loader. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_files(lt_dataset **out, const char *const *paths,
@@ -74,16 +75,16 @@ typedef struct lt_arrays {
     int classes;    /**< 0: the largest label + 1 */
     bool copy;      /**< else both are borrowed until the data set is freed */
 } lt_arrays;
-/** Batches of them are LT_F32 tensors [N,shape] with the values as they are: a loader's transform is for
- *  images. All else, order, ranks, going on at a batch, is as with other data sets.
+/** Batches are LT_F32 tensors [N,shape] of the unchanged values: a loader's transform applies to
+ *  images only. Order, ranks and lt_loader_seek() are as with other data sets.
  *  Errors: LT_E_ARG (also a label out of range), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_arrays(lt_dataset **out, const lt_arrays *arrays);
-/** From now on files are copied to folder, on a disk of this machine, and read from there: for files that
- *  lie far away. Several processes may share the folder; one of them copies a file. A copy is used if
- *  it is of the file as it is now and its checksum holds; tar files and shards of packs are copied by a
- *  thread, in the order in which they are wanted. A folder that is full or read-only is named once, and
- *  files are read where they are. Before a loader is made.
- *  Errors: LT_E_UNSUPPORTED (a data set that is not made of image, tar or pack files), LT_E_NOMEM. */
+/** Sets a disk cache, for files on a network: files are copied to folder, on a local disk, and read
+ *  from there. Several processes may share the folder; one of them copies a file. A copy is used if
+ *  size and time are the file's and its checksum is right; tar files and shards of packs are copied
+ *  by a thread, in the order in which they are first read. A folder that is full or read-only gives
+ *  one warning, and files are read where they are. Call it before a loader is made.
+ *  Errors: LT_E_UNSUPPORTED (a data set without image, tar or pack files), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_cache(lt_dataset *dataset, const char *folder);
 LT_API void lt_dataset_free(lt_dataset **dataset);
 
@@ -92,14 +93,14 @@ LT_API int lt_dataset_classes(const lt_dataset *dataset);
 LT_API int lt_dataset_channels(const lt_dataset *dataset); /**< of the images: 1 or 3 */
 /** Of a record of numbers; ndim 0: the samples are images. */
 LT_API lt_shape lt_dataset_shape(const lt_dataset *dataset);
-/** Short side of the first image in pixels; 0 if that cannot be told. Errors: LT_E_IO. */
+/** Short side of the first image in pixels; 0: unknown. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_side(const lt_dataset *dataset, int *side);
 /** Borrowed; NULL if the class has no name. */
 LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
-/** Whether what a network learns of train's classes holds for val's: the same names in the same order, or
- *  the same number where only one of them has names, or no more where none has: numbers alone do not tell
- *  whether val just lacks the last ones. Errors: LT_E_FORMAT, naming the classes that only
- *  one of them has. */
+/** Whether a network trained on train's classes can be evaluated on val's: the same names in the
+ *  same order; the same number where only one of them has names; at most as many where neither has,
+ *  as the last classes may be missing in val.
+ *  Errors: LT_E_FORMAT, naming the classes that only one of them has. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_same_classes(const lt_dataset *train,
                                                        const lt_dataset *val);
 /** Path of a sample, for messages. Borrowed; NULL if unknown. */

@@ -8,15 +8,16 @@
 typedef struct lt_dataset lt_dataset;
 typedef struct lt_loader lt_loader;
 
-/** Every sample's random numbers come from (seed, epoch, index in the data set) and, with
- *  repeats, which one of its repeats it is, alone. An image that cannot be read or decoded is replaced by the next good one in index order. */
+/** Every sample's random numbers come from (seed, epoch, index in the data set) and, with repeats,
+ *  which one of its repeats it is, alone. An image that cannot be read or decoded is replaced by
+ *  the next good one in index order. */
 typedef struct lt_loader_config {
     lt_transform transform; /**< of images; numbers take none, and neither sizes nor mix */
     lt_size_schedule sizes; /**< instead of transform.size, if it has steps */
     lt_mix mix;
     int batch; /**< samples per batch on this rank */
-    /** This loader's share: every size-th sample of the epoch's order; size 0: 1. With drop_last all
-     *  ranks have equally many, else some one more. */
+    /** This loader's share: every size-th sample of the epoch's order; size 0: 1. With drop_last
+     *  all ranks have equally many, else some one more. */
     int rank, size;
     int threads;  /**< decoders; 0: one per core */
     int slots;    /**< batches in memory, the lent one included; 0: 4 */
@@ -43,8 +44,8 @@ typedef struct lt_row {
 
 /** Lent until the next call of lt_loader_next() or lt_loader_seek(). */
 typedef struct lt_batch {
-    /** [N,C,H,W] LT_U8, channels-last, on the device: lt_normalize() first. Of a data set of numbers
-     *  [N,shape] LT_F32, as they are. */
+    /** [N,C,H,W] LT_U8, channels-last, on the device: lt_normalize() first. Of a data set of
+     *  numbers [N,shape] LT_F32, as they are. */
     lt_tensor *images;
     lt_tensor *labels;  /**< [N] LT_I32, 0 .. classes-1 */
     lt_tensor *targets; /**< [N,classes] LT_F32, of mixed images; NULL without lt_mix */
@@ -71,7 +72,8 @@ LT_API int64_t lt_loader_batches(const lt_loader *loader); /**< per epoch, on th
 typedef struct lt_loader_stats {
     int64_t samples, batches; /**< delivered */
     int64_t bad;              /**< different broken images met so far */
-    /** Summed over threads; idle: waiting while the prefetch queue is full, so the consumer is the slower one. */
+    /** Summed over threads; idle: waiting while the prefetch queue is full, so the consumer is the
+     *  slower one. */
     double read_seconds, decode_seconds, resize_seconds, idle_seconds;
     double wait_seconds; /**< of lt_loader_next() for a batch, so the threads are the slower ones */
     int64_t starved;     /**< batches that were not ready when they were asked for */
@@ -79,16 +81,16 @@ typedef struct lt_loader_stats {
     int queued;    /**< complete batches in the prefetch queue now */
     int capacity;  /**< the largest value of queued */
     int64_t cache_hits, cache_misses, cache_bytes; /**< of decoded images */
-    /** Disk cache (lt_dataset_cache()), of all loaders of the data set: samples read from copies and from the
-     *  files; files that this process copied. */
+    /** Disk cache (lt_dataset_cache()), of all loaders of the data set: samples read from copies
+     *  and from the files; files that this process copied. */
     int64_t disk_hits, disk_misses, disk_copies;
 } lt_loader_stats;
 LT_API lt_loader_stats lt_loader_statistics(const lt_loader *loader);
 /** What was counted between two moments. */
 LT_API lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now,
                                              const lt_loader_stats *before);
-/** Of so many seconds with these counters: "loader-bound" if more than 3 % of them were waited for a
- *  batch, else "compute-bound". */
+/** Of so many seconds with these counters: "loader-bound" if more than 3 % of them were waited for
+ *  a batch, else "compute-bound". */
 LT_API const char *lt_loader_bound(const lt_loader_stats *stats, double seconds);
 /** Description of broken image number i (path and why), in the order of batches; NULL past the
  *  end. Borrowed until the next lt_loader_next(). */

@@ -35,18 +35,18 @@ typedef struct lt_pack_report {
 typedef bool lt_pack_progress_fn(void *context, const lt_pack_report *so_far);
 
 /** Writes data as shards into folder, with manifest.json (format, mode, class names) last. Goes on
- *  where an interrupted call with the same data and config stopped: a shard is complete or absent. Every
- *  record that is there already is compared with its hash; a damaged one is LT_E_FORMAT.
- *  progress may be NULL. report may be NULL.
- *  Errors: LT_E_ARG (a config out of range; folder holds a pack of other data or config), LT_E_IO,
- *  LT_E_NOMEM, LT_E_UNSUPPORTED (a build without libjpeg or xxHash), LT_END (stopped). */
+ *  where an interrupted call with the same data and config stopped: a shard is complete or absent.
+ *  Every record that is there already is compared with its hash; a damaged one is LT_E_FORMAT.
+ *  progress may be NULL. report may be NULL. Errors: LT_E_ARG (a config out of range; folder holds
+ *  a pack of other data or config), LT_E_IO, LT_E_NOMEM, LT_E_UNSUPPORTED (a build without libjpeg
+ *  or xxHash), LT_END (stopped). */
 LT_API LT_MUST_CHECK lt_status lt_pack_write(const char *folder, const lt_dataset *data,
                                              const lt_pack_config *config,
                                              lt_pack_progress_fn *progress, void *context,
                                              lt_pack_report *report);
 
-/** Reads a pack. Every record is checked against its hash when it is read; a damaged one counts as a
- *  broken image. Errors: LT_E_IO, LT_E_FORMAT (no pack, a shard missing, damaged, of another
+/** Reads a pack. Every record is checked against its hash when it is read; a damaged one counts as
+ *  a broken image. Errors: LT_E_IO, LT_E_FORMAT (no pack, a shard missing, damaged, of another
  *  version: says which). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_pack(lt_dataset **out, const char *folder);
 

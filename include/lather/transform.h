@@ -7,8 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** What decoding one image may cost; an image beyond it counts as broken. Memory in flight is at most
- *  12 bytes for each pixel allowed, and 4 times what an image's own pixels have (or 64 MiB). */
+/** What decoding one image may cost; an image beyond it counts as broken. Memory in flight is at
+ *  most 12 bytes for each pixel allowed, and 4 times what an image's own pixels have (or 64
+ *  MiB). */
 typedef struct lt_image_limits {
     int64_t pixels; /**< width times height; 0: 100 million */
     double
@@ -25,7 +26,8 @@ typedef enum lt_augment {
 
 typedef enum lt_filter { LT_FILTER_BILINEAR, LT_FILTER_BICUBIC } lt_filter;
 
-/** Largest random changes, as torchvision's ColorJitter: factors in 1 - x .. 1 + x; hue in turns. */
+/** Largest random changes, as torchvision's ColorJitter: factors in 1 - x .. 1 + x; hue in
+ *  turns. */
 typedef struct lt_jitter {
     double brightness, contrast, saturation; /**< >= 0 */
     double hue;                              /**< in [0, 0.5] */

@@ -1,4 +1,5 @@
-/* Stands in for the libraries that a build lacks, each named by LT_NO_...: what needs one fails and says so. */
+/* Stands in for the libraries that a build lacks, each named by LT_NO_...: what needs one fails and
+ * says so. */
 
 #include "data/formats/jpeg.h"
 #include "data/pack/pack.h"

@@ -46,8 +46,8 @@ static uint8_t *finish(const bytes *b, size_t *size)
 
 /* --- Deflate --- */
 
-/* begin, then as many zeros, as a stream of zlib (format 15) or gzip (31): a part that was flushed needs nothing in
- * front of it, so it may stand there any number of times. */
+/* begin, then as many zeros, as a stream of zlib (format 15) or gzip (31): a part that was flushed
+ * needs nothing in front of it, so it may stand there any number of times. */
 static void add_zeros(bytes *b, int format, const bytes *begin, size_t zeros)
 {
     enum { PART = 1 << 20, OUT = 1 << 16 };
@@ -174,7 +174,8 @@ uint8_t *make_png_bomb(const png_spec *spec, size_t *size)
 
 uint8_t *make_png_blocks(size_t count, size_t *size)
 {
-    /* Four blocks of fixed codes, each nothing but its end, of 10 bits (RFC 1951, 3.2.6); the last block is stored. */
+    /* Four blocks of fixed codes, each nothing but its end, of 10 bits (RFC 1951, 3.2.6); the last
+     * block is stored. */
     static const uint8_t begin[] = {0x78, 1}, four[] = {2, 8, 0x20, 0x80, 0};
     static const uint8_t last[] = {1, 2, 0, 0xFD, 0xFF, 0, 0, 0, 2, 0, 1};
     const png_spec spec = {1, 1, 8, 0, 0};
@@ -291,7 +292,8 @@ uint8_t *make_tiff_strips(uint32_t side, size_t *size)
 
 uint8_t *make_webp_bomb(int side, size_t *size)
 {
-    /* RFC 9649, 3.4: 14 bits each of width and height less 1; then no transform, no cache, no codes. */
+    /* RFC 9649, 3.4: 14 bits each of width and height less 1; then no transform, no cache, no
+     * codes. */
     bytes b = {0};
     uint32_t bits = (uint32_t)(side - 1);
     add_text(&b, "RIFF");

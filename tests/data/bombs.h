@@ -23,8 +23,8 @@ uint8_t *make_png_bomb(const png_spec *spec, size_t *size);
 /* One pixel behind so many deflate blocks without data, a multiple of 4 of them. */
 uint8_t *make_png_blocks(size_t count, size_t *size);
 
-/* A progressive image of side x side whose blocks are missing; with scans, the last one is there so often, and
- * the file is padded to padded bytes at least. */
+/* A progressive image of side x side whose blocks are missing; with scans, the last one is there so
+ * often, and the file is padded to padded bytes at least. */
 uint8_t *make_jpeg_bomb(int side, int scans, size_t padded, size_t *size);
 
 /* A safetensors file whose header holds a shape of count extents. */
@@ -32,13 +32,15 @@ uint8_t *make_shape_bomb(size_t count, size_t *size);
 /* One of count empty tensors, which is right. */
 uint8_t *make_many_tensors(size_t count, size_t *size);
 
-/* An idx file of images of 1000 x 1000, compressed by gzip, that claims `claimed` of them and has `there`. */
+/* An idx file of images of 1000 x 1000, compressed by gzip, that claims `claimed` of them and has
+ * `there`. */
 uint8_t *make_idx_bomb(uint32_t claimed, uint32_t there, size_t *size);
 
-/* TIFF of one strip of deflate: the sides claimed, and zeros that the strip inflates to; tile: side of its tiles
- * instead of strips, or 0. */
+/* TIFF of one strip of deflate: the sides claimed, and zeros that the strip inflates to; tile: side
+ * of its tiles instead of strips, or 0. */
 uint8_t *make_tiff_bomb(uint32_t side, uint32_t tile, size_t inflated, size_t *size);
-/* One of side x side grey pixels, each row a strip of its own, all of them the same bytes of the file. */
+/* One of side x side grey pixels, each row a strip of its own, all of them the same bytes of the
+ * file. */
 uint8_t *make_tiff_strips(uint32_t side, size_t *size);
 /* WebP without a loss whose header says side x side. */
 uint8_t *make_webp_bomb(int side, size_t *size);

@@ -1,4 +1,5 @@
-/* Numbers in memory through the loader: they arrive as they are, in the order and shares of other data sets. */
+/* Numbers in memory through the loader: they arrive as they are, in the order and shares of other
+ * data sets. */
 
 #include "base/alloc.h"
 #include "near.h"

@@ -1,5 +1,6 @@
-/* Files that are small and claim to be large: each is refused, or read within memory and time in proportion to what it
- * honestly holds. Each runs in a process with a limit on its memory and five seconds of a core. */
+/* Files that are small and claim to be large: each is refused, or read within memory and time in
+ * proportion to what it honestly holds. Each runs in a process with a limit on its memory and five
+ * seconds of a core. */
 
 #include "bombs.h"
 #include "data/formats/image.h"

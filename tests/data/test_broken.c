@@ -1,4 +1,5 @@
-/* The loader with images that cannot be decoded or have no colours, labels out of range, and no memory. */
+/* The loader with images that cannot be decoded or have no colours, labels out of range, and no
+ * memory. */
 
 #include "base/alloc.h"
 #include "data/formats/image.h"
@@ -114,7 +115,8 @@ static void check_replacement(void **state)
     remove_folder(root);
 }
 
-/* Each row of a batch tells which sample it holds, and why its own is broken; kept ones are zeros. */
+/* Each row of a batch tells which sample it holds, and why its own is broken; kept ones are
+ * zeros. */
 static void check_rows(void **state)
 {
     (void)state;
@@ -150,7 +152,8 @@ static void check_rows(void **state)
     remove_folder(root);
 }
 
-/* A folder among the files of a list: what is in it and below, by path; dots and other files left out. */
+/* A folder among the files of a list: what is in it and below, by path; dots and other files left
+ * out. */
 static void check_folders(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Copies of files kept on a near disk: the same bytes with and without, whatever becomes of the folder. */
+/* Copies of files kept on a near disk: the same bytes with and without, whatever becomes of the
+ * folder. */
 
 #include "base/alloc.h"
 #include "data/cache/disk_cache.h"

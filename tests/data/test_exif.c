@@ -1,4 +1,5 @@
-/* EXIF's orientation: where it stands in a file, what broken files say, and the pixels of turned images. */
+/* EXIF's orientation: where it stands in a file, what broken files say, and the pixels of turned
+ * images. */
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"

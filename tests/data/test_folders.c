@@ -1,4 +1,5 @@
-/* Image folders with what users and file systems put into them: other files, many links, no permission. */
+/* Image folders with what users and file systems put into them: other files, many links, no
+ * permission. */
 
 #include "data/files/files.h"
 #include "images.h"

@@ -1,4 +1,5 @@
-/* Images of the less usual formats: their pixels are Pillow's, a window's are those of the whole, limits hold. */
+/* Images of the less usual formats: their pixels are Pillow's, a window's are those of the whole,
+ * limits hold. */
 
 #include "base/alloc.h"
 #include "data/datasets/datasets.h"
@@ -49,7 +50,8 @@ static const uint8_t *pixel(const lt_image *p, int x, int y)
     return p->pixels + (size_t)y * p->stride + (size_t)(x * p->channels);
 }
 
-/* The largest difference to the expected pixels, and that of grey to the luma of what was decoded. */
+/* The largest difference to the expected pixels, and that of grey to the luma of what was
+ * decoded. */
 static int compare(const format_row *row, const lt_image *colours, const lt_image *grey)
 {
     int worst = 0;

@@ -1,4 +1,5 @@
-/* Images kept in memory: the bytes are the same with and without (test_same.c), and their bound holds. */
+/* Images kept in memory: the bytes are the same with and without (test_same.c), and their bound
+ * holds. */
 
 #include "images.h"
 #include "near.h"

@@ -1,6 +1,7 @@
 /* The loader against a list made by one thread, for any number of threads; seeking, shares,
  * limits, and ending at any moment. */
 
+#include "base/clock.h"
 #include "data/loader/prefetch.h"
 #include "images.h"
 #include "near.h"
@@ -269,18 +270,19 @@ static void check_shutdown(void **state)
 static lt_status read_slowly(const lt_dataset *self, int64_t index, lt_record *record)
 {
     (void)self, (void)index;
-    const double begin = lt_seconds(), takes = 2e-3;
+    const double begin = lt_clock_seconds(), takes = 2e-3;
     LT_TRY(lt_record_reserve(record, IMAGE));
     record->size = IMAGE;
     record->encoding = LT_ENCODING_PIXELS;
     record->width = record->height = SIDE;
     record->label = 0;
-    while (lt_seconds() - begin < takes) {
+    while (lt_clock_seconds() - begin < takes) {
     }
     return LT_OK;
 }
 
-/* The counters of a consumer that is faster than the threads, and of one that comes when all is ready. */
+/* The counters of a consumer that is faster than the threads, and of one that comes when all is
+ * ready. */
 static void check_counters(void **state)
 {
     enum { BATCHES = 20, PART = 4, MILLISECONDS = 2 };
@@ -295,7 +297,7 @@ static void check_counters(void **state)
     lt_loader_config c = usual(1);
     assert_ok(lt_loader_new(&l, d, device, &c));
     lt_batch b;
-    double begin = lt_seconds();
+    double begin = lt_clock_seconds();
     for (int i = 0; i < BATCHES; i++)
         assert_ok(lt_loader_next(l, &b));
     lt_loader_stats hurried = lt_loader_statistics(l);
@@ -304,7 +306,7 @@ static void check_counters(void **state)
     assert_in_range(hurried.starved, BATCHES / 2, BATCHES);
     assert_true(hurried.read_seconds >= BATCHES * 4 * MILLISECONDS * 1e-3);
     assert_true(hurried.wait_seconds > 0.03 * BATCHES * 4 * MILLISECONDS * 1e-3);
-    assert_string_equal(lt_loader_bound(&hurried, lt_seconds() - begin), "loader-bound");
+    assert_string_equal(lt_loader_bound(&hurried, lt_clock_seconds() - begin), "loader-bound");
 
     assert_int_equal(lt_loader_next(l, &b), LT_END);
     while (lt_loader_statistics(l).queued < 4) { /* until no slot is free, none being lent */

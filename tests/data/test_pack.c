@@ -1,5 +1,5 @@
-/* Packs: the same samples in every mode, the same files however they are written, and files that are
- * not right. */
+/* Packs: the same samples in every mode, the same files however they are written, and files that
+ * are not right. */
 
 #include "base/alloc.h"
 #include "data/formats/image.h"

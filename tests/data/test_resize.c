@@ -14,7 +14,8 @@ typedef struct job {
     int out_width, out_height;
 } job;
 
-/* The same bytes as noise() of tests/golden/data/make.py, with the spare bytes that kernels read. */
+/* The same bytes as noise() of tests/golden/data/make.py, with the spare bytes that kernels
+ * read. */
 static uint8_t *noise(const job *j)
 {
     size_t bytes = (size_t)(j->width * j->height * j->channels);

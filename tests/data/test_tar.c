@@ -1,5 +1,5 @@
-/* Tar files as data sets: what the system's tar writes in each of its formats, WebDataset's samples,
- * the kept index, and files that are not right. */
+/* Tar files as data sets: what the system's tar writes in each of its formats, WebDataset's
+ * samples, the kept index, and files that are not right. */
 
 #include "base/alloc.h"
 #include "data/datasets/tar.h"

@@ -66,7 +66,8 @@ static lt_status follow(void *ctx, int slot)
     return LT_OK;
 }
 
-/* Copies without an upload slot, of the last part of an epoch: done when the device is waited for. */
+/* Copies without an upload slot, of the last part of an epoch: done when the device is waited
+ * for. */
 static late_copy parts[4];
 static size_t copies;
 

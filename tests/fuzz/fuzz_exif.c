@@ -1,5 +1,6 @@
-/* EXIF's orientation: any bytes give 1 to 8, and nothing behind their end is read. The input is taken as a
- * file, and as what an APP1 segment holds, so that the TIFF part need not be found by chance. */
+/* EXIF's orientation: any bytes give 1 to 8, and nothing behind their end is read. The input is
+ * taken as a file, and as what an APP1 segment holds, so that the TIFF part need not be found by
+ * chance. */
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"

@@ -1,6 +1,6 @@
 /* Shards of packs: any bytes give a status, or a table whose records and names lie within the file,
- * and records that can be read and decoded or are refused. Checksums, labels and hashes are made right
- * first, so that what is behind them is reached too. */
+ * and records that can be read and decoded or are refused. Checksums, labels and hashes are made
+ * right first, so that what is behind them is reached too. */
 
 #include "base/alloc.h"
 #include "base/crc32c.h"

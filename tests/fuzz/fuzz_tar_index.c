@@ -1,5 +1,5 @@
-/* Kept indices of tar files: whatever lies beside a tar file, it opens, and its samples lie within it.
- * The input is the index; it is tried as it is, and with a header that explains the rest. */
+/* Kept indices of tar files: whatever lies beside a tar file, it opens, and its samples lie within
+ * it. The input is the index; it is tried as it is, and with a header that explains the rest. */
 
 #include "base/crc32c.h"
 #include "data/datasets/tar.h"

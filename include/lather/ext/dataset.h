@@ -33,8 +33,8 @@ typedef struct lt_dataset_ops {
     lt_status (*read)(const lt_dataset *self, int64_t index, lt_record *record);
     /** Optional: starts read-ahead of the sample. Called by several threads at once. */
     void (*ahead)(const lt_dataset *self, int64_t index);
-    /** Optional: number of files that hold several samples; 0: each file is one sample. NULL: the data set
-     *  has no files to copy, and lt_dataset_cache() returns LT_E_UNSUPPORTED. */
+    /** Optional: number of files that hold several samples; 0: each file is one sample. NULL: the
+     *  data set has no files to copy, and lt_dataset_cache() returns LT_E_UNSUPPORTED. */
     size_t (*shards)(const lt_dataset *self);
     /** Optional. */
     const char *(*class_name)(const lt_dataset *self, int label);

@@ -1,8 +1,8 @@
-/* When which file is copied. A file that holds one sample is written when it is read. A shard is copied by the cache's
- * thread; one that another process is copying is tried again after a pause.
+/* When which file is copied. A file that holds one sample is written when it is read. A shard is
+ * copied by the cache's thread; one that another process is copying is tried again after a pause.
  *
- * Invariants, under the mutex: a shard goes from NEW to REQUESTED to SETTLED; its fd is set at most once, before
- * SETTLED, and closed only when the cache is freed, so that readers need no lock. */
+ * Invariants, under the mutex: a shard goes from NEW to REQUESTED to SETTLED; its fd is set at most
+ * once, before SETTLED, and closed only when the cache is freed, so that readers need no lock. */
 
 #include "data/cache/disk_cache.h"
 
@@ -69,7 +69,8 @@ static lt_status copy_bytes(const lt_disk_cache *s, const lt_disk_copy_source *s
     return lt_disk_copy_is_current(source) ? LT_OK : LT_END;
 }
 
-/* LT_END: the source cannot be read, has changed, or copying was stopped. Errors: LT_E_IO, of the copy. */
+/* LT_END: the source cannot be read, has changed, or copying was stopped. Errors: LT_E_IO, of the
+ * copy. */
 static lt_status copy_file(const lt_disk_cache *s, const lt_disk_copy_source *source,
                            lt_disk_copy_writer *w)
 {

@@ -1,14 +1,16 @@
-/* A copy is the file's bytes, its path, and a tail with the file's size and time and a checksum over all of it.
- * The checksum rejects what a crash, a full disk or another file of the same hash left, so nothing is synced.
- * A copy is written as COPY.part and renamed.
+/* A copy is the file's bytes, its path, and a tail with the file's size and time and a checksum
+ * over all of it. The checksum rejects what a crash, a full disk or another file of the same hash
+ * left, so nothing is synced. A copy is written as COPY.part and renamed.
  *
- * The writer holds a lock (flock) on COPY.part, which the kernel releases with the process. Another process may
- * rename the file between our open() and flock(): then COPY.part is another inode than the locked one. */
+ * The writer holds a lock (flock) on COPY.part, which the kernel releases with the process. Another
+ * process may rename the file between our open() and flock(): then COPY.part is another inode than
+ * the locked one. */
 
 #include "data/cache/disk_copy.h"
 
 #include "base/alloc.h"
 #include "base/crc32c.h"
+#include "base/hash.h"
 #include "data/files/files.h"
 
 #include <errno.h>
@@ -43,18 +45,9 @@ bool lt_disk_copy_is_current(const lt_disk_copy_source *s)
            && now.info.st_mtim.tv_nsec == s->info.st_mtim.tv_nsec;
 }
 
-/* FNV-1a: Fowler, Noll & Vo. */
-static uint64_t hash(const char *text)
-{
-    uint64_t sum = UINT64_C(14695981039346656037);
-    for (; *text; text++)
-        sum = (sum ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    return sum;
-}
-
 char *lt_disk_copy_path(const char *folder, const char *path)
 {
-    const uint64_t h = hash(path), low = (UINT64_C(1) << 56) - 1;
+    const uint64_t h = lt_fnv1a_text(LT_FNV1A_BEGIN, path), low = (UINT64_C(1) << 56) - 1;
     return lt_format("%s/%02x/%014" PRIx64, folder, (unsigned)(h >> 56), h & low);
 }
 

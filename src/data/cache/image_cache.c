@@ -1,10 +1,11 @@
-/* No eviction: every image is read once an epoch in a random order, so any image is as likely to be needed next as
- * any other, and the hit rate is the share of the data set that fits.
+/* No eviction: every image is read once an epoch in a random order, so any image is as likely to be
+ * needed next as any other, and the hit rate is the share of the data set that fits.
  *
- * Images are decoded whole, as each epoch crops another part. A decoded window equals that part of the
- * whole image, so batches are the same with and without the cache.
+ * Images are decoded whole, as each epoch crops another part. A decoded window equals that part of
+ * the whole image, so batches are the same with and without the cache.
  *
- * An image is written by one thread and published by an atomic pointer; it does not change after that. */
+ * An image is written by one thread and published by an atomic pointer; it does not change after
+ * that. */
 
 #include "data/cache/image_cache.h"
 

@@ -11,12 +11,14 @@ typedef struct lt_image_cache lt_image_cache;
 lt_status lt_image_cache_new(lt_image_cache **out, int64_t count, int64_t bytes);
 void lt_image_cache_free(lt_image_cache **cache);
 
-/* The sample's pixels and label, borrowed until the cache is freed; false: not cached. Counts a hit or a miss. */
+/* The sample's pixels and label, borrowed until the cache is freed; false: not cached. Counts a hit
+ * or a miss. */
 bool lt_image_cache_find(lt_image_cache *cache, int64_t index, lt_record *out);
 /* Whether it is cached, without counting. */
 bool lt_image_cache_has(const lt_image_cache *cache, int64_t index);
-/* Caches a sample that was read, decoded whole and turned as transform says; not one that exceeds the capacity, cannot
- * be decoded, or of which fast decoding (lt_transform.fast) makes other pixels. */
+/* Caches a sample that was read, decoded whole and turned as transform says; not one that exceeds
+ * the capacity, cannot be decoded, or of which fast decoding (lt_transform.fast) makes other
+ * pixels. */
 void lt_image_cache_add(lt_image_cache *cache, int64_t index, const lt_record *record, int channels,
                         const lt_transform *transform);
 

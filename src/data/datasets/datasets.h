@@ -1,4 +1,5 @@
-/* Shared by data sets of folders: which files are images by their extension, and a log line on the others. */
+/* Shared by data sets of folders: which files are images by their extension, and a log line on the
+ * others. */
 #ifndef LT_DATA_DATASETS_H
 #define LT_DATA_DATASETS_H
 
@@ -6,7 +7,8 @@
 
 /* Names of images, for messages. */
 #define LT_IMAGE_NAMES ".jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm or .pgm"
-/* Whether a file's name ends as that of an image: ".jpg", ".JPEG", ... extension NULL: it has none. */
+/* Whether a file's name ends as that of an image: ".jpg", ".JPEG", ... extension NULL: it has
+ * none. */
 bool lt_is_image(const char *extension);
 
 enum { LT_LEFT_OUT_KINDS = 32, LT_LEFT_OUT_BYTES = 16 };

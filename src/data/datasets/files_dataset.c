@@ -1,4 +1,5 @@
-/* A list of image files as a data set: what `predict` reads. A folder stands for the images in it and below. */
+/* A list of image files as a data set: what `predict` reads. A folder stands for the images in it
+ * and below. */
 
 #include "base/alloc.h"
 #include "data/cache/disk_cache.h"

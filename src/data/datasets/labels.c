@@ -1,6 +1,7 @@
-/* Files of labels, a line per image: "FILE LABEL", or "LABEL" for the images in the order of their names.
- * LABEL is a class's name or its number, from 0 on. ILSVRC2012_validation_ground_truth.txt has numbers of
- * the devkit's own; map_clsloc.txt of the devkits since 2014 says which class each of them is. */
+/* Files of labels, a line per image: "FILE LABEL", or "LABEL" for the images in the order of their
+ * names. LABEL is a class's name or its number, from 0 on. ILSVRC2012_validation_ground_truth.txt
+ * has numbers of the devkit's own; map_clsloc.txt of the devkits since 2014 says which class each
+ * of them is. */
 
 #include "data/datasets/labels.h"
 

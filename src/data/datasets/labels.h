@@ -21,8 +21,8 @@ typedef struct lt_labels {
     char *text;   /* what the lines point into */
 } lt_labels;
 
-/* name: of the classes; NULL, or one of them NULL: they have none. classes 0: any number is a label.
- * Errors: LT_E_IO; LT_E_FORMAT, naming file and line. */
+/* name: of the classes; NULL, or one of them NULL: they have none. classes 0: any number is a
+ * label. Errors: LT_E_IO; LT_E_FORMAT, naming file and line. */
 lt_status lt_labels_read(lt_labels *out, const char *path, const char *const *name, int classes);
 void lt_labels_clear(lt_labels *labels);
 

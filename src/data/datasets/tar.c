@@ -1,7 +1,7 @@
-/* Images in tar files (WebDataset's shards), read where they lie.
- * A class is what NAME.cls says, or, in tar files without any, the folder of an image: ImageNet's
- * own tar files can be read as they are. Classes by folder are ordered by name, bytewise; the folders that
- * all of them lie in are no part of their names. */
+/* Images in tar files (WebDataset's shards), read where they lie. A class is what NAME.cls says,
+ * or, in tar files without any, the folder of an image: ImageNet's own tar files can be read as
+ * they are. Classes by folder are ordered by name, bytewise; the folders that all of them lie in
+ * are no part of their names. */
 
 #include "data/datasets/tar.h"
 
@@ -25,6 +25,7 @@ typedef struct tar {
     int64_t *first; /* [shards] sample each begins with */
     size_t shards;
     char **kind; /* [classes] names, with classes by folder */
+    size_t capacity;
 } tar;
 
 /* --- Classes --- */
@@ -57,14 +58,12 @@ static lt_status add_folder(tar *t, const shard *s, const lt_tar_sample *sample)
         lt_free(folder);
         return LT_OK;
     }
-    if ((count & (count - 1)) == 0) { /* full at every power of two */
-        char **grown = lt_realloc(t->kind, count ? 2 * count : 1, sizeof *grown);
-        if (!grown) {
-            lt_free(folder);
-            return LT_E_NOMEM;
-        }
-        t->kind = grown;
+    char **grown = lt_grow(t->kind, &t->capacity, count + 1, sizeof *grown);
+    if (!grown) {
+        lt_free(folder);
+        return LT_E_NOMEM;
     }
+    t->kind = grown;
     t->kind[count] = folder;
     t->base.classes++;
     return LT_OK;

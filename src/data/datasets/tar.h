@@ -11,8 +11,8 @@ typedef struct lt_tar_member {
 } lt_tar_member;
 typedef lt_status lt_tar_visit(void *context, const lt_tar_member *member);
 
-/* Calls visit for every regular file in order. Errors: LT_E_IO; LT_E_FORMAT (a header that is none, or a file
- * that ends within a member), naming path and offset; the visitor's own. */
+/* Calls visit for every regular file in order. Errors: LT_E_IO; LT_E_FORMAT (a header that is none,
+ * or a file that ends within a member), naming path and offset; the visitor's own. */
 lt_status lt_tar_scan(int fd, const char *path, lt_tar_visit *visit, void *context);
 
 /* An image in a tar file. */
@@ -30,9 +30,9 @@ typedef struct lt_tar_index {
     size_t text_size;
 } lt_tar_index;
 
-/* The index of a tar file: from PATH.index if that is whole and belongs to the file as it is now, else
- * by reading the tar; then PATH.index is written, or where that is not possible a file in the user's
- * cache. Errors: as lt_tar_scan(). */
+/* The index of a tar file: from PATH.index if that is whole and belongs to the file as it is now,
+ * else by reading the tar; then PATH.index is written, or where that is not possible a file in the
+ * user's cache. Errors: as lt_tar_scan(). */
 lt_status lt_tar_index_open(lt_tar_index *out, const char *path);
 /* The same without a cached index; out starts as {0} and must be cleared in any case. */
 lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path);

@@ -1,7 +1,6 @@
 /* The images of a tar file in WebDataset's layout: members that share a name up to its first dot
- * are one sample, NAME.jpg the image, NAME.cls its label, wherever it is; without a .cls the folder is
- * the class.
- * The index is cached beside the tar file, so that later runs need not scan it. */
+ * are one sample, NAME.jpg the image, NAME.cls its label, wherever it is; without a .cls the folder
+ * is the class. The index is cached beside the tar file, so that later runs need not scan it. */
 
 #include "base/alloc.h"
 #include "base/commit.h"
@@ -322,8 +321,8 @@ static bool save(const lt_tar_index *x, const char *path, const struct stat *tar
     return ok;
 }
 
-/* Index path in the user's cache (XDG base directory specification 0.8), for tar files in folders that cannot be
- * written to. NULL: no such folder is set. */
+/* Index path in the user's cache (XDG base directory specification 0.8), for tar files in folders
+ * that cannot be written to. NULL: no such folder is set. */
 static char *path_in_cache(const char *tar)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

@@ -22,8 +22,8 @@ lt_status lt_read_at(int fd, const char *path, void *to, size_t bytes, uint64_t 
 /* Starts read-ahead of size bytes from offset on (posix_fadvise WILLNEED); size 0: to the end. */
 void lt_file_ahead(const char *path, uint64_t offset, uint64_t size);
 
-/* Index of the part that holds a sample: the last i with first[i] <= index, where part i begins with sample
- * first[i], and first[0] is 0. */
+/* Index of the part that holds a sample: the last i with first[i] <= index, where part i begins
+ * with sample first[i], and first[0] is 0. */
 size_t lt_part_of(const int64_t *first, size_t count, int64_t index);
 
 /* A file that may be compressed by gzip. */
@@ -35,8 +35,8 @@ lt_status lt_stream_open(lt_stream_in **out, const char *path);
 lt_status lt_stream_read(lt_stream_in *in, void *to, size_t bytes);
 /* Whether the stream is at its end. */
 bool lt_stream_ended(lt_stream_in *in);
-/* A bound on the bytes it may give, for readers that allocate by a header's claim: a plain file's size; of gzip 100
- * times that, or up to 256 MiB of a small file. */
+/* A bound on the bytes it may give, for readers that allocate by a header's claim: a plain file's
+ * size; of gzip 100 times that, or up to 256 MiB of a small file. */
 uint64_t lt_stream_bound(const lt_stream_in *in);
 void lt_stream_close(lt_stream_in **in);
 

@@ -1,5 +1,5 @@
-/* AVIF by libavif: the image, or the first of several. Alpha and the file's own turns are left out, as for other
- * formats. */
+/* AVIF by libavif: the image, or the first of several. Alpha and the file's own turns are left out,
+ * as for other formats. */
 
 #include "data/formats/image.h"
 
@@ -19,7 +19,7 @@ static avifResult parse(avifDecoder *d, const uint8_t *bytes, size_t size,
     d->maxThreads = 1;
     d->ignoreExif = d->ignoreXMP = AVIF_TRUE;
     d->strictFlags =
-        AVIF_STRICT_DISABLED; /* accepts files of early encoders, which lack properties that decoding does not use */
+        AVIF_STRICT_DISABLED; /* files of early encoders lack properties, none that decoding uses */
     d->imageCountLimit = 1 << 16;
     if (most < d->imageSizeLimit)
         d->imageSizeLimit = (uint32_t)most;
@@ -57,7 +57,8 @@ static lt_status convert(avifImage *image, lt_image *out)
     return result == AVIF_RESULT_OK ? LT_OK : failed(result);
 }
 
-/* The pixels, of the size that the header says; an image inside that is larger is refused, not scaled. */
+/* The pixels, of the size that the header says; an image inside that is larger is refused, not
+ * scaled. */
 static lt_status decode(avifDecoder *d, const lt_image_limits *limits)
 {
     const uint32_t width = d->image->width, height = d->image->height;

@@ -1,11 +1,11 @@
-/* EXIF 2.32 (CIPA DC-008-2019): a JPEG file's APP1 segment (4.7.2) holds a TIFF header (4.5.2) in either byte
- * order, whose first directory (4.6.2) may have the tag Orientation (4.6.5.1), 1 to 8:
+/* EXIF 2.32 (CIPA DC-008-2019): a JPEG file's APP1 segment (4.7.2) holds a TIFF header (4.5.2) in
+ * either byte order, whose first directory (4.6.2) may have the tag Orientation (4.6.5.1), 1 to 8:
  *
  *   1 as stored   2 mirrored   3 turned by 180    4 upside down, mirrored
  *   5 transposed  6 turned right by 90  7 transposed the other way  8 turned left by 90
  *
- * Every offset is compared with the segment's end before it is used, and only the first directory is
- * read, so that offsets cannot form a cycle. */
+ * Every offset is compared with the segment's end before it is used, and only the first directory
+ * is read, so that offsets cannot form a cycle. */
 
 #include "data/formats/exif.h"
 
@@ -124,7 +124,8 @@ bool lt_exif_swaps(int orientation)
     return orientation >= 5;
 }
 
-/* Whether the stored x (y) decreases where the turned image's corresponding coordinate increases. */
+/* Whether the stored x (y) decreases where the turned image's corresponding coordinate
+ * increases. */
 static bool x_falls(int orientation)
 {
     return orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;

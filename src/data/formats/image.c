@@ -1,6 +1,7 @@
-/* Which decoder an image file is for: JPEG begins with FF D8 FF (ITU-T T.81, B.1.1.3), PNG with
- * 89 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8', TIFF with its order of bytes and 42, BigTIFF 43; WebP is a
- * RIFF file, AVIF one of ISO base media. Extensions are not trusted: ImageNet has a PNG called .JPEG. */
+/* Which decoder an image file is for: JPEG begins with FF D8 FF (ITU-T T.81, B.1.1.3), PNG with 89
+ * 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8', TIFF with its order of bytes and 42,
+ * BigTIFF 43; WebP is a RIFF file, AVIF one of ISO base media. Extensions are not trusted: ImageNet
+ * has a PNG called .JPEG. */
 
 #include "data/formats/image.h"
 
@@ -26,7 +27,8 @@ typedef struct format {
 enum {
     MILLION = 1000000,
     WORKSPACE = 64 << 20, /* bytes that decoding any image may take */
-    /* Deflate makes at most 1032 bytes of one (RFC 1951, 3.2.5: 258 for 2 bits), 8 pixels of 1 bit in each. */
+    /* Deflate makes at most 1032 bytes of one (RFC 1951, 3.2.5: 258 for 2 bits), 8 pixels of 1 bit
+     * in each. */
     PNG_PER_BYTE = 1032 * 8,
     /* A code of 12 bits stands for at most 4096 pixels (GIF 89a, appendix F). */
     GIF_PER_BYTE = 4096 * 8 / 12,

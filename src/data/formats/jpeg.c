@@ -33,8 +33,8 @@ enum {
     MAX_SCANS =
         500, /* a progressive file needs about 10; each costs a pass over all coefficients */
     MAX_PASSES = 20, /* over as many pixels as are allowed */
-    /* Every block of 64 pixels has at least one bit (T.81, F.1.2.1); a fourth of that, for components
-     * may share the blocks. Arithmetic coding has no such bound. */
+    /* Every block of 64 pixels has at least one bit (T.81, F.1.2.1); a fourth of that, for
+     * components may share the blocks. Arithmetic coding has no such bound. */
     PIXELS_PER_BYTE = 64 * 8 * 4,
     CALLS = 64 /* of the progress monitor between two readings of the clock */
 };
@@ -99,8 +99,8 @@ static void ignore_output(j_common_ptr c)
     (void)c;
 }
 
-/* The bit reader reads ahead, so a file without its end marker may have all pixels: supplies the marker and notes
- * whether pixels were missing (on_message). */
+/* The bit reader reads ahead, so a file without its end marker may have all pixels: supplies the
+ * marker and notes whether pixels were missing (on_message). */
 static boolean fill(j_decompress_ptr c)
 {
     static const JOCTET end[] = {0xFF, JPEG_EOI};
@@ -307,7 +307,8 @@ static uint32_t smaller(uint32_t side, int shrink)
     return (side + (uint32_t)shrink - 1) / (uint32_t)shrink;
 }
 
-/* Checks limits before memory for pixels is allocated. Progressive files need two bytes a coefficient. */
+/* Checks limits before memory for pixels is allocated. Progressive files need two bytes a
+ * coefficient. */
 static void limit(decoder *d)
 {
     size_t pixels = (size_t)d->c.image_width * d->c.image_height;

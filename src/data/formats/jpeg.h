@@ -29,13 +29,14 @@ typedef struct lt_jpeg_piece {
     int32_t y, height; /* rows [y, y + height) of the image */
 } lt_jpeg_piece;
 
-/* A file with the rows [low, high) and at least one row of units above and below them. LT_END: there
- * are no rows to skip above, or no usable markers. Errors: LT_E_NOMEM. */
+/* A file with the rows [low, high) and at least one row of units above and below them. LT_END:
+ * there are no rows to skip above, or no usable markers. Errors: LT_E_NOMEM. */
 lt_status lt_jpeg_cut(const lt_jpeg_rows *rows, int32_t low, int32_t high, lt_jpeg_piece *out);
 
 /* --- Writing --- */
 
-/* JPEG in memory, lt_free() it; EXIF's orientation is kept. Errors: LT_E_FORMAT, LT_E_NOMEM, LT_E_UNSUPPORTED. */
+/* JPEG in memory, lt_free() it; EXIF's orientation is kept. Errors: LT_E_FORMAT, LT_E_NOMEM,
+ * LT_E_UNSUPPORTED. */
 lt_status lt_jpeg_repack(const uint8_t *bytes, size_t size, uint8_t **out, size_t *out_size);
 /* Pixels [height][width][channels] without gaps, 4:2:0 as libjpeg's default. */
 typedef struct lt_pixels {

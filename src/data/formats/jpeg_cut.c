@@ -1,8 +1,8 @@
-/* A restart marker (T.81, B.2.1 and E.1.4) stands where decoding can begin anew. With one after every
- * row of coded units, the rows above a window need not be decoded, and not even be Huffman-decoded:
- * the header with another height, the intervals that are wanted with their markers numbered from 0,
- * and an end marker are a file of their own. Finding the markers reads the bytes once; decoding
- * them takes a hundred times as long. */
+/* A restart marker (T.81, B.2.1 and E.1.4) stands where decoding can begin anew. With one after
+ * every row of coded units, the rows above a window need not be decoded, and not even be
+ * Huffman-decoded: the header with another height, the intervals that are wanted with their markers
+ * numbered from 0, and an end marker are a file of their own. Finding the markers reads the bytes
+ * once; decoding them takes a hundred times as long. */
 
 #include "base/alloc.h"
 #include "data/formats/jpeg.h"
@@ -31,7 +31,8 @@ static size_t find_height(const lt_jpeg_rows *r)
     return 0;
 }
 
-/* Behind the next marker at or after `at`, whose second byte goes to *kind; r->size: there is none. */
+/* Behind the next marker at or after `at`, whose second byte goes to *kind; r->size: there is
+ * none. */
 static size_t next_marker(const lt_jpeg_rows *r, size_t at, uint8_t *kind)
 {
     while (at + 1 < r->size) {
@@ -97,7 +98,8 @@ static lt_status assemble(const lt_jpeg_rows *r, size_t height_at, span data, lt
     return LT_OK;
 }
 
-/* Rows of units from one marker to the next, or 0 if markers stand within rows only now and then. */
+/* Rows of units from one marker to the next, or 0 if markers stand within rows only now and
+ * then. */
 static int64_t rows_apart(const lt_jpeg_rows *r)
 {
     if (r->interval <= 0)

@@ -1,5 +1,5 @@
-/* PGM and PPM, plain and raw: Netpbm's pgm(5) and ppm(5). Samples of another maxval than 255 are scaled and rounded, as
- * Pillow does for PPM. */
+/* PGM and PPM, plain and raw: Netpbm's pgm(5) and ppm(5). Samples of another maxval than 255 are
+ * scaled and rounded, as Pillow does for PPM. */
 
 #include "data/formats/image.h"
 

@@ -1,5 +1,5 @@
-/* PNG, BMP and the first frame of GIF by stb_image. Bits beyond 8 per channel and alpha are dropped, as Pillow's
- * convert("RGB") does. */
+/* PNG, BMP and the first frame of GIF by stb_image. Bits beyond 8 per channel and alpha are
+ * dropped, as Pillow's convert("RGB") does. */
 
 #include "base/alloc.h"
 #include "data/formats/image.h"
@@ -25,7 +25,8 @@
 #define STBI_REALLOC(old, bytes) take(old, bytes)
 #define STBI_FREE(memory)        give_back(memory)
 
-/* Bytes that stb_image may still allocate on this thread: a file may inflate to more than its header says. */
+/* Bytes that stb_image may still allocate on this thread: a file may inflate to more than its
+ * header says. */
 static _Thread_local size_t budget;
 static _Thread_local bool too_much, starved, late;
 static _Thread_local lt_image_timer timer;
@@ -70,7 +71,8 @@ static bool is_zlib(const uint8_t *b, int bytes)
            && (*b * 256 + b[1]) % MODULUS == 0;
 }
 
-/* Replaces stb_image's inflate: faster, and it ends when the time is over. Like it, does not compare the checksum at the end. */
+/* Replaces stb_image's inflate: faster, and it ends when the time is over. Like it, does not
+ * compare the checksum at the end. */
 static char *stbi_zlib_decode_malloc_guesssize_headerflag(const char *from, int bytes, int guess,
                                                           int *length, int has_header)
 {
@@ -112,7 +114,8 @@ static char *stbi_zlib_decode_malloc_guesssize_headerflag(const char *from, int 
 }
 #endif
 
-/* Size of a PNG with 2^30 bytes of pixels or more, which stb_image rejects without a size; ISO 15948, 11.2.2. */
+/* Size of a PNG with 2^30 bytes of pixels or more, which stb_image rejects without a size; ISO
+ * 15948, 11.2.2. */
 static bool png_size(const uint8_t *b, size_t size, int32_t *width, int32_t *height)
 {
     enum { WIDTH = 16, HEIGHT = 20, END = 24, COLOURS = 4 };
@@ -163,7 +166,8 @@ lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t
     return LT_OK;
 }
 
-/* Sets the budget for an image; stb_image needs at least twice the bytes of its pixels in the file's own form. */
+/* Sets the budget for an image; stb_image needs at least twice the bytes of its pixels in the
+ * file's own form. */
 static lt_status set_budget(const uint8_t *bytes, size_t size, const lt_image_limits *limits)
 {
     enum { COLOURS = 3 };
@@ -216,8 +220,8 @@ static int has_ended(void *context)
     return late || !s->left;
 }
 
-/* GIF is read through callbacks, which limit its time: each code takes up to 4096 steps, also after the last pixel.
- * The other formats take time in proportion to their pixels and bytes. */
+/* GIF is read through callbacks, which limit its time: each code takes up to 4096 steps, also after
+ * the last pixel. The other formats take time in proportion to their pixels and bytes. */
 static lt_status load(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                       int channels, lt_window *whole, uint8_t **out)
 {

@@ -1,5 +1,6 @@
-/* Whether a BMP or GIF file is whole. BMP: Microsoft, "Bitmap storage", BITMAPFILEHEADER and BITMAPINFOHEADER. GIF: CompuServe, "Graphics
- * Interchange Format, version 89a", sections 15 to 26. */
+/* Whether a BMP or GIF file is whole. BMP: Microsoft, "Bitmap storage", BITMAPFILEHEADER and
+ * BITMAPINFOHEADER. GIF: CompuServe, "Graphics Interchange Format, version 89a", sections 15 to
+ * 26. */
 
 #include "data/formats/image.h"
 
@@ -28,7 +29,8 @@ static bool bmp_is_whole(const uint8_t *b, size_t size)
     return size >= number(b + OFFSET, 4) + (height - 1) * stride + (bits + 7) / 8;
 }
 
-/* Offset after a list of blocks, each preceded by its length, ended by length 0; size + 1: the file ends before. */
+/* Offset after a list of blocks, each preceded by its length, ended by length 0; size + 1: the file
+ * ends before. */
 static size_t skip_blocks(const uint8_t *b, size_t size, size_t at)
 {
     while (at < size && b[at])

@@ -1,6 +1,7 @@
-/* TIFF by libtiff, its first image, of whatever kind libtiff turns into 8 bits of red, green and blue (TIFFRGBAImage).
- * Alpha is dropped, not multiplied in, as Pillow's convert("RGB") does; the orientation is not applied. Strips and
- * rows of tiles are decoded one after the other, those of the window only. */
+/* TIFF by libtiff, its first image, of whatever kind libtiff turns into 8 bits of red, green and
+ * blue (TIFFRGBAImage). Alpha is dropped, not multiplied in, as Pillow's convert("RGB") does; the
+ * orientation is not applied. Strips and rows of tiles are decoded one after the other, those of
+ * the window only. */
 
 #include "base/alloc.h"
 #include "data/formats/image.h"

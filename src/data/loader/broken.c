@@ -20,28 +20,28 @@ static char *describe(const lt_dataset *d, int64_t index)
     return strncmp(why, shown, strlen(shown)) ? lt_format("%s: %s", shown, why) : lt_strdup(why);
 }
 
-lt_status lt_failures_add(lt_failures *f, const lt_dataset *d, int64_t index, int place)
+lt_status lt_broken_samples_add(lt_broken_samples *f, const lt_dataset *d, int64_t index, int place)
 {
-    lt_report *grown = lt_grow(f->item, &f->capacity, f->count + 1, sizeof *grown);
+    lt_broken_sample *grown = lt_grow(f->item, &f->capacity, f->count + 1, sizeof *grown);
     if (!grown)
         return LT_E_NOMEM;
     f->item = grown;
     char *why = describe(d, index);
     if (!why)
         return LT_E_NOMEM;
-    f->item[f->count++] = (lt_report){.index = index, .place = place, .why = why};
+    f->item[f->count++] = (lt_broken_sample){.index = index, .place = place, .why = why};
     return LT_OK;
 }
 
-void lt_failures_clear(lt_failures *f)
+void lt_broken_samples_clear(lt_broken_samples *f)
 {
     for (size_t i = 0; i < f->count; i++)
         lt_free(f->item[i].why);
     lt_free(f->item);
-    *f = (lt_failures){0};
+    *f = (lt_broken_samples){0};
 }
 
-lt_status lt_failures_fatal(const lt_dataset *d, int64_t index, lt_status st)
+lt_status lt_broken_fatal(const lt_dataset *d, int64_t index, lt_status st)
 {
     char *why = st == LT_E_NOMEM ? NULL : describe(d, index);
     if (why)
@@ -50,27 +50,24 @@ lt_status lt_failures_fatal(const lt_dataset *d, int64_t index, lt_status st)
     return st;
 }
 
-lt_status lt_bad_list_add(lt_bad_list *list, const lt_report *report)
+lt_status lt_broken_list_add(lt_broken_list *list, const lt_broken_sample *sample)
 {
-    uint8_t bit = (uint8_t)(1U << (report->index % 8));
-    if (list->seen[report->index / 8] & bit)
+    uint8_t bit = (uint8_t)(1U << (sample->index % 8));
+    if (list->seen[sample->index / 8] & bit)
         return LT_OK;
-    if (list->count == list->capacity) {
-        char **grown = lt_realloc(list->text, 2 * list->capacity + 8, sizeof *grown);
-        if (!grown)
-            return LT_E_NOMEM;
-        list->text = grown;
-        list->capacity = 2 * list->capacity + 8;
-    }
-    char *text = lt_strdup(report->why);
+    char **grown = lt_grow(list->text, &list->capacity, list->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    list->text = grown;
+    char *text = lt_strdup(sample->why);
     if (!text)
         return LT_E_NOMEM;
     list->text[list->count++] = text;
-    list->seen[report->index / 8] |= bit;
+    list->seen[sample->index / 8] |= bit;
     return LT_OK;
 }
 
-void lt_bad_list_clear(lt_bad_list *list)
+void lt_broken_list_clear(lt_broken_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
         lt_free(list->text[i]);

@@ -1,10 +1,12 @@
 /* Returns the prefetch queue's batches as tensors, in order, and lists broken samples.
  *
- * If device memory is host memory, the threads write into a slot's tensors. Otherwise a batch is copied to
- * one pair of tensors at a fixed address, which a captured graph needs, while the previous step runs if the
- * device has upload slots (upload.h). An incomplete batch is copied into tensors of its own size. */
+ * If device memory is host memory, the threads write into a slot's tensors. Otherwise a batch is
+ * copied to one pair of tensors at a fixed address, which a captured graph needs, while the
+ * previous step runs if the device has upload slots (upload.h). An incomplete batch is copied into
+ * tensors of its own size. */
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/trace.h"
 #include "data/cache/disk_cache.h"
 #include "data/loader/prefetch.h"
@@ -34,7 +36,7 @@ struct lt_loader {
     lt_upload *ahead; /* owns the staging; NULL: copies are synchronous */
     int64_t taken;    /* number of the batch lent to the caller */
     pair part;        /* an incomplete batch */
-    lt_bad_list bad;
+    lt_broken_list bad;
     int64_t samples, delivered; /* delivered: batches */
     double wait_seconds;
     lt_status failed; /* what lt_loader_next() returns until a seek */
@@ -289,7 +291,7 @@ void lt_loader_free(lt_loader **loader)
         lt_free(l->staging);
     lt_upload_free(&l->ahead);
     free_pair(&l->part);
-    lt_bad_list_clear(&l->bad);
+    lt_broken_list_clear(&l->bad);
     lt_free(l->why);
     lt_free(l);
 }
@@ -323,7 +325,7 @@ lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
 static lt_status check(lt_loader *l, const lt_batch_slot *slot)
 {
     for (size_t i = 0; i < slot->reports; i++)
-        LT_TRY(lt_bad_list_add(&l->bad, &slot->report[i]));
+        LT_TRY(lt_broken_list_add(&l->bad, &slot->report[i]));
     if (l->config.max_bad >= 0 && l->bad.count > (size_t)l->config.max_bad)
         return lt_fail(LT_E_FORMAT, "data: %zu broken images, %" PRId64 " allowed; the last: %s",
                        l->bad.count, l->config.max_bad, l->bad.text[l->bad.count - 1]);
@@ -417,9 +419,9 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
     }
     int number;
     int64_t span = lt_trace_begin();
-    double start = lt_seconds();
+    double start = lt_clock_seconds();
     const lt_batch_slot *slot = lt_prefetch_take(l->queue, &number);
-    l->wait_seconds += lt_seconds() - start;
+    l->wait_seconds += lt_clock_seconds() - start;
     lt_trace_end(span, LT_PROFILE_LOADER, "wait for a batch", 0);
     lt_status st = check(l, slot);
     if (!st)

@@ -2,15 +2,17 @@
  *
  * Invariants, all under the mutex:
  * 1. released <= number of the batch taken <= next.number; an item is drawn only while
- *    next.number < released + slots, so that batch n and batch n + slots, which share a slot, never overlap.
+ *    next.number < released + slots, so that batches n and n + slots, which share a slot, never
+ *    overlap.
  * 2. A sample's bytes in its slot are written by the one thread that drew its item, and read only
  *    after done == count: by the thread that mixes the batch, then, with complete, by the consumer.
- * 3. active counts items being worked on; none is drawn while paused is set, so active == 0 means that no
- *    thread touches any slot. */
+ * 3. active counts items being worked on; none is drawn while paused is set, so active == 0 means
+ *    that no thread touches any slot. */
 
 #include "data/loader/prefetch.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/trace.h"
 
 #include <inttypes.h>
@@ -96,9 +98,10 @@ static void read_ahead(const lt_prefetch *q, work_item t)
         d->ops->ahead(d, index);
 }
 
-/* Fills the item's place with its own sample, or with the first good one after it in index order. */
+/* Fills the item's place with its own sample, or with the first good one after it in index
+ * order. */
 static lt_status make_sample(const lt_prefetch *q, work_item t, lt_scratch *scratch,
-                             lt_failures *broken)
+                             lt_broken_samples *broken)
 {
     const lt_prefetch_config *c = &q->config;
     const lt_batch_slot *s = &q->slot[t.number % c->slots];
@@ -119,7 +122,7 @@ static lt_status make_sample(const lt_prefetch *q, work_item t, lt_scratch *scra
                                       s->pixels + (size_t)t.place * bytes, &fatal);
         if (!st || fatal)
             return st;
-        LT_TRY(lt_failures_add(broken, c->dataset, sample.index, t.place));
+        LT_TRY(lt_broken_samples_add(broken, c->dataset, sample.index, t.place));
         if (c->keep_broken) {
             memset(s->pixels + (size_t)t.place * bytes, 0, bytes);
             s->labels[t.place] = 0;
@@ -131,16 +134,13 @@ static lt_status make_sample(const lt_prefetch *q, work_item t, lt_scratch *scra
 }
 
 /* Inserts by place: the list does not depend on the order in which threads finish. */
-static lt_status hand_over(lt_batch_slot *s, lt_failures *broken)
+static lt_status hand_over(lt_batch_slot *s, lt_broken_samples *broken)
 {
-    size_t count = s->reports + broken->count;
-    if (count > s->capacity) {
-        lt_report *grown = lt_realloc(s->report, 2 * count, sizeof *grown);
-        if (!grown)
-            return LT_E_NOMEM;
-        s->report = grown;
-        s->capacity = 2 * count;
-    }
+    lt_broken_sample *grown =
+        lt_grow(s->report, &s->capacity, s->reports + broken->count, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    s->report = grown;
     for (size_t i = 0; i < broken->count; i++) {
         size_t at = s->reports++;
         for (; at > 0 && s->report[at - 1].place > broken->item[i].place; at--)
@@ -152,7 +152,7 @@ static lt_status hand_over(lt_batch_slot *s, lt_failures *broken)
 }
 
 static void finish(lt_prefetch *q, work_item t, lt_status st, lt_scratch *scratch,
-                   lt_failures *broken)
+                   lt_broken_samples *broken)
 {
     lt_batch_slot *s = &q->slot[t.number % q->config.slots];
     if (broken->count)
@@ -206,10 +206,10 @@ static void wait_for_work(lt_prefetch *q)
     while (!q->stop
            && (q->paused || q->next.number >= q->released + q->config.slots)) { /* invariant 1 */
         bool full = !q->paused;
-        double begin = lt_seconds();
+        double begin = lt_clock_seconds();
         pthread_cond_wait(&q->work, &q->mutex);
         if (full)
-            q->times.idle_seconds += lt_seconds() - begin;
+            q->times.idle_seconds += lt_clock_seconds() - begin;
     }
 }
 
@@ -217,7 +217,7 @@ static void *run(void *context)
 {
     lt_prefetch *q = context;
     lt_scratch scratch = {0};
-    lt_failures broken = {0};
+    lt_broken_samples broken = {0};
     lt_profile_thread("loader");
     pthread_mutex_lock(&q->mutex);
     for (;;) {
@@ -233,7 +233,7 @@ static void *run(void *context)
         complete(q, &q->slot[t.number % q->config.slots]);
     }
     pthread_mutex_unlock(&q->mutex);
-    lt_failures_clear(&broken);
+    lt_broken_samples_clear(&broken);
     lt_scratch_clear(&scratch);
     return NULL;
 }

@@ -1,4 +1,5 @@
-/* Prefetch queue: threads make batches ahead of their consumer, into a ring buffer of slots, in the sampler's order. */
+/* Prefetch queue: threads make batches ahead of their consumer, into a ring buffer of slots, in the
+ * sampler's order. */
 #ifndef LT_DATA_PREFETCH_H
 #define LT_DATA_PREFETCH_H
 
@@ -36,16 +37,16 @@ typedef struct lt_batch_slot {
     lt_status status;
     int failed; /* place of the sample that failed with status */
     char *why;
-    lt_report *report; /* broken samples, by place, then in the order they were tried */
+    lt_broken_sample *report; /* broken samples, by place, then in the order they were tried */
     size_t reports, capacity;
 } lt_batch_slot;
 
 /* Sums over all threads and over all batches taken. */
 typedef struct lt_prefetch_times {
     double read_seconds, decode_seconds, resize_seconds, idle_seconds;
-    int64_t starved,
-        ready; /* starved: batches the consumer waited for; ready: complete batches at each take, summed */
-    int queued; /* complete batches now */
+    int64_t starved; /* batches that were not complete when they were to be taken */
+    int64_t ready;   /* complete batches at each take, summed */
+    int queued;      /* complete batches now */
 } lt_prefetch_times;
 
 /* Starts the threads, which wait for lt_prefetch_seek(). Errors: LT_E_NOMEM. */

@@ -2,6 +2,7 @@
 
 #include "data/loader/sample.h"
 
+#include "base/clock.h"
 #include "base/trace.h"
 #include "data/loader/broken.h"
 
@@ -23,9 +24,9 @@ static lt_status read_label(const lt_dataset *d, int64_t index, const lt_record 
 static lt_status read_record(const lt_dataset *d, int64_t index, lt_scratch *scratch)
 {
     int64_t span = lt_trace_begin();
-    double start = lt_seconds();
+    double start = lt_clock_seconds();
     lt_status st = d->ops->read(d, index, &scratch->record);
-    scratch->read_seconds += lt_seconds() - start;
+    scratch->read_seconds += lt_clock_seconds() - start;
     lt_trace_end(span, LT_PROFILE_LOADER, "read", (int64_t)scratch->record.size);
     return st;
 }
@@ -70,7 +71,8 @@ static lt_status transform(const lt_sample *s, lt_scratch *scratch, int32_t *lab
               : lt_transform_run(s->transform, lt_dataset_channels(s->dataset), &rng, scratch, out);
 }
 
-/* From the image cache, whose record replaces the thread's own during the transform; false: it is not cached. */
+/* From the image cache, whose record replaces the thread's own during the transform; false: it is
+ * not cached. */
 static bool make_cached(const lt_sample *s, lt_scratch *scratch, int32_t *label, uint8_t *out,
                         bool *fatal, lt_status *st)
 {
@@ -91,10 +93,10 @@ static lt_status make(const lt_sample *s, lt_scratch *scratch, int32_t *label, u
         return st;
     LT_TRY(read_record(s->dataset, s->index, scratch));
     if (s->cache) {
-        double start = lt_seconds();
+        double start = lt_clock_seconds();
         lt_image_cache_add(s->cache, s->index, &scratch->record, lt_dataset_channels(s->dataset),
                            s->transform);
-        scratch->decode_seconds += lt_seconds() - start;
+        scratch->decode_seconds += lt_clock_seconds() - start;
     }
     return transform(s, scratch, label, out, fatal);
 }
@@ -106,5 +108,5 @@ lt_status lt_sample_make(const lt_sample *s, lt_scratch *scratch, int32_t *label
     if (*fatal || (st != LT_E_NOMEM && st != LT_E_UNSUPPORTED))
         return st;
     *fatal = true;
-    return lt_failures_fatal(s->dataset, s->index, st);
+    return lt_broken_fatal(s->dataset, s->index, st);
 }

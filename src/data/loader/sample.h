@@ -16,9 +16,9 @@ typedef struct lt_sample {
 /* Bytes of an input: of an image size x size, of numbers the data set's shape. */
 size_t lt_sample_bytes(const lt_dataset *dataset, int size);
 
-/* Writes the label and the input: [size][size][channels] of an image, numbers as their tensor stores them.
- * *fatal: the failure is not the sample's (out of memory, a missing library, a label out of range), so that
- * replacing it would not help; the message names the sample. */
+/* Writes the label and the input: [size][size][channels] of an image, numbers as their tensor
+ * stores them. *fatal: the failure is not the sample's (out of memory, a missing library, a label
+ * out of range), so that replacing it would not help; the message names the sample. */
 lt_status lt_sample_make(const lt_sample *sample, lt_scratch *scratch, int32_t *label, uint8_t *out,
                          bool *fatal);
 

@@ -1,5 +1,6 @@
-/* Double-buffered upload: while a step reads batch n at its fixed address, batch n+1 is copied from the host into
- * one of two upload slots on a stream of its own, and from there within the device once that step has read batch n. */
+/* Double-buffered upload: while a step reads batch n at its fixed address, batch n+1 is copied from
+ * the host into one of two upload slots on a stream of its own, and from there within the device
+ * once that step has read batch n. */
 
 #include "data/loader/upload.h"
 

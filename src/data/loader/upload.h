@@ -1,4 +1,5 @@
-/* Asynchronous copies of batches to a device with memory of its own, one batch ahead of the one in use. */
+/* Asynchronous copies of batches to a device with memory of its own, one batch ahead of the one in
+ * use. */
 #ifndef LT_DATA_UPLOAD_H
 #define LT_DATA_UPLOAD_H
 
@@ -15,7 +16,8 @@ void lt_upload_free(lt_upload **upload);
 /* Page-locked memory to make batches in; NULL: none. Freed with the upload. */
 lt_status lt_upload_host(lt_upload *upload, size_t bytes, uint8_t **out);
 
-/* Starts the copy of a batch from such memory, labels first and pixels last, unless it was started. */
+/* Starts the copy of a batch from such memory, labels first and pixels last, unless it was
+ * started. */
 lt_status lt_upload_begin(lt_upload *upload, const lt_batch_slot *batch, size_t image_bytes);
 
 /* The tensor that gets a part of the batch's memory; NULL: the part is not used. */

@@ -78,7 +78,8 @@ static bool is_jpeg(const lt_record *r)
     return r->size > 2 && !memcmp(r->bytes, "\xff\xd8\xff", 3);
 }
 
-/* Recodes a JPEG; keeps the original unless both decode to the same pixels. e->whole holds the record's. */
+/* Recodes a JPEG; keeps the original unless both decode to the same pixels. e->whole holds the
+ * record's. */
 static lt_status recode(lt_pack_encoder *e, lt_record *r, int channels, bool *kept)
 {
     uint8_t *bytes = NULL;

@@ -1,5 +1,5 @@
-/* Writing a pack: shards are independent of each other, so threads take one at a time; which samples
- * are in which shard depends on the data and the config alone. */
+/* Writing a pack: shards are independent of each other, so threads take one at a time; which
+ * samples are in which shard depends on the data and the config alone. */
 
 #include "base/alloc.h"
 #include "base/commit.h"

@@ -1,5 +1,5 @@
-/* A pack as a data set. Records are read with pread(): if a shard shrinks or disappears, its records are
- * broken images, where a mapped file would raise SIGBUS. */
+/* A pack as a data set. Records are read with pread(): if a shard shrinks or disappears, its
+ * records are broken images, where a mapped file would raise SIGBUS. */
 
 #include "base/alloc.h"
 #include "base/json.h"

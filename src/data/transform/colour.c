@@ -1,5 +1,5 @@
-/* Pointwise changes, blends and histograms, as Pillow computes them: blends in f32, cut off to whole
- * numbers; luma of ITU-R BT.601 in 16 bits. */
+/* Pointwise changes, blends and histograms, as Pillow computes them: blends in f32, cut off to
+ * whole numbers; luma of ITU-R BT.601 in 16 bits. */
 
 #include "data/transform/colour.h"
 
@@ -15,9 +15,7 @@ static size_t count_of(const lt_canvas *c)
 
 static uint8_t luma(const uint8_t *p, int channels)
 {
-    if (channels == 1)
-        return p[0];
-    return (uint8_t)((p[0] * 19595U + p[1] * 38470U + p[2] * 7471U + 0x8000U) >> 16);
+    return channels == 1 ? p[0] : lt_luma(p[0], p[1], p[2]);
 }
 
 /* from + amount * (to - from), cut off. */

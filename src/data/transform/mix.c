@@ -1,6 +1,7 @@
-/* Mixup: Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018, section 2. Cutmix: Yun
- * et al., "CutMix: Regularization Strategy to Train Strong Classifiers", ICCV 2019, section 3.1, in
- * torchvision's form: the window is cut off at the border, and the share is that of its area. */
+/* Mixup: Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018, section 2. Cutmix:
+ * Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers", ICCV 2019, section
+ * 3.1, in torchvision's form: the window is cut off at the border, and the share is that of its
+ * area. */
 
 #include "data/transform/mix.h"
 

@@ -1,9 +1,9 @@
 /* The two passes of resize.c, in plain C; compiled once for any CPU and once for AVX2, under the
  * names that meson gives.
  *
- * A triangle's sums need no clamping: its weights are not negative and add up to 2^22 + k with |k| at
- * most half their number, so that with 255 in every pixel the sum is below 255.5 * 2^22. The cubic's
- * weights add up to less than 1.3 * 2^22 in absolute value: an int32 holds the sums. */
+ * A triangle's sums need no clamping: its weights are not negative and add up to 2^22 + k with |k|
+ * at most half their number, so that with 255 in every pixel the sum is below 255.5 * 2^22. The
+ * cubic's weights add up to less than 1.3 * 2^22 in absolute value: an int32 holds the sums. */
 
 #include "data/transform/resize.h"
 

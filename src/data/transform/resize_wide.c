@@ -15,8 +15,9 @@ typedef uint8_t byte32 __attribute__((vector_size(32)));
 
 enum { BLOCK = 16, PAIRS = 8 };
 
-/* Adds two neighbouring pixels times their weights to the eight elements of sum; the fourth element of each pixel is
- * not used. Each byte is repeated over its element and masked, which is one shuffle on any CPU with 32-byte vectors. */
+/* Adds two neighbouring pixels times their weights to the eight elements of sum; the fourth element
+ * of each pixel is not used. Each byte is repeated over its element and masked, which is one
+ * shuffle on any CPU with 32-byte vectors. */
 static inline void add2(int8 *sum, const uint8_t *from, const int8 *weight)
 {
     byte16 b;

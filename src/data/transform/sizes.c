@@ -1,6 +1,6 @@
 /* Sides of the input that change from epoch to epoch: small images first, as in progressive
- * resizing. Howard et al., "Training Imagenet in 3 hours for USD 25", 2018; Tan & Le, "EfficientNetV2",
- * ICML 2021, section 4. */
+ * resizing. Howard et al., "Training Imagenet in 3 hours for USD 25", 2018; Tan & Le,
+ * "EfficientNetV2", ICML 2021, section 4. */
 
 #include "lather/ext/fail.h"
 #include "lather/loader.h"

@@ -4,19 +4,12 @@
 #include "data/transform/transform.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/trace.h"
 #include "data/formats/exif.h"
 #include "data/transform/colour.h"
 
 #include <string.h>
-#include <time.h>
-
-double lt_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 void lt_scratch_clear(lt_scratch *s)
 {
@@ -57,7 +50,8 @@ static lt_status interleave(const lt_record *r, int channels, lt_window w, lt_im
     return LT_OK;
 }
 
-/* The window of the record's image, at 1/shrink of its size; raw pixels are borrowed, not copied. */
+/* The window of the record's image, at 1/shrink of its size; raw pixels are borrowed, not
+ * copied. */
 static lt_status decode(const lt_transform *t, const lt_record *r, int channels, int shrink,
                         lt_window w, lt_image *out)
 {
@@ -107,7 +101,8 @@ static lt_status decode_turned(const lt_transform *t, lt_scratch *s, int channel
     return lt_exif_turn(turn, &s->turned, &s->image);
 }
 
-/* The largest factor by which a JPEG may be decoded smaller, so that the crop still has size x size pixels. */
+/* The largest factor by which a JPEG may be decoded smaller, so that the crop still has size x size
+ * pixels. */
 static int choose_shrink(const lt_transform *t, const lt_record *r, const lt_plan *p)
 {
     enum { MOST = 8 };
@@ -120,7 +115,8 @@ static int choose_shrink(const lt_transform *t, const lt_record *r, const lt_pla
     return shrink > 1 && lt_image_shrinks(r->bytes, r->size) ? shrink : 1;
 }
 
-/* Maps one axis of the crop to the smaller image: the pixels it touches, and its offset within the first. */
+/* Maps one axis of the crop to the smaller image: the pixels it touches, and its offset within the
+ * first. */
 static void shrink_axis(lt_axis *a, int32_t *at, int32_t *extent, int32_t shrink)
 {
     int32_t low = *at / shrink, high = (*at + *extent + shrink - 1) / shrink;
@@ -160,7 +156,7 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
                            uint8_t *out)
 {
     int64_t span = lt_trace_begin();
-    double start = lt_seconds();
+    double start = lt_clock_seconds();
     int32_t width = 0, height = 0;
     LT_TRY(size_of(t, &s->record, channels, &width, &height));
     int turn = orientation_of(t, &s->record);
@@ -179,7 +175,7 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
                         .height = s->y.high - s->y.low};
     LT_TRY(turn == LT_EXIF_UPRIGHT ? decode(t, &s->record, channels, shrink, window, &s->image)
                                    : decode_turned(t, s, channels, turn, window));
-    double decoded = lt_seconds();
+    double decoded = lt_clock_seconds();
     lt_trace_end(span, LT_PROFILE_LOADER, "decode", (int64_t)s->record.size);
     span = lt_trace_begin();
 
@@ -190,7 +186,7 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
     LT_TRY(lt_resize(lt_resize_best(), &s->image, &s->x, &s->y, &s->between, corner, stride));
     LT_TRY(recolour(t, channels, rng, s, out));
     s->decode_seconds += decoded - start;
-    s->resize_seconds += lt_seconds() - decoded;
+    s->resize_seconds += lt_clock_seconds() - decoded;
     lt_trace_end(span, LT_PROFILE_LOADER, "resize", (int64_t)stride * t->size);
     return LT_OK;
 }

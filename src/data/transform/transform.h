@@ -21,7 +21,4 @@ void lt_scratch_clear(lt_scratch *scratch);
 lt_status lt_transform_run(const lt_transform *transform, int channels, lt_rng *rng,
                            lt_scratch *scratch, uint8_t *out);
 
-/* Seconds of a clock that only goes forward. */
-double lt_seconds(void);
-
 #endif
