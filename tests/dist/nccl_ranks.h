@@ -16,7 +16,7 @@ static const double patience = 20;
 typedef struct player {
     played base;
     int rank, size, port;
-    lt_star *star; /* of rank 0, which listens */
+    lt_rendezvous *rendezvous; /* of rank 0, which listens */
     fake_gpu gpu;
     lt_status opened;
     char why[512];
@@ -24,14 +24,14 @@ typedef struct player {
 
 static inline lt_status open_rank(player *p, lt_comm **out)
 {
-    lt_star_config c = {.rank = p->rank,
-                        .size = p->size,
-                        .address = "127.0.0.1",
-                        .port = p->port,
-                        .patience = patience};
+    lt_rendezvous_config c = {.rank = p->rank,
+                              .size = p->size,
+                              .address = "127.0.0.1",
+                              .port = p->port,
+                              .timeout = patience};
     if (p->size > 1)
-        LT_TRY(lt_star_join(&p->star, &c));
-    const lt_nccl_start start = {p->rank, p->size, p->star};
+        LT_TRY(lt_rendezvous_join(&p->rendezvous, &c));
+    const lt_nccl_start start = {p->rank, p->size, p->rendezvous};
     LT_TRY(lt_comm_make(out, &lt_comm_nccl, p->base.c.device));
     lt_status st = lt_nccl_open_with(*out, &fake_nccl, &p->gpu, &start);
     if (st) {
@@ -58,11 +58,11 @@ static player players[MOST_RANKS];
 /* Each on a GPU of its own; a test may change that before play(). */
 static inline void prepare(int size, case_fn *fn)
 {
-    lt_star_config c = {.size = size, .address = "127.0.0.1", .patience = patience};
+    lt_rendezvous_config c = {.size = size, .address = "127.0.0.1", .timeout = patience};
     int port = 0;
     memset(players, 0, sizeof players);
     if (size > 1)
-        assert_ok(lt_star_listen(&players[0].star, &c, &port));
+        assert_ok(lt_rendezvous_listen(&players[0].rendezvous, &c, &port));
     for (int r = 0; r < size; r++) {
         player *p = &players[r];
         p->rank = r;

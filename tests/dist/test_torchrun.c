@@ -11,11 +11,11 @@
 
 static int free_port(void)
 {
-    const lt_star_config config = {.size = 2, .address = "127.0.0.1", .patience = 1};
-    lt_star *star = NULL;
+    const lt_rendezvous_config config = {.size = 2, .address = "127.0.0.1", .timeout = 1};
+    lt_rendezvous *rendezvous = NULL;
     int port = 0;
-    assert_ok(lt_star_listen(&star, &config, &port));
-    lt_star_close(&star);
+    assert_ok(lt_rendezvous_listen(&rendezvous, &config, &port));
+    lt_rendezvous_close(&rendezvous);
     return port;
 }
 
@@ -37,10 +37,10 @@ static int find_as(int rank, int port)
     lt_nccl_start s;
     int both[2], mine = rank;
     set_rank(rank, port);
-    if (lt_nccl_find_ranks(&s) || lt_star_collect(s.star, &mine, both, sizeof mine))
+    if (lt_nccl_find_ranks(&s) || lt_rendezvous_allgather(s.rendezvous, &mine, both, sizeof mine))
         return 1;
-    lt_star_leave(s.star);
-    lt_star_close(&s.star);
+    lt_rendezvous_leave(s.rendezvous);
+    lt_rendezvous_close(&s.rendezvous);
     return both[0] != 0 || both[1] != 1;
 }
 

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double patience = 300; /* seconds for all to come */
+static const double timeout = 300; /* seconds for all to come */
 
 enum { HOST = 256, MOST_PORT = 65535 };
 static const char loopback[] = "127.0.0.1";
@@ -40,14 +40,14 @@ static lt_status meet(lt_comm *mpi, lt_nccl_start *start)
 {
     int local, locals, port = 0;
     address a = {.port = -1};
-    lt_star_config c = {.rank = mpi->rank, .size = mpi->size, .patience = patience};
+    lt_rendezvous_config c = {.rank = mpi->rank, .size = mpi->size, .timeout = timeout};
     lt_status st = LT_OK;
     lt_comm_launched_local(&local, &locals);
     if (!c.rank) {
         c.address = locals == c.size ? loopback : NULL;
         c.token = a.token;
         st = lt_token_draw(a.token);
-        st = st ? st : lt_star_listen(&start->star, &c, &port);
+        st = st ? st : lt_rendezvous_listen(&start->rendezvous, &c, &port);
         a.port = st ? -1 : port;
         if (locals == c.size)
             snprintf(a.host, sizeof a.host, "%s", loopback);
@@ -63,7 +63,7 @@ static lt_status meet(lt_comm *mpi, lt_nccl_start *start)
     c.token = a.token;
     start->rank = c.rank;
     start->size = c.size;
-    return st || c.size == 1 ? st : lt_star_join(&start->star, &c);
+    return st || c.size == 1 ? st : lt_rendezvous_join(&start->rendezvous, &c);
 }
 
 static lt_status by_mpi(lt_nccl_start *start)
@@ -75,7 +75,7 @@ static lt_status by_mpi(lt_nccl_start *start)
     if (!st)
         st = meet(mpi, start);
     if (st)
-        lt_star_close(&start->star);
+        lt_rendezvous_close(&start->rendezvous);
     lt_comm_close(&mpi);
     lt_device_close(&host);
     return st;
@@ -135,7 +135,7 @@ static void take_name(job *j, int rank)
                *j->token ? "guesses the launcher's job id" : "speaks its protocol");
 }
 
-static lt_status find_token(job *j, const lt_star_config *c, bool is_local)
+static lt_status find_token(job *j, const lt_rendezvous_config *c, bool is_local)
 {
     const char *text = set_one("LATHER_JOB_TOKEN"), *file = set_one("LATHER_JOB_TOKEN_FILE");
     if (text && strlen(text) >= sizeof j->token)
@@ -153,7 +153,7 @@ static lt_status find_token(job *j, const lt_star_config *c, bool is_local)
 }
 
 /* Whether rank 0 is on this machine for every rank: the launcher says so, or the address does. */
-static bool all_are_local(const lt_star_config *c)
+static bool all_are_local(const lt_rendezvous_config *c)
 {
     int local, locals;
     lt_comm_launched_local(&local, &locals);
@@ -162,18 +162,18 @@ static bool all_are_local(const lt_star_config *c)
 }
 
 /* The token's file is written once the port is had: a second job with the same port fails before. */
-static lt_status listen_with_token(lt_nccl_start *start, const lt_star_config *c, job *j,
+static lt_status listen_with_token(lt_nccl_start *start, const lt_rendezvous_config *c, job *j,
                                    bool is_local)
 {
-    lt_star_config own = *c;
+    lt_rendezvous_config own = *c;
     int port;
     own.address = is_local ? c->address : NULL;
     if (*j->file)
         LT_TRY(lt_token_draw(j->token));
-    LT_TRY(lt_star_listen(&start->star, &own, &port));
+    LT_TRY(lt_rendezvous_listen(&start->rendezvous, &own, &port));
     lt_status st = *j->file ? lt_token_write(j->file, j->token) : LT_OK;
     if (st)
-        lt_star_close(&start->star);
+        lt_rendezvous_close(&start->rendezvous);
     return st;
 }
 
@@ -181,7 +181,7 @@ static lt_status by_environment(lt_nccl_start *start)
 {
     enum { MOST_RANKS = 1 << 20 };
     int port = 0;
-    lt_star_config c = {.patience = patience, .address = getenv("MASTER_ADDR")};
+    lt_rendezvous_config c = {.timeout = timeout, .address = getenv("MASTER_ADDR")};
     LT_TRY(number("WORLD_SIZE", 1, MOST_RANKS, &c.size));
     LT_TRY(number("RANK", 0, c.size - 1, &c.rank));
     start->rank = c.rank;
@@ -201,7 +201,7 @@ static lt_status by_environment(lt_nccl_start *start)
     c.token_file = *j.file ? j.file : NULL;
     if (!c.rank)
         LT_TRY(listen_with_token(start, &c, &j, is_local));
-    return lt_star_join(&start->star, &c);
+    return lt_rendezvous_join(&start->rendezvous, &c);
 }
 
 lt_status lt_nccl_find_ranks(lt_nccl_start *start)

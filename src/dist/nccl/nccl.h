@@ -67,7 +67,7 @@ extern const lt_comm_ops lt_comm_nccl;
 /* How this process was started, and the connections for it, NULL if it is alone. */
 typedef struct lt_nccl_start {
     int rank, size;
-    struct lt_star *star; /* owned from now on, also on failure */
+    struct lt_rendezvous *rendezvous; /* owned from now on, also on failure */
 } lt_nccl_start;
 
 /* comm is of lt_comm_nccl's bytes, its device set. Errors: LT_E_ARG, on every rank: two ranks have the

@@ -34,8 +34,8 @@ void lt_nccl_abort_all(lt_nccl_world *w, const char *why, bool tell)
         c->group = NULL;
     }
     drop_launch_event(w);
-    if (tell && w->star)
-        lt_star_tell(w->star, w->why);
+    if (tell && w->rendezvous)
+        lt_rendezvous_abort(w->rendezvous, w->why);
 }
 
 lt_status lt_nccl_aborted(const lt_nccl_world *w)
@@ -102,7 +102,7 @@ static void check_launch(lt_nccl_world *w)
 static void poll_failures(lt_nccl_world *w)
 {
     char why[LT_LINK_TEXT];
-    if (w->star && lt_star_heard(w->star, why, sizeof why)) {
+    if (w->rendezvous && lt_rendezvous_poll(w->rendezvous, why, sizeof why)) {
         lt_nccl_abort_all(w, why, false);
         return;
     }
@@ -147,7 +147,7 @@ void lt_nccl_add_comm(lt_nccl_world *w, lt_nccl_comm *c, lt_nccl_group *group)
 static void free_world(lt_nccl_world *w)
 {
     drop_launch_event(w);
-    lt_star_close(&w->star);
+    lt_rendezvous_close(&w->rendezvous);
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->mutex);
     lt_free(w);
@@ -161,8 +161,8 @@ void lt_nccl_stop_world(lt_nccl_world *w)
     pthread_cond_broadcast(&w->wake);
     pthread_mutex_unlock(&w->mutex);
     pthread_join(w->watcher, NULL);
-    if (w->star && !w->aborted)
-        lt_star_leave(w->star);
+    if (w->rendezvous && !w->aborted)
+        lt_rendezvous_leave(w->rendezvous);
     free_world(w);
 }
 
@@ -189,12 +189,12 @@ static lt_status exchange_gpus(const lt_nccl_world *w, int size)
     rank_gpu mine = {.host = ""};
     LT_TRY(w->api->gpu_name(w->device, mine.gpu));
     gethostname(mine.host, sizeof mine.host - 1);
-    if (!w->star)
+    if (!w->rendezvous)
         return LT_OK;
     rank_gpu *all = lt_alloc((size_t)size, sizeof *all);
     if (!all)
         return LT_E_NOMEM;
-    lt_status st = lt_star_collect(w->star, &mine, all, sizeof mine);
+    lt_status st = lt_rendezvous_allgather(w->rendezvous, &mine, all, sizeof mine);
     if (!st)
         st = check_gpus_differ(all, size);
     lt_free(all);
@@ -209,12 +209,13 @@ static lt_status init_rank(const lt_nccl_world *w, const lt_nccl_start *start,
     LT_TRY(exchange_gpus(w, start->size));
     if (!start->rank)
         LT_TRY(w->api->unique_id(id));
-    if (w->star)
-        LT_TRY(lt_star_share(w->star, id, sizeof id));
+    if (w->rendezvous)
+        LT_TRY(lt_rendezvous_broadcast(w->rendezvous, id, sizeof id));
     return w->api->init_rank(group, w->device, id, start->rank, start->size);
 }
 
-static lt_nccl_world *new_world(const lt_nccl_api *api, void *device, struct lt_star *star)
+static lt_nccl_world *new_world(const lt_nccl_api *api, void *device,
+                                struct lt_rendezvous *rendezvous)
 {
     pthread_condattr_t clock;
     lt_nccl_world *w = lt_alloc(1, sizeof *w);
@@ -222,7 +223,7 @@ static lt_nccl_world *new_world(const lt_nccl_api *api, void *device, struct lt_
         return NULL;
     w->api = api;
     w->device = device;
-    w->star = star;
+    w->rendezvous = rendezvous;
     pthread_mutex_init(&w->mutex, NULL);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -234,11 +235,11 @@ static lt_nccl_world *new_world(const lt_nccl_api *api, void *device, struct lt_
 lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
                             const lt_nccl_start *start)
 {
-    struct lt_star *star = start->star;
+    struct lt_rendezvous *rendezvous = start->rendezvous;
     lt_nccl_group *group = NULL;
-    lt_nccl_world *w = new_world(api, device, star);
+    lt_nccl_world *w = new_world(api, device, rendezvous);
     if (!w) {
-        lt_star_close(&star);
+        lt_rendezvous_close(&rendezvous);
         return LT_E_NOMEM;
     }
     lt_status st = init_rank(w, start, &group);
@@ -250,8 +251,8 @@ lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
     if (st) {
         char why[LT_LINK_TEXT];
         snprintf(why, sizeof why, "%s", lt_error_message());
-        if (star)
-            lt_star_tell(star, why);
+        if (rendezvous)
+            lt_rendezvous_abort(rendezvous, why);
         free_world(w);
         return lt_fail(st, "%s", why);
     }

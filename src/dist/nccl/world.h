@@ -12,8 +12,8 @@ typedef struct lt_nccl_comm lt_nccl_comm;
 typedef struct lt_nccl_world {
     const lt_nccl_api *api;
     void *device;
-    struct lt_star *star;  /* NULL: alone */
-    pthread_mutex_t mutex; /* held in every call of the table on a group */
+    struct lt_rendezvous *rendezvous; /* NULL: alone */
+    pthread_mutex_t mutex;            /* held in every call of the table on a group */
     pthread_cond_t wake;
     pthread_t watcher;
     bool stop, aborted;

@@ -1,6 +1,6 @@
-/* How rank 0 meets the others. Anybody can connect to it: connections are polled together, each has a
- * few seconds for its hello, and one that does not prove the job's token is refused. Nothing that comes
- * from a connection ends the rendezvous, or makes it longer than the patience. */
+/* How rank 0 accepts the others. Any process can connect to it: connections are polled together, each has a
+ * few seconds for its hello, and one that does not prove the job's token is refused. Nothing that comes from a
+ * connection ends the rendezvous, or extends its timeout. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -20,211 +20,209 @@ static const double hello_seconds = 5;
 /* A connection that has not joined yet. */
 typedef struct pending {
     int fd;
-    double end;
-    char asked[LT_TOKEN_NONCE]; /* the challenge that it was sent */
-    size_t got;                 /* bytes of: */
+    double deadline;
+    char challenge[LT_TOKEN_NONCE]; /* that it was sent */
+    size_t got;                     /* bytes of: */
     struct {
-        lt_wire_head head;
+        lt_socket_header header;
         lt_hello hello;
-    } said;
+    } received;
 } pending;
-_Static_assert(sizeof((pending *)0)->said == sizeof(lt_wire_head) + sizeof(lt_hello),
+_Static_assert(sizeof((pending *)0)->received == sizeof(lt_socket_header) + sizeof(lt_hello),
                "as it is sent");
 
-typedef struct rendezvous {
-    lt_star *star;
+typedef struct acceptor {
+    lt_rendezvous *r;
     pending *pending; /* the oldest first */
     struct pollfd *poll;
-    int count, room;
+    int count, capacity;
     int refused;
-    bool no_descriptor;        /* left for accept(): the next poll() is without the listener */
-    char wrong[LT_WIRE_WORDS]; /* what the last rank of this job had wrong */
-} rendezvous;
+    bool no_descriptor;         /* left for accept(): the next poll() is without the listener */
+    char wrong[LT_SOCKET_TEXT]; /* what the last rank of this job had wrong */
+} acceptor;
 
-static void close_pending(rendezvous *v, int i)
+static void close_pending(acceptor *a, int i)
 {
-    lt_star_hang_up(&v->pending[i].fd);
-    v->count--;
-    memmove(&v->pending[i], &v->pending[i + 1], (size_t)(v->count - i) * sizeof *v->pending);
+    lt_socket_close(&a->pending[i].fd);
+    a->count--;
+    memmove(&a->pending[i], &a->pending[i + 1], (size_t)(a->count - i) * sizeof *a->pending);
 }
 
 /* The first refusal is a warning, since it may be the user's own second job; the others are not. */
-static void refuse(rendezvous *v, int i, const char *why)
+static void refuse(acceptor *a, int i, const char *why)
 {
-    lt_log(v->refused++ ? LT_LOG_DEBUG : LT_LOG_WARN, "dist",
+    lt_log(a->refused++ ? LT_LOG_DEBUG : LT_LOG_WARN, "dist",
            "comm: rank 0 refused a connection: %s", why);
-    close_pending(v, i);
+    close_pending(a, i);
 }
 
-static void challenge(rendezvous *v, int fd)
+static void send_challenge(acceptor *a, int fd)
 {
-    const char *why;
-    pending g = {.fd = fd, .end = lt_clock_seconds() + hello_seconds};
-    if (v->count == v->room)
-        refuse(v, 0, "too many wait, and this one for longest");
-    if (lt_token_draw(g.asked)
-        || !lt_wire_put(fd, LT_WIRE_ASK, g.asked, sizeof g.asked, lt_clock_seconds(), &why))
-        lt_star_hang_up(&g.fd);
+    pending p = {.fd = fd, .deadline = lt_clock_seconds() + hello_seconds};
+    if (a->count == a->capacity)
+        refuse(a, 0, "too many wait, and this one for longest");
+    if (lt_token_draw(p.challenge)
+        || lt_socket_send(fd, LT_SOCKET_CHALLENGE, p.challenge, sizeof p.challenge,
+                          lt_clock_seconds()))
+        lt_socket_close(&p.fd);
     else
-        v->pending[v->count++] = g;
+        a->pending[a->count++] = p;
 }
 
-/* What is wrong with a rank of this job, in v->wrong, or false. */
-static bool is_wrong(rendezvous *v, const lt_hello *h, const lt_hello *mine)
+/* Whether a rank of this job may join; if not, a->wrong says why. */
+static bool may_join(acceptor *a, const lt_hello *h, const lt_hello *own)
 {
-    if (lt_hello_is_wrong(h, mine, v->wrong))
+    if (lt_hello_check(h, own))
+        snprintf(a->wrong, sizeof a->wrong, "%s", lt_error_message());
+    else if (a->r->socket[h->rank] >= 0)
+        snprintf(a->wrong, sizeof a->wrong, "comm: two processes say that they are rank %d",
+                 (int)h->rank);
+    else
         return true;
-    if (v->star->link[h->rank] < 0)
-        return false;
-    snprintf(v->wrong, sizeof v->wrong, "comm: two processes say that they are rank %d",
-             (int)h->rank);
-    return true;
+    return false;
 }
 
-/* A rank of this job is answered, and joins if nothing is wrong with it. */
-static void admit(rendezvous *v, int i)
+/* Answers a rank of this job; it has joined if nothing is wrong with it. */
+static void admit(acceptor *a, int i)
 {
-    lt_star *s = v->star;
-    pending *g = &v->pending[i];
-    const lt_hello *h = &g->said.hello;
-    const char *why;
-    lt_hello mine = {0};
-    const lt_status st = lt_hello_make(&mine, s, h->nonce);
-    const bool wrong = is_wrong(v, h, &mine);
-    const bool told =
-        !st && lt_wire_put(g->fd, LT_WIRE_HELLO, &mine, sizeof mine, lt_clock_seconds(), &why);
-    if (!wrong && told) {
-        lt_wire_set_options(g->fd);
-        s->link[h->rank] = g->fd;
-        g->fd = -1;
-        close_pending(v, i);
+    pending *p = &a->pending[i];
+    const lt_hello *h = &p->received.hello;
+    lt_hello own = {0};
+    const bool made = !lt_hello_make(&own, a->r, h->nonce), joins = may_join(a, h, &own);
+    const bool answered =
+        made && !lt_socket_send(p->fd, LT_SOCKET_HELLO, &own, sizeof own, lt_clock_seconds());
+    if (joins && answered) {
+        lt_socket_set_options(p->fd);
+        a->r->socket[h->rank] = p->fd;
+        p->fd = -1;
+        close_pending(a, i);
         return;
     }
-    if (told)
-        lt_wire_put(g->fd, LT_WIRE_END, v->wrong, sizeof v->wrong, lt_clock_seconds(), &why);
-    refuse(v, i, wrong ? v->wrong : "the answer could not be sent");
+    if (answered)
+        (void)lt_socket_send(p->fd, LT_SOCKET_ABORT, a->wrong, sizeof a->wrong, lt_clock_seconds());
+    refuse(a, i, joins ? "the answer could not be sent" : a->wrong);
 }
 
-static void check_proof(rendezvous *v, int i)
+static void check_proof(acceptor *a, int i)
 {
-    char words[LT_WIRE_WORDS] = "does not know this process: another job's, or without its token";
-    const char *why;
-    pending *g = &v->pending[i];
-    if (lt_hello_is_proven(&g->said.hello, v->star, g->asked)) {
-        admit(v, i);
+    char text[LT_SOCKET_TEXT] = "does not know this process: another job's, or without its token";
+    pending *p = &a->pending[i];
+    if (lt_hello_is_proven(&p->received.hello, a->r, p->challenge)) {
+        admit(a, i);
         return;
     }
-    lt_wire_put(g->fd, LT_WIRE_END, words, sizeof words, lt_clock_seconds(), &why);
-    refuse(v, i, "it does not know this job's token");
+    (void)lt_socket_send(p->fd, LT_SOCKET_ABORT, text, sizeof text, lt_clock_seconds());
+    refuse(a, i, "it does not know this job's token");
 }
 
-static bool is_hello(const pending *g)
+static bool is_hello(const pending *p)
 {
-    const lt_wire_head *h = &g->said.head;
-    return g->got < sizeof *h
-           || (h->magic == LT_WIRE_MAGIC && h->kind == LT_WIRE_HELLO
-               && h->bytes == sizeof g->said.hello);
+    const lt_socket_header *h = &p->received.header;
+    return p->got < sizeof *h
+           || (h->magic == LT_SOCKET_MAGIC && h->kind == LT_SOCKET_HELLO
+               && h->bytes == sizeof p->received.hello);
 }
 
-static void receive(rendezvous *v, int i)
+static void receive(acceptor *a, int i)
 {
-    pending *g = &v->pending[i];
-    const ssize_t n = recv(g->fd, (char *)&g->said + g->got, sizeof g->said - g->got, MSG_DONTWAIT);
+    pending *p = &a->pending[i];
+    const ssize_t n =
+        recv(p->fd, (char *)&p->received + p->got, sizeof p->received - p->got, MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
-    g->got += n > 0 ? (size_t)n : 0;
+    p->got += n > 0 ? (size_t)n : 0;
     if (n <= 0)
-        refuse(v, i, "it was closed");
-    else if (!is_hello(g))
-        refuse(v, i, "it sent no hello");
-    else if (g->got == sizeof g->said)
-        check_proof(v, i);
+        refuse(a, i, "it was closed");
+    else if (!is_hello(p))
+        refuse(a, i, "it sent no hello");
+    else if (p->got == sizeof p->received)
+        check_proof(a, i);
 }
 
 /* Without a descriptor for one more, the oldest pending connection is closed. */
-static void accept_one(rendezvous *v)
+static void accept_one(acceptor *a)
 {
-    const int fd = accept4(v->star->listener, NULL, NULL, SOCK_CLOEXEC);
+    const int fd = accept4(a->r->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0) {
-        challenge(v, fd);
+        send_challenge(a, fd);
         return;
     }
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
         return;
-    snprintf(v->wrong, sizeof v->wrong, "comm: rank 0 cannot accept: %s", strerror(errno));
-    if (v->count)
-        refuse(v, 0, v->wrong);
+    snprintf(a->wrong, sizeof a->wrong, "comm: rank 0 cannot accept: %s", strerror(errno));
+    if (a->count)
+        refuse(a, 0, a->wrong);
     else
-        v->no_descriptor = true;
+        a->no_descriptor = true;
 }
 
-static int poll_all(rendezvous *v, double end)
+static int poll_all(acceptor *a, double deadline)
 {
-    double until = end;
-    for (int i = 0; i < v->count; i++) {
-        v->poll[i] = (struct pollfd){.fd = v->pending[i].fd, .events = POLLIN};
-        until = v->pending[i].end < until ? v->pending[i].end : until;
+    double until = deadline;
+    for (int i = 0; i < a->count; i++) {
+        a->poll[i] = (struct pollfd){.fd = a->pending[i].fd, .events = POLLIN};
+        until = a->pending[i].deadline < until ? a->pending[i].deadline : until;
     }
-    v->poll[v->count] =
-        (struct pollfd){.fd = v->no_descriptor ? -1 : v->star->listener, .events = POLLIN};
+    a->poll[a->count] =
+        (struct pollfd){.fd = a->no_descriptor ? -1 : a->r->listener, .events = POLLIN};
     const double left = 1e3 * (until - lt_clock_seconds());
     const int ms = left > 0 ? (int)left + 1 : 0;
-    return poll(v->poll, (nfds_t)v->count + 1, v->no_descriptor && ms > RETRY_MS ? RETRY_MS : ms);
+    return poll(a->poll, (nfds_t)a->count + 1, a->no_descriptor && ms > RETRY_MS ? RETRY_MS : ms);
 }
 
-static void serve_once(rendezvous *v, double end)
+static void serve_once(acceptor *a, double deadline)
 {
-    const int count = v->count, ready = poll_all(v, end);
-    const bool has_new = ready > 0 && v->poll[count].revents;
-    v->no_descriptor = false;
+    const int count = a->count, ready = poll_all(a, deadline);
+    const bool has_new = ready > 0 && a->poll[count].revents;
+    a->no_descriptor = false;
     /* Backwards: what is removed moves only those behind it, which were served. */
     for (int i = count - 1; i >= 0; i--)
-        if (ready > 0 && v->poll[i].revents)
-            receive(v, i);
-        else if (v->pending[i].end <= lt_clock_seconds())
-            refuse(v, i, "it sent nothing in time");
+        if (ready > 0 && a->poll[i].revents)
+            receive(a, i);
+        else if (a->pending[i].deadline <= lt_clock_seconds())
+            refuse(a, i, "it sent nothing in time");
     if (has_new)
-        accept_one(v);
+        accept_one(a);
 }
 
-static int missing(const lt_star *s, char *text, size_t bytes)
+static int missing(const lt_rendezvous *r, char *text, size_t bytes)
 {
     int count = 0;
     size_t used = 0;
     text[0] = 0;
-    for (int r = 1; r < s->size; r++)
-        if (s->link[r] < 0) {
+    for (int i = 1; i < r->size; i++)
+        if (r->socket[i] < 0) {
             count++;
             if (used < bytes)
-                used += (size_t)snprintf(text + used, bytes - used, "%s%d", used ? ", " : "", r);
+                used += (size_t)snprintf(text + used, bytes - used, "%s%d", used ? ", " : "", i);
         }
     return count;
 }
 
-static lt_status serve(rendezvous *v)
+static lt_status serve(acceptor *a)
 {
-    lt_star *s = v->star;
-    const double end = lt_clock_seconds() + s->patience;
-    char who[LT_WIRE_WORDS / 2];
-    while (missing(s, who, sizeof who)) {
-        if (lt_clock_seconds() >= end)
+    lt_rendezvous *r = a->r;
+    const double deadline = lt_clock_seconds() + r->timeout;
+    char who[LT_SOCKET_TEXT / 2];
+    while (missing(r, who, sizeof who)) {
+        if (lt_clock_seconds() >= deadline)
             return lt_fail(LT_E_COMM, "comm: after %g s these ranks have not come: %s%s%s",
-                           s->patience, who, *v->wrong ? "; " : "", v->wrong);
-        serve_once(v, end);
+                           r->timeout, who, *a->wrong ? "; " : "", a->wrong);
+        serve_once(a, deadline);
     }
     return LT_OK;
 }
 
-lt_status lt_star_wait_for_all(lt_star *s)
+lt_status lt_rendezvous_accept(lt_rendezvous *r)
 {
-    const int room = s->size + SPARE;
-    rendezvous v = {.star = s, .room = room};
-    v.pending = lt_alloc((size_t)room, sizeof *v.pending);
-    v.poll = lt_alloc((size_t)room + 1, sizeof *v.poll);
-    lt_status st = v.pending && v.poll ? serve(&v) : LT_E_NOMEM;
-    while (v.count)
-        close_pending(&v, v.count - 1);
-    lt_free(v.pending);
-    lt_free(v.poll);
+    const int capacity = r->size + SPARE;
+    acceptor a = {.r = r, .capacity = capacity};
+    a.pending = lt_alloc((size_t)capacity, sizeof *a.pending);
+    a.poll = lt_alloc((size_t)capacity + 1, sizeof *a.poll);
+    lt_status st = a.pending && a.poll ? serve(&a) : LT_E_NOMEM;
+    while (a.count)
+        close_pending(&a, a.count - 1);
+    lt_free(a.pending);
+    lt_free(a.poll);
     return st;
 }

@@ -1,48 +1,109 @@
-/* What ranks say to each other first. */
+/* The handshake of two ranks, and how a rank connects to rank 0. Another process may listen at that
+ * address: a failure before the token is proven is not final, and the rank tries again until its timeout. */
 
+#include "base/clock.h"
 #include "dist/rendezvous/internal.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
-lt_status lt_hello_prove(const lt_hello *h, const char *token, const char *asked,
+lt_status lt_hello_prove(const lt_hello *hello, const char *token, const char *challenge,
                          char proof[LT_TOKEN_PROOF])
 {
-    char words[128];
-    snprintf(words, sizeof words, "rank %d of %d, version %s, asking %s", (int)h->rank,
-             (int)h->size, h->version, h->nonce);
-    return lt_token_prove(proof, token, asked, words);
+    char text[128];
+    snprintf(text, sizeof text, "rank %d of %d, version %s, asking %s", (int)hello->rank,
+             (int)hello->size, hello->version, hello->nonce);
+    return lt_token_prove(proof, token, challenge, text);
 }
 
-lt_status lt_hello_make(lt_hello *h, const lt_star *star, const char *asked)
+lt_status lt_hello_make(lt_hello *hello, const lt_rendezvous *r, const char *challenge)
 {
-    *h = (lt_hello){.rank = star->rank, .size = star->size};
-    snprintf(h->version, sizeof h->version, "%s", LT_VERSION);
-    LT_TRY(lt_token_draw(h->nonce));
-    return lt_hello_prove(h, star->token, asked, h->proof);
+    *hello = (lt_hello){.rank = r->rank, .size = r->size};
+    snprintf(hello->version, sizeof hello->version, "%s", LT_VERSION);
+    LT_TRY(lt_token_draw(hello->nonce));
+    return lt_hello_prove(hello, r->token, challenge, hello->proof);
 }
 
-bool lt_hello_is_proven(lt_hello *h, const lt_star *star, const char *asked)
+bool lt_hello_is_proven(lt_hello *hello, const lt_rendezvous *r, const char *challenge)
 {
     char proof[LT_TOKEN_PROOF];
-    h->version[sizeof h->version - 1] = 0;
-    h->nonce[sizeof h->nonce - 1] = 0;
-    h->proof[sizeof h->proof - 1] = 0;
-    return lt_token_is_nonce(h->nonce) && !lt_hello_prove(h, star->token, asked, proof)
-           && !strcmp(proof, h->proof);
+    hello->version[sizeof hello->version - 1] = 0;
+    hello->nonce[sizeof hello->nonce - 1] = 0;
+    hello->proof[sizeof hello->proof - 1] = 0;
+    return lt_token_is_nonce(hello->nonce) && !lt_hello_prove(hello, r->token, challenge, proof)
+           && !strcmp(proof, hello->proof);
 }
 
-bool lt_hello_is_wrong(const lt_hello *rank, const lt_hello *rank_0, char words[LT_WIRE_WORDS])
+lt_status lt_hello_check(const lt_hello *rank, const lt_hello *rank_0)
 {
     if (strcmp(rank->version, rank_0->version) != 0)
-        snprintf(words, LT_WIRE_WORDS, "comm: rank %d is of version %s, rank 0 of %s",
-                 (int)rank->rank, rank->version, rank_0->version);
-    else if (rank->size != rank_0->size)
-        snprintf(words, LT_WIRE_WORDS, "comm: rank %d is one of %d, rank 0 one of %d",
-                 (int)rank->rank, (int)rank->size, (int)rank_0->size);
-    else if (rank->rank < 1 || rank->rank >= rank_0->size)
-        snprintf(words, LT_WIRE_WORDS, "comm: rank %d of %d", (int)rank->rank, (int)rank_0->size);
-    else
-        return false;
-    return true;
+        return lt_fail(LT_E_COMM, "comm: rank %d is of version %s, rank 0 of %s", (int)rank->rank,
+                       rank->version, rank_0->version);
+    if (rank->size != rank_0->size)
+        return lt_fail(LT_E_COMM, "comm: rank %d is one of %d, rank 0 one of %d", (int)rank->rank,
+                       (int)rank->size, (int)rank_0->size);
+    if (rank->rank < 1 || rank->rank >= rank_0->size)
+        return lt_fail(LT_E_COMM, "comm: rank %d of %d", (int)rank->rank, (int)rank_0->size);
+    return LT_OK;
+}
+
+enum { RETRY_MS = 50, MOST_RETRY_MS = 1000 };
+
+/* The two challenges and answers. *final: rank 0 of this job answered, so trying again is no use. */
+static lt_status shake_hands(lt_rendezvous *r, double deadline, bool *final)
+{
+    char challenge[LT_TOKEN_NONCE];
+    lt_hello own, rank_0;
+    const int fd = r->socket[0];
+    LT_TRY(lt_socket_recv(fd, LT_SOCKET_CHALLENGE, challenge, sizeof challenge, deadline));
+    /* Rank 0 has written its file before it sends a challenge: what is there now is not an older run's. */
+    if (r->token_file)
+        LT_TRY(lt_token_read(r->token, r->token_file));
+    if (!lt_token_is_nonce(challenge))
+        return lt_fail(LT_E_COMM, "sends a challenge that is none");
+    LT_TRY(lt_hello_make(&own, r, challenge));
+    LT_TRY(lt_socket_send(fd, LT_SOCKET_HELLO, &own, sizeof own, deadline));
+    LT_TRY(lt_socket_recv(fd, LT_SOCKET_HELLO, &rank_0, sizeof rank_0, deadline));
+    if (!lt_hello_is_proven(&rank_0, r, own.nonce) || rank_0.rank)
+        return lt_fail(LT_E_COMM, "does not know this job's token");
+    *final = true;
+    return lt_hello_check(&own, &rank_0);
+}
+
+static lt_status try_once(lt_rendezvous *r, const struct addrinfo *all, double deadline,
+                          bool *final)
+{
+    r->socket[0] = lt_socket_connect(all);
+    if (r->socket[0] < 0)
+        return lt_fail(LT_E_COMM, "%s", strerror(errno));
+    lt_socket_set_options(r->socket[0]);
+    return shake_hands(r, deadline, final);
+}
+
+lt_status lt_rendezvous_connect(lt_rendezvous *r, const lt_rendezvous_config *config)
+{
+    const double deadline = lt_clock_seconds() + r->timeout;
+    struct addrinfo *all;
+    char why[LT_SOCKET_TEXT] = "";
+    bool final = false;
+    lt_status st;
+    LT_TRY(lt_socket_resolve(config, false, &all)); /* rank 0 may start later than this one */
+    for (int wait = RETRY_MS; (st = try_once(r, all, deadline, &final)) && !final; wait *= 2) {
+        const double left = 1e3 * (deadline - lt_clock_seconds());
+        if (left > 0 || !*why) /* else the time for it was too short */
+            snprintf(why, sizeof why, "%s", lt_error_message());
+        lt_socket_close(&r->socket[0]);
+        if (left <= 0)
+            break;
+        wait = wait < MOST_RETRY_MS ? wait : MOST_RETRY_MS;
+        poll(NULL, 0, left < wait ? (int)left + 1 : wait);
+    }
+    freeaddrinfo(all);
+    if (!st || final)
+        return st;
+    return lt_fail(LT_E_COMM,
+                   "comm: rank %d of %d does not reach rank 0 at %s, port %d, within %g s: %s",
+                   r->rank, r->size, config->address, config->port, r->timeout, why);
 }

@@ -1,4 +1,4 @@
-/* TCP connections from rank 0 to every other rank. */
+/* Opening and closing a rendezvous, and what ranks send each other through it. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -11,197 +11,184 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static lt_star *new_star(const lt_star_config *config)
+static lt_rendezvous *new_rendezvous(const lt_rendezvous_config *config)
 {
-    lt_star *s = lt_alloc(1, sizeof *s + (size_t)config->size * sizeof *s->link);
-    if (!s)
+    lt_rendezvous *r = lt_alloc(1, sizeof *r + (size_t)config->size * sizeof *r->socket);
+    if (!r)
         return NULL;
-    s->rank = config->rank;
-    s->size = config->size;
-    s->patience = config->patience;
-    s->listener = -1;
-    snprintf(s->token, sizeof s->token, "%s", config->token ? config->token : "");
-    for (int r = 0; r < s->size; r++)
-        s->link[r] = -1;
-    return s;
+    r->rank = config->rank;
+    r->size = config->size;
+    r->timeout = config->timeout;
+    r->listener = -1;
+    snprintf(r->token, sizeof r->token, "%s", config->token ? config->token : "");
+    for (int i = 0; i < r->size; i++)
+        r->socket[i] = -1;
+    return r;
 }
 
-/* What others still send is read before the end, or the system would throw away the words too that
- * they have not read yet. */
-static void drain(int link, double end)
+/* A socket that is closed with unread data resets the connection, and then the other side may lose the
+ * abort that was sent to it. */
+static void drain(int fd, double deadline)
 {
-    char bytes[LT_WIRE_WORDS];
-    while (lt_wire_ready(link, POLLIN, end))
-        if (recv(link, bytes, sizeof bytes, 0) <= 0)
+    char bytes[LT_SOCKET_TEXT];
+    while (lt_socket_poll(fd, POLLIN, deadline))
+        if (recv(fd, bytes, sizeof bytes, 0) <= 0)
             return;
 }
 
-void lt_star_hang_up(int *link)
+/* Before the port is closed: the next job on it writes a file of the same name. */
+static void remove_token(lt_rendezvous *r)
 {
-    if (*link >= 0)
-        close(*link);
-    *link = -1;
+    if (r->token_file && !r->rank)
+        unlink(r->token_file);
+    r->token_file = NULL;
 }
 
-/* Before the port is free: whoever has that next writes a file of the same name. */
-static void remove_token(lt_star *s)
+void lt_rendezvous_close(lt_rendezvous **out)
 {
-    if (s->token_file && !s->rank)
-        unlink(s->token_file);
-    s->token_file = NULL;
-}
-
-void lt_star_close(lt_star **star)
-{
-    lt_star *s = *star;
-    if (!s)
+    lt_rendezvous *r = *out;
+    if (!r)
         return;
-    remove_token(s);
-    lt_star_hang_up(&s->listener);
+    remove_token(r);
+    lt_socket_close(&r->listener);
     const double end = lt_clock_seconds() + 1;
-    for (int r = 0; r < s->size; r++) {
-        if (s->told && s->link[r] >= 0)
-            drain(s->link[r], end);
-        lt_star_hang_up(&s->link[r]);
+    for (int i = 0; i < r->size; i++) {
+        if (r->aborted && r->socket[i] >= 0)
+            drain(r->socket[i], end);
+        lt_socket_close(&r->socket[i]);
     }
-    lt_free(s);
-    *star = NULL;
+    lt_free(r);
+    *out = NULL;
 }
 
-lt_status lt_star_listen(lt_star **star, const lt_star_config *config, int *port)
+lt_status lt_rendezvous_listen(lt_rendezvous **out, const lt_rendezvous_config *config, int *port)
 {
     struct addrinfo *all;
-    lt_star *s = new_star(config);
-    if (!s)
+    lt_rendezvous *r = new_rendezvous(config);
+    if (!r)
         return LT_E_NOMEM;
-    lt_status st = lt_wire_find(config, true, &all);
+    lt_status st = lt_socket_resolve(config, true, &all);
     if (st) {
-        lt_star_close(&s);
+        lt_rendezvous_close(&r);
         return st;
     }
-    for (const struct addrinfo *a = all; a && s->listener < 0; a = a->ai_next)
-        s->listener = lt_wire_listen(a);
+    for (const struct addrinfo *a = all; a && r->listener < 0; a = a->ai_next)
+        r->listener = lt_socket_listen(a);
     const int why = errno;
     freeaddrinfo(all);
-    if (s->listener < 0) {
-        lt_star_close(&s);
+    if (r->listener < 0) {
+        lt_rendezvous_close(&r);
         return lt_fail(LT_E_COMM, "comm: rank 0 cannot listen on %s, port %d: %s",
                        config->address ? config->address : "*", config->port, strerror(why));
     }
-    *port = lt_wire_port(s->listener);
-    *star = s;
+    *port = lt_socket_port(r->listener);
+    *out = r;
     return LT_OK;
 }
 
-lt_status lt_star_join(lt_star **star, const lt_star_config *config)
+lt_status lt_rendezvous_join(lt_rendezvous **out, const lt_rendezvous_config *config)
 {
-    if (!*star)
-        *star = new_star(config);
-    if (!*star)
+    if (!*out)
+        *out = new_rendezvous(config);
+    if (!*out)
         return LT_E_NOMEM;
-    (*star)->token_file = config->token_file; /* not before: without the port it is another job's */
-    lt_status st = config->rank ? lt_star_reach(*star, config) : lt_star_wait_for_all(*star);
-    remove_token(*star);
-    lt_star_hang_up(&(*star)->listener);
-    char words[LT_WIRE_WORDS];
+    (*out)->token_file = config->token_file; /* not before it listens: another job's till then */
+    lt_status st = config->rank ? lt_rendezvous_connect(*out, config) : lt_rendezvous_accept(*out);
+    remove_token(*out);
+    lt_socket_close(&(*out)->listener);
+    char text[LT_SOCKET_TEXT];
     if (!st || config->rank) {
         if (st)
-            lt_star_close(star);
+            lt_rendezvous_close(out);
         return st;
     }
-    snprintf(words, sizeof words, "%s", lt_error_message());
-    lt_star_tell(*star, words);
-    lt_star_close(star);
-    return lt_fail(st, "%s", words);
+    snprintf(text, sizeof text, "%s", lt_error_message());
+    lt_rendezvous_abort(*out, text);
+    lt_rendezvous_close(out);
+    return lt_fail(st, "%s", text);
 }
 
-static lt_status lost(const lt_star *s, int rank, const char *why)
+static lt_status failed(const lt_rendezvous *r, int rank)
 {
-    return lt_fail(LT_E_COMM, "comm: rank %d of %d: rank %d: %s", s->rank, s->size, rank, why);
+    return lt_fail(LT_E_COMM, "comm: rank %d of %d: rank %d: %s", r->rank, r->size, rank,
+                   lt_error_message());
 }
 
-lt_status lt_star_share(lt_star *star, void *bytes, size_t count)
+lt_status lt_rendezvous_broadcast(lt_rendezvous *r, void *bytes, size_t count)
 {
-    const double end = lt_clock_seconds() + star->patience;
-    const char *why = "";
-    if (star->rank)
-        return lt_wire_get(star->link[0], LT_WIRE_DATA, bytes, count, end, &why)
-                   ? LT_OK
-                   : lost(star, 0, why);
-    for (int r = 1; r < star->size; r++)
-        if (!lt_wire_put(star->link[r], LT_WIRE_DATA, bytes, count, end, &why))
-            return lost(star, r, why);
+    const double deadline = lt_clock_seconds() + r->timeout;
+    if (r->rank && lt_socket_recv(r->socket[0], LT_SOCKET_DATA, bytes, count, deadline))
+        return failed(r, 0);
+    for (int i = 1; i < r->size && !r->rank; i++)
+        if (lt_socket_send(r->socket[i], LT_SOCKET_DATA, bytes, count, deadline))
+            return failed(r, i);
     return LT_OK;
 }
 
-lt_status lt_star_collect(lt_star *star, const void *mine, void *all, size_t each)
+lt_status lt_rendezvous_allgather(lt_rendezvous *r, const void *own, void *all, size_t each)
 {
-    const double end = lt_clock_seconds() + star->patience;
-    const char *why = "";
+    const double deadline = lt_clock_seconds() + r->timeout;
     char *to = all;
-    memcpy(to + (size_t)star->rank * each, mine, each);
-    if (star->rank && !lt_wire_put(star->link[0], LT_WIRE_DATA, mine, each, end, &why))
-        return lost(star, 0, why);
-    for (int r = 1; r < star->size && !star->rank; r++)
-        if (!lt_wire_get(star->link[r], LT_WIRE_DATA, to + (size_t)r * each, each, end, &why))
-            return lost(star, r, why);
-    return lt_star_share(star, all, each * (size_t)star->size);
+    memcpy(to + (size_t)r->rank * each, own, each);
+    if (r->rank && lt_socket_send(r->socket[0], LT_SOCKET_DATA, own, each, deadline))
+        return failed(r, 0);
+    for (int i = 1; i < r->size && !r->rank; i++)
+        if (lt_socket_recv(r->socket[i], LT_SOCKET_DATA, to + (size_t)i * each, each, deadline))
+            return failed(r, i);
+    return lt_rendezvous_broadcast(r, all, each * (size_t)r->size);
 }
 
-static void send_to_all(lt_star *star, lt_wire_kind what, const char *words, size_t bytes)
+/* A rank that cannot be reached finds out by itself. */
+static void send_to_all(lt_rendezvous *r, lt_socket_kind kind, const char *text, size_t bytes)
 {
-    const char *why = "";
-    for (int r = 0; r < star->size; r++)
-        if (star->link[r] >= 0)
-            lt_wire_put(star->link[r], what, words, bytes, lt_clock_seconds() + 1, &why);
+    for (int i = 0; i < r->size; i++)
+        if (r->socket[i] >= 0)
+            (void)lt_socket_send(r->socket[i], kind, text, bytes, lt_clock_seconds() + 1);
 }
 
-void lt_star_tell(lt_star *star, const char *why)
+void lt_rendezvous_abort(lt_rendezvous *r, const char *why)
 {
-    char words[LT_WIRE_WORDS] = "";
-    snprintf(words, sizeof words, "%s", why);
-    send_to_all(star, LT_WIRE_END, words, sizeof words);
-    star->told = true;
-    for (int r = 0; r < star->size; r++)
-        if (star->link[r] >= 0)
-            shutdown(star->link[r], SHUT_WR);
+    char text[LT_SOCKET_TEXT] = "";
+    snprintf(text, sizeof text, "%s", why);
+    send_to_all(r, LT_SOCKET_ABORT, text, sizeof text);
+    r->aborted = true;
+    for (int i = 0; i < r->size; i++)
+        if (r->socket[i] >= 0)
+            shutdown(r->socket[i], SHUT_WR);
 }
 
-void lt_star_leave(lt_star *star)
+void lt_rendezvous_leave(lt_rendezvous *r)
 {
-    send_to_all(star, LT_WIRE_LEAVE, NULL, 0);
+    send_to_all(r, LT_SOCKET_LEAVE, NULL, 0);
 }
 
-/* Reads what came from a rank; true: the end. */
-static bool listen_to(lt_star *star, int rank, char *words)
+/* Reads what a rank has sent, and closes its socket; whether it ends the group. */
+static bool read_end(lt_rendezvous *r, int rank, char *text)
 {
-    lt_wire_head h;
-    const char *why = "";
-    const double end = lt_clock_seconds() + 1;
-    const bool came = lt_wire_transfer(star->link[rank], &h, sizeof h, false, end, &why);
-    const bool told = came && h.magic == LT_WIRE_MAGIC && h.kind == LT_WIRE_END
-                      && h.bytes == LT_WIRE_WORDS
-                      && lt_wire_transfer(star->link[rank], words, LT_WIRE_WORDS, false, end, &why);
-    const bool left = came && h.magic == LT_WIRE_MAGIC && h.kind == LT_WIRE_LEAVE;
-    lt_star_hang_up(&star->link[rank]);
-    if (!told && !left)
-        snprintf(words, LT_WIRE_WORDS, "comm: rank %d %s", rank,
-                 came ? "says something else" : why);
-    words[LT_WIRE_WORDS - 1] = 0;
-    return !left;
+    lt_socket_header h = {.kind = LT_SOCKET_DATA};
+    const double deadline = lt_clock_seconds() + 1;
+    lt_status st = lt_socket_recv_header(r->socket[rank], &h, deadline);
+    if (!st && h.kind == LT_SOCKET_ABORT)
+        st = lt_socket_recv_abort(r->socket[rank], text, deadline);
+    else if (!st && h.kind != LT_SOCKET_LEAVE)
+        st = lt_fail(LT_E_COMM, "sends a message %u", (unsigned)h.kind);
+    lt_socket_close(&r->socket[rank]);
+    if (st)
+        snprintf(text, LT_SOCKET_TEXT, "comm: rank %d: %s", rank, lt_error_message());
+    return st || h.kind != LT_SOCKET_LEAVE;
 }
 
-bool lt_star_heard(lt_star *star, char *why, size_t bytes)
+bool lt_rendezvous_poll(lt_rendezvous *r, char *why, size_t bytes)
 {
-    char words[LT_WIRE_WORDS] = "";
-    for (int r = 0; r < star->size; r++) {
-        if (star->link[r] < 0 || !lt_wire_ready(star->link[r], POLLIN, 0))
+    char text[LT_SOCKET_TEXT] = "";
+    for (int i = 0; i < r->size; i++) {
+        if (r->socket[i] < 0 || !lt_socket_poll(r->socket[i], POLLIN, 0))
             continue;
-        if (!listen_to(star, r, words))
+        if (!read_end(r, i, text))
             continue;
-        if (!star->rank)
-            lt_star_tell(star, words);
-        snprintf(why, bytes, "%s", words);
+        if (!r->rank)
+            lt_rendezvous_abort(r, text);
+        snprintf(why, bytes, "%s", text);
         return true;
     }
     return false;

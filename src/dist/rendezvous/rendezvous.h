@@ -1,43 +1,45 @@
-/* TCP connections from rank 0 to every other rank: how ranks find each other before their
- * communicator works, and how they tell each other that it does not work any more. */
-#ifndef LT_DIST_STAR_H
-#define LT_DIST_STAR_H
+/* TCP rendezvous: connections from rank 0 to every other rank, over which ranks find each other before
+ * their communicator works, and tell each other when it has failed. */
+#ifndef LT_DIST_RENDEZVOUS_H
+#define LT_DIST_RENDEZVOUS_H
 
 #include "lather/ext/fail.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef struct lt_star lt_star;
+typedef struct lt_rendezvous lt_rendezvous;
 
-typedef struct lt_star_config {
+typedef struct lt_rendezvous_config {
     int rank, size;
     const char *address; /* of rank 0: a name or a number; on rank 0 NULL: any of its own */
     int port;
-    double patience;   /* seconds until all must be there */
-    const char *token; /* what only ranks of this job know; NULL: anybody may join */
-    const char
-        *token_file; /* or where it is when rank 0 asks for it; rank 0 removes it in the end */
-} lt_star_config;
+    double timeout;    /* seconds until all ranks must have joined */
+    const char *token; /* a secret of this job's ranks; NULL: any process may join */
+    /* Or the file that has it when rank 0 sends its challenge; rank 0 removes it in the end. */
+    const char *token_file;
+} lt_rendezvous_config;
 
-/* Rank 0 listens; *port 0: the system chooses one. Then lt_star_join() on all ranks, where *star is
- * this on rank 0 and NULL elsewhere. */
-LT_MUST_CHECK lt_status lt_star_listen(lt_star **star, const lt_star_config *config, int *port);
-/* Until all are there; connections that do not prove the token are refused. On failure *star is
- * closed. Errors: LT_E_COMM. */
-LT_MUST_CHECK lt_status lt_star_join(lt_star **star, const lt_star_config *config);
-/* No words: others are not told that this rank leaves, they find out. */
-void lt_star_close(lt_star **star);
+/* Rank 0 listens; *port 0: the system chooses one. Then lt_rendezvous_join() on all ranks, where *out is
+ * this on rank 0 and NULL on the others. */
+LT_MUST_CHECK lt_status lt_rendezvous_listen(lt_rendezvous **out,
+                                             const lt_rendezvous_config *config, int *port);
+/* Returns when all ranks have joined; connections that do not prove the token are refused. On failure
+ * *out is closed. Errors: LT_E_COMM. */
+LT_MUST_CHECK lt_status lt_rendezvous_join(lt_rendezvous **out, const lt_rendezvous_config *config);
+/* Closes without notifying the other ranks, which see the end of the stream. */
+void lt_rendezvous_close(lt_rendezvous **r);
 
-/* Collective, before anything is told: bytes of rank 0 to all; bytes of each to all, by rank. */
-LT_MUST_CHECK lt_status lt_star_share(lt_star *star, void *bytes, size_t count);
-LT_MUST_CHECK lt_status lt_star_collect(lt_star *star, const void *mine, void *all, size_t each);
+/* Collective, before any abort: bytes of rank 0 to all; bytes of each to all, by rank. */
+LT_MUST_CHECK lt_status lt_rendezvous_broadcast(lt_rendezvous *r, void *bytes, size_t count);
+LT_MUST_CHECK lt_status lt_rendezvous_allgather(lt_rendezvous *r, const void *own, void *all,
+                                                size_t each);
 
-/* Tells all others why this is the end. Nothing else is told after it. */
-void lt_star_tell(lt_star *star, const char *why);
-/* Tells them that this rank is done, in order. */
-void lt_star_leave(lt_star *star);
-/* Whether somebody told the end, or went away without a word; never waits. Rank 0 passes it on. */
-bool lt_star_heard(lt_star *star, char *why, size_t bytes);
+/* Sends all other ranks the reason of an abort. Nothing else is sent after it. */
+void lt_rendezvous_abort(lt_rendezvous *r, const char *why);
+/* Sends them that this rank closes in order. */
+void lt_rendezvous_leave(lt_rendezvous *r);
+/* Whether a rank has aborted, or closed without leaving; never blocks. Rank 0 forwards it. */
+bool lt_rendezvous_poll(lt_rendezvous *r, char *why, size_t bytes);
 
 #endif

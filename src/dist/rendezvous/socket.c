@@ -1,4 +1,4 @@
-/* Sockets and messages of the star. */
+/* Sockets and messages of the rendezvous. */
 
 #include "dist/rendezvous/socket.h"
 
@@ -13,11 +13,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Waits until the socket can be read (or written); false: not before end. */
-bool lt_wire_ready(int fd, short events, double end)
+bool lt_socket_poll(int fd, short events, double deadline)
 {
     for (;;) {
-        const double left = end - lt_clock_seconds();
+        const double left = deadline - lt_clock_seconds();
         struct pollfd p = {.fd = fd, .events = events};
         const int got = poll(&p, 1, left > 0 ? (int)(1e3 * left) + 1 : 0);
         if (got > 0)
@@ -27,72 +26,79 @@ bool lt_wire_ready(int fd, short events, double end)
     }
 }
 
-/* All bytes, or false: then why has words that follow the name of the other side. */
-bool lt_wire_transfer(int fd, void *bytes, size_t count, bool out, double end, const char **why)
+/* All bytes of in, or to out; the other one is NULL. */
+static lt_status transfer(int fd, const char *in, char *out, size_t count, double deadline)
 {
-    char *at = bytes;
-    while (count > 0) {
-        if (!lt_wire_ready(fd, out ? POLLOUT : POLLIN, end)) {
-            *why = "says nothing";
-            return false;
-        }
-        const ssize_t n = out ? send(fd, at, count, MSG_NOSIGNAL) : recv(fd, at, count, 0);
+    for (size_t at = 0; at < count;) {
+        if (!lt_socket_poll(fd, in ? POLLOUT : POLLIN, deadline))
+            return lt_fail(LT_E_COMM, "does not answer");
+        const ssize_t n =
+            in ? send(fd, in + at, count - at, MSG_NOSIGNAL) : recv(fd, out + at, count - at, 0);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
-        if (n <= 0) {
-            *why = n ? strerror(errno) : "went away";
-            return false;
-        }
-        at += n;
-        count -= (size_t)n;
+        if (n <= 0)
+            return lt_fail(LT_E_COMM, "%s", n ? strerror(errno) : "closed the connection");
+        at += (size_t)n;
     }
-    return true;
+    return LT_OK;
 }
 
-bool lt_wire_put(int fd, lt_wire_kind what, const void *bytes, size_t count, double end,
-                 const char **why)
+lt_status lt_socket_send(int fd, lt_socket_kind kind, const void *bytes, size_t count,
+                         double deadline)
 {
-    lt_wire_head h = {LT_WIRE_MAGIC, (uint32_t)what, (uint32_t)count};
-    /* send() does not write to it */
-    union {
-        const void *in;
-        void *out;
-    } data = {bytes};
-    return lt_wire_transfer(fd, &h, sizeof h, true, end, why)
-           && (!count || lt_wire_transfer(fd, data.out, count, true, end, why));
+    const lt_socket_header h = {LT_SOCKET_MAGIC, (uint32_t)kind, (uint32_t)count};
+    LT_TRY(transfer(fd, (const char *)&h, NULL, sizeof h, deadline));
+    return count ? transfer(fd, bytes, NULL, count, deadline) : LT_OK;
 }
 
-bool lt_wire_get(int fd, lt_wire_kind what, void *bytes, size_t count, double end, const char **why)
+lt_status lt_socket_recv_header(int fd, lt_socket_header *header, double deadline)
 {
-    static __thread char told[LT_WIRE_WORDS];
-    lt_wire_head h;
-    if (!lt_wire_transfer(fd, &h, sizeof h, false, end, why))
-        return false;
-    if (h.magic == LT_WIRE_MAGIC && h.kind == LT_WIRE_END && h.bytes == sizeof told
-        && lt_wire_transfer(fd, told, sizeof told, false, end, why)) {
-        told[sizeof told - 1] = 0;
-        *why = told;
-        return false;
-    }
-    if (h.magic != LT_WIRE_MAGIC || h.kind != (uint32_t)what || h.bytes != count) {
-        *why = "says something else";
-        return false;
-    }
-    return lt_wire_transfer(fd, bytes, count, false, end, why);
+    LT_TRY(transfer(fd, NULL, (char *)header, sizeof *header, deadline));
+    return header->magic == LT_SOCKET_MAGIC
+               ? LT_OK
+               : lt_fail(LT_E_COMM, "does not speak the rendezvous protocol");
 }
 
-void lt_wire_set_options(int fd)
+lt_status lt_socket_recv_abort(int fd, char *text, double deadline)
+{
+    lt_status st = transfer(fd, NULL, text, LT_SOCKET_TEXT, deadline);
+    text[LT_SOCKET_TEXT - 1] = 0;
+    return st;
+}
+
+lt_status lt_socket_recv(int fd, lt_socket_kind kind, void *bytes, size_t count, double deadline)
+{
+    char text[LT_SOCKET_TEXT];
+    lt_socket_header h;
+    LT_TRY(lt_socket_recv_header(fd, &h, deadline));
+    if (h.kind == LT_SOCKET_ABORT && h.bytes == sizeof text
+        && !lt_socket_recv_abort(fd, text, deadline))
+        return lt_fail(LT_E_COMM, "%s", text);
+    if (h.kind != (uint32_t)kind || h.bytes != count)
+        return lt_fail(LT_E_COMM, "sends message %u of %u bytes, want %u of %zu", (unsigned)h.kind,
+                       (unsigned)h.bytes, (unsigned)kind, count);
+    return transfer(fd, NULL, bytes, count, deadline);
+}
+
+void lt_socket_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void lt_socket_set_options(int fd)
 {
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-lt_status lt_wire_find(const lt_star_config *config, bool passive, struct addrinfo **out)
+lt_status lt_socket_resolve(const lt_rendezvous_config *config, bool passive, struct addrinfo **out)
 {
     char port[16];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = passive ? AI_PASSIVE : 0};
-    /* Any address of an own: IPv4's, which every machine has. */
+    /* Any own address is IPv4's, which every machine has. */
     hints.ai_family = config->address ? AF_UNSPEC : AF_INET;
     snprintf(port, sizeof port, "%d", config->port);
     const int code = getaddrinfo(config->address, port, &hints, out);
@@ -102,7 +108,7 @@ lt_status lt_wire_find(const lt_star_config *config, bool passive, struct addrin
     return LT_OK;
 }
 
-int lt_wire_listen(const struct addrinfo *a)
+int lt_socket_listen(const struct addrinfo *a)
 {
     /* A connection may be reset between poll() and accept(), which then must not wait. */
     const int on = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -117,7 +123,7 @@ int lt_wire_listen(const struct addrinfo *a)
     return -1;
 }
 
-int lt_wire_port(int fd)
+int lt_socket_port(int fd)
 {
     union {
         struct sockaddr any;
@@ -130,7 +136,7 @@ int lt_wire_port(int fd)
     return ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
 }
 
-int lt_wire_connect(const struct addrinfo *all)
+int lt_socket_connect(const struct addrinfo *all)
 {
     for (const struct addrinfo *a = all; a; a = a->ai_next) {
         const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -1,42 +1,47 @@
-/* Sockets and messages of the star: a message is a head and its bytes, in the machine's order, as all
- * data of a communicator are. */
-#ifndef LT_DIST_WIRE_H
-#define LT_DIST_WIRE_H
+/* Sockets and messages of the rendezvous: a message is a header and its bytes, in the machine's order, as
+ * all data of a communicator are. Errors are LT_E_COMM with a message that follows the name of the other
+ * side: "closed the connection". */
+#ifndef LT_DIST_SOCKET_H
+#define LT_DIST_SOCKET_H
 
 #include "dist/rendezvous/rendezvous.h"
 
 #include <netdb.h>
 #include <stdint.h>
 
-enum { LT_WIRE_WORDS = 384, LT_WIRE_MAGIC = 0x4c545354 };
+enum { LT_SOCKET_TEXT = 384, LT_SOCKET_MAGIC = 0x4c545354 };
 
-typedef enum lt_wire_kind {
-    LT_WIRE_ASK,
-    LT_WIRE_HELLO,
-    LT_WIRE_DATA,
-    LT_WIRE_END,
-    LT_WIRE_LEAVE
-} lt_wire_kind;
+typedef enum lt_socket_kind {
+    LT_SOCKET_CHALLENGE,
+    LT_SOCKET_HELLO,
+    LT_SOCKET_DATA,
+    LT_SOCKET_ABORT,
+    LT_SOCKET_LEAVE
+} lt_socket_kind;
 
-typedef struct lt_wire_head {
+typedef struct lt_socket_header {
     uint32_t magic, kind, bytes;
-} lt_wire_head;
+} lt_socket_header;
 
-/* Waits until the socket can be read (or written: events of poll()); false: not before end. */
-bool lt_wire_ready(int fd, short events, double end);
-/* All bytes, or false: then *why has words that follow the name of the other side. */
-bool lt_wire_transfer(int fd, void *bytes, size_t count, bool out, double end, const char **why);
-bool lt_wire_put(int fd, lt_wire_kind what, const void *bytes, size_t count, double end,
-                 const char **why);
-/* If the end is told in place of it, *why has its words, lent until the next call. */
-bool lt_wire_get(int fd, lt_wire_kind what, void *bytes, size_t count, double end,
-                 const char **why);
+/* deadline: of lt_clock_seconds(). */
+lt_status lt_socket_send(int fd, lt_socket_kind kind, const void *bytes, size_t count,
+                         double deadline);
+/* If an abort comes in its place, the message is its reason. */
+lt_status lt_socket_recv(int fd, lt_socket_kind kind, void *bytes, size_t count, double deadline);
+/* A header of any kind; the text of an abort, of LT_SOCKET_TEXT bytes. */
+lt_status lt_socket_recv_header(int fd, lt_socket_header *header, double deadline);
+lt_status lt_socket_recv_abort(int fd, char *text, double deadline);
+/* Waits until the socket can be read or written (events of poll()); false: not before the deadline. */
+bool lt_socket_poll(int fd, short events, double deadline);
 
-lt_status lt_wire_find(const lt_star_config *config, bool passive, struct addrinfo **out);
+lt_status lt_socket_resolve(const lt_rendezvous_config *config, bool passive,
+                            struct addrinfo **out);
 /* A socket, or -1 and errno. */
-int lt_wire_listen(const struct addrinfo *a);
-int lt_wire_connect(const struct addrinfo *all);
-int lt_wire_port(int fd);
-void lt_wire_set_options(int fd);
+int lt_socket_listen(const struct addrinfo *a);
+int lt_socket_connect(const struct addrinfo *all);
+int lt_socket_port(int fd);
+void lt_socket_set_options(int fd);
+/* Sets *fd to -1, which may be it already. */
+void lt_socket_close(int *fd);
 
 #endif

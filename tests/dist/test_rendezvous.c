@@ -16,8 +16,8 @@
 enum { RANKS = 4, LONG = 300000 };
 
 typedef struct player {
-    lt_star_config config;
-    lt_star *star;
+    lt_rendezvous_config config;
+    lt_rendezvous *rendezvous;
     lt_status status;
     char why[512];
     pthread_t thread;
@@ -28,7 +28,7 @@ static player players[RANKS];
 static void *join(void *context)
 {
     player *p = context;
-    p->status = lt_star_join(&p->star, &p->config);
+    p->status = lt_rendezvous_join(&p->rendezvous, &p->config);
     snprintf(p->why, sizeof p->why, "%s", lt_error_message());
     return NULL;
 }
@@ -38,9 +38,9 @@ static int listen_on(int size, double patience)
     int port = 0;
     memset(players, 0, sizeof players);
     for (int r = 0; r < size; r++)
-        players[r].config =
-            (lt_star_config){.rank = r, .size = size, .address = "127.0.0.1", .patience = patience};
-    assert_ok(lt_star_listen(&players[0].star, &players[0].config, &port));
+        players[r].config = (lt_rendezvous_config){
+            .rank = r, .size = size, .address = "127.0.0.1", .timeout = patience};
+    assert_ok(lt_rendezvous_listen(&players[0].rendezvous, &players[0].config, &port));
     for (int r = 0; r < size; r++)
         players[r].config.port = port;
     return port;
@@ -67,7 +67,7 @@ static void open_all(int size)
 static void close_all(int size)
 {
     for (int r = 0; r < size; r++)
-        lt_star_close(&players[r].star);
+        lt_rendezvous_close(&players[r].rendezvous);
 }
 
 static int all[RANKS][RANKS];
@@ -78,9 +78,9 @@ static void *exchange(void *context)
     player *p = context;
     const int rank = p->config.rank, mine = 10 * rank;
     memset(text[rank], rank ? 'x' : 'y', LONG);
-    p->status = lt_star_collect(p->star, &mine, all[rank], sizeof mine);
+    p->status = lt_rendezvous_allgather(p->rendezvous, &mine, all[rank], sizeof mine);
     if (!p->status)
-        p->status = lt_star_share(p->star, text[rank], LONG);
+        p->status = lt_rendezvous_broadcast(p->rendezvous, text[rank], LONG);
     return NULL;
 }
 
@@ -107,7 +107,7 @@ static void words_reach_all(void **state)
 static void hear(int rank, char *why, size_t bytes)
 {
     for (int i = 0; i < 200000; i++)
-        if (lt_star_heard(players[rank].star, why, bytes))
+        if (lt_rendezvous_poll(players[rank].rendezvous, why, bytes))
             return;
     fail_msg("rank %d heard nothing", rank);
 }
@@ -118,8 +118,8 @@ static void an_end_is_passed_on(void **state)
     (void)state;
     open_all(3);
     for (int r = 0; r < 3; r++)
-        assert_false(lt_star_heard(players[r].star, why, sizeof why));
-    lt_star_tell(players[1].star, "rank 1 has had enough");
+        assert_false(lt_rendezvous_poll(players[r].rendezvous, why, sizeof why));
+    lt_rendezvous_abort(players[1].rendezvous, "rank 1 has had enough");
     hear(0, why, sizeof why);
     assert_string_equal(why, "rank 1 has had enough");
     hear(2, why, sizeof why);
@@ -132,11 +132,11 @@ static void a_rank_that_dies_is_named(void **state)
     char why[512];
     (void)state;
     open_all(3);
-    lt_star_close(&players[2].star);
+    lt_rendezvous_close(&players[2].rendezvous);
     hear(0, why, sizeof why);
-    assert_non_null(strstr(why, "rank 2 went away"));
+    assert_non_null(strstr(why, "rank 2: closed the connection"));
     hear(1, why, sizeof why);
-    assert_non_null(strstr(why, "rank 2 went away"));
+    assert_non_null(strstr(why, "rank 2: closed the connection"));
     close_all(3);
 }
 
@@ -146,11 +146,11 @@ static void leaving_in_order_is_no_end(void **state)
     (void)state;
     open_all(3);
     for (int r = 0; r < 3; r++) {
-        lt_star_leave(players[r].star);
-        lt_star_close(&players[r].star);
+        lt_rendezvous_leave(players[r].rendezvous);
+        lt_rendezvous_close(&players[r].rendezvous);
         for (int q = r + 1; q < 3; q++)
             for (int i = 0; i < 100; i++)
-                assert_false(lt_star_heard(players[q].star, why, sizeof why));
+                assert_false(lt_rendezvous_poll(players[q].rendezvous, why, sizeof why));
     }
 }
 
@@ -170,7 +170,7 @@ static void a_missing_rank_0_is_named(void **state)
 {
     (void)state;
     const int port = listen_on(2, 0.2);
-    lt_star_close(&players[0].star);
+    lt_rendezvous_close(&players[0].rendezvous);
     join_all(1, 2);
     assert_int_equal(players[1].status, LT_E_COMM);
     char want[64];
@@ -219,11 +219,11 @@ static void strangers_are_sent_away(void **state)
 
 static void a_taken_port_is_named(void **state)
 {
-    lt_star *second = NULL;
+    lt_rendezvous *second = NULL;
     (void)state;
     int port = listen_on(2, 1);
-    const lt_star_config c = players[0].config;
-    assert_status(lt_star_listen(&second, &c, &port), LT_E_COMM);
+    const lt_rendezvous_config c = players[0].config;
+    assert_status(lt_rendezvous_listen(&second, &c, &port), LT_E_COMM);
     assert_non_null(strstr(lt_error_message(), "cannot listen on 127.0.0.1"));
     close_all(2);
 }
@@ -265,7 +265,7 @@ static void wrong_variables_are_named(void **state)
     set(&(variables){"1", "0", NULL, NULL, NULL});
     assert_ok(lt_nccl_find_ranks(&start));
     assert_int_equal(start.size, 1);
-    assert_null(start.star);
+    assert_null(start.rendezvous);
     set(&(variables){0});
 }
 
@@ -278,12 +278,13 @@ static int find_as(int rank, int port)
     snprintf(number, sizeof number, "%d", rank);
     snprintf(text_port, sizeof text_port, "%d", port);
     set(&(variables){"3", number, "localhost", text_port, NULL});
-    if (lt_nccl_find_ranks(&start) || lt_star_collect(start.star, &mine, of, sizeof mine))
+    if (lt_nccl_find_ranks(&start)
+        || lt_rendezvous_allgather(start.rendezvous, &mine, of, sizeof mine))
         return 1;
     for (int r = 0; r < 3; r++)
         sum += of[r];
-    lt_star_leave(start.star);
-    lt_star_close(&start.star);
+    lt_rendezvous_leave(start.rendezvous);
+    lt_rendezvous_close(&start.rendezvous);
     return sum != 7 || start.rank != rank || start.size != 3;
 }
 
@@ -292,7 +293,7 @@ static void processes_of_torchrun_meet(void **state)
     pid_t child[3];
     (void)state;
     const int port = listen_on(2, 1); /* one that is free */
-    lt_star_close(&players[0].star);
+    lt_rendezvous_close(&players[0].rendezvous);
     for (int r = 2; r >= 0; r--) {
         child[r] = fork();
         assert_true(child[r] >= 0);

@@ -17,8 +17,8 @@
 
 /* A rank's end, in a thread. */
 typedef struct end {
-    lt_star_config config;
-    lt_star *star;
+    lt_rendezvous_config config;
+    lt_rendezvous *rendezvous;
     lt_status status;
     double seconds, cpu;
     char why[512];
@@ -37,7 +37,7 @@ static void *join(void *context)
     end *e = context;
     e->seconds = -lt_clock_seconds();
     e->cpu = -cpu_seconds();
-    e->status = lt_star_join(&e->star, &e->config);
+    e->status = lt_rendezvous_join(&e->rendezvous, &e->config);
     e->seconds += lt_clock_seconds();
     e->cpu += cpu_seconds();
     snprintf(e->why, sizeof e->why, "%s", lt_error_message());
@@ -52,14 +52,14 @@ static void start(end *e)
 static void finish(end *e)
 {
     pthread_join(e->thread, NULL);
-    lt_star_close(&e->star);
+    lt_rendezvous_close(&e->rendezvous);
 }
 
 /* Rank 0 of two; it listens. */
 static end rank_0(double patience, const char *token)
 {
-    end e = {.config = {.size = 2, .address = "127.0.0.1", .patience = patience, .token = token}};
-    assert_ok(lt_star_listen(&e.star, &e.config, &e.config.port));
+    end e = {.config = {.size = 2, .address = "127.0.0.1", .timeout = patience, .token = token}};
+    assert_ok(lt_rendezvous_listen(&e.rendezvous, &e.config, &e.config.port));
     return e;
 }
 
@@ -67,7 +67,7 @@ static end rank_1(const end *zero, double patience, const char *token)
 {
     end e = {.config = zero->config};
     e.config.rank = 1;
-    e.config.patience = patience;
+    e.config.timeout = patience;
     e.config.token = token;
     return e;
 }
@@ -106,13 +106,11 @@ static void join_as(const end *zero, lt_hello h)
 {
     char rest[512];
     char asked[LT_TOKEN_NONCE];
-    const char *why = "";
     const int fd = connect_to(zero);
-    if (!lt_wire_get(fd, LT_WIRE_ASK, asked, sizeof asked, lt_clock_seconds() + 5, &why))
-        fail_msg("rank 0 %s", why);
+    assert_ok(lt_socket_recv(fd, LT_SOCKET_CHALLENGE, asked, sizeof asked, lt_clock_seconds() + 5));
     assert_ok(lt_token_draw(h.nonce));
     assert_ok(lt_hello_prove(&h, "secret", asked, h.proof));
-    assert_true(lt_wire_put(fd, LT_WIRE_HELLO, &h, sizeof h, lt_clock_seconds() + 5, &why));
+    assert_ok(lt_socket_send(fd, LT_SOCKET_HELLO, &h, sizeof h, lt_clock_seconds() + 5));
     while (recv(fd, rest, sizeof rest, 0) > 0) {
     }
     close(fd);
@@ -213,17 +211,17 @@ static void an_impostor_stays_outside(void **state)
 static void answer_as_rank_0(const end *zero, bool reflect)
 {
     char asked[LT_TOKEN_NONCE];
-    const char *why = "";
     lt_hello h, own;
-    assert_true(lt_wire_ready(zero->star->listener, POLLIN, lt_clock_seconds() + 20));
-    const int fd = accept(zero->star->listener, NULL, NULL);
+    assert_true(lt_socket_poll(zero->rendezvous->listener, POLLIN, lt_clock_seconds() + 20));
+    const int fd = accept(zero->rendezvous->listener, NULL, NULL);
     assert_true(fd >= 0);
     assert_ok(lt_token_draw(asked));
-    assert_true(lt_wire_put(fd, LT_WIRE_ASK, asked, sizeof asked, lt_clock_seconds() + 20, &why));
-    assert_true(lt_wire_get(fd, LT_WIRE_HELLO, &h, sizeof h, lt_clock_seconds() + 20, &why));
-    assert_ok(lt_hello_make(&own, zero->star, h.nonce));
+    assert_ok(
+        lt_socket_send(fd, LT_SOCKET_CHALLENGE, asked, sizeof asked, lt_clock_seconds() + 20));
+    assert_ok(lt_socket_recv(fd, LT_SOCKET_HELLO, &h, sizeof h, lt_clock_seconds() + 20));
+    assert_ok(lt_hello_make(&own, zero->rendezvous, h.nonce));
     h = reflect ? h : own;
-    assert_true(lt_wire_put(fd, LT_WIRE_HELLO, &h, sizeof h, lt_clock_seconds() + 20, &why));
+    assert_ok(lt_socket_send(fd, LT_SOCKET_HELLO, &h, sizeof h, lt_clock_seconds() + 20));
     while (recv(fd, &h, sizeof h, 0) > 0) {
     }
     close(fd);
@@ -236,7 +234,7 @@ static void an_impostor_is_no_rank_0(void **state)
         end zero = rank_0(1, "guess"), one = rank_1(&zero, 1.5, "secret");
         start(&one);
         answer_as_rank_0(&zero, reflect);
-        lt_star_close(&zero.star);
+        lt_rendezvous_close(&zero.rendezvous);
         finish(&one);
         assert_int_equal(one.status, LT_E_COMM);
         says(one.why, "does not reach rank 0");
@@ -252,16 +250,16 @@ static void an_answer_cannot_be_used_again(void **state)
     lt_hello h;
     assert_ok(lt_token_draw(asked));
     assert_ok(lt_token_draw(other));
-    assert_ok(lt_hello_make(&h, zero.star, asked));
-    assert_true(lt_hello_is_proven(&h, zero.star, asked)); /* control */
+    assert_ok(lt_hello_make(&h, zero.rendezvous, asked));
+    assert_true(lt_hello_is_proven(&h, zero.rendezvous, asked)); /* control */
 #ifdef TOKEN_NONE
     assert_non_null(strstr(h.proof, "token secret")); /* this is token_none.c's */
 #endif
-    assert_false(lt_hello_is_proven(&h, zero.star, other));
-    assert_false(lt_hello_is_proven(&h, zero.star, "$6$x"));
+    assert_false(lt_hello_is_proven(&h, zero.rendezvous, other));
+    assert_false(lt_hello_is_proven(&h, zero.rendezvous, "$6$x"));
     h.rank = 1;
-    assert_false(lt_hello_is_proven(&h, zero.star, asked));
-    lt_star_close(&zero.star);
+    assert_false(lt_hello_is_proven(&h, zero.rendezvous, asked));
+    lt_rendezvous_close(&zero.rendezvous);
 }
 
 static void a_flood_of_short_visits_is_outlived(void **state)
