@@ -1,28 +1,12 @@
 /* tools/inspect on good files, damaged ones, and wrong command lines. */
 
 #include "base/json.h"
-#include "temp.h"
+#include "temp_folder.h"
 
 #include "lather/safetensors.h"
 
 #include <math.h>
 #include <sys/wait.h>
-
-static char folder[TEMP_PATH];
-
-static int setup(void **state)
-{
-    (void)state;
-    temp_make(folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    temp_remove(folder);
-    return 0;
-}
 
 /* Exit status; what it prints lands in FOLDER/out and FOLDER/err. */
 static int inspect(const char *arguments)
@@ -116,9 +100,9 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"values in JSON", test_json, setup, teardown, NULL},
-        {"values in a table", test_table, setup, teardown, NULL},
-        {"one line for each error", test_errors, setup, teardown, NULL},
+        {"values in JSON", test_json, temp_setup, temp_teardown, NULL},
+        {"values in a table", test_table, temp_setup, temp_teardown, NULL},
+        {"one line for each error", test_errors, temp_setup, temp_teardown, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

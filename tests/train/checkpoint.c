@@ -1,19 +1,17 @@
 /* Checkpoints: what is saved is loaded bit for bit; what is damaged is found; nothing is half. */
 
 #include "base/alloc.h"
-#include "temp.h"
+#include "temp_folder.h"
 #include "tiny.h"
 
 #include "lather/log.h"
 #include "lather/safetensors.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static char folder[TEMP_PATH];
 static char logged[4096];
 
 static void assert_same(const lt_tensor *a, const lt_tensor *b)
@@ -44,8 +42,7 @@ static void keep_log(void *context, lt_log_level level, const char *area, const 
 
 static int setup(void **state)
 {
-    (void)state;
-    temp_make(folder);
+    temp_setup(state);
     logged[0] = 0;
     lt_log_set(keep_log, NULL);
     return 0;
@@ -53,23 +50,14 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     lt_log_set(NULL, NULL);
-    temp_remove(folder);
-    return 0;
+    return temp_teardown(state);
 }
 
 static void save(run *r, int keep, bool is_best)
 {
     const lt_checkpoint_policy policy = {.keep = keep, .is_best = is_best};
     assert_ok(lt_checkpoint_save(folder, &r->parts, &r->state, &policy));
-}
-
-static bool exists(const char *name)
-{
-    char path[TEMP_PATH];
-    struct stat info;
-    return !stat(temp_path(path, folder, name), &info);
 }
 
 /* Six steps equal three, a checkpoint, a new start, and three. */
@@ -118,10 +106,10 @@ static void test_keep(void **state)
         run_step(&r);
         save(&r, 2, i == 1);
     }
-    assert_false(exists("checkpoints/step-1"));
-    assert_true(exists("checkpoints/step-2")); /* best */
-    assert_false(exists("checkpoints/step-3"));
-    assert_true(exists("checkpoints/step-4"));
+    assert_false(temp_exists("checkpoints/step-1"));
+    assert_true(temp_exists("checkpoints/step-2")); /* best */
+    assert_false(temp_exists("checkpoints/step-3"));
+    assert_true(temp_exists("checkpoints/step-4"));
     char path[TEMP_PATH];
     lt_checkpoint_state got = {0};
     assert_ok(lt_checkpoint_verify(temp_path(path, folder, "checkpoints/latest"), &got));
@@ -212,18 +200,6 @@ static void test_another_model(void **state)
     run_close(&c);
 }
 
-static int count_entries(const char *name)
-{
-    char path[TEMP_PATH];
-    int count = 0;
-    DIR *dir = opendir(temp_path(path, folder, name));
-    assert_non_null(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count - 2; /* . and .. */
-}
-
 /* EFBIG comes the same way as ENOSPC. */
 static void test_full_disk(void **state)
 {
@@ -244,12 +220,12 @@ static void test_full_disk(void **state)
         lt_status st = lt_checkpoint_save(folder, &r.parts, &r.state, NULL);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         assert_status(st, LT_E_IO);
-        assert_int_equal(count_entries("checkpoints"), 2); /* step-1 and latest */
+        assert_int_equal(temp_count(folder, "checkpoints"), 2); /* step-1 and latest */
     }
     assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
     assert_non_null(strstr(path, "step-1"));
     save(&r, 0, false); /* there is room again */
-    assert_true(exists("checkpoints/step-2"));
+    assert_true(temp_exists("checkpoints/step-2"));
     run_close(&r);
 }
 
@@ -266,7 +242,7 @@ static void test_stale(void **state)
     assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
     assert_non_null(strstr(path, "step-1"));
     lt_checkpoint_clean(folder);
-    assert_false(exists("checkpoints/step-9.tmp-999999999"));
+    assert_false(temp_exists("checkpoints/step-9.tmp-999999999"));
     run_close(&r);
 }
 
@@ -286,7 +262,7 @@ static void test_mend(void **state)
     assert_int_equal(unlink(temp_path(path, folder, "checkpoints/latest")), 0);
     assert_int_equal(mkdir(temp_path(path, folder, "checkpoints/step-3.tmp-999999999"), 0777), 0);
     assert_ok(lt_checkpoint_mend(folder, &r.state));
-    assert_false(exists("checkpoints/step-3.tmp-999999999"));
+    assert_false(temp_exists("checkpoints/step-3.tmp-999999999"));
     for (int i = 0; i < 2; i++) {
         temp_path(path, folder, i ? "checkpoints/best" : "checkpoints/latest");
         ssize_t bytes = readlink(path, target, sizeof target - 1);
@@ -320,7 +296,7 @@ static void test_no_memory(void **state)
             assert_status(st, LT_E_NOMEM);
     }
     assert_in_range(n, 20, MOST - 1);
-    assert_int_equal(count_entries("checkpoints"), 2); /* step-1 and latest */
+    assert_int_equal(temp_count(folder, "checkpoints"), 2); /* step-1 and latest */
     temp_path(path, folder, "checkpoints/latest");
     for (st = LT_E_NOMEM, n = 1; st && n < MOST; n++) {
         lt_alloc_fail_at(n);

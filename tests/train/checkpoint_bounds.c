@@ -1,8 +1,7 @@
 /* Every number of a checkpoint's state.json, replaced by others under a checksum that holds: refused
  * with the field, the value and the range, or loaded and stepped on without undefined behaviour. */
 
-#include "base/crc32c.h"
-#include "temp.h"
+#include "temp_folder.h"
 #include "tiny.h"
 
 #include "lather/log.h"
@@ -10,9 +9,7 @@
 
 #include <inttypes.h>
 
-enum { STEPS = 3, TAIL = 22, LINE = 256, MOST_TEXT = 1 << 16 };
-
-static char folder[TEMP_PATH];
+enum { STEPS = 3, LINE = 256 };
 
 typedef struct range {
     const char *key;
@@ -79,20 +76,6 @@ static void make(const char *optim)
     r.state.loss_scale = 1024;
     assert_ok(lt_checkpoint_save(folder, &r.parts, &r.state, NULL));
     run_close(&r);
-}
-
-/* state.json with text for what stands in [begin, end), and the checksum of that. */
-static void forge(const char *path, const char *whole, size_t begin, size_t end, const char *text)
-{
-    static char forged[MOST_TEXT];
-    const size_t bytes = strlen(whole);
-    assert_true(bytes + LINE < sizeof forged);
-    int head = snprintf(forged, sizeof forged, "%.*s%s%.*s", (int)begin, whole, text,
-                        (int)(bytes - TAIL - end), whole + end);
-    int tail = snprintf(forged + head, sizeof forged - (size_t)head, ",\"crc32c\":\"%08x\"}\n",
-                        lt_crc32c(0, forged, (size_t)head));
-    assert_int_equal(tail, TAIL);
-    temp_write(path, forged, (size_t)(head + tail));
 }
 
 /* Loads the checkpoint and does a step. */
@@ -226,18 +209,15 @@ static void ignore(void *context, lt_log_level level, const char *area, const ch
 
 static int setup(void **state)
 {
-    (void)state;
-    temp_make(folder);
+    temp_setup(state);
     lt_log_set(ignore, NULL);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     lt_log_set(NULL, NULL);
-    temp_remove(folder);
-    return 0;
+    return temp_teardown(state);
 }
 
 int main(void)

@@ -1,14 +1,13 @@
 /* Checkpoints of several ranks, each a thread: the files do not depend on how many there are. */
 
 #include "optim/shampoo/reference.h"
-#include "temp.h"
+#include "temp_folder.h"
 
 #include "lather/checkpoint.h"
 #include "lather/ext/fail.h"
 #include "lather/log.h"
 #include "lather/shard.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -206,21 +205,6 @@ static void play_well(int ranks, const plan *what)
 }
 
 /* --- Files --- */
-static char folder[TEMP_PATH];
-
-static int setup(void **state)
-{
-    (void)state;
-    temp_make(folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    temp_remove(folder);
-    return 0;
-}
 
 static bool same_file(const char *a, const char *b, const char *name)
 {
@@ -316,18 +300,6 @@ static void test_other_blocks(void **state)
     }
 }
 
-static int count_entries(const char *run, const char *name)
-{
-    char path[TEMP_PATH];
-    int count = 0;
-    DIR *dir = opendir(temp_path(path, run, name));
-    assert_non_null(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count - 2; /* . and .. */
-}
-
 /* EFBIG comes the same way as ENOSPC. */
 static void test_full_disk(void **state)
 {
@@ -348,10 +320,10 @@ static void test_full_disk(void **state)
             assert_int_equal(p[r].status, LT_E_IO);
             assert_int_equal(strncmp(p[r].message, "rank 0: ", 8), 0);
         }
-        assert_int_equal(count_entries(path, "checkpoints"), 0);
+        assert_int_equal(temp_count(path, "checkpoints"), 0);
     }
-    play_well(3, &all);                                      /* there is room again */
-    assert_int_equal(count_entries(path, "checkpoints"), 2); /* step-5 and latest */
+    play_well(3, &all);                                   /* there is room again */
+    assert_int_equal(temp_count(path, "checkpoints"), 2); /* step-5 and latest */
 }
 
 /* A rank that does not come: the others end, and leave nothing half. */
@@ -386,15 +358,17 @@ int main(void)
     void *const shampoo = (void *)(uintptr_t)&makers[0];
     void *const adam = (void *)(uintptr_t)&makers[1];
     const struct CMUnitTest tests[] = {
-        {"shampoo, roots pending: any number of ranks, before and after", test_any_ranks, setup,
-         teardown, shampoo},
-        {"adam: any number of ranks, before and after", test_any_ranks, setup, teardown, adam},
-        {"shampoo: groups of ranks", test_groups, setup, teardown, shampoo},
-        {"adam: groups of ranks", test_groups, setup, teardown, adam},
-        {"blocks of another size are refused by name", test_other_blocks, setup, teardown, NULL},
-        {"a full disk leaves nothing on any rank", test_full_disk, setup, teardown, NULL},
-        {"a rank that goes ends the others", test_gone, setup, teardown, NULL},
-        {"state of another rank is not left out", test_alone, setup, teardown, NULL},
+        {"shampoo, roots pending: any number of ranks, before and after", test_any_ranks,
+         temp_setup, temp_teardown, shampoo},
+        {"adam: any number of ranks, before and after", test_any_ranks, temp_setup, temp_teardown,
+         adam},
+        {"shampoo: groups of ranks", test_groups, temp_setup, temp_teardown, shampoo},
+        {"adam: groups of ranks", test_groups, temp_setup, temp_teardown, adam},
+        {"blocks of another size are refused by name", test_other_blocks, temp_setup, temp_teardown,
+         NULL},
+        {"a full disk leaves nothing on any rank", test_full_disk, temp_setup, temp_teardown, NULL},
+        {"a rank that goes ends the others", test_gone, temp_setup, temp_teardown, NULL},
+        {"state of another rank is not left out", test_alone, temp_setup, temp_teardown, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

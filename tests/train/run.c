@@ -4,27 +4,11 @@
 
 #include "base/crc32c.h"
 #include "base/json.h"
-#include "temp.h"
+#include "temp_folder.h"
 #include "train/progress.h"
 #include "train/run.h"
 
 #include <dirent.h>
-
-static char folder[TEMP_PATH];
-
-static int setup(void **state)
-{
-    (void)state;
-    temp_make(folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    temp_remove(folder);
-    return 0;
-}
 
 static void step(lt_run *run, int64_t number)
 {
@@ -332,16 +316,17 @@ static void test_durations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"metrics.jsonl has the promised keys", test_metrics, setup, teardown, NULL},
-        {"a resumed run goes on where its checkpoint was", test_resume, setup, teardown, NULL},
-        {"the record of an epoch is written again", test_redo, setup, teardown, NULL},
-        {"env.json and bad_images.txt", test_env, setup, teardown, NULL},
-        {"the event file's frames and checksums", test_events, setup, teardown, NULL},
-        {"folders that cannot be, and ranks above 0", test_folder, setup, teardown, NULL},
-        {"progress in lines", test_progress, setup, teardown, (char[]){"lines"}},
-        {"progress in lines, by the metrics' names", test_progress, setup, teardown,
+        {"metrics.jsonl has the promised keys", test_metrics, temp_setup, temp_teardown, NULL},
+        {"a resumed run goes on where its checkpoint was", test_resume, temp_setup, temp_teardown,
+         NULL},
+        {"the record of an epoch is written again", test_redo, temp_setup, temp_teardown, NULL},
+        {"env.json and bad_images.txt", test_env, temp_setup, temp_teardown, NULL},
+        {"the event file's frames and checksums", test_events, temp_setup, temp_teardown, NULL},
+        {"folders that cannot be, and ranks above 0", test_folder, temp_setup, temp_teardown, NULL},
+        {"progress in lines", test_progress, temp_setup, temp_teardown, (char[]){"lines"}},
+        {"progress in lines, by the metrics' names", test_progress, temp_setup, temp_teardown,
          (char[]){"plain"}},
-        {"progress as a bar", test_progress, setup, teardown, (char[]){"bar"}},
+        {"progress as a bar", test_progress, temp_setup, temp_teardown, (char[]){"bar"}},
         {"durations", test_durations, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 
 #include "lather/run_folder.h"
 
-#include "temp.h"
+#include "temp_folder.h"
 
 #include "lather/checkpoint.h"
 #include "lather/run.h"
@@ -10,29 +10,6 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-static char folder[TEMP_PATH];
-
-static int setup(void **state)
-{
-    (void)state;
-    temp_make(folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    temp_remove(folder);
-    return 0;
-}
-
-static bool exists(const char *name)
-{
-    char path[TEMP_PATH];
-    struct stat info;
-    return !lstat(temp_path(path, folder, name), &info);
-}
 
 static void write_text(const char *name, const char *text)
 {
@@ -85,17 +62,17 @@ static void test_lock(void **state)
     snprintf(says, sizeof says, "is being written by pid %ld on ", (long)getpid());
     assert_non_null(strstr(lt_error_message(), says));
     assert_ok(lt_run_lock_open(&c, temp_path(other, folder, "other"), NULL)); /* control */
-    assert_true(exists("run/lock"));
+    assert_true(temp_exists("run/lock"));
     lt_run_lock_close(&a);
     assert_null(a);
-    assert_false(exists("run")); /* it was made for the lock */
+    assert_false(temp_exists("run")); /* it was made for the lock */
     assert_ok(lt_run_lock_open(&b, run, NULL));
     write_text("run/metrics.jsonl", "{}\n");
     lt_run_lock_close(&b);
-    assert_true(exists("run/metrics.jsonl") && !exists("run/lock"));
+    assert_true(temp_exists("run/metrics.jsonl") && !temp_exists("run/lock"));
     const lt_run_lock_config is_new = {.is_new = true};
     assert_status(lt_run_lock_open(&a, run, &is_new), LT_E_ARG);
-    assert_false(exists("run/lock"));
+    assert_false(temp_exists("run/lock"));
     lt_run_lock_close(&c);
 }
 
@@ -130,7 +107,7 @@ static void test_stale(void **state)
     assert_status(lt_run_lock_open(&lock, run, NULL), LT_E_IO);
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    assert_true(exists("run/lock"));
+    assert_true(temp_exists("run/lock"));
     assert_ok(lt_run_lock_open(&lock, run, NULL));
     lt_run_lock_close(&lock);
     close(ready[0]);
@@ -154,12 +131,14 @@ static void test_used(void **state)
     assert_int_equal(mkdir(temp_path(path, folder, "old-1"), 0777), 0);
     assert_ok(lt_run_set_aside(folder, to, sizeof to));
     assert_string_equal(to, temp_path(path, folder, "old-2"));
-    assert_true(exists("mine.txt") && exists("old-2/config.yaml") && exists("old-2/metrics.jsonl"));
-    assert_true(exists("old-2/checkpoints/step-3") && exists("old-2/events.out.tfevents.1.host.2"));
-    assert_false(lt_run_is_used(folder) || exists("config.yaml"));
+    assert_true(temp_exists("mine.txt") && temp_exists("old-2/config.yaml")
+                && temp_exists("old-2/metrics.jsonl"));
+    assert_true(temp_exists("old-2/checkpoints/step-3")
+                && temp_exists("old-2/events.out.tfevents.1.host.2"));
+    assert_false(lt_run_is_used(folder) || temp_exists("config.yaml"));
     assert_ok(lt_run_set_aside(folder, to, sizeof to)); /* nothing is left to move */
     assert_string_equal(to, "");
-    assert_false(exists("old-3"));
+    assert_false(temp_exists("old-3"));
 }
 
 /* A checkpoint of a run that has no parameters. */
@@ -192,8 +171,8 @@ static void test_other_runs(void **state)
     save(b, 50, 2);
     assert_newest("checkpoints/step-50"); /* not the other's 120 */
     save(b, 60, 2);
-    assert_false(exists("checkpoints/step-30"));
-    assert_true(exists("checkpoints/step-40") && exists("checkpoints/step-120"));
+    assert_false(temp_exists("checkpoints/step-30"));
+    assert_true(temp_exists("checkpoints/step-40") && temp_exists("checkpoints/step-120"));
     temp_write(temp_path(path, folder, "checkpoints/step-60/optim.safetensors"), "x", 1);
     assert_newest("checkpoints/step-50"); /* one of its own */
     temp_write(temp_path(path, folder, "checkpoints/step-50/optim.safetensors"), "x", 1);
@@ -218,8 +197,8 @@ static void test_went_back(void **state)
         save(a, step, 0);
     save(a, 5, 2);
     assert_newest("checkpoints/step-5");
-    assert_true(exists("checkpoints/step-4") && exists("checkpoints/step-8"));
-    assert_false(exists("checkpoints/step-2"));
+    assert_true(temp_exists("checkpoints/step-4") && temp_exists("checkpoints/step-8"));
+    assert_false(temp_exists("checkpoints/step-2"));
     save("", 9, 2); /* of an earlier version */
     assert_newest("checkpoints/step-9");
 }
@@ -227,14 +206,17 @@ static void test_went_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"a run's id is random, and in env.json and records", test_id, setup, teardown, NULL},
-        {"one has the lock, and the message to the other says who", test_lock, setup, teardown,
+        {"a run's id is random, and in env.json and records", test_id, temp_setup, temp_teardown,
          NULL},
-        {"the lock of a killed process is taken over", test_stale, setup, teardown, NULL},
-        {"a run is set aside, and what is not its stays", test_used, setup, teardown, NULL},
-        {"checkpoints of another run are neither taken nor removed", test_other_runs, setup,
-         teardown, NULL},
-        {"checkpoints behind the latest are left alone", test_went_back, setup, teardown, NULL},
+        {"one has the lock, and the message to the other says who", test_lock, temp_setup,
+         temp_teardown, NULL},
+        {"the lock of a killed process is taken over", test_stale, temp_setup, temp_teardown, NULL},
+        {"a run is set aside, and what is not its stays", test_used, temp_setup, temp_teardown,
+         NULL},
+        {"checkpoints of another run are neither taken nor removed", test_other_runs, temp_setup,
+         temp_teardown, NULL},
+        {"checkpoints behind the latest are left alone", test_went_back, temp_setup, temp_teardown,
+         NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

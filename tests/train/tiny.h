@@ -2,8 +2,10 @@
 #ifndef LT_TESTS_TRAIN_TINY_H
 #define LT_TESTS_TRAIN_TINY_H
 
+#include "base/crc32c.h"
 #include "near.h"
 #include "optim/shampoo/reference.h"
+#include "temp.h"
 
 #include "lather/checkpoint.h"
 
@@ -11,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARAMS = 4 };
+enum { PARAMS = 4, TAIL = 22, MOST_TEXT = 1 << 16 };
 
 typedef struct run {
     lt_device *device;
@@ -77,6 +79,21 @@ static inline void run_close(run *r)
     for (int i = 0; i < PARAMS; i++)
         lt_param_clear(&r->param[i]);
     lt_device_close(&r->device);
+}
+
+/* state.json with text for what stands in [begin, end), and the checksum of that. */
+static inline void forge(const char *path, const char *whole, size_t begin, size_t end,
+                         const char *text)
+{
+    static char forged[MOST_TEXT];
+    const size_t bytes = strlen(whole);
+    assert_true(bytes + strlen(text) < sizeof forged);
+    int head = snprintf(forged, sizeof forged, "%.*s%s%.*s", (int)begin, whole, text,
+                        (int)(bytes - TAIL - end), whole + end);
+    int tail = snprintf(forged + head, sizeof forged - (size_t)head, ",\"crc32c\":\"%08x\"}\n",
+                        lt_crc32c(0, forged, (size_t)head));
+    assert_int_equal(tail, TAIL);
+    temp_write(path, forged, (size_t)(head + tail));
 }
 
 /* One step with gradients that depend on the step alone. */

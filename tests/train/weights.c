@@ -1,13 +1,13 @@
 /* Weight files: dtypes, missing and unexpected names, the head, NaN. */
 
-#include "temp.h"
+#include "temp_folder.h"
 
 #include "lather/checkpoint.h"
 #include "lather/safetensors.h"
 
 #include <math.h>
 
-static char folder[TEMP_PATH], path[TEMP_PATH];
+static char path[TEMP_PATH];
 
 typedef struct model {
     lt_device *device;
@@ -17,16 +17,8 @@ typedef struct model {
 
 static int setup(void **state)
 {
-    (void)state;
-    temp_make(folder);
+    temp_setup(state);
     temp_path(path, folder, "w.safetensors");
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    temp_remove(folder);
     return 0;
 }
 
@@ -182,11 +174,11 @@ int main(void)
     struct CMUnitTest tests[COUNT_OF(rows) + 3];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[n++] = (struct CMUnitTest){rows[i].name, test_load, setup, teardown,
+        tests[n++] = (struct CMUnitTest){rows[i].name, test_load, setup, temp_teardown,
                                          (void *)(uintptr_t)&rows[i]};
-    tests[n++] = (struct CMUnitTest){"saved and loaded", test_save, setup, teardown, NULL};
-    tests[n++] =
-        (struct CMUnitTest){"saved from f64 masters", test_save, setup, teardown, (char[]){"f64"}};
-    tests[n++] = (struct CMUnitTest){"notes are kept", test_notes, setup, teardown, NULL};
+    tests[n++] = (struct CMUnitTest){"saved and loaded", test_save, setup, temp_teardown, NULL};
+    tests[n++] = (struct CMUnitTest){"saved from f64 masters", test_save, setup, temp_teardown,
+                                     (char[]){"f64"}};
+    tests[n++] = (struct CMUnitTest){"notes are kept", test_notes, setup, temp_teardown, NULL};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

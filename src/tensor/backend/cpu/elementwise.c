@@ -143,16 +143,16 @@ static void narrow_chunk(void *context, int64_t begin, int64_t end, int64_t chun
 {
     (void)chunk;
     const job *j = context;
-    j->kernels->narrow_all((const float *)(const void *)j->a + begin, (uint16_t *)(void *)j->y + begin,
-                       end - begin);
+    j->kernels->narrow_all((const float *)(const void *)j->a + begin,
+                           (uint16_t *)(void *)j->y + begin, end - begin);
 }
 
 static void widen_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
-    j->kernels->widen_all((const uint16_t *)(const void *)j->a + begin, (float *)(void *)j->y + begin,
-                      end - begin);
+    j->kernels->widen_all((const uint16_t *)(const void *)j->a + begin,
+                          (float *)(void *)j->y + begin, end - begin);
 }
 
 static void copy_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)

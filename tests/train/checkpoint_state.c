@@ -1,0 +1,208 @@
+/* What state.json says of a task: its names are the program's, and files of earlier versions are read. */
+
+#include "temp_folder.h"
+#include "tiny.h"
+
+#include "lather/json.h"
+
+/* As a language model would have it: no images, no classes, the lowest perplexity is the best. */
+static void become_language_model(lt_checkpoint_state *s)
+{
+    *s = (lt_checkpoint_state){.unit = "tokens",
+                               .samples = 4096,
+                               .loss_scale = 1,
+                               .best_name = "perplexity",
+                               .best = (double)INFINITY,
+                               .epoch_samples = 512,
+                               .sum = {{"loss", 12.5}, {"bits", (double)INFINITY}},
+                               .sums = 2,
+                               .optim = "adam",
+                               .fact = {{.key = "tokenizer", .text = "bytes"},
+                                        {.key = "vocabulary", .is_number = true, .number = 256},
+                                        {.key = "layers", .text = "2 x 64", .later = true}},
+                               .facts = 3};
+}
+
+static char *save_state(run *r, char path[TEMP_PATH])
+{
+    char file[TEMP_PATH];
+    assert_ok(lt_checkpoint_save(folder, &r->parts, &r->state, NULL));
+    assert_ok(lt_checkpoint_newest(folder, path, TEMP_PATH));
+    return temp_read(temp_path(file, path, "state.json"), NULL);
+}
+
+static void test_another_task(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    run a, b;
+    run_open(&a, "adam", 5);
+    run_open(&b, "adam", 5);
+    become_language_model(&a.state);
+    char *text = save_state(&a, path);
+    static const char *const has[] = {
+        "\"tokens\":4096,",       "\"epoch_tokens\":512,", "\"best_perplexity\":\"inf\"",
+        "\"epoch_bits\":\"inf\"", "\"vocabulary\":256",    "\"unit\":\"tokens\""};
+    for (size_t i = 0; i < COUNT_OF(has); i++)
+        if (!strstr(text, has[i]))
+            fail_msg("'%s' has no %s", text, has[i]);
+    assert_null(strstr(text, "images"));
+    assert_ok(lt_checkpoint_load(path, &b.parts, &b.state));
+    assert_memory_equal(&a.state, &b.state, sizeof a.state);
+    assert_int_equal(lt_checkpoint_find_fact(&b.state, "vocabulary")->number, 256);
+    assert_null(lt_checkpoint_find_fact(&b.state, "classes"));
+    free(text);
+    run_close(&a);
+    run_close(&b);
+}
+
+/* The members, and their order, of an image classifier's file since version 0.1.0. */
+static void test_fields(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"format",
+                                       "step",
+                                       "epoch",
+                                       "batch",
+                                       "images",
+                                       "seed",
+                                       "loss_scale",
+                                       "best_top1",
+                                       "best_step",
+                                       "seconds",
+                                       "epoch_loss",
+                                       "epoch_correct",
+                                       "epoch_seconds",
+                                       "epoch_images",
+                                       "ema_updates",
+                                       "arch",
+                                       "optim",
+                                       "classes",
+                                       "ranks",
+                                       "threads",
+                                       "global_batch",
+                                       "loss_good_steps",
+                                       "epoch_recorded",
+                                       "run",
+                                       "network",
+                                       "version",
+                                       "cpu",
+                                       "numbers",
+                                       "files",
+                                       "crc32c"};
+    char path[TEMP_PATH], file[TEMP_PATH];
+    lt_json *json = NULL;
+    run r;
+    run_open(&r, "adam", 5);
+    free(save_state(&r, path));
+    assert_ok(lt_json_load(&json, temp_path(file, path, "state.json")));
+    const lt_json_value *v = lt_json_root(json)->child;
+    for (size_t i = 0; i < COUNT_OF(keys); i++, v = v->next) {
+        assert_non_null(v);
+        assert_string_equal(v->key, keys[i]);
+    }
+    assert_null(v);
+    lt_json_free(&json);
+    run_close(&r);
+}
+
+/* Takes what stands from one text to another out of state.json. */
+static void cut(const char *file, const char *from, const char *to, const char *instead)
+{
+    char *whole = temp_read(file, NULL);
+    const char *begin = strstr(whole, from), *end = begin ? strstr(begin, to) : NULL;
+    assert_non_null(end);
+    forge(file, whole, (size_t)(begin - whole), (size_t)(end - whole), instead);
+    free(whole);
+}
+
+/* Of a version that knew neither a run's id nor its network; and of one that knows more. */
+static void test_other_versions(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH], file[TEMP_PATH];
+    lt_checkpoint_state got = {0};
+    run r;
+    run_open(&r, "adam", 5);
+    free(save_state(&r, path));
+    temp_path(file, path, "state.json");
+    cut(file, ",\"loss_good_steps\"", ",\"version\"", ",\"planet\":{\"x\":[1]},\"moon\":true");
+    assert_ok(lt_checkpoint_verify(path, &got));
+    assert_int_equal(got.epoch_recorded, -1);
+    assert_int_equal(got.facts, 2);
+    assert_string_equal(lt_checkpoint_find_fact(&got, "arch")->text, "tiny");
+    assert_string_equal(got.unit, "images");
+    assert_ok(lt_checkpoint_check_task(path, &got, &r.state));
+    cut(file, "\"format\":1", ",\"step\"", "\"format\":2");
+    cut(file, "\"version\":\"", "\",\"cpu\"", "\"version\":\"9.8.7");
+    assert_status(lt_checkpoint_verify(path, &got), LT_E_FORMAT);
+    assert_non_null(strstr(lt_error_message(), "state.json: format 2, written by lather 9.8.7; "));
+    assert_non_null(strstr(lt_error_message(), "go on with the version that wrote it"));
+    run_close(&r);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fact, *sum, *message;
+    } rows[] = {
+        {"seed", NULL, "a fact cannot be named 'seed'"},
+        {"best_of", NULL, "a fact cannot be named 'best_of'"},
+        {"images", NULL, "a fact cannot be named 'images'"},
+        {"classes", NULL, "a fact cannot be named 'classes'"}, /* is there */
+        {NULL, "seconds", "a sum cannot be named 'seconds'"},
+        {NULL, "images", "a sum cannot be named 'images'"},
+    };
+    run r;
+    run_open(&r, "adam", 5);
+    const lt_checkpoint_state good = r.state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        r.state = good;
+        lt_checkpoint_fact *f = &r.state.fact[r.state.facts];
+        if (rows[i].fact)
+            snprintf(f->key, sizeof f->key, "%s", rows[i].fact), r.state.facts++;
+        else
+            snprintf(r.state.sum[0].name, sizeof r.state.sum[0].name, "%s", rows[i].sum);
+        assert_status(lt_checkpoint_save(folder, &r.parts, &r.state, NULL), LT_E_ARG);
+        assert_non_null(strstr(lt_error_message(), rows[i].message));
+    }
+    assert_ok(lt_checkpoint_save(folder, &r.parts, &good, NULL)); /* the control */
+    run_close(&r);
+}
+
+static void test_tasks_differ(void **state)
+{
+    (void)state;
+    run r;
+    run_open(&r, "adam", 5);
+    lt_checkpoint_state other = r.state;
+    assert_ok(lt_checkpoint_check_task("step-1", &other, &r.state)); /* the control */
+    snprintf(other.sum[1].name, sizeof other.sum[1].name, "bits");
+    assert_status(lt_checkpoint_check_task("step-1", &other, &r.state), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "step-1: has no sum 'epoch_correct' in place 2"));
+    snprintf(other.best_name, sizeof other.best_name, "perplexity");
+    assert_status(lt_checkpoint_check_task("step-1", &other, &r.state), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "is by 'perplexity', this run's by 'top1'"));
+    other.unit[0] = 0;
+    assert_status(lt_checkpoint_check_task("step-1", &other, &r.state), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "step-1: counts samples, this run images"));
+    run_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"the state of a task without images and top-1 comes back", test_another_task, temp_setup,
+         temp_teardown, NULL},
+        {"the fields of an image classifier's file, in order", test_fields, temp_setup,
+         temp_teardown, NULL},
+        {"an earlier file is read; another format says who wrote it", test_other_versions,
+         temp_setup, temp_teardown, NULL},
+        {"names that a reader would mistake are refused", test_names, temp_setup, temp_teardown,
+         NULL},
+        {"another task's checkpoint is refused by name", test_tasks_differ, temp_setup,
+         temp_teardown, NULL},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
