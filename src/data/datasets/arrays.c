@@ -1,4 +1,4 @@
-/* Records of numbers that a program has in memory. */
+/* A data set of f32 records in memory. */
 
 #include "base/alloc.h"
 
@@ -41,7 +41,7 @@ static const lt_dataset_ops ops = {
     .destroy = destroy,
 };
 
-/* Bytes of a record, and that all of them can be counted. */
+/* Checks the shape; *bytes of a record. All records together must fit a size_t. */
 static lt_status check_shape(const lt_arrays *a, size_t *bytes)
 {
     char text[LT_SHAPE_TEXT];

@@ -1,4 +1,4 @@
-/* Whether two data sets have the same classes, and which they do not share. */
+/* Comparison of two data sets' classes. */
 
 #include "base/alloc.h"
 
@@ -12,7 +12,7 @@ static bool has_names(const lt_dataset *d)
     return d->classes > 0 && lt_dataset_class_name(d, 0);
 }
 
-/* A class may lack a name where others have one. */
+/* Names are NULL for classes without one. */
 static bool same_name(const char *a, const char *b)
 {
     return a == b || (a && b && !strcmp(a, b));
@@ -26,7 +26,7 @@ static bool has_class(const lt_dataset *d, const char *name)
     return false;
 }
 
-/* "cat, dog and 3 more": classes of d that other has not; "" if there are none; NULL: no memory. */
+/* "cat, dog and 3 more": the classes of d that other does not have; "": none; NULL: no memory. */
 static char *list_missing(const lt_dataset *d, const lt_dataset *other)
 {
     enum { LISTED = 5, SHOWN = 1024 };

@@ -94,7 +94,7 @@ const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index)
     return dataset->ops->sample_name(dataset, index);
 }
 
-/* Reads ":NUMBER" at *at and moves it on; false if there is none, or it is too large. */
+/* Parses ":NUMBER" and advances *at; false: no number, or above most. */
 static bool read_number(const char **at, int64_t most, int64_t *out)
 {
     char *end;

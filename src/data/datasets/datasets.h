@@ -5,10 +5,9 @@
 
 #include "lather/ext/dataset.h"
 
-/* Names of images, for messages. */
+/* The extensions, for messages. */
 #define LT_IMAGE_NAMES ".jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm or .pgm"
-/* Whether a file's name ends as that of an image: ".jpg", ".JPEG", ... extension NULL: it has
- * none. */
+/* Whether it is the extension of an image file, in any case, with its dot; NULL: no extension. */
 bool lt_is_image(const char *extension);
 
 enum { LT_LEFT_OUT_KINDS = 32, LT_LEFT_OUT_BYTES = 16 };
@@ -27,7 +26,7 @@ typedef struct lt_left_out {
 
 /* A file by its name. */
 void lt_left_out_add(lt_left_out *l, const char *name);
-/* One line of the log, if there are any: how many, and the extensions that are most frequent. */
+/* Logs one line, if there are any: their number and the most frequent extensions. */
 void lt_left_out_tell(lt_left_out *l, const char *folder);
 
 /* Whether the folder holds MNIST's files of the train or test part, plain or .gz. */

@@ -1,4 +1,4 @@
-/* Which files of a folder are images, by their names. */
+/* Image files by their extensions, and a count of the other files. */
 
 #include "data/datasets/datasets.h"
 
@@ -21,7 +21,7 @@ bool lt_is_image(const char *extension)
     return false;
 }
 
-/* Extensions after the 32nd are only in the sum. */
+/* Extensions after the 32nd count in the sum only. */
 void lt_left_out_add(lt_left_out *l, const char *name)
 {
     const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');

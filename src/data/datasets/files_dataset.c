@@ -1,5 +1,5 @@
-/* A list of image files as a data set: what `predict` reads. A folder stands for the images in it
- * and below. */
+/* A data set of listed image files, which `predict` reads. A folder stands for the images below
+ * it. */
 
 #include "base/alloc.h"
 #include "data/cache/disk_cache.h"
@@ -20,7 +20,7 @@ typedef struct listed {
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const char *path = ((const listed *)self)->path[index];
-    if (lt_is_folder(path)) /* a listed one without images, or one that cannot be read */
+    if (lt_is_folder(path)) /* walk() lists folders without images and unreadable ones */
         return lt_fail(LT_E_IO, "%s: no image can be read in this folder", path);
     LT_TRY(lt_disk_cache_read(self->disk_cache, path, record));
     record->encoding = LT_ENCODING_FILE;

@@ -1,6 +1,6 @@
-/* Images of one folder, without class folders, and a file that says what each of them shows:
- * ImageNet's validation images as they are distributed. Samples are ordered by class, then by name,
- * as they would be in class folders. */
+/* Images of one folder without class folders, labelled by a file, as ImageNet's validation images
+ * are distributed. Samples are ordered by class, then by name, as they would be in class
+ * folders. */
 
 #include "base/alloc.h"
 #include "data/cache/disk_cache.h"

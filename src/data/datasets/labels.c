@@ -82,7 +82,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == ',';
 }
 
-/* Ends text at its last character that is none of the blanks. */
+/* Removes blanks at the end. */
 static void trim(char *text)
 {
     size_t length = strlen(text);
@@ -169,8 +169,8 @@ static lt_status add_mapping(job *j, char *text, int number)
     return LT_OK;
 }
 
-/* Numbers alone in an order of files: from 0 on they are classes; from 1 on they are the devkit's,
- * whose order is not that of the names. */
+/* For labels without file names: numbers from 0 on are classes; numbers from 1 on are the devkit's,
+ * in another order than the class names, and map_clsloc.txt maps them. */
 static lt_status find_map(job *j)
 {
     for (size_t i = 0; i < j->labels.count; i++)

@@ -1,7 +1,7 @@
-/* Images in tar files (WebDataset's shards), read where they lie. A class is what NAME.cls says,
- * or, in tar files without any, the folder of an image: ImageNet's own tar files can be read as
- * they are. Classes by folder are ordered by name, bytewise; the folders that all of them lie in
- * are no part of their names. */
+/* A data set of images in tar files (WebDataset's shards), read by offset. A sample's class is the
+ * number in NAME.cls or, in tar files without any .cls, its folder, so that ImageNet's own tar
+ * files can be read. Classes by folder are ordered by name, bytewise, and named without the folders
+ * that all of them share. */
 
 #include "data/datasets/tar.h"
 

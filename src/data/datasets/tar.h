@@ -4,21 +4,21 @@
 
 #include "lather/ext/dataset.h"
 
-/* A regular file in a tar file: its bytes are [offset, offset + size). */
+/* A regular file in a tar file, at bytes [offset, offset + size). */
 typedef struct lt_tar_member {
     const char *name;
     uint64_t offset, size;
 } lt_tar_member;
 typedef lt_status lt_tar_visit(void *context, const lt_tar_member *member);
 
-/* Calls visit for every regular file in order. Errors: LT_E_IO; LT_E_FORMAT (a header that is none,
- * or a file that ends within a member), naming path and offset; the visitor's own. */
+/* Calls visit for every regular file in order. Errors: LT_E_IO; LT_E_FORMAT (an invalid header, or
+ * the file ends within a member), naming path and offset; the visitor's own. */
 lt_status lt_tar_scan(int fd, const char *path, lt_tar_visit *visit, void *context);
 
 /* An image in a tar file. */
 typedef struct lt_tar_sample {
     uint64_t offset, size;
-    int64_t label;   /* from NAME.cls; -1: the folder it lies in is its class */
+    int64_t label;   /* from NAME.cls; -1: its folder is its class */
     uint32_t name;   /* offset in the index's text */
     uint32_t folder; /* bytes of the name before its last slash */
 } lt_tar_sample;
@@ -30,8 +30,8 @@ typedef struct lt_tar_index {
     size_t text_size;
 } lt_tar_index;
 
-/* The index of a tar file: from PATH.index if that is whole and belongs to the file as it is now,
- * else by reading the tar; then PATH.index is written, or where that is not possible a file in the
+/* Reads the index from PATH.index if it is complete and of the tar file's present size and time;
+ * else scans the tar file and writes PATH.index or, if its folder is read-only, a file in the
  * user's cache. Errors: as lt_tar_scan(). */
 lt_status lt_tar_index_open(lt_tar_index *out, const char *path);
 /* The same without a cached index; out starts as {0} and must be cleared in any case. */

@@ -183,7 +183,7 @@ static int compare_names(const void *a, const void *b, void *text)
     return strcmp(names + *(const uint32_t *)a, names + *(const uint32_t *)b);
 }
 
-/* A name twice: an appended tar file, of which tar itself would take the last. */
+/* Rejects duplicate names, as of an appended tar file, where tar would extract the last. */
 static lt_status check_twice(const lt_tar_index *x, const char *path)
 {
     uint32_t *name = lt_alloc(x->count, sizeof *name);
@@ -222,7 +222,7 @@ lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
 typedef struct kept {
     char magic[8];
     uint64_t order;               /* rejects files of another byte order */
-    uint64_t tar_size;            /* of the tar file that was read */
+    uint64_t tar_size;            /* bytes of the tar file */
     int64_t tar_second, tar_nano; /* when it was changed last */
     uint64_t samples, text_size;
     uint32_t crc; /* of samples and text */

@@ -22,7 +22,7 @@ _Static_assert(sizeof(header) == BLOCK, "a header is a block");
 typedef struct scan {
     int fd;
     const char *path;
-    uint64_t at, end; /* of the next header; of the file */
+    uint64_t at, end; /* offset of the next header; size of the file */
     char *long_name;  /* for the next member; owned */
     bool has_size;    /* pax: */
     uint64_t size;    /* of the next member */
@@ -37,7 +37,7 @@ static lt_status read_bytes(const scan *s, void *to, size_t bytes, uint64_t offs
                              : st;
 }
 
-/* Octal digits, or GNU's big-endian number behind a set first bit. */
+/* Octal digits, or GNU's big-endian number after a byte with bit 7 set. */
 static bool parse_number(const char *field, size_t bytes, uint64_t *out)
 {
     const unsigned char *f = (const unsigned char *)field;

@@ -1,5 +1,5 @@
-/* AVIF by libavif: the image, or the first of several. Alpha and the file's own turns are left out,
- * as for other formats. */
+/* AVIF by libavif: the first image. Alpha and the file's own rotation are not applied, as for other
+ * formats. */
 
 #include "data/formats/image.h"
 
@@ -57,8 +57,8 @@ static lt_status convert(avifImage *image, lt_image *out)
     return result == AVIF_RESULT_OK ? LT_OK : failed(result);
 }
 
-/* The pixels, of the size that the header says; an image inside that is larger is refused, not
- * scaled. */
+/* Decodes the pixels. An image inside that is larger than the header says is rejected, where
+ * libavif would scale it. */
 static lt_status decode(avifDecoder *d, const lt_image_limits *limits)
 {
     const uint32_t width = d->image->width, height = d->image->height;

@@ -1,7 +1,7 @@
-/* Which decoder an image file is for: JPEG begins with FF D8 FF (ITU-T T.81, B.1.1.3), PNG with 89
- * 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8', TIFF with its order of bytes and 42,
- * BigTIFF 43; WebP is a RIFF file, AVIF one of ISO base media. Extensions are not trusted: ImageNet
- * has a PNG called .JPEG. */
+/* Decoders by a file's first bytes: JPEG begins with FF D8 FF (ITU-T T.81, B.1.1.3), PNG with 89
+ * 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8', TIFF with its byte order and 42, BigTIFF
+ * 43; WebP is a RIFF file, AVIF one of ISO base media. Extensions are not trusted: ImageNet has a
+ * PNG called .JPEG. */
 
 #include "data/formats/image.h"
 

@@ -1,4 +1,4 @@
-/* Decoding of image files in memory: JPEG, PNG, BMP, GIF, WebP, AVIF, TIFF, PGM and PPM, told apart
+/* Decoding of image files in memory: JPEG, PNG, BMP, GIF, WebP, AVIF, TIFF, PGM and PPM, recognised
  * by their first bytes. */
 #ifndef LT_DATA_IMAGE_H
 #define LT_DATA_IMAGE_H
@@ -53,8 +53,8 @@ lt_status lt_image_size(const uint8_t *bytes, size_t size, const lt_image_limits
 lt_status lt_image_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                           int channels, lt_window window, lt_image *out);
 
-/* Whether the file can be decoded at 1/2, 1/4 and 1/8 of its size, sides rounded up: JPEG of usual
- * sampling. */
+/* Whether the file can be decoded at 1/2, 1/4 and 1/8 of its size, sides rounded up: JPEG with luma
+ * 1 or 2 times the chroma in each direction. */
 bool lt_image_shrinks(const uint8_t *bytes, size_t size);
 /* lt_image_decode() of such a file at 1/shrink of its size; the window is in these pixels. */
 lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,

@@ -158,7 +158,7 @@ static void read_header(decoder *d)
     read_header_of(d, d->bytes, d->size);
 }
 
-/* Runs work; whatever the library finds wrong becomes a status. */
+/* Runs work; the library's errors become a status. */
 static lt_status guarded(decoder *d, void (*work)(decoder *))
 {
     d->c.err = jpeg_std_error(&d->errors);
@@ -219,10 +219,10 @@ bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size)
 }
 
 /* Whether a progressive file lacks scans. The library then smooths blocks by their neighbours, as
- * Pillow has it do too, and those of a window's border would be missing. */
+ * in Pillow, and a window would lack those at its border. */
 static bool lacks_scans(const struct jpeg_decompress_struct *c)
 {
-    enum { SMOOTHED = 10 }; /* coefficients that smoothing looks at */
+    enum { SMOOTHED = 10 }; /* coefficients that smoothing reads */
     for (int i = 0; c->coef_bits && i < c->num_components; i++)
         for (int k = 0; k < SMOOTHED; k++)
             if (c->coef_bits[i][k])

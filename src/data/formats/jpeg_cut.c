@@ -11,7 +11,7 @@
 
 enum { MARK = 0xFF, RST0 = 0xD0, RST7 = 0xD7, EOI = 0xD9, SOS = 0xDA, SOF0 = 0xC0, SOF2 = 0xC2 };
 
-/* Where the height stands, 2 bytes; 0: not found. */
+/* Offset of the height, 2 bytes; 0: not found. */
 static size_t find_height(const lt_jpeg_rows *r)
 {
     for (size_t at = 2; at + 9 < r->coded;) {
@@ -31,8 +31,7 @@ static size_t find_height(const lt_jpeg_rows *r)
     return 0;
 }
 
-/* Behind the next marker at or after `at`, whose second byte goes to *kind; r->size: there is
- * none. */
+/* Offset after the next marker from `at` on, whose second byte goes to *kind; r->size: none. */
 static size_t next_marker(const lt_jpeg_rows *r, size_t at, uint8_t *kind)
 {
     while (at + 1 < r->size) {
@@ -52,7 +51,7 @@ typedef struct span {
     size_t begin, end; /* bytes, without the marker behind them */
 } span;
 
-/* The coded data of intervals [first, last); false: the markers are not as they should be. */
+/* The coded data of intervals [first, last); false: restart markers are missing or out of order. */
 static bool find_intervals(const lt_jpeg_rows *r, int64_t first, int64_t last, span *out)
 {
     size_t at = r->coded;
@@ -98,8 +97,7 @@ static lt_status assemble(const lt_jpeg_rows *r, size_t height_at, span data, lt
     return LT_OK;
 }
 
-/* Rows of units from one marker to the next, or 0 if markers stand within rows only now and
- * then. */
+/* Rows of units from one row end with a marker to the next; 0: row ends have no markers. */
 static int64_t rows_apart(const lt_jpeg_rows *r)
 {
     if (r->interval <= 0)

@@ -113,7 +113,7 @@ static void code_pixels(coder *k)
     jpeg_finish_compress(&k->to);
 }
 
-/* Runs work; whatever the library finds wrong becomes a status. */
+/* Runs work; the library's errors become a status. */
 static lt_status guarded(coder *k, void (*work)(coder *))
 {
     jpeg_std_error(&k->errors);

@@ -33,7 +33,7 @@ typedef struct lt_broken_list {
     uint8_t *seen; /* a bit per sample */
 } lt_broken_list;
 
-/* Adds an image that was not known to be broken. Errors: LT_E_NOMEM. */
+/* Adds the sample unless it is listed. Errors: LT_E_NOMEM. */
 lt_status lt_broken_list_add(lt_broken_list *list, const lt_broken_sample *sample);
 void lt_broken_list_clear(lt_broken_list *list);
 

@@ -1,4 +1,4 @@
-/* Which sample comes when: a pseudo-random permutation that needs no memory. */
+/* Order of samples: a pseudo-random permutation computed per place, without a table. */
 #ifndef LT_DATA_SAMPLER_H
 #define LT_DATA_SAMPLER_H
 

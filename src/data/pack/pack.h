@@ -18,7 +18,7 @@ enum { LT_PACK_VERSION = 1, LT_PACK_ORDER = 0x01020304 };
 typedef struct lt_pack_header {
     char magic[8];
     uint32_t version, order;
-    uint64_t recipe; /* hash of what the shard was made from and how */
+    uint64_t recipe; /* hash of the shard's samples and config */
     uint64_t count, table, text, text_size;
     uint32_t crc;      /* of table and text */
     uint32_t self_crc; /* of the bytes before */
@@ -49,7 +49,7 @@ char *lt_pack_shard_path(const char *folder, int64_t index);
 lt_status lt_pack_shard_open(lt_pack_shard *out, const char *path, uint64_t recipe);
 void lt_pack_shard_clear(lt_pack_shard *shard);
 
-/* A shard in the making. Starts as {0}. */
+/* A shard being written. Starts as {0}. */
 typedef struct lt_pack_writer {
     char *path, *temp;
     int fd;
@@ -60,7 +60,7 @@ typedef struct lt_pack_writer {
 lt_status lt_pack_writer_open(lt_pack_writer *w, const char *path);
 /* entry: label, encoding, size of the image; the rest is filled in. */
 lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const char *name);
-/* Complete, synced and named. Clears w in any case. */
+/* Writes header and table, syncs, renames. Clears w in any case. */
 lt_status lt_pack_writer_finish(lt_pack_writer *w, uint64_t recipe);
 void lt_pack_writer_abandon(lt_pack_writer *w);
 
@@ -71,7 +71,7 @@ bool lt_has_hash(void);
 /* What a record becomes. */
 typedef struct lt_pack_encoder lt_pack_encoder;
 lt_status lt_pack_encoder_new(lt_pack_encoder **out, const lt_pack_config *config);
-/* Changes the record in place; *kept: it stays as it was. Errors: LT_E_FORMAT (a broken image). */
+/* Encodes the record in place; *kept: left unchanged. Errors: LT_E_FORMAT (a broken image). */
 lt_status lt_pack_encode(lt_pack_encoder *e, lt_record *record, int channels, bool *kept);
 void lt_pack_encoder_free(lt_pack_encoder **e);
 

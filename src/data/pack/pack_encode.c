@@ -60,7 +60,7 @@ static bool same_pixels(const lt_image *a, const lt_image *b)
     return true;
 }
 
-/* The record's bytes become these; the label stays. */
+/* Replaces the record's bytes; keeps its label and encoding. */
 static lt_status replace(lt_record *r, const uint8_t *bytes, size_t size)
 {
     int32_t label = r->label;
@@ -109,7 +109,7 @@ static lt_status make_axis(lt_taps *taps, int32_t from, int32_t to)
     return lt_taps_make(taps, &axis);
 }
 
-/* e->whole to at most limit a side (0: as it is), without gaps, in e->small. */
+/* Resizes e->whole to at most limit pixels a side (0: its own), into e->small without gaps. */
 static lt_status shrink(lt_pack_encoder *e, int limit, lt_pixels *out)
 {
     const lt_image *p = &e->whole;

@@ -125,7 +125,7 @@ static lt_status fill_shard(const job *j, int64_t first, int64_t last, lt_pack_w
     return st;
 }
 
-/* Every record of a shard has the bytes that were written. */
+/* Compares every record of a shard with its hash. */
 static lt_status verify_records(const lt_pack_shard *s, const char *path)
 {
     lt_record record = {0};
@@ -142,7 +142,7 @@ static lt_status verify_records(const lt_pack_shard *s, const char *path)
     return st;
 }
 
-/* A shard that an earlier call completed: its samples, without the work. */
+/* Counts the samples of a shard that an earlier call completed, and verifies it. */
 static lt_status found_shard(const char *path, uint64_t recipe, int64_t samples, shard_result *out)
 {
     lt_pack_shard s = {0};
@@ -228,7 +228,8 @@ static void run_threads(job *j)
 
 /* --- The folder --- */
 
-/* What a shard depends on, but for the images themselves. */
+/* Hash of the config, the numbers of samples and classes, the first and the last name; not of the
+ * images' bytes. */
 static uint64_t recipe_of(const lt_dataset *data, const lt_pack_config *c)
 {
     char number[24];
@@ -244,7 +245,7 @@ static lt_status write_bad(const job *j)
 {
     char *path = lt_format("%s/bad_images.txt", j->folder);
     const char *mode =
-        j->report.found ? "ae" : "we"; /* an earlier call listed those of its shards */
+        j->report.found ? "ae" : "we"; /* keeps the lines of shards that an earlier call wrote */
     FILE *file = NULL;
     lt_status st = path ? LT_OK : LT_E_NOMEM;
     for (int64_t i = 0; i < j->shards && !st; i++) {
@@ -261,7 +262,7 @@ static lt_status write_bad(const job *j)
     return st;
 }
 
-/* Names are bytes, JSON is text. */
+/* Escapes a name: names are any bytes, JSON is UTF-8. */
 static lt_status put_name(lt_json_writer *w, const char *name)
 {
     size_t bytes = name ? lt_text_escape_bytes(name) : 1;

@@ -1,4 +1,4 @@
-/* Reading and writing the files of a pack. */
+/* Reading and writing the shard files of a pack. */
 
 #include "base/alloc.h"
 #include "base/commit.h"
@@ -204,7 +204,7 @@ void lt_pack_writer_abandon(lt_pack_writer *w)
 {
     if (w->fd >= 0) {
         close(w->fd);
-        unlink(w->temp); /* renamed: nothing has that name */
+        unlink(w->temp); /* after the rename there is no such file */
     }
     lt_free(w->path);
     lt_free(w->temp);

@@ -125,7 +125,7 @@ lt_window lt_random_crop(const lt_transform *t, int32_t width, int32_t height, l
     return central_crop(t, width, height);
 }
 
-/* The whole of a side to `size` pixels, of which count from first on are wanted. */
+/* Resamples a whole side to `size` pixels and takes count of them from first on. */
 static lt_axis axis(int32_t side, int64_t size, int64_t first, int32_t count)
 {
     return (lt_axis){.limit = side, .extent = side, .size = size, .first = first, .count = count};
@@ -142,7 +142,7 @@ static void plan_centre(lt_plan *p, const lt_transform *t, int32_t resize, int32
     p->y = axis(height, h, (int64_t)nearbyint((double)(h - t->size) / 2), t->size);
 }
 
-/* Moves what is wanted by shift output pixels; what comes from outside of the square is zero. */
+/* Shifts the output by so many pixels; pixels from outside of the square are zero. */
 static void shift_axis(lt_axis *a, int32_t shift, int32_t *margin)
 {
     a->count -= abs(shift);

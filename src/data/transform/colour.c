@@ -74,7 +74,7 @@ static void sharpness(lt_canvas *c, float amount)
         c->pixels[i] = blend(c->other[i], c->pixels[i], amount);
 }
 
-/* Every channel's values by a table of its own. */
+/* Maps each channel by its table. */
 static void look_up(lt_canvas *c, uint8_t table[3][LEVELS])
 {
     for (size_t i = 0; i < count_of(c); i++)
@@ -102,7 +102,7 @@ static void histogram(const lt_canvas *c, int channel, uint32_t count[LEVELS])
         count[c->pixels[i]]++;
 }
 
-/* The channel's smallest value to 0, its largest to 255. */
+/* Maps the channel's smallest value to 0, its largest to 255. */
 static void stretch_table(const uint32_t count[LEVELS], uint8_t table[LEVELS])
 {
     int low = 0, high = LEVELS - 1;
@@ -118,7 +118,7 @@ static void stretch_table(const uint32_t count[LEVELS], uint8_t table[LEVELS])
     }
 }
 
-/* As many pixels at every level, as far as that goes. */
+/* Histogram equalisation. */
 static void equal_table(const uint32_t count[LEVELS], uint8_t table[LEVELS])
 {
     uint32_t sum = 0, last = 0, used = 0;

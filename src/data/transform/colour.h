@@ -7,7 +7,7 @@
 
 #include "lather/data.h"
 
-/* u8 [size][size][channels], channels 1 or 3; other: as much memory again, for what needs it. */
+/* u8 [size][size][channels], channels 1 or 3; other: workspace of the same size. */
 typedef struct lt_canvas {
     uint8_t *pixels, *other;
     int size, channels;
@@ -20,7 +20,7 @@ typedef enum lt_pixel_op {
     LT_PIXEL_TRANSLATE_X, /* by whole pixels */
     LT_PIXEL_TRANSLATE_Y,
     LT_PIXEL_ROTATE,     /* counter-clockwise, degrees */
-    LT_PIXEL_BRIGHTNESS, /* these four: 0: all of it gone, 1: as it is, 2: twice as much */
+    LT_PIXEL_BRIGHTNESS, /* these four: 0: none left, 1: unchanged, 2: twice as much */
     LT_PIXEL_COLOUR,
     LT_PIXEL_CONTRAST,
     LT_PIXEL_SHARPNESS,

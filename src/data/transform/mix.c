@@ -83,7 +83,7 @@ lt_mix_plan lt_mix_draw(const lt_mix *mix, int size, lt_rng *rng)
     return p;
 }
 
-/* Both become a mixture, each with the larger or smaller share of itself. */
+/* a = share a + (1 - share) b, and b = share b + (1 - share) a. */
 static void average(uint8_t *a, uint8_t *b, size_t bytes, float share)
 {
     for (size_t i = 0; i < bytes; i++) {

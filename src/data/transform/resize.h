@@ -7,12 +7,12 @@
 
 #include "lather/loader.h"
 
-/* One direction of a resampling: which output pixels, out of which source pixels. */
+/* One direction of a resampling: its output pixels and their source pixels. */
 typedef struct lt_axis {
-    int32_t limit;        /* source pixels lie in 0 .. limit-1; there is nothing beyond */
+    int32_t limit;        /* source pixels lie in 0 .. limit-1 */
     double start, extent; /* the part of the source that becomes the whole output */
     int64_t size;         /* of the whole output */
-    int64_t first;        /* the part of it that is wanted */
+    int64_t first;        /* the part of it to compute, with count */
     int32_t count;
     bool reverse; /* from right to left */
     lt_filter filter;

@@ -44,7 +44,7 @@ static inline int4 levels(int4 sum, bool clamp)
     return x;
 }
 
-/* The input rows of a pass along them, and where the output's go. */
+/* Input rows, and where their output goes. */
 typedef struct rows_of {
     const uint8_t *from;
     uint8_t *to;
@@ -76,7 +76,7 @@ static inline __attribute__((always_inline)) void column3(rows_of r, const int32
     }
 }
 
-/* The common numbers of weights get loops of their own, with the weights in registers. */
+/* Specialised loops for the common numbers of weights keep these in registers. */
 static void block3(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t, uint8_t *dst)
 {
     for (int32_t i = 0; i < t->count; i++) {
@@ -100,7 +100,7 @@ static void block3(const uint8_t *src, size_t stride, int32_t rows, const lt_tap
     }
 }
 
-/* By blocks of rows, which stay in the cache while their columns are made. */
+/* In blocks of rows, which stay in the cache while their columns are computed. */
 void lt_across_wide(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *taps,
                     int channels, uint8_t *dst)
 {

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* A number from *at on, which is moved behind it. */
+/* Parses a number and advances *at. */
 static bool parse_number(const char **at, int64_t most, int64_t *out)
 {
     char *end;
