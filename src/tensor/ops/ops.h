@@ -1,46 +1,47 @@
-/* The list of operations: one line each. */
+/* The list of operations: one line each, X(name, inputs); bit i of inputs: input i has a gradient, and so
+ * a row in tests/tensor/ops. */
 #ifndef LT_TENSOR_OPS_H
 #define LT_TENSOR_OPS_H
 
 #include "lather/ext/broadcast.h"
 
-#define LT_OP_LIST(X)  \
-    X(add)             \
-    X(mul)             \
-    X(scale)           \
-    X(relu)            \
-    X(matmul)          \
-    X(linear)          \
-    X(reshape)         \
-    X(sum)             \
-    X(dropout)         \
-    X(cast)            \
-    X(conv2d)          \
-    X(batchnorm2d)     \
-    X(batchnorm2d_add) \
-    X(normalize)       \
-    X(maxpool2d)       \
-    X(avgpool2d)       \
-    X(softmax_xent)    \
-    X(exp)             \
-    X(ln)              \
-    X(sqrt)            \
-    X(pow)             \
-    X(clamp)           \
-    X(sigmoid)         \
-    X(tanh)            \
-    X(silu)            \
-    X(sub)             \
-    X(div)             \
-    X(maximum)         \
-    X(minimum)         \
-    X(pow_tensor)      \
-    X(mse_loss)        \
-    X(bce_with_logits) \
-    X(group_norm)      \
-    X(conv_transpose2d)
+#define LT_OP_LIST(X)              \
+    X(add, 3)                      \
+    X(mul, 3)                      \
+    X(scale, 1)                    \
+    X(relu, 1)                     \
+    X(matmul, 3)                   \
+    X(linear, 7)                   \
+    X(reshape, 1)                  \
+    X(sum, 1)                      \
+    X(dropout, 1)                  \
+    X(cast, 1)                     \
+    X(conv2d, 7)                   \
+    X(batchnorm2d, 7)              \
+    X(batchnorm2d_add, 7 | 1 << 5) \
+    X(normalize, 0)                \
+    X(maxpool2d, 1)                \
+    X(avgpool2d, 1)                \
+    X(softmax_xent, 1)             \
+    X(exp, 1)                      \
+    X(ln, 1)                       \
+    X(sqrt, 1)                     \
+    X(pow, 1)                      \
+    X(clamp, 1)                    \
+    X(sigmoid, 1)                  \
+    X(tanh, 1)                     \
+    X(silu, 1)                     \
+    X(sub, 3)                      \
+    X(div, 3)                      \
+    X(maximum, 3)                  \
+    X(minimum, 3)                  \
+    X(pow_tensor, 3)               \
+    X(mse_loss, 3)                 \
+    X(bce_with_logits, 3)          \
+    X(group_norm, 7)               \
+    X(conv_transpose2d, 3)
 
-#define X(name) extern const lt_op lt_op_##name;
+#define X(name, inputs) extern const lt_op lt_op_##name;
 LT_OP_LIST(X)
 #undef X
 
