@@ -1,4 +1,4 @@
-/* Rows of softmax cross-entropy and top-k counts. */
+/* Rows of softmax, of its cross-entropy and of top-k counts. */
 
 #include "conform.h"
 
@@ -207,9 +207,83 @@ static void make_topk(const loss_row *r, test *t)
     t->operand[2] = (operand){INOUT, COUNT, LT_SHAPE(2), .absolute = KEEP};
 }
 
+typedef struct softmax_row {
+    const char *name;
+    int64_t n, k;
+    layout x, y;
+    double scale; /* x lies in -scale..scale */
+} softmax_row;
+
+static const softmax_row softmax_rows[] = {
+    {"odd rows", 5, 33, ROWS, ROWS, 4},
+    {"one column", 3, 1, ROWS, ROWS, 4},
+    {"one row", 1, 1000, ROWS, ROWS, 10},
+    {"two columns", 65, 2, ROWS, ROWS, 3},
+    {"large values do not overflow", 4, 19, ROWS, ROWS, 1e4},
+    {"gaps", 5, 17, GAPS, GAPS, 4},
+    {"transposed", 6, 17, REVERSED, ROWS, 4},
+    {"attention of 12 heads", 12 * 197, 197, ROWS, ROWS, 8},
+};
+
+enum { X, Y, DY = X, DX = 2 };
+
+static lt_status call_softmax(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                              bool absolute)
+{
+    (void)absolute;
+    return t->operands == 2 ? be->softmax(ctx, &v[X], &v[Y])
+                            : be->softmax_grad(ctx, &v[DY], &v[Y], &v[DX]);
+}
+
+/* exp(x - top) errs relatively by the rounding of x - top, and where it vanishes by the smallest normal
+ * number. */
+static void softmax_magnitude(const test *t, double *const *want, double *const *magnitude)
+{
+    const int64_t k_count = t->operand[X].shape.dim[1];
+    for (int64_t i = 0; i < operand_count(&t->operand[X]); i++) {
+        const double *row = t->operand[X].value + i / k_count * k_count;
+        double top = row[0];
+        for (int64_t k = 1; k < k_count; k++)
+            top = fmax(top, row[k]);
+        magnitude[Y][i] = want[Y][i] * (2 + top - row[i % k_count]) + 0x1p-102;
+    }
+}
+
+static void softmax_grad_magnitude(const test *t, double *const *want, double *const *magnitude)
+{
+    (void)want;
+    const int64_t k_count = t->operand[Y].shape.dim[1];
+    const double *y = t->operand[Y].value, *dy = t->operand[DY].value;
+    for (int64_t i = 0; i < operand_count(&t->operand[Y]); i++) {
+        double sum = fabs(dy[i]);
+        for (int64_t k = i / k_count * k_count; k < (i / k_count + 1) * k_count; k++)
+            sum += fabs(dy[k]) * y[k];
+        magnitude[DX][i] = y[i] * sum;
+    }
+}
+
+static void make_softmax(const softmax_row *r, bool gradient, test *t)
+{
+    const lt_shape shape = LT_SHAPE(r->n, r->k);
+    *t = (test){.name = r->name, .large = r->n > 1000};
+    t->entry = gradient ? "softmax_grad" : "softmax";
+    t->call = call_softmax;
+    t->magnitude = gradient ? softmax_grad_magnitude : softmax_magnitude;
+    t->operands = gradient ? 3 : 2;
+    t->operand[X] = (operand){IN, DATA, shape, r->x, PLUS, -r->scale, r->scale, NULL};
+    t->operand[Y] = (operand){gradient ? IN : OUT, DATA, shape, r->y, PLUS, 0, 1, NULL};
+    t->operand[DX] = (operand){OUT, DATA, shape, r->y, PLUS, 0, 0, NULL};
+    t->terms = 4;
+}
+
 bool loss_tests(size_t i, test *t)
 {
     static void (*const make[])(const loss_row *, test *) = {make_loss, make_grad, make_topk};
+    if (i < 2 * COUNT_OF(softmax_rows)) {
+        make_softmax(&softmax_rows[i / 2], i % 2, t);
+        return true;
+    }
+    i -= 2 * COUNT_OF(softmax_rows);
     if (i >= COUNT_OF(rows) * COUNT_OF(make))
         return false;
     const loss_row *r = &rows[i / COUNT_OF(make)];

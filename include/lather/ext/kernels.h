@@ -93,6 +93,10 @@ LT_ENTRY(maxpool2d_grad, void *ctx, const lt_pool2d_config *config, const lt_vie
 LT_ENTRY(avgpool2d, void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y);
 LT_ENTRY(avgpool2d_grad, void *ctx, const lt_pool2d_config *config, const lt_view *dy,
          const lt_view *dx);
+/** y[n,k] = exp(x[n,k]) / sum over j of exp(x[n,j]), without overflow; x, y [N,K]. */
+LT_ENTRY(softmax, void *ctx, const lt_view *x, const lt_view *y);
+/** dx[n,k] = y[n,k] * (dy[n,k] - sum over j of dy[n,j] * y[n,j]); y of softmax. */
+LT_ENTRY(softmax_grad, void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx);
 /** labels i32 [N] or floating [N,K]; lse [N] gets log(sum(exp(logits))) of each row; loss []. */
 LT_ENTRY(softmax_xent, void *ctx, double smoothing, const lt_view *logits, const lt_view *labels,
          const lt_view *lse, const lt_view *loss);
@@ -128,6 +132,8 @@ LT_ENTRY(topk_hits, void *ctx, const lt_view *logits, const lt_view *labels, con
     X(maxpool2d_grad, BASIC, OWN)      \
     X(avgpool2d, BASIC, OWN)           \
     X(avgpool2d_grad, BASIC, OWN)      \
+    X(softmax, BASIC, OWN)             \
+    X(softmax_grad, BASIC, OWN)        \
     X(softmax_xent, BASIC, OWN)        \
     X(softmax_xent_grad, BASIC, OWN)   \
     X(topk_hits, BASIC, REF)

@@ -1,8 +1,24 @@
-/** Losses, and the accuracy of classifiers. */
+/** Softmax, losses, and the accuracy of classifiers. */
 #ifndef LATHER_OPS_LOSS_H
 #define LATHER_OPS_LOSS_H
 
 #include "lather/tape.h"
+
+/**
+ * Softmax over the last dimension.
+ *
+ *     y[..,k] = exp(x[..,k]) / sum over j of exp(x[..,j])
+ *
+ * Shapes  x [..,K], at least one dimension -> y like x
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE, LT_E_UNSUPPORTED
+ *         (on cuda, which has no kernel for it yet)
+ * Source  Bridle, "Probabilistic interpretation of feedforward classification network outputs",
+ *         Neurocomputing, 1990
+ */
+LT_API lt_tensor *lt_softmax(lt_tape *tape, lt_tensor *x);
 
 /**
  * Mean over the batch of the cross-entropy between softmax(logits) and smoothed targets.

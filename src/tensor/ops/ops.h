@@ -22,6 +22,7 @@
     X(normalize, 0)                \
     X(maxpool2d, 1)                \
     X(avgpool2d, 1)                \
+    X(softmax, 1)                  \
     X(softmax_xent, 1)             \
     X(exp, 1)                      \
     X(ln, 1)                       \

@@ -43,6 +43,13 @@ static lt_tensor *scale(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_scale(t, in[0], -0.7);
 }
 
+static lt_tensor *softmax(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    (void)c;
+    lt_tensor *y = lt_softmax(t, in[0]);
+    return lt_mul(t, y, y);
+}
+
 static lt_tensor *relu(lt_tape *t, lt_tensor *const *in, void *c)
 {
     (void)c;
@@ -225,6 +232,9 @@ static const grad_row rows[] = {
     {"mul, a tensor with itself", mul_itself, 1, 0, .in = {{{2, {3, 4}}, UNIFORM}}},
     {"a tensor used four times", four_uses, 1, 0, .in = {{{4, {2, 3, 2, 2}}, UNIFORM}}},
     {"scale", scale, 1, 0, .in = {{{5, {2, 1, 3, 2, 2}}, UNIFORM}}},
+    {"softmax", softmax, 1, 0, .in = {{{2, {5, 7}}, UNIFORM}}},
+    {"softmax of a vector", softmax, 1, 0, .in = {{{1, {9}}, UNIFORM}}},
+    {"softmax over the last of four dimensions", softmax, 1, 0, .in = {{{4, {2, 3, 4, 5}}, UNIFORM}}},
     {"relu", relu, 1, 0, .in = {{{4, {2, 3, 4, 5}}, FAR}}},
     {"relu of an intermediate", relu_of_scaled, 1, 0, .in = {{{2, {5, 7}}, FAR}}},
     {"dropout", dropout, 1, 0, .in = {{{4, {2, 3, 4, 5}}, UNIFORM}}},
