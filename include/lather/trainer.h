@@ -82,6 +82,9 @@ typedef struct lt_model_family {
     lt_status (*onnx)(lt_onnx *graph, const void *config, const lt_model_spec *spec);
 } lt_model_family;
 
+/** Reads a file of weights into a model. Errors: as lt_weights_load(). */
+LT_API LT_MUST_CHECK lt_status lt_weights_load_model(const char *path, lt_module *model);
+
 /** The whole program: trains, with --eval evaluates, and has the commands predict, export and
  *  reproduce. Returns the exit status: 0 done, 1 an error, 2 a wrong command line or family (two
  *  options of one name), 3 interrupted after a checkpoint. Messages go to standard error.

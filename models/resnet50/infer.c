@@ -76,16 +76,6 @@ lt_status lt_resnet_infer(const char *path, lt_resnet_config *shape)
     return st;
 }
 
-static lt_status load(lt_module *model, const char *path)
-{
-    lt_params list = {0};
-    lt_status st = lt_module_params(model, &list);
-    if (!st)
-        st = lt_weights_load(path, &list, NULL);
-    lt_params_clear(&list);
-    return st;
-}
-
 lt_status lt_resnet_load(lt_module **out, lt_device *device, const char *path,
                          lt_resnet_config *config)
 {
@@ -93,7 +83,7 @@ lt_status lt_resnet_load(lt_module **out, lt_device *device, const char *path,
     lt_module *model = NULL;
     LT_TRY(lt_resnet_infer(path, &shape));
     LT_TRY(lt_resnet_new(&model, device, &shape));
-    lt_status st = load(model, path);
+    lt_status st = lt_weights_load_model(path, model);
     if (st) {
         lt_module_free(&model);
         return st;

@@ -1,6 +1,22 @@
-/* train_resnet50: residual networks in the library's trainer. */
+/* train_resnet50: residual networks as a family of the trainer. */
 
-#include "settings.h"
+#include "plan.h"
+
+#include "lather/ext/fail.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEM_AUTO, STEM_IMAGENET, STEM_SMALL };
+
+typedef struct settings {
+    const char *arch, *depths;
+    int64_t width;
+    int stem;
+    bool zero_init_last;
+    lt_resnet_config net; /* that resolve() makes of it */
+} settings;
 
 #define ROW(name) "Model", (name), 0
 #define AT(field) offsetof(settings, field)
@@ -15,6 +31,106 @@ static const lt_option option[] = {
 };
 /* clang-format on */
 
+enum { IMAGENET_SIDE = 224, SMALL_SIDE = 64, USUAL_WIDTH = 64 };
+
+static lt_status parse_depths(const char *text, int depth[LT_RESNET_STAGES])
+{
+    const char *at = text;
+    for (int i = 0; i < LT_RESNET_STAGES; i++) {
+        char *end;
+        double value = strtod(at, &end);
+        bool whole = value >= 0 && value <= INT32_MAX && value <= (double)(int)value;
+        if (end == at || !whole || *end != (i < LT_RESNET_STAGES - 1 ? ',' : 0))
+            return lt_fail(LT_E_ARG, "--depths: '%s' is not A,B,C,D", text);
+        depth[i] = (int)value;
+        at = end + 1;
+    }
+    return LT_OK;
+}
+
+/* The stem: by --stem, else by the metadata of --weights, else by size. */
+static lt_status resolve(void *config, const lt_model_spec *spec, const lt_model_facts *known)
+{
+    settings *s = config;
+    const char *stem = lt_model_fact_text(known, "stem");
+    s->net = (lt_resnet_config){
+        .arch = s->arch,
+        .width = (int)s->width,
+        .classes = spec->classes,
+        .channels = spec->channels,
+        .small_stem = *stem ? !strcmp(stem, "small") : spec->size <= SMALL_SIDE,
+        .zero_init_last = s->zero_init_last,
+        .seed = spec->seed,
+    };
+    if (s->stem != STEM_AUTO)
+        s->net.small_stem = s->stem == STEM_SMALL;
+    if (s->depths && *s->depths)
+        LT_TRY(parse_depths(s->depths, s->net.depths));
+    return lt_resnet_resolve(&s->net);
+}
+
+static lt_status make(lt_module **out, lt_device *device, const void *config,
+                      const lt_model_spec *spec)
+{
+    (void)spec;
+    return lt_resnet_new(out, device, &((const settings *)config)->net);
+}
+
+static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_cost *out)
+{
+    return lt_resnet_count(out, &((const settings *)config)->net, spec->size);
+}
+
+static lt_status onnx(lt_onnx *graph, const void *config, const lt_model_spec *spec)
+{
+    (void)spec;
+    resnet_nodes(graph, &((const settings *)config)->net);
+    return LT_OK;
+}
+
+/* Of other depths than the table's: the name that has these blocks. */
+static void put_facts(lt_model_facts *out, const lt_resnet_config *c, bool with_depths)
+{
+    const char *name = lt_resnet_name(c), *kind = c->bottleneck ? "resnet50" : "resnet18";
+    const int *d = c->depths;
+    lt_model_fact_put(out, "arch", "%s", name ? name : kind);
+    if (with_depths || !name)
+        lt_model_fact_put(out, "depths", "%d,%d,%d,%d", d[0], d[1], d[2], d[3]);
+    else
+        lt_model_fact_put(out, "depths", "%s", ""); /* arch says them */
+    lt_model_fact_put(out, "width", "%d", c->width);
+    lt_model_fact_put(out, "stem", "%s", c->small_stem ? "small" : "imagenet")->input = true;
+}
+
+/* "resnet18", or "resnet 1-1-2-1" where the table has none such; with the width if that is not 64. */
+static lt_status describe(const void *config, const lt_model_spec *spec, lt_model_facts *out)
+{
+    const lt_resnet_config *c = &((const settings *)config)->net;
+    const char *name = lt_resnet_name(c);
+    const int *d = c->depths;
+    char blocks[32], width[16] = "";
+    (void)spec;
+    put_facts(out, c, true);
+    snprintf(blocks, sizeof blocks, "resnet %d-%d-%d-%d", d[0], d[1], d[2], d[3]);
+    if (c->width != USUAL_WIDTH)
+        snprintf(width, sizeof width, " of width %d", c->width);
+    snprintf(out->title, sizeof out->title, "%s%s, %s stem", name ? name : blocks, width,
+             c->small_stem ? "small" : "imagenet");
+    return LT_OK;
+}
+
+/* A network with ImageNet's stem reads images of ImageNet's size, unless a flag says another. */
+static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spec)
+{
+    lt_resnet_config c = {0};
+    LT_TRY(lt_resnet_infer(path, &c));
+    spec->channels = c.channels;
+    spec->classes = c.classes;
+    spec->size = c.small_stem ? 0 : IMAGENET_SIDE;
+    put_facts(out, &c, false);
+    return LT_OK;
+}
+
 static const lt_model_family family = {
     .program = "train_resnet50",
     .name = "resnet",
@@ -26,12 +142,12 @@ static const lt_model_family family = {
     .option = option,
     .options = sizeof option / sizeof *option,
     .config_bytes = sizeof(settings),
-    .make = settings_make,
-    .resolve = settings_resolve,
-    .describe = settings_describe,
-    .infer = settings_infer,
-    .cost = settings_cost,
-    .onnx = settings_onnx,
+    .make = make,
+    .resolve = resolve,
+    .describe = describe,
+    .infer = infer,
+    .cost = cost,
+    .onnx = onnx,
 };
 
 int main(int argc, char **argv)

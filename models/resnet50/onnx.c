@@ -4,9 +4,6 @@
  * the weights can be had again, and every runtime folds them into the convolutions by itself. */
 
 #include "plan.h"
-#include "settings.h"
-
-#include "lather/ext/fail.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -111,18 +108,15 @@ static void put_head(lt_onnx *g, const char *x)
     lt_onnx_end_node(g);
 }
 
-lt_status settings_onnx(lt_onnx *g, const void *config, const lt_model_spec *spec)
+void resnet_nodes(lt_onnx *g, const lt_resnet_config *c)
 {
-    lt_resnet_config c = settings_config(config, spec);
     name x = "images", path;
-    LT_TRY(lt_resnet_resolve(&c));
-    put_stem(g, &c, x);
+    put_stem(g, c, x);
     for (int stage = 0; stage < LT_RESNET_STAGES; stage++)
-        for (int i = 0; i < c.depths[stage]; i++) {
-            plan_block b = plan_residual(&c, stage, i);
+        for (int i = 0; i < c->depths[stage]; i++) {
+            plan_block b = plan_residual(c, stage, i);
             snprintf(path, sizeof path, "layer%d.%d.", stage + 1, i);
             put_block(g, &b, path, x);
         }
     put_head(g, x);
-    return LT_OK;
 }

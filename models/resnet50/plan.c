@@ -5,7 +5,6 @@
 
 #include "lather/ext/fail.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { EXPANSION = 4 }; /* a bottleneck gives this many times its inner width */
@@ -26,9 +25,13 @@ static const arch table[] = {
 };
 enum { ARCHS = sizeof table / sizeof *table };
 
-const char *lt_resnet_arch_name(int index)
+const char *lt_resnet_name(const lt_resnet_config *c)
 {
-    return index >= 0 && index < ARCHS ? table[index].name : NULL;
+    for (int i = 0; i < ARCHS; i++)
+        if (table[i].bottleneck == c->bottleneck
+            && !memcmp(table[i].depths, c->depths, sizeof c->depths))
+            return table[i].name;
+    return NULL;
 }
 
 static lt_status find_arch(lt_resnet_config *c)
@@ -122,4 +125,62 @@ plan_block plan_residual(const lt_resnet_config *c, int stage, int index)
 int64_t plan_side(const plan_conv *conv, int64_t side)
 {
     return (side + 2 * (int64_t)conv->pad - conv->kernel) / conv->stride + 1;
+}
+
+/* --- Counts: parameters, multiply-adds, activations --- */
+
+/* Counts a convolution with its batch norm; returns the side of its output. */
+static int64_t add_conv(lt_model_cost *cost, const plan_conv *conv, int64_t side)
+{
+    int64_t weights = (int64_t)conv->out * conv->in * conv->kernel * conv->kernel;
+    int64_t out = plan_side(conv, side), pixels = out * out;
+    cost->params += weights + 2 * (int64_t)conv->out; /* and a gain and a shift per channel */
+    cost->multiply_adds += weights * pixels;
+    cost->kept += conv->out * pixels;
+    cost->recomputable += conv->out * pixels;
+    if (cost->largest < conv->out * pixels)
+        cost->largest = conv->out * pixels;
+    return out;
+}
+
+static int64_t add_stem(lt_model_cost *cost, const lt_resnet_config *c, int64_t side)
+{
+    plan_conv stem = plan_stem(c);
+    cost->recomputable += c->channels * side * side; /* the normalised image */
+    side = add_conv(cost, &stem, side);
+    if (c->small_stem)
+        return side;
+    side = (side + 2 - 3) / 2 + 1; /* max pooling: 3x3, stride 2, padding 1 */
+    cost->recomputable += c->width * side * side;
+    return side;
+}
+
+static int64_t add_block(lt_model_cost *cost, const plan_block *block, int64_t side)
+{
+    int64_t in = side;
+    for (int i = 0; i < block->count; i++)
+        side = add_conv(cost, &block->conv[i], side);
+    if (block->shortcut)
+        (void)add_conv(cost, &block->conv[block->count], in);
+    return side;
+}
+
+lt_status lt_resnet_count(lt_model_cost *out, const lt_resnet_config *config, int size)
+{
+    lt_resnet_config c = *config;
+    LT_TRY(lt_resnet_resolve(&c));
+    if (size < 1)
+        return lt_fail(LT_E_ARG, "resnet: images of %d pixels, want >= 1", size);
+    lt_model_cost cost = {0};
+    int64_t side = add_stem(&cost, &c, size);
+    for (int stage = 0; stage < LT_RESNET_STAGES; stage++)
+        for (int i = 0; i < c.depths[stage]; i++) {
+            plan_block block = plan_residual(&c, stage, i);
+            side = add_block(&cost, &block, side);
+        }
+    int64_t features = plan_features(&c);
+    cost.params += (features + 1) * c.classes;
+    cost.multiply_adds += features * c.classes;
+    *out = cost;
+    return LT_OK;
 }

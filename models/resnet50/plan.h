@@ -27,4 +27,7 @@ int plan_features(const lt_resnet_config *config);
 /* Side of a convolution's output. */
 int64_t plan_side(const plan_conv *conv, int64_t side);
 
+/* onnx.c: nodes from "images" to "logits". */
+void resnet_nodes(lt_onnx *graph, const lt_resnet_config *config);
+
 #endif

@@ -218,12 +218,6 @@ static lt_status make_layers(resnet *r, lt_device *device, const lt_resnet_confi
     return lt_layer_linear(&r->fc, device, "fc", plan_features(c), c->classes, true);
 }
 
-static bool ends_with(const char *text, const char *tail)
-{
-    size_t n = strlen(text), m = strlen(tail);
-    return n >= m && !strcmp(text + n - m, tail);
-}
-
 /* torchvision's: convolutions by He et al. 2015 over fan_out, the last layer uniform within
  * 1/sqrt(fan_in), batch norm's gains 1 and shifts 0 (as its layer made them). */
 static lt_status initialise(lt_param *p, const lt_resnet_config *c)
@@ -233,7 +227,7 @@ static lt_status initialise(lt_param *p, const lt_resnet_config *c)
         return lt_init_kaiming_fan_out(p, c->seed);
     if (p->role == LT_ROLE_WEIGHT || p->role == LT_ROLE_BIAS)
         return lt_init_uniform(p, 1 / sqrt(plan_features(c)), c->seed);
-    if (c->zero_init_last && ends_with(p->name, last_gain))
+    if (c->zero_init_last && strstr(p->name, last_gain))
         return lt_tensor_fill(p->value, 0);
     return LT_OK;
 }

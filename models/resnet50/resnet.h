@@ -37,8 +37,8 @@ LT_API LT_MUST_CHECK lt_status lt_resnet_infer(const char *path, lt_resnet_confi
 /** Replaces arch by what it stands for and fills defaults. Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_resnet_resolve(lt_resnet_config *config);
 
-/** Name number index of the table, NULL after the last. */
-LT_API const char *lt_resnet_arch_name(int index);
+/** "resnet18": the name of a resolved config's network, NULL if it has none. */
+LT_API const char *lt_resnet_name(const lt_resnet_config *config);
 
 /** What one image of size x size costs; kept are the inputs of batch norms, recomputable the outputs of
  *  batch norm, relu and pooling. Errors: as lt_resnet_new(). */

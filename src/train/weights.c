@@ -5,6 +5,8 @@
 #include "base/alloc.h"
 #include "tensor/safetensors.h"
 
+#include "lather/trainer.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -252,6 +254,16 @@ lt_status lt_weights_note_all(lt_safetensors_writer *w, const lt_weights_note *n
 lt_status lt_weights_save(const char *path, const lt_params *params)
 {
     return lt_weights_save_with(path, params, NULL, 0);
+}
+
+lt_status lt_weights_load_model(const char *path, lt_module *model)
+{
+    lt_params list = {0};
+    lt_status st = lt_module_params(model, &list);
+    if (!st)
+        st = lt_weights_load(path, &list, NULL);
+    lt_params_clear(&list);
+    return st;
 }
 
 lt_status lt_weights_save_with(const char *path, const lt_params *params,

@@ -218,17 +218,12 @@ static lt_status open_model(session *s, const char *path)
 {
     family_choice *c = &s->choice;
     lt_model_facts found = {0};
-    lt_params params = {0};
     LT_TRY(family_open_options(c));
     LT_TRY(family_infer(c, path, &found, &c->spec));
     LT_TRY(family_adopt(c, &found));
     LT_TRY(family_resolve(c, path));
     LT_TRY(c->family->make(&s->model, s->device, c->config, &c->spec));
-    lt_status st = lt_module_params(s->model, &params);
-    if (!st)
-        st = lt_weights_load(path, &params, NULL);
-    lt_params_clear(&params);
-    return st;
+    return lt_weights_load_model(path, s->model);
 }
 
 lt_status session_open_weights(session *s, const char *path)
