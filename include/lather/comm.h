@@ -12,7 +12,8 @@ typedef struct lt_request lt_request;
  *  ranks get the same bits, whatever the communicator; but "nccl" adds in its own order. */
 typedef enum lt_reduce { LT_REDUCE_SUM, LT_REDUCE_MEAN, LT_REDUCE_MAX } lt_reduce;
 
-/** kind: "self" (one rank), "mpi" or "nccl" (a GPU each, started by mpirun, srun or torchrun);
+/** kind: "self" (one rank), "mpi" or "nccl" (a GPU each, started by mpirun, srun or torchrun), or
+ *  one that lt_comm_register() got;
  *  device: where the tensors are, borrowed. Collective.
  *  Errors: LT_E_UNSUPPORTED (not in this build), LT_E_ARG, LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device);

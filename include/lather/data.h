@@ -10,6 +10,7 @@ typedef struct lt_dataset lt_dataset;
  *
  *  - "fashion-mnist": see lt_dataset_fashion_mnist();
  *  - "synthetic" or "synthetic:COUNT:SIZE:CLASSES": noise (1024 images of 224 x 224, 1000 classes);
+ *  - a name that lt_dataset_register() got;
  *  - a folder with MNIST's four idx files;
  *  - a pack (lather/pack.h), or a folder with the packs train and val;
  *  - a tar file, or a folder with tar files: to train, those in FOLDER/train or with "train" in

@@ -21,29 +21,38 @@ static lt_status load_link(const char *kind, const lt_link_ops **out)
     return lt_plugin_check_version(user, (*out)->version);
 }
 
-/* A communicator over a plugin's link. */
-static lt_status open_linked(lt_comm *comm, const char *kind)
+/* A communicator that has a name. */
+typedef struct kind {
+    const char *name;
+    const lt_comm_ops *ops;
+    lt_status (*open)(lt_comm *comm, const struct kind *kind);
+    const lt_link_ops *link; /* of messages; NULL: that of the plugin of this name */
+} kind;
+
+/* A communicator over a link. */
+static lt_status open_linked(lt_comm *comm, const kind *k)
 {
-    const lt_link_ops *ops;
-    LT_TRY(load_link(kind, &ops));
+    const lt_link_ops *ops = k->link;
+    if (!ops)
+        LT_TRY(load_link(k->name, &ops));
     lt_link *link = lt_alloc(1, ops->bytes);
     if (!link)
         return LT_E_NOMEM;
     link->ops = ops;
     LT_TRY(lt_linked_open(&comm, link));
     int launched = lt_launched_size();
-    if (launched > 1 && comm->size == 1) {
+    if (!k->link && launched > 1 && comm->size == 1) {
         comm->ops->close(comm);
         return lt_fail(LT_E_COMM,
                        "comm %s: %d processes were launched, but each of them is alone: the "
                        "launcher is not of the MPI that the library was built with",
-                       kind, launched);
+                       k->name, launched);
     }
     return LT_OK;
 }
 
 /* The table is in the plugin whose memory NCCL moves. */
-static lt_status open_nccl(lt_comm *comm, const char *kind)
+static lt_status open_nccl(lt_comm *comm, const kind *k)
 {
     const lt_device *d = comm->device;
     const void *table;
@@ -56,43 +65,88 @@ static lt_status open_nccl(lt_comm *comm, const char *kind)
     LT_TRY(lt_plugin_check_version("comm nccl", api->version));
     LT_TRY(api->check());
     LT_TRY(lt_nccl_find_ranks(&start));
-    (void)kind;
+    (void)k;
     return lt_nccl_open_with(comm, api, d->ctx, &start);
 }
 
-static lt_status open_self(lt_comm *comm, const char *kind)
+static lt_status open_whole(lt_comm *comm, const kind *k)
 {
-    (void)kind;
+    (void)k;
     return comm->ops->open(comm);
 }
 
-/* Every communicator that has a name. */
-static const struct kind {
-    const char *name;
-    const lt_comm_ops *ops;
-    lt_status (*open)(lt_comm *comm, const char *kind);
-} kinds[] = {
-    {"self", &lt_comm_self, open_self},
-    {"mpi", &lt_comm_linked, open_linked},
-    {"nccl", &lt_comm_nccl, open_nccl},
+enum { BUILT_IN = 3, KINDS = 16 };
+static kind kinds[KINDS] = {
+    {"self", &lt_comm_self, open_whole, NULL},
+    {"mpi", &lt_comm_linked, open_linked, NULL},
+    {"nccl", &lt_comm_nccl, open_nccl, NULL},
 };
 
-lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device)
+static const kind *find_kind(const char *name)
 {
-    enum { KINDS = sizeof kinds / sizeof *kinds };
+    for (int i = 0; i < KINDS && kinds[i].name; i++)
+        if (!strcmp(kinds[i].name, name))
+            return &kinds[i];
+    return NULL;
+}
+
+const char *lt_comm_registered(size_t index)
+{
+    return index < KINDS - BUILT_IN ? kinds[BUILT_IN + index].name : NULL;
+}
+
+/* Names with a meaning of their own: of lt_comm_open_threads(), and of --dist. */
+static bool is_reserved(const char *name)
+{
+    return !*name || strchr(name, '|') || !strcmp(name, "threads") || !strcmp(name, "auto")
+           || !strcmp(name, "off");
+}
+
+static lt_status add(kind row)
+{
     int i = 0;
-    if (!strcmp(kind, "threads"))
-        return lt_fail(LT_E_ARG, "comm: lt_comm_open_threads() opens threads");
-    while (i < KINDS && strcmp(kinds[i].name, kind) != 0)
+    if (is_reserved(row.name) || find_kind(row.name))
+        return lt_fail(LT_E_ARG, "comm: the name '%s' is taken", row.name);
+    while (i < KINDS && kinds[i].name)
         i++;
     if (i == KINDS)
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "comm: no communicator '%s' in this build; there are self, "
-                       "threads, mpi, nccl",
-                       kind);
+        return lt_fail(LT_E_NOMEM, "comm %s: %d communicators are registered, which is the most",
+                       row.name, KINDS);
+    kinds[i] = row;
+    return LT_OK;
+}
+
+lt_status lt_comm_register(const lt_comm_ops *ops)
+{
+    return add((kind){ops->kind, ops, open_whole, NULL});
+}
+
+lt_status lt_comm_register_link(const lt_link_ops *ops)
+{
+    return add((kind){ops->kind, &lt_comm_linked, open_linked, ops});
+}
+
+static lt_status unknown(const char *name)
+{
+    char more[256] = "";
+    size_t used = 0;
+    for (int i = BUILT_IN; i < KINDS && kinds[i].name && used < sizeof more; i++)
+        used += (size_t)snprintf(more + used, sizeof more - used, ", %s", kinds[i].name);
+    return lt_fail(LT_E_UNSUPPORTED,
+                   "comm: no communicator '%s' in this build; there are self, threads, mpi, nccl%s",
+                   name, more);
+}
+
+lt_status lt_comm_open(lt_comm **out, const char *name, lt_device *device)
+{
+    if (!strcmp(name, "threads"))
+        return lt_fail(LT_E_ARG, "comm: lt_comm_open_threads() opens threads");
+    const kind *k = find_kind(name);
+    if (!k)
+        return unknown(name);
     lt_comm *comm;
-    LT_TRY(lt_comm_make(&comm, kinds[i].ops, device));
-    lt_status st = kinds[i].open(comm, kind);
+    LT_TRY(lt_comm_make(&comm, k->ops, device));
+    lt_status st = k->open(comm, k);
     if (st) {
         lt_free(comm);
         return st;

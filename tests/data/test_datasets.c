@@ -264,6 +264,39 @@ static void check_memory(void **state)
     remove_folder(root);
 }
 
+static char opened[64]; /* what the last one was asked for */
+
+static lt_status open_mine(lt_dataset **out, const char *spec, bool train)
+{
+    snprintf(opened, sizeof opened, "%s, %s", spec, train ? "train" : "val");
+    return lt_dataset_synthetic(out, 3, 8, 1, 2);
+}
+
+static void check_registered(void **state)
+{
+    (void)state;
+    static const lt_dataset_kind mine = {"mine:ARGS", open_mine}, bare = {"bare", open_mine},
+                                 again = {"mine", open_mine}, none = {":ARGS", open_mine},
+                                 taken = {"synthetic", open_mine};
+    static const char *const specs[] = {"mine", "mine:1:2", "bare"};
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_register(&mine));
+    assert_ok(lt_dataset_register(&bare));
+    for (size_t i = 0; i < COUNT_OF(specs); i++) {
+        char want[64];
+        assert_ok(lt_dataset_open(&d, specs[i], i == 1));
+        snprintf(want, sizeof want, "%s, %s", specs[i], i == 1 ? "train" : "val");
+        assert_string_equal(opened, want);
+        lt_dataset_free(&d);
+    }
+    assert_fails(lt_dataset_open(&d, "bare:1", true), LT_E_IO,
+                 "nor 'fashion-mnist', 'synthetic:COUNT:SIZE:CLASSES', 'mine:ARGS' or 'bare'");
+    assert_fails(lt_dataset_open(&d, "miner", true), LT_E_IO, "'miner' is no folder");
+    assert_fails(lt_dataset_register(&again), LT_E_ARG, "the name 'mine' is taken");
+    assert_fails(lt_dataset_register(&taken), LT_E_ARG, "the name 'synthetic' is taken");
+    assert_fails(lt_dataset_register(&none), LT_E_ARG, "begins with no name");
+}
+
 int main(void)
 {
     enum { ROWS = COUNT_OF(idx_rows) };
@@ -272,6 +305,7 @@ int main(void)
         {"folder: train and val are found below", check_parts, 0, 0, 0},
         {"folder: what is missing or empty is named", check_bad_folders, 0, 0, 0},
         {"folder: every failed allocation is reported, and nothing is left", check_memory, 0, 0, 0},
+        {"one's own: it has a name, with or without arguments", check_registered, 0, 0, 0},
         {"synthetic: the same index gives the same noise", check_synthetic, 0, 0, 0},
         {"mnist: a folder with its files, and Fashion-MNIST by its name", check_mnist_folder, 0, 0,
          0},

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "dist/comm/comm.h"
 #include "ranks.h"
 #include "temp.h"
 #include "tensor/tensor.h"
@@ -247,6 +248,30 @@ static void refuse_plugin(void **state)
     temp_remove(folder);
 }
 
+static void know_registered(void **state)
+{
+    static lt_comm_ops pigeon, other;
+    static const lt_link_ops reserved = {.kind = "off"};
+    lt_device *device;
+    lt_comm *comm = NULL;
+    (void)state;
+    pigeon = other = lt_comm_self;
+    pigeon.kind = "pigeon";
+    assert_ok(lt_comm_register(&pigeon));
+    assert_string_equal(lt_comm_registered(0), "pigeon");
+    assert_null(lt_comm_registered(1));
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_comm_open(&comm, "pigeon", device));
+    assert_int_equal(lt_comm_size(comm), 1);
+    lt_comm_close(&comm);
+    lt_device_close(&device);
+    refuse("carrier", LT_E_UNSUPPORTED, "there are self, threads, mpi, nccl, pigeon");
+    assert_int_equal(lt_comm_register(&pigeon), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "the name 'pigeon' is taken"));
+    assert_int_equal(lt_comm_register(&other), LT_E_ARG); /* "self" */
+    assert_int_equal(lt_comm_register_link(&reserved), LT_E_ARG);
+}
+
 /* Environments as launchers make them. */
 static const struct {
     const char *name, *set[6], *kind;
@@ -318,6 +343,7 @@ int main(void)
         {"requests nobody waits for are ended by close", end_forgotten, NULL, NULL, NULL},
         {"wrong arguments are refused", refuse_arguments, NULL, NULL, NULL},
         {"a missing or foreign plugin is named", refuse_plugin, NULL, NULL, NULL},
+        {"a communicator of one's own has a name", know_registered, NULL, NULL, NULL},
         {"launchers are known by their environment", know_launchers, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests_name("comm calls", tests, NULL, NULL);

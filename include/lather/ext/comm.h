@@ -103,4 +103,12 @@ struct lt_link {
     char why[LT_LINK_TEXT];
 };
 
+/** From now on lt_comm_open(), and --dist of this program, know a communicator by its kind. Borrows ops,
+ *  for ever. Before other threads use the library. Errors: LT_E_ARG (the name is taken), LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_comm_register(const lt_comm_ops *ops);
+/** The same of the library's collectives over a link of messages. */
+LT_API LT_MUST_CHECK lt_status lt_comm_register_link(const lt_link_ops *ops);
+/** Name number index of those; NULL past the end. */
+LT_API const char *lt_comm_registered(size_t index);
+
 #endif

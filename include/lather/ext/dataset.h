@@ -55,4 +55,18 @@ struct lt_dataset {
 /** A zeroed struct of ops->bytes. Errors: LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_new(lt_dataset **out, const lt_dataset_ops *ops);
 
+/** A data set with a name. */
+typedef struct lt_dataset_kind {
+    const char
+        *usage; /**< its name, and what may follow: "cifar10:FILE"; without ':', nothing may */
+    /** spec as the user wrote it, "cifar10:batch.bin". train: the part to train on, else that to
+     *  evaluate. */
+    lt_status (*open)(lt_dataset **out, const char *spec, bool train);
+} lt_dataset_kind;
+
+/** From now on lt_dataset_open(), and --data of this program, know the data set by its name. Borrows
+ *  kind, for ever. Before other threads use the library. Errors: LT_E_ARG (the name is taken),
+ *  LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_register(const lt_dataset_kind *kind);
+
 #endif

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,10 +108,11 @@ static bool read_number(const char **at, int64_t most, int64_t *out)
     return !errno && value <= most;
 }
 
-static lt_status open_synthetic(lt_dataset **out, const char *spec)
+static lt_status open_synthetic(lt_dataset **out, const char *spec, bool train)
 {
     int64_t count = 1024, size = 224, classes = 1000;
     const char *at = spec + strlen("synthetic");
+    (void)train;
     if (*at
         && !(read_number(&at, INT64_MAX, &count) && read_number(&at, INT_MAX, &size)
              && read_number(&at, INT_MAX, &classes) && !*at))
@@ -179,21 +181,76 @@ static lt_status open_folder(lt_dataset **out, const char *path, bool train)
     return st;
 }
 
+static lt_status open_fashion_mnist(lt_dataset **out, const char *spec, bool train)
+{
+    (void)spec;
+    return lt_dataset_fashion_mnist(out, train);
+}
+
+enum { KINDS = 32 };
+static const lt_dataset_kind fashion_mnist = {"fashion-mnist", open_fashion_mnist},
+                             synthetic = {"synthetic:COUNT:SIZE:CLASSES", open_synthetic},
+                             *kinds[KINDS] = {&fashion_mnist, &synthetic};
+
+/* Bytes of "synthetic" in "synthetic:COUNT". */
+static size_t name_bytes(const char *usage)
+{
+    return strcspn(usage, ":");
+}
+
+/* The kind that spec names, with or without arguments, if it takes some. */
+static const lt_dataset_kind *find_kind(const char *spec)
+{
+    for (int i = 0; i < KINDS && kinds[i]; i++) {
+        size_t bytes = name_bytes(kinds[i]->usage);
+        if (!strncmp(spec, kinds[i]->usage, bytes)
+            && (!spec[bytes] || (spec[bytes] == ':' && kinds[i]->usage[bytes])))
+            return kinds[i];
+    }
+    return NULL;
+}
+
+lt_status lt_dataset_register(const lt_dataset_kind *kind)
+{
+    int i = 0, bytes = (int)name_bytes(kind->usage);
+    for (; i < KINDS && kinds[i]; i++)
+        if (bytes == (int)name_bytes(kinds[i]->usage)
+            && !strncmp(kind->usage, kinds[i]->usage, (size_t)bytes))
+            return lt_fail(LT_E_ARG, "data: the name '%.*s' is taken", bytes, kind->usage);
+    if (!bytes)
+        return lt_fail(LT_E_ARG, "data: '%s' begins with no name", kind->usage);
+    if (i == KINDS)
+        return lt_fail(LT_E_NOMEM, "data: %d kinds are registered, which is the most", KINDS);
+    kinds[i] = kind;
+    return LT_OK;
+}
+
+static lt_status unknown(const char *spec)
+{
+    char names[1024] = "";
+    size_t used = 0;
+    for (int i = 0; i < KINDS && kinds[i] && used < sizeof names; i++) {
+        bool last = i + 1 == KINDS || !kinds[i + 1];
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s'%s'",
+                                 !i     ? ""
+                                 : last ? " or "
+                                        : ", ",
+                                 kinds[i]->usage);
+    }
+    return lt_fail(LT_E_IO, "data: '%s' is no folder, no .tar file, nor %s", spec, names);
+}
+
 lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
 {
-    if (!strcmp(spec, "fashion-mnist"))
-        return lt_dataset_fashion_mnist(out, train);
-    if (!strcmp(spec, "synthetic") || !strncmp(spec, "synthetic:", strlen("synthetic:")))
-        return open_synthetic(out, spec);
+    const lt_dataset_kind *kind = find_kind(spec);
+    if (kind)
+        return kind->open(out, spec, train);
     if (lt_is_tar(spec))
         return lt_dataset_tar(out, &spec, 1);
     if (!lt_is_folder(spec) && errno && errno != ENOENT && errno != ENOTDIR)
         return lt_fail(LT_E_IO, "%s: %s", spec, strerror(errno)); /* not permitted, for one */
     if (!lt_is_folder(spec))
-        return lt_fail(LT_E_IO,
-                       "data: '%s' is no folder, no .tar file, nor 'fashion-mnist' or "
-                       "'synthetic:COUNT:SIZE:CLASSES'",
-                       spec);
+        return unknown(spec);
     bool mnist = false;
     lt_dataset *found = NULL;
     LT_TRY(open_pack(&found, spec, train));

@@ -2,6 +2,7 @@
 
 #include "train/trainer/arguments.h"
 
+#include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
 #include "lather/loader.h"
@@ -116,7 +117,6 @@ static const lt_option output_rows[] = {
 };
 
 static const lt_option ranks_rows[] = {
-{"Ranks", PICK("dist", dist, "auto|off|mpi"), .help = "auto: one run of all processes that mpirun or srun started; off: each process alone; mpi: ranks in any case, if only one"},
 {"Ranks", PICK("dist-bn", dist_bn, "none|broadcast|reduce"), .value = "reduce", .help = "running statistics of batch norm before an evaluation or checkpoint: each rank's own, rank 0's, or the mean"},
 {"Ranks", BOOL("sync-bn", sync_bn), .help = "batch norm over the batches of all ranks"},
 {"Ranks", NUM("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "gradients are sent in groups of about this many MiB"},
@@ -170,11 +170,25 @@ static void fill_text(program_text *t, const lt_model_family *f)
                             .help = t->recipe_help};
 }
 
+/* --dist, with the communicators that the program registered. */
+static void fill_dist(program_text *t)
+{
+    const char *name;
+    size_t used = (size_t)snprintf(t->dists, sizeof t->dists, "auto|off|mpi");
+    for (size_t i = 0; (name = lt_comm_registered(i)) && used < sizeof t->dists; i++)
+        used += (size_t)snprintf(t->dists + used, sizeof t->dists - used, "|%s", name);
+    t->dist =
+        (lt_option){"Ranks", PICK("dist", dist, t->dists),
+                    .help = "auto: one run of all processes that mpirun or srun started; off: "
+                            "each process alone; mpi: ranks in any case, if only one"};
+}
+
 lt_status arguments_open(lt_options **out, arguments *a, const lt_model_family *family,
                          void *config)
 {
 #define TABLE(rows) {rows, sizeof rows / sizeof *(rows), a}
     fill_text(&a->text, family);
+    fill_dist(&a->text);
     LT_TRY(lt_optim_flags_open(&a->optim));
     const lt_option_table tables[] = {
         TABLE(data_rows),
@@ -188,6 +202,7 @@ lt_status arguments_open(lt_options **out, arguments *a, const lt_model_family *
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_OWN),
         TABLE(evaluation_rows),
         TABLE(output_rows),
+        {&a->text.dist, 1, a},
         TABLE(ranks_rows),
         TABLE(machine_rows),
     };

@@ -19,6 +19,8 @@ enum { COMM_F32, COMM_BF16, COMM_F16 };
 typedef struct program_text {
     lt_program program;
     lt_option recipe; /* --recipe */
+    lt_option dist;   /* --dist, with the choices dists */
+    char dists[256];
     char description[1024], recipe_help[256];
 } program_text;
 

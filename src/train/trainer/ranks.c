@@ -117,6 +117,8 @@ bool session_on_gpu(const session *s)
 /* GPUs talk by NCCL; and what torchrun started has nothing else. */
 static const char *communicator(const session *s)
 {
+    if (s->args.dist > DIST_MPI) /* one that the program registered */
+        return lt_options_choice(s->options, "dist");
     return session_on_gpu(s) || !strcmp(lt_comm_launched_kind(), "nccl") ? "nccl" : "mpi";
 }
 
@@ -150,7 +152,7 @@ lt_status session_open_parallel(session *s)
                                  .no_overlap = !a->overlap,
                                  .dist_bn = (lt_dist_bn)a->dist_bn,
                                  .sync_bn = a->sync_bn,
-                                 .alone_too = a->dist == DIST_MPI};
+                                 .alone_too = a->dist >= DIST_MPI};
     if (!s->comm)
         return LT_OK;
     lt_status st = lt_data_parallel_new(&s->dp, s->comm, &s->params, s->tape, &c);

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""An optimizer, a data set and a communicator that a program registered are reachable by --optim, --data and --dist.
+
+    registered.py TRAIN_REGISTERED [ROW]
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from rows import run_rows  # noqa: E402
+import trainer  # noqa: E402
+from trainer import USAGE, digest, epochs_of, fails, run  # noqa: E402
+
+trainer.NAME = "train_mlp"  # what its family says
+
+FLAGS = ["--batch-size", "8", "--threads", "1", "--workers", "1", "--progress", "off", "--deterministic"]
+MINE = ["--data", "shades:64", "--optim", "average", *FLAGS]
+
+
+def they_train_and_resume(cwd):
+    run(*MINE, "--dist", "alone", "--memory", "0.75", "--epochs", "12", "--output", "whole", cwd=cwd)
+    assert epochs_of(cwd, "whole")[-1]["val_top1"] > 60
+    with open(os.path.join(cwd, "whole", "config.yaml")) as file:
+        assert {"optim: average", "memory: 0.75", "dist: alone", "lr: 0.5", "data: \"shades:64\""} <= set(file.read().splitlines())
+    for steps in ("40", "96"):
+        run(*MINE, "--dist", "alone", "--memory", "0.75", "--epochs", "12", "--max-steps", steps, "--output", "parts", "--resume",
+            "auto", cwd=cwd)
+    assert digest(os.path.join(cwd, "whole", "model.safetensors")) == digest(os.path.join(cwd, "parts", "model.safetensors"))
+    run(*MINE, "--memory", "0.5", "--epochs", "12", "--output", "other", cwd=cwd)
+    assert digest(os.path.join(cwd, "whole", "model.safetensors")) != digest(os.path.join(cwd, "other", "model.safetensors"))
+
+
+def help_and_messages_name_them(cwd):
+    text = " ".join(run("--help", cwd=cwd).stdout.split())
+    assert "--optim sgd|adagrad|adam|adamw|shampoo|soap|average" in text and "average=0.5" in text
+    assert "--dist auto|off|mpi|alone" in text
+    assert "Average: --memory X share of the average that stays [0.5] (average only)" in text, text
+    assert "--momentum X momentum [sgd=0.9 shampoo=0.9 soap=0] (sgd shampoo soap only)" in text
+    fails("--data", "nowhere", cwd=cwd, says="nor 'fashion-mnist', 'synthetic:COUNT:SIZE:CLASSES' or 'shades:COUNT'")
+    fails(*MINE, "--optim", "averag", cwd=cwd, code=USAGE, says="--optim: 'averag' is none of")
+    fails(*MINE, "--memory", "1", cwd=cwd, code=USAGE, says="--memory: 1 is not in [0, 1]")
+    fails(*MINE, "--optim", "sgd", "--memory", "0.5", cwd=cwd, code=USAGE, says="(read by: average)")
+    fails(*MINE, "--weight-decay", "1", cwd=cwd, code=USAGE, says="--optim average does not read it")
+
+
+if __name__ == "__main__":
+    sys.exit(run_rows([they_train_and_resume, help_and_messages_name_them], "lather-registered-",
+                      sys.argv[2] if len(sys.argv) > 2 else None))
