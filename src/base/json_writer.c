@@ -13,16 +13,12 @@ static void put(lt_json_writer *w, const char *text, size_t bytes)
 {
     if (w->status)
         return;
-    if (w->capacity - w->bytes <= bytes) {
-        size_t capacity = 2 * w->capacity + bytes + 64;
-        char *more = lt_realloc(w->text, capacity, 1);
-        if (!more) {
-            w->status = LT_E_NOMEM;
-            return;
-        }
-        w->text = more;
-        w->capacity = capacity;
+    char *grown = lt_grow(w->text, &w->capacity, w->bytes + bytes + 1, 1);
+    if (!grown) {
+        w->status = LT_E_NOMEM;
+        return;
     }
+    w->text = grown;
     memcpy(w->text + w->bytes, text, bytes);
     w->bytes += bytes;
     w->text[w->bytes] = 0;

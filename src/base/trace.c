@@ -63,14 +63,10 @@ static total *find_total(lt_profile_kind kind, const char *name)
         if (now.totals[i].kind == kind
             && (now.totals[i].name == name || !strcmp(now.totals[i].name, name)))
             return &now.totals[i];
-    if (now.total_count == now.total_capacity) {
-        size_t capacity = now.total_capacity ? 2 * now.total_capacity : 64;
-        total *more = lt_realloc(now.totals, capacity, sizeof *more);
-        if (!more)
-            return NULL;
-        now.totals = more;
-        now.total_capacity = capacity;
-    }
+    total *grown = lt_grow(now.totals, &now.total_capacity, now.total_count + 1, sizeof *grown);
+    if (!grown)
+        return NULL;
+    now.totals = grown;
     now.totals[now.total_count] = (total){.name = name, .kind = kind};
     return &now.totals[now.total_count++];
 }

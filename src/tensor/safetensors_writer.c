@@ -74,14 +74,10 @@ static lt_status add(lt_safetensors_writer *w, const char *name, item what)
 {
     if (!strcmp(name, "__metadata__"))
         return lt_fail(LT_E_ARG, "%s: no tensor can be called %s", w->path, name);
-    if (w->count == w->capacity) {
-        size_t capacity = w->capacity ? 2 * w->capacity : 64;
-        item *more = lt_realloc(w->item, capacity, sizeof *more);
-        if (!more)
-            return LT_E_NOMEM;
-        w->item = more;
-        w->capacity = capacity;
-    }
+    item *grown = lt_grow(w->item, &w->capacity, w->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    w->item = grown;
     what.name = lt_strdup(name);
     if (!what.name)
         return LT_E_NOMEM;

@@ -253,14 +253,10 @@ bool lt_node_is_recorded(const lt_node *node)
 
 static lt_status record(lt_tape *tape, lt_node *node)
 {
-    if (tape->nodes == tape->node_capacity) {
-        size_t grown = tape->node_capacity ? 2 * tape->node_capacity : 64;
-        lt_node **list = lt_realloc(tape->node, grown, sizeof(lt_node *));
-        if (!list)
-            return LT_E_NOMEM;
-        tape->node = list;
-        tape->node_capacity = grown;
-    }
+    lt_node **list = lt_grow(tape->node, &tape->node_capacity, tape->nodes + 1, sizeof(lt_node *));
+    if (!list)
+        return LT_E_NOMEM;
+    tape->node = list;
     tape->node[tape->nodes++] = node;
     node->out->producer = node;
     node->out->wants_grad = true;

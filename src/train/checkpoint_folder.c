@@ -33,14 +33,10 @@ int64_t lt_checkpoint_step_of(const char *name)
 
 static lt_status add_step(steps *list, int64_t step)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 16;
-        int64_t *more = lt_realloc(list->step, capacity, sizeof *more);
-        if (!more)
-            return LT_E_NOMEM;
-        list->step = more;
-        list->capacity = capacity;
-    }
+    int64_t *grown = lt_grow(list->step, &list->capacity, list->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    list->step = grown;
     list->step[list->count++] = step;
     return LT_OK;
 }

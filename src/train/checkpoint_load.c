@@ -65,14 +65,10 @@ static lt_status load_entry(void *context, const lt_state_entry *entry)
 
 static lt_status keep_old(loading *l, int64_t value)
 {
-    if (l->old_count == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 256;
-        int64_t *more = lt_realloc(l->old, capacity, sizeof *more);
-        if (!more)
-            return LT_E_NOMEM;
-        l->old = more;
-        l->capacity = capacity;
-    }
+    int64_t *grown = lt_grow(l->old, &l->capacity, l->old_count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    l->old = grown;
     l->old[l->old_count++] = value;
     return LT_OK;
 }

@@ -21,14 +21,10 @@ static lt_status list_entry(void *context, const lt_state_entry *entry)
     lt_checkpoint_queue *q = context;
     if (entry->tensor || lt_comm_rank(q->comm) != 0)
         return LT_OK;
-    if (q->count == q->capacity) {
-        size_t capacity = q->capacity ? 2 * q->capacity : 64;
-        lt_state_entry *more = lt_realloc(q->entry, capacity, sizeof *more);
-        if (!more)
-            return LT_E_NOMEM;
-        q->entry = more;
-        q->capacity = capacity;
-    }
+    lt_state_entry *grown = lt_grow(q->entry, &q->capacity, q->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    q->entry = grown;
     q->entry[q->count++] = *entry;
     return LT_OK;
 }

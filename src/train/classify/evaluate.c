@@ -1,5 +1,6 @@
 /* Loss and metrics of the task over a data set. */
 
+#include "base/clock.h"
 #include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
@@ -115,7 +116,7 @@ lt_status session_evaluate(session *s, lt_dataset *data, evaluation *out)
     evaluation e = {0};
     sums sum = {0};
     int64_t listed = 0;
-    double begin = session_clock();
+    double begin = lt_clock_seconds();
     LT_TRY(open_loader(s, data, &loader));
     lt_status st = open_sums(s, &sum);
     if (!st)
@@ -127,7 +128,7 @@ lt_status session_evaluate(session *s, lt_dataset *data, evaluation *out)
         st = finish(s, &sum, &e);
     lt_tensor_free(&sum.counts);
     LT_TRY(st);
-    e.seconds = session_clock() - begin;
+    e.seconds = lt_clock_seconds() - begin;
     *out = e;
     return LT_OK;
 }

@@ -1,5 +1,6 @@
 /* What ranks must have in common, and the lists that rank 0 writes for all. */
 
+#include "base/hash.h"
 #include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
@@ -23,17 +24,11 @@ static bool is_local(const char *name)
     return false;
 }
 
-/* FNV-1a: Fowler, Noll & Vo. */
+/* With the terminating zero, so that "ab", "c" and "a", "bc" differ. */
 static uint64_t mix(uint64_t sum, const char *text)
 {
-    const uint64_t prime = UINT64_C(1099511628211);
-    do
-        sum = (sum ^ (unsigned char)*text) * prime;
-    while (*text++);
-    return sum;
+    return lt_fnv1a(sum, text, strlen(text) + 1);
 }
-
-static const uint64_t mix_start = UINT64_C(14695981039346656037);
 
 static lt_status same_text(session *s, const char *what, const char *text)
 {
@@ -59,7 +54,7 @@ static lt_status same_sum(session *s, const char *what, uint64_t value)
 lt_status session_agree_flags(session *s)
 {
     char text[TEXT], name[64];
-    uint64_t sum = mix_start;
+    uint64_t sum = LT_FNV1A_BEGIN;
     if (!s->comm)
         return LT_OK;
     LT_TRY(same_text(s, "the version", lt_version()));
@@ -84,7 +79,7 @@ lt_status session_agree_flags(session *s)
 static lt_status agree_dataset(session *s, const char *part, const lt_dataset *data)
 {
     char what[64];
-    uint64_t names = mix_start;
+    uint64_t names = LT_FNV1A_BEGIN;
     if (!data)
         return LT_OK;
     int classes = lt_dataset_classes(data);

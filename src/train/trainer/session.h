@@ -274,7 +274,4 @@ int command_reproduce(char **argv, const char *program);
 enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
 int exit_status(const session *s, lt_status st);
 
-/* Seconds on a clock that only goes forward. */
-double session_clock(void);
-
 #endif

@@ -5,19 +5,12 @@
 #include "train/trainer/step.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 #include "lather/ext/fail.h"
 #include "lather/profile.h"
 
 #include <string.h>
-#include <time.h>
-
-static double clock_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* --- Numbers read back: the loss of each micro-batch, then the counts --- */
 
@@ -111,7 +104,8 @@ static lt_status finish_sums(lt_train_step *step, lt_train_result *r)
 static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
 {
     const lt_train_step_config *c = &step->config;
-    *r = (lt_train_result){.step = numbers->attempt, .lr = numbers->lr, .begin = clock_seconds()};
+    *r =
+        (lt_train_result){.step = numbers->attempt, .lr = numbers->lr, .begin = lt_clock_seconds()};
     step->bytes = c->comm ? lt_comm_bytes(c->comm) : 0;
     step->replays = lt_graph_statistics(step->graph).replays;
     lt_readback_begin(numbers_of(step, r->step));
@@ -122,9 +116,9 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
                              lt_train_result *r)
 {
     lt_batch batch;
-    double begin = clock_seconds();
+    double begin = lt_clock_seconds();
     lt_status st = step->config.next(step->config.context, &batch);
-    r->data_seconds += clock_seconds() - begin;
+    r->data_seconds += lt_clock_seconds() - begin;
     if (!st)
         st = step_run_micro_batch(step, &batch, micro, r->step, plan);
     if (st)
@@ -159,7 +153,7 @@ lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_tr
 /* Two steps in flight share the time: one's begins when the other's results are there. */
 static void measure(lt_train_step *step, lt_train_result *r)
 {
-    const double now = clock_seconds();
+    const double now = lt_clock_seconds();
     r->seconds = now - (r->begin > step->finished ? r->begin : step->finished);
     step->finished = now;
 }
