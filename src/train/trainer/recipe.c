@@ -1,7 +1,7 @@
 /* --recipe NAME: settings of a known run from a file of recipes/, below what the command line and
  * --config say. And the subcommand reproduce. */
 
-#include "train/trainer/places.h"
+#include "train/trainer/paths.h"
 #include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"

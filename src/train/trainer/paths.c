@@ -1,7 +1,7 @@
 /* Where the program's own files are: found from /proc/self/exe upwards, so that an installation can
  * be moved. */
 
-#include "train/trainer/places.h"
+#include "train/trainer/paths.h"
 
 #include "lather/ext/fail.h"
 
