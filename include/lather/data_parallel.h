@@ -5,7 +5,7 @@
 #include "lather/comm.h"
 #include "lather/param.h"
 
-/** What becomes of batch norm's running statistics, which every rank collects from its own data. */
+/** How batch norm's running statistics, which every rank collects from its own data, are made equal. */
 typedef enum lt_dist_bn {
     LT_DIST_BN_NONE,      /**< each rank keeps its own */
     LT_DIST_BN_BROADCAST, /**< rank 0's, in lt_data_parallel_statistics() */
@@ -13,17 +13,17 @@ typedef enum lt_dist_bn {
 } lt_dist_bn;
 
 typedef struct lt_data_parallel_config {
-    size_t bucket_bytes; /**< gradients travel in groups of about this size; 0: 25 MiB */
-    lt_dtype dtype;      /**< on the way: LT_F32 (the gradients' own), LT_BF16, LT_F16 */
-    bool no_overlap;     /**< begin when backward is done, for measuring */
+    size_t bucket_bytes; /**< gradients are reduced in buckets of about this size; 0: 25 MiB */
+    lt_dtype dtype;      /**< communication dtype: LT_F32 (the gradients' own), LT_BF16, LT_F16 */
+    bool no_overlap;     /**< start after backward, for measuring */
     lt_dist_bn dist_bn;
     bool sync_bn;   /**< batch norm's statistics are of all ranks' batches */
-    bool alone_too; /**< a single rank sends its gradients to itself, to try the communicator */
+    bool alone_too; /**< a single rank reduces too, to test the communicator */
 } lt_data_parallel_config;
 
 typedef struct lt_data_parallel lt_data_parallel;
 
-/** Gives all ranks rank 0's parameters and statistics, and listens to the tape's backward. Borrows
+/** Gives all ranks rank 0's parameters and statistics, and hooks into the tape's backward. Borrows
  *  all. config NULL: zeros. Collective. Errors: LT_E_ARG (ranks disagree on the parameters: names the
  *  first), LT_E_COMM, LT_E_NOMEM.
  *  Buckets follow the order in which rank 0's first backward finished the gradients.
@@ -34,14 +34,14 @@ LT_API LT_MUST_CHECK lt_status lt_data_parallel_new(lt_data_parallel **out, lt_c
                                                     const lt_data_parallel_config *config);
 LT_API void lt_data_parallel_free(lt_data_parallel **dp);
 
-/** Before each backward: last says whether it is the last micro-batch of an update. Only then do
- *  gradients travel, bucket by bucket, while backward goes on. */
+/** Before each backward: last says whether it is the last micro-batch of an update. Only then are
+ *  buckets reduced, while backward computes the others. */
 LT_API void lt_data_parallel_begin(lt_data_parallel *dp, bool last);
 /** After the last backward of an update: waits until every gradient is the mean over ranks. A
  *  parameter has a gradient if any rank had one; the others count as zero. Collective: every rank
  *  must call it in every update, also one without any gradient. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_finish(lt_data_parallel *dp);
-/** Brings running statistics together, by dist_bn; before an evaluation or a checkpoint. */
+/** Makes running statistics equal on all ranks, by dist_bn; before an evaluation or a checkpoint. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_statistics(lt_data_parallel *dp);
 
 /** Seconds that lt_data_parallel_finish() waited, since the last call of this. */

@@ -15,18 +15,18 @@ typedef struct posted {
 } posted;
 
 /* Posted between two ranks, in order, not yet matched. */
-typedef struct mailbox {
+typedef struct queue {
     posted *sends, *recvs;
-} mailbox;
+} queue;
 
 typedef struct threads_link {
     lt_link base;
-    mailbox *mailbox; /* [size * size], by from and to */
+    queue *queue; /* [size * size], by from and to */
 } threads_link;
 
-static mailbox *mailbox_of(lt_link *self, const lt_message *m)
+static queue *queue_of(lt_link *self, const lt_message *m)
 {
-    return &((threads_link *)self)->mailbox[m->from * self->size + m->to];
+    return &((threads_link *)self)->queue[m->from * self->size + m->to];
 }
 
 static bool open_link(lt_link *self)
@@ -34,10 +34,10 @@ static bool open_link(lt_link *self)
     threads_link *l = (threads_link *)self;
     self->rank = -1;
     self->tags = INT_MAX;
-    l->mailbox = lt_alloc((size_t)self->size * (size_t)self->size, sizeof *l->mailbox);
-    if (!l->mailbox)
+    l->queue = lt_alloc((size_t)self->size * (size_t)self->size, sizeof *l->queue);
+    if (!l->queue)
         snprintf(self->why, sizeof self->why, "no memory for %d ranks", self->size);
-    return l->mailbox;
+    return l->queue;
 }
 
 static void free_list(posted *list)
@@ -54,10 +54,10 @@ static void close_link(lt_link *self, bool aborted)
     threads_link *l = (threads_link *)self;
     (void)aborted;
     for (int i = 0; i < self->size * self->size; i++) {
-        free_list(l->mailbox[i].sends);
-        free_list(l->mailbox[i].recvs);
+        free_list(l->queue[i].sends);
+        free_list(l->queue[i].recvs);
     }
-    lt_free(l->mailbox);
+    lt_free(l->queue);
 }
 
 /* Takes the first message of that tag out of the list. */
@@ -107,13 +107,13 @@ static bool post(lt_link *self, const lt_message *m, posted **mine, posted **the
 
 static bool send(lt_link *self, const lt_message *m, uint64_t *handle)
 {
-    mailbox *b = mailbox_of(self, m);
+    queue *b = queue_of(self, m);
     return post(self, m, &b->sends, &b->recvs, handle);
 }
 
 static bool recv(lt_link *self, const lt_message *m, uint64_t *handle)
 {
-    mailbox *b = mailbox_of(self, m);
+    queue *b = queue_of(self, m);
     return post(self, m, &b->recvs, &b->sends, handle);
 }
 
@@ -143,7 +143,7 @@ static void remove_from(posted **list, const posted *l)
 static void cancel(lt_link *self, uint64_t handle)
 {
     posted *l = posted_of(handle);
-    mailbox *b = mailbox_of(self, &l->message);
+    queue *b = queue_of(self, &l->message);
     remove_from(&b->sends, l);
     remove_from(&b->recvs, l);
     lt_free(l);

@@ -297,7 +297,7 @@ static void missing_memory_is_survived(void **state)
     lt_device_close(&device);
 }
 
-static void what_cannot_travel_is_refused(void **state)
+static void other_communication_dtypes_are_refused(void **state)
 {
     (void)state;
     outcome out[MAX_RANKS];
@@ -327,7 +327,7 @@ int main(void)
         cmocka_unit_test(running_statistics_are_brought_together),
         cmocka_unit_test(another_model_is_named),
         cmocka_unit_test(missing_memory_is_survived),
-        cmocka_unit_test(what_cannot_travel_is_refused),
+        cmocka_unit_test(other_communication_dtypes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static void run_collective(lt_nccl_group *g, const fake_op *op)
     pthread_cond_broadcast(&fake_news);
 }
 
-/* Where a message is on its way. */
+/* The slot of a message in flight. */
 typedef enum stage { NEW, POSTED, GONE } stage;
 
 /* Whether an earlier message of the batch goes the same way. */

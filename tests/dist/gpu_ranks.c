@@ -96,7 +96,7 @@ static int check(const step *s, float want_x, float want_y, float want_last)
                     (double)y[i], (double)last, (double)want_x, (double)want_y, (double)want_last);
     }
     free(x);
-    return bad ? rank_complains(s->c, "a recorded step has other results") : 0;
+    return bad ? rank_complains(s->c, "a captured step has other results") : 0;
 }
 
 static int recorded(rank_case *c)
@@ -116,7 +116,7 @@ static int recorded(rank_case *c)
     }
     const lt_graph_stats stats = lt_graph_statistics(s.graph);
     if (!bad && (stats.captures != 1 || stats.replays < 3))
-        bad = rank_complains(c, "the step was not recorded");
+        bad = rank_complains(c, "the step was not captured");
     clear(&s);
     return bad;
 }
@@ -187,7 +187,7 @@ static int silent(rank_case *c)
     int bad = make(&s, c);
     if (bad || run_steps(&s, STEPS))
         return rank_complains(c, lt_error_message());
-    bad = fails_with(c, leaves ? idle(c) : replay(&s), "a recorded step on rank");
+    bad = fails_with(c, leaves ? idle(c) : replay(&s), "a captured step on rank");
     clear(&s);
     return bad;
 }

@@ -33,12 +33,12 @@ def wrong_values_are_found(cwd):
     expect(run("wrong", 3, cwd), 0)
 
 
-def recorded_steps_talk_in_every_order(cwd):
+def captured_steps_talk_in_every_order(cwd):
     for ranks, order in ((1, "late"), (2, "now"), (2, "late"), (2, "shuffled"), (3, "shuffled")):
         expect(run("recorded", ranks, cwd, order), 0)
 
 
-def forgotten_waits_are_found(cwd):
+def missing_waits_are_found(cwd):
     """A control for the row above: without the events that order the streams, results are others."""
     ENV["LATHER_STANDIN_DROP"] = "-1"
     try:
@@ -73,8 +73,8 @@ def more_ranks_than_devices_are_refused(cwd):
     assert got[1][0] == 77 and "cuda:1" in got[1][1], got
 
 
-ROWS = [every_collective_on_one_to_four_ranks, wrong_values_are_found, recorded_steps_talk_in_every_order,
-        forgotten_waits_are_found, a_rank_that_dies_in_a_replay_is_named, a_silent_rank_ends_a_replay,
+ROWS = [every_collective_on_one_to_four_ranks, wrong_values_are_found, captured_steps_talk_in_every_order,
+        missing_waits_are_found, a_rank_that_dies_in_a_replay_is_named, a_silent_rank_ends_a_replay,
         mpi_brings_ranks_together, more_ranks_than_devices_are_refused]
 
 

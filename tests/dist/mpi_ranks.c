@@ -56,7 +56,7 @@ static int late(rank_case *c)
         lt_request *request = NULL;
         if (lt_tensor_new(&t, c->device, LT_F32, LT_SCALAR))
             return 1;
-        /* Nobody sends this: it ends when another rank's deadline does. */
+        /* No rank sends this: it ends when another rank's deadline does. */
         lt_status st = lt_comm_recv_begin(c->comm, t, 0, &request);
         if (!st)
             st = lt_request_wait(&request);

@@ -143,8 +143,8 @@ static void model_a_link(void **state)
     play_all(2, wait_for_link);
 }
 
-/* Requests that nobody waits for are ended and freed by close. */
-static bool forget_requests(rank_case *c)
+/* Requests that are never waited for are completed and freed by close. */
+static bool leave_requests(rank_case *c)
 {
     lt_request *request;
     bool ok = true;
@@ -157,10 +157,10 @@ static bool forget_requests(rank_case *c)
     return ok;
 }
 
-static void end_forgotten(void **state)
+static void end_unwaited(void **state)
 {
     (void)state;
-    play_all(2, forget_requests);
+    play_all(2, leave_requests);
 }
 
 static void refuse_arguments(void **state)
@@ -340,7 +340,7 @@ int main(void)
         {"requests are done in the order of issue", keep_order, NULL, NULL, NULL},
         {"a sum goes on while its rank does something else", progress_alone, NULL, NULL, NULL},
         {"a modelled link takes its time, one after the other", model_a_link, NULL, NULL, NULL},
-        {"requests nobody waits for are ended by close", end_forgotten, NULL, NULL, NULL},
+        {"requests that are not waited for are ended by close", end_unwaited, NULL, NULL, NULL},
         {"wrong arguments are refused", refuse_arguments, NULL, NULL, NULL},
         {"a missing or foreign plugin is named", refuse_plugin, NULL, NULL, NULL},
         {"a communicator of one's own has a name", know_registered, NULL, NULL, NULL},

@@ -81,7 +81,7 @@ static void says(const char *text, const char *want)
             fail_msg("byte %d in '%s'", *c, text);
 }
 
-/* -1: nobody listens. */
+/* -1: no process listens. */
 static int try_to_connect(const end *zero)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)zero->config.port)};

@@ -60,7 +60,7 @@ static void both_may_send_first(void **state)
     expect_good(2, cross);
 }
 
-/* A message that nobody waits for goes before the collective that follows it. */
+/* A message that is not waited for goes before the collective that follows it. */
 static bool message_then_sum(rank_case *c)
 {
     lt_tensor *t = NULL;
@@ -198,7 +198,7 @@ static void what_nccl_finds_by_itself_is_heard(void **state)
         fail_msg("%s", why);
 }
 
-/* Requests that nobody waits for end with the communicator. */
+/* Requests that are not waited for end with the communicator. */
 static bool leave_requests(rank_case *c)
 {
     static lt_tensor *t[MOST_RANKS];

@@ -27,7 +27,7 @@ static void set_rank(int rank, int port)
     setenv("WORLD_SIZE", "2", 1);
     setenv("LOCAL_RANK", number, 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
-    setenv("MASTER_ADDR", "a-name-that-nobody-needs-where-all-are-local", 1);
+    setenv("MASTER_ADDR", "a-name-that-is-not-needed-where-all-are-local", 1);
     snprintf(number, sizeof number, "%d", port);
     setenv("MASTER_PORT", number, 1);
 }

@@ -17,7 +17,7 @@ typedef struct trial {
     bool extra_on_zero; /* only rank 0's loss depends on the parameter "extra" */
     bool swapped;       /* odd ranks finish two gradients in the other order */
     int idle;           /* so many of the last ranks have no batch */
-    int poisoned;       /* rank + 1 whose picture holds a NaN; 0: none */
+    int poisoned;       /* rank + 1 whose image holds a NaN; 0: none */
     int disturbed;      /* rank + 1 that changes a parameter on its own; 0: none */
     int other_shape;    /* rank + 1 whose last layer is another; 0: none */
     lt_data_parallel_config config;

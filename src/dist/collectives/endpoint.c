@@ -81,15 +81,15 @@ static lt_status no_open(lt_comm *self)
     return lt_fail(LT_E_UNSUPPORTED, "comm: a link is opened by lt_linked_open()");
 }
 
-/* All requests of an endpoint, so that those nobody waits for are freed with it. */
-static void remember(lt_endpoint *endpoint, lt_collective *c)
+/* All requests of an endpoint, so that those that are not waited for are freed with it. */
+static void add_request(lt_endpoint *endpoint, lt_collective *c)
 {
     c->before = endpoint->last;
     *(endpoint->last ? &endpoint->last->after : &endpoint->first) = c;
     endpoint->last = c;
 }
 
-static void forget(lt_endpoint *endpoint, lt_collective *c)
+static void remove_request(lt_endpoint *endpoint, lt_collective *c)
 {
     *(c->before ? &c->before->after : &endpoint->first) = c->after;
     *(c->after ? &c->after->before : &endpoint->last) = c->before;
@@ -108,7 +108,7 @@ static lt_status submit(lt_comm *self, const lt_comm_call *call, lt_request **re
     if (!st) {
         c->number = lt_collective_is_message(c) ? 0 : ++endpoint->issued;
         if (request)
-            remember(endpoint, c);
+            add_request(endpoint, c);
         lt_progress_submit(p, c);
     }
     pthread_mutex_unlock(&p->mutex);
@@ -135,7 +135,7 @@ static lt_status wait(lt_request *request)
     pthread_mutex_lock(&p->mutex);
     while (!c->done)
         pthread_cond_wait(&p->cond_done, &p->mutex);
-    forget(c->endpoint, c);
+    remove_request(c->endpoint, c);
     lt_status st = c->finished ? LT_OK : aborted(p);
     pthread_mutex_unlock(&p->mutex);
     lt_collective_free(c);
@@ -243,7 +243,7 @@ static void drain(lt_endpoint *endpoint)
         lt_collective *c = endpoint->first;
         while (!c->done)
             pthread_cond_wait(&p->cond_done, &p->mutex);
-        forget(endpoint, c);
+        remove_request(endpoint, c);
         lt_collective_free(c);
     }
 }

@@ -46,7 +46,7 @@ static void take_submitted(lt_progress *p)
     p->submitted_end = &p->submitted;
 }
 
-/* Nobody waits for a close, which frees its endpoint. */
+/* A close has no waiter, and frees its endpoint. */
 static void complete(lt_collective *c)
 {
     if (c->call.what != LT_COMM_CLOSE) {
@@ -159,7 +159,7 @@ static double pause_of(const lt_progress *p, double last_move, double now)
     return now - last_move > patience ? nap : 0;
 }
 
-/* Nothing moved. */
+/* Sleeps until there may be something to do: nothing moved. */
 static void rest(lt_progress *p, double last_move)
 {
     const lt_collective *late;

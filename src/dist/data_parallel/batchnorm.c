@@ -51,7 +51,8 @@ static lt_status gather(lt_data_parallel *dp, const lt_tensor *part, lt_tensor *
     return st;
 }
 
-/* The counts of all layers have the same proportions: part of rank r of those of the ranks up to it. */
+/* The share of rank r among the ranks up to it. Every layer has the same shares: they follow from the batch
+ * sizes. */
 static lt_status learn_shares(lt_data_parallel *dp, const lt_tensor *whole)
 {
     const int ranks = lt_comm_size(dp->norm_comm), mine = lt_comm_rank(dp->norm_comm);

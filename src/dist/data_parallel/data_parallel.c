@@ -1,10 +1,10 @@
-/* Data parallelism: gradients travel in buckets while backward still computes others.
+/* Data parallelism: buckets of gradients are all-reduced while backward still computes others.
  * Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020,
  * section 3.2.
  *
- * All ranks begin the buckets in one order, whatever order their gradients come in: a bucket begins
- * when all its gradients are there and the one before it has begun. What backward leaves out (a
- * parameter without a gradient, a rank without a batch) begins in finish. */
+ * All ranks start the buckets' all-reduces in one order, whatever order their gradients come in: a bucket
+ * starts when all its gradients are final and the one before it has started. What is left after backward (a
+ * parameter without a gradient, a rank without a batch) starts in lt_data_parallel_finish(). */
 
 #include "dist/data_parallel/data_parallel.h"
 
@@ -34,7 +34,7 @@ lt_view lt_dp_slice(const lt_tensor *flat, int64_t offset, int64_t count)
     return view;
 }
 
-/* Waits for what was begun; keeps the first failure. */
+/* Waits, and counts the seconds. */
 static lt_status wait_for(lt_data_parallel *dp, lt_request **request)
 {
     double begin = lt_clock_seconds();
@@ -43,18 +43,18 @@ static lt_status wait_for(lt_data_parallel *dp, lt_request **request)
     return st;
 }
 
-/* A gradient and its place on the way. */
+/* A gradient, and its slice of the bucket. */
 static lt_view grad_of(const lt_dp_member *m)
 {
     return lt_dp_flat(m->param->grad);
 }
 
-static lt_view place_of(const lt_data_parallel *dp, const lt_dp_member *m)
+static lt_view slice_of(const lt_data_parallel *dp, const lt_dp_member *m)
 {
     return lt_dp_slice(dp->bucket[m->bucket].flat, m->offset, lt_tensor_count(m->param->grad));
 }
 
-/* Copies with conversion, all of dp->job up to count, queued as few pieces of work. */
+/* Converts and copies the first count of dp->job in one batched kernel. */
 static lt_status copy_listed(const lt_data_parallel *dp, size_t count)
 {
     const lt_backend *be = dp->device->backend;
@@ -66,12 +66,12 @@ static void list_copy(const lt_data_parallel *dp, size_t *count, lt_view from, l
     dp->job[(*count)++] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = from, .y = to};
 }
 
-/* One gradient into its bucket; where copies are listed, later, with the others. */
+/* One gradient into its bucket; where dp->job lists the copies, in start_bucket() with the others. */
 static lt_status pack(lt_data_parallel *dp, lt_dp_member *m)
 {
     m->is_packed = dp->begun = true;
     dp->bucket[m->bucket].waiting--;
-    return dp->job ? LT_OK : lt_dp_cast(dp, grad_of(m), place_of(dp, m));
+    return dp->job ? LT_OK : lt_dp_cast(dp, grad_of(m), slice_of(dp, m));
 }
 
 static lt_status pack_listed(const lt_data_parallel *dp, const lt_dp_bucket *b)
@@ -80,20 +80,20 @@ static lt_status pack_listed(const lt_data_parallel *dp, const lt_dp_bucket *b)
     for (size_t i = 0; i < b->count && dp->job; i++) {
         const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
         if (m->is_packed)
-            list_copy(dp, &listed, grad_of(m), place_of(dp, m));
+            list_copy(dp, &listed, grad_of(m), slice_of(dp, m));
     }
     return copy_listed(dp, listed);
 }
 
-/* Fills in what is not there, and lets the bucket go. */
-static lt_status begin_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
+/* Zero-fills missing gradients, and starts the all-reduce. */
+static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
     LT_TRY(lt_dp_fill(dp, 1, lt_dp_slice(b->flat, b->elements, (int64_t)b->count)));
     for (size_t i = 0; i < b->count && b->waiting; i++) {
         const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
         if (m->is_packed)
             continue;
-        LT_TRY(lt_dp_fill(dp, 0, place_of(dp, m)));
+        LT_TRY(lt_dp_fill(dp, 0, slice_of(dp, m)));
         LT_TRY(lt_dp_fill(dp, 0, lt_dp_slice(b->flat, b->elements + (int64_t)i, 1)));
     }
     LT_TRY(pack_listed(dp, b));
@@ -102,12 +102,12 @@ static lt_status begin_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
     return lt_comm_allreduce_begin(dp->comm, b->flat, LT_REDUCE_MEAN, &b->request);
 }
 
-/* A gradient of the last backward: with its bucket's others it goes. */
-static lt_status send_member(lt_data_parallel *dp, lt_dp_member *m)
+/* Packs a gradient that is final, and starts the buckets that are complete with it. */
+static lt_status add_final(lt_data_parallel *dp, lt_dp_member *m)
 {
     LT_TRY(pack(dp, m));
     while (dp->next < dp->buckets && !dp->bucket[dp->next].waiting)
-        LT_TRY(begin_bucket(dp, &dp->bucket[dp->next]));
+        LT_TRY(start_bucket(dp, &dp->bucket[dp->next]));
     return LT_OK;
 }
 
@@ -133,8 +133,8 @@ static void on_final(void *context, lt_param *param)
     }
     if (!dp->last || dp->config.no_overlap || dp->status || m->is_packed)
         return;
-    dp->status = send_member(dp, m);
-    if (dp->status) /* for finish to tell: others may fail before it */
+    dp->status = add_final(dp, m);
+    if (dp->status) /* finish returns it; the thread's message may be overwritten before */
         snprintf(dp->message, sizeof dp->message, "%s", lt_error_message());
 }
 
@@ -184,7 +184,8 @@ lt_status lt_data_parallel_new(lt_data_parallel **out, lt_comm *comm, const lt_p
 {
     lt_data_parallel_config c = config ? *config : (lt_data_parallel_config){0};
     if (c.dtype != LT_F32 && c.dtype != LT_BF16 && c.dtype != LT_F16)
-        return lt_fail(LT_E_ARG, "data parallel: gradients travel as f32, bf16 or f16, not %s",
+        return lt_fail(LT_E_ARG,
+                       "data parallel: the communication dtype is %s, want f32, bf16 or f16",
                        lt_dtype_name(c.dtype));
     lt_data_parallel *dp = lt_alloc(1, sizeof *dp);
     if (!dp)
@@ -219,7 +220,7 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
         lt_tensor_free(&dp->bucket[i].flat);
     }
     lt_dp_close_norm(dp);
-    lt_tensor_free(&dp->odd);
+    lt_tensor_free(&dp->deviation);
     lt_tensor_free(&dp->expected);
     lt_tensor_free(&dp->present);
     lt_free(dp->job);
@@ -230,8 +231,8 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     lt_free(dp);
 }
 
-/* Ready for the next update. */
-static void rewind_buckets(lt_data_parallel *dp)
+/* For the next update. */
+static void reset_buckets(lt_data_parallel *dp)
 {
     dp->next = 0;
     dp->last = dp->begun = false;
@@ -242,20 +243,20 @@ static void rewind_buckets(lt_data_parallel *dp)
         dp->bucket[i].waiting = dp->bucket[i].count;
 }
 
-/* An update that has begun and did not finish was a recording that is thrown away: what it asked for
- * will never run. */
+/* An update that began and did not finish was a graph capture that failed: its requests are freed, and never
+ * run. */
 void lt_data_parallel_begin(lt_data_parallel *dp, bool last)
 {
     if (dp->begun) {
         for (size_t i = 0; i < dp->buckets; i++)
             (void)!lt_request_wait(&dp->bucket[i].request);
-        rewind_buckets(dp);
+        reset_buckets(dp);
     }
     dp->last = last;
 }
 
-/* What backward did not send. */
-static lt_status send_rest(lt_data_parallel *dp)
+/* The buckets that backward did not start. */
+static lt_status start_rest(lt_data_parallel *dp)
 {
     if (dp->status)
         return lt_fail(dp->status, "%s", dp->message);
@@ -265,11 +266,11 @@ static lt_status send_rest(lt_data_parallel *dp)
         if (dp->member[i].param->has_grad && !dp->member[i].is_packed)
             LT_TRY(pack(dp, &dp->member[i]));
     while (dp->next < dp->buckets)
-        LT_TRY(begin_bucket(dp, &dp->bucket[dp->next]));
+        LT_TRY(start_bucket(dp, &dp->bucket[dp->next]));
     return LT_OK;
 }
 
-/* Waits for a bucket, and notes which of its gradients any rank had. */
+/* Waits for a bucket, and takes the flags of its gradients. */
 static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
 {
     LT_TRY(wait_for(dp, &b->request));
@@ -287,9 +288,9 @@ static lt_status unpack(lt_data_parallel *dp)
         if (!m->param->has_grad)
             continue;
         if (dp->job)
-            list_copy(dp, &listed, place_of(dp, m), grad_of(m));
+            list_copy(dp, &listed, slice_of(dp, m), grad_of(m));
         else
-            LT_TRY(lt_dp_cast(dp, place_of(dp, m), grad_of(m)));
+            LT_TRY(lt_dp_cast(dp, slice_of(dp, m), grad_of(m)));
     }
     return copy_listed(dp, listed);
 }
@@ -298,13 +299,13 @@ lt_status lt_data_parallel_finish(lt_data_parallel *dp)
 {
     if (lt_comm_size(dp->comm) == 1 && !dp->config.alone_too)
         return LT_OK;
-    lt_status st = send_rest(dp);
+    lt_status st = start_rest(dp);
     for (size_t i = 0; i < dp->buckets && !st; i++)
         st = receive(dp, &dp->bucket[i]);
     if (!st)
         st = unpack(dp);
     if (!st)
-        rewind_buckets(dp);
+        reset_buckets(dp);
     return st;
 }
 

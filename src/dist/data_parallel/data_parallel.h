@@ -7,18 +7,19 @@
 #include "lather/ext/fail.h"
 #include "lather/ext/view.h"
 
-/* A trained parameter and its place in a bucket. */
+/* A trained parameter and its slice of a bucket. */
 typedef struct lt_dp_member {
     lt_param *param;
     int64_t offset;  /* in the bucket's elements */
-    size_t bucket;   /* its number */
+    size_t bucket;   /* its index */
     bool is_ordered; /* the first backward has finished it */
     bool is_packed;  /* in this update */
 } lt_dp_member;
 
-/* Gradients that travel together. */
+/* Gradients that are reduced together. */
 typedef struct lt_dp_bucket {
-    lt_tensor *flat;     /* the gradients one after the other, then a 1 for each that is there */
+    lt_tensor *
+        flat; /* the gradients one after the other, then a flag for each: 1, or 0 where this rank has none */
     size_t first, count; /* of order */
     int64_t elements;    /* of the gradients */
     size_t waiting;      /* gradients that this update has not finished */
@@ -31,30 +32,33 @@ struct lt_data_parallel {
     lt_device *device;
     const lt_params *params;
     lt_data_parallel_config config;
-    lt_dtype dtype; /* on the way */
+    lt_dtype dtype; /* communication dtype */
 
     lt_dp_member *member; /* of every trained parameter, in the order of params */
     size_t members;
-    size_t *order; /* places in member, as rank 0's first backward finished them */
+    size_t *order; /* indices into member, as rank 0's first backward finished them */
     size_t ordered;
     lt_dp_bucket *bucket; /* NULL until the first update */
-    size_t buckets, next; /* next: to begin */
-    lt_tensor *present;   /* f64, of each member in order: how many ranks had it, as a share */
+    size_t buckets, next; /* next: whose all-reduce starts next */
+    lt_tensor *present;   /* f64, of each member in order: the share of ranks that had a gradient */
     double *present_host;
-    lt_tensor *expected; /* f64: present, negative, as a recorded update counts on it; NULL: none */
-    lt_tensor *odd;      /* f64: of each member, how far recorded updates were from that */
-    bool recorded;       /* there is a recorded update */
-    lt_vec_job *job; /* room for a copy of each gradient, where they are queued as one; else NULL */
+    lt_tensor
+        *expected; /* f64: -present of the last eager update, which a captured update assumes */
+    lt_tensor
+        *deviation;  /* f64: of each member, sum of (present - assumed)^2 over captured updates */
+    bool captured;   /* there is a captured update */
+    lt_vec_job *job; /* a copy of each gradient, where one kernel makes them all; else NULL */
 
     bool last;        /* the running backward is the update's last */
-    bool begun;       /* something of this update is on its way */
-    lt_status status; /* of what the hook did */
+    bool begun;       /* a gradient of this update is packed or in flight */
+    lt_status status; /* of the hook on final gradients */
     char message[256];
-    double exposed; /* seconds */
+    double exposed; /* seconds that finish waited */
 
-    lt_comm *norm_comm;    /* of synchronised batch norm: its order is not that of the buckets */
-    double norm_share;     /* this rank's part of the values of a channel */
-    double *norm_part;     /* of each rank: among the ranks up to it; NULL: not known yet */
+    lt_comm *
+        norm_comm; /* of synchronised batch norm, whose collectives interleave with the buckets' in another order */
+    double norm_share; /* this rank's share of the values of a channel */
+    double *norm_part; /* of each rank: its share among the ranks up to it; NULL: not known yet */
     lt_tensor *statistics; /* all running statistics one after the other */
 };
 
@@ -65,18 +69,19 @@ lt_view lt_dp_slice(const lt_tensor *flat, int64_t offset, int64_t count);
 lt_status lt_dp_cast(const lt_data_parallel *dp, lt_view from, lt_view to);
 lt_status lt_dp_fill(const lt_data_parallel *dp, double value, lt_view to);
 
-/* data_parallel_plan.c: the same parameters on all ranks; rank 0's values; rank 0's order. */
+/* buckets.c: checks that all ranks have the same parameters; sends rank 0's values; lays out the buckets in
+ * rank 0's order. */
 LT_MUST_CHECK lt_status lt_dp_check_params(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_broadcast_values(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_make_buckets(lt_data_parallel *dp);
 
-/* data_parallel_present.c: present_host is what arrived. Where the device has graphs, a recorded
- * update does not read it, but expects it as it was, and checks that on the device. */
+/* present.c: reads present into present_host. A captured update does not read it: it assumes what the last
+ * eager update had, and adds up the deviation on the device. */
 LT_MUST_CHECK lt_status lt_dp_note_present(lt_data_parallel *dp);
-/* Whether all recorded updates so far were as expected; waits for the device. */
+/* Fails if a captured update deviated; synchronizes with the device. */
 LT_MUST_CHECK lt_status lt_dp_check_present(const lt_data_parallel *dp);
 
-/* data_parallel_norm.c */
+/* batchnorm.c: synchronised batch norm. */
 LT_MUST_CHECK lt_status lt_dp_open_norm(lt_data_parallel *dp);
 void lt_dp_close_norm(lt_data_parallel *dp);
 

@@ -1,6 +1,6 @@
-/* Which gradients there are. On the host a rank reads that in every update. A recorded update cannot:
- * it takes what the one before it found, and adds up on the device how far what arrives is from that.
- * The sum is read where the host waits anyway: before an evaluation and before a checkpoint. */
+/* Which parameters have a gradient on any rank. An eager update reads that on the host. A captured update
+ * cannot: it assumes what the last eager one had, and sums the squared deviation on the device. That sum is
+ * read where the host synchronizes anyway, before an evaluation and before a checkpoint. */
 
 #include "base/alloc.h"
 #include "dist/data_parallel/data_parallel.h"
@@ -14,12 +14,12 @@ static size_t bytes_of_flags(const lt_data_parallel *dp)
 static lt_status make_expected(lt_data_parallel *dp)
 {
     const lt_shape shape = LT_SHAPE((int64_t)dp->members);
-    if (!dp->odd)
-        LT_TRY(lt_tensor_new(&dp->odd, dp->device, LT_F64, shape));
+    if (!dp->deviation)
+        LT_TRY(lt_tensor_new(&dp->deviation, dp->device, LT_F64, shape));
     return dp->expected ? LT_OK : lt_tensor_new(&dp->expected, dp->device, LT_F64, shape);
 }
 
-/* For the next recording. */
+/* For the next graph capture. */
 static lt_status expect(lt_data_parallel *dp)
 {
     LT_TRY(make_expected(dp));
@@ -33,7 +33,7 @@ static lt_status expect(lt_data_parallel *dp)
     return st;
 }
 
-/* odd += (present - expected)^2, in f64; present is not wanted any more. */
+/* deviation += (present - expected)^2, in f64; present is overwritten. */
 static lt_status compare(lt_data_parallel *dp)
 {
     const lt_backend *be = dp->device->backend;
@@ -48,7 +48,7 @@ static lt_status compare(lt_data_parallel *dp)
          .alpha = 1,
          .beta = 1,
          .a = lt_dp_flat(dp->present),
-         .y = lt_dp_flat(dp->odd)},
+         .y = lt_dp_flat(dp->deviation)},
     };
     if (!be->vec)
         return lt_fail(LT_E_UNSUPPORTED, "data parallel: backend %s has no kernel for vec",
@@ -61,9 +61,9 @@ lt_status lt_dp_note_present(lt_data_parallel *dp)
 {
     if (dp->device->capturing) {
         if (!dp->expected)
-            return lt_fail(LT_E_UNSUPPORTED, "data parallel: an update must run as it is before it "
-                                             "is recorded");
-        dp->recorded = true;
+            return lt_fail(LT_E_UNSUPPORTED, "data parallel: an update must run eagerly before it "
+                                             "is captured");
+        dp->captured = true;
         return compare(dp);
     }
     LT_TRY(lt_tensor_read(dp->present, dp->present_host, bytes_of_flags(dp)));
@@ -72,18 +72,19 @@ lt_status lt_dp_note_present(lt_data_parallel *dp)
 
 lt_status lt_dp_check_present(const lt_data_parallel *dp)
 {
-    if (!dp->recorded)
+    if (!dp->captured)
         return LT_OK;
-    double *odd = lt_alloc(dp->members, sizeof *odd);
-    if (!odd)
+    double *deviation = lt_alloc(dp->members, sizeof *deviation);
+    if (!deviation)
         return LT_E_NOMEM;
-    lt_status st = lt_tensor_read(dp->odd, odd, bytes_of_flags(dp));
+    lt_status st = lt_tensor_read(dp->deviation, deviation, bytes_of_flags(dp));
     for (size_t i = 0; i < dp->members && !st; i++)
-        if (!(odd[i] <= 0))
-            st = lt_fail(LT_E_COMM,
-                         "data parallel: other ranks had a gradient of %s than when the update was "
-                         "recorded",
-                         dp->member[dp->order[i]].param->name);
-    lt_free(odd);
+        if (!(deviation[i] <= 0))
+            st = lt_fail(
+                LT_E_COMM,
+                "data parallel: the ranks that have a gradient of %s are others than when the "
+                "update was captured",
+                dp->member[dp->order[i]].param->name);
+    lt_free(deviation);
     return st;
 }

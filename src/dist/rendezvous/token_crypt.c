@@ -16,14 +16,14 @@ lt_status lt_token_prove(char out[LT_TOKEN_PROOF], const char *token, const char
     char key[2 * LT_TOKEN_BYTES - 1], setting[64]; /* crypt() takes 511 bytes */
     snprintf(key, sizeof key, "%s, token %s", words, token);
     snprintf(setting, sizeof setting, "$5$rounds=1000$%s$", nonce); /* the fewest it takes */
-    struct crypt_data *room = calloc(1, sizeof *room);              /* 32 kB */
+    struct crypt_data *data = calloc(1, sizeof *data);              /* 32 kB */
     /* Not crypt_r(), which ASan has one of its own for: the linker then leaves libcrypt out. */
-    const char *hash = room ? crypt_rn(key, setting, room, sizeof *room) : NULL;
+    const char *hash = data ? crypt_rn(key, setting, data, sizeof *data) : NULL;
     if (hash && *hash == '$')
         snprintf(out, LT_TOKEN_PROOF, "%s", hash);
     lt_status st = hash && *hash == '$'
                        ? LT_OK
                        : lt_fail(LT_E_UNSUPPORTED, "comm: crypt() does not know SHA-256");
-    free(room);
+    free(data);
     return st;
 }

@@ -1,9 +1,9 @@
 /* The communicator "nccl" in captured steps, over a NCCL in host memory: what the device is told, and
- * what ends a step that nobody waits for. */
+ * what ends a step that is not waited for. */
 
 #include "nccl_ranks.h"
 
-/* In a capture nobody waits: the partner comes later. */
+/* A wait in a capture does not block: the partner comes later. */
 static bool wait_on_device(rank_case *c)
 {
     lt_tensor *t = NULL;
@@ -33,7 +33,7 @@ static void captured_requests_are_orders(void **state)
     assert_int_equal(players[1].gpu.waits, 1);
 }
 
-/* A recording that is thrown away: its request is nobody's business any more. */
+/* A capture that is discarded: its request will never complete. */
 static bool throw_away(rank_case *c)
 {
     fake_gpu *gpu = &players[lt_comm_rank(c->comm)].gpu;
@@ -104,7 +104,7 @@ static void captured_calls_do_not_run_after_an_abort(void **state)
     expect_good(2, launch_without_calls);
 }
 
-/* Rank 1's queue is stuck in a captured step; nobody asks for anything. */
+/* Rank 1's queue is stuck in a captured step; no call is made. */
 static bool miss_captured_deadline(rank_case *c)
 {
     lt_comm_set_deadline(c->comm, 0.3);
