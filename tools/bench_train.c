@@ -3,10 +3,10 @@
 #include "bench.h"
 #include "resnet.h"
 
-#include "lather/graph.h"
 #include "lather/ops.h"
 #include "lather/optim_config.h"
 #include "lather/readback.h"
+#include "lather/train_step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,38 +147,33 @@ typedef struct training {
     lt_params params;
     lt_optim *optim;
     lt_tape *tape;
-    lt_graph *graph;
-    lt_tensor *images, *labels, *kept_loss;
-    lt_pass pass;
-    lt_readback *numbers[2];    /* of steps by turns: kept_loss on its way */
+    lt_train_step *step;
+    lt_batch batch;             /* the same in each step */
+    lt_train_result result[2];  /* of steps by turns: one may be in flight */
     int64_t first_roots;        /* the step with Shampoo's first ones, if it was asked for; or 0 */
     double loss, opened, first; /* seconds of opening, to the end of the first step */
 } training;
 
 static void close_training(training *t)
 {
-    lt_graph_free(&t->graph);
+    lt_train_step_free(&t->step);
     lt_tape_free(&t->tape);
-    lt_tensor_free(&t->kept_loss);
     lt_optim_free(&t->optim);
     lt_params_clear(&t->params);
     lt_module_free(&t->model);
-    for (int i = 0; i < 2; i++)
-        lt_readback_free(&t->numbers[i]);
-    lt_tensor_free(&t->images);
-    lt_tensor_free(&t->labels);
+    lt_tensor_free(&t->batch.images);
+    lt_tensor_free(&t->batch.labels);
     lt_device_close(&t->device);
 }
 
 static lt_status make_data(training *t, const settings *s)
 {
-    LT_TRY(lt_tensor_new(&t->images, t->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size)));
-    LT_TRY(lt_tensor_new(&t->labels, t->device, LT_I32, LT_SHAPE(s->batch)));
-    LT_TRY(lt_tensor_new(&t->kept_loss, t->device, LT_F32, LT_SCALAR));
-    for (int i = 0; i < 2; i++)
-        LT_TRY(lt_readback_new(&t->numbers[i], t->device, lt_tensor_bytes(t->kept_loss)));
-    LT_TRY(bench_fill_random(t->images, 256, 1));
-    return bench_fill_random(t->labels, (double)s->classes, 2);
+    lt_batch *b = &t->batch;
+    b->count = (int)s->batch;
+    LT_TRY(lt_tensor_new(&b->images, t->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size)));
+    LT_TRY(lt_tensor_new(&b->labels, t->device, LT_I32, LT_SHAPE(s->batch)));
+    LT_TRY(bench_fill_random(b->images, 256, 1));
+    return bench_fill_random(b->labels, (double)s->classes, 2);
 }
 
 static lt_status make_optim(training *t, const settings *s)
@@ -196,6 +191,45 @@ static lt_status make_optim(training *t, const settings *s)
     return s->amp == F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
 }
 
+/* Classification as the trainer has it, but for accuracies. */
+static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
+                         lt_task_output *out)
+{
+    const lt_normalize_config pixels = LT_NORMALIZE_IMAGENET;
+    const double smoothing = 0.1;
+    const training *t = context;
+    (void)counts;
+    lt_tensor *x = lt_normalize(tape, batch->images, &pixels);
+    out->output = lt_module_forward(t->model, tape, x);
+    out->loss = lt_softmax_xent(tape, out->output, batch->labels, smoothing);
+    return LT_OK;
+}
+
+static const lt_task_ops task = {.name = "bench", .forward = forward};
+
+static lt_status next_batch(void *context, lt_batch *batch)
+{
+    const training *t = context;
+    *batch = t->batch;
+    return LT_OK;
+}
+
+static lt_status open_step(training *t, const settings *s)
+{
+    lt_train_step_config c = {.device = t->device,
+                              .tape = t->tape,
+                              .params = &t->params,
+                              .optim = t->optim,
+                              .task = {&task, t},
+                              .pass = LT_PASS_TRAIN,
+                              .graph = s->graph,
+                              .next = next_batch,
+                              .context = t};
+    c.pass.dtype = s->amp == BF16 ? LT_BF16 : s->amp == F16 ? LT_F16 : LT_F32;
+    c.pass.recompute = s->recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
+    return lt_train_step_new(&t->step, &c);
+}
+
 static lt_status open_training(training *t, const settings *s)
 {
     lt_device_config device = {.threads = (int)s->threads,
@@ -209,91 +243,13 @@ static lt_status open_training(training *t, const settings *s)
     LT_TRY(make_optim(t, s));
     LT_TRY(lt_tape_new(&t->tape, t->device));
     LT_TRY(make_data(t, s));
-    t->pass = LT_PASS_TRAIN;
-    t->pass.dtype = s->amp == BF16 ? LT_BF16 : s->amp == F16 ? LT_F16 : LT_F32;
-    t->pass.recompute = s->recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
-    return LT_OK;
+    return open_step(t, s);
 }
 
-static lt_status forward_backward(void *arg)
-{
-    const lt_normalize_config pixels = LT_NORMALIZE_IMAGENET;
-    training *t = arg;
-    lt_tape_reset(t->tape, t->pass);
-    lt_tensor *x = lt_normalize(t->tape, t->images, &pixels);
-    lt_tensor *logits = lt_module_forward(t->model, t->tape, x);
-    lt_tensor *loss = lt_softmax_xent(t->tape, logits, t->labels, 0.1);
-
-    lt_params_zero_grad(&t->params);
-    LT_TRY(lt_tape_backward_by(t->tape, loss, 1, lt_optim_loss_scale(t->optim)));
-    return lt_tensor_copy(t->kept_loss, loss);
-}
-
-static lt_status whole_step(void *arg)
-{
-    training *t = arg;
-    LT_TRY(forward_backward(t));
-    return lt_optim_update(t->optim);
-}
-
-static lt_status first_part(void *arg)
-{
-    training *t = arg;
-    LT_TRY(forward_backward(t));
-    return lt_optim_update_first(t->optim);
-}
-
-static lt_status second_part(void *arg)
-{
-    training *t = arg;
-    return lt_optim_update_second(t->optim);
-}
-
-enum { PASS_KEY, WHOLE_KEY, FIRST_KEY, SECOND_KEY };
-
-static lt_status run_graph(training *t, int kind, lt_step_fn *step)
-{
-    return lt_graph_run(t->device, &t->graph, (lt_graph_key){.kind = kind}, step, t);
-}
-
-/* As the trainer does it. */
-static lt_status queue_work(training *t, bool graph)
-{
-    if (!graph)
-        return whole_step(t);
-    if (lt_optim_is_steady(t->optim))
-        return run_graph(t, WHOLE_KEY, whole_step);
-    if (!lt_optim_is_split(t->optim)) {
-        LT_TRY(run_graph(t, PASS_KEY, forward_backward));
-        return lt_optim_update(t->optim);
-    }
-    LT_TRY(run_graph(t, FIRST_KEY, first_part));
-    LT_TRY(lt_optim_update_host(t->optim));
-    return run_graph(t, SECOND_KEY, second_part);
-}
-
-/* Puts a step on its way. */
-static lt_status begin_step(training *t, int64_t attempt, bool graph)
+static lt_status begin_step(training *t, int64_t attempt)
 {
     const lt_step numbers = {.lr = 0.01, .attempt = attempt};
-    lt_readback *loss = t->numbers[attempt % 2];
-    LT_TRY(lt_optim_prepare(t->optim, &numbers));
-    LT_TRY(queue_work(t, graph));
-    lt_optim_advance(t->optim);
-    lt_readback_begin(loss);
-    LT_TRY(lt_readback_add(loss, t->kept_loss));
-    return lt_readback_send(loss);
-}
-
-/* Waits for the step, and no later one. */
-static lt_status finish_step(training *t, int64_t attempt)
-{
-    const void *data;
-    float loss;
-    LT_TRY(lt_readback_wait(t->numbers[attempt % 2], &data));
-    memcpy(&loss, data, sizeof loss);
-    t->loss = (double)loss;
-    return LT_OK;
+    return lt_train_step_begin(t->step, &numbers, &t->result[attempt % 2]);
 }
 
 static double mean_of(const double *seconds, int64_t count)
@@ -308,7 +264,7 @@ static double mean_of(const double *seconds, int64_t count)
 static void report(const training *t, const settings *s, double seconds, double mean, int64_t peak)
 {
     double rate = (double)s->batch / seconds;
-    lt_graph_stats graph = lt_graph_statistics(t->graph);
+    lt_graph_stats graph = lt_train_step_graphs(t->step);
     fprintf(stderr,
             "%s %s batch %d, %d threads, %s: %.1f ms a step (mean %.1f), %.2f images/s, "
             "peak %.0f MiB\n",
@@ -340,27 +296,48 @@ static int64_t peak_bytes(const training *t, int64_t before)
                      : bench_process_bytes("VmHWM") - before;
 }
 
-/* On a device with a queue a step is waited for when the next one is on its way: its time is that
- * since the end of the one before, and has the queueing of one step in it. So one more is queued
- * behind those that count. */
+/* When steps were done, in their order. */
+typedef struct timing {
+    int64_t done, warmup, steps;
+    double last, *seconds; /* of the measured steps */
+} timing;
+
+/* Waits for all steps up to number, and for no later one. */
+static lt_status finish_steps(training *t, timing *all, int64_t number)
+{
+    while (all->done < number) {
+        lt_train_result *result = &t->result[++all->done % 2];
+        const int64_t measured = all->done - all->warmup;
+        LT_TRY(lt_train_step_finish(t->step, result));
+        const double now = bench_seconds();
+        if (all->done == 1)
+            t->first = now;
+        if (measured >= 1 && measured <= all->steps) {
+            all->seconds[measured - 1] = now - all->last;
+            t->loss = result->sums.loss;
+        }
+        all->last = now;
+    }
+    return LT_OK;
+}
+
+/* As the training loop: on a device with a queue a step is waited for when the next one is queued, if the optimizer
+ * allows that. Its time is that since the end of the one before, and has the queueing of one step in it. So one more
+ * is queued behind those that count. */
 static lt_status run_steps(training *t, const settings *s, double *seconds)
 {
-    const int64_t late = lt_device_has_queue(t->device), own = t->first_roots + 4;
-    const int64_t warmup = t->first_roots && own > s->warmup ? own : s->warmup;
-    double last = bench_seconds();
-    for (int64_t i = 1; i <= warmup + s->steps + late; i++) {
-        LT_TRY(begin_step(t, i, s->graph));
-        if (i <= late)
-            continue;
-        LT_TRY(finish_step(t, i - late));
-        const double now = bench_seconds();
-        if (i - late == 1)
-            t->first = now;
-        if (i - late > warmup)
-            seconds[i - late - warmup - 1] = now - last;
-        last = now;
+    const bool queues = lt_device_has_queue(t->device);
+    const int64_t own = t->first_roots + 4;
+    timing all = {.warmup = t->first_roots && own > s->warmup ? own : s->warmup,
+                  .steps = s->steps,
+                  .last = bench_seconds(),
+                  .seconds = seconds};
+    for (int64_t i = 1; i <= all.warmup + s->steps + queues; i++) {
+        LT_TRY(begin_step(t, i));
+        const bool ahead = queues && t->result[i % 2].may_run_ahead;
+        LT_TRY(finish_steps(t, &all, i - ahead));
     }
-    return late ? lt_device_sync(t->device) : LT_OK;
+    return queues ? lt_device_sync(t->device) : LT_OK;
 }
 
 static lt_status measure(training *t, const settings *s)

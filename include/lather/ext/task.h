@@ -5,7 +5,7 @@
 #include "lather/loader.h"
 #include "lather/tape.h"
 
-enum { LT_TASK_COUNTS = 5 };
+enum { LT_TASK_COUNTS = 5, LT_TASK_METRICS = 8 };
 
 /** What was summed up over micro-batches, over ranks, over an epoch. */
 typedef struct lt_task_sums {
@@ -33,12 +33,17 @@ typedef struct lt_task_output {
 
 /** The table of a task. All entries are called on the tape's thread. */
 typedef struct lt_task_ops {
-    const char *name;                       /**< in messages */
-    int counts;                             /**< that forward adds up; at most LT_TASK_COUNTS */
-    const char *count_name[LT_TASK_COUNTS]; /**< of each, in checkpoints: "correct" */
-    const lt_task_metric *metric;           /**< table of metrics; NULL: the loss is all there is */
-    int metrics;
-    int best; /**< index of the metric that says which checkpoint is the best and whether a target is reached */
+    const char *name; /**< in messages */
+    const char *unit,
+        *unit_short; /**< of samples, plural, in records and in the bar: "images", "img" */
+    int counts;      /**< that forward adds up; at most LT_TASK_COUNTS */
+    const char *
+        count_name[LT_TASK_COUNTS]; /**< of each, in checkpoints: "correct"; NULL: it is not kept */
+    const lt_task_metric
+        *metric; /**< table of metrics besides the loss, whose means are known; those
+                                              of training from counts that checkpoints keep; may be NULL */
+    int metrics; /**< at most LT_TASK_METRICS */
+    int best; /**< index of the metric (without metrics: the loss) that says which checkpoint is the best and whether a target is reached */
     /** Required. The batch's loss, on the tape, and for each count what the batch adds to it, in counts
      *  [counts] LT_I64 on the device (NULL if there are none). lt_tape_pass() tells training (record) from
      *  evaluation. In training it may be captured in a graph: as lt_step_fn in lather/graph.h says, neither

@@ -190,12 +190,26 @@ static lt_status open_parts(lt_train_step *step)
     return LT_OK;
 }
 
-lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *config)
+static lt_status check_task(const lt_task_ops *task)
 {
-    const lt_task_ops *task = config->task.ops;
+    if (!task->forward)
+        return lt_fail(LT_E_ARG, "train: task %s has no forward", task->name);
     if (task->counts < 0 || task->counts > LT_TASK_COUNTS)
         return lt_fail(LT_E_ARG, "train: task %s has %d counts, at most %d are possible",
                        task->name, task->counts, LT_TASK_COUNTS);
+    if (task->metrics < 0 || task->metrics > LT_TASK_METRICS)
+        return lt_fail(LT_E_ARG, "train: task %s has %d metrics, at most %d are possible",
+                       task->name, task->metrics, LT_TASK_METRICS);
+    if (task->metrics && (task->best < 0 || task->best >= task->metrics))
+        return lt_fail(LT_E_ARG, "train: task %s: its best metric is number %d of %d", task->name,
+                       task->best, task->metrics);
+    return LT_OK;
+}
+
+lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *config)
+{
+    const lt_task_ops *task = config->task.ops;
+    LT_TRY(check_task(task));
     lt_train_step *step = lt_alloc(1, sizeof *step);
     if (!step)
         return LT_E_NOMEM;
