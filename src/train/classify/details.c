@@ -139,15 +139,15 @@ static int by_label(const void *a, const void *b)
     return (x->predicted > y->predicted) - (x->predicted < y->predicted);
 }
 
-lt_status session_save_details(session *s, const evaluation *e, const char *path)
+lt_status session_save_details(session *s, const lt_evaluation *e, const char *path)
 {
     struct details *d = s->details;
     char *all;
     size_t bytes;
-    LT_TRY(session_gather_bytes(s, d->pair, d->count * sizeof *d->pair, &all, &bytes));
+    LT_TRY(lt_ranks_gather(&s->ranks, d->pair, d->count * sizeof *d->pair, &all, &bytes));
     free(d->pair);
     d->pair = (detail_pair *)(void *)all;
     d->count = d->capacity = bytes / sizeof *d->pair;
     qsort(d->pair, d->count, sizeof *d->pair, by_label);
-    return s->rank ? LT_OK : details_write(d, s, e, path);
+    return s->ranks.rank ? LT_OK : details_write(d, s, e, path);
 }

@@ -140,7 +140,7 @@ static void write_samples(lt_json_writer *w, const detail_list *list, const sess
     for (int i = 0; i < list->count; i++) {
         const detail_sample *p = &list->item[i];
         lt_json_begin_object(w, NULL);
-        put_escaped(w, "path", lt_dataset_sample_name(s->val_data, p->index));
+        put_escaped(w, "path", lt_dataset_sample_name(s->input.val, p->index));
         lt_json_put_integer(w, "sample", p->index);
         lt_json_put_integer(w, "label", p->label);
         lt_json_put_number(w, "probability", p->certain);
@@ -159,7 +159,7 @@ static void write_samples(lt_json_writer *w, const detail_list *list, const sess
 }
 
 static lt_status write_all(lt_json_writer *w, const struct details *d, const session *s,
-                           const evaluation *e, int64_t *counts)
+                           const lt_evaluation *e, int64_t *counts)
 {
     int classes = s->choice.spec.classes;
     lt_json_begin_object(w, NULL);
@@ -189,7 +189,7 @@ static lt_status save(lt_json_writer *w, const char *path)
     return lt_file_save(path, text, bytes);
 }
 
-lt_status details_write(const struct details *d, const session *s, const evaluation *e,
+lt_status details_write(const struct details *d, const session *s, const lt_evaluation *e,
                         const char *path)
 {
     lt_json_writer w = {0};

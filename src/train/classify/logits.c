@@ -5,7 +5,19 @@
 #include "lather/ext/fail.h"
 #include "lather/safetensors.h"
 
+#include <math.h>
 #include <stdlib.h>
+
+void session_softmax(double *logits, int classes)
+{
+    double largest = logits[0], sum = 0;
+    for (int k = 1; k < classes; k++)
+        largest = fmax(largest, logits[k]);
+    for (int k = 0; k < classes; k++)
+        sum += logits[k] = exp(logits[k] - largest);
+    for (int k = 0; k < classes; k++)
+        logits[k] /= sum;
+}
 
 typedef struct logits {
     float *values;
@@ -37,7 +49,7 @@ static lt_status read_all(session *s, logits *all)
                           .batch = (int)s->args.batch_size,
                           .threads = (int)s->args.workers,
                           .max_bad = 0}; /* a missing row would shift all others */
-    LT_TRY(lt_loader_new(&loader, s->val_data, s->device, &c));
+    LT_TRY(lt_loader_new(&loader, s->input.val, s->device, &c));
     lt_batch batch;
     lt_status st;
     while (!(st = lt_loader_next(loader, &batch)))
@@ -65,7 +77,7 @@ static lt_status write_file(const char *path, const logits *all)
 lt_status session_save_logits(session *s, const char *path)
 {
     logits all = {.classes = s->choice.spec.classes};
-    size_t count = (size_t)lt_dataset_count(s->val_data);
+    size_t count = (size_t)lt_dataset_count(s->input.val);
     all.values = calloc(count * (size_t)all.classes, sizeof *all.values);
     all.labels = calloc(count, sizeof *all.labels);
     lt_status st = all.values && all.labels

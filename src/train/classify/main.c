@@ -12,7 +12,7 @@
 int exit_status(const session *s, lt_status st)
 {
     if (!st)
-        return s->stop ? EXIT_INTERRUPTED : EXIT_DONE;
+        return s->ranks.stop ? EXIT_INTERRUPTED : EXIT_DONE;
     return st == LT_E_ARG && !s->at_work ? EXIT_USAGE : EXIT_ERROR;
 }
 
@@ -30,12 +30,12 @@ static lt_status train(session *s)
 /* Numbers without names may lack the last ones. */
 static bool fits_weights(const session *s)
 {
-    int classes = lt_dataset_classes(s->val_data);
-    bool named = lt_dataset_class_name(s->val_data, 0) != NULL;
+    int classes = lt_dataset_classes(s->input.val);
+    bool named = lt_dataset_class_name(s->input.val, 0) != NULL;
     return classes == s->choice.spec.classes || (!named && classes < s->choice.spec.classes);
 }
 
-static lt_status save_details(session *s, const evaluation *e)
+static lt_status save_details(session *s, const lt_evaluation *e)
 {
     char path[PATH_MAX];
     if (s->args.eval_json)
@@ -46,7 +46,7 @@ static lt_status save_details(session *s, const evaluation *e)
 
 static lt_status evaluate_only(session *s)
 {
-    evaluation e = {0};
+    lt_evaluation e = {0};
     session_describe_input(s);
     if (s->args.save_logits)
         LT_TRY(session_save_logits(s, s->args.save_logits));
@@ -54,16 +54,17 @@ static lt_status evaluate_only(session *s)
         if (s->args.save_logits)
             return LT_OK; /* no accuracy was asked for that could be told */
         return lt_fail(LT_E_SHAPE, "--eval: the weights have %d classes, the data has %d",
-                       s->choice.spec.classes, lt_dataset_classes(s->val_data));
+                       s->choice.spec.classes, lt_dataset_classes(s->input.val));
     }
-    lt_run_config c = {.progress = (lt_progress)s->args.progress, .append = true, .rank = s->rank};
+    lt_run_config c = {
+        .progress = (lt_progress)s->args.progress, .append = true, .rank = s->ranks.rank};
     LT_TRY(lt_run_open(&s->run, s->args.output, &c));
     if (s->args.eval_json || s->args.output)
         LT_TRY(session_open_details(s));
     s->at_work = true;
-    LT_TRY(session_evaluate(s, s->val_data, &e));
+    LT_TRY(session_evaluate(s, &e));
     lt_run_close(&s->run);
-    if (!s->rank)
+    if (!s->ranks.rank)
         printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld pictures\n",
                classification_top1(&e.sums), classification_top5(&e.sums), e.sums.loss,
                (long long)e.samples);
@@ -79,10 +80,10 @@ static lt_status start_profile(session *s)
         return LT_OK;
     const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');
     int stem = dot ? (int)(dot - name) : (int)strlen(name);
-    if (!s->rank)
+    if (!s->ranks.rank)
         snprintf(path, sizeof path, "%s", name);
     else
-        snprintf(path, sizeof path, "%.*s.rank%d%s", stem, name, s->rank, name + stem);
+        snprintf(path, sizeof path, "%.*s.rank%d%s", stem, name, s->ranks.rank, name + stem);
     LT_TRY(session_keep_file(s, path));
     return lt_profile_start(path, 0);
 }
@@ -100,9 +101,9 @@ static lt_status open_and_work(session *s)
 static lt_status run(session *s)
 {
     lt_status st = open_and_work(s);
-    lt_loader_free(&s->loader); /* its threads draw spans too */
+    lt_loader_free(&s->input.loader); /* its threads draw spans too */
     lt_run_close(&s->run);
-    lt_status profiled = lt_profile_finish(s->rank ? NULL : stderr);
+    lt_status profiled = lt_profile_finish(s->ranks.rank ? NULL : stderr);
     return st ? st : profiled;
 }
 
@@ -115,12 +116,12 @@ static int fail(const session *s, int code)
 /* Tells why, unless another rank does, and lets no rank wait for this one. */
 static int fail_on_rank(session *s, lt_status st)
 {
-    if (s->ranks > 1 && !s->everywhere)
-        fprintf(stderr, "%s: rank %d: %s\n", s->choice.family->program, s->rank,
+    if (s->ranks.count > 1 && !s->ranks.same_failure)
+        fprintf(stderr, "%s: rank %d: %s\n", s->choice.family->program, s->ranks.rank,
                 lt_error_message());
-    else if (!s->rank)
+    else if (!s->ranks.rank)
         (void)fail(s, EXIT_ERROR);
-    session_leave_ranks(s, st);
+    lt_ranks_leave(&s->ranks, st);
     return exit_status(s, st);
 }
 
@@ -128,10 +129,10 @@ static int fail_on_rank(session *s, lt_status st)
 static void tell_stop(const session *s)
 {
     if (s->args.output)
-        fprintf(stderr, "saved step %lld; --resume auto goes on\n", (long long)s->state.step);
+        fprintf(stderr, "saved step %lld; --resume auto goes on\n", (long long)s->state.now.step);
     else
         fprintf(stderr, "stopped at step %lld; without --output nothing is saved\n",
-                (long long)s->state.step);
+                (long long)s->state.now.step);
 }
 
 static int command_train(int argc, char **argv, const lt_model_family *family)
@@ -163,7 +164,7 @@ static int command_train(int argc, char **argv, const lt_model_family *family)
         return code;
     }
     st = run(&s);
-    if (!st && s.stop && !s.rank)
+    if (!st && s.ranks.stop && !s.ranks.rank)
         tell_stop(&s);
     int code = st ? fail_on_rank(&s, st) : exit_status(&s, st);
     session_close(&s);

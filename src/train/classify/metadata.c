@@ -265,7 +265,7 @@ static void compare_names(const session *s)
 {
     char shown[2][NAME_TEXT];
     int i = s->args.eval
-                ? find_difference(&s->known, &s->own, lt_dataset_classes(s->val_data), shown)
+                ? find_difference(&s->known, &s->own, lt_dataset_classes(s->input.val), shown)
                 : -1;
     if (i >= 0)
         lt_log(LT_LOG_WARN, "data", "class %d is '%s' in %s, '%s' in %s", i, shown[0],
@@ -274,8 +274,8 @@ static void compare_names(const session *s)
 
 lt_status session_open_notes(session *s)
 {
-    LT_TRY(session_choose_pixels(s, lt_dataset_channels(s->val_data)));
-    s->own.names = join_names(s->train_data ? s->train_data : s->val_data);
+    LT_TRY(session_choose_pixels(s, lt_dataset_channels(s->input.val)));
+    s->own.names = join_names(s->input.train ? s->input.train : s->input.val);
     compare_names(s);
     return LT_OK;
 }
@@ -284,24 +284,24 @@ static lt_status same(const session *s, const char *what, const char *found, con
 {
     if (!*found || !strcmp(found, now))
         return LT_OK;
-    return lt_fail(LT_E_ARG, "%s: was trained with --%s %s, this run has %s", s->folder, what,
+    return lt_fail(LT_E_ARG, "%s: was trained with --%s %s, this run has %s", s->state.folder, what,
                    found, now);
 }
 
 lt_status session_check_notes(const session *s)
 {
-    char path[sizeof s->folder + 2 * (size_t)NAME_TEXT];
+    char path[sizeof s->state.folder + 2 * (size_t)NAME_TEXT];
     char shown[2][NAME_TEXT];
     notes found = {0};
-    snprintf(path, sizeof path, "%s/model.safetensors", s->folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", s->state.folder);
     LT_TRY(notes_read(&found, path));
     lt_status st = same(s, "mean", found.text[NOTE_MEAN], s->own.text[NOTE_MEAN]);
     if (!st)
         st = same(s, "std", found.text[NOTE_STD], s->own.text[NOTE_STD]);
     int i = find_difference(&found, &s->own, notes_class_count(&s->own), shown);
     if (!st && i >= 0)
-        st = lt_fail(LT_E_ARG, "%s: class %d was '%s', and is '%s' now", s->folder, i, shown[0],
-                     shown[1]);
+        st = lt_fail(LT_E_ARG, "%s: class %d was '%s', and is '%s' now", s->state.folder, i,
+                     shown[0], shown[1]);
     notes_clear(&found);
     return st;
 }

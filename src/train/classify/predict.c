@@ -120,9 +120,9 @@ static lt_status predict_all(session *s, const pictures *list, show *out, int64_
         .transform = session_eval_transform(s), .batch = 1, .max_bad = -1, .keep_broken = true};
     lt_batch batch;
     lt_status st;
-    LT_TRY(lt_loader_new(&s->loader, s->val_data, s->device, &c));
-    while (!(st = lt_loader_next(s->loader, &batch))) {
-        const char *path = lt_dataset_sample_name(s->val_data, batch.row->sample);
+    LT_TRY(lt_loader_new(&s->input.loader, s->input.val, s->device, &c));
+    while (!(st = lt_loader_next(s->input.loader, &batch))) {
+        const char *path = lt_dataset_sample_name(s->input.val, batch.row->sample);
         const char *why = batch.row->why, *name = is_input(list, path) ? "-" : path;
         *broken += why != NULL;
         LT_TRY(why ? show_failure(out, name, reason(why, path))
@@ -138,7 +138,7 @@ static lt_status open_and_predict(session *s, const predict_arguments *a, const 
     LT_TRY(open_model(s, a));
     if (a->class_names)
         LT_TRY(read_names(s, a->class_names));
-    LT_TRY(lt_dataset_files(&s->val_data, (const char *const *)list->path, (int64_t)list->count,
+    LT_TRY(lt_dataset_files(&s->input.val, (const char *const *)list->path, (int64_t)list->count,
                             s->choice.spec.channels));
     s->at_work = true;
     lt_status st = show_open(&out, a, s);

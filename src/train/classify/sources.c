@@ -26,7 +26,7 @@ static lt_status open_labelled(session *s, const char *const *name, int classes)
 {
     char path[PATH_BYTES];
     const char *folder = find_part(s, "val", path) ? path : s->args.data;
-    return lt_dataset_labelled(&s->val_data, folder, s->args.val_labels, name, classes);
+    return lt_dataset_labelled(&s->input.val, folder, s->args.val_labels, name, classes);
 }
 
 static lt_status open_like(session *s, const lt_dataset *like)
@@ -68,9 +68,9 @@ static lt_status open_val(session *s)
     char path[PATH_BYTES];
     lt_dataset *like = NULL;
     if (!s->args.val_labels)
-        return lt_dataset_open(&s->val_data, s->args.data, false);
-    if (s->train_data)
-        return open_like(s, s->train_data);
+        return lt_dataset_open(&s->input.val, s->args.data, false);
+    if (s->input.train)
+        return open_like(s, s->input.train);
     if (!find_part(s, "train", path))
         return open_known(s);
     LT_TRY(lt_dataset_open(&like, s->args.data, true));
@@ -105,7 +105,7 @@ static lt_status open_caches(session *s)
     const arguments *a = &s->args;
     if (a->cache_ram && !parse_bytes(a->cache_ram))
         return lt_fail(LT_E_ARG, "--cache-ram: '%s' is no size such as 500M or 16G", a->cache_ram);
-    lt_dataset *data[] = {s->train_data, s->val_data};
+    lt_dataset *data[] = {s->input.train, s->input.val};
     for (int i = 0; a->cache_dir && i < 2; i++)
         if (data[i])
             LT_TRY(lt_dataset_cache(data[i], a->cache_dir));
@@ -117,8 +117,8 @@ lt_status session_open_sources(session *s)
     if (s->weights[0])
         LT_TRY(notes_read(&s->known, s->weights));
     if (!s->args.eval)
-        LT_TRY(lt_dataset_open(&s->train_data, s->args.data, true));
+        LT_TRY(lt_dataset_open(&s->input.train, s->args.data, true));
     LT_TRY(open_val(s));
-    lt_status st = s->train_data ? lt_dataset_same_classes(s->train_data, s->val_data) : LT_OK;
+    lt_status st = s->input.train ? lt_dataset_same_classes(s->input.train, s->input.val) : LT_OK;
     return st ? lt_fail(st, "%s: %s", s->args.data, lt_error_message()) : open_caches(s);
 }

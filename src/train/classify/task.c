@@ -51,8 +51,10 @@ static lt_status observe(void *context, lt_tape *tape, const lt_batch *batch,
 
 const lt_task_ops classification_task = {
     .name = "classification",
+    .unit = "images",
+    .unit_short = "img",
     .counts = 2,
-    .count_name = {"correct", "correct5"},
+    .count_name = {"correct"}, /* top-5 is of evaluations alone */
     .metric = metrics,
     .metrics = sizeof metrics / sizeof *metrics,
     .best = TOP1,

@@ -137,7 +137,7 @@ static void show(const sink *out, const session *s, const group *total, const gr
 static lt_status open_file(const session *s, FILE **file)
 {
     char path[1200];
-    const char *folder = s->rank ? NULL : lt_run_folder(s->run);
+    const char *folder = s->ranks.rank ? NULL : lt_run_folder(s->run);
     *file = NULL;
     if (!folder)
         return LT_OK;

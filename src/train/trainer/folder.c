@@ -16,9 +16,9 @@
 static lt_status lock(session *s)
 {
     const arguments *a = &s->args;
-    lt_run_lock_config c = {.is_new = !a->resume && !a->overwrite, .comm = s->comm};
+    lt_run_lock_config c = {.is_new = !a->resume && !a->overwrite, .comm = s->ranks.comm};
     lt_status st = lt_run_lock_open(&s->lock, a->output, &c);
-    s->everywhere = st != LT_OK && st != LT_E_COMM;
+    s->ranks.same_failure = st != LT_OK && st != LT_E_COMM;
     if (st == LT_E_ARG)
         return lt_fail(st, "%s; --resume auto goes on with it, --overwrite sets it aside",
                        lt_error_message());
@@ -28,9 +28,9 @@ static lt_status lock(session *s)
 /* Whether the checkpoint lies in --output. */
 static bool is_own(const session *s)
 {
-    char path[sizeof s->folder + sizeof "/../.."];
+    char path[sizeof s->state.folder + sizeof "/../.."];
     struct stat from, to;
-    snprintf(path, sizeof path, "%s/../..", s->folder);
+    snprintf(path, sizeof path, "%s/../..", s->state.folder);
     return !stat(path, &from) && !stat(s->args.output, &to) && from.st_ino == to.st_ino
            && from.st_dev == to.st_dev;
 }
@@ -43,10 +43,10 @@ static lt_status check_other_run(const session *s)
     if (s->args.overwrite || !lt_run_is_used(output) || is_own(s))
         return LT_OK;
     lt_run_read_id(output, id);
-    if (*id && !strcmp(id, s->found.run))
+    if (*id && !strcmp(id, s->state.found.run))
         return LT_OK;
     return lt_fail(LT_E_ARG, "%s: holds another run than %s; --overwrite sets it aside", output,
-                   s->folder);
+                   s->state.folder);
 }
 
 /* --- The checkpoint to go on from --- */
@@ -54,9 +54,9 @@ static lt_status check_other_run(const session *s)
 /* A run folder stands for its newest checkpoint. */
 static lt_status find_newest(session *s, const char *folder)
 {
-    lt_status st = lt_checkpoint_newest(folder, s->folder, sizeof s->folder);
+    lt_status st = lt_checkpoint_newest(folder, s->state.folder, sizeof s->state.folder);
     if (st == LT_END)
-        s->folder[0] = 0;
+        s->state.folder[0] = 0;
     return st == LT_END ? LT_OK : st;
 }
 
@@ -67,17 +67,17 @@ static lt_status find_checkpoint(session *s)
         return LT_OK;
     bool is_auto = !strcmp(resume, "auto");
     LT_TRY(find_newest(s, is_auto ? s->args.output : resume));
-    if (!s->folder[0] && !is_auto)
-        snprintf(s->folder, sizeof s->folder, "%s", resume);
+    if (!s->state.folder[0] && !is_auto)
+        snprintf(s->state.folder, sizeof s->state.folder, "%s", resume);
     return LT_OK;
 }
 
 static lt_status agree(session *s)
 {
-    if (!s->comm)
+    if (!s->ranks.comm)
         return LT_OK;
-    lt_status st = lt_comm_same(s->comm, "the checkpoint to resume", s->folder);
-    s->everywhere = st == LT_E_ARG;
+    lt_status st = lt_comm_same(s->ranks.comm, "the checkpoint to resume", s->state.folder);
+    s->ranks.same_failure = st == LT_E_ARG;
     return st;
 }
 
@@ -91,10 +91,10 @@ lt_status session_open_folder(session *s)
     LT_TRY(lock(s));
     LT_TRY(find_checkpoint(s));
     LT_TRY(agree(s));
-    if (!s->folder[0])
+    if (!s->state.folder[0])
         return LT_OK;
-    LT_TRY(lt_checkpoint_verify(s->folder, &s->found));
-    snprintf(s->weights, sizeof s->weights, "%s/model.safetensors", s->folder);
+    LT_TRY(lt_checkpoint_verify(s->state.folder, &s->state.found));
+    snprintf(s->weights, sizeof s->weights, "%s/model.safetensors", s->state.folder);
     return check_other_run(s);
 }
 
@@ -142,9 +142,9 @@ lt_status session_compare_flags(session *s)
     arguments values = {0};
     family_choice choice = {0};
     lt_options *before = NULL;
-    char path[sizeof s->folder + sizeof "/../../config.yaml"];
-    snprintf(path, sizeof path, "%s/../../config.yaml", s->folder);
-    if (!s->folder[0] || s->rank || access(path, R_OK))
+    char path[sizeof s->state.folder + sizeof "/../../config.yaml"];
+    snprintf(path, sizeof path, "%s/../../config.yaml", s->state.folder);
+    if (!s->state.folder[0] || s->ranks.rank || access(path, R_OK))
         return LT_OK;
     LT_TRY(family_open(&choice, s->choice.family));
     lt_status st = arguments_open(&before, &values, choice.family, choice.config);
@@ -163,15 +163,15 @@ lt_status session_compare_flags(session *s)
  * `--resume auto` begins anew. */
 static bool is_only_weights(const session *s)
 {
-    char path[sizeof s->folder];
+    char path[sizeof s->state.folder];
     snprintf(path, sizeof path, "%s/model.safetensors", s->args.output);
-    return s->args.resume && !s->folder[0] && !access(path, F_OK);
+    return s->args.resume && !s->state.folder[0] && !access(path, F_OK);
 }
 
 lt_status session_set_aside(const session *s, char *to, size_t size)
 {
     *to = 0;
-    if (!s->args.output || s->rank || !(s->args.overwrite || is_only_weights(s)))
+    if (!s->args.output || s->ranks.rank || !(s->args.overwrite || is_only_weights(s)))
         return LT_OK;
     return lt_run_set_aside(s->args.output, to, size);
 }
@@ -182,7 +182,7 @@ lt_status session_keep_file(const session *s, const char *path)
     char aside[1100];
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
     int stem = dot ? (int)(dot - path) : (int)strlen(path);
-    if (!s->folder[0] || access(path, F_OK))
+    if (!s->state.folder[0] || access(path, F_OK))
         return LT_OK;
     for (int n = 1; n < MOST; n++) {
         snprintf(aside, sizeof aside, "%.*s.old-%d%s", stem, path, n, path + stem);

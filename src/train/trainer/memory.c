@@ -95,9 +95,10 @@ lt_status session_check_memory(const session *s)
     lt_model_cost cost;
     LT_TRY(count_cost(s, session_largest_side(s), &cost));
     double need = activation_bytes(s, &cost) + loader_bytes(s), rest = available_bytes();
-    if (!s->folder[0]) /* of a checkpoint it was read already, of a new run it is made in step 1 */
+    if (!s->state.folder
+             [0]) /* of a checkpoint it was read already, of a new run it is made in step 1 */
         need += (double)lt_optim_state_bytes(s->optim);
-    rest /= s->local_ranks;
+    rest /= s->ranks.local;
     if (rest < 0 || need <= rest)
         return LT_OK;
     return lt_fail(LT_E_NOMEM,
@@ -154,9 +155,10 @@ lt_status session_summary(session *s)
     const double train_factor = 3; /* backward costs two forward passes */
     lt_model_cost cost;
     LT_TRY(count_cost(s, s->transform.size, &cost));
-    if (s->ranks > 1)
+    if (s->ranks.count > 1)
         lt_run_note(s->run, "%d ranks, %d compute threads on rank 0, %lld pictures in an update",
-                    s->ranks, lt_device_threads(s->device), (long long)s->state.global_batch);
+                    s->ranks.count, lt_device_threads(s->device),
+                    (long long)s->state.now.global_batch);
     double held = param_bytes(s) + (double)lt_optim_state_bytes(s->optim);
     if (s->choice.family->cost)
         lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per picture of %d x %d to train",

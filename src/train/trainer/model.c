@@ -10,7 +10,7 @@
 static lt_status choose_classes(session *s)
 {
     const arguments *a = &s->args;
-    int data = lt_dataset_classes(s->train_data ? s->train_data : s->val_data);
+    int data = lt_dataset_classes(s->input.train ? s->input.train : s->input.val);
     s->choice.spec.classes = a->num_classes ? (int)a->num_classes : data;
     if (data > s->choice.spec.classes)
         return lt_fail(LT_E_ARG, "--num-classes %d: the data has %d", s->choice.spec.classes, data);
@@ -38,14 +38,14 @@ static bool weights_decide(const session *s)
 /* A checkpoint does so whatever its config.yaml says: earlier versions wrote resnet50 there for all --weights. */
 static bool checkpoint_decides(const session *s)
 {
-    return s->folder[0] && !any(s, lt_options_is_typed);
+    return s->state.folder[0] && !any(s, lt_options_is_typed);
 }
 
 static lt_status adopt_weights(session *s, bool with_size)
 {
     lt_model_facts found = {0};
     lt_model_spec spec = {0};
-    int channels = lt_dataset_channels(s->val_data);
+    int channels = lt_dataset_channels(s->input.val);
     LT_TRY(family_infer(&s->choice, s->weights, &found, &spec));
     if (s->origin[NOTE_IMAGE_SIZE] == FROM_USUAL && spec.size && with_size)
         LT_TRY(session_choose_input(s, spec.size));
@@ -60,7 +60,7 @@ static lt_status choose_model(session *s)
 {
     family_choice *c = &s->choice;
     c->options = s->options;
-    c->spec = (lt_model_spec){.channels = lt_dataset_channels(s->val_data),
+    c->spec = (lt_model_spec){.channels = lt_dataset_channels(s->input.val),
                               .size = s->transform.size,
                               .classes = 1,
                               .seed = (uint64_t)s->args.seed};
@@ -99,7 +99,7 @@ static lt_status load_weights(session *s)
     if (s->args.reset_head && !head)
         return lt_fail(LT_E_UNSUPPORTED, "--reset-head: %s models have no last layer of that kind",
                        s->choice.family->name);
-    if (!s->args.weights || s->folder[0])
+    if (!s->args.weights || s->state.folder[0])
         return LT_OK;
     lt_status st = lt_weights_load(s->args.weights, &s->params, &config);
     return st ? explain_weights(s, st) : LT_OK;

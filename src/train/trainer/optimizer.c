@@ -39,7 +39,7 @@ static double choose_epochs(const arguments *a, int64_t per_epoch)
 lt_status session_open_schedule(session *s)
 {
     const arguments *a = &s->args;
-    int64_t per_epoch = s->batches_per_epoch / a->grad_accum;
+    int64_t per_epoch = s->input.batches_per_epoch / a->grad_accum;
     double epochs = choose_epochs(a, per_epoch);
     s->schedule = (lt_schedule){
         .kind = (lt_schedule_kind)a->sched,
@@ -74,7 +74,7 @@ void session_shampoo_values(const session *s, lt_metric out[SHAMPOO_VALUES])
         {"shampoo_root_retries", (double)got.retries},
         {"shampoo_root_failures", (double)got.failures},
         {"shampoo_root_age", (double)got.root_age},
-        {"shampoo_gather_seconds", s->comm ? got.gather_seconds : unknown},
+        {"shampoo_gather_seconds", s->ranks.comm ? got.gather_seconds : unknown},
         {"shampoo_wait_seconds", async ? got.wait_seconds : unknown},
         {"shampoo_worker_seconds", async ? got.worker_seconds : unknown},
     };

@@ -1,10 +1,8 @@
-/* Several ranks: processes that mpirun, srun or torchrun started train one model together. */
+/* Ranks of a run: who they are, what they must have in common, what they tell each other besides gradients. */
 
-#include "train/trainer/session.h"
+#include "train/trainer/ranks.h"
 
 #include "lather/ext/fail.h"
-#include "lather/ext/optim_family.h"
-#include "lather/shard.h"
 #include "lather/text.h"
 
 #include <sched.h>
@@ -13,34 +11,161 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "50,1": latency in microseconds and rate in Gbit/s. */
-static lt_status set_link(session *s)
+/* --- Opening and leaving --- */
+
+lt_status lt_ranks_open(lt_ranks *r, lt_device *device, const char *kind, double deadline)
+{
+    *r = LT_RANKS_ALONE;
+    LT_TRY(lt_comm_open(&r->comm, kind, device));
+    r->rank = lt_comm_rank(r->comm);
+    r->count = lt_comm_size(r->comm);
+    lt_comm_set_deadline(r->comm, deadline);
+    return lt_tensor_new(&r->sums, device, LT_F64, LT_SHAPE(RANK_SUMS));
+}
+
+void lt_ranks_leave(lt_ranks *r, lt_status failure)
+{
+    if (failure && r->comm && !r->same_failure)
+        lt_comm_abort(r->comm);
+}
+
+void lt_ranks_close(lt_ranks *r)
+{
+    lt_tensor_free(&r->sums);
+    lt_comm_close(&r->comm);
+}
+
+lt_status lt_ranks_set_link(lt_ranks *r, const char *text)
 {
     double link[2];
-    const char *text = s->args.comm_model;
-    if (!text)
-        return LT_OK;
     if (lt_text_numbers(text, link, 2) != 2 || !(link[1] > 0))
         return lt_fail(LT_E_ARG,
                        "--comm-model: '%s' is not LATENCY,RATE: microseconds of 0 or more, Gbit/s "
                        "above 0",
                        text);
-    lt_comm_set_model(s->comm, link[0], link[1]);
+    lt_comm_set_model(r->comm, link[0], link[1]);
     return LT_OK;
 }
 
-/* What a rank may use: its machine, and a bit for every processor. */
+/* --- Sums and lists --- */
+
+lt_status lt_ranks_sum(lt_ranks *r, double *values, int count)
+{
+    double all[RANK_SUMS] = {0};
+    lt_request *request = NULL;
+    if (!r->comm)
+        return LT_OK;
+    memcpy(all, values, (size_t)count * sizeof *all);
+    LT_TRY(lt_tensor_write(r->sums, all, sizeof all));
+    LT_TRY(lt_comm_allreduce_begin(r->comm, r->sums, LT_REDUCE_SUM, &request));
+    LT_TRY(lt_request_wait(&request));
+    LT_TRY(lt_tensor_read(r->sums, all, sizeof all));
+    memcpy(values, all, (size_t)count * sizeof *all);
+    return LT_OK;
+}
+
+static lt_status no_memory(int64_t bytes)
+{
+    return lt_fail(LT_E_NOMEM, "ranks: no memory for %lld bytes", (long long)bytes);
+}
+
+/* The same number of bytes on each rank. */
+static lt_status allgather_equal(lt_ranks *r, const void *own, int64_t bytes, void *all)
+{
+    int64_t *count = calloc((size_t)r->count, sizeof *count);
+    if (!count)
+        return no_memory(r->count);
+    for (int i = 0; i < r->count; i++)
+        count[i] = bytes;
+    lt_status st = lt_comm_allgather_host(r->comm, own, count, all);
+    free(count);
+    return st;
+}
+
+/* Each rank's part is sent with a byte behind it, so that none is empty; count has that byte. */
+static lt_status gather_parts(lt_ranks *r, const void *own, size_t bytes, int64_t *count,
+                              char **all)
+{
+    const int64_t sent = (int64_t)bytes + 1;
+    char *part = malloc((size_t)sent);
+    if (!part)
+        return no_memory(sent);
+    if (bytes)
+        memcpy(part, own, bytes);
+    part[bytes] = 0;
+    if (!r->comm) {
+        *count = sent;
+        *all = part;
+        return LT_OK;
+    }
+    int64_t total = 1;
+    lt_status st = allgather_equal(r, &sent, sizeof sent, count);
+    for (int i = 0; i < r->count && !st; i++)
+        total += count[i];
+    *all = st ? NULL : malloc((size_t)total);
+    if (!st)
+        st = *all ? lt_comm_allgather_host(r->comm, part, count, *all) : no_memory(total);
+    free(part);
+    return st;
+}
+
+lt_status lt_ranks_gather(lt_ranks *r, const void *own, size_t bytes, char **all, size_t *total)
+{
+    int64_t *count = calloc((size_t)r->count, sizeof *count);
+    *all = NULL;
+    *total = 0;
+    lt_status st = count ? gather_parts(r, own, bytes, count, all) : no_memory(r->count);
+    const char *from = *all;
+    for (int i = 0; !st && i < r->count; i++) { /* the bytes between the parts go */
+        memmove(*all + *total, from, (size_t)count[i] - 1);
+        *total += (size_t)count[i] - 1;
+        from += count[i];
+    }
+    free(count);
+    if (st) {
+        free(*all);
+        *all = NULL;
+    }
+    return st;
+}
+
+/* --- What is the same on all ranks --- */
+
+lt_status lt_ranks_same_text(lt_ranks *r, const char *what, const char *text)
+{
+    lt_status st = lt_comm_same(r->comm, what, text);
+    r->same_failure = st == LT_E_ARG;
+    return st;
+}
+
+lt_status lt_ranks_same_number(lt_ranks *r, const char *what, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return lt_ranks_same_text(r, what, text);
+}
+
+lt_status lt_ranks_same_hash(lt_ranks *r, const char *what, uint64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
+    return lt_ranks_same_text(r, what, text);
+}
+
+/* --- Processors --- */
+
+/* CPU affinity of a rank: its machine, and a bit for every processor that it may use. */
 enum { MASK_WORDS = 16, WORD_BITS = 64 };
-typedef struct seat {
+typedef struct cpu_affinity {
     uint64_t machine; /* a hash of its name */
     uint64_t mask[MASK_WORDS];
-} seat;
+} cpu_affinity;
 
-static void find_seat(seat *own)
+static void find_affinity(cpu_affinity *own)
 {
     char name[256] = "";
     cpu_set_t set;
-    *own = (seat){0};
+    *own = (cpu_affinity){0};
     gethostname(name, sizeof name - 1);
     for (const char *c = name; *c; c++)
         own->machine = own->machine * 31 + (unsigned char)*c;
@@ -52,7 +177,7 @@ static void find_seat(seat *own)
 }
 
 /* Each processor counts for a part of one, by how many ranks may use it. */
-static double share_of(const seat *all, int ranks, int rank, int *local)
+static double share_of(const cpu_affinity *all, int ranks, int rank, int *local)
 {
     double share = 0;
     *local = 0;
@@ -69,163 +194,30 @@ static double share_of(const seat *all, int ranks, int rank, int *local)
     return share;
 }
 
-static lt_status gather_seats(session *s, seat *all)
+/* A quota of processor time (a control group's) is of all ranks of the machine together. */
+static int count_threads(const cpu_affinity *own, double share, int local)
 {
-    seat own;
-    int64_t *bytes = calloc((size_t)s->ranks, sizeof *bytes);
-    if (!bytes)
-        return lt_fail(LT_E_NOMEM, "ranks: no memory for %d", s->ranks);
-    find_seat(&own);
-    for (int r = 0; r < s->ranks; r++)
-        bytes[r] = sizeof own;
-    lt_status st = lt_comm_allgather_host(s->comm, &own, bytes, all);
-    free(bytes);
-    return st;
+    const int allowed = lt_cpu_threads();
+    const double quota = (double)allowed / local;
+    int processors = 0;
+    for (int i = 0; i < MASK_WORDS; i++)
+        processors += __builtin_popcountll(own->mask[i]);
+    if (allowed < processors && quota < share)
+        share = quota;
+    return share < 1 ? 1 : (int)(share + 1e-6);
 }
 
-/* Ranks of one machine do not compute on each other's processors. */
-static lt_status share_threads(session *s)
+lt_status lt_ranks_share_threads(lt_ranks *r, int *threads)
 {
-    int allowed = lt_cpu_threads();
-    seat *all = calloc((size_t)s->ranks, sizeof *all);
+    cpu_affinity own, *all = calloc((size_t)r->count, sizeof *all);
     if (!all)
-        return lt_fail(LT_E_NOMEM, "ranks: no memory for %d", s->ranks);
-    lt_status st = gather_seats(s, all);
+        return no_memory(r->count);
+    find_affinity(&own);
+    lt_status st = allgather_equal(r, &own, sizeof own, all);
     if (!st) {
-        double share = share_of(all, s->ranks, s->rank, &s->local_ranks);
-        double quota = (double)allowed / s->local_ranks; /* a limit of the whole group of them */
-        int own = 0;
-        for (int i = 0; i < MASK_WORDS; i++)
-            own += __builtin_popcountll(all[s->rank].mask[i]);
-        if (allowed < own && quota < share)
-            share = quota;
-        int threads = share < 1 ? 1 : (int)(share + 1e-6);
-        if (!s->args.threads)
-            lt_device_set_threads(s->device, threads);
-        if (!s->args.workers)
-            s->workers = threads;
+        const double share = share_of(all, r->count, r->rank, &r->local);
+        *threads = count_threads(&all[r->rank], share, r->local);
     }
     free(all);
     return st;
-}
-
-bool session_on_gpu(const session *s)
-{
-    return !strncmp(lt_device_name(s->device), "cuda", strlen("cuda"));
-}
-
-/* GPUs talk by NCCL; and what torchrun started has nothing else. */
-static const char *communicator(const session *s)
-{
-    if (s->args.dist > DIST_MPI) /* one that the program registered */
-        return lt_options_choice(s->options, "dist");
-    return session_on_gpu(s) || !strcmp(lt_comm_launched_kind(), "nccl") ? "nccl" : "mpi";
-}
-
-lt_status session_open_ranks(session *s)
-{
-    const arguments *a = &s->args;
-    s->ranks = s->local_ranks = 1;
-    s->workers = (int)a->workers;
-    if (a->dist == DIST_OFF || (a->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
-        return LT_OK;
-    LT_TRY(lt_comm_open(&s->comm, communicator(s), s->device));
-    s->rank = lt_comm_rank(s->comm);
-    s->ranks = lt_comm_size(s->comm);
-    lt_comm_set_deadline(s->comm, a->comm_timeout);
-    if (a->save_logits && s->ranks > 1)
-        return lt_fail(LT_E_UNSUPPORTED, "--save-logits: on one rank only, these are %d", s->ranks);
-    LT_TRY(lt_tensor_new(&s->totals, s->device, LT_F64, LT_SHAPE(MAX_TOTALS)));
-    LT_TRY(session_agree_flags(s));
-    LT_TRY(share_threads(s));
-    return set_link(s);
-}
-
-/* By the choices of --grad-comm-dtype and --comm-dtype. */
-static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
-
-lt_status session_open_parallel(session *s)
-{
-    const arguments *a = &s->args;
-    lt_data_parallel_config c = {.bucket_bytes = (size_t)(a->bucket_mib * 0x1p20),
-                                 .dtype = dtypes[a->grad_comm_dtype],
-                                 .no_overlap = !a->overlap,
-                                 .dist_bn = (lt_dist_bn)a->dist_bn,
-                                 .sync_bn = a->sync_bn,
-                                 .alone_too = a->dist >= DIST_MPI};
-    if (!s->comm)
-        return LT_OK;
-    lt_status st = lt_data_parallel_new(&s->dp, s->comm, &s->params, s->tape, &c);
-    s->everywhere = st == LT_E_ARG;
-    return st;
-}
-
-lt_status session_divide_optimizer(session *s)
-{
-    const arguments *a = &s->args;
-    if (!s->comm || (!a->optim.family->divided && !a->shard_optimizer))
-        return LT_OK;
-    lt_shard_config c = {.comm = s->comm,
-                         .balance = (lt_balance)a->balance,
-                         .group = (int)a->num_trainers_per_group,
-                         .dtype = dtypes[a->comm_dtype],
-                         .gather_params = a->communicate_params};
-    lt_status st = lt_optim_shard(s->optim, &c);
-    s->everywhere = st == LT_E_ARG;
-    return st;
-}
-
-lt_status session_sum_begin(session *s, const double *values, int count)
-{
-    double all[MAX_TOTALS] = {0};
-    if (!s->comm)
-        return LT_OK;
-    memcpy(all, values, (size_t)count * sizeof *all);
-    LT_TRY(lt_tensor_write(s->totals, all, sizeof all));
-    return lt_comm_allreduce_begin(s->comm, s->totals, LT_REDUCE_SUM, &s->totalling);
-}
-
-lt_status session_sum_finish(session *s, double *values, int count)
-{
-    double all[MAX_TOTALS];
-    if (!s->comm)
-        return LT_OK;
-    LT_TRY(lt_request_wait(&s->totalling));
-    LT_TRY(lt_tensor_read(s->totals, all, sizeof all));
-    memcpy(values, all, (size_t)count * sizeof *all);
-    return LT_OK;
-}
-
-lt_status session_sum(session *s, double *values, int count)
-{
-    LT_TRY(session_sum_begin(s, values, count));
-    return session_sum_finish(s, values, count);
-}
-
-lt_status session_gather_statistics(session *s)
-{
-    if (!s->dp)
-        return LT_OK;
-    LT_TRY(lt_data_parallel_statistics(s->dp));
-    if (!s->ema)
-        return LT_OK;
-    LT_TRY(session_swap_ema(s));
-    lt_status st = lt_data_parallel_statistics(s->dp);
-    lt_status back = session_swap_ema(s);
-    return st ? st : back;
-}
-
-void session_leave_ranks(session *s, lt_status failure)
-{
-    if (failure && s->comm && !s->everywhere)
-        lt_comm_abort(s->comm);
-    if (s->totalling)
-        (void)!lt_request_wait(&s->totalling);
-}
-
-void session_close_ranks(session *s)
-{
-    lt_data_parallel_free(&s->dp);
-    lt_tensor_free(&s->totals);
-    lt_comm_close(&s->comm);
 }

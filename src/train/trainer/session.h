@@ -1,20 +1,13 @@
-/* A run of train_resnet50: what its parts share. */
+/* A run of a classifier's program: its options and all that they open. */
 #ifndef SESSION_H
 #define SESSION_H
 
 #include "train/classify/task.h"
 #include "train/trainer/arguments.h"
 #include "train/trainer/family.h"
+#include "train/trainer/loop.h"
 
-#include "lather/checkpoint.h"
-#include "lather/data.h"
-#include "lather/data_parallel.h"
-#include "lather/ema.h"
-#include "lather/ops.h"
-#include "lather/run.h"
 #include "lather/run_folder.h"
-#include "lather/schedule.h"
-#include "lather/train_step.h"
 
 /* What a file of weights says besides numbers: texts in its metadata, under the names notes_key[]. */
 typedef enum note_key {
@@ -38,99 +31,51 @@ typedef struct notes {
 typedef enum origin { FROM_USUAL, FROM_FLAG, FROM_WEIGHTS } origin;
 enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* pixels */
 
-/* Sums of an epoch in the state of a checkpoint. */
-enum { EPOCH_LOSS, EPOCH_CORRECT, EPOCH_SUMS };
-
 /* Zeroed parts are not there yet; session_close() frees what is. */
 typedef struct session {
     lt_options *options;
     arguments args;
 
-    lt_dataset *train_data, *val_data; /* val_data may be train_data */
+    lt_ranks ranks;
+    lt_train_input input;
+    lt_train_state state;
+    lt_train_step *step; /* NULL in an evaluation */
     lt_device *device;
     lt_module *model;
     family_choice choice; /* of the model */
     lt_params params;
     lt_optim *optim;
     lt_schedule schedule;
-    lt_loader *loader;
     lt_tape *tape;
     lt_run *run;
+    lt_task_labels labels; /* borrowed by run */
 
     lt_transform transform; /* of training; evaluation: session_eval_transform() */
     lt_size_schedule sizes; /* of training, if there is one */
     double crop;            /* share that evaluation's centre crop keeps; 0: the usual one */
     lt_normalize_config pixels;
-    notes known, own;          /* of s->weights; of this run */
-    origin origin[NOTE_KEYS];  /* of size, crop and interpolation */
-    classification classify;   /* context of the task */
-    lt_train_step *step;       /* NULL in an evaluation */
-    int64_t batches_per_epoch; /* micro-batches, a multiple of grad_accum */
+    notes known, own;         /* of s->weights; of this run */
+    origin origin[NOTE_KEYS]; /* of size, crop and interpolation */
+    classification classify;  /* context of the task */
     int64_t total_steps;
-    lt_checkpoint_state state;
-    lt_ema *ema; /* NULL: no moving average */
-    lt_checkpoint_tensor *ema_names;
-    size_t ema_count;
-    int64_t bad_images;          /* listed so far */
-    int queued;                  /* batches that were ready for the last micro-batch */
-    lt_loader_stats feed_before; /* when this part of the epoch began */
-    double feed_seconds;         /* of the epoch then */
-    char folder[1024];           /* checkpoint to resume; "": none */
-    lt_checkpoint_state found;   /* its, as it stands there */
-    char weights[1100];          /* its model.safetensors, else --weights; "": neither */
-    char changed[1024];          /* flags that are others than before the resume */
-    lt_run_lock *lock;           /* of --output; NULL: none */
-    bool lost;                   /* the last checkpoint was not written */
+    char weights[1100]; /* its model.safetensors, else --weights; "": neither */
+    char changed[1024]; /* flags that are others than before the resume */
+    lt_run_lock *lock;  /* of --output; NULL: none */
 
     struct details *details; /* of an evaluation; NULL: they are not wanted */
 
-    int rank, ranks;      /* 0 of 1 */
-    lt_comm *comm;        /* NULL: one rank */
-    lt_data_parallel *dp; /* NULL then, and in an evaluation */
-    int local_ranks;      /* on this machine */
+    lt_data_parallel *dp; /* NULL: one rank, or an evaluation */
     int workers;          /* loader threads of this rank; 0: as many as allowed */
-    lt_tensor *totals;    /* f64, on their way */
-    lt_request *totalling;
-    bool at_work;    /* everything is open: what fails from here on is no wrong command line */
-    bool stop;       /* a signal asked some rank to */
-    bool everywhere; /* the failure is the same on all ranks: one tells it */
+    bool at_work;         /* everything is open: what fails from here on is no wrong command line */
 } session;
 
-typedef struct evaluation {
-    lt_task_sums sums; /* samples: 1 if there were none */
-    int64_t samples;
-    double seconds;
-    bool stopped; /* by a signal: the numbers are of a part */
-} evaluation;
-
-/* ranks.c: several processes train one model. */
+/* parallel.c: several processes train one model. */
 /* Joins the others that the launcher started; shares out the machine's threads. */
 lt_status session_open_ranks(session *s);
 /* Before the optimizer: gradients are averaged from now on. */
 lt_status session_open_parallel(session *s);
 /* Behind the optimizer and its groups, before a checkpoint: each rank keeps a part of the state. */
 lt_status session_divide_optimizer(session *s);
-/* Sums of count values (<= MAX_TOTALS) over ranks, in rank order; nothing on one rank. */
-enum { MAX_TOTALS = 8 };
-lt_status session_sum_begin(session *s, const double *values, int count);
-lt_status session_sum_finish(session *s, double *values, int count);
-lt_status session_sum(session *s, double *values, int count);
-/* Whether the device is one that NCCL and recorded updates are for. */
-bool session_on_gpu(const session *s);
-/* Brings running statistics together, those of the average too. */
-lt_status session_gather_statistics(session *s);
-/* Ends the other ranks after a failure of this one; closes what session_open_ranks() opened. */
-void session_leave_ranks(session *s, lt_status failure);
-void session_close_ranks(session *s);
-
-/* agree.c: versions, flags, data are the same on all ranks, or the first difference is named. */
-lt_status session_agree_flags(session *s);
-lt_status session_agree_data(session *s);
-/* The broken pictures of the other ranks, for rank 0's list. Collective. */
-lt_status session_list_bad(session *s, lt_loader *loader, int64_t *listed);
-/* What all ranks give, in rank order; *all is the caller's, for free(). Collective. */
-lt_status session_gather_bytes(session *s, const void *own, size_t bytes, char **all,
-                               size_t *total);
 
 /* sources.c: --data's parts to train on and to evaluate. */
 lt_status session_open_sources(session *s);
@@ -202,41 +147,24 @@ lt_status session_open_schedule(session *s);
 lt_status session_freeze(session *s);
 lt_status session_param_groups(session *s);
 
-/* ema.c */
-lt_status session_open_ema(session *s);
-/* Averages and weights change places, for an evaluation; again: back. */
-lt_status session_swap_ema(session *s);
-void session_close_ema(session *s);
-
 /* optimizer.c: what Shampoo's last step did, for a step's record; NaN if it does not apply. */
 enum { SHAMPOO_VALUES = 10 };
 void session_shampoo_values(const session *s, lt_metric out[SHAMPOO_VALUES]);
 
-/* feed.c: the loader's counters from the beginning of a part of an epoch on. */
-enum { FEED_VALUES = 12 };
-void session_feed_begin(session *s);
-void session_feed_values(const session *s, lt_metric out[FEED_VALUES]);
-/* Whether the loader or the computation held the run up. */
-void session_feed_note(const session *s);
-
 /* train.c: to the end, a target, a limit or a signal. */
 lt_status session_train(session *s);
-
-/* save.c */
+lt_status session_open_step(session *s);
 /* What --resume asks for, if there is one: state, model, optimizer, averages. */
 lt_status session_load_checkpoint(session *s);
-lt_status session_save_checkpoint(session *s, bool is_best);
-/* OUTPUT/model.safetensors: the weights, averaged if there are averages. */
-lt_status session_save_weights(session *s);
+lt_status session_evaluate(session *s, lt_evaluation *out);
 
-/* evaluate.c, logits.c */
-lt_status session_evaluate(session *s, lt_dataset *data, evaluation *out);
+/* logits.c */
 /* The softmax of logits, in their place. */
 void session_softmax(double *logits, int classes);
 lt_status session_save_logits(session *s, const char *path);
 /* details.c: from here on evaluations collect what --eval-json writes; after one, the file. Collective. */
 lt_status session_open_details(session *s);
-lt_status session_save_details(session *s, const evaluation *e, const char *path);
+lt_status session_save_details(session *s, const lt_evaluation *e, const char *path);
 void session_close_details(session *s);
 
 /* summary.c: whether a step will fit; parameters, FLOPs, memory. Errors: LT_E_NOMEM. */

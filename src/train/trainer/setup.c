@@ -14,7 +14,7 @@
 static lt_status choose_input(session *s)
 {
     int side = 0;
-    LT_TRY(lt_dataset_side(s->val_data, &side));
+    LT_TRY(lt_dataset_side(s->input.val, &side));
     return session_choose_input(s, side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE);
 }
 
@@ -47,6 +47,16 @@ lt_status session_open_device(session *s)
     return session_open_ranks(s);
 }
 
+static lt_status agree_data(session *s)
+{
+    if (!s->ranks.comm)
+        return LT_OK;
+    LT_TRY(lt_train_input_agree(&s->input, &s->ranks));
+    LT_TRY(lt_ranks_same_number(&s->ranks, "the side of a picture", s->transform.size));
+    return lt_ranks_same_number(&s->ranks, "the channels of a picture",
+                                lt_dataset_channels(s->input.val));
+}
+
 lt_status session_open_data(session *s)
 {
     LT_TRY(session_open_sources(s));
@@ -54,24 +64,27 @@ lt_status session_open_data(session *s)
     LT_TRY(session_open_notes(s));
     for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
-    return session_agree_data(s);
+    s->input.has_ram_cache = s->args.cache_ram;
+    s->input.has_disk_cache = s->args.cache_dir;
+    return agree_data(s);
 }
 
 /* An epoch is a whole number of updates; what is left over is not seen in it. */
 static lt_status count_batches(session *s)
 {
     const arguments *a = &s->args;
-    int64_t count = lt_dataset_count(s->train_data), batches = count / s->ranks / a->batch_size;
+    int64_t count = lt_dataset_count(s->input.train),
+            batches = count / s->ranks.count / a->batch_size;
     if (a->overfit_batches && batches > a->overfit_batches)
         batches = a->overfit_batches;
     if (a->limit_train_batches && batches > a->limit_train_batches)
         batches = a->limit_train_batches;
-    s->batches_per_epoch = batches / a->grad_accum * a->grad_accum;
-    if (!s->batches_per_epoch)
+    s->input.batches_per_epoch = batches / a->grad_accum * a->grad_accum;
+    if (!s->input.batches_per_epoch)
         return lt_fail(LT_E_ARG,
                        "--batch-size %lld x --grad-accum %lld on %d ranks: %s has only %lld "
                        "pictures to train on",
-                       (long long)a->batch_size, (long long)a->grad_accum, s->ranks, a->data,
+                       (long long)a->batch_size, (long long)a->grad_accum, s->ranks.count, a->data,
                        (long long)count);
     return LT_OK;
 }
@@ -85,39 +98,31 @@ static lt_status open_loader(session *s)
         .repeats = (int)a->repeated_aug,
         .mix = {.mixup_alpha = a->mixup_alpha, .cutmix_alpha = a->cutmix_alpha},
         .batch = (int)a->batch_size,
-        .rank = s->rank,
-        .size = s->ranks,
+        .rank = s->ranks.rank,
+        .size = s->ranks.count,
         .threads = s->workers,
         .seed = (uint64_t)a->seed,
         .shuffle = a->shuffle && !a->overfit_batches,
         .drop_last = true,
         .max_bad = a->max_bad_images,
-        .limit = a->overfit_batches ? s->batches_per_epoch * a->batch_size * s->ranks : 0,
-        .max_batches = s->batches_per_epoch,
+        .limit =
+            a->overfit_batches ? s->input.batches_per_epoch * a->batch_size * s->ranks.count : 0,
+        .max_batches = s->input.batches_per_epoch,
         .cache_bytes = session_cache_bytes(s),
         .read_ahead = a->read_ahead,
     };
-    return lt_loader_new(&s->loader, s->train_data, s->device, &c);
+    return lt_loader_new(&s->input.loader, s->input.train, s->device, &c);
 }
 
-static void copy_text(char *to, const char *from)
-{
-    snprintf(to, LT_CHECKPOINT_NAME, "%s", from);
-}
-
-/* What state.json calls this run's numbers and its network. */
+/* What state.json says of this run and its network. */
 static void name_state(session *s)
 {
-    lt_checkpoint_state *state = &s->state;
-    copy_text(state->unit, "images");
-    copy_text(state->best_name, "top1");
-    copy_text(state->sum[EPOCH_LOSS].name, "loss");
-    copy_text(state->sum[EPOCH_CORRECT].name, "correct");
-    state->sums = EPOCH_SUMS;
-    copy_text(state->optim, lt_optim_name(s->optim));
+    lt_checkpoint_state *state = &s->state.now;
+    lt_train_state_name(&s->state, &classification_task);
+    snprintf(state->optim, LT_CHECKPOINT_NAME, "%s", lt_optim_name(s->optim));
     state->facts = 3;
     state->fact[0] = (lt_checkpoint_fact){.key = "arch"};
-    copy_text(state->fact[0].text, family_arch(&s->choice));
+    snprintf(state->fact[0].text, LT_CHECKPOINT_NAME, "%s", family_arch(&s->choice));
     state->fact[1] =
         (lt_checkpoint_fact){.key = "classes", .is_number = true, .number = s->choice.spec.classes};
     state->fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
@@ -126,56 +131,51 @@ static void name_state(session *s)
 
 static lt_status note_resume(session *s)
 {
-    lt_run_note(s->run, "resumed from %s: step %lld, epoch %lld", s->folder,
-                (long long)s->state.step, (long long)s->state.epoch + 1);
+    lt_run_note(s->run, "resumed from %s: step %lld, epoch %lld", s->state.folder,
+                (long long)s->state.now.step, (long long)s->state.now.epoch + 1);
     if (*s->changed)
         lt_run_note(s->run, "flags that changed: %s", s->changed);
-    return lt_run_event(s->run, "resume", s->state.step, *s->changed ? "changed" : NULL,
+    return lt_run_event(s->run, "resume", s->state.now.step, *s->changed ? "changed" : NULL,
                         s->changed);
 }
-
-static const lt_metric_label labels[] = {
-    {"top1", "top-1", "%"},       {"train_loss", "train loss", NULL},
-    {"train_top1", "top-1", "%"}, {"val_loss", "| val loss", NULL},
-    {"val_top1", "top-1", "%"},   {"val_top5", "top-5", "%"},
-};
 
 static lt_status open_run(session *s)
 {
     const arguments *a = &s->args;
-    int64_t per_epoch = s->batches_per_epoch / a->grad_accum;
-    char aside[sizeof s->folder];
+    int64_t per_epoch = s->input.batches_per_epoch / a->grad_accum;
+    char aside[sizeof s->state.folder];
+    lt_train_labels(&classification_task, &s->labels);
     lt_run_config c = {
         .options = s->options,
         .progress = (lt_progress)a->progress,
-        .unit = "images",
-        .unit_short = "img",
-        .label = labels,
-        .labels = sizeof labels / sizeof *labels,
+        .unit = classification_task.unit,
+        .unit_short = classification_task.unit_short,
+        .label = s->labels.label,
+        .labels = s->labels.count,
         .log_every = a->log_every,
         .total_steps = s->total_steps,
         .steps_per_epoch = per_epoch,
         .total_epochs = (s->total_steps + per_epoch - 1) / per_epoch,
-        .resume_step = s->state.step,
-        .redo_epoch = s->state.epoch_recorded == 0,
+        .resume_step = s->state.now.step,
+        .redo_epoch = s->state.now.epoch_recorded == 0,
         .no_tensorboard = !a->tensorboard,
-        .rank = s->rank,
-        .id = s->state.run,
+        .rank = s->ranks.rank,
+        .id = s->state.now.run,
     };
     LT_TRY(session_compare_flags(s));
     LT_TRY(session_set_aside(s, aside, sizeof aside));
     LT_TRY(lt_run_open(&s->run, a->output, &c));
     if (*aside)
         lt_run_note(s->run, "the run that was in %s is in %s now", a->output, aside);
-    if (s->folder[0] && a->output && !s->rank)
-        LT_TRY(lt_checkpoint_mend(a->output, &s->state));
-    return s->folder[0] ? note_resume(s) : LT_OK;
+    if (s->state.folder[0] && a->output && !s->ranks.rank)
+        LT_TRY(lt_checkpoint_mend(a->output, &s->state.now));
+    return s->state.folder[0] ? note_resume(s) : LT_OK;
 }
 
 /* Where the checkpoint's run had it, or from the start. */
 static lt_status open_loss_scale(session *s)
 {
-    lt_checkpoint_state *state = &s->state;
+    lt_checkpoint_state *state = &s->state.now;
     lt_loss_scaling scaling = LT_LOSS_SCALING_DEFAULTS;
     if (s->args.amp != AMP_F16) {
         state->loss_scale = 1;
@@ -191,38 +191,6 @@ static lt_status open_loss_scale(session *s)
     return lt_optim_scale_loss(s->optim, &scaling);
 }
 
-static lt_status next_batch(void *context, lt_batch *batch)
-{
-    session *s = context;
-    s->queued = lt_loader_statistics(s->loader).queued;
-    return lt_loader_next(s->loader, batch);
-}
-
-static bool asked_to_stop(void *context)
-{
-    (void)context;
-    return signals_seen() > 0;
-}
-
-static lt_status open_step(session *s)
-{
-    const lt_train_step_config c = {.device = s->device,
-                                    .tape = s->tape,
-                                    .params = &s->params,
-                                    .optim = s->optim,
-                                    .task = session_task(s),
-                                    .ema = s->ema,
-                                    .comm = s->comm,
-                                    .dp = s->dp,
-                                    .pass = session_pass(s, true),
-                                    .grad_accum = s->args.grad_accum,
-                                    .graph = s->args.graph,
-                                    .next = next_batch,
-                                    .stop = asked_to_stop,
-                                    .context = s};
-    return lt_train_step_new(&s->step, &c);
-}
-
 lt_status session_open_training(session *s)
 {
     const arguments *a = &s->args;
@@ -233,42 +201,44 @@ lt_status session_open_training(session *s)
     LT_TRY(session_param_groups(s));
     LT_TRY(session_divide_optimizer(s));
     LT_TRY(session_open_schedule(s));
-    LT_TRY(session_open_ema(s));
-    s->state = (lt_checkpoint_state){.seed = (uint64_t)a->seed,
-                                     .loss_scale = 1,
-                                     .loss_good_steps = -1,
-                                     .epoch_recorded = 1,
-                                     .best = -1, /* percent */
-                                     .ranks = s->ranks,
-                                     .global_batch = a->batch_size * a->grad_accum * s->ranks,
-                                     .threads = lt_device_threads(s->device)};
+    if (a->ema_decay > 0)
+        LT_TRY(lt_train_state_open_ema(&s->state, &s->params, a->ema_decay));
+    s->state.now =
+        (lt_checkpoint_state){.seed = (uint64_t)a->seed,
+                              .loss_scale = 1,
+                              .loss_good_steps = -1,
+                              .epoch_recorded = 1,
+                              .best = -1, /* percent */
+                              .ranks = s->ranks.count,
+                              .global_batch = a->batch_size * a->grad_accum * s->ranks.count,
+                              .threads = lt_device_threads(s->device)};
     name_state(s);
     /* The run folder last: a run that cannot go on leaves what is there as it is. */
     LT_TRY(session_load_checkpoint(s));
     LT_TRY(open_loss_scale(s));
     LT_TRY(session_check_memory(s));
     LT_TRY(open_loader(s));
-    LT_TRY(open_step(s));
-    if (!s->state.run[0])
-        LT_TRY(lt_run_new_id(s->state.run));
+    LT_TRY(session_open_step(s));
+    if (!s->state.now.run[0])
+        LT_TRY(lt_run_new_id(s->state.now.run));
     return open_run(s);
 }
 
 void session_close(session *s)
 {
     lt_run_close(&s->run);
-    lt_loader_free(&s->loader);
+    lt_loader_free(&s->input.loader); /* before the device that its batches are on */
     lt_train_step_free(&s->step);
     session_close_details(s);
-    session_close_ema(s);
+    lt_train_state_close(&s->state);
     lt_optim_free(&s->optim);
-    session_close_ranks(s);
+    lt_data_parallel_free(&s->dp);
+    lt_ranks_close(&s->ranks);
     lt_tape_free(&s->tape);
     lt_params_clear(&s->params);
     lt_module_free(&s->model);
     lt_device_close(&s->device);
-    lt_dataset_free(&s->train_data);
-    lt_dataset_free(&s->val_data);
+    lt_train_input_close(&s->input);
     notes_clear(&s->known);
     notes_clear(&s->own);
     family_close(&s->choice);

@@ -1,0 +1,114 @@
+/* Evaluation by a task: forward passes over a data set, summed over batches and ranks. */
+
+#include "train/trainer/evaluate.h"
+
+#include "base/clock.h"
+
+#include "lather/ext/fail.h"
+
+#include <string.h>
+
+typedef struct sums {
+    lt_tensor *counts; /* i64, of the task; NULL: it has none */
+    double loss, samples;
+    bool stopped;
+} sums;
+
+/* *loader stays NULL on a rank that gets no sample. */
+static lt_status open_loader(const lt_evaluator *e, lt_dataset *data, lt_loader **loader)
+{
+    lt_loader_config c = e->loader;
+    c.rank = e->ranks->rank;
+    c.size = e->ranks->count;
+    if (c.limit > lt_dataset_count(data))
+        c.limit = 0;
+    if ((c.limit ? c.limit : lt_dataset_count(data)) <= c.rank)
+        return LT_OK;
+    return lt_loader_new(loader, data, e->device, &c);
+}
+
+static lt_status evaluate_batch(const lt_evaluator *e, const lt_batch *batch, sums *sum)
+{
+    const lt_task *task = &e->task;
+    double loss;
+    lt_task_output out = {0};
+    lt_tape_reset(e->tape, e->pass);
+    LT_TRY(task->ops->forward(task->context, e->tape, batch, sum->counts, &out));
+    LT_TRY(lt_tape_status(e->tape));
+    LT_TRY(lt_tensor_item(out.loss, &loss));
+    if (task->ops->observe)
+        LT_TRY(task->ops->observe(task->context, e->tape, batch, &out));
+    sum->loss += loss * batch->count;
+    sum->samples += batch->count;
+    return LT_OK;
+}
+
+static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
+{
+    lt_batch batch;
+    lt_status st;
+    if (!loader)
+        return LT_OK;
+    const int64_t batches = lt_loader_batches(loader);
+    while (!(st = lt_loader_next(loader, &batch))) {
+        sum->stopped = e->stop && e->stop(e->context);
+        if (sum->stopped)
+            return LT_OK;
+        LT_TRY(evaluate_batch(e, &batch, sum));
+        if (e->run)
+            lt_run_part(e->run, "evaluate", batch.index + 1, batches);
+    }
+    return st == LT_END ? LT_OK : st;
+}
+
+/* Of all ranks: counts are exact, and the loss is added in rank order. */
+static lt_status finish(const lt_evaluator *e, const sums *own, lt_evaluation *out)
+{
+    enum { LOSS, SAMPLES, STOPPED, COUNT, TOTALS = COUNT + LT_TASK_COUNTS };
+    int64_t count[LT_TASK_COUNTS] = {0};
+    if (own->counts)
+        LT_TRY(lt_tensor_read(own->counts, count, lt_tensor_bytes(own->counts)));
+    double sum[TOTALS] = {[LOSS] = own->loss, [SAMPLES] = own->samples, [STOPPED] = own->stopped};
+    for (int i = 0; i < LT_TASK_COUNTS; i++)
+        sum[COUNT + i] = (double)count[i];
+    LT_TRY(lt_ranks_sum(e->ranks, sum, TOTALS));
+    out->samples = (int64_t)sum[SAMPLES];
+    out->sums.samples = sum[SAMPLES] > 0 ? sum[SAMPLES] : 1;
+    out->sums.loss = sum[LOSS] / out->sums.samples;
+    memcpy(out->sums.count, sum + COUNT, sizeof out->sums.count);
+    out->stopped = sum[STOPPED] > 0;
+    return LT_OK;
+}
+
+static lt_status open_counts(const lt_evaluator *e, lt_tensor **counts)
+{
+    const int count = e->task.ops->counts;
+    if (!count)
+        return LT_OK;
+    LT_TRY(lt_tensor_new(counts, e->device, LT_I64, LT_SHAPE(count)));
+    return lt_tensor_fill(*counts, 0);
+}
+
+lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *out)
+{
+    lt_loader *loader = NULL;
+    lt_evaluation result = {0};
+    sums sum = {0};
+    int64_t listed = 0;
+    const double begin = lt_clock_seconds();
+    LT_TRY(open_loader(e, data, &loader));
+    lt_status st = open_counts(e, &sum.counts);
+    if (!st)
+        st = run(e, loader, &sum);
+    if (!st && e->run)
+        st = lt_train_input_list_bad(e->ranks, e->run, loader, &listed);
+    lt_loader_free(&loader);
+    if (!st)
+        st = finish(e, &sum, &result);
+    lt_tensor_free(&sum.counts);
+    if (st)
+        return st;
+    result.seconds = lt_clock_seconds() - begin;
+    *out = result;
+    return LT_OK;
+}

@@ -1,0 +1,32 @@
+/* A model's loss and metrics over a data set. */
+#ifndef LT_TRAIN_EVALUATE_H
+#define LT_TRAIN_EVALUATE_H
+
+#include "train/trainer/input.h"
+
+#include "lather/ext/task.h"
+
+/* What an evaluation works with. All borrowed. */
+typedef struct lt_evaluator {
+    lt_device *device;
+    lt_tape *tape;
+    lt_task task;
+    lt_pass pass;
+    lt_loader_config loader; /* limit may be above the count of samples; rank and size are set */
+    lt_ranks *ranks;
+    lt_run *run;                 /* shows how far it is, lists bad samples; may be NULL */
+    bool (*stop)(void *context); /* whether this rank was asked to stop; NULL: never */
+    void *context;
+} lt_evaluator;
+
+typedef struct lt_evaluation {
+    lt_task_sums sums; /* of all ranks; samples: 1 if there were none */
+    int64_t samples;
+    double seconds;
+    bool stopped; /* a rank was asked to: the numbers are of a part */
+} lt_evaluation;
+
+/* Collective; each sample is of one rank, also where their number does not divide. */
+lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *out);
+
+#endif

@@ -1,0 +1,379 @@
+/* The training loop. Checkpoints and records are of what is known: a step that is still in flight is finished in
+ * front of them. */
+
+#include "train/trainer/loop.h"
+
+#include "lather/ext/fail.h"
+#include "lather/log.h"
+#include "lather/profile.h"
+#include "lather/readback.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { MESSAGE = 512 };
+
+/* A step in flight, and what else its record says. */
+typedef struct update {
+    lt_train_result result;
+    int queued;
+    lt_metric value[LOOP_VALUES];
+    int values;
+} update;
+
+static const lt_task_ops *task_of(const lt_train_loop *l)
+{
+    return l->evaluator.task.ops;
+}
+
+/* --- A step --- */
+
+/* Under f16 a step that overflows is part of the search for the scale; one that overflows at any
+ * scale is not. */
+static bool may_skip(const lt_train_loop *l, const lt_train_result *r)
+{
+    const double hopeless = 0x1p-14;
+    return l->skip_nan || (l->is_scaled && r->optim.loss_scale > hopeless);
+}
+
+static lt_status check_finite(const lt_train_loop *l, const lt_train_result *r)
+{
+    if (r->optim.applied)
+        return LT_OK;
+    if (!may_skip(l, r)) {
+        l->ranks->same_failure = true; /* all ranks have the same gradients */
+        return lt_fail(LT_E_ARG,
+                       "step %lld: a gradient is not finite (loss %g, norm %g); --on-nan skip "
+                       "passes over such steps",
+                       (long long)r->step, r->sums.loss, r->optim.grad_norm);
+    }
+    if (!l->ranks->rank && l->is_scaled)
+        lt_log(LT_LOG_INFO, "train", "step %lld skipped: an overflow; the loss scale is %g now",
+               (long long)r->step, r->optim.loss_scale);
+    else if (!l->ranks->rank)
+        lt_log(LT_LOG_WARN, "train", "step %lld skipped: a gradient is not finite",
+               (long long)r->step);
+    return LT_OK;
+}
+
+/* The loss and the task's metrics of training. */
+static size_t train_metrics(const lt_train_loop *l, const lt_task_sums *sums,
+                            lt_metric out[LT_TASK_METRICS + 1])
+{
+    size_t count = 0;
+    out[count++] = (lt_metric){"loss", sums->loss};
+    for (int i = 0; i < task_of(l)->metrics; i++) {
+        const lt_task_metric *m = &task_of(l)->metric[i];
+        if (m->of_training)
+            out[count++] = (lt_metric){m->name, m->value(sums)};
+    }
+    return count;
+}
+
+static lt_status record_step(const lt_train_loop *l, const update *u)
+{
+    const lt_train_result *r = &u->result;
+    const double unknown = (double)NAN;
+    const bool many = l->ranks->comm;
+    enum { OWN = 7 };
+    lt_metric metric[LT_TASK_METRICS + 1],
+        extra[OWN + LOOP_VALUES] = {
+            {"gradient_norm", r->optim.grad_norm},
+            {"skipped", r->optim.applied ? unknown : 1},
+            {"skipped_steps", l->is_scaled ? (double)(r->step - r->optim.steps) : unknown},
+            {"loss_scale", l->is_scaled ? r->optim.loss_scale : unknown},
+            {"comm_exposed_seconds", many ? r->exposed_seconds : unknown},
+            {"comm_bytes", many ? r->comm_bytes : unknown},
+            {"loader_queue", u->queued},
+        };
+    for (int i = 0; i < u->values; i++)
+        extra[OWN + i] = u->value[i];
+    const lt_run_step_record record = {
+        .step = r->step,
+        .epoch = l->state->now.epoch,
+        .metric = metric,
+        .metrics = train_metrics(l, &r->sums, metric),
+        .lr = r->lr,
+        .samples = (int64_t)r->sums.samples,
+        .seconds = r->seconds,
+        .data_seconds = r->data_seconds,
+        .extra = extra,
+        .extra_count = OWN + (size_t)u->values,
+    };
+    if (!many) /* together with the other ranks: at the end of the epoch */
+        LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
+    return lt_run_step(l->run, &record);
+}
+
+/* Waits for the results of a step that was begun, counts and records them; number 0: there is none. */
+static lt_status finish_step(const lt_train_loop *l, update *u)
+{
+    if (!u->result.step)
+        return LT_OK;
+    LT_TRY(lt_train_step_finish(l->step, &u->result));
+    l->ranks->stop = l->ranks->stop || u->result.stop;
+    LT_TRY(check_finite(l, &u->result));
+    lt_train_state_count(l->state, task_of(l), &u->result);
+    LT_TRY(record_step(l, u));
+    *u = (update){0};
+    return LT_OK;
+}
+
+static lt_status begin_step(const lt_train_loop *l, update *u)
+{
+    const int64_t attempt = l->state->now.step + 1;
+    const lt_step numbers = {
+        .lr = lt_schedule_lr(l->schedule, attempt), .clip_norm = l->clip_norm, .attempt = attempt};
+    LT_TRY(lt_train_step_begin(l->step, &numbers, &u->result));
+    u->queued = l->input->queued;
+    u->values = l->step_values ? l->step_values(l->context, u->value) : 0;
+    l->ranks->stop = l->ranks->stop || u->result.stop;
+    return LT_OK;
+}
+
+static bool runs_ahead(const lt_train_loop *l, const update *u)
+{
+    if (l->ranks->comm || !u->result.may_run_ahead || l->ahead == LT_RUN_AHEAD_OFF)
+        return false;
+    return l->ahead == LT_RUN_AHEAD_ON || lt_device_has_queue(l->evaluator.device);
+}
+
+/* Begins one more step, then finishes the one before it. If the new one fails, the earlier one is recorded all
+ * the same. */
+static lt_status next_step(const lt_train_loop *l, update *pending)
+{
+    update u = {0};
+    char why[MESSAGE];
+    lt_status st = begin_step(l, &u);
+    if (st)
+        snprintf(why, sizeof why, "%s", lt_error_message());
+    LT_TRY(finish_step(l, pending));
+    if (st)
+        return lt_fail(st, "%s", why);
+    lt_train_state_queued(l->state, l->grad_accum);
+    *pending = u;
+    return runs_ahead(l, pending) ? LT_OK : finish_step(l, pending);
+}
+
+/* --- Checkpoints --- */
+
+/* Brings running statistics together, those of the average too. */
+static lt_status gather_statistics(const lt_train_loop *l)
+{
+    if (!l->dp)
+        return LT_OK;
+    LT_TRY(lt_data_parallel_statistics(l->dp));
+    if (!l->state->ema)
+        return LT_OK;
+    LT_TRY(lt_train_state_swap_ema(l->state));
+    lt_status st = lt_data_parallel_statistics(l->dp);
+    lt_status back = lt_train_state_swap_ema(l->state);
+    return st ? st : back;
+}
+
+static lt_status report_failed_save(const lt_train_loop *l)
+{
+    char why[MESSAGE];
+    long long step = (long long)l->state->now.step;
+    if (l->ranks->rank) /* rank 0 reports it and writes the record */
+        return LT_OK;
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    lt_run_warn(l->run, "checkpoint of step %lld not written: %s", step, why);
+    return lt_run_event(l->run, "checkpoint_failed", step, "error", why);
+}
+
+/* A checkpoint that cannot be written ends nothing: the last good one is still there. */
+static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
+{
+    const lt_checkpoint_policy policy = {.keep = l->keep, .is_best = is_best};
+    int64_t span = lt_profile_begin();
+    LT_TRY(gather_statistics(l));
+    LT_TRY(lt_run_check(l->run)); /* saving would make the folder anew */
+    l->state->save_failed = lt_train_state_save(l->state, &l->parts, l->output, &policy) != LT_OK;
+    lt_profile_end(span, LT_PROFILE_PROGRAM, "checkpoint", 0);
+    return l->state->save_failed ? report_failed_save(l) : LT_OK;
+}
+
+/* All ranks have the same save_failed, as saving is collective. */
+static lt_status check_saved(const lt_train_loop *l)
+{
+    if (!l->state->save_failed)
+        return LT_OK;
+    l->ranks->same_failure = true;
+    return lt_fail(LT_E_IO, "%s: the checkpoint of the last step, %lld, is missing", l->output,
+                   (long long)l->state->now.step);
+}
+
+/* --- An epoch --- */
+
+static bool is_done(const lt_train_loop *l)
+{
+    return l->state->now.step >= l->total_steps || l->ranks->stop;
+}
+
+/* A signal may come between the last step of an epoch and its record, while it is evaluated too: the run that goes
+ * on has that to do, even if all its steps are done. */
+static bool is_over(const lt_train_loop *l)
+{
+    return is_done(l) && (l->ranks->stop || l->state->now.epoch_recorded);
+}
+
+/* Steps to the end of the epoch, or to where the run stops. */
+static lt_status train_epoch(const lt_train_loop *l)
+{
+    const lt_checkpoint_state *now = &l->state->now;
+    const int64_t every = l->checkpoint_every;
+    update pending = {0};
+    if (l->begin_epoch)
+        l->begin_epoch(l->context);
+    lt_train_input_begin(l->input, now->epoch_seconds);
+    while (now->batch < l->input->batches_per_epoch && !is_done(l)) {
+        LT_TRY(next_step(l, &pending));
+        if (every && now->step % every == 0 && now->batch < l->input->batches_per_epoch) {
+            LT_TRY(finish_step(l, &pending));
+            LT_TRY(save_or_warn(l, false));
+        }
+    }
+    return finish_step(l, &pending);
+}
+
+static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
+{
+    int64_t span = lt_profile_begin();
+    LT_TRY(gather_statistics(l));
+    LT_TRY(lt_train_state_swap_ema(l->state));
+    lt_status st = lt_evaluate(&l->evaluator, l->evaluated, e);
+    lt_status back = lt_train_state_swap_ema(l->state);
+    l->ranks->stop = l->ranks->stop || (!st && e->stopped);
+    lt_profile_end(span, LT_PROFILE_PROGRAM, "evaluate", 0);
+    return st ? st : back;
+}
+
+/* Names of an epoch's metrics: "train_loss", "train_top1", "val_loss", "val_top1", ... */
+typedef struct epoch_metrics {
+    lt_metric metric[2 * (LT_TASK_METRICS + 1)];
+    char name[2 * (LT_TASK_METRICS + 1)][LT_CHECKPOINT_NAME];
+    size_t count;
+} epoch_metrics;
+
+static void add_metric(epoch_metrics *out, const char *part, const char *name, double value)
+{
+    char *to = out->name[out->count];
+    snprintf(to, LT_CHECKPOINT_NAME, "%s_%s", part, name);
+    out->metric[out->count++] = (lt_metric){to, value};
+}
+
+static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
+{
+    const lt_checkpoint_state *now = &l->state->now;
+    const lt_task_ops *task = task_of(l);
+    const lt_task_sums sums = lt_train_state_sums(l->state, task);
+    const double unknown = (double)NAN;
+    lt_metric input[INPUT_VALUES], training[LT_TASK_METRICS + 1];
+    epoch_metrics all = {.count = 0};
+    const size_t count = train_metrics(l, &sums, training);
+    for (size_t i = 0; i < count; i++)
+        add_metric(&all, "train", training[i].name, training[i].value);
+    add_metric(&all, "val", "loss", e ? e->sums.loss : unknown);
+    for (int i = 0; i < task->metrics; i++)
+        add_metric(&all, "val", task->metric[i].name,
+                   e ? task->metric[i].value(&e->sums) : unknown);
+    const lt_run_epoch_record record = {
+        .epoch = now->epoch,
+        .step = now->step,
+        .metric = all.metric,
+        .metrics = all.count,
+        .seconds = now->epoch_seconds,
+        .eval_seconds = e ? e->seconds : 0,
+        .extra = input,
+        .extra_count = INPUT_VALUES,
+    };
+    lt_train_input_values(l->input, input);
+    lt_train_input_note(l->input, l->run, now->epoch, now->epoch_seconds);
+    return lt_run_epoch(l->run, &record);
+}
+
+static void add_label(lt_task_labels *out, const char *name, const lt_task_metric *m)
+{
+    out->label[out->count++] = (lt_metric_label){name, m->label, m->unit};
+}
+
+void lt_train_labels(const lt_task_ops *task, lt_task_labels *out)
+{
+    out->count = 0;
+    out->label[out->count++] = (lt_metric_label){"train_loss", "train loss", NULL};
+    out->label[out->count++] = (lt_metric_label){"val_loss", "| val loss", NULL};
+    for (int i = 0; i < task->metrics; i++) {
+        const lt_task_metric *m = &task->metric[i];
+        char *train = out->name[2 * i], *val = out->name[2 * i + 1];
+        snprintf(train, LT_CHECKPOINT_NAME, "train_%s", m->name);
+        snprintf(val, LT_CHECKPOINT_NAME, "val_%s", m->name);
+        add_label(out, m->name, m);
+        add_label(out, train, m);
+        add_label(out, val, m);
+    }
+}
+
+/* Whether the best metric of the evaluation is the run's best so far, and whether it reaches the target. */
+static bool judge_evaluation(const lt_train_loop *l, const lt_evaluation *e, bool *reached)
+{
+    const lt_task_ops *task = task_of(l);
+    const lt_task_metric loss = {.label = "loss", .lower_is_better = true};
+    const lt_task_metric *m = task->metrics ? &task->metric[task->best] : &loss;
+    const double value = m->value ? m->value(&e->sums) : e->sums.loss;
+    *reached = l->target > 0 && (m->lower_is_better ? value <= l->target : value >= l->target);
+    if (*reached)
+        lt_run_note(l->run, "reached %.2f%s%s %s (target %g) at step %lld", value,
+                    m->unit ? " " : "", m->unit ? m->unit : "", m->label, l->target,
+                    (long long)l->state->now.step);
+    return lt_train_state_is_best(l->state, task, value);
+}
+
+/* Evaluation, record and checkpoint at the end of an epoch, or of the run within one; nothing of
+ * it if a signal stops the evaluation. */
+static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
+{
+    lt_checkpoint_state *now = &l->state->now;
+    lt_evaluation e = {0};
+    if (l->ranks->comm)
+        LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
+    const bool is_due = l->eval_every && (now->epoch + 1) % l->eval_every == 0;
+    const bool evaluated = is_due || now->step >= l->total_steps;
+    if (evaluated)
+        LT_TRY(evaluate(l, &e));
+    if (e.stopped)
+        return LT_OK;
+    LT_TRY(record_epoch(l, evaluated ? &e : NULL));
+    now->epoch_recorded = 1;
+    const bool is_best = evaluated && judge_evaluation(l, &e, reached);
+    if (now->batch >= l->input->batches_per_epoch)
+        lt_train_state_next_epoch(l->state);
+    return save_or_warn(l, is_best);
+}
+
+static lt_status stop_run(const lt_train_loop *l)
+{
+    LT_TRY(save_or_warn(l, false));
+    if (l->ranks->comm)
+        LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
+    return check_saved(l);
+}
+
+lt_status lt_train_loop_run(const lt_train_loop *l)
+{
+    const lt_checkpoint_state *now = &l->state->now;
+    bool reached = false;
+    LT_TRY(lt_loader_seek(l->input->loader, now->epoch, now->batch));
+    while (!reached && !is_over(l)) {
+        LT_TRY(train_epoch(l));
+        if (!l->ranks->stop)
+            LT_TRY(finish_epoch(l, &reached));
+        if (l->ranks->stop)
+            return stop_run(l);
+        if (!reached && !is_done(l))
+            LT_TRY(lt_train_input_next_epoch(l->input, now->epoch, now->batch));
+    }
+    if (l->output && !l->ranks->rank)
+        LT_TRY(lt_train_state_save_weights(l->state, &l->parts, l->output));
+    return check_saved(l);
+}

@@ -1,0 +1,130 @@
+/* The ranks of a run as the command line asks for them: joining them, agreeing on the flags, averaging gradients,
+ * dividing the optimizer's state. */
+
+#include "base/hash.h"
+#include "train/trainer/session.h"
+
+#include "lather/ext/fail.h"
+#include "lather/ext/optim_family.h"
+#include "lather/shard.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- Flags --- */
+
+/* Flags that may differ: where a rank reads, writes and computes. */
+static bool is_local(const char *name)
+{
+    static const char *const local[] = {"cache-dir",   "cache-ram", "read-ahead", "data",
+                                        "val-labels",  "output",    "workers",    "threads",
+                                        "device",      "progress",  "log-every",  "profile",
+                                        "tensorboard", "verbose"};
+    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
+        if (!strcmp(local[i], name))
+            return true;
+    return false;
+}
+
+/* Versions and flags are the same on all ranks, or the first difference is named. */
+static lt_status agree_flags(session *s)
+{
+    enum { TEXT = 1024 };
+    char text[TEXT], name[64];
+    uint64_t sum = LT_FNV1A_BEGIN;
+    lt_ranks *r = &s->ranks;
+    LT_TRY(lt_ranks_same_text(r, "the version", lt_version()));
+    LT_TRY(lt_ranks_same_text(r, "--output", s->args.output ? "given" : "missing"));
+    const lt_option *option;
+    for (size_t i = 0; (option = lt_options_at(s->options, i)); i++)
+        if (!is_local(option->name)) {
+            lt_options_text(s->options, option->name, text, TEXT);
+            sum = lt_fnv1a(sum, text, strlen(text) + 1);
+        }
+    lt_status st = lt_ranks_same_hash(r, "the sum of all flags", sum);
+    if (st != LT_E_ARG)
+        return st;
+    for (size_t i = 0; (option = lt_options_at(s->options, i)); i++) { /* which is the first? */
+        if (is_local(option->name))
+            continue;
+        snprintf(name, sizeof name, "--%s", option->name);
+        lt_options_text(s->options, option->name, text, TEXT);
+        LT_TRY(lt_ranks_same_text(r, name, text));
+    }
+    return st;
+}
+
+/* --- Ranks --- */
+
+/* GPUs talk by NCCL; and what torchrun started has nothing else. */
+static const char *communicator(const session *s)
+{
+    if (s->args.dist > DIST_MPI) /* one that the program registered */
+        return lt_options_choice(s->options, "dist");
+    const bool on_gpu = !strncmp(lt_device_name(s->device), "cuda", strlen("cuda"));
+    return on_gpu || !strcmp(lt_comm_launched_kind(), "nccl") ? "nccl" : "mpi";
+}
+
+/* Ranks of one machine do not compute on each other's processors. */
+static lt_status share_threads(session *s)
+{
+    int threads;
+    LT_TRY(lt_ranks_share_threads(&s->ranks, &threads));
+    if (!s->args.threads)
+        lt_device_set_threads(s->device, threads);
+    if (!s->args.workers)
+        s->workers = threads;
+    return LT_OK;
+}
+
+lt_status session_open_ranks(session *s)
+{
+    const arguments *a = &s->args;
+    s->ranks = LT_RANKS_ALONE;
+    s->workers = (int)a->workers;
+    if (a->dist == DIST_OFF || (a->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
+        return LT_OK;
+    LT_TRY(lt_ranks_open(&s->ranks, s->device, communicator(s), a->comm_timeout));
+    if (a->save_logits && s->ranks.count > 1)
+        return lt_fail(LT_E_UNSUPPORTED, "--save-logits: on one rank only, these are %d",
+                       s->ranks.count);
+    LT_TRY(agree_flags(s));
+    LT_TRY(share_threads(s));
+    return a->comm_model ? lt_ranks_set_link(&s->ranks, a->comm_model) : LT_OK;
+}
+
+/* --- What they do together --- */
+
+/* By the choices of --grad-comm-dtype and --comm-dtype. */
+static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+
+lt_status session_open_parallel(session *s)
+{
+    const arguments *a = &s->args;
+    lt_data_parallel_config c = {.bucket_bytes = (size_t)(a->bucket_mib * 0x1p20),
+                                 .dtype = dtypes[a->grad_comm_dtype],
+                                 .no_overlap = !a->overlap,
+                                 .dist_bn = (lt_dist_bn)a->dist_bn,
+                                 .sync_bn = a->sync_bn,
+                                 .alone_too = a->dist >= DIST_MPI};
+    if (!s->ranks.comm)
+        return LT_OK;
+    lt_status st = lt_data_parallel_new(&s->dp, s->ranks.comm, &s->params, s->tape, &c);
+    s->ranks.same_failure = st == LT_E_ARG;
+    return st;
+}
+
+lt_status session_divide_optimizer(session *s)
+{
+    const arguments *a = &s->args;
+    if (!s->ranks.comm || (!a->optim.family->divided && !a->shard_optimizer))
+        return LT_OK;
+    lt_shard_config c = {.comm = s->ranks.comm,
+                         .balance = (lt_balance)a->balance,
+                         .group = (int)a->num_trainers_per_group,
+                         .dtype = dtypes[a->comm_dtype],
+                         .gather_params = a->communicate_params};
+    lt_status st = lt_optim_shard(s->optim, &c);
+    s->ranks.same_failure = st == LT_E_ARG;
+    return st;
+}

@@ -1,0 +1,41 @@
+/* Several ranks: processes that mpirun, srun or torchrun started train one model together. */
+#ifndef LT_TRAIN_RANKS_H
+#define LT_TRAIN_RANKS_H
+
+#include "lather/comm.h"
+
+typedef struct lt_ranks {
+    lt_comm *comm;   /* NULL: one rank */
+    int rank, count; /* 0 of 1 */
+    int local;       /* of them on this machine */
+    bool
+        same_failure; /* the failure is the same on all ranks: rank 0 reports it, nobody is aborted */
+    bool stop;        /* some rank was asked to stop */
+    lt_tensor *sums; /* f64 [RANK_SUMS] of lt_ranks_sum() */
+} lt_ranks;
+
+enum { RANK_SUMS = 8 };
+
+/* One rank, without a communicator. */
+#define LT_RANKS_ALONE ((lt_ranks){.count = 1, .local = 1})
+/* All that the launcher started; deadline in seconds, as in lt_comm_set_deadline(). Collective. */
+lt_status lt_ranks_open(lt_ranks *ranks, lt_device *device, const char *kind, double deadline);
+/* Of --comm-model: "50,1" is 50 microseconds of latency and 1 Gbit/s. */
+lt_status lt_ranks_set_link(lt_ranks *ranks, const char *text);
+/* Threads of this rank's share of its machine's processors. Collective. */
+lt_status lt_ranks_share_threads(lt_ranks *ranks, int *threads);
+/* After a failure of this rank: aborts the others, unless they all have it. */
+void lt_ranks_leave(lt_ranks *ranks, lt_status failure);
+void lt_ranks_close(lt_ranks *ranks);
+
+/* Sums of count values, at most RANK_SUMS, in rank order; of one rank they stay. Collective. */
+lt_status lt_ranks_sum(lt_ranks *ranks, double *values, int count);
+/* What all ranks give, in rank order; *all is the caller's, for free(). Collective. */
+lt_status lt_ranks_gather(lt_ranks *ranks, const void *own, size_t bytes, char **all,
+                          size_t *total);
+/* The text, number or hash is the same on all ranks. Errors: LT_E_ARG, naming what and both. Collective. */
+lt_status lt_ranks_same_text(lt_ranks *ranks, const char *what, const char *text);
+lt_status lt_ranks_same_number(lt_ranks *ranks, const char *what, int64_t value);
+lt_status lt_ranks_same_hash(lt_ranks *ranks, const char *what, uint64_t value);
+
+#endif

@@ -1,0 +1,249 @@
+/* The state of a run: counted by steps and epochs, saved in checkpoints, and found again in one. */
+
+#include "train/trainer/state.h"
+
+#include "lather/ext/fail.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SUM_LOSS,
+    SUM_COUNTS
+}; /* of lt_checkpoint_state.sum: the loss, then counts that have names */
+
+static void copy_name(char *to, const char *from)
+{
+    snprintf(to, LT_CHECKPOINT_NAME, "%s", from);
+}
+
+void lt_train_state_name(lt_train_state *s, const lt_task_ops *task)
+{
+    lt_checkpoint_state *now = &s->now;
+    copy_name(now->unit, task->unit);
+    copy_name(now->best_name, task->metrics ? task->metric[task->best].name : "loss");
+    copy_name(now->sum[SUM_LOSS].name, "loss");
+    now->sums = SUM_COUNTS;
+    for (int i = 0; i < task->counts; i++)
+        if (task->count_name[i])
+            copy_name(now->sum[now->sums++].name, task->count_name[i]);
+}
+
+void lt_train_state_close(lt_train_state *s)
+{
+    for (size_t i = 0; i < s->ema_tensors; i++) {
+        union {
+            const char *shown;
+            char *owned;
+        } name = {s->ema_tensor[i].name};
+        free(name.owned);
+    }
+    free(s->ema_tensor);
+    s->ema_tensor = NULL;
+    s->ema_tensors = 0;
+    lt_ema_free(&s->ema);
+}
+
+/* --- The moving average's tensors, under the names that a checkpoint keeps them by --- */
+
+static lt_status name_average(void *context, const lt_state_entry *entry)
+{
+    static const char prefix[] = "ema.";
+    lt_train_state *s = context;
+    size_t bytes = sizeof prefix + strlen(entry->param);
+    char *name = malloc(bytes);
+    if (!name)
+        return lt_fail(LT_E_NOMEM, "ema: no memory for a name");
+    snprintf(name, bytes, "%s%s", prefix, entry->param);
+    s->ema_tensor[s->ema_tensors++] = (lt_checkpoint_tensor){name, entry->tensor};
+    /* cppcheck-suppress memleak ; it is in ema_tensor */
+    return LT_OK;
+}
+
+static lt_status ignore_number(void *context, const char *name, int64_t *value)
+{
+    (void)context;
+    (void)name;
+    (void)value;
+    return LT_OK;
+}
+
+lt_status lt_train_state_open_ema(lt_train_state *s, const lt_params *params, double decay)
+{
+    s->ema_tensor = calloc(params->count, sizeof *s->ema_tensor);
+    if (!s->ema_tensor)
+        return lt_fail(LT_E_NOMEM, "ema: no memory for %zu names", params->count);
+    LT_TRY(lt_ema_new(&s->ema, params, decay));
+    lt_state_visitor visitor = {.entry = name_average, .number = ignore_number, .context = s};
+    return lt_ema_visit(s->ema, &visitor);
+}
+
+lt_status lt_train_state_swap_ema(lt_train_state *s)
+{
+    return s->ema ? lt_ema_swap(s->ema) : LT_OK;
+}
+
+void lt_train_state_parts(const lt_train_state *s, lt_checkpoint_parts *parts)
+{
+    parts->extra = s->ema_tensor;
+    parts->extra_count = s->ema_tensors;
+}
+
+/* --- Resume --- */
+
+/* Names the --batch-size that makes as many samples a step as the checkpoint's run had, if one does. */
+static lt_status other_batch(const lt_train_state *s, int64_t passes)
+{
+    char advice[64] = "";
+    const int64_t found = s->found.global_batch;
+    if (found > 0 && found % passes == 0)
+        snprintf(advice, sizeof advice, "; use --batch-size %lld", (long long)(found / passes));
+    return lt_fail(LT_E_ARG,
+                   "%s: was saved within an epoch with %lld pictures to an update, this run has "
+                   "%lld (--batch-size x --grad-accum x ranks)%s",
+                   s->folder, (long long)found, (long long)s->now.global_batch, advice);
+}
+
+/* Maps the batch within the epoch to this run's ranks, batches and micro-batches: all samples in front of it were
+ * seen, if a step still has as many. */
+static lt_status map_batch(const lt_train_state *s, lt_checkpoint_state *found,
+                           const lt_ranks *ranks, int64_t grad_accum)
+{
+    const int64_t samples = s->now.global_batch;
+    if (!found->batch)
+        return LT_OK;
+    if (found->global_batch != samples)
+        return other_batch(s, grad_accum * ranks->count);
+    int64_t steps = found->epoch_samples / samples, batch = 0;
+    if (steps < 1 || found->epoch_samples % samples || found->batch % steps
+        || found->batch > found->epoch_samples || __builtin_mul_overflow(steps, grad_accum, &batch))
+        return lt_fail(LT_E_FORMAT,
+                       "%s/state.json: 'batch' %lld and 'epoch_%s' %lld contradict each other, "
+                       "with %lld pictures to an update",
+                       s->folder, (long long)found->batch, s->now.unit,
+                       (long long)found->epoch_samples, (long long)samples);
+    found->batch = batch;
+    return LT_OK;
+}
+
+static lt_status check_same_run(const lt_train_state *s, const lt_checkpoint_state *found,
+                                int64_t batches_per_epoch)
+{
+    const lt_checkpoint_state *now = &s->now;
+    LT_TRY(lt_checkpoint_check_task(s->folder, found, now));
+    if (strcmp(found->optim, now->optim) != 0)
+        return lt_fail(LT_E_ARG, "%s: was trained with --optim %s, this run has %s", s->folder,
+                       found->optim, now->optim);
+    if (found->seed != now->seed)
+        return lt_fail(LT_E_ARG, "%s: was trained with --seed %llu, this run has %llu", s->folder,
+                       (unsigned long long)found->seed, (unsigned long long)now->seed);
+    if (found->batch > batches_per_epoch)
+        return lt_fail(LT_E_ARG, "%s: was saved at batch %lld of an epoch, which has %lld now",
+                       s->folder, (long long)found->batch, (long long)batches_per_epoch);
+    return LT_OK;
+}
+
+lt_status lt_train_state_check(const lt_train_state *s, const lt_ranks *ranks, int64_t grad_accum,
+                               int64_t batches_per_epoch)
+{
+    lt_checkpoint_state found = s->found;
+    LT_TRY(map_batch(s, &found, ranks, grad_accum));
+    return check_same_run(s, &found, batches_per_epoch);
+}
+
+lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *parts,
+                              const lt_ranks *ranks, int64_t grad_accum)
+{
+    lt_checkpoint_state found = s->found;
+    found.ranks = ranks->count; /* what to compare with */
+    found.threads = s->now.threads;
+    LT_TRY(lt_checkpoint_load(s->folder, parts, &found));
+    LT_TRY(map_batch(s, &found, ranks, grad_accum));
+    found.ranks = ranks->count;
+    found.threads = s->now.threads;
+    found.global_batch = s->now.global_batch;
+    /* Earlier versions named resnet50 whatever --weights had. */
+    memcpy(found.fact, s->now.fact, sizeof found.fact);
+    found.facts = s->now.facts;
+    s->now = found;
+    return LT_OK;
+}
+
+/* --- Save --- */
+
+lt_status lt_train_state_save(const lt_train_state *s, const lt_checkpoint_parts *parts,
+                              const char *output, const lt_checkpoint_policy *policy)
+{
+    return output ? lt_checkpoint_save(output, parts, &s->now, policy) : LT_OK;
+}
+
+lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_parts *parts,
+                                      const char *output)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/model.safetensors", output);
+    LT_TRY(lt_train_state_swap_ema(s));
+    lt_status st = lt_weights_save_with(path, parts->params, parts->note, parts->note_count);
+    lt_status back = lt_train_state_swap_ema(s);
+    return st ? st : back;
+}
+
+/* --- Counting --- */
+
+void lt_train_state_queued(lt_train_state *s, int64_t grad_accum)
+{
+    s->now.step++;
+    s->now.epoch_recorded = 0;
+    s->now.batch += grad_accum;
+}
+
+void lt_train_state_count(lt_train_state *s, const lt_task_ops *task, const lt_train_result *r)
+{
+    lt_checkpoint_state *now = &s->now;
+    now->samples += (int64_t)r->sums.samples;
+    now->seconds += r->seconds;
+    now->epoch_samples += (int64_t)r->sums.samples;
+    now->epoch_seconds += r->seconds;
+    now->sum[SUM_LOSS].value += r->sums.loss * r->sums.samples;
+    for (int i = 0, at = SUM_COUNTS; i < task->counts; i++)
+        if (task->count_name[i])
+            now->sum[at++].value += r->sums.count[i];
+    now->loss_scale = r->optim.loss_scale;
+    if (now->loss_good_steps >= 0)
+        now->loss_good_steps = r->optim.good_steps;
+    if (r->optim.applied && s->ema)
+        now->ema_updates++;
+}
+
+lt_task_sums lt_train_state_sums(const lt_train_state *s, const lt_task_ops *task)
+{
+    const lt_checkpoint_state *now = &s->now;
+    lt_task_sums sums = {.samples = (double)now->epoch_samples};
+    sums.loss = now->sum[SUM_LOSS].value / sums.samples;
+    for (int i = 0, at = SUM_COUNTS; i < task->counts; i++)
+        if (task->count_name[i])
+            sums.count[i] = now->sum[at++].value;
+    return sums;
+}
+
+void lt_train_state_next_epoch(lt_train_state *s)
+{
+    lt_checkpoint_state *now = &s->now;
+    now->epoch++;
+    now->batch = now->epoch_samples = 0;
+    now->epoch_seconds = 0;
+    for (int i = 0; i < now->sums; i++)
+        now->sum[i].value = 0;
+}
+
+bool lt_train_state_is_best(lt_train_state *s, const lt_task_ops *task, double value)
+{
+    const bool lower = !task->metrics || task->metric[task->best].lower_is_better;
+    const bool is_best = !s->now.best_step || (lower ? value < s->now.best : value > s->now.best);
+    if (is_best) {
+        s->now.best = value;
+        s->now.best_step = s->now.step;
+    }
+    return is_best;
+}

@@ -1,0 +1,61 @@
+/* What a checkpoint stores of a run, and the checkpoint to go on from. */
+#ifndef LT_TRAIN_STATE_H
+#define LT_TRAIN_STATE_H
+
+#include "train/trainer/ranks.h"
+
+#include "lather/checkpoint.h"
+#include "lather/ema.h"
+#include "lather/train_step.h"
+
+typedef struct lt_train_state {
+    lt_checkpoint_state now;
+    lt_ema *ema; /* NULL: no moving average */
+    lt_checkpoint_tensor *ema_tensor;
+    size_t ema_tensors;
+    char folder[1024];         /* checkpoint to resume; "": none */
+    lt_checkpoint_state found; /* its state, as it stands there */
+    bool save_failed;          /* the last checkpoint was not written */
+} lt_train_state;
+
+/* Names in now what the task counts and which metric is the best. */
+void lt_train_state_name(lt_train_state *state, const lt_task_ops *task);
+void lt_train_state_close(lt_train_state *state);
+
+/* Errors: LT_E_ARG, LT_E_NOMEM. */
+lt_status lt_train_state_open_ema(lt_train_state *state, const lt_params *params, double decay);
+/* Averages and weights change places, for an evaluation; again: back. */
+lt_status lt_train_state_swap_ema(lt_train_state *state);
+
+/* The tensors of the averages go into parts. */
+void lt_train_state_parts(const lt_train_state *state, lt_checkpoint_parts *parts);
+
+/* --- Resume and save --- */
+
+/* Whether this run can go on from found: batches of an epoch are of grad_accum to a step.
+ * Errors: LT_E_ARG, LT_E_FORMAT (numbers in state.json contradict each other). */
+lt_status lt_train_state_check(const lt_train_state *state, const lt_ranks *ranks,
+                               int64_t grad_accum, int64_t batches_per_epoch);
+/* After that: now, model, optimizer and averages become the checkpoint's. Collective. */
+lt_status lt_train_state_load(lt_train_state *state, const lt_checkpoint_parts *parts,
+                              const lt_ranks *ranks, int64_t grad_accum);
+/* A checkpoint in output; NULL: none. Collective. */
+lt_status lt_train_state_save(const lt_train_state *state, const lt_checkpoint_parts *parts,
+                              const char *output, const lt_checkpoint_policy *policy);
+/* OUTPUT/model.safetensors: the weights, averaged if there are averages. */
+lt_status lt_train_state_save_weights(lt_train_state *state, const lt_checkpoint_parts *parts,
+                                      const char *output);
+
+/* --- Counting --- */
+
+/* A step of grad_accum micro-batches was queued; its results come later. */
+void lt_train_state_queued(lt_train_state *state, int64_t grad_accum);
+void lt_train_state_count(lt_train_state *state, const lt_task_ops *task,
+                          const lt_train_result *result);
+/* Of the epoch so far; those counts alone that checkpoints keep. */
+lt_task_sums lt_train_state_sums(const lt_train_state *state, const lt_task_ops *task);
+void lt_train_state_next_epoch(lt_train_state *state);
+/* Whether an evaluation's value is the best so far; then it is from now on. */
+bool lt_train_state_is_best(lt_train_state *state, const lt_task_ops *task, double value);
+
+#endif
