@@ -1,4 +1,4 @@
-/* The pictures that predict's command line lists: files, folders, standard input, and lines of a file. */
+/* The images that predict's command line lists: files, folders, standard input, and lines of a file. */
 
 #include "train/classify/predict.h"
 
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static lt_status add(pictures *p, const char *path)
+static lt_status add(image_list *p, const char *path)
 {
     if (p->count == p->capacity) {
         size_t capacity = 2 * p->capacity + 16;
@@ -40,7 +40,7 @@ static lt_status write_whole(int fd, const char *bytes, size_t count)
 }
 
 /* Standard input may be a pipe, which the loader cannot read at offsets: its bytes go into a file in memory. */
-static lt_status keep_input(pictures *p)
+static lt_status keep_input(image_list *p)
 {
     enum { BLOCK = 1 << 16, MOST = 1 << 28 }; /* bytes */
     char block[BLOCK];
@@ -65,13 +65,13 @@ static lt_status keep_input(pictures *p)
     }
 }
 
-static lt_status read_lines(pictures *p, const char *name, FILE *file)
+static lt_status read_lines(image_list *p, const char *name, FILE *file)
 {
     char *line = NULL;
-    size_t room = 0, before = p->count, number = 0;
+    size_t capacity = 0, before = p->count, number = 0;
     ssize_t bytes;
     lt_status st = LT_OK;
-    while (!st && (bytes = getline(&line, &room, file)) >= 0) {
+    while (!st && (bytes = getline(&line, &capacity, file)) >= 0) {
         number++;
         if (bytes > 0 && line[bytes - 1] == '\n')
             line[--bytes] = 0;
@@ -87,7 +87,7 @@ static lt_status read_lines(pictures *p, const char *name, FILE *file)
 }
 
 /* It may be a pipe: --files-from <(find ...). */
-static lt_status read_list(pictures *p, const char *name)
+static lt_status read_list(image_list *p, const char *name)
 {
     bool input = !strcmp(name, "-");
     if (input && p->input[0])
@@ -101,7 +101,7 @@ static lt_status read_list(pictures *p, const char *name)
     return st;
 }
 
-lt_status pictures_list(pictures *p, const lt_options *options, const char *files_from)
+lt_status image_list_read(image_list *p, const lt_options *options, const char *files_from)
 {
     size_t count = lt_options_rest_count(options);
     for (size_t i = 0; i < count; i++) {
@@ -114,10 +114,10 @@ lt_status pictures_list(pictures *p, const lt_options *options, const char *file
                     : lt_fail(LT_E_ARG, "no picture given: files, folders, - or --files-from");
 }
 
-void pictures_clear(pictures *p)
+void image_list_clear(image_list *p)
 {
     for (size_t i = 0; i < p->count; i++)
         free(p->path[i]);
     free(p->path);
-    *p = (pictures){0};
+    *p = (image_list){0};
 }

@@ -1,4 +1,4 @@
-/* train_resnet50 predict --weights FILE IMAGE...: the likeliest classes of each picture. */
+/* train_resnet50 predict --weights FILE IMAGE...: the likeliest classes of each image. */
 
 #include "train/classify/predict.h"
 
@@ -68,9 +68,9 @@ static lt_status read_names(session *s, const char *path)
 {
     FILE *file;
     char *text = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     LT_TRY(lt_file_open(&file, path));
-    ssize_t bytes = getdelim(&text, &room, 0, file);
+    ssize_t bytes = getdelim(&text, &capacity, 0, file);
     fclose(file);
     while (bytes > 0 && text[bytes - 1] == '\n')
         text[--bytes] = 0;
@@ -85,7 +85,7 @@ static lt_status read_names(session *s, const char *path)
     return st;
 }
 
-static lt_status predict_picture(session *s, show *out, const char *name, lt_tensor *images)
+static lt_status predict_image(session *s, predictions *out, const char *name, lt_tensor *images)
 {
     lt_tape_reset(s->tape, session_pass(s, false));
     lt_tensor *y = lt_cast(s->tape, session_forward(s, images), LT_F64);
@@ -95,7 +95,7 @@ static lt_status predict_picture(session *s, show *out, const char *name, lt_ten
         return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", s->choice.spec.classes);
     lt_status st = lt_tensor_read(y, logits, lt_tensor_bytes(y));
     if (!st)
-        st = show_picture(out, name, logits);
+        st = predictions_add(out, name, logits);
     free(logits);
     return st;
 }
@@ -109,12 +109,12 @@ static const char *reason(const char *why, const char *path)
     return !strncmp(why, shown, bytes) && !strncmp(why + bytes, ": ", 2) ? why + bytes + 2 : why;
 }
 
-static bool is_input(const pictures *list, const char *path)
+static bool is_input(const image_list *list, const char *path)
 {
     return *list->input && !strcmp(path, list->input);
 }
 
-static lt_status predict_all(session *s, const pictures *list, show *out, int64_t *broken)
+static lt_status predict_all(session *s, const image_list *list, predictions *out, int64_t *broken)
 {
     lt_loader_config c = {
         .transform = session_eval_transform(s), .batch = 1, .max_bad = -1, .keep_broken = true};
@@ -125,40 +125,40 @@ static lt_status predict_all(session *s, const pictures *list, show *out, int64_
         const char *path = lt_dataset_sample_name(s->input.val, batch.row->sample);
         const char *why = batch.row->why, *name = is_input(list, path) ? "-" : path;
         *broken += why != NULL;
-        LT_TRY(why ? show_failure(out, name, reason(why, path))
-                   : predict_picture(s, out, name, batch.images));
+        LT_TRY(why ? predictions_add_failure(out, name, reason(why, path))
+                   : predict_image(s, out, name, batch.images));
     }
     return st == LT_END ? LT_OK : st;
 }
 
-static lt_status open_and_predict(session *s, const predict_arguments *a, const pictures *list,
+static lt_status open_and_predict(session *s, const predict_arguments *a, const image_list *list,
                                   int64_t *broken)
 {
-    show out = {0};
+    predictions out = {0};
     LT_TRY(open_model(s, a));
     if (a->class_names)
         LT_TRY(read_names(s, a->class_names));
     LT_TRY(lt_dataset_files(&s->input.val, (const char *const *)list->path, (int64_t)list->count,
                             s->choice.spec.channels));
     s->at_work = true;
-    lt_status st = show_open(&out, a, s);
+    lt_status st = predictions_open(&out, a, s);
     if (!st)
         st = predict_all(s, list, &out, broken);
-    show_close(&out);
+    predictions_close(&out);
     return st;
 }
 
 static lt_status predict(session *s, const predict_arguments *a, int64_t *broken)
 {
-    pictures list = {0};
+    image_list list = {0};
     if (!a->weights)
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
     if (a->json && a->csv)
         return lt_fail(LT_E_ARG, "--json and --csv contradict each other");
-    lt_status st = pictures_list(&list, s->options, a->files_from);
+    lt_status st = image_list_read(&list, s->options, a->files_from);
     if (!st)
         st = open_and_predict(s, a, &list, broken);
-    pictures_clear(&list);
+    image_list_clear(&list);
     return st;
 }
 

@@ -6,7 +6,7 @@
 
 #include "lather/json.h"
 
-typedef enum show_form { SHOW_TEXT, SHOW_JSON, SHOW_CSV } show_form;
+typedef enum output_form { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_CSV } output_form;
 
 typedef struct predict_arguments {
     const char *weights, *device, *class_names, *mean, *std, *files_from;
@@ -17,21 +17,21 @@ typedef struct predict_arguments {
 } predict_arguments;
 
 /* What the command line lists, in order. Starts as {0}. */
-typedef struct pictures {
+typedef struct image_list {
     char **path; /* owned */
     size_t count, capacity;
-    char input[32]; /* where the bytes of standard input can be read; "": it is no picture */
-} pictures;
+    char input[32]; /* where the bytes of standard input can be read; "": it is no image */
+} image_list;
 
-/* pictures.c: arguments, "-" being a picture on standard input, and the lines of --files-from.
+/* images.c: arguments, "-" being an image on standard input, and the lines of --files-from.
  * Errors: LT_E_ARG (none; standard input asked for twice), LT_E_IO, LT_E_NOMEM. */
-lt_status pictures_list(pictures *out, const lt_options *options, const char *files_from);
-void pictures_clear(pictures *p);
+lt_status image_list_read(image_list *out, const lt_options *options, const char *files_from);
+void image_list_clear(image_list *p);
 
-/* show.c: a line or some for each picture, on standard output. */
-typedef struct show {
+/* predictions.c: a line or some for each image, on standard output. */
+typedef struct predictions {
     const char *program;
-    show_form form;
+    output_form form;
     int top;             /* classes for each */
     int classes;         /* of the weights */
     const notes *names;  /* borrowed */
@@ -39,12 +39,12 @@ typedef struct show {
     double *probability; /* [classes] */
     lt_json_writer line;
     bool begun;
-} show;
-lt_status show_open(show *out, const predict_arguments *a, const session *s);
+} predictions;
+lt_status predictions_open(predictions *out, const predict_arguments *a, const session *s);
 /* logits [classes] become probabilities. */
-lt_status show_picture(show *s, const char *name, const double *logits);
+lt_status predictions_add(predictions *s, const char *name, const double *logits);
 /* A broken one: to standard error, and a line of JSON. */
-lt_status show_failure(show *s, const char *name, const char *why);
-void show_close(show *s);
+lt_status predictions_add_failure(predictions *s, const char *name, const char *why);
+void predictions_close(predictions *s);
 
 #endif

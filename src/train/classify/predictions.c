@@ -1,4 +1,4 @@
-/* What predict prints of a picture: lines to read, JSON Lines, or CSV. Names come from files: they are escaped. */
+/* What predict prints of an image: lines to read, JSON Lines, or CSV. Names come from files: they are escaped. */
 
 #include "train/classify/predict.h"
 
@@ -9,16 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-lt_status show_open(show *out, const predict_arguments *a, const session *s)
+lt_status predictions_open(predictions *out, const predict_arguments *a, const session *s)
 {
     const int classes = s->choice.spec.classes;
-    *out = (show){.program = s->choice.family->program,
-                  .form = a->json  ? SHOW_JSON
-                          : a->csv ? SHOW_CSV
-                                   : SHOW_TEXT,
-                  .top = a->top < classes ? (int)a->top : classes,
-                  .names = &s->known,
-                  .classes = classes};
+    *out = (predictions){.program = s->choice.family->program,
+                         .form = a->json  ? OUTPUT_JSON
+                                 : a->csv ? OUTPUT_CSV
+                                          : OUTPUT_TEXT,
+                         .top = a->top < classes ? (int)a->top : classes,
+                         .names = &s->known,
+                         .classes = classes};
     out->order = calloc((size_t)classes, sizeof *out->order);
     out->probability = calloc((size_t)classes, sizeof *out->probability);
     if (!out->order || !out->probability)
@@ -26,7 +26,7 @@ lt_status show_open(show *out, const predict_arguments *a, const session *s)
     return LT_OK;
 }
 
-void show_close(show *s)
+void predictions_close(predictions *s)
 {
     free(s->order);
     free(s->probability);
@@ -44,7 +44,7 @@ static int by_probability(const void *a, const void *b, void *context)
 
 enum { SHOWN_BYTES = 4 * NAME_TEXT }; /* a byte may become \xHH */
 
-static const char *class_name(const show *s, int label, char shown[SHOWN_BYTES])
+static const char *class_name(const predictions *s, int label, char shown[SHOWN_BYTES])
 {
     char name[NAME_TEXT];
     snprintf(name, sizeof name, "class %d", label);
@@ -70,7 +70,7 @@ static void put_field(const char *text)
     putchar('"');
 }
 
-static void print_text(const show *s, const char *name)
+static void print_text(const predictions *s, const char *name)
 {
     const double percent = 100;
     char shown[SHOWN_BYTES];
@@ -80,7 +80,7 @@ static void print_text(const show *s, const char *name)
                class_name(s, s->order[i], shown));
 }
 
-static void print_csv(show *s, const char *name)
+static void print_csv(predictions *s, const char *name)
 {
     char shown[SHOWN_BYTES];
     if (!s->begun)
@@ -94,7 +94,7 @@ static void print_csv(show *s, const char *name)
     }
 }
 
-static lt_status print_line(show *s)
+static lt_status print_line(predictions *s)
 {
     const char *text;
     size_t bytes;
@@ -103,7 +103,7 @@ static lt_status print_line(show *s)
     return LT_OK;
 }
 
-static lt_status print_json(show *s, const char *name)
+static lt_status print_json(predictions *s, const char *name)
 {
     char shown[SHOWN_BYTES];
     lt_json_writer *w = &s->line;
@@ -135,7 +135,7 @@ static char *escape(const char *text)
     return shown;
 }
 
-lt_status show_picture(show *s, const char *name, const double *logits)
+lt_status predictions_add(predictions *s, const char *name, const double *logits)
 {
     lt_status st = LT_OK;
     char *shown = escape(name);
@@ -146,9 +146,9 @@ lt_status show_picture(show *s, const char *name, const double *logits)
     for (int k = 0; k < s->classes; k++)
         s->order[k] = k;
     qsort_r(s->order, (size_t)s->classes, sizeof *s->order, by_probability, s->probability);
-    if (s->form == SHOW_JSON)
+    if (s->form == OUTPUT_JSON)
         st = print_json(s, shown);
-    else if (s->form == SHOW_CSV)
+    else if (s->form == OUTPUT_CSV)
         print_csv(s, shown);
     else
         print_text(s, shown);
@@ -156,7 +156,7 @@ lt_status show_picture(show *s, const char *name, const double *logits)
     return st;
 }
 
-lt_status show_failure(show *s, const char *name, const char *why)
+lt_status predictions_add_failure(predictions *s, const char *name, const char *why)
 {
     lt_status st = LT_OK;
     char *path = escape(name);
@@ -164,7 +164,7 @@ lt_status show_failure(show *s, const char *name, const char *why)
         st = LT_E_NOMEM;
     else
         fprintf(stderr, "%s predict: %s: %s\n", s->program, path, why); /* a message is escaped */
-    if (!st && s->form == SHOW_JSON) {
+    if (!st && s->form == OUTPUT_JSON) {
         lt_json_rewind(&s->line);
         lt_json_begin_object(&s->line, NULL);
         lt_json_put_string(&s->line, "path", path);

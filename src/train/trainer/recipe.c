@@ -1,7 +1,6 @@
 /* --recipe NAME: settings of a known run from a file of recipes/, below what the command line and
  * --config say. And the subcommand reproduce. */
 
-#include "train/trainer/paths.h"
 #include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
@@ -12,6 +11,33 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Looks for a file of the program's above its folder, so that an installation can be moved: as FOLDER/in_source in
+ * any of the folders above a build, or FOLDER/installed where the program lies in FOLDER/bin.
+ * Errors: LT_E_IO (in neither place; names what was looked for). */
+static lt_status find_file(char *path, size_t size, const char *in_source, const char *installed)
+{
+    enum { LEVELS = 5 };
+    char folder[PATH_MAX];
+    const char *const names[] = {in_source, installed};
+    ssize_t bytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    if (bytes < 0)
+        return lt_fail(LT_E_IO, "/proc/self/exe: cannot be read");
+    folder[bytes] = 0;
+    for (int level = 0; level < LEVELS; level++) {
+        char *slash = strrchr(folder, '/');
+        if (!slash)
+            break;
+        *slash = 0;
+        for (int i = 0; i < 2; i++) {
+            int length = snprintf(path, size, "%s/%s", folder, names[i]);
+            if (length > 0 && (size_t)length < size && !access(path, R_OK))
+                return LT_OK;
+        }
+    }
+    return lt_fail(LT_E_IO, "%s: not found, nor %s, in the folders above the program", in_source,
+                   installed);
+}
 
 /* What --recipe says, or NULL. The last one counts, as with any option. */
 static const char *find_recipe(int argc, char *const *argv)
@@ -37,7 +63,7 @@ static lt_status load(lt_options *options, const char *folder, const char *name)
     if (folder && !strchr(name, '/') && !strchr(name, '.')) {
         snprintf(source, sizeof source, "%s/%s.yaml", folder, name);
         snprintf(installed, sizeof installed, "share/lather/recipes/%s.yaml", name);
-        if (place_find(path, sizeof path, source, installed))
+        if (find_file(path, sizeof path, source, installed))
             return lt_fail(LT_E_ARG, "--recipe: no recipe '%s': %s", name, lt_error_message());
     }
     lt_status st = lt_options_load(options, path);
@@ -60,7 +86,7 @@ int command_reproduce(char **argv, const char *program)
 {
     char tool[PATH_MAX], self[PATH_MAX];
     ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (bytes < 0 || place_find(tool, sizeof tool, "tools/reproduce", "libexec/lather/reproduce")) {
+    if (bytes < 0 || find_file(tool, sizeof tool, "tools/reproduce", "libexec/lather/reproduce")) {
         fprintf(stderr, "%s: %s\n", program, lt_error_message());
         return 1;
     }
