@@ -235,6 +235,5 @@ const lt_optim_family lt_optim_family_soap = {
     .preset = &presets[SOAP],
     .presets = 1,
     .published = fill_soap,
-    .divided = true,
     .make = make,
 };
