@@ -6,9 +6,10 @@
  *
  *     cc rmsprop.c $(pkg-config --cflags --libs lather) -lm -o rmsprop && ./rmsprop */
 
-#include "lather/ext/optim.h"
+#include "lather/ext/optim_family.h"
 #include "lather/ext/vec.h"
 #include "lather/layers.h"
+#include "lather/optim_config.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -42,15 +43,47 @@ static const lt_optim_ops ops = {
     .step = step,
 };
 
-static lt_status optim_rmsprop(lt_optim **out, const lt_params *list, double alpha, double eps)
+/* Its settings, and its row: with these --optim rmsprop --alpha 0.95 works in a program that calls
+ * lt_classifier_main(), and {"optim": "rmsprop", "lr": 0.1, "alpha": 0.95} in JSON. */
+
+typedef struct config {
+    double alpha, eps;
+} config;
+
+static const lt_optim_field fields[] = {
+    {"alpha", LT_FIELD_REAL, .offset = offsetof(config, alpha), .high = 1, .below = true,
+     .help = "memory of the mean square"},
+    {"epsilon", LT_FIELD_REAL, .offset = offsetof(config, eps), .high = HUGE_VAL},
+};
+
+static void fill(void *settings)
 {
-    if (!(alpha >= 0 && alpha < 1))
-        return lt_fail(LT_E_ARG, "rmsprop: alpha %g is not in [0,1)", alpha);
+    *(config *)settings = (config){.alpha = 0.9, .eps = 1e-8};
+}
+
+static const lt_optim_family family;
+
+static lt_status make(lt_optim **out, const lt_params *list, const void *settings, double lr)
+{
+    const config *c = settings;
+    (void)lr;
+    LT_TRY(lt_optim_check(&family, c)); /* "rmsprop: alpha 1 is not in [0,1)" */
     LT_TRY(lt_optim_new(out, &ops, list, 0, LT_DECAY_ALL));
-    ((rmsprop *)*out)->alpha = alpha;
-    ((rmsprop *)*out)->eps = eps;
+    ((rmsprop *)*out)->alpha = c->alpha;
+    ((rmsprop *)*out)->eps = c->eps;
     return LT_OK;
 }
+
+static const lt_optim_preset usual = {NULL, 0.01, fill};
+static const lt_optim_family family = {
+    .name = "rmsprop",
+    .config_bytes = sizeof(config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = &usual,
+    .presets = 1,
+    .make = make,
+};
 
 /* What follows only shows that it works: a linear layer learns a linear map. */
 
@@ -83,7 +116,8 @@ static lt_status set_up(problem *p)
     LT_TRY(lt_tensor_new(&p->minus_y, p->device, LT_F32, LT_SHAPE(SAMPLES, 1)));
     LT_TRY(lt_tensor_write(p->x, x, sizeof x));
     LT_TRY(lt_tensor_write(p->minus_y, minus_y, sizeof minus_y));
-    return optim_rmsprop(&p->optim, &p->list, 0.9, 1e-8);
+    LT_TRY(lt_optim_register(&family));
+    return lt_optim_open(&p->optim, "rmsprop", &p->list);
 }
 
 static lt_status train_step(problem *p, int64_t attempt, double *loss)

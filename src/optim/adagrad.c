@@ -67,6 +67,5 @@ const lt_optim_family lt_optim_family_adagrad = {
     .fields = sizeof fields / sizeof *fields,
     .preset = &usual,
     .presets = 1,
-    .published = fill,
     .make = make,
 };

@@ -94,7 +94,6 @@ const lt_optim_family lt_optim_family_adam = {
     .fields = sizeof fields / sizeof *fields,
     .preset = &usual,
     .presets = 1,
-    .published = fill_adam,
     .make = make,
 };
 

@@ -113,7 +113,7 @@ static lt_status read_object(lt_optim_config *c, const lt_json_value *object)
     LT_TRY(need(object, "optim"));
     LT_TRY(need(object, "lr"));
     LT_TRY(read_family(c, lt_json_member(object, "optim")));
-    c->settings = lt_optim_new_config(c->family, c->family->published);
+    c->settings = lt_optim_new_config(c->family, lt_optim_published(c->family));
     if (!c->settings)
         return LT_E_NOMEM;
     for (const lt_json_value *m = object->child; m; m = m->next) {

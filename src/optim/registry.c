@@ -40,12 +40,17 @@ const lt_optim_family *lt_optim_family_named(const char *name)
 
 /* --- Configs and presets --- */
 
-void *lt_optim_new_config(const lt_optim_family *f, void (*fill)(void *config))
+void *lt_optim_new_config(const lt_optim_family *f, lt_optim_fill *fill)
 {
     void *config = lt_alloc(1, f->config_bytes);
     if (config)
         fill(config);
     return config;
+}
+
+lt_optim_fill *lt_optim_published(const lt_optim_family *f)
+{
+    return f->published ? f->published : f->preset[0].fill;
 }
 
 const lt_optim_preset *lt_optim_find_preset(const lt_optim_family *f, const char *name)
@@ -115,8 +120,7 @@ static lt_status check_shared(const lt_optim_family *f, const lt_optim_field *fi
     return LT_OK;
 }
 
-static lt_status check_defaults(const lt_optim_family *f, void (*fill)(void *config),
-                                const char *what)
+static lt_status check_defaults(const lt_optim_family *f, lt_optim_fill *fill, const char *what)
 {
     void *config = lt_optim_new_config(f, fill);
     if (!config)
@@ -132,10 +136,10 @@ static lt_status check_defaults(const lt_optim_family *f, void (*fill)(void *con
 lt_status lt_optim_check_family(const lt_optim_family *f, const lt_optim_family *const *known,
                                 size_t count)
 {
-    if (!is_name(f->name) || !f->config_bytes || !f->presets || !f->published || !f->make)
+    if (!is_name(f->name) || !f->config_bytes || !f->presets || !f->make)
         return lt_fail(LT_E_ARG,
-                       "optimizer %s: a row has a name in lower case, a config struct, a preset, "
-                       "published defaults and make",
+                       "optimizer %s: a row has a name in lower case, a config struct, a preset "
+                       "and make",
                        f->name ? f->name : "");
     for (size_t k = 0; k < count; k++)
         if (!strcmp(known[k]->name, f->name))
@@ -147,7 +151,7 @@ lt_status lt_optim_check_family(const lt_optim_family *f, const lt_optim_family 
     }
     for (size_t i = 0; i < f->presets; i++)
         LT_TRY(check_defaults(f, f->preset[i].fill, f->preset[i].name ? f->preset[i].name : ""));
-    return check_defaults(f, f->published, "");
+    return check_defaults(f, lt_optim_published(f), "");
 }
 
 lt_status lt_optim_register(const lt_optim_family *f)

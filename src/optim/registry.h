@@ -12,10 +12,13 @@ extern const lt_optim_family lt_optim_family_sgd, lt_optim_family_adagrad, lt_op
 lt_status lt_optim_check_family(const lt_optim_family *family, const lt_optim_family *const *known,
                                 size_t count);
 
+typedef void lt_optim_fill(void *config);
 /* The preset of that name, or NULL; name NULL: the first. */
 const lt_optim_preset *lt_optim_find_preset(const lt_optim_family *family, const char *name);
 /* A zeroed struct that a preset, or published, filled; for lt_free(). NULL: no memory. */
-void *lt_optim_new_config(const lt_optim_family *family, void (*fill)(void *config));
+void *lt_optim_new_config(const lt_optim_family *family, lt_optim_fill *fill);
+/* What fills the defaults of JSON's keys. */
+lt_optim_fill *lt_optim_published(const lt_optim_family *family);
 
 /* The field as one would write it, "1e-8", in text of size bytes; "" of lists. Returns text. */
 const char *lt_field_text(const lt_optim_field *field, const void *config, char *text, size_t size);

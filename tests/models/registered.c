@@ -66,7 +66,6 @@ static const lt_optim_family average_family = {.name = "average",
                                                .fields = 1,
                                                .preset = &usual,
                                                .presets = 1,
-                                               .published = fill,
                                                .make = make_average};
 
 /* --- The data set: 8 x 8 images that are as bright as their class --- */

@@ -80,8 +80,8 @@ static const lt_optim_field fields[] = {
 };
 static const lt_optim_preset usual = {NULL, 0.25, fill}, bad_preset = {NULL, 1, fill_badly};
 
-#define ROW(rows)                                                                           \
-    .group = "Average", .config_bytes = sizeof(config), .field = (rows), .published = fill, \
+#define ROW(rows)                                                        \
+    .group = "Average", .config_bytes = sizeof(config), .field = (rows), \
     .fields = sizeof(rows) / sizeof *(rows), .preset = &usual, .presets = 1, .make = make
 static const lt_optim_family average = {.name = "average", ROW(fields)};
 

@@ -64,7 +64,7 @@ typedef struct lt_optim_family {
     const lt_optim_preset *preset; /**< the first one has the defaults of flags; at least one */
     size_t presets;
     const char *preset_help;         /**< what they are; NULL with one that has no name */
-    void (*published)(void *config); /**< defaults of JSON's keys, in a zeroed struct */
+    void (*published)(void *config); /**< defaults of JSON's keys; NULL: those of flags */
     bool divided;                    /**< several ranks always divide its state */
     /** The constructor. lr: the largest of the run. */
     lt_status (*make)(lt_optim **out, const lt_params *params, const void *config, double lr);

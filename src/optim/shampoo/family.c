@@ -234,6 +234,5 @@ const lt_optim_family lt_optim_family_soap = {
     .fields = sizeof fields / sizeof *fields,
     .preset = &presets[SOAP],
     .presets = 1,
-    .published = fill_soap,
     .make = make,
 };
