@@ -13,8 +13,7 @@
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE, LT_E_UNSUPPORTED
- *         (on cuda, which has no kernel for it yet)
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
  * Source  Bridle, "Probabilistic interpretation of feedforward classification network outputs",
  *         Neurocomputing, 1990
  */

@@ -1,4 +1,4 @@
-/* Softmax cross-entropy, its gradient, and top-k counts: a block a row, sums in a fixed order. A label
+/* Softmax, its cross-entropy, their gradients, and top-k counts: a block a row, sums in a fixed order. A label
  * that is no class makes the loss NaN: the host cannot look. */
 
 #include "launch.cuh"
@@ -32,6 +32,44 @@ __device__ float block_max(float x)
     for (int i = 0; i < THREADS / 32; i++)
         x = warp[i] > x || warp[i] != warp[i] ? warp[i] : x;
     return x;
+}
+
+__global__ void softmax_rows(logits_view x, int64_t count, lt_view y)
+{
+    __shared__ double shared_sum;
+    const int64_t n = blockIdx.x;
+    float top = -INFINITY;
+    for (int64_t k = threadIdx.x; k < count; k += THREADS) {
+        const float v = x.at(n, k);
+        top = v > top || v != v ? v : top;
+    }
+    top = block_max(top);
+    double sum = 0;
+    for (int64_t k = threadIdx.x; k < count; k += THREADS)
+        sum += (double)expf(x.at(n, k) - top);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        shared_sum = sum;
+    __syncthreads();
+    for (int64_t k = threadIdx.x; k < count; k += THREADS)
+        lt_set_element_f32(y.data, y.dtype, n * y.stride[0] + k * y.stride[1],
+                           (float)((double)expf(x.at(n, k) - top) / shared_sum));
+}
+
+__global__ void softmax_grad_rows(logits_view dy, logits_view y, int64_t count, lt_view dx)
+{
+    __shared__ double shared_sum;
+    const int64_t n = blockIdx.x;
+    double sum = 0;
+    for (int64_t k = threadIdx.x; k < count; k += THREADS)
+        sum += (double)dy.at(n, k) * (double)y.at(n, k);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        shared_sum = sum;
+    __syncthreads();
+    for (int64_t k = threadIdx.x; k < count; k += THREADS)
+        lt_set_element_f32(dx.data, dx.dtype, n * dx.stride[0] + k * dx.stride[1],
+                           (float)((double)y.at(n, k) * ((double)dy.at(n, k) - shared_sum)));
 }
 
 /* lse and the loss of each row. */
@@ -140,6 +178,24 @@ lt_targets targets_of(double smoothing, const lt_view *logits, const lt_view *la
     return t;
 }
 
+lt_status softmax(void *ctx, const lt_view *x, const lt_view *y)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "softmax"));
+    softmax_rows<<<(unsigned)x->shape.dim[0], THREADS, 0, main_stream(c)>>>(logits_of(x),
+                                                                            x->shape.dim[1], *y);
+    return lt_cuda_end(c);
+}
+
+lt_status softmax_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "softmax_grad"));
+    softmax_grad_rows<<<(unsigned)y->shape.dim[0], THREADS, 0, main_stream(c)>>>(
+        logits_of(dy), logits_of(y), y->shape.dim[1], *dx);
+    return lt_cuda_end(c);
+}
+
 lt_status softmax_xent(void *ctx, double smoothing, const lt_view *logits, const lt_view *labels,
                        const lt_view *lse, const lt_view *loss)
 {
@@ -180,6 +236,8 @@ lt_status topk_hits(void *ctx, const lt_view *logits, const lt_view *labels, con
 
 extern "C" void lt_cuda_install_loss(lt_backend *be)
 {
+    be->softmax = softmax;
+    be->softmax_grad = softmax_grad;
     be->softmax_xent = softmax_xent;
     be->softmax_xent_grad = softmax_xent_grad;
     be->topk_hits = topk_hits;
