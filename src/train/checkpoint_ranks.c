@@ -42,14 +42,24 @@ lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts, lt_checkpoint_que
     return st;
 }
 
+/* Elements are sent as they lie in memory, and only the owner knows how its state lies: the message
+ * is row-major. */
 static lt_status send_entry(void *context, const lt_state_entry *entry)
 {
     lt_comm *comm = context;
     if (!entry->tensor || entry->owner == 0 || entry->owner != lt_comm_rank(comm))
         return LT_OK;
+    lt_tensor *rows = NULL;
     lt_request *request = NULL;
-    LT_TRY(lt_comm_send_begin(comm, entry->tensor, 0, &request));
-    return lt_request_wait(&request);
+    lt_status st = lt_tensor_new(&rows, comm->device, entry->dtype, entry->extent);
+    if (!st)
+        st = lt_tensor_copy(rows, entry->tensor);
+    if (!st)
+        st = lt_comm_send_begin(comm, rows, 0, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    lt_tensor_free(&rows);
+    return st;
 }
 
 lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts)
