@@ -122,16 +122,17 @@ static lt_status open_workload(workload *w, const row *r, const settings *s)
     LT_TRY(lt_tape_new(&w->tape, d));
     lt_dtype dtype = s->amp ? LT_BF16 : LT_F32;
     lt_tensor *values = NULL;
-    LT_TRY(lt_tensor_new(&values, d, LT_F32, LT_SHAPE(s->batch, r->in, r->size, r->size)));
+    LT_TRY(lt_tensor_new_as(&values, d, LT_F32, LT_SHAPE(s->batch, r->in, r->size, r->size),
+                            LT_FORMAT_CHANNELS_LAST));
     lt_status st = bench_fill_random(values, 1, 1);
     if (!st)
-        st = lt_tensor_new(&w->x, d, dtype, lt_tensor_shape(values));
+        st = lt_tensor_new_like(&w->x, values, dtype);
     if (!st)
         st = lt_tensor_copy(w->x, values);
     lt_tensor_free(&values);
     LT_TRY(st);
-    LT_TRY(
-        lt_param_init(&w->weight, d, "", "weight", LT_SHAPE(r->out, r->in, r->taps, r->taps), 0));
+    LT_TRY(lt_param_init_filter(&w->weight, d, "", "weight",
+                                LT_SHAPE(r->out, r->in, r->taps, r->taps)));
     LT_TRY(bench_fill_random(w->weight.value, 0.1, 2));
     LT_TRY(lt_param_init_role(&w->gamma, d, "", "gamma", LT_SHAPE(r->in), 1, LT_ROLE_NORM));
     LT_TRY(lt_param_init_role(&w->beta, d, "", "beta", LT_SHAPE(r->in), 0, LT_ROLE_NORM));

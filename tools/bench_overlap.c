@@ -92,7 +92,8 @@ static lt_status open_player(player *p)
     LT_TRY(lt_resnet_new(&p->model, p->device, &model));
     LT_TRY(lt_module_params(p->model, &p->params));
     LT_TRY(lt_optim_open(&p->optim, "sgd", &p->params));
-    LT_TRY(lt_tensor_new(&p->images, p->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size)));
+    LT_TRY(lt_tensor_new_as(&p->images, p->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size),
+                            LT_FORMAT_CHANNELS_LAST));
     LT_TRY(lt_tensor_new(&p->labels, p->device, LT_I32, LT_SHAPE(s->batch)));
     LT_TRY(bench_fill_random(p->images, 256, 1 + (uint64_t)lt_comm_rank(p->comm)));
     LT_TRY(bench_fill_random(p->labels, CLASSES, 2));

@@ -170,7 +170,8 @@ static lt_status make_data(training *t, const settings *s)
 {
     lt_batch *b = &t->batch;
     b->count = (int)s->batch;
-    LT_TRY(lt_tensor_new(&b->images, t->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size)));
+    LT_TRY(lt_tensor_new_as(&b->images, t->device, LT_U8, LT_SHAPE(s->batch, 3, s->size, s->size),
+                            LT_FORMAT_CHANNELS_LAST));
     LT_TRY(lt_tensor_new(&b->labels, t->device, LT_I32, LT_SHAPE(s->batch)));
     LT_TRY(bench_fill_random(b->images, 256, 1));
     return bench_fill_random(b->labels, (double)s->classes, 2);

@@ -144,7 +144,8 @@ static int write_tensor(lt_tensor *tensor, const lt_safetensors_entry *e)
 static int add_param(replay *r, const lt_safetensors_entry *e, const char *name)
 {
     lt_param *p = &r->param[r->count];
-    if (lt_param_init(p, r->device, "", name, e->shape, 0))
+    if (e->shape.ndim == 4 ? lt_param_init_filter(p, r->device, "", name, e->shape)
+                           : lt_param_init(p, r->device, "", name, e->shape, 0))
         return fail();
     r->count++;
     if (lt_params_add(&r->list, p))

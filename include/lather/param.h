@@ -51,6 +51,11 @@ LT_API LT_MUST_CHECK lt_status lt_param_init(lt_param *param, lt_device *device,
 LT_API LT_MUST_CHECK lt_status lt_param_init_role(lt_param *param, lt_device *device,
                                                   const char *path, const char *leaf,
                                                   lt_shape shape, double fill, lt_role role);
+/** The weight of a convolution, [K,C,R,S], of zeros and stored channels-last: what its kernels read.
+ *  Errors: LT_E_SHAPE (not 4 dimensions), LT_E_NOMEM, LT_E_ARG. */
+LT_API LT_MUST_CHECK lt_status lt_param_init_filter(lt_param *param, lt_device *device,
+                                                    const char *path, const char *leaf,
+                                                    lt_shape shape);
 LT_API void lt_param_clear(lt_param *param); /**< a zeroed one is fine */
 
 #endif

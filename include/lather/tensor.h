@@ -34,10 +34,24 @@ enum { LT_SHAPE_TEXT = 128 };
 /** Writes "[32,256,14,14]" to text (of LT_SHAPE_TEXT bytes) and returns it. */
 LT_API const char *lt_shape_text(lt_shape shape, char *text);
 
-/** Makes a tensor of zeros; 4-D tensors are stored channels-last. Free it with lt_tensor_free().
+/** The order of a tensor's elements in memory. Indices are logical in either: N C H W, O I H W. */
+typedef enum lt_memory_format {
+    LT_FORMAT_PRESERVE,     /**< of an operation's output: as its input of that shape */
+    LT_FORMAT_CONTIGUOUS,   /**< row-major */
+    LT_FORMAT_CHANNELS_LAST /**< 4-D: [N,C,H,W] lies in the order N H W C */
+} lt_memory_format;
+
+/** Makes a tensor of zeros, row-major. Free it with lt_tensor_free().
  *  Errors: LT_E_ARG (an extent < 1, or > LT_MAX_DIMS of them), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_tensor_new(lt_tensor **out, lt_device *device, lt_dtype dtype,
                                              lt_shape shape);
+/** The same in a memory format: images that a convolution will read are best channels-last, as it
+ *  copies others. Errors: LT_E_SHAPE (LT_FORMAT_CHANNELS_LAST without 4 dimensions). */
+LT_API LT_MUST_CHECK lt_status lt_tensor_new_as(lt_tensor **out, lt_device *device, lt_dtype dtype,
+                                                lt_shape shape, lt_memory_format format);
+/** A tensor of zeros on like's device, of its shape and memory format. */
+LT_API LT_MUST_CHECK lt_status lt_tensor_new_like(lt_tensor **out, const lt_tensor *like,
+                                                  lt_dtype dtype);
 /** Frees *tensor and sets it to NULL. *tensor may be NULL. */
 LT_API void lt_tensor_free(lt_tensor **tensor);
 

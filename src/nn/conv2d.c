@@ -80,7 +80,7 @@ static lt_status make_params(conv2d *c, lt_device *device, const char *name,
                              const lt_conv2d_layer *l)
 {
     lt_shape shape = LT_SHAPE(l->out, l->in / or_one(l->groups), l->kernel, l->kernel);
-    LT_TRY(lt_param_init(&c->weight, device, name, "weight", shape, 0));
+    LT_TRY(lt_param_init_filter(&c->weight, device, name, "weight", shape));
     if (!l->bias)
         return LT_OK;
     return lt_param_init_role(&c->bias, device, name, "bias", LT_SHAPE(l->out), 0, LT_ROLE_BIAS);

@@ -70,7 +70,7 @@ static lt_status make_params(conv_transpose2d *c, lt_device *device, const char 
                              const lt_conv_transpose2d_layer *l)
 {
     lt_shape shape = LT_SHAPE(l->in, l->out / or_one(l->groups), l->kernel, l->kernel);
-    LT_TRY(lt_param_init(&c->weight, device, name, "weight", shape, 0));
+    LT_TRY(lt_param_init_filter(&c->weight, device, name, "weight", shape));
     if (!l->bias)
         return LT_OK;
     return lt_param_init_role(&c->bias, device, name, "bias", LT_SHAPE(l->out), 0, LT_ROLE_BIAS);

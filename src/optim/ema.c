@@ -28,7 +28,7 @@ static lt_status add(lt_ema *e, lt_param *param)
     lt_tensor **average = &e->average[e->count];
     const lt_tensor *value = param->value;
     e->param[e->count++] = param;
-    LT_TRY(lt_tensor_new(average, e->device, lt_tensor_dtype(value), lt_tensor_shape(value)));
+    LT_TRY(lt_tensor_new_like(average, value, lt_tensor_dtype(value)));
     return lt_tensor_copy(*average, value);
 }
 
@@ -90,7 +90,7 @@ lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
 static lt_status exchange(lt_tensor *a, lt_tensor *b)
 {
     lt_tensor *old = NULL;
-    LT_TRY(lt_tensor_new(&old, lt_tensor_device(a), lt_tensor_dtype(a), lt_tensor_shape(a)));
+    LT_TRY(lt_tensor_new_like(&old, a, lt_tensor_dtype(a)));
     lt_status st = lt_tensor_copy(old, a);
     if (!st)
         st = lt_tensor_copy(a, b); /* raises a's version: packed copies are made anew */

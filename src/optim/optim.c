@@ -46,8 +46,7 @@ lt_status lt_optim_make_state(const lt_optim *o)
         const lt_tensor *value = slot->param->value;
         for (int k = 0; k < LT_MAX_STATE && o->ops->slot_state[k] && !slot->elsewhere; k++)
             if (!slot->state[k])
-                LT_TRY(lt_tensor_new(&slot->state[k], o->device, lt_tensor_dtype(value),
-                                     lt_tensor_shape(value)));
+                LT_TRY(lt_tensor_new_like(&slot->state[k], value, lt_tensor_dtype(value)));
     }
     return LT_OK;
 }
@@ -161,7 +160,7 @@ static lt_status scaled_gradient(lt_optim *o, lt_slot *slot, const lt_scalars *s
     const lt_backend *be = lt_optim_backend(o, &ctx);
     const lt_tensor *grad = slot->param->grad;
     LT_TRY(lt_optim_need(o, be->vec != NULL, "vec"));
-    LT_TRY(lt_tensor_new(&slot->grad, o->device, lt_tensor_dtype(grad), lt_tensor_shape(grad)));
+    LT_TRY(lt_tensor_new_like(&slot->grad, grad, lt_tensor_dtype(grad)));
     const lt_vec_job job = {
         .op = LT_VEC_AXPBY,
         .alpha = 1,

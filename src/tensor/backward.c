@@ -17,7 +17,7 @@ static lt_status sum_addends(lt_tensor *t)
 {
     if (!t->grad[1])
         return LT_OK;
-    lt_tensor *sum = lt_tape_handle(t->tape, t->grad[0]->dtype, t->shape);
+    lt_tensor *sum = lt_tape_handle_like(t->tape, t, t->grad[0]->dtype);
     if (!sum)
         return LT_E_NOMEM;
     LT_TRY(lt_handle_allocate(sum));
@@ -71,7 +71,7 @@ lt_status lt_node_grad_out(lt_node *node, int input, lt_view *dx)
         *dx = lt_tensor_view(x->param->grad);
         return LT_OK;
     }
-    lt_tensor *g = lt_tape_handle(node->tape, x->dtype, x->shape);
+    lt_tensor *g = lt_tape_handle_like(node->tape, x, x->dtype);
     if (!g)
         return LT_E_NOMEM;
     LT_TRY(lt_handle_allocate(g));
@@ -90,11 +90,9 @@ lt_status lt_node_grad_pass(lt_node *node, int input)
         LT_TRY(lt_node_grad_out(node, input, &to));
         return lt_device_cast(x->device, &from, &to);
     }
-    lt_tensor *g = lt_tape_handle(node->tape, dy->dtype, dy->shape);
+    lt_tensor *g = lt_tape_handle_like(node->tape, dy, dy->dtype);
     if (!g)
         return LT_E_NOMEM;
-    for (int d = 0; d < LT_MAX_DIMS; d++)
-        g->stride[d] = dy->stride[d];
     g->buffer = dy->buffer;
     g->buffer->references++;
     node->tape->pending[input] = g;

@@ -55,7 +55,7 @@ static lt_status evaluate(checker *c, double *out)
 }
 
 /* Makes what has the size of the output. */
-static lt_status prepare(checker *c, lt_device *device)
+static lt_status prepare(checker *c)
 {
     lt_tensor *handle[MAX_INPUTS], *y;
     LT_TRY(build(c, false, handle, &y));
@@ -72,7 +72,7 @@ static lt_status prepare(checker *c, lt_device *device)
     lt_rng rng = {.key = 1};
     for (size_t j = 0; j < count; j++)
         c->upstream[j] = 2 * lt_rng_uniform(&rng) - 1;
-    LT_TRY(lt_tensor_new(&c->r, device, LT_F64, lt_tensor_shape(y)));
+    LT_TRY(lt_tensor_new_like(&c->r, y, LT_F64));
     return lt_tensor_write(c->r, c->upstream, count * sizeof *c->upstream);
 }
 
@@ -158,10 +158,10 @@ static lt_status check_input(checker *c, int input, const double *analytic)
     return st;
 }
 
-static lt_status check(checker *c, lt_device *device)
+static lt_status check(checker *c)
 {
     double *gradient[MAX_INPUTS] = {0};
-    LT_TRY(prepare(c, device));
+    LT_TRY(prepare(c));
     lt_status st = analytic_gradients(c, gradient);
     for (int i = 0; i < c->count && !st; i++)
         if (gradient[i])
@@ -184,7 +184,7 @@ lt_status lt_gradcheck(lt_device *device, lt_gradcheck_fn *fn, void *context, lt
     c.config.tolerance = c.config.tolerance > 0 ? c.config.tolerance : 1e-7;
 
     LT_TRY(lt_tape_new(&c.tape, device));
-    lt_status st = check(&c, device);
+    lt_status st = check(&c);
     lt_tape_free(&c.tape);
     lt_tensor_free(&c.r);
     lt_free(c.upstream);

@@ -37,21 +37,26 @@ lt_status lt_node_forward(lt_node *node)
 /* Makes a dropped output again: its inputs are there, or are made again in turn. */
 static lt_status recompute(lt_node *n)
 {
-    n->out->unwritten = false;
+    n->out->deferred = false;
     n->replay = true;
     lt_status st = n->op->forward(n); /* scratch is freed when the outer operation ends */
     n->replay = false;
     return st;
 }
 
-void lt_node_leave_unwritten(lt_node *node)
+void lt_node_defer(lt_node *node)
 {
-    node->out->given_back = node->out->unwritten = true;
+    node->out->given_back = node->out->deferred = true;
 }
 
-void lt_node_write(lt_node *node)
+lt_status lt_tensor_materialize(const lt_tensor *tensor)
 {
-    (void)recompute(node);
+    const lt_tensor *s = lt_tensor_storage(tensor);
+    if (!s->deferred || !s->producer)
+        return LT_OK;
+    lt_status st = recompute(s->producer);
+    lt_tape_free_scratch(s->tape);
+    return st;
 }
 
 lt_status lt_node_in(lt_node *node, int input, lt_view *view)
@@ -87,12 +92,22 @@ void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS])
     out->buffer->references++;
 }
 
+/* As the output lies, if it has its shape; else row-major. */
+static void set_strides(const lt_node *node, lt_shape shape, int64_t stride[LT_MAX_DIMS])
+{
+    if (lt_shape_equal(shape, node->out->shape))
+        memcpy(stride, node->out->stride, sizeof node->out->stride);
+    else
+        lt_row_major_strides(shape, stride);
+}
+
 lt_status lt_node_save(lt_node *node, int slot, lt_dtype dtype, lt_shape shape, lt_view *view)
 {
     if (!node->saved[slot]) {
         node->saved[slot] = lt_tape_handle(node->tape, dtype, shape);
         if (!node->saved[slot])
             return LT_E_NOMEM;
+        set_strides(node, shape, node->saved[slot]->stride);
         LT_TRY(lt_handle_allocate(node->saved[slot]));
     }
     return lt_node_saved(node, slot, view);
@@ -126,7 +141,7 @@ lt_status lt_node_scratch(lt_node *node, lt_dtype dtype, lt_shape shape, lt_view
     LT_TRY(lt_buffer_new(&b, tape->device, bytes));
     tape->scratch[tape->scratches++] = b;
     *view = (lt_view){.data = lt_chunk_data(b->chunk), .dtype = dtype, .shape = shape};
-    lt_storage_strides(shape, view->stride);
+    set_strides(node, shape, view->stride);
     return LT_OK;
 }
 

@@ -60,24 +60,42 @@ static void set_fans(lt_param *param, lt_shape shape)
     param->fan_out = (int)(shape.dim[0] * taps);
 }
 
-lt_status lt_param_init_role(lt_param *param, lt_device *device, const char *path, const char *leaf,
-                             lt_shape shape, double fill, lt_role role)
+static lt_status init(lt_param *param, lt_device *device, const char *path, const char *leaf,
+                      lt_shape shape, lt_memory_format format, lt_role role)
 {
     lt_param p = {.role = role};
     lt_dtype dtype = role == LT_ROLE_COUNT ? LT_I64 : lt_device_master(device);
     p.name = lt_format("%s%s%s", path, *path ? "." : "", leaf);
     set_fans(&p, shape);
-    lt_status st = p.name ? lt_tensor_new(&p.value, device, dtype, shape) : LT_E_NOMEM;
-    if (!st)
-        st = lt_tensor_fill(p.value, fill);
+    lt_status st = p.name ? lt_tensor_new_as(&p.value, device, dtype, shape, format) : LT_E_NOMEM;
     if (!st && has_gradient(role))
-        st = lt_tensor_new(&p.grad, device, dtype, shape);
+        st = lt_tensor_new_like(&p.grad, p.value, dtype);
     if (st) {
         lt_param_clear(&p);
         return st;
     }
     *param = p;
     return LT_OK;
+}
+
+lt_status lt_param_init_role(lt_param *param, lt_device *device, const char *path, const char *leaf,
+                             lt_shape shape, double fill, lt_role role)
+{
+    lt_param p;
+    LT_TRY(init(&p, device, path, leaf, shape, LT_FORMAT_CONTIGUOUS, role));
+    lt_status st = lt_tensor_fill(p.value, fill);
+    if (st) {
+        lt_param_clear(&p);
+        return st;
+    }
+    *param = p;
+    return LT_OK;
+}
+
+lt_status lt_param_init_filter(lt_param *param, lt_device *device, const char *path,
+                               const char *leaf, lt_shape shape)
+{
+    return init(param, device, path, leaf, shape, LT_FORMAT_CHANNELS_LAST, LT_ROLE_WEIGHT);
 }
 
 lt_status lt_param_init(lt_param *param, lt_device *device, const char *path, const char *leaf,

@@ -93,6 +93,7 @@ lt_status lt_readback_add_memory(lt_readback *r, const void *memory, size_t byte
 
 lt_status lt_readback_add(lt_readback *r, const lt_tensor *tensor)
 {
+    LT_TRY(lt_tensor_materialize(tensor));
     const lt_view view = lt_tensor_view(tensor);
     if (tensor->device != r->device || !view.data || !lt_view_is_contiguous(&view))
         return lt_fail(LT_E_ARG, "readback: want contiguous tensors of one device");

@@ -75,7 +75,7 @@ void lt_row_major_strides(lt_shape shape, int64_t stride[LT_MAX_DIMS])
     }
 }
 
-void lt_storage_strides(lt_shape shape, int64_t stride[LT_MAX_DIMS])
+void lt_channels_last_strides(lt_shape shape, int64_t stride[LT_MAX_DIMS])
 {
     if (shape.ndim != 4) {
         lt_row_major_strides(shape, stride);
@@ -85,6 +85,14 @@ void lt_storage_strides(lt_shape shape, int64_t stride[LT_MAX_DIMS])
     stride[3] = shape.dim[1];
     stride[2] = stride[3] * shape.dim[3];
     stride[0] = stride[2] * shape.dim[2];
+}
+
+void lt_format_strides(lt_shape shape, lt_memory_format format, int64_t stride[LT_MAX_DIMS])
+{
+    if (format == LT_FORMAT_CHANNELS_LAST)
+        lt_channels_last_strides(shape, stride);
+    else
+        lt_row_major_strides(shape, stride);
 }
 
 static bool has_strides(const lt_view *view, const int64_t *stride)
@@ -107,7 +115,7 @@ bool lt_view_is_channels_last(const lt_view *view)
     int64_t stride[LT_MAX_DIMS] = {0};
     if (view->shape.ndim != 4)
         return false;
-    lt_storage_strides(view->shape, stride);
+    lt_channels_last_strides(view->shape, stride);
     return has_strides(view, stride);
 }
 

@@ -98,9 +98,17 @@ lt_tensor *lt_tape_handle(lt_tape *tape, lt_dtype dtype, lt_shape shape)
     t->tape = tape;
     t->dtype = dtype;
     t->shape = shape;
-    lt_storage_strides(shape, t->stride);
+    lt_row_major_strides(shape, t->stride);
     t->next = tape->handles;
     tape->handles = t;
+    return t;
+}
+
+lt_tensor *lt_tape_handle_like(lt_tape *tape, const lt_tensor *like, lt_dtype dtype)
+{
+    lt_tensor *t = lt_tape_handle(tape, dtype, like->shape);
+    if (t)
+        memcpy(t->stride, lt_tensor_storage(like)->stride, sizeof t->stride);
     return t;
 }
 
@@ -142,7 +150,7 @@ void lt_handle_give_back(lt_tensor *handle)
         return;
     lt_buffer_release(&handle->buffer);
     handle->given_back = true;
-    handle->unwritten = false;
+    handle->deferred = false;
 }
 
 static bool can_recompute(const lt_tensor *handle)
@@ -159,11 +167,12 @@ void lt_handle_settle(lt_tensor *handle)
 
 void lt_tape_keep(lt_tape *tape, lt_tensor *x)
 {
-    (void)tape;
     if (!x)
         return;
     x->keep = true;
-    (void)lt_tensor_view(x); /* now, if it was not written yet: later it may be too late */
+    lt_status st = lt_tensor_materialize(x); /* now: what it is computed from may be gone later */
+    if (st)
+        (void)lt_tape_fail(tape, st);
 }
 
 void lt_tape_drop(lt_tape *tape, lt_tensor *x)
@@ -270,6 +279,28 @@ static lt_status record(lt_tape *tape, lt_node *node)
     return LT_OK;
 }
 
+static bool is_channels_last(const lt_tensor *t)
+{
+    const lt_view v = lt_tensor_view(t);
+    return lt_view_is_channels_last(&v) && !lt_view_is_contiguous(&v);
+}
+
+/* LT_FORMAT_PRESERVE: as the first input of its shape; channels-last if a 4-D input is, as where
+ * each input is broadcast over the other; else row-major. */
+static void set_format(lt_node *node, lt_memory_format format)
+{
+    lt_tensor *out = node->out;
+    for (int i = 0; i < LT_MAX_INPUTS && format == LT_FORMAT_PRESERVE; i++)
+        if (node->in[i] && lt_shape_equal(node->in[i]->shape, out->shape)) {
+            memcpy(out->stride, lt_tensor_storage(node->in[i])->stride, sizeof out->stride);
+            return;
+        }
+    for (int i = 0; i < LT_MAX_INPUTS && format == LT_FORMAT_PRESERVE; i++)
+        if (node->in[i] && out->shape.ndim == 4 && is_channels_last(node->in[i]))
+            format = LT_FORMAT_CHANNELS_LAST;
+    lt_format_strides(out->shape, format, out->stride);
+}
+
 static lt_status run(lt_node *node)
 {
     lt_tape *tape = node->tape;
@@ -279,6 +310,7 @@ static lt_status run(lt_node *node)
     node->out = lt_tape_handle(tape, desc.dtype, desc.shape);
     if (!node->out)
         return LT_E_NOMEM;
+    set_format(node, desc.format);
     LT_TRY(lt_node_forward(node));
     if (lt_node_is_recorded(node))
         return record(tape, node);

@@ -28,8 +28,10 @@ struct lt_tape {
 
 /* dtype of activations in this pass. */
 lt_dtype lt_tape_dtype(const lt_tape *tape);
-/* A handle without memory. NULL: no host memory. */
+/* A handle without memory, row-major. NULL: no host memory. */
 lt_tensor *lt_tape_handle(lt_tape *tape, lt_dtype dtype, lt_shape shape);
+/* One of like's shape and memory format. */
+lt_tensor *lt_tape_handle_like(lt_tape *tape, const lt_tensor *like, lt_dtype dtype);
 /* Gives a handle its memory. */
 lt_status lt_handle_allocate(lt_tensor *handle);
 /* Takes a handle's memory away if nothing needs it any more. */
@@ -44,9 +46,9 @@ int64_t lt_node_bytes(const lt_node *node);
 bool lt_node_is_recorded(const lt_node *node);
 /* Runs forward, with trace and scratch. */
 lt_status lt_node_forward(lt_node *node);
-/* Instead of lt_node_out(), by an operation that can be made again and is recorded: out is written
- * when it is looked at, or never. */
-void lt_node_leave_unwritten(lt_node *node);
+/* Instead of lt_node_out(), by a recomputable operation that is recorded: out is computed when an
+ * operation or the host reads it (lt_node_in(), lt_tensor_materialize()), or never. */
+void lt_node_defer(lt_node *node);
 /* out becomes a view of input's memory. */
 void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS]);
 

@@ -44,10 +44,10 @@ const lt_tensor *lt_tensor_storage(const lt_tensor *tensor)
     return tensor->source ? tensor->source : tensor;
 }
 
-lt_status lt_tensor_new(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape)
+/* shape was checked. */
+static lt_status new_tensor(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
+                            const int64_t stride[LT_MAX_DIMS])
 {
-    size_t bytes;
-    LT_TRY(lt_shape_bytes(shape, dtype, &bytes));
     lt_tensor *t = lt_alloc(1, sizeof *t);
     if (!t)
         return LT_E_NOMEM;
@@ -55,8 +55,8 @@ lt_status lt_tensor_new(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_s
     t->dtype = dtype;
     t->shape = shape;
     t->version = lt_next_version();
-    lt_storage_strides(shape, t->stride);
-    lt_status st = lt_buffer_new(&t->buffer, device, bytes);
+    memcpy(t->stride, stride, sizeof t->stride);
+    lt_status st = lt_buffer_new(&t->buffer, device, lt_tensor_bytes(t));
     if (!st)
         st = lt_tensor_fill(t, 0);
     if (st) {
@@ -65,6 +65,31 @@ lt_status lt_tensor_new(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_s
     }
     *out = t;
     return LT_OK;
+}
+
+lt_status lt_tensor_new_as(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
+                           lt_memory_format format)
+{
+    int64_t stride[LT_MAX_DIMS] = {0};
+    char text[LT_SHAPE_TEXT];
+    size_t bytes;
+    LT_TRY(lt_shape_bytes(shape, dtype, &bytes));
+    if (format == LT_FORMAT_CHANNELS_LAST && shape.ndim != 4)
+        return lt_fail(LT_E_SHAPE, "tensor: %s channels-last, want 4 dimensions",
+                       lt_shape_text(shape, text));
+    lt_format_strides(shape, format, stride);
+    return new_tensor(out, device, dtype, shape, stride);
+}
+
+lt_status lt_tensor_new(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape)
+{
+    return lt_tensor_new_as(out, device, dtype, shape, LT_FORMAT_CONTIGUOUS);
+}
+
+lt_status lt_tensor_new_like(lt_tensor **out, const lt_tensor *like, lt_dtype dtype)
+{
+    const lt_tensor *s = lt_tensor_storage(like);
+    return new_tensor(out, like->device, dtype, s->shape, s->stride);
 }
 
 void lt_tensor_free(lt_tensor **tensor)
@@ -105,8 +130,6 @@ size_t lt_tensor_bytes(const lt_tensor *tensor)
 lt_view lt_tensor_view(const lt_tensor *tensor)
 {
     const lt_tensor *s = lt_tensor_storage(tensor);
-    if (s->unwritten && s->producer)
-        lt_node_write(s->producer);
     lt_view view = {
         .data = s->buffer ? lt_chunk_data(s->buffer->chunk) : NULL,
         .dtype = s->dtype,
@@ -131,6 +154,7 @@ lt_status lt_device_cast(lt_device *device, const lt_view *x, const lt_view *y)
 static lt_status check_host_bytes(const lt_tensor *tensor, size_t bytes)
 {
     char text[LT_SHAPE_TEXT];
+    LT_TRY(lt_tensor_materialize(tensor));
     if (bytes != lt_tensor_bytes(tensor))
         return lt_fail(LT_E_ARG, "tensor: %zu bytes of host memory for %s %s, which has %zu", bytes,
                        lt_dtype_name(tensor->dtype), lt_shape_text(tensor->shape, text),
@@ -196,6 +220,8 @@ lt_status lt_tensor_write(lt_tensor *tensor, const void *host, size_t bytes)
 lt_status lt_tensor_fill(lt_tensor *tensor, double value)
 {
     lt_view view = lt_tensor_view(tensor);
+    if (!view.data)
+        return lt_fail(LT_E_ARG, "tensor: fill of memory that was given back");
     lt_tensor_touch(tensor);
     return tensor->device->backend->fill(tensor->device->ctx, value, &view);
 }
@@ -218,6 +244,7 @@ lt_status lt_tensor_copy(lt_tensor *dst, const lt_tensor *src)
     if (!lt_shape_equal(dst->shape, src->shape))
         return lt_fail(LT_E_SHAPE, "tensor: copy of %s to %s", lt_shape_text(src->shape, a),
                        lt_shape_text(dst->shape, b));
+    LT_TRY(lt_tensor_materialize(src));
     lt_view from = lt_tensor_view(src), to = lt_tensor_view(dst);
     if (!from.data || !to.data)
         return lt_fail(LT_E_ARG, "tensor: copy of memory that was given back");

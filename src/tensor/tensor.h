@@ -34,7 +34,7 @@ struct lt_tensor {
     int readers;              /* recorded nodes whose backward may read the value */
     int uses;                 /* recorded nodes that may still give a gradient */
     bool wants_grad, keep, dropped, given_back;
-    bool unwritten; /* its operation left that to whoever looks at it */
+    bool deferred; /* its operation has not computed it: lt_tensor_materialize() does */
 };
 
 struct lt_device {
@@ -62,9 +62,6 @@ void lt_buffer_release(lt_buffer **buffer);
 
 /* Where a leaf's data is: its source, else the tensor itself. */
 const lt_tensor *lt_tensor_storage(const lt_tensor *tensor);
-
-/* Writes an output that was left unwritten. If that fails, it has no data, and the message says why. */
-void lt_node_write(struct lt_node *node);
 
 /* A version that no tensor has had. */
 uint64_t lt_next_version(void);

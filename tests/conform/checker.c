@@ -73,7 +73,7 @@ static int64_t set_strides(const operand *o, int64_t stride[LT_MAX_DIMS])
     memset(stride, 0, LT_MAX_DIMS * sizeof *stride);
     switch (o->layout) {
     case STORAGE:
-        lt_storage_strides(s, stride);
+        lt_channels_last_strides(s, stride);
         return span;
     case ROWS:
         lt_row_major_strides(s, stride);

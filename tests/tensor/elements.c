@@ -23,7 +23,7 @@ static void elements_are_counted_in_logical_order(void **state)
     uint16_t memory[2 * 3 * 4 * 5];
     double in[2 * 3 * 4 * 5], out[2 * 3 * 4 * 5];
     lt_view v = {.data = memory, .dtype = LT_BF16, .shape = LT_SHAPE(2, 3, 4, 5)};
-    lt_storage_strides(v.shape, v.stride);
+    lt_channels_last_strides(v.shape, v.stride);
     for (int64_t i = 0; i < 120; i++)
         in[i] = number(i);
     lt_view_write(&v, 0, 120, in);
@@ -46,7 +46,7 @@ static void difference(const void *config, int64_t count, const double *const *x
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
-    *out = (lt_desc){LT_F32, node->in[0]->shape};
+    *out = (lt_desc){.dtype = LT_F32, .shape = node->in[0]->shape};
     return LT_OK;
 }
 

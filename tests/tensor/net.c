@@ -31,7 +31,8 @@ static lt_status fill_random(lt_tensor *t, const char *name)
 
 static lt_status add_weight(net *n, lt_param *p, const char *name, lt_shape shape)
 {
-    LT_TRY(lt_param_init(p, n->device, "net", name, shape, 0));
+    LT_TRY(shape.ndim == 4 ? lt_param_init_filter(p, n->device, "net", name, shape)
+                           : lt_param_init(p, n->device, "net", name, shape, 0));
     LT_TRY(fill_random(p->value, name));
     return lt_params_add(&n->params, p);
 }
@@ -59,8 +60,8 @@ lt_status net_open(net *n, const char *device, const lt_device_config *config)
     LT_TRY(add_norm(n, &n->gamma2, &n->beta2, &n->mean2, &n->var2));
     LT_TRY(add_weight(n, &n->fc, "fc", LT_SHAPE(CLASSES, FEATURES)));
     LT_TRY(add_weight(n, &n->bias, "bias", LT_SHAPE(CLASSES)));
-    LT_TRY(lt_tensor_new(&n->x, n->device, lt_device_master(n->device),
-                         LT_SHAPE(BATCH, 3, SIDE, SIDE)));
+    LT_TRY(lt_tensor_new_as(&n->x, n->device, lt_device_master(n->device),
+                            LT_SHAPE(BATCH, 3, SIDE, SIDE), LT_FORMAT_CHANNELS_LAST));
     LT_TRY(fill_random(n->x, "x"));
     LT_TRY(lt_tensor_new(&n->labels, n->device, LT_I32, LT_SHAPE(BATCH)));
     return lt_tensor_write(n->labels, labels, sizeof labels);

@@ -84,7 +84,7 @@ static void f64_is_rounded_once(void **state)
 static lt_view view_of(void *data, lt_dtype dtype, lt_shape shape)
 {
     lt_view v = {.data = data, .dtype = dtype, .shape = shape};
-    lt_storage_strides(shape, v.stride);
+    lt_channels_last_strides(shape, v.stride);
     return v;
 }
 

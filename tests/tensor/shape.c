@@ -46,7 +46,7 @@ static void check_reshape(void **state)
     const reshape_row *row = *state;
     lt_view from = {.shape = row->from}, to = {.shape = row->to};
     if (row->channels_last)
-        lt_storage_strides(row->from, from.stride);
+        lt_channels_last_strides(row->from, from.stride);
     else
         lt_row_major_strides(row->from, from.stride);
     assert_int_equal(lt_view_reshape(&from, row->to, to.stride), row->is_view);
@@ -70,10 +70,14 @@ static void layouts_are_told_apart(void **state)
 {
     (void)state;
     lt_view v = {.shape = LT_SHAPE(2, 3, 4, 5)};
-    lt_storage_strides(v.shape, v.stride);
+    lt_channels_last_strides(v.shape, v.stride);
     assert_true(lt_view_is_channels_last(&v));
     assert_true(lt_view_is_dense(&v));
     assert_false(lt_view_is_contiguous(&v));
+    lt_format_strides(v.shape, LT_FORMAT_CONTIGUOUS, v.stride);
+    assert_true(lt_view_is_contiguous(&v));
+    assert_false(lt_view_is_channels_last(&v));
+    lt_format_strides(v.shape, LT_FORMAT_CHANNELS_LAST, v.stride);
     v.stride[0] += 3; /* a gap between pictures */
     assert_false(lt_view_is_channels_last(&v));
     assert_false(lt_view_is_dense(&v));

@@ -13,10 +13,10 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-enum { PARAMS = 3, MOST = 48, RANKS = 4, BEFORE = 5, AFTER = 3, TEXT = 512 };
+enum { PARAMS = 3, MOST = 49, RANKS = 4, BEFORE = 5, AFTER = 3, TEXT = 512 };
 
 static const char *const names[PARAMS] = {"matrix", "kernel", "bias"};
-static const lt_shape shapes[PARAMS] = {{2, {5, 7}}, {4, {4, 3, 2, 2}}, {1, {6}}};
+static const lt_shape shapes[PARAMS] = {{2, {7, 7}}, {4, {4, 3, 2, 2}}, {1, {6}}};
 
 typedef lt_status make_fn(lt_optim **out, const lt_params *params);
 
@@ -68,6 +68,18 @@ static lt_status make_larger(lt_optim **out, const lt_params *params)
     return make_blocks(out, params, 4);
 }
 
+/* Of two ranks the second owns the kernel, whose vectors lie in the order of its memory. */
+static lt_status make_backward(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
+    c.epsilon = 1e-6;
+    c.max_preconditioner_dim = 7;
+    c.merge_order = LT_MERGE_BACKWARD;
+    c.target_dimensionality = 1;
+    c.momentum = 0.9;
+    return lt_optim_shampoo(out, params, &c);
+}
+
 static lt_status make_adam(lt_optim **out, const lt_params *params)
 {
     return lt_optim_adam(out, params, NULL);
@@ -84,7 +96,9 @@ static lt_status write_values(lt_tensor *tensor, int64_t t, int k, double factor
 static lt_status open_model(player *p)
 {
     for (int k = 0; k < PARAMS; k++) {
-        LT_TRY(lt_param_init(&p->param[k], p->device, "", names[k], shapes[k], 0));
+        LT_TRY(shapes[k].ndim == 4
+                   ? lt_param_init_filter(&p->param[k], p->device, "", names[k], shapes[k])
+                   : lt_param_init(&p->param[k], p->device, "", names[k], shapes[k], 0));
         LT_TRY(write_values(p->param[k].value, 0, k, 0.5));
         LT_TRY(lt_params_add(&p->params, &p->param[k]));
     }
@@ -354,10 +368,13 @@ static void test_alone(void **state)
 
 int main(void)
 {
-    static make_fn *const makers[] = {make_shampoo, make_adam};
+    static make_fn *const makers[] = {make_shampoo, make_adam, make_backward};
     void *const shampoo = (void *)(uintptr_t)&makers[0];
     void *const adam = (void *)(uintptr_t)&makers[1];
+    void *const backward = (void *)(uintptr_t)&makers[2];
     const struct CMUnitTest tests[] = {
+        {"shampoo, window merged: any number of ranks, before and after", test_any_ranks,
+         temp_setup, temp_teardown, backward},
         {"shampoo, roots pending: any number of ranks, before and after", test_any_ranks,
          temp_setup, temp_teardown, shampoo},
         {"adam: any number of ranks, before and after", test_any_ranks, temp_setup, temp_teardown,

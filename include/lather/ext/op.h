@@ -12,6 +12,7 @@ typedef struct lt_node lt_node;
 typedef struct lt_desc {
     lt_dtype dtype;
     lt_shape shape;
+    lt_memory_format format; /**< LT_FORMAT_PRESERVE: right for what works element by element */
 } lt_desc;
 
 #define LT_IGNORES_IN(i) (1U << (i))
@@ -64,10 +65,12 @@ LT_API LT_MUST_CHECK lt_status lt_node_saved(lt_node *node, int slot, lt_view *v
 LT_API bool lt_node_is_replay(const lt_node *node);
 
 /** Makes saved[slot] (uninitialised), to be filled in forward. It lives until the node's backward;
- *  in a pass that does not record, until forward returns. Errors: LT_E_NOMEM. */
+ *  in a pass that does not record, until forward returns. Of the output's shape it has the output's
+ *  memory format, else it is row-major. Errors: LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_node_save(lt_node *node, int slot, lt_dtype dtype, lt_shape shape,
                                             lt_view *view);
-/** Scratch memory until this call of forward or backward returns. Errors: LT_E_NOMEM. */
+/** Scratch memory until this call of forward or backward returns, in the same memory format.
+ *  Errors: LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_node_scratch(lt_node *node, lt_dtype dtype, lt_shape shape,
                                                lt_view *view);
 

@@ -4,9 +4,8 @@
 
 #include "lather/tensor.h"
 
-/** No tape, no owner, no refcount. 4-D tensors of the library are channels-last: stride[1] is 1,
- *  stride[3] is C, stride[2] is W*C, stride[0] is H*W*C (strides of size-1 dimensions may be
- *  anything). */
+/** No tape, no owner, no refcount. Channels-last means: stride[1] is 1, stride[3] is C, stride[2] is
+ *  W*C, stride[0] is H*W*C. Strides of size-1 dimensions may be anything. */
 typedef struct lt_view {
     void *data; /**< device pointer; NULL: absent */
     lt_dtype dtype;
@@ -15,8 +14,12 @@ typedef struct lt_view {
     uint64_t version; /**< of a parameter's value, never reused; 0: cache nothing of it */
 } lt_view;
 
-/** The tensor's memory. Its data is NULL if it was given back. */
+/** The tensor's memory; computes nothing. Its data is NULL if it was given back, or deferred. */
 LT_API lt_view lt_tensor_view(const lt_tensor *tensor);
+/** Computes an output that its operation deferred, as batch norm does where the convolution behind it
+ *  can do without; else does nothing. Operations that take a tensor do it, and lt_tensor_read(),
+ *  lt_tensor_copy(), lt_tensor_item(), lt_tape_keep(). Errors: those of the operation. */
+LT_API LT_MUST_CHECK lt_status lt_tensor_materialize(const lt_tensor *tensor);
 /** After writing through a view: what is cached of the tensor is stale. */
 LT_API void lt_tensor_touch(lt_tensor *tensor);
 

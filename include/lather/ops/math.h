@@ -147,4 +147,19 @@ LT_API lt_tensor *lt_dropout(lt_tape *tape, lt_tensor *x, double p);
  */
 LT_API lt_tensor *lt_cast(lt_tape *tape, lt_tensor *x, lt_dtype dtype);
 
+/**
+ * The same values in another order in memory. Convolutions, poolings and norms of images do this
+ * with an input that is not channels-last: whoever feeds several of them does it once before.
+ *
+ *     y[i] = x[i]  with equal logical indices
+ *
+ * Shapes  x [..], 4-D for LT_FORMAT_CHANNELS_LAST -> y like x
+ * Dtypes  any; y has x's; x itself is returned when it lies so already
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Source  PyTorch's Tensor.to(memory_format=...)
+ */
+LT_API lt_tensor *lt_to_format(lt_tape *tape, lt_tensor *x, lt_memory_format format);
+
 #endif

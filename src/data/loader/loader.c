@@ -136,7 +136,9 @@ static lt_shape batch_shape(const lt_loader *l, int count, int size)
 static lt_status new_pair(pair *out, const lt_loader *l, int count, int size)
 {
     lt_dtype dtype = l->dataset->shape.ndim ? LT_F32 : LT_U8;
-    LT_TRY(lt_tensor_new(&out->images, l->device, dtype, batch_shape(l, count, size)));
+    const lt_shape shape = batch_shape(l, count, size);
+    LT_TRY(lt_tensor_new_as(&out->images, l->device, dtype, shape,
+                            shape.ndim == 4 ? LT_FORMAT_CHANNELS_LAST : LT_FORMAT_CONTIGUOUS));
     lt_status st = lt_tensor_new(&out->labels, l->device, LT_I32, LT_SHAPE(count));
     if (!st && mixes(l))
         st = lt_tensor_new(&out->targets, l->device, LT_F32, LT_SHAPE(count, l->dataset->classes));
@@ -160,7 +162,7 @@ static void set_size(const lt_loader *l, lt_tensor *images, int size)
 {
     lt_shape shape = batch_shape(l, (int)images->shape.dim[0], size);
     images->shape = shape;
-    lt_storage_strides(shape, images->stride);
+    lt_channels_last_strides(shape, images->stride);
 }
 
 static size_t target_bytes(const lt_loader *l, int count)

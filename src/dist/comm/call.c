@@ -97,6 +97,7 @@ static lt_status open_tensor(lt_comm_call *call, const lt_comm *comm, const lt_t
                              void **data)
 {
     char text[LT_SHAPE_TEXT];
+    LT_TRY(lt_tensor_materialize(tensor));
     lt_view view = lt_tensor_view(tensor);
     if (!view.data)
         return lt_fail(LT_E_ARG, "comm: %s of memory that was given back; lt_tape_keep() keeps it",

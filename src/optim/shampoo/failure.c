@@ -63,7 +63,7 @@ static lt_status move_vector(const lt_tensor *from, lt_tensor *to, double *host)
     lt_tensor *wide = NULL;
     const lt_tensor *any = from ? from : to;
     const size_t bytes = (size_t)lt_tensor_shape(any).dim[0] * sizeof *host;
-    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(any), LT_F64, lt_tensor_shape(any)));
+    LT_TRY(lt_tensor_new_like(&wide, any, LT_F64));
     lt_status st = from ? lt_tensor_copy(wide, from) : lt_tensor_write(wide, host, bytes);
     if (!st)
         st = from ? lt_tensor_read(wide, host, bytes) : lt_tensor_copy(to, wide);

@@ -70,7 +70,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_SHAPE,
                        "batchnorm2d: x %s has one value per channel: no variance to train with",
                        lt_shape_text(xs, x));
-    *out = (lt_desc){node->in[X]->dtype, xs};
+    *out = (lt_desc){.dtype = node->in[X]->dtype, .shape = xs, .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
 }
 
@@ -124,7 +124,7 @@ static lt_status forward(lt_node *node)
     else
         LT_TRY(find_coefficients(node, &x, &coef));
     if (lt_fuse_leaves_unwritten(node)) {
-        lt_node_leave_unwritten(node);
+        lt_node_defer(node);
         return LT_OK;
     }
     if (node->in[RESIDUAL])
@@ -225,6 +225,8 @@ const lt_op lt_op_batchnorm2d_add = {
 lt_tensor *lt_batchnorm2d(lt_tape *tape, lt_tensor *x, lt_batchnorm2d_args args,
                           lt_batchnorm2d_config config)
 {
+    x = lt_op_channels_last(tape, x);
+    args.residual = lt_op_channels_last(tape, args.residual);
     lt_tensor *in[] = {x, args.gamma, args.beta, args.mean, args.var, args.residual};
     return lt_op_run(tape, args.residual ? &lt_op_batchnorm2d_add : &lt_op_batchnorm2d, in, 6,
                      &config);

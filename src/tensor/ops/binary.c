@@ -18,7 +18,7 @@ static lt_status infer_loss(const lt_node *node, lt_desc *out)
     if (!node->in[B] || !lt_shape_equal(as, bs))
         return lt_fail(LT_E_SHAPE, "%s: target %s, want %s", node->op->name, lt_shape_text(bs, b),
                        lt_shape_text(as, a));
-    *out = (lt_desc){node->in[A]->dtype, as};
+    *out = (lt_desc){.dtype = node->in[A]->dtype, .shape = as};
     return LT_OK;
 }
 

@@ -26,7 +26,7 @@ lt_status lt_op_infer_broadcast(const lt_node *node, lt_desc *out)
     if (!node->in[1] || !lt_view_broadcast(&small, node->in[0]->shape, &y))
         return lt_fail(LT_E_SHAPE, "%s: b %s does not broadcast over a %s", node->op->name,
                        lt_shape_text(small.shape, b), lt_shape_text(node->in[0]->shape, a));
-    *out = (lt_desc){node->in[0]->dtype, node->in[0]->shape};
+    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
     return LT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* The same values in another dtype. */
+/* The same values in another dtype or memory format. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
@@ -16,7 +16,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (node->in[0]->wants_grad && !is_floating(*dtype))
         return lt_fail(LT_E_SHAPE, "cast: %s to %s has no gradient",
                        lt_dtype_name(node->in[0]->dtype), lt_dtype_name(*dtype));
-    *out = (lt_desc){*dtype, node->in[0]->shape};
+    *out = (lt_desc){.dtype = *dtype, .shape = node->in[0]->shape};
     return LT_OK;
 }
 
@@ -50,9 +50,51 @@ const lt_op lt_op_cast = {
     .backward = backward,
 };
 
+static lt_status infer_format(const lt_node *node, lt_desc *out)
+{
+    const lt_memory_format *format = node->config;
+    char text[LT_SHAPE_TEXT];
+    const lt_shape x = node->in[0]->shape;
+    if (*format == LT_FORMAT_CHANNELS_LAST && x.ndim != 4)
+        return lt_fail(LT_E_SHAPE, "to_format: x %s, channels-last wants 4 dimensions",
+                       lt_shape_text(x, text));
+    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = x, .format = *format};
+    return LT_OK;
+}
+
+const lt_op lt_op_to_format = {
+    .name = "to_format",
+    .config_bytes = sizeof(lt_memory_format),
+    .recomputable = true,
+    .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
+    .infer = infer_format,
+    .forward = forward,
+    .backward = backward,
+};
+
 lt_tensor *lt_cast(lt_tape *tape, lt_tensor *x, lt_dtype dtype)
 {
     if (x && x->dtype == dtype)
         return lt_tape_status(tape) ? NULL : x;
     return lt_op_run(tape, &lt_op_cast, &x, 1, &dtype);
+}
+
+static bool has_format(const lt_tensor *x, lt_memory_format format)
+{
+    const lt_view v = lt_tensor_view(x);
+    return format == LT_FORMAT_PRESERVE
+           || (format == LT_FORMAT_CONTIGUOUS ? lt_view_is_contiguous(&v)
+                                              : lt_view_is_channels_last(&v));
+}
+
+lt_tensor *lt_to_format(lt_tape *tape, lt_tensor *x, lt_memory_format format)
+{
+    if (x && has_format(x, format))
+        return lt_tape_status(tape) ? NULL : x;
+    return lt_op_run(tape, &lt_op_to_format, &x, 1, &format);
+}
+
+lt_tensor *lt_op_channels_last(lt_tape *tape, lt_tensor *x)
+{
+    return x && x->shape.ndim == 4 ? lt_to_format(tape, x, LT_FORMAT_CHANNELS_LAST) : x;
 }

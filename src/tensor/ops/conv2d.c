@@ -60,7 +60,9 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (p < 1 || q < 1)
         return lt_fail(LT_E_SHAPE, "conv2d: the filter of w %s is larger than x %s with padding",
                        lt_shape_text(ws, w), lt_shape_text(xs, x));
-    *out = (lt_desc){node->in[X]->dtype, LT_SHAPE(xs.dim[0], ws.dim[0], p, q)};
+    *out = (lt_desc){.dtype = node->in[X]->dtype,
+                     .shape = LT_SHAPE(xs.dim[0], ws.dim[0], p, q),
+                     .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
 }
 
@@ -217,5 +219,6 @@ lt_tensor *lt_conv2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
     config.dilation_h = or_one(config.dilation_h);
     config.dilation_w = or_one(config.dilation_w);
     config.groups = or_one(config.groups);
+    x = lt_op_channels_last(tape, x);
     return lt_op_run(tape, &lt_op_conv2d, (lt_tensor *[]){x, w, b}, 3, &config);
 }

@@ -54,8 +54,10 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (p < 1 || q < 1)
         return lt_fail(LT_E_SHAPE, "conv_transpose2d: of x %s and w %s padding leaves nothing",
                        lt_shape_text(xs, x), lt_shape_text(ws, w));
-    *out = (lt_desc){node->in[X]->dtype, LT_SHAPE(xs.dim[0], ws.dim[1] * c->groups,
-                                                  p + t->output_pad_h, q + t->output_pad_w)};
+    *out = (lt_desc){.dtype = node->in[X]->dtype,
+                     .shape = LT_SHAPE(xs.dim[0], ws.dim[1] * c->groups, p + t->output_pad_h,
+                                       q + t->output_pad_w),
+                     .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
 }
 
@@ -117,6 +119,7 @@ lt_tensor *lt_conv_transpose2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_ten
     int *const ones[] = {&c->stride_h, &c->stride_w, &c->dilation_h, &c->dilation_w, &c->groups};
     for (int i = 0; i < 5; i++)
         set_to_one(ones[i]);
+    x = lt_op_channels_last(tape, x);
     lt_tensor *y = lt_op_run(tape, &lt_op_conv_transpose2d, (lt_tensor *[]){x, w}, 2, &config);
     if (!b || !y)
         return y;

@@ -16,7 +16,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     const dropout_config *c = node->config;
     if (!(c->p >= 0 && c->p < 1))
         return lt_fail(LT_E_ARG, "dropout: p %g is not in [0,1)", c->p);
-    *out = (lt_desc){node->in[0]->dtype, node->in[0]->shape};
+    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
     return LT_OK;
 }
 

@@ -36,7 +36,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
                        "and eps > 0",
                        (long long)x.dim[1], c->groups, c->eps);
     LT_TRY(check_vectors(node, x.dim[1]));
-    *out = (lt_desc){node->in[X]->dtype, x};
+    *out = (lt_desc){.dtype = node->in[X]->dtype, .shape = x, .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
 }
 
@@ -96,6 +96,7 @@ lt_tensor *lt_group_norm(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_tenso
     const bool flat = shape.ndim >= 2 && shape.ndim != 4;
     if (flat)
         x = lt_reshape(tape, x, LT_SHAPE(shape.dim[0], shape.dim[1], -1, 1));
+    x = lt_op_channels_last(tape, x);
     lt_tensor *y = lt_op_run(tape, &lt_op_group_norm, (lt_tensor *[]){x, gamma, beta}, 3, &config);
     return flat ? lt_reshape(tape, y, shape) : y;
 }

@@ -19,7 +19,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (node->in[B] && !lt_shape_equal(node->in[B]->shape, LT_SHAPE(ws.dim[0])))
         return lt_fail(LT_E_SHAPE, "linear: b %s, want [%lld]",
                        lt_shape_text(node->in[B]->shape, x), (long long)ws.dim[0]);
-    *out = (lt_desc){node->in[X]->dtype, LT_SHAPE(xs.dim[0], ws.dim[0])};
+    *out = (lt_desc){.dtype = node->in[X]->dtype, .shape = LT_SHAPE(xs.dim[0], ws.dim[0])};
     return LT_OK;
 }
 

@@ -36,7 +36,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
             return mismatch(node);
     y.dim[y.ndim - 2] = extent(a, 2, c->transpose_a);
     y.dim[y.ndim - 1] = extent(b, 1, c->transpose_b);
-    *out = (lt_desc){a->dtype, y};
+    *out = (lt_desc){.dtype = a->dtype, .shape = y, .format = LT_FORMAT_CONTIGUOUS};
     return LT_OK;
 }
 
@@ -48,7 +48,7 @@ static lt_status as_batch(lt_node *node, const lt_view *x, bool transpose, lt_vi
     *out = *x;
     out->shape = LT_SHAPE(batch, x->shape.dim[n - 2], x->shape.dim[n - 1]);
     if (!lt_view_reshape(x, out->shape, out->stride)) {
-        /* 4-D channels-last: a row-major copy. */
+        /* of channels-last, as after a convolution */
         void *ctx;
         const lt_backend *be = lt_node_backend(node, &ctx);
         lt_view copy;
@@ -75,7 +75,7 @@ static void repeat(lt_view *v, int64_t batch)
     v->stride[0] = 0;
 }
 
-/* y = op(a) op(b) on views of any rank; y may be 4-D channels-last. */
+/* y = op(a) op(b) on views of any rank; a gradient's y may be channels-last. */
 static lt_status product(lt_node *node, const lt_view *a, bool ta, const lt_view *b, bool tb,
                          const lt_view *y)
 {

@@ -53,5 +53,6 @@ lt_tensor *lt_maxpool2d(lt_tape *tape, lt_tensor *x, lt_pool2d_config config)
 {
     config.stride_h = config.stride_h ? config.stride_h : config.kernel_h;
     config.stride_w = config.stride_w ? config.stride_w : config.kernel_w;
+    x = lt_op_channels_last(tape, x);
     return lt_op_run(tape, &lt_op_maxpool2d, &x, 1, &config);
 }

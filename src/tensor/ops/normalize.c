@@ -18,7 +18,8 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         if (!(c->deviation[i] > 0))
             return lt_fail(LT_E_ARG, "normalize: deviation %g of channel %d, want > 0",
                            (double)c->deviation[i], i);
-    *out = (lt_desc){lt_tape_dtype(node->tape), x->shape};
+    *out = (lt_desc){
+        .dtype = lt_tape_dtype(node->tape), .shape = x->shape, .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
 }
 
@@ -41,5 +42,6 @@ const lt_op lt_op_normalize = {
 
 lt_tensor *lt_normalize(lt_tape *tape, lt_tensor *x, const lt_normalize_config *config)
 {
+    x = lt_op_channels_last(tape, x);
     return lt_op_run(tape, &lt_op_normalize, &x, 1, config);
 }

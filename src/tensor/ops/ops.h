@@ -16,6 +16,7 @@
     X(sum, 1)                      \
     X(dropout, 1)                  \
     X(cast, 1)                     \
+    X(to_format, 1)                \
     X(conv2d, 7)                   \
     X(batchnorm2d, 7)              \
     X(batchnorm2d_add, 7 | 1 << 5) \
@@ -55,6 +56,9 @@ LT_OP_LIST(X)
 /* The shape rule of two inputs of which each is broadcast over the other. The output has the dtype of the
  * input that has its shape, the first's if both or neither have it. */
 lt_status lt_op_infer_either(const lt_node *node, lt_desc *out);
+/* x in the memory format that kernels of images are made for: x itself, or a copy on the tape. NULL and
+ * what has other than 4 dimensions are left to the operation to refuse. */
+lt_tensor *lt_op_channels_last(lt_tape *tape, lt_tensor *x);
 /* An input, broadcast over the output. */
 lt_status lt_op_in_wide(lt_node *node, int input, lt_view *view);
 

@@ -28,6 +28,8 @@ lt_status lt_pool2d_infer(const lt_node *node, lt_desc *out)
     if (p < 1 || q < 1)
         return lt_fail(LT_E_SHAPE, "%s: the kernel %dx%d is larger than x %s with padding", name,
                        c->kernel_h, c->kernel_w, lt_shape_text(x, text));
-    *out = (lt_desc){node->in[0]->dtype, LT_SHAPE(x.dim[0], x.dim[1], p, q)};
+    *out = (lt_desc){.dtype = node->in[0]->dtype,
+                     .shape = LT_SHAPE(x.dim[0], x.dim[1], p, q),
+                     .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
 }

@@ -30,7 +30,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (shape.ndim < 0 || shape.ndim > LT_MAX_DIMS || resolve(&shape, lt_shape_count(x)))
         return lt_fail(LT_E_SHAPE, "reshape: %s has no place in %s", lt_shape_text(x, from),
                        lt_shape_text(shape, to));
-    *out = (lt_desc){node->in[0]->dtype, shape};
+    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = shape, .format = LT_FORMAT_CONTIGUOUS};
     return LT_OK;
 }
 
@@ -56,7 +56,7 @@ static lt_status move(lt_node *node, const lt_view *from, const lt_view *to)
     return be->cast(ctx, &middle, to);
 }
 
-/* A 4-D result must be channels-last, so only some reshapes are views. */
+/* Kernels are fast on the two memory formats alone: what would have other strides is copied. */
 static bool is_view(const lt_view *x, lt_shape shape, int64_t stride[LT_MAX_DIMS])
 {
     lt_view y = {.shape = shape};
@@ -64,7 +64,7 @@ static bool is_view(const lt_view *x, lt_shape shape, int64_t stride[LT_MAX_DIMS
         return false;
     for (int d = 0; d < LT_MAX_DIMS; d++)
         stride[d] = y.stride[d];
-    return shape.ndim == 4 ? lt_view_is_channels_last(&y) : lt_view_is_contiguous(&y);
+    return lt_view_is_contiguous(&y) || lt_view_is_channels_last(&y);
 }
 
 static lt_status forward(lt_node *node)

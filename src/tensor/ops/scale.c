@@ -7,7 +7,7 @@
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
-    *out = (lt_desc){node->in[0]->dtype, node->in[0]->shape};
+    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
     return LT_OK;
 }
 

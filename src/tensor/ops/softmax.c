@@ -13,7 +13,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (x.ndim != 2 || x.dim[1] < 1)
         return lt_fail(LT_E_SHAPE, "softmax: x %s, want a last dimension of at least 1",
                        lt_shape_text(x, text));
-    *out = (lt_desc){node->in[0]->dtype, x};
+    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = x};
     return LT_OK;
 }
 

@@ -37,7 +37,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     LT_TRY(check_labels(logits, node->in[LABELS]));
     if (!(*smoothing >= 0 && *smoothing <= 1))
         return lt_fail(LT_E_ARG, "softmax_xent: smoothing %g is not in [0,1]", *smoothing);
-    *out = (lt_desc){lt_device_master(lt_tape_device(node->tape)), LT_SCALAR};
+    *out = (lt_desc){.dtype = lt_device_master(lt_tape_device(node->tape)), .shape = LT_SCALAR};
     return LT_OK;
 }
 
@@ -92,6 +92,7 @@ lt_status lt_topk_hits(const lt_tensor *logits, const lt_tensor *labels, lt_tens
         || !lt_shape_equal(hits->shape, LT_SHAPE(2)))
         return lt_fail(LT_E_SHAPE, "topk_hits: logits %s, labels %s, want [N,K], i32 [N], i64 [2]",
                        lt_shape_text(logits->shape, a), lt_shape_text(labels->shape, b));
+    LT_TRY(lt_tensor_materialize(logits));
     lt_view x = lt_tensor_view(logits), y = lt_tensor_view(labels), h = lt_tensor_view(hits);
     if (!x.data)
         return lt_fail(LT_E_ARG, "topk_hits: the logits' memory was given back");

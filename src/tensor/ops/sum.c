@@ -29,7 +29,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
             y.dim[y.ndim++] = 1;
     }
     lt_dtype master = lt_device_master(node->tape->device);
-    *out = (lt_desc){y.ndim ? node->in[0]->dtype : master, y};
+    *out = (lt_desc){.dtype = y.ndim ? node->in[0]->dtype : master, .shape = y};
     return LT_OK;
 }
 

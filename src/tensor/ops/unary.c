@@ -11,7 +11,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (f->kind == LT_POINTWISE_CLAMP && !(f->number[0] <= f->number[1]))
         return lt_fail(LT_E_ARG, "clamp: low %g, high %g, want low <= high", f->number[0],
                        f->number[1]);
-    *out = (lt_desc){node->in[0]->dtype, node->in[0]->shape};
+    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
     return LT_OK;
 }
 

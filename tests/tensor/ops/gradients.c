@@ -121,12 +121,19 @@ static coverage *coverage_of(const lt_op *op)
     return NULL;
 }
 
+/* A row's input, or its conversion to channels-last. */
+static bool is_of_row(const lt_tensor *x)
+{
+    const lt_node *n = x->producer;
+    return x->source || (n && n->op == &lt_op_to_format && n->in[0]->source);
+}
+
 static void note_nodes(const lt_tape *tape)
 {
     for (size_t n = 0; n < tape->nodes; n++) {
         coverage *c = coverage_of(tape->node[n]->op);
         for (int i = 0; c && i < LT_MAX_INPUTS; i++)
-            if (tape->node[n]->in[i] && tape->node[n]->in[i]->source)
+            if (tape->node[n]->in[i] && is_of_row(tape->node[n]->in[i]))
                 c->seen |= 1U << i;
     }
 }

@@ -68,6 +68,13 @@ static lt_tensor *dropout(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_dropout(t, in[0], 0.3);
 }
 
+static lt_tensor *to_format_there_and_back(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    (void)c;
+    lt_tensor *last = lt_to_format(t, in[0], LT_FORMAT_CHANNELS_LAST);
+    return lt_to_format(t, lt_relu(t, last), LT_FORMAT_CONTIGUOUS);
+}
+
 static lt_tensor *cast_there_and_back(lt_tape *t, lt_tensor *const *in, void *c)
 {
     (void)c;
@@ -134,7 +141,7 @@ static lt_tensor *mean_pixels(lt_tape *t, lt_tensor *const *in, void *c)
 
 static lt_status square_infer(const lt_node *node, lt_desc *out)
 {
-    *out = (lt_desc){lt_tensor_dtype(node->in[0]), lt_tensor_shape(node->in[0])};
+    *out = (lt_desc){.dtype = lt_tensor_dtype(node->in[0]), .shape = lt_tensor_shape(node->in[0])};
     return LT_OK;
 }
 
@@ -238,6 +245,8 @@ static const grad_row rows[] = {
     {"relu", relu, 1, 0, .in = {{{4, {2, 3, 4, 5}}, FAR}}},
     {"relu of an intermediate", relu_of_scaled, 1, 0, .in = {{{2, {5, 7}}, FAR}}},
     {"dropout", dropout, 1, 0, .in = {{{4, {2, 3, 4, 5}}, UNIFORM}}},
+    {"to_format channels-last, relu, to_format row-major", to_format_there_and_back, 1, 0,
+     .in = {{{4, {2, 3, 2, 4}}, FAR}}},
     {"cast f64 to f32 to f64", cast_there_and_back, 1, 0, .in = {{{2, {3, 5}}, GRID}}, .step = 0x1p-6},
     {"reshape, channels-last to rows", flatten, 1, 0, .in = {{{4, {2, 3, 4, 5}}, UNIFORM}}},
     {"reshape, rows to channels-last", reshape_to_4d, 1, 0, .in = {{{2, {4, 9}}, UNIFORM}}},
