@@ -3,6 +3,7 @@
  * with which default. */
 
 #include "base/alloc.h"
+#include "base/arena.h"
 #include "base/options.h"
 #include "optim/registry.h"
 
@@ -16,6 +17,8 @@
 enum { NAME = 48, NUMBER = 40 };
 static const char common_group[] = "Optimizer";
 
+typedef struct lt_optim_rows lt_optim_rows;
+
 typedef union value {
     bool flag;
     int64_t integer;
@@ -24,42 +27,48 @@ typedef union value {
     lt_option_list list;
 } value;
 
-/* What a row points to. */
-typedef struct texts {
-    char *name, *applies, *defaults, *value, *choices;
-} texts;
-
 typedef struct table {
     const lt_optim_field **field; /* of the row; NULL: a row of the flags' own */
     lt_option *row;
-    texts *text;
     value *value;
-    size_t count, most;
+    size_t count;
 } table;
 
 struct lt_optim_rows {
+    lt_arena arena; /* the tables, and texts of their rows */
+    lt_status status;
     table table[LT_OPTIM_FLAGS_TABLES];
 };
+
+static void *reserve(lt_optim_rows *r, size_t bytes)
+{
+    void *memory = lt_arena_alloc(&r->arena, bytes);
+    if (!memory)
+        r->status = LT_E_NOMEM;
+    return memory;
+}
 
 /* --- Texts --- */
 
 /* Appends to a text that starts as NULL, behind between if it has something. */
-static lt_status append(char **text, const char *between, const char *more)
+static void append(lt_optim_rows *r, const char **text, const char *between, const char *more)
 {
-    char *longer = lt_format("%s%s%s", *text ? *text : "", *text ? between : "", more);
+    const char *old = *text ? *text : "";
+    size_t bytes = strlen(old) + strlen(between) + strlen(more) + 1;
+    char *longer = reserve(r, bytes);
     if (!longer)
-        return LT_E_NOMEM;
-    lt_free(*text);
+        return;
+    snprintf(longer, bytes, "%s%s%s", old, *text ? between : "", more);
     *text = longer;
-    return LT_OK;
 }
 
 /* "shampoo=0.1" */
-static lt_status append_default(texts *t, const lt_optim_family *f, const char *text)
+static void append_default(lt_optim_rows *r, const char **text, const lt_optim_family *f,
+                           const char *number)
 {
     char word[2 * NAME + NUMBER];
-    snprintf(word, sizeof word, "%s=%s", f->name, text);
-    return append(&t->defaults, " ", word);
+    snprintf(word, sizeof word, "%s=%s", f->name, number);
+    append(r, text, " ", word);
 }
 
 /* "1e-06" as one would write it: "1e-6". */
@@ -88,45 +97,41 @@ static const lt_optim_field *field_of(const lt_optim_family *f, const char *name
     return NULL;
 }
 
-/* Its default with this family, and whether the family's other defaults let it count. */
-static lt_status find_default(const lt_optim_family *f, const lt_optim_field *field, char *text,
-                              bool *counts)
+/* Writes its default with this family; whether the family's other defaults let it count. */
+static bool find_default(lt_optim_rows *r, const lt_optim_family *f, const lt_optim_field *field,
+                         char text[NUMBER])
 {
-    void *config = lt_optim_new_config(f, f->preset[0].fill);
+    void *config = reserve(r, f->config_bytes);
     if (!config)
-        return LT_E_NOMEM;
-    *counts = !field->is_read || field->is_read(config);
+        return false;
+    f->preset[0].fill(config);
     if (field->flag_only)
         snprintf(text, NUMBER, "%s", field->type == LT_FIELD_REAL ? "0" : "false");
     else
         lt_field_text(field, config, text, NUMBER);
     shorten(text);
-    lt_free(config);
-    return LT_OK;
+    return !field->is_read || field->is_read(config);
 }
 
 /* One default for all, or each family's. A default that does not count is no reason to tell them
  * apart. */
-static lt_status describe_defaults(const table *t, size_t i)
+static void describe_defaults(lt_optim_rows *r, const char *field, lt_option *row)
 {
     const lt_optim_family *f;
-    const lt_optim_field *field;
-    char text[NUMBER], first[NUMBER] = "";
-    bool counts, counted = false, same = true;
+    char text[NUMBER] = "", first[NUMBER] = "";
+    bool counted = false, same = true;
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
-        if (!(field = field_of(f, t->field[i]->name)))
+        if (!field_of(f, field))
             continue;
-        LT_TRY(find_default(f, field, text, &counts));
-        LT_TRY(append_default(&t->text[i], f, text));
+        bool counts = find_default(r, f, field_of(f, field), text);
+        append_default(r, &row->defaults, f, text);
         same = same && (!counted || !counts || !strcmp(first, text));
         if (!*first || (counts && !counted))
             snprintf(first, sizeof first, "%s", text);
         counted = counted || counts;
     }
-    LT_TRY(append(&t->text[i].value, "", first));
-    t->row[i].value = t->text[i].value;
-    t->row[i].defaults = same ? NULL : t->text[i].defaults;
-    return LT_OK;
+    append(r, &row->value, "", first);
+    row->defaults = same ? NULL : row->defaults;
 }
 
 static double lowest(const lt_optim_field *f)
@@ -140,30 +145,27 @@ static double highest(const lt_optim_field *f)
 }
 
 /* Who reads it, in which range, and what it is for. */
-static lt_status describe_readers(const table *t, size_t i)
+static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
 {
-    lt_option *row = &t->row[i];
     const lt_optim_family *f;
     bool all = true;
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
-        const lt_optim_field *field = field_of(f, t->field[i]->name);
-        if (!field) {
-            all = false;
+        const lt_optim_field *field = field_of(f, name);
+        all = all && field;
+        if (!field)
             continue;
-        }
-        LT_TRY(append(&t->text[i].applies, " ", f->name));
+        append(r, &row->applies, " ", f->name);
         row->min = fmin(row->min, lowest(field));
         row->max = fmax(row->max, highest(field));
         row->help = row->help ? row->help : field->help;
         row->meta = row->meta ? row->meta : field->meta;
         row->also = row->also ? row->also : field->also;
     }
-    row->applies = all ? NULL : t->text[i].applies;
+    row->applies = all ? NULL : row->applies;
     row->help = row->help ? row->help : "";
-    return LT_OK;
 }
 
-static lt_status describe(const table *t, size_t i)
+static void describe(lt_optim_rows *r, const lt_optim_field *field, lt_option *row)
 {
     static const lt_option_type types[] = {
         [LT_FIELD_REAL] = LT_OPTION_DOUBLE, [LT_FIELD_COUNT] = LT_OPTION_INT,
@@ -171,35 +173,19 @@ static lt_status describe(const table *t, size_t i)
         [LT_FIELD_FLAG] = LT_OPTION_BOOL,   [LT_FIELD_CHOICE] = LT_OPTION_CHOICE,
         [LT_FIELD_SCOPE] = LT_OPTION_BOOL,  [LT_FIELD_LIST] = LT_OPTION_LIST,
     };
-    const lt_optim_field *field = t->field[i];
     char flag[NAME];
-    lt_option *row = &t->row[i];
     write_flag(flag, field->name);
-    LT_TRY(append(&t->text[i].name, "", flag));
-    row->name = t->text[i].name;
+    append(r, &row->name, "", flag);
     row->type = types[field->type];
     row->choices = field->choices;
     row->min = lowest(field);
     row->max = highest(field);
-    LT_TRY(describe_readers(t, i));
-    return field->type == LT_FIELD_LIST ? LT_OK : describe_defaults(t, i);
+    describe_readers(r, field->name, row);
+    if (field->type != LT_FIELD_LIST)
+        describe_defaults(r, field->name, row);
 }
 
 /* --- The order of rows --- */
-
-static lt_status reserve(table *t)
-{
-    size_t most = 2; /* optim and lr, or preset */
-    const lt_optim_family *f;
-    for (size_t k = 0; (f = lt_optim_family_at(k)); k++)
-        most += f->fields;
-    t->most = most;
-    t->field = lt_alloc(most, sizeof *t->field);
-    t->row = lt_alloc(most, sizeof *t->row);
-    t->text = lt_alloc(most, sizeof *t->text);
-    t->value = lt_alloc(most, sizeof *t->value);
-    return t->field && t->row && t->text && t->value ? LT_OK : LT_E_NOMEM;
-}
 
 /* Index of the row of that field, or count. */
 static size_t find_row(const table *t, const char *name)
@@ -226,118 +212,99 @@ static void place_fields(table *t, const lt_optim_family *f, bool common)
         memmove(t->field + at + 1, t->field + at, (t->count - at) * sizeof *t->field);
         memmove(t->row + at + 1, t->row + at, (t->count - at) * sizeof *t->row);
         t->field[at] = field;
-        t->row[at] = (lt_option){.group = common ? common_group : f->group};
+        t->row[at++] = (lt_option){.group = common ? common_group : f->group};
         t->count++;
-        at++;
     }
 }
 
 /* --- The flags' own rows --- */
 
-static lt_status add_optim(table *t)
+static void add_optim(lt_optim_rows *r, table *t)
 {
     const lt_optim_family *f;
-    char lr[NUMBER];
-    texts *optim = &t->text[0], *rate = &t->text[1];
-    t->count = 2;
+    lt_option optim = {.group = common_group,
+                       .name = "optim",
+                       .type = LT_OPTION_CHOICE,
+                       .help = "optimizer; soap: shampoo with --preset soap"},
+              lr = {.group = common_group,
+                    .name = "lr",
+                    .type = LT_OPTION_DOUBLE,
+                    .max = 1e6,
+                    .also = "learning-rate",
+                    .help = "learning rate of the whole batch; never rescaled"};
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
-        lt_options_number(lr, sizeof lr, f->preset[0].lr);
-        LT_TRY(append(&optim->choices, "|", f->name));
-        LT_TRY(append_default(rate, f, lr));
+        char rate[NUMBER];
+        lt_options_number(rate, sizeof rate, f->preset[0].lr);
+        append(r, &optim.choices, "|", f->name);
+        append_default(r, &lr.defaults, f, rate);
     }
-    t->row[0] = (lt_option){.group = common_group,
-                            .name = "optim",
-                            .type = LT_OPTION_CHOICE,
-                            .choices = optim->choices,
-                            .help = "optimizer; soap: shampoo with --preset soap"};
-    t->row[1] = (lt_option){.group = common_group,
-                            .name = "lr",
-                            .type = LT_OPTION_DOUBLE,
-                            .max = 1e6,
-                            .defaults = rate->defaults,
-                            .also = "learning-rate",
-                            .help = "learning rate of the whole batch; never rescaled"};
-    return LT_OK;
-}
-
-static bool has_word(const char *words, const char *word)
-{
-    return words && lt_options_has_word(words, word, "|");
+    t->row[t->count++] = optim;
+    t->row[t->count++] = lr;
 }
 
 /* --preset, if a family has several. */
-static lt_status add_preset(table *t)
+static void add_preset(lt_optim_rows *r, table *t)
 {
     const lt_optim_family *f;
-    texts *text = &t->text[0];
     lt_option row = {.name = "preset", .type = LT_OPTION_CHOICE};
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
         if (!f->preset[0].name)
             continue;
-        LT_TRY(append(&text->applies, " ", f->name));
-        LT_TRY(append_default(text, f, f->preset[0].name));
+        append(r, &row.applies, " ", f->name);
+        append_default(r, &row.defaults, f, f->preset[0].name);
         row.group = row.group ? row.group : f->group;
         row.help = row.help ? row.help : f->preset_help;
         for (size_t i = 0; i < f->presets; i++)
-            if (!has_word(text->choices, f->preset[i].name))
-                LT_TRY(append(&text->choices, "|", f->preset[i].name));
+            if (!row.choices || !lt_options_has_word(row.choices, f->preset[i].name, "|"))
+                append(r, &row.choices, "|", f->preset[i].name);
     }
-    if (!text->applies)
-        return LT_OK;
-    row.applies = text->applies;
-    row.defaults = text->defaults;
-    row.choices = text->choices;
-    t->row[t->count++] = row;
-    return LT_OK;
+    if (row.applies)
+        t->row[t->count++] = row;
 }
 
 /* --- Life --- */
 
-static lt_status fill_table(table *t, bool common)
+static void fill_table(lt_optim_rows *r, table *t, bool common)
 {
+    size_t most = 2; /* optim and lr, or preset */
     const lt_optim_family *f;
-    LT_TRY(reserve(t));
-    LT_TRY(common ? add_optim(t) : add_preset(t));
+    for (size_t k = 0; (f = lt_optim_family_at(k)); k++)
+        most += f->fields;
+    t->field = reserve(r, most * sizeof *t->field);
+    t->row = reserve(r, most * sizeof *t->row);
+    t->value = reserve(r, most * sizeof *t->value);
+    if (r->status)
+        return;
+    if (common)
+        add_optim(r, t);
+    else
+        add_preset(r, t);
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++)
         place_fields(t, f, common);
     for (size_t i = 0; i < t->count; i++) {
         t->row[i].offset = i * sizeof *t->value;
         if (t->field[i])
-            LT_TRY(describe(t, i));
+            describe(r, t->field[i], &t->row[i]);
     }
-    return LT_OK;
 }
 
 lt_status lt_optim_flags_open(lt_optim_flags *flags)
 {
-    flags->rows = lt_alloc(1, sizeof *flags->rows);
-    lt_status st = flags->rows ? LT_OK : LT_E_NOMEM;
-    for (int i = 0; i < LT_OPTIM_FLAGS_TABLES && !st; i++)
-        st = fill_table(&flags->rows->table[i], i == LT_OPTIM_FLAGS_COMMON);
+    lt_optim_rows *r = flags->rows = lt_alloc(1, sizeof *flags->rows);
+    if (!r)
+        return LT_E_NOMEM;
+    for (int i = 0; i < LT_OPTIM_FLAGS_TABLES; i++)
+        fill_table(r, &r->table[i], i == LT_OPTIM_FLAGS_COMMON);
+    lt_status st = r->status;
     if (st)
         lt_optim_flags_close(flags);
     return st;
 }
 
-static void free_table(table *t)
-{
-    for (size_t i = 0; t->text && i < t->most; i++) {
-        lt_free(t->text[i].name);
-        lt_free(t->text[i].applies);
-        lt_free(t->text[i].defaults);
-        lt_free(t->text[i].value);
-        lt_free(t->text[i].choices);
-    }
-    lt_free(t->field);
-    lt_free(t->row);
-    lt_free(t->text);
-    lt_free(t->value);
-}
-
 void lt_optim_flags_close(lt_optim_flags *flags)
 {
-    for (int i = 0; flags->rows && i < LT_OPTIM_FLAGS_TABLES; i++)
-        free_table(&flags->rows->table[i]);
+    if (flags->rows)
+        lt_arena_free(&flags->rows->arena);
     lt_free(flags->rows);
     lt_free(flags->settings);
     *flags = (lt_optim_flags){0};

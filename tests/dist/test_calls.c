@@ -248,6 +248,55 @@ static void refuse_plugin(void **state)
     temp_remove(folder);
 }
 
+/* Messages of a group of one: there are none. */
+static bool open_alone(lt_link *self)
+{
+    self->rank = 0;
+    self->size = self->tags = 1;
+    return true;
+}
+
+static void close_alone(lt_link *self, bool aborted)
+{
+    (void)self;
+    (void)aborted;
+}
+
+static bool is_aborted(lt_link *self)
+{
+    (void)self;
+    return false;
+}
+
+static void know_registered_links(void **state)
+{
+    static const lt_link_ops link = {.kind = "string",
+                                     .version = LT_VERSION,
+                                     .bytes = sizeof(lt_link),
+                                     .poll = true,
+                                     .open = open_alone,
+                                     .close = close_alone,
+                                     .was_aborted = is_aborted};
+    double value = 3;
+    lt_device *device;
+    lt_comm *comm = NULL;
+    lt_tensor *t = NULL;
+    lt_request *request = NULL;
+    (void)state;
+    assert_ok(lt_comm_register_link(&link));
+    assert_ok(lt_device_open(&device, "ref", &(lt_device_config){.f64 = true}));
+    assert_ok(lt_comm_open(&comm, "string", device));
+    assert_ok(lt_tensor_new(&t, device, LT_F64, LT_SHAPE(1)));
+    assert_ok(lt_tensor_write(t, &value, sizeof value));
+    assert_ok(lt_comm_allreduce_begin(comm, t, LT_REDUCE_SUM, &request));
+    assert_ok(lt_request_wait(&request));
+    assert_ok(lt_tensor_item(t, &value));
+    assert_near(value, 3, 0);
+    lt_tensor_free(&t);
+    lt_comm_close(&comm);
+    lt_device_close(&device);
+}
+
 static void know_registered(void **state)
 {
     static lt_comm_ops pigeon, other;
@@ -344,6 +393,7 @@ int main(void)
         {"wrong arguments are refused", refuse_arguments, NULL, NULL, NULL},
         {"a missing or foreign plugin is named", refuse_plugin, NULL, NULL, NULL},
         {"a communicator of one's own has a name", know_registered, NULL, NULL, NULL},
+        {"a link of one's own has one too", know_registered_links, NULL, NULL, NULL},
         {"launchers are known by their environment", know_launchers, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests_name("comm calls", tests, NULL, NULL);

@@ -106,7 +106,7 @@ struct lt_link {
 /** From now on lt_comm_open(), and --dist of this program, know a communicator by its kind. Borrows ops,
  *  for ever. Before other threads use the library. Errors: LT_E_ARG (the name is taken), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_comm_register(const lt_comm_ops *ops);
-/** The same of the library's collectives over a link of messages. */
+/** The same of the collectives of the library over a link of messages, whose open sets a rank of 0 or more. */
 LT_API LT_MUST_CHECK lt_status lt_comm_register_link(const lt_link_ops *ops);
 /** Name number index of those; NULL past the end. */
 LT_API const char *lt_comm_registered(size_t index);
