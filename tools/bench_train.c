@@ -225,7 +225,7 @@ static lt_status open_step(training *t, const settings *s)
                               .pass = LT_PASS_TRAIN,
                               .graph = s->graph,
                               .next = next_batch,
-                              .context = t};
+                              .next_context = t};
     c.pass.dtype = s->amp == BF16 ? LT_BF16 : s->amp == F16 ? LT_F16 : LT_F32;
     c.pass.recompute = s->recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
     return lt_train_step_new(&t->step, &c);

@@ -23,10 +23,11 @@ typedef struct lt_train_step_config {
     int64_t grad_accum;   /**< micro-batches of a step; 0: 1 */
     bool graph; /**< capture the work as graphs and replay them, where the device has them */
     /** The next micro-batch; lent until the next call. LT_END is a failure here. Required. */
-    lt_status (*next)(void *context, lt_batch *batch);
+    lt_status (*next)(void *next_context, lt_batch *batch);
+    void *next_context;
     /** Whether this rank was asked to stop; the result says whether any was. NULL: never. */
-    bool (*stop)(void *context);
-    void *context; /**< of both */
+    bool (*stop)(void *stop_context);
+    void *stop_context;
 } lt_train_step_config;
 
 /** What a step showed. */

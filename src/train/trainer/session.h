@@ -151,7 +151,7 @@ lt_status session_param_groups(session *s);
 enum { SHAMPOO_VALUES = 10 };
 void session_shampoo_values(const session *s, lt_metric out[SHAMPOO_VALUES]);
 
-/* train.c: to the end, a target, a limit or a signal. */
+/* session.c: to the end, a target, a limit or a signal. */
 lt_status session_train(session *s);
 lt_status session_open_step(session *s);
 /* What --resume asks for, if there is one: state, model, optimizer, averages. */

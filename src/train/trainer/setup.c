@@ -172,25 +172,6 @@ static lt_status open_run(session *s)
     return s->state.folder[0] ? note_resume(s) : LT_OK;
 }
 
-/* Where the checkpoint's run had it, or from the start. */
-static lt_status open_loss_scale(session *s)
-{
-    lt_checkpoint_state *state = &s->state.now;
-    lt_loss_scaling scaling = LT_LOSS_SCALING_DEFAULTS;
-    if (s->args.amp != AMP_F16) {
-        state->loss_scale = 1;
-        state->loss_good_steps = -1;
-        return LT_OK;
-    }
-    if (state->loss_good_steps >= 0) {
-        scaling.start = state->loss_scale;
-        scaling.good_steps = state->loss_good_steps;
-    }
-    state->loss_scale = scaling.start;
-    state->loss_good_steps = scaling.good_steps;
-    return lt_optim_scale_loss(s->optim, &scaling);
-}
-
 lt_status session_open_training(session *s)
 {
     const arguments *a = &s->args;
@@ -215,7 +196,7 @@ lt_status session_open_training(session *s)
     name_state(s);
     /* The run folder last: a run that cannot go on leaves what is there as it is. */
     LT_TRY(session_load_checkpoint(s));
-    LT_TRY(open_loss_scale(s));
+    LT_TRY(lt_train_state_scale_loss(&s->state, s->optim, a->amp == AMP_F16));
     LT_TRY(session_check_memory(s));
     LT_TRY(open_loader(s));
     LT_TRY(session_open_step(s));

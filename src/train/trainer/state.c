@@ -170,6 +170,24 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     return LT_OK;
 }
 
+lt_status lt_train_state_scale_loss(lt_train_state *s, lt_optim *optim, bool is_scaled)
+{
+    lt_checkpoint_state *now = &s->now;
+    lt_loss_scaling scaling = LT_LOSS_SCALING_DEFAULTS;
+    if (!is_scaled) {
+        now->loss_scale = 1;
+        now->loss_good_steps = -1;
+        return LT_OK;
+    }
+    if (now->loss_good_steps >= 0) {
+        scaling.start = now->loss_scale;
+        scaling.good_steps = now->loss_good_steps;
+    }
+    now->loss_scale = scaling.start;
+    now->loss_good_steps = scaling.good_steps;
+    return lt_optim_scale_loss(optim, &scaling);
+}
+
 /* --- Save --- */
 
 lt_status lt_train_state_save(const lt_train_state *s, const lt_checkpoint_parts *parts,

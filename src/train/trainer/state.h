@@ -39,6 +39,8 @@ lt_status lt_train_state_check(const lt_train_state *state, const lt_ranks *rank
 /* After that: now, model, optimizer and averages become the checkpoint's. Collective. */
 lt_status lt_train_state_load(lt_train_state *state, const lt_checkpoint_parts *parts,
                               const lt_ranks *ranks, int64_t grad_accum);
+/* The optimizer's loss scale, if it has one: where the checkpoint's run had it, or from the start. */
+lt_status lt_train_state_scale_loss(lt_train_state *state, lt_optim *optim, bool is_scaled);
 /* A checkpoint in output; NULL: none. Collective. */
 lt_status lt_train_state_save(const lt_train_state *state, const lt_checkpoint_parts *parts,
                               const char *output, const lt_checkpoint_policy *policy);

@@ -57,7 +57,7 @@ static lt_status read_numbers(const lt_train_step *step, lt_train_result *r)
 static bool asked_to_stop(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
-    return c->stop && c->stop(c->context);
+    return c->stop && c->stop(c->stop_context);
 }
 
 /* The gradients of this rank are complete or in flight. */
@@ -117,7 +117,7 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
 {
     lt_batch batch;
     double begin = lt_clock_seconds();
-    lt_status st = step->config.next(step->config.context, &batch);
+    lt_status st = step->config.next(step->config.next_context, &batch);
     r->data_seconds += lt_clock_seconds() - begin;
     if (!st)
         st = step_run_micro_batch(step, &batch, micro, r->step, plan);
@@ -190,7 +190,7 @@ static lt_status open_parts(lt_train_step *step)
     return LT_OK;
 }
 
-static lt_status check_task(const lt_task_ops *task)
+lt_status lt_task_check(const lt_task_ops *task)
 {
     if (!task->forward)
         return lt_fail(LT_E_ARG, "train: task %s has no forward", task->name);
@@ -209,7 +209,7 @@ static lt_status check_task(const lt_task_ops *task)
 lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *config)
 {
     const lt_task_ops *task = config->task.ops;
-    LT_TRY(check_task(task));
+    LT_TRY(lt_task_check(task));
     lt_train_step *step = lt_alloc(1, sizeof *step);
     if (!step)
         return LT_E_NOMEM;

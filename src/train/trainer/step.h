@@ -5,6 +5,9 @@
 #include "lather/readback.h"
 #include "lather/train_step.h"
 
+/* Errors: LT_E_ARG (no forward, more counts or metrics than there is room for, a best metric that is not there). */
+lt_status lt_task_check(const lt_task_ops *task);
+
 /* Of ranks in one sum: loss, samples, stop, counts. */
 enum { STEP_LOSS, STEP_SAMPLES, STEP_STOP, STEP_COUNTS, STEP_SUMS = STEP_COUNTS + LT_TASK_COUNTS };
 

@@ -1,144 +1,272 @@
-/* Training and evaluation as the command line asks for them: fills the tables of the library's loop. */
+/* lt_train(): the loop with all that it needs, for programs without options. */
 
-#include "train/trainer/session.h"
+#include "lather/train.h"
+
+#include "train/trainer/loop.h"
+#include "train/trainer/step.h"
 
 #include "lather/ext/fail.h"
+#include "lather/run_folder.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
-static bool asked_to_stop(void *context)
+/* Zeroed parts are not there yet. */
+typedef struct parts {
+    const lt_train_config *config;
+    lt_ranks ranks;
+    lt_train_input input;
+    lt_train_state state;
+    lt_tape *tape;
+    lt_data_parallel *dp;
+    lt_train_step *step;
+    lt_schedule schedule;
+    int64_t grad_accum, total_steps;
+    lt_task_labels labels;
+    lt_run_lock *lock;
+    lt_run *run;
+} parts;
+
+static lt_pass pass_of(const lt_train_config *c, lt_pass pass)
 {
-    (void)context;
-    return signals_seen() > 0;
+    pass.dtype = c->dtype;
+    pass.recompute = c->recompute;
+    pass.seed = c->loader.seed;
+    return pass;
 }
 
-/* --- Evaluation --- */
-
-static lt_evaluator evaluator_of(session *s)
+/* Locks the folder and finds the checkpoint to go on from. */
+static lt_status open_folder(parts *p)
 {
-    const arguments *a = &s->args;
-    const lt_loader_config loader = {
-        .transform = session_eval_transform(s),
-        .batch = (int)(a->eval_batch_size ? a->eval_batch_size : a->batch_size),
-        .threads = s->workers,
-        .max_bad = a->max_bad_images,
-        .max_batches = a->limit_eval_batches,
-        .read_ahead = a->read_ahead,
-        .limit = a->overfit_batches * a->batch_size * s->ranks.count,
-    };
-    return (lt_evaluator){.device = s->device,
-                          .tape = s->tape,
-                          .task = session_task(s),
-                          .pass = session_pass(s, false),
-                          .loader = loader,
-                          .ranks = &s->ranks,
-                          .run = s->run,
-                          .stop = asked_to_stop};
-}
-
-lt_status session_evaluate(session *s, lt_evaluation *out)
-{
-    const lt_evaluator evaluator = evaluator_of(s);
-    LT_TRY(lt_evaluate(&evaluator, s->input.val, out));
-    s->ranks.stop = out->stopped;
-    return LT_OK;
-}
-
-/* --- Training --- */
-
-lt_status session_open_step(session *s)
-{
-    const lt_train_step_config c = {.device = s->device,
-                                    .tape = s->tape,
-                                    .params = &s->params,
-                                    .optim = s->optim,
-                                    .task = session_task(s),
-                                    .ema = s->state.ema,
-                                    .comm = s->ranks.comm,
-                                    .dp = s->dp,
-                                    .pass = session_pass(s, true),
-                                    .grad_accum = s->args.grad_accum,
-                                    .graph = s->args.graph,
-                                    .next = lt_train_input_next,
-                                    .stop = asked_to_stop,
-                                    .context = &s->input};
-    return lt_train_step_new(&s->step, &c);
-}
-
-/* note: those of the weights, for the lifetime of the parts. */
-static lt_checkpoint_parts parts_of(const session *s, lt_weights_note note[NOTES])
-{
-    lt_checkpoint_parts parts = {.params = &s->params,
-                                 .optim = s->optim,
-                                 .comm = s->ranks.comm,
-                                 .note = note,
-                                 .note_count = session_notes(s, note)};
-    lt_train_state_parts(&s->state, &parts);
-    return parts;
-}
-
-lt_status session_load_checkpoint(session *s)
-{
-    const int64_t passes = s->args.grad_accum;
-    lt_weights_note note[NOTES];
-    const lt_checkpoint_parts parts = parts_of(s, note);
-    if (!s->state.folder[0])
+    const lt_train_config *c = p->config;
+    const lt_run_lock_config lock = {.is_new = !c->resume, .comm = c->comm};
+    lt_train_state *s = &p->state;
+    if (!c->output)
         return LT_OK;
-    LT_TRY(lt_train_state_check(&s->state, &s->ranks, passes, s->input.batches_per_epoch));
-    LT_TRY(session_check_notes(s));
-    return lt_train_state_load(&s->state, &parts, &s->ranks, passes);
+    LT_TRY(lt_run_lock_open(&p->lock, c->output, &lock));
+    lt_status st =
+        c->resume ? lt_checkpoint_newest(c->output, s->folder, sizeof s->folder) : LT_END;
+    if (st == LT_END)
+        s->folder[0] = 0;
+    else if (!st)
+        st = lt_checkpoint_verify(s->folder, &s->found);
+    return st == LT_END ? LT_OK : st;
 }
 
-static int step_values(void *context, lt_metric out[LOOP_VALUES])
+static lt_status open_ranks(parts *p)
 {
-    const session *s = context;
-    out[0] = (lt_metric){"image_size",
-                         s->sizes.count ? session_train_side(s, s->state.now.epoch) : (double)NAN};
-    session_shampoo_values(s, out + 1);
-    return 1 + SHAMPOO_VALUES;
+    lt_ranks *r = &p->ranks;
+    *r = LT_RANKS_ALONE;
+    r->comm = p->config->comm;
+    if (!r->comm)
+        return LT_OK;
+    r->rank = lt_comm_rank(r->comm);
+    r->count = lt_comm_size(r->comm);
+    LT_TRY(lt_tensor_new(&r->sums, p->config->device, LT_F64, LT_SHAPE(RANK_SUMS)));
+    return lt_data_parallel_new(&p->dp, r->comm, p->config->params, p->tape, NULL);
 }
 
-static void note_side(void *context)
+/* An epoch is a whole number of steps; what is left over is not seen in it. */
+static lt_status open_input(parts *p)
 {
-    const session *s = context;
-    const int64_t epoch = s->state.now.epoch;
-    const int side = session_train_side(s, epoch);
-    if (s->sizes.count
-        && (!epoch || s->state.now.batch || side != session_train_side(s, epoch - 1)))
-        lt_run_note(s->run, "epoch %lld: pictures of %d x %d", (long long)epoch + 1, side, side);
+    const lt_train_config *c = p->config;
+    lt_train_input *in = &p->input;
+    lt_loader_config loader = c->loader;
+    const int64_t limit = loader.limit, all = lt_dataset_count(c->train);
+    const int64_t count = limit && limit < all ? limit : all;
+    int64_t batches = loader.batch > 0 ? count / p->ranks.count / loader.batch : 0;
+    if (loader.max_batches && batches > loader.max_batches)
+        batches = loader.max_batches;
+    in->train = c->train;
+    in->val = c->val ? c->val : c->train;
+    in->batches_per_epoch = batches / p->grad_accum * p->grad_accum;
+    if (!in->batches_per_epoch)
+        return lt_fail(LT_E_ARG,
+                       "train: %lld samples are fewer than a step of %d x %lld on %d ranks",
+                       (long long)count, loader.batch, (long long)p->grad_accum, p->ranks.count);
+    loader.rank = p->ranks.rank;
+    loader.size = p->ranks.count;
+    loader.drop_last = true;
+    loader.max_batches = in->batches_per_epoch;
+    LT_TRY(lt_train_input_agree(in, &p->ranks));
+    return lt_loader_new(&in->loader, c->train, c->device, &loader);
 }
 
-lt_status session_train(session *s)
+static lt_status open_schedule(parts *p)
 {
-    const arguments *a = &s->args;
-    lt_weights_note note[NOTES];
-    const lt_train_loop loop = {
-        .step = s->step,
-        .input = &s->input,
-        .state = &s->state,
-        .ranks = &s->ranks,
-        .run = s->run,
-        .dp = s->dp,
-        .schedule = &s->schedule,
-        .evaluator = evaluator_of(s),
-        .evaluated = a->overfit_batches ? s->input.train : s->input.val,
-        .parts = parts_of(s, note),
-        .output = a->output,
-        .total_steps = s->total_steps,
-        .grad_accum = a->grad_accum,
-        .eval_every = a->eval_every,
-        .checkpoint_every = a->checkpoint_every,
-        .keep = (int)a->keep,
-        .clip_norm = a->clip_grad,
-        .target = a->target_top1,
-        .skip_nan = a->on_nan == ON_NAN_SKIP,
-        .is_scaled = a->amp == AMP_F16,
-        .ahead = (lt_run_ahead)a->run_ahead,
-        .step_values = step_values,
-        .begin_epoch = note_side,
-        .context = s,
-    };
+    const lt_train_config *c = p->config;
+    p->schedule = c->schedule;
+    p->schedule.steps_per_epoch = p->input.batches_per_epoch / p->grad_accum;
+    p->total_steps = (int64_t)(p->schedule.epochs * (double)p->schedule.steps_per_epoch + 0.5);
+    if (c->max_steps && c->max_steps < p->total_steps)
+        p->total_steps = c->max_steps;
+    return lt_schedule_check(&p->schedule);
+}
+
+static lt_checkpoint_parts checkpoint_of(const parts *p)
+{
+    const lt_train_config *c = p->config;
+    lt_checkpoint_parts all = {.params = c->params,
+                               .optim = c->optim,
+                               .comm = c->comm,
+                               .note = c->note,
+                               .note_count = c->notes};
+    lt_train_state_parts(&p->state, &all);
+    return all;
+}
+
+static lt_status open_state(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_checkpoint_parts all = checkpoint_of(p);
+    lt_checkpoint_state *now = &p->state.now;
+    *now = (lt_checkpoint_state){.seed = c->loader.seed,
+                                 .loss_scale = 1,
+                                 .loss_good_steps = -1,
+                                 .epoch_recorded = 1,
+                                 .ranks = p->ranks.count,
+                                 .global_batch = c->loader.batch * p->grad_accum * p->ranks.count,
+                                 .threads = lt_device_threads(c->device)};
+    lt_train_state_name(&p->state, c->task.ops);
+    snprintf(now->optim, LT_CHECKPOINT_NAME, "%s", lt_optim_name(c->optim));
+    if (p->state.folder[0]) {
+        LT_TRY(
+            lt_train_state_check(&p->state, &p->ranks, p->grad_accum, p->input.batches_per_epoch));
+        LT_TRY(lt_train_state_load(&p->state, &all, &p->ranks, p->grad_accum));
+    }
+    LT_TRY(lt_train_state_scale_loss(&p->state, c->optim, c->dtype == LT_F16));
+    return now->run[0] ? LT_OK : lt_run_new_id(now->run);
+}
+
+static lt_status open_step(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_train_step_config step = {.device = c->device,
+                                       .tape = p->tape,
+                                       .params = c->params,
+                                       .optim = c->optim,
+                                       .task = c->task,
+                                       .ema = p->state.ema,
+                                       .comm = c->comm,
+                                       .dp = p->dp,
+                                       .pass = pass_of(c, LT_PASS_TRAIN),
+                                       .grad_accum = p->grad_accum,
+                                       .graph = c->graph,
+                                       .next = lt_train_input_next,
+                                       .next_context = &p->input,
+                                       .stop = c->stop,
+                                       .stop_context = c->context};
+    return lt_train_step_new(&p->step, &step);
+}
+
+static lt_status open_run(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_task_ops *task = c->task.ops;
+    const int64_t per_epoch = p->schedule.steps_per_epoch;
+    lt_train_labels(task, &p->labels);
+    const lt_run_config run = {.progress = c->progress,
+                               .unit = task->unit,
+                               .unit_short = task->unit_short,
+                               .label = p->labels.label,
+                               .labels = p->labels.count,
+                               .total_steps = p->total_steps,
+                               .steps_per_epoch = per_epoch,
+                               .total_epochs = (p->total_steps + per_epoch - 1) / per_epoch,
+                               .resume_step = p->state.now.step,
+                               .redo_epoch = p->state.now.epoch_recorded == 0,
+                               .rank = p->ranks.rank,
+                               .id = p->state.now.run};
+    return lt_run_open(&p->run, c->output, &run);
+}
+
+static lt_status open_parts(parts *p)
+{
+    const lt_train_config *c = p->config;
+    p->grad_accum = c->grad_accum ? c->grad_accum : 1;
+    LT_TRY(lt_tape_new(&p->tape, c->device));
+    LT_TRY(open_folder(p));
+    LT_TRY(open_ranks(p));
+    LT_TRY(open_input(p));
+    LT_TRY(open_schedule(p));
+    if (c->ema_decay > 0)
+        LT_TRY(lt_train_state_open_ema(&p->state, c->params, c->ema_decay));
+    LT_TRY(open_state(p));
+    LT_TRY(open_step(p));
+    return open_run(p);
+}
+
+static lt_evaluator evaluator_of(parts *p)
+{
+    const lt_train_config *c = p->config;
+    lt_loader_config loader = {.transform = c->loader.transform,
+                               .batch = c->loader.batch,
+                               .threads = c->loader.threads,
+                               .max_bad = c->loader.max_bad,
+                               .limit = c->loader.limit};
+    loader.transform.augment = LT_AUGMENT_NONE;
+    return (lt_evaluator){.device = c->device,
+                          .tape = p->tape,
+                          .task = c->task,
+                          .pass = pass_of(c, LT_PASS_EVAL),
+                          .loader = loader,
+                          .ranks = &p->ranks,
+                          .run = p->run,
+                          .stop = c->stop,
+                          .context = c->context};
+}
+
+static lt_status run_loop(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_train_loop loop = {.step = p->step,
+                                .input = &p->input,
+                                .state = &p->state,
+                                .ranks = &p->ranks,
+                                .run = p->run,
+                                .dp = p->dp,
+                                .schedule = &p->schedule,
+                                .evaluator = evaluator_of(p),
+                                .evaluated = p->input.val,
+                                .parts = checkpoint_of(p),
+                                .output = c->output,
+                                .total_steps = p->total_steps,
+                                .grad_accum = p->grad_accum,
+                                .eval_every = c->eval_every,
+                                .checkpoint_every = c->checkpoint_every,
+                                .keep = c->keep,
+                                .clip_norm = c->clip_norm,
+                                .target = c->target,
+                                .skip_nan = c->skip_nan,
+                                .is_scaled = c->dtype == LT_F16};
     return lt_train_loop_run(&loop);
+}
+
+static void close_parts(parts *p, lt_status failure)
+{
+    lt_ranks_leave(&p->ranks, failure);
+    lt_run_close(&p->run);
+    lt_loader_free(&p->input.loader);
+    lt_train_step_free(&p->step);
+    lt_train_state_close(&p->state);
+    lt_data_parallel_free(&p->dp);
+    lt_tensor_free(&p->ranks.sums);
+    lt_tape_free(&p->tape);
+    lt_run_lock_close(&p->lock);
+}
+
+lt_status lt_train(const lt_train_config *config, lt_train_end *end)
+{
+    parts p = {.config = config};
+    LT_TRY(lt_task_check(config->task.ops));
+    lt_status st = open_parts(&p);
+    if (!st)
+        st = run_loop(&p);
+    if (end)
+        *end = (lt_train_end){.step = p.state.now.step,
+                              .epoch = p.state.now.epoch,
+                              .best = p.state.now.best,
+                              .best_step = p.state.now.best_step,
+                              .stopped = p.ranks.stop};
+    close_parts(&p, st);
+    return st;
 }

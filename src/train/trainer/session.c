@@ -1,0 +1,144 @@
+/* Training and evaluation as the command line asks for them: fills the tables of the library's loop. */
+
+#include "train/trainer/session.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool asked_to_stop(void *context)
+{
+    (void)context;
+    return signals_seen() > 0;
+}
+
+/* --- Evaluation --- */
+
+static lt_evaluator evaluator_of(session *s)
+{
+    const arguments *a = &s->args;
+    const lt_loader_config loader = {
+        .transform = session_eval_transform(s),
+        .batch = (int)(a->eval_batch_size ? a->eval_batch_size : a->batch_size),
+        .threads = s->workers,
+        .max_bad = a->max_bad_images,
+        .max_batches = a->limit_eval_batches,
+        .read_ahead = a->read_ahead,
+        .limit = a->overfit_batches * a->batch_size * s->ranks.count,
+    };
+    return (lt_evaluator){.device = s->device,
+                          .tape = s->tape,
+                          .task = session_task(s),
+                          .pass = session_pass(s, false),
+                          .loader = loader,
+                          .ranks = &s->ranks,
+                          .run = s->run,
+                          .stop = asked_to_stop};
+}
+
+lt_status session_evaluate(session *s, lt_evaluation *out)
+{
+    const lt_evaluator evaluator = evaluator_of(s);
+    LT_TRY(lt_evaluate(&evaluator, s->input.val, out));
+    s->ranks.stop = out->stopped;
+    return LT_OK;
+}
+
+/* --- Training --- */
+
+lt_status session_open_step(session *s)
+{
+    const lt_train_step_config c = {.device = s->device,
+                                    .tape = s->tape,
+                                    .params = &s->params,
+                                    .optim = s->optim,
+                                    .task = session_task(s),
+                                    .ema = s->state.ema,
+                                    .comm = s->ranks.comm,
+                                    .dp = s->dp,
+                                    .pass = session_pass(s, true),
+                                    .grad_accum = s->args.grad_accum,
+                                    .graph = s->args.graph,
+                                    .next = lt_train_input_next,
+                                    .next_context = &s->input,
+                                    .stop = asked_to_stop};
+    return lt_train_step_new(&s->step, &c);
+}
+
+/* note: those of the weights, for the lifetime of the parts. */
+static lt_checkpoint_parts parts_of(const session *s, lt_weights_note note[NOTES])
+{
+    lt_checkpoint_parts parts = {.params = &s->params,
+                                 .optim = s->optim,
+                                 .comm = s->ranks.comm,
+                                 .note = note,
+                                 .note_count = session_notes(s, note)};
+    lt_train_state_parts(&s->state, &parts);
+    return parts;
+}
+
+lt_status session_load_checkpoint(session *s)
+{
+    const int64_t passes = s->args.grad_accum;
+    lt_weights_note note[NOTES];
+    const lt_checkpoint_parts parts = parts_of(s, note);
+    if (!s->state.folder[0])
+        return LT_OK;
+    LT_TRY(lt_train_state_check(&s->state, &s->ranks, passes, s->input.batches_per_epoch));
+    LT_TRY(session_check_notes(s));
+    return lt_train_state_load(&s->state, &parts, &s->ranks, passes);
+}
+
+static int step_values(void *context, lt_metric out[LOOP_VALUES])
+{
+    const session *s = context;
+    out[0] = (lt_metric){"image_size",
+                         s->sizes.count ? session_train_side(s, s->state.now.epoch) : (double)NAN};
+    session_shampoo_values(s, out + 1);
+    return 1 + SHAMPOO_VALUES;
+}
+
+static void note_side(void *context)
+{
+    const session *s = context;
+    const int64_t epoch = s->state.now.epoch;
+    const int side = session_train_side(s, epoch);
+    if (s->sizes.count
+        && (!epoch || s->state.now.batch || side != session_train_side(s, epoch - 1)))
+        lt_run_note(s->run, "epoch %lld: pictures of %d x %d", (long long)epoch + 1, side, side);
+}
+
+lt_status session_train(session *s)
+{
+    const arguments *a = &s->args;
+    lt_weights_note note[NOTES];
+    const lt_train_loop loop = {
+        .step = s->step,
+        .input = &s->input,
+        .state = &s->state,
+        .ranks = &s->ranks,
+        .run = s->run,
+        .dp = s->dp,
+        .schedule = &s->schedule,
+        .evaluator = evaluator_of(s),
+        .evaluated = a->overfit_batches ? s->input.train : s->input.val,
+        .parts = parts_of(s, note),
+        .output = a->output,
+        .total_steps = s->total_steps,
+        .grad_accum = a->grad_accum,
+        .eval_every = a->eval_every,
+        .checkpoint_every = a->checkpoint_every,
+        .keep = (int)a->keep,
+        .clip_norm = a->clip_grad,
+        .target = a->target_top1,
+        .skip_nan = a->on_nan == ON_NAN_SKIP,
+        .is_scaled = a->amp == AMP_F16,
+        .ahead = (lt_run_ahead)a->run_ahead,
+        .step_values = step_values,
+        .begin_epoch = note_side,
+        .context = s,
+    };
+    return lt_train_loop_run(&loop);
+}

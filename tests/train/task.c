@@ -1,0 +1,410 @@
+/* A task without images and accuracies, trained by lt_train(): a bigram language model, whose metric is the perplexity
+ * and whose best is the lowest. */
+
+#include "temp_folder.h"
+
+#include "lather/layers.h"
+#include "lather/ops.h"
+#include "lather/train.h"
+
+#include <math.h>
+
+enum { TOKENS = 5, LENGTH = 65, SAMPLES = LENGTH - 1, BATCH = 8, EPOCHS = 4 };
+
+typedef struct fixture {
+    lt_device *device;
+    lt_dataset *data;
+    lt_module *model;
+    lt_params params;
+    lt_optim *optim;
+    float input[SAMPLES][TOKENS]; /* a token, one-hot */
+    int64_t next[SAMPLES];
+    int steps, stop_after; /* asked to stop behind so many; 0: never */
+} fixture;
+
+/* --- The task --- */
+
+static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
+                         lt_task_output *out)
+{
+    const fixture *f = context;
+    assert_null(counts);
+    out->output = lt_module_forward(f->model, tape, batch->images);
+    out->loss = lt_softmax_xent(tape, out->output, batch->labels, 0);
+    return lt_tape_status(tape);
+}
+
+static double perplexity(const lt_task_sums *sums)
+{
+    return exp(sums->loss);
+}
+
+static const lt_task_metric metrics[] = {{.name = "perplexity",
+                                          .label = "perplexity",
+                                          .of_training = true,
+                                          .lower_is_better = true,
+                                          .value = perplexity}};
+
+static const lt_task_ops language = {.name = "language model",
+                                     .unit = "tokens",
+                                     .unit_short = "tok",
+                                     .metric = metrics,
+                                     .metrics = 1,
+                                     .forward = forward};
+
+/* --- A run --- */
+
+/* A text in which a token mostly says what the next one is. */
+static void make_text(fixture *f)
+{
+    int token = 0;
+    for (int i = 0; i < SAMPLES; i++) {
+        const int next = i % 7 == 6 ? i % TOKENS : (2 * token + 1) % TOKENS;
+        memset(f->input[i], 0, sizeof f->input[i]);
+        f->input[i][token] = 1;
+        f->next[i] = next;
+        token = next;
+    }
+}
+
+static void open_fixture(fixture *f, int samples)
+{
+    memset(f, 0, sizeof *f);
+    make_text(f);
+    const lt_arrays arrays = {.values = &f->input[0][0],
+                              .labels = f->next,
+                              .count = samples,
+                              .shape = LT_SHAPE(TOKENS),
+                              .classes = TOKENS};
+    const lt_adam_config adam = LT_ADAM_DEFAULTS;
+    assert_ok(lt_device_open(&f->device, "ref", NULL));
+    assert_ok(lt_dataset_arrays(&f->data, &arrays));
+    assert_ok(lt_layer_linear(&f->model, f->device, "next", TOKENS, TOKENS, true));
+    assert_ok(lt_module_params(f->model, &f->params));
+    assert_ok(lt_optim_adam(&f->optim, &f->params, &adam));
+}
+
+static void close_fixture(fixture *f)
+{
+    lt_optim_free(&f->optim);
+    lt_params_clear(&f->params);
+    lt_module_free(&f->model);
+    lt_dataset_free(&f->data);
+    lt_device_close(&f->device);
+}
+
+static bool stop(void *context)
+{
+    fixture *f = context;
+    return f->stop_after && ++f->steps >= f->stop_after;
+}
+
+static lt_train_config config_of(fixture *f, const char *output)
+{
+    return (lt_train_config){.device = f->device,
+                             .params = &f->params,
+                             .optim = f->optim,
+                             .task = {&language, f},
+                             .train = f->data,
+                             .loader = {.batch = BATCH, .shuffle = true, .seed = 3, .threads = 1},
+                             .schedule = {.lr = 0.1, .epochs = EPOCHS},
+                             .eval_every = 1,
+                             .ema_decay = 0.5,
+                             .output = output,
+                             .progress = LT_PROGRESS_OFF,
+                             .stop = stop,
+                             .context = f};
+}
+
+/* The number behind "key": in text, from *at on; *at goes behind it. */
+static double number_at(const char **at, const char *key)
+{
+    char quoted[64];
+    const int bytes = snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    *at = strstr(*at, quoted);
+    assert_non_null(*at);
+    *at += bytes;
+    return strtod(*at, NULL);
+}
+
+static char *read_part(const char *name)
+{
+    char path[TEMP_PATH];
+    return temp_read(temp_path(path, folder, name), NULL);
+}
+
+static double first_number(const char *file, const char *key)
+{
+    char *text = read_part(file);
+    const char *at = text;
+    const double value = number_at(&at, key);
+    free(text);
+    return value;
+}
+
+/* All val_perplexity of a run, in their order. */
+static void read_perplexities(const char *file, double value[EPOCHS])
+{
+    char *text = read_part(file);
+    const char *at = text;
+    for (int i = 0; i < EPOCHS; i++) {
+        const double loss = number_at(&at, "val_loss");
+        value[i] = number_at(&at, "val_perplexity");
+        assert_near(value[i], exp(loss), 1e-9 * value[i]);
+    }
+    free(text);
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[TEMP_PATH];
+    return temp_path(path, folder, name);
+}
+
+/* --- Rows --- */
+
+static void test_records(void **state)
+{
+    (void)state;
+    fixture f;
+    lt_train_end end;
+    double value[EPOCHS];
+    open_fixture(&f, SAMPLES);
+    const lt_train_config c = config_of(&f, path_of("run"));
+    assert_ok(lt_train(&c, &end));
+    assert_int_equal(end.step, EPOCHS * SAMPLES / BATCH);
+    assert_int_equal(end.epoch, EPOCHS);
+    assert_false(end.stopped);
+    read_perplexities("run/metrics.jsonl", value);
+    assert_true(value[EPOCHS - 1]
+                < 0.7 * TOKENS); /* of a model that knows nothing it is near TOKENS */
+    char *text = read_part("run/metrics.jsonl");
+    for (const char *key = "perplexity\0train_perplexity\0tokens_per_second\0"; *key;
+         key += strlen(key) + 1) {
+        const char *at = text;
+        assert_true(number_at(&at, key) > 0);
+    }
+    assert_null(strstr(text, "top1"));
+    assert_null(strstr(text, "image"));
+    free(text);
+    close_fixture(&f);
+}
+
+/* higher: the same task with its metric the other way round. */
+static double best_of(bool higher, double value[EPOCHS])
+{
+    fixture f;
+    lt_train_end end;
+    const char *run = higher ? "high" : "low";
+    char file[64];
+    lt_task_metric metric = metrics[0];
+    lt_task_ops task = language;
+    task.metric = &metric;
+    metric.lower_is_better = !higher;
+    open_fixture(&f, SAMPLES);
+    lt_train_config c = config_of(&f, path_of(run));
+    c.task.ops = &task;
+    assert_ok(lt_train(&c, &end));
+    snprintf(file, sizeof file, "%s/metrics.jsonl", run);
+    read_perplexities(file, value);
+    snprintf(file, sizeof file, "%s/checkpoints/best/state.json", run);
+    assert_near(first_number(file, "best_perplexity"), end.best, 1e-9);
+    assert_near(first_number(file, "step"), (double)end.best_step, 0);
+    close_fixture(&f);
+    return end.best;
+}
+
+static void test_best(void **state)
+{
+    (void)state;
+    double value[EPOCHS], least = INFINITY, most = -INFINITY;
+    const double low = best_of(false, value), high = best_of(true, value);
+    for (int i = 0; i < EPOCHS; i++) {
+        least = fmin(least, value[i]);
+        most = fmax(most, value[i]);
+    }
+    assert_near(low, least, 0);
+    assert_near(high, most, 0); /* control: the table's word decides */
+    assert_true(most > least);
+}
+
+static void test_target(void **state)
+{
+    (void)state;
+    fixture f;
+    lt_train_end end;
+    open_fixture(&f, SAMPLES);
+    lt_train_config c = config_of(&f, NULL);
+    c.target = 1000;
+    assert_ok(lt_train(&c, &end)); /* any evaluation is below that */
+    assert_int_equal(end.epoch, 1);
+    c.target = 1; /* none is */
+    assert_ok(lt_train(&c, &end));
+    assert_int_equal(end.epoch, EPOCHS);
+    close_fixture(&f);
+}
+
+static void run_to(const char *run, int stop_after, bool resume, lt_train_end *end)
+{
+    fixture f;
+    open_fixture(&f, SAMPLES);
+    lt_train_config c = config_of(&f, path_of(run));
+    f.stop_after = stop_after;
+    c.resume = resume;
+    c.grad_accum = 2;
+    assert_ok(lt_train(&c, end));
+    close_fixture(&f);
+}
+
+static void assert_same_files(const char *a, const char *b)
+{
+    char path[TEMP_PATH];
+    size_t bytes, others;
+    char *one = temp_read(temp_path(path, folder, a), &bytes);
+    char *other = temp_read(temp_path(path, folder, b), &others);
+    assert_int_equal(bytes, others);
+    assert_memory_equal(one, other, bytes);
+    free(one);
+    free(other);
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    const int epoch = SAMPLES / BATCH / 2, within = epoch + 2, evaluated = SAMPLES / BATCH;
+    lt_train_end whole, part;
+    run_to("whole", 0, false, &whole);
+    run_to("parts", within + evaluated, false, &part); /* stop() is asked in evaluations too */
+    assert_true(part.stopped && part.step == within);
+    run_to("parts", 0, true, &part);
+    assert_false(part.stopped);
+    assert_int_equal(part.step, whole.step);
+    assert_near(part.best, whole.best, 0);
+    assert_same_files("whole/model.safetensors", "parts/model.safetensors");
+    assert_same_files("whole/checkpoints/latest/optim.safetensors",
+                      "parts/checkpoints/latest/optim.safetensors");
+}
+
+static void test_other_task(void **state)
+{
+    (void)state;
+    fixture f;
+    lt_train_end end;
+    lt_task_ops task = language;
+    task.unit = "words";
+    run_to("run", 3, false, &end);
+    open_fixture(&f, SAMPLES);
+    lt_train_config c = config_of(&f, path_of("run"));
+    assert_status(lt_train(&c, NULL), LT_E_ARG); /* a run is there */
+    c.resume = true;
+    c.grad_accum = 2;
+    c.task.ops = &task;
+    assert_status(lt_train(&c, NULL), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "words"));
+    c.task.ops = &language;
+    assert_ok(lt_train(&c, NULL)); /* control */
+    close_fixture(&f);
+}
+
+/* What a task's table must not say, and the word of the message. */
+static void test_tables(void **state)
+{
+    (void)state;
+    fixture f;
+    open_fixture(&f, SAMPLES);
+    lt_train_config c = config_of(&f, NULL);
+    lt_task_ops row[] = {language, language, language, language};
+    static const char *const word[] = {"forward", "9 counts", "9 metrics", "number 1 of 1"};
+    row[0].forward = NULL;
+    row[1].counts = 9;
+    row[2].metrics = 9;
+    row[3].best = 1;
+    for (size_t i = 0; i < COUNT_OF(row); i++) {
+        c.task.ops = &row[i];
+        assert_status(lt_train(&c, NULL), LT_E_ARG);
+        assert_non_null(strstr(lt_error_message(), "language model"));
+        assert_non_null(strstr(lt_error_message(), word[i]));
+    }
+    close_fixture(&f);
+    open_fixture(&f, BATCH - 1);
+    c = config_of(&f, NULL);
+    assert_status(lt_train(&c, NULL), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "7 samples"));
+    close_fixture(&f);
+}
+
+/* --- A step alone --- */
+
+typedef struct feed {
+    lt_loader *loader;
+    int64_t batches;
+} feed;
+
+static lt_status next(void *context, lt_batch *batch)
+{
+    feed *from = context;
+    from->batches++;
+    return lt_loader_next(from->loader, batch);
+}
+
+static void test_step(void **state)
+{
+    (void)state;
+    fixture f;
+    lt_tape *tape = NULL;
+    lt_train_step *step = NULL;
+    lt_train_result r;
+    feed from = {0};
+    const lt_loader_config loader = {.batch = BATCH, .threads = 1};
+    open_fixture(&f, SAMPLES);
+    assert_ok(lt_tape_new(&tape, f.device));
+    assert_ok(lt_loader_new(&from.loader, f.data, f.device, &loader));
+    const lt_train_step_config c = {.device = f.device,
+                                    .tape = tape,
+                                    .params = &f.params,
+                                    .optim = f.optim,
+                                    .task = {&language, &f},
+                                    .pass = LT_PASS_TRAIN,
+                                    .grad_accum = 3,
+                                    .graph = true, /* without graphs on the device: simply called */
+                                    .next = next,
+                                    .next_context = &from};
+    assert_ok(lt_train_step_new(&step, &c));
+    for (int64_t i = 1; i <= 2; i++) {
+        const lt_step numbers = {.lr = 0.1, .attempt = i};
+        assert_ok(lt_train_step_begin(step, &numbers, &r));
+        assert_ok(lt_train_step_finish(step, &r));
+        assert_int_equal(from.batches, 3 * i);
+        assert_int_equal(r.step, i);
+        assert_int_equal(r.optim.steps, i);
+        assert_near(r.sums.samples, 3 * BATCH, 0);
+        assert_true(r.optim.applied && r.optim.grad_norm > 0);
+        assert_true(r.sums.loss > 0 && r.sums.loss < 3 * log(TOKENS));
+        assert_false(r.stop);
+    }
+    lt_train_step_free(&step);
+    lt_loader_free(&from.loader);
+    lt_tape_free(&tape);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"a language model has its own metrics in records", test_records, temp_setup, temp_teardown,
+         NULL},
+        {"the best checkpoint is that of the lowest perplexity", test_best, temp_setup,
+         temp_teardown, NULL},
+        {"a perplexity at the target or below ends the run", test_target, temp_setup, temp_teardown,
+         NULL},
+        {"a run that was stopped and resumed is the run that was not", test_resume, temp_setup,
+         temp_teardown, NULL},
+        {"a checkpoint of another task is refused by what differs", test_other_task, temp_setup,
+         temp_teardown, NULL},
+        {"a table that cannot be is refused by its task's name", test_tables, temp_setup,
+         temp_teardown, NULL},
+        {"a step takes its micro-batches and says what they summed up to", test_step, temp_setup,
+         temp_teardown, NULL},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
