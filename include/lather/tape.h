@@ -33,7 +33,7 @@ typedef struct lt_pass {
 #define LT_PASS_TRAIN ((lt_pass){.record = true, .batch_stats = true, .dropout = true})
 #define LT_PASS_EVAL  ((lt_pass){.record = false})
 
-/** Starts a pass: forgets all nodes, recycles their memory, clears the failure.
+/** Starts a pass: frees all nodes, recycles their memory, clears the failure.
  *  Every tensor borrowed from the tape is dead after this. */
 LT_API void lt_tape_reset(lt_tape *tape, lt_pass pass);
 LT_API lt_pass lt_tape_pass(const lt_tape *tape);
@@ -76,12 +76,13 @@ struct lt_param;
 typedef void lt_param_final_fn(void *context, struct lt_param *param);
 LT_API void lt_tape_on_param_final(lt_tape *tape, lt_param_final_fn *fn, void *context);
 
-/** Combines a batch norm's numbers over ranks, in place: LT_MERGE_MOMENTS: stats [3,C] = count,
- *  mean, M2 of each channel, by Chan's formula; LT_MERGE_MEAN: sums [2,C], to their mean over ranks
- *  (weighted by the ranks' counts), so that dividing by this rank's count gives the global mean. */
-typedef enum lt_merge { LT_MERGE_MOMENTS, LT_MERGE_MEAN } lt_merge;
-typedef lt_status lt_merge_fn(void *context, lt_merge op, lt_tensor *x);
+/** Combines a batch norm's numbers over ranks, in place: LT_NORM_REDUCE_MOMENTS: stats [3,C] =
+ *  count, mean, M2 of each channel, by Chan's formula; LT_NORM_REDUCE_MEAN: sums [2,C], to their mean
+ *  over ranks (weighted by the ranks' counts), so that dividing by this rank's count gives the global
+ *  mean. */
+typedef enum lt_norm_reduce { LT_NORM_REDUCE_MOMENTS, LT_NORM_REDUCE_MEAN } lt_norm_reduce;
+typedef lt_status lt_norm_reduce_fn(void *context, lt_norm_reduce op, lt_tensor *x);
 /** Set by data-parallel training for synchronised batch norm; NULL (the default): this rank only. */
-LT_API void lt_tape_on_merge(lt_tape *tape, lt_merge_fn *fn, void *context);
+LT_API void lt_tape_on_norm_reduce(lt_tape *tape, lt_norm_reduce_fn *fn, void *context);
 
 #endif

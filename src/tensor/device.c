@@ -121,7 +121,7 @@ static lt_status open_on(lt_device **out, const char *name, const lt_backend *ba
     d->deterministic = config->deterministic;
     lt_status st = backend->open(&d->ctx, ordinal, config);
     if (!st) {
-        st = lt_pool_new(&d->pool, backend, d->ctx);
+        st = lt_allocator_new(&d->allocator, backend, d->ctx);
         if (st)
             backend->close(d->ctx);
     }
@@ -160,8 +160,8 @@ void lt_device_close(lt_device **device)
     lt_device *d = *device;
     if (!d)
         return;
-    LT_ASSERT(!lt_pool_memory(d->pool).used); /* a tensor would outlive its device */
-    lt_pool_free(&d->pool);
+    LT_ASSERT(!lt_allocator_memory(d->allocator).used); /* a tensor would outlive its device */
+    lt_allocator_free(&d->allocator);
     d->backend->close(d->ctx);
     lt_free(d);
     *device = NULL;
@@ -200,7 +200,7 @@ void lt_device_set_threads(lt_device *device, int threads)
 
 lt_memory lt_device_memory(const lt_device *device)
 {
-    lt_memory memory = lt_pool_memory(device->pool);
+    lt_memory memory = lt_allocator_memory(device->allocator);
     if (device->backend->taken)
         memory.reserved = device->backend->taken(device->ctx);
     return memory;
@@ -208,7 +208,7 @@ lt_memory lt_device_memory(const lt_device *device)
 
 void lt_device_reset_peak(lt_device *device)
 {
-    lt_pool_reset_peak(device->pool);
+    lt_allocator_reset_peak(device->allocator);
 }
 
 const char *lt_build_line(int index, bool load)

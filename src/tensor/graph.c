@@ -1,9 +1,9 @@
-/* Steps as replayable units. The life of a key: eager, eager, captured, replayed. The first eager run
- * makes what is made once (plans, packed weights, the optimizer's state), the second what a steady
- * step needs; a capture gets no new memory. All runs take their memory in one scope of the pool.
+/* Graph capture and replay. The states of a key: eager, eager, captured, replayed. The first eager run
+ * makes what is made once (plans, packed weights, the optimizer's state), the second what every later
+ * step needs, as a capture allocates nothing. All runs take their memory in one scope of the allocator.
  *
- * A capture that fails is thrown away and the step runs eagerly: nothing is lost but time. After the
- * second failure the key stays eager. */
+ * A capture that fails is discarded and the step runs eagerly. After the second failure the key stays
+ * eager. */
 
 #include "lather/graph.h"
 
@@ -35,7 +35,7 @@ static lt_status new_graph(lt_graph **out, lt_device *device)
     if (!g)
         return LT_E_NOMEM;
     g->device = device;
-    g->scope = lt_pool_new_scope(device->pool);
+    g->scope = lt_allocator_new_scope(device->allocator);
     *out = g;
     return LT_OK;
 }
@@ -60,9 +60,9 @@ static entry *find(lt_graph *g, lt_graph_key key)
 
 static lt_status run_in_scope(const lt_graph *g, lt_step_fn *step, void *arg)
 {
-    uint64_t before = lt_pool_enter(g->device->pool, g->scope);
+    uint64_t before = lt_allocator_enter(g->device->allocator, g->scope);
     lt_status st = step(arg);
-    lt_pool_enter(g->device->pool, before);
+    lt_allocator_enter(g->device->allocator, before);
     return st;
 }
 
@@ -72,20 +72,20 @@ static lt_status run_eagerly(lt_graph *g, lt_step_fn *step, void *arg)
     return run_in_scope(g, step, arg);
 }
 
-/* Records the step; e->graph stays NULL if that fails. */
-static lt_status record(const lt_graph *g, entry *e, lt_step_fn *step, void *arg)
+/* e->graph stays NULL if the capture fails. */
+static lt_status capture(const lt_graph *g, entry *e, lt_step_fn *step, void *arg)
 {
     lt_device *d = g->device;
     const lt_graph_ops *ops = d->backend->graphs;
     LT_TRY(ops->begin(d->ctx));
     d->capturing = true;
-    lt_pool_freeze(d->pool, true);
+    lt_allocator_freeze(d->allocator, true);
     lt_status st = run_in_scope(g, step, arg);
-    lt_pool_freeze(d->pool, false);
+    lt_allocator_freeze(d->allocator, false);
     d->capturing = false;
     if (!st)
         return ops->end(d->ctx, &e->graph);
-    (void)ops->end(d->ctx, NULL); /* the step's failure is the one to tell */
+    (void)ops->end(d->ctx, NULL); /* st is the failure to report */
     return st;
 }
 
@@ -108,7 +108,7 @@ static lt_status replay(lt_graph *g, const entry *e)
 lt_status lt_graph_run(lt_device *device, lt_graph **graph, lt_graph_key key, lt_step_fn *step,
                        void *arg)
 {
-    if (!device->backend->graphs || lt_pool_is_off(device->pool))
+    if (!device->backend->graphs || lt_allocator_is_off(device->allocator))
         return step(arg);
     if (!*graph)
         LT_TRY(new_graph(graph, device));
@@ -121,7 +121,7 @@ lt_status lt_graph_run(lt_device *device, lt_graph **graph, lt_graph_key key, lt
         return run_eagerly(g, step, arg);
     }
     if (!e->graph) {
-        if (record(g, e, step, arg)) {
+        if (capture(g, e, step, arg)) {
             note_failure(g, e);
             return run_eagerly(g, step, arg);
         }
@@ -138,7 +138,7 @@ void lt_graph_free(lt_graph **graph)
     for (int i = 0; i < g->entries; i++)
         if (g->entry[i].graph)
             g->device->backend->graphs->free(g->device->ctx, g->entry[i].graph);
-    lt_pool_end_scope(g->device->pool, g->scope);
+    lt_allocator_end_scope(g->device->allocator, g->scope);
     lt_free(g);
     *graph = NULL;
 }

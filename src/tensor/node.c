@@ -151,8 +151,9 @@ void lt_tape_free_scratch(lt_tape *tape)
         lt_buffer_release(&tape->scratch[--tape->scratches]);
 }
 
-lt_status lt_node_merge(lt_node *node, lt_merge op, int slot)
+lt_status lt_node_norm_reduce(lt_node *node, lt_norm_reduce op, int slot)
 {
     lt_tape *tape = node->tape;
-    return tape->merge ? tape->merge(tape->merge_context, op, node->saved[slot]) : LT_OK;
+    return tape->norm_reduce ? tape->norm_reduce(tape->norm_reduce_context, op, node->saved[slot])
+                             : LT_OK;
 }

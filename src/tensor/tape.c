@@ -216,10 +216,10 @@ void lt_tape_on_param_final(lt_tape *tape, lt_param_final_fn *fn, void *context)
     tape->final_context = context;
 }
 
-void lt_tape_on_merge(lt_tape *tape, lt_merge_fn *fn, void *context)
+void lt_tape_on_norm_reduce(lt_tape *tape, lt_norm_reduce_fn *fn, void *context)
 {
-    tape->merge = fn;
-    tape->merge_context = context;
+    tape->norm_reduce = fn;
+    tape->norm_reduce_context = context;
 }
 
 static lt_status new_node(lt_tape *tape, const lt_op *op, lt_tensor *const *inputs, int count,

@@ -22,8 +22,8 @@ struct lt_tape {
     char message[256];
     lt_param_final_fn *final;
     void *final_context;
-    lt_merge_fn *merge;
-    void *merge_context;
+    lt_norm_reduce_fn *norm_reduce;
+    void *norm_reduce_context;
 };
 
 /* dtype of activations in this pass. */

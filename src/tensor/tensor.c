@@ -18,7 +18,7 @@ lt_status lt_buffer_new(lt_buffer **out, lt_device *device, size_t bytes)
     lt_buffer *b = lt_alloc(1, sizeof *b);
     if (!b)
         return LT_E_NOMEM;
-    lt_status st = lt_pool_alloc(device->pool, bytes, &b->chunk);
+    lt_status st = lt_allocator_alloc(device->allocator, bytes, &b->chunk);
     if (st) {
         lt_free(b);
         return st;
@@ -35,7 +35,7 @@ void lt_buffer_release(lt_buffer **buffer)
     *buffer = NULL;
     if (!b || --b->references)
         return;
-    lt_pool_give_back(b->device->pool, b->chunk);
+    lt_allocator_give_back(b->device->allocator, b->chunk);
     lt_free(b);
 }
 

@@ -2,7 +2,7 @@
 #ifndef LT_TENSOR_TENSOR_H
 #define LT_TENSOR_TENSOR_H
 
-#include "tensor/pool.h"
+#include "tensor/caching_allocator.h"
 #include "tensor/shape.h"
 
 #include "lather/param.h"
@@ -40,10 +40,10 @@ struct lt_tensor {
 struct lt_device {
     const lt_backend *backend;
     void *ctx;
-    lt_pool *pool;
+    lt_allocator *allocator;
     char name[16];
     bool f64, deterministic;
-    bool capturing; /* the main queue's work is recorded, not run: see graph.c */
+    bool capturing; /* the main queue is in a graph capture: see graph.c */
 };
 
 /* The backend of that name: linked, or loaded from its plugin. Errors: LT_E_ARG (no such name),

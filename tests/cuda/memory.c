@@ -1,4 +1,4 @@
-/* The pool and the tape on a device with little memory: segments become as small as they must be, and
+/* The caching allocator and the tape on a device with little memory: segments become as small as they must be, and
  * what does not fit is named, with a batch that may. */
 
 #include "fake.h"
@@ -26,12 +26,12 @@ static void small_open(small_device *s, size_t memory)
     s->backend.free = lt_cuda_free;
     s->device = (lt_device){.backend = &s->backend, .name = "small"};
     assert_ok(lt_cuda_open_with(&fake_api, &s->device.ctx, 0, &config));
-    assert_ok(lt_pool_new(&s->device.pool, &s->backend, s->device.ctx));
+    assert_ok(lt_allocator_new(&s->device.allocator, &s->backend, s->device.ctx));
 }
 
 static void small_close(small_device *s)
 {
-    lt_pool_free(&s->device.pool);
+    lt_allocator_free(&s->device.allocator);
     lt_cuda_close(s->device.ctx);
     assert_int_equal(fake.blocks, 0);
 }
@@ -42,16 +42,17 @@ static void segments_fit_what_is_left(void **state)
     small_device s;
     lt_chunk *first, *second, *third = NULL;
     small_open(&s, (size_t)40 << 20);
-    assert_ok(lt_pool_alloc(s.device.pool, 1000, &first)); /* of a segment of 16 MiB */
+    assert_ok(lt_allocator_alloc(s.device.allocator, 1000, &first)); /* of a segment of 16 MiB */
     assert_int_equal(fake.used, 16 << 20);
-    assert_ok(lt_pool_alloc(s.device.pool, 20 << 20, &second)); /* the next would be 32 MiB */
+    assert_ok(
+        lt_allocator_alloc(s.device.allocator, 20 << 20, &second)); /* the next would be 32 MiB */
     assert_int_equal(fake.used, 36 << 20);
-    assert_status(lt_pool_alloc(s.device.pool, 17 << 20, &third), LT_E_NOMEM);
-    assert_ok(lt_pool_alloc(s.device.pool, 10 << 20, &third)); /* of the first segment */
+    assert_status(lt_allocator_alloc(s.device.allocator, 17 << 20, &third), LT_E_NOMEM);
+    assert_ok(lt_allocator_alloc(s.device.allocator, 10 << 20, &third)); /* of the first segment */
     assert_int_equal(fake.used, 36 << 20);
-    lt_pool_give_back(s.device.pool, first);
-    lt_pool_give_back(s.device.pool, second);
-    lt_pool_give_back(s.device.pool, third);
+    lt_allocator_give_back(s.device.allocator, first);
+    lt_allocator_give_back(s.device.allocator, second);
+    lt_allocator_give_back(s.device.allocator, third);
     small_close(&s);
 }
 

@@ -1,4 +1,4 @@
-/* src/tensor/graph.c on a backend that counts: what is recorded, what is replayed, what happens when
+/* src/tensor/graph.c on a backend that counts: what is captured, what is replayed, what happens when
  * a step cannot be captured, and that nobody else gets a captured step's memory. */
 
 #include "lather/graph.h"
@@ -11,9 +11,9 @@
 
 #include <stdlib.h>
 
-/* A recording is the number of fills that it queued; the fake runs none of them. */
+/* A captured graph is the number of fills that it queued; the fake runs none of them. */
 typedef struct fake {
-    bool recording, refuses;
+    bool capturing, refuses;
     int begun, ended, launched, freed, allocated, filled;
 } fake;
 
@@ -22,8 +22,8 @@ static fake seen;
 static lt_status fake_begin(void *ctx)
 {
     (void)ctx;
-    assert_false(seen.recording);
-    seen.recording = true;
+    assert_false(seen.capturing);
+    seen.capturing = true;
     seen.begun++;
     return LT_OK;
 }
@@ -31,8 +31,8 @@ static lt_status fake_begin(void *ctx)
 static lt_status fake_end(void *ctx, void **out)
 {
     (void)ctx;
-    assert_true(seen.recording);
-    seen.recording = false;
+    assert_true(seen.capturing);
+    seen.capturing = false;
     seen.ended++;
     if (seen.refuses)
         return lt_fail(LT_E_UNSUPPORTED, "fake: no graphs today");
@@ -58,7 +58,7 @@ static void fake_free(void *ctx, void *graph)
 
 static lt_status fake_alloc(void *ctx, size_t bytes, void **out)
 {
-    assert_false(seen.recording);
+    assert_false(seen.capturing);
     seen.allocated++;
     return lt_backend_ref()->alloc(ctx, bytes, out);
 }
@@ -66,7 +66,7 @@ static lt_status fake_alloc(void *ctx, size_t bytes, void **out)
 static lt_status fake_fill(void *ctx, double value, const lt_view *y)
 {
     seen.filled++;
-    return seen.recording ? LT_OK : lt_backend_ref()->fill(ctx, value, y);
+    return seen.capturing ? LT_OK : lt_backend_ref()->fill(ctx, value, y);
 }
 
 static const lt_graph_ops fake_graphs = {
@@ -82,10 +82,10 @@ static lt_device *open_fake(lt_backend *table, bool graphs)
     table->alloc = fake_alloc;
     table->fill = fake_fill;
     assert_ok(lt_device_open(&d, "ref", NULL));
-    /* The pool asks the table that it was opened with: one of its own. */
-    lt_pool_free(&d->pool);
+    /* The allocator asks the table that it was opened with: one of its own. */
+    lt_allocator_free(&d->allocator);
     d->backend = table;
-    assert_ok(lt_pool_new(&d->pool, table, d->ctx));
+    assert_ok(lt_allocator_new(&d->allocator, table, d->ctx));
     return d;
 }
 
@@ -257,7 +257,7 @@ static void without_a_pool_steps_are_simply_called(void **state)
     lt_device_close(&d);
 }
 
-/* The device's work of every step is done, whatever became of the recording. */
+/* The device's work of every step is done, whatever became of the capture. */
 static void what_cannot_be_captured_goes_on_eagerly(void **state)
 {
     (void)state;
@@ -282,7 +282,7 @@ static void what_cannot_be_captured_goes_on_eagerly(void **state)
     }
 }
 
-static void a_refused_recording_is_run_eagerly(void **state)
+static void a_refused_capture_is_run_eagerly(void **state)
 {
     (void)state;
     lt_backend table;
@@ -366,7 +366,7 @@ int main(void)
         cmocka_unit_test(a_backend_without_graphs_is_simply_called),
         cmocka_unit_test(without_a_pool_steps_are_simply_called),
         cmocka_unit_test(what_cannot_be_captured_goes_on_eagerly),
-        cmocka_unit_test(a_refused_recording_is_run_eagerly),
+        cmocka_unit_test(a_refused_capture_is_run_eagerly),
         cmocka_unit_test(a_failing_step_tells_why),
         cmocka_unit_test(a_captured_steps_memory_is_nobody_elses),
     };

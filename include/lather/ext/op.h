@@ -88,7 +88,7 @@ LT_API LT_MUST_CHECK lt_status lt_node_grad_out(lt_node *node, int input, lt_vie
 /** In backward: the input's gradient is the output's, as it is (same shape and dtype, or a view). */
 LT_API LT_MUST_CHECK lt_status lt_node_grad_pass(lt_node *node, int input);
 
-/** The tape's merge callback on x (see lt_tape_on_merge()); nothing if none is set. */
-LT_API LT_MUST_CHECK lt_status lt_node_merge(lt_node *node, lt_merge op, int slot);
+/** The tape's callback for ranks on saved[slot] (see lt_tape_on_norm_reduce()); nothing if none is set. */
+LT_API LT_MUST_CHECK lt_status lt_node_norm_reduce(lt_node *node, lt_norm_reduce op, int slot);
 
 #endif

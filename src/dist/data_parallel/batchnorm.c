@@ -175,9 +175,9 @@ static lt_status merge_sums(lt_data_parallel *dp, lt_tensor *x)
     return dp->device->backend->scale(dp->device->ctx, dp->norm_share, &view, &view);
 }
 
-static lt_status merge(void *context, lt_merge op, lt_tensor *x)
+static lt_status merge(void *context, lt_norm_reduce op, lt_tensor *x)
 {
-    return op == LT_MERGE_MOMENTS ? merge_moments(context, x) : merge_sums(context, x);
+    return op == LT_NORM_REDUCE_MOMENTS ? merge_moments(context, x) : merge_sums(context, x);
 }
 
 /* A communicator of its own: a rank that lacks a gradient begins its buckets later than the others,
@@ -187,14 +187,14 @@ lt_status lt_dp_open_norm(lt_data_parallel *dp)
     if (!dp->config.sync_bn || lt_comm_size(dp->comm) == 1)
         return LT_OK;
     LT_TRY(lt_comm_split(dp->comm, 0, lt_comm_rank(dp->comm), &dp->norm_comm));
-    lt_tape_on_merge(dp->tape, merge, dp);
+    lt_tape_on_norm_reduce(dp->tape, merge, dp);
     return LT_OK;
 }
 
 void lt_dp_close_norm(lt_data_parallel *dp)
 {
     if (dp->norm_comm)
-        lt_tape_on_merge(dp->tape, NULL, NULL);
+        lt_tape_on_norm_reduce(dp->tape, NULL, NULL);
     lt_comm_close(&dp->norm_comm);
     lt_free(dp->norm_part);
     lt_tensor_free(&dp->statistics);

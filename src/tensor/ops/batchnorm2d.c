@@ -98,7 +98,7 @@ static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coe
     LT_TRY(lt_node_save(node, COEF, master(node), LT_SHAPE(COEF_ROWS, channels(node)), coef));
     if (batch) {
         LT_TRY(find_stats(node, x, &stats));
-        LT_TRY(lt_node_merge(node, LT_MERGE_MOMENTS, STATS));
+        LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MOMENTS, STATS));
         lt_tensor_touch(node->in[MEAN]);
         lt_tensor_touch(node->in[VAR]);
     }
@@ -197,7 +197,7 @@ static lt_status backward(lt_node *node)
     if (!lt_node_wants(node, X))
         return LT_OK;
     if (!c->frozen)
-        LT_TRY(lt_node_merge(node, LT_MERGE_MEAN, SUMS));
+        LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MEAN, SUMS));
     LT_TRY(lt_node_grad_out(node, X, &dx));
     return be->batchnorm_grad_x(ctx, &in, &sums, batch_count(node), &dx);
 }

@@ -305,7 +305,7 @@ static void gradients_are_right_through_the_fused_entries(void **state)
 }
 
 /* Statistics merged over ranks: each batch norm's once, before they are used. */
-static lt_status double_them(void *context, lt_merge op, lt_tensor *x)
+static lt_status double_them(void *context, lt_norm_reduce op, lt_tensor *x)
 {
     lt_view view = lt_tensor_view(x);
     (void)op;
@@ -324,7 +324,7 @@ static void merged_statistics_are_merged_once(void **state)
         lt_tape *t = NULL;
         open_scene(&s, &rows[0], (level)fused);
         assert_ok(lt_tape_new(&t, s.device));
-        lt_tape_on_merge(t, double_them, &merges[fused]);
+        lt_tape_on_norm_reduce(t, double_them, &merges[fused]);
         lt_tape_reset(t, rows[0].pass);
         lt_tensor *handle[INPUTS];
         for (int i = 0; i < INPUTS; i++)

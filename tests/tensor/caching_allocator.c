@@ -1,6 +1,6 @@
-/* src/tensor/pool.c against a list of what must be there, driven by random programs. */
+/* src/tensor/caching_allocator.c against a list of what must be there, driven by random programs. */
 
-#include "tensor/pool.h"
+#include "tensor/caching_allocator.h"
 
 #include "base/alloc.h"
 #include "base/rng.h"
@@ -25,52 +25,52 @@ static bool is_intact(const live *l)
     return data[0] == l->tag && data[l->bytes / 2] == l->tag && data[l->bytes - 1] == l->tag;
 }
 
-static void step(lt_pool *pool, live *l, lt_rng *rng)
+static void step(lt_allocator *allocator, live *l, lt_rng *rng)
 {
     if (l->chunk) {
         assert_true(is_intact(l));
-        lt_pool_give_back(pool, l->chunk);
+        lt_allocator_give_back(allocator, l->chunk);
         l->chunk = NULL;
         return;
     }
     l->bytes = 1 + lt_rng_below(rng, 1U << (1 + lt_rng_below(rng, 20)));
     l->tag = (unsigned char)lt_rng_u32(rng);
-    assert_ok(lt_pool_alloc(pool, l->bytes, &l->chunk));
+    assert_ok(lt_allocator_alloc(allocator, l->bytes, &l->chunk));
     assert_int_equal((uintptr_t)lt_chunk_data(l->chunk) % 64, 0);
     memset(lt_chunk_data(l->chunk), l->tag, l->bytes);
 }
 
-static lt_pool *open_pool(void **ctx)
+static lt_allocator *open_pool(void **ctx)
 {
-    lt_pool *pool = NULL;
+    lt_allocator *allocator = NULL;
     const lt_device_config config = {0};
     assert_ok(lt_backend_ref()->open(ctx, 0, &config));
-    assert_ok(lt_pool_new(&pool, lt_backend_ref(), *ctx));
-    return pool;
+    assert_ok(lt_allocator_new(&allocator, lt_backend_ref(), *ctx));
+    return allocator;
 }
 
 static void chunks_never_overlap(void **state)
 {
     (void)state;
     void *ctx;
-    lt_pool *pool = open_pool(&ctx);
+    lt_allocator *allocator = open_pool(&ctx);
     live list[SLOTS] = {{0}};
     lt_rng rng = {.key = 7};
     for (int i = 0; i < STEPS; i++)
-        step(pool, &list[lt_rng_below(&rng, SLOTS)], &rng);
+        step(allocator, &list[lt_rng_below(&rng, SLOTS)], &rng);
     for (int i = 0; i < SLOTS; i++)
         if (list[i].chunk)
-            step(pool, &list[i], &rng);
-    assert_int_equal(lt_pool_memory(pool).used, 0);
-    assert_true(lt_pool_memory(pool).peak <= (size_t)SLOTS * MAX_BYTES);
+            step(allocator, &list[i], &rng);
+    assert_int_equal(lt_allocator_memory(allocator).used, 0);
+    assert_true(lt_allocator_memory(allocator).peak <= (size_t)SLOTS * MAX_BYTES);
 
     /* Everything coalesced again: the largest segment is one chunk. */
-    size_t reserved = lt_pool_memory(pool).reserved;
+    size_t reserved = lt_allocator_memory(allocator).reserved;
     lt_chunk *all;
-    assert_ok(lt_pool_alloc(pool, (size_t)16 << 20, &all));
-    assert_int_equal(lt_pool_memory(pool).reserved, reserved);
-    lt_pool_give_back(pool, all);
-    lt_pool_free(&pool);
+    assert_ok(lt_allocator_alloc(allocator, (size_t)16 << 20, &all));
+    assert_int_equal(lt_allocator_memory(allocator).reserved, reserved);
+    lt_allocator_give_back(allocator, all);
+    lt_allocator_free(&allocator);
     lt_backend_ref()->close(ctx);
 }
 
@@ -78,20 +78,20 @@ static void a_failed_allocation_changes_nothing(void **state)
 {
     (void)state;
     void *ctx;
-    lt_pool *pool = open_pool(&ctx);
+    lt_allocator *allocator = open_pool(&ctx);
     lt_chunk *chunk = NULL;
     for (int64_t n = 1;; n++) {
         lt_alloc_fail_at(n);
-        lt_status st = lt_pool_alloc(pool, 1000, &chunk);
+        lt_status st = lt_allocator_alloc(allocator, 1000, &chunk);
         lt_alloc_fail_at(0);
         if (!st)
             break;
         assert_int_equal(st, LT_E_NOMEM);
-        assert_int_equal(lt_pool_memory(pool).used, 0);
+        assert_int_equal(lt_allocator_memory(allocator).used, 0);
         assert_true(n < 10);
     }
-    lt_pool_give_back(pool, chunk);
-    lt_pool_free(&pool);
+    lt_allocator_give_back(allocator, chunk);
+    lt_allocator_free(&allocator);
     lt_backend_ref()->close(ctx);
 }
 
@@ -115,31 +115,31 @@ static void little_free(void *ctx, void *data, size_t bytes)
     free(data);
 }
 
-static lt_pool *open_little(lt_backend *table)
+static lt_allocator *open_little(lt_backend *table)
 {
-    lt_pool *pool = NULL;
+    lt_allocator *allocator = NULL;
     *table = (lt_backend){.alloc = little_alloc, .free = little_free};
     device_bytes = 0;
-    assert_ok(lt_pool_new(&pool, table, NULL));
-    return pool;
+    assert_ok(lt_allocator_new(&allocator, table, NULL));
+    return allocator;
 }
 
 static void free_segments_make_room_for_a_large_one(void **state)
 {
     lt_backend table;
     lt_chunk *a, *b, *large;
-    lt_pool *pool = open_little(&table);
+    lt_allocator *allocator = open_little(&table);
     (void)state;
-    assert_ok(lt_pool_alloc(pool, (size_t)10 << 20, &a));
-    assert_ok(lt_pool_alloc(pool, (size_t)20 << 20, &b)); /* 32 MiB are too many: 20 */
-    assert_int_equal(lt_pool_memory(pool).reserved, (size_t)36 << 20);
-    lt_pool_give_back(pool, b);
-    assert_status(lt_pool_alloc(pool, (size_t)35 << 20, &large), LT_E_NOMEM);
-    lt_pool_give_back(pool, a);
-    assert_ok(lt_pool_alloc(pool, (size_t)35 << 20, &large));
-    assert_int_equal(lt_pool_memory(pool).reserved, (size_t)35 << 20);
-    lt_pool_give_back(pool, large);
-    lt_pool_free(&pool);
+    assert_ok(lt_allocator_alloc(allocator, (size_t)10 << 20, &a));
+    assert_ok(lt_allocator_alloc(allocator, (size_t)20 << 20, &b)); /* 32 MiB are too many: 20 */
+    assert_int_equal(lt_allocator_memory(allocator).reserved, (size_t)36 << 20);
+    lt_allocator_give_back(allocator, b);
+    assert_status(lt_allocator_alloc(allocator, (size_t)35 << 20, &large), LT_E_NOMEM);
+    lt_allocator_give_back(allocator, a);
+    assert_ok(lt_allocator_alloc(allocator, (size_t)35 << 20, &large));
+    assert_int_equal(lt_allocator_memory(allocator).reserved, (size_t)35 << 20);
+    lt_allocator_give_back(allocator, large);
+    lt_allocator_free(&allocator);
     assert_int_equal(device_bytes, 0);
 }
 
@@ -148,18 +148,19 @@ static void segments_of_scopes_stay(void **state)
 {
     lt_backend table;
     lt_chunk *a, *large;
-    lt_pool *pool = open_little(&table);
+    lt_allocator *allocator = open_little(&table);
     (void)state;
-    const uint64_t scope = lt_pool_new_scope(pool), before = lt_pool_enter(pool, scope);
-    assert_ok(lt_pool_alloc(pool, (size_t)10 << 20, &a));
-    lt_pool_give_back(pool, a);
-    lt_pool_enter(pool, before);
-    assert_status(lt_pool_alloc(pool, (size_t)35 << 20, &large), LT_E_NOMEM);
+    const uint64_t scope = lt_allocator_new_scope(allocator),
+                   before = lt_allocator_enter(allocator, scope);
+    assert_ok(lt_allocator_alloc(allocator, (size_t)10 << 20, &a));
+    lt_allocator_give_back(allocator, a);
+    lt_allocator_enter(allocator, before);
+    assert_status(lt_allocator_alloc(allocator, (size_t)35 << 20, &large), LT_E_NOMEM);
     assert_int_equal(device_bytes, (size_t)16 << 20);
-    lt_pool_end_scope(pool, scope);
-    assert_ok(lt_pool_alloc(pool, (size_t)35 << 20, &large));
-    lt_pool_give_back(pool, large);
-    lt_pool_free(&pool);
+    lt_allocator_end_scope(allocator, scope);
+    assert_ok(lt_allocator_alloc(allocator, (size_t)35 << 20, &large));
+    lt_allocator_give_back(allocator, large);
+    lt_allocator_free(&allocator);
 }
 
 int main(void)

@@ -15,12 +15,12 @@ typedef struct results {
 } results;
 
 /* The other rank has the same values: twice the count and M2, the same mean; equal sums. */
-static lt_status merge_with_a_twin(void *context, lt_merge op, lt_tensor *x)
+static lt_status merge_with_a_twin(void *context, lt_norm_reduce op, lt_tensor *x)
 {
     int *calls = context;
     double stats[3 * C];
     calls[op]++;
-    if (op == LT_MERGE_MEAN)
+    if (op == LT_NORM_REDUCE_MEAN)
         return LT_OK;
     assert_ok(lt_tensor_read(x, stats, sizeof stats));
     for (int c = 0; c < C; c++) {
@@ -58,13 +58,13 @@ static void read_first(const lt_tensor *t, double *out, size_t count)
     memcpy(out, all, count * sizeof *out);
 }
 
-static void run(int copies, lt_merge_fn *merge, int *calls, results *out)
+static void run(int copies, lt_norm_reduce_fn *merge, int *calls, results *out)
 {
     lt_device *device = NULL;
     lt_tape *tape = NULL;
     assert_ok(lt_device_open(&device, "ref", &(lt_device_config){.f64 = true}));
     assert_ok(lt_tape_new(&tape, device));
-    lt_tape_on_merge(tape, merge, calls);
+    lt_tape_on_norm_reduce(tape, merge, calls);
     lt_tape_reset(tape, LT_PASS_TRAIN);
     lt_tensor *own[] = {repeated(device, copies, 0), repeated(device, copies, 1),
                         vector(device, 1.5),         vector(device, 0.2),
@@ -97,8 +97,8 @@ static void two_ranks_see_the_whole_batch(void **state)
     int calls[2] = {0};
     run(2, NULL, NULL, &one);
     run(1, merge_with_a_twin, calls, &two);
-    assert_int_equal(calls[LT_MERGE_MOMENTS], 1);
-    assert_int_equal(calls[LT_MERGE_MEAN], 1);
+    assert_int_equal(calls[LT_NORM_REDUCE_MOMENTS], 1);
+    assert_int_equal(calls[LT_NORM_REDUCE_MEAN], 1);
     for (int i = 0; i < HALF; i++) {
         assert_near(two.y[i], one.y[i], 1e-14);
         assert_near(two.dx[i], one.dx[i], 1e-14);
@@ -121,7 +121,7 @@ static void one_rank_alone_differs(void **state)
     assert_false(fabs(alone.var[0] - one.var[0]) <= 1e-6);
 }
 
-static lt_status fail_to_merge(void *context, lt_merge op, lt_tensor *x)
+static lt_status fail_to_merge(void *context, lt_norm_reduce op, lt_tensor *x)
 {
     (void)context;
     (void)op;
@@ -136,7 +136,7 @@ static void a_failed_merge_fails_the_pass(void **state)
     lt_tape *tape = NULL;
     assert_ok(lt_device_open(&device, "ref", &(lt_device_config){.f64 = true}));
     assert_ok(lt_tape_new(&tape, device));
-    lt_tape_on_merge(tape, fail_to_merge, NULL);
+    lt_tape_on_norm_reduce(tape, fail_to_merge, NULL);
     lt_tape_reset(tape, LT_PASS_TRAIN);
     lt_tensor *own[] = {repeated(device, 1, 0), vector(device, 1), vector(device, 0)};
     lt_batchnorm2d_args args = {own[1], own[2], own[2], own[1], NULL};

@@ -1,0 +1,298 @@
+/* Best fit with coalescing inside segments (Knuth, The Art of Computer Programming 1, 2.5).
+ *
+ * Invariants:
+ * 1. The chunks of a segment are linked in address order and cover it without gaps.
+ * 2. No two free chunks of a segment are neighbours.
+ * Sizes are multiples of ALIGNMENT. Metadata lies in host memory, so a segment may be anywhere. */
+
+#include "tensor/caching_allocator.h"
+
+#include "base/alloc.h"
+
+#include "lather/ext/fail.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+/* Segments double from the first to the last size: small programs stay small, large ones coalesce
+ * well. Host memory that was never touched costs nothing. */
+static const size_t first_segment = (size_t)16 << 20, last_segment = (size_t)1 << 30;
+
+struct lt_chunk {
+    char *data;
+    size_t bytes;
+    bool is_free;
+    lt_chunk *prev, *next; /* invariant 1; NULL at a segment's ends */
+};
+
+typedef struct segment {
+    struct segment *next;
+    void *data;
+    size_t bytes;
+    lt_chunk *first;
+    uint64_t scope;
+} segment;
+
+struct lt_allocator {
+    const lt_backend *backend;
+    void *ctx;
+    pthread_mutex_t lock;
+    segment *segments;
+    size_t next_segment;
+    lt_memory memory;
+    uint64_t scope, scopes; /* the current one; how many there were */
+    bool direct, frozen;
+};
+
+lt_status lt_allocator_new(lt_allocator **out, const lt_backend *backend, void *ctx)
+{
+    lt_allocator *allocator = lt_alloc(1, sizeof *allocator);
+    if (!allocator)
+        return LT_E_NOMEM;
+    const char *mode = getenv("LATHER_POOL");
+    allocator->backend = backend;
+    allocator->ctx = ctx;
+    allocator->next_segment = backend->reserve ? backend->reserve : first_segment;
+    allocator->direct = mode && !strcmp(mode, "off");
+    pthread_mutex_init(&allocator->lock, NULL);
+    *out = allocator;
+    return LT_OK;
+}
+
+bool lt_allocator_is_off(const lt_allocator *allocator)
+{
+    return allocator->direct;
+}
+
+static void free_segment(lt_allocator *allocator, segment *s)
+{
+    for (lt_chunk *c = s->first, *next; c; c = next) {
+        next = c->next;
+        lt_free(c);
+    }
+    allocator->backend->free(allocator->ctx, s->data, s->bytes);
+    lt_free(s);
+}
+
+void lt_allocator_free(lt_allocator **allocator)
+{
+    if (!*allocator)
+        return;
+    for (segment *s = (*allocator)->segments, *next; s; s = next) {
+        next = s->next;
+        free_segment(*allocator, s);
+    }
+    pthread_mutex_destroy(&(*allocator)->lock);
+    lt_free(*allocator);
+    *allocator = NULL;
+}
+
+static lt_status add_segment(lt_allocator *allocator, size_t size)
+{
+    if (allocator->frozen)
+        return lt_fail(LT_E_NOMEM, "allocator: %zu bytes more within a captured step", size);
+    segment *s = lt_alloc(1, sizeof *s);
+    lt_chunk *c = lt_alloc(1, sizeof *c);
+    lt_status st = s && c ? allocator->backend->alloc(allocator->ctx, size, &s->data) : LT_E_NOMEM;
+    if (st) {
+        lt_free(s);
+        lt_free(c);
+        return st;
+    }
+    *c = (lt_chunk){.data = s->data, .bytes = size, .is_free = true};
+    s->bytes = size;
+    s->first = c;
+    s->scope = allocator->scope;
+    s->next = allocator->segments;
+    allocator->segments = s;
+    allocator->memory.reserved += size;
+    return LT_OK;
+}
+
+static void drop(lt_allocator *allocator, segment **at)
+{
+    segment *s = *at;
+    *at = s->next;
+    allocator->memory.reserved -= s->bytes;
+    free_segment(allocator, s);
+}
+
+/* Segments of which nothing is in use, except those of scopes: captured graphs hold their addresses.
+ * Returns whether there were any. */
+static bool drop_free_segments(lt_allocator *allocator)
+{
+    bool found = false;
+    for (segment **at = &allocator->segments; *at;) {
+        const segment *s = *at;
+        if (s->scope || !s->first->is_free || s->first->next) {
+            at = &(*at)->next;
+            continue;
+        }
+        drop(allocator, at);
+        found = true;
+    }
+    return found;
+}
+
+/* Segment sizes grow geometrically; where the device has no memory for that, exactly bytes. */
+static lt_status add_next_segment(lt_allocator *allocator, size_t bytes)
+{
+    if (allocator->direct)
+        return add_segment(allocator, bytes);
+    const size_t wish = bytes > allocator->next_segment ? bytes : allocator->next_segment;
+    lt_status st = add_segment(allocator, wish);
+    if (st && allocator->next_segment > last_segment
+        && !allocator->frozen) { /* no reserve: in steps, then */
+        allocator->next_segment = first_segment;
+        st = add_segment(allocator, bytes > first_segment ? bytes : first_segment);
+    } else if (st == LT_E_NOMEM && wish > bytes && !allocator->backend->host_memory) {
+        return add_segment(allocator, bytes);
+    }
+    if (!st && allocator->next_segment < last_segment)
+        allocator->next_segment *= 2;
+    return st;
+}
+
+static lt_status grow(lt_allocator *allocator, size_t bytes)
+{
+    lt_status st = add_next_segment(allocator, bytes);
+    if (st == LT_E_NOMEM && !allocator->frozen && drop_free_segments(allocator))
+        return add_segment(allocator, bytes);
+    return st;
+}
+
+static lt_chunk *best_fit(const lt_allocator *allocator, size_t bytes)
+{
+    lt_chunk *best = NULL;
+    for (const segment *s = allocator->segments; s; s = s->next)
+        for (lt_chunk *c = s->scope == allocator->scope ? s->first : NULL; c; c = c->next)
+            if (c->is_free && c->bytes >= bytes && (!best || c->bytes < best->bytes))
+                best = c;
+    return best;
+}
+
+/* Leaves the rest of a larger chunk free. */
+static lt_status split(lt_chunk *c, size_t bytes)
+{
+    if (c->bytes == bytes)
+        return LT_OK;
+    lt_chunk *rest = lt_alloc(1, sizeof *rest);
+    if (!rest)
+        return LT_E_NOMEM;
+    *rest = (lt_chunk){c->data + bytes, c->bytes - bytes, true, c, c->next};
+    if (c->next)
+        c->next->prev = rest;
+    c->next = rest;
+    c->bytes = bytes;
+    return LT_OK;
+}
+
+static lt_status take(lt_allocator *allocator, size_t bytes, lt_chunk **out)
+{
+    lt_chunk *c = allocator->direct ? NULL : best_fit(allocator, bytes);
+    if (!c) {
+        LT_TRY(grow(allocator, bytes));
+        c = best_fit(allocator, bytes);
+        LT_ASSERT(c);
+    }
+    LT_TRY(split(c, bytes));
+    c->is_free = false;
+    allocator->memory.used += bytes;
+    if (allocator->memory.used > allocator->memory.peak)
+        allocator->memory.peak = allocator->memory.used;
+    *out = c;
+    return LT_OK;
+}
+
+lt_status lt_allocator_alloc(lt_allocator *allocator, size_t bytes, lt_chunk **out)
+{
+    bytes = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
+    pthread_mutex_lock(&allocator->lock);
+    lt_status st = take(allocator, bytes, out);
+    pthread_mutex_unlock(&allocator->lock);
+    return st;
+}
+
+/* Invariant 2: c takes its free right neighbour in. */
+static void join_next(lt_chunk *c)
+{
+    lt_chunk *next = c->next;
+    if (!c->is_free || !next || !next->is_free)
+        return;
+    c->bytes += next->bytes;
+    c->next = next->next;
+    if (c->next)
+        c->next->prev = c;
+    lt_free(next);
+}
+
+static void drop_segment_of(lt_allocator *allocator, lt_chunk *c)
+{
+    segment **at = &allocator->segments;
+    while ((*at)->first != c)
+        at = &(*at)->next;
+    drop(allocator, at);
+}
+
+void lt_allocator_give_back(lt_allocator *allocator, lt_chunk *chunk)
+{
+    pthread_mutex_lock(&allocator->lock);
+    allocator->memory.used -= chunk->bytes;
+    chunk->is_free = true;
+    if (allocator->direct) {
+        drop_segment_of(allocator, chunk);
+    } else {
+        join_next(chunk);
+        if (chunk->prev)
+            join_next(chunk->prev);
+    }
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+uint64_t lt_allocator_new_scope(lt_allocator *allocator)
+{
+    return ++allocator->scopes;
+}
+
+uint64_t lt_allocator_enter(lt_allocator *allocator, uint64_t scope)
+{
+    pthread_mutex_lock(&allocator->lock);
+    uint64_t before = allocator->scope;
+    allocator->scope = scope;
+    pthread_mutex_unlock(&allocator->lock);
+    return before;
+}
+
+void lt_allocator_end_scope(lt_allocator *allocator, uint64_t scope)
+{
+    pthread_mutex_lock(&allocator->lock);
+    for (segment *s = allocator->segments; s; s = s->next)
+        if (s->scope == scope)
+            s->scope = 0;
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+void lt_allocator_freeze(lt_allocator *allocator, bool frozen)
+{
+    pthread_mutex_lock(&allocator->lock);
+    allocator->frozen = frozen;
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+void *lt_chunk_data(const lt_chunk *chunk)
+{
+    return chunk->data;
+}
+
+lt_memory lt_allocator_memory(const lt_allocator *allocator)
+{
+    return allocator->memory;
+}
+
+void lt_allocator_reset_peak(lt_allocator *allocator)
+{
+    allocator->memory.peak = allocator->memory.used;
+}
