@@ -72,9 +72,7 @@ static lt_status open_model(run *r)
     LT_TRY(add_layer(r, "second", HIDDEN, HIDDEN));
     LT_TRY(add_layer(r, "last", HIDDEN, CLASSES));
     LT_TRY(lt_module_params(r->model, &r->params));
-    for (size_t i = 0; i < r->params.count; i++)
-        if (lt_tensor_shape(r->params.item[i]->value).ndim > 1) /* biases stay zeros */
-            LT_TRY(lt_init_kaiming_fan_out(r->params.item[i], 1));
+    LT_TRY(lt_init_module(r->model, 1));
     lt_shampoo_config config = LT_SHAMPOO_DEFAULTS;
     config.precondition_frequency = 10; /* a short run wants its first roots soon */
     LT_TRY(lt_optim_shampoo(&r->optim, &r->params, &config));

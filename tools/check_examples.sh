@@ -104,6 +104,12 @@ fi
 holds "the layer's gradient is right" "$folder/layer_scale"
 holds "the optimizer lets a loss fall" "$folder/rmsprop"
 holds "a network learns from numbers in memory" "$folder/arrays"
+run="$folder/train --data stripes --optim shampoo --batch-size 32 --max-steps"
+holds "a program of one's own trains on data of its own" $run 20 --output "$folder/own" --progress off
+holds "  it goes on from a checkpoint" says '"step":40' sh -c "$run 40 --output '$folder/own' --resume auto --progress off && cat '$folder/own/metrics.jsonl'"
+holds "  its weights are evaluated" says "over 384 " "$folder/train" --eval --data stripes --weights "$folder/own/model.safetensors"
+holds "  its option is one of its flags" says "--width" "$folder/train" --help
+holds "  its data set is named where another is not found" says "or 'stripes'" sh -c "! '$folder/train' --data nosuch 2>&1"
 python3 -c 'import sys
 sys.stdout.buffer.write(b"".join(bytes([i % 10]) + bytes((i * 7 + k) % 256 for k in range(3072))
                                  for i in range(50)))' >"$folder/batch.bin"

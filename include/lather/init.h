@@ -2,7 +2,7 @@
 #ifndef LATHER_INIT_H
 #define LATHER_INIT_H
 
-#include "lather/param.h"
+#include "lather/module.h"
 
 /** Normal, mean 0. */
 LT_API LT_MUST_CHECK lt_status lt_init_normal(lt_param *param, double deviation, uint64_t seed);
@@ -11,5 +11,8 @@ LT_API LT_MUST_CHECK lt_status lt_init_uniform(lt_param *param, double bound, ui
 /** Normal with deviation sqrt(2 / fan_out), for layers before a relu.
  *  Source: He et al., "Delving Deep into Rectifiers", ICCV 2015, equations 10 and 14. */
 LT_API LT_MUST_CHECK lt_status lt_init_kaiming_fan_out(lt_param *param, uint64_t seed);
+/** That for the weights of a model; biases, gains and shifts stay as their layers made them.
+ *  Errors: LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_init_module(lt_module *module, uint64_t seed);
 
 #endif

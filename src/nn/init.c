@@ -81,3 +81,14 @@ lt_status lt_init_kaiming_fan_out(lt_param *param, uint64_t seed)
         return lt_fail(LT_E_ARG, "init: %s has no fan_out", param->name);
     return lt_init_normal(param, sqrt(2.0 / param->fan_out), seed);
 }
+
+lt_status lt_init_module(lt_module *module, uint64_t seed)
+{
+    lt_params list = {0};
+    lt_status st = lt_module_params(module, &list);
+    for (size_t i = 0; i < list.count && !st; i++)
+        if (list.item[i]->role == LT_ROLE_WEIGHT)
+            st = lt_init_kaiming_fan_out(list.item[i], seed);
+    lt_params_clear(&list);
+    return st;
+}

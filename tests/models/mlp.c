@@ -26,17 +26,6 @@ static lt_status add(lt_module *chain, lt_status made, lt_module **layer)
     return st;
 }
 
-static lt_status initialise(lt_module *chain, uint64_t seed)
-{
-    lt_params list = {0};
-    lt_status st = lt_module_params(chain, &list);
-    for (size_t i = 0; i < list.count && !st; i++)
-        if (list.item[i]->role == LT_ROLE_WEIGHT)
-            st = lt_init_uniform(list.item[i], 0.05, seed);
-    lt_params_clear(&list);
-    return st;
-}
-
 static lt_status make(lt_module **out, lt_device *device, const void *config,
                       const lt_model_spec *spec)
 {
@@ -52,7 +41,7 @@ static lt_status make(lt_module **out, lt_device *device, const void *config,
     if (!st)
         st = add(m, lt_layer_linear(&layer, device, "head", hidden, spec->classes, true), &layer);
     if (!st)
-        st = initialise(m, spec->seed);
+        st = lt_init_module(m, spec->seed);
     if (st)
         lt_module_free(&m);
     else
