@@ -11,11 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The order of --optim's choices. */
-static const lt_optim_family *family[LT_MAX_OPTIM_FAMILIES] = {
-    &lt_optim_family_sgd,   &lt_optim_family_adagrad, &lt_optim_family_adam,
-    &lt_optim_family_adamw, &lt_optim_family_shampoo, &lt_optim_family_soap,
-};
+#define ROW(name) &lt_optim_family_##name,
+static const lt_optim_family *family[LT_MAX_OPTIM_FAMILIES] = {LT_OPTIM_FAMILIES(ROW)};
+#undef ROW
 
 static size_t count_families(void)
 {

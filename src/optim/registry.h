@@ -4,8 +4,13 @@
 
 #include "lather/ext/optim_family.h"
 
-extern const lt_optim_family lt_optim_family_sgd, lt_optim_family_adagrad, lt_optim_family_adam,
-    lt_optim_family_adamw, lt_optim_family_shampoo, lt_optim_family_soap;
+/* Every optimizer of the library that has a name, in the order of --optim's choices: NAME stands for
+ * the row lt_optim_family_NAME, in the optimizer's own source. */
+#define LT_OPTIM_FAMILIES(X) X(sgd) X(adagrad) X(adam) X(adamw) X(shampoo) X(soap)
+
+#define LT_OPTIM_DECLARE(name) extern const lt_optim_family lt_optim_family_##name;
+LT_OPTIM_FAMILIES(LT_OPTIM_DECLARE)
+#undef LT_OPTIM_DECLARE
 
 /* Whether a row can be used: its name and fields are unique, defaults are in range, and what another
  * of count families calls the same is the same. Errors: LT_E_ARG, naming family and field. */
