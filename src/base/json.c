@@ -4,6 +4,7 @@
 #include "base/json.h"
 
 #include "base/alloc.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -114,7 +115,7 @@ static lt_status parse_unicode(parser *p)
             return bad(p, "a high surrogate without a low one");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
-    p->string += lt_json_put_utf8(p->string, code);
+    p->string += lt_utf8_put(p->string, code);
     return LT_OK;
 }
 
@@ -133,7 +134,7 @@ static lt_status parse_escape(parser *p)
 
 static lt_status parse_multibyte(parser *p)
 {
-    int bytes = lt_json_utf8(p->at, p->end);
+    int bytes = lt_utf8_bytes(p->at, p->end);
     if (!bytes)
         return bad(p, "bytes that are not UTF-8");
     memcpy(p->string, p->at, (size_t)bytes);
@@ -172,10 +173,45 @@ static lt_status parse_string(parser *p, const char **out)
 
 /* Numbers. */
 
+static const char *skip_digits(const char *c, const char *end)
+{
+    while (c < end && *c >= '0' && *c <= '9')
+        c++;
+    return c;
+}
+
+/* Where the number at c ends by the grammar of RFC 8259, section 6, or NULL. */
+static const char *number_end(const char *c, const char *end, bool *is_integer)
+{
+    *is_integer = true;
+    c += c < end && *c == '-';
+    const char *digits = skip_digits(c, end);
+    if (digits == c || (*c == '0' && digits > c + 1))
+        return NULL;
+    c = digits;
+    if (c < end && *c == '.') {
+        *is_integer = false;
+        digits = skip_digits(c + 1, end);
+        if (digits == c + 1)
+            return NULL;
+        c = digits;
+    }
+    if (c < end && (*c == 'e' || *c == 'E')) {
+        *is_integer = false;
+        c++;
+        c += c < end && (*c == '+' || *c == '-');
+        digits = skip_digits(c, end);
+        if (digits == c)
+            return NULL;
+        c = digits;
+    }
+    return c;
+}
+
 static lt_status parse_number(parser *p, lt_json_value *v)
 {
     bool is_integer;
-    const char *stop = lt_json_number_end(p->at, p->end, &is_integer);
+    const char *stop = number_end(p->at, p->end, &is_integer);
     if (!stop)
         return bad(p, "not a value");
     size_t bytes = (size_t)(stop - p->at);

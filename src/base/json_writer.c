@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -48,7 +49,7 @@ static void put_quoted(lt_json_writer *w, const char *text)
     const char *end = text + strlen(text);
     put(w, "\"", 1);
     while (text < end) {
-        int bytes = lt_json_utf8(text, end);
+        int bytes = lt_utf8_bytes(text, end);
         if (bytes == 1)
             put_ascii(w, *text);
         else if (bytes)

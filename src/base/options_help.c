@@ -1,7 +1,6 @@
 /* What the option table says of itself: --help, the manual page, the config file. */
 
 #include "base/options.h"
-#include "base/yaml.h"
 
 #include "lather/device.h"
 #include "lather/ext/fail.h"
@@ -202,6 +201,38 @@ lt_status lt_options_write_man(const lt_options *o, FILE *out)
     return check(out);
 }
 
+static int is_plain(const char *value)
+{
+    if (!isalnum((unsigned char)value[0]) && !strchr("/._-+", value[0]))
+        return 0;
+    if (value[0] == '-' && !isalnum((unsigned char)value[1]))
+        return 0;
+    for (const char *c = value; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("/._-+=,", *c))
+            return 0;
+    return 1;
+}
+
+/* A scalar of YAML 1.2, sections 7.3.1 and 7.3.3: plain where nothing can be misread, else double
+ * quoted. NULL: "". */
+static void put_scalar(FILE *out, const char *value)
+{
+    if (value && *value && is_plain(value)) {
+        fputs(value, out);
+        return;
+    }
+    fputc('"', out);
+    for (const char *c = value ? value : ""; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(out, "\\%c", *c);
+        else if ((unsigned char)*c < 0x20)
+            fprintf(out, "\\x%02x", (unsigned)*c);
+        else
+            fputc(*c, out);
+    }
+    fputc('"', out);
+}
+
 static void write_list(FILE *out, const char *name, const lt_option_list *list)
 {
     if (list->count == 0)
@@ -209,7 +240,7 @@ static void write_list(FILE *out, const char *name, const lt_option_list *list)
     fprintf(out, "%s:\n", name);
     for (size_t k = 0; k < list->count; k++) {
         fputs("  - ", out);
-        lt_yaml_put(out, list->item[k]);
+        put_scalar(out, list->item[k]);
         fputc('\n', out);
     }
 }
@@ -219,9 +250,9 @@ static void write_value(const lt_options *o, const lt_option_row *row, FILE *out
     char text[64];
     fprintf(out, "%s: ", row->option->name);
     if (row->option->type == LT_OPTION_STRING)
-        lt_yaml_put(out, row->string);
+        put_scalar(out, row->string);
     else
-        lt_yaml_put(out, lt_options_text(o, row->option->name, text, sizeof text));
+        put_scalar(out, lt_options_text(o, row->option->name, text, sizeof text));
     fputc('\n', out);
 }
 

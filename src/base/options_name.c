@@ -1,7 +1,7 @@
 /* Names of options: finding a row by any of its names, and what an unknown one was meant to be. */
 
-#include "base/nearest.h"
 #include "base/options.h"
+#include "base/text.h"
 
 #include "lather/ext/fail.h"
 

@@ -1,13 +1,52 @@
-/* Escapes of names that came from files, and back. */
+/* Text: UTF-8, escapes of names that came from files, and the word that a wrong one was meant to be. */
 
 #include "lather/text.h"
 
-#include "base/json.h"
+#include "base/text.h"
 
 #include "lather/ext/fail.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* --- UTF-8: The Unicode Standard 15, table 3-7, well-formed sequences --- */
+
+/* Bytes of the character that a lead byte begins; 0: none. */
+static int sequence_bytes(unsigned char lead)
+{
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xc2 || lead > 0xf4)
+        return 0;
+    return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+int lt_utf8_bytes(const char *at, const char *end)
+{
+    const unsigned char *c = (const unsigned char *)at;
+    int bytes = at < end ? sequence_bytes(c[0]) : 0;
+    if (end - at < bytes)
+        return 0;
+    unsigned char least = c[0] == 0xe0 ? 0xa0 : c[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned char most = c[0] == 0xed ? 0x9f : c[0] == 0xf4 ? 0x8f : 0xbf;
+    for (int i = 1; i < bytes; i++, least = 0x80, most = 0xbf)
+        if (c[i] < least || c[i] > most)
+            return 0;
+    return bytes;
+}
+
+int lt_utf8_put(char *to, uint32_t code)
+{
+    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    int bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (int i = bytes - 1; i > 0; i--, code >>= 6)
+        to[i] = (char)(0x80 | (code & 0x3f));
+    to[0] = (char)(bytes == 1 ? code : lead[bytes] | code);
+    return bytes;
+}
+
+/* --- Escapes --- */
 
 enum { ESCAPE_BYTES = 4 }; /* \xHH */
 
@@ -40,7 +79,7 @@ static size_t escape_one(char *out, const char *at, const char *end, int *bytes)
     static const char digit[] = "0123456789abcdef";
     const unsigned char *c = (const unsigned char *)at;
     size_t length = 0;
-    int whole = lt_json_utf8(at, end);
+    int whole = lt_utf8_bytes(at, end);
     *bytes = whole ? whole : 1;
     if (is_plain(c, whole)) {
         memcpy(out, at, (size_t)whole);
@@ -141,4 +180,41 @@ int lt_text_numbers(const char *text, double *value, int most)
         text = end + 1;
     }
     return -1;
+}
+
+/* --- Edit distance: Wagner & Fischer, "The string-to-string correction problem", JACM 1974 --- */
+
+enum { LONGEST = 64 }; /* longer texts are compared by their first characters */
+
+static size_t least(size_t a, size_t b, size_t c)
+{
+    size_t ab = a < b ? a : b;
+    return ab < c ? ab : c;
+}
+
+size_t lt_edit_distance(const char *a, size_t bytes, const char *b)
+{
+    size_t row[LONGEST + 1], n = bytes < LONGEST ? bytes : LONGEST, m = strnlen(b, LONGEST);
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t above = row[j];
+            row[j] = least(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[m];
+}
+
+const char *lt_nearest(const char *text, const char *const *words, size_t count)
+{
+    const char *best = words[0];
+    size_t bytes = strlen(text);
+    for (size_t i = 1; i < count; i++)
+        if (lt_edit_distance(text, bytes, words[i]) < lt_edit_distance(text, bytes, best))
+            best = words[i];
+    return best;
 }

@@ -1,7 +1,7 @@
 /* Optimizers from JSON: the keys of every optimizer, and those of its family's fields. */
 
 #include "base/alloc.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "optim/registry.h"
 
 #include "lather/optim_config.h"

@@ -1,8 +1,8 @@
 /* Values of optimizers' settings: in the config struct, as text, in JSON, and whether they are in
  * range, which the constructor asks, whatever the config was made of. */
 
-#include "base/nearest.h"
 #include "base/options.h"
+#include "base/text.h"
 #include "optim/registry.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "optim/registry.h"
 
 #include "base/alloc.h"
-#include "base/nearest.h"
+#include "base/text.h"
 
 #include "lather/optim_config.h"
 

@@ -2,9 +2,9 @@
  * it depends on them which tensors there are; if the check fails, a third pass takes them back. */
 
 #include "base/alloc.h"
+#include "base/machine.h"
 #include "dist/agree.h"
 #include "train/checkpoint.h"
-#include "train/machine.h"
 #include "train/weights.h"
 
 #include "lather/log.h"

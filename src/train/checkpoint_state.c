@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "train/checkpoint.h"
-#include "train/machine.h"
 
 #include "lather/log.h"
 #include "lather/text.h"

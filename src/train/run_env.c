@@ -1,8 +1,8 @@
 /* env.json: what is needed to understand a run later. */
 
 #include "base/alloc.h"
+#include "base/machine.h"
 #include "tensor/tensor.h"
-#include "train/machine.h"
 #include "train/run.h"
 
 #include "lather/device.h"

@@ -5,7 +5,7 @@
  *   reference    the defaults of its present version
  *   soap         Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024 */
 
-#include "base/nearest.h"
+#include "base/text.h"
 #include "optim/registry.h"
 #include "optim/shampoo/reference.h"
 #include "optim/shampoo/shampoo.h"

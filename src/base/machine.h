@@ -1,6 +1,6 @@
 /* The machine a run is on, for env.json and state.json. */
-#ifndef LT_TRAIN_MACHINE_H
-#define LT_TRAIN_MACHINE_H
+#ifndef LT_BASE_MACHINE_H
+#define LT_BASE_MACHINE_H
 
 #include <stddef.h>
 
