@@ -37,10 +37,17 @@ lt_status lt_node_forward(lt_node *node)
 /* Makes a dropped output again: its inputs are there, or are made again in turn. */
 static lt_status recompute(lt_node *n)
 {
-    n->out->deferred = false;
+    lt_tensor *out = n->out;
+    const bool deferred = out->deferred;
+    out->deferred = false;
     n->replay = true;
     lt_status st = n->op->forward(n); /* scratch is freed when the outer operation ends */
     n->replay = false;
+    if (st) { /* what was half computed is not read */
+        lt_buffer_release(&out->buffer);
+        out->given_back = true;
+        out->deferred = deferred;
+    }
     return st;
 }
 

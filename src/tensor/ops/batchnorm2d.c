@@ -13,10 +13,6 @@
 
 enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL }; /* inputs */
 enum { STATS, COEF, MASK, SUMS };             /* saved */
-_Static_assert((int)COEF == LT_BATCHNORM2D_COEF && (int)SUMS == LT_BATCHNORM2D_SUMS
-                   && (int)X == LT_BATCHNORM2D_X && (int)GAMMA == LT_BATCHNORM2D_GAMMA
-                   && (int)BETA == LT_BATCHNORM2D_BETA,
-               "fuse.h names them too");
 enum { STATS_ROWS = 3, COEF_ROWS = 4, SUMS_ROWS = 2 };
 
 static int64_t channels(const lt_node *node)
@@ -74,14 +70,16 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* Moments of the batch, from the convolution before it if that has taken them along. */
+/* Moments of the batch, from the convolution before it if that has computed them. */
 static lt_status find_stats(lt_node *node, const lt_view *x, lt_view *stats)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    const bool taken = lt_fuse_take_stats(node, STATS);
+    lt_node *conv = lt_fuse_producer(node, LT_FUSE_STATS);
+    lt_tensor *computed = conv ? lt_conv2d_take_stats(conv) : NULL;
+    node->saved[STATS] = computed;
     LT_TRY(lt_node_save(node, STATS, master(node), LT_SHAPE(STATS_ROWS, channels(node)), stats));
-    return taken ? LT_OK : be->batchnorm_stats(ctx, x, stats);
+    return computed ? LT_OK : be->batchnorm_stats(ctx, x, stats);
 }
 
 /* Moments of the batch, and the running statistics' part in them. */
@@ -123,7 +121,7 @@ static lt_status forward(lt_node *node)
         LT_TRY(lt_node_saved(node, COEF, &coef));
     else
         LT_TRY(find_coefficients(node, &x, &coef));
-    if (lt_fuse_leaves_unwritten(node)) {
+    if (!lt_node_is_replay(node) && lt_fuse_offers(node, LT_FUSE_APPLY)) {
         lt_node_defer(node);
         return LT_OK;
     }
@@ -134,6 +132,21 @@ static lt_status forward(lt_node *node)
     LT_TRY(lt_node_out(node, &y));
     return be->batchnorm_apply(ctx, node->config, &x, &coef, residual.data ? &residual : NULL, &y,
                                mask.data ? &mask : NULL);
+}
+
+lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v, lt_batchnorm_before *out)
+{
+    LT_TRY(lt_node_in(norm, X, &v->x));
+    LT_TRY(lt_node_in(norm, GAMMA, &v->gamma));
+    LT_TRY(lt_node_in(norm, BETA, &v->beta));
+    LT_TRY(lt_node_saved(norm, COEF, &v->coef));
+    *out = (lt_batchnorm_before){&v->x, &v->coef, &v->gamma, &v->beta};
+    return LT_OK;
+}
+
+lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums)
+{
+    return lt_node_save(norm, SUMS, master(norm), LT_SHAPE(SUMS_ROWS, channels(norm)), sums);
 }
 
 /* A row of sums as the gradient of a [C] parameter. */
@@ -168,7 +181,7 @@ static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
     lt_view g = {0};
     if (node->saved[SUMS]) /* the convolution behind it has summed */
         return lt_node_saved(node, SUMS, sums);
-    LT_TRY(lt_node_save(node, SUMS, master(node), LT_SHAPE(SUMS_ROWS, channels(node)), sums));
+    LT_TRY(lt_batchnorm2d_save_sums(node, sums));
     if (lt_node_wants(node, RESIDUAL))
         LT_TRY(lt_node_grad_out(node, RESIDUAL, &g));
     LT_TRY(be->batchnorm_grad_stats(ctx, in, g.data ? &g : NULL, sums));

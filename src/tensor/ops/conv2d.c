@@ -6,7 +6,8 @@
 
 #include "lather/ops/conv.h"
 
-enum { X, W, B };
+enum { X, W, B }; /* inputs */
+enum { STATS };   /* saved: of the output, for the batch norm behind it */
 
 /* floor((size + 2*pad - dilation*(taps-1) - 1) / stride) + 1; below 1 if the filter does not fit. */
 static int64_t extent(int64_t size, int64_t taps, int stride, int pad, int dilation)
@@ -66,19 +67,26 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* On a batch norm's output that was not written, if the backend can; *done says. */
+lt_tensor *lt_conv2d_take_stats(lt_node *conv)
+{
+    lt_tensor *stats = conv->saved[STATS];
+    conv->saved[STATS] = NULL;
+    return stats;
+}
+
+/* On a batch norm's deferred output, if the backend can; *done says. */
 static lt_status forward_of_norm(lt_node *node, const lt_view *w, const lt_view *y,
                                  const lt_view *stats, bool *done)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_node *norm = lt_fuse_unwritten_before(node);
+    lt_node *norm = lt_fuse_producer(node, LT_FUSE_APPLY);
     lt_fuse_views v;
     lt_batchnorm_before before;
     *done = false;
-    if (!norm || !be->conv2d_norm_stats)
+    if (!norm)
         return LT_OK;
-    LT_TRY(lt_fuse_views_of(norm, &v, &before));
+    LT_TRY(lt_batchnorm2d_views(norm, &v, &before));
     return be->conv2d_norm_stats(ctx, node->config, &before, w, y, stats, done);
 }
 
@@ -89,7 +97,7 @@ static lt_status forward_with_stats(lt_node *node, const lt_view *w, const lt_vi
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, stats;
     bool done;
-    LT_TRY(lt_node_save(node, LT_CONV2D_STATS, lt_device_master(lt_tape_device(node->tape)),
+    LT_TRY(lt_node_save(node, STATS, lt_device_master(lt_tape_device(node->tape)),
                         LT_SHAPE(3, y->shape.dim[1]), &stats));
     LT_TRY(forward_of_norm(node, w, y, &stats, &done));
     if (done)
@@ -106,7 +114,7 @@ static lt_status forward(lt_node *node)
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d));
     LT_TRY(lt_node_in(node, W, &w));
     LT_TRY(lt_node_out(node, &y));
-    if (lt_fuse_wants_stats(node))
+    if (lt_fuse_offers(node, LT_FUSE_STATS))
         return forward_with_stats(node, &w, &y);
     LT_TRY(lt_node_in(node, X, &x));
     if (node->in[B])
@@ -114,18 +122,18 @@ static lt_status forward(lt_node *node)
     return be->conv2d(ctx, node->config, &x, &w, b.data ? &b : NULL, &y);
 }
 
-/* For an input that is a batch norm's output and not there, if the backend can; *done says. */
+/* For an input that is a batch norm's output and not in memory, if the backend can; *done says. */
 static lt_status backward_w_of_norm(lt_node *node, const lt_view *dy, const lt_view *dw, bool *done)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_node *norm = lt_fuse_unwritten_before(node);
+    lt_node *norm = lt_fuse_producer(node, LT_FUSE_APPLY_GRAD_W);
     lt_fuse_views v;
     lt_batchnorm_before before;
     *done = false;
-    if (!norm || !be->conv2d_norm_grad_w)
+    if (!norm)
         return LT_OK;
-    LT_TRY(lt_fuse_views_of(norm, &v, &before));
+    LT_TRY(lt_batchnorm2d_views(norm, &v, &before));
     return be->conv2d_norm_grad_w(ctx, node->config, dy, &before, dw, done);
 }
 
@@ -153,9 +161,8 @@ static lt_status backward_x_and_sums(lt_node *node, lt_node *norm, const lt_view
     lt_fuse_views v;
     lt_batchnorm_before before;
     lt_view sums;
-    LT_TRY(lt_fuse_views_of(norm, &v, &before));
-    LT_TRY(lt_node_save(norm, LT_BATCHNORM2D_SUMS, v.coef.dtype, LT_SHAPE(2, v.x.shape.dim[1]),
-                        &sums));
+    LT_TRY(lt_batchnorm2d_views(norm, &v, &before));
+    LT_TRY(lt_batchnorm2d_save_sums(norm, &sums));
     return be->conv2d_grad_x_sums(ctx, node->config, dy, w, &before, dx, &sums);
 }
 
@@ -166,7 +173,7 @@ static lt_status backward_x(lt_node *node, const lt_view *dy)
     lt_view w, dx;
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_x));
     LT_TRY(lt_node_in(node, W, &w));
-    lt_node *norm = lt_fuse_norm_before(node);
+    lt_node *norm = lt_fuse_producer(node, LT_FUSE_GRAD_SUMS);
     LT_TRY(lt_node_grad_out(node, X, &dx));
     if (norm)
         return backward_x_and_sums(node, norm, dy, &w, &dx);

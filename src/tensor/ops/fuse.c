@@ -1,76 +1,94 @@
-/* What operations may take over from each other. */
+/* The table of what operations may take over from each other. */
 
 #include "tensor/ops/fuse.h"
 
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
-static int64_t groups(const lt_node *conv)
+#include <stddef.h>
+#include <string.h>
+
+enum { BIAS = 2 }; /* a convolution's input */
+
+static bool has_groups(const lt_node *conv)
 {
-    return ((const lt_conv2d_config *)conv->config)->groups;
+    return ((const lt_conv2d_config *)conv->config)->groups != 1;
 }
 
-bool lt_fuse_wants_stats(const lt_node *conv)
+/* A convolution without bias, in a pass with statistics of the batch, has a batch norm behind it: that is
+ * why it has no bias. */
+static bool is_before_norm(const lt_node *conv)
 {
-    const lt_device *d = conv->tape->device;
-    return d->backend->conv2d_stats && conv->tape->pass.batch_stats && !conv->in[2]
-           && groups(conv) == 1 && lt_node_is_recorded(conv);
+    return conv->tape->pass.batch_stats && !conv->in[BIAS] && !has_groups(conv)
+           && lt_node_is_recorded(conv);
 }
 
-bool lt_fuse_take_stats(lt_node *norm, int slot)
+static bool is_plain_norm(const lt_node *norm)
 {
-    lt_node *conv = norm->in[LT_BATCHNORM2D_X]->producer;
-    if (!conv || conv->op != &lt_op_conv2d || conv->tape != norm->tape
-        || !conv->saved[LT_CONV2D_STATS])
-        return false;
-    norm->saved[slot] = conv->saved[LT_CONV2D_STATS];
-    conv->saved[LT_CONV2D_STATS] = NULL;
+    const lt_batchnorm2d_config *c = norm->config;
+    return c->relu && !c->frozen;
+}
+
+static bool is_deferrable_norm(const lt_node *norm)
+{
+    return is_plain_norm(norm) && norm->tape->pass.batch_stats && lt_node_is_recorded(norm);
+}
+
+static bool takes_all(const lt_node *norm)
+{
+    (void)norm;
     return true;
 }
 
-static bool is_plain_norm(const lt_node *node)
+static bool lacks_input(const lt_node *conv)
 {
-    const lt_batchnorm2d_config *c = node ? node->config : NULL;
-    return node && node->op == &lt_op_batchnorm2d && c->relu && !c->frozen;
+    return conv->in[0]->given_back && !has_groups(conv);
 }
 
-bool lt_fuse_leaves_unwritten(const lt_node *norm)
-{
-    return norm->tape->device->backend->conv2d_norm_stats && norm->tape->pass.batch_stats
-           && !lt_node_is_replay(norm) && is_plain_norm(norm) && lt_node_is_recorded(norm);
-}
-
-lt_node *lt_fuse_unwritten_before(const lt_node *conv)
+/* One use is left, this convolution's, and no gradient came before: its gradient is all of it. */
+static bool is_only_reader(const lt_node *conv)
 {
     const lt_tensor *x = conv->in[0];
-    return x->given_back && groups(conv) == 1 && is_plain_norm(x->producer)
-                   && x->producer->tape == conv->tape
-               ? x->producer
-               : NULL;
+    return !has_groups(conv) && x->uses == 1 && !x->grad[0];
 }
 
-lt_status lt_fuse_views_of(lt_node *norm, lt_fuse_views *v, lt_batchnorm_before *out)
+/* batchnorm2d as a consumer is also that with a residual: they share their functions. */
+static const struct pattern {
+    const lt_op *producer, *consumer;
+    size_t entry; /* of lt_backend: NULL where the backend cannot fuse this */
+    bool (*offers)(const lt_node *producer);
+    bool (*accepts)(const lt_node *consumer);
+} patterns[LT_FUSIONS] = {
+#define ENTRY(name) offsetof(lt_backend, name)
+    [LT_FUSE_STATS] = {&lt_op_conv2d, &lt_op_batchnorm2d, ENTRY(conv2d_stats), is_before_norm,
+                       takes_all},
+    [LT_FUSE_APPLY] = {&lt_op_batchnorm2d, &lt_op_conv2d, ENTRY(conv2d_norm_stats),
+                       is_deferrable_norm, lacks_input},
+    [LT_FUSE_APPLY_GRAD_W] = {&lt_op_batchnorm2d, &lt_op_conv2d, ENTRY(conv2d_norm_grad_w),
+                              is_plain_norm, lacks_input},
+    [LT_FUSE_GRAD_SUMS] = {&lt_op_batchnorm2d, &lt_op_conv2d, ENTRY(conv2d_grad_x_sums),
+                           is_plain_norm, is_only_reader},
+};
+
+static bool has_entry(const lt_node *node, size_t entry)
 {
-    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_X, &v->x));
-    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_GAMMA, &v->gamma));
-    LT_TRY(lt_node_in(norm, LT_BATCHNORM2D_BETA, &v->beta));
-    LT_TRY(lt_node_saved(norm, LT_BATCHNORM2D_COEF, &v->coef));
-    *out = (lt_batchnorm_before){&v->x, &v->coef, &v->gamma, &v->beta};
-    return LT_OK;
+    void (*function)(void);
+    memcpy(&function, (const char *)node->tape->device->backend + entry, sizeof function);
+    return function;
 }
 
-/* uses: of this convolution alone; grad: nobody gave one before it. */
-static bool is_only_reader(const lt_tensor *x)
+bool lt_fuse_offers(const lt_node *producer, lt_fusion fusion)
 {
-    return x->uses == 1 && !x->grad[0];
+    const struct pattern *p = &patterns[fusion];
+    return producer->op == p->producer && has_entry(producer, p->entry) && p->offers(producer);
 }
 
-lt_node *lt_fuse_norm_before(const lt_node *conv)
+lt_node *lt_fuse_producer(const lt_node *consumer, lt_fusion fusion)
 {
-    const lt_tensor *x = conv->in[0];
-    lt_node *norm = x->producer;
-    if (!conv->tape->device->backend->conv2d_grad_x_sums || groups(conv) != 1
-        || !is_plain_norm(norm) || norm->tape != conv->tape)
+    const struct pattern *p = &patterns[fusion];
+    lt_node *producer = consumer->in[0]->producer;
+    LT_ASSERT(consumer->op->forward == p->consumer->forward);
+    if (!producer || producer->tape != consumer->tape || !lt_fuse_offers(producer, fusion))
         return NULL;
-    return is_only_reader(x) ? norm : NULL;
+    return p->accepts(consumer) ? producer : NULL;
 }

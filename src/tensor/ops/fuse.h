@@ -1,45 +1,45 @@
-/* Fusing across operations: one looks at the operation that made its input. Nothing here changes what
- * a program computes; where a condition does not hold, operations compose. docs/adr has the reasons.
- *
- *     forward   convolution -> batch norm    the convolution takes the statistics along
- *     forward   batch norm, relu -> convolution    what lies between is not written, and neither for
- *               the weight's gradient
- *     backward  batch norm, relu <- convolution    the convolution takes relu's mask and the sums along
- */
+/* Fusing across operations: an operation looks at the one that made its input. What may be fused is a
+ * row of the table in fuse.c each; where no row applies, operations compose, with the same results.
+ * docs/adr/0020 has the reasons. */
 #ifndef LT_TENSOR_FUSE_H
 #define LT_TENSOR_FUSE_H
 
 #include "lather/ext/op.h"
 
-/* Saved tensors that one operation makes for the other. */
-enum { LT_CONV2D_STATS = 0, LT_BATCHNORM2D_COEF = 1, LT_BATCHNORM2D_SUMS = 3 };
-/* Inputs of a batch norm. */
-enum { LT_BATCHNORM2D_X = 0, LT_BATCHNORM2D_GAMMA = 1, LT_BATCHNORM2D_BETA = 2 };
+typedef enum lt_fusion {
+    /* Forward: the convolution computes the statistics that the batch norm behind it needs. */
+    LT_FUSE_STATS,
+    /* Forward: the convolution applies the batch norm and relu before it to what it reads, and that
+     * output is deferred. */
+    LT_FUSE_APPLY,
+    /* Backward: the same for the gradient of the convolution's weight. */
+    LT_FUSE_APPLY_GRAD_W,
+    /* Backward: the gradient of the convolution's input is masked by the relu before it, and summed as
+     * that batch norm's backward begins. */
+    LT_FUSE_GRAD_SUMS,
+    LT_FUSIONS
+} lt_fusion;
 
-/* Whether a running conv2d should save the statistics of its output. A convolution without bias, in a
- * pass with statistics of the batch, has a batch norm behind it: that is why it has no bias. If not,
- * the statistics were computed in vain. */
-bool lt_fuse_wants_stats(const lt_node *conv);
+/* Whether a running node can be the producer of such a pair and the backend has the entry. What will read
+ * its output is not known yet: if nothing fuses with it, time was lost and no result. */
+bool lt_fuse_offers(const lt_node *producer, lt_fusion fusion);
 
-/* Makes the statistics that the producer of the batch norm's x has saved its own; false: there are
- * none. They are taken once: a merge over ranks changes them. */
-bool lt_fuse_take_stats(lt_node *norm, int slot);
+/* The node that made the consumer's first input, if the two are such a pair; else NULL. */
+lt_node *lt_fuse_producer(const lt_node *consumer, lt_fusion fusion);
 
-/* Whether a running batch norm leaves its output unwritten: nobody but convolutions can do without, and
- * who cannot has it written by looking at it. */
-bool lt_fuse_leaves_unwritten(const lt_node *norm);
+/* What producers hand over; each operation alone knows its saved tensors. */
 
-/* The batch norm with relu that made the convolution's input, if that is not there; else NULL. */
-lt_node *lt_fuse_unwritten_before(const lt_node *conv);
+/* The statistics of the convolution's output; NULL: none, or taken before. Taken once, as a reduction over
+ * ranks writes to them. */
+lt_tensor *lt_conv2d_take_stats(lt_node *conv);
 
-/* What it read. */
+/* What a batch norm read. */
 typedef struct lt_fuse_views {
     lt_view x, coef, gamma, beta;
 } lt_fuse_views;
-LT_MUST_CHECK lt_status lt_fuse_views_of(lt_node *norm, lt_fuse_views *v, lt_batchnorm_before *out);
-
-/* In the backward of a convolution: the batch norm with relu that made its input, if this gradient is
- * all of the gradient that it gets; else NULL. */
-lt_node *lt_fuse_norm_before(const lt_node *conv);
+LT_MUST_CHECK lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v,
+                                             lt_batchnorm_before *out);
+/* Memory for the sums that its backward then finds there. */
+LT_MUST_CHECK lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums);
 
 #endif

@@ -284,6 +284,37 @@ static void what_was_not_written_can_be_read(void **state)
     }
 }
 
+/* A getter computes nothing; who does tells whether it worked. */
+static void what_was_deferred_is_computed_with_a_status(void **state)
+{
+    (void)state;
+    scene s;
+    lt_tape *t = NULL;
+    double y[N * C * H * W];
+    open_scene(&s, &rows[0], UNWRITTEN);
+    assert_ok(lt_tape_new(&t, s.device));
+    lt_tape_reset(t, rows[0].pass);
+    lt_tensor *z = norm(t, &s.program, lt_tape_variable(t, s.in[X]), s.in[GAMMA], s.in[BETA], NULL);
+    assert_null(lt_tensor_view(z).data);
+    assert_int_equal(seen.applies, 0);
+    seen.refuses = true;
+    assert_status(lt_tensor_materialize(z), LT_E_DEVICE);
+    assert_status(lt_tensor_read(z, y, sizeof y), LT_E_DEVICE);
+    seen.refuses = false;
+    assert_ok(lt_tensor_materialize(z));
+    assert_non_null(lt_tensor_view(z).data);
+    const int applies = seen.applies;
+    assert_ok(lt_tensor_materialize(z)); /* it is there */
+    assert_int_equal(seen.applies, applies);
+
+    z = norm(t, &s.program, lt_tape_variable(t, s.in[X]), s.in[GAMMA], s.in[BETA], NULL);
+    seen.refuses = true;
+    lt_tape_keep(t, z);
+    assert_status(lt_tape_status(t), LT_E_DEVICE); /* which it has no other way to tell */
+    lt_tape_free(&t);
+    close_scene(&s);
+}
+
 static void gradients_are_right_through_the_fused_entries(void **state)
 {
     (void)state;
@@ -342,11 +373,12 @@ static void merged_statistics_are_merged_once(void **state)
 
 int main(void)
 {
-    enum { OTHERS = 3 };
+    enum { OTHERS = 4 };
     struct CMUnitTest tests[COUNT_OF(rows) + OTHERS] = {
         cmocka_unit_test(gradients_are_right_through_the_fused_entries),
         cmocka_unit_test(merged_statistics_are_merged_once),
         cmocka_unit_test(what_was_not_written_can_be_read),
+        cmocka_unit_test(what_was_deferred_is_computed_with_a_status),
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[OTHERS + i] =

@@ -73,6 +73,8 @@ static lt_status count_apply(void *ctx, const lt_batchnorm2d_config *config, con
                              const lt_view *mask)
 {
     seen.applies++;
+    if (seen.refuses)
+        return lt_fail(LT_E_DEVICE, "fake: refused");
     return lt_backend_ref()->batchnorm_apply(ctx, config, x, coef, residual, y, mask);
 }
 

@@ -12,7 +12,8 @@ typedef struct calls {
     int stats, sums, batchnorm_stats, batchnorm_grad_stats;
     int norm_stats, norm_grad_w, applies;
     bool spoils;   /* a control: the sums are wrong */
-    bool declines; /* an input that was not written must be */
+    bool declines; /* a deferred input must be materialised */
+    bool refuses;  /* batch norm's second half fails */
 } calls;
 
 extern calls seen;
