@@ -26,20 +26,22 @@ typedef struct lt_loader_config {
      *  ranks share them; the epoch has as many samples as without, of fewer images: repeated
      *  augmentation (Hoffer et al., CVPR 2020). 0: 1. */
     int repeats;
-    bool drop_last;      /**< leave out an incomplete last batch */
-    uint64_t seed;       /**< the same seed gives the same batches, whatever threads is */
-    int64_t max_bad;     /**< broken images to replace before LT_E_FORMAT; < 0: any number */
-    bool keep_broken;    /**< not replaced: such a row is zeros, of label 0 */
+    bool drop_last; /**< leave out an incomplete last batch */
+    uint64_t seed;  /**< the same seed gives the same batches, whatever threads is */
+    /* Failure policy: what happens to a sample that cannot be read or decoded. */
+    int64_t max_bad;  /**< broken images to replace before LT_E_FORMAT; < 0: any number */
+    bool keep_broken; /**< not replaced: such a row is zeros, of label 0 */
+    /* Limits and caches. */
     int64_t limit;       /**< use only the first limit samples of the data set; 0: all */
     int64_t max_batches; /**< per epoch; 0: all */
     int64_t cache_bytes; /**< of decoded images kept in memory; batches are the same. 0: none */
-    int64_t read_ahead;  /**< samples in front of the decoders that the system is asked to read */
+    int64_t read_ahead;  /**< samples before the decoders whose read-ahead is started */
 } lt_loader_config;
 
 /** Where a row of a batch comes from. */
 typedef struct lt_row {
-    int64_t sample; /**< in the data set; of a broken one that is replaced: which is in its place */
-    const char *why; /**< the sample that belongs here is broken; NULL: it is not */
+    int64_t sample;  /**< index in the data set; of a replaced sample: the replacement */
+    const char *why; /**< why the original sample is broken; NULL: it is not */
 } lt_row;
 
 /** Lent until the next call of lt_loader_next() or lt_loader_seek(). */
