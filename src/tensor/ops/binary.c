@@ -1,5 +1,6 @@
 /* Elementwise functions of two tensors, each broadcast over the other: one set of rules, and a table for
- * each function. Here are also the losses made of them. */
+ * each function. Here are also the losses made of them. Sum and product have entries of their own, and
+ * gradients that read less. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
@@ -9,6 +10,97 @@
 #include "lather/ops/math.h"
 
 enum { A, B };
+
+static lt_status add_forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view a, b, y;
+    LT_TRY(lt_op_in_wide(node, 0, &a));
+    LT_TRY(lt_op_in_wide(node, 1, &b));
+    LT_TRY(lt_node_out(node, &y));
+    return be->add(ctx, &a, &b, &y);
+}
+
+static lt_status add_backward_to(lt_node *node, int input)
+{
+    lt_view dy;
+    if (lt_op_same_shape(node, input) && node->in[input]->dtype == node->out->dtype)
+        return lt_node_grad_pass(node, input);
+    LT_TRY(lt_node_grad(node, &dy));
+    return lt_op_unbroadcast(node, input, &dy);
+}
+
+static lt_status add_backward(lt_node *node)
+{
+    for (int i = 0; i < 2; i++)
+        if (lt_node_wants(node, i))
+            LT_TRY(add_backward_to(node, i));
+    return LT_OK;
+}
+
+const lt_op lt_op_add = {
+    .name = "add",
+    .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_IN(1) | LT_IGNORES_OUT,
+    .infer = lt_op_infer_either,
+    .forward = add_forward,
+    .backward = add_backward,
+};
+
+lt_tensor *lt_add(lt_tape *tape, lt_tensor *a, lt_tensor *b)
+{
+    return lt_op_run(tape, &lt_op_add, (lt_tensor *[]){a, b}, 2, NULL);
+}
+
+static lt_status mul_forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view a, b, y;
+    LT_TRY(lt_op_in_wide(node, 0, &a));
+    LT_TRY(lt_op_in_wide(node, 1, &b));
+    LT_TRY(lt_node_out(node, &y));
+    return be->mul(ctx, &a, &b, &y);
+}
+
+/* dy times the other input; of a broadcast input it is made in its full width, then summed. */
+static lt_status mul_backward_to(lt_node *node, int input, const lt_view *dy)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view other, g;
+    LT_TRY(lt_op_in_wide(node, !input, &other));
+    if (lt_op_same_shape(node, input)) {
+        LT_TRY(lt_node_grad_out(node, input, &g));
+        return be->mul(ctx, dy, &other, &g);
+    }
+    LT_TRY(lt_node_scratch(node, node->in[input]->dtype, node->out->shape, &g));
+    LT_TRY(be->mul(ctx, dy, &other, &g));
+    return lt_op_unbroadcast(node, input, &g);
+}
+
+static lt_status mul_backward(lt_node *node)
+{
+    lt_view dy;
+    LT_TRY(lt_node_grad(node, &dy));
+    for (int i = 0; i < 2; i++)
+        if (lt_node_wants(node, i))
+            LT_TRY(mul_backward_to(node, i, &dy));
+    return LT_OK;
+}
+
+const lt_op lt_op_mul = {
+    .name = "mul",
+    .backward_ignores = LT_IGNORES_OUT,
+    .infer = lt_op_infer_either,
+    .forward = mul_forward,
+    .backward = mul_backward,
+};
+
+lt_tensor *lt_mul(lt_tape *tape, lt_tensor *a, lt_tensor *b)
+{
+    return lt_op_run(tape, &lt_op_mul, (lt_tensor *[]){a, b}, 2, NULL);
+}
 
 /* Losses compare what is alike. */
 static lt_status infer_loss(const lt_node *node, lt_desc *out)
