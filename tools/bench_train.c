@@ -206,7 +206,7 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
     return LT_OK;
 }
 
-static const lt_task_ops task = {.name = "bench", .forward = forward};
+static const lt_task_ops task = {.name = "bench", .unit = "images", .forward = forward};
 
 static lt_status next_batch(void *context, lt_batch *batch)
 {

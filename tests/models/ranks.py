@@ -151,7 +151,7 @@ def resume_on_as_many_and_on_other_ranks(cwd):
     for a, b in zip(whole, single):
         near(a["loss"], b["loss"], 2e-3 * a["loss"], f"loss of step {a['step']}")
     _, err = run(1, *flags, "--batch-size", "4", "--output", "wrong", "--resume", "auto", cwd=cwd, code=USAGE)
-    assert "8 pictures to an update" in err, err
+    assert "8 images to an update" in err, err
     shutil.copytree(os.path.join(cwd, "single"), os.path.join(cwd, "again"))
     run(2, *flags, "--batch-size", "2", "--grad-accum", "2", "--max-steps", "10", "--output", "again",
         "--resume", "auto", cwd=cwd)

@@ -163,7 +163,7 @@ def a_resume_with_another_batch_says_which_it_was(cwd):
     run(*flags, "--batch-size", "16", "--max-steps", "1", cwd=cwd)
     flags += ["--resume", "auto"]
     fails(*flags, "--batch-size", "4", "--grad-accum", "2", cwd=cwd, code=USAGE,
-          says="16 pictures to an update, this run has 8 (--batch-size x --grad-accum x ranks); use --batch-size 8")
+          says="16 images to an update, this run has 8 (--batch-size x --grad-accum x ranks); use --batch-size 8")
     said = run(*flags, "--batch-size", "5", "--grad-accum", "3", cwd=cwd, code=USAGE).stderr
     assert "this run has 15" in said and "use" not in said, said  # 16 is no multiple of 3
 

@@ -335,14 +335,14 @@ static void test_tables(void **state)
 
 /* --- A step alone --- */
 
-typedef struct feed {
+typedef struct source {
     lt_loader *loader;
     int64_t batches;
-} feed;
+} source;
 
 static lt_status next(void *context, lt_batch *batch)
 {
-    feed *from = context;
+    source *from = context;
     from->batches++;
     return lt_loader_next(from->loader, batch);
 }
@@ -354,7 +354,7 @@ static void test_step(void **state)
     lt_tape *tape = NULL;
     lt_train_step *step = NULL;
     lt_train_result r;
-    feed from = {0};
+    source from = {0};
     const lt_loader_config loader = {.batch = BATCH, .threads = 1};
     open_fixture(&f, SAMPLES);
     assert_ok(lt_tape_new(&tape, f.device));

@@ -14,7 +14,7 @@ typedef struct lt_task_sums {
     double count[LT_TASK_COUNTS]; /**< that lt_task_ops.forward counted */
 } lt_task_sums;
 
-/** A number that judges a model. */
+/** A number that says how good a model is. */
 typedef struct lt_task_metric {
     const char
         *name; /**< of the field in records: "top1"; an epoch's are "train_top1", "val_top1" */
@@ -35,8 +35,8 @@ typedef struct lt_task_output {
 typedef struct lt_task_ops {
     const char *name; /**< in messages */
     const char *unit,
-        *unit_short; /**< of samples, plural, in records and in the bar: "images", "img" */
-    int counts;      /**< that forward adds up; at most LT_TASK_COUNTS */
+        *unit_short; /**< of samples, plural, in records and in the bar: "images", "img"; unit_short: NULL is unit */
+    int counts; /**< that forward adds up; at most LT_TASK_COUNTS */
     const char *
         count_name[LT_TASK_COUNTS]; /**< of each, in checkpoints: "correct"; NULL: it is not kept */
     const lt_task_metric

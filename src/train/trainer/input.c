@@ -34,7 +34,8 @@ lt_status lt_train_input_next_epoch(lt_train_input *in, int64_t epoch, int64_t b
     return st == LT_END ? LT_OK : lt_loader_seek(in->loader, epoch, batch);
 }
 
-static lt_status agree_dataset(lt_ranks *ranks, const char *part, const lt_dataset *data)
+static lt_status agree_dataset(const lt_train_input *in, lt_ranks *ranks, const char *part,
+                               const lt_dataset *data)
 {
     char what[64];
     uint64_t names = LT_FNV1A_BEGIN;
@@ -45,7 +46,7 @@ static lt_status agree_dataset(lt_ranks *ranks, const char *part, const lt_datas
         const char *name = lt_dataset_class_name(data, i);
         names = name ? lt_fnv1a(names, name, strlen(name) + 1) : names;
     }
-    snprintf(what, sizeof what, "the number of pictures to %s", part);
+    snprintf(what, sizeof what, "the number of %s to %s", in->unit, part);
     LT_TRY(lt_ranks_same_number(ranks, what, lt_dataset_count(data)));
     snprintf(what, sizeof what, "the number of classes to %s", part);
     LT_TRY(lt_ranks_same_number(ranks, what, classes));
@@ -57,8 +58,8 @@ lt_status lt_train_input_agree(const lt_train_input *in, lt_ranks *ranks)
 {
     if (!ranks->comm)
         return LT_OK;
-    LT_TRY(agree_dataset(ranks, "train on", in->train));
-    return agree_dataset(ranks, "evaluate", in->val);
+    LT_TRY(agree_dataset(in, ranks, "train on", in->train));
+    return agree_dataset(in, ranks, "evaluate", in->val);
 }
 
 /* --- Bad samples --- */
@@ -133,11 +134,11 @@ void lt_train_input_note(const lt_train_input *in, lt_run *run, int64_t epoch, d
     const double work = t.read_seconds + t.decode_seconds + t.resize_seconds;
     if (!t.batches || seconds <= 0 || work <= 0)
         return;
-    lt_run_note(
-        run,
-        "epoch %lld: %s: %.1f %% of the time waited for pictures, %.1f of %d batches ready in "
-        "the mean; loader: %.0f %% reading, %.0f %% decoding, %.0f %% resizing",
-        (long long)epoch + 1, lt_loader_bound(&t, seconds), 100 * t.wait_seconds / seconds,
-        (double)t.ready / (double)t.batches, t.capacity, 100 * t.read_seconds / work,
-        100 * t.decode_seconds / work, 100 * t.resize_seconds / work);
+    lt_run_note(run,
+                "epoch %lld: %s: %.1f %% of the time waited for %s, %.1f of %d batches ready in "
+                "the mean; loader: %.0f %% reading, %.0f %% decoding, %.0f %% resizing",
+                (long long)epoch + 1, lt_loader_bound(&t, seconds), 100 * t.wait_seconds / seconds,
+                in->unit, (double)t.ready / (double)t.batches, t.capacity,
+                100 * t.read_seconds / work, 100 * t.decode_seconds / work,
+                100 * t.resize_seconds / work);
 }

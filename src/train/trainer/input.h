@@ -10,6 +10,7 @@
 typedef struct lt_train_input {
     lt_dataset *train, *val;            /* train: NULL in an evaluation */
     lt_loader *loader;                  /* of train */
+    const char *unit;                   /* of samples, plural: "images" */
     int64_t batches_per_epoch;          /* micro-batches of this rank, a multiple of grad_accum */
     bool has_ram_cache, has_disk_cache; /* whether records tell what they did */
     int queued;                         /* batches that were ready for the last micro-batch */

@@ -315,7 +315,7 @@ void lt_train_labels(const lt_task_ops *task, lt_task_labels *out)
 }
 
 /* Whether the best metric of the evaluation is the run's best so far, and whether it reaches the target. */
-static bool judge_evaluation(const lt_train_loop *l, const lt_evaluation *e, bool *reached)
+static bool check_evaluation(const lt_train_loop *l, const lt_evaluation *e, bool *reached)
 {
     const lt_task_ops *task = task_of(l);
     const lt_task_metric loss = {.label = "loss", .lower_is_better = true};
@@ -345,7 +345,7 @@ static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
         return LT_OK;
     LT_TRY(record_epoch(l, evaluated ? &e : NULL));
     now->epoch_recorded = 1;
-    const bool is_best = evaluated && judge_evaluation(l, &e, reached);
+    const bool is_best = evaluated && check_evaluation(l, &e, reached);
     if (now->batch >= l->input->batches_per_epoch)
         lt_train_state_next_epoch(l->state);
     return save_or_warn(l, is_best);

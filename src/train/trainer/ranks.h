@@ -9,7 +9,7 @@ typedef struct lt_ranks {
     int rank, count; /* 0 of 1 */
     int local;       /* of them on this machine */
     bool
-        same_failure; /* the failure is the same on all ranks: rank 0 reports it, nobody is aborted */
+        same_failure; /* the failure is the same on all ranks: rank 0 reports it, no rank is aborted */
     bool stop;        /* some rank was asked to stop */
     lt_tensor *sums; /* f64 [RANK_SUMS] of lt_ranks_sum() */
 } lt_ranks;

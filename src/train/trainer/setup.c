@@ -64,6 +64,7 @@ lt_status session_open_data(session *s)
     LT_TRY(session_open_notes(s));
     for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
+    s->input.unit = classification_task.unit;
     s->input.has_ram_cache = s->args.cache_ram;
     s->input.has_disk_cache = s->args.cache_dir;
     return agree_data(s);

@@ -100,9 +100,10 @@ static lt_status other_batch(const lt_train_state *s, int64_t passes)
     if (found > 0 && found % passes == 0)
         snprintf(advice, sizeof advice, "; use --batch-size %lld", (long long)(found / passes));
     return lt_fail(LT_E_ARG,
-                   "%s: was saved within an epoch with %lld pictures to an update, this run has "
+                   "%s: was saved within an epoch with %lld %s to an update, this run has "
                    "%lld (--batch-size x --grad-accum x ranks)%s",
-                   s->folder, (long long)found, (long long)s->now.global_batch, advice);
+                   s->folder, (long long)found, s->now.unit, (long long)s->now.global_batch,
+                   advice);
 }
 
 /* Maps the batch within the epoch to this run's ranks, batches and micro-batches: all samples in front of it were
@@ -120,9 +121,9 @@ static lt_status map_batch(const lt_train_state *s, lt_checkpoint_state *found,
         || found->batch > found->epoch_samples || __builtin_mul_overflow(steps, grad_accum, &batch))
         return lt_fail(LT_E_FORMAT,
                        "%s/state.json: 'batch' %lld and 'epoch_%s' %lld contradict each other, "
-                       "with %lld pictures to an update",
+                       "with %lld %s to an update",
                        s->folder, (long long)found->batch, s->now.unit,
-                       (long long)found->epoch_samples, (long long)samples);
+                       (long long)found->epoch_samples, (long long)samples, s->now.unit);
     found->batch = batch;
     return LT_OK;
 }

@@ -192,6 +192,8 @@ static lt_status open_parts(lt_train_step *step)
 
 lt_status lt_task_check(const lt_task_ops *task)
 {
+    if (!task->name || !task->unit)
+        return lt_fail(LT_E_ARG, "train: a task needs a name and a unit of samples");
     if (!task->forward)
         return lt_fail(LT_E_ARG, "train: task %s has no forward", task->name);
     if (task->counts < 0 || task->counts > LT_TASK_COUNTS)

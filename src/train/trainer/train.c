@@ -76,6 +76,7 @@ static lt_status open_input(parts *p)
     int64_t batches = loader.batch > 0 ? count / p->ranks.count / loader.batch : 0;
     if (loader.max_batches && batches > loader.max_batches)
         batches = loader.max_batches;
+    in->unit = c->task.ops->unit;
     in->train = c->train;
     in->val = c->val ? c->val : c->train;
     in->batches_per_epoch = batches / p->grad_accum * p->grad_accum;
@@ -166,7 +167,7 @@ static lt_status open_run(parts *p)
     lt_train_labels(task, &p->labels);
     const lt_run_config run = {.progress = c->progress,
                                .unit = task->unit,
-                               .unit_short = task->unit_short,
+                               .unit_short = task->unit_short ? task->unit_short : task->unit,
                                .label = p->labels.label,
                                .labels = p->labels.count,
                                .total_steps = p->total_steps,
