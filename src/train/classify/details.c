@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-lt_status session_open_details(session *s)
+lt_status classifier_open_details(classifier *s)
 {
     s->details = calloc(1, sizeof *s->details);
     if (!s->details)
@@ -26,7 +26,7 @@ static void clear(detail_list *list)
         free(list->item[i].image);
 }
 
-void session_close_details(session *s)
+void classifier_close_details(classifier *s)
 {
     struct details *d = s->details;
     if (!d)
@@ -94,7 +94,7 @@ static lt_status add_row(struct details *d, const lt_batch *batch, int row)
     size_t image = (size_t)d->channels * (size_t)side * (size_t)side;
     double *p = d->probability + (size_t)row * (size_t)classes;
     detail_sample sample = {.index = batch->row[row].sample, .label = d->label[row]};
-    session_softmax(p, classes);
+    classifier_softmax(p, classes);
     find_top(p, classes, &sample);
     sample.certain = p[sample.label];
     LT_TRY(add_pair(d, sample.label, sample.predicted[0]));
@@ -139,7 +139,7 @@ static int by_label(const void *a, const void *b)
     return (x->predicted > y->predicted) - (x->predicted < y->predicted);
 }
 
-lt_status session_save_details(session *s, const lt_evaluation *e, const char *path)
+lt_status classifier_save_details(classifier *s, const lt_evaluation *e, const char *path)
 {
     struct details *d = s->details;
     char *all;

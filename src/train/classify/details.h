@@ -2,7 +2,7 @@
 #ifndef DETAILS_H
 #define DETAILS_H
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/json.h"
 
@@ -43,7 +43,7 @@ lt_status details_add(struct details *d, lt_tape *tape, const lt_batch *batch, l
 char *thumbnail(const uint8_t *pixels, int channels, int side);
 
 /* details_write.c: pairs are sorted. Errors: LT_E_IO, LT_E_NOMEM. */
-lt_status details_write(const struct details *d, const session *s, const lt_evaluation *e,
+lt_status details_write(const struct details *d, const classifier *s, const lt_evaluation *e,
                         const char *path);
 
 #endif

@@ -28,7 +28,7 @@ static void put_share(lt_json_writer *w, const char *key, int64_t part, int64_t 
         lt_json_put_string(w, key, NULL);
 }
 
-static void write_class(lt_json_writer *w, const session *s, int label, const int64_t *row,
+static void write_class(lt_json_writer *w, const classifier *s, int label, const int64_t *row,
                         int64_t predicted)
 {
     char name[NAME_TEXT];
@@ -56,7 +56,7 @@ static size_t count_row(const struct details *d, size_t at, int label, int64_t *
     return at;
 }
 
-static void write_classes(lt_json_writer *w, const struct details *d, const session *s,
+static void write_classes(lt_json_writer *w, const struct details *d, const classifier *s,
                           int64_t *row, int64_t *predicted)
 {
     for (size_t i = 0; i < d->count; i++)
@@ -135,7 +135,7 @@ static lt_status write_confused(lt_json_writer *w, const struct details *d)
     return LT_OK;
 }
 
-static void write_samples(lt_json_writer *w, const detail_list *list, const session *s)
+static void write_samples(lt_json_writer *w, const detail_list *list, const classifier *s)
 {
     for (int i = 0; i < list->count; i++) {
         const detail_sample *p = &list->item[i];
@@ -158,7 +158,7 @@ static void write_samples(lt_json_writer *w, const detail_list *list, const sess
     }
 }
 
-static lt_status write_all(lt_json_writer *w, const struct details *d, const session *s,
+static lt_status write_all(lt_json_writer *w, const struct details *d, const classifier *s,
                            const lt_evaluation *e, int64_t *counts)
 {
     int classes = s->choice.spec.classes;
@@ -189,7 +189,7 @@ static lt_status save(lt_json_writer *w, const char *path)
     return lt_file_save(path, text, bytes);
 }
 
-lt_status details_write(const struct details *d, const session *s, const lt_evaluation *e,
+lt_status details_write(const struct details *d, const classifier *s, const lt_evaluation *e,
                         const char *path)
 {
     lt_json_writer w = {0};

@@ -1,7 +1,7 @@
 /* train_resnet50 export --weights FILE --output MODEL.onnx: network and weights for other runtimes. */
 
+#include "train/classify/classifier.h"
 #include "train/onnx.h"
-#include "train/trainer/session.h"
 
 #include "lather/ext/fail.h"
 
@@ -36,7 +36,7 @@ static const lt_program program = {
     .count = sizeof table / sizeof *table,
 };
 
-static lt_status write_model(session *s, const char *path)
+static lt_status write_model(classifier *s, const char *path)
 {
     lt_weights_note note[NOTES];
     lt_onnx_model m = {.family = s->choice.family,
@@ -52,7 +52,7 @@ static lt_status write_model(session *s, const char *path)
     return lt_onnx_save(&m, path);
 }
 
-static lt_status export(session *s, const export_arguments *a)
+static lt_status export(classifier *s, const export_arguments *a)
 {
     if (!a->weights)
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
@@ -62,7 +62,7 @@ static lt_status export(session *s, const export_arguments *a)
     s->args.mean = a->mean;
     s->args.std = a->std;
     LT_TRY(lt_device_open(&s->device, "ref", NULL));
-    LT_TRY(session_open_weights(s, a->weights));
+    LT_TRY(classifier_open_weights(s, a->weights));
     LT_TRY(lt_module_params(s->model, &s->params));
     s->at_work = true;
     return write_model(s, a->output);
@@ -70,7 +70,7 @@ static lt_status export(session *s, const export_arguments *a)
 
 int command_export(int argc, char *const *argv, const lt_model_family *family)
 {
-    session s = {0};
+    classifier s = {0};
     char name[NAME_TEXT];
     lt_program named = program;
     named.name = name;
@@ -88,6 +88,6 @@ int command_export(int argc, char *const *argv, const lt_model_family *family)
     if (st)
         fprintf(stderr, "%s: %s\n", name, lt_error_message());
     int code = exit_status(&s, st);
-    session_close(&s);
+    classifier_close(&s);
     return code;
 }

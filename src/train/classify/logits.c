@@ -1,6 +1,6 @@
 /* --save-logits: logits [N,classes] f32 and labels [N] i64 of every picture, in file order. */
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 #include "lather/safetensors.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-void session_softmax(double *logits, int classes)
+void classifier_softmax(double *logits, int classes)
 {
     double largest = logits[0], sum = 0;
     for (int k = 1; k < classes; k++)
@@ -25,10 +25,10 @@ typedef struct logits {
     int64_t count, classes;
 } logits;
 
-static lt_status read_batch(session *s, const lt_batch *batch, logits *all)
+static lt_status read_batch(classifier *s, const lt_batch *batch, logits *all)
 {
-    lt_tape_reset(s->tape, session_pass(s, false));
-    lt_tensor *y = lt_cast(s->tape, session_forward(s, batch->images), LT_F32);
+    lt_tape_reset(s->tape, classifier_pass(s, false));
+    lt_tensor *y = lt_cast(s->tape, classifier_forward(s, batch->images), LT_F32);
     LT_TRY(lt_tape_status(s->tape));
     LT_TRY(lt_tensor_read(y, all->values + all->count * all->classes, lt_tensor_bytes(y)));
     int32_t *labels = malloc((size_t)batch->count * sizeof *labels);
@@ -42,10 +42,10 @@ static lt_status read_batch(session *s, const lt_batch *batch, logits *all)
     return st;
 }
 
-static lt_status read_all(session *s, logits *all)
+static lt_status read_all(classifier *s, logits *all)
 {
     lt_loader *loader = NULL;
-    lt_loader_config c = {.transform = session_eval_transform(s),
+    lt_loader_config c = {.transform = classifier_eval_transform(s),
                           .batch = (int)s->args.batch_size,
                           .threads = (int)s->args.workers,
                           .max_bad = 0}; /* a missing row would shift all others */
@@ -74,7 +74,7 @@ static lt_status write_file(const char *path, const logits *all)
     return lt_safetensors_finish(&w);
 }
 
-lt_status session_save_logits(session *s, const char *path)
+lt_status classifier_save_logits(classifier *s, const char *path)
 {
     logits all = {.classes = s->choice.spec.classes};
     size_t count = (size_t)lt_dataset_count(s->input.val);

@@ -1,6 +1,6 @@
 /* A program that trains image classifiers: lt_classifier_main(). */
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 #include "lather/profile.h"
@@ -9,47 +9,47 @@
 #include <stdio.h>
 #include <string.h>
 
-int exit_status(const session *s, lt_status st)
+int exit_status(const classifier *s, lt_status st)
 {
     if (!st)
         return s->ranks.stop ? EXIT_INTERRUPTED : EXIT_DONE;
     return st == LT_E_ARG && !s->at_work ? EXIT_USAGE : EXIT_ERROR;
 }
 
-static lt_status train(session *s)
+static lt_status train(classifier *s)
 {
-    LT_TRY(session_open_training(s));
-    LT_TRY(session_summary(s));
+    LT_TRY(classifier_open_training(s));
+    LT_TRY(classifier_summary(s));
     if (s->args.weights)
-        session_describe_input(s);
-    signals_install();
+        classifier_describe_input(s);
+    lt_signals_install();
     s->at_work = true;
-    return session_train(s);
+    return classifier_train(s);
 }
 
 /* Numbers without names may lack the last ones. */
-static bool fits_weights(const session *s)
+static bool fits_weights(const classifier *s)
 {
     int classes = lt_dataset_classes(s->input.val);
     bool named = lt_dataset_class_name(s->input.val, 0) != NULL;
     return classes == s->choice.spec.classes || (!named && classes < s->choice.spec.classes);
 }
 
-static lt_status save_details(session *s, const lt_evaluation *e)
+static lt_status save_details(classifier *s, const lt_evaluation *e)
 {
     char path[PATH_MAX];
     if (s->args.eval_json)
-        return session_save_details(s, e, s->args.eval_json);
+        return classifier_save_details(s, e, s->args.eval_json);
     snprintf(path, sizeof path, "%s/eval.json", s->args.output);
-    return session_save_details(s, e, path);
+    return classifier_save_details(s, e, path);
 }
 
-static lt_status evaluate_only(session *s)
+static lt_status evaluate_only(classifier *s)
 {
     lt_evaluation e = {0};
-    session_describe_input(s);
+    classifier_describe_input(s);
     if (s->args.save_logits)
-        LT_TRY(session_save_logits(s, s->args.save_logits));
+        LT_TRY(classifier_save_logits(s, s->args.save_logits));
     if (!fits_weights(s)) {
         if (s->args.save_logits)
             return LT_OK; /* no accuracy was asked for that could be told */
@@ -60,9 +60,9 @@ static lt_status evaluate_only(session *s)
         .progress = (lt_progress)s->args.progress, .append = true, .rank = s->ranks.rank};
     LT_TRY(lt_run_open(&s->run, s->args.output, &c));
     if (s->args.eval_json || s->args.output)
-        LT_TRY(session_open_details(s));
+        LT_TRY(classifier_open_details(s));
     s->at_work = true;
-    LT_TRY(session_evaluate(s, &e));
+    LT_TRY(classifier_evaluate(s, &e));
     lt_run_close(&s->run);
     if (!s->ranks.rank)
         printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld pictures\n",
@@ -72,7 +72,7 @@ static lt_status evaluate_only(session *s)
 }
 
 /* A trace of each rank: "trace.json", "trace.rank1.json", ... */
-static lt_status start_profile(session *s)
+static lt_status start_profile(classifier *s)
 {
     char path[1024];
     const char *name = s->args.profile;
@@ -84,21 +84,32 @@ static lt_status start_profile(session *s)
         snprintf(path, sizeof path, "%s", name);
     else
         snprintf(path, sizeof path, "%.*s.rank%d%s", stem, name, s->ranks.rank, name + stem);
-    LT_TRY(session_keep_file(s, path));
+    LT_TRY(lt_folder_keep_file(&s->state, path));
     return lt_profile_start(path, 0);
 }
 
-static lt_status open_and_work(session *s)
+/* The weights to start from: the checkpoint's, else --weights. */
+static lt_status open_folder(classifier *s)
 {
-    LT_TRY(session_open_device(s));
-    LT_TRY(session_open_folder(s));
-    LT_TRY(session_open_data(s));
-    LT_TRY(session_open_model(s));
+    LT_TRY(lt_folder_open(&s->args, &s->ranks, &s->state, &s->lock));
+    if (s->state.folder[0])
+        snprintf(s->weights, sizeof s->weights, "%s/model.safetensors", s->state.folder);
+    else if (s->args.weights)
+        snprintf(s->weights, sizeof s->weights, "%s", s->args.weights);
+    return LT_OK;
+}
+
+static lt_status open_and_work(classifier *s)
+{
+    LT_TRY(classifier_open_device(s));
+    LT_TRY(open_folder(s));
+    LT_TRY(classifier_open_data(s));
+    LT_TRY(classifier_open_model(s));
     LT_TRY(start_profile(s));
     return s->args.eval ? evaluate_only(s) : train(s);
 }
 
-static lt_status run(session *s)
+static lt_status run(classifier *s)
 {
     lt_status st = open_and_work(s);
     lt_loader_free(&s->input.loader); /* its threads draw spans too */
@@ -107,14 +118,14 @@ static lt_status run(session *s)
     return st ? st : profiled;
 }
 
-static int fail(const session *s, int code)
+static int fail(const classifier *s, int code)
 {
     fprintf(stderr, "%s: %s\n", s->choice.family->program, lt_error_message());
     return code;
 }
 
 /* Tells why, unless another rank does, and lets no rank wait for this one. */
-static int fail_on_rank(session *s, lt_status st)
+static int fail_on_rank(classifier *s, lt_status st)
 {
     if (s->ranks.count > 1 && !s->ranks.same_failure)
         fprintf(stderr, "%s: rank %d: %s\n", s->choice.family->program, s->ranks.rank,
@@ -126,7 +137,7 @@ static int fail_on_rank(session *s, lt_status st)
 }
 
 /* Behind the bar, and without one too: whether the work is safe is what one wants to know. */
-static void tell_stop(const session *s)
+static void tell_stop(const classifier *s)
 {
     if (s->args.output)
         fprintf(stderr, "saved step %lld; --resume auto goes on\n", (long long)s->state.now.step);
@@ -137,7 +148,7 @@ static void tell_stop(const session *s)
 
 static int command_train(int argc, char **argv, const lt_model_family *family)
 {
-    session s = {.choice.family = family};
+    classifier s = {.choice.family = family};
     if (family_open(&s.choice, family))
         return fail(&s, EXIT_ERROR);
     if (arguments_open(&s.options, &s.args, family, s.choice.config)) {
@@ -145,7 +156,7 @@ static int command_train(int argc, char **argv, const lt_model_family *family)
         family_close(&s.choice);
         return code;
     }
-    lt_status st = recipe_parse(s.options, &s.args, family->recipes, argc, argv);
+    lt_status st = lt_recipe_parse(s.options, family->recipes, argc, argv);
     if (!st)
         st = lt_optim_flags_resolve(&s.args.optim, s.options);
     if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN) {
@@ -167,7 +178,7 @@ static int command_train(int argc, char **argv, const lt_model_family *family)
     if (!st && s.ranks.stop && !s.ranks.rank)
         tell_stop(&s);
     int code = st ? fail_on_rank(&s, st) : exit_status(&s, st);
-    session_close(&s);
+    classifier_close(&s);
     return code;
 }
 
@@ -175,8 +186,8 @@ int lt_classifier_main(int argc, char **argv, const lt_model_family *family)
 {
     const char *first = argc > 1 ? argv[1] : "";
     if (!strcmp(first, "reproduce"))
-        return command_reproduce(argv, family->program); /* with signals as they were */
-    signals_as_errors();
+        return lt_command_reproduce(argv, family->program); /* with signals as they were */
+    lt_signals_as_errors();
     int code;
     if (!strcmp(first, "predict"))
         code = command_predict(argc - 1, argv + 1, family);
@@ -184,5 +195,5 @@ int lt_classifier_main(int argc, char **argv, const lt_model_family *family)
         code = command_export(argc - 1, argv + 1, family);
     else
         code = command_train(argc, argv, family);
-    return signals_flush(family->program, code);
+    return lt_signals_flush(family->program, code);
 }

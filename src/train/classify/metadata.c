@@ -1,7 +1,7 @@
 /* What a file of weights says besides numbers: the names of its classes, how its pixels were normalised,
  * and what else turns a picture into its input. It stands in the metadata of model.safetensors, in checkpoints too. */
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"
@@ -186,7 +186,7 @@ lt_status notes_read(notes *out, const char *path)
 }
 
 /* Of the model: those of its input, or the others. */
-static size_t add_facts(const session *s, bool input, lt_weights_note *out, size_t count)
+static size_t add_facts(const classifier *s, bool input, lt_weights_note *out, size_t count)
 {
     const lt_model_facts *f = &s->choice.facts;
     for (size_t i = 0; i < f->count; i++)
@@ -195,7 +195,7 @@ static size_t add_facts(const session *s, bool input, lt_weights_note *out, size
     return count;
 }
 
-size_t session_notes(const session *s, lt_weights_note out[NOTES])
+size_t classifier_notes(const classifier *s, lt_weights_note out[NOTES])
 {
     const notes *n = &s->own;
     size_t count = 0;
@@ -232,7 +232,7 @@ static lt_status choose(const char *flag, const char *given, const char *known, 
                    flag);
 }
 
-lt_status session_choose_pixels(session *s, int channels)
+lt_status classifier_choose_pixels(classifier *s, int channels)
 {
     const double least_deviation = 1e-4;
     s->pixels = usual_pixels(channels);
@@ -261,7 +261,7 @@ static int find_difference(const notes *a, const notes *b, int classes, char sho
 }
 
 /* Weights of other classes tell nothing about these: a word of warning. */
-static void compare_names(const session *s)
+static void compare_names(const classifier *s)
 {
     char shown[2][NAME_TEXT];
     int i = s->args.eval
@@ -272,15 +272,15 @@ static void compare_names(const session *s)
                s->args.weights, shown[1], s->args.data);
 }
 
-lt_status session_open_notes(session *s)
+lt_status classifier_open_notes(classifier *s)
 {
-    LT_TRY(session_choose_pixels(s, lt_dataset_channels(s->input.val)));
+    LT_TRY(classifier_choose_pixels(s, lt_dataset_channels(s->input.val)));
     s->own.names = join_names(s->input.train ? s->input.train : s->input.val);
     compare_names(s);
     return LT_OK;
 }
 
-static lt_status same(const session *s, const char *what, const char *found, const char *now)
+static lt_status same(const classifier *s, const char *what, const char *found, const char *now)
 {
     if (!*found || !strcmp(found, now))
         return LT_OK;
@@ -288,7 +288,7 @@ static lt_status same(const session *s, const char *what, const char *found, con
                    found, now);
 }
 
-lt_status session_check_notes(const session *s)
+lt_status classifier_check_notes(const classifier *s)
 {
     char path[sizeof s->state.folder + 2 * (size_t)NAME_TEXT];
     char shown[2][NAME_TEXT];

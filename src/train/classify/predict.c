@@ -47,7 +47,7 @@ static const lt_program program = {
     .rest = true,
 };
 
-static lt_status open_model(session *s, const predict_arguments *a)
+static lt_status open_model(classifier *s, const predict_arguments *a)
 {
     lt_device_config config = {.threads = (int)a->threads};
     LT_TRY(lt_device_open(&s->device, a->device, &config));
@@ -59,12 +59,12 @@ static lt_status open_model(session *s, const predict_arguments *a)
     s->args.crop_pct = a->crop_pct;
     s->args.mean = a->mean;
     s->args.std = a->std;
-    LT_TRY(session_open_weights(s, a->weights));
+    LT_TRY(classifier_open_weights(s, a->weights));
     return lt_tape_new(&s->tape, s->device);
 }
 
 /* The lines of a file instead of the weights' names; there must be one for each class. */
-static lt_status read_names(session *s, const char *path)
+static lt_status read_names(classifier *s, const char *path)
 {
     FILE *file;
     char *text = NULL;
@@ -85,10 +85,10 @@ static lt_status read_names(session *s, const char *path)
     return st;
 }
 
-static lt_status predict_image(session *s, predictions *out, const char *name, lt_tensor *images)
+static lt_status predict_image(classifier *s, predictions *out, const char *name, lt_tensor *images)
 {
-    lt_tape_reset(s->tape, session_pass(s, false));
-    lt_tensor *y = lt_cast(s->tape, session_forward(s, images), LT_F64);
+    lt_tape_reset(s->tape, classifier_pass(s, false));
+    lt_tensor *y = lt_cast(s->tape, classifier_forward(s, images), LT_F64);
     LT_TRY(lt_tape_status(s->tape));
     double *logits = malloc(lt_tensor_bytes(y));
     if (!logits)
@@ -114,10 +114,11 @@ static bool is_input(const image_list *list, const char *path)
     return *list->input && !strcmp(path, list->input);
 }
 
-static lt_status predict_all(session *s, const image_list *list, predictions *out, int64_t *broken)
+static lt_status predict_all(classifier *s, const image_list *list, predictions *out,
+                             int64_t *broken)
 {
     lt_loader_config c = {
-        .transform = session_eval_transform(s), .batch = 1, .max_bad = -1, .keep_broken = true};
+        .transform = classifier_eval_transform(s), .batch = 1, .max_bad = -1, .keep_broken = true};
     lt_batch batch;
     lt_status st;
     LT_TRY(lt_loader_new(&s->input.loader, s->input.val, s->device, &c));
@@ -131,7 +132,7 @@ static lt_status predict_all(session *s, const image_list *list, predictions *ou
     return st == LT_END ? LT_OK : st;
 }
 
-static lt_status open_and_predict(session *s, const predict_arguments *a, const image_list *list,
+static lt_status open_and_predict(classifier *s, const predict_arguments *a, const image_list *list,
                                   int64_t *broken)
 {
     predictions out = {0};
@@ -148,7 +149,7 @@ static lt_status open_and_predict(session *s, const predict_arguments *a, const 
     return st;
 }
 
-static lt_status predict(session *s, const predict_arguments *a, int64_t *broken)
+static lt_status predict(classifier *s, const predict_arguments *a, int64_t *broken)
 {
     image_list list = {0};
     if (!a->weights)
@@ -164,7 +165,7 @@ static lt_status predict(session *s, const predict_arguments *a, int64_t *broken
 
 int command_predict(int argc, char *const *argv, const lt_model_family *family)
 {
-    session s = {0};
+    classifier s = {0};
     char name[NAME_TEXT];
     lt_program named = program;
     named.name = name;
@@ -183,6 +184,6 @@ int command_predict(int argc, char *const *argv, const lt_model_family *family)
     if (st)
         fprintf(stderr, "%s: %s\n", name, lt_error_message());
     int code = !st && broken ? EXIT_ERROR : exit_status(&s, st);
-    session_close(&s);
+    classifier_close(&s);
     return code;
 }

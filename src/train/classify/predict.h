@@ -2,7 +2,7 @@
 #ifndef PREDICT_H
 #define PREDICT_H
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/json.h"
 
@@ -40,7 +40,7 @@ typedef struct predictions {
     lt_json_writer line;
     bool begun;
 } predictions;
-lt_status predictions_open(predictions *out, const predict_arguments *a, const session *s);
+lt_status predictions_open(predictions *out, const predict_arguments *a, const classifier *s);
 /* logits [classes] become probabilities. */
 lt_status predictions_add(predictions *s, const char *name, const double *logits);
 /* A broken one: to standard error, and a line of JSON. */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-lt_status predictions_open(predictions *out, const predict_arguments *a, const session *s)
+lt_status predictions_open(predictions *out, const predict_arguments *a, const classifier *s)
 {
     const int classes = s->choice.spec.classes;
     *out = (predictions){.program = s->choice.family->program,
@@ -142,7 +142,7 @@ lt_status predictions_add(predictions *s, const char *name, const double *logits
     if (!shown)
         return LT_E_NOMEM;
     memcpy(s->probability, logits, (size_t)s->classes * sizeof *logits);
-    session_softmax(s->probability, s->classes);
+    classifier_softmax(s->probability, s->classes);
     for (int k = 0; k < s->classes; k++)
         s->order[k] = k;
     qsort_r(s->order, (size_t)s->classes, sizeof *s->order, by_probability, s->probability);

@@ -1,7 +1,7 @@
 /* How pictures become inputs. Each setting comes from the flag, else from the metadata of --weights, else it is the
  * usual one of this data or network; what is in force goes into the metadata of the weights that a run writes. */
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"
@@ -20,7 +20,7 @@ static const char *const augment_name[] = {
     [LT_AUGMENT_NONE] = "none", [LT_AUGMENT_IMAGENET] = "imagenet", [LT_AUGMENT_SMALL] = "small"};
 
 /* What the weights say; "": nothing. */
-static const char *known(const session *s, note_key key)
+static const char *known(const classifier *s, note_key key)
 {
     return s->known.text[key];
 }
@@ -56,7 +56,7 @@ static int find(const char *const *names, int count, const char *text)
 
 /* --- Each setting --- */
 
-static lt_status choose_size(session *s, int usual)
+static lt_status choose_size(classifier *s, int usual)
 {
     const arguments *a = &s->args;
     const char *text = known(s, NOTE_IMAGE_SIZE);
@@ -80,7 +80,7 @@ static lt_status choose_size(session *s, int usual)
 }
 
 /* The share that the centre crop keeps; 0: the usual one. */
-static lt_status choose_crop(session *s)
+static lt_status choose_crop(classifier *s)
 {
     const double least = 1e-3;
     const char *text = known(s, NOTE_CROP_PCT);
@@ -93,7 +93,7 @@ static lt_status choose_crop(session *s)
 }
 
 /* The shortest number that has the same effect as s->crop, or as the usual resizing of this size. */
-static void print_crop(session *s)
+static void print_crop(classifier *s)
 {
     enum { MOST_DIGITS = 17 };
     const double around = 256, size = s->transform.size;
@@ -108,7 +108,7 @@ static void print_crop(session *s)
     }
 }
 
-static lt_status choose_filter(session *s)
+static lt_status choose_filter(classifier *s)
 {
     enum { FILTERS = sizeof filter_name / sizeof *filter_name };
     const char *text = known(s, NOTE_INTERPOLATION);
@@ -126,7 +126,7 @@ static lt_status choose_filter(session *s)
 }
 
 /* auto: as the weights were trained, if they were at this size; else by size. */
-static lt_augment usual_augment(const session *s)
+static lt_augment usual_augment(const classifier *s)
 {
     enum { AUGMENTS = sizeof augment_name / sizeof *augment_name };
     int of_weights = find(augment_name, AUGMENTS, known(s, NOTE_AUGMENT));
@@ -135,7 +135,7 @@ static lt_augment usual_augment(const session *s)
     return s->transform.size <= SMALL_SIDE ? LT_AUGMENT_SMALL : LT_AUGMENT_IMAGENET;
 }
 
-static void choose_augmentation(session *s)
+static void choose_augmentation(classifier *s)
 {
     static const lt_augment chosen[] = {LT_AUGMENT_NONE, LT_AUGMENT_NONE, LT_AUGMENT_IMAGENET,
                                         LT_AUGMENT_SMALL};
@@ -156,7 +156,7 @@ static void choose_augmentation(session *s)
     snprintf(s->own.text[NOTE_AUGMENT], NOTE_BYTES, "%s", augment_name[s->transform.augment]);
 }
 
-lt_status session_choose_input(session *s, int usual)
+lt_status classifier_choose_input(classifier *s, int usual)
 {
     LT_TRY(choose_size(s, usual));
     LT_TRY(choose_crop(s));
@@ -170,12 +170,12 @@ lt_status session_choose_input(session *s, int usual)
 
 /* --- What comes of it --- */
 
-int session_train_side(const session *s, int64_t epoch)
+int classifier_train_side(const classifier *s, int64_t epoch)
 {
     return s->sizes.count ? lt_size_schedule_at(&s->sizes, epoch) : s->transform.size;
 }
 
-int session_largest_side(const session *s)
+int classifier_largest_side(const classifier *s)
 {
     int side = s->transform.size;
     for (int i = 0; i < s->sizes.count; i++)
@@ -183,7 +183,7 @@ int session_largest_side(const session *s)
     return side;
 }
 
-lt_transform session_eval_transform(const session *s)
+lt_transform classifier_eval_transform(const classifier *s)
 {
     lt_transform t = {.augment = LT_AUGMENT_NONE,
                       .size = s->transform.size,
@@ -196,7 +196,7 @@ lt_transform session_eval_transform(const session *s)
     return t;
 }
 
-void session_describe_input(const session *s)
+void classifier_describe_input(const classifier *s)
 {
     static const char *const from[] = {
         [FROM_USUAL] = "default", [FROM_FLAG] = "flag", [FROM_WEIGHTS] = "weights"};
@@ -214,7 +214,7 @@ void session_describe_input(const session *s)
 }
 
 /* The weights of the model that the file belongs to. */
-static lt_status open_model(session *s, const char *path)
+static lt_status open_model(classifier *s, const char *path)
 {
     family_choice *c = &s->choice;
     lt_model_facts found = {0};
@@ -226,15 +226,15 @@ static lt_status open_model(session *s, const char *path)
     return lt_weights_load_model(path, s->model);
 }
 
-lt_status session_open_weights(session *s, const char *path)
+lt_status classifier_open_weights(classifier *s, const char *path)
 {
     const int mnist = 28, cifar = 32; /* sides of images */
     const lt_model_spec *spec = &s->choice.spec;
     LT_TRY(open_model(s, path));
     LT_TRY(notes_read(&s->known, path));
-    LT_TRY(session_choose_pixels(s, spec->channels));
+    LT_TRY(classifier_choose_pixels(s, spec->channels));
     int small = spec->channels == 1 ? mnist : cifar;
-    LT_TRY(session_choose_input(s, spec->size ? spec->size : small));
-    session_describe_input(s);
+    LT_TRY(classifier_choose_input(s, spec->size ? spec->size : small));
+    classifier_describe_input(s);
     return LT_OK;
 }

@@ -1,6 +1,6 @@
 /* Where the pictures come from. */
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 #include "lather/text.h"
@@ -14,7 +14,7 @@
 enum { PATH_BYTES = 1024 };
 
 /* DATA/part into path, if there is such a folder. */
-static bool find_part(const session *s, const char *part, char path[PATH_BYTES])
+static bool find_part(const classifier *s, const char *part, char path[PATH_BYTES])
 {
     struct stat info;
     int bytes = snprintf(path, PATH_BYTES, "%s/%s", s->args.data, part);
@@ -22,14 +22,14 @@ static bool find_part(const session *s, const char *part, char path[PATH_BYTES])
 }
 
 /* --val-labels: a flat DATA/val, or DATA itself, with these class names; NULL: numbers only. */
-static lt_status open_labelled(session *s, const char *const *name, int classes)
+static lt_status open_labelled(classifier *s, const char *const *name, int classes)
 {
     char path[PATH_BYTES];
     const char *folder = find_part(s, "val", path) ? path : s->args.data;
     return lt_dataset_labelled(&s->input.val, folder, s->args.val_labels, name, classes);
 }
 
-static lt_status open_like(session *s, const lt_dataset *like)
+static lt_status open_like(classifier *s, const lt_dataset *like)
 {
     int classes = lt_dataset_classes(like);
     const char **name = calloc((size_t)classes + 1, sizeof *name);
@@ -43,7 +43,7 @@ static lt_status open_like(session *s, const lt_dataset *like)
 }
 
 /* With the class names that the weights know. */
-static lt_status open_known(session *s)
+static lt_status open_known(classifier *s)
 {
     int classes = notes_class_count(&s->known);
     char *text = classes ? strdup(s->known.names) : NULL, *rest = text;
@@ -63,7 +63,7 @@ static lt_status open_known(session *s)
     return st;
 }
 
-static lt_status open_val(session *s)
+static lt_status open_val(classifier *s)
 {
     char path[PATH_BYTES];
     lt_dataset *like = NULL;
@@ -95,12 +95,12 @@ static int64_t parse_bytes(const char *text)
     return (int64_t)value;
 }
 
-int64_t session_cache_bytes(const session *s)
+int64_t classifier_cache_bytes(const classifier *s)
 {
     return s->args.cache_ram ? parse_bytes(s->args.cache_ram) : 0;
 }
 
-static lt_status open_caches(session *s)
+static lt_status open_caches(classifier *s)
 {
     const arguments *a = &s->args;
     if (a->cache_ram && !parse_bytes(a->cache_ram))
@@ -112,7 +112,7 @@ static lt_status open_caches(session *s)
     return LT_OK;
 }
 
-lt_status session_open_sources(session *s)
+lt_status classifier_open_sources(classifier *s)
 {
     if (s->weights[0])
         LT_TRY(notes_read(&s->known, s->weights));

@@ -244,7 +244,7 @@ static lt_status check_needs(const arguments *a)
 
 static lt_status check_texts(const arguments *a)
 {
-    enum { MOST_OUTPUT = 900 }; /* with the names of the files in it, a session's paths hold it */
+    enum { MOST_OUTPUT = 900 }; /* with the names of the files in it, a run's paths hold it */
     if (a->output && strlen(a->output) > MOST_OUTPUT)
         return lt_fail(LT_E_ARG, "--output: a path of %zu bytes, at most %d are taken",
                        strlen(a->output), MOST_OUTPUT);

@@ -1,7 +1,7 @@
 /* The run folder before the run: it is locked, a run that is in it is gone on with, set aside or refused, and the
  * checkpoint to go on from is found, as network and input come from it. */
 
-#include "train/trainer/session.h"
+#include "train/trainer/program.h"
 
 #include "lather/ext/fail.h"
 
@@ -13,12 +13,11 @@
 
 /* --- Whose folder it is --- */
 
-static lt_status lock(session *s)
+static lt_status lock(const arguments *a, lt_ranks *ranks, lt_run_lock **out)
 {
-    const arguments *a = &s->args;
-    lt_run_lock_config c = {.is_new = !a->resume && !a->overwrite, .comm = s->ranks.comm};
-    lt_status st = lt_run_lock_open(&s->lock, a->output, &c);
-    s->ranks.same_failure = st != LT_OK && st != LT_E_COMM;
+    lt_run_lock_config c = {.is_new = !a->resume && !a->overwrite, .comm = ranks->comm};
+    lt_status st = lt_run_lock_open(out, a->output, &c);
+    ranks->same_failure = st != LT_OK && st != LT_E_COMM;
     if (st == LT_E_ARG)
         return lt_fail(st, "%s; --resume auto goes on with it, --overwrite sets it aside",
                        lt_error_message());
@@ -26,89 +25,86 @@ static lt_status lock(session *s)
 }
 
 /* Whether the checkpoint lies in --output. */
-static bool is_own(const session *s)
+static bool is_own(const lt_train_state *state, const char *output)
 {
-    char path[sizeof s->state.folder + sizeof "/../.."];
+    char path[sizeof state->folder + sizeof "/../.."];
     struct stat from, to;
-    snprintf(path, sizeof path, "%s/../..", s->state.folder);
-    return !stat(path, &from) && !stat(s->args.output, &to) && from.st_ino == to.st_ino
+    snprintf(path, sizeof path, "%s/../..", state->folder);
+    return !stat(path, &from) && !stat(output, &to) && from.st_ino == to.st_ino
            && from.st_dev == to.st_dev;
 }
 
 /* --resume PATH leads from one folder into another, which must not hold a third run. */
-static lt_status check_other_run(const session *s)
+static lt_status check_other_run(const arguments *a, const lt_train_state *state)
 {
     char id[LT_RUN_ID];
-    const char *output = s->args.output;
-    if (s->args.overwrite || !lt_run_is_used(output) || is_own(s))
+    const char *output = a->output;
+    if (a->overwrite || !lt_run_is_used(output) || is_own(state, output))
         return LT_OK;
     lt_run_read_id(output, id);
-    if (*id && !strcmp(id, s->state.found.run))
+    if (*id && !strcmp(id, state->found.run))
         return LT_OK;
     return lt_fail(LT_E_ARG, "%s: holds another run than %s; --overwrite sets it aside", output,
-                   s->state.folder);
+                   state->folder);
 }
 
 /* --- The checkpoint to go on from --- */
 
 /* A run folder stands for its newest checkpoint. */
-static lt_status find_newest(session *s, const char *folder)
+static lt_status find_newest(lt_train_state *state, const char *folder)
 {
-    lt_status st = lt_checkpoint_newest(folder, s->state.folder, sizeof s->state.folder);
+    lt_status st = lt_checkpoint_newest(folder, state->folder, sizeof state->folder);
     if (st == LT_END)
-        s->state.folder[0] = 0;
+        state->folder[0] = 0;
     return st == LT_END ? LT_OK : st;
 }
 
-static lt_status find_checkpoint(session *s)
+static lt_status find_checkpoint(const arguments *a, lt_train_state *state)
 {
-    const char *resume = s->args.resume;
+    const char *resume = a->resume;
     if (!resume)
         return LT_OK;
     bool is_auto = !strcmp(resume, "auto");
-    LT_TRY(find_newest(s, is_auto ? s->args.output : resume));
-    if (!s->state.folder[0] && !is_auto)
-        snprintf(s->state.folder, sizeof s->state.folder, "%s", resume);
+    LT_TRY(find_newest(state, is_auto ? a->output : resume));
+    if (!state->folder[0] && !is_auto)
+        snprintf(state->folder, sizeof state->folder, "%s", resume);
     return LT_OK;
 }
 
-static lt_status agree(session *s)
+static lt_status agree(lt_ranks *ranks, const lt_train_state *state)
 {
-    if (!s->ranks.comm)
+    if (!ranks->comm)
         return LT_OK;
-    lt_status st = lt_comm_same(s->ranks.comm, "the checkpoint to resume", s->state.folder);
-    s->ranks.same_failure = st == LT_E_ARG;
+    lt_status st = lt_comm_same(ranks->comm, "the checkpoint to resume", state->folder);
+    ranks->same_failure = st == LT_E_ARG;
     return st;
 }
 
-lt_status session_open_folder(session *s)
+lt_status lt_folder_open(const arguments *a, lt_ranks *ranks, lt_train_state *state,
+                         lt_run_lock **lock_out)
 {
-    const arguments *a = &s->args;
-    if (a->weights)
-        snprintf(s->weights, sizeof s->weights, "%s", a->weights);
     if (!a->output || a->eval)
         return LT_OK;
-    LT_TRY(lock(s));
-    LT_TRY(find_checkpoint(s));
-    LT_TRY(agree(s));
-    if (!s->state.folder[0])
+    LT_TRY(lock(a, ranks, lock_out));
+    LT_TRY(find_checkpoint(a, state));
+    LT_TRY(agree(ranks, state));
+    if (!state->folder[0])
         return LT_OK;
-    LT_TRY(lt_checkpoint_verify(s->state.folder, &s->state.found));
-    snprintf(s->weights, sizeof s->weights, "%s/model.safetensors", s->state.folder);
-    return check_other_run(s);
+    LT_TRY(lt_checkpoint_verify(state->folder, &state->found));
+    return check_other_run(a, state);
 }
 
 /* --- Flags that changed --- */
 
-/* Flags of one start; and those of the network, as the checkpoint loads into the same one only. */
-static bool is_passed_over(const lt_option *option)
+/* Flags of one start; and those of the model, as the checkpoint loads into the same one only. */
+static bool is_passed_over(const family_choice *c, const lt_option *option)
 {
-    static const char *const names[] = {"output",     "progress", "log-every", "recipe", "weights",
-                                        "reset-head", "arch",     "depths",    "width",  "stem"};
+    static const char *const names[] = {"output", "progress", "log-every",
+                                        "recipe", "weights",  "reset-head"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], option->name))
             return true;
-    return option->once;
+    return option->once || family_has_fact(c, option->name);
 }
 
 /* What is not in the file: an option of a later version, whose value then is not known, or a text that was not
@@ -119,39 +115,40 @@ static bool is_known(const lt_options *before, const lt_option *option)
            || lt_options_is_set(before, option->name);
 }
 
-static void list_changes(session *s, const lt_options *before)
+static void list_changes(const family_choice *c, const lt_options *now, const lt_options *before,
+                         char *text, size_t size)
 {
     enum { TEXT = 256 };
     char was[TEXT], is[TEXT];
-    size_t used = 0, size = sizeof s->changed;
+    size_t used = 0;
     const lt_option *o;
-    for (size_t i = 0; (o = lt_options_at(s->options, i)); i++) {
-        if (is_passed_over(o) || !is_known(before, o) || !lt_options_applies(s->options, o->name))
+    for (size_t i = 0; (o = lt_options_at(now, i)); i++) {
+        if (is_passed_over(c, o) || !is_known(before, o) || !lt_options_applies(now, o->name))
             continue;
         lt_options_text(before, o->name, was, TEXT);
-        lt_options_text(s->options, o->name, is, TEXT);
+        lt_options_text(now, o->name, is, TEXT);
         if (strcmp(was, is) != 0 && used < size)
-            used +=
-                (size_t)snprintf(s->changed + used, size - used, "%s%s %s -> %s", used ? ", " : "",
-                                 o->name, *was ? was : "(none)", *is ? is : "(none)");
+            used += (size_t)snprintf(text + used, size - used, "%s%s %s -> %s", used ? ", " : "",
+                                     o->name, *was ? was : "(none)", *is ? is : "(none)");
     }
 }
 
-lt_status session_compare_flags(session *s)
+lt_status lt_folder_compare_options(const family_choice *c, const lt_options *now,
+                                    const lt_train_state *state, char *text, size_t size)
 {
     arguments values = {0};
     family_choice choice = {0};
     lt_options *before = NULL;
-    char path[sizeof s->state.folder + sizeof "/../../config.yaml"];
-    snprintf(path, sizeof path, "%s/../../config.yaml", s->state.folder);
-    if (!s->state.folder[0] || s->ranks.rank || access(path, R_OK))
+    char path[sizeof state->folder + sizeof "/../../config.yaml"];
+    snprintf(path, sizeof path, "%s/../../config.yaml", state->folder);
+    if (!state->folder[0] || access(path, R_OK))
         return LT_OK;
-    LT_TRY(family_open(&choice, s->choice.family));
+    LT_TRY(family_open(&choice, c->family));
     lt_status st = arguments_open(&before, &values, choice.family, choice.config);
     if (!st && lt_options_load(before, path))
-        snprintf(s->changed, sizeof s->changed, "unknown: %s", lt_error_message());
+        snprintf(text, size, "unknown: %s", lt_error_message());
     else if (!st)
-        list_changes(s, before);
+        list_changes(c, now, before, text, size);
     arguments_close(&before, &values);
     family_close(&choice);
     return st;
@@ -161,28 +158,29 @@ lt_status session_compare_flags(session *s)
 
 /* The weights of a run that ended, whose checkpoints were deleted since: there is nothing to go on from, and
  * `--resume auto` begins anew. */
-static bool is_only_weights(const session *s)
+static bool is_only_weights(const arguments *a, const lt_train_state *state)
 {
-    char path[sizeof s->state.folder];
-    snprintf(path, sizeof path, "%s/model.safetensors", s->args.output);
-    return s->args.resume && !s->state.folder[0] && !access(path, F_OK);
+    char path[sizeof state->folder];
+    snprintf(path, sizeof path, "%s/model.safetensors", a->output);
+    return a->resume && !state->folder[0] && !access(path, F_OK);
 }
 
-lt_status session_set_aside(const session *s, char *to, size_t size)
+lt_status lt_folder_set_aside(const arguments *a, const lt_train_state *state, char *to,
+                              size_t size)
 {
     *to = 0;
-    if (!s->args.output || s->ranks.rank || !(s->args.overwrite || is_only_weights(s)))
+    if (!a->output || !(a->overwrite || is_only_weights(a, state)))
         return LT_OK;
-    return lt_run_set_aside(s->args.output, to, size);
+    return lt_run_set_aside(a->output, to, size);
 }
 
-lt_status session_keep_file(const session *s, const char *path)
+lt_status lt_folder_keep_file(const lt_train_state *state, const char *path)
 {
     enum { MOST = 100000 };
     char aside[1100];
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
     int stem = dot ? (int)(dot - path) : (int)strlen(path);
-    if (!s->state.folder[0] || access(path, F_OK))
+    if (!state->folder[0] || access(path, F_OK))
         return LT_OK;
     for (int n = 1; n < MOST; n++) {
         snprintf(aside, sizeof aside, "%.*s.old-%d%s", stem, path, n, path + stem);

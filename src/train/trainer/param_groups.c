@@ -1,6 +1,6 @@
 /* --freeze, --freeze-bn and --param-group: what applies to parameters whose name matches a pattern. */
 
-#include "train/trainer/session.h"
+#include "train/trainer/program.h"
 
 #include "lather/ext/fail.h"
 
@@ -62,13 +62,13 @@ static bool matches(const regex_t *pattern, const lt_param *param)
     return !regexec(pattern, param->name, 0, NULL, 0);
 }
 
-static lt_status freeze(session *s, const char *text)
+static lt_status freeze(const lt_params *params, const char *text)
 {
     regex_t pattern;
     size_t found = 0;
     LT_TRY(compile("--freeze", text, &pattern));
-    for (size_t i = 0; i < s->params.count; i++) {
-        lt_param *p = s->params.item[i];
+    for (size_t i = 0; i < params->count; i++) {
+        lt_param *p = params->item[i];
         if (!lt_param_is_trained(p) || !matches(&pattern, p))
             continue;
         p->frozen = true;
@@ -87,36 +87,35 @@ static bool are_siblings(const lt_param *a, const lt_param *b)
 }
 
 /* --freeze-bn: a batch norm of which something is frozen is frozen whole, statistics too. */
-static lt_status freeze_norms(session *s)
+static lt_status freeze_norms(const lt_params *params)
 {
     size_t found = 0;
-    for (size_t i = 0; i < s->params.count; i++) {
-        const lt_param *p = s->params.item[i];
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
         if (p->role != LT_ROLE_NORM || !p->frozen)
             continue;
-        for (size_t k = 0; k < s->params.count; k++)
-            if (are_siblings(p, s->params.item[k]))
-                s->params.item[k]->frozen = true;
+        for (size_t k = 0; k < params->count; k++)
+            if (are_siblings(p, params->item[k]))
+                params->item[k]->frozen = true;
         found++;
     }
     return found ? LT_OK : lt_fail(LT_E_ARG, "--freeze-bn: --freeze matches no batch norm");
 }
 
-lt_status session_freeze(session *s)
+lt_status lt_params_freeze(const lt_params *params, const lt_option_list *patterns, bool norms)
 {
-    for (size_t i = 0; i < s->args.freeze.count; i++)
-        LT_TRY(freeze(s, s->args.freeze.item[i]));
-    if (s->args.freeze_bn)
-        LT_TRY(freeze_norms(s));
-    for (size_t i = 0; i < s->params.count; i++)
-        if (lt_param_is_trained(s->params.item[i]))
+    for (size_t i = 0; i < patterns->count; i++)
+        LT_TRY(freeze(params, patterns->item[i]));
+    if (norms)
+        LT_TRY(freeze_norms(params));
+    for (size_t i = 0; i < params->count; i++)
+        if (lt_param_is_trained(params->item[i]))
             return LT_OK;
     return lt_fail(LT_E_ARG, "--freeze: nothing is left to train");
 }
 
 /* "REGEX:lr=0.1,weight_decay=0": the pattern ends at the last colon. */
-static lt_status parse_group(const session *s, const char *text, char *pattern,
-                             lt_optim_group *group)
+static lt_status parse_group(double lr, const char *text, char *pattern, lt_optim_group *group)
 {
     const char *colon = strrchr(text, ':');
     if (!colon || colon == text)
@@ -135,7 +134,7 @@ static lt_status parse_group(const session *s, const char *text, char *pattern,
                            "weight_decay=NUMBER, 0 or more",
                            item);
         if (!strncmp(item, "lr=", 3))
-            group->lr_scale = s->args.optim.lr > 0 ? value / s->args.optim.lr : 0;
+            group->lr_scale = lr > 0 ? value / lr : 0;
         else if (!strncmp(item, "weight_decay=", 13))
             group->weight_decay = value;
         else
@@ -145,20 +144,20 @@ static lt_status parse_group(const session *s, const char *text, char *pattern,
     return LT_OK;
 }
 
-static lt_status apply_group(session *s, const char *text)
+static lt_status apply_group(const lt_params *params, lt_optim *optim, double lr, const char *text)
 {
     char pattern_text[PATTERN_BYTES];
     lt_optim_group group = {0};
     regex_t pattern;
     size_t found = 0;
-    LT_TRY(parse_group(s, text, pattern_text, &group));
+    LT_TRY(parse_group(lr, text, pattern_text, &group));
     LT_TRY(compile("--param-group", pattern_text, &pattern));
     lt_status st = LT_OK;
-    for (size_t i = 0; i < s->params.count && !st; i++) {
-        const lt_param *p = s->params.item[i];
+    for (size_t i = 0; i < params->count && !st; i++) {
+        const lt_param *p = params->item[i];
         if (!lt_param_is_trained(p) || !matches(&pattern, p))
             continue;
-        st = lt_optim_set_group(s->optim, p->name, group);
+        st = lt_optim_set_group(optim, p->name, group);
         found++;
     }
     regfree(&pattern);
@@ -167,9 +166,10 @@ static lt_status apply_group(session *s, const char *text)
                  : lt_fail(LT_E_ARG, "--param-group: no parameter matches '%s'", pattern_text);
 }
 
-lt_status session_param_groups(session *s)
+lt_status lt_param_groups_apply(const lt_params *params, lt_optim *optim, double lr,
+                                const lt_option_list *groups)
 {
-    for (size_t i = 0; i < s->args.param_group.count; i++)
-        LT_TRY(apply_group(s, s->args.param_group.item[i]));
+    for (size_t i = 0; i < groups->count; i++)
+        LT_TRY(apply_group(params, optim, lr, groups->item[i]));
     return LT_OK;
 }

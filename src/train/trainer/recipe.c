@@ -1,7 +1,7 @@
 /* --recipe NAME: settings of a known run from a file of recipes/, below what the command line and
  * --config say. And the subcommand reproduce. */
 
-#include "train/trainer/session.h"
+#include "train/trainer/program.h"
 
 #include "lather/ext/fail.h"
 
@@ -70,19 +70,19 @@ static lt_status load(lt_options *options, const char *folder, const char *name)
     return st ? lt_fail(st, "--recipe: %s", lt_error_message()) : LT_OK;
 }
 
-lt_status recipe_parse(lt_options *options, const arguments *args, const char *folder, int argc,
-                       char *const *argv)
+lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, char *const *argv)
 {
+    char given[8];
     const char *name = find_recipe(argc, argv);
     if (name)
         LT_TRY(load(options, folder, name));
     LT_TRY(lt_options_parse(options, argc, argv));
-    if (!name && args->recipe && *args->recipe)
+    if (!name && *lt_options_text(options, "recipe", given, sizeof given))
         return lt_fail(LT_E_ARG, "--recipe: only on the command line, not in a config file");
     return name ? lt_options_set(options, "recipe", "") : LT_OK;
 }
 
-int command_reproduce(char **argv, const char *program)
+int lt_command_reproduce(char **argv, const char *program)
 {
     char tool[PATH_MAX], self[PATH_MAX];
     ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);

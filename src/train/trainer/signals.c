@@ -1,6 +1,6 @@
 /* Signals that ask a run to stop after its step, and those in whose place write() fails. */
 
-#include "train/trainer/session.h"
+#include "train/trainer/program.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ static void on_signal(int signal)
     (void)written;
 }
 
-void signals_install(void)
+void lt_signals_install(void)
 {
     static const int asking[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     struct sigaction old, action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -39,18 +39,18 @@ void signals_install(void)
     }
 }
 
-int signals_seen(void)
+int lt_signals_seen(void)
 {
     return seen;
 }
 
-void signals_as_errors(void)
+void lt_signals_as_errors(void)
 {
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
 }
 
-int signals_flush(const char *program, int code)
+int lt_signals_flush(const char *program, int code)
 {
     errno = 0;
     if (!fflush(stdout) && !ferror(stdout))

@@ -1,13 +1,15 @@
-/* The table of Shampoo's blocks: how many of which shape, what they keep, what they cost by the model
+/* What Shampoo did in a step, and the table of its blocks: how many of which shape, what they keep, what they cost by the model
  * that also deals them out to ranks, and how even that came out. */
 
-#include "train/trainer/session.h"
+#include "lather/shampoo_report.h"
+
+#include "train/trainer/program.h"
 
 #include "lather/ext/fail.h"
-#include "lather/shampoo_report.h"
 #include "lather/shard.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +28,7 @@ typedef struct group {
 typedef struct sink {
     lt_run *run; /* NULL: not shown */
     FILE *file;
+    bool is_verbose; /* all lines are shown */
 } sink;
 
 static void say(const sink *out, const char *fmt, ...) LT_PRINTF(2, 3);
@@ -119,25 +122,24 @@ static void show_owners(const sink *out, const lt_optim *optim)
         say(out, "  the busiest rank has %.3f times the mean", most * ranks / sum);
 }
 
-static void show(const sink *out, const session *s, const group *total, const group *list,
+static void show(const sink *out, const lt_optim *optim, const group *total, const group *list,
                  size_t count)
 {
-    double f = (double)lt_shampoo_settings(s->optim)->precondition_frequency;
+    double f = (double)lt_shampoo_settings(optim)->precondition_frequency;
     say(out,
         "blocks: %lld with %lld factors, %.1f MiB of factors and roots in %.1f MiB of state; "
         "modelled on one core: %.1f ms a step, %.1f ms a refresh, %.1f ms a step with 1/%g of it",
         (long long)total->count, (long long)total->factors, (double)total->factor_bytes / mib,
         (double)total->state_bytes / mib, per_ms * total->step_ns, per_ms * total->refresh_ns,
         per_ms * (total->step_ns + total->refresh_ns / f), f);
-    const sink table = {s->args.verbose ? out->run : NULL, out->file};
+    const sink table = {out->is_verbose ? out->run : NULL, out->file, false};
     show_groups(&table, list, count);
-    show_owners(&table, s->optim);
+    show_owners(&table, optim);
 }
 
-static lt_status open_file(const session *s, FILE **file)
+static lt_status open_file(const char *folder, FILE **file)
 {
     char path[1200];
-    const char *folder = s->ranks.rank ? NULL : lt_run_folder(s->run);
     *file = NULL;
     if (!folder)
         return LT_OK;
@@ -146,21 +148,43 @@ static lt_status open_file(const session *s, FILE **file)
     return *file ? LT_OK : lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
 }
 
-lt_status session_blocks(session *s)
+lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose)
 {
-    if (!lt_shampoo_settings(s->optim))
+    if (!lt_shampoo_settings(optim))
         return LT_OK;
-    size_t blocks = count_blocks(s->optim);
+    size_t blocks = count_blocks(optim);
     group total = {0}, *list = calloc(blocks ? blocks : 1, sizeof *list);
     if (!list)
         return lt_fail(LT_E_NOMEM, "blocks: no memory for %zu", blocks);
-    size_t count = collect(s->optim, blocks, list, &total);
-    sink out = {.run = s->run};
-    lt_status st = open_file(s, &out.file);
+    size_t count = collect(optim, blocks, list, &total);
+    sink out = {.run = run, .is_verbose = is_verbose};
+    lt_status st = open_file(rank ? NULL : lt_run_folder(run), &out.file);
     if (!st)
-        show(&out, s, &total, list, count);
+        show(&out, optim, &total, list, count);
     if (out.file && fclose(out.file) && !st)
-        st = lt_fail(LT_E_IO, "%s/blocks.txt: %s", lt_run_folder(s->run), strerror(errno));
+        st = lt_fail(LT_E_IO, "%s/blocks.txt: %s", lt_run_folder(run), strerror(errno));
     free(list);
     return st;
+}
+
+void lt_shampoo_values(const lt_optim *optim, bool is_divided, lt_metric out[SHAMPOO_VALUES])
+{
+    const double unknown = (double)NAN;
+    const lt_shampoo_config *shampoo = lt_shampoo_settings(optim);
+    const bool async = shampoo && shampoo->refresh_timing == LT_REFRESH_ASYNC;
+    const lt_shampoo_stats got = lt_shampoo_statistics(optim);
+    const lt_metric value[SHAMPOO_VALUES] = {
+        {"shampoo_factor_seconds", got.factor_seconds},
+        {"shampoo_root_seconds", got.root_seconds},
+        {"shampoo_apply_seconds", got.apply_seconds},
+        {"shampoo_roots", (double)got.roots},
+        {"shampoo_root_retries", (double)got.retries},
+        {"shampoo_root_failures", (double)got.failures},
+        {"shampoo_root_age", (double)got.root_age},
+        {"shampoo_gather_seconds", is_divided ? got.gather_seconds : unknown},
+        {"shampoo_wait_seconds", async ? got.wait_seconds : unknown},
+        {"shampoo_worker_seconds", async ? got.worker_seconds : unknown},
+    };
+    for (int i = 0; i < SHAMPOO_VALUES; i++)
+        out[i] = (lt_metric){value[i].name, shampoo ? value[i].value : unknown};
 }

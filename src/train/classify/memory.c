@@ -1,6 +1,6 @@
 /* What a run will need, said before its first step, and refused if the machine has not got it. */
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 #include "lather/shampoo_report.h"
@@ -14,7 +14,7 @@ static const double gib = 0x1p30;
 /* Bytes of activations that live at the end of the forward pass: what backward reads. With cheap
  * recomputation the outputs of batch norm within blocks are made again; about half of
  * the recomputable is left. */
-static double activation_bytes(const session *s, const lt_model_cost *cost)
+static double activation_bytes(const classifier *s, const lt_model_cost *cost)
 {
     double item = s->args.amp == AMP_BF16 || s->args.amp == AMP_F16 ? 2 : 4;
     double outputs = (double)cost->recomputable * (s->args.recompute ? 0.5 : 1);
@@ -23,10 +23,10 @@ static double activation_bytes(const session *s, const lt_model_cost *cost)
 }
 
 /* Batches of pixels that a loader makes ahead. */
-static double loader_bytes(const session *s)
+static double loader_bytes(const classifier *s)
 {
     enum { SLOTS = 4 };
-    double side = session_largest_side(s);
+    double side = classifier_largest_side(s);
     return SLOTS * (double)s->args.batch_size * s->choice.spec.channels * side * side;
 }
 
@@ -64,7 +64,7 @@ static double available_bytes(void)
 }
 
 /* Of parameters and gradients. */
-static double param_bytes(const session *s)
+static double param_bytes(const classifier *s)
 {
     double bytes = 0;
     for (size_t i = 0; i < s->params.count; i++) {
@@ -76,7 +76,7 @@ static double param_bytes(const session *s)
 }
 
 /* Without the family's own count: the parameters alone. */
-static lt_status count_cost(const session *s, int size, lt_model_cost *out)
+static lt_status count_cost(const classifier *s, int size, lt_model_cost *out)
 {
     const family_choice *c = &s->choice;
     lt_model_spec spec = c->spec;
@@ -90,10 +90,10 @@ static lt_status count_cost(const session *s, int size, lt_model_cost *out)
     return LT_OK;
 }
 
-lt_status session_check_memory(const session *s)
+lt_status classifier_check_memory(const classifier *s)
 {
     lt_model_cost cost;
-    LT_TRY(count_cost(s, session_largest_side(s), &cost));
+    LT_TRY(count_cost(s, classifier_largest_side(s), &cost));
     double need = activation_bytes(s, &cost) + loader_bytes(s), rest = available_bytes();
     if (!s->state.folder
              [0]) /* of a checkpoint it was read already, of a new run it is made in step 1 */
@@ -108,7 +108,7 @@ lt_status session_check_memory(const session *s)
 }
 
 /* Before its first roots Shampoo's updates are those of the grafted method: nothing else would show it. */
-static void note_late_roots(session *s)
+static void note_late_roots(classifier *s)
 {
     const lt_shampoo_config *c = lt_shampoo_settings(s->optim);
     if (c && c->start_preconditioning_step > s->total_steps)
@@ -121,7 +121,7 @@ static void note_late_roots(session *s)
 }
 
 /* Options of the family that were left to it, and what they came to: " --stem small". */
-static void list_resolved(const session *s, char *text, size_t size)
+static void list_resolved(const classifier *s, char *text, size_t size)
 {
     char value[LT_FACT_BYTES];
     size_t used = 0;
@@ -135,7 +135,7 @@ static void list_resolved(const session *s, char *text, size_t size)
 }
 
 /* What --stem auto and --augment auto came to, as small pictures get another network and training. */
-static void note_choices(const session *s)
+static void note_choices(const classifier *s)
 {
     char resolved[NAME_TEXT] = "";
     static const char *const augment[] = {[LT_AUGMENT_NONE] = "none",
@@ -150,7 +150,7 @@ static void note_choices(const session *s)
                     crops ? augment[s->transform.augment] : "");
 }
 
-lt_status session_summary(session *s)
+lt_status classifier_summary(classifier *s)
 {
     const double train_factor = 3; /* backward costs two forward passes */
     lt_model_cost cost;
@@ -176,5 +176,5 @@ lt_status session_summary(session *s)
     lt_run_note(s->run, "memory: %.2f GiB parameters, gradients and %s state%s", held / gib,
                 lt_optim_name(s->optim), more);
     note_late_roots(s);
-    return session_blocks(s);
+    return lt_blocks_report(s->optim, s->run, s->ranks.rank, s->args.verbose);
 }

@@ -1,6 +1,6 @@
 /* Opening what a run needs, in the order in which one part needs another. */
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 
@@ -11,15 +11,15 @@
 #include <string.h>
 
 /* Fashion-MNIST and CIFAR keep their size; photographs get ImageNet's. */
-static lt_status choose_input(session *s)
+static lt_status choose_input(classifier *s)
 {
     int side = 0;
     LT_TRY(lt_dataset_side(s->input.val, &side));
-    return session_choose_input(s, side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE);
+    return classifier_choose_input(s, side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE);
 }
 
 /* A GPU for each rank of the machine. */
-static lt_status open_own_gpu(session *s, int local, int locals, const lt_device_config *config)
+static lt_status open_own_gpu(classifier *s, int local, int locals, const lt_device_config *config)
 {
     enum { WHY = 512 };
     char name[16], why[WHY];
@@ -32,7 +32,7 @@ static lt_status open_own_gpu(session *s, int local, int locals, const lt_device
                    locals, why);
 }
 
-lt_status session_open_device(session *s)
+lt_status classifier_open_device(classifier *s)
 {
     lt_device_config config = {.threads = (int)s->args.threads,
                                .deterministic = s->args.deterministic,
@@ -44,10 +44,10 @@ lt_status session_open_device(session *s)
         LT_TRY(open_own_gpu(s, local, locals, &config));
     else
         LT_TRY(lt_device_open(&s->device, s->args.device, &config));
-    return session_open_ranks(s);
+    return classifier_open_ranks(s);
 }
 
-static lt_status agree_data(session *s)
+static lt_status agree_data(classifier *s)
 {
     if (!s->ranks.comm)
         return LT_OK;
@@ -57,11 +57,11 @@ static lt_status agree_data(session *s)
                                 lt_dataset_channels(s->input.val));
 }
 
-lt_status session_open_data(session *s)
+lt_status classifier_open_data(classifier *s)
 {
-    LT_TRY(session_open_sources(s));
+    LT_TRY(classifier_open_sources(s));
     LT_TRY(choose_input(s));
-    LT_TRY(session_open_notes(s));
+    LT_TRY(classifier_open_notes(s));
     for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
     s->input.unit = classification_task.unit;
@@ -71,7 +71,7 @@ lt_status session_open_data(session *s)
 }
 
 /* An epoch is a whole number of updates; what is left over is not seen in it. */
-static lt_status count_batches(session *s)
+static lt_status count_batches(classifier *s)
 {
     const arguments *a = &s->args;
     int64_t count = lt_dataset_count(s->input.train),
@@ -90,7 +90,7 @@ static lt_status count_batches(session *s)
     return LT_OK;
 }
 
-static lt_status open_loader(session *s)
+static lt_status open_loader(classifier *s)
 {
     const arguments *a = &s->args;
     lt_loader_config c = {
@@ -109,14 +109,14 @@ static lt_status open_loader(session *s)
         .limit =
             a->overfit_batches ? s->input.batches_per_epoch * a->batch_size * s->ranks.count : 0,
         .max_batches = s->input.batches_per_epoch,
-        .cache_bytes = session_cache_bytes(s),
+        .cache_bytes = classifier_cache_bytes(s),
         .read_ahead = a->read_ahead,
     };
     return lt_loader_new(&s->input.loader, s->input.train, s->device, &c);
 }
 
 /* What state.json says of this run and its network. */
-static void name_state(session *s)
+static void name_state(classifier *s)
 {
     lt_checkpoint_state *state = &s->state.now;
     lt_train_state_name(&s->state, &classification_task);
@@ -130,7 +130,7 @@ static void name_state(session *s)
     family_print(&s->choice, state->fact[2].text, LT_CHECKPOINT_NAME);
 }
 
-static lt_status note_resume(session *s)
+static lt_status note_resume(classifier *s)
 {
     lt_run_note(s->run, "resumed from %s: step %lld, epoch %lld", s->state.folder,
                 (long long)s->state.now.step, (long long)s->state.now.epoch + 1);
@@ -140,11 +140,19 @@ static lt_status note_resume(session *s)
                         s->changed);
 }
 
-static lt_status open_run(session *s)
+/* Rank 0 looks at what an earlier start left. */
+static lt_status set_aside(classifier *s, char *to, size_t size)
+{
+    LT_TRY(lt_folder_compare_options(&s->choice, s->options, &s->state, s->changed,
+                                     sizeof s->changed));
+    return lt_folder_set_aside(&s->args, &s->state, to, size);
+}
+
+static lt_status open_run(classifier *s)
 {
     const arguments *a = &s->args;
     int64_t per_epoch = s->input.batches_per_epoch / a->grad_accum;
-    char aside[sizeof s->state.folder];
+    char aside[sizeof s->state.folder] = "";
     lt_train_labels(&classification_task, &s->labels);
     lt_run_config c = {
         .options = s->options,
@@ -163,8 +171,8 @@ static lt_status open_run(session *s)
         .rank = s->ranks.rank,
         .id = s->state.now.run,
     };
-    LT_TRY(session_compare_flags(s));
-    LT_TRY(session_set_aside(s, aside, sizeof aside));
+    if (!s->ranks.rank)
+        LT_TRY(set_aside(s, aside, sizeof aside));
     LT_TRY(lt_run_open(&s->run, a->output, &c));
     if (*aside)
         lt_run_note(s->run, "the run that was in %s is in %s now", a->output, aside);
@@ -173,16 +181,17 @@ static lt_status open_run(session *s)
     return s->state.folder[0] ? note_resume(s) : LT_OK;
 }
 
-lt_status session_open_training(session *s)
+lt_status classifier_open_training(classifier *s)
 {
     const arguments *a = &s->args;
     LT_TRY(count_batches(s));
-    LT_TRY(session_freeze(s));
-    LT_TRY(session_open_parallel(s));
-    LT_TRY(session_open_optimizer(s));
-    LT_TRY(session_param_groups(s));
-    LT_TRY(session_divide_optimizer(s));
-    LT_TRY(session_open_schedule(s));
+    LT_TRY(lt_params_freeze(&s->params, &a->freeze, a->freeze_bn));
+    LT_TRY(classifier_open_parallel(s));
+    LT_TRY(lt_optim_flags_make(&s->optim, &s->args.optim, &s->params));
+    LT_TRY(lt_param_groups_apply(&s->params, s->optim, a->optim.lr, &a->param_group));
+    LT_TRY(classifier_divide_optimizer(s));
+    LT_TRY(lt_schedule_open(&s->schedule, &s->total_steps, a,
+                            s->input.batches_per_epoch / a->grad_accum));
     if (a->ema_decay > 0)
         LT_TRY(lt_train_state_open_ema(&s->state, &s->params, a->ema_decay));
     s->state.now =
@@ -196,22 +205,22 @@ lt_status session_open_training(session *s)
                               .threads = lt_device_threads(s->device)};
     name_state(s);
     /* The run folder last: a run that cannot go on leaves what is there as it is. */
-    LT_TRY(session_load_checkpoint(s));
+    LT_TRY(classifier_load_checkpoint(s));
     LT_TRY(lt_train_state_scale_loss(&s->state, s->optim, a->amp == AMP_F16));
-    LT_TRY(session_check_memory(s));
+    LT_TRY(classifier_check_memory(s));
     LT_TRY(open_loader(s));
-    LT_TRY(session_open_step(s));
+    LT_TRY(classifier_open_step(s));
     if (!s->state.now.run[0])
         LT_TRY(lt_run_new_id(s->state.now.run));
     return open_run(s);
 }
 
-void session_close(session *s)
+void classifier_close(classifier *s)
 {
     lt_run_close(&s->run);
     lt_loader_free(&s->input.loader); /* before the device that its batches are on */
     lt_train_step_free(&s->step);
-    session_close_details(s);
+    classifier_close_details(s);
     lt_train_state_close(&s->state);
     lt_optim_free(&s->optim);
     lt_data_parallel_free(&s->dp);
@@ -228,7 +237,7 @@ void session_close(session *s)
     lt_run_lock_close(&s->lock);
 }
 
-lt_pass session_pass(const session *s, bool train)
+lt_pass classifier_pass(const classifier *s, bool train)
 {
     lt_pass pass = train ? LT_PASS_TRAIN : LT_PASS_EVAL;
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16, LT_F32};
@@ -238,7 +247,7 @@ lt_pass session_pass(const session *s, bool train)
     return pass;
 }
 
-lt_task session_task(session *s)
+lt_task classifier_task(classifier *s)
 {
     s->classify = (classification){.model = s->model,
                                    .pixels = s->pixels,
@@ -247,7 +256,7 @@ lt_task session_task(session *s)
     return (lt_task){&classification_task, &s->classify};
 }
 
-lt_tensor *session_forward(session *s, lt_tensor *images)
+lt_tensor *classifier_forward(classifier *s, lt_tensor *images)
 {
     lt_tensor *x = lt_normalize(s->tape, images, &s->pixels);
     return lt_module_forward(s->model, s->tape, x);

@@ -1,13 +1,10 @@
 /* A run of a classifier's program: its options and all that they open. */
-#ifndef SESSION_H
-#define SESSION_H
+#ifndef LT_CLASSIFIER_H
+#define LT_CLASSIFIER_H
 
 #include "train/classify/task.h"
-#include "train/trainer/arguments.h"
-#include "train/trainer/family.h"
 #include "train/trainer/loop.h"
-
-#include "lather/run_folder.h"
+#include "train/trainer/program.h"
 
 /* What a file of weights says besides numbers: texts in its metadata, under the names notes_key[]. */
 typedef enum note_key {
@@ -31,8 +28,8 @@ typedef struct notes {
 typedef enum origin { FROM_USUAL, FROM_FLAG, FROM_WEIGHTS } origin;
 enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* pixels */
 
-/* Zeroed parts are not there yet; session_close() frees what is. */
-typedef struct session {
+/* Zeroed parts are not there yet; classifier_close() frees what is. */
+typedef struct classifier {
     lt_options *options;
     arguments args;
 
@@ -50,7 +47,7 @@ typedef struct session {
     lt_run *run;
     lt_task_labels labels; /* borrowed by run */
 
-    lt_transform transform; /* of training; evaluation: session_eval_transform() */
+    lt_transform transform; /* of training; evaluation: classifier_eval_transform() */
     lt_size_schedule sizes; /* of training, if there is one */
     double crop;            /* share that evaluation's centre crop keeps; 0: the usual one */
     lt_normalize_config pixels;
@@ -67,22 +64,22 @@ typedef struct session {
     lt_data_parallel *dp; /* NULL: one rank, or an evaluation */
     int workers;          /* loader threads of this rank; 0: as many as allowed */
     bool at_work;         /* everything is open: what fails from here on is no wrong command line */
-} session;
+} classifier;
 
 /* parallel.c: several processes train one model. */
 /* Joins the others that the launcher started; shares out the machine's threads. */
-lt_status session_open_ranks(session *s);
+lt_status classifier_open_ranks(classifier *s);
 /* Before the optimizer: gradients are averaged from now on. */
-lt_status session_open_parallel(session *s);
+lt_status classifier_open_parallel(classifier *s);
 /* Behind the optimizer and its groups, before a checkpoint: each rank keeps a part of the state. */
-lt_status session_divide_optimizer(session *s);
+lt_status classifier_divide_optimizer(classifier *s);
 
 /* sources.c: --data's parts to train on and to evaluate. */
-lt_status session_open_sources(session *s);
+lt_status classifier_open_sources(classifier *s);
 /* Bytes that --cache-ram says; 0: no cache. */
-int64_t session_cache_bytes(const session *s);
+int64_t classifier_cache_bytes(const classifier *s);
 
-/* notes.c */
+/* metadata.c */
 /* Errors: as lt_safetensors_open(). */
 lt_status notes_read(notes *out, const char *path);
 /* False, and text as it was, if the class has no name. */
@@ -92,114 +89,69 @@ int notes_class_count(const notes *n);
 lt_status notes_set_names(notes *n, const char *lines);
 void notes_clear(notes *n);
 /* Mean and deviation of pixels with so many channels: of the flags, the weights, or the usual ones. */
-lt_status session_choose_pixels(session *s, int channels);
+lt_status classifier_choose_pixels(classifier *s, int channels);
 /* That, and the class names of the data. */
-lt_status session_open_notes(session *s);
+lt_status classifier_open_notes(classifier *s);
 /* Whether the checkpoint to resume was made with the same pixels and classes. */
-lt_status session_check_notes(const session *s);
+lt_status classifier_check_notes(const classifier *s);
 /* Those to save; borrowed from s. Returns how many. */
-size_t session_notes(const session *s, lt_weights_note out[NOTES]);
+size_t classifier_notes(const classifier *s, lt_weights_note out[NOTES]);
 
-/* input.c */
+/* preprocess.c */
 /* Size, crop, filter and augmentation; usual: the side that neither flags nor weights say.
  * Errors: LT_E_FORMAT (the weights' metadata). */
-lt_status session_choose_input(session *s, int usual);
-lt_transform session_eval_transform(const session *s);
+lt_status classifier_choose_input(classifier *s, int usual);
+lt_transform classifier_eval_transform(const classifier *s);
 /* Side of the inputs that an epoch trains on, and the largest of any. */
-int session_train_side(const session *s, int64_t epoch);
-int session_largest_side(const session *s);
+int classifier_train_side(const classifier *s, int64_t epoch);
+int classifier_largest_side(const classifier *s);
 /* Logs one line: network, size, crop, interpolation, and where they come from. */
-void session_describe_input(const session *s);
+void classifier_describe_input(const classifier *s);
 /* The network of a file of weights, alone: without data, its input is what the file and the arguments say. */
-lt_status session_open_weights(session *s, const char *path);
-
-/* folder.c */
-/* Locks --output and finds what --resume asks for; a run in the folder is refused without that or --overwrite.
- * Collective. */
-lt_status session_open_folder(session *s);
-/* Into s->changed: the flags that config.yaml of the checkpoint's run has otherwise. */
-lt_status session_compare_flags(session *s);
-/* With --overwrite, and where a run has weights but no checkpoint to go on from: it goes to OUTPUT/old-N, whose name
- * goes into to; "": nothing did. */
-lt_status session_set_aside(const session *s, char *to, size_t size);
-/* A resumed run's product that an earlier start wrote goes to STEM.old-N.SUFFIX. */
-lt_status session_keep_file(const session *s, const char *path);
+lt_status classifier_open_weights(classifier *s, const char *path);
 
 /* model.c */
-lt_status session_open_model(session *s);
+lt_status classifier_open_model(classifier *s);
 
 /* setup.c: opens everything that the arguments ask for, in this order. */
-lt_status session_open_device(session *s);
-lt_status session_open_data(session *s);
-lt_status session_open_training(session *s);
-void session_close(session *s);
-lt_pass session_pass(const session *s, bool train);
+lt_status classifier_open_device(classifier *s);
+lt_status classifier_open_data(classifier *s);
+lt_status classifier_open_training(classifier *s);
+void classifier_close(classifier *s);
+lt_pass classifier_pass(const classifier *s, bool train);
 /* Classification by the model, with the pixels and details of now. */
-lt_task session_task(session *s);
+lt_task classifier_task(classifier *s);
 /* images -> logits on the tape. */
-lt_tensor *session_forward(session *s, lt_tensor *images);
+lt_tensor *classifier_forward(classifier *s, lt_tensor *images);
 
-/* optimizer.c */
-lt_status session_open_optimizer(session *s);
-lt_status session_open_schedule(session *s);
-
-/* finetune.c: --freeze before the optimizer is made, --param-group after. */
-lt_status session_freeze(session *s);
-lt_status session_param_groups(session *s);
-
-/* optimizer.c: what Shampoo's last step did, for a step's record; NaN if it does not apply. */
-enum { SHAMPOO_VALUES = 10 };
-void session_shampoo_values(const session *s, lt_metric out[SHAMPOO_VALUES]);
-
-/* session.c: to the end, a target, a limit or a signal. */
-lt_status session_train(session *s);
-lt_status session_open_step(session *s);
+/* train.c: to the end, a target, a limit or a signal. */
+lt_status classifier_train(classifier *s);
+lt_status classifier_open_step(classifier *s);
 /* What --resume asks for, if there is one: state, model, optimizer, averages. */
-lt_status session_load_checkpoint(session *s);
-lt_status session_evaluate(session *s, lt_evaluation *out);
+lt_status classifier_load_checkpoint(classifier *s);
+lt_status classifier_evaluate(classifier *s, lt_evaluation *out);
 
 /* logits.c */
 /* The softmax of logits, in their place. */
-void session_softmax(double *logits, int classes);
-lt_status session_save_logits(session *s, const char *path);
+void classifier_softmax(double *logits, int classes);
+lt_status classifier_save_logits(classifier *s, const char *path);
 /* details.c: from here on evaluations collect what --eval-json writes; after one, the file. Collective. */
-lt_status session_open_details(session *s);
-lt_status session_save_details(session *s, const lt_evaluation *e, const char *path);
-void session_close_details(session *s);
+lt_status classifier_open_details(classifier *s);
+lt_status classifier_save_details(classifier *s, const lt_evaluation *e, const char *path);
+void classifier_close_details(classifier *s);
 
-/* summary.c: whether a step will fit; parameters, FLOPs, memory. Errors: LT_E_NOMEM. */
-lt_status session_check_memory(const session *s);
-lt_status session_summary(session *s);
-
-/* blocks.c: Shampoo's blocks, what they keep and cost, and whose they are; to OUTPUT/blocks.txt too.
- * Errors: LT_E_IO, LT_E_NOMEM. */
-lt_status session_blocks(session *s);
-
-/* signals.c: from here on SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop; whether one did. A second
- * SIGINT or SIGTERM ends the process at once. */
-void signals_install(void);
-int signals_seen(void);
-/* From here on a file that grows too large is EFBIG and a pipe without a reader EPIPE. */
-void signals_as_errors(void);
-/* Flushes standard output: the exit status, code unless that failed. */
-int signals_flush(const char *program, int code);
+/* memory.c: whether a step will fit; parameters, FLOPs, memory. Errors: LT_E_NOMEM. */
+lt_status classifier_check_memory(const classifier *s);
+lt_status classifier_summary(classifier *s);
 
 /* predict.c: the command `predict`; returns the exit status. */
 int command_predict(int argc, char *const *argv, const lt_model_family *family);
 /* export.c: the command `export`. */
 int command_export(int argc, char *const *argv, const lt_model_family *family);
 
-/* recipe.c: lt_options_parse(), with the settings of --recipe NAME, of a folder of recipes, below all that the command line
- * and --config say. A run's config then has the settings, not the name. Errors: those, and LT_E_ARG
- * (no such recipe; one in a config file). */
-lt_status recipe_parse(lt_options *options, const arguments *args, const char *folder, int argc,
-                       char *const *argv);
-/* `reproduce ...`: becomes tools/reproduce. Returns only where that fails: the exit status. */
-int command_reproduce(char **argv, const char *program);
-
 /* main.c: of the process, by how its work ended. An LT_E_ARG before the first picture is a wrong command line: found
  * while reading it, in a value that only the library can judge, or beside a checkpoint or data that it does not fit. */
 enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
-int exit_status(const session *s, lt_status st);
+int exit_status(const classifier *s, lt_status st);
 
 #endif

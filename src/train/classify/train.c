@@ -1,6 +1,6 @@
 /* Training and evaluation as the command line asks for them: fills the tables of the library's loop. */
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 
@@ -11,16 +11,16 @@
 static bool asked_to_stop(void *context)
 {
     (void)context;
-    return signals_seen() > 0;
+    return lt_signals_seen() > 0;
 }
 
 /* --- Evaluation --- */
 
-static lt_evaluator evaluator_of(session *s)
+static lt_evaluator evaluator_of(classifier *s)
 {
     const arguments *a = &s->args;
     const lt_loader_config loader = {
-        .transform = session_eval_transform(s),
+        .transform = classifier_eval_transform(s),
         .batch = (int)(a->eval_batch_size ? a->eval_batch_size : a->batch_size),
         .threads = s->workers,
         .max_bad = a->max_bad_images,
@@ -30,15 +30,15 @@ static lt_evaluator evaluator_of(session *s)
     };
     return (lt_evaluator){.device = s->device,
                           .tape = s->tape,
-                          .task = session_task(s),
-                          .pass = session_pass(s, false),
+                          .task = classifier_task(s),
+                          .pass = classifier_pass(s, false),
                           .loader = loader,
                           .ranks = &s->ranks,
                           .run = s->run,
                           .stop = asked_to_stop};
 }
 
-lt_status session_evaluate(session *s, lt_evaluation *out)
+lt_status classifier_evaluate(classifier *s, lt_evaluation *out)
 {
     const lt_evaluator evaluator = evaluator_of(s);
     LT_TRY(lt_evaluate(&evaluator, s->input.val, out));
@@ -48,17 +48,17 @@ lt_status session_evaluate(session *s, lt_evaluation *out)
 
 /* --- Training --- */
 
-lt_status session_open_step(session *s)
+lt_status classifier_open_step(classifier *s)
 {
     const lt_train_step_config c = {.device = s->device,
                                     .tape = s->tape,
                                     .params = &s->params,
                                     .optim = s->optim,
-                                    .task = session_task(s),
+                                    .task = classifier_task(s),
                                     .ema = s->state.ema,
                                     .comm = s->ranks.comm,
                                     .dp = s->dp,
-                                    .pass = session_pass(s, true),
+                                    .pass = classifier_pass(s, true),
                                     .grad_accum = s->args.grad_accum,
                                     .graph = s->args.graph,
                                     .next = lt_train_input_next,
@@ -68,18 +68,18 @@ lt_status session_open_step(session *s)
 }
 
 /* note: those of the weights, for the lifetime of the parts. */
-static lt_checkpoint_parts parts_of(const session *s, lt_weights_note note[NOTES])
+static lt_checkpoint_parts parts_of(const classifier *s, lt_weights_note note[NOTES])
 {
     lt_checkpoint_parts parts = {.params = &s->params,
                                  .optim = s->optim,
                                  .comm = s->ranks.comm,
                                  .note = note,
-                                 .note_count = session_notes(s, note)};
+                                 .note_count = classifier_notes(s, note)};
     lt_train_state_parts(&s->state, &parts);
     return parts;
 }
 
-lt_status session_load_checkpoint(session *s)
+lt_status classifier_load_checkpoint(classifier *s)
 {
     const int64_t passes = s->args.grad_accum;
     lt_weights_note note[NOTES];
@@ -87,30 +87,30 @@ lt_status session_load_checkpoint(session *s)
     if (!s->state.folder[0])
         return LT_OK;
     LT_TRY(lt_train_state_check(&s->state, &s->ranks, passes, s->input.batches_per_epoch));
-    LT_TRY(session_check_notes(s));
+    LT_TRY(classifier_check_notes(s));
     return lt_train_state_load(&s->state, &parts, &s->ranks, passes);
 }
 
 static int step_values(void *context, lt_metric out[LOOP_VALUES])
 {
-    const session *s = context;
-    out[0] = (lt_metric){"image_size",
-                         s->sizes.count ? session_train_side(s, s->state.now.epoch) : (double)NAN};
-    session_shampoo_values(s, out + 1);
+    const classifier *s = context;
+    out[0] = (lt_metric){"image_size", s->sizes.count ? classifier_train_side(s, s->state.now.epoch)
+                                                      : (double)NAN};
+    lt_shampoo_values(s->optim, s->ranks.comm != NULL, out + 1);
     return 1 + SHAMPOO_VALUES;
 }
 
 static void note_side(void *context)
 {
-    const session *s = context;
+    const classifier *s = context;
     const int64_t epoch = s->state.now.epoch;
-    const int side = session_train_side(s, epoch);
+    const int side = classifier_train_side(s, epoch);
     if (s->sizes.count
-        && (!epoch || s->state.now.batch || side != session_train_side(s, epoch - 1)))
+        && (!epoch || s->state.now.batch || side != classifier_train_side(s, epoch - 1)))
         lt_run_note(s->run, "epoch %lld: pictures of %d x %d", (long long)epoch + 1, side, side);
 }
 
-lt_status session_train(session *s)
+lt_status classifier_train(classifier *s)
 {
     const arguments *a = &s->args;
     lt_weights_note note[NOTES];

@@ -1,13 +1,13 @@
 /* Which model a run has: that of the checkpoint it goes on from, of --weights, or of the flags; and saying it, so
  * that weights, checkpoints and config.yaml tell it without the file that it came from. */
 
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 
 #include <stdio.h>
 
-static lt_status choose_classes(session *s)
+static lt_status choose_classes(classifier *s)
 {
     const arguments *a = &s->args;
     int data = lt_dataset_classes(s->input.train ? s->input.train : s->input.val);
@@ -19,7 +19,7 @@ static lt_status choose_classes(session *s)
 
 /* Whether one of the options that are facts of a model is; others, such as --zero-init-last, are of its
  * initial values alone. */
-static bool any(const session *s, bool (*is)(const lt_options *options, const char *name))
+static bool any(const classifier *s, bool (*is)(const lt_options *options, const char *name))
 {
     for (size_t i = 0; i < s->choice.family->options; i++) {
         const char *name = s->choice.family->option[i].name;
@@ -30,25 +30,25 @@ static bool any(const session *s, bool (*is)(const lt_options *options, const ch
 }
 
 /* Without a flag for the model, it is that of --weights. */
-static bool weights_decide(const session *s)
+static bool weights_decide(const classifier *s)
 {
     return s->args.eval || (s->args.weights && !any(s, lt_options_is_set));
 }
 
 /* A checkpoint does so whatever its config.yaml says: earlier versions wrote resnet50 there for all --weights. */
-static bool checkpoint_decides(const session *s)
+static bool checkpoint_decides(const classifier *s)
 {
     return s->state.folder[0] && !any(s, lt_options_is_typed);
 }
 
-static lt_status adopt_weights(session *s, bool with_size)
+static lt_status adopt_weights(classifier *s, bool with_size)
 {
     lt_model_facts found = {0};
     lt_model_spec spec = {0};
     int channels = lt_dataset_channels(s->input.val);
     LT_TRY(family_infer(&s->choice, s->weights, &found, &spec));
     if (s->origin[NOTE_IMAGE_SIZE] == FROM_USUAL && spec.size && with_size)
-        LT_TRY(session_choose_input(s, spec.size));
+        LT_TRY(classifier_choose_input(s, spec.size));
     if (channels != spec.channels)
         return lt_fail(LT_E_SHAPE, "%s: the weights read %d channels, the pictures of %s have %d",
                        s->weights, spec.channels, s->args.data, channels);
@@ -56,7 +56,7 @@ static lt_status adopt_weights(session *s, bool with_size)
     return family_adopt(&s->choice, &found);
 }
 
-static lt_status choose_model(session *s)
+static lt_status choose_model(classifier *s)
 {
     family_choice *c = &s->choice;
     c->options = s->options;
@@ -73,13 +73,13 @@ static lt_status choose_model(session *s)
     return family_resolve(c, s->weights);
 }
 
-static void print_number(session *s, note_key key, int value)
+static void print_number(classifier *s, note_key key, int value)
 {
     snprintf(s->own.text[key], NOTE_BYTES, "%d", value);
 }
 
 /* A file that does not fit says what it is, if it is something else; else what may be meant. */
-static lt_status explain_weights(const session *s, lt_status failure)
+static lt_status explain_weights(const classifier *s, lt_status failure)
 {
     char why[512];
     lt_model_facts facts = {0};
@@ -92,7 +92,7 @@ static lt_status explain_weights(const session *s, lt_status failure)
 }
 
 /* A checkpoint has weights of its own. */
-static lt_status load_weights(session *s)
+static lt_status load_weights(classifier *s)
 {
     const char *head = s->choice.family->head;
     lt_weights_config config = {.skip = s->args.reset_head ? head : NULL};
@@ -105,7 +105,7 @@ static lt_status load_weights(session *s)
     return st ? explain_weights(s, st) : LT_OK;
 }
 
-lt_status session_open_model(session *s)
+lt_status classifier_open_model(classifier *s)
 {
     LT_TRY(choose_model(s));
     print_number(s, NOTE_CHANNELS, s->choice.spec.channels);

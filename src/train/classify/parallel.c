@@ -2,7 +2,7 @@
  * dividing the optimizer's state. */
 
 #include "base/hash.h"
-#include "train/trainer/session.h"
+#include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
@@ -27,7 +27,7 @@ static bool is_local(const char *name)
 }
 
 /* Versions and flags are the same on all ranks, or the first difference is named. */
-static lt_status agree_flags(session *s)
+static lt_status agree_flags(classifier *s)
 {
     enum { TEXT = 1024 };
     char text[TEXT], name[64];
@@ -57,7 +57,7 @@ static lt_status agree_flags(session *s)
 /* --- Ranks --- */
 
 /* GPUs talk by NCCL; and what torchrun started has nothing else. */
-static const char *communicator(const session *s)
+static const char *communicator(const classifier *s)
 {
     if (s->args.dist > DIST_MPI) /* one that the program registered */
         return lt_options_choice(s->options, "dist");
@@ -66,7 +66,7 @@ static const char *communicator(const session *s)
 }
 
 /* Ranks of one machine do not compute on each other's processors. */
-static lt_status share_threads(session *s)
+static lt_status share_threads(classifier *s)
 {
     int threads;
     LT_TRY(lt_ranks_share_threads(&s->ranks, &threads));
@@ -77,7 +77,7 @@ static lt_status share_threads(session *s)
     return LT_OK;
 }
 
-lt_status session_open_ranks(session *s)
+lt_status classifier_open_ranks(classifier *s)
 {
     const arguments *a = &s->args;
     s->ranks = LT_RANKS_ALONE;
@@ -98,7 +98,7 @@ lt_status session_open_ranks(session *s)
 /* By the choices of --grad-comm-dtype and --comm-dtype. */
 static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
 
-lt_status session_open_parallel(session *s)
+lt_status classifier_open_parallel(classifier *s)
 {
     const arguments *a = &s->args;
     lt_data_parallel_config c = {.bucket_bytes = (size_t)(a->bucket_mib * 0x1p20),
@@ -114,7 +114,7 @@ lt_status session_open_parallel(session *s)
     return st;
 }
 
-lt_status session_divide_optimizer(session *s)
+lt_status classifier_divide_optimizer(classifier *s)
 {
     const arguments *a = &s->args;
     if (!s->ranks.comm || (!a->optim.family->divided && !a->shard_optimizer))
