@@ -86,9 +86,15 @@ lt_status lt_init_module(lt_module *module, uint64_t seed)
 {
     lt_params list = {0};
     lt_status st = lt_module_params(module, &list);
-    for (size_t i = 0; i < list.count && !st; i++)
-        if (list.item[i]->role == LT_ROLE_WEIGHT)
-            st = lt_init_kaiming_fan_out(list.item[i], seed);
+    for (size_t i = 0; i < list.count && !st; i++) {
+        lt_param *p = list.item[i];
+        if (p->role != LT_ROLE_WEIGHT)
+            continue;
+        if (lt_tensor_shape(p->value).ndim == 4)
+            st = lt_init_kaiming_fan_out(p, seed);
+        else /* of a last layer, fan_out would make logits of many units */
+            st = lt_init_uniform(p, 1 / sqrt(p->fan_in > 0 ? p->fan_in : 1), seed);
+    }
     lt_params_clear(&list);
     return st;
 }
