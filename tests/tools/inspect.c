@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "temp_folder.h"
 
+#include "lather/checkpoint.h"
 #include "lather/safetensors.h"
 
 #include <math.h>
@@ -97,11 +98,44 @@ static void test_errors(void **state)
     }
 }
 
+/* A language model's: its own names, and no classes. */
+static void test_checkpoint(void **state)
+{
+    (void)state;
+    const lt_params none = {0};
+    const lt_checkpoint_parts parts = {.params = &none};
+    const lt_checkpoint_state s = {.step = 3,
+                                   .unit = "tokens",
+                                   .loss_scale = 1,
+                                   .best_name = "perplexity",
+                                   .best = 12.5,
+                                   .best_step = 2,
+                                   .optim = "adam",
+                                   .fact = {{.key = "tokenizer", .text = "bytes"},
+                                            {.key = "words", .is_number = true, .number = 256},
+                                            {.key = "hidden", .text = "x", .later = true}},
+                                   .facts = 3};
+    char path[TEMP_PATH];
+    assert_ok(lt_checkpoint_save(folder, &parts, &s, NULL));
+    assert_int_equal(inspect("checkpoints/step-3"), 0);
+    char *text = temp_read(temp_path(path, folder, "out"), NULL);
+    assert_non_null(strstr(text, "\nbytes, 256 words, optimizer adam, step 3, "));
+    assert_non_null(strstr(text, "\nbest perplexity 12.5 at step 2\n"));
+    free(text);
+    assert_int_equal(inspect("--json checkpoints/step-3"), 0);
+    text = temp_read(path, NULL);
+    assert_non_null(strstr(text, "\"tokenizer\":\"bytes\",\"optim\":\"adam\",\"words\":256,"));
+    assert_non_null(strstr(text, "\"best_perplexity\":12.5"));
+    assert_null(strstr(text, "classes"));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"values in JSON", test_json, temp_setup, temp_teardown, NULL},
         {"values in a table", test_table, temp_setup, temp_teardown, NULL},
+        {"a checkpoint in its task's names", test_checkpoint, temp_setup, temp_teardown, NULL},
         {"one line for each error", test_errors, temp_setup, temp_teardown, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
