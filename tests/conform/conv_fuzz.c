@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "conv_forms.h"
 #include "tensor/backend/cpu/cpu.h"
-#include "tensor/backend/cpu/products.h"
+#include "tensor/backend/cpu/onednn.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ enum { BATCH = 90, HANGS_AFTER = 120, NAMES = 64, GUARD = 1 << 16, FILLED = 0xFF
 
 /* One implementation's record. */
 typedef struct maker {
-    char name[LT_PLAN_NAME];
+    char name[LT_PRIMITIVE_NAME];
     conv_way way;
     lt_dtype dtype;
     long tried, wrong;
@@ -35,7 +35,7 @@ typedef struct maker {
 typedef struct board {
     uint64_t index;
     form form;
-    char by[LT_PLAN_NAME];
+    char by[LT_PRIMITIVE_NAME];
     long passed, failed;
     maker makers[NAMES];
 } board;
@@ -103,14 +103,14 @@ static call_fn *entry;
 static lt_status call_guarded(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                               bool absolute)
 {
-    static const lt_cpu_slot slots[] = {LT_CPU_SCRATCHPAD, LT_CPU_PACK};
+    static const lt_cpu_slot slots[] = {LT_CPU_SCRATCHPAD, LT_CPU_PREPACKED};
     if (strcmp(be->name, "cpu") != 0)
         return entry(t, be, ctx, v, absolute);
     lt_cpu *cpu = ctx;
     for (size_t i = 0; i < COUNT_OF(slots); i++)
         cpu->slot[slots[i]].asked = 0;
     lt_status st = entry(t, be, ctx, v, absolute);
-    snprintf(shared->by, sizeof shared->by, "%s", cpu->products->last);
+    snprintf(shared->by, sizeof shared->by, "%s", cpu->onednn->last);
     LT_TRY(st);
     for (size_t i = 0; i < COUNT_OF(slots); i++)
         fill_slot(&cpu->slot[slots[i]]);
@@ -137,8 +137,8 @@ static lt_status call_spoilt(const test *t, const lt_backend *be, void *ctx, con
 
 static void name_the_crash(int number)
 {
-    if (device && device->products && device->products->last)
-        snprintf(shared->by, sizeof shared->by, "%s", device->products->last);
+    if (device && device->onednn && device->onednn->last)
+        snprintf(shared->by, sizeof shared->by, "%s", device->onednn->last);
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -173,7 +173,7 @@ static void run_batch(const options *o, uint64_t end, int threads)
         signal(signals[i], name_the_crash);
     LT_ASSERT(!lt_backend_cpu()->open(&ctx, 0, &config));
     device = ctx;
-    device->products->without_rules = o->without_rules;
+    device->onednn->without_rules = o->without_rules;
     for (; shared->index < end; shared->index++) {
         alarm(HANGS_AFTER);
         check_form(o, threads);

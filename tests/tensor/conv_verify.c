@@ -7,7 +7,7 @@
 #include "near.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
-#include "tensor/backend/cpu/products.h"
+#include "tensor/backend/cpu/onednn.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,16 +100,16 @@ static void a_wrong_result_is_named(void **state)
     }
 }
 
-static bool is_unverified(const lt_products *p)
+static bool is_unverified(const lt_onednn *p)
 {
-    for (int i = 0; i < LT_PLAN_BUCKETS; i++)
-        if (p->plan[i] && p->plan[i]->primitive)
-            return p->plan[i]->unverified;
+    for (int i = 0; i < LT_PRIMITIVE_BUCKETS; i++)
+        if (p->primitive[i] && p->primitive[i]->primitive)
+            return p->primitive[i]->unverified;
     fail_msg("no primitive ran");
     return false;
 }
 
-/* A plan begins unverified only where the variable asks for it, and verifying is what ends that. */
+/* A primitive begins unverified only where the variable asks for it, and verifying is what ends that. */
 static void the_first_use_is_verified_if_wanted(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void the_first_use_is_verified_if_wanted(void **state)
     void *ctx = open_cpu();
     fixture f = made(LT_CONV, 1);
     run(&f, ctx);
-    assert_false(is_unverified(((lt_cpu *)ctx)->products));
+    assert_false(is_unverified(((lt_cpu *)ctx)->onednn));
     lt_backend_cpu()->close(ctx);
     assert_int_equal(setenv("LATHER_VERIFY", "0", 1), 0);
     assert_false(lt_conv_verify_wanted());

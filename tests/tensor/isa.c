@@ -4,7 +4,6 @@
 #include "tensor/backend/cpu/isa.h"
 
 #include "near.h"
-#include "tensor/backend/cpu/amx.h"
 
 #include "lather/status.h"
 

@@ -1,11 +1,14 @@
-/* The cpu backend's table, its devices and their work memory. */
+/* The cpu backend's table, its devices, their memory, and lists of jobs on the team. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 void *lt_cpu_scratch(lt_cpu *cpu, lt_cpu_slot slot, size_t bytes)
 {
@@ -46,10 +49,37 @@ lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape)
     return v;
 }
 
+/* Lists of jobs on the team, a job a thread. */
+typedef struct list {
+    lt_cpu_job_fn *fn;
+    void *context;
+    atomic_int status; /* of the first job that failed */
+} list;
+
+static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    list *l = context;
+    for (int64_t i = begin; i < end; i++) {
+        const lt_status st = l->fn(l->context, i);
+        int ok = LT_OK;
+        if (st)
+            atomic_compare_exchange_strong(&l->status, &ok, (int)st);
+    }
+}
+
+lt_status lt_cpu_each(const char *what, size_t count, lt_cpu_job_fn *fn, void *context)
+{
+    list l = {.fn = fn, .context = context};
+    lt_parallel((int64_t)count, 1, run, &l);
+    const lt_status st = (lt_status)atomic_load(&l.status);
+    return st ? lt_fail(st, "cpu: %s failed", what) : LT_OK;
+}
+
 static void close_device(void *ctx)
 {
     lt_cpu *cpu = ctx;
-    lt_cpu_products_close(cpu);
+    lt_cpu_onednn_close(cpu);
     for (int i = 0; i < LT_CPU_SLOTS; i++)
         lt_free(cpu->slot[i].data);
     lt_free(cpu);
@@ -66,13 +96,47 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
     lt_parallel_set_threads(config->threads ? config->threads : lt_cpu_threads());
     cpu->isa = isa;
     cpu->kernels = lt_cpu_isa_kernels(isa);
-    lt_status st = lt_cpu_products_open(cpu);
+    lt_status st = lt_cpu_onednn_open(cpu);
     if (st) {
         close_device(cpu);
         return st;
     }
     *ctx = cpu;
     return LT_OK;
+}
+
+/* Tensor memory. The pool gets one range of addresses as large as the machine's memory: what is never
+ * touched costs nothing, and one range wastes no ends as many segments do (a tenth of a training step's
+ * memory). Huge pages make the first touch cheap. */
+enum { SMALLEST = 1 << 30 }; /* bytes that are mapped, not allocated */
+
+static lt_status allocate(void *ctx, size_t bytes, void **out)
+{
+    if (bytes < SMALLEST)
+        return lt_backend_ref()->alloc(ctx, bytes, out);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return lt_fail(LT_E_NOMEM, "cpu: no %zu MiB of addresses", bytes >> 20);
+    madvise(memory, bytes, MADV_HUGEPAGE); /* a wish: no harm if it is not granted */
+    *out = memory;
+    return LT_OK;
+}
+
+static void release(void *ctx, void *data, size_t bytes)
+{
+    if (bytes < SMALLEST)
+        lt_backend_ref()->free(ctx, data, bytes);
+    else
+        munmap(data, bytes);
+}
+
+static void install_memory(lt_backend *be)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+    be->alloc = allocate;
+    be->free = release;
+    be->reserve = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
 }
 
 /* In bf16 the products' speed decides, and those need the CPU's own bf16 products. */
@@ -104,8 +168,8 @@ static void fill_table(void)
 #define SET_NONE(name)
 #define SET(name, kind, cpu) SET_##cpu(name)
     LT_BACKEND_ENTRIES(SET)
-    lt_cpu_install_memory(&table);
-    lt_cpu_install_products(&table);
+    install_memory(&table);
+    lt_cpu_install_onednn(&table);
     lt_cpu_install_matrix(&table);
 }
 
@@ -122,7 +186,7 @@ const char *lt_cpu_build_info(int index)
     lt_cpu_isa isa;
     switch (index) {
     case 0:
-        return lt_cpu_products_info();
+        return lt_cpu_onednn_info();
     case 1:
         return lt_cpu_matrix_info();
     case 2:

@@ -3,7 +3,7 @@
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/conv_verify.h"
-#include "tensor/backend/cpu/products.h"
+#include "tensor/backend/cpu/onednn.h"
 #include "tensor/backend/cpu/wgrad.h"
 
 #include <stdio.h>
@@ -25,10 +25,10 @@ static dnnl_data_type_t dnnl_dtype(lt_dtype dtype)
 }
 
 /* Everything that makes one primitive differ from another. */
-static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t key[LT_PLAN_KEY])
+static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t key[LT_PRIMITIVE_KEY])
 {
     const lt_conv2d_config *g = c->config;
-    const int64_t all[LT_PLAN_KEY] = {
+    const int64_t all[LT_PRIMITIVE_KEY] = {
         1 + c->kind,
         dtype,
         w_dtype,
@@ -49,7 +49,7 @@ static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t ke
         g->groups,
         lt_parallel_threads(),
     };
-    for (int i = 0; i < LT_PLAN_KEY; i++)
+    for (int i = 0; i < LT_PRIMITIVE_KEY; i++)
         key[i] = all[i];
 }
 
@@ -115,21 +115,20 @@ static dnnl_status_t describe_operands(description *d, const call *c, lt_dtype d
 
 /* The forward primitive's descriptor, which oneDNN asks for with a gradient. It reads the weight in
  * the activations' dtype. */
-static dnnl_status_t describe_hint(description *d, lt_products *products, const call *c,
-                                   lt_dtype dtype)
+static dnnl_status_t describe_hint(description *d, lt_onednn *onednn, const call *c, lt_dtype dtype)
 {
     lt_conv_problem hint = d->problem;
     dnnl_memory_desc_t w = {0};
     dnnl_status_t st = describe_weight(&w, c, dtype, false);
     hint.w = w;
     if (!st)
-        st = lt_conv_describe(&d->forward, products->engine, LT_CONV, &hint, products->attr, NULL);
+        st = lt_conv_describe(&d->forward, onednn->engine, LT_CONV, &hint, onednn->attr, NULL);
     lt_md_free(&w);
     return st;
 }
 
 /* The primitive's descriptor; for a gradient also the forward one. */
-static dnnl_status_t describe(description *d, lt_products *products, const call *c, lt_dtype dtype,
+static dnnl_status_t describe(description *d, lt_onednn *onednn, const call *c, lt_dtype dtype,
                               lt_dtype w_dtype)
 {
     const lt_conv2d_config *g = c->config;
@@ -143,85 +142,85 @@ static dnnl_status_t describe(description *d, lt_products *products, const call 
 
     dnnl_status_t st = describe_operands(d, c, dtype, w_dtype);
     if (!st && c->kind != LT_CONV)
-        st = describe_hint(d, products, c, dtype);
+        st = describe_hint(d, onednn, c, dtype);
     if (st)
         return st;
     const lt_conv_form form = form_of(c);
-    p->form = products->without_rules ? NULL : &form;
-    st = lt_conv_describe(&d->pd, products->engine, c->kind, p, products->attr, d->forward);
+    p->form = onednn->without_rules ? NULL : &form;
+    st = lt_conv_describe(&d->pd, onednn->engine, c->kind, p, onednn->attr, d->forward);
     p->form = NULL;
     return st;
 }
 
 /* The reorder between the primitive's layout of w and ours, if they differ. */
-static lt_status make_reorder(lt_products *products, lt_plan *plan, const description *d,
+static lt_status make_reorder(lt_onednn *onednn, lt_primitive *prim, const description *d,
                               lt_conv_kind kind, lt_md_in w)
 {
     lt_md_in ours = lt_md_pass(&d->stored);
-    LT_TRY(lt_plan_memory(products, &plan->w_user, ours));
+    LT_TRY(lt_primitive_memory(onednn, &prim->w_user, ours));
     if (dnnl_memory_desc_equal(w, ours))
         return LT_OK;
     const bool out = kind == LT_CONV_GRAD_W;
     dnnl_primitive_desc_t pd;
-    LT_TRY(lt_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, out ? w : ours, products->engine,
-                                                            out ? ours : w, products->engine, NULL),
+    LT_TRY(lt_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, out ? w : ours, onednn->engine,
+                                                            out ? ours : w, onednn->engine, NULL),
                          "reorder"));
-    dnnl_status_t st = dnnl_primitive_create(&plan->reorder, pd);
+    dnnl_status_t st = dnnl_primitive_create(&prim->reorder, pd);
     dnnl_primitive_desc_destroy(pd);
     return lt_dnnl_check(st, "reorder");
 }
 
-static lt_status fill_plan(lt_products *products, lt_plan *plan, const description *d,
-                           lt_conv_kind kind)
+static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const description *d,
+                                lt_conv_kind kind)
 {
     const dnnl_query_t query =
         kind == LT_CONV_GRAD_W ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
     lt_md_in w = dnnl_primitive_desc_query_md(d->pd, query, 0);
-    plan->w_bytes = dnnl_memory_desc_get_size(w);
-    LT_TRY(lt_plan_memory(products, &plan->x, lt_md_pass(&d->problem.x)));
-    LT_TRY(lt_plan_memory(products, &plan->y, lt_md_pass(&d->problem.y)));
-    LT_TRY(lt_plan_memory(products, &plan->w, w));
+    prim->w_bytes = dnnl_memory_desc_get_size(w);
+    LT_TRY(lt_primitive_memory(onednn, &prim->x, lt_md_pass(&d->problem.x)));
+    LT_TRY(lt_primitive_memory(onednn, &prim->y, lt_md_pass(&d->problem.y)));
+    LT_TRY(lt_primitive_memory(onednn, &prim->w, w));
     if (d->problem.has_bias)
-        LT_TRY(lt_plan_memory(products, &plan->b, lt_md_pass(&d->problem.b)));
-    LT_TRY(make_reorder(products, plan, d, kind, w));
-    LT_TRY(lt_plan_scratchpad(products, plan, d->pd));
-    plan->unverified = lt_conv_verify_wanted();
-    snprintf(plan->implementation, sizeof plan->implementation, "%s", lt_pd_name(d->pd));
-    return lt_dnnl_check(dnnl_primitive_create(&plan->primitive, d->pd), "convolution");
+        LT_TRY(lt_primitive_memory(onednn, &prim->b, lt_md_pass(&d->problem.b)));
+    LT_TRY(make_reorder(onednn, prim, d, kind, w));
+    LT_TRY(lt_primitive_scratchpad(onednn, prim, d->pd));
+    prim->unverified = lt_conv_verify_wanted();
+    snprintf(prim->implementation, sizeof prim->implementation, "%s", lt_pd_name(d->pd));
+    return lt_dnnl_check(dnnl_primitive_create(&prim->primitive, d->pd), "convolution");
 }
 
-static lt_status get_plan(lt_products *products, const call *c, lt_dtype dtype, lt_dtype w_dtype,
-                          lt_plan **out)
+static lt_status get_primitive(lt_onednn *onednn, const call *c, lt_dtype dtype, lt_dtype w_dtype,
+                               lt_primitive **out)
 {
-    int64_t key[LT_PLAN_KEY];
+    int64_t key[LT_PRIMITIVE_KEY];
     make_key(c, dtype, w_dtype, key);
-    *out = lt_plan_find(products, key);
+    *out = lt_primitive_find(onednn, key);
     if (*out)
         return LT_OK;
 
-    lt_plan *plan;
-    LT_TRY(lt_plan_new(&plan, key));
+    lt_primitive *prim;
+    LT_TRY(lt_primitive_new(&prim, key));
     description d = {0};
     lt_status st = LT_OK;
-    if (!describe(&d, products, c, dtype, w_dtype)) /* else the plan says that there is none */
-        st = fill_plan(products, plan, &d, c->kind);
+    if (!describe(&d, onednn, c, dtype, w_dtype)) /* else the primitive says that there is none */
+        st = fill_primitive(onednn, prim, &d, c->kind);
     forget(&d);
     if (st) {
-        lt_plan_free(plan);
+        lt_primitive_free(prim);
         return st;
     }
-    lt_plan_add(products, plan);
-    *out = plan;
+    lt_primitive_add(onednn, prim);
+    *out = prim;
     return LT_OK;
 }
 
 /* oneDNN 2.x fills the padding of a memory when it is told where that lies, so a packed memory must
  * never be told an unpacked address: with 8 channels it would write behind them. */
-static lt_status set_weight(lt_cpu *cpu, lt_plan *plan, const call *c, void *w)
+static lt_status set_weight(lt_cpu *cpu, lt_primitive *prim, const call *c, void *w)
 {
-    if (plan->reorder)
-        return lt_pack_weight(cpu, plan, w, w == c->w->data ? c->w->version : 0);
-    return lt_dnnl_check(dnnl_memory_set_data_handle(plan->w, w), "handle");
+    if (prim->reorder)
+        return lt_prepack_weight(cpu, prim, w, w == c->w->data ? c->w->version : 0);
+    return lt_dnnl_check(dnnl_memory_set_data_handle(prim->w, w), "handle");
 }
 
 /* Where the primitive computes in the activations' dtype, its reorder rounds. */
@@ -229,71 +228,71 @@ static lt_status read_weight(lt_cpu *cpu, const call *c, lt_dtype dtype, lt_dtyp
 {
     lt_view read = *c->w;
     if (c->x->dtype != dtype)
-        LT_TRY(lt_products_round(cpu, c->x->dtype, &read));
-    return lt_products_read(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
+        LT_TRY(lt_onednn_round(cpu, c->x->dtype, &read));
+    return lt_onednn_read(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
 }
 
-static lt_status run_forward(lt_cpu *cpu, lt_plan *plan, const call *c, lt_dtype dtype,
+static lt_status run_forward(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
                              lt_dtype w_dtype)
 {
     void *x, *w, *b = NULL, *y;
-    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
     LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
-    LT_TRY(lt_products_write(cpu, LT_CPU_COPY_Y, c->y, dtype, &y));
+    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_Y, c->y, dtype, &y));
     if (lt_cpu_has(c->b)) {
-        LT_TRY(lt_products_read(cpu, LT_CPU_BIAS, c->b, LT_F32, &b));
-        dnnl_memory_set_data_handle(plan->b, b);
+        LT_TRY(lt_onednn_read(cpu, LT_CPU_BIAS, c->b, LT_F32, &b));
+        dnnl_memory_set_data_handle(prim->b, b);
     }
-    dnnl_memory_set_data_handle(plan->x, x);
-    dnnl_memory_set_data_handle(plan->y, y);
-    LT_TRY(set_weight(cpu, plan, c, w));
-    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, plan->x},
-                                    {DNNL_ARG_WEIGHTS, plan->w},
-                                    {DNNL_ARG_DST, plan->y},
-                                    {DNNL_ARG_BIAS, plan->b}};
-    LT_TRY(lt_plan_run(cpu, plan, args, b ? 4 : 3));
-    return lt_products_written(cpu, c->y, dtype, y);
+    dnnl_memory_set_data_handle(prim->x, x);
+    dnnl_memory_set_data_handle(prim->y, y);
+    LT_TRY(set_weight(cpu, prim, c, w));
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, prim->x},
+                                    {DNNL_ARG_WEIGHTS, prim->w},
+                                    {DNNL_ARG_DST, prim->y},
+                                    {DNNL_ARG_BIAS, prim->b}};
+    LT_TRY(lt_primitive_run(cpu, prim, args, b ? 4 : 3));
+    return lt_onednn_written(cpu, c->y, dtype, y);
 }
 
-static lt_status run_grad_x(lt_cpu *cpu, lt_plan *plan, const call *c, lt_dtype dtype,
+static lt_status run_grad_x(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
                             lt_dtype w_dtype)
 {
     void *dx, *w, *dy;
-    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
     LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
-    LT_TRY(lt_products_write(cpu, LT_CPU_COPY_X, c->x, dtype, &dx));
-    dnnl_memory_set_data_handle(plan->x, dx);
-    dnnl_memory_set_data_handle(plan->y, dy);
-    LT_TRY(set_weight(cpu, plan, c, w));
+    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_X, c->x, dtype, &dx));
+    dnnl_memory_set_data_handle(prim->x, dx);
+    dnnl_memory_set_data_handle(prim->y, dy);
+    LT_TRY(set_weight(cpu, prim, c, w));
     const dnnl_exec_arg_t args[] = {
-        {DNNL_ARG_DIFF_DST, plan->y}, {DNNL_ARG_WEIGHTS, plan->w}, {DNNL_ARG_DIFF_SRC, plan->x}};
-    LT_TRY(lt_plan_run(cpu, plan, args, 3));
-    return lt_products_written(cpu, c->x, dtype, dx);
+        {DNNL_ARG_DIFF_DST, prim->y}, {DNNL_ARG_WEIGHTS, prim->w}, {DNNL_ARG_DIFF_SRC, prim->x}};
+    LT_TRY(lt_primitive_run(cpu, prim, args, 3));
+    return lt_onednn_written(cpu, c->x, dtype, dx);
 }
 
-static lt_status run_grad_w(lt_cpu *cpu, lt_plan *plan, const call *c, lt_dtype dtype)
+static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype)
 {
     void *x, *dw, *dy;
-    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
-    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
-    LT_TRY(lt_products_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
-    void *own = plan->reorder ? lt_cpu_scratch(cpu, LT_CPU_PACK, plan->w_bytes) : dw;
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
+    void *own = prim->reorder ? lt_cpu_scratch(cpu, LT_CPU_PREPACKED, prim->w_bytes) : dw;
     if (!own)
         return LT_E_NOMEM;
-    dnnl_memory_set_data_handle(plan->x, x);
-    dnnl_memory_set_data_handle(plan->y, dy);
-    dnnl_memory_set_data_handle(plan->w, own);
-    dnnl_memory_set_data_handle(plan->w_user, dw);
+    dnnl_memory_set_data_handle(prim->x, x);
+    dnnl_memory_set_data_handle(prim->y, dy);
+    dnnl_memory_set_data_handle(prim->w, own);
+    dnnl_memory_set_data_handle(prim->w_user, dw);
     const dnnl_exec_arg_t args[] = {
-        {DNNL_ARG_DIFF_DST, plan->y}, {DNNL_ARG_SRC, plan->x}, {DNNL_ARG_DIFF_WEIGHTS, plan->w}};
-    LT_TRY(lt_plan_run(cpu, plan, args, 3));
-    if (plan->reorder) {
-        const dnnl_exec_arg_t move[] = {{DNNL_ARG_FROM, plan->w}, {DNNL_ARG_TO, plan->w_user}};
-        dnnl_stream_t stream = cpu->products->stream;
-        LT_TRY(lt_dnnl_check(dnnl_primitive_execute(plan->reorder, stream, 2, move), "reorder"));
+        {DNNL_ARG_DIFF_DST, prim->y}, {DNNL_ARG_SRC, prim->x}, {DNNL_ARG_DIFF_WEIGHTS, prim->w}};
+    LT_TRY(lt_primitive_run(cpu, prim, args, 3));
+    if (prim->reorder) {
+        const dnnl_exec_arg_t move[] = {{DNNL_ARG_FROM, prim->w}, {DNNL_ARG_TO, prim->w_user}};
+        dnnl_stream_t stream = cpu->onednn->stream;
+        LT_TRY(lt_dnnl_check(dnnl_primitive_execute(prim->reorder, stream, 2, move), "reorder"));
         LT_TRY(lt_dnnl_check(dnnl_stream_wait(stream), "reorder"));
     }
-    return lt_products_written(cpu, c->w, LT_F32, dw);
+    return lt_onednn_written(cpu, c->w, LT_F32, dw);
 }
 
 /* The gradient of a weight by our own unit. *done is false without one. */
@@ -302,23 +301,23 @@ static lt_status run_own(lt_cpu *cpu, const lt_wgrad_unit *unit, const call *c, 
     if (!unit)
         return LT_OK;
     void *x, *dw, *dy;
-    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_Y, c->y, LT_BF16, &dy));
-    LT_TRY(lt_products_read(cpu, LT_CPU_COPY_X, c->x, LT_BF16, &x));
-    LT_TRY(lt_products_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, LT_BF16, &dy));
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, LT_BF16, &x));
+    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
     lt_view x_view = lt_cpu_dense_view(x, LT_BF16, c->x->shape);
     lt_view dy_view = lt_cpu_dense_view(dy, LT_BF16, c->y->shape);
     LT_TRY(lt_wgrad_run(cpu, unit, c->config, &x_view, &dy_view, c->w->shape, dw));
     *done = true;
-    cpu->products->last = "wgrad";
-    return lt_products_written(cpu, c->w, LT_F32, dw);
+    cpu->onednn->last = "wgrad";
+    return lt_onednn_written(cpu, c->w, LT_F32, dw);
 }
 
-static lt_status verify(lt_plan *plan, const call *c)
+static lt_status verify(lt_primitive *prim, const call *c)
 {
     const lt_conv_form form = form_of(c);
-    const lt_conv_ran ran = {&form, plan->implementation, c->x, c->w, c->b, c->y};
+    const lt_conv_ran ran = {&form, prim->implementation, c->x, c->w, c->b, c->y};
     LT_TRY(lt_conv_verify(&ran));
-    plan->unverified = false;
+    prim->unverified = false;
     return LT_OK;
 }
 
@@ -329,19 +328,19 @@ static lt_status run_library(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *d
         return LT_OK;
     /* A weight in bf16 is read as it is only where the primitive computes in bf16. */
     lt_dtype w_dtype = c->w->dtype == LT_BF16 && dtype == LT_BF16 ? LT_BF16 : LT_F32;
-    lt_plan *plan;
-    LT_TRY(get_plan(cpu->products, c, dtype, w_dtype, &plan));
-    if (!plan->primitive)
+    lt_primitive *prim;
+    LT_TRY(get_primitive(cpu->onednn, c, dtype, w_dtype, &prim));
+    if (!prim->primitive)
         return LT_OK;
     *done = true;
-    cpu->products->last = plan->implementation;
+    cpu->onednn->last = prim->implementation;
     if (c->kind == LT_CONV)
-        LT_TRY(run_forward(cpu, plan, c, dtype, w_dtype));
+        LT_TRY(run_forward(cpu, prim, c, dtype, w_dtype));
     else if (c->kind == LT_CONV_GRAD_X)
-        LT_TRY(run_grad_x(cpu, plan, c, dtype, w_dtype));
+        LT_TRY(run_grad_x(cpu, prim, c, dtype, w_dtype));
     else
-        LT_TRY(run_grad_w(cpu, plan, c, dtype));
-    return plan->unverified ? verify(plan, c) : LT_OK;
+        LT_TRY(run_grad_w(cpu, prim, c, dtype));
+    return prim->unverified ? verify(prim, c) : LT_OK;
 }
 
 /* In the activations' own dtype if that can be done on this CPU, else through f32. *done is false if
@@ -350,7 +349,7 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
 {
     const bool own = c->kind == LT_CONV_GRAD_W && c->x->dtype == LT_BF16 && c->y->dtype == LT_BF16;
     *done = false;
-    cpu->products->last = "ref";
+    cpu->onednn->last = "ref";
     if (c->x->dtype == LT_F64 || c->w->dtype == LT_F64)
         return LT_OK;
     if (own) /* where it is the fastest */

@@ -10,7 +10,7 @@
 /* Work memory that grows to the largest need and is used again by every call. */
 typedef enum lt_cpu_slot {
     LT_CPU_SCRATCHPAD, /* oneDNN's */
-    LT_CPU_PACK,       /* a weight in a primitive's own layout */
+    LT_CPU_PREPACKED,  /* a weight in a primitive's own layout */
     LT_CPU_BIAS,
     LT_CPU_COPY_X, /* operands whose strides or dtype no primitive takes */
     LT_CPU_COPY_W,
@@ -31,7 +31,7 @@ typedef struct lt_cpu_buffer {
 typedef struct lt_cpu {
     lt_cpu_isa isa;
     const lt_cpu_kernels *kernels; /* compiled for isa */
-    struct lt_products *products;  /* oneDNN's primitives and packed weights; NULL without it */
+    struct lt_onednn *onednn;      /* oneDNN's primitives and prepacked weights; NULL without it */
     lt_cpu_buffer slot[LT_CPU_SLOTS];
 } lt_cpu;
 
@@ -76,17 +76,15 @@ lt_status lt_cpu_each(const char *what, size_t count, lt_cpu_job_fn *fn, void *c
 #define LT_CPU_ENTRY(name, kind, cpu) LT_CPU_##cpu(name)
 LT_BACKEND_ENTRIES(LT_CPU_ENTRY)
 
-/* Put what depends on the machine or on the build in place of ref's: the memory, oneDNN's entries and
- * LAPACK's (nothing in a build without). */
-void lt_cpu_install_memory(lt_backend *be);
-void lt_cpu_install_products(lt_backend *be);
+/* Put oneDNN's entries, and LAPACK's, in place of ref's; nothing in a build without. */
+void lt_cpu_install_onednn(lt_backend *be);
 void lt_cpu_install_qr(lt_backend *be);
 void lt_cpu_install_matrix(lt_backend *be);
 
 /* Opens and closes what a library needs; succeeds without it. */
-lt_status lt_cpu_products_open(lt_cpu *cpu);
-void lt_cpu_products_close(lt_cpu *cpu);
-const char *lt_cpu_products_info(void);
+lt_status lt_cpu_onednn_open(lt_cpu *cpu);
+void lt_cpu_onednn_close(lt_cpu *cpu);
+const char *lt_cpu_onednn_info(void);
 const char *lt_cpu_matrix_info(void);
 
 #endif

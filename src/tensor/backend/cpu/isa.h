@@ -23,4 +23,11 @@ const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa);
 /* What multiplies in the weight gradient (wgrad.h), or NULL. */
 const struct lt_wgrad_unit *lt_cpu_isa_wgrad(lt_cpu_isa isa);
 
+/* What the CPU says of itself: CPUID leaf 1's ECX, leaf 7's EDX, and XCR0 (0 if it cannot be read). */
+bool lt_amx_reported(uint32_t leaf1_ecx, uint32_t leaf7_edx, uint64_t xcr0);
+
+/* Asks CPU and kernel. Linux gives the tiles' 8 KiB of state only to a process that asks for it,
+ * since 5.16; once given it stays. False elsewhere. */
+bool lt_amx_request(void);
+
 #endif

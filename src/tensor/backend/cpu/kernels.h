@@ -174,10 +174,10 @@ static inline int64_t lt_cpu_inverse_work(int64_t n)
       (const lt_adam_numbers *n, float *p, const float *g, float *m, float *v, int64_t count)) \
     X(void, lerp, (float weight, float *x, const float *to, int64_t count))                    \
     X(void, vec_row, (const lt_vec_row *row))                                                  \
-    X(void, product_pack, (const lt_panel *panel, float *to))                                  \
-    X(void, product_tile,                                                                      \
+    X(void, gemm_pack, (const lt_panel *panel, float *to))                                     \
+    X(void, gemm_tile,                                                                         \
       (const float *a, const float *b, int64_t depth, const lt_tile_save *save, float *y))     \
-    X(void, product_mirror,                                                                    \
+    X(void, transpose_block,                                                                   \
       (const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y, int64_t step_y))  \
     X(bool, add_inverse, (const lt_inverse_term *term))                                        \
     X(bool, add_inverse_f64, (const lt_inverse_term *term))                                    \

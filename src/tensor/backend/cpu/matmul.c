@@ -2,7 +2,7 @@
  * bf16 products. Transposes and batches are strides. */
 
 #include "base/parallel.h"
-#include "tensor/backend/cpu/products.h"
+#include "tensor/backend/cpu/onednn.h"
 
 #include <string.h>
 
@@ -93,12 +93,12 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
 {
     product f = *p;
     if (p->weight)
-        LT_TRY(lt_products_round(cpu, p->a.dtype, &f.b));
+        LT_TRY(lt_onednn_round(cpu, p->a.dtype, &f.b));
     LT_TRY(make_readable(cpu, LT_CPU_COPY_X, LT_F32, &f.a));
     LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_F32, &f.b));
     if (lt_cpu_has(&p->bias)) {
         void *bias;
-        LT_TRY(lt_products_read(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
+        LT_TRY(lt_onednn_read(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
         f.bias = lt_cpu_dense_view(bias, LT_F32, p->bias.shape);
     }
     bool transposed;
@@ -137,10 +137,10 @@ static dnnl_status_t describe_matrix(dnnl_memory_desc_t *md, const lt_view *v)
     return lt_md_make(md, 3, dims, v->dtype == LT_BF16 ? dnnl_bf16 : dnnl_f32, strides);
 }
 
-static void make_key(const product *p, int64_t key[LT_PLAN_KEY])
+static void make_key(const product *p, int64_t key[LT_PRIMITIVE_KEY])
 {
     const lt_view *v[] = {&p->a, &p->b, &p->y};
-    memset(key, 0, LT_PLAN_KEY * sizeof *key);
+    memset(key, 0, LT_PRIMITIVE_KEY * sizeof *key);
     key[1] = v[0]->shape.dim[B]; /* key[0] == 0: not a convolution */
     key[2] = v[2]->shape.dim[ROWS];
     key[3] = v[2]->shape.dim[COLS];
@@ -153,32 +153,32 @@ static void make_key(const product *p, int64_t key[LT_PLAN_KEY])
     key[16] = lt_parallel_threads();
 }
 
-static lt_status fill_plan(lt_products *products, lt_plan *plan, const dnnl_memory_desc_t mds[3],
-                           const dnnl_memory_desc_t *bias)
+static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim,
+                                const dnnl_memory_desc_t mds[3], const dnnl_memory_desc_t *bias)
 {
     dnnl_primitive_desc_t pd;
-    if (lt_matmul_describe(&pd, products->engine, mds, bias, products->attr))
-        return LT_OK; /* the plan says that there is none */
-    lt_status st = lt_plan_memory(products, &plan->x, lt_md_pass(&mds[0]));
+    if (lt_matmul_describe(&pd, onednn->engine, mds, bias, onednn->attr))
+        return LT_OK; /* the primitive says that there is none */
+    lt_status st = lt_primitive_memory(onednn, &prim->x, lt_md_pass(&mds[0]));
     if (!st)
-        st = lt_plan_memory(products, &plan->w, lt_md_pass(&mds[1]));
+        st = lt_primitive_memory(onednn, &prim->w, lt_md_pass(&mds[1]));
     if (!st)
-        st = lt_plan_memory(products, &plan->y, lt_md_pass(&mds[2]));
+        st = lt_primitive_memory(onednn, &prim->y, lt_md_pass(&mds[2]));
     if (!st && bias)
-        st = lt_plan_memory(products, &plan->b, lt_md_pass(bias));
+        st = lt_primitive_memory(onednn, &prim->b, lt_md_pass(bias));
     if (!st)
-        st = lt_plan_scratchpad(products, plan, pd);
+        st = lt_primitive_scratchpad(onednn, prim, pd);
     if (!st)
-        st = lt_dnnl_check(dnnl_primitive_create(&plan->primitive, pd), "matmul");
+        st = lt_dnnl_check(dnnl_primitive_create(&prim->primitive, pd), "matmul");
     dnnl_primitive_desc_destroy(pd);
     return st;
 }
 
-static lt_status make_plan(lt_products *products, const product *p, const int64_t *key,
-                           lt_plan **out)
+static lt_status make_primitive(lt_onednn *onednn, const product *p, const int64_t *key,
+                                lt_primitive **out)
 {
-    lt_plan *plan;
-    LT_TRY(lt_plan_new(&plan, key));
+    lt_primitive *prim;
+    LT_TRY(lt_primitive_new(&prim, key));
     dnnl_memory_desc_t mds[3] = {0}, bias = {0};
     const bool has_bias = lt_cpu_has(&p->bias);
     const dnnl_dims_t dims = {1, 1, p->y.shape.dim[COLS]};
@@ -193,16 +193,16 @@ static lt_status make_plan(lt_products *products, const product *p, const int64_
 
     lt_status st = LT_OK;
     if (!made)
-        st = fill_plan(products, plan, mds, has_bias ? &bias : NULL);
+        st = fill_primitive(onednn, prim, mds, has_bias ? &bias : NULL);
     for (int i = 0; i < 3; i++)
         lt_md_free(&mds[i]);
     lt_md_free(&bias);
     if (st) {
-        lt_plan_free(plan);
+        lt_primitive_free(prim);
         return st;
     }
-    lt_plan_add(products, plan);
-    *out = plan;
+    lt_primitive_add(onednn, prim);
+    *out = prim;
     return LT_OK;
 }
 
@@ -217,27 +217,27 @@ static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
         return LT_OK;
     LT_TRY(make_readable(cpu, LT_CPU_COPY_X, LT_BF16, &f.a));
     LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_BF16, &f.b));
-    int64_t key[LT_PLAN_KEY];
+    int64_t key[LT_PRIMITIVE_KEY];
     make_key(&f, key);
-    lt_plan *plan = lt_plan_find(cpu->products, key);
-    if (!plan)
-        LT_TRY(make_plan(cpu->products, &f, key, &plan));
-    if (!plan->primitive)
+    lt_primitive *prim = lt_primitive_find(cpu->onednn, key);
+    if (!prim)
+        LT_TRY(make_primitive(cpu->onednn, &f, key, &prim));
+    if (!prim->primitive)
         return LT_OK;
-    dnnl_memory_set_data_handle(plan->x, f.a.data);
-    dnnl_memory_set_data_handle(plan->w, f.b.data);
-    dnnl_memory_set_data_handle(plan->y, f.y.data);
-    if (plan->b) {
+    dnnl_memory_set_data_handle(prim->x, f.a.data);
+    dnnl_memory_set_data_handle(prim->w, f.b.data);
+    dnnl_memory_set_data_handle(prim->y, f.y.data);
+    if (prim->b) {
         void *bias;
-        LT_TRY(lt_products_read(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
-        dnnl_memory_set_data_handle(plan->b, bias);
+        LT_TRY(lt_onednn_read(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
+        dnnl_memory_set_data_handle(prim->b, bias);
     }
-    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, plan->x},
-                                    {DNNL_ARG_WEIGHTS, plan->w},
-                                    {DNNL_ARG_DST, plan->y},
-                                    {DNNL_ARG_BIAS, plan->b}};
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, prim->x},
+                                    {DNNL_ARG_WEIGHTS, prim->w},
+                                    {DNNL_ARG_DST, prim->y},
+                                    {DNNL_ARG_BIAS, prim->b}};
     *done = true;
-    return lt_plan_run(cpu, plan, args, plan->b ? 4 : 3);
+    return lt_primitive_run(cpu, prim, args, prim->b ? 4 : 3);
 }
 
 static lt_status run(lt_cpu *cpu, const product *p)

@@ -3,12 +3,12 @@
 
 #include "batchnorm.h"
 #include "elementwise.h"
+#include "gemm.h"
 #include "inverse.h"
 #include "loss.h"
 #include "optim.h"
 #include "pointwise.h"
 #include "pool.h"
-#include "product.h"
 #include "vec.h"
 
 #define RETURN_void

@@ -25,8 +25,8 @@ ALWAYS void save_row(const lt_tile_save *s, const vec sum[TILE_VECS], int cols, 
 }
 
 /* y [rows, cols] = alpha * a' b + beta * y, of two packed panels. */
-static void product_tile(const float *a, const float *b, int64_t depth, const lt_tile_save *s,
-                         float *y)
+static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_tile_save *s,
+                      float *y)
 {
     vec sum[TILE_ROWS][TILE_VECS];
     for (int r = 0; r < TILE_ROWS; r++) {
@@ -157,7 +157,7 @@ ALWAYS void pack(const lt_panel *p, int width, float *to)
     }
 }
 
-static void product_pack(const lt_panel *p, float *to)
+static void gemm_pack(const lt_panel *p, float *to)
 {
     if (p->width == TILE_COLS) /* constants: no divisions in the loops */
         pack(p, TILE_COLS, to);
@@ -176,8 +176,8 @@ ALWAYS void mirror_square(const float *x, int64_t step_x, float *y, int64_t step
 }
 
 /* y[j][i] = x[i][j]. */
-static void product_mirror(const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y,
-                           int64_t step_y)
+static void transpose_block(const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y,
+                            int64_t step_y)
 {
     for (int64_t i = 0; i < rows; i += LANES)
         for (int64_t j = 0; j < cols; j += LANES) {

@@ -1,7 +1,7 @@
 /* Contractions of Shampoo in f32: gram and mode products as matrix products of operands that are
  * read where they lie, whatever their strides. Products are cut into tasks by size alone, and a
  * task's sums have one order: the same bits for any number of threads. Of a gram matrix only the
- * upper half is computed. Formulas: ext/matrix_kernels.h; kernels: kernels/product.h. */
+ * upper half is computed. Formulas: ext/matrix_kernels.h; kernels: kernels/gemm.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -168,7 +168,7 @@ static void pack_operand(const lt_cpu_kernels *k, const operand *x, const int64_
                       .depth = depth[1] - depth[0]};
     panel.lanes_adjacent = fill_offsets(&x->lane, range[0], panel.lanes, lane);
     panel.steps_adjacent = fill_offsets(&x->step, depth[0], panel.depth, step);
-    k->product_pack(&panel, to);
+    k->gemm_pack(&panel, to);
 }
 
 /* Columns that are apart, or rows at uneven distances. */
@@ -201,12 +201,12 @@ static void multiply_tile(const part *t, const float *a, const float *b, int64_t
     save.cols = t->cols - j < k->tile_cols ? (int)(t->cols - j) : k->tile_cols;
     if (t->cols_adjacent && rows_are_even(t, i, save.rows)) {
         save.step = save.rows > 1 ? t->in_row[i + 1] - t->in_row[i] : 0;
-        k->product_tile(a, b, depth, &save, t->p->y + t->in_row[i] + t->in_col[j]);
+        k->gemm_tile(a, b, depth, &save, t->p->y + t->in_row[i] + t->in_col[j]);
         return;
     }
     float tile[LARGEST_TILE] __attribute__((aligned(64)));
     const lt_tile_save keep = {1, 0, save.rows, save.cols, k->tile_cols};
-    k->product_tile(a, b, depth, &keep, tile);
+    k->gemm_tile(a, b, depth, &keep, tile);
     scatter(t, &save, tile, i, j);
 }
 
@@ -240,8 +240,8 @@ static void mirror(const part *t)
             for (int64_t c = r + 1 > t->col ? r + 1 : t->col; c < from && c < end; c++)
                 y[c * n + r] = y[r * n + c];
         if (from < end)
-            t->pass->kernels->product_mirror(y + i * n + from, n, high, end - from,
-                                             y + from * n + i, n);
+            t->pass->kernels->transpose_block(y + i * n + from, n, high, end - from,
+                                              y + from * n + i, n);
     }
 }
 
@@ -300,7 +300,7 @@ static lt_status run(lt_cpu *cpu, const product *p, size_t count)
     const size_t threads = (size_t)lt_parallel_threads();
     task *list = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(tasks + 1) * sizeof *list);
     float *packed =
-        lt_cpu_scratch(cpu, LT_CPU_PACK, threads * (ROWS + COLS) * DEPTH * sizeof *packed);
+        lt_cpu_scratch(cpu, LT_CPU_PREPACKED, threads * (ROWS + COLS) * DEPTH * sizeof *packed);
     if (!list || !packed)
         return LT_E_NOMEM;
     cut(p, count, list);

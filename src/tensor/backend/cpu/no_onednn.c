@@ -2,23 +2,23 @@
 
 #include "tensor/backend/cpu/internal.h"
 
-lt_status lt_cpu_products_open(lt_cpu *cpu)
+lt_status lt_cpu_onednn_open(lt_cpu *cpu)
 {
     (void)cpu;
     return LT_OK;
 }
 
-void lt_cpu_products_close(lt_cpu *cpu)
+void lt_cpu_onednn_close(lt_cpu *cpu)
 {
     (void)cpu;
 }
 
-void lt_cpu_install_products(lt_backend *be)
+void lt_cpu_install_onednn(lt_backend *be)
 {
     (void)be;
 }
 
-const char *lt_cpu_products_info(void)
+const char *lt_cpu_onednn_info(void)
 {
     return "oneDNN: not in this build, convolutions are slow";
 }
