@@ -19,18 +19,17 @@ typedef struct lt_step {
  *  Errors: LT_E_DEVICE, or the optimizer's own. */
 LT_API LT_MUST_CHECK lt_status lt_optim_step(lt_optim *optim, const lt_step *step);
 
-/** The three parts of it, for lt_graph_run(): numbers to the device, outside of the graph; the
- *  update itself, within it if lt_optim_is_steady(); the host's own counters, outside. */
+/** lt_optim_step() in three parts, for lt_graph_run(): the step's scalars to the device, outside of the
+ *  graph; the update itself, captured if lt_optim_is_capturable(); the host's counters, outside. */
 LT_API LT_MUST_CHECK lt_status lt_optim_prepare(lt_optim *optim, const lt_step *step);
 LT_API LT_MUST_CHECK lt_status lt_optim_update(lt_optim *optim);
 LT_API void lt_optim_advance(lt_optim *optim);
-/** Whether the update prepared now is the same work as the next one's, so that a graph of it may be
+/** Whether the update that is prepared queues the same work as the next one, so that a graph of it may be
  *  replayed. */
-LT_API bool lt_optim_is_steady(const lt_optim *optim);
-/** Whether it is not, but two parts of it are, as in every step that is split: the first one and the
- *  second one may be replayed, and the host has something to do between them. lt_optim_update() is
- *  all three. */
-LT_API bool lt_optim_is_split(const lt_optim *optim);
+LT_API bool lt_optim_is_capturable(const lt_optim *optim);
+/** Whether the update has a host phase: it is not capturable as a whole, but its first and second part are,
+ *  and the host works between them. lt_optim_update() is all three. */
+LT_API bool lt_optim_has_host_phase(const lt_optim *optim);
 LT_API LT_MUST_CHECK lt_status lt_optim_update_first(lt_optim *optim);
 LT_API LT_MUST_CHECK lt_status lt_optim_update_host(lt_optim *optim);
 LT_API LT_MUST_CHECK lt_status lt_optim_update_second(lt_optim *optim);
@@ -41,7 +40,7 @@ LT_API LT_MUST_CHECK lt_status lt_optim_scale_loss(lt_optim *optim, const lt_los
 /** The scale, f64 [] on the device, for lt_tape_backward_by(); NULL: 1. Owns: the optimizer. */
 LT_API const lt_tensor *lt_optim_loss_scale(const lt_optim *optim);
 
-/** What the last step did; waits for the device. If results were sent: that of the oldest step whose
+/** What the last step did; synchronizes with the device. If results were sent: that of the oldest step whose
  *  result was not taken yet. */
 typedef struct lt_step_result {
     double grad_norm;  /**< global, before clipping; NaN or Inf if the step was skipped */
@@ -51,9 +50,9 @@ typedef struct lt_step_result {
     int good_steps;    /**< since it last changed */
 } lt_step_result;
 LT_API LT_MUST_CHECK lt_status lt_optim_result(lt_optim *optim, lt_step_result *result);
-/** After lt_optim_advance(): puts this step's result on its way, so that lt_optim_result() can take
- *  it after the next step was queued, if lt_optim_is_steady() said yes of both. Errors: LT_E_ARG
- *  (two are on their way). lt_optim_visit() wants all of them taken. */
+/** After lt_optim_advance(): starts the copy of this step's result to the host, so that lt_optim_result()
+ *  can take it after the next step was queued, if both were capturable. lt_optim_visit() fails while one is
+ *  in flight. Errors: LT_E_ARG (two are in flight). */
 LT_API LT_MUST_CHECK lt_status lt_optim_send_result(lt_optim *optim);
 
 /** Frees *optim and its state; before the model. */

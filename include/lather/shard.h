@@ -17,7 +17,7 @@ typedef struct lt_shard_config {
     lt_comm *comm; /**< borrowed: must outlive the optimizer */
     lt_balance balance;
     int group;          /**< num_trainers_per_group: ranks with one copy of the state; 0: all */
-    lt_dtype dtype;     /**< of what is gathered: LT_F32 (the master dtype), LT_BF16, LT_F16 */
+    lt_dtype dtype;     /**< communication dtype: LT_F32 (the master dtype), LT_BF16, LT_F16 */
     bool gather_params; /**< gather parameters instead of updates: rounds them to dtype */
 } lt_shard_config;
 
@@ -28,8 +28,8 @@ typedef struct lt_shard_config {
  *  SC 2020); of these the parameters are gathered if dtype is LT_F32, as that is exact.
  *  Each rank sends (ranks of its group - 1) * (elements that it owns + 1) * size of dtype bytes a step,
  *  counted by comm. The result does not depend on ranks, groups and balance. It is that of the
- *  undivided optimizer if parameters are gathered in LT_F32; else an update is rounded to dtype on its
- *  way.
+ *  undivided optimizer if parameters are gathered in LT_F32; else an update is rounded to dtype
+ *  before it is sent.
  *  Errors: LT_E_ARG (group does not divide the ranks; the optimizer has made a step), LT_E_COMM,
  *  LT_E_NOMEM, LT_E_UNSUPPORTED (an optimizer of your own that has no blocks or slot_state). */
 LT_API LT_MUST_CHECK lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config);

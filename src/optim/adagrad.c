@@ -26,7 +26,7 @@ static const lt_optim_ops ops = {
     .slot_state = {"sum"},
     .step = step,
     .by_entries = true,
-    .is_steady = lt_optim_always_steady,
+    .is_capturable = lt_optim_always_capturable,
 };
 
 lt_status lt_optim_adagrad(lt_optim **out, const lt_params *params, const lt_adagrad_config *config)

@@ -26,7 +26,7 @@ static const lt_optim_ops coupled = {
     .slot_state = {"m", "v"},
     .step = step,
     .by_entries = true,
-    .is_steady = lt_optim_always_steady,
+    .is_capturable = lt_optim_always_capturable,
 };
 
 static const lt_optim_ops decoupled = {
@@ -35,7 +35,7 @@ static const lt_optim_ops decoupled = {
     .slot_state = {"m", "v"},
     .step = step,
     .by_entries = true,
-    .is_steady = lt_optim_always_steady,
+    .is_capturable = lt_optim_always_capturable,
 };
 
 lt_status lt_optim_adam(lt_optim **out, const lt_params *params, const lt_adam_config *config)

@@ -44,7 +44,7 @@ lt_status lt_optim_make_state(const lt_optim *o)
     for (size_t i = 0; i < o->count; i++) {
         lt_slot *slot = &o->slot[i];
         const lt_tensor *value = slot->param->value;
-        for (int k = 0; k < LT_MAX_STATE && o->ops->slot_state[k] && !slot->elsewhere; k++)
+        for (int k = 0; k < LT_MAX_STATE && o->ops->slot_state[k] && !slot->not_owned; k++)
             if (!slot->state[k])
                 LT_TRY(lt_tensor_new_like(&slot->state[k], value, lt_tensor_dtype(value)));
     }
@@ -104,7 +104,7 @@ void lt_optim_free(lt_optim **optim)
         return;
     if (o->ops->destroy)
         o->ops->destroy(o);
-    lt_optim_follow(o, false);
+    lt_optim_keep_casts(o, false);
     lt_shard_free(o);
     lt_optim_free_results(o);
     for (size_t i = 0; i < o->count; i++)
@@ -133,7 +133,7 @@ size_t lt_optim_fill_items(lt_optim *self, bool all)
     size_t count = 0;
     for (size_t i = 0; i < self->count; i++) {
         lt_slot *slot = &self->slot[i];
-        if (!slot->param->has_grad || (slot->elsewhere && !all))
+        if (!slot->param->has_grad || (slot->not_owned && !all))
             continue;
         lt_optim_item *item = &self->item[count++];
         *item = (lt_optim_item){
@@ -211,7 +211,7 @@ size_t lt_optim_state_bytes(const lt_optim *optim)
     size_t bytes = optim->ops->state_bytes ? optim->ops->state_bytes(optim) : 0;
     for (size_t i = 0; i < optim->count; i++)
         for (int k = 0; k < LT_MAX_STATE && optim->ops->slot_state[k]; k++)
-            if (!optim->slot[i].elsewhere)
+            if (!optim->slot[i].not_owned)
                 bytes += lt_tensor_bytes(optim->slot[i].param->value);
     return bytes;
 }
@@ -254,8 +254,8 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
     lt_scalars s;
-    if (lt_optim_results_wait(optim))
-        return lt_fail(LT_E_ARG, "%s: results of steps are on their way", optim->ops->name);
+    if (lt_optim_has_results(optim))
+        return lt_fail(LT_E_ARG, "%s: results of steps are in flight", optim->ops->name);
     LT_TRY(lt_optim_make_state(optim));
     LT_TRY(lt_optim_read_scalars(optim, &s));
     LT_TRY(visitor->number(visitor->context, "attempt", &optim->attempt));
@@ -264,4 +264,27 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     for (size_t i = 0; i < optim->count; i++)
         LT_TRY(visit_slot(optim, &optim->slot[i], visitor));
     return optim->ops->visit ? optim->ops->visit(optim, visitor) : LT_OK;
+}
+
+void lt_optim_number_range(const char *name, int64_t attempt, int64_t *low, int64_t *high)
+{
+    /* Pending roots are swapped in one interval after the step in which they were due, which is not before
+     * the end of the first interval. */
+    const int64_t swap = 2 * attempt;
+    const struct {
+        const char *prefix;
+        int64_t low, high;
+    } known[] = {
+        {"attempt", attempt, attempt}, {"applied", 0, attempt}, {"updates.", 0, attempt},
+        {"failures.", 0, attempt},     {"rooted.", 0, attempt}, {"swap.", 0, swap},
+        {"pending.", LT_OK, LT_END},
+    };
+    *low = INT64_MIN; /* an optimizer outside the library: no range is known */
+    *high = INT64_MAX;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strncmp(name, known[i].prefix, strlen(known[i].prefix))) {
+            *low = known[i].low;
+            *high = known[i].high;
+            return;
+        }
 }

@@ -1,4 +1,4 @@
-/* What a step did: read at once, or sent on its way and read while the next one runs. */
+/* The result of a step: read at once, or copied to the host while the next one runs. */
 
 #include "base/alloc.h"
 #include "optim/optim.h"
@@ -9,7 +9,7 @@
 enum { MOST = 2 };
 
 typedef struct lt_results {
-    lt_readback *way[MOST];
+    lt_readback *readback[MOST];
     bool advanced[MOST]; /* that update was counted as applied */
     unsigned sent, taken;
 } lt_results;
@@ -21,20 +21,20 @@ static lt_status make(lt_optim *o)
         return LT_E_NOMEM;
     o->results = r;
     for (int i = 0; i < MOST; i++)
-        if (!r->way[i])
-            LT_TRY(lt_readback_new(&r->way[i], o->device, sizeof(lt_scalars)));
+        if (!r->readback[i])
+            LT_TRY(lt_readback_new(&r->readback[i], o->device, sizeof(lt_scalars)));
     return LT_OK;
 }
 
 void lt_optim_free_results(lt_optim *o)
 {
     for (int i = 0; o->results && i < MOST; i++)
-        lt_readback_free(&o->results->way[i]);
+        lt_readback_free(&o->results->readback[i]);
     lt_free(o->results);
     o->results = NULL;
 }
 
-bool lt_optim_results_wait(const lt_optim *o)
+bool lt_optim_has_results(const lt_optim *o)
 {
     return o->results && o->results->sent != o->results->taken;
 }
@@ -44,22 +44,22 @@ lt_status lt_optim_send_result(lt_optim *o)
     LT_TRY(make(o));
     lt_results *r = o->results;
     if (r->sent - r->taken == MOST)
-        return lt_fail(LT_E_ARG, "%s: %d results are on their way already", o->ops->name, MOST);
-    lt_readback *way = r->way[r->sent % MOST];
-    lt_readback_begin(way);
-    LT_TRY(lt_readback_add_memory(way, o->scalars, sizeof(lt_scalars)));
-    LT_TRY(lt_readback_send(way));
+        return lt_fail(LT_E_ARG, "%s: %d results are in flight already", o->ops->name, MOST);
+    lt_readback *readback = r->readback[r->sent % MOST];
+    lt_readback_begin(readback);
+    LT_TRY(lt_readback_add_memory(readback, o->scalars, sizeof(lt_scalars)));
+    LT_TRY(lt_readback_send(readback));
     r->advanced[r->sent++ % MOST] = o->advanced;
     o->advanced = false;
     return LT_OK;
 }
 
-/* The oldest on its way; *advanced: whether the host counted that update. */
+/* The oldest in flight; *advanced: whether the host counted that update. */
 static lt_status take(lt_optim *o, lt_scalars *s, bool *advanced)
 {
     lt_results *r = o->results;
     const void *data;
-    LT_TRY(lt_readback_wait(r->way[r->taken % MOST], &data));
+    LT_TRY(lt_readback_wait(r->readback[r->taken % MOST], &data));
     memcpy(s, data, sizeof *s);
     *advanced = r->advanced[r->taken++ % MOST];
     return LT_OK;
@@ -69,7 +69,7 @@ lt_status lt_optim_result(lt_optim *o, lt_step_result *result)
 {
     lt_scalars s;
     bool advanced = o->advanced;
-    if (lt_optim_results_wait(o)) {
+    if (lt_optim_has_results(o)) {
         LT_TRY(take(o, &s, &advanced));
     } else {
         LT_TRY(lt_optim_read_scalars(o, &s));

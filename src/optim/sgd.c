@@ -33,7 +33,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 }
 
 /* No parameter's first update is due. */
-static bool is_steady(const lt_optim *self)
+static bool is_capturable(const lt_optim *self)
 {
     for (size_t i = 0; i < self->count; i++)
         if (lt_slot_is_due(&self->slot[i]) && !self->slot[i].updates)
@@ -51,7 +51,7 @@ static const lt_optim_ops plain = {
     .bytes = sizeof(sgd),
     .step = step,
     .by_entries = true,
-    .is_steady = is_steady,
+    .is_capturable = is_capturable,
     .destroy = destroy,
 };
 
@@ -61,7 +61,7 @@ static const lt_optim_ops with_momentum = {
     .slot_state = {"momentum"},
     .step = step,
     .by_entries = true,
-    .is_steady = is_steady,
+    .is_capturable = is_capturable,
     .destroy = destroy,
 };
 

@@ -5,8 +5,8 @@
  * stage 1.
  *
  * What is gathered is one flat buffer: a segment per rank, in it the rank's parts in the order of all
- * parts, each dense in the parameter's own order of storage, and behind them a word that says how the
- * step went. Nothing is padded: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
+ * parts, each dense in the parameter's own order of storage, and after them a status flag of the rank's
+ * step. Nothing is padded: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
 
 #include "optim/shard.h"
 
@@ -141,8 +141,8 @@ static lt_status make_buffers(lt_optim *o, lt_shard *s)
         LT_TRY(lt_tensor_new(&s->old, o->device, master, LT_SHAPE(mine)));
     if (s->config.dtype == LT_F32)
         return LT_OK;
-    LT_TRY(lt_tensor_new(&s->wire_mine, o->device, s->config.dtype, LT_SHAPE(mine)));
-    return lt_tensor_new(&s->wire_whole, o->device, s->config.dtype, LT_SHAPE(whole));
+    LT_TRY(lt_tensor_new(&s->comm_own, o->device, s->config.dtype, LT_SHAPE(mine)));
+    return lt_tensor_new(&s->comm_whole, o->device, s->config.dtype, LT_SHAPE(whole));
 }
 
 static lt_status open_group(lt_shard *s)
@@ -192,7 +192,7 @@ static void divide(lt_optim *o)
     for (size_t i = 0; i < o->count; i++) {
         lt_slot *slot = &o->slot[i];
         slot->owner = s->part[i].owner;
-        slot->elsewhere = slot->owner != s->rank;
+        slot->not_owned = slot->owner != s->rank;
         for (int k = 0; k < LT_MAX_STATE; k++)
             lt_tensor_free(&slot->state[k]);
     }
@@ -234,7 +234,7 @@ static void free_shard(lt_shard *s)
 {
     if (!s)
         return;
-    lt_tensor *const tensors[] = {s->mine, s->whole, s->wire_mine, s->wire_whole, s->old};
+    lt_tensor *const tensors[] = {s->mine, s->whole, s->comm_own, s->comm_whole, s->old};
     for (size_t i = 0; i < sizeof tensors / sizeof(lt_tensor *); i++) {
         lt_tensor *t = tensors[i];
         lt_tensor_free(&t);
@@ -286,7 +286,7 @@ lt_status lt_optim_shard_load(const lt_optim *optim, int rank, lt_shard_load *ou
         return lt_fail(LT_E_ARG, "%s: not divided", optim->ops->name);
     if (rank < 0 || rank >= s->ranks)
         return lt_fail(LT_E_ARG, "%s: rank %d of a group of %d", optim->ops->name, rank, s->ranks);
-    const lt_dtype dtype = s->wire_mine ? s->config.dtype : lt_device_master(optim->device);
+    const lt_dtype dtype = s->comm_own ? s->config.dtype : lt_device_master(optim->device);
     *out = (lt_shard_load){.gather_bytes = s->elements[rank] * (int64_t)lt_dtype_size(dtype)};
     for (size_t i = 0; i < s->count; i++) {
         if (s->part[i].owner != rank)

@@ -13,7 +13,7 @@ typedef struct lt_part {
     int64_t state_bytes; /* where it is owned */
     int64_t elements;    /* of the parameter */
     int owner;           /* rank of the group */
-    int64_t at;          /* where they begin in what is gathered */
+    int64_t at;          /* where its elements begin in what is gathered */
     lt_view update; /* at its owner: where the change of the parameter goes instead; else no data */
 } lt_part;
 
@@ -40,29 +40,29 @@ typedef struct lt_shard {
     int first;       /* its rank 0, among all ranks */
     lt_part *part;
     size_t count;
-    int64_t *elements;                 /* per rank: of its segment, the word included */
-    int64_t *begin;                    /* per rank: where that begins */
-    bool differences;                  /* the optimizer changes parameters, updates are gathered */
-    lt_tensor *mine, *whole;           /* this rank's segment, all; master dtype */
-    lt_tensor *wire_mine, *wire_whole; /* on the way, if in another dtype */
-    lt_tensor *old;  /* with differences: this rank's parameters before the step */
-    double seconds;  /* of the last exchange */
-    lt_vec_job *job; /* room for one per part */
+    int64_t *elements;                /* per rank: of its segment, the status flag included */
+    int64_t *begin;                   /* per rank: where that begins */
+    bool differences;                 /* the optimizer changes parameters, updates are gathered */
+    lt_tensor *mine, *whole;          /* this rank's segment, all; master dtype */
+    lt_tensor *comm_own, *comm_whole; /* the same in the communication dtype, if it is another */
+    lt_tensor *old;                   /* with differences: this rank's parameters before the step */
+    double seconds;                   /* of the last exchange */
+    lt_vec_job *job;                  /* workspace: one per part */
 } lt_shard;
 
 /* Part i of a tensor shaped like its parameter. */
 lt_view lt_shard_part(lt_optim *optim, size_t i, const lt_tensor *parameter);
 /* As many elements of a flat tensor as the part has, as a view of the part's shape, dense in the
- * order in which the parameter lies in memory, so that most statements run along it. */
+ * order in which the parameter lies in memory, so that most kernels run along it. */
 lt_view lt_shard_flat(lt_optim *optim, size_t i, const lt_tensor *flat, int64_t at);
 
-/* Around the optimizer's own step: from here on only this rank's parts are changed; then everybody
- * gets all changes. st: how the step went here; skipped: a gradient was not finite. Errors: st; what
+/* Around the optimizer's own step: between them only this rank's parts are changed, then every
+ * rank gets all changes. st: how the step went here; skipped: a gradient was not finite. Errors: st; what
  * another rank failed with, naming it. */
 LT_MUST_CHECK lt_status lt_shard_begin(lt_optim *optim);
 LT_MUST_CHECK lt_status lt_shard_finish(lt_optim *optim, lt_status st, bool skipped);
 
-/* Collective, if the optimizer is divided: every rank learns all numbers of parts. */
+/* Collective, if the optimizer is divided: every rank gets all counters of parts. */
 LT_MUST_CHECK lt_status lt_shard_share_counters(lt_optim *optim);
 
 void lt_shard_free(lt_optim *optim);

@@ -10,13 +10,13 @@
 
 #include <stdio.h>
 
-/* The word of a segment: an lt_status, or that the rank has skipped its step. */
+/* A segment's status flag: an lt_status, or that the rank has skipped its step. */
 enum { SKIPPED = 100 };
 
 typedef enum direction { PACK, UNPACK } direction;
 
-/* One statement for all parts (or this rank's) that have a gradient: between the parameters and a
- * flat tensor in which this rank's segment begins at `origin`. */
+/* One batched kernel for all parts (or this rank's) that have a gradient: copies between the parameters and
+ * a flat tensor in which this rank's segment begins at `origin`. */
 static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, bool all,
                            direction to, double beta)
 {
@@ -51,7 +51,7 @@ lt_status lt_shard_begin(lt_optim *o)
     return each_part(o, s->mine, origin, false, PACK, 0);
 }
 
-/* What this rank did to its parts, to its segment. */
+/* This rank's changed parts, or their differences, to its segment. */
 static lt_status pack(lt_optim *o)
 {
     lt_shard *s = o->shard;
@@ -65,20 +65,20 @@ static lt_status pack(lt_optim *o)
     return LT_OK; /* it wrote there itself */
 }
 
-static lt_status put_word(const lt_optim *o, int word)
+static lt_status write_flag(const lt_optim *o, int flag)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     const lt_shard *s = o->shard;
     const lt_view v = lt_tensor_view(s->mine);
     const size_t size = lt_dtype_size(v.dtype);
-    const float narrow = (float)word;
-    const double wide = word;
+    const float narrow = (float)flag;
+    const double wide = flag;
     void *to = (char *)v.data + size * (size_t)(s->elements[s->rank] - 1);
     return be->copy(ctx, to, v.dtype == LT_F64 ? (const void *)&wide : &narrow, size, LT_COPY_IN);
 }
 
-static lt_status get_word(const lt_optim *o, int rank, int *word)
+static lt_status read_flag(const lt_optim *o, int rank, int *flag)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -91,49 +91,49 @@ static lt_status get_word(const lt_optim *o, int rank, int *word)
         (const char *)v.data + size * (size_t)(s->begin[rank] + s->elements[rank] - 1);
     LT_TRY(be->copy(ctx, v.dtype == LT_F64 ? (void *)&wide : &narrow, from, size, LT_COPY_OUT));
     LT_TRY(be->sync(ctx));
-    *word = (int)(v.dtype == LT_F64 ? wide : (double)narrow);
+    *flag = (int)(v.dtype == LT_F64 ? wide : (double)narrow);
     return LT_OK;
 }
 
 static lt_status gather(lt_shard *s)
 {
     lt_request *request = NULL;
-    const lt_tensor *mine = s->wire_mine ? s->wire_mine : s->mine;
-    lt_tensor *whole = s->wire_whole ? s->wire_whole : s->whole;
+    const lt_tensor *mine = s->comm_own ? s->comm_own : s->mine;
+    lt_tensor *whole = s->comm_whole ? s->comm_whole : s->whole;
     const uint64_t sent = lt_comm_bytes(s->group);
-    if (s->wire_mine)
-        LT_TRY(lt_tensor_copy(s->wire_mine, s->mine));
+    if (s->comm_own)
+        LT_TRY(lt_tensor_copy(s->comm_own, s->mine));
     LT_TRY(lt_comm_allgather_begin(s->group, mine, whole, s->elements, &request));
     LT_TRY(lt_request_wait(&request));
     if (s->owns_group) /* the run's communicator counts all */
         s->config.comm->bytes += lt_comm_bytes(s->group) - sent;
-    return s->wire_whole ? lt_tensor_copy(s->whole, s->wire_whole) : LT_OK;
+    return s->comm_whole ? lt_tensor_copy(s->whole, s->comm_whole) : LT_OK;
 }
 
-/* Reads how it went everywhere: the first rank that failed, and how many skipped the step. */
-static lt_status read_words(const lt_optim *o, int *failed, int *skipped)
+/* Reads all status flags: the first rank that failed, and how many skipped the step. */
+static lt_status read_flags(const lt_optim *o, int *failed, int *skipped)
 {
     const lt_shard *s = o->shard;
     *failed = -1;
     *skipped = 0;
     for (int r = 0; r < s->ranks; r++) {
-        int word = 0;
-        LT_TRY(get_word(o, r, &word));
-        *skipped += word == SKIPPED;
-        if (word && word != SKIPPED && *failed < 0)
+        int flag = 0;
+        LT_TRY(read_flag(o, r, &flag));
+        *skipped += flag == SKIPPED;
+        if (flag && flag != SKIPPED && *failed < 0)
             *failed = r;
     }
     return LT_OK;
 }
 
-static lt_status meet(lt_optim *o, lt_status st, bool skipped, int *failed, int *skips)
+static lt_status exchange_flags(lt_optim *o, lt_status st, bool skipped, int *failed, int *skips)
 {
-    LT_TRY(put_word(o, st ? (int)st : skipped ? SKIPPED : 0));
+    LT_TRY(write_flag(o, st ? (int)st : skipped ? SKIPPED : 0));
     LT_TRY(gather(o->shard));
-    return read_words(o, failed, skips);
+    return read_flags(o, failed, skips);
 }
 
-/* From what all did to the parameters. */
+/* All gathered parts to the parameters. */
 static lt_status spread(lt_optim *o)
 {
     lt_shard *s = o->shard;
@@ -141,19 +141,19 @@ static lt_status spread(lt_optim *o)
     return each_part(o, s->whole, 0, true, UNPACK, params ? 0 : 1);
 }
 
-/* In a recorded step nothing can fail that a rank could tell by its word, and whether the step is
- * skipped, which is the same on all ranks, the kernels see. */
-static lt_status record_exchange(lt_optim *o, lt_status st)
+/* Inside a captured graph no status is exchanged: nothing can fail there, and kernels read whether the step is
+ * skipped, which is the same on all ranks. */
+static lt_status capture_exchange(lt_optim *o, lt_status st)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     lt_shard *s = o->shard;
     LT_TRY(st);
     LT_TRY(pack(o));
-    lt_view word = lt_tensor_view(s->mine);
-    word.data = (char *)word.data + lt_dtype_size(word.dtype) * (size_t)(s->elements[s->rank] - 1);
-    word.shape = LT_SHAPE(1);
-    LT_TRY(be->fill(ctx, 0, &word));
+    lt_view flag = lt_tensor_view(s->mine);
+    flag.data = (char *)flag.data + lt_dtype_size(flag.dtype) * (size_t)(s->elements[s->rank] - 1);
+    flag.shape = LT_SHAPE(1);
+    LT_TRY(be->fill(ctx, 0, &flag));
     LT_TRY(gather(s));
     return spread(o);
 }
@@ -164,8 +164,8 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
     int failed = -1, skips = 0;
     char text[512];
     if (o->device->capturing)
-        return record_exchange(o, st);
-    if (st && o->device->backend->graphs) { /* others may replay theirs, and read no words */
+        return capture_exchange(o, st);
+    if (st && o->device->backend->graphs) { /* others may replay theirs, and read no flags */
         snprintf(text, sizeof text, "%s", lt_error_message());
         lt_comm_abort(s->group);
         return lt_fail(st, "%s", text);
@@ -173,8 +173,8 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
     if (!st && !skipped)
         st = pack(o);
     snprintf(text, sizeof text, "%s", st ? lt_error_message() : "");
-    lt_status met = meet(o, st, skipped, &failed, &skips);
-    if (met) { /* the others must not wait for ever */
+    lt_status met = exchange_flags(o, st, skipped, &failed, &skips);
+    if (met) { /* or the others would wait for ever */
         lt_comm_abort(s->group);
         return st ? lt_fail(st, "%s", text) : met;
     }

@@ -69,7 +69,7 @@ lt_status lt_optim_prepare(lt_optim *o, const lt_step *step)
     const lt_scalars s = {.lr = step->lr, .clip_norm = step->clip_norm, .attempt = step->attempt};
     lt_sent *block;
     LT_TRY(check_step(o, step));
-    LT_TRY(lt_optim_renew(o));
+    LT_TRY(lt_optim_refresh_casts(o));
     o->attempt = step->attempt;
     if (!o->sent)
         return be->copy(ctx, o->scalars, &s, bytes, LT_COPY_IN);
@@ -106,7 +106,7 @@ static lt_status begin_update(lt_optim *o)
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
-    lt_optim_follow(o, true);
+    lt_optim_keep_casts(o, true);
     LT_TRY(be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
     LT_TRY(move_loss_scale(o));
     /* Elsewhere the kernels see it: a host that asked would have to wait. */
@@ -121,29 +121,29 @@ lt_status lt_optim_update(lt_optim *o)
     return o->shard ? lt_shard_finish(o, st, o->skipped) : st;
 }
 
-bool lt_optim_is_split(const lt_optim *o)
+bool lt_optim_has_host_phase(const lt_optim *o)
 {
-    const lt_split_ops *split = o->ops->split;
-    return split && !o->shard && o->device->backend->graphs && split->is_split(o);
+    const lt_host_phase_ops *ops = o->ops->host_phase;
+    return ops && !o->shard && o->device->backend->graphs && ops->has_host_phase(o);
 }
 
 lt_status lt_optim_update_first(lt_optim *o)
 {
     LT_TRY(begin_update(o));
     LT_TRY(lt_optim_make_state(o));
-    return o->skipped ? LT_OK : o->ops->split->first(o);
+    return o->skipped ? LT_OK : o->ops->host_phase->first(o);
 }
 
 lt_status lt_optim_update_host(lt_optim *o)
 {
     lt_scalars s;
     LT_TRY(lt_optim_read_scalars(o, &s));
-    return s.finite ? o->ops->split->host(o) : LT_OK;
+    return s.finite ? o->ops->host_phase->host(o) : LT_OK;
 }
 
 lt_status lt_optim_update_second(lt_optim *o)
 {
-    return o->skipped ? LT_OK : o->ops->split->second(o);
+    return o->skipped ? LT_OK : o->ops->host_phase->second(o);
 }
 
 void lt_optim_count_updates(lt_optim *o, int64_t by)
@@ -174,14 +174,14 @@ lt_status lt_optim_step(lt_optim *o, const lt_step *step)
     return LT_OK;
 }
 
-bool lt_optim_is_steady(const lt_optim *o)
+bool lt_optim_is_capturable(const lt_optim *o)
 {
     if (o->shard && !o->device->backend->graphs) /* the host reads how it went on other ranks */
         return false;
-    return o->ops->is_steady && o->ops->is_steady(o);
+    return o->ops->is_capturable && o->ops->is_capturable(o);
 }
 
-bool lt_optim_always_steady(const lt_optim *self)
+bool lt_optim_always_capturable(const lt_optim *self)
 {
     (void)self;
     return true;
@@ -226,4 +226,41 @@ lt_status lt_optim_scale_loss(lt_optim *o, const lt_loss_scaling *config)
 const lt_tensor *lt_optim_loss_scale(const lt_optim *o)
 {
     return o->loss_scale;
+}
+
+/* --- 16-bit copies of weights that a backend keeps --- */
+
+/* The entries that update a weight write its copy too, so that a captured pass makes none. What else writes
+ * weights (loading, averages) raises their version, which is checked before the next step. */
+
+/* None for a divided optimizer: other ranks' values are written after its step. */
+static const lt_weight_ops *ops_of(const lt_optim *o)
+{
+    return o->ops->by_entries && !o->shard ? o->device->backend->weights : NULL;
+}
+
+void lt_optim_keep_casts(const lt_optim *o, bool on)
+{
+    const lt_weight_ops *ops = ops_of(o);
+    for (size_t i = 0; ops && i < o->count; i++) {
+        const lt_slot *slot = &o->slot[i];
+        if (on && !lt_slot_is_due(slot))
+            continue;
+        const lt_view value = lt_tensor_view(slot->param->value);
+        ops->follow(o->device->ctx, &value, on);
+    }
+}
+
+lt_status lt_optim_refresh_casts(lt_optim *o)
+{
+    const lt_weight_ops *ops = ops_of(o);
+    for (size_t i = 0; ops && i < o->count; i++) {
+        lt_slot *slot = &o->slot[i];
+        const lt_view value = lt_tensor_view(slot->param->value);
+        if (!slot->version || value.version == slot->version)
+            continue;
+        slot->version = value.version;
+        LT_TRY(ops->renew(o->device->ctx, &value));
+    }
+    return LT_OK;
 }

@@ -134,7 +134,7 @@ static lt_status run_step(training *t, int64_t attempt, bool graph)
     const lt_step numbers = {.lr = 0.01 / (double)attempt, .attempt = attempt};
     lt_step_result result;
     LT_TRY(lt_optim_prepare(t->optim, &numbers));
-    bool steady = lt_optim_is_steady(t->optim);
+    bool steady = lt_optim_is_capturable(t->optim);
     lt_step_fn *step = steady ? whole_step : forward_backward_step;
     if (graph)
         LT_TRY(lt_graph_run(t->device, &t->graph, (lt_graph_key){.kind = steady}, step, t));

@@ -180,14 +180,14 @@ static lt_status ignore_number(void *context, const char *name, int64_t *value)
 typedef struct seen {
     int rank;
     const char *poison; /* a state that becomes NaN where it is */
-    int here, elsewhere, wrong;
+    int here, not_owned, wrong;
 } seen;
 
 static lt_status look(void *context, const lt_state_entry *entry)
 {
     seen *s = context;
     s->here += entry->tensor != NULL;
-    s->elsewhere += entry->tensor == NULL;
+    s->not_owned += entry->tensor == NULL;
     s->wrong += (entry->tensor != NULL) != (entry->owner == s->rank);
     if (entry->tensor && s->poison && !strcmp(entry->param, "bias")
         && !strcmp(entry->name, s->poison))
@@ -205,8 +205,8 @@ static lt_status state_is_apart(fixture *f, int rank)
 {
     seen s = {.rank = rank};
     LT_TRY(visit(f->optim, &s));
-    if (!s.here || !s.elsewhere || s.wrong)
-        return lt_fail(LT_E_ARG, "%d here, %d elsewhere, %d wrong", s.here, s.elsewhere, s.wrong);
+    if (!s.here || !s.not_owned || s.wrong)
+        return lt_fail(LT_E_ARG, "%d here, %d not owned, %d wrong", s.here, s.not_owned, s.wrong);
     return LT_OK;
 }
 

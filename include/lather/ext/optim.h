@@ -8,7 +8,7 @@
 
 enum { LT_MAX_STATE = 8 };
 
-/** One parameter and what this optimizer remembers about it. */
+/** One parameter and its optimizer state. */
 typedef struct lt_slot {
     lt_param *param;                /**< borrowed */
     lt_tensor *grad;                /**< in lt_optim_each(): the gradient, unscaled and clipped */
@@ -16,9 +16,9 @@ typedef struct lt_slot {
     double lr_scale;                /**< times the step's lr */
     double weight_decay;            /**< of this parameter */
     int64_t updates;                /**< of this parameter so far; saved */
-    uint64_t version;               /**< of its value behind the last update; 0: none yet */
+    uint64_t version;               /**< of its value after the last update; 0: none yet */
     int owner;                      /**< rank that updates it for all; 0 unless divided */
-    bool elsewhere;                 /**< that is another rank: no state here */
+    bool not_owned;                 /**< owner is another rank: no state here */
 } lt_slot;
 
 typedef struct lt_optim_ops {
@@ -28,10 +28,10 @@ typedef struct lt_optim_ops {
     /** One update of all slots at once; lr and the step counters are in scalars, on the device.
      *  Slots whose parameter has no gradient are left alone. */
     lt_status (*step)(lt_optim *self, const lt_scalars *scalars);
-    /** Whether the next update queues the same work as those after it: nothing about it is decided by
-     *  the host. NULL: never. */
-    bool (*is_steady)(const lt_optim *self);
-    const struct lt_split_ops *split; /**< optional */
+    /** Whether the next update queues the same work as those after it, so that a graph of it may be
+     *  replayed: the host decides nothing. NULL: never. */
+    bool (*is_capturable)(const lt_optim *self);
+    const struct lt_host_phase_ops *host_phase; /**< optional */
     /** Optional, beyond slot_state: shows every state tensor, in a fixed order. */
     lt_status (*visit)(lt_optim *self, lt_state_visitor *visitor);
     /** Optional: bytes of state beyond slot_state. */
@@ -44,15 +44,15 @@ typedef struct lt_optim_ops {
     const struct lt_part_ops *parts;
 } lt_optim_ops;
 
-/** step in three pieces, for devices where it is recorded: what comes before the host's work in the
- *  middle and what comes behind it queue the same work in each step that is split. */
-typedef struct lt_split_ops {
-    bool (*is_split)(const lt_optim *self); /**< whether the next update may be taken so */
+/** step with a host phase in the middle, for devices where it is captured: the phases before and after it
+ *  queue the same work in each step that has one. */
+typedef struct lt_host_phase_ops {
+    bool (*has_host_phase)(const lt_optim *self); /**< whether the next update is such a step */
     lt_status (*first)(lt_optim *self);
-    lt_status (*host)(
-        lt_optim *self); /**< may wait for the device; not called if the step is skipped */
+    /** May synchronize with the device; not called if the step is skipped. */
+    lt_status (*host)(lt_optim *self);
     lt_status (*second)(lt_optim *self);
-} lt_split_ops;
+} lt_host_phase_ops;
 
 /** First member of every optimizer's struct. */
 struct lt_optim {
@@ -68,8 +68,8 @@ struct lt_optim {
     lt_tensor *loss_scale;   /**< a copy of scalars->loss_scale; NULL: 1 */
     struct lt_sent *sent;    /**< page-locked blocks that were copied to scalars; NULL: none */
     int64_t sends;
-    struct lt_results *results; /**< on their way; NULL: none yet */
-    bool skipped, advanced;     /**< the last update: left out by the host, counted as applied */
+    struct lt_results *results; /**< in flight; NULL: none yet */
+    bool skipped, advanced;     /**< the last update: skipped by the host, counted as applied */
 };
 
 /** A zeroed struct of ops->bytes with a slot per trained parameter. weight_decay and scope fill
@@ -82,12 +82,12 @@ typedef lt_status lt_slot_fn(lt_optim *self, lt_slot *slot, const lt_scalars *sc
 /** For simple optimizers: calls fn for each slot that is due; fn reads slot->grad. */
 LT_API LT_MUST_CHECK lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s);
 
-/** For is_steady: nothing depends on the host. */
-LT_API bool lt_optim_always_steady(const lt_optim *self);
-/** Whether this rank updates the slot now: it has a gradient and is not another rank's. */
+/** For is_capturable: the host decides nothing. */
+LT_API bool lt_optim_always_capturable(const lt_optim *self);
+/** Whether this rank updates the slot now: it has a gradient, and this rank owns it. */
 static inline bool lt_slot_is_due(const lt_slot *slot)
 {
-    return slot->param->has_grad && !slot->elsewhere;
+    return slot->param->has_grad && !slot->not_owned;
 }
 /** Fills self->item with the slots that are due, states in slot order; returns how many. */
 LT_API size_t lt_optim_items(lt_optim *self);

@@ -11,9 +11,9 @@
 static const double per_root = 0.39;     /* of n^3: eigendecomposition, and the root from it */
 static const double per_gram = 0.036;    /* of elements * n: G G^T, half of which is symmetric */
 static const double per_product = 0.058; /* of elements * n: a root times G */
-static const double per_byte = 0.1;      /* read or written by an elementwise statement */
+static const double per_byte = 0.1;      /* read or written by an elementwise kernel */
 
-/* How often an element of the block is read or written by elementwise statements. */
+/* How often an element of the block is read or written by elementwise kernels. */
 static int passes(const lt_shampoo_config *c, const lt_block *b)
 {
     const bool moment = c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD;

@@ -50,7 +50,7 @@ static lt_status solve(lt_async *a)
     const lt_root_context context = {.config = a->config, .device = device, .step = a->step};
     lt_status st = LT_OK;
     for (size_t begin = 0, end; begin < a->count && !st && !atomic_load(&a->stop); begin = end) {
-        end = lt_shampoo_batch_end(a->task, begin, a->count);
+        end = lt_shampoo_tasks_end(a->task, begin, a->count);
         st = lt_root_run(&context, a->job + begin, end - begin);
     }
     if (!st)
@@ -86,7 +86,7 @@ static int64_t next_swap(const lt_shampoo *s)
 }
 
 /* One refresh at a time: one of a run with a larger f that this one resumes comes first. */
-bool lt_shampoo_hands_over(const lt_shampoo *s)
+bool lt_shampoo_starts_async(const lt_shampoo *s)
 {
     int64_t t = s->base.attempt;
     bool due =
@@ -132,7 +132,7 @@ static void mark_blocks(lt_shampoo *s)
 static lt_status fill_jobs(lt_shampoo *s)
 {
     lt_async *a = s->async;
-    a->count = lt_shampoo_list_tasks(s, (lt_wave){0, s->count}, a->task);
+    a->count = lt_shampoo_list_tasks(s, (lt_block_batch){0, s->count}, a->task);
     if (!a->count) /* all blocks have other owners, or no matrix */
         return LT_OK;
     LT_TRY(lt_shampoo_make_state(s)); /* the pending tensors */
@@ -155,7 +155,7 @@ static void forget(lt_shampoo *s)
     free_async(s);
 }
 
-lt_status lt_shampoo_hand_over(lt_shampoo *s)
+lt_status lt_shampoo_start_async(lt_shampoo *s)
 {
     int64_t begin = lt_clock_nanoseconds();
     mark_blocks(s);
@@ -175,7 +175,7 @@ lt_status lt_shampoo_hand_over(lt_shampoo *s)
 
 /* --- Taking over --- */
 
-lt_status lt_shampoo_await(lt_shampoo *s)
+lt_status lt_shampoo_wait_async(lt_shampoo *s)
 {
     lt_async *a = s->async;
     if (!a)
@@ -197,7 +197,7 @@ lt_status lt_shampoo_await(lt_shampoo *s)
     return LT_OK;
 }
 
-void lt_shampoo_cancel(lt_shampoo *s)
+void lt_shampoo_cancel_async(lt_shampoo *s)
 {
     if (!s->async)
         return;
@@ -213,7 +213,7 @@ static lt_status await_here(lt_shampoo *s)
         lt_log(LT_LOG_DEBUG, "optim",
                "shampoo: step %" PRId64 " waits for the roots of step %" PRId64, s->base.attempt,
                s->async->step);
-    LT_TRY(lt_shampoo_await(s));
+    LT_TRY(lt_shampoo_wait_async(s));
     lt_shampoo_took(begin, &s->stats.wait_seconds, "shampoo wait");
     return LT_OK;
 }
@@ -277,7 +277,7 @@ lt_status lt_shampoo_swap(lt_shampoo *s)
     size_t count = 0;
     lt_status st = take_over(s, tasks, &count);
     if (!st)
-        st = lt_shampoo_judge(s, tasks, count, when - s->config.precondition_frequency);
+        st = lt_shampoo_apply_policy(s, tasks, count, when - s->config.precondition_frequency);
     lt_free(tasks);
     return st;
 }

@@ -28,9 +28,9 @@ static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_block_batch batch)
 {
-    return s->config.diagonal_vectors ? lt_shampoo_vec(s, wave, moment) : LT_OK;
+    return s->config.diagonal_vectors ? lt_shampoo_vec(s, batch, moment) : LT_OK;
 }
 
 /* v / c2 to the spare buffer. */
@@ -54,20 +54,20 @@ static double *norm_at(const lt_shampoo *s, size_t i)
     return (double *)lt_tensor_view(s->norms).data + i;
 }
 
-static lt_status measure(lt_shampoo *s, lt_wave wave)
+static lt_status measure(lt_shampoo *s, lt_block_batch batch)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     lt_view out = lt_tensor_view(s->norms);
     out.stride[0] = 1;
-    for (size_t i = wave.begin; i < wave.end; i++) {
+    for (size_t i = batch.begin; i < batch.end; i++) {
         const lt_block *b = &s->block[i];
         bool here = b->active && b->factor[0].diagonal;
-        s->view[i - wave.begin] = here ? *lt_block_spare(b) : lt_tensor_view(s->one);
+        s->view[i - batch.begin] = here ? *lt_block_spare(b) : lt_tensor_view(s->one);
     }
-    out.data = norm_at(s, wave.begin);
-    out.shape = LT_SHAPE((int64_t)(wave.end - wave.begin));
-    LT_TRY(be->frobenius(ctx, s->view, wave.end - wave.begin, &out));
+    out.data = norm_at(s, batch.begin);
+    out.shape = LT_SHAPE((int64_t)(batch.end - batch.begin));
+    LT_TRY(be->frobenius(ctx, s->view, batch.end - batch.begin, &out));
     s->view[0] = lt_tensor_view(s->one);
     out.data = norm_at(s, s->count);
     out.shape = LT_SHAPE(1);
@@ -105,16 +105,16 @@ static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_block_batch batch)
 {
     if (!s->config.diagonal_vectors)
         return LT_OK;
-    LT_TRY(lt_shampoo_vec(s, wave, correct_bias));
+    LT_TRY(lt_shampoo_vec(s, batch, correct_bias));
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE)
-        LT_TRY(measure(s, wave));
-    LT_TRY(lt_shampoo_vec(s, wave, perturb));
-    LT_TRY(lt_shampoo_vec(s, wave, divide));
-    for (size_t i = wave.begin; i < wave.end; i++)
+        LT_TRY(measure(s, batch));
+    LT_TRY(lt_shampoo_vec(s, batch, perturb));
+    LT_TRY(lt_shampoo_vec(s, batch, divide));
+    for (size_t i = batch.begin; i < batch.end; i++)
         if (s->block[i].active && s->block[i].factor[0].diagonal)
             lt_block_moved(&s->block[i]);
     return LT_OK;

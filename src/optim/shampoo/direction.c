@@ -41,17 +41,17 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 }
 
 /* And the graft's second moment, which reads the same gradient. */
-lt_status lt_shampoo_filter(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_filter(lt_shampoo *s, lt_block_batch batch)
 {
     if (!(s->config.beta1 > 0)) {
-        for (size_t i = wave.begin; i < wave.end; i++)
+        for (size_t i = batch.begin; i < batch.end; i++)
             s->block[i].u = s->block[i].g;
         lt_vec_rule *const rule = lt_shampoo_graft_moment(s);
-        return rule ? lt_shampoo_vec(s, wave, rule) : LT_OK;
+        return rule ? lt_shampoo_vec(s, batch, rule) : LT_OK;
     }
     lt_vec_rule *const rules[] = {lt_shampoo_graft_moment(s), old_part, new_part, remember,
                                   s->config.use_bias_correction ? correct_bias : NULL};
-    return lt_shampoo_vecs(s, wave, rules, sizeof rules / sizeof *rules);
+    return lt_shampoo_vecs(s, batch, rules, sizeof rules / sizeof *rules);
 }
 
 /* The second moment in the eigenbasis; p is the rotated gradient. */
@@ -84,34 +84,34 @@ static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-static lt_status update_corrected(lt_shampoo *s, lt_wave wave)
+static lt_status update_corrected(lt_shampoo *s, lt_block_batch batch)
 {
-    for (size_t i = wave.begin; i < wave.end; i++)
+    for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].g;
-    LT_TRY(lt_shampoo_rotate(s, wave, false));
-    return lt_shampoo_vec(s, wave, corrected_moment);
+    LT_TRY(lt_shampoo_rotate(s, batch, false));
+    return lt_shampoo_vec(s, batch, corrected_moment);
 }
 
-static lt_status correct(lt_shampoo *s, lt_wave wave)
+static lt_status correct(lt_shampoo *s, lt_block_batch batch)
 {
-    LT_TRY(lt_shampoo_rotate(s, wave, false));
-    LT_TRY(lt_shampoo_vec(s, wave, divide));
-    for (size_t i = wave.begin; i < wave.end; i++)
+    LT_TRY(lt_shampoo_rotate(s, batch, false));
+    LT_TRY(lt_shampoo_vec(s, batch, divide));
+    for (size_t i = batch.begin; i < batch.end; i++)
         lt_block_moved(&s->block[i]);
-    return lt_shampoo_rotate(s, wave, true);
+    return lt_shampoo_rotate(s, batch, true);
 }
 
-lt_status lt_shampoo_direction(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_direction(lt_shampoo *s, lt_block_batch batch)
 {
     bool corrected = s->config.preconditioner == LT_PRECONDITIONER_CORRECTED;
     if (corrected)
-        LT_TRY(update_corrected(s, wave));
-    LT_TRY(lt_shampoo_filter(s, wave));
+        LT_TRY(update_corrected(s, batch));
+    LT_TRY(lt_shampoo_filter(s, batch));
     if (s->config.grafting != LT_GRAFTING_NONE && lt_shampoo_is_early(s))
-        return lt_shampoo_graft_only(s, wave);
+        return lt_shampoo_graft_only(s, batch);
 
-    for (size_t i = wave.begin; i < wave.end; i++)
+    for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].u;
-    LT_TRY(corrected ? correct(s, wave) : lt_shampoo_precondition(s, wave, -1));
-    return lt_shampoo_graft_norm(s, wave);
+    LT_TRY(corrected ? correct(s, batch) : lt_shampoo_precondition(s, batch, -1));
+    return lt_shampoo_graft_norm(s, batch);
 }

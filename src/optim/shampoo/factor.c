@@ -27,36 +27,36 @@ static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int
     return true;
 }
 
-static lt_status plain(lt_shampoo *s, lt_wave wave)
+static lt_status plain(lt_shampoo *s, lt_block_batch batch)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     size_t count = 0;
-    for (size_t i = wave.begin; i < wave.end; i++)
+    for (size_t i = batch.begin; i < batch.end; i++)
         for (int d = 0; d < LT_MAX_DIMS; d++)
             count += add_job(s, &s->block[i], &s->block[i].g, d, &s->gram[count]);
     return count ? be->gram(ctx, s->gram, count, s->base.scalars) : LT_OK;
 }
 
-static lt_status preconditioned(lt_shampoo *s, lt_wave wave, int dim)
+static lt_status preconditioned(lt_shampoo *s, lt_block_batch batch, int dim)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     size_t count = 0;
-    for (size_t i = wave.begin; i < wave.end; i++)
+    for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].g;
-    LT_TRY(lt_shampoo_precondition(s, wave, dim));
-    for (size_t i = wave.begin; i < wave.end; i++)
+    LT_TRY(lt_shampoo_precondition(s, batch, dim));
+    for (size_t i = batch.begin; i < batch.end; i++)
         count += add_job(s, &s->block[i], &s->block[i].p, dim, &s->gram[count]);
     return count ? be->gram(ctx, s->gram, count, s->base.scalars) : LT_OK;
 }
 
-lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch)
 {
-    LT_TRY(lt_shampoo_diagonal_moment(s, wave));
+    LT_TRY(lt_shampoo_diagonal_moment(s, batch));
     if (!lt_shampoo_is_kl(&s->config))
-        return plain(s, wave);
+        return plain(s, batch);
     for (int d = 0; d < LT_MAX_DIMS; d++)
-        LT_TRY(preconditioned(s, wave, d));
+        LT_TRY(preconditioned(s, batch, d));
     return LT_OK;
 }

@@ -212,7 +212,8 @@ static lt_status judge_matrix(lt_shampoo *s, const lt_root_task *t, int64_t step
     return LT_OK;
 }
 
-lt_status lt_shampoo_judge(lt_shampoo *s, const lt_root_task *tasks, size_t count, int64_t step)
+lt_status lt_shampoo_apply_policy(lt_shampoo *s, const lt_root_task *tasks, size_t count,
+                                  int64_t step)
 {
     count_matrices(s, tasks, count);
     count_blocks(tasks, count, step);

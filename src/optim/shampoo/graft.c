@@ -44,14 +44,14 @@ static bool normalise(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch)
 {
-    for (size_t i = wave.begin; i < wave.end; i++)
+    for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].u;
     if (!has_moment(s->config.grafting))
         return LT_OK;
-    LT_TRY(lt_shampoo_vec(s, wave, normalise));
-    for (size_t i = wave.begin; i < wave.end; i++)
+    LT_TRY(lt_shampoo_vec(s, batch, normalise));
+    for (size_t i = batch.begin; i < batch.end; i++)
         lt_block_moved(&s->block[i]);
     return LT_OK;
 }
@@ -63,20 +63,20 @@ static const double *norm_at(const lt_shampoo *s, const lt_block *b, int which)
     return norm + (size_t)which * s->count + (size_t)(b - s->block);
 }
 
-static lt_status measure(lt_shampoo *s, lt_wave wave, int which)
+static lt_status measure(lt_shampoo *s, lt_block_batch batch, int which)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
-    size_t count = wave.end - wave.begin;
+    size_t count = batch.end - batch.begin;
     bool moved = which == 0 && has_moment(s->config.grafting);
     for (size_t i = 0; i < count; i++) {
-        const lt_block *b = &s->block[wave.begin + i];
+        const lt_block *b = &s->block[batch.begin + i];
         s->view[i] = which ? b->p : moved ? *lt_block_spare(b) : b->u;
         if (!b->active) /* nothing to measure, but the places of the others stay */
             s->view[i] = lt_tensor_view(s->one);
     }
     lt_view out = lt_tensor_view(s->norms);
-    out.data = (double *)out.data + (size_t)which * s->count + wave.begin;
+    out.data = (double *)out.data + (size_t)which * s->count + batch.begin;
     out.shape = LT_SHAPE((int64_t)count);
     out.stride[0] = 1;
     return be->frobenius(ctx, s->view, count, &out);
@@ -91,13 +91,13 @@ static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch)
 {
     if (s->config.grafting == LT_GRAFTING_NONE)
         return LT_OK;
     if (has_moment(s->config.grafting))
-        LT_TRY(lt_shampoo_vec(s, wave, normalise));
-    LT_TRY(measure(s, wave, 0));
-    LT_TRY(measure(s, wave, 1));
-    return lt_shampoo_vec(s, wave, rescale);
+        LT_TRY(lt_shampoo_vec(s, batch, normalise));
+    LT_TRY(measure(s, batch, 0));
+    LT_TRY(measure(s, batch, 1));
+    return lt_shampoo_vec(s, batch, rescale);
 }

@@ -1,11 +1,33 @@
-/* Where the elements of a block lie. Merging joins neighbours in logical order; where those are
+/* Views of a block's elements, and their strides. Merging joins neighbours in logical order; where those are
  * neighbours in the parameter's memory too, which is channels-last, the block's vectors have the
- * order of that memory, and statements pass over both without jumps. Otherwise (a window merged
+ * order of that memory, and kernels pass over both without jumps. Otherwise (a window merged
  * with its channels) they are row-major, and the gradient is gathered. Either way a factor's rows
  * and a checkpoint's elements are in logical order: only strides differ. */
 
 #include "optim/shampoo/shampoo.h"
 #include "tensor/tensor.h"
+
+lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter)
+{
+    lt_view view = lt_tensor_view(parameter);
+    return lt_box_of_parameter(block->merged, &block->box, &view);
+}
+
+lt_view lt_block_view(const lt_block *block, const lt_view *merged)
+{
+    return lt_box_unmerged(block->merged, &block->box, merged);
+}
+
+const lt_view *lt_block_spare(const lt_block *block)
+{
+    return &block->buffer[block->spare];
+}
+
+void lt_block_moved(lt_block *block)
+{
+    block->p = block->buffer[block->spare];
+    block->spare = !block->spare;
+}
 
 /* The stride of each merged dimension in the parameter; false: one has none. */
 static bool find_strides(const lt_block *b, int64_t *stride)

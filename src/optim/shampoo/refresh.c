@@ -55,10 +55,10 @@ static int by_size(const void *x, const void *y)
     return a->dim - b->dim;
 }
 
-size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_wave wave, lt_root_task *tasks)
+size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *tasks)
 {
     size_t count = 0;
-    for (size_t i = wave.begin; i < wave.end; i++) {
+    for (size_t i = batch.begin; i < batch.end; i++) {
         lt_block *b = &s->block[i];
         for (int d = 0; d < LT_MAX_DIMS && b->active && b->due; d++)
             if (b->factor[d].is_matrix)
@@ -68,7 +68,7 @@ size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_wave wave, lt_root_task *tasks)
     return count;
 }
 
-size_t lt_shampoo_batch_end(const lt_root_task *tasks, size_t begin, size_t count)
+size_t lt_shampoo_tasks_end(const lt_root_task *tasks, size_t begin, size_t count)
 {
     int64_t elements = 0;
     size_t end = begin;
@@ -83,22 +83,22 @@ size_t lt_shampoo_batch_end(const lt_root_task *tasks, size_t begin, size_t coun
 static lt_status run_all(lt_shampoo *s, lt_root_task *tasks, size_t count)
 {
     for (size_t begin = 0, end; begin < count; begin = end) {
-        end = lt_shampoo_batch_end(tasks, begin, count);
-        LT_TRY(lt_shampoo_run_batch(s, tasks + begin, end - begin));
+        end = lt_shampoo_tasks_end(tasks, begin, count);
+        LT_TRY(lt_shampoo_run_tasks(s, tasks + begin, end - begin));
     }
     return LT_OK;
 }
 
-lt_status lt_shampoo_refresh(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_refresh(lt_shampoo *s, lt_block_batch batch)
 {
     int64_t begin = lt_clock_nanoseconds();
-    lt_root_task *tasks = lt_alloc((wave.end - wave.begin) * LT_MAX_DIMS, sizeof *tasks);
+    lt_root_task *tasks = lt_alloc((batch.end - batch.begin) * LT_MAX_DIMS, sizeof *tasks);
     if (!tasks)
         return LT_E_NOMEM;
-    size_t count = lt_shampoo_list_tasks(s, wave, tasks);
+    size_t count = lt_shampoo_list_tasks(s, batch, tasks);
     lt_status st = run_all(s, tasks, count);
     if (!st)
-        st = lt_shampoo_judge(s, tasks, count, s->base.attempt);
+        st = lt_shampoo_apply_policy(s, tasks, count, s->base.attempt);
     lt_free(tasks);
     lt_shampoo_took(begin, &s->stats.root_seconds, "shampoo roots");
     return st;

@@ -7,8 +7,8 @@
 #include "base/alloc.h"
 #include "base/trace.h"
 
-/* Elements of a wave, unless a single block has more: 8 MiB of f32 for each scratch tensor. */
-static const int64_t wave_elements = (int64_t)1 << 21;
+/* Elements of a batch, unless a single block has more: 8 MiB of f32 for each scratch tensor. */
+static const int64_t batch_elements = (int64_t)1 << 21;
 
 /* --- Making blocks --- */
 
@@ -77,19 +77,19 @@ static lt_status check_roots(const lt_shampoo *s)
     return LT_OK;
 }
 
-/* Cuts this rank's list of blocks into waves; returns the elements of the largest. */
-static int64_t make_waves(lt_shampoo *s)
+/* Cuts this rank's list of blocks into batches; returns the elements of the largest. */
+static int64_t make_batches(lt_shampoo *s)
 {
     int64_t largest = 0, used = 0;
-    s->waves = 0;
+    s->batches = 0;
     for (size_t i = 0; i < s->count; i++) {
         int64_t n = lt_shape_count(s->block[i].box.shape);
-        if (!s->waves || used + n > wave_elements) {
-            s->wave[s->waves++] = (lt_wave){i, i};
+        if (!s->batches || used + n > batch_elements) {
+            s->batch[s->batches++] = (lt_block_batch){i, i};
             used = 0;
         }
         s->block[i].scratch = used;
-        s->wave[s->waves - 1].end = i + 1;
+        s->batch[s->batches - 1].end = i + 1;
         used += n;
         largest = used > largest ? used : largest;
     }
@@ -112,14 +112,14 @@ static lt_status make_lists(lt_shampoo *s)
     s->count = s->total;
     s->place = lt_alloc(s->total, sizeof *s->place);
     s->block = lt_alloc(s->total, sizeof *s->block);
-    s->wave = lt_alloc(s->total, sizeof *s->wave);
+    s->batch = lt_alloc(s->total, sizeof *s->batch);
     s->vec = lt_alloc(jobs, sizeof *s->vec);
     s->list = lt_alloc(s->total, sizeof *s->list);
     s->view = lt_alloc(jobs, sizeof *s->view);
     s->gram = lt_alloc(jobs, sizeof *s->gram);
     s->product = lt_alloc(s->total, sizeof *s->product);
     bool ok =
-        s->place && s->block && s->wave && s->vec && s->list && s->view && s->gram && s->product;
+        s->place && s->block && s->batch && s->vec && s->list && s->view && s->gram && s->product;
     return ok ? LT_OK : LT_E_NOMEM;
 }
 
@@ -152,7 +152,7 @@ lt_status lt_shampoo_prepare(lt_shampoo *s)
     if (s->ready)
         return LT_OK;
     LT_TRY(lt_shampoo_make_state(s));
-    int64_t elements = make_waves(s);
+    int64_t elements = make_batches(s);
     for (int i = 0; i < LT_SCRATCHES && elements; i++)
         if (!s->scratch[i] && (i != LT_SCRATCH_U || s->config.beta1 > 0))
             LT_TRY(make_tensor(&s->scratch[i], s, LT_SHAPE(elements)));
@@ -194,9 +194,9 @@ static bool add_decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return b->slot->weight_decay > 0;
 }
 
-lt_status lt_shampoo_begin_wave(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_begin_batch(lt_shampoo *s, lt_block_batch batch)
 {
-    for (size_t i = wave.begin; i < wave.end; i++) {
+    for (size_t i = batch.begin; i < batch.end; i++) {
         lt_block *b = &s->block[i];
         b->active = b->slot->param->has_grad;
         b->g = scratch_view(s, b, LT_SCRATCH_G);
@@ -206,42 +206,42 @@ lt_status lt_shampoo_begin_wave(lt_shampoo *s, lt_wave wave)
         b->spare = 0;
     }
     lt_vec_rule *const rules[] = {gather, add_decay};
-    return lt_shampoo_vecs(s, wave, rules, 2);
+    return lt_shampoo_vecs(s, batch, rules, 2);
 }
 
-lt_status lt_shampoo_before_roots(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_before_roots(lt_shampoo *s, lt_block_batch batch)
 {
     int64_t begin = lt_clock_nanoseconds();
-    LT_TRY(lt_shampoo_begin_wave(s, wave));
-    LT_TRY(lt_shampoo_update_factors(s, wave));
+    LT_TRY(lt_shampoo_begin_batch(s, batch));
+    LT_TRY(lt_shampoo_update_factors(s, batch));
     lt_shampoo_took(begin, &s->stats.factor_seconds, "shampoo factors");
     return LT_OK;
 }
 
-lt_status lt_shampoo_behind_roots(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_after_roots(lt_shampoo *s, lt_block_batch batch)
 {
     int64_t begin = lt_clock_nanoseconds();
-    LT_TRY(lt_shampoo_direction(s, wave));
-    LT_TRY(lt_shampoo_update(s, wave));
+    LT_TRY(lt_shampoo_direction(s, batch));
+    LT_TRY(lt_shampoo_update(s, batch));
     lt_shampoo_took(begin, &s->stats.apply_seconds, "shampoo apply");
     return LT_OK;
 }
 
-/* All factors first, then all roots in batches of equal sizes, then all directions. */
+/* All factors first, then all roots, matrices of one size together, then all directions. */
 static lt_status finish_after_refresh(lt_shampoo *s)
 {
-    LT_TRY(lt_shampoo_refresh(s, (lt_wave){0, s->count}));
-    for (size_t i = 0; i < s->waves; i++) {
-        if (s->waves > 1) /* else the gradient is still there */
-            LT_TRY(lt_shampoo_begin_wave(s, s->wave[i]));
-        LT_TRY(lt_shampoo_behind_roots(s, s->wave[i]));
+    LT_TRY(lt_shampoo_refresh(s, (lt_block_batch){0, s->count}));
+    for (size_t i = 0; i < s->batches; i++) {
+        if (s->batches > 1) /* else the gradient is still there */
+            LT_TRY(lt_shampoo_begin_batch(s, s->batch[i]));
+        LT_TRY(lt_shampoo_after_roots(s, s->batch[i]));
     }
     return LT_OK;
 }
 
 static lt_status step(lt_optim *self, const lt_scalars *scalars)
 {
-    (void)scalars; /* the statements take self->scalars */
+    (void)scalars; /* kernels read self->scalars */
     lt_shampoo *s = (lt_shampoo *)self;
     void *ctx;
     lt_shampoo_start_stats(s);
@@ -250,16 +250,16 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
         return lt_shampoo_queue_step(s);
     LT_TRY(lt_shampoo_swap(s));
     lt_due due = lt_shampoo_plan(s);
-    for (size_t i = 0; i < s->waves; i++) {
-        LT_TRY(lt_shampoo_before_roots(s, s->wave[i]));
+    for (size_t i = 0; i < s->batches; i++) {
+        LT_TRY(lt_shampoo_before_roots(s, s->batch[i]));
         if (due == LT_DUE_SOME)
-            LT_TRY(lt_shampoo_refresh(s, s->wave[i]));
+            LT_TRY(lt_shampoo_refresh(s, s->batch[i]));
         if (due != LT_DUE_ALL)
-            LT_TRY(lt_shampoo_behind_roots(s, s->wave[i]));
+            LT_TRY(lt_shampoo_after_roots(s, s->batch[i]));
     }
     if (due == LT_DUE_ALL)
         LT_TRY(finish_after_refresh(s));
-    return lt_shampoo_hands_over(s) ? lt_shampoo_hand_over(s) : LT_OK;
+    return lt_shampoo_starts_async(s) ? lt_shampoo_start_async(s) : LT_OK;
 }
 
 /* --- The table --- */
@@ -267,7 +267,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 static void destroy(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
-    lt_shampoo_cancel(s);
+    lt_shampoo_cancel_async(s);
     lt_shampoo_free_state(s);
     for (int i = 0; i < LT_SCRATCHES; i++)
         lt_tensor_free(&s->scratch[i]);
@@ -278,7 +278,7 @@ static void destroy(lt_optim *self)
     lt_free(s->view);
     lt_free(s->vec);
     lt_free(s->list);
-    lt_free(s->wave);
+    lt_free(s->batch);
     lt_free(s->block);
     lt_free(s->place);
     lt_free(s->merged);
@@ -289,8 +289,8 @@ static const lt_optim_ops ops = {
     .bytes = sizeof(lt_shampoo),
     .step = step,
     .by_entries = true,
-    .is_steady = lt_shampoo_is_steady,
-    .split = &lt_shampoo_split,
+    .is_capturable = lt_shampoo_is_capturable,
+    .host_phase = &lt_shampoo_host_phase,
     .visit = lt_shampoo_visit,
     .state_bytes = lt_shampoo_state_bytes,
     .destroy = destroy,
@@ -350,4 +350,47 @@ lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index, lt_shampoo_bl
     for (int d = 0; d < out->shape.ndim; d++)
         out->factors += b->factor[d].is_matrix;
     return LT_OK;
+}
+
+/* --- Statistics. On a device with a queue seconds are those of queueing. --- */
+
+void lt_shampoo_start_stats(lt_shampoo *s)
+{
+    s->stats = (lt_shampoo_stats){0};
+    s->stats_step = s->base.attempt;
+}
+
+int64_t lt_shampoo_took(int64_t begin, double *seconds, const char *name)
+{
+    int64_t now = lt_clock_nanoseconds();
+    *seconds += (double)(now - begin) * 1e-9;
+    if (atomic_load_explicit(&lt_trace_on, memory_order_relaxed))
+        lt_trace_record(begin, LT_PROFILE_OPTIM, name, 0);
+    return now;
+}
+
+/* Steps since the factors of the oldest root in use. */
+static int64_t age_of_roots(const lt_shampoo *s)
+{
+    int64_t age = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        int64_t rooted = s->block[i].rooted;
+        if (rooted && s->base.attempt - rooted > age)
+            age = s->base.attempt - rooted;
+    }
+    return age;
+}
+
+lt_shampoo_stats lt_shampoo_statistics(const lt_optim *optim)
+{
+    lt_shampoo_stats stats = {0};
+    if (!lt_is_shampoo(optim))
+        return stats;
+    const lt_shampoo *s = (const lt_shampoo *)optim;
+    if (s->stats_step == s->base.attempt) /* else the step was skipped */
+        stats = s->stats;
+    if (s->base.shard)
+        stats.gather_seconds = s->base.shard->seconds;
+    stats.root_age = age_of_roots(s);
+    return stats;
 }

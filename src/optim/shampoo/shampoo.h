@@ -10,7 +10,7 @@
  *   update     decay, momentum, W -= lr P                           update.c
  *
  * What devices record of it: split.c.
- * Blocks are worked on in waves, so that scratch memory stays small. */
+ * Blocks are worked on in batches, so that scratch memory stays small. */
 #ifndef LT_OPTIM_SHAMPOO_SHAMPOO_H
 #define LT_OPTIM_SHAMPOO_SHAMPOO_H
 
@@ -65,9 +65,9 @@ typedef struct lt_block {
 } lt_block;
 
 /* Blocks [begin, end). */
-typedef struct lt_wave {
+typedef struct lt_block_batch {
     size_t begin, end;
-} lt_wave;
+} lt_block_batch;
 
 enum { LT_SCRATCH_G, LT_SCRATCH_U, LT_SCRATCH_A, LT_SCRATCH_B, LT_SCRATCHES };
 
@@ -78,9 +78,9 @@ typedef struct lt_shampoo {
     lt_block *block;          /* this rank's, by number, then those of other ranks */
     size_t count, total;      /* this rank's, which a step works on; all */
     size_t *place;            /* of each number in block[] */
-    lt_wave *wave;
-    size_t waves;
-    bool ready;                       /* state, waves and scratch are made */
+    lt_block_batch *batch;
+    size_t batches;
+    bool ready;                       /* state, batches and scratch are made */
     lt_tensor *scratch[LT_SCRATCHES]; /* U only with beta1 */
     lt_tensor *norms;                 /* f64, for each of count * LT_MAX_DIMS matrices */
     lt_tensor *one;                   /* [1]: the number 1 */
@@ -99,19 +99,20 @@ typedef struct lt_shampoo {
 
 /* Makes the job of one block; false: nothing to do for it. */
 typedef bool lt_vec_rule(const lt_shampoo *s, lt_block *block, lt_vec_job *job);
-/* One statement for all active blocks of a wave. */
-lt_status lt_shampoo_vec(lt_shampoo *s, lt_wave wave, lt_vec_rule *rule);
+/* One statement for all active blocks of a batch. */
+lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule);
 
 /* The same for several rules, which see a block by turns: all elements pass once where the backend
  * can do that. Views of a block's jobs have one shape. A NULL is no rule. */
-lt_status lt_shampoo_vecs(lt_shampoo *s, lt_wave wave, lt_vec_rule *const *rule, size_t count);
+lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
+                          size_t count);
 
 /* p = p times a matrix of dimension dim, transposed or not, for blocks that have one there. */
-lt_status lt_shampoo_product(lt_shampoo *s, lt_wave wave, int dim, bool transpose);
+lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
 /* p times the roots of all dimensions but skip (-1: none). */
-lt_status lt_shampoo_precondition(lt_shampoo *s, lt_wave wave, int skip);
+lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip);
 /* p in the eigenbases of all dimensions, or back. */
-lt_status lt_shampoo_rotate(lt_shampoo *s, lt_wave wave, bool back);
+lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back);
 
 /* The block in the parameter's memory, and a tensor or view of the block's shape as the same
  * number of dimensions. */
@@ -124,34 +125,34 @@ void lt_block_lay_out(lt_block *block);
 const lt_view *lt_block_spare(const lt_block *block);
 void lt_block_moved(lt_block *block);
 
-/* The gradient of a wave's blocks, and where they work: what all below reads. */
-lt_status lt_shampoo_begin_wave(lt_shampoo *s, lt_wave wave);
-/* Of a wave that was begun: what comes before its roots, and behind them. */
-lt_status lt_shampoo_before_roots(lt_shampoo *s, lt_wave wave);
-lt_status lt_shampoo_behind_roots(lt_shampoo *s, lt_wave wave);
+/* The gradient of a batch's blocks, and where they work: what all below reads. */
+lt_status lt_shampoo_begin_batch(lt_shampoo *s, lt_block_batch batch);
+/* Of a batch that was begun: what comes before its roots, and behind them. */
+lt_status lt_shampoo_before_roots(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_after_roots(lt_shampoo *s, lt_block_batch batch);
 /* What only a step needs, and only for this rank's blocks. */
 lt_status lt_shampoo_prepare(lt_shampoo *s);
 
 /* split.c: the step in pieces, and on devices that work while the host does something else. */
-extern const lt_split_ops lt_shampoo_split;
-bool lt_shampoo_is_steady(const lt_optim *self);
+extern const lt_host_phase_ops lt_shampoo_host_phase;
+bool lt_shampoo_is_capturable(const lt_optim *self);
 lt_status lt_shampoo_queue_step(lt_shampoo *s);
 
-lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_wave wave);
+lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch);
 /* Blocks that keep a diagonal: whether those of this shape do; its update; p times its power. */
 bool lt_shampoo_is_diagonal(const lt_shampoo_config *config, lt_shape block);
-lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_wave wave);
-lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_wave wave);
-lt_status lt_shampoo_filter(lt_shampoo *s, lt_wave wave);
-lt_status lt_shampoo_direction(lt_shampoo *s, lt_wave wave);
-lt_status lt_shampoo_update(lt_shampoo *s, lt_wave wave);
+lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_filter(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_direction(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch);
 
 /* The update of the method's own second moment, or NULL. */
 lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s);
 /* p = graft(u): before the first roots. */
-lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_wave wave);
+lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch);
 /* p gets the norm of graft(u), block by block. */
-lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_wave wave);
+lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch);
 
 /* What the kinds of preconditioners have in common. */
 static inline bool lt_shampoo_is_kl(const lt_shampoo_config *c)
@@ -172,8 +173,8 @@ typedef enum lt_due { LT_DUE_NONE, LT_DUE_SOME, LT_DUE_ALL } lt_due;
 lt_due lt_shampoo_plan(lt_shampoo *s);
 /* Whether that is any. */
 bool lt_shampoo_refreshes(const lt_shampoo *s);
-/* New roots of the marked active blocks of a wave. */
-lt_status lt_shampoo_refresh(lt_shampoo *s, lt_wave wave);
+/* New roots of the marked active blocks of a batch. */
+lt_status lt_shampoo_refresh(lt_shampoo *s, lt_block_batch batch);
 
 /* One matrix of a refresh. */
 typedef struct lt_root_task {
@@ -183,28 +184,29 @@ typedef struct lt_root_task {
     lt_status status; /* out: LT_OK, or why the old root stays */
     bool retried;     /* out: solved in double */
 } lt_root_task;
-/* The matrices of the marked active blocks of a wave, large ones first; returns how many. tasks:
+/* The matrices of the marked active blocks of a batch, large ones first; returns how many. tasks:
  * room for LT_MAX_DIMS of each block. */
-size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_wave wave, lt_root_task *tasks);
+size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *tasks);
 /* Where the batch ends that begins at begin: its memory stays within a limit. */
-size_t lt_shampoo_batch_end(const lt_root_task *tasks, size_t begin, size_t count);
+size_t lt_shampoo_tasks_end(const lt_root_task *tasks, size_t begin, size_t count);
 /* Counts what failed and does what the policy says. step: of the factors.
  * Errors: LT_E_ARG (too many failures in a row), LT_E_NOMEM. */
-lt_status lt_shampoo_judge(lt_shampoo *s, const lt_root_task *tasks, size_t count, int64_t step);
+lt_status lt_shampoo_apply_policy(lt_shampoo *s, const lt_root_task *tasks, size_t count,
+                                  int64_t step);
 
 /* Whether this step hands factors to another thread. */
-bool lt_shampoo_hands_over(const lt_shampoo *s);
+bool lt_shampoo_starts_async(const lt_shampoo *s);
 /* Starts the roots of all active blocks on a thread; they come into use f steps from now. */
-lt_status lt_shampoo_hand_over(lt_shampoo *s);
+lt_status lt_shampoo_start_async(lt_shampoo *s);
 /* Puts the roots to use that were meant for this step, when they are there. */
 lt_status lt_shampoo_swap(lt_shampoo *s);
 /* Whether this step does. */
 bool lt_shampoo_swaps(const lt_shampoo *s);
 /* Waits for the thread, so that the pending roots are complete. Errors: the thread's; then nothing
  * is pending any more. */
-lt_status lt_shampoo_await(lt_shampoo *s);
+lt_status lt_shampoo_wait_async(lt_shampoo *s);
 /* Stops the thread at the next chance; its roots are lost. */
-void lt_shampoo_cancel(lt_shampoo *s);
+void lt_shampoo_cancel_async(lt_shampoo *s);
 /* Gives every block its phase. Errors: LT_E_NOMEM. */
 lt_status lt_shampoo_stagger(lt_shampoo *s);
 /* Modelled cost of the block's roots, in n^3 of its factors. */
@@ -215,7 +217,7 @@ void lt_shampoo_start_stats(lt_shampoo *s);
 int64_t lt_shampoo_took(int64_t begin, double *seconds, const char *name);
 
 /* Roots of these matrices, at once. Errors: LT_E_ARG (a factor is not finite), LT_E_NOMEM. */
-lt_status lt_shampoo_run_batch(lt_shampoo *s, lt_root_task *tasks, size_t count);
+lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count);
 /* The same in two halves, for lt_root_run() at another time or place: jobs on bias-corrected copies
  * of the factors in one tensor, *copies, that read and write the blocks' own roots. */
 lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t count,

@@ -202,7 +202,7 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
 lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor)
 {
     lt_shampoo *s = (lt_shampoo *)self;
-    LT_TRY(lt_shampoo_await(s));
+    LT_TRY(lt_shampoo_wait_async(s));
     LT_TRY(lt_shampoo_make_state(s));
     lt_status st = LT_OK;
     for (size_t i = 0; i < s->total && !st; i++)

@@ -61,10 +61,10 @@ static bool move(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-lt_status lt_shampoo_update(lt_shampoo *s, lt_wave wave)
+lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch)
 {
     const bool heavy = s->config.momentum > 0, nesterov = heavy && s->config.nesterov;
     lt_vec_rule *const rules[] = {s->config.decay_type == LT_DECAY_L2 ? NULL : decay,
                                   heavy ? accumulate : NULL, nesterov ? look_ahead : NULL, move};
-    return lt_shampoo_vecs(s, wave, rules, sizeof rules / sizeof *rules);
+    return lt_shampoo_vecs(s, batch, rules, sizeof rules / sizeof *rules);
 }

@@ -106,7 +106,7 @@ static bool captures_gradients(const lt_train_step *step)
     return c->graph && !strncmp(lt_device_name(c->device), "cuda", strlen("cuda"));
 }
 
-/* An optimizer whose update is the same work in each step (lt_optim_is_steady) goes into one graph with
+/* An optimizer whose update is the same work in each step (lt_optim_is_capturable) goes into one graph with
  * backward; of one with a host phase, such as a choice of blocks whose roots are due, the first phase does.
  * In front of the optimizer the sums over ranks overlap with its work; but where gradients are captured, one
  * rank may replay what another runs eagerly, and the collectives of all must have the same order: behind it. */
@@ -114,9 +114,9 @@ capture_plan step_plan_capture(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     capture_plan plan = {.with_backward = PHASES_NONE, .sums_last = captures_gradients(step)};
-    if (lt_optim_is_steady(c->optim))
+    if (lt_optim_is_capturable(c->optim))
         plan.with_backward = !c->dp || plan.sums_last ? PHASES_ALL : PHASES_NONE;
-    else if (c->graph && lt_optim_is_split(c->optim))
+    else if (c->graph && lt_optim_has_host_phase(c->optim))
         plan.with_backward = PHASES_FIRST;
     return plan;
 }

@@ -54,7 +54,7 @@ static lt_status is_skipped(const lt_shampoo *s, bool *skipped)
     return LT_OK;
 }
 
-lt_status lt_shampoo_run_batch(lt_shampoo *s, lt_root_task *tasks, size_t count)
+lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
 {
     bool skipped;
     LT_TRY(is_skipped(s, &skipped));

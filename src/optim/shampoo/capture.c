@@ -16,7 +16,7 @@
 
 static bool host_has_work(const lt_shampoo *s)
 {
-    return lt_shampoo_refreshes(s) || lt_shampoo_swaps(s) || lt_shampoo_hands_over(s);
+    return lt_shampoo_refreshes(s) || lt_shampoo_swaps(s) || lt_shampoo_starts_async(s);
 }
 
 /* KL factors read the roots: those that pend must be in use before them. */
@@ -31,13 +31,13 @@ static bool is_settled(const lt_shampoo *s)
     return s->ready && !lt_shampoo_is_early(s);
 }
 
-bool lt_shampoo_is_steady(const lt_optim *self)
+bool lt_shampoo_is_capturable(const lt_optim *self)
 {
     const lt_shampoo *s = (const lt_shampoo *)self;
     return is_settled(s) && !host_has_work(s);
 }
 
-static bool is_split(const lt_optim *self)
+static bool has_host_phase(const lt_optim *self)
 {
     const lt_shampoo *s = (const lt_shampoo *)self;
     return is_settled(s) && host_has_work(s) && !swaps_first(s);
@@ -55,8 +55,8 @@ static lt_status first(lt_optim *self)
     lt_shampoo *s = (lt_shampoo *)self;
     begin_stats(s);
     LT_TRY(lt_shampoo_prepare(s));
-    for (size_t i = 0; i < s->waves; i++)
-        LT_TRY(lt_shampoo_before_roots(s, s->wave[i]));
+    for (size_t i = 0; i < s->batches; i++)
+        LT_TRY(lt_shampoo_before_roots(s, s->batch[i]));
     return LT_OK;
 }
 
@@ -66,28 +66,28 @@ static lt_status host(lt_optim *self)
     begin_stats(s);
     LT_TRY(lt_shampoo_swap(s));
     if (lt_shampoo_plan(s) != LT_DUE_NONE)
-        LT_TRY(lt_shampoo_refresh(s, (lt_wave){0, s->count}));
-    return lt_shampoo_hands_over(s) ? lt_shampoo_hand_over(s) : LT_OK;
+        LT_TRY(lt_shampoo_refresh(s, (lt_block_batch){0, s->count}));
+    return lt_shampoo_starts_async(s) ? lt_shampoo_start_async(s) : LT_OK;
 }
 
 static lt_status second(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
-    for (size_t i = 0; i < s->waves; i++) {
-        if (s->waves > 1) /* else the gradient is still there */
-            LT_TRY(lt_shampoo_begin_wave(s, s->wave[i]));
-        LT_TRY(lt_shampoo_behind_roots(s, s->wave[i]));
+    for (size_t i = 0; i < s->batches; i++) {
+        if (s->batches > 1) /* else the gradient is still there */
+            LT_TRY(lt_shampoo_begin_batch(s, s->batch[i]));
+        LT_TRY(lt_shampoo_after_roots(s, s->batch[i]));
     }
     return LT_OK;
 }
 
-const lt_split_ops lt_shampoo_split = {is_split, first, host, second};
+const lt_host_phase_ops lt_shampoo_host_phase = {has_host_phase, first, host, second};
 
 static lt_status one_piece(lt_shampoo *s)
 {
-    for (size_t i = 0; i < s->waves; i++) {
-        LT_TRY(lt_shampoo_before_roots(s, s->wave[i]));
-        LT_TRY(lt_shampoo_behind_roots(s, s->wave[i]));
+    for (size_t i = 0; i < s->batches; i++) {
+        LT_TRY(lt_shampoo_before_roots(s, s->batch[i]));
+        LT_TRY(lt_shampoo_after_roots(s, s->batch[i]));
     }
     return LT_OK;
 }

@@ -1,35 +1,13 @@
-/* Statements: one call of the backend with a job per active block of a wave. */
+/* Batched kernels: one call of the backend with a job per active block of a batch. */
 
 #include "optim/shampoo/shampoo.h"
 
-lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter)
-{
-    lt_view view = lt_tensor_view(parameter);
-    return lt_box_of_parameter(block->merged, &block->box, &view);
-}
-
-lt_view lt_block_view(const lt_block *block, const lt_view *merged)
-{
-    return lt_box_unmerged(block->merged, &block->box, merged);
-}
-
-const lt_view *lt_block_spare(const lt_block *block)
-{
-    return &block->buffer[block->spare];
-}
-
-void lt_block_moved(lt_block *block)
-{
-    block->p = block->buffer[block->spare];
-    block->spare = !block->spare;
-}
-
-lt_status lt_shampoo_vec(lt_shampoo *s, lt_wave wave, lt_vec_rule *rule)
+lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     size_t count = 0;
-    for (size_t i = wave.begin; i < wave.end; i++) {
+    for (size_t i = batch.begin; i < batch.end; i++) {
         lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1};
         if (s->block[i].active && rule(s, &s->block[i], &job))
             s->vec[count++] = job;
@@ -37,8 +15,9 @@ lt_status lt_shampoo_vec(lt_shampoo *s, lt_wave wave, lt_vec_rule *rule)
     return count ? be->vec(ctx, s->vec, count, s->base.scalars) : LT_OK;
 }
 
-/* One block's jobs follow each other in s->vec; LT_MAX_DIMS of them have room. */
-lt_status lt_shampoo_vecs(lt_shampoo *s, lt_wave wave, lt_vec_rule *const *rule, size_t count)
+/* One block's jobs follow each other in s->vec, which has LT_MAX_DIMS for each. */
+lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
+                          size_t count)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -46,8 +25,8 @@ lt_status lt_shampoo_vecs(lt_shampoo *s, lt_wave wave, lt_vec_rule *const *rule,
     LT_ASSERT(count <= LT_MAX_DIMS);
     for (size_t k = 0; k < count && !be->vec_lists; k++)
         if (rule[k])
-            LT_TRY(lt_shampoo_vec(s, wave, rule[k]));
-    for (size_t i = wave.begin; i < wave.end && be->vec_lists; i++) {
+            LT_TRY(lt_shampoo_vec(s, batch, rule[k]));
+    for (size_t i = batch.begin; i < batch.end && be->vec_lists; i++) {
         lt_vec_list list = {.job = s->vec + jobs};
         for (size_t k = 0; k < count && s->block[i].active; k++) {
             lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1};
@@ -62,12 +41,12 @@ lt_status lt_shampoo_vecs(lt_shampoo *s, lt_wave wave, lt_vec_rule *const *rule,
     return lists ? be->vec_lists(ctx, s->list, lists, s->base.scalars) : LT_OK;
 }
 
-lt_status lt_shampoo_product(lt_shampoo *s, lt_wave wave, int dim, bool transpose)
+lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     size_t count = 0;
-    for (size_t i = wave.begin; i < wave.end; i++) {
+    for (size_t i = batch.begin; i < batch.end; i++) {
         lt_block *b = &s->block[i];
         if (!b->active || !b->factor[dim].root)
             continue;
@@ -84,12 +63,12 @@ lt_status lt_shampoo_product(lt_shampoo *s, lt_wave wave, int dim, bool transpos
 }
 
 /* Before the first refresh every root is the identity. */
-lt_status lt_shampoo_rotate(lt_shampoo *s, lt_wave wave, bool back)
+lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back)
 {
     if (lt_shampoo_is_early(s))
         return LT_OK;
     for (int d = 0; d < LT_MAX_DIMS; d++)
-        LT_TRY(lt_shampoo_product(s, wave, d, !back));
+        LT_TRY(lt_shampoo_product(s, batch, d, !back));
     return LT_OK;
 }
 
@@ -108,12 +87,12 @@ static bool scale_dim(lt_block *b, int d, lt_vec_job *job)
     return true;
 }
 
-static lt_status scale_eigenbasis(lt_shampoo *s, lt_wave wave, int d)
+static lt_status scale_eigenbasis(lt_shampoo *s, lt_block_batch batch, int d)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     size_t count = 0;
-    for (size_t i = wave.begin; i < wave.end; i++) {
+    for (size_t i = batch.begin; i < batch.end; i++) {
         lt_vec_job job = {.alpha = 1};
         if (s->block[i].active && scale_dim(&s->block[i], d, &job))
             s->vec[count++] = job;
@@ -121,7 +100,7 @@ static lt_status scale_eigenbasis(lt_shampoo *s, lt_wave wave, int d)
     return count ? be->vec(ctx, s->vec, count, s->base.scalars) : LT_OK;
 }
 
-lt_status lt_shampoo_precondition(lt_shampoo *s, lt_wave wave, int skip)
+lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip)
 {
     bool eigen = lt_shampoo_is_eigendecomposed(&s->config);
     if (lt_shampoo_is_early(s))
@@ -129,11 +108,11 @@ lt_status lt_shampoo_precondition(lt_shampoo *s, lt_wave wave, int skip)
     for (int d = 0; d < LT_MAX_DIMS; d++) {
         if (d == skip)
             continue;
-        LT_TRY(lt_shampoo_product(s, wave, d, eigen));
+        LT_TRY(lt_shampoo_product(s, batch, d, eigen));
         if (!eigen)
             continue;
-        LT_TRY(scale_eigenbasis(s, wave, d));
-        LT_TRY(lt_shampoo_product(s, wave, d, false));
+        LT_TRY(scale_eigenbasis(s, batch, d));
+        LT_TRY(lt_shampoo_product(s, batch, d, false));
     }
-    return skip < 0 ? lt_shampoo_diagonal(s, wave) : LT_OK;
+    return skip < 0 ? lt_shampoo_diagonal(s, batch) : LT_OK;
 }

@@ -126,11 +126,11 @@ static void check_piece(seen *s, int kind)
 static void update(fixture *f, seen *s)
 {
     work = 1;
-    if (lt_optim_is_steady(f->optim)) {
-        assert_false(lt_optim_is_split(f->optim));
+    if (lt_optim_is_capturable(f->optim)) {
+        assert_false(lt_optim_has_host_phase(f->optim));
         assert_ok(lt_optim_update(f->optim));
         check_piece(s, WHOLE);
-    } else if (lt_optim_is_split(f->optim)) {
+    } else if (lt_optim_has_host_phase(f->optim)) {
         assert_ok(lt_optim_update_first(f->optim));
         check_piece(s, FIRST);
         assert_ok(lt_optim_update_host(f->optim));

@@ -1,4 +1,4 @@
-/* Shampoo's waves: a list of blocks that does not fit into scratch memory at once. */
+/* Shampoo's batches: a list of blocks that does not fit into scratch memory at once. */
 
 #include "fixture.h"
 
@@ -6,10 +6,10 @@
 
 /* Blocks do not see each other without a global norm: the last block of a large parameter moves as
  * a parameter of its own. */
-static void blocks_of_later_waves_move_as_if_alone(void **state)
+static void blocks_of_later_batches_move_as_if_alone(void **state)
 {
     (void)state;
-    enum { SIDE = 1472, BLOCK = 32, STEPS = 2 }; /* 2.2 million elements: two waves */
+    enum { SIDE = 1472, BLOCK = 32, STEPS = 2 }; /* 2.2 million elements: two batches */
     static double big[SIDE * SIDE], small[BLOCK * BLOCK], got[BLOCK * BLOCK];
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-3;
@@ -47,7 +47,7 @@ static void blocks_of_later_waves_move_as_if_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_of_later_waves_move_as_if_alone),
+        cmocka_unit_test(blocks_of_later_batches_move_as_if_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
