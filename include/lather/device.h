@@ -61,7 +61,7 @@ typedef struct lt_memory {
     size_t reserved; /**< taken from the system: cached blocks and work memory included */
 } lt_memory;
 
-/** What it holds now; the second forgets the peak so far. */
+/** What it holds now; the second sets the peak to that. */
 LT_API lt_memory lt_device_memory(const lt_device *device);
 LT_API void lt_device_reset_peak(lt_device *device);
 

@@ -10,5 +10,6 @@
 #include "lather/ops/matmul.h"
 #include "lather/ops/norm.h"
 #include "lather/ops/pool.h"
+#include "lather/ops/shape.h"
 
 #endif

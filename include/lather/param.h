@@ -34,7 +34,7 @@ LT_API LT_MUST_CHECK lt_status lt_params_add(lt_params *list, lt_param *param);
 LT_API void lt_params_clear(lt_params *list);
 /** The parameter of that name, or NULL. */
 LT_API lt_param *lt_params_find(const lt_params *list, const char *name);
-/** Forgets all gradients: the next contribution overwrites. Moves no memory. */
+/** Marks all gradients as absent: the next contribution overwrites. Moves no memory. */
 LT_API void lt_params_zero_grad(const lt_params *list);
 
 /** True for what an optimizer updates: a weight, bias or norm parameter that is not frozen. */

@@ -1,4 +1,4 @@
-/** Numbers on their way from the device: the host reads them later and queues more work meanwhile. */
+/** Copies in flight from the device: the host reads them later and queues more work meanwhile. */
 #ifndef LATHER_READBACK_H
 #define LATHER_READBACK_H
 
@@ -6,15 +6,15 @@
 
 typedef struct lt_readback lt_readback;
 
-/** Room for so many bytes. Errors: LT_E_NOMEM. */
+/** A capacity of so many bytes. Errors: LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_readback_new(lt_readback **out, lt_device *device, size_t bytes);
-/** Waits for what is on its way. *readback may be NULL. */
+/** Waits for what is in flight. *readback may be NULL. */
 LT_API void lt_readback_free(lt_readback **readback);
 
-/** Forgets what is there. */
+/** Empties it. */
 LT_API void lt_readback_begin(lt_readback *readback);
 /** Queues a copy of the tensor's elements behind all work so far; they lie row-major behind those
- *  that were added before. Errors: LT_E_ARG (no room; not contiguous), LT_E_DEVICE. */
+ *  that were added before. Errors: LT_E_ARG (above the capacity; not contiguous), LT_E_DEVICE. */
 LT_API LT_MUST_CHECK lt_status lt_readback_add(lt_readback *readback, const lt_tensor *tensor);
 /** Nothing more will be added. */
 LT_API LT_MUST_CHECK lt_status lt_readback_send(lt_readback *readback);

@@ -1,4 +1,4 @@
-/* Batch normalisation as a layer, of pictures (2d) and of vectors and sequences (1d): gain, shift,
+/* Batch normalisation as a layer, of images (2d) and of vectors and sequences (1d): gain, shift,
  * running statistics and their count. Names and defaults are PyTorch's, as weights are exchanged. */
 
 #include "nn/fold.h"

@@ -15,7 +15,7 @@ enum { SENT_BLOCKS = 16 };
 /* A block of the ring. */
 typedef struct lt_sent {
     lt_scalars scalars;
-    uint64_t place; /* of the main queue, behind its copy */
+    uint64_t event; /* of the main queue, behind its copy */
 } lt_sent;
 
 lt_status lt_optim_make_scalars(lt_optim *o)
@@ -57,7 +57,7 @@ static lt_status next_block(lt_optim *o, lt_sent **out)
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     *out = &o->sent[o->sends % SENT_BLOCKS];
-    return o->sends++ < SENT_BLOCKS ? LT_OK : be->uploads->reach(ctx, (*out)->place);
+    return o->sends++ < SENT_BLOCKS ? LT_OK : be->uploads->event_synchronize(ctx, (*out)->event);
 }
 
 /* The host writes the scalars' first group only; kernels keep the rest. */
@@ -76,7 +76,7 @@ lt_status lt_optim_prepare(lt_optim *o, const lt_step *step)
     LT_TRY(next_block(o, &block));
     block->scalars = s;
     LT_TRY(be->copy(ctx, o->scalars, &block->scalars, bytes, LT_COPY_IN));
-    return be->uploads->mark(ctx, &block->place);
+    return be->uploads->event_record(ctx, &block->event);
 }
 
 /* All of them, or of a divided optimizer those that this rank owns. */

@@ -21,8 +21,8 @@ lt_status lt_allocator_alloc(lt_allocator *allocator, size_t bytes, lt_chunk **o
 void lt_allocator_give_back(lt_allocator *allocator, lt_chunk *chunk);
 void *lt_chunk_data(const lt_chunk *chunk);
 
-/* Memory of captured steps: chunks taken in a scope come from segments that nothing outside of it
- * gets, so that what a replay writes is nobody else's. A scope is a number of lt_allocator_new_scope();
+/* Memory of captured graphs (PyTorch's private pools): chunks taken in a scope come from segments that
+ * serve nothing outside of it, so that a replay writes to no memory in use. A scope is a number of lt_allocator_new_scope();
  * 0: none. */
 uint64_t lt_allocator_new_scope(lt_allocator *allocator);
 /* What is taken from now on is of that scope; returns the one before. */

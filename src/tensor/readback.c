@@ -1,5 +1,5 @@
-/* Numbers on their way from the device. They go to page-locked memory like any other work of the main
- * queue; the host waits for the place in the queue where the last of them was put. */
+/* Copies in flight from the device to page-locked memory, queued like any other work of the main queue. The
+ * host synchronizes with an event behind the last of them. */
 
 #include "tensor/readback.h"
 
@@ -16,7 +16,7 @@ struct lt_readback {
     const lt_upload_ops *ops; /* NULL: data is plain memory */
     char *data;
     size_t bytes, used;
-    uint64_t place; /* in the main queue, behind the last copy */
+    uint64_t event; /* of the main queue, behind the last copy */
     bool sent;
 };
 
@@ -49,7 +49,7 @@ static lt_status wait(lt_readback *r)
 {
     const bool sent = r->sent;
     r->sent = false;
-    return sent && r->ops ? r->ops->reach(r->device->ctx, r->place) : LT_OK;
+    return sent && r->ops ? r->ops->event_synchronize(r->device->ctx, r->event) : LT_OK;
 }
 
 void lt_readback_free(lt_readback **readback)
@@ -63,7 +63,7 @@ void lt_readback_free(lt_readback **readback)
     lt_status st = wait(r);
     if (st) { /* the next call of the device tells it again */
         lt_log(LT_LOG_WARN, "readback", "%s", lt_error_message());
-        if (lt_device_sync(r->device)) /* numbers may be on their way all the same */
+        if (lt_device_sync(r->device)) /* copies may be in flight all the same */
             lt_log(LT_LOG_WARN, "readback", "%s", lt_error_message());
         (void)lt_fail(st, "%s", before);
     }
@@ -104,7 +104,7 @@ lt_status lt_readback_send(lt_readback *r)
 {
     const lt_device *d = r->device;
     r->sent = true;
-    return r->ops ? r->ops->mark(d->ctx, &r->place) : d->backend->sync(d->ctx);
+    return r->ops ? r->ops->event_record(d->ctx, &r->event) : d->backend->sync(d->ctx);
 }
 
 lt_status lt_readback_wait(lt_readback *r, const void **data)

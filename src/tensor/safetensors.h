@@ -6,7 +6,7 @@
 
 /* Gives a tensor's data when it is written: row-major, to host. */
 typedef lt_status lt_safetensors_source(void *context, void *host, size_t bytes);
-/* As lt_safetensors_add(), for data that is elsewhere; sources are called in the order of adding. */
+/* As lt_safetensors_add(), for data that is not in host memory yet; sources are called in the order of adding. */
 LT_MUST_CHECK lt_status lt_safetensors_add_source(lt_safetensors_writer *writer, const char *name,
                                                   lt_dtype dtype, lt_shape shape,
                                                   lt_safetensors_source *source, void *context);

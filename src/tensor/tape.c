@@ -29,7 +29,7 @@ static void release_handle(lt_tensor *t)
     t->grad[0] = t->grad[1] = NULL; /* handles too: the list has them */
 }
 
-static void forget(lt_tape *tape)
+static void clear(lt_tape *tape)
 {
     for (lt_tensor *t = tape->handles; t; t = t->next)
         release_handle(t);
@@ -44,7 +44,7 @@ static void forget(lt_tape *tape)
 
 void lt_tape_reset(lt_tape *tape, lt_pass pass)
 {
-    forget(tape);
+    clear(tape);
     tape->pass = pass;
 }
 
@@ -52,7 +52,7 @@ void lt_tape_free(lt_tape **tape)
 {
     if (!*tape)
         return;
-    forget(*tape);
+    clear(*tape);
     lt_arena_free(&(*tape)->arena);
     lt_free((*tape)->node);
     lt_free((*tape)->scratch);

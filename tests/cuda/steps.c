@@ -232,9 +232,9 @@ static void uploads_wait_for_their_room_and_no_other(void **state)
     int room = 0;
     const int arrived[] = {FIRST, FIRST + 2}, freed[] = {FIRST + 1, FIRST + 3};
     assert_ok(lt_cuda_uploads.copy(c, 0, &room, &room, 10));
-    assert_ok(lt_cuda_uploads.join(c, 0));
-    assert_ok(lt_cuda_uploads.follow(c, 0));
-    assert_ok(lt_cuda_uploads.copy(c, 1, &room, &room, 11)); /* does not wait for lane 0's step */
+    assert_ok(lt_cuda_uploads.stream_wait(c, 0));
+    assert_ok(lt_cuda_uploads.record_stream(c, 0));
+    assert_ok(lt_cuda_uploads.copy(c, 1, &room, &room, 11)); /* does not wait for slot 0's step */
     assert_ok(lt_cuda_uploads.wait(c, 0));
     assert_ok(lt_cuda_uploads.copy(c, 0, &room, &room, 12));
     snprintf(text, sizeof text,
@@ -247,24 +247,24 @@ static void uploads_wait_for_their_room_and_no_other(void **state)
 }
 
 /* Marks are events by turns; one long ago is waited for by a later one. */
-static void places_of_the_main_queue_are_reached(void **state)
+static void events_of_the_main_queue_are_waited_for(void **state)
 {
     (void)state;
-    enum { MARKS = 64, LANES = 2 * LT_UPLOAD_LANES };
+    enum { MARKS = 64, SLOTS = 2 * LT_UPLOAD_SLOTS };
     lt_cuda *c = open_fake();
     char text[64];
-    uint64_t place[MARKS + 2];
+    uint64_t event[MARKS + 2];
     for (int i = 0; i < MARKS + 2; i++) {
         calls[0] = 0;
-        assert_ok(lt_cuda_uploads.mark(c, &place[i]));
-        snprintf(text, sizeof text, "record(%d,%d)", FIRST + LANES + i % MARKS, MAIN);
+        assert_ok(lt_cuda_uploads.event_record(c, &event[i]));
+        snprintf(text, sizeof text, "record(%d,%d)", FIRST + SLOTS + i % MARKS, MAIN);
         assert_string_equal(calls, text);
     }
     calls[0] = 0;
-    assert_ok(lt_cuda_uploads.reach(c, place[1])); /* taken again by the last */
-    assert_ok(lt_cuda_uploads.reach(c, place[MARKS - 1]));
-    snprintf(text, sizeof text, "sync(%d,0) sync(%d,0)", FIRST + LANES + 1,
-             FIRST + LANES + MARKS - 1);
+    assert_ok(lt_cuda_uploads.event_synchronize(c, event[1])); /* taken again by the last */
+    assert_ok(lt_cuda_uploads.event_synchronize(c, event[MARKS - 1]));
+    snprintf(text, sizeof text, "sync(%d,0) sync(%d,0)", FIRST + SLOTS + 1,
+             FIRST + SLOTS + MARKS - 1);
     assert_string_equal(calls, text);
     close_fake(c);
 }
@@ -275,7 +275,7 @@ int main(void)
         cmocka_unit_test(a_recording_is_made_launched_and_freed),
         cmocka_unit_test(a_failed_recording_leaves_nothing),
         cmocka_unit_test(uploads_wait_for_their_room_and_no_other),
-        cmocka_unit_test(places_of_the_main_queue_are_reached),
+        cmocka_unit_test(events_of_the_main_queue_are_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,9 +18,9 @@ typedef struct late_copy {
     size_t bytes;
 } late_copy;
 
-static late_copy late[LT_UPLOAD_LANES];
+static late_copy late[LT_UPLOAD_SLOTS];
 static int begun, followed;
-static bool join_is_missing; /* the control: join does not wait */
+static bool wait_is_missing; /* the control: stream_wait does not wait */
 static bool broken;
 
 static lt_status host_alloc(void *ctx, size_t bytes, void **out)
@@ -53,12 +53,12 @@ static lt_status finish(void *ctx, int slot)
     return LT_OK;
 }
 
-static lt_status join(void *ctx, int slot)
+static lt_status stream_wait(void *ctx, int slot)
 {
-    return join_is_missing ? LT_OK : finish(ctx, slot);
+    return wait_is_missing ? LT_OK : finish(ctx, slot);
 }
 
-static lt_status follow(void *ctx, int slot)
+static lt_status record_stream(void *ctx, int slot)
 {
     (void)ctx;
     (void)slot;
@@ -92,8 +92,8 @@ static lt_status sync_parts(void *ctx)
 static const lt_upload_ops uploads = {.host_alloc = host_alloc,
                                       .host_free = host_free,
                                       .copy = copy,
-                                      .join = join,
-                                      .follow = follow,
+                                      .stream_wait = stream_wait,
+                                      .record_stream = record_stream,
                                       .wait = finish};
 
 typedef struct side {
@@ -195,7 +195,7 @@ static void batches_arrive_whole_and_in_order(void **state)
     assert_true(begun >= followed && followed > 0);
     close_side(&near);
     close_side(&far);
-    for (int i = 0; i < LT_UPLOAD_LANES; i++)
+    for (int i = 0; i < LT_UPLOAD_SLOTS; i++)
         assert_null(late[i].dst);
 }
 
@@ -205,9 +205,9 @@ static void a_missing_wait_shows(void **state)
     side near, far;
     open_side(&near, false, 0);
     open_side(&far, true, 0);
-    join_is_missing = true;
+    wait_is_missing = true;
     assert_true(count_differences(&near, &far) > 0);
-    join_is_missing = false;
+    wait_is_missing = false;
     close_side(&near);
     close_side(&far);
 }

@@ -19,8 +19,8 @@ typedef struct late_copy {
 } late_copy;
 
 static late_copy late[MOST];
-static uint64_t queued, arrived, marks;
-static bool forgets; /* the control: reach does not wait */
+static uint64_t queued, arrived, recorded;
+static bool forgets; /* the control: event_synchronize does not wait */
 static bool broken;
 
 static lt_status host_alloc(void *ctx, size_t bytes, void **out)
@@ -45,26 +45,28 @@ static lt_status copy(void *ctx, void *dst, const void *src, size_t bytes, lt_co
     return LT_OK;
 }
 
-static lt_status mark(void *ctx, uint64_t *place)
+static lt_status event_record(void *ctx, uint64_t *event)
 {
     (void)ctx;
-    marks++;
-    *place = queued;
+    recorded++;
+    *event = queued;
     return LT_OK;
 }
 
-static lt_status reach(void *ctx, uint64_t place)
+static lt_status event_synchronize(void *ctx, uint64_t event)
 {
     (void)ctx;
     if (broken)
-        return lt_fail(LT_E_DEVICE, "reach: it is broken");
-    for (; arrived < place && !forgets; arrived++)
+        return lt_fail(LT_E_DEVICE, "event_synchronize: it is broken");
+    for (; arrived < event && !forgets; arrived++)
         memcpy(late[arrived].to, late[arrived].data, late[arrived].bytes);
     return LT_OK;
 }
 
-static const lt_upload_ops ops = {
-    .host_alloc = host_alloc, .host_free = host_free, .mark = mark, .reach = reach};
+static const lt_upload_ops ops = {.host_alloc = host_alloc,
+                                  .host_free = host_free,
+                                  .event_record = event_record,
+                                  .event_synchronize = event_synchronize};
 
 typedef struct side {
     lt_device *device;
@@ -76,7 +78,7 @@ typedef struct side {
 static void open_side(side *s, bool far)
 {
     *s = (side){0};
-    queued = arrived = marks = 0;
+    queued = arrived = recorded = 0;
     forgets = broken = false;
     assert_ok(lt_device_open(&s->device, "ref", NULL));
     s->table = *s->device->backend;
@@ -146,7 +148,7 @@ static void numbers_are_those_of_their_turn(void **state)
         assert_ok(lt_readback_wait(s.second, &data));
         memcpy(&second, data, sizeof second);
         assert_int_equal(second, 6);
-        assert_int_equal(marks, far ? 2 : 0);
+        assert_int_equal(recorded, far ? 2 : 0);
         check_first(&s, 3, 4); /* still there */
         send_both(&s);
         check_first(&s, 5, 6);

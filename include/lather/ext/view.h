@@ -28,7 +28,7 @@ typedef struct lt_weight_ops {
     /** on: whoever writes this value with sgd, adagrad, adam, vec or vec_lists has its copy written
      *  along, all of it: a recorded pass may take it as it is. */
     void (*follow)(void *ctx, const lt_view *value, bool on);
-    /** Somebody wrote the value otherwise: makes a copy anew that is written along. */
+    /** The value was written by something else: copies it again. */
     lt_status (*renew)(void *ctx, const lt_view *value);
 } lt_weight_ops;
 

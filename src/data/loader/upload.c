@@ -14,8 +14,8 @@ enum { NONE = -1 };
 
 struct lt_upload {
     lt_device *device;
-    lt_tensor *memory[LT_UPLOAD_LANES];
-    int64_t number[LT_UPLOAD_LANES]; /* of the batch that is in the slot, or being copied */
+    lt_tensor *memory[LT_UPLOAD_SLOTS];
+    int64_t number[LT_UPLOAD_SLOTS]; /* of the batch that is in the slot, or being copied */
     void *host;
 };
 
@@ -26,7 +26,7 @@ static const lt_upload_ops *ops(const lt_upload *u)
 
 static int slot_of(int64_t number)
 {
-    return (int)(number % LT_UPLOAD_LANES);
+    return (int)(number % LT_UPLOAD_SLOTS);
 }
 
 lt_status lt_upload_new(lt_upload **out, lt_device *device, size_t bytes)
@@ -36,7 +36,7 @@ lt_status lt_upload_new(lt_upload **out, lt_device *device, size_t bytes)
         return LT_E_NOMEM;
     u->device = device;
     lt_status st = LT_OK;
-    for (int i = 0; i < LT_UPLOAD_LANES && !st; i++) {
+    for (int i = 0; i < LT_UPLOAD_SLOTS && !st; i++) {
         u->number[i] = NONE;
         st = lt_tensor_new(&u->memory[i], device, LT_U8, LT_SHAPE((int64_t)bytes));
     }
@@ -62,7 +62,7 @@ void lt_upload_free(lt_upload **upload)
         lt_log(LT_LOG_WARN, "data", "upload: %s", lt_error_message());
         (void)lt_fail(LT_E_DEVICE, "%s", before);
     }
-    for (int i = 0; i < LT_UPLOAD_LANES; i++)
+    for (int i = 0; i < LT_UPLOAD_SLOTS; i++)
         lt_tensor_free(&u->memory[i]);
     if (u->host)
         ops(u)->host_free(u->device->ctx, u->host);
@@ -94,7 +94,7 @@ lt_status lt_upload_place(lt_upload *u, const lt_batch_slot *batch, const lt_upl
     const lt_device *d = u->device;
     int slot = slot_of(batch->number);
     const char *memory = lt_tensor_view(u->memory[slot]).data;
-    LT_TRY(ops(u)->join(d->ctx, slot));
+    LT_TRY(ops(u)->stream_wait(d->ctx, slot));
     for (int i = 0; i < parts; i++) {
         if (!part[i].to)
             continue;
@@ -102,7 +102,7 @@ lt_status lt_upload_place(lt_upload *u, const lt_batch_slot *batch, const lt_upl
         LT_TRY(d->backend->copy(d->ctx, lt_tensor_view(part[i].to).data, memory + offset,
                                 lt_tensor_bytes(part[i].to), LT_COPY_WITHIN));
     }
-    return ops(u)->follow(d->ctx, slot);
+    return ops(u)->record_stream(d->ctx, slot);
 }
 
 lt_status lt_upload_wait(lt_upload *u, int64_t number)
@@ -114,7 +114,7 @@ lt_status lt_upload_wait(lt_upload *u, int64_t number)
 lt_status lt_upload_reset(lt_upload *u)
 {
     lt_status st = LT_OK;
-    for (int slot = 0; slot < LT_UPLOAD_LANES; slot++) {
+    for (int slot = 0; slot < LT_UPLOAD_SLOTS; slot++) {
         lt_status waited = u->number[slot] == NONE ? LT_OK : ops(u)->wait(u->device->ctx, slot);
         st = st ? st : waited;
         u->number[slot] = NONE;

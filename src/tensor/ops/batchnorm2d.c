@@ -9,8 +9,8 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
-#include "lather/ops/math.h"
 #include "lather/ops/norm.h"
+#include "lather/ops/shape.h"
 
 enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL }; /* inputs */
 enum { STATS, COEF, MASK, SUMS };             /* saved */

@@ -4,6 +4,7 @@
 #include "tensor/tensor.h"
 
 #include "lather/ops/math.h"
+#include "lather/ops/shape.h"
 
 static bool is_floating(lt_dtype dtype)
 {

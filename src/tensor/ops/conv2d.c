@@ -12,8 +12,8 @@ enum { STATS };   /* saved: of the output, for the batch norm behind it */
 /* floor((size + 2*pad - dilation*(taps-1) - 1) / stride) + 1; below 1 if the filter does not fit. */
 static int64_t extent(int64_t size, int64_t taps, int stride, int pad, int dilation)
 {
-    int64_t room = size + 2 * (int64_t)pad - dilation * (taps - 1) - 1;
-    return room < 0 ? 0 : room / stride + 1;
+    int64_t steps = size + 2 * (int64_t)pad - dilation * (taps - 1) - 1;
+    return steps < 0 ? 0 : steps / stride + 1;
 }
 
 static lt_status check_config(const lt_conv2d_config *c)

@@ -7,6 +7,7 @@
 
 #include "lather/ops/conv.h"
 #include "lather/ops/math.h"
+#include "lather/ops/shape.h"
 
 enum { X, W };
 

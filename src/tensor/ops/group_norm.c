@@ -4,8 +4,8 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
-#include "lather/ops/math.h"
 #include "lather/ops/norm.h"
+#include "lather/ops/shape.h"
 
 enum { X, GAMMA, BETA }; /* inputs */
 enum { STATS };          /* saved: mean and 1/sqrt(var+eps) of each group */

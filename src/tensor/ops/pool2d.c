@@ -8,8 +8,8 @@
 
 static int64_t extent(int64_t size, int kernel, int stride, int pad)
 {
-    int64_t room = size + 2 * (int64_t)pad - kernel;
-    return room < 0 ? 0 : room / stride + 1;
+    int64_t steps = size + 2 * (int64_t)pad - kernel;
+    return steps < 0 ? 0 : steps / stride + 1;
 }
 
 /* Checks the config, which has no zeros any more. */

@@ -3,7 +3,7 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
-#include "lather/ops/math.h"
+#include "lather/ops/shape.h"
 
 /* Replaces one extent of -1 by what is left over. */
 static lt_status resolve(lt_shape *shape, int64_t count)

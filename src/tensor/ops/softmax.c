@@ -4,7 +4,7 @@
 #include "tensor/tensor.h"
 
 #include "lather/ops/loss.h"
-#include "lather/ops/math.h"
+#include "lather/ops/shape.h"
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {

@@ -4,49 +4,49 @@
 
 #include <stdlib.h>
 
-enum { ARRIVED, FREE, LANE_EVENTS };
+enum { ARRIVED, FREE, SLOT_EVENTS };
 
 /* More than are set until somebody asks for the oldest: an optimizer, for the block that it sent 16 steps
- * ago, each of which sets two or three. A place that has another's event is waited for too long. */
-enum { MARKS = 64 };
+ * ago, each of which sets two or three. An event that was reused since is waited for too long. */
+enum { MAIN_EVENTS = 64 };
 
 /* The part LT_CUDA_STEPS of a context. */
-typedef struct lanes {
-    lt_cuda_event event[LT_UPLOAD_LANES][LANE_EVENTS];
-    bool follows[LT_UPLOAD_LANES]; /* the next copy waits for FREE */
-    lt_cuda_event mark[MARKS];     /* of the last places of the main queue, by turns */
-    uint64_t marks;
-} lanes;
+typedef struct upload_slots {
+    lt_cuda_event event[LT_UPLOAD_SLOTS][SLOT_EVENTS];
+    bool waits[LT_UPLOAD_SLOTS];     /* the next copy waits for FREE */
+    lt_cuda_event main[MAIN_EVENTS]; /* of the main queue, reused in turn */
+    uint64_t recorded;
+} upload_slots;
 
-static void close_lanes(lt_cuda *c, void *data)
+static void close_slots(lt_cuda *c, void *data)
 {
-    lanes *l = data;
-    for (int i = 0; i < LT_UPLOAD_LANES; i++)
-        for (int k = 0; k < LANE_EVENTS; k++)
+    upload_slots *l = data;
+    for (int i = 0; i < LT_UPLOAD_SLOTS; i++)
+        for (int k = 0; k < SLOT_EVENTS; k++)
             if (l->event[i][k])
                 c->api->event_destroy(l->event[i][k]);
-    for (int i = 0; i < MARKS; i++)
-        if (l->mark[i])
-            c->api->event_destroy(l->mark[i]);
+    for (int i = 0; i < MAIN_EVENTS; i++)
+        if (l->main[i])
+            c->api->event_destroy(l->main[i]);
     free(l);
 }
 
-static lt_status open_lanes(lt_cuda *c, lanes **out)
+static lt_status open_slots(lt_cuda *c, upload_slots **out)
 {
     lt_cuda_part *part = &c->part[LT_CUDA_STEPS];
     *out = part->data;
     if (*out)
         return LT_OK;
-    lanes *l = calloc(1, sizeof *l);
+    upload_slots *l = calloc(1, sizeof *l);
     if (!l)
-        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory for upload lanes", c->ordinal);
+        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory for upload slots", c->ordinal);
     part->data = *out = l;
-    part->close = close_lanes;
-    for (int i = 0; i < LT_UPLOAD_LANES; i++)
-        for (int k = 0; k < LANE_EVENTS; k++)
+    part->close = close_slots;
+    for (int i = 0; i < LT_UPLOAD_SLOTS; i++)
+        for (int k = 0; k < SLOT_EVENTS; k++)
             LT_CUDA_TRY(c, c->api->event_create(&l->event[i][k], false));
-    for (int i = 0; i < MARKS; i++)
-        LT_CUDA_TRY(c, c->api->event_create(&l->mark[i], false));
+    for (int i = 0; i < MAIN_EVENTS; i++)
+        LT_CUDA_TRY(c, c->api->event_create(&l->main[i], false));
     return LT_OK;
 }
 
@@ -139,72 +139,73 @@ static void host_free(void *ctx, void *data)
     c->operation = NULL;
 }
 
-static lt_status copy(void *ctx, int lane, void *dst, const void *src, size_t bytes)
+static lt_status copy(void *ctx, int slot, void *dst, const void *src, size_t bytes)
 {
     lt_cuda *c = ctx;
-    lanes *l;
+    upload_slots *l;
     lt_cuda_stream queue = c->stream[LT_CUDA_COPIES];
     LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(open_lanes(c, &l));
-    if (l->follows[lane])
-        LT_CUDA_TRY(c, c->api->stream_wait(queue, l->event[lane][FREE]));
-    l->follows[lane] = false;
+    LT_TRY(open_slots(c, &l));
+    if (l->waits[slot])
+        LT_CUDA_TRY(c, c->api->stream_wait(queue, l->event[slot][FREE]));
+    l->waits[slot] = false;
     LT_CUDA_TRY(c, c->api->copy_async(dst, src, bytes, LT_COPY_IN, queue));
-    LT_CUDA_TRY(c, c->api->event_record(l->event[lane][ARRIVED], queue));
+    LT_CUDA_TRY(c, c->api->event_record(l->event[slot][ARRIVED], queue));
     return lt_cuda_end(c);
 }
 
-static lt_status join(void *ctx, int lane)
+static lt_status stream_wait(void *ctx, int slot)
 {
     lt_cuda *c = ctx;
-    lanes *l;
+    upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(open_lanes(c, &l));
-    LT_CUDA_TRY(c, c->api->stream_wait(c->stream[LT_CUDA_MAIN], l->event[lane][ARRIVED]));
+    LT_TRY(open_slots(c, &l));
+    LT_CUDA_TRY(c, c->api->stream_wait(c->stream[LT_CUDA_MAIN], l->event[slot][ARRIVED]));
     return lt_cuda_end(c);
 }
 
-/* The wait itself is queued in front of the lane's next copy: one queue serves all lanes. */
-static lt_status follow(void *ctx, int lane)
+/* The wait itself is queued in front of the slot's next copy: one queue serves all slots. */
+static lt_status record_stream(void *ctx, int slot)
 {
     lt_cuda *c = ctx;
-    lanes *l;
+    upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(open_lanes(c, &l));
-    LT_CUDA_TRY(c, c->api->event_record(l->event[lane][FREE], c->stream[LT_CUDA_MAIN]));
-    l->follows[lane] = true;
+    LT_TRY(open_slots(c, &l));
+    LT_CUDA_TRY(c, c->api->event_record(l->event[slot][FREE], c->stream[LT_CUDA_MAIN]));
+    l->waits[slot] = true;
     return lt_cuda_end(c);
 }
 
-static lt_status wait(void *ctx, int lane)
+static lt_status wait(void *ctx, int slot)
 {
     lt_cuda *c = ctx;
-    lanes *l;
+    upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(open_lanes(c, &l));
-    LT_CUDA_TRY(c, c->api->event_sync(l->event[lane][ARRIVED]));
+    LT_TRY(open_slots(c, &l));
+    LT_CUDA_TRY(c, c->api->event_sync(l->event[slot][ARRIVED]));
     return lt_cuda_end(c);
 }
 
-static lt_status mark(void *ctx, uint64_t *place)
+static lt_status event_record(void *ctx, uint64_t *event)
 {
     lt_cuda *c = ctx;
-    lanes *l;
-    LT_TRY(lt_cuda_begin(c, "mark"));
-    LT_TRY(open_lanes(c, &l));
-    LT_CUDA_TRY(c, c->api->event_record(l->mark[l->marks % MARKS], c->stream[LT_CUDA_MAIN]));
-    *place = l->marks++;
+    upload_slots *l;
+    LT_TRY(lt_cuda_begin(c, "event_record"));
+    LT_TRY(open_slots(c, &l));
+    LT_CUDA_TRY(c,
+                c->api->event_record(l->main[l->recorded % MAIN_EVENTS], c->stream[LT_CUDA_MAIN]));
+    *event = l->recorded++;
     return lt_cuda_end(c);
 }
 
-/* The event of a place long ago is another place's by now, which comes after it. */
-static lt_status reach(void *ctx, uint64_t place)
+/* An event recorded long ago was recorded again since, at a later point: the wait is longer than needed. */
+static lt_status event_synchronize(void *ctx, uint64_t event)
 {
     lt_cuda *c = ctx;
-    lanes *l;
+    upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "wait for results"));
-    LT_TRY(open_lanes(c, &l));
-    LT_CUDA_TRY(c, c->api->event_sync(l->mark[place % MARKS]));
+    LT_TRY(open_slots(c, &l));
+    LT_CUDA_TRY(c, c->api->event_sync(l->main[event % MAIN_EVENTS]));
     return lt_cuda_end(c);
 }
 
@@ -213,9 +214,9 @@ const lt_upload_ops lt_cuda_uploads = {
     .host_alloc = host_alloc,
     .host_free = host_free,
     .copy = copy,
-    .join = join,
-    .follow = follow,
+    .stream_wait = stream_wait,
+    .record_stream = record_stream,
     .wait = wait,
-    .mark = mark,
-    .reach = reach,
+    .event_record = event_record,
+    .event_synchronize = event_synchronize,
 };
