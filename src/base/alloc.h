@@ -12,7 +12,7 @@
 void *lt_alloc(size_t count, size_t size) __attribute__((alloc_size(1, 2), warn_unused_result));
 /* Grows or shrinks; new memory is not zeroed. NULL: the message is set, the old memory stays. */
 void *lt_realloc(void *old, size_t count, size_t size) __attribute__((warn_unused_result));
-/* Room for want objects: the same memory if *capacity is enough, else more than that, so that adding
+/* Capacity for want objects: the same memory if *capacity is enough, else more than that, so that adding
  * one after the other copies each a few times only. NULL: as lt_realloc(). */
 void *lt_grow(void *old, size_t *capacity, size_t want, size_t size)
     __attribute__((warn_unused_result));

@@ -23,7 +23,7 @@ static block *new_block(size_t bytes)
     return b;
 }
 
-/* The next block that has room, or a new one behind the current. */
+/* The next block with enough capacity, or a new one behind the current. */
 static block *advance(lt_arena *arena, size_t bytes)
 {
     block *last = arena->current;

@@ -11,7 +11,7 @@ typedef struct lt_arena {
 
 /* Zeroed memory, aligned to 16 bytes, until the reset; NULL with the message set. */
 void *lt_arena_alloc(lt_arena *arena, size_t bytes) __attribute__((warn_unused_result));
-/* Forgets all objects, keeps the memory for the next ones. */
+/* Frees all objects at once; the blocks are kept for the next ones. */
 void lt_arena_reset(lt_arena *arena);
 void lt_arena_free(lt_arena *arena);
 

@@ -14,7 +14,7 @@ typedef struct lt_json_visitor {
     lt_json_visit *visit;
     void *context;
 } lt_json_visitor;
-/* As lt_json_parse(), of an object too large to be kept as a whole: the members are shown and forgotten,
+/* As lt_json_parse(), of an object too large to be kept as a whole: each member is freed after the visit,
  * the root stays empty. Members of the same key are the visitor's business. */
 LT_MUST_CHECK lt_status lt_json_each(lt_json **out, const char *text, size_t bytes,
                                      const lt_json_visitor *visitor);

@@ -105,13 +105,13 @@ static void put_tag(lt_protobuf_writer *w, int field, int type)
     put_varint(w, (uint64_t)field << TYPE_BITS | (uint64_t)type);
 }
 
-/* The length is known at the end: room is kept for five bytes, a valid form of any length up to 32 bits. */
+/* The length is known at the end: five bytes are reserved, a valid varint of any length up to 32 bits. */
 void lt_protobuf_begin(lt_protobuf_writer *w, int field)
 {
-    static const uint8_t room[LENGTH_BYTES];
+    static const uint8_t reserved[LENGTH_BYTES];
     LT_ASSERT(w->depth < LT_PROTOBUF_DEPTH);
     put_tag(w, field, LENGTH);
-    put(w, room, sizeof room);
+    put(w, reserved, sizeof reserved);
     w->open[w->depth++] = w->size;
 }
 

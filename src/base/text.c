@@ -72,7 +72,7 @@ static bool is_plain(const unsigned char *c, int bytes)
     return bytes > 0 && !changes_layout(c, bytes);
 }
 
-/* Writes the escape of the character at c to out (room for 4 * 4 bytes); returns its length. Sets
+/* Writes the escape of the character at c to out (of at least 4 * 4 bytes); returns its length. Sets
  * *bytes to how many were read. */
 static size_t escape_one(char *out, const char *at, const char *end, int *bytes)
 {

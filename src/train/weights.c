@@ -89,7 +89,7 @@ lt_status lt_entry_write(const lt_safetensors_entry *e, lt_tensor *tensor)
     return st;
 }
 
-/* A count goes up by one a batch: it needs room for that. */
+/* A count goes up by one a batch and must not overflow. */
 static lt_status check_counts(const lt_safetensors_entry *e, const char *path)
 {
     const double most = 0x1p53;
