@@ -6,25 +6,25 @@
 #include "train/trainer/loop.h"
 #include "train/trainer/program.h"
 
-/* What a file of weights says besides numbers: texts in its metadata, under the names notes_key[]. */
-typedef enum note_key {
-    NOTE_MEAN,
-    NOTE_STD, /* "0.485,0.456,0.406", of white 1 */
-    NOTE_IMAGE_SIZE,
-    NOTE_CROP_PCT,
-    NOTE_INTERPOLATION,
-    NOTE_AUGMENT,
-    NOTE_CHANNELS,
-    NOTE_CLASSES,
-    NOTE_KEYS,
-    NOTES = NOTE_KEYS + LT_MODEL_FACTS + 1 /* and the names of classes */
-} note_key;
-extern const char *const notes_key[NOTE_KEYS];
-enum { NOTE_BYTES = 64, NAME_TEXT = 256 };
-typedef struct notes {
+/* What a file of weights says besides numbers: texts in its metadata, under the names metadata_name[]. */
+typedef enum metadata_key {
+    META_MEAN,
+    META_STD, /* "0.485,0.456,0.406", of white 1 */
+    META_IMAGE_SIZE,
+    META_CROP_PCT,
+    META_INTERPOLATION,
+    META_AUGMENT,
+    META_CHANNELS,
+    META_CLASSES,
+    META_KEYS,
+    META_ENTRIES = META_KEYS + LT_MODEL_FACTS + 1 /* and the names of classes */
+} metadata_key;
+extern const char *const metadata_name[META_KEYS];
+enum { META_BYTES = 64, NAME_TEXT = 256 };
+typedef struct metadata {
     char *names;                      /* of classes, escaped, a line each; NULL: unknown */
-    char text[NOTE_KEYS][NOTE_BYTES]; /* "": unknown */
-} notes;
+    char text[META_KEYS][META_BYTES]; /* "": unknown */
+} metadata;
 typedef enum origin { FROM_USUAL, FROM_FLAG, FROM_WEIGHTS } origin;
 enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* pixels */
 
@@ -51,8 +51,8 @@ typedef struct classifier {
     lt_size_schedule sizes; /* of training, if there is one */
     double crop;            /* share that evaluation's centre crop keeps; 0: the usual one */
     lt_normalize_config pixels;
-    notes known, own;         /* of s->weights; of this run */
-    origin origin[NOTE_KEYS]; /* of size, crop and interpolation */
+    metadata known, own;      /* of s->weights; of this run */
+    origin origin[META_KEYS]; /* of size, crop and interpolation */
     classification classify;  /* context of the task */
     int64_t total_steps;
     char weights[1100]; /* its model.safetensors, else --weights; "": neither */
@@ -81,21 +81,21 @@ int64_t classifier_cache_bytes(const classifier *s);
 
 /* metadata.c */
 /* Errors: as lt_safetensors_open(). */
-lt_status notes_read(notes *out, const char *path);
+lt_status metadata_read(metadata *out, const char *path);
 /* False, and text as it was, if the class has no name. */
-bool notes_class_name(const notes *n, int label, char *text, size_t size);
-int notes_class_count(const notes *n);
+bool metadata_class_name(const metadata *n, int label, char *text, size_t size);
+int metadata_class_count(const metadata *n);
 /* Names as they are, a line each, in place of those that n has. */
-lt_status notes_set_names(notes *n, const char *lines);
-void notes_clear(notes *n);
+lt_status metadata_set_names(metadata *n, const char *lines);
+void metadata_clear(metadata *n);
 /* Mean and deviation of pixels with so many channels: of the flags, the weights, or the usual ones. */
 lt_status classifier_choose_pixels(classifier *s, int channels);
 /* That, and the class names of the data. */
-lt_status classifier_open_notes(classifier *s);
+lt_status classifier_open_metadata(classifier *s);
 /* Whether the checkpoint to resume was made with the same pixels and classes. */
-lt_status classifier_check_notes(const classifier *s);
+lt_status classifier_check_metadata(const classifier *s);
 /* Those to save; borrowed from s. Returns how many. */
-size_t classifier_notes(const classifier *s, lt_weights_note out[NOTES]);
+size_t classifier_metadata(const classifier *s, lt_weights_note out[META_ENTRIES]);
 
 /* preprocess.c */
 /* Size, crop, filter and augmentation; usual: the side that neither flags nor weights say.
@@ -144,12 +144,17 @@ void classifier_close_details(classifier *s);
 lt_status classifier_check_memory(const classifier *s);
 lt_status classifier_summary(classifier *s);
 
-/* predict.c: the command `predict`; returns the exit status. */
-int command_predict(int argc, char *const *argv, const lt_model_family *family);
-/* export.c: the command `export`. */
-int command_export(int argc, char *const *argv, const lt_model_family *family);
+/* A command beside training: its first argument, its own options and their struct. */
+typedef struct classifier_command {
+    const char *name;          /* "predict" */
+    const lt_program *program; /* of its options; its name is made of the family's */
+    size_t bytes;              /* of the struct that the options fill */
+    /* Its work; *code: the exit status if it succeeds, EXIT_DONE before. */
+    lt_status (*run)(classifier *s, const void *values, int *code);
+} classifier_command;
+extern const classifier_command predict_command, export_command;
 
-/* main.c: of the process, by how its work ended. An LT_E_ARG before the first picture is a wrong command line: found
+/* main.c: of the process, by how its work ended. An LT_E_ARG before the first image is a wrong command line: found
  * while reading it, in a value that only the library can judge, or beside a checkpoint or data that it does not fit. */
 enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
 int exit_status(const classifier *s, lt_status st);

@@ -1,4 +1,4 @@
-/* --eval-json: collects what each picture was taken for, and which pictures are the most telling. */
+/* --eval-json: collects what each image was taken for, and which images are the most telling. */
 
 #include "train/classify/details.h"
 

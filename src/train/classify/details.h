@@ -1,4 +1,4 @@
-/* What --eval tells besides its three numbers: what each picture was taken for, and some of them. */
+/* What --eval tells besides its three numbers: what each image was taken for, and some of them. */
 #ifndef DETAILS_H
 #define DETAILS_H
 
@@ -12,7 +12,7 @@ typedef struct detail_pair {
     int32_t label, predicted;
 } detail_pair;
 
-/* A picture to show. */
+/* An image to show. */
 typedef struct detail_sample {
     int64_t index; /* in the data set */
     int label, predicted[DETAIL_TOP];
@@ -28,7 +28,7 @@ typedef struct detail_list {
 
 struct details {
     int classes, channels, side; /* of logits; of the batches' images */
-    detail_pair *pair;           /* of every picture of this rank */
+    detail_pair *pair;           /* of every image of this rank */
     size_t count, capacity;
     detail_list wrong, right;
     double *probability; /* [N,classes] of a batch */

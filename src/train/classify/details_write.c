@@ -1,4 +1,4 @@
-/* The file of --eval-json: accuracy of each class, which classes are taken for which, and sample pictures. */
+/* The file of --eval-json: accuracy of each class, which classes are taken for which, and sample images. */
 
 #include "train/classify/details.h"
 
@@ -32,12 +32,12 @@ static void write_class(lt_json_writer *w, const classifier *s, int label, const
                         int64_t predicted)
 {
     char name[NAME_TEXT];
-    const notes *names = s->own.names ? &s->own : &s->known;
+    const metadata *names = s->own.names ? &s->own : &s->known;
     int64_t images = 0;
     for (int k = 0; k < s->choice.spec.classes; k++)
         images += row[k];
     lt_json_begin_object(w, NULL);
-    put_escaped(w, "name", notes_class_name(names, label, name, sizeof name) ? name : NULL);
+    put_escaped(w, "name", metadata_class_name(names, label, name, sizeof name) ? name : NULL);
     lt_json_put_integer(w, "images", images);
     lt_json_put_integer(w, "correct", row[label]);
     lt_json_put_integer(w, "predicted", predicted);

@@ -5,8 +5,6 @@
 
 #include "lather/ext/fail.h"
 
-#include <stdio.h>
-
 typedef struct export_arguments {
     const char *weights, *output, *mean, *std;
     int64_t image_size;
@@ -38,22 +36,24 @@ static const lt_program program = {
 
 static lt_status write_model(classifier *s, const char *path)
 {
-    lt_weights_note note[NOTES];
+    lt_weights_note note[META_ENTRIES];
     lt_onnx_model m = {.family = s->choice.family,
                        .config = s->choice.config,
                        .spec = s->choice.spec,
                        .params = &s->params,
                        .note = note};
     m.spec.size = s->transform.size;
-    for (int key = 0; key < NOTE_AUGMENT; key++)
-        note[m.notes++] = (lt_weights_note){notes_key[key], s->own.text[key]};
+    for (int key = 0; key < META_AUGMENT; key++)
+        note[m.notes++] = (lt_weights_note){metadata_name[key], s->own.text[key]};
     if (s->known.names)
         note[m.notes++] = (lt_weights_note){"class_names", s->known.names};
     return lt_onnx_save(&m, path);
 }
 
-static lt_status export(classifier *s, const export_arguments *a)
+static lt_status run(classifier *s, const void *values, int *code)
 {
+    const export_arguments *a = values;
+    (void)code;
     if (!a->weights)
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
     if (!a->output)
@@ -68,26 +68,5 @@ static lt_status export(classifier *s, const export_arguments *a)
     return write_model(s, a->output);
 }
 
-int command_export(int argc, char *const *argv, const lt_model_family *family)
-{
-    classifier s = {0};
-    char name[NAME_TEXT];
-    lt_program named = program;
-    named.name = name;
-    snprintf(name, sizeof name, "%s export", family->program);
-    export_arguments a;
-    lt_status st = family_open(&s.choice, family);
-    if (!st)
-        st = lt_options_new(&s.options, &named, &a);
-    if (!st && lt_options_parse(s.options, argc, argv))
-        st = LT_E_ARG; /* a config file that cannot be read, too */
-    if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN)
-        st = lt_options_answer(s.options, stdout);
-    else if (!st)
-        st = export(&s, &a);
-    if (st)
-        fprintf(stderr, "%s: %s\n", name, lt_error_message());
-    int code = exit_status(&s, st);
-    classifier_close(&s);
-    return code;
-}
+const classifier_command export_command = {
+    .name = "export", .program = &program, .bytes = sizeof(export_arguments), .run = run};

@@ -1,4 +1,4 @@
-/* --save-logits: logits [N,classes] f32 and labels [N] i64 of every picture, in file order. */
+/* --save-logits: logits [N,classes] f32 and labels [N] i64 of every image, in file order. */
 
 #include "train/classify/classifier.h"
 

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int exit_status(const classifier *s, lt_status st)
@@ -182,18 +183,55 @@ static int command_train(int argc, char **argv, const lt_model_family *family)
     return code;
 }
 
+/* --- The other commands --- */
+
+static lt_status run_command(classifier *s, const classifier_command *c, void *values, int argc,
+                             char *const *argv, int *code)
+{
+    if (lt_options_parse(s->options, argc, argv))
+        return LT_E_ARG; /* a config file that cannot be read, too */
+    if (lt_options_asked(s->options) != LT_OPTIONS_RUN)
+        return lt_options_answer(s->options, stdout);
+    return c->run(s, values, code);
+}
+
+static int command_other(int argc, char *const *argv, const lt_model_family *family,
+                         const classifier_command *c)
+{
+    classifier s = {0};
+    char name[NAME_TEXT];
+    int code = EXIT_DONE;
+    void *values = calloc(1, c->bytes);
+    lt_program program = *c->program;
+    program.name = name;
+    snprintf(name, sizeof name, "%s %s", family->program, c->name);
+    lt_status st =
+        values ? family_open(&s.choice, family) : lt_fail(LT_E_NOMEM, "no memory for the options");
+    if (!st)
+        st = lt_options_new(&s.options, &program, values);
+    if (!st)
+        st = run_command(&s, c, values, argc, argv, &code);
+    if (st)
+        fprintf(stderr, "%s: %s\n", name, lt_error_message());
+    if (st || !code)
+        code = exit_status(&s, st);
+    classifier_close(&s);
+    free(values);
+    return code;
+}
+
 int lt_classifier_main(int argc, char **argv, const lt_model_family *family)
 {
+    static const classifier_command *const commands[] = {&predict_command, &export_command};
     const char *first = argc > 1 ? argv[1] : "";
     if (!strcmp(first, "reproduce"))
         return lt_command_reproduce(argv, family->program); /* with signals as they were */
     lt_signals_as_errors();
-    int code;
-    if (!strcmp(first, "predict"))
-        code = command_predict(argc - 1, argv + 1, family);
-    else if (!strcmp(first, "export"))
-        code = command_export(argc - 1, argv + 1, family);
-    else
+    int code = -1;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(first, commands[i]->name))
+            code = command_other(argc - 1, argv + 1, family, commands[i]);
+    if (code < 0)
         code = command_train(argc, argv, family);
     return lt_signals_flush(family->program, code);
 }

@@ -134,7 +134,7 @@ static void list_resolved(const classifier *s, char *text, size_t size)
     }
 }
 
-/* What --stem auto and --augment auto came to, as small pictures get another network and training. */
+/* What --stem auto and --augment auto came to, as small images get another network and training. */
 static void note_choices(const classifier *s)
 {
     char resolved[NAME_TEXT] = "";

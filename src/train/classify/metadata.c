@@ -1,5 +1,5 @@
 /* What a file of weights says besides numbers: the names of its classes, how its pixels were normalised,
- * and what else turns a picture into its input. It stands in the metadata of model.safetensors, in checkpoints too. */
+ * and what else turns an image into its input. It stands in the metadata of model.safetensors, in checkpoints too. */
 
 #include "train/classify/classifier.h"
 
@@ -15,21 +15,21 @@
 enum { CHANNELS = 3 };
 static const double white = 255;
 
-const char *const notes_key[NOTE_KEYS] = {
-    [NOTE_MEAN] = "mean",
-    [NOTE_STD] = "std",
-    [NOTE_IMAGE_SIZE] = "image_size",
-    [NOTE_CROP_PCT] = "crop_pct",
-    [NOTE_INTERPOLATION] = "interpolation",
-    [NOTE_AUGMENT] = "augment",
-    [NOTE_CHANNELS] = "channels",
-    [NOTE_CLASSES] = "classes",
+const char *const metadata_name[META_KEYS] = {
+    [META_MEAN] = "mean",
+    [META_STD] = "std",
+    [META_IMAGE_SIZE] = "image_size",
+    [META_CROP_PCT] = "crop_pct",
+    [META_INTERPOLATION] = "interpolation",
+    [META_AUGMENT] = "augment",
+    [META_CHANNELS] = "channels",
+    [META_CLASSES] = "classes",
 };
 
 /* --- Texts --- */
 
 /* The shortest "0.485,0.456,0.406" that reads back as the same floats. */
-static void print_pixels(char text[NOTE_BYTES], const float *value, int channels)
+static void print_pixels(char text[META_BYTES], const float *value, int channels)
 {
     enum { MOST_DIGITS = 9 }; /* enough for any float */
     size_t at = 0;
@@ -41,7 +41,7 @@ static void print_pixels(char text[NOTE_BYTES], const float *value, int channels
             if (again <= value[c] && again >= value[c])
                 break;
         }
-        at += (size_t)snprintf(text + at, NOTE_BYTES - at, "%s%s", c ? "," : "", number);
+        at += (size_t)snprintf(text + at, META_BYTES - at, "%s%s", c ? "," : "", number);
     }
 }
 
@@ -89,14 +89,14 @@ static char *join_names(const lt_dataset *data)
 static char *escape_lines(const char *names, bool stored)
 {
     enum { MOST_BYTES = 4 }; /* that a byte becomes */
-    size_t room = strlen(names) + 1;
-    char *all = malloc(MOST_BYTES * room), *line = malloc(2 * room);
+    size_t capacity = strlen(names) + 1;
+    char *all = malloc(MOST_BYTES * capacity), *line = malloc(2 * capacity);
     for (char *at = all; all && line; names++) {
         size_t length = strcspn(names, "\n");
-        char *name = line + room;
-        snprintf(line, room, "%.*s", (int)length, names);
+        char *name = line + capacity;
+        snprintf(line, capacity, "%.*s", (int)length, names);
         bool is_escaped = stored && !lt_text_unescape(name, line);
-        lt_text_escape(at, MOST_BYTES * room - (size_t)(at - all), is_escaped ? name : line);
+        lt_text_escape(at, MOST_BYTES * capacity - (size_t)(at - all), is_escaped ? name : line);
         at += strlen(at);
         names += length;
         if (!*names)
@@ -112,7 +112,7 @@ static char *escape_lines(const char *names, bool stored)
 }
 
 /* The line of a class, without its end; its length is 0 if there is none. */
-static const char *line_of(const notes *n, int label, int *length)
+static const char *line_of(const metadata *n, int label, int *length)
 {
     const char *at = n->names;
     for (int i = 0; at && i < label; i++) {
@@ -123,7 +123,7 @@ static const char *line_of(const notes *n, int label, int *length)
     return at;
 }
 
-bool notes_class_name(const notes *n, int label, char *text, size_t size)
+bool metadata_class_name(const metadata *n, int label, char *text, size_t size)
 {
     int length;
     const char *at = line_of(n, label, &length);
@@ -135,7 +135,7 @@ bool notes_class_name(const notes *n, int label, char *text, size_t size)
     return known;
 }
 
-lt_status notes_set_names(notes *n, const char *lines)
+lt_status metadata_set_names(metadata *n, const char *lines)
 {
     char *names = escape_lines(lines, false);
     if (!names)
@@ -145,7 +145,7 @@ lt_status notes_set_names(notes *n, const char *lines)
     return LT_OK;
 }
 
-int notes_class_count(const notes *n)
+int metadata_class_count(const metadata *n)
 {
     int count = n->names ? 1 : 0;
     for (const char *at = n->names; at && (at = strchr(at, '\n')); at++)
@@ -153,34 +153,34 @@ int notes_class_count(const notes *n)
     return count;
 }
 
-void notes_clear(notes *n)
+void metadata_clear(metadata *n)
 {
     free(n->names);
-    *n = (notes){0};
+    *n = (metadata){0};
 }
 
 /* --- Files --- */
 
-static void copy_note(const lt_safetensors *file, const char *key, char text[NOTE_BYTES])
+static void copy_text(const lt_safetensors *file, const char *key, char text[META_BYTES])
 {
     const char *value = lt_safetensors_metadata(file, key);
-    if (value && strlen(value) < NOTE_BYTES)
+    if (value && strlen(value) < META_BYTES)
         memcpy(text, value, strlen(value) + 1);
 }
 
-lt_status notes_read(notes *out, const char *path)
+lt_status metadata_read(metadata *out, const char *path)
 {
     lt_safetensors *file = NULL;
-    notes n = {0};
+    metadata n = {0};
     LT_TRY(lt_safetensors_open(&file, path));
     const char *names = lt_safetensors_metadata(file, "class_names");
     n.names = names ? escape_lines(names, true) : NULL;
-    for (int i = 0; i < NOTE_KEYS; i++)
-        copy_note(file, notes_key[i], n.text[i]);
+    for (int i = 0; i < META_KEYS; i++)
+        copy_text(file, metadata_name[i], n.text[i]);
     lt_safetensors_close(&file);
     if (names && !n.names)
         return lt_fail(LT_E_NOMEM, "%s: no memory for the names of classes", path);
-    notes_clear(out);
+    metadata_clear(out);
     *out = n;
     return LT_OK;
 }
@@ -195,16 +195,16 @@ static size_t add_facts(const classifier *s, bool input, lt_weights_note *out, s
     return count;
 }
 
-size_t classifier_notes(const classifier *s, lt_weights_note out[NOTES])
+size_t classifier_metadata(const classifier *s, lt_weights_note out[META_ENTRIES])
 {
-    const notes *n = &s->own;
+    const metadata *n = &s->own;
     size_t count = 0;
-    for (int i = 0; i < NOTE_KEYS; i++) {
-        if (i == NOTE_AUGMENT)
+    for (int i = 0; i < META_KEYS; i++) {
+        if (i == META_AUGMENT)
             count = add_facts(s, true, out, count);
-        if (i == NOTE_CHANNELS)
+        if (i == META_CHANNELS)
             count = add_facts(s, false, out, count);
-        out[count++] = (lt_weights_note){notes_key[i], n->text[i]};
+        out[count++] = (lt_weights_note){metadata_name[i], n->text[i]};
     }
     if (n->names)
         out[count++] = (lt_weights_note){"class_names", n->names};
@@ -236,16 +236,17 @@ lt_status classifier_choose_pixels(classifier *s, int channels)
 {
     const double least_deviation = 1e-4;
     s->pixels = usual_pixels(channels);
-    LT_TRY(choose("--mean", s->args.mean, s->known.text[NOTE_MEAN], channels, 0, s->pixels.mean));
-    LT_TRY(choose("--std", s->args.std, s->known.text[NOTE_STD], channels, least_deviation,
+    LT_TRY(choose("--mean", s->args.mean, s->known.text[META_MEAN], channels, 0, s->pixels.mean));
+    LT_TRY(choose("--std", s->args.std, s->known.text[META_STD], channels, least_deviation,
                   s->pixels.deviation));
-    print_pixels(s->own.text[NOTE_MEAN], s->pixels.mean, channels);
-    print_pixels(s->own.text[NOTE_STD], s->pixels.deviation, channels);
+    print_pixels(s->own.text[META_MEAN], s->pixels.mean, channels);
+    print_pixels(s->own.text[META_STD], s->pixels.deviation, channels);
     return LT_OK;
 }
 
 /* The first class that has another name in b than in a; -1: none. shown[]: both names, escaped. */
-static int find_difference(const notes *a, const notes *b, int classes, char shown[2][NAME_TEXT])
+static int find_difference(const metadata *a, const metadata *b, int classes,
+                           char shown[2][NAME_TEXT])
 {
     for (int i = 0; i < classes; i++) {
         int lengths[2];
@@ -272,7 +273,7 @@ static void compare_names(const classifier *s)
                s->args.weights, shown[1], s->args.data);
 }
 
-lt_status classifier_open_notes(classifier *s)
+lt_status classifier_open_metadata(classifier *s)
 {
     LT_TRY(classifier_choose_pixels(s, lt_dataset_channels(s->input.val)));
     s->own.names = join_names(s->input.train ? s->input.train : s->input.val);
@@ -288,20 +289,20 @@ static lt_status same(const classifier *s, const char *what, const char *found, 
                    found, now);
 }
 
-lt_status classifier_check_notes(const classifier *s)
+lt_status classifier_check_metadata(const classifier *s)
 {
     char path[sizeof s->state.folder + 2 * (size_t)NAME_TEXT];
     char shown[2][NAME_TEXT];
-    notes found = {0};
+    metadata found = {0};
     snprintf(path, sizeof path, "%s/model.safetensors", s->state.folder);
-    LT_TRY(notes_read(&found, path));
-    lt_status st = same(s, "mean", found.text[NOTE_MEAN], s->own.text[NOTE_MEAN]);
+    LT_TRY(metadata_read(&found, path));
+    lt_status st = same(s, "mean", found.text[META_MEAN], s->own.text[META_MEAN]);
     if (!st)
-        st = same(s, "std", found.text[NOTE_STD], s->own.text[NOTE_STD]);
-    int i = find_difference(&found, &s->own, notes_class_count(&s->own), shown);
+        st = same(s, "std", found.text[META_STD], s->own.text[META_STD]);
+    int i = find_difference(&found, &s->own, metadata_class_count(&s->own), shown);
     if (!st && i >= 0)
         st = lt_fail(LT_E_ARG, "%s: class %d was '%s', and is '%s' now", s->state.folder, i,
                      shown[0], shown[1]);
-    notes_clear(&found);
+    metadata_clear(&found);
     return st;
 }

@@ -47,7 +47,7 @@ static lt_status adopt_weights(classifier *s, bool with_size)
     lt_model_spec spec = {0};
     int channels = lt_dataset_channels(s->input.val);
     LT_TRY(family_infer(&s->choice, s->weights, &found, &spec));
-    if (s->origin[NOTE_IMAGE_SIZE] == FROM_USUAL && spec.size && with_size)
+    if (s->origin[META_IMAGE_SIZE] == FROM_USUAL && spec.size && with_size)
         LT_TRY(classifier_choose_input(s, spec.size));
     if (channels != spec.channels)
         return lt_fail(LT_E_SHAPE, "%s: the weights read %d channels, the pictures of %s have %d",
@@ -73,9 +73,9 @@ static lt_status choose_model(classifier *s)
     return family_resolve(c, s->weights);
 }
 
-static void print_number(classifier *s, note_key key, int value)
+static void print_number(classifier *s, metadata_key key, int value)
 {
-    snprintf(s->own.text[key], NOTE_BYTES, "%d", value);
+    snprintf(s->own.text[key], META_BYTES, "%d", value);
 }
 
 /* A file that does not fit says what it is, if it is something else; else what may be meant. */
@@ -108,8 +108,8 @@ static lt_status load_weights(classifier *s)
 lt_status classifier_open_model(classifier *s)
 {
     LT_TRY(choose_model(s));
-    print_number(s, NOTE_CHANNELS, s->choice.spec.channels);
-    print_number(s, NOTE_CLASSES, s->choice.spec.classes);
+    print_number(s, META_CHANNELS, s->choice.spec.channels);
+    print_number(s, META_CLASSES, s->choice.spec.classes);
     LT_TRY(s->choice.family->make(&s->model, s->device, s->choice.config, &s->choice.spec));
     LT_TRY(lt_module_params(s->model, &s->params));
     LT_TRY(load_weights(s));

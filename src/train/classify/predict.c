@@ -78,7 +78,7 @@ static lt_status read_names(classifier *s, const char *path)
     for (const char *at = text; count && (at = strchr(at, '\n')); at++)
         count++;
     lt_status st = count == s->choice.spec.classes
-                       ? notes_set_names(&s->known, text)
+                       ? metadata_set_names(&s->known, text)
                        : lt_fail(LT_E_FORMAT, "%s: %d names, the weights have %d classes", path,
                                  count, s->choice.spec.classes);
     free(text);
@@ -163,27 +163,13 @@ static lt_status predict(classifier *s, const predict_arguments *a, int64_t *bro
     return st;
 }
 
-int command_predict(int argc, char *const *argv, const lt_model_family *family)
+static lt_status run(classifier *s, const void *values, int *code)
 {
-    classifier s = {0};
-    char name[NAME_TEXT];
-    lt_program named = program;
-    named.name = name;
-    snprintf(name, sizeof name, "%s predict", family->program);
-    predict_arguments a;
     int64_t broken = 0;
-    lt_status st = family_open(&s.choice, family);
-    if (!st)
-        st = lt_options_new(&s.options, &named, &a);
-    if (!st && lt_options_parse(s.options, argc, argv))
-        st = LT_E_ARG; /* a config file that cannot be read, too */
-    if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN)
-        st = lt_options_answer(s.options, stdout);
-    else if (!st)
-        st = predict(&s, &a, &broken);
-    if (st)
-        fprintf(stderr, "%s: %s\n", name, lt_error_message());
-    int code = !st && broken ? EXIT_ERROR : exit_status(&s, st);
-    classifier_close(&s);
-    return code;
+    LT_TRY(predict(s, values, &broken));
+    *code = broken ? EXIT_ERROR : EXIT_DONE;
+    return LT_OK;
 }
+
+const classifier_command predict_command = {
+    .name = "predict", .program = &program, .bytes = sizeof(predict_arguments), .run = run};

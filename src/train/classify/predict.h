@@ -32,11 +32,11 @@ void image_list_clear(image_list *p);
 typedef struct predictions {
     const char *program;
     output_form form;
-    int top;             /* classes for each */
-    int classes;         /* of the weights */
-    const notes *names;  /* borrowed */
-    int *order;          /* [classes], the likeliest first */
-    double *probability; /* [classes] */
+    int top;               /* classes for each */
+    int classes;           /* of the weights */
+    const metadata *names; /* borrowed */
+    int *order;            /* [classes], the likeliest first */
+    double *probability;   /* [classes] */
     lt_json_writer line;
     bool begun;
 } predictions;

@@ -48,7 +48,7 @@ static const char *class_name(const predictions *s, int label, char shown[SHOWN_
 {
     char name[NAME_TEXT];
     snprintf(name, sizeof name, "class %d", label);
-    (void)notes_class_name(s->names, label, name, sizeof name);
+    (void)metadata_class_name(s->names, label, name, sizeof name);
     return lt_text_escape(shown, SHOWN_BYTES, name);
 }
 

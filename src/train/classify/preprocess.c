@@ -1,4 +1,4 @@
-/* How pictures become inputs. Each setting comes from the flag, else from the metadata of --weights, else it is the
+/* How images become inputs. Each setting comes from the flag, else from the metadata of --weights, else it is the
  * usual one of this data or network; what is in force goes into the metadata of the weights that a run writes. */
 
 #include "train/classify/classifier.h"
@@ -20,25 +20,25 @@ static const char *const augment_name[] = {
     [LT_AUGMENT_NONE] = "none", [LT_AUGMENT_IMAGENET] = "imagenet", [LT_AUGMENT_SMALL] = "small"};
 
 /* What the weights say; "": nothing. */
-static const char *known(const classifier *s, note_key key)
+static const char *known(const classifier *s, metadata_key key)
 {
     return s->known.text[key];
 }
 
-static lt_status fail_metadata(note_key key, const char *text, const char *want)
+static lt_status fail_metadata(metadata_key key, const char *text, const char *want)
 {
-    char shown[NAME_TEXT], flag[NOTE_BYTES];
-    snprintf(flag, sizeof flag, "%s", notes_key[key]);
+    char shown[NAME_TEXT], flag[META_BYTES];
+    snprintf(flag, sizeof flag, "%s", metadata_name[key]);
     for (char *c = flag; (c = strchr(c, '_'));)
         *c = '-'; /* as in the name of the option */
     return lt_fail(LT_E_FORMAT, "the weights' metadata: %s '%s', want %s; --%s overrides it",
-                   notes_key[key], lt_text_escape(shown, sizeof shown, text), want, flag);
+                   metadata_name[key], lt_text_escape(shown, sizeof shown, text), want, flag);
 }
 
 /* A number of the weights' metadata in least..most. */
-static lt_status parse(note_key key, const char *text, double least, double most, double *value)
+static lt_status parse(metadata_key key, const char *text, double least, double most, double *value)
 {
-    char *end, want[NOTE_BYTES];
+    char *end, want[META_BYTES];
     *value = strtod(text, &end);
     if (end != text && !*end && *value >= least && *value <= most)
         return LT_OK;
@@ -59,8 +59,8 @@ static int find(const char *const *names, int count, const char *text)
 static lt_status choose_size(classifier *s, int usual)
 {
     const arguments *a = &s->args;
-    const char *text = known(s, NOTE_IMAGE_SIZE);
-    s->origin[NOTE_IMAGE_SIZE] = FROM_FLAG;
+    const char *text = known(s, META_IMAGE_SIZE);
+    s->origin[META_IMAGE_SIZE] = FROM_FLAG;
     if (a->image_size_schedule)
         LT_TRY(lt_size_schedule_parse(&s->sizes, a->image_size_schedule));
     s->transform.size = (int)a->image_size;
@@ -68,14 +68,14 @@ static lt_status choose_size(classifier *s, int usual)
         s->transform.size = s->sizes.step[s->sizes.count - 1].size;
     if (!s->transform.size && *text) {
         double side;
-        LT_TRY(parse(NOTE_IMAGE_SIZE, text, 1, MOST_SIDE, &side));
+        LT_TRY(parse(META_IMAGE_SIZE, text, 1, MOST_SIDE, &side));
         s->transform.size = (int)side;
-        s->origin[NOTE_IMAGE_SIZE] = FROM_WEIGHTS;
+        s->origin[META_IMAGE_SIZE] = FROM_WEIGHTS;
     } else if (!s->transform.size) {
         s->transform.size = usual;
-        s->origin[NOTE_IMAGE_SIZE] = FROM_USUAL;
+        s->origin[META_IMAGE_SIZE] = FROM_USUAL;
     }
-    snprintf(s->own.text[NOTE_IMAGE_SIZE], NOTE_BYTES, "%d", s->transform.size);
+    snprintf(s->own.text[META_IMAGE_SIZE], META_BYTES, "%d", s->transform.size);
     return LT_OK;
 }
 
@@ -83,13 +83,13 @@ static lt_status choose_size(classifier *s, int usual)
 static lt_status choose_crop(classifier *s)
 {
     const double least = 1e-3;
-    const char *text = known(s, NOTE_CROP_PCT);
+    const char *text = known(s, META_CROP_PCT);
     s->crop = s->args.crop_pct;
-    s->origin[NOTE_CROP_PCT] = s->crop > 0 ? FROM_FLAG : FROM_USUAL;
+    s->origin[META_CROP_PCT] = s->crop > 0 ? FROM_FLAG : FROM_USUAL;
     if (s->crop > 0 || !*text)
         return LT_OK;
-    s->origin[NOTE_CROP_PCT] = FROM_WEIGHTS;
-    return parse(NOTE_CROP_PCT, text, least, 1, &s->crop);
+    s->origin[META_CROP_PCT] = FROM_WEIGHTS;
+    return parse(META_CROP_PCT, text, least, 1, &s->crop);
 }
 
 /* The shortest number that has the same effect as s->crop, or as the usual resizing of this size. */
@@ -99,9 +99,9 @@ static void print_crop(classifier *s)
     const double around = 256, size = s->transform.size;
     bool small = s->transform.size <= SMALL_SIDE;
     double usual = small ? size : floor(size * around / IMAGENET_SIDE + 0.5); /* before the crop */
-    char *text = s->own.text[NOTE_CROP_PCT];
+    char *text = s->own.text[META_CROP_PCT];
     for (int digits = 1; digits <= MOST_DIGITS; digits++) {
-        snprintf(text, NOTE_BYTES, "%.*g", digits, s->crop > 0 ? s->crop : size / usual);
+        snprintf(text, META_BYTES, "%.*g", digits, s->crop > 0 ? s->crop : size / usual);
         const double crop = strtod(text, NULL), side = floor(size / crop);
         if (s->crop > 0 ? crop >= s->crop && crop <= s->crop : side >= usual && side <= usual)
             return;
@@ -111,17 +111,17 @@ static void print_crop(classifier *s)
 static lt_status choose_filter(classifier *s)
 {
     enum { FILTERS = sizeof filter_name / sizeof *filter_name };
-    const char *text = known(s, NOTE_INTERPOLATION);
+    const char *text = known(s, META_INTERPOLATION);
     int filter = s->args.interpolation - FILTER_BILINEAR;
-    s->origin[NOTE_INTERPOLATION] = FROM_FLAG;
+    s->origin[META_INTERPOLATION] = FROM_FLAG;
     if (s->args.interpolation == FILTER_AUTO) {
-        s->origin[NOTE_INTERPOLATION] = *text ? FROM_WEIGHTS : FROM_USUAL;
+        s->origin[META_INTERPOLATION] = *text ? FROM_WEIGHTS : FROM_USUAL;
         filter = *text ? find(filter_name, FILTERS, text) : LT_FILTER_BILINEAR;
     }
     if (filter == NONE)
-        return fail_metadata(NOTE_INTERPOLATION, text, "bilinear or bicubic");
+        return fail_metadata(META_INTERPOLATION, text, "bilinear or bicubic");
     s->transform.filter = (lt_filter)filter;
-    snprintf(s->own.text[NOTE_INTERPOLATION], NOTE_BYTES, "%s", filter_name[filter]);
+    snprintf(s->own.text[META_INTERPOLATION], META_BYTES, "%s", filter_name[filter]);
     return LT_OK;
 }
 
@@ -129,8 +129,8 @@ static lt_status choose_filter(classifier *s)
 static lt_augment usual_augment(const classifier *s)
 {
     enum { AUGMENTS = sizeof augment_name / sizeof *augment_name };
-    int of_weights = find(augment_name, AUGMENTS, known(s, NOTE_AUGMENT));
-    if (of_weights != NONE && !strcmp(known(s, NOTE_IMAGE_SIZE), s->own.text[NOTE_IMAGE_SIZE]))
+    int of_weights = find(augment_name, AUGMENTS, known(s, META_AUGMENT));
+    if (of_weights != NONE && !strcmp(known(s, META_IMAGE_SIZE), s->own.text[META_IMAGE_SIZE]))
         return (lt_augment)of_weights;
     return s->transform.size <= SMALL_SIDE ? LT_AUGMENT_SMALL : LT_AUGMENT_IMAGENET;
 }
@@ -153,7 +153,7 @@ static void choose_augmentation(classifier *s)
         s->transform.augment = usual_augment(s);
     if (s->args.overfit_batches)
         s->transform.augment = LT_AUGMENT_NONE;
-    snprintf(s->own.text[NOTE_AUGMENT], NOTE_BYTES, "%s", augment_name[s->transform.augment]);
+    snprintf(s->own.text[META_AUGMENT], META_BYTES, "%s", augment_name[s->transform.augment]);
 }
 
 lt_status classifier_choose_input(classifier *s, int usual)
@@ -200,17 +200,17 @@ void classifier_describe_input(const classifier *s)
 {
     static const char *const from[] = {
         [FROM_USUAL] = "default", [FROM_FLAG] = "flag", [FROM_WEIGHTS] = "weights"};
-    char other[3 * NOTE_BYTES] = "";
-    const char *side = known(s, NOTE_IMAGE_SIZE), *own = s->own.text[NOTE_IMAGE_SIZE];
+    char other[3 * META_BYTES] = "";
+    const char *side = known(s, META_IMAGE_SIZE), *own = s->own.text[META_IMAGE_SIZE];
     if (*side && strcmp(side, own) != 0) {
-        char shown[NOTE_BYTES];
+        char shown[META_BYTES];
         lt_text_escape(shown, sizeof shown, side);
         snprintf(other, sizeof other, "; the weights were trained at %s x %s", shown, shown);
     }
     lt_log(LT_LOG_INFO, "model", "%s, %s x %s pixels (%s), crop %s (%s), %s (%s)%s",
-           s->choice.facts.title, own, own, from[s->origin[NOTE_IMAGE_SIZE]],
-           s->own.text[NOTE_CROP_PCT], from[s->origin[NOTE_CROP_PCT]],
-           s->own.text[NOTE_INTERPOLATION], from[s->origin[NOTE_INTERPOLATION]], other);
+           s->choice.facts.title, own, own, from[s->origin[META_IMAGE_SIZE]],
+           s->own.text[META_CROP_PCT], from[s->origin[META_CROP_PCT]],
+           s->own.text[META_INTERPOLATION], from[s->origin[META_INTERPOLATION]], other);
 }
 
 /* The weights of the model that the file belongs to. */
@@ -231,7 +231,7 @@ lt_status classifier_open_weights(classifier *s, const char *path)
     const int mnist = 28, cifar = 32; /* sides of images */
     const lt_model_spec *spec = &s->choice.spec;
     LT_TRY(open_model(s, path));
-    LT_TRY(notes_read(&s->known, path));
+    LT_TRY(metadata_read(&s->known, path));
     LT_TRY(classifier_choose_pixels(s, spec->channels));
     int small = spec->channels == 1 ? mnist : cifar;
     LT_TRY(classifier_choose_input(s, spec->size ? spec->size : small));

@@ -61,7 +61,7 @@ lt_status classifier_open_data(classifier *s)
 {
     LT_TRY(classifier_open_sources(s));
     LT_TRY(choose_input(s));
-    LT_TRY(classifier_open_notes(s));
+    LT_TRY(classifier_open_metadata(s));
     for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
     s->input.unit = classification_task.unit;
@@ -230,8 +230,8 @@ void classifier_close(classifier *s)
     lt_module_free(&s->model);
     lt_device_close(&s->device);
     lt_train_input_close(&s->input);
-    notes_clear(&s->known);
-    notes_clear(&s->own);
+    metadata_clear(&s->known);
+    metadata_clear(&s->own);
     family_close(&s->choice);
     arguments_close(&s->options, &s->args);
     lt_run_lock_close(&s->lock);

@@ -1,4 +1,4 @@
-/* Where the pictures come from. */
+/* Where the images come from. */
 
 #include "train/classify/classifier.h"
 
@@ -45,7 +45,7 @@ static lt_status open_like(classifier *s, const lt_dataset *like)
 /* With the class names that the weights know. */
 static lt_status open_known(classifier *s)
 {
-    int classes = notes_class_count(&s->known);
+    int classes = metadata_class_count(&s->known);
     char *text = classes ? strdup(s->known.names) : NULL, *rest = text;
     const char **name = calloc((size_t)classes + 1, sizeof *name);
     lt_status st = LT_OK;
@@ -115,7 +115,7 @@ static lt_status open_caches(classifier *s)
 lt_status classifier_open_sources(classifier *s)
 {
     if (s->weights[0])
-        LT_TRY(notes_read(&s->known, s->weights));
+        LT_TRY(metadata_read(&s->known, s->weights));
     if (!s->args.eval)
         LT_TRY(lt_dataset_open(&s->input.train, s->args.data, true));
     LT_TRY(open_val(s));

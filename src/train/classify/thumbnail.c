@@ -1,4 +1,4 @@
-/* A small picture that a page can hold: a BMP file in a data URI. BMP, because it needs no compressor; at most 12 kB. */
+/* A small image that a page can hold: a BMP file in a data URI. BMP, because it needs no compressor; at most 12 kB. */
 
 #include "train/classify/details.h"
 

@@ -68,13 +68,13 @@ lt_status classifier_open_step(classifier *s)
 }
 
 /* note: those of the weights, for the lifetime of the parts. */
-static lt_checkpoint_parts parts_of(const classifier *s, lt_weights_note note[NOTES])
+static lt_checkpoint_parts parts_of(const classifier *s, lt_weights_note note[META_ENTRIES])
 {
     lt_checkpoint_parts parts = {.params = &s->params,
                                  .optim = s->optim,
                                  .comm = s->ranks.comm,
                                  .note = note,
-                                 .note_count = classifier_notes(s, note)};
+                                 .note_count = classifier_metadata(s, note)};
     lt_train_state_parts(&s->state, &parts);
     return parts;
 }
@@ -82,12 +82,12 @@ static lt_checkpoint_parts parts_of(const classifier *s, lt_weights_note note[NO
 lt_status classifier_load_checkpoint(classifier *s)
 {
     const int64_t passes = s->args.grad_accum;
-    lt_weights_note note[NOTES];
+    lt_weights_note note[META_ENTRIES];
     const lt_checkpoint_parts parts = parts_of(s, note);
     if (!s->state.folder[0])
         return LT_OK;
     LT_TRY(lt_train_state_check(&s->state, &s->ranks, passes, s->input.batches_per_epoch));
-    LT_TRY(classifier_check_notes(s));
+    LT_TRY(classifier_check_metadata(s));
     return lt_train_state_load(&s->state, &parts, &s->ranks, passes);
 }
 
@@ -113,7 +113,7 @@ static void note_side(void *context)
 lt_status classifier_train(classifier *s)
 {
     const arguments *a = &s->args;
-    lt_weights_note note[NOTES];
+    lt_weights_note note[META_ENTRIES];
     const lt_train_loop loop = {
         .step = s->step,
         .input = &s->input,
