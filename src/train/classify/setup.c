@@ -115,12 +115,10 @@ static lt_status open_loader(classifier *s)
     return lt_loader_new(&s->input.loader, s->input.train, s->device, &c);
 }
 
-/* What state.json says of this run and its network. */
-static void name_state(classifier *s)
+/* What state.json says of the network. */
+static void name_network(classifier *s)
 {
     lt_checkpoint_state *state = &s->state.now;
-    lt_train_state_name(&s->state, &classification_task);
-    snprintf(state->optim, LT_CHECKPOINT_NAME, "%s", lt_optim_name(s->optim));
     state->facts = 3;
     state->fact[0] = (lt_checkpoint_fact){.key = "arch"};
     snprintf(state->fact[0].text, LT_CHECKPOINT_NAME, "%s", family_arch(&s->choice));
@@ -128,16 +126,6 @@ static void name_state(classifier *s)
         (lt_checkpoint_fact){.key = "classes", .is_number = true, .number = s->choice.spec.classes};
     state->fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
     family_print(&s->choice, state->fact[2].text, LT_CHECKPOINT_NAME);
-}
-
-static lt_status note_resume(classifier *s)
-{
-    lt_run_note(s->run, "resumed from %s: step %lld, epoch %lld", s->state.folder,
-                (long long)s->state.now.step, (long long)s->state.now.epoch + 1);
-    if (*s->changed)
-        lt_run_note(s->run, "flags that changed: %s", s->changed);
-    return lt_run_event(s->run, "resume", s->state.now.step, *s->changed ? "changed" : NULL,
-                        s->changed);
 }
 
 /* Rank 0 looks at what an earlier start left. */
@@ -176,9 +164,9 @@ static lt_status open_run(classifier *s)
     LT_TRY(lt_run_open(&s->run, a->output, &c));
     if (*aside)
         lt_run_note(s->run, "the run that was in %s is in %s now", a->output, aside);
-    if (s->state.folder[0] && a->output && !s->ranks.rank)
-        LT_TRY(lt_checkpoint_mend(a->output, &s->state.now));
-    return s->state.folder[0] ? note_resume(s) : LT_OK;
+    return s->state.folder[0]
+               ? lt_train_resumed(s->run, &s->state, &s->ranks, a->output, s->changed)
+               : LT_OK;
 }
 
 lt_status classifier_open_training(classifier *s)
@@ -194,16 +182,11 @@ lt_status classifier_open_training(classifier *s)
                             s->input.batches_per_epoch / a->grad_accum));
     if (a->ema_decay > 0)
         LT_TRY(lt_train_state_open_ema(&s->state, &s->params, a->ema_decay));
-    s->state.now =
-        (lt_checkpoint_state){.seed = (uint64_t)a->seed,
-                              .loss_scale = 1,
-                              .loss_good_steps = -1,
-                              .epoch_recorded = 1,
-                              .best = -1, /* percent */
-                              .ranks = s->ranks.count,
-                              .global_batch = a->batch_size * a->grad_accum * s->ranks.count,
-                              .threads = lt_device_threads(s->device)};
-    name_state(s);
+    lt_train_state_begin(&s->state, &classification_task, s->optim, &s->ranks, a->batch_size,
+                         a->grad_accum);
+    s->state.now.seed = (uint64_t)a->seed;
+    s->state.now.threads = lt_device_threads(s->device);
+    name_network(s);
     /* The run folder last: a run that cannot go on leaves what is there as it is. */
     LT_TRY(classifier_load_checkpoint(s));
     LT_TRY(lt_train_state_scale_loss(&s->state, s->optim, a->amp == AMP_F16));

@@ -293,6 +293,19 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
     return lt_run_epoch(l->run, &record);
 }
 
+lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, const lt_ranks *ranks,
+                           const char *output, const char *changed)
+{
+    const lt_checkpoint_state *now = &state->now;
+    if (output && !ranks->rank)
+        LT_TRY(lt_checkpoint_mend(output, now));
+    lt_run_note(run, "resumed from %s: step %lld, epoch %lld", state->folder, (long long)now->step,
+                (long long)now->epoch + 1);
+    if (*changed)
+        lt_run_note(run, "flags that changed: %s", changed);
+    return lt_run_event(run, "resume", now->step, *changed ? "changed" : NULL, changed);
+}
+
 static void add_label(lt_task_labels *out, const char *name, const lt_task_metric *m)
 {
     out->label[out->count++] = (lt_metric_label){name, m->label, m->unit};

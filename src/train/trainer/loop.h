@@ -56,6 +56,11 @@ typedef struct lt_task_labels {
 } lt_task_labels;
 void lt_train_labels(const lt_task_ops *task, lt_task_labels *out);
 
+/* Behind lt_run_open() of a run that goes on from state->folder: mends the links in output (NULL: none), records the
+ * resume and the options that changed ("": none). */
+lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, const lt_ranks *ranks,
+                           const char *output, const char *changed);
+
 /* To the end, the target, or until ranks->stop. Collective. Errors: LT_E_ARG (a gradient is not finite), LT_E_IO
  * (the last checkpoint was not written), those of its parts. */
 lt_status lt_train_loop_run(const lt_train_loop *loop);

@@ -18,9 +18,17 @@ static void copy_name(char *to, const char *from)
     snprintf(to, LT_CHECKPOINT_NAME, "%s", from);
 }
 
-void lt_train_state_name(lt_train_state *s, const lt_task_ops *task)
+void lt_train_state_begin(lt_train_state *s, const lt_task_ops *task, const lt_optim *optim,
+                          const lt_ranks *ranks, int64_t batch, int64_t grad_accum)
 {
     lt_checkpoint_state *now = &s->now;
+    *now = (lt_checkpoint_state){.loss_scale = 1,
+                                 .loss_good_steps = -1,
+                                 .epoch_recorded = 1,
+                                 .best = -1, /* unknown: best_step is 0 */
+                                 .ranks = ranks->count,
+                                 .global_batch = batch * grad_accum * ranks->count};
+    copy_name(now->optim, lt_optim_name(optim));
     copy_name(now->unit, task->unit);
     copy_name(now->best_name, task->metrics ? task->metric[task->best].name : "loss");
     copy_name(now->sum[SUM_LOSS].name, "loss");

@@ -18,8 +18,10 @@ typedef struct lt_train_state {
     bool save_failed;          /* the last checkpoint was not written */
 } lt_train_state;
 
-/* Names in now what the task counts and which metric is the best. */
-void lt_train_state_name(lt_train_state *state, const lt_task_ops *task);
+/* The state of a new run: nothing counted, what the task counts and its best metric by their names. batch: samples of
+ * a micro-batch on each rank. */
+void lt_train_state_begin(lt_train_state *state, const lt_task_ops *task, const lt_optim *optim,
+                          const lt_ranks *ranks, int64_t batch, int64_t grad_accum);
 void lt_train_state_close(lt_train_state *state);
 
 /* Errors: LT_E_ARG, LT_E_NOMEM. */

@@ -120,15 +120,10 @@ static lt_status open_state(parts *p)
     const lt_train_config *c = p->config;
     const lt_checkpoint_parts all = checkpoint_of(p);
     lt_checkpoint_state *now = &p->state.now;
-    *now = (lt_checkpoint_state){.seed = c->loader.seed,
-                                 .loss_scale = 1,
-                                 .loss_good_steps = -1,
-                                 .epoch_recorded = 1,
-                                 .ranks = p->ranks.count,
-                                 .global_batch = c->loader.batch * p->grad_accum * p->ranks.count,
-                                 .threads = lt_device_threads(c->device)};
-    lt_train_state_name(&p->state, c->task.ops);
-    snprintf(now->optim, LT_CHECKPOINT_NAME, "%s", lt_optim_name(c->optim));
+    lt_train_state_begin(&p->state, c->task.ops, c->optim, &p->ranks, c->loader.batch,
+                         p->grad_accum);
+    now->seed = c->loader.seed;
+    now->threads = lt_device_threads(c->device);
     if (p->state.folder[0]) {
         LT_TRY(
             lt_train_state_check(&p->state, &p->ranks, p->grad_accum, p->input.batches_per_epoch));
@@ -177,7 +172,9 @@ static lt_status open_run(parts *p)
                                .redo_epoch = p->state.now.epoch_recorded == 0,
                                .rank = p->ranks.rank,
                                .id = p->state.now.run};
-    return lt_run_open(&p->run, c->output, &run);
+    LT_TRY(lt_run_open(&p->run, c->output, &run));
+    return p->state.folder[0] ? lt_train_resumed(p->run, &p->state, &p->ranks, c->output, "")
+                              : LT_OK;
 }
 
 static lt_status open_parts(parts *p)
