@@ -8,6 +8,7 @@
 #include "lather/train.h"
 
 #include <math.h>
+#include <pthread.h>
 
 enum { TOKENS = 5, LENGTH = 65, SAMPLES = LENGTH - 1, BATCH = 8, EPOCHS = 4 };
 
@@ -306,6 +307,60 @@ static void test_other_task(void **state)
     close_fixture(&f);
 }
 
+/* --- Two ranks, each a thread --- */
+
+enum { RANKS = 2 };
+
+typedef struct rank {
+    fixture f;
+    lt_train_config config;
+    lt_train_end end;
+    lt_status status;
+} rank;
+
+static void *train_rank(void *context)
+{
+    rank *r = context;
+    r->status = lt_train(&r->config, &r->end);
+    return NULL;
+}
+
+static void test_ranks(void **state)
+{
+    (void)state;
+    static rank all[RANKS], alone;
+    lt_device *device[RANKS];
+    lt_comm *comm[RANKS];
+    pthread_t thread[RANKS];
+    open_fixture(&alone.f, SAMPLES);
+    alone.config = config_of(&alone.f, NULL);
+    assert_ok(lt_train(&alone.config, &alone.end));
+    for (int i = 0; i < RANKS; i++) {
+        open_fixture(&all[i].f, SAMPLES);
+        device[i] = all[i].f.device;
+    }
+    assert_ok(lt_comm_open_threads(comm, device, RANKS));
+    for (int i = 0; i < RANKS; i++) {
+        all[i].config = config_of(&all[i].f, path_of("run"));
+        all[i].config.comm = comm[i];
+        all[i].config.loader.batch = BATCH / RANKS;
+        assert_int_equal(pthread_create(&thread[i], NULL, train_rank, &all[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(all[i].status, LT_OK);
+        assert_int_equal(all[i].end.step, alone.end.step);
+        assert_near(all[i].end.best, all[0].end.best, 0);
+        assert_near(all[i].end.best, alone.end.best, 1e-4); /* sums of f32 in another order */
+        lt_comm_close(&comm[i]);
+        close_fixture(&all[i].f);
+    }
+    assert_near(first_number("run/checkpoints/best/state.json", "best_perplexity"), all[0].end.best,
+                1e-9);
+    close_fixture(&alone.f);
+}
+
 /* What a task's table must not say, and the word of the message. */
 static void test_tables(void **state)
 {
@@ -403,6 +458,7 @@ int main(void)
          temp_teardown, NULL},
         {"a table that cannot be is refused by its task's name", test_tables, temp_setup,
          temp_teardown, NULL},
+        {"two ranks train as one does", test_ranks, temp_setup, temp_teardown, NULL},
         {"a step takes its micro-batches and says what they summed up to", test_step, temp_setup,
          temp_teardown, NULL},
     };
