@@ -1,11 +1,11 @@
 /* The asynchronous timing. In a step t that is due, bias-corrected copies of the factors go to a
- * thread with a device of its own; what it makes of them waits in pending tensors and comes into
- * use at the beginning of step t + f, whether the thread was fast or slow: a step that finds it
- * late waits. So the result is that of a loop without threads that puts its roots off by f steps.
+ * thread with a device of its own; its roots go to pending tensors, which are swapped in at the
+ * beginning of step t + f, however fast the thread was: that step waits for it. So the result is
+ * that of a loop without threads that defers its roots by f steps.
  * The first refresh, at start, is done within the step.
  *
  * A checkpoint is a barrier: the thread is waited for, and the pending roots are saved with the
- * step in which they come into use. While they are pending nobody else reads or writes them; the
+ * step that swaps them in. Only the thread reads or writes pending roots; the
  * roots in use are read by both threads and written by none. */
 
 #include "base/alloc.h"
@@ -147,7 +147,7 @@ static lt_status fill_jobs(lt_shampoo *s)
     return lt_device_sync(s->base.device);
 }
 
-static void forget(lt_shampoo *s)
+static void drop_async(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++)
         s->block[i].swap = 0;
@@ -168,7 +168,7 @@ lt_status lt_shampoo_start_async(lt_shampoo *s)
         st = lt_fail(LT_E_NOMEM, "shampoo: no thread for the roots of step %" PRId64,
                      s->base.attempt);
     if (st)
-        forget(s);
+        drop_async(s);
     lt_shampoo_took(begin, &s->stats.root_seconds, "shampoo hand over");
     return st;
 }
@@ -184,7 +184,7 @@ lt_status lt_shampoo_wait_async(lt_shampoo *s)
     lt_status st = a->status;
     if (st) {
         lt_fail(st, "%s", a->message);
-        forget(s);
+        drop_async(s);
         return st;
     }
     for (size_t i = 0; i < a->count; i++) {
@@ -203,7 +203,7 @@ void lt_shampoo_cancel_async(lt_shampoo *s)
         return;
     atomic_store(&s->async->stop, true);
     pthread_join(s->async->thread, NULL);
-    forget(s);
+    drop_async(s);
 }
 
 static lt_status await_here(lt_shampoo *s)

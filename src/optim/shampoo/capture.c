@@ -3,14 +3,14 @@
  * or those of the other thread, is two such pieces and the host between them:
  *
  *   first    the factors
- *   host     what pends comes into use; roots that are due; factors for the other thread
+ *   host     swap in pending roots; roots that are due; factors for the async thread
  *   second   directions and weights
  *
- * Solvers read residuals and eigenvalues back, so the host waits there; with LT_REFRESH_ASYNC their
- * thread does. A skipped step leaves the host's part out: what was due is due the next time.
+ * Solvers read residuals and eigenvalues back, so the host synchronizes there; with LT_REFRESH_ASYNC their
+ * thread does. A skipped step skips the host phase: what was due is due in the next step.
  *
  * Divided over ranks it is one piece between refreshes too, the exchange in it; a step with new roots on
- * this rank is not recorded. */
+ * this rank is not captured. */
 
 #include "optim/shampoo/shampoo.h"
 
@@ -19,7 +19,7 @@ static bool host_has_work(const lt_shampoo *s)
     return lt_shampoo_refreshes(s) || lt_shampoo_swaps(s) || lt_shampoo_starts_async(s);
 }
 
-/* KL factors read the roots: those that pend must be in use before them. */
+/* KL factors read the roots: pending ones must be swapped in before. */
 static bool swaps_first(const lt_shampoo *s)
 {
     return lt_shampoo_is_kl(&s->config) && lt_shampoo_swaps(s);
@@ -92,7 +92,7 @@ static lt_status one_piece(lt_shampoo *s)
     return LT_OK;
 }
 
-/* The same as with recorded pieces. */
+/* The same phases, eagerly. */
 lt_status lt_shampoo_queue_step(lt_shampoo *s)
 {
     lt_scalars scalars;

@@ -199,7 +199,7 @@ static lt_status give_up(const lt_shampoo *s, const lt_root_task *t, int64_t ste
                    reason_of(s, t, reason), b->failures, s->config.tolerated_failures);
 }
 
-static lt_status judge_matrix(lt_shampoo *s, const lt_root_task *t, int64_t step)
+static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t step)
 {
     const bool beyond = t->block->failures > s->config.tolerated_failures;
     if (beyond && s->config.on_failure == LT_ON_FAILURE_ABORT)
@@ -219,6 +219,6 @@ lt_status lt_shampoo_apply_policy(lt_shampoo *s, const lt_root_task *tasks, size
     count_blocks(tasks, count, step);
     for (size_t i = 0; i < count; i++)
         if (tasks[i].status)
-            LT_TRY(judge_matrix(s, &tasks[i], step));
+            LT_TRY(apply_to_matrix(s, &tasks[i], step));
     return LT_OK;
 }

@@ -1,5 +1,5 @@
-/* Inside of Shampoo. A step is a list of statements, each of them one call of the backend with a
- * job per block:
+/* Inside of Shampoo. A step is a list of batched kernels, each of them one call of the
+ * backend with a job per block:
  *
  *   gather     G = gradient (+ weight_decay * W)                    shampoo.c
  *   factors    F_k = beta2 F_k + w G_k G_k^T                        factor.c
@@ -9,8 +9,8 @@
  *   grafting   P *= |graft(u)| / |P|                                graft.c
  *   update     decay, momentum, W -= lr P                           update.c
  *
- * What devices record of it: split.c.
- * Blocks are worked on in batches, so that scratch memory stays small. */
+ * Phases that devices capture: capture.c. A step goes by batches of blocks, so that scratch memory stays
+ * small. */
 #ifndef LT_OPTIM_SHAMPOO_SHAMPOO_H
 #define LT_OPTIM_SHAMPOO_SHAMPOO_H
 
@@ -32,8 +32,8 @@ typedef struct lt_factor {
     lt_tensor *diagonal; /* v [n] instead of all of these: diagonal.c */
     int64_t failures;    /* refreshes in a row without a new root */
 
-    /* While the block waits for new roots: async.c. */
-    lt_tensor *pending, *pending_power; /* they, once they are there */
+    /* While new roots are computed: async.c. */
+    lt_tensor *pending, *pending_power; /* the new roots, once computed */
     int64_t pending_status;             /* or the lt_status of why not */
 } lt_factor;
 
@@ -48,10 +48,10 @@ typedef struct lt_block {
     lt_factor factor[LT_MAX_DIMS];
     lt_tensor *m, *graft, *momentum, *corrected; /* shaped like the block, or NULL */
     int64_t failures;                            /* refreshes in a row that failed */
-    bool refreshed, failed;                      /* by the refresh that is being judged */
-    int64_t rooted; /* the step whose factors its roots are of; 0: none yet */
-    int64_t phase;  /* its turn among f steps of the staggered timing */
-    int64_t swap;   /* the step in which its pending roots come into use; 0: it has none */
+    bool refreshed, failed; /* by the refresh that the failure policy is applied to */
+    int64_t rooted;         /* the step whose factors its roots are of; 0: none yet */
+    int64_t phase;          /* its turn among f steps of the staggered timing */
+    int64_t swap;           /* the step that swaps in its pending roots; 0: it has none */
 
     bool due; /* for new roots in this step */
 
@@ -84,7 +84,7 @@ typedef struct lt_shampoo {
     lt_tensor *scratch[LT_SCRATCHES]; /* U only with beta1 */
     lt_tensor *norms;                 /* f64, for each of count * LT_MAX_DIMS matrices */
     lt_tensor *one;                   /* [1]: the number 1 */
-    /* Room for one per block and dimension. */
+    /* Workspace: one per block and dimension. */
     lt_vec_job *vec;
     lt_vec_list *list;
     lt_view *view;
@@ -99,7 +99,7 @@ typedef struct lt_shampoo {
 
 /* Makes the job of one block; false: nothing to do for it. */
 typedef bool lt_vec_rule(const lt_shampoo *s, lt_block *block, lt_vec_job *job);
-/* One statement for all active blocks of a batch. */
+/* One batched kernel for all active blocks of a batch. */
 lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule);
 
 /* The same for several rules, which see a block by turns: all elements pass once where the backend
@@ -121,13 +121,13 @@ lt_view lt_block_view(const lt_block *block, const lt_view *merged);
 /* Strides of the block's vectors in its merged dimensions, dense; and giving them to its state. */
 void lt_block_strides(const lt_block *block, int64_t *stride);
 void lt_block_lay_out(lt_block *block);
-/* Where a statement that cannot work in place writes; lt_block_moved() makes it p. */
+/* Where a kernel that cannot work in place writes; lt_block_moved() makes it p. */
 const lt_view *lt_block_spare(const lt_block *block);
 void lt_block_moved(lt_block *block);
 
 /* The gradient of a batch's blocks, and where they work: what all below reads. */
 lt_status lt_shampoo_begin_batch(lt_shampoo *s, lt_block_batch batch);
-/* Of a batch that was begun: what comes before its roots, and behind them. */
+/* Of a batch that was begun: the phases before and after its roots. */
 lt_status lt_shampoo_before_roots(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_after_roots(lt_shampoo *s, lt_block_batch batch);
 /* What only a step needs, and only for this rank's blocks. */
@@ -185,20 +185,20 @@ typedef struct lt_root_task {
     bool retried;     /* out: solved in double */
 } lt_root_task;
 /* The matrices of the marked active blocks of a batch, large ones first; returns how many. tasks:
- * room for LT_MAX_DIMS of each block. */
+ * LT_MAX_DIMS for each block. */
 size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *tasks);
 /* Where the batch ends that begins at begin: its memory stays within a limit. */
 size_t lt_shampoo_tasks_end(const lt_root_task *tasks, size_t begin, size_t count);
-/* Counts what failed and does what the policy says. step: of the factors.
+/* Counts failures and applies the failure policy. step: of the factors.
  * Errors: LT_E_ARG (too many failures in a row), LT_E_NOMEM. */
 lt_status lt_shampoo_apply_policy(lt_shampoo *s, const lt_root_task *tasks, size_t count,
                                   int64_t step);
 
-/* Whether this step hands factors to another thread. */
+/* Whether this step starts roots on the async thread. */
 bool lt_shampoo_starts_async(const lt_shampoo *s);
-/* Starts the roots of all active blocks on a thread; they come into use f steps from now. */
+/* Starts the roots of all active blocks on a thread; they are swapped in f steps from now. */
 lt_status lt_shampoo_start_async(lt_shampoo *s);
-/* Puts the roots to use that were meant for this step, when they are there. */
+/* Swaps in the roots that are due in this step; waits for them. */
 lt_status lt_shampoo_swap(lt_shampoo *s);
 /* Whether this step does. */
 bool lt_shampoo_swaps(const lt_shampoo *s);

@@ -203,7 +203,7 @@ static lt_status store_results(const run *r)
 }
 
 /* What was measured and is above the tolerance, or NaN, has no result. */
-static void judge_residuals(const run *r)
+static void check_residuals(const run *r)
 {
     const double tolerance = lt_root_tolerance(r->set.config);
     for (size_t i = 0; i < r->set.count; i++) {
@@ -223,7 +223,7 @@ static bool powers_fit(const run *r, const lt_root_item *t, double most)
 }
 
 /* Neither has one that the device's dtype cannot hold: the job's own memory stays as it is. */
-static lt_status judge_size(run *r)
+static lt_status check_size(run *r)
 {
     const lt_root_set *s = &r->set;
     const double most = lt_device_master(s->device) == LT_F64 ? DBL_MAX : (double)FLT_MAX;
@@ -245,8 +245,8 @@ static lt_status solve(run *r, const lt_root_method *method)
         return LT_OK;
     LT_TRY(place_results(r));
     LT_TRY(method->solve(&r->set));
-    judge_residuals(r);
-    LT_TRY(judge_size(r));
+    check_residuals(r);
+    LT_TRY(check_size(r));
     return store_results(r);
 }
 
