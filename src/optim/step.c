@@ -109,7 +109,7 @@ static lt_status begin_update(lt_optim *o)
     lt_optim_keep_casts(o, true);
     LT_TRY(be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
     LT_TRY(move_loss_scale(o));
-    /* Elsewhere the kernels see it: a host that asked would have to wait. */
+    /* On other devices the kernels read it: a host that asked would have to synchronize. */
     o->skipped = be->host_memory && !o->scalars->finite;
     return LT_OK;
 }

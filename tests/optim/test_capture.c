@@ -236,7 +236,7 @@ static void pieces_are_the_whole(void **state)
     fixture_close(&far);
 }
 
-/* The control: before the first roots the work is other work, and nobody may take it for the same. */
+/* The control: before the first roots the work is other work, and must not be taken for the same. */
 static void an_early_step_is_other_work(void **state)
 {
     (void)state;

@@ -93,7 +93,7 @@ static void check_late(void **state)
         assert_int_equal(result.steps, good);
     }
     lt_state_visitor none = {0};
-    assert_status(lt_optim_visit(f.optim, &none), LT_E_ARG); /* one is on its way */
+    assert_status(lt_optim_visit(f.optim, &none), LT_E_ARG); /* one is in flight */
     assert_ok(lt_optim_result(f.optim, &result));
     assert_near(result.loss_scale, r->scale, 0);
     assert_int_equal(result.good_steps, r->good);

@@ -85,7 +85,7 @@ static const row rows[] = {
      .dtype = LT_F16,
      .kind = "cpu",
      .bound = 0.002},
-    {.name = "control: one rank begins elsewhere",
+    {.name = "control: one rank begins at another value",
      .make = make_shampoo,
      .before = nudge,
      .bound = 4e-6,
@@ -132,7 +132,7 @@ static void test_row(void **state)
     assert_int_equal(same, !w->wrong);
     play_alone(&alone, &s);
     assert_near(apart(one, &alone), 0, w->bound);
-    if (w->dtype) /* it was rounded on its way */
+    if (w->dtype) /* it was rounded to be sent */
         assert_true(apart(one, &alone) > 1e-6);
 }
 
@@ -299,7 +299,7 @@ static const bad bads[] = {
      2,
      LT_E_ARG,
      "cannot be divided after a step"},
-    {"state that nobody can divide",
+    {"state that cannot be divided",
      {.make = make_own},
      2,
      LT_E_UNSUPPORTED,

@@ -76,7 +76,7 @@ typedef struct lt_vec_factor {
     const double *under;
 } lt_vec_factor;
 
-/** One elementwise statement on strided views of one shape (stride 0 repeats); b is absent where
+/** One elementwise kernel on strided views of one shape (stride 0 repeats); b is absent where
  *  the formula has none. */
 typedef struct lt_vec_job {
     lt_vec_op op;

@@ -74,7 +74,7 @@ static lt_status learn_shares(lt_data_parallel *dp, const lt_tensor *whole)
     return st;
 }
 
-/* The moments b join a, on the device; spare has room for two rows. */
+/* The moments b join a, on the device; spare is a workspace of two rows. */
 static lt_status combine_on_device(const lt_data_parallel *dp, const lt_view a[3],
                                    const lt_view b[3], const lt_view spare[2], double part)
 {

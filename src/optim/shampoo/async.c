@@ -22,7 +22,7 @@
 
 enum { MESSAGE = 512 };
 
-/* One refresh on its way. */
+/* One refresh in flight. */
 typedef struct lt_async {
     pthread_t thread;
     const lt_shampoo_config *config;

@@ -16,7 +16,7 @@ typedef enum lt_root_want {
     LT_WANT_BASIS   /* Q */
 } lt_root_want;
 
-/* One matrix on its way. */
+/* One matrix in progress. */
 typedef struct lt_root_item {
     lt_root_job *job;
     int64_t n;
