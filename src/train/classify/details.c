@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-lt_status classifier_open_details(classifier *s)
+lt_status lt_classifier_open_details(classifier *s)
 {
     s->details = calloc(1, sizeof *s->details);
     if (!s->details)
@@ -26,7 +26,7 @@ static void clear(detail_list *list)
         free(list->item[i].image);
 }
 
-void classifier_close_details(classifier *s)
+void lt_classifier_close_details(classifier *s)
 {
     struct details *d = s->details;
     if (!d)
@@ -94,14 +94,14 @@ static lt_status add_row(struct details *d, const lt_batch *batch, int row)
     size_t image = (size_t)d->channels * (size_t)side * (size_t)side;
     double *p = d->probability + (size_t)row * (size_t)classes;
     detail_sample sample = {.index = batch->row[row].sample, .label = d->label[row]};
-    classifier_softmax(p, classes);
+    lt_classifier_softmax(p, classes);
     find_top(p, classes, &sample);
     sample.certain = p[sample.label];
     LT_TRY(add_pair(d, sample.label, sample.predicted[0]));
     detail_list *list = sample.predicted[0] == sample.label ? &d->right : &d->wrong;
     if (!belongs(list, &sample))
         return LT_OK;
-    sample.image = thumbnail(d->pixels + (size_t)row * image, d->channels, side);
+    sample.image = lt_thumbnail(d->pixels + (size_t)row * image, d->channels, side);
     if (!sample.image)
         return lt_fail(LT_E_NOMEM, "--eval-json: no memory for a picture");
     insert(list, &sample);
@@ -114,7 +114,7 @@ static lt_status read_tensor(const lt_tensor *from, void *to)
               : lt_fail(LT_E_NOMEM, "--eval-json: no memory for a batch");
 }
 
-lt_status details_add(struct details *d, lt_tape *tape, const lt_batch *batch, lt_tensor *logits)
+lt_status lt_details_add(struct details *d, lt_tape *tape, const lt_batch *batch, lt_tensor *logits)
 {
     lt_tensor *y = lt_cast(tape, logits, LT_F64);
     LT_TRY(lt_tape_status(tape));
@@ -139,7 +139,7 @@ static int by_label(const void *a, const void *b)
     return (x->predicted > y->predicted) - (x->predicted < y->predicted);
 }
 
-lt_status classifier_save_details(classifier *s, const lt_evaluation *e, const char *path)
+lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, const char *path)
 {
     struct details *d = s->details;
     char *all;
@@ -149,5 +149,5 @@ lt_status classifier_save_details(classifier *s, const lt_evaluation *e, const c
     d->pair = (detail_pair *)(void *)all;
     d->count = d->capacity = bytes / sizeof *d->pair;
     qsort(d->pair, d->count, sizeof *d->pair, by_label);
-    return s->ranks.rank ? LT_OK : details_write(d, s, e, path);
+    return s->ranks.rank ? LT_OK : lt_details_write(d, s, e, path);
 }

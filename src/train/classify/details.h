@@ -37,13 +37,14 @@ struct details {
 };
 
 /* details.c: of the rows of a batch. Reads logits, labels and images. */
-lt_status details_add(struct details *d, lt_tape *tape, const lt_batch *batch, lt_tensor *logits);
+lt_status lt_details_add(struct details *d, lt_tape *tape, const lt_batch *batch,
+                         lt_tensor *logits);
 
 /* thumbnail.c: pixels [channels][side][side] as "data:image/bmp;base64,...", at most 64 x 64; yours. NULL: no memory. */
-char *thumbnail(const uint8_t *pixels, int channels, int side);
+char *lt_thumbnail(const uint8_t *pixels, int channels, int side);
 
 /* details_write.c: pairs are sorted. Errors: LT_E_IO, LT_E_NOMEM. */
-lt_status details_write(const struct details *d, const classifier *s, const lt_evaluation *e,
-                        const char *path);
+lt_status lt_details_write(const struct details *d, const classifier *s, const lt_evaluation *e,
+                           const char *path);
 
 #endif

@@ -37,7 +37,7 @@ static void write_class(lt_json_writer *w, const classifier *s, int label, const
     for (int k = 0; k < s->choice.spec.classes; k++)
         images += row[k];
     lt_json_begin_object(w, NULL);
-    put_escaped(w, "name", metadata_class_name(names, label, name, sizeof name) ? name : NULL);
+    put_escaped(w, "name", lt_metadata_class_name(names, label, name, sizeof name) ? name : NULL);
     lt_json_put_integer(w, "images", images);
     lt_json_put_integer(w, "correct", row[label]);
     lt_json_put_integer(w, "predicted", predicted);
@@ -166,8 +166,8 @@ static lt_status write_all(lt_json_writer *w, const struct details *d, const cla
     put_escaped(w, "weights", s->args.weights);
     put_escaped(w, "data", s->args.data);
     lt_json_put_integer(w, "images", e->samples);
-    lt_json_put_number(w, "top1", classification_top1(&e->sums));
-    lt_json_put_number(w, "top5", classification_top5(&e->sums));
+    lt_json_put_number(w, "top1", lt_classification_top1(&e->sums));
+    lt_json_put_number(w, "top5", lt_classification_top5(&e->sums));
     lt_json_put_number(w, "loss", e->sums.loss);
     write_classes(w, d, s, counts, counts + classes);
     write_matrix(w, d, classes, counts);
@@ -189,8 +189,8 @@ static lt_status save(lt_json_writer *w, const char *path)
     return lt_file_save(path, text, bytes);
 }
 
-lt_status details_write(const struct details *d, const classifier *s, const lt_evaluation *e,
-                        const char *path)
+lt_status lt_details_write(const struct details *d, const classifier *s, const lt_evaluation *e,
+                           const char *path)
 {
     lt_json_writer w = {0};
     int64_t *counts = calloc(2 * (size_t)s->choice.spec.classes, sizeof *counts);

@@ -44,7 +44,7 @@ static lt_status write_model(classifier *s, const char *path)
                        .note = note};
     m.spec.size = s->transform.size;
     for (int key = 0; key < META_AUGMENT; key++)
-        note[m.notes++] = (lt_weights_note){metadata_name[key], s->own.text[key]};
+        note[m.notes++] = (lt_weights_note){lt_metadata_name[key], s->own.text[key]};
     if (s->known.names)
         note[m.notes++] = (lt_weights_note){"class_names", s->known.names};
     return lt_onnx_save(&m, path);
@@ -62,11 +62,11 @@ static lt_status run(classifier *s, const void *values, int *code)
     s->args.mean = a->mean;
     s->args.std = a->std;
     LT_TRY(lt_device_open(&s->device, "ref", NULL));
-    LT_TRY(classifier_open_weights(s, a->weights));
+    LT_TRY(lt_classifier_open_weights(s, a->weights));
     LT_TRY(lt_module_params(s->model, &s->params));
     s->at_work = true;
     return write_model(s, a->output);
 }
 
-const classifier_command export_command = {
+const classifier_command lt_export_command = {
     .name = "export", .program = &program, .bytes = sizeof(export_arguments), .run = run};

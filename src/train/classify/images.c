@@ -101,7 +101,7 @@ static lt_status read_list(image_list *p, const char *name)
     return st;
 }
 
-lt_status image_list_read(image_list *p, const lt_options *options, const char *files_from)
+lt_status lt_image_list_read(image_list *p, const lt_options *options, const char *files_from)
 {
     size_t count = lt_options_rest_count(options);
     for (size_t i = 0; i < count; i++) {
@@ -114,7 +114,7 @@ lt_status image_list_read(image_list *p, const lt_options *options, const char *
                     : lt_fail(LT_E_ARG, "no picture given: files, folders, - or --files-from");
 }
 
-void image_list_clear(image_list *p)
+void lt_image_list_clear(image_list *p)
 {
     for (size_t i = 0; i < p->count; i++)
         free(p->path[i]);

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-void classifier_softmax(double *logits, int classes)
+void lt_classifier_softmax(double *logits, int classes)
 {
     double largest = logits[0], sum = 0;
     for (int k = 1; k < classes; k++)
@@ -27,8 +27,8 @@ typedef struct logits {
 
 static lt_status read_batch(classifier *s, const lt_batch *batch, logits *all)
 {
-    lt_tape_reset(s->tape, classifier_pass(s, false));
-    lt_tensor *y = lt_cast(s->tape, classifier_forward(s, batch->images), LT_F32);
+    lt_tape_reset(s->tape, lt_classifier_pass(s, false));
+    lt_tensor *y = lt_cast(s->tape, lt_classifier_forward(s, batch->images), LT_F32);
     LT_TRY(lt_tape_status(s->tape));
     LT_TRY(lt_tensor_read(y, all->values + all->count * all->classes, lt_tensor_bytes(y)));
     int32_t *labels = malloc((size_t)batch->count * sizeof *labels);
@@ -45,7 +45,7 @@ static lt_status read_batch(classifier *s, const lt_batch *batch, logits *all)
 static lt_status read_all(classifier *s, logits *all)
 {
     lt_loader *loader = NULL;
-    lt_loader_config c = {.transform = classifier_eval_transform(s),
+    lt_loader_config c = {.transform = lt_classifier_eval_transform(s),
                           .batch = (int)s->args.batch_size,
                           .threads = (int)s->args.workers,
                           .max_bad = 0}; /* a missing row would shift all others */
@@ -74,7 +74,7 @@ static lt_status write_file(const char *path, const logits *all)
     return lt_safetensors_finish(&w);
 }
 
-lt_status classifier_save_logits(classifier *s, const char *path)
+lt_status lt_classifier_save_logits(classifier *s, const char *path)
 {
     logits all = {.classes = s->choice.spec.classes};
     size_t count = (size_t)lt_dataset_count(s->input.val);

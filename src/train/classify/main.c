@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int exit_status(const classifier *s, lt_status st)
+int lt_exit_status(const classifier *s, lt_status st)
 {
     if (!st)
         return s->ranks.stop ? EXIT_INTERRUPTED : EXIT_DONE;
@@ -19,13 +19,13 @@ int exit_status(const classifier *s, lt_status st)
 
 static lt_status train(classifier *s)
 {
-    LT_TRY(classifier_open_training(s));
-    LT_TRY(classifier_summary(s));
+    LT_TRY(lt_classifier_open_training(s));
+    LT_TRY(lt_classifier_summary(s));
     if (s->args.weights)
-        classifier_describe_input(s);
+        lt_classifier_describe_input(s);
     lt_signals_install();
     s->at_work = true;
-    return classifier_train(s);
+    return lt_classifier_train(s);
 }
 
 /* Numbers without names may lack the last ones. */
@@ -40,17 +40,17 @@ static lt_status save_details(classifier *s, const lt_evaluation *e)
 {
     char path[PATH_MAX];
     if (s->args.eval_json)
-        return classifier_save_details(s, e, s->args.eval_json);
+        return lt_classifier_save_details(s, e, s->args.eval_json);
     snprintf(path, sizeof path, "%s/eval.json", s->args.output);
-    return classifier_save_details(s, e, path);
+    return lt_classifier_save_details(s, e, path);
 }
 
 static lt_status evaluate_only(classifier *s)
 {
     lt_evaluation e = {0};
-    classifier_describe_input(s);
+    lt_classifier_describe_input(s);
     if (s->args.save_logits)
-        LT_TRY(classifier_save_logits(s, s->args.save_logits));
+        LT_TRY(lt_classifier_save_logits(s, s->args.save_logits));
     if (!fits_weights(s)) {
         if (s->args.save_logits)
             return LT_OK; /* no accuracy was asked for that could be told */
@@ -61,13 +61,13 @@ static lt_status evaluate_only(classifier *s)
         .progress = (lt_progress)s->args.progress, .append = true, .rank = s->ranks.rank};
     LT_TRY(lt_run_open(&s->run, s->args.output, &c));
     if (s->args.eval_json || s->args.output)
-        LT_TRY(classifier_open_details(s));
+        LT_TRY(lt_classifier_open_details(s));
     s->at_work = true;
-    LT_TRY(classifier_evaluate(s, &e));
+    LT_TRY(lt_classifier_evaluate(s, &e));
     lt_run_close(&s->run);
     if (!s->ranks.rank)
         printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld pictures\n",
-               classification_top1(&e.sums), classification_top5(&e.sums), e.sums.loss,
+               lt_classification_top1(&e.sums), lt_classification_top5(&e.sums), e.sums.loss,
                (long long)e.samples);
     return s->details && !e.stopped ? save_details(s, &e) : LT_OK;
 }
@@ -102,10 +102,10 @@ static lt_status open_folder(classifier *s)
 
 static lt_status open_and_work(classifier *s)
 {
-    LT_TRY(classifier_open_device(s));
+    LT_TRY(lt_classifier_open_device(s));
     LT_TRY(open_folder(s));
-    LT_TRY(classifier_open_data(s));
-    LT_TRY(classifier_open_model(s));
+    LT_TRY(lt_classifier_open_data(s));
+    LT_TRY(lt_classifier_open_model(s));
     LT_TRY(start_profile(s));
     return s->args.eval ? evaluate_only(s) : train(s);
 }
@@ -134,7 +134,7 @@ static int fail_on_rank(classifier *s, lt_status st)
     else if (!s->ranks.rank)
         (void)fail(s, EXIT_ERROR);
     lt_ranks_leave(&s->ranks, st);
-    return exit_status(s, st);
+    return lt_exit_status(s, st);
 }
 
 /* Behind the bar, and without one too: whether the work is safe is what one wants to know. */
@@ -150,11 +150,11 @@ static void tell_stop(const classifier *s)
 static int command_train(int argc, char **argv, const lt_model_family *family)
 {
     classifier s = {.choice.family = family};
-    if (family_open(&s.choice, family))
+    if (lt_family_open(&s.choice, family))
         return fail(&s, EXIT_ERROR);
-    if (arguments_open(&s.options, &s.args, family, s.choice.config)) {
+    if (lt_arguments_open(&s.options, &s.args, family, s.choice.config)) {
         int code = fail(&s, EXIT_USAGE);
-        family_close(&s.choice);
+        lt_family_close(&s.choice);
         return code;
     }
     lt_status st = lt_recipe_parse(s.options, family->recipes, argc, argv);
@@ -163,23 +163,23 @@ static int command_train(int argc, char **argv, const lt_model_family *family)
     if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN) {
         st = lt_options_answer(s.options, stdout);
         int code = st ? fail(&s, EXIT_ERROR) : EXIT_DONE;
-        family_close(&s.choice);
-        arguments_close(&s.options, &s.args);
+        lt_family_close(&s.choice);
+        lt_arguments_close(&s.options, &s.args);
         return code;
     }
     if (!st)
-        st = arguments_check(&s.args, s.options);
+        st = lt_arguments_check(&s.args, s.options);
     if (st) {
         int code = fail(&s, EXIT_USAGE);
-        family_close(&s.choice);
-        arguments_close(&s.options, &s.args);
+        lt_family_close(&s.choice);
+        lt_arguments_close(&s.options, &s.args);
         return code;
     }
     st = run(&s);
     if (!st && s.ranks.stop && !s.ranks.rank)
         tell_stop(&s);
-    int code = st ? fail_on_rank(&s, st) : exit_status(&s, st);
-    classifier_close(&s);
+    int code = st ? fail_on_rank(&s, st) : lt_exit_status(&s, st);
+    lt_classifier_close(&s);
     return code;
 }
 
@@ -205,8 +205,8 @@ static int command_other(int argc, char *const *argv, const lt_model_family *fam
     lt_program program = *c->program;
     program.name = name;
     snprintf(name, sizeof name, "%s %s", family->program, c->name);
-    lt_status st =
-        values ? family_open(&s.choice, family) : lt_fail(LT_E_NOMEM, "no memory for the options");
+    lt_status st = values ? lt_family_open(&s.choice, family)
+                          : lt_fail(LT_E_NOMEM, "no memory for the options");
     if (!st)
         st = lt_options_new(&s.options, &program, values);
     if (!st)
@@ -214,15 +214,15 @@ static int command_other(int argc, char *const *argv, const lt_model_family *fam
     if (st)
         fprintf(stderr, "%s: %s\n", name, lt_error_message());
     if (st || !code)
-        code = exit_status(&s, st);
-    classifier_close(&s);
+        code = lt_exit_status(&s, st);
+    lt_classifier_close(&s);
     free(values);
     return code;
 }
 
 int lt_classifier_main(int argc, char **argv, const lt_model_family *family)
 {
-    static const classifier_command *const commands[] = {&predict_command, &export_command};
+    static const classifier_command *const commands[] = {&lt_predict_command, &lt_export_command};
     const char *first = argc > 1 ? argv[1] : "";
     if (!strcmp(first, "reproduce"))
         return lt_command_reproduce(argv, family->program); /* with signals as they were */

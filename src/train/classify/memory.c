@@ -26,7 +26,7 @@ static double activation_bytes(const classifier *s, const lt_model_cost *cost)
 static double loader_bytes(const classifier *s)
 {
     enum { SLOTS = 4 };
-    double side = classifier_largest_side(s);
+    double side = lt_classifier_largest_side(s);
     return SLOTS * (double)s->args.batch_size * s->choice.spec.channels * side * side;
 }
 
@@ -90,10 +90,10 @@ static lt_status count_cost(const classifier *s, int size, lt_model_cost *out)
     return LT_OK;
 }
 
-lt_status classifier_check_memory(const classifier *s)
+lt_status lt_classifier_check_memory(const classifier *s)
 {
     lt_model_cost cost;
-    LT_TRY(count_cost(s, classifier_largest_side(s), &cost));
+    LT_TRY(count_cost(s, lt_classifier_largest_side(s), &cost));
     double need = activation_bytes(s, &cost) + loader_bytes(s), rest = available_bytes();
     if (!s->state.folder
              [0]) /* of a checkpoint it was read already, of a new run it is made in step 1 */
@@ -150,7 +150,7 @@ static void note_choices(const classifier *s)
                     crops ? augment[s->transform.augment] : "");
 }
 
-lt_status classifier_summary(classifier *s)
+lt_status lt_classifier_summary(classifier *s)
 {
     const double train_factor = 3; /* backward costs two forward passes */
     lt_model_cost cost;
@@ -162,11 +162,11 @@ lt_status classifier_summary(classifier *s)
     double held = param_bytes(s) + (double)lt_optim_state_bytes(s->optim);
     if (s->choice.family->cost)
         lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per picture of %d x %d to train",
-                    family_arch(&s->choice), 1e-6 * (double)cost.params,
+                    lt_family_arch(&s->choice), 1e-6 * (double)cost.params,
                     2e-9 * train_factor * (double)cost.multiply_adds, s->transform.size,
                     s->transform.size);
     else
-        lt_run_note(s->run, "%s: %.2f M parameters", family_arch(&s->choice),
+        lt_run_note(s->run, "%s: %.2f M parameters", lt_family_arch(&s->choice),
                     1e-6 * (double)cost.params);
     note_choices(s);
     char more[64] = "";

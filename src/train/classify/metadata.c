@@ -15,7 +15,7 @@
 enum { CHANNELS = 3 };
 static const double white = 255;
 
-const char *const metadata_name[META_KEYS] = {
+const char *const lt_metadata_name[META_KEYS] = {
     [META_MEAN] = "mean",
     [META_STD] = "std",
     [META_IMAGE_SIZE] = "image_size",
@@ -123,7 +123,7 @@ static const char *line_of(const metadata *n, int label, int *length)
     return at;
 }
 
-bool metadata_class_name(const metadata *n, int label, char *text, size_t size)
+bool lt_metadata_class_name(const metadata *n, int label, char *text, size_t size)
 {
     int length;
     const char *at = line_of(n, label, &length);
@@ -135,7 +135,7 @@ bool metadata_class_name(const metadata *n, int label, char *text, size_t size)
     return known;
 }
 
-lt_status metadata_set_names(metadata *n, const char *lines)
+lt_status lt_metadata_set_names(metadata *n, const char *lines)
 {
     char *names = escape_lines(lines, false);
     if (!names)
@@ -145,7 +145,7 @@ lt_status metadata_set_names(metadata *n, const char *lines)
     return LT_OK;
 }
 
-int metadata_class_count(const metadata *n)
+int lt_metadata_class_count(const metadata *n)
 {
     int count = n->names ? 1 : 0;
     for (const char *at = n->names; at && (at = strchr(at, '\n')); at++)
@@ -153,7 +153,7 @@ int metadata_class_count(const metadata *n)
     return count;
 }
 
-void metadata_clear(metadata *n)
+void lt_metadata_clear(metadata *n)
 {
     free(n->names);
     *n = (metadata){0};
@@ -168,7 +168,7 @@ static void copy_text(const lt_safetensors *file, const char *key, char text[MET
         memcpy(text, value, strlen(value) + 1);
 }
 
-lt_status metadata_read(metadata *out, const char *path)
+lt_status lt_metadata_read(metadata *out, const char *path)
 {
     lt_safetensors *file = NULL;
     metadata n = {0};
@@ -176,11 +176,11 @@ lt_status metadata_read(metadata *out, const char *path)
     const char *names = lt_safetensors_metadata(file, "class_names");
     n.names = names ? escape_lines(names, true) : NULL;
     for (int i = 0; i < META_KEYS; i++)
-        copy_text(file, metadata_name[i], n.text[i]);
+        copy_text(file, lt_metadata_name[i], n.text[i]);
     lt_safetensors_close(&file);
     if (names && !n.names)
         return lt_fail(LT_E_NOMEM, "%s: no memory for the names of classes", path);
-    metadata_clear(out);
+    lt_metadata_clear(out);
     *out = n;
     return LT_OK;
 }
@@ -195,7 +195,7 @@ static size_t add_facts(const classifier *s, bool input, lt_weights_note *out, s
     return count;
 }
 
-size_t classifier_metadata(const classifier *s, lt_weights_note out[META_ENTRIES])
+size_t lt_classifier_metadata(const classifier *s, lt_weights_note out[META_ENTRIES])
 {
     const metadata *n = &s->own;
     size_t count = 0;
@@ -204,7 +204,7 @@ size_t classifier_metadata(const classifier *s, lt_weights_note out[META_ENTRIES
             count = add_facts(s, true, out, count);
         if (i == META_CHANNELS)
             count = add_facts(s, false, out, count);
-        out[count++] = (lt_weights_note){metadata_name[i], n->text[i]};
+        out[count++] = (lt_weights_note){lt_metadata_name[i], n->text[i]};
     }
     if (n->names)
         out[count++] = (lt_weights_note){"class_names", n->names};
@@ -232,7 +232,7 @@ static lt_status choose(const char *flag, const char *given, const char *known, 
                    flag);
 }
 
-lt_status classifier_choose_pixels(classifier *s, int channels)
+lt_status lt_classifier_choose_pixels(classifier *s, int channels)
 {
     const double least_deviation = 1e-4;
     s->pixels = usual_pixels(channels);
@@ -273,9 +273,9 @@ static void compare_names(const classifier *s)
                s->args.weights, shown[1], s->args.data);
 }
 
-lt_status classifier_open_metadata(classifier *s)
+lt_status lt_classifier_open_metadata(classifier *s)
 {
-    LT_TRY(classifier_choose_pixels(s, lt_dataset_channels(s->input.val)));
+    LT_TRY(lt_classifier_choose_pixels(s, lt_dataset_channels(s->input.val)));
     s->own.names = join_names(s->input.train ? s->input.train : s->input.val);
     compare_names(s);
     return LT_OK;
@@ -289,20 +289,20 @@ static lt_status same(const classifier *s, const char *what, const char *found, 
                    found, now);
 }
 
-lt_status classifier_check_metadata(const classifier *s)
+lt_status lt_classifier_check_metadata(const classifier *s)
 {
     char path[sizeof s->state.folder + 2 * (size_t)NAME_TEXT];
     char shown[2][NAME_TEXT];
     metadata found = {0};
     snprintf(path, sizeof path, "%s/model.safetensors", s->state.folder);
-    LT_TRY(metadata_read(&found, path));
+    LT_TRY(lt_metadata_read(&found, path));
     lt_status st = same(s, "mean", found.text[META_MEAN], s->own.text[META_MEAN]);
     if (!st)
         st = same(s, "std", found.text[META_STD], s->own.text[META_STD]);
-    int i = find_difference(&found, &s->own, metadata_class_count(&s->own), shown);
+    int i = find_difference(&found, &s->own, lt_metadata_class_count(&s->own), shown);
     if (!st && i >= 0)
         st = lt_fail(LT_E_ARG, "%s: class %d was '%s', and is '%s' now", s->state.folder, i,
                      shown[0], shown[1]);
-    metadata_clear(&found);
+    lt_metadata_clear(&found);
     return st;
 }

@@ -23,7 +23,7 @@ static bool any(const classifier *s, bool (*is)(const lt_options *options, const
 {
     for (size_t i = 0; i < s->choice.family->options; i++) {
         const char *name = s->choice.family->option[i].name;
-        if (family_has_fact(&s->choice, name) && is(s->options, name))
+        if (lt_family_has_fact(&s->choice, name) && is(s->options, name))
             return true;
     }
     return false;
@@ -46,14 +46,14 @@ static lt_status adopt_weights(classifier *s, bool with_size)
     lt_model_facts found = {0};
     lt_model_spec spec = {0};
     int channels = lt_dataset_channels(s->input.val);
-    LT_TRY(family_infer(&s->choice, s->weights, &found, &spec));
+    LT_TRY(lt_family_infer(&s->choice, s->weights, &found, &spec));
     if (s->origin[META_IMAGE_SIZE] == FROM_USUAL && spec.size && with_size)
-        LT_TRY(classifier_choose_input(s, spec.size));
+        LT_TRY(lt_classifier_choose_input(s, spec.size));
     if (channels != spec.channels)
         return lt_fail(LT_E_SHAPE, "%s: the weights read %d channels, the pictures of %s have %d",
                        s->weights, spec.channels, s->args.data, channels);
     s->choice.spec.classes = spec.classes;
-    return family_adopt(&s->choice, &found);
+    return lt_family_adopt(&s->choice, &found);
 }
 
 static lt_status choose_model(classifier *s)
@@ -70,7 +70,7 @@ static lt_status choose_model(classifier *s)
     if (!s->args.eval)
         LT_TRY(choose_classes(s));
     c->spec.size = s->transform.size;
-    return family_resolve(c, s->weights);
+    return lt_family_resolve(c, s->weights);
 }
 
 static void print_number(classifier *s, metadata_key key, int value)
@@ -85,7 +85,7 @@ static lt_status explain_weights(const classifier *s, lt_status failure)
     lt_model_facts facts = {0};
     lt_model_spec found = {0};
     snprintf(why, sizeof why, "%s", lt_error_message());
-    LT_TRY(family_infer(&s->choice, s->args.weights, &facts, &found));
+    LT_TRY(lt_family_infer(&s->choice, s->args.weights, &facts, &found));
     bool head = !s->args.reset_head && found.classes != s->choice.spec.classes;
     return lt_fail(failure, "%s%s", why,
                    head ? "; --reset-head keeps the rest and makes a new last layer" : "");
@@ -105,7 +105,7 @@ static lt_status load_weights(classifier *s)
     return st ? explain_weights(s, st) : LT_OK;
 }
 
-lt_status classifier_open_model(classifier *s)
+lt_status lt_classifier_open_model(classifier *s)
 {
     LT_TRY(choose_model(s));
     print_number(s, META_CHANNELS, s->choice.spec.channels);

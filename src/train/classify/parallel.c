@@ -77,7 +77,7 @@ static lt_status share_threads(classifier *s)
     return LT_OK;
 }
 
-lt_status classifier_open_ranks(classifier *s)
+lt_status lt_classifier_open_ranks(classifier *s)
 {
     const arguments *a = &s->args;
     s->ranks = LT_RANKS_ALONE;
@@ -98,7 +98,7 @@ lt_status classifier_open_ranks(classifier *s)
 /* By the choices of --grad-comm-dtype and --comm-dtype. */
 static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
 
-lt_status classifier_open_parallel(classifier *s)
+lt_status lt_classifier_open_parallel(classifier *s)
 {
     const arguments *a = &s->args;
     lt_data_parallel_config c = {.bucket_bytes = (size_t)(a->bucket_mib * 0x1p20),
@@ -114,7 +114,7 @@ lt_status classifier_open_parallel(classifier *s)
     return st;
 }
 
-lt_status classifier_divide_optimizer(classifier *s)
+lt_status lt_classifier_divide_optimizer(classifier *s)
 {
     const arguments *a = &s->args;
     if (!s->ranks.comm || (!a->optim.family->divided && !a->shard_optimizer))

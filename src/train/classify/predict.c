@@ -59,7 +59,7 @@ static lt_status open_model(classifier *s, const predict_arguments *a)
     s->args.crop_pct = a->crop_pct;
     s->args.mean = a->mean;
     s->args.std = a->std;
-    LT_TRY(classifier_open_weights(s, a->weights));
+    LT_TRY(lt_classifier_open_weights(s, a->weights));
     return lt_tape_new(&s->tape, s->device);
 }
 
@@ -78,7 +78,7 @@ static lt_status read_names(classifier *s, const char *path)
     for (const char *at = text; count && (at = strchr(at, '\n')); at++)
         count++;
     lt_status st = count == s->choice.spec.classes
-                       ? metadata_set_names(&s->known, text)
+                       ? lt_metadata_set_names(&s->known, text)
                        : lt_fail(LT_E_FORMAT, "%s: %d names, the weights have %d classes", path,
                                  count, s->choice.spec.classes);
     free(text);
@@ -87,15 +87,15 @@ static lt_status read_names(classifier *s, const char *path)
 
 static lt_status predict_image(classifier *s, predictions *out, const char *name, lt_tensor *images)
 {
-    lt_tape_reset(s->tape, classifier_pass(s, false));
-    lt_tensor *y = lt_cast(s->tape, classifier_forward(s, images), LT_F64);
+    lt_tape_reset(s->tape, lt_classifier_pass(s, false));
+    lt_tensor *y = lt_cast(s->tape, lt_classifier_forward(s, images), LT_F64);
     LT_TRY(lt_tape_status(s->tape));
     double *logits = malloc(lt_tensor_bytes(y));
     if (!logits)
         return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", s->choice.spec.classes);
     lt_status st = lt_tensor_read(y, logits, lt_tensor_bytes(y));
     if (!st)
-        st = predictions_add(out, name, logits);
+        st = lt_predictions_add(out, name, logits);
     free(logits);
     return st;
 }
@@ -117,8 +117,10 @@ static bool is_input(const image_list *list, const char *path)
 static lt_status predict_all(classifier *s, const image_list *list, predictions *out,
                              int64_t *broken)
 {
-    lt_loader_config c = {
-        .transform = classifier_eval_transform(s), .batch = 1, .max_bad = -1, .keep_broken = true};
+    lt_loader_config c = {.transform = lt_classifier_eval_transform(s),
+                          .batch = 1,
+                          .max_bad = -1,
+                          .keep_broken = true};
     lt_batch batch;
     lt_status st;
     LT_TRY(lt_loader_new(&s->input.loader, s->input.val, s->device, &c));
@@ -126,7 +128,7 @@ static lt_status predict_all(classifier *s, const image_list *list, predictions 
         const char *path = lt_dataset_sample_name(s->input.val, batch.row->sample);
         const char *why = batch.row->why, *name = is_input(list, path) ? "-" : path;
         *broken += why != NULL;
-        LT_TRY(why ? predictions_add_failure(out, name, reason(why, path))
+        LT_TRY(why ? lt_predictions_add_failure(out, name, reason(why, path))
                    : predict_image(s, out, name, batch.images));
     }
     return st == LT_END ? LT_OK : st;
@@ -142,10 +144,10 @@ static lt_status open_and_predict(classifier *s, const predict_arguments *a, con
     LT_TRY(lt_dataset_files(&s->input.val, (const char *const *)list->path, (int64_t)list->count,
                             s->choice.spec.channels));
     s->at_work = true;
-    lt_status st = predictions_open(&out, a, s);
+    lt_status st = lt_predictions_open(&out, a, s);
     if (!st)
         st = predict_all(s, list, &out, broken);
-    predictions_close(&out);
+    lt_predictions_close(&out);
     return st;
 }
 
@@ -156,10 +158,10 @@ static lt_status predict(classifier *s, const predict_arguments *a, int64_t *bro
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
     if (a->json && a->csv)
         return lt_fail(LT_E_ARG, "--json and --csv contradict each other");
-    lt_status st = image_list_read(&list, s->options, a->files_from);
+    lt_status st = lt_image_list_read(&list, s->options, a->files_from);
     if (!st)
         st = open_and_predict(s, a, &list, broken);
-    image_list_clear(&list);
+    lt_image_list_clear(&list);
     return st;
 }
 
@@ -171,5 +173,5 @@ static lt_status run(classifier *s, const void *values, int *code)
     return LT_OK;
 }
 
-const classifier_command predict_command = {
+const classifier_command lt_predict_command = {
     .name = "predict", .program = &program, .bytes = sizeof(predict_arguments), .run = run};

@@ -25,8 +25,8 @@ typedef struct image_list {
 
 /* images.c: arguments, "-" being an image on standard input, and the lines of --files-from.
  * Errors: LT_E_ARG (none; standard input asked for twice), LT_E_IO, LT_E_NOMEM. */
-lt_status image_list_read(image_list *out, const lt_options *options, const char *files_from);
-void image_list_clear(image_list *p);
+lt_status lt_image_list_read(image_list *out, const lt_options *options, const char *files_from);
+void lt_image_list_clear(image_list *p);
 
 /* predictions.c: a line or some for each image, on standard output. */
 typedef struct predictions {
@@ -40,11 +40,11 @@ typedef struct predictions {
     lt_json_writer line;
     bool begun;
 } predictions;
-lt_status predictions_open(predictions *out, const predict_arguments *a, const classifier *s);
+lt_status lt_predictions_open(predictions *out, const predict_arguments *a, const classifier *s);
 /* logits [classes] become probabilities. */
-lt_status predictions_add(predictions *s, const char *name, const double *logits);
+lt_status lt_predictions_add(predictions *s, const char *name, const double *logits);
 /* A broken one: to standard error, and a line of JSON. */
-lt_status predictions_add_failure(predictions *s, const char *name, const char *why);
-void predictions_close(predictions *s);
+lt_status lt_predictions_add_failure(predictions *s, const char *name, const char *why);
+void lt_predictions_close(predictions *s);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-lt_status predictions_open(predictions *out, const predict_arguments *a, const classifier *s)
+lt_status lt_predictions_open(predictions *out, const predict_arguments *a, const classifier *s)
 {
     const int classes = s->choice.spec.classes;
     *out = (predictions){.program = s->choice.family->program,
@@ -26,7 +26,7 @@ lt_status predictions_open(predictions *out, const predict_arguments *a, const c
     return LT_OK;
 }
 
-void predictions_close(predictions *s)
+void lt_predictions_close(predictions *s)
 {
     free(s->order);
     free(s->probability);
@@ -48,7 +48,7 @@ static const char *class_name(const predictions *s, int label, char shown[SHOWN_
 {
     char name[NAME_TEXT];
     snprintf(name, sizeof name, "class %d", label);
-    (void)metadata_class_name(s->names, label, name, sizeof name);
+    (void)lt_metadata_class_name(s->names, label, name, sizeof name);
     return lt_text_escape(shown, SHOWN_BYTES, name);
 }
 
@@ -135,14 +135,14 @@ static char *escape(const char *text)
     return shown;
 }
 
-lt_status predictions_add(predictions *s, const char *name, const double *logits)
+lt_status lt_predictions_add(predictions *s, const char *name, const double *logits)
 {
     lt_status st = LT_OK;
     char *shown = escape(name);
     if (!shown)
         return LT_E_NOMEM;
     memcpy(s->probability, logits, (size_t)s->classes * sizeof *logits);
-    classifier_softmax(s->probability, s->classes);
+    lt_classifier_softmax(s->probability, s->classes);
     for (int k = 0; k < s->classes; k++)
         s->order[k] = k;
     qsort_r(s->order, (size_t)s->classes, sizeof *s->order, by_probability, s->probability);
@@ -156,7 +156,7 @@ lt_status predictions_add(predictions *s, const char *name, const double *logits
     return st;
 }
 
-lt_status predictions_add_failure(predictions *s, const char *name, const char *why)
+lt_status lt_predictions_add_failure(predictions *s, const char *name, const char *why)
 {
     lt_status st = LT_OK;
     char *path = escape(name);

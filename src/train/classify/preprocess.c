@@ -28,11 +28,11 @@ static const char *known(const classifier *s, metadata_key key)
 static lt_status fail_metadata(metadata_key key, const char *text, const char *want)
 {
     char shown[NAME_TEXT], flag[META_BYTES];
-    snprintf(flag, sizeof flag, "%s", metadata_name[key]);
+    snprintf(flag, sizeof flag, "%s", lt_metadata_name[key]);
     for (char *c = flag; (c = strchr(c, '_'));)
         *c = '-'; /* as in the name of the option */
     return lt_fail(LT_E_FORMAT, "the weights' metadata: %s '%s', want %s; --%s overrides it",
-                   metadata_name[key], lt_text_escape(shown, sizeof shown, text), want, flag);
+                   lt_metadata_name[key], lt_text_escape(shown, sizeof shown, text), want, flag);
 }
 
 /* A number of the weights' metadata in least..most. */
@@ -156,7 +156,7 @@ static void choose_augmentation(classifier *s)
     snprintf(s->own.text[META_AUGMENT], META_BYTES, "%s", augment_name[s->transform.augment]);
 }
 
-lt_status classifier_choose_input(classifier *s, int usual)
+lt_status lt_classifier_choose_input(classifier *s, int usual)
 {
     LT_TRY(choose_size(s, usual));
     LT_TRY(choose_crop(s));
@@ -170,12 +170,12 @@ lt_status classifier_choose_input(classifier *s, int usual)
 
 /* --- What comes of it --- */
 
-int classifier_train_side(const classifier *s, int64_t epoch)
+int lt_classifier_train_side(const classifier *s, int64_t epoch)
 {
     return s->sizes.count ? lt_size_schedule_at(&s->sizes, epoch) : s->transform.size;
 }
 
-int classifier_largest_side(const classifier *s)
+int lt_classifier_largest_side(const classifier *s)
 {
     int side = s->transform.size;
     for (int i = 0; i < s->sizes.count; i++)
@@ -183,7 +183,7 @@ int classifier_largest_side(const classifier *s)
     return side;
 }
 
-lt_transform classifier_eval_transform(const classifier *s)
+lt_transform lt_classifier_eval_transform(const classifier *s)
 {
     lt_transform t = {.augment = LT_AUGMENT_NONE,
                       .size = s->transform.size,
@@ -196,7 +196,7 @@ lt_transform classifier_eval_transform(const classifier *s)
     return t;
 }
 
-void classifier_describe_input(const classifier *s)
+void lt_classifier_describe_input(const classifier *s)
 {
     static const char *const from[] = {
         [FROM_USUAL] = "default", [FROM_FLAG] = "flag", [FROM_WEIGHTS] = "weights"};
@@ -218,23 +218,23 @@ static lt_status open_model(classifier *s, const char *path)
 {
     family_choice *c = &s->choice;
     lt_model_facts found = {0};
-    LT_TRY(family_open_options(c));
-    LT_TRY(family_infer(c, path, &found, &c->spec));
-    LT_TRY(family_adopt(c, &found));
-    LT_TRY(family_resolve(c, path));
+    LT_TRY(lt_family_open_options(c));
+    LT_TRY(lt_family_infer(c, path, &found, &c->spec));
+    LT_TRY(lt_family_adopt(c, &found));
+    LT_TRY(lt_family_resolve(c, path));
     LT_TRY(c->family->make(&s->model, s->device, c->config, &c->spec));
     return lt_weights_load_model(path, s->model);
 }
 
-lt_status classifier_open_weights(classifier *s, const char *path)
+lt_status lt_classifier_open_weights(classifier *s, const char *path)
 {
     const int mnist = 28, cifar = 32; /* sides of images */
     const lt_model_spec *spec = &s->choice.spec;
     LT_TRY(open_model(s, path));
-    LT_TRY(metadata_read(&s->known, path));
-    LT_TRY(classifier_choose_pixels(s, spec->channels));
+    LT_TRY(lt_metadata_read(&s->known, path));
+    LT_TRY(lt_classifier_choose_pixels(s, spec->channels));
     int small = spec->channels == 1 ? mnist : cifar;
-    LT_TRY(classifier_choose_input(s, spec->size ? spec->size : small));
-    classifier_describe_input(s);
+    LT_TRY(lt_classifier_choose_input(s, spec->size ? spec->size : small));
+    lt_classifier_describe_input(s);
     return LT_OK;
 }

@@ -15,7 +15,7 @@ static lt_status choose_input(classifier *s)
 {
     int side = 0;
     LT_TRY(lt_dataset_side(s->input.val, &side));
-    return classifier_choose_input(s, side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE);
+    return lt_classifier_choose_input(s, side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE);
 }
 
 /* A GPU for each rank of the machine. */
@@ -32,7 +32,7 @@ static lt_status open_own_gpu(classifier *s, int local, int locals, const lt_dev
                    locals, why);
 }
 
-lt_status classifier_open_device(classifier *s)
+lt_status lt_classifier_open_device(classifier *s)
 {
     lt_device_config config = {.threads = (int)s->args.threads,
                                .deterministic = s->args.deterministic,
@@ -44,7 +44,7 @@ lt_status classifier_open_device(classifier *s)
         LT_TRY(open_own_gpu(s, local, locals, &config));
     else
         LT_TRY(lt_device_open(&s->device, s->args.device, &config));
-    return classifier_open_ranks(s);
+    return lt_classifier_open_ranks(s);
 }
 
 static lt_status agree_data(classifier *s)
@@ -57,14 +57,14 @@ static lt_status agree_data(classifier *s)
                                 lt_dataset_channels(s->input.val));
 }
 
-lt_status classifier_open_data(classifier *s)
+lt_status lt_classifier_open_data(classifier *s)
 {
-    LT_TRY(classifier_open_sources(s));
+    LT_TRY(lt_classifier_open_sources(s));
     LT_TRY(choose_input(s));
-    LT_TRY(classifier_open_metadata(s));
+    LT_TRY(lt_classifier_open_metadata(s));
     for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
-    s->input.unit = classification_task.unit;
+    s->input.unit = lt_classification_task.unit;
     s->input.has_ram_cache = s->args.cache_ram;
     s->input.has_disk_cache = s->args.cache_dir;
     return agree_data(s);
@@ -109,7 +109,7 @@ static lt_status open_loader(classifier *s)
         .limit =
             a->overfit_batches ? s->input.batches_per_epoch * a->batch_size * s->ranks.count : 0,
         .max_batches = s->input.batches_per_epoch,
-        .cache_bytes = classifier_cache_bytes(s),
+        .cache_bytes = lt_classifier_cache_bytes(s),
         .read_ahead = a->read_ahead,
     };
     return lt_loader_new(&s->input.loader, s->input.train, s->device, &c);
@@ -121,11 +121,11 @@ static void name_network(classifier *s)
     lt_checkpoint_state *state = &s->state.now;
     state->facts = 3;
     state->fact[0] = (lt_checkpoint_fact){.key = "arch"};
-    snprintf(state->fact[0].text, LT_CHECKPOINT_NAME, "%s", family_arch(&s->choice));
+    snprintf(state->fact[0].text, LT_CHECKPOINT_NAME, "%s", lt_family_arch(&s->choice));
     state->fact[1] =
         (lt_checkpoint_fact){.key = "classes", .is_number = true, .number = s->choice.spec.classes};
     state->fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
-    family_print(&s->choice, state->fact[2].text, LT_CHECKPOINT_NAME);
+    lt_family_print(&s->choice, state->fact[2].text, LT_CHECKPOINT_NAME);
 }
 
 /* Rank 0 looks at what an earlier start left. */
@@ -141,12 +141,12 @@ static lt_status open_run(classifier *s)
     const arguments *a = &s->args;
     int64_t per_epoch = s->input.batches_per_epoch / a->grad_accum;
     char aside[sizeof s->state.folder] = "";
-    lt_train_labels(&classification_task, &s->labels);
+    lt_train_labels(&lt_classification_task, &s->labels);
     lt_run_config c = {
         .options = s->options,
         .progress = (lt_progress)a->progress,
-        .unit = classification_task.unit,
-        .unit_short = classification_task.unit_short,
+        .unit = lt_classification_task.unit,
+        .unit_short = lt_classification_task.unit_short,
         .label = s->labels.label,
         .labels = s->labels.count,
         .log_every = a->log_every,
@@ -169,41 +169,41 @@ static lt_status open_run(classifier *s)
                : LT_OK;
 }
 
-lt_status classifier_open_training(classifier *s)
+lt_status lt_classifier_open_training(classifier *s)
 {
     const arguments *a = &s->args;
     LT_TRY(count_batches(s));
     LT_TRY(lt_params_freeze(&s->params, &a->freeze, a->freeze_bn));
-    LT_TRY(classifier_open_parallel(s));
+    LT_TRY(lt_classifier_open_parallel(s));
     LT_TRY(lt_optim_flags_make(&s->optim, &s->args.optim, &s->params));
     LT_TRY(lt_param_groups_apply(&s->params, s->optim, a->optim.lr, &a->param_group));
-    LT_TRY(classifier_divide_optimizer(s));
+    LT_TRY(lt_classifier_divide_optimizer(s));
     LT_TRY(lt_schedule_open(&s->schedule, &s->total_steps, a,
                             s->input.batches_per_epoch / a->grad_accum));
     if (a->ema_decay > 0)
         LT_TRY(lt_train_state_open_ema(&s->state, &s->params, a->ema_decay));
-    lt_train_state_begin(&s->state, &classification_task, s->optim, &s->ranks, a->batch_size,
+    lt_train_state_begin(&s->state, &lt_classification_task, s->optim, &s->ranks, a->batch_size,
                          a->grad_accum);
     s->state.now.seed = (uint64_t)a->seed;
     s->state.now.threads = lt_device_threads(s->device);
     name_network(s);
     /* The run folder last: a run that cannot go on leaves what is there as it is. */
-    LT_TRY(classifier_load_checkpoint(s));
+    LT_TRY(lt_classifier_load_checkpoint(s));
     LT_TRY(lt_train_state_scale_loss(&s->state, s->optim, a->amp == AMP_F16));
-    LT_TRY(classifier_check_memory(s));
+    LT_TRY(lt_classifier_check_memory(s));
     LT_TRY(open_loader(s));
-    LT_TRY(classifier_open_step(s));
+    LT_TRY(lt_classifier_open_step(s));
     if (!s->state.now.run[0])
         LT_TRY(lt_run_new_id(s->state.now.run));
     return open_run(s);
 }
 
-void classifier_close(classifier *s)
+void lt_classifier_close(classifier *s)
 {
     lt_run_close(&s->run);
     lt_loader_free(&s->input.loader); /* before the device that its batches are on */
     lt_train_step_free(&s->step);
-    classifier_close_details(s);
+    lt_classifier_close_details(s);
     lt_train_state_close(&s->state);
     lt_optim_free(&s->optim);
     lt_data_parallel_free(&s->dp);
@@ -213,14 +213,14 @@ void classifier_close(classifier *s)
     lt_module_free(&s->model);
     lt_device_close(&s->device);
     lt_train_input_close(&s->input);
-    metadata_clear(&s->known);
-    metadata_clear(&s->own);
-    family_close(&s->choice);
-    arguments_close(&s->options, &s->args);
+    lt_metadata_clear(&s->known);
+    lt_metadata_clear(&s->own);
+    lt_family_close(&s->choice);
+    lt_arguments_close(&s->options, &s->args);
     lt_run_lock_close(&s->lock);
 }
 
-lt_pass classifier_pass(const classifier *s, bool train)
+lt_pass lt_classifier_pass(const classifier *s, bool train)
 {
     lt_pass pass = train ? LT_PASS_TRAIN : LT_PASS_EVAL;
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16, LT_F32};
@@ -230,16 +230,16 @@ lt_pass classifier_pass(const classifier *s, bool train)
     return pass;
 }
 
-lt_task classifier_task(classifier *s)
+lt_task lt_classifier_task(classifier *s)
 {
     s->classify = (classification){.model = s->model,
                                    .pixels = s->pixels,
                                    .label_smoothing = s->args.label_smoothing,
                                    .details = s->details};
-    return (lt_task){&classification_task, &s->classify};
+    return (lt_task){&lt_classification_task, &s->classify};
 }
 
-lt_tensor *classifier_forward(classifier *s, lt_tensor *images)
+lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images)
 {
     lt_tensor *x = lt_normalize(s->tape, images, &s->pixels);
     return lt_module_forward(s->model, s->tape, x);

@@ -45,7 +45,7 @@ static lt_status open_like(classifier *s, const lt_dataset *like)
 /* With the class names that the weights know. */
 static lt_status open_known(classifier *s)
 {
-    int classes = metadata_class_count(&s->known);
+    int classes = lt_metadata_class_count(&s->known);
     char *text = classes ? strdup(s->known.names) : NULL, *rest = text;
     const char **name = calloc((size_t)classes + 1, sizeof *name);
     lt_status st = LT_OK;
@@ -95,7 +95,7 @@ static int64_t parse_bytes(const char *text)
     return (int64_t)value;
 }
 
-int64_t classifier_cache_bytes(const classifier *s)
+int64_t lt_classifier_cache_bytes(const classifier *s)
 {
     return s->args.cache_ram ? parse_bytes(s->args.cache_ram) : 0;
 }
@@ -112,10 +112,10 @@ static lt_status open_caches(classifier *s)
     return LT_OK;
 }
 
-lt_status classifier_open_sources(classifier *s)
+lt_status lt_classifier_open_sources(classifier *s)
 {
     if (s->weights[0])
-        LT_TRY(metadata_read(&s->known, s->weights));
+        LT_TRY(lt_metadata_read(&s->known, s->weights));
     if (!s->args.eval)
         LT_TRY(lt_dataset_open(&s->input.train, s->args.data, true));
     LT_TRY(open_val(s));

@@ -8,12 +8,12 @@
 
 enum { TOP1, TOP5 };
 
-double classification_top1(const lt_task_sums *sums)
+double lt_classification_top1(const lt_task_sums *sums)
 {
     return 100 * sums->count[TOP1] / sums->samples;
 }
 
-double classification_top5(const lt_task_sums *sums)
+double lt_classification_top5(const lt_task_sums *sums)
 {
     return 100 * sums->count[TOP5] / sums->samples;
 }
@@ -23,8 +23,8 @@ static const lt_task_metric metrics[] = {
      .label = "top-1",
      .unit = "%",
      .of_training = true,
-     .value = classification_top1},
-    {.name = "top5", .label = "top-5", .unit = "%", .value = classification_top5},
+     .value = lt_classification_top1},
+    {.name = "top5", .label = "top-5", .unit = "%", .value = lt_classification_top5},
 };
 
 static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
@@ -46,10 +46,10 @@ static lt_status observe(void *context, lt_tape *tape, const lt_batch *batch,
                          const lt_task_output *out)
 {
     const classification *c = context;
-    return c->details ? details_add(c->details, tape, batch, out->output) : LT_OK;
+    return c->details ? lt_details_add(c->details, tape, batch, out->output) : LT_OK;
 }
 
-const lt_task_ops classification_task = {
+const lt_task_ops lt_classification_task = {
     .name = "classification",
     .unit = "images",
     .unit_short = "img",

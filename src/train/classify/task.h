@@ -8,7 +8,7 @@
 
 struct details;
 
-/* The context of classification_task. */
+/* The context of lt_classification_task. */
 typedef struct classification {
     lt_module *model;
     lt_normalize_config pixels; /* of u8 images; inputs of other dtypes go in as they are */
@@ -16,10 +16,10 @@ typedef struct classification {
     struct details *details;    /* what evaluations collect; NULL: nothing */
 } classification;
 
-extern const lt_task_ops classification_task;
+extern const lt_task_ops lt_classification_task;
 
 /* Percent. */
-double classification_top1(const lt_task_sums *sums);
-double classification_top5(const lt_task_sums *sums);
+double lt_classification_top1(const lt_task_sums *sums);
+double lt_classification_top5(const lt_task_sums *sums);
 
 #endif

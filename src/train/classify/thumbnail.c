@@ -69,7 +69,7 @@ static char *base64(char *to, const uint8_t *data, size_t bytes)
     return to;
 }
 
-char *thumbnail(const uint8_t *pixels, int channels, int side)
+char *lt_thumbnail(const uint8_t *pixels, int channels, int side)
 {
     static const char scheme[] = "data:image/bmp;base64,";
     size_t bytes;

@@ -20,7 +20,7 @@ static lt_evaluator evaluator_of(classifier *s)
 {
     const arguments *a = &s->args;
     const lt_loader_config loader = {
-        .transform = classifier_eval_transform(s),
+        .transform = lt_classifier_eval_transform(s),
         .batch = (int)(a->eval_batch_size ? a->eval_batch_size : a->batch_size),
         .threads = s->workers,
         .max_bad = a->max_bad_images,
@@ -30,15 +30,15 @@ static lt_evaluator evaluator_of(classifier *s)
     };
     return (lt_evaluator){.device = s->device,
                           .tape = s->tape,
-                          .task = classifier_task(s),
-                          .pass = classifier_pass(s, false),
+                          .task = lt_classifier_task(s),
+                          .pass = lt_classifier_pass(s, false),
                           .loader = loader,
                           .ranks = &s->ranks,
                           .run = s->run,
                           .stop = asked_to_stop};
 }
 
-lt_status classifier_evaluate(classifier *s, lt_evaluation *out)
+lt_status lt_classifier_evaluate(classifier *s, lt_evaluation *out)
 {
     const lt_evaluator evaluator = evaluator_of(s);
     LT_TRY(lt_evaluate(&evaluator, s->input.val, out));
@@ -48,17 +48,17 @@ lt_status classifier_evaluate(classifier *s, lt_evaluation *out)
 
 /* --- Training --- */
 
-lt_status classifier_open_step(classifier *s)
+lt_status lt_classifier_open_step(classifier *s)
 {
     const lt_train_step_config c = {.device = s->device,
                                     .tape = s->tape,
                                     .params = &s->params,
                                     .optim = s->optim,
-                                    .task = classifier_task(s),
+                                    .task = lt_classifier_task(s),
                                     .ema = s->state.ema,
                                     .comm = s->ranks.comm,
                                     .dp = s->dp,
-                                    .pass = classifier_pass(s, true),
+                                    .pass = lt_classifier_pass(s, true),
                                     .grad_accum = s->args.grad_accum,
                                     .graph = s->args.graph,
                                     .next = lt_train_input_next,
@@ -74,12 +74,12 @@ static lt_checkpoint_parts parts_of(const classifier *s, lt_weights_note note[ME
                                  .optim = s->optim,
                                  .comm = s->ranks.comm,
                                  .note = note,
-                                 .note_count = classifier_metadata(s, note)};
+                                 .note_count = lt_classifier_metadata(s, note)};
     lt_train_state_parts(&s->state, &parts);
     return parts;
 }
 
-lt_status classifier_load_checkpoint(classifier *s)
+lt_status lt_classifier_load_checkpoint(classifier *s)
 {
     const int64_t passes = s->args.grad_accum;
     lt_weights_note note[META_ENTRIES];
@@ -87,15 +87,16 @@ lt_status classifier_load_checkpoint(classifier *s)
     if (!s->state.folder[0])
         return LT_OK;
     LT_TRY(lt_train_state_check(&s->state, &s->ranks, passes, s->input.batches_per_epoch));
-    LT_TRY(classifier_check_metadata(s));
+    LT_TRY(lt_classifier_check_metadata(s));
     return lt_train_state_load(&s->state, &parts, &s->ranks, passes);
 }
 
 static int step_values(void *context, lt_metric out[LOOP_VALUES])
 {
     const classifier *s = context;
-    out[0] = (lt_metric){"image_size", s->sizes.count ? classifier_train_side(s, s->state.now.epoch)
-                                                      : (double)NAN};
+    out[0] =
+        (lt_metric){"image_size",
+                    s->sizes.count ? lt_classifier_train_side(s, s->state.now.epoch) : (double)NAN};
     lt_shampoo_values(s->optim, s->ranks.comm != NULL, out + 1);
     return 1 + SHAMPOO_VALUES;
 }
@@ -104,13 +105,13 @@ static void note_side(void *context)
 {
     const classifier *s = context;
     const int64_t epoch = s->state.now.epoch;
-    const int side = classifier_train_side(s, epoch);
+    const int side = lt_classifier_train_side(s, epoch);
     if (s->sizes.count
-        && (!epoch || s->state.now.batch || side != classifier_train_side(s, epoch - 1)))
+        && (!epoch || s->state.now.batch || side != lt_classifier_train_side(s, epoch - 1)))
         lt_run_note(s->run, "epoch %lld: pictures of %d x %d", (long long)epoch + 1, side, side);
 }
 
-lt_status classifier_train(classifier *s)
+lt_status lt_classifier_train(classifier *s)
 {
     const arguments *a = &s->args;
     lt_weights_note note[META_ENTRIES];

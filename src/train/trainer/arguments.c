@@ -183,8 +183,8 @@ static void fill_dist(program_text *t)
                             "each process alone; mpi: ranks in any case, if only one"};
 }
 
-lt_status arguments_open(lt_options **out, arguments *a, const lt_model_family *family,
-                         void *config)
+lt_status lt_arguments_open(lt_options **out, arguments *a, const lt_model_family *family,
+                            void *config)
 {
 #define TABLE(rows) {rows, sizeof rows / sizeof *(rows), a}
     fill_text(&a->text, family);
@@ -214,7 +214,7 @@ lt_status arguments_open(lt_options **out, arguments *a, const lt_model_family *
     return st;
 }
 
-void arguments_close(lt_options **options, arguments *a)
+void lt_arguments_close(lt_options **options, arguments *a)
 {
     lt_options_free(options);
     lt_optim_flags_close(&a->optim);
@@ -296,7 +296,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     return LT_OK;
 }
 
-lt_status arguments_check(const arguments *a, const lt_options *options)
+lt_status lt_arguments_check(const arguments *a, const lt_options *options)
 {
     LT_TRY(check_modes(a, options));
     if (a->epochs > 0 && a->warmup_epochs > a->epochs)

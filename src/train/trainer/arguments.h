@@ -81,12 +81,12 @@ typedef struct arguments {
 
 /* The program's options, into args and the family's config; the selector is "optim".
  * Errors: as lt_options_compose(). */
-lt_status arguments_open(lt_options **out, arguments *args, const lt_model_family *family,
-                         void *config);
+lt_status lt_arguments_open(lt_options **out, arguments *args, const lt_model_family *family,
+                            void *config);
 
-void arguments_close(lt_options **options, arguments *args);
+void lt_arguments_close(lt_options **options, arguments *args);
 
 /* Contradictions that no single option's range can tell. */
-lt_status arguments_check(const arguments *args, const lt_options *options);
+lt_status lt_arguments_check(const arguments *args, const lt_options *options);
 
 #endif

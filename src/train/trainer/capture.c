@@ -110,7 +110,7 @@ static bool captures_gradients(const lt_train_step *step)
  * backward; of one with a host phase, such as a choice of blocks whose roots are due, the first phase does.
  * In front of the optimizer the sums over ranks overlap with its work; but where gradients are captured, one
  * rank may replay what another runs eagerly, and the collectives of all must have the same order: behind it. */
-capture_plan step_plan_capture(const lt_train_step *step)
+capture_plan lt_step_plan_capture(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     capture_plan plan = {.with_backward = PHASES_NONE, .sums_last = captures_gradients(step)};
@@ -121,8 +121,8 @@ capture_plan step_plan_capture(const lt_train_step *step)
     return plan;
 }
 
-lt_status step_run_micro_batch(lt_train_step *step, const lt_batch *batch, int64_t micro,
-                               int64_t attempt, capture_plan plan)
+lt_status lt_step_run_micro_batch(lt_train_step *step, const lt_batch *batch, int64_t micro,
+                                  int64_t attempt, capture_plan plan)
 {
     work w = {.step = step,
               .batch = batch,
@@ -135,7 +135,7 @@ lt_status step_run_micro_batch(lt_train_step *step, const lt_batch *batch, int64
     return lt_graph_run(step->config.device, &step->graph, graph_key(&w), compute, &w);
 }
 
-lt_status step_run_optimizer(lt_train_step *step, capture_plan plan)
+lt_status lt_step_run_optimizer(lt_train_step *step, capture_plan plan)
 {
     const lt_train_step_config *c = &step->config;
     const lt_graph_key key = {.kind = PHASES_SECOND};

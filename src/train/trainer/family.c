@@ -58,14 +58,14 @@ static void put_metadata(const lt_model_family *family, const lt_safetensors *fi
 
 /* --- A choice --- */
 
-lt_status family_open(family_choice *c, const lt_model_family *family)
+lt_status lt_family_open(family_choice *c, const lt_model_family *family)
 {
     c->family = family;
     c->config = calloc(1, family->config_bytes + 1);
     return c->config ? LT_OK : lt_fail(LT_E_NOMEM, "%s: no memory for its options", family->name);
 }
 
-lt_status family_open_options(family_choice *c)
+lt_status lt_family_open_options(family_choice *c)
 {
     const lt_program program = {.name = c->family->program};
     const lt_option_table table = {c->family->option, c->family->options, c->config};
@@ -74,7 +74,7 @@ lt_status family_open_options(family_choice *c)
     return LT_OK;
 }
 
-void family_close(family_choice *c)
+void lt_family_close(family_choice *c)
 {
     lt_options_free(&c->own);
     free(c->config);
@@ -106,14 +106,14 @@ static lt_status infer_metadata(const family_choice *c, const char *path, lt_mod
     return LT_OK;
 }
 
-lt_status family_infer(const family_choice *c, const char *path, lt_model_facts *facts,
-                       lt_model_spec *spec)
+lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_facts *facts,
+                          lt_model_spec *spec)
 {
     return c->family->infer ? c->family->infer(path, facts, spec)
                             : infer_metadata(c, path, facts, spec);
 }
 
-lt_status family_adopt(family_choice *c, const lt_model_facts *facts)
+lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts)
 {
     for (size_t i = 0; i < facts->count; i++) {
         const lt_model_fact *f = &facts->item[i];
@@ -135,7 +135,7 @@ static lt_status describe(family_choice *c)
     return LT_OK;
 }
 
-lt_status family_resolve(family_choice *c, const char *weights)
+lt_status lt_family_resolve(family_choice *c, const char *weights)
 {
     lt_model_facts known = {0};
     if (c->family->resolve && weights && *weights) {
@@ -149,25 +149,25 @@ lt_status family_resolve(family_choice *c, const char *weights)
     return describe(c);
 }
 
-bool family_has_fact(const family_choice *c, const char *option)
+bool lt_family_has_fact(const family_choice *c, const char *option)
 {
     family_choice usual = {0};
     bool found = false;
-    if (!family_open(&usual, c->family) && !family_open_options(&usual)) {
+    if (!lt_family_open(&usual, c->family) && !lt_family_open_options(&usual)) {
         usual.spec = c->spec;
-        found = !family_resolve(&usual, NULL) && *lt_model_fact_text(&usual.facts, option);
+        found = !lt_family_resolve(&usual, NULL) && *lt_model_fact_text(&usual.facts, option);
     }
-    family_close(&usual);
+    lt_family_close(&usual);
     return found;
 }
 
-const char *family_arch(const family_choice *c)
+const char *lt_family_arch(const family_choice *c)
 {
     const char *arch = lt_model_fact_text(&c->facts, "arch");
     return *arch ? arch : c->family->name;
 }
 
-void family_print(const family_choice *c, char *text, size_t size)
+void lt_family_print(const family_choice *c, char *text, size_t size)
 {
     size_t at = 0;
     for (size_t i = 0; i < c->facts.count && at < size; i++)

@@ -10,30 +10,30 @@ typedef struct family_choice {
     lt_options *own;     /* NULL: options is borrowed */
     void *config;        /* owned; of family->config_bytes */
     lt_model_spec spec;
-    lt_model_facts facts; /* family_resolve() */
+    lt_model_facts facts; /* lt_family_resolve() */
 } family_choice;
 
 /* Memory of the family's config, for a table of options. Errors: LT_E_NOMEM. */
-lt_status family_open(family_choice *c, const lt_model_family *family);
+lt_status lt_family_open(family_choice *c, const lt_model_family *family);
 /* Options of the family alone, for a command that has no flags for them. */
-lt_status family_open_options(family_choice *c);
-void family_close(family_choice *c);
+lt_status lt_family_open_options(family_choice *c);
+void lt_family_close(family_choice *c);
 
 /* What a file of weights holds: values of options, and of spec all but the seed.
  * Errors: as lt_weights_open(); LT_E_FORMAT, LT_E_UNSUPPORTED. */
-lt_status family_infer(const family_choice *c, const char *path, lt_model_facts *facts,
-                       lt_model_spec *spec);
+lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_facts *facts,
+                          lt_model_spec *spec);
 /* Sets the options that the facts are values of, as if the user had. */
-lt_status family_adopt(family_choice *c, const lt_model_facts *facts);
+lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts);
 /* With spec and options complete: what they leave open, and c->facts. weights: its metadata help to
  * choose; NULL or "": there are none. */
-lt_status family_resolve(family_choice *c, const char *weights);
+lt_status lt_family_resolve(family_choice *c, const char *weights);
 /* Whether an option is a fact of a model. */
-bool family_has_fact(const family_choice *c, const char *option);
+bool lt_family_has_fact(const family_choice *c, const char *option);
 
 /* What stands where a model is named: the fact "arch", or the family's name. */
-const char *family_arch(const family_choice *c);
+const char *lt_family_arch(const family_choice *c);
 /* The other facts: "depths 1,1,1,1 width 64 channels 3". */
-void family_print(const family_choice *c, char *text, size_t size);
+void lt_family_print(const family_choice *c, char *text, size_t size);
 
 #endif

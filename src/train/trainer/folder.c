@@ -104,7 +104,7 @@ static bool is_passed_over(const family_choice *c, const lt_option *option)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], option->name))
             return true;
-    return option->once || family_has_fact(c, option->name);
+    return option->once || lt_family_has_fact(c, option->name);
 }
 
 /* What is not in the file: an option of a later version, whose value then is not known, or a text that was not
@@ -143,14 +143,14 @@ lt_status lt_folder_compare_options(const family_choice *c, const lt_options *no
     snprintf(path, sizeof path, "%s/../../config.yaml", state->folder);
     if (!state->folder[0] || access(path, R_OK))
         return LT_OK;
-    LT_TRY(family_open(&choice, c->family));
-    lt_status st = arguments_open(&before, &values, choice.family, choice.config);
+    LT_TRY(lt_family_open(&choice, c->family));
+    lt_status st = lt_arguments_open(&before, &values, choice.family, choice.config);
     if (!st && lt_options_load(before, path))
         snprintf(text, size, "unknown: %s", lt_error_message());
     else if (!st)
         list_changes(c, now, before, text, size);
-    arguments_close(&before, &values);
-    family_close(&choice);
+    lt_arguments_close(&before, &values);
+    lt_family_close(&choice);
     return st;
 }
 

@@ -120,7 +120,7 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
     lt_status st = step->config.next(step->config.next_context, &batch);
     r->data_seconds += lt_clock_seconds() - begin;
     if (!st)
-        st = step_run_micro_batch(step, &batch, micro, r->step, plan);
+        st = lt_step_run_micro_batch(step, &batch, micro, r->step, plan);
     if (st)
         return st;
     r->sums.samples += batch.count;
@@ -132,13 +132,13 @@ lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_tr
     const lt_train_step_config *c = &step->config;
     int64_t span = lt_profile_begin();
     LT_TRY(prepare(step, numbers, r));
-    const capture_plan plan = step_plan_capture(step);
+    const capture_plan plan = lt_step_plan_capture(step);
     for (int64_t i = 0; i < c->grad_accum; i++)
         LT_TRY(micro_batch(step, i, plan, r));
     LT_TRY(send_numbers(step, r->step));
     if (!plan.sums_last)
         LT_TRY(begin_sums(step, r));
-    LT_TRY(step_run_optimizer(step, plan));
+    LT_TRY(lt_step_run_optimizer(step, plan));
     if (plan.sums_last)
         LT_TRY(begin_sums(step, r));
     lt_optim_advance(c->optim);

@@ -41,11 +41,11 @@ typedef struct capture_plan {
 } capture_plan;
 
 /* capture.c: of the step that the optimizer is prepared for. */
-capture_plan step_plan_capture(const lt_train_step *step);
+capture_plan lt_step_plan_capture(const lt_train_step *step);
 /* Forward and backward of micro-batch number micro; in the last one, the phases of the plan too. */
-lt_status step_run_micro_batch(lt_train_step *step, const lt_batch *batch, int64_t micro,
-                               int64_t attempt, capture_plan plan);
+lt_status lt_step_run_micro_batch(lt_train_step *step, const lt_batch *batch, int64_t micro,
+                                  int64_t attempt, capture_plan plan);
 /* The phases of the optimizer that the plan leaves for behind the last micro-batch. */
-lt_status step_run_optimizer(lt_train_step *step, capture_plan plan);
+lt_status lt_step_run_optimizer(lt_train_step *step, capture_plan plan);
 
 #endif
