@@ -118,7 +118,9 @@ static int64_t row_major(lt_shape s, int64_t i)
 
 static bool make(rank_case *c, lt_tensor **out, lt_dtype dtype, lt_shape shape)
 {
-    return ok(c, lt_tensor_new(out, c->device, dtype, shape), "lt_tensor_new");
+    const lt_memory_format format =
+        shape.ndim == 4 ? LT_FORMAT_CHANNELS_LAST : LT_FORMAT_CONTIGUOUS;
+    return ok(c, lt_tensor_new_as(out, c->device, dtype, shape, format), "lt_tensor_new_as");
 }
 
 static bool fill(rank_case *c, lt_tensor *t, int rank, int64_t first)

@@ -82,8 +82,10 @@ static lt_status make_params(rank_run *r)
     for (int i = 0; i < PARAMS; i++) {
         double values[CHANNELS * SIDE * SIDE * (CLASSES + 1)];
         lt_param *p = &r->param[i];
-        LT_TRY(lt_param_init_role(p, r->device, "", rows[i].name, rows[i].shape, rows[i].fill,
-                                  rows[i].role));
+        LT_TRY(rows[i].shape.ndim == 4
+                   ? lt_param_init_filter(p, r->device, "", rows[i].name, rows[i].shape)
+                   : lt_param_init_role(p, r->device, "", rows[i].name, rows[i].shape, rows[i].fill,
+                                        rows[i].role));
         LT_TRY(lt_params_add(&r->params, p));
         if (rows[i].fill > 0 || rows[i].role == LT_ROLE_STAT)
             continue;

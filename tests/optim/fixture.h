@@ -25,11 +25,13 @@ static inline void fixture_open(fixture *f, bool f64)
     assert_ok(lt_device_open(&f->device, "ref", &(lt_device_config){.f64 = f64, .threads = 1}));
 }
 
+/* 4-D ones are filters: their memory is in another order than their indices. */
 static inline lt_param *fixture_add(fixture *f, const char *name, lt_shape shape)
 {
     lt_param *p = &f->param[f->list.count];
     assert_true(f->list.count < MAX_PARAMS);
-    assert_ok(lt_param_init(p, f->device, "", name, shape, 0));
+    assert_ok(shape.ndim == 4 ? lt_param_init_filter(p, f->device, "", name, shape)
+                              : lt_param_init(p, f->device, "", name, shape, 0));
     assert_ok(lt_params_add(&f->list, p));
     return p;
 }

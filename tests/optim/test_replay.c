@@ -47,7 +47,9 @@ static void start(replay *r, const char *json, bool f64)
     assert_ok(lt_device_open(&r->device, "cpu", &(lt_device_config){.f64 = f64, .threads = 1}));
     for (int k = 0; k < TENSORS; k++) {
         char name[] = {(char)('0' + k), 0};
-        assert_ok(lt_param_init(&r->param[k], r->device, "", name, shapes[k], 0));
+        assert_ok(shapes[k].ndim == 4
+                      ? lt_param_init_filter(&r->param[k], r->device, "", name, shapes[k])
+                      : lt_param_init(&r->param[k], r->device, "", name, shapes[k], 0));
         assert_ok(lt_params_add(&r->list, &r->param[k]));
         fill(r->param[k].value, 0, k);
     }
