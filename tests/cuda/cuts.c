@@ -178,11 +178,11 @@ static void rows_are_cut_into_all_of_them(void **state)
     static const int64_t channels[] = {1, 3, 8, 64, 72, 256, 264, 2048};
     for (size_t i = 0; i < COUNT_OF(counts); i++)
         for (size_t j = 0; j < COUNT_OF(channels); j++)
-            for (int pack = 1; pack <= LT_PACK; pack += LT_PACK - 1) {
-                const lt_row_cut c = lt_cut_rows(counts[i], channels[j], pack);
+            for (int width = 1; width <= LT_VECTOR_WIDTH; width += LT_VECTOR_WIDTH - 1) {
+                const lt_row_cut c = lt_cut_rows(counts[i], channels[j], width);
                 assert_int_equal(c.lanes * c.lines, LT_ROW_THREADS);
-                assert_true(c.tiles * c.lanes * pack >= channels[j]);
-                assert_true((c.tiles - 1) * c.lanes * pack < channels[j]);
+                assert_true(c.tiles * c.lanes * width >= channels[j]);
+                assert_true((c.tiles - 1) * c.lanes * width < channels[j]);
                 assert_true(c.chunks * c.length >= counts[i]);
                 assert_true((c.chunks - 1) * c.length < counts[i]); /* none is empty */
                 assert_true(c.chunks >= 1 && c.chunks <= 65535);
@@ -212,7 +212,7 @@ static void huge_batches_are_cut(void **state)
 {
     (void)state;
     const int64_t count = (int64_t)4096 * 224 * 224; /* times 2048 channels: 2^38 elements */
-    const lt_row_cut c = lt_cut_rows(count, 2048, LT_PACK);
+    const lt_row_cut c = lt_cut_rows(count, 2048, LT_VECTOR_WIDTH);
     assert_true(c.chunks * c.length >= count && (c.chunks - 1) * c.length < count);
     assert_true(c.chunks <= 65535 && c.tiles <= 65535);
     lt_view x = {.shape = LT_SHAPE(4096, 64, 224, 224),

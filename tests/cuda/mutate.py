@@ -22,10 +22,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 KERNELS = os.path.join(HERE, "../../src/tensor/backend/cuda")
 KINDS = [("barrier", r"__syncthreads\(\);", ""),
          ("bound", r"if \((?:i|first|row|channel|group \* 4|output) >= [^\n]*\)\n\s*return;", ""),
-         ("bound", r"if \(!find_pixel<PACK>\((?:[^()]|\([^()]*\))*\)\)\n\s*return;",
-          "find_pixel<PACK>(images, s.height, s.width, s.channels, &at);"),
+         ("bound", r"if \(!find_pixel<WIDTH>\((?:[^()]|\([^()]*\))*\)\)\n\s*return;",
+          "find_pixel<WIDTH>(images, s.height, s.width, s.channels, &at);"),
          ("bound", r" && output < plan\.out\.count| \|\| channel >= channels| \|\| p\.channel \+ k >= channels", ""),
-         ("tail", r"i \+ LT_PACK <= count", "i < count"),
+         ("tail", r"i \+ LT_VECTOR_WIDTH <= count", "i < count"),
          ("warp", r"int step = 16; step > 0", "int step = 16; step > 1"),
          ("lane", r"threadIdx\.x % 32 == 0\)", "threadIdx.x % 64 == 0)")]
 # Whose rows are those of a file that sets no entry, or not all that it serves.

@@ -31,14 +31,14 @@ lt_status fill(void *ctx, double value, const lt_view *y)
     return lt_cuda_end(c);
 }
 
-/* Dense floating data of two dtypes: packs of eight, and single elements at the end. */
+/* Dense floating data of two dtypes: vectors of eight, and single elements at the end. */
 template <class From, class To> __global__ void convert(const From *x, To *y, int64_t count)
 {
-    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_PACK;
-    if (i + LT_PACK <= count) {
-        float v[LT_PACK];
-        load_pack(x + i, v);
-        store_pack(y + i, v);
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_VECTOR_WIDTH;
+    if (i + LT_VECTOR_WIDTH <= count) {
+        float v[LT_VECTOR_WIDTH];
+        load_vector(x + i, v);
+        store_vector(y + i, v);
         return;
     }
     for (int64_t k = i; k < count; k++)
@@ -88,7 +88,7 @@ lt_status move_elements(lt_cuda *c, const lt_walk *walk, const lt_view *x, const
     return LT_OK;
 }
 
-bool can_pack(const lt_view *x, const lt_view *y)
+bool can_vectorize(const lt_view *x, const lt_view *y)
 {
     return x->dtype <= LT_BF16 && y->dtype <= LT_BF16 && x->dtype != LT_F64 && y->dtype != LT_F64
            && is_aligned(x->data) && is_aligned(y->data);
@@ -98,7 +98,7 @@ template <class From>
 lt_status convert_dense(lt_cuda *c, const From *x, const lt_view *y, int64_t count)
 {
     WITH_TYPE(c, y->dtype,
-              convert<<<blocks_for(count, THREADS * LT_PACK), THREADS, 0, main_stream(c)>>>(
+              convert<<<blocks_for(count, THREADS * LT_VECTOR_WIDTH), THREADS, 0, main_stream(c)>>>(
                   x, (T *)y->data, count))
     return LT_OK;
 }
@@ -112,7 +112,7 @@ lt_status cast(void *ctx, const lt_view *x, const lt_view *y)
     lt_walk_over(&walk, view, 2);
     if (x->dtype == y->dtype) {
         LT_TRY(move_elements(c, &walk, x, y));
-    } else if (can_pack(x, y) && lt_walk_is_dense(&walk)) {
+    } else if (can_vectorize(x, y) && lt_walk_is_dense(&walk)) {
         WITH_TYPE(c, x->dtype, LT_TRY(convert_dense(c, (const T *)x->data, y, walk.count)))
     } else {
         convert_strided<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(walk, *y,

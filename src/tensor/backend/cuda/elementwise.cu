@@ -42,20 +42,20 @@ struct scale_rule {
     }
 };
 
-/* y[i] = rule(a[i], b[i]), all dense: packs of eight, and single elements at the end. */
+/* y[i] = rule(a[i], b[i]), all dense: vectors of eight, and single elements at the end. */
 template <class T, class Rule>
 __global__ void dense(const T *a, const T *b, T *y, int64_t count, Rule rule)
 {
-    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_PACK;
-    if (i + LT_PACK <= count) {
-        float u[LT_PACK], v[LT_PACK] = {};
-        load_pack(a + i, u);
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_VECTOR_WIDTH;
+    if (i + LT_VECTOR_WIDTH <= count) {
+        float u[LT_VECTOR_WIDTH], v[LT_VECTOR_WIDTH] = {};
+        load_vector(a + i, u);
         if (b)
-            load_pack(b + i, v);
+            load_vector(b + i, v);
 #pragma unroll
-        for (int k = 0; k < LT_PACK; k++)
+        for (int k = 0; k < LT_VECTOR_WIDTH; k++)
             u[k] = rule(u[k], v[k]);
-        store_pack(y + i, u);
+        store_vector(y + i, u);
         return;
     }
     for (int64_t k = i; k < count; k++)
@@ -80,7 +80,7 @@ __global__ void strided(lt_walk walk, lt_view y, lt_view a, lt_view b, Rule rule
     }
 }
 
-bool can_pack(const lt_view *y, const lt_view *a, const lt_view *b)
+bool can_vectorize(const lt_view *y, const lt_view *a, const lt_view *b)
 {
     return y->dtype != LT_F64 && a->dtype == y->dtype && is_aligned(y->data) && is_aligned(a->data)
            && (!b || (b->dtype == y->dtype && is_aligned(b->data)));
@@ -95,8 +95,8 @@ lt_status run(lt_cuda *c, const char *name, Rule rule, const lt_view *a, const l
     lt_walk walk;
     LT_TRY(lt_cuda_begin(c, name));
     lt_walk_over(&walk, view, b ? 3 : 2);
-    if (can_pack(y, a, b) && lt_walk_is_dense(&walk)) {
-        const unsigned blocks = blocks_for(walk.count, THREADS * LT_PACK);
+    if (can_vectorize(y, a, b) && lt_walk_is_dense(&walk)) {
+        const unsigned blocks = blocks_for(walk.count, THREADS * LT_VECTOR_WIDTH);
         WITH_TYPE(c, y->dtype,
                   dense<T><<<blocks, THREADS, 0, main_stream(c)>>>(
                       (const T *)a->data, b ? (const T *)b->data : (const T *)NULL, (T *)y->data,

@@ -66,11 +66,11 @@ static inline lt_rows rows_of(const lt_view *x)
     return r;
 }
 
-/* Whether packs of 8 channels can be read with 16-byte accesses. An absent view can. */
-static inline bool has_packs(const lt_view *x)
+/* Whether vectors of 8 channels can be read with 16-byte accesses. An absent view can. */
+static inline bool has_vectors(const lt_view *x)
 {
     return !x || !x->data
-           || (x->shape.dim[1] % LT_PACK == 0 && lt_view_is_channels_last(x)
+           || (x->shape.dim[1] % LT_VECTOR_WIDTH == 0 && lt_view_is_channels_last(x)
                && is_aligned(x->data));
 }
 
@@ -101,48 +101,48 @@ __device__ inline void set(lt_f16 *to, float x)
 
 /* Eight elements as they lie in memory, which is aligned to 16 bytes. What a thread will need it asks for
  * early: it goes on until it uses it. */
-template <class T> struct raw_pack {
+template <class T> struct raw_vector {
     uint4 bits;
 };
-template <> struct raw_pack<float> {
+template <> struct raw_vector<float> {
     float4 low, high;
 };
 
-__device__ inline raw_pack<float> fetch_pack(const float *from)
+__device__ inline raw_vector<float> fetch_vector(const float *from)
 {
-    raw_pack<float> r;
+    raw_vector<float> r;
     r.low = ((const float4 *)from)[0];
     r.high = ((const float4 *)from)[1];
     return r;
 }
 
-template <class T> __device__ inline raw_pack<T> fetch_pack(const T *from)
+template <class T> __device__ inline raw_vector<T> fetch_vector(const T *from)
 {
-    raw_pack<T> r;
+    raw_vector<T> r;
     r.bits = *(const uint4 *)from;
     return r;
 }
 
-__device__ inline void widen(const raw_pack<float> &r, float (&v)[LT_PACK])
+__device__ inline void widen(const raw_vector<float> &r, float (&v)[LT_VECTOR_WIDTH])
 {
     v[0] = r.low.x, v[1] = r.low.y, v[2] = r.low.z, v[3] = r.low.w;
     v[4] = r.high.x, v[5] = r.high.y, v[6] = r.high.z, v[7] = r.high.w;
 }
 
-template <class T> __device__ inline void widen(const raw_pack<T> &r, float (&v)[LT_PACK])
+template <class T> __device__ inline void widen(const raw_vector<T> &r, float (&v)[LT_VECTOR_WIDTH])
 {
     const unsigned word[4] = {r.bits.x, r.bits.y, r.bits.z, r.bits.w};
 #pragma unroll
-    for (int i = 0; i < LT_PACK; i++) {
+    for (int i = 0; i < LT_VECTOR_WIDTH; i++) {
         T x;
         x.bits = (uint16_t)(word[i / 2] >> 16 * (i % 2));
         v[i] = to_float(x);
     }
 }
 
-template <class T> __device__ inline void load_pack(const T *from, float (&v)[LT_PACK])
+template <class T> __device__ inline void load_vector(const T *from, float (&v)[LT_VECTOR_WIDTH])
 {
-    widen(fetch_pack(from), v);
+    widen(fetch_vector(from), v);
 }
 
 /* One store of 16 bytes: what is assigned, the compiler often splits into four. */
@@ -170,13 +170,13 @@ __device__ inline void store_16(float4 *to, float4 x)
 #endif
 }
 
-__device__ inline void store_pack(float *to, const float (&v)[LT_PACK])
+__device__ inline void store_vector(float *to, const float (&v)[LT_VECTOR_WIDTH])
 {
     store_16((float4 *)to, make_float4(v[0], v[1], v[2], v[3]));
     store_16((float4 *)to + 1, make_float4(v[4], v[5], v[6], v[7]));
 }
 
-template <class T> __device__ inline void store_pack(T *to, const float (&v)[LT_PACK])
+template <class T> __device__ inline void store_vector(T *to, const float (&v)[LT_VECTOR_WIDTH])
 {
     unsigned word[4];
 #pragma unroll

@@ -7,22 +7,22 @@
 
 #include <type_traits>
 
-/* PACK channels of a row as they lie in memory: a 16-byte access, or one element anywhere. */
-template <class T, int PACK> struct pack;
+/* WIDTH channels of a row as they lie in memory: a 16-byte access, or one element anywhere. */
+template <class T, int WIDTH> struct vector;
 
-template <class T> struct pack<T, LT_PACK> {
-    raw_pack<T> raw;
+template <class T> struct vector<T, LT_VECTOR_WIDTH> {
+    raw_vector<T> raw;
     __device__ void fetch(const T *from)
     {
-        raw = fetch_pack(from);
+        raw = fetch_vector(from);
     }
-    __device__ void read(float (&v)[LT_PACK]) const
+    __device__ void read(float (&v)[LT_VECTOR_WIDTH]) const
     {
         widen(raw, v);
     }
 };
 
-template <class T> struct pack<T, 1> {
+template <class T> struct vector<T, 1> {
     T raw;
     __device__ void fetch(const T *from)
     {
@@ -34,9 +34,9 @@ template <class T> struct pack<T, 1> {
     }
 };
 
-template <class T> __device__ void put(T *to, const float (&v)[LT_PACK])
+template <class T> __device__ void put(T *to, const float (&v)[LT_VECTOR_WIDTH])
 {
-    store_pack(to, v);
+    store_vector(to, v);
 }
 template <class T> __device__ void put(T *to, const float (&v)[1])
 {
@@ -55,23 +55,23 @@ template <class T> struct tensor4 {
     typedef typename std::remove_const<T>::type element;
     T *data;
     lt_rows rows;
-    /* There are packs in dense rows only: has_packs(). */
-    template <int PACK> __device__ T *at(int64_t row, int64_t channel) const
+    /* There are vectors in dense rows only: has_vectors(). */
+    template <int WIDTH> __device__ T *at(int64_t row, int64_t channel) const
     {
         return data
-               + (PACK == LT_PACK ? row * rows.channels + channel
+               + (WIDTH == LT_VECTOR_WIDTH ? row * rows.channels + channel
                                   : lt_rows_place(&rows, row, channel));
     }
-    template <int PACK> __device__ void load(int64_t row, int64_t channel, float (&v)[PACK]) const
+    template <int WIDTH> __device__ void load(int64_t row, int64_t channel, float (&v)[WIDTH]) const
     {
-        pack<element, PACK> p;
-        p.fetch(at<PACK>(row, channel));
+        vector<element, WIDTH> p;
+        p.fetch(at<WIDTH>(row, channel));
         p.read(v);
     }
-    template <int PACK>
-    __device__ void store(int64_t row, int64_t channel, const float (&v)[PACK]) const
+    template <int WIDTH>
+    __device__ void store(int64_t row, int64_t channel, const float (&v)[WIDTH]) const
     {
-        put(at<PACK>(row, channel), v);
+        put(at<WIDTH>(row, channel), v);
     }
 };
 
@@ -84,10 +84,10 @@ template <class T> static inline tensor4<T> tensor_of(const lt_view *view)
     return t;
 }
 
-/* A row of coefficients; packs of them are aligned to 16 bytes. */
-__device__ inline void load_channels(const float *row, int64_t channel, float (&v)[LT_PACK])
+/* A row of coefficients; vectors of them are aligned to 16 bytes. */
+__device__ inline void load_channels(const float *row, int64_t channel, float (&v)[LT_VECTOR_WIDTH])
 {
-    load_pack(row + channel, v);
+    load_vector(row + channel, v);
 }
 __device__ inline void load_channels(const float *row, int64_t channel, float (&v)[1])
 {
@@ -100,12 +100,12 @@ struct place_in_cut {
     int64_t channel, begin, end;
 };
 
-template <int PACK> __device__ place_in_cut place_of(const lt_row_cut &cut, int64_t rows)
+template <int WIDTH> __device__ place_in_cut place_of(const lt_row_cut &cut, int64_t rows)
 {
     place_in_cut p;
     p.lane = threadIdx.x % cut.lanes;
     p.line = threadIdx.x / cut.lanes;
-    p.channel = ((int64_t)blockIdx.x * cut.lanes + p.lane) * PACK;
+    p.channel = ((int64_t)blockIdx.x * cut.lanes + p.lane) * WIDTH;
     p.begin = blockIdx.y * cut.length;
     p.end = min(p.begin + cut.length, rows);
     return p;
@@ -113,16 +113,16 @@ template <int PACK> __device__ place_in_cut place_of(const lt_row_cut &cut, int6
 
 /* Two sums of each channel that all lines of a block have a part of, added in the order of lines: thread
  * number i has them of channel number i of the block's tile. Once in a kernel. */
-template <int PACK>
-__device__ void add_lines(const lt_row_cut &cut, const float (&a)[PACK], const float (&b)[PACK],
+template <int WIDTH>
+__device__ void add_lines(const lt_row_cut &cut, const float (&a)[WIDTH], const float (&b)[WIDTH],
                           double *all_a, double *all_b)
 {
-    __shared__ float shared[2][LT_ROW_THREADS * PACK];
-    const int width = cut.lanes * PACK, i = threadIdx.x;
+    __shared__ float shared[2][LT_ROW_THREADS * WIDTH];
+    const int width = cut.lanes * WIDTH, i = threadIdx.x;
 #pragma unroll
-    for (int k = 0; k < PACK; k++) {
-        shared[0][i * PACK + k] = a[k];
-        shared[1][i * PACK + k] = b[k];
+    for (int k = 0; k < WIDTH; k++) {
+        shared[0][i * WIDTH + k] = a[k];
+        shared[1][i * WIDTH + k] = b[k];
     }
     __syncthreads();
     *all_a = *all_b = 0;
@@ -133,9 +133,9 @@ __device__ void add_lines(const lt_row_cut &cut, const float (&a)[PACK], const f
 }
 
 /* The channel of a block's tile that thread number i has then; -1: none. */
-template <int PACK> __device__ int64_t channel_of_sums(const lt_row_cut &cut, int64_t channels)
+template <int WIDTH> __device__ int64_t channel_of_sums(const lt_row_cut &cut, int64_t channels)
 {
-    const int width = cut.lanes * PACK, i = threadIdx.x;
+    const int width = cut.lanes * WIDTH, i = threadIdx.x;
     const int64_t channel = (int64_t)blockIdx.x * width + i;
     return i < width && channel < channels ? channel : -1;
 }
@@ -195,42 +195,42 @@ template <class T> struct norm_gradient {
     bool relu;
 
     /* What a thread asks for of a row. */
-    template <int PACK> struct pieces {
-        pack<element, PACK> dy, dy2, x;
+    template <int WIDTH> struct pieces {
+        vector<element, WIDTH> dy, dy2, x;
         unsigned bits;
     };
-    template <int PACK> __device__ void fetch(int64_t row, int64_t channel, pieces<PACK> *p) const
+    template <int WIDTH> __device__ void fetch(int64_t row, int64_t channel, pieces<WIDTH> *p) const
     {
-        p->dy.fetch(dy.template at<PACK>(row, channel));
-        p->x.fetch(x.template at<PACK>(row, channel));
+        p->dy.fetch(dy.template at<WIDTH>(row, channel));
+        p->x.fetch(x.template at<WIDTH>(row, channel));
         if (dy2.data)
-            p->dy2.fetch(dy2.template at<PACK>(row, channel));
+            p->dy2.fetch(dy2.template at<WIDTH>(row, channel));
         const int64_t bit = row * channels + channel;
         p->bits = mask ? (unsigned)mask[bit / 8] >> bit % 8 : 0;
     }
 
-    /* g and x of them; scale and shift are the pack's coefficients. */
-    template <int PACK>
-    __device__ void read(const pieces<PACK> &p, const float (&scale)[PACK],
-                         const float (&shift)[PACK], float (&g)[PACK], float (&v)[PACK]) const
+    /* g and x of them; scale and shift are the vector's coefficients. */
+    template <int WIDTH>
+    __device__ void read(const pieces<WIDTH> &p, const float (&scale)[WIDTH],
+                         const float (&shift)[WIDTH], float (&g)[WIDTH], float (&v)[WIDTH]) const
     {
         p.dy.read(g);
         p.x.read(v);
         if (dy2.data) {
-            float more[PACK];
+            float more[WIDTH];
             p.dy2.read(more);
 #pragma unroll
-            for (int k = 0; k < PACK; k++)
+            for (int k = 0; k < WIDTH; k++)
                 g[k] += more[k];
         }
         if (!relu)
             return;
         unsigned passed = p.bits;
 #pragma unroll
-        for (int k = 0; k < PACK && !mask; k++)
+        for (int k = 0; k < WIDTH && !mask; k++)
             passed |= (unsigned)(lt_norm_affine(v[k], scale[k], shift[k]) > 0) << k;
 #pragma unroll
-        for (int k = 0; k < PACK; k++)
+        for (int k = 0; k < WIDTH; k++)
             g[k] = passed >> k & 1 ? g[k] : 0;
     }
 };
@@ -248,9 +248,9 @@ template <class T> static inline norm_gradient<T> gradient_of(const lt_batchnorm
     return g;
 }
 
-static inline bool gradient_has_packs(const lt_batchnorm_grad *in)
+static inline bool gradient_has_vectors(const lt_batchnorm_grad *in)
 {
-    return has_packs(&in->dy[0]) && has_packs(&in->dy[1]) && has_packs(in->x)
+    return has_vectors(&in->dy[0]) && has_vectors(&in->dy[1]) && has_vectors(in->x)
            && is_aligned(in->coef->data);
 }
 

@@ -23,30 +23,30 @@ __device__ float apply_one(float x, float scale, float shift, float residual, bo
 
 /* What a thread asks for of a row. */
 template <class T> struct pieces {
-    pack<T, LT_PACK> x, residual;
+    vector<T, LT_VECTOR_WIDTH> x, residual;
 };
 
 template <class T>
 __device__ void fetch(const application<T> &a, int64_t row, int64_t channel, pieces<T> *p)
 {
-    p->x.fetch(a.x.template at<LT_PACK>(row, channel));
+    p->x.fetch(a.x.template at<LT_VECTOR_WIDTH>(row, channel));
     if (a.residual.data)
-        p->residual.fetch(a.residual.template at<LT_PACK>(row, channel));
+        p->residual.fetch(a.residual.template at<LT_VECTOR_WIDTH>(row, channel));
 }
 
-/* A pack's bits are one byte. */
+/* A vector's bits are one byte. */
 template <class T>
-__device__ void apply_pack(const application<T> &a, const pieces<T> &p,
-                           const float (&scale)[LT_PACK], const float (&shift)[LT_PACK],
+__device__ void apply_vector(const application<T> &a, const pieces<T> &p,
+                           const float (&scale)[LT_VECTOR_WIDTH], const float (&shift)[LT_VECTOR_WIDTH],
                            int64_t row, int64_t channel)
 {
-    float v[LT_PACK], more[LT_PACK] = {};
+    float v[LT_VECTOR_WIDTH], more[LT_VECTOR_WIDTH] = {};
     unsigned bits = 0;
     p.x.read(v);
     if (a.residual.data)
         p.residual.read(more);
 #pragma unroll
-    for (int k = 0; k < LT_PACK; k++) {
+    for (int k = 0; k < LT_VECTOR_WIDTH; k++) {
         v[k] = apply_one(v[k], scale[k], shift[k], more[k], a.relu);
         bits |= (unsigned)(v[k] > 0) << k;
     }
@@ -57,14 +57,14 @@ __device__ void apply_pack(const application<T> &a, const pieces<T> &p,
 
 /* Packs: a thread keeps its channels' coefficients for DEPTH rows. */
 template <class T>
-__global__ void __launch_bounds__(LT_ROW_THREADS) apply_packs(application<T> a, int lanes)
+__global__ void __launch_bounds__(LT_ROW_THREADS) apply_vectors(application<T> a, int lanes)
 {
     constexpr int together = rows_together<T>();
     const int64_t channels = a.x.rows.channels, rows = a.x.rows.count;
     const int lines = LT_ROW_THREADS / lanes;
-    const int64_t channel = ((int64_t)blockIdx.y * lanes + threadIdx.x % lanes) * LT_PACK;
+    const int64_t channel = ((int64_t)blockIdx.y * lanes + threadIdx.x % lanes) * LT_VECTOR_WIDTH;
     const int64_t first = (int64_t)blockIdx.x * lines * DEPTH + threadIdx.x / lanes;
-    float scale[LT_PACK], shift[LT_PACK];
+    float scale[LT_VECTOR_WIDTH], shift[LT_VECTOR_WIDTH];
     if (channel >= channels)
         return;
     load_channels(a.coef + 2 * channels, channel, scale);
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(LT_ROW_THREADS) apply_packs(application<T> a, 
             const int64_t row = first + (int64_t)(begin + d) * lines;
             if (row >= rows)
                 return;
-            apply_pack(a, next[d], scale, shift, row, channel);
+            apply_vector(a, next[d], scale, shift, row, channel);
         }
     }
 }
@@ -107,14 +107,14 @@ template <class T> __global__ void apply_any(application<T> a)
         a.mask[first / 8] = (uint8_t)bits;
 }
 
-template <class T> void run(lt_cuda *c, const application<T> &a, bool packs)
+template <class T> void run(lt_cuda *c, const application<T> &a, bool vectors)
 {
     const int64_t channels = a.x.rows.channels, rows = a.x.rows.count;
-    if (packs) {
-        const int lanes = lt_row_lanes(channels, LT_PACK);
+    if (vectors) {
+        const int lanes = lt_row_lanes(channels, LT_VECTOR_WIDTH);
         const int64_t lines = (int64_t)(LT_ROW_THREADS / lanes) * DEPTH;
-        const dim3 grid(blocks_for(rows, lines), blocks_for(channels, (int64_t)lanes * LT_PACK));
-        apply_packs<T><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(a, lanes);
+        const dim3 grid(blocks_for(rows, lines), blocks_for(channels, (int64_t)lanes * LT_VECTOR_WIDTH));
+        apply_vectors<T><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(a, lanes);
     } else {
         apply_any<T><<<blocks_for(rows * channels, THREADS * 8), THREADS, 0, main_stream(c)>>>(a);
     }
@@ -134,7 +134,7 @@ lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const 
         a.residual = tensor_of<const T>(residual); a.y = tensor_of<T>(y);
         a.coef = (const float *)coef->data; a.mask = mask ? (uint8_t *)mask->data : NULL;
         a.relu = config->relu;
-        run<T>(c, a, has_packs(x) && has_packs(residual) && has_packs(y) && is_aligned(coef->data)))
+        run<T>(c, a, has_vectors(x) && has_vectors(residual) && has_vectors(y) && is_aligned(coef->data)))
     return lt_cuda_end(c);
 }
 

@@ -8,28 +8,28 @@ namespace
 {
 
 /* partial: [chunk][channel]. */
-template <class T, int PACK>
+template <class T, int WIDTH>
 __global__ void __launch_bounds__(LT_ROW_THREADS)
     stats_of_chunks(tensor4<const T> x, lt_row_cut cut, lt_moments *partial)
 {
     constexpr int together = rows_together<T>();
     const int64_t channels = x.rows.channels;
-    const place_in_cut p = place_of<PACK>(cut, x.rows.count);
-    float first[PACK] = {}, sum[PACK] = {}, square[PACK] = {};
+    const place_in_cut p = place_of<WIDTH>(cut, x.rows.count);
+    float first[WIDTH] = {}, sum[WIDTH] = {}, square[WIDTH] = {};
     if (p.channel < channels)
         x.load(p.begin, p.channel, first);
     for (int64_t row = p.begin + p.line; row < p.end && p.channel < channels;
          row += together * cut.lines) {
-        pack<T, PACK> next[together];
+        vector<T, WIDTH> next[together];
 #pragma unroll
         for (int d = 0; d < together; d++)
-            next[d].fetch(x.template at<PACK>(min(row + d * cut.lines, p.end - 1), p.channel));
+            next[d].fetch(x.template at<WIDTH>(min(row + d * cut.lines, p.end - 1), p.channel));
 #pragma unroll
         for (int d = 0; d < together; d++) {
-            float v[PACK];
+            float v[WIDTH];
             next[d].read(v);
 #pragma unroll
-            for (int k = 0; k < PACK; k++) {
+            for (int k = 0; k < WIDTH; k++) {
                 const float away = row + d * cut.lines < p.end ? v[k] - first[k] : 0;
                 sum[k] += away;
                 square[k] = fmaf(away, away, square[k]);
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(LT_ROW_THREADS)
     }
     double all, squares;
     add_lines(cut, sum, square, &all, &squares);
-    const int64_t channel = channel_of_sums<PACK>(cut, channels);
+    const int64_t channel = channel_of_sums<WIDTH>(cut, channels);
     if (channel < 0)
         return;
     float shift[1];
@@ -62,15 +62,15 @@ __global__ void merge_chunks(const lt_moments *partial, int64_t chunks, int64_t 
 template <class T> lt_status run_stats(lt_cuda *c, const lt_view *x, float *stats)
 {
     const tensor4<const T> t = tensor_of<const T>(x);
-    const bool packs = has_packs(x);
-    const lt_row_cut cut = lt_cut_rows(t.rows.count, t.rows.channels, packs ? LT_PACK : 1);
+    const bool vectors = has_vectors(x);
+    const lt_row_cut cut = lt_cut_rows(t.rows.count, t.rows.channels, vectors ? LT_VECTOR_WIDTH : 1);
     const dim3 grid((unsigned)cut.tiles, (unsigned)cut.chunks);
     void *memory;
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN,
                              (size_t)(cut.chunks * t.rows.channels) * sizeof(lt_moments), &memory));
     lt_moments *partial = (lt_moments *)memory;
-    if (packs)
-        stats_of_chunks<T, LT_PACK><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
+    if (vectors)
+        stats_of_chunks<T, LT_VECTOR_WIDTH><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
     else
         stats_of_chunks<T, 1><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
     merge_chunks<<<merge_blocks(t.rows.channels), THREADS, 0, main_stream(c)>>>(

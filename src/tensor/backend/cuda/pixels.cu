@@ -40,18 +40,18 @@ template <class T>
 __global__ void normalize_dense(const uint8_t *x, T *y, int64_t count, int channels,
                                 const __grid_constant__ lt_normalize_config config)
 {
-    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_PACK;
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_VECTOR_WIDTH;
     int channel = (int)(i - lt_quotient(i, channels, count < INT32_MAX) * channels);
-    if (i + LT_PACK <= count) {
+    if (i + LT_VECTOR_WIDTH <= count) {
         const uint2 bytes = *(const uint2 *)(x + i);
-        float v[LT_PACK];
+        float v[LT_VECTOR_WIDTH];
 #pragma unroll
-        for (int k = 0; k < LT_PACK; k++) {
+        for (int k = 0; k < LT_VECTOR_WIDTH; k++) {
             const unsigned word = k < 4 ? bytes.x : bytes.y;
             v[k] = lt_normalized((uint8_t)(word >> 8 * (k % 4)), &config, channel);
             channel = channel + 1 == channels ? 0 : channel + 1;
         }
-        store_pack(y + i, v);
+        store_vector(y + i, v);
         return;
     }
     for (int64_t k = i; k < count; k++)
@@ -80,7 +80,7 @@ lt_status normalize(void *ctx, const lt_normalize_config *config, const lt_view 
         const int64_t count = lt_view_count(y);
         WITH_TYPE(
             c, y->dtype,
-            normalize_dense<<<blocks_for(count, THREADS * LT_PACK), THREADS, 0, main_stream(c)>>>(
+            normalize_dense<<<blocks_for(count, THREADS * LT_VECTOR_WIDTH), THREADS, 0, main_stream(c)>>>(
                 (const uint8_t *)x->data, (T *)y->data, count, (int)y->shape.dim[1], *config))
     } else {
         lt_view channel = *y;

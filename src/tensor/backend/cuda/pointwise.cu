@@ -62,21 +62,21 @@ template <class T> struct places {
     T *y;
 };
 
-/* All dense: packs of eight, and single elements at the end. */
+/* All dense: vectors of eight, and single elements at the end. */
 template <class T, class Rule> __global__ void dense(places<T> p, int64_t count, Rule rule)
 {
-    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_PACK;
-    if (i + LT_PACK <= count) {
-        float g[LT_PACK] = {}, u[LT_PACK], v[LT_PACK] = {};
-        load_pack(p.a + i, u);
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_VECTOR_WIDTH;
+    if (i + LT_VECTOR_WIDTH <= count) {
+        float g[LT_VECTOR_WIDTH] = {}, u[LT_VECTOR_WIDTH], v[LT_VECTOR_WIDTH] = {};
+        load_vector(p.a + i, u);
         if (p.b)
-            load_pack(p.b + i, v);
+            load_vector(p.b + i, v);
         if (p.dy)
-            load_pack(p.dy + i, g);
+            load_vector(p.dy + i, g);
 #pragma unroll
-        for (int k = 0; k < LT_PACK; k++)
+        for (int k = 0; k < LT_VECTOR_WIDTH; k++)
             u[k] = rule(g[k], u[k], v[k]);
-        store_pack(p.y + i, u);
+        store_vector(p.y + i, u);
         return;
     }
     for (int64_t k = i; k < count; k++)
@@ -118,7 +118,7 @@ template <class Rule> __global__ void strided(lt_walk walk, operands o, Rule rul
             rule(element_f32(o, DY, at), element_f32(o, A, at), element_f32(o, B, at)));
 }
 
-bool can_pack(const operands &o)
+bool can_vectorize(const operands &o)
 {
     bool can = o.view[OUT].dtype != LT_F64;
     for (int k = OUT; k <= DY; k++)
@@ -143,8 +143,8 @@ lt_status run(lt_cuda *c, const char *name, Rule rule, const lt_view *const give
         }
     LT_TRY(lt_cuda_begin(c, name));
     lt_walk_over(&walk, view, count);
-    if (can_pack(o) && lt_walk_is_dense(&walk)) {
-        const unsigned blocks = blocks_for(walk.count, THREADS * LT_PACK);
+    if (can_vectorize(o) && lt_walk_is_dense(&walk)) {
+        const unsigned blocks = blocks_for(walk.count, THREADS * LT_VECTOR_WIDTH);
         WITH_TYPE(c, o.view[OUT].dtype, {
             const places<T> p = {(const T *)o.view[DY].data, (const T *)o.view[A].data,
                                  (const T *)o.view[B].data, (T *)o.view[OUT].data};

@@ -17,38 +17,38 @@ struct pixel {
     int64_t image, h, w, channel;
 };
 
-/* Element number i of [images, height, width, packs]. */
+/* Element number i of [images, height, width, vectors]. */
 template <class Number>
-__device__ void split(Number i, Number height, Number width, Number packs, pixel *p)
+__device__ void split(Number i, Number height, Number width, Number vectors, pixel *p)
 {
-    const Number row = i / packs, line = row / width, image = line / height;
-    p->channel = i - row * packs;
+    const Number row = i / vectors, line = row / width, image = line / height;
+    p->channel = i - row * vectors;
     p->w = row - line * width;
     p->h = line - image * height;
     p->image = image;
 }
 
-template <int PACK>
+template <int WIDTH>
 __device__ bool find_pixel(int64_t images, int64_t height, int64_t width, int64_t channels,
                            pixel *p)
 {
-    const int64_t packs = PACK == 1 ? channels : channels / PACK;
+    const int64_t vectors = WIDTH == 1 ? channels : channels / WIDTH;
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (images * height * width * packs < INT32_MAX) /* short divisions are much faster */
-        split((uint32_t)i, (uint32_t)height, (uint32_t)width, (uint32_t)packs, p);
+    if (images * height * width * vectors < INT32_MAX) /* short divisions are much faster */
+        split((uint32_t)i, (uint32_t)height, (uint32_t)width, (uint32_t)vectors, p);
     else
-        split(i, height, width, packs, p);
-    p->channel *= PACK;
+        split(i, height, width, vectors, p);
+    p->channel *= WIDTH;
     return p->image < images;
 }
 
 /* Places in windows, a byte for each channel. Packs of them are dense. */
 __device__ void load_places(const tensor4<const uint8_t> &index, int64_t row, int64_t channel,
-                            int (&place)[LT_PACK])
+                            int (&place)[LT_VECTOR_WIDTH])
 {
-    const uint2 bytes = *(const uint2 *)index.at<LT_PACK>(row, channel);
+    const uint2 bytes = *(const uint2 *)index.at<LT_VECTOR_WIDTH>(row, channel);
 #pragma unroll
-    for (int k = 0; k < LT_PACK; k++)
+    for (int k = 0; k < LT_VECTOR_WIDTH; k++)
         place[k] = (int)((k < 4 ? bytes.x : bytes.y) >> 8 * (k % 4) & 255);
 }
 
@@ -59,14 +59,14 @@ __device__ void load_places(const tensor4<const uint8_t> &index, int64_t row, in
 }
 
 __device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t channel,
-                             const int (&place)[LT_PACK])
+                             const int (&place)[LT_VECTOR_WIDTH])
 {
     uint2 bytes;
     bytes.x = bytes.y = 0;
 #pragma unroll
-    for (int k = 0; k < LT_PACK; k++)
+    for (int k = 0; k < LT_VECTOR_WIDTH; k++)
         (k < 4 ? bytes.x : bytes.y) |= (unsigned)place[k] << 8 * (k % 4);
-    *(uint2 *)index.at<LT_PACK>(row, channel) = bytes;
+    *(uint2 *)index.at<LT_VECTOR_WIDTH>(row, channel) = bytes;
 }
 
 __device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t channel,
@@ -75,26 +75,26 @@ __device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t
     *index.at<1>(row, channel) = (uint8_t)place[0];
 }
 
-template <class T, int PACK>
+template <class T, int WIDTH>
 __global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y,
                            tensor4<uint8_t> index)
 {
     pixel at;
-    if (!find_pixel<PACK>(images, s.outputs_h, s.outputs_w, s.channels, &at))
+    if (!find_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
     const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
     const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.width);
     const int64_t top = at.h * c.stride_h - c.pad_h, left = at.w * c.stride_w - c.pad_w;
-    float best[PACK] = {};
-    int place[PACK] = {};
+    float best[WIDTH] = {};
+    int place[WIDTH] = {};
     bool first = true;
     for (int64_t i = r.first; i < r.end; i++)
         for (int64_t j = q.first; j < q.end; j++) {
-            float v[PACK];
+            float v[WIDTH];
             x.load((at.image * s.height + top + i) * s.width + left + j, at.channel, v);
 #pragma unroll
-            for (int k = 0; k < PACK; k++)
+            for (int k = 0; k < WIDTH; k++)
                 if (first || lt_window_beats(v[k], best[k])) {
                     best[k] = v[k];
                     place[k] = (int)(i * c.kernel_w + j);
@@ -108,78 +108,78 @@ __global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, ten
 }
 
 /* dy2.data is NULL if the gradient has one addend. */
-template <class T, int PACK>
+template <class T, int WIDTH>
 __global__ void max_grad_kernel(pool_shape s, int64_t images, tensor4<const T> dy,
                                 tensor4<const T> dy2, tensor4<const uint8_t> index, tensor4<T> dx)
 {
     pixel at;
-    if (!find_pixel<PACK>(images, s.height, s.width, s.channels, &at))
+    if (!find_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
     const lt_range p = lt_windows_of(at.h, c.kernel_h, c.stride_h, c.pad_h, s.outputs_h);
     const lt_range q = lt_windows_of(at.w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
-    float sum[PACK] = {};
+    float sum[WIDTH] = {};
     for (int64_t i = p.first; i < p.end; i++)
         for (int64_t j = q.first; j < q.end; j++) {
             const int64_t row = (at.image * s.outputs_h + i) * s.outputs_w + j;
             const int tap = (int)((at.h + c.pad_h - i * c.stride_h) * c.kernel_w + at.w + c.pad_w
                                   - j * c.stride_w);
-            float g[PACK], more[PACK] = {};
-            int place[PACK];
+            float g[WIDTH], more[WIDTH] = {};
+            int place[WIDTH];
             load_places(index, row, at.channel, place);
             dy.load(row, at.channel, g);
             if (dy2.data)
                 dy2.load(row, at.channel, more);
 #pragma unroll
-            for (int k = 0; k < PACK; k++)
+            for (int k = 0; k < WIDTH; k++)
                 sum[k] += place[k] == tap ? g[k] + more[k] : 0;
         }
     dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
 }
 
-template <class T, int PACK>
+template <class T, int WIDTH>
 __global__ void average_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y)
 {
     pixel at;
-    if (!find_pixel<PACK>(images, s.outputs_h, s.outputs_w, s.channels, &at))
+    if (!find_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
     const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
     const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.width);
     const int64_t top = at.h * c.stride_h - c.pad_h, left = at.w * c.stride_w - c.pad_w;
-    float sum[PACK] = {};
+    float sum[WIDTH] = {};
     for (int64_t i = r.first; i < r.end; i++)
         for (int64_t j = q.first; j < q.end; j++) {
-            float v[PACK];
+            float v[WIDTH];
             x.load((at.image * s.height + top + i) * s.width + left + j, at.channel, v);
 #pragma unroll
-            for (int k = 0; k < PACK; k++)
+            for (int k = 0; k < WIDTH; k++)
                 sum[k] += v[k];
         }
 #pragma unroll
-    for (int k = 0; k < PACK; k++)
+    for (int k = 0; k < WIDTH; k++)
         sum[k] /= (float)(c.kernel_h * c.kernel_w);
     y.store((at.image * s.outputs_h + at.h) * s.outputs_w + at.w, at.channel, sum);
 }
 
-template <class T, int PACK>
+template <class T, int WIDTH>
 __global__ void average_grad_kernel(pool_shape s, int64_t images, tensor4<const T> dy,
                                     tensor4<T> dx)
 {
     pixel at;
-    if (!find_pixel<PACK>(images, s.height, s.width, s.channels, &at))
+    if (!find_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
     const lt_range p = lt_windows_of(at.h, c.kernel_h, c.stride_h, c.pad_h, s.outputs_h);
     const lt_range q = lt_windows_of(at.w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
     const float area = (float)(c.kernel_h * c.kernel_w);
-    float sum[PACK] = {};
+    float sum[WIDTH] = {};
     for (int64_t i = p.first; i < p.end; i++)
         for (int64_t j = q.first; j < q.end; j++) {
-            float g[PACK];
+            float g[WIDTH];
             dy.load((at.image * s.outputs_h + i) * s.outputs_w + j, at.channel, g);
 #pragma unroll
-            for (int k = 0; k < PACK; k++)
+            for (int k = 0; k < WIDTH; k++)
                 sum[k] += g[k] / area;
         }
     dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
@@ -197,16 +197,16 @@ pool_shape shape_of(const lt_pool2d_config *config, const lt_view *x, const lt_v
     return s;
 }
 
-unsigned blocks_of(const lt_view *target, int pack)
+unsigned blocks_of(const lt_view *target, int vector)
 {
-    return blocks_for(lt_view_count(target) / pack, THREADS);
+    return blocks_for(lt_view_count(target) / vector, THREADS);
 }
 
-/* Calls the kernel's two forms: packs, or one channel. Variadic: the kernel's arguments. */
-#define LAUNCH(kernel, packs, target, ...)                                                  \
+/* Calls the kernel's two forms: vectors, or one channel. Variadic: the kernel's arguments. */
+#define LAUNCH(kernel, vectors, target, ...)                                                  \
     do {                                                                                    \
-        if (packs)                                                                          \
-            kernel<T, LT_PACK><<<blocks_of(target, LT_PACK), THREADS, 0, main_stream(c)>>>( \
+        if (vectors)                                                                          \
+            kernel<T, LT_VECTOR_WIDTH><<<blocks_of(target, LT_VECTOR_WIDTH), THREADS, 0, main_stream(c)>>>( \
                 s, (target)->shape.dim[0], __VA_ARGS__);                                    \
         else                                                                                \
             kernel<T, 1><<<blocks_of(target, 1), THREADS, 0, main_stream(c)>>>(             \
@@ -218,11 +218,11 @@ lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const pool_shape s = shape_of(config, x, y);
-    const bool packs = has_packs(x) && has_packs(y) && has_packs(index);
+    const bool vectors = has_vectors(x) && has_vectors(y) && has_vectors(index);
     LT_TRY(lt_cuda_begin(c, "maxpool2d"));
     LT_TRY(want_dtype(c, x, y->dtype));
     WITH_TYPE(c, y->dtype,
-              LAUNCH(max_kernel, packs, y, tensor_of<const T>(x), tensor_of<T>(y),
+              LAUNCH(max_kernel, vectors, y, tensor_of<const T>(x), tensor_of<T>(y),
                      tensor_of<uint8_t>(index)))
     return lt_cuda_end(c);
 }
@@ -232,12 +232,12 @@ lt_status maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_vie
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const pool_shape s = shape_of(config, dx, &dy[0]);
-    const bool packs = has_packs(&dy[0]) && has_packs(&dy[1]) && has_packs(index) && has_packs(dx);
+    const bool vectors = has_vectors(&dy[0]) && has_vectors(&dy[1]) && has_vectors(index) && has_vectors(dx);
     LT_TRY(lt_cuda_begin(c, "maxpool2d_grad"));
     LT_TRY(want_dtype(c, &dy[0], dx->dtype));
     LT_TRY(want_dtype(c, &dy[1], dx->dtype));
     WITH_TYPE(c, dx->dtype,
-              LAUNCH(max_grad_kernel, packs, dx, tensor_of<const T>(&dy[0]),
+              LAUNCH(max_grad_kernel, vectors, dx, tensor_of<const T>(&dy[0]),
                      tensor_of<const T>(&dy[1]), tensor_of<const uint8_t>(index), tensor_of<T>(dx)))
     return lt_cuda_end(c);
 }
@@ -246,10 +246,10 @@ lt_status avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const pool_shape s = shape_of(config, x, y);
-    const bool packs = has_packs(x) && has_packs(y);
+    const bool vectors = has_vectors(x) && has_vectors(y);
     LT_TRY(lt_cuda_begin(c, "avgpool2d"));
     LT_TRY(want_dtype(c, x, y->dtype));
-    WITH_TYPE(c, y->dtype, LAUNCH(average_kernel, packs, y, tensor_of<const T>(x), tensor_of<T>(y)))
+    WITH_TYPE(c, y->dtype, LAUNCH(average_kernel, vectors, y, tensor_of<const T>(x), tensor_of<T>(y)))
     return lt_cuda_end(c);
 }
 
@@ -258,11 +258,11 @@ lt_status avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_vie
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const pool_shape s = shape_of(config, dx, dy);
-    const bool packs = has_packs(dy) && has_packs(dx);
+    const bool vectors = has_vectors(dy) && has_vectors(dx);
     LT_TRY(lt_cuda_begin(c, "avgpool2d_grad"));
     LT_TRY(want_dtype(c, dy, dx->dtype));
     WITH_TYPE(c, dx->dtype,
-              LAUNCH(average_grad_kernel, packs, dx, tensor_of<const T>(dy), tensor_of<T>(dx)))
+              LAUNCH(average_grad_kernel, vectors, dx, tensor_of<const T>(dy), tensor_of<T>(dx)))
     return lt_cuda_end(c);
 }
 

@@ -8,7 +8,7 @@
 #include "lather/ext/view.h"
 
 enum {
-    LT_PACK = 8,         /* elements that a thread handles at a time on the fast path */
+    LT_VECTOR_WIDTH = 8, /* elements that a thread handles at a time on the fast path */
     LT_ROW_THREADS = 256 /* of a block */
 };
 
@@ -27,11 +27,11 @@ LT_HD int64_t lt_rows_place(const lt_rows *rows, int64_t row, int64_t channel)
            + above % rows->height * rows->stride[2] + w * rows->stride[3];
 }
 
-/* Threads of a block that lie along the channels, in units of `pack` channels: a power of two. */
-LT_HD int lt_row_lanes(int64_t channels, int pack)
+/* Threads of a block that lie along the channels, in units of `width` channels: a power of two. */
+LT_HD int lt_row_lanes(int64_t channels, int width)
 {
     int lanes = 1;
-    while (lanes < 32 && lanes * pack < channels)
+    while (lanes < 32 && lanes * width < channels)
         lanes *= 2;
     return lanes;
 }
@@ -43,13 +43,13 @@ typedef struct lt_row_cut {
     int64_t tiles, chunks, length;
 } lt_row_cut;
 
-LT_HD lt_row_cut lt_cut_rows(int64_t count, int64_t channels, int pack)
+LT_HD lt_row_cut lt_cut_rows(int64_t count, int64_t channels, int width)
 {
     enum { BLOCKS = 1024, SHORTEST = 8 }; /* rows a thread has at least, where there are enough */
     lt_row_cut cut;
-    cut.lanes = lt_row_lanes(channels, pack);
+    cut.lanes = lt_row_lanes(channels, width);
     cut.lines = LT_ROW_THREADS / cut.lanes;
-    const int64_t tile = (int64_t)cut.lanes * pack, shortest = (int64_t)cut.lines * SHORTEST;
+    const int64_t tile = (int64_t)cut.lanes * width, shortest = (int64_t)cut.lines * SHORTEST;
     cut.tiles = (channels + tile - 1) / tile;
     int64_t chunks = BLOCKS / cut.tiles, most = (count + shortest - 1) / shortest;
     chunks = chunks < most ? chunks : most;

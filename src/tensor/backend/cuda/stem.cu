@@ -18,20 +18,20 @@ __global__ void fold_input(lt_view x, T *blocks, int64_t count, int64_t height, 
     const int64_t n = lt_quotient(above, height, is_short);
     const int64_t top = (above - n * height) * LT_STEM_STRIDE - LT_STEM_PAD;
     const int64_t left = (i - above * width) * LT_STEM_STRIDE - LT_STEM_PAD;
-    float v[2][LT_PACK];
+    float v[2][LT_VECTOR_WIDTH];
 #pragma unroll
     for (int k = 0; k < LT_STEM_CHANNELS; k++) {
         const lt_stem_place p = lt_stem_place_of(k);
         const int64_t h = top + p.row, w = left + p.column;
         const bool there =
             p.colour >= 0 && h >= 0 && h < x.shape.dim[2] && w >= 0 && w < x.shape.dim[3];
-        v[k / LT_PACK][k % LT_PACK] =
+        v[k / LT_VECTOR_WIDTH][k % LT_VECTOR_WIDTH] =
             there ? to_float(((const T *)x.data)[n * x.stride[0] + p.colour * x.stride[1]
                                                  + h * x.stride[2] + w * x.stride[3]])
                   : 0;
     }
-    store_pack(blocks + i * LT_STEM_CHANNELS, v[0]);
-    store_pack(blocks + i * LT_STEM_CHANNELS + LT_PACK, v[1]);
+    store_vector(blocks + i * LT_STEM_CHANNELS, v[0]);
+    store_vector(blocks + i * LT_STEM_CHANNELS + LT_VECTOR_WIDTH, v[1]);
 }
 
 /* Where element i of the folded filters lies in those of 7x7; false: nowhere. */
@@ -87,7 +87,7 @@ extern "C" bool lt_stem_fits(const lt_conv2d_config *config, const lt_view *x, c
            && config->stride_h == LT_STEM_STRIDE && config->stride_w == LT_STEM_STRIDE
            && config->pad_h == LT_STEM_PAD && config->pad_w == LT_STEM_PAD
            && config->dilation_h == 1 && config->dilation_w == 1 && config->groups == 1
-           && y->shape.dim[1] % LT_PACK == 0;
+           && y->shape.dim[1] % LT_VECTOR_WIDTH == 0;
 }
 
 extern "C" lt_view lt_stem_blocks(const lt_view *x, const lt_view *y)
