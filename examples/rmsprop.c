@@ -56,11 +56,6 @@ static const lt_optim_field fields[] = {
     {"epsilon", LT_FIELD_REAL, .offset = offsetof(config, eps), .high = HUGE_VAL},
 };
 
-static void fill(void *settings)
-{
-    *(config *)settings = (config){.alpha = 0.9, .eps = 1e-8};
-}
-
 static const lt_optim_family family;
 
 static lt_status make(lt_optim **out, const lt_params *list, const void *settings, double lr)
@@ -74,7 +69,7 @@ static lt_status make(lt_optim **out, const lt_params *list, const void *setting
     return LT_OK;
 }
 
-static const lt_optim_preset usual = {NULL, 0.01, fill};
+static const lt_optim_preset usual = {NULL, 0.01, &(config){.alpha = 0.9, .eps = 1e-8}};
 static const lt_optim_family family = {
     .name = "rmsprop",
     .config_bytes = sizeof(config),

@@ -48,18 +48,13 @@ static const lt_optim_field fields[] = {
 };
 #undef AT
 
-static void fill(void *config)
-{
-    *(lt_adagrad_config *)config = LT_ADAGRAD_DEFAULTS;
-}
-
 static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
 {
     (void)lr;
     return lt_optim_adagrad(out, params, config);
 }
 
-static const lt_optim_preset usual = {NULL, 0.01, fill};
+static const lt_optim_preset usual = {NULL, 0.01, &LT_ADAGRAD_DEFAULTS};
 const lt_optim_family lt_optim_family_adagrad = {
     .name = "adagrad",
     .config_bytes = sizeof(lt_adagrad_config),

@@ -20,23 +20,12 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return be->adam(ctx, &((adam *)self)->kernel, self->item, count, scalars);
 }
 
-static const lt_optim_ops coupled = {
-    .name = "adam",
-    .bytes = sizeof(adam),
-    .slot_state = {"m", "v"},
-    .step = step,
-    .by_entries = true,
-    .is_capturable = lt_optim_always_capturable,
-};
-
-static const lt_optim_ops decoupled = {
-    .name = "adamw",
-    .bytes = sizeof(adam),
-    .slot_state = {"m", "v"},
-    .step = step,
-    .by_entries = true,
-    .is_capturable = lt_optim_always_capturable,
-};
+#define OPS(called)                                                                      \
+    {                                                                                    \
+        .name = (called), .bytes = sizeof(adam), .slot_state = {"m", "v"}, .step = step, \
+        .by_entries = true, .is_capturable = lt_optim_always_capturable,                 \
+    }
+static const lt_optim_ops coupled = OPS("adam"), decoupled = OPS("adamw");
 
 lt_status lt_optim_adam(lt_optim **out, const lt_params *params, const lt_adam_config *config)
 {
@@ -61,32 +50,17 @@ static const lt_optim_field fields[] = {
 };
 #undef AT
 
-static void fill_adam(void *config)
-{
-    *(lt_adam_config *)config = LT_ADAM_DEFAULTS;
-}
-
-static void fill_adamw(void *config)
-{
-    lt_adam_config *c = config;
-    *c = LT_ADAM_DEFAULTS;
-    c->decoupled = true;
-}
-
-static void fill_usual_adamw(void *config)
-{
-    fill_adamw(config);
-    ((lt_adam_config *)config)->weight_decay = 0.01;
-}
-
 static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
 {
     (void)lr;
     return lt_optim_adam(out, params, config);
 }
 
-static const lt_optim_preset usual = {NULL, 0.001, fill_adam},
-                             usual_adamw = {NULL, 0.001, fill_usual_adamw};
+#define ADAMW(decay)   \
+    ((lt_adam_config){ \
+        .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = (decay), .decoupled = true})
+static const lt_optim_preset usual = {NULL, 0.001, &LT_ADAM_DEFAULTS},
+                             usual_adamw = {NULL, 0.001, &ADAMW(0.01)};
 const lt_optim_family lt_optim_family_adam = {
     .name = "adam",
     .config_bytes = sizeof(lt_adam_config),
@@ -104,6 +78,6 @@ const lt_optim_family lt_optim_family_adamw = {
     .fields = sizeof fields / sizeof *fields,
     .preset = &usual_adamw,
     .presets = 1,
-    .published = fill_adamw,
+    .published = &ADAMW(0),
     .make = make,
 };

@@ -10,9 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const common[] = {"optim", "dtype", "lr", "lr_schedule"};
-enum { COMMON = sizeof common / sizeof *common };
-
 static lt_status need(const lt_json_value *object, const char *name)
 {
     return lt_json_member(object, name)
@@ -24,20 +21,21 @@ static lt_status need(const lt_json_value *object, const char *name)
 
 static lt_status read_family(lt_optim_config *c, const lt_json_value *v)
 {
-    enum { CHOICES = 2048 };
-    char choices[CHOICES];
-    size_t used = 0;
-    const lt_optim_family *f;
+    const char *name[LT_MAX_OPTIM_FAMILIES];
+    size_t count = 0;
     if (v->type != LT_JSON_STRING)
         return lt_fail(LT_E_ARG, "optimizer config: optim wants a string");
-    c->family = lt_optim_family_named(v->string);
-    for (size_t i = 0; (f = lt_optim_family_at(i)) && used < CHOICES; i++)
-        used += (size_t)snprintf(choices + used, CHOICES - used, "%s%s", i ? "|" : "", f->name);
-    return c->family || lt_field_choice("optim", choices, v->string) >= 0 ? LT_OK : LT_E_ARG;
+    if ((c->family = lt_optim_family_named(v->string)))
+        return LT_OK;
+    for (; lt_optim_family_at(count); count++)
+        name[count] = lt_optim_family_at(count)->name;
+    return lt_fail(LT_E_ARG, "optimizer config: optim has no value '%s'; the nearest is '%s'",
+                   v->string, lt_nearest(v->string, name, count));
 }
 
-static lt_status read_schedule(lt_optim_config *c, const lt_json_value *v)
+static lt_status read_schedule(void *config, const lt_json_value *v)
 {
+    lt_optim_config *c = config;
     static const char wants[] = "optimizer config: lr_schedule wants a list of numbers";
     if (v->type == LT_JSON_NULL)
         return LT_OK;
@@ -56,31 +54,25 @@ static lt_status read_schedule(lt_optim_config *c, const lt_json_value *v)
     return LT_OK;
 }
 
-static lt_status read_common(lt_optim_config *c, const lt_json_value *v)
+static lt_status skip(void *config, const lt_json_value *v)
 {
-    static const lt_optim_field dtype = {.name = "dtype",
-                                         .type = LT_FIELD_CHOICE,
-                                         .offset = offsetof(lt_optim_config, dtype),
-                                         .choices = "float32|float64"},
-                                lr = {.name = "lr", .offset = offsetof(lt_optim_config, lr)};
-    if (!strcmp(v->key, "lr_schedule"))
-        return read_schedule(c, v);
-    if (!strcmp(v->key, "optim"))
-        return LT_OK;
-    return lt_field_read(strcmp(v->key, "lr") ? &dtype : &lr, c, v);
+    (void)config, (void)v;
+    return LT_OK;
 }
+
+#define AT(field) .offset = offsetof(lt_optim_config, field)
+static const lt_optim_field common[] = {
+    {"optim", LT_FIELD_LIST, .read = skip}, /* read before: it says what the other keys are */
+    {"dtype", LT_FIELD_CHOICE, AT(dtype), .choices = "float32|float64"},
+    {"lr", LT_FIELD_REAL, AT(lr)},
+    {"lr_schedule", LT_FIELD_LIST, .read = read_schedule},
+};
+#undef AT
+enum { COMMON = sizeof common / sizeof *common };
 _Static_assert(LT_F32 == 0 && LT_F64 == 1, "the choices of dtype are in the order of lt_dtype");
 _Static_assert(sizeof(lt_dtype) == sizeof(int), "enumerations have the size of int");
 
 /* --- The family's --- */
-
-static const lt_optim_field *find_key(const lt_optim_family *f, const char *name)
-{
-    for (size_t i = 0; i < f->fields; i++)
-        if (!f->field[i].flag_only && !strcmp(f->field[i].name, name))
-            return &f->field[i];
-    return NULL;
-}
 
 static lt_status unknown_key(const lt_optim_family *f, const char *name)
 {
@@ -88,7 +80,8 @@ static lt_status unknown_key(const lt_optim_family *f, const char *name)
     size_t count = COMMON;
     if (!known)
         return LT_E_NOMEM;
-    memcpy(known, common, sizeof common);
+    for (size_t i = 0; i < COMMON; i++)
+        known[i] = common[i].name;
     for (size_t i = 0; i < f->fields; i++)
         if (!f->field[i].flag_only)
             known[count++] = f->field[i].name;
@@ -98,12 +91,13 @@ static lt_status unknown_key(const lt_optim_family *f, const char *name)
     return st;
 }
 
-static bool is_common(const char *key)
+static lt_status read_key(lt_optim_config *c, const lt_json_value *v)
 {
     for (int i = 0; i < COMMON; i++)
-        if (!strcmp(common[i], key))
-            return true;
-    return false;
+        if (!strcmp(common[i].name, v->key))
+            return lt_field_read(&common[i], c, v);
+    const lt_optim_field *f = lt_optim_find_field(c->family, v->key);
+    return f && !f->flag_only ? lt_field_read(f, c->settings, v) : unknown_key(c->family, v->key);
 }
 
 static lt_status read_object(lt_optim_config *c, const lt_json_value *object)
@@ -113,16 +107,11 @@ static lt_status read_object(lt_optim_config *c, const lt_json_value *object)
     LT_TRY(need(object, "optim"));
     LT_TRY(need(object, "lr"));
     LT_TRY(read_family(c, lt_json_member(object, "optim")));
-    c->settings = lt_optim_new_config(c->family, lt_optim_published(c->family));
+    c->settings = lt_optim_copy_config(c->family, lt_optim_published(c->family));
     if (!c->settings)
         return LT_E_NOMEM;
-    for (const lt_json_value *m = object->child; m; m = m->next) {
-        const lt_optim_field *f = find_key(c->family, m->key);
-        if (is_common(m->key))
-            LT_TRY(read_common(c, m));
-        else
-            LT_TRY(f ? lt_field_read(f, c->settings, m) : unknown_key(c->family, m->key));
-    }
+    for (const lt_json_value *m = object->child; m; m = m->next)
+        LT_TRY(read_key(c, m));
     return LT_OK;
 }
 

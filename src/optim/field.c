@@ -15,6 +15,14 @@ enum { WORDS = 16, WORD = 32 }; /* choices of a field at most, and bytes of one 
 
 _Static_assert(sizeof(lt_decay_scope) == sizeof(int), "enumerations have the size of int");
 
+const lt_optim_field *lt_optim_find_field(const lt_optim_family *family, const char *name)
+{
+    for (size_t i = 0; i < family->fields; i++)
+        if (!strcmp(family->field[i].name, name))
+            return &family->field[i];
+    return NULL;
+}
+
 /* --- Ranges --- */
 
 static bool is_integer(const lt_optim_field *f)
@@ -179,19 +187,20 @@ static lt_status wants(const lt_optim_field *f, const char *what)
     return lt_fail(LT_E_ARG, "%s: %s wants %s", json, f->name, what);
 }
 
-int lt_field_choice(const char *key, const char *choices, const char *word)
+/* Number of the choice, or -1 with LT_E_ARG in the message, which names the nearest. */
+static int choose(const lt_optim_field *f, const char *word)
 {
     char text[WORDS][WORD];
     const char *words[WORDS], *item;
-    int bytes, found = find_choice(choices, word);
+    int bytes, found = find_choice(f->choices, word);
     size_t count = 0;
     if (found >= 0)
         return found;
-    for (; count < WORDS && (item = lt_options_item(choices, (int)count, &bytes)); count++) {
+    for (; count < WORDS && (item = lt_options_item(f->choices, (int)count, &bytes)); count++) {
         snprintf(text[count], WORD, "%.*s", bytes, item);
         words[count] = text[count];
     }
-    (void)lt_fail(LT_E_ARG, "%s: %s has no value '%s'; the nearest is '%s'", json, key, word,
+    (void)lt_fail(LT_E_ARG, "%s: %s has no value '%s'; the nearest is '%s'", json, f->name, word,
                   lt_nearest(word, words, count));
     return -1;
 }
@@ -200,7 +209,7 @@ static lt_status read_choice(const lt_optim_field *f, int *to, const lt_json_val
 {
     if (v->type != LT_JSON_STRING)
         return wants(f, "a string");
-    int found = lt_field_choice(f->name, f->choices, v->string);
+    int found = choose(f, v->string);
     if (found < 0)
         return LT_E_ARG;
     *to = found;

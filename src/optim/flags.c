@@ -10,6 +10,7 @@
 #include "lather/optim_flags.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,6 @@ typedef union value {
 } value;
 
 typedef struct table {
-    const lt_optim_field **field; /* of the row; NULL: a row of the flags' own */
     lt_option *row;
     value *value;
     size_t count;
@@ -51,8 +51,14 @@ static void *reserve(lt_optim_rows *r, size_t bytes)
 /* --- Texts --- */
 
 /* Appends to a text that starts as NULL, behind between if it has something. */
-static void append(lt_optim_rows *r, const char **text, const char *between, const char *more)
+static LT_PRINTF(4, 5) void append(lt_optim_rows *r, const char **text, const char *between,
+                                   const char *fmt, ...)
 {
+    char more[2 * NAME + NUMBER];
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(more, sizeof more, fmt, list);
+    va_end(list);
     const char *old = *text ? *text : "";
     size_t bytes = strlen(old) + strlen(between) + strlen(more) + 1;
     char *longer = reserve(r, bytes);
@@ -60,15 +66,6 @@ static void append(lt_optim_rows *r, const char **text, const char *between, con
         return;
     snprintf(longer, bytes, "%s%s%s", old, *text ? between : "", more);
     *text = longer;
-}
-
-/* "shampoo=0.1" */
-static void append_default(lt_optim_rows *r, const char **text, const lt_optim_family *f,
-                           const char *number)
-{
-    char word[2 * NAME + NUMBER];
-    snprintf(word, sizeof word, "%s=%s", f->name, number);
-    append(r, text, " ", word);
 }
 
 /* "1e-06" as one would write it: "1e-6". */
@@ -89,22 +86,10 @@ static void write_flag(char flag[NAME], const char *field)
 
 /* --- Rows --- */
 
-static const lt_optim_field *field_of(const lt_optim_family *f, const char *name)
+/* Its default with this family; whether the family's other defaults let it count. */
+static bool find_default(const lt_optim_family *f, const lt_optim_field *field, char text[NUMBER])
 {
-    for (size_t i = 0; i < f->fields; i++)
-        if (!strcmp(f->field[i].name, name))
-            return &f->field[i];
-    return NULL;
-}
-
-/* Writes its default with this family; whether the family's other defaults let it count. */
-static bool find_default(lt_optim_rows *r, const lt_optim_family *f, const lt_optim_field *field,
-                         char text[NUMBER])
-{
-    void *config = reserve(r, f->config_bytes);
-    if (!config)
-        return false;
-    f->preset[0].fill(config);
+    const void *config = f->preset[0].config;
     if (field->flag_only)
         snprintf(text, NUMBER, "%s", field->type == LT_FIELD_REAL ? "0" : "false");
     else
@@ -121,16 +106,17 @@ static void describe_defaults(lt_optim_rows *r, const char *field, lt_option *ro
     char text[NUMBER] = "", first[NUMBER] = "";
     bool counted = false, same = true;
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
-        if (!field_of(f, field))
+        const lt_optim_field *own = lt_optim_find_field(f, field);
+        if (!own)
             continue;
-        bool counts = find_default(r, f, field_of(f, field), text);
-        append_default(r, &row->defaults, f, text);
+        bool counts = find_default(f, own, text);
+        append(r, &row->defaults, " ", "%s=%s", f->name, text);
         same = same && (!counted || !counts || !strcmp(first, text));
         if (!*first || (counts && !counted))
             snprintf(first, sizeof first, "%s", text);
         counted = counted || counts;
     }
-    append(r, &row->value, "", first);
+    append(r, &row->value, "", "%s", first);
     row->defaults = same ? NULL : row->defaults;
 }
 
@@ -150,11 +136,11 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
     const lt_optim_family *f;
     bool all = true;
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
-        const lt_optim_field *field = field_of(f, name);
+        const lt_optim_field *field = lt_optim_find_field(f, name);
         all = all && field;
         if (!field)
             continue;
-        append(r, &row->applies, " ", f->name);
+        append(r, &row->applies, " ", "%s", f->name);
         row->min = fmin(row->min, lowest(field));
         row->max = fmax(row->max, highest(field));
         row->help = row->help ? row->help : field->help;
@@ -165,7 +151,9 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
     row->help = row->help ? row->help : "";
 }
 
-static void describe(lt_optim_rows *r, const lt_optim_field *field, lt_option *row)
+/* after: the field that --help lists it behind, or NULL. */
+static lt_option describe(lt_optim_rows *r, const lt_optim_field *field, const char *group,
+                          const char *after)
 {
     static const lt_option_type types[] = {
         [LT_FIELD_REAL] = LT_OPTION_DOUBLE, [LT_FIELD_COUNT] = LT_OPTION_INT,
@@ -173,51 +161,52 @@ static void describe(lt_optim_rows *r, const lt_optim_field *field, lt_option *r
         [LT_FIELD_FLAG] = LT_OPTION_BOOL,   [LT_FIELD_CHOICE] = LT_OPTION_CHOICE,
         [LT_FIELD_SCOPE] = LT_OPTION_BOOL,  [LT_FIELD_LIST] = LT_OPTION_LIST,
     };
+    lt_option row = {.group = group,
+                     .type = types[field->type],
+                     .choices = field->choices,
+                     .min = lowest(field),
+                     .max = highest(field),
+                     .after = after};
     char flag[NAME];
     write_flag(flag, field->name);
-    append(r, &row->name, "", flag);
-    row->type = types[field->type];
-    row->choices = field->choices;
-    row->min = lowest(field);
-    row->max = highest(field);
-    describe_readers(r, field->name, row);
+    append(r, &row.name, "", "%s", flag);
+    describe_readers(r, field->name, &row);
     if (field->type != LT_FIELD_LIST)
-        describe_defaults(r, field->name, row);
+        describe_defaults(r, field->name, &row);
+    return row;
 }
 
-/* --- The order of rows --- */
+/* --- The tables --- */
 
-/* Index of the row of that field, or count. */
-static size_t find_row(const table *t, const char *name)
+static void add_row(table *t, lt_option row)
 {
-    size_t i = 0;
-    while (i < t->count && !(t->field[i] && !strcmp(t->field[i]->name, name)))
-        i++;
-    return i;
+    row.offset = t->count * sizeof *t->value;
+    t->row[t->count++] = row;
+}
+
+static bool has_row(const table *t, const char *field)
+{
+    char flag[NAME];
+    write_flag(flag, field);
+    for (size_t i = 0; i < t->count; i++)
+        if (t->row[i].name && !strcmp(t->row[i].name, flag))
+            return true;
+    return false;
 }
 
 /* A new field stands behind the one before it in its own family, if that is there. */
-static void place_fields(table *t, const lt_optim_family *f, bool common)
+static void add_fields(lt_optim_rows *r, table *t, const lt_optim_family *f, bool common)
 {
-    size_t at = t->count;
+    const char *after = NULL;
     for (size_t k = 0; k < f->fields; k++) {
         const lt_optim_field *field = &f->field[k];
         if ((field->shared || !f->group) != common)
             continue;
-        size_t found = find_row(t, field->name);
-        if (found < t->count) {
-            at = found + 1;
-            continue;
-        }
-        memmove(t->field + at + 1, t->field + at, (t->count - at) * sizeof *t->field);
-        memmove(t->row + at + 1, t->row + at, (t->count - at) * sizeof *t->row);
-        t->field[at] = field;
-        t->row[at++] = (lt_option){.group = common ? common_group : f->group};
-        t->count++;
+        if (!has_row(t, field->name))
+            add_row(t, describe(r, field, common ? common_group : f->group, after));
+        after = field->name;
     }
 }
-
-/* --- The flags' own rows --- */
 
 static void add_optim(lt_optim_rows *r, table *t)
 {
@@ -235,11 +224,11 @@ static void add_optim(lt_optim_rows *r, table *t)
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
         char rate[NUMBER];
         lt_options_number(rate, sizeof rate, f->preset[0].lr);
-        append(r, &optim.choices, "|", f->name);
-        append_default(r, &lr.defaults, f, rate);
+        append(r, &optim.choices, "|", "%s", f->name);
+        append(r, &lr.defaults, " ", "%s=%s", f->name, rate);
     }
-    t->row[t->count++] = optim;
-    t->row[t->count++] = lr;
+    add_row(t, optim);
+    add_row(t, lr);
 }
 
 /* --preset, if a family has several. */
@@ -250,16 +239,16 @@ static void add_preset(lt_optim_rows *r, table *t)
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
         if (!f->preset[0].name)
             continue;
-        append(r, &row.applies, " ", f->name);
-        append_default(r, &row.defaults, f, f->preset[0].name);
+        append(r, &row.applies, " ", "%s", f->name);
+        append(r, &row.defaults, " ", "%s=%s", f->name, f->preset[0].name);
         row.group = row.group ? row.group : f->group;
         row.help = row.help ? row.help : f->preset_help;
         for (size_t i = 0; i < f->presets; i++)
             if (!row.choices || !lt_options_has_word(row.choices, f->preset[i].name, "|"))
-                append(r, &row.choices, "|", f->preset[i].name);
+                append(r, &row.choices, "|", "%s", f->preset[i].name);
     }
     if (row.applies)
-        t->row[t->count++] = row;
+        add_row(t, row);
 }
 
 /* --- Life --- */
@@ -270,7 +259,6 @@ static void fill_table(lt_optim_rows *r, table *t, bool common)
     const lt_optim_family *f;
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++)
         most += f->fields;
-    t->field = reserve(r, most * sizeof *t->field);
     t->row = reserve(r, most * sizeof *t->row);
     t->value = reserve(r, most * sizeof *t->value);
     if (r->status)
@@ -280,12 +268,7 @@ static void fill_table(lt_optim_rows *r, table *t, bool common)
     else
         add_preset(r, t);
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++)
-        place_fields(t, f, common);
-    for (size_t i = 0; i < t->count; i++) {
-        t->row[i].offset = i * sizeof *t->value;
-        if (t->field[i])
-            describe(r, t->field[i], &t->row[i]);
-    }
+        add_fields(r, t, f, common);
 }
 
 lt_status lt_optim_flags_open(lt_optim_flags *flags)
@@ -320,9 +303,7 @@ lt_option_table lt_optim_flags_table(const lt_optim_flags *flags, int number)
 
 static lt_option_row *row_named(const lt_options *o, const char *field)
 {
-    char flag[NAME];
-    write_flag(flag, field);
-    lt_option_row *row = lt_options_find(o, flag, strlen(flag));
+    lt_option_row *row = lt_options_find(o, field, strlen(field)); /* '_' counts as '-' */
     LT_ASSERT(row); /* lt_optim_flags_open() made it */
     return row;
 }
@@ -413,7 +394,7 @@ lt_status lt_optim_flags_resolve(lt_optim_flags *flags, lt_options *o)
     LT_TRY(choose_lr(flags, o, preset->lr));
     lt_free(flags->settings);
     flags->family = family;
-    flags->settings = lt_optim_new_config(family, preset->fill);
+    flags->settings = lt_optim_copy_config(family, preset->config);
     if (!flags->settings)
         return LT_E_NOMEM;
     for (size_t i = 0; i < family->fields; i++)

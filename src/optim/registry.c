@@ -38,17 +38,15 @@ const lt_optim_family *lt_optim_family_named(const char *name)
 
 /* --- Configs and presets --- */
 
-void *lt_optim_new_config(const lt_optim_family *f, lt_optim_fill *fill)
+void *lt_optim_copy_config(const lt_optim_family *f, const void *config)
 {
-    void *config = lt_alloc(1, f->config_bytes);
-    if (config)
-        fill(config);
-    return config;
+    void *copy = lt_alloc(1, f->config_bytes);
+    return copy ? memcpy(copy, config, f->config_bytes) : NULL;
 }
 
-lt_optim_fill *lt_optim_published(const lt_optim_family *f)
+const void *lt_optim_published(const lt_optim_family *f)
 {
-    return f->published ? f->published : f->preset[0].fill;
+    return f->published ? f->published : f->preset[0].config;
 }
 
 const lt_optim_preset *lt_optim_find_preset(const lt_optim_family *f, const char *name)
@@ -88,9 +86,8 @@ static lt_status check_field(const lt_optim_family *f, const lt_optim_field *fie
     if (!is_name(field->name))
         return lt_fail(LT_E_ARG, "optimizer %s: field %zu: '%s' is no name", f->name,
                        (size_t)(field - f->field), field->name ? field->name : "");
-    for (const lt_optim_field *other = f->field; other < field; other++)
-        if (!strcmp(other->name, field->name))
-            return bad_field(f, field, "it is there twice");
+    if (lt_optim_find_field(f, field->name) != field)
+        return bad_field(f, field, "it is there twice");
     if (field->offset + bytes_of(field) > f->config_bytes)
         return bad_field(f, field, "it lies outside of the config struct");
     if ((field->type == LT_FIELD_CHOICE) != (field->choices != NULL))
@@ -106,29 +103,22 @@ static lt_status check_field(const lt_optim_family *f, const lt_optim_field *fie
 static lt_status check_shared(const lt_optim_family *f, const lt_optim_field *field,
                               const lt_optim_family *other)
 {
-    for (size_t i = 0; i < other->fields; i++) {
-        const lt_optim_field *o = &other->field[i];
-        if (strcmp(o->name, field->name) != 0)
-            continue;
-        if (o->type != field->type
-            || (o->choices && (!field->choices || strcmp(o->choices, field->choices) != 0)))
-            return lt_fail(LT_E_ARG, "optimizer %s: field %s: %s has one of another type", f->name,
-                           field->name, other->name);
-    }
+    const lt_optim_field *o = lt_optim_find_field(other, field->name);
+    if (!o)
+        return LT_OK;
+    if (o->type != field->type
+        || (o->choices && (!field->choices || strcmp(o->choices, field->choices) != 0)))
+        return lt_fail(LT_E_ARG, "optimizer %s: field %s: %s has one of another type", f->name,
+                       field->name, other->name);
     return LT_OK;
 }
 
-static lt_status check_defaults(const lt_optim_family *f, lt_optim_fill *fill, const char *what)
+static lt_status check_defaults(const lt_optim_family *f, const void *config, const char *what)
 {
-    void *config = lt_optim_new_config(f, fill);
-    if (!config)
-        return LT_E_NOMEM;
     lt_status st = lt_optim_check(f, config);
-    if (st)
-        st = lt_fail(st, "%s, in its defaults%s%s", lt_error_message(), *what ? " of preset " : "",
-                     what);
-    lt_free(config);
-    return st;
+    return st ? lt_fail(st, "%s, in its defaults%s%s", lt_error_message(),
+                        what ? " of preset " : "", what ? what : "")
+              : LT_OK;
 }
 
 lt_status lt_optim_check_family(const lt_optim_family *f, const lt_optim_family *const *known,
@@ -148,8 +138,8 @@ lt_status lt_optim_check_family(const lt_optim_family *f, const lt_optim_family 
             LT_TRY(check_shared(f, &f->field[i], known[k]));
     }
     for (size_t i = 0; i < f->presets; i++)
-        LT_TRY(check_defaults(f, f->preset[i].fill, f->preset[i].name ? f->preset[i].name : ""));
-    return check_defaults(f, lt_optim_published(f), "");
+        LT_TRY(check_defaults(f, f->preset[i].config, f->preset[i].name));
+    return check_defaults(f, lt_optim_published(f), NULL);
 }
 
 lt_status lt_optim_register(const lt_optim_family *f)
@@ -210,7 +200,7 @@ lt_status lt_optim_open(lt_optim **out, const char *name, const lt_params *param
     for (size_t i = 0; find_name(i, known, sizeof known, &of, &preset); i++) {
         if (strcmp(known, name) != 0)
             continue;
-        void *config = lt_optim_new_config(of, preset->fill);
+        void *config = lt_optim_copy_config(of, preset->config);
         lt_status st = config ? of->make(out, params, config, preset->lr) : LT_E_NOMEM;
         lt_free(config);
         return st;

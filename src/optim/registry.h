@@ -17,14 +17,15 @@ LT_OPTIM_FAMILIES(LT_OPTIM_DECLARE)
 lt_status lt_optim_check_family(const lt_optim_family *family, const lt_optim_family *const *known,
                                 size_t count);
 
-typedef void lt_optim_fill(void *config);
 /* The preset of that name, or NULL; name NULL: the first. */
 const lt_optim_preset *lt_optim_find_preset(const lt_optim_family *family, const char *name);
-/* A zeroed struct that a preset, or published, filled; for lt_free(). NULL: no memory. */
-void *lt_optim_new_config(const lt_optim_family *family, lt_optim_fill *fill);
-/* What fills the defaults of JSON's keys. */
-lt_optim_fill *lt_optim_published(const lt_optim_family *family);
+/* A copy of a preset's config, or of the published one; for lt_free(). NULL: no memory. */
+void *lt_optim_copy_config(const lt_optim_family *family, const void *config);
+/* The defaults of JSON's keys. */
+const void *lt_optim_published(const lt_optim_family *family);
 
+/* The family's field of that name, or NULL. */
+const lt_optim_field *lt_optim_find_field(const lt_optim_family *family, const char *name);
 /* The field as one would write it, "1e-8", in text of size bytes; "" of lists. Returns text. */
 const char *lt_field_text(const lt_optim_field *field, const void *config, char *text, size_t size);
 /* Sets the field from text that is in range. Errors: those of a list's set. */
@@ -33,7 +34,5 @@ lt_status lt_field_set(const lt_optim_field *field, void *config, const char *te
 lt_status lt_field_read(const lt_optim_field *field, void *config, const lt_json_value *value);
 /* Numbers, flags and choices as a number. */
 double lt_field_number(const lt_optim_field *field, const void *config);
-/* Number of one of "a|b|c", or -1 and LT_E_ARG in the message, which names key and the nearest. */
-int lt_field_choice(const char *key, const char *choices, const char *word);
 
 #endif

@@ -46,24 +46,12 @@ static void destroy(lt_optim *self)
     lt_free(((sgd *)self)->first);
 }
 
-static const lt_optim_ops plain = {
-    .name = "sgd",
-    .bytes = sizeof(sgd),
-    .step = step,
-    .by_entries = true,
-    .is_capturable = is_capturable,
-    .destroy = destroy,
-};
-
-static const lt_optim_ops with_momentum = {
-    .name = "sgd",
-    .bytes = sizeof(sgd),
-    .slot_state = {"momentum"},
-    .step = step,
-    .by_entries = true,
-    .is_capturable = is_capturable,
-    .destroy = destroy,
-};
+#define OPS(state)                                                                \
+    {                                                                             \
+        .name = "sgd", .bytes = sizeof(sgd), .slot_state = {state}, .step = step, \
+        .by_entries = true, .is_capturable = is_capturable, .destroy = destroy,   \
+    }
+static const lt_optim_ops plain = OPS(NULL), with_momentum = OPS("momentum");
 
 lt_status lt_optim_sgd(lt_optim **out, const lt_params *params, const lt_sgd_config *config)
 {
@@ -103,24 +91,14 @@ static const lt_optim_field fields[] = {
 };
 #undef AT
 
-static void fill_usual(void *config)
-{
-    *(lt_sgd_config *)config =
-        (lt_sgd_config){.momentum = 0.9, .nesterov = true, .weight_decay = 1e-4};
-}
-
-static void fill_published(void *config)
-{
-    *(lt_sgd_config *)config = (lt_sgd_config){0};
-}
-
 static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
 {
     (void)lr;
     return lt_optim_sgd(out, params, config);
 }
 
-static const lt_optim_preset usual = {NULL, 0.1, fill_usual};
+static const lt_optim_preset usual = {
+    NULL, 0.1, &(lt_sgd_config){.momentum = 0.9, .nesterov = true, .weight_decay = 1e-4}};
 const lt_optim_family lt_optim_family_sgd = {
     .name = "sgd",
     .config_bytes = sizeof(lt_sgd_config),
@@ -128,6 +106,6 @@ const lt_optim_family lt_optim_family_sgd = {
     .fields = sizeof fields / sizeof *fields,
     .preset = &usual,
     .presets = 1,
-    .published = fill_published,
+    .published = &(lt_sgd_config){0},
     .make = make,
 };

@@ -50,15 +50,10 @@ static lt_status make_average(lt_optim **out, const lt_params *params, const voi
     return LT_OK;
 }
 
-static void fill(void *config)
-{
-    ((average_config *)config)->memory = 0.5;
-}
-
 static const lt_optim_field memory = {
     "memory",  LT_FIELD_REAL, .offset = offsetof(average_config, memory),
     .high = 1, .below = true, .help = "share of the average that stays"};
-static const lt_optim_preset usual = {NULL, 0.5, fill};
+static const lt_optim_preset usual = {NULL, 0.5, &(average_config){.memory = 0.5}};
 static const lt_optim_family average_family = {.name = "average",
                                                .group = "Average",
                                                .config_bytes = sizeof(average_config),

@@ -47,15 +47,7 @@ static lt_status make(lt_optim **out, const lt_params *params, const void *setti
     return lt_optim_new(out, &ops, params, 0, LT_DECAY_ALL);
 }
 
-static void fill(void *settings)
-{
-    *(config *)settings = (config){.memory = 0.5, .every = 1};
-}
-
-static void fill_badly(void *settings)
-{
-    *(config *)settings = (config){.memory = 1, .every = 1};
-}
+static const config defaults = {.memory = 0.5, .every = 1};
 
 static bool is_fast(const void *settings)
 {
@@ -78,7 +70,8 @@ static const lt_optim_field fields[] = {
     EVERY,
     {"mode", LT_FIELD_CHOICE, offsetof(config, mode), .choices = "plain|strict", .help = "how"},
 };
-static const lt_optim_preset usual = {NULL, 0.25, fill}, bad_preset = {NULL, 1, fill_badly};
+static const lt_optim_preset usual = {NULL, 0.25, &defaults},
+                             bad_preset = {NULL, 1, &(config){.memory = 1, .every = 1}};
 
 #define ROW(rows)                                                        \
     .group = "Average", .config_bytes = sizeof(config), .field = (rows), \
@@ -237,7 +230,7 @@ static const bad_family bad[] = {
      "optimizer sgd: there is one of this name"},
     {"a second registration", {.name = "average", ROW(fields)}, "optimizer average: there is one"},
     {"a default out of range",
-     {"high", NULL, sizeof(config), fields, 1, &bad_preset, 1, NULL, fill, false, make},
+     {"high", NULL, sizeof(config), fields, 1, &bad_preset, 1, NULL, &defaults, false, make},
      "high: memory 1 is not in [0,1), in its defaults"},
     {"a field twice",
      {.name = "double", ROW(twice)},

@@ -51,7 +51,7 @@ typedef struct lt_optim_field {
 typedef struct lt_optim_preset {
     const char *name; /**< NULL: the family has one preset, and --preset is not for it */
     double lr;
-    void (*fill)(void *config); /**< all of a zeroed struct */
+    const void *config; /**< the config struct */
 } lt_optim_preset;
 
 /** An optimizer's row. */
@@ -63,9 +63,9 @@ typedef struct lt_optim_family {
     size_t fields;
     const lt_optim_preset *preset; /**< the first one has the defaults of flags; at least one */
     size_t presets;
-    const char *preset_help;         /**< what they are; NULL with one that has no name */
-    void (*published)(void *config); /**< defaults of JSON's keys; NULL: those of flags */
-    bool divided;                    /**< several ranks always divide its state */
+    const char *preset_help; /**< what they are; NULL with one that has no name */
+    const void *published;   /**< defaults of JSON's keys; NULL: those of flags */
+    bool divided;            /**< several ranks always divide its state */
     /** The constructor. lr: the largest of the run. */
     lt_status (*make)(lt_optim **out, const lt_params *params, const void *config, double lr);
 } lt_optim_family;

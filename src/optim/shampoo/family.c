@@ -138,50 +138,36 @@ static const lt_optim_field fields[] = {
 
 /* --- Presets --- */
 
-static void fill_recommended(void *config)
-{
-    *(lt_shampoo_config *)config = LT_SHAMPOO_DEFAULTS;
-}
-
-static void fill_reference(void *config)
-{
-    *(lt_shampoo_config *)config = LT_SHAMPOO_REFERENCE;
-}
-
-/* AdaGrad grafting with its large epsilon, forward merging, epsilon after the decomposition, and
- * warnings only when a root fails. */
-static void fill_paper(void *config)
-{
-    lt_shampoo_config *c = config;
-    *c = LT_SHAMPOO_REFERENCE;
-    c->grafting = LT_GRAFTING_ADAGRAD;
-    c->grafting_epsilon = 1e-3;
-    c->merge_order = LT_MERGE_FORWARD;
-    c->epsilon_rule = LT_EPSILON_AFTER;
-    c->tolerated_failures = INT_MAX;
-}
-
-/* Vectors get Adam's update, as there. Blocks of 1024 and merged windows are ours: a basis of the
- * 4608 inputs of a 3x3 convolution costs 90 times one of 1024. */
-static void fill_soap(void *config)
-{
-    lt_shampoo_config *c = config;
-    *c = LT_SHAMPOO_REFERENCE;
-    c->preconditioner = LT_PRECONDITIONER_CORRECTED;
-    c->beta1 = 0.95;
-    c->beta2 = 0.95;
-    c->epsilon = 1e-8;
-    c->weight_decay = 0.01;
-    c->rank_rtol = -1;
-    c->precondition_frequency = 10;
-    c->diagonal_vectors = true;
-}
-
 static const lt_optim_preset presets[] = {
-    {"recommended", 0.1, fill_recommended},
-    {"paper", 0.01, fill_paper},
-    {"reference", 0.01, fill_reference},
-    {"soap", 0.003, fill_soap},
+    {"recommended", 0.1, &LT_SHAMPOO_DEFAULTS},
+    /* AdaGrad grafting with its large epsilon, forward merging, epsilon after the decomposition, and
+     * warnings only when a root fails. */
+    {"paper", 0.01,
+     &(lt_shampoo_config){.beta1 = 0.9,
+                          .beta2 = 1,
+                          .epsilon = 1e-12,
+                          .grafting = LT_GRAFTING_ADAGRAD,
+                          .grafting_epsilon = 1e-3,
+                          .merge_order = LT_MERGE_FORWARD,
+                          .epsilon_rule = LT_EPSILON_AFTER,
+                          .precondition_frequency = 1,
+                          .tolerated_failures = INT_MAX,
+                          LT_SHAMPOO_REFERENCE_REST}},
+    {"reference", 0.01, &LT_SHAMPOO_REFERENCE},
+    /* Vectors get Adam's update, as there. Blocks of 1024 and merged windows are ours: a basis of the
+     * 4608 inputs of a 3x3 convolution costs 90 times one of 1024. */
+    {"soap", 0.003,
+     &(lt_shampoo_config){.preconditioner = LT_PRECONDITIONER_CORRECTED,
+                          .beta1 = 0.95,
+                          .beta2 = 0.95,
+                          .epsilon = 1e-8,
+                          .weight_decay = 0.01,
+                          .grafting_epsilon = 1e-10,
+                          .rank_rtol = -1,
+                          .precondition_frequency = 10,
+                          .tolerated_failures = 3,
+                          .diagonal_vectors = true,
+                          LT_SHAMPOO_REFERENCE_REST}},
 };
 enum { PRESETS = sizeof presets / sizeof *presets, SOAP = PRESETS - 1 };
 
@@ -190,7 +176,7 @@ lt_status lt_shampoo_preset(const char *name, lt_shampoo_config *out)
     const char *names[PRESETS];
     const lt_optim_preset *preset = lt_optim_find_preset(&lt_optim_family_shampoo, name);
     if (preset) {
-        preset->fill(out);
+        *out = *of(preset->config);
         return LT_OK;
     }
     for (int i = 0; i < PRESETS; i++)
@@ -221,7 +207,7 @@ const lt_optim_family lt_optim_family_shampoo = {
     .presets = PRESETS,
     .preset_help = "settings to start from, lr included: ours, those of 2023, of today's reference "
                    "implementation, of SOAP; other flags override them",
-    .published = fill_reference,
+    .published = &LT_SHAMPOO_REFERENCE,
     .divided = true,
     .make = make,
 };

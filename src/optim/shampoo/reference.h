@@ -5,20 +5,20 @@
 
 #include "lather/shampoo.h"
 
+/* What the presets made of the reference's have in common with it. */
+#define LT_SHAMPOO_REFERENCE_REST                                                  \
+    .beta3 = -1, .max_preconditioner_dim = 1024, .start_preconditioning_step = -1, \
+    .use_bias_correction = true, .grafting_beta2 = -1, .target_dimensionality = 1
+
 /* Defaults of the reference implementation's present version (arXiv 2309.06497): the preset
  * "reference". */
-#define LT_SHAMPOO_REFERENCE                               \
-    ((lt_shampoo_config){.beta1 = 0.9,                     \
-                         .beta2 = 1.0,                     \
-                         .beta3 = -1,                      \
-                         .epsilon = 1e-12,                 \
-                         .max_preconditioner_dim = 1024,   \
-                         .precondition_frequency = 1,      \
-                         .start_preconditioning_step = -1, \
-                         .use_bias_correction = true,      \
-                         .grafting_beta2 = -1,             \
-                         .grafting_epsilon = 1e-10,        \
-                         .target_dimensionality = 1,       \
-                         .tolerated_failures = 3})
+#define LT_SHAMPOO_REFERENCE                          \
+    ((lt_shampoo_config){.beta1 = 0.9,                \
+                         .beta2 = 1.0,                \
+                         .epsilon = 1e-12,            \
+                         .precondition_frequency = 1, \
+                         .grafting_epsilon = 1e-10,   \
+                         .tolerated_failures = 3,     \
+                         LT_SHAMPOO_REFERENCE_REST})
 
 #endif
