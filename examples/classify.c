@@ -1,4 +1,4 @@
-/* Classifies a picture with a ResNet's weights, as training or torchvision writes them: reads the
+/* Classifies an image with a ResNet's weights, as training or torchvision writes them: reads the
  * network off the file, folds the batch norms into the convolutions, prints the likeliest classes.
  *
  *     cc classify.c $(pkg-config --cflags --libs lather-resnet) -lm -o classify
@@ -31,7 +31,7 @@ static void print_top(float *logit, int classes)
 int main(int argc, char **argv)
 {
     if (argc != 3) {
-        fprintf(stderr, "usage: classify WEIGHTS.safetensors PICTURE\n");
+        fprintf(stderr, "usage: classify WEIGHTS.safetensors IMAGE\n");
         return 2;
     }
     lt_device *device = NULL;
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
     lt_resnet_config net;
     lt_batch batch;
     float logit[MOST];
-    const char *picture = argv[2];
+    const char *image = argv[2];
     const lt_loader_config loading = {.transform = {.size = SIZE}, .batch = 1, .threads = 1};
 
     lt_status st = lt_device_open(&device, "cpu", NULL);
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     st = st ? st : lt_module_fold(model);
     if (!st && net.classes > MOST)
         st = LT_E_UNSUPPORTED;
-    st = st ? st : lt_dataset_files(&files, &picture, 1, net.channels);
+    st = st ? st : lt_dataset_files(&files, &image, 1, net.channels);
     st = st ? st : lt_loader_new(&loader, files, device, &loading);
     st = st ? st : lt_loader_next(loader, &batch);
     if (!st) {

@@ -1,5 +1,5 @@
 /* Runs an ONNX model of a residual network, as train_resnet50 export writes it, with the library's operations alone:
- * reads weights and graph from the file, and prints the logits of a picture. The file is not trusted: every length and
+ * reads weights and graph from the file, and prints the logits of an image. The file is not trusted: every length and
  * index of it is checked.
  *
  * The wire format: protobuf.dev/programming-guides/encoding; fields by number: onnx/onnx.proto of github.com/onnx/onnx.
@@ -305,7 +305,7 @@ static lt_status run(model *m, lt_tensor *images, lt_tensor **logits)
     return *logits ? LT_OK : broken_file("no node");
 }
 
-/* --- A picture --- */
+/* --- An image --- */
 
 /* "0.485,0.456,0.406" of white 1. */
 static bool parse_pixels(const char *text, int channels, float least, float *out)
@@ -331,7 +331,7 @@ static lt_status print_logits(const lt_tensor *y)
     return st;
 }
 
-static lt_status classify(model *m, const char *picture, lt_dataset **files, lt_loader **loader)
+static lt_status classify(model *m, const char *image, lt_dataset **files, lt_loader **loader)
 {
     lt_tensor *weight = m->values[0].tensor, *logits = NULL;
     int channels = (int)lt_tensor_shape(weight).dim[1];
@@ -348,7 +348,7 @@ static lt_status classify(model *m, const char *picture, lt_dataset **files, lt_
     if (!parse_pixels(m->note[MEAN], channels, 0, pixels.mean)
         || !parse_pixels(m->note[STD], channels, 0.01F, pixels.deviation))
         return broken_file("mean and std in the metadata");
-    LT_TRY(lt_dataset_files(files, &picture, 1, channels));
+    LT_TRY(lt_dataset_files(files, &image, 1, channels));
     LT_TRY(lt_loader_new(loader, *files, m->device, &c));
     LT_TRY(lt_loader_next(*loader, &batch));
     LT_TRY(lt_tape_new(&m->tape, m->device));
@@ -378,7 +378,7 @@ int main(int argc, char **argv)
     lt_dataset *files = NULL;
     lt_loader *loader = NULL;
     if (argc != 3) {
-        fprintf(stderr, "usage: onnx MODEL.onnx PICTURE\n");
+        fprintf(stderr, "usage: onnx MODEL.onnx IMAGE\n");
         return 2;
     }
     lt_status st = m.values ? read_file(argv[1], &data, &size) : LT_E_NOMEM;

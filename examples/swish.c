@@ -80,7 +80,7 @@ static lt_status backward(lt_node *node)
 
 static const lt_op op = {
     .name = "swish",
-    .backward_ignores = LT_IGNORES_OUT, /* y's memory can go as soon as nobody else reads it */
+    .backward_ignores = LT_IGNORES_OUT, /* y's memory can go as soon as no other node reads it */
     .infer = lt_op_infer_broadcast,
     .forward = forward,
     .backward = backward,

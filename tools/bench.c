@@ -16,8 +16,8 @@ static const struct {
     const char *help;
 } commands[] = {
     {"train", bench_train, "a training step on synthetic data"},
-    {"overlap", bench_overlap, "several ranks: gradients on their way while backward goes on"},
-    {"loader", bench_loader, "reading, decoding and transforming pictures"},
+    {"overlap", bench_overlap, "several ranks: gradients in flight while backward goes on"},
+    {"loader", bench_loader, "reading, decoding and transforming images"},
     {"optim", bench_optim, "an optimizer's step on a network's parameters"},
     {"ops", bench_ops, "single operations, forward and backward"},
     {"ceilings", bench_ceilings, "copies and matrix products: what the device can reach"},

@@ -83,7 +83,7 @@ def training(args):
           f"{100 * loader['cpu_milliseconds'] / (image * cores):.2f} % of them.")
     if args.rate:
         print(f"{args.rate:g} images a second need {args.rate * loader['cpu_milliseconds'] / 1e3:.1f} such cores.")
-    return verdict("a step on pictures, median ratio to synthetic data", statistics.median(ratios), "1.03 at most",
+    return verdict("a step on images, median ratio to synthetic data", statistics.median(ratios), "1.03 at most",
                    statistics.median(ratios) <= 1.03)
 
 

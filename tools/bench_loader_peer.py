@@ -90,7 +90,7 @@ def child_ffcv(folder, size, passes, normalise):
     from torchvision.datasets import ImageFolder
 
     with tempfile.TemporaryDirectory() as temp:
-        path = os.path.join(temp, "pictures.beton")
+        path = os.path.join(temp, "images.beton")
         writer = DatasetWriter(path, {"image": RGBImageField(write_mode="jpg", jpeg_quality=90), "label": IntField()}, num_workers=1)
         writer.from_indexed_dataset(ImageFolder(folder))
         steps = [RandomResizedCropRGBImageDecoder((size, size)), RandomHorizontalFlip()]
@@ -129,7 +129,7 @@ def ours(args, folder, flags=()):
 
 
 def shrink(python, source, target, side):
-    """The pictures of a folder at SIDE pixels, quality 90, by Pillow."""
+    """The images of a folder at SIDE pixels, quality 90, by Pillow."""
     code = ("import os,sys\nfrom PIL import Image\nsource,target,side=sys.argv[1],sys.argv[2],int(sys.argv[3])\n"
             "for where,_,names in os.walk(source):\n"
             "    for name in names:\n"

@@ -101,7 +101,7 @@ class Training:
         self.finish()
         return [a.elapsed_time(b) / 1e3 for a, b in zip(marks, marks[1:])]
 
-    def forget_tuning(self):
+    def reset_tuning(self):
         if self.device == "cuda":
             self.torch.cuda.empty_cache()
             self.torch.cuda.reset_peak_memory_stats()
@@ -127,7 +127,7 @@ def child(a, dtype, layout, how):
         for _ in range(warmup):
             training.step()
         training.finish()
-        training.forget_tuning()
+        training.reset_tuning()
         seconds = training.seconds(steps)
         print(json.dumps({"images_per_second": a.batch / statistics.median(seconds),
                           "peak_memory_bytes": training.peak(), "version": training.torch.__version__,

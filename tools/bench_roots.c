@@ -202,7 +202,7 @@ static lt_status read_root(const place *p, int64_t n, float *root)
     return st;
 }
 
-static lt_status judge(const settings *s, const samples *list, const place *p, result *r)
+static lt_status evaluate(const settings *s, const samples *list, const place *p, result *r)
 {
     for (size_t i = 0; i < list->count; i++) {
         const sample *t = &list->item[i];
@@ -296,7 +296,7 @@ static lt_status time_all(lt_device *device, const settings *s, const lt_shampoo
             times[(2 + 2 * k) * n + i] = 1e3 * (end.wall - begin.wall);
             times[(3 + 2 * k) * n + i] = 1e3 * (end.cpu - begin.cpu);
             if (s->accuracy && i == n - 1)
-                LT_TRY(judge(s, list, p, &r[k]));
+                LT_TRY(evaluate(s, list, p, &r[k]));
         }
     }
     return LT_OK;

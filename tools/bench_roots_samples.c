@@ -304,10 +304,10 @@ seconds read_clocks(void)
     return (seconds){bench_seconds(), (double)cpu.tv_sec + 1e-9 * (double)cpu.tv_nsec};
 }
 
-static seconds decompose(ssyevd_fn *ssyevd, const sample *s, float *room)
+static seconds decompose(ssyevd_fn *ssyevd, const sample *s, float *workspace)
 {
     const int n = (int)s->n, lwork = 1 + 6 * n + 2 * n * n, liwork = 3 + 5 * n;
-    float *a = room, *w = a + s->n * s->n, *work = w + n;
+    float *a = workspace, *w = a + s->n * s->n, *work = w + n;
     int *iwork = (int *)(void *)(work + lwork), info;
     memcpy(a, s->a, (size_t)(s->n * s->n) * sizeof *a);
     const seconds begin = read_clocks();
@@ -329,15 +329,15 @@ seconds time_lapack(const samples *list, int threads)
         return (seconds){-1, -1};
     for (size_t i = 0; i < list->count; i++)
         most = list->item[i].n > most ? list->item[i].n : most;
-    float *room = malloc((size_t)(3 * most * most + 16 * most + 64) * sizeof *room);
+    float *workspace = malloc((size_t)(3 * most * most + 16 * most + 64) * sizeof *workspace);
     blas.set(threads);
-    for (size_t i = 0; room && i < list->count; i++) {
-        const seconds one = decompose(lapack.ssyevd, &list->item[i], room);
+    for (size_t i = 0; workspace && i < list->count; i++) {
+        const seconds one = decompose(lapack.ssyevd, &list->item[i], workspace);
         sum = (seconds){sum.wall + one.wall, sum.cpu + one.cpu};
     }
     blas.set(1); /* as the library has it */
-    free(room);
-    return room ? sum : (seconds){-1, -1};
+    free(workspace);
+    return workspace ? sum : (seconds){-1, -1};
 }
 
 const char *milliseconds_text(double wall, char text[32])

@@ -42,7 +42,7 @@ fails()
 }
 
 # Classes in order and their percentages to a hundredth, with batch norms folded and not.
-same_classes() # WEIGHTS PICTURE: classify against train_resnet50 predict
+same_classes() # WEIGHTS IMAGE: classify against train_resnet50 predict
 {
     "$folder/classify" "$1" "$2" >"$folder/top" || return 1
     "$prefix/bin/train_resnet50" predict --weights "$1" --image-size 224 "$2" >"$folder/other" ||
@@ -130,7 +130,7 @@ if [ -x "$prefix/bin/train_resnet50" ]; then
     holds "the ONNX model gives the classifier's order" same_logits
     holds "broken models are an error" fails "$folder/onnx" "$folder/batch.bin" \
         "$root/tests/tools/gradient.jpg"
-    holds "a missing picture is an error" fails "$folder/classify" "$weights" "$folder/none.jpg"
+    holds "a missing image is an error" fails "$folder/classify" "$weights" "$folder/none.jpg"
 fi
 holds "broken weights are an error" fails "$folder/classify" "$folder/batch.bin" \
     "$root/tests/tools/gradient.jpg"

@@ -45,7 +45,7 @@ holds "the program ends by itself, with success or an error" test "$code" -le 3
 holds "it says that there is no space" grep -qi 'space' "$folder/log"
 newest=$(ls -d "$folder"/disk/run/checkpoints/step-* 2>/dev/null | sort -t- -k2 -n | tail -1)
 holds "a good checkpoint is left" test -s "$newest/model.safetensors"
-# With room again, the run goes on from it.
+# With free space again, the run goes on from it.
 mount -o remount,size=64m "$folder/disk"
 step=${newest##*-}
 train $((step + 2))

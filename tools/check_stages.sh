@@ -509,7 +509,7 @@ storm_full()
 
 memory_long()
 {
-    row "the loader's memory over 100,000 pictures" "$work/main/tests/data/test_data_flat" 10000 100000
+    row "the loader's memory over 100,000 images" "$work/main/tests/data/test_data_flat" 10000 100000
 }
 
 # Builds that leave much out, and two compilers in one, which have an OpenMP each.
@@ -534,7 +534,7 @@ build_apart()
 break_kernels()
 {
     counted "kernels with a fault" tests/cuda/mutate.py "$work/main"
-    counted "waits that are forgotten" tests/cuda/standin/waits.py "$work/main"
+    counted "waits that are dropped" tests/cuda/standin/waits.py "$work/main"
 }
 
 write_report()

@@ -4,7 +4,7 @@
     tools/kill_storm.py TRAIN_RESNET50 [--kills 20] [--seed N]
 
 Every resume must work; none may start behind the newest complete checkpoint that the killed process had
-left; and the run must end with the same weights, bit for bit, as one that nobody killed. Exit status 0
+left; and the run must end with the same weights, bit for bit, as one that was not killed. Exit status 0
 if all that holds, 77 if the program is not there. The last lines say how many rows passed.
 """
 import argparse
@@ -84,13 +84,13 @@ class Storm(Rows):
         done = run_to_end(self.program, probe, 6)
         if done.returncode:
             print(done.stderr[-400:])
-            self.row(False, "the run does not work even when nobody kills it")
+            self.row(False, "the run does not work even when it is not killed")
             return
         longest = 1.2 * (time.monotonic() - start)
         storm, calm = f"{self.folder}/storm", f"{self.folder}/calm"
         far = 1_000_000
         killed_at = [self.one(storm, far, longest) for _ in range(self.kills)]
-        # A few more steps, then compare with a run that nobody killed.
+        # A few more steps, then compare with a run that was not killed.
         end = complete_step(storm) + 3
         for folder in (storm, calm):
             done = run_to_end(self.program, folder, end)

@@ -8,7 +8,7 @@ all roots (`bench optim`). A step is then
 
     ACCUM * micro-batch + step + refresh / f
 
---check-run STEPS makes a real run of train_resnet50 on synthetic pictures with the middle setting
+--check-run STEPS makes a real run of train_resnet50 on synthetic images with the middle setting
 and compares its mean step, after the first refresh, with the model's: exit status 1 if they are
 more than --tolerance apart. Prints Markdown."""
 
@@ -34,7 +34,7 @@ def optimizer(o, name, *args):
 
 
 def train(o, folder, steps, *args):
-    """Seconds of each step of a run of train_resnet50 on synthetic pictures."""
+    """Seconds of each step of a run of train_resnet50 on synthetic images."""
     command = [os.path.join(o.build, 'models/resnet50/train_resnet50'), '--data',
                f'synthetic:{o.batch * o.accum * (steps + 1)}:{o.image}:1000', '--arch', o.arch,
                '--amp', o.amp, '--image-size', o.image, '--batch-size', o.batch, '--grad-accum',
@@ -74,7 +74,7 @@ def step(o, part, block, every):
 
 def report(o, part):
     base = o.accum * part['micro'] + part['adamw']
-    print(f'{o.arch}, {o.image} pixels, amp {o.amp}, {o.accum} x {o.batch} pictures a step; medians '
+    print(f'{o.arch}, {o.image} pixels, amp {o.amp}, {o.accum} x {o.batch} images a step; medians '
           f'of {o.rounds} rounds of {o.steps} steps\n')
     print('| part | ms | of the AdamW step |\n| --- | --- | --- |')
 
@@ -122,9 +122,9 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--build', default='build', help='build folder')
     parser.add_argument('--arch', default='resnet50')
-    parser.add_argument('--image', type=int, default=224, help='side of a picture')
+    parser.add_argument('--image', type=int, default=224, help='side of an image')
     parser.add_argument('--amp', default='bf16', choices=('off', 'bf16'))
-    parser.add_argument('--batch', type=int, default=32, help='pictures in a micro-batch')
+    parser.add_argument('--batch', type=int, default=32, help='images in a micro-batch')
     parser.add_argument('--accum', type=int, default=8, help='micro-batches in a step')
     parser.add_argument('--blocks', type=int, nargs='+', default=[512, 1024, 2048])
     parser.add_argument('--every', type=int, nargs='+', default=[1, 10, 50, 100])

@@ -225,7 +225,7 @@ class Storm(Rows):
     def controls(self):
         half = self.begins[1]
         wrong = self.resume(half.copy(f"{self.folder}/spoilt-not"), half.wanted)
-        self.row(not wrong, f"control: what nobody spoilt: {wrong}")
+        self.row(not wrong, f"control: what was not spoilt: {wrong}")
         spoilt = half.copy(f"{self.folder}/spoilt")
         self.spoil_weights(spoilt)
         wrong = self.resume(spoilt, half.wanted)

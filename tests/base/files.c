@@ -136,7 +136,7 @@ static void test_trace(void **state)
 
     char *text = temp_read(table, NULL);
     assert_non_null(strstr(text, "decode"));
-    assert_non_null(strstr(text, "      200 ")); /* the table counts all, the ring forgets */
+    assert_non_null(strstr(text, "      200 ")); /* the ring keeps 150, the table counts all */
     assert_non_null(strstr(text, "conv2d"));
     free(text);
     lt_json *json = NULL;
@@ -179,9 +179,7 @@ static void test_regular_files(void **state)
     refused("/dev/null", "/dev/null: not a regular file, but a device");
     refused(temp_path(path, folder, "none"), "No such file");
     assert_int_equal(mkfifo(temp_path(path, folder, "pipe"), 0600), 0);
-    refused(
-        path,
-        "not a regular file, but a pipe"); /* nobody writes to it: an open could wait for ever */
+    refused(path, "not a regular file, but a pipe"); /* no writer: an open could block for ever */
     temp_remove(folder);
 }
 

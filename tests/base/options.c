@@ -24,9 +24,9 @@ typedef struct values {
 #define FIELD(name) offsetof(values, name)
 
 static const lt_option table[] = {
-    {"Data", "data", 'd', LT_OPTION_STRING, FIELD(data), .meta = "DIR", .help = "the pictures"},
+    {"Data", "data", 'd', LT_OPTION_STRING, FIELD(data), .meta = "DIR", .help = "the images"},
     {"Data", "batch-size", 'b', LT_OPTION_INT, FIELD(batch), "32", 1, 65536,
-     .help = "pictures per step", .also = "bs per-step"},
+     .help = "images per step", .also = "bs per-step"},
     {"Optimizer", "lr", 0, LT_OPTION_DOUBLE, FIELD(lr), "0.5", 0, 100,
      .defaults = "sgd=0.1 adam=0.001", .help = "learning rate"},
     {"Optimizer", "beta1", 0, LT_OPTION_DOUBLE, FIELD(beta1), "0.9", 0, 0.999999,
@@ -150,7 +150,7 @@ static void test_answers(void **state)
         const char *say[5];
     } rows[] = {
         {"--help",
-         {"Usage: prog --data DIR", "pictures per step; also --bs, --per-step [32]",
+         {"Usage: prog --data DIR", "images per step; also --bs, --per-step [32]",
           "[sgd=0.1 adam=0.001]", "(adam shampoo only)", "--[no-]nesterov"}},
         {"--help-man",
          {".TH PROG 1", ".SH OPTIONS", "\\-\\-batch\\-size N", "also \\-\\-bs", "\\-b, "}},

@@ -66,7 +66,7 @@ static const struct row {
     {"fixed 64 bits that are cut off", {0x09, 1, 2, 3, 4, 5, 6, 7}, 8, false},
     {"fixed 32 bits", {0x0D, 1, 2, 3, 4}, 5, true},
     {"fixed 32 bits that are cut off", {0x0D, 1, 2, 3}, 4, false},
-    {"a group, which nobody writes any more", {0x0B, 0x0C}, 2, false},
+    {"a group, which is deprecated", {0x0B, 0x0C}, 2, false},
     {"a type that is none", {0x0F, 0}, 2, false},
 };
 

@@ -358,13 +358,13 @@ const char *conform(test *t, lt_dtype dtype, const lt_backend *be, void *ctx, do
     draw(t, dtype);
     const char *problem =
         run_on(t, (run_mode){LT_F64, dtype, true, false, NULL}, lt_backend_ref(), NULL, want);
-    if (!problem && !t->exact && !t->judge)
+    if (!problem && !t->exact && !t->check)
         problem = find_magnitudes(t, dtype, want, magnitude);
     if (!problem)
         problem = run_on(t, (run_mode){dtype, dtype, false, false, bench}, be, ctx, got);
-    if (!problem && t->judge)
-        problem = t->judge(t, got, want);
-    for (int i = 0; i < t->operands && !problem && !t->judge; i++)
+    if (!problem && t->check)
+        problem = t->check(t, got, want);
+    for (int i = 0; i < t->operands && !problem && !t->check; i++)
         if (got[i])
             problem = compare(t, be, dtype, i, got[i], want[i], magnitude[i]);
     for (int i = 0; i < MAX_OPERANDS; i++) {

@@ -80,7 +80,7 @@ typedef void prepare_fn(test *t);
  * outputs of ref in double. */
 typedef void magnitude_fn(const test *t, double *const *want, double *const *magnitude);
 /* A check instead of the comparison of outputs one by one; NULL if fine, else why not. */
-typedef const char *judge_fn(const test *t, double *const *got, double *const *want);
+typedef const char *check_fn(const test *t, double *const *got, double *const *want);
 
 struct test {
     const char *entry, *name;
@@ -89,7 +89,7 @@ struct test {
     call_fn *call;
     prepare_fn *prepare;
     magnitude_fn *magnitude;
-    judge_fn *judge;
+    check_fn *check;
     setting config;
     double terms; /* summed per output element */
     bool exact;   /* outputs must be equal; NaN equals NaN */

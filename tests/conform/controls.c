@@ -69,7 +69,7 @@ static lt_status skewed_vectors(void *ctx, lt_eigh_job *job, size_t count)
     return LT_OK;
 }
 
-static lt_status forgets_a_pole(void *ctx, lt_rational_job *job, size_t count)
+static lt_status omits_a_pole(void *ctx, lt_rational_job *job, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         job[i].poles--;
@@ -106,8 +106,8 @@ static lt_status norm_in_single(void *ctx, const lt_view *x, size_t count, const
     return LT_OK;
 }
 
-static lt_status forgets_the_spread(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                                    const lt_view *w, const lt_view *y, const lt_view *stats)
+static lt_status scales_the_spread(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                                   const lt_view *w, const lt_view *y, const lt_view *stats)
 {
     lt_view m2 = *stats;
     m2.shape.dim[0] = 1;
@@ -213,10 +213,10 @@ int controls(void)
     broken.eigh = skewed_vectors;
     broken.adagrad = steps_anyway;
     broken.frobenius = norm_in_single;
-    broken.rational = forgets_a_pole;
+    broken.rational = omits_a_pole;
     broken.qr = flips_a_column;
     broken.rotations = turns_the_other_way;
-    broken.conv2d_stats = forgets_the_spread;
+    broken.conv2d_stats = scales_the_spread;
     broken.conv2d_grad_x_sums = sums_unmasked;
     int accepted = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {

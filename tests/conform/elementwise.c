@@ -160,10 +160,10 @@ static void make_sum(const sum_row *row, test *t)
     t->terms = (double)(lt_shape_count(row->x) / lt_shape_count(row->y)) + 2;
 }
 
-static const unary_row pictures[] = {
+static const unary_row images[] = {
     {"pixels", {4, {2, 3, 5, 7}}, STORAGE, STORAGE},
     {"one channel", {4, {1, 1, 28, 28}}, STORAGE, STORAGE},
-    {"pictures of one pixel", {4, {3, 4, 1, 1}}, STORAGE, STORAGE},
+    {"images of one pixel", {4, {3, 4, 1, 1}}, STORAGE, STORAGE},
     {"row-major to channels-last", {4, {2, 3, 5, 7}}, ROWS, STORAGE},
     {"channels-last to gaps", {4, {2, 3, 5, 7}}, STORAGE, GAPS},
 };
@@ -210,8 +210,8 @@ bool elementwise_tests(size_t i, test *t)
         return true;
     }
     i -= COUNT_OF(sums);
-    if (i < COUNT_OF(pictures)) {
-        make_normalize(&pictures[i], t);
+    if (i < COUNT_OF(images)) {
+        make_normalize(&images[i], t);
         return true;
     }
     return false;

@@ -44,8 +44,8 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
     return st ? st : lt_cuda_end(ctx);
 }
 
-/* The first convolution on blocks of pixels, with ref's convolution in place of cuDNN's. Behind the blocks
- * are bytes that nobody may write. */
+/* The first convolution on blocks of pixels, with ref's convolution in place of cuDNN's. The bytes behind
+ * the blocks must stay as they are. */
 typedef struct stem {
     lt_view blocks, filters;
 } stem;

@@ -23,7 +23,7 @@ static const fused_row rows[] = {
     {"64 to 72 channels", 2, 64, 9, 8, 72, 1, 1, 0, false},
     {"means far from 0", 3, 16, 9, 8, 16, 1, 1, 0, true},
     {"7x7 stride 2 pad 3, 3 channels", 2, 3, 20, 18, 16, 7, 2, 3, false},
-    {"7x7 stride 2 pad 3, 3 channels, odd picture", 1, 3, 17, 23, 8, 7, 2, 3, false},
+    {"7x7 stride 2 pad 3, 3 channels, odd image", 1, 3, 17, 23, 8, 7, 2, 3, false},
 };
 
 enum { ENTRIES = 4 };
@@ -83,7 +83,7 @@ static lt_status call_stats(const test *t, const lt_backend *be, void *ctx, cons
 }
 
 /* Elements that are off by e move the mean by their mean, and M2 by 2 * |d| * e + e^2 each. */
-static const char *judge_stats(const test *t, double *const *got, double *const *want)
+static const char *check_stats(const test *t, double *const *got, double *const *want)
 {
     const lt_shape y = t->operand[Y].shape;
     const int64_t channels = y.dim[1], pixels = y.dim[2] * y.dim[3], count = y.dim[0] * pixels;
@@ -113,7 +113,7 @@ static void make_stats(const fused_row *r, test *t)
 {
     t->entry = "conv2d_stats";
     t->call = call_stats;
-    t->judge = judge_stats;
+    t->check = check_stats;
     t->operands = 4;
     t->operand[X] =
         uniform(DATA, LT_SHAPE(r->n, r->c, r->h, r->w), r->far ? 0.7 : -1, r->far ? 1.3 : 1);
@@ -165,7 +165,7 @@ static void prepare_sums(test *t)
             t->operand[NORM_X].value[i] += 1;
 }
 
-static const char *judge_sums(const test *t, double *const *got, double *const *want)
+static const char *check_sums(const test *t, double *const *got, double *const *want)
 {
     const lt_shape x = t->operand[DX].shape;
     const int64_t channels = x.dim[1], pixels = x.dim[2] * x.dim[3], count = x.dim[0] * pixels;
@@ -228,7 +228,7 @@ static double largest_norm(const test *t)
     return top;
 }
 
-static const char *judge_norm_stats(const test *t, double *const *got, double *const *want)
+static const char *check_norm_stats(const test *t, double *const *got, double *const *want)
 {
     const lt_shape y = t->operand[NORM_Y].shape;
     const int64_t channels = y.dim[1], pixels = y.dim[2] * y.dim[3], count = y.dim[0] * pixels;
@@ -269,7 +269,7 @@ static lt_status call_norm_grad_w(const test *t, const lt_backend *be, void *ctx
     return be->conv2d_grad_w(ctx, &t->config.conv, &v[NORM_W], &v[WRITTEN], &v[NORM_Y]);
 }
 
-static const char *judge_norm_grad_w(const test *t, double *const *got, double *const *want)
+static const char *check_norm_grad_w(const test *t, double *const *got, double *const *want)
 {
     const double more = t->terms * largest_norm(t) * unit / 2;
     const char *why = NULL;
@@ -295,7 +295,7 @@ static void make_norm_stats(const fused_row *r, test *t)
     make_norm_operands(r, t);
     t->entry = "conv2d_norm_stats";
     t->call = call_norm_stats;
-    t->judge = judge_norm_stats;
+    t->check = check_norm_stats;
     t->operands = 9;
     t->operand[NORM_W] = uniform(WEIGHT, LT_SHAPE(r->k, r->c, r->r, r->r), -1, 1);
     t->operand[NORM_Y] = output(DATA, output_shape(r));
@@ -308,7 +308,7 @@ static void make_norm_grad_w(const fused_row *r, test *t)
     make_norm_operands(r, t);
     t->entry = "conv2d_norm_grad_w";
     t->call = call_norm_grad_w;
-    t->judge = judge_norm_grad_w;
+    t->check = check_norm_grad_w;
     t->operands = 8;
     t->operand[NORM_W] = uniform(DATA, output_shape(r), -1, 1);
     t->operand[NORM_Y] = output(MASTER, LT_SHAPE(r->k, r->c, r->r, r->r));
@@ -321,7 +321,7 @@ static void make_sums(const fused_row *r, test *t)
     t->entry = "conv2d_grad_x_sums";
     t->call = call_sums;
     t->prepare = prepare_sums;
-    t->judge = judge_sums;
+    t->check = check_sums;
     t->operands = 8;
     t->operand[DY] = uniform(DATA, output_shape(r), -1, 1);
     t->operand[W] = uniform(WEIGHT, LT_SHAPE(r->k, r->c, r->r, r->r), -1, 1);

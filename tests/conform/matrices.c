@@ -1,4 +1,4 @@
-/* Rows of Shampoo's entries: elementwise statements, contractions, eigendecompositions, norms. */
+/* Rows of Shampoo's entries: elementwise expressions, contractions, eigendecompositions, norms. */
 
 #include "conform.h"
 
@@ -84,7 +84,7 @@ static const list_row lists[] = {
 };
 
 /* y = 0.1 a + 0.9 y, then z = 0.5 y y + 0.9 z; a backend without the entry, like ref, does one
- * statement after the other. */
+ * expression after the other. */
 static lt_status call_list(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                            bool absolute)
 {
@@ -247,7 +247,7 @@ static void make_deficient(test *t)
 }
 
 /* max |A V - V diag(values)| and max |V^T V - 1|, relative to |A| and n; order; values. */
-static const char *judge_eigh(const test *t, double *const *got, double *const *want)
+static const char *check_eigh(const test *t, double *const *got, double *const *want)
 {
     static char why[128];
     const double *a = t->operand[0].value, *l = got[1], *v = got[2];
@@ -282,7 +282,7 @@ static void make_eigh(const char *name, int64_t n, prepare_fn *prepare, test *t)
 {
     *t = (test){.entry = "eigh", .name = name, .call = call_eigh, .operands = 3, .master = true};
     t->prepare = prepare;
-    t->judge = judge_eigh;
+    t->check = check_eigh;
     t->operand[0] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
     t->operand[1] = (operand){OUT, MASTER, LT_SHAPE(n), .absolute = PLUS};
     t->operand[2] = (operand){OUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};

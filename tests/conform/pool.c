@@ -25,7 +25,7 @@ static const pool_row rows[] = {
     {"1x3 stride 1 by 2", {4, {2, 4, 3, 9}}, {1, 3, 1, 2, 0, 1}},
     {"5x5 stride 1 pad 2: a pixel in 25 windows", {4, {1, 19, 6, 7}}, SQUARE(5, 1, 2)},
     {"3x2 stride 2 by 3 pad 1 by 0", {4, {2, 18, 7, 8}}, {3, 2, 2, 3, 1, 0}},
-    {"the picture's size with padding", {4, {2, 16, 5, 5}}, SQUARE(5, 5, 2)},
+    {"the image's size with padding", {4, {2, 16, 5, 5}}, SQUARE(5, 5, 2)},
     {"a last row that no window reaches", {4, {1, 33, 6, 5}}, SQUARE(3, 2, 0)},
     {"56 pixels of 64 channels", {4, {8, 64, 56, 56}}, SQUARE(3, 2, 1)},
     {"stride larger than the kernel", {4, {2, 3, 8, 8}}, SQUARE(2, 3, 0)},
@@ -81,7 +81,7 @@ static lt_status call_max_grad(const test *t, const lt_backend *be, void *ctx, c
     return be->maxpool2d_grad(ctx, &t->config.pool, v, &v[2], &v[3]);
 }
 
-/* Winners that lie in the picture: the element nearest to the window's middle. */
+/* Winners that lie in the image: the element nearest to the window's middle. */
 static void make_winners(test *t)
 {
     const lt_pool2d_config *c = &t->config.pool;

@@ -64,7 +64,7 @@ static void prepare(test *t)
 }
 
 /* An inverse with condition c has a relative error of a few n c u. */
-static const char *judge(const test *t, double *const *got, double *const *want)
+static const char *check(const test *t, double *const *got, double *const *want)
 {
     static char why[128];
     const rational_row *r = &rows[t->config.dim];
@@ -116,7 +116,7 @@ static void prepare_columns(test *t)
 }
 
 /* Of matrices this close to a diagonal, results are within a few n u. */
-static const char *judge_near(const test *t, double *const *got, double *const *want)
+static const char *check_near(const test *t, double *const *got, double *const *want)
 {
     static char why[128];
     const int64_t n = t->operand[0].shape.dim[0];
@@ -142,7 +142,7 @@ static bool basis_test(size_t i, test *t)
     t->name = n == 1 ? "one element" : n == 19 ? "odd size" : "a whole block";
     t->call = i % 2 ? call_rotations : call_qr;
     t->prepare = prepare_columns;
-    t->judge = judge_near;
+    t->check = check_near;
     t->operand[0] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
     t->operand[1] = (operand){OUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
     return true;
@@ -156,7 +156,7 @@ bool rational_tests(size_t i, test *t)
     *t = (test){.entry = "rational", .name = r->name, .call = call, .operands = 3, .master = true};
     t->config.dim = (int)i;
     t->prepare = prepare;
-    t->judge = judge;
+    t->check = check;
     t->operand[0] = (operand){IN, MASTER, LT_SHAPE(r->n, r->n), .absolute = PLUS};
     t->operand[1] = (operand){OUT, MASTER, LT_SHAPE(r->n, r->n), .absolute = PLUS};
     t->operand[2] = t->operand[1];

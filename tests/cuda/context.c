@@ -171,7 +171,7 @@ static void a_failure_is_told_once(void **state)
     fake.fails = "capture_begin"; /* the step can run as it is */
     assert_status(lt_cuda_graphs.begin(ctx), LT_E_DEVICE);
     assert_ok(lt_cuda_sync(ctx));
-    fake.fails = "release"; /* which nobody is told */
+    fake.fails = "release"; /* free returns void: it is not reported */
     lt_cuda_free(ctx, memory, 1000);
     fake.fails = NULL;
     assert_ok(lt_cuda_sync(ctx));
@@ -229,7 +229,7 @@ static void a_fault_has_its_operation(void **state)
     assert_ok(lt_cuda_begin(c, "relu"));
     fake.fails = "stream_sync";
     fake.fails_after = 0;
-    assert_ok(lt_cuda_end(c)); /* nobody waited */
+    assert_ok(lt_cuda_end(c)); /* without LATHER_SYNC it does not synchronize */
     assert_status(lt_cuda_sync(c), LT_E_DEVICE);
     says("LATHER_SYNC=1 names it");
     fake.fails = NULL;

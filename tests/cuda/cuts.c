@@ -1,4 +1,4 @@
-/* How kernels cut their work: every element is somebody's, exactly once, and lies where it should. */
+/* How kernels cut their work: each element belongs to exactly one thread and lies where it should. */
 
 #include "base/rng.h"
 #include "near.h"
@@ -207,7 +207,7 @@ static void places_go_beyond_32_bits(void **state)
     assert_int_equal(lt_rows_place(&apart, last, 511), rows.count * rows.channels - 1);
 }
 
-/* Batches of 4096 pictures: still every row once, and a grid that a device launches. */
+/* Batches of 4096 images: still every row once, and a grid that a device launches. */
 static void huge_batches_are_cut(void **state)
 {
     (void)state;

@@ -117,7 +117,7 @@ static int set_async(void *dst, int value, size_t bytes, lt_cuda_stream stream)
     return called("set_async");
 }
 
-/* Handles are small numbers, which nobody follows. */
+/* Handles are small numbers, which are never dereferenced. */
 static void *handle(int *open)
 {
     return (void *)(uintptr_t)++ * open;

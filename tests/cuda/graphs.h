@@ -27,7 +27,7 @@ typedef enum conv_graph {
     NORM_GRAD_X, /* dx, of the gradient a * g + b * y + c: there is none */
 } conv_graph;
 
-/* Builds it; the graph must be forgotten in any case. */
+/* Builds it; the graph must be freed in any case. */
 lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape, int batch,
                       lt_dtype dtype);
 

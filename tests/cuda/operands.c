@@ -62,7 +62,7 @@ static void close_device(lt_cuda *c)
 }
 
 /* [2,3,2,2], channels-last or row-major. */
-static lt_view picture(void *data, lt_dtype dtype, bool channels_last)
+static lt_view image(void *data, lt_dtype dtype, bool channels_last)
 {
     lt_view v = {.data = data, .dtype = dtype, .shape = LT_SHAPE(2, 3, 2, 2)};
     const int64_t last[] = {12, 1, 6, 3}, rows[] = {12, 4, 2, 1};
@@ -74,7 +74,7 @@ static void what_fits_is_used_as_it_is(void **state)
 {
     _Alignas(16) float x[COUNT];
     lt_cuda *c = open_device(false);
-    const lt_view v = picture(x, LT_F32, true);
+    const lt_view v = image(x, LT_F32, true);
     lt_operand o[2] = {{.view = &v, .dtype = LT_F32, .fits = true}, {.dtype = LT_F32}};
     void *work = c;
     (void)state;
@@ -91,7 +91,7 @@ static void copies_are_apart_and_come_back(void **state)
 {
     _Alignas(16) float x[COUNT], y[COUNT];
     lt_cuda *c = open_device(false);
-    const lt_view vx = picture(x, LT_F32, false), vy = picture(y, LT_F32, false);
+    const lt_view vx = image(x, LT_F32, false), vy = image(y, LT_F32, false);
     lt_operand o[] = {{.view = &vx, .dtype = LT_F32},
                       {.view = &vy, .dtype = LT_F32, .written = true}};
     void *work;
@@ -115,7 +115,7 @@ static void memory_that_is_not_aligned_is_copied(void **state)
 {
     _Alignas(16) float x[COUNT + 1];
     lt_cuda *c = open_device(false);
-    const lt_view v = picture(x + 1, LT_F32, true);
+    const lt_view v = image(x + 1, LT_F32, true);
     lt_operand o = {.view = &v, .dtype = LT_F32, .fits = true};
     void *work;
     (void)state;
@@ -140,7 +140,7 @@ static void a_weight_is_cast_once_a_version(void **state)
 {
     _Alignas(16) float w[COUNT] = {1};
     lt_cuda *c = open_device(false);
-    lt_view v = picture(w, LT_F32, true);
+    lt_view v = image(w, LT_F32, true);
     void *first, *again;
     (void)state;
     v.version = 7;
@@ -163,7 +163,7 @@ static void a_captured_forward_pass_casts(void **state)
 {
     _Alignas(16) float w[COUNT] = {1};
     lt_cuda *c = open_device(false);
-    lt_view v = picture(w, LT_F32, true);
+    lt_view v = image(w, LT_F32, true);
     void *data;
     (void)state;
     v.version = 7;
@@ -175,12 +175,12 @@ static void a_captured_forward_pass_casts(void **state)
     close_device(c);
 }
 
-/* Where optimizers write the copy, a recorded pass does not; elsewhere versions go on to decide. */
+/* Where optimizers write the copy, a captured pass does not cast; outside of a capture versions decide. */
 static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
 {
     _Alignas(16) float w[COUNT] = {1}, other[COUNT] = {1};
     lt_cuda *c = open_device(false);
-    lt_view v = picture(w, LT_F32, true), rows = picture(other, LT_F32, false);
+    lt_view v = image(w, LT_F32, true), rows = image(other, LT_F32, false);
     void *data, *copy;
     lt_dtype dtype = LT_F32;
     (void)state;
@@ -188,7 +188,7 @@ static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
     rows.version = 8;
     assert_int_equal(read_weight(c, &v, true, &copy), 1);
     assert_int_equal(read_weight(c, &rows, true, &data), 1);
-    assert_null(lt_weight_beside(c, w, &dtype)); /* nobody follows yet */
+    assert_null(lt_weight_beside(c, w, &dtype)); /* no copy follows yet */
     lt_cuda_weights.follow(c, &v, true);
     lt_cuda_weights.follow(c, &rows, true);
     assert_ptr_equal(lt_weight_beside(c, w, &dtype), copy);
@@ -219,11 +219,11 @@ static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
 }
 
 /* Memory that a longer weight had: what lies behind the new one is another's. */
-static void a_copy_with_room_is_written_no_further_than_its_weight(void **state)
+static void a_longer_copy_is_written_no_further_than_its_weight(void **state)
 {
     _Alignas(16) float memory[2 * COUNT] = {1};
     lt_cuda *c = open_device(false);
-    lt_view v = picture(memory, LT_F32, true), longer = v;
+    lt_view v = image(memory, LT_F32, true), longer = v;
     lt_dtype dtype = LT_F32;
     void *data;
     (void)state;
@@ -262,7 +262,7 @@ static void the_fastest_that_runs_is_taken(void **state)
     times[2] = -1; /* the control: another one then */
     assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, &best));
     assert_int_equal(best, 3);
-    assert_ok(lt_cuda_end(c)); /* the failures of others are forgotten */
+    assert_ok(lt_cuda_end(c)); /* the failures of others were reset */
     for (int i = 0; i < 4; i++)
         times[i] = -1;
     assert_status(lt_cuda_fastest(c, 4, candidate, &runs, &best), LT_E_DEVICE);
@@ -304,7 +304,7 @@ int main(void)
         cmocka_unit_test(a_weight_is_cast_once_a_version),
         cmocka_unit_test(a_captured_forward_pass_casts),
         cmocka_unit_test(a_copy_that_is_written_along_is_not_cast_in_a_capture),
-        cmocka_unit_test(a_copy_with_room_is_written_no_further_than_its_weight),
+        cmocka_unit_test(a_longer_copy_is_written_no_further_than_its_weight),
         cmocka_unit_test(the_fastest_that_runs_is_taken),
         cmocka_unit_test(deterministic_devices_take_the_first_that_runs),
         cmocka_unit_test(events_that_cannot_be_made_are_told),

@@ -242,7 +242,7 @@ static void refusals_say_why(void **state)
     const int wi = lt_dnn_tensor(&g, LT_F16, w, LT_DNN_MEMORY);
     const int yi = lt_dnn_tensor(&g, LT_F16, y, LT_DNN_MEMORY);
     lt_dnn_conv(&g, LT_DNN_FORWARD, &config, xi, wi, yi);
-    assert_true(lt_dnn_finish(&g) != LT_OK); /* more channels in the filter than in the picture */
+    assert_true(lt_dnn_finish(&g) != LT_OK); /* more channels in the filter than in the image */
     assert_non_null(strstr(lt_error_message(), "cudnn: "));
     lt_dnn_forget(&g);
     assert_true(lt_dnn_device(&h200, "{\"deviceVer\":900}", NULL) != LT_OK);

@@ -186,7 +186,7 @@ static void close_fake(lt_cuda *c)
 /* Streams are the first that were made, then come events. */
 enum { MAIN = LT_CUDA_MAIN + 1, COPIES = LT_CUDA_COPIES + 1, FIRST = LT_CUDA_QUEUES + 1 };
 
-static void a_recording_is_made_launched_and_freed(void **state)
+static void a_graph_is_captured_launched_and_freed(void **state)
 {
     (void)state;
     lt_cuda *c = open_fake();
@@ -205,7 +205,7 @@ static void a_recording_is_made_launched_and_freed(void **state)
     close_fake(c);
 }
 
-static void a_failed_recording_leaves_nothing(void **state)
+static void a_failed_capture_leaves_nothing(void **state)
 {
     (void)state;
     lt_cuda *c = open_fake();
@@ -224,19 +224,19 @@ static void a_failed_recording_leaves_nothing(void **state)
     close_fake(c);
 }
 
-static void uploads_wait_for_their_room_and_no_other(void **state)
+static void uploads_wait_for_their_slot_and_no_other(void **state)
 {
     (void)state;
     lt_cuda *c = open_fake();
     char text[512];
-    int room = 0;
+    int byte = 0;
     const int arrived[] = {FIRST, FIRST + 2}, freed[] = {FIRST + 1, FIRST + 3};
-    assert_ok(lt_cuda_uploads.copy(c, 0, &room, &room, 10));
+    assert_ok(lt_cuda_uploads.copy(c, 0, &byte, &byte, 10));
     assert_ok(lt_cuda_uploads.stream_wait(c, 0));
     assert_ok(lt_cuda_uploads.record_stream(c, 0));
-    assert_ok(lt_cuda_uploads.copy(c, 1, &room, &room, 11)); /* does not wait for slot 0's step */
+    assert_ok(lt_cuda_uploads.copy(c, 1, &byte, &byte, 11)); /* does not wait for slot 0's step */
     assert_ok(lt_cuda_uploads.wait(c, 0));
-    assert_ok(lt_cuda_uploads.copy(c, 0, &room, &room, 12));
+    assert_ok(lt_cuda_uploads.copy(c, 0, &byte, &byte, 12));
     snprintf(text, sizeof text,
              "copy(10,%d) record(%d,%d) wait(%d,%d) record(%d,%d) copy(11,%d) record(%d,%d) "
              "sync(%d,0) wait(%d,%d) copy(12,%d) record(%d,%d)",
@@ -272,9 +272,9 @@ static void events_of_the_main_queue_are_waited_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_recording_is_made_launched_and_freed),
-        cmocka_unit_test(a_failed_recording_leaves_nothing),
-        cmocka_unit_test(uploads_wait_for_their_room_and_no_other),
+        cmocka_unit_test(a_graph_is_captured_launched_and_freed),
+        cmocka_unit_test(a_failed_capture_leaves_nothing),
+        cmocka_unit_test(uploads_wait_for_their_slot_and_no_other),
         cmocka_unit_test(events_of_the_main_queue_are_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--eval tells what its pictures were taken for: eval.json, against the logits of the same evaluation.
+"""--eval tells what its images were taken for: eval.json, against the logits of the same evaluation.
 
     evaluation.py TRAIN_RESNET50 [ROW]
 """
@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from rows import run_rows  # noqa: E402
-from trainer import NOISE, SMALL, USAGE, fails, folders, picture, read_safetensors, run  # noqa: E402
+from trainer import NOISE, SMALL, USAGE, fails, folders, write_image, read_safetensors, run  # noqa: E402
 
 EVAL = ["--data", "data", "--threads", "1", "--progress", "off", "--eval", "--weights", "run/model.safetensors"]
 
@@ -66,7 +66,7 @@ def each_class_and_confusion_are_those_of_the_logits(cwd):
     assert len({s["path"] for s in shown}) == len(shown)
 
 
-def sample_pictures_are_those_of_the_files(cwd):
+def sample_images_are_those_of_the_files(cwd):
     folders(cwd)  # green and red are one shade each, blue rises to the right
     trained(cwd)
     run(*EVAL, "--eval-json", "e.json", cwd=cwd)
@@ -95,7 +95,7 @@ def a_used_folder_gets_the_file_and_every_batch_size_the_same(cwd):
     fails(*NOISE, *SMALL, "--eval-json", "x", cwd=cwd, code=USAGE, says="--eval-json: needs --eval")
 
 
-def many_classes_have_no_matrix_and_large_pictures_become_small(cwd):
+def many_classes_have_no_matrix_and_large_images_become_small(cwd):
     run("--data", "synthetic:300:16:300", *SMALL, "--max-steps", "1", "--optim", "sgd", "--output", "run", cwd=cwd)
     run("--data", "synthetic:300:16:300", *EVAL[2:], "--image-size", "150", "--eval-json", "e.json", cwd=cwd)
     said = load(cwd, "e.json")
@@ -103,12 +103,12 @@ def many_classes_have_no_matrix_and_large_pictures_become_small(cwd):
     assert {bmp_of(s)[0] for s in said["samples"]} == {50}
 
 
-def broken_pictures_do_not_shift_the_others(cwd):
+def broken_images_do_not_shift_the_others(cwd):
     folders(cwd, images=3)
     trained(cwd)
     with open(os.path.join(cwd, "data/val/class0/1.bmp"), "wb"):
         pass
-    picture(os.path.join(cwd, "data/val/class2/2.bmp"), 20, 250)
+    write_image(os.path.join(cwd, "data/val/class2/2.bmp"), 20, 250)
     run(*EVAL, "--eval-json", "e.json", cwd=cwd)
     said = load(cwd, "e.json")
     assert said["images"] == 9 and [c["images"] for c in said["classes"]] == [3, 3, 3], said["classes"]
@@ -118,9 +118,9 @@ def broken_pictures_do_not_shift_the_others(cwd):
         assert s["path"].startswith(f"data/val/class{s['label']}/"), s["path"]
 
 
-ROWS = [each_class_and_confusion_are_those_of_the_logits, sample_pictures_are_those_of_the_files,
+ROWS = [each_class_and_confusion_are_those_of_the_logits, sample_images_are_those_of_the_files,
         a_used_folder_gets_the_file_and_every_batch_size_the_same,
-        many_classes_have_no_matrix_and_large_pictures_become_small, broken_pictures_do_not_shift_the_others]
+        many_classes_have_no_matrix_and_large_images_become_small, broken_images_do_not_shift_the_others]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-evaluation-", *sys.argv[2:3]))

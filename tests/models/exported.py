@@ -16,15 +16,15 @@ from rows import Skip, run_rows  # noqa: E402
 from trainer import ERROR, PROGRAM, SMALL, TIMEOUT, USAGE, read_safetensors, run  # noqa: E402
 
 EXAMPLE = os.path.abspath(sys.argv[2])
-PICTURES, TOLERANCE = 3, 1e-5
+IMAGES, TOLERANCE = 3, 1e-5
 # name, side, channels, flags of training
 MODELS = [("colour", 24, 3, ["--arch", "resnet18", "--width", "8"]), ("grey", 28, 1, ["--arch", "resnet18", "--width", "8"]),
           ("photo", 70, 3, ["--arch", "resnet50", "--width", "8", "--crop-pct", "1"]),
           ("plain", 32, 3, ["--arch", "resnet34", "--width", "4", "--stem", "imagenet", "--mean", "0.1,0.2,0.3", "--std", "0.3,0.4,0.5"])]
 
 
-def pixels(picture, side, channels):
-    rng = random.Random(100 * picture + side + channels)
+def pixels(image, side, channels):
+    rng = random.Random(100 * image + side + channels)
     return bytes(rng.randrange(256) for _ in range(side * side * channels))
 
 
@@ -40,7 +40,7 @@ def write_bmp(path, data, side, channels):
 
 
 def write_idx(cwd, side):
-    for part, count in (("train", 12), ("t10k", PICTURES)):
+    for part, count in (("train", 12), ("t10k", IMAGES)):
         with open(os.path.join(cwd, "data", f"{part}-images-idx3-ubyte"), "wb") as f:
             f.write(struct.pack(">IIII", 0x803, count, side, side) + b"".join(pixels(i, side, 1) for i in range(count)))
         with open(os.path.join(cwd, "data", f"{part}-labels-idx1-ubyte"), "wb") as f:
@@ -51,7 +51,7 @@ MADE, EVERYTHING = {}, tempfile.TemporaryDirectory(prefix="lather-exported-")
 
 
 def make(name, side, channels, flags):
-    """A trained model, exported, in a folder of its own, and the trainer's logits of pictures; made once."""
+    """A trained model, exported, in a folder of its own, and the trainer's logits of images; made once."""
     if name not in MADE:
         MADE[name] = make_new(os.path.join(EVERYTHING.name, name), side, channels, flags)
     return MADE[name]
@@ -63,7 +63,7 @@ def make_new(cwd, side, channels, flags):
         for part in ("train/", "val/") if channels == 3 else ("",):
             folder = os.path.join(cwd, "data", part, f"class{i % 3}") if channels == 3 else cwd
             os.makedirs(folder, exist_ok=True)
-            if i < PICTURES or part == "train/":
+            if i < IMAGES or part == "train/":
                 write_bmp(os.path.join(folder, f"{i}.bmp"), pixels(i, side, channels), side, channels)
     if channels == 1:
         os.rmdir(os.path.join(cwd, "data", "val"))
@@ -73,7 +73,7 @@ def make_new(cwd, side, channels, flags):
     run("--data", "data", "--eval", "--threads", "1", "--progress", "off", "--weights", "run/model.safetensors", "--save-logits", "l", cwd=cwd)
     tensor = read_safetensors(os.path.join(cwd, "l"))["logits"]
     values = array.array("f", tensor[2]).tolist()
-    return cwd, [values[3 * i:3 * i + 3] for i in range(PICTURES)]
+    return cwd, [values[3 * i:3 * i + 3] for i in range(IMAGES)]
 
 
 def near(got, want, what):
@@ -89,15 +89,15 @@ def a_hundredth_of_a_percent_is_not_near(cwd):
     raise AssertionError("1e-4 passes for 1e-5")
 
 
-def picture_of(cwd, i, channels):
+def image_of(cwd, i, channels):
     return os.path.join(cwd, "data/val", f"class{i % 3}" if channels == 3 else "", f"{i}.bmp") if channels == 3 else os.path.join(cwd, f"{i}.bmp")
 
 
 def the_example_computes_the_trainers_logits(_):
     for name, side, channels, flags in MODELS:
         folder, want = make(name, side, channels, flags)
-        for i in range(PICTURES):
-            p = subprocess.run([EXAMPLE, os.path.join(folder, "m.onnx"), picture_of(folder, i, channels)], capture_output=True, text=True, timeout=TIMEOUT)
+        for i in range(IMAGES):
+            p = subprocess.run([EXAMPLE, os.path.join(folder, "m.onnx"), image_of(folder, i, channels)], capture_output=True, text=True, timeout=TIMEOUT)
             assert p.returncode == 0, p.stderr
             near([float(line.split()[1]) for line in p.stdout.splitlines()], want[i], f"{name} {i}")
 
@@ -120,7 +120,7 @@ def onnxruntime_computes_the_trainers_logits(_):
         mean, deviation = (numpy.array([float(x) for x in notes[k].split(",")]).reshape(-1, 1, 1) for k in ("mean", "std"))
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         assert session.get_inputs()[0].shape == ["N", channels, side, side], session.get_inputs()[0].shape
-        x = [numpy.frombuffer(pixels(i, side, channels), numpy.uint8).reshape(side, side, channels).transpose(2, 0, 1) for i in range(PICTURES)]
+        x = [numpy.frombuffer(pixels(i, side, channels), numpy.uint8).reshape(side, side, channels).transpose(2, 0, 1) for i in range(IMAGES)]
         x = ((numpy.stack(x) / 255 - mean) / deviation).astype(numpy.float32)
         for got, row in zip(session.run(["logits"], {"images": x})[0], want):
             near(got.tolist(), row, name)
@@ -133,7 +133,7 @@ def damaged_models_are_refused_or_computed_but_do_no_harm(_):
     folder, _ = make("small", 24, 3, ["--arch", "resnet10", "--width", "2"])
     with open(os.path.join(folder, "m.onnx"), "rb") as f:
         whole = f.read()
-    damaged, picture, rng = os.path.join(folder, "d.onnx"), picture_of(folder, 0, 3), random.Random(4)
+    damaged, image, rng = os.path.join(folder, "d.onnx"), image_of(folder, 0, 3), random.Random(4)
     head = whole.find(b"fc.bias") + 400  # nodes come first, then numbers
     refused = 0
     for i in range(40):
@@ -145,7 +145,7 @@ def damaged_models_are_refused_or_computed_but_do_no_harm(_):
                 data[rng.randrange(min(head, len(data)))] = rng.randrange(256)
         with open(damaged, "wb") as f:
             f.write(data)
-        p = subprocess.run([EXAMPLE, damaged, picture], capture_output=True, timeout=TIMEOUT)
+        p = subprocess.run([EXAMPLE, damaged, image], capture_output=True, timeout=TIMEOUT)
         assert p.returncode in (0, ERROR), f"{i}: {p.returncode}: {p.stderr[-500:]}"
         refused += p.returncode == ERROR
     assert refused > 12, refused

@@ -21,7 +21,7 @@ PROGRAM = os.path.abspath(sys.argv[1])
 LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "mpirun"
 FLAGS = ["--device", "cuda", "--data", "synthetic:48:16:3", "--arch", "resnet10", "--width", "4", "--progress", "off",
          "--no-tensorboard", "--eval-every", "0", "--deterministic", "--lr", "0.01", "--epochs", "3"]
-ENV["LATHER_STANDIN_PROTECT"] = "0"  # that the host leaves devices' memory alone is tested elsewhere; it takes long
+ENV["LATHER_STANDIN_PROTECT"] = "0"  # that the host leaves devices' memory alone is tested in tests/cuda/standin; it takes long
 OK, ERROR, USAGE = 0, 1, 2
 UNGRAPHED = "run without a graph"
 
@@ -90,7 +90,7 @@ def a_group_of_one_is_the_same_run(cwd):
             shutil.rmtree(os.path.join(cwd, output))
 
 
-def forgotten_waits_are_found(cwd):
+def dropped_waits_are_found(cwd):
     """A control for the row above: a stream that does not wait for the others has other results, or none."""
     train(2, cwd, "right", "--optim", "sgd", order="late")
     ENV["LATHER_STANDIN_DROP"] = "-1"
@@ -170,7 +170,7 @@ def each_rank_wants_a_device(cwd):
     assert "ranks 0 and 1 have the same GPU" in ranks[0][1] + ranks[1][1], ranks
 
 
-ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, a_group_of_one_is_the_same_run, forgotten_waits_are_found, divided_optimizers_are_recorded,
+ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, a_group_of_one_is_the_same_run, dropped_waits_are_found, divided_optimizers_are_recorded,
         ranks_skip_the_same_updates, a_call_of_nccl_that_fails_ends_all, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
         each_rank_wants_a_device]
 

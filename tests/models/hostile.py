@@ -13,12 +13,12 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from rows import run_rows  # noqa: E402
-from trainer import NOISE, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, crc32c, fails, picture, run, same, write_state  # noqa: E402
+from trainer import NOISE, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, crc32c, fails, write_image, run, same, write_state  # noqa: E402
 
 
 NAMES = [b"a\\x41", b"b\xff", b"esc\x1b[2J", "gr\u00fcn".encode(), b"new\nline", b"o" * 255, b"plain"]  # sorted
 SHOWN = [r"a\\x41", r"b\xff", r"esc\x1b[2J", "gr\u00fcn", r"new\x0aline", "o" * 255, "plain"]
-PICTURES = ["--image-size", "16", "--optim", "sgd", "--sched", "constant", "--lr", "0.01", "--no-tensorboard"]
+IMAGES = ["--image-size", "16", "--optim", "sgd", "--sched", "constant", "--lr", "0.01", "--no-tensorboard"]
 
 
 def class_folders(cwd, names):
@@ -27,7 +27,7 @@ def class_folders(cwd, names):
             folder = os.path.join(os.fsencode(cwd), b"data", part, name)
             os.makedirs(folder)
             for i in range(2):
-                picture(os.path.join(folder, b"%d.bmp" % i), 18, c * 30 + i * 5)
+                write_image(os.path.join(folder, b"%d.bmp" % i), 18, c * 30 + i * 5)
 
 
 def read_header(path):
@@ -42,7 +42,7 @@ def class_names(path):
 
 def class_names_are_bytes(cwd):
     class_folders(cwd, NAMES)
-    flags = ["--data", "data", *SMALL, *PICTURES]
+    flags = ["--data", "data", *SMALL, *IMAGES]
     run(*flags, "--max-steps", "2", "--output", "run", cwd=cwd)
     run(*flags, "--max-steps", "5", "--output", "run", "--resume", "auto", cwd=cwd)
     run(*flags, "--max-steps", "5", "--output", "whole", cwd=cwd)
@@ -54,7 +54,7 @@ def class_names_are_bytes(cwd):
     assert "class" not in p.stderr, p.stderr
     flat = os.path.join(cwd, "flat", "val")
     os.makedirs(flat)
-    picture(os.path.join(flat, "0.bmp"), 18, 7)
+    write_image(os.path.join(flat, "0.bmp"), 18, 7)
     with open(os.path.join(cwd, "labels"), "wb") as f:
         f.write(b"0.bmp b\xff\n")
     run("--data", "flat", *test, "--val-labels", "labels", cwd=cwd)
@@ -67,7 +67,7 @@ def class_names_are_bytes(cwd):
     json_names = run("predict", "--weights", last, "--top", "7", "--json", "flat/val/0.bmp", cwd=cwd).stdout
     assert sorted(one["class"] for one in json.loads(json_names)["predictions"]) == SHOWN, json_names
     name = NAMES[1]
-    for new, shown in ((b"b\xfe", r"b\xfe"), (b"b\\xff", r"b\\xff")):  # the last in letters
+    for new, shown in ((b"b\xfe", r"b\xfe"), (b"b\\xff", r"b\\xff")):  # the last is text
         for part in (b"train", b"val"):
             folder = os.path.join(os.fsencode(cwd), b"data", part)
             os.rename(os.path.join(folder, name), os.path.join(folder, new))
@@ -84,8 +84,8 @@ def packs_keep_names_that_are_bytes(cwd):
     assert b"\x1b" not in p.stdout + p.stderr, p
     with open(os.path.join(cwd, "packs", "train", "manifest.json"), encoding="utf-8") as f:
         assert json.load(f)["class_names"] == SHOWN
-    run("--data", "data", *SMALL, *PICTURES, "--max-steps", "2", "--output", "run", cwd=cwd)
-    run("--data", "packs", *SMALL, *PICTURES, "--max-steps", "4", "--output", "run", "--resume", "auto", cwd=cwd)
+    run("--data", "data", *SMALL, *IMAGES, "--max-steps", "2", "--output", "run", cwd=cwd)
+    run("--data", "packs", *SMALL, *IMAGES, "--max-steps", "4", "--output", "run", "--resume", "auto", cwd=cwd)
     assert class_names(checkpoint(cwd, "run", 4)) == SHOWN
 
 
@@ -103,7 +103,7 @@ def mend(folder):
 def names_of_earlier_versions_resume(cwd):
     """They were stored as they are: a backslash is itself there."""
     class_folders(cwd, [b"back\\slash", b"plain"])
-    flags = ["--data", "data", *SMALL, *PICTURES, "--output", "run"]
+    flags = ["--data", "data", *SMALL, *IMAGES, "--output", "run"]
     run(*flags, "--max-steps", "1", cwd=cwd)
     model = checkpoint(cwd, "run", 1)
     header, data = read_header(model)

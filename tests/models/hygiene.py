@@ -17,7 +17,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 from rows import Skip, run_rows  # noqa: E402
 from trainer import (ERROR, INTERRUPTED, NOISE, OK, PROGRAM, SMALL, USAGE, checkpoint, fails, folders, has_step,
-                     picture, run, steps_of)  # noqa: E402
+                     write_image, run, steps_of)  # noqa: E402
 
 AT_ONCE = 20  # seconds, on a busy machine; what waits for a pipe waits for ever
 BUILD = os.path.dirname(os.path.dirname(os.path.dirname(PROGRAM)))
@@ -90,7 +90,7 @@ def a_file_that_grows_too_large_is_an_error(cwd):
 
 def a_pipe_without_a_reader_is_an_error(cwd):
     run(*TRAIN, "--max-steps", "1", "--output", "out", cwd=cwd)
-    picture(os.path.join(cwd, "a.bmp"), 20, 7)
+    write_image(os.path.join(cwd, "a.bmp"), 20, 7)
     predict = [PROGRAM, "predict", "--weights", "out/model.safetensors", "a.bmp"]
     for command in [PROGRAM, "--help"], predict:
         ours, theirs = os.pipe()
@@ -183,14 +183,14 @@ def says(command, cwd, code=OK):
     return text
 
 
-def hostile_pictures(cwd):
-    """Three classes; a broken picture in two of them."""
+def hostile_images(cwd):
+    """Three classes; a broken image in two of them."""
     for part in b"train", b"val":
         for c in range(3):
             folder = os.path.join(cwd.encode(), b"data", part, NASTY + b"%d" % c)
             os.makedirs(folder)
             for i in range(4):
-                picture(os.path.join(folder, NASTY + b"%d.bmp" % i), 20, 80 * c + 5 * i)
+                write_image(os.path.join(folder, NASTY + b"%d.bmp" % i), 20, 80 * c + 5 * i)
             if c < 2:
                 with open(os.path.join(folder, NASTY + b".png"), "wb") as f:
                     f.write(b"\x89PNG\r\n\x1a\n")
@@ -212,7 +212,7 @@ def hostile_names_reach_no_terminal_and_no_list(cwd):
         except AssertionError:
             continue
         raise ValueError(f"{control} is not seen")
-    hostile_pictures(cwd)
+    hostile_images(cwd)
     hostile_tensors(os.path.join(cwd, "crafted.safetensors"))
     nasty, weights = os.path.join(b"data/val", NASTY + b"1"), "out/model.safetensors"
     flags = [*SMALL[:-3], "--data", "data", "--optim", "sgd", "--image-size", "16", "--no-tensorboard"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What turns a picture into an input stands in the weights: training writes it, --eval, predict and fine-tuning use
+"""What turns an image into an input stands in the weights: training writes it, --eval, predict and fine-tuning use
 it. Flags override it, weights without it behave as ever.
 
     inputs.py TRAIN_RESNET50 [ROW]
@@ -11,7 +11,7 @@ import sys
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support")]
 from rows import run_rows  # noqa: E402
-from trainer import SMALL, checkpoint, fails, folders, picture, run  # noqa: E402
+from trainer import SMALL, checkpoint, fails, folders, write_image, run  # noqa: E402
 
 TRAIN = ["--data", "data", *SMALL, "--optim", "sgd", "--max-steps", "1"]
 
@@ -53,7 +53,7 @@ def told(p):
     return lines[0]
 
 
-def weights_tell_how_a_picture_becomes_an_input(cwd):
+def weights_tell_how_an_image_becomes_an_input(cwd):
     folders(cwd)
     rows = [
         (["--image-size", "16"], "16 1 bilinear small small"),
@@ -92,7 +92,7 @@ def evaluation_and_prediction_use_what_the_weights_tell(cwd):
 
 def the_usual_crop_of_a_size_is_told_exactly(cwd):
     os.makedirs(os.path.join(cwd, "data", "a"))
-    picture(os.path.join(cwd, "data", "a", "0.bmp"), 300, 7)
+    write_image(os.path.join(cwd, "data", "a", "0.bmp"), 300, 7)
     image, base = "data/a/0.bmp", trained(cwd, "run", "--image-size", "96", "--batch-size", "1")
     for size, crop in (("96", "0.87"), ("224", "0.875"), ("160", "0.87")):
         with_metadata(base, os.path.join(cwd, "w"), image_size=size, crop_pct=crop)
@@ -131,7 +131,7 @@ def metadata_that_makes_no_sense_is_refused_unless_a_flag_overrides_it(cwd):
     fails(*test, cwd=cwd, says="the weights' metadata: mean: '2' is not R,G,B in 0..1, of 3 channels; --mean overrides it")
 
 
-ROWS = [weights_tell_how_a_picture_becomes_an_input, evaluation_and_prediction_use_what_the_weights_tell,
+ROWS = [weights_tell_how_an_image_becomes_an_input, evaluation_and_prediction_use_what_the_weights_tell,
         the_usual_crop_of_a_size_is_told_exactly, fine_tuning_goes_on_at_the_size_of_the_weights,
         metadata_that_makes_no_sense_is_refused_unless_a_flag_overrides_it]
 

@@ -41,7 +41,7 @@ def a_wrong_command_line_ends_with_2(cwd):
     run(*NOISE, *SMALL, "--weights", "none", cwd=cwd, code=ERROR)
 
 
-def it_goes_on_behind_broken_pictures(cwd):
+def it_goes_on_behind_broken_images(cwd):
     weights = trained(cwd)
     good = ["data/val/class0/0.bmp", "data/val/class2/1.bmp"]
     for name, data in (("empty.bmp", b""), ("text\x1b.png", b"hello")):
@@ -59,7 +59,7 @@ def it_goes_on_behind_broken_pictures(cwd):
     assert predict(*weights, *many, good[0], cwd=cwd, code=ERROR).stdout == alone[0]
 
 
-def folders_and_lists_and_standard_input_are_pictures(cwd):
+def folders_and_lists_and_standard_input_are_images(cwd):
     weights = trained(cwd)
     image = "data/val/class0/0.bmp"
     names = [f"data/val/class{c}/{i}.bmp" for c in range(3) for i in range(4)]
@@ -117,7 +117,7 @@ def json_and_csv_are_what_their_readers_read(cwd):
     assert b"2 names, the weights have 3 classes" in predict(*weights, "--class-names", "short", names[1], cwd=cwd, code=ERROR).stderr
 
 
-ROWS = [a_wrong_command_line_ends_with_2, it_goes_on_behind_broken_pictures, folders_and_lists_and_standard_input_are_pictures,
+ROWS = [a_wrong_command_line_ends_with_2, it_goes_on_behind_broken_images, folders_and_lists_and_standard_input_are_images,
         json_and_csv_are_what_their_readers_read]
 
 if __name__ == "__main__":

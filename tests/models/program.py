@@ -3,7 +3,7 @@
 
     tests/models/program.py BUILD/models/resnet50/train_resnet50 [ROW]
 
-Every row gets a fresh folder; pictures are BMP files that it writes. Prints cmocka's lines.
+Every row gets a fresh folder; images are BMP files that it writes. Prints cmocka's lines.
 """
 import array
 import json
@@ -19,7 +19,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 from rows import run_rows  # noqa: E402
 from trainer import (ERROR, INTERRUPTED, NOISE, OK, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, digest,
-                     epochs_of, fails, folders, has_step, picture, read_safetensors, run, same, steps_of)  # noqa: E402
+                     epochs_of, fails, folders, has_step, write_image, read_safetensors, run, same, steps_of)  # noqa: E402
 
 
 # --- rows ---------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def a_signal_while_evaluating_leaves_it_to_the_next_run(cwd):
     same(cwd, "whole", "parts", last[-1])
 
 
-def eight_pictures_are_overfit(cwd):
+def eight_images_are_overfit(cwd):
     folders(cwd, classes=2, images=4)
     run("--data", "data", *SMALL, "--batch-size", "8", "--image-size", "16", "--overfit-batches", "1",
         "--epochs", "100", "--optim", "sgd", "--lr", "0.05", "--label-smoothing", "0", "--eval-every", "0", "--output",
@@ -302,9 +302,9 @@ def the_config_file_is_reloadable(cwd):
     assert run("--version", cwd=cwd).stdout and "--precondition-frequency" in run("--help", cwd=cwd).stdout
 
 
-def broken_pictures_are_skipped_and_listed(cwd):
+def broken_images_are_skipped_and_listed(cwd):
     folders(cwd)
-    for name, data in (("3.bmp", b""), ("2.bmp", b"BM not a picture")):
+    for name, data in (("3.bmp", b""), ("2.bmp", b"BM not an image")):
         with open(os.path.join(cwd, "data/train/class1", name), "wb") as f:
             f.write(data)
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--epochs", "1", "--optim", "sgd"]
@@ -360,7 +360,7 @@ def caches_change_nothing(cwd):
         epochs = [r for r in map(json.loads, f) if r["event"] == "epoch"]
     count = {key: sum(r[key] for r in epochs) for key in epochs[0] if key.startswith("cache_")}
     assert count["cache_ram_hits"] > 0 < count["cache_ram_misses"] and count["cache_dir_misses"] == 0, count
-    assert abs(count["cache_dir_hits"] - count["cache_ram_misses"]) <= 1, count  # one may be on its way
+    assert abs(count["cache_dir_hits"] - count["cache_ram_misses"]) <= 1, count  # one may be in flight
     assert all(0 < r["cache_ram_bytes"] <= 9 * 1024 for r in epochs), epochs
     with open(os.path.join(cwd, "file"), "w") as f:
         f.write("no folder")
@@ -395,7 +395,7 @@ def tar_files_and_packs_train_and_evaluate(cwd):
         folder = os.path.join(cwd, "numbers", part)
         os.makedirs(folder)
         for i in range(8):
-            picture(os.path.join(folder, f"{i}.bmp"), 20, 30 * i)
+            write_image(os.path.join(folder, f"{i}.bmp"), 20, 30 * i)
             with open(os.path.join(folder, f"{i}.cls"), "w") as f:
                 f.write(str(i % (number + 1)))
         subprocess.run(f"cd numbers/{part} && tar --sort=name -cf ../{part}.tar .", shell=True, cwd=cwd, check=True)
@@ -663,12 +663,12 @@ def results_read_late_are_the_same(cwd):
 
 ROWS = [f16_finds_its_loss_scale, results_read_late_are_the_same, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact,
         inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, tf32_is_full_precision_where_there_is_none, resume_of_a_path_and_of_nothing,
-        a_signal_ends_with_a_checkpoint_and_its_own_code, a_signal_while_evaluating_leaves_it_to_the_next_run, eight_pictures_are_overfit,
+        a_signal_ends_with_a_checkpoint_and_its_own_code, a_signal_while_evaluating_leaves_it_to_the_next_run, eight_images_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         weights_know_their_classes_and_pixels,
         fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,
         a_full_disk_ends_no_run, a_profile_is_a_trace, the_config_file_is_reloadable,
-        broken_pictures_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels, caches_change_nothing, tar_files_and_packs_train_and_evaluate,
+        broken_images_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels, caches_change_nothing, tar_files_and_packs_train_and_evaluate,
         class_sets_that_differ_are_named, bad_checkpoints_are_refused,
         bad_weights_are_refused, nan_weights_are_refused, wrong_command_lines_are_refused,
         presets_fill_what_no_flag_says, every_recipe_loads_and_flags_override_it, reproduce_is_a_subcommand,

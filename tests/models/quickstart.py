@@ -12,7 +12,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from rows import run_rows  # noqa: E402
-from trainer import PROGRAM, picture  # noqa: E402
+from trainer import PROGRAM, write_image  # noqa: E402
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 REPORT = os.path.join(os.path.dirname(PROGRAM), "..", "..", "tools", "report")
@@ -55,9 +55,9 @@ def it_shows_progress_speed_and_what_to_do_next(cwd):
     assert re.search(r"Images a second: \d+ in epoch 1, \d+ in epoch 2\. The first steps are the slowest", p.stdout), p.stdout
     assert "a fiftieth of Shampoo's roots" in p.stdout, p.stdout
     for name in ("cats", "dogs"):
-        os.makedirs(os.path.join(cwd, "my-pictures", name))
+        os.makedirs(os.path.join(cwd, "my-images", name))
         for i in range(16):
-            picture(os.path.join(cwd, "my-pictures", name, f"{i}.bmp"), 24, 100 * (name == "dogs") + i)
+            write_image(os.path.join(cwd, "my-images", name, f"{i}.bmp"), 24, 100 * (name == "dogs") + i)
     commands = re.findall(r"^  (build-quickstart/.*)$", p.stdout, re.M)
     assert len(commands) == 3, commands
     for command in commands:

@@ -166,7 +166,7 @@ def a_group_of_one_is_the_same_run(cwd):
     assert records(cwd, "mpi")[2]["loss"] == records(cwd, "off")[2]["loss"]
 
 
-def evaluation_counts_every_picture_once(cwd):
+def evaluation_counts_every_image_once(cwd):
     run(1, "--data", "synthetic:10:16:3", *SMALL, "--batch-size", "2", "--max-steps", "1", "--output", "run",
         cwd=cwd)
     flags = ["--data", "synthetic:10:16:3", "--eval", "--weights", "run/model.safetensors", "--progress", "off",
@@ -288,7 +288,7 @@ def a_killed_rank_ends_all_and_resume_goes_on(cwd):
     assert [r["step"] for r in records(cwd, "run")] == list(range(1, step + 4))
 
 
-def broken_pictures_of_all_ranks_are_listed(cwd):
+def broken_images_of_all_ranks_are_listed(cwd):
     row = bytes(3 * 16)
     head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(row) * 16, 0, 0, 54, 40, 16, 16, 1, 24, 0,
                        len(row) * 16, 2835, 2835, 0, 0)
@@ -341,9 +341,9 @@ def wrong_command_lines_are_refused(cwd):
     assert p.returncode and "--shard-optimizer" in err, err
 
 
-ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_picture_once,
+ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_image_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
-        gradients_that_are_not_finite, divided_state_changes_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_pictures_of_all_ranks_are_listed,
+        gradients_that_are_not_finite, divided_state_changes_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, ranks_on_the_cpu_load_no_cuda,
         wrong_command_lines_are_refused]
 

@@ -1,5 +1,5 @@
 /* The family of residual networks: names and shapes against torchvision's, counts against the
- * numbers that torchvision publishes, and a tiny one that learns eight pictures by heart. */
+ * numbers that torchvision publishes, and a tiny one that learns eight images by heart. */
 
 #include "resnet.h"
 
@@ -196,7 +196,7 @@ static double train_step(trainee *t, int64_t attempt)
     return loss;
 }
 
-static void eight_pictures_are_learnt_by_heart(void **state)
+static void eight_images_are_learnt_by_heart(void **state)
 {
     (void)state;
     trainee t = {0};
@@ -229,7 +229,7 @@ int main(void)
     static struct CMUnitTest tests[3 + COUNT_OF(counts) + COUNT_OF(refused)] = {
         cmocka_unit_test(resnet50_has_the_320_tensors_of_torchvision),
         cmocka_unit_test(counted_parameters_are_those_of_the_model),
-        cmocka_unit_test(eight_pictures_are_learnt_by_heart),
+        cmocka_unit_test(eight_images_are_learnt_by_heart),
     };
     union {
         const void *row;

@@ -1,4 +1,4 @@
-"""What the tests of a training program share: running it, pictures, and reading what it writes.
+"""What the tests of a training program share: running it, images, and reading what it writes.
 
 The first argument of the test program is the path of the training program.
 """
@@ -32,7 +32,7 @@ def fails(*args, cwd, says, code=ERROR):
     assert says in text, f"'{text}' does not say '{says}'"
 
 
-def picture(path, side, shade):
+def write_image(path, side, shade):
     """A 24-bit BMP of side x side with a gradient."""
     row = b"".join(bytes(((shade + 3 * x) % 256, shade, 255 - shade)) for x in range(side))
     row += b"\0" * (-len(row) % 4)
@@ -48,7 +48,7 @@ def folders(cwd, classes=3, images=4, side=20):
             folder = os.path.join(cwd, "data", part, f"class{c}")
             os.makedirs(folder)
             for i in range(images):
-                picture(os.path.join(folder, f"{i}.bmp"), side, (c * 80 + i * 5) % 256)
+                write_image(os.path.join(folder, f"{i}.bmp"), side, (c * 80 + i * 5) % 256)
 
 
 def digest(path):

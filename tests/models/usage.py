@@ -126,7 +126,7 @@ def help_says_what_numbers_of_groups_are(cwd):
     assert "with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast" in text
 
 
-def what_was_chosen_for_small_pictures_is_said(cwd):
+def what_was_chosen_for_small_images_is_said(cwd):
     def said(*flags):
         return run(*NOISE, *SMALL, "--progress", "lines", "--max-steps", "1", "--eval-every", "0", *flags, cwd=cwd).stderr
     chosen = "chosen by the size of the input:"
@@ -204,7 +204,7 @@ ROWS = [options_have_the_names_that_people_type, a_schedule_of_milestones_has_so
         mistakes_in_a_config_count_under_the_command_line_too, files_of_pytorch_point_to_the_guide,
         another_class_count_names_reset_head, prefixes_of_wrappers_are_understood,
         relatives_of_residual_networks_are_named, frozen_batch_norms_stay_as_they_are,
-        help_says_what_numbers_of_groups_are, what_was_chosen_for_small_pictures_is_said,
+        help_says_what_numbers_of_groups_are, what_was_chosen_for_small_images_is_said,
         the_table_of_blocks_is_shown_on_demand, a_profile_makes_its_folder,
         a_resume_with_another_batch_says_which_it_was, a_run_folder_is_summed_up]
 

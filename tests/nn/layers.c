@@ -222,7 +222,7 @@ static void a_chain_gives_intermediate_memory_back_in_evaluation(void **state)
     size_t before = lt_device_memory(f->device).used;
     run(f, chain, LT_PASS_EVAL);
     size_t peak = lt_device_memory(f->device).peak - before;
-    assert_true(peak <= 3 * PIXELS * sizeof(double)); /* two layers, and room for rounding */
+    assert_true(peak <= 3 * PIXELS * sizeof(double)); /* two layers, and rounding */
     lt_module_free(&chain);
 }
 

@@ -74,8 +74,8 @@ static lt_tensor *tensor(lt_device *device, lt_shape shape, const float *values)
     return t;
 }
 
-/* Waves of several directions and phases, whose mean square is 1/2. */
-static void an_autoencoder_learns_waves(void **state)
+/* Sinusoids of several directions and phases, whose mean square is 1/2. */
+static void an_autoencoder_learns_sinusoids(void **state)
 {
     (void)state;
     scene s = {.device = NULL};
@@ -223,7 +223,7 @@ int main(void)
         cmocka_unit_test(parameters_are_pytorchs),
         cmocka_unit_test(bad_arguments_are_refused_and_nothing_is_made),
         cmocka_unit_test(group_norm_centres_each_group),
-        cmocka_unit_test(an_autoencoder_learns_waves),
+        cmocka_unit_test(an_autoencoder_learns_sinusoids),
         cmocka_unit_test(a_classifier_learns_exclusive_or),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

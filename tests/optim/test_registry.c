@@ -143,7 +143,7 @@ static lt_status parse(command *c, const char *optim, const char *arg)
     return lt_optim_flags_resolve(&c->flags, c->options);
 }
 
-static void forget(command *c)
+static void close_command(command *c)
 {
     lt_options_free(&c->options);
     lt_optim_flags_close(&c->flags);
@@ -157,10 +157,10 @@ static void flags_set_its_fields(void **state)
     assert_ptr_equal(c.flags.family, &average);
     assert_near(c.flags.lr, 0.25, 0);
     assert_near(((config *)c.flags.settings)->memory, 0.5, 0);
-    forget(&c);
+    close_command(&c);
     assert_ok(parse(&c, "average", "--mode=strict"));
     assert_int_equal(((config *)c.flags.settings)->mode, 1);
-    forget(&c);
+    close_command(&c);
 }
 
 typedef struct refusal {
@@ -183,7 +183,7 @@ static void flag_is_refused(void **state)
     assert_status(parse(&c, row->optim, row->flag), LT_E_ARG);
     if (!strstr(lt_error_message(), row->message))
         fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
-    forget(&c);
+    close_command(&c);
 }
 
 static void names_have_the_presets_too(void **state)

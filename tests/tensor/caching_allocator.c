@@ -124,7 +124,7 @@ static lt_allocator *open_little(lt_backend *table)
     return allocator;
 }
 
-static void free_segments_make_room_for_a_large_one(void **state)
+static void free_segments_are_released_for_a_large_one(void **state)
 {
     lt_backend table;
     lt_chunk *a, *b, *large;
@@ -168,7 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_never_overlap),
         cmocka_unit_test(a_failed_allocation_changes_nothing),
-        cmocka_unit_test(free_segments_make_room_for_a_large_one),
+        cmocka_unit_test(free_segments_are_released_for_a_large_one),
         cmocka_unit_test(segments_of_scopes_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,7 +154,7 @@ static void what_was_seen_to_be_wrong_is_refused(void **state)
     }
 }
 
-/* A version that nobody tried is as wrong as the last that was, but for faults that were gone. */
+/* An untested version has the faults of the last tested one, but for those that were fixed. */
 static void newer_versions_are_not_trusted(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* src/tensor/graph.c on a backend that counts: what is captured, what is replayed, what happens when
- * a step cannot be captured, and that nobody else gets a captured step's memory. */
+ * a step cannot be captured, and that a captured step's memory is given to no other. */
 
 #include "lather/graph.h"
 
@@ -320,7 +320,7 @@ static void a_failing_step_tells_why(void **state)
     lt_device_close(&d);
 }
 
-static void a_captured_steps_memory_is_nobody_elses(void **state)
+static void a_captured_steps_memory_is_not_reused(void **state)
 {
     (void)state;
     lt_backend table;
@@ -368,7 +368,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_captured_goes_on_eagerly),
         cmocka_unit_test(a_refused_capture_is_run_eagerly),
         cmocka_unit_test(a_failing_step_tells_why),
-        cmocka_unit_test(a_captured_steps_memory_is_nobody_elses),
+        cmocka_unit_test(a_captured_steps_memory_is_not_reused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ void net_close(net *n);
 
 /* A forward pass; n->loss is NULL if it failed. */
 void net_forward(net *n, lt_pass pass);
-/* Forgets gradients, forward, backward. */
+/* Resets gradients; forward, backward. */
 lt_status net_step(net *n, lt_pass pass);
 
 #endif

@@ -1,4 +1,4 @@
-/* Numbers on their way from a device whose copies to the host arrive as late as they may. */
+/* Numbers in flight from a device whose copies to the host arrive as late as they may. */
 
 #include "lather/readback.h"
 
@@ -11,7 +11,7 @@
 
 enum { MOST = 16, BYTES = 64 };
 
-/* Copies on their way, as the device saw the memory in its turn. */
+/* Copies in flight, with the memory as it was when the device came to them. */
 typedef struct late_copy {
     void *to;
     char data[BYTES];
@@ -20,7 +20,7 @@ typedef struct late_copy {
 
 static late_copy late[MOST];
 static uint64_t queued, arrived, recorded;
-static bool forgets; /* the control: event_synchronize does not wait */
+static bool skips_wait; /* the control: event_synchronize does not wait */
 static bool broken;
 
 static lt_status host_alloc(void *ctx, size_t bytes, void **out)
@@ -58,7 +58,7 @@ static lt_status event_synchronize(void *ctx, uint64_t event)
     (void)ctx;
     if (broken)
         return lt_fail(LT_E_DEVICE, "event_synchronize: it is broken");
-    for (; arrived < event && !forgets; arrived++)
+    for (; arrived < event && !skips_wait; arrived++)
         memcpy(late[arrived].to, late[arrived].data, late[arrived].bytes);
     return LT_OK;
 }
@@ -79,7 +79,7 @@ static void open_side(side *s, bool far)
 {
     *s = (side){0};
     queued = arrived = recorded = 0;
-    forgets = broken = false;
+    skips_wait = broken = false;
     assert_ok(lt_device_open(&s->device, "ref", NULL));
     s->table = *s->device->backend;
     if (far) {
@@ -164,7 +164,7 @@ static void without_the_wait_nothing_has_come(void **state)
     (void)state;
     open_side(&s, true);
     put(&s, 3, 4);
-    forgets = true;
+    skips_wait = true;
     send_both(&s);
     assert_ok(lt_readback_wait(s.first, &data));
     float x;
@@ -173,13 +173,13 @@ static void without_the_wait_nothing_has_come(void **state)
     close_side(&s);
 }
 
-static void what_has_no_room_is_refused(void **state)
+static void what_does_not_fit_is_refused(void **state)
 {
     side s;
     (void)state;
     open_side(&s, true);
     lt_readback_begin(s.second);
-    assert_ok(lt_readback_add(s.second, s.a)); /* as large as its room */
+    assert_ok(lt_readback_add(s.second, s.a)); /* as large as its capacity */
     assert_status(lt_readback_add(s.second, s.b), LT_E_ARG);
     assert_ok(lt_readback_send(s.second));
     send_both(&s);
@@ -207,7 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_those_of_their_turn),
         cmocka_unit_test(without_the_wait_nothing_has_come),
-        cmocka_unit_test(what_has_no_room_is_refused),
+        cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(what_failed_first_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,7 +78,7 @@ static void layouts_are_told_apart(void **state)
     assert_true(lt_view_is_contiguous(&v));
     assert_false(lt_view_is_channels_last(&v));
     lt_format_strides(v.shape, LT_FORMAT_CHANNELS_LAST, v.stride);
-    v.stride[0] += 3; /* a gap between pictures */
+    v.stride[0] += 3; /* a gap between images */
     assert_false(lt_view_is_channels_last(&v));
     assert_false(lt_view_is_dense(&v));
 }

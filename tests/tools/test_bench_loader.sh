@@ -40,13 +40,13 @@ expect "24 samples are in the file" test "$size" -gt $((24 * 3 * 16 * 16))
 expect "a missing folder fails" test $? -eq 1
 expect "and is named" grep -q "/no/such/folder" "$folder/stderr"
 expect "with nothing on stdout" test ! -s "$folder/out"
-# A taker that rests finds batches ready; one that does not waits for them.
+# A consumer that rests finds batches ready; one that does not waits for them.
 bound() # compute-ms
 {
     "$bench" loader --data synthetic:4096:80:4 --batch-size 16 --threads 1 --warmup 1 --steps 6 \
         --device ref --json --compute-ms "$1" 2>"$folder/stderr" | grep -o '"bound": "[a-z-]*"'
 }
-expect "a taker that works for long is what a run waits for" test "$(bound 200)" = '"bound": "compute-bound"'
+expect "a consumer that works for long is what a run waits for" test "$(bound 200)" = '"bound": "compute-bound"'
 expect "one that does nothing waits for the loader" test "$(bound 0)" = '"bound": "loader-bound"'
 
 # Inputs that grow, and every flag of the transform.

@@ -264,7 +264,7 @@ row "results that were there are kept, and named where later ones differ" kept
 row "a run that goes on does what is left alone" goes_on
 row "a machine that goes away leaves what was before" went_away
 row "all stages end within the total" within_total
-row "a copy of all is enough to go on elsewhere" copied
+row "a copy of all is enough to go on in another folder" copied
 row "numbers are compared with the targets" numbers
 row "contestants have rows and facts" beside_peer
 row "a contestant out of memory leaves the others" peer_fails dies 'OutOfMemoryError'

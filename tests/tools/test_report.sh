@@ -38,7 +38,7 @@ holds "it has curves" grep -q '<polyline class="s0" points="' "$folder/run/repor
 holds "it needs nothing beside it" fails grep -Eq 'src=|href=|<script' "$folder/run/report.html"
 holds "its text is escaped" grep -q 'A &amp; B' "$folder/run/report.html"
 holds "files are escaped" grep -q '&lt;0.1&gt;' "$folder/run/report.html"
-holds "a page without eval.json has no pictures" fails grep -q '<img' "$folder/run/report.html"
+holds "a page without eval.json has no images" fails grep -q '<img' "$folder/run/report.html"
 
 cp -r "$folder/run" "$folder/evaluated"
 cat >"$folder/evaluated/eval.json" <<'END'
@@ -59,7 +59,7 @@ END
 page=$folder/evaluated/report.html
 holds "a page with eval.json is made" "$report" "$folder/evaluated"
 holds "it has a confusion matrix" grep -q '<th>&lt;b&gt;cat<td class="hit"' "$page"
-holds "it shows the pictures that are ones" test "$(grep -o '<img' "$page" | wc -l)" = 2
+holds "it shows the images that are ones" test "$(grep -o '<img' "$page" | wc -l)" = 2
 holds "a wrong one is marked" grep -q 'figure class="wrong"><img alt="" src="data:image/bmp;base64,Qk0=" title="&quot;onload=&lt;">' "$page"
 holds "a right one is marked" grep -q 'figure class="right"><img alt="" src="data:image/jpeg' "$page"
 holds "nothing of the file is markup" fails grep -Eq '<script|<b>cat|<i>|svg[+]xml' "$page"

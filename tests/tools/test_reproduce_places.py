@@ -109,7 +109,7 @@ def a_device_that_is_not_there_is_refused(cwd):
 def installed_it_finds_all_of_its_files(cwd):
     if not options.build or not shutil.which("meson"):
         raise Skip("no build folder to install from, or no meson")
-    top, elsewhere = os.path.join(cwd, "in stalled"), folder(cwd, "else where")
+    top, other = os.path.join(cwd, "in stalled"), folder(cwd, "else where")
     done = subprocess.run(["meson", "install", "-C", options.build, "--no-rebuild", "--quiet", "--destdir", top], capture_output=True,
                           text=True, check=False)
     assert done.returncode == 0, done.stderr[-500:] + done.stdout[-500:]
@@ -120,11 +120,11 @@ def installed_it_finds_all_of_its_files(cwd):
     env.pop("LATHER_TRAIN", None)
 
     def call(*line):
-        p = subprocess.run(line, cwd=elsewhere, env=env, capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL, check=False)
+        p = subprocess.run(line, cwd=other, env=env, capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL, check=False)
         assert p.returncode == 0, f"exit {p.returncode}: {p.stderr[-500:]}"
         return p.stdout
     said = call(program, "reproduce", "smoke", "--only", "trial * 1", "--threads", "1", "--out", "the out")
-    assert said.count(" %  ") == 2 and os.path.exists(os.path.join(elsewhere, "the out", "smoke", "report.html")), said
+    assert said.count(" %  ") == 2 and os.path.exists(os.path.join(other, "the out", "smoke", "report.html")), said
     said = call(os.path.join(prefix, "bin", "lather-reproduce"), "smoke", "--dry-run", "--out", "the out")
     assert program in said and "2 done" in said, said
     for recipe in os.listdir(os.path.join(prefix, "share", "lather", "recipes")):

@@ -193,7 +193,7 @@ static void test_another_model(void **state)
     assert_near(value, 0, 0.5); /* as it was made: 0.25 * 2, as a count */
     assert_status(lt_checkpoint_load(path, &c.parts, &c.state), LT_E_FORMAT);
     assert_non_null(strstr(lt_error_message(), "state of optimizer adam, this run uses shampoo"));
-    a.parts.extra_count = 0; /* state that nobody asks for */
+    a.parts.extra_count = 0; /* state that no part of the run reads */
     assert_status(lt_checkpoint_load(path, &a.parts, &a.state), LT_E_FORMAT);
     run_close(&a);
     run_close(&b);
@@ -224,7 +224,7 @@ static void test_full_disk(void **state)
     }
     assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
     assert_non_null(strstr(path, "step-1"));
-    save(&r, 0, false); /* there is room again */
+    save(&r, 0, false); /* there is space again */
     assert_true(temp_exists("checkpoints/step-2"));
     run_close(&r);
 }

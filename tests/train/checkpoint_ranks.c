@@ -336,7 +336,7 @@ static void test_full_disk(void **state)
         }
         assert_int_equal(temp_count(path, "checkpoints"), 0);
     }
-    play_well(3, &all);                                   /* there is room again */
+    play_well(3, &all);                                   /* there is space again */
     assert_int_equal(temp_count(path, "checkpoints"), 2); /* step-5 and latest */
 }
 
@@ -354,7 +354,7 @@ static void test_gone(void **state)
     }
 }
 
-/* A part that nobody can send is not left out. */
+/* A part that no rank can send is not left out. */
 static void test_alone(void **state)
 {
     (void)state;

@@ -155,7 +155,7 @@ stage_train()
     training_shape
     set -- --device "$device" "${short[@]}" --max-steps 6 --amp $half
     most=120
-    table "training on the carried pictures"
+    table "training on the carried images"
     part "learns, $fast, --amp ${amps%% *}" learns $want "learn-${amps%% *}" "${learn[@]}" --optim $fast --amp "${amps%% *}"
     [ "$control" != learn ] || return
     for optim in shampoo sgd adamw; do

@@ -67,7 +67,7 @@ target_table()
 right_table()
 {
     printf '%s\t%s\t%s\n' conform '' "every entry, gradients and steps conform to the reference" \
-        train '^learns' "learns the carried pictures in every precision" \
+        train '^learns' "learns the carried images in every precision" \
         train '^recorded' "recorded steps are eager steps, bit for bit" \
         train '^a second run' "reruns have the same bits with --deterministic" \
         train '^fused' "fused and unfused training go the same way" \

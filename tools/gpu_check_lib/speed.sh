@@ -26,9 +26,9 @@ timed_cells()
 
 # --- bench ---
 
-# Milliseconds of the least time of the fused 16-bit graph of ResNet-50: 278 MB a picture cross a kernel's
+# Milliseconds of the least time of the fused 16-bit graph of ResNet-50: 278 MB an image cross a kernel's
 # boundary, at the measured rate of copies, and where a kernel's products take longer than its bytes that is
-# 10.4 us a picture at 790 TFLOP/s, at the measured rate of products.
+# 10.4 us an image at 790 TFLOP/s, at the measured rate of products.
 roof()
 {
     awk -v batch="$1" -v rate="$(known bench.copy)" -v flop="$(known bench.product)" 'BEGIN {

@@ -16,7 +16,7 @@ typedef enum lt_copy_kind { LT_COPY_IN, LT_COPY_OUT, LT_COPY_WITHIN } lt_copy_ki
     LT_MATRIX_ENTRIES(X)
 
 /** A device is opened by name: "cuda:1" is ordinal 1 of the backend "cuda". Entries are basic
- *  (never NULL in ref and cpu; NULL elsewhere is LT_E_UNSUPPORTED naming it) or fused (marked;
+ *  (never NULL in ref and cpu; in others NULL is LT_E_UNSUPPORTED naming it) or fused (marked;
  *  NULL: the operation composes it from basic ones). All are called by the tape's thread and
  *  queued in order: a call may return before its work is done. Outputs are overwritten; inputs
  *  and outputs do not overlap unless an entry says "in place". Signatures: ext/kernels.h. */

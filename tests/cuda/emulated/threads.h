@@ -1,5 +1,5 @@
-/* As much of CUDA C++ as the kernels of this project use, for the host's compiler, which has types like
- * dim3 from elsewhere. emulate.py turns launches into calls of lt_emulate(). */
+/* As much of CUDA C++ as the kernels of this project use, for the host's compiler, which gets types like
+ * dim3 from CUDA's headers. emulate.py turns launches into calls of lt_emulate(). */
 #ifndef LT_TESTS_THREADS_H
 #define LT_TESTS_THREADS_H
 

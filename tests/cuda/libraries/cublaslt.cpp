@@ -22,7 +22,7 @@ struct algorithm {
     uint64_t problem;
     int64_t workspace;
 };
-static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "no room for an algorithm");
+static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm does not fit");
 
 struct matrix {
     const char *data;
@@ -226,7 +226,7 @@ bool overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
     return a < b + b_bytes && b < a + a_bytes;
 }
 
-/* Memory that is the device's, is aligned, and is nobody else's where it is written. */
+/* Memory that is the device's, is aligned, and overlaps no operand where it is written. */
 bool check_memory(const job &j)
 {
     const struct {

@@ -30,7 +30,7 @@ geometry geometry_of(const body &op, const array &x, const array &w)
     return g;
 }
 
-/* Where a tap meets the picture: rows or columns first..last of the result. */
+/* Where a tap meets the image: rows or columns first..last of the result. */
 struct span {
     int64_t first, last, from; /* from: what first reads */
 };

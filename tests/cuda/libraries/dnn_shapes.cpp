@@ -63,12 +63,12 @@ cudnnStatus_t check_conv_op(const body &b)
     if (x.dim[N] != y.dim[N] || y.dim[C] != w.dim[N])
         return refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "batches or filters do not fit");
     for (int i = 0; i < 2; i++) {
-        const int64_t room = x.dim[H + i] + pad[i] + post[i];
+        const int64_t padded = x.dim[H + i] + pad[i] + post[i];
         const int64_t taps = (w.dim[H + i] - 1) * dilation[i] + 1;
-        if (room < taps || (room - taps) / stride[i] + 1 != y.dim[H + i])
+        if (padded < taps || (padded - taps) / stride[i] + 1 != y.dim[H + i])
             return refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH,
                           "extent %d of the result is %d, wanted %d", H + i, (int)y.dim[H + i],
-                          room < taps ? 0 : (int)((room - taps) / stride[i] + 1));
+                          padded < taps ? 0 : (int)((padded - taps) / stride[i] + 1));
     }
     return CUDNN_STATUS_SUCCESS;
 }

@@ -153,7 +153,7 @@ cudnnStatus_t give(const value &v, const rule &r, int64_t most, void *elements)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Without room for elements: how many there are. */
+/* Where elements is NULL: how many there are. */
 cudnnStatus_t read(const body &b, int name, cudnnBackendAttributeType_t type, int64_t most,
                    int64_t *count, void *elements)
 {
@@ -346,7 +346,7 @@ const char *cudnnGetErrorString(cudnnStatus_t status)
     }
 }
 
-/* Once: then it is forgotten. */
+/* Reading the message clears it, as cuDNN does. */
 void cudnnGetLastErrorString(char *message, size_t bytes)
 {
     snprintf(message, bytes, "%s", last_words.c_str());

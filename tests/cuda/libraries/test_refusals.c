@@ -31,7 +31,7 @@ static descriptor make(cudnnBackendDescriptorType_t type)
     return made[count++];
 }
 
-static int forget(void **state)
+static int destroy_all(void **state)
 {
     (void)state;
     while (count > 0)
@@ -331,7 +331,7 @@ static const row rows[] = {
     {"a pad below 0", a_negative_pad, BAD, false},
     {"a mode that is a number", a_mode_as_a_number, CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, false},
     {"a result taller than the convolution makes it", a_result_too_tall, BAD, false},
-    {"a filter of more channels than the picture has", a_filter_too_deep, BAD, false},
+    {"a filter of more channels than the image has", a_filter_too_deep, BAD, false},
     {"an operation without its result", an_operation_without_y, BAD, false},
     {"an operation of a tensor that is not finalized", a_tensor_not_finalized, BAD, true},
     {"a tensor in the place of a convolution", a_tensor_as_a_convolution, BAD, true},
@@ -347,7 +347,7 @@ int main(void)
 {
     struct CMUnitTest tests[COUNT_OF(rows)];
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[i] =
-            (struct CMUnitTest){rows[i].name, check_row, NULL, forget, (void *)(uintptr_t)&rows[i]};
+        tests[i] = (struct CMUnitTest){rows[i].name, check_row, NULL, destroy_all,
+                                       (void *)(uintptr_t)&rows[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

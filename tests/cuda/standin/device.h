@@ -27,7 +27,7 @@ struct wishes {
     int devices;      /* how many; < 0: no driver */
     bool old_driver;  /* of the toolkit's last generation */
     long fault;       /* the n-th work that runs is a fault; 0: none */
-    long dropped;     /* the n-th wait of a stream for an event is forgotten; -n: all from it on */
+    long dropped;     /* the n-th wait of a stream for an event is dropped; -n: all from it on */
     long hasty;       /* the same for waits of the host, for streams and events */
     std::string fail; /* NAME:N: the n-th call of that name fails */
     long log;         /* 1: counts at the end, to stderr; 2: each wait, and who called */
@@ -81,7 +81,7 @@ struct capture {
 };
 
 /* memory.cpp */
-enum memory_kind { ELSEWHERE, DEVICE, PINNED };
+enum memory_kind { PAGEABLE, DEVICE, PINNED };
 memory_kind kind_of(const void *p);
 void open_memory();  /* for work ... */
 void close_memory(); /* ... and no more */
@@ -104,7 +104,7 @@ void record_node(CUstream_st *stream, work_fn run, const char *what);
 cudaError_t entered(const char *name);
 cudaError_t result(cudaError_t code);
 cudaError_t unsafe_in_capture(const char *name);
-bool forgets(long *waits, long which); /* counts a wait; whether it is the one to forget */
+bool drops(long *waits, long which); /* counts a wait; whether it is the one to drop */
 int current_device();
 void make_sticky(int device, cudaError_t code);
 cudaError_t sticky(int device);

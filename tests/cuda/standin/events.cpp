@@ -73,7 +73,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     cudaError_t code = entered("cudaStreamWaitEvent");
     if (code)
         return result(code);
-    if (forgets(&counted.waits, wished().dropped))
+    if (drops(&counted.waits, wished().dropped))
         return result(cudaSuccess);
     if (stream->capture || event->capture)
         return result(wait_in_capture(stream, event));
@@ -97,7 +97,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     cudaError_t code = entered("cudaEventSynchronize");
     if (!code)
         code = captured(event);
-    if (!code && !forgets(&counted.host_waits, wished().hasty) && event->place) {
+    if (!code && !drops(&counted.host_waits, wished().hasty) && event->place) {
         const std::shared_ptr<mark> place = event->place;
         finish(place);
     }

@@ -1,5 +1,5 @@
 /* Memory: what is the device's and what is the host's. Each allocation is a mapping of its own that ends
- * at a page nobody may touch; new memory is full of NaNs; and while no work runs, the device's memory
+ * at a page without access; new memory is full of NaNs; and while no work runs, the device's memory
  * cannot be touched at all, so that host code that follows a device's address ends there and then. */
 
 #include "device.h"
@@ -78,14 +78,14 @@ const char *name_of(memory_kind kind)
     return kind == DEVICE ? "the device's" : kind == PINNED ? "page-locked" : "the host's";
 }
 
-/* Pages that end where another begins that nobody may touch. Large ones, where they fit, since each
+/* Pages that end where one without access begins. Large ones, where they fit, since each
  * change of what may be touched goes over all of them. */
 char *map_pages(size_t *mapped)
 {
     const size_t unit = *mapped >= LARGE_PAGE ? LARGE_PAGE : PAGE;
     *mapped = (*mapped + unit - 1) / unit * unit;
-    const size_t room = *mapped + unit + PAGE;
-    char *all_of_it = (char *)mmap(NULL, room, PROT_READ | PROT_WRITE,
+    const size_t reserved = *mapped + unit + PAGE;
+    char *all_of_it = (char *)mmap(NULL, reserved, PROT_READ | PROT_WRITE,
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (all_of_it == MAP_FAILED)
         return NULL;
@@ -93,8 +93,8 @@ char *map_pages(size_t *mapped)
     char *end = mapping + *mapped;
     if (mapping > all_of_it)
         munmap(all_of_it, (size_t)(mapping - all_of_it));
-    if (all_of_it + room > end + PAGE)
-        munmap(end + PAGE, (size_t)(all_of_it + room - (end + PAGE)));
+    if (all_of_it + reserved > end + PAGE)
+        munmap(end + PAGE, (size_t)(all_of_it + reserved - (end + PAGE)));
     mprotect(end, PAGE, PROT_NONE);
     if (unit == LARGE_PAGE)
         madvise(mapping, *mapped, MADV_HUGEPAGE);
@@ -145,7 +145,7 @@ cudaError_t release(void *p, memory_kind kind, const char *what)
 memory_kind kind_of(const void *p)
 {
     const allocation *found = find(p);
-    return found ? found->kind : ELSEWHERE;
+    return found ? found->kind : PAGEABLE;
 }
 
 void open_memory()
@@ -160,7 +160,7 @@ void close_memory()
         protect_all(PROT_NONE);
 }
 
-/* wanted ELSEWHERE: any memory of the host. */
+/* wanted PAGEABLE: any memory of the host. */
 void check_span(const void *p, size_t bytes, memory_kind wanted, const char *what)
 {
     locked now(everything);
@@ -168,7 +168,7 @@ void check_span(const void *p, size_t bytes, memory_kind wanted, const char *wha
     if (!bytes)
         return;
     const allocation *a = find(p, &begin);
-    const memory_kind kind = a ? a->kind : ELSEWHERE;
+    const memory_kind kind = a ? a->kind : PAGEABLE;
     if ((kind == DEVICE) != (wanted == DEVICE) || !p)
         standin_die("%s: %p is %s memory, wanted %s", what, p, p ? name_of(kind) : "no",
                     name_of(wanted));
@@ -188,7 +188,7 @@ void standin_check_device(const void *p, size_t bytes, const char *what)
 
 void standin_check_host(const void *p, size_t bytes, const char *what)
 {
-    check_span(p, bytes, ELSEWHERE, what);
+    check_span(p, bytes, PAGEABLE, what);
 }
 
 bool standin_is_device(const void *p)
@@ -311,8 +311,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
     if (code || !bytes)
         return result(code);
     counted.copies++;
-    check_span(dst, bytes, kind == cudaMemcpyDeviceToHost ? ELSEWHERE : DEVICE, what);
-    check_span(src, bytes, kind == cudaMemcpyHostToDevice ? ELSEWHERE : DEVICE, what);
+    check_span(dst, bytes, kind == cudaMemcpyDeviceToHost ? PAGEABLE : DEVICE, what);
+    check_span(src, bytes, kind == cudaMemcpyHostToDevice ? PAGEABLE : DEVICE, what);
     if (kind == cudaMemcpyHostToDevice)
         return result(copy_in(dst, src, bytes, stream));
     if (kind == cudaMemcpyDeviceToHost)

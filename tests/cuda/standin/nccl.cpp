@@ -1,6 +1,6 @@
 /* A stand-in for NCCL between processes of one machine: the functions of nccl.h that the library
  * calls. Strict where NCCL is: a group is one piece of work on its stream, a message is not done before
- * its receiver has it, and a communicator is neither destroyed nor aborted while recordings hold its
+ * its receiver has it, and a communicator is neither destroyed nor aborted while captured graphs hold its
  * calls: both wait for them. Stricter: ranks that call different things are found out. */
 
 #include "nccl_shared.h"
@@ -121,7 +121,7 @@ ncclResult_t join(ncclComm_t *out, const std::string &name, int rank, int size)
 /* Until nothing that runs or is recorded needs the communicator. */
 void wait_for_work(const end *e)
 {
-    while (e->running || e->recordings)
+    while (e->running || e->captured)
         pause_a_little();
 }
 

@@ -53,8 +53,8 @@ struct end {
     uint64_t pieces = 0; /* of collectives that this rank has done */
     uint64_t splits = 0;
     std::atomic<bool> aborted{false}, closed{false};
-    std::atomic<int> running{0};    /* threads in its work */
-    std::atomic<int> recordings{0}; /* that hold its work */
+    std::atomic<int> running{0};  /* threads in its work */
+    std::atomic<int> captured{0}; /* graphs that hold its work */
     std::atomic<int> failure{ncclSuccess};
     std::mutex mutex; /* of what follows */
     std::string why;
@@ -98,7 +98,7 @@ class work
 
     std::shared_ptr<end> e;
     std::vector<operation> ops;
-    std::shared_ptr<void> recording;
+    std::shared_ptr<void> captured;
     size_t at = 0;               /* the collective that is done now */
     uint64_t offset = 0;         /* in its elements */
     bool posted = false;         /* this rank's piece of it */

@@ -110,8 +110,8 @@ work::work(std::shared_ptr<end> owner, std::vector<operation> list, bool recorde
     if (!recorded)
         return;
     end *held = e.get();
-    held->recordings++;
-    recording = std::shared_ptr<void>(held, [](void *p) { ((end *)p)->recordings--; });
+    held->captured++;
+    captured = std::shared_ptr<void>(held, [](void *p) { ((end *)p)->captured--; });
 }
 
 /* Elements that the pieces of a call go through. */
@@ -125,7 +125,7 @@ static bool sends(const operation &o, int rank)
     return o.what.kind != BROADCAST || rank == o.what.root;
 }
 
-/* This rank's piece, if there is room for it. */
+/* This rank's piece, if its slot is free. */
 bool work::post(const operation &o, uint64_t from, uint64_t length)
 {
     rank_area *mine = &e->shared->rank[e->rank];

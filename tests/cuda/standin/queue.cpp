@@ -311,7 +311,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     if (found == streams.end() || stream->gone)
         standin_die("cudaStreamDestroy: %p is no stream, or gone already", (void *)stream);
     stream->gone = true;
-    if (stream->tasks.empty()) { /* else its work goes on, and nobody can wait for it */
+    if (stream->tasks.empty()) { /* else its work goes on, and no stream can wait for it */
         streams.erase(found);
         delete stream;
     }
@@ -326,7 +326,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         stream->capture->invalid = true;
         return result(cudaErrorStreamCaptureUnsupported);
     }
-    if (!code && !forgets(&counted.host_waits, wished().hasty))
+    if (!code && !drops(&counted.host_waits, wished().hasty))
         finish(stream);
     return result(code ? code : sticky(stream->device));
 }

@@ -107,7 +107,7 @@ cudaError_t unsafe_in_capture(const char *name)
     return standin_allowed(name) ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
 }
 
-bool forgets(long *waits, long which)
+bool drops(long *waits, long which)
 {
     enum { CALLERS = 10 };
     void *caller[CALLERS];

@@ -1,7 +1,7 @@
 /* A stand-in for CUDA on the host: what those of its libraries build on. Device memory is host memory
  * that only queued work may touch: a call takes its host arguments by value, checks them, and queues
  * the rest. When that runs is up to the order that was asked for (LATHER_STANDIN), at the latest when
- * somebody waits for it; in a capture it is recorded, and runs at each launch of the graph. */
+ * a thread waits for it; in a capture it is recorded, and runs at each launch of the graph. */
 #ifndef LT_TESTS_STANDIN_H
 #define LT_TESTS_STANDIN_H
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs train_resnet50 --device cuda on the stand-in: the same bits in every order of queued work, waits that are
-missed when they are forgotten, the features that meet the device, and what is said of a device that is missing, too
+missed when they are dropped, the features that meet the device, and what is said of a device that is missing, too
 old, too small or broken. tests/models/recorded.py compares the optimizers; tests/models/gpu_ranks.py has several ranks.
 
     tests/cuda/standin/train.py BUILD/models/resnet50/train_resnet50 BUILD [ROW]
@@ -98,21 +98,21 @@ def losses(cwd, name):
 def is_noticed(cwd, **wishes):
     """Beside the run "right"."""
     p = run(cwd, "wrong", *MORE, code=None, **wishes)
-    assert p.drops > 0 or p.returncode, "nothing was forgotten"
+    assert p.drops > 0 or p.returncode, "nothing was dropped"
     return p.returncode != 0 or not same(cwd, "right", "wrong") or losses(cwd, "right") != losses(cwd, "wrong")
 
 
-def forgotten_waits_of_streams_are_found(cwd):
+def dropped_waits_of_streams_are_found(cwd):
     """A control for the rows above: all of them, then single ones where one of the two streams runs ahead of the other.
-    Few may be forgotten: the device has done all when the first batch comes."""
+    Few may be dropped: the device has done all when the first batch comes."""
     waits = run(cwd, "right", *MORE, order="late").waits
     assert is_noticed(cwd, order="late", STANDIN_DROP=-1)
     found = [any(is_noticed(cwd, order=order, STANDIN_DROP=wait) for order in MAIN) for wait in range(4, min(waits, 8) + 1)]
     assert found and sum(found) >= 2 * len(found) // 3, f"found: {found}"
 
 
-def forgotten_waits_of_the_host_are_found(cwd):
-    """For pictures whose memory is written again, and for results: all of them, then single ones until three were missed.
+def dropped_waits_of_the_host_are_found(cwd):
+    """For images whose memory is written again, and for results: all of them, then single ones until three were missed.
     What is copied to or from memory that is not page-locked is waited for in the copy, and once more."""
     run(cwd, "right", *MORE, order="late")
     assert is_noticed(cwd, order="late", STANDIN_DROP_HOST=-1)
@@ -127,7 +127,7 @@ def products_of_tf32_and_fused_kernels_too(cwd):
     agree(cwd, ["--amp", "bf16", "--fused", "on"], "late")
 
 
-def mixed_pictures_too(cwd):
+def mixed_images_too(cwd):
     agree(cwd, ["--mixup-alpha", "0.4"], "shuffled")
 
 
@@ -247,8 +247,8 @@ def a_fault_has_a_name(cwd):
 
 
 ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone,
-        forgotten_waits_of_streams_are_found, forgotten_waits_of_the_host_are_found,
-        products_of_tf32_and_fused_kernels_too, mixed_pictures_too, parts_of_batches_too,
+        dropped_waits_of_streams_are_found, dropped_waits_of_the_host_are_found,
+        products_of_tf32_and_fused_kernels_too, mixed_images_too, parts_of_batches_too,
         steps_that_keep_all_activations_too, a_killed_run_goes_on_bit_for_bit, checkpoints_go_on_on_the_other_device,
         it_learns, each_tensor_may_be_an_allocation_of_its_own, failures_that_cost_time_only,
         the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, no_device_is_said,

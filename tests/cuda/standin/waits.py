@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether somebody would notice: forgets one wait of one caller at a time, while train_resnet50 runs on the stand-in.
+"""Whether a run would notice: drops one wait of one caller at a time, while train_resnet50 runs on the stand-in.
 
     tests/cuda/standin/waits.py BUILD [--list]
 
@@ -28,7 +28,7 @@ RUNS = {"sgd": [], "soap": ["--optim", "soap", "--precondition-frequency", "3"],
 ORDERS = ["late", "main-first", "main-last"]
 KINDS = {"wait": "LATHER_STANDIN_DROP", "wait of the host": "LATHER_STANDIN_DROP_HOST"}
 PASSED = ["cudaStreamSynchronize", "cudaEventSynchronize", "cudaStreamWaitEvent", "lt_cuda_sync", "lt_device_sync", "stream_sync",
-          "event_sync", "stream_wait", "forgets"]  # on the way to the caller
+          "event_sync", "stream_wait", "drops"]  # on the way to the caller
 TIMEOUT, TRIES = 120, 8
 COPIED = "from and to memory that is not page-locked a copy has waited already"
 AT_THE_END = "others before it have waited for the same; tests/cuda/libraries/test_misuse.c shows what happens else"
@@ -102,7 +102,7 @@ def is_noticed(cwd, flags, kind, number):
 
 
 def try_run(name, flags, noticed, listed):
-    """Adds the callers of that run's waits to noticed, with whether somebody did."""
+    """Adds the callers of that run's waits to noticed, with whether a run did."""
     with tempfile.TemporaryDirectory(prefix="lather-waits-") as cwd:
         waits, how = callers(cwd, flags)
         for (kind, function), numbers_of_it in waits.items():
@@ -126,8 +126,8 @@ def main():
         try_run(name, flags, noticed, listed)
     for (kind, function), good in noticed.items():
         if not good:
-            print(f"  somebody notices what {function} forgets" if kind == "control" else
-                  f"  nobody notices a {kind} that {function} forgets")
+            print(f"  a run notices that a wait of {function} is dropped" if kind == "control" else
+                  f"  no run notices that a {kind} of {function} is dropped")
     passed = sum(noticed.values())
     print(f"{passed} passed, {len(noticed) - passed} failed")
     return 0 if listed or 0 < passed == len(noticed) else 1

@@ -39,7 +39,7 @@ CALL(bce_each, lt_bce_with_logits(t, in[0], in[1], LT_LOSS_NONE));
 /* What reads y reads it, whoever else does. */
 CALL(chain, lt_mul(t, lt_tanh(t, lt_exp(t, lt_sigmoid(t, in[0]))), lt_silu(t, in[0])));
 
-#define PICTURE(how)           \
+#define IMAGE(how)             \
     {                          \
         {4, {2, 3, 4, 5}}, how \
     }
@@ -55,9 +55,9 @@ CALL(chain, lt_mul(t, lt_tanh(t, lt_exp(t, lt_sigmoid(t, in[0]))), lt_silu(t, in
 /* Of two extremes, a lies outside -0.1..0.1 and b inside: no ties. */
 /* clang-format off */
 static const grad_row rows[] = {
-    {"exp", exponential, 1, 0, .in = {PICTURE(UNIFORM)}},
+    {"exp", exponential, 1, 0, .in = {IMAGE(UNIFORM)}},
     {"exp of a scalar", exponential, 1, 0, .in = {SCALAR(UNIFORM)}},
-    {"ln", logarithm, 1, 0, .in = {PICTURE(NEAR_ONE)}},
+    {"ln", logarithm, 1, 0, .in = {IMAGE(NEAR_ONE)}},
     {"sqrt", root, 1, 0, .in = {MATRIX(NEAR_ONE)}},
     {"pow 0.5", power_a_half, 1, 0, .in = {MATRIX(NEAR_ONE)}},
     {"pow -0.5", power_minus_a_half, 1, 0, .in = {MATRIX(NEAR_ONE)}},
@@ -68,18 +68,18 @@ static const grad_row rows[] = {
     {"pow 3", power_3, 1, 0, .in = {MATRIX(UNIFORM)}},
     {"pow 2.7", power_of_its_own, 1, 0, .in = {MATRIX(NEAR_ONE)}},
     {"clamp", clamp, 1, 0, .in = {{{2, {5, 5}}, DISTINCT}}},
-    {"sigmoid", sigmoid, 1, 0, .in = {PICTURE(DISTINCT)}},
-    {"tanh", tangent, 1, 0, .in = {PICTURE(DISTINCT)}},
+    {"sigmoid", sigmoid, 1, 0, .in = {IMAGE(DISTINCT)}},
+    {"tanh", tangent, 1, 0, .in = {IMAGE(DISTINCT)}},
     {"silu", silu, 1, 0, .in = {{{5, {2, 1, 3, 2, 2}}, DISTINCT}}},
-    {"functions that read what they gave", chain, 1, 0, .in = {PICTURE(DISTINCT)}},
+    {"functions that read what they gave", chain, 1, 0, .in = {IMAGE(DISTINCT)}},
     {"sub", sub, 2, 0, .in = {MATRIX(UNIFORM), MATRIX(UNIFORM)}},
     {"sub, a broadcast", sub, 2, 0, .in = {{{1, {4}}, UNIFORM}, MATRIX(UNIFORM)}},
-    {"sub, a a scalar", sub, 2, 0, .in = {SCALAR(UNIFORM), PICTURE(UNIFORM)}},
+    {"sub, a a scalar", sub, 2, 0, .in = {SCALAR(UNIFORM), IMAGE(UNIFORM)}},
     {"sub, both broadcast", sub, 2, 0, .in = {{{2, {3, 1}}, UNIFORM}, {{1, {4}}, UNIFORM}}},
     {"sub, from itself", sub_itself, 1, 0, .in = {MATRIX(UNIFORM)}},
-    {"div", quotient, 2, 0, .in = {PICTURE(UNIFORM), PICTURE(FAR)}},
-    {"div, b per channel", quotient, 2, 0, .in = {PICTURE(UNIFORM), {{3, {3, 1, 1}}, FAR}}},
-    {"div, a per pixel", quotient, 2, 0, .in = {{{4, {2, 1, 4, 5}}, UNIFORM}, PICTURE(FAR)}},
+    {"div", quotient, 2, 0, .in = {IMAGE(UNIFORM), IMAGE(FAR)}},
+    {"div, b per channel", quotient, 2, 0, .in = {IMAGE(UNIFORM), {{3, {3, 1, 1}}, FAR}}},
+    {"div, a per pixel", quotient, 2, 0, .in = {{{4, {2, 1, 4, 5}}, UNIFORM}, IMAGE(FAR)}},
     {"div, two scalars", quotient, 2, 0, .in = {SCALAR(UNIFORM), SCALAR(NEAR_ONE)}},
     {"maximum", maximum, 2, 0, .in = {MATRIX(FAR), MATRIX(SMALL)}},
     {"maximum, b a scalar", maximum, 2, 0, .in = {MATRIX(FAR), SCALAR(SMALL)}},
@@ -87,10 +87,10 @@ static const grad_row rows[] = {
     {"minimum, a a scalar", minimum, 2, 0, .in = {SCALAR(SMALL), MATRIX(FAR)}},
     {"pow_tensor", power, 2, 0, .in = {MATRIX(NEAR_ONE), MATRIX(UNIFORM)}},
     {"pow_tensor, both broadcast", power, 2, 0, .in = {{{2, {3, 1}}, NEAR_ONE}, {{2, {1, 4}}, FAR}}},
-    {"mse_loss, mean", mse_mean, 2, 0, .in = {PICTURE(UNIFORM), PICTURE(UNIFORM)}},
+    {"mse_loss, mean", mse_mean, 2, 0, .in = {IMAGE(UNIFORM), IMAGE(UNIFORM)}},
     {"mse_loss, sum", mse_sum, 2, 0, .in = {MATRIX(UNIFORM), MATRIX(UNIFORM)}},
     {"mse_loss of each", mse_each, 2, 0, .in = {MATRIX(UNIFORM), MATRIX(UNIFORM)}},
-    {"bce_with_logits, mean", bce_mean, 2, 0, .in = {PICTURE(FAR), PICTURE(UNIFORM)}},
+    {"bce_with_logits, mean", bce_mean, 2, 0, .in = {IMAGE(FAR), IMAGE(UNIFORM)}},
     {"bce_with_logits, sum", bce_sum, 2, 0, .in = {MATRIX(FAR), MATRIX(UNIFORM)}},
     {"bce_with_logits of each", bce_each, 2, 0, .in = {MATRIX(FAR), MATRIX(UNIFORM)}},
     {"control: a maximum at its tie", maximum, 2, 0, .in = {{{1, {500}}, UNIFORM}, {{1, {500}}, UNIFORM}},

@@ -159,7 +159,7 @@ static void linear_is_x_wt_plus_b(void **state)
     assert_values(lt_linear(b->tape, tx, tw, tb), want, 8);
 }
 
-static void a_delta_filter_shifts_the_picture(void **state)
+static void a_delta_filter_shifts_the_image(void **state)
 {
     double v[MOST], want[MOST] = {0};
     double delta[9] = {[2] = 1}; /* row 0, column 2: the neighbour above to the right */
@@ -263,7 +263,7 @@ int main(void)
         ROW(reshape_goes_by_logical_order),
         ROW(matmul_in_all_transposes),
         ROW(linear_is_x_wt_plus_b),
-        ROW(a_delta_filter_shifts_the_picture),
+        ROW(a_delta_filter_shifts_the_image),
         ROW(average_counts_padding_as_zeros),
         ROW(padding_never_wins_and_nan_always_does),
         ROW(the_gradient_goes_to_the_first_of_equals),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""train_resnet50 with pictures of many formats, hostile ones, and folders that hold other files too.
+"""train_resnet50 with images of many formats, hostile ones, and folders that hold other files too.
 
-    tests/models/pictures.py BUILD/models/resnet50/train_resnet50 [ROW]
+    tests/models/images.py BUILD/models/resnet50/train_resnet50 [ROW]
 
 Prints cmocka's lines.
 """
@@ -19,14 +19,14 @@ FORMATS = os.path.join(HERE, "../golden/data/formats")
 ONE_STEP = [*SMALL, "--data", "data", "--image-size", "16", "--max-steps", "1", "--output"]
 # A screen of 11500 x 11500 in 35 bytes.
 BOMB = b"GIF89a" + b"\xec\x2c\xec\x2c\x80\0\0" + b"\0\0\0\xff\xff\xff" + b",\0\0\0\0\xec\x2c\xec\x2c\0\2\2\x4c\1\0;"
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 def attempt(*args, cwd, **more):
     return subprocess.run([PROGRAM, *args], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, **more)
 
 
-def pictures_of_all_formats_are_trained_on(cwd):
+def images_of_all_formats_are_trained_on(cwd):
     folders(cwd, classes=2, images=2)
     for part in "train", "val":
         for name in os.listdir(FORMATS):
@@ -47,7 +47,7 @@ def files_left_out_are_counted(cwd):
     assert "data/val" not in text, text
 
 
-def a_bomb_among_good_pictures_is_skipped(cwd):
+def a_bomb_among_good_images_is_skipped(cwd):
     folders(cwd)
     for part in "train", "val":
         with open(os.path.join(cwd, "data", part, "class1/bomb.gif"), "wb") as f:
@@ -64,9 +64,9 @@ def the_limit_of_pixels_is_an_option(cwd):
     fails(*ONE_STEP, "refused", "--max-image-pixels", "399", "--max-bad-images", "0", cwd=cwd,
           says="20 x 20 pixels are more than the 399 allowed")
     run(*ONE_STEP, "out", "--max-image-pixels", "400", "--max-bad-images", "0", cwd=cwd)
-    picture = "data/val/class0/0.bmp"
-    run("predict", "--weights", "out/model.safetensors", picture, cwd=cwd)
-    p = attempt("predict", "--weights", "out/model.safetensors", "--max-image-pixels", "399", picture, cwd=cwd)
+    image = "data/val/class0/0.bmp"
+    run("predict", "--weights", "out/model.safetensors", image, cwd=cwd)
+    p = attempt("predict", "--weights", "out/model.safetensors", "--max-image-pixels", "399", image, cwd=cwd)
     assert p.returncode == ERROR and "more than the 399 allowed" in p.stderr, p.stderr
 
 
@@ -77,7 +77,7 @@ def permission_denied_is_said(cwd):
     os.mkdir(os.path.join(cwd, "secret"), 0)
     os.mkdir(os.path.join(cwd, "w"), 0o777)
     os.chmod(os.path.join(cwd, "w"), 0o777)
-    as_who = {"user": NOBODY, "group": NOBODY} if os.getuid() == 0 else {}
+    as_who = {"user": UNPRIVILEGED, "group": UNPRIVILEGED} if os.getuid() == 0 else {}
     try:
         for data, says in ("../secret/x", "../secret/x: Permission denied"), ("../data", "0.bmp: Permission denied"):
             p = attempt(*ONE_STEP, "out", "--data", data, "--max-bad-images", "0", "--batch-size", "12",
@@ -96,6 +96,6 @@ def help_names_tar_files_and_packs(cwd):
         assert word in text[begin:begin + 400], text[begin:begin + 400]
 
 
-ROWS = [pictures_of_all_formats_are_trained_on, files_left_out_are_counted, a_bomb_among_good_pictures_is_skipped,
+ROWS = [images_of_all_formats_are_trained_on, files_left_out_are_counted, a_bomb_among_good_images_is_skipped,
         the_limit_of_pixels_is_an_option, permission_denied_is_said, help_names_tar_files_and_packs]
-sys.exit(run_rows(ROWS, "lather-pictures-", sys.argv[2] if len(sys.argv) > 2 else None))
+sys.exit(run_rows(ROWS, "lather-images-", sys.argv[2] if len(sys.argv) > 2 else None))
