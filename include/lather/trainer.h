@@ -69,7 +69,7 @@ typedef struct lt_model_family {
     /** Before everything below: checks texts of options, and chooses what they leave open, into
      *  fields of its own; known: what the metadata of --weights say. NULL: nothing to do. */
     lt_status (*resolve)(void *config, const lt_model_spec *spec, const lt_model_facts *known);
-    /** The facts of a model. NULL: the values of all options. */
+    /** The facts of a model. NULL: the values of all options, at most LT_MODEL_FACTS of them. */
     lt_status (*describe)(const void *config, const lt_model_spec *spec, lt_model_facts *out);
     /** What a file of weights holds: values of options, channels and classes, and the size that it
      *  reads usually (0: any). NULL: what the metadata of a file that this program wrote say.

@@ -88,6 +88,18 @@ def it_is_fine_tuned_with_another_head(cwd):
     assert "over 48 pictures" in evaluated(cwd, "fine/model.safetensors", ["--data", "synthetic:48:16:4"])
 
 
+def a_typed_text_wins_over_the_weights(cwd):
+    made(cwd, "--note", "first")
+    run(*NOISE, *QUIET, "--max-steps", "1", "--weights", WEIGHTS, "--note", "second", "--output", "fine", cwd=cwd)
+    notes = [metadata_of(os.path.join(cwd, folder, "model.safetensors"))["note"] for folder in ("made", "fine")]
+    assert notes == ["first", "second"], notes
+
+
+def a_text_that_weights_cannot_keep_is_refused(cwd):
+    made(cwd, "--note", 63 * "x")
+    fails(*NOISE, *QUIET, "--max-steps", "1", "--note", 64 * "x", cwd=cwd, code=USAGE, says="--note: a text of more than 63 bytes")
+
+
 def what_it_lacks_is_said(cwd):
     made(cwd)
     p = subprocess.run([PROGRAM, "export", "--weights", WEIGHTS, "--output", "m.onnx"], cwd=cwd, capture_output=True, text=True, timeout=60)
@@ -119,7 +131,8 @@ def two_ranks_train_it(cwd):
 
 ROWS = [it_trains_and_is_evaluated_as_in_training, it_learns_fashion_mnist, a_resume_has_the_same_bits,
         a_resume_is_of_the_model_that_the_checkpoint_has, it_predicts, it_is_profiled, it_has_recipes_of_its_own,
-        it_is_fine_tuned_with_another_head, what_it_lacks_is_said, two_options_of_one_name_are_refused, two_ranks_train_it]
+        it_is_fine_tuned_with_another_head, a_typed_text_wins_over_the_weights,
+        a_text_that_weights_cannot_keep_is_refused, what_it_lacks_is_said, two_options_of_one_name_are_refused, two_ranks_train_it]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-family-", sys.argv[4] if len(sys.argv) > 4 else None))

@@ -7,11 +7,13 @@
 
 typedef struct mlp {
     int64_t hidden;
+    const char *note;
 } mlp;
 
 static const lt_option option[] = {
     {"Model", "hidden", 0, LT_OPTION_INT, offsetof(mlp, hidden), "32", 1, 100000,
      .help = "width of the hidden layer"},
+    {"Model", "note", 0, LT_OPTION_STRING, offsetof(mlp, note), .help = "kept with the weights"},
 #ifdef TWO_OPTIONS_OF_ONE_NAME
     {"Model", "learning-rate", 0, LT_OPTION_INT, offsetof(mlp, hidden), .help = "taken already"},
 #endif

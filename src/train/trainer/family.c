@@ -37,13 +37,20 @@ const char *lt_model_fact_text(const lt_model_facts *facts, const char *key)
 }
 
 /* The values of all options of the family. */
-static void put_options(const family_choice *c, lt_model_facts *out)
+static lt_status put_options(const family_choice *c, lt_model_facts *out)
 {
     char text[LT_FACT_BYTES + 1];
     for (size_t i = 0; i < c->family->options; i++) {
         const char *name = c->family->option[i].name;
-        lt_model_fact_put(out, name, "%s", lt_options_text(c->options, name, text, sizeof text));
+        lt_options_text(c->options, name, text, sizeof text);
+        if (lt_model_fact_put(out, name, "%s", text))
+            continue;
+        if (out->count == LT_MODEL_FACTS)
+            return lt_fail(LT_E_ARG, "family %s: %zu options without describe, at most %d",
+                           c->family->name, c->family->options, LT_MODEL_FACTS);
+        return lt_fail(LT_E_ARG, "--%s: a text of more than %d bytes", name, LT_FACT_BYTES - 1);
     }
+    return LT_OK;
 }
 
 static void put_metadata(const lt_model_family *family, const lt_safetensors *file,
@@ -129,7 +136,7 @@ static lt_status describe(family_choice *c)
     if (c->family->describe)
         LT_TRY(c->family->describe(c->config, &c->spec, &c->facts));
     else
-        put_options(c, &c->facts);
+        LT_TRY(put_options(c, &c->facts));
     if (!c->facts.title[0])
         snprintf(c->facts.title, sizeof c->facts.title, "%s", c->family->name);
     return LT_OK;
@@ -155,7 +162,9 @@ bool lt_family_has_fact(const family_choice *c, const char *option)
     bool found = false;
     if (!lt_family_open(&usual, c->family) && !lt_family_open_options(&usual)) {
         usual.spec = c->spec;
-        found = !lt_family_resolve(&usual, NULL) && *lt_model_fact_text(&usual.facts, option);
+        if (!lt_family_resolve(&usual, NULL))
+            for (size_t i = 0; i < usual.facts.count; i++)
+                found = found || !strcmp(usual.facts.item[i].key, option);
     }
     lt_family_close(&usual);
     return found;
