@@ -147,38 +147,32 @@ static void tell_stop(const classifier *s)
                 (long long)s->state.now.step);
 }
 
+static lt_status parse(classifier *s, const lt_model_family *family, int argc, char **argv)
+{
+    LT_TRY(lt_family_open(&s->choice, family));
+    LT_TRY(lt_arguments_open(&s->options, &s->args, family, s->choice.config));
+    LT_TRY(lt_recipe_parse(s->options, family->recipes, argc, argv));
+    return lt_optim_flags_resolve(&s->args.optim, s->options);
+}
+
 static int command_train(int argc, char **argv, const lt_model_family *family)
 {
     classifier s = {.choice.family = family};
-    if (lt_family_open(&s.choice, family))
-        return fail(&s, EXIT_ERROR);
-    if (lt_arguments_open(&s.options, &s.args, family, s.choice.config)) {
-        int code = fail(&s, EXIT_USAGE);
-        lt_family_close(&s.choice);
-        return code;
-    }
-    lt_status st = lt_recipe_parse(s.options, family->recipes, argc, argv);
-    if (!st)
-        st = lt_optim_flags_resolve(&s.args.optim, s.options);
-    if (!st && lt_options_asked(s.options) != LT_OPTIONS_RUN) {
-        st = lt_options_answer(s.options, stdout);
-        int code = st ? fail(&s, EXIT_ERROR) : EXIT_DONE;
-        lt_family_close(&s.choice);
-        lt_arguments_close(&s.options, &s.args);
-        return code;
-    }
-    if (!st)
-        st = lt_arguments_check(&s.args, s.options);
+    int code = EXIT_USAGE;
+    lt_status st = parse(&s, family, argc, argv);
     if (st) {
-        int code = fail(&s, EXIT_USAGE);
-        lt_family_close(&s.choice);
-        lt_arguments_close(&s.options, &s.args);
-        return code;
+        (void)fail(&s, code);
+    } else if (lt_options_asked(s.options) != LT_OPTIONS_RUN) {
+        st = lt_options_answer(s.options, stdout);
+        code = st ? fail(&s, EXIT_ERROR) : EXIT_DONE;
+    } else if (lt_arguments_check(&s.args, s.options)) {
+        (void)fail(&s, code);
+    } else {
+        st = run(&s);
+        if (!st && s.ranks.stop && !s.ranks.rank)
+            tell_stop(&s);
+        code = st ? fail_on_rank(&s, st) : lt_exit_status(&s, st);
     }
-    st = run(&s);
-    if (!st && s.ranks.stop && !s.ranks.rank)
-        tell_stop(&s);
-    int code = st ? fail_on_rank(&s, st) : lt_exit_status(&s, st);
     lt_classifier_close(&s);
     return code;
 }

@@ -49,8 +49,6 @@ lt_status lt_classifier_open_device(classifier *s)
 
 static lt_status agree_data(classifier *s)
 {
-    if (!s->ranks.comm)
-        return LT_OK;
     LT_TRY(lt_train_input_agree(&s->input, &s->ranks));
     LT_TRY(lt_ranks_same_number(&s->ranks, "the side of a picture", s->transform.size));
     return lt_ranks_same_number(&s->ranks, "the channels of a picture",

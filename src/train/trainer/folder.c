@@ -71,15 +71,6 @@ static lt_status find_checkpoint(const arguments *a, lt_train_state *state)
     return LT_OK;
 }
 
-static lt_status agree(lt_ranks *ranks, const lt_train_state *state)
-{
-    if (!ranks->comm)
-        return LT_OK;
-    lt_status st = lt_comm_same(ranks->comm, "the checkpoint to resume", state->folder);
-    ranks->same_failure = st == LT_E_ARG;
-    return st;
-}
-
 lt_status lt_folder_open(const arguments *a, lt_ranks *ranks, lt_train_state *state,
                          lt_run_lock **lock_out)
 {
@@ -87,7 +78,7 @@ lt_status lt_folder_open(const arguments *a, lt_ranks *ranks, lt_train_state *st
         return LT_OK;
     LT_TRY(lock(a, ranks, lock_out));
     LT_TRY(find_checkpoint(a, state));
-    LT_TRY(agree(ranks, state));
+    LT_TRY(lt_ranks_same_text(ranks, "the checkpoint to resume", state->folder));
     if (!state->folder[0])
         return LT_OK;
     LT_TRY(lt_checkpoint_verify(state->folder, &state->found));

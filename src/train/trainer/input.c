@@ -56,8 +56,6 @@ static lt_status agree_dataset(const lt_train_input *in, lt_ranks *ranks, const 
 
 lt_status lt_train_input_agree(const lt_train_input *in, lt_ranks *ranks)
 {
-    if (!ranks->comm)
-        return LT_OK;
     LT_TRY(agree_dataset(in, ranks, "train on", in->train));
     return agree_dataset(in, ranks, "evaluate", in->val);
 }
