@@ -20,9 +20,10 @@ typedef struct lt_train_config {
      *  batch, threads, transform and limits, in order and without augmentation. */
     lt_loader_config loader;
     lt_schedule schedule; /**< of steps; steps_per_epoch is set */
-    int64_t max_steps;    /**< the run ends there at the latest; 0: schedule.epochs say it */
-    int64_t grad_accum;   /**< micro-batches of a step; 0: 1 */
-    lt_dtype dtype;       /**< of activations; LT_F16 scales the loss */
+    int64_t
+        max_steps; /**< the run ends there at the latest; 0: schedule.epochs say it. One is needed */
+    int64_t grad_accum; /**< micro-batches of a step; 0: 1 */
+    lt_dtype dtype;     /**< lt_pass.dtype of the task's tape; LT_F16 scales the loss */
     lt_recompute recompute;
     bool graph;         /**< as in lt_train_step_config */
     double clip_norm;   /**< of the gradient; 0: none */
@@ -37,8 +38,8 @@ typedef struct lt_train_config {
     lt_progress progress;
     const lt_weights_note *note; /**< metadata of the weights */
     size_t notes;
-    bool (*stop)(
-        void *context); /**< asked between steps; then the run saves and ends; NULL: never */
+    /** Asked behind each step and each batch of an evaluation; then the run saves and ends. NULL: never. */
+    bool (*stop)(void *context);
     void *context;
 } lt_train_config;
 
@@ -51,8 +52,8 @@ typedef struct lt_train_end {
 } lt_train_end;
 
 /** Trains to the end, the target, or until it is told to stop. A run of output that goes on gives the same
- *  numbers as one that was not interrupted. end may be NULL. Collective.
- *  Errors: LT_E_ARG (fewer samples than a step has; a checkpoint of another run; a run in output that is not to
+ *  numbers as one that was not interrupted. end may be NULL. Collective; where
+ *  it fails on one rank, comm is aborted. Errors: LT_E_ARG (fewer samples than a step has; a checkpoint of another run; a run in output that is not to
  *  be resumed; a gradient is not finite), LT_E_IO, LT_E_NOMEM, those of the task. */
 LT_API LT_MUST_CHECK lt_status lt_train(const lt_train_config *config, lt_train_end *end);
 

@@ -307,6 +307,61 @@ static void test_other_task(void **state)
     close_fixture(&f);
 }
 
+/* NaN of the first evaluation's sums, which is asked for by its record and by its comparison; then the perplexity. */
+static double unknown_first(const lt_task_sums *sums)
+{
+    static int asked;
+    return asked++ < 2 ? (double)NAN : perplexity(sums);
+}
+
+static void test_nan(void **state)
+{
+    (void)state;
+    fixture f;
+    lt_train_end end;
+    const lt_task_metric metric = {
+        .name = "odd", .label = "odd", .lower_is_better = true, .value = unknown_first};
+    lt_task_ops task = language;
+    task.metric = &metric;
+    open_fixture(&f, SAMPLES);
+    lt_train_config c = config_of(&f, path_of("run"));
+    c.task.ops = &task;
+    c.schedule.epochs = 1;
+    assert_ok(lt_train(&c, &end));
+    assert_int_equal(end.best_step, 0);
+    c.schedule.epochs = 2;
+    c.resume = true;
+    assert_ok(lt_train(&c, &end));
+    assert_int_equal(end.best_step, 2 * SAMPLES / BATCH);
+    assert_true(end.best > 1);
+    close_fixture(&f);
+}
+
+/* What a run ends by, and what it cannot begin with. */
+static void test_limits(void **state)
+{
+    (void)state;
+    fixture f;
+    lt_train_end end;
+    char path[950];
+    open_fixture(&f, SAMPLES);
+    lt_train_config c = config_of(&f, NULL);
+    c.schedule.epochs = 0;
+    c.max_steps = 3;
+    assert_ok(lt_train(&c, &end));
+    assert_int_equal(end.step, 3);
+    c.max_steps = 0;
+    assert_status(lt_train(&c, NULL), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "epochs 0"));
+    c.max_steps = 3;
+    memset(path, 'a', sizeof path - 1);
+    path[sizeof path - 1] = 0;
+    c.output = path;
+    assert_status(lt_train(&c, NULL), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "949 bytes"));
+    close_fixture(&f);
+}
+
 /* --- Two ranks, each a thread --- */
 
 enum { RANKS = 2 };
@@ -325,16 +380,10 @@ static void *train_rank(void *context)
     return NULL;
 }
 
-static void test_ranks(void **state)
+static void open_ranks(rank all[RANKS])
 {
-    (void)state;
-    static rank all[RANKS], alone;
     lt_device *device[RANKS];
     lt_comm *comm[RANKS];
-    pthread_t thread[RANKS];
-    open_fixture(&alone.f, SAMPLES);
-    alone.config = config_of(&alone.f, NULL);
-    assert_ok(lt_train(&alone.config, &alone.end));
     for (int i = 0; i < RANKS; i++) {
         open_fixture(&all[i].f, SAMPLES);
         device[i] = all[i].f.device;
@@ -344,18 +393,57 @@ static void test_ranks(void **state)
         all[i].config = config_of(&all[i].f, path_of("run"));
         all[i].config.comm = comm[i];
         all[i].config.loader.batch = BATCH / RANKS;
-        assert_int_equal(pthread_create(&thread[i], NULL, train_rank, &all[i]), 0);
     }
+}
+
+static void train_ranks(rank all[RANKS])
+{
+    pthread_t thread[RANKS];
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, train_rank, &all[i]), 0);
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(pthread_join(thread[i], NULL), 0);
+}
+
+static void close_ranks(rank all[RANKS])
+{
+    for (int i = 0; i < RANKS; i++) {
+        lt_comm_close(&all[i].config.comm);
+        close_fixture(&all[i].f);
+    }
+}
+
+/* A table that only one rank has: the other is not left waiting for it. */
+static void test_failure_of_a_rank(void **state)
+{
+    (void)state;
+    static rank all[RANKS];
+    lt_task_ops none = language;
+    none.forward = NULL;
+    open_ranks(all);
+    all[1].config.task.ops = &none;
+    train_ranks(all);
+    assert_int_equal(all[0].status, LT_E_COMM);
+    assert_int_equal(all[1].status, LT_E_ARG);
+    close_ranks(all);
+}
+
+static void test_ranks(void **state)
+{
+    (void)state;
+    static rank all[RANKS], alone;
+    open_fixture(&alone.f, SAMPLES);
+    alone.config = config_of(&alone.f, NULL);
+    assert_ok(lt_train(&alone.config, &alone.end));
+    open_ranks(all);
+    train_ranks(all);
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(all[i].status, LT_OK);
         assert_int_equal(all[i].end.step, alone.end.step);
         assert_near(all[i].end.best, all[0].end.best, 0);
         assert_near(all[i].end.best, alone.end.best, 1e-4); /* sums of f32 in another order */
-        lt_comm_close(&comm[i]);
-        close_fixture(&all[i].f);
     }
+    close_ranks(all);
     assert_near(first_number("run/checkpoints/best/state.json", "best_perplexity"), all[0].end.best,
                 1e-9);
     close_fixture(&alone.f);
@@ -368,12 +456,15 @@ static void test_tables(void **state)
     fixture f;
     open_fixture(&f, SAMPLES);
     lt_train_config c = config_of(&f, NULL);
-    lt_task_ops row[] = {language, language, language, language};
-    static const char *const word[] = {"forward", "9 counts", "9 metrics", "number 1 of 1"};
+    lt_task_ops row[] = {language, language, language, language, language};
+    static const char *const word[] = {"forward", "9 counts", "9 metrics", "number 1 of 1",
+                                       "metric 0 needs"};
+    const lt_task_metric without_value = {.name = "perplexity", .label = "perplexity"};
     row[0].forward = NULL;
     row[1].counts = 9;
     row[2].metrics = 9;
     row[3].best = 1;
+    row[4].metric = &without_value;
     for (size_t i = 0; i < COUNT_OF(row); i++) {
         c.task.ops = &row[i];
         assert_status(lt_train(&c, NULL), LT_E_ARG);
@@ -457,6 +548,12 @@ int main(void)
         {"a checkpoint of another task is refused by what differs", test_other_task, temp_setup,
          temp_teardown, NULL},
         {"a table that cannot be is refused by its task's name", test_tables, temp_setup,
+         temp_teardown, NULL},
+        {"an evaluation that is NaN is never the best, and its run goes on", test_nan, temp_setup,
+         temp_teardown, NULL},
+        {"a run ends by epochs or steps, and has one of them", test_limits, temp_setup,
+         temp_teardown, NULL},
+        {"a rank that cannot begin keeps no other waiting", test_failure_of_a_rank, temp_setup,
          temp_teardown, NULL},
         {"two ranks train as one does", test_ranks, temp_setup, temp_teardown, NULL},
         {"a step takes its micro-batches and says what they summed up to", test_step, temp_setup,

@@ -18,7 +18,7 @@ typedef struct lt_task_sums {
 typedef struct lt_task_metric {
     const char
         *name; /**< of the field in records: "top1"; an epoch's are "train_top1", "val_top1" */
-    const char *label;    /**< in messages: "top-1" */
+    const char *label;    /**< in messages: "top-1". Required, as name is */
     const char *unit;     /**< in messages, behind a blank: "%"; NULL: none */
     bool of_training;     /**< in records of training too; else of evaluations alone */
     bool lower_is_better; /**< as a perplexity; else higher, as an accuracy */

@@ -2,6 +2,8 @@
 
 #include "train/trainer/arguments.h"
 
+#include "train/trainer/state.h"
+
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
@@ -244,10 +246,9 @@ static lt_status check_needs(const arguments *a)
 
 static lt_status check_texts(const arguments *a)
 {
-    enum { MOST_OUTPUT = 900 }; /* with the names of the files in it, a run's paths hold it */
-    if (a->output && strlen(a->output) > MOST_OUTPUT)
+    if (a->output && strlen(a->output) > OUTPUT_BYTES)
         return lt_fail(LT_E_ARG, "--output: a path of %zu bytes, at most %d are taken",
-                       strlen(a->output), MOST_OUTPUT);
+                       strlen(a->output), OUTPUT_BYTES);
     lt_size_schedule sizes;
     if (a->image_size_schedule && lt_size_schedule_parse(&sizes, a->image_size_schedule))
         return lt_fail(LT_E_ARG, "--image-size-schedule: %s", lt_error_message());

@@ -57,6 +57,8 @@ lt_status lt_param_groups_apply(const lt_params *params, lt_optim *optim, double
 
 /* --- schedule.c --- */
 
+/* Steps of a run, at most max_steps if that is not 0; a schedule without epochs gets those that max_steps take. */
+int64_t lt_schedule_steps(lt_schedule *schedule, int64_t max_steps);
 /* The schedule, and where the run ends, of so many steps an epoch. Errors: LT_E_ARG. */
 lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const arguments *args,
                            int64_t per_epoch);

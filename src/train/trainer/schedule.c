@@ -21,33 +21,31 @@ static lt_status parse_milestones(const lt_option_list *list, lt_schedule *sched
     return LT_OK;
 }
 
-static double choose_epochs(const arguments *a, int64_t per_epoch)
+int64_t lt_schedule_steps(lt_schedule *s, int64_t max_steps)
 {
-    const double imagenet = 90;
-    if (a->epochs > 0)
-        return a->epochs;
-    return a->max_steps ? (double)a->max_steps / (double)per_epoch : imagenet;
+    if (s->epochs <= 0)
+        s->epochs = (double)max_steps / (double)s->steps_per_epoch;
+    const int64_t steps = (int64_t)(s->epochs * (double)s->steps_per_epoch + 0.5);
+    return max_steps && max_steps < steps ? max_steps : steps;
 }
 
 lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const arguments *a,
                            int64_t per_epoch)
 {
-    double epochs = choose_epochs(a, per_epoch);
+    const double imagenet = 90;
     *out = (lt_schedule){
         .kind = (lt_schedule_kind)a->sched,
         .lr = a->optim.lr,
         .min_lr = a->min_lr,
         .warmup_epochs = a->warmup_epochs,
         .warmup_lr = a->warmup_lr,
-        .epochs = epochs,
+        .epochs = a->epochs > 0 || a->max_steps ? a->epochs : imagenet,
         .steps_per_epoch = per_epoch,
         .gamma = a->gamma,
         .step_epochs = a->step_epochs,
         .power = a->power,
     };
     LT_TRY(parse_milestones(&a->milestone, out));
-    *total_steps = (int64_t)(epochs * (double)per_epoch + 0.5);
-    if (a->max_steps && a->max_steps < *total_steps)
-        *total_steps = a->max_steps;
+    *total_steps = lt_schedule_steps(out, a->max_steps);
     return lt_schedule_check(out);
 }

@@ -4,6 +4,7 @@
 
 #include "lather/ext/fail.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,7 +268,9 @@ void lt_train_state_next_epoch(lt_train_state *s)
 bool lt_train_state_is_best(lt_train_state *s, const lt_task_ops *task, double value)
 {
     const bool lower = !task->metrics || task->metric[task->best].lower_is_better;
-    const bool is_best = !s->now.best_step || (lower ? value < s->now.best : value > s->now.best);
+    const double best = s->now.best;
+    const bool is_best =
+        !isnan(value) && (!s->now.best_step || (lower ? value < best : value > best));
     if (is_best) {
         s->now.best = value;
         s->now.best_step = s->now.step;

@@ -8,6 +8,10 @@
 #include "lather/ema.h"
 #include "lather/train_step.h"
 
+enum {
+    OUTPUT_BYTES = 900
+}; /* of a run folder's path at most: with the names of files in it, 1024 hold it */
+
 typedef struct lt_train_state {
     lt_checkpoint_state now;
     lt_ema *ema; /* NULL: no moving average */
@@ -59,7 +63,7 @@ void lt_train_state_count(lt_train_state *state, const lt_task_ops *task,
 /* Of the epoch so far; those counts alone that checkpoints keep. */
 lt_task_sums lt_train_state_sums(const lt_train_state *state, const lt_task_ops *task);
 void lt_train_state_next_epoch(lt_train_state *state);
-/* Whether an evaluation's value is the best so far; then it is from now on. */
+/* Whether an evaluation's value is the best so far; then it is from now on. NaN never is. */
 bool lt_train_state_is_best(lt_train_state *state, const lt_task_ops *task, double value);
 
 #endif

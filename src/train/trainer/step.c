@@ -190,6 +190,17 @@ static lt_status open_parts(lt_train_step *step)
     return LT_OK;
 }
 
+static lt_status check_metrics(const lt_task_ops *task)
+{
+    for (int i = 0; i < task->metrics; i++) {
+        const lt_task_metric *m = &task->metric[i];
+        if (!m->name || !m->label || !m->value)
+            return lt_fail(LT_E_ARG, "train: task %s: metric %d needs a name, a label and a value",
+                           task->name, i);
+    }
+    return LT_OK;
+}
+
 lt_status lt_task_check(const lt_task_ops *task)
 {
     if (!task->name || !task->unit)
@@ -205,7 +216,7 @@ lt_status lt_task_check(const lt_task_ops *task)
     if (task->metrics && (task->best < 0 || task->best >= task->metrics))
         return lt_fail(LT_E_ARG, "train: task %s: its best metric is number %d of %d", task->name,
                        task->best, task->metrics);
-    return LT_OK;
+    return check_metrics(task);
 }
 
 lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *config)

@@ -5,7 +5,7 @@
 #include "lather/readback.h"
 #include "lather/train_step.h"
 
-/* Errors: LT_E_ARG (no forward, too many counts or metrics, a best metric that is not there). */
+/* Errors: LT_E_ARG (no forward, too many counts or metrics, a metric without a value, a best one that is not there). */
 lt_status lt_task_check(const lt_task_ops *task);
 
 /* Of ranks in one sum: loss, samples, stop, counts. */

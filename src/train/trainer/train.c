@@ -3,12 +3,12 @@
 #include "lather/train.h"
 
 #include "train/trainer/loop.h"
+#include "train/trainer/program.h"
 #include "train/trainer/step.h"
 
 #include "lather/ext/fail.h"
-#include "lather/run_folder.h"
 
-#include <stdio.h>
+#include <string.h>
 
 /* Zeroed parts are not there yet. */
 typedef struct parts {
@@ -34,6 +34,18 @@ static lt_pass pass_of(const lt_train_config *c, lt_pass pass)
     return pass;
 }
 
+static lt_status check_config(const lt_train_config *c)
+{
+    LT_TRY(lt_task_check(c->task.ops));
+    if (c->loader.batch < 1 || c->grad_accum < 0 || c->max_steps < 0)
+        return lt_fail(LT_E_ARG, "train: loader.batch %d, grad_accum %lld, max_steps %lld",
+                       c->loader.batch, (long long)c->grad_accum, (long long)c->max_steps);
+    if (c->output && strlen(c->output) > OUTPUT_BYTES)
+        return lt_fail(LT_E_ARG, "train: output: a path of %zu bytes, at most %d are taken",
+                       strlen(c->output), OUTPUT_BYTES);
+    return LT_OK;
+}
+
 /* Locks the folder and finds the checkpoint to go on from. */
 static lt_status open_folder(parts *p)
 {
@@ -47,20 +59,17 @@ static lt_status open_folder(parts *p)
         c->resume ? lt_checkpoint_newest(c->output, s->folder, sizeof s->folder) : LT_END;
     if (st == LT_END)
         s->folder[0] = 0;
-    else if (!st)
-        st = lt_checkpoint_verify(s->folder, &s->found);
-    return st == LT_END ? LT_OK : st;
+    else if (st)
+        return st;
+    LT_TRY(lt_ranks_same_text(&p->ranks, "the checkpoint to resume", s->folder));
+    return s->folder[0] ? lt_checkpoint_verify(s->folder, &s->found) : LT_OK;
 }
 
 static lt_status open_ranks(parts *p)
 {
     lt_ranks *r = &p->ranks;
-    *r = LT_RANKS_ALONE;
-    r->comm = p->config->comm;
     if (!r->comm)
         return LT_OK;
-    r->rank = lt_comm_rank(r->comm);
-    r->count = lt_comm_size(r->comm);
     LT_TRY(lt_tensor_new(&r->sums, p->config->device, LT_F64, LT_SHAPE(RANK_SUMS)));
     return lt_data_parallel_new(&p->dp, r->comm, p->config->params, p->tape, NULL);
 }
@@ -73,7 +82,7 @@ static lt_status open_input(parts *p)
     lt_loader_config loader = c->loader;
     const int64_t limit = loader.limit, all = lt_dataset_count(c->train);
     const int64_t count = limit && limit < all ? limit : all;
-    int64_t batches = loader.batch > 0 ? count / p->ranks.count / loader.batch : 0;
+    int64_t batches = count / p->ranks.count / loader.batch;
     if (loader.max_batches && batches > loader.max_batches)
         batches = loader.max_batches;
     in->unit = c->task.ops->unit;
@@ -97,9 +106,10 @@ static lt_status open_schedule(parts *p)
     const lt_train_config *c = p->config;
     p->schedule = c->schedule;
     p->schedule.steps_per_epoch = p->input.batches_per_epoch / p->grad_accum;
-    p->total_steps = (int64_t)(p->schedule.epochs * (double)p->schedule.steps_per_epoch + 0.5);
-    if (c->max_steps && c->max_steps < p->total_steps)
-        p->total_steps = c->max_steps;
+    p->total_steps = lt_schedule_steps(&p->schedule, c->max_steps);
+    if (p->total_steps < 1)
+        return lt_fail(LT_E_ARG, "train: schedule.epochs %g and max_steps 0 are no step",
+                       c->schedule.epochs);
     return lt_schedule_check(&p->schedule);
 }
 
@@ -180,6 +190,7 @@ static lt_status open_run(parts *p)
 static lt_status open_parts(parts *p)
 {
     const lt_train_config *c = p->config;
+    LT_TRY(check_config(c));
     p->grad_accum = c->grad_accum ? c->grad_accum : 1;
     LT_TRY(lt_tape_new(&p->tape, c->device));
     LT_TRY(open_folder(p));
@@ -254,8 +265,12 @@ static void close_parts(parts *p, lt_status failure)
 
 lt_status lt_train(const lt_train_config *config, lt_train_end *end)
 {
-    parts p = {.config = config};
-    LT_TRY(lt_task_check(config->task.ops));
+    parts p = {.config = config, .ranks = LT_RANKS_ALONE};
+    if (config->comm) { /* before anything can fail, as the other ranks are told then */
+        p.ranks.comm = config->comm;
+        p.ranks.rank = lt_comm_rank(config->comm);
+        p.ranks.count = lt_comm_size(config->comm);
+    }
     lt_status st = open_parts(&p);
     if (!st)
         st = run_loop(&p);
