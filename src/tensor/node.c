@@ -68,8 +68,9 @@ lt_status lt_tensor_materialize(const lt_tensor *tensor)
 
 lt_status lt_node_in(lt_node *node, int input, lt_view *view)
 {
-    lt_tensor *t = node->in[input];
-    LT_ASSERT(t);
+    LT_ASSERT(node->in[input]);
+    const lt_tensor *t =
+        lt_tensor_storage(node->in[input]); /* a variable's may be on another tape */
     if (t->given_back && t->producer && t->producer->op->recomputable)
         LT_TRY(recompute(t->producer));
     *view = lt_tensor_view(t);
@@ -122,7 +123,13 @@ lt_status lt_node_save(lt_node *node, int slot, lt_dtype dtype, lt_shape shape, 
 
 lt_status lt_node_saved(lt_node *node, int slot, lt_view *view)
 {
-    LT_ASSERT(node->saved[slot] && node->saved[slot]->buffer);
+    LT_ASSERT(node->saved[slot]);
+    if (!node->saved[slot]->buffer) /* an operation takes the output, which was to be made again */
+        return lt_fail(
+            LT_E_ARG,
+            "%s: its output cannot be computed again after backward, which gave back what "
+            "it had saved; lt_tape_keep() keeps the output",
+            node->op->name);
     *view = lt_tensor_view(node->saved[slot]);
     return LT_OK;
 }

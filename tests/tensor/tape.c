@@ -37,6 +37,33 @@ static void backward_gives_memory_back(void **state)
     net_close(&n);
 }
 
+/* Its input is there, but not what batch norm saved. */
+static void an_operation_on_what_backward_gave_back_is_refused(void **state)
+{
+    (void)state;
+    lt_device *device = NULL;
+    lt_tape *t = NULL;
+    lt_tensor *x = NULL, *c = NULL;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_tape_new(&t, device));
+    assert_ok(lt_tensor_new_as(&x, device, LT_F32, LT_SHAPE(2, 3, 2, 2), LT_FORMAT_CHANNELS_LAST));
+    assert_ok(lt_tensor_new(&c, device, LT_F32, LT_SHAPE(3)));
+    lt_tape_reset(t, LT_PASS_TRAIN);
+    lt_tensor *y =
+        lt_batchnorm2d(t, lt_tape_variable(t, x), (lt_batchnorm2d_args){c, c, c, c, NULL},
+                       (lt_batchnorm2d_config){.eps = 1e-5});
+    lt_tensor *loss = lt_sum(t, y, (lt_reduce_config){.dims = 0});
+    assert_ok(lt_tape_backward(t, loss, 1));
+    assert_null(lt_relu(t, y));
+    assert_status(lt_tape_status(t), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "batchnorm2d: its output"));
+    assert_non_null(strstr(lt_error_message(), "lt_tape_keep()"));
+    lt_tape_free(&t);
+    lt_tensor_free(&x);
+    lt_tensor_free(&c);
+    lt_device_close(&device);
+}
+
 static void a_kept_tensor_stays_readable(void **state)
 {
     (void)state;
@@ -379,6 +406,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(backward_gives_memory_back),
+        cmocka_unit_test(an_operation_on_what_backward_gave_back_is_refused),
         cmocka_unit_test(a_kept_tensor_stays_readable),
         cmocka_unit_test(a_dropped_tensor_is_given_back_at_once_in_evaluation),
         cmocka_unit_test(the_second_step_reserves_nothing),

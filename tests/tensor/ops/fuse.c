@@ -314,6 +314,30 @@ static void what_was_deferred_is_computed_with_a_status(void **state)
     close_scene(&s);
 }
 
+/* A variable's source is one of those tensors that an operation takes, on whichever tape it is. */
+static void what_was_deferred_is_another_tapes_variable(void **state)
+{
+    (void)state;
+    scene s;
+    lt_tape *t = NULL, *other = NULL;
+    double y[2][N * C * H * W];
+    open_scene(&s, &rows[0], UNWRITTEN);
+    assert_ok(lt_tape_new(&t, s.device));
+    assert_ok(lt_tape_new(&other, s.device));
+    lt_tape_reset(t, rows[0].pass);
+    lt_tape_reset(other, rows[0].pass);
+    lt_tensor *z = norm(t, &s.program, lt_tape_variable(t, s.in[X]), s.in[GAMMA], s.in[BETA], NULL);
+    assert_null(lt_tensor_view(z).data);
+    lt_tensor *same = lt_scale(other, lt_tape_variable(other, z), 1);
+    assert_ok(lt_tape_status(other));
+    assert_ok(lt_tensor_read(same, y[0], sizeof y[0]));
+    assert_ok(lt_tensor_read(z, y[1], sizeof y[1]));
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
+    lt_tape_free(&other);
+    lt_tape_free(&t);
+    close_scene(&s);
+}
+
 static void gradients_are_right_through_the_fused_entries(void **state)
 {
     (void)state;
@@ -372,12 +396,13 @@ static void merged_statistics_are_merged_once(void **state)
 
 int main(void)
 {
-    enum { OTHERS = 4 };
+    enum { OTHERS = 5 };
     struct CMUnitTest tests[COUNT_OF(rows) + OTHERS] = {
         cmocka_unit_test(gradients_are_right_through_the_fused_entries),
         cmocka_unit_test(merged_statistics_are_merged_once),
         cmocka_unit_test(what_was_not_written_can_be_read),
         cmocka_unit_test(what_was_deferred_is_computed_with_a_status),
+        cmocka_unit_test(what_was_deferred_is_another_tapes_variable),
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[OTHERS + i] =
