@@ -1,7 +1,7 @@
 /* What a C program gets from LT_SHAMPOO_DEFAULTS is what train_resnet50 --optim shampoo does. */
 
 #include "near.h"
-#include "train/trainer/arguments.h"
+#include "train/classify/arguments.h"
 
 #include "lather/shampoo.h"
 

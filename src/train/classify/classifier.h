@@ -2,9 +2,9 @@
 #ifndef LT_CLASSIFIER_H
 #define LT_CLASSIFIER_H
 
+#include "train/classify/arguments.h"
 #include "train/classify/task.h"
 #include "train/trainer/loop.h"
-#include "train/trainer/program.h"
 
 /* What a file of weights says besides numbers: texts in its metadata, under the names lt_metadata_name[]. */
 typedef enum metadata_key {

@@ -164,7 +164,7 @@ static lt_status write_all(lt_json_writer *w, const struct details *d, const cla
     int classes = s->choice.spec.classes;
     lt_json_begin_object(w, NULL);
     put_escaped(w, "weights", s->args.weights);
-    put_escaped(w, "data", s->args.data);
+    put_escaped(w, "data", s->args.images.data);
     lt_json_put_integer(w, "images", e->samples);
     lt_json_put_number(w, "top1", lt_classification_top1(&e->sums));
     lt_json_put_number(w, "top5", lt_classification_top5(&e->sums));

@@ -6,8 +6,8 @@
 #include "lather/ext/fail.h"
 
 typedef struct export_arguments {
-    const char *weights, *output, *mean, *std;
-    int64_t image_size;
+    const char *weights, *output;
+    image_options images; /* those that export has */
 } export_arguments;
 
 #define AT(field) .offset = offsetof(export_arguments, field)
@@ -16,9 +16,9 @@ typedef struct export_arguments {
 static const lt_option table[] = {
 {"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
 {"Options", .name = "output", .alias = 'o', .type = LT_OPTION_STRING, AT(output), .meta = "FILE", .help = "the ONNX model to write"},
-{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: as in predict"},
-{"Options", .name = "mean", .type = LT_OPTION_STRING, AT(mean), .meta = "R,G,B", .help = "for the metadata, where the weights do not say it"},
-{"Options", .name = "std", .type = LT_OPTION_STRING, AT(std), .meta = "R,G,B", .help = "likewise"},
+{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(images.image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: as in predict"},
+{"Options", .name = "mean", .type = LT_OPTION_STRING, AT(images.mean), .meta = "R,G,B", .help = "for the metadata, where the weights do not say it"},
+{"Options", .name = "std", .type = LT_OPTION_STRING, AT(images.std), .meta = "R,G,B", .help = "likewise"},
 };
 /* clang-format on */
 
@@ -58,10 +58,8 @@ static lt_status run(classifier *s, const void *values, int *code)
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
     if (!a->output)
         return lt_fail(LT_E_ARG, "--output: missing; the file to write");
-    s->args.image_size = a->image_size;
-    s->args.mean = a->mean;
-    s->args.std = a->std;
     LT_TRY(lt_device_open(&s->device, "ref", NULL));
+    s->args.images = a->images;
     LT_TRY(lt_classifier_open_weights(s, a->weights));
     LT_TRY(lt_module_params(s->model, &s->params));
     s->at_work = true;

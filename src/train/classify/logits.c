@@ -46,8 +46,8 @@ static lt_status read_all(classifier *s, logits *all)
 {
     lt_loader *loader = NULL;
     lt_loader_config c = {.transform = lt_classifier_eval_transform(s),
-                          .batch = (int)s->args.batch_size,
-                          .threads = (int)s->args.workers,
+                          .batch = (int)s->args.training.batch_size,
+                          .threads = (int)s->args.loader.workers,
                           .max_bad = 0}; /* a missing row would shift all others */
     LT_TRY(lt_loader_new(&loader, s->input.val, s->device, &c));
     lt_batch batch;

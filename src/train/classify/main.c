@@ -41,7 +41,7 @@ static lt_status save_details(classifier *s, const lt_evaluation *e)
     char path[PATH_MAX];
     if (s->args.eval_json)
         return lt_classifier_save_details(s, e, s->args.eval_json);
-    snprintf(path, sizeof path, "%s/eval.json", s->args.output);
+    snprintf(path, sizeof path, "%s/eval.json", s->args.output.output);
     return lt_classifier_save_details(s, e, path);
 }
 
@@ -58,9 +58,9 @@ static lt_status evaluate_only(classifier *s)
                        s->choice.spec.classes, lt_dataset_classes(s->input.val));
     }
     lt_run_config c = {
-        .progress = (lt_progress)s->args.progress, .append = true, .rank = s->ranks.rank};
-    LT_TRY(lt_run_open(&s->run, s->args.output, &c));
-    if (s->args.eval_json || s->args.output)
+        .progress = (lt_progress)s->args.output.progress, .append = true, .rank = s->ranks.rank};
+    LT_TRY(lt_run_open(&s->run, s->args.output.output, &c));
+    if (s->args.eval_json || s->args.output.output)
         LT_TRY(lt_classifier_open_details(s));
     s->at_work = true;
     LT_TRY(lt_classifier_evaluate(s, &e));
@@ -76,7 +76,7 @@ static lt_status evaluate_only(classifier *s)
 static lt_status start_profile(classifier *s)
 {
     char path[1024];
-    const char *name = s->args.profile;
+    const char *name = s->args.output.profile;
     if (!name)
         return LT_OK;
     const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');
@@ -92,7 +92,8 @@ static lt_status start_profile(classifier *s)
 /* The weights to start from: the checkpoint's, else --weights. */
 static lt_status open_folder(classifier *s)
 {
-    LT_TRY(lt_folder_open(&s->args, &s->ranks, &s->state, &s->lock));
+    if (!s->args.evaluation.eval)
+        LT_TRY(lt_folder_open(&s->args.output, &s->ranks, &s->state, &s->lock));
     if (s->state.folder[0])
         snprintf(s->weights, sizeof s->weights, "%s/model.safetensors", s->state.folder);
     else if (s->args.weights)
@@ -107,7 +108,7 @@ static lt_status open_and_work(classifier *s)
     LT_TRY(lt_classifier_open_data(s));
     LT_TRY(lt_classifier_open_model(s));
     LT_TRY(start_profile(s));
-    return s->args.eval ? evaluate_only(s) : train(s);
+    return s->args.evaluation.eval ? evaluate_only(s) : train(s);
 }
 
 static lt_status run(classifier *s)
@@ -140,7 +141,7 @@ static int fail_on_rank(classifier *s, lt_status st)
 /* Behind the bar, and without one too: whether the work is safe is what one wants to know. */
 static void tell_stop(const classifier *s)
 {
-    if (s->args.output)
+    if (s->args.output.output)
         fprintf(stderr, "saved step %lld; --resume auto goes on\n", (long long)s->state.now.step);
     else
         fprintf(stderr, "stopped at step %lld; without --output nothing is saved\n",

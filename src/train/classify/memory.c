@@ -16,10 +16,10 @@ static const double gib = 0x1p30;
  * the recomputable is left. */
 static double activation_bytes(const classifier *s, const lt_model_cost *cost)
 {
-    double item = s->args.amp == AMP_BF16 || s->args.amp == AMP_F16 ? 2 : 4;
-    double outputs = (double)cost->recomputable * (s->args.recompute ? 0.5 : 1);
+    double item = s->args.training.amp == AMP_BF16 || s->args.training.amp == AMP_F16 ? 2 : 4;
+    double outputs = (double)cost->recomputable * (s->args.training.recompute ? 0.5 : 1);
     double gradients = 3 * (double)cost->largest;
-    return (double)s->args.batch_size * item * ((double)cost->kept + outputs + gradients);
+    return (double)s->args.training.batch_size * item * ((double)cost->kept + outputs + gradients);
 }
 
 /* Batches of pixels that a loader makes ahead. */
@@ -27,7 +27,7 @@ static double loader_bytes(const classifier *s)
 {
     enum { SLOTS = 4 };
     double side = lt_classifier_largest_side(s);
-    return SLOTS * (double)s->args.batch_size * s->choice.spec.channels * side * side;
+    return SLOTS * (double)s->args.training.batch_size * s->choice.spec.channels * side * side;
 }
 
 /* First number after key in a file of the kernel's, or -1. */
@@ -141,7 +141,7 @@ static void note_choices(const classifier *s)
     static const char *const augment[] = {[LT_AUGMENT_NONE] = "none",
                                           [LT_AUGMENT_IMAGENET] = "imagenet",
                                           [LT_AUGMENT_SMALL] = "small"};
-    const bool crops = s->args.augment == AUGMENT_AUTO && !s->args.overfit_batches;
+    const bool crops = s->args.images.augment == AUGMENT_AUTO && !s->args.loader.overfit_batches;
     if (!s->args.weights)
         list_resolved(s, resolved, sizeof resolved);
     if (*resolved || crops)
@@ -176,5 +176,5 @@ lt_status lt_classifier_summary(classifier *s)
     lt_run_note(s->run, "memory: %.2f GiB parameters, gradients and %s state%s", held / gib,
                 lt_optim_name(s->optim), more);
     note_late_roots(s);
-    return lt_blocks_report(s->optim, s->run, s->ranks.rank, s->args.verbose);
+    return lt_blocks_report(s->optim, s->run, s->ranks.rank, s->args.output.verbose);
 }

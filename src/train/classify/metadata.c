@@ -236,8 +236,9 @@ lt_status lt_classifier_choose_pixels(classifier *s, int channels)
 {
     const double least_deviation = 1e-4;
     s->pixels = usual_pixels(channels);
-    LT_TRY(choose("--mean", s->args.mean, s->known.text[META_MEAN], channels, 0, s->pixels.mean));
-    LT_TRY(choose("--std", s->args.std, s->known.text[META_STD], channels, least_deviation,
+    LT_TRY(choose("--mean", s->args.images.mean, s->known.text[META_MEAN], channels, 0,
+                  s->pixels.mean));
+    LT_TRY(choose("--std", s->args.images.std, s->known.text[META_STD], channels, least_deviation,
                   s->pixels.deviation));
     print_pixels(s->own.text[META_MEAN], s->pixels.mean, channels);
     print_pixels(s->own.text[META_STD], s->pixels.deviation, channels);
@@ -265,12 +266,12 @@ static int find_difference(const metadata *a, const metadata *b, int classes,
 static void compare_names(const classifier *s)
 {
     char shown[2][NAME_TEXT];
-    int i = s->args.eval
+    int i = s->args.evaluation.eval
                 ? find_difference(&s->known, &s->own, lt_dataset_classes(s->input.val), shown)
                 : -1;
     if (i >= 0)
         lt_log(LT_LOG_WARN, "data", "class %d is '%s' in %s, '%s' in %s", i, shown[0],
-               s->args.weights, shown[1], s->args.data);
+               s->args.weights, shown[1], s->args.images.data);
 }
 
 lt_status lt_classifier_open_metadata(classifier *s)

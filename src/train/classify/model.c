@@ -32,7 +32,7 @@ static bool any(const classifier *s, bool (*is)(const lt_options *options, const
 /* Without a flag for the model, it is that of --weights. */
 static bool weights_decide(const classifier *s)
 {
-    return s->args.eval || (s->args.weights && !any(s, lt_options_is_set));
+    return s->args.evaluation.eval || (s->args.weights && !any(s, lt_options_is_set));
 }
 
 /* A checkpoint does so whatever its config.yaml says: earlier versions wrote resnet50 there for all --weights. */
@@ -51,7 +51,7 @@ static lt_status adopt_weights(classifier *s, bool with_size)
         LT_TRY(lt_classifier_choose_input(s, spec.size));
     if (channels != spec.channels)
         return lt_fail(LT_E_SHAPE, "%s: the weights read %d channels, the pictures of %s have %d",
-                       s->weights, spec.channels, s->args.data, channels);
+                       s->weights, spec.channels, s->args.images.data, channels);
     s->choice.spec.classes = spec.classes;
     return lt_family_adopt(&s->choice, &found);
 }
@@ -63,11 +63,11 @@ static lt_status choose_model(classifier *s)
     c->spec = (lt_model_spec){.channels = lt_dataset_channels(s->input.val),
                               .size = s->transform.size,
                               .classes = 1,
-                              .seed = (uint64_t)s->args.seed};
+                              .seed = (uint64_t)s->args.training.seed};
     bool by_weights = weights_decide(s);
     if (by_weights || checkpoint_decides(s))
         LT_TRY(adopt_weights(s, by_weights));
-    if (!s->args.eval)
+    if (!s->args.evaluation.eval)
         LT_TRY(choose_classes(s));
     c->spec.size = s->transform.size;
     return lt_family_resolve(c, s->weights);

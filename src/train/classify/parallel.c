@@ -34,7 +34,7 @@ static lt_status agree_flags(classifier *s)
     uint64_t sum = LT_FNV1A_BEGIN;
     lt_ranks *r = &s->ranks;
     LT_TRY(lt_ranks_same_text(r, "the version", lt_version()));
-    LT_TRY(lt_ranks_same_text(r, "--output", s->args.output ? "given" : "missing"));
+    LT_TRY(lt_ranks_same_text(r, "--output", s->args.output.output ? "given" : "missing"));
     const lt_option *option;
     for (size_t i = 0; (option = lt_options_at(s->options, i)); i++)
         if (!is_local(option->name)) {
@@ -59,7 +59,7 @@ static lt_status agree_flags(classifier *s)
 /* GPUs talk by NCCL; and what torchrun started has nothing else. */
 static const char *communicator(const classifier *s)
 {
-    if (s->args.dist > DIST_MPI) /* one that the program registered */
+    if (s->args.ranks.dist > DIST_MPI) /* one that the program registered */
         return lt_options_choice(s->options, "dist");
     const bool on_gpu = !strncmp(lt_device_name(s->device), "cuda", strlen("cuda"));
     return on_gpu || !strcmp(lt_comm_launched_kind(), "nccl") ? "nccl" : "mpi";
@@ -70,27 +70,27 @@ static lt_status share_threads(classifier *s)
 {
     int threads;
     LT_TRY(lt_ranks_share_threads(&s->ranks, &threads));
-    if (!s->args.threads)
+    if (!s->args.machine.threads)
         lt_device_set_threads(s->device, threads);
-    if (!s->args.workers)
+    if (!s->args.loader.workers)
         s->workers = threads;
     return LT_OK;
 }
 
 lt_status lt_classifier_open_ranks(classifier *s)
 {
-    const arguments *a = &s->args;
+    const ranks_options *o = &s->args.ranks;
     s->ranks = LT_RANKS_ALONE;
-    s->workers = (int)a->workers;
-    if (a->dist == DIST_OFF || (a->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
+    s->workers = (int)s->args.loader.workers;
+    if (o->dist == DIST_OFF || (o->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
         return LT_OK;
-    LT_TRY(lt_ranks_open(&s->ranks, s->device, communicator(s), a->comm_timeout));
-    if (a->save_logits && s->ranks.count > 1)
+    LT_TRY(lt_ranks_open(&s->ranks, s->device, communicator(s), o->comm_timeout));
+    if (s->args.save_logits && s->ranks.count > 1)
         return lt_fail(LT_E_UNSUPPORTED, "--save-logits: on one rank only, these are %d",
                        s->ranks.count);
     LT_TRY(agree_flags(s));
     LT_TRY(share_threads(s));
-    return a->comm_model ? lt_ranks_set_link(&s->ranks, a->comm_model) : LT_OK;
+    return o->comm_model ? lt_ranks_set_link(&s->ranks, o->comm_model) : LT_OK;
 }
 
 /* --- What they do together --- */
@@ -100,13 +100,13 @@ static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
 
 lt_status lt_classifier_open_parallel(classifier *s)
 {
-    const arguments *a = &s->args;
-    lt_data_parallel_config c = {.bucket_bytes = (size_t)(a->bucket_mib * 0x1p20),
-                                 .dtype = dtypes[a->grad_comm_dtype],
-                                 .no_overlap = !a->overlap,
-                                 .dist_bn = (lt_dist_bn)a->dist_bn,
-                                 .sync_bn = a->sync_bn,
-                                 .alone_too = a->dist >= DIST_MPI};
+    const ranks_options *o = &s->args.ranks;
+    lt_data_parallel_config c = {.bucket_bytes = (size_t)(o->bucket_mib * 0x1p20),
+                                 .dtype = dtypes[o->grad_comm_dtype],
+                                 .no_overlap = !o->overlap,
+                                 .dist_bn = (lt_dist_bn)o->dist_bn,
+                                 .sync_bn = o->sync_bn,
+                                 .alone_too = o->dist >= DIST_MPI};
     if (!s->ranks.comm)
         return LT_OK;
     lt_status st = lt_data_parallel_new(&s->dp, s->ranks.comm, &s->params, s->tape, &c);
@@ -116,14 +116,14 @@ lt_status lt_classifier_open_parallel(classifier *s)
 
 lt_status lt_classifier_divide_optimizer(classifier *s)
 {
-    const arguments *a = &s->args;
-    if (!s->ranks.comm || (!a->optim.family->divided && !a->shard_optimizer))
+    const ranks_options *o = &s->args.ranks;
+    if (!s->ranks.comm || (!s->args.optim.family->divided && !o->shard_optimizer))
         return LT_OK;
     lt_shard_config c = {.comm = s->ranks.comm,
-                         .balance = (lt_balance)a->balance,
-                         .group = (int)a->num_trainers_per_group,
-                         .dtype = dtypes[a->comm_dtype],
-                         .gather_params = a->communicate_params};
+                         .balance = (lt_balance)o->balance,
+                         .group = (int)o->num_trainers_per_group,
+                         .dtype = dtypes[o->comm_dtype],
+                         .gather_params = o->communicate_params};
     lt_status st = lt_optim_shard(s->optim, &c);
     s->ranks.same_failure = st == LT_E_ARG;
     return st;

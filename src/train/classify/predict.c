@@ -20,14 +20,14 @@ static const lt_option table[] = {
 {"Options", .name = "top", .alias = 'k', .type = LT_OPTION_INT, AT(top), .value = "5", .min = 1, .max = 1000000, .help = "classes to print of each picture, the likeliest first"},
 {"Options", .name = "json", .type = LT_OPTION_BOOL, AT(json), .help = "an object per line (JSON Lines): path, and predictions with index, class, probability; or error"},
 {"Options", .name = "csv", .type = LT_OPTION_BOOL, AT(csv), .help = "lines of path,rank,index,class,probability, quoted as in RFC 4180"},
-{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: what the weights say, else 224, or with a small stem 28 for one channel and 32 for three"},
-{"Options", .name = "interpolation", .type = LT_OPTION_CHOICE, AT(interpolation), .choices = "auto|bilinear|bicubic", .help = "filter of resizing, antialiased; auto: what the weights say, else bilinear"},
-{"Options", .name = "mean", .type = LT_OPTION_STRING, AT(mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
-{"Options", .name = "std", .type = LT_OPTION_STRING, AT(std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
-{"Options", .name = "exif", .type = LT_OPTION_CHOICE, AT(exif), .choices = "off|on", .help = "turn JPEG as their EXIF orientation says"},
-{"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(crop_pct), .value = "0", .min = 0, .max = 1, .help = "share of the short side that the centre crop keeps; 0: what the weights say, else 224 of 256 (0.875), or all up to 64 pixels"},
-{"Options", .name = "max-image-pixels", .type = LT_OPTION_INT, AT(max_image_pixels), .value = "100000000", .min = 1, .max = 1e15, .help = "width times height of a picture to decode; larger ones are broken"},
-{"Options", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE, AT(max_image_seconds), .value = "10", .min = 0.001, .max = 1e15, .help = "of one core to decode a picture, but for WebP and AVIF; one that takes longer is broken"},
+{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(images.image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: what the weights say, else 224, or with a small stem 28 for one channel and 32 for three"},
+{"Options", .name = "interpolation", .type = LT_OPTION_CHOICE, AT(images.interpolation), .choices = "auto|bilinear|bicubic", .help = "filter of resizing, antialiased; auto: what the weights say, else bilinear"},
+{"Options", .name = "mean", .type = LT_OPTION_STRING, AT(images.mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
+{"Options", .name = "std", .type = LT_OPTION_STRING, AT(images.std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
+{"Options", .name = "exif", .type = LT_OPTION_CHOICE, AT(images.exif), .choices = "off|on", .help = "turn JPEG as their EXIF orientation says"},
+{"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(images.crop_pct), .value = "0", .min = 0, .max = 1, .help = "share of the short side that the centre crop keeps; 0: what the weights say, else 224 of 256 (0.875), or all up to 64 pixels"},
+{"Options", .name = "max-image-pixels", .type = LT_OPTION_INT, AT(images.max_image_pixels), .value = "100000000", .min = 1, .max = 1e15, .help = "width times height of a picture to decode; larger ones are broken"},
+{"Options", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE, AT(images.max_image_seconds), .value = "10", .min = 0.001, .max = 1e15, .help = "of one core to decode a picture, but for WebP and AVIF; one that takes longer is broken"},
 {"Options", .name = "device", .type = LT_OPTION_STRING, AT(device), .value = "cpu", .help = "cpu, ref, cuda[:N]"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "compute threads; 0: as many as allowed"},
 };
@@ -51,14 +51,7 @@ static lt_status open_model(classifier *s, const predict_arguments *a)
 {
     lt_device_config config = {.threads = (int)a->threads};
     LT_TRY(lt_device_open(&s->device, a->device, &config));
-    s->args.image_size = a->image_size;
-    s->args.interpolation = a->interpolation;
-    s->args.exif = a->exif;
-    s->args.max_image_pixels = a->max_image_pixels;
-    s->args.max_image_seconds = a->max_image_seconds;
-    s->args.crop_pct = a->crop_pct;
-    s->args.mean = a->mean;
-    s->args.std = a->std;
+    s->args.images = a->images;
     LT_TRY(lt_classifier_open_weights(s, a->weights));
     return lt_tape_new(&s->tape, s->device);
 }

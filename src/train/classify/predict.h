@@ -9,10 +9,9 @@
 typedef enum output_form { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_CSV } output_form;
 
 typedef struct predict_arguments {
-    const char *weights, *device, *class_names, *mean, *std, *files_from;
-    int64_t image_size, threads, top, max_image_pixels;
-    double crop_pct, max_image_seconds;
-    int interpolation, exif;
+    const char *weights, *device, *class_names, *files_from;
+    image_options images; /* those that predict has */
+    int64_t threads, top;
     bool json, csv;
 } predict_arguments;
 

@@ -2,6 +2,7 @@
  * usual one of this data or network; what is in force goes into the metadata of the weights that a run writes. */
 
 #include "train/classify/classifier.h"
+#include "train/trainer/option_rows.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"
@@ -11,6 +12,34 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define OF image_options
+/* clang-format off */
+static const lt_option rows[] = {
+{"Data", TEXT("data", data), .meta = "DIR", .help = "image folder, tar files (WebDataset) or a pack, in train/ and val/ if it has them; a .tar file, a folder with MNIST's idx files, fashion-mnist, or synthetic[:COUNT:SIZE:CLASSES]"},
+{"Data", TEXT("val-labels", val_labels), .meta = "FILE", .help = "what the pictures of a flat val/ show: FILE LABEL in each line, or LABEL for the files in the order of their names; a class name, a number from 0 on, or the number of ILSVRC2012_validation_ground_truth.txt with map_clsloc.txt beside it"},
+{"Data", PICK("augment", augment, "auto|none|imagenet|small"), .help = "random crops and flips; auto: as --weights of this size were trained, else small up to 64 pixels, imagenet above"},
+{"Data", NUM("flip", flip, 0, 1), .value = "0.5", .help = "probability of a horizontal flip"},
+{"Data", PICK("auto-augment", auto_augment, "none|ta_wide"), .help = "a random operation on each picture: TrivialAugmentWide"},
+{"Data", NUM("color-jitter", color_jitter, 0, 10), .value = "0", .help = "largest change of brightness, contrast and saturation, as a factor"},
+{"Data", NUM("color-jitter-hue", color_jitter_hue, 0, 0.5), .value = "0", .help = "largest change of hue, in turns"},
+{"Data", NUM("random-erase", random_erase, 0, 1), .value = "0", .help = "probability of erasing a random rectangle"},
+{"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .also = "mixup", .help = "mix pictures and targets; parameter of the Beta distribution; 0: no"},
+{"Data", NUM("cutmix-alpha", cutmix_alpha, 0, 100), .value = "0", .also = "cutmix", .help = "put a part of another picture into each; with --mixup-alpha: either"},
+{"Data", PICK("exif", exif, "off|on"), .help = "turn JPEG as their EXIF orientation says; off: the pixels as stored, as torchvision's ImageFolder reads them"},
+{"Data", TEXT("mean", mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
+{"Data", TEXT("std", std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
+{"Data", INT("image-size", image_size, 0, 4096), .value = "0", .help = "side of the input in pixels; 0: what --weights were trained at, else that of the pictures up to 64 pixels, else 224"},
+{"Data", TEXT("image-size-schedule", image_size_schedule), .meta = "EPOCH:SIZE,...", .help = "progressive resizing: side of the input in training from these epochs on, the first from 0; --image-size, or else the last, is for evaluation"},
+{"Data", INT("repeated-aug", repeated_aug, 1, 1000), .value = "1", .help = "times that an epoch visits a picture, each augmented anew; it visits so many fewer"},
+{"Data", PICK("interpolation", interpolation, "auto|bilinear|bicubic"), .help = "filter of resizing, antialiased, in training and evaluation; auto: what --weights say, else bilinear"},
+{"Data", NUM("crop-pct", crop_pct, 0, 1), .value = "0", .help = "evaluation: share of the short side that the centre crop keeps; 0: what --weights say, else 224 of 256 (0.875), or all up to 64 pixels"},
+{"Data", PICK("decode", decode, "exact|fast"), .help = "fast: large crops of JPEG to train on are decoded at 1/2, 1/4 or 1/8 of their size"},
+{"Data", INT("max-image-pixels", max_image_pixels, 1, MANY), .value = "100000000", .after = "max-bad-images", .help = "width times height of a picture to decode; larger ones are broken"},
+{"Data", NUM("max-image-seconds", max_image_seconds, 0.001, MANY), .value = "10", .after = "max-image-pixels", .help = "of one core to decode a picture, but for WebP and AVIF; one that takes longer is broken"},
+};
+/* clang-format on */
+OPTION_TABLE(lt_image_options, image_options, rows)
 
 enum { MOST_SIDE = 4096, NONE = -1 };
 
@@ -58,12 +87,12 @@ static int find(const char *const *names, int count, const char *text)
 
 static lt_status choose_size(classifier *s, int usual)
 {
-    const arguments *a = &s->args;
+    const image_options *o = &s->args.images;
     const char *text = known(s, META_IMAGE_SIZE);
     s->origin[META_IMAGE_SIZE] = FROM_FLAG;
-    if (a->image_size_schedule)
-        LT_TRY(lt_size_schedule_parse(&s->sizes, a->image_size_schedule));
-    s->transform.size = (int)a->image_size;
+    if (o->image_size_schedule)
+        LT_TRY(lt_size_schedule_parse(&s->sizes, o->image_size_schedule));
+    s->transform.size = (int)o->image_size;
     if (!s->transform.size && s->sizes.count)
         s->transform.size = s->sizes.step[s->sizes.count - 1].size;
     if (!s->transform.size && *text) {
@@ -84,7 +113,7 @@ static lt_status choose_crop(classifier *s)
 {
     const double least = 1e-3;
     const char *text = known(s, META_CROP_PCT);
-    s->crop = s->args.crop_pct;
+    s->crop = s->args.images.crop_pct;
     s->origin[META_CROP_PCT] = s->crop > 0 ? FROM_FLAG : FROM_USUAL;
     if (s->crop > 0 || !*text)
         return LT_OK;
@@ -112,9 +141,9 @@ static lt_status choose_filter(classifier *s)
 {
     enum { FILTERS = sizeof filter_name / sizeof *filter_name };
     const char *text = known(s, META_INTERPOLATION);
-    int filter = s->args.interpolation - FILTER_BILINEAR;
+    int filter = s->args.images.interpolation - FILTER_BILINEAR;
     s->origin[META_INTERPOLATION] = FROM_FLAG;
-    if (s->args.interpolation == FILTER_AUTO) {
+    if (s->args.images.interpolation == FILTER_AUTO) {
         s->origin[META_INTERPOLATION] = *text ? FROM_WEIGHTS : FROM_USUAL;
         filter = *text ? find(filter_name, FILTERS, text) : LT_FILTER_BILINEAR;
     }
@@ -139,19 +168,20 @@ static void choose_augmentation(classifier *s)
 {
     static const lt_augment chosen[] = {LT_AUGMENT_NONE, LT_AUGMENT_NONE, LT_AUGMENT_IMAGENET,
                                         LT_AUGMENT_SMALL};
-    s->transform.flip = s->args.flip;
-    s->transform.trivial_augment = s->args.auto_augment != 0;
-    s->transform.jitter = (lt_jitter){.brightness = s->args.color_jitter,
-                                      .contrast = s->args.color_jitter,
-                                      .saturation = s->args.color_jitter,
-                                      .hue = s->args.color_jitter_hue};
-    s->transform.erase = s->args.random_erase;
-    s->transform.fast = s->args.decode != 0;
-    s->transform.exif = s->args.exif != 0;
-    s->transform.augment = chosen[s->args.augment];
-    if (s->args.augment == AUGMENT_AUTO)
+    const image_options *o = &s->args.images;
+    s->transform.flip = o->flip;
+    s->transform.trivial_augment = o->auto_augment != 0;
+    s->transform.jitter = (lt_jitter){.brightness = o->color_jitter,
+                                      .contrast = o->color_jitter,
+                                      .saturation = o->color_jitter,
+                                      .hue = o->color_jitter_hue};
+    s->transform.erase = o->random_erase;
+    s->transform.fast = o->decode != 0;
+    s->transform.exif = o->exif != 0;
+    s->transform.augment = chosen[o->augment];
+    if (o->augment == AUGMENT_AUTO)
         s->transform.augment = usual_augment(s);
-    if (s->args.overfit_batches)
+    if (s->args.loader.overfit_batches)
         s->transform.augment = LT_AUGMENT_NONE;
     snprintf(s->own.text[META_AUGMENT], META_BYTES, "%s", augment_name[s->transform.augment]);
 }
@@ -162,8 +192,8 @@ lt_status lt_classifier_choose_input(classifier *s, int usual)
     LT_TRY(choose_crop(s));
     LT_TRY(choose_filter(s));
     print_crop(s);
-    s->transform.limits =
-        (lt_image_limits){.pixels = s->args.max_image_pixels, .seconds = s->args.max_image_seconds};
+    s->transform.limits = (lt_image_limits){.pixels = s->args.images.max_image_pixels,
+                                            .seconds = s->args.images.max_image_seconds};
     choose_augmentation(s);
     return LT_OK;
 }
@@ -189,7 +219,7 @@ lt_transform lt_classifier_eval_transform(const classifier *s)
                       .size = s->transform.size,
                       .crop_ratio = s->crop,
                       .filter = s->transform.filter,
-                      .exif = s->args.exif != 0,
+                      .exif = s->args.images.exif != 0,
                       .limits = s->transform.limits};
     if (t.size <= SMALL_SIDE && t.crop_ratio <= 0)
         t.resize = t.size; /* nothing to cut off */

@@ -17,7 +17,7 @@ enum { PATH_BYTES = 1024 };
 static bool find_part(const classifier *s, const char *part, char path[PATH_BYTES])
 {
     struct stat info;
-    int bytes = snprintf(path, PATH_BYTES, "%s/%s", s->args.data, part);
+    int bytes = snprintf(path, PATH_BYTES, "%s/%s", s->args.images.data, part);
     return bytes < PATH_BYTES && !stat(path, &info) && S_ISDIR(info.st_mode);
 }
 
@@ -25,8 +25,8 @@ static bool find_part(const classifier *s, const char *part, char path[PATH_BYTE
 static lt_status open_labelled(classifier *s, const char *const *name, int classes)
 {
     char path[PATH_BYTES];
-    const char *folder = find_part(s, "val", path) ? path : s->args.data;
-    return lt_dataset_labelled(&s->input.val, folder, s->args.val_labels, name, classes);
+    const char *folder = find_part(s, "val", path) ? path : s->args.images.data;
+    return lt_dataset_labelled(&s->input.val, folder, s->args.images.val_labels, name, classes);
 }
 
 static lt_status open_like(classifier *s, const lt_dataset *like)
@@ -67,13 +67,13 @@ static lt_status open_val(classifier *s)
 {
     char path[PATH_BYTES];
     lt_dataset *like = NULL;
-    if (!s->args.val_labels)
-        return lt_dataset_open(&s->input.val, s->args.data, false);
+    if (!s->args.images.val_labels)
+        return lt_dataset_open(&s->input.val, s->args.images.data, false);
     if (s->input.train)
         return open_like(s, s->input.train);
     if (!find_part(s, "train", path))
         return open_known(s);
-    LT_TRY(lt_dataset_open(&like, s->args.data, true));
+    LT_TRY(lt_dataset_open(&like, s->args.images.data, true));
     lt_status st = open_like(s, like);
     lt_dataset_free(&like);
     return st;
@@ -97,18 +97,18 @@ static int64_t parse_bytes(const char *text)
 
 int64_t lt_classifier_cache_bytes(const classifier *s)
 {
-    return s->args.cache_ram ? parse_bytes(s->args.cache_ram) : 0;
+    return s->args.loader.cache_ram ? parse_bytes(s->args.loader.cache_ram) : 0;
 }
 
 static lt_status open_caches(classifier *s)
 {
-    const arguments *a = &s->args;
-    if (a->cache_ram && !parse_bytes(a->cache_ram))
-        return lt_fail(LT_E_ARG, "--cache-ram: '%s' is no size such as 500M or 16G", a->cache_ram);
+    const loader_options *o = &s->args.loader;
+    if (o->cache_ram && !parse_bytes(o->cache_ram))
+        return lt_fail(LT_E_ARG, "--cache-ram: '%s' is no size such as 500M or 16G", o->cache_ram);
     lt_dataset *data[] = {s->input.train, s->input.val};
-    for (int i = 0; a->cache_dir && i < 2; i++)
+    for (int i = 0; o->cache_dir && i < 2; i++)
         if (data[i])
-            LT_TRY(lt_dataset_cache(data[i], a->cache_dir));
+            LT_TRY(lt_dataset_cache(data[i], o->cache_dir));
     return LT_OK;
 }
 
@@ -116,9 +116,9 @@ lt_status lt_classifier_open_sources(classifier *s)
 {
     if (s->weights[0])
         LT_TRY(lt_metadata_read(&s->known, s->weights));
-    if (!s->args.eval)
-        LT_TRY(lt_dataset_open(&s->input.train, s->args.data, true));
+    if (!s->args.evaluation.eval)
+        LT_TRY(lt_dataset_open(&s->input.train, s->args.images.data, true));
     LT_TRY(open_val(s));
     lt_status st = s->input.train ? lt_dataset_same_classes(s->input.train, s->input.val) : LT_OK;
-    return st ? lt_fail(st, "%s: %s", s->args.data, lt_error_message()) : open_caches(s);
+    return st ? lt_fail(st, "%s: %s", s->args.images.data, lt_error_message()) : open_caches(s);
 }

@@ -21,12 +21,13 @@ static lt_evaluator evaluator_of(classifier *s)
     const arguments *a = &s->args;
     const lt_loader_config loader = {
         .transform = lt_classifier_eval_transform(s),
-        .batch = (int)(a->eval_batch_size ? a->eval_batch_size : a->batch_size),
+        .batch = (int)(a->evaluation.eval_batch_size ? a->evaluation.eval_batch_size
+                                                     : a->training.batch_size),
         .threads = s->workers,
-        .max_bad = a->max_bad_images,
-        .max_batches = a->limit_eval_batches,
-        .read_ahead = a->read_ahead,
-        .limit = a->overfit_batches * a->batch_size * s->ranks.count,
+        .max_bad = a->loader.max_bad_images,
+        .max_batches = a->loader.limit_eval_batches,
+        .read_ahead = a->loader.read_ahead,
+        .limit = a->loader.overfit_batches * a->training.batch_size * s->ranks.count,
     };
     return (lt_evaluator){.device = s->device,
                           .tape = s->tape,
@@ -59,8 +60,8 @@ lt_status lt_classifier_open_step(classifier *s)
                                     .comm = s->ranks.comm,
                                     .dp = s->dp,
                                     .pass = lt_classifier_pass(s, true),
-                                    .grad_accum = s->args.grad_accum,
-                                    .graph = s->args.graph,
+                                    .grad_accum = s->args.training.grad_accum,
+                                    .graph = s->args.machine.graph,
                                     .next = lt_train_input_next,
                                     .next_context = &s->input,
                                     .stop = asked_to_stop};
@@ -81,7 +82,7 @@ static lt_checkpoint_parts parts_of(const classifier *s, lt_weights_note note[ME
 
 lt_status lt_classifier_load_checkpoint(classifier *s)
 {
-    const int64_t passes = s->args.grad_accum;
+    const int64_t passes = s->args.training.grad_accum;
     lt_weights_note note[META_ENTRIES];
     const lt_checkpoint_parts parts = parts_of(s, note);
     if (!s->state.folder[0])
@@ -114,6 +115,8 @@ static void note_side(void *context)
 lt_status lt_classifier_train(classifier *s)
 {
     const arguments *a = &s->args;
+    const training_options *t = &a->training;
+    const output_options *o = &a->output;
     lt_weights_note note[META_ENTRIES];
     const lt_train_loop loop = {
         .step = s->step,
@@ -124,19 +127,19 @@ lt_status lt_classifier_train(classifier *s)
         .dp = s->dp,
         .schedule = &s->schedule,
         .evaluator = evaluator_of(s),
-        .evaluated = a->overfit_batches ? s->input.train : s->input.val,
+        .evaluated = a->loader.overfit_batches ? s->input.train : s->input.val,
         .parts = parts_of(s, note),
-        .output = a->output,
+        .output = o->output,
         .total_steps = s->total_steps,
-        .grad_accum = a->grad_accum,
-        .eval_every = a->eval_every,
-        .checkpoint_every = a->checkpoint_every,
-        .keep = (int)a->keep,
-        .clip_norm = a->clip_grad,
+        .grad_accum = t->grad_accum,
+        .eval_every = a->evaluation.eval_every,
+        .checkpoint_every = o->checkpoint_every,
+        .keep = (int)o->keep,
+        .clip_norm = t->clip_grad,
         .target = a->target_top1,
-        .skip_nan = a->on_nan == ON_NAN_SKIP,
-        .is_scaled = a->amp == AMP_F16,
-        .ahead = (lt_run_ahead)a->run_ahead,
+        .skip_nan = t->on_nan == ON_NAN_SKIP,
+        .is_scaled = t->amp == AMP_F16,
+        .ahead = (lt_run_ahead)a->machine.run_ahead,
         .step_values = step_values,
         .begin_epoch = note_side,
         .context = s,

@@ -13,10 +13,10 @@
 
 /* --- Whose folder it is --- */
 
-static lt_status lock(const arguments *a, lt_ranks *ranks, lt_run_lock **out)
+static lt_status lock(const output_options *o, lt_ranks *ranks, lt_run_lock **out)
 {
-    lt_run_lock_config c = {.is_new = !a->resume && !a->overwrite, .comm = ranks->comm};
-    lt_status st = lt_run_lock_open(out, a->output, &c);
+    lt_run_lock_config c = {.is_new = !o->resume && !o->overwrite, .comm = ranks->comm};
+    lt_status st = lt_run_lock_open(out, o->output, &c);
     ranks->same_failure = st != LT_OK && st != LT_E_COMM;
     if (st == LT_E_ARG)
         return lt_fail(st, "%s; --resume auto goes on with it, --overwrite sets it aside",
@@ -35,11 +35,11 @@ static bool is_own(const lt_train_state *state, const char *output)
 }
 
 /* --resume PATH leads from one folder into another, which must not hold a third run. */
-static lt_status check_other_run(const arguments *a, const lt_train_state *state)
+static lt_status check_other_run(const output_options *o, const lt_train_state *state)
 {
     char id[LT_RUN_ID];
-    const char *output = a->output;
-    if (a->overwrite || !lt_run_is_used(output) || is_own(state, output))
+    const char *output = o->output;
+    if (o->overwrite || !lt_run_is_used(output) || is_own(state, output))
         return LT_OK;
     lt_run_read_id(output, id);
     if (*id && !strcmp(id, state->found.run))
@@ -59,30 +59,30 @@ static lt_status find_newest(lt_train_state *state, const char *folder)
     return st == LT_END ? LT_OK : st;
 }
 
-static lt_status find_checkpoint(const arguments *a, lt_train_state *state)
+static lt_status find_checkpoint(const output_options *o, lt_train_state *state)
 {
-    const char *resume = a->resume;
+    const char *resume = o->resume;
     if (!resume)
         return LT_OK;
     bool is_auto = !strcmp(resume, "auto");
-    LT_TRY(find_newest(state, is_auto ? a->output : resume));
+    LT_TRY(find_newest(state, is_auto ? o->output : resume));
     if (!state->folder[0] && !is_auto)
         snprintf(state->folder, sizeof state->folder, "%s", resume);
     return LT_OK;
 }
 
-lt_status lt_folder_open(const arguments *a, lt_ranks *ranks, lt_train_state *state,
+lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_state *state,
                          lt_run_lock **lock_out)
 {
-    if (!a->output || a->eval)
+    if (!o->output)
         return LT_OK;
-    LT_TRY(lock(a, ranks, lock_out));
-    LT_TRY(find_checkpoint(a, state));
+    LT_TRY(lock(o, ranks, lock_out));
+    LT_TRY(find_checkpoint(o, state));
     LT_TRY(lt_ranks_same_text(ranks, "the checkpoint to resume", state->folder));
     if (!state->folder[0])
         return LT_OK;
     LT_TRY(lt_checkpoint_verify(state->folder, &state->found));
-    return check_other_run(a, state);
+    return check_other_run(o, state);
 }
 
 /* --- Flags that changed --- */
@@ -124,45 +124,37 @@ static void list_changes(const family_choice *c, const lt_options *now, const lt
     }
 }
 
-lt_status lt_folder_compare_options(const family_choice *c, const lt_options *now,
-                                    const lt_train_state *state, char *text, size_t size)
+void lt_folder_compare_options(const family_choice *c, const lt_options *now, lt_options *before,
+                               const lt_train_state *state, char *text, size_t size)
 {
-    arguments values = {0};
-    family_choice choice = {0};
-    lt_options *before = NULL;
     char path[sizeof state->folder + sizeof "/../../config.yaml"];
     snprintf(path, sizeof path, "%s/../../config.yaml", state->folder);
-    if (!state->folder[0] || access(path, R_OK))
-        return LT_OK;
-    LT_TRY(lt_family_open(&choice, c->family));
-    lt_status st = lt_arguments_open(&before, &values, choice.family, choice.config);
-    if (!st && lt_options_load(before, path))
+    if (access(path, R_OK))
+        return;
+    if (lt_options_load(before, path))
         snprintf(text, size, "unknown: %s", lt_error_message());
-    else if (!st)
+    else
         list_changes(c, now, before, text, size);
-    lt_arguments_close(&before, &values);
-    lt_family_close(&choice);
-    return st;
 }
 
 /* --- What an earlier start left --- */
 
 /* The weights of a run that ended, whose checkpoints were deleted since: there is nothing to go on from, and
  * `--resume auto` begins anew. */
-static bool is_only_weights(const arguments *a, const lt_train_state *state)
+static bool is_only_weights(const output_options *o, const lt_train_state *state)
 {
     char path[sizeof state->folder];
-    snprintf(path, sizeof path, "%s/model.safetensors", a->output);
-    return a->resume && !state->folder[0] && !access(path, F_OK);
+    snprintf(path, sizeof path, "%s/model.safetensors", o->output);
+    return o->resume && !state->folder[0] && !access(path, F_OK);
 }
 
-lt_status lt_folder_set_aside(const arguments *a, const lt_train_state *state, char *to,
+lt_status lt_folder_set_aside(const output_options *o, const lt_train_state *state, char *to,
                               size_t size)
 {
     *to = 0;
-    if (!a->output || !(a->overwrite || is_only_weights(a, state)))
+    if (!o->output || !(o->overwrite || is_only_weights(o, state)))
         return LT_OK;
-    return lt_run_set_aside(a->output, to, size);
+    return lt_run_set_aside(o->output, to, size);
 }
 
 lt_status lt_folder_keep_file(const lt_train_state *state, const char *path)

@@ -1,5 +1,6 @@
 /* --freeze, --freeze-bn and --param-group: what applies to parameters whose name matches a pattern. */
 
+#include "train/trainer/option_rows.h"
 #include "train/trainer/program.h"
 
 #include "lather/ext/fail.h"
@@ -8,6 +9,16 @@
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define OF group_options
+/* clang-format off */
+static const lt_option rows[] = {
+{"Model", LIST("freeze", freeze), .meta = "REGEX", .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of batch norms go on changing without --freeze-bn"},
+{"Model", BOOL("freeze-bn", freeze_bn), .help = "batch norms that --freeze matches keep their running statistics, gain and shift, and normalise with them in training"},
+{"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "other numbers for parameters whose name matches; lr is absolute, what --lr is for the others, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
+};
+/* clang-format on */
+OPTION_TABLE(lt_group_options, group_options, rows)
 
 enum { PATTERN_BYTES = 256, MOST_REPEATS = 1000 };
 

@@ -2,8 +2,8 @@
 #ifndef LT_TRAIN_PROGRAM_H
 #define LT_TRAIN_PROGRAM_H
 
-#include "train/trainer/arguments.h"
 #include "train/trainer/family.h"
+#include "train/trainer/options.h"
 #include "train/trainer/state.h"
 
 #include "lather/run.h"
@@ -34,19 +34,26 @@ int lt_command_reproduce(char **argv, const char *program);
 
 /* Locks --output and finds what --resume asks for; a run in the folder is refused without that or --overwrite.
  * Collective. */
-lt_status lt_folder_open(const arguments *args, lt_ranks *ranks, lt_train_state *state,
+lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_state *state,
                          lt_run_lock **lock);
-/* Into text: the options that config.yaml of the checkpoint's run has otherwise. */
-lt_status lt_folder_compare_options(const family_choice *choice, const lt_options *now,
-                                    const lt_train_state *state, char *text, size_t size);
+/* Into text: the options that config.yaml of the checkpoint's run has otherwise; before: the program's, for its. */
+void lt_folder_compare_options(const family_choice *choice, const lt_options *now,
+                               lt_options *before, const lt_train_state *state, char *text,
+                               size_t size);
 /* With --overwrite, and where a run has weights but no checkpoint to go on from: it goes to OUTPUT/old-N, whose name
  * goes into to; "": nothing did. */
-lt_status lt_folder_set_aside(const arguments *args, const lt_train_state *state, char *to,
+lt_status lt_folder_set_aside(const output_options *o, const lt_train_state *state, char *to,
                               size_t size);
 /* A resumed run's product that an earlier start wrote goes to STEM.old-N.SUFFIX. */
 lt_status lt_folder_keep_file(const lt_train_state *state, const char *path);
 
 /* --- param_groups.c --- */
+
+typedef struct group_options {
+    lt_option_list freeze, param_group;
+    bool freeze_bn;
+} group_options;
+lt_option_table lt_group_options(group_options *o);
 
 /* --freeze: what matches the patterns is not trained; with norms (--freeze-bn) batch norms of it keep their
  * statistics too. Before the optimizer is made. Errors: LT_E_ARG. */
@@ -57,11 +64,18 @@ lt_status lt_param_groups_apply(const lt_params *params, lt_optim *optim, double
 
 /* --- schedule.c --- */
 
+typedef struct schedule_options {
+    int sched;
+    double warmup_epochs, warmup_lr, min_lr, step_epochs, gamma, power;
+    lt_option_list milestone;
+} schedule_options;
+lt_option_table lt_schedule_options(schedule_options *o);
+
 /* Steps of a run, at most max_steps if that is not 0; a schedule without epochs gets those that max_steps take. */
 int64_t lt_schedule_steps(lt_schedule *schedule, int64_t max_steps);
-/* The schedule, and where the run ends, of so many steps an epoch. Errors: LT_E_ARG. */
-lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const arguments *args,
-                           int64_t per_epoch);
+/* The schedule with this learning rate, and where the run ends, of so many steps an epoch. Errors: LT_E_ARG. */
+lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedule_options *o,
+                           const training_options *training, double lr, int64_t per_epoch);
 
 /* --- shampoo_report.c --- */
 

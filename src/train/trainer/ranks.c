@@ -2,6 +2,9 @@
 
 #include "train/trainer/ranks.h"
 
+#include "train/trainer/option_rows.h"
+
+#include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
 #include "lather/text.h"
 
@@ -10,6 +13,39 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define OF ranks_options
+/* clang-format off */
+static const lt_option rows[] = {
+{"Ranks", PICK("dist-bn", dist_bn, "none|broadcast|reduce"), .value = "reduce", .help = "running statistics of batch norm before an evaluation or checkpoint: each rank's own, rank 0's, or the mean"},
+{"Ranks", BOOL("sync-bn", sync_bn), .help = "batch norm over the batches of all ranks"},
+{"Ranks", NUM("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "gradients are sent in groups of about this many MiB"},
+{"Ranks", BOOL("overlap", overlap), .value = "true", .help = "send gradients while backward goes on"},
+{"Ranks", PICK("grad-comm-dtype", grad_comm_dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"},
+{"Ranks", BOOL("shard-optimizer", shard_optimizer), .help = "each rank keeps and updates a part of the optimizer's state (ZeRO-1); shampoo always does"},
+{"Ranks", PICK("comm-dtype", comm_dtype, "f32|bf16|f16"), .help = "dtype of gathered updates, where the state is divided"},
+{"Ranks", BOOL("communicate-params", communicate_params), .help = "gather parameters instead of updates"},
+{"Ranks", INT("num-trainers-per-group", num_trainers_per_group, 0, 1000000), .value = "0", .help = "ranks that share one copy of the divided state; 0: all"},
+{"Ranks", PICK("balance", balance, "cost|memory|bytes"), .help = "what is spread evenly where the state is divided"},
+{"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds after which a missing rank ends the run; 0: wait for ever"},
+{"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "hold messages back as a link of this latency in microseconds and rate in Gbit/s would, for measuring"},
+};
+/* clang-format on */
+OPTION_TABLE(lt_ranks_options, ranks_options, rows)
+
+lt_option_table lt_ranks_options_dist(ranks_options *o)
+{
+    const char *name;
+    const size_t size = sizeof o->dists;
+    size_t used = (size_t)snprintf(o->dists, size, "auto|off|mpi");
+    for (size_t i = 0; (name = lt_comm_registered(i)) && used < size; i++)
+        used += (size_t)snprintf(o->dists + used, size - used, "|%s", name);
+    o->dist_row =
+        (lt_option){"Ranks", PICK("dist", dist, o->dists),
+                    .help = "auto: one run of all processes that mpirun or srun started; off: "
+                            "each process alone; mpi: ranks in any case, if only one"};
+    return (lt_option_table){&o->dist_row, 1, o};
+}
 
 /* --- Opening and leaving --- */
 

@@ -3,6 +3,24 @@
 #define LT_TRAIN_RANKS_H
 
 #include "lather/comm.h"
+#include "lather/options.h"
+
+/* Indices of the choices, in the order of the rows; behind DIST_MPI what the program registered. */
+enum { DIST_AUTO, DIST_OFF, DIST_MPI };
+enum { COMM_F32, COMM_BF16, COMM_F16 };
+
+typedef struct ranks_options {
+    lt_option dist_row; /* --dist, with the choices dists */
+    char dists[256];
+    int dist, dist_bn, comm_dtype, grad_comm_dtype, balance;
+    bool sync_bn, overlap, communicate_params, shard_optimizer;
+    double bucket_mib, comm_timeout;
+    int64_t num_trainers_per_group;
+    const char *comm_model;
+} ranks_options;
+/* --dist, with the communicators that the program registered; and the other rows. */
+lt_option_table lt_ranks_options_dist(ranks_options *o);
+lt_option_table lt_ranks_options(ranks_options *o);
 
 typedef struct lt_ranks {
     lt_comm *comm;   /* NULL: one rank */

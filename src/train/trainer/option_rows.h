@@ -1,0 +1,23 @@
+/* Rows of option tables. OF: the struct that the rows which follow fill. */
+#ifndef LT_OPTION_ROWS_H
+#define LT_OPTION_ROWS_H
+
+#include "lather/options.h"
+
+#define AT(field)            .offset = offsetof(OF, field)
+#define BOOL(n, field)       .name = (n), .type = LT_OPTION_BOOL, AT(field)
+#define INT(n, field, a, b)  .name = (n), .type = LT_OPTION_INT, AT(field), .min = (a), .max = (b)
+#define NUM(n, field, a, b)  .name = (n), .type = LT_OPTION_DOUBLE, AT(field), .min = (a), .max = (b)
+#define TEXT(n, field)       .name = (n), .type = LT_OPTION_STRING, AT(field)
+#define PICK(n, field, list) .name = (n), .type = LT_OPTION_CHOICE, AT(field), .choices = (list)
+#define LIST(n, field)       .name = (n), .type = LT_OPTION_LIST, AT(field)
+#define MANY                 1e15
+
+/* Defines name(), the table of these rows for one struct. */
+#define OPTION_TABLE(name, type, rows)                                 \
+    lt_option_table name(type *o)                                      \
+    {                                                                  \
+        return (lt_option_table){rows, sizeof rows / sizeof *rows, o}; \
+    }
+
+#endif

@@ -1,0 +1,52 @@
+/* Options of any training program, a struct for each group. Those of ranks: ranks.h; of schedule and parameter groups:
+ * program.h. */
+#ifndef LT_TRAIN_OPTIONS_H
+#define LT_TRAIN_OPTIONS_H
+
+#include "lather/options.h"
+
+/* Indices of the choices, in the order of the rows. */
+enum { AMP_OFF, AMP_BF16, AMP_F16, AMP_TF32 };
+enum { ON_NAN_ABORT, ON_NAN_SKIP };
+enum { TF32_OFF, TF32_ON };
+
+typedef struct loader_options {
+    int64_t workers, read_ahead, max_bad_images;
+    int64_t limit_train_batches, limit_eval_batches, overfit_batches;
+    const char *cache_ram, *cache_dir;
+    bool shuffle;
+} loader_options;
+
+typedef struct training_options {
+    int64_t batch_size, grad_accum, max_steps, seed;
+    double epochs, clip_grad, ema_decay;
+    int amp, recompute, on_nan;
+    bool deterministic;
+} training_options;
+
+typedef struct evaluation_options {
+    bool eval;
+    int64_t eval_every, eval_batch_size;
+} evaluation_options;
+
+typedef struct output_options {
+    const char *output, *resume, *profile;
+    int64_t checkpoint_every, keep, log_every;
+    int progress;
+    bool verbose, tensorboard, overwrite;
+} output_options;
+
+typedef struct machine_options {
+    const char *device;
+    int64_t threads;
+    int tf32, fused, run_ahead;
+    bool graph;
+} machine_options;
+
+lt_option_table lt_loader_options(loader_options *o);
+lt_option_table lt_training_options(training_options *o);
+lt_option_table lt_evaluation_options(evaluation_options *o);
+lt_option_table lt_output_options(output_options *o);
+lt_option_table lt_machine_options(machine_options *o);
+
+#endif
