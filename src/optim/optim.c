@@ -3,7 +3,6 @@
 #include "optim/optim.h"
 
 #include "base/alloc.h"
-#include "optim/shard.h"
 #include "tensor/tensor.h"
 
 #include <math.h>

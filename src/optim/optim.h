@@ -28,6 +28,9 @@ void lt_optim_free_results(lt_optim *o);
 /* Whether results are in flight. */
 bool lt_optim_has_results(const lt_optim *o);
 
+/* shard.c: of a divided optimizer. */
+void lt_shard_free(lt_optim *optim);
+
 /* State is made when it is first used: only then it is known which rank owns it. */
 lt_status lt_optim_make_state(const lt_optim *o);
 /* As lt_optim_items(); all: also of parameters that another rank updates. */

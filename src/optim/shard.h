@@ -65,6 +65,4 @@ LT_MUST_CHECK lt_status lt_shard_finish(lt_optim *optim, lt_status st, bool skip
 /* Collective, if the optimizer is divided: every rank gets all counters of parts. */
 LT_MUST_CHECK lt_status lt_shard_share_counters(lt_optim *optim);
 
-void lt_shard_free(lt_optim *optim);
-
 #endif

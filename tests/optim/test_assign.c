@@ -2,8 +2,9 @@
 
 #include "near.h"
 #include "optim/assign.h"
+#include "optim/shampoo/assign.h"
 #include "optim/shampoo/reference.h"
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/state.h"
 #include "resnet50_shapes.h"
 
 #include <stdlib.h>

@@ -2,7 +2,10 @@
  * PyTorch Implementation of the Distributed Shampoo Optimizer", 2023 (arXiv 2309.06497), section 4.1,
  * deals blocks out by their bytes; roots cost n^3, so bytes leave the time of a step uneven. */
 
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/assign.h"
+
+#include "optim/shampoo/layout.h"
+#include "optim/shampoo/state.h"
 
 /* Nanoseconds on one core of an AMD Zen 5 in f32, on a busy machine, where only their ratios mean
  * something: from `bench optim --arch resnet50 --threads 1 --steps 3` with `--optim shampoo` (factors
@@ -16,14 +19,13 @@ static const double per_byte = 0.1;      /* read or written by an elementwise ke
 /* How often an element of the block is read or written by elementwise kernels. */
 static int passes(const lt_shampoo_config *c, const lt_block *b)
 {
-    const bool moment = c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD;
     int count = 5; /* the gradient comes, the direction goes */
     count += c->beta1 > 0 ? 8 : 0;
     count += c->grafting != LT_GRAFTING_NONE ? 4 : 0;
-    count += moment ? 6 : 0;
+    count += lt_shampoo_has_graft_moment(c) ? 6 : 0;
     count += c->momentum > 0 ? 6 : 0;
     count += b->slot && b->slot->weight_decay > 0 ? 3 : 0;
-    count += c->preconditioner == LT_PRECONDITIONER_CORRECTED ? 6 : 0;
+    count += lt_shampoo_is_corrected(c) ? 6 : 0;
     return count;
 }
 
@@ -31,9 +33,20 @@ static int passes(const lt_shampoo_config *c, const lt_block *b)
 static int products(const lt_shampoo_config *c, int order)
 {
     const int there_and_back = lt_shampoo_is_eigendecomposed(c) ? 2 : 1;
-    if (c->preconditioner == LT_PRECONDITIONER_CORRECTED)
+    if (lt_shampoo_is_corrected(c))
         return 3; /* the direction there and back, the gradient for its second moment */
     return lt_shampoo_is_kl(c) ? there_and_back * order : there_and_back;
+}
+
+double lt_block_root_cost(const lt_block *block)
+{
+    double cost = 0;
+    for (int d = 0; d < block->box.shape.ndim; d++) {
+        double n = (double)block->box.shape.dim[d];
+        if (block->factor[d].is_matrix)
+            cost += n * n * n;
+    }
+    return cost;
 }
 
 double lt_block_refresh_nanoseconds(const lt_block *b)

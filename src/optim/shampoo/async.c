@@ -8,9 +8,13 @@
  * step that swaps them in. Only the thread reads or writes pending roots; the
  * roots in use are read by both threads and written by none. */
 
+#include "optim/shampoo/async.h"
+
 #include "base/alloc.h"
 #include "base/trace.h"
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/refresh.h"
+#include "optim/shampoo/report.h"
+#include "optim/shampoo/state.h"
 #include "tensor/tensor.h"
 
 #include "lather/log.h"

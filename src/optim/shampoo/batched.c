@@ -1,6 +1,8 @@
 /* Batched kernels: one call of the backend with a job per active block of a batch. */
 
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/batched.h"
+
+#include "optim/shampoo/layout.h"
 
 lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule)
 {
@@ -114,5 +116,5 @@ lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip)
         LT_TRY(scale_eigenbasis(s, batch, d));
         LT_TRY(lt_shampoo_product(s, batch, d, false));
     }
-    return skip < 0 ? lt_shampoo_diagonal(s, batch) : LT_OK;
+    return LT_OK;
 }

@@ -8,12 +8,8 @@
  * LT_EPSILON_RELATIVE epsilon is multiplied by the norm of v / c2, which is at least its largest
  * element and is summed on the device. */
 
-#include "optim/shampoo/shampoo.h"
-
-bool lt_shampoo_is_diagonal(const lt_shampoo_config *c, lt_shape block)
-{
-    return c->diagonal_vectors && block.ndim == 1;
-}
+#include "optim/shampoo/layout.h"
+#include "optim/shampoo/phases.h"
 
 static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
@@ -21,7 +17,7 @@ static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     if (!b->factor[0].diagonal)
         return false;
     job->op = LT_VEC_SQUARE;
-    job->alpha = c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
+    job->alpha = lt_shampoo_weight(c);
     job->beta = c->beta2;
     job->a = b->g;
     job->y = lt_tensor_view(b->factor[0].diagonal);
@@ -36,13 +32,9 @@ lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_block_batch batch)
 /* v / c2 to the spare buffer. */
 static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
-    const lt_shampoo_config *c = &s->config;
     if (!b->factor[0].diagonal)
         return false;
-    if (c->use_bias_correction && c->beta2 < 1 && !c->drop_weighting) {
-        job->factor.bias = 1;
-        job->factor.base = c->beta2;
-    }
+    job->factor = lt_shampoo_bias(&s->config);
     job->a = lt_tensor_view(b->factor[0].diagonal);
     job->y = *lt_block_spare(b);
     return true;
@@ -107,7 +99,7 @@ static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 
 lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_block_batch batch)
 {
-    if (!s->config.diagonal_vectors)
+    if (!s->config.diagonal_vectors || lt_shampoo_is_early(s))
         return LT_OK;
     LT_TRY(lt_shampoo_vec(s, batch, correct_bias));
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE)

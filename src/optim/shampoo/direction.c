@@ -2,7 +2,8 @@
  * Filter with beta3: a look-ahead as in Dozat, "Incorporating Nesterov momentum into Adam", 2016.
  * Eigenvalue correction: Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024. */
 
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/layout.h"
+#include "optim/shampoo/phases.h"
 
 static bool old_part(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
@@ -41,7 +42,7 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 }
 
 /* And the graft's second moment, which reads the same gradient. */
-lt_status lt_shampoo_filter(lt_shampoo *s, lt_block_batch batch)
+static lt_status filter(lt_shampoo *s, lt_block_batch batch)
 {
     if (!(s->config.beta1 > 0)) {
         for (size_t i = batch.begin; i < batch.end; i++)
@@ -59,7 +60,7 @@ static bool corrected_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;
     job->op = LT_VEC_SQUARE;
-    job->alpha = c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
+    job->alpha = lt_shampoo_weight(c);
     job->beta = c->beta2;
     job->a = b->p;
     job->y = lt_tensor_view(b->corrected);
@@ -74,10 +75,7 @@ static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->beta = 1;
     job->gamma = c->epsilon;
     job->delta = b->box.shape.ndim ? b->factor[0].exponent : 0.5;
-    if (c->use_bias_correction && c->beta2 < 1 && !c->drop_weighting) {
-        job->factor.bias = 1;
-        job->factor.base = c->beta2;
-    }
+    job->factor = lt_shampoo_bias(c);
     job->a = b->p;
     job->b = lt_tensor_view(b->corrected);
     job->y = *lt_block_spare(b);
@@ -103,15 +101,17 @@ static lt_status correct(lt_shampoo *s, lt_block_batch batch)
 
 lt_status lt_shampoo_direction(lt_shampoo *s, lt_block_batch batch)
 {
-    bool corrected = s->config.preconditioner == LT_PRECONDITIONER_CORRECTED;
+    bool corrected = lt_shampoo_is_corrected(&s->config);
     if (corrected)
         LT_TRY(update_corrected(s, batch));
-    LT_TRY(lt_shampoo_filter(s, batch));
+    LT_TRY(filter(s, batch));
     if (s->config.grafting != LT_GRAFTING_NONE && lt_shampoo_is_early(s))
         return lt_shampoo_graft_only(s, batch);
 
     for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].u;
     LT_TRY(corrected ? correct(s, batch) : lt_shampoo_precondition(s, batch, -1));
+    if (!corrected)
+        LT_TRY(lt_shampoo_diagonal(s, batch));
     return lt_shampoo_graft_norm(s, batch);
 }

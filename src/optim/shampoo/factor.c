@@ -4,13 +4,7 @@
  * dimensions: Lin et al., "Understanding and improving Shampoo and SOAP via Kullback-Leibler
  * minimization", 2025. */
 
-#include "optim/shampoo/shampoo.h"
-
-/* Weight of a new term: 1 in AdaGrad's sum, else the moving average's. */
-static double new_weight(const lt_shampoo_config *c)
-{
-    return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
-}
+#include "optim/shampoo/phases.h"
 
 static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int dim,
                     lt_gram_job *job)
@@ -21,7 +15,7 @@ static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int
         .g = *source,
         .f = lt_tensor_view(b->factor[dim].gram),
         .dim = dim,
-        .alpha = new_weight(&s->config),
+        .alpha = lt_shampoo_weight(&s->config),
         .beta = s->config.beta2,
     };
     return true;

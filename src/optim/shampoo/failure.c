@@ -8,8 +8,8 @@
  * That is AdaGrad along one dimension: Duchi, Hazan & Singer, JMLR 2011. */
 
 #include "base/alloc.h"
+#include "optim/shampoo/refresh.h"
 #include "optim/shampoo/root/root.h"
-#include "optim/shampoo/shampoo.h"
 
 #include "lather/log.h"
 
@@ -84,13 +84,9 @@ static lt_status copy_diagonal(const lt_shampoo *s, lt_view x, lt_view y, lt_vec
 static lt_status read_diagonal(const lt_shampoo *s, const lt_factor *f, bool fresh,
                                lt_tensor *vector, double *host)
 {
-    const lt_shampoo_config *c = &s->config;
     const lt_view gram = lt_tensor_view(f->gram);
-    lt_vec_factor factor = {.lag = fresh ? 0 : 1};
-    if (c->use_bias_correction && c->beta2 < 1 && !c->drop_weighting) {
-        factor.bias = 1;
-        factor.base = c->beta2;
-    }
+    lt_vec_factor factor = lt_shampoo_bias(&s->config);
+    factor.lag = fresh ? 0 : 1;
     LT_TRY(copy_diagonal(s, lt_root_diagonal(&gram), lt_tensor_view(vector), factor));
     return move_vector(vector, NULL, host);
 }
@@ -98,7 +94,7 @@ static lt_status read_diagonal(const lt_shampoo *s, const lt_factor *f, bool fre
 static lt_status write_root(const lt_shampoo *s, const lt_factor *f, lt_tensor *vector,
                             double *host, int64_t n)
 {
-    const bool basis = !f->power && s->config.preconditioner == LT_PRECONDITIONER_CORRECTED;
+    const bool basis = !f->power && lt_shampoo_is_corrected(&s->config);
     const lt_view root = lt_tensor_view(f->root);
     LT_TRY(lt_tensor_fill(f->root, 0));
     if (f->power)
@@ -167,36 +163,33 @@ static void count_blocks(const lt_root_task *tasks, size_t count, int64_t step)
     }
 }
 
-enum { REASON = 96 };
+enum { MESSAGE = 512 };
 
-static const char *reason_of(const lt_shampoo *s, const lt_root_task *t, char *text)
+static void describe(const lt_shampoo *s, const lt_root_task *t, int64_t step, char text[MESSAGE])
 {
-    snprintf(text, REASON, "%s gave %s%s", lt_root_solver_name((int)s->config.root_solver),
-             lt_status_name(t->status), t->retried ? ", in double too" : "");
-    return text;
+    snprintf(text, MESSAGE,
+             "shampoo: %s block %d, dimension %d (%" PRId64 " x %" PRId64
+             "): no root at step %" PRId64 ": %s gave %s%s",
+             t->block->slot->param->name, t->block->index, t->dim, t->n, t->n, step,
+             lt_root_solver_name((int)s->config.root_solver), lt_status_name(t->status),
+             t->retried ? ", in double too" : "");
 }
 
 static void warn(const lt_shampoo *s, const lt_root_task *t, int64_t step, const char *outcome)
 {
-    char reason[REASON];
-    const lt_block *b = t->block;
-    lt_log(LT_LOG_WARN, "optim",
-           "shampoo: %s block %d, dimension %d (%" PRId64 " x %" PRId64
-           "): no root at step %" PRId64 ": %s; %s (%" PRId64 " in a row, %d tolerated)",
-           b->slot->param->name, b->index, t->dim, t->n, t->n, step, reason_of(s, t, reason),
-           outcome, b->failures, s->config.tolerated_failures);
+    char text[MESSAGE];
+    describe(s, t, step, text);
+    lt_log(LT_LOG_WARN, "optim", "%s; %s (%" PRId64 " in a row, %d tolerated)", text, outcome,
+           t->block->failures, s->config.tolerated_failures);
 }
 
 static lt_status give_up(const lt_shampoo *s, const lt_root_task *t, int64_t step)
 {
-    char reason[REASON];
-    const lt_block *b = t->block;
+    char text[MESSAGE];
+    describe(s, t, step, text);
     return lt_fail(LT_E_ARG,
-                   "shampoo: %s block %d, dimension %d (%" PRId64 " x %" PRId64
-                   "): no root at step %" PRId64 ": %s; the block's roots failed %" PRId64
-                   " times in a row, %d are tolerated",
-                   b->slot->param->name, b->index, t->dim, t->n, t->n, step,
-                   reason_of(s, t, reason), b->failures, s->config.tolerated_failures);
+                   "%s; the block's roots failed %" PRId64 " times in a row, %d are tolerated",
+                   text, t->block->failures, s->config.tolerated_failures);
 }
 
 static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t step)

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "optim/registry.h"
 #include "optim/shampoo/reference.h"
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/settings.h"
 
 #include <limits.h>
 #include <math.h>
@@ -33,19 +33,17 @@ static bool has_momentum(const void *config)
 
 static bool grafts_with_moment(const void *config)
 {
-    lt_grafting g = of(config)->grafting;
-    return g != LT_GRAFTING_NONE && g != LT_GRAFTING_SGD;
+    return lt_shampoo_has_graft_moment(config);
 }
 
 static bool decays_by_lr(const void *config)
 {
-    lt_decay_type t = of(config)->decay_type;
-    return t == LT_DECAY_CORRECTED || t == LT_DECAY_INDEPENDENT;
+    return lt_shampoo_decays_by_lr(config);
 }
 
 static bool is_corrected(const void *config)
 {
-    return of(config)->preconditioner == LT_PRECONDITIONER_CORRECTED;
+    return lt_shampoo_is_corrected(config);
 }
 
 static bool is_pseudo(const void *config)

@@ -3,13 +3,8 @@
  * Tuning", 2022. The other method has a second moment of its own and reads the filtered gradient
  * u; its eps is added after the square root. */
 
-#include "optim/shampoo/shampoo.h"
-
-static bool has_moment(lt_grafting grafting)
-{
-    return grafting == LT_GRAFTING_ADAGRAD || grafting == LT_GRAFTING_RMSPROP
-           || grafting == LT_GRAFTING_ADAM;
-}
+#include "optim/shampoo/layout.h"
+#include "optim/shampoo/phases.h"
 
 static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
@@ -24,7 +19,7 @@ static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 
 lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s)
 {
-    return has_moment(s->config.grafting) ? moment : NULL;
+    return lt_shampoo_has_graft_moment(&s->config) ? moment : NULL;
 }
 
 /* u / (sqrt(V / c) + eps) to the spare buffer. */
@@ -48,7 +43,7 @@ lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch)
 {
     for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].u;
-    if (!has_moment(s->config.grafting))
+    if (!lt_shampoo_has_graft_moment(&s->config))
         return LT_OK;
     LT_TRY(lt_shampoo_vec(s, batch, normalise));
     for (size_t i = batch.begin; i < batch.end; i++)
@@ -68,7 +63,7 @@ static lt_status measure(lt_shampoo *s, lt_block_batch batch, int which)
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     size_t count = batch.end - batch.begin;
-    bool moved = which == 0 && has_moment(s->config.grafting);
+    bool moved = which == 0 && lt_shampoo_has_graft_moment(&s->config);
     for (size_t i = 0; i < count; i++) {
         const lt_block *b = &s->block[batch.begin + i];
         s->view[i] = which ? b->p : moved ? *lt_block_spare(b) : b->u;
@@ -95,7 +90,7 @@ lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch)
 {
     if (s->config.grafting == LT_GRAFTING_NONE)
         return LT_OK;
-    if (has_moment(s->config.grafting))
+    if (lt_shampoo_has_graft_moment(&s->config))
         LT_TRY(lt_shampoo_vec(s, batch, normalise));
     LT_TRY(measure(s, batch, 0));
     LT_TRY(measure(s, batch, 1));

@@ -4,7 +4,8 @@
  * with its channels) they are row-major, and the gradient is gathered. Either way a factor's rows
  * and a checkpoint's elements are in logical order: only strides differ. */
 
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/layout.h"
+
 #include "tensor/tensor.h"
 
 lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter)

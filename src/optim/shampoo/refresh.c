@@ -1,16 +1,13 @@
 /* When roots are computed, and in which order. */
 
+#include "optim/shampoo/refresh.h"
+
 #include "base/alloc.h"
 #include "base/trace.h"
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/report.h"
 
 /* A limit for the memory of a batch: 2^23 elements, or one matrix. */
 static const int64_t batch_elements = (int64_t)1 << 23;
-
-bool lt_shampoo_is_early(const lt_shampoo *s)
-{
-    return s->base.attempt < s->config.start_preconditioning_step;
-}
 
 /* The steps in which all blocks get new roots at once. */
 static bool all_are_due(const lt_shampoo *s)

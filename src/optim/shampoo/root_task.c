@@ -1,7 +1,7 @@
 /* Shampoo's factors as jobs of the solvers. */
 
 #include "base/alloc.h"
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/refresh.h"
 
 #include "lather/ext/roots.h"
 
@@ -10,8 +10,6 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
-    const lt_shampoo_config *c = &s->config;
-    const bool corrects = c->use_bias_correction && c->beta2 < 1 && !c->drop_weighting;
     int64_t elements = 0;
     for (size_t i = 0; i < count; i++)
         elements += tasks[i].n * tasks[i].n;
@@ -22,9 +20,8 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
         const lt_root_task *t = &tasks[i];
         const lt_factor *f = &t->block->factor[t->dim];
         lt_view a = lt_tensor_view(f->gram);
-        s->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = a};
-        if (corrects)
-            s->vec[i].factor = (lt_vec_factor){.bias = 1, .base = c->beta2};
+        s->vec[i] = (lt_vec_job){
+            .op = LT_VEC_AXPBY, .alpha = 1, .factor = lt_shampoo_bias(&s->config), .a = a};
         a.data = at;
         at += (size_t)(t->n * t->n) * lt_dtype_size(a.dtype);
         s->vec[i].y = a;
@@ -42,25 +39,13 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
     return be->vec(ctx, s->vec, count, s->base.scalars);
 }
 
-/* In a skipped step the factors were not updated, and the roots stay too. */
-static lt_status is_skipped(const lt_shampoo *s, bool *skipped)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
-    lt_scalars scalars;
-    LT_TRY(be->copy(ctx, &scalars, s->base.scalars, sizeof scalars, LT_COPY_OUT));
-    LT_TRY(be->sync(ctx));
-    *skipped = !scalars.finite;
-    return LT_OK;
-}
-
 lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
 {
-    bool skipped;
-    LT_TRY(is_skipped(s, &skipped));
+    lt_scalars scalars;
+    LT_TRY(lt_optim_read_scalars(&s->base, &scalars));
     for (size_t i = 0; i < count; i++)
         tasks[i].status = LT_OK;
-    if (skipped)
+    if (!scalars.finite) /* a skipped step: factors were not updated, and roots stay too */
         return LT_OK;
     lt_tensor *copies = NULL;
     lt_root_job *jobs = lt_alloc(count, sizeof *jobs);

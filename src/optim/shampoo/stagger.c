@@ -7,23 +7,13 @@
  * another number of ranks, goes on as it was. */
 
 #include "base/alloc.h"
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/assign.h"
+#include "optim/shampoo/refresh.h"
 
 typedef struct item {
     lt_block *block;
     double cost;
 } item;
-
-double lt_block_root_cost(const lt_block *block)
-{
-    double cost = 0;
-    for (int d = 0; d < block->box.shape.ndim; d++) {
-        double n = (double)block->box.shape.dim[d];
-        if (block->factor[d].is_matrix)
-            cost += n * n * n;
-    }
-    return cost;
-}
 
 static int by_cost(const void *x, const void *y)
 {

@@ -1,9 +1,40 @@
 /* Shampoo's state, per block, in logical order: one list says what a block has, and making, saving,
  * counting and freeing all go by it. */
 
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/state.h"
+
+#include "optim/shampoo/layout.h"
 
 #include <stdio.h>
+
+static double exponent_of(const lt_shampoo_config *c, int order, int dim)
+{
+    const lt_exponents *e = &c->inverse_exponent;
+    if (lt_shampoo_is_corrected(c)) /* one for the whole block */
+        return e->set[order][0] ? e->value[order][0] : 0.5;
+    return e->set[order][dim] ? e->value[order][dim] : 1.0 / (2.0 * order);
+}
+
+/* An exponent of 0 leaves a dimension alone. With the eigenvalue correction a dimension may also
+ * keep its own basis; vectors then have a second moment there already. */
+static void plan_dim(const lt_shampoo_config *c, lt_block *b, int d)
+{
+    const int order = b->box.shape.ndim;
+    const bool corrected = lt_shampoo_is_corrected(c);
+    const bool diagonal = c->diagonal_vectors && order == 1;
+    lt_factor *f = &b->factor[d];
+    f->exponent = exponent_of(c, order, d);
+    if (!(f->exponent > 0) || (corrected && (diagonal || c->ignored_basis_change_dims[order][d])))
+        return;
+    f->is_matrix = !diagonal;
+    f->is_diagonal = diagonal;
+}
+
+void lt_block_plan(const lt_shampoo_config *c, lt_block *b)
+{
+    for (int d = 0; d < b->box.shape.ndim; d++)
+        plan_dim(c, b, d);
+}
 
 /* What a tensor starts as. */
 typedef enum start { ZEROS, ONES, IDENTITY } start;
@@ -45,7 +76,7 @@ static int list_pending(lt_block *b, int d, bool power, state *list)
 /* What dimension d of a block keeps. */
 static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
 {
-    const bool corrected = s->config.preconditioner == LT_PRECONDITIONER_CORRECTED;
+    const bool corrected = lt_shampoo_is_corrected(&s->config);
     const bool power = lt_shampoo_is_eigendecomposed(&s->config);
     const int64_t n = b->box.shape.dim[d];
     lt_factor *f = &b->factor[d];
@@ -80,11 +111,11 @@ static int list_state(const lt_shampoo *s, lt_block *b, state *list)
     int n = list_factors(s, b, list);
     if (c->beta1 > 0)
         list[n++] = named("m", &b->m, shape);
-    if (c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD)
+    if (lt_shampoo_has_graft_moment(c))
         list[n++] = named("graft", &b->graft, shape);
     if (c->momentum > 0)
         list[n++] = named("momentum", &b->momentum, shape);
-    if (c->preconditioner == LT_PRECONDITIONER_CORRECTED)
+    if (lt_shampoo_is_corrected(c))
         list[n++] = named("corrected", &b->corrected, shape);
     return n;
 }
@@ -202,7 +233,6 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
 lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor)
 {
     lt_shampoo *s = (lt_shampoo *)self;
-    LT_TRY(lt_shampoo_wait_async(s));
     LT_TRY(lt_shampoo_make_state(s));
     lt_status st = LT_OK;
     for (size_t i = 0; i < s->total && !st; i++)

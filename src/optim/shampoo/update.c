@@ -2,7 +2,8 @@
  * momentum sees; Loshchilov & Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, and
  * Schaipp, "Decay no more", 2023, for the types that depend on the learning rate. */
 
-#include "optim/shampoo/shampoo.h"
+#include "optim/shampoo/layout.h"
+#include "optim/shampoo/phases.h"
 
 static bool decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {

@@ -1,0 +1,24 @@
+/* Batched kernels: one call of the backend for all active blocks of a batch. */
+#ifndef LT_OPTIM_SHAMPOO_BATCHED_H
+#define LT_OPTIM_SHAMPOO_BATCHED_H
+
+#include "optim/shampoo/shampoo.h"
+
+/* Makes the job of one block; false: nothing to do for it. */
+typedef bool lt_vec_rule(const lt_shampoo *s, lt_block *block, lt_vec_job *job);
+/* One batched kernel for all active blocks of a batch. */
+lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule);
+
+/* The same for several rules, which see a block by turns: all elements pass once where the backend
+ * can do that. Views of a block's jobs have one shape. A NULL is no rule. */
+lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
+                          size_t count);
+
+/* p = p times a matrix of dimension dim, transposed or not, for blocks that have one there. */
+lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
+/* p times the roots of all dimensions but skip (-1: none). */
+lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip);
+/* p in the eigenbases of all dimensions, or back. */
+lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back);
+
+#endif

@@ -1,0 +1,18 @@
+/* Views of a block's elements, and their strides. */
+#ifndef LT_OPTIM_SHAMPOO_LAYOUT_H
+#define LT_OPTIM_SHAMPOO_LAYOUT_H
+
+#include "optim/shampoo/shampoo.h"
+
+/* The block in the parameter's memory, and a tensor or view of the block's shape as the same
+ * number of dimensions. */
+lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter);
+lt_view lt_block_view(const lt_block *block, const lt_view *merged);
+/* Strides of the block's vectors in its merged dimensions, dense; and giving them to its state. */
+void lt_block_strides(const lt_block *block, int64_t *stride);
+void lt_block_lay_out(lt_block *block);
+/* Where a kernel that cannot work in place writes; lt_block_moved() makes it p. */
+const lt_view *lt_block_spare(const lt_block *block);
+void lt_block_moved(lt_block *block);
+
+#endif

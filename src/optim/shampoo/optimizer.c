@@ -1,0 +1,158 @@
+/* Distributed Shampoo: its blocks, and its table.
+ * Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo
+ * Optimizer for Training Neural Networks At-Scale", 2023 (arXiv 2309.06497), section 3. */
+
+#include "base/alloc.h"
+#include "optim/shampoo/assign.h"
+#include "optim/shampoo/async.h"
+#include "optim/shampoo/refresh.h"
+#include "optim/shampoo/state.h"
+#include "optim/shampoo/step.h"
+
+/* --- Making blocks --- */
+
+static void make_blocks(lt_shampoo *s)
+{
+    const lt_shampoo_config *c = &s->config;
+    size_t n = 0;
+    for (size_t i = 0; i < s->base.count; i++) {
+        const lt_shape merged = s->merged[i].shape;
+        int64_t count = lt_box_count(merged, c->max_preconditioner_dim);
+        for (int64_t k = 0; k < count; k++) {
+            lt_block *b = &s->block[n];
+            b->slot = &s->base.slot[i];
+            b->index = (int)k;
+            b->merged = &s->merged[i];
+            b->box = lt_box_at(merged, c->max_preconditioner_dim, k);
+            b->number = n;
+            s->place[n] = n;
+            lt_block_plan(c, b);
+            n++;
+        }
+    }
+}
+
+/* Whether the solver can take the roots of all blocks, here or at their owners. */
+static lt_status check_roots(const lt_shampoo *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        for (int d = 0; d < LT_MAX_DIMS; d++)
+            if (s->block[i].factor[d].is_matrix)
+                LT_TRY(lt_root_check(&s->config, s->block[i].factor[d].exponent));
+    return LT_OK;
+}
+
+static lt_status make_lists(lt_shampoo *s)
+{
+    const lt_shampoo_config *c = &s->config;
+    s->merged = lt_alloc(s->base.count, sizeof *s->merged);
+    if (!s->merged)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < s->base.count; i++) {
+        const lt_shape shape = lt_tensor_shape(s->base.slot[i].param->value);
+        s->merged[i] = lt_merge_shape(shape, c->max_preconditioner_dim, c->target_dimensionality,
+                                      c->merge_order);
+        s->total += (size_t)lt_box_count(s->merged[i].shape, c->max_preconditioner_dim);
+    }
+    const size_t jobs = s->total * LT_MAX_DIMS;
+    s->count = s->total;
+    s->place = lt_alloc(s->total, sizeof *s->place);
+    s->block = lt_alloc(s->total, sizeof *s->block);
+    s->batch = lt_alloc(s->total, sizeof *s->batch);
+    s->vec = lt_alloc(jobs, sizeof *s->vec);
+    s->list = lt_alloc(s->total, sizeof *s->list);
+    s->view = lt_alloc(jobs, sizeof *s->view);
+    s->gram = lt_alloc(jobs, sizeof *s->gram);
+    s->product = lt_alloc(s->total, sizeof *s->product);
+    bool ok =
+        s->place && s->block && s->batch && s->vec && s->list && s->view && s->gram && s->product;
+    return ok ? LT_OK : LT_E_NOMEM;
+}
+
+static lt_status check_backend(const lt_shampoo *s)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    LT_TRY(lt_optim_need(&s->base, be->vec != NULL, "vec"));
+    LT_TRY(lt_optim_need(&s->base, be->gram != NULL, "gram"));
+    LT_TRY(lt_optim_need(&s->base, be->mode_product != NULL, "mode_product"));
+    LT_TRY(lt_optim_need(&s->base, be->eigh != NULL, "eigh"));
+    return lt_optim_need(&s->base, be->frobenius != NULL, "frobenius");
+}
+
+static lt_status build(lt_shampoo *s)
+{
+    LT_TRY(check_backend(s));
+    LT_TRY(make_lists(s));
+    LT_TRY(lt_tensor_new(&s->one, s->base.device, lt_device_master(s->base.device), LT_SHAPE(1)));
+    LT_TRY(lt_tensor_fill(s->one, 1));
+    LT_TRY(lt_tensor_new(&s->norms, s->base.device, LT_F64,
+                         LT_SHAPE((int64_t)s->total * LT_MAX_DIMS)));
+    make_blocks(s);
+    LT_TRY(check_roots(s));
+    return lt_shampoo_stagger(s);
+}
+
+/* --- The table --- */
+
+static void destroy(lt_optim *self)
+{
+    lt_shampoo *s = (lt_shampoo *)self;
+    lt_shampoo_cancel_async(s);
+    lt_shampoo_free_state(s);
+    for (int i = 0; i < LT_SCRATCHES; i++)
+        lt_tensor_free(&s->scratch[i]);
+    lt_tensor_free(&s->norms);
+    lt_tensor_free(&s->one);
+    lt_free(s->product);
+    lt_free(s->gram);
+    lt_free(s->view);
+    lt_free(s->vec);
+    lt_free(s->list);
+    lt_free(s->batch);
+    lt_free(s->block);
+    lt_free(s->place);
+    lt_free(s->merged);
+}
+
+/* A checkpoint is a barrier: pending roots are complete. */
+static lt_status visit(lt_optim *self, lt_state_visitor *visitor)
+{
+    LT_TRY(lt_shampoo_wait_async((lt_shampoo *)self));
+    return lt_shampoo_visit(self, visitor);
+}
+
+static const lt_optim_ops ops = {
+    .name = "shampoo",
+    .bytes = sizeof(lt_shampoo),
+    .step = lt_shampoo_step,
+    .by_entries = true,
+    .is_capturable = lt_shampoo_is_capturable,
+    .host_phase = &lt_shampoo_host_phase,
+    .visit = visit,
+    .state_bytes = lt_shampoo_state_bytes,
+    .destroy = destroy,
+    .parts = &lt_shampoo_parts,
+};
+
+lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params, const lt_shampoo_config *config)
+{
+    lt_shampoo_config c = config ? *config : LT_SHAMPOO_DEFAULTS;
+    LT_TRY(lt_shampoo_check(&c));
+    lt_optim *o = NULL;
+    LT_TRY(lt_optim_new(&o, &ops, params, c.weight_decay, c.decay_scope));
+    lt_shampoo *s = (lt_shampoo *)o;
+    s->config = c;
+    lt_status st = build(s);
+    if (st) {
+        lt_optim_free(&o);
+        return st;
+    }
+    *out = o;
+    return LT_OK;
+}
+
+const lt_shampoo_config *lt_shampoo_settings(const lt_optim *optim)
+{
+    return optim->ops == &ops ? &((const lt_shampoo *)optim)->config : NULL;
+}

@@ -1,0 +1,20 @@
+/* The phases of a step on the blocks of a batch whose gradient is gathered, in this order. */
+#ifndef LT_OPTIM_SHAMPOO_PHASES_H
+#define LT_OPTIM_SHAMPOO_PHASES_H
+
+#include "optim/shampoo/batched.h"
+
+lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch);
+/* Blocks that keep a diagonal: its update; p times its power. */
+lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_direction(lt_shampoo *s, lt_block_batch batch);
+/* The update of the grafted method's own second moment, or NULL. */
+lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s);
+/* p = graft(u): before the first roots. */
+lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch);
+/* p gets the norm of graft(u), block by block. */
+lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch);
+
+#endif

@@ -1,0 +1,11 @@
+/* What Shampoo tells of itself; besides lather/shampoo_report.h. */
+#ifndef LT_OPTIM_SHAMPOO_REPORT_H
+#define LT_OPTIM_SHAMPOO_REPORT_H
+
+#include "optim/shampoo/shampoo.h"
+
+void lt_shampoo_start_stats(lt_shampoo *s);
+/* Adds the time since begin to *seconds and to the profile; returns the clock. */
+int64_t lt_shampoo_took(int64_t begin, double *seconds, const char *name);
+
+#endif

@@ -1,0 +1,56 @@
+/* Shampoo's settings: what each means for a step, and whether they agree. */
+#ifndef LT_OPTIM_SHAMPOO_SETTINGS_H
+#define LT_OPTIM_SHAMPOO_SETTINGS_H
+
+#include "lather/ext/optim_kernels.h"
+#include "lather/json.h"
+#include "lather/shampoo.h"
+
+static inline bool lt_shampoo_is_kl(const lt_shampoo_config *c)
+{
+    return c->preconditioner == LT_PRECONDITIONER_KL
+           || c->preconditioner == LT_PRECONDITIONER_KL_EIGENDECOMPOSED;
+}
+static inline bool lt_shampoo_is_eigendecomposed(const lt_shampoo_config *c)
+{
+    return c->preconditioner == LT_PRECONDITIONER_EIGENDECOMPOSED
+           || c->preconditioner == LT_PRECONDITIONER_KL_EIGENDECOMPOSED;
+}
+static inline bool lt_shampoo_is_corrected(const lt_shampoo_config *c)
+{
+    return c->preconditioner == LT_PRECONDITIONER_CORRECTED;
+}
+/* Whether the grafted method has a second moment. */
+static inline bool lt_shampoo_has_graft_moment(const lt_shampoo_config *c)
+{
+    return c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD;
+}
+/* Whether weight decay depends on the largest learning rate. */
+static inline bool lt_shampoo_decays_by_lr(const lt_shampoo_config *c)
+{
+    return c->decay_type == LT_DECAY_CORRECTED || c->decay_type == LT_DECAY_INDEPENDENT;
+}
+/* Weight of a new term in factors and second moments: 1 in AdaGrad's sum, else the moving average's. */
+static inline double lt_shampoo_weight(const lt_shampoo_config *c)
+{
+    return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
+}
+/* Divides by c2, what their weights sum to, if that is not 1. */
+static inline lt_vec_factor lt_shampoo_bias(const lt_shampoo_config *c)
+{
+    if (!c->use_bias_correction || c->beta2 >= 1 || c->drop_weighting)
+        return (lt_vec_factor){0};
+    return (lt_vec_factor){.bias = 1, .base = c->beta2};
+}
+
+/* Ranges of a config; replaces markers of defaults. Errors: LT_E_ARG, naming field and range. */
+lt_status lt_shampoo_check(lt_shampoo_config *config);
+
+/* Values of inverse_exponent, ignored_basis_change_dims and target_dimensionality. */
+lt_status lt_shampoo_set_exponents(void *config, const char *text);
+lt_status lt_shampoo_set_ignored(void *config, const char *text);
+lt_status lt_shampoo_read_exponents(void *config, const lt_json_value *v);
+lt_status lt_shampoo_read_ignored(void *config, const lt_json_value *v);
+lt_status lt_shampoo_read_dimensionality(void *config, const lt_json_value *v);
+
+#endif

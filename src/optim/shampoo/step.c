@@ -1,0 +1,244 @@
+/* A step of all blocks. On a device with a queue it is one piece of work between refreshes, the same in
+ * each step: numbers that change are read on the device. A step in which the host has something to do, new
+ * roots or those of the other thread, is two such pieces and the host between them:
+ *
+ *   first    the factors
+ *   host     swap in pending roots; roots that are due; factors for the async thread
+ *   second   directions and weights
+ *
+ * Solvers read residuals and eigenvalues back, so the host synchronizes there; with LT_REFRESH_ASYNC their
+ * thread does. A skipped step skips the host phase: what was due is due in the next step.
+ *
+ * Divided over ranks it is one piece between refreshes too, the exchange in it; a step with new roots on
+ * this rank is not captured. */
+
+#include "optim/shampoo/step.h"
+
+#include "base/trace.h"
+#include "optim/shampoo/async.h"
+#include "optim/shampoo/layout.h"
+#include "optim/shampoo/phases.h"
+#include "optim/shampoo/refresh.h"
+#include "optim/shampoo/report.h"
+#include "optim/shampoo/state.h"
+
+/* Elements of a batch, unless a single block has more: 8 MiB of f32 for each scratch tensor. */
+static const int64_t batch_elements = (int64_t)1 << 21;
+
+/* Cuts this rank's list of blocks into batches; returns the elements of the largest. */
+static int64_t make_batches(lt_shampoo *s)
+{
+    int64_t largest = 0, used = 0;
+    s->batches = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        int64_t n = lt_shape_count(s->block[i].box.shape);
+        if (!s->batches || used + n > batch_elements) {
+            s->batch[s->batches++] = (lt_block_batch){i, i};
+            used = 0;
+        }
+        s->block[i].scratch = used;
+        s->batch[s->batches - 1].end = i + 1;
+        used += n;
+        largest = used > largest ? used : largest;
+    }
+    return largest;
+}
+
+static lt_status prepare(lt_shampoo *s)
+{
+    if (s->ready)
+        return LT_OK;
+    LT_TRY(lt_shampoo_make_state(s));
+    int64_t elements = make_batches(s);
+    for (int i = 0; i < LT_SCRATCHES && elements; i++)
+        if (!s->scratch[i] && (i != LT_SCRATCH_U || s->config.beta1 > 0))
+            LT_TRY(lt_tensor_new(&s->scratch[i], s->base.device, lt_device_master(s->base.device),
+                                 LT_SHAPE(elements)));
+    s->ready = true;
+    return LT_OK;
+}
+
+static lt_view scratch_view(const lt_shampoo *s, const lt_block *b, int which)
+{
+    if (!s->scratch[which])
+        return (lt_view){0};
+    lt_view v = lt_tensor_view(s->scratch[which]);
+    v.data = (char *)v.data + (size_t)b->scratch * lt_dtype_size(v.dtype);
+    v.shape = b->box.shape;
+    lt_block_strides(b, v.stride);
+    v.version = 0;
+    return v;
+}
+
+static bool gather(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    (void)s;
+    job->factor.grad_scale = true;
+    job->a = lt_block_of(b, b->slot->param->grad);
+    job->y = lt_block_view(b, &b->g);
+    return true;
+}
+
+static bool add_decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    if (s->config.decay_type != LT_DECAY_L2)
+        return false;
+    job->alpha = b->slot->weight_decay;
+    job->beta = 1;
+    job->a = lt_block_of(b, b->slot->param->value);
+    job->y = lt_block_view(b, &b->g);
+    return b->slot->weight_decay > 0;
+}
+
+static lt_status begin_batch(lt_shampoo *s, lt_block_batch batch)
+{
+    for (size_t i = batch.begin; i < batch.end; i++) {
+        lt_block *b = &s->block[i];
+        b->active = b->slot->param->has_grad;
+        b->g = scratch_view(s, b, LT_SCRATCH_G);
+        b->u = scratch_view(s, b, LT_SCRATCH_U);
+        b->buffer[0] = scratch_view(s, b, LT_SCRATCH_A);
+        b->buffer[1] = scratch_view(s, b, LT_SCRATCH_B);
+        b->spare = 0;
+    }
+    lt_vec_rule *const rules[] = {gather, add_decay};
+    return lt_shampoo_vecs(s, batch, rules, 2);
+}
+
+/* The phases before and after the batch's roots. */
+static lt_status before_roots(lt_shampoo *s, lt_block_batch batch)
+{
+    int64_t begin = lt_clock_nanoseconds();
+    LT_TRY(begin_batch(s, batch));
+    LT_TRY(lt_shampoo_update_factors(s, batch));
+    lt_shampoo_took(begin, &s->stats.factor_seconds, "shampoo factors");
+    return LT_OK;
+}
+
+static lt_status after_roots(lt_shampoo *s, lt_block_batch batch)
+{
+    int64_t begin = lt_clock_nanoseconds();
+    LT_TRY(lt_shampoo_direction(s, batch));
+    LT_TRY(lt_shampoo_update(s, batch));
+    lt_shampoo_took(begin, &s->stats.apply_seconds, "shampoo apply");
+    return LT_OK;
+}
+
+static bool host_has_work(const lt_shampoo *s)
+{
+    return lt_shampoo_refreshes(s) || lt_shampoo_swaps(s) || lt_shampoo_starts_async(s);
+}
+
+/* KL factors read the roots: pending ones must be swapped in before. */
+static bool swaps_first(const lt_shampoo *s)
+{
+    return lt_shampoo_is_kl(&s->config) && lt_shampoo_swaps(s);
+}
+
+/* Before the first roots it is other work, and a first step makes what the others use. */
+static bool is_settled(const lt_shampoo *s)
+{
+    return s->ready && !lt_shampoo_is_early(s);
+}
+
+bool lt_shampoo_is_capturable(const lt_optim *self)
+{
+    const lt_shampoo *s = (const lt_shampoo *)self;
+    return is_settled(s) && !host_has_work(s);
+}
+
+static bool has_host_phase(const lt_optim *self)
+{
+    const lt_shampoo *s = (const lt_shampoo *)self;
+    return is_settled(s) && host_has_work(s) && !swaps_first(s);
+}
+
+/* The piece that comes first in this step does it: others may be replays. */
+static void begin_stats(lt_shampoo *s)
+{
+    if (s->stats_step != s->base.attempt)
+        lt_shampoo_start_stats(s);
+}
+
+static lt_status first(lt_optim *self)
+{
+    lt_shampoo *s = (lt_shampoo *)self;
+    begin_stats(s);
+    LT_TRY(prepare(s));
+    for (size_t i = 0; i < s->batches; i++)
+        LT_TRY(before_roots(s, s->batch[i]));
+    return LT_OK;
+}
+
+static lt_status host(lt_optim *self)
+{
+    lt_shampoo *s = (lt_shampoo *)self;
+    begin_stats(s);
+    LT_TRY(lt_shampoo_swap(s));
+    if (lt_shampoo_plan(s) != LT_DUE_NONE)
+        LT_TRY(lt_shampoo_refresh(s, (lt_block_batch){0, s->count}));
+    return lt_shampoo_starts_async(s) ? lt_shampoo_start_async(s) : LT_OK;
+}
+
+static lt_status second(lt_optim *self)
+{
+    lt_shampoo *s = (lt_shampoo *)self;
+    for (size_t i = 0; i < s->batches; i++) {
+        if (s->batches > 1) /* else the gradient is still there */
+            LT_TRY(begin_batch(s, s->batch[i]));
+        LT_TRY(after_roots(s, s->batch[i]));
+    }
+    return LT_OK;
+}
+
+const lt_host_phase_ops lt_shampoo_host_phase = {has_host_phase, first, host, second};
+
+static lt_status one_piece(lt_shampoo *s)
+{
+    for (size_t i = 0; i < s->batches; i++) {
+        LT_TRY(before_roots(s, s->batch[i]));
+        LT_TRY(after_roots(s, s->batch[i]));
+    }
+    return LT_OK;
+}
+
+/* The same phases, eagerly. */
+static lt_status queue_step(lt_shampoo *s)
+{
+    lt_scalars scalars;
+    if (!host_has_work(s))
+        return one_piece(s);
+    LT_TRY(lt_optim_read_scalars(&s->base, &scalars));
+    if (!scalars.finite)
+        return one_piece(s);
+    if (swaps_first(s))
+        LT_TRY(lt_shampoo_swap(s));
+    LT_TRY(first(&s->base));
+    LT_TRY(host(&s->base));
+    return second(&s->base);
+}
+
+lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars)
+{
+    (void)scalars; /* kernels read self->scalars */
+    lt_shampoo *s = (lt_shampoo *)self;
+    void *ctx;
+    lt_shampoo_start_stats(s);
+    LT_TRY(prepare(s));
+    if (!lt_optim_backend(self, &ctx)->host_memory)
+        return queue_step(s);
+    LT_TRY(lt_shampoo_swap(s));
+    lt_due due = lt_shampoo_plan(s);
+    for (size_t i = 0; i < s->batches; i++) {
+        LT_TRY(before_roots(s, s->batch[i]));
+        if (due == LT_DUE_SOME)
+            LT_TRY(lt_shampoo_refresh(s, s->batch[i]));
+        if (due != LT_DUE_ALL)
+            LT_TRY(after_roots(s, s->batch[i]));
+    }
+    if (due == LT_DUE_ALL) { /* matrices of one size together */
+        LT_TRY(lt_shampoo_refresh(s, (lt_block_batch){0, s->count}));
+        LT_TRY(second(self));
+    }
+    return lt_shampoo_starts_async(s) ? lt_shampoo_start_async(s) : LT_OK;
+}
