@@ -152,39 +152,6 @@ size_t lt_optim_items(lt_optim *self)
     return lt_optim_fill_items(self, false);
 }
 
-/* A copy of the slot's gradient that is unscaled and clipped. */
-static lt_status scaled_gradient(lt_optim *o, lt_slot *slot, const lt_scalars *s)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    const lt_tensor *grad = slot->param->grad;
-    LT_TRY(lt_optim_need(o, be->vec != NULL, "vec"));
-    LT_TRY(lt_tensor_new_like(&slot->grad, grad, lt_tensor_dtype(grad)));
-    const lt_vec_job job = {
-        .op = LT_VEC_AXPBY,
-        .alpha = 1,
-        .factor.grad_scale = true,
-        .a = lt_tensor_view(grad),
-        .y = lt_tensor_view(slot->grad),
-    };
-    return be->vec(ctx, &job, 1, s);
-}
-
-lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s)
-{
-    lt_status st = LT_OK;
-    for (size_t i = 0; i < self->count && !st; i++) {
-        lt_slot *slot = &self->slot[i];
-        if (!lt_slot_is_due(slot))
-            continue;
-        st = scaled_gradient(self, slot, s);
-        if (!st)
-            st = fn(self, slot, s);
-        lt_tensor_free(&slot->grad);
-    }
-    return st;
-}
-
 lt_status lt_optim_set_group(lt_optim *optim, const char *param, lt_optim_group group)
 {
     if (!(group.lr_scale >= 0 && isfinite(group.lr_scale)))

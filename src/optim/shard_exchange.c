@@ -65,31 +65,32 @@ static lt_status pack(lt_optim *o)
     return LT_OK; /* it wrote there itself */
 }
 
+/* The flag of a rank whose segment begins at `at` of a flat tensor. */
+static lt_view flag_of(const lt_shard *s, int rank, const lt_tensor *flat, int64_t at)
+{
+    lt_view v = lt_tensor_view(flat);
+    v.data = (char *)v.data + lt_dtype_size(v.dtype) * (size_t)(at + s->elements[rank] - 1);
+    v.shape = LT_SHAPE(1);
+    return v;
+}
+
 static lt_status write_flag(const lt_optim *o, int flag)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
-    const lt_shard *s = o->shard;
-    const lt_view v = lt_tensor_view(s->mine);
-    const size_t size = lt_dtype_size(v.dtype);
-    const float narrow = (float)flag;
-    const double wide = flag;
-    void *to = (char *)v.data + size * (size_t)(s->elements[s->rank] - 1);
-    return be->copy(ctx, to, v.dtype == LT_F64 ? (const void *)&wide : &narrow, size, LT_COPY_IN);
+    const lt_view v = flag_of(o->shard, o->shard->rank, o->shard->mine, 0);
+    return be->fill(ctx, flag, &v);
 }
 
 static lt_status read_flag(const lt_optim *o, int rank, int *flag)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
-    const lt_shard *s = o->shard;
-    const lt_view v = lt_tensor_view(s->whole);
-    const size_t size = lt_dtype_size(v.dtype);
+    const lt_view v = flag_of(o->shard, rank, o->shard->whole, o->shard->begin[rank]);
     float narrow = 0;
     double wide = 0;
-    const char *from =
-        (const char *)v.data + size * (size_t)(s->begin[rank] + s->elements[rank] - 1);
-    LT_TRY(be->copy(ctx, v.dtype == LT_F64 ? (void *)&wide : &narrow, from, size, LT_COPY_OUT));
+    LT_TRY(be->copy(ctx, v.dtype == LT_F64 ? (void *)&wide : &narrow, v.data,
+                    lt_dtype_size(v.dtype), LT_COPY_OUT));
     LT_TRY(be->sync(ctx));
     *flag = (int)(v.dtype == LT_F64 ? wide : (double)narrow);
     return LT_OK;
@@ -145,16 +146,10 @@ static lt_status spread(lt_optim *o)
  * skipped, which is the same on all ranks. */
 static lt_status capture_exchange(lt_optim *o, lt_status st)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    lt_shard *s = o->shard;
     LT_TRY(st);
     LT_TRY(pack(o));
-    lt_view flag = lt_tensor_view(s->mine);
-    flag.data = (char *)flag.data + lt_dtype_size(flag.dtype) * (size_t)(s->elements[s->rank] - 1);
-    flag.shape = LT_SHAPE(1);
-    LT_TRY(be->fill(ctx, 0, &flag));
-    LT_TRY(gather(s));
+    LT_TRY(write_flag(o, 0));
+    LT_TRY(gather(o->shard));
     return spread(o);
 }
 

@@ -18,8 +18,6 @@ enum { Q, S, K, SPARE, BUFFERS };
 typedef struct basis {
     lt_stack stack;
     const lt_root_set *set;
-    double *whole; /* norms of S */
-    double *scale;
     lt_qr_job *qr;
     lt_rotations_job *turn;
 } basis;
@@ -47,7 +45,7 @@ static lt_status measure(basis *b, double tolerance)
     const lt_root_set *set = b->set;
     LT_TRY(lt_stack_norms(s, S));
     for (size_t i = 0; i < set->count; i++)
-        b->whole[i] = s->number[i];
+        s->error[i] = s->number[i]; /* norms of S */
     const lt_view out = lt_tensor_view(s->norms);
     for (size_t i = 0; i < set->count; i++) {
         const lt_view square = lt_stack_view(s, S, i);
@@ -58,7 +56,7 @@ static lt_status measure(basis *b, double tolerance)
     for (size_t i = 0; i < set->count; i++) {
         if (!s->active[i])
             continue;
-        const double all = b->whole[i] * b->whole[i], own = s->number[i] * s->number[i];
+        const double all = s->error[i] * s->error[i], own = s->number[i] * s->number[i];
         const double residual = all > 0 ? sqrt(fmax(all - own, 0) / all) : 0;
         set->item[i].job->residual = isfinite(all) ? residual : HUGE_VAL;
         s->active[i] = !(residual <= tolerance);
@@ -89,9 +87,9 @@ static lt_status turn_by_jacobi(basis *b)
     LT_TRY(b->set->be->rotations(b->set->ctx, b->turn, count));
     LT_TRY(lt_stack_norms(s, K));
     for (size_t i = 0; i < b->set->count; i++)
-        b->scale[i] = s->number[i] > 0.5 ? 0.5 / s->number[i] : 1;
+        s->scale[i] = s->number[i] > 0.5 ? 0.5 / s->number[i] : 1;
     LT_TRY(lt_stack_product(s, SPARE, Q, K, false));
-    LT_TRY(lt_stack_combine(s, Q, 1, b->scale, SPARE, 1));
+    LT_TRY(lt_stack_combine(s, Q, 1, s->scale, SPARE, 1));
     for (int step = 0; step < 2; step++) {
         LT_TRY(lt_stack_product(s, S, Q, Q, true));
         LT_TRY(lt_stack_product(s, SPARE, Q, S, false));
@@ -155,14 +153,10 @@ static lt_status run(const lt_root_set *set, lt_status (*turn)(basis *), int tur
 {
     basis b = {.set = set};
     lt_status st = lt_stack_open(&b.stack, set, BUFFERS);
-    b.whole = lt_alloc(set->count, sizeof *b.whole);
-    b.scale = lt_alloc(set->count, sizeof *b.scale);
     b.qr = lt_alloc(set->count, sizeof *b.qr);
     b.turn = lt_alloc(set->count, sizeof *b.turn);
     if (!st)
-        st = b.whole && b.scale && b.qr && b.turn ? follow(&b, turn, turns) : LT_E_NOMEM;
-    lt_free(b.whole);
-    lt_free(b.scale);
+        st = b.qr && b.turn ? follow(&b, turn, turns) : LT_E_NOMEM;
     lt_free(b.qr);
     lt_free(b.turn);
     lt_stack_close(&b.stack);

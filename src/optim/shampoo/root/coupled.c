@@ -18,7 +18,6 @@ typedef struct coupled {
     lt_stack stack;
     const lt_root_set *set;
     int order, p, q; /* of the items at work */
-    double *scale, *error;
 } coupled;
 
 bool lt_root_ratio(double exponent, int *p, int *q)
@@ -81,11 +80,11 @@ static lt_status measure(coupled *c, int step, double tolerance)
         if (!s->active[i])
             continue;
         const double error = s->number[i] / sqrt((double)c->set->item[i].n);
-        const bool worse = step > 0 && !(error < 1.2 * c->error[i]);
-        const bool stuck = error < 0.1 && error > 0.5 * c->error[i];
+        const bool worse = step > 0 && !(error < 1.2 * c->stack.error[i]);
+        const bool stuck = error < 0.1 && error > 0.5 * c->stack.error[i];
         c->set->item[i].job->iterations = step;
         s->active[i] = !(error <= tolerance || worse || stuck);
-        c->error[i] = error;
+        c->stack.error[i] = error;
     }
     return LT_OK;
 }
@@ -129,16 +128,16 @@ static lt_status solve_exponent(coupled *c, double exponent)
      * middle of the one, at 1 in the other. */
     const double start = c->order == 2 ? (c->p + 1) / 2.0 : 1;
     for (size_t i = 0; i < set->count; i++)
-        c->scale[i] = s->number[i] > 0 ? start / s->number[i] : 1;
-    LT_TRY(lt_stack_load(s, M, c->scale));
+        c->stack.scale[i] = s->number[i] > 0 ? start / s->number[i] : 1;
+    LT_TRY(lt_stack_load(s, M, c->stack.scale));
     LT_TRY(lt_stack_combine(s, X, 0, NULL, M, 0));
     LT_TRY(lt_stack_add_identity(s, X, 1));
     LT_TRY(iterate(c));
     choose(c, exponent);
     LT_TRY(raise_to(c, X, c->q));
     for (size_t i = 0; i < set->count; i++)
-        c->scale[i] = pow(c->scale[i], exponent);
-    return lt_stack_store(s, c->scale, POWER);
+        c->stack.scale[i] = pow(c->stack.scale[i], exponent);
+    return lt_stack_store(s, c->stack.scale, POWER);
 }
 
 /* Each exponent once, in the order of the items. */
@@ -160,12 +159,8 @@ lt_status lt_root_coupled(const lt_root_set *set, int order)
 {
     coupled c = {.set = set, .order = order};
     lt_status st = lt_stack_open(&c.stack, set, BUFFERS);
-    c.scale = lt_alloc(set->count, sizeof *c.scale);
-    c.error = lt_alloc(set->count, sizeof *c.error);
     if (!st)
-        st = c.scale && c.error ? solve(&c) : LT_E_NOMEM;
-    lt_free(c.scale);
-    lt_free(c.error);
+        st = solve(&c);
     lt_stack_close(&c.stack);
     return st ? st : lt_root_residuals(set);
 }

@@ -4,58 +4,46 @@
 
 #include <math.h>
 
-static lt_status check_newton(double exponent)
+static bool is_one_over_integer(double exponent)
 {
     int p, q;
-    if (lt_root_ratio(exponent, &p, &q) && q == 1)
-        return LT_OK;
-    return lt_fail(LT_E_ARG,
-                   "shampoo: root_solver newton: exponent %g is not 1/p with an integer p",
-                   exponent);
+    return lt_root_ratio(exponent, &p, &q) && q == 1;
 }
 
-static lt_status check_higher_order(double exponent)
+static bool is_ratio(double exponent)
 {
     int p, q;
-    if (lt_root_ratio(exponent, &p, &q))
-        return LT_OK;
-    return lt_fail(LT_E_ARG,
-                   "shampoo: root_solver higher_order: exponent %g is not q/p with integers q in "
-                   "[1,8], p in [1,64]",
-                   exponent);
+    return lt_root_ratio(exponent, &p, &q);
 }
 
-static lt_status check_newton_db(double exponent)
+static bool is_half_or_quarter(double exponent)
 {
-    if (fabs(exponent - 0.5) < 1e-12 || fabs(exponent - 0.25) < 1e-12)
-        return LT_OK;
-    return lt_fail(LT_E_ARG, "shampoo: root_solver newton_db: exponent %g is not 1/2 or 1/4",
-                   exponent);
+    return fabs(exponent - 0.5) < 1e-12 || fabs(exponent - 0.25) < 1e-12;
 }
 
-static lt_status check_rational(double exponent)
+static bool is_at_most_one(double exponent)
 {
-    if (exponent <= 1)
-        return LT_OK;
-    return lt_fail(LT_E_ARG, "shampoo: root_solver rational: exponent %g is not in (0,1]",
-                   exponent);
+    return exponent <= 1;
 }
 
 static const lt_root_method methods[] = {
     [LT_ROOT_EIGH] = {.name = "eigh", .solve = lt_root_eigh, .roots = true, .bases = true},
     [LT_ROOT_NEWTON] = {.name = "newton",
                         .solve = lt_root_newton,
-                        .check = check_newton,
+                        .takes = is_one_over_integer,
+                        .exponents = "1/p with an integer p",
                         .roots = true,
                         .tolerance = 0.08},
     [LT_ROOT_HIGHER_ORDER] = {.name = "higher_order",
                               .solve = lt_root_higher_order,
-                              .check = check_higher_order,
+                              .takes = is_ratio,
+                              .exponents = "q/p with integers q in [1,8], p in [1,64]",
                               .roots = true,
                               .tolerance = 0.08},
     [LT_ROOT_NEWTON_DB] = {.name = "newton_db",
                            .solve = lt_root_newton_db,
-                           .check = check_newton_db,
+                           .takes = is_half_or_quarter,
+                           .exponents = "1/2 or 1/4",
                            .roots = true,
                            .tolerance = 0.08},
     [LT_ROOT_QR] = {.name = "qr",
@@ -70,7 +58,8 @@ static const lt_root_method methods[] = {
                          .tolerance = 0.1},
     [LT_ROOT_RATIONAL] = {.name = "rational",
                           .solve = lt_root_rational,
-                          .check = check_rational,
+                          .takes = is_at_most_one,
+                          .exponents = "in (0,1]",
                           .roots = true,
                           .tolerance = 0.08},
 };
@@ -112,5 +101,8 @@ lt_status lt_root_check(const lt_shampoo_config *c, double exponent)
                        "shampoo: root_solver %s sees no eigenvalues that epsilon_rule "
                        "pseudo_inverse could cut: take eigh",
                        name);
-    return exponent > 0 && m->check ? m->check(exponent) : LT_OK;
+    if (exponent > 0 && m->takes && !m->takes(exponent))
+        return lt_fail(LT_E_ARG, "shampoo: root_solver %s: exponent %g is not %s", name, exponent,
+                       m->exponents);
+    return LT_OK;
 }

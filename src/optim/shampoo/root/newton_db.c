@@ -16,7 +16,6 @@ enum { MOST_STEPS = 60 };
 typedef struct denman {
     lt_stack stack;
     const lt_root_set *set;
-    double *scale, *error;
 } denman;
 
 /* SPARE = Z Y; items whose product is I, or comes no closer to it, stop. */
@@ -31,10 +30,10 @@ static lt_status measure(denman *d, int step, double tolerance)
         if (!s->active[i])
             continue;
         const double error = s->number[i] / sqrt((double)d->set->item[i].n);
-        const bool stuck = step > 0 && error < 0.1 && !(error < 0.7 * d->error[i]);
+        const bool stuck = step > 0 && error < 0.1 && !(error < 0.7 * d->stack.error[i]);
         d->set->item[i].job->iterations++;
         s->active[i] = error > tolerance && !stuck && isfinite(error);
-        d->error[i] = error;
+        d->stack.error[i] = error;
     }
     return LT_OK;
 }
@@ -74,10 +73,10 @@ static void choose(denman *d, bool fourth)
 static lt_status solve(denman *d)
 {
     lt_stack *s = &d->stack;
-    LT_TRY(lt_root_largest(d->set, d->scale));
+    LT_TRY(lt_root_largest(d->set, d->stack.scale));
     for (size_t i = 0; i < d->set->count; i++)
-        d->scale[i] = d->scale[i] > 0 ? 0.5 / d->scale[i] : 1;
-    LT_TRY(lt_stack_load(s, Y, d->scale));
+        d->stack.scale[i] = d->stack.scale[i] > 0 ? 0.5 / d->stack.scale[i] : 1;
+    LT_TRY(lt_stack_load(s, Y, d->stack.scale));
     LT_TRY(set_identity(s, Z));
     LT_TRY(iterate(d));
     choose(d, true);
@@ -85,20 +84,16 @@ static lt_status solve(denman *d)
     LT_TRY(iterate(d));
     choose(d, false);
     for (size_t i = 0; i < d->set->count; i++)
-        d->scale[i] = pow(d->scale[i], d->set->item[i].job->exponent);
-    return lt_stack_store(s, d->scale, Z);
+        d->stack.scale[i] = pow(d->stack.scale[i], d->set->item[i].job->exponent);
+    return lt_stack_store(s, d->stack.scale, Z);
 }
 
 lt_status lt_root_newton_db(const lt_root_set *set)
 {
     denman d = {.set = set};
     lt_status st = lt_stack_open(&d.stack, set, BUFFERS);
-    d.scale = lt_alloc(set->count, sizeof *d.scale);
-    d.error = lt_alloc(set->count, sizeof *d.error);
     if (!st)
-        st = d.scale && d.error ? solve(&d) : LT_E_NOMEM;
-    lt_free(d.scale);
-    lt_free(d.error);
+        st = solve(&d);
     lt_stack_close(&d.stack);
     return st ? st : lt_root_residuals(set);
 }

@@ -52,11 +52,11 @@ bool lt_root_ratio(double exponent, int *p, int *q);
 typedef struct lt_root_method {
     const char *name;
     lt_root_solve_fn *solve;
-    bool roots, bases; /* what it can produce */
-    bool needs_old;    /* without, LT_ROOT_EIGH begins */
-    /* LT_E_ARG unless it can do A^(-e); NULL: any e > 0. */
-    lt_status (*check)(double exponent);
-    double tolerance; /* residual that is accepted if the config names none */
+    bool roots, bases;              /* what it can produce */
+    bool needs_old;                 /* without, LT_ROOT_EIGH begins */
+    bool (*takes)(double exponent); /* whether it can do A^(-e); NULL: any e > 0 */
+    const char *exponents;          /* which those are */
+    double tolerance;               /* residual that is accepted if the config names none */
 } lt_root_method;
 const lt_root_method *lt_root_method_of(lt_root_solver solver);
 /* The residual that the config's solver must reach. */

@@ -2,6 +2,8 @@
 
 #include "optim/shampoo/root/stack.h"
 
+#include <string.h>
+
 lt_status lt_stack_open(lt_stack *s, const lt_root_set *set, int buffers)
 {
     int64_t elements = 0;
@@ -9,10 +11,13 @@ lt_status lt_stack_open(lt_stack *s, const lt_root_set *set, int buffers)
     s->at = lt_alloc(set->count, sizeof *s->at);
     s->active = lt_alloc(set->count, sizeof *s->active);
     s->number = lt_alloc(set->count, sizeof *s->number);
+    s->scale = lt_alloc(set->count, sizeof *s->scale);
+    s->error = lt_alloc(set->count, sizeof *s->error);
     s->product = lt_alloc(set->count, sizeof *s->product);
     s->vec = lt_alloc(set->count, sizeof *s->vec);
     s->view = lt_alloc(set->count, sizeof *s->view);
-    if (!s->at || !s->active || !s->number || !s->product || !s->vec || !s->view)
+    if (!s->at || !s->active || !s->number || !s->scale || !s->error || !s->product || !s->vec
+        || !s->view)
         return LT_E_NOMEM;
     for (size_t i = 0; i < set->count; i++) {
         s->at[i] = elements;
@@ -35,6 +40,8 @@ void lt_stack_close(lt_stack *s)
     lt_free(s->at);
     lt_free(s->active);
     lt_free(s->number);
+    lt_free(s->scale);
+    lt_free(s->error);
     lt_free(s->product);
     lt_free(s->vec);
     lt_free(s->view);
@@ -112,53 +119,38 @@ lt_status lt_stack_add_identity(lt_stack *s, int to, double c)
     return run_vec(s, count);
 }
 
-/* Between a buffer and views outside. */
-static lt_status copy(lt_stack *s, const double *scale, lt_view (*end)(const lt_root_item *),
-                      int buffer, bool out)
+/* Between a buffer and the view of an item that begins at byte `end` of it. */
+static lt_status copy(lt_stack *s, const double *scale, size_t end, int buffer, bool out)
 {
     size_t count = 0;
     for (size_t i = 0; i < s->set->count; i++) {
         const lt_root_item *t = &s->set->item[i];
         if (!s->active[i] || t->job->status)
             continue;
-        const lt_view inside = lt_stack_view(s, buffer, i), outside = end(t);
+        lt_view outside;
+        memcpy(&outside, (const char *)t + end, sizeof outside);
+        const lt_view inside = lt_stack_view(s, buffer, i);
         s->vec[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
                                        .alpha = scale ? scale[i] : 1,
-                                       .beta = 0,
                                        .a = out ? inside : outside,
                                        .y = out ? outside : inside};
     }
     return run_vec(s, count);
 }
 
-static lt_view a_of(const lt_root_item *t)
-{
-    return t->a;
-}
-
-static lt_view old_of(const lt_root_item *t)
-{
-    return t->old;
-}
-
-static lt_view result_of(const lt_root_item *t)
-{
-    return t->result;
-}
-
 lt_status lt_stack_load(lt_stack *s, int to, const double *scale)
 {
-    return copy(s, scale, a_of, to, false);
+    return copy(s, scale, offsetof(lt_root_item, a), to, false);
 }
 
 lt_status lt_stack_load_old(lt_stack *s, int to)
 {
-    return copy(s, NULL, old_of, to, false);
+    return copy(s, NULL, offsetof(lt_root_item, old), to, false);
 }
 
 lt_status lt_stack_store(lt_stack *s, const double *scale, int from)
 {
-    return copy(s, scale, result_of, from, true);
+    return copy(s, scale, offsetof(lt_root_item, result), from, true);
 }
 
 lt_status lt_stack_norms(lt_stack *s, int buffer)

@@ -13,7 +13,8 @@ typedef struct lt_stack {
     lt_tensor *one, *norms;
     int64_t *at; /* where each item begins in a buffer */
     bool *active;
-    double *number; /* one per item: what lt_stack_norms() read */
+    double *number;        /* one per item: what lt_stack_norms() read */
+    double *scale, *error; /* the solver's, one per item */
     lt_mode_product_job *product;
     lt_vec_job *vec;
     lt_view *view;

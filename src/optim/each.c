@@ -1,10 +1,43 @@
-/* Vector arithmetic for writers of optimizers: one job of the backend's vec entry each. */
-
-#include "lather/ext/vec.h"
+/* For writers of optimizers without a kernel of their own: a step slot by slot, and vector arithmetic, one
+ * job of the backend's vec entry each. */
 
 #include "tensor/tensor.h"
 
-#include "lather/ext/backend.h"
+#include "lather/ext/optim.h"
+#include "lather/ext/vec.h"
+
+/* A copy of the slot's gradient that is unscaled and clipped. */
+static lt_status scaled_gradient(lt_optim *o, lt_slot *slot, const lt_scalars *s)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const lt_tensor *grad = slot->param->grad;
+    LT_TRY(lt_optim_need(o, be->vec != NULL, "vec"));
+    LT_TRY(lt_tensor_new_like(&slot->grad, grad, lt_tensor_dtype(grad)));
+    const lt_vec_job job = {
+        .op = LT_VEC_AXPBY,
+        .alpha = 1,
+        .factor.grad_scale = true,
+        .a = lt_tensor_view(grad),
+        .y = lt_tensor_view(slot->grad),
+    };
+    return be->vec(ctx, &job, 1, s);
+}
+
+lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s)
+{
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < self->count && !st; i++) {
+        lt_slot *slot = &self->slot[i];
+        if (!lt_slot_is_due(slot))
+            continue;
+        st = scaled_gradient(self, slot, s);
+        if (!st)
+            st = fn(self, slot, s);
+        lt_tensor_free(&slot->grad);
+    }
+    return st;
+}
 
 static lt_status run(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
 {
