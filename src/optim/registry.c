@@ -181,29 +181,19 @@ const char *lt_optim_name_at(size_t index, char *text, size_t size)
     return find_name(index, text, size, &of, &preset) ? text : NULL;
 }
 
-static lt_status unknown(const char *name)
-{
-    char text[NAMES][NAME];
-    const char *known[NAMES];
-    size_t count = 0;
-    while (count < NAMES && (known[count] = lt_optim_name_at(count, text[count], NAME)))
-        count++;
-    return lt_fail(LT_E_ARG, "optim: no optimizer '%s'; the nearest is '%s'", name,
-                   lt_nearest(name, known, count));
-}
-
 lt_status lt_optim_open(lt_optim **out, const char *name, const lt_params *params)
 {
-    char known[NAME];
+    char text[NAMES][NAME], last[NAME] = "";
+    const char *known[NAMES];
     const lt_optim_family *of;
     const lt_optim_preset *preset;
-    for (size_t i = 0; find_name(i, known, sizeof known, &of, &preset); i++) {
-        if (strcmp(known, name) != 0)
-            continue;
-        void *config = lt_optim_copy_config(of, preset->config);
-        lt_status st = config ? of->make(out, params, config, preset->lr) : LT_E_NOMEM;
-        lt_free(config);
-        return st;
+    size_t i = 0;
+    for (; find_name(i, last, NAME, &of, &preset); i++) {
+        if (!strcmp(last, name))
+            return of->make(out, params, preset->config, preset->lr);
+        if (i < NAMES)
+            known[i] = memcpy(text[i], last, NAME);
     }
-    return unknown(name);
+    return lt_fail(LT_E_ARG, "optim: no optimizer '%s'; the nearest is '%s'", name,
+                   lt_nearest(name, known, i < NAMES ? i : NAMES));
 }

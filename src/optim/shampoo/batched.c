@@ -75,29 +75,21 @@ lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back)
 }
 
 /* Between rotating there and back: p *= eigenvalues^(-e) along dimension d. */
-static bool scale_dim(lt_block *b, int d, lt_vec_job *job)
-{
-    const lt_tensor *power = b->factor[d].power;
-    if (!power)
-        return false;
-    job->op = LT_VEC_MUL;
-    job->a = job->y = b->p;
-    job->b = lt_tensor_view(power);
-    job->b.shape = b->p.shape;
-    for (int k = 0; k < LT_MAX_DIMS; k++)
-        job->b.stride[k] = k == d;
-    return true;
-}
-
 static lt_status scale_eigenbasis(lt_shampoo *s, lt_block_batch batch, int d)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     size_t count = 0;
     for (size_t i = batch.begin; i < batch.end; i++) {
-        lt_vec_job job = {.alpha = 1};
-        if (s->block[i].active && scale_dim(&s->block[i], d, &job))
-            s->vec[count++] = job;
+        const lt_block *b = &s->block[i];
+        if (!b->active || !b->factor[d].power)
+            continue;
+        lt_vec_job *job = &s->vec[count++];
+        *job = (lt_vec_job){.op = LT_VEC_MUL, .alpha = 1, .a = b->p, .y = b->p};
+        job->b = lt_tensor_view(b->factor[d].power);
+        job->b.shape = b->p.shape;
+        for (int k = 0; k < LT_MAX_DIMS; k++)
+            job->b.stride[k] = k == d;
     }
     return count ? be->vec(ctx, s->vec, count, s->base.scalars) : LT_OK;
 }

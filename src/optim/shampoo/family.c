@@ -16,60 +16,23 @@
 
 /* --- Which settings let others count --- */
 
-static const lt_shampoo_config *of(const void *config)
-{
-    return config;
-}
-
-static bool has_filter(const void *config)
-{
-    return of(config)->beta1 > 0;
-}
-
-static bool has_momentum(const void *config)
-{
-    return of(config)->momentum > 0;
-}
-
-static bool grafts_with_moment(const void *config)
-{
-    return lt_shampoo_has_graft_moment(config);
-}
-
-static bool decays_by_lr(const void *config)
-{
-    return lt_shampoo_decays_by_lr(config);
-}
-
-static bool is_corrected(const void *config)
-{
-    return lt_shampoo_is_corrected(config);
-}
-
-static bool is_pseudo(const void *config)
-{
-    return of(config)->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE;
-}
-
-static bool iterates(const void *config)
-{
-    return of(config)->root_solver != LT_ROOT_EIGH;
-}
-
-static bool is_higher_order(const void *config)
-{
-    return of(config)->root_solver == LT_ROOT_HIGHER_ORDER;
-}
-
-static bool is_async(const void *config)
-{
-    return of(config)->refresh_timing == LT_REFRESH_ASYNC;
-}
-
-static bool merges_backward(const void *config)
-{
-    return of(config)->merge_order == LT_MERGE_BACKWARD;
-}
+#define WHETHER(name, condition)             \
+    static bool name(const void *config)     \
+    {                                        \
+        const lt_shampoo_config *c = config; \
+        return condition;                    \
+    }
+WHETHER(has_filter, c->beta1 > 0)
+WHETHER(has_momentum, c->momentum > 0)
+WHETHER(grafts_with_moment, lt_shampoo_has_graft_moment(c))
+WHETHER(decays_by_lr, lt_shampoo_decays_by_lr(c))
+WHETHER(is_corrected, lt_shampoo_is_corrected(c))
+WHETHER(is_pseudo, c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE)
+WHETHER(iterates, c->root_solver != LT_ROOT_EIGH)
+WHETHER(is_higher_order, c->root_solver == LT_ROOT_HIGHER_ORDER)
+WHETHER(is_async, c->refresh_timing == LT_REFRESH_ASYNC)
+WHETHER(merges_backward, c->merge_order == LT_MERGE_BACKWARD)
+#undef WHETHER
 
 /* A preset's solver that does not serve the preconditioner that a flag asks for gives way to eigh. */
 static void choose_solver(void *config)
@@ -174,7 +137,7 @@ lt_status lt_shampoo_preset(const char *name, lt_shampoo_config *out)
     const char *names[PRESETS];
     const lt_optim_preset *preset = lt_optim_find_preset(&lt_optim_family_shampoo, name);
     if (preset) {
-        *out = *of(preset->config);
+        *out = *(const lt_shampoo_config *)preset->config;
         return LT_OK;
     }
     for (int i = 0; i < PRESETS; i++)
@@ -189,7 +152,7 @@ lt_status lt_shampoo_preset(const char *name, lt_shampoo_config *out)
 
 static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
 {
-    lt_shampoo_config c = *of(config);
+    lt_shampoo_config c = *(const lt_shampoo_config *)config;
     c.nesterov = c.nesterov && c.momentum > 0;
     c.peak_lr = c.peak_lr > 0 ? c.peak_lr : lr;
     return lt_optim_shampoo(out, params, &c);

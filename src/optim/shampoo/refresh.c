@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/trace.h"
+#include "optim/shampoo/assign.h"
 #include "optim/shampoo/report.h"
 
 /* A limit for the memory of a batch: 2^23 elements, or one matrix. */
@@ -17,26 +18,30 @@ static bool all_are_due(const lt_shampoo *s)
     return t == start || (rest && t > start && t % s->config.precondition_frequency == 0);
 }
 
+/* The phase of the blocks that are due by the staggered timing, or -1. */
+static int64_t due_phase(const lt_shampoo *s)
+{
+    const int64_t after = s->base.attempt - s->config.start_preconditioning_step;
+    const bool staggered = s->config.refresh_timing == LT_REFRESH_STAGGERED;
+    return staggered && after > 0 ? (after - 1) % s->config.precondition_frequency : -1;
+}
+
 lt_due lt_shampoo_plan(lt_shampoo *s)
 {
-    int64_t t = s->base.attempt, start = s->config.start_preconditioning_step;
-    bool all = all_are_due(s);
-    bool some = !all && t > start && s->config.refresh_timing == LT_REFRESH_STAGGERED;
-    int64_t phase = some ? (t - start - 1) % s->config.precondition_frequency : -1;
+    const bool all = all_are_due(s);
+    const int64_t phase = due_phase(s);
     for (size_t i = 0; i < s->count; i++)
         s->block[i].due = all || s->block[i].phase == phase;
-    return all ? LT_DUE_ALL : some ? LT_DUE_SOME : LT_DUE_NONE;
+    return all ? LT_DUE_ALL : phase >= 0 ? LT_DUE_SOME : LT_DUE_NONE;
 }
 
 bool lt_shampoo_refreshes(const lt_shampoo *s)
 {
-    int64_t t = s->base.attempt, start = s->config.start_preconditioning_step;
+    const int64_t phase = due_phase(s);
     if (all_are_due(s))
         return true;
-    if (t <= start || s->config.refresh_timing != LT_REFRESH_STAGGERED)
-        return false;
     for (size_t i = 0; i < s->count; i++)
-        if (s->block[i].phase == (t - start - 1) % s->config.precondition_frequency)
+        if (s->block[i].phase == phase)
             return true;
     return false;
 }
@@ -99,4 +104,60 @@ lt_status lt_shampoo_refresh(lt_shampoo *s, lt_block_batch batch)
     lt_free(tasks);
     lt_shampoo_took(begin, &s->stats.root_seconds, "shampoo roots");
     return st;
+}
+
+/* --- The staggered timing. ---
+ *
+ * The blocks are dealt out to f phases: largest first, each to the phase with
+ * the least cost so far (the first of several). Step t > start refreshes phase (t - start - 1)
+ * mod f: every block once in any f steps in a row, and no phase costs more than the mean and the
+ * largest block together. Graham, "Bounds on multiprocessing timing anomalies", 1969.
+ *
+ * Phases depend on the list of all blocks and nothing else: a run that is resumed, or divided over
+ * another number of ranks, goes on as it was. */
+
+typedef struct item {
+    lt_block *block;
+    double cost;
+} item;
+
+static int by_cost(const void *x, const void *y)
+{
+    const item *a = x, *b = y;
+    if (a->cost < b->cost || a->cost > b->cost)
+        return a->cost < b->cost ? 1 : -1;
+    return a->block->number < b->block->number ? -1 : 1;
+}
+
+/* More phases than blocks would leave the last ones empty: spread over all steps instead. */
+static void deal(const lt_shampoo *s, const item *items, double *load, int64_t phases)
+{
+    const int64_t steps = s->config.precondition_frequency;
+    for (size_t i = 0; i < s->total; i++) {
+        int64_t least = 0;
+        for (int64_t k = 1; k < phases; k++)
+            if (load[k] < load[least])
+                least = k;
+        load[least] += items[i].cost;
+        items[i].block->phase = steps == phases ? least : least * (steps / phases);
+    }
+}
+
+lt_status lt_shampoo_stagger(lt_shampoo *s)
+{
+    int64_t phases = s->config.precondition_frequency;
+    if (phases > (int64_t)s->total)
+        phases = (int64_t)s->total;
+    item *items = lt_alloc(s->total, sizeof *items);
+    double *load = lt_alloc((size_t)phases, sizeof *load);
+    for (size_t i = 0; items && i < s->total; i++)
+        items[i] = (item){&s->block[i], lt_block_root_cost(&s->block[i])};
+    if (items && load) {
+        qsort(items, s->total, sizeof *items, by_cost);
+        deal(s, items, load, phases);
+    }
+    bool ok = items && load;
+    lt_free(load);
+    lt_free(items);
+    return ok ? LT_OK : LT_E_NOMEM;
 }

@@ -3,8 +3,8 @@
  *
  *   gather     G = gradient (+ weight_decay * W)                    step.c
  *   factors    F_k = beta2 F_k + w G_k G_k^T                        factor.c
- *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, root/; stagger.c,
- *                                                                   async.c, failure.c
+ *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, root/, async.c,
+ *                                                                   failure.c
  *   direction  P = filtered G times R_k along each dimension        direction.c
  *   grafting   P *= |graft(u)| / |P|                                graft.c
  *   update     decay, momentum, W -= lr P                           update.c
