@@ -17,7 +17,7 @@ typedef struct lt_train_config {
     lt_comm *comm;           /**< of several ranks, each of which calls lt_train(); NULL: one */
     lt_dataset *train, *val; /**< val NULL: evaluations are of train */
     /** Of training; rank, size, drop_last and max_batches (whole steps) are set. Evaluations have its
-     *  batch, threads, transform and limits, in order and without augmentation. */
+     *  batch, threads, transform, limit and max_bad, in order and without augmentation. */
     lt_loader_config loader;
     lt_schedule schedule; /**< of steps; steps_per_epoch is set */
     int64_t

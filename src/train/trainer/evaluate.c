@@ -65,6 +65,7 @@ static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
 static lt_status finish(const lt_evaluator *e, const sums *own, lt_evaluation *out)
 {
     enum { LOSS, SAMPLES, STOPPED, COUNT, TOTALS = COUNT + LT_TASK_COUNTS };
+    _Static_assert(TOTALS <= (int)RANK_SUMS, "lt_ranks_sum() has no place for them");
     int64_t count[LT_TASK_COUNTS] = {0};
     if (own->counts)
         LT_TRY(lt_tensor_read(own->counts, count, lt_tensor_bytes(own->counts)));
