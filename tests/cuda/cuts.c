@@ -338,7 +338,7 @@ static void long_lists_are_cut(void **state)
     assert_status(lt_list_fill(&list, item, first, ITEMS, &done), LT_E_UNSUPPORTED);
 }
 
-static void long_batches_of_statements_are_cut(void **state)
+static void long_batches_of_expressions_are_cut(void **state)
 {
     (void)state;
     enum { LISTS = 50, LONGEST = 7 };
@@ -346,13 +346,13 @@ static void long_batches_of_statements_are_cut(void **state)
     static lt_vec_job job[LONGEST];
     lt_vec_list list[LISTS];
     float memory[1];
-    size_t statements = 0, done = 0, seen = 0;
+    size_t expressions = 0, done = 0, seen = 0;
     for (int i = 0; i < LONGEST; i++)
         job[i].a = job[i].y =
             (lt_view){.data = memory, .dtype = LT_F32, .shape = LT_SHAPE(9999), .stride = {1}};
     for (int i = 0; i < LISTS; i++) {
         list[i] = (lt_vec_list){job, (size_t)(i % LONGEST + 1)};
-        statements += list[i].count;
+        expressions += list[i].count;
     }
     for (size_t taken = 0; done < LISTS; done += taken) {
         assert_ok(lt_vec_fill(&batch, list + done, LISTS - done, &taken));
@@ -362,10 +362,10 @@ static void long_batches_of_statements_are_cut(void **state)
             const int64_t begin = (int64_t)(b - batch.list[i].first_block) * LT_VEC_BLOCK;
             assert_in_range(begin, 0, 9998);
         }
-        seen += (size_t)batch.statements;
+        seen += (size_t)batch.expressions;
     }
     assert_int_equal(done, LISTS);
-    assert_int_equal(seen, statements);
+    assert_int_equal(seen, expressions);
 }
 
 int main(void)
@@ -383,7 +383,7 @@ int main(void)
         cmocka_unit_test(moments_merge_as_one),
         cmocka_unit_test(sums_that_cancel_are_known),
         cmocka_unit_test(long_lists_are_cut),
-        cmocka_unit_test(long_batches_of_statements_are_cut),
+        cmocka_unit_test(long_batches_of_expressions_are_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ static lt_status count_engines(counts *c, conv_graph kind, const conv_shape *sha
     for (int i = 0; !st && i < choices.count && i < most; i++)
         count_choice(c, &choices.item[i]);
     lt_dnn_choices_clear(&choices);
-    lt_dnn_forget(&g);
+    lt_dnn_reset(&g);
     return st;
 }
 
@@ -169,7 +169,7 @@ static void f32_is_exact_when_asked(void **state)
             for (int c = 0; c < choices.count; c++)
                 assert_false(choices.item[c].tensor_core || choices.item[c].compiled);
             lt_dnn_choices_clear(&choices);
-            lt_dnn_forget(&g);
+            lt_dnn_reset(&g);
         }
 }
 
@@ -186,7 +186,7 @@ static void rules_are_kept(void **state)
         assert_false(choices.item[c].nondeterministic);
     }
     lt_dnn_choices_clear(&choices);
-    lt_dnn_forget(&g);
+    lt_dnn_reset(&g);
 }
 
 static void text_comes_back_as_a_plan(void **state)
@@ -216,7 +216,7 @@ static void text_comes_back_as_a_plan(void **state)
     free(second);
     lt_dnn_plan_clear(&plan);
     lt_dnn_choices_clear(&choices);
-    lt_dnn_forget(&g);
+    lt_dnn_reset(&g);
 }
 
 static void texts_differ_as_graphs_do(void **state)
@@ -229,7 +229,7 @@ static void texts_differ_as_graphs_do(void **state)
     assert_string_equal(g[0].text, g[1].text);
     assert_string_not_equal(g[0].text, g[2].text);
     for (int i = 0; i < 3; i++)
-        lt_dnn_forget(&g[i]);
+        lt_dnn_reset(&g[i]);
 }
 
 static void refusals_say_why(void **state)
@@ -244,7 +244,7 @@ static void refusals_say_why(void **state)
     lt_dnn_conv(&g, LT_DNN_FORWARD, &config, xi, wi, yi);
     assert_true(lt_dnn_finish(&g) != LT_OK); /* more channels in the filter than in the image */
     assert_non_null(strstr(lt_error_message(), "cudnn: "));
-    lt_dnn_forget(&g);
+    lt_dnn_reset(&g);
     assert_true(lt_dnn_device(&h200, "{\"deviceVer\":900}", NULL) != LT_OK);
 }
 

@@ -85,7 +85,7 @@ def it_is_fine_tuned_with_another_head(cwd):
     other = ["--data", "synthetic:48:16:4", *QUIET, "--max-steps", "1", "--weights", WEIGHTS]
     fails(*other, cwd=cwd, says="'head.weight' is [3,24], the model wants [4,24]; --reset-head keeps the rest")
     run(*other, "--reset-head", "--freeze", "^body", "--output", "fine", cwd=cwd)
-    assert "over 48 pictures" in evaluated(cwd, "fine/model.safetensors", ["--data", "synthetic:48:16:4"])
+    assert "over 48 images" in evaluated(cwd, "fine/model.safetensors", ["--data", "synthetic:48:16:4"])
 
 
 def a_typed_text_wins_over_the_weights(cwd):

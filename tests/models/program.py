@@ -401,7 +401,7 @@ def tar_files_and_packs_train_and_evaluate(cwd):
         subprocess.run(f"cd numbers/{part} && tar --sort=name -cf ../{part}.tar .", shell=True, cwd=cwd, check=True)
     run("--data", "numbers", *flags, "--output", "n", cwd=cwd)
     p = run("--data", "numbers", "--image-size", "16", "--progress", "off", "--eval", "--weights", "n/model.safetensors", cwd=cwd)
-    assert "over 8 pictures" in p.stdout, p.stdout
+    assert "over 8 images" in p.stdout, p.stdout
 
 
 def class_sets_that_differ_are_named(cwd):

@@ -177,10 +177,10 @@ def evaluation_counts_every_image_once(cwd):
         for key in ("images", "classes", "confusion", "confused"):
             a, b = (json.load(open(os.path.join(cwd, name), encoding="utf-8"))[key] for name in ("1", str(ranks)))
             assert a == b and a, f"{key}: {a} and {b}"
-        assert "over 10 pictures" in out and out.count("top-1") == 1, out
+        assert "over 10 images" in out and out.count("top-1") == 1, out
         assert out.split("loss")[0] == one.split("loss")[0], (out, one)
     few = ["--data", "synthetic:2:16:3", *flags[2:]]
-    assert "over 2 pictures" in run(3, *few, "--eval-json", "few", cwd=cwd)[0]  # a rank without any
+    assert "over 2 images" in run(3, *few, "--eval-json", "few", cwd=cwd)[0]  # a rank without any
 
 
 def differences_are_named(cwd):

@@ -22,7 +22,7 @@ static const lt_option own_rows[] = {
 {"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .after = "seed", .help = "share of the target spread over all classes"},
 {"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .after = "eval-batch-size", .help = "stop when an evaluation reaches this percentage; 0: never"},
 {"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .after = "target-top1", .help = "with --eval: write logits and labels as safetensors"},
-{"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .after = "save-logits", .help = "with --eval: write the accuracy of each class, which classes are taken for which, and sample pictures as JSON; with --output also without this: eval.json there, which report shows"},
+{"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .after = "save-logits", .help = "with --eval: write the accuracy of each class, which classes are taken for which, and sample images as JSON; with --output also without this: eval.json there, which report shows"},
 };
 /* clang-format on */
 
@@ -30,7 +30,7 @@ static const char usage[] = "--data DIR [OPTION]...  |  predict --weights FILE I
                             "export --weights FILE --output MODEL.onnx  |  reproduce PLAN";
 static const char description[] =
     " Numbers that differ from optimizer to optimizer are shown as OPTIMIZER=NUMBER. Beside it: "
-    "lather-report RUN draws curves, lather-inspect lists weights and runs, lather-pack packs pictures, "
+    "lather-report RUN draws curves, lather-inspect lists weights and runs, lather-pack packs images, "
     "lather-bench measures, lather-reproduce is the command reproduce.\n\n"
     "Exit status: 0 done, 1 an error, 2 a wrong command line, 3 interrupted after a checkpoint.\n\n"
     "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 end a run after its step, with a checkpoint; a second "
@@ -41,13 +41,13 @@ static void fill_text(program_text *t, const lt_model_family *f)
     t->program = (lt_program){
         .name = f->program,
         .summary =
-            f->summary ? f->summary : "train, evaluate and use a model that classifies pictures",
+            f->summary ? f->summary : "train, evaluate and use a model that classifies images",
         .usage = usage,
         .description = t->description,
         .selector = "optim",
     };
     snprintf(t->description, sizeof t->description, "%s%s",
-             f->about ? f->about : "Trains a model on pictures.", description);
+             f->about ? f->about : "Trains a model on images.", description);
     snprintf(t->recipe_help, sizeof t->recipe_help,
              "settings of a known run%s%s; all other flags and --config override them",
              f->recipe_names ? ": " : "", f->recipe_names ? f->recipe_names : "");
@@ -147,7 +147,7 @@ static lt_status check_divided(const arguments *a, const lt_options *options)
 static lt_status check_modes(const arguments *a, const lt_options *options)
 {
     if (!a->images.data)
-        return lt_fail(LT_E_ARG, "--data: missing; a folder of pictures, fashion-mnist or "
+        return lt_fail(LT_E_ARG, "--data: missing; a folder of images, fashion-mnist or "
                                  "synthetic");
     LT_TRY(check_needs(a));
     LT_TRY(check_texts(a));
@@ -159,7 +159,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     if (a->output.overwrite && a->output.resume && !strcmp(a->output.resume, "auto"))
         return lt_fail(LT_E_ARG, "--overwrite and --resume auto contradict each other");
     if (a->evaluation.eval && a->loader.cache_ram)
-        return lt_fail(LT_E_ARG, "--cache-ram: an evaluation reads each picture once");
+        return lt_fail(LT_E_ARG, "--cache-ram: an evaluation reads each image once");
     if (a->loader.overfit_batches && lt_options_is_set(options, "limit-train-batches"))
         return lt_fail(LT_E_ARG, "--overfit-batches and --limit-train-batches contradict each "
                                  "other");

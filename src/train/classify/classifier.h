@@ -155,7 +155,7 @@ typedef struct classifier_command {
 extern const classifier_command lt_predict_command, lt_export_command;
 
 /* main.c: of the process, by how its work ended. An LT_E_ARG before the first image is a wrong command line: found
- * while reading it, in a value that only the library can judge, or beside a checkpoint or data that it does not fit. */
+ * while reading it, in a value that only the library can check, or beside a checkpoint or data that it does not fit. */
 enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
 int lt_exit_status(const classifier *s, lt_status st);
 

@@ -80,7 +80,7 @@ static lt_status add_pair(struct details *d, int label, int predicted)
         size_t capacity = 2 * d->capacity + 1024;
         detail_pair *grown = realloc(d->pair, capacity * sizeof *grown);
         if (!grown)
-            return lt_fail(LT_E_NOMEM, "--eval-json: no memory for %zu pictures", capacity);
+            return lt_fail(LT_E_NOMEM, "--eval-json: no memory for %zu images", capacity);
         d->pair = grown;
         d->capacity = capacity;
     }
@@ -103,7 +103,7 @@ static lt_status add_row(struct details *d, const lt_batch *batch, int row)
         return LT_OK;
     sample.image = lt_thumbnail(d->pixels + (size_t)row * image, d->channels, side);
     if (!sample.image)
-        return lt_fail(LT_E_NOMEM, "--eval-json: no memory for a picture");
+        return lt_fail(LT_E_NOMEM, "--eval-json: no memory for an image");
     insert(list, &sample);
     return LT_OK;
 }

@@ -109,7 +109,7 @@ static lt_status write_confused(lt_json_writer *w, const struct details *d)
     size_t count = 0;
     confused *list = calloc(d->count + 1, sizeof *list);
     if (!list)
-        return lt_fail(LT_E_NOMEM, "--eval-json: no memory for %zu pictures", d->count);
+        return lt_fail(LT_E_NOMEM, "--eval-json: no memory for %zu images", d->count);
     for (size_t i = 0; i < d->count; i++) {
         const detail_pair p = d->pair[i];
         if (p.label == p.predicted)

@@ -91,7 +91,7 @@ static lt_status read_list(image_list *p, const char *name)
 {
     bool input = !strcmp(name, "-");
     if (input && p->input[0])
-        return lt_fail(LT_E_ARG, "--files-from -: standard input is a picture already");
+        return lt_fail(LT_E_ARG, "--files-from -: standard input is an image already");
     FILE *file = input ? stdin : fopen(name, "r");
     if (!file)
         return lt_fail(LT_E_IO, "--files-from %s: %s", name, strerror(errno));
@@ -111,7 +111,7 @@ lt_status lt_image_list_read(image_list *p, const lt_options *options, const cha
     if (files_from)
         LT_TRY(read_list(p, files_from));
     return p->count ? LT_OK
-                    : lt_fail(LT_E_ARG, "no picture given: files, folders, - or --files-from");
+                    : lt_fail(LT_E_ARG, "no image given: files, folders, - or --files-from");
 }
 
 void lt_image_list_clear(image_list *p)

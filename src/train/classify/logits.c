@@ -82,7 +82,7 @@ lt_status lt_classifier_save_logits(classifier *s, const char *path)
     all.labels = calloc(count, sizeof *all.labels);
     lt_status st = all.values && all.labels
                        ? read_all(s, &all)
-                       : lt_fail(LT_E_NOMEM, "logits: no memory for %zu pictures", count);
+                       : lt_fail(LT_E_NOMEM, "logits: no memory for %zu images", count);
     if (!st)
         st = write_file(path, &all);
     free(all.values);

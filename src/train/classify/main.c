@@ -66,7 +66,7 @@ static lt_status evaluate_only(classifier *s)
     LT_TRY(lt_classifier_evaluate(s, &e));
     lt_run_close(&s->run);
     if (!s->ranks.rank)
-        printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld pictures\n",
+        printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld images\n",
                lt_classification_top1(&e.sums), lt_classification_top5(&e.sums), e.sums.loss,
                (long long)e.samples);
     return s->details && !e.stopped ? save_details(s, &e) : LT_OK;

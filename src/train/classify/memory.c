@@ -156,12 +156,12 @@ lt_status lt_classifier_summary(classifier *s)
     lt_model_cost cost;
     LT_TRY(count_cost(s, s->transform.size, &cost));
     if (s->ranks.count > 1)
-        lt_run_note(s->run, "%d ranks, %d compute threads on rank 0, %lld pictures in an update",
+        lt_run_note(s->run, "%d ranks, %d compute threads on rank 0, %lld images in an update",
                     s->ranks.count, lt_device_threads(s->device),
                     (long long)s->state.now.global_batch);
     double held = param_bytes(s) + (double)lt_optim_state_bytes(s->optim);
     if (s->choice.family->cost)
-        lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per picture of %d x %d to train",
+        lt_run_note(s->run, "%s: %.2f M parameters, %.3f GFLOP per image of %d x %d to train",
                     lt_family_arch(&s->choice), 1e-6 * (double)cost.params,
                     2e-9 * train_factor * (double)cost.multiply_adds, s->transform.size,
                     s->transform.size);

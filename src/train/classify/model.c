@@ -50,7 +50,7 @@ static lt_status adopt_weights(classifier *s, bool with_size)
     if (s->origin[META_IMAGE_SIZE] == FROM_USUAL && spec.size && with_size)
         LT_TRY(lt_classifier_choose_input(s, spec.size));
     if (channels != spec.channels)
-        return lt_fail(LT_E_SHAPE, "%s: the weights read %d channels, the pictures of %s have %d",
+        return lt_fail(LT_E_SHAPE, "%s: the weights read %d channels, the images of %s have %d",
                        s->weights, spec.channels, s->args.images.data, channels);
     s->choice.spec.classes = spec.classes;
     return lt_family_adopt(&s->choice, &found);

@@ -16,8 +16,8 @@
 static const lt_option table[] = {
 {"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
 {"Options", .name = "class-names", .type = LT_OPTION_STRING, AT(class_names), .meta = "FILE", .help = "a name per line, in the order of classes; missing: the names that the weights hold"},
-{"Options", .name = "files-from", .type = LT_OPTION_STRING, AT(files_from), .meta = "FILE", .help = "more pictures: a path per line; -: on standard input"},
-{"Options", .name = "top", .alias = 'k', .type = LT_OPTION_INT, AT(top), .value = "5", .min = 1, .max = 1000000, .help = "classes to print of each picture, the likeliest first"},
+{"Options", .name = "files-from", .type = LT_OPTION_STRING, AT(files_from), .meta = "FILE", .help = "more images: a path per line; -: on standard input"},
+{"Options", .name = "top", .alias = 'k', .type = LT_OPTION_INT, AT(top), .value = "5", .min = 1, .max = 1000000, .help = "classes to print of each image, the likeliest first"},
 {"Options", .name = "json", .type = LT_OPTION_BOOL, AT(json), .help = "an object per line (JSON Lines): path, and predictions with index, class, probability; or error"},
 {"Options", .name = "csv", .type = LT_OPTION_BOOL, AT(csv), .help = "lines of path,rank,index,class,probability, quoted as in RFC 4180"},
 {"Options", .name = "image-size", .type = LT_OPTION_INT, AT(images.image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: what the weights say, else 224, or with a small stem 28 for one channel and 32 for three"},
@@ -26,22 +26,22 @@ static const lt_option table[] = {
 {"Options", .name = "std", .type = LT_OPTION_STRING, AT(images.std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
 {"Options", .name = "exif", .type = LT_OPTION_CHOICE, AT(images.exif), .choices = "off|on", .help = "turn JPEG as their EXIF orientation says"},
 {"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(images.crop_pct), .value = "0", .min = 0, .max = 1, .help = "share of the short side that the centre crop keeps; 0: what the weights say, else 224 of 256 (0.875), or all up to 64 pixels"},
-{"Options", .name = "max-image-pixels", .type = LT_OPTION_INT, AT(images.max_image_pixels), .value = "100000000", .min = 1, .max = 1e15, .help = "width times height of a picture to decode; larger ones are broken"},
-{"Options", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE, AT(images.max_image_seconds), .value = "10", .min = 0.001, .max = 1e15, .help = "of one core to decode a picture, but for WebP and AVIF; one that takes longer is broken"},
+{"Options", .name = "max-image-pixels", .type = LT_OPTION_INT, AT(images.max_image_pixels), .value = "100000000", .min = 1, .max = 1e15, .help = "width times height of an image to decode; larger ones are broken"},
+{"Options", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE, AT(images.max_image_seconds), .value = "10", .min = 0.001, .max = 1e15, .help = "of one core to decode an image, but for WebP and AVIF; one that takes longer is broken"},
 {"Options", .name = "device", .type = LT_OPTION_STRING, AT(device), .value = "cpu", .help = "cpu, ref, cuda[:N]"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "compute threads; 0: as many as allowed"},
 };
 /* clang-format on */
 
 static const lt_program program = {
-    .summary = "classify pictures",
+    .summary = "classify images",
     .usage = "--weights FILE [OPTION]... IMAGE|FOLDER|-...",
     .description =
-        "Prints the likeliest classes of pictures. A folder stands for the pictures in it and below, "
-        "ordered by path; - is a picture on standard input. A picture that cannot be read is told on "
+        "Prints the likeliest classes of images. A folder stands for the images in it and below, "
+        "ordered by path; - is an image on standard input. An image that cannot be read is told on "
         "standard error, and the others go on. In names and paths, what is no printable UTF-8 is "
         "shown as \\xHH, a backslash as two.\n\n"
-        "Exit status: 0 done, 1 an error or a broken picture, 2 a wrong command line.",
+        "Exit status: 0 done, 1 an error or a broken image, 2 a wrong command line.",
     .option = table,
     .count = sizeof table / sizeof *table,
     .rest = true,

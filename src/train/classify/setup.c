@@ -51,8 +51,8 @@ lt_status lt_classifier_open_device(classifier *s)
 static lt_status agree_data(classifier *s)
 {
     LT_TRY(lt_train_input_agree(&s->input, &s->ranks));
-    LT_TRY(lt_ranks_same_number(&s->ranks, "the side of a picture", s->transform.size));
-    return lt_ranks_same_number(&s->ranks, "the channels of a picture",
+    LT_TRY(lt_ranks_same_number(&s->ranks, "the side of an image", s->transform.size));
+    return lt_ranks_same_number(&s->ranks, "the channels of an image",
                                 lt_dataset_channels(s->input.val));
 }
 
@@ -84,7 +84,7 @@ static lt_status count_batches(classifier *s)
     if (!s->input.batches_per_epoch)
         return lt_fail(LT_E_ARG,
                        "--batch-size %lld x --grad-accum %lld on %d ranks: %s has only %lld "
-                       "pictures to train on",
+                       "images to train on",
                        (long long)t->batch_size, (long long)t->grad_accum, s->ranks.count,
                        s->args.images.data, (long long)count);
     return LT_OK;

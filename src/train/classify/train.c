@@ -109,7 +109,7 @@ static void note_side(void *context)
     const int side = lt_classifier_train_side(s, epoch);
     if (s->sizes.count
         && (!epoch || s->state.now.batch || side != lt_classifier_train_side(s, epoch - 1)))
-        lt_run_note(s->run, "epoch %lld: pictures of %d x %d", (long long)epoch + 1, side, side);
+        lt_run_note(s->run, "epoch %lld: images of %d x %d", (long long)epoch + 1, side, side);
 }
 
 lt_status lt_classifier_train(classifier *s)

@@ -158,7 +158,7 @@ static void close_fixture(fixture *f)
     cudnnBackendDestroyDescriptor(f->device);
     cudnnDestroy(f->handle);
     cudaStreamDestroy(f->stream);
-    lt_dnn_forget(&f->g);
+    lt_dnn_reset(&f->g);
 }
 
 static double *at(const operand *o, int64_t n, int64_t c, int64_t h, int64_t w)

@@ -280,7 +280,7 @@ static void an_engine_that_is_not_deterministic(void **state)
     assert_true(memcmp(before, after, sizeof before) != 0);
     lt_dnn_plan_clear(&plan);
     lt_dnn_choices_clear(&choices);
-    lt_dnn_forget(&g);
+    lt_dnn_reset(&g);
     cudnnBackendDestroyDescriptor(device);
     cudnnDestroy(handle);
 }

@@ -38,7 +38,7 @@ SUPERFLUOUS = {  # by the nearest function that is not inlined
                      "lt_optim_scale_loss", "read_status", "rational", "is_skipped", "lt_shampoo_run_batch"], COPIED),
     **dict.fromkeys(["upload", "deliver", "lt_loader_next"],  # tests/data/test_upload.c has one that is not
                     "each batch of an evaluation is read back"),
-    **dict.fromkeys(["lt_upload_forget", "lt_upload_free", "lt_cuda_free", "lt_cuda_close", "free_recording",
+    **dict.fromkeys(["lt_upload_reset", "lt_upload_free", "lt_cuda_free", "lt_cuda_close", "free_graph",
                      "lt_readback_free"], AT_THE_END),
 }
 

@@ -80,7 +80,7 @@ typedef struct description {
     dnnl_primitive_desc_t forward, pd;
 } description;
 
-static void forget(description *d)
+static void free_description(description *d)
 {
     if (d->pd)
         dnnl_primitive_desc_destroy(d->pd);
@@ -204,7 +204,7 @@ static lt_status get_primitive(lt_onednn *onednn, const call *c, lt_dtype dtype,
     lt_status st = LT_OK;
     if (!describe(&d, onednn, c, dtype, w_dtype)) /* else the primitive says that there is none */
         st = fill_primitive(onednn, prim, &d, c->kind);
-    forget(&d);
+    free_description(&d);
     if (st) {
         lt_primitive_free(prim);
         return st;

@@ -2,8 +2,8 @@
  * docs/results/onednn-wrong-primitives.md.
  *
  * A rule covers more forms than were seen to fail, since random forms find only some. It ends with a
- * version only where that version was searched for the same fault in vain; versions that nobody
- * tried are taken to be as wrong as those before them. */
+ * version only where that version was searched for the same fault in vain; untested
+ * versions are taken to be as wrong as those before them. */
 
 #include "tensor/backend/cpu/conv_rules.h"
 

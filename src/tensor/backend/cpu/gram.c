@@ -42,7 +42,7 @@ typedef struct pass {
     const lt_cpu_kernels *kernels;
     const product *product;
     const task *task;
-    float *packed; /* room for a and b, for each thread */
+    float *packed; /* workspace for a and b, for each thread */
 } pass;
 
 /* Offsets of `count` indices from begin on; true if they rise by 1. */

@@ -27,7 +27,7 @@ const struct lt_wgrad_unit *lt_cpu_isa_wgrad(lt_cpu_isa isa);
 bool lt_amx_reported(uint32_t leaf1_ecx, uint32_t leaf7_edx, uint64_t xcr0);
 
 /* Asks CPU and kernel. Linux gives the tiles' 8 KiB of state only to a process that asks for it,
- * since 5.16; once given it stays. False elsewhere. */
+ * since 5.16; once given it stays. False on other systems. */
 bool lt_amx_request(void);
 
 #endif

@@ -95,7 +95,7 @@ typedef struct lt_panel {
     bool lanes_adjacent, steps_adjacent; /* offsets that rise by 1 */
 } lt_panel;
 
-/* Elements of a statement, and the steps between them. */
+/* Elements of an expression, and the steps between them. */
 typedef struct lt_vec_row {
     lt_vec_op op;
     float alpha, beta, gamma, delta;

@@ -1,4 +1,4 @@
-/* Lists of elementwise statements in f32, on views of any strides. Formulas: lt_vec_op. */
+/* Lists of elementwise expressions in f32, on views of any strides. Formulas: lt_vec_op. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -79,7 +79,7 @@ static lt_status run_job(lt_cpu *cpu, const lt_vec_job *job, const lt_scalars *s
     return LT_OK;
 }
 
-/* --- Lists of statements --- */
+/* --- Lists of expressions --- */
 
 /* A part of a list's elements, small enough for the second cache: a slice of dimension dim. */
 typedef struct piece {

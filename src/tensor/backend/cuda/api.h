@@ -76,7 +76,7 @@ typedef struct lt_cuda_api {
     int (*graph_destroy)(lt_cuda_graph graph);
     int (*graph_exec_destroy)(lt_cuda_graph_exec exec);
 
-    int (*last_error)(void); /* of this thread, a failed launch's too; forgets it */
+    int (*last_error)(void); /* of this thread, a failed launch's too; resets it */
 
     /* What a result says, in its library's words. */
     const char *(*text)(lt_cuda_library library, int code);

@@ -78,7 +78,7 @@ static void free_blocks(lt_cuda *c, lt_cuda_block *b)
     }
 }
 
-/* Whatever of it was opened; failures have nobody to go to. */
+/* Closes what was opened. It returns void: failures are not reported. */
 void lt_cuda_close(void *ctx)
 {
     lt_cuda *c = ctx;

@@ -54,7 +54,7 @@ typedef struct lt_conv_problem {
 int lt_conv_slots(lt_conv_form form);
 /* "conv2d_stats", ... */
 const char *lt_conv_name(lt_conv_form form);
-/* Builds and finishes it. It must be forgotten in any case. */
+/* Builds and finishes it. It must be reset in any case. */
 LT_MUST_CHECK lt_status lt_conv_graph(lt_dnn_graph *g, const lt_conv_problem *p);
 
 #endif

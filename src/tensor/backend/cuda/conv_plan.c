@@ -170,7 +170,7 @@ static lt_status propose(trial *t, const convs *v)
     if (!st)
         st = make_plans(t, &choices, v);
     lt_dnn_choices_clear(&choices);
-    lt_dnn_forget(&g);
+    lt_dnn_reset(&g);
     return t->call->other ? LT_OK : st;
 }
 

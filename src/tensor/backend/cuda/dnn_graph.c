@@ -332,7 +332,7 @@ static void destroy(cudnnBackendDescriptor_t *d)
     *d = NULL;
 }
 
-void lt_dnn_forget(lt_dnn_graph *g)
+void lt_dnn_reset(lt_dnn_graph *g)
 {
     destroy(&g->graph);
     for (int i = 0; i < LT_DNN_OPS; i++) {

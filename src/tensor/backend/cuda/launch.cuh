@@ -15,7 +15,7 @@ enum { THREADS = 256 };
 /* A kernel's parameters in bytes, at most: since CUDA 12.1, for compute capability 7.0 and later. */
 enum { MAX_PARAMETERS = 32764 };
 
-/* Runs the statement with T the type of a floating dtype that is no f64, else returns a failure. */
+/* Runs the code with T the type of a floating dtype that is no f64, else returns a failure. */
 #define WITH_TYPE(c, dtype_, ...)                                                       \
     switch (dtype_) {                                                                   \
     case LT_F32: {                                                                      \

@@ -115,10 +115,10 @@ static lt_status place_eigen(const call *k, cusolverDnParams_t params, const lt_
                                                 CUBLAS_FILL_MODE_LOWER, key->n, type, NULL, key->n,
                                                 type, NULL, type, &device, &host, (int64_t)m));
     lt_carver count = {0};
-    void *room = NULL;
+    void *workspace = NULL;
     (void)lay_out_eigen(&count, m, key->n, size, device);
-    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &room));
-    lt_carver place = {.begin = room};
+    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &workspace));
+    lt_carver place = {.begin = workspace};
     *out = lay_out_eigen(&place, m, key->n, size, device);
     out->host_bytes = host;
     return LT_OK;
@@ -271,12 +271,12 @@ static lt_status qr_one(const call *k, const lt_qr_job *job, const lt_batch_key 
     const bool wide = key->dtype == LT_F64;
     const int n = (int)key->n;
     int work = 0;
-    void *room = NULL;
+    void *workspace = NULL;
     lt_carver count = {0};
     LT_TRY(qr_buffer(k->c, n, wide, &work));
     (void)lay_out_factor(&count, n, lt_dtype_size(key->dtype), work);
-    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &room));
-    lt_carver place = {.begin = room};
+    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &workspace));
+    lt_carver place = {.begin = workspace};
     factor f = lay_out_factor(&place, n, lt_dtype_size(key->dtype), work);
     lt_columns_sort(k->queue, job->a.data, n, wide, f.rank, f.columns);
     LT_TRY(triangulate(k->c, &f, n, wide, work));

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(THREADS) finish(const lt_norm *norm, const dou
 }
 
 /* What the tensors become in memory for the kernels: their list, then the blocks' sums. */
-lt_status send_norms(lt_cuda *c, const lt_view *x, size_t count, const lt_view *out, void **room,
+lt_status send_norms(lt_cuda *c, const lt_view *x, size_t count, const lt_view *out, void **workspace,
                      int64_t *blocks)
 {
     lt_norm *list = new lt_norm[count];
@@ -54,9 +54,9 @@ lt_status send_norms(lt_cuda *c, const lt_view *x, size_t count, const lt_view *
     }
     const size_t bytes = count * sizeof *list;
     lt_status st =
-        lt_cuda_workspace(c, LT_CUDA_MAIN, bytes + (size_t)*blocks * sizeof(double), room);
+        lt_cuda_workspace(c, LT_CUDA_MAIN, bytes + (size_t)*blocks * sizeof(double), workspace);
     if (!st)
-        lt_send(main_stream(c), *room, list, bytes);
+        lt_send(main_stream(c), *workspace, list, bytes);
     delete[] list;
     return st;
 }
@@ -64,15 +64,15 @@ lt_status send_norms(lt_cuda *c, const lt_view *x, size_t count, const lt_view *
 lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_view *out)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    void *room = NULL;
+    void *workspace = NULL;
     int64_t blocks;
     LT_TRY(lt_cuda_begin(c, "frobenius"));
     if (!count)
         return lt_cuda_end(c);
     for (size_t i = 0; i < count; i++)
         LT_TRY(lt_matrix_dtype(c, x[i].dtype));
-    LT_TRY(send_norms(c, x, count, out, &room, &blocks));
-    const lt_norm *list = (const lt_norm *)room;
+    LT_TRY(send_norms(c, x, count, out, &workspace, &blocks));
+    const lt_norm *list = (const lt_norm *)workspace;
     double *partial = (double *)(list + count);
     squares<<<(unsigned)blocks, THREADS, 0, main_stream(c)>>>(list, (int64_t)count, partial);
     finish<<<(unsigned)count, THREADS, 0, main_stream(c)>>>(list, partial);

@@ -99,10 +99,10 @@ static lt_status place(const call *k, size_t m, size_t a_bytes, size_t made_byte
                        lists *here)
 {
     lt_carver count = {0};
-    void *room = NULL;
+    void *workspace = NULL;
     (void)lay_out(&count, m, a_bytes, made_bytes);
-    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &room));
-    lt_carver device = {.begin = room};
+    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &workspace));
+    lt_carver device = {.begin = workspace};
     *there = lay_out(&device, m, a_bytes, made_bytes);
     char *host = calloc(there->bytes, 1);
     if (!host)

@@ -11,7 +11,7 @@
 
 static const size_t limit = (size_t)1 << 30; /* bytes of work memory for matrices at once */
 
-/* A batch: jobs of one size and dtype. Lists on the device have room for all of them. */
+/* A batch: jobs of one size and dtype. Lists on the device have the capacity for all of them. */
 typedef struct batch {
     lt_cuda *c;
     lt_cuda_stream queue;
@@ -58,10 +58,10 @@ static lt_status send(const batch *b, void *to, const void *from, size_t bytes)
 /* Memory, zero sums, constants, and where results go. */
 static lt_status begin(batch *b)
 {
-    void *room = NULL;
+    void *workspace = NULL;
     lay_out(b, NULL);
-    LT_TRY(lt_cuda_workspace(b->c, LT_CUDA_MAIN, b->bytes, &room));
-    lay_out(b, room);
+    LT_TRY(lt_cuda_workspace(b->c, LT_CUDA_MAIN, b->bytes, &workspace));
+    lay_out(b, workspace);
     const size_t squares = b->m * (size_t)(b->n * b->n) * sizeof(double);
     LT_CUDA_TRY(b->c, b->c->api->set_async(b->sum, 0, squares, b->queue));
     LT_CUDA_TRY(b->c, b->c->api->set_async(b->failed, 0, b->m * sizeof(int), b->queue));

@@ -53,7 +53,7 @@ void lt_cuda_free(void *ctx, void *data, size_t bytes)
         for (int i = 0; i < LT_CUDA_QUEUES; i++)
             c->api->stream_sync(c->stream[i]);
         c->api->release(data);
-        c->api->last_error(); /* nobody can be told; whatever stays shows again */
+        c->api->last_error(); /* free returns void; a sticky error shows at the next call */
     }
     c->operation = NULL;
 }

@@ -152,8 +152,8 @@ static lt_status time_runs(lt_cuda *c, const lt_cuda_event event[2], lt_cuda_try
     return LT_OK;
 }
 
-/* What failed shows as the runtime's last error too, and must not at the end of the entry. */
-static lt_status forget(const lt_cuda *c, lt_status st)
+/* A failed candidate sets the runtime's last error too; the end of the entry must not see it. */
+static lt_status reset_error(const lt_cuda *c, lt_status st)
 {
     if (st)
         c->api->last_error();
@@ -168,7 +168,7 @@ static lt_status time_all(lt_cuda *c, int count, lt_cuda_try_fn *run, void *cont
     *best = -1;
     for (int i = 0; i < count; i++) {
         float median;
-        lt_status one = forget(c, time_runs(c, event, run, context, i, &median));
+        lt_status one = reset_error(c, time_runs(c, event, run, context, i, &median));
         if (!one && (*best < 0 || median < least)) {
             *best = i;
             least = median;
@@ -183,7 +183,7 @@ static lt_status first_that_runs(const lt_cuda *c, int count, lt_cuda_try_fn *ru
 {
     lt_status st = lt_fail(LT_E_UNSUPPORTED, "cuda: nothing to choose from");
     for (*best = 0; *best < count; ++*best) {
-        st = forget(c, run(context, *best));
+        st = reset_error(c, run(context, *best));
         if (!st)
             return LT_OK;
     }

@@ -1,4 +1,4 @@
-/* Pooling over channels-last pictures, eight channels a thread, or one channel of any strides. A
+/* Pooling over channels-last images, eight channels a thread, or one channel of any strides. A
  * gradient is gathered: each pixel asks the windows that have it, in their order. */
 
 #include "norm.cuh"

@@ -9,15 +9,15 @@
 namespace
 {
 
-enum { LETTER_WORDS = 1024 };
+enum { PACKET_WORDS = 1024 };
 
-struct letter {
-    uint64_t word[LETTER_WORDS];
+struct packet {
+    uint64_t word[PACKET_WORDS];
 };
-static_assert(sizeof(letter) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
+static_assert(sizeof(packet) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
 
 __global__ void __launch_bounds__(THREADS)
-    write_down(const __grid_constant__ letter from, uint64_t *to, int words)
+    write_down(const __grid_constant__ packet from, uint64_t *to, int words)
 {
     for (int i = (int)(blockIdx.x * THREADS + threadIdx.x); i < words; i += THREADS * gridDim.x)
         to[i] = from.word[i];
@@ -27,13 +27,13 @@ __global__ void __launch_bounds__(THREADS)
 
 extern "C" void lt_send(lt_cuda_stream stream, void *to, const void *from, size_t bytes)
 {
-    const size_t most = sizeof(letter);
+    const size_t most = sizeof(packet);
     for (size_t at = 0; at < bytes; at += most) {
-        letter l;
+        packet p;
         const size_t some = bytes - at < most ? bytes - at : most;
         const int words = (int)(some / sizeof(uint64_t));
-        memcpy(l.word, (const char *)from + at, some);
+        memcpy(p.word, (const char *)from + at, some);
         write_down<<<blocks_for(words, THREADS), THREADS, 0, stream>>>(
-            l, (uint64_t *)((char *)to + at), words);
+            p, (uint64_t *)((char *)to + at), words);
     }
 }

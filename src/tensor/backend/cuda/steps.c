@@ -1,4 +1,4 @@
-/* Recorded steps by stream capture, and copies from the host on a stream of their own. */
+/* Graph capture and replay of steps, and copies from the host on a stream of their own. */
 
 #include "steps.h"
 
@@ -6,8 +6,8 @@
 
 enum { ARRIVED, FREE, SLOT_EVENTS };
 
-/* More than are set until somebody asks for the oldest: an optimizer, for the block that it sent 16 steps
- * ago, each of which sets two or three. An event that was reused since is waited for too long. */
+/* A ring of events. The most in flight are 16 steps of an optimizer's blocks, two or three events each;
+ * synchronizing with an event that was reused since waits longer than needed, and is correct. */
 enum { MAIN_EVENTS = 64 };
 
 /* The part LT_CUDA_STEPS of a context. */
@@ -50,7 +50,7 @@ static lt_status open_slots(lt_cuda *c, upload_slots **out)
     return LT_OK;
 }
 
-static lt_status begin_recording(void *ctx)
+static lt_status begin_capture(void *ctx)
 {
     lt_cuda *c = ctx;
     if (c->sync)
@@ -62,8 +62,9 @@ static lt_status begin_recording(void *ctx)
     return lt_cuda_end(c);
 }
 
-/* What failed while it was recorded has failed already, and must not show at the next launch. */
-static lt_status end_recording(void *ctx, void **out)
+/* A call that failed during the capture has returned its error already; it is reset, so that the next
+ * launch does not report it. */
+static lt_status end_capture(void *ctx, void **out)
 {
     lt_cuda *c = ctx;
     lt_cuda_graph graph = NULL;
@@ -110,13 +111,13 @@ static lt_status launch(void *ctx, void *graph)
     return st;
 }
 
-static void free_recording(void *ctx, void *graph)
+static void free_graph(void *ctx, void *graph)
 {
     lt_cuda *c = ctx;
     if (!lt_cuda_begin(c, "free")) {
         c->api->stream_sync(c->stream[LT_CUDA_MAIN]);
         c->api->graph_exec_destroy(graph);
-        c->api->last_error(); /* nobody can be told */
+        c->api->last_error(); /* free returns void */
     }
     c->operation = NULL;
 }
@@ -134,7 +135,7 @@ static void host_free(void *ctx, void *data)
     lt_cuda *c = ctx;
     if (!lt_cuda_begin(c, "free")) {
         c->api->release_host(data);
-        c->api->last_error(); /* nobody can be told */
+        c->api->last_error(); /* free returns void */
     }
     c->operation = NULL;
 }
@@ -209,7 +210,7 @@ static lt_status event_synchronize(void *ctx, uint64_t event)
     return lt_cuda_end(c);
 }
 
-const lt_graph_ops lt_cuda_graphs = {begin_recording, end_recording, launch, free_recording};
+const lt_graph_ops lt_cuda_graphs = {begin_capture, end_capture, launch, free_graph};
 const lt_upload_ops lt_cuda_uploads = {
     .host_alloc = host_alloc,
     .host_free = host_free,

@@ -1,4 +1,4 @@
-/* Elementwise statements of optimizers: a launch does up to LT_VEC_JOBS of them. Those of a list pass
+/* Elementwise expressions of optimizers: a launch does up to LT_VEC_JOBS of them. Those of a list pass
  * over memory once: a thread does one after the other on each of its elements. */
 
 #include "launch.cuh"
@@ -10,7 +10,7 @@ namespace
 
 static_assert(sizeof(lt_vec_batch) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
 
-__device__ void do_element(const lt_vec_statement &s, const lt_vec_numbers &n, int64_t i)
+__device__ void do_element(const lt_vec_expression &s, const lt_vec_numbers &n, int64_t i)
 {
     int64_t at[LT_WALK_OPERANDS];
     lt_walk_offsets(&s.walk, i, at);
@@ -32,7 +32,7 @@ __device__ void do_element(const lt_vec_statement &s, const lt_vec_numbers &n, i
 }
 
 /* Elements i to i + 3; i is a multiple of 4. */
-__device__ void do_four(const lt_vec_statement &s, const lt_vec_numbers_f32 &n, int64_t i)
+__device__ void do_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i)
 {
     int64_t at[LT_WALK_OPERANDS];
     lt_walk_offsets(&s.walk, i, at);
@@ -51,9 +51,9 @@ __device__ void do_four(const lt_vec_statement &s, const lt_vec_numbers_f32 &n, 
     }
 }
 
-/* By fours, those statements of the list that can; else element by element. A thread has the same
- * elements in all of them: nobody waits for another. */
-__device__ void do_block(const lt_vec_statement *s, int length, const lt_vec_numbers *n,
+/* By fours, those expressions of the list that can; else element by element. A thread has the same
+ * elements in all of them, so that none waits for another. */
+__device__ void do_block(const lt_vec_expression *s, int length, const lt_vec_numbers *n,
                          int64_t begin, int64_t end)
 {
     bool any = false;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(THREADS)
         return;
     const int mine = lt_vec_find(&batch, blockIdx.x);
     const int length = batch.list[mine].length;
-    const lt_vec_statement *s = &batch.statement[batch.list[mine].first];
+    const lt_vec_expression *s = &batch.expression[batch.list[mine].first];
     if ((int)threadIdx.x < length)
         numbers[threadIdx.x] = lt_vec_resolve(&s[threadIdx.x], scalars);
     __syncthreads();
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(THREADS)
     do_block(s, length, numbers, begin, min(begin + LT_VEC_BLOCK, s->walk.count));
 }
 
-void attach(const lt_cuda *c, lt_vec_statement *s)
+void attach(const lt_cuda *c, lt_vec_expression *s)
 {
     s->beside = s->dtype[0] == LT_F32 ? lt_weight_beside(c, s->data[0], &s->beside_dtype) : NULL;
     s->fours = s->fours && ((uintptr_t)s->beside & 7) == 0;
@@ -100,8 +100,8 @@ lt_status run(lt_cuda *c, const lt_vec_list *list, size_t count, const lt_scalar
     lt_vec_batch batch;
     for (size_t i = 0, taken = 0; i < count; i += taken) {
         LT_TRY(lt_vec_fill(&batch, list + i, count - i, &taken));
-        for (int j = 0; j < batch.statements; j++)
-            attach(c, &batch.statement[j]);
+        for (int j = 0; j < batch.expressions; j++)
+            attach(c, &batch.expression[j]);
         if (batch.blocks > 0)
             run_batch<<<(unsigned)batch.blocks, THREADS, 0, main_stream(c)>>>(batch, scalars);
     }

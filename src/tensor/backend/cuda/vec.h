@@ -1,4 +1,4 @@
-/* Elementwise statements of optimizers (lt_vec_op): their formulas, and jobs as a kernel's parameter. */
+/* Elementwise expressions of optimizers (lt_vec_op): their formulas, and jobs as a kernel's parameter. */
 #ifndef LT_CUDA_VEC_H
 #define LT_CUDA_VEC_H
 
@@ -13,7 +13,7 @@ enum {
     LT_VEC_BLOCK = 4096      /* elements of a block */
 };
 
-typedef struct lt_vec_statement {
+typedef struct lt_vec_expression {
     lt_vec_op op;
     lt_dtype dtype[3];
     bool fours; /* f32, and four elements at a time are 16 bytes, aligned to them */
@@ -23,15 +23,15 @@ typedef struct lt_vec_statement {
     void *beside;  /* y in 16 bits, written along; NULL: nothing is */
     lt_dtype beside_dtype;
     lt_walk walk;
-} lt_vec_statement;
+} lt_vec_expression;
 
-/* Lists of statements: list i's are statement[first], ... on the same elements. */
+/* Lists of expressions: list i's are expression[first], ... on the same elements. */
 typedef struct lt_vec_batch {
-    int lists, statements, blocks;
+    int lists, expressions, blocks;
     struct {
         int first, length, first_block;
     } list[LT_VEC_JOBS];
-    lt_vec_statement statement[LT_VEC_JOBS];
+    lt_vec_expression expression[LT_VEC_JOBS];
 } lt_vec_batch;
 
 /* alpha to delta as they are in this step: lt_vec_alpha(), lt_vec_beta(). */
@@ -39,7 +39,7 @@ typedef struct lt_vec_numbers {
     double alpha, beta, gamma, delta;
 } lt_vec_numbers;
 
-LT_HD lt_vec_numbers lt_vec_resolve(const lt_vec_statement *s, const lt_scalars *scalars)
+LT_HD lt_vec_numbers lt_vec_resolve(const lt_vec_expression *s, const lt_scalars *scalars)
 {
     const lt_vec_factor *f = &s->factor;
     const bool corrects_beta = s->op == LT_VEC_RSQRT || s->op == LT_VEC_POW;
@@ -131,7 +131,7 @@ LT_HD int lt_vec_find(const lt_vec_batch *batch, int block)
 extern "C" {
 #endif
 
-/* Takes lists into the batch while there is room; returns how many. A longer list than
+/* Takes lists into the batch while they fit; returns how many. A longer list than
  * LT_VEC_LIST_LENGTH is LT_E_UNSUPPORTED. */
 lt_status lt_vec_fill(lt_vec_batch *batch, const lt_vec_list *list, size_t count, size_t *taken);
 

@@ -47,7 +47,7 @@ void *lt_weight_beside(const lt_cuda *c, const void *p, lt_dtype *dtype)
     for (const lt_weight *w = c->part[LT_CUDA_WEIGHTS].data; w; w = w->next) {
         const uintptr_t begin = (uintptr_t)w->value.data, at = (uintptr_t)p;
         const size_t size = lt_dtype_size(w->copy.dtype);
-        /* The copy may have room for more: an earlier weight was longer. */
+        /* The copy may be larger than the weight: an earlier one was. */
         if (!w->follows || at < begin
             || at - begin >= (size_t)lt_view_count(&w->value) * sizeof(float))
             continue;

@@ -1,5 +1,5 @@
 /* Weights in the dtype of a pass: copies that are kept while a weight does not change, and that entries
- * of optimizers write along with it. A copy has the weight's order in memory, or nobody writes along. */
+ * of optimizers write along with it. Only a copy in the weight's order in memory is written along. */
 #ifndef LT_CUDA_WEIGHTS_H
 #define LT_CUDA_WEIGHTS_H
 
@@ -20,7 +20,7 @@ typedef struct lt_weight {
 extern "C" {
 #endif
 
-/* The copy of the weight at that address in that dtype, with room for bytes; NULL: there is none. */
+/* The copy of the weight at that address in that dtype, of at least that many bytes; NULL: there is none. */
 lt_weight *lt_weight_find(const lt_cuda *c, const void *data, lt_dtype dtype, size_t bytes);
 /* Keeps one more. Errors: LT_E_NOMEM. */
 lt_status lt_weight_new(lt_cuda *c, size_t bytes, lt_weight **out);

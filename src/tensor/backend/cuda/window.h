@@ -1,5 +1,5 @@
-/* Geometry of pooling: which pixels a window has, and which windows have a pixel. Pictures' sides are
- * short numbers. */
+/* Geometry of pooling: which pixels a window has, and which windows have a pixel. Sides of
+ * images fit in 32 bits, so that divisions are of 32 bits. */
 #ifndef LT_CUDA_WINDOW_H
 #define LT_CUDA_WINDOW_H
 
@@ -12,7 +12,7 @@ typedef struct lt_range {
     int64_t first, end;
 } lt_range;
 
-/* The taps of window p that lie in a picture of that size. */
+/* The taps of window p that lie in an image of that size. */
 LT_HD lt_range lt_window_taps(int64_t p, int kernel, int stride, int pad, int64_t size)
 {
     const int64_t begin = p * stride - pad;

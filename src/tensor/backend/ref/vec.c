@@ -1,4 +1,4 @@
-/* Elementwise statements of optimizers, in double. Formulas: lt_vec_op. */
+/* Elementwise expressions of optimizers, in double. Formulas: lt_vec_op. */
 
 #include "ref.h"
 

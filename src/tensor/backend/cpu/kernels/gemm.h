@@ -77,7 +77,7 @@ ALWAYS void transpose(vec row[LANES]){
             SWAP(row, 4, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27)
                 SWAP(row, 8, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)}
 
-/* Lanes first .. first+LANES-1 at step k: to one panel, or to several. Room for whole panels. */
+/* Lanes first .. first+LANES-1 at step k: to one panel, or to several. to[] holds whole panels. */
 ALWAYS void put_lanes(int width, int64_t depth, int count, int first, int64_t k, vec v, float *to)
 {
     to += first / width * width * depth + k * width + first % width;

@@ -1,5 +1,5 @@
 /* Sixteen floats at a time, f32 or bf16 in memory. Where the compiler's target has AVX-512 a
- * vector is one register; elsewhere the compiler splits it. Of the kernels, only this file names
+ * vector is one register; for other targets the compiler splits it. Of the kernels, only this file names
  * instructions. */
 #ifndef LT_BACKEND_CPU_KERNELS_SIMD_H
 #define LT_BACKEND_CPU_KERNELS_SIMD_H
