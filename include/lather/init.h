@@ -11,8 +11,8 @@ LT_API LT_MUST_CHECK lt_status lt_init_uniform(lt_param *param, double bound, ui
 /** Normal with deviation sqrt(2 / fan_out), for layers before a relu.
  *  Source: He et al., "Delving Deep into Rectifiers", ICCV 2015, equations 10 and 14. */
 LT_API LT_MUST_CHECK lt_status lt_init_kaiming_fan_out(lt_param *param, uint64_t seed);
-/** The weights of a model: filters by Kaiming, those of linear layers uniform in 1/sqrt(fan_in); biases,
- *  gains and shifts stay as their layers made them. Errors: LT_E_NOMEM.
+/** The weights of a model: filters, [K,C,R,S], by Kaiming, matrices uniform in 1/sqrt(fan_in); biases,
+ *  gains, shifts and what has another shape stay as their layers made them. Errors: LT_E_NOMEM.
  *  Source: what PyTorch's torchvision.models.resnet and torch.nn.Linear do. */
 LT_API LT_MUST_CHECK lt_status lt_init_module(lt_module *module, uint64_t seed);
 

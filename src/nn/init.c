@@ -82,19 +82,24 @@ lt_status lt_init_kaiming_fan_out(lt_param *param, uint64_t seed)
     return lt_init_normal(param, sqrt(2.0 / param->fan_out), seed);
 }
 
+/* Other shapes than those of a filter and a matrix are of layers of a program's own. */
+static lt_status init_weight(lt_param *p, uint64_t seed)
+{
+    const int ndim = lt_tensor_shape(p->value).ndim;
+    if (p->role != LT_ROLE_WEIGHT || (ndim != 2 && ndim != 4))
+        return LT_OK;
+    if (ndim == 4)
+        return lt_init_kaiming_fan_out(p, seed);
+    /* Of a last layer, fan_out would make logits of many units. */
+    return lt_init_uniform(p, 1 / sqrt(p->fan_in), seed);
+}
+
 lt_status lt_init_module(lt_module *module, uint64_t seed)
 {
     lt_params list = {0};
     lt_status st = lt_module_params(module, &list);
-    for (size_t i = 0; i < list.count && !st; i++) {
-        lt_param *p = list.item[i];
-        if (p->role != LT_ROLE_WEIGHT)
-            continue;
-        if (lt_tensor_shape(p->value).ndim == 4)
-            st = lt_init_kaiming_fan_out(p, seed);
-        else /* of a last layer, fan_out would make logits of many units */
-            st = lt_init_uniform(p, 1 / sqrt(p->fan_in > 0 ? p->fan_in : 1), seed);
-    }
+    for (size_t i = 0; i < list.count && !st; i++)
+        st = init_weight(list.item[i], seed);
     lt_params_clear(&list);
     return st;
 }

@@ -5,6 +5,8 @@
 #include "base/parallel.h"
 #include "near.h"
 
+#include "lather/ext/module.h"
+
 #include <string.h>
 
 enum { K = 64, IN = 32, TAPS = 3, COUNT = K * IN * TAPS * TAPS };
@@ -113,6 +115,71 @@ static void kaiming_refuses_a_vector(void **state)
     lt_param_clear(&p);
 }
 
+/* A layer of a program's own, with a parameter of each kind. */
+typedef struct own_layer {
+    lt_module base;
+    lt_param filter, matrix, gain, bias;
+} own_layer;
+
+static lt_status own_params(lt_module *self, lt_params *list)
+{
+    own_layer *own = (own_layer *)self;
+    lt_param *const all[] = {&own->filter, &own->matrix, &own->gain, &own->bias};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        LT_TRY(lt_params_add(list, all[i]));
+    return LT_OK;
+}
+
+static lt_tensor *own_forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+{
+    (void)self;
+    (void)tape;
+    return x;
+}
+
+static void own_destroy(lt_module *self)
+{
+    own_layer *own = (own_layer *)self;
+    lt_param_clear(&own->filter);
+    lt_param_clear(&own->matrix);
+    lt_param_clear(&own->gain);
+    lt_param_clear(&own->bias);
+}
+
+static bool stayed_at_half(const lt_param *p)
+{
+    float x[COUNT];
+    assert_ok(lt_tensor_read(p->value, x, lt_tensor_bytes(p->value)));
+    for (int64_t i = 0; i < lt_tensor_count(p->value); i++)
+        if (x[i] < 0.5F || x[i] > 0.5F)
+            return false;
+    return true;
+}
+
+static void a_models_filters_and_matrices_are_drawn_the_rest_stays(void **state)
+{
+    static const lt_module_ops ops = {.kind = "own",
+                                      .bytes = sizeof(own_layer),
+                                      .forward = own_forward,
+                                      .params = own_params,
+                                      .destroy = own_destroy};
+    (void)state;
+    lt_module *m = NULL;
+    assert_ok(lt_module_new(&m, &ops));
+    own_layer *own = (own_layer *)m;
+    assert_ok(lt_param_init(&own->filter, device, "own", "filter", LT_SHAPE(4, 3, 2, 2), 0.5));
+    assert_ok(lt_param_init(&own->matrix, device, "own", "matrix", LT_SHAPE(4, 3), 0.5));
+    assert_ok(lt_param_init(&own->gain, device, "own", "gain", LT_SHAPE(4, 1, 1), 0.5));
+    assert_ok(
+        lt_param_init_role(&own->bias, device, "own", "bias", LT_SHAPE(4), 0.5, LT_ROLE_BIAS));
+    assert_ok(lt_init_module(m, 1));
+    assert_false(stayed_at_half(&own->filter));
+    assert_false(stayed_at_half(&own->matrix));
+    assert_true(stayed_at_half(&own->gain));
+    assert_true(stayed_at_half(&own->bias));
+    lt_module_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -120,6 +187,7 @@ int main(void)
         cmocka_unit_test(uniform_fills_its_interval),
         cmocka_unit_test(values_depend_on_seed_and_name_alone),
         cmocka_unit_test(kaiming_refuses_a_vector),
+        cmocka_unit_test(a_models_filters_and_matrices_are_drawn_the_rest_stays),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
