@@ -1,6 +1,6 @@
 /* Random programs of operations: dropping tensors after their last use, with and without making
- * them again in backward, must not change a bit of any gradient. The seed of a failing program is
- * printed; LATHER_SEED runs that one alone. */
+ * them again in backward, must not change a bit of any gradient, and other memory formats no value.
+ * The seed of a failing program is printed; LATHER_SEED runs that one alone. */
 
 #include "base/rng.h"
 #include "near.h"
@@ -33,7 +33,23 @@ typedef struct program {
     int last_use[STEPS + 1]; /* the line that reads it last; STEPS: the loss */
 } program;
 
-enum { ADD, MUL, SCALE, RELU, CONV, NORM, NORM_RELU, NORM_ADD, MAX, AVERAGE, DROPOUT, CAST, OPS };
+enum {
+    ADD,
+    MUL,
+    SCALE,
+    RELU,
+    CONV,
+    NORM,
+    NORM_RELU,
+    NORM_ADD,
+    MAX,
+    AVERAGE,
+    DROPOUT,
+    CAST,
+    ROWS,
+    LAST,
+    OPS
+};
 
 static bool is_binary(int op)
 {
@@ -64,6 +80,7 @@ typedef struct scene {
     lt_param filter, gamma, beta, mean, var;
     lt_params params;
     lt_tensor *x;
+    bool formats; /* ROWS and LAST change the memory format; else they change nothing */
 } scene;
 
 static void scene_open(scene *s)
@@ -133,6 +150,12 @@ static lt_tensor *execute(scene *s, const statement *line, lt_tensor *a, lt_tens
         return lt_avgpool2d(t, a, window);
     case DROPOUT:
         return lt_dropout(t, a, 0.2);
+    case ROWS:
+    case LAST:
+        if (!s->formats)
+            return a;
+        return lt_to_format(t, a,
+                            line->op == ROWS ? LT_FORMAT_CONTIGUOUS : LT_FORMAT_CHANNELS_LAST);
     default:
         return lt_cast(t, lt_cast(t, a, LT_F32), LT_F64);
     }
@@ -149,19 +172,35 @@ static void read_or_zero(const lt_tensor *t, bool there, double *out)
         assert_ok(lt_tensor_read(t, out, lt_tensor_bytes(t)));
 }
 
-static void run(const program *p, bool drop, lt_recompute recompute, results *out)
+/* Whether a line after i reads tensor j, which may have several names: not all lines make a tensor. */
+static bool is_read_after(const program *p, lt_tensor *const *t, int j, int i)
+{
+    for (int k = 0; k <= i + 1; k++)
+        if (t[k] == t[j] && (k > i || p->last_use[k] > i))
+            return true;
+    return false;
+}
+
+typedef struct run_config {
+    bool drop, no_formats;
+    lt_recompute recompute;
+} run_config;
+
+static void run(const program *p, run_config config, results *out)
 {
     scene s;
+    const bool drop = config.drop;
     lt_tensor *t[STEPS + 1];
     lt_pass pass = LT_PASS_TRAIN;
     scene_open(&s);
-    pass.recompute = recompute;
+    s.formats = !config.no_formats;
+    pass.recompute = config.recompute;
     lt_tape_reset(s.tape, pass);
     t[0] = lt_tape_variable(s.tape, s.x);
     for (int i = 0; i < STEPS; i++) {
         t[i + 1] = execute(&s, &p->line[i], t[p->line[i].a], t[p->line[i].b]);
         for (int j = 0; drop && j <= i; j++)
-            if (p->last_use[j] == i && t[j] != t[i + 1])
+            if (p->last_use[j] == i && !is_read_after(p, t, j, i))
                 lt_tape_drop(s.tape, t[j]);
     }
     lt_tensor *square = lt_mul(s.tape, t[STEPS], t[STEPS]);
@@ -182,20 +221,38 @@ static void run(const program *p, bool drop, lt_recompute recompute, results *ou
     scene_close(&s);
 }
 
+/* Memory formats change the order of sums, and no more. */
+static void check_formats(const program *p, const results *a, uint64_t seed)
+{
+    union {
+        results named;
+        double all[sizeof(results) / sizeof(double)];
+    } mixed = {.named = *a}, plain;
+    double most = 1;
+    run(p, (run_config){.no_formats = true}, &plain.named);
+    for (size_t i = 0; i < COUNT_OF(mixed.all); i++)
+        most = fmax(most, fabs(plain.all[i]));
+    for (size_t i = 0; i < COUNT_OF(mixed.all); i++)
+        if (!(fabs(mixed.all[i] - plain.all[i]) <= 1e-12 * most))
+            fail_msg("LATHER_SEED=%llu: value %zu is %.17g, without other formats %.17g",
+                     (unsigned long long)seed, i, mixed.all[i], plain.all[i]);
+}
+
 static void check(uint64_t seed)
 {
     program p;
     results kept, dropped, again;
     write_program(&p, seed);
-    run(&p, false, LT_RECOMPUTE_OFF, &kept);
-    run(&p, true, LT_RECOMPUTE_OFF, &dropped);
-    run(&p, true, LT_RECOMPUTE_CHEAP, &again);
+    run(&p, (run_config){0}, &kept);
+    run(&p, (run_config){.drop = true}, &dropped);
+    run(&p, (run_config){.drop = true, .recompute = LT_RECOMPUTE_CHEAP}, &again);
     if (memcmp(&kept, &dropped, sizeof kept) || memcmp(&kept, &again, sizeof kept))
         fail_msg("LATHER_SEED=%llu: losses %.17g, %.17g (dropped), %.17g (made again)",
                  (unsigned long long)seed, kept.loss, dropped.loss, again.loss);
+    check_formats(&p, &kept, seed);
 }
 
-static void life_of_memory_changes_no_bit(void **state)
+static void life_of_memory_changes_no_bit_and_formats_no_value(void **state)
 {
     (void)state;
     const char *seed = getenv("LATHER_SEED");
@@ -214,9 +271,9 @@ static void another_program_gives_another_result(void **state)
     program p;
     results a, b;
     write_program(&p, 1);
-    run(&p, false, LT_RECOMPUTE_OFF, &a);
+    run(&p, (run_config){0}, &a);
     write_program(&p, 2);
-    run(&p, false, LT_RECOMPUTE_OFF, &b);
+    run(&p, (run_config){0}, &b);
     assert_true(memcmp(&a, &b, sizeof a) != 0);
     assert_true(isfinite(a.loss) && a.loss > 0);
 }
@@ -224,7 +281,7 @@ static void another_program_gives_another_result(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(life_of_memory_changes_no_bit),
+        cmocka_unit_test(life_of_memory_changes_no_bit_and_formats_no_value),
         cmocka_unit_test(another_program_gives_another_result),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,8 +43,8 @@ struct lt_node {
     lt_tensor *in[LT_MAX_INPUTS]; /**< borrowed; NULL for an absent optional one */
     lt_tensor *out;
     lt_tensor *saved[LT_MAX_SAVED]; /**< what backward needs besides in and out */
-    int64_t ordinal;                /**< of the operation within the pass, from 0 */
-    bool replay;                    /**< forward runs again in backward: no side effects */
+    int64_t ordinal; /**< of the operation within the pass, from 0; lt_to_format() takes none */
+    bool replay;     /**< forward runs again in backward: no side effects */
 };
 
 /** Runs op on inputs (count of them; NULL ones are absent) and records it if the pass records.

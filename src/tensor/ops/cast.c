@@ -1,7 +1,7 @@
 /* The same values in another dtype or memory format. */
 
 #include "tensor/ops/ops.h"
-#include "tensor/tensor.h"
+#include "tensor/tape.h"
 
 #include "lather/ops/math.h"
 #include "lather/ops/shape.h"
@@ -92,7 +92,11 @@ lt_tensor *lt_to_format(lt_tape *tape, lt_tensor *x, lt_memory_format format)
 {
     if (x && has_format(x, format))
         return lt_tape_status(tape) ? NULL : x;
-    return lt_op_run(tape, &lt_op_to_format, &x, 1, &format);
+    /* It takes no number: dropout draws its noise by them, and values do not depend on formats. */
+    const int64_t ordinal = tape->ordinal;
+    lt_tensor *y = lt_op_run(tape, &lt_op_to_format, &x, 1, &format);
+    tape->ordinal = ordinal;
+    return y;
 }
 
 lt_tensor *lt_op_channels_last(lt_tape *tape, lt_tensor *x)
