@@ -222,7 +222,7 @@ static lt_status await_here(lt_shampoo *s)
     return LT_OK;
 }
 
-/* What pends comes into use. Recorded steps know the place of what is in use: there it is copied. */
+/* Swaps in the new roots. Captured graphs hold the old ones' address: with graphs they are copied there. */
 static lt_status put_to_use(const lt_shampoo *s, lt_tensor **used, lt_tensor **pending)
 {
     lt_tensor *t = *used;

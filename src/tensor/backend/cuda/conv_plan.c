@@ -66,7 +66,7 @@ static lt_status get_convs(lt_cuda *c, convs **out)
     return LT_OK;
 }
 
-/* What the results of a choice hang on. */
+/* Plan-cache key: everything that autotuning depends on. */
 static void make_key(const lt_cuda *c, const lt_conv_call *call, char key[KEY])
 {
     static const char *const among[] = {"", " or composed", " or composed, by --fused on"};

@@ -99,8 +99,8 @@ __device__ inline void set(lt_f16 *to, float x)
     *to = lt_f16_round(x);
 }
 
-/* Eight elements as they lie in memory, which is aligned to 16 bytes. What a thread will need it asks for
- * early: it goes on until it uses it. */
+/* Eight elements as they lie in memory, which is aligned to 16 bytes. Loads are issued before
+ * they are needed: a thread stalls at the first use, not at the load. */
 template <class T> struct raw_vector {
     uint4 bits;
 };

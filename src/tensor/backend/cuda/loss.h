@@ -24,7 +24,7 @@ LT_HD double lt_target(const lt_targets *t, int64_t n, int64_t k)
     return (1 - t->smoothing) * one + t->smoothing / (double)t->classes;
 }
 
-/* Whether row n's label is a class. Soft ones are what they are. */
+/* Whether row n's label is a class. Soft labels are not range-checked. */
 LT_HD bool lt_target_is_class(const lt_targets *t, int64_t n)
 {
     const double label = t->soft ? 0 : lt_element(t->values, t->dtype, n * t->stride[0]);
