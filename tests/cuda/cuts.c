@@ -4,7 +4,6 @@
 #include "near.h"
 #include "tensor/backend/cuda/norm_sums.h"
 #include "tensor/backend/cuda/optim.h"
-#include "tensor/backend/cuda/reduce.h"
 #include "tensor/backend/cuda/rows.h"
 #include "tensor/backend/cuda/vec.h"
 #include "tensor/backend/cuda/walk.h"

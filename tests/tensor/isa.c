@@ -1,9 +1,8 @@
 /* Which instructions the cpu backend uses: what this machine has, what a variable hides, and when
  * AMX may be used. */
 
-#include "tensor/backend/cpu/isa.h"
-
 #include "near.h"
+#include "tensor/backend/cpu/wgrad.h"
 
 #include "lather/status.h"
 
@@ -42,11 +41,11 @@ static void an_unknown_set_is_refused(void **state)
 static void the_weight_gradient_has_a_unit_where_bf16_is_fast(void **state)
 {
     (void)state;
-    assert_null(lt_cpu_isa_wgrad(LT_ISA_GENERIC));
-    assert_null(lt_cpu_isa_wgrad(LT_ISA_AVX512));
+    assert_null(lt_wgrad_unit_of(LT_ISA_GENERIC));
+    assert_null(lt_wgrad_unit_of(LT_ISA_AVX512));
 #if defined(__x86_64__)
-    assert_non_null(lt_cpu_isa_wgrad(LT_ISA_AVX512_BF16));
-    assert_non_null(lt_cpu_isa_wgrad(LT_ISA_AMX));
+    assert_non_null(lt_wgrad_unit_of(LT_ISA_AVX512_BF16));
+    assert_non_null(lt_wgrad_unit_of(LT_ISA_AMX));
 #endif
 }
 

@@ -357,7 +357,7 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
     if (!*done)
         LT_TRY(run_library(cpu, c, c->x->dtype, done));
     if (!*done && own && c->config->groups == 1) /* where oneDNN is wrong */
-        LT_TRY(run_own(cpu, lt_cpu_isa_wgrad(cpu->isa), c, done));
+        LT_TRY(run_own(cpu, lt_wgrad_unit_of(cpu->isa), c, done));
     if (!*done)
         LT_TRY(run_library(cpu, c, LT_F32, done));
     return LT_OK;

@@ -78,7 +78,6 @@ LT_BACKEND_ENTRIES(LT_CPU_ENTRY)
 
 /* Put oneDNN's entries, and LAPACK's, in place of ref's; nothing in a build without. */
 void lt_cpu_install_onednn(lt_backend *be);
-void lt_cpu_install_qr(lt_backend *be);
 void lt_cpu_install_matrix(lt_backend *be);
 
 /* Opens and closes what a library needs; succeeds without it. */

@@ -2,8 +2,6 @@
 
 #include "tensor/backend/cpu/isa.h"
 
-#include "tensor/backend/cpu/wgrad.h"
-
 #include "lather/ext/fail.h"
 
 #include <stdlib.h>
@@ -107,16 +105,4 @@ const char *lt_cpu_isa_name(lt_cpu_isa isa)
 const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa)
 {
     return sets[isa].kernels;
-}
-
-const lt_wgrad_unit *lt_cpu_isa_wgrad(lt_cpu_isa isa)
-{
-#if defined(__x86_64__)
-    if (isa == LT_ISA_AMX)
-        return &lt_wgrad_amx;
-    if (isa == LT_ISA_AVX512_BF16)
-        return &lt_wgrad_avx512;
-#endif
-    (void)isa;
-    return NULL;
 }

@@ -20,8 +20,6 @@ lt_status lt_cpu_isa_find(lt_cpu_isa *out);
 const char *lt_cpu_isa_name(lt_cpu_isa isa);
 /* The kernels for a set. */
 const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa);
-/* What multiplies in the weight gradient (wgrad.h), or NULL. */
-const struct lt_wgrad_unit *lt_cpu_isa_wgrad(lt_cpu_isa isa);
 
 /* What the CPU says of itself: CPUID leaf 1's ECX, leaf 7's EDX, and XCR0 (0 if it cannot be read). */
 bool lt_amx_reported(uint32_t leaf1_ecx, uint32_t leaf7_edx, uint64_t xcr0);

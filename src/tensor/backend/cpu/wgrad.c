@@ -19,6 +19,18 @@ enum {
     MOST_ROWS = 32,      /* of any unit */
 };
 
+const lt_wgrad_unit *lt_wgrad_unit_of(lt_cpu_isa isa)
+{
+#if defined(__x86_64__)
+    if (isa == LT_ISA_AMX)
+        return &lt_wgrad_amx;
+    if (isa == LT_ISA_AVX512_BF16)
+        return &lt_wgrad_avx512;
+#endif
+    (void)isa;
+    return NULL;
+}
+
 typedef struct job {
     const lt_wgrad_unit *unit;
     const lt_conv2d_config *config;
@@ -172,7 +184,7 @@ static int64_t count_ranges(const job *j)
 const lt_wgrad_unit *lt_wgrad_choose(lt_cpu_isa isa, const lt_conv2d_config *config, lt_shape w)
 {
     enum { FEW = 64, MANY = 128 };
-    const lt_wgrad_unit *unit = lt_cpu_isa_wgrad(isa);
+    const lt_wgrad_unit *unit = lt_wgrad_unit_of(isa);
     const bool one_tap = w.dim[2] * w.dim[3] == 1;
     if (!unit || config->groups != 1 || w.dim[0] < FEW)
         return NULL;

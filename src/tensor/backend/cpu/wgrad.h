@@ -35,6 +35,8 @@ typedef struct lt_wgrad_unit {
 
 extern const lt_wgrad_unit lt_wgrad_avx512, lt_wgrad_amx;
 
+/* The unit of an instruction set, or NULL. */
+const lt_wgrad_unit *lt_wgrad_unit_of(lt_cpu_isa isa);
 /* The unit for this weight, or NULL where oneDNN is as fast or there is none for the isa. */
 const lt_wgrad_unit *lt_wgrad_choose(lt_cpu_isa isa, const lt_conv2d_config *config, lt_shape w);
 

@@ -78,7 +78,7 @@ typedef struct lt_cuda_api {
 
     int (*last_error)(void); /* of this thread, a failed launch's too; resets it */
 
-    /* What a result says, in its library's words. */
+    /* A result code's text, from its library. */
     const char *(*text)(lt_cuda_library library, int code);
     /* Makes and destroys the context's handles of cuDNN, cuBLASLt and cuSOLVER. */
     lt_status (*libraries_open)(struct lt_cuda *c);

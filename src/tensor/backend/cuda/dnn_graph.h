@@ -55,10 +55,10 @@ void lt_dnn_norm_weights(lt_dnn_graph *g, const lt_dnn_norm_grad *n);
 
 /* Ends the building; what failed before is told here. */
 LT_MUST_CHECK lt_status lt_dnn_finish(lt_dnn_graph *g);
-/* Also after a failure, or twice. */
+/* Destroys its descriptors. Allowed after a failure, and twice. */
 void lt_dnn_reset(lt_dnn_graph *g);
 
-/* LT_OK, or LT_E_UNSUPPORTED (no engine does it) or LT_E_DEVICE, with cuDNN's own words. */
+/* LT_OK, or LT_E_UNSUPPORTED (no engine does it) or LT_E_DEVICE, with cuDNN's message. */
 LT_MUST_CHECK lt_status lt_dnn_check(cudnnStatus_t status, const char *what);
 
 #endif

@@ -8,7 +8,6 @@ void lt_cuda_install_elementwise(lt_backend *be);
 void lt_cuda_install_pointwise(lt_backend *be);
 void lt_cuda_install_cast(lt_backend *be);
 void lt_cuda_install_pixels(lt_backend *be);
-void lt_cuda_install_scalars(lt_backend *be);
 void lt_cuda_install_sum(lt_backend *be);
 void lt_cuda_install_norm_stats(lt_backend *be);
 void lt_cuda_install_norm_apply(lt_backend *be);
@@ -34,7 +33,6 @@ static inline void lt_cuda_install_kernels(lt_backend *be)
     lt_cuda_install_pointwise(be);
     lt_cuda_install_cast(be);
     lt_cuda_install_pixels(be);
-    lt_cuda_install_scalars(be);
     lt_cuda_install_sum(be);
     lt_cuda_install_norm_stats(be);
     lt_cuda_install_norm_apply(be);

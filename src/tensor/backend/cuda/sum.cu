@@ -2,7 +2,7 @@
  * index. */
 
 #include "launch.cuh"
-#include "reduce.h"
+#include "walk.h"
 
 namespace
 {

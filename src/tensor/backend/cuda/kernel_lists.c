@@ -1,0 +1,107 @@
+/* Lists as parameters of one launch: tensors of first-order optimizers, and elementwise expressions. */
+
+#include "optim.h"
+#include "vec.h"
+#include "walk.h"
+
+#include "lather/ext/fail.h"
+
+static lt_status want_f32(const lt_view *view)
+{
+    if (!view->data || view->dtype == LT_F32)
+        return LT_OK;
+    return lt_fail(LT_E_UNSUPPORTED, "cuda: an optimizer's tensor is %s, want f32",
+                   lt_dtype_name(view->dtype));
+}
+
+static lt_status take_item(lt_list_item *to, const lt_optim_item *from)
+{
+    LT_TRY(want_f32(&from->value));
+    LT_TRY(want_f32(&from->grad));
+    for (int i = 0; i < LT_LIST_STATES; i++)
+        LT_TRY(want_f32(&from->state[i]));
+    const lt_view *measured = from->value.data ? &from->value : &from->grad;
+    *to = (lt_list_item){
+        .value = from->value.data,
+        .grad = from->grad.data,
+        .state = {from->state[0].data, from->state[1].data},
+        .count = lt_view_count(measured),
+        .lr_scale = (float)from->lr_scale,
+        .weight_decay = (float)from->weight_decay,
+    };
+    return LT_OK;
+}
+
+lt_status lt_list_fill(lt_list *list, const lt_optim_item *item, const bool *first, size_t count,
+                       size_t *taken)
+{
+    *taken = 0;
+    list->count = list->blocks = 0;
+    while (list->count < LT_LIST_ITEMS && (size_t)list->count < count) {
+        lt_list_item *to = &list->item[list->count];
+        LT_TRY(take_item(to, &item[list->count]));
+        to->first = first && first[list->count];
+        to->first_block = list->blocks;
+        list->blocks += (int)((to->count + LT_LIST_BLOCK - 1) / LT_LIST_BLOCK);
+        list->count++;
+    }
+    *taken = (size_t)list->count;
+    return LT_OK;
+}
+
+static bool is_aligned(const void *data)
+{
+    return ((uintptr_t)data & 15) == 0;
+}
+
+/* All expressions of a list go in one order: that of the first one's y in memory. */
+static void take_job(lt_vec_expression *s, const lt_vec_job *job, const int order[LT_MAX_DIMS])
+{
+    const lt_view *const view[] = {&job->y, &job->a, &job->b};
+    const int operands = job->b.data ? 3 : 2;
+    *s = (lt_vec_expression){
+        .op = job->op,
+        .alpha = job->alpha,
+        .beta = job->beta,
+        .gamma = job->gamma,
+        .delta = job->delta,
+        .factor = job->factor,
+    };
+    lt_walk_in_order(&s->walk, view, operands, order);
+    s->fours = lt_walk_has_fours(&s->walk);
+    for (int k = 0; k < operands; k++) {
+        s->data[k] = view[k]->data;
+        s->dtype[k] = view[k]->dtype;
+        s->fours = s->fours && view[k]->dtype == LT_F32 && is_aligned(view[k]->data);
+    }
+}
+
+static void append_list(lt_vec_batch *batch, const lt_vec_list *list)
+{
+    const int at = batch->lists++;
+    int order[LT_MAX_DIMS];
+    lt_walk_order(&list->job[0].y, order);
+    batch->list[at].first = batch->expressions;
+    batch->list[at].length = (int)list->count;
+    batch->list[at].first_block = batch->blocks;
+    for (size_t i = 0; i < list->count; i++)
+        take_job(&batch->expression[batch->expressions++], &list->job[i], order);
+    const int64_t count = lt_view_count(&list->job[0].y);
+    batch->blocks += (int)((count + LT_VEC_BLOCK - 1) / LT_VEC_BLOCK);
+}
+
+lt_status lt_vec_fill(lt_vec_batch *batch, const lt_vec_list *list, size_t count, size_t *taken)
+{
+    size_t i = 0;
+    *taken = 0;
+    batch->lists = batch->expressions = batch->blocks = 0;
+    for (; i < count && batch->expressions + (int)list[i].count <= LT_VEC_JOBS; i++) {
+        if (list[i].count > LT_VEC_LIST_LENGTH)
+            return lt_fail(LT_E_UNSUPPORTED, "cuda: a list of %zu expressions, at most %d",
+                           list[i].count, LT_VEC_LIST_LENGTH);
+        if (list[i].count > 0)
+            append_list(batch, &list[i]);
+    }
+    *taken = i;
+    return LT_OK;
+}
