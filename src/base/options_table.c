@@ -52,7 +52,7 @@ static lt_status check_default(const lt_option *option, const char *value)
 static lt_status check_choices(const lt_options *o, const lt_option *option, const char *words,
                                const char *choices)
 {
-    for (const char *at = words ? words : ""; *at; at += strspn(at, " ")) {
+    for (const char *at = words; at && *at; at += strspn(at, " ")) {
         char word[256];
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, " "), at);
         at += strcspn(at, " ");

@@ -45,22 +45,22 @@ struct lt_disk_cache {
 };
 
 /* Warns once that copies cannot be written, and stops writing them. */
-static void give_up(lt_disk_cache *s)
+static void give_up(lt_disk_cache *cache)
 {
-    if (!atomic_exchange(&s->off, true))
-        lt_log(LT_LOG_WARN, "data", "cache in %s: %s: going on without it", s->folder,
+    if (!atomic_exchange(&cache->off, true))
+        lt_log(LT_LOG_WARN, "data", "cache in %s: %s: going on without it", cache->folder,
                lt_error_message());
 }
 
 /* --- Shards --- */
 
-static lt_status copy_bytes(const lt_disk_cache *s, const lt_disk_copy_source *source, int fd,
+static lt_status copy_bytes(const lt_disk_cache *cache, const lt_disk_copy_source *source, int fd,
                             lt_disk_copy_writer *w, uint8_t *piece, size_t piece_bytes)
 {
     uint64_t size = (uint64_t)source->info.st_size;
     for (uint64_t at = 0; at < size; at += piece_bytes) {
         size_t bytes = size - at < piece_bytes ? (size_t)(size - at) : piece_bytes;
-        if (atomic_load(&s->stop))
+        if (atomic_load(&cache->stop))
             return LT_END;
         if (lt_read_at(fd, source->path, piece, bytes, at))
             return LT_END; /* the source is at fault: its reader reports it */
@@ -71,7 +71,7 @@ static lt_status copy_bytes(const lt_disk_cache *s, const lt_disk_copy_source *s
 
 /* LT_END: the source cannot be read, has changed, or copying was stopped. Errors: LT_E_IO, of the
  * copy. */
-static lt_status copy_file(const lt_disk_cache *s, const lt_disk_copy_source *source,
+static lt_status copy_file(const lt_disk_cache *cache, const lt_disk_copy_source *source,
                            lt_disk_copy_writer *w)
 {
     enum { PIECE = 1 << 20 };
@@ -82,7 +82,7 @@ static lt_status copy_file(const lt_disk_cache *s, const lt_disk_copy_source *so
         return LT_END;
     }
     uint8_t *piece = lt_alloc_aligned(64, PIECE);
-    lt_status st = piece ? copy_bytes(s, source, fd, w, piece, PIECE) : LT_E_NOMEM;
+    lt_status st = piece ? copy_bytes(cache, source, fd, w, piece, PIECE) : LT_E_NOMEM;
     lt_free(piece);
     close(fd);
     if (st) {
@@ -93,27 +93,27 @@ static lt_status copy_file(const lt_disk_cache *s, const lt_disk_copy_source *so
 }
 
 /* The copy's descriptor; -1: none. *busy: another process is copying it. */
-static int get_copy(lt_disk_cache *s, const char *path, bool *busy)
+static int get_copy(lt_disk_cache *cache, const char *path, bool *busy)
 {
     lt_disk_copy_source source;
     lt_disk_copy_writer w;
     *busy = false;
-    char *copy = lt_disk_copy_path(s->folder, path);
+    char *copy = lt_disk_copy_path(cache->folder, path);
     if (!copy || !lt_disk_copy_stat(&source, path)) {
         lt_free(copy);
         return -1;
     }
-    int fd = lt_disk_copy_open(copy, &source, &s->stop);
-    if (fd < 0 && !atomic_load(&s->off) && !atomic_load(&s->stop)) {
+    int fd = lt_disk_copy_open(copy, &source, &cache->stop);
+    if (fd < 0 && !atomic_load(&cache->off) && !atomic_load(&cache->stop)) {
         lt_status st = lt_disk_copy_begin(&w, copy);
         *busy = st == LT_END;
         if (!st)
-            st = copy_file(s, &source, &w);
+            st = copy_file(cache, &source, &w);
         if (st && st != LT_END)
-            give_up(s);
+            give_up(cache);
         if (!st) {
-            atomic_fetch_add(&s->copies, 1);
-            fd = lt_disk_copy_open(copy, &source, &s->stop);
+            atomic_fetch_add(&cache->copies, 1);
+            fd = lt_disk_copy_open(copy, &source, &cache->stop);
         }
     }
     lt_free(copy);
@@ -121,11 +121,11 @@ static int get_copy(lt_disk_cache *s, const char *path, bool *busy)
 }
 
 /* A requested shard, those that another process copies last; NULL: none. */
-static shard *next_shard(const lt_disk_cache *s)
+static shard *next_shard(const lt_disk_cache *cache)
 {
     shard *waiting = NULL;
-    for (size_t i = 0; i < s->shards; i++) {
-        shard *h = &s->shard[i];
+    for (size_t i = 0; i < cache->shards; i++) {
+        shard *h = &cache->shard[i];
         if (atomic_load(&h->stage) == REQUESTED && !h->busy)
             return h;
         if (atomic_load(&h->stage) == REQUESTED)
@@ -135,7 +135,7 @@ static shard *next_shard(const lt_disk_cache *s)
 }
 
 /* With the mutex locked: waits 50 ms, or until the cache is freed. */
-static void pause_copying(lt_disk_cache *s)
+static void pause_copying(lt_disk_cache *cache)
 {
     const long pause = 50000000, second = 1000000000;
     struct timespec until;
@@ -145,73 +145,73 @@ static void pause_copying(lt_disk_cache *s)
         until.tv_nsec -= second;
         until.tv_sec++;
     }
-    pthread_cond_timedwait(&s->work, &s->mutex, &until);
+    pthread_cond_timedwait(&cache->work, &cache->mutex, &until);
 }
 
 static void *run(void *context)
 {
-    lt_disk_cache *s = context;
-    pthread_mutex_lock(&s->mutex);
-    while (!atomic_load(&s->stop)) {
-        shard *h = next_shard(s);
+    lt_disk_cache *cache = context;
+    pthread_mutex_lock(&cache->mutex);
+    while (!atomic_load(&cache->stop)) {
+        shard *h = next_shard(cache);
         if (!h) {
-            pthread_cond_wait(&s->work, &s->mutex);
+            pthread_cond_wait(&cache->work, &cache->mutex);
             continue;
         }
         if (h->busy)
-            pause_copying(s);
-        pthread_mutex_unlock(&s->mutex);
+            pause_copying(cache);
+        pthread_mutex_unlock(&cache->mutex);
         bool busy;
-        int fd = get_copy(s, h->path, &busy);
-        pthread_mutex_lock(&s->mutex);
+        int fd = get_copy(cache, h->path, &busy);
+        pthread_mutex_lock(&cache->mutex);
         h->busy = busy;
         if (busy)
             continue;
         atomic_store(&h->fd, fd);
         atomic_store(&h->stage, SETTLED);
-        pthread_cond_broadcast(&s->settled);
+        pthread_cond_broadcast(&cache->settled);
     }
-    pthread_mutex_unlock(&s->mutex);
+    pthread_mutex_unlock(&cache->mutex);
     return NULL;
 }
 
-static void request(lt_disk_cache *s, shard *h, const char *path)
+static void request(lt_disk_cache *cache, shard *h, const char *path)
 {
-    pthread_mutex_lock(&s->mutex);
+    pthread_mutex_lock(&cache->mutex);
     if (atomic_load(&h->stage) == NEW) {
         h->path = path;
-        atomic_store(&h->stage, s->started ? REQUESTED : SETTLED);
-        pthread_cond_signal(&s->work);
+        atomic_store(&h->stage, cache->started ? REQUESTED : SETTLED);
+        pthread_cond_signal(&cache->work);
     }
-    pthread_mutex_unlock(&s->mutex);
+    pthread_mutex_unlock(&cache->mutex);
 }
 
-lt_status lt_disk_cache_read_part(lt_disk_cache *s, size_t i, const char *path, uint64_t offset,
+lt_status lt_disk_cache_read_part(lt_disk_cache *cache, size_t i, const char *path, uint64_t offset,
                                   uint64_t size, lt_record *record)
 {
-    if (!s)
+    if (!cache)
         return lt_file_read_part(path, offset, size, record);
-    LT_ASSERT(i < s->shards);
-    shard *h = &s->shard[i];
+    LT_ASSERT(i < cache->shards);
+    shard *h = &cache->shard[i];
     if (atomic_load(&h->stage) == NEW)
-        request(s, h, path);
+        request(cache, h, path);
     int fd = atomic_load(&h->fd);
     if (fd >= 0 && size && size <= LT_FILE_MOST) {
         LT_TRY(lt_record_reserve(record, (size_t)size));
         record->size = (size_t)size;
         if (!lt_read_at(fd, path, record->bytes, (size_t)size, offset)) {
-            atomic_fetch_add(&s->hits, 1);
+            atomic_fetch_add(&cache->hits, 1);
             return LT_OK;
         }
     }
-    atomic_fetch_add(&s->misses, 1);
+    atomic_fetch_add(&cache->misses, 1);
     return lt_file_read_part(path, offset, size, record);
 }
 
-void lt_disk_cache_ahead_part(lt_disk_cache *s, size_t i, const char *path, uint64_t offset,
+void lt_disk_cache_ahead_part(lt_disk_cache *cache, size_t i, const char *path, uint64_t offset,
                               uint64_t size)
 {
-    int fd = s ? atomic_load(&s->shard[i].fd) : -1;
+    int fd = cache ? atomic_load(&cache->shard[i].fd) : -1;
     if (fd >= 0)
         (void)posix_fadvise(fd, (off_t)offset, (off_t)size, POSIX_FADV_WILLNEED);
     else
@@ -220,11 +220,11 @@ void lt_disk_cache_ahead_part(lt_disk_cache *s, size_t i, const char *path, uint
 
 /* --- Files --- */
 
-static void save(lt_disk_cache *s, const char *copy, const lt_disk_copy_source *source,
+static void save(lt_disk_cache *cache, const char *copy, const lt_disk_copy_source *source,
                  const lt_record *record)
 {
     lt_disk_copy_writer w;
-    if (atomic_load(&s->off) || record->size != (size_t)source->info.st_size
+    if (atomic_load(&cache->off) || record->size != (size_t)source->info.st_size
         || !lt_disk_copy_is_current(source))
         return;
     lt_status st = lt_disk_copy_begin(&w, copy);
@@ -238,112 +238,112 @@ static void save(lt_disk_cache *s, const char *copy, const lt_disk_copy_source *
             st = lt_disk_copy_finish(&w, source);
     }
     if (st)
-        give_up(s);
+        give_up(cache);
     else
-        atomic_fetch_add(&s->copies, 1);
+        atomic_fetch_add(&cache->copies, 1);
 }
 
-lt_status lt_disk_cache_read(lt_disk_cache *s, const char *path, lt_record *record)
+lt_status lt_disk_cache_read(lt_disk_cache *cache, const char *path, lt_record *record)
 {
     lt_disk_copy_source source;
-    if (!s || !lt_disk_copy_stat(&source, path))
+    if (!cache || !lt_disk_copy_stat(&source, path))
         return lt_file_read(path, record);
-    char *copy = lt_disk_copy_path(s->folder, path);
+    char *copy = lt_disk_copy_path(cache->folder, path);
     if (!copy)
         return LT_E_NOMEM;
     lt_status st = LT_OK;
     if (lt_disk_copy_read(copy, &source, record)) {
-        atomic_fetch_add(&s->hits, 1);
+        atomic_fetch_add(&cache->hits, 1);
     } else {
-        atomic_fetch_add(&s->misses, 1);
+        atomic_fetch_add(&cache->misses, 1);
         st = lt_file_read(path, record);
         if (!st)
-            save(s, copy, &source, record);
+            save(cache, copy, &source, record);
     }
     lt_free(copy);
     return st;
 }
 
-void lt_disk_cache_ahead(lt_disk_cache *s, const char *path)
+void lt_disk_cache_ahead(lt_disk_cache *cache, const char *path)
 {
-    char *copy = s ? lt_disk_copy_path(s->folder, path) : NULL;
+    char *copy = cache ? lt_disk_copy_path(cache->folder, path) : NULL;
     lt_file_ahead(copy && !access(copy, R_OK) ? copy : path, 0, 0);
     lt_free(copy);
 }
 
 /* --- The cache --- */
 
-static void start_thread(lt_disk_cache *s)
+static void start_thread(lt_disk_cache *cache)
 {
     sigset_t all, before; /* signals are delivered to the program's own threads */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->started = !pthread_create(&s->thread, NULL, run, s);
+    cache->started = !pthread_create(&cache->thread, NULL, run, cache);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 lt_status lt_disk_cache_new(lt_disk_cache **out, const char *folder, size_t shards)
 {
-    lt_disk_cache *s = lt_alloc(1, sizeof *s);
-    if (!s)
+    lt_disk_cache *cache = lt_alloc(1, sizeof *cache);
+    if (!cache)
         return LT_E_NOMEM;
-    s->folder = lt_strdup(folder);
-    s->shard = lt_alloc(shards, sizeof *s->shard);
-    if (!s->folder || !s->shard) {
-        lt_free(s->folder);
-        lt_free(s->shard);
-        lt_free(s);
+    cache->folder = lt_strdup(folder);
+    cache->shard = lt_alloc(shards, sizeof *cache->shard);
+    if (!cache->folder || !cache->shard) {
+        lt_free(cache->folder);
+        lt_free(cache->shard);
+        lt_free(cache);
         return LT_E_NOMEM;
     }
-    s->shards = shards;
+    cache->shards = shards;
     for (size_t i = 0; i < shards; i++)
-        atomic_store(&s->shard[i].fd, -1);
-    pthread_mutex_init(&s->mutex, NULL);
-    pthread_cond_init(&s->work, NULL);
-    pthread_cond_init(&s->settled, NULL);
+        atomic_store(&cache->shard[i].fd, -1);
+    pthread_mutex_init(&cache->mutex, NULL);
+    pthread_cond_init(&cache->work, NULL);
+    pthread_cond_init(&cache->settled, NULL);
     if (lt_commit_make_folders(folder))
-        give_up(s);
+        give_up(cache);
     if (shards)
-        start_thread(s);
-    *out = s;
+        start_thread(cache);
+    *out = cache;
     return LT_OK;
 }
 
-void lt_disk_cache_free(lt_disk_cache **cache)
+void lt_disk_cache_free(lt_disk_cache **out)
 {
-    lt_disk_cache *s = *cache;
-    *cache = NULL;
-    if (!s)
+    lt_disk_cache *cache = *out;
+    *out = NULL;
+    if (!cache)
         return;
-    pthread_mutex_lock(&s->mutex);
-    atomic_store(&s->stop, true);
-    pthread_cond_broadcast(&s->work);
-    pthread_mutex_unlock(&s->mutex);
-    if (s->started)
-        pthread_join(s->thread, NULL);
-    for (size_t i = 0; i < s->shards; i++)
-        if (atomic_load(&s->shard[i].fd) >= 0)
-            close(atomic_load(&s->shard[i].fd));
-    pthread_cond_destroy(&s->work);
-    pthread_cond_destroy(&s->settled);
-    pthread_mutex_destroy(&s->mutex);
-    lt_free(s->folder);
-    lt_free(s->shard);
-    lt_free(s);
+    pthread_mutex_lock(&cache->mutex);
+    atomic_store(&cache->stop, true);
+    pthread_cond_broadcast(&cache->work);
+    pthread_mutex_unlock(&cache->mutex);
+    if (cache->started)
+        pthread_join(cache->thread, NULL);
+    for (size_t i = 0; i < cache->shards; i++)
+        if (atomic_load(&cache->shard[i].fd) >= 0)
+            close(atomic_load(&cache->shard[i].fd));
+    pthread_cond_destroy(&cache->work);
+    pthread_cond_destroy(&cache->settled);
+    pthread_mutex_destroy(&cache->mutex);
+    lt_free(cache->folder);
+    lt_free(cache->shard);
+    lt_free(cache);
 }
 
-void lt_disk_cache_wait(lt_disk_cache *s)
+void lt_disk_cache_wait(lt_disk_cache *cache)
 {
-    pthread_mutex_lock(&s->mutex);
-    for (size_t i = 0; i < s->shards; i++)
-        while (atomic_load(&s->shard[i].stage) == REQUESTED)
-            pthread_cond_wait(&s->settled, &s->mutex);
-    pthread_mutex_unlock(&s->mutex);
+    pthread_mutex_lock(&cache->mutex);
+    for (size_t i = 0; i < cache->shards; i++)
+        while (atomic_load(&cache->shard[i].stage) == REQUESTED)
+            pthread_cond_wait(&cache->settled, &cache->mutex);
+    pthread_mutex_unlock(&cache->mutex);
 }
 
-lt_disk_cache_counts lt_disk_cache_statistics(const lt_disk_cache *s)
+lt_disk_cache_counts lt_disk_cache_statistics(const lt_disk_cache *cache)
 {
-    return (lt_disk_cache_counts){.hits = atomic_load(&s->hits),
-                                  .misses = atomic_load(&s->misses),
-                                  .copies = atomic_load(&s->copies)};
+    return (lt_disk_cache_counts){.hits = atomic_load(&cache->hits),
+                                  .misses = atomic_load(&cache->misses),
+                                  .copies = atomic_load(&cache->copies)};
 }

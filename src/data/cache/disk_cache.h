@@ -11,7 +11,7 @@ typedef struct lt_disk_cache lt_disk_cache;
  * failure: one warning, and files are read where they are. Errors: LT_E_NOMEM. */
 lt_status lt_disk_cache_new(lt_disk_cache **out, const char *folder, size_t shards);
 /* Stops copying; complete copies stay. */
-void lt_disk_cache_free(lt_disk_cache **cache);
+void lt_disk_cache_free(lt_disk_cache **out);
 
 /* lt_file_read() through the cache; cache NULL: without one. A copy is used if size and time are
  * the file's and its checksum is right. */

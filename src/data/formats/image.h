@@ -34,7 +34,7 @@ lt_status lt_image_reserve(lt_image *image, size_t bytes);
 void lt_image_clear(lt_image *image);
 /* Sets the fields for a window of the RGB pixels in image->memory, [height][width][3] without gaps;
  * channels 1: converts them to grey in place first. */
-void lt_image_show(lt_image *image, int32_t width, int32_t height, int channels, lt_window window);
+void lt_image_show(lt_image *p, int32_t width, int32_t height, int channels, lt_window w);
 
 /* Grey of a colour: ITU-R BT.601's luma in 16 bits, as Pillow rounds it. */
 static inline uint8_t lt_luma(unsigned red, unsigned green, unsigned blue)

@@ -28,7 +28,7 @@ LT_MUST_CHECK lt_status lt_rendezvous_listen(lt_rendezvous **out,
  * *out is closed. Errors: LT_E_COMM. */
 LT_MUST_CHECK lt_status lt_rendezvous_join(lt_rendezvous **out, const lt_rendezvous_config *config);
 /* Closes without notifying the other ranks, which see the end of the stream. */
-void lt_rendezvous_close(lt_rendezvous **r);
+void lt_rendezvous_close(lt_rendezvous **out);
 
 /* Collective, before any abort: bytes of rank 0 to all; bytes of each to all, by rank. */
 LT_MUST_CHECK lt_status lt_rendezvous_broadcast(lt_rendezvous *r, void *bytes, size_t count);

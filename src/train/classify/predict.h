@@ -24,7 +24,7 @@ typedef struct image_list {
 
 /* images.c: arguments, "-" being an image on standard input, and the lines of --files-from.
  * Errors: LT_E_ARG (none; standard input asked for twice), LT_E_IO, LT_E_NOMEM. */
-lt_status lt_image_list_read(image_list *out, const lt_options *options, const char *files_from);
+lt_status lt_image_list_read(image_list *p, const lt_options *options, const char *files_from);
 void lt_image_list_clear(image_list *p);
 
 /* predictions.c: a line or some for each image, on standard output. */

@@ -183,14 +183,16 @@ static inline int64_t lt_cpu_inverse_work(int64_t n)
     X(bool, add_inverse_f64, (const lt_inverse_term *term))                                    \
     X(bool, add_inverse_wide, (const lt_inverse_term *term))
 
-#define LT_CPU_KERNEL(result, name, parameters, ...) result(*name) parameters;
+#define LT_CPU_KERNEL(result, name, parameters)              result(*name) parameters;
+#define LT_CPU_STORAGE_KERNEL(result, name, parameters, ...) result(*name) parameters;
 typedef struct lt_cpu_kernels {
     struct {
-        LT_CPU_KERNELS_OF_STORAGE(LT_CPU_KERNEL)
+        LT_CPU_KERNELS_OF_STORAGE(LT_CPU_STORAGE_KERNEL)
     } of[LT_STORES];
     LT_CPU_KERNELS(LT_CPU_KERNEL)
     int tile_rows, tile_cols; /* at most 16 and 64; the widths of a's and b's panels */
 } lt_cpu_kernels;
+#undef LT_CPU_STORAGE_KERNEL
 #undef LT_CPU_KERNEL
 
 extern const lt_cpu_kernels lt_cpu_kernels_generic, lt_cpu_kernels_avx2, lt_cpu_kernels_avx512,
