@@ -13,9 +13,9 @@ typedef struct lt_checkpoint_tensor {
 } lt_checkpoint_tensor;
 
 /** A text for the metadata of a file of weights: {"class_names", "cat\ndog"}. Borrowed. */
-typedef struct lt_weights_note {
+typedef struct lt_metadata {
     const char *key, *value;
-} lt_weights_note;
+} lt_metadata;
 
 /** What is saved and loaded. All borrowed. */
 typedef struct lt_checkpoint_parts {
@@ -24,8 +24,8 @@ typedef struct lt_checkpoint_parts {
     const lt_checkpoint_tensor *extra; /**< in optim.safetensors too */
     size_t extra_count;
     lt_comm *comm;               /**< all ranks; NULL: this one alone */
-    const lt_weights_note *note; /**< of model.safetensors */
-    size_t note_count;
+    const lt_metadata *metadata; /**< of model.safetensors */
+    size_t metadata_count;
 } lt_checkpoint_parts;
 
 enum { LT_CHECKPOINT_NAME = 64, LT_CHECKPOINT_SUMS = 8, LT_CHECKPOINT_FACTS = 8 };
@@ -128,9 +128,9 @@ LT_API LT_MUST_CHECK lt_status lt_checkpoint_mend(const char *folder,
 /** Writes torchvision's keys in OIHW order as f32 (num_batches_tracked: i64, 0-D).
  *  Errors: LT_E_IO, LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_weights_save(const char *path, const lt_params *params);
-/** The same with notes. Errors: LT_E_ARG (a key twice, or "format"). */
+/** The same with metadata. Errors: LT_E_ARG (a key twice, or "format"). */
 LT_API LT_MUST_CHECK lt_status lt_weights_save_with(const char *path, const lt_params *params,
-                                                    const lt_weights_note *note, size_t notes);
+                                                    const lt_metadata *metadata, size_t count);
 
 typedef struct lt_weights_config {
     const char *skip; /**< leaves out parameters whose name begins so: "fc."; NULL: none */

@@ -32,8 +32,8 @@ LT_API const char *lt_safetensors_metadata(const lt_safetensors *file, const cha
 /** Writes a file: add tensors, then close. */
 typedef struct lt_safetensors_writer lt_safetensors_writer;
 LT_API LT_MUST_CHECK lt_status lt_safetensors_create(lt_safetensors_writer **out, const char *path);
-LT_API LT_MUST_CHECK lt_status lt_safetensors_note(lt_safetensors_writer *writer, const char *key,
-                                                   const char *value);
+LT_API LT_MUST_CHECK lt_status lt_safetensors_add_metadata(lt_safetensors_writer *writer,
+                                                           const char *key, const char *value);
 /** The tensor is lent until the writer is finished. Errors: LT_E_ARG (a name twice), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_safetensors_add(lt_safetensors_writer *writer, const char *name,
                                                   const lt_tensor *tensor);

@@ -36,8 +36,8 @@ typedef struct lt_train_config {
     const char *output;       /**< run folder; NULL: nothing is written */
     bool resume;              /**< go on from the newest checkpoint in output, if there is one */
     lt_progress progress;
-    const lt_weights_note *note; /**< metadata of the weights */
-    size_t notes;
+    const lt_metadata *metadata; /**< metadata of the weights */
+    size_t metadata_count;
     /** Asked behind each step and each batch of an evaluation; then the run saves and ends. NULL: never. */
     bool (*stop)(void *context);
     void *context;

@@ -51,7 +51,7 @@ lt_status lt_safetensors_create(lt_safetensors_writer **out, const char *path)
     return LT_OK;
 }
 
-lt_status lt_safetensors_note(lt_safetensors_writer *w, const char *key, const char *value)
+lt_status lt_safetensors_add_metadata(lt_safetensors_writer *w, const char *key, const char *value)
 {
     for (size_t i = 0; i < w->notes; i++)
         if (!strcmp(w->note[i].key, key))

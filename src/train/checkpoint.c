@@ -57,7 +57,7 @@ static lt_status add_entry(void *context, const lt_state_entry *entry)
     char *note = lt_checkpoint_entry_note(entry);
     lt_status st = name && note ? add_tensor(s, name, entry) : LT_E_NOMEM;
     if (!st && entry->block >= 0)
-        st = lt_safetensors_note(s->writer, name, note);
+        st = lt_safetensors_add_metadata(s->writer, name, note);
     lt_free(name);
     lt_free(note);
     return st;
@@ -68,7 +68,7 @@ static lt_status add_model(const saving *s, const lt_checkpoint_parts *parts)
     lt_safetensors_writer *w = s->writer;
     for (size_t i = 0; i < parts->params->count; i++)
         LT_TRY(lt_safetensors_add(w, parts->params->item[i]->name, parts->params->item[i]->value));
-    return lt_weights_note_all(w, parts->note, parts->note_count);
+    return lt_weights_add_metadata(w, parts->metadata, parts->metadata_count);
 }
 
 static lt_status add_optim(const saving *s, const lt_checkpoint_parts *parts)

@@ -183,10 +183,10 @@ static lt_status put_model(lt_onnx *g, const lt_onnx_model *m)
     lt_protobuf_begin(p, MODEL_OPSET);
     lt_protobuf_integer(p, OPSET_VERSION, OPSET);
     lt_protobuf_end(p);
-    for (size_t i = 0; i < m->notes; i++) {
+    for (size_t i = 0; i < m->metadata_count; i++) {
         lt_protobuf_begin(p, MODEL_METADATA);
-        lt_protobuf_text(p, ENTRY_KEY, m->note[i].key);
-        lt_protobuf_text(p, ENTRY_VALUE, m->note[i].value);
+        lt_protobuf_text(p, ENTRY_KEY, m->metadata[i].key);
+        lt_protobuf_text(p, ENTRY_VALUE, m->metadata[i].value);
         lt_protobuf_end(p);
     }
     return LT_OK;

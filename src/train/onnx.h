@@ -11,8 +11,8 @@ typedef struct lt_onnx_model {
     const void *config;
     lt_model_spec spec; /* of the input */
     const lt_params *params;
-    const lt_weights_note *note; /* metadata */
-    size_t notes;
+    const lt_metadata *metadata;
+    size_t metadata_count;
 } lt_onnx_model;
 
 /* The file: input "images" [N,C,size,size] f32, normalised; output "logits" [N,classes]; N is free.

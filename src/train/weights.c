@@ -243,11 +243,12 @@ static lt_status add_param(lt_safetensors_writer *w, const lt_param *p, void **h
     return lt_safetensors_add_host(w, p->name, LT_F32, lt_tensor_shape(p->value), *host);
 }
 
-lt_status lt_weights_note_all(lt_safetensors_writer *w, const lt_weights_note *note, size_t notes)
+lt_status lt_weights_add_metadata(lt_safetensors_writer *w, const lt_metadata *metadata,
+                                  size_t count)
 {
-    LT_TRY(lt_safetensors_note(w, "format", "pt"));
-    for (size_t i = 0; i < notes; i++)
-        LT_TRY(lt_safetensors_note(w, note[i].key, note[i].value));
+    LT_TRY(lt_safetensors_add_metadata(w, "format", "pt"));
+    for (size_t i = 0; i < count; i++)
+        LT_TRY(lt_safetensors_add_metadata(w, metadata[i].key, metadata[i].value));
     return LT_OK;
 }
 
@@ -267,13 +268,13 @@ lt_status lt_weights_load_model(const char *path, lt_module *model)
 }
 
 lt_status lt_weights_save_with(const char *path, const lt_params *params,
-                               const lt_weights_note *note, size_t notes)
+                               const lt_metadata *metadata, size_t count)
 {
     lt_safetensors_writer *w = NULL;
     void **host = lt_alloc(params->count, sizeof *host);
     lt_status st = host ? lt_safetensors_create(&w, path) : LT_E_NOMEM;
     if (!st)
-        st = lt_weights_note_all(w, note, notes);
+        st = lt_weights_add_metadata(w, metadata, count);
     for (size_t i = 0; i < params->count && !st; i++)
         st = add_param(w, params->item[i], &host[i]);
     if (!st)

@@ -18,9 +18,9 @@ LT_MUST_CHECK lt_status lt_weights_check(const lt_safetensors *file, const char 
 LT_MUST_CHECK lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
                                          const lt_weights_rules *rules);
 
-/* The format and these notes. Errors: as lt_safetensors_note(). */
-LT_MUST_CHECK lt_status lt_weights_note_all(lt_safetensors_writer *w, const lt_weights_note *note,
-                                            size_t notes);
+/* The format and these texts. Errors: as lt_safetensors_add_metadata(). */
+LT_MUST_CHECK lt_status lt_weights_add_metadata(lt_safetensors_writer *w,
+                                                const lt_metadata *metadata, size_t count);
 
 /* Whether an entry fits a tensor: LT_E_SHAPE, naming both shapes. */
 LT_MUST_CHECK lt_status lt_entry_check(const lt_safetensors_entry *entry, const char *path,

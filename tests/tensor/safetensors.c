@@ -158,8 +158,8 @@ static void test_round_trip(void **state)
     assert_ok(lt_tensor_new(&tensor, device, LT_F32, LT_SHAPE(2, 3, 2, 2)));
     assert_ok(lt_tensor_write(tensor, values, sizeof values));
     assert_ok(lt_safetensors_create(&w, temp_path(path, folder, "trip")));
-    assert_ok(lt_safetensors_note(w, "quote\"", "line\n\xc3\xa4"));
-    assert_status(lt_safetensors_note(w, "quote\"", ""), LT_E_ARG);
+    assert_ok(lt_safetensors_add_metadata(w, "quote\"", "line\n\xc3\xa4"));
+    assert_status(lt_safetensors_add_metadata(w, "quote\"", ""), LT_E_ARG);
     assert_ok(lt_safetensors_add(w, "conv.weight", tensor));
     assert_status(lt_safetensors_add(w, "conv.weight", tensor), LT_E_ARG);
     assert_status(lt_safetensors_add(w, "__metadata__", tensor), LT_E_ARG);

@@ -150,9 +150,8 @@ static void test_save(void **state)
 static void test_notes(void **state)
 {
     (void)state;
-    static const lt_weights_note notes[] = {{"class_names", "cat\nd\"o\"g"}, {"mean", "0.5"}};
-    static const lt_weights_note twice[] = {{"mean", "0.5"}, {"mean", "0.5"}},
-                                 format = {"format", ""};
+    static const lt_metadata notes[] = {{"class_names", "cat\nd\"o\"g"}, {"mean", "0.5"}};
+    static const lt_metadata twice[] = {{"mean", "0.5"}, {"mean", "0.5"}}, format = {"format", ""};
     model m;
     model_open(&m, false);
     assert_ok(lt_weights_save_with(path, &m.params, notes, COUNT_OF(notes)));

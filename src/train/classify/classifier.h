@@ -95,7 +95,7 @@ lt_status lt_classifier_open_metadata(classifier *s);
 /* Whether the checkpoint to resume was made with the same pixels and classes. */
 lt_status lt_classifier_check_metadata(const classifier *s);
 /* Those to save; borrowed from s. Returns how many. */
-size_t lt_classifier_metadata(const classifier *s, lt_weights_note out[META_ENTRIES]);
+size_t lt_classifier_metadata(const classifier *s, lt_metadata out[META_ENTRIES]);
 
 /* preprocess.c */
 /* Size, crop, filter and augmentation; usual: the side that neither flags nor weights say.

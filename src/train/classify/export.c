@@ -36,17 +36,17 @@ static const lt_program program = {
 
 static lt_status write_model(classifier *s, const char *path)
 {
-    lt_weights_note note[META_ENTRIES];
+    lt_metadata entry[META_ENTRIES];
     lt_onnx_model m = {.family = s->choice.family,
                        .config = s->choice.config,
                        .spec = s->choice.spec,
                        .params = &s->params,
-                       .note = note};
+                       .metadata = entry};
     m.spec.size = s->transform.size;
     for (int key = 0; key < META_AUGMENT; key++)
-        note[m.notes++] = (lt_weights_note){lt_metadata_name[key], s->own.text[key]};
+        entry[m.metadata_count++] = (lt_metadata){lt_metadata_name[key], s->own.text[key]};
     if (s->known.names)
-        note[m.notes++] = (lt_weights_note){"class_names", s->known.names};
+        entry[m.metadata_count++] = (lt_metadata){"class_names", s->known.names};
     return lt_onnx_save(&m, path);
 }
 

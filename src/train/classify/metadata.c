@@ -186,16 +186,16 @@ lt_status lt_metadata_read(metadata *out, const char *path)
 }
 
 /* Of the model: those of its input, or the others. */
-static size_t add_facts(const classifier *s, bool input, lt_weights_note *out, size_t count)
+static size_t add_facts(const classifier *s, bool input, lt_metadata *out, size_t count)
 {
     const lt_model_facts *f = &s->choice.facts;
     for (size_t i = 0; i < f->count; i++)
         if (f->item[i].input == input)
-            out[count++] = (lt_weights_note){f->item[i].key, f->item[i].text};
+            out[count++] = (lt_metadata){f->item[i].key, f->item[i].text};
     return count;
 }
 
-size_t lt_classifier_metadata(const classifier *s, lt_weights_note out[META_ENTRIES])
+size_t lt_classifier_metadata(const classifier *s, lt_metadata out[META_ENTRIES])
 {
     const metadata *n = &s->own;
     size_t count = 0;
@@ -204,10 +204,10 @@ size_t lt_classifier_metadata(const classifier *s, lt_weights_note out[META_ENTR
             count = add_facts(s, true, out, count);
         if (i == META_CHANNELS)
             count = add_facts(s, false, out, count);
-        out[count++] = (lt_weights_note){lt_metadata_name[i], n->text[i]};
+        out[count++] = (lt_metadata){lt_metadata_name[i], n->text[i]};
     }
     if (n->names)
-        out[count++] = (lt_weights_note){"class_names", n->names};
+        out[count++] = (lt_metadata){"class_names", n->names};
     return count;
 }
 

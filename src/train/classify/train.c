@@ -68,14 +68,14 @@ lt_status lt_classifier_open_step(classifier *s)
     return lt_train_step_new(&s->step, &c);
 }
 
-/* note: those of the weights, for the lifetime of the parts. */
-static lt_checkpoint_parts parts_of(const classifier *s, lt_weights_note note[META_ENTRIES])
+/* entry: the metadata of the weights, for the lifetime of the parts. */
+static lt_checkpoint_parts parts_of(const classifier *s, lt_metadata entry[META_ENTRIES])
 {
     lt_checkpoint_parts parts = {.params = &s->params,
                                  .optim = s->optim,
                                  .comm = s->ranks.comm,
-                                 .note = note,
-                                 .note_count = lt_classifier_metadata(s, note)};
+                                 .metadata = entry,
+                                 .metadata_count = lt_classifier_metadata(s, entry)};
     lt_train_state_parts(&s->state, &parts);
     return parts;
 }
@@ -83,8 +83,8 @@ static lt_checkpoint_parts parts_of(const classifier *s, lt_weights_note note[ME
 lt_status lt_classifier_load_checkpoint(classifier *s)
 {
     const int64_t passes = s->args.training.grad_accum;
-    lt_weights_note note[META_ENTRIES];
-    const lt_checkpoint_parts parts = parts_of(s, note);
+    lt_metadata entry[META_ENTRIES];
+    const lt_checkpoint_parts parts = parts_of(s, entry);
     if (!s->state.folder[0])
         return LT_OK;
     LT_TRY(lt_train_state_check(&s->state, &s->ranks, passes, s->input.batches_per_epoch));
@@ -117,7 +117,7 @@ lt_status lt_classifier_train(classifier *s)
     const arguments *a = &s->args;
     const training_options *t = &a->training;
     const output_options *o = &a->output;
-    lt_weights_note note[META_ENTRIES];
+    lt_metadata entry[META_ENTRIES];
     const lt_train_loop loop = {
         .step = s->step,
         .input = &s->input,
@@ -128,7 +128,7 @@ lt_status lt_classifier_train(classifier *s)
         .schedule = &s->schedule,
         .evaluator = evaluator_of(s),
         .evaluated = a->loader.overfit_batches ? s->input.train : s->input.val,
-        .parts = parts_of(s, note),
+        .parts = parts_of(s, entry),
         .output = o->output,
         .total_steps = s->total_steps,
         .grad_accum = t->grad_accum,

@@ -212,7 +212,8 @@ lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_par
     char path[1024];
     snprintf(path, sizeof path, "%s/model.safetensors", output);
     LT_TRY(lt_train_state_swap_ema(s));
-    lt_status st = lt_weights_save_with(path, parts->params, parts->note, parts->note_count);
+    lt_status st =
+        lt_weights_save_with(path, parts->params, parts->metadata, parts->metadata_count);
     lt_status back = lt_train_state_swap_ema(s);
     return st ? st : back;
 }

@@ -119,8 +119,8 @@ static lt_checkpoint_parts checkpoint_of(const parts *p)
     lt_checkpoint_parts all = {.params = c->params,
                                .optim = c->optim,
                                .comm = c->comm,
-                               .note = c->note,
-                               .note_count = c->notes};
+                               .metadata = c->metadata,
+                               .metadata_count = c->metadata_count};
     lt_train_state_parts(&p->state, &all);
     return all;
 }
