@@ -45,22 +45,36 @@ lt_status lt_comm_allgather_host(lt_comm *comm, const void *own, const int64_t *
 
 /* --- Texts --- */
 
-/* The length of each rank's text with its NUL, and the texts in rank order. */
-static lt_status gather_texts(lt_comm *comm, const char *text, int64_t *length, char **all)
+/* Of each rank's text, with its NUL. */
+static lt_status gather_lengths(lt_comm *comm, int64_t own, int64_t *length)
 {
-    const int64_t own = (int64_t)strlen(text) + 1;
-    int64_t total = 0;
-    for (int r = 0; r < comm->size; r++)
-        length[r] = sizeof own;
     int64_t *each = lt_alloc((size_t)comm->size, sizeof *each);
-    lt_status st = each ? lt_comm_allgather_host(comm, &own, length, each) : LT_E_NOMEM;
-    for (int r = 0; r < comm->size && !st; r++)
-        total += length[r] = each[r];
+    if (!each)
+        return LT_E_NOMEM;
+    for (int r = 0; r < comm->size; r++)
+        each[r] = sizeof own;
+    lt_status st = lt_comm_allgather_host(comm, &own, each, length);
     lt_free(each);
+    return st;
+}
+
+lt_status lt_comm_gather_texts(lt_comm *comm, const char *text, char **all)
+{
+    int64_t total = 0, *length = lt_alloc((size_t)comm->size, sizeof *length);
+    if (!length)
+        return LT_E_NOMEM;
+    lt_status st = gather_lengths(comm, (int64_t)strlen(text) + 1, length);
+    for (int r = 0; r < comm->size && !st; r++)
+        total += length[r];
+    char *texts = st ? NULL : lt_alloc((size_t)total, 1);
+    if (!st)
+        st = texts ? lt_comm_allgather_host(comm, text, length, texts) : LT_E_NOMEM;
+    lt_free(length);
     if (st)
-        return st;
-    *all = lt_alloc((size_t)total, 1);
-    return *all ? lt_comm_allgather_host(comm, text, length, *all) : LT_E_NOMEM;
+        lt_free(texts);
+    else
+        *all = texts;
+    return st;
 }
 
 static lt_status compare(const lt_comm *comm, const char *what, const char *all)
@@ -79,14 +93,9 @@ lt_status lt_comm_same(lt_comm *comm, const char *what, const char *text)
     if (comm->size == 1)
         return LT_OK;
     char *all = NULL;
-    int64_t *length = lt_alloc((size_t)comm->size, sizeof *length);
-    if (!length)
-        return LT_E_NOMEM;
-    lt_status st = gather_texts(comm, text, length, &all);
-    if (!st)
-        st = compare(comm, what, all);
+    LT_TRY(lt_comm_gather_texts(comm, text, &all));
+    lt_status st = compare(comm, what, all);
     lt_free(all);
-    lt_free(length);
     return st;
 }
 

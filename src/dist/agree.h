@@ -1,4 +1,4 @@
-/* Failing together: what happened on one rank is an error on all. */
+/* Failing together: what happened on one rank is an error on all; and texts of all ranks. */
 #ifndef LT_DIST_AGREE_H
 #define LT_DIST_AGREE_H
 
@@ -12,5 +12,8 @@ LT_MUST_CHECK lt_status lt_comm_agree(lt_comm *comm, lt_status mine);
 /* The second half, where all know already that rank `root` of comm failed; first is added to the
  * rank in the message. Collective. mine: what the root failed with, its message the last one. */
 LT_MUST_CHECK lt_status lt_comm_share_failure(lt_comm *comm, int root, int first, lt_status mine);
+
+/* Texts of all ranks in rank order, each with its NUL; *all is yours, for lt_free(). Collective. */
+LT_MUST_CHECK lt_status lt_comm_gather_texts(lt_comm *comm, const char *text, char **all);
 
 #endif

@@ -202,6 +202,11 @@ def differences_are_named(cwd):
         err = finish(p)[1]
         assert p.returncode and says in err, f"'{err[-600:]}' does not say '{says}'"
         assert err.count(says) == 1, f"said more than once: {err}"
+    p = start((2, flags + ["--ranks-per-node", "3"]), cwd=cwd)
+    err = finish(p)[1]
+    says = "--ranks-per-node: 2 ranks are no multiple of 3 ranks per node"
+    assert p.returncode == USAGE and err.count(says) == 1, err
+    run(2, *flags, "--ranks-per-node", "1", cwd=cwd)
     p = start((1, flags + ["--threads", "1"]), (1, flags + ["--threads", "2", "--workers", "1"]), cwd=cwd)
     err = finish(p)[1]
     assert p.returncode == OK, err  # these may differ

@@ -89,6 +89,7 @@ lt_status lt_trainer_open_ranks(lt_trainer *t)
         return LT_OK;
     LT_TRY(lt_ranks_open(&t->ranks, t->device, communicator(t), o->comm_timeout));
     LT_TRY(agree_flags(t));
+    LT_TRY(lt_ranks_find_nodes(&t->ranks, o->ranks_per_node));
     LT_TRY(share_threads(t));
     return o->comm_model ? lt_ranks_set_link(&t->ranks, o->comm_model) : LT_OK;
 }

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define OF ranks_options
 /* clang-format off */
@@ -28,6 +27,7 @@ static const lt_option rows[] = {
 {"Ranks", INT("num-trainers-per-group", num_trainers_per_group, 0, 1000000), .value = "0", .help = "ranks that share one copy of the divided state; 0: all"},
 {"Ranks", PICK("balance", balance, "cost|memory|bytes"), .help = "what is spread evenly where the state is divided"},
 {"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds after which a missing rank ends the run; 0: wait for ever"},
+{"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "ranks of a node, neighbours in order; 0: those that see one boot id and host name"},
 {"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "hold messages back as a link of this latency in microseconds and rate in Gbit/s would, for measuring"},
 };
 /* clang-format on */
@@ -68,7 +68,15 @@ void lt_ranks_leave(lt_ranks *r, lt_status failure)
 void lt_ranks_close(lt_ranks *r)
 {
     lt_tensor_free(&r->sums);
+    lt_nodes_clear(&r->nodes);
     lt_comm_close(&r->comm);
+}
+
+lt_status lt_ranks_find_nodes(lt_ranks *r, int64_t ranks_per_node)
+{
+    lt_status st = lt_comm_nodes(&r->nodes, r->comm, (int)ranks_per_node);
+    r->same_failure = st == LT_E_ARG;
+    return st == LT_E_ARG ? lt_fail(st, "--ranks-per-node: %s", lt_error_message()) : st;
 }
 
 lt_status lt_ranks_set_link(lt_ranks *r, const char *text)
@@ -192,21 +200,21 @@ lt_status lt_ranks_same_hash(lt_ranks *r, const char *what, uint64_t value)
 
 /* --- Processors --- */
 
-/* CPU affinity of a rank: its machine, and a bit for every processor that it may use. */
+/* CPU affinity of a rank: a bit for every processor that it may use. */
 enum { MASK_WORDS = 16, WORD_BITS = 64 };
 typedef struct cpu_affinity {
-    uint64_t machine; /* a hash of its name */
     uint64_t mask[MASK_WORDS];
 } cpu_affinity;
 
+static bool may_use(const cpu_affinity *a, int processor)
+{
+    return a->mask[processor / WORD_BITS] >> processor % WORD_BITS & 1;
+}
+
 static void find_affinity(cpu_affinity *own)
 {
-    char name[256] = "";
     cpu_set_t set;
     *own = (cpu_affinity){0};
-    gethostname(name, sizeof name - 1);
-    for (const char *c = name; *c; c++)
-        own->machine = own->machine * 31 + (unsigned char)*c;
     CPU_ZERO(&set);
     sched_getaffinity(0, sizeof set, &set);
     for (int i = 0; i < MASK_WORDS * WORD_BITS && i < CPU_SETSIZE; i++)
@@ -214,19 +222,15 @@ static void find_affinity(cpu_affinity *own)
             own->mask[i / WORD_BITS] |= UINT64_C(1) << i % WORD_BITS;
 }
 
-/* Each processor counts for a part of one, by how many ranks may use it. */
-static double share_of(const cpu_affinity *all, int ranks, int rank, int *local)
+/* Each processor counts for a part of one, by how many ranks of the machine may use it. */
+static double share_of(const cpu_affinity *all, const lt_nodes *machines, int ranks, int rank)
 {
     double share = 0;
-    *local = 0;
-    for (int r = 0; r < ranks; r++)
-        *local += all[r].machine == all[rank].machine;
     for (int i = 0; i < MASK_WORDS * WORD_BITS; i++) {
         int users = 0;
         for (int r = 0; r < ranks; r++)
-            users += all[r].machine == all[rank].machine
-                     && (all[r].mask[i / WORD_BITS] >> i % WORD_BITS & 1);
-        if (all[rank].mask[i / WORD_BITS] >> i % WORD_BITS & 1)
+            users += machines->of[r] == machines->index && may_use(&all[r], i);
+        if (may_use(&all[rank], i))
             share += 1.0 / users;
     }
     return share;
@@ -247,15 +251,19 @@ static int count_threads(const cpu_affinity *own, double share, int local)
 
 lt_status lt_ranks_share_threads(lt_ranks *r, int *threads)
 {
+    lt_nodes machines = {0};
     cpu_affinity own, *all = calloc((size_t)r->count, sizeof *all);
     if (!all)
         return no_memory(r->count);
     find_affinity(&own);
     lt_status st = allgather_equal(r, &own, sizeof own, all);
+    if (!st)
+        st = lt_comm_nodes(&machines, r->comm, 0);
     if (!st) {
-        const double share = share_of(all, r->count, r->rank, &r->local);
-        *threads = count_threads(&all[r->rank], share, r->local);
+        r->local = machines.locals;
+        *threads = count_threads(&own, share_of(all, &machines, r->count, r->rank), r->local);
     }
+    lt_nodes_clear(&machines);
     free(all);
     return st;
 }

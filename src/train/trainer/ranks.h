@@ -4,6 +4,7 @@
 
 #include "lather/comm.h"
 #include "lather/options.h"
+#include "lather/topology.h"
 
 /* Indices of the choices, in the order of the rows; behind DIST_MPI what the program registered. */
 enum { DIST_AUTO, DIST_OFF, DIST_MPI };
@@ -15,7 +16,7 @@ typedef struct ranks_options {
     int dist, dist_bn, comm_dtype, grad_comm_dtype, balance;
     bool sync_bn, overlap, communicate_params, shard_optimizer;
     double bucket_mib, comm_timeout;
-    int64_t num_trainers_per_group;
+    int64_t num_trainers_per_group, ranks_per_node;
     const char *comm_model;
 } ranks_options;
 /* --dist, with the communicators that the program registered; and the other rows. */
@@ -25,7 +26,8 @@ lt_option_table lt_ranks_options(ranks_options *o);
 typedef struct lt_ranks {
     lt_comm *comm;   /* NULL: one rank */
     int rank, count; /* 0 of 1 */
-    int local;       /* of them on this machine */
+    int local;       /* of them on this machine, whatever --ranks-per-node says */
+    lt_nodes nodes;  /* of lt_ranks_find_nodes() */
     bool
         same_failure; /* the failure is the same on all ranks: rank 0 reports it, no rank is aborted */
     bool stop;        /* some rank was asked to stop */
@@ -35,9 +37,11 @@ typedef struct lt_ranks {
 enum { RANK_SUMS = 8 };
 
 /* One rank, without a communicator. */
-#define LT_RANKS_ALONE ((lt_ranks){.count = 1, .local = 1})
+#define LT_RANKS_ALONE ((lt_ranks){.count = 1, .local = 1, .nodes = LT_NODES_ALONE})
 /* All that the launcher started; deadline in seconds, as in lt_comm_set_deadline(). Collective. */
 lt_status lt_ranks_open(lt_ranks *ranks, lt_device *device, const char *kind, double deadline);
+/* Of --ranks-per-node; 0: found. Collective. */
+lt_status lt_ranks_find_nodes(lt_ranks *ranks, int64_t ranks_per_node);
 /* Of --comm-model: "50,1" is 50 microseconds of latency and 1 Gbit/s. */
 lt_status lt_ranks_set_link(lt_ranks *ranks, const char *text);
 /* Threads of this rank's share of its machine's processors. Collective. */

@@ -1,0 +1,159 @@
+/* Nodes: which ranks run under one kernel and host name. */
+
+#include "dist/topology.h"
+
+#include "base/alloc.h"
+#include "dist/agree.h"
+
+#include "lather/ext/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- Numbers of nodes --- */
+
+/* place: the texts of all ranks, one behind the other. Each rank is in the node of the lowest rank with its text. */
+static void number_by_text(lt_nodes *n, const char *place, int ranks)
+{
+    const char *mine = place;
+    for (int r = 0; r < ranks; r++, mine += strlen(mine) + 1) {
+        const char *theirs = place;
+        int first = 0;
+        while (strcmp(theirs, mine) != 0) {
+            theirs += strlen(theirs) + 1;
+            first++;
+        }
+        n->of[r] = first < r ? n->of[first] : n->count++;
+    }
+}
+
+static void number_by_size(lt_nodes *n, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        n->of[r] = r / n->ranks_per_node;
+    n->count = ranks / n->ranks_per_node;
+}
+
+static int ranks_of(const lt_nodes *n, int node, int ranks)
+{
+    int found = 0;
+    for (int r = 0; r < ranks; r++)
+        found += n->of[r] == node;
+    return found;
+}
+
+/* All else follows from the number of each rank's node. */
+static void complete(lt_nodes *n, int rank, int ranks)
+{
+    n->index = n->of[rank];
+    n->local = 0;
+    for (int r = 0; r < rank; r++)
+        n->local += n->of[r] == n->index;
+    n->locals = ranks_of(n, n->index, ranks);
+    n->ranks_per_node = n->locals;
+    for (int i = 0; i < n->count; i++)
+        if (ranks_of(n, i, ranks) != n->locals)
+            n->ranks_per_node = 0;
+    n->contiguous = true;
+    for (int r = 1; r < ranks; r++) /* numbered by their lowest rank */
+        n->contiguous &= n->of[r] >= n->of[r - 1];
+}
+
+/* --- Finding them --- */
+
+static lt_status open_list(lt_nodes *n, int ranks)
+{
+    *n = (lt_nodes){.of = lt_alloc((size_t)ranks, sizeof *n->of)};
+    return n->of ? LT_OK : LT_E_NOMEM;
+}
+
+/* text: this rank's place. */
+static lt_status find(lt_nodes *n, lt_comm *comm, const char *text)
+{
+    char *all = NULL;
+    LT_TRY(open_list(n, comm->size));
+    lt_status st = lt_comm_gather_texts(comm, text, &all);
+    if (st) {
+        lt_nodes_clear(n);
+        return st;
+    }
+    number_by_text(n, all, comm->size);
+    complete(n, comm->rank, comm->size);
+    lt_free(all);
+    return LT_OK;
+}
+
+lt_status lt_comm_nodes_at(lt_nodes *out, lt_comm *comm, const char *boot_id, const char *host)
+{
+    lt_nodes found;
+    char *text = lt_format("%s\n%s", boot_id, host);
+    if (!text)
+        return LT_E_NOMEM;
+    lt_status st = find(&found, comm, text);
+    lt_free(text);
+    if (!st)
+        *out = found;
+    return st;
+}
+
+/* Drawn by the kernel when it starts; "" where there is none to read. */
+static void read_boot_id(char *out, int bytes)
+{
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    out[0] = 0;
+    if (file && fgets(out, bytes, file))
+        out[strcspn(out, "\n")] = 0;
+    if (file)
+        fclose(file);
+}
+
+static lt_status find_own(lt_nodes *out, lt_comm *comm)
+{
+    char boot_id[64], host[256] = "";
+    read_boot_id(boot_id, sizeof boot_id);
+    gethostname(host, sizeof host - 1);
+    return lt_comm_nodes_at(out, comm, boot_id, host);
+}
+
+static lt_status divide(lt_nodes *out, lt_comm *comm, int ranks_per_node)
+{
+    lt_nodes told;
+    if (comm->size % ranks_per_node)
+        return lt_fail(LT_E_ARG, "%d ranks are no multiple of %d ranks per node", comm->size,
+                       ranks_per_node);
+    LT_TRY(open_list(&told, comm->size));
+    told.ranks_per_node = ranks_per_node;
+    number_by_size(&told, comm->size);
+    complete(&told, comm->rank, comm->size);
+    *out = told;
+    return LT_OK;
+}
+
+lt_status lt_comm_nodes(lt_nodes *out, lt_comm *comm, int ranks_per_node)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%d", ranks_per_node);
+    LT_TRY(lt_comm_same(comm, "the number of ranks per node", text));
+    if (ranks_per_node < 0)
+        return lt_fail(LT_E_ARG, "%d ranks per node; 0: found, else 1 or more", ranks_per_node);
+    return ranks_per_node ? divide(out, comm, ranks_per_node) : find_own(out, comm);
+}
+
+void lt_nodes_clear(lt_nodes *nodes)
+{
+    lt_free(nodes->of);
+    *nodes = (lt_nodes){0};
+}
+
+/* --- Groups --- */
+
+lt_status lt_nodes_open_node(const lt_nodes *nodes, lt_comm *comm, lt_comm **out)
+{
+    return lt_comm_split(comm, nodes->index, nodes->local, out);
+}
+
+lt_status lt_nodes_open_peers(const lt_nodes *nodes, lt_comm *comm, lt_comm **out)
+{
+    return lt_comm_split(comm, nodes->local, nodes->index, out);
+}

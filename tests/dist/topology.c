@@ -1,0 +1,367 @@
+/* Nodes and their groups, on ranks that are threads and see what the rows say. */
+
+#include "dist/topology.h"
+
+#include "base/alloc.h"
+#include "ranks.h"
+
+#include <string.h>
+
+/* What the ranks see or are told, and what must come of it. */
+typedef struct layout {
+    const char *name;
+    int ranks;
+    const char *boot_id[MOST_RANKS], *host[MOST_RANKS];
+    int told; /* ranks per node; then the texts are not asked for */
+    int count, ranks_per_node;
+    bool contiguous;
+    int of[MOST_RANKS], local[MOST_RANKS];
+} layout;
+
+static const layout layouts[] = {
+    {"one host name under two kernels is two nodes",
+     2,
+     {"a", "b"},
+     {"localhost", "localhost"},
+     0,
+     2,
+     1,
+     true,
+     {0, 1},
+     {0, 0}},
+    {"equal boot id and host name are one node",
+     3,
+     {"a", "a", "a"},
+     {"x", "x", "x"},
+     0,
+     1,
+     3,
+     true,
+     {0, 0, 0},
+     {0, 1, 2}},
+    {"two host names under one kernel are two nodes",
+     4,
+     {"a", "a", "a", "a"},
+     {"x", "x", "y", "y"},
+     0,
+     2,
+     2,
+     true,
+     {0, 0, 1, 1},
+     {0, 1, 0, 1}},
+    {"texts that differ in the last character differ",
+     2,
+     {"a", "a"},
+     {"node-0123456789-0123456789-1", "node-0123456789-0123456789-2"},
+     0,
+     2,
+     1,
+     true,
+     {0, 1},
+     {0, 0}},
+    {"a boot id's end is no host name's begin",
+     2,
+     {"ab", "a"},
+     {"c", "bc"},
+     0,
+     2,
+     1,
+     true,
+     {0, 1},
+     {0, 0}},
+    {"three ranks and one are uneven",
+     4,
+     {"a", "a", "a", "b"},
+     {"x", "x", "x", "x"},
+     0,
+     2,
+     0,
+     true,
+     {0, 0, 0, 1},
+     {0, 1, 2, 0}},
+    {"uneven nodes between even ones",
+     5,
+     {"", "", "", "", ""},
+     {"p", "p", "q", "r", "r"},
+     0,
+     3,
+     0,
+     true,
+     {0, 0, 1, 2, 2},
+     {0, 1, 0, 0, 1}},
+    {"ranks that take turns are not contiguous",
+     4,
+     {"a", "b", "a", "b"},
+     {"x", "x", "x", "x"},
+     0,
+     2,
+     2,
+     false,
+     {0, 1, 0, 1},
+     {0, 0, 1, 1}},
+    {"a rank that comes back is not contiguous",
+     3,
+     {"a", "b", "a"},
+     {"x", "x", "x"},
+     0,
+     2,
+     0,
+     false,
+     {0, 1, 0},
+     {0, 0, 1}},
+    {"nodes are numbered by their lowest rank, not by text",
+     4,
+     {"z", "z", "a", "a"},
+     {"x", "x", "x", "x"},
+     0,
+     2,
+     2,
+     true,
+     {0, 0, 1, 1},
+     {0, 1, 0, 1}},
+    {"one rank is a node", 1, {"a"}, {"x"}, 0, 1, 1, true, {0}, {0}},
+    {"six told as nodes of two",
+     6,
+     {0},
+     {0},
+     2,
+     3,
+     2,
+     true,
+     {0, 0, 1, 1, 2, 2},
+     {0, 1, 0, 1, 0, 1}},
+    {"six told as nodes of three",
+     6,
+     {0},
+     {0},
+     3,
+     2,
+     3,
+     true,
+     {0, 0, 0, 1, 1, 1},
+     {0, 1, 2, 0, 1, 2}},
+    {"four told as nodes of one", 4, {0}, {0}, 1, 4, 1, true, {0, 1, 2, 3}, {0, 0, 0, 0}},
+    {"four told as one node", 4, {0}, {0}, 4, 1, 4, true, {0, 0, 0, 0}, {0, 1, 2, 3}},
+};
+
+static const layout *current; /* of the row that runs: the ranks are its threads */
+
+static bool ok(rank_case *c, lt_status st)
+{
+    return !st
+           || case_fails(c, "rank %d: %s: %.200s", lt_comm_rank(c->comm), lt_status_name(st),
+                         lt_error_message());
+}
+
+static bool equal(rank_case *c, const char *what, int got, int want)
+{
+    return got == want
+           || case_fails(c, "rank %d: %s is %d, not %d", lt_comm_rank(c->comm), what, got, want);
+}
+
+static bool open_nodes(rank_case *c, lt_nodes *n)
+{
+    const layout *l = current;
+    const int rank = lt_comm_rank(c->comm);
+    return ok(c, l->told ? lt_comm_nodes(n, c->comm, l->told)
+                         : lt_comm_nodes_at(n, c->comm, l->boot_id[rank], l->host[rank]));
+}
+
+static int locals_of(const layout *l, int node)
+{
+    int found = 0;
+    for (int r = 0; r < l->ranks; r++)
+        found += l->of[r] == node;
+    return found;
+}
+
+static bool numbers(rank_case *c, const lt_nodes *n)
+{
+    const layout *l = current;
+    const int rank = lt_comm_rank(c->comm);
+    bool good = equal(c, "count", n->count, l->count)
+                && equal(c, "ranks_per_node", n->ranks_per_node, l->ranks_per_node)
+                && equal(c, "contiguous", n->contiguous, l->contiguous)
+                && equal(c, "index", n->index, l->of[rank] + c->spoil)
+                && equal(c, "local", n->local, l->local[rank])
+                && equal(c, "locals", n->locals, locals_of(l, l->of[rank]));
+    for (int r = 0; r < l->ranks; r++)
+        good = good && equal(c, "of", n->of[r], l->of[r]);
+    return good;
+}
+
+/* The ranks of the group, in its order, are those of all that have the same number as this one, in order. */
+static bool group_is(rank_case *c, lt_comm *group, const int *number)
+{
+    const layout *l = current;
+    const int32_t rank = lt_comm_rank(c->comm);
+    int32_t member[MOST_RANKS];
+    int64_t bytes[MOST_RANKS];
+    int size = 0;
+    for (int i = 0; i < MOST_RANKS; i++)
+        bytes[i] = sizeof rank;
+    if (!ok(c, lt_comm_allgather_host(group, &rank, bytes, member)))
+        return false;
+    for (int r = 0; r < l->ranks; r++)
+        if (number[r] == number[rank] && !equal(c, "a member", member[size++], r))
+            return false;
+    return equal(c, "the group's size", lt_comm_size(group), size);
+}
+
+static bool groups(rank_case *c, const lt_nodes *n)
+{
+    lt_comm *node = NULL, *peers = NULL;
+    bool good = ok(c, lt_nodes_open_node(n, c->comm, &node))
+                && ok(c, lt_nodes_open_peers(n, c->comm, &peers)) && group_is(c, node, current->of)
+                && group_is(c, peers, current->local)
+                && equal(c, "rank in the node", lt_comm_rank(node), n->local);
+    lt_comm_close(&peers);
+    lt_comm_close(&node);
+    return good;
+}
+
+static bool layout_holds(rank_case *c)
+{
+    lt_nodes n = {0};
+    bool good = open_nodes(c, &n) && numbers(c, &n) && groups(c, &n);
+    lt_nodes_clear(&n);
+    return good && equal(c, "what is left of it", n.of || n.count, 0);
+}
+
+static void run_layout(void **state)
+{
+    char why[512];
+    current = *state;
+    if (play_ranks(current->ranks, layout_holds, false, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+/* --- Other rows --- */
+
+static void reject_wrong(void **state)
+{
+    char why[512];
+    (void)state;
+    current = &layouts[1];
+    assert_int_equal(play_ranks(3, layout_holds, true, why, sizeof why), 3);
+}
+
+static bool found_is_one_node(rank_case *c)
+{
+    lt_nodes n = {0};
+    bool good = ok(c, lt_comm_nodes(&n, c->comm, 0)) && equal(c, "count", n.count, 1)
+                && equal(c, "locals", n.locals, 3)
+                && equal(c, "local", n.local, lt_comm_rank(c->comm));
+    lt_nodes_clear(&n);
+    return good;
+}
+
+static void threads_are_one_node(void **state)
+{
+    char why[512];
+    (void)state;
+    if (play_ranks(3, found_is_one_node, false, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+/* Told so many by every rank; the message must have this in it, and *out must stay. */
+static bool told_fails(rank_case *c, int told, const char *part)
+{
+    lt_nodes n = {.count = 77};
+    const lt_status st = lt_comm_nodes(&n, c->comm, told);
+    if (!equal(c, "status", (int)st, (int)LT_E_ARG) || !equal(c, "count", n.count, 77))
+        return false;
+    return strstr(lt_error_message(), part)
+           || case_fails(c, "it says '%.200s'", lt_error_message());
+}
+
+static bool not_divided(rank_case *c)
+{
+    return told_fails(c, 3, "8 ranks are no multiple of 3 ranks per node")
+           && told_fails(c, 16, "8 ranks are no multiple of 16 ranks per node")
+           && told_fails(c, -2, "-2 ranks per node");
+}
+
+static void both_numbers_are_named(void **state)
+{
+    char why[512];
+    (void)state;
+    if (play_ranks(8, not_divided, false, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+static bool told_apart(rank_case *c)
+{
+    return told_fails(c, lt_comm_rank(c->comm) == 2 ? 4 : 2,
+                      "the number of ranks per node is 2 on rank 0, 4 on rank 2");
+}
+
+static void ranks_must_agree(void **state)
+{
+    char why[512];
+    (void)state;
+    if (play_ranks(4, told_apart, false, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+static void alone(void **state)
+{
+    lt_device *device;
+    lt_comm *comm;
+    (void)state;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_comm_open(&comm, "self", device));
+    for (int told = 0; told < 2; told++) {
+        lt_nodes n = {0};
+        assert_ok(lt_comm_nodes(&n, comm, told));
+        assert_int_equal(n.count * n.locals * n.ranks_per_node, 1);
+        assert_true(n.contiguous);
+        lt_nodes_clear(&n);
+    }
+    lt_comm_close(&comm);
+    lt_device_close(&device);
+}
+
+/* Each allocation in turn, until there is none left to fail. */
+static void no_memory(void **state)
+{
+    lt_device *device;
+    lt_comm *comm;
+    (void)state;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_comm_open(&comm, "self", device));
+    lt_status st = LT_E_NOMEM;
+    int failed = 0;
+    for (; st; failed++) {
+        lt_nodes n = {.count = 77};
+        lt_alloc_fail_at(failed + 1);
+        st = lt_comm_nodes(&n, comm, 0);
+        lt_alloc_fail_at(0);
+        assert_int_equal(st, st ? LT_E_NOMEM : LT_OK);
+        assert_int_equal(n.count, st ? 77 : 1);
+        lt_nodes_clear(&n);
+    }
+    assert_true(failed > 3);
+    lt_comm_close(&comm);
+    lt_device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest rest[] = {
+        {"a wrong node is rejected", reject_wrong, NULL, NULL, NULL},
+        {"threads of a process are one node", threads_are_one_node, NULL, NULL, NULL},
+        {"a number that does not divide the ranks is named with theirs", both_numbers_are_named,
+         NULL, NULL, NULL},
+        {"ranks that are told different numbers hear both", ranks_must_agree, NULL, NULL, NULL},
+        {"a rank without others is a node", alone, NULL, NULL, NULL},
+        {"without memory nothing is made and nothing lost", no_memory, NULL, NULL, NULL},
+    };
+    struct CMUnitTest tests[COUNT_OF(layouts) + COUNT_OF(rest)];
+    for (size_t i = 0; i < COUNT_OF(layouts); i++)
+        tests[i] = (struct CMUnitTest){.name = layouts[i].name,
+                                       .test_func = run_layout,
+                                       .initial_state = (void *)(uintptr_t)&layouts[i]};
+    memcpy(tests + COUNT_OF(layouts), rest, sizeof rest);
+    return _cmocka_run_group_tests("topology", tests, COUNT_OF(tests), NULL, NULL);
+}
