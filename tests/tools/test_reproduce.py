@@ -81,7 +81,13 @@ def killed_at_random_moments_it_gives_the_same_report(cwd):
     begin = time.monotonic()
     reproduce("smoke", "--no-clock", cwd=calm)
     options.longest = options.longest or max(1.0, (time.monotonic() - begin) / options.kills)
-    hit = kill_at_random(storm, options.kills)
+    hit = 0
+    for _ in range(3):  # the calm run may have been the slower one: then most kills come too late
+        hit = kill_at_random(storm, options.kills)
+        if hit >= options.kills / 2:
+            break
+        shutil.rmtree(os.path.join(storm, "out"))
+        options.longest = max(0.5, options.longest / 2)
     os.makedirs(os.path.join(storm, "out", "smoke"), exist_ok=True)  # a busy machine may not have come so far
     with open(os.path.join(storm, "out", "smoke", "plan.json.tmp-9999999"), "w", encoding="utf-8") as half:
         half.write("{")  # as one that was killed while it wrote
