@@ -6,7 +6,8 @@
 
 /* Every optimizer of the library that has a name, in the order of --optim's choices: NAME stands for
  * the row lt_optim_family_NAME, in the optimizer's own source. */
-#define LT_OPTIM_FAMILIES(X) X(sgd) X(adagrad) X(adam) X(adamw) X(shampoo) X(soap) X(muon)
+#define LT_OPTIM_FAMILIES(X) \
+    X(sgd) X(adagrad) X(adam) X(adamw) X(shampoo) X(soap) X(muon) X(lars) X(lamb)
 
 #define LT_OPTIM_DECLARE(name) extern const lt_optim_family lt_optim_family_##name;
 LT_OPTIM_FAMILIES(LT_OPTIM_DECLARE)

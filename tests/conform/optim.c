@@ -177,6 +177,55 @@ static void make_scale(size_t i, test *t)
     t->exact = true;
 }
 
+/* trust_ratio: a column for each case, and more than a launch of cuda has threads. */
+
+typedef struct trust_test {
+    const char *name;
+    lt_trust_kernel config;
+    bool skipped;
+} trust_test;
+
+static const trust_test trusts[] = {
+    {"of gradients", {0.001, 1e-8, true, LT_TRUST_NO_LIMIT}, false},
+    {"of updates", {1, 0, false, LT_TRUST_NO_LIMIT}, false},
+    {"at most 1", {1, 0, false, LT_TRUST_LIMIT_ONE}, false},
+    {"a rate at most lr", {0.1, 1e-8, true, LT_TRUST_LIMIT_LR}, false},
+    {"a skipped step", {1, 0, false, LT_TRUST_NO_LIMIT}, true},
+};
+enum { COLUMNS = 300 };
+
+static lt_status call_trust(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                            bool absolute)
+{
+    (void)absolute;
+    const trust_test *r = &trusts[(size_t)t->config.number];
+    lt_scalars s = {.lr = 0.5, .grad_scale = 0.25, .finite = !r->skipped, .loss_scale = 4};
+    lt_trust_item item[COLUMNS];
+    for (int i = 0; i < COLUMNS; i++)
+        item[i] = (lt_trust_item){.lr_scale = 1 + i % 3, .weight_decay = 0.01 * (i % 5)};
+    lt_scalars *device = scalars_new(be, ctx, &s);
+    lt_status st = be->trust_ratio(ctx, &r->config, item, COLUMNS, &v[0], device);
+    scalars_free(be, ctx, device, &s);
+    return st;
+}
+
+static void put_zeros(test *t)
+{
+    t->operand[0].value[3] = t->operand[0].value[COLUMNS + 7] = 0;
+    t->operand[0].value[11] = t->operand[0].value[COLUMNS + 11] = 0;
+}
+
+static void make_trust(size_t i, test *t)
+{
+    *t = (test){.entry = "trust_ratio", .name = trusts[i].name, .call = call_trust, .master = true};
+    t->config.number = (double)i;
+    t->prepare = put_zeros;
+    t->operands = 1;
+    t->operand[0] = (operand){INOUT, DOUBLE, LT_SHAPE(3, COLUMNS), ROWS, PLUS, 0.1, 3, NULL};
+    t->terms = 0x1p-24; /* in double */
+    t->exact = trusts[i].skipped;
+}
+
 static lt_status call_count(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                             bool absolute)
 {
@@ -199,6 +248,11 @@ bool optim_tests(size_t i, test *t)
         return true;
     }
     i -= COUNT_OF(scales);
+    if (i < COUNT_OF(trusts)) {
+        make_trust(i, t);
+        return true;
+    }
+    i -= COUNT_OF(trusts);
     if (i < COUNT_OF(rows)) {
         make_step(i, t);
         return true;

@@ -4,6 +4,7 @@
 
 #include "fixture.h"
 
+#include "lather/layerwise.h"
 #include "lather/muon.h"
 #include "lather/shampoo.h"
 
@@ -50,6 +51,20 @@ static inline lt_status make_muon(lt_optim **out, const lt_params *params)
     c.weight_decay = 0.01;
     c.decay_scope = LT_DECAY_ALL;
     return lt_optim_muon(out, params, &c);
+}
+
+static inline lt_status make_lars(lt_optim **out, const lt_params *params)
+{
+    lt_lars_config c = LT_LARS_DEFAULTS;
+    c.dampening = 0.25;
+    c.nesterov = true;
+    c.weight_decay = 0.01;
+    return lt_optim_lars(out, params, &c);
+}
+
+static inline lt_status make_lamb(lt_optim **out, const lt_params *params)
+{
+    return lt_optim_lamb(out, params, NULL);
 }
 
 static inline lt_status make_shampoo(lt_optim **out, const lt_params *params)
@@ -132,6 +147,8 @@ static const maker makers[] = {
     {"adam", make_adam},
     {"adamw", make_adamw},
     {"muon", make_muon},
+    {"lars", make_lars},
+    {"lamb", make_lamb},
     {"shampoo", make_shampoo},
     {"corrected", make_corrected},
     {"eigendecomposed", make_eigendecomposed},

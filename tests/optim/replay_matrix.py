@@ -4,7 +4,7 @@
     replay_matrix.py OPTIM_REPLAY [--long]      exit 0: all agree; 77: no numpy here; 1: a difference
 
 In float64 every parameter after every step agrees to 1e-9 of the tensor's largest value, or to 10 times what
-rounding alone does to the configuration (`optim_model.py sensitivity`), if that is more; configurations in which it does
+rounding alone does to the configuration (`optim_model.py sensitivity`), if that is more (LARS and LAMB to 1e-12); configurations in which it does
 1e-8 or more are counted apart, as they show little, and are compared all the same. In float32 the result is within 1e-4 of
 float64 where epsilon is at least 1e-6 and the first roots wait for full rank, see steady(): a rank-deficient factor
 amplifies the rounding of its own elements by (largest eigenvalue / epsilon)^e.
@@ -24,6 +24,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import matrix
 import optim_model as model
 
+LAYERWISE = 1e-12       # of LARS and LAMB, which take no matrix apart
 BOUND, ROUNDING, TELLING, ENOUGH = 1e-9, 10, 1e-8, 120
 BOUND_F32, DAMPED = 1e-4, 1e-6
 # Pairs: what the program runs, what the model runs.
@@ -32,6 +33,8 @@ CLOSE = {
     "decay off by 1/1000": (matrix.shampoo(weight_decay=1e-4, momentum=0.9), matrix.shampoo(weight_decay=1.001e-4, momentum=0.9)),
     "muon's decay off by 1/1000": ({"optim": "muon", "lr": 0.02, "weight_decay": 0.1}, {"optim": "muon", "lr": 0.02, "weight_decay": 0.1001}),
     "muon with all matrices": ({"optim": "muon", "lr": 0.02, "adamw_params": "^m$"}, {"optim": "muon", "lr": 0.02}),
+    "lars' coefficient off by 1/1000": ({"optim": "lars", "lr": 1.0, "weight_decay": 0.1}, {"optim": "lars", "lr": 1.0, "weight_decay": 0.1, "trust_coefficient": 0.001001}),
+    "lamb without its ratio": ({"optim": "lamb", "lr": 0.01, "weight_decay": 0.0, "always_adapt": True}, {"optim": "lamb", "lr": 0.01, "weight_decay": 0.0}),
     "Adam's epsilon off by 1e-6": ({"optim": "adam", "lr": 0.01}, {"optim": "adam", "lr": 0.01, "epsilon": 1.01e-6}),
 }
 
@@ -111,7 +114,8 @@ class Comparison:
         d64, rounding = self.float64(config, config)
         d32 = self.float32(config)
         self.telling += rounding < TELLING
-        self.report(d64 <= max(BOUND, ROUNDING * rounding) and d32 <= BOUND_F32, name,
+        bound = LAYERWISE if config["optim"] in ("lars", "lamb") else max(BOUND, ROUNDING * rounding)
+        self.report(d64 <= bound and d32 <= BOUND_F32, name,
                     f"float64 {d64:.1e}, rounding alone {rounding:.1e}, float32 {d32:.1e}")
 
     def control(self, name, ours, theirs):

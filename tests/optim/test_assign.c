@@ -213,9 +213,43 @@ static void test_balance(void **state)
     assert_int_equal(most <= b->bound * floor, !b->over);
 }
 
+/* --- ResNet-50's parameters whole, as LARS and LAMB are divided: a step costs what it moves --- */
+
+enum { MANY = 16 };
+typedef struct whole {
+    const char *name;
+    int ranks;
+    bool over; /* a control: a rank has more than 1.1 of the mean */
+} whole;
+
+static const whole wholes[] = {
+    {"ResNet-50 by parameters on 2 ranks: at most 1.1 of the mean", 2, false},
+    {"ResNet-50 by parameters on 4 ranks: at most 1.1 of the mean", 4, false},
+    {"ResNet-50 by parameters on 8 ranks: at most 1.1 of the mean", 8, false},
+    {"control: on 16 ranks the largest filter is more", MANY, true},
+};
+
+static void test_whole(void **state)
+{
+    const whole *w = *state;
+    lt_shape shape[RESNET50_PARAMS];
+    int64_t cost[RESNET50_PARAMS], load[MANY], sum = 0, most = 0;
+    int owner[RESNET50_PARAMS];
+    const size_t count = resnet50_shapes(shape);
+    for (size_t i = 0; i < count; i++)
+        sum += cost[i] = lt_shape_count(shape[i]);
+    assert_ok(lt_assign(cost, count, w->ranks, owner));
+    assert_ok(lt_assign_improve(cost, count, w->ranks, owner));
+    lt_assign_loads(cost, count, w->ranks, owner, load);
+    for (int r = 0; r < w->ranks; r++)
+        most = load[r] > most ? load[r] : most;
+    print_message("max/mean %.4f\n", (double)most * w->ranks / (double)sum);
+    assert_int_equal((double)most * w->ranks > 1.1 * (double)sum, w->over);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(vectors) + COUNT_OF(balances) + 1];
+    struct CMUnitTest tests[COUNT_OF(vectors) + COUNT_OF(balances) + COUNT_OF(wholes) + 1];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(vectors); i++)
         tests[n++] = (struct CMUnitTest){vectors[i].name, test_vector, NULL, NULL,
@@ -223,6 +257,9 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(balances); i++)
         tests[n++] = (struct CMUnitTest){balances[i].name, test_balance, NULL, NULL,
                                          (void *)(uintptr_t)&balances[i]};
+    for (size_t i = 0; i < COUNT_OF(wholes); i++)
+        tests[n++] = (struct CMUnitTest){wholes[i].name, test_whole, NULL, NULL,
+                                         (void *)(uintptr_t)&wholes[i]};
     tests[n++] = (struct CMUnitTest){"the local search is never worse, and often best",
                                      test_improve, NULL, NULL, NULL};
     return cmocka_run_group_tests(tests, NULL, NULL);

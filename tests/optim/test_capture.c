@@ -210,6 +210,8 @@ static const row rows[] = {
     {"momentum", make_sgd, 13, 0},
     {"AdamW", make_adamw, 14, 0},
     {"Muon", make_muon, 13, 0},
+    {"LARS", make_lars, 13, 0},
+    {"LAMB", make_lamb, 13, 0},
 };
 
 static void pieces_are_the_whole(void **state)

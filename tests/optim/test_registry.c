@@ -173,7 +173,7 @@ static const refusal refusals[] = {
     {"another optimizer's", "sgd", "--memory=0.5", "does not read it (read by: average)"},
     {"a shared one that it lacks", "average", "--momentum=0.5", "does not read it (read by: sgd"},
     {"a name among those that are known", "averag", NULL,
-     "is none of sgd|adagrad|adam|adamw|shampoo|soap|muon|average"},
+     "is none of sgd|adagrad|adam|adamw|shampoo|soap|muon|lars|lamb|average"},
 };
 
 static void flag_is_refused(void **state)
@@ -199,6 +199,8 @@ static void names_have_the_presets_too(void **state)
                                         "shampoo-transformer",
                                         "soap",
                                         "muon",
+                                        "lars",
+                                        "lamb",
                                         "average"};
     char text[64];
     for (size_t i = 0; i < COUNT_OF(names); i++)

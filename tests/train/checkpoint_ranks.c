@@ -5,6 +5,7 @@
 
 #include "lather/checkpoint.h"
 #include "lather/ext/fail.h"
+#include "lather/layerwise.h"
 #include "lather/log.h"
 #include "lather/muon.h"
 #include "lather/shard.h"
@@ -384,15 +385,27 @@ static void test_alone(void **state)
     assert_non_null(strstr(p[0].message, "is on rank 1: save with all ranks"));
 }
 
+static lt_status make_lars(lt_optim **out, const lt_params *params)
+{
+    return lt_optim_lars(out, params, NULL);
+}
+
+static lt_status make_lamb(lt_optim **out, const lt_params *params)
+{
+    return lt_optim_lamb(out, params, NULL);
+}
+
 int main(void)
 {
     static make_fn *const makers[] = {make_shampoo, make_adam, make_backward, make_ruled,
-                                      make_muon};
+                                      make_muon,    make_lars, make_lamb};
     void *const shampoo = (void *)(uintptr_t)&makers[0];
     void *const adam = (void *)(uintptr_t)&makers[1];
     void *const backward = (void *)(uintptr_t)&makers[2];
     void *const ruled = (void *)(uintptr_t)&makers[3];
     void *const muon = (void *)(uintptr_t)&makers[4];
+    void *const lars = (void *)(uintptr_t)&makers[5];
+    void *const lamb = (void *)(uintptr_t)&makers[6];
     const struct CMUnitTest tests[] = {
         {"shampoo, window merged: any number of ranks, before and after", test_any_ranks,
          temp_setup, temp_teardown, backward},
@@ -402,6 +415,10 @@ int main(void)
          temp_setup, temp_teardown, ruled},
         {"muon: any number of ranks, before and after", test_any_ranks, temp_setup, temp_teardown,
          muon},
+        {"lars: any number of ranks, before and after", test_any_ranks, temp_setup, temp_teardown,
+         lars},
+        {"lamb: any number of ranks, before and after", test_any_ranks, temp_setup, temp_teardown,
+         lamb},
         {"adam: any number of ranks, before and after", test_any_ranks, temp_setup, temp_teardown,
          adam},
         {"shampoo: groups of ranks", test_groups, temp_setup, temp_teardown, shampoo},

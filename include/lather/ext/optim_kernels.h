@@ -54,6 +54,25 @@ LT_ENTRY(adam, void *ctx, const lt_adam_kernel *config, const lt_optim_item *ite
 LT_ENTRY(lerp, void *ctx, double weight, const lt_optim_item *item, size_t count,
          const lt_scalars *scalars);
 
+/** What trust ratios are compared with from above. */
+typedef enum lt_trust_limit {
+    LT_TRUST_NO_LIMIT,
+    LT_TRUST_LIMIT_ONE, /**< r = min(1, r) */
+    LT_TRUST_LIMIT_LR   /**< r = min(1, r / lr), lr = scalars->lr * lr_scale */
+} lt_trust_limit;
+typedef struct lt_trust_kernel {
+    double coefficient, eps;
+    bool of_gradients; /**< norms of updates are gradients': read times scalars->grad_scale */
+    lt_trust_limit limit;
+} lt_trust_kernel;
+typedef struct lt_trust_item {
+    double lr_scale, weight_decay;
+} lt_trust_item;
+/** Columns of an f64 table [3,count] on the device: r[2,i] = coefficient w / (u + eps), with weights' norms
+ *  w = r[0,i] and updates' u = r[1,i], of gradients u + weight_decay w in its place; 1 where w or u is 0. */
+LT_ENTRY(trust_ratio, void *ctx, const lt_trust_kernel *config, const lt_trust_item *item,
+         size_t count, const lt_view *table, const lt_scalars *scalars);
+
 /* Entries that take jobs: the jobs of one call are independent of each other and may run in any
  * order. With beta 0 the output is not read. scalars NULL in vec, gram, mode_product: no skips. */
 
@@ -117,14 +136,15 @@ static inline double lt_vec_beta(const lt_vec_job *job, const lt_scalars *s)
 }
 
 /** The entries above: ext/entry.h. */
-#define LT_OPTIM_ENTRIES(X)   \
-    X(grad_norm, BASIC, OWN)  \
-    X(loss_scale, BASIC, REF) \
-    X(sgd, BASIC, OWN)        \
-    X(adagrad, BASIC, OWN)    \
-    X(adam, BASIC, OWN)       \
-    X(lerp, BASIC, OWN)       \
-    X(vec, BASIC, OWN)        \
+#define LT_OPTIM_ENTRIES(X)    \
+    X(grad_norm, BASIC, OWN)   \
+    X(loss_scale, BASIC, REF)  \
+    X(sgd, BASIC, OWN)         \
+    X(adagrad, BASIC, OWN)     \
+    X(adam, BASIC, OWN)        \
+    X(lerp, BASIC, OWN)        \
+    X(trust_ratio, BASIC, REF) \
+    X(vec, BASIC, OWN)         \
     X(vec_lists, FUSED, OWN)
 
 #endif

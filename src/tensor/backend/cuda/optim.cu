@@ -258,6 +258,36 @@ lt_status loss_scale(void *ctx, const lt_loss_scaling *config, lt_scalars *scala
     return lt_cuda_end(c);
 }
 
+/* --- Trust ratios: a thread a column of the table --- */
+
+__global__ void __launch_bounds__(LT_TRUST_ITEMS)
+    trust(const __grid_constant__ lt_trust_list list, double *weight, int64_t row,
+          const lt_scalars *scalars)
+{
+    const int i = (int)threadIdx.x;
+    if (i >= list.count || !scalars->finite)
+        return;
+    weight[2 * row + i] =
+        lt_trust_of(&list.config, &list.item[i], weight[i], weight[row + i], scalars);
+}
+
+lt_status trust_ratio(void *ctx, const lt_trust_kernel *config, const lt_trust_item *item,
+                      size_t count, const lt_view *table, const lt_scalars *scalars)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    lt_trust_list list;
+    list.config = *config;
+    LT_TRY(lt_cuda_begin(c, "trust_ratio"));
+    for (size_t i = 0; i < count; i += LT_TRUST_ITEMS) {
+        list.count = (int)(count - i < LT_TRUST_ITEMS ? count - i : (size_t)LT_TRUST_ITEMS);
+        for (int k = 0; k < list.count; k++)
+            list.item[k] = item[i + (size_t)k];
+        trust<<<1, LT_TRUST_ITEMS, 0, main_stream(c)>>>(list, (double *)table->data + i,
+                                                        table->stride[0], scalars);
+    }
+    return lt_cuda_end(c);
+}
+
 lt_status count_up(void *ctx, const lt_view *x)
 {
     lt_cuda *c = (lt_cuda *)ctx;
@@ -277,6 +307,7 @@ extern "C" void lt_cuda_install_optim(lt_backend *be)
     be->adagrad = adagrad;
     be->adam = adam;
     be->lerp = lerp;
+    be->trust_ratio = trust_ratio;
     be->loss_scale = loss_scale;
     be->count_up = count_up;
 }

@@ -105,6 +105,32 @@ LT_HD void lt_apply_norm(lt_scalars *s, double square)
     s->applied += s->finite;
 }
 
+enum { LT_TRUST_ITEMS = 256 }; /* of one launch: they are the kernel's parameter, 4 KiB */
+
+typedef struct lt_trust_list {
+    lt_trust_kernel config;
+    int count;
+    lt_trust_item item[LT_TRUST_ITEMS];
+} lt_trust_list;
+
+/* As ref's. */
+LT_HD double lt_trust_of(const lt_trust_kernel *c, const lt_trust_item *item, double weight,
+                         double update, const lt_scalars *s)
+{
+    const double u =
+        c->of_gradients ? update * s->grad_scale + item->weight_decay * weight : update;
+    const double ratio = weight > 0 && update > 0 ? c->coefficient * weight / (u + c->eps) : 1;
+    switch (c->limit) {
+    case LT_TRUST_LIMIT_ONE:
+        return fmin(1.0, ratio);
+    case LT_TRUST_LIMIT_LR:
+        return fmin(1.0, ratio / (s->lr * item->lr_scale));
+    case LT_TRUST_NO_LIMIT:
+        break;
+    }
+    return ratio;
+}
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -188,6 +188,37 @@ lt_status lt_ref_lerp(void *ctx, double weight, const lt_optim_item *item, size_
     return LT_OK;
 }
 
+/* --- Trust ratios: You, Gitman & Ginsburg 2017 (arXiv 1708.03888), equation 6 --- */
+
+static double trust_of(const lt_trust_kernel *c, const lt_trust_item *item, double weight,
+                       double update, const lt_scalars *s)
+{
+    const double u =
+        c->of_gradients ? update * s->grad_scale + item->weight_decay * weight : update;
+    const double ratio = weight > 0 && update > 0 ? c->coefficient * weight / (u + c->eps) : 1;
+    switch (c->limit) {
+    case LT_TRUST_LIMIT_ONE:
+        return fmin(1, ratio);
+    case LT_TRUST_LIMIT_LR:
+        return fmin(1, ratio / (s->lr * item->lr_scale));
+    case LT_TRUST_NO_LIMIT:
+        break;
+    }
+    return ratio;
+}
+
+lt_status lt_ref_trust_ratio(void *ctx, const lt_trust_kernel *config, const lt_trust_item *item,
+                             size_t count, const lt_view *table, const lt_scalars *scalars)
+{
+    double *const weight = table->data;
+    const double *update = weight + table->stride[0];
+    (void)ctx;
+    for (size_t i = 0; scalars->finite && i < count; i++)
+        weight[2 * table->stride[0] + (int64_t)i] =
+            trust_of(config, &item[i], weight[i], update[i], scalars);
+    return LT_OK;
+}
+
 /* --- Elementwise expressions. Formulas: lt_vec_op --- */
 
 static double evaluate(const lt_vec_job *j, double a, double b, double y)

@@ -1,0 +1,66 @@
+/** LARS and LAMB: every layer has a learning rate of its own, so that large batches train. */
+#ifndef LATHER_LAYERWISE_H
+#define LATHER_LAYERWISE_H
+
+#include "lather/optim.h"
+
+/* Both multiply the update of a parameter w by a trust ratio, which grows with |w| and falls with the
+ * length of the update; norms are Euclidean, in double. Parameters without weight decay (biases, gains and
+ * shifts of normalisations, by decay_scope) are updated as if it was 1, unless always_adapt. It is 1 too where
+ * one of the two norms is 0. Divided over ranks (lather/shard.h), a parameter's owner computes its norms and
+ * its update, and the result has the undivided optimizer's bits. */
+
+typedef struct lt_lars_config {
+    double momentum;     /**< in [0,1) */
+    double dampening;    /**< in [0,1]; not in a parameter's first update */
+    bool nesterov;       /**< look ahead: u + momentum * m instead of m */
+    double weight_decay; /**< L2: added to the gradient */
+    double
+        trust_coefficient; /**< above 0: the ratio of the lengths of update and weight, at lr 1 */
+    double eps;            /**< added to the ratio's denominator */
+    bool trust_clip;   /**< lr times the ratio is at most lr, as if no ratio was above lr: LARC */
+    bool always_adapt; /**< parameters without weight decay, too */
+    lt_decay_scope decay_scope;
+} lt_lars_config;
+#define LT_LARS_DEFAULTS                          \
+    ((lt_lars_config){.momentum = 0.9,            \
+                      .weight_decay = 1e-4,       \
+                      .trust_coefficient = 0.001, \
+                      .eps = 1e-8,                \
+                      .decay_scope = LT_DECAY_WEIGHTS})
+
+/** r = trust_coefficient |w| / (|g| + weight_decay |w| + eps), with trust_clip min(1, r / lr);
+ *  u = r (g + weight_decay w); m = momentum m + (1 - dampening) u; w -= lr m (or lr (u + momentum m)).
+ *  As lt_optim_sgd(). config NULL: the defaults. Errors: LT_E_ARG, LT_E_NOMEM.
+ *  Source: You, Gitman & Ginsburg, "Large batch training of convolutional networks", 2017 (arXiv
+ *  1708.03888), algorithm 1, in the form where lr multiplies the momentum. */
+LT_API LT_MUST_CHECK lt_status lt_optim_lars(lt_optim **out, const lt_params *params,
+                                             const lt_lars_config *config);
+
+typedef struct lt_lamb_config {
+    double beta1;         /**< memory of the mean, in [0,1) */
+    double beta2;         /**< memory of the mean square, in [0,1) */
+    double eps;           /**< added after the square root */
+    double weight_decay;  /**< added to the update before its norm is taken */
+    bool bias_correction; /**< m / (1 - beta1^t), v / (1 - beta2^t) */
+    bool grad_averaging;  /**< m = beta1 m + (1 - beta1) g; else beta1 m + g */
+    bool trust_clip;      /**< no ratio above 1 */
+    bool always_adapt;    /**< parameters without weight decay, too */
+    lt_decay_scope decay_scope;
+} lt_lamb_config;
+#define LT_LAMB_DEFAULTS                       \
+    ((lt_lamb_config){.beta1 = 0.9,            \
+                      .beta2 = 0.999,          \
+                      .eps = 1e-6,             \
+                      .weight_decay = 0.01,    \
+                      .bias_correction = true, \
+                      .grad_averaging = true,  \
+                      .decay_scope = LT_DECAY_WEIGHTS})
+
+/** u = Adam's update + weight_decay w; w -= lr (|w| / |u|) u. As lt_optim_lars().
+ *  Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", ICLR 2020
+ *  (arXiv 1904.00962), algorithm 2 with phi(x) = x. */
+LT_API LT_MUST_CHECK lt_status lt_optim_lamb(lt_optim **out, const lt_params *params,
+                                             const lt_lamb_config *config);
+
+#endif

@@ -1,0 +1,250 @@
+/* LARS and LAMB where their numbers are known without them: trust ratios, which parameters have one,
+ * batches, and what is refused. tests/oracle compares the rest with a model. */
+
+#include "makers.h"
+
+#include "lather/optim_config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- Ratios --- */
+
+typedef struct ratio_row {
+    const char *name, *json;
+    double w[2], g[2];
+    double want; /* of the first step's w[0], at lr 0.5 */
+} ratio_row;
+
+/* |w| = 5, |g| = 10. LAMB's first update is the sign of g: its length is sqrt 2. */
+static const ratio_row ratios[] = {
+    {"lars: its update is as long as the weight says",
+     "\"optim\": \"lars\", \"always_adapt\": true, \"trust_coefficient\": 0.1, \"epsilon\": 0",
+     {3, 4},
+     {6, 8},
+     3 - 0.5 * 0.1 * 5 / 10 * 6},
+    {"lars: decay is in the numerator and in the denominator",
+     "\"optim\": \"lars\", \"weight_decay\": 2, \"trust_coefficient\": 0.1, \"epsilon\": 0",
+     {3, 4},
+     {6, 8},
+     3 - 0.5 * 0.1 * 5 / (10 + 2 * 5) * (6 + 2 * 3)},
+    {"lars: epsilon is in the denominator",
+     "\"optim\": \"lars\", \"always_adapt\": true, \"trust_coefficient\": 0.1, \"epsilon\": 10",
+     {3, 4},
+     {6, 8},
+     3 - 0.5 * 0.1 * 5 / 20 * 6},
+    {"lars: without decay it is sgd", "\"optim\": \"lars\"", {3, 4}, {6, 8}, 3 - 0.5 * 6},
+    {"lars: a zero weight has ratio 1",
+     "\"optim\": \"lars\", \"weight_decay\": 1",
+     {0, 0},
+     {6, 8},
+     -0.5 * 6},
+    {"lars: a zero gradient has ratio 1",
+     "\"optim\": \"lars\", \"weight_decay\": 0.5",
+     {3, 4},
+     {0, 0},
+     3 - 0.5 * 0.5 * 3},
+    {"lars: clipped, a rate is not above lr",
+     "\"optim\": \"lars\", \"always_adapt\": true, \"trust_coefficient\": 100, \"trust_clip\": true",
+     {3, 4},
+     {6, 8},
+     3 - 0.5 * 6},
+    {"lars: clipped, a smaller one is not lr's",
+     "\"optim\": \"lars\", \"always_adapt\": true, \"trust_coefficient\": 0.1, \"trust_clip\": true, \"epsilon\": 0",
+     {3, 4},
+     {6, 8},
+     3 - 0.1 * 5 / 10 * 6},
+    {"lamb: an update is as long as the weight",
+     "\"optim\": \"lamb\", \"always_adapt\": true, \"weight_decay\": 0, \"epsilon\": 0",
+     {3, 4},
+     {6, 8},
+     3 - 0.5 * 5 / 1.4142135623730951},
+    {"lamb: decay is in the update",
+     "\"optim\": \"lamb\", \"weight_decay\": 1, \"epsilon\": 0",
+     {3, 4},
+     {6, 8},
+     3 - 0.5 * 5 / 6.4031242374328485 * (1 + 3)},
+    {"lamb: clipped, its ratio is at most 1",
+     "\"optim\": \"lamb\", \"always_adapt\": true, \"weight_decay\": 0, \"trust_clip\": true, \"epsilon\": 0",
+     {3, 4},
+     {6, 8},
+     3 - 0.5},
+    {"lamb: sums without correction", /* m = g, v = 0.001 g g */
+     "\"optim\": \"lamb\", \"weight_decay\": 0, \"bias_correction\": false, \"grad_averaging\": false, \"epsilon\": 0",
+     {3, 4},
+     {6, 8},
+     3 - 0.5 * 31.622776601683793},
+};
+
+static void its_first_step_is_known(void **state)
+{
+    const ratio_row *row = *state;
+    char json[256];
+    double w[2];
+    lt_optim_config c = {0};
+    fixture f;
+    fixture_open(&f, true);
+    lt_param *p = fixture_add(&f, "w", LT_SHAPE(2));
+    put(p->value, row->w);
+    snprintf(json, sizeof json, "{%s, \"lr\": 0.5}", row->json);
+    assert_ok(lt_optim_config_parse(&c, json, strlen(json)));
+    assert_ok(lt_optim_config_make(&f.optim, &c, &f.list));
+    lt_optim_config_clear(&c);
+    put_grad(p, row->g);
+    fixture_step(&f, 0.5);
+    get(p->value, w);
+    assert_near(w[0], row->want, 1e-14);
+    fixture_close(&f);
+}
+
+/* --- Which parameters have one --- */
+
+/* The second one is a bias: no decay, so no ratio by default. */
+static void step_both(lt_decay_scope scope, bool always, bool lamb, double moved[2])
+{
+    static const double w[2] = {3, 4}, g[2] = {6, 8};
+    lt_lars_config lars_config = LT_LARS_DEFAULTS;
+    lt_lamb_config lamb_config = LT_LAMB_DEFAULTS;
+    fixture f;
+    fixture_open(&f, true);
+    lars_config.decay_scope = lamb_config.decay_scope = scope;
+    lars_config.always_adapt = lamb_config.always_adapt = always;
+    for (int k = 0; k < 2; k++)
+        put(fixture_add(&f, k ? "b" : "w", LT_SHAPE(2))->value, w);
+    f.param[1].role = LT_ROLE_BIAS;
+    assert_ok(lamb ? lt_optim_lamb(&f.optim, &f.list, &lamb_config)
+                   : lt_optim_lars(&f.optim, &f.list, &lars_config));
+    for (int k = 0; k < 2; k++)
+        put_grad(&f.param[k], g);
+    fixture_step(&f, 0.01);
+    for (int k = 0; k < 2; k++) {
+        double now[2];
+        get(f.param[k].value, now);
+        moved[k] = w[0] - now[0];
+    }
+    fixture_close(&f);
+}
+
+static void biases_have_none_by_default(void **state)
+{
+    (void)state;
+    double usual[2], all[2], always[2];
+    step_both(LT_DECAY_WEIGHTS, false, false, usual);
+    step_both(LT_DECAY_ALL, false, false, all);
+    step_both(LT_DECAY_WEIGHTS, true, false, always);
+    assert_near(usual[1], 0.06, 1e-12); /* lr g */
+    assert_true(usual[0] < 1e-3 * usual[1]);
+    assert_near(all[1], all[0], 0);
+    assert_true(always[1] < 1e-3 * usual[1]);
+    step_both(LT_DECAY_WEIGHTS, false, true, usual);
+    assert_near(usual[1], 0.01, 1e-8); /* lr */
+    assert_true(usual[0] > 3 * usual[1]);
+}
+
+/* --- Batches --- */
+
+enum { LONG = (1 << 21) + 3, TOGETHER = 3 };
+static const lt_shape batched[TOGETHER] = {{2, {3, 5}}, {1, {LONG}}, {2, {6, 2}}};
+
+static void fill_pattern(lt_tensor *t, double seed)
+{
+    const int64_t count = lt_tensor_count(t);
+    float *host = malloc((size_t)count * sizeof *host);
+    assert_non_null(host);
+    for (int64_t i = 0; i < count; i++)
+        host[i] = (float)sin(seed + 1.3 * (double)i);
+    assert_ok(lt_tensor_write(t, host, (size_t)count * sizeof *host));
+    free(host);
+}
+
+/* Two steps of the parameters whose bits are set; the last elements of each. */
+static void run_some(make_fn *make, unsigned which, float last[TOGETHER])
+{
+    static float host[LONG];
+    fixture f = {0};
+    assert_ok(lt_device_open(&f.device, "cpu", &(lt_device_config){.threads = 1}));
+    for (int k = 0; k < TOGETHER; k++)
+        if (which & 1U << k) {
+            char name[] = {(char)('a' + k), 0};
+            fill_pattern(fixture_add(&f, name, batched[k])->value, k);
+        }
+    assert_ok(make(&f.optim, &f.list));
+    for (int t = 1; t <= 2; t++) {
+        for (size_t i = 0; i < f.list.count; i++) {
+            fill_pattern(f.param[i].grad, 10 * t + f.param[i].name[0] - 'a');
+            f.param[i].has_grad = true;
+        }
+        fixture_step(&f, 0.1);
+    }
+    for (size_t i = 0; i < f.list.count; i++) {
+        const lt_tensor *value = f.param[i].value;
+        assert_ok(lt_tensor_read(value, host, lt_tensor_bytes(value)));
+        last[f.param[i].name[0] - 'a'] = host[lt_tensor_count(value) - 1];
+    }
+    fixture_close(&f);
+}
+
+static void parameters_in_batches_are_those_alone(void **state)
+{
+    make_fn *const *make = *state;
+    float all[TOGETHER] = {0}, alone[TOGETHER] = {0};
+    run_some(*make, 7, all);
+    for (unsigned k = 0; k < TOGETHER; k++)
+        run_some(*make, 1U << k, alone);
+    assert_memory_equal(all, alone, sizeof all);
+    assert_true(all[0] != all[2]);
+}
+
+/* --- What is refused --- */
+
+typedef struct bad_row {
+    const char *name, *json, *message;
+} bad_row;
+
+static const bad_row bad[] = {
+    {"no coefficient", "\"optim\": \"lars\", \"trust_coefficient\": 0",
+     "trust_coefficient 0 is not in"},
+    {"momentum 1", "\"optim\": \"lars\", \"momentum\": 1", "momentum 1 is not in [0,1)"},
+    {"a negative epsilon", "\"optim\": \"lamb\", \"epsilon\": -1", "epsilon -1 is not in"},
+    {"lamb has no momentum", "\"optim\": \"lamb\", \"momentum\": 0.9", "momentum"},
+};
+
+static void is_refused(void **state)
+{
+    const bad_row *row = *state;
+    char json[256];
+    lt_optim_config c = {0};
+    fixture f;
+    fixture_open(&f, true);
+    fixture_add(&f, "w", LT_SHAPE(2, 2));
+    snprintf(json, sizeof json, "{%s, \"lr\": 1}", row->json);
+    lt_status st = lt_optim_config_parse(&c, json, strlen(json));
+    if (!st)
+        st = lt_optim_config_make(&f.optim, &c, &f.list);
+    assert_status(st, LT_E_ARG);
+    if (!strstr(lt_error_message(), row->message))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
+    lt_optim_config_clear(&c);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    static make_fn *const both[] = {make_lars, make_lamb};
+    enum { R = COUNT_OF(ratios), B = COUNT_OF(bad) };
+    struct CMUnitTest tests[R + B + 3];
+    size_t n = 0;
+    for (size_t i = 0; i < R; i++)
+        tests[n++] = (struct CMUnitTest){ratios[i].name, its_first_step_is_known, NULL, NULL,
+                                         (void *)(uintptr_t)&ratios[i]};
+    for (size_t i = 0; i < B; i++)
+        tests[n++] =
+            (struct CMUnitTest){bad[i].name, is_refused, NULL, NULL, (void *)(uintptr_t)&bad[i]};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(biases_have_none_by_default);
+    for (size_t i = 0; i < COUNT_OF(both); i++)
+        tests[n++] = (struct CMUnitTest){i ? "lamb: parameters in batches are those alone"
+                                           : "lars: parameters in batches are those alone",
+                                         parameters_in_batches_are_those_alone, NULL, NULL,
+                                         (void *)(uintptr_t)&both[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
