@@ -3,6 +3,7 @@
 #define LATHER_DATA_PARALLEL_H
 
 #include "lather/comm.h"
+#include "lather/ext/reducer.h"
 #include "lather/param.h"
 
 /** How batch norm's running statistics, which every rank collects from its own data, are made equal. */
@@ -19,6 +20,11 @@ typedef struct lt_data_parallel_config {
     lt_dist_bn dist_bn;
     bool sync_bn;   /**< batch norm's statistics are of all ranks' batches */
     bool alone_too; /**< a single rank reduces too, to test the communicator */
+    /** How all ranks make a dense mean: "flat" (NULL), one all-reduce; "two-level", in each node, then between
+     *  nodes; "auto", two-level where there are several nodes of several ranks each. */
+    const char *allreduce;
+    const char *compress;  /**< reducer and its argument: "topk:0.01"; NULL, "off": none */
+    const lt_nodes *nodes; /**< of comm's ranks, borrowed; NULL: not known */
 } lt_data_parallel_config;
 
 typedef struct lt_data_parallel lt_data_parallel;
@@ -43,6 +49,28 @@ LT_API void lt_data_parallel_begin(lt_data_parallel *dp, bool last);
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_finish(lt_data_parallel *dp);
 /** Makes running statistics equal on all ranks, by dist_bn; before an evaluation or a checkpoint. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_statistics(lt_data_parallel *dp);
+
+/** Whether the last update was applied, or skipped: a reducer with residuals keeps or drops what it left over.
+ *  Before the next lt_data_parallel_finish(); Errors: those of the reducer. */
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_commit(lt_data_parallel *dp, bool applied);
+/** Whether updates from the next on may lose something to compression; on at first. The same on all ranks. */
+LT_API void lt_data_parallel_compress(lt_data_parallel *dp, bool on);
+/** Gradients are scale times too large: f64 0-D, borrowed, read by reducers with residuals; NULL: 1. */
+LT_API void lt_data_parallel_set_loss_scale(lt_data_parallel *dp, const lt_tensor *scale);
+/** Whether an update of gradients may be part of a captured graph. */
+LT_API bool lt_data_parallel_is_capturable(const lt_data_parallel *dp);
+
+/** State of the reducer, for checkpoints. gather, collective: before state is saved; loaded, collective: behind a
+ *  visit that wrote it. */
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_visit(lt_data_parallel *dp,
+                                                      lt_state_visitor *visitor);
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_gather(lt_data_parallel *dp);
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_loaded(lt_data_parallel *dp);
+
+/** What this rank sent for gradients since lt_data_parallel_new(). */
+LT_API void lt_data_parallel_sent(const lt_data_parallel *dp, lt_reducer_bytes *out);
+/** Of that, what lt_comm_bytes() of the communicator does not count: sent in groups that were split from it. */
+LT_API uint64_t lt_data_parallel_apart(const lt_data_parallel *dp);
 
 /** Seconds that lt_data_parallel_finish() waited, since the last call of this. */
 LT_API double lt_data_parallel_exposed(lt_data_parallel *dp);

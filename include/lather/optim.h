@@ -4,6 +4,7 @@
 
 #include "lather/ext/scalars.h"
 #include "lather/param.h"
+#include "lather/state.h"
 
 typedef struct lt_optim lt_optim;
 
@@ -71,25 +72,6 @@ typedef struct lt_optim_group {
 LT_API LT_MUST_CHECK lt_status lt_optim_set_group(lt_optim *optim, const char *param,
                                                   lt_optim_group group);
 
-/** One state tensor, as checkpoints store it: independent of the number of ranks. */
-typedef struct lt_state_entry {
-    const char *param; /**< the parameter's name */
-    const char *name;  /**< "m", "factor.0", ... */
-    int block;         /**< index within the parameter; -1: of the whole parameter */
-    lt_shape offset;   /**< of the block, in the parameter's logical indices after merging */
-    lt_shape shape;    /**< of the block there; of the parameter if block is -1 */
-    int owner;         /**< the first rank that has it */
-    lt_dtype dtype;    /**< of the tensor, also where it is not */
-    lt_shape extent;   /**< its shape: that of the block, [n,n] of a factor */
-    lt_tensor *tensor; /**< read it to save, write it to load; NULL: on other ranks only */
-} lt_state_entry;
-typedef struct lt_state_visitor {
-    lt_status (*entry)(void *context, const lt_state_entry *entry);
-    /** A number, not a tensor: "applied". To load, change *value; which tensors of that parameter
-     *  are shown after it may depend on it. */
-    lt_status (*number)(void *context, const char *name, int64_t *value);
-    void *context;
-} lt_state_visitor;
 /** Shows every piece of state in a fixed order. */
 LT_API LT_MUST_CHECK lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor);
 

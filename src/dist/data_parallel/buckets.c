@@ -32,8 +32,10 @@ static lt_status check_config(const lt_data_parallel *dp)
 {
     const lt_data_parallel_config *c = &dp->config;
     char text[TEXT];
-    snprintf(text, sizeof text, "buckets of %zu bytes, %s, dist_bn %d, sync_bn %d", c->bucket_bytes,
-             lt_dtype_name(dp->dtype), (int)c->dist_bn, c->sync_bn);
+    snprintf(text, sizeof text,
+             "buckets of %zu bytes, %s, dist_bn %d, sync_bn %d, allreduce %.64s, compress %.128s",
+             c->bucket_bytes, lt_dtype_name(dp->dtype), (int)c->dist_bn, c->sync_bn,
+             c->allreduce ? c->allreduce : "flat", c->compress ? c->compress : "off");
     return lt_comm_same(dp->comm, "data parallel", text);
 }
 
@@ -110,23 +112,41 @@ static size_t limit_of(const lt_data_parallel *dp, size_t rest)
     return limit < dp->config.bucket_bytes ? limit : dp->config.bucket_bytes;
 }
 
+/* What the reducer is told of the gradients in it. */
+static lt_status list_parts(const lt_data_parallel *dp, const lt_dp_bucket *b,
+                            lt_reducer_bucket *out)
+{
+    lt_reducer_part *part = lt_alloc(b->count, sizeof *part);
+    if (!part)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < b->count; i++) {
+        const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
+        part[i] = (lt_reducer_part){m->param, m->offset, lt_tensor_count(m->param->grad)};
+    }
+    out->part = part;
+    out->parts = b->count;
+    return LT_OK;
+}
+
 /* The bucket that begins at place; *rest are the bytes from there on. */
 static lt_status fill_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t place, size_t *rest)
 {
+    lt_reducer_bucket *out = &dp->reducer->bucket[b - dp->bucket];
     size_t limit = limit_of(dp, *rest), bytes = 0;
     b->first = place;
     while (place < dp->members && (!b->count || bytes + bytes_of(dp, place) <= limit)) {
         lt_dp_member *m = &dp->member[dp->order[place]];
         bytes += bytes_of(dp, place++);
         m->bucket = (size_t)(b - dp->bucket);
-        m->offset = b->elements;
-        b->elements += lt_tensor_count(m->param->grad);
+        m->offset = out->elements;
+        out->elements += lt_tensor_count(m->param->grad);
         b->count++;
     }
     b->waiting = b->count;
     *rest -= bytes;
-    return lt_tensor_new(&b->flat, dp->device, dp->dtype,
-                         LT_SHAPE(b->elements + (int64_t)b->count));
+    LT_TRY(list_parts(dp, b, out));
+    return lt_tensor_new(&out->flat, dp->device, dp->dtype,
+                         LT_SHAPE(out->elements + (int64_t)b->count));
 }
 
 lt_status lt_dp_make_buckets(lt_data_parallel *dp)
@@ -134,14 +154,16 @@ lt_status lt_dp_make_buckets(lt_data_parallel *dp)
     size_t rest = 0, place = 0;
     LT_TRY(agree_on_order(dp));
     dp->bucket = lt_alloc(dp->members, sizeof *dp->bucket);
-    if (!dp->bucket)
+    dp->reducer->bucket = lt_alloc(dp->members, sizeof *dp->reducer->bucket);
+    if (!dp->bucket || !dp->reducer->bucket)
         return LT_E_NOMEM;
     for (size_t i = 0; i < dp->members; i++)
         rest += bytes_of(dp, i);
     while (place < dp->members) {
         lt_dp_bucket *b = &dp->bucket[dp->buckets++];
+        dp->reducer->buckets = dp->buckets;
         LT_TRY(fill_bucket(dp, b, place, &rest));
         place += b->count;
     }
-    return LT_OK;
+    return lt_reducer_open(dp->reducer);
 }

@@ -34,13 +34,46 @@ lt_view lt_dp_slice(const lt_tensor *flat, int64_t offset, int64_t count)
     return view;
 }
 
-/* Waits, and counts the seconds. */
-static lt_status wait_for(lt_data_parallel *dp, lt_request **request)
+typedef lt_status bucket_fn(lt_reducer *reducer, size_t bucket);
+
+/* Begins or finishes a bucket, and keeps count of what comm counts. */
+static lt_status reduce(lt_data_parallel *dp, bucket_fn *fn, size_t bucket)
+{
+    const uint64_t before = lt_comm_bytes(dp->comm);
+    lt_status st = fn(dp->reducer, bucket);
+    dp->on_comm += lt_comm_bytes(dp->comm) - before;
+    return st;
+}
+
+/* Waits for the next bucket, and counts the seconds. */
+static lt_status wait_for_next(lt_data_parallel *dp)
 {
     double begin = lt_clock_seconds();
-    lt_status st = *request ? lt_request_wait(request) : LT_OK;
+    lt_status st = reduce(dp, dp->reducer->ops->finish, dp->done++);
     dp->exposed += lt_clock_seconds() - begin;
     return st;
+}
+
+/* What is in flight ends, and nothing is done with it. */
+static void drop_begun(lt_data_parallel *dp)
+{
+    while (dp->done < dp->next)
+        (void)!wait_for_next(dp);
+}
+
+static lt_tensor *flat_of(const lt_data_parallel *dp, size_t bucket)
+{
+    return dp->reducer->bucket[bucket].flat;
+}
+
+/* The flags in a bucket: of this rank, later of all. */
+static lt_view flags_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
+{
+    const size_t bucket = (size_t)(b - dp->bucket);
+    if (!dp->reducer->ops->reduces_flags)
+        return lt_dp_slice(dp->present, (int64_t)b->first, (int64_t)b->count);
+    return lt_dp_slice(flat_of(dp, bucket), dp->reducer->bucket[bucket].elements,
+                       (int64_t)b->count);
 }
 
 /* A gradient, and its slice of the bucket. */
@@ -51,7 +84,7 @@ static lt_view grad_of(const lt_dp_member *m)
 
 static lt_view slice_of(const lt_data_parallel *dp, const lt_dp_member *m)
 {
-    return lt_dp_slice(dp->bucket[m->bucket].flat, m->offset, lt_tensor_count(m->param->grad));
+    return lt_dp_slice(flat_of(dp, m->bucket), m->offset, lt_tensor_count(m->param->grad));
 }
 
 /* Converts and copies the first count of dp->job in one batched kernel. */
@@ -85,21 +118,29 @@ static lt_status pack_listed(const lt_data_parallel *dp, const lt_dp_bucket *b)
     return copy_listed(dp, listed);
 }
 
-/* Zero-fills missing gradients, and starts the all-reduce. */
+/* One flag of those. */
+static lt_view flag_of(lt_view flags, size_t index)
+{
+    flags.data = (char *)flags.data + index * lt_dtype_size(flags.dtype);
+    flags.shape = LT_SHAPE(1);
+    return flags;
+}
+
+/* Zero-fills missing gradients, and starts the reduction. */
 static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
-    LT_TRY(lt_dp_fill(dp, 1, lt_dp_slice(b->flat, b->elements, (int64_t)b->count)));
+    const lt_view flags = flags_of(dp, b);
+    LT_TRY(lt_dp_fill(dp, 1, flags));
     for (size_t i = 0; i < b->count && b->waiting; i++) {
         const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
         if (m->is_packed)
             continue;
         LT_TRY(lt_dp_fill(dp, 0, slice_of(dp, m)));
-        LT_TRY(lt_dp_fill(dp, 0, lt_dp_slice(b->flat, b->elements + (int64_t)i, 1)));
+        LT_TRY(lt_dp_fill(dp, 0, flag_of(flags, i)));
     }
     LT_TRY(pack_listed(dp, b));
-    dp->next++;
     dp->begun = true;
-    return lt_comm_allreduce_begin(dp->comm, b->flat, LT_REDUCE_MEAN, &b->request);
+    return reduce(dp, dp->reducer->ops->begin, dp->next++);
 }
 
 /* Packs a gradient that is final, and starts the buckets that are complete with it. */
@@ -175,6 +216,12 @@ static lt_status prepare(lt_data_parallel *dp)
 {
     LT_TRY(list_members(dp));
     LT_TRY(lt_dp_check_params(dp));
+    LT_TRY(lt_reducer_new(&dp->reducer, &(lt_reducer_config){.comm = dp->comm,
+                                                             .device = dp->device,
+                                                             .nodes = dp->config.nodes,
+                                                             .params = dp->params,
+                                                             .allreduce = dp->config.allreduce,
+                                                             .compress = dp->config.compress}));
     LT_TRY(lt_dp_broadcast_values(dp));
     return lt_dp_open_norm(dp);
 }
@@ -214,11 +261,8 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     if (!dp)
         return;
     lt_tape_on_param_final(dp->tape, NULL, NULL);
-    for (size_t i = 0; i < dp->buckets; i++) {
-        if (dp->bucket[i].request)
-            (void)!lt_request_wait(&dp->bucket[i].request);
-        lt_tensor_free(&dp->bucket[i].flat);
-    }
+    drop_begun(dp);
+    lt_reducer_free(&dp->reducer);
     lt_dp_close_norm(dp);
     lt_tensor_free(&dp->deviation);
     lt_tensor_free(&dp->expected);
@@ -234,7 +278,7 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
 /* For the next update. */
 static void reset_buckets(lt_data_parallel *dp)
 {
-    dp->next = 0;
+    dp->next = dp->done = 0;
     dp->last = dp->begun = false;
     dp->status = LT_OK;
     for (size_t i = 0; i < dp->members; i++)
@@ -248,8 +292,7 @@ static void reset_buckets(lt_data_parallel *dp)
 void lt_data_parallel_begin(lt_data_parallel *dp, bool last)
 {
     if (dp->begun) {
-        for (size_t i = 0; i < dp->buckets; i++)
-            (void)!lt_request_wait(&dp->bucket[i].request);
+        drop_begun(dp);
         reset_buckets(dp);
     }
     dp->last = last;
@@ -273,9 +316,24 @@ static lt_status start_rest(lt_data_parallel *dp)
 /* Waits for a bucket, and takes the flags of its gradients. */
 static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
 {
-    LT_TRY(wait_for(dp, &b->request));
-    return lt_dp_cast(dp, lt_dp_slice(b->flat, b->elements, (int64_t)b->count),
+    LT_TRY(wait_for_next(dp));
+    if (!dp->reducer->ops->reduces_flags)
+        return LT_OK;
+    return lt_dp_cast(dp, flags_of(dp, b),
                       lt_dp_slice(dp->present, (int64_t)b->first, (int64_t)b->count));
+}
+
+/* Waits for all buckets; flags that the reducer leaves alone take a way of their own meanwhile. */
+static lt_status receive_all(lt_data_parallel *dp)
+{
+    lt_request *flags = NULL;
+    if (!dp->reducer->ops->reduces_flags)
+        LT_TRY(lt_comm_allreduce_begin(dp->comm, dp->present, LT_REDUCE_MEAN, &flags));
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < dp->buckets && !st; i++)
+        st = receive(dp, &dp->bucket[i]);
+    lt_status last = lt_request_wait(&flags);
+    return st ? st : last;
 }
 
 static lt_status unpack(lt_data_parallel *dp)
@@ -300,12 +358,13 @@ lt_status lt_data_parallel_finish(lt_data_parallel *dp)
     if (lt_comm_size(dp->comm) == 1 && !dp->config.alone_too)
         return LT_OK;
     lt_status st = start_rest(dp);
-    for (size_t i = 0; i < dp->buckets && !st; i++)
-        st = receive(dp, &dp->bucket[i]);
+    if (!st)
+        st = receive_all(dp);
     if (!st)
         st = unpack(dp);
     if (!st)
         reset_buckets(dp);
+    dp->reduced = !st;
     return st;
 }
 
@@ -314,4 +373,54 @@ double lt_data_parallel_exposed(lt_data_parallel *dp)
     double exposed = dp->exposed;
     dp->exposed = 0;
     return exposed;
+}
+
+lt_status lt_data_parallel_commit(lt_data_parallel *dp, bool applied)
+{
+    const bool reduced = dp->reduced;
+    dp->reduced = false;
+    return reduced && dp->reducer->ops->commit ? dp->reducer->ops->commit(dp->reducer, applied)
+                                               : LT_OK;
+}
+
+void lt_data_parallel_compress(lt_data_parallel *dp, bool on)
+{
+    dp->reducer->dense = !on;
+}
+
+void lt_data_parallel_set_loss_scale(lt_data_parallel *dp, const lt_tensor *scale)
+{
+    dp->reducer->loss_scale = scale;
+}
+
+bool lt_data_parallel_is_capturable(const lt_data_parallel *dp)
+{
+    return dp->reducer->ops->capturable;
+}
+
+lt_status lt_data_parallel_visit(lt_data_parallel *dp, lt_state_visitor *visitor)
+{
+    return dp->reducer->ops->visit ? dp->reducer->ops->visit(dp->reducer, visitor) : LT_OK;
+}
+
+lt_status lt_data_parallel_gather(lt_data_parallel *dp)
+{
+    return dp->reducer->ops->gather ? dp->reducer->ops->gather(dp->reducer) : LT_OK;
+}
+
+lt_status lt_data_parallel_loaded(lt_data_parallel *dp)
+{
+    return dp->reducer->ops->loaded ? dp->reducer->ops->loaded(dp->reducer) : LT_OK;
+}
+
+void lt_data_parallel_sent(const lt_data_parallel *dp, lt_reducer_bytes *out)
+{
+    dp->reducer->ops->sent(dp->reducer, out);
+}
+
+uint64_t lt_data_parallel_apart(const lt_data_parallel *dp)
+{
+    lt_reducer_bytes sent;
+    lt_data_parallel_sent(dp, &sent);
+    return sent.within + sent.between - dp->on_comm;
 }

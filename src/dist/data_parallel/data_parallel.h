@@ -2,6 +2,8 @@
 #ifndef LT_DIST_DATA_PARALLEL_H
 #define LT_DIST_DATA_PARALLEL_H
 
+#include "dist/reducer/reducer.h"
+
 #include "lather/data_parallel.h"
 #include "lather/ext/backend.h"
 #include "lather/ext/fail.h"
@@ -16,14 +18,10 @@ typedef struct lt_dp_member {
     bool is_packed;  /* in this update */
 } lt_dp_member;
 
-/* Gradients that are reduced together. */
+/* Gradients that are reduced together: of the reducer's bucket of the same index. */
 typedef struct lt_dp_bucket {
-    lt_tensor *
-        flat; /* the gradients one after the other, then a flag for each: 1, or 0 where this rank has none */
     size_t first, count; /* of order */
-    int64_t elements;    /* of the gradients */
     size_t waiting;      /* gradients that this update has not finished */
-    lt_request *request;
 } lt_dp_bucket;
 
 struct lt_data_parallel {
@@ -39,8 +37,12 @@ struct lt_data_parallel {
     size_t *order; /* indices into member, as rank 0's first backward finished them */
     size_t ordered;
     lt_dp_bucket *bucket; /* NULL until the first update */
-    size_t buckets, next; /* next: whose all-reduce starts next */
-    lt_tensor *present;   /* f64, of each member in order: the share of ranks that had a gradient */
+    size_t buckets;
+    size_t next, done; /* buckets of this update that the reducer has begun, finished */
+    lt_reducer *reducer;
+    uint64_t on_comm;   /* bytes of the reducer's that comm counts too */
+    bool reduced;       /* an update was finished and is not committed */
+    lt_tensor *present; /* f64, of each member in order: the share of ranks that had a gradient */
     double *present_host;
     lt_tensor
         *expected; /* f64: -present of the last eager update, which a captured update assumes */

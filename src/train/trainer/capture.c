@@ -53,8 +53,10 @@ static lt_status forward_backward(const work *w)
     lt_tape_reset(c->tape, pass);
     LT_TRY(c->task.ops->forward(c->task.context, c->tape, w->batch, step->counts, &out));
     LT_TRY(lt_tape_status(c->tape));
-    if (c->dp)
+    if (c->dp) {
+        lt_data_parallel_set_loss_scale(c->dp, lt_optim_loss_scale(c->optim));
         lt_data_parallel_begin(c->dp, w->is_last);
+    }
     LT_TRY(lt_tape_backward_by(c->tape, out.loss, 1.0 / (double)c->grad_accum,
                                lt_optim_loss_scale(c->optim)));
     return lt_tensor_copy(step->loss, out.loss);
@@ -98,12 +100,19 @@ static lt_graph_key graph_key(const work *w)
                           .shape = input.shape};
 }
 
+/* A reducer may need the host; then micro-batches run eagerly. */
+static bool has_capturable_gradients(const lt_train_step *step)
+{
+    return !step->config.dp || lt_data_parallel_is_capturable(step->config.dp);
+}
+
 /* Ranks on GPUs average gradients by NCCL, whose collectives can be captured; those of the host cannot, and then
  * the optimizer cannot share backward's graph. */
 static bool captures_gradients(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
-    return c->graph && !strncmp(lt_device_name(c->device), "cuda", strlen("cuda"));
+    return c->graph && has_capturable_gradients(step)
+           && !strncmp(lt_device_name(c->device), "cuda", strlen("cuda"));
 }
 
 /* An optimizer whose update is the same work in each step (lt_optim_is_capturable) goes into one graph with
@@ -130,7 +139,7 @@ lt_status lt_step_run_micro_batch(lt_train_step *step, const lt_batch *batch, in
               .attempt = attempt,
               .is_last = micro + 1 == step->config.grad_accum};
     w.phases = w.is_last ? plan.with_backward : PHASES_NONE;
-    if (!step->config.graph)
+    if (!step->config.graph || !has_capturable_gradients(step))
         return compute(&w);
     return lt_graph_run(step->config.device, &step->graph, graph_key(&w), compute, &w);
 }

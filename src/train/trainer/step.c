@@ -76,11 +76,17 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
     return lt_comm_allreduce_begin(step->config.comm, step->sums, LT_REDUCE_SUM, &step->summing);
 }
 
+static uint64_t sent_bytes(const lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    return (c->comm ? lt_comm_bytes(c->comm) : 0) + (c->dp ? lt_data_parallel_apart(c->dp) : 0);
+}
+
 /* A replayed step asks the communicator for nothing on the host, and sends as much as the last eager one. */
 static void count_bytes(lt_train_step *step, lt_train_result *r)
 {
     if (lt_graph_statistics(step->graph).replays == step->replays)
-        step->eager_bytes = lt_comm_bytes(step->config.comm) - step->bytes;
+        step->eager_bytes = sent_bytes(step) - step->bytes;
     r->comm_bytes = (double)step->eager_bytes;
 }
 
@@ -106,7 +112,7 @@ static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_r
     const lt_train_step_config *c = &step->config;
     *r =
         (lt_train_result){.step = numbers->attempt, .lr = numbers->lr, .begin = lt_clock_seconds()};
-    step->bytes = c->comm ? lt_comm_bytes(c->comm) : 0;
+    step->bytes = sent_bytes(step);
     step->replays = lt_graph_statistics(step->graph).replays;
     lt_readback_begin(numbers_of(step, r->step));
     return lt_optim_prepare(c->optim, numbers);
@@ -163,6 +169,8 @@ lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *r)
     if (!step->config.dp)
         LT_TRY(read_numbers(step, r));
     LT_TRY(lt_optim_result(step->config.optim, &r->optim));
+    if (step->config.dp)
+        LT_TRY(lt_data_parallel_commit(step->config.dp, r->optim.applied));
     LT_TRY(finish_sums(step, r));
     measure(step, r);
     return LT_OK;

@@ -1,0 +1,147 @@
+/* Reducers by name: those of the library and what a program registered. */
+
+#include "dist/reducer/reducer.h"
+
+#include "base/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { KINDS = 16, NAME = 64 };
+
+static const lt_reducer_ops *kinds[KINDS] = {&lt_reducer_plain};
+static const size_t built_in = 1;
+
+static const lt_reducer_ops *find_kind(const char *name, size_t length)
+{
+    for (size_t i = 0; i < KINDS && kinds[i]; i++)
+        if (strlen(kinds[i]->kind) == length && !strncmp(kinds[i]->kind, name, length))
+            return kinds[i];
+    return NULL;
+}
+
+const char *lt_reducer_registered(size_t index)
+{
+    index += built_in;
+    return index < KINDS && kinds[index] ? kinds[index]->kind : NULL;
+}
+
+static bool is_good_name(const char *name)
+{
+    return *name && strlen(name) < NAME && !strpbrk(name, ":|") && strcmp(name, "off") != 0
+           && strcmp(name, "auto") != 0 && strcmp(name, "flat") != 0;
+}
+
+lt_status lt_reducer_register(const lt_reducer_ops *ops)
+{
+    size_t count = 0;
+    if (!is_good_name(ops->kind) || find_kind(ops->kind, strlen(ops->kind)))
+        return lt_fail(LT_E_ARG, "reducer: the name '%s' is taken, or cannot be one", ops->kind);
+    if (!ops->begin || !ops->finish || !ops->sent || ops->bytes < sizeof(lt_reducer))
+        return lt_fail(LT_E_ARG,
+                       "reducer %s: begin, finish, sent, and a struct that begins with lt_reducer "
+                       "are required",
+                       ops->kind);
+    while (count < KINDS && kinds[count])
+        count++;
+    if (count == KINDS)
+        return lt_fail(LT_E_NOMEM, "reducer %s: %d reducers are registered, which is the most",
+                       ops->kind, KINDS);
+    kinds[count] = ops;
+    return LT_OK;
+}
+
+static lt_status unknown(const char *name)
+{
+    char list[KINDS * NAME] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < KINDS && kinds[i]; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
+                                 kinds[i]->kind);
+    return lt_fail(LT_E_ARG, "--compress: there is no reducer '%s'; there are %s", name, list);
+}
+
+static lt_status choose_allreduce(const char *name, const lt_reducer_ops **ops)
+{
+    *ops = &lt_reducer_plain;
+    if (!name || !strcmp(name, "flat") || !strcmp(name, "auto"))
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "--allreduce: '%s' is none of auto, flat, two-level", name);
+}
+
+/* *argument is in the text of config. */
+static lt_status choose(const lt_reducer_config *c, const lt_reducer_ops **ops,
+                        const char **argument)
+{
+    *argument = "";
+    if (!c->compress || !strcmp(c->compress, "off"))
+        return choose_allreduce(c->allreduce, ops);
+    const size_t length = strcspn(c->compress, ":");
+    *ops = find_kind(c->compress, length);
+    if (!*ops)
+        return unknown(c->compress);
+    *argument = c->compress + length + (c->compress[length] == ':');
+    return LT_OK;
+}
+
+static lt_status configure(lt_reducer *r, const char *argument)
+{
+    r->argument = lt_strdup(argument);
+    if (!r->argument)
+        return LT_E_NOMEM;
+    if (r->ops->configure)
+        return r->ops->configure(r);
+    if (*argument)
+        return lt_fail(LT_E_ARG, "--compress: reducer %s takes no argument, not '%s'", r->ops->kind,
+                       argument);
+    return LT_OK;
+}
+
+lt_status lt_reducer_new(lt_reducer **out, const lt_reducer_config *c)
+{
+    const lt_reducer_ops *ops;
+    const char *argument;
+    LT_TRY(choose(c, &ops, &argument));
+    lt_reducer *r = lt_alloc(1, ops->bytes);
+    if (!r)
+        return LT_E_NOMEM;
+    r->ops = ops;
+    r->comm = c->comm;
+    r->device = c->device;
+    r->nodes = c->nodes;
+    r->params = c->params;
+    lt_status st = configure(r, argument);
+    if (st)
+        lt_reducer_free(&r);
+    else
+        *out = r;
+    return st;
+}
+
+lt_status lt_reducer_open(lt_reducer *r)
+{
+    for (size_t i = 0; i < r->buckets && r->ops->bucket_bytes; i++) {
+        r->bucket[i].own = lt_alloc(1, r->ops->bucket_bytes);
+        if (!r->bucket[i].own)
+            return LT_E_NOMEM;
+    }
+    return r->ops->open ? r->ops->open(r) : LT_OK;
+}
+
+void lt_reducer_free(lt_reducer **reducer)
+{
+    lt_reducer *r = *reducer;
+    *reducer = NULL;
+    if (!r)
+        return;
+    if (r->ops->close)
+        r->ops->close(r);
+    for (size_t i = 0; i < r->buckets; i++) {
+        lt_tensor_free(&r->bucket[i].flat);
+        lt_free(r->bucket[i].part);
+        lt_free(r->bucket[i].own);
+    }
+    lt_free(r->bucket);
+    lt_free(r->argument);
+    lt_free(r);
+}
