@@ -40,7 +40,7 @@ LT_API int lt_comm_size(const lt_comm *comm);
 /** Payload bytes that this rank has sent so far. Of n ranks, with chunk[r] the part of rank r when
  *  the elements are cut as evenly as possible (the first ones longer): all-reduce: all - chunk[rank]
  *  + (n-1) chunk[rank]; reduce-scatter: all - own part; all-gather: (n-1) own part; broadcast: (n-1)
- *  all on the root; send: all. */
+ *  all on the root; all-to-all: all but what it sends to itself; send: all. */
 LT_API uint64_t lt_comm_bytes(const lt_comm *comm);
 
 /** Starts an in-place reduction; tensor is lent until lt_request_wait(). Requests of one
@@ -61,6 +61,13 @@ LT_API LT_MUST_CHECK lt_status lt_comm_reducescatter_begin(lt_comm *comm, const 
                                                            lt_reduce op, lt_request **request);
 LT_API LT_MUST_CHECK lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root,
                                                        lt_request **request);
+/** To each rank r go sent_count[r] elements of in, from each r come received_count[r] of out, both in
+ *  rank order; what two ranks say of their message must agree. in or out of 0 elements may be NULL;
+ *  they must not overlap. */
+LT_API LT_MUST_CHECK lt_status lt_comm_alltoall_begin(lt_comm *comm, const lt_tensor *in,
+                                                      lt_tensor *out, const int64_t *sent_count,
+                                                      const int64_t *received_count,
+                                                      lt_request **request);
 /** Point to point: matched in the order of issue between two ranks. */
 LT_API LT_MUST_CHECK lt_status lt_comm_send_begin(lt_comm *comm, const lt_tensor *tensor, int to,
                                                   lt_request **request);

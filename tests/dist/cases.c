@@ -317,6 +317,70 @@ bool case_broadcast(rank_case *c)
     return ok(c, lt_comm_barrier(c->comm), "barrier");
 }
 
+/* What rank from sends to rank to; nothing between some, something to all. */
+static int64_t dealt(int size, int from, int to, int round)
+{
+    static const int most[] = {1, 7, 1000};
+    return to == (from + 1) % size || round == 0 ? most[round] : (from * 3 + to * 5) % most[round];
+}
+
+/* What a rank has for each of the others lies one after the other in value(). */
+static bool one_alltoall(rank_case *c, lt_dtype dtype, int round)
+{
+    int64_t sent[RANKS], received[RANKS], in_all = 0, out_all = 0, at = 0;
+    int n = size_of(c), me = rank_of(c);
+    for (int r = 0; r < n; r++) {
+        in_all += sent[r] = dealt(n, me, r, round);
+        out_all += received[r] = dealt(n, r, me, round);
+    }
+    uint64_t before = lt_comm_bytes(c->comm);
+    lt_tensor *in = NULL, *out = NULL;
+    lt_request *request;
+    bool good =
+        make(c, &in, dtype, LT_SHAPE(in_all)) && make(c, &out, dtype, LT_SHAPE(out_all))
+        && fill(c, in, me, 0)
+        && finish(c, lt_comm_alltoall_begin(c->comm, in, out, sent, received, &request), &request);
+    for (int r = 0; good && r < n; at += received[r++]) {
+        int64_t first = 0;
+        for (int to = 0; to < me; to++)
+            first += dealt(n, r, to, round);
+        good = expect(c, out, at, received[r], (expectation){.op = -1, .from = r, .first = first});
+    }
+    lt_tensor_free(&in);
+    lt_tensor_free(&out);
+    return good && counted(c, before, (uint64_t)(in_all - sent[me]) * lt_dtype_size(dtype));
+}
+
+/* Only rank 0 has something to send. */
+static bool alltoall_from_one(rank_case *c)
+{
+    int64_t sent[RANKS] = {0}, received[RANKS] = {0};
+    lt_tensor *in = NULL, *out = NULL;
+    lt_request *request;
+    for (int r = 0; r < size_of(c) && rank_of(c) == 0; r++)
+        sent[r] = 3;
+    received[0] = 3;
+    bool good =
+        make(c, &out, LT_F64, LT_SHAPE(3))
+        && (rank_of(c)
+            || (make(c, &in, LT_F64, LT_SHAPE(3 * (int64_t)size_of(c))) && fill(c, in, 0, 0)))
+        && finish(c, lt_comm_alltoall_begin(c->comm, in, out, sent, received, &request), &request)
+        && expect(c, out, 0, 3,
+                  (expectation){.op = -1, .from = 0, .first = 3 * (int64_t)rank_of(c)});
+    lt_tensor_free(&in);
+    lt_tensor_free(&out);
+    return good;
+}
+
+bool case_alltoall(rank_case *c)
+{
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (int round = 0; round < 3; round++)
+            if (!one_alltoall(c, dtypes[d], round))
+                return false;
+    return alltoall_from_one(c);
+}
+
 /* Two to the next rank, two from the last one. */
 static bool begin_messages(rank_case *c, lt_tensor *t[4], lt_request *request[4])
 {

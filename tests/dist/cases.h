@@ -15,8 +15,8 @@ typedef struct rank_case {
 /* Each checks one collective over dtypes, reductions and sizes, results and counted bytes; false:
  * why says what was wrong. Collective. */
 typedef bool case_fn(rank_case *c);
-case_fn case_allreduce, case_reducescatter, case_allgather, case_broadcast, case_messages,
-    case_long, case_many, case_split, case_same, case_host;
+case_fn case_allreduce, case_reducescatter, case_allgather, case_broadcast, case_alltoall,
+    case_messages, case_long, case_many, case_split, case_same, case_host;
 
 typedef struct case_row {
     const char *name;

@@ -152,10 +152,16 @@ bool case_host(rank_case *c)
 }
 
 const case_row case_rows[] = {
-    {"allreduce", case_allreduce}, {"reducescatter", case_reducescatter},
-    {"allgather", case_allgather}, {"allgather of host memory", case_host},
-    {"broadcast", case_broadcast}, {"messages", case_messages},
-    {"long tensors", case_long},   {"many requests at once", case_many},
-    {"groups", case_split},        {"agreement", case_same},
+    {"allreduce", case_allreduce},
+    {"reducescatter", case_reducescatter},
+    {"allgather", case_allgather},
+    {"allgather of host memory", case_host},
+    {"broadcast", case_broadcast},
+    {"alltoall", case_alltoall},
+    {"messages", case_messages},
+    {"long tensors", case_long},
+    {"many requests at once", case_many},
+    {"groups", case_split},
+    {"agreement", case_same},
 };
 const int case_count = sizeof case_rows / sizeof *case_rows;

@@ -193,6 +193,12 @@ static void refuse_arguments(void **state)
     assert_status(lt_comm_allgather_begin(comm[0], NULL, f, count, &request), LT_E_SHAPE);
     assert_status(lt_comm_reducescatter_begin(comm[0], f, f, count, LT_REDUCE_SUM, &request),
                   LT_E_SHAPE);
+    assert_status(lt_comm_alltoall_begin(comm[0], f, i, count, negative, &request), LT_E_ARG);
+    assert_status(lt_comm_alltoall_begin(comm[0], f, i, few, count, &request), LT_E_SHAPE);
+    assert_status(lt_comm_alltoall_begin(comm[0], f, f, count, count, &request), LT_E_ARG);
+    const int64_t swap[] = {0, 6}, keep[] = {6, 0};
+    assert_status(lt_comm_alltoall_begin(comm[0], bf, i, swap, swap, &request), LT_E_SHAPE);
+    assert_status(lt_comm_alltoall_begin(comm[0], u, i, swap, keep, &request), LT_E_ARG);
     f->stride[0] = 5; /* every row is followed by two elements of something else */
     f->shape.dim[0] = 2;
     assert_status(lt_comm_allreduce_begin(comm[0], f, LT_REDUCE_SUM, &request), LT_E_ARG);

@@ -29,6 +29,7 @@ typedef enum what {
     GATHER,
     GATHER_OTHER,
     SCATTER,
+    EXCHANGE,
     BROADCAST_0,
     BROADCAST_1,
     BARRIER,
@@ -45,7 +46,11 @@ static lt_status parts(const rank_case *c, doing d, lt_tensor *t, lt_tensor *par
                        lt_request **request)
 {
     int64_t count[2] = {1, d.count - 1}, other[2] = {d.count - 1, 1};
-    (void)c;
+    if (d.what == EXCHANGE) { /* as one that has t to send and to receive, but 1 to itself */
+        int64_t own[2] = {d.count - 1, d.count - 1};
+        own[lt_comm_rank(c->comm)] = 1;
+        return lt_comm_alltoall_begin(c->comm, t, part, own, own, request);
+    }
     if (d.what == SCATTER)
         return lt_comm_reducescatter_begin(c->comm, t, part, count, LT_REDUCE_SUM, request);
     return lt_comm_allgather_begin(c->comm, part, t, d.what == GATHER ? count : other, request);
@@ -63,6 +68,7 @@ static lt_status call(const rank_case *c, doing d, lt_tensor *t, lt_tensor *part
     case GATHER:
     case GATHER_OTHER:
     case SCATTER:
+    case EXCHANGE:
         return parts(c, d, t, part, request);
     case BROADCAST_0:
         return lt_comm_broadcast_begin(c->comm, t, 0, request);
@@ -84,6 +90,7 @@ static lt_status run(const rank_case *c, doing d)
     lt_request *request = NULL;
     int rank = lt_comm_rank(c->comm);
     int own = (d.what == GATHER_OTHER) == (rank == 0) ? d.count - 1 : 1;
+    own = d.what == EXCHANGE ? d.count : own;
     lt_status st = lt_tensor_new(&t, c->device, d.dtype, LT_SHAPE(d.count > 0 ? d.count : 1));
     if (!st)
         st = lt_tensor_new(&part, c->device, d.dtype, LT_SHAPE(own > 0 ? own : 1));
@@ -115,6 +122,9 @@ static const mismatch mismatches[] = {
     {"other counts",
      {{GATHER, LT_F32, 10}, {GATHER_OTHER, LT_F32, 10}},
      {"allgather of 10", "with other counts"}},
+    {"other counts of an all-to-all",
+     {{EXCHANGE, LT_F32, 10}, {EXCHANGE, LT_F32, 12}},
+     {"an alltoall with 9 f32 between the two on rank 0", "with 11 f32 between the two on rank 1"}},
     {"another root",
      {{BROADCAST_0, LT_F32, 10}, {BROADCAST_1, LT_F32, 10}},
      {"from rank 0", "from rank 1"}},

@@ -14,7 +14,8 @@ typedef enum lt_comm_what {
     LT_COMM_BARRIER,
     LT_COMM_CLOSE, /**< the library's own, at the end */
     LT_COMM_SEND,
-    LT_COMM_RECV
+    LT_COMM_RECV,
+    LT_COMM_ALLTOALL
 } lt_comm_what;
 
 /** One call on one rank, its arguments checked. in and out may be the same; they lie without gaps. */
@@ -22,9 +23,11 @@ typedef struct lt_comm_call {
     lt_comm_what what;
     lt_reduce op;
     lt_dtype dtype;
-    int root;             /**< of a broadcast; the other rank of a message */
-    int64_t elements;     /**< of the whole */
-    const int64_t *count; /**< [size] of a reduce-scatter or all-gather, else NULL; lent */
+    int root;         /**< of a broadcast; the other rank of a message */
+    int64_t elements; /**< of the whole; of an all-to-all, those sent */
+    /** [size] of a reduce-scatter, all-gather, all-to-all (sent), else NULL; lent. */
+    const int64_t *count;
+    const int64_t *received_count; /**< [size] of an all-to-all, else NULL; lent */
     const void *in;
     void *out;
 } lt_comm_call;

@@ -30,14 +30,17 @@ bool lt_collective_is_message(const lt_collective *self)
 lt_status lt_collective_new(lt_collective **out, lt_endpoint *end, const lt_comm_call *call)
 {
     size_t n = (size_t)end->size;
-    lt_collective *self = lt_alloc(1, sizeof *self + (n + 1) * sizeof *self->offset);
+    lt_collective *self = lt_alloc(1, sizeof *self + 2 * (n + 1) * sizeof *self->offset);
     if (!self)
         return LT_E_NOMEM;
     self->endpoint = end;
     self->call = *call;
     for (int r = 0; r <= end->size; r++)
         self->offset[r] = lt_call_offset(call, r, end->size);
-    self->call.count = NULL;
+    self->received = self->offset + n + 1;
+    for (int r = 0; r <= end->size && call->received_count; r++)
+        self->received[r] = lt_call_received_offset(call, r);
+    self->call.count = self->call.received_count = NULL;
     self->transfer = lt_alloc(2 * n, sizeof *self->transfer);
     self->term = lt_alloc(n, sizeof *self->term);
     if (!self->transfer || !self->term) {
@@ -63,16 +66,18 @@ static int transfers(const lt_collective *self)
 
 /* --- The header: so that ranks that do different things find out, and say what each of them does --- */
 
-static lt_header header_of(const lt_collective *self)
+/* elements: of an all-to-all, those of one message; without any a rank may know no dtype. */
+static lt_header header_of(const lt_collective *self, int64_t elements)
 {
     const lt_comm_call *c = &self->call;
     const bool message = lt_collective_is_message(self);
-    const size_t offsets = ((size_t)self->endpoint->size + 1) * sizeof *self->offset;
+    const bool alltoall = c->what == LT_COMM_ALLTOALL;
+    const size_t offsets = alltoall ? 0 : ((size_t)self->endpoint->size + 1) * sizeof *self->offset;
     return (lt_header){.what = message ? LT_COMM_SEND : (int32_t)c->what,
                        .op = (int32_t)c->op,
-                       .dtype = (int32_t)c->dtype,
+                       .dtype = alltoall && !elements ? 0 : (int32_t)c->dtype,
                        .root = message ? 0 : c->root,
-                       .elements = c->elements,
+                       .elements = alltoall ? elements : c->elements,
                        .number = message ? 0 : self->number,
                        .counts = lt_fnv1a(LT_FNV1A_BEGIN, self->offset, offsets)};
 }
@@ -84,7 +89,7 @@ static void header_text(const lt_header *h, char *text, size_t bytes)
                          .dtype = (lt_dtype)h->dtype,
                          .root = h->root,
                          .elements = h->elements};
-    bool known = h->what >= 0 && h->what <= LT_COMM_RECV && h->dtype >= 0 && h->dtype <= LT_U8;
+    bool known = h->what >= 0 && h->what <= LT_COMM_ALLTOALL && h->dtype >= 0 && h->dtype <= LT_U8;
     if (known)
         lt_call_text(&call, text, bytes);
     else
@@ -92,12 +97,16 @@ static void header_text(const lt_header *h, char *text, size_t bytes)
     if (call.what == LT_COMM_SEND) /* to or from: the ranks are named beside it */
         snprintf(text, bytes, "a message of %" PRId64 " %s", h->elements,
                  lt_dtype_name(call.dtype));
+    if (known && call.what == LT_COMM_ALLTOALL)
+        snprintf(text, bytes, "an alltoall with %" PRId64 " %s between the two", h->elements,
+                 lt_dtype_name(call.dtype));
 }
 
 /* Fails where the other rank's header is not this one's. */
 static lt_status check_header(const lt_collective *self, const lt_transfer *t)
 {
-    const lt_header mine = header_of(self), *theirs = &t->header;
+    const int64_t *at = self->received + t->peer;
+    const lt_header mine = header_of(self, at[1] - at[0]), *theirs = &t->header;
     char a[TEXT], b[TEXT];
     if (!memcmp(&mine, theirs, sizeof mine))
         return LT_OK;
@@ -166,6 +175,10 @@ static void set_data(const lt_collective *self, lt_transfer *to, lt_transfer *fr
     } else if (c->what == LT_COMM_ALLGATHER) {
         set(to, c->in, NULL, part_bytes(self, me));
         set(from, NULL, (char *)c->out + part_at(self, peer), part_bytes(self, peer));
+    } else if (c->what == LT_COMM_ALLTOALL) {
+        size_t size = lt_dtype_size(c->dtype), at = (size_t)self->received[peer] * size;
+        set(to, (const char *)c->in + part_at(self, peer), NULL, part_bytes(self, peer));
+        set(from, NULL, (char *)c->out + at, (size_t)self->received[peer + 1] * size - at);
     } else if (c->what == LT_COMM_BROADCAST) {
         set(to, c->in, NULL, me == c->root ? all : 0);
         set(from, NULL, c->out, peer == c->root ? all : 0);
@@ -179,7 +192,8 @@ static void set_transfers(lt_collective *self)
         lt_transfer *to = &self->transfer[2 * i - 2], *from = to + 1;
         int target = (me + i) % n, source = (me + n - i) % n;
         lt_transfer unused = {0};
-        *to = (lt_transfer){.peer = target, .sends = true, .header = header_of(self)};
+        int64_t elements = self->offset[target + 1] - self->offset[target];
+        *to = (lt_transfer){.peer = target, .sends = true, .header = header_of(self, elements)};
         *from = (lt_transfer){.peer = source};
         set_data(self, to, &unused, target);
         set_data(self, &unused, from, source);
@@ -190,8 +204,8 @@ static void set_message(lt_collective *self)
 {
     const lt_comm_call *c = &self->call;
     lt_transfer *t = self->transfer;
-    *t =
-        (lt_transfer){.peer = c->root, .sends = c->what == LT_COMM_SEND, .header = header_of(self)};
+    *t = (lt_transfer){
+        .peer = c->root, .sends = c->what == LT_COMM_SEND, .header = header_of(self, 0)};
     set(t, c->in, c->out, (size_t)c->elements * lt_dtype_size(c->dtype));
 }
 
@@ -261,6 +275,21 @@ static bool may_start(const lt_collective *self)
     return lt_collective_is_message(self) ? !*is_busy(self) : self->endpoint->running < WINDOW;
 }
 
+/* What a rank has for itself. */
+static void copy_own(const lt_collective *self)
+{
+    const lt_comm_call *c = &self->call;
+    const int me = self->endpoint->rank;
+    const size_t size = lt_dtype_size(c->dtype);
+    if (!part_bytes(self, me))
+        return;
+    if (c->what == LT_COMM_ALLGATHER && (char *)c->out + part_at(self, me) != c->in)
+        memcpy((char *)c->out + part_at(self, me), c->in, part_bytes(self, me));
+    else if (c->what == LT_COMM_ALLTOALL)
+        memcpy((char *)c->out + (size_t)self->received[me] * size,
+               (const char *)c->in + part_at(self, me), part_bytes(self, me));
+}
+
 static lt_status start(lt_collective *self)
 {
     LT_TRY(take_scratch(self));
@@ -273,11 +302,7 @@ static lt_status start(lt_collective *self)
     }
     self->endpoint->running++;
     set_transfers(self);
-    if (self->call.what == LT_COMM_ALLGATHER && part_bytes(self, self->endpoint->rank)) {
-        char *own = (char *)self->call.out + part_at(self, self->endpoint->rank);
-        if (own != self->call.in)
-            memcpy(own, self->call.in, part_bytes(self, self->endpoint->rank));
-    }
+    copy_own(self);
     return LT_OK;
 }
 

@@ -16,9 +16,9 @@ typedef struct lt_endpoint lt_endpoint;
 /* Sent before the data of every collective, so that ranks that do different things find out. */
 typedef struct lt_header {
     int32_t what, op, dtype, root;
-    int64_t elements;
-    uint64_t number; /* of the collective in its group; of sends and receives: 0 */
-    uint64_t counts; /* hash of the per-rank counts */
+    int64_t elements; /* of an all-to-all: from the sender to the receiver */
+    uint64_t number;  /* of the collective in its group; of sends and receives: 0 */
+    uint64_t counts;  /* hash of the per-rank counts */
 } lt_header;
 
 /* Data to or from one other rank. */
@@ -36,7 +36,7 @@ typedef struct lt_transfer {
  * thread alone. */
 typedef struct lt_collective {
     lt_request base;
-    lt_comm_call call; /* count is NULL: see offset */
+    lt_comm_call call; /* counts are NULL: see offset, received */
     lt_endpoint *endpoint;
     struct lt_collective *next;           /* submitted or active */
     struct lt_collective *before, *after; /* of the endpoint, to be freed with it */
@@ -50,7 +50,8 @@ typedef struct lt_collective {
     char *scratch;         /* [size-1] chunks, by rank without this one */
     size_t scratch_bytes;
     const void **term;
-    int64_t offset[]; /* [size+1] where each rank's part begins */
+    int64_t *received; /* [size+1] of an all-to-all: where what each rank sent goes */
+    int64_t offset[];  /* [size+1] where each rank's part begins */
 } lt_collective;
 
 enum { LT_GROUP_TAGS = 64 }; /* each group has its own */

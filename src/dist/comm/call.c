@@ -13,6 +13,7 @@ static const char *const names[] = {
     [LT_COMM_ALLGATHER] = "allgather", [LT_COMM_BROADCAST] = "broadcast",
     [LT_COMM_BARRIER] = "barrier",     [LT_COMM_CLOSE] = "close",
     [LT_COMM_SEND] = "send",           [LT_COMM_RECV] = "recv",
+    [LT_COMM_ALLTOALL] = "alltoall",
 };
 
 const char *lt_call_name(lt_comm_what what)
@@ -55,6 +56,14 @@ int64_t lt_call_offset(const lt_comm_call *call, int rank, int size)
     return sum;
 }
 
+int64_t lt_call_received_offset(const lt_comm_call *call, int rank)
+{
+    int64_t sum = 0;
+    for (int r = 0; r < rank; r++)
+        sum += call->received_count[r];
+    return sum;
+}
+
 void lt_call_payload(const lt_comm_call *call, int rank, int size, uint64_t *sent,
                      uint64_t *received)
 {
@@ -79,6 +88,11 @@ void lt_call_payload(const lt_comm_call *call, int rank, int size, uint64_t *sen
     case LT_COMM_BROADCAST:
         *sent = rank == call->root ? others * all : 0;
         *received = rank == call->root ? 0 : all;
+        break;
+    case LT_COMM_ALLTOALL:
+        *sent = all - own;
+        *received =
+            element * (uint64_t)(lt_call_received_offset(call, size) - call->received_count[rank]);
         break;
     case LT_COMM_SEND:
         *sent = all;
@@ -192,4 +206,50 @@ lt_status lt_call_parts(lt_comm_call *call, const lt_comm *comm, const lt_tensor
     call->in = gather ? small : large;
     call->out = gather ? large : small;
     return check_reduction(call);
+}
+
+static lt_status check_side(const lt_comm *comm, const char *side, const int64_t *count,
+                            const lt_tensor *tensor)
+{
+    int64_t sum = 0, has = tensor ? lt_tensor_count(tensor) : 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (count[r] < 0)
+            return lt_fail(LT_E_ARG, "comm: alltoall: %" PRId64 " elements %s rank %d", count[r],
+                           side, r);
+        sum += count[r];
+    }
+    if (sum && sum != has)
+        return lt_fail(LT_E_SHAPE,
+                       "comm: alltoall: the tensor has %" PRId64 " elements, the counts %s ranks "
+                       "add up to %" PRId64,
+                       has, side, sum);
+    return LT_OK;
+}
+
+lt_status lt_call_alltoall(lt_comm_call *call, const lt_comm *comm, const lt_tensor *in,
+                           const lt_tensor *out)
+{
+    void *from = NULL, *to = NULL;
+    const int64_t *sent = call->count, *received = call->received_count;
+    LT_TRY(check_side(comm, "to", sent, in));
+    LT_TRY(check_side(comm, "from", received, out));
+    if (sent[comm->rank] != received[comm->rank])
+        return lt_fail(LT_E_ARG,
+                       "comm: alltoall: rank %d sends itself %" PRId64
+                       " elements and receives %" PRId64 " of them",
+                       comm->rank, sent[comm->rank], received[comm->rank]);
+    call->elements = lt_call_offset(call, comm->size, comm->size);
+    if (lt_call_received_offset(call, comm->size))
+        LT_TRY(open_tensor(call, comm, out, &to));
+    lt_dtype dtype = call->dtype;
+    if (call->elements)
+        LT_TRY(open_tensor(call, comm, in, &from));
+    if (from && to && call->dtype != dtype)
+        return lt_fail(LT_E_SHAPE, "comm: alltoall: what is sent is %s, what is received %s",
+                       lt_dtype_name(call->dtype), lt_dtype_name(dtype));
+    if (from && from == to)
+        return lt_fail(LT_E_ARG, "comm: alltoall: in and out are the same memory");
+    call->in = from;
+    call->out = to;
+    return LT_OK;
 }

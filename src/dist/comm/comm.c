@@ -152,6 +152,17 @@ lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root, lt
     return begin(comm, &call, root == comm->rank ? NULL : tensor, request);
 }
 
+lt_status lt_comm_alltoall_begin(lt_comm *comm, const lt_tensor *in, lt_tensor *out,
+                                 const int64_t *sent_count, const int64_t *received_count,
+                                 lt_request **request)
+{
+    lt_comm_call call = {
+        .what = LT_COMM_ALLTOALL, .count = sent_count, .received_count = received_count};
+    *request = NULL;
+    LT_TRY(lt_call_alltoall(&call, comm, in, out));
+    return begin(comm, &call, call.out ? out : NULL, request);
+}
+
 lt_status lt_comm_send_begin(lt_comm *comm, const lt_tensor *tensor, int to, lt_request **request)
 {
     lt_comm_call call = {.what = LT_COMM_SEND};

@@ -65,6 +65,28 @@ static lt_status each_part(const lt_nccl_comm *c, const lt_comm_call *call)
     return LT_OK;
 }
 
+/* A message each way with every rank, this one too, within the one NCCL group. */
+static lt_status each_message(const lt_nccl_comm *c, const lt_comm_call *call)
+{
+    const lt_nccl_api *api = c->world->api;
+    const size_t element = lt_dtype_size(call->dtype);
+    size_t sent = 0, received = 0;
+    for (int r = 0; r < c->base.size; r++) {
+        lt_comm_call part = {.what = LT_COMM_SEND, .dtype = call->dtype, .root = r};
+        part.elements = call->count[r];
+        part.in = (const char *)call->in + sent;
+        if (part.elements)
+            LT_TRY(api->send(c->group, &part));
+        part.elements = call->received_count[r];
+        part.out = (char *)call->out + received;
+        if (part.elements)
+            LT_TRY(api->recv(c->group, &part));
+        sent += (size_t)call->count[r] * element;
+        received += (size_t)call->received_count[r] * element;
+    }
+    return LT_OK;
+}
+
 static lt_status add_call(const lt_nccl_comm *c, const lt_comm_call *call)
 {
     const lt_nccl_api *api = c->world->api;
@@ -80,6 +102,8 @@ static lt_status add_call(const lt_nccl_comm *c, const lt_comm_call *call)
                                                    : each_part(c, call);
     case LT_COMM_BROADCAST:
         return api->broadcast(c->group, call);
+    case LT_COMM_ALLTOALL:
+        return each_message(c, call);
     case LT_COMM_SEND:
         return api->send(c->group, call);
     case LT_COMM_RECV:
@@ -158,7 +182,7 @@ static lt_status start(lt_nccl_comm *c, lt_nccl_request *r)
         LT_TRY(issue_messages(c));
         LT_TRY(issue(c, r));
     }
-    r->call.count = NULL; /* was lent */
+    r->call.count = r->call.received_count = NULL; /* were lent */
     append(c, r);
     return LT_OK;
 }
@@ -167,7 +191,9 @@ static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **req
 {
     lt_nccl_comm *c = (lt_nccl_comm *)self;
     lt_nccl_world *w = c->world;
-    const bool nothing = !call->elements && call->what != LT_COMM_BARRIER;
+    const bool nothing =
+        !call->elements && call->what != LT_COMM_BARRIER
+        && !(call->what == LT_COMM_ALLTOALL && lt_call_received_offset(call, self->size));
     lt_nccl_request *r = lt_alloc(1, sizeof *r);
     *request = NULL;
     if (!r)
