@@ -1,0 +1,104 @@
+/* Elements of all trained parameters, one after the other as they lie in memory, and the parts of them that ranks
+ * keep. */
+
+#include "dist/data_parallel/data_parallel.h"
+#include "dist/local_steps/local_steps.h"
+#include "tensor/tensor.h"
+
+lt_status lt_local_axpby(const lt_local_steps *l, double alpha, lt_view x, double beta, lt_view y)
+{
+    const lt_backend *be = l->device->backend;
+    const lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = alpha, .beta = beta, .a = x, .y = y};
+    if (!be->vec)
+        return lt_fail(LT_E_UNSUPPORTED, "local steps: backend %s has no kernel for vec", be->name);
+    return be->vec(l->device->ctx, &job, 1, NULL);
+}
+
+/* Copies what of parameter i lies in this rank's part. */
+static lt_status pack_param(const lt_local_steps *l, size_t i, const lt_tensor *part)
+{
+    const int64_t end = l->first + l->count[l->local];
+    const int64_t from = l->begin[i] > l->first ? l->begin[i] : l->first;
+    const int64_t to = l->begin[i + 1] < end ? l->begin[i + 1] : end;
+    if (from >= to)
+        return LT_OK;
+    return lt_local_axpby(l, 1, lt_dp_slice(l->param[i]->value, from - l->begin[i], to - from), 0,
+                          lt_dp_slice(part, from - l->first, to - from));
+}
+
+lt_status lt_local_pack(const lt_local_steps *l, lt_tensor *part)
+{
+    for (size_t i = 0; i < l->params; i++)
+        LT_TRY(pack_param(l, i, part));
+    return LT_OK;
+}
+
+lt_status lt_local_unpack(const lt_local_steps *l, const lt_tensor *whole)
+{
+    for (size_t i = 0; i < l->params; i++) {
+        lt_tensor *value = l->param[i]->value;
+        LT_TRY(lt_local_axpby(l, 1, lt_dp_slice(whole, l->begin[i], l->begin[i + 1] - l->begin[i]),
+                              0, lt_dp_flat(value)));
+        lt_tensor_touch(value);
+    }
+    return LT_OK;
+}
+
+lt_status lt_local_gather(const lt_local_steps *l, const lt_tensor *part, lt_tensor **whole)
+{
+    lt_tensor *all = NULL;
+    lt_request *request = NULL;
+    lt_status st =
+        lt_tensor_new(&all, l->device, lt_tensor_dtype(part), LT_SHAPE(l->begin[l->params]));
+    if (!st)
+        st = lt_comm_allgather_begin(l->node, part, all, l->count, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (st)
+        lt_tensor_free(&all);
+    else
+        *whole = all;
+    return st;
+}
+
+/* --- Running statistics --- */
+
+/* Into one tensor, or back. */
+static lt_status copy_statistics(const lt_local_steps *l, bool back)
+{
+    int64_t at = 0;
+    for (size_t i = 0; i < l->all->count; i++) {
+        const lt_param *p = l->all->item[i];
+        if (p->role != LT_ROLE_STAT || p->frozen)
+            continue;
+        const lt_view own = lt_dp_flat(p->value);
+        const lt_view place = lt_dp_slice(l->statistic, at, lt_tensor_count(p->value));
+        LT_TRY(lt_local_axpby(l, 1, back ? place : own, 0, back ? own : place));
+        if (back)
+            lt_tensor_touch(p->value);
+        at += lt_tensor_count(p->value);
+    }
+    return LT_OK;
+}
+
+static lt_status merge_among(const lt_local_steps *l, lt_comm *comm)
+{
+    lt_request *request = NULL;
+    if (lt_comm_size(comm) == 1)
+        return LT_OK;
+    if (l->config.dist_bn == LT_DIST_BN_BROADCAST)
+        LT_TRY(lt_comm_broadcast_begin(comm, l->statistic, 0, &request));
+    else
+        LT_TRY(lt_comm_allreduce_begin(comm, l->statistic, LT_REDUCE_MEAN, &request));
+    return lt_request_wait(&request);
+}
+
+lt_status lt_local_merge_statistics(lt_local_steps *l)
+{
+    if (!l->statistics || l->config.dist_bn == LT_DIST_BN_NONE)
+        return LT_OK;
+    LT_TRY(copy_statistics(l, false));
+    LT_TRY(merge_among(l, l->node));
+    LT_TRY(merge_among(l, l->peers));
+    return copy_statistics(l, true);
+}

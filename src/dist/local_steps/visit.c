@@ -1,0 +1,120 @@
+/* What checkpoints store of local steps: whole tensors, so that files do not depend on how a group divides them. */
+
+#include "base/alloc.h"
+#include "dist/data_parallel/data_parallel.h"
+#include "dist/local_steps/local_steps.h"
+
+enum { START, MOMENTUM, RESIDUAL, KINDS };
+
+static lt_tensor *part_of(const lt_local_steps *l, int kind)
+{
+    lt_tensor *const parts[KINDS] = {
+        [START] = l->start, [MOMENTUM] = l->momentum, [RESIDUAL] = l->residual};
+    return parts[kind];
+}
+
+/* Copies between the elements of all and the tensors of a kind. */
+static lt_status copy_whole(const lt_local_steps *l, const lt_tensor *whole, int kind, bool back)
+{
+    for (size_t i = 0; i < l->params; i++) {
+        const lt_view place = lt_dp_slice(whole, l->begin[i], l->begin[i + 1] - l->begin[i]);
+        const lt_view own = lt_dp_flat(l->whole[kind][i]);
+        LT_TRY(lt_local_axpby(l, 1, back ? own : place, 0, back ? place : own));
+    }
+    return LT_OK;
+}
+
+static lt_status unfold(lt_local_steps *l, int kind)
+{
+    lt_tensor *whole = NULL;
+    l->whole[kind] = lt_alloc(l->params, sizeof(lt_tensor *));
+    if (!l->whole[kind])
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < l->params; i++) {
+        const lt_tensor *value = l->param[i]->value;
+        LT_TRY(lt_tensor_new_like(&l->whole[kind][i], value, lt_tensor_dtype(value)));
+    }
+    LT_TRY(lt_local_gather(l, part_of(l, kind), &whole));
+    lt_status st = copy_whole(l, whole, kind, false);
+    lt_tensor_free(&whole);
+    return st;
+}
+
+lt_status lt_local_steps_unfold(lt_local_steps *l)
+{
+    for (int kind = 0; kind < KINDS; kind++)
+        if (part_of(l, kind) && !l->whole[kind])
+            LT_TRY(unfold(l, kind));
+    return LT_OK;
+}
+
+static lt_status take_part(const lt_local_steps *l, int kind)
+{
+    lt_tensor *whole = NULL, *part = part_of(l, kind);
+    LT_TRY(lt_tensor_new(&whole, l->device, lt_tensor_dtype(part), LT_SHAPE(l->begin[l->params])));
+    lt_status st = copy_whole(l, whole, kind, true);
+    if (!st)
+        st = lt_local_axpby(l, 1, lt_dp_slice(whole, l->first, l->count[l->local]), 0,
+                            lt_tensor_view(part));
+    lt_tensor_free(&whole);
+    return st;
+}
+
+lt_status lt_local_steps_fold(lt_local_steps *l, bool loaded)
+{
+    lt_status st = LT_OK;
+    for (int kind = 0; kind < KINDS; kind++) {
+        if (!l->whole[kind])
+            continue;
+        if (loaded && !st)
+            st = take_part(l, kind);
+        for (size_t i = 0; i < l->params; i++)
+            lt_tensor_free(&l->whole[kind][i]);
+        lt_free(l->whole[kind]);
+        l->whole[kind] = NULL;
+    }
+    return st;
+}
+
+/* --- Visits --- */
+
+/* Of rank 0 of all, or of the group: the tensor is shown there, and where it is to be loaded too. */
+static lt_status visit_tensor(const lt_param *p, const char *name, lt_tensor *tensor,
+                              const lt_state_visitor *visitor)
+{
+    const lt_shape shape = lt_tensor_shape(p->value);
+    const lt_state_entry entry = {.param = p->name,
+                                  .name = name,
+                                  .block = -1,
+                                  .offset.ndim = shape.ndim,
+                                  .shape = shape,
+                                  .dtype = lt_tensor_dtype(tensor),
+                                  .extent = shape,
+                                  .tensor = tensor};
+    return visitor->entry(visitor->context, &entry);
+}
+
+static lt_status visit_kind(const lt_local_steps *l, int kind, const char *name,
+                            const lt_state_visitor *visitor)
+{
+    for (size_t i = 0; i < l->params && l->whole[kind]; i++)
+        LT_TRY(visit_tensor(l->param[i], name, l->whole[kind][i], visitor));
+    return LT_OK;
+}
+
+lt_status lt_local_steps_visit(lt_local_steps *l, lt_state_visitor *visitor)
+{
+    int64_t groups = l->groups;
+    LT_TRY(visitor->number(visitor->context, "outer.groups", &groups));
+    LT_TRY(visitor->number(visitor->context, "outer.since", &l->since));
+    if (l->since)
+        LT_TRY(visit_kind(l, START, "outer.start", visitor));
+    return visit_kind(l, MOMENTUM, "outer.momentum", visitor);
+}
+
+lt_status lt_local_steps_visit_group(lt_local_steps *l, lt_state_visitor *visitor)
+{
+    for (size_t i = 0; i < l->all->count && l->since; i++)
+        LT_TRY(visit_tensor(l->all->item[i], "outer.value", l->all->item[i]->value, visitor));
+    return visit_kind(l, RESIDUAL, "outer.residual", visitor);
+}

@@ -1,0 +1,563 @@
+/* Local steps: what an outer step makes of the values of groups, on ranks that are threads. "Inner steps" are changes
+ * that follow from (rank's group, step, element). */
+
+#include "dist/local_steps/local_steps.h"
+
+#include "ranks.h"
+
+#include <stdlib.h>
+
+enum { ELEMENTS = 37 + 12, STATISTICS = 3, ROUNDS = 3 };
+
+/* What the ranks of a row do, and what each ends with. */
+typedef struct row {
+    int groups, locals;
+    lt_local_steps_config config;
+    int rounds;
+    bool f32, integers;
+    bool spoiled;      /* group 1 gets an infinite value */
+    const char *fails; /* NULL: it must not */
+} row;
+
+typedef struct end {
+    double value[ELEMENTS], statistic[STATISTICS], residual[ELEMENTS];
+    lt_local_steps_bytes sent;
+    int64_t first, count;
+
+} end;
+
+static row now;
+static end ends[MOST_RANKS];
+
+typedef struct model {
+    lt_param param[3];
+    lt_params params;
+    int64_t at[3]; /* where the elements of the first two are */
+} model;
+
+static void open_model(model *m, lt_device *device, int rank)
+{
+    static const char *const name[] = {"first.weight", "second.weight", "running_mean"};
+    const lt_shape shape[] = {LT_SHAPE(37), LT_SHAPE(4, 3), LT_SHAPE(STATISTICS)};
+    const lt_role role[] = {LT_ROLE_WEIGHT, LT_ROLE_WEIGHT, LT_ROLE_STAT};
+    *m = (model){.at = {0, 37, ELEMENTS}};
+    for (int i = 0; i < 3; i++) {
+        assert_ok(lt_param_init_role(&m->param[i], device, "", name[i], shape[i], rank, role[i]));
+        assert_ok(lt_params_add(&m->params, &m->param[i]));
+    }
+}
+
+static void close_model(model *m)
+{
+    lt_params_clear(&m->params);
+    for (int i = 0; i < 3; i++)
+        lt_param_clear(&m->param[i]);
+}
+
+/* --- Tensors of either master dtype as doubles --- */
+
+static void get(const lt_tensor *t, double *out)
+{
+    const int64_t n = lt_tensor_count(t);
+    if (lt_tensor_dtype(t) == LT_F64) {
+        assert_ok(lt_tensor_read(t, out, (size_t)n * sizeof *out));
+        return;
+    }
+    float x[ELEMENTS];
+    assert_ok(lt_tensor_read(t, x, (size_t)n * sizeof *x));
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (double)x[i];
+}
+
+static void set(lt_tensor *t, const double *in)
+{
+    const int64_t n = lt_tensor_count(t);
+    float x[ELEMENTS];
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)in[i];
+    if (lt_tensor_dtype(t) == LT_F64)
+        assert_ok(lt_tensor_write(t, in, (size_t)n * sizeof *in));
+    else
+        assert_ok(lt_tensor_write(t, x, (size_t)n * sizeof *x));
+}
+
+/* What an inner step adds to an element in a group. */
+static double change(int group, int step, int64_t i)
+{
+    const uint32_t h = (uint32_t)(group + 1) * 2654435761U ^ (uint32_t)(step + 1) * 40503U
+                       ^ (uint32_t)(i + 1) * 2246822519U;
+    const int whole = (int)((h ^ h >> 15) % 2001) - 1000;
+    return now.integers ? whole : 1e-3 * whole;
+}
+
+static void inner_step(model *m, int group, int step)
+{
+    double x[ELEMENTS];
+    for (int k = 0; k < 3; k++) {
+        const int64_t n = lt_tensor_count(m->param[k].value);
+        get(m->param[k].value, x);
+        for (int64_t i = 0; i < n; i++)
+            x[i] += change(group, step, m->at[k] + i);
+        if (now.spoiled && group == 1 && k == 1)
+            x[n - 1] = (double)INFINITY;
+        set(m->param[k].value, x);
+    }
+}
+
+static void note_end(const model *m, const lt_local_steps *l, end *e)
+{
+    get(m->param[0].value, e->value);
+    get(m->param[1].value, e->value + 37);
+    get(m->param[2].value, e->statistic);
+    e->sent = lt_local_steps_sent(l);
+    e->first = l->first;
+    e->count = l->count[l->local];
+    if (l->residual)
+        get(l->residual, e->residual);
+}
+
+static lt_status run_rounds(lt_local_steps *l, model *m, lt_comm *comm)
+{
+    int64_t step = 0;
+    for (int round = 0; round < now.rounds; round++)
+        for (int64_t i = 0; i < now.config.every; i++) {
+            bool met;
+            inner_step(m, lt_local_steps_group(l), (int)step++);
+            LT_TRY(lt_local_steps_step(l, &met));
+            assert_int_equal(met, i + 1 == now.config.every);
+            assert_int_equal(lt_local_steps_since(l), met ? 0 : i + 1);
+        }
+    note_end(m, l, &ends[lt_comm_rank(comm)]);
+    return LT_OK;
+}
+
+static bool play_row(rank_case *c)
+{
+    model m;
+    lt_nodes nodes;
+    lt_local_steps *l = NULL;
+    open_model(&m, c->device, lt_comm_rank(c->comm));
+    assert_ok(lt_comm_nodes(&nodes, c->comm, now.locals));
+    lt_status st = lt_local_steps_new(&l, c->comm, &nodes, &m.params, &now.config);
+    if (!st)
+        st = run_rounds(l, &m, c->comm);
+    if (st) {
+        snprintf(c->why, sizeof c->why, "%s", lt_error_message());
+        lt_comm_abort(c->comm);
+    }
+    const bool good = now.fails ? st && strstr(c->why, now.fails) : !st;
+    lt_local_steps_free(&l);
+    lt_nodes_clear(&nodes);
+    close_model(&m);
+    return good;
+}
+
+typedef struct player {
+    rank_case c;
+    bool good;
+    pthread_t thread;
+} player;
+static player players[MOST_RANKS];
+
+static void *play_one(void *context)
+{
+    player *p = context;
+    p->good = play_row(&p->c);
+    return NULL;
+}
+
+static void run_row(const row *r)
+{
+    const int size = r->groups * r->locals;
+    const lt_device_config config = {.f64 = !r->f32, .threads = 1};
+    lt_device *device[MOST_RANKS] = {NULL};
+    lt_comm *comm[MOST_RANKS];
+    now = *r;
+    memset(ends, 0, sizeof ends);
+    for (int i = 0; i < size; i++)
+        assert_ok(lt_device_open(&device[i], "ref", &config));
+    assert_ok(lt_comm_open_threads(comm, device, size));
+    for (int i = 0; i < size; i++) {
+        players[i] = (player){.c = {.comm = comm[i], .device = device[i]}};
+        assert_int_equal(pthread_create(&players[i].thread, NULL, play_one, &players[i]), 0);
+    }
+    for (int i = 0; i < size; i++)
+        pthread_join(players[i].thread, NULL);
+    for (int i = 0; i < size; i++)
+        lt_comm_close(&comm[i]);
+    for (int i = 0; i < size; i++)
+        lt_device_close(&device[i]);
+    for (int i = 0; i < size; i++)
+        if (!players[i].good)
+            fail_msg("rank %d of %d: %s", i, size, players[i].c.why);
+}
+
+/* --- What must come of it --- */
+
+static void assert_equal_ranks(int size)
+{
+    for (int i = 1; i < size; i++) {
+        assert_memory_equal(ends[i].value, ends[0].value, sizeof ends[0].value);
+        assert_memory_equal(ends[i].statistic, ends[0].statistic, sizeof ends[0].statistic);
+    }
+}
+
+/* The outer steps in double, element by element; statistics are means. */
+static void expect(const row *r, double *value, double *statistic)
+{
+    for (int64_t i = 0; i < ELEMENTS + STATISTICS; i++) {
+        double start = 0, u = 0;
+        int step = 0;
+        for (int round = 0; round < r->rounds; round++) {
+            double mean = 0;
+            for (int g = 0; g < r->groups; g++)
+                for (int64_t k = 0; k < r->config.every; k++)
+                    mean += change(g, step + (int)k, i) / r->groups;
+            step += (int)r->config.every;
+            u = r->config.momentum * u - mean;
+            start -= i < ELEMENTS ? r->config.lr * (-mean + r->config.momentum * u) : -mean;
+        }
+        if (i < ELEMENTS)
+            value[i] = start;
+        else
+            statistic[i - ELEMENTS] = start;
+    }
+}
+
+static const int shapes[][2] = {{2, 1}, {2, 2}, {4, 2}, {3, 2}, {2, 3}, {8, 1}};
+
+static void test_formula(void **state)
+{
+    (void)state;
+    static const double lr[] = {1, 0.7, 0.7}, momentum[] = {0, 0.9, 0.5};
+    for (size_t s = 0; s < COUNT_OF(shapes); s++)
+        for (size_t k = 0; k < COUNT_OF(lr); k++) {
+            const row r = {.groups = shapes[s][0],
+                           .locals = shapes[s][1],
+                           .config = {.every = (int64_t)k + 1,
+                                      .lr = lr[k],
+                                      .momentum = momentum[k],
+                                      .dist_bn = LT_DIST_BN_REDUCE},
+                           .rounds = ROUNDS};
+            double value[ELEMENTS], statistic[STATISTICS];
+            run_row(&r);
+            expect(&r, value, statistic);
+            assert_equal_ranks(r.groups * r.locals);
+            for (int i = 0; i < ELEMENTS; i++)
+                assert_near(ends[0].value[i], value[i], 1e-12);
+            for (int i = 0; i < STATISTICS; i++)
+                assert_near(ends[0].statistic[i], statistic[i], 1e-12);
+        }
+}
+
+static void test_statistics(void **state)
+{
+    (void)state;
+    row r = {.groups = 2, .locals = 2, .rounds = 1};
+    r.config = (lt_local_steps_config){.every = 1, .lr = 1, .dist_bn = LT_DIST_BN_NONE};
+    run_row(&r);
+    assert_near(ends[3].statistic[1], change(1, 0, ELEMENTS + 1), 1e-12);
+    r.config.dist_bn = LT_DIST_BN_BROADCAST;
+    run_row(&r);
+    assert_near(ends[3].statistic[1], change(0, 0, ELEMENTS + 1), 1e-12);
+}
+
+/* Of an all-reduce by rank of n: lather/comm.h. */
+static int64_t allreduce(int64_t all, int rank, int n)
+{
+    const int64_t chunk = all / n + (rank < all % n);
+    return all - chunk + (n - 1) * chunk;
+}
+
+static void check_bytes(const row *r, int64_t message)
+{
+    const int64_t size = r->f32 ? 4 : 8;
+    for (int i = 0; i < r->groups * r->locals; i++) {
+        const int g = i / r->locals, at = i % r->locals;
+        const int64_t d = ELEMENTS / r->locals + (at < ELEMENTS % r->locals);
+        const int64_t change =
+            message ? (r->groups - 1) * message : allreduce(d, g, r->groups) * size;
+        const int64_t between = change + allreduce(STATISTICS, g, r->groups) * size;
+        const int64_t statistics = r->locals > 1 ? allreduce(STATISTICS, at, r->locals) : 0;
+        const int64_t within = ((r->locals - 1) * d + statistics) * size;
+        assert_int_equal(ends[i].count, d);
+        assert_int_equal(ends[i].sent.between, r->rounds * between);
+        assert_int_equal(ends[i].sent.within, r->rounds * within);
+    }
+}
+
+/* The same number of bytes for a round of any length: H times fewer a step. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(shapes); s++)
+        for (int64_t every = 1; every <= 4; every += 3) {
+            row r = {.groups = shapes[s][0], .locals = shapes[s][1], .rounds = 2, .f32 = s % 2};
+            r.config = (lt_local_steps_config){
+                .every = every, .lr = 1, .momentum = 0.9, .dist_bn = LT_DIST_BN_REDUCE};
+            run_row(&r);
+            check_bytes(&r, 0);
+        }
+    row r = {.groups = 4, .locals = 1, .rounds = 2, .f32 = true};
+    r.config = (lt_local_steps_config){
+        .every = 2, .lr = 1, .compress = "topk:0.05", .dist_bn = LT_DIST_BN_REDUCE};
+    run_row(&r); /* 3 of 49: a bitmap of 7 bytes against 8 of chunks, and 3 values */
+    check_bytes(&r, 7 + 3 * 4);
+    r.config.compress = "topk:0.01,2bit";
+    run_row(&r); /* 1: 4 bytes of chunks; 2 bits and two levels */
+    check_bytes(&r, 4 + 1 + 8);
+    r.config.compress = "topk:1,bf16";
+    run_row(&r);
+    check_bytes(&r, 7 + 49 * 2);
+}
+
+/* --- Compression --- */
+
+static void test_whole(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+        row r = {.groups = shapes[s][0],
+                 .locals = shapes[s][1],
+                 .rounds = ROUNDS,
+                 .f32 = true,
+                 .integers = true};
+        r.config = (lt_local_steps_config){.every = 2, .lr = 1, .compress = "topk:1"};
+        double value[ELEMENTS], statistic[STATISTICS];
+        r.groups = r.groups == 3 ? 2 : r.groups; /* means of integers are exact */
+        run_row(&r);
+        expect(&r, value, statistic);
+        for (int i = 0; i < r.groups * r.locals; i++)
+            for (int64_t k = 0; k < ELEMENTS; k++) {
+                assert_near(ends[i].value[k], value[k], 0);
+                assert_near(ends[i].residual[k], 0, 0);
+            }
+    }
+}
+
+/* All that groups did is in the values or still in a residual: exactly, on integers. */
+static void test_mass(void **state)
+{
+    (void)state;
+    static const char *const densities[] = {"topk:0.001", "topk:0.05", "topk:0.5"};
+    for (size_t s = 0; s < COUNT_OF(shapes); s++)
+        for (size_t k = 0; k < COUNT_OF(densities); k++) {
+            row r = {
+                .groups = shapes[s][0], .locals = shapes[s][1], .rounds = 20, .integers = true};
+            r.config = (lt_local_steps_config){.every = 1, .lr = 1, .compress = densities[k]};
+            double value[ELEMENTS], statistic[STATISTICS];
+            run_row(&r);
+            expect(&r, value, statistic);
+            bool left = false;
+            for (int64_t i = 0; i < ELEMENTS; i++) {
+                double residual = 0;
+                for (int rank = 0; rank < r.groups * r.locals; rank++)
+                    if (i >= ends[rank].first && i < ends[rank].first + ends[rank].count)
+                        residual += ends[rank].residual[i - ends[rank].first];
+                left = left || residual != 0;
+                assert_near(ends[0].value[i] - residual / r.groups, value[i], 1e-9);
+            }
+            assert_true(left); /* control: something was left out */
+        }
+}
+
+static void test_decay(void **state)
+{
+    (void)state;
+    row r = {.groups = 2, .locals = 1, .rounds = 2};
+    double first[ELEMENTS], whole[ELEMENTS];
+    r.config = (lt_local_steps_config){.every = 1, .lr = 1, .compress = "topk:0.001", .decay = 0.5};
+    r.rounds = 1;
+    run_row(&r);
+    memcpy(first, ends[0].residual, sizeof first);
+    r.rounds = 2;
+    run_row(&r);
+    memcpy(whole, ends[0].residual, sizeof whole);
+    int sent = 0;
+    double largest = 0, left = 0;
+    for (int64_t i = 0; i < ELEMENTS; i++) {
+        const double e = 0.5 * first[i] - change(0, 1, i);
+        const bool is_sent = !(fabs(whole[i] - e) <= 1e-12);
+        sent += is_sent;
+        if (is_sent)
+            largest = fabs(e);
+        else
+            left = fmax(left, fabs(e));
+    }
+    assert_int_equal(sent, 1);
+    assert_true(largest >= left); /* it was the largest */
+}
+
+static void fill(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = sinf((float)i * 1.7F) * (float)(1 + i % 13);
+}
+
+static void check_message(const char *text, int64_t n)
+{
+    lt_outer_code code;
+    assert_ok(lt_outer_parse(&code, text));
+    const int64_t selected = lt_outer_selected(&code, n);
+    float *x = calloc((size_t)n, sizeof *x);
+    uint32_t *index = calloc((size_t)selected, sizeof *index);
+    unsigned char *message = calloc(1, (size_t)lt_outer_bytes(&code, n));
+    double *sum = calloc((size_t)n, sizeof *sum);
+    assert_true(x && index && message && sum);
+    fill(x, n);
+    for (int64_t i = 0; i < selected; i++) /* spread over all, the last one too */
+        index[i] = (uint32_t)(selected == 1 ? n - 1 : i * (n - 1) / (selected - 1));
+    lt_outer_encode(&code, x, n, index, message);
+    assert_ok(lt_outer_decode(&code, message, n, sum));
+    for (int64_t i = 0, at = 0; i < n; i++) {
+        const bool is_sent = at < selected && index[at] == i;
+        const double bound[] = {0, fabs((double)x[i]) * 0x1p-8, fabs((double)x[i]) + 13};
+        assert_near(sum[i], is_sent ? (double)x[i] : 0, is_sent ? bound[code.values] : 0);
+        assert_true(!is_sent || sum[i] * (double)x[i] >= 0); /* the sign is kept */
+        at += is_sent;
+    }
+    free(x);
+    free(index);
+    free(message);
+    free(sum);
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 7, 4095, 4096, 4097, 20000};
+    static const char *const texts[] = {"topk:0.0001",     "topk:0.01", "topk:0.3,bf16",
+                                        "topk:0.02,2bit",  "topk:1",    "topk:1,2bit",
+                                        "topk:0.0001,2bit"};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        for (size_t k = 0; k < COUNT_OF(texts); k++)
+            check_message(texts[k], sizes[i]);
+}
+
+/* By hand: |v| = 1, 2, 3, 10 have the mean 4, so that the levels are 2 and 10. */
+static void test_levels(void **state)
+{
+    (void)state;
+    const float x[] = {-1, 2, 3, -10};
+    const uint32_t index[] = {0, 1, 2, 3};
+    const double want[] = {-2, 2, 2, -10};
+    unsigned char message[32] = {0};
+    double sum[4] = {0};
+    const lt_outer_code code = {1, LT_OUTER_2BIT};
+    assert_int_equal(lt_outer_bytes(&code, 4), 1 + 1 + 8);
+    lt_outer_encode(&code, x, 4, index, message);
+    assert_ok(lt_outer_decode(&code, message, 4, sum));
+    for (int i = 0; i < 4; i++)
+        assert_near(sum[i], want[i], 0);
+}
+
+static void test_damaged_message(void **state)
+{
+    (void)state;
+    const lt_outer_code code = {0.0002, LT_OUTER_F32}; /* 2 of 10000: 3 chunks */
+    unsigned char message[64] = {0};
+    double sum[10000] = {0};
+    assert_int_equal(lt_outer_bytes(&code, 10000), 2 * (3 + 2) + 8);
+    assert_status(lt_outer_decode(&code, message, 10000, sum), LT_E_COMM); /* too few */
+    message[0] = 3;
+    assert_status(lt_outer_decode(&code, message, 10000, sum), LT_E_COMM); /* too many */
+    message[0] = 2;
+    assert_status(lt_outer_decode(&code, message, 10000, sum), LT_E_COMM); /* a place twice */
+    message[8] = 1;
+    assert_ok(lt_outer_decode(&code, message, 10000, sum)); /* control */
+}
+
+/* --- Bad input --- */
+
+static void test_bad_input(void **state)
+{
+    (void)state;
+    const struct {
+        row r;
+        const char *fails;
+    } rows[] = {
+        {{.groups = 2, .locals = 1, .config = {.every = 0, .lr = 1}}, "a round of 0 steps"},
+        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 0}}, "an outer lr of 0"},
+        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .momentum = 1}},
+         "an outer momentum of 1"},
+        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .decay = 1.5}},
+         "an outer decay of 1.5"},
+        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "topk:0"}},
+         "'topk:0'"},
+        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "topk:1.5"}},
+         "'topk:1.5'"},
+        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "topk:nan"}},
+         "'topk:nan'"},
+        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "topk:0.1,3bit"}},
+         "'topk:0.1,3bit'"},
+        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "powersgd:2"}},
+         "'powersgd:2'"},
+        {{.groups = 1, .locals = 4, .config = {.every = 1, .lr = 1}}, "all 4 ranks are on 1 node"},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        row r = rows[i].r;
+        r.fails = rows[i].fails;
+        run_row(&r);
+    }
+}
+
+static void test_not_finite(void **state)
+{
+    (void)state;
+    const row r = {.groups = 2,
+                   .locals = 2,
+                   .rounds = 1,
+                   .spoiled = true,
+                   .fails = "",
+                   .config = {.every = 1, .lr = 1, .compress = "topk:0.1"}};
+    int named = 0;
+    run_row(&r);
+    for (int i = 0; i < r.groups * r.locals; i++)
+        named += strstr(players[i].c.why, "the change of second.weight in group 1 is not finite")
+                 != NULL;
+    assert_int_equal(named, 1); /* the others are told that a rank aborted */
+}
+
+static void test_uneven(void **state)
+{
+    (void)state;
+    lt_device *device = NULL;
+    lt_comm *comm[3];
+    lt_local_steps *l = NULL;
+    int of[] = {0, 0, 1};
+    const lt_nodes nodes = {.count = 2, .locals = 2, .of = of};
+    const lt_local_steps_config config = {.every = 1, .lr = 1};
+    model m;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    lt_device *const devices[] = {device, device, device};
+    assert_ok(lt_comm_open_threads(comm, devices, 3));
+    open_model(&m, device, 0);
+    assert_fails(lt_local_steps_new(&l, comm[0], &nodes, &m.params, &config), LT_E_ARG,
+                 "node 0 has 2 ranks, node 1 has 1");
+    lt_comm_abort(comm[0]);
+    for (int i = 0; i < 3; i++)
+        lt_comm_close(&comm[i]);
+    close_model(&m);
+    lt_device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest rows[] = {
+        {"an outer step is Nesterov's on the mean of groups, and ranks are bit-equal", test_formula,
+         NULL, NULL, NULL},
+        {"running statistics follow dist_bn", test_statistics, NULL, NULL, NULL},
+        {"bytes within and between groups are the formula's", test_bytes, NULL, NULL, NULL},
+        {"density 1 is the whole, and nothing is left", test_whole, NULL, NULL, NULL},
+        {"what groups did is in the values or in residuals", test_mass, NULL, NULL, NULL},
+        {"what was left out decays", test_decay, NULL, NULL, NULL},
+        {"a message gives its places and values back", test_messages, NULL, NULL, NULL},
+        {"two bits are a sign and one of two means", test_levels, NULL, NULL, NULL},
+        {"a damaged message is refused", test_damaged_message, NULL, NULL, NULL},
+        {"bad numbers are named", test_bad_input, NULL, NULL, NULL},
+        {"a change that is not finite is named before it is sent", test_not_finite, NULL, NULL,
+         NULL},
+        {"groups of two sizes are refused with both", test_uneven, NULL, NULL, NULL},
+    };
+    return cmocka_run_group_tests_name("local steps", rows, NULL, NULL);
+}
