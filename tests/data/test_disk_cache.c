@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "data/cache/disk_cache.h"
+#include "data/cache/disk_copy.h"
 #include "data/pack/pack.h"
 #include "images.h"
 #include "near.h"
@@ -34,6 +35,8 @@ static void count_warnings(void *context, lt_log_level level, const char *area, 
 
 /* --- Copies of files --- */
 
+enum { PLENTY = 1 << 30 }; /* bytes */
+
 typedef struct place {
     char *root, *near; /* of data/, and the folder of copies */
 } place;
@@ -61,6 +64,7 @@ static lt_disk_cache *open_store(const place *p, size_t shards)
 {
     lt_disk_cache *s = NULL;
     assert_ok(lt_disk_cache_new(&s, p->near, shards));
+    lt_disk_cache_limit(s, PLENTY);
     return s;
 }
 
@@ -106,14 +110,14 @@ static void check_damage(void **state)
     assert_false(read_one(&p, s));
     assert_true(read_one(&p, s));
     char *line = NULL;
-    if (asprintf(&line, "F=$(find near -type f) && %s", d->commands) < 0)
+    if (asprintf(&line, "F=$(find near -mindepth 2 -type f) && %s", d->commands) < 0)
         abort();
     run_in(p.root, line);
     free(line);
     assert_false(read_one(&p, s)); /* found out */
     assert_true(read_one(&p, s));  /* and mended */
     assert_int_equal(lt_disk_cache_statistics(s).copies, 2);
-    run_in(p.root, "test $(find near -type f | wc -l) = 1"); /* no rest is left */
+    run_in(p.root, "test $(find near -mindepth 2 -type f | wc -l) = 1"); /* no rest is left */
     run_in(p.root, "rm data/class0/00.jpg");
     lt_record r = {0};
     char *path = below(p.root, "data/class0/00.jpg");
@@ -151,7 +155,7 @@ static void check_useless(void **state)
         lt_disk_cache_free(&s);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     }
-    run_in(p.root, "test -z \"$(find near -type f)\""); /* no rest is left */
+    run_in(p.root, "test -z \"$(find near -mindepth 2 -type f)\""); /* no rest is left */
     lt_log_set(NULL, NULL);
     close_place(&p);
 }
@@ -244,10 +248,249 @@ static void check_shard_damage(void **state)
         lt_free(r.bytes);
         lt_dataset_free(&d);
         if (run == 1)
-            run_in(p.root, "printf x | dd of=$(find near -type f) bs=1 seek=700 conv=notrunc "
-                           "status=none");
+            run_in(p.root,
+                   "printf x | dd of=$(find near -mindepth 2 -type f) bs=1 seek=700 conv=notrunc "
+                   "status=none");
     }
     free(tar);
+    close_place(&p);
+}
+
+/* A file of several pieces, read across their borders. */
+static void check_pieces(void **state)
+{
+    (void)state;
+    enum { BYTES = 3500000, EDGE = 1 << 20 };
+    static const struct {
+        uint64_t offset, bytes;
+    } parts[] = {{0, 10}, {EDGE - 5, 10}, {2 * EDGE, EDGE}, {EDGE - 1, EDGE + 2}, {0, BYTES}};
+    place p = open_place();
+    uint32_t seed = 7;
+    uint8_t *bytes = malloc(BYTES);
+    for (size_t i = 0; i < BYTES; i++)
+        bytes[i] = (uint8_t)next_random(&seed);
+    write_file(p.root, "big", bytes, BYTES);
+    char *big = below(p.root, "big");
+    lt_disk_cache *s = open_store(&p, 1);
+    lt_record r = {0};
+    for (int round = 0; round < 2; round++) {
+        const lt_disk_cache_counts before = lt_disk_cache_statistics(s);
+        for (size_t i = 0; i < COUNT_OF(parts); i++) {
+            assert_ok(lt_disk_cache_read_part(s, 0, big, parts[i].offset, parts[i].bytes, &r));
+            assert_int_equal(r.size, parts[i].bytes);
+            assert_memory_equal(r.bytes, bytes + parts[i].offset, r.size);
+        }
+        lt_disk_cache_wait(s);
+        const lt_disk_cache_counts now = lt_disk_cache_statistics(s);
+        assert_int_equal(now.copies, 4);
+        assert_int_equal(now.reads, 4); /* each piece once */
+        if (round == 1)
+            assert_int_equal(now.hits - before.hits, (int64_t)COUNT_OF(parts));
+        else
+            run_in(p.root, "rm big");
+    }
+    run_in(p.root, "printf x | dd of=$(find near -mindepth 2 -size +1000k | head -n 1) bs=1 "
+                   "seek=$((1 << 20)) conv=notrunc status=none"); /* damage that its tail shows */
+    assert_status(lt_disk_cache_read_part(s, 0, big, 0, BYTES, &r), LT_E_IO);
+    lt_free(r.bytes);
+    lt_disk_cache_free(&s);
+    free(big);
+    free(bytes);
+    close_place(&p);
+}
+
+/* --- The limit --- */
+
+/* Bytes of the copies, in blocks of 4 KiB. */
+static int64_t held(const place *p)
+{
+    char *line = NULL;
+    long long bytes = -1;
+    if (asprintf(&line,
+                 "find '%s' -mindepth 2 -type f -printf '%%s\\n' | "
+                 "awk '{t += int(($1 + 4095) / 4096) * 4096} END {printf \"%%d\", t}'",
+                 p->near)
+        < 0)
+        abort();
+    FILE *f = popen(line, "r");
+    assert_true(f && fscanf(f, "%lld", &bytes) == 1);
+    pclose(f);
+    free(line);
+    return bytes;
+}
+
+static int64_t counted(const place *p)
+{
+    char *path = below(p->near, "bytes");
+    int64_t bytes = -1;
+    FILE *f = fopen(path, "rb");
+    assert_true(f && fread(&bytes, sizeof bytes, 1, f) == 1);
+    fclose(f);
+    free(path);
+    return bytes;
+}
+
+/* Reads all of a folder's images; how many were read from copies. */
+static int64_t read_all(const place *p, lt_disk_cache *s, const char *folder)
+{
+    const int64_t before = lt_disk_cache_statistics(s).hits;
+    lt_record r = {0};
+    for (int c = 0; c < 3; c++)
+        for (int i = 0; i < 4 + c; i++) {
+            char name[64], *path;
+            snprintf(name, sizeof name, "%s/class%d/%02d.%s", folder, c, i, i == 3 ? "bmp" : "jpg");
+            path = below(p->root, name);
+            assert_ok(lt_disk_cache_read(s, path, &r));
+            free(path);
+        }
+    lt_free(r.bytes);
+    return lt_disk_cache_statistics(s).hits - before;
+}
+
+/* The least recently used goes, nothing that this run used, and the count is exact. */
+static void check_limit(void **state)
+{
+    (void)state;
+    place p = open_place();
+    lt_disk_cache *s = open_store(&p, 0);
+    run_in(p.root, "cp -r data other && cp -r data third");
+    assert_int_equal(read_all(&p, s, "data"), 0);
+    const int64_t one = counted(&p);
+    assert_int_equal(one, held(&p));
+    assert_int_equal(read_all(&p, s, "other"), 0);
+    assert_int_equal(counted(&p), held(&p));
+    lt_disk_cache_free(&s);
+    s = open_store(&p, 0); /* a later run, with space for two data sets and a half */
+    lt_disk_cache_limit(s, 5 * one / 2);
+    assert_int_equal(read_all(&p, s, "data"), ALL); /* more recently used than "other" now */
+    assert_int_equal(read_all(&p, s, "third"), 0);
+    const int64_t gone = lt_disk_cache_statistics(s).evictions;
+    assert_in_range(gone, ALL / 2 - 2, ALL);
+    assert_true(counted(&p) <= 5 * one / 2);
+    assert_int_equal(counted(&p), held(&p));
+    assert_int_equal(read_all(&p, s, "data"), ALL);
+    assert_int_equal(read_all(&p, s, "third"), ALL);
+    assert_int_equal(lt_disk_cache_statistics(s).evictions, gone);
+    lt_disk_cache_free(&s);
+    close_place(&p);
+}
+
+/* Of a data set that is too large what fits is read from copies in each epoch, and no sweep after
+ * sweep removes it. */
+static void check_too_large(void **state)
+{
+    (void)state;
+    place p = open_place();
+    lt_disk_cache *s = open_store(&p, 0);
+    assert_int_equal(read_all(&p, s, "data"), 0);
+    const int64_t all = held(&p);
+    run_in(p.root, "rm -r near/??");
+    lt_disk_cache_limit(s, all / 2);
+    assert_int_equal(read_all(&p, s, "data"), 0);
+    const int64_t kept = lt_disk_cache_statistics(s).copies - ALL;
+    assert_in_range(kept, 1, ALL - 1);
+    assert_true(held(&p) <= all / 2);
+    for (int epoch = 1; epoch < 3; epoch++)
+        assert_int_equal(read_all(&p, s, "data"), kept);
+    assert_int_equal(lt_disk_cache_statistics(s).evictions, 0);
+    lt_disk_cache_free(&s);
+    close_place(&p);
+}
+
+/* The count is lost, or nonsense: it is counted anew, and what was left by a killed process goes. */
+static void check_count(void **state)
+{
+    (void)state;
+    static const char *const harm[] = {"rm near/bytes", ": >near/bytes",
+                                       "printf '\\377%.0s' 1 2 3 4 5 6 7 8 >near/bytes"};
+    for (size_t i = 0; i < COUNT_OF(harm); i++) {
+        place p = open_place();
+        lt_disk_cache *s = open_store(&p, 0);
+        assert_false(read_one(&p, s));
+        run_in(p.root, harm[i]);
+        run_in(p.root, "mkdir -p near/00 && head -c 9000 /dev/zero >near/00/0123456789abcd.part && "
+                       "touch -d @1 near/00/0123456789abcd.part");
+        assert_int_equal(read_all(&p, s, "data"), 1);
+        assert_int_equal(counted(&p), held(&p));
+        lt_disk_cache_limit(s, 8192);
+        run_in(p.root, "cp data/class0/01.jpg data/class0/99.jpg && mv data/class0/99.jpg "
+                       "data/class0/00.jpg");
+        (void)read_one(&p, s);
+        run_in(p.root, "test ! -e near/00/0123456789abcd.part");
+        lt_disk_cache_free(&s);
+        close_place(&p);
+    }
+}
+
+/* --- The originals --- */
+
+/* In the second epoch the originals hold other bytes of the same size and time. */
+static void check_second_epoch(void **state)
+{
+    (void)state;
+    place p = open_place();
+    char *data = below(p.root, "data");
+    lt_dataset *d = NULL;
+    lt_record first[ALL] = {0}, again = {0};
+    assert_ok(lt_dataset_open(&d, data, true));
+    assert_ok(lt_dataset_cache(d, p.near));
+    assert_ok(lt_dataset_cache_limit(d, PLENTY));
+    for (int i = 0; i < ALL; i++)
+        assert_ok(d->ops->read(d, i, &first[i]));
+    assert_int_equal(lt_disk_cache_statistics(d->disk_cache).reads, ALL);
+    run_in(p.root, "for f in data/*/*; do touch -r $f time && tr '\\0-\\377' '\\1-\\377\\0' <$f "
+                   ">bytes && cat bytes >$f && touch -r time $f; done");
+    for (int i = 0; i < ALL; i++) {
+        assert_ok(d->ops->read(d, i, &again));
+        assert_int_equal(again.size, first[i].size);
+        assert_memory_equal(again.bytes, first[i].bytes, again.size);
+        lt_free(first[i].bytes);
+    }
+    assert_int_equal(lt_disk_cache_statistics(d->disk_cache).reads, ALL);
+    lt_free(again.bytes);
+    lt_dataset_free(&d);
+    free(data);
+    close_place(&p);
+}
+
+typedef struct reader {
+    const place *p;
+    lt_disk_cache *cache;
+    bool hit;
+} reader;
+
+static void *read_in_thread(void *context)
+{
+    ((reader *)context)->hit = read_one(((reader *)context)->p, ((reader *)context)->cache);
+    return NULL;
+}
+
+/* Who comes while another process makes a copy waits for it. */
+static void check_wait(void **state)
+{
+    (void)state;
+    place p = open_place();
+    lt_disk_cache *s = open_store(&p, 0);
+    char *path = below(p.root, "data/class0/00.jpg");
+    lt_disk_object object;
+    lt_disk_copy_writer w;
+    lt_record r = {0};
+    pthread_t thread;
+    reader other = {.p = &p, .cache = s};
+    assert_true(lt_disk_object_stat(&object, path));
+    char *copy = lt_disk_copy_path(p.near, &object);
+    assert_ok(lt_disk_cache_read(NULL, path, &r));
+    assert_ok(lt_disk_copy_begin(&w, copy));
+    assert_int_equal(pthread_create(&thread, NULL, read_in_thread, &other), 0);
+    usleep(30000); /* so that it comes too early; too late would pass too */
+    assert_ok(lt_disk_copy_finish(&w, &object, r.bytes));
+    pthread_join(thread, NULL);
+    assert_true(other.hit);
+    assert_int_equal(lt_disk_cache_statistics(s).reads, 0);
+    lt_free(copy);
+    lt_free(r.bytes);
+    free(path);
+    lt_disk_cache_free(&s);
     close_place(&p);
 }
 
@@ -261,14 +504,17 @@ static int work(const place *p, const char *data, const char *tar)
     for (size_t k = 0; k < COUNT_OF(specs); k++) {
         lt_dataset *d = NULL;
         lt_record r = {0};
-        bool ok = !lt_dataset_open(&d, specs[k], true) && !lt_dataset_cache(d, p->near);
+        bool ok = !lt_dataset_open(&d, specs[k], true) && !lt_dataset_cache(d, p->near)
+                  && !lt_dataset_cache_limit(d, PLENTY);
         for (int64_t i = 0; ok && i < 2 * ALL; i++)
             ok = !d->ops->read(d, i % ALL, &r);
         if (!ok)
             return 100;
         lt_disk_cache_wait(d->disk_cache);
         ok = !d->ops->read(d, 0, &r) && lt_disk_cache_statistics(d->disk_cache).hits > 0;
-        copies += lt_disk_cache_statistics(d->disk_cache).copies;
+        const lt_disk_cache_counts n = lt_disk_cache_statistics(d->disk_cache);
+        ok = ok && n.reads == n.copies; /* what was read was kept */
+        copies += n.copies;
         lt_free(r.bytes);
         lt_dataset_free(&d);
         if (!ok)
@@ -299,7 +545,7 @@ static void check_processes(void **state)
         copies += WEXITSTATUS(status);
     }
     assert_int_equal(copies, ALL + 1); /* each file by one of them */
-    run_in(p.root, "test $(find near -type f | wc -l) = 16");
+    run_in(p.root, "test $(find near -mindepth 2 -type f | wc -l) = 16");
     free(data);
     free(tar);
     close_place(&p);
@@ -322,7 +568,8 @@ static void check_kills(void **state)
     }
     assert_in_range(work(&p, data, tar), 0, ALL + 1);
     assert_int_equal(work(&p, data, tar), 0);
-    run_in(p.root, "test $(find near -type f | wc -l) = 16");
+    run_in(p.root, "test $(find near -mindepth 2 -type f | wc -l) = 16");
+    assert_true(counted(&p) >= held(&p)); /* a killed process had counted what it did not write */
     free(data);
     free(tar);
     close_place(&p);
@@ -335,6 +582,12 @@ int main(void)
         {"a folder that may only be read is named once", check_read_only, 0, 0, 0},
         {"tar files and packs are copied, then read from there", check_shards, 0, 0, 0},
         {"a damaged copy of a tar file is made anew", check_shard_damage, 0, 0, 0},
+        {"a large file is copied in pieces", check_pieces, 0, 0, 0},
+        {"at the limit the least recently used goes, nothing in use", check_limit, 0, 0, 0},
+        {"of too large a data set what fits stays", check_too_large, 0, 0, 0},
+        {"a count that is lost is made anew", check_count, 0, 0, 0},
+        {"no original is read in the second epoch", check_second_epoch, 0, 0, 0},
+        {"who comes while a copy is made waits for it", check_wait, 0, 0, 0},
         {"of several processes one copies a file", check_processes, 0, 0, 0},
         {"kills at any moment do no harm", check_kills, 0, 0, 0},
     };

@@ -361,6 +361,7 @@ def caches_change_nothing(cwd):
         epochs = [r for r in map(json.loads, f) if r["event"] == "epoch"]
     count = {key: sum(r[key] for r in epochs) for key in epochs[0] if key.startswith("cache_")}
     assert count["cache_ram_hits"] > 0 < count["cache_ram_misses"] and count["cache_dir_misses"] == 0, count
+    assert count["cache_dir_reads"] == 0 and count["cache_dir_evictions"] == 0, count
     assert abs(count["cache_dir_hits"] - count["cache_ram_misses"]) <= 1, count  # one may be in flight
     assert all(0 < r["cache_ram_bytes"] <= 9 * 1024 for r in epochs), epochs
     with open(os.path.join(cwd, "file"), "w") as f:
@@ -368,6 +369,8 @@ def caches_change_nothing(cwd):
     p = run(*flags, "--max-steps", "1", "--cache-dir", "file", cwd=cwd)
     assert "going on without it" in p.stderr, p.stderr
     fails(*flags, "--cache-ram", "9X", cwd=cwd, says="--cache-ram", code=USAGE)
+    fails(*flags, "--cache-dir", "near", "--cache-dir-limit", "9X", cwd=cwd, says="--cache-dir-limit: '9X'", code=USAGE)
+    fails(*flags, "--cache-dir-limit", "9G", cwd=cwd, says="no --cache-dir", code=USAGE)
     fails(*NOISE, *SMALL, "--cache-dir", "near", cwd=cwd, says="synthetic")
 
 

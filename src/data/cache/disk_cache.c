@@ -1,8 +1,10 @@
-/* When which file is copied. A file that holds one sample is written when it is read. A shard is
- * copied by the cache's thread; one that another process is copying is tried again after a pause.
+/* When which object is copied: a file that holds one sample when it is read, a shard in pieces:
+ * those that a sample wants when it is read, the others by the cache's thread. Whoever finds no
+ * copy makes it under its lock and reads the original once; who comes meanwhile waits for the copy.
+ * So the originals are read once on a machine, as far as the copies find space.
  *
- * Invariants, under the mutex: a shard goes from NEW to REQUESTED to SETTLED; its fd is set at most
- * once, before SETTLED, and closed only when the cache is freed, so that readers need no lock. */
+ * Invariants, under the mutex: a shard goes from NEW to REQUESTED to SETTLED. What is known of its
+ * file is set before, and not changed until the cache is freed, so that readers need no lock. */
 
 #include "data/cache/disk_cache.h"
 
@@ -10,34 +12,41 @@
 #include "base/commit.h"
 #include "base/file.h"
 #include "data/cache/disk_copy.h"
+#include "data/cache/disk_limit.h"
 #include "data/files/files.h"
 
 #include "lather/log.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+/* Of a shard. A sample of a shard that is read at random wants few bytes around it, and a request
+ * to a network file system should be worth its latency. */
+enum { PIECE = 1 << 20 };
+
+/* Another process may remove a copy that was just there: then it is made again. */
+enum { TRIES = 4 };
 
 typedef enum stage { NEW, REQUESTED, SETTLED } stage;
 
 typedef struct shard {
-    const char *path;
     atomic_int stage;
-    atomic_int fd; /* of the copy; -1: none yet */
-    bool busy;     /* another process copies it: try again later */
+    lt_disk_object file;
+    lt_disk_known *known; /* [pieces] */
+    size_t pieces;
 } shard;
 
 struct lt_disk_cache {
     char *folder;
     shard *shard;
     size_t shards;
+    lt_disk_limit limit;
     atomic_bool off; /* writing failed: no more copies */
     atomic_bool stop;
-    atomic_int_fast64_t hits, misses, copies;
+    atomic_int_fast64_t hits, misses, copies, reads;
     pthread_mutex_t mutex;
     pthread_cond_t work, settled;
     pthread_t thread;
@@ -52,100 +61,178 @@ static void give_up(lt_disk_cache *cache)
                lt_error_message());
 }
 
+/* --- Making a copy --- */
+
+/* Whether the caller is to make the copy, it exists by now, or there will be none. */
+typedef enum turn { MAKE, EXISTS, NONE } turn;
+
+static turn begin(lt_disk_cache *cache, lt_disk_copy_writer *w, const char *copy,
+                  const lt_disk_object *object)
+{
+    const int64_t bytes = lt_disk_copy_bytes(object);
+    if (atomic_load(&cache->off) || !lt_disk_limit_reserve(&cache->limit, bytes))
+        return NONE;
+    lt_status st = lt_disk_copy_begin(w, copy);
+    if (!st)
+        return MAKE;
+    lt_disk_limit_release(&cache->limit, bytes);
+    if (st != LT_END)
+        give_up(cache);
+    return st == LT_END && !access(copy, R_OK) ? EXISTS : NONE;
+}
+
+/* The object's bytes were read; NULL: they could not be. */
+static void finish(lt_disk_cache *cache, lt_disk_copy_writer *w, const lt_disk_object *object,
+                   const void *bytes)
+{
+    if (bytes && lt_disk_object_is_current(object)) {
+        if (!lt_disk_copy_finish(w, object, bytes)) {
+            atomic_fetch_add(&cache->copies, 1);
+            return;
+        }
+        give_up(cache);
+    } else {
+        lt_disk_copy_abandon(w);
+    }
+    lt_disk_limit_release(&cache->limit, lt_disk_copy_bytes(object));
+}
+
+/* The file has changed since the copy was made, or the copy is damaged. If the file has changed
+ * since we looked at it, the copy may be right for others. */
+static void drop(lt_disk_cache *cache, const char *copy, const lt_disk_object *object)
+{
+    if (lt_disk_object_is_current(object) && !unlink(copy))
+        lt_disk_limit_release(&cache->limit, lt_disk_copy_bytes(object));
+}
+
+/* --- Files --- */
+
+static lt_status read_original(lt_disk_cache *cache, const char *path, lt_record *record)
+{
+    atomic_fetch_add(&cache->misses, 1);
+    atomic_fetch_add(&cache->reads, 1);
+    return lt_file_read(path, record);
+}
+
+static lt_status read_through(lt_disk_cache *cache, const char *copy, const lt_disk_object *object,
+                              lt_record *record)
+{
+    lt_disk_copy_writer w;
+    bool damaged;
+    turn t = EXISTS;
+    for (int i = 0; i < TRIES && t == EXISTS; i++) {
+        if (lt_disk_copy_read(copy, object, record, &damaged)) {
+            atomic_fetch_add(&cache->hits, 1);
+            return LT_OK;
+        }
+        if (damaged)
+            drop(cache, copy, object);
+        t = begin(cache, &w, copy, object);
+    }
+    lt_status st = read_original(cache, object->path, record);
+    if (t == MAKE)
+        finish(cache, &w, object, !st && record->size == object->bytes ? record->bytes : NULL);
+    return st;
+}
+
+lt_status lt_disk_cache_read(lt_disk_cache *cache, const char *path, lt_record *record)
+{
+    lt_disk_object object;
+    if (!cache)
+        return lt_file_read(path, record);
+    if (!lt_disk_object_stat(&object, path) || object.bytes > LT_FILE_MOST)
+        return read_original(cache, path, record);
+    char *copy = lt_disk_copy_path(cache->folder, &object);
+    lt_status st = copy ? read_through(cache, copy, &object, record) : LT_E_NOMEM;
+    lt_free(copy);
+    return st;
+}
+
+void lt_disk_cache_ahead(lt_disk_cache *cache, const char *path)
+{
+    const lt_disk_object object = {.path = path};
+    char *copy = cache ? lt_disk_copy_path(cache->folder, &object) : NULL;
+    lt_file_ahead(copy && !access(copy, R_OK) ? copy : path, 0, 0);
+    lt_free(copy);
+}
+
 /* --- Shards --- */
 
-static lt_status copy_bytes(const lt_disk_cache *cache, const lt_disk_copy_source *source, int fd,
-                            lt_disk_copy_writer *w, uint8_t *piece, size_t piece_bytes)
+static lt_disk_object piece_of(const shard *h, size_t k)
 {
-    uint64_t size = (uint64_t)source->info.st_size;
-    for (uint64_t at = 0; at < size; at += piece_bytes) {
-        size_t bytes = size - at < piece_bytes ? (size_t)(size - at) : piece_bytes;
-        if (atomic_load(&cache->stop))
-            return LT_END;
-        if (lt_read_at(fd, source->path, piece, bytes, at))
-            return LT_END; /* the source is at fault: its reader reports it */
-        LT_TRY(lt_disk_copy_write(w, piece, bytes));
-    }
-    return lt_disk_copy_is_current(source) ? LT_OK : LT_END;
+    lt_disk_object piece = h->file;
+    piece.offset = (uint64_t)k * PIECE;
+    piece.bytes = h->file.bytes - piece.offset < PIECE ? h->file.bytes - piece.offset : PIECE;
+    return piece;
 }
 
-/* LT_END: the source cannot be read, has changed, or copying was stopped. Errors: LT_E_IO, of the
- * copy. */
-static lt_status copy_file(const lt_disk_cache *cache, const lt_disk_copy_source *source,
-                           lt_disk_copy_writer *w)
+/* A part of a piece, and where it is wanted. bytes 0: only the copy is. */
+typedef struct wanted {
+    size_t from, bytes;
+    uint8_t *to;
+    bool from_original; /* the piece was read from the file */
+} wanted;
+
+/* Reads a piece from the file, and copies it. False: the file could not be read. */
+static bool fetch(lt_disk_cache *cache, lt_disk_copy_writer *w, const lt_disk_object *piece,
+                  wanted *want)
 {
-    enum { PIECE = 1 << 20 };
-    int fd;
+    int fd = -1;
     struct stat info;
-    if (lt_file_descriptor(&fd, &info, source->path)) {
-        lt_disk_copy_abandon(w);
-        return LT_END;
+    uint8_t *bytes = lt_alloc_aligned(64, (size_t)piece->bytes);
+    bool ok = bytes && !lt_file_descriptor(&fd, &info, piece->path)
+              && !lt_read_at(fd, piece->path, bytes, (size_t)piece->bytes, piece->offset);
+    if (fd >= 0) {
+        atomic_fetch_add(&cache->reads, 1);
+        close(fd);
     }
-    uint8_t *piece = lt_alloc_aligned(64, PIECE);
-    lt_status st = piece ? copy_bytes(cache, source, fd, w, piece, PIECE) : LT_E_NOMEM;
-    lt_free(piece);
-    close(fd);
-    if (st) {
-        lt_disk_copy_abandon(w);
-        return st;
-    }
-    return lt_disk_copy_finish(w, source);
+    if (ok && want->bytes)
+        memcpy(want->to, bytes + want->from, want->bytes);
+    want->from_original = true;
+    finish(cache, w, piece, ok ? bytes : NULL);
+    lt_free(bytes);
+    return ok;
 }
 
-/* The copy's descriptor; -1: none. *busy: another process is copying it. */
-static int get_copy(lt_disk_cache *cache, const char *path, bool *busy)
+static bool read_copy(const char *copy, const lt_disk_object *piece, lt_disk_known *known,
+                      const wanted *want, bool *damaged)
 {
-    lt_disk_copy_source source;
-    lt_disk_copy_writer w;
-    *busy = false;
-    char *copy = lt_disk_copy_path(cache->folder, path);
-    if (!copy || !lt_disk_copy_stat(&source, path)) {
-        lt_free(copy);
-        return -1;
-    }
-    int fd = lt_disk_copy_open(copy, &source, &cache->stop);
-    if (fd < 0 && !atomic_load(&cache->off) && !atomic_load(&cache->stop)) {
-        lt_status st = lt_disk_copy_begin(&w, copy);
-        *busy = st == LT_END;
-        if (!st)
-            st = copy_file(cache, &source, &w);
-        if (st && st != LT_END)
-            give_up(cache);
-        if (!st) {
-            atomic_fetch_add(&cache->copies, 1);
-            fd = lt_disk_copy_open(copy, &source, &cache->stop);
-        }
-    }
-    lt_free(copy);
-    return fd;
+    int fd = lt_disk_copy_open(copy, piece, known, damaged);
+    bool ok = fd >= 0 && !lt_read_at(fd, copy, want->to, want->bytes, want->from);
+    if (fd >= 0)
+        close(fd);
+    return ok;
 }
 
-/* A requested shard, those that another process copies last; NULL: none. */
+/* False: it has no copy and gets none, or its file cannot be read, which reading it will tell. */
+static bool read_piece(lt_disk_cache *cache, const shard *h, size_t k, wanted *want)
+{
+    const lt_disk_object piece = piece_of(h, k);
+    lt_disk_copy_writer w;
+    bool damaged, ok = false;
+    turn t = EXISTS;
+    char *copy = lt_disk_copy_path(cache->folder, &piece);
+    for (int i = 0; copy && i < TRIES && t == EXISTS && !ok; i++) {
+        ok = want->bytes ? read_copy(copy, &piece, &h->known[k], want, &damaged)
+                         : !access(copy, R_OK);
+        if (!ok && want->bytes && damaged)
+            drop(cache, copy, &piece);
+        if (!ok)
+            t = begin(cache, &w, copy, &piece);
+    }
+    if (t == MAKE)
+        ok = fetch(cache, &w, &piece, want);
+    lt_free(copy);
+    return ok;
+}
+
+/* A shard that wants copies, or NULL. */
 static shard *next_shard(const lt_disk_cache *cache)
 {
-    shard *waiting = NULL;
-    for (size_t i = 0; i < cache->shards; i++) {
-        shard *h = &cache->shard[i];
-        if (atomic_load(&h->stage) == REQUESTED && !h->busy)
-            return h;
-        if (atomic_load(&h->stage) == REQUESTED)
-            waiting = h;
-    }
-    return waiting;
-}
-
-/* With the mutex locked: waits 50 ms, or until the cache is freed. */
-static void pause_copying(lt_disk_cache *cache)
-{
-    const long pause = 50000000, second = 1000000000;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += pause;
-    if (until.tv_nsec >= second) {
-        until.tv_nsec -= second;
-        until.tv_sec++;
-    }
-    pthread_cond_timedwait(&cache->work, &cache->mutex, &until);
+    for (size_t i = 0; i < cache->shards; i++)
+        if (atomic_load(&cache->shard[i].stage) == REQUESTED)
+            return &cache->shard[i];
+    return NULL;
 }
 
 static void *run(void *context)
@@ -158,16 +245,11 @@ static void *run(void *context)
             pthread_cond_wait(&cache->work, &cache->mutex);
             continue;
         }
-        if (h->busy)
-            pause_copying(cache);
         pthread_mutex_unlock(&cache->mutex);
-        bool busy;
-        int fd = get_copy(cache, h->path, &busy);
+        bool ok = true;
+        for (size_t k = 0; k < h->pieces && ok && !atomic_load(&cache->stop); k++)
+            ok = read_piece(cache, h, k, &(wanted){.bytes = 0});
         pthread_mutex_lock(&cache->mutex);
-        h->busy = busy;
-        if (busy)
-            continue;
-        atomic_store(&h->fd, fd);
         atomic_store(&h->stage, SETTLED);
         pthread_cond_broadcast(&cache->settled);
     }
@@ -175,15 +257,41 @@ static void *run(void *context)
     return NULL;
 }
 
-static void request(lt_disk_cache *cache, shard *h, const char *path)
+/* Looks at the file and wakes the thread. False: there is no such file, or no memory. */
+static bool request(lt_disk_cache *cache, shard *h, const char *path)
 {
     pthread_mutex_lock(&cache->mutex);
-    if (atomic_load(&h->stage) == NEW) {
-        h->path = path;
-        atomic_store(&h->stage, cache->started ? REQUESTED : SETTLED);
+    if (atomic_load(&h->stage) == NEW && lt_disk_object_stat(&h->file, path)) {
+        h->pieces = (size_t)((h->file.bytes + PIECE - 1) / PIECE);
+        h->known = lt_alloc(h->pieces, sizeof *h->known);
+        if (h->known)
+            atomic_store(&h->stage, cache->started ? REQUESTED : SETTLED);
         pthread_cond_signal(&cache->work);
     }
+    bool ok = h->known;
     pthread_mutex_unlock(&cache->mutex);
+    return ok;
+}
+
+/* The bytes of a shard by its pieces. False: they are not all to be had so. */
+static bool read_pieces(lt_disk_cache *cache, const shard *h, uint64_t offset, lt_record *record)
+{
+    bool from_original = false;
+    if (offset > h->file.bytes || record->size > h->file.bytes - offset)
+        return false;
+    for (size_t done = 0; done < record->size;) {
+        const uint64_t at = offset + done;
+        wanted want = {.from = (size_t)(at % PIECE), .to = record->bytes + done};
+        want.bytes = PIECE - want.from;
+        if (want.bytes > record->size - done)
+            want.bytes = record->size - done;
+        if (!read_piece(cache, h, (size_t)(at / PIECE), &want))
+            return false;
+        from_original |= want.from_original;
+        done += want.bytes;
+    }
+    atomic_fetch_add(from_original ? &cache->misses : &cache->hits, 1);
+    return true;
 }
 
 lt_status lt_disk_cache_read_part(lt_disk_cache *cache, size_t i, const char *path, uint64_t offset,
@@ -193,81 +301,31 @@ lt_status lt_disk_cache_read_part(lt_disk_cache *cache, size_t i, const char *pa
         return lt_file_read_part(path, offset, size, record);
     LT_ASSERT(i < cache->shards);
     shard *h = &cache->shard[i];
-    if (atomic_load(&h->stage) == NEW)
-        request(cache, h, path);
-    int fd = atomic_load(&h->fd);
-    if (fd >= 0 && size && size <= LT_FILE_MOST) {
+    bool known = atomic_load(&h->stage) != NEW || request(cache, h, path);
+    if (known && size && size <= LT_FILE_MOST) {
         LT_TRY(lt_record_reserve(record, (size_t)size));
         record->size = (size_t)size;
-        if (!lt_read_at(fd, path, record->bytes, (size_t)size, offset)) {
-            atomic_fetch_add(&cache->hits, 1);
+        if (read_pieces(cache, h, offset, record))
             return LT_OK;
-        }
     }
     atomic_fetch_add(&cache->misses, 1);
+    atomic_fetch_add(&cache->reads, 1);
     return lt_file_read_part(path, offset, size, record);
 }
 
 void lt_disk_cache_ahead_part(lt_disk_cache *cache, size_t i, const char *path, uint64_t offset,
                               uint64_t size)
 {
-    int fd = cache ? atomic_load(&cache->shard[i].fd) : -1;
-    if (fd >= 0)
-        (void)posix_fadvise(fd, (off_t)offset, (off_t)size, POSIX_FADV_WILLNEED);
+    char *copy = NULL;
+    if (cache && atomic_load(&cache->shard[i].stage) != NEW
+        && offset < cache->shard[i].file.bytes) {
+        const lt_disk_object piece = piece_of(&cache->shard[i], (size_t)(offset / PIECE));
+        copy = lt_disk_copy_path(cache->folder, &piece);
+    }
+    if (copy && !access(copy, R_OK))
+        lt_file_ahead(copy, offset % PIECE, size);
     else
         lt_file_ahead(path, offset, size);
-}
-
-/* --- Files --- */
-
-static void save(lt_disk_cache *cache, const char *copy, const lt_disk_copy_source *source,
-                 const lt_record *record)
-{
-    lt_disk_copy_writer w;
-    if (atomic_load(&cache->off) || record->size != (size_t)source->info.st_size
-        || !lt_disk_copy_is_current(source))
-        return;
-    lt_status st = lt_disk_copy_begin(&w, copy);
-    if (st == LT_END)
-        return;
-    if (!st) {
-        st = lt_disk_copy_write(&w, record->bytes, record->size);
-        if (st)
-            lt_disk_copy_abandon(&w);
-        else
-            st = lt_disk_copy_finish(&w, source);
-    }
-    if (st)
-        give_up(cache);
-    else
-        atomic_fetch_add(&cache->copies, 1);
-}
-
-lt_status lt_disk_cache_read(lt_disk_cache *cache, const char *path, lt_record *record)
-{
-    lt_disk_copy_source source;
-    if (!cache || !lt_disk_copy_stat(&source, path))
-        return lt_file_read(path, record);
-    char *copy = lt_disk_copy_path(cache->folder, path);
-    if (!copy)
-        return LT_E_NOMEM;
-    lt_status st = LT_OK;
-    if (lt_disk_copy_read(copy, &source, record)) {
-        atomic_fetch_add(&cache->hits, 1);
-    } else {
-        atomic_fetch_add(&cache->misses, 1);
-        st = lt_file_read(path, record);
-        if (!st)
-            save(cache, copy, &source, record);
-    }
-    lt_free(copy);
-    return st;
-}
-
-void lt_disk_cache_ahead(lt_disk_cache *cache, const char *path)
-{
-    char *copy = cache ? lt_disk_copy_path(cache->folder, path) : NULL;
-    lt_file_ahead(copy && !access(copy, R_OK) ? copy : path, 0, 0);
     lt_free(copy);
 }
 
@@ -296,8 +354,7 @@ lt_status lt_disk_cache_new(lt_disk_cache **out, const char *folder, size_t shar
         return LT_E_NOMEM;
     }
     cache->shards = shards;
-    for (size_t i = 0; i < shards; i++)
-        atomic_store(&cache->shard[i].fd, -1);
+    lt_disk_limit_open(&cache->limit, cache->folder);
     pthread_mutex_init(&cache->mutex, NULL);
     pthread_cond_init(&cache->work, NULL);
     pthread_cond_init(&cache->settled, NULL);
@@ -322,8 +379,7 @@ void lt_disk_cache_free(lt_disk_cache **out)
     if (cache->started)
         pthread_join(cache->thread, NULL);
     for (size_t i = 0; i < cache->shards; i++)
-        if (atomic_load(&cache->shard[i].fd) >= 0)
-            close(atomic_load(&cache->shard[i].fd));
+        lt_free(cache->shard[i].known);
     pthread_cond_destroy(&cache->work);
     pthread_cond_destroy(&cache->settled);
     pthread_mutex_destroy(&cache->mutex);
@@ -341,9 +397,16 @@ void lt_disk_cache_wait(lt_disk_cache *cache)
     pthread_mutex_unlock(&cache->mutex);
 }
 
+void lt_disk_cache_limit(lt_disk_cache *cache, int64_t bytes)
+{
+    atomic_store(&cache->limit.most, bytes);
+}
+
 lt_disk_cache_counts lt_disk_cache_statistics(const lt_disk_cache *cache)
 {
     return (lt_disk_cache_counts){.hits = atomic_load(&cache->hits),
                                   .misses = atomic_load(&cache->misses),
-                                  .copies = atomic_load(&cache->copies)};
+                                  .copies = atomic_load(&cache->copies),
+                                  .reads = atomic_load(&cache->reads),
+                                  .evictions = atomic_load(&cache->limit.evictions)};
 }

@@ -1,4 +1,5 @@
-/* One file's copy in a disk cache: complete and verified, or absent. */
+/* One object's copy in a disk cache: complete and verified, or absent. An object is a file, or a
+ * piece of a large one. */
 #ifndef LT_DATA_DISK_COPY_H
 #define LT_DATA_DISK_COPY_H
 
@@ -7,37 +8,46 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-/* The file that is copied, with its size and time. */
-typedef struct lt_disk_copy_source {
+/* The object that is copied, with the size and time of its file. */
+typedef struct lt_disk_object {
     const char *path; /* borrowed */
     struct stat info;
-} lt_disk_copy_source;
+    uint64_t offset, bytes; /* the part of the file; all of it after lt_disk_object_stat() */
+} lt_disk_object;
 
 /* stat() of the file. False: it is no regular file, or absent. */
-bool lt_disk_copy_stat(lt_disk_copy_source *out, const char *path);
-/* Whether size and time of the file are those of source. */
-bool lt_disk_copy_is_current(const lt_disk_copy_source *source);
+bool lt_disk_object_stat(lt_disk_object *out, const char *path);
+/* Whether size and time of the file are those of object. */
+bool lt_disk_object_is_current(const lt_disk_object *object);
+
+/* What a process knows of a copy: its checksum, once it was compared. Starts as 0. */
+typedef atomic_uint_fast64_t lt_disk_known;
 
 /* Path of the copy in folder; lt_free() it. */
-char *lt_disk_copy_path(const char *folder, const char *path);
-/* Reads the copy; false: absent, of another size or time, or its checksum is wrong. */
-bool lt_disk_copy_read(const char *copy, const lt_disk_copy_source *source, lt_record *record);
-/* The same for large files: a descriptor to read from, or -1. Ends early once *stop is set. */
-int lt_disk_copy_open(const char *copy, const lt_disk_copy_source *source, const atomic_bool *stop);
+char *lt_disk_copy_path(const char *folder, const lt_disk_object *object);
+/* Bytes of a copy on the disk, in blocks. */
+int64_t lt_disk_copy_bytes(const lt_disk_object *object);
+/* Opens a copy whose checksum is right; it is compared with the bytes unless known says what it is.
+ * Records the time of use. -1: absent, or of another size, time or checksum (*damaged). */
+int lt_disk_copy_open(const char *copy, const lt_disk_object *object, lt_disk_known *known,
+                      bool *damaged);
+/* The same, and reads all of it. The copy's bytes are read once. */
+bool lt_disk_copy_read(const char *copy, const lt_disk_object *object, lt_record *record,
+                       bool *damaged);
 
 /* A copy being written: COPY.part, locked by its writer. */
 typedef struct lt_disk_copy_writer {
     int fd;
-    uint32_t crc;
     char *temp;
     const char *copy; /* borrowed */
 } lt_disk_copy_writer;
 
-/* LT_END: another process is writing it, or it exists. Errors: LT_E_IO, LT_E_NOMEM. */
+/* Waits while another thread or process is writing it. LT_END: it exists now, or the wait took too
+ * long. Errors: LT_E_IO, LT_E_NOMEM. */
 lt_status lt_disk_copy_begin(lt_disk_copy_writer *w, const char *copy);
-lt_status lt_disk_copy_write(lt_disk_copy_writer *w, const void *bytes, size_t size);
-/* Writes the tail and renames COPY.part; w is cleared in any case. */
-lt_status lt_disk_copy_finish(lt_disk_copy_writer *w, const lt_disk_copy_source *source);
+/* Writes the object's bytes and the tail, and renames COPY.part; w is cleared in any case. */
+lt_status lt_disk_copy_finish(lt_disk_copy_writer *w, const lt_disk_object *object,
+                              const void *bytes);
 /* Removes COPY.part. */
 void lt_disk_copy_abandon(lt_disk_copy_writer *w);
 

@@ -61,6 +61,15 @@ lt_status lt_dataset_cache(lt_dataset *dataset, const char *folder)
     return lt_disk_cache_new(&dataset->disk_cache, folder, dataset->ops->shards(dataset));
 }
 
+lt_status lt_dataset_cache_limit(lt_dataset *dataset, int64_t bytes)
+{
+    if (!dataset->disk_cache || bytes < 0)
+        return lt_fail(LT_E_ARG, "data: a limit of %lld bytes for %s", (long long)bytes,
+                       dataset->disk_cache ? "a disk cache" : "a data set without disk cache");
+    lt_disk_cache_limit(dataset->disk_cache, bytes);
+    return LT_OK;
+}
+
 int64_t lt_dataset_count(const lt_dataset *dataset)
 {
     return dataset->count;

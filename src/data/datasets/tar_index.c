@@ -332,7 +332,7 @@ static char *path_in_cache(const char *tar)
                    : home && *home == '/' ? lt_format("%s/.cache/lather", home)
                                           : NULL;
     if (real && folder)
-        path = lt_disk_copy_path(folder, real);
+        path = lt_disk_copy_path(folder, &(lt_disk_object){.path = real});
     free(real);
     lt_free(folder);
     return path;

@@ -470,6 +470,8 @@ static void count_caches(lt_loader_stats *stats, const lt_image_cache *cache,
     stats->disk_hits = files.hits;
     stats->disk_misses = files.misses;
     stats->disk_copies = files.copies;
+    stats->disk_reads = files.reads;
+    stats->disk_evictions = files.evictions;
 }
 
 lt_loader_stats lt_loader_statistics(const lt_loader *l)
@@ -509,6 +511,8 @@ lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now, const lt_loade
     s.disk_hits -= before->disk_hits;
     s.disk_misses -= before->disk_misses;
     s.disk_copies -= before->disk_copies;
+    s.disk_reads -= before->disk_reads;
+    s.disk_evictions -= before->disk_evictions;
     return s;
 }
 

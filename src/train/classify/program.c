@@ -306,7 +306,8 @@ static void close_classifier(void *context)
     lt_metadata_clear(&s->own);
 }
 
-static const char *const local[] = {"cache-dir", "cache-ram", "read-ahead", "val-labels", NULL};
+static const char *const local[] = {"cache-dir",  "cache-dir-limit", "cache-ram",
+                                    "read-ahead", "val-labels",      NULL};
 static const lt_trainer_command *const commands[] = {&lt_predict_command, &lt_export_command};
 
 const lt_trainer_program lt_classifier_program = {

@@ -121,6 +121,8 @@ void lt_train_input_values(const lt_train_input *in, lt_metric out[INPUT_VALUES]
         {"cache_ram_bytes", ram ? (double)t.cache_bytes : unknown},
         {"cache_dir_hits", disk ? (double)t.disk_hits : unknown},
         {"cache_dir_misses", disk ? (double)t.disk_misses : unknown},
+        {"cache_dir_reads", disk ? (double)t.disk_reads : unknown},
+        {"cache_dir_evictions", disk ? (double)t.disk_evictions : unknown},
     };
     memcpy(out, values, sizeof values);
 }

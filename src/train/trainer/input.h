@@ -36,7 +36,7 @@ lt_status lt_train_input_list_bad(lt_ranks *ranks, lt_run *run, const lt_loader 
 
 /* Input statistics: the loader's counters from the beginning of a part of an epoch on, which has taken
  * epoch_seconds so far. */
-enum { INPUT_VALUES = 12 };
+enum { INPUT_VALUES = 14 };
 void lt_train_input_begin(lt_train_input *input, double epoch_seconds);
 void lt_train_input_values(const lt_train_input *input, lt_metric out[INPUT_VALUES]);
 /* One line: whether the loader or the computation held the run up. */
