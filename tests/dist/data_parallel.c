@@ -209,6 +209,24 @@ static void overlap_changes_no_bit(void **state)
     assert_true(with[0].exposed > 0);
 }
 
+/* Stages of a bucket run beside backward, batch norm's own collectives and other buckets' stages. */
+static void two_levels_overlap_too(void **state)
+{
+    (void)state;
+    outcome with[MAX_RANKS], without[MAX_RANKS], flat[MAX_RANKS];
+    trial t = {.ranks = 8, .per_node = 2, .has_norm = true, .f64 = true};
+    t.config =
+        (lt_data_parallel_config){.bucket_bytes = 128, .sync_bn = true, .allreduce = "two-level"};
+    run_well(&t, with);
+    assert_true(same_bits(with, t.ranks));
+    t.config.no_overlap = true;
+    run_well(&t, without);
+    assert_memory_equal(with[1].value, without[1].value, sizeof with[1].value);
+    t.config.allreduce = "flat";
+    run_well(&t, flat);
+    assert_near(distance(&with[0], &flat[0]), 0, 1e-13);
+}
+
 static void a_nan_of_one_rank_skips_the_step_on_all(void **state)
 {
     (void)state;
@@ -323,6 +341,7 @@ int main(void)
         cmocka_unit_test(accumulation_communicates_once),
         cmocka_unit_test(bytes_follow_the_formula),
         cmocka_unit_test(overlap_changes_no_bit),
+        cmocka_unit_test(two_levels_overlap_too),
         cmocka_unit_test(a_nan_of_one_rank_skips_the_step_on_all),
         cmocka_unit_test(running_statistics_are_brought_together),
         cmocka_unit_test(another_model_is_named),

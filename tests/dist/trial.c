@@ -26,6 +26,7 @@ typedef struct rank_run {
     lt_param param[PARAMS];
     lt_params params;
     lt_optim *optim;
+    lt_nodes nodes;
     lt_data_parallel *dp;
     lt_tensor *x, *labels;
     int rank, batch;
@@ -188,6 +189,16 @@ static lt_status report(rank_run *r)
     return read_doubles(r->param[EXTRA].grad, o->gradient_of_extra);
 }
 
+static lt_status open_parallel(rank_run *r)
+{
+    lt_data_parallel_config config = r->t->config;
+    if (r->t->per_node) {
+        LT_TRY(lt_comm_nodes(&r->nodes, r->comm, r->t->per_node));
+        config.nodes = &r->nodes;
+    }
+    return lt_data_parallel_new(&r->dp, r->comm, &r->params, r->tape, &config);
+}
+
 static lt_status work(rank_run *r)
 {
     int parts = r->t->ranks * (r->t->accum ? r->t->accum : 1);
@@ -198,7 +209,7 @@ static lt_status work(rank_run *r)
                          LT_SHAPE(r->batch, 3, SIDE, SIDE)));
     LT_TRY(lt_tensor_new(&r->labels, r->device, LT_I32, LT_SHAPE(r->batch)));
     if (r->comm)
-        LT_TRY(lt_data_parallel_new(&r->dp, r->comm, &r->params, r->tape, &r->t->config));
+        LT_TRY(open_parallel(r));
     LT_TRY(lt_optim_sgd(&r->optim, &r->params, &(lt_sgd_config){.momentum = 0.9}));
     LT_TRY(train(r));
     return report(r);
@@ -215,6 +226,7 @@ static void *play(void *argument)
             lt_comm_abort(r->comm);
     }
     lt_data_parallel_free(&r->dp);
+    lt_nodes_clear(&r->nodes);
     lt_optim_free(&r->optim);
     lt_tape_free(&r->tape);
     lt_tensor_free(&r->x);

@@ -9,8 +9,8 @@
 
 enum { KINDS = 16, NAME = 64 };
 
-static const lt_reducer_ops *kinds[KINDS] = {&lt_reducer_plain};
-static const size_t built_in = 1;
+static const lt_reducer_ops *kinds[KINDS] = {&lt_reducer_plain, &lt_reducer_two_level};
+static const size_t built_in = 2;
 
 static const lt_reducer_ops *find_kind(const char *name, size_t length)
 {
@@ -61,12 +61,42 @@ static lt_status unknown(const char *name)
     return lt_fail(LT_E_ARG, "--compress: there is no reducer '%s'; there are %s", name, list);
 }
 
-static lt_status choose_allreduce(const char *name, const lt_reducer_ops **ops)
+static int ranks_of(const lt_reducer *r, int node)
 {
+    int ranks = 0;
+    for (int i = 0; i < lt_comm_size(r->comm); i++)
+        ranks += r->nodes->of[i] == node;
+    return ranks;
+}
+
+lt_status lt_reducer_need_even_nodes(const lt_reducer *r)
+{
+    if (!r->nodes)
+        return lt_fail(LT_E_ARG, "--allreduce: reducer %s needs to know the nodes", r->ops->kind);
+    for (int node = 1; node < r->nodes->count; node++)
+        if (ranks_of(r, node) != ranks_of(r, 0))
+            return lt_fail(LT_E_ARG,
+                           "--allreduce: reducer %s needs as many ranks on each node; node 0 has "
+                           "%d, node %d has %d",
+                           r->ops->kind, ranks_of(r, 0), node, ranks_of(r, node));
+    return LT_OK;
+}
+
+/* Where every node has several ranks there is something to save. */
+static bool gains_by_levels(const lt_nodes *nodes)
+{
+    return nodes && nodes->count > 1 && nodes->ranks_per_node > 1;
+}
+
+static lt_status choose_allreduce(const lt_reducer_config *c, const lt_reducer_ops **ops)
+{
+    const char *name = c->allreduce ? c->allreduce : "flat";
     *ops = &lt_reducer_plain;
-    if (!name || !strcmp(name, "flat") || !strcmp(name, "auto"))
-        return LT_OK;
-    return lt_fail(LT_E_ARG, "--allreduce: '%s' is none of auto, flat, two-level", name);
+    if (!strcmp(name, "two-level") || (!strcmp(name, "auto") && gains_by_levels(c->nodes)))
+        *ops = &lt_reducer_two_level;
+    else if (strcmp(name, "flat") != 0 && strcmp(name, "auto") != 0)
+        return lt_fail(LT_E_ARG, "--allreduce: '%s' is none of auto, flat, two-level", name);
+    return LT_OK;
 }
 
 /* *argument is in the text of config. */
@@ -75,7 +105,7 @@ static lt_status choose(const lt_reducer_config *c, const lt_reducer_ops **ops,
 {
     *argument = "";
     if (!c->compress || !strcmp(c->compress, "off"))
-        return choose_allreduce(c->allreduce, ops);
+        return choose_allreduce(c, ops);
     const size_t length = strcspn(c->compress, ":");
     *ops = find_kind(c->compress, length);
     if (!*ops)

@@ -1,0 +1,195 @@
+/* The mean in two levels: reduce-scatter in each node, all-reduce among the ranks with the same place in their nodes,
+ * all-gather in each node. With n ranks on each of m nodes a rank sends 2 (m-1)/m of a bucket's n-th part to other
+ * nodes; by one all-reduce over all ranks that is up to n times as much.
+ *
+ * Terms are added in a fixed order, ranks of a node first, then nodes, and the sum is divided once by all ranks. Each
+ * level rounds to the communication dtype. In f16, where a sum overflows before its mean does, both levels make means.
+ * Source: Jia et al., "Highly Scalable Deep Learning Training System with Mixed-Precision: Training ImageNet in Four
+ * Minutes", 2018 (hierarchical all-reduce). */
+
+#include "base/alloc.h"
+#include "dist/comm/comm.h"
+#include "dist/reducer/reducer.h"
+#include "dist/reducer/stages.h"
+#include "tensor/backend/dtype.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/view.h"
+
+typedef struct two_level {
+    lt_reducer base;
+    lt_comm *scatter, *peers,
+        *gather; /* a stage each; scatter and gather are of this node's ranks */
+    lt_stages *stages;
+} two_level;
+
+typedef struct bucket {
+    lt_tensor *shard; /* this rank's part of flat; NULL: of 0 elements */
+    int64_t *count;   /* [ranks of the node] elements of each */
+} bucket;
+
+static two_level *of(lt_reducer *self)
+{
+    return (two_level *)self;
+}
+
+static bucket *own_of(lt_reducer *self, size_t index)
+{
+    return self->bucket[index].own;
+}
+
+static lt_status configure(lt_reducer *self)
+{
+    two_level *t = of(self);
+    if (*self->argument)
+        return lt_fail(LT_E_ARG, "--compress: reducer two-level takes no argument, not '%s'",
+                       self->argument);
+    LT_TRY(lt_reducer_need_even_nodes(self));
+    LT_TRY(lt_nodes_open_node(self->nodes, self->comm, &t->scatter));
+    LT_TRY(lt_nodes_open_peers(self->nodes, self->comm, &t->peers));
+    return lt_nodes_open_node(self->nodes, self->comm, &t->gather);
+}
+
+static bool makes_means(const lt_tensor *flat)
+{
+    return lt_tensor_dtype(flat) == LT_F16;
+}
+
+static lt_status scatter(lt_reducer *self, size_t index)
+{
+    lt_request *request = NULL;
+    const bucket *b = own_of(self, index);
+    const lt_tensor *flat = self->bucket[index].flat;
+    const lt_reduce op = makes_means(flat) ? LT_REDUCE_MEAN : LT_REDUCE_SUM;
+    LT_TRY(lt_comm_reducescatter_begin(of(self)->scatter, flat, b->shard, b->count, op, &request));
+    return lt_request_wait(&request);
+}
+
+static void divide_16(uint16_t *x, int64_t n, lt_dtype dtype, float by)
+{
+    if (dtype == LT_BF16)
+        for (int64_t i = 0; i < n; i++)
+            x[i] = lt_bf16_from_f32(lt_f32_from_bf16(x[i]) / by);
+    else
+        for (int64_t i = 0; i < n; i++)
+            x[i] = lt_f16_from_f32(lt_f32_from_f16(x[i]) / by);
+}
+
+static void divide_wide(void *x, int64_t n, lt_dtype dtype, int by)
+{
+    float *f = x;
+    double *d = x;
+    if (dtype == LT_F32)
+        for (int64_t i = 0; i < n; i++)
+            f[i] /= (float)by;
+    else
+        for (int64_t i = 0; i < n; i++)
+            d[i] /= by;
+}
+
+/* A quotient, as the means of one all-reduce are; a device, whose sums have an order of their own, multiplies. */
+static lt_status divide(const lt_reducer *self, lt_tensor *shard)
+{
+    const lt_backend *be = self->device->backend;
+    const lt_view view = lt_tensor_view(shard);
+    const int64_t n = lt_tensor_count(shard);
+    const int ranks = self->comm->size;
+    if (!be->host_memory)
+        return be->scale(self->device->ctx, 1.0 / ranks, &view, &view);
+    if (lt_dtype_size(view.dtype) == sizeof(uint16_t))
+        divide_16(view.data, n, view.dtype, (float)ranks);
+    else
+        divide_wide(view.data, n, view.dtype, ranks);
+    return LT_OK;
+}
+
+static lt_status among_peers(lt_reducer *self, size_t index)
+{
+    lt_request *request = NULL;
+    lt_tensor *shard = own_of(self, index)->shard;
+    if (!shard) /* of no peer either */
+        return LT_OK;
+    const bool means = makes_means(shard);
+    LT_TRY(lt_comm_allreduce_begin(of(self)->peers, shard, means ? LT_REDUCE_MEAN : LT_REDUCE_SUM,
+                                   &request));
+    LT_TRY(lt_request_wait(&request));
+    return means ? LT_OK : divide(self, shard);
+}
+
+static lt_status gather(lt_reducer *self, size_t index)
+{
+    lt_request *request = NULL;
+    const bucket *b = own_of(self, index);
+    LT_TRY(lt_comm_allgather_begin(of(self)->gather, b->shard, self->bucket[index].flat, b->count,
+                                   &request));
+    return lt_request_wait(&request);
+}
+
+static lt_status open_bucket(lt_reducer *self, size_t index)
+{
+    const two_level *t = of(self);
+    const lt_tensor *flat = self->bucket[index].flat;
+    bucket *b = own_of(self, index);
+    const int ranks = t->scatter->size;
+    const lt_comm_call cut = {.elements = lt_tensor_count(flat)};
+    b->count = lt_alloc((size_t)ranks, sizeof *b->count);
+    if (!b->count)
+        return LT_E_NOMEM;
+    for (int r = 0; r < ranks; r++)
+        b->count[r] = lt_call_offset(&cut, r + 1, ranks) - lt_call_offset(&cut, r, ranks);
+    const int64_t mine = b->count[t->scatter->rank];
+    return mine ? lt_tensor_new(&b->shard, self->device, lt_tensor_dtype(flat), LT_SHAPE(mine))
+                : LT_OK;
+}
+
+static lt_status open(lt_reducer *self)
+{
+    static lt_stage_fn *const stages[] = {scatter, among_peers, gather};
+    for (size_t i = 0; i < self->buckets; i++)
+        LT_TRY(open_bucket(self, i));
+    return lt_stages_open(&of(self)->stages, self, stages, sizeof stages / sizeof *stages);
+}
+
+static lt_status begin(lt_reducer *self, size_t index)
+{
+    return lt_stages_begin(of(self)->stages, index);
+}
+
+static lt_status finish(lt_reducer *self, size_t index)
+{
+    return lt_stages_finish(of(self)->stages, index);
+}
+
+static void sent(const lt_reducer *self, lt_reducer_bytes *out)
+{
+    const two_level *t = (const two_level *)self;
+    *out = (lt_reducer_bytes){.within = lt_comm_bytes(t->scatter) + lt_comm_bytes(t->gather),
+                              .between = lt_comm_bytes(t->peers)};
+}
+
+static void close(lt_reducer *self)
+{
+    two_level *t = of(self);
+    lt_stages_close(&t->stages);
+    for (size_t i = 0; i < self->buckets && self->bucket[i].own; i++) {
+        lt_tensor_free(&own_of(self, i)->shard);
+        lt_free(own_of(self, i)->count);
+    }
+    lt_comm_close(&t->gather);
+    lt_comm_close(&t->peers);
+    lt_comm_close(&t->scatter);
+}
+
+const lt_reducer_ops lt_reducer_two_level = {
+    .kind = "two-level",
+    .bytes = sizeof(two_level),
+    .bucket_bytes = sizeof(bucket),
+    .reduces_flags = true,
+    .capturable = true,
+    .configure = configure,
+    .open = open,
+    .begin = begin,
+    .finish = finish,
+    .sent = sent,
+    .close = close,
+};
