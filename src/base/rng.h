@@ -40,7 +40,8 @@ typedef enum lt_stream {
     LT_STREAM_DROPOUT,     /* (seed, attempt, micro-batch, operation ordinal, element) */
     LT_STREAM_INIT,        /* (seed, parameter name) */
     LT_STREAM_DATA,        /* synthetic samples: (seed, index) */
-    LT_STREAM_SAMPLE       /* ids of a language model: (seed, text, place) */
+    LT_STREAM_SAMPLE,      /* ids of a language model: (seed, text, place) */
+    LT_STREAM_COMPRESS /* where a compressed gradient's iteration starts: (column, parameter name) */
 } lt_stream;
 
 /* Mixes words into one key: a stream's identity. Each step is a Philox call, so that equal keys

@@ -9,8 +9,9 @@
 
 enum { KINDS = 16, NAME = 64 };
 
-static const lt_reducer_ops *kinds[KINDS] = {&lt_reducer_plain, &lt_reducer_two_level};
-static const size_t built_in = 2;
+static const lt_reducer_ops *kinds[KINDS] = {&lt_reducer_plain, &lt_reducer_two_level,
+                                             &lt_reducer_powersgd};
+static const size_t built_in = 3;
 
 static const lt_reducer_ops *find_kind(const char *name, size_t length)
 {

@@ -1,0 +1,245 @@
+/* Ranks, as threads, that bring gradients of their own to a reducer. */
+#ifndef LT_TESTS_DIST_BROUGHT_H
+#define LT_TESTS_DIST_BROUGHT_H
+
+#include "base/rng.h"
+#include "near.h"
+
+#include "lather/data_parallel.h"
+#include "lather/ext/fail.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS = 4, PARAMS = 5, MOST = 512, UPDATES = 40, TEXT = 256 };
+enum { MATRIX, FILTER, VECTOR, SMALL, TALL };
+
+static const char *const names[PARAMS] = {"matrix", "filter", "vector", "small", "tall"};
+static const lt_shape shapes[PARAMS] = {
+    {2, {12, 10}}, {4, {6, 4, 3, 3}}, {1, {7}}, {2, {2, 2}}, {2, {31, 5}}};
+enum { COMPRESSED = 3 };
+static const int compressed[COMPRESSED] = {MATRIX, FILTER, TALL};
+
+/* --- Ranks --- */
+
+typedef struct world {
+    const struct scene *scene;
+    int rank, ranks;
+    lt_device *device;
+    lt_comm *comm;
+    lt_tape *tape;
+    lt_param param[PARAMS];
+    lt_params params;
+    lt_data_parallel *dp;
+    double mean[PARAMS][MOST]; /* what came out of the last update */
+    double trace[UPDATES];     /* a scene's own */
+    double state[2 * COMPRESSED][MOST * 2];
+    lt_reducer_bytes sent;
+    lt_status status;
+    char message[TEXT];
+} world;
+
+typedef lt_status play_fn(world *w);
+
+typedef struct scene {
+    const char *name;
+    play_fn *play;
+    const char *compress;
+    bool f64;
+    lt_dtype dtype;
+    size_t bucket_bytes;
+    double scale; /* of the loss; 0: 1 */
+} scene;
+
+static int64_t count_of(int k)
+{
+    return lt_shape_count(shapes[k]);
+}
+
+static inline double number(const char *name, int64_t i)
+{
+    lt_rng rng = {.key = lt_rng_name_key((uint64_t)i, LT_STREAM_INIT, name)};
+    return lt_rng_uniform(&rng) - 0.5;
+}
+
+/* Gradient k of a rank in an update. */
+static inline double random_gradient(int rank, int t, int k, int64_t i)
+{
+    return number(names[k], ((int64_t)rank * 1000 + t) * MOST + i);
+}
+
+static inline lt_status put(lt_tensor *t, const double *values)
+{
+    lt_tensor *wide = NULL;
+    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(t), LT_F64, lt_tensor_shape(t)));
+    lt_status st = lt_tensor_write(wide, values, lt_tensor_bytes(wide));
+    if (!st)
+        st = lt_tensor_copy(t, wide);
+    lt_tensor_free(&wide);
+    return st;
+}
+
+static inline lt_status get(const lt_tensor *t, double *values)
+{
+    lt_tensor *wide = NULL;
+    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(t), LT_F64, lt_tensor_shape(t)));
+    lt_status st = lt_tensor_copy(wide, t);
+    if (!st)
+        st = lt_tensor_read(wide, values, lt_tensor_bytes(wide));
+    lt_tensor_free(&wide);
+    return st;
+}
+
+/* Brings gradient k; values NULL: this rank has none. */
+static inline lt_status bring(world *w, int k, const double *values)
+{
+    w->param[k].has_grad = values != NULL;
+    return values ? put(w->param[k].grad, values) : LT_OK;
+}
+
+static inline lt_status bring_random(world *w, int t)
+{
+    double g[MOST];
+    for (int k = 0; k < PARAMS; k++) {
+        for (int64_t i = 0; i < count_of(k); i++)
+            g[i] = random_gradient(w->rank, t, k, i);
+        LT_TRY(bring(w, k, g));
+    }
+    return LT_OK;
+}
+
+/* Averages what was brought. */
+static inline lt_status average(world *w, bool applied)
+{
+    lt_data_parallel_begin(w->dp, true);
+    LT_TRY(lt_data_parallel_finish(w->dp));
+    for (int k = 0; k < PARAMS; k++)
+        if (w->param[k].has_grad)
+            LT_TRY(get(w->param[k].grad, w->mean[k]));
+    return lt_data_parallel_commit(w->dp, applied);
+}
+
+static inline lt_status open_dp(world *w)
+{
+    const scene *s = w->scene;
+    const lt_data_parallel_config c = {
+        .bucket_bytes = s->bucket_bytes, .dtype = s->dtype, .compress = s->compress};
+    return lt_data_parallel_new(&w->dp, w->comm, &w->params, w->tape, &c);
+}
+
+static inline lt_status run(world *w)
+{
+    for (int k = 0; k < PARAMS; k++) {
+        LT_TRY(shapes[k].ndim == 4
+                   ? lt_param_init_filter(&w->param[k], w->device, "", names[k], shapes[k])
+                   : lt_param_init(&w->param[k], w->device, "", names[k], shapes[k], 0));
+        LT_TRY(lt_params_add(&w->params, &w->param[k]));
+    }
+    LT_TRY(lt_tape_new(&w->tape, w->device));
+    LT_TRY(open_dp(w));
+    LT_TRY(w->scene->play(w));
+    lt_data_parallel_sent(w->dp, &w->sent);
+    return LT_OK;
+}
+
+static inline void *thread_of(void *context)
+{
+    world *w = context;
+    lt_device_set_threads(w->device, 1);
+    w->status = run(w);
+    if (w->status) {
+        snprintf(w->message, TEXT, "%s", lt_error_message());
+        lt_comm_abort(w->comm);
+    }
+    lt_data_parallel_free(&w->dp);
+    lt_tape_free(&w->tape);
+    lt_params_clear(&w->params);
+    for (int k = 0; k < PARAMS; k++)
+        lt_param_clear(&w->param[k]);
+    lt_comm_close(&w->comm);
+    return NULL;
+}
+
+/* Plays the scene; the ranks' worlds are lent until the next call. */
+static inline world *play(const scene *s, int ranks)
+{
+    static world w[RANKS];
+    lt_device *device[RANKS] = {NULL};
+    lt_comm *comm[RANKS];
+    pthread_t thread[RANKS];
+    memset(w, 0, sizeof w);
+    for (int r = 0; r < ranks; r++)
+        assert_ok(lt_device_open(&device[r], s->f64 ? "ref" : "cpu",
+                                 &(lt_device_config){.f64 = s->f64, .threads = 1}));
+    assert_ok(lt_comm_open_threads(comm, device, ranks));
+    for (int r = 0; r < ranks; r++) {
+        w[r] = (world){.scene = s, .rank = r, .ranks = ranks, .device = device[r], .comm = comm[r]};
+        assert_int_equal(pthread_create(&thread[r], NULL, thread_of, &w[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++)
+        assert_int_equal(pthread_join(thread[r], NULL), 0);
+    for (int r = 0; r < ranks; r++)
+        lt_device_close(&device[r]);
+    return w;
+}
+
+static inline world *play_well(const scene *s, int ranks)
+{
+    world *w = play(s, ranks);
+    for (int r = 0; r < ranks; r++)
+        if (w[r].status)
+            fail_msg("rank %d: %s", r, w[r].message);
+    return w;
+}
+
+/* --- State --- */
+
+typedef struct shown {
+    world *w;
+    bool load, without_q, without_residual;
+    int entries;
+} shown;
+
+/* Where state is kept: residuals, then starts, of the compressed in their order. */
+static inline double *place_of(world *w, const lt_state_entry *e)
+{
+    for (int i = 0; i < COMPRESSED; i++)
+        if (!strcmp(e->param, names[compressed[i]]))
+            return w->state[i + (e->name[0] == 'p' ? COMPRESSED : 0)];
+    return NULL;
+}
+
+static inline lt_status see(void *context, const lt_state_entry *e)
+{
+    shown *s = context;
+    double *place = place_of(s->w, e);
+    s->entries++;
+    if (!place || e->block != -1)
+        return lt_fail(LT_E_ARG, "%s of %s", e->name, e->param);
+    if (!e->tensor)
+        return LT_OK;
+    if (!s->load)
+        return get(e->tensor, place);
+    if (e->name[0] == 'p' ? s->without_q : s->without_residual)
+        return LT_OK;
+    return put(e->tensor, place);
+}
+
+static inline lt_status visit(world *w, shown *s)
+{
+    s->w = w;
+    lt_state_visitor v = {.entry = see, .context = s};
+    return lt_data_parallel_visit(w->dp, &v);
+}
+
+/* The sum over ranks of residual i of the compressed. */
+static inline double left_over(const world *w, int ranks, int i, int64_t element)
+{
+    double sum = 0;
+    for (int r = 0; r < ranks; r++)
+        sum += w[r].state[i][element];
+    return sum;
+}
+
+#endif

@@ -1,0 +1,505 @@
+/* PowerSGD: what is applied, what is left over, and what is sent. Ranks are threads that bring gradients of their
+ * own. */
+
+#include "brought.h"
+
+#include <stdlib.h>
+
+/* --- Nothing is lost --- */
+
+/* 20 updates of random gradients; each third is skipped. trace is not used; mean becomes the sum of what was
+ * applied. */
+static lt_status play_sums(world *w)
+{
+    static const int updates = 20;
+    double sum[PARAMS][MOST] = {{0}};
+    shown s = {0};
+    for (int t = 0; t < updates; t++) {
+        const bool applied = t % 3 != 2;
+        LT_TRY(bring_random(w, t));
+        LT_TRY(average(w, applied));
+        for (int k = 0; k < PARAMS && applied; k++)
+            for (int64_t i = 0; i < count_of(k); i++)
+                sum[k][i] += w->mean[k][i];
+    }
+    memcpy(w->mean, sum, sizeof sum);
+    return visit(w, &s);
+}
+
+static double mean_brought(int ranks, int k, int64_t i)
+{
+    double sum = 0;
+    for (int t = 0; t < 20; t++)
+        for (int r = 0; r < ranks && t % 3 != 2; r++)
+            sum += random_gradient(r, t, k, i);
+    return sum / ranks;
+}
+
+typedef struct mass_row {
+    scene scene;
+    int ranks;
+    double bound;
+} mass_row;
+
+static const mass_row masses[] = {
+    {{.name = "f64, 2 ranks", .compress = "powersgd:1", .f64 = true}, 2, 1e-13},
+    {{.name = "f64, 3 ranks, rank 2, a bucket each",
+      .compress = "powersgd:2",
+      .f64 = true,
+      .bucket_bytes = 8},
+     3,
+     1e-13},
+    {{.name = "f32, 4 ranks", .compress = "powersgd:2", .bucket_bytes = 1024}, 4, 1e-5},
+    {{.name = "bf16, 4 ranks, rank 1", .compress = "powersgd:1", .dtype = LT_BF16}, 4, 0.02},
+    {{.name = "a rank that no matrix is worth", .compress = "powersgd:9", .f64 = true}, 3, 1e-13},
+};
+
+/* What was applied and what is left over are what was brought, but for skipped updates. */
+static void nothing_is_lost(void **state)
+{
+    const mass_row *row = *state;
+    scene s = row->scene;
+    s.play = play_sums;
+    const world *w = play_well(&s, row->ranks);
+    for (int k = 0; k < PARAMS; k++)
+        for (int64_t i = 0; i < count_of(k); i++) {
+            double sum = w[0].mean[k][i];
+            for (int c = 0; c < COMPRESSED; c++)
+                sum += compressed[c] == k ? left_over(w, row->ranks, c, i) : 0;
+            assert_near(sum, mean_brought(row->ranks, k, i), row->bound);
+        }
+    for (int r = 1; r < row->ranks; r++)
+        assert_memory_equal(w[r].mean, w[0].mean, sizeof w[0].mean);
+    double most = 0;
+    for (int64_t i = 0; i < count_of(MATRIX); i++)
+        most = fmax(most, fabs(left_over(w, row->ranks, 0, i)));
+    assert_int_equal(most > 0.01,
+                     strcmp(s.compress, "powersgd:9") != 0); /* something is left over */
+}
+
+/* --- Exact --- */
+
+/* u v' + x y', with v and y the same on all ranks: the mean has rank 2. */
+static lt_status play_low_rank(world *w)
+{
+    double g[MOST];
+    for (int t = 0; t < 3; t++) {
+        LT_TRY(bring_random(w, t));
+        for (int c = 0; c < COMPRESSED; c++) {
+            const int k = compressed[c];
+            const int64_t rows = shapes[k].dim[0], cols = count_of(k) / rows;
+            for (int64_t i = 0; i < rows; i++)
+                for (int64_t j = 0; j < cols; j++)
+                    g[i * cols + j] =
+                        number("u", (w->rank * 9 + t) * 100 + i) * number("v", t * 100 + j)
+                        + number("x", (w->rank * 9 + t) * 100 + i) * number("y", j);
+            LT_TRY(bring(w, k, g));
+        }
+        LT_TRY(average(w, true));
+        double most = 0;
+        for (int c = 0; c < COMPRESSED; c++) {
+            const int k = compressed[c];
+            const int64_t cols = count_of(k) / shapes[k].dim[0];
+            for (int64_t e = 0; e < count_of(k); e++) {
+                double want = 0;
+                for (int r = 0; r < w->ranks; r++)
+                    want +=
+                        number("u", (r * 9 + t) * 100 + e / cols) * number("v", t * 100 + e % cols)
+                        + number("x", (r * 9 + t) * 100 + e / cols) * number("y", e % cols);
+                most = fmax(most, fabs(w->mean[k][e] - want / w->ranks));
+            }
+        }
+        w->trace[t] = most;
+    }
+    return LT_OK;
+}
+
+static void low_ranks_are_exact(void **state)
+{
+    (void)state;
+    const scene exact = {.play = play_low_rank, .compress = "powersgd:2", .f64 = true},
+                narrow = {.play = play_low_rank, .compress = "powersgd:2"},
+                control = {.play = play_low_rank, .compress = "powersgd:1", .f64 = true};
+    for (int t = 0; t < 3; t++) {
+        assert_near(play_well(&exact, 3)->trace[t], 0, 1e-12);
+        assert_near(play_well(&narrow, 4)->trace[t], 0, 5e-6);
+        assert_true(play_well(&control, 3)->trace[t] > 1e-3);
+    }
+}
+
+/* --- Iterations --- */
+
+/* The same full-rank matrix again and again: singular values 1, 0.5, 0.25, 0.125 on the diagonal. trace: how far
+ * the mean of what was applied is from it. The first six gradients are zero, or absent. */
+static lt_status play_constant(world *w)
+{
+    double g[MOST] = {0}, sum[MOST] = {0};
+    for (int t = 0; t < UPDATES; t++) {
+        double apart = 0;
+        LT_TRY(bring_random(w, t));
+        memset(g, 0, sizeof g);
+        for (int i = 0; i < 4 && t >= 6; i++)
+            g[i * 11] = pow(0.5, i);
+        LT_TRY(bring(w, MATRIX, t < 3 ? NULL : g));
+        LT_TRY(average(w, true));
+        memset(g, 0, sizeof g);
+        for (int i = 0; i < 4; i++)
+            g[i * 11] = pow(0.5, i);
+        for (int i = 0; i < 120 && t >= 6; i++) {
+            sum[i] += w->mean[MATRIX][i];
+            apart += pow(sum[i] / (t - 5) - g[i], 2);
+        }
+        w->trace[t] = sqrt(apart);
+    }
+    return LT_OK;
+}
+
+static void error_feedback_reaches_all_of_it(void **state)
+{
+    (void)state;
+    const scene with = {.play = play_constant, .compress = "powersgd:1", .f64 = true},
+                without = {
+                    .play = play_constant, .compress = "powersgd:1,no-feedback", .f64 = true};
+    const double last = play_well(&with, 2)->trace[UPDATES - 1];
+    assert_true(last < 0.1);
+    assert_true(last < 0.5 * play_well(&with, 2)->trace[12]);
+    const double stalls = play_well(&without, 2)->trace[UPDATES - 1];
+    assert_true(stalls > 0.55); /* sqrt(0.5^2 + 0.25^2 + 0.125^2) = 0.573 */
+}
+
+/* One power iteration an update finds the largest singular value, if each goes on from the last. */
+static lt_status play_iterations(world *w)
+{
+    double g[MOST] = {0};
+    for (int i = 0; i < 4; i++)
+        g[i * 11] = pow(0.5, i);
+    for (int t = 0; t < UPDATES; t++) {
+        LT_TRY(bring_random(w, t));
+        LT_TRY(bring(w, MATRIX, g));
+        LT_TRY(average(w, true));
+        double apart = pow(w->mean[MATRIX][0] - 1, 2);
+        for (int i = 1; i < 120; i++)
+            apart += pow(w->mean[MATRIX][i], 2);
+        w->trace[t] = sqrt(apart);
+    }
+    return LT_OK;
+}
+
+static void iterations_go_on_where_they_ended(void **state)
+{
+    (void)state;
+    const scene s = {.play = play_iterations, .compress = "powersgd:1,no-feedback", .f64 = true};
+    const world *w = play_well(&s, 2);
+    assert_true(w->trace[0] > 1e-3);
+    assert_near(w->trace[UPDATES - 1], 0, 1e-11); /* a fourth of it is left by each */
+}
+
+/* --- Skipped and dense updates, gradients that are missing --- */
+
+/* trace: 1 where a repeated update gave the same bits. */
+static lt_status play_skips(world *w)
+{
+    double first[PARAMS][MOST];
+    for (int t = 0; t < 6; t++) {
+        LT_TRY(bring_random(w, t));
+        LT_TRY(average(w, false));
+        memcpy(first, w->mean, sizeof first);
+        LT_TRY(bring_random(w, t));
+        LT_TRY(average(w, true));
+        w->trace[t] = memcmp(first, w->mean, sizeof first) == 0;
+        LT_TRY(bring_random(w, t));
+        LT_TRY(average(w, false));
+        w->trace[6 + t] =
+            memcmp(first, w->mean, sizeof first) != 0; /* a control: now it is another */
+    }
+    return LT_OK;
+}
+
+static void a_skipped_update_changes_nothing(void **state)
+{
+    (void)state;
+    const scene s = {.play = play_skips, .compress = "powersgd:2", .bucket_bytes = 600};
+    const world *w = play_well(&s, 3);
+    for (int t = 0; t < 12; t++)
+        assert_near(w->trace[t], 1, 0);
+}
+
+/* A NaN on rank 1: all hear of it; then all goes on as if it had not been. */
+static lt_status play_poison(world *w)
+{
+    double g[MOST] = {0};
+    LT_TRY(bring_random(w, 0));
+    LT_TRY(average(w, true));
+    for (int t = 0; t < 2; t++) {
+        g[5] = t ? (double)INFINITY : (double)NAN;
+        LT_TRY(bring_random(w, 1));
+        if (w->rank == 1)
+            LT_TRY(bring(w, MATRIX, g));
+        LT_TRY(average(w, false));
+        w->trace[t] = isfinite(w->mean[MATRIX][5]) + isfinite(w->mean[MATRIX][0]);
+    }
+    LT_TRY(bring_random(w, 1));
+    return average(w, true);
+}
+
+static lt_status play_two(world *w)
+{
+    LT_TRY(bring_random(w, 0));
+    LT_TRY(average(w, true));
+    LT_TRY(bring_random(w, 1));
+    return average(w, true);
+}
+
+static void what_is_not_finite_is_heard_and_dropped(void **state)
+{
+    (void)state;
+    static double want[PARAMS][MOST];
+    scene s = {.play = play_two, .compress = "powersgd:2"};
+    memcpy(want, play_well(&s, 3)->mean, sizeof want);
+    s.play = play_poison;
+    const world *w = play_well(&s, 3);
+    for (int r = 0; r < 3; r++) {
+        assert_near(w[r].trace[0], 0, 0);
+        assert_near(w[r].trace[1], 0, 0);
+        assert_memory_equal(w[r].mean, want, sizeof want);
+    }
+}
+
+/* Compressed, dense, dense: the second sends what the first left over, the third nothing more. */
+static lt_status play_dense(world *w)
+{
+    shown s = {0};
+    double sum[PARAMS][MOST] = {{0}};
+    for (int t = 0; t < 3; t++) {
+        lt_data_parallel_compress(w->dp, t == 0);
+        LT_TRY(bring_random(w, t));
+        LT_TRY(average(w, true));
+        for (int k = 0; k < PARAMS; k++)
+            for (int64_t i = 0; i < count_of(k) && t < 2; i++)
+                sum[k][i] += w->mean[k][i];
+    }
+    for (int64_t i = 0; i < count_of(MATRIX); i++) {
+        double want = 0;
+        for (int r = 0; r < w->ranks; r++)
+            want += random_gradient(r, 0, MATRIX, i) + random_gradient(r, 1, MATRIX, i);
+        w->trace[0] = fmax(w->trace[0], fabs(sum[MATRIX][i] - want / w->ranks));
+    }
+    return visit(w, &s);
+}
+
+static lt_status play_third(world *w)
+{
+    LT_TRY(bring_random(w, 2));
+    return average(w, true);
+}
+
+static void a_dense_update_loses_nothing(void **state)
+{
+    (void)state;
+    static double want[PARAMS][MOST];
+    scene s = {.play = play_third, .bucket_bytes = 600};
+    memcpy(want, play_well(&s, 3)->mean, sizeof want);
+    s.compress = "powersgd:1";
+    s.play = play_dense;
+    const world *w = play_well(&s, 3);
+    assert_near(w->trace[0], 0, 1e-6);
+    for (int r = 0; r < 3; r++) {
+        assert_memory_equal(w[r].mean, want, sizeof want); /* the bits of plain */
+        for (int c = 0; c < COMPRESSED; c++)
+            for (int i = 0; i < MOST; i++)
+                assert_near(w[r].state[c][i], 0, 0);
+    }
+}
+
+/* The matrix is missing on all ranks in update 1; in update 2 on all but rank 0. */
+static lt_status play_missing(world *w)
+{
+    shown s = {0};
+    double before[MOST];
+    LT_TRY(bring_random(w, 0));
+    LT_TRY(average(w, true));
+    LT_TRY(visit(w, &s));
+    memcpy(before, w->state[0], sizeof before);
+    LT_TRY(bring_random(w, 1));
+    LT_TRY(bring(w, MATRIX, NULL));
+    LT_TRY(average(w, true));
+    LT_TRY(visit(w, &s));
+    w->trace[0] = memcmp(before, w->state[0], sizeof before) == 0;
+    w->trace[1] = w->param[MATRIX].has_grad;
+    LT_TRY(bring_random(w, 2));
+    if (w->rank)
+        LT_TRY(bring(w, MATRIX, NULL));
+    LT_TRY(average(w, true));
+    w->trace[2] = w->param[MATRIX].has_grad;
+    return LT_OK;
+}
+
+static void a_gradient_that_no_rank_has_leaves_its_residual(void **state)
+{
+    (void)state;
+    const scene s = {.play = play_missing, .compress = "powersgd:1"};
+    const world *w = play_well(&s, 3);
+    for (int r = 0; r < 3; r++) {
+        assert_near(w[r].trace[0], 1, 0);
+        assert_near(w[r].trace[1], 0, 0);
+        assert_near(w[r].trace[2], 1, 0);
+    }
+}
+
+/* Gradients and the loss scale grow together: what is left over does not know. */
+static lt_status play_scaled(world *w)
+{
+    shown s = {0};
+    lt_tensor *scale = NULL;
+    LT_TRY(lt_tensor_new(&scale, w->device, LT_F64, (lt_shape){0}));
+    lt_data_parallel_set_loss_scale(w->dp, scale);
+    lt_status st = LT_OK;
+    for (int t = 0; t < 4 && !st; t++) {
+        const double by = w->scene->scale > 0 ? w->scene->scale * (1 + 3 * (t > 1)) : 1;
+        double g[MOST];
+        st = lt_tensor_write(scale, &by, sizeof by);
+        for (int k = 0; k < PARAMS && !st; k++) {
+            for (int64_t i = 0; i < count_of(k); i++)
+                g[i] = by * (double)(float)random_gradient(w->rank, t, k, i);
+            st = bring(w, k, g);
+        }
+        if (!st)
+            st = average(w, true);
+        for (int k = 0; k < PARAMS && !st; k++)
+            for (int64_t i = 0; i < count_of(k); i++)
+                w->mean[k][i] /= by;
+    }
+    if (!st)
+        st = visit(w, &s);
+    lt_data_parallel_set_loss_scale(w->dp, NULL);
+    lt_tensor_free(&scale);
+    return st;
+}
+
+static void residuals_are_unscaled(void **state)
+{
+    (void)state;
+    static world plain;
+    scene s = {.play = play_scaled, .compress = "powersgd:2"};
+    plain = play_well(&s, 2)[0];
+    s.scale = 1024;
+    const world *w = play_well(&s, 2);
+    assert_memory_equal(w->mean, plain.mean, sizeof plain.mean);
+    assert_memory_equal(w->state, plain.state, sizeof plain.state);
+}
+
+/* --- Checkpoints --- */
+
+static bool lose_q, lose_residual;
+
+/* Eight updates; behind four the state goes to a new reducer. */
+static lt_status play_resumed(world *w)
+{
+    for (int t = 0; t < 8; t++) {
+        shown save = {0},
+              load = {.load = true, .without_q = lose_q, .without_residual = lose_residual};
+        if (t == 4 && w->scene->scale > 0) {
+            LT_TRY(visit(w, &save));
+            w->trace[0] = save.entries;
+            lt_data_parallel_free(&w->dp);
+            LT_TRY(open_dp(w));
+            LT_TRY(visit(w, &load));
+            LT_TRY(lt_data_parallel_loaded(w->dp));
+        }
+        LT_TRY(bring_random(w, t));
+        LT_TRY(average(w, true));
+    }
+    return LT_OK;
+}
+
+static void a_resumed_run_has_the_same_bits(void **state)
+{
+    (void)state;
+    static double want[PARAMS][MOST];
+    scene s = {.play = play_resumed, .compress = "powersgd:1", .bucket_bytes = 600};
+    memcpy(want, play_well(&s, 3)->mean, sizeof want);
+    s.scale = 1; /* stands for: through a checkpoint */
+    const world *w = play_well(&s, 3);
+    assert_memory_equal(w[1].mean, want, sizeof want);
+    assert_near(w[1].trace[0], COMPRESSED * (1 + 3), 0); /* a start, and a residual of each rank */
+    lose_q = true;
+    assert_true(memcmp(play_well(&s, 3)->mean, want, sizeof want) != 0);
+    lose_q = false;
+    lose_residual = true;
+    assert_true(memcmp(play_well(&s, 3)->mean, want, sizeof want) != 0);
+    lose_residual = false;
+}
+
+/* --- Bytes --- */
+
+/* An all-reduce of so many elements: lather/comm.h. */
+static int64_t allreduce(int64_t elements, int rank, int ranks)
+{
+    const int64_t chunk = elements / ranks + (rank < elements % ranks);
+    return elements - chunk + (ranks - 1) * chunk;
+}
+
+static void bytes_follow_the_formula(void **state)
+{
+    (void)state;
+    const int64_t sides = 12 + 6 + 31, columns = 10 + 36 + 5, kept = 7 + 4 + PARAMS;
+    const scene s = {.play = play_third, .compress = "powersgd:2"},
+                half = {.play = play_third, .compress = "powersgd:2", .dtype = LT_BF16};
+    for (int ranks = 2; ranks <= RANKS; ranks++)
+        for (int k = 0; k < 2; k++) {
+            const world *w = play_well(k ? &half : &s, ranks);
+            for (int r = 0; r < ranks; r++)
+                assert_int_equal(w[r].sent.within + w[r].sent.between,
+                                 (k ? 2 : 4)
+                                     * (allreduce(kept + 2 * sides, r, ranks)
+                                        + allreduce(2 * columns, r, ranks)));
+        }
+}
+
+/* --- What is refused --- */
+
+static const char *const bad[] = {"powersgd",    "powersgd:",    "powersgd:0",  "powersgd:65",
+                                  "powersgd:-1", "powersgd:two", "powersgd:2,x"};
+
+static void is_refused(void **state)
+{
+    const scene s = {.play = play_third, .compress = *state};
+    const world *w = play(&s, 2);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(w[r].status, LT_E_ARG);
+        if (!strstr(w[r].message, "want powersgd:RANK, 1 to 64"))
+            fail_msg("%s", w[r].message);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest single[] = {
+        cmocka_unit_test(low_ranks_are_exact),
+        cmocka_unit_test(error_feedback_reaches_all_of_it),
+        cmocka_unit_test(iterations_go_on_where_they_ended),
+        cmocka_unit_test(a_skipped_update_changes_nothing),
+        cmocka_unit_test(what_is_not_finite_is_heard_and_dropped),
+        cmocka_unit_test(a_dense_update_loses_nothing),
+        cmocka_unit_test(a_gradient_that_no_rank_has_leaves_its_residual),
+        cmocka_unit_test(residuals_are_unscaled),
+        cmocka_unit_test(a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(bytes_follow_the_formula),
+    };
+    enum { M = COUNT_OF(masses), B = COUNT_OF(bad), S = COUNT_OF(single) };
+    struct CMUnitTest tests[M + B + S];
+    static char text[M + B][TEXT];
+    size_t n = 0;
+    for (size_t i = 0; i < M; i++, n++) {
+        snprintf(text[n], TEXT, "nothing is lost: %s", masses[i].scene.name);
+        tests[n] = (struct CMUnitTest){text[n], nothing_is_lost, NULL, NULL,
+                                       (void *)(uintptr_t)&masses[i]};
+    }
+    for (size_t i = 0; i < B; i++, n++) {
+        snprintf(text[n], TEXT, "refused: %s", bad[i]);
+        tests[n] = (struct CMUnitTest){text[n], is_refused, NULL, NULL, (void *)(uintptr_t)bad[i]};
+    }
+    for (size_t i = 0; i < S; i++)
+        tests[n++] = single[i];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
