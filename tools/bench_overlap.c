@@ -2,19 +2,16 @@
  * without it, and without any communication take turns, so that a busy machine slows down all three
  * alike; what is left of the first two beyond the third is exposed. */
 
-#include "bench.h"
+#include "bench_ranks.h"
 #include "resnet.h"
 
 #include "lather/data_parallel.h"
 #include "lather/ops.h"
 #include "lather/optim_config.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { MAX_RANKS = 16 };
 enum { WITH, WITHOUT, NONE, MODES };
 
 typedef struct settings {
@@ -37,8 +34,7 @@ static const lt_option table[] = {
     {"Benchmark", INT("image-size", size, 1, 4096), .value = "224", .help = "side of the images in pixels"},
     {"Benchmark", PICK("amp", amp, "off|bf16"), .help = "dtype of activations; off is f32"},
     {"Benchmark", INT("steps", rounds, 1, 100000), .value = "5", .help = "measured steps of each kind"},
-    {"Ranks", INT("ranks", ranks, 2, MAX_RANKS), .value = "2", .help = "threads that are ranks; under mpirun: its processes"},
-    {"Ranks", TEXT("comm-model", link), .meta = "US,GBIT", .help = "the link: latency in microseconds and rate in Gbit/s; default: the real one"},
+    BENCH_RANKS_OPTIONS(settings, 2),
     {"Ranks", PICK("grad-comm-dtype", dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"},
     {"Ranks", .name = "bucket-mib", .type = LT_OPTION_DOUBLE, AT(bucket_mib), .min = 0.001, .max = 4096, .value = "25", .help = "size of a bucket of gradients"},
     BENCH_MACHINE_OPTIONS(settings),
@@ -67,8 +63,6 @@ typedef struct player {
     int64_t attempt;
     double *seconds[MODES], *waited[2];
     uint64_t bytes; /* sent in a step */
-    lt_status status;
-    char message[256];
 } player;
 
 static lt_status open_modes(player *p)
@@ -222,97 +216,14 @@ static void report(const player *p)
            waited[WITHOUT], (unsigned long long)p->bytes, (long long)bench_process_bytes("VmHWM"));
 }
 
-/* All of a rank that has its device and its end of the group. */
-static void *play(void *argument)
+static lt_status play(lt_device *device, lt_comm *comm, const void *context)
 {
-    player *p = argument;
-    lt_device_set_threads(p->device, (int)p->s->threads);
-    p->status = measure(p);
-    if (p->status) {
-        snprintf(p->message, sizeof p->message, "%s", lt_error_message());
-        lt_comm_abort(p->comm);
-    } else if (!lt_comm_rank(p->comm)) {
-        report(p);
-    }
-    close_player(p);
-    lt_comm_close(&p->comm);
-    return NULL;
-}
-
-static lt_status set_link(const settings *s, lt_comm *comm)
-{
-    char *end;
-    if (!s->link)
-        return LT_OK;
-    const double latency = strtod(s->link, &end);
-    const double gbit = *end == ',' ? strtod(end + 1, &end) : 0;
-    if (*end || !(latency >= 0) || !(gbit > 0))
-        return lt_fail(LT_E_ARG, "--comm-model: '%s' is not LATENCY,RATE", s->link);
-    lt_comm_set_model(comm, latency, gbit);
-    return LT_OK;
-}
-
-static lt_status play_processes(const settings *s)
-{
-    player p = {.s = s};
-    lt_device_config config = {.threads = (int)s->threads};
-    LT_TRY(lt_device_open(&p.device, s->device, &config));
-    lt_status st = lt_comm_open(&p.comm, "mpi", p.device);
-    if (!st)
-        st = set_link(s, p.comm);
-    if (!st) {
-        play(&p);
-        st = p.status ? lt_fail(p.status, "%s", p.message) : LT_OK;
-    }
-    lt_comm_close(&p.comm);
-    lt_device_close(&p.device);
+    player p = {.s = context, .device = device, .comm = comm};
+    lt_status st = measure(&p);
+    if (!st && !lt_comm_rank(comm))
+        report(&p);
+    close_player(&p);
     return st;
-}
-
-static lt_status open_threads(const settings *s, player *p, lt_device **device, lt_comm **comm)
-{
-    lt_device_config config = {.threads = (int)s->threads};
-    for (int r = 0; r < s->ranks; r++)
-        LT_TRY(lt_device_open(&device[r], s->device, &config));
-    LT_TRY(lt_comm_open_threads(comm, device, (int)s->ranks));
-    for (int r = 0; r < s->ranks; r++) {
-        p[r] = (player){.s = s, .device = device[r], .comm = comm[r]};
-        LT_TRY(set_link(s, comm[r]));
-    }
-    return LT_OK;
-}
-
-static lt_status play_threads(const settings *s)
-{
-    player p[MAX_RANKS] = {0};
-    lt_device *device[MAX_RANKS] = {0};
-    lt_comm *comm[MAX_RANKS] = {0};
-    pthread_t thread[MAX_RANKS];
-    int ranks = (int)s->ranks, started = 0;
-    lt_status st = open_threads(s, p, device, comm);
-    while (started < ranks && !st) {
-        if (pthread_create(&thread[started], NULL, play, &p[started]))
-            st = lt_fail(LT_E_NOMEM, "overlap: no thread for rank %d", started);
-        else
-            started++;
-    }
-    char why[sizeof p->message] = "";
-    if (st) /* before other calls say something else */
-        snprintf(why, sizeof why, "%s", lt_error_message());
-    if (st && comm[0])
-        lt_comm_abort(comm[ranks - 1]); /* of a rank that has no thread */
-    for (int r = started; r < ranks; r++)
-        lt_comm_close(&comm[r]);
-    for (int r = 0; r < started; r++) {
-        pthread_join(thread[r], NULL);
-        if (p[r].status && !st) {
-            st = p[r].status;
-            snprintf(why, sizeof why, "%s", p[r].message);
-        }
-    }
-    for (int r = 0; r < ranks; r++)
-        lt_device_close(&device[r]);
-    return st ? lt_fail(st, "%s", why) : LT_OK;
 }
 
 lt_status bench_overlap(int argc, char *const *argv)
@@ -322,9 +233,6 @@ lt_status bench_overlap(int argc, char *const *argv)
     LT_TRY(bench_parse(&program, &s, argc, argv, &run));
     if (!run)
         return LT_OK;
-    if (!s.threads) { /* ranks share the machine */
-        int threads = lt_cpu_threads() / (int)s.ranks;
-        s.threads = threads > 1 ? threads : 1;
-    }
-    return strcmp(lt_comm_launched_kind(), "self") != 0 ? play_processes(&s) : play_threads(&s);
+    const bench_ranks ranks = {s.device, s.link, s.ranks, s.threads};
+    return bench_play(&ranks, play, &s);
 }

@@ -1,0 +1,222 @@
+/* bench links: latency and bandwidth of messages inside a node and between two. Rank 0 talks to the next rank of its
+ * node, then to the first rank of node 1, while the others wait: a small message there and back; messages that grow
+ * until one takes long enough. It takes a few seconds. */
+
+#include "bench_ranks.h"
+
+#include "lather/topology.h"
+
+#include <stdio.h>
+
+enum { WITHIN, BETWEEN, LINKS };
+enum { SAMPLES = 200, FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 26 };
+static const double latency_seconds = 1; /* at most, of each link */
+static const double rate_seconds = 3;
+static const double long_enough = 0.05; /* of one message: latency and bursts are small beside it */
+
+typedef struct settings {
+    const char *device, *link;
+    int64_t ranks, ranks_per_node, threads;
+    bool json;
+} settings;
+
+/* clang-format off */
+static const lt_option table[] = {
+    BENCH_RANKS_OPTIONS(settings, 2),
+    BENCH_NODES_OPTION(settings),
+    BENCH_MACHINE_OPTIONS(settings),
+};
+/* clang-format on */
+
+static const lt_program program = {
+    .name = "bench links",
+    .summary = "time messages inside a node and between two",
+    .usage = "[OPTION]...",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+};
+
+/* One of the two ends of a link. */
+typedef struct end {
+    lt_device *device;
+    lt_comm *comm;
+    int peer;
+    bool leads;
+} end;
+
+typedef struct link {
+    bool there;
+    int peer;
+    double latency_us, gbit;
+    int64_t bytes; /* of the messages that gave the rate */
+} link;
+
+static lt_status move(const end *e, lt_tensor *t, bool sends)
+{
+    lt_request *request;
+    LT_TRY(sends ? lt_comm_send_begin(e->comm, t, e->peer, &request)
+                 : lt_comm_recv_begin(e->comm, t, e->peer, &request));
+    return lt_request_wait(&request);
+}
+
+/* The leader's number, on both ends. */
+static lt_status tell(const end *e, int64_t *value)
+{
+    lt_tensor *t;
+    LT_TRY(lt_tensor_new(&t, e->device, LT_I64, LT_SHAPE(1)));
+    lt_status st = e->leads ? lt_tensor_write(t, value, sizeof *value) : LT_OK;
+    if (!st)
+        st = move(e, t, e->leads);
+    if (!st && !e->leads)
+        st = lt_tensor_read(t, value, sizeof *value);
+    lt_tensor_free(&t);
+    return st;
+}
+
+/* There and back: bytes one way, a number the other. */
+static lt_status exchange(const end *e, lt_tensor *there, lt_tensor *back, double *seconds)
+{
+    const double begin = bench_seconds();
+    LT_TRY(move(e, there, e->leads));
+    LT_TRY(move(e, back, !e->leads));
+    *seconds = bench_seconds() - begin;
+    return LT_OK;
+}
+
+/* The median of several; *count of them, fewer when they take longer than `longest` seconds together. */
+static lt_status sample(const end *e, int64_t bytes, double longest, int most, double *median)
+{
+    double seconds[SAMPLES];
+    int count = 0;
+    int64_t again = 1;
+    lt_tensor *there = NULL, *back = NULL;
+    lt_status st = lt_tensor_new(&there, e->device, LT_U8, LT_SHAPE(bytes));
+    if (!st)
+        st = lt_tensor_new(&back, e->device, LT_U8, LT_SHAPE(1));
+    for (const double begin = bench_seconds(); !st && again; count++) {
+        st = exchange(e, there, back, &seconds[count]);
+        again = count + 1 < most && bench_seconds() - begin < longest;
+        if (!st)
+            st = tell(e, &again);
+    }
+    lt_tensor_free(&there);
+    lt_tensor_free(&back);
+    *median = st ? 0 : bench_median(seconds, count);
+    return st;
+}
+
+/* Messages double until one takes long enough; the others' end hears how it goes on. */
+static lt_status measure_rate(const end *e, double round_trip, link *out)
+{
+    enum { FEW = 3, MANY = 20 };
+    double seconds;
+    int64_t bytes = FIRST_BYTES, larger = 1;
+    while (larger) {
+        LT_TRY(sample(e, bytes, rate_seconds, FEW, &seconds));
+        larger = seconds < long_enough && bytes < MOST_BYTES;
+        LT_TRY(tell(e, &larger));
+        if (larger)
+            bytes *= 2;
+    }
+    LT_TRY(sample(e, bytes, rate_seconds, MANY, &seconds));
+    out->bytes = bytes;
+    out->gbit = seconds > round_trip ? 8e-9 * (double)bytes / (seconds - round_trip) : 0;
+    return LT_OK;
+}
+
+static lt_status measure_link(const end *e, link *out)
+{
+    enum { WARM = 20 };
+    double round_trip;
+    LT_TRY(sample(e, 1, latency_seconds, WARM, &round_trip));
+    LT_TRY(sample(e, 1, latency_seconds, SAMPLES, &round_trip));
+    out->latency_us = 1e6 * round_trip / 2;
+    return measure_rate(e, round_trip, out);
+}
+
+/* --- Which links there are --- */
+
+/* The first rank behind 0 that is in rank 0's node, or is not. */
+static int partner(const lt_nodes *nodes, int ranks, int kind)
+{
+    for (int r = 1; r < ranks; r++)
+        if ((nodes->of[r] == nodes->of[0]) == (kind == WITHIN))
+            return r;
+    return 0;
+}
+
+static lt_status measure(lt_device *device, lt_comm *comm, const lt_nodes *nodes, link *found)
+{
+    const int rank = lt_comm_rank(comm);
+    for (int kind = 0; kind < LINKS; kind++) {
+        const int peer = partner(nodes, lt_comm_size(comm), kind);
+        found[kind] = (link){.there = peer != 0, .peer = peer};
+        LT_TRY(lt_comm_barrier(comm));
+        const end e = {device, comm, rank ? 0 : peer, !rank};
+        if (peer && (!rank || rank == peer))
+            LT_TRY(measure_link(&e, &found[kind]));
+    }
+    return lt_comm_barrier(comm);
+}
+
+/* --- The report --- */
+
+static const char *const names[LINKS] = {"within", "between"};
+
+static void print_table(const lt_nodes *nodes, const link *found)
+{
+    static const char *const where[LINKS] = {"inside a node", "between nodes"};
+    fprintf(stderr, "%d nodes\n", nodes->count);
+    for (int kind = 0; kind < LINKS; kind++)
+        if (found[kind].there)
+            fprintf(stderr, "%s: %.1f us, %.3f Gbit/s (messages of %lld bytes, ranks 0 and %d)\n",
+                    where[kind], found[kind].latency_us, found[kind].gbit,
+                    (long long)found[kind].bytes, found[kind].peer);
+        else
+            fprintf(stderr, "%s: no two ranks\n", where[kind]);
+}
+
+static void print_object(lt_device *device, int ranks, const lt_nodes *nodes, const link *found)
+{
+    const bench_header header = {"links", lt_device_name(device), "u8", 0,
+                                 lt_device_threads(device)};
+    bench_print_header(&header);
+    printf(", \"ranks\": %d, \"nodes\": %d, \"ranks_per_node\": %d", ranks, nodes->count,
+           nodes->ranks_per_node);
+    for (int kind = 0; kind < LINKS; kind++)
+        if (found[kind].there)
+            printf(", \"%s\": {\"latency_us\": %.6g, \"gbit\": %.6g, \"message_bytes\": %lld, "
+                   "\"peer\": %d}",
+                   names[kind], found[kind].latency_us, found[kind].gbit,
+                   (long long)found[kind].bytes, found[kind].peer);
+        else
+            printf(", \"%s\": null", names[kind]);
+    printf("}\n");
+}
+
+static lt_status play(lt_device *device, lt_comm *comm, const void *context)
+{
+    const settings *s = context;
+    lt_nodes nodes;
+    link found[LINKS];
+    LT_TRY(lt_comm_nodes(&nodes, comm, (int)s->ranks_per_node));
+    lt_status st = measure(device, comm, &nodes, found);
+    if (!st && !lt_comm_rank(comm)) {
+        print_table(&nodes, found);
+        if (s->json)
+            print_object(device, lt_comm_size(comm), &nodes, found);
+    }
+    lt_nodes_clear(&nodes);
+    return st;
+}
+
+lt_status bench_links(int argc, char *const *argv)
+{
+    settings s = {0};
+    bool run;
+    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
+    if (!run)
+        return LT_OK;
+    const bench_ranks ranks = {s.device, s.link, s.ranks, s.threads};
+    return bench_play(&ranks, play, &s);
+}

@@ -1,0 +1,136 @@
+/* Ranks of a benchmark: see bench_ranks.h. */
+
+#include "bench_ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct player {
+    bench_rank_fn *fn;
+    const void *settings;
+    lt_device *device;
+    lt_comm *comm;
+    lt_status status;
+    char message[256];
+    pthread_t thread;
+} player;
+
+static void *play(void *argument)
+{
+    player *p = argument;
+    p->status = p->fn(p->device, p->comm, p->settings);
+    if (p->status) {
+        snprintf(p->message, sizeof p->message, "%s", lt_error_message());
+        lt_comm_abort(p->comm);
+    }
+    lt_comm_close(&p->comm);
+    return NULL;
+}
+
+static lt_status set_link(const char *link, lt_comm *comm)
+{
+    char *end;
+    if (!link)
+        return LT_OK;
+    const double latency = strtod(link, &end);
+    const double gbit = *end == ',' ? strtod(end + 1, &end) : 0;
+    if (*end || !(latency >= 0) || !(gbit > 0))
+        return lt_fail(LT_E_ARG, "--comm-model: '%s' is not LATENCY,RATE", link);
+    lt_comm_set_model(comm, latency, gbit);
+    return LT_OK;
+}
+
+static lt_status play_process(const bench_ranks *ranks, player *p, const lt_device_config *config)
+{
+    LT_TRY(lt_device_open(&p->device, ranks->device, config));
+    lt_status st = lt_comm_open(&p->comm, "mpi", p->device);
+    if (!st)
+        st = set_link(ranks->link, p->comm);
+    if (!st) {
+        play(p);
+        st = p->status ? lt_fail(p->status, "%s", p->message) : LT_OK;
+    }
+    lt_comm_close(&p->comm);
+    lt_device_close(&p->device);
+    return st;
+}
+
+static lt_status open_threads(const bench_ranks *ranks, player *p, const lt_device_config *config)
+{
+    lt_device *device[BENCH_MAX_RANKS];
+    lt_comm *comm[BENCH_MAX_RANKS];
+    for (int r = 0; r < ranks->ranks; r++) {
+        LT_TRY(lt_device_open(&p[r].device, ranks->device, config));
+        device[r] = p[r].device;
+    }
+    LT_TRY(lt_comm_open_threads(comm, device, (int)ranks->ranks));
+    for (int r = 0; r < ranks->ranks; r++)
+        p[r].comm = comm[r];
+    for (int r = 0; r < ranks->ranks; r++)
+        LT_TRY(set_link(ranks->link, comm[r]));
+    return LT_OK;
+}
+
+/* The status of the first rank that failed, and its message. */
+static lt_status join(player *p, int started, char *why, size_t bytes)
+{
+    lt_status st = LT_OK;
+    for (int r = 0; r < started; r++) {
+        pthread_join(p[r].thread, NULL);
+        if (p[r].status && !st) {
+            st = p[r].status;
+            snprintf(why, bytes, "%s", p[r].message);
+        }
+    }
+    return st;
+}
+
+static lt_status start(player *p, int count, int *started)
+{
+    for (; *started < count; ++*started)
+        if (pthread_create(&p[*started].thread, NULL, play, &p[*started]))
+            return lt_fail(LT_E_NOMEM, "bench: no thread for rank %d", *started);
+    return LT_OK;
+}
+
+static lt_status play_threads(const bench_ranks *ranks, player *p, const lt_device_config *config)
+{
+    const int count = (int)ranks->ranks;
+    int started = 0;
+    char why[sizeof p->message] = "";
+    lt_status st = open_threads(ranks, p, config);
+    if (!st)
+        st = start(p, count, &started);
+    if (st) /* before other calls say something else */
+        snprintf(why, sizeof why, "%s", lt_error_message());
+    if (st && p[count - 1].comm)
+        lt_comm_abort(p[count - 1].comm); /* of a rank that has no thread */
+    for (int r = started; r < count; r++)
+        lt_comm_close(&p[r].comm);
+    char first[sizeof p->message];
+    const lt_status theirs = join(p, started, first, sizeof first);
+    for (int r = 0; r < count; r++)
+        lt_device_close(&p[r].device);
+    if (st)
+        return lt_fail(st, "%s", why);
+    return theirs ? lt_fail(theirs, "%s", first) : LT_OK;
+}
+
+lt_status bench_play(const bench_ranks *ranks, bench_rank_fn *fn, const void *settings)
+{
+    player p[BENCH_MAX_RANKS] = {0};
+    const bool launched = strcmp(lt_comm_launched_kind(), "self") != 0;
+    int here = (int)ranks->ranks, place;
+    if (launched)
+        lt_comm_launched_local(&place, &here);
+    const int share = lt_cpu_threads() / here; /* ranks share the machine */
+    const int threads = ranks->threads ? (int)ranks->threads : share > 1 ? share : 1;
+    const lt_device_config config = {.threads = threads};
+    for (int r = 0; r < BENCH_MAX_RANKS; r++) {
+        p[r].fn = fn;
+        p[r].settings = settings;
+    }
+    return launched ? play_process(ranks, p, &config) : play_threads(ranks, p, &config);
+}
