@@ -17,6 +17,7 @@ static const struct {
 } commands[] = {
     {"train", bench_train, "a training step on synthetic data"},
     {"overlap", bench_overlap, "several ranks: gradients in flight while backward goes on"},
+    {"exchange", bench_exchange, "the mean of gradients over ranks, by each of several reducers"},
     {"links", bench_links, "latency and bandwidth inside a node and between two"},
     {"loader", bench_loader, "reading, decoding and transforming images"},
     {"optim", bench_optim, "an optimizer's step on a network's parameters"},

@@ -8,6 +8,7 @@
 #include "lather/data_parallel.h"
 #include "lather/ops.h"
 #include "lather/optim_config.h"
+#include "lather/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,9 @@
 enum { WITH, WITHOUT, NONE, MODES };
 
 typedef struct settings {
-    const char *arch, *device, *link;
+    const char *arch, *device, *link, *allreduce, *compress;
     int amp, dtype; /* indices of choices */
-    int64_t batch, size, threads, rounds, ranks;
+    int64_t batch, size, threads, rounds, ranks, ranks_per_node;
     double bucket_mib;
     bool json;
 } settings;
@@ -34,7 +35,10 @@ static const lt_option table[] = {
     {"Benchmark", INT("image-size", size, 1, 4096), .value = "224", .help = "side of the images in pixels"},
     {"Benchmark", PICK("amp", amp, "off|bf16"), .help = "dtype of activations; off is f32"},
     {"Benchmark", INT("steps", rounds, 1, 100000), .value = "5", .help = "measured steps of each kind"},
+    {"Ranks", TEXT("allreduce", allreduce), .meta = "NAME", .value = "flat", .help = "flat, two-level, or auto"},
+    {"Ranks", TEXT("compress", compress), .meta = "NAME", .value = "off", .help = "what --compress of a trainer takes"},
     BENCH_RANKS_OPTIONS(settings, 2),
+    BENCH_NODES_OPTION(settings),
     {"Ranks", PICK("grad-comm-dtype", dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"},
     {"Ranks", .name = "bucket-mib", .type = LT_OPTION_DOUBLE, AT(bucket_mib), .min = 0.001, .max = 4096, .value = "25", .help = "size of a bucket of gradients"},
     BENCH_MACHINE_OPTIONS(settings),
@@ -54,6 +58,7 @@ typedef struct player {
     const settings *s;
     lt_device *device;
     lt_comm *comm;
+    lt_nodes nodes;
     lt_module *model;
     lt_params params;
     lt_optim *optim;
@@ -71,7 +76,10 @@ static lt_status open_modes(player *p)
     for (int mode = WITH; mode <= WITHOUT; mode++) {
         lt_data_parallel_config c = {.bucket_bytes = (size_t)(p->s->bucket_mib * 0x1p20),
                                      .dtype = dtypes[p->s->dtype],
-                                     .no_overlap = mode == WITHOUT};
+                                     .no_overlap = mode == WITHOUT,
+                                     .allreduce = p->s->allreduce,
+                                     .compress = p->s->compress,
+                                     .nodes = &p->nodes};
         LT_TRY(lt_tape_new(&p->tape[mode], p->device));
         LT_TRY(lt_data_parallel_new(&p->dp[mode], p->comm, &p->params, p->tape[mode], &c));
     }
@@ -83,6 +91,7 @@ static lt_status open_player(player *p)
     enum { CLASSES = 1000 };
     const settings *s = p->s;
     lt_resnet_config model = {.arch = s->arch, .classes = CLASSES};
+    LT_TRY(lt_comm_nodes(&p->nodes, p->comm, (int)s->ranks_per_node));
     LT_TRY(lt_resnet_new(&p->model, p->device, &model));
     LT_TRY(lt_module_params(p->model, &p->params));
     LT_TRY(lt_optim_open(&p->optim, "sgd", &p->params));
@@ -112,6 +121,7 @@ static void close_player(player *p)
     lt_module_free(&p->model);
     lt_tensor_free(&p->images);
     lt_tensor_free(&p->labels);
+    lt_nodes_clear(&p->nodes);
     for (int mode = 0; mode < MODES; mode++)
         free(p->seconds[mode]);
 }
@@ -132,21 +142,30 @@ static lt_status step(player *p, int mode)
     lt_params_zero_grad(&p->params);
     lt_data_parallel_begin(dp, mode != NONE);
     LT_TRY(lt_tape_backward(tape, loss, 1));
-    if (mode != NONE)
+    if (mode != NONE) {
         LT_TRY(lt_data_parallel_finish(dp));
+        LT_TRY(lt_data_parallel_commit(dp, true));
+    }
     lt_step numbers = {.lr = 0.001, .attempt = ++p->attempt};
     LT_TRY(lt_optim_step(p->optim, &numbers));
     return lt_device_sync(p->device);
+}
+
+/* In comm, and in groups that reducers split from it. */
+static uint64_t bytes_sent(const player *p)
+{
+    return lt_comm_bytes(p->comm) + lt_data_parallel_apart(p->dp[WITH])
+           + lt_data_parallel_apart(p->dp[WITHOUT]);
 }
 
 /* From when all ranks are there to when the last one is done. */
 static lt_status timed_step(player *p, int mode, double *seconds)
 {
     LT_TRY(lt_comm_barrier(p->comm));
-    uint64_t before = lt_comm_bytes(p->comm);
+    uint64_t before = bytes_sent(p);
     double begin = bench_seconds();
     LT_TRY(step(p, mode));
-    uint64_t sent = lt_comm_bytes(p->comm) - before;
+    uint64_t sent = bytes_sent(p) - before;
     LT_TRY(lt_comm_barrier(p->comm));
     *seconds = bench_seconds() - begin;
     p->bytes = sent ? sent : p->bytes;
@@ -205,15 +224,17 @@ static void report(const player *p)
     bench_header header = {"overlap", lt_device_name(p->device), s->amp ? "bf16" : "f32",
                            (int)s->batch, lt_device_threads(p->device)};
     bench_print_header(&header);
-    printf(", \"arch\": \"%s\", \"ranks\": %d, \"link\": \"%s\", \"steps\": %d, "
-           "\"milliseconds\": %.6g, \"milliseconds_without_overlap\": %.6g, "
-           "\"milliseconds_without_communication\": %.6g, \"exposed_milliseconds\": %.6g, "
-           "\"exposed_milliseconds_without_overlap\": %.6g, \"exposed_ratio\": %.6g, "
-           "\"waited_milliseconds\": %.6g, \"waited_milliseconds_without_overlap\": %.6g, "
-           "\"bytes_per_step\": %llu, \"peak_memory_bytes\": %lld}\n",
-           s->arch, lt_comm_size(p->comm), link, (int)s->rounds, 1e3 * median[WITH],
-           1e3 * median[WITHOUT], 1e3 * median[NONE], with, without, with / without, waited[WITH],
-           waited[WITHOUT], (unsigned long long)p->bytes, (long long)bench_process_bytes("VmHWM"));
+    printf(
+        ", \"arch\": \"%s\", \"ranks\": %d, \"link\": \"%s\", \"steps\": %d, "
+        "\"milliseconds\": %.6g, \"milliseconds_without_overlap\": %.6g, "
+        "\"milliseconds_without_communication\": %.6g, \"exposed_milliseconds\": %.6g, "
+        "\"exposed_milliseconds_without_overlap\": %.6g, \"exposed_ratio\": %.6g, "
+        "\"waited_milliseconds\": %.6g, \"waited_milliseconds_without_overlap\": %.6g, "
+        "\"bytes_per_step\": %llu, \"allreduce\": \"%s\", \"compress\": \"%s\", \"peak_memory_bytes\": %lld}\n",
+        s->arch, lt_comm_size(p->comm), link, (int)s->rounds, 1e3 * median[WITH],
+        1e3 * median[WITHOUT], 1e3 * median[NONE], with, without, with / without, waited[WITH],
+        waited[WITHOUT], (unsigned long long)p->bytes, s->allreduce, s->compress,
+        (long long)bench_process_bytes("VmHWM"));
 }
 
 static lt_status play(lt_device *device, lt_comm *comm, const void *context)
