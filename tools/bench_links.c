@@ -108,7 +108,7 @@ static lt_status sample(const end *e, int64_t bytes, double longest, int most, d
 /* Messages double until one takes long enough; the others' end hears how it goes on. */
 static lt_status measure_rate(const end *e, double round_trip, link *out)
 {
-    enum { FEW = 3, MANY = 20 };
+    enum { FEW = 3, MANY = 9 };
     double seconds;
     int64_t bytes = FIRST_BYTES, larger = 1;
     while (larger) {

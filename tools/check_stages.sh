@@ -501,6 +501,11 @@ replay_long()
         "$work/main/tools/optim_replay" --long
 }
 
+network()
+{
+    row "nodes on a virtual network" python3 tests/tools/test_netbed.py tools/netbed "$work/main/tools/bench"
+}
+
 storm_full()
 {
     storm 200
