@@ -41,6 +41,7 @@ typedef struct lt_train_result {
     double data_seconds;  /**< of that, waiting for data */
     double exposed_seconds; /**< of that, waiting for gradients of other ranks */
     double comm_bytes;      /**< that this rank sent */
+    double between_bytes;   /**< of that, gradients to other nodes */
     bool may_run_ahead;     /**< the next step may be begun before this one is finished */
     bool stop;              /**< a rank was asked to stop */
 } lt_train_result;

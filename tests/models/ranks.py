@@ -212,6 +212,22 @@ def differences_are_named(cwd):
     assert p.returncode == OK, err  # these may differ
 
 
+def means_in_two_levels_are_the_same_run(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "2", "--max-steps", "2", "--threads", "1", "--ranks-per-node", "2", "--bucket-mib", "0.01"]
+    for mode in ("auto", "two-level", "flat"):
+        run(4, *flags, "--allreduce", mode, "--output", mode, cwd=cwd)
+    two, same, flat = (records(cwd, mode) for mode in ("two-level", "auto", "flat"))
+    assert weights(cwd, "auto", 2) == weights(cwd, "two-level", 2)  # there are two nodes of two ranks
+    for a, b, c in zip(two, same, flat):
+        near(a["loss"], c["loss"], 1e-4, "loss")
+        assert a["grad_bytes_between"] == b["grad_bytes_between"], (a, b)
+        ratio = c["grad_bytes_between"] / a["grad_bytes_between"]
+        near(ratio, 2, 0.01, "bytes to the other node, of 2 ranks each")
+        near(a["comm_bytes"] / c["comm_bytes"], 1, 0.01, "all bytes")
+    said = run(3, *flags[:-4], "--ranks-per-node", "1", "--allreduce", "flat", "--compress", "zip", cwd=cwd, code=USAGE)[1]
+    assert said.count("there is no reducer 'zip'") == 1, said
+
+
 def an_error_of_one_rank_ends_all(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "3"]
     p = start((1, flags), (1, flags + ["--data", "nowhere"]), cwd=cwd)
@@ -353,6 +369,7 @@ def wrong_command_lines_are_refused(cwd):
 
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_image_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
+        means_in_two_levels_are_the_same_run,
         gradients_that_are_not_finite, divided_state_changes_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, ranks_on_the_cpu_load_no_cuda,
         wrong_command_lines_are_refused]

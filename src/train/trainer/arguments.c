@@ -161,11 +161,29 @@ static lt_status check_divided(const arguments *a, const lt_options *options)
     return LT_OK;
 }
 
+/* A config file has all flags: another value than the default's counts. */
+static lt_status check_compression(const ranks_options *o)
+{
+    const int64_t from = o->compress_warmup_epochs, to = o->compress_until;
+    if (!o->compress || !strcmp(o->compress, "off")) {
+        if (from || to)
+            return lt_fail(LT_E_ARG, "--%s: needs --compress",
+                           from ? "compress-warmup-epochs" : "compress-until");
+        return LT_OK;
+    }
+    if (to && to <= from)
+        return lt_fail(LT_E_ARG,
+                       "--compress-until %lld leaves no epoch behind --compress-warmup-epochs %lld",
+                       (long long)to, (long long)from);
+    return LT_OK;
+}
+
 static lt_status check_modes(const arguments *a, const lt_options *options)
 {
     LT_TRY(check_needs(a));
     LT_TRY(check_output(a));
     LT_TRY(check_divided(a, options));
+    LT_TRY(check_compression(&a->ranks));
     if (a->output.resume && strcmp(a->output.resume, "auto") != 0
         && lt_options_is_typed(options, "weights"))
         return lt_fail(LT_E_ARG, "--resume PATH and --weights contradict each other: a checkpoint "

@@ -82,7 +82,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
     const lt_train_result *r = &u->result;
     const double unknown = (double)NAN;
     const bool many = l->ranks->comm;
-    enum { OWN = 7 };
+    enum { OWN = 8 };
     lt_metric metric[LT_TASK_METRICS + 1],
         extra[OWN + LOOP_VALUES] = {
             {"gradient_norm", r->optim.grad_norm},
@@ -92,6 +92,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
             {"comm_exposed_seconds", many ? r->exposed_seconds : unknown},
             {"comm_bytes", many ? r->comm_bytes : unknown},
             {"loader_queue", u->queued},
+            {"grad_bytes_between", l->ranks->nodes.count > 1 ? r->between_bytes : unknown},
         };
     for (int i = 0; i < u->values; i++)
         extra[OWN + i] = u->value[i];

@@ -107,12 +107,24 @@ lt_status lt_trainer_open_parallel(lt_trainer *t)
                                  .no_overlap = !o->overlap,
                                  .dist_bn = (lt_dist_bn)o->dist_bn,
                                  .sync_bn = o->sync_bn,
-                                 .alone_too = o->dist >= DIST_MPI};
+                                 .alone_too = o->dist >= DIST_MPI,
+                                 .allreduce = lt_options_choice(t->options, "allreduce"),
+                                 .compress = o->compress,
+                                 .nodes = &t->ranks.nodes};
     if (!t->ranks.comm)
         return LT_OK;
     lt_status st = lt_data_parallel_new(&t->dp, t->ranks.comm, &t->params, t->tape, &c);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
+}
+
+void lt_trainer_begin_compression(lt_trainer *t)
+{
+    const ranks_options *o = &t->args.ranks;
+    const int64_t epoch = t->state.now.epoch;
+    if (t->dp)
+        lt_data_parallel_compress(t->dp, epoch >= o->compress_warmup_epochs
+                                             && (!o->compress_until || epoch < o->compress_until));
 }
 
 lt_status lt_trainer_divide_optimizer(lt_trainer *t)

@@ -13,11 +13,12 @@ enum { COMM_F32, COMM_BF16, COMM_F16 };
 typedef struct ranks_options {
     lt_option dist_row; /* --dist, with the choices dists */
     char dists[256];
-    int dist, dist_bn, comm_dtype, grad_comm_dtype, balance;
+    int dist, dist_bn, comm_dtype, grad_comm_dtype, balance, allreduce;
     bool sync_bn, overlap, communicate_params, shard_optimizer;
     double bucket_mib, comm_timeout;
     int64_t num_trainers_per_group, ranks_per_node;
-    const char *comm_model;
+    const char *comm_model, *compress;
+    int64_t compress_warmup_epochs, compress_until;
 } ranks_options;
 /* --dist, with the communicators that the program registered; and the other rows. */
 lt_option_table lt_ranks_options_dist(ranks_options *o);

@@ -82,12 +82,23 @@ static uint64_t sent_bytes(const lt_train_step *step)
     return (c->comm ? lt_comm_bytes(c->comm) : 0) + (c->dp ? lt_data_parallel_apart(c->dp) : 0);
 }
 
+static uint64_t between_bytes(const lt_train_step *step)
+{
+    lt_reducer_bytes sent = {0};
+    if (step->config.dp)
+        lt_data_parallel_sent(step->config.dp, &sent);
+    return sent.between;
+}
+
 /* A replayed step asks the communicator for nothing on the host, and sends as much as the last eager one. */
 static void count_bytes(lt_train_step *step, lt_train_result *r)
 {
-    if (lt_graph_statistics(step->graph).replays == step->replays)
+    if (lt_graph_statistics(step->graph).replays == step->replays) {
         step->eager_bytes = sent_bytes(step) - step->bytes;
+        step->eager_between = between_bytes(step) - step->between;
+    }
     r->comm_bytes = (double)step->eager_bytes;
+    r->between_bytes = (double)step->eager_between;
 }
 
 static lt_status finish_sums(lt_train_step *step, lt_train_result *r)
@@ -113,6 +124,7 @@ static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_r
     *r =
         (lt_train_result){.step = numbers->attempt, .lr = numbers->lr, .begin = lt_clock_seconds()};
     step->bytes = sent_bytes(step);
+    step->between = between_bytes(step);
     step->replays = lt_graph_statistics(step->graph).replays;
     lt_readback_begin(numbers_of(step, r->step));
     return lt_optim_prepare(c->optim, numbers);

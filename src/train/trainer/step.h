@@ -20,10 +20,12 @@ struct lt_train_step {
     lt_readback *numbers[2]; /* of steps by turns: losses and counts */
     lt_tensor *sums;         /* f64 [STEP_SUMS], on the way to the other ranks */
     lt_request *summing;
-    double finished;      /* when the last step's results were there */
-    uint64_t bytes;       /* that the communicator had sent before this step */
-    uint64_t eager_bytes; /* sent in the last step that was not replayed */
-    int64_t replays;      /* before this step */
+    double finished;        /* when the last step's results were there */
+    uint64_t bytes;         /* that the communicator had sent before this step */
+    uint64_t between;       /* gradients sent to other nodes before it */
+    uint64_t eager_bytes;   /* sent in the last step that was not replayed */
+    uint64_t eager_between; /* of that, gradients to other nodes */
+    int64_t replays;        /* before this step */
 };
 
 /* Which phases of the optimizer share a graph with the last micro-batch's backward. */

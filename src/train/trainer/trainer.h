@@ -45,6 +45,8 @@ enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
 lt_status lt_trainer_open_ranks(lt_trainer *t);
 /* Before the optimizer: gradients are averaged from now on. */
 lt_status lt_trainer_open_parallel(lt_trainer *t);
+/* Whether gradients are compressed in the epoch that begins. */
+void lt_trainer_begin_compression(lt_trainer *t);
 /* Behind the optimizer and its groups, before a checkpoint: each rank keeps a part of the state. */
 lt_status lt_trainer_divide_optimizer(lt_trainer *t);
 

@@ -120,6 +120,7 @@ static int step_values(void *context, lt_metric out[LOOP_VALUES])
 static void begin_epoch(void *context)
 {
     lt_trainer *t = context;
+    lt_trainer_begin_compression(t);
     if (t->program->begin_epoch)
         t->program->begin_epoch(t->context, t);
 }
