@@ -126,7 +126,7 @@ int64_t operand_count(const operand *o);
 typedef bool tests_fn(size_t i, test *t);
 tests_fn elementwise_tests, pointwise_tests, product_tests, norm_tests, group_norm_tests,
     layernorm_tests, pool_tests, loss_tests, optim_tests, matrix_tests, rational_tests,
-    scratch_tests, fused_tests, attention_tests, rotary_tests, embedding_tests;
+    scratch_tests, fused_tests, attention_tests, rotary_tests, embedding_tests, select_tests;
 
 /* Elementwise functions that have no rows: says which, and returns how many. */
 int pointwise_without_rows(void);

@@ -1,0 +1,160 @@
+/* The largest magnitudes of an array: a radix select over the bits of |x|, whose order as integers is that
+ * of the magnitudes. Three passes count digits of 11, 10 and 10 bits, from the highest, of the elements that
+ * agree with what is known of the threshold; a fourth writes the places. Alabi, Blelloch, Gordon and Steinbach,
+ * "Fast k-selection algorithms for graphics processing units", JEA 17, 2012, section 3.2. Counts of chunks
+ * are integers, so that nothing depends on who makes them. */
+
+#include "tensor/select.h"
+
+#include "base/parallel.h"
+
+#include "lather/ext/fail.h"
+
+#include <string.h>
+
+enum { CHUNK = 1 << 17, PASSES = 3, BINS = 1 << 11, COPIES = 4 };
+
+#define INFINITE 0x7f800000U
+
+static const struct digit {
+    int shift, bits;
+} digits[PASSES] = {{20, 11}, {10, 10}, {0, 10}};
+
+/* What of a chunk is above the threshold, and equal to it; then where each begins in the output. */
+typedef struct chunk_count {
+    int64_t above, equal, first;
+} chunk_count;
+
+typedef struct job {
+    const float *x;
+    uint32_t known; /* the threshold's higher digits, and zeros */
+    struct digit digit;
+    chunk_count *chunk;
+    uint32_t *histogram; /* [chunks, BINS] */
+    uint32_t *index;
+} job;
+
+/* All NaNs are one value. */
+static inline uint32_t key_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= 0x7fffffffU;
+    return bits < INFINITE + 1 ? bits : INFINITE + 1;
+}
+
+static int64_t chunks_of(int64_t n)
+{
+    return (n + CHUNK - 1) / CHUNK;
+}
+
+size_t lt_select_workspace(int64_t n)
+{
+    return (size_t)chunks_of(n) * (sizeof(chunk_count) + BINS * sizeof(uint32_t));
+}
+
+/* Every element counts: neighbours often fall into one bin, and go to different copies of it. */
+static void count_all(const job *j, int64_t begin, int64_t end, uint32_t *histogram)
+{
+    uint32_t copy[COPIES][BINS];
+    memset(copy, 0, sizeof copy);
+    int64_t i = begin;
+    for (; i + COPIES <= end; i += COPIES)
+        for (int c = 0; c < COPIES; c++)
+            copy[c][key_of(j->x[i + c]) >> j->digit.shift]++;
+    for (; i < end; i++)
+        copy[0][key_of(j->x[i]) >> j->digit.shift]++;
+    for (int b = 0; b < BINS; b++)
+        histogram[b] = copy[0][b] + copy[1][b] + copy[2][b] + copy[3][b];
+}
+
+static void count_digits(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    const job *j = context;
+    const int higher = j->digit.shift + j->digit.bits;
+    const uint32_t mask = (1U << j->digit.bits) - 1;
+    uint32_t *histogram = j->histogram + chunk * BINS;
+    if (higher == digits[0].shift + digits[0].bits) {
+        count_all(j, begin, end, histogram);
+        return;
+    }
+    memset(histogram, 0, BINS * sizeof *histogram);
+    for (int64_t i = begin; i < end; i++) {
+        const uint32_t key = key_of(j->x[i]);
+        if (key >> higher == j->known >> higher)
+            histogram[key >> j->digit.shift & mask]++;
+    }
+}
+
+/* The bin with the element number `wanted` from above, which becomes its number in the bin. */
+static uint32_t find_bin(const job *j, int64_t chunks, int64_t *wanted)
+{
+    for (uint32_t b = 1U << j->digit.bits; b-- > 0;) {
+        int64_t all = 0;
+        for (int64_t c = 0; c < chunks; c++)
+            all += j->histogram[c * BINS + b];
+        if (*wanted <= all)
+            return b;
+        *wanted -= all;
+    }
+    return 0; /* not reached: wanted is at most what was counted */
+}
+
+static void add_above(const job *j, int64_t chunks, uint32_t bin)
+{
+    for (int64_t c = 0; c < chunks; c++) {
+        const uint32_t *histogram = j->histogram + c * BINS;
+        for (uint32_t b = bin + 1; b < 1U << j->digit.bits; b++)
+            j->chunk[c].above += histogram[b];
+        j->chunk[c].equal = histogram[bin];
+    }
+}
+
+/* Where the chunks write: of those equal to the threshold the first `equal` ones are taken. */
+static void place_chunks(const job *j, int64_t chunks, int64_t equal)
+{
+    int64_t first = 0;
+    for (int64_t c = 0; c < chunks; c++) {
+        chunk_count *k = &j->chunk[c];
+        k->equal = k->equal < equal ? k->equal : equal;
+        equal -= k->equal;
+        k->first = first;
+        first += k->above + k->equal;
+    }
+}
+
+static void write_places(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    const job *j = context;
+    int64_t equal = j->chunk[chunk].equal, left = j->chunk[chunk].above + equal;
+    uint32_t *to = j->index + j->chunk[chunk].first;
+    for (int64_t i = begin; i < end && left; i++) {
+        const uint32_t key = key_of(j->x[i]);
+        if (key < j->known || (key == j->known && !equal))
+            continue;
+        equal -= key == j->known;
+        left--;
+        *to++ = (uint32_t)i;
+    }
+}
+
+lt_status lt_select_topk(const float *x, int64_t n, int64_t count, uint32_t *index, void *workspace)
+{
+    if (count < 1 || count > n || n > UINT32_MAX)
+        return lt_fail(LT_E_ARG, "select: the %lld largest of %lld elements", (long long)count,
+                       (long long)n);
+    const int64_t chunks = chunks_of(n);
+    job j = {.x = x, .index = index, .chunk = workspace};
+    j.histogram = (uint32_t *)(j.chunk + chunks);
+    memset(j.chunk, 0, (size_t)chunks * sizeof *j.chunk);
+    for (int pass = 0; pass < PASSES; pass++) {
+        j.digit = digits[pass];
+        lt_parallel(n, CHUNK, count_digits, &j);
+        const uint32_t bin = find_bin(&j, chunks, &count);
+        add_above(&j, chunks, bin);
+        j.known |= bin << j.digit.shift;
+    }
+    place_chunks(&j, chunks, count);
+    lt_parallel(n, CHUNK, write_places, &j);
+    return LT_OK;
+}
