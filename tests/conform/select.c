@@ -39,8 +39,8 @@ static void prepare(test *t)
     double *x = t->operand[X].value;
     const int64_t n = r->n;
     for (int64_t i = 0; i < n; i++)
-        x[i] = r->levels > 0 ? floor(x[i] * r->levels) / r->levels
-                             : ldexp(x[i], -(int)(i * 7 % 40));
+        x[i] =
+            r->levels > 0 ? floor(x[i] * r->levels) / r->levels : ldexp(x[i], -(int)(i * 7 % 40));
     if (r->levels > 0 && r->levels < 1)
         for (int64_t i = 0; i < n; i++)
             x[i] = i % 2 ? 0.0 : -0.0;

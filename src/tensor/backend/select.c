@@ -4,7 +4,7 @@
  * "Fast k-selection algorithms for graphics processing units", JEA 17, 2012, section 3.2. Counts of chunks
  * are integers, so that nothing depends on who makes them. */
 
-#include "tensor/select.h"
+#include "tensor/backend/select.h"
 
 #include "base/parallel.h"
 

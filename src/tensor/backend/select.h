@@ -1,6 +1,6 @@
 /* The largest magnitudes of an array, exactly. */
-#ifndef LT_TENSOR_SELECT_H
-#define LT_TENSOR_SELECT_H
+#ifndef LT_BACKEND_SELECT_H
+#define LT_BACKEND_SELECT_H
 
 #include "lather/status.h"
 

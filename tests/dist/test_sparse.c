@@ -1,0 +1,123 @@
+/* Messages of selected elements: what was written is added, and the bytes are those of the formula. */
+
+#include "../support/near.h"
+#include "dist/reducer/sparse.h"
+#include "tensor/backend/select.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+typedef struct sparse_row {
+    const char *name;
+    int64_t elements, count;
+    lt_dtype dtype;
+    lt_sparse_form form;
+    int64_t bytes;
+} sparse_row;
+
+/* Bytes by hand. */
+static const sparse_row rows[] = {
+    {"one of one", 1, 1, LT_F32, LT_SPARSE_PLACES, 4 + 4},
+    {"one of 5000", 5000, 1, LT_F32, LT_SPARSE_PLACES, 4 + 4},
+    {"one of 5000, bf16", 5000, 1, LT_BF16, LT_SPARSE_PLACES, 4 + 4},
+    {"one percent of whole chunks", 8192, 82, LT_F32, LT_SPARSE_CHUNKS, 328 + 168},
+    {"one percent, the last chunk is short", 8193, 81, LT_BF16, LT_SPARSE_CHUNKS, 164 + 168},
+    {"one percent, f16", 40001, 401, LT_F16, LT_SPARSE_CHUNKS, 804 + 824},
+    {"a fifth", 5001, 1000, LT_F32, LT_SPARSE_BITS, 4000 + 628},
+    {"all", 4097, 4097, LT_F32, LT_SPARSE_BITS, 16388 + 516},
+    {"all but one, f64", 100, 99, LT_F64, LT_SPARSE_BITS, 792 + 16},
+    {"none of none", 0, 0, LT_F32, LT_SPARSE_PLACES, 0},
+    {"a few of many", 1 << 20, 100, LT_F32, LT_SPARSE_PLACES, 400 + 400},
+};
+
+/* Numbers that 16-bit types hold, no two neighbours alike. */
+static double value_of(int64_t i)
+{
+    return (double)((i * 37 + i / 7) % 101 - 50) / 4;
+}
+
+static void fill(const sparse_row *r, void *x)
+{
+    for (int64_t i = 0; i < r->elements; i++)
+        if (r->dtype == LT_F64)
+            ((double *)x)[i] = value_of(i);
+        else
+            ((float *)x)[i] = (float)value_of(i);
+}
+
+static double element(const sparse_row *r, const void *x, int64_t i)
+{
+    return r->dtype == LT_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
+/* Every so many of the elements, and the last. */
+static void choose(const sparse_row *r, uint32_t *index)
+{
+    for (int64_t i = 0; i < r->count; i++)
+        index[i] =
+            (uint32_t)(r->count == 1 ? r->elements - 1 : i * (r->elements - 1) / (r->count - 1));
+}
+
+static void returns(void **state)
+{
+    const sparse_row *r = *state;
+    const lt_sparse p = lt_sparse_plan(r->elements, r->count, r->dtype);
+    assert_int_equal(p.form, r->form);
+    assert_int_equal(p.bytes, r->bytes);
+    double *x = calloc((size_t)r->elements + 1, sizeof *x),
+           *y = calloc((size_t)r->elements + 1, sizeof *y);
+    uint32_t *index = calloc((size_t)r->count + 1, sizeof *index);
+    unsigned char *message = malloc((size_t)p.bytes + 8);
+    assert_true(x && y && index && message);
+    memset(message, 0x5a, (size_t)p.bytes + 8);
+    fill(r, x);
+    choose(r, index);
+    lt_sparse_write(&p, x, index, message);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(message[p.bytes + i], 0x5a);
+    assert_ok(lt_sparse_add(&p, message, -2, y));
+    int64_t at = 0;
+    for (int64_t i = 0; i < r->elements; i++) {
+        const bool is_chosen = at < r->count && index[at] == i;
+        assert_near(element(r, y, i), is_chosen ? -2 * value_of(i) : 0, 0);
+        at += is_chosen;
+    }
+    free(x);
+    free(y);
+    free(index);
+    free(message);
+}
+
+/* A message that names a place outside, too many, or too few. */
+static void refuses(void **state)
+{
+    (void)state;
+    float x[5000] = {0};
+    uint32_t index[400], message[1000];
+    const int64_t counts[] = {1, 200, 400};
+    for (int k = 0; k < 3; k++) {
+        const lt_sparse p = lt_sparse_plan(5000, counts[k], LT_F32);
+        assert_int_equal(p.form, k);
+        for (int64_t i = 0; i < counts[k]; i++)
+            index[i] = (uint32_t)(4999 - counts[k] + 1 + i);
+        lt_sparse_write(&p, x, index, message);
+        assert_ok(lt_sparse_add(&p, message, 1, x));
+        memset((char *)message + p.value_bytes, 0xff, (size_t)(p.bytes - p.value_bytes));
+        assert_fails(lt_sparse_add(&p, message, 1, x), LT_E_COMM, "does not fit");
+        if (k) {
+            memset((char *)message + p.value_bytes, 0, (size_t)(p.bytes - p.value_bytes));
+            assert_fails(lt_sparse_add(&p, message, 1, x), LT_E_COMM, "does not fit");
+        }
+    }
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(rows) + 1];
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[i] =
+            (struct CMUnitTest){rows[i].name, returns, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+    tests[COUNT_OF(rows)] =
+        (struct CMUnitTest){"a message that does not fit", refuses, NULL, NULL, NULL};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
