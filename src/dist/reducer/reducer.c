@@ -10,8 +10,8 @@
 enum { KINDS = 16, NAME = 64 };
 
 static const lt_reducer_ops *kinds[KINDS] = {&lt_reducer_plain, &lt_reducer_two_level,
-                                             &lt_reducer_powersgd};
-static const size_t built_in = 3;
+                                             &lt_reducer_powersgd, &lt_reducer_topk};
+static const size_t built_in = 4;
 
 static const lt_reducer_ops *find_kind(const char *name, size_t length)
 {

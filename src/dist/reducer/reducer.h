@@ -4,7 +4,8 @@
 
 #include "lather/ext/reducer.h"
 
-extern const lt_reducer_ops lt_reducer_plain, lt_reducer_two_level, lt_reducer_powersgd;
+extern const lt_reducer_ops lt_reducer_plain, lt_reducer_two_level, lt_reducer_powersgd,
+    lt_reducer_topk;
 
 /* What a reducer is made of. */
 typedef struct lt_reducer_config {

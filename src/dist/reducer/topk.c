@@ -1,0 +1,265 @@
+/* --compress topk:DENSITY. Shi, Zhou, Song et al., "Towards Scalable Distributed Training of Deep Learning on
+ * Public Cloud Clusters", MLSys 2021, section 3.2 (HiTopKComm): a node's ranks divide a bucket and sum it
+ * (reduce-scatter), each sends the largest elements of its shard to its peers in other nodes (all-gather), all
+ * sum what came, and the node gathers the shards. What was not sent is added to the next update's: Stich,
+ * Cordonnier and Jaggi, "Sparsified SGD with Memory", NeurIPS 2018, algorithm 1.
+ *
+ * A residual changes only in commit(true), so that a skipped update leaves it as it was. */
+
+#include "dist/reducer/topk.h"
+
+#include "base/alloc.h"
+#include "dist/reducer/reducer.h"
+#include "tensor/backend/select.h"
+
+#include "lather/log.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static lt_topk *topk_of(lt_reducer *self)
+{
+    return (lt_topk *)self;
+}
+
+static lt_status read_density(lt_topk *t)
+{
+    char *end;
+    const char *text = t->base.argument;
+    t->density = strtod(text, &end);
+    t->no_feedback = !strcmp(end, ",no-feedback");
+    if (end == text || (*end && !t->no_feedback) || !(t->density > 0 && t->density <= 1))
+        return lt_fail(LT_E_ARG,
+                       "--compress topk: the density '%s' is not in (0, 1], with or without "
+                       "\",no-feedback\" behind it",
+                       text);
+    return LT_OK;
+}
+
+static lt_status check_nodes(const lt_nodes *nodes, int ranks)
+{
+    int first = 0, other = 0;
+    if (nodes->ranks_per_node > 0)
+        return LT_OK;
+    for (int r = 0; r < ranks; r++)
+        first += nodes->of[r] == 0;
+    for (int n = 1; n < nodes->count; n++, other = 0) {
+        for (int r = 0; r < ranks; r++)
+            other += nodes->of[r] == n;
+        if (other != first)
+            return lt_fail(LT_E_ARG,
+                           "--compress topk: node 0 has %d ranks, node %d has %d; --ranks-per-node "
+                           "1 takes each rank as a node",
+                           first, n, other);
+    }
+    return LT_OK;
+}
+
+static lt_status configure(lt_reducer *self)
+{
+    lt_topk *t = topk_of(self);
+    t->wide = lt_device_master(self->device);
+    LT_TRY(read_density(t));
+    if (!self->device->backend->host_memory)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "--compress topk: gradients are in the memory of %s; only "
+                       "devices with the host's memory select",
+                       self->device->name);
+    if (!self->nodes)
+        LT_TRY(lt_comm_nodes(&t->nodes, self->comm, 1));
+    LT_TRY(check_nodes(lt_topk_nodes(t), lt_comm_size(self->comm)));
+    t->bytes = lt_alloc((size_t)lt_topk_nodes(t)->count, sizeof *t->bytes);
+    if (!t->bytes)
+        return LT_E_NOMEM;
+    LT_TRY(lt_nodes_open_node(lt_topk_nodes(t), self->comm, &t->node));
+    return lt_nodes_open_peers(lt_topk_nodes(t), self->comm, &t->peers);
+}
+
+/* The bucket cut as evenly as possible, the first shards longer. */
+static lt_status cut(const lt_topk *t, const lt_reducer_bucket *bucket, lt_topk_bucket *b)
+{
+    const lt_nodes *nodes = lt_topk_nodes(t);
+    b->count = lt_alloc((size_t)nodes->locals, sizeof *b->count);
+    if (!b->count)
+        return LT_E_NOMEM;
+    for (int l = 0; l < nodes->locals; l++) {
+        b->count[l] = bucket->elements / nodes->locals + (l < bucket->elements % nodes->locals);
+        b->first += l < nodes->local ? b->count[l] : 0;
+    }
+    b->elements = b->count[nodes->local];
+    b->whole = *bucket->flat;
+    b->whole.shape = LT_SHAPE(bucket->elements);
+    return LT_OK;
+}
+
+/* Messages of m nodes to all, (m-1) bytes each, against a dense all-reduce of 2 (m-1)/m shards. */
+static bool is_dense(const lt_topk *t, const lt_topk_bucket *b)
+{
+    const int64_t nodes = lt_topk_nodes(t)->count;
+    const int64_t dense = 2 * b->elements * (int64_t)lt_dtype_size(b->pack.dtype);
+    return nodes == 1 || nodes * b->pack.bytes >= dense;
+}
+
+static lt_status make_memory(const lt_topk *t, lt_topk_bucket *b)
+{
+    const int nodes = lt_topk_nodes(t)->count;
+    const size_t n = (size_t)b->elements, size = lt_dtype_size(t->wide);
+    b->residual = lt_alloc(n + 1, size);
+    b->next = lt_alloc(n + 1, size);
+    b->index = lt_alloc((size_t)b->pack.count + 1, sizeof *b->index);
+    if (!b->residual || !b->next || !b->index)
+        return LT_E_NOMEM;
+    if (!n)
+        return LT_OK;
+    LT_TRY(lt_tensor_new(&b->shard, t->base.device, b->pack.dtype, LT_SHAPE(b->elements)));
+    if (b->is_dense)
+        return LT_OK;
+    LT_TRY(lt_tensor_new(&b->message, t->base.device, LT_U8, LT_SHAPE(b->pack.bytes)));
+    return lt_tensor_new(&b->arrived, t->base.device, LT_U8, LT_SHAPE(nodes, b->pack.bytes));
+}
+
+static lt_status open_bucket(const lt_topk *t, const lt_reducer_bucket *bucket)
+{
+    lt_topk_bucket *b = bucket->own;
+    LT_TRY(cut(t, bucket, b));
+    int64_t k = (int64_t)ceil(t->density * (double)b->elements);
+    k = k < b->elements ? k : b->elements;
+    b->pack = lt_sparse_plan(b->elements, k, lt_tensor_dtype(bucket->flat));
+    b->is_dense = is_dense(t, b);
+    return make_memory(t, b);
+}
+
+static lt_status open(lt_reducer *self)
+{
+    lt_topk *t = topk_of(self);
+    int64_t longest = 1;
+    bool all_dense = true;
+    for (size_t i = 0; i < self->buckets; i++) {
+        LT_TRY(open_bucket(t, &self->bucket[i]));
+        const lt_topk_bucket *b = lt_topk_bucket_of(t, i);
+        longest = b->elements > longest ? b->elements : longest;
+        all_dense = all_dense && b->is_dense;
+    }
+    t->sum = lt_alloc((size_t)longest, lt_dtype_size(t->wide));
+    t->workspace = lt_alloc(1, lt_select_workspace(longest));
+    if (!t->sum || !t->workspace)
+        return LT_E_NOMEM;
+    if (all_dense)
+        lt_log(LT_LOG_INFO, "dist",
+               "compress topk: %d nodes send no fewer bytes with a density of %g than without "
+               "compression, so gradients are sent whole",
+               lt_topk_nodes(t)->count, t->density);
+    return lt_topk_loaded(self);
+}
+
+static lt_status begin(lt_reducer *self, size_t bucket)
+{
+    lt_topk *t = topk_of(self);
+    lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
+    lt_topk_drop_kept(t);
+    b->dense = b->is_dense || self->dense;
+    b->begun = b->finished = false;
+    b->scale = 1;
+    if (self->loss_scale)
+        b->scale = *(const double *)lt_topk_data(self->loss_scale);
+    lt_topk_name_non_finite(t, &self->bucket[bucket], self->loss_scale);
+    LT_TRY(lt_comm_reducescatter_begin(t->node, &b->whole, b->shard, b->count, LT_REDUCE_MEAN,
+                                       &b->request));
+    b->begun = true;
+    return LT_OK;
+}
+
+static lt_status finish(lt_reducer *self, size_t bucket)
+{
+    lt_topk *t = topk_of(self);
+    lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
+    if (!b->begun)
+        return lt_fail(LT_E_COMM, "compress topk: bucket %zu did not begin", bucket);
+    LT_TRY(lt_request_wait(&b->request));
+    LT_TRY(lt_topk_exchange(t, b));
+    LT_TRY(lt_comm_allgather_begin(t->node, b->shard, &b->whole, b->count, &b->request));
+    return lt_request_wait(&b->request);
+}
+
+/* A parameter that got no gradient on any rank was not updated: what was sent of it is still to be sent. */
+static void keep_unused(const lt_topk *t, const lt_reducer_bucket *bucket, lt_topk_bucket *b)
+{
+    const int64_t size = (int64_t)lt_dtype_size(t->wide), end = b->first + b->elements;
+    for (size_t p = 0; p < bucket->parts; p++) {
+        const lt_reducer_part *part = &bucket->part[p];
+        const int64_t from = part->offset > b->first ? part->offset : b->first;
+        const int64_t part_end = part->offset + part->elements;
+        const int64_t to = part_end < end ? part_end : end;
+        if (!part->param->has_grad && from < to)
+            memcpy((char *)b->next + (from - b->first) * size,
+                   (const char *)b->residual + (from - b->first) * size,
+                   (size_t)((to - from) * size));
+    }
+}
+
+static lt_status commit(lt_reducer *self, bool applied)
+{
+    lt_topk *t = topk_of(self);
+    for (size_t i = 0; i < self->buckets; i++) {
+        lt_topk_bucket *b = lt_topk_bucket_of(t, i);
+        if (applied && b->finished && !b->non_finite && !t->no_feedback) {
+            keep_unused(t, &self->bucket[i], b);
+            void *old = b->residual;
+            b->residual = b->next;
+            b->next = old;
+        }
+        b->finished = false;
+    }
+    return LT_OK;
+}
+
+static void sent(const lt_reducer *self, lt_reducer_bytes *out)
+{
+    const lt_topk *t = (const lt_topk *)self;
+    *out = (lt_reducer_bytes){.within = lt_comm_bytes(t->node), .between = lt_comm_bytes(t->peers)};
+}
+
+static void close(lt_reducer *self)
+{
+    lt_topk *t = topk_of(self);
+    for (size_t i = 0; i < self->buckets; i++) {
+        lt_topk_bucket *b = lt_topk_bucket_of(t, i);
+        if (!b)
+            continue;
+        if (b->request)
+            (void)!lt_request_wait(&b->request);
+        lt_tensor_free(&b->shard);
+        lt_tensor_free(&b->message);
+        lt_tensor_free(&b->arrived);
+        lt_free(b->count);
+        lt_free(b->residual);
+        lt_free(b->next);
+        lt_free(b->index);
+    }
+    lt_topk_drop_kept(t);
+    lt_free(t->sum);
+    lt_free(t->workspace);
+    lt_free(t->bytes);
+    if (t->peers)
+        lt_comm_close(&t->peers);
+    if (t->node)
+        lt_comm_close(&t->node);
+    lt_nodes_clear(&t->nodes);
+}
+
+const lt_reducer_ops lt_reducer_topk = {
+    .kind = "topk",
+    .bytes = sizeof(lt_topk),
+    .bucket_bytes = sizeof(lt_topk_bucket),
+    .configure = configure,
+    .open = open,
+    .begin = begin,
+    .finish = finish,
+    .commit = commit,
+    .gather = lt_topk_gather,
+    .visit = lt_topk_visit,
+    .loaded = lt_topk_loaded,
+    .sent = sent,
+    .close = close,
+};

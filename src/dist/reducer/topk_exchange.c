@@ -1,0 +1,136 @@
+/* The part of --compress topk between nodes: w = shard + residual, its largest elements are sent to the
+ * peers, the rest is the next residual. w is scaled as the gradients are; residuals are not. */
+
+#include "dist/reducer/topk.h"
+#include "tensor/backend/dtype.h"
+#include "tensor/backend/select.h"
+
+#include "lather/log.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Narrow to wide and back, of dtypes as gradients have them. */
+static double load(lt_dtype dtype, const void *x, int64_t i)
+{
+    if (dtype == LT_F64)
+        return ((const double *)x)[i];
+    if (dtype == LT_F32)
+        return (double)((const float *)x)[i];
+    const uint16_t bits = ((const uint16_t *)x)[i];
+    return (double)(dtype == LT_BF16 ? lt_f32_from_bf16(bits) : lt_f32_from_f16(bits));
+}
+
+static void store(lt_dtype dtype, double value, void *x, int64_t i)
+{
+    if (dtype == LT_F64)
+        ((double *)x)[i] = value;
+    else if (dtype == LT_F32)
+        ((float *)x)[i] = (float)value;
+    else
+        ((uint16_t *)x)[i] =
+            dtype == LT_BF16 ? lt_bf16_from_f32((float)value) : lt_f16_from_f32((float)value);
+}
+
+/* w into next; whether all of it is finite. */
+static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
+{
+    const double share = 1.0 / lt_topk_nodes(t)->count;
+    const void *shard = lt_topk_data(b->shard);
+    double bad = 0; /* stays 0 while all are finite */
+    for (int64_t i = 0; i < b->elements; i++) {
+        const double w =
+            load(b->pack.dtype, shard, i) * share + load(t->wide, b->residual, i) * b->scale;
+        store(t->wide, w, b->next, i);
+        bad += w * 0;
+    }
+    return bad == 0;
+}
+
+static void unscale(const lt_topk *t, lt_topk_bucket *b)
+{
+    for (int64_t i = 0; i < b->elements && b->scale != 1; i++)
+        store(t->wide, load(t->wide, b->next, i) / b->scale, b->next, i);
+}
+
+/* All of w, so that nothing is left of it. */
+static lt_status exchange_all(lt_topk *t, lt_topk_bucket *b)
+{
+    void *shard = lt_topk_data(b->shard);
+    lt_request *request = NULL;
+    for (int64_t i = 0; i < b->elements; i++)
+        store(b->pack.dtype, load(t->wide, b->next, i), shard, i);
+    memset(b->next, 0, (size_t)b->elements * lt_dtype_size(t->wide));
+    LT_TRY(lt_comm_allreduce_begin(t->peers, b->shard, LT_REDUCE_SUM, &request));
+    return lt_request_wait(&request);
+}
+
+static lt_status select_largest(const lt_topk *t, const lt_topk_bucket *b)
+{
+    const int64_t count = b->pack.count;
+    if (t->wide == LT_F32)
+        return lt_select_topk(b->next, b->elements, count, b->index, t->workspace);
+    lt_view x = {.data = b->next, .dtype = LT_F64, .shape = LT_SHAPE(b->elements), .stride = {1}};
+    lt_view index = {.data = b->index, .dtype = LT_I32, .shape = LT_SHAPE(count), .stride = {1}};
+    return lt_backend_ref()->topk_select(NULL, &x, &index);
+}
+
+/* The nodes' messages in the order of nodes, whatever the order in which they came. */
+static lt_status add_messages(lt_topk *t, lt_topk_bucket *b)
+{
+    const unsigned char *arrived = lt_topk_data(b->arrived);
+    void *shard = lt_topk_data(b->shard);
+    memset(t->sum, 0, (size_t)b->elements * lt_dtype_size(t->wide));
+    for (int n = 0; n < lt_topk_nodes(t)->count; n++)
+        LT_TRY(lt_sparse_add(&b->pack, arrived + n * b->pack.bytes, 1, t->sum));
+    for (int64_t i = 0; i < b->elements; i++)
+        store(b->pack.dtype, load(t->wide, t->sum, i), shard, i);
+    return LT_OK;
+}
+
+static lt_status exchange_largest(lt_topk *t, lt_topk_bucket *b)
+{
+    int64_t *count = t->bytes;
+    lt_request *request = NULL;
+    for (int n = 0; n < lt_topk_nodes(t)->count; n++)
+        count[n] = b->pack.bytes;
+    LT_TRY(select_largest(t, b));
+    lt_sparse_write(&b->pack, b->next, b->index, lt_topk_data(b->message));
+    LT_TRY(lt_comm_allgather_begin(t->peers, b->message, b->arrived, count, &request));
+    /* What 16 bits round off of a value stays here too. */
+    lt_status st = lt_sparse_add(&b->pack, lt_topk_data(b->message), -1, b->next);
+    unscale(t, b);
+    const lt_status received = lt_request_wait(&request);
+    if (st || received)
+        return st ? st : received;
+    return add_messages(t, b);
+}
+
+lt_status lt_topk_exchange(lt_topk *t, lt_topk_bucket *b)
+{
+    b->non_finite = !add_residual(t, b);
+    b->finished = true;
+    if (!b->elements)
+        return LT_OK;
+    return b->dense ? exchange_all(t, b) : exchange_largest(t, b);
+}
+
+void lt_topk_name_non_finite(const lt_topk *t, const lt_reducer_bucket *bucket, bool scaled)
+{
+    const lt_dtype dtype = lt_tensor_dtype(bucket->flat);
+    const void *flat = lt_topk_data(bucket->flat);
+    for (size_t p = 0; p < bucket->parts; p++) {
+        const lt_reducer_part *part = &bucket->part[p];
+        double bad = 0;
+        for (int64_t i = 0; i < part->elements; i++)
+            bad += load(dtype, flat, part->offset + i) * 0;
+        if (bad == 0)
+            continue;
+        lt_log(
+            scaled ? LT_LOG_DEBUG : LT_LOG_WARN, "dist",
+            "compress topk: rank %d: the gradient of %s is not finite; what earlier updates did not "
+            "send is kept",
+            lt_comm_rank(t->base.comm), part->param->name);
+        return;
+    }
+}

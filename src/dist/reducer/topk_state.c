@@ -1,0 +1,143 @@
+/* Residuals of --compress topk in checkpoints: one of each node, "residual.I", in the shape of each trained
+ * parameter; every rank of a node has the node's. ADR 0027. */
+
+#include "base/alloc.h"
+#include "dist/reducer/topk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 32 };
+
+void lt_topk_drop_kept(lt_topk *t)
+{
+    for (size_t i = 0; i < t->base.params->count && t->kept; i++)
+        lt_tensor_free(&t->kept[i]);
+    lt_free(t->kept);
+    t->kept = NULL;
+}
+
+/* Zeros. */
+static lt_status make_kept(lt_topk *t)
+{
+    const lt_params *params = t->base.params;
+    if (t->kept)
+        return LT_OK;
+    t->kept = lt_alloc(params->count + 1, sizeof *t->kept);
+    lt_status st = t->kept ? LT_OK : LT_E_NOMEM;
+    for (size_t i = 0; i < params->count && !st; i++) {
+        const lt_param *p = params->item[i];
+        if (!lt_param_is_trained(p))
+            continue;
+        st = lt_tensor_new_like(&t->kept[i], p->value, t->wide);
+        if (!st)
+            st = lt_tensor_fill(t->kept[i], 0);
+    }
+    return st;
+}
+
+static lt_tensor *kept_of(const lt_topk *t, const lt_param *param)
+{
+    for (size_t i = 0; i < t->base.params->count; i++)
+        if (t->base.params->item[i] == param)
+            return t->kept[i];
+    return NULL;
+}
+
+/* whole: the node's residual of a bucket. */
+static void spread(const lt_topk *t, const lt_reducer_bucket *bucket, const lt_tensor *whole)
+{
+    const size_t size = lt_dtype_size(t->wide);
+    const char *from = lt_topk_data(whole);
+    for (size_t p = 0; p < bucket->parts; p++)
+        memcpy(lt_topk_data(kept_of(t, bucket->part[p].param)),
+               from + (size_t)bucket->part[p].offset * size,
+               (size_t)bucket->part[p].elements * size);
+}
+
+static lt_status gather_bucket(lt_topk *t, size_t bucket)
+{
+    lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
+    lt_tensor *part = NULL, *whole = NULL;
+    lt_request *request = NULL;
+    const lt_shape all = LT_SHAPE(t->base.bucket[bucket].elements);
+    lt_status st = lt_tensor_new(&whole, t->base.device, t->wide, all);
+    if (!st && b->elements)
+        st = lt_tensor_new(&part, t->base.device, t->wide, LT_SHAPE(b->elements));
+    if (!st && part)
+        st = lt_tensor_write(part, b->residual, lt_tensor_bytes(part));
+    if (!st)
+        st = lt_comm_allgather_begin(t->node, part, whole, b->count, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (!st)
+        spread(t, &t->base.bucket[bucket], whole);
+    lt_tensor_free(&part);
+    lt_tensor_free(&whole);
+    return st;
+}
+
+lt_status lt_topk_gather(lt_reducer *self)
+{
+    lt_topk *t = (lt_topk *)self;
+    LT_TRY(make_kept(t));
+    for (size_t i = 0; i < self->buckets; i++)
+        LT_TRY(gather_bucket(t, i));
+    return LT_OK;
+}
+
+static int owner_of(const lt_nodes *nodes, int node)
+{
+    int rank = 0;
+    while (nodes->of[rank] != node)
+        rank++;
+    return rank;
+}
+
+lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor)
+{
+    lt_topk *t = (lt_topk *)self;
+    const lt_nodes *nodes = lt_topk_nodes(t);
+    LT_TRY(make_kept(t));
+    for (size_t i = 0; i < self->params->count; i++) {
+        const lt_param *p = self->params->item[i];
+        for (int n = 0; n < nodes->count && t->kept[i]; n++) {
+            char name[NAME];
+            snprintf(name, sizeof name, "residual.%d", n);
+            lt_state_entry e = {.param = p->name,
+                                .name = name,
+                                .block = -1,
+                                .shape = lt_tensor_shape(p->value),
+                                .owner = owner_of(nodes, n),
+                                .dtype = t->wide,
+                                .tensor = n == nodes->index ? t->kept[i] : NULL};
+            e.extent = e.shape;
+            LT_TRY(visitor->entry(visitor->context, &e));
+        }
+    }
+    return LT_OK;
+}
+
+/* This rank's part of what was read: now, or when the buckets are known. */
+lt_status lt_topk_loaded(lt_reducer *self)
+{
+    lt_topk *t = (lt_topk *)self;
+    const int64_t size = (int64_t)lt_dtype_size(t->wide);
+    if (!t->kept || !self->buckets)
+        return LT_OK;
+    for (size_t i = 0; i < self->buckets; i++) {
+        lt_topk_bucket *b = lt_topk_bucket_of(t, i);
+        for (size_t p = 0; p < self->bucket[i].parts; p++) {
+            const lt_reducer_part *part = &self->bucket[i].part[p];
+            const int64_t end = b->first + b->elements, part_end = part->offset + part->elements;
+            const int64_t from = part->offset > b->first ? part->offset : b->first;
+            const int64_t to = part_end < end ? part_end : end;
+            const char *kept = lt_topk_data(kept_of(t, part->param));
+            if (from < to)
+                memcpy((char *)b->residual + (from - b->first) * size,
+                       kept + (from - part->offset) * size, (size_t)((to - from) * size));
+        }
+    }
+    lt_topk_drop_kept(t);
+    return LT_OK;
+}

@@ -1,0 +1,763 @@
+/* --compress topk on ranks that are threads: what goes in comes out or stays, every bit of it. */
+
+#include "base/alloc.h"
+#include "dist/reducer/reducer.h"
+#include "dist/reducer/sparse.h"
+#include "near.h"
+
+#include "lather/ext/backend.h"
+#include "lather/log.h"
+#include "lather/topology.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { RANKS = 8, PARAMS = 3, BUCKETS = 2, MOST = 1200, STEPS = 50, TEXT = 256 };
+
+/* Parameters as the buckets have them: the last two in the first one. */
+static const int64_t sizes[PARAMS] = {108, 997, 13};
+static const size_t first_of[BUCKETS] = {1, 0}, count_of[BUCKETS] = {2, 1};
+enum { ALL = 108 + 997 + 13 };
+
+typedef struct rank rank;
+typedef double gradient_fn(const rank *r, int step, int64_t i);
+
+/* What all ranks do. */
+typedef struct scene {
+    int nodes, per_node;
+    const char *compress;
+    lt_dtype dtype; /* LT_F64: on devices of doubles */
+    gradient_fn *gradient;
+    bool (*play)(rank *r);
+} scene;
+
+struct rank {
+    const scene *s;
+    int index;
+    lt_device *device;
+    lt_comm *comm;
+    lt_nodes nodes;
+    lt_param param[PARAMS];
+    lt_params params;
+    lt_reducer *reducer;
+    lt_tensor *scale;       /* f64 0-D */
+    double out[ALL];        /* the last update's mean, by parameters, not unscaled */
+    double in[ALL];         /* sum of this rank's gradients */
+    double applied[ALL];    /* sum of means */
+    double residual[ALL];   /* of its node; read_residual() */
+    lt_reducer_bytes bytes; /* sent */
+    char why[TEXT];
+    pthread_t thread;
+};
+
+static int64_t start_of(size_t param)
+{
+    int64_t at = 0;
+    for (size_t p = 0; p < param; p++)
+        at += sizes[p];
+    return at;
+}
+
+static bool fails(rank *r, const char *what, double got, double want)
+{
+    snprintf(r->why, sizeof r->why, "rank %d: %s: %.9g, want %.9g", r->index, what, got, want);
+    return false;
+}
+
+static bool fine(rank *r, lt_status st)
+{
+    if (!st)
+        return true;
+    snprintf(r->why, sizeof r->why, "rank %d: %s", r->index, lt_error_message());
+    lt_comm_abort(r->comm);
+    return false;
+}
+
+/* --- A reducer with its buckets --- */
+
+static lt_status lay_out(rank *r)
+{
+    lt_reducer *red = r->reducer;
+    red->bucket = lt_alloc(BUCKETS, sizeof *red->bucket);
+    LT_ASSERT(red->bucket);
+    red->buckets = BUCKETS;
+    for (size_t b = 0; b < BUCKETS; b++) {
+        lt_reducer_bucket *k = &red->bucket[b];
+        lt_reducer_part *part = lt_alloc(count_of[b], sizeof *part);
+        LT_ASSERT(part);
+        k->part = part;
+        k->parts = count_of[b];
+        for (size_t p = 0; p < k->parts; p++) {
+            const size_t at = first_of[b] + p;
+            part[p] = (lt_reducer_part){&r->param[at], k->elements, sizes[at]};
+            k->elements += sizes[at];
+        }
+        LT_TRY(lt_tensor_new(&k->flat, r->device, r->s->dtype,
+                             LT_SHAPE(k->elements + (int64_t)k->parts)));
+    }
+    return lt_reducer_open(red);
+}
+
+static lt_status open_reducer(rank *r)
+{
+    const lt_reducer_config config = {.comm = r->comm,
+                                      .device = r->device,
+                                      .nodes = &r->nodes,
+                                      .params = &r->params,
+                                      .compress = r->s->compress};
+    return lt_reducer_new(&r->reducer, &config);
+}
+
+static lt_status set_up(rank *r)
+{
+    static const char *const names[PARAMS] = {"conv", "fc", "bias"};
+    LT_TRY(lt_comm_nodes(&r->nodes, r->comm, r->s->per_node));
+    LT_TRY(lt_tensor_new(&r->scale, r->device, LT_F64, LT_SCALAR));
+    for (int p = 0; p < PARAMS; p++) {
+        LT_TRY(
+            p == 0
+                ? lt_param_init_filter(&r->param[p], r->device, "", names[p], LT_SHAPE(4, 3, 3, 3))
+                : lt_param_init(&r->param[p], r->device, "", names[p], LT_SHAPE(sizes[p]), 0));
+        r->param[p].has_grad = true;
+        LT_TRY(lt_params_add(&r->params, &r->param[p]));
+    }
+    return open_reducer(r);
+}
+
+static void tear_down(rank *r)
+{
+    lt_reducer_free(&r->reducer);
+    for (int p = 0; p < PARAMS; p++)
+        lt_param_clear(&r->param[p]);
+    lt_params_clear(&r->params);
+    lt_tensor_free(&r->scale);
+    lt_nodes_clear(&r->nodes);
+}
+
+/* --- Updates --- */
+
+static lt_status put_gradients(rank *r, size_t bucket, int step, double scale)
+{
+    const lt_reducer_bucket *k = &r->reducer->bucket[bucket];
+    double values[MOST];
+    int64_t n = 0;
+    for (size_t p = 0; p < k->parts; p++)
+        for (int64_t i = 0; i < k->part[p].elements; i++, n++) {
+            const int64_t at = start_of(first_of[bucket] + p) + i;
+            const double g = r->s->gradient(r, step, at);
+            values[n] = g * scale;
+            r->in[at] += g;
+        }
+    for (size_t p = 0; p < k->parts; p++)
+        values[n++] = 1;
+    lt_view flat = lt_tensor_view(k->flat);
+    const lt_view wide = {.data = values, .dtype = LT_F64, .shape = flat.shape, .stride = {1}};
+    return lt_backend_ref()->cast(NULL, &wide, &flat);
+}
+
+static lt_status take_mean(rank *r, size_t bucket)
+{
+    const lt_reducer_bucket *k = &r->reducer->bucket[bucket];
+    double values[MOST];
+    const lt_view flat = lt_tensor_view(k->flat);
+    const lt_view wide = {.data = values, .dtype = LT_F64, .shape = flat.shape, .stride = {1}};
+    LT_TRY(lt_backend_ref()->cast(NULL, &flat, &wide));
+    memcpy(r->out + start_of(first_of[bucket]), values, (size_t)k->elements * sizeof *values);
+    return LT_OK;
+}
+
+/* A mean, not yet committed. */
+static lt_status reduce(rank *r, int step, double scale)
+{
+    r->reducer->loss_scale = scale > 0 ? r->scale : NULL;
+    LT_TRY(lt_tensor_fill(r->scale, scale > 0 ? scale : 1));
+    for (size_t b = 0; b < BUCKETS; b++) {
+        LT_TRY(put_gradients(r, b, step, scale > 0 ? scale : 1));
+        LT_TRY(r->reducer->ops->begin(r->reducer, b));
+    }
+    for (size_t b = 0; b < BUCKETS; b++) {
+        LT_TRY(r->reducer->ops->finish(r->reducer, b));
+        LT_TRY(take_mean(r, b));
+    }
+    return LT_OK;
+}
+
+static lt_status update(rank *r, int step, double scale)
+{
+    LT_TRY(reduce(r, step, scale));
+    for (int i = 0; i < ALL; i++)
+        r->applied[i] += r->out[i] / (scale > 0 ? scale : 1);
+    return r->reducer->ops->commit(r->reducer, true);
+}
+
+/* --- Residuals, as checkpoints see them --- */
+
+typedef struct reading {
+    double *residual; /* [ALL] */
+    int entries;
+    bool load;
+} reading;
+
+static lt_status see_entry(void *context, const lt_state_entry *e)
+{
+    reading *to = context;
+    to->entries++;
+    if (!e->tensor)
+        return LT_OK;
+    const size_t p = !strcmp(e->param, "conv") ? 0 : !strcmp(e->param, "fc") ? 1 : 2;
+    lt_view x = lt_tensor_view(e->tensor);
+    x.shape = LT_SHAPE(sizes[p]); /* as it lies */
+    x.stride[0] = 1;
+    const lt_view wide = {
+        .data = to->residual + start_of(p), .dtype = LT_F64, .shape = x.shape, .stride = {1}};
+    return to->load ? lt_backend_ref()->cast(NULL, &wide, &x)
+                    : lt_backend_ref()->cast(NULL, &x, &wide);
+}
+
+static lt_status visit(rank *r, bool load)
+{
+    reading to = {r->residual, 0, load};
+    lt_state_visitor visitor = {.entry = see_entry, .context = &to};
+    LT_TRY(r->reducer->ops->visit(r->reducer, &visitor));
+    return to.entries == PARAMS * r->nodes.count ? LT_OK
+                                                 : lt_fail(LT_E_ARG, "%d entries", to.entries);
+}
+
+static lt_status read_residual(rank *r)
+{
+    LT_TRY(r->reducer->ops->gather(r->reducer));
+    return visit(r, false);
+}
+
+/* --- Ranks --- */
+
+static void *run_rank(void *context)
+{
+    rank *r = context;
+    if (fine(r, set_up(r)) && fine(r, lay_out(r)) && r->s->play(r) && fine(r, read_residual(r)))
+        r->reducer->ops->sent(r->reducer, &r->bytes);
+    return NULL;
+}
+
+static void open_ranks(const scene *s, rank *ranks)
+{
+    const int size = s->nodes * s->per_node;
+    lt_device *device[RANKS];
+    lt_comm *comm[RANKS];
+    const lt_device_config f64 = {.f64 = true};
+    memset(ranks, 0, RANKS * sizeof *ranks);
+    for (int i = 0; i < size; i++)
+        assert_ok(lt_device_open(&device[i], "ref", s->dtype == LT_F64 ? &f64 : NULL));
+    assert_ok(lt_comm_open_threads(comm, device, size));
+    for (int i = 0; i < size; i++) {
+        ranks[i].s = s;
+        ranks[i].index = i;
+        ranks[i].device = device[i];
+        ranks[i].comm = comm[i];
+    }
+}
+
+static void run_threads(rank *ranks, int size)
+{
+    for (int i = 0; i < size; i++)
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
+    for (int i = 0; i < size; i++)
+        pthread_join(ranks[i].thread, NULL);
+}
+
+static void close_ranks(rank *ranks, int size)
+{
+    for (int i = 0; i < size; i++)
+        tear_down(&ranks[i]);
+    for (int i = 0; i < size; i++)
+        lt_comm_close(&ranks[i].comm);
+    for (int i = 0; i < size; i++)
+        lt_device_close(&ranks[i].device);
+}
+
+/* All ranks, of which none may complain; what they leave stays readable. */
+static void run(const scene *s, rank *ranks)
+{
+    const int size = s->nodes * s->per_node;
+    open_ranks(s, ranks);
+    run_threads(ranks, size);
+    close_ranks(ranks, size);
+    for (int i = 0; i < size; i++)
+        if (ranks[i].why[0])
+            fail_msg("%s", ranks[i].why);
+    for (int i = 1; i < size; i++)
+        assert_memory_equal(ranks[i].applied, ranks[0].applied, sizeof ranks->applied);
+}
+
+/* --- Mass --- */
+
+static uint64_t mixed(uint64_t x)
+{
+    x = (x ^ x >> 31) * 0x9e3779b97f4a7c15U;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9U;
+    return x ^ x >> 32;
+}
+
+/* Multiples of the ranks, which a mean divides exactly; many are equal. */
+static double integers(const rank *r, int step, int64_t i)
+{
+    const uint64_t x = mixed((uint64_t)(step * 131 + r->index) << 32 | (uint64_t)i);
+    return (double)((int)(x % 41) - 20) * (i % 7 ? 1 : 9) * r->s->nodes * r->s->per_node;
+}
+
+static double reals(const rank *r, int step, int64_t i)
+{
+    const uint64_t x = mixed((uint64_t)(step * 131 + r->index) << 32 | (uint64_t)i);
+    return ldexp((double)(x >> 11), -53 - (int)(x % 9)) * (x & 512 ? 1 : -1);
+}
+
+static bool play_steps(rank *r)
+{
+    for (int step = 0; step < STEPS; step++)
+        if (!fine(r, update(r, step, 0)))
+            return false;
+    return true;
+}
+
+/* Mean of what went in, minus what came out, minus residuals. */
+static double lost(const scene *s, const rank *ranks, int64_t i)
+{
+    double mass = -ranks[0].applied[i];
+    for (int k = 0; k < s->nodes * s->per_node; k++) {
+        mass += ranks[k].in[i] / (s->nodes * s->per_node);
+        mass -= k % s->per_node ? 0 : ranks[k].residual[i];
+    }
+    return mass;
+}
+
+static double largest_residual(const scene *s, const rank *ranks)
+{
+    double most = 0;
+    for (int k = 0; k < s->nodes * s->per_node; k++)
+        for (int i = 0; i < ALL; i++)
+            most = fmax(most, fabs(ranks[k].residual[i]));
+    return most;
+}
+
+/* Bytes of a rank's shard of a bucket: the formulas. */
+static lt_reducer_bytes expected_bytes(const scene *s, int index, double density)
+{
+    const int64_t size = (int64_t)lt_dtype_size(s->dtype), m = s->nodes, n = s->per_node;
+    lt_reducer_bytes sum = {0, 0};
+    for (size_t b = 0; b < BUCKETS; b++) {
+        int64_t d = 0;
+        for (size_t p = 0; p < count_of[b]; p++)
+            d += sizes[first_of[b] + p];
+        const int64_t own = d / n + (index % n < d % n), node = index / n;
+        const int64_t chunk = own / m + (node < own % m), k = (int64_t)ceil(density * (double)own);
+        const int64_t sparse = (m - 1) * lt_sparse_plan(own, k, s->dtype).bytes;
+        const int64_t dense = (own - chunk + (m - 1) * chunk) * size;
+        const bool is_dense = m * lt_sparse_plan(own, k, s->dtype).bytes >= 2 * own * size;
+        sum.between += (uint64_t)(is_dense ? dense : sparse);
+        sum.within += (uint64_t)((d - own + (n - 1) * own) * size);
+    }
+    return sum;
+}
+
+/* Of read_residual(): all-gathers in the node. */
+static uint64_t gathered_bytes(const scene *s, int index)
+{
+    int64_t sum = 0;
+    for (size_t b = 0; b < BUCKETS; b++) {
+        int64_t d = 0;
+        for (size_t p = 0; p < count_of[b]; p++)
+            d += sizes[first_of[b] + p];
+        sum += d / s->per_node + (index % s->per_node < d % s->per_node);
+    }
+    return (uint64_t)(sum * (s->per_node - 1))
+           * lt_dtype_size(s->dtype == LT_F64 ? LT_F64 : LT_F32);
+}
+
+typedef struct mass_row {
+    const char *name;
+    int nodes, per_node;
+    lt_dtype dtype;
+} mass_row;
+
+static const mass_row mass_rows[] = {
+    {"integers: 2 nodes of 1", 2, 1, LT_F32},      {"integers: 2 nodes of 2", 2, 2, LT_F32},
+    {"integers: 4 nodes of 2", 4, 2, LT_F32},      {"integers: 3 nodes of 2", 3, 2, LT_F32},
+    {"integers: 2 nodes of 3, f64", 2, 3, LT_F64}, {"integers: 3 nodes of 1, f64", 3, 1, LT_F64},
+};
+
+static void nothing_is_lost(void **state)
+{
+    static const char *const densities[] = {"topk:0.001", "topk:0.01", "topk:0.05", "topk:1"};
+    static rank ranks[RANKS];
+    const mass_row *row = *state;
+    for (size_t d = 0; d < COUNT_OF(densities); d++) {
+        const scene s = {row->nodes, row->per_node, densities[d], row->dtype, integers, play_steps};
+        run(&s, ranks);
+        for (int i = 0; i < ALL; i++)
+            assert_near(lost(&s, ranks, i), 0, 0);
+        if (d == COUNT_OF(densities) - 1)
+            assert_near(largest_residual(&s, ranks), 0, 0);
+        else
+            assert_true(largest_residual(&s, ranks) > 0);
+        for (int i = 0; i < s.nodes * s.per_node; i++) {
+            const lt_reducer_bytes want = expected_bytes(&s, i, strtod(densities[d] + 5, NULL));
+            assert_int_equal(ranks[i].bytes.between, STEPS * want.between);
+            assert_int_equal(ranks[i].bytes.within, STEPS * want.within + gathered_bytes(&s, i));
+        }
+    }
+}
+
+/* Sums that depend on their order: run() compares the ranks' bits. */
+static void ranks_have_the_same_bits(void **state)
+{
+    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+    static rank ranks[RANKS];
+    (void)state;
+    for (size_t d = 0; d < COUNT_OF(dtypes); d++) {
+        const scene s = {4, 2, "topk:0.05", dtypes[d], reals, play_steps};
+        run(&s, ranks);
+        for (int i = 0; i < ALL; i++)
+            assert_near(lost(&s, ranks, i), 0, dtypes[d] == LT_F32 ? 1e-4 : 0.2);
+    }
+}
+
+/* --- Dense updates --- */
+
+/* Is dense for a while, sparse, dense once, sparse again. */
+static bool play_switches(rank *r)
+{
+    for (int step = 0; step < 12; step++) {
+        r->reducer->dense = step < 3 || step == 8;
+        if (!fine(r, update(r, step, 0)))
+            return false;
+        if (!fine(r, read_residual(r)))
+            return false;
+        double most = 0;
+        for (int i = 0; i < ALL; i++)
+            most = fmax(most, fabs(r->residual[i]));
+        if (r->reducer->dense != (most <= 0))
+            return fails(r, "largest residual", most, 0);
+    }
+    return true;
+}
+
+static void dense_updates_flush_once(void **state)
+{
+    static rank ranks[RANKS];
+    (void)state;
+    const scene s = {3, 2, "topk:0.01", LT_F32, integers, play_switches};
+    run(&s, ranks);
+    for (int i = 0; i < ALL; i++)
+        assert_near(lost(&s, ranks, i), 0, 0);
+}
+
+/* The mean itself, while nothing is to be lost. */
+static bool play_warm_up(rank *r)
+{
+    r->reducer->dense = true;
+    for (int step = 0; step < 3; step++) {
+        if (!fine(r, update(r, step, 0)))
+            return false;
+        for (int i = 0; i < ALL; i++) {
+            double mean = 0;
+            for (int k = 0; k < r->s->nodes * r->s->per_node; k++)
+                mean += integers(&(rank){.s = r->s, .index = k}, step, i);
+            mean /= r->s->nodes * r->s->per_node;
+            if (!(fabs(r->out[i] - mean) <= 0))
+                return fails(r, "mean", r->out[i], mean);
+        }
+    }
+    return true;
+}
+
+static void warm_up_is_dense(void **state)
+{
+    static rank ranks[RANKS];
+    (void)state;
+    run(&(scene){2, 2, "topk:0.01", LT_F32, integers, play_warm_up}, ranks);
+}
+
+/* --- Updates that are not applied --- */
+
+static bool same_residual(rank *r, const double *before)
+{
+    if (!fine(r, read_residual(r)))
+        return false;
+    for (int i = 0; i < ALL; i++)
+        if (!(fabs(r->residual[i] - before[i]) <= 0))
+            return fails(r, "residual", r->residual[i], before[i]);
+    return true;
+}
+
+static bool play_skips(rank *r)
+{
+    double before[ALL];
+    for (int step = 0; step < 6; step++) {
+        if (!fine(r, update(r, step, 0)) || !fine(r, read_residual(r)))
+            return false;
+        memcpy(before, r->residual, sizeof before);
+        r->reducer->dense = step == 3;
+        if (!fine(r, reduce(r, 100 + step, 0))
+            || !fine(r, r->reducer->ops->commit(r->reducer, false)) || !same_residual(r, before))
+            return false;
+        r->reducer->dense = false;
+        for (int i = 0; i < ALL; i++) /* of what was skipped */
+            r->in[i] -= integers(r, 100 + step, i);
+    }
+    return true;
+}
+
+static void skipped_updates_change_nothing(void **state)
+{
+    static rank ranks[RANKS];
+    (void)state;
+    const scene s = {2, 2, "topk:0.02", LT_F32, integers, play_skips};
+    run(&s, ranks);
+    for (int i = 0; i < ALL; i++)
+        assert_near(lost(&s, ranks, i), 0, 0);
+}
+
+/* A NaN on rank 3 in the parameter "fc", at the sixth step. */
+static double poisoned(const rank *r, int step, int64_t i)
+{
+    return step == 5 && r->index == 3 && i == start_of(1) + 700 ? (double)NAN
+                                                                : integers(r, step, i);
+}
+
+static bool play_poison(rank *r)
+{
+    double before[ALL];
+    for (int step = 0; step < 5; step++)
+        if (!fine(r, update(r, step, 0)))
+            return false;
+    if (!fine(r, read_residual(r)))
+        return false;
+    memcpy(before, r->residual, sizeof before);
+    for (int k = 0; k < 3; k++) { /* without and with a loss scale; and whole */
+        r->reducer->dense = k == 2;
+        if (!fine(r, reduce(r, 5, k == 1 ? 1024 : 0)))
+            return false;
+        if (!isnan(r->out[start_of(1) + 700]))
+            return fails(r, "poisoned element", r->out[start_of(1) + 700], (double)NAN);
+        if (!fine(r, r->reducer->ops->commit(r->reducer, false)) || !same_residual(r, before))
+            return false;
+    }
+    /* Who applies it all the same does not get NaNs for ever. */
+    r->reducer->dense = false;
+    if (!fine(r, reduce(r, 5, 0)) || !fine(r, r->reducer->ops->commit(r->reducer, true))
+        || !fine(r, read_residual(r)))
+        return false;
+    for (int i = 0; i < ALL; i++)
+        if (!isfinite(r->residual[i]))
+            return fails(r, "residual", r->residual[i], before[i]);
+    return true;
+}
+
+static char said[TEXT];
+static int sayings;
+static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void hear(void *context, lt_log_level level, const char *area, const char *text)
+{
+    (void)context;
+    (void)area;
+    pthread_mutex_lock(&said_lock);
+    if (level <= LT_LOG_WARN) {
+        snprintf(said, sizeof said, "%s", text);
+        sayings++;
+    }
+    pthread_mutex_unlock(&said_lock);
+}
+
+static void non_finite_gradients_are_named(void **state)
+{
+    static rank ranks[RANKS];
+    (void)state;
+    sayings = 0;
+    lt_log_set(hear, NULL);
+    run(&(scene){2, 2, "topk:0.02", LT_F32, poisoned, play_poison}, ranks);
+    lt_log_set(NULL, NULL);
+    assert_int_equal(sayings, 3); /* not under loss scaling, where that is normal */
+    assert_non_null(strstr(said, "rank 3"));
+    assert_non_null(strstr(said, "gradient of fc"));
+}
+
+/* --- Scales --- */
+
+static bool play_scales(rank *r)
+{
+    static const double scales[] = {1024, 1024, 2048, 4, 0.5, 65536};
+    for (int step = 0; step < STEPS; step++)
+        if (!fine(r, update(r, step, scales[step % 6])))
+            return false;
+    return true;
+}
+
+static void loss_scales_change_nothing(void **state)
+{
+    static rank plain[RANKS], scaled[RANKS];
+    (void)state;
+    run(&(scene){2, 2, "topk:0.02", LT_F32, reals, play_steps}, plain);
+    run(&(scene){2, 2, "topk:0.02", LT_F32, reals, play_scales}, scaled);
+    assert_memory_equal(plain[0].applied, scaled[0].applied, sizeof plain->applied);
+    assert_memory_equal(plain[3].residual, scaled[3].residual, sizeof plain->residual);
+}
+
+/* --- A parameter that no rank has a gradient of --- */
+
+static double first_alone(const rank *r, int step, int64_t i)
+{
+    return step % 2 && i >= start_of(1) && i < start_of(2) ? 0 : integers(r, step, i);
+}
+
+static bool play_absent(rank *r)
+{
+    for (int step = 0; step < 20; step++) {
+        double before[ALL];
+        memcpy(before, r->applied, sizeof before);
+        r->param[1].has_grad = step % 2 == 0;
+        if (!fine(r, update(r, step, 0)))
+            return false;
+        for (int64_t i = start_of(1); i < start_of(2) && step % 2; i++)
+            r->applied[i] = before[i]; /* an optimizer leaves it alone */
+    }
+    return true;
+}
+
+static void unused_parameters_keep_their_residual(void **state)
+{
+    static rank ranks[RANKS];
+    (void)state;
+    const scene s = {2, 2, "topk:0.02", LT_F32, first_alone, play_absent};
+    run(&s, ranks);
+    for (int i = 0; i < ALL; i++)
+        assert_near(lost(&s, ranks, i), 0, 0);
+}
+
+/* --- A quadratic function of a sum over nodes --- */
+
+enum { DESCENT = 4000 };
+
+/* Of |x - a|^2 / 2, where the nodes' a are opposite in the first element and equal in the others. */
+static double slope(const rank *r, int step, int64_t i)
+{
+    (void)step;
+    const double a = i == 0 ? (r->index ? -1000 : 1000) : (double)(i % 5) - 2;
+    return -r->applied[i] - a; /* applied is -x */
+}
+
+static bool play_descent(rank *r)
+{
+    for (int step = 0; step < DESCENT; step++) {
+        if (!fine(r, reduce(r, step, 0)) || !fine(r, r->reducer->ops->commit(r->reducer, true)))
+            return false;
+        for (int i = 0; i < ALL; i++)
+            r->applied[i] += 0.002 * r->out[i];
+    }
+    return true;
+}
+
+static double distance_from_optimum(const rank *r)
+{
+    double most = 0;
+    for (int i = 1; i < ALL; i++)
+        most = fmax(most, fabs(-r->applied[i] - ((double)(i % 5) - 2)));
+    return most;
+}
+
+static void only_feedback_reaches_the_optimum(void **state)
+{
+    static rank ranks[RANKS];
+    (void)state;
+    run(&(scene){2, 1, "topk:0.01", LT_F32, slope, play_descent}, ranks);
+    assert_near(distance_from_optimum(ranks), 0, 0.2);
+    run(&(scene){2, 1, "topk:0.01,no-feedback", LT_F32, slope, play_descent}, ranks);
+    assert_true(distance_from_optimum(ranks) > 1);
+}
+
+/* --- Checkpoints --- */
+
+enum { SAVED_AT = 20 };
+
+static bool play_resume(rank *r)
+{
+    for (int step = 0; step < STEPS; step++) {
+        if (!fine(r, update(r, step, 0)))
+            return false;
+        if (step != SAVED_AT)
+            continue;
+        if (!fine(r, read_residual(r)))
+            return false;
+        lt_reducer_free(&r->reducer);
+        if (!fine(r, open_reducer(r)) || !fine(r, visit(r, true))
+            || !fine(r, r->reducer->ops->loaded(r->reducer)) || !fine(r, lay_out(r)))
+            return false;
+    }
+    return true;
+}
+
+static void resumed_ranks_repeat_the_bits(void **state)
+{
+    static rank straight[RANKS], resumed[RANKS];
+    (void)state;
+    run(&(scene){2, 2, "topk:0.02", LT_F32, reals, play_steps}, straight);
+    run(&(scene){2, 2, "topk:0.02", LT_F32, reals, play_resume}, resumed);
+    assert_memory_equal(straight[0].applied, resumed[0].applied, sizeof straight->applied);
+    assert_memory_equal(straight[3].residual, resumed[3].residual, sizeof straight->residual);
+}
+
+/* --- Bad input --- */
+
+static bool play_nothing(rank *r)
+{
+    (void)r;
+    return true;
+}
+
+static void refused(const scene *s, const char *part)
+{
+    static rank ranks[RANKS];
+    open_ranks(s, ranks);
+    run_threads(ranks, s->nodes * s->per_node);
+    close_ranks(ranks, s->nodes * s->per_node);
+    if (!strstr(ranks[0].why, part))
+        fail_msg("'%s' has no '%s'", ranks[0].why, part);
+}
+
+static void densities_are_checked(void **state)
+{
+    static const char *const bad[] = {"topk:0",    "topk:1.01", "topk:-0.1", "topk:nan",
+                                      "topk:0.1x", "topk:",     "topk",      "topk:0.1,feedback"};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        refused(&(scene){2, 1, bad[i], LT_F32, integers, play_nothing},
+                bad[i][4] ? bad[i] + 5 : "density");
+}
+
+int main(void)
+{
+    const struct CMUnitTest rest[] = {
+        cmocka_unit_test(ranks_have_the_same_bits),
+        cmocka_unit_test(dense_updates_flush_once),
+        cmocka_unit_test(warm_up_is_dense),
+        cmocka_unit_test(skipped_updates_change_nothing),
+        cmocka_unit_test(non_finite_gradients_are_named),
+        cmocka_unit_test(loss_scales_change_nothing),
+        cmocka_unit_test(unused_parameters_keep_their_residual),
+        cmocka_unit_test(only_feedback_reaches_the_optimum),
+        cmocka_unit_test(resumed_ranks_repeat_the_bits),
+        cmocka_unit_test(densities_are_checked),
+    };
+    struct CMUnitTest tests[COUNT_OF(mass_rows) + COUNT_OF(rest)];
+    for (size_t i = 0; i < COUNT_OF(mass_rows); i++)
+        tests[i] = (struct CMUnitTest){.name = mass_rows[i].name,
+                                       .test_func = nothing_is_lost,
+                                       .initial_state = (void *)(uintptr_t)&mass_rows[i]};
+    memcpy(tests + COUNT_OF(mass_rows), rest, sizeof rest);
+
+    if (lt_log_filter("warn"))
+        return 1;
+    return _cmocka_run_group_tests("topk", tests, COUNT_OF(tests), NULL, NULL);
+}
