@@ -9,6 +9,7 @@
 #include "dist/reducer/topk.h"
 
 #include "base/alloc.h"
+#include "base/parallel.h"
 #include "dist/reducer/reducer.h"
 #include "tensor/backend/select.h"
 
@@ -37,25 +38,6 @@ static lt_status read_density(lt_topk *t)
     return LT_OK;
 }
 
-static lt_status check_nodes(const lt_nodes *nodes, int ranks)
-{
-    int first = 0, other = 0;
-    if (nodes->ranks_per_node > 0)
-        return LT_OK;
-    for (int r = 0; r < ranks; r++)
-        first += nodes->of[r] == 0;
-    for (int n = 1; n < nodes->count; n++, other = 0) {
-        for (int r = 0; r < ranks; r++)
-            other += nodes->of[r] == n;
-        if (other != first)
-            return lt_fail(LT_E_ARG,
-                           "--compress topk: node 0 has %d ranks, node %d has %d; --ranks-per-node "
-                           "1 takes each rank as a node",
-                           first, n, other);
-    }
-    return LT_OK;
-}
-
 static lt_status configure(lt_reducer *self)
 {
     lt_topk *t = topk_of(self);
@@ -66,14 +48,14 @@ static lt_status configure(lt_reducer *self)
                        "--compress topk: gradients are in the memory of %s; only "
                        "devices with the host's memory select",
                        self->device->name);
-    if (!self->nodes)
-        LT_TRY(lt_comm_nodes(&t->nodes, self->comm, 1));
-    LT_TRY(check_nodes(lt_topk_nodes(t), lt_comm_size(self->comm)));
+    LT_TRY(self->nodes ? lt_reducer_need_even_nodes(self)
+                       : lt_comm_nodes(&t->nodes, self->comm, 1));
     t->bytes = lt_alloc((size_t)lt_topk_nodes(t)->count, sizeof *t->bytes);
     if (!t->bytes)
         return LT_E_NOMEM;
-    LT_TRY(lt_nodes_open_node(lt_topk_nodes(t), self->comm, &t->node));
-    return lt_nodes_open_peers(lt_topk_nodes(t), self->comm, &t->peers);
+    LT_TRY(lt_nodes_open_node(lt_topk_nodes(t), self->comm, &t->scatter));
+    LT_TRY(lt_nodes_open_peers(lt_topk_nodes(t), self->comm, &t->peers));
+    return lt_nodes_open_node(lt_topk_nodes(t), self->comm, &t->gather);
 }
 
 /* The bucket cut as evenly as possible, the first shards longer. */
@@ -130,8 +112,35 @@ static lt_status open_bucket(const lt_topk *t, const lt_reducer_bucket *bucket)
     return make_memory(t, b);
 }
 
+static lt_status scatter(lt_reducer *self, size_t bucket)
+{
+    lt_topk *t = topk_of(self);
+    lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
+    lt_request *request = NULL;
+    lt_topk_name_non_finite(t, &self->bucket[bucket], b->scaled);
+    LT_TRY(lt_comm_reducescatter_begin(t->scatter, &b->whole, b->shard, b->count, LT_REDUCE_MEAN,
+                                       &request));
+    return lt_request_wait(&request);
+}
+
+static lt_status among_peers(lt_reducer *self, size_t bucket)
+{
+    lt_parallel_set_threads(1); /* the others are the tape's */
+    return lt_topk_exchange(topk_of(self), lt_topk_bucket_of(topk_of(self), bucket));
+}
+
+static lt_status gather(lt_reducer *self, size_t bucket)
+{
+    lt_topk *t = topk_of(self);
+    lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
+    lt_request *request = NULL;
+    LT_TRY(lt_comm_allgather_begin(t->gather, b->shard, &b->whole, b->count, &request));
+    return lt_request_wait(&request);
+}
+
 static lt_status open(lt_reducer *self)
 {
+    static lt_stage_fn *const stages[] = {scatter, among_peers, gather};
     lt_topk *t = topk_of(self);
     int64_t longest = 1;
     bool all_dense = true;
@@ -150,7 +159,8 @@ static lt_status open(lt_reducer *self)
                "compress topk: %d nodes send no fewer bytes with a density of %g than without "
                "compression, so gradients are sent whole",
                lt_topk_nodes(t)->count, t->density);
-    return lt_topk_loaded(self);
+    LT_TRY(lt_topk_loaded(self));
+    return lt_stages_open(&t->stages, self, stages, sizeof stages / sizeof *stages);
 }
 
 static lt_status begin(lt_reducer *self, size_t bucket)
@@ -159,27 +169,15 @@ static lt_status begin(lt_reducer *self, size_t bucket)
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
     lt_topk_drop_kept(t);
     b->dense = b->is_dense || self->dense;
-    b->begun = b->finished = false;
-    b->scale = 1;
-    if (self->loss_scale)
-        b->scale = *(const double *)lt_topk_data(self->loss_scale);
-    lt_topk_name_non_finite(t, &self->bucket[bucket], self->loss_scale);
-    LT_TRY(lt_comm_reducescatter_begin(t->node, &b->whole, b->shard, b->count, LT_REDUCE_MEAN,
-                                       &b->request));
-    b->begun = true;
-    return LT_OK;
+    b->finished = false;
+    b->scaled = self->loss_scale;
+    b->scale = b->scaled ? *(const double *)lt_topk_data(self->loss_scale) : 1;
+    return lt_stages_begin(t->stages, bucket);
 }
 
 static lt_status finish(lt_reducer *self, size_t bucket)
 {
-    lt_topk *t = topk_of(self);
-    lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
-    if (!b->begun)
-        return lt_fail(LT_E_COMM, "compress topk: bucket %zu did not begin", bucket);
-    LT_TRY(lt_request_wait(&b->request));
-    LT_TRY(lt_topk_exchange(t, b));
-    LT_TRY(lt_comm_allgather_begin(t->node, b->shard, &b->whole, b->count, &b->request));
-    return lt_request_wait(&b->request);
+    return lt_stages_finish(topk_of(self)->stages, bucket);
 }
 
 /* A parameter that got no gradient on any rank was not updated: what was sent of it is still to be sent. */
@@ -217,18 +215,18 @@ static lt_status commit(lt_reducer *self, bool applied)
 static void sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
     const lt_topk *t = (const lt_topk *)self;
-    *out = (lt_reducer_bytes){.within = lt_comm_bytes(t->node), .between = lt_comm_bytes(t->peers)};
+    *out = (lt_reducer_bytes){.within = lt_comm_bytes(t->scatter) + lt_comm_bytes(t->gather),
+                              .between = lt_comm_bytes(t->peers)};
 }
 
 static void close(lt_reducer *self)
 {
     lt_topk *t = topk_of(self);
+    lt_stages_close(&t->stages);
     for (size_t i = 0; i < self->buckets; i++) {
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
         if (!b)
             continue;
-        if (b->request)
-            (void)!lt_request_wait(&b->request);
         lt_tensor_free(&b->shard);
         lt_tensor_free(&b->message);
         lt_tensor_free(&b->arrived);
@@ -241,10 +239,9 @@ static void close(lt_reducer *self)
     lt_free(t->sum);
     lt_free(t->workspace);
     lt_free(t->bytes);
-    if (t->peers)
-        lt_comm_close(&t->peers);
-    if (t->node)
-        lt_comm_close(&t->node);
+    lt_comm_close(&t->gather);
+    lt_comm_close(&t->peers);
+    lt_comm_close(&t->scatter);
     lt_nodes_clear(&t->nodes);
 }
 

@@ -3,6 +3,7 @@
 #define LT_DIST_REDUCER_TOPK_H
 
 #include "dist/reducer/sparse.h"
+#include "dist/reducer/stages.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/reducer.h"
@@ -20,11 +21,10 @@ typedef struct lt_topk_bucket {
     /* What was not sent yet, unscaled, and what it will be when the update is applied; wide dtype. */
     void *residual, *next;
     uint32_t *index; /* [pack.count] of the selected */
-    lt_request *request;
-    double scale;  /* of the gradients of this update */
-    bool dense;    /* of this update */
-    bool is_dense; /* of every update: it sends no more bytes so */
-    bool begun;
+    double scale;    /* of the gradients of this update */
+    bool scaled;     /* there is a loss scale */
+    bool dense;      /* of this update */
+    bool is_dense;   /* of every update: it sends no more bytes so */
     bool finished;   /* next is the finished update's */
     bool non_finite; /* the update's numbers are not all finite: next is worth nothing */
 } lt_topk_bucket;
@@ -34,7 +34,9 @@ typedef struct lt_topk {
     double density;
     bool no_feedback; /* residuals stay zero: a control */
     lt_nodes nodes;   /* where base.nodes is NULL */
-    lt_comm *node, *peers;
+    /* A stage each; scatter and gather are of this node's ranks. */
+    lt_comm *scatter, *peers, *gather;
+    lt_stages *stages;
     int64_t *bytes;        /* [nodes] scratch */
     lt_dtype wide;         /* of residuals and sums: f64 on a device of f64, else f32 */
     void *sum, *workspace; /* of the longest shard */

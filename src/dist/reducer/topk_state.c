@@ -67,7 +67,7 @@ static lt_status gather_bucket(lt_topk *t, size_t bucket)
     if (!st && part)
         st = lt_tensor_write(part, b->residual, lt_tensor_bytes(part));
     if (!st)
-        st = lt_comm_allgather_begin(t->node, part, whole, b->count, &request);
+        st = lt_comm_allgather_begin(t->gather, part, whole, b->count, &request);
     if (!st)
         st = lt_request_wait(&request);
     if (!st)
