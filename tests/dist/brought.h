@@ -7,6 +7,7 @@
 
 #include "lather/data_parallel.h"
 #include "lather/ext/fail.h"
+#include "lather/topology.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ typedef struct world {
     lt_tape *tape;
     lt_param param[PARAMS];
     lt_params params;
+    lt_nodes nodes;
     lt_data_parallel *dp;
     double mean[PARAMS][MOST]; /* what came out of the last update */
     double trace[UPDATES];     /* a scene's own */
@@ -49,7 +51,8 @@ typedef struct scene {
     bool f64;
     lt_dtype dtype;
     size_t bucket_bytes;
-    double scale; /* of the loss; 0: 1 */
+    double scale;       /* of the loss; 0: 1 */
+    int ranks_per_node; /* 0: nodes are not known */
 } scene;
 
 static int64_t count_of(int k)
@@ -123,8 +126,13 @@ static inline lt_status average(world *w, bool applied)
 static inline lt_status open_dp(world *w)
 {
     const scene *s = w->scene;
-    const lt_data_parallel_config c = {
-        .bucket_bytes = s->bucket_bytes, .dtype = s->dtype, .compress = s->compress};
+    const bool known = s->ranks_per_node > 0;
+    if (known && !w->nodes.of)
+        LT_TRY(lt_comm_nodes(&w->nodes, w->comm, s->ranks_per_node));
+    const lt_data_parallel_config c = {.nodes = known ? &w->nodes : NULL,
+                                       .bucket_bytes = s->bucket_bytes,
+                                       .dtype = s->dtype,
+                                       .compress = s->compress};
     return lt_data_parallel_new(&w->dp, w->comm, &w->params, w->tape, &c);
 }
 
@@ -153,6 +161,7 @@ static inline void *thread_of(void *context)
         lt_comm_abort(w->comm);
     }
     lt_data_parallel_free(&w->dp);
+    lt_nodes_clear(&w->nodes);
     lt_tape_free(&w->tape);
     lt_params_clear(&w->params);
     for (int k = 0; k < PARAMS; k++)

@@ -51,6 +51,15 @@ static const mass_row masses[] = {
      1e-13},
     {{.name = "f32, 4 ranks", .compress = "powersgd:2", .bucket_bytes = 1024}, 4, 1e-5},
     {{.name = "bf16, 4 ranks, rank 1", .compress = "powersgd:1", .dtype = LT_BF16}, 4, 0.02},
+    {{.name = "f64, 2 nodes of 2 ranks, a bucket each",
+      .compress = "powersgd:2",
+      .f64 = true,
+      .bucket_bytes = 8,
+      .ranks_per_node = 2},
+     4,
+     1e-13},
+    {{.name = "f32, a node of 3 ranks", .compress = "powersgd:2", .ranks_per_node = 3}, 3, 1e-5},
+    {{.name = "f32, 3 nodes of a rank", .compress = "powersgd:2", .ranks_per_node = 1}, 3, 1e-5},
     {{.name = "a rank that no matrix is worth", .compress = "powersgd:9", .f64 = true}, 3, 1e-13},
 };
 
@@ -456,6 +465,31 @@ static void bytes_follow_the_formula(void **state)
         }
 }
 
+/* In two levels, of 2 nodes of 2 ranks: half of the elements go between nodes, once each way. */
+static void bytes_between_nodes_follow_the_formula(void **state)
+{
+    (void)state;
+    const int64_t sides = 12 + 6 + 31, columns = 10 + 36 + 5, kept = 7 + 4 + PARAMS;
+    const int64_t elements[2] = {kept + 2 * sides, 2 * columns};
+    const scene s = {.play = play_third, .compress = "powersgd:2", .ranks_per_node = 2};
+    const world *w = play_well(&s, 4);
+    for (int r = 0; r < 4; r++) {
+        int64_t within = 0, between = 0;
+        for (int k = 0; k < 2; k++) {
+            const int64_t mine = (elements[k] + (r % 2 == 0)) / 2;
+            within +=
+                elements[k] - mine + mine; /* the other's part of the sum, this one's of the mean */
+            between += allreduce(mine, r / 2, 2);
+        }
+        assert_int_equal(w[r].sent.within, 4 * within);
+        assert_int_equal(w[r].sent.between, 4 * between);
+    }
+    const scene one = {.play = play_third, .compress = "powersgd:2", .ranks_per_node = 3};
+    w = play_well(&one, 3);
+    assert_int_equal(w[0].sent.between, 0);
+    assert_true(w[0].sent.within > 0);
+}
+
 /* --- What is refused --- */
 
 static const char *const bad[] = {"powersgd",    "powersgd:",    "powersgd:0",  "powersgd:65",
@@ -485,6 +519,7 @@ int main(void)
         cmocka_unit_test(residuals_are_unscaled),
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
         cmocka_unit_test(bytes_follow_the_formula),
+        cmocka_unit_test(bytes_between_nodes_follow_the_formula),
     };
     enum { M = COUNT_OF(masses), B = COUNT_OF(bad), S = COUNT_OF(single) };
     struct CMUnitTest tests[M + B + S];

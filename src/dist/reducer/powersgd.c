@@ -149,13 +149,10 @@ static lt_status to_host(const lt_tensor *t, double **out)
 
 /* --- Begin: X, and P of all matrices of a bucket --- */
 
-static lt_status start(lt_powersgd *s, lt_tensor *what, lt_powersgd_state *t,
-                       lt_powersgd_stage next)
+static lt_status start(lt_powersgd_state *t, lt_powersgd_stage stage)
 {
-    const uint64_t before = lt_comm_bytes(s->base.comm);
-    LT_TRY(lt_comm_allreduce_begin(s->base.comm, what, LT_REDUCE_MEAN, &t->request));
-    s->sent += lt_comm_bytes(s->base.comm) - before;
-    t->stage = next;
+    LT_TRY(lt_level_mean_begin(&t->mean[stage]));
+    t->stage = stage;
     return LT_OK;
 }
 
@@ -199,7 +196,7 @@ static lt_status begin_pieces(lt_powersgd *s, lt_reducer_bucket *b)
     }
     LT_TRY(copy_kept(s, b, false));
     LT_TRY(cast(s, whole(t->p), slice(t->out, t->kept, lt_tensor_count(t->p))));
-    return start(s, t->out, t, LT_POWERSGD_FIRST);
+    return start(t, LT_POWERSGD_FIRST);
 }
 
 /* All of the bucket, and what was left over. */
@@ -212,7 +209,7 @@ static lt_status begin_dense(lt_powersgd *s, lt_reducer_bucket *b)
         LT_TRY(cast(s, whole(t->piece[i].matrix->residual[LT_POWERSGD_NEXT]),
                     slice(b->flat, part->offset, part->elements)));
     }
-    return start(s, b->flat, b->own, LT_POWERSGD_DENSE);
+    return start(b->own, LT_POWERSGD_DENSE);
 }
 
 static lt_status read_scale(lt_powersgd *s)
@@ -247,7 +244,7 @@ static lt_status begin_back(lt_powersgd *s, lt_powersgd_state *t)
                         q_of(s, t, x)));
     }
     LT_TRY(cast(s, whole(t->q), whole(t->back)));
-    return start(s, t->back, t, LT_POWERSGD_SECOND);
+    return start(t, LT_POWERSGD_SECOND);
 }
 
 /* P Q into the bucket, and what it lacks of X; a gradient that no rank has is not applied. */
@@ -349,49 +346,56 @@ static lt_status finish_dense(lt_powersgd *s, lt_reducer_bucket *b)
 
 /* --- Stages --- */
 
-/* Waits for a bucket's all-reduce, and does what comes behind it. */
+/* Waits for a hop of a bucket's mean, and does what comes behind it. */
 static lt_status advance(lt_powersgd *s, size_t bucket)
 {
     lt_reducer_bucket *b = &s->base.bucket[bucket];
     lt_powersgd_state *t = b->own;
-    const lt_powersgd_stage done = t->stage;
+    const lt_powersgd_stage stage = t->stage;
+    bool done = false;
     t->stage = LT_POWERSGD_IDLE;
-    LT_TRY(lt_request_wait(&t->request));
-    switch (done) {
+    LT_TRY(lt_level_mean_step(&t->mean[stage], &done));
+    if (!done) {
+        t->stage = stage;
+        return LT_OK;
+    }
+    switch (stage) {
     case LT_POWERSGD_FIRST:
         return begin_back(s, t);
     case LT_POWERSGD_SECOND:
         return finish_pieces(s, b);
     case LT_POWERSGD_DENSE:
         return finish_dense(s, b);
-    case LT_POWERSGD_IDLE:
+    case LT_POWERSGD_STAGES:
         break;
     }
     return LT_OK;
 }
 
-/* The bucket before this one has had the time of a bucket's backward for its first all-reduce. */
+/* Buckets before this one have had the time of a bucket's backward for a hop. */
 static lt_status begin(lt_reducer *self, size_t bucket)
 {
     lt_powersgd *s = (lt_powersgd *)self;
     lt_reducer_bucket *b = &self->bucket[bucket];
-    lt_powersgd_state *t = b->own;
+    const lt_powersgd_state *t = b->own;
     if (bucket == 0)
         LT_TRY(read_scale(s));
     s->begun = bucket + 1;
-    LT_TRY(self->dense || !t->pieces ? begin_dense(s, b) : begin_pieces(s, b));
-    if (bucket > 0 && state_of(self, bucket - 1)->stage == LT_POWERSGD_FIRST)
-        LT_TRY(advance(s, bucket - 1));
-    return LT_OK;
+    for (size_t i = 0; i < bucket; i++)
+        if (state_of(self, i)->stage == LT_POWERSGD_FIRST)
+            LT_TRY(advance(s, i));
+    return self->dense || !t->pieces ? begin_dense(s, b) : begin_pieces(s, b);
 }
 
+/* All that are in flight go on, so that one's hop is beside the others'. */
 static lt_status finish(lt_reducer *self, size_t bucket)
 {
     lt_powersgd *s = (lt_powersgd *)self;
-    for (size_t i = bucket; i < s->begun; i++)
-        if (state_of(self, i)->stage == LT_POWERSGD_FIRST)
-            LT_TRY(advance(s, i));
-    return advance(s, bucket);
+    while (state_of(self, bucket)->stage != LT_POWERSGD_IDLE)
+        for (size_t i = bucket; i < s->begun; i++)
+            if (i == bucket || state_of(self, i)->stage == LT_POWERSGD_FIRST)
+                LT_TRY(advance(s, i));
+    return LT_OK;
 }
 
 static void turn(lt_tensor *tensor[LT_POWERSGD_TURNS])
@@ -415,7 +419,7 @@ static lt_status commit(lt_reducer *self, bool applied)
 
 static void sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    *out = (lt_reducer_bytes){.between = ((const lt_powersgd *)self)->sent};
+    lt_levels_sent(&((const lt_powersgd *)self)->levels, out);
 }
 
 const lt_reducer_ops lt_reducer_powersgd = {

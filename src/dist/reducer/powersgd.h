@@ -2,6 +2,7 @@
 #ifndef LT_DIST_REDUCER_POWERSGD_H
 #define LT_DIST_REDUCER_POWERSGD_H
 
+#include "dist/reducer/levels.h"
 #include "dist/reducer/reducer.h"
 
 /* What is in use, and what commit puts in its place. */
@@ -23,19 +24,20 @@ typedef struct lt_powersgd_piece {
 
 /* What a bucket waits for. */
 typedef enum lt_powersgd_stage {
-    LT_POWERSGD_IDLE,
     LT_POWERSGD_FIRST,  /* the mean of P */
     LT_POWERSGD_SECOND, /* the mean of Q */
-    LT_POWERSGD_DENSE   /* the mean of all */
+    LT_POWERSGD_DENSE,  /* the mean of all */
+    LT_POWERSGD_STAGES,
+    LT_POWERSGD_IDLE = LT_POWERSGD_STAGES
 } lt_powersgd_stage;
 
 typedef struct lt_powersgd_state {
     lt_powersgd_piece *piece;
     size_t pieces;
-    int64_t kept;          /* elements that are not compressed, flags included */
-    lt_tensor *p, *q;      /* of all pieces, master dtype */
-    lt_tensor *out, *back; /* what is sent: kept and p, q; communication dtype */
-    lt_request *request;
+    int64_t kept;                           /* elements that are not compressed, flags included */
+    lt_tensor *p, *q;                       /* of all pieces, master dtype */
+    lt_tensor *out, *back;                  /* what is sent: kept and p, q; communication dtype */
+    lt_level_mean mean[LT_POWERSGD_STAGES]; /* of out, back, and the bucket */
     lt_powersgd_stage stage;
 } lt_powersgd_state;
 
@@ -49,7 +51,7 @@ typedef struct lt_powersgd {
     size_t begun;       /* buckets of this update */
     double scale;       /* R s of this update */
     lt_tensor *scratch; /* of the largest matrix; NULL: the communication dtype is the master's */
-    uint64_t sent;
+    lt_levels levels;
 } lt_powersgd;
 
 /* powersgd_make.c: the table's entries. */

@@ -74,6 +74,7 @@ lt_status lt_powersgd_configure(lt_reducer *self)
     size_t count = 0;
     LT_TRY(parse(s));
     s->master = lt_device_master(self->device);
+    LT_TRY(lt_levels_open(&s->levels, self));
     for (size_t i = 0; i < self->params->count; i++)
         count += is_compressed(s, self->params->item[i], &m);
     s->matrix = lt_alloc(count ? count : 1, sizeof *s->matrix);
@@ -101,6 +102,8 @@ static lt_status open_bucket(lt_powersgd *s, lt_reducer_bucket *b)
     lt_device *device = s->base.device;
     int64_t p = 0, q = 0;
     t->kept = b->elements + (int64_t)b->parts;
+    t->stage = LT_POWERSGD_IDLE;
+    LT_TRY(lt_level_mean_open(&t->mean[LT_POWERSGD_DENSE], &s->levels, b->flat));
     t->piece = lt_alloc(b->parts, sizeof *t->piece);
     if (!t->piece)
         return LT_E_NOMEM;
@@ -119,7 +122,9 @@ static lt_status open_bucket(lt_powersgd *s, lt_reducer_bucket *b)
     LT_TRY(lt_tensor_new(&t->p, device, s->master, LT_SHAPE(p)));
     LT_TRY(lt_tensor_new(&t->q, device, s->master, LT_SHAPE(q)));
     LT_TRY(lt_tensor_new(&t->out, device, dtype, LT_SHAPE(t->kept + p)));
-    return lt_tensor_new(&t->back, device, dtype, LT_SHAPE(q));
+    LT_TRY(lt_tensor_new(&t->back, device, dtype, LT_SHAPE(q)));
+    LT_TRY(lt_level_mean_open(&t->mean[LT_POWERSGD_FIRST], &s->levels, t->out));
+    return lt_level_mean_open(&t->mean[LT_POWERSGD_SECOND], &s->levels, t->back);
 }
 
 lt_status lt_powersgd_open(lt_reducer *self)
@@ -139,8 +144,8 @@ lt_status lt_powersgd_open(lt_reducer *self)
 
 static void close_bucket(lt_powersgd_state *t)
 {
-    if (t->request)
-        (void)!lt_request_wait(&t->request);
+    for (int i = 0; i < LT_POWERSGD_STAGES; i++)
+        lt_level_mean_close(&t->mean[i]);
     lt_tensor_free(&t->p);
     lt_tensor_free(&t->q);
     lt_tensor_free(&t->out);
@@ -159,6 +164,7 @@ void lt_powersgd_close(lt_reducer *self)
             lt_tensor_free(&s->matrix[i].residual[k]);
             lt_tensor_free(&s->matrix[i].q[k]);
         }
+    lt_levels_close(&s->levels);
     lt_tensor_free(&s->scratch);
     lt_free(s->matrix);
 }
