@@ -16,6 +16,8 @@ static const struct {
     const char *help;
 } commands[] = {
     {"train", bench_train, "a training step on synthetic data"},
+    {"regimes", bench_regimes,
+     "which exchange of gradients is the fastest, by links and ranks: simulated"},
     {"overlap", bench_overlap, "several ranks: gradients in flight while backward goes on"},
     {"exchange", bench_exchange, "the mean of gradients over ranks, by each of several reducers"},
     {"links", bench_links, "latency and bandwidth inside a node and between two"},

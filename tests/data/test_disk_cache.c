@@ -68,6 +68,35 @@ static lt_disk_cache *open_store(const place *p, size_t shards)
     return s;
 }
 
+/* Bytes of the copies, in blocks of 4 KiB. */
+static int64_t held(const place *p)
+{
+    char *line = NULL;
+    long long bytes = -1;
+    if (asprintf(&line,
+                 "find '%s' -mindepth 2 -type f -printf '%%s\\n' | "
+                 "awk '{t += int(($1 + 4095) / 4096) * 4096} END {printf \"%%d\", t}'",
+                 p->near)
+        < 0)
+        abort();
+    FILE *f = popen(line, "r");
+    assert_true(f && fscanf(f, "%lld", &bytes) == 1);
+    pclose(f);
+    free(line);
+    return bytes;
+}
+
+static int64_t counted(const place *p)
+{
+    char *path = below(p->near, "bytes");
+    int64_t bytes = -1;
+    FILE *f = fopen(path, "rb");
+    assert_true(f && fread(&bytes, sizeof bytes, 1, f) == 1);
+    fclose(f);
+    free(path);
+    return bytes;
+}
+
 /* Reads data/class0/00.jpg; whether it came from a copy. The bytes must be those of the file. */
 static bool read_one(const place *p, lt_disk_cache *s)
 {
@@ -117,6 +146,8 @@ static void check_damage(void **state)
     assert_false(read_one(&p, s)); /* found out */
     assert_true(read_one(&p, s));  /* and mended */
     assert_int_equal(lt_disk_cache_statistics(s).copies, 2);
+    if (!strstr(d->commands, "mv"))
+        assert_int_equal(counted(&p), held(&p));
     run_in(p.root, "test $(find near -mindepth 2 -type f | wc -l) = 1"); /* no rest is left */
     run_in(p.root, "rm data/class0/00.jpg");
     lt_record r = {0};
@@ -301,35 +332,6 @@ static void check_pieces(void **state)
 
 /* --- The limit --- */
 
-/* Bytes of the copies, in blocks of 4 KiB. */
-static int64_t held(const place *p)
-{
-    char *line = NULL;
-    long long bytes = -1;
-    if (asprintf(&line,
-                 "find '%s' -mindepth 2 -type f -printf '%%s\\n' | "
-                 "awk '{t += int(($1 + 4095) / 4096) * 4096} END {printf \"%%d\", t}'",
-                 p->near)
-        < 0)
-        abort();
-    FILE *f = popen(line, "r");
-    assert_true(f && fscanf(f, "%lld", &bytes) == 1);
-    pclose(f);
-    free(line);
-    return bytes;
-}
-
-static int64_t counted(const place *p)
-{
-    char *path = below(p->near, "bytes");
-    int64_t bytes = -1;
-    FILE *f = fopen(path, "rb");
-    assert_true(f && fread(&bytes, sizeof bytes, 1, f) == 1);
-    fclose(f);
-    free(path);
-    return bytes;
-}
-
 /* Reads all of a folder's images; how many were read from copies. */
 static int64_t read_all(const place *p, lt_disk_cache *s, const char *folder)
 {
@@ -365,18 +367,22 @@ static void check_limit(void **state)
     assert_int_equal(read_all(&p, s, "data"), ALL); /* more recently used than "other" now */
     assert_int_equal(read_all(&p, s, "third"), 0);
     const int64_t gone = lt_disk_cache_statistics(s).evictions;
-    assert_in_range(gone, ALL / 2 - 2, ALL);
+    assert_in_range(gone, ALL / 2 - 2, ALL - 2);
     assert_true(counted(&p) <= 5 * one / 2);
     assert_int_equal(counted(&p), held(&p));
     assert_int_equal(read_all(&p, s, "data"), ALL);
-    assert_int_equal(read_all(&p, s, "third"), ALL);
-    assert_int_equal(lt_disk_cache_statistics(s).evictions, gone);
+    assert_int_equal(read_all(&p, s, "third"), ALL); /* nothing has gone since */
+    lt_record r = {0};
+    char *last = below(p.root, "other/class2/05.jpg"); /* of "other", used later than the rest */
+    assert_ok(lt_disk_cache_read(s, last, &r));
+    assert_int_equal(lt_disk_cache_statistics(s).hits, 3 * ALL + 1);
+    lt_free(r.bytes);
+    free(last);
     lt_disk_cache_free(&s);
     close_place(&p);
 }
 
-/* Of a data set that is too large what fits is read from copies in each epoch, and no sweep after
- * sweep removes it. */
+/* Of a data set that is too large what fits is read from copies in each epoch. */
 static void check_too_large(void **state)
 {
     (void)state;
@@ -397,7 +403,7 @@ static void check_too_large(void **state)
     close_place(&p);
 }
 
-/* The count is lost, or nonsense: it is counted anew, and what was left by a killed process goes. */
+/* The count is lost, or nonsense: it is made anew, and what a killed process left goes. */
 static void check_count(void **state)
 {
     (void)state;
@@ -453,16 +459,10 @@ static void check_second_epoch(void **state)
     close_place(&p);
 }
 
-typedef struct reader {
-    const place *p;
-    lt_disk_cache *cache;
-    bool hit;
-} reader;
-
 static void *read_in_thread(void *context)
 {
-    ((reader *)context)->hit = read_one(((reader *)context)->p, ((reader *)context)->cache);
-    return NULL;
+    void **c = context;
+    return read_one(c[0], c[1]) ? context : NULL;
 }
 
 /* Who comes while another process makes a copy waits for it. */
@@ -476,16 +476,16 @@ static void check_wait(void **state)
     lt_disk_copy_writer w;
     lt_record r = {0};
     pthread_t thread;
-    reader other = {.p = &p, .cache = s};
+    void *context[] = {&p, s}, *hit = NULL;
     assert_true(lt_disk_object_stat(&object, path));
     char *copy = lt_disk_copy_path(p.near, &object);
     assert_ok(lt_disk_cache_read(NULL, path, &r));
     assert_ok(lt_disk_copy_begin(&w, copy));
-    assert_int_equal(pthread_create(&thread, NULL, read_in_thread, &other), 0);
+    assert_int_equal(pthread_create(&thread, NULL, read_in_thread, context), 0);
     usleep(30000); /* so that it comes too early; too late would pass too */
     assert_ok(lt_disk_copy_finish(&w, &object, r.bytes));
-    pthread_join(thread, NULL);
-    assert_true(other.hit);
+    pthread_join(thread, &hit);
+    assert_non_null(hit);
     assert_int_equal(lt_disk_cache_statistics(s).reads, 0);
     lt_free(copy);
     lt_free(r.bytes);

@@ -1,0 +1,107 @@
+/** What an exchange of gradients costs: bytes and seconds by closed forms, and a simulation of buckets
+ *  that are exchanged while backward goes on. For plans and maps; nothing is sent. */
+#ifndef LATHER_COMM_COST_H
+#define LATHER_COMM_COST_H
+
+#include "lather/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** One direction of a link: q messages of b bytes together take latency + q message + b / bandwidth. */
+typedef struct lt_cost_link {
+    double latency;   /**< seconds until the first byte arrives */
+    double message;   /**< seconds that each message costs besides */
+    double bandwidth; /**< bytes per second */
+} lt_cost_link;
+
+/** Nodes of equally many ranks. */
+typedef struct lt_cost_cluster {
+    int nodes, per_node;
+    lt_cost_link within;  /**< between two ranks of a node; each rank has its own */
+    lt_cost_link between; /**< a node's card, which its ranks share */
+    double select;        /**< seconds per element to choose the largest of a shard (topk) */
+    double factor;        /**< seconds per element and rank of the factors (powersgd) */
+} lt_cost_cluster;
+
+/** Where d elements of b bytes are cut for p ranks, chunk(d, p, r) is as in lt_comm_bytes(). */
+typedef enum lt_cost_scheme {
+    LT_COST_FLAT,      /**< all-reduce over all ranks */
+    LT_COST_TWO_LEVEL, /**< reduce-scatter in the node, all-reduce of a shard between ranks of equal
+                              *   places in their nodes, all-gather in the node */
+    LT_COST_SHARD_GRADIENTS, /**< reduce-scatter to owners, and the gather of updates */
+    LT_COST_TOPK,            /**< two levels; between nodes the largest elements of a shard */
+    LT_COST_POWERSGD,    /**< all-reduces of two factors of each matrix, vectors with the first */
+    LT_COST_LOCAL_STEPS, /**< all-reduce in the node; between nodes a shard of the parameters' change
+                              *   every so many steps, then all-gathered in the node */
+    LT_COST_SCHEMES
+} lt_cost_scheme;
+
+typedef struct lt_cost_plan {
+    lt_cost_scheme scheme;
+    int element_bytes; /**< of dense elements on the way, and of topk's values: 2, 4 or 8 */
+    double density;    /**< topk: share of a shard that is sent, in (0, 1] */
+    int rank;          /**< powersgd: of the factors, from 1 on; they are f32 */
+    int every;         /**< local steps: inner steps of a round, from 1 on */
+    bool divided; /**< the optimizer's state is divided over all ranks: each update ends with an
+                        *   all-gather of f32 elements. Shard-gradients has it always */
+} lt_cost_plan;
+
+typedef struct lt_cost_bucket {
+    int64_t elements;
+    double ready; /**< seconds after backward's begin when its last gradient is there */
+    /** For powersgd: sums over the bucket's matrices of their rows and columns, and the elements that
+     *  are in no matrix. */
+    int64_t rows, columns, dense;
+} lt_cost_bucket;
+
+typedef struct lt_cost_bytes {
+    double within, between; /**< payload; whole numbers but for the share of a round */
+} lt_cost_bytes;
+
+/** "flat", "two-level", "shard-gradients", "topk", "powersgd", "local-steps". */
+LT_API const char *lt_cost_name(lt_cost_scheme scheme);
+/** Elements of part number index when count are cut for parts. */
+LT_API int64_t lt_cost_chunk(int64_t count, int parts, int index);
+/** Bytes of topk's message for a shard: k = ceil(density elements) values, and their places as
+ *  min(4 k, 2 k + 2 ceil(elements / 4096), ceil(elements / 8)), both filled up to multiples of 4. */
+LT_API int64_t lt_cost_sparse_bytes(int64_t elements, double density, int value_bytes);
+/** Payload that rank sends for one update of one bucket: what lt_comm_bytes() counts, but for flags
+ *  of gradients that are there. Ranks are numbered node by node. What follows the update (a gather, a
+ *  round's end divided by its steps) is in it, as if the bucket's elements were cut on their own. */
+LT_API lt_cost_bytes lt_cost_payload(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
+                                     const lt_cost_bucket *bucket, int rank);
+/** Density from which topk sends no fewer bytes between nodes than two dense levels:
+ *  2 e / (nodes (e + i)), of values of e bytes and places of i. */
+LT_API double lt_cost_break_even(int nodes, int value_bytes, int index_bytes);
+
+/** A part of a bucket's exchange; stages of one bucket follow one another. */
+typedef struct lt_cost_stage {
+    enum { LT_COST_WITHIN, LT_COST_BETWEEN, LT_COST_COMPUTE } uses;
+    double seconds;
+} lt_cost_stage;
+enum { LT_COST_MAX_STAGES = 5 };
+/** The stages of a bucket's exchange, as rank 0 sees it, which sends the most. */
+LT_API size_t lt_cost_stages(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
+                             const lt_cost_bucket *bucket, lt_cost_stage out[LT_COST_MAX_STAGES]);
+/** The seconds behind the update: the gather of a divided optimizer, a round's end divided by its
+ *  steps. elements: of all buckets. */
+LT_API double lt_cost_behind(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
+                             int64_t elements);
+
+typedef struct lt_cost_result {
+    double step;    /**< seconds from backward's begin to its update, with what follows */
+    double exposed; /**< of them not behind backward */
+    double link[2]; /**< seconds that the links within and between nodes are used by buckets */
+} lt_cost_result;
+/** Buckets are exchanged in their order; each stage takes one at a time, as soon as the stage before
+ *  has it ready. finish(b, s) = max(finish(b, s-1), finish(b-1, s)) + seconds(b, s), finish(b, -1) =
+ *  ready(b). Stages that share a link are not faster together than one after the other: no link is
+ *  done earlier than its first use + its seconds in all. Errors: LT_E_ARG (a field out of range, named). */
+LT_API LT_MUST_CHECK lt_status lt_cost_simulate(lt_cost_result *out, const lt_cost_plan *plan,
+                                                const lt_cost_cluster *cluster,
+                                                const lt_cost_bucket *bucket, size_t count,
+                                                double backward);
+
+#endif

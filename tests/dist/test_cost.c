@@ -1,0 +1,410 @@
+/* Costs of exchanges: bytes equal the counters of communicators, seconds equal closed forms, and what
+ * becomes faster makes nothing slower. */
+
+#include "near.h"
+
+#include "lather/comm.h"
+#include "lather/comm_cost.h"
+#include "lather/device.h"
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+enum { RANKS = 6, MANY = 12 };
+
+static const lt_cost_cluster machines = {
+    .nodes = 16,
+    .per_node = 8,
+    .within = {.latency = 5e-6, .message = 1e-6, .bandwidth = 130e9},
+    .between = {.latency = 50e-6, .message = 2e-6, .bandwidth = 25e9 / 8},
+    .select = 1e-10,
+    .factor = 1e-10,
+};
+
+static lt_cost_plan plan_of(int scheme)
+{
+    return (lt_cost_plan){.scheme = (lt_cost_scheme)scheme,
+                          .element_bytes = 4,
+                          .density = 0.01,
+                          .rank = 4,
+                          .every = 32};
+}
+
+/* --- Bytes --- */
+
+typedef struct player {
+    lt_comm *comm;
+    lt_device *device;
+    int rank, per_node, ranks;
+    int64_t elements;
+    lt_cost_bytes flat, scatter, levels; /* scatter: and the gather */
+    lt_status status;
+} player;
+
+static lt_status reduce(lt_comm *comm, lt_tensor *t)
+{
+    lt_request *r = NULL;
+    LT_TRY(lt_comm_allreduce_begin(comm, t, LT_REDUCE_SUM, &r));
+    return lt_request_wait(&r);
+}
+
+/* Reduce-scatter of whole, middle on the part, all-gather; middle NULL: nothing. */
+static lt_status there_and_back(player *p, lt_comm *comm, int ranks, lt_tensor *whole,
+                                lt_comm *middle)
+{
+    int64_t count[MANY];
+    lt_request *r = NULL;
+    lt_tensor *part = NULL;
+    for (int i = 0; i < ranks; i++)
+        count[i] = lt_cost_chunk(p->elements, ranks, i);
+    const int64_t own = count[lt_comm_rank(comm)];
+    if (own)
+        LT_TRY(lt_tensor_new(&part, p->device, LT_F32, LT_SHAPE(own)));
+    lt_status st = lt_comm_reducescatter_begin(comm, whole, part, count, LT_REDUCE_SUM, &r);
+    if (!st)
+        st = lt_request_wait(&r);
+    if (!st && middle && own)
+        st = reduce(middle, part);
+    if (!st)
+        st = lt_comm_allgather_begin(comm, part, whole, count, &r);
+    if (!st)
+        st = lt_request_wait(&r);
+    lt_tensor_free(&part);
+    return st;
+}
+
+static lt_status exchange(player *p)
+{
+    lt_comm *node = NULL, *peers = NULL;
+    lt_tensor *t = NULL;
+    LT_TRY(lt_tensor_new(&t, p->device, LT_F32, LT_SHAPE(p->elements)));
+    lt_status st = lt_comm_split(p->comm, p->rank / p->per_node, p->rank, &node);
+    if (!st)
+        st = lt_comm_split(p->comm, p->rank % p->per_node, p->rank, &peers);
+    const uint64_t begin = lt_comm_bytes(p->comm);
+    if (!st)
+        st = reduce(p->comm, t);
+    const uint64_t reduced = lt_comm_bytes(p->comm);
+    if (!st)
+        st = there_and_back(p, p->comm, p->ranks, t, NULL);
+    p->flat.between = (double)(reduced - begin);
+    p->scatter.between = (double)(lt_comm_bytes(p->comm) - reduced);
+    if (!st)
+        st = there_and_back(p, node, p->per_node, t, peers);
+    p->levels.within = st ? 0 : (double)lt_comm_bytes(node);
+    p->levels.between = st ? 0 : (double)lt_comm_bytes(peers);
+    lt_comm_close(&peers);
+    lt_comm_close(&node);
+    lt_tensor_free(&t);
+    return st;
+}
+
+static void *play(void *context)
+{
+    player *p = context;
+    p->status = exchange(p);
+    if (p->status)
+        lt_comm_abort(p->comm);
+    return NULL;
+}
+
+static double all_of(lt_cost_bytes b)
+{
+    return b.within + b.between;
+}
+
+static void compare(const player *p)
+{
+    lt_cost_cluster c = machines;
+    c.nodes = p->ranks / p->per_node;
+    c.per_node = p->per_node;
+    const lt_cost_bucket b = {.elements = p->elements};
+    lt_cost_plan plan = plan_of(LT_COST_FLAT);
+    assert_true(all_of(lt_cost_payload(&plan, &c, &b, p->rank)) == all_of(p->flat));
+    plan.scheme = LT_COST_SHARD_GRADIENTS;
+    assert_true(all_of(lt_cost_payload(&plan, &c, &b, p->rank)) == all_of(p->scatter));
+    plan.scheme = LT_COST_TWO_LEVEL;
+    const lt_cost_bytes two = lt_cost_payload(&plan, &c, &b, p->rank);
+    assert_true(two.within == p->levels.within);
+    assert_true(two.between == p->levels.between);
+}
+
+static void check_counters(void **state)
+{
+    (void)state;
+    static const struct {
+        int nodes, per_node;
+        int64_t elements;
+    } rows[] = {{1, 1, 5}, {1, 3, 10}, {3, 1, 10}, {2, 2, 13}, {2, 3, 100}, {3, 2, 101}, {2, 2, 8}};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const int ranks = rows[i].nodes * rows[i].per_node;
+        lt_device *device[RANKS] = {NULL};
+        lt_comm *comm[RANKS] = {NULL};
+        player p[RANKS];
+        pthread_t thread[RANKS];
+        for (int r = 0; r < ranks; r++)
+            assert_ok(lt_device_open(&device[r], "ref", 0));
+        assert_ok(lt_comm_open_threads(comm, device, ranks));
+        for (int r = 0; r < ranks; r++) {
+            p[r] = (player){.comm = comm[r],
+                            .device = device[r],
+                            .rank = r,
+                            .per_node = rows[i].per_node,
+                            .ranks = ranks,
+                            .elements = rows[i].elements};
+            assert_int_equal(pthread_create(&thread[r], NULL, play, &p[r]), 0);
+        }
+        for (int r = 0; r < ranks; r++)
+            pthread_join(thread[r], NULL);
+        for (int r = 0; r < ranks; r++) {
+            assert_ok(p[r].status);
+            compare(&p[r]);
+            lt_comm_close(&comm[r]);
+        }
+        for (int r = 0; r < ranks; r++)
+            lt_device_close(&device[r]);
+    }
+}
+
+/* What is written down of them: 2 (n-1)/n and so on, where all divides. */
+static void check_shares(void **state)
+{
+    (void)state;
+    const lt_cost_cluster c = machines; /* 16 x 8 */
+    const double d = 1 << 20, f = 4;
+    const lt_cost_bucket b = {.elements = 1 << 20, .rows = 992, .columns = 2048, .dense = 128};
+    double got[LT_COST_SCHEMES], card[LT_COST_SCHEMES];
+    for (int s = 0; s < LT_COST_SCHEMES; s++) {
+        const lt_cost_plan plan = plan_of(s);
+        const lt_cost_bytes bytes = lt_cost_payload(&plan, &c, &b, 0);
+        got[s] = all_of(bytes);
+        card[s] = 8 * bytes.between;
+    }
+    assert_true(got[LT_COST_FLAT] == 2 * 127.0 / 128 * d * f);
+    assert_true(got[LT_COST_SHARD_GRADIENTS] == 2 * 127.0 / 128 * d * f);
+    assert_true(card[LT_COST_TWO_LEVEL] == 2 * 15.0 / 16 * d * f);
+    assert_true(card[LT_COST_FLAT] == 8 * 2 * 120.0 / 128 * d * f); /* n times what is needed */
+    assert_true(card[LT_COST_LOCAL_STEPS] == card[LT_COST_TWO_LEVEL] / 32);
+    assert_true(card[LT_COST_TOPK] == 8.0 * 15 * (double)lt_cost_sparse_bytes(1 << 17, 0.01, 4));
+    assert_true(got[LT_COST_POWERSGD] == 2 * 127.0 / 128 * (4096 + 8192) * f);
+    lt_cost_plan divided = plan_of(LT_COST_FLAT);
+    divided.divided = true;
+    assert_true(all_of(lt_cost_payload(&divided, &c, &b, 0)) == 3 * 127.0 / 128 * d * f);
+}
+
+static void check_sparse(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t elements;
+        double density;
+        int value_bytes;
+        int64_t bytes;
+    } rows[] = {
+        {10, 0.1, 4, 4 + 4},                      /* one value, ten bits */
+        {1 << 20, 0.00001, 4, 11 * 4 + 11 * 4},   /* 11 places */
+        {1 << 20, 0.001, 4, 1049 * 4 + 2612},     /* 2 * 1049 and 256 counts, filled up from 2610 */
+        {1 << 20, 0.5, 2, (1 << 20) + (1 << 17)}, /* a bit each */
+        {7, 1, 2, 16 + 4},
+        {0, 0.5, 4, 0},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        assert_int_equal(
+            lt_cost_sparse_bytes(rows[i].elements, rows[i].density, rows[i].value_bytes),
+            rows[i].bytes);
+    for (int m = 2; m <= 128; m *= 4) { /* the share from which it is not worth it */
+        lt_cost_cluster c = machines;
+        c.nodes = m;
+        const lt_cost_bucket b = {.elements = 1 << 24};
+        const lt_cost_plan dense = plan_of(LT_COST_TWO_LEVEL);
+        const double all = lt_cost_payload(&dense, &c, &b, 0).between;
+        for (int side = -1; side <= 1; side += 2) {
+            lt_cost_plan plan = plan_of(LT_COST_TOPK);
+            plan.density = lt_cost_break_even(m, 4, 2) * (1 + 0.03 * side);
+            if (plan.density < 1.0 / 16) /* beyond, bits are smaller than places */
+                assert_true((lt_cost_payload(&plan, &c, &b, 0).between > all) == (side > 0));
+        }
+    }
+}
+
+/* --- Seconds --- */
+
+static double run(const lt_cost_plan *plan, const lt_cost_cluster *c, const lt_cost_bucket *b,
+                  size_t count, double backward)
+{
+    lt_cost_result r;
+    assert_ok(lt_cost_simulate(&r, plan, c, b, count, backward));
+    return r.step;
+}
+
+/* Equal buckets that are ready at once: all stages of one, then the slowest for each other; but not
+ * before a link has carried all. */
+static void check_closed_forms(void **state)
+{
+    (void)state;
+    enum { BUCKETS = 9 };
+    const double backward = 0.1;
+    for (int nodes = 8; nodes <= 128; nodes *= 2)
+        for (int s = 0; s < LT_COST_SCHEMES; s++) {
+            lt_cost_cluster c = machines;
+            const lt_cost_plan plan = plan_of(s);
+            lt_cost_stage stage[LT_COST_MAX_STAGES];
+            lt_cost_bucket b[BUCKETS];
+            c.nodes = nodes;
+            for (int i = 0; i < BUCKETS; i++)
+                b[i] = (lt_cost_bucket){.elements = 6400000,
+                                        .ready = backward,
+                                        .rows = 5000,
+                                        .columns = 6000,
+                                        .dense = 1000};
+            const size_t stages = lt_cost_stages(&plan, &c, b, stage);
+            double all = 0, slowest = 0, link[3] = {0}, first[3] = {-1, -1, -1};
+            for (size_t k = 0; k < stages; k++) {
+                if (first[stage[k].uses] < 0)
+                    first[stage[k].uses] = all;
+                all += stage[k].seconds;
+                slowest = fmax(slowest, stage[k].seconds);
+                link[stage[k].uses] += BUCKETS * stage[k].seconds;
+            }
+            double want = all + (BUCKETS - 1) * slowest;
+            for (int k = 0; k < LT_COST_COMPUTE; k++)
+                want = fmax(want, first[k] + link[k]);
+            want += backward + lt_cost_behind(&plan, &c, BUCKETS * b[0].elements);
+            assert_near(run(&plan, &c, b, BUCKETS, backward), want, 1e-9 * want);
+            want = backward + all + lt_cost_behind(&plan, &c, b[0].elements);
+            assert_near(run(&plan, &c, b, 1, backward), want, 1e-9 * want); /* nothing overlaps */
+        }
+}
+
+/* By hand: two dense levels of ResNet-50's gradients in f16 on 16 x 8 ranks, at 25 Gbit/s. */
+static void check_by_hand(void **state)
+{
+    (void)state;
+    lt_cost_plan plan = plan_of(LT_COST_TWO_LEVEL);
+    lt_cost_cluster c = machines;
+    c.within.message = c.between.message = 0;
+    const lt_cost_bucket b = {.elements = 25600000};
+    plan.element_bytes = 2;
+    const double d = 25600000.0 * 2,
+                 want = 2 * (5e-6 + 7.0 / 8 * d / 130e9) + 2 * (50e-6 + 15.0 / 16 * d / 3.125e9);
+    assert_near(run(&plan, &c, &b, 1, 0), want, 1e-12);
+    plan.scheme = LT_COST_FLAT; /* eight times as much on each card */
+    assert_near(run(&plan, &c, &b, 1, 0), 2 * (50e-6 + 8 * 120.0 / 128 * d / 3.125e9), 1e-12);
+    plan.scheme = LT_COST_TOPK;
+    c.select = 1e-9;
+    assert_near(run(&plan, &c, &b, 1, 0),
+                2 * (5e-6 + 7.0 / 8 * d / 130e9) + 3.2e6 * 1e-9 + 50e-6
+                    + 8 * 15 * (double)lt_cost_sparse_bytes(3200000, 0.01, 2) / 3.125e9,
+                1e-12);
+}
+
+static double uniform(uint64_t *seed, double low, double high)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return low + (high - low) * (double)(*seed >> 11) * 0x1p-53;
+}
+
+static void check_properties(void **state)
+{
+    (void)state;
+    uint64_t seed = 16;
+    for (int trial = 0; trial < 2000; trial++) {
+        const int s = trial % LT_COST_SCHEMES;
+        lt_cost_plan plan = plan_of(s);
+        lt_cost_cluster c = machines;
+        lt_cost_bucket b[MANY];
+        const size_t count = 1 + (size_t)uniform(&seed, 0, MANY - 0.01);
+        const double backward = uniform(&seed, 0, 0.2);
+        int64_t elements = 0;
+        c.nodes = 1 + (int)uniform(&seed, 0, 100);
+        c.per_node = 1 + (int)uniform(&seed, 0, 8);
+        c.between.bandwidth = exp(uniform(&seed, 17, 24));
+        c.within.bandwidth = exp(uniform(&seed, 20, 26));
+        plan.density = uniform(&seed, 0.001, 0.5);
+        for (size_t i = 0; i < count; i++) {
+            b[i] = (lt_cost_bucket){.elements = (int64_t)uniform(&seed, 0, 5e6),
+                                    .ready = backward * uniform(&seed, 0, 1),
+                                    .rows = 3000,
+                                    .columns = 2000};
+            elements += b[i].elements;
+        }
+        lt_cost_result r;
+        assert_ok(lt_cost_simulate(&r, &plan, &c, b, count, backward));
+        const double behind = lt_cost_behind(&plan, &c, elements), tiny = 1e-12;
+        double latest = backward + behind;
+        assert_true(r.step >= backward + behind - tiny);
+        assert_near(r.exposed, r.step - backward, tiny);
+        for (size_t i = 0; i < count; i++) { /* a bucket's way, and all that the links carry */
+            lt_cost_stage stage[LT_COST_MAX_STAGES];
+            const size_t stages = lt_cost_stages(&plan, &c, &b[i], stage);
+            double at = b[i].ready;
+            for (size_t k = 0; k < stages; k++)
+                at += stage[k].seconds;
+            latest += at - b[i].ready;
+            assert_true(r.step >= at + behind - tiny);
+        }
+        assert_true(r.step >= r.link[0] + behind - tiny && r.step >= r.link[1] + behind - tiny);
+        assert_true(r.step <= latest + tiny); /* nothing waits for nothing */
+        lt_cost_cluster better = c;
+        better.between.bandwidth *= uniform(&seed, 1, 3);
+        assert_true(run(&plan, &better, b, count, backward) <= r.step + tiny);
+        better = c;
+        better.within.bandwidth *= uniform(&seed, 1, 3);
+        assert_true(run(&plan, &better, b, count, backward) <= r.step + tiny);
+        better = c;
+        better.between.latency = better.within.message = 0;
+        assert_true(run(&plan, &better, b, count, backward) <= r.step + tiny);
+    }
+}
+
+/* --- Bad input --- */
+
+static void check_bad(void **state)
+{
+    (void)state;
+    const lt_cost_bucket good = {.elements = 10}, less = {.elements = -1},
+                         never = {.elements = 1, .ready = (double)NAN},
+                         more = {.elements = 1, .dense = 2};
+    const lt_cost_bucket *const bad[] = {&less, &never, &more};
+    lt_cost_result r;
+    lt_cost_plan plans[9];
+    lt_cost_cluster clusters[9];
+    for (int i = 0; i < 9; i++) {
+        plans[i] = plan_of(LT_COST_TOPK);
+        clusters[i] = machines;
+    }
+    plans[0].density = 0;
+    plans[1].density = 1.5;
+    plans[2] = plan_of(LT_COST_POWERSGD);
+    plans[2].rank = 0;
+    plans[3] = plan_of(LT_COST_LOCAL_STEPS);
+    plans[3].every = 0;
+    plans[4].element_bytes = 3;
+    clusters[5].nodes = 0;
+    clusters[6].between.bandwidth = 0;
+    clusters[7].within.latency = (double)NAN;
+    for (int i = 0; i < 9; i++)
+        assert_status(lt_cost_simulate(&r, &plans[i], &clusters[i], &good, 1, i == 8 ? -1 : 0),
+                      LT_E_ARG);
+    const lt_cost_plan plan = plan_of(LT_COST_FLAT);
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        assert_status(lt_cost_simulate(&r, &plan, &machines, bad[i], 1, 0), LT_E_ARG);
+    assert_ok(lt_cost_simulate(&r, &plan, &machines, NULL, 0, 0.5));
+    assert_true(r.step == 0.5 && r.exposed == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"bytes are what communicators count", check_counters, 0, 0, 0},
+        {"bytes are the known shares", check_shares, 0, 0, 0},
+        {"messages of selected elements, and where they are no gain", check_sparse, 0, 0, 0},
+        {"equal buckets take the seconds of the closed form", check_closed_forms, 0, 0, 0},
+        {"seconds of ResNet-50 by hand", check_by_hand, 0, 0, 0},
+        {"nothing is below its bound, and faster links are not slower", check_properties, 0, 0, 0},
+        {"what is out of range is refused", check_bad, 0, 0, 0},
+    };
+    return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
+}

@@ -1,0 +1,261 @@
+/* bench regimes: which exchange of gradients is the fastest, by rate of the links between nodes and by
+ * ranks, by the closed forms and the simulation of lather/comm_cost.h. Nothing is run. Good dense code,
+ * to which all is compared, is the faster of flat and two-level, f32 or bf16, behind backward.
+ *
+ * On the gain to expect: Agarwal, Wang, Venkataraman & Papailiopoulos, "On the Utility of Gradient
+ * Compression in Distributed Training Systems", MLSys 2022, found few set-ups with one. */
+
+#include "bench.h"
+
+#include "lather/comm_cost.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct settings {
+    const char *gbit, *ranks;
+    double params, backward_ms, forward_ms, density, bucket_mib, within_gbit, within_us, between_us,
+        message_us, select_ns, factor_ns;
+    int64_t per_node, rank, local, matrices;
+    bool divided, json;
+} settings;
+
+#define AT(field)           .offset = offsetof(settings, field)
+#define INT(n, field, a, b) .name = (n), .type = LT_OPTION_INT, AT(field), .min = (a), .max = (b)
+#define REAL(n, f, a, b)    .name = (n), .type = LT_OPTION_DOUBLE, AT(f), .min = (a), .max = (b)
+#define TEXT(n, field)      .name = (n), .type = LT_OPTION_STRING, AT(field)
+#define TINY                1e-9
+
+/* clang-format off */
+static const lt_option table[] = {
+    {"Model", REAL("params", params, 1, 1e13), .value = "25.6e6", .help = "parameters"},
+    {"Model", INT("matrices", matrices, 1, 1000000), .value = "53", .help = "equal square matrices that they are in, for PowerSGD"},
+    {"Model", REAL("forward-ms", forward_ms, 0, 1e9), .value = "50", .help = "milliseconds of a step outside backward: nothing is exchanged then"},
+    {"Model", REAL("backward-ms", backward_ms, TINY, 1e9), .value = "100", .help = "milliseconds of backward; buckets become ready evenly"},
+    {"Model", REAL("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "size of a bucket of gradients"},
+    {"Cluster", TEXT("gbit", gbit), .value = "1,10,100", .meta = "LIST", .help = "rates of a node's card in Gbit/s"},
+    {"Cluster", TEXT("ranks", ranks), .value = "8..1024", .meta = "LIST", .help = "ranks: 8,16,32, or 8..1024 for doublings"},
+    {"Cluster", INT("per-node", per_node, 1, 1024), .value = "8", .help = "ranks of a node; fewer ranks are one node"},
+    {"Cluster", REAL("latency-us", between_us, 0, 1e9), .value = "50", .help = "latency between nodes in microseconds"},
+    {"Cluster", REAL("message-us", message_us, 0, 1e9), .value = "1", .help = "microseconds that each message costs besides"},
+    {"Cluster", REAL("within-gbit", within_gbit, TINY, 1e9), .value = "200", .help = "rate between two ranks of a node in Gbit/s"},
+    {"Cluster", REAL("within-latency-us", within_us, 0, 1e9), .value = "5", .help = "latency inside a node in microseconds"},
+    {"Exchange", REAL("density", density, TINY, 1), .value = "0.01", .help = "topk: share of gradients that is sent"},
+    {"Exchange", INT("rank", rank, 1, 4096), .value = "4", .help = "powersgd: rank of the factors"},
+    {"Exchange", INT("local", local, 1, 1000000), .value = "32", .help = "local steps: inner steps of a round"},
+    {"Exchange", REAL("select-ns", select_ns, 0, 1e6), .value = "3.6", .help = "topk: nanoseconds per element of a shard to select (radix select on one CPU core: 3.6)"},
+    {"Exchange", REAL("factor-ns", factor_ns, 0, 1e6), .value = "0.6", .help = "powersgd: nanoseconds per element and rank of the factors (assumed)"},
+    {"Exchange", .name = "divided-optimizer", .type = LT_OPTION_BOOL, AT(divided), .help = "the optimizer's state is divided over ranks, as Shampoo's: updates are gathered"},
+    {"Output", .name = "json", .type = LT_OPTION_BOOL, AT(json), .help = "print one JSON object on stdout"},
+};
+/* clang-format on */
+
+static const lt_program program = {
+    .name = "bench regimes",
+    .summary = "map which exchange of gradients is the fastest, by simulation",
+    .usage = "[OPTION]...",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+};
+
+enum { MAX_VALUES = 64 };
+
+typedef struct values {
+    double at[MAX_VALUES];
+    int count;
+} values;
+
+static lt_status add(values *v, const char *option, double value, double most)
+{
+    if (!(value > 0 && value <= most))
+        return lt_fail(LT_E_ARG, "--%s: %g is not in (0, %g]", option, value, most);
+    if (v->count == MAX_VALUES)
+        return lt_fail(LT_E_ARG, "--%s: more than %d values", option, MAX_VALUES);
+    v->at[v->count++] = value;
+    return LT_OK;
+}
+
+/* "1,10,100". */
+static lt_status read_list(values *v, const char *option, const char *text, double most)
+{
+    char *end;
+    for (const char *at = text;; at = end + 1) {
+        double value = strtod(at, &end);
+        if (end == at || (*end && *end != ','))
+            return lt_fail(LT_E_ARG, "--%s: '%s' is no list such as 1,10,100", option, text);
+        LT_TRY(add(v, option, value, most));
+        if (!*end)
+            return LT_OK;
+    }
+}
+
+/* A list, or "8..1024": doublings. */
+static lt_status read_ranks(values *v, const char *text)
+{
+    const double most = 1 << 20;
+    const char *dots = strstr(text, "..");
+    if (!dots)
+        return read_list(v, "ranks", text, most);
+    char *end, *last_end;
+    const long first = strtol(text, &end, 10), last = strtol(dots + 2, &last_end, 10);
+    if (end != dots || *last_end || first < 1 || last < first)
+        return lt_fail(LT_E_ARG, "--ranks: '%s' is no range such as 8..1024", text);
+    for (double r = (double)first; r <= (double)last; r *= 2)
+        LT_TRY(add(v, "ranks", r, most));
+    return LT_OK;
+}
+
+/* --- A cell --- */
+
+/* The first DENSE are good dense code. */
+typedef struct candidate {
+    const char *name;
+    lt_cost_scheme scheme;
+    int element_bytes;
+} candidate;
+static const candidate candidates[] = {
+    {"flat", LT_COST_FLAT, 4},
+    {"flat-bf16", LT_COST_FLAT, 2},
+    {"two-level", LT_COST_TWO_LEVEL, 4},
+    {"two-level-bf16", LT_COST_TWO_LEVEL, 2},
+    {"shard-gradients", LT_COST_SHARD_GRADIENTS, 4},
+    {"topk", LT_COST_TOPK, 4},
+    {"powersgd", LT_COST_POWERSGD, 4},
+    {"local-steps", LT_COST_LOCAL_STEPS, 4},
+};
+enum { DENSE = 4, CANDIDATES = sizeof candidates / sizeof *candidates };
+
+typedef struct cell {
+    double gbit, seconds[CANDIDATES], gain; /* of the fastest over good dense code */
+    int ranks, nodes, dense, fastest;
+    bool helps;
+} cell;
+
+static lt_cost_bucket *make_buckets(const settings *s, size_t *count)
+{
+    const double mib = 1 << 20, f32 = 4;
+    const int64_t elements = (int64_t)s->params;
+    *count = (size_t)ceil(s->params * f32 / (s->bucket_mib * mib));
+    if (*count > 1000000)
+        *count = 1000000;
+    lt_cost_bucket *b = calloc(*count, sizeof *b);
+    for (size_t i = 0; b && i < *count; i++) {
+        const double share = 1 / (double)*count;
+        b[i].elements = lt_cost_chunk(elements, (int)*count, (int)i);
+        b[i].ready = s->backward_ms / 1e3 * ((double)i + 1) * share;
+        b[i].rows = (int64_t)(sqrt(s->params * (double)s->matrices) * share);
+        b[i].columns = b[i].rows;
+    }
+    return b;
+}
+
+static lt_cost_cluster cluster_of(const settings *s, double gbit, int ranks)
+{
+    const double us = 1e-6, ns = 1e-9, bytes = 1e9 / 8;
+    lt_cost_cluster c = {.per_node = ranks < s->per_node ? ranks : (int)s->per_node,
+                         .within = {s->within_us * us, s->message_us * us, s->within_gbit * bytes},
+                         .between = {s->between_us * us, s->message_us * us, gbit * bytes},
+                         .select = s->select_ns * ns,
+                         .factor = s->factor_ns * ns};
+    c.nodes = ranks / c.per_node;
+    return c;
+}
+
+static lt_status fill(cell *out, const settings *s, const lt_cost_bucket *b, size_t count)
+{
+    const double least = 1.05; /* what is less is no reason to change anything */
+    const lt_cost_cluster c = cluster_of(s, out->gbit, out->ranks);
+    if (c.nodes * c.per_node != out->ranks)
+        return lt_fail(LT_E_ARG, "--ranks: %d are not nodes of --per-node %d", out->ranks,
+                       c.per_node);
+    out->nodes = c.nodes;
+    for (int i = 0; i < CANDIDATES; i++) {
+        lt_cost_result r;
+        const lt_cost_plan plan = {.scheme = candidates[i].scheme,
+                                   .element_bytes = candidates[i].element_bytes,
+                                   .density = s->density,
+                                   .rank = (int)s->rank,
+                                   .every = (int)s->local,
+                                   .divided = s->divided};
+        LT_TRY(lt_cost_simulate(&r, &plan, &c, b, count, s->backward_ms / 1e3));
+        out->seconds[i] = r.step + s->forward_ms / 1e3;
+        if (out->seconds[i] < out->seconds[out->fastest])
+            out->fastest = i;
+        if (i < DENSE && out->seconds[i] < out->seconds[out->dense])
+            out->dense = i;
+    }
+    out->gain = out->seconds[out->dense] / out->seconds[out->fastest];
+    out->helps = out->gain >= least;
+    return LT_OK;
+}
+
+/* --- Output --- */
+
+static void print_table(const cell *c, int count)
+{
+    fprintf(stderr, "%8s %6s %6s  %-16s %9s  %-16s %9s %6s\n", "Gbit/s", "ranks", "nodes", "dense",
+            "ms", "fastest", "ms", "gain");
+    for (int i = 0; i < count; i++)
+        fprintf(stderr, "%8g %6d %6d  %-16s %9.1f  %-16s %9.1f %6.2f\n", c[i].gbit, c[i].ranks,
+                c[i].nodes, candidates[c[i].dense].name, 1e3 * c[i].seconds[c[i].dense],
+                c[i].helps ? candidates[c[i].fastest].name : "nothing helps",
+                1e3 * c[i].seconds[c[i].fastest], c[i].gain);
+}
+
+static void print_json(const settings *s, const cell *c, int count)
+{
+    const bench_header header = {"regimes", "none", "f32", 0, 0};
+    bench_print_header(&header);
+    printf(", \"params\": %.6g, \"backward_ms\": %.6g, \"forward_ms\": %.6g, \"density\": %.6g, "
+           "\"rank\": %d, \"local\": %d, \"version\": \"%s\", \"cells\": [",
+           s->params, s->backward_ms, s->forward_ms, s->density, (int)s->rank, (int)s->local,
+           lt_version());
+    for (int i = 0; i < count; i++) {
+        printf("%s{\"gbit\": %.6g, \"ranks\": %d, \"nodes\": %d, \"dense\": \"%s\", "
+               "\"fastest\": \"%s\", \"gain\": %.6g, \"helps\": %s, \"milliseconds\": {",
+               i ? ", " : "", c[i].gbit, c[i].ranks, c[i].nodes, candidates[c[i].dense].name,
+               candidates[c[i].fastest].name, c[i].gain, c[i].helps ? "true" : "false");
+        for (int k = 0; k < CANDIDATES; k++)
+            printf("%s\"%s\": %.9g", k ? ", " : "", candidates[k].name, 1e3 * c[i].seconds[k]);
+        printf("}}");
+    }
+    printf("]}\n");
+}
+
+static lt_status map(const settings *s, const values *gbit, const values *ranks)
+{
+    size_t buckets;
+    int count = 0;
+    lt_cost_bucket *b = make_buckets(s, &buckets);
+    cell *cells = calloc((size_t)gbit->count * (size_t)ranks->count, sizeof *cells);
+    lt_status st = b && cells ? LT_OK : lt_fail(LT_E_NOMEM, "regimes: no memory");
+    for (int g = 0; !st && g < gbit->count; g++)
+        for (int r = 0; !st && r < ranks->count; r++) {
+            cell *c = &cells[count++];
+            c->gbit = gbit->at[g];
+            c->ranks = (int)ranks->at[r];
+            st = fill(c, s, b, buckets);
+        }
+    if (!st)
+        print_table(cells, count);
+    if (!st && s->json)
+        print_json(s, cells, count);
+    free(cells);
+    free(b);
+    return st;
+}
+
+lt_status bench_regimes(int argc, char *const *argv)
+{
+    settings s;
+    values gbit = {.count = 0}, ranks = {.count = 0};
+    bool run;
+    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
+    if (!run)
+        return LT_OK;
+    LT_TRY(read_list(&gbit, "gbit", s.gbit, 1e6));
+    LT_TRY(read_ranks(&ranks, s.ranks));
+    return map(&s, &gbit, &ranks);
+}
