@@ -40,9 +40,9 @@ typedef enum lt_cost_scheme {
 
 typedef struct lt_cost_plan {
     lt_cost_scheme scheme;
-    int element_bytes; /**< of dense elements on the way, and of topk's values: 2, 4 or 8 */
+    int element_bytes; /**< of what is sent of gradients (the communication dtype): 2, 4 or 8 */
     double density;    /**< topk: share of a shard that is sent, in (0, 1] */
-    int rank;          /**< powersgd: of the factors, from 1 on; they are f32 */
+    int rank;          /**< powersgd: of the factors, from 1 on */
     int every;         /**< local steps: inner steps of a round, from 1 on */
     bool divided; /**< the optimizer's state is divided over all ranks: each update ends with an
                         *   all-gather of f32 elements. Shard-gradients has it always */

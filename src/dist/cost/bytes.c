@@ -147,8 +147,8 @@ lt_cost_bytes lt_cost_payload(const lt_cost_plan *p, const lt_cost_cluster *c,
     if (p->scheme == LT_COST_TWO_LEVEL || p->scheme == LT_COST_TOPK)
         bytes = two_level(p, c, b->elements, rank);
     else if (p->scheme == LT_COST_POWERSGD)
-        bytes = sum(lt_cost_allreduce(c, p->rank * b->rows + b->dense, LT_COST_F32, rank),
-                    lt_cost_allreduce(c, p->rank * b->columns, LT_COST_F32, rank), 1);
+        bytes = sum(lt_cost_allreduce(c, p->rank * b->rows + b->dense, p->element_bytes, rank),
+                    lt_cost_allreduce(c, p->rank * b->columns, p->element_bytes, rank), 1);
     else if (p->scheme == LT_COST_SHARD_GRADIENTS)
         bytes = lt_cost_reducescatter(c, b->elements, p->element_bytes, rank);
     else

@@ -85,9 +85,10 @@ size_t lt_cost_stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_
         return 1;
     case LT_COST_POWERSGD:
         out[0] = compute(c->factor * p->rank * (double)(d - b->dense));
-        out[1] =
-            over_all(c, lt_cost_allreduce(c, p->rank * b->rows + b->dense, LT_COST_F32, 0), REDUCE);
-        out[2] = over_all(c, lt_cost_allreduce(c, p->rank * b->columns, LT_COST_F32, 0), REDUCE);
+        out[1] = over_all(
+            c, lt_cost_allreduce(c, p->rank * b->rows + b->dense, p->element_bytes, 0), REDUCE);
+        out[2] =
+            over_all(c, lt_cost_allreduce(c, p->rank * b->columns, p->element_bytes, 0), REDUCE);
         return 3;
     case LT_COST_LOCAL_STEPS:
         out[0] = in_node(c, d, p->element_bytes, REDUCE);
