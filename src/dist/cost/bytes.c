@@ -102,17 +102,22 @@ static int64_t sent_by(int64_t d, int ranks, int index)
     return d - lt_cost_chunk(d, ranks, index) + (ranks - 1) * lt_cost_chunk(d, ranks, index);
 }
 
+bool lt_cost_is_sparse(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t shard)
+{
+    return p->scheme == LT_COST_TOPK
+           && c->nodes * lt_cost_sparse_bytes(shard, p->density, p->element_bytes)
+                  < 2 * shard * p->element_bytes;
+}
+
 static lt_cost_bytes two_level(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d, int rank)
 {
     const int local = rank % c->per_node, node = rank / c->per_node;
     const int64_t shard = lt_cost_chunk(d, c->per_node, local);
-    lt_cost_bytes b = {.within = (double)(sent_by(d, c->per_node, local) * p->element_bytes)};
-    if (p->scheme == LT_COST_TOPK)
-        b.between =
-            (double)((c->nodes - 1) * lt_cost_sparse_bytes(shard, p->density, p->element_bytes));
-    else
-        b.between = (double)(sent_by(shard, c->nodes, node) * p->element_bytes);
-    return b;
+    int64_t between = sent_by(shard, c->nodes, node) * p->element_bytes;
+    if (lt_cost_is_sparse(p, c, shard))
+        between = (c->nodes - 1) * lt_cost_sparse_bytes(shard, p->density, p->element_bytes);
+    return (lt_cost_bytes){.within = (double)(sent_by(d, c->per_node, local) * p->element_bytes),
+                           .between = (double)between};
 }
 
 /* A round's end: the mean of a shard over nodes, then the node's shards to all of its ranks. */

@@ -62,7 +62,7 @@ static size_t stages_of_levels(const lt_cost_plan *p, const lt_cost_cluster *c,
     lt_cost_plan alone = *p;
     alone.divided = false;
     const double bytes = lt_cost_payload(&alone, c, b, 0).between;
-    const bool sparse = p->scheme == LT_COST_TOPK;
+    const bool sparse = lt_cost_is_sparse(p, c, lt_cost_chunk(b->elements, c->per_node, 0));
     size_t n = 0;
     out[n++] = in_node(c, b->elements, p->element_bytes, SCATTER);
     if (sparse)
