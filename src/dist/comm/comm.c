@@ -97,8 +97,8 @@ static double model(lt_comm *comm, double issued, uint64_t sent, uint64_t receiv
     return comm->link_free;
 }
 
-static lt_status begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *target,
-                       lt_request **request)
+lt_status lt_comm_begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *target,
+                        lt_request **request)
 {
     uint64_t sent, received;
     double issued = comm->gbit > 0 ? lt_clock_seconds() : 0;
@@ -123,7 +123,7 @@ lt_status lt_comm_allreduce_begin(lt_comm *comm, lt_tensor *tensor, lt_reduce op
     lt_comm_call call;
     *request = NULL;
     LT_TRY(lt_call_allreduce(&call, comm, tensor, op));
-    return begin(comm, &call, tensor, request);
+    return lt_comm_begin(comm, &call, tensor, request);
 }
 
 lt_status lt_comm_allgather_begin(lt_comm *comm, const lt_tensor *part, lt_tensor *whole,
@@ -132,7 +132,7 @@ lt_status lt_comm_allgather_begin(lt_comm *comm, const lt_tensor *part, lt_tenso
     lt_comm_call call = {.what = LT_COMM_ALLGATHER};
     *request = NULL;
     LT_TRY(lt_call_parts(&call, comm, part, whole, count));
-    return begin(comm, &call, whole, request);
+    return lt_comm_begin(comm, &call, whole, request);
 }
 
 lt_status lt_comm_reducescatter_begin(lt_comm *comm, const lt_tensor *whole, lt_tensor *part,
@@ -141,7 +141,7 @@ lt_status lt_comm_reducescatter_begin(lt_comm *comm, const lt_tensor *whole, lt_
     lt_comm_call call = {.what = LT_COMM_REDUCESCATTER, .op = op};
     *request = NULL;
     LT_TRY(lt_call_parts(&call, comm, part, whole, count));
-    return begin(comm, &call, part, request);
+    return lt_comm_begin(comm, &call, part, request);
 }
 
 lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root, lt_request **request)
@@ -149,7 +149,7 @@ lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root, lt
     lt_comm_call call = {.what = LT_COMM_BROADCAST};
     *request = NULL;
     LT_TRY(lt_call_whole(&call, comm, tensor, root));
-    return begin(comm, &call, root == comm->rank ? NULL : tensor, request);
+    return lt_comm_begin(comm, &call, root == comm->rank ? NULL : tensor, request);
 }
 
 lt_status lt_comm_alltoall_begin(lt_comm *comm, const lt_tensor *in, lt_tensor *out,
@@ -160,7 +160,7 @@ lt_status lt_comm_alltoall_begin(lt_comm *comm, const lt_tensor *in, lt_tensor *
         .what = LT_COMM_ALLTOALL, .count = sent_count, .received_count = received_count};
     *request = NULL;
     LT_TRY(lt_call_alltoall(&call, comm, in, out));
-    return begin(comm, &call, call.out ? out : NULL, request);
+    return lt_comm_begin(comm, &call, call.out ? out : NULL, request);
 }
 
 lt_status lt_comm_send_begin(lt_comm *comm, const lt_tensor *tensor, int to, lt_request **request)
@@ -168,7 +168,7 @@ lt_status lt_comm_send_begin(lt_comm *comm, const lt_tensor *tensor, int to, lt_
     lt_comm_call call = {.what = LT_COMM_SEND};
     *request = NULL;
     LT_TRY(lt_call_whole(&call, comm, tensor, to));
-    return begin(comm, &call, NULL, request);
+    return lt_comm_begin(comm, &call, NULL, request);
 }
 
 lt_status lt_comm_recv_begin(lt_comm *comm, lt_tensor *tensor, int from, lt_request **request)
@@ -176,14 +176,14 @@ lt_status lt_comm_recv_begin(lt_comm *comm, lt_tensor *tensor, int from, lt_requ
     lt_comm_call call = {.what = LT_COMM_RECV};
     *request = NULL;
     LT_TRY(lt_call_whole(&call, comm, tensor, from));
-    return begin(comm, &call, tensor, request);
+    return lt_comm_begin(comm, &call, tensor, request);
 }
 
 lt_status lt_comm_barrier(lt_comm *comm)
 {
     lt_comm_call call = {.what = LT_COMM_BARRIER};
     lt_request *request = NULL;
-    LT_TRY(begin(comm, &call, NULL, &request));
+    LT_TRY(lt_comm_begin(comm, &call, NULL, &request));
     return lt_request_wait(&request);
 }
 

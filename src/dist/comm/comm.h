@@ -21,6 +21,11 @@ lt_status lt_call_alltoall(lt_comm_call *call, const lt_comm *comm, const lt_ten
                            const lt_tensor *out);
 lt_status lt_call_whole(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor, int root);
 
+/* Starts a checked call: counts it, and holds it back as the modelled link would. target: the tensor that it
+ * writes, or NULL. */
+lt_status lt_comm_begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *target,
+                        lt_request **request);
+
 /* "allreduce". */
 const char *lt_call_name(lt_comm_what what);
 /* "allreduce (sum) of 10 f32", into text of bytes. Returns text. */

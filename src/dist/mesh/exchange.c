@@ -1,0 +1,88 @@
+/* The calls of operations on an axis of a mesh, as calls of its communicator. A reduction to a root is a
+ * reduce-scatter whose elements are all the root's: each other rank sends all of its own, once. */
+
+#include "base/alloc.h"
+#include "dist/comm/comm.h"
+#include "dist/mesh/mesh.h"
+
+static const lt_comm_what whats[] = {
+    [LT_EXCHANGE_SUM] = LT_COMM_ALLREDUCE,       [LT_EXCHANGE_MAX] = LT_COMM_ALLREDUCE,
+    [LT_EXCHANGE_GATHER] = LT_COMM_ALLGATHER,    [LT_EXCHANGE_SCATTER_SUM] = LT_COMM_REDUCESCATTER,
+    [LT_EXCHANGE_BROADCAST] = LT_COMM_BROADCAST, [LT_EXCHANGE_REDUCE] = LT_COMM_REDUCESCATTER,
+};
+
+/* What the others get of this rank. */
+static const lt_view *sent(const lt_exchange_call *call)
+{
+    const bool in_place = call->what == LT_EXCHANGE_SUM || call->what == LT_EXCHANGE_MAX
+                          || call->what == LT_EXCHANGE_BROADCAST;
+    return in_place ? &call->out : &call->in;
+}
+
+static const int64_t *counts(const lt_mesh_exchange *self, const lt_exchange_call *call)
+{
+    if (call->what != LT_EXCHANGE_REDUCE)
+        return call->count;
+    for (int r = 0; r < self->base.size; r++)
+        self->count[r] = r == call->root ? lt_shape_count(call->in.shape) : 0;
+    return self->count;
+}
+
+static lt_status check(const lt_mesh_exchange *self, const lt_exchange_call *call)
+{
+    const lt_view *in = sent(call);
+    const bool gets = call->what != LT_EXCHANGE_REDUCE || self->base.rank == call->root;
+    if (call->root < 0 || call->root >= self->base.size)
+        return lt_fail(LT_E_ARG, "exchange: rank %d of %d", call->root, self->base.size);
+    if (!in->data || !lt_view_is_dense(in) || (gets && !lt_view_is_dense(&call->out)))
+        return lt_fail(LT_E_ARG, "exchange: %s of a view with gaps, or of none",
+                       lt_call_name(whats[call->what]));
+    if (gets && call->out.dtype != in->dtype)
+        return lt_fail(LT_E_SHAPE, "exchange: %s of %s into %s", lt_call_name(whats[call->what]),
+                       lt_dtype_name(in->dtype), lt_dtype_name(call->out.dtype));
+    return LT_OK;
+}
+
+static lt_status begin(lt_exchange *exchange, const lt_exchange_call *call, void **request)
+{
+    lt_mesh_exchange *self = (lt_mesh_exchange *)exchange;
+    lt_request *begun = NULL;
+    *request = NULL;
+    LT_TRY(check(self, call));
+    const lt_view *in = sent(call);
+    const lt_view *whole = call->what == LT_EXCHANGE_GATHER ? &call->out : in;
+    const lt_comm_call c = {.what = whats[call->what],
+                            .op = call->what == LT_EXCHANGE_MAX ? LT_REDUCE_MAX : LT_REDUCE_SUM,
+                            .dtype = in->dtype,
+                            .root = call->what == LT_EXCHANGE_BROADCAST ? call->root : 0,
+                            .elements = lt_shape_count(whole->shape),
+                            .count = counts(self, call),
+                            .in = in->data,
+                            .out = call->out.data};
+    LT_TRY(lt_comm_begin(self->comm, &c, NULL, &begun));
+    *request = begun;
+    return LT_OK;
+}
+
+static lt_status wait(lt_exchange *exchange, void **request)
+{
+    lt_request *begun = *request;
+    (void)exchange;
+    *request = NULL;
+    return lt_request_wait(&begun);
+}
+
+lt_status lt_mesh_exchange_open(lt_mesh_exchange *self, lt_comm *comm)
+{
+    const int size = lt_comm_size(comm);
+    self->base = (lt_exchange){lt_comm_rank(comm), size, begin, wait};
+    self->comm = comm;
+    self->count = lt_alloc((size_t)size, sizeof *self->count);
+    return self->count ? LT_OK : LT_E_NOMEM;
+}
+
+void lt_mesh_exchange_close(lt_mesh_exchange *self)
+{
+    lt_comm_close(&self->comm);
+    lt_free(self->count);
+}

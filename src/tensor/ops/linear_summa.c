@@ -1,0 +1,286 @@
+/* y = x w^T + b with x, w and y in blocks on a grid of ranks: SUMMA, van de Geijn & Watts, 1997; depth
+ * divides rows, as in Wang, Xu, Bian & You, "2.5-dimensional distributed model training", 2021. Forward
+ * and both gradients move blocks of x and w only, dy never moves. */
+
+#include "tensor/ops/exchange.h"
+#include "tensor/tensor.h"
+
+enum { X, W };
+
+static int steps(const lt_node *node)
+{
+    return ((const lt_summa_config *)node->config)->row->size;
+}
+
+static int64_t inputs(const lt_node *node, int t)
+{
+    const lt_summa_config *c = node->config;
+    return lt_exchange_part(c->in, c->row->size, t);
+}
+
+static lt_status check_grid(const lt_summa_config *c)
+{
+    const int q = c->row->size;
+    if (c->column->size != q)
+        return lt_fail(LT_E_ARG,
+                       "linear_summa: a row of %d ranks and a column of %d, want a square", q,
+                       c->column->size);
+    if (c->in < q || c->out < q)
+        return lt_fail(LT_E_SHAPE,
+                       "linear_summa: %lld inputs and %lld outputs on a grid of %d x %d",
+                       (long long)c->in, (long long)c->out, q, q);
+    return LT_OK;
+}
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
+    const lt_summa_config *c = node->config;
+    if (!node->in[W])
+        return lt_fail(LT_E_ARG, "linear_summa: w is NULL");
+    LT_TRY(check_grid(c));
+    const int q = c->row->size, i = c->column->rank, j = c->row->rank;
+    const lt_shape want = LT_SHAPE(lt_exchange_part(c->out, q, j), inputs(node, i));
+    const lt_shape in = node->in[X]->shape;
+    if (in.ndim != 2 || in.dim[1] != inputs(node, j) || !lt_shape_equal(node->in[W]->shape, want))
+        return lt_fail(LT_E_SHAPE,
+                       "linear_summa: x %s and w %s at row %d, column %d of %d x %d ranks, want "
+                       "[..,%lld] and [%lld,%lld]",
+                       lt_shape_text(in, x), lt_shape_text(node->in[W]->shape, w), i, j, q, q,
+                       (long long)inputs(node, j), (long long)want.dim[0], (long long)want.dim[1]);
+    const lt_dtype dtype = node->in[X]->dtype;
+    if ((dtype != LT_F32 && dtype != LT_F64) || node->in[W]->dtype != dtype)
+        return lt_fail(LT_E_UNSUPPORTED, "linear_summa: x is %s, w %s; both must be f32, or f64",
+                       lt_dtype_name(dtype), lt_dtype_name(node->in[W]->dtype));
+    *out = (lt_desc){
+        .dtype = dtype, .shape = LT_SHAPE(in.dim[0], want.dim[0]), .format = LT_FORMAT_CONTIGUOUS};
+    return LT_OK;
+}
+
+/* --- The blocks that go round --- */
+
+/* Blocks [rows, inputs of step t] of one operand: step t's is broadcast from rank t of a group. Two
+ * steps are in flight at once. */
+typedef struct panel {
+    lt_exchange *group;
+    lt_view own, work[2];
+    void *request[2];
+} panel;
+
+static lt_view block_of(const lt_node *node, const panel *p, int t)
+{
+    lt_view v = t == p->group->rank ? p->own : p->work[t % 2];
+    v.shape = LT_SHAPE(p->own.shape.dim[0], inputs(node, t));
+    v.stride[0] = v.shape.dim[1];
+    v.stride[1] = 1;
+    return v;
+}
+
+static lt_status open_panel(lt_node *node, panel *p, int input, lt_exchange *group)
+{
+    lt_view in;
+    *p = (panel){.group = group};
+    LT_TRY(lt_node_in(node, input, &in));
+    LT_TRY(lt_op_dense(node, &in, &p->own));
+    const lt_shape most = LT_SHAPE(in.shape.dim[0], inputs(node, 0));
+    for (int i = 0; i < 2 && group->size > 1; i++)
+        LT_TRY(lt_node_scratch(node, in.dtype, most, &p->work[i]));
+    return LT_OK;
+}
+
+static lt_status post(const lt_node *node, panel *p, int t)
+{
+    if (t >= p->group->size)
+        return LT_OK;
+    const lt_exchange_call call = {
+        .what = LT_EXCHANGE_BROADCAST, .root = t, .out = block_of(node, p, t)};
+    return p->group->begin(p->group, &call, &p->request[t % 2]);
+}
+
+static lt_status take(const lt_node *node, panel *p, int t, lt_view *block)
+{
+    *block = block_of(node, p, t);
+    return p->group->wait(p->group, &p->request[t % 2]);
+}
+
+/* Nothing of a panel is in flight any more when its memory goes. */
+static lt_status close_panel(panel *p, lt_status st)
+{
+    for (int i = 0; i < 2; i++) {
+        lt_status ended = p->group->wait(p->group, &p->request[i]);
+        st = st ? st : ended;
+    }
+    return st;
+}
+
+/* Partial results [rows, inputs of step t], each summed over a group into rank t's out. */
+typedef struct sums {
+    lt_exchange *group;
+    lt_view out, work[2];
+    void *request[2];
+} sums;
+
+static lt_status open_sums(lt_node *node, sums *s, const lt_view *out, lt_exchange *group)
+{
+    *s = (sums){.group = group, .out = *out};
+    const lt_shape most = LT_SHAPE(out->shape.dim[0], inputs(node, 0));
+    for (int i = 0; i < 2; i++)
+        LT_TRY(lt_node_scratch(node, out->dtype, most, &s->work[i]));
+    return LT_OK;
+}
+
+/* Where the partial result of step t goes: free again. */
+static lt_status partial(const lt_node *node, sums *s, int t, lt_view *out)
+{
+    *out = s->work[t % 2];
+    out->shape.dim[1] = inputs(node, t);
+    out->stride[0] = out->shape.dim[1];
+    return s->group->wait(s->group, &s->request[t % 2]);
+}
+
+static lt_status reduce(sums *s, int t, const lt_view *in)
+{
+    lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = t, .in = *in};
+    if (s->group->rank == t)
+        call.out = s->out;
+    return s->group->begin(s->group, &call, &s->request[t % 2]);
+}
+
+static lt_status close_sums(sums *s, lt_status st)
+{
+    for (int i = 0; i < 2; i++) {
+        lt_status ended = s->group->wait(s->group, &s->request[i]);
+        st = st ? st : ended;
+    }
+    return st;
+}
+
+/* --- Products --- */
+
+/* A matrix as a batch of one. */
+static lt_view batch(const lt_view *m, bool transpose)
+{
+    lt_view v = *m;
+    const int rows = transpose ? 1 : 0;
+    v.shape = LT_SHAPE(1, m->shape.dim[rows], m->shape.dim[1 - rows]);
+    v.stride[0] = 0;
+    v.stride[1] = m->stride[rows];
+    v.stride[2] = m->stride[1 - rows];
+    return v;
+}
+
+static lt_status product(lt_node *node, lt_view a, lt_view b, const lt_view *y)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const lt_view out = batch(y, false);
+    return be->matmul(ctx, &a, &b, &out);
+}
+
+/* y (+)= x w^T: the first step writes y. */
+static lt_status add_product(lt_node *node, int t, const lt_view *x, const lt_view *w,
+                             const lt_view *more)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view y;
+    LT_TRY(lt_node_out(node, &y));
+    LT_TRY(be->linear(ctx, x, w, NULL, t ? more : &y));
+    if (!t)
+        return LT_OK;
+    const lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1, .beta = 1, .a = *more, .y = y};
+    LT_TRY(LT_HAS_ENTRY(node, be, vec));
+    return be->vec(ctx, &job, 1, NULL);
+}
+
+static lt_status multiply(lt_node *node, panel *x, panel *w)
+{
+    lt_view y, more = {0}, xt, wt;
+    LT_TRY(lt_node_out(node, &y));
+    if (steps(node) > 1)
+        LT_TRY(lt_node_scratch(node, y.dtype, y.shape, &more));
+    LT_TRY(post(node, x, 0));
+    LT_TRY(post(node, w, 0));
+    for (int t = 0; t < steps(node); t++) {
+        LT_TRY(take(node, x, t, &xt));
+        LT_TRY(take(node, w, t, &wt));
+        LT_TRY(post(node, x, t + 1));
+        LT_TRY(post(node, w, t + 1));
+        LT_TRY(add_product(node, t, &xt, &wt, &more));
+    }
+    return LT_OK;
+}
+
+static lt_status forward(lt_node *node)
+{
+    const lt_summa_config *c = node->config;
+    panel x, w;
+    LT_TRY(open_panel(node, &x, X, c->row));
+    LT_TRY(open_panel(node, &w, W, c->column));
+    return close_panel(&w, close_panel(&x, multiply(node, &x, &w)));
+}
+
+/* Of an input's gradient: the blocks of the other input go round, the products with dy are summed. */
+static lt_status differentiate(lt_node *node, int input, panel *other, sums *s, const lt_view *dy)
+{
+    lt_view block, out;
+    LT_TRY(post(node, other, 0));
+    for (int t = 0; t < steps(node); t++) {
+        LT_TRY(take(node, other, t, &block));
+        LT_TRY(post(node, other, t + 1));
+        LT_TRY(partial(node, s, t, &out));
+        LT_TRY(product(node, batch(dy, input == W), batch(&block, false), &out));
+        LT_TRY(reduce(s, t, &out));
+    }
+    return LT_OK;
+}
+
+static lt_status gradient(lt_node *node, int input, const lt_view *dy, const lt_view *out)
+{
+    const lt_summa_config *c = node->config;
+    panel other;
+    sums s;
+    LT_TRY(open_panel(node, &other, X + W - input, input == X ? c->column : c->row));
+    LT_TRY(open_sums(node, &s, out, input == X ? c->row : c->column));
+    return close_sums(&s, close_panel(&other, differentiate(node, input, &other, &s, dy)));
+}
+
+static lt_status backward(lt_node *node)
+{
+    const lt_summa_config *c = node->config;
+    lt_view g, dy, dx, dw;
+    LT_TRY(lt_node_grad(node, &g));
+    LT_TRY(lt_op_dense(node, &g, &dy));
+    if (lt_node_wants(node, X)) {
+        LT_TRY(lt_node_grad_out(node, X, &dx));
+        LT_TRY(gradient(node, X, &dy, &dx));
+    }
+    if (!lt_node_wants(node, W))
+        return LT_OK;
+    LT_TRY(lt_node_grad_out(node, W, &dw));
+    LT_TRY(gradient(node, W, &dy, &dw));
+    if (!c->depth) /* each depth has seen other rows */
+        return LT_OK;
+    return lt_exchange_run(c->depth, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = dw});
+}
+
+static const lt_op summa_op = {
+    .name = "linear_summa",
+    .config_bytes = sizeof(lt_summa_config),
+    .backward_ignores = LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+lt_tensor *lt_linear_summa(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                           lt_summa_config config)
+{
+    lt_tensor *y = lt_op_run(tape, &summa_op, (lt_tensor *[]){x, w}, 2, &config);
+    if (!b)
+        return y;
+    b = lt_exchange_copy(tape, b, config.column);
+    if (config.depth)
+        b = lt_exchange_copy(tape, b, config.depth);
+    return lt_add(tape, y, b);
+}

@@ -1,0 +1,150 @@
+/* Up to 64 ranks of a mesh, by threads, and what each holds of a matrix whose elements are known. */
+
+#include "mesh_ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static lt_status run(mesh_rank *r)
+{
+    const lt_mesh_config *c = r->config;
+    LT_TRY(lt_tape_new(&r->tape, r->device));
+    if (c) {
+        const int n = lt_comm_rank(r->comm);
+        LT_TRY(lt_mesh_new(&r->mesh, r->comm, c));
+        const lt_mesh_config full = lt_mesh_config_of(r->mesh);
+        const int grid = full.rows * full.columns;
+        r->j = n % full.columns;
+        r->i = n / full.columns % full.rows;
+        r->k = n / grid % full.depth;
+        r->copy = n / grid / full.depth;
+        r->bytes = lt_mesh_bytes(r->mesh);
+    }
+    LT_TRY(r->fn(r));
+    if (c)
+        r->bytes = lt_mesh_bytes(r->mesh) - r->bytes;
+    return LT_OK;
+}
+
+static void *play(void *context)
+{
+    mesh_rank *r = context;
+    r->status = run(r);
+    snprintf(r->why, sizeof r->why, "%s", r->status ? lt_error_message() : "");
+    if (r->status)
+        lt_comm_abort(r->comm);
+    lt_tape_free(&r->tape);
+    lt_mesh_free(&r->mesh);
+    return NULL;
+}
+
+static lt_status open_all(int ranks, bool f64, lt_device **device, lt_comm **comm)
+{
+    for (int n = 0; n < ranks; n++)
+        LT_TRY(lt_device_open(&device[n], "ref", &(lt_device_config){.f64 = f64, .threads = 1}));
+    return lt_comm_open_threads(comm, device, ranks);
+}
+
+/* The rank that failed by itself says more than those that it aborted. */
+static lt_status first_failure(const mesh_rank *r, int ranks, char *why)
+{
+    lt_status st = LT_OK;
+    for (int pass = 0; pass < 2; pass++)
+        for (int n = 0; n < ranks && !st; n++)
+            if (r[n].status && (pass || r[n].status != LT_E_COMM)) {
+                st = r[n].status;
+                snprintf(why, sizeof r->why + 16, "rank %d: %s", n, r[n].why);
+            }
+    return st;
+}
+
+lt_status play_mesh(int ranks, bool f64, mesh_rank model, uint64_t *bytes, char *why)
+{
+    static mesh_rank rank[MOST_MESH_RANKS];
+    lt_device *device[MOST_MESH_RANKS] = {NULL};
+    lt_comm *comm[MOST_MESH_RANKS] = {NULL};
+    pthread_t thread[MOST_MESH_RANKS];
+    lt_status st = open_all(ranks, f64, device, comm);
+    snprintf(why, sizeof rank->why, "%s", st ? lt_error_message() : "");
+    for (int n = 0; n < ranks && !st; n++) {
+        rank[n] = model;
+        rank[n].comm = comm[n];
+        rank[n].device = device[n];
+        if (pthread_create(&thread[n], NULL, play, &rank[n]))
+            abort();
+    }
+    for (int n = 0; n < ranks && !st; n++)
+        pthread_join(thread[n], NULL);
+    for (int n = 0; n < ranks; n++)
+        lt_comm_close(&comm[n]);
+    for (int n = 0; n < ranks; n++)
+        lt_device_close(&device[n]);
+    uint64_t sum = 0;
+    for (int n = 0; n < ranks; n++)
+        sum += rank[n].bytes;
+    if (bytes)
+        *bytes = sum;
+    return st ? st : first_failure(rank, ranks, why);
+}
+
+void cut(int64_t whole, int parts, int index, int64_t *first, int64_t *extent)
+{
+    int64_t at = 0;
+    for (int p = 0; p <= index; p++) { /* by definition: one more for each of the first ones */
+        *first = at;
+        *extent = whole / parts + (p < whole % parts ? 1 : 0);
+        at += *extent;
+    }
+}
+
+static uint32_t hash(int matrix, int64_t row, int64_t column)
+{
+    uint32_t h = (uint32_t)row * 2654435761U + (uint32_t)column * 40503U + (uint32_t)matrix * 977U;
+    h = (h ^ h >> 15) * 2246822519U;
+    return h ^ h >> 13;
+}
+
+double whole_number(int matrix, int64_t row, int64_t column)
+{
+    return (int)(hash(matrix, row, column) % 9) - 4;
+}
+
+double fraction(int matrix, int64_t row, int64_t column)
+{
+    return (int)(hash(matrix, row, column) % 20001) / 10000.0 - 1;
+}
+
+lt_status make_box(const mesh_rank *r, lt_tensor **out, box b, int matrix, element_fn *value,
+                   bool vector)
+{
+    const lt_shape shape = vector ? LT_SHAPE(b.columns) : LT_SHAPE(b.rows, b.columns);
+    const bool f64 = lt_device_master(r->device) == LT_F64;
+    const size_t count = (size_t)(b.rows * b.columns);
+    LT_TRY(lt_tensor_new(out, r->device, f64 ? LT_F64 : LT_F32, shape));
+    double *wide = malloc(count * sizeof *wide);
+    float *narrow = malloc(count * sizeof *narrow);
+    for (int64_t m = 0; m < b.rows; m++)
+        for (int64_t n = 0; n < b.columns; n++) {
+            wide[m * b.columns + n] = value(matrix, b.row + m, b.column + n);
+            narrow[m * b.columns + n] = (float)wide[m * b.columns + n];
+        }
+    lt_status st = f64 ? lt_tensor_write(*out, wide, count * sizeof *wide)
+                       : lt_tensor_write(*out, narrow, count * sizeof *narrow);
+    free(wide);
+    free(narrow);
+    return st;
+}
+
+lt_status read_double(const lt_tensor *t, double *out)
+{
+    const size_t count = (size_t)lt_tensor_count(t);
+    if (lt_tensor_dtype(t) == LT_F64)
+        return lt_tensor_read(t, out, count * sizeof *out);
+    float *narrow = malloc(count * sizeof *narrow);
+    lt_status st = lt_tensor_read(t, narrow, count * sizeof *narrow);
+    for (size_t i = 0; i < count && !st; i++)
+        out[i] = (double)narrow[i];
+    free(narrow);
+    return st;
+}

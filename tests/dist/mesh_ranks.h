@@ -1,0 +1,49 @@
+/* Up to 64 ranks of a mesh, by threads, and what each holds of a matrix whose elements are known. */
+#ifndef LT_TESTS_DIST_MESH_RANKS_H
+#define LT_TESTS_DIST_MESH_RANKS_H
+
+#include "lather/ext/fail.h"
+#include "lather/mesh.h"
+#include "lather/tape.h"
+
+enum { MOST_MESH_RANKS = 64 };
+
+/* One rank; the mesh is made before fn runs, if the config is not NULL. */
+typedef struct mesh_rank {
+    lt_comm *comm;
+    lt_device *device;
+    lt_mesh *mesh;
+    lt_tape *tape;
+    int i, j, k, copy;
+    const lt_mesh_config *config;
+    const void *context;
+    lt_status (*fn)(struct mesh_rank *r);
+    lt_status status;
+    uint64_t bytes; /* sent over the mesh's axes */
+    char why[512];
+} mesh_rank;
+
+/* Runs fn on every rank. LT_OK, or the first failure, its message in why. *bytes: sent by all; or NULL. */
+lt_status play_mesh(int ranks, bool f64, mesh_rank model, uint64_t *bytes, char *why);
+
+/* A rectangle of a matrix. */
+typedef struct box {
+    int64_t row, rows, column, columns;
+} box;
+
+/* Part number index of parts of a dimension: sets first and extent. */
+void cut(int64_t whole, int parts, int index, int64_t *first, int64_t *extent);
+
+/* Element of one of several matrices: a small whole number. */
+double whole_number(int matrix, int64_t row, int64_t column);
+/* A number between -1 and 1. */
+double fraction(int matrix, int64_t row, int64_t column);
+typedef double element_fn(int matrix, int64_t row, int64_t column);
+
+/* A tensor of the box, on r's device, of the device's master dtype; vector: without its only row. */
+lt_status make_box(const mesh_rank *r, lt_tensor **out, box b, int matrix, element_fn *value,
+                   bool vector);
+/* Element i of t, in double. */
+lt_status read_double(const lt_tensor *t, double *out);
+
+#endif
