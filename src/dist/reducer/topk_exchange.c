@@ -7,6 +7,7 @@
 
 #include "lather/log.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -32,19 +33,49 @@ static void store(lt_dtype dtype, double value, void *x, int64_t i)
             dtype == LT_BF16 ? lt_bf16_from_f32((float)value) : lt_f16_from_f32((float)value);
 }
 
-/* w into next; whether all of it is finite. */
-static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
+/* Whether elements first .. first + n - 1 are: no exponent has all bits. */
+static bool is_finite(lt_dtype dtype, const void *x, int64_t first, int64_t n)
 {
-    const double share = 1.0 / lt_topk_nodes(t)->count;
-    const void *shard = lt_topk_data(b->shard);
-    double bad = 0; /* stays 0 while all are finite */
-    for (int64_t i = 0; i < b->elements; i++) {
-        const double w =
-            load(b->pack.dtype, shard, i) * share + load(t->wide, b->residual, i) * b->scale;
-        store(t->wide, w, b->next, i);
-        bad += w * 0;
+    const uint16_t *half = (const uint16_t *)x + first, all = dtype == LT_F16 ? 0x7c00 : 0x7f80;
+    const float *f = (const float *)x + first;
+    bool bad = false;
+    if (dtype == LT_F64)
+        for (int64_t i = 0; i < n; i++)
+            bad |= !isfinite(((const double *)x)[first + i]);
+    else if (dtype == LT_F32)
+        for (int64_t i = 0; i < n; i++)
+            bad |= !(fabsf(f[i]) <= FLT_MAX);
+    else
+        for (int64_t i = 0; i < n; i++)
+            bad |= (half[i] & all) == all;
+    return !bad;
+}
+
+/* w into next. */
+static void add_residual(const lt_topk *t, lt_topk_bucket *b)
+{
+    const int nodes = lt_topk_nodes(t)->count;
+    const float *f = lt_topk_data(b->shard), *e = b->residual;
+    if (b->pack.dtype == LT_F32 && t->wide == LT_F32) {
+        for (int64_t i = 0; i < b->elements; i++)
+            ((float *)b->next)[i] = f[i] / (float)nodes + e[i] * (float)b->scale;
+        return;
     }
-    return bad == 0;
+    for (int64_t i = 0; i < b->elements; i++)
+        store(t->wide, load(b->pack.dtype, f, i) / nodes + load(t->wide, e, i) * b->scale, b->next,
+              i);
+}
+
+/* From the wide dtype to that of gradients. */
+static void narrow(const lt_topk *t, const lt_topk_bucket *b, const void *from)
+{
+    void *shard = lt_topk_data(b->shard);
+    if (b->pack.dtype == t->wide) {
+        memcpy(shard, from, (size_t)b->elements * lt_dtype_size(t->wide));
+        return;
+    }
+    for (int64_t i = 0; i < b->elements; i++)
+        store(b->pack.dtype, load(t->wide, from, i), shard, i);
 }
 
 static void unscale(const lt_topk *t, lt_topk_bucket *b)
@@ -56,10 +87,8 @@ static void unscale(const lt_topk *t, lt_topk_bucket *b)
 /* All of w, so that nothing is left of it. */
 static lt_status exchange_all(lt_topk *t, lt_topk_bucket *b)
 {
-    void *shard = lt_topk_data(b->shard);
     lt_request *request = NULL;
-    for (int64_t i = 0; i < b->elements; i++)
-        store(b->pack.dtype, load(t->wide, b->next, i), shard, i);
+    narrow(t, b, b->next);
     memset(b->next, 0, (size_t)b->elements * lt_dtype_size(t->wide));
     LT_TRY(lt_comm_allreduce_begin(t->peers, b->shard, LT_REDUCE_SUM, &request));
     return lt_request_wait(&request);
@@ -79,12 +108,10 @@ static lt_status select_largest(const lt_topk *t, const lt_topk_bucket *b)
 static lt_status add_messages(lt_topk *t, lt_topk_bucket *b)
 {
     const unsigned char *arrived = lt_topk_data(b->arrived);
-    void *shard = lt_topk_data(b->shard);
     memset(t->sum, 0, (size_t)b->elements * lt_dtype_size(t->wide));
     for (int n = 0; n < lt_topk_nodes(t)->count; n++)
         LT_TRY(lt_sparse_add(&b->pack, arrived + n * b->pack.bytes, 1, t->sum));
-    for (int64_t i = 0; i < b->elements; i++)
-        store(b->pack.dtype, load(t->wide, t->sum, i), shard, i);
+    narrow(t, b, t->sum);
     return LT_OK;
 }
 
@@ -108,7 +135,8 @@ static lt_status exchange_largest(lt_topk *t, lt_topk_bucket *b)
 
 lt_status lt_topk_exchange(lt_topk *t, lt_topk_bucket *b)
 {
-    b->non_finite = !add_residual(t, b);
+    add_residual(t, b);
+    b->non_finite = !is_finite(t->wide, b->next, 0, b->elements);
     b->finished = true;
     if (!b->elements)
         return LT_OK;
@@ -121,10 +149,7 @@ void lt_topk_name_non_finite(const lt_topk *t, const lt_reducer_bucket *bucket, 
     const void *flat = lt_topk_data(bucket->flat);
     for (size_t p = 0; p < bucket->parts; p++) {
         const lt_reducer_part *part = &bucket->part[p];
-        double bad = 0;
-        for (int64_t i = 0; i < part->elements; i++)
-            bad += load(dtype, flat, part->offset + i) * 0;
-        if (bad == 0)
+        if (is_finite(dtype, flat, part->offset, part->elements))
             continue;
         lt_log(
             scaled ? LT_LOG_DEBUG : LT_LOG_WARN, "dist",
