@@ -3,6 +3,7 @@
 #define LATHER_CHECKPOINT_H
 
 #include "lather/comm.h"
+#include "lather/local_steps.h"
 #include "lather/optim.h"
 #include "lather/safetensors.h"
 #include "lather/weights.h"
@@ -22,6 +23,8 @@ typedef struct lt_checkpoint_parts {
     lt_comm *comm;               /**< all ranks; NULL: this one alone */
     const lt_metadata *metadata; /**< of model.safetensors */
     size_t metadata_count;
+    lt_local_steps *
+        local; /**< in optim.safetensors too, and what groups of ranks have of their own; NULL: none */
 } lt_checkpoint_parts;
 
 enum { LT_CHECKPOINT_NAME = 64, LT_CHECKPOINT_SUMS = 8, LT_CHECKPOINT_FACTS = 8 };

@@ -17,6 +17,10 @@ LT_API void lt_ema_free(lt_ema **ema);
 /** average += (1 - decay) * (value - average), unless the optimizer's last step was skipped. */
 LT_API LT_MUST_CHECK lt_status lt_ema_update(lt_ema *ema, const lt_optim *optim);
 
+/** The same where values change once in several steps, for all ranks at once: average += (1 - decay^steps) *
+ *  (value - average). */
+LT_API LT_MUST_CHECK lt_status lt_ema_update_after(lt_ema *ema, int64_t steps);
+
 /** Exchanges averages and values: once before an evaluation, once after it. */
 LT_API LT_MUST_CHECK lt_status lt_ema_swap(lt_ema *ema);
 /** Whether the model holds the averages now. */

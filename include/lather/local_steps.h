@@ -81,8 +81,8 @@ LT_API LT_MUST_CHECK lt_status lt_local_steps_fold(lt_local_steps *local, bool l
  *  "outer.momentum". Owner: rank 0. */
 LT_API LT_MUST_CHECK lt_status lt_local_steps_visit(lt_local_steps *local,
                                                     lt_state_visitor *visitor);
-/** What is the group's own: "outer.residual"; within a round "outer.value" of all that a model saves. owner is the
- *  rank in the group. */
+/** What is the group's own: "outer.residual"; within a round, but for the first group, "outer.value" of all that a
+ *  model saves. Each of its ranks is shown the tensors. */
 LT_API LT_MUST_CHECK lt_status lt_local_steps_visit_group(lt_local_steps *local,
                                                           lt_state_visitor *visitor);
 /** The rank in comm of a group's rank. */

@@ -19,6 +19,7 @@ typedef struct lt_train_step_config {
     lt_ema *ema;          /**< updated behind the optimizer; NULL: none */
     lt_comm *comm;        /**< NULL: one rank */
     lt_data_parallel *dp; /**< averages gradients over comm; NULL: one rank */
+    lt_comm *group;       /**< of dp, where that is a part of comm: local steps; NULL: comm */
     lt_pass pass;         /**< of forward; attempt and micro are set in each */
     int64_t grad_accum;   /**< micro-batches of a step; 0: 1 */
     bool graph; /**< capture the work as graphs and replay them, where the device has them */

@@ -8,6 +8,8 @@
 
 #include "lather/ext/optim.h"
 
+#include <math.h>
+
 struct lt_ema {
     lt_device *device;
     double decay;
@@ -85,6 +87,27 @@ lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
     const lt_backend *be = lt_optim_backend(optim, &ctx);
     LT_TRY(lt_optim_need(optim, be->lerp != NULL, "lerp"));
     return be->lerp(ctx, 1 - e->decay, e->item, e->count, optim->scalars);
+}
+
+/* Not by lerp, which the optimizer's scalars may skip. */
+lt_status lt_ema_update_after(lt_ema *e, int64_t steps)
+{
+    const lt_backend *be = e->device->backend;
+    const double kept = pow(e->decay, (double)steps);
+    if (e->swapped)
+        return lt_fail(LT_E_ARG, "ema: update while the model holds the averages");
+    if (!be->vec)
+        return lt_fail(LT_E_UNSUPPORTED, "ema: backend %s has no kernel for vec", be->name);
+    for (size_t i = 0; i < e->count; i++) {
+        const lt_vec_job job = {.op = LT_VEC_AXPBY,
+                                .alpha = 1 - kept,
+                                .beta = kept,
+                                .a = lt_tensor_view(e->param[i]->value),
+                                .y = lt_tensor_view(e->average[i])};
+        LT_TRY(be->vec(e->device->ctx, &job, 1, NULL));
+        lt_tensor_touch(e->average[i]);
+    }
+    return LT_OK;
 }
 
 static lt_status exchange(lt_tensor *a, lt_tensor *b)

@@ -71,6 +71,18 @@ static lt_status add_model(const saving *s, const lt_checkpoint_parts *parts)
     return lt_weights_add_metadata(w, parts->metadata, parts->metadata_count);
 }
 
+/* The first group's, then what the others send. */
+static lt_status add_groups(const saving *s, lt_local_steps *local, lt_state_visitor *visitor)
+{
+    const lt_checkpoint_queue *q = s->queue;
+    LT_TRY(lt_local_steps_visit(local, visitor));
+    LT_TRY(lt_local_steps_visit_group(local, visitor));
+    for (size_t i = q->groups_at; i < q->count; i++)
+        LT_TRY(lt_safetensors_add_source(s->writer, q->entry[i].name, q->entry[i].dtype,
+                                         q->entry[i].extent, lt_checkpoint_receive, s->queue));
+    return LT_OK;
+}
+
 static lt_status add_optim(const saving *s, const lt_checkpoint_parts *parts)
 {
     saving all = *s;
@@ -79,7 +91,7 @@ static lt_status add_optim(const saving *s, const lt_checkpoint_parts *parts)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
     for (size_t i = 0; i < parts->extra_count; i++)
         LT_TRY(lt_safetensors_add(s->writer, parts->extra[i].name, parts->extra[i].tensor));
-    return LT_OK;
+    return parts->local ? add_groups(s, parts->local, &visitor) : LT_OK;
 }
 
 typedef lt_status add_fn(const saving *s, const lt_checkpoint_parts *parts);
@@ -144,19 +156,32 @@ static lt_status write_checkpoint(const char *folder, const lt_checkpoint_parts 
     return st;
 }
 
+static lt_status save_all(const char *folder, const lt_checkpoint_parts *parts,
+                          const lt_checkpoint_state *state, const lt_checkpoint_policy *policy,
+                          lt_checkpoint_queue *queue)
+{
+    lt_status st = lt_checkpoint_meet(parts, state, queue);
+    if (st) {
+        queue->count = 0; /* no rank sends */
+        lt_checkpoint_drain(queue);
+        return st;
+    }
+    if (parts->comm && lt_comm_rank(parts->comm) > 0)
+        st = lt_checkpoint_send(parts, queue);
+    else
+        st = write_checkpoint(folder, parts, state, policy, queue);
+    lt_checkpoint_drain(queue);
+    return parts->comm ? lt_comm_agree(parts->comm, st) : st;
+}
+
 lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_parts *parts,
                              const lt_checkpoint_state *state, const lt_checkpoint_policy *policy)
 {
     lt_checkpoint_queue queue = {0};
-    lt_status st = lt_checkpoint_meet(parts, &queue);
-    if (st) {
-        lt_free(queue.entry);
-        return st;
-    }
-    if (parts->comm && lt_comm_rank(parts->comm) > 0)
-        st = lt_checkpoint_send(parts);
-    else
-        st = write_checkpoint(folder, parts, state, policy, &queue);
-    lt_checkpoint_drain(&queue);
-    return parts->comm ? lt_comm_agree(parts->comm, st) : st;
+    lt_status st = parts->local ? lt_local_steps_unfold(parts->local) : LT_OK;
+    if (!st)
+        st = save_all(folder, parts, state, policy, &queue);
+    if (parts->local)
+        (void)!lt_local_steps_fold(parts->local, false);
+    return st;
 }

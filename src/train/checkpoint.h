@@ -16,6 +16,11 @@ char *lt_checkpoint_entry_name(const lt_state_entry *entry);
 /* What rank 0 writes of other ranks' state, in the order of visiting. Starts as {0}. */
 typedef struct lt_checkpoint_queue {
     lt_comm *comm;
+    const lt_local_steps *local; /* NULL: none */
+    size_t groups_at; /* entries from here on are other groups', with their whole name in `name` */
+    char *names;      /* where those are; owned */
+    lt_tensor *numbers,
+        *scaling; /* what this group stores of its own: lt_checkpoint_list_group(); NULL: nothing */
     lt_state_entry *entry; /* owner, dtype and extent are read */
     size_t count, capacity, done;
 } lt_checkpoint_queue;
@@ -23,13 +28,50 @@ typedef struct lt_checkpoint_queue {
 /* Collective, before saving: makes missing state, shares the numbers of parts, and lists on rank 0
  * what it will get. Errors: what failed on any rank. */
 LT_MUST_CHECK lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts,
+                                           const lt_checkpoint_state *state,
                                            lt_checkpoint_queue *queue);
 /* On the others, while rank 0 writes: sends what it wants. */
-LT_MUST_CHECK lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts);
+LT_MUST_CHECK lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts,
+                                           const lt_checkpoint_queue *queue);
 /* A lt_safetensors_source on rank 0: the next one of the queue. */
 LT_MUST_CHECK lt_status lt_checkpoint_receive(void *queue, void *host, size_t bytes);
 /* What was not written must be taken all the same, as the others send it. Clears the queue. */
 void lt_checkpoint_drain(lt_checkpoint_queue *queue);
+
+/* Behind the queue's own end: what the ranks of the other groups have, on rank 0 into queue->entry. Collective. */
+LT_MUST_CHECK lt_status lt_checkpoint_meet_groups(const lt_checkpoint_parts *parts,
+                                                  const lt_checkpoint_state *state,
+                                                  lt_checkpoint_queue *queue);
+/* On the ranks of other groups: what is theirs beyond the optimizer's state. */
+LT_MUST_CHECK lt_status lt_checkpoint_send_group(const lt_checkpoint_parts *parts,
+                                                 const lt_checkpoint_queue *queue);
+/* A row-major copy of the tensor, to rank 0. */
+LT_MUST_CHECK lt_status lt_checkpoint_send_tensor(lt_comm *comm, const lt_tensor *tensor);
+
+/* What a checkpoint says of local steps, and what this rank takes of it. */
+typedef struct lt_checkpoint_groups {
+    int64_t stored, since; /* groups; 0: trained without. Inner steps since they met */
+    bool same;             /* this run has as many: each goes on with its own */
+    char prefix[32];       /* of this rank's entries: "", "group.2." */
+    int64_t *number; /* the optimizer's, of this rank's group; NULL: those of state.json. Owned */
+    size_t numbers;
+} lt_checkpoint_groups;
+/* Errors: LT_E_ARG (within a round, and this run has other groups), LT_E_FORMAT. */
+LT_MUST_CHECK lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *out, const char *path,
+                                                  const lt_safetensors *file,
+                                                  const lt_json_value *numbers,
+                                                  const lt_checkpoint_parts *parts, int64_t step);
+void lt_checkpoint_clear_groups(lt_checkpoint_groups *groups);
+/* Checks what the file has for parts->local, or writes it there. Between lt_local_steps_unfold() and _fold(). */
+LT_MUST_CHECK lt_status lt_checkpoint_load_groups(const lt_checkpoint_groups *groups,
+                                                  const char *path, const lt_safetensors *file,
+                                                  const lt_checkpoint_parts *parts, bool write);
+/* The loss scale of this rank's group. */
+LT_MUST_CHECK lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *groups,
+                                                   const char *path, const lt_safetensors *file,
+                                                   lt_checkpoint_state *state);
+/* Whether an entry of optim.safetensors is of the outer step, or of another group than the first. */
+bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *groups, const char *name);
 
 /* "offset [0,0] shape [64,147]"; NULL: no memory. */
 char *lt_checkpoint_entry_note(const lt_state_entry *entry);

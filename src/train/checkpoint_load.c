@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/machine.h"
 #include "dist/agree.h"
+#include "optim/optim.h"
 #include "train/checkpoint.h"
 #include "train/weights.h"
 
@@ -17,9 +18,11 @@ typedef struct loading {
     const lt_safetensors *file;
     const lt_json_value *numbers;
     bool write;
+    int64_t step;
     size_t entries, numbers_seen;
     int64_t *old; /* the run's own numbers, as far as they were seen */
     size_t old_count, capacity;
+    lt_checkpoint_groups groups;
 } loading;
 
 static lt_status load_tensor(loading *l, const char *name, lt_tensor *tensor)
@@ -51,8 +54,10 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
 static lt_status load_entry(void *context, const lt_state_entry *entry)
 {
     loading *l = context;
-    char *name = lt_checkpoint_entry_name(entry);
-    lt_status st = name ? check_block(l, name, entry) : LT_E_NOMEM;
+    char *plain = lt_checkpoint_entry_name(entry);
+    char *name = plain ? lt_format("%s%s", l->groups.prefix, plain) : NULL;
+    lt_status st = name ? check_block(l, plain, entry) : LT_E_NOMEM;
+    lt_free(plain);
     if (!st && entry->tensor)
         st = load_tensor(l, name, entry->tensor);
     else if (!st && !lt_safetensors_find(l->file, name))
@@ -73,11 +78,27 @@ static lt_status keep_old(loading *l, int64_t value)
     return LT_OK;
 }
 
+/* Other groups' have no names: they come in the order of visiting. */
+static lt_status number_of_group(const loading *l, const char *name, int64_t *value)
+{
+    int64_t low, high;
+    if (l->numbers_seen >= l->groups.numbers)
+        return lt_fail(LT_E_FORMAT, "%s: '%snumbers' has no '%s'", l->path, l->groups.prefix, name);
+    *value = l->groups.number[l->numbers_seen];
+    lt_optim_number_range(name, l->step, &low, &high);
+    if (*value >= low && *value <= high)
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "%s: '%s' of '%snumbers' is %lld, not in [%lld,%lld]", l->path,
+                   name, l->groups.prefix, (long long)*value, (long long)low, (long long)high);
+}
+
 static lt_status load_number(void *context, const char *name, int64_t *value)
 {
     loading *l = context;
     int64_t stored = 0;
-    if (lt_json_integer(l->numbers, name, &stored))
+    if (l->groups.number)
+        LT_TRY(number_of_group(l, name, &stored));
+    else if (lt_json_integer(l->numbers, name, &stored))
         return lt_fail(LT_E_FORMAT, "%s: the optimizer's number '%s' is missing", l->path, name);
     if (!l->write)
         LT_TRY(keep_old(l, *value));
@@ -118,16 +139,30 @@ static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
     for (size_t i = 0; i < parts->extra_count; i++)
         LT_TRY(load_tensor(l, parts->extra[i].name, parts->extra[i].tensor));
-    return LT_OK;
+    return lt_checkpoint_load_groups(&l->groups, l->path, l->file, parts, l->write);
+}
+
+/* Without what groups of ranks store of their own. */
+static size_t count_stored(const loading *l)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < lt_safetensors_count(l->file); i++)
+        count += !lt_checkpoint_is_of_groups(&l->groups, lt_safetensors_at(l->file, i)->name);
+    return count;
 }
 
 static lt_status check_complete(const loading *l)
 {
-    size_t stored = lt_safetensors_count(l->file);
+    size_t stored = count_stored(l);
     if (l->entries < stored)
         return lt_fail(LT_E_FORMAT, "%s: %zu state tensors, this run knows %zu of them", l->path,
                        stored, l->entries);
-    if (!l->numbers || l->numbers_seen < l->numbers->count)
+    enum { OUTER = 2 }; /* "outer.groups", "outer.since" */
+    const size_t numbers = !l->numbers        ? SIZE_MAX
+                           : l->groups.number ? l->groups.numbers
+                           : l->groups.stored ? l->numbers->count - OUTER
+                                              : l->numbers->count;
+    if (l->numbers_seen < numbers)
         return lt_fail(LT_E_FORMAT, "%s: numbers of another optimizer", l->path);
     return LT_OK;
 }
@@ -154,7 +189,8 @@ static lt_status open_files(const char *path, files *f)
     LT_TRY(lt_safetensors_open(&f->optim, f->optim_path));
     f->loading = (loading){.path = f->optim_path,
                            .file = f->optim,
-                           .numbers = lt_json_member(lt_json_root(f->json), "numbers")};
+                           .numbers = lt_json_member(lt_json_root(f->json), "numbers"),
+                           .step = f->state.step};
     return LT_OK;
 }
 
@@ -164,6 +200,7 @@ static void close_files(files *f)
     lt_safetensors_close(&f->optim);
     lt_json_free(&f->json);
     lt_free(f->loading.old);
+    lt_checkpoint_clear_groups(&f->loading.groups);
     lt_free(f->model_path);
     lt_free(f->optim_path);
 }
@@ -175,6 +212,8 @@ static lt_status check_files(const char *path, files *f, const lt_checkpoint_par
     if (parts->optim && strcmp(f->state.optim, lt_optim_name(parts->optim)) != 0)
         return lt_fail(LT_E_FORMAT, "%s: state of optimizer %s, this run uses %s", path,
                        f->state.optim, lt_optim_name(parts->optim));
+    LT_TRY(lt_checkpoint_find_groups(&f->loading.groups, path, f->optim, f->loading.numbers, parts,
+                                     f->state.step));
     LT_TRY(lt_weights_check(f->model, f->model_path, parts->params, &rules));
     LT_TRY(visit_all(&f->loading, parts));
     return check_complete(&f->loading);
@@ -184,7 +223,8 @@ static lt_status apply_files(files *f, const lt_checkpoint_parts *parts)
 {
     LT_TRY(lt_weights_apply(f->model, parts->params, &rules));
     f->loading.write = true;
-    return visit_all(&f->loading, parts);
+    LT_TRY(visit_all(&f->loading, parts));
+    return lt_checkpoint_load_scaling(&f->loading.groups, f->optim_path, f->optim, &f->state);
 }
 
 /* Bit equality is promised for the same build, CPU type, and threads. */
@@ -238,15 +278,29 @@ static void undo(files *f, const lt_checkpoint_parts *parts)
     (void)lt_fail(LT_E_FORMAT, "%s", text);
 }
 
+/* A round that had begun goes on, else one begins. */
+static lt_status begin_round(const files *f, const lt_checkpoint_parts *parts, lt_status st)
+{
+    if (!parts->local)
+        return st;
+    lt_status folded = lt_local_steps_fold(parts->local, !st && f->loading.groups.stored);
+    if (!st)
+        st = folded;
+    return st || lt_local_steps_since(parts->local) ? st : lt_local_steps_begin(parts->local);
+}
+
 lt_status lt_checkpoint_load(const char *path, const lt_checkpoint_parts *parts,
                              lt_checkpoint_state *state)
 {
     files f = {0};
+    if (parts->local)
+        LT_TRY(lt_local_steps_unfold(parts->local));
     lt_status st = agree(parts, check_files(path, &f, parts));
     if (!st)
         st = agree(parts, apply_files(&f, parts));
     else
         undo(&f, parts);
+    st = begin_round(&f, parts, st);
     if (!st) {
         if (!parts->comm || lt_comm_rank(parts->comm) == 0)
             compare_runs(path, &f, state);

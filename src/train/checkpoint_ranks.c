@@ -25,13 +25,18 @@ static lt_status list_entry(void *context, const lt_state_entry *entry)
     if (!grown)
         return LT_E_NOMEM;
     q->entry = grown;
-    q->entry[q->count++] = *entry;
+    q->entry[q->count] = *entry;
+    if (q->local) /* there an owner is a rank of the group */
+        q->entry[q->count].owner = lt_local_steps_rank(q->local, 0, entry->owner);
+    q->count++;
     return LT_OK;
 }
 
-lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts, lt_checkpoint_queue *queue)
+lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts, const lt_checkpoint_state *state,
+                             lt_checkpoint_queue *queue)
 {
     queue->comm = parts->comm;
+    queue->local = parts->local;
     if (!parts->comm || lt_comm_size(parts->comm) == 1)
         return LT_OK;
     lt_state_visitor visitor = {.entry = list_entry, .number = keep_number, .context = queue};
@@ -39,21 +44,20 @@ lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts, lt_checkpoint_que
     st = lt_comm_agree(parts->comm, st);
     if (!st && parts->optim)
         st = lt_shard_share_counters(parts->optim);
-    return st;
+    queue->groups_at = queue->count;
+    return st || !parts->local ? st : lt_checkpoint_meet_groups(parts, state, queue);
 }
 
 /* Elements are sent as they lie in memory, and only the owner knows how its state lies: the message
  * is row-major. */
-static lt_status send_entry(void *context, const lt_state_entry *entry)
+lt_status lt_checkpoint_send_tensor(lt_comm *comm, const lt_tensor *tensor)
 {
-    lt_comm *comm = context;
-    if (!entry->tensor || entry->owner == 0 || entry->owner != lt_comm_rank(comm))
-        return LT_OK;
     lt_tensor *rows = NULL;
     lt_request *request = NULL;
-    lt_status st = lt_tensor_new(&rows, comm->device, entry->dtype, entry->extent);
+    lt_status st =
+        lt_tensor_new(&rows, comm->device, lt_tensor_dtype(tensor), lt_tensor_shape(tensor));
     if (!st)
-        st = lt_tensor_copy(rows, entry->tensor);
+        st = lt_tensor_copy(rows, tensor);
     if (!st)
         st = lt_comm_send_begin(comm, rows, 0, &request);
     if (!st)
@@ -62,10 +66,26 @@ static lt_status send_entry(void *context, const lt_state_entry *entry)
     return st;
 }
 
-lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts)
+/* The first group's first rank is the one that writes. */
+static lt_status send_entry(void *context, const lt_state_entry *entry)
 {
-    lt_state_visitor visitor = {.entry = send_entry, .number = keep_number, .context = parts->comm};
-    return parts->optim ? lt_optim_visit(parts->optim, &visitor) : LT_OK;
+    const lt_checkpoint_parts *parts = context;
+    const lt_local_steps *local = parts->local;
+    lt_comm *comm = parts->comm;
+    const int group = local ? lt_local_steps_group(local) : 0;
+    const int rank = local ? lt_comm_rank(lt_local_steps_comm(local)) : lt_comm_rank(comm);
+    if (!entry->tensor || entry->owner != rank || (entry->owner == 0 && !group))
+        return LT_OK;
+    return lt_checkpoint_send_tensor(comm, entry->tensor);
+}
+
+lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts, const lt_checkpoint_queue *queue)
+{
+    lt_checkpoint_parts all = *parts;
+    lt_state_visitor visitor = {.entry = send_entry, .number = keep_number, .context = &all};
+    if (parts->optim)
+        LT_TRY(lt_optim_visit(parts->optim, &visitor));
+    return parts->local ? lt_checkpoint_send_group(parts, queue) : LT_OK;
 }
 
 lt_status lt_checkpoint_receive(void *queue, void *host, size_t bytes)
@@ -94,5 +114,8 @@ void lt_checkpoint_drain(lt_checkpoint_queue *queue)
     while (!st && queue->done < queue->count)
         st = lt_checkpoint_receive(queue, NULL, 0);
     lt_free(queue->entry);
+    lt_free(queue->names);
+    lt_tensor_free(&queue->numbers);
+    lt_tensor_free(&queue->scaling);
     *queue = (lt_checkpoint_queue){0};
 }

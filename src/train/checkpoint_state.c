@@ -439,6 +439,8 @@ static lt_status put_all(lt_json_writer *w, const char *folder, const lt_checkpo
     lt_state_visitor visitor = {.entry = skip_entry, .number = put_number, .context = w};
     if (parts->optim)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
+    if (parts->local)
+        LT_TRY(lt_local_steps_visit(parts->local, &visitor));
     lt_json_end(w);
     lt_json_begin_object(w, "files");
     LT_TRY(put_file(w, folder, LT_CHECKPOINT_MODEL));

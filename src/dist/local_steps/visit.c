@@ -114,7 +114,7 @@ lt_status lt_local_steps_visit(lt_local_steps *l, lt_state_visitor *visitor)
 
 lt_status lt_local_steps_visit_group(lt_local_steps *l, lt_state_visitor *visitor)
 {
-    for (size_t i = 0; i < l->all->count && l->since; i++)
+    for (size_t i = 0; i < l->all->count && l->since && l->group; i++)
         LT_TRY(visit_tensor(l->all->item[i], "outer.value", l->all->item[i]->value, visitor));
     return visit_kind(l, RESIDUAL, "outer.residual", visitor);
 }

@@ -10,6 +10,7 @@
 #include "lather/ext/optim_family.h"
 #include "lather/schedule.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -178,12 +179,38 @@ static lt_status check_compression(const ranks_options *o)
     return LT_OK;
 }
 
+/* What only local steps read; a config file has all flags. */
+static lt_status check_local(const ranks_options *o)
+{
+    const struct {
+        const char *flag;
+        bool given;
+    } rows[] = {{"outer-lr", fabs(o->outer_lr - 0.7) > 0},
+                {"outer-momentum", o->outer_momentum >= 0},
+                {"outer-compress", o->outer_compress && strcmp(o->outer_compress, "off") != 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && !o->local_steps; i++)
+        if (rows[i].given)
+            return lt_fail(LT_E_ARG, "--%s: needs --local-steps", rows[i].flag);
+    if (o->local_steps && o->compress && strcmp(o->compress, "off") != 0)
+        return lt_fail(LT_E_ARG,
+                       "--compress %s and --local-steps %lld contradict each other: within a node "
+                       "gradients are dense; --outer-compress is of what nodes send",
+                       o->compress, (long long)o->local_steps);
+    if (o->local_steps && o->allreduce == ALLREDUCE_TWO_LEVEL)
+        return lt_fail(LT_E_ARG,
+                       "--allreduce two-level and --local-steps %lld contradict each other: "
+                       "gradients stay within a node",
+                       (long long)o->local_steps);
+    return LT_OK;
+}
+
 static lt_status check_modes(const arguments *a, const lt_options *options)
 {
     LT_TRY(check_needs(a));
     LT_TRY(check_output(a));
     LT_TRY(check_divided(a, options));
     LT_TRY(check_compression(&a->ranks));
+    LT_TRY(check_local(&a->ranks));
     if (a->output.resume && strcmp(a->output.resume, "auto") != 0
         && lt_options_is_typed(options, "weights"))
         return lt_fail(LT_E_ARG, "--resume PATH and --weights contradict each other: a checkpoint "

@@ -3,6 +3,8 @@
 
 #include "train/trainer/loop.h"
 
+#include "base/clock.h"
+
 #include "lather/ext/fail.h"
 #include "lather/log.h"
 #include "lather/profile.h"
@@ -19,6 +21,8 @@ typedef struct update {
     int queued;
     lt_metric value[LOOP_VALUES];
     int values;
+    bool met; /* an outer step followed it, */
+    double outer_seconds, outer_bytes;
 } update;
 
 static const lt_task_ops *task_of(const lt_train_loop *l)
@@ -41,16 +45,18 @@ static lt_status check_finite(const lt_train_loop *l, const lt_train_result *r)
     if (r->optim.applied)
         return LT_OK;
     if (!may_skip(l, r)) {
-        l->ranks->same_failure = true; /* all ranks have the same gradients */
+        l->ranks->same_failure =
+            !l->local; /* all ranks have the same gradients, or those of a group */
         return lt_fail(LT_E_ARG,
                        "step %lld: a gradient is not finite (loss %g, norm %g); --on-nan skip "
                        "passes over such steps",
                        (long long)r->step, r->sums.loss, r->optim.grad_norm);
     }
-    if (!l->ranks->rank && l->is_scaled)
+    const bool tells = !(l->local ? lt_comm_rank(lt_local_steps_comm(l->local)) : l->ranks->rank);
+    if (tells && l->is_scaled)
         lt_log(LT_LOG_INFO, "train", "step %lld skipped: an overflow; the loss scale is %g now",
                (long long)r->step, r->optim.loss_scale);
-    else if (!l->ranks->rank)
+    else if (tells)
         lt_log(LT_LOG_WARN, "train", "step %lld skipped: a gradient is not finite",
                (long long)r->step);
     return LT_OK;
@@ -82,7 +88,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
     const lt_train_result *r = &u->result;
     const double unknown = (double)NAN;
     const bool many = l->ranks->comm;
-    enum { OWN = 8 };
+    enum { OWN = 10 };
     lt_metric metric[LT_TASK_METRICS + 1],
         extra[OWN + LOOP_VALUES] = {
             {"gradient_norm", r->optim.grad_norm},
@@ -92,7 +98,10 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
             {"comm_exposed_seconds", many ? r->exposed_seconds : unknown},
             {"comm_bytes", many ? r->comm_bytes : unknown},
             {"loader_queue", u->queued},
-            {"grad_bytes_between", l->ranks->nodes.count > 1 ? r->between_bytes : unknown},
+            {"grad_bytes_between",
+             l->ranks->nodes.count > 1 && !l->local ? r->between_bytes : unknown},
+            {"outer_seconds", u->met ? u->outer_seconds : unknown},
+            {"outer_bytes", u->met ? u->outer_bytes : unknown},
         };
     for (int i = 0; i < u->values; i++)
         extra[OWN + i] = u->value[i];
@@ -113,6 +122,43 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
     return lt_run_step(l->run, &record);
 }
 
+/* --- Outer steps of local steps --- */
+
+/* now: the groups meet, however long the round is yet; else at its end. Averages follow the values that all have. */
+static lt_status outer_step(const lt_train_loop *l, bool now, bool *met)
+{
+    *met = false;
+    if (!l->local)
+        return LT_OK;
+    const int64_t since = lt_local_steps_since(l->local);
+    int64_t span = lt_profile_begin();
+    LT_TRY(now ? lt_local_steps_meet(l->local, met) : lt_local_steps_step(l->local, met));
+    lt_profile_end(span, LT_PROFILE_PROGRAM, "outer step", 0);
+    return *met && l->state->ema ? lt_ema_update_after(l->state->ema, since + !now) : LT_OK;
+}
+
+static double outer_bytes(const lt_train_loop *l)
+{
+    const lt_local_steps_bytes sent = lt_local_steps_sent(l->local);
+    return (double)(sent.within + sent.between);
+}
+
+/* Behind a step that was finished; its time and bytes are the step's. */
+static lt_status end_inner_step(const lt_train_loop *l, update *u)
+{
+    if (!l->local)
+        return LT_OK;
+    const double begin = lt_clock_seconds(), sent = outer_bytes(l);
+    LT_TRY(outer_step(l, false, &u->met));
+    if (!u->met)
+        return LT_OK;
+    u->outer_seconds = lt_clock_seconds() - begin;
+    u->outer_bytes = outer_bytes(l) - sent;
+    u->result.seconds += u->outer_seconds;
+    u->result.comm_bytes += u->outer_bytes;
+    return LT_OK;
+}
+
 /* Waits for the results of a step that was begun, counts and records them; number 0: there is none. */
 static lt_status finish_step(const lt_train_loop *l, update *u)
 {
@@ -121,6 +167,7 @@ static lt_status finish_step(const lt_train_loop *l, update *u)
     LT_TRY(lt_train_step_finish(l->step, &u->result));
     l->ranks->stop = l->ranks->stop || u->result.stop;
     LT_TRY(check_finite(l, &u->result));
+    LT_TRY(end_inner_step(l, u));
     lt_train_state_count(l->state, task_of(l), &u->result);
     LT_TRY(record_step(l, u));
     *u = (update){0};
@@ -358,12 +405,14 @@ static bool check_evaluation(const lt_train_loop *l, const lt_evaluation *e, boo
     return lt_train_state_is_best(l->state, task, value);
 }
 
-/* Evaluation, record and checkpoint at the end of an epoch, or of the run within one; nothing of
+/* Evaluation, record and checkpoint at the end of an epoch, or of the run within one, where groups meet; nothing of
  * it if a signal stops the evaluation. */
 static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
 {
     lt_checkpoint_state *now = &l->state->now;
     lt_evaluation e = {0};
+    bool met;
+    LT_TRY(outer_step(l, true, &met));
     if (l->ranks->comm)
         LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
     const bool is_due = l->eval_every && (now->epoch + 1) % l->eval_every == 0;

@@ -6,6 +6,7 @@
 #include "train/trainer/input.h"
 #include "train/trainer/state.h"
 
+#include "lather/local_steps.h"
 #include "lather/schedule.h"
 
 enum { LOOP_VALUES = 16 };
@@ -24,7 +25,8 @@ typedef struct lt_train_loop {
     lt_train_state *state;
     lt_ranks *ranks;
     lt_run *run;
-    lt_data_parallel *dp; /* NULL: one rank */
+    lt_data_parallel *dp;  /* NULL: one rank */
+    lt_local_steps *local; /* groups of ranks that meet every so many steps; NULL: none */
     const lt_schedule *schedule;
     lt_evaluator evaluator;
     lt_dataset *evaluated;

@@ -99,6 +99,31 @@ lt_status lt_trainer_open_ranks(lt_trainer *t)
 /* By the choices of --grad-comm-dtype and --comm-dtype. */
 static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
 
+static lt_status open_local_steps(lt_trainer *t)
+{
+    const lt_local_steps_config c = lt_ranks_local_steps(&t->args.ranks);
+    if (!c.every)
+        return LT_OK;
+    if (!t->ranks.comm) {
+        t->ranks.same_failure = true;
+        return lt_fail(LT_E_ARG,
+                       "--local-steps %lld: this is one process alone, and groups are nodes: start "
+                       "several with mpirun or srun, without --dist off",
+                       (long long)c.every);
+    }
+    lt_status st = lt_local_steps_new(&t->local, t->ranks.comm, &t->ranks.nodes, &t->params, &c);
+    t->ranks.same_failure = st == LT_E_ARG;
+    return st == LT_E_ARG
+               ? lt_fail(st, "--local-steps %lld: %s", (long long)c.every, lt_error_message())
+               : st;
+}
+
+/* Those that average every gradient. */
+static lt_comm *averaging(const lt_trainer *t)
+{
+    return t->local ? lt_local_steps_comm(t->local) : t->ranks.comm;
+}
+
 lt_status lt_trainer_open_parallel(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
@@ -111,9 +136,14 @@ lt_status lt_trainer_open_parallel(lt_trainer *t)
                                  .allreduce = lt_options_choice(t->options, "allreduce"),
                                  .compress = o->compress,
                                  .nodes = &t->ranks.nodes};
+    LT_TRY(open_local_steps(t));
+    if (t->local) { /* it averages within a node */
+        c.allreduce = NULL;
+        c.nodes = NULL;
+    }
     if (!t->ranks.comm)
         return LT_OK;
-    lt_status st = lt_data_parallel_new(&t->dp, t->ranks.comm, &t->params, t->tape, &c);
+    lt_status st = lt_data_parallel_new(&t->dp, averaging(t), &t->params, t->tape, &c);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
 }
@@ -132,7 +162,9 @@ lt_status lt_trainer_divide_optimizer(lt_trainer *t)
     const ranks_options *o = &t->args.ranks;
     if (!t->ranks.comm || (!t->args.optim.family->divided && !o->shard_optimizer))
         return LT_OK;
-    lt_shard_config c = {.comm = t->ranks.comm,
+    if (t->local && lt_comm_size(averaging(t)) == 1)
+        return LT_OK;
+    lt_shard_config c = {.comm = averaging(t),
                          .balance = (lt_balance)o->balance,
                          .group = (int)o->num_trainers_per_group,
                          .dtype = dtypes[o->comm_dtype],

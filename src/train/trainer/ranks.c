@@ -32,6 +32,11 @@ static const lt_option rows[] = {
 {"Ranks", PICK("balance", balance, "cost|memory|bytes"), .help = "what is spread evenly where the state is divided"},
 {"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds after which a missing rank ends the run; 0: wait for ever"},
 {"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "ranks of a node, neighbours in order; 0: those that see one boot id and host name"},
+{"Ranks", INT("local-steps", local_steps, 0, 1000000000), .value = "0", .help = "the ranks of a node train by themselves, and nodes meet in an outer step every so many steps, and at the end of an epoch before the evaluation; 0: all ranks average each gradient"},
+{"Ranks", NUM("outer-lr", outer_lr, 1e-6, 100), .value = "0.7", .help = "with --local-steps: learning rate of the outer step; 1 without momentum takes the mean of the nodes"},
+{"Ranks", NUM("outer-momentum", outer_momentum, -1, 0.9999), .value = "-1", .help = "with --local-steps: Nesterov's momentum of the outer step; -1: 0.9, with --outer-compress 0"},
+{"Ranks", TEXT("outer-compress", outer_compress), .value = "off", .meta = "off|topk:DENSITY[,bf16|,2bit]", .help = "with --local-steps: what nodes send in an outer step: all, or the largest part of it and the rest later; f32, bf16, or two bits each"},
+{"Ranks", NUM("outer-decay", outer_decay, 1e-6, 1), .value = "0.95", .help = "with --outer-compress: what of the rest is kept from one outer step to the next"},
 {"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "hold messages back as a link of this latency in microseconds and rate in Gbit/s would, for measuring"},
 };
 /* clang-format on */
@@ -93,6 +98,20 @@ lt_status lt_ranks_set_link(lt_ranks *r, const char *text)
                        text);
     lt_comm_set_model(r->comm, link[0], link[1]);
     return LT_OK;
+}
+
+lt_local_steps_config lt_ranks_local_steps(const ranks_options *o)
+{
+    const double usual = 0.9;
+    const bool sends_all = !o->outer_compress || !strcmp(o->outer_compress, "off");
+    return (lt_local_steps_config){.every = o->local_steps,
+                                   .lr = o->outer_lr,
+                                   .momentum = o->outer_momentum >= 0 ? o->outer_momentum
+                                               : sends_all            ? usual
+                                                                      : 0,
+                                   .compress = o->outer_compress,
+                                   .decay = o->outer_decay,
+                                   .dist_bn = (lt_dist_bn)o->dist_bn};
 }
 
 /* --- Sums and lists --- */

@@ -3,12 +3,14 @@
 #define LT_TRAIN_RANKS_H
 
 #include "lather/comm.h"
+#include "lather/local_steps.h"
 #include "lather/options.h"
 #include "lather/topology.h"
 
 /* Indices of the choices, in the order of the rows; behind DIST_MPI what the program registered. */
 enum { DIST_AUTO, DIST_OFF, DIST_MPI };
 enum { COMM_F32, COMM_BF16, COMM_F16 };
+enum { ALLREDUCE_AUTO, ALLREDUCE_FLAT, ALLREDUCE_TWO_LEVEL };
 
 typedef struct ranks_options {
     lt_option dist_row; /* --dist, with the choices dists */
@@ -19,6 +21,9 @@ typedef struct ranks_options {
     int64_t num_trainers_per_group, ranks_per_node;
     const char *comm_model, *compress;
     int64_t compress_warmup_epochs, compress_until;
+    int64_t local_steps;
+    double outer_lr, outer_momentum, outer_decay;
+    const char *outer_compress;
 } ranks_options;
 /* --dist, with the communicators that the program registered; and the other rows. */
 lt_option_table lt_ranks_options_dist(ranks_options *o);
@@ -47,6 +52,8 @@ lt_status lt_ranks_find_nodes(lt_ranks *ranks, int64_t ranks_per_node);
 lt_status lt_ranks_set_link(lt_ranks *ranks, const char *text);
 /* Threads of this rank's share of its machine's processors. Collective. */
 lt_status lt_ranks_share_threads(lt_ranks *ranks, int *threads);
+/* Of --local-steps and --outer-*. */
+lt_local_steps_config lt_ranks_local_steps(const ranks_options *options);
 /* After a failure of this rank: aborts the others, unless they all have it. */
 void lt_ranks_leave(lt_ranks *ranks, lt_status failure);
 void lt_ranks_close(lt_ranks *ranks);

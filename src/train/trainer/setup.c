@@ -202,6 +202,7 @@ void lt_trainer_close(lt_trainer *t)
     lt_train_state_close(&t->state);
     lt_optim_free(&t->optim);
     lt_data_parallel_free(&t->dp);
+    lt_local_steps_free(&t->local);
     lt_ranks_close(&t->ranks);
     lt_tape_free(&t->tape);
     lt_params_clear(&t->params);

@@ -79,7 +79,8 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
 static uint64_t sent_bytes(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
-    return (c->comm ? lt_comm_bytes(c->comm) : 0) + (c->dp ? lt_data_parallel_apart(c->dp) : 0);
+    return (c->comm ? lt_comm_bytes(c->comm) : 0) + (c->group ? lt_comm_bytes(c->group) : 0)
+           + (c->dp ? lt_data_parallel_apart(c->dp) : 0);
 }
 
 static uint64_t between_bytes(const lt_train_step *step)

@@ -8,7 +8,10 @@
 
 #include "lather/ext/fail.h"
 
+#include <stdio.h>
 #include <string.h>
+
+enum { MESSAGE = 512 };
 
 /* Zeroed parts are not there yet. */
 typedef struct parts {
@@ -18,6 +21,7 @@ typedef struct parts {
     lt_train_state state;
     lt_tape *tape;
     lt_data_parallel *dp;
+    lt_local_steps *local;
     lt_train_step *step;
     lt_schedule schedule;
     int64_t grad_accum, total_steps;
@@ -68,10 +72,16 @@ static lt_status open_folder(parts *p)
 static lt_status open_ranks(parts *p)
 {
     lt_ranks *r = &p->ranks;
+    const lt_train_config *c = p->config;
     if (!r->comm)
-        return LT_OK;
-    LT_TRY(lt_tensor_new(&r->sums, p->config->device, LT_F64, LT_SHAPE(RANK_SUMS)));
-    return lt_data_parallel_new(&p->dp, r->comm, p->config->params, p->tape, NULL);
+        return c->local_steps ? lt_fail(LT_E_ARG, "train: local_steps of one rank alone") : LT_OK;
+    LT_TRY(lt_tensor_new(&r->sums, c->device, LT_F64, LT_SHAPE(RANK_SUMS)));
+    if (c->local_steps) {
+        LT_TRY(lt_ranks_find_nodes(r, c->ranks_per_node));
+        LT_TRY(lt_local_steps_new(&p->local, r->comm, &r->nodes, c->params, c->local_steps));
+    }
+    return lt_data_parallel_new(&p->dp, p->local ? lt_local_steps_comm(p->local) : r->comm,
+                                c->params, p->tape, NULL);
 }
 
 /* An epoch is a whole number of steps; what is left over is not seen in it. */
@@ -119,6 +129,7 @@ static lt_checkpoint_parts checkpoint_of(const parts *p)
     lt_checkpoint_parts all = {.params = c->params,
                                .optim = c->optim,
                                .comm = c->comm,
+                               .local = p->local,
                                .metadata = c->metadata,
                                .metadata_count = c->metadata_count};
     lt_train_state_parts(&p->state, &all);
@@ -151,9 +162,10 @@ static lt_status open_step(parts *p)
                                        .params = c->params,
                                        .optim = c->optim,
                                        .task = c->task,
-                                       .ema = p->state.ema,
+                                       .ema = p->local ? NULL : p->state.ema,
                                        .comm = c->comm,
                                        .dp = p->dp,
+                                       .group = p->local ? lt_local_steps_comm(p->local) : NULL,
                                        .pass = pass_of(c, LT_PASS_TRAIN),
                                        .grad_accum = p->grad_accum,
                                        .graph = c->graph,
@@ -232,6 +244,7 @@ static lt_status run_loop(parts *p)
                                 .ranks = &p->ranks,
                                 .run = p->run,
                                 .dp = p->dp,
+                                .local = p->local,
                                 .schedule = &p->schedule,
                                 .evaluator = evaluator_of(p),
                                 .evaluated = p->input.val,
@@ -257,7 +270,9 @@ static void close_parts(parts *p, lt_status failure)
     lt_train_step_free(&p->step);
     lt_train_state_close(&p->state);
     lt_data_parallel_free(&p->dp);
+    lt_local_steps_free(&p->local);
     lt_tensor_free(&p->ranks.sums);
+    lt_nodes_clear(&p->ranks.nodes);
     lt_tape_free(&p->tape);
     lt_run_lock_close(&p->lock);
 }
@@ -279,6 +294,9 @@ lt_status lt_train(const lt_train_config *config, lt_train_end *end)
                               .best = p.state.now.best,
                               .best_step = p.state.now.best_step,
                               .stopped = p.ranks.stop};
+    char why[MESSAGE];
+    snprintf(why, sizeof why, "%s", lt_error_message());
     close_parts(&p, st);
-    return st;
+    return st ? lt_fail(st, "%s", why)
+              : LT_OK; /* closing what was aborted has messages of its own */
 }

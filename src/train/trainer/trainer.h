@@ -31,9 +31,10 @@ struct lt_trainer {
     char changed[1024]; /* flags that are others than before the resume */
     lt_run_lock *lock;  /* of --output; NULL: none */
 
-    lt_data_parallel *dp; /* NULL: one rank, or an evaluation */
-    int workers;          /* loader threads of this rank; 0: as many as allowed */
-    bool at_work;         /* everything is open: what fails from here on is no wrong command line */
+    lt_data_parallel *dp;  /* NULL: one rank, or an evaluation */
+    lt_local_steps *local; /* NULL: none */
+    int workers;           /* loader threads of this rank; 0: as many as allowed */
+    bool at_work; /* everything is open: what fails from here on is no wrong command line */
 };
 
 /* main.c: of the process, by how its work ended. An LT_E_ARG before the first sample is a wrong command line: found

@@ -63,9 +63,11 @@ lt_status lt_trainer_open_step(lt_trainer *t)
                                     .params = &t->params,
                                     .optim = t->optim,
                                     .task = lt_trainer_task(t),
-                                    .ema = t->state.ema,
+                                    .ema =
+                                        t->local ? NULL : t->state.ema, /* it follows outer steps */
                                     .comm = t->ranks.comm,
                                     .dp = t->dp,
+                                    .group = t->local ? lt_local_steps_comm(t->local) : NULL,
                                     .pass = lt_trainer_pass(t, true),
                                     .grad_accum = t->args.training.grad_accum,
                                     .graph = t->args.machine.graph,
@@ -82,6 +84,7 @@ static lt_checkpoint_parts parts_of(const lt_trainer *t, lt_metadata entry[LT_TR
     lt_checkpoint_parts parts = {.params = &t->params,
                                  .optim = t->optim,
                                  .comm = t->ranks.comm,
+                                 .local = t->local,
                                  .metadata = entry,
                                  .metadata_count =
                                      p->metadata ? p->metadata(t->context, t, entry) : 0};
@@ -138,6 +141,7 @@ lt_status lt_trainer_train(lt_trainer *t)
         .ranks = &t->ranks,
         .run = t->run,
         .dp = t->dp,
+        .local = t->local,
         .schedule = &t->schedule,
         .evaluator = evaluator_of(t),
         .evaluated = a->loader.overfit_batches ? t->input.train : t->input.val,

@@ -1,0 +1,437 @@
+/* Runs of lt_train() whose groups of ranks meet every so many steps: that they learn what they should, and go on from
+ * their checkpoints, bit for bit, wherever in a round they were stopped. A rank is a thread. */
+
+#include "temp_folder.h"
+
+#include "lather/init.h"
+#include "lather/layers.h"
+#include "lather/ops.h"
+#include "lather/shampoo.h"
+#include "lather/shard.h"
+#include "lather/train.h"
+
+#include <math.h>
+#include <pthread.h>
+
+enum { INPUTS = 5, HIDDEN = 6, SAMPLES = 64, STEP = 8, RANKS = 4, VALUES = INPUTS * HIDDEN };
+
+typedef enum kind { SGD, ADAM, SHAMPOO } kind;
+
+/* A run of all ranks. */
+typedef struct plan {
+    const char *run; /* its folder; NULL: none */
+    int locals;      /* ranks of a group; 0: no local steps */
+    lt_local_steps_config local;
+    kind optim;
+    bool f64, resume, has_ema, divided;
+    int epochs, stop_after; /* steps; 0: to the end */
+    bool skip_nan;
+} plan;
+
+typedef struct rank {
+    const plan *plan;
+    lt_device *device;
+    lt_comm *comm, *group;
+    lt_dataset *data;
+    lt_module *model;
+    lt_params params;
+    lt_optim *optim;
+    lt_train_end end;
+    lt_status status;
+    char why[512];
+    int asked;
+    double value[VALUES];
+} rank;
+
+static rank ranks[RANKS];
+static float inputs[SAMPLES][INPUTS];
+static int64_t labels[SAMPLES];
+static char output[TEMP_PATH];
+
+static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
+                         lt_task_output *out)
+{
+    const rank *r = context;
+    assert_null(counts);
+    out->output = lt_module_forward(r->model, tape, batch->inputs);
+    out->loss = lt_softmax_xent(tape, out->output, batch->labels, 0);
+    return lt_tape_status(tape);
+}
+
+static const lt_task_ops task = {.name = "classes", .unit = "samples", .forward = forward};
+
+static void make_data(void)
+{
+    for (int i = 0; i < SAMPLES; i++) {
+        for (int k = 0; k < INPUTS; k++)
+            inputs[i][k] = sinf((float)(7 * i + 3 * k));
+        labels[i] = inputs[i][0] + inputs[i][3] > 0 ? 1 + (inputs[i][1] > 0) : 0;
+    }
+}
+
+static bool stop(void *context)
+{
+    rank *r = context;
+    return r->plan->stop_after && ++r->asked >= r->plan->stop_after;
+}
+
+/* --- A rank --- */
+
+static lt_status make_model(rank *r)
+{
+    lt_module *layer[3] = {NULL};
+    LT_TRY(lt_layer_sequential(&r->model));
+    LT_TRY(lt_layer_linear(&layer[0], r->device, "first", INPUTS, HIDDEN, true));
+    LT_TRY(lt_layer_relu(&layer[1]));
+    LT_TRY(lt_layer_linear(&layer[2], r->device, "last", HIDDEN, 3, true));
+    for (int i = 0; i < 3; i++)
+        LT_TRY(lt_sequential_add(r->model, &layer[i]));
+    LT_TRY(lt_init_module(r->model, 5));
+    return lt_module_params(r->model, &r->params);
+}
+
+static lt_status make_optim(rank *r)
+{
+    const plan *p = r->plan;
+    const lt_sgd_config sgd = {.momentum = 0};
+    lt_shampoo_config shampoo = LT_SHAMPOO_DEFAULTS;
+    shampoo.precondition_frequency = 2;
+    const int locals = p->locals ? p->locals : RANKS;
+    if (p->optim == SGD)
+        LT_TRY(lt_optim_sgd(&r->optim, &r->params, &sgd));
+    else if (p->optim == ADAM)
+        LT_TRY(lt_optim_adam(&r->optim, &r->params, NULL));
+    else
+        LT_TRY(lt_optim_shampoo(&r->optim, &r->params, &shampoo));
+    if (!p->divided)
+        return LT_OK;
+    const int me = lt_comm_rank(r->comm);
+    LT_TRY(lt_comm_split(r->comm, me / locals, me, &r->group));
+    const lt_shard_config shard = {.comm = r->group};
+    return lt_optim_shard(r->optim, &shard);
+}
+
+static lt_status train(rank *r)
+{
+    const plan *p = r->plan;
+    const lt_train_config c = {
+        .device = r->device,
+        .params = &r->params,
+        .optim = r->optim,
+        .task = {&task, r},
+        .comm = r->comm,
+        .local_steps = p->locals ? &p->local : NULL,
+        .ranks_per_node = p->locals,
+        .train = r->data,
+        .loader = {.batch = STEP / RANKS, .shuffle = true, .seed = 3, .threads = 1},
+        .schedule = {.lr = 0.05, .epochs = p->epochs},
+        .eval_every = 1,
+        .ema_decay = p->has_ema ? 0.9 : 0,
+        .output = p->run ? output : NULL,
+        .resume = p->resume,
+        .skip_nan = p->skip_nan,
+        .progress = LT_PROGRESS_OFF,
+        .stop = stop,
+        .context = r};
+    return lt_train(&c, &r->end);
+}
+
+static void note_values(rank *r)
+{
+    const lt_tensor *t = r->params.item[0]->value;
+    float narrow[VALUES];
+    assert_int_equal(lt_tensor_count(t), VALUES);
+    if (r->plan->f64) {
+        assert_ok(lt_tensor_read(t, r->value, sizeof r->value));
+        return;
+    }
+    assert_ok(lt_tensor_read(t, narrow, sizeof narrow));
+    for (int i = 0; i < VALUES; i++)
+        r->value[i] = (double)narrow[i];
+}
+
+static void *play(void *context)
+{
+    rank *r = context;
+    lt_status st = make_model(r);
+    if (!st)
+        st = make_optim(r);
+    if (!st)
+        st = train(r);
+    r->status = st;
+    if (st) {
+        snprintf(r->why, sizeof r->why, "%s", lt_error_message());
+        lt_comm_abort(r->comm);
+    } else {
+        note_values(r);
+    }
+    lt_optim_free(&r->optim);
+    lt_comm_close(&r->group);
+    return NULL;
+}
+
+static void open_rank(rank *r, const plan *p)
+{
+    const lt_arrays arrays = {.values = &inputs[0][0],
+                              .labels = labels,
+                              .count = SAMPLES,
+                              .shape = LT_SHAPE(INPUTS),
+                              .classes = 3};
+    const lt_device_config config = {.f64 = p->f64, .threads = 1};
+    memset(r, 0, sizeof *r);
+    r->plan = p;
+    assert_ok(lt_device_open(&r->device, "ref", &config));
+    assert_ok(lt_dataset_arrays(&r->data, &arrays));
+}
+
+static void close_rank(rank *r)
+{
+    lt_params_clear(&r->params);
+    lt_module_free(&r->model);
+    lt_dataset_free(&r->data);
+}
+
+static void run_all(const plan *p)
+{
+    lt_device *device[RANKS];
+    lt_comm *comm[RANKS];
+    pthread_t thread[RANKS];
+    make_data();
+    if (p->run)
+        temp_path(output, folder, p->run);
+    for (int i = 0; i < RANKS; i++) {
+        open_rank(&ranks[i], p);
+        device[i] = ranks[i].device;
+    }
+    assert_ok(lt_comm_open_threads(comm, device, RANKS));
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i].comm = comm[i];
+        assert_int_equal(pthread_create(&thread[i], NULL, play, &ranks[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < RANKS; i++)
+        lt_comm_close(&comm[i]);
+    for (int i = 0; i < RANKS; i++)
+        close_rank(&ranks[i]);
+    for (int i = 0; i < RANKS; i++)
+        lt_device_close(&device[i]);
+}
+
+static void run_well(const plan *p)
+{
+    run_all(p);
+    for (int i = 0; i < RANKS; i++)
+        if (ranks[i].status)
+            fail_msg("rank %d: %s", i, ranks[i].why);
+    for (int i = 1; i < RANKS && !p->stop_after; i++) /* a run ends with an outer step */
+        assert_memory_equal(ranks[i].value, ranks[0].value, sizeof ranks[0].value);
+}
+
+static void run_badly(const plan *p, const char *why)
+{
+    run_all(p);
+    assert_int_equal(ranks[0].status, LT_E_ARG);
+    if (!strstr(ranks[0].why, why))
+        fail_msg("'%s' without '%s'", ranks[0].why, why);
+}
+
+/* --- Rows --- */
+
+static const lt_local_steps_config diloco = {.every = 3, .lr = 0.7, .momentum = 0.9};
+static const lt_local_steps_config sparse = {
+    .every = 3, .lr = 0.7, .momentum = 0.5, .compress = "topk:0.1,2bit", .decay = 0.9};
+
+/* H = 1, an outer lr of 1 without momentum: the mean of the groups' steps is the step of the mean gradient. */
+static void test_every_step(void **state)
+{
+    (void)state;
+    double want[VALUES], moved = 0;
+    plan p = {.f64 = true, .epochs = 2};
+    run_well(&p);
+    memcpy(want, ranks[0].value, sizeof want);
+    p.local = (lt_local_steps_config){.every = 1, .lr = 1};
+    for (p.locals = 1; p.locals <= 2; p.locals++) {
+        run_well(&p);
+        for (int i = 0; i < VALUES; i++)
+            assert_near(ranks[0].value[i], want[i], 1e-12);
+    }
+    p.locals = 2;
+    p.local.every = 4; /* control: rarer is something else */
+    run_well(&p);
+    for (int i = 0; i < VALUES; i++)
+        moved = fmax(moved, fabs(ranks[0].value[i] - want[i]));
+    assert_true(moved > 1e-6);
+}
+
+static void assert_same_files(const char *a, const char *b)
+{
+    char path[TEMP_PATH];
+    size_t bytes, others;
+    char *one = temp_read(temp_path(path, folder, a), &bytes);
+    char *other = temp_read(temp_path(path, folder, b), &others);
+    assert_int_equal(bytes, others);
+    assert_memory_equal(one, other, bytes);
+    free(one);
+    free(other);
+}
+
+/* An epoch has 8 steps: rounds end behind 3, 6 and 8. */
+static void check_resume(plan p, int stop_after)
+{
+    char a[64], b[64];
+    static int number;
+    char whole[32], parts[32];
+    snprintf(whole, sizeof whole, "whole%d", ++number);
+    snprintf(parts, sizeof parts, "parts%d", number);
+    p.epochs = 2;
+    p.run = whole;
+    run_well(&p);
+    p.run = parts;
+    p.stop_after = stop_after;
+    run_well(&p);
+    assert_true(ranks[0].end.stopped && ranks[0].end.step == stop_after);
+    p.resume = true;
+    p.stop_after = 0;
+    run_well(&p);
+    assert_int_equal(ranks[0].end.step, 16);
+    static const char *const files[] = {"model.safetensors",
+                                        "checkpoints/latest/optim.safetensors"};
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        snprintf(a, sizeof a, "%s/%s", whole, files[i]);
+        snprintf(b, sizeof b, "%s/%s", parts, files[i]);
+        assert_same_files(a, b);
+    }
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    plan p = {.local = diloco, .locals = 2, .optim = ADAM, .has_ema = true};
+    check_resume(p, 4); /* one step after they met */
+    check_resume(p, 6); /* as they meet */
+    p.divided = true;
+    check_resume(p, 5);
+    p.locals = 1;
+    p.divided = false;
+    check_resume(p, 5);
+}
+
+static void test_resume_sparse(void **state)
+{
+    (void)state;
+    plan p = {.local = sparse, .locals = 2, .optim = ADAM};
+    check_resume(p, 5);
+    check_resume(p, 6);
+}
+
+static void test_resume_shampoo(void **state)
+{
+    (void)state;
+    plan p = {.local = diloco, .locals = 2, .optim = SHAMPOO, .divided = true};
+    check_resume(p, 5);
+    p.local = sparse;
+    check_resume(p, 6);
+}
+
+static void test_other_groups(void **state)
+{
+    (void)state;
+    plan p = {.run = "other", .local = sparse, .locals = 2, .optim = ADAM, .epochs = 2};
+    p.stop_after = 5;
+    run_well(&p);
+    p.resume = true;
+    p.locals = 1;
+    run_badly(&p, "was saved 2 steps after 2 groups met, and this run has 4");
+    p.locals = 0;
+    run_badly(&p, "was saved 2 steps after 2 groups met, and this run has 1");
+    p.locals = 2; /* control: the same go on, here to a meeting */
+    p.stop_after = 1;
+    run_well(&p);
+    assert_int_equal(ranks[0].end.step, 6);
+    p.locals = 1;
+    run_well(&p);
+    assert_int_equal(ranks[0].end.step, 7);
+    p.locals = 2;
+    run_badly(&p, "was saved 1 steps after 4 groups met, and this run has 2");
+}
+
+/* Into local steps from a run without, and out of them. */
+static void test_in_and_out(void **state)
+{
+    (void)state;
+    plan p = {.run = "in", .local = diloco, .optim = ADAM, .epochs = 1};
+    run_well(&p);
+    p.resume = true;
+    p.epochs = 2;
+    p.locals = 2;
+    run_well(&p);
+    p.epochs = 3;
+    p.locals = 0;
+    run_well(&p);
+    assert_int_equal(ranks[0].end.step, 24);
+}
+
+/* The mean over groups of what was not sent is the same for another number of groups. */
+static double mean_residual(const char *run, int groups, double out[VALUES])
+{
+    char path[TEMP_PATH], name[96];
+    lt_safetensors *file = NULL;
+    double most = 0;
+    snprintf(name, sizeof name, "%s/checkpoints/latest/optim.safetensors", run);
+    assert_ok(lt_safetensors_open(&file, temp_path(path, folder, name)));
+    memset(out, 0, VALUES * sizeof *out);
+    for (int g = 0; g < groups; g++) {
+        char group[32] = "";
+        if (g)
+            snprintf(group, sizeof group, "group.%d.", g);
+        snprintf(name, sizeof name, "%sfirst.weight#outer.residual", group);
+        const lt_safetensors_entry *e = lt_safetensors_find(file, name);
+        assert_non_null(e);
+        for (int i = 0; i < VALUES; i++)
+            out[i] += (double)((const float *)e->data)[i] / groups;
+    }
+    for (int i = 0; i < VALUES; i++)
+        most = fmax(most, fabs(out[i]));
+    lt_safetensors_close(&file);
+    return most;
+}
+
+static void test_mass(void **state)
+{
+    (void)state;
+    double before[VALUES], after[VALUES];
+    plan p = {.run = "mass", .local = sparse, .locals = 1, .optim = ADAM, .epochs = 2};
+    p.local.every = 1;
+    p.stop_after = 3;
+    run_well(&p);
+    assert_true(mean_residual("mass", 4, before) > 1e-6);
+    p.resume = true;
+    p.locals = 2;
+    p.stop_after = 1;
+    p.local.every = 8; /* stopped within a round: the residual is as it was loaded */
+    run_well(&p);
+    mean_residual("mass", 2, after);
+    for (int i = 0; i < VALUES; i++)
+        assert_near(after[i], before[i], 1e-7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest rows[] = {
+        {"meeting in every step is training with the mean gradient", test_every_step, NULL, NULL,
+         NULL},
+        {"a run goes on within a round bit for bit", test_resume, temp_setup, temp_teardown, NULL},
+        {"a run goes on with what it has not sent", test_resume_sparse, temp_setup, temp_teardown,
+         NULL},
+        {"a run goes on with Shampoo divided in each group", test_resume_shampoo, temp_setup,
+         temp_teardown, NULL},
+        {"another number of groups waits for the next meeting", test_other_groups, temp_setup,
+         temp_teardown, NULL},
+        {"a run goes on with local steps, and without", test_in_and_out, temp_setup, temp_teardown,
+         NULL},
+        {"another number of groups shares what was not sent", test_mass, temp_setup, temp_teardown,
+         NULL},
+    };
+    return cmocka_run_group_tests_name("runs of local steps", rows, NULL, NULL);
+}
