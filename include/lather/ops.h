@@ -16,5 +16,6 @@
 #include "lather/ops/norm_layer.h"
 #include "lather/ops/pool.h"
 #include "lather/ops/shape.h"
+#include "lather/ops/sharded.h"
 
 #endif

@@ -1,0 +1,212 @@
+/* Layer norm of rows whose features lie on several ranks: Ba, Kiros & Hinton, "Layer Normalization", 2016,
+ * equation 4. With g = dy gamma, n = (x - mu) / s and means over all features:
+ *
+ *     dx = (g - mean(g) - n mean(g n)) / s */
+
+#include "tensor/ops/exchange.h"
+#include "tensor/tensor.h"
+
+#include "lather/ops/sharded.h"
+
+enum { X, GAMMA, BETA };   /* inputs */
+enum { NORMAL, VARIANCE }; /* saved: n like x; s^2 [M,1] */
+
+static const double default_eps = 1e-5;
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    char x[LT_SHAPE_TEXT], gamma[LT_SHAPE_TEXT];
+    const lt_sharded_norm_config *c = node->config;
+    const lt_shape shape = node->in[X]->shape;
+    const lt_dtype dtype = node->in[X]->dtype;
+    const bool has = node->in[GAMMA] && node->in[BETA];
+    if (!has || shape.ndim != 2
+        || shape.dim[1] != lt_exchange_part(c->features, c->row->size, c->row->rank)
+        || !lt_shape_equal(node->in[GAMMA]->shape, LT_SHAPE(shape.dim[1]))
+        || !lt_shape_equal(node->in[BETA]->shape, LT_SHAPE(shape.dim[1])))
+        return lt_fail(
+            LT_E_SHAPE,
+            "layernorm_sharded: x %s and gamma %s of rank %d of %d with %lld features in all, "
+            "want [M,C] and [C], beta too",
+            lt_shape_text(shape, x), has ? lt_shape_text(node->in[GAMMA]->shape, gamma) : "NULL",
+            c->row->rank, c->row->size, (long long)c->features);
+    if ((dtype != LT_F32 && dtype != LT_F64) || node->in[GAMMA]->dtype != dtype
+        || node->in[BETA]->dtype != dtype)
+        return lt_fail(LT_E_UNSUPPORTED, "layernorm_sharded: %s; all must be f32, or f64",
+                       lt_dtype_name(dtype));
+    if (!(c->eps >= 0))
+        return lt_fail(LT_E_ARG, "layernorm_sharded: eps %g", c->eps);
+    *out = (lt_desc){.dtype = dtype, .shape = shape, .format = LT_FORMAT_CONTIGUOUS};
+    return LT_OK;
+}
+
+/* A row's number, or a feature's, for each element of x. */
+static lt_view spread(const lt_view *v, lt_shape shape, bool by_row)
+{
+    lt_view wide = *v;
+    wide.stride[0] = by_row ? v->stride[0] : 0;
+    wide.stride[1] = by_row ? 0 : v->stride[0];
+    wide.shape = shape;
+    return wide;
+}
+
+static lt_status vec(lt_node *node, lt_vec_job job)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    LT_TRY(LT_HAS_ENTRY(node, be, vec));
+    return be->vec(ctx, &job, 1, NULL);
+}
+
+/* y = x n, or, without x, n^2. */
+static lt_status multiply(lt_node *node, const lt_view *x, const lt_view *n, const lt_view *y)
+{
+    return vec(node, (lt_vec_job){.op = x ? LT_VEC_MUL : LT_VEC_SQUARE,
+                                  .alpha = 1,
+                                  .a = x ? *x : *n,
+                                  .b = x ? *n : (lt_view){0},
+                                  .y = *y});
+}
+
+/* y += alpha a */
+static lt_status add(lt_node *node, double alpha, lt_view a, const lt_view *y)
+{
+    return vec(node, (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = alpha, .beta = 1, .a = a, .y = *y});
+}
+
+/* This rank's part of the mean of each row. */
+static lt_status part_of_mean(lt_node *node, const lt_view *x, const lt_view *y)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const lt_sharded_norm_config *c = node->config;
+    return be->sum(ctx, 1.0 / (double)c->features, x, y);
+}
+
+static lt_status over_ranks(const lt_node *node, const lt_view *x)
+{
+    const lt_sharded_norm_config *c = node->config;
+    return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *x});
+}
+
+/* n, and s^2 */
+static lt_status normalize(lt_node *node, const lt_view *x, const lt_view *n,
+                           const lt_view *variance)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const lt_sharded_norm_config *c = node->config;
+    lt_view mean, square;
+    LT_TRY(lt_node_scratch(node, x->dtype, variance->shape, &mean));
+    LT_TRY(lt_node_scratch(node, x->dtype, x->shape, &square));
+    LT_TRY(part_of_mean(node, x, &mean));
+    LT_TRY(over_ranks(node, &mean));
+    LT_TRY(be->cast(ctx, x, n));
+    LT_TRY(add(node, -1, spread(&mean, x->shape, true), n));
+    LT_TRY(multiply(node, NULL, n, &square));
+    LT_TRY(part_of_mean(node, &square, &mean));
+    LT_TRY(over_ranks(node, &mean));
+    LT_TRY(be->fill(ctx, c->eps > 0 ? c->eps : default_eps, variance));
+    LT_TRY(add(node, 1, mean, variance));
+    return vec(node, (lt_vec_job){.op = LT_VEC_RSQRT,
+                                  .alpha = 1,
+                                  .beta = 1,
+                                  .a = *n,
+                                  .b = spread(variance, x->shape, true),
+                                  .y = *n});
+}
+
+static lt_status forward(lt_node *node)
+{
+    lt_view x, gamma, beta, y, n, variance;
+    LT_TRY(lt_node_in(node, X, &x));
+    LT_TRY(lt_node_in(node, GAMMA, &gamma));
+    LT_TRY(lt_node_in(node, BETA, &beta));
+    LT_TRY(lt_node_out(node, &y));
+    LT_TRY(lt_node_save(node, NORMAL, x.dtype, x.shape, &n));
+    LT_TRY(lt_node_save(node, VARIANCE, x.dtype, LT_SHAPE(x.shape.dim[0], 1), &variance));
+    LT_TRY(normalize(node, &x, &n, &variance));
+    gamma = spread(&gamma, x.shape, false);
+    LT_TRY(multiply(node, &gamma, &n, &y));
+    return add(node, 1, spread(&beta, x.shape, false), &y);
+}
+
+/* sums: both means of each row, [M,2], in one message. */
+static lt_status means(lt_node *node, const lt_view *g, const lt_view *n, lt_view mean[2])
+{
+    lt_view both, product;
+    const lt_shape shape = g->shape;
+    LT_TRY(lt_node_scratch(node, g->dtype, LT_SHAPE(2, shape.dim[0]), &both));
+    LT_TRY(lt_node_scratch(node, g->dtype, shape, &product));
+    LT_TRY(multiply(node, g, n, &product));
+    for (int i = 0; i < 2; i++) {
+        mean[i] = both;
+        mean[i].shape = LT_SHAPE(shape.dim[0], 1);
+        mean[i].stride[0] = mean[i].stride[1] = 1;
+        mean[i].data = (char *)both.data + i * shape.dim[0] * (int64_t)lt_dtype_size(g->dtype);
+        LT_TRY(part_of_mean(node, i ? &product : g, &mean[i]));
+    }
+    return over_ranks(node, &both);
+}
+
+static lt_status backward_x(lt_node *node, const lt_view *dy, const lt_view *n)
+{
+    lt_view dx, gamma, variance, g, product, mean[2];
+    LT_TRY(lt_node_grad_out(node, X, &dx));
+    LT_TRY(lt_node_in(node, GAMMA, &gamma));
+    LT_TRY(lt_node_saved(node, VARIANCE, &variance));
+    LT_TRY(lt_node_scratch(node, dx.dtype, dx.shape, &g));
+    LT_TRY(lt_node_scratch(node, dx.dtype, dx.shape, &product));
+    gamma = spread(&gamma, dx.shape, false);
+    LT_TRY(multiply(node, dy, &gamma, &g));
+    LT_TRY(means(node, &g, n, mean));
+    const lt_view wide = spread(&mean[1], dx.shape, true);
+    LT_TRY(multiply(node, n, &wide, &product));
+    LT_TRY(add(node, -1, spread(&mean[0], dx.shape, true), &g));
+    LT_TRY(add(node, -1, product, &g));
+    return vec(node, (lt_vec_job){.op = LT_VEC_RSQRT,
+                                  .alpha = 1,
+                                  .beta = 1,
+                                  .a = g,
+                                  .b = spread(&variance, dx.shape, true),
+                                  .y = dx});
+}
+
+static lt_status backward(lt_node *node)
+{
+    lt_view dy, n, product;
+    LT_TRY(lt_node_grad(node, &dy));
+    LT_TRY(lt_node_saved(node, NORMAL, &n));
+    if (lt_node_wants(node, X))
+        LT_TRY(backward_x(node, &dy, &n));
+    if (lt_node_wants(node, GAMMA)) {
+        LT_TRY(lt_node_scratch(node, dy.dtype, dy.shape, &product));
+        LT_TRY(multiply(node, &dy, &n, &product));
+        LT_TRY(lt_op_unbroadcast(node, GAMMA, &product));
+    }
+    return lt_node_wants(node, BETA) ? lt_op_unbroadcast(node, BETA, &dy) : LT_OK;
+}
+
+static const lt_op norm_op = {
+    .name = "layernorm_sharded",
+    .config_bytes = sizeof(lt_sharded_norm_config),
+    .backward_ignores = LT_IGNORES_IN(X) | LT_IGNORES_IN(BETA) | LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+/* A parameter that the ranks of column and depth have, too. */
+static lt_tensor *shared(lt_tape *tape, lt_tensor *p, const lt_sharded_norm_config *c)
+{
+    if (p && c->column)
+        p = lt_exchange_copy(tape, p, c->column);
+    return p && c->depth ? lt_exchange_copy(tape, p, c->depth) : p;
+}
+
+lt_tensor *lt_layernorm_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_tensor *beta,
+                                lt_sharded_norm_config config)
+{
+    lt_tensor *in[] = {x, shared(tape, gamma, &config), shared(tape, beta, &config)};
+    return lt_op_run(tape, &norm_op, in, 3, &config);
+}

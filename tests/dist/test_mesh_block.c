@@ -1,0 +1,386 @@
+/* A transformer's block with its classifier, divided over ranks, against the same on one of them: the loss and
+ * every gradient. In one dimension with its rows divided between the products, and on grids with depth. */
+
+#include "mesh_ranks.h"
+#include "near.h"
+
+#include "lather/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TOKENS = 5, SEQUENCES = 12, ROWS = TOKENS * SEQUENCES, WIDTH = 12, HEADS = 6, CLASSES = 11 };
+
+enum { X, G1, B1, WQ, BQ, WP, BP, G2, B2, W1, C1, W2, C2, WV, TENSORS };
+
+/* The whole of each. */
+static const struct {
+    const char *name;
+    int64_t rows, columns;
+    bool vector;
+} whole[TENSORS] = {
+    [X] = {"x", ROWS, WIDTH, false},
+    [G1] = {"norm1.weight", 1, WIDTH, true},
+    [B1] = {"norm1.bias", 1, WIDTH, true},
+    [WQ] = {"qkv.weight", 3 * WIDTH, WIDTH, false},
+    [BQ] = {"qkv.bias", 1, 3 * WIDTH, true},
+    [WP] = {"projection.weight", WIDTH, WIDTH, false},
+    [BP] = {"projection.bias", 1, WIDTH, true},
+    [G2] = {"norm2.weight", 1, WIDTH, true},
+    [B2] = {"norm2.bias", 1, WIDTH, true},
+    [W1] = {"fc1.weight", 4 * WIDTH, WIDTH, false},
+    [C1] = {"fc1.bias", 1, 4 * WIDTH, true},
+    [W2] = {"fc2.weight", WIDTH, 4 * WIDTH, false},
+    [C2] = {"fc2.bias", 1, WIDTH, true},
+    [WV] = {"classes.weight", CLASSES, WIDTH, false},
+};
+
+typedef enum form { SERIAL, ONE_DIMENSION, GRID } form;
+
+/* What one rank has of all, and how its network is put together. */
+typedef struct net {
+    mesh_rank *r;
+    form form;
+    lt_exchange *row, *column, *depth;
+    box box[TENSORS];
+    int64_t q_first, q_width; /* of each third of qkv */
+    lt_tensor *tensor[TENSORS], *labels, *v[TENSORS], *loss;
+} net;
+
+/* --- Pieces --- */
+
+static void cut_rows(box *b, int64_t rows, int parts, int index)
+{
+    cut(rows, parts, index, &b->row, &b->rows);
+}
+
+static void cut_columns(box *b, int64_t columns, int parts, int index)
+{
+    cut(columns, parts, index, &b->column, &b->columns);
+}
+
+static void place_1d(net *n)
+{
+    const int t = n->row->size, j = n->row->rank;
+    cut_rows(&n->box[X], ROWS, t, j);
+    cut_rows(&n->box[W1], 4 * WIDTH, t, j);
+    cut_columns(&n->box[C1], 4 * WIDTH, t, j);
+    cut_columns(&n->box[W2], 4 * WIDTH, t, j);
+    cut_columns(&n->box[WP], WIDTH, t, j);
+    cut_rows(&n->box[WV], CLASSES, t, j);
+}
+
+static void place_grid(net *n)
+{
+    static const int vectors[] = {G1, B1, BP, G2, B2, C1, C2}, matrices[] = {WP, W1, W2, WV, WQ};
+    const int q = n->row->size, i = n->column->rank, j = n->row->rank;
+    cut_rows(&n->box[X], ROWS, q * n->depth->size, n->depth->rank * q + i);
+    cut_columns(&n->box[X], WIDTH, q, j);
+    for (size_t k = 0; k < COUNT_OF(vectors); k++)
+        cut_columns(&n->box[vectors[k]], whole[vectors[k]].columns, q, j);
+    for (size_t k = 0; k < COUNT_OF(matrices); k++) {
+        cut_rows(&n->box[matrices[k]], whole[matrices[k]].rows, q, j);
+        cut_columns(&n->box[matrices[k]], whole[matrices[k]].columns, q, i);
+    }
+}
+
+static void place(net *n)
+{
+    for (int t = 0; t < TENSORS; t++)
+        n->box[t] = (box){0, whole[t].rows, 0, whole[t].columns};
+    cut(WIDTH, 1, 0, &n->q_first, &n->q_width);
+    if (n->form == SERIAL)
+        return;
+    cut(WIDTH, n->row->size, n->row->rank, &n->q_first, &n->q_width);
+    if (n->form == ONE_DIMENSION)
+        place_1d(n);
+    else
+        place_grid(n);
+    n->box[WQ].row = n->box[BQ].column = 0; /* a part of each third, one after the other: at() */
+    n->box[WQ].rows = n->box[BQ].columns = 3 * n->q_width;
+}
+
+/* Where an element of a piece is in the whole. */
+static void at(const net *n, int t, int64_t i, int64_t *row, int64_t *column)
+{
+    const box *b = &n->box[t];
+    int64_t *joined = t == WQ ? row : t == BQ ? column : NULL;
+    *row = b->row + i / b->columns;
+    *column = b->column + i % b->columns;
+    if (joined)
+        *joined = *joined / n->q_width * WIDTH + n->q_first + *joined % n->q_width;
+}
+
+static lt_status make(net *n, int t)
+{
+    const box *b = &n->box[t];
+    const int64_t count = b->rows * b->columns;
+    double *data = malloc((size_t)count * sizeof *data);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row, column;
+        at(n, t, i, &row, &column);
+        data[i] = fraction(t, row, column) + (t == G1 || t == G2 ? 1 : 0);
+    }
+    lt_status st =
+        lt_tensor_new(&n->tensor[t], n->r->device, LT_F64,
+                      whole[t].vector ? LT_SHAPE(b->columns) : LT_SHAPE(b->rows, b->columns));
+    if (!st)
+        st = lt_tensor_write(n->tensor[t], data, (size_t)count * sizeof *data);
+    free(data);
+    return st;
+}
+
+/* Labels of this rank's rows; one of them is left out. */
+static lt_status make_labels(net *n)
+{
+    const box *b = &n->box[X];
+    const bool own = n->form == GRID;
+    const int64_t first = own ? b->row : 0, rows = own ? b->rows : ROWS;
+    int32_t label[ROWS];
+    for (int64_t m = 0; m < rows; m++)
+        label[m] = (int32_t)((first + m) * 7 % CLASSES);
+    if (first == 0)
+        label[2] = LT_IGNORED_LABEL;
+    LT_TRY(lt_tensor_new(&n->labels, n->r->device, LT_I32, LT_SHAPE(rows)));
+    return lt_tensor_write(n->labels, label, (size_t)rows * sizeof *label);
+}
+
+/* --- The network --- */
+
+static lt_tensor *norm(net *n, lt_tensor *x, int gamma, int beta)
+{
+    lt_tape *tape = n->r->tape;
+    lt_tensor *g = n->v[gamma], *b = n->v[beta];
+    if (n->form == GRID)
+        return lt_layernorm_sharded(
+            tape, x, g, b,
+            (lt_sharded_norm_config){
+                .row = n->row, .column = n->column, .depth = n->depth, .features = WIDTH});
+    if (n->form == ONE_DIMENSION) { /* each rank has other rows */
+        g = lt_exchange_copy(tape, g, n->row);
+        b = lt_exchange_copy(tape, b, n->row);
+    }
+    return lt_layernorm(tape, x, g, b, (lt_layernorm_config){0});
+}
+
+static lt_tensor *product(net *n, lt_tensor *x, int weight, lt_tensor *b, bool expands)
+{
+    lt_tape *tape = n->r->tape;
+    lt_tensor *w = n->v[weight];
+    if (n->form == GRID)
+        return lt_linear_summa(tape, x, w, b,
+                               (lt_summa_config){.row = n->row,
+                                                 .column = n->column,
+                                                 .depth = n->depth,
+                                                 .in = whole[weight].columns,
+                                                 .out = whole[weight].rows});
+    if (n->form == ONE_DIMENSION)
+        return expands ? lt_linear_gathered(tape, x, w, b, n->row, ROWS)
+                       : lt_linear_scattered(tape, x, w, b, n->row);
+    return lt_linear(tape, x, w, b);
+}
+
+static lt_tensor *attend(net *n, lt_tensor *x)
+{
+    lt_tape *tape = n->r->tape;
+    if (n->form != SERIAL)
+        return lt_attention_sharded(tape, x,
+                                    (lt_sharded_attention_config){n->row, HEADS, TOKENS, true});
+    x = lt_reshape(tape, x, LT_SHAPE(SEQUENCES, TOKENS, 3 * WIDTH));
+    x = lt_attention(tape, x, NULL, NULL, (lt_attention_config){.heads = HEADS, .causal = true});
+    return lt_reshape(tape, x, LT_SHAPE(ROWS, WIDTH));
+}
+
+/* The mean over all rows but the one that is left out. */
+static lt_tensor *loss_of(net *n, lt_tensor *logits)
+{
+    if (n->form == SERIAL)
+        return lt_softmax_xent(n->r->tape, logits, n->labels, 0);
+    const bool grid = n->form == GRID;
+    return lt_softmax_xent_sharded(n->r->tape, logits, n->labels,
+                                   (lt_sharded_xent_config){.row = n->row,
+                                                            .column = grid ? n->column : NULL,
+                                                            .depth = grid ? n->depth : NULL,
+                                                            .classes = CLASSES,
+                                                            .rows = ROWS - 1});
+}
+
+static lt_status run(net *n)
+{
+    lt_tape *tape = n->r->tape;
+    lt_tape_reset(tape, LT_PASS_TRAIN);
+    for (int t = 0; t < TENSORS; t++)
+        n->v[t] = lt_tape_variable(tape, n->tensor[t]);
+    lt_tensor *a = product(n, norm(n, n->v[X], G1, B1), WQ, n->v[BQ], true);
+    lt_tensor *y = lt_add(tape, n->v[X], product(n, attend(n, a), WP, n->v[BP], false));
+    lt_tensor *h = product(n, norm(n, y, G2, B2), W1, n->v[C1], true);
+    h = product(n, lt_gelu(tape, h, LT_GELU_ERF), W2, n->v[C2], false);
+    y = lt_add(tape, y, h);
+    n->loss = loss_of(n, product(n, y, WV, NULL, true));
+    LT_TRY(lt_tape_status(tape));
+    return lt_tape_backward(tape, n->loss, 1);
+}
+
+static lt_status make_all(net *n)
+{
+    place(n);
+    for (int t = 0; t < TENSORS; t++)
+        LT_TRY(make(n, t));
+    LT_TRY(make_labels(n));
+    return run(n);
+}
+
+static void free_all(net *n)
+{
+    for (int t = 0; t < TENSORS; t++)
+        lt_tensor_free(&n->tensor[t]);
+    lt_tensor_free(&n->labels);
+}
+
+/* --- Comparison --- */
+
+typedef struct result {
+    double loss, *gradient[TENSORS];
+} result;
+
+static lt_status keep(const net *n, result *o)
+{
+    LT_TRY(lt_tensor_item(n->loss, &o->loss));
+    for (int t = 0; t < TENSORS; t++) {
+        const lt_tensor *g = lt_tape_gradient(n->r->tape, n->v[t]);
+        if (!g)
+            return lt_fail(LT_E_ARG, "%s has no gradient", whole[t].name);
+        o->gradient[t] = malloc(lt_tensor_bytes(g));
+        LT_TRY(lt_tensor_read(g, o->gradient[t], lt_tensor_bytes(g)));
+    }
+    return LT_OK;
+}
+
+static lt_status compare(const net *n, const result *serial, const result *own)
+{
+    static const double tolerance = 1e-10;
+    if (!(fabs(serial->loss - own->loss) <= tolerance))
+        return lt_fail(LT_E_SHAPE, "the loss is %.17g, want %.17g", own->loss, serial->loss);
+    for (int t = 0; t < TENSORS; t++)
+        for (int64_t i = 0; i < n->box[t].rows * n->box[t].columns; i++) {
+            int64_t row, column;
+            at(n, t, i, &row, &column);
+            const double got = own->gradient[t][i];
+            const double want = serial->gradient[t][row * whole[t].columns + column];
+            if (!(fabs(got - want) <= tolerance))
+                return lt_fail(LT_E_SHAPE, "gradient of %s[%lld,%lld] is %.17g, want %.17g",
+                               whole[t].name, (long long)row, (long long)column, got, want);
+        }
+    return LT_OK;
+}
+
+static lt_status block(mesh_rank *r)
+{
+    const form *f = r->context;
+    net serial = {.r = r, .form = SERIAL};
+    net own = {.r = r,
+               .form = *f,
+               .row = lt_mesh_group(r->mesh, LT_MESH_ROW),
+               .column = lt_mesh_group(r->mesh, LT_MESH_COLUMN),
+               .depth = lt_mesh_group(r->mesh, LT_MESH_DEPTH)};
+    result a = {0}, b = {0};
+    lt_status st = make_all(&serial);
+    if (!st)
+        st = keep(&serial, &a);
+    if (!st)
+        st = make_all(&own);
+    if (!st)
+        st = keep(&own, &b);
+    if (!st)
+        st = compare(&own, &a, &b);
+    for (int t = 0; t < TENSORS; t++) {
+        free(a.gradient[t]);
+        free(b.gradient[t]);
+    }
+    lt_tape_reset(r->tape, LT_PASS_EVAL);
+    free_all(&serial);
+    free_all(&own);
+    return st;
+}
+
+static void play(form f, lt_mesh_config g)
+{
+    char why[600];
+    g.force = true;
+    if (play_mesh(g.depth * g.rows * g.columns, true,
+                  (mesh_rank){.config = &g, .context = &f, .fn = block}, NULL, why))
+        fail_msg("depth %d, %d rows, %d columns: %s", g.depth, g.rows, g.columns, why);
+}
+
+static void one_dimension(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 6};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        play(ONE_DIMENSION, (lt_mesh_config){1, 1, 1, sizes[i], false});
+}
+
+static void grids(void **state)
+{
+    static const int grid[][2] = {{1, 1}, {3, 1}, {1, 2}, {2, 2},
+                                  {3, 2}, {1, 3}, {2, 3}}; /* d, q */
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(grid); i++)
+        play(GRID, (lt_mesh_config){1, grid[i][0], grid[i][1], grid[i][1], false});
+}
+
+/* --- What is refused --- */
+
+static lt_status refused(lt_tape *tape, const lt_tensor *y, const char *words)
+{
+    lt_status st = y ? LT_OK : lt_tape_status(tape);
+    const bool good = st == LT_E_SHAPE && strstr(lt_error_message(), words);
+    lt_tape_reset(tape, LT_PASS_TRAIN);
+    return good ? LT_OK : lt_fail(LT_E_ARG, "not refused with '%s'", words);
+}
+
+static lt_status wrong(mesh_rank *r)
+{
+    lt_tensor *x = NULL;
+    lt_exchange *row = lt_mesh_group(r->mesh, LT_MESH_ROW);
+    lt_tape *tape = r->tape;
+    LT_TRY(make_box(r, &x, (box){0, 6, 0, 6}, 0, fraction, false));
+    lt_tape_reset(tape, LT_PASS_TRAIN);
+    const lt_sharded_attention_config heads = {row, 7, 3, false}, tokens = {row, 2, 4, false};
+    lt_status st =
+        refused(tape, lt_attention_sharded(tape, x, heads), "7 heads for 2 ranks; 6 or 8");
+    if (!st)
+        st = refused(tape, lt_attention_sharded(tape, x, tokens), "whole sequences of 4 rows");
+    if (!st)
+        st = refused(tape,
+                     lt_layernorm_sharded(tape, x, NULL, NULL,
+                                          (lt_sharded_norm_config){.row = row, .features = 12}),
+                     "gamma NULL");
+    if (!st)
+        st = refused(
+            tape,
+            lt_softmax_xent_sharded(tape, x, x, (lt_sharded_xent_config){.row = row, .classes = 9}),
+            "of the 9 classes");
+    lt_tensor_free(&x);
+    return st;
+}
+
+static void refuse(void **state)
+{
+    char why[600];
+    const lt_mesh_config g = {1, 1, 1, 2, false};
+    (void)state;
+    if (play_mesh(2, true, (mesh_rank){.config = &g, .fn = wrong}, NULL, why))
+        fail_msg("%s", why);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"in one dimension loss and gradients are one rank's, within 1e-10", one_dimension, NULL,
+         NULL, NULL},
+        {"on grids with depth they are, too", grids, NULL, NULL, NULL},
+        {"heads, sequences and shapes that do not fit are named", refuse, NULL, NULL, NULL},
+    };
+    return _cmocka_run_group_tests("mesh block", tests, COUNT_OF(tests), NULL, NULL);
+}
