@@ -33,7 +33,8 @@ typedef enum lt_cost_scheme {
     LT_COST_SHARD_GRADIENTS, /**< reduce-scatter to owners, and the gather of updates */
     LT_COST_TOPK,            /**< two levels; between nodes the largest elements of a shard, where
                               *   that is fewer bytes: nodes * message < 2 * shard */
-    LT_COST_POWERSGD,    /**< all-reduces of two factors of each matrix, vectors with the first */
+    LT_COST_POWERSGD,    /**< two levels for a factor of each matrix and all vectors, then for the
+                              *   other factors */
     LT_COST_LOCAL_STEPS, /**< all-reduce in the node; between nodes a shard of the parameters' change
                               *   every so many steps, then all-gathered in the node */
     LT_COST_SCHEMES

@@ -109,15 +109,22 @@ bool lt_cost_is_sparse(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t 
                   < 2 * shard * p->element_bytes;
 }
 
-static lt_cost_bytes two_level(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d, int rank)
+lt_cost_bytes lt_cost_two_level(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank)
 {
     const int local = rank % c->per_node, node = rank / c->per_node;
     const int64_t shard = lt_cost_chunk(d, c->per_node, local);
-    int64_t between = sent_by(shard, c->nodes, node) * p->element_bytes;
+    return (lt_cost_bytes){.within = (double)(sent_by(d, c->per_node, local) * element_bytes),
+                           .between = (double)(sent_by(shard, c->nodes, node) * element_bytes)};
+}
+
+static lt_cost_bytes topk(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d, int rank)
+{
+    const int64_t shard = lt_cost_chunk(d, c->per_node, rank % c->per_node);
+    lt_cost_bytes b = lt_cost_two_level(c, d, p->element_bytes, rank);
     if (lt_cost_is_sparse(p, c, shard))
-        between = (c->nodes - 1) * lt_cost_sparse_bytes(shard, p->density, p->element_bytes);
-    return (lt_cost_bytes){.within = (double)(sent_by(d, c->per_node, local) * p->element_bytes),
-                           .between = (double)between};
+        b.between =
+            (double)((c->nodes - 1) * lt_cost_sparse_bytes(shard, p->density, p->element_bytes));
+    return b;
 }
 
 /* A round's end: the mean of a shard over nodes, then the node's shards to all of its ranks. */
@@ -149,11 +156,13 @@ lt_cost_bytes lt_cost_payload(const lt_cost_plan *p, const lt_cost_cluster *c,
     lt_cost_bytes bytes;
     if (p->scheme == LT_COST_LOCAL_STEPS)
         return local_steps(p, c, b->elements, rank);
-    if (p->scheme == LT_COST_TWO_LEVEL || p->scheme == LT_COST_TOPK)
-        bytes = two_level(p, c, b->elements, rank);
+    if (p->scheme == LT_COST_TWO_LEVEL)
+        bytes = lt_cost_two_level(c, b->elements, p->element_bytes, rank);
+    else if (p->scheme == LT_COST_TOPK)
+        bytes = topk(p, c, b->elements, rank);
     else if (p->scheme == LT_COST_POWERSGD)
-        bytes = sum(lt_cost_allreduce(c, p->rank * b->rows + b->dense, p->element_bytes, rank),
-                    lt_cost_allreduce(c, p->rank * b->columns, p->element_bytes, rank), 1);
+        bytes = sum(lt_cost_two_level(c, p->rank * b->rows + b->dense, p->element_bytes, rank),
+                    lt_cost_two_level(c, p->rank * b->columns, p->element_bytes, rank), 1);
     else if (p->scheme == LT_COST_SHARD_GRADIENTS)
         bytes = lt_cost_reducescatter(c, b->elements, p->element_bytes, rank);
     else

@@ -72,6 +72,15 @@ static size_t stages_of_levels(const lt_cost_plan *p, const lt_cost_cluster *c,
     return n;
 }
 
+/* Two levels without other buckets in between. */
+static lt_cost_stage in_levels(const lt_cost_cluster *c, int64_t d, int element_bytes)
+{
+    lt_cost_stage s = between(c, lt_cost_two_level(c, d, element_bytes, 0).between, REDUCE);
+    s.uses = c->nodes > 1 ? LT_COST_BETWEEN : LT_COST_WITHIN;
+    s.seconds += in_node(c, d, element_bytes, REDUCE).seconds;
+    return s;
+}
+
 size_t lt_cost_stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
                       lt_cost_stage out[LT_COST_MAX_STAGES])
 {
@@ -85,10 +94,8 @@ size_t lt_cost_stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_
         return 1;
     case LT_COST_POWERSGD:
         out[0] = compute(c->factor * p->rank * (double)(d - b->dense));
-        out[1] = over_all(
-            c, lt_cost_allreduce(c, p->rank * b->rows + b->dense, p->element_bytes, 0), REDUCE);
-        out[2] =
-            over_all(c, lt_cost_allreduce(c, p->rank * b->columns, p->element_bytes, 0), REDUCE);
+        out[1] = in_levels(c, p->rank * b->rows + b->dense, p->element_bytes);
+        out[2] = in_levels(c, p->rank * b->columns, p->element_bytes);
         return 3;
     case LT_COST_LOCAL_STEPS:
         out[0] = in_node(c, d, p->element_bytes, REDUCE);
@@ -105,11 +112,10 @@ double lt_cost_behind(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t e
 {
     double seconds = 0;
     if (p->scheme == LT_COST_LOCAL_STEPS) {
-        const lt_cost_plan round = {.scheme = LT_COST_TWO_LEVEL, .element_bytes = LT_COST_F32};
-        const lt_cost_bucket all = {.elements = elements};
-        seconds = (between(c, lt_cost_payload(&round, c, &all, 0).between, REDUCE).seconds
-                   + in_node(c, elements, LT_COST_F32, GATHER).seconds)
-                  / p->every;
+        seconds =
+            (between(c, lt_cost_two_level(c, elements, LT_COST_F32, 0).between, REDUCE).seconds
+             + in_node(c, elements, LT_COST_F32, GATHER).seconds)
+            / p->every;
     } else if (p->divided || p->scheme == LT_COST_SHARD_GRADIENTS) {
         seconds = over_all(c, lt_cost_allgather(c, elements, LT_COST_F32, 0), GATHER).seconds;
     }

@@ -1,0 +1,74 @@
+/* Payload of lather/comm_cost.h against what the library's reducers count. */
+
+#include "brought.h"
+
+#include "lather/comm_cost.h"
+
+static lt_status play_once(world *w)
+{
+    LT_TRY(bring_random(w, 0));
+    return average(w, true);
+}
+
+typedef struct row {
+    scene scene;
+    lt_cost_plan plan;
+    int64_t flags; /* elements that go along with the gradients */
+} row;
+
+/* One bucket. The rows of matrices, [out, rest], that are worth two factors. */
+static const lt_cost_bucket gradients = {
+    .elements = 502, .rows = 12 + 6 + 31, .columns = 10 + 36 + 5, .dense = 7 + 4};
+
+static row rows[] = {
+    {{.name = "flat, f32"}, {.scheme = LT_COST_FLAT, .element_bytes = 4}, PARAMS},
+    {{.name = "flat, bf16", .dtype = LT_BF16},
+     {.scheme = LT_COST_FLAT, .element_bytes = 2},
+     PARAMS},
+    {{.name = "topk, f32", .compress = "topk:0.05"},
+     {.scheme = LT_COST_TOPK, .element_bytes = 4, .density = 0.05},
+     0},
+    {{.name = "topk, bf16", .compress = "topk:0.05", .dtype = LT_BF16},
+     {.scheme = LT_COST_TOPK, .element_bytes = 2, .density = 0.05},
+     0},
+    {{.name = "topk of so many that all are fewer bytes", .compress = "topk:0.9"},
+     {.scheme = LT_COST_TOPK, .element_bytes = 4, .density = 0.9},
+     0},
+    {{.name = "powersgd, f32", .compress = "powersgd:2"},
+     {.scheme = LT_COST_POWERSGD, .element_bytes = 4, .rank = 2},
+     PARAMS},
+    {{.name = "powersgd, bf16", .compress = "powersgd:3", .dtype = LT_BF16},
+     {.scheme = LT_COST_POWERSGD, .element_bytes = 2, .rank = 3},
+     PARAMS},
+};
+
+static void is_counted(void **state)
+{
+    row *r = *state;
+    static const int grids[][2] = {{2, 1}, {3, 1}, {1, 3}, {2, 2}, {4, 1}};
+    r->scene.play = play_once;
+    for (size_t i = 0; i < COUNT_OF(grids); i++) {
+        const lt_cost_cluster c = {.nodes = grids[i][0], .per_node = grids[i][1]};
+        lt_cost_bucket b = gradients;
+        b.elements += r->flags;
+        b.dense += r->flags;
+        r->scene.ranks_per_node = c.per_node;
+        const world *w = play_well(&r->scene, c.nodes * c.per_node);
+        for (int k = 0; k < c.nodes * c.per_node; k++) {
+            const lt_cost_bytes want = lt_cost_payload(&r->plan, &c, &b, k);
+            assert_true((double)w[k].sent.within == want.within);
+            assert_true((double)w[k].sent.between == want.between);
+        }
+    }
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[COUNT_OF(rows)];
+    static char name[COUNT_OF(rows)][TEXT];
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        snprintf(name[i], TEXT, "counted as the formula says: %s", rows[i].scene.name);
+        tests[i] = (struct CMUnitTest){name[i], is_counted, NULL, NULL, &rows[i]};
+    }
+    return cmocka_run_group_tests_name("cost counted", tests, NULL, NULL);
+}
