@@ -64,17 +64,26 @@ class Peer:
     def gelu_tanh(self, shape, dtype, grad):
         return self.gelu(shape, dtype, grad, "tanh")
 
+    def topk(self, shape, dtype, grad):
+        """Of magnitudes that are there; its places have no order."""
+        x, = self.tensors(shape, dtype, 1)
+        x.abs_()
+        count = shape[0] // 100
+        values, places = x[:count].clone(), self.torch.empty(count, dtype=self.torch.int64)
+        return lambda: self.torch.topk(x, count, sorted=False, out=(values, places))
 
-# conform's entry and the beginning of its rows' names; PyTorch's call.
-ROWS = [("layernorm", "", Peer.layernorm), ("pointwise", "gelu, ", Peer.gelu),
-        ("pointwise", "gelu by tanh, ", Peer.gelu_tanh)]
+
+# conform's entry and the beginning of its rows' names; PyTorch's call; shapes by the rest of the names; with gradients.
+ROWS = [("layernorm", "", Peer.layernorm, SHAPES, True), ("pointwise", "gelu, ", Peer.gelu, SHAPES, True),
+        ("pointwise", "gelu by tanh, ", Peer.gelu_tanh, SHAPES, True),
+        ("topk_select", "", Peer.topk, {"a bucket": (6400000,), "ResNet-50": (25600000,)}, False)]
 
 
 def cases(text):
-    for entry, prefix, make in ROWS:
-        for place, shape in SHAPES.items():
-            for grad in (False, True):
-                for dtype in DTYPES:
+    for entry, prefix, make, shapes, has_grad in ROWS:
+        for place, shape in shapes.items():
+            for grad in (False, True)[:1 + has_grad]:
+                for dtype in DTYPES if has_grad else DTYPES[:1]:
                     name = f"{entry}{'_grad' if grad else ''} {dtype} {prefix}{place}"
                     if text in name:
                         yield name, place, make, shape, dtype, grad
