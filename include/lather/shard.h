@@ -3,6 +3,7 @@
 #define LATHER_SHARD_H
 
 #include "lather/comm.h"
+#include "lather/data_parallel.h"
 #include "lather/optim.h"
 
 /** What is spread evenly, largest part first, each to the least loaded rank (ties: the lowest):
@@ -33,6 +34,18 @@ typedef struct lt_shard_config {
  *  Errors: LT_E_ARG (group does not divide the ranks; the optimizer has made a step), LT_E_COMM,
  *  LT_E_NOMEM, LT_E_UNSUPPORTED (an optimizer of your own that has no blocks or slot_state). */
 LT_API LT_MUST_CHECK lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config);
+
+/** Divides gradients too, like the state: dp's buckets are reduced to the owners of their parts, so an
+ *  update moves 2 (n-1)/n of the parameters per rank instead of 3 (n-1)/n. Updates have the same bits but
+ *  where they are clipped: the gradient norm is then that of norms of parts, each an f64 of its
+ *  owner's, their squares added in the order of parts, and does not depend on the number of ranks.
+ *  For that each rank sends what an all-reduce of one f64 per part does. dp NULL: the norm only, for
+ *  ranks that have all gradients, or one rank, divided or not. After lt_optim_shard(), before the
+ *  first update; dp must not be used after optim is freed. Collective.
+ *  Errors: LT_E_ARG (not divided; divided already; state is divided over groups of ranks),
+ *  LT_E_UNSUPPORTED (the backend lacks frobenius), LT_E_NOMEM, or those of lt_data_parallel_divide().
+ *  Source: Rajbhandari et al., "ZeRO", SC 2020, stage 2. */
+LT_API LT_MUST_CHECK lt_status lt_optim_shard_gradients(lt_optim *optim, lt_data_parallel *dp);
 
 /** What a rank of the group got. */
 typedef struct lt_shard_load {

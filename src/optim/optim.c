@@ -111,6 +111,7 @@ void lt_optim_free(lt_optim **optim)
     if (o->ops->destroy)
         o->ops->destroy(o);
     lt_optim_keep_casts(o, false);
+    lt_optim_free_part_norms(o);
     lt_shard_free(o);
     lt_optim_free_results(o);
     for (size_t i = 0; i < o->count; i++)

@@ -28,6 +28,10 @@ void lt_optim_free_results(lt_optim *o);
 /* Whether results are in flight. */
 bool lt_optim_has_results(const lt_optim *o);
 
+/* part_norms.c: grad_norm's numbers, where the norm is that of parts. Collective, if divided. */
+LT_MUST_CHECK lt_status lt_optim_norm_of_parts(lt_optim *o);
+void lt_optim_free_part_norms(lt_optim *o);
+
 /* shard.c: of a divided optimizer. */
 void lt_shard_free(lt_optim *optim);
 

@@ -22,7 +22,7 @@ static const double per_byte = 0.1;
 
 /* --- Parts --- */
 
-static size_t count_parts(const lt_optim *o)
+size_t lt_shard_parts(const lt_optim *o)
 {
     return o->ops->parts ? o->ops->parts->count(o) : o->count;
 }
@@ -35,7 +35,7 @@ static int count_states(const lt_optim *o, const lt_slot *slot)
     return count;
 }
 
-static void describe(lt_optim *o, size_t i, lt_part *part)
+void lt_shard_describe(lt_optim *o, size_t i, lt_part *part)
 {
     if (o->ops->parts) {
         o->ops->parts->describe(o, i, part);
@@ -166,7 +166,7 @@ static lt_status open_group(lt_shard *s)
 
 static lt_status plan(lt_optim *o, lt_shard *s)
 {
-    s->count = count_parts(o);
+    s->count = lt_shard_parts(o);
     s->part = lt_alloc(s->count, sizeof *s->part);
     s->job = lt_alloc(s->count, sizeof *s->job);
     s->elements = lt_alloc((size_t)s->ranks, sizeof *s->elements);
@@ -174,7 +174,7 @@ static lt_status plan(lt_optim *o, lt_shard *s)
     if (!s->part || !s->job || !s->elements || !s->begin)
         return LT_E_NOMEM;
     for (size_t i = 0; i < s->count; i++)
-        describe(o, i, &s->part[i]);
+        lt_shard_describe(o, i, &s->part[i]);
     LT_TRY(choose_owners(s));
     lay_out(s);
     /* In the master dtype parameters themselves are as short, and exact. */
@@ -230,7 +230,7 @@ static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
              "optimizer %s, balance %d, groups of %d, dtype %d, %s, %zu parts, %" PRId64
              " elements",
              o->ops->name, (int)c->balance, c->group, (int)c->dtype,
-             c->gather_params ? "parameters" : "updates", count_parts(o), elements);
+             c->gather_params ? "parameters" : "updates", lt_shard_parts(o), elements);
     return lt_comm_same(c->comm, "the divided optimizer", text);
 }
 

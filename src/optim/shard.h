@@ -50,6 +50,10 @@ typedef struct lt_shard {
     lt_vec_job *job;                  /* workspace: one per part */
 } lt_shard;
 
+/* How many parts there are; slot, elements and what part i costs. Divided or not. */
+size_t lt_shard_parts(const lt_optim *optim);
+void lt_shard_describe(lt_optim *optim, size_t i, lt_part *part);
+
 /* Part i of a tensor shaped like its parameter. */
 lt_view lt_shard_part(lt_optim *optim, size_t i, const lt_tensor *parameter);
 /* As many elements of a flat tensor as the part has, as a view of the part's shape, dense in the

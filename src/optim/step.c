@@ -107,7 +107,8 @@ static lt_status begin_update(lt_optim *o)
     const lt_backend *be = lt_optim_backend(o, &ctx);
     LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
     lt_optim_keep_casts(o, true);
-    LT_TRY(be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
+    LT_TRY(o->part_norms ? lt_optim_norm_of_parts(o)
+                         : be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
     LT_TRY(move_loss_scale(o));
     /* On other devices the kernels read it: a host that asked would have to synchronize. */
     o->skipped = be->host_memory && !o->scalars->finite;

@@ -179,6 +179,35 @@ static void accumulation_communicates_once(void **state)
     assert_true(same_bits(three, 2));
 }
 
+/* Of each trial: divided gradients give the parameters of an all-reduce. */
+static void divided_gradients_change_no_bit(void **state)
+{
+    (void)state;
+    static const trial trials[] = {
+        {.config.bucket_bytes = 256},
+        {.config.bucket_bytes = 8, .swapped = true},
+        {.extra_on_zero = true, .config.bucket_bytes = 64},
+        {.idle = 1, .f64 = true},
+        {.accum = 2, .has_norm = true, .config = {.sync_bn = true}},
+        {.config = {.no_overlap = true, .dtype = LT_BF16}},
+    };
+    outcome whole[MAX_RANKS], out[MAX_RANKS];
+    for (size_t i = 0; i < COUNT_OF(trials); i++)
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            trial t = trials[i];
+            t.ranks = ranks;
+            run_well(&t, whole);
+            t.divided = true;
+            run_well(&t, out);
+            assert_true(same_bits(out, ranks));
+            assert_memory_equal(out[0].value, whole[0].value, sizeof whole->value);
+            for (int r = 0; r < ranks; r++) {
+                assert_int_equal(out[r].extra_has_grad, whole[r].extra_has_grad);
+                assert_false(out[r].unused_has_grad);
+            }
+        }
+}
+
 /* All-reduce of n elements between 2 ranks: each sends the other's half, then its own. */
 static void bytes_follow_the_formula(void **state)
 {
@@ -339,6 +368,7 @@ int main(void)
         cmocka_unit_test(ranks_without_a_batch_count_as_zero),
         cmocka_unit_test(an_order_of_its_own_changes_nothing),
         cmocka_unit_test(accumulation_communicates_once),
+        cmocka_unit_test(divided_gradients_change_no_bit),
         cmocka_unit_test(bytes_follow_the_formula),
         cmocka_unit_test(overlap_changes_no_bit),
         cmocka_unit_test(two_levels_overlap_too),

@@ -8,6 +8,7 @@
 
 #include "lather/ops.h"
 #include "lather/optim.h"
+#include "lather/shard.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -211,6 +212,10 @@ static lt_status work(rank_run *r)
     if (r->comm)
         LT_TRY(open_parallel(r));
     LT_TRY(lt_optim_sgd(&r->optim, &r->params, &(lt_sgd_config){.momentum = 0.9}));
+    if (r->comm && r->t->divided) {
+        LT_TRY(lt_optim_shard(r->optim, &(lt_shard_config){.comm = r->comm}));
+        LT_TRY(lt_optim_shard_gradients(r->optim, r->dp));
+    }
     LT_TRY(train(r));
     return report(r);
 }
@@ -225,9 +230,9 @@ static void *play(void *argument)
         if (r->comm && r->out->status != LT_E_ARG)
             lt_comm_abort(r->comm);
     }
+    lt_optim_free(&r->optim);
     lt_data_parallel_free(&r->dp);
     lt_nodes_clear(&r->nodes);
-    lt_optim_free(&r->optim);
     lt_tape_free(&r->tape);
     lt_tensor_free(&r->x);
     lt_tensor_free(&r->labels);

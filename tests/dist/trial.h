@@ -19,6 +19,7 @@ typedef struct trial {
     int idle;           /* so many of the last ranks have no batch */
     int poisoned;       /* rank + 1 whose image holds a NaN; 0: none */
     int disturbed;      /* rank + 1 that changes a parameter on its own; 0: none */
+    bool divided;       /* gradients and state, over ranks */
     int other_shape;    /* rank + 1 whose last layer is another; 0: none */
     int per_node;       /* ranks of a node; 0: nodes are not known */
     lt_data_parallel_config config;

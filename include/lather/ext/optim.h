@@ -65,12 +65,13 @@ struct lt_optim {
     int64_t attempt; /**< 1 during the first step */
     lt_slot *slot;   /**< one per trained parameter, in the list's order */
     size_t count;
-    lt_optim_item *item;     /**< scratch of count items for the backend's list entries */
-    lt_scalars *scalars;     /**< on the device; host devices: in memory */
-    struct lt_shard *shard;  /**< NULL: not divided over ranks */
-    lt_loss_scaling scaling; /**< interval 0: none */
-    lt_tensor *loss_scale;   /**< a copy of scalars->loss_scale; NULL: 1 */
-    struct lt_sent *sent;    /**< page-locked blocks that were copied to scalars; NULL: none */
+    lt_optim_item *item;              /**< scratch of count items for the backend's list entries */
+    lt_scalars *scalars;              /**< on the device; host devices: in memory */
+    struct lt_shard *shard;           /**< NULL: not divided over ranks */
+    struct lt_part_norms *part_norms; /**< NULL: the gradient norm is one sum over all */
+    lt_loss_scaling scaling;          /**< interval 0: none */
+    lt_tensor *loss_scale;            /**< a copy of scalars->loss_scale; NULL: 1 */
+    struct lt_sent *sent; /**< page-locked blocks that were copied to scalars; NULL: none */
     int64_t sends;
     struct lt_results *results; /**< in flight; NULL: none yet */
     bool skipped, advanced;     /**< the last update: skipped by the host, counted as applied */

@@ -21,7 +21,7 @@ typedef struct lt_optim_item {
 } lt_optim_item;
 
 /** scalars: grad_norm, finite, grad_scale = min(1, clip_norm / grad_norm) / loss_scale, and
- *  applied + 1 if finite. The sum of squares is taken in double, in a fixed order. */
+ *  applied + 1 if finite. Squares are summed in double, in a fixed order. Reads grad only; one alone may be f64. */
 LT_ENTRY(grad_norm, void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars);
 
 /** After grad_norm: loss_scale and good_steps of the next step. */

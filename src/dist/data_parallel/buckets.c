@@ -145,6 +145,8 @@ static lt_status fill_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t place
     b->waiting = b->count;
     *rest -= bytes;
     LT_TRY(list_parts(dp, b, out));
+    if (dp->divided)
+        return lt_dp_make_divided(dp, b);
     return lt_tensor_new(&out->flat, dp->device, dp->dtype,
                          LT_SHAPE(out->elements + (int64_t)b->count));
 }

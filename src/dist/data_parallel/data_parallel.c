@@ -87,14 +87,13 @@ static lt_view slice_of(const lt_data_parallel *dp, const lt_dp_member *m)
     return lt_dp_slice(flat_of(dp, m->bucket), m->offset, lt_tensor_count(m->param->grad));
 }
 
-/* Converts and copies the first count of dp->job in one batched kernel. */
-static lt_status copy_listed(const lt_data_parallel *dp, size_t count)
+lt_status lt_dp_copy_listed(const lt_data_parallel *dp, size_t count)
 {
     const lt_backend *be = dp->device->backend;
     return count ? be->vec(dp->device->ctx, dp->job, count, NULL) : LT_OK;
 }
 
-static void list_copy(const lt_data_parallel *dp, size_t *count, lt_view from, lt_view to)
+void lt_dp_list_copy(const lt_data_parallel *dp, size_t *count, lt_view from, lt_view to)
 {
     dp->job[(*count)++] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = from, .y = to};
 }
@@ -104,6 +103,8 @@ static lt_status pack(lt_data_parallel *dp, lt_dp_member *m)
 {
     m->is_packed = dp->begun = true;
     dp->bucket[m->bucket].waiting--;
+    if (dp->divided)
+        return lt_dp_pack_divided(dp, m);
     return dp->job ? LT_OK : lt_dp_cast(dp, grad_of(m), slice_of(dp, m));
 }
 
@@ -113,9 +114,9 @@ static lt_status pack_listed(const lt_data_parallel *dp, const lt_dp_bucket *b)
     for (size_t i = 0; i < b->count && dp->job; i++) {
         const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
         if (m->is_packed)
-            list_copy(dp, &listed, grad_of(m), slice_of(dp, m));
+            lt_dp_list_copy(dp, &listed, grad_of(m), slice_of(dp, m));
     }
-    return copy_listed(dp, listed);
+    return lt_dp_copy_listed(dp, listed);
 }
 
 /* One flag of those. */
@@ -126,8 +127,8 @@ static lt_view flag_of(lt_view flags, size_t index)
     return flags;
 }
 
-/* Zero-fills missing gradients, and starts the reduction. */
-static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
+/* Flags; zeros for missing gradients. */
+static lt_status fill_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const lt_view flags = flags_of(dp, b);
     LT_TRY(lt_dp_fill(dp, 1, flags));
@@ -138,7 +139,12 @@ static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
         LT_TRY(lt_dp_fill(dp, 0, slice_of(dp, m)));
         LT_TRY(lt_dp_fill(dp, 0, flag_of(flags, i)));
     }
-    LT_TRY(pack_listed(dp, b));
+    return pack_listed(dp, b);
+}
+
+static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
+{
+    LT_TRY(dp->divided ? lt_dp_fill_divided(dp, b) : fill_bucket(dp, b));
     dp->begun = true;
     return reduce(dp, dp->reducer->ops->begin, dp->next++);
 }
@@ -319,7 +325,7 @@ static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
     LT_TRY(wait_for_next(dp));
     if (!dp->reducer->ops->reduces_flags)
         return LT_OK;
-    return lt_dp_cast(dp, flags_of(dp, b),
+    return lt_dp_cast(dp, dp->divided ? lt_dp_divided_flags(dp, b) : flags_of(dp, b),
                       lt_dp_slice(dp->present, (int64_t)b->first, (int64_t)b->count));
 }
 
@@ -345,12 +351,14 @@ static lt_status unpack(lt_data_parallel *dp)
         m->param->has_grad = dp->present_host[i] > 0;
         if (!m->param->has_grad)
             continue;
-        if (dp->job)
-            list_copy(dp, &listed, slice_of(dp, m), grad_of(m));
+        if (dp->divided)
+            LT_TRY(lt_dp_unpack_divided(dp, m, &listed));
+        else if (dp->job)
+            lt_dp_list_copy(dp, &listed, slice_of(dp, m), grad_of(m));
         else
             LT_TRY(lt_dp_cast(dp, slice_of(dp, m), grad_of(m)));
     }
-    return copy_listed(dp, listed);
+    return lt_dp_copy_listed(dp, listed);
 }
 
 lt_status lt_data_parallel_finish(lt_data_parallel *dp)

@@ -24,6 +24,8 @@ typedef struct lt_dp_bucket {
     size_t waiting;      /* gradients that this update has not finished */
 } lt_dp_bucket;
 
+typedef struct lt_dp_divided lt_dp_divided;
+
 struct lt_data_parallel {
     lt_comm *comm;
     lt_tape *tape;
@@ -51,6 +53,8 @@ struct lt_data_parallel {
     bool captured;   /* there is a captured update */
     lt_vec_job *job; /* a copy of each gradient, where one kernel makes them all; else NULL */
 
+    lt_dp_divided *divided; /* the reducer; NULL: every rank gets all gradients */
+
     bool last;        /* the running backward is the update's last */
     bool begun;       /* a gradient of this update is packed or in flight */
     lt_status status; /* of the hook on final gradients */
@@ -71,6 +75,10 @@ lt_view lt_dp_slice(const lt_tensor *flat, int64_t offset, int64_t count);
 lt_status lt_dp_cast(const lt_data_parallel *dp, lt_view from, lt_view to);
 lt_status lt_dp_fill(const lt_data_parallel *dp, double value, lt_view to);
 
+/* Lists a copy in dp->job; converts and copies the first count of them in one batched kernel. */
+void lt_dp_list_copy(const lt_data_parallel *dp, size_t *count, lt_view from, lt_view to);
+lt_status lt_dp_copy_listed(const lt_data_parallel *dp, size_t count);
+
 /* buckets.c: checks that all ranks have the same parameters; sends rank 0's values; lays out the buckets in
  * rank 0's order. */
 LT_MUST_CHECK lt_status lt_dp_check_params(const lt_data_parallel *dp);
@@ -82,6 +90,16 @@ LT_MUST_CHECK lt_status lt_dp_make_buckets(lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_note_present(lt_data_parallel *dp);
 /* Fails if a captured update deviated; synchronizes with the device. */
 LT_MUST_CHECK lt_status lt_dp_check_present(const lt_data_parallel *dp);
+
+/* divided.c: what is done instead where each rank gets its parts of gradients. Memory of a bucket; a final
+ * gradient into it; flags and what is missing before it is reduced; its flags afterwards; a gradient's own
+ * parts out of it. */
+LT_MUST_CHECK lt_status lt_dp_make_divided(lt_data_parallel *dp, const lt_dp_bucket *b);
+LT_MUST_CHECK lt_status lt_dp_pack_divided(const lt_data_parallel *dp, const lt_dp_member *m);
+LT_MUST_CHECK lt_status lt_dp_fill_divided(const lt_data_parallel *dp, const lt_dp_bucket *b);
+lt_view lt_dp_divided_flags(const lt_data_parallel *dp, const lt_dp_bucket *b);
+LT_MUST_CHECK lt_status lt_dp_unpack_divided(const lt_data_parallel *dp, const lt_dp_member *m,
+                                             size_t *listed);
 
 /* batchnorm.c: synchronised batch norm. */
 LT_MUST_CHECK lt_status lt_dp_open_norm(lt_data_parallel *dp);

@@ -152,7 +152,8 @@ static lt_status check_divided(const arguments *a, const lt_options *options)
     } rows[] = {{"comm-dtype", a->ranks.comm_dtype != COMM_F32},
                 {"communicate-params", a->ranks.communicate_params},
                 {"num-trainers-per-group", a->ranks.num_trainers_per_group != 0},
-                {"balance", a->ranks.balance != 0}};
+                {"balance", a->ranks.balance != 0},
+                {"shard-gradients", a->ranks.shard_gradients}};
     if (a->optim.family->divided || a->ranks.shard_optimizer)
         return LT_OK;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -204,11 +205,33 @@ static lt_status check_local(const ranks_options *o)
     return LT_OK;
 }
 
+/* Gradients of which each rank gets its parts only take one way. */
+static lt_status check_scattered(const ranks_options *r)
+{
+    if (!r->shard_gradients)
+        return LT_OK;
+    if (r->allreduce == ALLREDUCE_TWO_LEVEL)
+        return lt_fail(LT_E_ARG,
+                       "--shard-gradients and --allreduce two-level contradict each other: "
+                       "parts of gradients go to their ranks at once");
+    if (r->compress && strcmp(r->compress, "off") != 0)
+        return lt_fail(LT_E_ARG, "--shard-gradients and --compress %s contradict each other",
+                       r->compress);
+    if (r->num_trainers_per_group)
+        return lt_fail(
+            LT_E_ARG,
+            "--shard-gradients divides over all ranks, --num-trainers-per-group %lld over "
+            "groups of them",
+            (long long)r->num_trainers_per_group);
+    return LT_OK;
+}
+
 static lt_status check_modes(const arguments *a, const lt_options *options)
 {
     LT_TRY(check_needs(a));
     LT_TRY(check_output(a));
     LT_TRY(check_divided(a, options));
+    LT_TRY(check_scattered(&a->ranks));
     LT_TRY(check_compression(&a->ranks));
     LT_TRY(check_local(&a->ranks));
     if (a->output.resume && strcmp(a->output.resume, "auto") != 0

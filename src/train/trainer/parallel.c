@@ -127,15 +127,17 @@ static lt_comm *averaging(const lt_trainer *t)
 lt_status lt_trainer_open_parallel(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
-    lt_data_parallel_config c = {.bucket_bytes = (size_t)(o->bucket_mib * 0x1p20),
-                                 .dtype = dtypes[o->grad_comm_dtype],
-                                 .no_overlap = !o->overlap,
-                                 .dist_bn = (lt_dist_bn)o->dist_bn,
-                                 .sync_bn = o->sync_bn,
-                                 .alone_too = o->dist >= DIST_MPI,
-                                 .allreduce = lt_options_choice(t->options, "allreduce"),
-                                 .compress = o->compress,
-                                 .nodes = &t->ranks.nodes};
+    const bool scattered = o->shard_gradients && o->allreduce == ALLREDUCE_AUTO;
+    lt_data_parallel_config c = {
+        .bucket_bytes = (size_t)(o->bucket_mib * 0x1p20),
+        .dtype = dtypes[o->grad_comm_dtype],
+        .no_overlap = !o->overlap,
+        .dist_bn = (lt_dist_bn)o->dist_bn,
+        .sync_bn = o->sync_bn,
+        .alone_too = o->dist >= DIST_MPI,
+        .allreduce = scattered ? "flat" : lt_options_choice(t->options, "allreduce"),
+        .compress = o->compress,
+        .nodes = &t->ranks.nodes};
     LT_TRY(open_local_steps(t));
     if (t->local) { /* it averages within a node */
         c.allreduce = NULL;
@@ -160,9 +162,10 @@ void lt_trainer_begin_compression(lt_trainer *t)
 lt_status lt_trainer_divide_optimizer(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
-    if (!t->ranks.comm || (!t->args.optim.family->divided && !o->shard_optimizer))
-        return LT_OK;
-    if (t->local && lt_comm_size(averaging(t)) == 1)
+    const bool alone = !t->ranks.comm || (t->local && lt_comm_size(averaging(t)) == 1);
+    if (alone && o->shard_gradients) /* its norm is that of any number of ranks */
+        return lt_optim_shard_gradients(t->optim, NULL);
+    if (alone || (!t->args.optim.family->divided && !o->shard_optimizer))
         return LT_OK;
     lt_shard_config c = {.comm = averaging(t),
                          .balance = (lt_balance)o->balance,
@@ -170,6 +173,8 @@ lt_status lt_trainer_divide_optimizer(lt_trainer *t)
                          .dtype = dtypes[o->comm_dtype],
                          .gather_params = o->communicate_params};
     lt_status st = lt_optim_shard(t->optim, &c);
+    if (!st && o->shard_gradients)
+        st = lt_optim_shard_gradients(t->optim, t->dp);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
 }

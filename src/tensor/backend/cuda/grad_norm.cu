@@ -40,6 +40,17 @@ __global__ void finish(const double *partial, int64_t count, lt_scalars *scalars
         lt_apply_norm(scalars, sum);
 }
 
+/* One block: of numbers that are norms themselves. */
+__global__ void finish_norms(const double *norm, int64_t count, lt_scalars *scalars)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < count; i += THREADS)
+        sum += norm[i] * norm[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        lt_apply_norm(scalars, sum);
+}
+
 /* Whether a list of the item's gradient alone can be summed. */
 lt_optim_item gradient_only(const lt_optim_item *item)
 {
@@ -63,6 +74,11 @@ lt_status grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scala
     lt_optim_item only[LT_LIST_ITEMS];
     void *memory;
     LT_TRY(lt_cuda_begin(c, "grad_norm"));
+    if (count == 1 && item->grad.dtype == LT_F64) {
+        finish_norms<<<1, THREADS, 0, main_stream(c)>>>((const double *)item->grad.data,
+                                                        lt_view_count(&item->grad), scalars);
+        return lt_cuda_end(c);
+    }
     const int64_t all = blocks_of(item, count);
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(all + 1) * sizeof(double), &memory));
     double *partial = (double *)memory;

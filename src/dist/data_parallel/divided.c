@@ -1,0 +1,346 @@
+/* Gradients of which each rank needs its parts only: a bucket is reduced and scattered.
+ * Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
+ * section 5.2.
+ *
+ * A divided bucket is a segment per rank: the rank's parts of the bucket's gradients, in the order of
+ * the gradients, and then the flags of all of them, so that every rank knows which gradients there are.
+ * Sums are in rank order, as in an all-reduce: the same bits. */
+
+#include "base/alloc.h"
+#include "base/crc32c.h"
+#include "dist/data_parallel/data_parallel.h"
+
+#include "lather/ext/gradient_parts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Of a bucket. */
+typedef struct segments {
+    int64_t *share; /* elements of each rank's */
+    lt_tensor *own; /* this rank's: the mean */
+    lt_request *request;
+} segments;
+
+/* A reducer whose mean is not in the bucket. */
+struct lt_dp_divided {
+    lt_reducer base;
+    lt_reducer_bytes sent;
+    lt_gradient_parts parts;
+    size_t *first;     /* per member, and the end: its first part */
+    int64_t *at;       /* per part: where it begins in its bucket */
+    segments *segment; /* per bucket */
+    size_t segments;   /* there may be so many buckets */
+    int ranks, rank;
+};
+
+/* --- Which parts there are --- */
+
+static lt_status check_member(const lt_data_parallel *dp, const lt_dp_divided *d, size_t index)
+{
+    const lt_param *param = dp->member[index].param;
+    const int64_t want = lt_tensor_count(param->grad);
+    int64_t elements = 0;
+    for (size_t i = d->first[index]; i < d->first[index + 1]; i++) {
+        const lt_gradient_part *p = &d->parts.part[i];
+        if (p->owner < 0 || p->owner >= d->ranks)
+            return lt_fail(LT_E_ARG, "data parallel: a part of %s is of rank %d of %d", param->name,
+                           p->owner, d->ranks);
+        elements += p->elements;
+    }
+    if (elements != want)
+        return lt_fail(LT_E_ARG,
+                       "data parallel: the parts of %s have %" PRId64 " elements, it has %" PRId64,
+                       param->name, elements, want);
+    return LT_OK;
+}
+
+static lt_status find_parts(const lt_data_parallel *dp, lt_dp_divided *d)
+{
+    size_t next = 0;
+    for (size_t i = 0; i < dp->members; i++) {
+        d->first[i] = next;
+        while (next < d->parts.count && d->parts.part[next].param == dp->member[i].param)
+            next++;
+        d->first[i + 1] = next;
+        LT_TRY(check_member(dp, d, i));
+    }
+    if (next != d->parts.count)
+        return lt_fail(LT_E_ARG, "data parallel: %zu parts, %zu of them of its parameters in order",
+                       d->parts.count, next);
+    return LT_OK;
+}
+
+static lt_status check_ranks(const lt_data_parallel *dp, const lt_dp_divided *d)
+{
+    char text[64];
+    uint32_t sum = 0;
+    for (size_t i = 0; i < d->parts.count; i++) {
+        const int64_t what[] = {d->parts.part[i].elements, d->parts.part[i].owner};
+        sum = lt_crc32c(sum, what, sizeof what);
+    }
+    snprintf(text, sizeof text, "%zu parts, sum %08x", d->parts.count, (unsigned)sum);
+    return lt_comm_same(dp->comm, "the division of gradients", text);
+}
+
+/* Where one kernel makes all copies, it has a job for each part. */
+static lt_status make_jobs(lt_data_parallel *dp, size_t count)
+{
+    if (!dp->job || count <= dp->members)
+        return LT_OK;
+    lt_free(dp->job);
+    dp->job = lt_alloc(count, sizeof *dp->job);
+    return dp->job ? LT_OK : LT_E_NOMEM;
+}
+
+static lt_status prepare(lt_data_parallel *dp, lt_dp_divided *d)
+{
+    if (dp->bucket || dp->begun)
+        return lt_fail(LT_E_ARG, "data parallel: gradients cannot be divided after an update");
+    if (dp->reducer->ops != &lt_reducer_plain)
+        return lt_fail(
+            LT_E_ARG,
+            "data parallel: gradients that are divided over ranks are neither compressed "
+            "nor reduced in two levels, as %s does",
+            dp->reducer->ops->kind);
+    d->segments = dp->members;
+    d->first = lt_alloc(dp->members + 1, sizeof *d->first);
+    d->at = lt_alloc(d->parts.count, sizeof *d->at);
+    d->segment = lt_alloc(d->segments, sizeof *d->segment);
+    if (!d->first || !d->at || !d->segment)
+        return LT_E_NOMEM;
+    LT_TRY(find_parts(dp, d));
+    LT_TRY(check_ranks(dp, d));
+    return make_jobs(dp, d->parts.count);
+}
+
+/* --- The reducer --- */
+
+static lt_status begin(lt_reducer *self, size_t bucket)
+{
+    lt_dp_divided *d = (lt_dp_divided *)self;
+    const lt_nodes *nodes = self->nodes;
+    const lt_tensor *flat = self->bucket[bucket].flat;
+    segments *s = &d->segment[bucket];
+    LT_TRY(lt_comm_reducescatter_begin(self->comm, flat, s->own, s->share, LT_REDUCE_MEAN,
+                                       &s->request));
+    for (int r = 0; r < d->ranks; r++)
+        if (r != d->rank)
+            *(nodes && nodes->of[r] == nodes->index ? &d->sent.within : &d->sent.between) +=
+                (uint64_t)s->share[r] * lt_dtype_size(lt_tensor_dtype(flat));
+    return LT_OK;
+}
+
+static lt_status finish(lt_reducer *self, size_t bucket)
+{
+    return lt_request_wait(&((lt_dp_divided *)self)->segment[bucket].request);
+}
+
+static void sent(const lt_reducer *self, lt_reducer_bytes *out)
+{
+    *out = ((const lt_dp_divided *)self)->sent;
+}
+
+static void close(lt_reducer *self)
+{
+    lt_dp_divided *d = (lt_dp_divided *)self;
+    for (size_t i = 0; i < d->segments && d->segment; i++) {
+        lt_tensor_free(&d->segment[i].own);
+        lt_free(d->segment[i].share);
+    }
+    lt_free(d->segment);
+    lt_free(d->parts.part);
+    lt_free(d->first);
+    lt_free(d->at);
+}
+
+static const lt_reducer_ops ops = {
+    .kind = "scattered",
+    .bytes = sizeof(lt_dp_divided),
+    .reduces_flags = true,
+    .capturable = true,
+    .begin = begin,
+    .finish = finish,
+    .sent = sent,
+    .close = close,
+};
+
+static lt_dp_divided *make(const lt_data_parallel *dp, const lt_gradient_parts *parts)
+{
+    lt_dp_divided *d = lt_alloc(1, sizeof *d);
+    if (!d) {
+        lt_free(parts->part);
+        return NULL;
+    }
+    d->base.ops = &ops;
+    d->base.comm = dp->comm;
+    d->base.device = dp->device;
+    d->base.nodes = dp->config.nodes;
+    d->base.params = dp->params;
+    d->parts = *parts;
+    d->ranks = lt_comm_size(dp->comm);
+    d->rank = lt_comm_rank(dp->comm);
+    return d;
+}
+
+lt_status lt_data_parallel_divide(lt_data_parallel *dp, const lt_gradient_parts *parts)
+{
+    lt_dp_divided *d = make(dp, parts);
+    if (!d)
+        return LT_E_NOMEM;
+    lt_reducer *reducer = &d->base;
+    lt_status st = prepare(dp, d);
+    if (!st) {
+        reducer = dp->reducer;
+        dp->reducer = &d->base;
+        dp->divided = d;
+    }
+    lt_reducer_free(&reducer);
+    return st;
+}
+
+/* --- Buckets --- */
+
+static size_t member_at(const lt_data_parallel *dp, const lt_dp_bucket *b, size_t i)
+{
+    return dp->order[b->first + i];
+}
+
+/* Where the segment of a rank begins. */
+static int64_t begin_of(const segments *s, int rank)
+{
+    int64_t begin = 0;
+    for (int r = 0; r < rank; r++)
+        begin += s->share[r];
+    return begin;
+}
+
+static segments *segments_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
+{
+    return &dp->divided->segment[b - dp->bucket];
+}
+
+static lt_tensor *flat_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
+{
+    return dp->reducer->bucket[b - dp->bucket].flat;
+}
+
+/* Each rank's parts behind each other, then the flags. */
+static void place_parts(const lt_data_parallel *dp, const lt_dp_bucket *b)
+{
+    const lt_dp_divided *d = dp->divided;
+    const segments *s = segments_of(dp, b);
+    for (size_t i = 0; i < b->count; i++) {
+        const size_t m = member_at(dp, b, i);
+        for (size_t k = d->first[m]; k < d->first[m + 1]; k++) {
+            int64_t *share = &s->share[d->parts.part[k].owner];
+            d->at[k] = *share;
+            *share += d->parts.part[k].elements;
+        }
+    }
+    for (int r = 0; r < d->ranks; r++)
+        s->share[r] += (int64_t)b->count;
+    for (size_t i = 0; i < b->count; i++) {
+        const size_t m = member_at(dp, b, i);
+        for (size_t k = d->first[m]; k < d->first[m + 1]; k++)
+            d->at[k] += begin_of(s, d->parts.part[k].owner);
+    }
+}
+
+lt_status lt_dp_make_divided(lt_data_parallel *dp, const lt_dp_bucket *b)
+{
+    const lt_dp_divided *d = dp->divided;
+    segments *s = segments_of(dp, b);
+    s->share = lt_alloc((size_t)d->ranks, sizeof *s->share);
+    if (!s->share)
+        return LT_E_NOMEM;
+    place_parts(dp, b);
+    LT_TRY(lt_tensor_new(&dp->reducer->bucket[b - dp->bucket].flat, dp->device, dp->dtype,
+                         LT_SHAPE(begin_of(s, d->ranks))));
+    return lt_tensor_new(&s->own, dp->device, dp->dtype, LT_SHAPE(s->share[d->rank]));
+}
+
+lt_view lt_dp_divided_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
+{
+    const segments *s = segments_of(dp, b);
+    const int64_t flags = (int64_t)b->count;
+    return lt_dp_slice(s->own, s->share[dp->divided->rank] - flags, flags);
+}
+
+/* --- An update --- */
+
+/* Lists the copy where one kernel makes all of them, else makes it. */
+static lt_status copy(const lt_data_parallel *dp, size_t *listed, lt_view from, lt_view to)
+{
+    if (!dp->job)
+        return lt_dp_cast(dp, from, to);
+    lt_dp_list_copy(dp, listed, from, to);
+    return LT_OK;
+}
+
+/* A gradient into the segments of its owners. */
+static lt_status pack(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
+{
+    const lt_dp_divided *d = dp->divided;
+    const lt_gradient_parts *p = &d->parts;
+    const size_t index = (size_t)(m - dp->member);
+    for (size_t k = d->first[index]; k < d->first[index + 1]; k++)
+        LT_TRY(copy(dp, listed, p->of(p->context, k, m->param->grad),
+                    p->flat(p->context, k, dp->reducer->bucket[m->bucket].flat, d->at[k])));
+    return LT_OK;
+}
+
+lt_status lt_dp_pack_divided(const lt_data_parallel *dp, const lt_dp_member *m)
+{
+    size_t listed = 0;
+    return dp->job ? LT_OK : pack(dp, m, &listed);
+}
+
+static lt_status fill_flags(const lt_data_parallel *dp, const lt_dp_bucket *b, size_t i,
+                            size_t count, double value)
+{
+    for (int r = 0; r < dp->divided->ranks; r++) {
+        const int64_t flags = begin_of(segments_of(dp, b), r + 1) - (int64_t)b->count;
+        LT_TRY(
+            lt_dp_fill(dp, value, lt_dp_slice(flat_of(dp, b), flags + (int64_t)i, (int64_t)count)));
+    }
+    return LT_OK;
+}
+
+/* The member has no gradient here. */
+static lt_status fill_missing(const lt_data_parallel *dp, const lt_dp_bucket *b, size_t i)
+{
+    const lt_dp_divided *d = dp->divided;
+    const size_t m = member_at(dp, b, i);
+    for (size_t k = d->first[m]; k < d->first[m + 1]; k++)
+        LT_TRY(lt_dp_fill(dp, 0, lt_dp_slice(flat_of(dp, b), d->at[k], d->parts.part[k].elements)));
+    return fill_flags(dp, b, i, 1, 0);
+}
+
+lt_status lt_dp_fill_divided(const lt_data_parallel *dp, const lt_dp_bucket *b)
+{
+    size_t listed = 0;
+    LT_TRY(fill_flags(dp, b, 0, b->count, 1));
+    for (size_t i = 0; i < b->count; i++) {
+        const lt_dp_member *m = &dp->member[member_at(dp, b, i)];
+        if (!m->is_packed)
+            LT_TRY(fill_missing(dp, b, i));
+        else if (dp->job)
+            LT_TRY(pack(dp, m, &listed));
+    }
+    return lt_dp_copy_listed(dp, listed);
+}
+
+lt_status lt_dp_unpack_divided(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
+{
+    const lt_dp_divided *d = dp->divided;
+    const lt_gradient_parts *p = &d->parts;
+    const segments *s = &d->segment[m->bucket];
+    const size_t index = (size_t)(m - dp->member);
+    const int64_t begin = begin_of(s, d->rank);
+    for (size_t k = d->first[index]; k < d->first[index + 1]; k++)
+        if (p->part[k].owner == d->rank)
+            LT_TRY(copy(dp, listed, p->flat(p->context, k, s->own, d->at[k] - begin),
+                        p->of(p->context, k, m->param->grad)));
+    return LT_OK;
+}
