@@ -382,7 +382,6 @@ static void check_limit(void **state)
     close_place(&p);
 }
 
-/* Of a data set that is too large what fits is read from copies in each epoch. */
 static void check_too_large(void **state)
 {
     (void)state;
@@ -545,6 +544,7 @@ static void check_processes(void **state)
         copies += WEXITSTATUS(status);
     }
     assert_int_equal(copies, ALL + 1); /* each file by one of them */
+    assert_int_equal(counted(&p), held(&p));
     run_in(p.root, "test $(find near -mindepth 2 -type f | wc -l) = 16");
     free(data);
     free(tar);

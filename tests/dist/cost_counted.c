@@ -3,6 +3,7 @@
 #include "brought.h"
 
 #include "lather/comm_cost.h"
+#include "lather/local_steps.h"
 
 static lt_status play_once(world *w)
 {
@@ -62,13 +63,50 @@ static void is_counted(void **state)
     }
 }
 
+/* A round of two steps. */
+static lt_status play_round(world *w)
+{
+    const lt_local_steps_config c = {.every = 2, .lr = 0.7, .momentum = 0.9};
+    lt_local_steps *local = NULL;
+    bool met = true;
+    LT_TRY(lt_local_steps_new(&local, w->comm, &w->nodes, &w->params, &c));
+    lt_status st = lt_local_steps_step(local, &met);
+    if (!st && !met)
+        st = lt_local_steps_step(local, &met);
+    const lt_local_steps_bytes b = lt_local_steps_sent(local);
+    w->trace[0] = (double)b.within;
+    w->trace[1] = (double)b.between;
+    lt_local_steps_free(&local);
+    return st ? st : met ? LT_OK : lt_fail(LT_E_ARG, "no round's end");
+}
+
+static void a_round_is_counted(void **state)
+{
+    (void)state;
+    const lt_cost_plan plan = {.scheme = LT_COST_LOCAL_STEPS, .element_bytes = 4, .every = 2},
+                       inner = {.scheme = LT_COST_TWO_LEVEL, .element_bytes = 4};
+    for (int per_node = 1; per_node <= 2; per_node++) {
+        const lt_cost_cluster c = {.nodes = RANKS / per_node, .per_node = per_node};
+        const scene s = {.play = play_round, .ranks_per_node = per_node};
+        const world *w = play_well(&s, RANKS);
+        for (int k = 0; k < RANKS; k++) {
+            const lt_cost_bytes all = lt_cost_payload(&plan, &c, &gradients, k);
+            const double within = lt_cost_payload(&inner, &c, &gradients, k).within;
+            assert_true(w[k].trace[0] == 2 * (all.within - within));
+            assert_true(w[k].trace[1] == 2 * all.between);
+        }
+    }
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(rows)];
+    struct CMUnitTest tests[COUNT_OF(rows) + 1];
     static char name[COUNT_OF(rows)][TEXT];
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         snprintf(name[i], TEXT, "counted as the formula says: %s", rows[i].scene.name);
         tests[i] = (struct CMUnitTest){name[i], is_counted, NULL, NULL, &rows[i]};
     }
+    tests[COUNT_OF(rows)] =
+        (struct CMUnitTest){"a round of local steps too", a_round_is_counted, NULL, NULL, NULL};
     return cmocka_run_group_tests_name("cost counted", tests, NULL, NULL);
 }
