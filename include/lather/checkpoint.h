@@ -3,6 +3,7 @@
 #define LATHER_CHECKPOINT_H
 
 #include "lather/comm.h"
+#include "lather/data_parallel.h"
 #include "lather/local_steps.h"
 #include "lather/optim.h"
 #include "lather/safetensors.h"
@@ -25,6 +26,7 @@ typedef struct lt_checkpoint_parts {
     size_t metadata_count;
     lt_local_steps *
         local; /**< in optim.safetensors too, and what groups of ranks have of their own; NULL: none */
+    lt_data_parallel *dp; /**< its reducer's state is in optim.safetensors too; NULL: none */
 } lt_checkpoint_parts;
 
 enum { LT_CHECKPOINT_NAME = 64, LT_CHECKPOINT_SUMS = 8, LT_CHECKPOINT_FACTS = 8 };
@@ -112,7 +114,8 @@ LT_API LT_MUST_CHECK lt_status lt_checkpoint_verify(const char *path, lt_checkpo
 /** Verifies and loads. Errors: as lt_checkpoint_verify(); LT_E_SHAPE (another architecture or class
  *  count: names the tensor and both shapes), and then nothing was changed; LT_E_FORMAT (state that
  *  is missing or not asked for, blocks cut by other settings). Collective: all ranks read the folder,
- *  each what it owns. Says once if machine, threads or ranks differ. */
+ *  each what it owns. Says once if machine, threads or ranks differ, and if state of the reducer is
+ *  missing, left over, or of another count of nodes: that of all nodes is divided equally then. */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_load(const char *path,
                                                   const lt_checkpoint_parts *parts,
                                                   lt_checkpoint_state *state);

@@ -63,6 +63,14 @@ static lt_status add_entry(void *context, const lt_state_entry *entry)
     return st;
 }
 
+static lt_status add_of_reducer(void *context, const lt_state_entry *entry)
+{
+    char *name = lt_checkpoint_reducer_name(entry);
+    lt_status st = name ? add_tensor(context, name, entry) : LT_E_NOMEM;
+    lt_free(name);
+    return st;
+}
+
 static lt_status add_model(const saving *s, const lt_checkpoint_parts *parts)
 {
     lt_safetensors_writer *w = s->writer;
@@ -91,6 +99,9 @@ static lt_status add_optim(const saving *s, const lt_checkpoint_parts *parts)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
     for (size_t i = 0; i < parts->extra_count; i++)
         LT_TRY(lt_safetensors_add(s->writer, parts->extra[i].name, parts->extra[i].tensor));
+    lt_state_visitor of_reducer = {.entry = add_of_reducer, .number = keep_number, .context = &all};
+    if (parts->dp)
+        LT_TRY(lt_data_parallel_visit(parts->dp, &of_reducer));
     return parts->local ? add_groups(s, parts->local, &visitor) : LT_OK;
 }
 

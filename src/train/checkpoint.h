@@ -72,6 +72,13 @@ LT_MUST_CHECK lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g
                                                    lt_checkpoint_state *state);
 /* Whether an entry of optim.safetensors is of the outer step, or of another group than the first. */
 bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *groups, const char *name);
+/* "PARAM@NAME": state of the reducer; NULL: no memory. */
+char *lt_checkpoint_reducer_name(const lt_state_entry *entry);
+/* Whether that is a name in optim.safetensors of such. */
+bool lt_checkpoint_is_of_reducer(const char *name);
+/* Checks what the file has for the reducer of parts->dp (NULL: none), or writes it and says what did not fit. */
+LT_MUST_CHECK lt_status lt_checkpoint_take_reducer(const char *path, const lt_safetensors *file,
+                                                   const lt_checkpoint_parts *parts, bool write);
 
 /* "offset [0,0] shape [64,147]"; NULL: no memory. */
 char *lt_checkpoint_entry_note(const lt_state_entry *entry);

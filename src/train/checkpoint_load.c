@@ -139,15 +139,19 @@ static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
     for (size_t i = 0; i < parts->extra_count; i++)
         LT_TRY(load_tensor(l, parts->extra[i].name, parts->extra[i].tensor));
-    return lt_checkpoint_load_groups(&l->groups, l->path, l->file, parts, l->write);
+    LT_TRY(lt_checkpoint_load_groups(&l->groups, l->path, l->file, parts, l->write));
+    return lt_checkpoint_take_reducer(l->path, l->file, parts, l->write);
 }
 
-/* Without what groups of ranks store of their own. */
+/* Without what groups of ranks store of their own, and the reducer's state. */
 static size_t count_stored(const loading *l)
 {
     size_t count = 0;
-    for (size_t i = 0; i < lt_safetensors_count(l->file); i++)
-        count += !lt_checkpoint_is_of_groups(&l->groups, lt_safetensors_at(l->file, i)->name);
+    for (size_t i = 0; i < lt_safetensors_count(l->file); i++) {
+        const char *name = lt_safetensors_at(l->file, i)->name;
+        count +=
+            !lt_checkpoint_is_of_groups(&l->groups, name) && !lt_checkpoint_is_of_reducer(name);
+    }
     return count;
 }
 
@@ -289,6 +293,13 @@ static lt_status begin_round(const files *f, const lt_checkpoint_parts *parts, l
     return st || lt_local_steps_since(parts->local) ? st : lt_local_steps_begin(parts->local);
 }
 
+/* Behind the check: all ranks come to the reducer's part in it. */
+static lt_status load_files(files *f, const lt_checkpoint_parts *parts)
+{
+    LT_TRY(agree(parts, apply_files(f, parts)));
+    return parts->dp ? lt_data_parallel_loaded(parts->dp) : LT_OK;
+}
+
 lt_status lt_checkpoint_load(const char *path, const lt_checkpoint_parts *parts,
                              lt_checkpoint_state *state)
 {
@@ -297,7 +308,7 @@ lt_status lt_checkpoint_load(const char *path, const lt_checkpoint_parts *parts,
         LT_TRY(lt_local_steps_unfold(parts->local));
     lt_status st = agree(parts, check_files(path, &f, parts));
     if (!st)
-        st = agree(parts, apply_files(&f, parts));
+        st = agree(parts, load_files(&f, parts));
     else
         undo(&f, parts);
     st = begin_round(&f, parts, st);

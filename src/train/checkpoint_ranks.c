@@ -32,15 +32,24 @@ static lt_status list_entry(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
+static lt_status visit(const lt_checkpoint_parts *parts, lt_state_visitor *visitor)
+{
+    if (parts->optim)
+        LT_TRY(lt_optim_visit(parts->optim, visitor));
+    return parts->dp ? lt_data_parallel_visit(parts->dp, visitor) : LT_OK;
+}
+
 lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts, const lt_checkpoint_state *state,
                              lt_checkpoint_queue *queue)
 {
     queue->comm = parts->comm;
     queue->local = parts->local;
     if (!parts->comm || lt_comm_size(parts->comm) == 1)
-        return LT_OK;
+        return parts->dp ? lt_data_parallel_gather(parts->dp) : LT_OK;
     lt_state_visitor visitor = {.entry = list_entry, .number = keep_number, .context = queue};
-    lt_status st = parts->optim ? lt_optim_visit(parts->optim, &visitor) : LT_OK;
+    lt_status st = parts->dp ? lt_data_parallel_gather(parts->dp) : LT_OK;
+    if (!st)
+        st = visit(parts, &visitor);
     st = lt_comm_agree(parts->comm, st);
     if (!st && parts->optim)
         st = lt_shard_share_counters(parts->optim);
@@ -83,8 +92,7 @@ lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts, const lt_checkpoi
 {
     lt_checkpoint_parts all = *parts;
     lt_state_visitor visitor = {.entry = send_entry, .number = keep_number, .context = &all};
-    if (parts->optim)
-        LT_TRY(lt_optim_visit(parts->optim, &visitor));
+    LT_TRY(visit(parts, &visitor));
     return parts->local ? lt_checkpoint_send_group(parts, queue) : LT_OK;
 }
 

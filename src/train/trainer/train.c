@@ -130,6 +130,7 @@ static lt_checkpoint_parts checkpoint_of(const parts *p)
                                .optim = c->optim,
                                .comm = c->comm,
                                .local = p->local,
+                               .dp = p->dp,
                                .metadata = c->metadata,
                                .metadata_count = c->metadata_count};
     lt_train_state_parts(&p->state, &all);

@@ -85,6 +85,7 @@ static lt_checkpoint_parts parts_of(const lt_trainer *t, lt_metadata entry[LT_TR
                                  .optim = t->optim,
                                  .comm = t->ranks.comm,
                                  .local = t->local,
+                                 .dp = t->dp,
                                  .metadata = entry,
                                  .metadata_count =
                                      p->metadata ? p->metadata(t->context, t, entry) : 0};
