@@ -50,7 +50,7 @@ static const mass_row masses[] = {
      3,
      1e-13},
     {{.name = "f32, 4 ranks", .compress = "powersgd:2", .bucket_bytes = 1024}, 4, 1e-5},
-    {{.name = "bf16, 4 ranks, rank 1", .compress = "powersgd:1", .dtype = LT_BF16}, 4, 0.02},
+    {{.name = "bf16, 4 ranks, rank 1", .compress = "powersgd:1", .dtype = LT_BF16}, 4, 1e-5},
     {{.name = "f64, 2 nodes of 2 ranks, a bucket each",
       .compress = "powersgd:2",
       .f64 = true,
