@@ -102,8 +102,8 @@ static lt_status read_ranks(values *v, const char *text)
     const long first = strtol(text, &end, 10), last = strtol(dots + 2, &last_end, 10);
     if (end != dots || *last_end || first < 1 || last < first)
         return lt_fail(LT_E_ARG, "--ranks: '%s' is no range such as 8..1024", text);
-    for (double r = (double)first; r <= (double)last; r *= 2)
-        LT_TRY(add(v, "ranks", r, most));
+    for (long r = first; r <= last && r <= (long)most; r *= 2)
+        LT_TRY(add(v, "ranks", (double)r, most));
     return LT_OK;
 }
 
