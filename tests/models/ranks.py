@@ -296,6 +296,30 @@ def divided_state_changes_no_result(cwd):
     assert records(cwd, "back")[-1]["step"] == 6
 
 
+def divided_gradients_change_no_result(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--keep", "0", "--max-steps", "6", "--threads", "1", "--deterministic",
+             "--checkpoint-every", "3", "--optim", "shampoo", "--precondition-frequency", "2"]
+    mine = [*flags, "--shard-gradients"]
+    run(2, *flags, "--ema-decay", "0.9", "--output", "whole", cwd=cwd)
+    run(2, *mine, "--ema-decay", "0.9", "--output", "parts", cwd=cwd)
+    assert weights(cwd, "whole", 6) == weights(cwd, "parts", 6), "not bit for bit"
+    whole, parts = (records(cwd, f) for f in ("whole", "parts"))
+    for a, b in zip(whole, parts):
+        assert abs(a["gradient_norm"] - b["gradient_norm"]) <= 1e-12 * a["gradient_norm"], (a, b)
+    ratio = parts[5]["comm_bytes"] / whole[5]["comm_bytes"]  # of one rank, and with what else ranks tell each other
+    assert 0.6 < ratio < 0.75, ratio
+    clipped = [*mine, "--clip-grad", "0.5", "--grad-accum", "2"]
+    run(2, *clipped, "--output", "two", cwd=cwd)
+    shutil.copytree(os.path.join(cwd, "two"), os.path.join(cwd, "back"))
+    for step in ("step-6", "latest", "best"):  # as if it had been killed after step 3
+        path = os.path.join(cwd, "back", "checkpoints", step)
+        (os.unlink if os.path.islink(path) else shutil.rmtree)(path)
+    run(2, *clipped, "--output", "back", "--resume", "auto", cwd=cwd)
+    assert weights(cwd, "two", 6) == weights(cwd, "back", 6), "not bit for bit"
+    run(1, *mine, "--output", "one", cwd=cwd)
+    assert len(records(cwd, "one")) == 6
+
+
 def a_killed_rank_ends_all_and_resume_goes_on(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--checkpoint-every", "2", "--output", "run"]
     p = start((2, [*flags, "--epochs", "100000"]), cwd=cwd)
@@ -365,12 +389,18 @@ def wrong_command_lines_are_refused(cwd):
     p = start((2, [*flags, "--comm-dtype", "bf16"]), cwd=cwd)
     err = finish(p)[1]
     assert p.returncode and "--shard-optimizer" in err, err
+    for args, says in ((["--optim", "adamw"], "--shard-optimizer"), (["--allreduce", "two-level"], "--allreduce two-level"),
+                       (["--compress", "topk:0.1"], "--compress topk:0.1"), (["--num-trainers-per-group", "1"], "--num-trainers-per-group 1")):
+        optim = [] if "--optim" in args else ["--optim", "shampoo"]
+        p = start((2, [*flags, *optim, "--shard-gradients", *args]), cwd=cwd)
+        err = finish(p)[1]
+        assert p.returncode and says in err and "--shard-gradients" in err, err
 
 
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_image_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         means_in_two_levels_are_the_same_run,
-        gradients_that_are_not_finite, divided_state_changes_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
+        gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, ranks_on_the_cpu_load_no_cuda,
         wrong_command_lines_are_refused]
 
@@ -390,7 +420,7 @@ def can_run():
 
 # The others are about ranks, whatever they train.
 OF_VIT = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, a_group_of_one_is_the_same_run, evaluation_counts_every_image_once,
-          gradients_that_are_not_finite, divided_state_changes_no_result, a_killed_rank_ends_all_and_resume_goes_on]
+          gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, a_killed_rank_ends_all_and_resume_goes_on]
 
 
 sys.exit(run_rows(OF_VIT if VIT else ROWS, "lather-ranks-", *sys.argv[3:4]) if can_run() else SKIPPED)
