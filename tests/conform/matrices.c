@@ -137,6 +137,7 @@ static const tensor_row tensors[] = {
     {"filters, first dimension", {4, {17, 5, 3, 3}}, 0, STORAGE},
     {"filters, second dimension", {4, {17, 5, 3, 3}}, 1, STORAGE},
     {"filters, last dimension", {4, {17, 5, 3, 3}}, 3, STORAGE},
+    {"a part of joined filters", {4, {3, 4, 5, 6}}, 0, JOINED},
     {"one element", {2, {1, 1}}, 0, ROWS},
     {"a long vector", {1, {601}}, 0, ROWS},
     {"more rows than a task takes", {2, {531, 19}}, 0, ROWS},

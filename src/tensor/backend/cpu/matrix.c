@@ -14,6 +14,38 @@ typedef struct norm_list {
     const lt_view *out;
 } norm_list;
 
+enum { SHORT_RUN = 16 };
+
+/* Elements that are neighbours in memory from the first one on; what is left of the view is where each such
+ * run begins. */
+static int64_t take_run(lt_view *x)
+{
+    int64_t length = 1;
+    for (int d = 0; d < x->shape.ndim; d++) {
+        if (x->shape.dim[d] == 1 || x->stride[d] != length)
+            continue;
+        length *= x->shape.dim[d];
+        x->shape.dim[d] = 1;
+        d = -1; /* one that was looked at may go on there */
+    }
+    return length;
+}
+
+/* Of f32, run by run. */
+static double sum_runs(const lt_cpu *cpu, const lt_view *begins, int64_t length)
+{
+    double sum = 0;
+    for (int64_t i = 0, runs = lt_cpu_count(begins); i < runs; i++) {
+        int64_t at = 0, rest = i;
+        for (int d = begins->shape.ndim - 1; d >= 0; d--) {
+            at += rest % begins->shape.dim[d] * begins->stride[d];
+            rest /= begins->shape.dim[d];
+        }
+        sum += cpu->kernels->square_sum((const float *)begins->data + at, 1, length);
+    }
+    return sum;
+}
+
 static lt_status run_norm(void *context, int64_t i)
 {
     const norm_list *l = context;
@@ -23,9 +55,11 @@ static lt_status run_norm(void *context, int64_t i)
     double *norm = (double *)out.data + i * out.stride[0];
     out.data = norm;
     out.shape.dim[0] = 1;
-    if (x->dtype != LT_F32 || !lt_view_is_dense(x))
+    lt_view begins = *x;
+    const int64_t length = take_run(&begins);
+    if (x->dtype != LT_F32 || (length < SHORT_RUN && !lt_view_is_dense(x)))
         return lt_backend_ref()->frobenius(l->ctx, x, 1, &out);
-    *norm = sqrt(cpu->kernels->square_sum(x->data, 1, lt_cpu_count(x)));
+    *norm = sqrt(sum_runs(cpu, &begins, length));
     return LT_OK;
 }
 
