@@ -228,6 +228,19 @@ def means_in_two_levels_are_the_same_run(cwd):
     assert said.count("there is no reducer 'zip'") == 1, said
 
 
+def gradients_in_low_rank_go_on_bit_for_bit(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "8", "--epochs", "3", "--compress", "powersgd:1", "--threads", "1",
+             "--compress-warmup-epochs", "1"]
+    run(2, *flags, "--output", "whole", cwd=cwd)
+    run(2, *flags, "--output", "parts", "--max-steps", "6", cwd=cwd)
+    run(2, *flags, "--output", "parts", "--resume", "auto", cwd=cwd)
+    assert weights(cwd, "whole", 9) == weights(cwd, "parts", 9), "resumed behind an epoch"
+    sent = [r["comm_bytes"] for r in records(cwd, "whole")]
+    assert min(sent[:3]) > 3 * max(sent[3:]), sent  # the first epoch is dense
+    said = run(2, *flags, "--output", "parts", "--resume", "auto", "--compress", "powersgd:2", "--epochs", "4", cwd=cwd, code=ERROR)[1]
+    assert "@powersgd.q' is [1," in said and "the model wants [2," in said, said
+
+
 def an_error_of_one_rank_ends_all(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "3"]
     p = start((1, flags), (1, flags + ["--data", "nowhere"]), cwd=cwd)
@@ -399,7 +412,7 @@ def wrong_command_lines_are_refused(cwd):
 
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_image_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
-        means_in_two_levels_are_the_same_run,
+        means_in_two_levels_are_the_same_run, gradients_in_low_rank_go_on_bit_for_bit,
         gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, ranks_on_the_cpu_load_no_cuda,
         wrong_command_lines_are_refused]
