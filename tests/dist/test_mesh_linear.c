@@ -395,6 +395,70 @@ static void equal_serial_1d(void **state)
     }
 }
 
+/* --- What is in flight while a product runs --- */
+
+/* A group of 3 in which nothing comes from the others. */
+typedef struct lonely {
+    lt_exchange base;
+    int begun, waited, most; /* most: begun and not waited for */
+} lonely;
+
+static lt_status begin_alone(lt_exchange *self, const lt_exchange_call *call, void **request)
+{
+    lonely *l = (lonely *)self;
+    if (call->what == LT_EXCHANGE_REDUCE && call->out.data)
+        memcpy(call->out.data, call->in.data,
+               (size_t)lt_shape_count(call->in.shape) * lt_dtype_size(call->in.dtype));
+    l->begun++;
+    l->most = l->begun - l->waited > l->most ? l->begun - l->waited : l->most;
+    *request = l;
+    return LT_OK;
+}
+
+static lt_status wait_alone(lt_exchange *self, void **request)
+{
+    ((lonely *)self)->waited += *request != NULL;
+    *request = NULL;
+    return LT_OK;
+}
+
+/* All pieces of a layer in one dimension, forward and backward. */
+static lt_status flights(mesh_rank *r)
+{
+    lonely one = {.base = {1, 3, begin_alone, wait_alone}}, two = one;
+    lt_tensor *x = NULL, *y = NULL;
+    LT_TRY(make_box(r, &x, (box){0, 2, 0, 2}, X, whole_number, false));
+    LT_TRY(make_box(r, &y, (box){0, 6, 0, 2}, X, whole_number, false));
+    lt_tape_reset(r->tape, LT_PASS_TRAIN);
+    lt_tensor *v = lt_tape_variable(r->tape, x), *w = lt_tape_variable(r->tape, y);
+    lt_tensor *h = lt_linear_gathered(r->tape, v, x, NULL, &one.base, 6);
+    const int gathered = one.most;
+    lt_tensor *z = lt_linear_scattered(r->tape, w, x, NULL, &two.base);
+    const int scattered = two.most;
+    one.most = two.most = 0;
+    lt_tensor *loss = lt_add(r->tape, lt_sum(r->tape, h, (lt_reduce_config){0}),
+                             lt_sum(r->tape, z, (lt_reduce_config){0}));
+    lt_status st = lt_tape_status(r->tape);
+    if (!st)
+        st = lt_tape_backward(r->tape, loss, 1);
+    lt_tape_reset(r->tape, LT_PASS_EVAL);
+    lt_tensor_free(&x);
+    lt_tensor_free(&y);
+    if (!st && (gathered != 3 || scattered != 3 || one.most != 3 || two.most != 3))
+        st = lt_fail(LT_E_ARG, "in flight of 3 pieces: %d, %d; backward %d, %d", gathered,
+                     scattered, one.most, two.most);
+    if (!st && (one.begun != one.waited || two.begun != two.waited || one.begun != 6))
+        st = lt_fail(LT_E_ARG, "%d and %d begun, %d and %d waited for", one.begun, two.begun,
+                     one.waited, two.waited);
+    return st;
+}
+
+static void pieces_move_together(void **state)
+{
+    (void)state;
+    play((lt_mesh_config){1, 1, 1, 1, false}, (task){.value = whole_number}, flights, NULL);
+}
+
 /* --- What is refused --- */
 
 static lt_status wrong_shapes(mesh_rank *r)
@@ -410,8 +474,13 @@ static lt_status wrong_shapes(mesh_rank *r)
     lt_tape_reset(r->tape, LT_PASS_TRAIN);
     st = lt_exchange_gather(r->tape, x, row, 7) ? LT_OK : lt_tape_status(r->tape);
     const bool rows = st == LT_E_SHAPE && strstr(lt_error_message(), "of the 7 rows");
+    lt_tape_reset(r->tape, LT_PASS_TRAIN);
+    st = lt_linear_gathered(r->tape, x, x, NULL, row, 7) ? LT_OK : lt_tape_status(r->tape);
+    const bool pieces = st == LT_E_SHAPE && strstr(lt_error_message(), "of 7 rows in all");
     lt_tensor_free(&x);
-    return named && rows ? LT_OK : lt_fail(LT_E_ARG, "wrong shapes: %d %d", named, rows);
+    return named && rows && pieces
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "wrong shapes: %d %d %d", named, rows, pieces);
 }
 
 static void refuse(void **state)
@@ -432,6 +501,8 @@ int main(void)
         {"counted elements are 3(q-1)(MC + dCK) + 2(d-1)CK", count, NULL, NULL, NULL},
         {"16 ranks: two dimensions move 1.45 times what depth 4 does", ratio_16, NULL, NULL, NULL},
         {"64 ranks: two dimensions move 1.45 times what depth 4 does", ratio_64, NULL, NULL, NULL},
+        {"in one dimension all pieces are in flight while the first is multiplied",
+         pieces_move_together, NULL, NULL, NULL},
         {"shapes that do not fit are named", refuse, NULL, NULL, NULL},
     };
     return _cmocka_run_group_tests("mesh linear", tests, COUNT_OF(tests), NULL, NULL);

@@ -96,25 +96,28 @@ LT_API lt_tensor *lt_linear_summa(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_
                                   lt_summa_config config);
 
 /**
- * lt_linear() of which each rank computes some outputs, from rows that each has some of.
+ * lt_linear() of which each rank computes some outputs, from rows that each has some of. It is
+ * lt_exchange_gather() and lt_linear(), but rows are multiplied as they come, own ones first, and leave backward
+ * as soon as they are done.
  * Shapes  x [lt_exchange_part(rows, size, rank),C], w [K/size,C], b [K/size] or NULL -> y [rows,K/size]
  * Dtypes  any floating; y has x's
  * Grads   x, w, b
  * Owns    the tape owns y; borrows the group
- * Errors  NULL, and lt_tape_status() says: as lt_exchange_gather() and lt_linear()
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
  * Source  Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022
  */
 LT_API lt_tensor *lt_linear_gathered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                      lt_exchange *group, int64_t rows);
 
 /**
- * lt_linear() of which each rank has some inputs, to rows that each gets some of.
- * Shapes  x [rows,C/size], w [K,C/size], b [K] (equal on all ranks) or NULL ->
+ * lt_linear() of which each rank has some inputs, to rows that each gets some of: lt_linear() and
+ * lt_exchange_scatter_sum(), in pieces likewise.
+ * Shapes  x [rows,C/size], rows >= size, w [K,C/size], b [K] (equal on all ranks) or NULL ->
  *         y [lt_exchange_part(rows, size, rank),K]
  * Dtypes  any floating; y has x's
  * Grads   x, w, b
  * Owns    the tape owns y; borrows the group
- * Errors  NULL, and lt_tape_status() says: as lt_exchange_scatter_sum() and lt_linear()
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
  * Source  Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022
  */
 LT_API lt_tensor *lt_linear_scattered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,

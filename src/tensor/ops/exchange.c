@@ -5,9 +5,6 @@
 #include "base/alloc.h"
 #include "tensor/tensor.h"
 
-#include "lather/ops/math.h"
-#include "lather/ops/matmul.h"
-
 lt_status lt_exchange_run(lt_exchange *self, const lt_exchange_call *call)
 {
     void *request = NULL;
@@ -231,20 +228,4 @@ lt_tensor *lt_exchange_gather(lt_tape *tape, lt_tensor *x, lt_exchange *group, i
 lt_tensor *lt_exchange_scatter_sum(lt_tape *tape, lt_tensor *x, lt_exchange *group)
 {
     return lt_op_run(tape, &scatter_op, &x, 1, &(among){.group = group});
-}
-
-/* --- Products in one dimension --- */
-
-lt_tensor *lt_linear_gathered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                              lt_exchange *group, int64_t rows)
-{
-    return lt_linear(tape, lt_exchange_gather(tape, x, group, rows), w, b);
-}
-
-/* b is added to each rank's own rows, so its gradient is a sum over ranks. */
-lt_tensor *lt_linear_scattered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                               lt_exchange *group)
-{
-    lt_tensor *y = lt_exchange_scatter_sum(tape, lt_linear(tape, x, w, NULL), group);
-    return b ? lt_add(tape, y, lt_exchange_copy(tape, b, group)) : y;
 }

@@ -1,0 +1,273 @@
+/* Linear layers in one dimension, between whose products rows are divided: Korthikanti et al., "Reducing
+ * activation recomputation in large transformer models", 2022, figure 5. The rows of each rank are a piece. All
+ * pieces are under way at once: what arrives is multiplied piece by piece, own rows first, and what leaves is
+ * sent as soon as its product is there. Which piece comes first changes no bit. */
+
+#include "base/alloc.h"
+#include "tensor/ops/exchange.h"
+#include "tensor/tensor.h"
+
+#include "lather/ops/math.h"
+
+enum { X, W, B };
+enum { ROWS }; /* saved: those of all ranks, which a layer that gathers keeps for dw */
+
+typedef struct among {
+    lt_exchange *group;
+    int64_t rows; /* of all ranks */
+    bool gathers; /* the input's rows; else the output's are summed and scattered */
+} among;
+
+static const char *name_of(const among *c)
+{
+    return c->gathers ? "linear_gathered" : "linear_scattered";
+}
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
+    const among *c = node->config;
+    if (!node->in[W])
+        return lt_fail(LT_E_ARG, "%s: w is NULL", name_of(c));
+    const lt_shape in = node->in[X]->shape, weight = node->in[W]->shape;
+    const int64_t own = lt_exchange_part(c->rows, c->group->size, c->group->rank);
+    const int64_t want = c->gathers ? own : c->rows;
+    if (in.ndim != 2 || in.dim[0] != want || weight.ndim != 2 || weight.dim[1] != in.dim[1] || !own)
+        return lt_fail(
+            LT_E_SHAPE,
+            "%s: x %s and w %s on rank %d of %d, want [%lld,C] and [K,C] of %lld rows in all",
+            name_of(c), lt_shape_text(in, x), lt_shape_text(weight, w), c->group->rank,
+            c->group->size, (long long)want, (long long)c->rows);
+    if (node->in[B] && !lt_shape_equal(node->in[B]->shape, LT_SHAPE(weight.dim[0])))
+        return lt_fail(LT_E_SHAPE, "%s: b %s, want [%lld]", name_of(c),
+                       lt_shape_text(node->in[B]->shape, x), (long long)weight.dim[0]);
+    *out = (lt_desc){.dtype = node->in[X]->dtype,
+                     .shape = LT_SHAPE(c->gathers ? c->rows : own, weight.dim[0]),
+                     .format = LT_FORMAT_CONTIGUOUS};
+    return LT_OK;
+}
+
+/* --- Pieces --- */
+
+/* Rank's rows of a matrix of all. */
+static lt_view piece(const among *c, const lt_view *whole, int rank)
+{
+    lt_view v = *whole;
+    const int64_t first = lt_exchange_first(c->rows, c->group->size, rank);
+    v.shape.dim[0] = lt_exchange_part(c->rows, c->group->size, rank);
+    v.data = (char *)v.data + first * v.stride[0] * (int64_t)lt_dtype_size(v.dtype);
+    return v;
+}
+
+/* A matrix as a batch of one. */
+static lt_view batch(const lt_view *m, bool transpose)
+{
+    lt_view v = *m;
+    const int rows = transpose ? 1 : 0;
+    v.shape = LT_SHAPE(1, m->shape.dim[rows], m->shape.dim[1 - rows]);
+    v.stride[0] = 0;
+    v.stride[1] = m->stride[rows];
+    v.stride[2] = m->stride[1 - rows];
+    return v;
+}
+
+/* y = a w^T + bias, or, of a gradient, y = a w: row by row. */
+typedef struct product {
+    lt_view a, w, bias, y; /* a and y of all rows */
+    bool of_gradient;
+} product;
+
+static lt_status multiply(lt_node *node, const product *p, int rank)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const lt_view a = piece(node->config, &p->a, rank), y = piece(node->config, &p->y, rank);
+    if (!p->of_gradient)
+        return be->linear(ctx, &a, &p->w, p->bias.data ? &p->bias : NULL, &y);
+    const lt_view left = batch(&a, false), right = batch(&p->w, false), out = batch(&y, false);
+    return be->matmul(ctx, &left, &right, &out);
+}
+
+static lt_status end_all(lt_exchange *group, void **request, lt_status st)
+{
+    for (int r = 0; r < group->size; r++) {
+        lt_status ended = group->wait(group, &request[r]);
+        st = st ? st : ended;
+    }
+    return st;
+}
+
+/* own becomes this rank's rows of p->a, whose others come from their ranks. */
+static lt_status as_they_come(lt_node *node, const product *p, const lt_view *own, void **request)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const among *c = node->config;
+    const lt_view place = piece(c, &p->a, c->group->rank);
+    LT_TRY(be->cast(ctx, own, &place));
+    for (int r = 0; r < c->group->size; r++) {
+        const lt_exchange_call call = {
+            .what = LT_EXCHANGE_BROADCAST, .root = r, .out = piece(c, &p->a, r)};
+        LT_TRY(c->group->begin(c->group, &call, &request[r]));
+    }
+    LT_TRY(multiply(node, p, c->group->rank));
+    for (int r = 0; r < c->group->size; r++) {
+        LT_TRY(c->group->wait(c->group, &request[r]));
+        if (r != c->group->rank)
+            LT_TRY(multiply(node, p, r));
+    }
+    return LT_OK;
+}
+
+/* Each rank's rows of p->y leave for it, and own becomes their sum there: when all requests are done. */
+static lt_status as_they_are_done(lt_node *node, const product *p, const lt_view *own,
+                                  void **request)
+{
+    const among *c = node->config;
+    for (int r = 0; r < c->group->size; r++) {
+        lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = r, .in = piece(c, &p->y, r)};
+        if (r == c->group->rank)
+            call.out = *own;
+        LT_TRY(multiply(node, p, r));
+        LT_TRY(c->group->begin(c->group, &call, &request[r]));
+    }
+    return LT_OK;
+}
+
+/* dw = dy^T x, where it is wanted; both of all rows. */
+static lt_status backward_w(lt_node *node, const lt_view *dy, const lt_view *x)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view dw;
+    if (!lt_node_wants(node, W))
+        return LT_OK;
+    LT_TRY(lt_node_grad_out(node, W, &dw));
+    const lt_view left = batch(dy, true), right = batch(x, false), out = batch(&dw, false);
+    return be->matmul(ctx, &left, &right, &out);
+}
+
+/* --- Gathered --- */
+
+static lt_status forward_gathered(lt_node *node, void **request)
+{
+    product p = {0};
+    lt_view in, x;
+    const among *c = node->config;
+    LT_TRY(lt_node_in(node, X, &in));
+    LT_TRY(lt_op_dense(node, &in, &x));
+    LT_TRY(lt_node_in(node, W, &p.w));
+    if (node->in[B])
+        LT_TRY(lt_node_in(node, B, &p.bias));
+    LT_TRY(lt_node_out(node, &p.y));
+    LT_TRY(lt_node_save(node, ROWS, x.dtype, LT_SHAPE(c->rows, x.shape.dim[1]), &p.a));
+    return as_they_come(node, &p, &x, request);
+}
+
+static lt_status backward_gathered(lt_node *node, const lt_view *dy, void **request)
+{
+    product p = {.a = *dy, .of_gradient = true};
+    lt_view x, dx;
+    LT_TRY(lt_node_saved(node, ROWS, &x));
+    if (lt_node_wants(node, X)) {
+        LT_TRY(lt_node_in(node, W, &p.w));
+        LT_TRY(lt_node_grad_out(node, X, &dx));
+        LT_TRY(lt_node_scratch(node, dx.dtype, x.shape, &p.y));
+        LT_TRY(as_they_are_done(node, &p, &dx, request));
+    }
+    LT_TRY(backward_w(node, dy, &x)); /* while the last pieces move */
+    return lt_node_wants(node, B) ? lt_op_unbroadcast(node, B, dy) : LT_OK;
+}
+
+/* --- Scattered --- */
+
+static lt_status forward_scattered(lt_node *node, void **request)
+{
+    product p = {0};
+    lt_view in, y;
+    const among *c = node->config;
+    LT_TRY(lt_node_in(node, X, &in));
+    LT_TRY(lt_op_dense(node, &in, &p.a));
+    LT_TRY(lt_node_in(node, W, &p.w));
+    LT_TRY(lt_node_out(node, &y));
+    LT_TRY(lt_node_scratch(node, y.dtype, LT_SHAPE(c->rows, y.shape.dim[1]), &p.y));
+    return as_they_are_done(node, &p, &y, request);
+}
+
+static lt_status backward_scattered(lt_node *node, const lt_view *dy, void **request)
+{
+    product p = {.of_gradient = true};
+    lt_view in, x;
+    LT_TRY(lt_node_in(node, X, &in));
+    LT_TRY(lt_op_dense(node, &in, &x));
+    LT_TRY(lt_node_in(node, W, &p.w));
+    LT_TRY(lt_node_scratch(node, dy->dtype, LT_SHAPE(x.shape.dim[0], dy->shape.dim[1]), &p.a));
+    if (lt_node_wants(node, X))
+        LT_TRY(lt_node_grad_out(node, X, &p.y));
+    else
+        LT_TRY(lt_node_scratch(node, x.dtype, x.shape, &p.y));
+    LT_TRY(as_they_come(node, &p, dy, request));
+    return backward_w(node, &p.a, &x);
+}
+
+static lt_status forward(lt_node *node)
+{
+    const among *c = node->config;
+    void **request = lt_alloc((size_t)c->group->size, sizeof *request);
+    if (!request)
+        return LT_E_NOMEM;
+    lt_status st = c->gathers ? forward_gathered(node, request) : forward_scattered(node, request);
+    st = end_all(c->group, request, st);
+    lt_free(request);
+    return st;
+}
+
+static lt_status backward(lt_node *node)
+{
+    const among *c = node->config;
+    lt_view g, dy;
+    LT_TRY(lt_node_grad(node, &g));
+    LT_TRY(lt_op_dense(node, &g, &dy));
+    void **request = lt_alloc((size_t)c->group->size, sizeof *request);
+    if (!request)
+        return LT_E_NOMEM;
+    lt_status st =
+        c->gathers ? backward_gathered(node, &dy, request) : backward_scattered(node, &dy, request);
+    st = end_all(c->group, request, st);
+    lt_free(request);
+    return st;
+}
+
+static const lt_op gathered_op = {
+    .name = "linear_gathered",
+    .config_bytes = sizeof(among),
+    .backward_ignores = LT_IGNORES_IN(X) | LT_IGNORES_IN(B) | LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+static const lt_op scattered_op = {
+    .name = "linear_scattered",
+    .config_bytes = sizeof(among),
+    .backward_ignores = LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+lt_tensor *lt_linear_gathered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                              lt_exchange *group, int64_t rows)
+{
+    return lt_op_run(tape, &gathered_op, (lt_tensor *[]){x, w, b}, 3, &(among){group, rows, true});
+}
+
+/* b is added to each rank's own rows, so its gradient is a sum over ranks. */
+lt_tensor *lt_linear_scattered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                               lt_exchange *group)
+{
+    const int64_t rows = x && x->shape.ndim ? x->shape.dim[0] : 0;
+    lt_tensor *y =
+        lt_op_run(tape, &scattered_op, (lt_tensor *[]){x, w}, 2, &(among){group, rows, false});
+    return b ? lt_add(tape, y, lt_exchange_copy(tape, b, group)) : y;
+}
