@@ -4,7 +4,8 @@
  * So the originals are read once on a machine, as far as the copies find space.
  *
  * Invariants, under the mutex: a shard goes from NEW to REQUESTED to SETTLED. What is known of its
- * file is set before, and not changed until the cache is freed, so that readers need no lock. */
+ * file is set before, and not changed until the cache is freed, so that readers need no lock. A
+ * piece's fd is set at most once, and closed when the cache is freed. */
 
 #include "data/cache/disk_cache.h"
 
@@ -21,6 +22,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Of a shard. A sample of a shard that is read at random wants few bytes around it, and a request
@@ -30,12 +32,20 @@ enum { PIECE = 1 << 20 };
 /* Another process may remove a copy that was just there: then it is made again. */
 enum { TRIES = 4 };
 
+enum { KEPT_OPEN = 256, NOTE_SECONDS = 60 };
+
 typedef enum stage { NEW, REQUESTED, SETTLED } stage;
+
+typedef struct kept {
+    lt_disk_known known;
+    atomic_int fd;               /* of the copy, plus 1; 0: it is not kept open */
+    atomic_int_fast64_t noted_s; /* when its use was last recorded */
+} kept;
 
 typedef struct shard {
     atomic_int stage;
     lt_disk_object file;
-    lt_disk_known *known; /* [pieces] */
+    kept *piece;
     size_t pieces;
 } shard;
 
@@ -46,6 +56,7 @@ struct lt_disk_cache {
     lt_disk_limit limit;
     atomic_bool off; /* writing failed: no more copies */
     atomic_bool stop;
+    atomic_int open, most_open; /* copies of pieces */
     atomic_int_fast64_t hits, misses, copies, reads;
     pthread_mutex_t mutex;
     pthread_cond_t work, settled;
@@ -194,34 +205,63 @@ static bool fetch(lt_disk_cache *cache, lt_disk_copy_writer *w, const lt_disk_ob
     return ok;
 }
 
-static bool read_copy(const char *copy, const lt_disk_object *piece, lt_disk_known *known,
+/* Keeps an open copy open, or closes it. */
+static void keep(lt_disk_cache *cache, kept *p, int fd)
+{
+    int none = 0;
+    if (atomic_fetch_add(&cache->open, 1) < atomic_load(&cache->most_open)
+        && atomic_compare_exchange_strong(&p->fd, &none, fd + 1))
+        return;
+    atomic_fetch_sub(&cache->open, 1);
+    close(fd);
+}
+
+/* False: it is not kept open. */
+static bool read_open(kept *p, const char *path, const wanted *want)
+{
+    const int fd = atomic_load(&p->fd) - 1;
+    const int64_t now = time(NULL);
+    if (fd < 0 || lt_read_at(fd, path, want->to, want->bytes, want->from))
+        return false;
+    if (now - atomic_load(&p->noted_s) >= NOTE_SECONDS) {
+        atomic_store(&p->noted_s, now);
+        lt_disk_copy_note(fd);
+    }
+    return true;
+}
+
+static bool read_copy(lt_disk_cache *cache, kept *p, const char *copy, const lt_disk_object *object,
                       const wanted *want, bool *damaged)
 {
-    int fd = lt_disk_copy_open(copy, piece, known, damaged);
-    bool ok = fd >= 0 && !lt_read_at(fd, copy, want->to, want->bytes, want->from);
-    if (fd >= 0)
-        close(fd);
+    int fd = lt_disk_copy_open(copy, object, &p->known, damaged);
+    if (fd < 0)
+        return false;
+    bool ok = !lt_read_at(fd, copy, want->to, want->bytes, want->from);
+    atomic_store(&p->noted_s, time(NULL));
+    keep(cache, p, fd);
     return ok;
 }
 
 /* False: it has no copy and gets none, or its file cannot be read, which reading it will tell. */
 static bool read_piece(lt_disk_cache *cache, const shard *h, size_t k, wanted *want)
 {
-    const lt_disk_object piece = piece_of(h, k);
+    const lt_disk_object object = piece_of(h, k);
     lt_disk_copy_writer w;
     bool damaged, ok = false;
     turn t = EXISTS;
-    char *copy = lt_disk_copy_path(cache->folder, &piece);
+    if (want->bytes && read_open(&h->piece[k], h->file.path, want))
+        return true;
+    char *copy = lt_disk_copy_path(cache->folder, &object);
     for (int i = 0; copy && i < TRIES && t == EXISTS && !ok; i++) {
-        ok = want->bytes ? read_copy(copy, &piece, &h->known[k], want, &damaged)
+        ok = want->bytes ? read_copy(cache, &h->piece[k], copy, &object, want, &damaged)
                          : !access(copy, R_OK);
         if (!ok && want->bytes && damaged)
-            drop(cache, copy, &piece);
+            drop(cache, copy, &object);
         if (!ok)
-            t = begin(cache, &w, copy, &piece);
+            t = begin(cache, &w, copy, &object);
     }
     if (t == MAKE)
-        ok = fetch(cache, &w, &piece, want);
+        ok = fetch(cache, &w, &object, want);
     lt_free(copy);
     return ok;
 }
@@ -263,12 +303,12 @@ static bool request(lt_disk_cache *cache, shard *h, const char *path)
     pthread_mutex_lock(&cache->mutex);
     if (atomic_load(&h->stage) == NEW && lt_disk_object_stat(&h->file, path)) {
         h->pieces = (size_t)((h->file.bytes + PIECE - 1) / PIECE);
-        h->known = lt_alloc(h->pieces, sizeof *h->known);
-        if (h->known)
+        h->piece = lt_alloc(h->pieces, sizeof *h->piece);
+        if (h->piece)
             atomic_store(&h->stage, cache->started ? REQUESTED : SETTLED);
         pthread_cond_signal(&cache->work);
     }
-    bool ok = h->known;
+    bool ok = h->piece;
     pthread_mutex_unlock(&cache->mutex);
     return ok;
 }
@@ -354,6 +394,7 @@ lt_status lt_disk_cache_new(lt_disk_cache **out, const char *folder, size_t shar
         return LT_E_NOMEM;
     }
     cache->shards = shards;
+    atomic_store(&cache->most_open, KEPT_OPEN);
     lt_disk_limit_open(&cache->limit, cache->folder);
     pthread_mutex_init(&cache->mutex, NULL);
     pthread_cond_init(&cache->work, NULL);
@@ -364,6 +405,14 @@ lt_status lt_disk_cache_new(lt_disk_cache **out, const char *folder, size_t shar
         start_thread(cache);
     *out = cache;
     return LT_OK;
+}
+
+static void close_shard(shard *h)
+{
+    for (size_t k = 0; h->piece && k < h->pieces; k++)
+        if (atomic_load(&h->piece[k].fd))
+            close(atomic_load(&h->piece[k].fd) - 1);
+    lt_free(h->piece);
 }
 
 void lt_disk_cache_free(lt_disk_cache **out)
@@ -379,7 +428,7 @@ void lt_disk_cache_free(lt_disk_cache **out)
     if (cache->started)
         pthread_join(cache->thread, NULL);
     for (size_t i = 0; i < cache->shards; i++)
-        lt_free(cache->shard[i].known);
+        close_shard(&cache->shard[i]);
     pthread_cond_destroy(&cache->work);
     pthread_cond_destroy(&cache->settled);
     pthread_mutex_destroy(&cache->mutex);
@@ -395,6 +444,11 @@ void lt_disk_cache_wait(lt_disk_cache *cache)
         while (atomic_load(&cache->shard[i].stage) == REQUESTED)
             pthread_cond_wait(&cache->settled, &cache->mutex);
     pthread_mutex_unlock(&cache->mutex);
+}
+
+void lt_disk_cache_keep_open(lt_disk_cache *cache, int copies)
+{
+    atomic_store(&cache->most_open, copies);
 }
 
 void lt_disk_cache_limit(lt_disk_cache *cache, int64_t bytes)

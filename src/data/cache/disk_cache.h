@@ -13,6 +13,8 @@ lt_status lt_disk_cache_new(lt_disk_cache **out, const char *folder, size_t shar
 /* The folder holds at most so many bytes from now on; 0: any number. Where space is wanted, copies
  * go that were not used since this cache was made, the least recently used first. */
 void lt_disk_cache_limit(lt_disk_cache *cache, int64_t bytes);
+/* At most so many copies of pieces stay open, so that small samples are read fast; default 256. */
+void lt_disk_cache_keep_open(lt_disk_cache *cache, int copies);
 /* Stops copying; complete copies stay. */
 void lt_disk_cache_free(lt_disk_cache **out);
 

@@ -101,8 +101,7 @@ static bool is_right(const uint8_t *extra, const lt_disk_object *object, uint32_
            && !memcmp(extra + want.path_bytes, &want, sizeof want);
 }
 
-/* For the choice of what is evicted. Where it may not be written, others keep it. */
-static void note_use(int fd)
+void lt_disk_copy_note(int fd)
 {
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
     clock_gettime(CLOCK_REALTIME, &times[1]);
@@ -121,7 +120,7 @@ bool lt_disk_copy_read(const char *copy, const lt_disk_object *object, lt_record
               && !lt_read_at(fd, copy, record->bytes, all, 0)
               && is_right(record->bytes + size, object, lt_crc32c(0, record->bytes, size));
     if (ok)
-        note_use(fd);
+        lt_disk_copy_note(fd);
     close(fd);
     record->size = ok ? size : 0;
     *damaged = !ok;
@@ -162,7 +161,7 @@ int lt_disk_copy_open(const char *copy, const lt_disk_object *object, lt_disk_kn
     if (fd < 0)
         return -1;
     if (has_size(fd, object) && is_whole(fd, copy, object, known)) {
-        note_use(fd);
+        lt_disk_copy_note(fd);
         return fd;
     }
     close(fd);

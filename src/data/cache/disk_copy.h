@@ -27,6 +27,9 @@ typedef atomic_uint_fast64_t lt_disk_known;
 char *lt_disk_copy_path(const char *folder, const lt_disk_object *object);
 /* Bytes of a copy on the disk, in blocks. */
 int64_t lt_disk_copy_bytes(const lt_disk_object *object);
+/* Records that an open copy is used, for the choice of what is evicted. Where it may not be
+ * written, others keep it. */
+void lt_disk_copy_note(int fd);
 /* Opens a copy whose checksum is right; it is compared with the bytes unless known says what it is.
  * Records the time of use. -1: absent, or of another size, time or checksum (*damaged). */
 int lt_disk_copy_open(const char *copy, const lt_disk_object *object, lt_disk_known *known,
