@@ -46,8 +46,8 @@ typedef struct lt_cost_plan {
     double density;    /**< topk: share of a shard that is sent, in (0, 1] */
     int rank;          /**< powersgd: of the factors, from 1 on */
     int every;         /**< local steps: inner steps of a round, from 1 on */
-    bool divided; /**< the optimizer's state is divided over all ranks: each update ends with an
-                        *   all-gather of f32 elements. Shard-gradients has it always */
+    bool divided; /**< the optimizer's state is divided over all ranks (local steps: over a node's):
+                   *   each update ends with an all-gather of f32. Shard-gradients has it always */
 } lt_cost_plan;
 
 typedef struct lt_cost_bucket {

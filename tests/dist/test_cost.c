@@ -192,6 +192,10 @@ static void check_shares(void **state)
     lt_cost_plan divided = plan_of(LT_COST_FLAT);
     divided.divided = true;
     assert_true(all_of(lt_cost_payload(&divided, &c, &b, 0)) == 3 * 127.0 / 128 * d * f);
+    divided = plan_of(LT_COST_LOCAL_STEPS);
+    divided.divided = true;
+    assert_true(lt_cost_payload(&divided, &c, &b, 0).within
+                == (3 * 7.0 / 8 + 7.0 / 8 / 32) * d * f);
 }
 
 static void check_sparse(void **state)

@@ -145,8 +145,10 @@ static lt_cost_bytes local_steps(const lt_cost_plan *p, const lt_cost_cluster *c
                                  int rank)
 {
     const int local = rank % c->per_node;
-    const lt_cost_bytes inner = {.within =
-                                     (double)(sent_by(d, c->per_node, local) * p->element_bytes)};
+    lt_cost_bytes inner = {.within = (double)(sent_by(d, c->per_node, local) * p->element_bytes)};
+    if (p->divided) /* over the ranks of the node */
+        inner.within +=
+            (double)((c->per_node - 1) * lt_cost_chunk(d, c->per_node, local) * LT_COST_F32);
     return sum(inner, round_end(c, d, LT_COST_F32, rank), 1.0 / p->every);
 }
 

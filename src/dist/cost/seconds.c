@@ -112,10 +112,10 @@ double lt_cost_behind(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t e
 {
     double seconds = 0;
     if (p->scheme == LT_COST_LOCAL_STEPS) {
+        const double shard = lt_cost_two_level(c, elements, LT_COST_F32, 0).between,
+                     gather = in_node(c, elements, LT_COST_F32, GATHER).seconds;
         seconds =
-            (between(c, lt_cost_two_level(c, elements, LT_COST_F32, 0).between, REDUCE).seconds
-             + in_node(c, elements, LT_COST_F32, GATHER).seconds)
-            / p->every;
+            (between(c, shard, REDUCE).seconds + gather) / p->every + (p->divided ? gather : 0);
     } else if (p->divided || p->scheme == LT_COST_SHARD_GRADIENTS) {
         seconds = over_all(c, lt_cost_allgather(c, elements, LT_COST_F32, 0), GATHER).seconds;
     }
