@@ -241,6 +241,45 @@ def gradients_in_low_rank_go_on_bit_for_bit(cwd):
     assert "@powersgd.q' is [1," in said and "the model wants [2," in said, said
 
 
+def residuals(cwd, folder, step):
+    """Bytes of the state of the reducer in a checkpoint, by name."""
+    with open(os.path.join(cwd, folder, "checkpoints", f"step-{step}", "optim.safetensors"), "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    entries = {k: v["data_offsets"] for k, v in json.loads(data[8:8 + size]).items() if "@" in k}
+    return {k: data[8 + size + a:8 + size + b] for k, (a, b) in entries.items()}
+
+
+def compressed_gradients_go_on_where_they_were(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--epochs", "3", "--threads", "1", "--keep", "0", "--ranks-per-node", "1", "--deterministic",
+             "--lr", "0.05", "--warmup-epochs", "0", "--checkpoint-every", "8"]
+    compress = [*flags, "--compress", "topk:0.05", "--compress-warmup-epochs", "1", "--compress-until", "2"]
+    run(2, *flags, "--output", "dense", cwd=cwd)
+    run(2, *compress, "--output", "whole", cwd=cwd)
+    dense, whole = (records(cwd, f) for f in ("dense", "whole"))
+    assert len(whole) == 18 and [r["loss"] for r in whole[:7]] == [r["loss"] for r in dense[:7]], "the first epoch is dense"
+    assert weights(cwd, "dense", 6) == weights(cwd, "whole", 6) and weights(cwd, "dense", 8) != weights(cwd, "whole", 8)
+    sent = [r["grad_bytes_between"] for r in whole]
+    assert sent[0] == sent[17], sent  # first and last epoch; but for flags, which go apart:
+    near(sent[0] / dense[0]["grad_bytes_between"], 1, 0.01, "dense bytes")
+    assert 5 * sent[8] < sent[0], sent
+    left = residuals(cwd, "whole", 8)
+    assert left and {k.split(".")[-1] for k in left} == {"0", "1"}, left.keys()
+    assert any(any(v) for v in left.values()), "updates that were applied leave residuals"
+    run(2, *compress, "--max-steps", "8", "--output", "parts", cwd=cwd)
+    run(2, *compress, "--resume", "auto", "--output", "parts", cwd=cwd)
+    assert weights(cwd, "parts", 18) == weights(cwd, "whole", 18), "a resumed run has other bits"
+    assert residuals(cwd, "parts", 16) == residuals(cwd, "whole", 16)
+    assert not residuals(cwd, "dense", 8)
+    err = run(2, *flags, "--resume", "whole/checkpoints/step-8", "--output", "without", "--max-steps", "9", cwd=cwd)[1]
+    assert err.count("tensors of compressed gradients, such as residuals, are dropped") == 1, err
+    err = run(2, *compress, "--resume", "dense/checkpoints/step-8", "--output", "with", "--max-steps", "9", cwd=cwd)[1]
+    assert err.count("residuals start at zero") == 1, err
+    for args, says in ((["--shard-optimizer", "--shard-gradients"], "contradict"), (["--local-steps", "2"], "contradict"), (["--compress", "topk:0"], "topk")):
+        err = run(2, *compress, *args, "--output", "wrong", cwd=cwd, code=USAGE)[1]
+        assert says in err, err
+
+
 def an_error_of_one_rank_ends_all(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "3"]
     p = start((1, flags), (1, flags + ["--data", "nowhere"]), cwd=cwd)
@@ -412,7 +451,7 @@ def wrong_command_lines_are_refused(cwd):
 
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_image_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
-        means_in_two_levels_are_the_same_run, gradients_in_low_rank_go_on_bit_for_bit,
+        means_in_two_levels_are_the_same_run, gradients_in_low_rank_go_on_bit_for_bit, compressed_gradients_go_on_where_they_were,
         gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, ranks_on_the_cpu_load_no_cuda,
         wrong_command_lines_are_refused]

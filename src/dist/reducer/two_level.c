@@ -65,14 +65,10 @@ static lt_status scatter(lt_reducer *self, size_t index)
     return lt_request_wait(&request);
 }
 
-static void divide_16(uint16_t *x, int64_t n, lt_dtype dtype, float by)
+static void divide_bf16(uint16_t *x, int64_t n, int by)
 {
-    if (dtype == LT_BF16)
-        for (int64_t i = 0; i < n; i++)
-            x[i] = lt_bf16_from_f32(lt_f32_from_bf16(x[i]) / by);
-    else
-        for (int64_t i = 0; i < n; i++)
-            x[i] = lt_f16_from_f32(lt_f32_from_f16(x[i]) / by);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = lt_bf16_from_f32(lt_f32_from_bf16(x[i]) / (float)by);
 }
 
 static void divide_wide(void *x, int64_t n, lt_dtype dtype, int by)
@@ -96,8 +92,8 @@ static lt_status divide(const lt_reducer *self, lt_tensor *shard)
     const int ranks = self->comm->size;
     if (!be->host_memory)
         return be->scale(self->device->ctx, 1.0 / ranks, &view, &view);
-    if (lt_dtype_size(view.dtype) == sizeof(uint16_t))
-        divide_16(view.data, n, view.dtype, (float)ranks);
+    if (view.dtype == LT_BF16)
+        divide_bf16(view.data, n, ranks);
     else
         divide_wide(view.data, n, view.dtype, ranks);
     return LT_OK;
