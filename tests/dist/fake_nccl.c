@@ -79,15 +79,17 @@ static lt_status init_rank(lt_nccl_group **out, void *device, const char id[LT_N
     return LT_OK;
 }
 
-/* By the last to come: a world for each color. */
+/* By the last to come, as others begin their next split while some still wait: a world for each color. */
 static void divide(fake_world *w)
 {
     for (int r = 0; r < w->size; r++) {
         int size = 0, first = r;
+        w->place[r] = 0;
         for (int q = w->size - 1; q >= 0; q--)
             if (w->color[q] == w->color[r]) {
                 size++;
                 first = q;
+                w->place[r] += w->key[q] < w->key[r] || (w->key[q] == w->key[r] && q < r);
             }
         w->child[r] = first == r ? new_world("a part", size) : w->child[first];
     }
@@ -110,9 +112,7 @@ static lt_status split(lt_nccl_group *g, int color, int key, lt_nccl_group **out
     }
     while (w->split_round == round)
         pthread_cond_wait(&fake_news, &fake_mutex);
-    *rank = 0;
-    for (int r = 0; r < w->size; r++)
-        *rank += w->color[r] == color && (w->key[r] < key || (w->key[r] == key && r < g->rank));
+    *rank = w->place[g->rank];
     *size = w->child[g->rank]->size;
     *out = new_group(w->child[g->rank], g->gpu, *rank);
     pthread_mutex_unlock(&fake_mutex);

@@ -25,8 +25,8 @@ typedef struct fake_world {
     int size, gone, arrived, split_arrived;
     uint64_t round, split_round;
     const fake_op *posted[RANKS];
-    const lt_comm_call *message[RANKS][RANKS]; /* from, to */
-    int color[RANKS], key[RANKS];
+    const lt_comm_call *message[RANKS][RANKS];  /* from, to */
+    int color[RANKS], key[RANKS], place[RANKS]; /* place: rank in the child */
     struct fake_world *child[RANKS], *next;
 } fake_world;
 

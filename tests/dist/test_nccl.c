@@ -2,7 +2,9 @@
  * are threads that find each other by TCP on this machine. */
 
 #include "nccl_ranks.h"
+#include "tensor/tensor.h"
 
+#include "lather/data_parallel.h"
 #include "lather/ext/view.h"
 
 #include <stdlib.h>
@@ -218,6 +220,85 @@ static void closing_ends_requests(void **state)
     expect_good(2, leave_requests);
 }
 
+enum { GRADIENTS = 37 };
+
+static float gradient_of(int rank, int i)
+{
+    return (float)((3 * i + 5 * rank) % 7 - 3);
+}
+
+/* An update of one parameter in two nodes of two ranks; the mean is right. */
+static lt_status update_in_two_levels(rank_case *c, lt_tape *tape, lt_param *p, lt_params *params,
+                                      const lt_nodes *nodes)
+{
+    float value[GRADIENTS];
+    const lt_data_parallel_config config = {.allreduce = "two-level", .nodes = nodes};
+    lt_data_parallel *dp;
+    LT_TRY(lt_param_init(p, c->device, "", "weight", LT_SHAPE(GRADIENTS), 0));
+    LT_TRY(lt_params_add(params, p));
+    LT_TRY(lt_data_parallel_new(&dp, c->comm, params, tape, &config));
+    for (int i = 0; i < GRADIENTS; i++)
+        value[i] = gradient_of(lt_comm_rank(c->comm), i);
+    lt_status st = lt_tensor_write(p->grad, value, sizeof value);
+    p->has_grad = true;
+    lt_data_parallel_begin(dp, true);
+    if (!st)
+        st = lt_data_parallel_finish(dp);
+    if (!st)
+        st = lt_tensor_read(p->grad, value, sizeof value);
+    for (int i = 0; i < GRADIENTS && !st; i++) {
+        float sum = 0;
+        for (int r = 0; r < lt_comm_size(c->comm); r++)
+            sum += gradient_of(r, i);
+        if (value[i] * (float)lt_comm_size(c->comm) != sum)
+            st = lt_fail(LT_E_ARG, "element %d is %g", i, (double)value[i]);
+    }
+    lt_data_parallel_free(&dp);
+    return st;
+}
+
+/* On host memory stages are threads, else they run at once. */
+static bool reduce_in_two_levels(rank_case *c, bool host_memory)
+{
+    lt_tape *tape = NULL;
+    lt_param p = {0};
+    lt_params params = {0};
+    lt_nodes nodes = {0};
+    const lt_backend *own = c->device->backend;
+    lt_backend other = *own;
+    other.host_memory = host_memory;
+    c->device->backend = &other;
+    lt_status st = lt_tape_new(&tape, c->device);
+    if (!st)
+        st = lt_comm_nodes(&nodes, c->comm, 2);
+    if (!st)
+        st = update_in_two_levels(c, tape, &p, &params, &nodes);
+    const bool good = !st || case_fails(c, "%s", lt_error_message());
+    lt_nodes_clear(&nodes);
+    lt_params_clear(&params);
+    lt_param_clear(&p);
+    lt_tape_free(&tape);
+    c->device->backend = own;
+    return good;
+}
+
+static bool reduce_by_threads(rank_case *c)
+{
+    return reduce_in_two_levels(c, true);
+}
+
+static bool reduce_at_once(rank_case *c)
+{
+    return reduce_in_two_levels(c, false);
+}
+
+static void two_levels_average_gradients(void **state)
+{
+    (void)state;
+    expect_good(4, reduce_by_threads);
+    expect_good(4, reduce_at_once);
+}
+
 static void negative_colors_are_refused(void **state)
 {
     lt_comm *part = NULL;
@@ -255,6 +336,7 @@ int main(void)
         cmocka_unit_test(a_call_that_fails_is_everybodys),
         cmocka_unit_test(what_nccl_finds_by_itself_is_heard),
         cmocka_unit_test(closing_ends_requests),
+        cmocka_unit_test(two_levels_average_gradients),
         cmocka_unit_test(negative_colors_are_refused),
         cmocka_unit_test(other_devices_are_refused),
     };
