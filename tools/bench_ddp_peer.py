@@ -11,6 +11,10 @@ import argparse
 import json
 import time
 
+# The hook begins collectives from gloo's threads and waits in them: with several buckets in flight over gloo it hangs or
+# mixes them up (seen with torch 2.15).
+ONE_BUCKET_MIB = 1 << 14
+
 
 def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -44,7 +48,8 @@ def training(torch, a):
 
     torch.manual_seed(0)
     model = torchvision.models.get_model(a.arch, num_classes=a.classes).to(memory_format=torch.channels_last)
-    model = torch.nn.parallel.DistributedDataParallel(model)
+    one_bucket = {"bucket_cap_mb": ONE_BUCKET_MIB} if a.hook != "none" else {}
+    model = torch.nn.parallel.DistributedDataParallel(model, **one_bucket)
     if a.hook != "none":
         kind, rank = a.hook.split(":")
         assert kind == "powersgd", a.hook

@@ -503,7 +503,8 @@ replay_long()
 
 network()
 {
-    row "nodes on a virtual network" python3 tests/tools/test_netbed.py tools/netbed "$work/main/tools/bench"
+    row "nodes on a virtual network" python3 tests/tools/test_netbed.py tools/netbed "$work/main/tools/bench" \
+        "$work/main/models/resnet50/train_resnet50"
 }
 
 storm_full()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """tools/netbed: nodes with names and cards of their own, bytes that are counted, a rate that is kept, nothing left behind.
-$1: netbed, $2: bench, and a third word: without the row that takes long. Exit status 77 without root, iproute2 or Open MPI."""
+$1: netbed, $2: bench, $3: train_resnet50, and a fourth word: without the rows that take long. Exit status 77 without root, iproute2 or Open MPI."""
 import json
 import os
 import shutil
@@ -12,7 +12,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 from rows import SKIPPED, Skip, run_rows  # noqa: E402
 
-NETBED, BENCH = sys.argv[1], os.path.abspath(sys.argv[2])
+NETBED, BENCH, TRAIN = (os.path.abspath(path) for path in sys.argv[1:4])
 NAME = "test"
 RATE = 400  # Mbit/s
 
@@ -103,6 +103,29 @@ def down_leaves_nothing(cwd):
     netbed("bytes", code=2)
 
 
+def slurm_starts_the_ranks(cwd):
+    lacks = [tool for tool in ("munged", "slurmctld", "slurmd", "srun") if not shutil.which(tool)]
+    if lacks:
+        raise Skip(f"missing: {', '.join(lacks)}")
+    up()
+    netbed("slurm")
+    lines = netbed("run", "--slurm", "--", "sh", "-c", 'echo "$SLURM_PROCID" "$(hostname)"').stdout
+    assert dict(line.split() for line in lines.splitlines()) == WANTED, lines
+    flags = ["--data", "synthetic:32:16:3", "--arch", "resnet10", "--width", "4", "--progress", "off", "--optim", "sgd", "--no-tensorboard",
+             "--batch-size", "4", "--max-steps", "2", "--threads", "1", "--workers", "1"]
+    for how, folder in (("--slurm", "srun"), (None, "mpirun")):
+        netbed("run", *([how] if how else []), "--", TRAIN, *flags, "--output", os.path.join(cwd, folder))
+    one, two = ([r["loss"] for r in records(cwd, f)] for f in ("srun", "mpirun"))
+    assert one == two and len(one) == 2, (one, two)
+    netbed("down")
+    assert not mounts() and not os.path.exists(f"/run/netbed/{NAME}")
+
+
+def records(cwd, folder):
+    with open(os.path.join(cwd, folder, "metrics.jsonl"), encoding="utf-8") as f:
+        return [r for r in map(json.loads, f) if r["event"] == "step"]
+
+
 def sleepers():
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -124,7 +147,7 @@ def up_replaces_what_a_kill_left(cwd):
 
 
 try:
-    LONG = [] if sys.argv[3:] else [bytes_are_those_of_the_exchange]
+    LONG = [] if sys.argv[4:] else [bytes_are_those_of_the_exchange, slurm_starts_the_ranks]
     STATUS = run_rows([each_rank_is_on_its_node, statuses_and_wrong_arguments, down_leaves_nothing,
                        up_replaces_what_a_kill_left, *LONG], "netbed-")
 finally:
