@@ -81,12 +81,12 @@ static bool move(const lt_trust *t, size_t i, lt_vec_job *job)
 
 static lt_status update(lt_trust *t, lt_trust_batch batch)
 {
-    lt_trust_rule *const rules[] = {
+    static lt_trust_rule *const direction[] = {
         lt_trust_take_gradient, remember_mean, remember_square, take_mean, divide, lt_trust_decay};
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        LT_TRY(lt_trust_vec(t, batch, rules[i]));
+    static lt_trust_rule *const last[] = {move};
+    LT_TRY(lt_trust_vec(t, batch, direction, sizeof direction / sizeof *direction));
     LT_TRY(lt_trust_ratios(t, batch, false));
-    return lt_trust_vec(t, batch, move);
+    return lt_trust_vec(t, batch, last, 1);
 }
 
 /* --- The table --- */

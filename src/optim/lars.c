@@ -65,14 +65,15 @@ static bool move(const lt_trust *t, size_t i, lt_vec_job *job)
 static lt_status update(lt_trust *t, lt_trust_batch batch)
 {
     const lars *l = (const lars *)t;
-    LT_TRY(lt_trust_ratios(t, batch, true));
-    LT_TRY(lt_trust_vec(t, batch, take));
-    LT_TRY(lt_trust_vec(t, batch, decay));
+    lt_trust_rule *rules[LT_TRUST_RULES] = {take, decay};
+    size_t count = 2;
     if (l->momentum > 0)
-        LT_TRY(lt_trust_vec(t, batch, remember));
+        rules[count++] = remember;
     if (l->momentum > 0 && l->nesterov)
-        LT_TRY(lt_trust_vec(t, batch, look_ahead));
-    return lt_trust_vec(t, batch, move);
+        rules[count++] = look_ahead;
+    rules[count++] = move;
+    LT_TRY(lt_trust_ratios(t, batch, true));
+    return lt_trust_vec(t, batch, rules, count);
 }
 
 /* --- The table --- */

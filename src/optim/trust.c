@@ -20,17 +20,35 @@ lt_view lt_trust_direction(const lt_trust *t, size_t i)
     return v;
 }
 
-lt_status lt_trust_vec(lt_trust *t, lt_trust_batch batch, lt_trust_rule *rule)
+/* The jobs of due[i]; returns how many. */
+static size_t list_jobs(const lt_trust *t, size_t i, lt_trust_rule *const *rule, size_t rules,
+                        lt_vec_job *job)
+{
+    size_t count = 0;
+    for (size_t k = 0; k < rules; k++) {
+        job[count] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1};
+        count += rule[k](t, i, &job[count]);
+    }
+    return count;
+}
+
+lt_status lt_trust_vec(lt_trust *t, lt_trust_batch batch, lt_trust_rule *const *rule, size_t rules)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&t->base, &ctx);
-    size_t count = 0;
+    size_t lists = 0, jobs = 0;
+    LT_ASSERT(rules <= LT_TRUST_RULES);
     for (size_t i = batch.begin; i < batch.end; i++) {
-        lt_vec_job *job = &t->job[count];
-        *job = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1};
-        count += rule(t, i, job);
+        const size_t count = list_jobs(t, i, rule, rules, &t->job[jobs]);
+        if (count)
+            t->list[lists++] = (lt_vec_list){&t->job[jobs], count};
+        jobs += count;
     }
-    return count ? be->vec(ctx, t->job, count, t->base.scalars) : LT_OK;
+    if (be->vec_lists)
+        return lists ? be->vec_lists(ctx, t->list, lists, t->base.scalars) : LT_OK;
+    for (size_t i = 0; i < jobs; i++)
+        LT_TRY(be->vec(ctx, &t->job[i], 1, t->base.scalars));
+    return LT_OK;
 }
 
 bool lt_trust_take_gradient(const lt_trust *t, size_t i, lt_vec_job *job)
@@ -209,9 +227,11 @@ static lt_status build(lt_trust *t)
     t->at = lt_alloc(slots, sizeof *t->at);
     t->column = lt_alloc(slots, sizeof *t->column);
     t->item = lt_alloc(slots, sizeof *t->item);
-    t->job = lt_alloc(slots, sizeof *t->job);
+    t->job = lt_alloc(slots * LT_TRUST_RULES, sizeof *t->job);
+    t->list = lt_alloc(slots, sizeof *t->list);
     t->view = lt_alloc(slots, sizeof *t->view);
-    return t->due && t->at && t->column && t->item && t->job && t->view ? LT_OK : LT_E_NOMEM;
+    return t->due && t->at && t->column && t->item && t->job && t->list && t->view ? LT_OK
+                                                                                   : LT_E_NOMEM;
 }
 
 lt_status lt_trust_new(lt_optim **out, const lt_optim_ops *ops, const lt_params *params,
@@ -233,6 +253,7 @@ void lt_trust_destroy(lt_optim *self)
     lt_tensor_free(&t->scratch);
     lt_tensor_free(&t->table);
     lt_free(t->view);
+    lt_free(t->list);
     lt_free(t->job);
     lt_free(t->item);
     lt_free(t->column);

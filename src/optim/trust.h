@@ -6,6 +6,8 @@
 
 #include "optim/registry.h"
 
+enum { LT_TRUST_RULES = 6 };
+
 /* First member of both. */
 typedef struct lt_trust {
     lt_optim base;
@@ -13,12 +15,13 @@ typedef struct lt_trust {
     bool always_adapt;
     lt_tensor *scratch; /* the updates of a batch; NULL before the first step */
     lt_tensor *table;   /* f64: rows of lt_trust_row, a column per slot; the number 1 */
-    /* Workspace: one per slot. */
+    /* Workspace: one per slot; of job LT_TRUST_RULES. */
     const lt_slot **due;
     int64_t *at;     /* of due[i]: where its update begins in scratch */
     int64_t *column; /* of due[i]; -1: its ratio is 1 */
     lt_trust_item *item;
     lt_vec_job *job;
+    lt_vec_list *list;
     lt_view *view;
 } lt_trust;
 
@@ -50,7 +53,9 @@ lt_view lt_trust_direction(const lt_trust *t, size_t i);
 
 /* Fills in the job of due[i], which is y = a unless it says otherwise; false: it needs none. */
 typedef bool lt_trust_rule(const lt_trust *t, size_t i, lt_vec_job *job);
-lt_status lt_trust_vec(lt_trust *t, lt_trust_batch batch, lt_trust_rule *rule);
+/* The rules one after the other for each parameter, in one pass over its memory where the backend has such.
+ * At most LT_TRUST_RULES. */
+lt_status lt_trust_vec(lt_trust *t, lt_trust_batch batch, lt_trust_rule *const *rule, size_t rules);
 /* u = g, unscaled and clipped. */
 lt_trust_rule lt_trust_take_gradient;
 /* u += weight_decay w. */
