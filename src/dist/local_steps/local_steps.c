@@ -186,6 +186,10 @@ static lt_status divide(lt_local_steps *l)
         return lt_fail(LT_E_ARG,
                        "local steps: %" PRId64 " elements cannot be divided over %d ranks", all,
                        l->locals);
+    if (l->code.density > 0 && all / l->locals >= UINT32_MAX)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "local steps: %" PRId64 " elements over %d ranks are too many to compress",
+                       all, l->locals);
     for (int r = 0; r < l->locals; r++)
         l->count[r] = all / l->locals + (r < all % l->locals);
     for (int r = 0; r < l->local; r++)

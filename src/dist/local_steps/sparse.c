@@ -2,9 +2,9 @@
 
 #include "base/alloc.h"
 #include "dist/local_steps/local_steps.h"
+#include "tensor/backend/select.h"
 
 #include <math.h>
-#include <string.h>
 
 typedef struct exchange {
     int64_t elements, selected, bytes;
@@ -12,6 +12,7 @@ typedef struct exchange {
     float *x;              /* residual + change */
     double *sum, *own;     /* of all groups' messages; of this group's */
     uint32_t *index;       /* the places that this group sends */
+    void *workspace;       /* of the selection */
     unsigned char *all;    /* all messages, in the order of groups */
     unsigned char *sent;   /* this group's */
     int64_t *message_size; /* [groups] */
@@ -24,6 +25,7 @@ static void close_exchange(exchange *x)
     lt_free(x->sum);
     lt_free(x->own);
     lt_free(x->index);
+    lt_free(x->workspace);
     lt_free(x->all);
     lt_free(x->sent);
     lt_free(x->message_size);
@@ -40,57 +42,14 @@ static lt_status open_exchange(const lt_local_steps *l, exchange *x)
     x->sum = lt_alloc((size_t)n, sizeof *x->sum);
     x->own = lt_alloc((size_t)n, sizeof *x->own);
     x->index = lt_alloc((size_t)x->selected, sizeof *x->index);
+    x->workspace = lt_alloc(1, lt_select_workspace(n));
     x->all = lt_alloc((size_t)l->groups, (size_t)x->bytes);
     x->sent = lt_alloc(1, (size_t)x->bytes);
     x->message_size = lt_alloc((size_t)l->groups, sizeof *x->message_size);
-    return x->master && x->x && x->sum && x->own && x->index && x->all && x->sent && x->message_size
+    return x->master && x->x && x->sum && x->own && x->index && x->workspace && x->all && x->sent
+                   && x->message_size
                ? LT_OK
                : LT_E_NOMEM;
-}
-
-/* --- Selection --- */
-
-static uint32_t size_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits & 0x7fffffffU;
-}
-
-/* The count-th largest |x|, as bits, by its digits from the highest; *above: how many are larger. */
-static uint32_t find_threshold(const float *x, int64_t n, int64_t count, int64_t *above)
-{
-    enum { DIGITS = 3, MOST = 1 << 11 };
-    static const int shift[DIGITS] = {20, 10, 0}, width[DIGITS] = {11, 10, 10};
-    uint32_t found = 0, mask = 0;
-    *above = 0;
-    for (int d = 0; d < DIGITS; d++) {
-        int64_t histogram[MOST] = {0};
-        const uint32_t digit_mask = (1U << width[d]) - 1;
-        for (int64_t i = 0; i < n; i++)
-            if ((size_of(x[i]) & mask) == found)
-                histogram[size_of(x[i]) >> shift[d] & digit_mask]++;
-        uint32_t digit = digit_mask;
-        while (digit && *above + histogram[digit] < count)
-            *above += histogram[digit--];
-        found |= digit << shift[d];
-        mask |= digit_mask << shift[d];
-    }
-    return found;
-}
-
-/* Ties to the lower index; index ascending. */
-static void choose(exchange *x)
-{
-    int64_t above, found = 0;
-    const uint32_t threshold = find_threshold(x->x, x->elements, x->selected, &above);
-    int64_t ties = x->selected - above;
-    for (int64_t i = 0; i < x->elements; i++) {
-        const uint32_t size = size_of(x->x[i]);
-        if (size > threshold || (size == threshold && ties-- > 0))
-            x->index[found++] = (uint32_t)i;
-    }
-    LT_ASSERT(found == x->selected);
 }
 
 /* --- Between tensors and host memory --- */
@@ -140,7 +99,7 @@ static lt_status add_messages(const lt_local_steps *l, exchange *x)
 static lt_status send_selected(lt_local_steps *l, exchange *x)
 {
     LT_TRY(read_residual(l, x));
-    choose(x);
+    LT_TRY(lt_select_topk(x->x, x->elements, x->selected, x->index, x->workspace));
     lt_outer_encode(&l->code, x->x, x->elements, x->index, x->sent);
     for (int g = 0; g < l->groups; g++)
         x->message_size[g] = x->bytes;
