@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "makers.h"
+#include "tensor/tensor.h"
 
 #include "lather/data_parallel.h"
 #include "lather/ext/fail.h"
@@ -43,6 +44,7 @@ typedef struct scenario {
     int steps; /* 0: all */
     bool twice, late_division, no_state;
     const char *compress;
+    bool listed; /* the device has graphs: one kernel makes all copies of a bucket */
 } scenario;
 
 typedef struct player {
@@ -86,12 +88,17 @@ static lt_status make_whole(lt_optim **out, const lt_params *params)
     return lt_optim_shampoo(out, params, &c);
 }
 
+static const lt_graph_ops graphs;
+static lt_backend with_graphs; /* ref, and graphs that no thread captures */
+
 static void open_model(fixture *f, const scenario *s, int rank)
 {
     double start[ELEMENTS];
     *f = (fixture){0};
     const lt_device_config config = {.f64 = s->f64, .threads = 1};
     assert_ok(lt_device_open(&f->device, s->kind ? s->kind : "ref", &config));
+    if (s->listed)
+        f->device->backend = &with_graphs;
     for (int i = 0; i < ELEMENTS; i++)
         start[i] = (i % 2 ? -0.1 : 0.1) * (i % 48 + 1) + rank;
     for (int k = 0; k < PARAMS; k++)
@@ -263,6 +270,8 @@ static const scenario rows[] = {
     {.make = make_shampoo, .dtype = LT_F16},
     {.make = make_shampoo, .half = true},
     {.make = make_shampoo, .bucket_bytes = 8},
+    {.make = make_shampoo, .listed = true, .bucket_bytes = 128},
+    {.make = make_adam, .listed = true},
     {.make = make_whole},
     {.make = make_corrected},
     {.make = make_eigendecomposed},
@@ -505,9 +514,10 @@ static const char *name_of(const scenario *s, const char *kind)
             name = makers[i].name;
     if (s->make == make_whole)
         name = "shampoo, a block for each parameter";
-    snprintf(text, TEXT, "%s: %s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "", name,
+    snprintf(text, TEXT, "%s: %s%s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "", name,
              s->f64 ? ", f64" : "", s->kind ? ", on cpu" : "", s->dtype ? ", 16-bit gradients" : "",
-             s->gather ? ", 16-bit updates" : "", s->half ? ", loss scaling" : "");
+             s->gather ? ", 16-bit updates" : "", s->half ? ", loss scaling" : "",
+             s->listed ? ", copies in one kernel" : "");
     return text;
 }
 
@@ -537,6 +547,8 @@ int main(void)
     struct CMUnitTest
         tests[COUNT_OF(rows) + COUNT_OF(clipped) + COUNT_OF(counted) + COUNT_OF(bads) + 2];
     size_t n = 0;
+    with_graphs = *lt_backend_ref();
+    with_graphs.graphs = &graphs;
     if (lt_reducer_register(&other_reducer))
         return 1;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
