@@ -2,7 +2,7 @@
 """Times training and the exchange of gradients over slow links, here and in PyTorch, by turns; prints Markdown tables.
 
     tools/bench_slow_links.py --build BUILD [--python PYTHON] [--nodes 4 --ranks 2 --rate 400mbit] [--rounds 3]
-    tools/bench_slow_links.py --build BUILD --only flat,two-level,topk
+    tools/bench_slow_links.py --build BUILD --only 'flat;two-level;topk'
 
 Brings up nodes on this machine with tools/netbed (so root), runs every contestant once in each round, one after the
 other, so that a slow minute hits all alike, and takes the nodes down. The tables have medians over rounds, and the
@@ -23,7 +23,8 @@ PEER = os.path.join(HERE, "bench_ddp_peer.py")
 CANNOT = 77
 WARM = 4  # steps in which buckets, residuals and warm starts come to be
 CLASSES = 100
-# Name, flags of the trainer; a local step has no exchange, so their mean over a round of H counts.
+ROUND = 8  # local steps between two exchanges
+# Name, flags of the trainer; few local steps have an exchange, so their mean over a round counts.
 OURS = [("flat", ["--allreduce", "flat"]),
         ("two-level", ["--allreduce", "two-level"]),
         ("topk 1 %", ["--compress", "topk:0.01"]),
@@ -31,7 +32,7 @@ OURS = [("flat", ["--allreduce", "flat"]),
         ("powersgd 2", ["--compress", "powersgd:2"]),
         ("powersgd 4", ["--compress", "powersgd:4"]),
         ("shard-gradients", ["--shard-optimizer", "--shard-gradients"]),
-        ("local steps, 8", ["--local-steps", "8"])]
+        (f"local steps, {ROUND}", ["--local-steps", str(ROUND)])]
 THEIRS = [("PyTorch DDP", "none"), ("PyTorch DDP, PowerSGD 1", "powersgd:1"), ("PyTorch DDP, PowerSGD 2", "powersgd:2"),
           ("PyTorch DDP, PowerSGD 4", "powersgd:4")]
 REDUCERS = ["flat", "two-level", "topk:0.01", "topk:0.001", "powersgd:1", "powersgd:2", "powersgd:4"]
@@ -62,12 +63,13 @@ def ours(a, flags):
         out = os.path.join(folder, "run")
         run([*NETBED, "run", "--", os.path.join(a.build, "models/resnet50/train_resnet50"), "--data",
              f"synthetic:{images}:{a.image_size}:{CLASSES}", "--arch", a.arch, "--batch-size", str(a.batch_size), "--optim", "sgd",
-             "--max-steps", str(WARM + a.steps), "--limit-eval-batches", "1", "--progress", "off", "--no-tensorboard", "--threads",
+             "--max-steps", str(WARM + (max(a.steps, ROUND) if "--local-steps" in flags else a.steps)), "--limit-eval-batches", "1", "--progress", "off", "--no-tensorboard", "--threads",
              str(a.threads), "--workers", "1", "--output", out, *flags], a.patience)
         with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
             steps = [r["seconds"] for r in map(json.loads, f) if r["event"] == "step"]
-    seconds = steps[WARM:]
-    return statistics.mean(seconds) if "--local-steps" in flags else statistics.median(seconds)
+    if "--local-steps" in flags:  # a whole round of them
+        return statistics.mean(steps[WARM:WARM + int(flags[flags.index("--local-steps") + 1])])
+    return statistics.median(steps[WARM:])
 
 
 def theirs(a, hook):
@@ -137,7 +139,9 @@ def table(found, bytes_too):
 
 
 def wanted(a, name):
-    return not a.only or any(word in name for word in a.only.split(","))
+    """A word that is the whole name of a row stands for that row only."""
+    names = {row for row, _ in OURS + THEIRS} | set(REDUCERS)
+    return not a.only or any(word == name if word in names else word in name for word in a.only.split(";"))
 
 
 def exchanges(a):
@@ -172,7 +176,7 @@ def parse():
     p.add_argument("--steps", type=int, default=6, help="measured, of a round")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--what", choices=("both", "exchange", "steps"), default="both")
-    p.add_argument("--only", default="", metavar="WORD,...", help="rows with one of these in their name; the first is the base")
+    p.add_argument("--only", default="", metavar="'WORD;...'", help="rows with one of these in their name; the first is the base")
     p.add_argument("--patience", type=int, default=240, metavar="SECONDS", help="for one run")
     a = p.parse_args()
     a.build = os.path.abspath(a.build)
