@@ -280,6 +280,28 @@ def compressed_gradients_go_on_where_they_were(cwd):
         assert says in err, err
 
 
+def nodes_that_meet_now_and_then_go_on_where_they_were(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--epochs", "2", "--threads", "1", "--keep", "0", "--ranks-per-node", "1", "--deterministic",
+             "--checkpoint-every", "3", "--ema-decay", "0.9"]
+    local = [*flags, "--local-steps", "4", "--outer-compress", "topk:0.05,2bit"]
+    run(2, *local, "--output", "whole", cwd=cwd)
+    steps = records(cwd, "whole")
+    assert [r["step"] for r in steps if "outer_bytes" in r] == [4, 10], steps  # an epoch has 6; at its end there is no step
+    assert max(r["comm_bytes"] for r in steps if "outer_bytes" not in r) < 200, "a step within a round sends sums alone"
+    run(2, *local, "--output", "parts", "--resume", "whole/checkpoints/step-3", cwd=cwd)
+    assert weights(cwd, "parts", 12) == weights(cwd, "whole", 12), "a run resumed within a round has other bits"
+    assert weights(cwd, "parts", 9) == weights(cwd, "whole", 9)
+    err = run(2, *flags, "--output", "without", "--resume", "whole/checkpoints/step-3", cwd=cwd, code=USAGE)[1]
+    assert "was saved 3 steps after 2 groups met, and this run has 1" in err, err
+    run(2, *flags, "--output", "without", "--resume", "whole/checkpoints/step-6", cwd=cwd)  # there they had met
+    for args, says in ((["--local-steps", "4", "--ranks-per-node", "2"], "all 2 ranks are on 1 node"), (["--outer-lr", "1"], "needs --local-steps"),
+                       (["--local-steps", "4", "--compress", "topk:0.1"], "contradict"), (["--local-steps", "-1"], "--local-steps"),
+                       (["--local-steps", "4", "--outer-compress", "topk:2"], "'topk:2'"),
+                       (["--local-steps", "4", "--dist", "off"], "one process alone")):
+        err = run(2, *flags, *args, "--output", "wrong", cwd=cwd, code=USAGE)[1]
+        assert says in err, err
+
+
 def an_error_of_one_rank_ends_all(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "3"]
     p = start((1, flags), (1, flags + ["--data", "nowhere"]), cwd=cwd)
@@ -452,6 +474,7 @@ def wrong_command_lines_are_refused(cwd):
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_image_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         means_in_two_levels_are_the_same_run, gradients_in_low_rank_go_on_bit_for_bit, compressed_gradients_go_on_where_they_were,
+        nodes_that_meet_now_and_then_go_on_where_they_were,
         gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, ranks_on_the_cpu_load_no_cuda,
         wrong_command_lines_are_refused]

@@ -40,7 +40,7 @@ typedef struct rank {
     lt_status status;
     char why[512];
     int asked;
-    double value[VALUES];
+    double first[VALUES], value[VALUES]; /* of the first parameter, before and behind training */
 } rank;
 
 static rank ranks[RANKS];
@@ -136,18 +136,18 @@ static lt_status train(rank *r)
     return lt_train(&c, &r->end);
 }
 
-static void note_values(rank *r)
+static void note_values(const rank *r, double *value)
 {
     const lt_tensor *t = r->params.item[0]->value;
     float narrow[VALUES];
     assert_int_equal(lt_tensor_count(t), VALUES);
     if (r->plan->f64) {
-        assert_ok(lt_tensor_read(t, r->value, sizeof r->value));
+        assert_ok(lt_tensor_read(t, value, VALUES * sizeof *value));
         return;
     }
     assert_ok(lt_tensor_read(t, narrow, sizeof narrow));
     for (int i = 0; i < VALUES; i++)
-        r->value[i] = (double)narrow[i];
+        value[i] = (double)narrow[i];
 }
 
 static void *play(void *context)
@@ -157,13 +157,15 @@ static void *play(void *context)
     if (!st)
         st = make_optim(r);
     if (!st)
+        note_values(r, r->first);
+    if (!st)
         st = train(r);
     r->status = st;
     if (st) {
         snprintf(r->why, sizeof r->why, "%s", lt_error_message());
         lt_comm_abort(r->comm);
     } else {
-        note_values(r);
+        note_values(r, r->value);
     }
     lt_optim_free(&r->optim);
     lt_comm_close(&r->group);
@@ -372,6 +374,25 @@ static void test_in_and_out(void **state)
     assert_int_equal(ranks[0].end.step, 24);
 }
 
+/* A round of 8 steps, an epoch: average += (1 - 0.9^8) (value - average), whatever groups were in between. */
+static void test_average(void **state)
+{
+    (void)state;
+    const double kept = pow(0.9, 8);
+    char path[TEMP_PATH];
+    lt_safetensors *file = NULL;
+    plan p = {.run = "average", .local = diloco, .locals = 2, .has_ema = true, .epochs = 1};
+    p.local.every = 8;
+    run_well(&p);
+    assert_ok(lt_safetensors_open(&file, temp_path(path, folder, "average/model.safetensors")));
+    const lt_safetensors_entry *e = lt_safetensors_find(file, "first.weight");
+    assert_non_null(e);
+    for (int i = 0; i < VALUES; i++)
+        assert_near(((const float *)e->data)[i],
+                    kept * ranks[0].first[i] + (1 - kept) * ranks[0].value[i], 1e-6);
+    lt_safetensors_close(&file);
+}
+
 /* The mean over groups of what was not sent is the same for another number of groups. */
 static double mean_residual(const char *run, int groups, double out[VALUES])
 {
@@ -430,6 +451,7 @@ int main(void)
          temp_teardown, NULL},
         {"a run goes on with local steps, and without", test_in_and_out, temp_setup, temp_teardown,
          NULL},
+        {"averages follow the values that all have", test_average, temp_setup, temp_teardown, NULL},
         {"another number of groups shares what was not sent", test_mass, temp_setup, temp_teardown,
          NULL},
     };
