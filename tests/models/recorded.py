@@ -97,8 +97,11 @@ def muon_with_skipped_steps(cwd):
     assert any(r.get("skipped") for r in rows), "no step was skipped"
 
 
-def lars_and_lamb(cwd):
+def lars(cwd):
     check(cwd, "--optim", "lars", "--lr", "1", "--nesterov")
+
+
+def lamb(cwd):
     check(cwd, "--optim", "lamb", "--amp", "f16", "--lr", "0.01", "--always-adapt")
 
 
@@ -127,7 +130,7 @@ def a_gradient_that_is_not_finite_ends_the_run_at_its_step(cwd):
 
 ROWS = [adamw_in_f16_with_averages, momentum_in_bf16_of_two_micro_batches, adagrad_with_skipped_steps,
         shampoo_between_and_in_refreshes, shampoo_with_a_thread_for_its_roots, shampoo_with_some_roots_in_each_step,
-        soap, muon_with_skipped_steps, lars_and_lamb, shampoo_with_rules_for_some_parameters, a_resumed_run_goes_on_bit_for_bit,
+        soap, muon_with_skipped_steps, lars, lamb, shampoo_with_rules_for_some_parameters, a_resumed_run_goes_on_bit_for_bit,
         a_gradient_that_is_not_finite_ends_the_run_at_its_step]
 
 
