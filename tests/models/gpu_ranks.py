@@ -114,6 +114,17 @@ def divided_optimizers_are_recorded(cwd):
     assert near(losses(cwd, "alone"), losses(cwd, "both"), 5e-3), (losses(cwd, "alone"), losses(cwd, "both"))
 
 
+def gradients_in_low_rank_are_the_same_in_any_order(cwd):
+    flags = ["--optim", "sgd", "--compress", "powersgd:1", "--amp", "f16"]
+    train(2, cwd, "late", *flags, order="late")
+    train(2, cwd, "eager", *flags, "--no-graph")
+    assert weights(cwd, "late") == weights(cwd, "eager")
+    train(2, cwd, "whole", *flags[:2])
+    low, whole = (records(cwd, f) for f in ("late", "whole"))
+    assert 3 * low[1]["comm_bytes"] < whole[1]["comm_bytes"], (low[1], whole[1])
+    assert near(losses(cwd, "late")[:1], losses(cwd, "whole")[:1], 1e-2)
+
+
 def ranks_skip_the_same_updates(cwd):
     """An overflow at the first loss scale, on both: else their next collectives would not fit together."""
     huge = ["--optim", "sgd", "--amp", "f16", "--lr", "1e4", "--momentum", "0", "--on-nan", "skip"]
@@ -171,7 +182,7 @@ def each_rank_wants_a_device(cwd):
 
 
 ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, a_group_of_one_is_the_same_run, dropped_waits_are_found, divided_optimizers_are_recorded,
-        ranks_skip_the_same_updates, a_call_of_nccl_that_fails_ends_all, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
+        gradients_in_low_rank_are_the_same_in_any_order, ranks_skip_the_same_updates, a_call_of_nccl_that_fails_ends_all, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
         each_rank_wants_a_device]
 
 sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 5 or r.__name__ == sys.argv[4]], os.path.abspath(sys.argv[2]),
