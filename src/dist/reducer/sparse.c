@@ -49,8 +49,11 @@ static void write_values(const lt_sparse *p, const void *x, const uint32_t *inde
 
 static double value_at(const lt_sparse *p, const void *values, int64_t i)
 {
-    if (p->dtype == LT_F64)
-        return ((const double *)values)[i];
+    if (p->dtype == LT_F64) { /* messages lie one behind the other, at multiples of 4 */
+        double value;
+        memcpy(&value, (const char *)values + i * (int64_t)sizeof value, sizeof value);
+        return value;
+    }
     if (p->dtype == LT_F32)
         return (double)((const float *)values)[i];
     const uint16_t bits = ((const uint16_t *)values)[i];

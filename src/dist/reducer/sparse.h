@@ -22,7 +22,7 @@ typedef struct lt_sparse {
 
 lt_sparse lt_sparse_plan(int64_t elements, int64_t count, lt_dtype dtype);
 
-/* Elements are f64 if dtype is, else f32; a message's memory is aligned to 8. index: ascending. */
+/* Elements are f64 if dtype is, else f32; memory to write a message is aligned to 8, to read it to 4. index: ascending. */
 void lt_sparse_write(const lt_sparse *p, const void *x, const uint32_t *index, void *message);
 /* x[index] += sign * value, for every value of the message. Errors: LT_E_COMM (not such a message). */
 LT_MUST_CHECK lt_status lt_sparse_add(const lt_sparse *p, const void *message, double sign,
