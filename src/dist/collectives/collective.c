@@ -336,39 +336,54 @@ static lt_status post(lt_collective *self, lt_transfer *t)
     const lt_endpoint *e = self->endpoint;
     lt_link *link = e->progress->link;
     int base = LT_GROUP_TAGS * e->context, mine = e->world[e->rank], other = e->world[t->peer];
-    size_t rest = t->bytes - t->moved;
-    t->piece = !t->headed ? sizeof t->header : rest < piece_bytes ? rest : piece_bytes;
+    uint64_t *handle = &t->handle[(t->oldest + t->in_flight) % LT_TRANSFER_IN_FLIGHT];
+    size_t rest = t->bytes - t->posted;
     lt_message m = {.from = t->sends ? mine : other,
                     .to = t->sends ? other : mine,
                     .tag = base,
-                    .bytes = t->piece};
+                    .bytes = !t->headed           ? sizeof t->header
+                             : rest < piece_bytes ? rest
+                                                  : piece_bytes};
     if (!lt_collective_is_message(self))
         m.tag += 2 + 2 * (int)(self->number % NUMBERS) + self->phase;
     if (t->sends)
-        m.in = t->headed ? t->in + t->moved : (const char *)&t->header;
+        m.in = t->headed ? t->in + t->posted : (const char *)&t->header;
     else
-        m.out = t->headed ? t->out + t->moved : (char *)&t->header;
-    t->in_flight =
-        t->sends ? link->ops->send(link, &m, &t->handle) : link->ops->recv(link, &m, &t->handle);
-    return t->in_flight ? LT_OK : link_failed(self, t);
+        m.out = t->headed ? t->out + t->posted : (char *)&t->header;
+    if (!(t->sends ? link->ops->send(link, &m, handle) : link->ops->recv(link, &m, handle)))
+        return link_failed(self, t);
+    t->in_flight++;
+    t->posted += t->headed ? m.bytes : 0;
+    return LT_OK;
 }
 
-/* Whether the message in flight has arrived, and what follows from it. */
+/* The header goes alone, since data of another size must not be received; of the data several messages are in
+ * flight, so that the link is busy while one of them is agreed on and while this thread naps. */
+static bool may_post(const lt_transfer *t)
+{
+    return t->headed ? t->posted < t->bytes && t->in_flight < LT_TRANSFER_IN_FLIGHT : !t->in_flight;
+}
+
+static void forget_oldest(lt_transfer *t)
+{
+    t->oldest = (t->oldest + 1) % LT_TRANSFER_IN_FLIGHT;
+    t->in_flight--;
+}
+
+/* Whether the oldest message in flight has arrived, and what follows from it. */
 static lt_status test_message(const lt_collective *self, lt_transfer *t, bool *arrived)
 {
     lt_link *link = self->endpoint->progress->link;
     *arrived = false;
-    if (!link->ops->test(link, t->handle, arrived)) {
-        t->in_flight = false;
+    if (!link->ops->test(link, t->handle[t->oldest], arrived)) {
+        forget_oldest(t);
         return link_failed(self, t);
     }
     if (!*arrived)
         return LT_OK;
-    t->in_flight = false;
-    if (t->headed) {
-        t->moved += t->piece;
+    forget_oldest(t);
+    if (t->headed)
         return LT_OK;
-    }
     t->headed = true;
     return t->sends ? LT_OK : check_header(self, t);
 }
@@ -376,13 +391,13 @@ static lt_status test_message(const lt_collective *self, lt_transfer *t, bool *a
 static lt_status advance_transfer(lt_collective *self, lt_transfer *t, bool *moved)
 {
     while (!t->done) {
-        if (t->in_flight) {
+        if (may_post(t)) {
+            LT_TRY(post(self, t));
+        } else if (t->in_flight) {
             bool arrived;
             LT_TRY(test_message(self, t, &arrived));
             if (!arrived)
                 return LT_OK;
-        } else if (!t->headed || t->moved < t->bytes) {
-            LT_TRY(post(self, t));
         } else {
             t->done = true;
             self->left--;
@@ -422,12 +437,14 @@ lt_status lt_collective_advance(lt_collective *self, bool *moved)
     return LT_OK;
 }
 
+static void cancel_transfer(lt_link *link, lt_transfer *t)
+{
+    for (; t->in_flight; forget_oldest(t))
+        link->ops->cancel(link, t->handle[t->oldest]);
+}
+
 void lt_collective_cancel(lt_collective *self)
 {
-    lt_link *link = self->endpoint->progress->link;
     for (int i = 0; self->started && i < transfers(self); i++)
-        if (self->transfer[i].in_flight) {
-            link->ops->cancel(link, self->transfer[i].handle);
-            self->transfer[i].in_flight = false;
-        }
+        cancel_transfer(self->endpoint->progress->link, &self->transfer[i]);
 }

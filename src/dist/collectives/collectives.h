@@ -21,15 +21,18 @@ typedef struct lt_header {
     uint64_t counts;  /* hash of the per-rank counts */
 } lt_header;
 
+enum { LT_TRANSFER_IN_FLIGHT = 4 }; /* messages */
+
 /* Data to or from one other rank. */
 typedef struct lt_transfer {
     int peer; /* rank in the group */
-    bool sends, headed, in_flight, done;
+    bool sends, headed, done;
     lt_header header;
     const char *in;
     char *out;
-    size_t bytes, moved, piece; /* in all; transferred; of the message in flight */
-    uint64_t handle;
+    size_t bytes, posted;  /* in all; in messages that were posted */
+    int oldest, in_flight; /* messages in flight: a ring in handle */
+    uint64_t handle[LT_TRANSFER_IN_FLIGHT];
 } lt_transfer;
 
 /* A collective, a send or a receive on one rank. The fields after the blank line belong to the progress
