@@ -70,8 +70,8 @@ static void nap(void)
 }
 
 /* Above this size Open MPI agrees with the receiver on a message before it sends it. On a slow link the agreement
- * waits behind all that is on its way, in both directions: an exchange of 512 KiB pieces takes 1.2 times as long. The
- * collectives' pieces are below it. What the user set stays; other MPIs do not know the name. */
+ * waits behind all data in flight, in both directions: a mean over two nodes took 1.2 times as long. The collectives'
+ * pieces are below it. What the user set stays; other MPIs do not know the name. */
 static void send_pieces_at_once(void)
 {
     setenv("OMPI_MCA_btl_tcp_eager_limit", "1048576", 0);

@@ -364,7 +364,7 @@ static bool may_post(const lt_transfer *t)
     return t->headed ? t->posted < t->bytes && t->in_flight < LT_TRANSFER_IN_FLIGHT : !t->in_flight;
 }
 
-static void forget_oldest(lt_transfer *t)
+static void drop_oldest(lt_transfer *t)
 {
     t->oldest = (t->oldest + 1) % LT_TRANSFER_IN_FLIGHT;
     t->in_flight--;
@@ -376,12 +376,12 @@ static lt_status test_message(const lt_collective *self, lt_transfer *t, bool *a
     lt_link *link = self->endpoint->progress->link;
     *arrived = false;
     if (!link->ops->test(link, t->handle[t->oldest], arrived)) {
-        forget_oldest(t);
+        drop_oldest(t);
         return link_failed(self, t);
     }
     if (!*arrived)
         return LT_OK;
-    forget_oldest(t);
+    drop_oldest(t);
     if (t->headed)
         return LT_OK;
     t->headed = true;
@@ -439,7 +439,7 @@ lt_status lt_collective_advance(lt_collective *self, bool *moved)
 
 static void cancel_transfer(lt_link *link, lt_transfer *t)
 {
-    for (; t->in_flight; forget_oldest(t))
+    for (; t->in_flight; drop_oldest(t))
         link->ops->cancel(link, t->handle[t->oldest]);
 }
 
