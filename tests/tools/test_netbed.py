@@ -3,11 +3,15 @@
 $1: netbed, $2: bench, $3: train_resnet50, and a fourth word: without the rows that take long. Exit status 77 without root, iproute2 or Open MPI."""
 import json
 import os
+import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import tempfile
 import time
+import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 from rows import SKIPPED, Skip, run_rows  # noqa: E402
@@ -121,6 +125,93 @@ def slurm_starts_the_ranks(cwd):
     assert not mounts() and not os.path.exists(f"/run/netbed/{NAME}")
 
 
+# --- Data on another node: sshfs without ssh, a file system over the network ------------------------------
+
+SFTP_SERVER, PORT = "/usr/lib/openssh/sftp-server", 7022
+LISTENER = f"""import socket, subprocess
+s = socket.create_server(("", {PORT}))
+print("ready", flush=True)
+while True:
+    c, _ = s.accept()
+    subprocess.Popen(["{SFTP_SERVER}"], stdin=c, stdout=c)
+    c.close()"""
+
+
+def noise(path, seed):
+    """A PNG of 48 x 48 pixels that compression leaves at 7 kB."""
+    side, rng = 48, random.Random(seed)
+    rows = b"".join(b"\0" + rng.randbytes(3 * side) for _ in range(side))
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    with open(path, "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+                + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def make_images(folder):
+    """Bytes of all, and of the training images."""
+    sizes = {}
+    for part, count in (("train", 64), ("val", 8)):
+        sizes[part] = 0
+        for i in range(count):
+            place = os.path.join(folder, part, "ab"[i % 2])
+            os.makedirs(place, exist_ok=True)
+            noise(os.path.join(place, f"{i}.png"), f"{part}{i}")
+            sizes[part] += os.path.getsize(os.path.join(place, f"{i}.png"))
+    return sum(sizes.values()), sizes["train"]
+
+
+def sent_by_node(node, work):
+    """Bytes that its card sends while work runs."""
+    with tempfile.NamedTemporaryFile("w") as before:
+        before.write(netbed("bytes").stdout)
+        before.flush()
+        work()
+        return json.loads(netbed("bytes", "--since", before.name).stdout)[f"{NAME}{node}"]
+
+
+def train_on_two_nodes(cwd, output, epochs, *flags):
+    words = " ".join([TRAIN, "--data", os.path.join(cwd, "on-$(hostname)"), *flags, "--arch resnet10 --width 4 --image-size 32 --optim sgd",
+                      "--batch-size 4 --threads 1 --workers 1 --progress off --no-tensorboard --epochs", str(epochs), "--output",
+                      os.path.join(cwd, output)])
+    netbed("run", "-n", "4", "--", "sh", "-c", f"exec {words}")
+
+
+def data_of_another_node_cross_once(cwd):
+    lacks = [tool for tool in ("sshfs", "fusermount3", "mpirun.openmpi", SFTP_SERVER) if not shutil.which(tool)]
+    if lacks or not os.access("/dev/fuse", os.W_OK):
+        raise Skip(f"missing: {', '.join(lacks) or '/dev/fuse'}")
+    data = os.path.join(cwd, "data")
+    size, training = make_images(data)
+    up(3)  # no ranks run on the last
+    address = netbed("run", "--on", "2", "--", "hostname", "-I").stdout.split()[0]
+    cache = ["--cache-dir", os.path.join(cwd, "cache-$(hostname)")]
+    server = subprocess.Popen([NETBED, "--name", NAME, "run", "--on", "2", "--", sys.executable, "-c", LISTENER], stdout=subprocess.PIPE)
+    places = [os.path.join(cwd, f"on-{NAME}{node}") for node in (0, 1)]
+    try:
+        server.stdout.readline()
+        for node, place in enumerate(places):
+            os.mkdir(place)
+            network = f"--net=/run/netbed/{NAME}/{node}/net"  # of the node; the mount is seen by all
+            subprocess.run(["nsenter", network, "--", "sshfs", f"{address}:{data}", place, "-o", f"directport={PORT},ro"], check=True)
+        plain = sent_by_node(2, lambda: train_on_two_nodes(cwd, "plain", 3))
+        assert plain > 3 * training, f"{plain} bytes without a cache: these are not three epochs of {training}"
+        first = sent_by_node(2, lambda: train_on_two_nodes(cwd, "first", 3, *cache))
+        again = sent_by_node(2, lambda: train_on_two_nodes(cwd, "again", 3, *cache))
+    finally:
+        for place in places:
+            subprocess.run(["fusermount3", "-u", place], check=False, stderr=subprocess.DEVNULL)
+        server.kill()
+    print(f"  the data: {size} bytes; its node sent {plain} in 3 epochs without a cache, {first} with one, {again} with what that left")
+    assert first < 1.25 * 2 * size, "a node read an image twice"
+    assert again < 0.25 * size, "copies are there, and images were read"
+    with open(os.path.join(cwd, "again", "metrics.jsonl"), encoding="utf-8") as f:
+        reads = [r["cache_dir_reads"] for r in map(json.loads, f) if r["event"] == "epoch"]
+    assert reads == [0, 0, 0], reads
+
+
 def records(cwd, folder):
     with open(os.path.join(cwd, folder, "metrics.jsonl"), encoding="utf-8") as f:
         return [r for r in map(json.loads, f) if r["event"] == "step"]
@@ -147,7 +238,8 @@ def up_replaces_what_a_kill_left(cwd):
 
 
 try:
-    LONG = [] if sys.argv[4:] else [bytes_are_those_of_the_exchange, slurm_starts_the_ranks]
+    LONG = [] if sys.argv[4:] else [bytes_are_those_of_the_exchange, slurm_starts_the_ranks,
+                                       data_of_another_node_cross_once]
     STATUS = run_rows([each_rank_is_on_its_node, statuses_and_wrong_arguments, down_leaves_nothing,
                        up_replaces_what_a_kill_left, *LONG], "netbed-")
 finally:
