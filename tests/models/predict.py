@@ -33,7 +33,7 @@ def a_wrong_command_line_ends_with_2(cwd):
     for flags in (["--bogus"], [], [image, "--device", "tpu"], [image, "--mean", "2"], [image, "--top", "0"]):
         assert predict(*weights, *flags, cwd=cwd, code=USAGE).stderr.count(b"train_resnet50 predict: ") == 1
     predict(image, cwd=cwd, code=USAGE)
-    for flags in (["--arch", "resnet19"], ["--device", "tpu"], ["--param-group", "(:lr=1"], ["--freeze", "["], ["--optim", "lamb"],
+    for flags in (["--arch", "resnet19"], ["--device", "tpu"], ["--param-group", "(:lr=1"], ["--freeze", "["], ["--optim", "lion"],
                   ["--depths", "1,2"], ["--batch-size", "1000"]):
         run(*NOISE, *SMALL, *flags, cwd=cwd, code=USAGE)
     predict("--weights", "none", image, cwd=cwd, code=ERROR)
