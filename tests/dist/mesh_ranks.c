@@ -54,7 +54,7 @@ static lt_status first_failure(const mesh_rank *r, int ranks, char *why)
         for (int n = 0; n < ranks && !st; n++)
             if (r[n].status && (pass || r[n].status != LT_E_COMM)) {
                 st = r[n].status;
-                snprintf(why, sizeof r->why + 16, "rank %d: %s", n, r[n].why);
+                snprintf(why, sizeof r->why + 16, "rank %d: %.511s", n % 1000, r[n].why);
             }
     return st;
 }
