@@ -154,7 +154,8 @@ static int64_t clean(lt_disk_limit *limit, int64_t target)
     sweep s = {.limit = limit};
     walk(&s);
     if (s.total > target) {
-        qsort(s.victim, s.count, sizeof *s.victim, by_use);
+        if (s.count)
+            qsort(s.victim, s.count, sizeof *s.victim, by_use);
         target -= atomic_load(&limit->most) / slack;
         size_t i = 0;
         for (; i < s.count && s.total > target; i++)
