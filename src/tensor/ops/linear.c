@@ -65,26 +65,6 @@ static lt_status forward(lt_node *node)
     return be->linear(ctx, &rows, &w, b.data ? &b : NULL, &y);
 }
 
-/* A matrix as a batch of one. */
-static lt_view batch(const lt_view *m, bool transpose)
-{
-    lt_view v = *m;
-    int rows = transpose ? 1 : 0;
-    v.shape = LT_SHAPE(1, m->shape.dim[rows], m->shape.dim[1 - rows]);
-    v.stride[0] = 0;
-    v.stride[1] = m->stride[rows];
-    v.stride[2] = m->stride[1 - rows];
-    return v;
-}
-
-static lt_status product(lt_node *node, lt_view a, lt_view b, const lt_view *y)
-{
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view out = batch(y, false);
-    return be->matmul(ctx, &a, &b, &out);
-}
-
 static lt_status backward_x(lt_node *node, const lt_view *dy)
 {
     lt_view w, dx, rows;
@@ -92,7 +72,7 @@ static lt_status backward_x(lt_node *node, const lt_view *dy)
     LT_TRY(lt_node_grad_out(node, X, &dx));
     LT_TRY(lt_op_rows_out(node, &dx, &rows));
     w = as_out_in(node, &w);
-    LT_TRY(product(node, batch(dy, false), batch(&w, false), &rows));
+    LT_TRY(lt_op_product(node, lt_op_batch(dy, false), lt_op_batch(&w, false), &rows));
     return lt_op_rows_written(node, &rows, &dx);
 }
 
@@ -104,8 +84,8 @@ static lt_status backward_w(lt_node *node, const lt_view *dy)
     LT_TRY(lt_op_rows(node, &x, &rows));
     LT_TRY(lt_node_grad_out(node, W, &dw));
     if (c->in_out)
-        return product(node, batch(&rows, true), batch(dy, false), &dw);
-    return product(node, batch(dy, true), batch(&rows, false), &dw);
+        return lt_op_product(node, lt_op_batch(&rows, true), lt_op_batch(dy, false), &dw);
+    return lt_op_product(node, lt_op_batch(dy, true), lt_op_batch(&rows, false), &dw);
 }
 
 static lt_status backward(lt_node *node)

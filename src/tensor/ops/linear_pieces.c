@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "tensor/ops/exchange.h"
+#include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
 #include "lather/ops/math.h"
@@ -59,18 +60,6 @@ static lt_view piece(const among *c, const lt_view *whole, int rank)
     return v;
 }
 
-/* A matrix as a batch of one. */
-static lt_view batch(const lt_view *m, bool transpose)
-{
-    lt_view v = *m;
-    const int rows = transpose ? 1 : 0;
-    v.shape = LT_SHAPE(1, m->shape.dim[rows], m->shape.dim[1 - rows]);
-    v.stride[0] = 0;
-    v.stride[1] = m->stride[rows];
-    v.stride[2] = m->stride[1 - rows];
-    return v;
-}
-
 /* y = a w^T + bias, or, of a gradient, y = a w: row by row. */
 typedef struct product {
     lt_view a, w, bias, y; /* a and y of all rows */
@@ -84,7 +73,8 @@ static lt_status multiply(lt_node *node, const product *p, int rank)
     const lt_view a = piece(node->config, &p->a, rank), y = piece(node->config, &p->y, rank);
     if (!p->of_gradient)
         return be->linear(ctx, &a, &p->w, p->bias.data ? &p->bias : NULL, &y);
-    const lt_view left = batch(&a, false), right = batch(&p->w, false), out = batch(&y, false);
+    const lt_view left = lt_op_batch(&a, false), right = lt_op_batch(&p->w, false),
+                  out = lt_op_batch(&y, false);
     return be->matmul(ctx, &left, &right, &out);
 }
 
@@ -143,7 +133,8 @@ static lt_status backward_w(lt_node *node, const lt_view *dy, const lt_view *x)
     if (!lt_node_wants(node, W))
         return LT_OK;
     LT_TRY(lt_node_grad_out(node, W, &dw));
-    const lt_view left = batch(dy, true), right = batch(x, false), out = batch(&dw, false);
+    const lt_view left = lt_op_batch(dy, true), right = lt_op_batch(x, false),
+                  out = lt_op_batch(&dw, false);
     return be->matmul(ctx, &left, &right, &out);
 }
 

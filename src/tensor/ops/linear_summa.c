@@ -3,6 +3,7 @@
  * and both gradients move blocks of x and w only, dy never moves. */
 
 #include "tensor/ops/exchange.h"
+#include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
 enum { X, W };
@@ -157,26 +158,6 @@ static lt_status close_sums(sums *s, lt_status st)
 
 /* --- Products --- */
 
-/* A matrix as a batch of one. */
-static lt_view batch(const lt_view *m, bool transpose)
-{
-    lt_view v = *m;
-    const int rows = transpose ? 1 : 0;
-    v.shape = LT_SHAPE(1, m->shape.dim[rows], m->shape.dim[1 - rows]);
-    v.stride[0] = 0;
-    v.stride[1] = m->stride[rows];
-    v.stride[2] = m->stride[1 - rows];
-    return v;
-}
-
-static lt_status product(lt_node *node, lt_view a, lt_view b, const lt_view *y)
-{
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    const lt_view out = batch(y, false);
-    return be->matmul(ctx, &a, &b, &out);
-}
-
 /* y (+)= x w^T: the first step writes y. */
 static lt_status add_product(lt_node *node, int t, const lt_view *x, const lt_view *w,
                              const lt_view *more)
@@ -229,7 +210,7 @@ static lt_status differentiate(lt_node *node, int input, panel *other, sums *s, 
         LT_TRY(take(node, other, t, &block));
         LT_TRY(post(node, other, t + 1));
         LT_TRY(partial(node, s, t, &out));
-        LT_TRY(product(node, batch(dy, input == W), batch(&block, false), &out));
+        LT_TRY(lt_op_product(node, lt_op_batch(dy, input == W), lt_op_batch(&block, false), &out));
         LT_TRY(reduce(s, t, &out));
     }
     return LT_OK;

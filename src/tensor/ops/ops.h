@@ -84,4 +84,9 @@ lt_status lt_op_vector(lt_node *node, const lt_view *x, lt_view *vector);
 lt_status lt_op_rows_out(lt_node *node, const lt_view *y, lt_view *rows);
 lt_status lt_op_rows_written(lt_node *node, const lt_view *rows, const lt_view *y);
 
+/* A matrix, or its transpose, as a batch of one: what backends multiply. */
+lt_view lt_op_batch(const lt_view *matrix, bool transpose);
+/* y = a b, of two such batches. */
+lt_status lt_op_product(lt_node *node, lt_view a, lt_view b, const lt_view *y);
+
 #endif

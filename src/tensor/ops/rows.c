@@ -1,4 +1,5 @@
-/* Tensors of any rank as matrices: the rows of the last dimension, in row-major order of the others. */
+/* Tensors of any rank as matrices: the rows of the last dimension, in row-major order of the others. And products of
+ * matrices. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/shape.h"
@@ -57,4 +58,23 @@ lt_status lt_op_vector(lt_node *node, const lt_view *x, lt_view *vector)
     LT_TRY(lt_node_scratch(node, x->dtype, v.shape, vector));
     const lt_view to = unfolded(vector, x->shape);
     return be->cast(ctx, x, &to);
+}
+
+lt_view lt_op_batch(const lt_view *m, bool transpose)
+{
+    lt_view v = *m;
+    const int rows = transpose ? 1 : 0;
+    v.shape = LT_SHAPE(1, m->shape.dim[rows], m->shape.dim[1 - rows]);
+    v.stride[0] = 0;
+    v.stride[1] = m->stride[rows];
+    v.stride[2] = m->stride[1 - rows];
+    return v;
+}
+
+lt_status lt_op_product(lt_node *node, lt_view a, lt_view b, const lt_view *y)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const lt_view out = lt_op_batch(y, false);
+    return be->matmul(ctx, &a, &b, &out);
 }
