@@ -296,10 +296,11 @@ def nodes_that_meet_now_and_then_go_on_where_they_were(cwd):
     run(2, *flags, "--output", "without", "--resume", "whole/checkpoints/step-6", cwd=cwd)  # there they had met
     for args, says in ((["--local-steps", "4", "--ranks-per-node", "2"], "all 2 ranks are on 1 node"), (["--outer-lr", "1"], "needs --local-steps"),
                        (["--local-steps", "4", "--compress", "topk:0.1"], "contradict"), (["--local-steps", "-1"], "--local-steps"),
-                       (["--local-steps", "4", "--outer-compress", "topk:2"], "'topk:2'"),
-                       (["--local-steps", "4", "--dist", "off"], "one process alone")):
+                       (["--local-steps", "4", "--outer-compress", "topk:2"], "'topk:2'")):
         err = run(2, *flags, *args, "--output", "wrong", cwd=cwd, code=USAGE)[1]
         assert says in err, err
+    err = run(1, *flags, "--local-steps", "4", "--dist", "off", "--output", "wrong", cwd=cwd, code=USAGE)[1]
+    assert "one process alone" in err, err
 
 
 def an_error_of_one_rank_ends_all(cwd):
