@@ -7,6 +7,7 @@
 #include "lather/module.h"
 #include "lather/onnx.h"
 #include "lather/options.h"
+#include "lather/tensor_parallel.h"
 #include "lather/weights.h"
 
 /** What a model is made for. */
@@ -16,6 +17,8 @@ typedef struct lt_model_spec {
     int classes;    /**< logits for each image, or each token: ids of the vocabulary */
     uint64_t seed;  /**< of the initial values */
     bool is_loaded; /**< all values come from a file afterwards: make need not draw them */
+    /** Ranks that the model is divided over; borrowed for its life. NULL: a whole model on each. */
+    const lt_tensor_parallel *tensor_parallel;
 } lt_model_spec;
 
 /** What one sample costs, in numbers, not bytes. */
@@ -25,6 +28,8 @@ typedef struct lt_model_cost {
     int64_t kept;          /**< activations that backward reads */
     int64_t recomputable;  /**< activations that --recompute can halve */
     int64_t largest;       /**< of the largest activation */
+    int64_t rows,
+        features; /**< of a transformer's activations: tokens of a sample, width; 0: none */
 } lt_model_cost;
 
 enum { LT_MODEL_FACTS = 16, LT_FACT_BYTES = 64 };
@@ -69,6 +74,13 @@ typedef struct lt_model_family {
     /** The model, with its initial values. Errors: LT_E_ARG, LT_E_SHAPE, LT_E_NOMEM. */
     lt_status (*make)(lt_module **out, lt_device *device, const void *config,
                       const lt_model_spec *spec);
+    /** Whether make can divide the model over spec->tensor_parallel, in batches of so many samples a
+     *  copy: an error says which number does not divide, by what, and the nearest that does. Logits of
+     *  an image classifier are then whole and equal on all ranks of a copy; of a language model a rank
+     *  has its classes over row and, on a grid, the samples of its block of rows. What is given to
+     *  forward are all samples of the copy. NULL: the family has no tensor-parallel form.
+     *  Errors: LT_E_ARG, LT_E_UNSUPPORTED. */
+    lt_status (*check_parallel)(const void *config, const lt_model_spec *spec, int64_t batch);
     /** Before everything below: checks texts of options, and chooses what they leave open, into
      *  fields of its own; known: what the metadata of --weights say. NULL: nothing to do. */
     lt_status (*resolve)(void *config, const lt_model_spec *spec, const lt_model_facts *known);
