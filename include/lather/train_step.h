@@ -6,6 +6,7 @@
 #include "lather/ema.h"
 #include "lather/ext/task.h"
 #include "lather/graph.h"
+#include "lather/mesh.h"
 
 typedef struct lt_train_step lt_train_step;
 
@@ -19,9 +20,11 @@ typedef struct lt_train_step_config {
     lt_ema *ema;          /**< updated behind the optimizer; NULL: none */
     lt_comm *comm;        /**< NULL: one rank */
     lt_data_parallel *dp; /**< averages gradients over comm; NULL: one rank */
-    lt_comm *group;       /**< of dp, where that is a part of comm: local steps; NULL: comm */
-    lt_pass pass;         /**< of forward; attempt and micro are set in each */
-    int64_t grad_accum;   /**< micro-batches of a step; 0: 1 */
+    const lt_mesh
+        *mesh;      /**< of comm: dp averages over its copies of the model; NULL: a rank is one */
+    lt_comm *group; /**< of dp, where that is a part of comm: local steps; NULL: comm */
+    lt_pass pass;   /**< of forward; attempt and micro are set in each */
+    int64_t grad_accum; /**< micro-batches of a step; 0: 1 */
     bool graph; /**< capture the work as graphs and replay them, where the device has them */
     /** The next micro-batch; lent until the next call. LT_END is a failure here. Required. */
     lt_status (*next)(void *next_context, lt_batch *batch);
@@ -43,6 +46,7 @@ typedef struct lt_train_result {
     double exposed_seconds; /**< of that, waiting for gradients of other ranks */
     double comm_bytes;      /**< that this rank sent */
     double between_bytes;   /**< of that, gradients to other nodes */
+    double parallel_bytes;  /**< of comm_bytes, in passes over a model that is divided over ranks */
     bool may_run_ahead;     /**< the next step may be begun before this one is finished */
     bool stop;              /**< a rank was asked to stop */
 } lt_train_result;

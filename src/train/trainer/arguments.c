@@ -3,6 +3,7 @@
 
 #include "train/trainer/arguments.h"
 
+#include "train/trainer/mesh.h"
 #include "train/trainer/option_rows.h"
 #include "train/trainer/state.h"
 
@@ -234,6 +235,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     LT_TRY(check_scattered(&a->ranks));
     LT_TRY(check_compression(&a->ranks));
     LT_TRY(check_local(&a->ranks));
+    LT_TRY(lt_mesh_flag_check(&a->ranks, options));
     if (a->output.resume && strcmp(a->output.resume, "auto") != 0
         && lt_options_is_typed(options, "weights"))
         return lt_fail(LT_E_ARG, "--resume PATH and --weights contradict each other: a checkpoint "

@@ -3,6 +3,7 @@
 #include "train/trainer/evaluate.h"
 
 #include "base/clock.h"
+#include "train/trainer/mesh.h"
 
 #include "lather/ext/fail.h"
 
@@ -19,12 +20,15 @@ typedef struct sums {
 static lt_status open_loader(const lt_evaluator *e, lt_dataset *data, lt_loader **loader)
 {
     lt_loader_config c = e->loader;
-    c.rank = e->ranks->rank;
-    c.size = e->ranks->count;
+    c.rank = e->ranks->data_rank;
+    c.size = e->ranks->data_count;
     if (c.limit > lt_dataset_count(data))
         c.limit = 0;
-    if ((c.limit ? c.limit : lt_dataset_count(data)) <= c.rank)
+    const int64_t count = c.limit ? c.limit : lt_dataset_count(data);
+    if (count <= c.rank)
         return LT_OK;
+    const int64_t own = lt_exchange_part(count, c.size, c.rank);
+    LT_TRY(lt_ranks_eval_batch(e->ranks, own, c.batch, &c.batch));
     return lt_loader_new(loader, data, e->device, &c);
 }
 
@@ -77,7 +81,7 @@ static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
     return st == LT_END ? LT_OK : st;
 }
 
-/* Of all ranks: counts are exact, and the loss is added in rank order. */
+/* Of all copies of the model: counts are exact, and the loss is added in rank order. */
 static lt_status finish(const lt_evaluator *e, const sums *own, lt_evaluation *out)
 {
     enum { LOSS, SAMPLES, STOPPED, COUNT, TOTALS = COUNT + LT_TASK_COUNTS };
@@ -88,6 +92,8 @@ static lt_status finish(const lt_evaluator *e, const sums *own, lt_evaluation *o
     double sum[TOTALS] = {[LOSS] = own->loss, [SAMPLES] = own->samples, [STOPPED] = own->stopped};
     for (int i = 0; i < LT_TASK_COUNTS; i++)
         sum[COUNT + i] = (double)count[i];
+    for (int i = 0; i < TOTALS && !e->ranks->is_counted; i++)
+        sum[i] = i == STOPPED ? sum[i] : 0;
     LT_TRY(lt_ranks_sum(e->ranks, sum, TOTALS));
     out->samples = (int64_t)sum[SAMPLES];
     out->sums.samples = sum[SAMPLES] > 0 ? sum[SAMPLES] : 1;

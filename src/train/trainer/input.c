@@ -80,6 +80,7 @@ lt_status lt_train_input_list_bad(lt_ranks *ranks, lt_run *run, const lt_loader 
 {
     size_t bytes, total;
     char *own = join(loader, listed, &bytes), *all = NULL;
+    bytes = ranks->is_counted ? bytes : 0;
     lt_status st = own ? lt_ranks_gather(ranks, own, bytes, &all, &total)
                        : lt_fail(LT_E_NOMEM, "ranks: no memory for a list");
     for (const char *at = all; !st && at < all + total; at += strlen(at) + 1)

@@ -88,7 +88,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
     const lt_train_result *r = &u->result;
     const double unknown = (double)NAN;
     const bool many = l->ranks->comm;
-    enum { OWN = 10 };
+    enum { OWN = 11 };
     lt_metric metric[LT_TASK_METRICS + 1],
         extra[OWN + LOOP_VALUES] = {
             {"gradient_norm", r->optim.grad_norm},
@@ -97,6 +97,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
             {"loss_scale", l->is_scaled ? r->optim.loss_scale : unknown},
             {"comm_exposed_seconds", many ? r->exposed_seconds : unknown},
             {"comm_bytes", many ? r->comm_bytes : unknown},
+            {"tp_bytes", l->ranks->mesh ? r->parallel_bytes : unknown},
             {"loader_queue", u->queued},
             {"grad_bytes_between",
              l->ranks->nodes.count > 1 && !l->local ? r->between_bytes : unknown},

@@ -19,7 +19,8 @@ static double activation_bytes(const lt_trainer *t, const lt_model_cost *cost)
     double item = t->args.training.amp == AMP_BF16 || t->args.training.amp == AMP_F16 ? 2 : 4;
     double outputs = (double)cost->recomputable * (t->args.training.recompute ? 0.5 : 1);
     double gradients = 3 * (double)cost->largest;
-    return (double)t->args.batch_size * item * ((double)cost->kept + outputs + gradients);
+    const int parts = t->ranks.mesh ? t->ranks.parallel.model->size : 1;
+    return (double)t->args.batch_size / parts * item * ((double)cost->kept + outputs + gradients);
 }
 
 static lt_trainer_sample sample_of(const lt_trainer *t)
@@ -133,6 +134,11 @@ lt_status lt_trainer_summary(lt_trainer *t)
     const lt_trainer_sample sample = sample_of(t);
     lt_model_cost cost;
     LT_TRY(count_cost(t, sample.size, &cost));
+    if (t->ranks.mesh)
+        lt_run_note(t->run, "%d ranks are %d %s of the model, each divided over %d (%s)",
+                    t->ranks.count, t->ranks.data_count,
+                    t->ranks.data_count == 1 ? "copy" : "copies", t->ranks.parallel.model->size,
+                    t->args.ranks.tensor_parallel);
     if (t->ranks.count > 1)
         lt_run_note(t->run, "%d ranks, %d compute threads on rank 0, %lld %s in an update",
                     t->ranks.count, lt_device_threads(t->device),

@@ -39,6 +39,7 @@ static lt_status choose_model(lt_trainer *t)
     lt_model_spec found = {0};
     c->options = t->options;
     c->spec.seed = (uint64_t)t->args.training.seed;
+    c->spec.tensor_parallel = t->ranks.mesh ? &t->ranks.parallel : NULL;
     LT_TRY(p->spec(t->context, t, NULL, false, &c->spec));
     const bool by_weights = weights_decide(t);
     if (by_weights || checkpoint_decides(t)) {
@@ -92,9 +93,30 @@ static lt_status check_norms(const lt_trainer *t)
                    lt_trainer_facts(t)->title);
 }
 
+/* Whether the family can divide the model over the ranks of a copy, in training and evaluation. */
+static lt_status check_parallel(lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    const family_choice *c = &t->choice;
+    const int64_t batch =
+        a->evaluation.eval && a->eval_batch_size ? a->eval_batch_size : a->batch_size;
+    if (!t->ranks.mesh)
+        return LT_OK;
+    lt_status st =
+        c->family->check_parallel
+            ? c->family->check_parallel(c->config, &c->spec, batch)
+            : lt_fail(LT_E_ARG, "%s has no tensor-parallel form: its models are whole on each rank",
+                      c->facts.title);
+    t->ranks.same_failure = st == LT_E_ARG || st == LT_E_UNSUPPORTED;
+    return st ? lt_fail(st, "--tensor-parallel %s: %s", a->ranks.tensor_parallel,
+                        lt_error_message())
+              : LT_OK;
+}
+
 lt_status lt_trainer_open_model(lt_trainer *t)
 {
     LT_TRY(choose_model(t));
+    LT_TRY(check_parallel(t));
     LT_TRY(t->choice.family->make(&t->model, t->device, t->choice.config, &t->choice.spec));
     LT_TRY(lt_module_params(t->model, &t->params));
     LT_TRY(check_norms(t));

@@ -2,6 +2,7 @@
  * dividing the optimizer's state. */
 
 #include "base/hash.h"
+#include "train/trainer/mesh.h"
 #include "train/trainer/trainer.h"
 
 #include "lather/ext/fail.h"
@@ -86,12 +87,14 @@ lt_status lt_trainer_open_ranks(lt_trainer *t)
     t->ranks = LT_RANKS_ALONE;
     t->workers = (int)t->args.loader.workers;
     if (o->dist == DIST_OFF || (o->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
-        return LT_OK;
+        return lt_ranks_open_mesh(&t->ranks, o);
     LT_TRY(lt_ranks_open(&t->ranks, t->device, communicator(t), o->comm_timeout));
     LT_TRY(agree_flags(t));
     LT_TRY(lt_ranks_find_nodes(&t->ranks, o->ranks_per_node));
     LT_TRY(share_threads(t));
-    return o->comm_model ? lt_ranks_set_link(&t->ranks, o->comm_model) : LT_OK;
+    if (o->comm_model) /* before the groups of a mesh, which have the same link */
+        LT_TRY(lt_ranks_set_link(&t->ranks, o->comm_model));
+    return lt_ranks_open_mesh(&t->ranks, o);
 }
 
 /* --- What they do together --- */
@@ -121,7 +124,7 @@ static lt_status open_local_steps(lt_trainer *t)
 /* Those that average every gradient. */
 static lt_comm *averaging(const lt_trainer *t)
 {
-    return t->local ? lt_local_steps_comm(t->local) : t->ranks.comm;
+    return t->local ? lt_local_steps_comm(t->local) : t->ranks.data;
 }
 
 lt_status lt_trainer_open_parallel(lt_trainer *t)
@@ -139,7 +142,7 @@ lt_status lt_trainer_open_parallel(lt_trainer *t)
         .compress = o->compress,
         .nodes = &t->ranks.nodes};
     LT_TRY(open_local_steps(t));
-    if (t->local) { /* it averages within a node */
+    if (t->local || t->ranks.mesh) { /* it averages within a node, or between copies */
         c.allreduce = NULL;
         c.nodes = NULL;
     }

@@ -38,6 +38,10 @@ static const lt_option rows[] = {
 {"Ranks", NUM("outer-momentum", outer_momentum, -1, 0.9999), .value = "-1", .help = "with --local-steps: Nesterov's momentum of the outer step; -1: 0.9, with --outer-compress 0"},
 {"Ranks", TEXT("outer-compress", outer_compress), .value = "off", .meta = "off|topk:DENSITY[,bf16|,2bit]", .help = "with --local-steps: what nodes send in an outer step: all, or the largest part of it and the rest later; f32, bf16, or two bits each"},
 {"Ranks", NUM("outer-decay", outer_decay, 1e-6, 1), .value = "0.95", .help = "with --outer-compress: what of the rest is kept from one outer step to the next"},
+{"Ranks", TEXT("tensor-parallel", tensor_parallel), .value = "1", .meta = "T|QxQ|QxQxD", .help = "ranks that hold a copy of the model together: T of them, a grid, or a grid in D layers; the others are further copies, and --batch-size is per copy"},
+{"Ranks", PICK("sequence-parallel", sequence_parallel, "on|off"), .help = "with --tensor-parallel T: norms, dropout and residuals of own rows only; off: of all rows on each rank"},
+{"Ranks", PICK("tp-overlap", tp_overlap, "on|off"), .help = "with --tensor-parallel: products begin before all of their operands are there; off: whole exchanges, then whole products, the same bits"},
+{"Ranks", BOOL("force", force), .help = "with --tensor-parallel QxQxD: D may exceed Q"},
 {"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "hold messages back as a link of this latency in microseconds and rate in Gbit/s would, for measuring"},
 };
 /* clang-format on */
@@ -59,13 +63,20 @@ lt_option_table lt_ranks_options_dist(ranks_options *o)
 
 /* --- Opening and leaving --- */
 
+void lt_ranks_join(lt_ranks *r, lt_comm *comm)
+{
+    r->comm = r->data = comm;
+    r->rank = r->data_rank = lt_comm_rank(comm);
+    r->count = r->data_count = lt_comm_size(comm);
+}
+
 lt_status lt_ranks_open(lt_ranks *r, lt_device *device, const char *kind, double deadline)
 {
+    lt_comm *comm;
     *r = LT_RANKS_ALONE;
-    LT_TRY(lt_comm_open(&r->comm, kind, device));
-    r->rank = lt_comm_rank(r->comm);
-    r->count = lt_comm_size(r->comm);
-    lt_comm_set_deadline(r->comm, deadline);
+    LT_TRY(lt_comm_open(&comm, kind, device));
+    lt_ranks_join(r, comm);
+    lt_comm_set_deadline(comm, deadline);
     return lt_tensor_new(&r->sums, device, LT_F64, LT_SHAPE(RANK_SUMS));
 }
 
@@ -79,6 +90,8 @@ void lt_ranks_close(lt_ranks *r)
 {
     lt_tensor_free(&r->sums);
     lt_nodes_clear(&r->nodes);
+    if (r->mesh)
+        lt_mesh_free(&r->mesh);
     lt_comm_close(&r->comm);
 }
 

@@ -4,12 +4,15 @@
 
 #include "lather/comm.h"
 #include "lather/local_steps.h"
+#include "lather/mesh.h"
 #include "lather/options.h"
+#include "lather/tensor_parallel.h"
 #include "lather/topology.h"
 
 /* Indices of the choices, in the order of the rows; behind DIST_MPI what the program registered. */
 enum { DIST_AUTO, DIST_OFF, DIST_MPI };
 enum { COMM_F32, COMM_BF16, COMM_F16 };
+enum { SWITCH_ON, SWITCH_OFF };
 enum { ALLREDUCE_AUTO, ALLREDUCE_FLAT, ALLREDUCE_TWO_LEVEL };
 
 typedef struct ranks_options {
@@ -24,6 +27,9 @@ typedef struct ranks_options {
     int64_t local_steps;
     double outer_lr, outer_momentum, outer_decay;
     const char *outer_compress;
+    const char *tensor_parallel; /* lt_mesh_flag_parse() */
+    int sequence_parallel, tp_overlap;
+    bool force;
 } ranks_options;
 /* --dist, with the communicators that the program registered; and the other rows. */
 lt_option_table lt_ranks_options_dist(ranks_options *o);
@@ -38,12 +44,22 @@ typedef struct lt_ranks {
         same_failure; /* the failure is the same on all ranks: rank 0 reports it, no rank is aborted */
     bool stop;        /* some rank was asked to stop */
     lt_tensor *sums; /* f64 [RANK_SUMS] of lt_ranks_sum() */
+
+    lt_mesh *mesh;               /* copies of a model that is divided; NULL: each rank is one */
+    lt_tensor_parallel parallel; /* of mesh: what the model sees of it */
+    lt_comm *data; /* ranks with other samples than this one, over which gradients are averaged */
+    int data_rank, data_count; /* of them; data_count copies of the model */
+    bool is_counted; /* of the ranks that have the same samples, the one whose numbers count */
 } lt_ranks;
 
 enum { RANK_SUMS = 8 };
 
 /* One rank, without a communicator. */
-#define LT_RANKS_ALONE ((lt_ranks){.count = 1, .local = 1, .nodes = LT_NODES_ALONE})
+#define LT_RANKS_ALONE \
+    ((lt_ranks){       \
+        .count = 1, .local = 1, .nodes = LT_NODES_ALONE, .data_count = 1, .is_counted = true})
+/* The ranks of a communicator, borrowed; each a copy of the model. */
+void lt_ranks_join(lt_ranks *ranks, lt_comm *comm);
 /* All that the launcher started; deadline in seconds, as in lt_comm_set_deadline(). Collective. */
 lt_status lt_ranks_open(lt_ranks *ranks, lt_device *device, const char *kind, double deadline);
 /* Of --ranks-per-node; 0: found. Collective. */
@@ -58,7 +74,7 @@ lt_local_steps_config lt_ranks_local_steps(const ranks_options *options);
 void lt_ranks_leave(lt_ranks *ranks, lt_status failure);
 void lt_ranks_close(lt_ranks *ranks);
 
-/* Sums of count values, at most RANK_SUMS, in rank order; of one rank they stay. Collective. */
+/* Sums of count values, at most RANK_SUMS, in rank order, over all ranks; of one rank they stay. Collective. */
 lt_status lt_ranks_sum(lt_ranks *ranks, double *values, int count);
 /* What all ranks give, in rank order; *all is the caller's, for free(). Collective. */
 lt_status lt_ranks_gather(lt_ranks *ranks, const void *own, size_t bytes, char **all,

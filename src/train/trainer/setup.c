@@ -55,7 +55,7 @@ static lt_status count_batches(lt_trainer *t)
     const arguments *a = &t->args;
     const loader_options *o = &a->loader;
     const int64_t count = lt_dataset_count(t->input.train), accum = a->training.grad_accum;
-    int64_t batches = count / t->ranks.count / a->batch_size;
+    int64_t batches = count / t->ranks.data_count / a->batch_size;
     if (o->overfit_batches && batches > o->overfit_batches)
         batches = o->overfit_batches;
     if (o->limit_train_batches && batches > o->limit_train_batches)
@@ -63,10 +63,11 @@ static lt_status count_batches(lt_trainer *t)
     t->input.batches_per_epoch = batches / accum * accum;
     if (!t->input.batches_per_epoch)
         return lt_fail(LT_E_ARG,
-                       "--batch-size %lld x --grad-accum %lld on %d ranks: %s has only %lld "
+                       "--batch-size %lld x --grad-accum %lld on %d %s: %s has only %lld "
                        "%s to train on",
-                       (long long)a->batch_size, (long long)accum, t->ranks.count, a->data,
-                       (long long)count, t->input.unit);
+                       (long long)a->batch_size, (long long)accum, t->ranks.data_count,
+                       t->ranks.mesh ? "copies of the model" : "ranks", a->data, (long long)count,
+                       t->input.unit);
     return LT_OK;
 }
 
@@ -76,12 +77,12 @@ static lt_status open_loader(lt_trainer *t)
     const int64_t overfit = a->loader.overfit_batches, batches = t->input.batches_per_epoch;
     lt_loader_config c = lt_trainer_loader(t, true);
     c.batch = (int)a->batch_size;
-    c.rank = t->ranks.rank;
-    c.size = t->ranks.count;
+    c.rank = t->ranks.data_rank;
+    c.size = t->ranks.data_count;
     c.seed = (uint64_t)a->training.seed;
     c.shuffle = a->loader.shuffle && !overfit;
     c.drop_last = true;
-    c.limit = overfit ? batches * a->batch_size * t->ranks.count : 0;
+    c.limit = overfit ? batches * a->batch_size * t->ranks.data_count : 0;
     c.max_batches = batches;
     return lt_loader_new(&t->input.loader, t->input.train, t->device, &c);
 }

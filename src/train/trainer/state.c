@@ -28,7 +28,7 @@ void lt_train_state_begin(lt_train_state *s, const lt_task_ops *task, const lt_o
                                  .epoch_recorded = 1,
                                  .best = -1, /* unknown: best_step is 0 */
                                  .ranks = ranks->count,
-                                 .global_batch = batch * grad_accum * ranks->count};
+                                 .global_batch = batch * grad_accum * ranks->data_count};
     copy_name(now->optim, lt_optim_name(optim));
     copy_name(now->unit, task->unit);
     copy_name(now->best_name, task->metrics ? task->metric[task->best].name : "loss");
@@ -124,7 +124,7 @@ static lt_status map_batch(const lt_train_state *s, lt_checkpoint_state *found,
     if (!found->batch)
         return LT_OK;
     if (found->global_batch != samples)
-        return other_batch(s, grad_accum * ranks->count);
+        return other_batch(s, grad_accum * ranks->data_count);
     int64_t steps = found->epoch_samples / samples, batch = 0;
     if (steps < 1 || found->epoch_samples % samples || found->batch % steps
         || found->batch > found->epoch_samples || __builtin_mul_overflow(steps, grad_accum, &batch))

@@ -70,17 +70,26 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
     LT_TRY(read_numbers(step, r));
     sum[STEP_LOSS] = r->sums.loss * r->sums.samples;
     sum[STEP_SAMPLES] = r->sums.samples;
-    sum[STEP_STOP] = asked_to_stop(step);
     memcpy(sum + STEP_COUNTS, r->sums.count, sizeof r->sums.count);
+    for (int i = 0; i < STEP_SUMS && !step->is_counted; i++)
+        sum[i] = 0;
+    sum[STEP_STOP] = asked_to_stop(step);
     LT_TRY(lt_tensor_write(step->sums, sum, sizeof sum));
     return lt_comm_allreduce_begin(step->config.comm, step->sums, LT_REDUCE_SUM, &step->summing);
+}
+
+/* Over all axes of the mesh but that of the copies. */
+static uint64_t parallel_bytes(const lt_train_step *step)
+{
+    const lt_mesh *mesh = step->config.mesh;
+    return mesh ? lt_mesh_bytes(mesh) - lt_comm_bytes(lt_mesh_comm(mesh, LT_MESH_DATA)) : 0;
 }
 
 static uint64_t sent_bytes(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     return (c->comm ? lt_comm_bytes(c->comm) : 0) + (c->group ? lt_comm_bytes(c->group) : 0)
-           + (c->dp ? lt_data_parallel_apart(c->dp) : 0);
+           + (c->dp ? lt_data_parallel_apart(c->dp) : 0) + (c->mesh ? lt_mesh_bytes(c->mesh) : 0);
 }
 
 static uint64_t between_bytes(const lt_train_step *step)
@@ -126,6 +135,7 @@ static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_r
         (lt_train_result){.step = numbers->attempt, .lr = numbers->lr, .begin = lt_clock_seconds()};
     step->bytes = sent_bytes(step);
     step->between = between_bytes(step);
+    step->parallel = parallel_bytes(step);
     step->replays = lt_graph_statistics(step->graph).replays;
     lt_readback_begin(numbers_of(step, r->step));
     return lt_optim_prepare(c->optim, numbers);
@@ -154,6 +164,7 @@ lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_tr
     const capture_plan plan = lt_step_plan_capture(step);
     for (int64_t i = 0; i < c->grad_accum; i++)
         LT_TRY(micro_batch(step, i, plan, r));
+    r->parallel_bytes = (double)(parallel_bytes(step) - step->parallel);
     LT_TRY(send_numbers(step, r->step));
     if (!plan.sums_last)
         LT_TRY(begin_sums(step, r));
@@ -256,8 +267,11 @@ lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *con
     step->config = *config;
     if (!config->grad_accum)
         step->config.grad_accum = 1;
-    step->rank = config->comm ? lt_comm_rank(config->comm) : 0;
-    step->ranks = config->comm ? lt_comm_size(config->comm) : 1;
+    const lt_mesh *mesh = config->mesh;
+    const lt_comm *data = mesh ? lt_mesh_comm(mesh, LT_MESH_DATA) : config->comm;
+    step->rank = data ? lt_comm_rank(data) : 0;
+    step->ranks = data ? lt_comm_size(data) : 1;
+    step->is_counted = !mesh || !lt_comm_rank(lt_mesh_comm(mesh, LT_MESH_MODEL));
     lt_status st = open_parts(step);
     if (st)
         lt_train_step_free(&step);

@@ -13,7 +13,8 @@ enum { STEP_LOSS, STEP_SAMPLES, STEP_STOP, STEP_COUNTS, STEP_SUMS = STEP_COUNTS 
 
 struct lt_train_step {
     lt_train_step_config config;
-    int rank, ranks;
+    int rank, ranks; /* of those that have other samples */
+    bool is_counted; /* as in lt_ranks */
     lt_graph *graph;
     lt_tensor *loss;         /* [] of the last micro-batch */
     lt_tensor *counts;       /* i64, of the step; NULL: the task has none */
@@ -22,6 +23,7 @@ struct lt_train_step {
     lt_request *summing;
     double finished;        /* when the last step's results were there */
     uint64_t bytes;         /* that the communicator had sent before this step */
+    uint64_t parallel;      /* that passes sent within the copy of the model, before it */
     uint64_t between;       /* gradients sent to other nodes before it */
     uint64_t eager_bytes;   /* sent in the last step that was not replayed */
     uint64_t eager_between; /* of that, gradients to other nodes */

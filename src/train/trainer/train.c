@@ -281,11 +281,8 @@ static void close_parts(parts *p, lt_status failure)
 lt_status lt_train(const lt_train_config *config, lt_train_end *end)
 {
     parts p = {.config = config, .ranks = LT_RANKS_ALONE};
-    if (config->comm) { /* before anything can fail, as the other ranks are told then */
-        p.ranks.comm = config->comm;
-        p.ranks.rank = lt_comm_rank(config->comm);
-        p.ranks.count = lt_comm_size(config->comm);
-    }
+    if (config->comm) /* before anything can fail, as the other ranks are told then */
+        lt_ranks_join(&p.ranks, config->comm);
     lt_status st = open_parts(&p);
     if (!st)
         st = run_loop(&p);

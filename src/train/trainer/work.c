@@ -35,7 +35,7 @@ static lt_evaluator evaluator_of(lt_trainer *t)
     lt_loader_config loader = lt_trainer_loader(t, false);
     loader.batch = (int)(a->eval_batch_size ? a->eval_batch_size : a->batch_size);
     loader.max_batches = a->loader.limit_eval_batches;
-    loader.limit = a->loader.overfit_batches * a->batch_size * t->ranks.count;
+    loader.limit = a->loader.overfit_batches * a->batch_size * t->ranks.data_count;
     return (lt_evaluator){.device = t->device,
                           .tape = t->tape,
                           .task = lt_trainer_task(t),
@@ -67,10 +67,11 @@ lt_status lt_trainer_open_step(lt_trainer *t)
                                         t->local ? NULL : t->state.ema, /* it follows outer steps */
                                     .comm = t->ranks.comm,
                                     .dp = t->dp,
+                                    .mesh = t->ranks.mesh,
                                     .group = t->local ? lt_local_steps_comm(t->local) : NULL,
                                     .pass = lt_trainer_pass(t, true),
                                     .grad_accum = t->args.training.grad_accum,
-                                    .graph = t->args.machine.graph,
+                                    .graph = t->args.machine.graph && !t->ranks.mesh,
                                     .next = lt_train_input_next,
                                     .next_context = &t->input,
                                     .stop = asked_to_stop};
