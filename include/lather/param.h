@@ -2,6 +2,7 @@
 #ifndef LATHER_PARAM_H
 #define LATHER_PARAM_H
 
+#include "lather/place.h"
 #include "lather/tape.h"
 
 typedef enum lt_role {
@@ -18,10 +19,11 @@ typedef struct lt_param {
     lt_tensor *value; /**< of the device's master dtype; owned */
     lt_tensor *grad;  /**< same shape and dtype; backward adds to it; owned */
     lt_role role;
-    bool frozen;   /**< no gradient, no update; a running mean: its layer's statistics stay */
-    bool has_grad; /**< something was added since lt_params_zero_grad() */
-    int fan_in;    /**< inputs of one output: 0 if it makes no sense */
-    int fan_out;   /**< outputs that one input reaches */
+    bool frozen;     /**< no gradient, no update; a running mean: its layer's statistics stay */
+    bool has_grad;   /**< something was added since lt_params_zero_grad() */
+    int fan_in;      /**< inputs of one output: 0 if it makes no sense */
+    int fan_out;     /**< outputs that one input reaches */
+    lt_place *place; /**< what of it this rank holds; NULL: all; owned */
 } lt_param;
 
 /** Borrowed parameters in a fixed order, the same on every rank. Starts as {0}. */
@@ -56,6 +58,12 @@ LT_API LT_MUST_CHECK lt_status lt_param_init_role(lt_param *param, lt_device *de
 LT_API LT_MUST_CHECK lt_status lt_param_init_filter(lt_param *param, lt_device *device,
                                                     const char *path, const char *leaf,
                                                     lt_shape shape);
+/** Says that value and grad are a box of a larger parameter, before it gets initial values. Copies place.
+ *  The fans become those of the logical shape, [out,in,...]: a layer that keeps another order sets its own
+ *  after this. Errors: LT_E_SHAPE as lt_place_check(), LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_param_set_place(lt_param *param, const lt_place *place);
+/** What this rank holds; of a parameter without a place: all. */
+LT_API lt_place lt_param_place(const lt_param *param);
 LT_API void lt_param_clear(lt_param *param); /**< a zeroed one is fine */
 
 #endif

@@ -1,5 +1,5 @@
-/* Initial values. Element i of a parameter is drawn from counter i of the stream (seed, name), so
- * it depends neither on the order of layers nor on the number of threads. */
+/* Initial values. Logical element i of a parameter is drawn from counter i of the stream (seed, name), so
+ * it depends neither on the order of layers, nor on threads, nor on which rank holds it. */
 
 #include "lather/init.h"
 
@@ -31,6 +31,7 @@ typedef struct draw_job {
     uint64_t key;
     draw_fn *draw;
     double scale;
+    const lt_place *place; /* NULL: all */
 } draw_job;
 
 static void draw_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
@@ -39,7 +40,8 @@ static void draw_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
     (void)chunk;
     for (int64_t i = begin; i < end; i++) {
         /* Either distribution takes at most the four words of one counter. */
-        lt_rng rng = {.key = job->key, .counter = (uint64_t)i};
+        const int64_t logical = job->place ? lt_place_index(job->place, i) : i;
+        lt_rng rng = {.key = job->key, .counter = (uint64_t)logical};
         double value = job->draw(&rng, job->scale);
         if (job->dtype == LT_F64)
             ((double *)job->host)[i] = value;
@@ -58,7 +60,8 @@ static lt_status fill(lt_param *param, uint64_t seed, draw_fn *draw, double scal
     void *host = lt_alloc(1, bytes);
     if (!host)
         return LT_E_NOMEM;
-    draw_job job = {host, dtype, lt_rng_name_key(seed, LT_STREAM_INIT, param->name), draw, scale};
+    draw_job job = {host, dtype, lt_rng_name_key(seed, LT_STREAM_INIT, param->name),
+                    draw, scale, param->place};
     lt_parallel(lt_tensor_count(param->value), DRAW_GRAIN, draw_chunk, &job);
     lt_status st = lt_tensor_write(param->value, host, bytes);
     lt_free(host);
@@ -85,7 +88,7 @@ lt_status lt_init_kaiming_fan_out(lt_param *param, uint64_t seed)
 /* Other shapes than those of a filter and a matrix are of layers of a program's own. */
 static lt_status init_weight(lt_param *p, uint64_t seed)
 {
-    const int ndim = lt_tensor_shape(p->value).ndim;
+    const int ndim = lt_param_place(p).logical.ndim;
     if (p->role != LT_ROLE_WEIGHT || (ndim != 2 && ndim != 4))
         return LT_OK;
     if (ndim == 4)

@@ -104,8 +104,30 @@ lt_status lt_param_init(lt_param *param, lt_device *device, const char *path, co
     return lt_param_init_role(param, device, path, leaf, shape, fill, LT_ROLE_WEIGHT);
 }
 
+lt_status lt_param_set_place(lt_param *param, const lt_place *place)
+{
+    LT_TRY(lt_place_check(place, param->name, lt_tensor_count(param->value)));
+    const bool all =
+        lt_place_is_whole(place) && lt_shape_equal(place->logical, lt_tensor_shape(param->value));
+    lt_place *copy = all ? NULL : lt_alloc(1, sizeof *copy);
+    if (!copy && !all)
+        return LT_E_NOMEM;
+    if (copy)
+        *copy = *place;
+    lt_free(param->place);
+    param->place = copy;
+    set_fans(param, place->logical);
+    return LT_OK;
+}
+
+lt_place lt_param_place(const lt_param *param)
+{
+    return param->place ? *param->place : lt_place_whole(lt_tensor_shape(param->value));
+}
+
 void lt_param_clear(lt_param *param)
 {
+    lt_free(param->place);
     lt_tensor_free(&param->value);
     lt_tensor_free(&param->grad);
     union {

@@ -106,6 +106,33 @@ static void values_depend_on_seed_and_name_alone(void **state)
     lt_param_clear(&q);
 }
 
+/* Boxes of a filter [K,IN,TAPS,TAPS], whose tensors need not be 4-D. */
+static void a_box_gets_its_slice_of_the_whole_parameters_values(void **state)
+{
+    (void)state;
+    static float all[COUNT], want[COUNT], got[COUNT];
+    const lt_shape logical = LT_SHAPE(K, IN, TAPS, TAPS), view = LT_SHAPE(4, K / 4, IN, 3, 3);
+    lt_param whole = make("conv1");
+    assert_ok(lt_init_kaiming_fan_out(&whole, 7));
+    read_all(&whole, all);
+    for (int dim = 0; dim < view.ndim; dim++)
+        for (int part = 0; part < 3; part++) {
+            lt_place place = lt_place_shard(logical, view, dim, 3, part);
+            lt_place_cut(&place, 1, 5, 4 - part);
+            lt_param p;
+            assert_ok(
+                lt_param_init(&p, device, "conv1", "weight", LT_SHAPE(lt_place_count(&place)), 0));
+            assert_ok(lt_param_set_place(&p, &place));
+            assert_int_equal(p.fan_out, whole.fan_out);
+            assert_ok(lt_init_kaiming_fan_out(&p, 7));
+            assert_ok(lt_tensor_read(p.value, got, lt_tensor_bytes(p.value)));
+            lt_place_read(&place, all, want, sizeof *want);
+            assert_memory_equal(got, want, lt_tensor_bytes(p.value));
+            lt_param_clear(&p);
+        }
+    lt_param_clear(&whole);
+}
+
 static void kaiming_refuses_a_vector(void **state)
 {
     (void)state;
@@ -186,6 +213,7 @@ int main(void)
         cmocka_unit_test(kaiming_has_variance_two_over_fan_out),
         cmocka_unit_test(uniform_fills_its_interval),
         cmocka_unit_test(values_depend_on_seed_and_name_alone),
+        cmocka_unit_test(a_box_gets_its_slice_of_the_whole_parameters_values),
         cmocka_unit_test(kaiming_refuses_a_vector),
         cmocka_unit_test(a_models_filters_and_matrices_are_drawn_the_rest_stays),
     };

@@ -1,0 +1,214 @@
+/* src/tensor/place.c: random boxes of random views against walking every element. */
+
+#include "base/rng.h"
+#include "near.h"
+
+#include "lather/ext/fail.h"
+#include "lather/param.h"
+
+#include <stdlib.h>
+
+enum { ROUNDS = 400, MOST = 1024 };
+
+static lt_device *device;
+
+static int setup(void **state)
+{
+    (void)state;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    lt_device_close(&device);
+    return 0;
+}
+
+/* A view of up to 5 dimensions of 1..4, and a box of it. */
+static lt_place random_place(lt_rng *rng)
+{
+    lt_place p = {0};
+    p.view.ndim = p.offset.ndim = p.extent.ndim = (int)lt_rng_below(rng, LT_MAX_DIMS + 1);
+    for (int d = 0; d < p.view.ndim; d++) {
+        p.view.dim[d] = 1 + lt_rng_below(rng, 4);
+        p.extent.dim[d] = 1 + lt_rng_below(rng, (uint32_t)p.view.dim[d]);
+        if (lt_rng_below(rng, 2))
+            p.extent.dim[d] = p.view.dim[d]; /* whole dimensions are where runs grow */
+        p.offset.dim[d] = lt_rng_below(rng, (uint32_t)(p.view.dim[d] - p.extent.dim[d] + 1));
+    }
+    p.logical = LT_SHAPE(lt_shape_count(p.view));
+    return p;
+}
+
+/* Logical elements of the box in their order; gives how many there are. */
+static int64_t walk(const lt_place *p, int64_t *logical)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < lt_shape_count(p->view); i++) {
+        int64_t rest = i;
+        bool inside = true;
+        for (int d = p->view.ndim - 1; d >= 0; d--) {
+            const int64_t at = rest % p->view.dim[d];
+            rest /= p->view.dim[d];
+            inside &= at >= p->offset.dim[d] && at < p->offset.dim[d] + p->extent.dim[d];
+        }
+        if (inside)
+            logical[count++] = i;
+    }
+    return count;
+}
+
+static void a_box_has_the_elements_that_a_walk_finds(void **state)
+{
+    (void)state;
+    lt_rng rng = {.key = 1};
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t want[MOST];
+        const lt_place p = random_place(&rng);
+        const int64_t count = walk(&p, want);
+        assert_ok(lt_place_check(&p, "p", count));
+        assert_int_equal(lt_place_count(&p), count);
+        assert_int_equal(lt_place_is_whole(&p), count == lt_shape_count(p.view));
+        for (int64_t i = 0; i < count; i++)
+            assert_int_equal(lt_place_index(&p, i), want[i]);
+    }
+}
+
+static void runs_are_the_longest_there_are(void **state)
+{
+    (void)state;
+    lt_rng rng = {.key = 2};
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t want[MOST], next = 0;
+        const lt_place p = random_place(&rng);
+        const int64_t count = walk(&p, want);
+        for (lt_place_run run = {0}; lt_place_next_run(&p, &run); next += run.count) {
+            assert_int_equal(run.local, next);
+            assert_int_equal(run.logical, want[next]);
+            for (int64_t i = 1; i < run.count; i++)
+                assert_int_equal(want[next + i], run.logical + i);
+            if (next + run.count < count)
+                assert_int_not_equal(want[next + run.count], run.logical + run.count);
+        }
+        assert_int_equal(next, count);
+    }
+}
+
+static void boxes_are_read_and_written_back(void **state)
+{
+    (void)state;
+    lt_rng rng = {.key = 3};
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t want[MOST];
+        int32_t whole[MOST], back[MOST], own[MOST];
+        const lt_place p = random_place(&rng);
+        const int64_t all = lt_shape_count(p.view), count = walk(&p, want);
+        for (int32_t i = 0; i < all; i++) {
+            whole[i] = 7 * i;
+            back[i] = -1;
+        }
+        lt_place_read(&p, whole, own, sizeof *own);
+        for (int64_t i = 0; i < count; i++)
+            assert_int_equal(own[i], 7 * want[i]);
+        lt_place_write(&p, own, back, sizeof *own);
+        for (int64_t i = 0, next = 0; i < all; i++) {
+            const bool held = next < count && want[next] == i;
+            assert_int_equal(back[i], held ? whole[i] : -1);
+            next += held;
+        }
+    }
+}
+
+static void parts_of_a_dimension_cover_it_once(void **state)
+{
+    (void)state;
+    const lt_shape logical = LT_SHAPE(21, 5), view = LT_SHAPE(3, 7, 5);
+    for (int rows = 1; rows <= 7; rows++)
+        for (int columns = 1; columns <= 5; columns++) {
+            int held[105] = {0};
+            for (int rank = 0; rank < rows * columns; rank++) {
+                lt_place p = lt_place_shard(logical, view, 1, rows, rank / columns);
+                lt_place_cut(&p, 2, columns, rank % columns);
+                assert_ok(lt_place_check(&p, "w", lt_place_count(&p)));
+                for (int64_t i = 0; i < lt_place_count(&p); i++)
+                    held[lt_place_index(&p, i)]++;
+            }
+            for (int i = 0; i < 105; i++)
+                assert_int_equal(held[i], 1);
+        }
+}
+
+static void equal_places_may_have_views_of_their_own(void **state)
+{
+    (void)state;
+    const lt_place a = lt_place_shard(LT_SHAPE(8, 6), LT_SHAPE(8, 6), 0, 2, 1);
+    const lt_place b = lt_place_shard(LT_SHAPE(8, 6), LT_SHAPE(4, 2, 3, 2), 0, 2, 1);
+    const lt_place c = lt_place_shard(LT_SHAPE(8, 6), LT_SHAPE(8, 6), 0, 2, 0);
+    const lt_place d = lt_place_shard(LT_SHAPE(8, 6), LT_SHAPE(8, 6), 1, 2, 1);
+    const lt_place e = lt_place_shard(LT_SHAPE(48), LT_SHAPE(8, 6), 0, 2, 1);
+    assert_true(lt_place_equal(&a, &b));
+    assert_false(lt_place_equal(&a, &c));
+    assert_false(lt_place_equal(&a, &d));
+    assert_false(lt_place_equal(&a, &e));
+    char text[LT_PLACE_TEXT];
+    assert_string_equal(lt_place_text(&b, text), "[2:4,0:2,0:3,0:2] of [4,2,3,2]");
+    const lt_place scalar = lt_place_whole(LT_SCALAR);
+    assert_string_equal(lt_place_text(&scalar, text), "[] of []");
+    assert_true(lt_place_is_whole(&scalar));
+}
+
+static void boxes_that_fit_nothing_are_refused(void **state)
+{
+    (void)state;
+    const lt_shape view = LT_SHAPE(3, 4);
+    lt_place p = lt_place_shard(LT_SHAPE(12), view, 1, 2, 1);
+    assert_fails(lt_place_check(&p, "w", 5), LT_E_SHAPE, "w has 5 elements, its box 6");
+    p.logical = LT_SHAPE(13);
+    assert_fails(lt_place_check(&p, "w", 6), LT_E_SHAPE, "12 elements, [13] has 13");
+    p = lt_place_shard(LT_SHAPE(12), view, 1, 2, 1);
+    p.offset.dim[1]++;
+    assert_fails(lt_place_check(&p, "w", 6), LT_E_SHAPE, "w: [0:3,3:5] of [3,4] is no box");
+    p = lt_place_shard(LT_SHAPE(12), view, 0, 4, 3);
+    assert_fails(lt_place_check(&p, "w", 0), LT_E_SHAPE, "[3:3,0:4] of [3,4] is no box");
+}
+
+static void a_parameter_keeps_a_copy_of_its_place(void **state)
+{
+    (void)state;
+    lt_param param;
+    assert_ok(lt_param_init(&param, device, "", "w", LT_SHAPE(6, 4), 0));
+    assert_null(param.place);
+    assert_int_equal(param.fan_in, 4);
+    lt_place got = lt_param_place(&param);
+    assert_true(lt_place_is_whole(&got) && lt_shape_equal(got.logical, LT_SHAPE(6, 4)));
+
+    lt_place p = lt_place_shard(LT_SHAPE(12, 4), LT_SHAPE(3, 4, 4), 1, 2, 1);
+    assert_ok(lt_param_set_place(&param, &p));
+    p.offset.dim[1] = 0;
+    got = lt_param_place(&param);
+    assert_int_equal(got.offset.dim[1], 2);
+    assert_int_equal(param.fan_out, 12);
+    p = lt_place_shard(LT_SHAPE(12, 4), LT_SHAPE(12, 4), 0, 3, 0);
+    assert_fails(lt_param_set_place(&param, &p), LT_E_SHAPE, "w has 24 elements, its box 16");
+    assert_int_equal(param.place->offset.dim[1], 2);
+    p = lt_place_whole(LT_SHAPE(6, 4));
+    assert_ok(lt_param_set_place(&param, &p));
+    assert_null(param.place);
+    lt_param_clear(&param);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_box_has_the_elements_that_a_walk_finds),
+        cmocka_unit_test(runs_are_the_longest_there_are),
+        cmocka_unit_test(boxes_are_read_and_written_back),
+        cmocka_unit_test(parts_of_a_dimension_cover_it_once),
+        cmocka_unit_test(equal_places_may_have_views_of_their_own),
+        cmocka_unit_test(boxes_that_fit_nothing_are_refused),
+        cmocka_unit_test(a_parameter_keeps_a_copy_of_its_place),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
