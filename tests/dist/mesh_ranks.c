@@ -98,6 +98,20 @@ void cut(int64_t whole, int parts, int index, int64_t *first, int64_t *extent)
     }
 }
 
+blocks blocks_of(const mesh_rank *r, int64_t rows, int64_t in, int64_t out)
+{
+    const lt_mesh_config g = lt_mesh_config_of(r->mesh);
+    const int h = (r->copy * g.depth + r->k) * g.rows + r->i;
+    blocks o;
+    cut(rows, g.data * g.depth * g.rows, h, &o.x.row, &o.x.rows);
+    cut(in, g.columns, r->j, &o.x.column, &o.x.columns);
+    cut(out, g.columns, r->j, &o.w.row, &o.w.rows);
+    cut(in, g.columns, r->i, &o.w.column, &o.w.columns);
+    o.b = (box){0, 1, o.w.row, o.w.rows};
+    o.y = (box){o.x.row, o.x.rows, o.w.row, o.w.rows};
+    return o;
+}
+
 static uint32_t hash(int matrix, int64_t row, int64_t column)
 {
     uint32_t h = (uint32_t)row * 2654435761U + (uint32_t)column * 40503U + (uint32_t)matrix * 977U;

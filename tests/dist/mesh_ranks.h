@@ -34,6 +34,12 @@ typedef struct box {
 /* Part number index of parts of a dimension: sets first and extent. */
 void cut(int64_t whole, int parts, int index, int64_t *first, int64_t *extent);
 
+/* What a rank holds of a linear layer's matrices on a grid: x [rows,in], w [out,in], b [1,out], y [rows,out]. */
+typedef struct blocks {
+    box x, w, b, y;
+} blocks;
+blocks blocks_of(const mesh_rank *r, int64_t rows, int64_t in, int64_t out);
+
 /* Element of one of several matrices: a small whole number. */
 double whole_number(int matrix, int64_t row, int64_t column);
 /* A number between -1 and 1. */

@@ -78,25 +78,6 @@ static lt_status compare(const mesh_rank *r, const char *name, const lt_tensor *
 
 /* --- Two dimensions and depth --- */
 
-typedef struct blocks {
-    box x, w, b, y;
-} blocks;
-
-static blocks blocks_of(const mesh_rank *r)
-{
-    const task *c = r->context;
-    const lt_mesh_config g = lt_mesh_config_of(r->mesh);
-    const int h = (r->copy * g.depth + r->k) * g.rows + r->i;
-    blocks o;
-    cut(c->rows, g.data * g.depth * g.rows, h, &o.x.row, &o.x.rows);
-    cut(c->in, g.columns, r->j, &o.x.column, &o.x.columns);
-    cut(c->out, g.columns, r->j, &o.w.row, &o.w.rows);
-    cut(c->in, g.columns, r->i, &o.w.column, &o.w.columns);
-    o.b = (box){0, 1, o.w.row, o.w.rows};
-    o.y = (box){o.x.row, o.x.rows, o.w.row, o.w.rows};
-    return o;
-}
-
 /* The loss is the sum of y * dy over all ranks. */
 static lt_status backward(mesh_rank *r, lt_tensor *y, lt_tensor *dy)
 {
@@ -130,7 +111,7 @@ static lt_status run_summa(mesh_rank *r, const blocks *o, lt_tensor *const t[4])
 static lt_status summa(mesh_rank *r)
 {
     const task *c = r->context;
-    const blocks o = blocks_of(r);
+    const blocks o = blocks_of(r, c->rows, c->in, c->out);
     lt_tensor *t[4] = {NULL};
     lt_status st = make_box(r, &t[X], o.x, X, c->value, false);
     if (!st)
