@@ -111,6 +111,8 @@ lt_status lt_gpt_count(lt_model_cost *out, const lt_gpt_config *config, int64_t 
         .kept = length * (2 * w + c.layers * (3 * w + qkv + ups * h) + c.vocabulary),
         .recomputable = c.layers * length * (2 * w + h), /* both norms and gelu */
         .largest = length * wide,
+        .rows = length,
+        .features = w,
     };
     return LT_OK;
 }

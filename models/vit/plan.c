@@ -116,6 +116,8 @@ lt_status lt_vit_count(lt_model_cost *out, const lt_vit_config *config)
         .kept = 2 * rows * w + c.depth * rows * (6 * w + h),
         .recomputable = c.depth * rows * (2 * w + h), /* both norms and gelu */
         .largest = rows * wide,
+        .rows = rows,
+        .features = w,
     };
     return LT_OK;
 }

@@ -144,7 +144,9 @@ lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, cons
     struct details *d = s->details;
     char *all;
     size_t bytes;
-    LT_TRY(lt_ranks_gather(&s->t->ranks, d->pair, d->count * sizeof *d->pair, &all, &bytes));
+    lt_ranks *ranks = &s->t->ranks;
+    const size_t own = ranks->is_counted ? d->count * sizeof *d->pair : 0;
+    LT_TRY(lt_ranks_gather(ranks, d->pair, own, &all, &bytes));
     free(d->pair);
     d->pair = (detail_pair *)(void *)all;
     d->count = d->capacity = bytes / sizeof *d->pair;

@@ -3,7 +3,6 @@
 #include "train/trainer/evaluate.h"
 
 #include "base/clock.h"
-#include "train/trainer/mesh.h"
 
 #include "lather/ext/fail.h"
 
@@ -24,11 +23,8 @@ static lt_status open_loader(const lt_evaluator *e, lt_dataset *data, lt_loader 
     c.size = e->ranks->data_count;
     if (c.limit > lt_dataset_count(data))
         c.limit = 0;
-    const int64_t count = c.limit ? c.limit : lt_dataset_count(data);
-    if (count <= c.rank)
+    if ((c.limit ? c.limit : lt_dataset_count(data)) <= c.rank)
         return LT_OK;
-    const int64_t own = lt_exchange_part(count, c.size, c.rank);
-    LT_TRY(lt_ranks_eval_batch(e->ranks, own, c.batch, &c.batch));
     return lt_loader_new(loader, data, e->device, &c);
 }
 

@@ -1,5 +1,6 @@
 /* What a run will need, said before its first step, and refused if the machine has not got it. */
 
+#include "train/trainer/mesh.h"
 #include "train/trainer/trainer.h"
 
 #include "lather/ext/fail.h"
@@ -128,6 +129,38 @@ static void note_late_roots(lt_trainer *t)
             (long long)c->start_preconditioning_step, (long long)t->total_steps);
 }
 
+/* Whether whole models would find memory: parameters, gradients and state of all ranks of a copy, and what a
+ * rank's part of the samples keeps. */
+static bool fits_whole(const lt_trainer *t, const lt_model_cost *cost)
+{
+    const int parts = t->ranks.parallel.model->size;
+    const double held = param_bytes(t) + (double)lt_optim_state_bytes(t->optim);
+    const double rest = available_bytes() / t->ranks.local;
+    return rest < 0 || (parts - 1) * held + activation_bytes(t, cost) + loader_bytes(t) <= rest;
+}
+
+/* Data parallelism over as many ranks, the same samples in an update: says so where it moves less and could be. */
+static lt_status note_data_parallel(lt_trainer *t, const lt_model_cost *cost)
+{
+    const lt_ranks *r = &t->ranks;
+    const int64_t accum = t->args.training.grad_accum, samples = t->args.batch_size * r->data_count;
+    lt_mesh_traffic moved;
+    if (!r->mesh || !cost->rows || samples % r->count || !fits_whole(t, cost))
+        return LT_OK;
+    const lt_mesh_config config = lt_mesh_config_of(r->mesh);
+    LT_TRY(lt_mesh_compare(&config, (double)(t->args.batch_size * cost->rows),
+                           (double)cost->features, (double)accum, &moved));
+    if (moved.data_parallel < moved.mesh)
+        lt_run_note(
+            t->run,
+            "--tensor-parallel %s: a rank receives %.3g numbers for each layer and update; with "
+            "--tensor-parallel 1 --batch-size %lld, which fits into memory, %.3g: that would be "
+            "faster",
+            t->args.ranks.tensor_parallel, moved.mesh, (long long)(samples / r->count),
+            moved.data_parallel);
+    return LT_OK;
+}
+
 lt_status lt_trainer_summary(lt_trainer *t)
 {
     const double train_factor = 3; /* backward costs two forward passes */
@@ -161,5 +194,6 @@ lt_status lt_trainer_summary(lt_trainer *t)
     lt_run_note(t->run, "memory: %.2f GiB parameters, gradients and %s state%s", held / gib,
                 lt_optim_name(t->optim), more);
     note_late_roots(t);
+    LT_TRY(note_data_parallel(t, &cost));
     return lt_blocks_report(t->optim, t->run, t->ranks.rank, t->args.output.verbose);
 }

@@ -132,7 +132,8 @@ static lt_mesh_config nearest(const lt_mesh_config *wanted, int ranks)
             if (ranks % copy_size(&c) == 0 && is_nearer(&c, &best, size))
                 best = c;
         }
-    for (int t = 1; t <= ranks && !(wanted->rows > 1 && best.rows); t++) {
+    const bool has_grid = best.rows;
+    for (int t = 1; t <= ranks && !has_grid; t++) {
         const lt_mesh_config c = {.depth = 1, .rows = 1, .columns = t};
         if (ranks % t == 0 && is_nearer(&c, &best, size))
             best = c;
@@ -196,34 +197,6 @@ lt_status lt_ranks_open_mesh(lt_ranks *r, const ranks_options *o)
     return st;
 }
 
-/* --- Batches --- */
-
-/* Blocks of rows that a copy's samples are cut into. */
-static int blocks_of(const lt_ranks *r)
-{
-    const lt_tensor_parallel *p = &r->parallel;
-    return r->mesh && p->column ? p->column->size * p->depth->size : 1;
-}
-
-lt_status lt_ranks_eval_batch(const lt_ranks *r, int64_t count, int wanted, int *batch)
-{
-    const int blocks = blocks_of(r);
-    int b = wanted < count ? wanted : (int)count;
-    *batch = wanted;
-    if (blocks == 1)
-        return LT_OK;
-    while (b > blocks && count % b && count % b < blocks)
-        b--;
-    if (b < blocks || (count % b && count % b < blocks))
-        return lt_fail(
-            LT_E_ARG,
-            "--tensor-parallel: %lld samples to evaluate in batches of %d (--eval-batch-size), "
-            "and each batch is divided into %d blocks: at least that many are needed",
-            (long long)count, wanted, blocks);
-    *batch = b;
-    return LT_OK;
-}
-
 /* --- What moves --- */
 
 lt_status lt_mesh_compare(const lt_mesh_config *config, double rows, double features, double passes,
@@ -236,5 +209,6 @@ lt_status lt_mesh_compare(const lt_mesh_config *config, double rows, double feat
     out->mesh *= passes;
     out->mesh += 2 * (copies - 1) / copies * weights / ((double)c->rows * c->columns);
     out->data_parallel = 2 * (ranks - 1) / ranks * weights;
+    out->sharded_params = 3 * (ranks - 1) / ranks * weights;
     return LT_OK;
 }

@@ -15,16 +15,15 @@ lt_status lt_mesh_flag_check(const ranks_options *options, const lt_options *fla
  * Errors: LT_E_ARG (the ranks are no multiple of a copy's: names what would do). */
 lt_status lt_ranks_open_mesh(lt_ranks *ranks, const ranks_options *options);
 
-/* Samples of a copy's evaluation batch, at most wanted: none of the batches of count samples, the last one too, has
- * fewer than the mesh divides them into. Errors: LT_E_ARG (count is fewer). */
-lt_status lt_ranks_eval_batch(const lt_ranks *ranks, int64_t count, int wanted, int *batch);
-
-/* Elements that a rank receives in an update, on average, for one layer of a transformer of rows x features: activations
- * and weights of the mesh, then gradients between copies; of data parallelism over as many ranks, which see as many
- * rows together. passes: micro-batches of an update. */
+/* Elements that a rank receives in an update, on average, for a layer of a transformer, 12 h^2 weights. */
 typedef struct lt_mesh_traffic {
-    double mesh, data_parallel;
+    double
+        mesh; /* lt_mesh_cost_layer() in each micro-batch, and gradients between copies of the model */
+    double
+        data_parallel; /* 2(n-1)/n 12h^2: gradients of n whole models, that see as many rows together */
+    double sharded_params; /* 3(n-1)/n 12h^2: the same with parameters divided too */
 } lt_mesh_traffic;
+/* rows: of a copy's micro-batch; passes: micro-batches of an update. Errors: those of lt_mesh_cost_layer(). */
 lt_status lt_mesh_compare(const lt_mesh_config *config, double rows, double features, double passes,
                           lt_mesh_traffic *out);
 

@@ -1,0 +1,207 @@
+/* --tensor-parallel: what the flag says, whose rank is whose copy's, and when data parallelism moves less. */
+
+#include "train/trainer/mesh.h"
+
+#include "temp_folder.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+/* --- The flag --- */
+
+typedef struct flag {
+    const char *name, *text;
+    bool force;
+    lt_mesh_config mesh; /* rows 0: an error that says */
+    const char *says;
+} flag;
+
+static const flag flags[] = {
+    {"1 is a whole model on each rank", "1", false, {1, 1, 1, 1, false}, NULL},
+    {"a number is one dimension", "6", false, {1, 1, 1, 6, false}, NULL},
+    {"QxQ is a grid", "3x3", false, {1, 1, 3, 3, false}, NULL},
+    {"QxQxD is a grid in depth", "4x4x2", false, {1, 2, 4, 4, false}, NULL},
+    {"a depth above Q is refused",
+     "2x2x3",
+     false,
+     {0},
+     "a depth of 3 is above the grid's 2; --force"},
+    {"a depth above Q may be forced", "2x2x3", true, {1, 3, 2, 2, true}, NULL},
+    {"a grid is square", "2x3", false, {0}, "2x3: want a number of ranks T"},
+    {"a grid is 2x2 or more", "1x1", false, {0}, "1x1: want"},
+    {"0 ranks are none", "0", false, {0}, "0: want"},
+    {"a sign is none", "-2", false, {0}, "-2: want"},
+    {"four numbers are too many", "2x2x2x2", false, {0}, "2x2x2x2: want"},
+    {"nothing behind the number", "2x", false, {0}, "2x: want"},
+    {"no number", "", false, {0}, "want a number"},
+};
+
+static void a_flag_is_a_mesh(void **state)
+{
+    const flag *f = *state;
+    const ranks_options o = {.tensor_parallel = f->text, .force = f->force};
+    lt_mesh_config c;
+    if (f->says) {
+        assert_int_equal(lt_mesh_flag_parse(&o, &c), LT_E_ARG);
+        assert_non_null(strstr(lt_error_message(), f->says));
+        return;
+    }
+    assert_int_equal(lt_mesh_flag_parse(&o, &c), LT_OK);
+    assert_memory_equal(&c, &f->mesh, sizeof c);
+}
+
+/* --- Ranks --- */
+
+enum { MOST_RANKS = 8 };
+
+typedef struct ranks_row {
+    const char *name, *text;
+    int count;        /* ranks */
+    int copies, size; /* of the model, and ranks of each; 0: an error that says */
+    const char *says;
+} ranks_row;
+
+static const ranks_row meshes[] = {
+    {"four ranks are two copies of two", "2", 4, 2, 2, NULL},
+    {"eight ranks are one copy of 2x2x2", "2x2x2", 8, 1, 8, NULL},
+    {"eight ranks are two copies of 2x2", "2x2", 8, 2, 4, NULL},
+    {"four ranks are no multiple of three", "3", 4, 0, 0,
+     "4 ranks are no multiple of the 3 of a copy of the model; nearest: --tensor-parallel 2, or 3 ranks"},
+    {"five ranks are no multiple of two", "2", 5, 0, 0, "nearest: --tensor-parallel 1, or 6 ranks"},
+    {"four ranks are no 3x3", "3x3", 4, 0, 0, "nearest: --tensor-parallel 2x2, or 9 ranks"},
+    {"eight ranks are no 3x3", "3x3", 8, 0, 0, "nearest: --tensor-parallel 2x2x2, or 9 ranks"},
+    {"six ranks are no grid", "2x2", 6, 0, 0, "nearest: --tensor-parallel 3, or 8 ranks"},
+};
+
+typedef struct rank {
+    lt_comm *comm;
+    const ranks_row *row;
+    lt_ranks ranks;
+    lt_status status;
+    double counted; /* of all ranks */
+    char why[512];
+} rank;
+
+static void *open_rank(void *context)
+{
+    rank *r = context;
+    const ranks_options o = {.tensor_parallel = r->row->text};
+    r->ranks = LT_RANKS_ALONE;
+    lt_ranks_join(&r->ranks, r->comm);
+    r->status = lt_ranks_open_mesh(&r->ranks, &o);
+    snprintf(r->why, sizeof r->why, "%s", r->status ? lt_error_message() : "");
+    if (r->ranks.mesh)
+        lt_mesh_free(&r->ranks.mesh);
+    return NULL;
+}
+
+/* Sees each rank's numbers before the communicators close. */
+static void check_rank(const rank *r, int index)
+{
+    const ranks_row *row = r->row;
+    if (row->says) {
+        assert_int_equal(r->status, LT_E_ARG);
+        assert_non_null(strstr(r->why, row->says));
+        assert_true(r->ranks.same_failure);
+        return;
+    }
+    assert_int_equal(r->status, LT_OK);
+    assert_int_equal(r->ranks.data_count, row->copies);
+    assert_int_equal(r->ranks.data_rank, index / row->size);
+    assert_int_equal(r->ranks.is_counted, index % row->size == 0);
+    assert_int_equal(r->ranks.parallel.column != NULL, row->text[1] == 'x');
+}
+
+static void ranks_are_copies_of_a_model(void **state)
+{
+    const ranks_row *row = *state;
+    lt_device *device[MOST_RANKS];
+    lt_comm *comm[MOST_RANKS];
+    rank ranks[MOST_RANKS] = {0};
+    pthread_t thread[MOST_RANKS];
+    for (int i = 0; i < row->count; i++)
+        assert_int_equal(lt_device_open(&device[i], "ref", NULL), LT_OK);
+    assert_int_equal(lt_comm_open_threads(comm, device, row->count), LT_OK);
+    for (int i = 0; i < row->count; i++) {
+        ranks[i] = (rank){.comm = comm[i], .row = row};
+        assert_int_equal(pthread_create(&thread[i], NULL, open_rank, &ranks[i]), 0);
+    }
+    for (int i = 0; i < row->count; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < row->count; i++) {
+        check_rank(&ranks[i], i);
+        lt_comm_close(&comm[i]);
+        lt_device_close(&device[i]);
+    }
+}
+
+static void alone_there_is_no_copy(void **state)
+{
+    const ranks_options o = {.tensor_parallel = "2"};
+    lt_ranks r = LT_RANKS_ALONE;
+    (void)state;
+    assert_int_equal(lt_ranks_open_mesh(&r, &o), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "one process alone: start 2 with mpirun"));
+}
+
+/* --- What moves --- */
+
+static double near(double a, double b)
+{
+    return fabs(a - b) <= 1e-12 * fabs(b);
+}
+
+/* Equal at T rows: [4,4,4] moves 9 (7Th/64 + 12h^2/16) + 72h^2/64 = 63/64 Th + 63/8 h^2, data parallelism
+ * 2 63/64 12h^2, ZeRO-3 3 63/64 12h^2: T = 24h - 8h and 36h - 8h. */
+static void at_64_ranks_depth_pays_below_16_widths_of_tokens(void **state)
+{
+    const lt_mesh_config c = {.data = 1, .depth = 4, .rows = 4, .columns = 4};
+    const double h = 512;
+    lt_mesh_traffic at, below, above;
+    (void)state;
+    assert_int_equal(lt_mesh_compare(&c, 16 * h, h, 1, &at), LT_OK);
+    assert_true(near(at.mesh, at.data_parallel));
+    assert_int_equal(lt_mesh_compare(&c, 15 * h, h, 1, &below), LT_OK);
+    assert_true(below.mesh < below.data_parallel);
+    assert_int_equal(lt_mesh_compare(&c, 28 * h, h, 1, &above), LT_OK);
+    assert_true(near(above.mesh, above.sharded_params) && above.mesh > above.data_parallel);
+}
+
+/* T = tokens of a copy: 8 1/2 Th + 2 1/2 6 h^2 of copies' gradients; alone 2 3/4 12 h^2. */
+static void copies_exchange_gradients_of_their_parts(void **state)
+{
+    const lt_mesh_config c = {.data = 2, .depth = 1, .rows = 1, .columns = 2};
+    lt_mesh_traffic t;
+    (void)state;
+    assert_int_equal(lt_mesh_compare(&c, 100, 10, 3, &t), LT_OK);
+    assert_true(near(t.mesh, 3 * 4 * 100 * 10 + 6 * 100));
+    assert_true(near(t.data_parallel, 18 * 100));
+}
+
+enum { FLAGS = sizeof flags / sizeof *flags, MESHES = sizeof meshes / sizeof *meshes, OTHERS = 3 };
+
+int main(void)
+{
+    union {
+        const void *shown;
+        void *state;
+    } row;
+    struct CMUnitTest tests[FLAGS + MESHES + OTHERS] = {
+        cmocka_unit_test(alone_there_is_no_copy),
+        cmocka_unit_test(at_64_ranks_depth_pays_below_16_widths_of_tokens),
+        cmocka_unit_test(copies_exchange_gradients_of_their_parts),
+    };
+    for (int i = 0; i < FLAGS; i++) {
+        row.shown = &flags[i];
+        tests[OTHERS + i] = (struct CMUnitTest){
+            .name = flags[i].name, .test_func = a_flag_is_a_mesh, .initial_state = row.state};
+    }
+    for (int i = 0; i < MESHES; i++) {
+        row.shown = &meshes[i];
+        tests[OTHERS + FLAGS + i] = (struct CMUnitTest){.name = meshes[i].name,
+                                                        .test_func = ranks_are_copies_of_a_model,
+                                                        .initial_state = row.state};
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
