@@ -16,6 +16,8 @@ typedef struct lt_train_config {
     lt_task task;
     lt_comm *comm; /**< of several ranks, each of which calls lt_train(); NULL: one */
     const lt_local_steps_config *local_steps; /**< NULL: all ranks average each gradient */
+    lt_share
+        *share; /**< of all ranks: steps and evaluations take turns on the device; NULL: none */
     int ranks_per_node; /**< with local_steps: of a group; 0: those of a node, as in lt_comm_nodes() */
     lt_dataset *train, *val; /**< val NULL: evaluations are of train */
     /** Of training; rank, size, drop_last and max_batches (whole steps) are set. Evaluations have its

@@ -7,6 +7,7 @@
 #include "lather/ext/task.h"
 #include "lather/graph.h"
 #include "lather/mesh.h"
+#include "lather/share.h"
 
 typedef struct lt_train_step lt_train_step;
 
@@ -23,7 +24,10 @@ typedef struct lt_train_step_config {
     const lt_mesh
         *mesh;      /**< of comm: dp averages over its copies of the model; NULL: a rank is one */
     lt_comm *group; /**< of dp, where that is a part of comm: local steps; NULL: comm */
-    lt_pass pass;   /**< of forward; attempt and micro are set in each */
+    /** Forward and backward take a turn each step, not captured; the exchange of gradients and the update are
+     *  outside it. NULL: none. */
+    lt_share *share;
+    lt_pass pass;       /**< of forward; attempt and micro are set in each */
     int64_t grad_accum; /**< micro-batches of a step; 0: 1 */
     bool graph; /**< capture the work as graphs and replay them, where the device has them */
     /** The next micro-batch; lent until the next call. LT_END is a failure here. Required. */
@@ -47,6 +51,7 @@ typedef struct lt_train_result {
     double comm_bytes;      /**< that this rank sent */
     double between_bytes;   /**< of that, gradients to other nodes */
     double parallel_bytes;  /**< of comm_bytes, in passes over a model that is divided over ranks */
+    lt_share_turn turn;     /**< of share, and the seconds of seconds that it was waited for */
     bool may_run_ahead;     /**< the next step may be begun before this one is finished */
     bool stop;              /**< a rank was asked to stop */
 } lt_train_result;

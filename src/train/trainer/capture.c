@@ -71,6 +71,13 @@ static lt_status finish_gradients(const lt_train_step *step)
     return LT_OK;
 }
 
+/* The device is the next job's when the last backward is done. */
+static lt_status end_turn(const lt_train_step *step)
+{
+    LT_TRY(lt_device_sync(step->config.device));
+    return lt_share_end(step->config.share);
+}
+
 static lt_status compute(void *context)
 {
     const work *w = context;
@@ -82,6 +89,8 @@ static lt_status compute(void *context)
         lt_params_zero_grad(c->params);
     }
     LT_TRY(forward_backward(w));
+    if (c->share && w->is_last)
+        LT_TRY(end_turn(step));
     if (c->dp && w->is_last)
         LT_TRY(finish_gradients(step));
     if (w->phases == PHASES_FIRST)
@@ -123,6 +132,8 @@ capture_plan lt_step_plan_capture(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     capture_plan plan = {.with_backward = PHASES_NONE, .sums_last = captures_gradients(step)};
+    if (c->share)
+        return plan;
     if (lt_optim_is_capturable(c->optim))
         plan.with_backward = !c->dp || plan.sums_last ? PHASES_ALL : PHASES_NONE;
     else if (c->graph && lt_optim_has_host_phase(c->optim))
@@ -139,7 +150,7 @@ lt_status lt_step_run_micro_batch(lt_train_step *step, const lt_batch *batch, in
               .attempt = attempt,
               .is_last = micro + 1 == step->config.grad_accum};
     w.phases = w.is_last ? plan.with_backward : PHASES_NONE;
-    if (!step->config.graph || !has_capturable_gradients(step))
+    if (!step->config.graph || step->config.share || !has_capturable_gradients(step))
         return compute(&w);
     return lt_graph_run(step->config.device, &step->graph, graph_key(&w), compute, &w);
 }

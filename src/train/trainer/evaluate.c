@@ -59,7 +59,7 @@ static lt_status evaluate_batch(const lt_evaluator *e, const lt_batch *batch, su
     return LT_OK;
 }
 
-static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
+static lt_status run_batches(const lt_evaluator *e, lt_loader *loader, sums *sum)
 {
     lt_batch batch;
     lt_status st;
@@ -75,6 +75,17 @@ static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
             lt_run_part(e->run, "evaluate", batch.index + 1, batches);
     }
     return st == LT_END ? LT_OK : st;
+}
+
+/* All ranks take a turn, those without a sample too. */
+static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
+{
+    lt_share_turn turn;
+    if (!e->share)
+        return run_batches(e, loader, sum);
+    LT_TRY(lt_share_begin(e->share, &turn));
+    LT_TRY(run_batches(e, loader, sum));
+    return lt_share_end(e->share);
 }
 
 /* Of all copies of the model: counts are exact, and the loss is added in rank order. */

@@ -5,6 +5,7 @@
 #include "train/trainer/input.h"
 
 #include "lather/ext/task.h"
+#include "lather/share.h"
 
 /* What an evaluation works with. All borrowed. */
 typedef struct lt_evaluator {
@@ -14,6 +15,7 @@ typedef struct lt_evaluator {
     lt_pass pass;
     lt_loader_config loader; /* limit may be above the count of samples; rank and size are set */
     lt_ranks *ranks;
+    lt_share *share;             /* one turn for the whole of it; NULL: none */
     lt_run *run;                 /* shows how far it is, lists bad samples; may be NULL */
     bool (*stop)(void *context); /* whether this rank was asked to stop; NULL: never */
     void *context;

@@ -87,8 +87,8 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
 {
     const lt_train_result *r = &u->result;
     const double unknown = (double)NAN;
-    const bool many = l->ranks->comm;
-    enum { OWN = 11 };
+    const bool many = l->ranks->comm, shares = l->evaluator.share;
+    enum { OWN = 13 };
     lt_metric metric[LT_TASK_METRICS + 1],
         extra[OWN + LOOP_VALUES] = {
             {"gradient_norm", r->optim.grad_norm},
@@ -103,6 +103,8 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
              l->ranks->nodes.count > 1 && !l->local ? r->between_bytes : unknown},
             {"outer_seconds", u->met ? u->outer_seconds : unknown},
             {"outer_bytes", u->met ? u->outer_bytes : unknown},
+            {"turn", shares ? (double)r->turn.number : unknown},
+            {"turn_seconds", shares ? r->turn.seconds : unknown},
         };
     for (int i = 0; i < u->values; i++)
         extra[OWN + i] = u->value[i];

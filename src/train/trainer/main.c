@@ -48,6 +48,7 @@ static lt_status evaluate_only(lt_trainer *t)
     lt_run_config c = {
         .progress = (lt_progress)t->args.output.progress, .append = true, .rank = t->ranks.rank};
     LT_TRY(lt_run_open(&t->run, t->args.output.output, &c));
+    LT_TRY(lt_trainer_open_share(t));
     t->at_work = true;
     LT_TRY(lt_trainer_evaluate(t, &e));
     lt_run_close(&t->run);

@@ -8,6 +8,7 @@
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
 #include "lather/shard.h"
+#include "lather/share.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -95,6 +96,20 @@ lt_status lt_trainer_open_ranks(lt_trainer *t)
     if (o->comm_model) /* before the groups of a mesh, which have the same link */
         LT_TRY(lt_ranks_set_link(&t->ranks, o->comm_model));
     return lt_ranks_open_mesh(&t->ranks, o);
+}
+
+lt_status lt_trainer_open_share(lt_trainer *t)
+{
+    const ranks_options *o = &t->args.ranks;
+    lt_share_config c = {
+        .comm = t->ranks.comm, .device = lt_device_name(t->device), .deadline = o->comm_timeout};
+    if (!o->share_device)
+        return LT_OK;
+    lt_status st = lt_share_parse(&c, o->share_device);
+    if (!st)
+        st = lt_share_open(&t->share, &c);
+    t->ranks.same_failure = st == LT_E_ARG || st == LT_E_IO;
+    return st ? lt_fail(st, "--share-device %s: %s", o->share_device, lt_error_message()) : LT_OK;
 }
 
 /* --- What they do together --- */

@@ -42,6 +42,7 @@ static const lt_option rows[] = {
 {"Ranks", PICK("sequence-parallel", sequence_parallel, "on|off"), .help = "with --tensor-parallel T: norms, dropout and residuals of own rows only; off: of all rows on each rank"},
 {"Ranks", PICK("tp-overlap", tp_overlap, "on|off"), .help = "with --tensor-parallel: products begin before all of their operands are there; off: whole exchanges, then whole products, the same bits"},
 {"Ranks", BOOL("force", force), .help = "with --tensor-parallel QxQxD: D may exceed Q"},
+{"Ranks", TEXT("share-device", share_device), .meta = "NAME[:WEIGHT]", .help = "jobs with the same name take turns on their devices: one computes while the gradients of another are on the way; WEIGHT turns for each of a job of weight 1"},
 {"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "hold messages back as a link of this latency in microseconds and rate in Gbit/s would, for measuring"},
 };
 /* clang-format on */

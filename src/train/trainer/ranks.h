@@ -22,7 +22,7 @@ typedef struct ranks_options {
     bool sync_bn, overlap, communicate_params, shard_optimizer, shard_gradients;
     double bucket_mib, comm_timeout;
     int64_t num_trainers_per_group, ranks_per_node;
-    const char *comm_model, *compress;
+    const char *comm_model, *compress, *share_device;
     int64_t compress_warmup_epochs, compress_until;
     int64_t local_steps;
     double outer_lr, outer_momentum, outer_decay;

@@ -187,6 +187,7 @@ lt_status lt_trainer_open_training(lt_trainer *t)
     LT_TRY(lt_train_state_scale_loss(&t->state, t->optim, o->amp == AMP_F16));
     LT_TRY(lt_trainer_check_memory(t));
     LT_TRY(open_loader(t));
+    LT_TRY(lt_trainer_open_share(t));
     LT_TRY(lt_trainer_open_step(t));
     if (!t->state.now.run[0])
         LT_TRY(lt_run_new_id(t->state.now.run));
@@ -204,6 +205,7 @@ void lt_trainer_close(lt_trainer *t)
     lt_optim_free(&t->optim);
     lt_data_parallel_free(&t->dp);
     lt_local_steps_free(&t->local);
+    lt_share_close(&t->share);
     lt_ranks_close(&t->ranks);
     lt_tape_free(&t->tape);
     lt_params_clear(&t->params);

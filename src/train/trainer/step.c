@@ -148,6 +148,8 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
     double begin = lt_clock_seconds();
     lt_status st = step->config.next(step->config.next_context, &batch);
     r->data_seconds += lt_clock_seconds() - begin;
+    if (!st && !micro && step->config.share)
+        st = lt_share_begin(step->config.share, &r->turn);
     if (!st)
         st = lt_step_run_micro_batch(step, &batch, micro, r->step, plan);
     if (st)

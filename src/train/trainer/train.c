@@ -167,6 +167,7 @@ static lt_status open_step(parts *p)
                                        .comm = c->comm,
                                        .dp = p->dp,
                                        .group = p->local ? lt_local_steps_comm(p->local) : NULL,
+                                       .share = c->share,
                                        .pass = pass_of(c, LT_PASS_TRAIN),
                                        .grad_accum = p->grad_accum,
                                        .graph = c->graph,
@@ -231,6 +232,7 @@ static lt_evaluator evaluator_of(parts *p)
                           .pass = pass_of(c, LT_PASS_EVAL),
                           .loader = loader,
                           .ranks = &p->ranks,
+                          .share = c->share,
                           .run = p->run,
                           .stop = c->stop,
                           .context = c->context};

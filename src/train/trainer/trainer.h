@@ -33,6 +33,7 @@ struct lt_trainer {
 
     lt_data_parallel *dp;  /* NULL: one rank, or an evaluation */
     lt_local_steps *local; /* NULL: none */
+    lt_share *share;       /* NULL: none */
     int workers;           /* loader threads of this rank; 0: as many as allowed */
     bool at_work; /* everything is open: what fails from here on is no wrong command line */
 };
@@ -44,6 +45,8 @@ enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
 /* parallel.c: several processes train one model. */
 /* Joins the others that the launcher started; shares out the machine's threads. */
 lt_status lt_trainer_open_ranks(lt_trainer *t);
+/* Of --share-device; once nothing but the work itself is left to do, as the others wait for this job's turns. */
+lt_status lt_trainer_open_share(lt_trainer *t);
 /* Before the optimizer: gradients are averaged from now on. */
 lt_status lt_trainer_open_parallel(lt_trainer *t);
 /* Whether gradients are compressed in the epoch that begins. */

@@ -42,6 +42,7 @@ static lt_evaluator evaluator_of(lt_trainer *t)
                           .pass = lt_trainer_pass(t, false),
                           .loader = loader,
                           .ranks = &t->ranks,
+                          .share = t->share,
                           .run = t->run,
                           .stop = asked_to_stop};
 }
@@ -69,6 +70,7 @@ lt_status lt_trainer_open_step(lt_trainer *t)
                                     .dp = t->dp,
                                     .mesh = t->ranks.mesh,
                                     .group = t->local ? lt_local_steps_comm(t->local) : NULL,
+                                    .share = t->share,
                                     .pass = lt_trainer_pass(t, true),
                                     .grad_accum = t->args.training.grad_accum,
                                     .graph = t->args.machine.graph && !t->ranks.mesh,
