@@ -8,13 +8,13 @@ enum { LT_SHARE_NAME = 64, LT_SHARE_WEIGHT = 1000 };
 
 /** How a job takes part. */
 typedef struct lt_share_config {
-    char session
-        [LT_SHARE_NAME]; /**< of a-z, A-Z, 0-9, '.', '_' and '-': jobs that give the same one share */
-    int weight;          /**< turns for each that a job of weight 1 has: 1 .. LT_SHARE_WEIGHT */
-    lt_comm *comm;       /**< all ranks of this job, borrowed; NULL: one. Must outlive the share */
-    const char
-        *device; /**< lt_device_name(): jobs take turns on devices of the same name; of ranks of
-                             one machine on the same device, such as "cpu", each has a turnstile of its own */
+    /** 1 to 63 of a-z, A-Z, 0-9, '.', '_' and '-': jobs that give the same one share. */
+    char session[LT_SHARE_NAME];
+    int weight;    /**< turns for each of a job of weight 1: 1 .. LT_SHARE_WEIGHT */
+    lt_comm *comm; /**< all ranks of this job, borrowed; NULL: one */
+    /** lt_device_name(): jobs take turns on devices of the same name. Of a job's ranks on one machine and the
+     *  same device, such as "cpu", each has turns of its own. */
+    const char *device;
     const char
         *folder;     /**< of the session's files, one a device, on this machine; NULL: /dev/shm */
     double deadline; /**< seconds that a turn may take to come; 0: for ever */
