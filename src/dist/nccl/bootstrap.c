@@ -3,10 +3,10 @@
  * by NCCL; MPI has been left by then. */
 
 #include "base/alloc.h"
+#include "base/token.h"
 #include "dist/comm/comm.h"
 #include "dist/nccl/nccl.h"
 #include "dist/rendezvous/rendezvous.h"
-#include "dist/rendezvous/token.h"
 
 #include "lather/log.h"
 

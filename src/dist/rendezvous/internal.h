@@ -2,8 +2,8 @@
 #ifndef LT_DIST_RENDEZVOUS_INTERNAL_H
 #define LT_DIST_RENDEZVOUS_INTERNAL_H
 
+#include "base/token.h"
 #include "dist/rendezvous/socket.h"
-#include "dist/rendezvous/token.h"
 
 struct lt_rendezvous {
     int rank, size, listener; /* -1: none */

@@ -1,7 +1,7 @@
 /* A secret of one job's ranks, and how they prove that they know it: each side answers the other's
  * challenge, a nonce, with a hash of nonce and token, so that the token itself is not sent. */
-#ifndef LT_DIST_TOKEN_H
-#define LT_DIST_TOKEN_H
+#ifndef LT_BASE_TOKEN_H
+#define LT_BASE_TOKEN_H
 
 #include "lather/status.h"
 

@@ -1,6 +1,6 @@
 /* Stands in for token_crypt.c in a build without libcrypt: the proof has the token itself in it. */
 
-#include "dist/rendezvous/token.h"
+#include "base/token.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* Proofs by crypt(): SHA-256 with the nonce as salt, of words and token (Drepper, "Unix crypt using
  * SHA-256 and SHA-512", 2008). */
 
-#include "dist/rendezvous/token.h"
+#include "base/token.h"
 
 #include "lather/ext/fail.h"
 

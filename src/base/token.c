@@ -1,6 +1,6 @@
 /* Tokens: drawing, and files that have one. */
 
-#include "dist/rendezvous/token.h"
+#include "base/token.h"
 
 #include "lather/ext/fail.h"
 

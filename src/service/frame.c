@@ -1,0 +1,47 @@
+/* Frames: 16 bytes, little-endian, then the payload. */
+
+#include "service/frame.h"
+
+#include "lather/ext/fail.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+static const char magic[4] = {'L', 'T', 'S', '1'};
+enum { KIND_AT = sizeof magic, STATUS_AT, BYTES_AT = 8, BYTE_BITS = 8 };
+
+void lt_frame_write(void *header, lt_frame_kind kind, lt_status status, size_t bytes)
+{
+    uint8_t *h = header;
+    memset(h, 0, LT_FRAME_BYTES);
+    memcpy(h, magic, sizeof magic);
+    h[KIND_AT] = (uint8_t)kind;
+    h[STATUS_AT] = (uint8_t)status;
+    for (int i = 0; i < (int)sizeof(uint64_t); i++)
+        h[BYTES_AT + i] = (uint8_t)((uint64_t)bytes >> (BYTE_BITS * i));
+}
+
+lt_status lt_frame_read(lt_frame *frame, const void *message, size_t bytes)
+{
+    const uint8_t *h = message;
+    if (bytes < LT_FRAME_BYTES || memcmp(h, magic, sizeof magic) != 0)
+        return lt_fail(LT_E_FORMAT, "service: a message of %zu bytes is none of this protocol",
+                       bytes);
+    uint64_t payload = 0;
+    for (int i = 0; i < (int)sizeof payload; i++)
+        payload |= (uint64_t)h[BYTES_AT + i] << (BYTE_BITS * i);
+    if (payload != bytes - LT_FRAME_BYTES)
+        return lt_fail(LT_E_FORMAT,
+                       "service: a message says %" PRIu64 " bytes follow, there are %zu", payload,
+                       bytes - LT_FRAME_BYTES);
+    if (h[KIND_AT] < LT_FRAME_CALL || h[KIND_AT] >= LT_FRAME_KINDS)
+        return lt_fail(LT_E_FORMAT, "service: a message of kind %u", h[KIND_AT]);
+    const bool is_error = h[KIND_AT] == LT_FRAME_ERROR;
+    if (is_error != (h[STATUS_AT] != LT_OK) || h[STATUS_AT] > LT_END)
+        return lt_fail(LT_E_FORMAT, "service: a message of kind %u with status %u", h[KIND_AT],
+                       h[STATUS_AT]);
+    *frame = (lt_frame){(lt_frame_kind)h[KIND_AT], (lt_status)h[STATUS_AT], h + LT_FRAME_BYTES,
+                        bytes - LT_FRAME_BYTES};
+    return LT_OK;
+}

@@ -1,0 +1,36 @@
+/* What a message between client and service begins with: magic, kind, status, bytes of payload. */
+#ifndef LT_SERVICE_FRAME_H
+#define LT_SERVICE_FRAME_H
+
+#include "lather/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LT_FRAME_BYTES = 16 };
+
+typedef enum lt_frame_kind {
+    LT_FRAME_CALL = 1,  /* client: the payload is the request */
+    LT_FRAME_HELLO,     /* client: its nonce */
+    LT_FRAME_PROOF,     /* client: its proof for the service's nonce */
+    LT_FRAME_RESULT,    /* service: the answer; of a proof: it holds, nothing */
+    LT_FRAME_ERROR,     /* service: the handler's message, with its status */
+    LT_FRAME_CHALLENGE, /* service: its nonce and its proof for the client's */
+    LT_FRAME_REFUSED,   /* service: this connection has not proved the secret; why, as text */
+    LT_FRAME_KINDS
+} lt_frame_kind;
+
+typedef struct lt_frame {
+    lt_frame_kind kind;
+    lt_status status; /* of LT_FRAME_ERROR */
+    const void *data;
+    size_t bytes;
+} lt_frame;
+
+/* The header of a frame whose payload of so many bytes follows. */
+void lt_frame_write(void *header, lt_frame_kind kind, lt_status status, size_t bytes);
+/* The frame that message is; frame->data is in it. Errors: LT_E_FORMAT, no message of ours, and a payload of
+ * another length than the header says. */
+LT_MUST_CHECK lt_status lt_frame_read(lt_frame *frame, const void *message, size_t bytes);
+
+#endif
