@@ -68,9 +68,10 @@ static lt_status measure(lt_optim *o)
     const lt_view out = lt_tensor_view(n->norm);
     for (size_t i = 0; i < n->count; i++) {
         const bool mine = !s || s->part[i].owner == s->rank;
-        n->view[i] = mine && n->slot[i]->param->has_grad
-                         ? lt_shard_part(o, i, n->slot[i]->param->grad)
-                         : lt_tensor_view(n->zero);
+        if (!mine || !n->slot[i]->param->has_grad)
+            n->view[i] = lt_tensor_view(n->zero);
+        else
+            n->view[i] = s ? lt_shard_grad(o, i) : lt_shard_part(o, i, n->slot[i]->param->grad);
     }
     return be->frobenius(ctx, n->view, n->count, &out);
 }

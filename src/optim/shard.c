@@ -59,18 +59,35 @@ lt_view lt_shard_part(lt_optim *o, size_t i, const lt_tensor *parameter)
     return o->ops->parts ? o->ops->parts->of(o, i, parameter) : lt_tensor_view(parameter);
 }
 
+void lt_shard_box(lt_optim *o, size_t i, lt_shape *offset, lt_shape *extent)
+{
+    if (o->ops->parts) {
+        o->ops->parts->box(o, i, offset, extent);
+        return;
+    }
+    *extent = lt_tensor_shape(o->slot[i].param->value);
+    *offset = (lt_shape){.ndim = extent->ndim};
+}
+
+lt_view lt_shard_grad(lt_optim *o, size_t i)
+{
+    const lt_part *p = &o->shard->part[i];
+    return p->grad.data ? p->grad : lt_shard_part(o, i, p->slot->param->grad);
+}
+
 lt_view lt_shard_flat(lt_optim *o, size_t i, const lt_tensor *flat, int64_t at)
 {
-    const lt_view like = lt_shard_part(o, i, o->shard->part[i].slot->param->value);
+    const lt_view like = lt_tensor_view(o->shard->part[i].slot->param->value);
     lt_view v = lt_tensor_view(flat);
+    lt_shape offset;
     bool done[LT_MAX_DIMS] = {false};
     int64_t stride = 1;
     v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
-    v.shape = like.shape;
+    lt_shard_box(o, i, &offset, &v.shape);
     v.version = 0;
-    for (int k = 0; k < like.shape.ndim; k++) {
+    for (int k = 0; k < v.shape.ndim; k++) {
         int next = -1;
-        for (int d = like.shape.ndim - 1; d >= 0; d--)
+        for (int d = v.shape.ndim - 1; d >= 0; d--)
             if (!done[d] && (next < 0 || like.stride[d] < like.stride[next]))
                 next = d;
         LT_ASSERT(next >= 0); /* in each round one more is done */

@@ -15,6 +15,9 @@ typedef struct lt_part {
     int owner;           /* rank of the group */
     int64_t at;          /* where its elements begin in what is gathered */
     lt_view update; /* at its owner: where the change of the parameter goes instead; else no data */
+    /* At its owner: its home, where its elements of the parameter and of the gradient are instead of in
+     * theirs, which may be meta tensors; else no data. */
+    lt_view value, grad;
 } lt_part;
 
 enum { LT_PART_COUNTERS = 2 + 2 * LT_MAX_DIMS };
@@ -26,6 +29,8 @@ typedef struct lt_part_ops {
     void (*describe)(lt_optim *self, size_t index, lt_part *part);
     /* The part of a tensor shaped like the parameter. */
     lt_view (*of)(lt_optim *self, size_t index, const lt_tensor *parameter);
+    /* Which box of the parameter's own dimensions that is. */
+    void (*box)(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent);
     /* All members are filled in; rank: this one. Drops state that was made. */
     void (*divide)(lt_optim *self, const lt_part *part, int rank);
     /* Numbers that only the owner knows. */
@@ -54,8 +59,11 @@ typedef struct lt_shard {
 size_t lt_shard_parts(const lt_optim *optim);
 void lt_shard_describe(lt_optim *optim, size_t i, lt_part *part);
 
-/* Part i of a tensor shaped like its parameter. */
+/* Part i of a tensor shaped like its parameter; which box of it that is. */
 lt_view lt_shard_part(lt_optim *optim, size_t i, const lt_tensor *parameter);
+void lt_shard_box(lt_optim *optim, size_t i, lt_shape *offset, lt_shape *extent);
+/* Part i of the gradient, at home if it has one. */
+lt_view lt_shard_grad(lt_optim *optim, size_t i);
 /* As many elements of a flat tensor as the part has, as a view of the part's shape, dense in the
  * order in which the parameter lies in memory, so that most kernels run along it. */
 lt_view lt_shard_flat(lt_optim *optim, size_t i, const lt_tensor *flat, int64_t at);

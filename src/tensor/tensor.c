@@ -44,10 +44,11 @@ const lt_tensor *lt_tensor_storage(const lt_tensor *tensor)
     return tensor->source ? tensor->source : tensor;
 }
 
-/* shape was checked. */
-static lt_status new_tensor(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
-                            const int64_t stride[LT_MAX_DIMS])
+lt_status lt_tensor_new_meta(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
+                             const int64_t stride[LT_MAX_DIMS])
 {
+    size_t bytes;
+    LT_TRY(lt_shape_bytes(shape, dtype, &bytes));
     lt_tensor *t = lt_alloc(1, sizeof *t);
     if (!t)
         return LT_E_NOMEM;
@@ -56,9 +57,27 @@ static lt_status new_tensor(lt_tensor **out, lt_device *device, lt_dtype dtype, 
     t->shape = shape;
     t->version = lt_next_version();
     memcpy(t->stride, stride, sizeof t->stride);
-    lt_status st = lt_buffer_new(&t->buffer, device, lt_tensor_bytes(t));
-    if (!st)
-        st = lt_tensor_fill(t, 0);
+    *out = t;
+    return LT_OK;
+}
+
+lt_status lt_tensor_allocate(lt_tensor *tensor)
+{
+    if (tensor->buffer)
+        return LT_OK;
+    LT_TRY(lt_buffer_new(&tensor->buffer, tensor->device, lt_tensor_bytes(tensor)));
+    lt_status st = lt_tensor_fill(tensor, 0);
+    if (st)
+        lt_buffer_release(&tensor->buffer);
+    return st;
+}
+
+static lt_status new_tensor(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
+                            const int64_t stride[LT_MAX_DIMS])
+{
+    lt_tensor *t = NULL;
+    LT_TRY(lt_tensor_new_meta(&t, device, dtype, shape, stride));
+    lt_status st = lt_tensor_allocate(t);
     if (st) {
         lt_tensor_free(&t);
         return st;
@@ -159,7 +178,11 @@ static lt_status check_host_bytes(const lt_tensor *tensor, size_t bytes)
         return lt_fail(LT_E_ARG, "tensor: %zu bytes of host memory for %s %s, which has %zu", bytes,
                        lt_dtype_name(tensor->dtype), lt_shape_text(tensor->shape, text),
                        lt_tensor_bytes(tensor));
-    if (!lt_tensor_view(tensor).data)
+    const lt_tensor *storage = lt_tensor_storage(tensor);
+    if (!storage->buffer && !storage->tape)
+        return lt_fail(LT_E_ARG, "tensor: this %s has a shape, but no memory on this rank",
+                       lt_shape_text(tensor->shape, text));
+    if (!storage->buffer)
         return lt_fail(LT_E_ARG,
                        "tensor: the memory of this %s was given back after its last use in "
                        "backward; lt_tape_keep() keeps it",

@@ -21,7 +21,7 @@ struct lt_tensor {
     lt_dtype dtype;
     lt_shape shape;
     int64_t stride[LT_MAX_DIMS];
-    lt_buffer *buffer; /* NULL: not made yet, or given back */
+    lt_buffer *buffer; /* NULL: not made yet, given back, or a meta tensor's */
     uint64_t version;  /* 0 for what lives on a tape */
 
     /* On a tape. */
@@ -59,6 +59,13 @@ lt_status lt_device_open_like(lt_device **out, const lt_device *like, int thread
 /* A buffer with one reference. Errors: LT_E_NOMEM. */
 lt_status lt_buffer_new(lt_buffer **out, lt_device *device, size_t bytes);
 void lt_buffer_release(lt_buffer **buffer);
+
+/* A meta tensor (PyTorch's device "meta"): a shape, a dtype and strides, without memory. Its view has no
+ * data, and what reads or writes elements fails. Owns: you. Errors: LT_E_ARG, LT_E_NOMEM. */
+lt_status lt_tensor_new_meta(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
+                             const int64_t stride[LT_MAX_DIMS]);
+/* Memory of zeros for a tensor that has none. Errors: LT_E_NOMEM. */
+lt_status lt_tensor_allocate(lt_tensor *tensor);
 
 /* Where a leaf's data is: its source, else the tensor itself. */
 const lt_tensor *lt_tensor_storage(const lt_tensor *tensor);

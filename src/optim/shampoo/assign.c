@@ -95,6 +95,11 @@ static lt_view of(lt_optim *self, size_t index, const lt_tensor *parameter)
     return lt_block_of(lt_shampoo_block_number((lt_shampoo *)self, index), parameter);
 }
 
+static void box(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent)
+{
+    lt_block_box(lt_shampoo_block_number((lt_shampoo *)self, index), offset, extent);
+}
+
 /* Puts each block where place[] wants it, by exchanging. */
 static void put_in_place(lt_shampoo *s)
 {
@@ -118,6 +123,8 @@ static void divide(lt_optim *self, const lt_part *part, int rank)
         lt_block *b = lt_shampoo_block_number(s, i);
         b->owner = part[i].owner;
         b->update = part[i].update;
+        b->value = part[i].value;
+        b->grad = part[i].grad;
     }
     mine = 0;
     for (size_t i = 0; i < s->total; i++)
@@ -141,6 +148,7 @@ const lt_part_ops lt_shampoo_parts = {
     .count = count,
     .describe = describe,
     .of = of,
+    .box = box,
     .divide = divide,
     .counters = counters,
 };

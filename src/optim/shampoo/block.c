@@ -130,6 +130,13 @@ static int64_t extent(const lt_merged *m, const lt_box *box, int d, int64_t *off
     return box->shape.dim[g];
 }
 
+void lt_box_in_parameter(const lt_merged *m, const lt_box *box, lt_shape *offset, lt_shape *out)
+{
+    *offset = *out = (lt_shape){.ndim = m->from.ndim};
+    for (int d = 0; d < m->from.ndim; d++)
+        out->dim[d] = extent(m, box, d, &offset->dim[d]);
+}
+
 lt_view lt_box_of_parameter(const lt_merged *m, const lt_box *box, const lt_view *parameter)
 {
     lt_view v = *parameter;

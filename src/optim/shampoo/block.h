@@ -25,6 +25,10 @@ typedef struct lt_box {
 int64_t lt_box_count(lt_shape merged, int64_t limit);
 lt_box lt_box_at(lt_shape merged, int64_t limit, int64_t index);
 
+/* Which box of the unmerged parameter it is. */
+void lt_box_in_parameter(const lt_merged *merged, const lt_box *box, lt_shape *offset,
+                         lt_shape *extent);
+
 /* A box has two kinds of views with equal shapes, the extents of the unmerged parameter: the box
  * within the parameter's own memory, and any tensor of the box's merged shape. A box always spans
  * all of a dimension that was merged from several, so that both exist for any strides. */

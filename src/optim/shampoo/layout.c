@@ -15,6 +15,24 @@ lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter)
     return lt_box_of_parameter(&block->cut->merged, &block->box, &part);
 }
 
+lt_view lt_block_value(const lt_block *block)
+{
+    return block->value.data ? block->value : lt_block_of(block, block->slot->param->value);
+}
+
+lt_view lt_block_grad(const lt_block *block)
+{
+    return block->grad.data ? block->grad : lt_block_of(block, block->slot->param->grad);
+}
+
+void lt_block_box(const lt_block *block, lt_shape *offset, lt_shape *extent)
+{
+    const lt_cut *cut = block->cut;
+    lt_box_in_parameter(&cut->merged, &block->box, offset, extent);
+    if (cut->parts > 1)
+        offset->dim[cut->dim] += block->part * cut->merged.from.dim[cut->dim];
+}
+
 lt_view lt_block_view(const lt_block *block, const lt_view *merged)
 {
     return lt_box_unmerged(&block->cut->merged, &block->box, merged);
@@ -34,7 +52,9 @@ void lt_block_moved(lt_block *block)
 /* The stride of each merged dimension in the parameter; false: one has none. */
 static bool find_strides(const lt_block *b, int64_t *stride)
 {
-    const lt_view v = lt_block_of(b, b->slot->param->value);
+    lt_view v = lt_tensor_view(b->slot->param->value);
+    lt_shape offset;
+    lt_block_box(b, &offset, &v.shape);
     int64_t next[LT_MAX_DIMS] = {0};
     for (int g = 0; g < LT_MAX_DIMS; g++)
         stride[g] = 0;

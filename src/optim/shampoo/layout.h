@@ -4,6 +4,11 @@
 
 #include "optim/shampoo/shampoo.h"
 
+/* The block's elements of the parameter and of its gradient, wherever they are. */
+lt_view lt_block_value(const lt_block *block);
+lt_view lt_block_grad(const lt_block *block);
+/* The box of the parameter's own dimensions that the block is. */
+void lt_block_box(const lt_block *block, lt_shape *offset, lt_shape *extent);
 /* The block in the parameter's memory, and a tensor or view of the block's shape as the same
  * number of dimensions. */
 lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter);

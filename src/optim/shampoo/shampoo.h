@@ -53,6 +53,9 @@ typedef struct lt_block {
     int64_t phase;          /* its turn among f steps of the staggered timing */
     int64_t swap;           /* the step that swaps in its pending roots; 0: it has none */
 
+    /* At home: where its elements of the parameter and of the gradient are, if not in theirs; else no data. */
+    lt_view value, grad;
+
     bool due; /* for new roots in this step */
 
     /* In a step: views of the block's merged shape. */

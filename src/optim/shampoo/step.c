@@ -74,7 +74,7 @@ static bool gather(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     (void)s;
     job->factor.grad_scale = true;
-    job->a = lt_block_of(b, b->slot->param->grad);
+    job->a = lt_block_grad(b);
     job->y = lt_block_view(b, &b->g);
     return true;
 }
@@ -85,7 +85,7 @@ static bool add_decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
         return false;
     job->alpha = b->slot->weight_decay;
     job->beta = 1;
-    job->a = lt_block_of(b, b->slot->param->value);
+    job->a = lt_block_value(b);
     job->y = lt_block_view(b, &b->g);
     return b->slot->weight_decay > 0;
 }

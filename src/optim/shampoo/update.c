@@ -21,7 +21,7 @@ static bool decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
         job->alpha = wd / (c->peak_lr * b->slot->lr_scale);
     }
     job->beta = 1;
-    job->a = lt_block_of(b, b->slot->param->value);
+    job->a = lt_block_value(b);
     job->y = lt_block_view(b, &b->p);
     return true;
 }
@@ -58,7 +58,7 @@ static bool move(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->beta = b->update.data ? 0 : 1;
     job->factor.lr = true;
     job->a = heavy ? momentum_of(b) : lt_block_view(b, &b->p);
-    job->y = b->update.data ? b->update : lt_block_of(b, b->slot->param->value);
+    job->y = b->update.data ? b->update : lt_block_value(b);
     return true;
 }
 
