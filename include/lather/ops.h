@@ -9,6 +9,7 @@
 #include "lather/ops/elementwise.h"
 #include "lather/ops/embedding.h"
 #include "lather/ops/exchange.h"
+#include "lather/ops/linear_pieces.h"
 #include "lather/ops/loss.h"
 #include "lather/ops/math.h"
 #include "lather/ops/matmul.h"

@@ -20,4 +20,25 @@
  */
 LT_API lt_tensor *lt_embedding(lt_tape *tape, lt_tensor *ids, lt_tensor *w);
 
+typedef struct lt_embedding_part {
+    int64_t first; /**< of the table's rows here */
+    int64_t count; /**< rows of the whole table */
+} lt_embedding_part;
+
+/**
+ * lt_embedding() of which a rank has some rows of the table: a term, whose sum over ranks is the result.
+ *
+ *     y[..,c] = w[ids[..] - first, c], or 0 where that is no row of w
+ *
+ * Shapes  ids [..] (at most 4 dimensions), w [V_j,C] -> y [..,C]
+ * Dtypes  ids i32, w any floating; y of the pass's dtype
+ * Grads   w
+ * Owns    the tape owns y
+ * Errors  as lt_embedding() (an id outside 0..count-1), LT_E_UNSUPPORTED (memory that the host cannot
+ *         read)
+ * Source  Shoeybi et al., "Megatron-LM", 2019, section 3
+ */
+LT_API lt_tensor *lt_embedding_sharded(lt_tape *tape, lt_tensor *ids, lt_tensor *w,
+                                       lt_embedding_part part);
+
 #endif

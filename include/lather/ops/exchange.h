@@ -71,6 +71,7 @@ typedef struct lt_summa_config {
     lt_exchange *depth;  /**< ranks with the same block of w; NULL: one, or who averages gradients
                               over depth sums dw and db */
     int64_t in, out;     /**< C and K of the whole w */
+    bool whole;          /**< no step's blocks move during the product of another: the same bits */
 } lt_summa_config;
 
 /**

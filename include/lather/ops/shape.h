@@ -75,6 +75,21 @@ LT_API lt_tensor *lt_permute(lt_tape *tape, lt_tensor *x, const int *order);
 LT_API lt_tensor *lt_slice(lt_tape *tape, lt_tensor *x, int dim, int64_t start, int64_t count);
 
 /**
+ * x as some rows of a larger tensor, whose others are filled: the opposite of lt_slice() of dimension 0.
+ *
+ *     y[first + i, ..] = x[i, ..], fill elsewhere
+ *
+ * Shapes  x [n,..], first + n <= rows -> y [rows,..]
+ * Dtypes  any; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Source  elementary
+ */
+LT_API lt_tensor *lt_pad_rows(lt_tape *tape, lt_tensor *x, int64_t first, int64_t rows,
+                              double fill);
+
+/**
  * Tensors one behind the other along a dimension, which counts from the end if it is negative.
  *
  *     y[.., start_k + i, ..] = x_k[.., i, ..],  start_k the sum of the extents before k

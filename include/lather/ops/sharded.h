@@ -12,6 +12,7 @@ typedef struct lt_sharded_norm_config {
         *depth;       /**< over which the gradients of gamma and beta are summed; NULL: not */
     int64_t features; /**< of all ranks of the row */
     double eps;       /**< added to the variance; 0: 1e-5 */
+    bool rms;         /**< as lt_rmsnorm(): no mean, one number a row either way; beta NULL */
 } lt_sharded_norm_config;
 
 /**
@@ -21,7 +22,7 @@ typedef struct lt_sharded_norm_config {
  *
  *     y[..,c] = gamma[c] * (x[..,c] - mu) / sqrt(var + eps) + beta[c]    mu, var over all ranks' features
  *
- * Shapes  x [M,C_j], gamma, beta [C_j] -> y like x
+ * Shapes  x [M,C_j], gamma, beta [C_j] (beta NULL with rms) -> y like x
  * Dtypes  all of one of f32, f64; y has it
  * Grads   x, gamma, beta
  * Owns    the tape owns y; borrows the groups
@@ -60,7 +61,8 @@ typedef struct lt_sharded_xent_config {
     lt_exchange *row;            /**< ranks among which the classes are cut by lt_exchange_part() */
     lt_exchange *column, *depth; /**< whose rows count, too; NULL: none */
     int64_t classes;             /**< of all ranks of the row */
-    int64_t rows;                /**< of all ranks: the loss is divided by it */
+    int64_t rows; /**< of all ranks: the loss is divided by it; 0: by the labels that are not ignored,
+                       counted over column and depth */
 } lt_sharded_xent_config;
 
 /**
@@ -80,5 +82,12 @@ typedef struct lt_sharded_xent_config {
  */
 LT_API lt_tensor *lt_softmax_xent_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *labels,
                                           lt_sharded_xent_config config);
+
+/** Adds to hits, as lt_topk_hits() does, the rows of this rank and of column and depth: the same on all
+ *  ranks. logits [M,K_j], labels [M]. config.rows is not read.
+ *  Errors: LT_E_SHAPE, LT_E_UNSUPPORTED (as the loss), LT_E_COMM, LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_topk_hits_sharded(const lt_tensor *logits,
+                                                    const lt_tensor *labels, lt_tensor *hits,
+                                                    lt_sharded_xent_config config);
 
 #endif

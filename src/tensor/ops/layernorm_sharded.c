@@ -1,7 +1,9 @@
 /* Layer norm of rows whose features lie on several ranks: Ba, Kiros & Hinton, "Layer Normalization", 2016,
  * equation 4. With g = dy gamma, n = (x - mu) / s and means over all features:
  *
- *     dx = (g - mean(g) - n mean(g n)) / s */
+ *     dx = (g - mean(g) - n mean(g n)) / s
+ *
+ * RMS norm, Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019, has no mean: neither mu nor mean(g). */
 
 #include "tensor/ops/exchange.h"
 #include "tensor/tensor.h"
@@ -19,19 +21,19 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     const lt_sharded_norm_config *c = node->config;
     const lt_shape shape = node->in[X]->shape;
     const lt_dtype dtype = node->in[X]->dtype;
-    const bool has = node->in[GAMMA] && node->in[BETA];
+    const bool has = node->in[GAMMA] && !node->in[BETA] == c->rms;
     if (!has || shape.ndim != 2
         || shape.dim[1] != lt_exchange_part(c->features, c->row->size, c->row->rank)
         || !lt_shape_equal(node->in[GAMMA]->shape, LT_SHAPE(shape.dim[1]))
-        || !lt_shape_equal(node->in[BETA]->shape, LT_SHAPE(shape.dim[1])))
+        || (node->in[BETA] && !lt_shape_equal(node->in[BETA]->shape, LT_SHAPE(shape.dim[1]))))
         return lt_fail(
             LT_E_SHAPE,
             "layernorm_sharded: x %s and gamma %s of rank %d of %d with %lld features in all, "
-            "want [M,C] and [C], beta too",
+            "want [M,C] and [C], beta too (with rms no beta)",
             lt_shape_text(shape, x), has ? lt_shape_text(node->in[GAMMA]->shape, gamma) : "NULL",
             c->row->rank, c->row->size, (long long)c->features);
     if ((dtype != LT_F32 && dtype != LT_F64) || node->in[GAMMA]->dtype != dtype
-        || node->in[BETA]->dtype != dtype)
+        || (node->in[BETA] && node->in[BETA]->dtype != dtype))
         return lt_fail(LT_E_UNSUPPORTED, "layernorm_sharded: %s; all must be f32, or f64",
                        lt_dtype_name(dtype));
     if (!(c->eps >= 0))
@@ -99,10 +101,12 @@ static lt_status normalize(lt_node *node, const lt_view *x, const lt_view *n,
     lt_view mean, square;
     LT_TRY(lt_node_scratch(node, x->dtype, variance->shape, &mean));
     LT_TRY(lt_node_scratch(node, x->dtype, x->shape, &square));
-    LT_TRY(part_of_mean(node, x, &mean));
-    LT_TRY(over_ranks(node, &mean));
     LT_TRY(be->cast(ctx, x, n));
-    LT_TRY(add(node, -1, spread(&mean, x->shape, true), n));
+    if (!c->rms) {
+        LT_TRY(part_of_mean(node, x, &mean));
+        LT_TRY(over_ranks(node, &mean));
+        LT_TRY(add(node, -1, spread(&mean, x->shape, true), n));
+    }
     LT_TRY(multiply(node, NULL, n, &square));
     LT_TRY(part_of_mean(node, &square, &mean));
     LT_TRY(over_ranks(node, &mean));
@@ -121,17 +125,19 @@ static lt_status forward(lt_node *node)
     lt_view x, gamma, beta, y, n, variance;
     LT_TRY(lt_node_in(node, X, &x));
     LT_TRY(lt_node_in(node, GAMMA, &gamma));
-    LT_TRY(lt_node_in(node, BETA, &beta));
     LT_TRY(lt_node_out(node, &y));
     LT_TRY(lt_node_save(node, NORMAL, x.dtype, x.shape, &n));
     LT_TRY(lt_node_save(node, VARIANCE, x.dtype, LT_SHAPE(x.shape.dim[0], 1), &variance));
     LT_TRY(normalize(node, &x, &n, &variance));
     gamma = spread(&gamma, x.shape, false);
     LT_TRY(multiply(node, &gamma, &n, &y));
+    if (!node->in[BETA])
+        return LT_OK;
+    LT_TRY(lt_node_in(node, BETA, &beta));
     return add(node, 1, spread(&beta, x.shape, false), &y);
 }
 
-/* sums: both means of each row, [M,2], in one message. */
+/* Both means of each row in one message; of RMS norm the first does not count. */
 static lt_status means(lt_node *node, const lt_view *g, const lt_view *n, lt_view mean[2])
 {
     lt_view both, product;
@@ -162,7 +168,8 @@ static lt_status backward_x(lt_node *node, const lt_view *dy, const lt_view *n)
     LT_TRY(means(node, &g, n, mean));
     const lt_view wide = spread(&mean[1], dx.shape, true);
     LT_TRY(multiply(node, n, &wide, &product));
-    LT_TRY(add(node, -1, spread(&mean[0], dx.shape, true), &g));
+    if (!((const lt_sharded_norm_config *)node->config)->rms)
+        LT_TRY(add(node, -1, spread(&mean[0], dx.shape, true), &g));
     LT_TRY(add(node, -1, product, &g));
     return vec(node, (lt_vec_job){.op = LT_VEC_RSQRT,
                                   .alpha = 1,
@@ -207,6 +214,7 @@ static lt_tensor *shared(lt_tape *tape, lt_tensor *p, const lt_sharded_norm_conf
 lt_tensor *lt_layernorm_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_tensor *beta,
                                 lt_sharded_norm_config config)
 {
-    lt_tensor *in[] = {x, shared(tape, gamma, &config), shared(tape, beta, &config)};
+    lt_tensor *in[] = {x, shared(tape, gamma, &config),
+                       beta ? shared(tape, beta, &config) : NULL};
     return lt_op_run(tape, &norm_op, in, 3, &config);
 }

@@ -8,16 +8,33 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
+#include "lather/ops/linear_pieces.h"
 #include "lather/ops/math.h"
 
 enum { X, W, B };
 enum { ROWS }; /* saved: those of all ranks, which a layer that gathers keeps for dw */
 
 typedef struct among {
-    lt_exchange *group;
-    int64_t rows; /* of all ranks */
+    lt_linear_pieces_config to;
     bool gathers; /* the input's rows; else the output's are summed and scattered */
 } among;
+
+static lt_exchange *group_of(const among *c)
+{
+    return c->to.group;
+}
+
+/* w, or its gradient, as [out,in], whichever way it is stored. */
+static lt_view as_out_in(const among *c, const lt_view *w)
+{
+    lt_view v = *w;
+    if (!c->to.in_out)
+        return v;
+    v.shape = LT_SHAPE(w->shape.dim[1], w->shape.dim[0]);
+    v.stride[0] = w->stride[1];
+    v.stride[1] = w->stride[0];
+    return v;
+}
 
 static const char *name_of(const among *c)
 {
@@ -30,20 +47,24 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     const among *c = node->config;
     if (!node->in[W])
         return lt_fail(LT_E_ARG, "%s: w is NULL", name_of(c));
-    const lt_shape in = node->in[X]->shape, weight = node->in[W]->shape;
-    const int64_t own = lt_exchange_part(c->rows, c->group->size, c->group->rank);
-    const int64_t want = c->gathers ? own : c->rows;
+    const lt_shape in = node->in[X]->shape;
+    lt_shape weight = node->in[W]->shape;
+    if (c->to.in_out && weight.ndim == 2)
+        weight = LT_SHAPE(weight.dim[1], weight.dim[0]);
+    const int64_t own = lt_exchange_part(c->to.rows, group_of(c)->size, group_of(c)->rank);
+    const int64_t want = c->gathers ? own : c->to.rows;
     if (in.ndim != 2 || in.dim[0] != want || weight.ndim != 2 || weight.dim[1] != in.dim[1] || !own)
         return lt_fail(
             LT_E_SHAPE,
-            "%s: x %s and w %s on rank %d of %d, want [%lld,C] and [K,C] of %lld rows in all",
-            name_of(c), lt_shape_text(in, x), lt_shape_text(weight, w), c->group->rank,
-            c->group->size, (long long)want, (long long)c->rows);
+            "%s: x %s and w %s on rank %d of %d, want [%lld,C] and %s of %lld rows in all",
+            name_of(c), lt_shape_text(in, x), lt_shape_text(node->in[W]->shape, w),
+            group_of(c)->rank, group_of(c)->size, (long long)want, c->to.in_out ? "[C,K]" : "[K,C]",
+            (long long)c->to.rows);
     if (node->in[B] && !lt_shape_equal(node->in[B]->shape, LT_SHAPE(weight.dim[0])))
         return lt_fail(LT_E_SHAPE, "%s: b %s, want [%lld]", name_of(c),
                        lt_shape_text(node->in[B]->shape, x), (long long)weight.dim[0]);
     *out = (lt_desc){.dtype = node->in[X]->dtype,
-                     .shape = LT_SHAPE(c->gathers ? c->rows : own, weight.dim[0]),
+                     .shape = LT_SHAPE(c->gathers ? c->to.rows : own, weight.dim[0]),
                      .format = LT_FORMAT_CONTIGUOUS};
     return LT_OK;
 }
@@ -54,8 +75,8 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 static lt_view piece(const among *c, const lt_view *whole, int rank)
 {
     lt_view v = *whole;
-    const int64_t first = lt_exchange_first(c->rows, c->group->size, rank);
-    v.shape.dim[0] = lt_exchange_part(c->rows, c->group->size, rank);
+    const int64_t first = lt_exchange_first(c->to.rows, group_of(c)->size, rank);
+    v.shape.dim[0] = lt_exchange_part(c->to.rows, group_of(c)->size, rank);
     v.data = (char *)v.data + first * v.stride[0] * (int64_t)lt_dtype_size(v.dtype);
     return v;
 }
@@ -93,17 +114,19 @@ static lt_status as_they_come(lt_node *node, const product *p, const lt_view *ow
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     const among *c = node->config;
-    const lt_view place = piece(c, &p->a, c->group->rank);
+    const lt_view place = piece(c, &p->a, group_of(c)->rank);
     LT_TRY(be->cast(ctx, own, &place));
-    for (int r = 0; r < c->group->size; r++) {
+    for (int r = 0; r < group_of(c)->size; r++) {
         const lt_exchange_call call = {
             .what = LT_EXCHANGE_BROADCAST, .root = r, .out = piece(c, &p->a, r)};
-        LT_TRY(c->group->begin(c->group, &call, &request[r]));
+        LT_TRY(group_of(c)->begin(group_of(c), &call, &request[r]));
     }
-    LT_TRY(multiply(node, p, c->group->rank));
-    for (int r = 0; r < c->group->size; r++) {
-        LT_TRY(c->group->wait(c->group, &request[r]));
-        if (r != c->group->rank)
+    if (c->to.whole)
+        LT_TRY(end_all(group_of(c), request, LT_OK));
+    LT_TRY(multiply(node, p, group_of(c)->rank));
+    for (int r = 0; r < group_of(c)->size; r++) {
+        LT_TRY(group_of(c)->wait(group_of(c), &request[r]));
+        if (r != group_of(c)->rank)
             LT_TRY(multiply(node, p, r));
     }
     return LT_OK;
@@ -114,14 +137,17 @@ static lt_status as_they_are_done(lt_node *node, const product *p, const lt_view
                                   void **request)
 {
     const among *c = node->config;
-    for (int r = 0; r < c->group->size; r++) {
-        lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = r, .in = piece(c, &p->y, r)};
-        if (r == c->group->rank)
-            call.out = *own;
+    for (int r = 0; r < group_of(c)->size && c->to.whole; r++)
         LT_TRY(multiply(node, p, r));
-        LT_TRY(c->group->begin(c->group, &call, &request[r]));
+    for (int r = 0; r < group_of(c)->size; r++) {
+        lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = r, .in = piece(c, &p->y, r)};
+        if (r == group_of(c)->rank)
+            call.out = *own;
+        if (!c->to.whole)
+            LT_TRY(multiply(node, p, r));
+        LT_TRY(group_of(c)->begin(group_of(c), &call, &request[r]));
     }
-    return LT_OK;
+    return c->to.whole ? end_all(group_of(c), request, LT_OK) : LT_OK;
 }
 
 /* dw = dy^T x, where it is wanted; both of all rows. */
@@ -132,10 +158,20 @@ static lt_status backward_w(lt_node *node, const lt_view *dy, const lt_view *x)
     lt_view dw;
     if (!lt_node_wants(node, W))
         return LT_OK;
+    const among *c = node->config;
     LT_TRY(lt_node_grad_out(node, W, &dw));
-    const lt_view left = lt_op_batch(dy, true), right = lt_op_batch(x, false),
+    const lt_view *first = c->to.in_out ? x : dy, *second = c->to.in_out ? dy : x;
+    const lt_view left = lt_op_batch(first, true), right = lt_op_batch(second, false),
                   out = lt_op_batch(&dw, false);
     return be->matmul(ctx, &left, &right, &out);
+}
+
+static lt_status get_weight(lt_node *node, lt_view *w)
+{
+    lt_view stored;
+    LT_TRY(lt_node_in(node, W, &stored));
+    *w = as_out_in(node->config, &stored);
+    return LT_OK;
 }
 
 /* --- Gathered --- */
@@ -147,11 +183,11 @@ static lt_status forward_gathered(lt_node *node, void **request)
     const among *c = node->config;
     LT_TRY(lt_node_in(node, X, &in));
     LT_TRY(lt_op_dense(node, &in, &x));
-    LT_TRY(lt_node_in(node, W, &p.w));
+    LT_TRY(get_weight(node, &p.w));
     if (node->in[B])
         LT_TRY(lt_node_in(node, B, &p.bias));
     LT_TRY(lt_node_out(node, &p.y));
-    LT_TRY(lt_node_save(node, ROWS, x.dtype, LT_SHAPE(c->rows, x.shape.dim[1]), &p.a));
+    LT_TRY(lt_node_save(node, ROWS, x.dtype, LT_SHAPE(c->to.rows, x.shape.dim[1]), &p.a));
     return as_they_come(node, &p, &x, request);
 }
 
@@ -161,7 +197,7 @@ static lt_status backward_gathered(lt_node *node, const lt_view *dy, void **requ
     lt_view x, dx;
     LT_TRY(lt_node_saved(node, ROWS, &x));
     if (lt_node_wants(node, X)) {
-        LT_TRY(lt_node_in(node, W, &p.w));
+        LT_TRY(get_weight(node, &p.w));
         LT_TRY(lt_node_grad_out(node, X, &dx));
         LT_TRY(lt_node_scratch(node, dx.dtype, x.shape, &p.y));
         LT_TRY(as_they_are_done(node, &p, &dx, request));
@@ -179,9 +215,9 @@ static lt_status forward_scattered(lt_node *node, void **request)
     const among *c = node->config;
     LT_TRY(lt_node_in(node, X, &in));
     LT_TRY(lt_op_dense(node, &in, &p.a));
-    LT_TRY(lt_node_in(node, W, &p.w));
+    LT_TRY(get_weight(node, &p.w));
     LT_TRY(lt_node_out(node, &y));
-    LT_TRY(lt_node_scratch(node, y.dtype, LT_SHAPE(c->rows, y.shape.dim[1]), &p.y));
+    LT_TRY(lt_node_scratch(node, y.dtype, LT_SHAPE(c->to.rows, y.shape.dim[1]), &p.y));
     return as_they_are_done(node, &p, &y, request);
 }
 
@@ -191,7 +227,7 @@ static lt_status backward_scattered(lt_node *node, const lt_view *dy, void **req
     lt_view in, x;
     LT_TRY(lt_node_in(node, X, &in));
     LT_TRY(lt_op_dense(node, &in, &x));
-    LT_TRY(lt_node_in(node, W, &p.w));
+    LT_TRY(get_weight(node, &p.w));
     LT_TRY(lt_node_scratch(node, dy->dtype, LT_SHAPE(x.shape.dim[0], dy->shape.dim[1]), &p.a));
     if (lt_node_wants(node, X))
         LT_TRY(lt_node_grad_out(node, X, &p.y));
@@ -204,11 +240,11 @@ static lt_status backward_scattered(lt_node *node, const lt_view *dy, void **req
 static lt_status forward(lt_node *node)
 {
     const among *c = node->config;
-    void **request = lt_alloc((size_t)c->group->size, sizeof *request);
+    void **request = lt_alloc((size_t)group_of(c)->size, sizeof *request);
     if (!request)
         return LT_E_NOMEM;
     lt_status st = c->gathers ? forward_gathered(node, request) : forward_scattered(node, request);
-    st = end_all(c->group, request, st);
+    st = end_all(group_of(c), request, st);
     lt_free(request);
     return st;
 }
@@ -219,12 +255,12 @@ static lt_status backward(lt_node *node)
     lt_view g, dy;
     LT_TRY(lt_node_grad(node, &g));
     LT_TRY(lt_op_dense(node, &g, &dy));
-    void **request = lt_alloc((size_t)c->group->size, sizeof *request);
+    void **request = lt_alloc((size_t)group_of(c)->size, sizeof *request);
     if (!request)
         return LT_E_NOMEM;
     lt_status st =
         c->gathers ? backward_gathered(node, &dy, request) : backward_scattered(node, &dy, request);
-    st = end_all(c->group, request, st);
+    st = end_all(group_of(c), request, st);
     lt_free(request);
     return st;
 }
@@ -247,18 +283,31 @@ static const lt_op scattered_op = {
     .backward = backward,
 };
 
-lt_tensor *lt_linear_gathered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                              lt_exchange *group, int64_t rows)
+lt_tensor *lt_linear_gathered_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                 lt_linear_pieces_config config)
 {
-    return lt_op_run(tape, &gathered_op, (lt_tensor *[]){x, w, b}, 3, &(among){group, rows, true});
+    return lt_op_run(tape, &gathered_op, (lt_tensor *[]){x, w, b}, 3, &(among){config, true});
 }
 
 /* b is added to each rank's own rows, so its gradient is a sum over ranks. */
+lt_tensor *lt_linear_scattered_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                  lt_linear_pieces_config config)
+{
+    config.rows = x && x->shape.ndim ? x->shape.dim[0] : 0;
+    lt_tensor *y =
+        lt_op_run(tape, &scattered_op, (lt_tensor *[]){x, w}, 2, &(among){config, false});
+    return b ? lt_add(tape, y, lt_exchange_copy(tape, b, config.group)) : y;
+}
+
+lt_tensor *lt_linear_gathered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                              lt_exchange *group, int64_t rows)
+{
+    return lt_linear_gathered_as(tape, x, w, b,
+                                 (lt_linear_pieces_config){.group = group, .rows = rows});
+}
+
 lt_tensor *lt_linear_scattered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                lt_exchange *group)
 {
-    const int64_t rows = x && x->shape.ndim ? x->shape.dim[0] : 0;
-    lt_tensor *y =
-        lt_op_run(tape, &scattered_op, (lt_tensor *[]){x, w}, 2, &(among){group, rows, false});
-    return b ? lt_add(tape, y, lt_exchange_copy(tape, b, group)) : y;
+    return lt_linear_scattered_as(tape, x, w, b, (lt_linear_pieces_config){.group = group});
 }

@@ -89,13 +89,21 @@ static lt_status open_panel(lt_node *node, panel *p, int input, lt_exchange *gro
     return LT_OK;
 }
 
+/* Without overlap it is done at once. */
+static lt_status begin(const lt_node *node, lt_exchange *group, const lt_exchange_call *call,
+                       void **request)
+{
+    LT_TRY(group->begin(group, call, request));
+    return ((const lt_summa_config *)node->config)->whole ? group->wait(group, request) : LT_OK;
+}
+
 static lt_status post(const lt_node *node, panel *p, int t)
 {
     if (t >= p->group->size)
         return LT_OK;
     const lt_exchange_call call = {
         .what = LT_EXCHANGE_BROADCAST, .root = t, .out = block_of(node, p, t)};
-    return p->group->begin(p->group, &call, &p->request[t % 2]);
+    return begin(node, p->group, &call, &p->request[t % 2]);
 }
 
 static lt_status take(const lt_node *node, panel *p, int t, lt_view *block)
@@ -139,12 +147,12 @@ static lt_status partial(const lt_node *node, sums *s, int t, lt_view *out)
     return s->group->wait(s->group, &s->request[t % 2]);
 }
 
-static lt_status reduce(sums *s, int t, const lt_view *in)
+static lt_status reduce(const lt_node *node, sums *s, int t, const lt_view *in)
 {
     lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = t, .in = *in};
     if (s->group->rank == t)
         call.out = s->out;
-    return s->group->begin(s->group, &call, &s->request[t % 2]);
+    return begin(node, s->group, &call, &s->request[t % 2]);
 }
 
 static lt_status close_sums(sums *s, lt_status st)
@@ -211,7 +219,7 @@ static lt_status differentiate(lt_node *node, int input, panel *other, sums *s, 
         LT_TRY(post(node, other, t + 1));
         LT_TRY(partial(node, s, t, &out));
         LT_TRY(lt_op_product(node, lt_op_batch(dy, input == W), lt_op_batch(&block, false), &out));
-        LT_TRY(reduce(s, t, &out));
+        LT_TRY(reduce(node, s, t, &out));
     }
     return LT_OK;
 }

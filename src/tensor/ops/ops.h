@@ -51,6 +51,7 @@
     X(drop_path, 1)                \
     X(permute, 1)                  \
     X(slice, 1)                    \
+    X(pad_rows, 1)                 \
     X(concat, 63)                  \
     X(expand, 1)                   \
     X(embedding, 2)

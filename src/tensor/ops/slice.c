@@ -1,4 +1,4 @@
-/* Parts of a tensor along one dimension: taking one out, and joining several. */
+/* Parts of a tensor along one dimension: taking one out, putting one in, and joining several. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
@@ -88,6 +88,66 @@ const lt_op lt_op_slice = {
 lt_tensor *lt_slice(lt_tape *tape, lt_tensor *x, int dim, int64_t start, int64_t count)
 {
     return lt_op_run(tape, &lt_op_slice, &x, 1, &(range){dim, start, count});
+}
+
+/* --- pad_rows --- */
+
+typedef struct padding {
+    int64_t first, rows;
+    double fill;
+} padding;
+
+static lt_status infer_pad(const lt_node *node, lt_desc *out)
+{
+    const padding *p = node->config;
+    char text[LT_SHAPE_TEXT];
+    lt_shape shape = node->in[0]->shape;
+    if (shape.ndim < 1 || p->first < 0 || p->first > p->rows - shape.dim[0])
+        return lt_fail(LT_E_SHAPE, "pad_rows: x %s from row %lld on of %lld",
+                       lt_shape_text(shape, text), (long long)p->first, (long long)p->rows);
+    shape.dim[0] = p->rows;
+    *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = shape, .format = LT_FORMAT_CONTIGUOUS};
+    return LT_OK;
+}
+
+static lt_status forward_pad(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const padding *p = node->config;
+    lt_view x, y;
+    LT_TRY(lt_node_in(node, 0, &x));
+    LT_TRY(lt_node_out(node, &y));
+    if (x.shape.dim[0] < p->rows)
+        LT_TRY(be->fill(ctx, p->fill, &y));
+    const lt_view to = part(&y, 0, p->first, x.shape.dim[0]);
+    return be->cast(ctx, &x, &to);
+}
+
+static lt_status backward_pad(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const padding *p = node->config;
+    lt_view dy, dx;
+    LT_TRY(lt_node_grad(node, &dy));
+    LT_TRY(lt_node_grad_out(node, 0, &dx));
+    dy = part(&dy, 0, p->first, dx.shape.dim[0]);
+    return be->cast(ctx, &dy, &dx);
+}
+
+const lt_op lt_op_pad_rows = {
+    .name = "pad_rows",
+    .config_bytes = sizeof(padding),
+    .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
+    .infer = infer_pad,
+    .forward = forward_pad,
+    .backward = backward_pad,
+};
+
+lt_tensor *lt_pad_rows(lt_tape *tape, lt_tensor *x, int64_t first, int64_t rows, double fill)
+{
+    return lt_op_run(tape, &lt_op_pad_rows, &x, 1, &(padding){first, rows, fill});
 }
 
 /* --- concat --- */

@@ -12,8 +12,8 @@
 
 #include <math.h>
 
-enum { X, LABELS }; /* inputs */
-enum { LOG_SUM };   /* saved: [M], of each row's exponentials */
+enum { X, LABELS };    /* inputs */
+enum { LOG_SUM, ROWS }; /* saved: [M], of each row's exponentials; [], over how many rows the mean is */
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
@@ -37,7 +37,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
             "of the host",
             lt_dtype_name(in->dtype), lt_dtype_name(label->dtype), lt_device_name(in->device),
             lt_dtype_name(master));
-    if (c->rows < 1)
+    if (c->rows < 0)
         return lt_fail(LT_E_ARG, "softmax_xent_sharded: %lld rows in all", (long long)c->rows);
     *out = (lt_desc){.dtype = master, .shape = LT_SCALAR};
     return LT_OK;
@@ -114,10 +114,26 @@ static lt_status find_sums(lt_node *node, const lt_view *x, const lt_view *label
     return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *both});
 }
 
-static lt_status forward(lt_node *node)
+/* What the loss is divided by: 1 if no label counts, as the sum is 0 then. */
+static lt_status find_rows(const lt_node *node, const lt_view *labels, const lt_view *count)
 {
     const lt_sharded_xent_config *c = node->config;
-    lt_view in, x, labels, y, log_sum, both, most;
+    lt_exchange *const group[] = {c->column, c->depth};
+    double rows = 0;
+    for (int64_t m = 0; m < labels->shape.dim[0]; m++)
+        rows += label_of(labels, m) != LT_IGNORED_LABEL;
+    set(count, 0, c->rows ? (double)c->rows : rows);
+    for (int g = 0; g < 2 && !c->rows; g++)
+        if (group[g])
+            LT_TRY(lt_exchange_run(group[g],
+                                   &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *count}));
+    set(count, 0, fmax(get(count, 0), 1));
+    return LT_OK;
+}
+
+static lt_status forward(lt_node *node)
+{
+    lt_view in, x, labels, y, log_sum, both, most, count;
     LT_TRY(lt_node_in(node, X, &in));
     LT_TRY(lt_op_dense(node, &in, &x));
     LT_TRY(lt_node_in(node, LABELS, &labels));
@@ -125,6 +141,8 @@ static lt_status forward(lt_node *node)
     LT_TRY(check_labels(node, &labels));
     const int64_t rows = x.shape.dim[0];
     LT_TRY(lt_node_save(node, LOG_SUM, x.dtype, LT_SHAPE(rows), &log_sum));
+    LT_TRY(lt_node_save(node, ROWS, x.dtype, LT_SHAPE(1), &count));
+    LT_TRY(find_rows(node, &labels, &count));
     LT_TRY(lt_node_scratch(node, x.dtype, LT_SHAPE(rows), &most));
     LT_TRY(lt_node_scratch(node, x.dtype, LT_SHAPE(2, rows), &both));
     LT_TRY(find_most(node, &x, &most));
@@ -136,21 +154,21 @@ static lt_status forward(lt_node *node)
         if (label_of(&labels, m) != LT_IGNORED_LABEL)
             loss += log_of_sum - get(&both, rows + m);
     }
-    set(&y, 0, loss / (double)c->rows);
+    set(&y, 0, loss / get(&count, 0));
     return LT_OK;
 }
 
 static lt_status backward(lt_node *node)
 {
-    const lt_sharded_xent_config *c = node->config;
-    lt_view in, x, labels, log_sum, dy, dx;
+    lt_view in, x, labels, log_sum, dy, dx, count;
     LT_TRY(lt_node_in(node, X, &in));
     LT_TRY(lt_op_dense(node, &in, &x));
     LT_TRY(lt_node_in(node, LABELS, &labels));
     LT_TRY(lt_node_saved(node, LOG_SUM, &log_sum));
+    LT_TRY(lt_node_saved(node, ROWS, &count));
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_grad_out(node, X, &dx));
-    const double factor = get(&dy, 0) / (double)c->rows;
+    const double factor = get(&dy, 0) / get(&count, 0);
     const int64_t classes = x.shape.dim[1], first = first_class(node);
     for (int64_t m = 0; m < x.shape.dim[0]; m++) {
         const int64_t label = label_of(&labels, m);

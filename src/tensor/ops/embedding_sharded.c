@@ -1,0 +1,108 @@
+/* Some rows of a table by their numbers: those of other ranks are zeros here. The entries of lt_embedding()
+ * do it, with the others' ids replaced by 0 and their rows cleared. */
+
+#include "tensor/ops/ops.h"
+#include "tensor/tape.h"
+
+#include "lather/ops/embedding.h"
+
+#include <string.h>
+
+enum { IDS, W }; /* inputs */
+
+static lt_status infer(const lt_node *node, lt_desc *out)
+{
+    const lt_embedding_part *p = node->config;
+    LT_TRY(lt_op_embedding.infer(node, out));
+    const int64_t rows = node->in[W]->shape.dim[0];
+    if (p->first < 0 || p->first > p->count - rows)
+        return lt_fail(LT_E_SHAPE, "embedding_sharded: %lld rows from row %lld on of %lld",
+                       (long long)rows, (long long)p->first, (long long)p->count);
+    if (!node->in[IDS]->device->backend->host_memory)
+        return lt_fail(LT_E_UNSUPPORTED, "embedding_sharded: %s has memory of its own",
+                       lt_device_name(node->in[IDS]->device));
+    return LT_OK;
+}
+
+/* ids of this rank's rows, others 0; own[n]: which is which. */
+static lt_status get_ids(lt_node *node, lt_view *ids, lt_view *own)
+{
+    lt_view x, vector;
+    const lt_embedding_part *p = node->config;
+    const int64_t rows = node->in[W]->shape.dim[0];
+    LT_TRY(lt_node_in(node, IDS, &x));
+    LT_TRY(lt_op_vector(node, &x, &vector));
+    LT_TRY(lt_node_scratch(node, LT_I32, vector.shape, ids));
+    LT_TRY(lt_node_scratch(node, LT_U8, vector.shape, own));
+    for (int64_t n = 0; n < vector.shape.dim[0]; n++) {
+        const int32_t id = ((const int32_t *)vector.data)[n * vector.stride[0]];
+        if (id < 0 || id >= p->count)
+            return lt_fail(LT_E_ARG, "embedding_sharded: id %d at position %lld, want 0..%lld", id,
+                           (long long)n, (long long)p->count - 1);
+        const bool is_own = id >= p->first && id < p->first + rows;
+        ((int32_t *)ids->data)[n] = is_own ? id - (int32_t)p->first : 0;
+        ((uint8_t *)own->data)[n] = is_own;
+    }
+    return LT_OK;
+}
+
+/* Rows of a dense matrix that are not own. */
+static void clear_others(const lt_view *rows, const lt_view *own)
+{
+    const size_t bytes = (size_t)rows->shape.dim[1] * lt_dtype_size(rows->dtype);
+    for (int64_t n = 0; n < rows->shape.dim[0]; n++)
+        if (!((const uint8_t *)own->data)[n])
+            memset((char *)rows->data + (size_t)n * bytes, 0, bytes);
+}
+
+static lt_status forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view ids, own, w, y, rows;
+    LT_TRY(LT_HAS_ENTRY(node, be, embedding));
+    LT_TRY(get_ids(node, &ids, &own));
+    LT_TRY(lt_node_in(node, W, &w));
+    LT_TRY(lt_node_out(node, &y));
+    LT_TRY(lt_op_rows_out(node, &y, &rows)); /* y is row-major: its own memory */
+    LT_TRY(be->embedding(ctx, &ids, &w, &rows));
+    clear_others(&rows, &own);
+    return LT_OK;
+}
+
+static lt_status backward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const lt_dtype master = lt_device_master(lt_tape_device(node->tape));
+    lt_view ids, own, dy, dw, rows, copy, sums;
+    if (!lt_node_wants(node, W))
+        return LT_OK;
+    LT_TRY(LT_HAS_ENTRY(node, be, embedding_grad));
+    LT_TRY(get_ids(node, &ids, &own));
+    LT_TRY(lt_node_grad(node, &dy));
+    LT_TRY(lt_op_rows(node, &dy, &rows));
+    LT_TRY(lt_node_scratch(node, rows.dtype, rows.shape, &copy));
+    LT_TRY(be->cast(ctx, &rows, &copy));
+    clear_others(&copy, &own);
+    LT_TRY(lt_node_grad_out(node, W, &dw));
+    sums = dw;
+    if (dw.dtype != master)
+        LT_TRY(lt_node_scratch(node, master, dw.shape, &sums));
+    LT_TRY(be->embedding_grad(ctx, &ids, &copy, &sums));
+    return dw.dtype == master ? LT_OK : be->cast(ctx, &sums, &dw);
+}
+
+static const lt_op sharded_op = {
+    .name = "embedding_sharded",
+    .config_bytes = sizeof(lt_embedding_part),
+    .backward_ignores = LT_IGNORES_IN(W) | LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+lt_tensor *lt_embedding_sharded(lt_tape *tape, lt_tensor *ids, lt_tensor *w, lt_embedding_part part)
+{
+    return lt_op_run(tape, &sharded_op, (lt_tensor *[]){ids, w}, 2, &part);
+}
