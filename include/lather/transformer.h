@@ -13,6 +13,7 @@ typedef struct lt_attention_layer {
     double rotary; /**< base of lt_rotary() of q and k; 0: none */
     /** Names below the layer's; NULL: in_proj_weight, in_proj_bias, out_proj. */
     const char *qkv_weight, *qkv_bias, *out;
+    const lt_tensor_parallel *parallel; /**< ranks among which heads are divided; NULL: none */
 } lt_attention_layer;
 
 /** Self-attention of x [B,T,width]: y = out(attention(qkv(x))). Parameters: in_proj_weight
@@ -35,6 +36,7 @@ typedef struct lt_mlp_layer {
     double dropout;    /**< behind the activation and behind down */
     /** Names below the layer's; NULL: up, gate, down. */
     const char *up, *gate, *down;
+    const lt_tensor_parallel *parallel; /**< ranks among which hidden is divided; NULL: none */
 } lt_mlp_layer;
 
 /** Two or three linear layers of x [..,width]. Parameters: up.weight [hidden,width], up.bias; with
@@ -66,12 +68,13 @@ typedef struct lt_transformer_config {
     bool causal;              /**< a decoder's block; else an encoder's */
     lt_layernorm_config norm; /**< .rms: lt_rmsnorm(), without shifts */
     lt_mlp_kind mlp;
-    double rotary;              /**< base of lt_rotary(); 0: none */
-    bool bias;                  /**< of the linear layers */
-    bool in_out;                /**< as of lt_attention_layer */
-    double dropout;             /**< behind the attention, and in the mlp */
-    double drop_path;           /**< of each branch */
-    lt_transformer_names names; /**< norm1 NULL: torchvision's */
+    double rotary;                      /**< base of lt_rotary(); 0: none */
+    bool bias;                          /**< of the linear layers */
+    bool in_out;                        /**< as of lt_attention_layer */
+    double dropout;                     /**< behind the attention, and in the mlp */
+    double drop_path;                   /**< of each branch */
+    lt_transformer_names names;         /**< norm1 NULL: torchvision's */
+    const lt_tensor_parallel *parallel; /**< ranks that it is divided over; NULL: none */
 } lt_transformer_config;
 
 /** A block with its norms in front: x = x + attention(norm1(x)), y = x + mlp(norm2(x)), x [B,T,width].
@@ -82,6 +85,13 @@ LT_API LT_MUST_CHECK lt_status lt_layer_transformer(lt_module **out, lt_device *
 /** The first row of what the block makes of x: [B,1,width]; the other rows are not computed behind
  *  the attention. A classifier that reads the class token alone takes its last block so. */
 LT_API lt_tensor *lt_transformer_forward_first(lt_module *block, lt_tape *tape, lt_tensor *x);
+/** Of a divided block: what it makes of this rank's rows. Where rows are not divided, x is [B,T,width]. */
+LT_API lt_tensor *lt_transformer_forward_rows(lt_module *block, lt_tape *tape, lt_tensor *x,
+                                              lt_token_rows rows);
+/** Whether config.parallel can divide such a block. Errors: LT_E_ARG (heads or hidden, the ranks that do
+ *  not divide them, and what would do), LT_E_UNSUPPORTED. */
+LT_API LT_MUST_CHECK lt_status lt_transformer_check_parallel(const char *name,
+                                                             const lt_transformer_config *config);
 
 /** Keys and values of the rows that a decoder has seen, on the device; for sampling. */
 typedef struct lt_kv_cache lt_kv_cache;

@@ -33,29 +33,62 @@ static lt_tensor *through(lt_module *module, lt_tape *tape, lt_tensor *x)
 }
 
 /* first: the position of the first id. */
+static lt_tensor *add_positions(gpt *g, lt_tape *tape, lt_tensor *x, int64_t first,
+                                lt_token_rows rows)
+{
+    if (!g->positions)
+        return x;
+    lt_tensor *sum = lt_parallel_divides_rows(g->config.parallel)
+                         ? lt_positions_forward_rows(g->positions, tape, x, rows)
+                         : lt_positions_forward(g->positions, tape, x, first);
+    lt_tape_drop(tape, x);
+    return sum;
+}
+
 static lt_tensor *embed(gpt *g, lt_tape *tape, lt_tensor *ids, lt_tensor *table, int64_t first)
 {
-    lt_tensor *x = lt_embedding(tape, ids, table);
-    if (g->positions) {
-        lt_tensor *sum = lt_positions_forward(g->positions, tape, x, first);
-        lt_tape_drop(tape, x);
-        x = sum;
-    }
-    lt_tensor *y = lt_dropout(tape, x, g->config.dropout);
+    const lt_gpt_config *c = &g->config;
+    const lt_shape s = ids ? lt_tensor_shape(ids) : LT_SHAPE(1, 1);
+    const lt_token_rows rows = lt_parallel_rows(c->parallel, s.dim[0], s.dim[1]);
+    const lt_parallel_embedding embedding = {c->parallel, rows, c->vocabulary, c->width};
+    lt_tensor *x = lt_parallel_embedding_run(tape, ids, table, embedding);
+    x = add_positions(g, tape, x, first, rows);
+    lt_tensor *y = lt_dropout(tape, x, c->dropout);
     if (y != x)
         lt_tape_drop(tape, x);
     return y;
 }
 
+/* The table once more, as the weights of the last layer. */
+static lt_tensor *head(const gpt *g, lt_tape *tape, lt_tensor *x, lt_tensor *table,
+                       lt_token_rows rows)
+{
+    const lt_gpt_config *c = &g->config;
+    const lt_parallel_linear linear = {.parallel = c->parallel,
+                                       .division = LT_DIVIDE_OUTPUTS,
+                                       .in = c->width,
+                                       .out = c->vocabulary,
+                                       .rows = rows.sequences * rows.tokens};
+    lt_tensor *y = lt_parallel_linear_run(tape, x, table, NULL, linear);
+    if (!y || !lt_parallel_divides_rows(c->parallel))
+        return y;
+    return lt_reshape(tape, y, LT_SHAPE(-1, rows.tokens, lt_tensor_shape(y).dim[1]));
+}
+
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *ids)
 {
     gpt *g = (gpt *)self;
+    const lt_shape s = ids ? lt_tensor_shape(ids) : LT_SHAPE(1, 1);
+    const lt_token_rows rows = lt_parallel_rows(g->config.parallel, s.dim[0], s.dim[1]);
     lt_tensor *table = lt_tape_param(tape, &g->tokens);
     lt_tensor *x = embed(g, tape, ids, table, 0);
-    for (int i = 0; i < g->config.layers; i++)
-        x = through(g->block[i], tape, x);
+    for (int i = 0; i < g->config.layers; i++) {
+        lt_tensor *y = lt_transformer_forward_rows(g->block[i], tape, x, rows);
+        lt_tape_drop(tape, x);
+        x = y;
+    }
     x = through(g->norm, tape, x);
-    return lt_linear(tape, x, table, NULL);
+    return head(g, tape, x, table, rows);
 }
 
 /* The last row of each sequence, [N,1,width]. */
@@ -73,6 +106,9 @@ lt_tensor *lt_gpt_forward_cached(lt_module *module, lt_tape *tape, lt_tensor *id
                                  lt_kv_cache *cache)
 {
     gpt *g = (gpt *)module;
+    if (g->config.parallel)
+        return lt_tape_fail(
+            tape, lt_fail(LT_E_UNSUPPORTED, "gpt: a divided model does not sample with a cache"));
     lt_tensor *table = lt_tape_param(tape, &g->tokens);
     lt_tensor *x = embed(g, tape, ids, table, lt_kv_cache_count(cache, 0));
     for (int i = 0; i < g->config.layers; i++) {
@@ -129,21 +165,27 @@ lt_status lt_gpt_cache(lt_kv_cache **out, const lt_module *module, lt_device *de
     return lt_kv_cache_new(out, device, cache);
 }
 
+static lt_transformer_config block_config(const lt_gpt_config *c)
+{
+    return (lt_transformer_config){.width = c->width,
+                                   .heads = c->heads,
+                                   .kv_heads = c->kv_heads,
+                                   .hidden = c->hidden,
+                                   .causal = true,
+                                   .norm = {.eps = norm_eps, .rms = c->rms},
+                                   .mlp = c->mlp,
+                                   .rotary = c->rotary ? rotary_base : 0,
+                                   .bias = true,
+                                   .in_out = true,
+                                   .dropout = c->dropout,
+                                   .names = LT_TRANSFORMER_GPT2,
+                                   .parallel = c->parallel};
+}
+
 static lt_status make_blocks(gpt *g, lt_device *device)
 {
     const lt_gpt_config *c = &g->config;
-    const lt_transformer_config block = {.width = c->width,
-                                         .heads = c->heads,
-                                         .kv_heads = c->kv_heads,
-                                         .hidden = c->hidden,
-                                         .causal = true,
-                                         .norm = {.eps = norm_eps, .rms = c->rms},
-                                         .mlp = c->mlp,
-                                         .rotary = c->rotary ? rotary_base : 0,
-                                         .bias = true,
-                                         .in_out = true,
-                                         .dropout = c->dropout,
-                                         .names = LT_TRANSFORMER_GPT2};
+    const lt_transformer_config block = block_config(c);
     g->block = calloc((size_t)c->layers, sizeof *g->block);
     if (!g->block)
         return lt_fail(LT_E_NOMEM, "gpt: no memory for %d blocks", c->layers);
@@ -155,18 +197,27 @@ static lt_status make_blocks(gpt *g, lt_device *device)
     return LT_OK;
 }
 
+static lt_status make_table(gpt *g, lt_device *device)
+{
+    const lt_gpt_config *c = &g->config;
+    const lt_shape shape = LT_SHAPE(c->vocabulary, c->width);
+    const lt_place place =
+        lt_parallel_place(c->parallel, shape, shape, (lt_parallel_dims){0, 1}, LT_DIVIDE_OUTPUTS);
+    LT_TRY(lt_param_init(&g->tokens, device, "wte", "weight", lt_parallel_shape(&place), 0));
+    return lt_place_is_whole(&place) ? LT_OK : lt_param_set_place(&g->tokens, &place);
+}
+
 static lt_status make_layers(gpt *g, lt_device *device)
 {
     const lt_gpt_config *c = &g->config;
-    const lt_positions_layer positions = {.rows = c->positions, .width = c->width};
-    const lt_layernorm_config norm = {.eps = norm_eps};
-    LT_TRY(
-        lt_param_init(&g->tokens, device, "wte", "weight", LT_SHAPE(c->vocabulary, c->width), 0));
+    const lt_positions_layer positions = {
+        .rows = c->positions, .width = c->width, .parallel = c->parallel};
+    const lt_layernorm_config norm = {.eps = norm_eps, .rms = c->rms};
+    LT_TRY(make_table(g, device));
     if (!c->rotary)
         LT_TRY(lt_layer_positions(&g->positions, device, "wpe", positions));
     LT_TRY(make_blocks(g, device));
-    return c->rms ? lt_layer_rmsnorm(&g->norm, device, "ln_f", c->width, norm)
-                  : lt_layer_layernorm(&g->norm, device, "ln_f", c->width, norm);
+    return lt_layer_norm_parallel(&g->norm, device, "ln_f", c->width, norm, c->parallel);
 }
 
 /* Normal numbers of deviation 0.02; those of layers that end a branch are smaller, as so many of them are added up. */
@@ -190,6 +241,20 @@ static lt_status initialise_all(lt_module *module)
         st = initialise((gpt *)module, list.item[i]);
     lt_params_clear(&list);
     return st;
+}
+
+lt_status lt_gpt_check_parallel(const lt_gpt_config *config, int64_t batch)
+{
+    lt_gpt_config c = *config;
+    LT_TRY(lt_gpt_resolve(&c));
+    if (!c.parallel)
+        return LT_OK;
+    const lt_transformer_config block = block_config(&c);
+    LT_TRY(lt_transformer_check_parallel("gpt", &block));
+    if (c.vocabulary < c.parallel->row->size)
+        return lt_fail(LT_E_ARG, "gpt: a vocabulary of %d is smaller than %d ranks", c.vocabulary,
+                       c.parallel->row->size);
+    return lt_parallel_check_batch("gpt", c.parallel, batch);
 }
 
 lt_status lt_gpt_new(lt_module **out, lt_device *device, const lt_gpt_config *config)

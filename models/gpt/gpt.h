@@ -16,16 +16,23 @@ typedef struct lt_gpt_config {
     bool rms;       /**< lt_rmsnorm() instead of lt_layernorm() */
     bool rotary;    /**< rotary positions instead of learned ones */
     lt_mlp_kind mlp;
-    double dropout; /**< behind embeddings, attention and the mlp */
-    uint64_t seed;  /**< of the initial values */
-    bool is_loaded; /**< weights are loaded afterwards: no values are drawn */
+    double dropout;                     /**< behind embeddings, attention and the mlp */
+    uint64_t seed;                      /**< of the initial values */
+    bool is_loaded;                     /**< weights are loaded afterwards: no values are drawn */
+    const lt_tensor_parallel *parallel; /**< ranks that it is divided over; NULL: one */
 } lt_gpt_config;
 
-/** The network: ids LT_I32 [N,T] to logits [N,T,vocabulary]. Errors: LT_E_ARG (an unknown arch, a
+/** The network: ids LT_I32 [N,T] to logits [N,T,vocabulary]. Divided, it takes a copy's ids on each of
+ *  its ranks, and gives each its part of the vocabulary's logits, on a grid of its samples: what
+ *  lt_parallel_softmax_xent() reads. Errors: LT_E_ARG (an unknown arch, a
  *  field out of range, heads that do not divide the width), LT_E_NOMEM; on the tape LT_E_SHAPE (more
  *  tokens than positions). */
 LT_API LT_MUST_CHECK lt_status lt_gpt_new(lt_module **out, lt_device *device,
                                           const lt_gpt_config *config);
+
+/** Whether config->parallel can divide the network, for batches of so many sequences a copy. Errors:
+ *  LT_E_ARG (what does not divide, by how many ranks, and what would), LT_E_UNSUPPORTED. */
+LT_API LT_MUST_CHECK lt_status lt_gpt_check_parallel(const lt_gpt_config *config, int64_t batch);
 
 /** An empty cache for sequences of at most `capacity` tokens. Errors: LT_E_ARG (more than there are
  *  positions), LT_E_NOMEM. */

@@ -68,8 +68,16 @@ static lt_status resolve(void *config, const lt_model_spec *spec, const lt_model
 static lt_status make(lt_module **out, lt_device *device, const void *config,
                       const lt_model_spec *spec)
 {
-    (void)spec;
-    return lt_vit_new(out, device, &((const settings *)config)->net);
+    lt_vit_config net = ((const settings *)config)->net;
+    net.parallel = spec->tensor_parallel;
+    return lt_vit_new(out, device, &net);
+}
+
+static lt_status check_parallel(const void *config, const lt_model_spec *spec, int64_t batch)
+{
+    lt_vit_config net = ((const settings *)config)->net;
+    net.parallel = spec->tensor_parallel;
+    return lt_vit_check_parallel(&net, batch);
 }
 
 static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_cost *out)
@@ -131,6 +139,7 @@ static const lt_model_family family = {
     .options = sizeof option / sizeof *option,
     .config_bytes = sizeof(settings),
     .make = make,
+    .check_parallel = check_parallel,
     .resolve = resolve,
     .describe = describe,
     .infer = infer,

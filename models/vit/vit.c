@@ -21,7 +21,9 @@ typedef struct vit {
     lt_module base;
     lt_module *patches, *token, *positions, **block, *norm, *head; /* owned; token may be NULL */
     int depth, size; /* size: of the images, in pixels */
+    int width, tokens;
     double dropout;
+    const lt_tensor_parallel *parallel;
 } vit;
 
 /* Runs one layer and drops its input. */
@@ -32,7 +34,7 @@ static lt_tensor *through(lt_module *module, lt_tape *tape, lt_tensor *x)
     return y;
 }
 
-static lt_tensor *embed(vit *v, lt_tape *tape, lt_tensor *images)
+static lt_tensor *embed(vit *v, lt_tape *tape, lt_tensor *images, lt_token_rows rows)
 {
     /* Positions of another grid are others: the first of them would do no good. */
     const lt_shape s = images ? lt_tensor_shape(images) : LT_SCALAR;
@@ -42,14 +44,39 @@ static lt_tensor *embed(vit *v, lt_tape *tape, lt_tensor *images)
                                     "vit: images of %lldx%lld pixels, the positions are for "
                                     "%dx%d",
                                     (long long)s.dim[2], (long long)s.dim[3], v->size, v->size));
-    lt_tensor *x = lt_module_forward(v->patches, tape, images);
+    lt_tensor *own = lt_parallel_take_samples(tape, images, v->parallel, rows, 0);
+    lt_tensor *x = lt_module_forward(v->patches, tape, own);
     if (v->token)
         x = through(v->token, tape, x);
     x = through(v->positions, tape, x);
+    x = lt_parallel_take_rows(tape, x, v->parallel, rows);
     lt_tensor *y = lt_dropout(tape, x, v->dropout);
     if (y != x)
         lt_tape_drop(tape, x);
     return y;
+}
+
+/* The class token's row of each sample, or the mean of its rows. */
+static lt_tensor *row_of_sample(const vit *v, lt_tape *tape, lt_tensor *x)
+{
+    if (!v->token)
+        return lt_mean(tape, x, (lt_reduce_config){.dims = 1U << 1});
+    lt_tensor *first = lt_slice(tape, x, 1, 0, 1);
+    return lt_flatten(tape, first);
+}
+
+/* What the head reads, equal on all ranks: each has some rows of some samples. */
+static lt_tensor *pool_rows(vit *v, lt_tape *tape, lt_tensor *x, lt_token_rows rows,
+                            int64_t samples)
+{
+    lt_tensor *y = lt_transformer_forward_rows(v->block[v->depth - 1], tape, x, rows);
+    lt_tape_drop(tape, x);
+    y = through(v->norm, tape, y);
+    lt_tensor *whole = lt_parallel_put_rows(tape, y, v->parallel, rows);
+    lt_tape_drop(tape, y);
+    y = row_of_sample(v, tape, whole);
+    lt_tape_drop(tape, whole);
+    return lt_parallel_sum_samples(tape, y, v->parallel, rows, samples, v->width);
 }
 
 /* What the head reads, [N,width]: of the class token alone, so the last block computes no more. */
@@ -68,10 +95,16 @@ static lt_tensor *pool(vit *v, lt_tape *tape, lt_tensor *x)
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *images)
 {
     vit *v = (vit *)self;
-    lt_tensor *x = embed(v, tape, images);
-    for (int i = 0; i < v->depth - 1; i++)
-        x = through(v->block[i], tape, x);
-    x = pool(v, tape, x);
+    const int64_t samples = images ? lt_tensor_shape(images).dim[0] : 1;
+    const lt_token_rows rows = lt_parallel_rows(v->parallel, samples, v->tokens);
+    lt_tensor *x = embed(v, tape, images, rows);
+    for (int i = 0; i < v->depth - 1; i++) {
+        lt_tensor *y = lt_transformer_forward_rows(v->block[i], tape, x, rows);
+        lt_tape_drop(tape, x);
+        x = y;
+    }
+    x = lt_parallel_divides_rows(v->parallel) ? pool_rows(v, tape, x, rows, samples)
+                                              : pool(v, tape, x);
     /* Logits in 16 bits would cost the loss its precision: the last layer reads f32. */
     x = lt_cast(tape, x, lt_device_master(lt_tape_device(tape)));
     return lt_module_forward(v->head, tape, x);
@@ -111,14 +144,20 @@ static const lt_module_ops ops = {
     .destroy = destroy,
 };
 
-static lt_status make_blocks(vit *v, lt_device *device, const lt_vit_config *c)
+static lt_transformer_config block_config(const lt_vit_config *c)
 {
-    lt_transformer_config block = {.width = c->width,
+    return (lt_transformer_config){.width = c->width,
                                    .heads = c->heads,
                                    .hidden = c->hidden,
                                    .norm = {.eps = norm_eps},
                                    .bias = true,
-                                   .dropout = c->dropout};
+                                   .dropout = c->dropout,
+                                   .parallel = c->parallel};
+}
+
+static lt_status make_blocks(vit *v, lt_device *device, const lt_vit_config *c)
+{
+    lt_transformer_config block = block_config(c);
     v->block = calloc((size_t)c->depth, sizeof(lt_module *));
     if (!v->block)
         return lt_fail(LT_E_NOMEM, "vit: no memory for %d blocks", c->depth);
@@ -135,18 +174,25 @@ static lt_status make_blocks(vit *v, lt_device *device, const lt_vit_config *c)
 static lt_status make_layers(vit *v, lt_device *device, const lt_vit_config *c)
 {
     const int side = c->size / c->patch, rows = side * side + !c->mean_pool;
-    const lt_patch_embedding_layer patches = {c->channels, c->width, c->patch};
-    const lt_positions_layer positions = {
-        .rows = rows, .width = c->width, .leaf = "pos_embedding", .batched = true};
+    const lt_patch_embedding_layer patches = {c->channels, c->width, c->patch, c->parallel};
+    const lt_positions_layer positions = {.rows = rows,
+                                          .width = c->width,
+                                          .leaf = "pos_embedding",
+                                          .batched = true,
+                                          .parallel = c->parallel};
     const lt_layernorm_config norm = {.eps = norm_eps};
     v->dropout = c->dropout;
     v->size = c->size;
+    v->width = c->width;
+    v->tokens = rows;
+    v->parallel = c->parallel;
     if (!c->mean_pool)
-        LT_TRY(lt_layer_class_token(&v->token, device, "class_token", c->width));
+        LT_TRY(
+            lt_layer_class_token_parallel(&v->token, device, "class_token", c->width, c->parallel));
     LT_TRY(lt_layer_patch_embedding(&v->patches, device, "conv_proj", patches));
     LT_TRY(lt_layer_positions(&v->positions, device, "encoder", positions));
     LT_TRY(make_blocks(v, device, c));
-    LT_TRY(lt_layer_layernorm(&v->norm, device, "encoder.ln", c->width, norm));
+    LT_TRY(lt_layer_norm_parallel(&v->norm, device, "encoder.ln", c->width, norm, c->parallel));
     return lt_layer_linear(&v->head, device, "heads.head", c->width, c->classes, true);
 }
 
@@ -188,6 +234,18 @@ static lt_status initialise_all(lt_module *model, uint64_t seed)
         st = initialise(list.item[i], seed);
     lt_params_clear(&list);
     return st;
+}
+
+lt_status lt_vit_check_parallel(const lt_vit_config *config, int64_t batch)
+{
+    lt_vit_config c = *config;
+    LT_TRY(lt_vit_resolve(&c));
+    if (!c.parallel)
+        return LT_OK;
+    lt_transformer_config block = block_config(&c);
+    block.drop_path = c.drop_path;
+    LT_TRY(lt_transformer_check_parallel("vit", &block));
+    return lt_parallel_check_batch("vit", c.parallel, batch);
 }
 
 lt_status lt_vit_new(lt_module **out, lt_device *device, const lt_vit_config *config)

@@ -14,18 +14,24 @@ typedef struct lt_vit_config {
     int channels;   /**< of the images; 0: 3 */
     bool mean_pool; /**< the head reads the mean of the patches; else a class token */
     int classes;
-    double dropout;   /**< behind positions, attention and in the mlp */
-    double drop_path; /**< of the last block; falls linearly to 0 at the first */
-    uint64_t seed;    /**< of the initial values */
-    bool is_loaded;   /**< weights are loaded afterwards: no values are drawn */
-    bool interpolate; /**< lt_vit_fit() resizes positions */
+    double dropout;                     /**< behind positions, attention and in the mlp */
+    double drop_path;                   /**< of the last block; falls linearly to 0 at the first */
+    uint64_t seed;                      /**< of the initial values */
+    bool is_loaded;                     /**< weights are loaded afterwards: no values are drawn */
+    bool interpolate;                   /**< lt_vit_fit() resizes positions */
+    const lt_tensor_parallel *parallel; /**< ranks that it is divided over; NULL: one */
 } lt_vit_config;
 
-/** The network. Parameters have torchvision's names, order and shapes; with mean_pool there is no
+/** The network: images [N,channels,size,size] to logits [N,classes]. Divided, it takes a copy's images on
+ *  each of its ranks, and gives all of them the same logits. Parameters have torchvision's names, order and shapes; with mean_pool there is no
  *  class_token, nor a position for it. Errors: LT_E_ARG (an unknown arch, a field out of range, heads
  *  that do not divide the width, images that are no multiple of the patch), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_vit_new(lt_module **out, lt_device *device,
                                           const lt_vit_config *config);
+
+/** Whether config->parallel can divide the network, for batches of so many images a copy. Errors: LT_E_ARG
+ *  (what does not divide, by how many ranks, and what would), LT_E_UNSUPPORTED. */
+LT_API LT_MUST_CHECK lt_status lt_vit_check_parallel(const lt_vit_config *config, int64_t batch);
 
 /** What network a file of weights belongs to, read off its names and shapes; heads are 0 where neither
  *  its metadata nor an arch of its width says how many there are. arch stays NULL.

@@ -4,6 +4,7 @@
 #include "nn/attention.h"
 
 #include "nn/kv_cache.h"
+#include "nn/linear.h"
 #include "nn/path.h"
 
 #include "lather/ext/module.h"
@@ -11,7 +12,9 @@
 
 typedef struct attention {
     lt_module base;
-    lt_attention_layer config; /* its names are NULL: they are the caller's */
+    lt_attention_layer config; /* of this rank's heads; its names are NULL: they are the caller's */
+    lt_parallel_linear joined; /* of q, k and v, of all ranks */
+    lt_attention_layer whole;  /* heads and kv_heads of all ranks */
     lt_param weight, bias;     /* of q, k and v; the bias' value is NULL if there is none */
     lt_module *out;            /* owned */
 } attention;
@@ -21,11 +24,47 @@ static int kv_width(const lt_attention_layer *c)
     return c->kv_heads * (c->width / c->heads);
 }
 
-static lt_tensor *project(attention *a, lt_tape *tape, lt_tensor *x)
+/* Parts of one dimension that have fewer heads of k and v than of q are no box: each rank has all of the
+ * parameter, and takes its heads of it. */
+static bool takes_heads(const attention *a)
+{
+    const lt_tensor_parallel *p = a->whole.parallel;
+    return p && p->row->size > 1 && a->whole.kv_heads != a->whole.heads;
+}
+
+static lt_tensor *take_heads(const attention *a, lt_tape *tape, lt_tensor *w, int dim)
+{
+    const lt_attention_layer *all = &a->whole, *own = &a->config;
+    const int64_t d = all->width / all->heads, rank = all->parallel->row->rank;
+    const int64_t q = (int64_t)own->heads * d, k = (int64_t)own->kv_heads * d;
+    w = lt_exchange_copy(tape, w, all->parallel->row);
+    lt_tensor *part[] = {lt_slice(tape, w, dim, rank * q, q),
+                         lt_slice(tape, w, dim, all->width + rank * k, k),
+                         lt_slice(tape, w, dim, all->width + kv_width(all) + rank * k, k)};
+    return lt_concat(tape, part, 3, dim);
+}
+
+static lt_tensor *project(attention *a, lt_tape *tape, lt_tensor *x, lt_token_rows rows)
 {
     lt_tensor *w = lt_tape_param(tape, &a->weight);
     lt_tensor *b = a->bias.value ? lt_tape_param(tape, &a->bias) : NULL;
-    return lt_linear_as(tape, x, w, b, (lt_linear_config){.in_out = a->config.in_out});
+    if (takes_heads(a)) {
+        w = take_heads(a, tape, w, a->joined.in_out);
+        b = b ? take_heads(a, tape, b, 0) : NULL;
+    }
+    lt_parallel_linear config = a->joined;
+    config.rows = rows.sequences * rows.tokens;
+    return lt_parallel_linear_run(tape, x, w, b, config);
+}
+
+/* A matrix of rows to sequences, or back; where rows are not divided, x is of sequences already. */
+static lt_tensor *reshaped(const attention *a, lt_tape *tape, lt_tensor *x, lt_shape shape)
+{
+    if (!lt_parallel_divides_rows(a->whole.parallel))
+        return x;
+    lt_tensor *y = lt_reshape(tape, x, shape);
+    lt_tape_drop(tape, x);
+    return y;
 }
 
 /* A part of the joined features, turned by its positions from `first` on. */
@@ -75,7 +114,8 @@ lt_tensor *lt_attention_layer_run(lt_module *layer, lt_tape *tape, lt_tensor *x,
     const lt_attention_layer *c = &a->config;
     const lt_attention_config to = {
         .heads = c->heads, .kv_heads = c->kv_heads, .causal = c->causal};
-    lt_tensor *qkv = project(a, tape, x);
+    lt_tensor *qkv = project(a, tape, x, run.rows);
+    qkv = reshaped(a, tape, qkv, LT_SHAPE(-1, run.rows.tokens, c->width + 2 * kv_width(c)));
     const bool apart = run.cache || c->rotary > 0;
     lt_tensor *y =
         apart ? attend_apart(a, tape, qkv, to, &run) : lt_attention(tape, qkv, NULL, NULL, to);
@@ -85,7 +125,8 @@ lt_tensor *lt_attention_layer_run(lt_module *layer, lt_tape *tape, lt_tensor *x,
         y = lt_slice(tape, all, 1, 0, 1);
         lt_tape_drop(tape, all);
     }
-    lt_tensor *z = lt_module_forward(a->out, tape, y);
+    y = reshaped(a, tape, y, LT_SHAPE(-1, c->width));
+    lt_tensor *z = lt_linear_forward_rows(a->out, tape, y, run.rows.sequences * run.rows.tokens);
     lt_tape_drop(tape, y);
     return z;
 }
@@ -131,6 +172,10 @@ static lt_status check(const char *name, const lt_attention_layer *c)
     if (c->rotary > 0 && c->width / c->heads % 2)
         return lt_fail(LT_E_ARG, "attention %s: rotary positions turn pairs, and a head has %d",
                        name, c->width / c->heads);
+    const int ranks = c->parallel ? c->parallel->row->size : 1;
+    if (c->heads % ranks || c->kv_heads % ranks)
+        return lt_fail(LT_E_ARG, "attention %s: %d heads, %d of k and v, for %d ranks", name,
+                       c->heads, c->kv_heads, ranks);
     return LT_OK;
 }
 
@@ -139,21 +184,57 @@ static const char *either(const char *name, const char *usual)
     return name ? name : usual;
 }
 
-static lt_status make(attention *a, lt_device *device, const char *name,
-                      const lt_attention_layer *c)
+/* q, k and v of own heads: the rows of three matrices, or their columns. */
+static lt_place place_of(const attention *a, bool of_bias)
 {
+    const lt_attention_layer *c = &a->whole;
+    const int64_t in = c->width, out = c->width + 2 * kv_width(c), heads = c->heads,
+                  d = c->width / c->heads;
+    if (of_bias)
+        return lt_parallel_place(c->parallel, LT_SHAPE(out), LT_SHAPE(3, heads, d),
+                                 (lt_parallel_dims){1, -1}, LT_DIVIDE_OUTPUTS);
+    if (c->in_out)
+        return lt_parallel_place(c->parallel, LT_SHAPE(in, out), LT_SHAPE(in, 3, heads, d),
+                                 (lt_parallel_dims){2, 0}, LT_DIVIDE_OUTPUTS);
+    return lt_parallel_place(c->parallel, LT_SHAPE(out, in), LT_SHAPE(3, heads, d, in),
+                             (lt_parallel_dims){1, 3}, LT_DIVIDE_OUTPUTS);
+}
+
+static lt_status make_joined(attention *a, lt_device *device, const char *name)
+{
+    const lt_attention_layer *c = &a->whole;
     const int64_t in = c->width, out = c->width + 2 * kv_width(c);
-    char path[LT_LAYER_NAME];
+    const bool whole = !c->parallel || takes_heads(a);
+    const lt_shape shape = c->in_out ? LT_SHAPE(in, out) : LT_SHAPE(out, in);
+    const lt_place weight = whole ? lt_place_whole(shape) : place_of(a, false);
+    const lt_place bias = whole ? lt_place_whole(LT_SHAPE(out)) : place_of(a, true);
     LT_TRY(lt_param_init(&a->weight, device, name, either(c->qkv_weight, "in_proj_weight"),
-                         c->in_out ? LT_SHAPE(in, out) : LT_SHAPE(out, in), 0));
+                         lt_parallel_shape(&weight), 0));
+    if (!whole)
+        LT_TRY(lt_param_set_place(&a->weight, &weight));
     a->weight.fan_in = (int)in;
     a->weight.fan_out = (int)out;
-    if (c->bias)
-        LT_TRY(lt_param_init_role(&a->bias, device, name, either(c->qkv_bias, "in_proj_bias"),
-                                  LT_SHAPE(out), 0, LT_ROLE_BIAS));
+    a->joined =
+        (lt_parallel_linear){.parallel = c->parallel, .in = in, .out = out, .in_out = c->in_out};
+    if (!c->bias)
+        return LT_OK;
+    LT_TRY(lt_param_init_role(&a->bias, device, name, either(c->qkv_bias, "in_proj_bias"),
+                              lt_parallel_shape(&bias), 0, LT_ROLE_BIAS));
+    return whole ? LT_OK : lt_param_set_place(&a->bias, &bias);
+}
+
+static lt_status make(attention *a, lt_device *device, const char *name)
+{
+    const lt_attention_layer *c = &a->whole;
+    char path[LT_LAYER_NAME];
+    LT_TRY(make_joined(a, device, name));
     LT_TRY(lt_layer_path(path, name, either(c->out, "out_proj")));
-    lt_linear_layer linear = {
-        .in = c->width, .features = c->width, .bias = c->bias, .in_out = c->in_out};
+    const lt_linear_layer linear = {.in = c->width,
+                                    .features = c->width,
+                                    .bias = c->bias,
+                                    .in_out = c->in_out,
+                                    .parallel = c->parallel,
+                                    .division = LT_DIVIDE_INPUTS};
     return lt_layer_linear_as(&a->out, device, path, linear);
 }
 
@@ -165,13 +246,18 @@ lt_status lt_layer_attention(lt_module **out, lt_device *device, const char *nam
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &ops));
     attention *a = (attention *)m;
-    lt_status st = make(a, device, name, &config);
+    a->whole = a->config = config;
+    const int parts = config.parallel ? config.parallel->row->size : 1;
+    a->config.width /= parts;
+    a->config.heads /= parts;
+    a->config.kv_heads /= parts;
+    lt_status st = make(a, device, name);
     if (st) {
         lt_module_free(&m);
         return st;
     }
-    a->config = config;
     a->config.qkv_weight = a->config.qkv_bias = a->config.out = NULL;
+    a->whole.qkv_weight = a->whole.qkv_bias = a->whole.out = NULL;
     *out = m;
     return LT_OK;
 }

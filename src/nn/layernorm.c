@@ -7,15 +7,33 @@ typedef struct layernorm {
     lt_module base;
     lt_param weight, bias; /* [width]; with rms, bias has no value */
     lt_layernorm_config config;
+    const lt_tensor_parallel *parallel;
+    int width; /* of all ranks */
 } layernorm;
+
+static lt_tensor *forward_sharded(layernorm *l, lt_tape *tape, lt_tensor *x)
+{
+    const lt_tensor_parallel *p = l->parallel;
+    const lt_sharded_norm_config config = {.row = p->row,
+                                           .column = p->column,
+                                           .depth = p->depth,
+                                           .features = l->width,
+                                           .eps = l->config.eps,
+                                           .rms = l->config.rms};
+    lt_tensor *gamma = lt_tape_param(tape, &l->weight);
+    lt_tensor *beta = l->config.rms ? NULL : lt_tape_param(tape, &l->bias);
+    return lt_layernorm_sharded(tape, x, gamma, beta, config);
+}
 
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     layernorm *l = (layernorm *)self;
-    lt_tensor *gamma = lt_tape_param(tape, &l->weight);
+    if (l->parallel && l->parallel->column)
+        return forward_sharded(l, tape, x);
+    lt_tensor *gamma = lt_parallel_param(tape, &l->weight, l->parallel);
     if (l->config.rms)
         return lt_rmsnorm(tape, x, gamma, l->config);
-    return lt_layernorm(tape, x, gamma, lt_tape_param(tape, &l->bias), l->config);
+    return lt_layernorm(tape, x, gamma, lt_parallel_param(tape, &l->bias, l->parallel), l->config);
 }
 
 static lt_status params(lt_module *self, lt_params *list)
@@ -43,9 +61,19 @@ static void destroy(lt_module *self)
 TABLE(layernorm);
 TABLE(rmsnorm);
 
-static lt_status make(lt_module **out, const lt_module_ops *ops, lt_device *device,
-                      const char *name, int width, lt_layernorm_config config)
+static lt_status make_param(lt_param *param, const layernorm *l, lt_device *device,
+                            const char *name, const char *leaf, double fill)
 {
+    const lt_place place = lt_parallel_place_features(l->parallel, LT_SHAPE(l->width), 0);
+    LT_TRY(lt_param_init_role(param, device, name, leaf, lt_parallel_shape(&place), fill,
+                              LT_ROLE_NORM));
+    return lt_place_is_whole(&place) ? LT_OK : lt_param_set_place(param, &place);
+}
+
+lt_status lt_layer_norm_parallel(lt_module **out, lt_device *device, const char *name, int width,
+                                 lt_layernorm_config config, const lt_tensor_parallel *parallel)
+{
+    const lt_module_ops *ops = config.rms ? &rmsnorm_ops : &layernorm_ops;
     if (width < 1 || !(config.eps >= 0))
         return lt_fail(LT_E_ARG, "%s %s: width %d, eps %g; want >= 1 and >= 0", ops->kind, name,
                        width, config.eps);
@@ -54,10 +82,11 @@ static lt_status make(lt_module **out, const lt_module_ops *ops, lt_device *devi
 
     layernorm *l = (layernorm *)m;
     l->config = config;
-    lt_status st =
-        lt_param_init_role(&l->weight, device, name, "weight", LT_SHAPE(width), 1, LT_ROLE_NORM);
+    l->parallel = parallel;
+    l->width = width;
+    lt_status st = make_param(&l->weight, l, device, name, "weight", 1);
     if (!st && !config.rms)
-        st = lt_param_init_role(&l->bias, device, name, "bias", LT_SHAPE(width), 0, LT_ROLE_NORM);
+        st = make_param(&l->bias, l, device, name, "bias", 0);
     if (st) {
         lt_module_free(&m);
         return st;
@@ -70,12 +99,12 @@ lt_status lt_layer_layernorm(lt_module **out, lt_device *device, const char *nam
                              lt_layernorm_config config)
 {
     config.rms = false;
-    return make(out, &layernorm_ops, device, name, width, config);
+    return lt_layer_norm_parallel(out, device, name, width, config, NULL);
 }
 
 lt_status lt_layer_rmsnorm(lt_module **out, lt_device *device, const char *name, int width,
                            lt_layernorm_config config)
 {
     config.rms = true;
-    return make(out, &rmsnorm_ops, device, name, width, config);
+    return lt_layer_norm_parallel(out, device, name, width, config, NULL);
 }

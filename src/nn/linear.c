@@ -2,23 +2,40 @@
  *
  * It reads x in the dtype of the pass; a classifier's head casts x to f32 before (lt_cast()). */
 
+#include "nn/linear.h"
+
 #include "lather/ext/module.h"
 #include "lather/layers.h"
-#include "lather/transformer_layers.h"
 
 typedef struct linear {
     lt_module base;
     lt_param weight; /* [out,in], or [in,out] */
     lt_param bias;   /* [out]; its value is NULL if there is none */
-    lt_linear_config config;
+    lt_parallel_linear config;
 } linear;
 
-static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+lt_tensor *lt_linear_forward_rows(lt_module *self, lt_tape *tape, lt_tensor *x, int64_t rows)
 {
     linear *l = (linear *)self;
     lt_tensor *w = lt_tape_param(tape, &l->weight);
     lt_tensor *b = l->bias.value ? lt_tape_param(tape, &l->bias) : NULL;
-    return lt_linear_as(tape, x, w, b, l->config);
+    lt_parallel_linear config = l->config;
+    config.rows = rows;
+    return lt_parallel_linear_run(tape, x, w, b, config);
+}
+
+lt_tensor *lt_linear_forward_here(lt_module *self, lt_tape *tape, lt_tensor *x)
+{
+    linear *l = (linear *)self;
+    lt_tensor *w = lt_tape_param(tape, &l->weight);
+    lt_tensor *b = l->bias.value ? lt_tape_param(tape, &l->bias) : NULL;
+    return lt_linear_as(tape, x, w, b, (lt_linear_config){.in_out = l->config.in_out});
+}
+
+/* Without the number of all rows a layer cannot gather them. */
+static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+{
+    return lt_linear_forward_rows(self, tape, x, 0);
 }
 
 static lt_status params(lt_module *self, lt_params *list)
@@ -43,29 +60,46 @@ static const lt_module_ops ops = {
     .destroy = destroy,
 };
 
+static lt_status make(linear *l, lt_device *device, const char *name, const lt_linear_layer *c)
+{
+    const int64_t in = c->in, out = c->features;
+    const lt_shape shape = c->in_out ? LT_SHAPE(in, out) : LT_SHAPE(out, in);
+    const lt_parallel_dims dims = {.outputs = c->in_out, .inputs = !c->in_out};
+    const lt_place weight = lt_parallel_place(c->parallel, shape, shape, dims, c->division);
+    const lt_place bias = lt_parallel_place(c->parallel, LT_SHAPE(out), LT_SHAPE(out),
+                                            (lt_parallel_dims){0, -1}, c->division);
+    LT_TRY(lt_param_init(&l->weight, device, name, "weight", lt_parallel_shape(&weight), 0));
+    if (c->bias)
+        LT_TRY(lt_param_init_role(&l->bias, device, name, "bias", lt_parallel_shape(&bias), 0,
+                                  LT_ROLE_BIAS));
+    if (c->parallel)
+        LT_TRY(lt_param_set_place(&l->weight, &weight));
+    if (c->bias && !lt_place_is_whole(&bias))
+        LT_TRY(lt_param_set_place(&l->bias, &bias));
+    l->weight.fan_in = c->in;
+    l->weight.fan_out = c->features;
+    return LT_OK;
+}
+
 lt_status lt_layer_linear_as(lt_module **out, lt_device *device, const char *name,
                              lt_linear_layer config)
 {
-    const int in = config.in, features = config.features;
-    if (in < 1 || features < 1)
-        return lt_fail(LT_E_ARG, "linear %s: %d -> %d features; both must be >= 1", name, in,
-                       features);
+    if (config.in < 1 || config.features < 1)
+        return lt_fail(LT_E_ARG, "linear %s: %d -> %d features; both must be >= 1", name, config.in,
+                       config.features);
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &ops));
-
     linear *l = (linear *)m;
-    const lt_shape shape = config.in_out ? LT_SHAPE(in, features) : LT_SHAPE(features, in);
-    l->config.in_out = config.in_out;
-    lt_status st = lt_param_init(&l->weight, device, name, "weight", shape, 0);
-    if (!st && config.bias)
-        st =
-            lt_param_init_role(&l->bias, device, name, "bias", LT_SHAPE(features), 0, LT_ROLE_BIAS);
+    l->config = (lt_parallel_linear){.parallel = config.parallel,
+                                     .division = config.division,
+                                     .in = config.in,
+                                     .out = config.features,
+                                     .in_out = config.in_out};
+    lt_status st = make(l, device, name, &config);
     if (st) {
         lt_module_free(&m);
         return st;
     }
-    l->weight.fan_in = in;
-    l->weight.fan_out = features;
     *out = m;
     return LT_OK;
 }

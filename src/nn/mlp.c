@@ -1,6 +1,9 @@
 /* The two or three linear layers of a transformer's block.
  * Hendrycks & Gimpel, "Gaussian error linear units", 2016; Shazeer, "GLU variants improve transformer", 2020. */
 
+#include "nn/mlp.h"
+
+#include "nn/linear.h"
 #include "nn/path.h"
 
 #include "lather/ext/module.h"
@@ -11,16 +14,38 @@ typedef struct mlp {
     lt_module base;
     lt_mlp_kind kind;
     double dropout;
+    const lt_tensor_parallel *parallel;
     lt_module *up, *gate, *down; /* owned; gate is NULL but for LT_MLP_SWIGLU */
 } mlp;
 
-static lt_tensor *activate(mlp *m, lt_tape *tape, lt_tensor *x, lt_tensor *up)
+/* Two layers read the same rows, which in one dimension are exchanged once for both. */
+static lt_tensor *gate_up(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
 {
-    if (m->kind != LT_MLP_SWIGLU)
-        return lt_gelu(tape, up, m->kind == LT_MLP_GELU ? LT_GELU_ERF : LT_GELU_TANH);
-    lt_tensor *gate = lt_module_forward(m->gate, tape, x);
+    const lt_tensor_parallel *p = m->parallel;
+    const bool once = p && !p->column;
+    lt_tensor *all = x;
+    if (once)
+        all = p->sequence ? lt_exchange_gather(tape, x, p->row, rows)
+                          : lt_exchange_copy(tape, x, p->row);
+    lt_tensor *up = once ? lt_linear_forward_here(m->up, tape, all)
+                         : lt_linear_forward_rows(m->up, tape, x, rows);
+    lt_tensor *gate = once ? lt_linear_forward_here(m->gate, tape, all)
+                           : lt_linear_forward_rows(m->gate, tape, x, rows);
+    if (once)
+        lt_tape_drop(tape, all);
     lt_tensor *y = lt_swiglu(tape, gate, up);
+    lt_tape_drop(tape, up);
     lt_tape_drop(tape, gate);
+    return y;
+}
+
+static lt_tensor *activate(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
+{
+    if (m->kind == LT_MLP_SWIGLU)
+        return gate_up(m, tape, x, rows);
+    lt_tensor *up = lt_linear_forward_rows(m->up, tape, x, rows);
+    lt_tensor *y = lt_gelu(tape, up, m->kind == LT_MLP_GELU ? LT_GELU_ERF : LT_GELU_TANH);
+    lt_tape_drop(tape, up);
     return y;
 }
 
@@ -32,16 +57,20 @@ static lt_tensor *drop_out(const mlp *m, lt_tape *tape, lt_tensor *x)
     return y;
 }
 
-static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+lt_tensor *lt_mlp_forward_rows(lt_module *self, lt_tape *tape, lt_tensor *x, lt_token_rows rows)
 {
     mlp *m = (mlp *)self;
-    lt_tensor *up = lt_module_forward(m->up, tape, x);
-    lt_tensor *h = activate(m, tape, x, up);
-    lt_tape_drop(tape, up);
+    const int64_t all = rows.sequences * rows.tokens;
+    lt_tensor *h = activate(m, tape, x, all);
     h = drop_out(m, tape, h);
-    lt_tensor *y = lt_module_forward(m->down, tape, h);
+    lt_tensor *y = lt_linear_forward_rows(m->down, tape, h, all);
     lt_tape_drop(tape, h);
     return drop_out(m, tape, y);
+}
+
+static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
+{
+    return lt_mlp_forward_rows(self, tape, x, (lt_token_rows){0});
 }
 
 static lt_status params(lt_module *self, lt_params *list)
@@ -79,10 +108,18 @@ static lt_status make_linear(lt_module **out, lt_device *device, const char *nam
 
 static lt_status make(mlp *m, lt_device *device, const char *name, const lt_mlp_layer *c)
 {
-    const lt_linear_layer up = {
-        .in = c->width, .features = c->hidden, .bias = c->bias, .in_out = c->in_out};
-    const lt_linear_layer down = {
-        .in = c->hidden, .features = c->width, .bias = c->bias, .in_out = c->in_out};
+    const lt_linear_layer up = {.in = c->width,
+                                .features = c->hidden,
+                                .bias = c->bias,
+                                .in_out = c->in_out,
+                                .parallel = c->parallel,
+                                .division = LT_DIVIDE_OUTPUTS};
+    const lt_linear_layer down = {.in = c->hidden,
+                                  .features = c->width,
+                                  .bias = c->bias,
+                                  .in_out = c->in_out,
+                                  .parallel = c->parallel,
+                                  .division = LT_DIVIDE_INPUTS};
     LT_TRY(make_linear(&m->up, device, name, c->up ? c->up : "up", up));
     if (c->kind == LT_MLP_SWIGLU)
         LT_TRY(make_linear(&m->gate, device, name, c->gate ? c->gate : "gate", up));
@@ -99,6 +136,7 @@ lt_status lt_layer_mlp(lt_module **out, lt_device *device, const char *name, lt_
     mlp *m = (mlp *)module;
     m->kind = config.kind;
     m->dropout = config.dropout;
+    m->parallel = config.parallel;
     lt_status st = make(m, device, name, &config);
     if (st) {
         lt_module_free(&module);

@@ -9,6 +9,7 @@ typedef struct patches {
     lt_module base;
     lt_param weight, bias;
     int patch;
+    const lt_tensor_parallel *parallel;
 } patches;
 
 static lt_tensor *forward_patches(lt_module *self, lt_tape *tape, lt_tensor *x)
@@ -24,8 +25,8 @@ static lt_tensor *forward_patches(lt_module *self, lt_tape *tape, lt_tensor *x)
                                           l->weight.name, (long long)s.dim[2], (long long)s.dim[3],
                                           l->patch));
     lt_conv2d_config conv = {.stride_h = l->patch, .stride_w = l->patch};
-    lt_tensor *c =
-        lt_conv2d(tape, x, lt_tape_param(tape, &l->weight), lt_tape_param(tape, &l->bias), conv);
+    lt_tensor *w = lt_parallel_param(tape, &l->weight, l->parallel);
+    lt_tensor *c = lt_conv2d(tape, x, w, lt_parallel_param(tape, &l->bias, l->parallel), conv);
     lt_tensor *r = lt_permute(tape, c, rows_last);
     lt_tape_drop(tape, c);
     s = r ? lt_tensor_shape(r) : LT_SCALAR;
@@ -56,6 +57,23 @@ static const lt_module_ops patches_ops = {
     .destroy = destroy_patches,
 };
 
+static lt_status make_patches(patches *l, lt_device *device, const char *name,
+                              const lt_patch_embedding_layer *c)
+{
+    const lt_place weight = lt_parallel_place_features(
+        c->parallel, LT_SHAPE(c->width, c->channels, c->patch, c->patch), 0);
+    const lt_place bias = lt_parallel_place_features(c->parallel, LT_SHAPE(c->width), 0);
+    l->patch = c->patch;
+    l->parallel = c->parallel;
+    LT_TRY(lt_param_init_filter(&l->weight, device, name, "weight", lt_parallel_shape(&weight)));
+    LT_TRY(lt_param_init_role(&l->bias, device, name, "bias", lt_parallel_shape(&bias), 0,
+                              LT_ROLE_BIAS));
+    if (lt_place_is_whole(&weight))
+        return LT_OK;
+    LT_TRY(lt_param_set_place(&l->weight, &weight));
+    return lt_param_set_place(&l->bias, &bias);
+}
+
 lt_status lt_layer_patch_embedding(lt_module **out, lt_device *device, const char *name,
                                    lt_patch_embedding_layer config)
 {
@@ -66,12 +84,7 @@ lt_status lt_layer_patch_embedding(lt_module **out, lt_device *device, const cha
                        name, c, k, side);
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &patches_ops));
-    patches *l = (patches *)m;
-    l->patch = side;
-    lt_status st =
-        lt_param_init_filter(&l->weight, device, name, "weight", LT_SHAPE(k, c, side, side));
-    if (!st)
-        st = lt_param_init_role(&l->bias, device, name, "bias", LT_SHAPE(k), 0, LT_ROLE_BIAS);
+    lt_status st = make_patches((patches *)m, device, name, &config);
     if (st) {
         lt_module_free(&m);
         return st;
@@ -83,6 +96,7 @@ lt_status lt_layer_patch_embedding(lt_module **out, lt_device *device, const cha
 typedef struct class_token {
     lt_module base;
     lt_param value; /* [1,1,width] */
+    const lt_tensor_parallel *parallel;
 } class_token;
 
 static lt_tensor *forward_token(lt_module *self, lt_tape *tape, lt_tensor *x)
@@ -90,7 +104,8 @@ static lt_tensor *forward_token(lt_module *self, lt_tape *tape, lt_tensor *x)
     if (!x)
         return NULL;
     const lt_shape s = lt_tensor_shape(x);
-    lt_tensor *token = lt_tape_param(tape, &((class_token *)self)->value);
+    class_token *l = (class_token *)self;
+    lt_tensor *token = lt_parallel_param(tape, &l->value, l->parallel);
     if (s.ndim == 3)
         token = lt_expand(tape, token, LT_SHAPE(s.dim[0], 1, lt_tensor_shape(token).dim[2]));
     token = lt_cast(tape, token, lt_tensor_dtype(x));
@@ -119,12 +134,22 @@ static const lt_module_ops token_ops = {
 
 lt_status lt_layer_class_token(lt_module **out, lt_device *device, const char *name, int width)
 {
+    return lt_layer_class_token_parallel(out, device, name, width, NULL);
+}
+
+lt_status lt_layer_class_token_parallel(lt_module **out, lt_device *device, const char *name,
+                                        int width, const lt_tensor_parallel *parallel)
+{
     if (width < 1)
         return lt_fail(LT_E_ARG, "class_token %s: width %d, want >= 1", name, width);
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &token_ops));
-    lt_status st =
-        lt_param_init(&((class_token *)m)->value, device, "", name, LT_SHAPE(1, 1, width), 0);
+    class_token *l = (class_token *)m;
+    const lt_place place = lt_parallel_place_features(parallel, LT_SHAPE(1, 1, width), 2);
+    l->parallel = parallel;
+    lt_status st = lt_param_init(&l->value, device, "", name, lt_parallel_shape(&place), 0);
+    if (!st && !lt_place_is_whole(&place))
+        st = lt_param_set_place(&l->value, &place);
     if (st) {
         lt_module_free(&m);
         return st;

@@ -11,23 +11,44 @@ typedef struct positions {
     lt_param weight;
     int rows;
     bool batched;
+    const lt_tensor_parallel *parallel;
 } positions;
 
-lt_tensor *lt_positions_forward(lt_module *self, lt_tape *tape, lt_tensor *x, int64_t first)
+/* Positions first to first + rows, in x's dtype rules: [rows,width], or [1,rows,width]. */
+static lt_tensor *some(positions *l, lt_tape *tape, int64_t first, int64_t rows)
 {
-    positions *l = (positions *)self;
-    lt_shape s = x ? lt_tensor_shape(x) : LT_SCALAR;
-    const int64_t rows = s.ndim == 3 ? s.dim[1] : 0;
     if (first < 0 || first + rows > l->rows)
         return lt_tape_fail(tape,
                             lt_fail(LT_E_SHAPE,
                                     "positions %s: a sequence of %lld from position %lld; "
                                     "there are %d",
                                     l->weight.name, (long long)rows, (long long)first, l->rows));
-    lt_tensor *w = lt_tape_param(tape, &l->weight);
-    if (rows && rows < l->rows)
-        w = lt_slice(tape, w, l->batched ? 1 : 0, first, rows);
-    return lt_add(tape, x, w);
+    lt_tensor *w = lt_parallel_param(tape, &l->weight, l->parallel);
+    return rows && rows < l->rows ? lt_slice(tape, w, l->batched ? 1 : 0, first, rows) : w;
+}
+
+lt_tensor *lt_positions_forward(lt_module *self, lt_tape *tape, lt_tensor *x, int64_t first)
+{
+    positions *l = (positions *)self;
+    lt_shape s = x ? lt_tensor_shape(x) : LT_SCALAR;
+    return lt_add(tape, x, some(l, tape, first, s.ndim == 3 ? s.dim[1] : 0));
+}
+
+lt_tensor *lt_positions_forward_rows(lt_module *self, lt_tape *tape, lt_tensor *x,
+                                     lt_token_rows rows)
+{
+    positions *l = (positions *)self;
+    lt_tensor *w = some(l, tape, 0, rows.tokens);
+    if (!x || !w)
+        return NULL;
+    const lt_shape s = lt_tensor_shape(w);
+    const int64_t samples = lt_parallel_own_samples(l->parallel, rows).count;
+    lt_tensor *all = lt_expand(tape, w, LT_SHAPE(samples, rows.tokens, s.dim[s.ndim - 1]));
+    lt_tensor *own = lt_parallel_take_rows(tape, all, l->parallel, rows);
+    lt_tape_drop(tape, all);
+    lt_tensor *y = lt_add(tape, x, own);
+    lt_tape_drop(tape, own);
+    return y;
 }
 
 static lt_tensor *forward_positions(lt_module *self, lt_tape *tape, lt_tensor *x)
@@ -64,8 +85,13 @@ lt_status lt_layer_positions(lt_module **out, lt_device *device, const char *nam
     positions *l = (positions *)m;
     l->rows = t;
     l->batched = config.batched;
+    l->parallel = config.parallel;
+    const lt_shape shape = config.batched ? LT_SHAPE(1, t, c) : LT_SHAPE(t, c);
+    const lt_place place = lt_parallel_place_features(config.parallel, shape, shape.ndim - 1);
     lt_status st = lt_param_init(&l->weight, device, name, config.leaf ? config.leaf : "weight",
-                                 config.batched ? LT_SHAPE(1, t, c) : LT_SHAPE(t, c), 0);
+                                 lt_parallel_shape(&place), 0);
+    if (!st && !lt_place_is_whole(&place))
+        st = lt_param_set_place(&l->weight, &place);
     if (st) {
         lt_module_free(&m);
         return st;

@@ -4,6 +4,7 @@
 #include "lather/transformer.h"
 
 #include "nn/attention.h"
+#include "nn/mlp.h"
 #include "nn/path.h"
 
 #include "lather/ext/module.h"
@@ -18,6 +19,7 @@ typedef struct block {
     lt_module *norm1, *attention, *norm2, *mlp; /* owned */
     double dropout, drop_path;
     bool causal;
+    const lt_tensor_parallel *parallel;
 } block;
 
 lt_status lt_layer_path(char path[LT_LAYER_NAME], const char *name, const char *leaf)
@@ -58,16 +60,26 @@ static lt_tensor *run_block(const block *b, lt_tape *tape, lt_tensor *x, lt_atte
     if (skip != x)
         lt_tape_drop(tape, skip);
     lt_tensor *h = lt_module_forward(b->norm2, tape, y);
-    lt_tensor *m = lt_module_forward(b->mlp, tape, h);
+    lt_tensor *m = lt_mlp_forward_rows(b->mlp, tape, h, run.rows);
     lt_tape_drop(tape, h);
     lt_tensor *z = add_branch(b, tape, y, m);
     lt_tape_drop(tape, y);
     return z;
 }
 
+static lt_status wants_rows(const block *b)
+{
+    return lt_parallel_divides_rows(b->parallel)
+               ? lt_fail(LT_E_ARG, "transformer: rows are divided over ranks, and how many there "
+                                   "are is not told: lt_transformer_forward_rows()")
+               : LT_OK;
+}
+
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
-    return run_block((block *)self, tape, x, (lt_attention_run){0});
+    const block *b = (block *)self;
+    lt_status st = wants_rows(b);
+    return st ? lt_tape_fail(tape, st) : run_block(b, tape, x, (lt_attention_run){0});
 }
 
 static lt_status params(lt_module *self, lt_params *list)
@@ -99,7 +111,16 @@ static const lt_module_ops ops = {
 lt_tensor *lt_transformer_forward_first(lt_module *module, lt_tape *tape, lt_tensor *x)
 {
     LT_ASSERT(module->ops == &ops);
-    return run_block((block *)module, tape, x, (lt_attention_run){.first = true});
+    const block *b = (block *)module;
+    lt_status st = wants_rows(b);
+    return st ? lt_tape_fail(tape, st) : run_block(b, tape, x, (lt_attention_run){.first = true});
+}
+
+lt_tensor *lt_transformer_forward_rows(lt_module *module, lt_tape *tape, lt_tensor *x,
+                                       lt_token_rows rows)
+{
+    LT_ASSERT(module->ops == &ops);
+    return run_block((block *)module, tape, x, (lt_attention_run){.rows = rows});
 }
 
 lt_tensor *lt_transformer_forward_cached(lt_module *module, lt_tape *tape, lt_tensor *x,
@@ -109,6 +130,9 @@ lt_tensor *lt_transformer_forward_cached(lt_module *module, lt_tape *tape, lt_te
     const block *b = (block *)module;
     if (!b->causal)
         return lt_tape_fail(tape, lt_fail(LT_E_ARG, "transformer: a cache is for causal blocks"));
+    if (b->parallel)
+        return lt_tape_fail(tape, lt_fail(LT_E_UNSUPPORTED, "transformer: a cache is for one rank, "
+                                                            "not for a divided block"));
     return run_block(b, tape, x, (lt_attention_run){.cache = cache, .layer = layer});
 }
 
@@ -117,8 +141,7 @@ static lt_status make_norm(lt_module **out, lt_device *device, const char *name,
 {
     char path[LT_LAYER_NAME];
     LT_TRY(lt_layer_path(path, name, leaf));
-    return c->norm.rms ? lt_layer_rmsnorm(out, device, path, c->width, c->norm)
-                       : lt_layer_layernorm(out, device, path, c->width, c->norm);
+    return lt_layer_norm_parallel(out, device, path, c->width, c->norm, c->parallel);
 }
 
 static lt_status make(block *b, lt_device *device, const char *name, const lt_transformer_config *c)
@@ -133,7 +156,8 @@ static lt_status make(block *b, lt_device *device, const char *name, const lt_tr
                                           .rotary = c->rotary,
                                           .qkv_weight = n->qkv_weight,
                                           .qkv_bias = n->qkv_bias,
-                                          .out = n->out};
+                                          .out = n->out,
+                                          .parallel = c->parallel};
     const lt_mlp_layer mlp = {.width = c->width,
                               .hidden = c->hidden,
                               .kind = c->mlp,
@@ -142,7 +166,8 @@ static lt_status make(block *b, lt_device *device, const char *name, const lt_tr
                               .dropout = c->dropout,
                               .up = n->up,
                               .gate = n->gate,
-                              .down = n->down};
+                              .down = n->down,
+                              .parallel = c->parallel};
     LT_TRY(make_norm(&b->norm1, device, name, n->norm1, c));
     LT_TRY(lt_layer_attention(&b->attention, device, name, attention));
     LT_TRY(make_norm(&b->norm2, device, name, n->norm2, c));
@@ -160,6 +185,43 @@ static lt_status check(const char *name, const lt_transformer_config *c)
     return LT_OK;
 }
 
+/* Heads of a row's ranks: "6 heads do not divide over 4 ranks of a row; 4 or 8 heads would do". */
+static lt_status check_heads(const char *name, const char *what, int heads, int ranks)
+{
+    const int below = heads / ranks * ranks;
+    if (heads % ranks == 0)
+        return LT_OK;
+    if (below)
+        return lt_fail(LT_E_ARG, "%s: %d %s do not divide over %d ranks; %d or %d would do", name,
+                       heads, what, ranks, below, below + ranks);
+    return lt_fail(LT_E_ARG, "%s: %d %s do not divide over %d ranks; %d would do", name, heads,
+                   what, ranks, ranks);
+}
+
+lt_status lt_transformer_check_parallel(const char *name, const lt_transformer_config *c)
+{
+    const lt_tensor_parallel *p = c->parallel;
+    const int hidden = c->hidden ? c->hidden : MLP_RATIO * c->width;
+    const int kv_heads = c->kv_heads ? c->kv_heads : c->heads;
+    if (!p)
+        return LT_OK;
+    const int ranks = p->row->size;
+    LT_TRY(check_heads(name, "heads", c->heads, ranks));
+    LT_TRY(check_heads(name, "heads of k and v", kv_heads, ranks));
+    if (hidden < ranks)
+        return lt_fail(LT_E_ARG, "%s: the %d features inside the mlp are fewer than %d ranks", name,
+                       hidden, ranks);
+    if (p->column && kv_heads != c->heads)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: %d heads with %d of k and v have no form on grids; one dimension of "
+                       "ranks has one",
+                       name, c->heads, kv_heads);
+    if (c->dropout > 0 || c->drop_path > 0)
+        return lt_fail(LT_E_UNSUPPORTED, "%s: dropout %g, drop path %g of divided blocks; want 0",
+                       name, c->dropout, c->drop_path);
+    return LT_OK;
+}
+
 lt_status lt_layer_transformer(lt_module **out, lt_device *device, const char *name,
                                lt_transformer_config config)
 {
@@ -170,11 +232,13 @@ lt_status lt_layer_transformer(lt_module **out, lt_device *device, const char *n
     if (!config.names.norm1)
         config.names = usual;
     LT_TRY(check(name, &config));
+    LT_TRY(lt_transformer_check_parallel(name, &config));
     LT_TRY(lt_module_new(&m, &ops));
     block *b = (block *)m;
     b->dropout = config.dropout;
     b->drop_path = config.drop_path;
     b->causal = config.causal;
+    b->parallel = config.parallel;
     lt_status st = make(b, device, name, &config);
     if (st) {
         lt_module_free(&m);

@@ -449,7 +449,7 @@ static lt_status wrong_shapes(mesh_rank *r)
     LT_TRY(make_box(r, &x, (box){0, 2, 0, 3}, X, c->value, false));
     lt_tape_reset(r->tape, LT_PASS_TRAIN);
     lt_exchange *row = lt_mesh_group(r->mesh, LT_MESH_ROW);
-    const lt_summa_config config = {row, lt_mesh_group(r->mesh, LT_MESH_COLUMN), NULL, 9, 4};
+    const lt_summa_config config = {row, lt_mesh_group(r->mesh, LT_MESH_COLUMN), NULL, 9, 4, false};
     lt_status st = lt_linear_summa(r->tape, x, x, NULL, config) ? LT_OK : lt_tape_status(r->tape);
     const bool named = st == LT_E_SHAPE && strstr(lt_error_message(), "want [..,");
     lt_tape_reset(r->tape, LT_PASS_TRAIN);

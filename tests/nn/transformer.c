@@ -201,7 +201,7 @@ static void patches_token_and_positions_have_gradients(void **state)
     lt_module *chain = NULL, *layer = NULL;
     open_device(&s);
     assert_ok(lt_layer_sequential(&chain));
-    lt_patch_embedding_layer patches = {CHANNELS, WIDTH, PATCH};
+    lt_patch_embedding_layer patches = {CHANNELS, WIDTH, PATCH, NULL};
     assert_ok(lt_layer_patch_embedding(&layer, s.device, "conv_proj", patches));
     assert_ok(lt_sequential_add(chain, &layer));
     assert_ok(lt_layer_class_token(&layer, s.device, "class_token", WIDTH));
@@ -334,8 +334,8 @@ static void positions_begin_where_they_are_told(void **state)
     lt_module *net = NULL;
     double x[COUNT], w[MOST * WIDTH], got[COUNT];
     open_device(&s);
-    assert_ok(
-        lt_layer_positions(&net, s.device, "wpe", (lt_positions_layer){MOST, WIDTH, NULL, false}));
+    assert_ok(lt_layer_positions(&net, s.device, "wpe",
+                                 (lt_positions_layer){.rows = MOST, .width = WIDTH}));
     open_net(&s, net, LT_SHAPE(BATCH, ROWS, WIDTH));
     assert_string_equal(s.params.item[0]->name, "wpe.weight");
     read_rows(s.x, x);
@@ -444,7 +444,7 @@ static void images_want_whole_patches(void **state)
     lt_module *net = NULL;
     open_device(&s);
     assert_ok(lt_layer_patch_embedding(&net, s.device, "conv_proj",
-                                       (lt_patch_embedding_layer){1, WIDTH, 4}));
+                                       (lt_patch_embedding_layer){1, WIDTH, 4, NULL}));
     open_net(&s, net, LT_SHAPE(BATCH, 1, 8, 10));
     lt_tape_reset(s.tape, LT_PASS_EVAL);
     assert_null(lt_module_forward(s.net, s.tape, s.x));

@@ -312,6 +312,11 @@ static lt_tensor *concat_dimension(const bench *b)
     return lt_concat(b->tape, (lt_tensor *[]){b->x, b->x}, 2, 4);
 }
 
+static lt_tensor *pad_too_far(const bench *b)
+{
+    return lt_pad_rows(b->tape, b->one, 1, 1, 0);
+}
+
 static lt_tensor *expand_other(const bench *b)
 {
     return lt_expand(b->tape, b->one, LT_SHAPE(2, 4, 5, 5));
@@ -392,6 +397,7 @@ static const bad_row rows[] = {
     {"concat: a tensor is missing", concat_null, LT_E_ARG, "x[1] of 2 is NULL"},
     {"concat: too many tensors", concat_many, LT_E_ARG, "7 tensors, want 1..6"},
     {"concat: a dimension that is not there", concat_dimension, LT_E_ARG, "dimension 4 of x[0] [2,3,5,5]"},
+    {"pad_rows: rows beyond the end", pad_too_far, LT_E_SHAPE, "x [1,3,1,1] from row 1 on of 1"},
     {"expand: an extent that is not 1", expand_other, LT_E_SHAPE, "x [1,3,1,1] does not expand to [2,4,5,5]"},
     {"embedding: an id behind the table", embedding_range, LT_E_ARG, "id 3 at position 0, want 0..1"},
     {"embedding: ids are floats", embedding_dtype, LT_E_SHAPE, "ids f32 [3]"},

@@ -8,7 +8,7 @@ typedef struct lt_linear_pieces_config {
     lt_exchange *group;
     int64_t rows; /**< of all ranks; lt_linear_scattered_as() sees them in x */
     bool in_out;  /**< w is stored the other way round, as of lt_linear_as() */
-    bool whole;   /**< an exchange is done before products read it, and begins behind those that write
+    bool whole; /**< an exchange is done before products read it, and begins behind those that write
                        it: the same bits without overlap */
 } lt_linear_pieces_config;
 

@@ -61,7 +61,8 @@ typedef struct lt_sharded_xent_config {
     lt_exchange *row;            /**< ranks among which the classes are cut by lt_exchange_part() */
     lt_exchange *column, *depth; /**< whose rows count, too; NULL: none */
     int64_t classes;             /**< of all ranks of the row */
-    int64_t rows; /**< of all ranks: the loss is divided by it; 0: by the labels that are not ignored,
+    int64_t
+        rows; /**< of all ranks: the loss is divided by it; 0: by the labels that are not ignored,
                        counted over column and depth */
 } lt_sharded_xent_config;
 

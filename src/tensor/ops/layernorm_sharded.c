@@ -214,7 +214,6 @@ static lt_tensor *shared(lt_tape *tape, lt_tensor *p, const lt_sharded_norm_conf
 lt_tensor *lt_layernorm_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_tensor *beta,
                                 lt_sharded_norm_config config)
 {
-    lt_tensor *in[] = {x, shared(tape, gamma, &config),
-                       beta ? shared(tape, beta, &config) : NULL};
+    lt_tensor *in[] = {x, shared(tape, gamma, &config), beta ? shared(tape, beta, &config) : NULL};
     return lt_op_run(tape, &norm_op, in, 3, &config);
 }

@@ -12,8 +12,11 @@
 
 #include <math.h>
 
-enum { X, LABELS };    /* inputs */
-enum { LOG_SUM, ROWS }; /* saved: [M], of each row's exponentials; [], over how many rows the mean is */
+enum { X, LABELS }; /* inputs */
+enum {
+    LOG_SUM,
+    ROWS
+}; /* saved: [M], of each row's exponentials; [], over how many rows the mean is */
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {

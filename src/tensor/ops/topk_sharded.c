@@ -10,15 +10,16 @@
 
 #include <math.h>
 
-enum { TOP = 5 };                  /* as lt_topk_hits() */
+enum { TOP = 5 };                   /* as lt_topk_hits() */
 enum { FIRST, AMONG, COUNT, HITS }; /* elements of hits; COUNT may be missing */
 
 typedef struct rows {
     const lt_sharded_xent_config *to;
     lt_view x, labels;
     int64_t count, classes, first;
-    double *own;    /* [count]: the label's logit */
-    double *before; /* [count]: logits before it, or at least `classes of all` where the row does not count */
+    double *own; /* [count]: the label's logit */
+    double *
+        before; /* [count]: logits before it, or at least `classes of all` where the row does not count */
 } rows;
 
 static double logit(const rows *r, int64_t row, int64_t k)
@@ -87,9 +88,8 @@ static lt_status check(const lt_tensor *x, const lt_tensor *labels, const lt_ten
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     const int64_t own = lt_exchange_part(c->classes, c->row->size, c->row->rank);
-    const bool counts =
-        hits->dtype == LT_I64 && hits->shape.ndim == 1
-        && (hits->shape.dim[0] == COUNT || hits->shape.dim[0] == HITS);
+    const bool counts = hits->dtype == LT_I64 && hits->shape.ndim == 1
+                        && (hits->shape.dim[0] == COUNT || hits->shape.dim[0] == HITS);
     if (x->shape.ndim != 2 || x->shape.dim[1] != own || labels->dtype != LT_I32 || !counts
         || !lt_shape_equal(labels->shape, LT_SHAPE(x->shape.dim[0])))
         return lt_fail(LT_E_SHAPE,

@@ -37,6 +37,12 @@ static lt_tensor *slices_that_overlap(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_mul(t, lt_slice(t, in[0], 0, 0, 3), lt_slice(t, in[0], 0, 1, 3));
 }
 
+static lt_tensor *pad_rows(lt_tape *t, lt_tensor *const *in, void *c)
+{
+    (void)c;
+    return square(t, lt_pad_rows(t, in[0], 2, 7, 0.5));
+}
+
 static lt_tensor *concat_rows(lt_tape *t, lt_tensor *const *in, void *c)
 {
     (void)c;
@@ -116,6 +122,7 @@ static lt_tensor *linear_in_out(lt_tape *t, lt_tensor *const *in, void *c)
 
 /* clang-format off */
 static const grad_row rows[] = {
+    {"rows that others surround", pad_rows, 1, 0, .in = {{{3, {3, 2, 4}}, UNIFORM}}},
     {"permute of a matrix", permute_matrix, 1, 0, .in = {{{2, {3, 4}}, UNIFORM}}},
     {"permute of heads, stored channels-last", permute_heads, 1, 0, .in = {{{4, {2, 3, 4, 5}}, UNIFORM}}},
     {"permute of five dimensions", permute_five, 1, 0, .in = {{{5, {2, 3, 1, 4, 2}}, UNIFORM}}},

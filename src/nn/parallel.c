@@ -1,0 +1,305 @@
+/* What a rank has of a divided model's rows and parameters, and linear layers and embeddings of these. In one
+ * dimension: Shoeybi et al., "Megatron-LM", 2019, and, with divided rows, Korthikanti et al., "Reducing activation
+ * recomputation in large transformer models", 2022. On grids: Wang et al., "2.5-dimensional distributed model
+ * training", 2021. All ranks of a copy run the same operations, so that their ordinals agree. */
+
+#include "lather/ext/fail.h"
+#include "lather/ops.h"
+#include "lather/ops/sharded.h"
+#include "lather/tensor_parallel.h"
+
+typedef const lt_tensor_parallel parallel_t;
+
+static bool is_grid(parallel_t *p)
+{
+    return p && p->column;
+}
+
+/* --- Rows --- */
+
+/* Parts of a grid's rows, and this rank's. */
+static int row_parts(parallel_t *p)
+{
+    return p->column->size * p->depth->size;
+}
+
+static int row_part(parallel_t *p)
+{
+    return p->depth->rank * p->column->size + p->column->rank;
+}
+
+lt_token_rows lt_parallel_rows(parallel_t *p, int64_t samples, int64_t tokens)
+{
+    const int64_t least = is_grid(p) ? row_parts(p) : 1;
+    return (lt_token_rows){samples < least ? least : samples, tokens};
+}
+
+lt_status lt_parallel_check_batch(const char *name, parallel_t *p, int64_t samples)
+{
+    const int64_t parts = is_grid(p) ? row_parts(p) : 1, below = samples / parts * parts;
+    if (samples % parts == 0)
+        return LT_OK;
+    return lt_fail(
+        LT_E_ARG, "%s: a batch of %lld does not divide over the %lld rows of a grid; %lld would do",
+        name, (long long)samples, (long long)parts, (long long)(below ? below : parts));
+}
+
+bool lt_parallel_divides_rows(parallel_t *p)
+{
+    return p && (p->column || p->sequence);
+}
+
+static lt_row_range part_of(int64_t whole, int parts, int index)
+{
+    return (lt_row_range){lt_exchange_first(whole, parts, index),
+                          lt_exchange_part(whole, parts, index)};
+}
+
+lt_row_range lt_parallel_own_rows(parallel_t *p, lt_token_rows rows)
+{
+    const int64_t all = rows.sequences * rows.tokens;
+    if (!lt_parallel_divides_rows(p))
+        return (lt_row_range){0, all};
+    if (!is_grid(p))
+        return part_of(all, p->row->size, p->row->rank);
+    const lt_row_range samples = part_of(rows.sequences, row_parts(p), row_part(p));
+    return (lt_row_range){samples.first * rows.tokens, samples.count * rows.tokens};
+}
+
+lt_row_range lt_parallel_own_samples(parallel_t *p, lt_token_rows rows)
+{
+    const lt_row_range own = lt_parallel_own_rows(p, rows);
+    const int64_t first = own.first / rows.tokens;
+    return (lt_row_range){first, (own.first + own.count + rows.tokens - 1) / rows.tokens - first};
+}
+
+/* The operation's input is read no more. */
+static lt_tensor *instead(lt_tape *tape, lt_tensor *x, lt_tensor *y)
+{
+    lt_tape_drop(tape, x);
+    return y;
+}
+
+lt_tensor *lt_parallel_take_samples(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows,
+                                    double fill)
+{
+    if (!lt_parallel_divides_rows(p) || !x)
+        return x;
+    const lt_row_range own = lt_parallel_own_samples(p, rows);
+    if (lt_tensor_shape(x).dim[0] == rows.sequences)
+        return lt_slice(tape, x, 0, own.first, own.count);
+    lt_tensor *padded = lt_pad_rows(tape, x, 0, rows.sequences, fill);
+    return instead(tape, padded, lt_slice(tape, padded, 0, own.first, own.count));
+}
+
+lt_tensor *lt_parallel_take_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
+{
+    if (!lt_parallel_divides_rows(p) || !x)
+        return x;
+    const lt_row_range own = lt_parallel_own_rows(p, rows);
+    const lt_row_range samples = lt_parallel_own_samples(p, rows);
+    const lt_shape s = lt_tensor_shape(x);
+    lt_tensor *all = lt_reshape(tape, x, LT_SHAPE(-1, s.dim[s.ndim - 1]));
+    return instead(tape, all,
+                   lt_slice(tape, all, 0, own.first - samples.first * rows.tokens, own.count));
+}
+
+lt_tensor *lt_parallel_put_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
+{
+    if (!lt_parallel_divides_rows(p) || !x)
+        return x;
+    const lt_row_range own = lt_parallel_own_rows(p, rows);
+    const lt_row_range samples = lt_parallel_own_samples(p, rows);
+    lt_tensor *all = lt_pad_rows(tape, x, own.first - samples.first * rows.tokens,
+                                 samples.count * rows.tokens, 0);
+    return instead(tape, all, lt_reshape(tape, all, LT_SHAPE(samples.count, rows.tokens, -1)));
+}
+
+static lt_tensor *transpose(lt_tape *tape, lt_tensor *x)
+{
+    return lt_permute(tape, x, (const int[]){1, 0});
+}
+
+lt_tensor *lt_parallel_sum_samples(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows,
+                                   int64_t samples, int64_t features)
+{
+    if (!lt_parallel_divides_rows(p))
+        return x;
+    const lt_row_range own = lt_parallel_own_samples(p, rows);
+    lt_tensor *y = lt_pad_rows(tape, x, own.first, rows.sequences, 0);
+    if (is_grid(p)) {
+        const int64_t first = lt_exchange_first(features, p->row->size, p->row->rank);
+        y = instead(tape, y, transpose(tape, y));
+        y = instead(tape, y, lt_pad_rows(tape, y, first, features, 0));
+        y = instead(tape, y, transpose(tape, y));
+    }
+    y = instead(tape, y, lt_exchange_sum(tape, y, p->model));
+    return rows.sequences == samples ? y : instead(tape, y, lt_slice(tape, y, 0, 0, samples));
+}
+
+/* --- Parameters --- */
+
+lt_place lt_parallel_place(parallel_t *p, lt_shape logical, lt_shape view, lt_parallel_dims dims,
+                           lt_division division)
+{
+    const bool outputs = is_grid(p) || division == LT_DIVIDE_OUTPUTS;
+    const int first = outputs ? dims.outputs : dims.inputs;
+    lt_place place = lt_place_whole(logical);
+    if (!p)
+        return place;
+    if (first >= 0)
+        place = lt_place_shard(logical, view, first, p->row->size, p->row->rank);
+    if (is_grid(p) && dims.inputs >= 0)
+        lt_place_cut(&place, dims.inputs, p->column->size, p->column->rank);
+    return place;
+}
+
+lt_place lt_parallel_place_features(parallel_t *p, lt_shape logical, int dim)
+{
+    return is_grid(p) ? lt_place_shard(logical, logical, dim, p->row->size, p->row->rank)
+                      : lt_place_whole(logical);
+}
+
+lt_shape lt_parallel_shape(const lt_place *place)
+{
+    lt_shape own = place->logical;
+    for (int d = 0, v = 0; d < own.ndim; d++) {
+        int64_t whole = 1, extent = 1;
+        for (; whole < place->logical.dim[d] && v < place->view.ndim; v++) {
+            whole *= place->view.dim[v];
+            extent *= place->extent.dim[v];
+        }
+        own.dim[d] = extent;
+    }
+    return own;
+}
+
+lt_tensor *lt_parallel_param(lt_tape *tape, lt_param *param, parallel_t *p)
+{
+    lt_tensor *x = lt_tape_param(tape, param);
+    if (!lt_parallel_divides_rows(p))
+        return x;
+    if (!is_grid(p))
+        return lt_exchange_copy(tape, x, p->row);
+    return lt_exchange_copy(tape, lt_exchange_copy(tape, x, p->column), p->depth);
+}
+
+/* --- Layers --- */
+
+static lt_tensor *run_on_grid(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                              const lt_parallel_linear *c)
+{
+    parallel_t *p = c->parallel;
+    const lt_summa_config summa = {.row = p->row,
+                                   .column = p->column,
+                                   .depth = p->depth,
+                                   .in = c->in,
+                                   .out = c->out,
+                                   .whole = !p->overlap};
+    return lt_linear_summa(tape, x, c->in_out ? transpose(tape, w) : w, b, summa);
+}
+
+/* Rows are all on each rank. */
+static lt_tensor *run_undivided(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                const lt_parallel_linear *c)
+{
+    const lt_linear_config linear = {.in_out = c->in_out};
+    parallel_t *p = c->parallel;
+    if (c->division == LT_DIVIDE_OUTPUTS)
+        return lt_linear_as(tape, lt_exchange_copy(tape, x, p->row), w, b, linear);
+    lt_tensor *term = lt_linear_as(tape, x, w, NULL, linear);
+    lt_tensor *y = instead(tape, term, lt_exchange_sum(tape, term, p->row));
+    return b ? instead(tape, y, lt_add(tape, y, b)) : y;
+}
+
+lt_tensor *lt_parallel_linear_run(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                  lt_parallel_linear config)
+{
+    parallel_t *p = config.parallel;
+    if (!p)
+        return lt_linear_as(tape, x, w, b, (lt_linear_config){.in_out = config.in_out});
+    if (is_grid(p))
+        return run_on_grid(tape, x, w, b, &config);
+    if (!p->sequence)
+        return run_undivided(tape, x, w, b, &config);
+    const lt_linear_pieces_config pieces = {
+        .group = p->row, .rows = config.rows, .in_out = config.in_out, .whole = !p->overlap};
+    return config.division == LT_DIVIDE_OUTPUTS ? lt_linear_gathered_as(tape, x, w, b, pieces)
+                                                : lt_linear_scattered_as(tape, x, w, b, pieces);
+}
+
+/* The columns of a table's rows come from the ranks of the column; of each of them this rank then has a term,
+ * whose sum over the row goes to the ranks that have these features. */
+static lt_tensor *embed_on_grid(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
+                                const lt_parallel_embedding *c, lt_embedding_part part)
+{
+    parallel_t *p = c->parallel;
+    lt_tensor *t = transpose(tape, lt_exchange_copy(tape, table, p->depth));
+    t = instead(tape, t, lt_exchange_gather(tape, t, p->column, c->features));
+    t = instead(tape, t, transpose(tape, t));
+    lt_tensor *own = lt_parallel_take_samples(tape, ids, p, c->rows, 0);
+    lt_tensor *x = lt_embedding_sharded(tape, own, t, part);
+    x = instead(tape, x, lt_reshape(tape, x, LT_SHAPE(-1, c->features)));
+    x = instead(tape, x, transpose(tape, x));
+    x = instead(tape, x, lt_exchange_scatter_sum(tape, x, p->row));
+    return instead(tape, x, transpose(tape, x));
+}
+
+lt_tensor *lt_parallel_embedding_run(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
+                                     lt_parallel_embedding config)
+{
+    parallel_t *p = config.parallel;
+    if (!p)
+        return lt_embedding(tape, ids, table);
+    const lt_embedding_part part = {lt_exchange_first(config.count, p->row->size, p->row->rank),
+                                    config.count};
+    if (is_grid(p))
+        return embed_on_grid(tape, ids, table, &config, part);
+    lt_tensor *x = lt_embedding_sharded(tape, ids, table, part);
+    if (!p->sequence)
+        return instead(tape, x, lt_exchange_sum(tape, x, p->row));
+    lt_tensor *rows = lt_reshape(tape, x, LT_SHAPE(-1, config.features));
+    return instead(tape, rows, lt_exchange_scatter_sum(tape, rows, p->row));
+}
+
+/* --- The loss of divided classes --- */
+
+static lt_sharded_xent_config xent_config(parallel_t *p, int64_t classes)
+{
+    return (lt_sharded_xent_config){
+        .row = p->row, .column = p->column, .depth = p->depth, .classes = classes};
+}
+
+/* Matrices of this rank's rows: logits of the master dtype, labels. */
+static void as_rows(lt_tape *tape, lt_tensor **logits, lt_tensor **labels, parallel_t *p)
+{
+    if (!*logits || !*labels)
+        return;
+    const lt_shape s = lt_tensor_shape(*labels), l = lt_tensor_shape(*logits);
+    const lt_token_rows rows = lt_parallel_rows(p, s.dim[0], s.ndim > 1 ? s.dim[1] : 1);
+    if (is_grid(p))
+        *labels = lt_parallel_take_samples(tape, *labels, p, rows, LT_IGNORED_LABEL);
+    *labels = lt_reshape(tape, *labels, LT_SHAPE(-1));
+    *logits = lt_reshape(tape, *logits, LT_SHAPE(-1, l.dim[l.ndim - 1]));
+    *logits = lt_cast(tape, *logits, lt_device_master(lt_tape_device(tape)));
+}
+
+lt_tensor *lt_parallel_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor *labels,
+                                    parallel_t *p, int64_t classes)
+{
+    if (!p)
+        return lt_softmax_xent(tape, logits, labels, 0);
+    as_rows(tape, &logits, &labels, p);
+    return lt_softmax_xent_sharded(tape, logits, labels, xent_config(p, classes));
+}
+
+lt_status lt_parallel_topk_hits(lt_tape *tape, lt_tensor *logits, lt_tensor *labels,
+                                lt_tensor *hits, parallel_t *p, int64_t classes)
+{
+    LT_TRY(lt_tape_status(tape));
+    if (!p)
+        return lt_topk_hits(logits, labels, hits);
+    as_rows(tape, &logits, &labels, p);
+    LT_TRY(lt_tape_status(tape));
+    return lt_topk_hits_sharded(logits, labels, hits, xent_config(p, classes));
+}
