@@ -77,7 +77,7 @@ LT_API lt_tensor *lt_slice(lt_tape *tape, lt_tensor *x, int dim, int64_t start, 
 /**
  * x as some rows of a larger tensor, whose others are filled: the opposite of lt_slice() of dimension 0.
  *
- *     y[first + i, ..] = x[i, ..], fill elsewhere
+ *     y[first + i, ..] = x[i, ..], fill in the other rows
  *
  * Shapes  x [n,..], first + n <= rows -> y [rows,..]
  * Dtypes  any; y has x's
