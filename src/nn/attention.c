@@ -204,7 +204,7 @@ static lt_status make_joined(attention *a, lt_device *device, const char *name)
 {
     const lt_attention_layer *c = &a->whole;
     const int64_t in = c->width, out = c->width + 2 * kv_width(c);
-    const bool whole = !c->parallel || takes_heads(a);
+    const bool whole = !c->parallel || c->kv_heads != c->heads;
     const lt_shape shape = c->in_out ? LT_SHAPE(in, out) : LT_SHAPE(out, in);
     const lt_place weight = whole ? lt_place_whole(shape) : place_of(a, false);
     const lt_place bias = whole ? lt_place_whole(LT_SHAPE(out)) : place_of(a, true);
