@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "dist/agree.h"
 #include "optim/assign.h"
+#include "optim/placed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -196,14 +197,15 @@ static lt_status plan(lt_optim *o, lt_shard *s)
     lay_out(s);
     /* In the master dtype parameters themselves are as short, and exact. */
     s->differences = !o->ops->parts && !s->config.gather_params && s->config.dtype != LT_F32;
-    return make_buffers(o, s);
+    return s->placed ? LT_OK : make_buffers(o, s);
 }
 
 /* From here on the optimizer knows what is its own. */
 static void divide(lt_optim *o)
 {
     lt_shard *s = o->shard;
-    for (size_t i = 0; i < s->count && o->ops->parts && !s->config.gather_params; i++)
+    const bool updates = o->ops->parts && !s->config.gather_params && !s->placed;
+    for (size_t i = 0; i < s->count && updates; i++)
         if (s->part[i].owner == s->rank)
             s->part[i].update = lt_shard_flat(o, i, s->mine, s->part[i].at - s->begin[s->rank]);
     if (o->ops->parts) {
@@ -271,6 +273,11 @@ static void free_shard(lt_shard *s)
 
 lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config)
 {
+    return lt_shard_divide(optim, config, NULL);
+}
+
+lt_status lt_shard_divide(lt_optim *optim, const lt_shard_config *config, struct lt_placed *placed)
+{
     LT_TRY(lt_comm_agree(config->comm, check(optim, config)));
     LT_TRY(check_ranks(optim, config));
     lt_shard *s = lt_alloc(1, sizeof *s);
@@ -278,10 +285,13 @@ lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config)
     LT_ASSERT(st || s);
     if (!st) {
         s->config = *config;
+        s->placed = placed;
         st = lt_comm_agree(config->comm, open_group(s));
     }
     if (!st)
         st = lt_comm_agree(config->comm, plan(optim, s));
+    if (!st && placed)
+        st = lt_comm_agree(config->comm, lt_placed_settle(placed, optim, s));
     if (st) {
         if (s && s->owns_group) /* another rank may have no group to close */
             lt_comm_abort(s->group);

@@ -51,8 +51,10 @@ typedef struct lt_shard {
     lt_tensor *mine, *whole;          /* this rank's segment, all; master dtype */
     lt_tensor *comm_own, *comm_whole; /* the same in the communication dtype, if it is another */
     lt_tensor *old;                   /* with differences: this rank's parameters before the step */
-    double seconds;                   /* of the last exchange */
-    lt_vec_job *job;                  /* workspace: one per part */
+    struct lt_placed
+        *placed;     /* parts have homes, and none of the tensors above is made; NULL: not so */
+    double seconds;  /* of the last exchange */
+    lt_vec_job *job; /* workspace: one per part */
 } lt_shard;
 
 /* How many parts there are; slot, elements and what part i costs. Divided or not. */

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/trace.h"
 #include "dist/agree.h"
-#include "optim/shard.h"
+#include "optim/placed.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/comm.h"
@@ -44,7 +44,9 @@ static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, b
 lt_status lt_shard_begin(lt_optim *o)
 {
     lt_shard *s = o->shard;
-    if (!s || !s->differences)
+    if (s->placed)
+        return lt_placed_before(o);
+    if (!s->differences)
         return LT_OK;
     const int64_t origin = s->begin[s->rank];
     LT_TRY(each_part(o, s->old, origin, false, PACK, 0));
@@ -55,6 +57,8 @@ lt_status lt_shard_begin(lt_optim *o)
 static lt_status pack(lt_optim *o)
 {
     lt_shard *s = o->shard;
+    if (s->placed)
+        return lt_placed_pack(o);
     const int64_t origin = s->begin[s->rank];
     if (s->differences) {
         LT_TRY(each_part(o, s->mine, origin, false, PACK, -1)); /* new - old */
@@ -86,6 +90,10 @@ static lt_status read_flag(const lt_optim *o, int rank, int *flag)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
+    if (o->shard->placed) {
+        *flag = (int)o->shard->placed->header_of[rank];
+        return LT_OK;
+    }
     const lt_view v = flag_of(o->shard, rank, o->shard->whole, o->shard->begin[rank]);
     float narrow = 0;
     double wide = 0;
@@ -129,7 +137,12 @@ static lt_status read_flags(const lt_optim *o, int *failed, int *skipped)
 
 static lt_status exchange_flags(lt_optim *o, lt_status st, bool skipped, int *failed, int *skips)
 {
-    LT_TRY(write_flag(o, st ? (int)st : skipped ? SKIPPED : 0));
+    const int flag = st ? (int)st : skipped ? SKIPPED : 0;
+    if (o->shard->placed) {
+        LT_TRY(lt_placed_send(o, flag));
+        return read_flags(o, failed, skips);
+    }
+    LT_TRY(write_flag(o, flag));
     LT_TRY(gather(o->shard));
     return read_flags(o, failed, skips);
 }
@@ -138,6 +151,8 @@ static lt_status exchange_flags(lt_optim *o, lt_status st, bool skipped, int *fa
 static lt_status spread(lt_optim *o)
 {
     lt_shard *s = o->shard;
+    if (s->placed)
+        return lt_placed_spread(o);
     const bool params = !s->differences && (!o->ops->parts || s->config.gather_params);
     return each_part(o, s->whole, 0, true, UNPACK, params ? 0 : 1);
 }

@@ -5,7 +5,7 @@
  * and waits for the device when the ring is full. */
 
 #include "optim/optim.h"
-#include "optim/shard.h"
+#include "optim/placed.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -107,6 +107,8 @@ static lt_status begin_update(lt_optim *o)
     const lt_backend *be = lt_optim_backend(o, &ctx);
     LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
     lt_optim_keep_casts(o, true);
+    if (o->shard && o->shard->placed)
+        LT_TRY(lt_placed_pull(o));
     LT_TRY(o->part_norms ? lt_optim_norm_of_parts(o)
                          : be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
     LT_TRY(move_loss_scale(o));
@@ -177,7 +179,8 @@ lt_status lt_optim_step(lt_optim *o, const lt_step *step)
 
 bool lt_optim_is_capturable(const lt_optim *o)
 {
-    if (o->shard && !o->device->backend->graphs) /* the host reads how it went on other ranks */
+    /* The host reads how it went on other ranks. */
+    if (o->shard && (o->shard->placed || !o->device->backend->graphs))
         return false;
     return o->ops->is_capturable && o->ops->is_capturable(o);
 }

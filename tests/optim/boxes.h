@@ -1,0 +1,374 @@
+/* Ranks that are threads and hold boxes of parameters, against one rank that holds them whole. */
+#ifndef LT_TESTS_OPTIM_BOXES_H
+#define LT_TESTS_OPTIM_BOXES_H
+
+#include "base/alloc.h"
+#include "makers.h"
+#include "optim/placed.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/fail.h"
+#include "lather/placed_optim.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    PARAMS = 5,
+    MOST = 60,
+    ELEMENTS = 60 + 21 + 24 + 6 + 48,
+    RANKS = 16,
+    STEPS = 20,
+    TEXT = 256
+};
+enum { NO_GRADIENT = 3, SOME_ONLY = 4, NOT_A_NUMBER = 6, WRITTEN = 8, STATE_BYTES = 1 << 16 };
+
+static const char *const names[PARAMS] = {"in_proj", "table", "out", "gain", "kernel"};
+static const lt_shape shapes[PARAMS] = {
+    {2, {12, 5}}, {2, {7, 3}}, {2, {4, 6}}, {1, {6}}, {4, {4, 3, 2, 2}}}; /* channels-last */
+
+/* How a copy's ranks lie: one dimension, or rows x rows x depth. */
+typedef struct grid {
+    int line, rows, depth;
+} grid;
+
+static inline int ranks_of(grid g)
+{
+    return g.line ? g.line : g.rows * g.rows * g.depth;
+}
+
+/* The box of rank `rank` of a copy. */
+static inline lt_place box_of_rank(grid g, int k, int rank)
+{
+    const lt_shape view = k == 0 ? LT_SHAPE(3, 4, 1, 5) : shapes[k];
+    lt_place p = {shapes[k], view, {.ndim = view.ndim}, view};
+    const int i = g.line ? 0 : rank / g.rows % g.rows, j = g.line ? 0 : rank % g.rows;
+    static const int line[PARAMS] = {1, 0, 1, -1, -1};
+    static const int by_row[PARAMS] = {3, 0, 1, -1, -1}, by_column[PARAMS] = {1, 1, 0, 0, -1};
+    if (g.line && line[k] >= 0)
+        lt_place_cut(&p, line[k], g.line, rank);
+    if (!g.line && by_row[k] >= 0)
+        lt_place_cut(&p, by_row[k], g.rows, i);
+    if (!g.line && by_column[k] >= 0)
+        lt_place_cut(&p, by_column[k], g.rows, j);
+    return p;
+}
+
+typedef struct scenario {
+    make_fn *make;
+    const char *preset; /* of Shampoo, instead of make */
+    const char *kind;
+    bool f64, half;
+    double clip;
+    lt_dtype dtype;
+    bool gather_params;
+    int from, to; /* steps; 0: 1 and STEPS */
+} scenario;
+
+/* All state tensors and numbers in the order of visits. */
+typedef struct record {
+    unsigned char *bytes;
+    size_t used, entries, count;
+    size_t length[1024]; /* of each tensor */
+    bool here[1024];
+    int64_t numbers[4096];
+    bool restore;
+} record;
+
+/* What a run begins with, instead of the first values and no state. */
+typedef struct checkpoint {
+    record state;
+    double value[ELEMENTS];
+} checkpoint;
+
+typedef struct player {
+    const scenario *scenario;
+    int rank, ranks;
+    bool whole;
+    grid layout;
+    lt_comm *world, *copy;
+    lt_device *device;
+    lt_param param[PARAMS];
+    lt_params list;
+    lt_placed *placed;
+    lt_optim *optim;
+    const checkpoint *start; /* NULL: none */
+    record state;
+    lt_status status;
+    char message[TEXT];
+    double value[ELEMENTS]; /* logical; of a box the elements that it has, else 0 */
+    bool has[ELEMENTS];
+    double norm[STEPS + 1];
+    bool applied[STEPS + 1];
+    lt_placed_traffic traffic;
+    uint64_t gradient_bytes, all_bytes; /* of the last step: over copy, over both */
+    size_t state_bytes;
+} player;
+
+/* --- State --- */
+
+static inline lt_status on_entry(void *context, const lt_state_entry *entry)
+{
+    record *r = context;
+    const size_t bytes = (size_t)lt_shape_count(entry->extent) * lt_dtype_size(entry->dtype);
+    unsigned char *at = r->bytes + r->used;
+    assert_true(r->used + bytes <= STATE_BYTES && r->entries < COUNT_OF(r->length));
+    r->used += bytes;
+    r->here[r->entries] = entry->tensor != NULL;
+    r->length[r->entries++] = bytes;
+    if (!entry->tensor)
+        return LT_OK;
+    return r->restore ? lt_tensor_write(entry->tensor, at, bytes)
+                      : lt_tensor_read(entry->tensor, at, bytes);
+}
+
+static inline lt_status on_number(void *context, const char *name, int64_t *value)
+{
+    record *r = context;
+    (void)name;
+    assert_true(r->count < COUNT_OF(r->numbers));
+    if (r->restore)
+        *value = r->numbers[r->count++];
+    else
+        r->numbers[r->count++] = *value;
+    return LT_OK;
+}
+
+static inline lt_status visit(player *p, record *r, bool restore)
+{
+    r->used = r->entries = r->count = 0;
+    r->restore = restore;
+    if (!restore)
+        LT_TRY(lt_shard_share_counters(p->optim));
+    return lt_optim_visit(p->optim, &(lt_state_visitor){on_entry, on_number, r});
+}
+
+/* --- A run --- */
+
+static inline lt_status make_optim(const scenario *s, lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c;
+    if (!s->preset)
+        return s->make(out, params);
+    LT_TRY(lt_shampoo_preset(s->preset, &c));
+    c.max_preconditioner_dim = 4;
+    c.precondition_frequency = 3;
+    c.start_preconditioning_step = 3;
+    c.epsilon = 1e-6;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static inline double start_of(int k, int64_t i)
+{
+    return (i % 2 ? -0.1 : 0.1) * (double)(i % 48 + 1) + 0.01 * k;
+}
+
+static inline double gradient_of(const player *p, int t, int k, int64_t i)
+{
+    const double x = (double)i;
+    if (t == NOT_A_NUMBER && k == 1 && i == 5)
+        return (double)NAN;
+    return sin(1 + 7.0 * t + 3.0 * k + 1.7 * x + 0.9 * t * x) * (p->scenario->half ? 1024 : 1);
+}
+
+typedef double number_fn(const player *p, int t, int k, int64_t i);
+
+static inline lt_place place_of_player(const player *p, int k)
+{
+    return p->whole ? lt_place_whole(shapes[k])
+                    : box_of_rank(p->layout, k, p->rank % ranks_of(p->layout));
+}
+
+/* Fills a tensor by logical indices. */
+static inline void fill(const player *p, lt_tensor *tensor, number_fn *number, int t, int k)
+{
+    double values[MOST];
+    const lt_place place = place_of_player(p, k);
+    for (int64_t i = 0; i < lt_place_count(&place); i++)
+        values[i] = number(p, t, k, lt_place_index(&place, i));
+    put(tensor, values);
+}
+
+static inline double first_value(const player *p, int t, int k, int64_t i)
+{
+    int64_t first = 0;
+    (void)t;
+    for (int j = 0; j < k; j++)
+        first += lt_shape_count(shapes[j]);
+    return p->start ? p->start->value[first + i] : start_of(k, i);
+}
+
+static inline double written_value(const player *p, int t, int k, int64_t i)
+{
+    (void)p, (void)t;
+    return 0.5 - start_of(k, i);
+}
+
+static inline void open_params(player *p)
+{
+    const scenario *s = p->scenario;
+    const lt_device_config config = {.f64 = s->f64, .threads = 1};
+    assert_ok(lt_device_open(&p->device, s->kind ? s->kind : "ref", &config));
+    for (int k = 0; k < PARAMS; k++) {
+        lt_param *param = &p->param[k];
+        const lt_place place = place_of_player(p, k);
+        assert_ok(k == 4 ? lt_param_init_filter(param, p->device, "", names[k], place.extent)
+                         : lt_param_init(param, p->device, "", names[k], place.extent, 0));
+        if (!p->whole)
+            assert_ok(lt_param_set_place(param, &place));
+        param->role = k == 3 ? LT_ROLE_NORM : LT_ROLE_WEIGHT;
+        fill(p, param->value, first_value, 0, k);
+        assert_ok(lt_params_add(&p->list, param));
+    }
+}
+
+static inline void give(player *p, int t)
+{
+    for (int k = 0; k < PARAMS; k++) {
+        fill(p, p->param[k].grad, gradient_of, t, k);
+        p->param[k].has_grad = t != NO_GRADIENT && (t != SOME_ONLY || k % 2 == 0);
+        if (t == WRITTEN) /* as a checkpoint that is loaded */
+            fill(p, p->param[k].value, written_value, t, k);
+    }
+}
+
+static inline lt_status step(player *p, int t)
+{
+    lt_step_result result;
+    give(p, t);
+    const lt_step numbers = {.lr = 0.01, .clip_norm = p->scenario->clip, .attempt = t};
+    const uint64_t copy = p->copy ? lt_comm_bytes(p->copy) : 0;
+    const uint64_t world = p->world ? lt_comm_bytes(p->world) : 0;
+    LT_TRY(lt_optim_step(p->optim, &numbers));
+    p->gradient_bytes = p->copy ? lt_comm_bytes(p->copy) - copy : 0;
+    p->all_bytes = p->gradient_bytes + (p->world ? lt_comm_bytes(p->world) - world : 0);
+    LT_TRY(lt_optim_result(p->optim, &result));
+    p->norm[t] = result.grad_norm;
+    p->applied[t] = result.applied;
+    return LT_OK;
+}
+
+static inline lt_status attach(player *p)
+{
+    const scenario *s = p->scenario;
+    const lt_shard_config c = {
+        .comm = p->world, .dtype = s->dtype, .gather_params = s->gather_params};
+    if (p->whole) {
+        LT_TRY(make_optim(s, &p->optim, &p->list));
+        return lt_optim_shard_gradients(p->optim, NULL);
+    }
+    LT_TRY(lt_comm_split(p->world, p->rank / ranks_of(p->layout), p->rank, &p->copy));
+    LT_TRY(lt_placed_new(&p->placed, &p->list, p->world, p->copy));
+    LT_TRY(make_optim(s, &p->optim, lt_placed_params(p->placed)));
+    LT_TRY(lt_placed_attach(p->placed, p->optim, &c));
+    return lt_placed_traffic_of(p->placed, &p->traffic);
+}
+
+static inline lt_status run(player *p)
+{
+    const scenario *s = p->scenario;
+    LT_TRY(attach(p));
+    if (s->half)
+        LT_TRY(lt_optim_scale_loss(p->optim, &(lt_loss_scaling){1024, 2, 0.5, 4, 0}));
+    if (p->start) {
+        record r = p->start->state;
+        LT_TRY(visit(p, &r, true));
+    }
+    for (int t = s->from ? s->from : 1; t <= (s->to ? s->to : STEPS); t++)
+        LT_TRY(step(p, t));
+    p->state_bytes = lt_optim_state_bytes(p->optim);
+    return visit(p, &p->state, false);
+}
+
+static inline void *play(void *context)
+{
+    player *p = context;
+    p->status = run(p);
+    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
+    if (p->status && p->world)
+        lt_comm_abort(p->world);
+    lt_optim_free(&p->optim);
+    lt_placed_free(&p->placed);
+    if (p->copy)
+        lt_comm_close(&p->copy);
+    return NULL;
+}
+
+/* Reads the values, and closes what the run had. */
+static inline void take_values(player *p)
+{
+    double values[MOST];
+    int64_t first = 0;
+    for (int k = 0; k < PARAMS; k++) {
+        const lt_place place = place_of_player(p, k);
+        get(p->param[k].value, values);
+        for (int64_t i = 0; i < lt_place_count(&place); i++) {
+            const int64_t at = first + lt_place_index(&place, i);
+            p->value[at] = values[i];
+            p->has[at] = true;
+        }
+        first += lt_shape_count(shapes[k]);
+        lt_param_clear(&p->param[k]);
+    }
+    assert_int_equal(first, ELEMENTS);
+    lt_params_clear(&p->list);
+}
+
+static inline player new_player(const scenario *s, bool whole, grid layout, int rank, int ranks)
+{
+    player p = {.scenario = s, .whole = whole, .layout = layout, .rank = rank, .ranks = ranks};
+    p.state.bytes = lt_alloc(STATE_BYTES, 1);
+    assert_non_null(p.state.bytes);
+    return p;
+}
+
+/* One rank with whole parameters. */
+static inline void play_whole(player *p, const scenario *s, const checkpoint *start)
+{
+    *p = new_player(s, true, (grid){1, 0, 0}, 0, 1);
+    p->start = start;
+    open_params(p);
+    play(p);
+    if (p->status)
+        fail_msg("one rank: %s", p->message);
+    take_values(p);
+    lt_device_close(&p->device);
+}
+
+static inline void play_boxes(player *p, const scenario *s, grid layout, int copies,
+                              const checkpoint *start)
+{
+    const int ranks = ranks_of(layout) * copies;
+    lt_device *devices[RANKS] = {NULL};
+    lt_comm *comms[RANKS];
+    pthread_t threads[RANKS];
+    for (int r = 0; r < ranks; r++) {
+        p[r] = new_player(s, false, layout, r, ranks);
+        p[r].start = start;
+        open_params(&p[r]);
+        devices[r] = p[r].device;
+    }
+    assert_ok(lt_comm_open_threads(comms, devices, ranks));
+    for (int r = 0; r < ranks; r++) {
+        p[r].world = comms[r];
+        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++)
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+    for (int r = 0; r < ranks; r++) {
+        take_values(&p[r]);
+        lt_comm_close(&comms[r]);
+        lt_device_close(&p[r].device);
+    }
+}
+
+static inline void drop_records(player *p, int ranks)
+{
+    for (int r = 0; r < ranks; r++) {
+        lt_free(p[r].state.bytes);
+        p[r].state.bytes = NULL;
+    }
+}
+
+#endif
