@@ -148,7 +148,9 @@ static void sample(const void *context, const lt_trainer *t, lt_trainer_sample *
 static void *task_context(void *context, lt_trainer *t)
 {
     language *l = context;
-    l->task = (language_model){lt_trainer_model(t), l->length};
+    const lt_model_spec *spec = lt_trainer_spec(t);
+    l->task =
+        (language_model){lt_trainer_model(t), l->length, spec->tensor_parallel, spec->classes};
     return &l->task;
 }
 

@@ -4,7 +4,6 @@
 #include "train/language/task.h"
 
 #include "lather/ext/fail.h"
-#include "lather/ops.h"
 
 #include <math.h>
 
@@ -44,9 +43,9 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
 {
     const language_model *l = context;
     out->output = lt_module_forward(l->model, tape, batch->inputs);
-    out->loss = lt_softmax_xent(tape, out->output, batch->labels, 0);
+    out->loss = lt_parallel_softmax_xent(tape, out->output, batch->labels, l->parallel, l->classes);
     LT_TRY(lt_tape_status(tape));
-    return lt_topk_hits(out->output, batch->labels, counts);
+    return lt_parallel_topk_hits(tape, out->output, batch->labels, counts, l->parallel, l->classes);
 }
 
 static int64_t length(const void *context)

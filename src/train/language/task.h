@@ -4,11 +4,14 @@
 
 #include "lather/ext/task.h"
 #include "lather/module.h"
+#include "lather/tensor_parallel.h"
 
 /* The context of lt_language_task. */
 typedef struct language_model {
-    lt_module *model; /* ids [N,T] -> logits [N,T,V] */
-    int64_t length;   /* T */
+    lt_module *model;                   /* ids [N,T] -> logits [N,T,V] */
+    int64_t length;                     /* T */
+    const lt_tensor_parallel *parallel; /* ranks that the model is divided over; NULL: none */
+    int64_t classes;                    /* V */
 } language_model;
 
 extern const lt_task_ops lt_language_task;

@@ -89,6 +89,8 @@ lt_status lt_mesh_flag_check(const ranks_options *o, const lt_options *flags)
         bool given;
         const char *flag, *why;
     } rows[] = {
+        {o->share_device != NULL, "share-device",
+         "turns of a device end with a rank's own products"},
         {o->local_steps, "local-steps", "groups of nodes hold whole models"},
         {is_on(o->compress), "compress", "what is left over belongs to whole gradients"},
         {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
