@@ -70,6 +70,16 @@ lt_pass lt_tape_pass(const lt_tape *tape)
     return tape->pass;
 }
 
+int64_t lt_tape_ordinal(const lt_tape *tape)
+{
+    return tape->ordinal;
+}
+
+void lt_tape_set_ordinal(lt_tape *tape, int64_t ordinal)
+{
+    tape->ordinal = ordinal;
+}
+
 lt_dtype lt_tape_dtype(const lt_tape *tape)
 {
     return tape->device->f64 ? LT_F64 : tape->pass.dtype;

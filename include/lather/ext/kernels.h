@@ -27,12 +27,14 @@ LT_ENTRY(relu, void *ctx, const lt_view *x, const lt_view *y);
 /** dx[i] = dy[i] where y[i] > 0, else 0; y of relu. */
 LT_ENTRY(relu_grad, void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx);
 
-/** Where a random stream begins: element i uses the i-th 32-bit word of Philox4x32-10. */
+/** Where a random stream begins: element i uses a 32-bit word of Philox4x32-10, number i, or, where width
+ *  is not 0, number (first + i / width * columns + i % width) / repeat. */
 typedef struct lt_random {
     uint64_t key;
     uint64_t counter; /**< high 64 bits of the 128-bit counter */
+    int64_t first, width, columns, repeat;
 } lt_random;
-/** y[i] = x[i] * (u[i] >= p) / (1 - p), u[i] = word i / 2^32, i the row-major logical index. */
+/** y[i] = x[i] * (u[i] >= p) / (1 - p), u[i] = i's word / 2^32, i the row-major logical index. */
 LT_ENTRY(dropout, void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y);
 /** y[n,c,h,w] = (x[n,c,h,w] - mean[c]) / deviation[c]; x u8. */
 LT_ENTRY(normalize, void *ctx, const lt_normalize_config *config, const lt_view *x,

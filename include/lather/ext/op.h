@@ -53,6 +53,12 @@ struct lt_node {
 LT_API lt_tensor *lt_op_run(lt_tape *tape, const lt_op *op, lt_tensor *const *inputs, int count,
                             const void *config);
 
+/** What dropout numbers its noise by: operations of the pass so far. A layer that is divided over ranks runs
+ *  others than the whole one, and says behind itself how many the whole one would have run:
+ *  lt_tape_set_ordinal(tape, before + 3). */
+LT_API int64_t lt_tape_ordinal(const lt_tape *tape);
+LT_API void lt_tape_set_ordinal(lt_tape *tape, int64_t ordinal);
+
 /** The device's table and its context. */
 LT_API const lt_backend *lt_node_backend(const lt_node *node, void **ctx);
 

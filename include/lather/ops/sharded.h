@@ -1,5 +1,5 @@
-/** The other parts of a transformer on a grid of ranks: rank (i, j, k) holds block (kq+i, j) of an
- *  activation, as lt_linear_summa() does. */
+/** The other parts of a transformer that is divided over ranks. On a grid rank (i, j, k) holds block
+ *  (kq+i, j) of an activation, as lt_linear_summa() does. */
 #ifndef LATHER_OPS_SHARDED_H
 #define LATHER_OPS_SHARDED_H
 
@@ -90,5 +90,43 @@ LT_API lt_tensor *lt_softmax_xent_sharded(lt_tape *tape, lt_tensor *x, lt_tensor
 LT_API LT_MUST_CHECK lt_status lt_topk_hits_sharded(const lt_tensor *logits,
                                                     const lt_tensor *labels, lt_tensor *hits,
                                                     lt_sharded_xent_config config);
+
+/** Where x lies in a larger activation that ranks have boxes of: rows are all of x's dimensions but the
+ *  last, and x has the larger one's neighbours. */
+typedef struct lt_noise_box {
+    int64_t row_first, column_first; /**< of x's first element */
+    int64_t columns;                 /**< of the larger one */
+    int64_t sample_rows;             /**< rows of a sample: of lt_drop_path_at() */
+} lt_noise_box;
+
+/**
+ * lt_dropout() of a box: it keeps what the larger activation's dropout keeps there, if that has the same
+ * operation ordinal (lt_tape_set_ordinal()).
+ *
+ *     y[r,c] = x[r,c] * [u[(row_first + r) * columns + column_first + c] >= p] / (1 - p)
+ *
+ * Shapes  x [..,C_j] -> y like x
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE (x leaves the larger one's columns), or as
+ *         lt_dropout()
+ * Source  Srivastava et al., "Dropout", JMLR 2014, section 10 (inverted scaling)
+ */
+LT_API lt_tensor *lt_dropout_at(lt_tape *tape, lt_tensor *x, double p, lt_noise_box box);
+
+/**
+ * lt_drop_path() of some rows, which may begin and end within samples.
+ *
+ *     y[r,..] = x[r,..] * [u[(row_first + r) / sample_rows] >= p] / (1 - p)
+ *
+ * Shapes  x [..,C_j] -> y like x
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL, and lt_tape_status() says: LT_E_ARG (sample_rows below 1), or as lt_drop_path()
+ * Source  Huang et al., "Deep networks with stochastic depth", ECCV 2016, section 3
+ */
+LT_API lt_tensor *lt_drop_path_at(lt_tape *tape, lt_tensor *x, double p, lt_noise_box box);
 
 #endif

@@ -1,18 +1,19 @@
 /* Stochastic depth: whole samples are zeroed. Huang et al., "Deep networks with stochastic depth", ECCV
- * 2016. One factor a sample, 0 or 1/(1-p), drawn by the entry of dropout on ones and saved. */
+ * 2016. One factor a sample, 0 or 1/(1-p), drawn by the entry of dropout on ones and saved; of rows that are some
+ * of all, one a row. */
 
-#include "base/rng.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
 #include "lather/ops/math.h"
+#include "lather/ops/sharded.h"
 
 typedef struct drop_path_config {
     double p;
-    lt_random random;
+    lt_random random; /* width 0: x's first dimension is samples, else repeat rows are one */
 } drop_path_config;
 
-enum { FACTORS }; /* saved: [N,1,..,1], broadcast over x */
+enum { FACTORS }; /* saved: [N,1,..,1], or of rows [..,1]; broadcast over x */
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
@@ -22,6 +23,9 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_ARG, "drop_path: p %g is not in [0,1)", c->p);
     if (x.ndim < 1)
         return lt_fail(LT_E_SHAPE, "drop_path: x has 0 dimensions, want at least 1: the samples");
+    if (c->random.first < 0 || (c->random.width && c->random.repeat < 1))
+        return lt_fail(LT_E_ARG, "drop_path: x begins at row %lld, samples have %lld rows",
+                       (long long)c->random.first, (long long)c->random.repeat);
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = x};
     return LT_OK;
 }
@@ -32,7 +36,7 @@ static lt_status draw(lt_node *node, lt_view *factors)
     const lt_backend *be = lt_node_backend(node, &ctx);
     const drop_path_config *c = node->config;
     lt_shape shape = node->out->shape;
-    for (int d = 1; d < shape.ndim; d++)
+    for (int d = c->random.width ? shape.ndim - 1 : 1; d < shape.ndim; d++)
         shape.dim[d] = 1;
     LT_TRY(
         lt_node_save(node, FACTORS, lt_device_master(lt_tape_device(node->tape)), shape, factors));
@@ -81,11 +85,19 @@ const lt_op lt_op_drop_path = {
 
 lt_tensor *lt_drop_path(lt_tape *tape, lt_tensor *x, double p)
 {
-    const lt_pass *pass = &tape->pass;
-    if (!pass->dropout || p == 0) /* p == 0 changes nothing */
+    if (!tape->pass.dropout || p == 0) /* p == 0 changes nothing */
         return tape->status ? NULL : x;
-    uint64_t key =
-        lt_rng_key(pass->seed, LT_STREAM_DROPOUT, (uint64_t)pass->attempt, (uint64_t)pass->micro);
-    drop_path_config c = {.p = p, .random = {.key = key, .counter = (uint64_t)tape->ordinal}};
+    const drop_path_config c = {.p = p, .random = lt_op_noise(tape)};
+    return lt_op_run(tape, &lt_op_drop_path, &x, 1, &c);
+}
+
+lt_tensor *lt_drop_path_at(lt_tape *tape, lt_tensor *x, double p, lt_noise_box box)
+{
+    if (!tape->pass.dropout || p == 0)
+        return tape->status ? NULL : x;
+    drop_path_config c = {.p = p, .random = lt_op_noise(tape)};
+    c.random.first = box.row_first;
+    c.random.width = c.random.columns = 1;
+    c.random.repeat = box.sample_rows;
     return lt_op_run(tape, &lt_op_drop_path, &x, 1, &c);
 }

@@ -5,17 +5,32 @@
 #include "tensor/tape.h"
 
 #include "lather/ops/math.h"
+#include "lather/ops/sharded.h"
 
 typedef struct dropout_config {
     double p;
+    lt_noise_box box; /* columns 0: x is all there is */
     lt_random random;
 } dropout_config;
+
+static lt_status check_box(const lt_noise_box *box, lt_shape x)
+{
+    char text[LT_SHAPE_TEXT];
+    const int64_t width = x.ndim ? x.dim[x.ndim - 1] : 1;
+    if (box->row_first < 0 || box->column_first < 0 || width > box->columns - box->column_first)
+        return lt_fail(LT_E_SHAPE, "dropout: x %s begins at row %lld, column %lld of %lld",
+                       lt_shape_text(x, text), (long long)box->row_first,
+                       (long long)box->column_first, (long long)box->columns);
+    return LT_OK;
+}
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
     const dropout_config *c = node->config;
     if (!(c->p >= 0 && c->p < 1))
         return lt_fail(LT_E_ARG, "dropout: p %g is not in [0,1)", c->p);
+    if (c->random.width)
+        LT_TRY(check_box(&c->box, node->in[0]->shape));
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
     return LT_OK;
 }
@@ -53,13 +68,30 @@ const lt_op lt_op_dropout = {
     .backward = backward,
 };
 
-lt_tensor *lt_dropout(lt_tape *tape, lt_tensor *x, double p)
+lt_random lt_op_noise(const lt_tape *tape)
 {
     const lt_pass *pass = &tape->pass;
-    if (!pass->dropout || p == 0) /* p == 0 changes nothing */
+    return (lt_random){.key = lt_rng_key(pass->seed, LT_STREAM_DROPOUT, (uint64_t)pass->attempt,
+                                         (uint64_t)pass->micro),
+                       .counter = (uint64_t)tape->ordinal};
+}
+
+lt_tensor *lt_dropout(lt_tape *tape, lt_tensor *x, double p)
+{
+    if (!tape->pass.dropout || p == 0) /* p == 0 changes nothing */
         return tape->status ? NULL : x;
-    uint64_t key =
-        lt_rng_key(pass->seed, LT_STREAM_DROPOUT, (uint64_t)pass->attempt, (uint64_t)pass->micro);
-    dropout_config c = {.p = p, .random = {.key = key, .counter = (uint64_t)tape->ordinal}};
+    const dropout_config c = {.p = p, .random = lt_op_noise(tape)};
+    return lt_op_run(tape, &lt_op_dropout, &x, 1, &c);
+}
+
+lt_tensor *lt_dropout_at(lt_tape *tape, lt_tensor *x, double p, lt_noise_box box)
+{
+    if (!tape->pass.dropout || p == 0 || !x)
+        return tape->status ? NULL : x;
+    dropout_config c = {.p = p, .box = box, .random = lt_op_noise(tape)};
+    c.random.first = box.row_first * box.columns + box.column_first;
+    c.random.width = x->shape.ndim ? x->shape.dim[x->shape.ndim - 1] : 1;
+    c.random.columns = box.columns;
+    c.random.repeat = 1;
     return lt_op_run(tape, &lt_op_dropout, &x, 1, &c);
 }

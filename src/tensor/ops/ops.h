@@ -71,6 +71,8 @@ LT_OP_LIST(X)
 lt_status lt_op_infer_either(const lt_node *node, lt_desc *out);
 /* x in the memory format that kernels of images are made for: x itself, or a copy on the tape. NULL and
  * what has other than 4 dimensions are left to the operation to refuse. */
+/* The stream of the next operation's noise. */
+lt_random lt_op_noise(const lt_tape *tape);
 lt_tensor *lt_op_channels_last(lt_tape *tape, lt_tensor *x);
 /* An input, broadcast over the output. */
 lt_status lt_op_in_wide(lt_node *node, int input, lt_view *view);

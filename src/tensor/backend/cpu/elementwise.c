@@ -2,9 +2,9 @@
  * to ref's entry. Formulas: ext/kernels.h, part 1. */
 
 #include "base/parallel.h"
-#include "base/rng.h"
 #include "tensor/backend/cpu/internal.h"
 #include "tensor/backend/dtype.h"
+#include "tensor/backend/random.h"
 
 #include <math.h>
 #include <string.h>
@@ -207,20 +207,18 @@ lt_status lt_cpu_cast(void *ctx, const lt_view *x, const lt_view *y)
     return LT_OK;
 }
 
-/* Storage order must be the logical one: element i has random word i. */
+/* Storage order must be the logical one, by which random words are numbered. */
 static void dropout_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
-    enum { WORDS = 4 };
     (void)chunk;
     const job *j = context;
     const float factor = (float)(1 / (1 - j->number));
     const float *x = (const float *)(const void *)j->a;
     float *y = (float *)(void *)j->y;
-    uint32_t word[WORDS];
+    lt_random_words words = {.group = -1};
     for (int64_t i = begin; i < end; i++) {
-        if (i % WORDS == 0 || i == begin)
-            lt_philox(j->random.key, j->random.counter, (uint64_t)i / WORDS, word);
-        y[i] = (double)word[i % WORDS] * 0x1p-32 >= j->number ? x[i] * factor : 0;
+        const uint32_t word = lt_random_word(&words, &j->random, i);
+        y[i] = (double)word * 0x1p-32 >= j->number ? x[i] * factor : 0;
     }
 }
 

@@ -2,24 +2,24 @@
 
 #include "launch.cuh"
 #include "pixels.h"
+#include "tensor/backend/random.h"
 
 namespace
 {
 
-/* A thread has the four elements that share a call of Philox. */
+/* A thread has four neighbours, which share a call of Philox where they are all of a tensor's. */
 __global__ void dropout_kernel(lt_walk walk, lt_random random, double p, float factor, lt_view x,
                                lt_view y)
 {
     const int64_t group = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    uint32_t word[4];
-    if (group * 4 >= walk.count)
-        return;
-    lt_philox(random.key, random.counter, (uint64_t)group, word);
+    lt_random_words words;
+    words.group = -1;
     for (int k = 0; k < 4 && group * 4 + k < walk.count; k++) {
         int64_t at[LT_WALK_OPERANDS];
         lt_walk_offsets(&walk, group * 4 + k, at);
         const float u = lt_element_f32(x.data, x.dtype, at[1]);
-        lt_set_element_f32(y.data, y.dtype, at[0], lt_is_kept(word[k], p) ? u * factor : 0);
+        const uint32_t word = lt_random_word(&words, &random, group * 4 + k);
+        lt_set_element_f32(y.data, y.dtype, at[0], lt_is_kept(word, p) ? u * factor : 0);
     }
 }
 

@@ -1,8 +1,8 @@
 /* Elementwise entries and sums. Formulas: ext/kernels.h, part 1. */
 
-#include "base/rng.h"
 #include "real.h"
 #include "ref.h"
+#include "tensor/backend/random.h"
 
 typedef real binary_rule(real a, real b);
 
@@ -93,12 +93,9 @@ lt_status ENTRY(dropout)(void *ctx, lt_random random, double p, const lt_view *x
     if (!u)
         return LT_E_NOMEM;
     real factor = (real)(1 / (1 - p));
-    uint32_t word[4] = {0};
-    for (int64_t i = 0, count = lt_ref_count(y); i < count; i++) {
-        if (i % 4 == 0)
-            lt_philox(random.key, random.counter, (uint64_t)i / 4, word);
-        u[i] = (double)word[i % 4] * 0x1p-32 >= p ? u[i] * factor : 0;
-    }
+    lt_random_words words = {.group = -1};
+    for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
+        u[i] = (double)lt_random_word(&words, &random, i) * 0x1p-32 >= p ? u[i] * factor : 0;
     NAME(scatter)(u, y);
     lt_free(u);
     return LT_OK;

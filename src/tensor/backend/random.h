@@ -1,0 +1,32 @@
+/* Which word of a stream an element uses: lather/ext/kernels.h. */
+#ifndef LT_TENSOR_BACKEND_RANDOM_H
+#define LT_TENSOR_BACKEND_RANDOM_H
+
+#include "base/rng.h"
+
+#include "lather/ext/kernels.h"
+
+LT_PURE uint64_t lt_random_index(const lt_random *r, int64_t i)
+{
+    if (!r->width)
+        return (uint64_t)i;
+    return (uint64_t)((r->first + i / r->width * r->columns + i % r->width) / r->repeat);
+}
+
+/* Words of neighbours come four at a call. Begins with {.group = -1}. */
+typedef struct lt_random_words {
+    int64_t group; /* of four; -1: none yet */
+    uint32_t word[4];
+} lt_random_words;
+
+LT_PURE uint32_t lt_random_word(lt_random_words *have, const lt_random *r, int64_t i)
+{
+    const uint64_t index = lt_random_index(r, i);
+    if ((int64_t)(index / 4) != have->group) {
+        have->group = (int64_t)(index / 4);
+        lt_philox(r->key, r->counter, index / 4, have->word);
+    }
+    return have->word[index % 4];
+}
+
+#endif
