@@ -155,7 +155,7 @@ static lt_status check_divided(const arguments *a, const lt_options *options)
                 {"num-trainers-per-group", a->ranks.num_trainers_per_group != 0},
                 {"balance", a->ranks.balance != 0},
                 {"shard-gradients", a->ranks.shard_gradients}};
-    if (a->optim.family->divided || a->ranks.shard_optimizer)
+    if (a->optim.family->divided || a->ranks.shard_optimizer || lt_mesh_flag_is_on(&a->ranks))
         return LT_OK;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given)

@@ -60,6 +60,11 @@ lt_status lt_mesh_flag_parse(const ranks_options *o, lt_mesh_config *out)
     return LT_OK;
 }
 
+bool lt_mesh_flag_is_on(const ranks_options *o)
+{
+    return o->tensor_parallel && strcmp(o->tensor_parallel, "1") != 0;
+}
+
 /* A config file has all flags: another value than the default's counts. */
 static lt_status check_without(const ranks_options *o)
 {

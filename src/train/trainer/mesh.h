@@ -8,6 +8,8 @@
 
 /* What --tensor-parallel says, without data: T is 1 x T, QxQ and QxQxD a grid. Errors: LT_E_ARG. */
 lt_status lt_mesh_flag_parse(const ranks_options *options, lt_mesh_config *out);
+/* Whether it divides models. */
+bool lt_mesh_flag_is_on(const ranks_options *options);
 /* Flags that contradict --tensor-parallel, or make no sense without it. Errors: LT_E_ARG, naming both. */
 lt_status lt_mesh_flag_check(const ranks_options *options, const lt_options *flags);
 

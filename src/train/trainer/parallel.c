@@ -177,9 +177,37 @@ void lt_trainer_begin_compression(lt_trainer *t)
                                              && (!o->compress_until || epoch < o->compress_until));
 }
 
+lt_status lt_trainer_open_placed(lt_trainer *t, const lt_params **params)
+{
+    const lt_ranks *r = &t->ranks;
+    *params = &t->params;
+    if (!r->mesh)
+        return LT_OK;
+    lt_status st =
+        lt_placed_new(&t->placed, &t->params, r->comm, lt_mesh_comm(r->mesh, LT_MESH_MODEL));
+    t->ranks.same_failure = st == LT_E_ARG;
+    *params = st ? NULL : lt_placed_params(t->placed);
+    return st;
+}
+
+/* Over all ranks, whatever the optimizer. */
+static lt_status divide_placed(lt_trainer *t)
+{
+    const ranks_options *o = &t->args.ranks;
+    const lt_shard_config c = {.comm = t->ranks.comm,
+                               .balance = (lt_balance)o->balance,
+                               .dtype = dtypes[o->comm_dtype],
+                               .gather_params = o->communicate_params};
+    lt_status st = lt_placed_attach(t->placed, t->optim, &c);
+    t->ranks.same_failure = st == LT_E_ARG;
+    return st;
+}
+
 lt_status lt_trainer_divide_optimizer(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
+    if (t->placed)
+        return divide_placed(t);
     const bool alone = !t->ranks.comm || (t->local && lt_comm_size(averaging(t)) == 1);
     if (alone && o->shard_gradients) /* its norm is that of any number of ranks */
         return lt_optim_shard_gradients(t->optim, NULL);

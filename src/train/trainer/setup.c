@@ -167,11 +167,13 @@ lt_status lt_trainer_open_training(lt_trainer *t)
 {
     const arguments *a = &t->args;
     const training_options *o = &a->training;
+    const lt_params *whole = NULL; /* what the optimizer is made over */
     LT_TRY(count_batches(t));
     LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
     LT_TRY(lt_trainer_open_parallel(t));
-    LT_TRY(lt_optim_flags_make(&t->optim, &a->optim, &t->params));
-    LT_TRY(lt_param_groups_apply(&t->params, t->optim, a->optim.lr, &a->groups.param_group));
+    LT_TRY(lt_trainer_open_placed(t, &whole));
+    LT_TRY(lt_optim_flags_make(&t->optim, &a->optim, whole));
+    LT_TRY(lt_param_groups_apply(whole, t->optim, a->optim.lr, &a->groups.param_group));
     LT_TRY(lt_trainer_divide_optimizer(t));
     LT_TRY(lt_schedule_open(&t->schedule, &t->total_steps, &a->schedule, o, a->optim.lr,
                             t->input.batches_per_epoch / o->grad_accum));
@@ -203,6 +205,7 @@ void lt_trainer_close(lt_trainer *t)
         t->program->close(t->context);
     lt_train_state_close(&t->state);
     lt_optim_free(&t->optim);
+    lt_placed_free(&t->placed);
     lt_data_parallel_free(&t->dp);
     lt_local_steps_free(&t->local);
     lt_share_close(&t->share);

@@ -5,6 +5,8 @@
 #include "train/trainer/arguments.h"
 #include "train/trainer/loop.h"
 
+#include "lather/placed_optim.h"
+
 /* Zeroed parts are not there yet; lt_trainer_close() frees what is. */
 struct lt_trainer {
     const lt_trainer_program *program;
@@ -21,6 +23,8 @@ struct lt_trainer {
     family_choice choice; /* of the model */
     lt_params params;
     lt_optim *optim;
+    lt_placed *
+        placed; /* whole parameters behind those of a model that is divided; NULL: params are whole */
     lt_schedule schedule;
     lt_tape *tape;
     lt_run *run;
@@ -51,6 +55,8 @@ lt_status lt_trainer_open_share(lt_trainer *t);
 lt_status lt_trainer_open_parallel(lt_trainer *t);
 /* Whether gradients are compressed in the epoch that begins. */
 void lt_trainer_begin_compression(lt_trainer *t);
+/* What the optimizer is made over, when what is frozen is known: params, or the whole parameters of a divided model. */
+lt_status lt_trainer_open_placed(lt_trainer *t, const lt_params **params);
 /* Behind the optimizer and its groups, before a checkpoint: each rank keeps a part of the state. */
 lt_status lt_trainer_divide_optimizer(lt_trainer *t);
 
