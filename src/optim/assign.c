@@ -140,3 +140,28 @@ lt_status lt_assign_improve(const int64_t *cost, size_t count, int ranks, int *o
     lt_free(s.load);
     return LT_OK;
 }
+
+/* What an exchange of two owners wins. */
+static int64_t gain(const int64_t *local, int ranks, const int *owner, size_t i, size_t k)
+{
+    const int64_t *a = local + i * (size_t)ranks, *b = local + k * (size_t)ranks;
+    return a[owner[k]] + b[owner[i]] - a[owner[i]] - b[owner[k]];
+}
+
+void lt_assign_local(const int64_t *cost, const int64_t *local, size_t count, int ranks, int *owner)
+{
+    int64_t looks =
+        (int64_t)1 << 26; /* each exchange wins an element, so the search ends; this ends it soon */
+    for (bool changed = true; changed && looks > 0;) {
+        changed = false;
+        for (size_t i = 0; i < count; i++)
+            for (size_t k = i + 1; k < count && looks-- > 0; k++) {
+                if (cost[i] != cost[k] || gain(local, ranks, owner, i, k) <= 0)
+                    continue;
+                const int other = owner[i];
+                owner[i] = owner[k];
+                owner[k] = other;
+                changed = true;
+            }
+    }
+}

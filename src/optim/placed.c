@@ -365,7 +365,7 @@ static lt_status make_messages(struct lt_placed *p, const lt_optim *o)
     return new_flat(&p->received_narrow, o, dtype, push->in.elements);
 }
 
-static lt_status settle(struct lt_placed *p, lt_optim *o)
+lt_status lt_placed_settle(struct lt_placed *p, lt_optim *o)
 {
     const lt_shard *s = o->shard;
     const lt_dtype master = lt_device_master(o->device);
@@ -381,14 +381,6 @@ static lt_status settle(struct lt_placed *p, lt_optim *o)
                          : settle_whole(o));
     LT_TRY(lt_placed_route(p, o));
     return make_messages(p, o);
-}
-
-lt_status lt_placed_settle(struct lt_placed *p, lt_optim *o, lt_shard *s)
-{
-    o->shard = s;
-    const lt_status st = settle(p, o);
-    o->shard = NULL; /* not before all ranks have come so far */
-    return st;
 }
 
 static lt_status check(const struct lt_placed *p, const lt_optim *o, const lt_shard_config *c)

@@ -90,8 +90,10 @@ lt_view lt_placed_home(lt_optim *o, size_t i, const lt_tensor *flat);
 
 /* shard.c: lt_optim_shard(), of a placed optimizer if placed is not NULL. */
 lt_status lt_shard_divide(lt_optim *optim, const lt_shard_config *config, struct lt_placed *placed);
-/* placed.c: homes and routes; every part of s has its owner. */
-lt_status lt_placed_settle(struct lt_placed *p, lt_optim *o, lt_shard *s);
+/* placed.c: homes and routes; every part has its owner. */
+lt_status lt_placed_settle(struct lt_placed *p, lt_optim *o);
+/* placed_routes.c: exchanges owners of parts of equal cost where more of their elements are local then. */
+lt_status lt_placed_prefer_local(lt_optim *o, const int64_t *cost, int *owner);
 
 /* placed_exchange.c. Gradients to their owners; values too if any were written. Collective over copy. */
 lt_status lt_placed_pull(lt_optim *o);

@@ -1,6 +1,7 @@
 /* Which elements go from whom to whom: the runs of each part in each rank's box, by arithmetic on indices. */
 
 #include "base/alloc.h"
+#include "optim/assign.h"
 #include "optim/placed.h"
 
 /* --- Boxes --- */
@@ -105,7 +106,8 @@ static box box_of(lt_optim *o, size_t i)
 /* Elements of a part in a box of a rank. */
 typedef struct listing {
     const lt_place *place;
-    lt_piece_list *list;
+    lt_piece_list *list; /* NULL: they are only counted */
+    int64_t elements;
     size_t index;
     bool at_home; /* pieces of the part's home, else of the rank's own tensor */
     lt_status status;
@@ -142,6 +144,9 @@ static bool extend(lt_piece *last, size_t index, int64_t at, int64_t count)
 static void add_run(listing *l, int64_t at, int64_t count)
 {
     lt_piece_list *list = l->list;
+    l->elements += count;
+    if (!list)
+        return;
     const int64_t message = list->elements;
     list->elements += count;
     /* A header lies between pieces of two messages. */
@@ -207,12 +212,45 @@ static void meet(listing *l, const box *part)
     }
 }
 
-/* --- Routes --- */
+/* --- Owners --- */
 
 static const lt_place *place_of(const struct lt_placed *p, int rank, size_t k)
 {
     return &p->place[(size_t)rank * p->own.count + k];
 }
+
+/* Elements of a part that each rank holds, [ranks]. Copies of the model are alike: those of one are counted. */
+static void count_local(lt_optim *o, size_t part, int64_t *local)
+{
+    const struct lt_placed *p = o->shard->placed;
+    const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
+    const box b = box_of(o, part);
+    for (int r = 0; r < o->shard->ranks; r++) {
+        int same = 0;
+        while (same < r
+               && (p->copy_of[same] || !lt_place_equal(place_of(p, same, k), place_of(p, r, k))))
+            same++;
+        listing l = {.place = place_of(p, r, k)};
+        if (same == r)
+            meet(&l, &b);
+        local[r] = same == r ? l.elements : local[same];
+    }
+}
+
+lt_status lt_placed_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
+{
+    const lt_shard *s = o->shard;
+    int64_t *local = lt_alloc(s->count * (size_t)s->ranks, sizeof *local);
+    if (!local)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < s->count; i++)
+        count_local(o, i, local + i * (size_t)s->ranks);
+    lt_assign_local(cost, local, s->count, s->ranks, owner);
+    lt_free(local);
+    return LT_OK;
+}
+
+/* --- Routes --- */
 
 /* Whether `rank`, of this copy, gives its elements of a part to the part's owner: the owner itself, if it is
  * one of those that hold them, else one of them, by the part's number. */

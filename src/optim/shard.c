@@ -116,7 +116,7 @@ static int64_t weight(const lt_shard *s, const lt_part *part)
     return (bytes + align - 1) / align * align;
 }
 
-static lt_status choose_owners(lt_shard *s)
+static lt_status choose_owners(lt_optim *o, lt_shard *s)
 {
     int64_t *cost = lt_alloc(s->count, sizeof *cost);
     int *owner = lt_alloc(s->count, sizeof *owner);
@@ -127,6 +127,8 @@ static lt_status choose_owners(lt_shard *s)
         st = lt_assign(cost, s->count, s->ranks, owner);
     if (!st && s->config.balance != LT_BALANCE_BYTES) /* that one stays the reference's */
         st = lt_assign_improve(cost, s->count, s->ranks, owner);
+    if (!st && s->placed && s->config.balance != LT_BALANCE_BYTES)
+        st = lt_placed_prefer_local(o, cost, owner);
     for (size_t i = 0; !st && i < s->count; i++)
         s->part[i].owner = owner[i];
     lt_free(cost);
@@ -193,11 +195,11 @@ static lt_status plan(lt_optim *o, lt_shard *s)
         return LT_E_NOMEM;
     for (size_t i = 0; i < s->count; i++)
         lt_shard_describe(o, i, &s->part[i]);
-    LT_TRY(choose_owners(s));
+    LT_TRY(choose_owners(o, s));
     lay_out(s);
     /* In the master dtype parameters themselves are as short, and exact. */
     s->differences = !o->ops->parts && !s->config.gather_params && s->config.dtype != LT_F32;
-    return s->placed ? LT_OK : make_buffers(o, s);
+    return s->placed ? lt_placed_settle(s->placed, o) : make_buffers(o, s);
 }
 
 /* From here on the optimizer knows what is its own. */
@@ -284,21 +286,20 @@ lt_status lt_shard_divide(lt_optim *optim, const lt_shard_config *config, struct
     lt_status st = lt_comm_agree(config->comm, s ? LT_OK : LT_E_NOMEM);
     LT_ASSERT(st || s);
     if (!st) {
+        optim->shard = s;
         s->config = *config;
         s->placed = placed;
         st = lt_comm_agree(config->comm, open_group(s));
     }
     if (!st)
         st = lt_comm_agree(config->comm, plan(optim, s));
-    if (!st && placed)
-        st = lt_comm_agree(config->comm, lt_placed_settle(placed, optim, s));
     if (st) {
         if (s && s->owns_group) /* another rank may have no group to close */
             lt_comm_abort(s->group);
         free_shard(s);
+        optim->shard = NULL;
         return st;
     }
-    optim->shard = s;
     divide(optim);
     return LT_OK;
 }

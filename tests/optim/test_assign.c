@@ -247,9 +247,55 @@ static void test_whole(void **state)
     assert_int_equal((double)most * w->ranks > 1.1 * (double)sum, w->over);
 }
 
+/* --- Parts where their elements are --- */
+
+enum { PARTS = 9, HOLDERS = 3 };
+
+static int64_t local_elements(const int64_t *local, const int *owner)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < PARTS; i++)
+        sum += local[i * HOLDERS + owner[i]];
+    return sum;
+}
+
+/* Loads stay, elements are won, and no exchange of two is left that wins more. */
+static void test_local(void **state)
+{
+    (void)state;
+    static const int64_t cost[PARTS] = {5, 3, 5, 5, 3, 9, 5, 3, 5};
+    int64_t local[PARTS * HOLDERS], before[HOLDERS], after[HOLDERS];
+    int owner[PARTS], won = 0;
+    for (int seed = 1; seed <= 50; seed++) {
+        for (int i = 0; i < PARTS * HOLDERS; i++)
+            local[i] = (seed * 7919 + i * i * 104729 + i * 31) % 97;
+        assert_ok(lt_assign(cost, PARTS, HOLDERS, owner));
+        lt_assign_loads(cost, PARTS, HOLDERS, owner, before);
+        const int64_t first = local_elements(local, owner);
+        lt_assign_local(cost, local, PARTS, HOLDERS, owner);
+        lt_assign_loads(cost, PARTS, HOLDERS, owner, after);
+        const int64_t best = local_elements(local, owner);
+        assert_memory_equal(before, after, sizeof before);
+        assert_true(best >= first);
+        won += best > first;
+        for (int i = 0; i < PARTS; i++)
+            for (int k = 0; k < i; k++) {
+                if (cost[i] != cost[k])
+                    continue;
+                const int a = owner[i], b = owner[k];
+                owner[i] = b;
+                owner[k] = a;
+                assert_true(local_elements(local, owner) <= best);
+                owner[i] = a;
+                owner[k] = b;
+            }
+    }
+    assert_true(won > 25);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(vectors) + COUNT_OF(balances) + COUNT_OF(wholes) + 1];
+    struct CMUnitTest tests[COUNT_OF(vectors) + COUNT_OF(balances) + COUNT_OF(wholes) + 2];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(vectors); i++)
         tests[n++] = (struct CMUnitTest){vectors[i].name, test_vector, NULL, NULL,
@@ -262,5 +308,7 @@ int main(void)
                                          (void *)(uintptr_t)&wholes[i]};
     tests[n++] = (struct CMUnitTest){"the local search is never worse, and often best",
                                      test_improve, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest){"owners of equal parts are exchanged for local elements",
+                                     test_local, NULL, NULL, NULL};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

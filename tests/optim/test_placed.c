@@ -63,14 +63,16 @@ static void compare(const player *p, int ranks, const player *one)
     compare_state(p, ranks, one);
 }
 
-static void test_bits(void **state)
+/* Each grid, once or as two copies. few: three of these layouts. */
+static void test_layouts(const scenario *s, bool few)
 {
     static player one, p[RANKS];
-    const scenario *s = *state;
     play_whole(&one, s, NULL);
     for (int g = 0; g < GRIDS; g++)
         for (int copies = 1; copies <= 2; copies++) {
             const int ranks = ranks_of(grids[g]) * copies;
+            if (few && !(g == 2 && copies == 1) && !(g == 4 && copies == 2) && g != 5)
+                continue;
             play_boxes(p, s, grids[g], copies, NULL);
             compare(p, ranks, &one);
             drop_records(p, ranks);
@@ -78,15 +80,415 @@ static void test_bits(void **state)
     drop_records(&one, 1);
 }
 
-static scenario rows[] = {
+static void test_all(void **state)
+{
+    test_layouts(*state, false);
+}
+
+static void test_few(void **state)
+{
+    test_layouts(*state, true);
+}
+
+static lt_status make_wide(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
+    c.epsilon = 1e-6;
+    c.max_preconditioner_dim = 20;
+    c.precondition_frequency = 10;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+/* Kernels sum run by run: the gradient norm has the bits of one rank where homes have its runs. */
+static void a_norm_is_summed_by_the_runs_of_the_parameter(void **state)
+{
+    (void)state;
+    const scenario s = {.make = make_wide, .kind = "cpu", .clip = 0.5};
+    shapes = wide;
+    test_layouts(&s, true);
+    shapes = uneven;
+}
+
+static const scenario all_layouts[] = {
+    {.make = make_shampoo},
     {.make = make_shampoo, .clip = 0.5},
+    {.make = make_adamw, .clip = 0.5},
+    {.preset = "recommended"},
+    {.preset = "paper"},
+    {.preset = "reference"},
+    {.preset = "transformer"},
+    {.preset = "soap"},
 };
+
+static const scenario few_layouts[] = {
+    {.make = make_sgd},
+    {.make = make_nesterov},
+    {.make = make_adagrad},
+    {.make = make_adam},
+    {.make = make_muon, .clip = 0.5},
+    {.make = make_lars},
+    {.make = make_lamb},
+    {.make = make_corrected},
+    {.make = make_eigendecomposed},
+    {.make = make_staggered},
+    {.make = make_async},
+    {.make = make_ruled},
+    {.make = make_shampoo, .f64 = true},
+    {.make = make_shampoo, .half = true, .clip = 0.5},
+    {.make = make_shampoo, .kind = "cpu", .clip = 0.5},
+    {.make = make_adamw, .kind = "cpu", .clip = 0.5},
+    {.make = make_shampoo, .balance = LT_BALANCE_MEMORY},
+    {.make = make_shampoo, .balance = LT_BALANCE_BYTES},
+    {.make = make_shampoo, .dtype = LT_BF16},
+    {.make = make_shampoo, .dtype = LT_F16, .gather_params = true},
+    {.make = make_adamw, .dtype = LT_BF16},
+    {.make = make_muon, .dtype = LT_BF16, .gather_params = true},
+};
+
+/* --- Checkpoints --- */
+
+/* What the ranks have together. */
+static void merge(checkpoint *c, const player *p, int ranks)
+{
+    size_t at = 0;
+    c->state = p[0].state;
+    c->state.bytes = lt_alloc(STATE_BYTES, 1);
+    assert_non_null(c->state.bytes);
+    for (size_t i = 0; i < c->state.entries; i++) {
+        for (int r = 0; r < ranks; r++)
+            if (p[r].state.here[i])
+                memcpy(c->state.bytes + at, p[r].state.bytes + at, c->state.length[i]);
+        at += c->state.length[i];
+    }
+    for (int r = 0; r < ranks; r++)
+        for (int i = 0; i < ELEMENTS; i++)
+            if (p[r].has[i])
+                c->value[i] = p[r].value[i];
+}
+
+/* Ten steps on eight ranks, ten more on others. */
+static void test_resumed(void **state)
+{
+    static player one, p[RANKS];
+    static checkpoint c;
+    const scenario *s = *state;
+    scenario first = *s, second = *s;
+    first.to = STEPS / 2;
+    second.from = STEPS / 2 + 1;
+    play_whole(&one, s, NULL);
+    play_boxes(p, &first, grids[5], 1, NULL);
+    assert_int_equal(p->status, LT_OK);
+    merge(&c, p, 8);
+    drop_records(p, 8);
+    for (int g = 0; g < 4; g++) {
+        play_boxes(p, &second, grids[g], 1, &c);
+        for (int r = 0; r < ranks_of(grids[g]); r++) {
+            memcpy(p[r].norm, one.norm, second.from * sizeof(double));
+            memcpy(p[r].applied, one.applied, second.from * sizeof(bool));
+        }
+        compare(p, ranks_of(grids[g]), &one);
+        drop_records(p, ranks_of(grids[g]));
+    }
+    static player again;
+    play_whole(&again, &second, &c);
+    compare_values(&again, &one);
+    drop_records(&again, 1);
+    drop_records(&one, 1);
+    lt_free(c.state.bytes);
+}
+
+/* --- Bytes and memory --- */
+
+static int64_t chunk(int64_t elements, int ranks, int rank)
+{
+    return elements / ranks + (rank < elements % ranks);
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Each rank's counters, to the byte; all messages, element by element. */
+static void check_traffic(const player *p, int ranks, int members, int64_t size, int64_t sent_size)
+{
+    int64_t gradients = 0, foreign = 0;
+    for (int r = 0; r < ranks; r++) {
+        const lt_placed_traffic *t = &p[r].traffic;
+        const int64_t norms =
+            ranks > 1 ? 8 * (t->parts + (ranks - 2) * chunk(t->parts, ranks, r)) : 0;
+        assert_int_equal(p[r].status, LT_OK);
+        assert_int_equal(t->values, p[r].pushed + ranks - 1);
+        assert_int_equal(p[r].gradient_bytes, t->gradients * size);
+        assert_int_equal(p[r].all_bytes, t->gradients * size + t->values * sent_size + norms);
+        gradients += t->gradients;
+        foreign += p[r].foreign + members - 1;
+    }
+    assert_int_equal(gradients, foreign);
+}
+
+static void test_traffic(void **state)
+{
+    static player p[RANKS];
+    const scenario *s = *state;
+    const int64_t size = s->f64 ? 8 : 4;
+    for (int g = 0; g < GRIDS; g++)
+        for (int copies = 1; copies <= 2; copies++) {
+            const int members = ranks_of(grids[g]), ranks = members * copies;
+            play_boxes(p, s, grids[g], copies, NULL);
+            check_traffic(p, ranks, members, size, s->dtype ? 2 : size);
+            drop_records(p, ranks);
+        }
+}
+
+/* Homes and messages are all that a rank has beside its boxes. */
+static void a_rank_has_its_boxes_and_its_parts(void **state)
+{
+    (void)state;
+    static player p[RANKS];
+    const scenario s = {.make = make_adam, .to = 2};
+    for (int g = 0; g < GRIDS; g++) {
+        const int ranks = ranks_of(grids[g]);
+        play_boxes(p, &s, grids[g], 1, NULL);
+        for (int r = 0; r < ranks; r++) {
+            const int64_t parts = p[r].parts_elements, boxes = p[r].box_elements;
+            const int64_t local = parts - p[r].foreign;
+            const int64_t sent = most(boxes, p[r].pushed + local), came = most(parts, boxes);
+            assert_int_equal(p[r].status, LT_OK);
+            assert_in_range(p[r].traffic.bytes, 4 * (2 * parts + came + p[r].pushed + local),
+                            4 * (2 * parts + came + sent + 2 * ranks + 1));
+            assert_int_equal(p[r].state_bytes, 4 * 2 * parts);
+        }
+        drop_records(p, ranks);
+    }
+}
+
+/* Five equal parameters, cut five ways: (t-1)/t E/(R t) and (R t-1)/(R t) E/t for each rank, on average. */
+static void even_boxes_have_the_bytes_of_the_formula(void **state)
+{
+    (void)state;
+    enum { T = 5, E = 5 * 30 };
+    static player p[RANKS];
+    const scenario s = {.make = make_adam, .to = 2};
+    shapes = even;
+    for (int copies = 1; copies <= 2; copies++) {
+        int64_t gradients = 0, values = 0;
+        const int ranks = T * copies;
+        play_boxes(p, &s, (grid){T, 0, 0}, copies, NULL);
+        for (int r = 0; r < ranks; r++) {
+            assert_int_equal(p[r].status, LT_OK);
+            gradients += p[r].traffic.gradients - (T - 1);
+            values += p[r].traffic.values - (ranks - 1);
+        }
+        assert_int_equal(gradients, (T - 1) * E / T);
+        assert_int_equal(values, (ranks - 1) * E / T);
+        drop_records(p, ranks);
+    }
+    shapes = uneven;
+}
+
+/* --- What cannot be --- */
+
+typedef struct bad {
+    const char *name;
+    scenario scenario;
+    lt_status status;
+    const char *message;
+} bad;
+
+static void set_box(player *p, int rank, int k, int dim, int64_t offset, int64_t extent)
+{
+    if (p->rank != rank)
+        return;
+    p->param[k].place->offset.dim[dim] = offset;
+    p->param[k].place->extent.dim[dim] = extent;
+}
+
+static void overlap(player *p)
+{
+    set_box(p, 1, 1, 0, 3, 3);
+}
+
+static void leave_a_gap(player *p)
+{
+    for (int r = 0; r < p->ranks; r += 2)
+        set_box(p, r, 1, 0, 0, 3);
+}
+
+static void rename_one(player *p)
+{
+    if (p->rank == 3)
+        p->list.item[2] = &p->param[1];
+}
+
+static void turn_filter(player *p)
+{
+    lt_param_clear(&p->param[4]);
+    assert_ok(p->rank == 2
+                  ? lt_param_init(&p->param[4], p->device, "", names[4], shapes[4], 0)
+                  : lt_param_init_filter(&p->param[4], p->device, "", names[4], shapes[4]));
+}
+
+static void lose_a_gradient(player *p, int t)
+{
+    if (t == 2 && p->rank == 1)
+        p->param[2].has_grad = false;
+}
+
+static lt_status make_over_boxes(player *p)
+{
+    return make_adam(&p->optim, &p->list);
+}
+
+static lt_status attach_twice(player *p)
+{
+    LT_TRY(make_adam(&p->optim, lt_placed_params(p->placed)));
+    return lt_placed_attach(p->placed, p->optim, &(lt_shard_config){.comm = p->world});
+}
+
+static lt_status attach_to_pairs(player *p)
+{
+    LT_TRY(make_adam(&p->optim, lt_placed_params(p->placed)));
+    return lt_placed_attach(p->placed, p->optim, &(lt_shard_config){.comm = p->world, .group = 2});
+}
+
+static lt_status without_attaching(player *p)
+{
+    return lt_placed_traffic_of(p->placed, &p->traffic);
+}
+
+static const bad bads[] = {
+    {"boxes that overlap",
+     {.make = make_adam, .spoil = overlap},
+     LT_E_ARG,
+     "optim: table: rank 0 holds [0:4,0:3] of [7,3], rank 1 [3:6,0:3] of [7,3]: want equal or disjoint"},
+    {"boxes that leave a gap",
+     {.make = make_adam, .spoil = leave_a_gap},
+     LT_E_ARG,
+     "optim: table has 21 elements, the ranks of rank 0's copy hold 18"},
+    {"other names on one rank",
+     {.make = make_adam, .spoil = rename_one},
+     LT_E_ARG,
+     "what is to be updated is 5 parameters of 159 elements"},
+    {"a filter in another order on one rank",
+     {.make = make_adam, .spoil = turn_filter},
+     LT_E_ARG,
+     "optim: kernel is row-major on 1 of 4 ranks, and a channels-last box of its own dimensions on 3"},
+    {"a gradient that is absent on one rank",
+     {.make = make_adam, .before = lose_a_gradient},
+     LT_E_ARG,
+     "adam: the gradient of out is there on rank 0, absent on rank 1"},
+    {"an optimizer of the boxes",
+     {.make_other = make_over_boxes},
+     LT_E_ARG,
+     "adam: is not made over these placed parameters"},
+    {"parameters that have an optimizer",
+     {.make_other = attach_twice},
+     LT_E_ARG,
+     "adam: another optimizer is attached"},
+    {"groups of ranks",
+     {.make_other = attach_to_pairs},
+     LT_E_ARG,
+     "adam: placed parameters are divided over all ranks, not groups of 2"},
+    {"the traffic of no optimizer",
+     {.make_other = without_attaching},
+     LT_E_ARG,
+     "optim: no optimizer is attached to the placed parameters"},
+};
+
+static void test_bad(void **state)
+{
+    const bad *b = *state;
+    static player p[RANKS];
+    play_boxes(p, &b->scenario, (grid){2, 0, 0}, 2, NULL);
+    int named = 0;
+    for (int r = 0; r < 4; r++) {
+        assert_true(p[r].status == b->status || p[r].status == LT_E_COMM);
+        named += p[r].status == b->status && strstr(p[r].message, b->message);
+    }
+    if (!named)
+        fail_msg("%s", p->message);
+    drop_records(p, 4);
+}
+
+/* An allocation fails somewhere: no rank waits for another for ever, and none leaks. */
+static void memory_that_runs_out_ends_all_ranks(void **state)
+{
+    (void)state;
+    enum { MOST_ALLOCATIONS = 1500 };
+    static player p[RANKS];
+    const scenario s = {.make = make_shampoo, .to = 2};
+    int failed = 0;
+    for (int n = 1; n < MOST_ALLOCATIONS; n += 1 + n / 25) {
+        fail_at = n;
+        play_boxes(p, &s, (grid){2, 0, 0}, 1, NULL);
+        failed += p[0].status != LT_OK;
+        for (int r = 0; r < 2; r++)
+            assert_true(!p[r].status || p[r].status == LT_E_NOMEM || p[r].status == LT_E_COMM);
+        drop_records(p, 2);
+    }
+    assert_in_range(failed, 30, MOST_ALLOCATIONS);
+}
+
+/* --- Rows --- */
+
+static const char *name_of(const scenario *s, const char *kind)
+{
+    static char texts[64][TEXT];
+    static int used;
+    char *text = texts[used++];
+    const char *name = s->preset;
+    for (size_t i = 0; i < COUNT_OF(makers) && !s->preset; i++)
+        if (makers[i].make == s->make)
+            name = makers[i].name;
+    snprintf(text, TEXT, "%s: %s%s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "", name,
+             s->clip > 0 ? ", clipped" : "", s->f64 ? ", f64" : "", s->kind ? ", on cpu" : "",
+             s->half ? ", loss scaling" : "",
+             !s->dtype          ? ""
+             : s->gather_params ? ", 16-bit parameters"
+                                : ", 16-bit updates",
+             s->balance == LT_BALANCE_MEMORY  ? ", balanced by memory"
+             : s->balance == LT_BALANCE_BYTES ? ", balanced by bytes"
+                                              : "");
+    return text;
+}
+
+static struct CMUnitTest row_of(const char *kind, CMUnitTestFunction test, const scenario *s)
+{
+    return (struct CMUnitTest){name_of(s, kind), test, NULL, NULL, (void *)(uintptr_t)s};
+}
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(rows)];
-    int count = 0;
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[count++] = (struct CMUnitTest){"bits", test_bits, NULL, NULL, &rows[i]};
+    static const scenario resumed[] = {
+        {.make = make_shampoo},
+        {.make = make_adam},
+        {.make = make_async},
+        {.preset = "soap"},
+    };
+    static const scenario counted[] = {
+        {.make = make_adam, .to = 2},
+        {.make = make_shampoo, .to = 2},
+        {.make = make_shampoo, .to = 2, .f64 = true},
+        {.make = make_shampoo, .to = 2, .dtype = LT_BF16},
+    };
+    struct CMUnitTest tests[COUNT_OF(all_layouts) + COUNT_OF(few_layouts) + COUNT_OF(resumed)
+                            + COUNT_OF(counted) + COUNT_OF(bads) + 4];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(all_layouts); i++)
+        tests[n++] = row_of("the bits of one rank on 1 to 16", test_all, &all_layouts[i]);
+    for (size_t i = 0; i < COUNT_OF(few_layouts); i++)
+        tests[n++] = row_of("the bits of one rank", test_few, &few_layouts[i]);
+    for (size_t i = 0; i < COUNT_OF(resumed); i++)
+        tests[n++] = row_of("goes on with other ranks", test_resumed, &resumed[i]);
+    for (size_t i = 0; i < COUNT_OF(counted); i++)
+        tests[n++] = row_of("sends what was counted", test_traffic, &counted[i]);
+    for (size_t i = 0; i < COUNT_OF(bads); i++)
+        tests[n++] =
+            (struct CMUnitTest){bads[i].name, test_bad, NULL, NULL, (void *)(uintptr_t)&bads[i]};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_norm_is_summed_by_the_runs_of_the_parameter);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_rank_has_its_boxes_and_its_parts);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(even_boxes_have_the_bytes_of_the_formula);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(memory_that_runs_out_ends_all_ranks);
     return cmocka_run_group_tests_name("placed", tests, NULL, NULL);
 }
