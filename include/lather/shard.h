@@ -20,6 +20,10 @@ typedef struct lt_shard_config {
     int group;          /**< num_trainers_per_group: ranks with one copy of the state; 0: all */
     lt_dtype dtype;     /**< communication dtype: LT_F32 (the master dtype), LT_BF16, LT_F16 */
     bool gather_params; /**< gather parameters instead of updates: rounds them to dtype */
+    /** Values stay at their owners: nothing is gathered behind a step but how it went, which is 1
+     *  element. All parts of a parameter have one owner, and memory is what is spread evenly: of values,
+     *  gradients and state. For lt_optim_shard_params(). */
+    bool shard_params;
 } lt_shard_config;
 
 /** Divides the state; before the first step and before a checkpoint is loaded. From then on

@@ -76,6 +76,12 @@ struct lt_param;
 typedef void lt_param_final_fn(void *context, struct lt_param *param);
 LT_API void lt_tape_on_param_final(lt_tape *tape, lt_param_final_fn *fn, void *context);
 
+/** Called in front of each read of a parameter's value by an operation, in forward and backward, so that
+ *  a value may have memory only while it is used; what one operation was given stays until the next
+ *  number of `operation`. param NULL: a pass begins, and nothing of the one before is read any more. */
+typedef lt_status lt_param_read_fn(void *context, struct lt_param *param, int64_t operation);
+LT_API void lt_tape_on_param_read(lt_tape *tape, lt_param_read_fn *fn, void *context);
+
 /** Combines a batch norm's numbers over ranks, in place: LT_NORM_REDUCE_MOMENTS: stats [3,C] =
  *  count, mean, M2 of each channel, by Chan's formula; LT_NORM_REDUCE_MEAN: sums [2,C], to their mean
  *  over ranks (weighted by the ranks' counts), so that dividing by this rank's count gives the global

@@ -32,6 +32,10 @@ bool lt_optim_has_results(const lt_optim *o);
 LT_MUST_CHECK lt_status lt_optim_norm_of_parts(lt_optim *o);
 void lt_optim_free_part_norms(lt_optim *o);
 
+/* shard_params.c: around an update; without effect where parameters are not divided. */
+LT_MUST_CHECK lt_status lt_optim_begin_owned_update(lt_optim *o);
+void lt_optim_end_owned_update(lt_optim *o);
+
 /* shard.c: of a divided optimizer. */
 void lt_shard_free(lt_optim *optim);
 

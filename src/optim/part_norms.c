@@ -106,7 +106,11 @@ static lt_view flat_of(void *context, size_t index, const lt_tensor *flat, int64
 static lt_status divide(lt_optim *o, lt_data_parallel *dp)
 {
     const lt_shard *s = o->shard;
-    lt_gradient_parts parts = {.count = s->count, .of = part_of, .flat = flat_of, .context = o};
+    lt_gradient_parts parts = {.count = s->count,
+                               .of = part_of,
+                               .flat = flat_of,
+                               .context = o,
+                               .releases = s->config.shard_params};
     parts.part = lt_alloc(s->count, sizeof *parts.part);
     if (!parts.part)
         return LT_E_NOMEM;

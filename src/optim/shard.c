@@ -116,6 +116,27 @@ static int64_t weight(const lt_shard *s, const lt_part *part)
     return (bytes + align - 1) / align * align;
 }
 
+/* Bytes of value, gradient and state of each parameter, at its first part; then the owner of that is the
+ * owner of all. Parts of a parameter follow each other. */
+static void weigh_params(const lt_shard *s, int64_t *cost)
+{
+    const int64_t value_and_grad = 2 * (int64_t)sizeof(float);
+    size_t first = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        if (s->part[i].slot != s->part[first].slot)
+            first = i;
+        cost[i] = 0;
+        cost[first] += s->part[i].state_bytes + value_and_grad * s->part[i].elements;
+    }
+}
+
+static void join_params(lt_shard *s)
+{
+    for (size_t i = 1; i < s->count; i++)
+        if (s->part[i].slot == s->part[i - 1].slot)
+            s->part[i].owner = s->part[i - 1].owner;
+}
+
 static lt_status choose_owners(lt_optim *o, lt_shard *s)
 {
     int64_t *cost = lt_alloc(s->count, sizeof *cost);
@@ -123,6 +144,8 @@ static lt_status choose_owners(lt_optim *o, lt_shard *s)
     lt_status st = cost && owner ? LT_OK : LT_E_NOMEM;
     for (size_t i = 0; !st && i < s->count; i++)
         cost[i] = weight(s, &s->part[i]);
+    if (!st && s->config.shard_params)
+        weigh_params(s, cost);
     if (!st)
         st = lt_assign(cost, s->count, s->ranks, owner);
     if (!st && s->config.balance != LT_BALANCE_BYTES) /* that one stays the reference's */
@@ -131,6 +154,8 @@ static lt_status choose_owners(lt_optim *o, lt_shard *s)
         st = lt_placed_prefer_local(o, cost, owner);
     for (size_t i = 0; !st && i < s->count; i++)
         s->part[i].owner = owner[i];
+    if (!st && s->config.shard_params)
+        join_params(s);
     lt_free(cost);
     lt_free(owner);
     return st;
@@ -154,9 +179,28 @@ static void lay_out(lt_shard *s)
         s->elements[r]++; /* the word */
 }
 
+/* Values stay where they are: a segment is the status flag alone. */
+static lt_status lay_out_flags(lt_optim *o, lt_shard *s)
+{
+    const int64_t mine = s->elements[s->rank] - 1;
+    for (size_t i = 0; i < s->count; i++)
+        s->part[i].at -= s->begin[s->part[i].owner];
+    for (int r = 0; r < s->ranks; r++) {
+        s->begin[r] = r;
+        s->elements[r] = 1;
+    }
+    s->adds_updates = o->ops->parts && !s->config.gather_params;
+    if (!s->adds_updates)
+        return LT_OK;
+    return lt_tensor_new(&s->updates, o->device, lt_device_master(o->device),
+                         LT_SHAPE(mine ? mine : 1));
+}
+
 static lt_status make_buffers(lt_optim *o, lt_shard *s)
 {
     const lt_dtype master = lt_device_master(o->device);
+    if (s->config.shard_params)
+        LT_TRY(lay_out_flags(o, s));
     const int64_t mine = s->elements[s->rank];
     const int64_t whole = s->begin[s->ranks - 1] + s->elements[s->ranks - 1];
     LT_TRY(lt_tensor_new(&s->mine, o->device, master, LT_SHAPE(mine)));
@@ -209,7 +253,9 @@ static void divide(lt_optim *o)
     const bool updates = o->ops->parts && !s->config.gather_params && !s->placed;
     for (size_t i = 0; i < s->count && updates; i++)
         if (s->part[i].owner == s->rank)
-            s->part[i].update = lt_shard_flat(o, i, s->mine, s->part[i].at - s->begin[s->rank]);
+            s->part[i].update =
+                s->updates ? lt_shard_flat(o, i, s->updates, s->part[i].at)
+                           : lt_shard_flat(o, i, s->mine, s->part[i].at - s->begin[s->rank]);
     if (o->ops->parts) {
         o->ops->parts->divide(o, s->part, s->rank);
         return;
@@ -235,6 +281,12 @@ static lt_status check(const lt_optim *o, const lt_shard_config *c)
                        all);
     if (c->dtype != LT_F32 && c->dtype != LT_BF16 && c->dtype != LT_F16)
         return lt_fail(LT_E_ARG, "%s: gathers f32, bf16 or f16", o->ops->name);
+    if (c->shard_params && (c->dtype != LT_F32 || c->group))
+        return lt_fail(
+            LT_E_ARG,
+            "%s: divided parameters are gathered as they are, over all ranks: neither in "
+            "%s nor over groups of %d",
+            o->ops->name, lt_dtype_name(c->dtype), c->group);
     if (o->ops->visit && !o->ops->parts)
         return lt_fail(LT_E_UNSUPPORTED, "%s: has state that is not per parameter", o->ops->name);
     return LT_OK;
@@ -251,7 +303,10 @@ static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
              "optimizer %s, balance %d, groups of %d, dtype %d, %s, %zu parts, %" PRId64
              " elements",
              o->ops->name, (int)c->balance, c->group, (int)c->dtype,
-             c->gather_params ? "parameters" : "updates", lt_shard_parts(o), elements);
+             c->shard_params    ? "nothing"
+             : c->gather_params ? "parameters"
+                                : "updates",
+             lt_shard_parts(o), elements);
     return lt_comm_same(c->comm, "the divided optimizer", text);
 }
 
@@ -259,11 +314,13 @@ static void free_shard(lt_shard *s)
 {
     if (!s)
         return;
-    lt_tensor *const tensors[] = {s->mine, s->whole, s->comm_own, s->comm_whole, s->old};
+    lt_tensor *const tensors[] = {s->mine,       s->whole, s->comm_own,
+                                  s->comm_whole, s->old,   s->updates};
     for (size_t i = 0; i < sizeof tensors / sizeof(lt_tensor *); i++) {
         lt_tensor *t = tensors[i];
         lt_tensor_free(&t);
     }
+    lt_shard_params_free(&s->values);
     if (s->owns_group)
         lt_comm_close(&s->group);
     lt_free(s->job);

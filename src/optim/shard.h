@@ -5,7 +5,7 @@
 
 #include "optim/optim.h"
 
-#include "lather/shard.h"
+#include "lather/shard_params.h"
 
 typedef struct lt_part {
     lt_slot *slot;
@@ -45,12 +45,16 @@ typedef struct lt_shard {
     int first;       /* its rank 0, among all ranks */
     lt_part *part;
     size_t count;
-    int64_t *elements;                /* per rank: of its segment, the status flag included */
-    int64_t *begin;                   /* per rank: where that begins */
-    bool differences;                 /* the optimizer changes parameters, updates are gathered */
+    int64_t *elements; /* per rank: of its segment, the status flag included */
+    int64_t *begin;    /* per rank: where that begins */
+    bool differences;  /* the optimizer changes parameters, updates are gathered */
+    bool
+        adds_updates; /* shard_params: what the optimizer wrote to `updates` is added to its parts */
+    lt_tensor *updates;               /* then: this rank's parts behind each other; else NULL */
     lt_tensor *mine, *whole;          /* this rank's segment, all; master dtype */
     lt_tensor *comm_own, *comm_whole; /* the same in the communication dtype, if it is another */
     lt_tensor *old;                   /* with differences: this rank's parameters before the step */
+    lt_shard_params *values; /* of lt_optim_shard_params(); NULL: all values are on all ranks */
     struct lt_placed
         *placed;     /* parts have homes, and none of the tensors above is made; NULL: not so */
     double seconds;  /* of the last exchange */

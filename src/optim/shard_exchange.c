@@ -64,6 +64,8 @@ static lt_status pack(lt_optim *o)
         LT_TRY(each_part(o, s->mine, origin, false, PACK, -1)); /* new - old */
         return each_part(o, s->old, origin, false, UNPACK, 0);
     }
+    if (s->config.shard_params)
+        return LT_OK;
     if (!o->ops->parts || s->config.gather_params)
         return each_part(o, s->mine, origin, false, PACK, 0);
     return LT_OK; /* it wrote there itself */
@@ -153,6 +155,8 @@ static lt_status spread(lt_optim *o)
     lt_shard *s = o->shard;
     if (s->placed)
         return lt_placed_spread(o);
+    if (s->config.shard_params)
+        return s->adds_updates ? each_part(o, s->updates, 0, false, UNPACK, 1) : LT_OK;
     const bool params = !s->differences && (!o->ops->parts || s->config.gather_params);
     return each_part(o, s->whole, 0, true, UNPACK, params ? 0 : 1);
 }

@@ -119,9 +119,14 @@ static lt_status begin_update(lt_optim *o)
 
 lt_status lt_optim_update(lt_optim *o)
 {
+    LT_TRY(lt_optim_begin_owned_update(o));
     LT_TRY(begin_update(o));
     lt_status st = o->skipped ? LT_OK : change_parameters(o);
-    return o->shard ? lt_shard_finish(o, st, o->skipped) : st;
+    if (!o->shard)
+        return st;
+    st = lt_shard_finish(o, st, o->skipped);
+    lt_optim_end_owned_update(o);
+    return st;
 }
 
 bool lt_optim_has_host_phase(const lt_optim *o)

@@ -67,6 +67,7 @@ lt_status lt_node_grad_out(lt_node *node, int input, lt_view *dx)
     lt_tensor *x = node->in[input];
     LT_ASSERT(lt_node_wants(node, input));
     if (writes_directly(node, input)) {
+        LT_TRY(lt_tensor_allocate_raw(x->param->grad));
         x->param->has_grad = true;
         *dx = lt_tensor_view(x->param->grad);
         return LT_OK;
@@ -104,6 +105,11 @@ static lt_status commit(lt_tensor *x, lt_tensor *g)
 {
     if (x->param) {
         lt_view sum = lt_tensor_view(x->param->grad), b = lt_tensor_view(g);
+        if (!sum.data)
+            return lt_fail(LT_E_ARG,
+                           "backward: the gradient of %s was given to the ranks that own "
+                           "it: lt_params_zero_grad() begins a new one",
+                           x->param->name);
         LT_TRY(add_views(x->device, &sum, &b, &sum)); /* elementwise: in place is safe */
         lt_handle_give_back(g);
         return LT_OK;
@@ -150,6 +156,7 @@ static lt_status visit(lt_node *node)
     lt_status st = LT_OK;
     if (node->out->grad[0]) {
         int64_t begin = lt_trace_begin();
+        node->tape->operation++;
         st = node->op->backward(node);
         lt_trace_end(begin, LT_PROFILE_BACKWARD, node->op->name, begin ? lt_node_bytes(node) : 0);
         lt_tape_free_scratch(node->tape);

@@ -28,6 +28,7 @@ int64_t lt_node_bytes(const lt_node *node)
 lt_status lt_node_forward(lt_node *node)
 {
     int64_t begin = lt_trace_begin();
+    node->tape->operation++;
     lt_status st = node->op->forward(node);
     lt_trace_end(begin, LT_PROFILE_FORWARD, node->op->name, begin ? lt_node_bytes(node) : 0);
     lt_tape_free_scratch(node->tape);
@@ -66,6 +67,12 @@ lt_status lt_tensor_materialize(const lt_tensor *tensor)
     return st;
 }
 
+/* What is not in memory is brought there. */
+static lt_status announce_read(const lt_tape *tape, lt_param *param)
+{
+    return param && tape->read ? tape->read(tape->read_context, param, tape->operation) : LT_OK;
+}
+
 lt_status lt_node_in(lt_node *node, int input, lt_view *view)
 {
     LT_ASSERT(node->in[input]);
@@ -73,6 +80,7 @@ lt_status lt_node_in(lt_node *node, int input, lt_view *view)
         lt_tensor_storage(node->in[input]); /* a variable's may be on another tape */
     if (t->given_back && t->producer && t->producer->op->recomputable)
         LT_TRY(recompute(t->producer));
+    LT_TRY(announce_read(node->tape, node->in[input]->param));
     *view = lt_tensor_view(t);
     if (!view->data)
         return lt_fail(LT_E_ARG,

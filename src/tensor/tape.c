@@ -46,6 +46,8 @@ void lt_tape_reset(lt_tape *tape, lt_pass pass)
 {
     clear(tape);
     tape->pass = pass;
+    if (tape->read)
+        (void)tape->read(tape->read_context, NULL, 0);
 }
 
 void lt_tape_free(lt_tape **tape)
@@ -224,6 +226,12 @@ void lt_tape_on_param_final(lt_tape *tape, lt_param_final_fn *fn, void *context)
 {
     tape->final = fn;
     tape->final_context = context;
+}
+
+void lt_tape_on_param_read(lt_tape *tape, lt_param_read_fn *fn, void *context)
+{
+    tape->read = fn;
+    tape->read_context = context;
 }
 
 void lt_tape_on_norm_reduce(lt_tape *tape, lt_norm_reduce_fn *fn, void *context)

@@ -22,6 +22,9 @@ struct lt_tape {
     char message[256];
     lt_param_final_fn *final;
     void *final_context;
+    lt_param_read_fn *read;
+    void *read_context;
+    int64_t operation; /* that runs, forward or backward */
     lt_norm_reduce_fn *norm_reduce;
     void *norm_reduce_context;
 };

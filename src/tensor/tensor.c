@@ -121,6 +121,19 @@ void lt_tensor_free(lt_tensor **tensor)
     *tensor = NULL;
 }
 
+void lt_tensor_release(lt_tensor *tensor)
+{
+    LT_ASSERT(!tensor->tape);
+    lt_buffer_release(&tensor->buffer);
+}
+
+lt_status lt_tensor_allocate_raw(lt_tensor *tensor)
+{
+    if (tensor->buffer)
+        return LT_OK;
+    return lt_buffer_new(&tensor->buffer, tensor->device, lt_tensor_bytes(tensor));
+}
+
 lt_shape lt_tensor_shape(const lt_tensor *tensor)
 {
     return tensor->shape;

@@ -67,6 +67,16 @@ lt_status lt_tensor_new_meta(lt_tensor **out, lt_device *device, lt_dtype dtype,
 /* Memory of zeros for a tensor that has none. Errors: LT_E_NOMEM. */
 lt_status lt_tensor_allocate(lt_tensor *tensor);
 
+/* Takes the memory of a tensor that is not on a tape away, and gives it uninitialised memory again; its version
+ * stays: what a parameter is where another rank has its value. Without effect where there is none, or some already.
+ * Errors: LT_E_NOMEM. */
+void lt_tensor_release(lt_tensor *tensor);
+LT_MUST_CHECK lt_status lt_tensor_allocate_raw(lt_tensor *tensor);
+static inline bool lt_tensor_has_memory(const lt_tensor *tensor)
+{
+    return tensor->buffer;
+}
+
 /* Where a leaf's data is: its source, else the tensor itself. */
 const lt_tensor *lt_tensor_storage(const lt_tensor *tensor);
 

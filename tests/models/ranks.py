@@ -395,6 +395,40 @@ def divided_gradients_change_no_result(cwd):
     assert len(records(cwd, "one")) == 6
 
 
+def saved(cwd, name, step, file="optim.safetensors"):
+    with open(os.path.join(cwd, name, "checkpoints", f"step-{step}", file), "rb") as f:
+        return f.read()
+
+
+def divided_weights_change_no_result(cwd):
+    flags = [*NOISE, *SMALL, "--batch-size", "4", "--keep", "0", "--max-steps", "4", "--threads", "1", "--deterministic",
+             "--checkpoint-every", "2", "--ema-decay", "0.9", "--clip-grad", "0.5", "--bucket-mib", "0.001"]
+    shampoo = [*flags, "--optim", "shampoo", "--precondition-frequency", "2"]
+    run(2, *shampoo, "--shard-gradients", "--output", "whole", cwd=cwd)
+    run(2, *shampoo, "--shard-params", "--output", "parts", cwd=cwd)
+    for step in (2, 4):
+        for file in ("model.safetensors", "optim.safetensors"):
+            assert saved(cwd, "whole", step, file) == saved(cwd, "parts", step, file), f"{file} of step {step}"
+    whole, parts = (records(cwd, f) for f in ("whole", "parts"))
+    assert [r["loss"] for r in whole] == [r["loss"] for r in parts]
+    assert [r["gradient_norm"] for r in whole] == [r["gradient_norm"] for r in parts]
+    shutil.copytree(os.path.join(cwd, "parts"), os.path.join(cwd, "back"))
+    for step in ("step-4", "latest", "best"):  # as if it had been killed after step 2
+        path = os.path.join(cwd, "back", "checkpoints", step)
+        (os.unlink if os.path.islink(path) else shutil.rmtree)(path)
+    shutil.copytree(os.path.join(cwd, "back"), os.path.join(cwd, "three"))
+    run(2, *shampoo, "--shard-params", "--output", "back", "--resume", "auto", cwd=cwd)
+    assert weights(cwd, "parts", 4) == weights(cwd, "back", 4), "not bit for bit"
+    one = [*shampoo, "--shard-params"]
+    one[one.index("--batch-size") + 1] = "8"
+    run(1, *one, "--output", "three", "--resume", "auto", cwd=cwd)
+    assert records(cwd, "three")[-1]["step"] == 4
+    adam = [*flags, "--optim", "adamw", "--grad-accum", "2", "--batch-size", "2"]
+    run(3, *adam, "--shard-optimizer", "--shard-gradients", "--output", "a", cwd=cwd)
+    run(3, *adam, "--shard-params", "--output", "b", cwd=cwd)
+    assert saved(cwd, "a", 4) == saved(cwd, "b", 4) and weights(cwd, "a", 4) == weights(cwd, "b", 4), "adamw"
+
+
 def a_killed_rank_ends_all_and_resume_goes_on(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--checkpoint-every", "2", "--output", "run"]
     p = start((2, [*flags, "--epochs", "100000"]), cwd=cwd)
@@ -470,13 +504,18 @@ def wrong_command_lines_are_refused(cwd):
         p = start((2, [*flags, *optim, "--shard-gradients", *args]), cwd=cwd)
         err = finish(p)[1]
         assert p.returncode and says in err and "--shard-gradients" in err, err
+    for args in (["--local-steps", "2"], ["--compress", "topk:0.1"], ["--allreduce", "two-level"], ["--num-trainers-per-group", "1"],
+                 ["--comm-dtype", "bf16"], ["--balance", "bytes"], ["--graph"]):
+        p = start((1, [*flags, "--optim", "adamw", "--shard-params", *args]), cwd=cwd)
+        err = finish(p)[1]
+        assert p.returncode and f"{args[0]} and --shard-params contradict" in err.replace(" two-level", ""), err
 
 
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_image_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         means_in_two_levels_are_the_same_run, gradients_in_low_rank_go_on_bit_for_bit, compressed_gradients_go_on_where_they_were,
         nodes_that_meet_now_and_then_go_on_where_they_were,
-        gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
+        gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, divided_weights_change_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, ranks_on_the_cpu_load_no_cuda,
         wrong_command_lines_are_refused]
 
@@ -496,7 +535,7 @@ def can_run():
 
 # The others are about ranks, whatever they train.
 OF_VIT = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, a_group_of_one_is_the_same_run, evaluation_counts_every_image_once,
-          gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, a_killed_rank_ends_all_and_resume_goes_on]
+          gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, divided_weights_change_no_result, a_killed_rank_ends_all_and_resume_goes_on]
 
 
 sys.exit(run_rows(OF_VIT if VIT else ROWS, "lather-ranks-", *sys.argv[3:4]) if can_run() else SKIPPED)

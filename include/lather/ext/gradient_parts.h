@@ -22,6 +22,11 @@ typedef struct lt_gradient_parts {
     /** Elements from `at` on of a flat tensor, as a view of the part's shape. */
     lt_view (*flat)(void *context, size_t index, const lt_tensor *flat, int64_t at);
     void *context;
+    /** A gradient has memory only from its first contribution until it is in its bucket, and its mean at
+     *  the owner; a bucket only until it is reduced, and one is in flight while the next is filled.
+     *  Buckets are in the reverse order of the parameters, from the first update on. Gradients of several
+     *  micro-batches stay until the last. */
+    bool releases;
 } lt_gradient_parts;
 
 /** From now on lt_data_parallel_finish() gives each rank the mean of its own parts only, bit for bit

@@ -142,11 +142,25 @@ static lt_status fill_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
     return pack_listed(dp, b);
 }
 
+/* Waits for a bucket, and takes the flags of its gradients. */
+static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
+{
+    LT_TRY(wait_for_next(dp));
+    if (!dp->reducer->ops->reduces_flags)
+        return LT_OK;
+    LT_TRY(lt_dp_cast(dp, dp->divided ? lt_dp_divided_flags(dp, b) : flags_of(dp, b),
+                      lt_dp_slice(dp->present, (int64_t)b->first, (int64_t)b->count)));
+    return lt_dp_releases(dp) ? lt_dp_settle_divided(dp, b) : LT_OK;
+}
+
 static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
     LT_TRY(dp->divided ? lt_dp_fill_divided(dp, b) : fill_bucket(dp, b));
     dp->begun = true;
-    return reduce(dp, dp->reducer->ops->begin, dp->next++);
+    LT_TRY(reduce(dp, dp->reducer->ops->begin, dp->next++));
+    while (lt_dp_releases(dp) && dp->done + 1 < dp->next) /* so that one is in flight */
+        LT_TRY(receive(dp, &dp->bucket[dp->done]));
+    return LT_OK;
 }
 
 /* Packs a gradient that is final, and starts the buckets that are complete with it. */
@@ -319,16 +333,6 @@ static lt_status start_rest(lt_data_parallel *dp)
     return LT_OK;
 }
 
-/* Waits for a bucket, and takes the flags of its gradients. */
-static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
-{
-    LT_TRY(wait_for_next(dp));
-    if (!dp->reducer->ops->reduces_flags)
-        return LT_OK;
-    return lt_dp_cast(dp, dp->divided ? lt_dp_divided_flags(dp, b) : flags_of(dp, b),
-                      lt_dp_slice(dp->present, (int64_t)b->first, (int64_t)b->count));
-}
-
 /* Waits for all buckets; flags that the reducer leaves alone take a way of their own meanwhile. */
 static lt_status receive_all(lt_data_parallel *dp)
 {
@@ -336,8 +340,8 @@ static lt_status receive_all(lt_data_parallel *dp)
     if (!dp->reducer->ops->reduces_flags)
         LT_TRY(lt_comm_allreduce_begin(dp->comm, dp->present, LT_REDUCE_MEAN, &flags));
     lt_status st = LT_OK;
-    for (size_t i = 0; i < dp->buckets && !st; i++)
-        st = receive(dp, &dp->bucket[i]);
+    while (dp->done < dp->buckets && !st)
+        st = receive(dp, &dp->bucket[dp->done]);
     lt_status last = lt_request_wait(&flags);
     return st ? st : last;
 }
@@ -349,7 +353,7 @@ static lt_status unpack(lt_data_parallel *dp)
     for (size_t i = 0; i < dp->members; i++) {
         const lt_dp_member *m = &dp->member[dp->order[i]];
         m->param->has_grad = dp->present_host[i] > 0;
-        if (!m->param->has_grad)
+        if (!m->param->has_grad || lt_dp_releases(dp))
             continue;
         if (dp->divided)
             LT_TRY(lt_dp_unpack_divided(dp, m, &listed));

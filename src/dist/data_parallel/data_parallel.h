@@ -97,6 +97,10 @@ LT_MUST_CHECK lt_status lt_dp_check_present(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_make_divided(lt_data_parallel *dp, const lt_dp_bucket *b);
 LT_MUST_CHECK lt_status lt_dp_pack_divided(const lt_data_parallel *dp, const lt_dp_member *m);
 LT_MUST_CHECK lt_status lt_dp_fill_divided(const lt_data_parallel *dp, const lt_dp_bucket *b);
+/* Whether gradients and buckets have memory only while they are needed. Then each bucket is taken apart when it
+ * was received: its own parts go to their gradients. */
+bool lt_dp_releases(const lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_settle_divided(lt_data_parallel *dp, const lt_dp_bucket *b);
 lt_view lt_dp_divided_flags(const lt_data_parallel *dp, const lt_dp_bucket *b);
 LT_MUST_CHECK lt_status lt_dp_unpack_divided(const lt_data_parallel *dp, const lt_dp_member *m,
                                              size_t *listed);

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/crc32c.h"
 #include "dist/data_parallel/data_parallel.h"
+#include "tensor/tensor.h"
 
 #include "lather/ext/gradient_parts.h"
 
@@ -114,6 +115,11 @@ static lt_status prepare(lt_data_parallel *dp, lt_dp_divided *d)
     return make_jobs(dp, d->parts.count);
 }
 
+bool lt_dp_releases(const lt_data_parallel *dp)
+{
+    return dp->divided && dp->divided->parts.releases;
+}
+
 /* --- The reducer --- */
 
 static lt_status begin(lt_reducer *self, size_t bucket)
@@ -178,6 +184,7 @@ static lt_dp_divided *make(const lt_data_parallel *dp, const lt_gradient_parts *
     d->base.nodes = dp->config.nodes;
     d->base.params = dp->params;
     d->parts = *parts;
+    d->parts.releases = parts->releases && lt_comm_size(dp->comm) > 1; /* one rank owns all */
     d->ranks = lt_comm_size(dp->comm);
     d->rank = lt_comm_rank(dp->comm);
     return d;
@@ -196,7 +203,7 @@ lt_status lt_data_parallel_divide(lt_data_parallel *dp, const lt_gradient_parts 
         dp->divided = d;
     }
     lt_reducer_free(&reducer);
-    return st;
+    return !st && d->parts.releases ? lt_dp_make_buckets(dp) : st;
 }
 
 /* --- Buckets --- */
@@ -247,6 +254,12 @@ static void place_parts(const lt_data_parallel *dp, const lt_dp_bucket *b)
     }
 }
 
+static void release_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
+{
+    lt_tensor_release(flat_of(dp, b));
+    lt_tensor_release(segments_of(dp, b)->own);
+}
+
 lt_status lt_dp_make_divided(lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const lt_dp_divided *d = dp->divided;
@@ -255,9 +268,12 @@ lt_status lt_dp_make_divided(lt_data_parallel *dp, const lt_dp_bucket *b)
     if (!s->share)
         return LT_E_NOMEM;
     place_parts(dp, b);
-    LT_TRY(lt_tensor_new(&dp->reducer->bucket[b - dp->bucket].flat, dp->device, dp->dtype,
-                         LT_SHAPE(begin_of(s, d->ranks))));
-    return lt_tensor_new(&s->own, dp->device, dp->dtype, LT_SHAPE(s->share[d->rank]));
+    lt_tensor **flat = &dp->reducer->bucket[b - dp->bucket].flat;
+    LT_TRY(lt_tensor_new(flat, dp->device, dp->dtype, LT_SHAPE(begin_of(s, d->ranks))));
+    LT_TRY(lt_tensor_new(&s->own, dp->device, dp->dtype, LT_SHAPE(s->share[d->rank])));
+    if (d->parts.releases)
+        release_bucket(dp, b);
+    return LT_OK;
 }
 
 lt_view lt_dp_divided_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
@@ -278,6 +294,28 @@ static lt_status copy(const lt_data_parallel *dp, size_t *listed, lt_view from, 
     return LT_OK;
 }
 
+static lt_status settle_member(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
+{
+    const lt_dp_divided *d = dp->divided;
+    const size_t index = (size_t)(m - dp->member);
+    bool mine = false;
+    for (size_t k = d->first[index]; k < d->first[index + 1]; k++)
+        mine = mine || d->parts.part[k].owner == d->rank;
+    if (mine)
+        LT_TRY(lt_tensor_allocate_raw(m->param->grad));
+    return lt_dp_unpack_divided(dp, m, listed);
+}
+
+lt_status lt_dp_settle_divided(lt_data_parallel *dp, const lt_dp_bucket *b)
+{
+    size_t listed = 0;
+    for (size_t i = 0; i < b->count; i++)
+        LT_TRY(settle_member(dp, &dp->member[member_at(dp, b, i)], &listed));
+    LT_TRY(lt_dp_copy_listed(dp, listed));
+    release_bucket(dp, b);
+    return LT_OK;
+}
+
 /* A gradient into the segments of its owners. */
 static lt_status pack(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
 {
@@ -293,7 +331,13 @@ static lt_status pack(const lt_data_parallel *dp, const lt_dp_member *m, size_t 
 lt_status lt_dp_pack_divided(const lt_data_parallel *dp, const lt_dp_member *m)
 {
     size_t listed = 0;
-    return dp->job ? LT_OK : pack(dp, m, &listed);
+    if (dp->job)
+        return LT_OK;
+    LT_TRY(lt_tensor_allocate_raw(dp->reducer->bucket[m->bucket].flat));
+    LT_TRY(pack(dp, m, &listed));
+    if (lt_dp_releases(dp))
+        lt_tensor_release(m->param->grad);
+    return LT_OK;
 }
 
 static lt_status fill_flags(const lt_data_parallel *dp, const lt_dp_bucket *b, size_t i,
@@ -320,6 +364,8 @@ static lt_status fill_missing(const lt_data_parallel *dp, const lt_dp_bucket *b,
 lt_status lt_dp_fill_divided(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     size_t listed = 0;
+    LT_TRY(lt_tensor_allocate_raw(flat_of(dp, b)));
+    LT_TRY(lt_tensor_allocate_raw(segments_of(dp, b)->own));
     LT_TRY(fill_flags(dp, b, 0, b->count, 1));
     for (size_t i = 0; i < b->count; i++) {
         const lt_dp_member *m = &dp->member[member_at(dp, b, i)];
@@ -328,7 +374,10 @@ lt_status lt_dp_fill_divided(const lt_data_parallel *dp, const lt_dp_bucket *b)
         else if (dp->job)
             LT_TRY(pack(dp, m, &listed));
     }
-    return lt_dp_copy_listed(dp, listed);
+    LT_TRY(lt_dp_copy_listed(dp, listed));
+    for (size_t i = 0; i < b->count && dp->job && lt_dp_releases(dp); i++)
+        lt_tensor_release(dp->member[member_at(dp, b, i)].param->grad);
+    return LT_OK;
 }
 
 lt_status lt_dp_unpack_divided(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)

@@ -145,7 +145,8 @@ lt_view lt_box_of_parameter(const lt_merged *m, const lt_box *box, const lt_view
         v.shape.dim[d] = extent(m, box, d, &offset);
         start += offset * parameter->stride[d];
     }
-    v.data = (char *)v.data + (size_t)start * lt_dtype_size(v.dtype);
+    if (v.data) /* a tensor may be without memory */
+        v.data = (char *)v.data + (size_t)start * lt_dtype_size(v.dtype);
     v.version = 0;
     return v;
 }

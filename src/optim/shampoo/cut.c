@@ -168,7 +168,8 @@ lt_view lt_cut_part(const lt_cut *cut, int part, const lt_view *parameter)
         return v;
     v.shape = shape_of_part(cut, v.shape);
     const int64_t start = part * v.shape.dim[cut->dim] * v.stride[cut->dim];
-    v.data = (char *)v.data + (size_t)start * lt_dtype_size(v.dtype);
+    if (v.data) /* a tensor may be without memory */
+        v.data = (char *)v.data + (size_t)start * lt_dtype_size(v.dtype);
     v.version = 0;
     return v;
 }

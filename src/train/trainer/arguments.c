@@ -155,7 +155,8 @@ static lt_status check_divided(const arguments *a, const lt_options *options)
                 {"num-trainers-per-group", a->ranks.num_trainers_per_group != 0},
                 {"balance", a->ranks.balance != 0},
                 {"shard-gradients", a->ranks.shard_gradients}};
-    if (a->optim.family->divided || a->ranks.shard_optimizer || lt_mesh_flag_is_on(&a->ranks))
+    if (a->optim.family->divided || a->ranks.shard_optimizer || a->ranks.shard_params
+        || lt_mesh_flag_is_on(&a->ranks))
         return LT_OK;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given)
@@ -206,6 +207,32 @@ static lt_status check_local(const ranks_options *o)
     return LT_OK;
 }
 
+/* Divided parameters are gathered as they are, by all ranks, eagerly. */
+static lt_status check_sharded(const arguments *a, const lt_options *options)
+{
+    const ranks_options *r = &a->ranks;
+    const bool compressed = r->compress && strcmp(r->compress, "off") != 0;
+    const struct {
+        bool given;
+        const char *flag, *why;
+    } rows[] = {
+        {r->local_steps, "local-steps", "groups of nodes hold whole models"},
+        {compressed, "compress", "what is left over belongs to whole gradients"},
+        {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
+         "parts of gradients go to their ranks at once"},
+        {r->num_trainers_per_group, "num-trainers-per-group", "it divides over all ranks"},
+        {r->comm_dtype != COMM_F32, "comm-dtype", "weights are gathered as they are"},
+        {r->balance != 0, "balance", "memory is what it spreads evenly"},
+        {a->machine.graph && lt_options_is_typed(options, "graph"), "graph",
+         "its steps are not captured"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && r->shard_params; i++)
+        if (rows[i].given)
+            return lt_fail(LT_E_ARG, "--%s and --shard-params contradict each other: %s",
+                           rows[i].flag, rows[i].why);
+    return LT_OK;
+}
+
 /* Gradients of which each rank gets its parts only take one way. */
 static lt_status check_scattered(const ranks_options *r)
 {
@@ -232,6 +259,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     LT_TRY(check_needs(a));
     LT_TRY(check_output(a));
     LT_TRY(check_divided(a, options));
+    LT_TRY(check_sharded(a, options));
     LT_TRY(check_scattered(&a->ranks));
     LT_TRY(check_compression(&a->ranks));
     LT_TRY(check_local(&a->ranks));

@@ -9,6 +9,7 @@
 #include "lather/log.h"
 #include "lather/profile.h"
 #include "lather/readback.h"
+#include "lather/shard_params.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -245,9 +246,11 @@ static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
 {
     const lt_checkpoint_policy policy = {.keep = l->keep, .is_best = is_best};
     int64_t span = lt_profile_begin();
+    LT_TRY(lt_optim_gather_params(l->parts.optim));
     LT_TRY(gather_statistics(l));
     LT_TRY(lt_run_check(l->run)); /* saving would make the folder anew */
     l->state->save_failed = lt_train_state_save(l->state, &l->parts, l->output, &policy) != LT_OK;
+    lt_optim_release_params(l->parts.optim);
     lt_profile_end(span, LT_PROFILE_PROGRAM, "checkpoint", 0);
     return l->state->save_failed ? report_failed_save(l) : LT_OK;
 }
@@ -298,10 +301,12 @@ static lt_status train_epoch(const lt_train_loop *l)
 static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
 {
     int64_t span = lt_profile_begin();
+    LT_TRY(lt_optim_gather_params(l->parts.optim)); /* ranks may have other counts of batches */
     LT_TRY(gather_statistics(l));
     LT_TRY(lt_train_state_swap_ema(l->state));
     lt_status st = lt_evaluate(&l->evaluator, l->evaluated, e);
     lt_status back = lt_train_state_swap_ema(l->state);
+    lt_optim_release_params(l->parts.optim);
     l->ranks->stop = l->ranks->stop || (!st && e->stopped);
     lt_profile_end(span, LT_PROFILE_PROGRAM, "evaluate", 0);
     return st ? st : back;
@@ -454,6 +459,8 @@ lt_status lt_train_loop_run(const lt_train_loop *l)
         if (!reached && !is_done(l))
             LT_TRY(lt_train_input_next_epoch(l->input, now->epoch, now->batch));
     }
+    if (l->output)
+        LT_TRY(lt_optim_gather_params(l->parts.optim));
     if (l->output && !l->ranks->rank)
         LT_TRY(lt_train_state_save_weights(l->state, &l->parts, l->output));
     return check_saved(l);

@@ -5,6 +5,7 @@
 
 #include "lather/ext/fail.h"
 #include "lather/shampoo_report.h"
+#include "lather/shard_params.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,12 +73,16 @@ static double available_bytes(void)
     return free >= 0 && free < rest ? free : rest;
 }
 
-/* Of parameters and gradients. */
+/* Of parameters and gradients; where they are divided, of what this rank keeps. */
 static double param_bytes(const lt_trainer *t)
 {
-    double bytes = 0;
+    lt_shard_params_stats divided;
+    lt_optim_shard_params_stats(t->optim, &divided);
+    double bytes = 2 * (double)divided.value_bytes;
     for (size_t i = 0; i < t->params.count; i++) {
         const lt_param *p = t->params.item[i];
+        if (divided.units && lt_param_is_trained(p))
+            continue;
         bytes += (double)lt_tensor_bytes(p->value);
         bytes += p->grad ? (double)lt_tensor_bytes(p->grad) : 0;
     }

@@ -101,6 +101,7 @@ lt_status lt_mesh_flag_check(const ranks_options *o, const lt_options *flags)
         {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "ranks of a node hold different parts"},
         {o->shard_gradients, "shard-gradients", "pieces of gradients go to their owners already"},
+        {o->shard_params, "shard-params", "ranks of a copy hold parts of parameters already"},
         {o->num_trainers_per_group, "num-trainers-per-group",
          "the state is divided over all ranks"},
     };

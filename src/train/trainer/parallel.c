@@ -7,7 +7,7 @@
 
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
-#include "lather/shard.h"
+#include "lather/shard_params.h"
 #include "lather/share.h"
 
 #include <stdio.h>
@@ -142,12 +142,19 @@ static lt_comm *averaging(const lt_trainer *t)
     return t->local ? lt_local_steps_comm(t->local) : t->ranks.data;
 }
 
+/* Of gradients, and of weights. */
+static size_t bucket_bytes(const lt_trainer *t)
+{
+    return (size_t)(t->args.ranks.bucket_mib * 0x1p20);
+}
+
 lt_status lt_trainer_open_parallel(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
-    const bool scattered = o->shard_gradients && o->allreduce == ALLREDUCE_AUTO;
+    const bool scattered =
+        (o->shard_gradients || o->shard_params) && o->allreduce == ALLREDUCE_AUTO;
     lt_data_parallel_config c = {
-        .bucket_bytes = (size_t)(o->bucket_mib * 0x1p20),
+        .bucket_bytes = bucket_bytes(t),
         .dtype = dtypes[o->grad_comm_dtype],
         .no_overlap = !o->overlap,
         .dist_bn = (lt_dist_bn)o->dist_bn,
@@ -209,18 +216,24 @@ lt_status lt_trainer_divide_optimizer(lt_trainer *t)
     if (t->placed)
         return divide_placed(t);
     const bool alone = !t->ranks.comm || (t->local && lt_comm_size(averaging(t)) == 1);
-    if (alone && o->shard_gradients) /* its norm is that of any number of ranks */
+    const bool scattered = o->shard_gradients || o->shard_params;
+    if (alone && scattered) /* its norm is that of any number of ranks */
         return lt_optim_shard_gradients(t->optim, NULL);
-    if (alone || (!t->args.optim.family->divided && !o->shard_optimizer))
+    if (alone || (!t->args.optim.family->divided && !o->shard_optimizer && !o->shard_params))
         return LT_OK;
     lt_shard_config c = {.comm = averaging(t),
                          .balance = (lt_balance)o->balance,
                          .group = (int)o->num_trainers_per_group,
                          .dtype = dtypes[o->comm_dtype],
-                         .gather_params = o->communicate_params};
+                         .gather_params = o->communicate_params,
+                         .shard_params = o->shard_params};
+    const lt_shard_params_config units = {.unit_bytes = bucket_bytes(t),
+                                          .no_prefetch = !o->overlap};
     lt_status st = lt_optim_shard(t->optim, &c);
-    if (!st && o->shard_gradients)
+    if (!st && scattered)
         st = lt_optim_shard_gradients(t->optim, t->dp);
+    if (!st && o->shard_params)
+        st = lt_optim_shard_params(t->optim, t->tape, &units);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
 }

@@ -19,7 +19,7 @@ typedef struct ranks_options {
     lt_option dist_row; /* --dist, with the choices dists */
     char dists[256];
     int dist, dist_bn, comm_dtype, grad_comm_dtype, balance, allreduce;
-    bool sync_bn, overlap, communicate_params, shard_optimizer, shard_gradients;
+    bool sync_bn, overlap, communicate_params, shard_optimizer, shard_gradients, shard_params;
     double bucket_mib, comm_timeout;
     int64_t num_trainers_per_group, ranks_per_node;
     const char *comm_model, *compress, *share_device;

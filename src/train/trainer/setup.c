@@ -3,6 +3,7 @@
 #include "train/trainer/trainer.h"
 
 #include "lather/ext/fail.h"
+#include "lather/shard_params.h"
 
 #include <limits.h>
 #include <math.h>
@@ -179,6 +180,8 @@ lt_status lt_trainer_open_training(lt_trainer *t)
                             t->input.batches_per_epoch / o->grad_accum));
     if (o->ema_decay > 0)
         LT_TRY(lt_train_state_open_ema(&t->state, &t->params, o->ema_decay));
+    if (t->state.ema)
+        LT_TRY(lt_optim_shard_ema(t->optim, t->state.ema));
     lt_train_state_begin(&t->state, t->program->task, t->optim, &t->ranks, a->batch_size,
                          o->grad_accum);
     t->state.now.seed = (uint64_t)o->seed;
@@ -186,6 +189,7 @@ lt_status lt_trainer_open_training(lt_trainer *t)
     name_network(t);
     /* The run folder last: a run that cannot go on leaves what is there as it is. */
     LT_TRY(lt_trainer_load_checkpoint(t));
+    lt_optim_release_params(t->optim); /* all ranks have read all weights */
     LT_TRY(lt_train_state_scale_loss(&t->state, t->optim, o->amp == AMP_F16));
     LT_TRY(lt_trainer_check_memory(t));
     LT_TRY(open_loader(t));

@@ -59,24 +59,24 @@ lt_status lt_trainer_evaluate(lt_trainer *t, lt_evaluation *out)
 
 lt_status lt_trainer_open_step(lt_trainer *t)
 {
-    const lt_train_step_config c = {.device = t->device,
-                                    .tape = t->tape,
-                                    .params = &t->params,
-                                    .optim = t->optim,
-                                    .task = lt_trainer_task(t),
-                                    .ema =
-                                        t->local ? NULL : t->state.ema, /* it follows outer steps */
-                                    .comm = t->ranks.comm,
-                                    .dp = t->dp,
-                                    .mesh = t->ranks.mesh,
-                                    .group = t->local ? lt_local_steps_comm(t->local) : NULL,
-                                    .share = t->share,
-                                    .pass = lt_trainer_pass(t, true),
-                                    .grad_accum = t->args.training.grad_accum,
-                                    .graph = t->args.machine.graph && !t->ranks.mesh,
-                                    .next = lt_train_input_next,
-                                    .next_context = &t->input,
-                                    .stop = asked_to_stop};
+    const lt_train_step_config c = {
+        .device = t->device,
+        .tape = t->tape,
+        .params = &t->params,
+        .optim = t->optim,
+        .task = lt_trainer_task(t),
+        .ema = t->local ? NULL : t->state.ema, /* it follows outer steps */
+        .comm = t->ranks.comm,
+        .dp = t->dp,
+        .mesh = t->ranks.mesh,
+        .group = t->local ? lt_local_steps_comm(t->local) : NULL,
+        .share = t->share,
+        .pass = lt_trainer_pass(t, true),
+        .grad_accum = t->args.training.grad_accum,
+        .graph = t->args.machine.graph && !t->ranks.mesh && !t->args.ranks.shard_params,
+        .next = lt_train_input_next,
+        .next_context = &t->input,
+        .stop = asked_to_stop};
     return lt_train_step_new(&t->step, &c);
 }
 

@@ -1,0 +1,325 @@
+/* Values of parameters that have memory at their owners, and on other ranks while operations read them.
+ * Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, stage 3;
+ * unit, prefetch and what is dropped after forward are words of Zhao et al., "PyTorch FSDP: Experiences on
+ * Scaling Fully Sharded Data Parallel", VLDB 2023.
+ *
+ * 1. All ranks begin gathers in one order. Before the first two updates that follows from passes that are the
+ *    same on all ranks, and is checked behind the second one; later passes follow its record, whatever they read.
+ * 2. A unit stays while the operation that read it runs: one operation may read several.
+ * 3. Values change in updates only, and are released in front of each: nothing that was gathered gets stale. */
+
+#include "dist/shard_params/shard_params.h"
+
+#include "base/alloc.h"
+#include "base/crc32c.h"
+#include "dist/agree.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/comm.h"
+
+#include <stdio.h>
+
+enum { DEFAULT_UNIT = 25 << 20 };
+
+static lt_sp_member *find(const lt_shard_params *sp, const lt_param *param)
+{
+    for (size_t i = 0; i < sp->members; i++)
+        if (sp->member[i].of.param == param)
+            return &sp->member[i];
+    return NULL;
+}
+
+/* --- A read --- */
+
+static lt_status append(lt_shard_params *sp, size_t unit)
+{
+    size_t *grown = lt_grow(sp->trace, &sp->trace_capacity, sp->traced + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    sp->trace = grown;
+    sp->trace[sp->traced++] = unit;
+    return LT_OK;
+}
+
+static const char *name_of(const lt_shard_params *sp, const lt_sp_unit *u)
+{
+    return lt_sp_member_at(sp, u, 0)->of.param->name;
+}
+
+static lt_status follow(lt_shard_params *sp, const lt_sp_unit *u, const lt_param *param)
+{
+    const size_t index = (size_t)(u - sp->unit);
+    if (sp->next < sp->traced && sp->trace[sp->next] == index) {
+        sp->next++;
+        return LT_OK;
+    }
+    return lt_fail(LT_E_ARG,
+                   "divided parameters: %s is read where earlier passes read %s: passes of one run "
+                   "read parameters in one order",
+                   param->name,
+                   sp->next < sp->traced ? name_of(sp, &sp->unit[sp->trace[sp->next]]) : "none");
+}
+
+static void drop_unused(lt_shard_params *sp, int64_t operation)
+{
+    for (size_t i = 0; i < sp->units; i++)
+        if (sp->unit[i].is_present && sp->unit[i].operation != operation)
+            lt_sp_drop(sp, &sp->unit[i]);
+}
+
+static lt_status prefetch(lt_shard_params *sp)
+{
+    if (sp->phase != LT_SP_FOLLOWING || sp->next == sp->traced || sp->config.no_prefetch)
+        return LT_OK;
+    return lt_sp_begin(sp, &sp->unit[sp->trace[sp->next]]);
+}
+
+static lt_status bring(lt_shard_params *sp, lt_sp_unit *u, const lt_param *param, int64_t operation)
+{
+    if (sp->phase == LT_SP_FOLLOWING)
+        LT_TRY(follow(sp, u, param));
+    else
+        LT_TRY(append(sp, (size_t)(u - sp->unit)));
+    drop_unused(sp, operation);
+    if (u->is_begun)
+        sp->stats.prefetched++;
+    else
+        LT_TRY(lt_sp_begin(sp, u));
+    LT_TRY(lt_sp_finish(sp, u));
+    return prefetch(sp);
+}
+
+static void note_order(lt_shard_params *sp, lt_sp_member *m)
+{
+    if (sp->phase != LT_SP_UNORDERED || m->is_ordered)
+        return;
+    m->is_ordered = true;
+    sp->order[sp->members + sp->ordered++] = (size_t)(m - sp->member);
+}
+
+static void end_pass(lt_shard_params *sp)
+{
+    if (sp->is_held)
+        return;
+    for (size_t i = 0; i < sp->units; i++)
+        lt_sp_drop(sp, &sp->unit[i]);
+    sp->next = 0;
+    if (sp->phase != LT_SP_FOLLOWING)
+        sp->traced = 0;
+}
+
+static lt_status on_read(void *context, lt_param *param, int64_t operation)
+{
+    lt_shard_params *sp = context;
+    if (!param) {
+        end_pass(sp);
+        return LT_OK;
+    }
+    lt_sp_member *m = find(sp, param);
+    if (!m || sp->is_held)
+        return LT_OK;
+    lt_sp_unit *u = &sp->unit[m->unit];
+    note_order(sp, m);
+    if (!u->is_present)
+        LT_TRY(bring(sp, u, param, operation));
+    u->operation = operation;
+    return LT_OK;
+}
+
+/* --- Around passes --- */
+
+static void release_followers(const lt_shard_params *sp)
+{
+    for (size_t i = 0; i < sp->members; i++)
+        if (sp->member[i].follower && sp->member[i].of.owner != sp->rank)
+            lt_tensor_release(sp->member[i].follower);
+}
+
+void lt_shard_params_release(lt_shard_params *sp)
+{
+    sp->is_held = false;
+    release_followers(sp);
+    end_pass(sp);
+}
+
+static lt_status send_follower(lt_shard_params *sp, const lt_sp_member *m)
+{
+    lt_request *request = NULL;
+    const uint64_t before = lt_comm_bytes(sp->comm);
+    LT_TRY(lt_tensor_allocate_raw(m->follower));
+    LT_TRY(lt_comm_broadcast_begin(sp->comm, m->follower, m->of.owner, &request));
+    LT_TRY(lt_request_wait(&request));
+    sp->parent->bytes += lt_comm_bytes(sp->comm) - before;
+    return LT_OK;
+}
+
+lt_status lt_shard_params_gather(lt_shard_params *sp)
+{
+    if (sp->is_held)
+        return LT_OK;
+    end_pass(sp);
+    for (size_t i = 0; i < sp->units; i++) {
+        LT_TRY(lt_sp_begin(sp, &sp->unit[i]));
+        LT_TRY(lt_sp_finish(sp, &sp->unit[i]));
+    }
+    for (size_t i = 0; i < sp->members; i++)
+        if (sp->member[i].follower)
+            LT_TRY(send_follower(sp, &sp->member[i]));
+    sp->is_held = true;
+    return LT_OK;
+}
+
+lt_status lt_shard_params_follow(lt_shard_params *sp, const lt_param *param, lt_tensor *tensor)
+{
+    lt_sp_member *m = find(sp, param);
+    if (!m)
+        return lt_fail(LT_E_ARG, "divided parameters: %s is none of them", param->name);
+    if (!lt_shape_equal(lt_tensor_shape(tensor), lt_tensor_shape(param->value)))
+        return lt_fail(LT_E_ARG, "divided parameters: what follows %s has another shape",
+                       param->name);
+    m->follower = tensor;
+    return LT_OK;
+}
+
+/* --- What ranks agree on --- */
+
+/* Behind what passes have read, in the order of the list, what none has. */
+static void complete_order(lt_shard_params *sp)
+{
+    for (size_t i = 0; i < sp->members; i++)
+        if (!sp->member[i].is_ordered)
+            note_order(sp, &sp->member[i]);
+    for (size_t i = 0; i < sp->members; i++)
+        sp->order[i] = sp->order[sp->members + i];
+}
+
+/* Rank 0's order for all. */
+static lt_status agree_on_order(lt_shard_params *sp)
+{
+    lt_tensor *order = NULL;
+    lt_request *request = NULL;
+    int64_t *host = lt_alloc(sp->members, sizeof *host);
+    lt_status st = lt_comm_agree(sp->comm, host ? LT_OK : LT_E_NOMEM);
+    complete_order(sp);
+    for (size_t i = 0; i < sp->members && host; i++)
+        host[i] = (int64_t)sp->order[i];
+    if (!st)
+        st = lt_tensor_new(&order, sp->device, LT_I64, LT_SHAPE((int64_t)sp->members));
+    if (!st)
+        st = lt_tensor_write(order, host, lt_tensor_bytes(order));
+    if (!st)
+        st = lt_comm_broadcast_begin(sp->comm, order, 0, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (!st)
+        st = lt_tensor_read(order, host, lt_tensor_bytes(order));
+    for (size_t i = 0; i < sp->members && !st; i++)
+        sp->order[i] = (size_t)host[i];
+    lt_tensor_free(&order);
+    lt_free(host);
+    return st;
+}
+
+static lt_status check_trace(const lt_shard_params *sp)
+{
+    char text[64];
+    const uint32_t sum = lt_crc32c(0, sp->trace, sp->traced * sizeof *sp->trace);
+    snprintf(text, sizeof text, "%zu gathers, sum %08x", sp->traced, (unsigned)sum);
+    return lt_comm_same(sp->comm, "the order in which a pass reads parameters", text);
+}
+
+lt_status lt_shard_params_begin_update(lt_shard_params *sp)
+{
+    lt_status st = LT_OK;
+    const bool was_held = sp->is_held; /* then nothing was recorded */
+    if (!was_held && sp->traced && sp->phase == LT_SP_TRACING) {
+        st = check_trace(sp);
+        sp->phase = LT_SP_FOLLOWING;
+    } else if (!was_held && sp->traced && sp->phase == LT_SP_UNORDERED) {
+        st = agree_on_order(sp);
+        if (!st) {
+            end_pass(sp);
+            st = lt_sp_make_units(sp, sp->config.unit_bytes);
+        }
+        sp->phase = LT_SP_TRACING;
+    }
+    lt_shard_params_release(sp);
+    return st;
+}
+
+void lt_shard_params_stats_of(const lt_shard_params *sp, lt_shard_params_stats *out)
+{
+    *out = sp->stats;
+}
+
+/* --- Its life --- */
+
+static lt_status check(const lt_comm *comm, const lt_owned_param *list, size_t count)
+{
+    if (!count)
+        return lt_fail(LT_E_ARG, "divided parameters: there are none");
+    for (size_t i = 0; i < count; i++)
+        if (list[i].owner < 0 || list[i].owner >= lt_comm_size(comm))
+            return lt_fail(LT_E_ARG, "divided parameters: %s is of rank %d of %d",
+                           list[i].param->name, list[i].owner, lt_comm_size(comm));
+    return LT_OK;
+}
+
+static lt_status prepare(lt_shard_params *sp, const lt_owned_param *list)
+{
+    sp->member = lt_alloc(sp->members, sizeof *sp->member);
+    sp->order = lt_alloc(2 * sp->members, sizeof *sp->order);
+    if (!sp->member || !sp->order)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < sp->members; i++) {
+        sp->member[i].of = list[i];
+        sp->order[i] = i;
+        sp->stats.value_bytes += (int64_t)lt_tensor_bytes(list[i].param->value);
+    }
+    return lt_sp_make_units(sp, 1);
+}
+
+lt_status lt_shard_params_new(lt_shard_params **out, lt_comm *comm, lt_tape *tape,
+                              const lt_owned_param *list, size_t count,
+                              const lt_shard_params_config *config)
+{
+    LT_TRY(lt_comm_agree(comm, check(comm, list, count)));
+    lt_shard_params *sp = lt_alloc(1, sizeof *sp);
+    LT_TRY(lt_comm_agree(comm, sp ? LT_OK : LT_E_NOMEM));
+    LT_ASSERT(sp);
+    sp->parent = comm;
+    sp->tape = tape;
+    sp->device = lt_tape_device(tape);
+    sp->config = config ? *config : (lt_shard_params_config){0};
+    if (!sp->config.unit_bytes)
+        sp->config.unit_bytes = DEFAULT_UNIT;
+    sp->rank = lt_comm_rank(comm);
+    sp->ranks = lt_comm_size(comm);
+    sp->members = count;
+    sp->is_held = true;
+    lt_status st = lt_comm_agree(comm, prepare(sp, list));
+    if (!st)
+        st = lt_comm_split(comm, 0, sp->rank, &sp->comm);
+    if (st) {
+        lt_shard_params_free(&sp);
+        return st;
+    }
+    lt_tape_on_param_read(tape, on_read, sp);
+    *out = sp;
+    return LT_OK;
+}
+
+void lt_shard_params_free(lt_shard_params **shard)
+{
+    lt_shard_params *sp = *shard;
+    *shard = NULL;
+    if (!sp)
+        return;
+    lt_tape_on_param_read(sp->tape, NULL, NULL);
+    lt_sp_free_units(sp);
+    lt_comm_close(&sp->comm);
+    lt_free(sp->trace);
+    lt_free(sp->order);
+    lt_free(sp->member);
+    lt_free(sp);
+}

@@ -1,0 +1,196 @@
+/* Units of divided parameters: what is gathered at once. A unit in flight is a segment per rank, in it the rank's
+ * values of the unit in its order, each as it lies in memory. */
+
+#include "base/alloc.h"
+#include "dist/shard_params/shard_params.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/comm.h"
+#include "lather/ext/view.h"
+
+lt_sp_member *lt_sp_member_at(const lt_shard_params *sp, const lt_sp_unit *u, size_t i)
+{
+    return &sp->member[sp->order[u->first + i]];
+}
+
+/* --- Laying out --- */
+
+static size_t bytes_of(const lt_sp_member *m)
+{
+    return lt_tensor_bytes(m->of.param->value);
+}
+
+void lt_sp_free_units(lt_shard_params *sp)
+{
+    for (size_t i = 0; i < sp->units; i++) {
+        lt_sp_unit *u = &sp->unit[i];
+        if (u->is_begun)
+            (void)!lt_request_wait(&u->request);
+        lt_tensor_free(&u->own);
+        lt_tensor_free(&u->whole);
+        lt_free(u->share);
+    }
+    lt_free(sp->unit);
+    sp->unit = NULL;
+    sp->units = 0;
+}
+
+static lt_status make_flat(const lt_shard_params *sp, lt_tensor **flat, int64_t elements)
+{
+    if (!elements)
+        return LT_OK;
+    LT_TRY(lt_tensor_new(flat, sp->device, lt_device_master(sp->device), LT_SHAPE(elements)));
+    lt_tensor_release(*flat);
+    return LT_OK;
+}
+
+static lt_status fill_unit(lt_shard_params *sp, lt_sp_unit *u, size_t bytes)
+{
+    size_t used = 0;
+    int64_t whole = 0;
+    u->share = lt_alloc((size_t)sp->ranks, sizeof *u->share);
+    if (!u->share)
+        return LT_E_NOMEM;
+    for (size_t at = u->first; at < sp->members; at++) {
+        lt_sp_member *m = &sp->member[sp->order[at]];
+        if (u->count && used + bytes_of(m) > bytes)
+            break;
+        used += bytes_of(m);
+        u->count++;
+        u->share[m->of.owner] += lt_tensor_count(m->of.param->value);
+        m->unit = (size_t)(u - sp->unit);
+    }
+    for (int r = 0; r < sp->ranks; r++)
+        whole += u->share[r];
+    LT_TRY(make_flat(sp, &u->own, u->share[sp->rank]));
+    return make_flat(sp, &u->whole, whole);
+}
+
+lt_status lt_sp_make_units(lt_shard_params *sp, size_t bytes)
+{
+    lt_sp_free_units(sp);
+    sp->unit = lt_alloc(sp->members, sizeof *sp->unit);
+    if (!sp->unit)
+        return LT_E_NOMEM;
+    for (size_t at = 0; at < sp->members;) {
+        lt_sp_unit *u = &sp->unit[sp->units++];
+        u->first = at;
+        LT_TRY(fill_unit(sp, u, bytes));
+        at += u->count;
+    }
+    sp->stats.units = (int64_t)sp->units;
+    return LT_OK;
+}
+
+/* --- Gathering --- */
+
+/* The memory of a dense tensor from an element on, in storage order. */
+static lt_view slice(const lt_tensor *tensor, int64_t at, int64_t count)
+{
+    lt_view v = lt_tensor_view(tensor);
+    LT_ASSERT(lt_view_is_dense(&v));
+    v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
+    v.shape = LT_SHAPE(count);
+    v.stride[0] = 1;
+    v.version = 0;
+    return v;
+}
+
+static lt_status copy(const lt_shard_params *sp, lt_view from, lt_view to)
+{
+    return sp->device->backend->cast(sp->device->ctx, &from, &to);
+}
+
+static void count_flight(lt_shard_params *sp, const lt_sp_unit *u, int sign)
+{
+    const lt_tensor *const flat[] = {u->own, u->whole};
+    for (int i = 0; i < 2; i++)
+        if (flat[i])
+            sp->stats.flight_bytes += sign * (int64_t)lt_tensor_bytes(flat[i]);
+}
+
+static lt_status pack(const lt_shard_params *sp, const lt_sp_unit *u)
+{
+    int64_t at = 0;
+    for (size_t i = 0; i < u->count && u->own; i++) {
+        const lt_owned_param *p = &lt_sp_member_at(sp, u, i)->of;
+        const int64_t count = lt_tensor_count(p->param->value);
+        if (p->owner != sp->rank)
+            continue;
+        LT_TRY(copy(sp, slice(p->param->value, 0, count), slice(u->own, at, count)));
+        at += count;
+    }
+    return LT_OK;
+}
+
+lt_status lt_sp_begin(lt_shard_params *sp, lt_sp_unit *u)
+{
+    const uint64_t before = lt_comm_bytes(sp->comm);
+    if (u->own)
+        LT_TRY(lt_tensor_allocate_raw(u->own));
+    LT_TRY(lt_tensor_allocate_raw(u->whole));
+    LT_TRY(pack(sp, u));
+    LT_TRY(lt_comm_allgather_begin(sp->comm, u->own, u->whole, u->share, &u->request));
+    sp->parent->bytes += lt_comm_bytes(sp->comm) - before;
+    u->is_begun = true;
+    count_flight(sp, u, 1);
+    return LT_OK;
+}
+
+static void release_flats(lt_shard_params *sp, lt_sp_unit *u)
+{
+    count_flight(sp, u, -1);
+    if (u->own)
+        lt_tensor_release(u->own);
+    lt_tensor_release(u->whole);
+}
+
+static lt_status unpack_rank(lt_shard_params *sp, const lt_sp_unit *u, int rank, int64_t at)
+{
+    for (size_t i = 0; i < u->count; i++) {
+        const lt_owned_param *p = &lt_sp_member_at(sp, u, i)->of;
+        lt_tensor *value = p->param->value;
+        const int64_t count = lt_tensor_count(value);
+        if (p->owner != rank)
+            continue;
+        if (!lt_tensor_has_memory(value))
+            sp->stats.value_bytes += (int64_t)lt_tensor_bytes(value);
+        LT_TRY(lt_tensor_allocate_raw(value));
+        LT_TRY(copy(sp, slice(u->whole, at, count), slice(value, 0, count)));
+        at += count;
+    }
+    return LT_OK;
+}
+
+lt_status lt_sp_finish(lt_shard_params *sp, lt_sp_unit *u)
+{
+    int64_t at = 0;
+    u->is_begun = false;
+    lt_status st = lt_request_wait(&u->request);
+    for (int r = 0; r < sp->ranks && !st; r++) {
+        if (r != sp->rank)
+            st = unpack_rank(sp, u, r, at);
+        at += u->share[r];
+    }
+    release_flats(sp, u);
+    u->is_present = !st;
+    sp->stats.gathers += !st;
+    return st;
+}
+
+void lt_sp_drop(lt_shard_params *sp, lt_sp_unit *u)
+{
+    if (u->is_begun) { /* nothing is done with it */
+        u->is_begun = false;
+        (void)!lt_request_wait(&u->request);
+        release_flats(sp, u);
+    }
+    for (size_t i = 0; i < u->count; i++) {
+        const lt_owned_param *p = &lt_sp_member_at(sp, u, i)->of;
+        if (p->owner == sp->rank || !lt_tensor_has_memory(p->param->value))
+            continue;
+        sp->stats.value_bytes -= (int64_t)lt_tensor_bytes(p->param->value);
+        lt_tensor_release(p->param->value);
+    }
+    u->is_present = false;
+}

@@ -1,0 +1,202 @@
+/* Parameters divided like the optimizer's state: the bits of divided gradients, and gathers that are in flight before
+ * they are needed. */
+
+#include "shard_params.h"
+
+static player whole[RANKS], divided[RANKS];
+
+/* --- The same bits --- */
+
+static lt_status make_small(lt_optim **out, const lt_params *params, const char *preset)
+{
+    lt_shampoo_config c;
+    LT_TRY(lt_shampoo_preset(preset, &c));
+    c.max_preconditioner_dim = 8;
+    c.precondition_frequency = c.start_preconditioning_step = 2;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static lt_status make_soap(lt_optim **out, const lt_params *params)
+{
+    return make_small(out, params, "soap");
+}
+
+static lt_status make_transformer(lt_optim **out, const lt_params *params)
+{
+    return make_small(out, params, "transformer");
+}
+
+static const scenario rows[] = {
+    {.make = make_sgd, .bucket_bytes = 700},
+    {.make = make_nesterov, .bucket_bytes = 1},
+    {.make = make_adagrad, .bucket_bytes = 2000},
+    {.make = make_adam, .bucket_bytes = 700, .average = true},
+    {.make = make_adamw},
+    {.make = make_adamw, .bucket_bytes = 700, .kind = "cpu", .clip = 0.1},
+    {.make = make_adamw, .bucket_bytes = 700, .accum = 3, .clip = 0.1},
+    {.make = make_adamw, .bucket_bytes = 700, .no_overlap = true, .no_prefetch = true},
+    {.make = make_muon, .bucket_bytes = 700},
+    {.make = make_lars, .bucket_bytes = 700},
+    {.make = make_lamb, .bucket_bytes = 700, .recompute = true},
+    {.make = make_shampoo, .bucket_bytes = 700, .clip = 0.1},
+    {.make = make_shampoo, .bucket_bytes = 700, .f64 = true},
+    {.make = make_shampoo, .bucket_bytes = 700, .communicate_params = true, .kind = "cpu"},
+    {.make = make_shampoo, .bucket_bytes = 700, .kind = "cpu", .average = true},
+    {.make = make_soap, .bucket_bytes = 700},
+    {.make = make_transformer, .bucket_bytes = 700},
+    {.make = make_staggered, .bucket_bytes = 700},
+    {.make = make_async, .bucket_bytes = 700},
+    {.make = make_adam, .bucket_bytes = 700, .bad_step = 3, .average = true},
+    {.make = make_shampoo, .bucket_bytes = 700, .bad_step = 2, .half = true},
+    {.make = make_adam, .bucket_bytes = 700, .gather_in = 3, .average = true},
+    {.make = make_adam, .bucket_bytes = 700, .gather_in = 4, .stay_gathered = true},
+    {.make = make_adam, .bucket_bytes = 700, .gather_in = 1, .stay_gathered = true},
+};
+
+static void compare(const player *a, const player *b, int ranks)
+{
+    for (int r = 0; r < ranks; r++) {
+        assert_true(a[r].values > 500);
+        assert_int_equal(a[r].values, b[r].values);
+        assert_memory_equal(a[r].value, b[r].value, sizeof a->value);
+        assert_memory_equal(a[r].average, b[r].average, sizeof a->average);
+        assert_memory_equal(a[r].loss, b[r].loss, sizeof a->loss);
+        assert_memory_equal(a[r].norm + 1, b[r].norm + 1, STEPS * sizeof(double));
+        assert_memory_equal(a[r].applied, b[r].applied, sizeof a->applied);
+    }
+}
+
+static void test_row(void **state)
+{
+    scenario s = *(const scenario *)*state;
+    scenario other = s;
+    s.shard_params = true;
+    for (int ranks = 1; ranks <= RANKS; ranks++) {
+        play_well(whole, ranks, &other);
+        play_well(divided, ranks, &s);
+        compare(divided, whole, ranks);
+        for (int t = 1; t <= STEPS; t++)
+            assert_int_equal(divided[0].applied[t], t != s.bad_step);
+    }
+}
+
+/* --- What is in flight --- */
+
+/* All gathers of a pass but the first are begun while operations read the unit before. */
+static void gathers_are_in_flight_before_they_are_read(void **state)
+{
+    (void)state;
+    scenario s = {.make = make_adamw, .shard_params = true, .bucket_bytes = 700, .accum = 2};
+    play_well(divided, 3, &s);
+    for (int r = 0; r < 3; r++) {
+        const int64_t gathers = divided[r].after.gathers - divided[r].before.gathers;
+        assert_true(gathers > 20);
+        assert_int_equal(divided[r].after.prefetched - divided[r].before.prefetched, gathers - 2);
+        assert_int_equal(divided[r].after.flight_bytes, 0);
+    }
+    s.no_prefetch = true;
+    play_well(divided, 3, &s);
+    assert_int_equal(divided[0].after.prefetched, 0);
+}
+
+/* --- What cannot be --- */
+
+static void ranks_that_read_other_parameters_are_told(void **state)
+{
+    (void)state;
+    scenario s = {
+        .make = make_adamw, .shard_params = true, .bucket_bytes = 1, .swapped_order = true};
+    play_all(divided, 2, &s);
+    assert_int_equal(divided[1].status, LT_E_ARG);
+    assert_non_null(strstr(divided[1].message, "h.1.ln_1.weight is read where earlier passes read "
+                                               "h.0.ln_1.weight"));
+    assert_int_not_equal(divided[0].status, LT_OK);
+    s.late = true;
+    play_all(divided, 2, &s);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(divided[r].status, LT_E_COMM);
+    assert_non_null(strstr(divided[0].message, "ranks do different things"));
+}
+
+typedef struct alone {
+    lt_device *device;
+    lt_comm *comm;
+    lt_tape *tape;
+    lt_data_parallel *dp;
+    lt_optim *optim;
+    model m;
+} alone;
+
+static void open_alone(alone *a)
+{
+    const scenario s = {0};
+    *a = (alone){0};
+    assert_ok(lt_device_open(&a->device, "ref", NULL));
+    assert_ok(lt_comm_open(&a->comm, "self", a->device));
+    assert_ok(make_model(&a->m, &s, a->device));
+    assert_ok(lt_tape_new(&a->tape, a->device));
+    assert_ok(lt_data_parallel_new(&a->dp, a->comm, &a->m.list, a->tape, NULL));
+    assert_ok(make_adamw(&a->optim, &a->m.list));
+}
+
+static void close_alone(alone *a)
+{
+    lt_optim_free(&a->optim);
+    lt_data_parallel_free(&a->dp);
+    lt_tape_free(&a->tape);
+    free_model(&a->m);
+    lt_comm_close(&a->comm);
+    lt_device_close(&a->device);
+}
+
+static void only_what_is_divided_before_can_be(void **state)
+{
+    (void)state;
+    alone a;
+    lt_shard_params_stats stats;
+    open_alone(&a);
+    const lt_shard_config bf16 = {.comm = a.comm, .shard_params = true, .dtype = LT_BF16};
+    const lt_shard_config groups = {.comm = a.comm, .shard_params = true, .group = 1};
+    const lt_shard_config good = {.comm = a.comm, .shard_params = true};
+    assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG, "which are not");
+    assert_fails(lt_optim_shard(a.optim, &bf16), LT_E_ARG, "neither in bf16");
+    assert_fails(lt_optim_shard(a.optim, &groups), LT_E_ARG, "groups of 1");
+    assert_ok(lt_optim_shard(a.optim, &good));
+    assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG, "which are not");
+    assert_ok(lt_optim_shard_gradients(a.optim, a.dp));
+    assert_ok(lt_optim_shard_params(a.optim, a.tape, NULL));
+    assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG, "divided already");
+    lt_optim_shard_params_stats(a.optim, &stats);
+    assert_true(stats.value_bytes > 4000);
+    close_alone(&a);
+}
+
+/* A value without memory cannot be read by the host; one with memory again can. */
+static void what_other_ranks_own_has_no_memory(void **state)
+{
+    (void)state;
+    alone a;
+    float value[15];
+    open_alone(&a);
+    lt_tensor_release(a.m.idle.value);
+    assert_int_equal(lt_tensor_read(a.m.idle.value, value, sizeof value), LT_E_ARG);
+    assert_ok(lt_tensor_allocate_raw(a.m.idle.value));
+    assert_ok(lt_tensor_read(a.m.idle.value, value, sizeof value));
+    close_alone(&a);
+}
+
+int main(void)
+{
+    static char name[COUNT_OF(rows)][TEXT];
+    struct CMUnitTest tests[COUNT_OF(rows) + 4];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        snprintf(name[i], TEXT, "the bits of divided gradients: row %zu", i);
+        tests[n++] = row_of(name[i], test_row, &rows[i]);
+    }
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(gathers_are_in_flight_before_they_are_read);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(ranks_that_read_other_parameters_are_told);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(only_what_is_divided_before_can_be);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(what_other_ranks_own_has_no_memory);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
