@@ -392,6 +392,10 @@ static lt_status check(const struct lt_placed *p, const lt_optim *o, const lt_sh
         return lt_fail(LT_E_ARG, "%s: is not made over these placed parameters", o->ops->name);
     if (p->optim)
         return lt_fail(LT_E_ARG, "%s: another optimizer is attached", o->ops->name);
+    if (c->shard_params)
+        return lt_fail(LT_E_ARG,
+                       "%s: placed parameters have their values on all ranks: shard_params",
+                       o->ops->name);
     if (c->comm != p->world || c->group)
         return lt_fail(LT_E_ARG,
                        "%s: placed parameters are divided over all ranks, not groups of %d",
