@@ -9,10 +9,12 @@
 #include "lather/safetensors.h"
 #include "lather/weights.h"
 
-/** A further tensor to save and load: {"ema.conv1.weight", tensor}. Borrowed. */
+/** A further tensor to save and load: {.name = "ema.conv1.weight", .tensor = t}. Borrowed. */
 typedef struct lt_checkpoint_tensor {
     const char *name;
     lt_tensor *tensor;
+    const lt_param
+        *param; /**< one of params, of which tensor is a box as its value is; NULL: whole */
 } lt_checkpoint_tensor;
 
 /** What is saved and loaded. All borrowed. */
@@ -93,8 +95,8 @@ typedef struct lt_checkpoint_policy {
 
 /** Writes FOLDER/checkpoints/step-N complete or not at all, whatever kills the process; then `latest`
  *  (and `best`) point to it, and old ones of its run are removed. policy NULL: keep all. Collective: rank 0
- *  writes, the others send what only they have; what fails on one rank fails on all. The files do
- *  not depend on the number of ranks.
+ *  writes, the others send what only they have, state and boxes of parameters; what fails on one rank fails
+ *  on all. The files do not depend on the number of ranks, nor on who holds what.
  *  Errors: LT_E_IO (also a full disk; earlier checkpoints stay, no rest is left), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_save(const char *folder,
                                                   const lt_checkpoint_parts *parts,

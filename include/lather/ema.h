@@ -26,7 +26,8 @@ LT_API LT_MUST_CHECK lt_status lt_ema_swap(lt_ema *ema);
 /** Whether the model holds the averages now. */
 LT_API bool lt_ema_is_swapped(const lt_ema *ema);
 
-/** Shows the averages, as lt_optim_visit() shows an optimizer's state: name "ema", block -1.
+/** Shows the averages, as lt_optim_visit() shows an optimizer's state: name "ema", block -1, shape that of
+ *  the logical parameter, of which the tensor is this rank's box.
  *  Errors: LT_E_ARG while swapped. */
 LT_API LT_MUST_CHECK lt_status lt_ema_visit(lt_ema *ema, lt_state_visitor *visitor);
 

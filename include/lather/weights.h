@@ -2,6 +2,7 @@
 #ifndef LATHER_WEIGHTS_H
 #define LATHER_WEIGHTS_H
 
+#include "lather/comm.h"
 #include "lather/param.h"
 #include "lather/safetensors.h"
 
@@ -16,6 +17,13 @@ LT_API LT_MUST_CHECK lt_status lt_weights_save(const char *path, const lt_params
 /** The same with metadata. Errors: LT_E_ARG (a key twice, or "format"). */
 LT_API LT_MUST_CHECK lt_status lt_weights_save_with(const char *path, const lt_params *params,
                                                     const lt_metadata *metadata, size_t count);
+
+/** The same on several ranks: rank 0 writes, the others send it their boxes of parameters; the file is that
+ *  of one rank. comm NULL: this one alone. Collective; if all ranks have whole parameters the others return
+ *  at once. Errors: LT_E_COMM, too; what fails on one rank fails on all. */
+LT_API LT_MUST_CHECK lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
+                                                     const lt_metadata *metadata, size_t count,
+                                                     lt_comm *comm);
 
 /** Makes the values of a parameter of a file's entry of another shape, row-major: positions for
  *  another number of patches, say. from and to NULL: only whether it can. Errors: LT_E_SHAPE (the
@@ -37,7 +45,8 @@ typedef struct lt_weights_config {
  *  DataParallel and the "_orig_mod." of torch.compile in front of all. Errors: as lt_safetensors_open(). */
 LT_API LT_MUST_CHECK lt_status lt_weights_open(lt_safetensors **out, const char *path);
 
-/** Reads weights of f32, f64, f16 or bf16 into the parameters; num_batches_tracked may be missing.
+/** Reads weights of f32, f64, f16 or bf16 into the parameters, of a box its elements; num_batches_tracked
+ *  may be missing.
  *  Changes nothing unless all is right. config NULL: all parameters. Errors: LT_E_IO; LT_E_FORMAT
  *  (no safetensors file, a NaN, names that are missing or not in the model); LT_E_SHAPE, naming the
  *  tensor and both shapes. */

@@ -74,8 +74,11 @@ static lt_status add_of_reducer(void *context, const lt_state_entry *entry)
 static lt_status add_model(const saving *s, const lt_checkpoint_parts *parts)
 {
     lt_safetensors_writer *w = s->writer;
-    for (size_t i = 0; i < parts->params->count; i++)
-        LT_TRY(lt_safetensors_add(w, parts->params->item[i]->name, parts->params->item[i]->value));
+    for (size_t i = 0; i < parts->params->count; i++) {
+        const lt_param *p = parts->params->item[i];
+        LT_TRY(
+            lt_checkpoint_add_boxes(s->queue, w, p->name, p->value, p, lt_tensor_dtype(p->value)));
+    }
     return lt_weights_add_metadata(w, parts->metadata, parts->metadata_count);
 }
 
@@ -97,8 +100,11 @@ static lt_status add_optim(const saving *s, const lt_checkpoint_parts *parts)
     lt_state_visitor visitor = {.entry = add_entry, .number = keep_number, .context = &all};
     if (parts->optim)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
-    for (size_t i = 0; i < parts->extra_count; i++)
-        LT_TRY(lt_safetensors_add(s->writer, parts->extra[i].name, parts->extra[i].tensor));
+    for (size_t i = 0; i < parts->extra_count; i++) {
+        const lt_checkpoint_tensor *t = &parts->extra[i];
+        LT_TRY(lt_checkpoint_add_boxes(s->queue, s->writer, t->name, t->tensor, t->param,
+                                       lt_tensor_dtype(t->tensor)));
+    }
     lt_state_visitor of_reducer = {.entry = add_of_reducer, .number = keep_number, .context = &all};
     if (parts->dp)
         LT_TRY(lt_data_parallel_visit(parts->dp, &of_reducer));

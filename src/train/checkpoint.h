@@ -5,6 +5,7 @@
 #include "base/json.h"
 
 #include "lather/checkpoint.h"
+#include "lather/ext/place.h"
 
 #define LT_CHECKPOINT_MODEL "model.safetensors"
 #define LT_CHECKPOINT_OPTIM "optim.safetensors"
@@ -23,7 +24,27 @@ typedef struct lt_checkpoint_queue {
         *scaling; /* what this group stores of its own: lt_checkpoint_list_group(); NULL: nothing */
     lt_state_entry *entry; /* owner, dtype and extent are read */
     size_t count, capacity, done;
+    const lt_params *params; /* of which map says who holds what; NULL: all ranks have all */
+    lt_place_map *map;
+    struct lt_checkpoint_boxes *boxes; /* what is gathered, in the order of adding */
+    size_t box_count;
 } lt_checkpoint_queue;
+
+/* Where some parameters are boxes: finds all ranks' boxes; up to as many tensors as params, and extra ones,
+ * will be added. Collective if there are any. Errors: LT_E_ARG (a box, and no other ranks: names both). */
+LT_MUST_CHECK lt_status lt_checkpoint_find_boxes(lt_checkpoint_queue *queue,
+                                                 const lt_params *params, size_t extra);
+/* On rank 0: lists what others hold of a tensor that is cut as param is; nothing of a whole one. */
+LT_MUST_CHECK lt_status lt_checkpoint_list_boxes(lt_checkpoint_queue *queue, const lt_param *param,
+                                                 lt_dtype dtype);
+/* On the others: this rank's box, if it is the one to send it. */
+LT_MUST_CHECK lt_status lt_checkpoint_send_boxes(const lt_checkpoint_queue *queue,
+                                                 const lt_param *param, const lt_tensor *own);
+/* The whole tensor, to the writer; f64 may become f32. */
+LT_MUST_CHECK lt_status lt_checkpoint_add_boxes(lt_checkpoint_queue *queue,
+                                                lt_safetensors_writer *writer, const char *name,
+                                                const lt_tensor *own, const lt_param *param,
+                                                lt_dtype dtype);
 
 /* Collective, before saving: makes missing state, shares the numbers of parts, and lists on rank 0
  * what it will get. Errors: what failed on any rank. */
@@ -45,9 +66,6 @@ LT_MUST_CHECK lt_status lt_checkpoint_meet_groups(const lt_checkpoint_parts *par
 /* On the ranks of other groups: what is theirs beyond the optimizer's state. */
 LT_MUST_CHECK lt_status lt_checkpoint_send_group(const lt_checkpoint_parts *parts,
                                                  const lt_checkpoint_queue *queue);
-/* A row-major copy of the tensor, to rank 0. */
-LT_MUST_CHECK lt_status lt_checkpoint_send_tensor(lt_comm *comm, const lt_tensor *tensor);
-
 /* What a checkpoint says of local steps, and what this rank takes of it. */
 typedef struct lt_checkpoint_groups {
     int64_t stored, since; /* groups; 0: trained without. Inner steps since they met */

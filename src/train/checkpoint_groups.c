@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "dist/agree.h"
+#include "dist/place.h"
 #include "train/checkpoint.h"
 #include "train/weights.h"
 
@@ -180,7 +181,7 @@ lt_status lt_checkpoint_meet_groups(const lt_checkpoint_parts *parts,
 
 static lt_status send_entry(void *context, const lt_state_entry *entry)
 {
-    return lt_checkpoint_send_tensor(context, entry->tensor);
+    return lt_place_send(context, entry->tensor, 0);
 }
 
 lt_status lt_checkpoint_send_group(const lt_checkpoint_parts *parts, const lt_checkpoint_queue *q)
@@ -192,8 +193,8 @@ lt_status lt_checkpoint_send_group(const lt_checkpoint_parts *parts, const lt_ch
     LT_TRY(lt_local_steps_visit_group(parts->local, &visitor));
     if (!q->numbers)
         return LT_OK;
-    LT_TRY(lt_checkpoint_send_tensor(parts->comm, q->numbers));
-    return lt_checkpoint_send_tensor(parts->comm, q->scaling);
+    LT_TRY(lt_place_send(parts->comm, q->numbers, 0));
+    return lt_place_send(parts->comm, q->scaling, 0);
 }
 
 /* --- Loading --- */

@@ -25,13 +25,14 @@ typedef struct loading {
     lt_checkpoint_groups groups;
 } loading;
 
-static lt_status load_tensor(loading *l, const char *name, lt_tensor *tensor)
+static lt_status load_tensor(loading *l, const char *name, lt_tensor *tensor, const lt_place *place)
 {
     const lt_safetensors_entry *e = lt_safetensors_find(l->file, name);
     if (!e)
         return lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", l->path, name);
     l->entries++;
-    return l->write ? lt_entry_write(e, tensor) : lt_entry_check(e, l->path, tensor);
+    return l->write ? lt_entry_write_box(e, tensor, place)
+                    : lt_entry_check_box(e, l->path, tensor, place);
 }
 
 /* Whether this run cuts the parameter as the checkpoint's did. */
@@ -59,7 +60,7 @@ static lt_status load_entry(void *context, const lt_state_entry *entry)
     lt_status st = name ? check_block(l, plain, entry) : LT_E_NOMEM;
     lt_free(plain);
     if (!st && entry->tensor)
-        st = load_tensor(l, name, entry->tensor);
+        st = load_tensor(l, name, entry->tensor, NULL);
     else if (!st && !lt_safetensors_find(l->file, name))
         st = lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", l->path, name);
     else if (!st)
@@ -138,7 +139,8 @@ static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
     if (parts->optim)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
     for (size_t i = 0; i < parts->extra_count; i++)
-        LT_TRY(load_tensor(l, parts->extra[i].name, parts->extra[i].tensor));
+        LT_TRY(load_tensor(l, parts->extra[i].name, parts->extra[i].tensor,
+                           parts->extra[i].param ? parts->extra[i].param->place : NULL));
     LT_TRY(lt_checkpoint_load_groups(&l->groups, l->path, l->file, parts, l->write));
     return lt_checkpoint_take_reducer(l->path, l->file, parts, l->write);
 }

@@ -2,10 +2,12 @@
 
 #include "base/alloc.h"
 #include "dist/agree.h"
+#include "dist/place.h"
 #include "optim/shard.h"
 #include "train/checkpoint.h"
 
 #include "lather/ext/comm.h"
+#include "lather/ext/fail.h"
 
 static lt_status keep_number(void *context, const char *name, int64_t *value)
 {
@@ -32,11 +34,32 @@ static lt_status list_entry(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-static lt_status visit(const lt_checkpoint_parts *parts, lt_state_visitor *visitor)
+typedef lt_status boxes_fn(lt_checkpoint_queue *queue, const lt_param *param,
+                           const lt_tensor *tensor);
+
+/* All that rank 0 writes of other ranks', in the order of the files. */
+static lt_status visit(const lt_checkpoint_parts *parts, lt_state_visitor *visitor, boxes_fn *boxes,
+                       lt_checkpoint_queue *queue)
 {
+    for (size_t i = 0; i < parts->params->count; i++)
+        LT_TRY(boxes(queue, parts->params->item[i], parts->params->item[i]->value));
     if (parts->optim)
         LT_TRY(lt_optim_visit(parts->optim, visitor));
+    for (size_t i = 0; i < parts->extra_count; i++)
+        LT_TRY(boxes(queue, parts->extra[i].param, parts->extra[i].tensor));
     return parts->dp ? lt_data_parallel_visit(parts->dp, visitor) : LT_OK;
+}
+
+static lt_status list_boxes(lt_checkpoint_queue *queue, const lt_param *param,
+                            const lt_tensor *tensor)
+{
+    return lt_checkpoint_list_boxes(queue, param, lt_tensor_dtype(tensor));
+}
+
+static lt_status send_boxes(lt_checkpoint_queue *queue, const lt_param *param,
+                            const lt_tensor *tensor)
+{
+    return lt_checkpoint_send_boxes(queue, param, tensor);
 }
 
 lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts, const lt_checkpoint_state *state,
@@ -44,35 +67,19 @@ lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts, const lt_checkpoi
 {
     queue->comm = parts->comm;
     queue->local = parts->local;
+    lt_status st = lt_checkpoint_find_boxes(queue, parts->params, parts->extra_count);
+    if (!st && parts->dp)
+        st = lt_data_parallel_gather(parts->dp);
     if (!parts->comm || lt_comm_size(parts->comm) == 1)
-        return parts->dp ? lt_data_parallel_gather(parts->dp) : LT_OK;
+        return st;
     lt_state_visitor visitor = {.entry = list_entry, .number = keep_number, .context = queue};
-    lt_status st = parts->dp ? lt_data_parallel_gather(parts->dp) : LT_OK;
     if (!st)
-        st = visit(parts, &visitor);
+        st = visit(parts, &visitor, list_boxes, queue);
     st = lt_comm_agree(parts->comm, st);
     if (!st && parts->optim)
         st = lt_shard_share_counters(parts->optim);
     queue->groups_at = queue->count;
     return st || !parts->local ? st : lt_checkpoint_meet_groups(parts, state, queue);
-}
-
-/* Elements are sent as they lie in memory, and only the owner knows how its state lies: the message
- * is row-major. */
-lt_status lt_checkpoint_send_tensor(lt_comm *comm, const lt_tensor *tensor)
-{
-    lt_tensor *rows = NULL;
-    lt_request *request = NULL;
-    lt_status st =
-        lt_tensor_new(&rows, comm->device, lt_tensor_dtype(tensor), lt_tensor_shape(tensor));
-    if (!st)
-        st = lt_tensor_copy(rows, tensor);
-    if (!st)
-        st = lt_comm_send_begin(comm, rows, 0, &request);
-    if (!st)
-        st = lt_request_wait(&request);
-    lt_tensor_free(&rows);
-    return st;
 }
 
 /* The first group's first rank is the one that writes. */
@@ -85,14 +92,15 @@ static lt_status send_entry(void *context, const lt_state_entry *entry)
     const int rank = local ? lt_comm_rank(lt_local_steps_comm(local)) : lt_comm_rank(comm);
     if (!entry->tensor || entry->owner != rank || (entry->owner == 0 && !group))
         return LT_OK;
-    return lt_checkpoint_send_tensor(comm, entry->tensor);
+    return lt_place_send(comm, entry->tensor, 0);
 }
 
 lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts, const lt_checkpoint_queue *queue)
 {
     lt_checkpoint_parts all = *parts;
+    lt_checkpoint_queue boxes = *queue;
     lt_state_visitor visitor = {.entry = send_entry, .number = keep_number, .context = &all};
-    LT_TRY(visit(parts, &visitor));
+    LT_TRY(visit(parts, &visitor, send_boxes, &boxes));
     return parts->local ? lt_checkpoint_send_group(parts, queue) : LT_OK;
 }
 
@@ -100,20 +108,8 @@ lt_status lt_checkpoint_receive(void *queue, void *host, size_t bytes)
 {
     lt_checkpoint_queue *q = queue;
     const lt_state_entry *e = &q->entry[q->done++];
-    lt_device *device = q->comm->device;
-    lt_tensor *t = NULL;
-    lt_request *request = NULL;
-    lt_status st = lt_tensor_new(&t, device, e->dtype, e->extent);
-    if (!st)
-        st = lt_comm_recv_begin(q->comm, t, e->owner, &request);
-    if (!st)
-        st = lt_request_wait(&request);
-    if (st) /* the sender must not wait for ever */
-        lt_comm_abort(q->comm);
-    if (!st && host)
-        st = lt_tensor_read(t, host, bytes);
-    lt_tensor_free(&t);
-    return st;
+    LT_ASSERT(!host || bytes == (size_t)lt_shape_count(e->extent) * lt_dtype_size(e->dtype));
+    return lt_place_receive(q->comm, e->dtype, e->extent, e->owner, host);
 }
 
 void lt_checkpoint_drain(lt_checkpoint_queue *queue)
@@ -125,5 +121,7 @@ void lt_checkpoint_drain(lt_checkpoint_queue *queue)
     lt_free(queue->names);
     lt_tensor_free(&queue->numbers);
     lt_tensor_free(&queue->scaling);
+    lt_place_map_free(&queue->map);
+    lt_free(queue->boxes);
     *queue = (lt_checkpoint_queue){0};
 }

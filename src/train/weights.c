@@ -3,7 +3,9 @@
 #include "train/weights.h"
 
 #include "base/alloc.h"
+#include "dist/agree.h"
 #include "tensor/safetensors.h"
+#include "train/checkpoint.h"
 
 #include "lather/trainer.h"
 
@@ -75,21 +77,29 @@ static void put_element(void *host, lt_dtype dtype, int64_t i, double value)
         ((int64_t *)host)[i] = (int64_t)value;
 }
 
-lt_status lt_entry_write(const lt_safetensors_entry *e, lt_tensor *tensor)
+lt_status lt_entry_write_box(const lt_safetensors_entry *e, lt_tensor *tensor,
+                             const lt_place *place)
 {
     size_t bytes = lt_tensor_bytes(tensor);
     lt_dtype dtype = lt_tensor_dtype(tensor);
+    const lt_place all = place ? *place : lt_place_whole(lt_tensor_shape(tensor));
     void *host = lt_alloc_aligned(64, bytes); /* the file's data may lie at any address */
     if (!host)
         return LT_E_NOMEM;
     if (dtype == e->dtype)
-        memcpy(host, e->data, bytes);
+        lt_place_read(&all, e->data, host, lt_dtype_size(dtype));
     else
-        for (int64_t i = 0; i < lt_tensor_count(tensor); i++)
-            put_element(host, dtype, i, element(e, i));
+        for (lt_place_run run = {0}; lt_place_next_run(&all, &run);)
+            for (int64_t i = 0; i < run.count; i++)
+                put_element(host, dtype, run.local + i, element(e, run.logical + i));
     lt_status st = lt_tensor_write(tensor, host, bytes);
     lt_free(host);
     return st;
+}
+
+lt_status lt_entry_write(const lt_safetensors_entry *e, lt_tensor *tensor)
+{
+    return lt_entry_write_box(e, tensor, NULL);
 }
 
 /* A count goes up by one a batch and must not overflow. */
@@ -114,13 +124,20 @@ static lt_status check_dtype(const lt_safetensors_entry *e, const char *path, lt
     return want == LT_I64 ? check_counts(e, path) : LT_OK;
 }
 
-lt_status lt_entry_check(const lt_safetensors_entry *e, const char *path, const lt_tensor *tensor)
+lt_status lt_entry_check_box(const lt_safetensors_entry *e, const char *path,
+                             const lt_tensor *tensor, const lt_place *place)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
-    if (!lt_shape_equal(e->shape, lt_tensor_shape(tensor)))
+    const lt_shape want = place ? place->logical : lt_tensor_shape(tensor);
+    if (!lt_shape_equal(e->shape, want))
         return lt_fail(LT_E_SHAPE, "%s: '%s' is %s, the model wants %s", path, e->name,
-                       lt_shape_text(e->shape, a), lt_shape_text(lt_tensor_shape(tensor), b));
+                       lt_shape_text(e->shape, a), lt_shape_text(want, b));
     return check_dtype(e, path, lt_tensor_dtype(tensor));
+}
+
+lt_status lt_entry_check(const lt_safetensors_entry *e, const char *path, const lt_tensor *tensor)
+{
+    return lt_entry_check_box(e, path, tensor, NULL);
 }
 
 /* Whether rules->fit takes an entry of another shape. */
@@ -129,7 +146,7 @@ static lt_status check_fit(const lt_safetensors_entry *e, const char *path, cons
 {
     char why[256];
     lt_status st =
-        rules->fit(rules->fit_context, p->name, e->shape, NULL, lt_tensor_shape(p->value), NULL);
+        rules->fit(rules->fit_context, p->name, e->shape, NULL, lt_param_place(p).logical, NULL);
     snprintf(why, sizeof why, "%s", lt_error_message());
     return st ? lt_fail(st, "%s: %s", path, why) : check_dtype(e, path, lt_tensor_dtype(p->value));
 }
@@ -137,20 +154,21 @@ static lt_status check_fit(const lt_safetensors_entry *e, const char *path, cons
 static bool is_fitted(const lt_safetensors_entry *e, const lt_param *p,
                       const lt_weights_rules *rules)
 {
-    return rules->fit && !lt_shape_equal(e->shape, lt_tensor_shape(p->value));
+    return rules->fit && !lt_shape_equal(e->shape, lt_param_place(p).logical);
 }
 
 static lt_status check_entry(const lt_safetensors_entry *e, const char *path, const lt_param *p,
                              const lt_weights_rules *rules)
 {
     return is_fitted(e, p, rules) ? check_fit(e, path, p, rules)
-                                  : lt_entry_check(e, path, p->value);
+                                  : lt_entry_check_box(e, path, p->value, p->place);
 }
 
 static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
                               const lt_weights_rules *rules)
 {
-    const int64_t have = lt_shape_count(e->shape), want = lt_tensor_count(p->value);
+    const lt_place place = lt_param_place(p);
+    const int64_t have = lt_shape_count(e->shape), want = lt_shape_count(place.logical);
     const lt_dtype dtype = lt_tensor_dtype(p->value);
     double *from = lt_alloc((size_t)have, sizeof *from), *to = lt_alloc((size_t)want, sizeof *to);
     void *host = lt_alloc_aligned(64, lt_tensor_bytes(p->value));
@@ -158,9 +176,9 @@ static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
     for (int64_t i = 0; i < have && !st; i++)
         from[i] = element(e, i);
     if (!st)
-        st = rules->fit(rules->fit_context, p->name, e->shape, from, lt_tensor_shape(p->value), to);
-    for (int64_t i = 0; i < want && !st; i++)
-        put_element(host, dtype, i, to[i]);
+        st = rules->fit(rules->fit_context, p->name, e->shape, from, place.logical, to);
+    for (int64_t i = 0; i < lt_tensor_count(p->value) && !st; i++)
+        put_element(host, dtype, i, to[lt_place_index(&place, i)]);
     if (!st)
         st = lt_tensor_write(p->value, host, lt_tensor_bytes(p->value));
     lt_free(from);
@@ -278,7 +296,8 @@ lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
         const lt_safetensors_entry *e = find_entry(file, p, rules);
         if (!e || is_skipped(p->name, rules))
             continue;
-        LT_TRY(is_fitted(e, p, rules) ? write_fitted(e, p, rules) : lt_entry_write(e, p->value));
+        LT_TRY(is_fitted(e, p, rules) ? write_fitted(e, p, rules)
+                                      : lt_entry_write_box(e, p->value, p->place));
     }
     return LT_OK;
 }
@@ -330,9 +349,14 @@ static lt_status to_f32(const lt_tensor *tensor, void **host)
     return st;
 }
 
-static lt_status add_param(lt_safetensors_writer *w, const lt_param *p, void **host)
+static lt_status add_param(lt_safetensors_writer *w, const lt_param *p, void **host,
+                           lt_checkpoint_queue *queue)
 {
-    if (lt_tensor_dtype(p->value) != LT_F64)
+    const lt_dtype dtype = lt_tensor_dtype(p->value);
+    if (p->place)
+        return lt_checkpoint_add_boxes(queue, w, p->name, p->value, p,
+                                       dtype == LT_F64 ? LT_F32 : dtype);
+    if (dtype != LT_F64)
         return lt_safetensors_add(w, p->name, p->value);
     LT_TRY(to_f32(p->value, host));
     return lt_safetensors_add_host(w, p->name, LT_F32, lt_tensor_shape(p->value), *host);
@@ -362,8 +386,8 @@ lt_status lt_weights_load_model(const char *path, lt_module *model)
     return st;
 }
 
-lt_status lt_weights_save_with(const char *path, const lt_params *params,
-                               const lt_metadata *metadata, size_t count)
+static lt_status write_file(const char *path, const lt_params *params, const lt_metadata *metadata,
+                            size_t count, lt_checkpoint_queue *queue)
 {
     lt_safetensors_writer *w = NULL;
     void **host = lt_alloc(params->count, sizeof *host);
@@ -371,7 +395,7 @@ lt_status lt_weights_save_with(const char *path, const lt_params *params,
     if (!st)
         st = lt_weights_add_metadata(w, metadata, count);
     for (size_t i = 0; i < params->count && !st; i++)
-        st = add_param(w, params->item[i], &host[i]);
+        st = add_param(w, params->item[i], &host[i], queue);
     if (!st)
         st = lt_safetensors_finish(&w);
     lt_safetensors_discard(&w);
@@ -379,4 +403,42 @@ lt_status lt_weights_save_with(const char *path, const lt_params *params,
         lt_free(host[i]);
     lt_free(host);
     return st;
+}
+
+lt_status lt_weights_save_with(const char *path, const lt_params *params,
+                               const lt_metadata *metadata, size_t count)
+{
+    return lt_weights_save_ranks(path, params, metadata, count, NULL);
+}
+
+static lt_status save_boxes(const char *path, const lt_params *params, const lt_metadata *metadata,
+                            size_t count, lt_checkpoint_queue *queue)
+{
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < params->count && !st; i++)
+        st = lt_checkpoint_list_boxes(queue, params->item[i],
+                                      lt_tensor_dtype(params->item[i]->value));
+    st = lt_comm_agree(queue->comm, st);
+    if (st)
+        queue->count = 0; /* no rank sends */
+    else if (lt_comm_rank(queue->comm) == 0)
+        st = write_file(path, params, metadata, count, queue);
+    else
+        for (size_t i = 0; i < params->count && !st; i++)
+            st = lt_checkpoint_send_boxes(queue, params->item[i], params->item[i]->value);
+    return st;
+}
+
+lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
+                                const lt_metadata *metadata, size_t count, lt_comm *comm)
+{
+    lt_checkpoint_queue queue = {.comm = comm};
+    lt_status st = lt_checkpoint_find_boxes(&queue, params, 0);
+    const bool together = queue.params;
+    if (!st && together)
+        st = save_boxes(path, params, metadata, count, &queue);
+    else if (!st && (!comm || !lt_comm_rank(comm)))
+        st = write_file(path, params, metadata, count, &queue);
+    lt_checkpoint_drain(&queue);
+    return together ? lt_comm_agree(comm, st) : st;
 }

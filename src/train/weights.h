@@ -31,5 +31,10 @@ LT_MUST_CHECK lt_status lt_entry_check(const lt_safetensors_entry *entry, const 
                                        const lt_tensor *tensor);
 /* Converts the entry's values to the tensor's dtype (f32, f64, i64) and writes them. */
 LT_MUST_CHECK lt_status lt_entry_write(const lt_safetensors_entry *entry, lt_tensor *tensor);
+/* The same of a tensor that is a box of the entry; place NULL: all of it. */
+LT_MUST_CHECK lt_status lt_entry_check_box(const lt_safetensors_entry *entry, const char *path,
+                                           const lt_tensor *tensor, const lt_place *place);
+LT_MUST_CHECK lt_status lt_entry_write_box(const lt_safetensors_entry *entry, lt_tensor *tensor,
+                                           const lt_place *place);
 
 #endif

@@ -309,7 +309,7 @@ static void a_file_that_does_not_fit_changes_nothing(void **state)
     while (f.attempt < 2 * F + 1)
         step_blocks(&f);
     step_blocks(&g);
-    const lt_checkpoint_tensor extra = {"of.another.run", f.param[0].value};
+    const lt_checkpoint_tensor extra = {.name = "of.another.run", .tensor = f.param[0].value};
     save_as(folder, &f, &saved, &extra);
     take(&before, &g, false);
     assert_status(load_from(folder, &g, &loaded), LT_E_FORMAT);

@@ -54,7 +54,7 @@ static inline void run_open(run *r, const char *optim, int classes)
     else
         assert_ok(lt_optim_shampoo(&r->optim, &r->params, &LT_SHAMPOO_REFERENCE));
     assert_ok(lt_tensor_new(&r->ema, r->device, LT_F32, LT_SHAPE(classes, 4)));
-    r->extra = (lt_checkpoint_tensor){"ema.fc.weight", r->ema};
+    r->extra = (lt_checkpoint_tensor){.name = "ema.fc.weight", .tensor = r->ema};
     r->parts = (lt_checkpoint_parts){
         .params = &r->params, .optim = r->optim, .extra = &r->extra, .extra_count = 1};
     r->state =

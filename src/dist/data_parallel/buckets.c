@@ -7,12 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT = 512, SMALLEST_BUCKET = 1 << 20 };
+enum { TEXT = 1024, SMALLEST_BUCKET = 1 << 20 };
 
+/* Ranks that average a gradient have the same box of the same parameter. */
 static const char *describe(const lt_param *p, char *text)
 {
-    char shape[LT_SHAPE_TEXT];
-    snprintf(text, TEXT, "%s %s%s", p->name, lt_shape_text(lt_tensor_shape(p->value), shape),
+    char shape[LT_SHAPE_TEXT], box[LT_PLACE_TEXT];
+    const lt_place place = lt_param_place(p);
+    snprintf(text, TEXT, "%s %s%s%s%s", p->name, lt_shape_text(place.logical, shape),
+             p->place ? " of which it has " : "", p->place ? lt_place_text(&place, box) : "",
              p->frozen ? ", frozen" : "");
     return text;
 }
@@ -47,7 +50,8 @@ lt_status lt_dp_check_params(const lt_data_parallel *dp)
     snprintf(text, sizeof text, "%zu", params->count);
     LT_TRY(lt_comm_same(dp->comm, "the number of parameters", text));
     snprintf(text, sizeof text, "%08x", (unsigned)sum_of_all(params));
-    lt_status st = lt_comm_same(dp->comm, "the sum of all parameters' names and shapes", text);
+    lt_status st =
+        lt_comm_same(dp->comm, "the sum of all parameters' names, shapes and boxes", text);
     if (!st || st != LT_E_ARG)
         return st;
     for (size_t i = 0; i < params->count; i++) { /* which is the first? */

@@ -459,9 +459,9 @@ lt_status lt_train_loop_run(const lt_train_loop *l)
         if (!reached && !is_done(l))
             LT_TRY(lt_train_input_next_epoch(l->input, now->epoch, now->batch));
     }
-    if (l->output)
+    if (l->output) {
         LT_TRY(lt_optim_gather_params(l->parts.optim));
-    if (l->output && !l->ranks->rank)
         LT_TRY(lt_train_state_save_weights(l->state, &l->parts, l->output));
+    }
     return check_saved(l);
 }

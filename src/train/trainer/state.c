@@ -56,16 +56,23 @@ void lt_train_state_close(lt_train_state *s)
 
 /* --- The moving average's tensors, under the names that a checkpoint keeps them by --- */
 
+typedef struct naming {
+    lt_train_state *state;
+    const lt_params *params;
+} naming;
+
 static lt_status name_average(void *context, const lt_state_entry *entry)
 {
     static const char prefix[] = "ema.";
-    lt_train_state *s = context;
+    const naming *n = context;
+    lt_train_state *s = n->state;
     size_t bytes = sizeof prefix + strlen(entry->param);
     char *name = malloc(bytes);
     if (!name)
         return lt_fail(LT_E_NOMEM, "ema: no memory for a name");
     snprintf(name, bytes, "%s%s", prefix, entry->param);
-    s->ema_tensor[s->ema_tensors++] = (lt_checkpoint_tensor){name, entry->tensor};
+    s->ema_tensor[s->ema_tensors++] = (lt_checkpoint_tensor){
+        .name = name, .tensor = entry->tensor, .param = lt_params_find(n->params, entry->param)};
     /* cppcheck-suppress memleak ; it is in ema_tensor */
     return LT_OK;
 }
@@ -84,7 +91,8 @@ lt_status lt_train_state_open_ema(lt_train_state *s, const lt_params *params, do
     if (!s->ema_tensor)
         return lt_fail(LT_E_NOMEM, "ema: no memory for %zu names", params->count);
     LT_TRY(lt_ema_new(&s->ema, params, decay));
-    lt_state_visitor visitor = {.entry = name_average, .number = ignore_number, .context = s};
+    naming all = {s, params};
+    lt_state_visitor visitor = {.entry = name_average, .number = ignore_number, .context = &all};
     return lt_ema_visit(s->ema, &visitor);
 }
 
@@ -212,8 +220,8 @@ lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_par
     char path[1024];
     snprintf(path, sizeof path, "%s/model.safetensors", output);
     LT_TRY(lt_train_state_swap_ema(s));
-    lt_status st =
-        lt_weights_save_with(path, parts->params, parts->metadata, parts->metadata_count);
+    lt_status st = lt_weights_save_ranks(path, parts->params, parts->metadata,
+                                         parts->metadata_count, parts->comm);
     lt_status back = lt_train_state_swap_ema(s);
     return st ? st : back;
 }

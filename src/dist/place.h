@@ -1,0 +1,12 @@
+/* Tensors as messages in row-major order, whatever their memory format. */
+#ifndef LT_DIST_PLACE_H
+#define LT_DIST_PLACE_H
+
+#include "lather/ext/place.h"
+
+LT_MUST_CHECK lt_status lt_place_send(lt_comm *comm, const lt_tensor *tensor, int to);
+/* host NULL: it is taken and thrown away. What fails aborts the group: the sender must not wait for ever. */
+LT_MUST_CHECK lt_status lt_place_receive(lt_comm *comm, lt_dtype dtype, lt_shape shape, int from,
+                                         void *host);
+
+#endif
