@@ -25,7 +25,7 @@ LT_API const lt_place_holder *lt_place_map_holders(const lt_place_map *map, size
                                                    size_t *count);
 
 /** The whole tensor of which each rank has own, the box that param says: its value, gradient or average. On
- *  root logical gets it, in host memory, row-major, of own's dtype; elsewhere it is not read. Of ranks with
+ *  root logical gets it, in host memory, row-major, of own's dtype; others may give NULL. Of ranks with
  *  the same box the lowest sends. Collective; a message per box. Errors: as lt_place_map_new(). */
 LT_API LT_MUST_CHECK lt_status lt_place_gather(lt_comm *comm, lt_param *param, const lt_tensor *own,
                                                int root, void *logical);
