@@ -1,0 +1,198 @@
+/* src/dist/place.c: boxes of ranks, which are threads, gathered; and what data parallelism agrees on. */
+
+#include "lather/ext/place.h"
+
+#include "near.h"
+
+#include "lather/comm.h"
+#include "lather/data_parallel.h"
+#include "lather/ext/fail.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+enum { RANKS = 6, ROWS = 6, COLUMNS = 5, COUNT = ROWS * COLUMNS, TEXT = 1024 };
+
+/* What each of six ranks holds of [6,5]: a row of the table is a way to divide it. */
+typedef enum way { WHOLE, HALVES, GRID, THIRDS, WAYS } way;
+
+typedef struct player {
+    way way;
+    int rank, root;
+    bool averages; /* over all ranks, by data parallelism */
+    int64_t odd;   /* rank 1 lists another logical shape, with so many columns; 0: no */
+    lt_device *device;
+    lt_comm *comm;
+    lt_status status;
+    char message[TEXT];
+} player;
+
+static lt_place place_of(way w, int rank)
+{
+    const lt_shape s = LT_SHAPE(ROWS, COLUMNS);
+    lt_place place = lt_place_whole(s);
+    if (w == HALVES) /* ranks 0, 2, 4 are replicas, and 1, 3, 5 */
+        lt_place_cut(&place, 1, 2, rank % 2);
+    if (w == THIRDS) /* 0 and 1 are, ...; in the other order */
+        lt_place_cut(&place, 0, 3, 2 - rank / 2);
+    if (w == GRID) {
+        lt_place_cut(&place, 0, 3, rank / 2);
+        lt_place_cut(&place, 1, 2, rank % 2);
+    }
+    return place;
+}
+
+/* Element i of the lowest rank with the box is i; what others have there must not be seen. */
+static double value_of(const player *p, int64_t logical)
+{
+    const lt_place own = place_of(p->way, p->rank);
+    for (int r = 0; r < p->rank; r++) {
+        const lt_place other = place_of(p->way, r);
+        if (lt_place_equal(&own, &other))
+            return -1;
+    }
+    return (double)logical;
+}
+
+static lt_status fill(const player *p, lt_param *param)
+{
+    double own[COUNT];
+    const lt_place place = lt_param_place(param);
+    for (int64_t i = 0; i < lt_place_count(&place); i++)
+        own[i] = value_of(p, lt_place_index(&place, i));
+    return lt_tensor_write(param->value, own, lt_tensor_bytes(param->value));
+}
+
+static lt_status gather(const player *p, lt_param *param)
+{
+    double whole[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        whole[i] = -2;
+    LT_TRY(fill(p, param));
+    LT_TRY(
+        lt_place_gather(p->comm, param, param->value, p->root, p->rank == p->root ? whole : NULL));
+    for (int i = 0; i < COUNT && p->rank == p->root; i++)
+        if (fabs(whole[i] - i) > 0)
+            return lt_fail(LT_E_FORMAT, "element %d is %g", i, whole[i]);
+    return LT_OK;
+}
+
+static lt_status average(const player *p, const lt_params *params)
+{
+    lt_tape *tape = NULL;
+    lt_data_parallel *dp = NULL;
+    LT_TRY(lt_tape_new(&tape, p->device));
+    lt_status st = lt_data_parallel_new(&dp, p->comm, params, tape, NULL);
+    lt_data_parallel_free(&dp);
+    lt_tape_free(&tape);
+    return st;
+}
+
+static lt_status run(player *p)
+{
+    lt_param param = {0}, other = {0}, *list[] = {&other, &param};
+    lt_place place = place_of(p->way, p->rank);
+    if (p->odd && p->rank == 1)
+        place = lt_place_shard(LT_SHAPE(ROWS, p->odd), LT_SHAPE(ROWS, p->odd), 1, 2, 1);
+    const lt_shape shape = LT_SHAPE(lt_place_count(&place));
+    lt_status st = lt_param_init(&param, p->device, "", "w", shape, 0);
+    if (!st)
+        st = lt_param_init(&other, p->device, "", "b", LT_SHAPE(3), 0);
+    if (!st)
+        st = lt_param_set_place(&param, &place);
+    if (!st)
+        st = p->averages ? average(p, &(lt_params){list, 2}) : gather(p, &param);
+    lt_param_clear(&param);
+    lt_param_clear(&other);
+    return st;
+}
+
+static void *play(void *context)
+{
+    player *p = context;
+    p->status = run(p);
+    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
+    if (p->status)
+        lt_comm_abort(p->comm);
+    return NULL;
+}
+
+static void play_all(player *p, int ranks, player what)
+{
+    lt_device *devices[RANKS] = {NULL};
+    lt_comm *comms[RANKS];
+    pthread_t threads[RANKS];
+    const lt_device_config config = {.threads = 1, .f64 = true};
+    for (int r = 0; r < ranks; r++)
+        assert_ok(lt_device_open(&devices[r], "ref", &config));
+    assert_ok(lt_comm_open_threads(comms, devices, ranks));
+    for (int r = 0; r < ranks; r++) {
+        p[r] = what;
+        p[r].rank = r;
+        p[r].device = devices[r];
+        p[r].comm = comms[r];
+        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++)
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+    for (int r = 0; r < ranks; r++) {
+        lt_comm_close(&comms[r]);
+        lt_device_close(&devices[r]);
+    }
+}
+
+static void each_element_comes_from_the_lowest_rank_that_holds_it(void **state)
+{
+    (void)state;
+    for (way w = WHOLE; w < WAYS; w++)
+        for (int root = 0; root < RANKS; root += 5) {
+            player p[RANKS];
+            play_all(p, RANKS, (player){.way = w, .root = root});
+            for (int r = 0; r < RANKS; r++)
+                if (p[r].status)
+                    fail_msg("way %d, root %d, rank %d: %s", (int)w, root, r, p[r].message);
+        }
+}
+
+static void check_all(const player *p, int ranks, lt_status status, const char *says)
+{
+    for (int r = 0; r < ranks; r++) {
+        assert_int_equal(p[r].status, status);
+        if (!strstr(p[r].message, says))
+            fail_msg("rank %d says '%s', not '%s'", r, p[r].message, says);
+    }
+}
+
+static void boxes_that_make_no_whole_are_refused_by_name(void **state)
+{
+    (void)state;
+    player p[RANKS];
+    play_all(p, 3, (player){.way = GRID});
+    check_all(p, 3, LT_E_SHAPE, "the boxes of w on all ranks have 16 elements, it has 30");
+    play_all(p, 2, (player){.way = HALVES, .odd = 4});
+    check_all(p, 2, LT_E_ARG, "w is a part of [6,5] on rank 0, of [6,4] on rank 1");
+}
+
+static void ranks_that_average_have_the_same_box(void **state)
+{
+    (void)state;
+    player p[RANKS];
+    play_all(p, 2, (player){.way = THIRDS, .averages = true}); /* the control: equal boxes */
+    check_all(p, 2, LT_OK, "");
+    play_all(p, 2, (player){.way = HALVES, .averages = true}); /* 18 and 12 elements */
+    check_all(p, 2, LT_E_ARG,
+              "parameter 1 is w [6,5] of which it has [0:6,0:3] of [6,5] on rank 0, "
+              "w [6,5] of which it has [0:6,3:5] of [6,5] on rank 1");
+    play_all(p, 3, (player){.way = THIRDS, .averages = true}); /* boxes of the same shape */
+    check_all(p, 3, LT_E_ARG, "[4:6,0:5] of [6,5] on rank 0, w [6,5] of which it has [2:4,0:5]");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_element_comes_from_the_lowest_rank_that_holds_it),
+        cmocka_unit_test(boxes_that_make_no_whole_are_refused_by_name),
+        cmocka_unit_test(ranks_that_average_have_the_same_box),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
