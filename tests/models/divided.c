@@ -21,6 +21,7 @@ enum {
     TOKENS = 7
 };
 enum {
+    MOST_RANKS = 16,
     MOST_SAMPLES = 6,
     MOST_PARAMS = 64,
     MOST_LOGITS = MOST_SAMPLES * TOKENS * CLASSES,
@@ -34,7 +35,7 @@ typedef struct plan {
     family family;
     lt_mesh_config mesh;
     bool sequence, f32;
-    int samples, steps;
+    int samples;
     lt_dtype dtype; /* of the pass */
     double tolerance;
 } plan;
@@ -366,6 +367,253 @@ static void narrow(void **state)
     }
 }
 
+/* --- Steps --- */
+
+/* What each rank has in the end, for the others to compare: written by its own thread only. */
+static struct {
+    size_t params;
+    lt_place place[MOST_PARAMS];
+    float *value[MOST_PARAMS];
+} ends[MOST_RANKS];
+
+static lt_status descend(net *n)
+{
+    static const double rate = 0.02;
+    for (size_t p = 0; p < n->params.count; p++) {
+        lt_tensor *t = n->params.item[p]->value;
+        const int64_t count = lt_tensor_count(t);
+        double *value = malloc((size_t)count * sizeof *value);
+        LT_TRY(read_double(t, value));
+        for (int64_t i = 0; i < count; i++)
+            value[i] -= rate * n->gradient[p][i];
+        lt_status st = write_double(t, value);
+        free(value);
+        LT_TRY(st);
+    }
+    return LT_OK;
+}
+
+static lt_status step_both(net *serial, net *own)
+{
+    LT_TRY(keep(serial));
+    LT_TRY(keep(own));
+    if (!(fabs(own->loss - serial->loss) <= 1e-5))
+        return lt_fail(LT_E_SHAPE, "the loss is %.9g, want %.9g", own->loss, serial->loss);
+    LT_TRY(descend(serial));
+    return descend(own);
+}
+
+static lt_status store_end(const net *n, int rank)
+{
+    ends[rank].params = n->params.count;
+    for (size_t p = 0; p < n->params.count; p++) {
+        const lt_tensor *t = n->params.item[p]->value;
+        ends[rank].place[p] = lt_param_place(n->params.item[p]);
+        ends[rank].value[p] = malloc(lt_tensor_bytes(t));
+        LT_TRY(lt_tensor_read(t, ends[rank].value[p], lt_tensor_bytes(t)));
+    }
+    return LT_OK;
+}
+
+static lt_status fifty_steps(mesh_rank *r)
+{
+    const plan *p = r->context;
+    const lt_tensor_parallel to = groups(r, p->sequence, true);
+    net *n = calloc(2, sizeof *n);
+    lt_status st = make(&n[0], p, r, NULL);
+    st = st ? st : make(&n[1], p, r, &to);
+    for (int i = 0; i < STEPS && !st; i++)
+        if ((st = step_both(&n[0], &n[1])))
+            st = lt_fail(st, "step %d: %s", i, lt_error_message());
+    st = st ? st : store_end(&n[1], lt_comm_rank(r->comm));
+    for (int i = 0; i < 2; i++)
+        if (n[i].r)
+            clear(&n[i]);
+    free(n);
+    return st;
+}
+
+/* Ranks that have the same box have the same bits. Returns how many boxes a rank before had, too. */
+static int compare_replicas(int rank)
+{
+    int shared = 0;
+    for (size_t p = 0; p < ends[rank].params; p++)
+        for (int other = 0; other < rank; other++) {
+            const size_t bytes = (size_t)lt_place_count(&ends[rank].place[p]) * sizeof(float);
+            if (!lt_place_equal(&ends[rank].place[p], &ends[other].place[p]))
+                continue;
+            shared++;
+            if (memcmp(ends[rank].value[p], ends[other].value[p], bytes))
+                fail_msg("parameter %zu has other bits on rank %d than on rank %d", p, rank, other);
+        }
+    return shared;
+}
+
+static void fifty(plan p)
+{
+    const int ranks = p.mesh.depth * p.mesh.rows * p.mesh.columns;
+    int shared = 0;
+    memset(ends, 0, sizeof ends);
+    play(p, fifty_steps, NULL);
+    for (int rank = 0; rank < ranks; rank++)
+        shared += compare_replicas(rank);
+    assert_true(shared > 0);
+    for (int rank = 0; rank < ranks; rank++)
+        for (size_t i = 0; i < ends[rank].params; i++)
+            free(ends[rank].value[i]);
+}
+
+static void steps(void **state)
+{
+    static const lt_mesh_config mesh[] = {
+        {1, 1, 1, 2, false}, {1, 1, 1, 3, false}, {1, 1, 2, 2, false}, {1, 2, 2, 2, false}};
+    (void)state;
+    for (size_t m = 0; m < COUNT_OF(mesh); m++)
+        for (int f = VIT_TOKEN; f <= LLAMA; f += GPT2 - VIT_TOKEN)
+            fifty((plan){.family = (family)f,
+                         .mesh = mesh[m],
+                         .sequence = m != 1,
+                         .f32 = true,
+                         .samples = 4});
+}
+
+/* --- What moves --- */
+
+enum {
+    BLOCK_WIDTH = 16,
+    BLOCK_HEADS = 4,
+    BLOCK_TOKENS = 6,
+    BLOCK_SAMPLES = 4,
+    BLOCK_ROWS = BLOCK_SAMPLES * BLOCK_TOKENS
+};
+
+/* Forward and backward of one block without biases. */
+static lt_status one_block(mesh_rank *r)
+{
+    const plan *p = r->context;
+    const lt_tensor_parallel to = groups(r, p->sequence, true);
+    const lt_transformer_config config = {
+        .width = BLOCK_WIDTH, .heads = BLOCK_HEADS, .parallel = &to};
+    const lt_token_rows rows = {BLOCK_SAMPLES, BLOCK_TOKENS};
+    const int64_t own = lt_parallel_own_rows(&to, rows).count;
+    const int64_t width = BLOCK_WIDTH / (to.column ? to.row->size : 1);
+    lt_module *block = NULL;
+    lt_tensor *x = NULL;
+    LT_TRY(lt_layer_transformer(&block, r->device, "block", config));
+    lt_status st = make_box(r, &x, (box){0, own, 0, width}, 0, fraction, false);
+    if (!st) {
+        lt_tape_reset(r->tape, LT_PASS_TRAIN);
+        lt_tensor *y =
+            lt_transformer_forward_rows(block, r->tape, lt_tape_variable(r->tape, x), rows);
+        st = lt_tape_backward(r->tape, lt_sum(r->tape, y, (lt_reduce_config){0}), 1);
+    }
+    lt_tape_reset(r->tape, LT_PASS_EVAL);
+    lt_module_free(&block);
+    lt_tensor_free(&x);
+    return st;
+}
+
+/* Elements that norms move, on all ranks: sums of statistics over rows, sums of gradients over those that have
+ * other rows. An all-reduce of n elements over m ranks moves 2(m-1)n. */
+static double norms(const lt_mesh_config *m)
+{
+    const double q = m->columns, d = m->depth, h = BLOCK_WIDTH, t = BLOCK_ROWS;
+    if (m->rows == 1)
+        return 2 * (q - 1) * 4 * h;
+    return 2 * (q - 1) * 8 * t + 2 * (q - 1) * d * 4 * h + 2 * (d - 1) * q * 4 * h;
+}
+
+static void bytes_of(lt_mesh_config m)
+{
+    double layer;
+    uint64_t sent = 0;
+    const int ranks = m.depth * m.rows * m.columns;
+    assert_ok(lt_mesh_cost_layer(&layer, &m, BLOCK_ROWS, BLOCK_WIDTH));
+    play((plan){.mesh = m, .sequence = true, .samples = BLOCK_SAMPLES}, one_block, &sent);
+    const double want = (layer * ranks + norms(&m)) * sizeof(double);
+    if (!(fabs((double)sent - want) <= 1e-6))
+        fail_msg("depth %d, %d x %d: %llu bytes, want %.1f", m.depth, m.rows, m.columns,
+                 (unsigned long long)sent, want);
+}
+
+static void bytes(void **state)
+{
+    (void)state;
+    bytes_of((lt_mesh_config){1, 1, 1, 2, false});
+    bytes_of((lt_mesh_config){1, 1, 1, 4, false});
+    bytes_of((lt_mesh_config){1, 1, 2, 2, false});
+    bytes_of((lt_mesh_config){1, 2, 2, 2, false});
+    bytes_of((lt_mesh_config){1, 1, 4, 4, false});
+}
+
+/* --- What is refused --- */
+
+static lt_exchange group_of(int size)
+{
+    return (lt_exchange){.size = size};
+}
+
+static void refuse(void **state)
+{
+    (void)state;
+    lt_exchange five = group_of(5), two = group_of(2), three = group_of(3);
+    const lt_tensor_parallel line = {.row = &five, .model = &five},
+                             grid = {.row = &two, .column = &two, .depth = &three, .model = &five};
+    lt_vit_config vit = {.arch = "vit_ti_16", .classes = 10, .size = 224, .parallel = &line};
+    assert_fails(lt_vit_check_parallel(&vit, 8), LT_E_ARG,
+                 "vit: 3 heads do not divide over 5 ranks; 5 would do");
+    vit.parallel = &grid;
+    vit.heads = 6;
+    assert_fails(lt_vit_check_parallel(&vit, 8), LT_E_ARG,
+                 "vit: a batch of 8 does not divide over the 6 rows of a grid; 6 would do");
+    assert_ok(lt_vit_check_parallel(&vit, 12));
+    lt_gpt_config gpt = {.width = 60, .layers = 1, .heads = 6, .positions = 8, .vocabulary = 9};
+    gpt.parallel = &line;
+    assert_fails(lt_gpt_check_parallel(&gpt, 6), LT_E_ARG,
+                 "gpt: 6 heads do not divide over 5 ranks; 5 or 10 would do");
+    gpt.parallel = &grid;
+    gpt.kv_heads = 2;
+    assert_fails(lt_gpt_check_parallel(&gpt, 6), LT_E_UNSUPPORTED,
+                 "6 heads with 2 of k and v have no form on grids");
+    gpt.kv_heads = 3;
+    assert_fails(lt_gpt_check_parallel(&gpt, 6), LT_E_ARG,
+                 "3 heads of k and v do not divide over 2 ranks; 2 or 4 would do");
+    gpt = (lt_gpt_config){.width = 60, .layers = 1, .heads = 5, .hidden = 3, .vocabulary = 4};
+    gpt.positions = 8;
+    gpt.parallel = &line;
+    assert_fails(lt_gpt_check_parallel(&gpt, 6), LT_E_ARG,
+                 "the 3 features inside the mlp are fewer than 5 ranks");
+    gpt.hidden = 0;
+    assert_fails(lt_gpt_check_parallel(&gpt, 6), LT_E_ARG,
+                 "a vocabulary of 4 is smaller than 5 ranks");
+}
+
+static lt_status without_a_cache(mesh_rank *r)
+{
+    const plan *p = r->context;
+    const lt_tensor_parallel to = groups(r, true, true);
+    lt_kv_cache *cache = NULL;
+    net *n = calloc(1, sizeof *n);
+    lt_status st = make(n, p, r, &to);
+    st = st ? st : lt_gpt_cache(&cache, n->model, r->device, 3, TOKENS);
+    if (!st) {
+        lt_tape_reset(r->tape, LT_PASS_EVAL);
+        const bool refused = !lt_gpt_forward_cached(n->model, r->tape, n->inputs, cache)
+                             && lt_tape_status(r->tape) == LT_E_UNSUPPORTED;
+        st = refused ? LT_OK : lt_fail(LT_E_ARG, "a divided model sampled with a cache");
+    }
+    lt_kv_cache_free(&cache);
+    clear(n);
+    free(n);
+    return st;
+}
+
+static void refuse_a_cache(void **state)
+{
+    (void)state;
+    play((plan){.family = GPT2, .mesh = {1, 1, 1, 2, false}, .samples = 3}, without_a_cache, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +621,11 @@ int main(void)
          NULL, NULL, NULL},
         {"on grids they are, too, whatever the batch", grids, NULL, NULL, NULL},
         {"so they are in f32 and, in one dimension, bf16", narrow, NULL, NULL, NULL},
+        {"fifty steps have one rank's losses, within 1e-5, and replicas equal bits", steps, NULL,
+         NULL, NULL},
+        {"a block moves the bytes of the formula", bytes, NULL, NULL, NULL},
+        {"what does not divide is named, with what would", refuse, NULL, NULL, NULL},
+        {"a divided model is not sampled", refuse_a_cache, NULL, NULL, NULL},
     };
     return _cmocka_run_group_tests("divided models", tests, COUNT_OF(tests), NULL, NULL);
 }
