@@ -329,6 +329,81 @@ static void grids(void **state)
         play(GRID, (lt_mesh_config){1, grid[i][0], grid[i][1], grid[i][1], false});
 }
 
+/* --- Hits --- */
+
+enum { HIT_ROWS = 12 };
+
+/* Whole numbers, so that many are equal; a row has a NaN; labels that are none. */
+static lt_status make_hits(mesh_rank *r, box b, lt_tensor **logits, lt_tensor **labels)
+{
+    double x[HIT_ROWS * CLASSES];
+    int32_t label[HIT_ROWS];
+    for (int64_t m = 0; m < b.rows; m++) {
+        const int64_t row = b.row + m;
+        label[m] = row == 3 ? LT_IGNORED_LABEL : row == 5 ? CLASSES : (int32_t)(row * 4 % CLASSES);
+        for (int64_t k = 0; k < b.columns; k++) {
+            const int64_t column = b.column + k;
+            x[m * b.columns + k] =
+                row == 7 && column == 9 ? (double)NAN : whole_number(1, row, column);
+        }
+    }
+    LT_TRY(lt_tensor_new(logits, r->device, LT_F64, LT_SHAPE(b.rows, b.columns)));
+    LT_TRY(lt_tensor_write(*logits, x, (size_t)(b.rows * b.columns) * sizeof *x));
+    LT_TRY(lt_tensor_new(labels, r->device, LT_I32, LT_SHAPE(b.rows)));
+    return lt_tensor_write(*labels, label, (size_t)b.rows * sizeof *label);
+}
+
+static lt_status count(mesh_rank *r, box b, bool divided, int64_t hits[3])
+{
+    const lt_sharded_xent_config config = {.row = lt_mesh_group(r->mesh, LT_MESH_ROW),
+                                           .column = lt_mesh_group(r->mesh, LT_MESH_COLUMN),
+                                           .depth = lt_mesh_group(r->mesh, LT_MESH_DEPTH),
+                                           .classes = CLASSES};
+    lt_tensor *x = NULL, *labels = NULL, *found = NULL;
+    lt_status st = make_hits(r, b, &x, &labels);
+    st = st ? st : lt_tensor_new(&found, r->device, LT_I64, LT_SHAPE(3));
+    st = st ? st : lt_tensor_write(found, hits, 3 * sizeof *hits);
+    if (!st)
+        st = divided ? lt_topk_hits_sharded(x, labels, found, config)
+                     : lt_topk_hits(x, labels, found);
+    st = st ? st : lt_tensor_read(found, hits, 3 * sizeof *hits);
+    lt_tensor_free(&x);
+    lt_tensor_free(&labels);
+    lt_tensor_free(&found);
+    return st;
+}
+
+static lt_status same_hits(mesh_rank *r)
+{
+    const lt_mesh_config c = lt_mesh_config_of(r->mesh);
+    int64_t want[3] = {100, 200, 300}, got[3] = {100, 200, 300};
+    box b = {0, HIT_ROWS, 0, CLASSES};
+    LT_TRY(count(r, b, false, want));
+    cut_rows(&b, HIT_ROWS, c.rows * c.depth, r->k * c.rows + r->i);
+    cut_columns(&b, CLASSES, c.columns, r->j);
+    LT_TRY(count(r, b, true, got));
+    if (memcmp(want, got, sizeof want))
+        return lt_fail(LT_E_SHAPE, "hits %lld, %lld, %lld, want %lld, %lld, %lld",
+                       (long long)got[0], (long long)got[1], (long long)got[2], (long long)want[0],
+                       (long long)want[1], (long long)want[2]);
+    return want[0] > 100 && want[1] > want[0] - 100 + 200
+               ? LT_OK
+               : lt_fail(LT_E_SHAPE, "no label is first, or all");
+}
+
+static void hits(void **state)
+{
+    static const lt_mesh_config mesh[] = {
+        {1, 1, 1, 3, false}, {1, 1, 2, 2, false}, {1, 2, 2, 2, false}, {1, 1, 3, 3, false}};
+    char why[600];
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(mesh); i++)
+        if (play_mesh(mesh[i].depth * mesh[i].rows * mesh[i].columns, true,
+                      (mesh_rank){.config = &mesh[i], .fn = same_hits}, NULL, why))
+            fail_msg("depth %d, %d rows, %d columns: %s", mesh[i].depth, mesh[i].rows,
+                     mesh[i].columns, why);
+}
+
 /* --- What is refused --- */
 
 static lt_status refused(lt_tape *tape, const lt_tensor *y, const char *words)
@@ -380,6 +455,8 @@ int main(void)
         {"in one dimension loss and gradients are one rank's, within 1e-10", one_dimension, NULL,
          NULL, NULL},
         {"on grids with depth they are, too", grids, NULL, NULL, NULL},
+        {"hits of divided classes are those of whole ones, with ties and NaN", hits, NULL, NULL,
+         NULL},
         {"heads, sequences and shapes that do not fit are named", refuse, NULL, NULL, NULL},
     };
     return _cmocka_run_group_tests("mesh block", tests, COUNT_OF(tests), NULL, NULL);
