@@ -51,6 +51,10 @@ LT_API lt_tensor *lt_parallel_take_rows(lt_tape *tape, lt_tensor *x,
 /** Back to [n,tokens,C]: rows of other ranks are 0. */
 LT_API lt_tensor *lt_parallel_put_rows(lt_tape *tape, lt_tensor *x,
                                        const lt_tensor_parallel *parallel, lt_token_rows rows);
+/** This rank's rows to those of tokens that begin a sample: rows {sequences, 1}, at least as many as
+ *  ranks in one dimension. */
+LT_API lt_tensor *lt_parallel_first_rows(lt_tape *tape, lt_tensor *x,
+                                         const lt_tensor_parallel *parallel, lt_token_rows rows);
 /** Terms of samples, [n,C_j], to all of them, [samples,features], equal on all ranks of the copy. */
 LT_API lt_tensor *lt_parallel_sum_samples(lt_tape *tape, lt_tensor *x,
                                           const lt_tensor_parallel *parallel, lt_token_rows rows,
@@ -89,6 +93,20 @@ typedef struct lt_parallel_linear {
  *  outputs and one that divides inputs it has all rows, or on a grid the same, of fewer features. */
 LT_API lt_tensor *lt_parallel_linear_run(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                          lt_parallel_linear config);
+
+/** What the rows of an activation are in this rank's part of a divided layer. */
+typedef struct lt_parallel_noise {
+    const lt_tensor_parallel *parallel;
+    lt_token_rows rows;
+    int64_t features; /**< of all ranks */
+    bool inside;      /**< between a layer that divides outputs and one that divides inputs */
+} lt_parallel_noise;
+
+/** lt_dropout() and lt_drop_path() of it: what one rank would draw for these elements. */
+LT_API lt_tensor *lt_parallel_dropout(lt_tape *tape, lt_tensor *x, double p,
+                                      lt_parallel_noise where);
+LT_API lt_tensor *lt_parallel_drop_path(lt_tape *tape, lt_tensor *x, double p,
+                                        lt_parallel_noise where);
 
 /** Rows of a table whose numbers (of `count` in all) and, on a grid, features are divided as those of a
  *  linear layer [count,features]: ids [N,T], the copy's, to this rank's rows. */

@@ -88,6 +88,10 @@ LT_API lt_tensor *lt_transformer_forward_first(lt_module *block, lt_tape *tape, 
 /** Of a divided block: what it makes of this rank's rows. Where rows are not divided, x is [B,T,width]. */
 LT_API lt_tensor *lt_transformer_forward_rows(lt_module *block, lt_tape *tape, lt_tensor *x,
                                               lt_token_rows rows);
+/** lt_transformer_forward_first() of a divided block: the rows of {rows.sequences, 1} that this rank has;
+ *  where rows are divided in one dimension there are at least as many sequences as ranks. */
+LT_API lt_tensor *lt_transformer_forward_first_rows(lt_module *block, lt_tape *tape, lt_tensor *x,
+                                                    lt_token_rows rows);
 /** Whether config.parallel can divide such a block. Errors: LT_E_ARG (heads or hidden, the ranks that do
  *  not divide them, and what would do), LT_E_UNSUPPORTED. */
 LT_API LT_MUST_CHECK lt_status lt_transformer_check_parallel(const char *name,

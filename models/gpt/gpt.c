@@ -53,7 +53,8 @@ static lt_tensor *embed(gpt *g, lt_tape *tape, lt_tensor *ids, lt_tensor *table,
     const lt_parallel_embedding embedding = {c->parallel, rows, c->vocabulary, c->width};
     lt_tensor *x = lt_parallel_embedding_run(tape, ids, table, embedding);
     x = add_positions(g, tape, x, first, rows);
-    lt_tensor *y = lt_dropout(tape, x, c->dropout);
+    const lt_parallel_noise where = {c->parallel, rows, c->width, false};
+    lt_tensor *y = lt_parallel_dropout(tape, x, c->dropout, where);
     if (y != x)
         lt_tape_drop(tape, x);
     return y;

@@ -50,33 +50,39 @@ static lt_tensor *embed(vit *v, lt_tape *tape, lt_tensor *images, lt_token_rows 
         x = through(v->token, tape, x);
     x = through(v->positions, tape, x);
     x = lt_parallel_take_rows(tape, x, v->parallel, rows);
-    lt_tensor *y = lt_dropout(tape, x, v->dropout);
+    const lt_parallel_noise where = {v->parallel, rows, v->width, false};
+    lt_tensor *y = lt_parallel_dropout(tape, x, v->dropout, where);
     if (y != x)
         lt_tape_drop(tape, x);
     return y;
 }
 
-/* The class token's row of each sample, or the mean of its rows. */
-static lt_tensor *row_of_sample(const vit *v, lt_tape *tape, lt_tensor *x)
-{
-    if (!v->token)
-        return lt_mean(tape, x, (lt_reduce_config){.dims = 1U << 1});
-    lt_tensor *first = lt_slice(tape, x, 1, 0, 1);
-    return lt_flatten(tape, first);
-}
-
-/* What the head reads, equal on all ranks: each has some rows of some samples. */
+/* What the head reads, equal on all ranks, of which each has some rows of some samples. */
 static lt_tensor *pool_rows(vit *v, lt_tape *tape, lt_tensor *x, lt_token_rows rows,
                             int64_t samples)
 {
-    lt_tensor *y = lt_transformer_forward_rows(v->block[v->depth - 1], tape, x, rows);
+    lt_module *last = v->block[v->depth - 1];
+    lt_tensor *y = v->token ? lt_transformer_forward_first_rows(last, tape, x, rows)
+                            : lt_transformer_forward_rows(last, tape, x, rows);
     lt_tape_drop(tape, x);
     y = through(v->norm, tape, y);
-    lt_tensor *whole = lt_parallel_put_rows(tape, y, v->parallel, rows);
-    lt_tape_drop(tape, y);
-    y = row_of_sample(v, tape, whole);
-    lt_tape_drop(tape, whole);
+    if (v->token) {
+        rows.tokens = 1;
+    } else {
+        lt_tensor *whole = lt_parallel_put_rows(tape, y, v->parallel, rows);
+        lt_tape_drop(tape, y);
+        y = lt_mean(tape, whole, (lt_reduce_config){.dims = 1U << 1});
+        lt_tape_drop(tape, whole);
+    }
     return lt_parallel_sum_samples(tape, y, v->parallel, rows, samples, v->width);
+}
+
+/* Rows of one token a sample are divided over the ranks, too, where the last block has only these. */
+static lt_token_rows rows_of(const vit *v, int64_t samples)
+{
+    const lt_tensor_parallel *p = v->parallel;
+    const int64_t least = p && p->sequence && v->token ? p->row->size : 1;
+    return lt_parallel_rows(p, samples < least ? least : samples, v->tokens);
 }
 
 /* What the head reads, [N,width]: of the class token alone, so the last block computes no more. */
@@ -96,7 +102,7 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *images)
 {
     vit *v = (vit *)self;
     const int64_t samples = images ? lt_tensor_shape(images).dim[0] : 1;
-    const lt_token_rows rows = lt_parallel_rows(v->parallel, samples, v->tokens);
+    const lt_token_rows rows = rows_of(v, samples);
     lt_tensor *x = embed(v, tape, images, rows);
     for (int i = 0; i < v->depth - 1; i++) {
         lt_tensor *y = lt_transformer_forward_rows(v->block[i], tape, x, rows);

@@ -8,6 +8,7 @@
 #include "nn/path.h"
 
 #include "lather/ext/module.h"
+#include "lather/ext/op.h"
 #include "lather/ops.h"
 
 typedef struct attention {
@@ -37,11 +38,14 @@ static lt_tensor *take_heads(const attention *a, lt_tape *tape, lt_tensor *w, in
     const lt_attention_layer *all = &a->whole, *own = &a->config;
     const int64_t d = all->width / all->heads, rank = all->parallel->row->rank;
     const int64_t q = (int64_t)own->heads * d, k = (int64_t)own->kv_heads * d;
+    const int64_t before = lt_tape_ordinal(tape);
     w = lt_exchange_copy(tape, w, all->parallel->row);
     lt_tensor *part[] = {lt_slice(tape, w, dim, rank * q, q),
                          lt_slice(tape, w, dim, all->width + rank * k, k),
                          lt_slice(tape, w, dim, all->width + kv_width(all) + rank * k, k)};
-    return lt_concat(tape, part, 3, dim);
+    w = lt_concat(tape, part, 3, dim);
+    lt_tape_set_ordinal(tape, before); /* one rank runs none of these */
+    return w;
 }
 
 static lt_tensor *project(attention *a, lt_tape *tape, lt_tensor *x, lt_token_rows rows)
@@ -62,8 +66,10 @@ static lt_tensor *reshaped(const attention *a, lt_tape *tape, lt_tensor *x, lt_s
 {
     if (!lt_parallel_divides_rows(a->whole.parallel))
         return x;
+    const int64_t before = lt_tape_ordinal(tape);
     lt_tensor *y = lt_reshape(tape, x, shape);
     lt_tape_drop(tape, x);
+    lt_tape_set_ordinal(tape, before);
     return y;
 }
 
@@ -125,6 +131,8 @@ lt_tensor *lt_attention_layer_run(lt_module *layer, lt_tape *tape, lt_tensor *x,
         y = lt_slice(tape, all, 1, 0, 1);
         lt_tape_drop(tape, all);
     }
+    if (run.first) /* of each sample: one row */
+        run.rows.tokens = 1;
     y = reshaped(a, tape, y, LT_SHAPE(-1, c->width));
     lt_tensor *z = lt_linear_forward_rows(a->out, tape, y, run.rows.sequences * run.rows.tokens);
     lt_tape_drop(tape, y);

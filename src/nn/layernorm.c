@@ -1,6 +1,7 @@
 /* Layer and RMS normalisation as layers. Names and defaults are PyTorch's. */
 
 #include "lather/ext/module.h"
+#include "lather/ext/op.h"
 #include "lather/transformer_layers.h"
 
 typedef struct layernorm {
@@ -22,7 +23,10 @@ static lt_tensor *forward_sharded(layernorm *l, lt_tape *tape, lt_tensor *x)
                                            .rms = l->config.rms};
     lt_tensor *gamma = lt_tape_param(tape, &l->weight);
     lt_tensor *beta = l->config.rms ? NULL : lt_tape_param(tape, &l->bias);
-    return lt_layernorm_sharded(tape, x, gamma, beta, config);
+    const int64_t before = lt_tape_ordinal(tape);
+    lt_tensor *y = lt_layernorm_sharded(tape, x, gamma, beta, config);
+    lt_tape_set_ordinal(tape, before + 1);
+    return y;
 }
 
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)

@@ -7,6 +7,7 @@
 #include "nn/path.h"
 
 #include "lather/ext/module.h"
+#include "lather/ext/op.h"
 #include "lather/ops.h"
 #include "lather/transformer.h"
 
@@ -14,6 +15,7 @@ typedef struct mlp {
     lt_module base;
     lt_mlp_kind kind;
     double dropout;
+    int width, hidden;
     const lt_tensor_parallel *parallel;
     lt_module *up, *gate, *down; /* owned; gate is NULL but for LT_MLP_SWIGLU */
 } mlp;
@@ -24,9 +26,11 @@ static lt_tensor *gate_up(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
     const lt_tensor_parallel *p = m->parallel;
     const bool once = p && !p->column;
     lt_tensor *all = x;
+    const int64_t before = lt_tape_ordinal(tape);
     if (once)
         all = p->sequence ? lt_exchange_gather(tape, x, p->row, rows)
                           : lt_exchange_copy(tape, x, p->row);
+    lt_tape_set_ordinal(tape, before);
     lt_tensor *up = once ? lt_linear_forward_here(m->up, tape, all)
                          : lt_linear_forward_rows(m->up, tape, x, rows);
     lt_tensor *gate = once ? lt_linear_forward_here(m->gate, tape, all)
@@ -49,9 +53,9 @@ static lt_tensor *activate(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
     return y;
 }
 
-static lt_tensor *drop_out(const mlp *m, lt_tape *tape, lt_tensor *x)
+static lt_tensor *drop_out(const mlp *m, lt_tape *tape, lt_tensor *x, lt_parallel_noise where)
 {
-    lt_tensor *y = lt_dropout(tape, x, m->dropout);
+    lt_tensor *y = lt_parallel_dropout(tape, x, m->dropout, where);
     if (y != x)
         lt_tape_drop(tape, x);
     return y;
@@ -62,10 +66,10 @@ lt_tensor *lt_mlp_forward_rows(lt_module *self, lt_tape *tape, lt_tensor *x, lt_
     mlp *m = (mlp *)self;
     const int64_t all = rows.sequences * rows.tokens;
     lt_tensor *h = activate(m, tape, x, all);
-    h = drop_out(m, tape, h);
+    h = drop_out(m, tape, h, (lt_parallel_noise){m->parallel, rows, m->hidden, true});
     lt_tensor *y = lt_linear_forward_rows(m->down, tape, h, all);
     lt_tape_drop(tape, h);
-    return drop_out(m, tape, y);
+    return drop_out(m, tape, y, (lt_parallel_noise){m->parallel, rows, m->width, false});
 }
 
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
@@ -136,6 +140,8 @@ lt_status lt_layer_mlp(lt_module **out, lt_device *device, const char *name, lt_
     mlp *m = (mlp *)module;
     m->kind = config.kind;
     m->dropout = config.dropout;
+    m->width = config.width;
+    m->hidden = config.hidden;
     m->parallel = config.parallel;
     lt_status st = make(m, device, name, &config);
     if (st) {

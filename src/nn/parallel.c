@@ -3,7 +3,7 @@
  * recomputation in large transformer models", 2022. On grids: Wang et al., "2.5-dimensional distributed model
  * training", 2021. All ranks of a copy run the same operations, so that their ordinals agree. */
 
-#include "lather/ext/fail.h"
+#include "lather/ext/op.h"
 #include "lather/ops.h"
 #include "lather/ops/sharded.h"
 #include "lather/tensor_parallel.h"
@@ -73,6 +73,13 @@ lt_row_range lt_parallel_own_samples(parallel_t *p, lt_token_rows rows)
     return (lt_row_range){first, (own.first + own.count + rows.tokens - 1) / rows.tokens - first};
 }
 
+/* Noise is drawn by the ordinal of an operation: what one rank does not run does not count. */
+static lt_tensor *counted_as(lt_tape *tape, lt_tensor *x, int64_t ordinal)
+{
+    lt_tape_set_ordinal(tape, ordinal);
+    return x;
+}
+
 /* The operation's input is read no more. */
 static lt_tensor *instead(lt_tape *tape, lt_tensor *x, lt_tensor *y)
 {
@@ -86,10 +93,12 @@ lt_tensor *lt_parallel_take_samples(lt_tape *tape, lt_tensor *x, parallel_t *p, 
     if (!lt_parallel_divides_rows(p) || !x)
         return x;
     const lt_row_range own = lt_parallel_own_samples(p, rows);
+    const int64_t before = lt_tape_ordinal(tape);
     if (lt_tensor_shape(x).dim[0] == rows.sequences)
-        return lt_slice(tape, x, 0, own.first, own.count);
+        return counted_as(tape, lt_slice(tape, x, 0, own.first, own.count), before);
     lt_tensor *padded = lt_pad_rows(tape, x, 0, rows.sequences, fill);
-    return instead(tape, padded, lt_slice(tape, padded, 0, own.first, own.count));
+    lt_tensor *y = lt_slice(tape, padded, 0, own.first, own.count);
+    return counted_as(tape, instead(tape, padded, y), before);
 }
 
 lt_tensor *lt_parallel_take_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
@@ -99,9 +108,11 @@ lt_tensor *lt_parallel_take_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_
     const lt_row_range own = lt_parallel_own_rows(p, rows);
     const lt_row_range samples = lt_parallel_own_samples(p, rows);
     const lt_shape s = lt_tensor_shape(x);
+    const int64_t before = lt_tape_ordinal(tape);
     lt_tensor *all = lt_reshape(tape, x, LT_SHAPE(-1, s.dim[s.ndim - 1]));
-    return instead(tape, all,
-                   lt_slice(tape, all, 0, own.first - samples.first * rows.tokens, own.count));
+    const int64_t first = own.first - samples.first * rows.tokens;
+    lt_tensor *y = lt_slice(tape, all, 0, first, own.count);
+    return counted_as(tape, instead(tape, all, y), before);
 }
 
 lt_tensor *lt_parallel_put_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
@@ -113,6 +124,22 @@ lt_tensor *lt_parallel_put_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_t
     lt_tensor *all = lt_pad_rows(tape, x, own.first - samples.first * rows.tokens,
                                  samples.count * rows.tokens, 0);
     return instead(tape, all, lt_reshape(tape, all, LT_SHAPE(samples.count, rows.tokens, -1)));
+}
+
+/* In one dimension the rank that has a sample's first row need not be the one that has the sample. */
+lt_tensor *lt_parallel_first_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
+{
+    if (!x)
+        return NULL;
+    const lt_row_range samples = lt_parallel_own_samples(p, rows);
+    const int64_t features = lt_tensor_shape(x).dim[1];
+    lt_tensor *y = lt_parallel_put_rows(tape, x, p, rows);
+    y = instead(tape, y, lt_slice(tape, y, 1, 0, 1));
+    y = instead(tape, y, lt_reshape(tape, y, LT_SHAPE(samples.count, features)));
+    if (is_grid(p))
+        return y;
+    y = instead(tape, y, lt_pad_rows(tape, y, samples.first, rows.sequences, 0));
+    return instead(tape, y, lt_exchange_scatter_sum(tape, y, p->row));
 }
 
 static lt_tensor *transpose(lt_tape *tape, lt_tensor *x)
@@ -177,11 +204,13 @@ lt_shape lt_parallel_shape(const lt_place *place)
 lt_tensor *lt_parallel_param(lt_tape *tape, lt_param *param, parallel_t *p)
 {
     lt_tensor *x = lt_tape_param(tape, param);
+    const int64_t before = lt_tape_ordinal(tape);
     if (!lt_parallel_divides_rows(p))
         return x;
     if (!is_grid(p))
-        return lt_exchange_copy(tape, x, p->row);
-    return lt_exchange_copy(tape, lt_exchange_copy(tape, x, p->column), p->depth);
+        return counted_as(tape, lt_exchange_copy(tape, x, p->row), before);
+    x = lt_exchange_copy(tape, lt_exchange_copy(tape, x, p->column), p->depth);
+    return counted_as(tape, x, before);
 }
 
 /* --- Layers --- */
@@ -212,20 +241,27 @@ static lt_tensor *run_undivided(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_te
     return b ? instead(tape, y, lt_add(tape, y, b)) : y;
 }
 
+static lt_tensor *run_divided(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                              const lt_parallel_linear *c)
+{
+    parallel_t *p = c->parallel;
+    if (is_grid(p))
+        return run_on_grid(tape, x, w, b, c);
+    if (!p->sequence)
+        return run_undivided(tape, x, w, b, c);
+    const lt_linear_pieces_config pieces = {
+        .group = p->row, .rows = c->rows, .in_out = c->in_out, .whole = !p->overlap};
+    return c->division == LT_DIVIDE_OUTPUTS ? lt_linear_gathered_as(tape, x, w, b, pieces)
+                                            : lt_linear_scattered_as(tape, x, w, b, pieces);
+}
+
 lt_tensor *lt_parallel_linear_run(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                   lt_parallel_linear config)
 {
-    parallel_t *p = config.parallel;
-    if (!p)
+    const int64_t before = lt_tape_ordinal(tape);
+    if (!config.parallel)
         return lt_linear_as(tape, x, w, b, (lt_linear_config){.in_out = config.in_out});
-    if (is_grid(p))
-        return run_on_grid(tape, x, w, b, &config);
-    if (!p->sequence)
-        return run_undivided(tape, x, w, b, &config);
-    const lt_linear_pieces_config pieces = {
-        .group = p->row, .rows = config.rows, .in_out = config.in_out, .whole = !p->overlap};
-    return config.division == LT_DIVIDE_OUTPUTS ? lt_linear_gathered_as(tape, x, w, b, pieces)
-                                                : lt_linear_scattered_as(tape, x, w, b, pieces);
+    return counted_as(tape, run_divided(tape, x, w, b, &config), before + 1);
 }
 
 /* The columns of a table's rows come from the ranks of the column; of each of them this rank then has a term,
@@ -245,21 +281,57 @@ static lt_tensor *embed_on_grid(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
     return instead(tape, x, transpose(tape, x));
 }
 
-lt_tensor *lt_parallel_embedding_run(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
-                                     lt_parallel_embedding config)
+static lt_tensor *embed_divided(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
+                                const lt_parallel_embedding *c)
 {
-    parallel_t *p = config.parallel;
-    if (!p)
-        return lt_embedding(tape, ids, table);
-    const lt_embedding_part part = {lt_exchange_first(config.count, p->row->size, p->row->rank),
-                                    config.count};
+    parallel_t *p = c->parallel;
+    const lt_embedding_part part = {lt_exchange_first(c->count, p->row->size, p->row->rank),
+                                    c->count};
     if (is_grid(p))
-        return embed_on_grid(tape, ids, table, &config, part);
+        return embed_on_grid(tape, ids, table, c, part);
     lt_tensor *x = lt_embedding_sharded(tape, ids, table, part);
     if (!p->sequence)
         return instead(tape, x, lt_exchange_sum(tape, x, p->row));
-    lt_tensor *rows = lt_reshape(tape, x, LT_SHAPE(-1, config.features));
+    lt_tensor *rows = lt_reshape(tape, x, LT_SHAPE(-1, c->features));
     return instead(tape, rows, lt_exchange_scatter_sum(tape, rows, p->row));
+}
+
+lt_tensor *lt_parallel_embedding_run(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
+                                     lt_parallel_embedding config)
+{
+    const int64_t before = lt_tape_ordinal(tape);
+    if (!config.parallel)
+        return lt_embedding(tape, ids, table);
+    return counted_as(tape, embed_divided(tape, ids, table, &config), before + 1);
+}
+
+/* --- Noise --- */
+
+static lt_noise_box box_of(const lt_parallel_noise *w)
+{
+    parallel_t *p = w->parallel;
+    const bool columns = is_grid(p) || w->inside, rows = is_grid(p) || !w->inside;
+    return (lt_noise_box){
+        .row_first = rows ? lt_parallel_own_rows(p, w->rows).first : 0,
+        .column_first = columns ? lt_exchange_first(w->features, p->row->size, p->row->rank) : 0,
+        .columns = w->features,
+        .sample_rows = w->rows.tokens};
+}
+
+/* Whether this rank has only some of the activation's elements. */
+static bool is_part(const lt_parallel_noise *w)
+{
+    return w->parallel && (w->inside || lt_parallel_divides_rows(w->parallel));
+}
+
+lt_tensor *lt_parallel_dropout(lt_tape *tape, lt_tensor *x, double p, lt_parallel_noise where)
+{
+    return is_part(&where) ? lt_dropout_at(tape, x, p, box_of(&where)) : lt_dropout(tape, x, p);
+}
+
+lt_tensor *lt_parallel_drop_path(lt_tape *tape, lt_tensor *x, double p, lt_parallel_noise where)
+{
+    return is_part(&where) ? lt_drop_path_at(tape, x, p, box_of(&where)) : lt_drop_path(tape, x, p);
 }
 
 /* --- The loss of divided classes --- */

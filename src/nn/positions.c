@@ -2,6 +2,7 @@
 
 #include "lather/embedding_layers.h"
 #include "lather/ext/module.h"
+#include "lather/ext/op.h"
 #include "lather/ops.h"
 
 #include <math.h>
@@ -43,9 +44,11 @@ lt_tensor *lt_positions_forward_rows(lt_module *self, lt_tape *tape, lt_tensor *
         return NULL;
     const lt_shape s = lt_tensor_shape(w);
     const int64_t samples = lt_parallel_own_samples(l->parallel, rows).count;
+    const int64_t before = lt_tape_ordinal(tape);
     lt_tensor *all = lt_expand(tape, w, LT_SHAPE(samples, rows.tokens, s.dim[s.ndim - 1]));
     lt_tensor *own = lt_parallel_take_rows(tape, all, l->parallel, rows);
     lt_tape_drop(tape, all);
+    lt_tape_set_ordinal(tape, before);
     lt_tensor *y = lt_add(tape, x, own);
     lt_tape_drop(tape, own);
     return y;

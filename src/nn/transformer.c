@@ -8,6 +8,7 @@
 #include "nn/path.h"
 
 #include "lather/ext/module.h"
+#include "lather/ext/op.h"
 #include "lather/ops.h"
 
 #include <stdio.h>
@@ -18,6 +19,7 @@ typedef struct block {
     lt_module base;
     lt_module *norm1, *attention, *norm2, *mlp; /* owned */
     double dropout, drop_path;
+    int width;
     bool causal;
     const lt_tensor_parallel *parallel;
 } block;
@@ -31,9 +33,11 @@ lt_status lt_layer_path(char path[LT_LAYER_NAME], const char *name, const char *
 }
 
 /* x + branch, which is dropped: whole for some samples if drop_path is not 0. */
-static lt_tensor *add_branch(const block *b, lt_tape *tape, lt_tensor *x, lt_tensor *branch)
+static lt_tensor *add_branch(const block *b, lt_tape *tape, lt_tensor *x, lt_tensor *branch,
+                             lt_token_rows rows)
 {
-    lt_tensor *kept = lt_drop_path(tape, branch, b->drop_path);
+    const lt_parallel_noise where = {b->parallel, rows, b->width, false};
+    lt_tensor *kept = lt_parallel_drop_path(tape, branch, b->drop_path, where);
     if (kept != branch)
         lt_tape_drop(tape, branch);
     lt_tensor *y = lt_add(tape, x, kept);
@@ -46,23 +50,39 @@ static lt_tensor *attend(const block *b, lt_tape *tape, lt_tensor *x, lt_attenti
     lt_tensor *h = lt_module_forward(b->norm1, tape, x);
     lt_tensor *a = lt_attention_layer_run(b->attention, tape, h, run);
     lt_tape_drop(tape, h);
-    lt_tensor *y = lt_dropout(tape, a, b->dropout);
+    if (run.first)
+        run.rows.tokens = 1;
+    const lt_parallel_noise where = {b->parallel, run.rows, b->width, false};
+    lt_tensor *y = lt_parallel_dropout(tape, a, b->dropout, where);
     if (y != a)
         lt_tape_drop(tape, a);
+    return y;
+}
+
+/* The first row of each sample: of all, or of a matrix of this rank's rows. */
+static lt_tensor *first_rows(const block *b, lt_tape *tape, lt_tensor *x, lt_token_rows rows)
+{
+    const int64_t before = lt_tape_ordinal(tape);
+    if (!lt_parallel_divides_rows(b->parallel))
+        return lt_slice(tape, x, 1, 0, 1);
+    lt_tensor *y = lt_parallel_first_rows(tape, x, b->parallel, rows);
+    lt_tape_set_ordinal(tape, before + 1);
     return y;
 }
 
 static lt_tensor *run_block(const block *b, lt_tape *tape, lt_tensor *x, lt_attention_run run)
 {
     lt_tensor *a = attend(b, tape, x, run);
-    lt_tensor *skip = run.first ? lt_slice(tape, x, 1, 0, 1) : x;
-    lt_tensor *y = add_branch(b, tape, skip, a);
+    lt_tensor *skip = run.first ? first_rows(b, tape, x, run.rows) : x;
+    if (run.first)
+        run.rows.tokens = 1;
+    lt_tensor *y = add_branch(b, tape, skip, a, run.rows);
     if (skip != x)
         lt_tape_drop(tape, skip);
     lt_tensor *h = lt_module_forward(b->norm2, tape, y);
     lt_tensor *m = lt_mlp_forward_rows(b->mlp, tape, h, run.rows);
     lt_tape_drop(tape, h);
-    lt_tensor *z = add_branch(b, tape, y, m);
+    lt_tensor *z = add_branch(b, tape, y, m, run.rows);
     lt_tape_drop(tape, y);
     return z;
 }
@@ -121,6 +141,13 @@ lt_tensor *lt_transformer_forward_rows(lt_module *module, lt_tape *tape, lt_tens
 {
     LT_ASSERT(module->ops == &ops);
     return run_block((block *)module, tape, x, (lt_attention_run){.rows = rows});
+}
+
+lt_tensor *lt_transformer_forward_first_rows(lt_module *module, lt_tape *tape, lt_tensor *x,
+                                             lt_token_rows rows)
+{
+    LT_ASSERT(module->ops == &ops);
+    return run_block((block *)module, tape, x, (lt_attention_run){.first = true, .rows = rows});
 }
 
 lt_tensor *lt_transformer_forward_cached(lt_module *module, lt_tape *tape, lt_tensor *x,
@@ -216,9 +243,6 @@ lt_status lt_transformer_check_parallel(const char *name, const lt_transformer_c
                        "%s: %d heads with %d of k and v have no form on grids; one dimension of "
                        "ranks has one",
                        name, c->heads, kv_heads);
-    if (c->dropout > 0 || c->drop_path > 0)
-        return lt_fail(LT_E_UNSUPPORTED, "%s: dropout %g, drop path %g of divided blocks; want 0",
-                       name, c->dropout, c->drop_path);
     return LT_OK;
 }
 
@@ -237,6 +261,7 @@ lt_status lt_layer_transformer(lt_module **out, lt_device *device, const char *n
     block *b = (block *)m;
     b->dropout = config.dropout;
     b->drop_path = config.drop_path;
+    b->width = config.width;
     b->causal = config.causal;
     b->parallel = config.parallel;
     lt_status st = make(b, device, name, &config);

@@ -34,7 +34,7 @@ static const char *const family_name[] = {"vit", "vit, mean", "gpt2", "llama", "
 typedef struct plan {
     family family;
     lt_mesh_config mesh;
-    bool sequence, f32;
+    bool sequence, f32, noise; /* noise: dropout and stochastic depth */
     int samples;
     lt_dtype dtype; /* of the pass */
     double tolerance;
@@ -47,8 +47,9 @@ typedef struct net {
     mesh_rank *r;
     lt_module *model;
     lt_params params;
-    lt_tensor *inputs, *labels;
+    lt_tensor *inputs, *labels, *found; /* found: hits */
     double loss, logits[MOST_LOGITS], *gradient[MOST_PARAMS];
+    int64_t hits[3];
     int64_t logit_count;
 } net;
 
@@ -72,6 +73,8 @@ static lt_status make_model(net *n)
                                  .channels = 3,
                                  .classes = CLASSES,
                                  .mean_pool = f == VIT_MEAN,
+                                 .dropout = n->plan->noise ? 0.2 : 0,
+                                 .drop_path = n->plan->noise ? 0.4 : 0,
                                  .parallel = n->parallel};
         return lt_vit_new(&n->model, n->r->device, &c);
     }
@@ -85,6 +88,7 @@ static lt_status make_model(net *n)
                              .rms = f != GPT2,
                              .rotary = f != GPT2,
                              .mlp = f == GPT2 ? LT_MLP_GELU_TANH : LT_MLP_SWIGLU,
+                             .dropout = n->plan->noise ? 0.2 : 0,
                              .parallel = n->parallel};
     return lt_gpt_new(&n->model, n->r->device, &c);
 }
@@ -157,6 +161,7 @@ static lt_status make(net *n, const plan *p, mesh_rank *r, const lt_tensor_paral
     LT_TRY(make_model(n));
     LT_TRY(lt_module_params(n->model, &n->params));
     LT_TRY(fill(n));
+    LT_TRY(lt_tensor_new(&n->found, r->device, LT_I64, LT_SHAPE(3)));
     return is_vit(p->family) ? make_images(n) : make_tokens(n);
 }
 
@@ -168,6 +173,7 @@ static void clear(net *n)
     lt_params_clear(&n->params);
     lt_tensor_free(&n->inputs);
     lt_tensor_free(&n->labels);
+    lt_tensor_free(&n->found);
     lt_module_free(&n->model);
 }
 
@@ -178,6 +184,8 @@ static lt_status run(net *n, lt_tensor **logits)
     lt_tape *tape = n->r->tape;
     lt_pass pass = LT_PASS_TRAIN;
     pass.dtype = n->plan->dtype;
+    pass.seed = 5;
+    pass.attempt = 3;
     lt_tape_reset(tape, pass);
     lt_params_zero_grad(&n->params);
     *logits = lt_module_forward(n->model, tape, n->inputs);
@@ -185,6 +193,9 @@ static lt_status run(net *n, lt_tensor **logits)
     const lt_tensor_parallel *of_classes = is_vit(n->plan->family) ? NULL : n->parallel;
     lt_tensor *loss = lt_parallel_softmax_xent(tape, *logits, n->labels, of_classes, CLASSES);
     LT_TRY(lt_tape_status(tape));
+    LT_TRY(lt_tensor_fill(n->found, 0));
+    LT_TRY(lt_parallel_topk_hits(tape, *logits, n->labels, n->found, of_classes, CLASSES));
+    LT_TRY(lt_tensor_read(n->found, n->hits, sizeof n->hits));
     LT_TRY(lt_tape_backward(tape, loss, 1));
     return lt_tensor_item(loss, &n->loss);
 }
@@ -245,6 +256,10 @@ static lt_status compare(const net *serial, const net *own)
     if (!near(own->loss, serial->loss, tolerance))
         return lt_fail(LT_E_SHAPE, "the loss is %.17g, want %.17g", own->loss, serial->loss);
     LT_TRY(compare_logits(serial, own));
+    if (!own->plan->dtype && memcmp(own->hits, serial->hits, sizeof own->hits))
+        return lt_fail(LT_E_SHAPE, "%lld rows are right, %lld among five, want %lld and %lld",
+                       (long long)own->hits[0], (long long)own->hits[1], (long long)serial->hits[0],
+                       (long long)serial->hits[1]);
     for (size_t p = 0; p < own->params.count; p++) {
         const lt_param *param = own->params.item[p];
         const lt_place place = lt_param_place(param);
@@ -345,6 +360,26 @@ static void grids(void **state)
                         .samples = grid[g][2],
                         .tolerance = f64_tolerance},
                  one_pass, NULL);
+}
+
+static void noise(void **state)
+{
+    static const struct {
+        lt_mesh_config mesh;
+        bool sequence;
+    } to[] = {
+        {{1, 1, 1, 3, false}, true}, {{1, 1, 1, 2, false}, false}, {{1, 2, 2, 2, false}, false}};
+    (void)state;
+    for (int f = VIT_TOKEN; f <= LLAMA_FEW_KEYS; f++)
+        for (size_t i = 0; i < COUNT_OF(to); i++)
+            if (f != LLAMA_FEW_KEYS || to[i].mesh.rows == 1)
+                play((plan){.family = (family)f,
+                            .mesh = to[i].mesh,
+                            .sequence = to[i].sequence,
+                            .noise = true,
+                            .samples = 5,
+                            .tolerance = f64_tolerance},
+                     one_pass, NULL);
 }
 
 static void narrow(void **state)
@@ -620,6 +655,7 @@ int main(void)
         {"in one dimension logits, loss and gradients are one rank's, within 1e-10", one_dimension,
          NULL, NULL, NULL},
         {"on grids they are, too, whatever the batch", grids, NULL, NULL, NULL},
+        {"a rank drops what one rank would drop of its elements", noise, NULL, NULL, NULL},
         {"so they are in f32 and, in one dimension, bf16", narrow, NULL, NULL, NULL},
         {"fifty steps have one rank's losses, within 1e-5, and replicas equal bits", steps, NULL,
          NULL, NULL},
