@@ -343,8 +343,10 @@ static lt_status make_hits(mesh_rank *r, box b, lt_tensor **logits, lt_tensor **
         label[m] = row == 3 ? LT_IGNORED_LABEL : row == 5 ? CLASSES : (int32_t)(row * 4 % CLASSES);
         for (int64_t k = 0; k < b.columns; k++) {
             const int64_t column = b.column + k;
-            x[m * b.columns + k] =
-                row == 7 && column == 9 ? (double)NAN : whole_number(1, row, column);
+            const bool wins = row % 3 == 0 && column == row * 4 % CLASSES;
+            x[m * b.columns + k] = whole_number(1, row, column) + (wins ? 9 : 0);
+            if (row == 9 && column == 10)
+                x[m * b.columns + k] = (double)NAN;
         }
     }
     LT_TRY(lt_tensor_new(logits, r->device, LT_F64, LT_SHAPE(b.rows, b.columns)));

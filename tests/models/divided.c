@@ -1,8 +1,8 @@
 /* Vision transformers and language models divided over ranks, against the same on one of them: logits, loss, and every
  * gradient; then fifty steps. */
 
+#include "divided_net.h"
 #include "gpt.h"
-#include "mesh_ranks.h"
 #include "near.h"
 #include "vit.h"
 
@@ -10,213 +10,7 @@
 
 #include <stdlib.h>
 
-enum {
-    WIDTH = 24,
-    HEADS = 12,
-    HIDDEN = 30,
-    LAYERS = 2,
-    CLASSES = 29,
-    SIDE = 6,
-    PATCH = 2,
-    TOKENS = 7
-};
-enum {
-    MOST_RANKS = 16,
-    MOST_SAMPLES = 6,
-    MOST_PARAMS = 64,
-    MOST_LOGITS = MOST_SAMPLES * TOKENS * CLASSES,
-    STEPS = 50
-};
-
-typedef enum family { VIT_TOKEN, VIT_MEAN, GPT2, LLAMA, LLAMA_FEW_KEYS } family;
-static const char *const family_name[] = {"vit", "vit, mean", "gpt2", "llama", "llama, few keys"};
-
-typedef struct plan {
-    family family;
-    lt_mesh_config mesh;
-    bool sequence, f32, noise; /* noise: dropout and stochastic depth */
-    int samples;
-    lt_dtype dtype; /* of the pass */
-    double tolerance;
-} plan;
-
-/* A network with its inputs and results, on one rank. */
-typedef struct net {
-    const plan *plan;
-    const lt_tensor_parallel *parallel;
-    mesh_rank *r;
-    lt_module *model;
-    lt_params params;
-    lt_tensor *inputs, *labels, *found; /* found: hits */
-    double loss, logits[MOST_LOGITS], *gradient[MOST_PARAMS];
-    int64_t hits[3];
-    int64_t logit_count;
-} net;
-
-static bool is_vit(family f)
-{
-    return f == VIT_TOKEN || f == VIT_MEAN;
-}
-
-/* --- Making one --- */
-
-static lt_status make_model(net *n)
-{
-    const family f = n->plan->family;
-    if (is_vit(f)) {
-        const lt_vit_config c = {.patch = PATCH,
-                                 .width = WIDTH,
-                                 .depth = LAYERS,
-                                 .heads = HEADS,
-                                 .hidden = HIDDEN,
-                                 .size = SIDE,
-                                 .channels = 3,
-                                 .classes = CLASSES,
-                                 .mean_pool = f == VIT_MEAN,
-                                 .dropout = n->plan->noise ? 0.2 : 0,
-                                 .drop_path = n->plan->noise ? 0.4 : 0,
-                                 .parallel = n->parallel};
-        return lt_vit_new(&n->model, n->r->device, &c);
-    }
-    const lt_gpt_config c = {.width = WIDTH,
-                             .layers = LAYERS,
-                             .heads = HEADS,
-                             .kv_heads = f == LLAMA_FEW_KEYS ? HEADS / 2 : HEADS,
-                             .hidden = HIDDEN,
-                             .positions = TOKENS + 2,
-                             .vocabulary = CLASSES,
-                             .rms = f != GPT2,
-                             .rotary = f != GPT2,
-                             .mlp = f == GPT2 ? LT_MLP_GELU_TANH : LT_MLP_SWIGLU,
-                             .dropout = n->plan->noise ? 0.2 : 0,
-                             .parallel = n->parallel};
-    return lt_gpt_new(&n->model, n->r->device, &c);
-}
-
-static lt_status write_double(lt_tensor *t, const double *values)
-{
-    const size_t count = (size_t)lt_tensor_count(t);
-    if (lt_tensor_dtype(t) == LT_F64)
-        return lt_tensor_write(t, values, count * sizeof *values);
-    float *narrow = malloc(count * sizeof *narrow);
-    for (size_t i = 0; i < count; i++)
-        narrow[i] = (float)values[i];
-    lt_status st = lt_tensor_write(t, narrow, count * sizeof *narrow);
-    free(narrow);
-    return st;
-}
-
-/* No parameter keeps a value that hides what becomes of it, as a bias of 0. */
-static lt_status fill(net *n)
-{
-    for (size_t p = 0; p < n->params.count; p++) {
-        lt_param *param = n->params.item[p];
-        const lt_place place = lt_param_place(param);
-        const int64_t count = lt_tensor_count(param->value);
-        double *values = malloc((size_t)count * sizeof *values);
-        for (int64_t i = 0; i < count; i++)
-            values[i] = 0.3 * fraction((int)p, 0, lt_place_index(&place, i))
-                        + (param->role == LT_ROLE_NORM && strstr(param->name, "weight") ? 1 : 0);
-        lt_status st = write_double(param->value, values);
-        free(values);
-        LT_TRY(st);
-    }
-    return LT_OK;
-}
-
-static lt_status make_images(net *n)
-{
-    enum { PIXELS = 3 * SIDE * SIDE };
-    const lt_dtype dtype = n->plan->f32 ? LT_F32 : LT_F64;
-    double x[MOST_SAMPLES * PIXELS];
-    int32_t label[MOST_SAMPLES];
-    const int samples = n->plan->samples;
-    for (int i = 0; i < samples * PIXELS; i++)
-        x[i] = fraction(97, i / PIXELS, i % PIXELS);
-    for (int i = 0; i < samples; i++)
-        label[i] = i * 7 % CLASSES;
-    LT_TRY(lt_tensor_new(&n->inputs, n->r->device, dtype, LT_SHAPE(samples, 3, SIDE, SIDE)));
-    LT_TRY(write_double(n->inputs, x));
-    LT_TRY(lt_tensor_new(&n->labels, n->r->device, LT_I32, LT_SHAPE(samples)));
-    return lt_tensor_write(n->labels, label, (size_t)samples * sizeof *label);
-}
-
-static lt_status make_tokens(net *n)
-{
-    int32_t id[MOST_SAMPLES * TOKENS], label[MOST_SAMPLES * TOKENS];
-    const int samples = n->plan->samples, count = samples * TOKENS;
-    for (int i = 0; i < count; i++) {
-        id[i] = (i * 5 + i / 3) % CLASSES;
-        label[i] = i % 9 == 2 ? LT_IGNORED_LABEL : (i * 11 + 3) % CLASSES;
-    }
-    LT_TRY(lt_tensor_new(&n->inputs, n->r->device, LT_I32, LT_SHAPE(samples, TOKENS)));
-    LT_TRY(lt_tensor_new(&n->labels, n->r->device, LT_I32, LT_SHAPE(samples, TOKENS)));
-    LT_TRY(lt_tensor_write(n->inputs, id, (size_t)count * sizeof *id));
-    return lt_tensor_write(n->labels, label, (size_t)count * sizeof *label);
-}
-
-static lt_status make(net *n, const plan *p, mesh_rank *r, const lt_tensor_parallel *parallel)
-{
-    *n = (net){.plan = p, .parallel = parallel, .r = r};
-    LT_TRY(make_model(n));
-    LT_TRY(lt_module_params(n->model, &n->params));
-    LT_TRY(fill(n));
-    LT_TRY(lt_tensor_new(&n->found, r->device, LT_I64, LT_SHAPE(3)));
-    return is_vit(p->family) ? make_images(n) : make_tokens(n);
-}
-
-static void clear(net *n)
-{
-    lt_tape_reset(n->r->tape, LT_PASS_EVAL);
-    for (size_t i = 0; i < n->params.count; i++)
-        free(n->gradient[i]);
-    lt_params_clear(&n->params);
-    lt_tensor_free(&n->inputs);
-    lt_tensor_free(&n->labels);
-    lt_tensor_free(&n->found);
-    lt_module_free(&n->model);
-}
-
-/* --- One pass --- */
-
-static lt_status run(net *n, lt_tensor **logits)
-{
-    lt_tape *tape = n->r->tape;
-    lt_pass pass = LT_PASS_TRAIN;
-    pass.dtype = n->plan->dtype;
-    pass.seed = 5;
-    pass.attempt = 3;
-    lt_tape_reset(tape, pass);
-    lt_params_zero_grad(&n->params);
-    *logits = lt_module_forward(n->model, tape, n->inputs);
-    lt_tape_keep(tape, *logits);
-    const lt_tensor_parallel *of_classes = is_vit(n->plan->family) ? NULL : n->parallel;
-    lt_tensor *loss = lt_parallel_softmax_xent(tape, *logits, n->labels, of_classes, CLASSES);
-    LT_TRY(lt_tape_status(tape));
-    LT_TRY(lt_tensor_fill(n->found, 0));
-    LT_TRY(lt_parallel_topk_hits(tape, *logits, n->labels, n->found, of_classes, CLASSES));
-    LT_TRY(lt_tensor_read(n->found, n->hits, sizeof n->hits));
-    LT_TRY(lt_tape_backward(tape, loss, 1));
-    return lt_tensor_item(loss, &n->loss);
-}
-
-static lt_status keep(net *n)
-{
-    lt_tensor *logits;
-    LT_TRY(run(n, &logits));
-    n->logit_count = lt_tensor_count(logits);
-    if (lt_tensor_dtype(logits) == LT_F64 || lt_tensor_dtype(logits) == LT_F32)
-        LT_TRY(read_double(logits, n->logits));
-    for (size_t i = 0; i < n->params.count; i++) {
-        const lt_param *p = n->params.item[i];
-        const size_t bytes = (size_t)lt_tensor_count(p->value) * sizeof(double);
-        n->gradient[i] = n->gradient[i] ? n->gradient[i] : malloc(bytes);
-        if (!p->has_grad)
-            return lt_fail(LT_E_ARG, "%s has no gradient", p->name);
-        LT_TRY(read_double(p->grad, n->gradient[i]));
-    }
-    return LT_OK;
-}
+enum { STEPS = 50 };
 
 /* --- Comparison --- */
 
@@ -290,46 +84,25 @@ static lt_status compare_bits(const net *a, const net *b)
     return LT_OK;
 }
 
-static lt_tensor_parallel groups(const mesh_rank *r, bool sequence, bool overlap)
-{
-    const bool grid = lt_mesh_config_of(r->mesh).rows > 1;
-    return (lt_tensor_parallel){.row = lt_mesh_group(r->mesh, LT_MESH_ROW),
-                                .column = grid ? lt_mesh_group(r->mesh, LT_MESH_COLUMN) : NULL,
-                                .depth = grid ? lt_mesh_group(r->mesh, LT_MESH_DEPTH) : NULL,
-                                .model = lt_mesh_group(r->mesh, LT_MESH_MODEL),
-                                .sequence = sequence,
-                                .overlap = overlap};
-}
-
 static lt_status one_pass(mesh_rank *r)
 {
     const plan *p = r->context;
-    const lt_tensor_parallel with = groups(r, p->sequence, true),
-                             without = groups(r, p->sequence, false);
+    const lt_tensor_parallel with = net_groups(r, p->sequence, true),
+                             without = net_groups(r, p->sequence, false);
     net *n = calloc(3, sizeof *n);
-    lt_status st = make(&n[0], p, r, NULL);
-    st = st ? st : keep(&n[0]);
-    st = st ? st : make(&n[1], p, r, &with);
-    st = st ? st : keep(&n[1]);
+    lt_status st = net_make(&n[0], p, r, NULL);
+    st = st ? st : net_keep(&n[0]);
+    st = st ? st : net_make(&n[1], p, r, &with);
+    st = st ? st : net_keep(&n[1]);
     st = st ? st : compare(&n[0], &n[1]);
-    st = st ? st : make(&n[2], p, r, &without);
-    st = st ? st : keep(&n[2]);
+    st = st ? st : net_make(&n[2], p, r, &without);
+    st = st ? st : net_keep(&n[2]);
     st = st ? st : compare_bits(&n[1], &n[2]);
     for (int i = 0; i < 3; i++)
         if (n[i].r)
-            clear(&n[i]);
+            net_clear(&n[i]);
     free(n);
     return st;
-}
-
-static void play(plan p, lt_status (*fn)(mesh_rank *r), uint64_t *bytes)
-{
-    char why[600];
-    const lt_mesh_config *m = &p.mesh;
-    if (play_mesh(m->depth * m->rows * m->columns, !p.f32,
-                  (mesh_rank){.config = m, .context = &p, .fn = fn}, bytes, why))
-        fail_msg("%s, depth %d, %d x %d, rows %s, %d samples: %s", family_name[p.family], m->depth,
-                 m->rows, m->columns, p.sequence ? "divided" : "not divided", p.samples, why);
 }
 
 static const double f64_tolerance = 1e-10, f32_tolerance = 1e-4;
@@ -341,12 +114,12 @@ static void one_dimension(void **state)
         for (int t = 1; t <= 4; t++)
             for (int sequence = 0; sequence < 2; sequence++)
                 if (f != LLAMA_FEW_KEYS || t < 4) /* its 6 heads of k and v */
-                    play((plan){.family = (family)f,
-                                .mesh = {1, 1, 1, t, false},
-                                .sequence = sequence,
-                                .samples = 3,
-                                .tolerance = f64_tolerance},
-                         one_pass, NULL);
+                    net_play((plan){.family = (family)f,
+                                    .mesh = {1, 1, 1, t, false},
+                                    .sequence = sequence,
+                                    .samples = 3,
+                                    .tolerance = f64_tolerance},
+                             one_pass, NULL);
 }
 
 static void grids(void **state)
@@ -355,11 +128,11 @@ static void grids(void **state)
     (void)state;
     for (int f = VIT_TOKEN; f <= LLAMA; f++)
         for (size_t g = 0; g < COUNT_OF(grid); g++)
-            play((plan){.family = (family)f,
-                        .mesh = {1, grid[g][0], grid[g][1], grid[g][1], true},
-                        .samples = grid[g][2],
-                        .tolerance = f64_tolerance},
-                 one_pass, NULL);
+            net_play((plan){.family = (family)f,
+                            .mesh = {1, grid[g][0], grid[g][1], grid[g][1], true},
+                            .samples = grid[g][2],
+                            .tolerance = f64_tolerance},
+                     one_pass, NULL);
 }
 
 static void noise(void **state)
@@ -373,13 +146,13 @@ static void noise(void **state)
     for (int f = VIT_TOKEN; f <= LLAMA_FEW_KEYS; f++)
         for (size_t i = 0; i < COUNT_OF(to); i++)
             if (f != LLAMA_FEW_KEYS || to[i].mesh.rows == 1)
-                play((plan){.family = (family)f,
-                            .mesh = to[i].mesh,
-                            .sequence = to[i].sequence,
-                            .noise = true,
-                            .samples = 5,
-                            .tolerance = f64_tolerance},
-                     one_pass, NULL);
+                net_play((plan){.family = (family)f,
+                                .mesh = to[i].mesh,
+                                .sequence = to[i].sequence,
+                                .noise = true,
+                                .samples = 5,
+                                .tolerance = f64_tolerance},
+                         one_pass, NULL);
 }
 
 static void narrow(void **state)
@@ -392,13 +165,13 @@ static void narrow(void **state)
                   .f32 = true,
                   .samples = 3,
                   .tolerance = f32_tolerance};
-        play(p, one_pass, NULL);
+        net_play(p, one_pass, NULL);
         p.mesh = (lt_mesh_config){1, 2, 2, 2, true};
-        play(p, one_pass, NULL);
+        net_play(p, one_pass, NULL);
         p.mesh = (lt_mesh_config){1, 1, 1, 2, false};
         p.dtype = LT_BF16;
         p.tolerance = 0.05;
-        play(p, one_pass, NULL);
+        net_play(p, one_pass, NULL);
     }
 }
 
@@ -430,8 +203,8 @@ static lt_status descend(net *n)
 
 static lt_status step_both(net *serial, net *own)
 {
-    LT_TRY(keep(serial));
-    LT_TRY(keep(own));
+    LT_TRY(net_keep(serial));
+    LT_TRY(net_keep(own));
     if (!(fabs(own->loss - serial->loss) <= 1e-5))
         return lt_fail(LT_E_SHAPE, "the loss is %.9g, want %.9g", own->loss, serial->loss);
     LT_TRY(descend(serial));
@@ -453,17 +226,17 @@ static lt_status store_end(const net *n, int rank)
 static lt_status fifty_steps(mesh_rank *r)
 {
     const plan *p = r->context;
-    const lt_tensor_parallel to = groups(r, p->sequence, true);
+    const lt_tensor_parallel to = net_groups(r, p->sequence, true);
     net *n = calloc(2, sizeof *n);
-    lt_status st = make(&n[0], p, r, NULL);
-    st = st ? st : make(&n[1], p, r, &to);
+    lt_status st = net_make(&n[0], p, r, NULL);
+    st = st ? st : net_make(&n[1], p, r, &to);
     for (int i = 0; i < STEPS && !st; i++)
         if ((st = step_both(&n[0], &n[1])))
             st = lt_fail(st, "step %d: %s", i, lt_error_message());
     st = st ? st : store_end(&n[1], lt_comm_rank(r->comm));
     for (int i = 0; i < 2; i++)
         if (n[i].r)
-            clear(&n[i]);
+            net_clear(&n[i]);
     free(n);
     return st;
 }
@@ -489,7 +262,7 @@ static void fifty(plan p)
     const int ranks = p.mesh.depth * p.mesh.rows * p.mesh.columns;
     int shared = 0;
     memset(ends, 0, sizeof ends);
-    play(p, fifty_steps, NULL);
+    net_play(p, fifty_steps, NULL);
     for (int rank = 0; rank < ranks; rank++)
         shared += compare_replicas(rank);
     assert_true(shared > 0);
@@ -500,16 +273,21 @@ static void fifty(plan p)
 
 static void steps(void **state)
 {
-    static const lt_mesh_config mesh[] = {
-        {1, 1, 1, 2, false}, {1, 1, 1, 3, false}, {1, 1, 2, 2, false}, {1, 2, 2, 2, false}};
+    static const struct {
+        lt_mesh_config mesh;
+        family family;
+        bool sequence;
+    } to[] = {{{1, 1, 1, 2, false}, GPT2, true},
+              {{1, 1, 1, 3, false}, VIT_TOKEN, false},
+              {{1, 1, 2, 2, false}, VIT_TOKEN, false},
+              {{1, 2, 2, 2, false}, GPT2, false}};
     (void)state;
-    for (size_t m = 0; m < COUNT_OF(mesh); m++)
-        for (int f = VIT_TOKEN; f <= LLAMA; f += GPT2 - VIT_TOKEN)
-            fifty((plan){.family = (family)f,
-                         .mesh = mesh[m],
-                         .sequence = m != 1,
-                         .f32 = true,
-                         .samples = 4});
+    for (size_t i = 0; i < COUNT_OF(to); i++)
+        fifty((plan){.family = to[i].family,
+                     .mesh = to[i].mesh,
+                     .sequence = to[i].sequence,
+                     .f32 = true,
+                     .samples = 4});
 }
 
 /* --- What moves --- */
@@ -526,7 +304,7 @@ enum {
 static lt_status one_block(mesh_rank *r)
 {
     const plan *p = r->context;
-    const lt_tensor_parallel to = groups(r, p->sequence, true);
+    const lt_tensor_parallel to = net_groups(r, p->sequence, true);
     const lt_transformer_config config = {
         .width = BLOCK_WIDTH, .heads = BLOCK_HEADS, .parallel = &to};
     const lt_token_rows rows = {BLOCK_SAMPLES, BLOCK_TOKENS};
@@ -564,7 +342,7 @@ static void bytes_of(lt_mesh_config m)
     uint64_t sent = 0;
     const int ranks = m.depth * m.rows * m.columns;
     assert_ok(lt_mesh_cost_layer(&layer, &m, BLOCK_ROWS, BLOCK_WIDTH));
-    play((plan){.mesh = m, .sequence = true, .samples = BLOCK_SAMPLES}, one_block, &sent);
+    net_play((plan){.mesh = m, .sequence = true, .samples = BLOCK_SAMPLES}, one_block, &sent);
     const double want = (layer * ranks + norms(&m)) * sizeof(double);
     if (!(fabs((double)sent - want) <= 1e-6))
         fail_msg("depth %d, %d x %d: %llu bytes, want %.1f", m.depth, m.rows, m.columns,
@@ -626,10 +404,10 @@ static void refuse(void **state)
 static lt_status without_a_cache(mesh_rank *r)
 {
     const plan *p = r->context;
-    const lt_tensor_parallel to = groups(r, true, true);
+    const lt_tensor_parallel to = net_groups(r, true, true);
     lt_kv_cache *cache = NULL;
     net *n = calloc(1, sizeof *n);
-    lt_status st = make(n, p, r, &to);
+    lt_status st = net_make(n, p, r, &to);
     st = st ? st : lt_gpt_cache(&cache, n->model, r->device, 3, TOKENS);
     if (!st) {
         lt_tape_reset(r->tape, LT_PASS_EVAL);
@@ -638,7 +416,7 @@ static lt_status without_a_cache(mesh_rank *r)
         st = refused ? LT_OK : lt_fail(LT_E_ARG, "a divided model sampled with a cache");
     }
     lt_kv_cache_free(&cache);
-    clear(n);
+    net_clear(n);
     free(n);
     return st;
 }
@@ -646,7 +424,8 @@ static lt_status without_a_cache(mesh_rank *r)
 static void refuse_a_cache(void **state)
 {
     (void)state;
-    play((plan){.family = GPT2, .mesh = {1, 1, 1, 2, false}, .samples = 3}, without_a_cache, NULL);
+    net_play((plan){.family = GPT2, .mesh = {1, 1, 1, 2, false}, .samples = 3}, without_a_cache,
+             NULL);
 }
 
 int main(void)

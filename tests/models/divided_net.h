@@ -1,0 +1,62 @@
+/* Vision transformers and language models of known values, whole or divided over ranks. */
+#ifndef LT_TESTS_MODELS_DIVIDED_NET_H
+#define LT_TESTS_MODELS_DIVIDED_NET_H
+
+#include "mesh_ranks.h"
+
+#include "lather/module.h"
+#include "lather/tensor_parallel.h"
+
+enum {
+    WIDTH = 24,
+    HEADS = 12,
+    HIDDEN = 30,
+    LAYERS = 2,
+    CLASSES = 29,
+    SIDE = 6,
+    PATCH = 2,
+    TOKENS = 7
+};
+enum {
+    MOST_RANKS = 16,
+    MOST_SAMPLES = 6,
+    MOST_PARAMS = 64,
+    MOST_LOGITS = MOST_SAMPLES * TOKENS * CLASSES
+};
+
+typedef enum family { VIT_TOKEN, VIT_MEAN, GPT2, LLAMA, LLAMA_FEW_KEYS } family;
+
+typedef struct plan {
+    family family;
+    lt_mesh_config mesh;
+    bool sequence, f32, noise; /* noise: dropout and stochastic depth */
+    int samples;
+    lt_dtype dtype; /* of the pass */
+    double tolerance;
+} plan;
+
+/* A network with its inputs and results, on one rank. */
+typedef struct net {
+    const plan *plan;
+    const lt_tensor_parallel *parallel;
+    mesh_rank *r;
+    lt_module *model;
+    lt_params params;
+    lt_tensor *inputs, *labels, *found; /* found: hits */
+    double loss, logits[MOST_LOGITS], *gradient[MOST_PARAMS];
+    int64_t hits[3];
+    int64_t logit_count;
+} net;
+
+bool is_vit(family f);
+/* The same network on every rank, whole (parallel NULL) or divided: net_clear() frees it, whatever became of it. */
+lt_status net_make(net *n, const plan *p, mesh_rank *r, const lt_tensor_parallel *parallel);
+void net_clear(net *n);
+/* Forward and backward; keeps loss, logits, hits and gradients. */
+lt_status net_keep(net *n);
+lt_status write_double(lt_tensor *t, const double *values);
+lt_tensor_parallel net_groups(const mesh_rank *r, bool sequence, bool overlap);
+/* fn on every rank of the plan's mesh; fails the row where one of them fails. */
+void net_play(plan p, lt_status (*fn)(mesh_rank *r), uint64_t *bytes);
+
+#endif
