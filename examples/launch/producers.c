@@ -1,0 +1,139 @@
+/* Producers and consumers with a bounded buffer between them:
+ *
+ *     cc producers.c -shared -fPIC -o producers.so $(pkg-config --cflags --libs lather)
+ *     lather launch producers.ini --on threads        (or local, mpirun, slurm)
+ *
+ * A producer that is killed and started again puts its items once more; the buffer takes each number once, so the
+ * consumer gets exactly the same items. */
+
+#include "lather/node.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { CAPACITY = 64, SECONDS = 60, WAIT_US = 500 };
+
+typedef struct queue {
+    pthread_mutex_t lock;
+    int64_t item[CAPACITY];
+    int count;
+    int64_t total;
+    uint8_t *seen; /* [total] */
+} queue;
+
+lt_status buffer(lt_node *node, void *context);
+lt_status produce(lt_node *node, void *context);
+lt_status consume(lt_node *node, void *context);
+
+static void put(queue *q, int64_t number, char *reply)
+{
+    if (number < 0 || number >= q->total || q->seen[number]) {
+        *reply = 'y'; /* it has been here */
+    } else if (q->count < CAPACITY) {
+        q->item[q->count++] = number;
+        q->seen[number] = 1;
+        *reply = 'y';
+    } else {
+        *reply = 'f';
+    }
+}
+
+/* A number to put, or nothing: wants one. */
+static lt_status answer(void *context, const void *request, size_t bytes, lt_reply *reply)
+{
+    queue *q = context;
+    const unsigned char *in = request;
+    int64_t number = 0;
+    for (size_t i = 0; i < bytes && i < sizeof number; i++)
+        number |= (int64_t)in[i] << (8 * i);
+    pthread_mutex_lock(&q->lock);
+    char *out = lt_reply_data(reply, bytes ? 1 : q->count ? sizeof number : 0);
+    if (out && bytes)
+        put(q, number, out);
+    else if (out && q->count)
+        for (size_t i = 0, item = (size_t)q->item[--q->count]; i < sizeof number; i++)
+            out[i] = (char)(item >> (8 * i));
+    pthread_mutex_unlock(&q->lock);
+    return out ? LT_OK : LT_E_NOMEM;
+}
+
+lt_status buffer(lt_node *node, void *context)
+{
+    queue q = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    (void)context;
+    q.total = lt_node_number(node, "items", 100) * lt_node_count_of(node, "producer");
+    q.seen = calloc((size_t)q.total + 1, 1);
+    const lt_status st = lt_node_serve(node, answer, &q);
+    free(q.seen);
+    return st;
+}
+
+lt_status produce(lt_node *node, void *context)
+{
+    lt_client *client = NULL;
+    const int64_t items = lt_node_number(node, "items", 100);
+    (void)context;
+    lt_status st = lt_node_client(node, "buffer", 0, true, &client);
+    for (int64_t i = 0; !st && i < items && !lt_node_stopping(node); i++) {
+        const int64_t number = lt_node_index(node) * items + i;
+        unsigned char bytes[sizeof number];
+        char taken = 0;
+        for (size_t b = 0; b < sizeof bytes; b++)
+            bytes[b] = (unsigned char)(number >> (8 * b));
+        while (!st && taken != 'y') {
+            lt_answer back = {0};
+            st = lt_client_call(client, bytes, sizeof bytes, SECONDS, &back);
+            taken = back.bytes ? *(const char *)back.data : 0;
+            lt_answer_free(&back);
+            if (!st && taken != 'y')
+                usleep(WAIT_US); /* the buffer is full */
+        }
+    }
+    lt_client_close(&client);
+    return st;
+}
+
+/* Takes one item, or waits; *number is -1 if there was none. */
+static lt_status take(lt_client *client, int64_t *number)
+{
+    lt_answer back = {0};
+    *number = -1;
+    const lt_status st = lt_client_call(client, NULL, 0, SECONDS, &back);
+    const unsigned char *in = back.data;
+    if (!st && back.bytes == sizeof *number) {
+        *number = 0;
+        for (size_t b = 0; b < sizeof *number; b++)
+            *number |= (int64_t)in[b] << (8 * b);
+    } else if (!st) {
+        usleep(WAIT_US);
+    }
+    lt_answer_free(&back);
+    return st;
+}
+
+lt_status consume(lt_node *node, void *context)
+{
+    lt_client *client = NULL;
+    const int64_t total = lt_node_number(node, "items", 100) * lt_node_count_of(node, "producer");
+    unsigned char *seen = calloc((size_t)total + 1, 1);
+    int64_t got = 0, twice = 0;
+    (void)context;
+    lt_status st = seen ? lt_node_client(node, "buffer", 0, false, &client) : LT_E_NOMEM;
+    while (!st && got < total && !lt_node_stopping(node)) {
+        int64_t number = 0;
+        st = take(client, &number);
+        if (!st && number >= 0) {
+            twice += seen[number]++ != 0;
+            got++;
+        }
+    }
+    printf("consumed %lld of %lld items, %lld twice\n", (long long)got, (long long)total,
+           (long long)twice);
+    fflush(stdout);
+    lt_client_close(&client);
+    free(seen);
+    return st ? st : twice ? LT_E_FORMAT : LT_OK;
+}

@@ -1,0 +1,85 @@
+/* What a program must not be: names that nothing has, and commands that wait for each other's addresses.
+ *
+ * A service with an entry is bound before its arguments are read, so it may be in a cycle. A command gets its
+ * arguments when it starts: a cycle of commands alone would wait for ever. */
+
+#include "launch/launch.h"
+
+#include "lather/ext/fail.h"
+
+#include <string.h>
+
+/* The walk from a group along addresses in commands' arguments. */
+typedef struct walk {
+    const lt_program_graph *program;
+    const lt_handle *origin, *at;
+    int depth;
+    lt_status status;
+} walk;
+
+static void follow(void *context, const lt_handle *service);
+
+static lt_status each(const lt_handle *h, void (*visit_)(void *, const lt_handle *), void *context)
+{
+    const lt_launch_values v = {.program = h->program, .group = h, .count = h->config.count};
+    if (h->config.command)
+        LT_TRY(lt_launch_placeholders(&v, h->config.command, visit_, context));
+    return h->config.arguments ? lt_launch_placeholders(&v, h->config.arguments, visit_, context)
+                               : LT_OK;
+}
+
+static void follow(void *context, const lt_handle *service)
+{
+    const walk *from = context;
+    walk w = *from;
+    enum { DEEPEST = 64 }; /* a longer chain is taken for no cycle of its origin */
+    if (w.status || !service->config.command || service == w.at || w.depth >= DEEPEST)
+        return;
+    if (service == w.origin) {
+        ((walk *)context)->status = lt_fail(
+            LT_E_ARG,
+            "launch: %s and %s wait for each other's addresses, a cycle without a service that has an entry",
+            w.at->config.label, w.origin->config.label);
+        return;
+    }
+    w.at = service;
+    w.depth++;
+    const lt_status st = each(service, follow, &w);
+    ((walk *)context)->status = st ? st : w.status;
+}
+
+static lt_status check_uses(const lt_handle *h)
+{
+    const char *at = h->uses ? h->uses : "";
+    while (*at) {
+        at += strspn(at, ", ");
+        const size_t bytes = strcspn(at, ", ");
+        const lt_handle *used = bytes ? lt_program_graph_find(h->program, at, bytes) : NULL;
+        if (bytes && !used)
+            return lt_fail(LT_E_ARG, "launch: %s uses %.*s, which there is not", h->config.label,
+                           (int)bytes, at);
+        if (used && used->config.kind != LT_NODE_SERVICE)
+            return lt_fail(LT_E_ARG, "launch: %s uses %s, which is no service", h->config.label,
+                           used->config.label);
+        at += bytes;
+    }
+    return LT_OK;
+}
+
+lt_status lt_program_graph_check(const lt_program_graph *program)
+{
+    bool ends = false;
+    for (const lt_handle *h = program->first; h; h = h->next) {
+        walk w = {.program = program, .origin = h, .at = h};
+        LT_TRY(check_uses(h));
+        LT_TRY(each(h, follow, &w));
+        if (h->config.command && w.status)
+            return w.status;
+        ends = ends || h->config.kind != LT_NODE_SERVICE;
+    }
+    if (!program->first)
+        return lt_fail(LT_E_ARG, "launch: %s: an empty program", program->name);
+    if (!ends)
+        return lt_fail(LT_E_ARG, "launch: %s: services alone: nothing would run", program->name);
+    return LT_OK;
+}

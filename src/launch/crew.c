@@ -1,0 +1,204 @@
+/* Entries as threads of this process. A thread that fails is started again as its group's policy says. */
+
+#include "base/alloc.h"
+#include "launch/launch.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct member {
+    const lt_handle *group;
+    lt_crew *crew;
+    lt_launch_values values;
+    lt_node_entry entry;
+    lt_launch_gang_threads *gang;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock; /* of node */
+    lt_node *node;
+    atomic_int done;
+    lt_status status;
+    char why[512];
+    bool told;
+} member;
+
+struct lt_crew {
+    const lt_launch *launch;
+    member *member;
+    int count;
+    atomic_bool stopping;
+};
+
+static void set_node(member *m, lt_node *node)
+{
+    pthread_mutex_lock(&m->lock);
+    m->node = node;
+    if (node && atomic_load(&m->crew->stopping))
+        lt_node_end(node);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static lt_status play_once(member *m)
+{
+    lt_node *node = NULL;
+    LT_TRY(lt_node_open(&node, &m->values, m->gang));
+    set_node(m, node);
+    const lt_status st = lt_node_run(node, m->entry, m->group->config.context);
+    set_node(m, NULL);
+    lt_node_close(&node);
+    return st;
+}
+
+static void *play(void *context)
+{
+    enum { SECOND_US = 1000000 };
+    member *m = context;
+    const lt_node_config *c = &m->group->config;
+    const int restarts = c->policy == LT_NODE_RESTART ? c->restarts : 0;
+    double wait = c->backoff;
+    for (int i = 0; i <= restarts && !atomic_load(&m->crew->stopping); i++) {
+        m->status = play_once(m);
+        if (!m->status)
+            break;
+        snprintf(m->why, sizeof m->why, "%s", lt_error_message());
+        if (i < restarts) {
+            fprintf(m->crew->launch->log, "launch| %s.%d: %s; restart %d of %d\n", c->label,
+                    m->values.index, m->why, i + 1, restarts);
+            usleep((useconds_t)(wait * SECOND_US));
+            wait *= 2;
+        }
+    }
+    atomic_store(&m->done, 1);
+    return NULL;
+}
+
+static int count_of(const lt_launch *launch)
+{
+    int count = 0;
+    for (const lt_handle *h = launch->program->first; h; h = h->next)
+        count += h->config.command ? 0 : h->config.count;
+    return count;
+}
+
+static lt_status add_group(lt_crew *crew, const lt_handle *h)
+{
+    lt_node_entry entry = h->config.entry;
+    lt_launch_gang_threads *gang = NULL;
+    int ranks = h->config.count;
+    int64_t accum = 0;
+    if (!entry)
+        LT_TRY(lt_launch_module(h->config.module, &entry));
+    if (h->config.kind == LT_NODE_GANG) {
+        if (crew->launch->config->slots && ranks > crew->launch->config->slots)
+            return lt_fail(LT_E_ARG, "launch: %s wants %d ranks, there are %d slots",
+                           h->config.label, ranks, crew->launch->config->slots);
+        LT_TRY(lt_launch_gang(&h->config, 0, &ranks, &accum));
+        LT_TRY(lt_launch_gang_threads_new(&gang, ranks));
+    }
+    for (int i = 0; i < ranks; i++) {
+        member *m = &crew->member[crew->count++];
+        m->group = h;
+        m->crew = crew;
+        m->entry = entry;
+        m->gang = gang;
+        m->values = (lt_launch_values){.program = crew->launch->program,
+                                       .group = h,
+                                       .place = &crew->launch->place,
+                                       .index = i,
+                                       .count = ranks,
+                                       .grad_accum = accum};
+        pthread_mutex_init(&m->lock, NULL);
+    }
+    return LT_OK;
+}
+
+static lt_status start(lt_crew *crew)
+{
+    for (const lt_handle *h = crew->launch->program->first; h; h = h->next)
+        if (!h->config.command)
+            LT_TRY(add_group(crew, h));
+    for (int i = 0; i < crew->count; i++) {
+        if (pthread_create(&crew->member[i].thread, NULL, play, &crew->member[i]) != 0)
+            return lt_fail(LT_E_NOMEM, "launch: no thread for %s.%d",
+                           crew->member[i].group->config.label, crew->member[i].values.index);
+        crew->member[i].started = true;
+    }
+    return LT_OK;
+}
+
+lt_status lt_crew_start(lt_crew **out, const lt_launch *launch)
+{
+    lt_crew *c = lt_alloc(1, sizeof *c);
+    if (!c || !(c->member = lt_alloc((size_t)count_of(launch) + 1, sizeof *c->member))) {
+        lt_free(c);
+        return LT_E_NOMEM;
+    }
+    c->launch = launch;
+    const lt_status st = start(c);
+    if (st)
+        lt_crew_stop(&c);
+    else
+        *out = c;
+    return st;
+}
+
+/* Whether another node of a group that may shrink is left. */
+static bool may_miss(const lt_crew *crew, const member *m)
+{
+    if (m->group->config.policy != LT_NODE_SHRINK || m->gang)
+        return false;
+    for (int i = 0; i < crew->count; i++) {
+        const member *other = &crew->member[i];
+        if (other != m && other->group == m->group && !other->told)
+            return true;
+    }
+    return false;
+}
+
+lt_status lt_crew_poll(lt_crew *crew, int *running)
+{
+    lt_status st = LT_OK;
+    *running = 0;
+    for (int i = 0; i < crew->count; i++) {
+        member *m = &crew->member[i];
+        if (!atomic_load(&m->done)) {
+            *running += m->group->config.kind != LT_NODE_SERVICE;
+        } else if (m->status && !m->told) {
+            m->told = true;
+            if (may_miss(crew, m))
+                fprintf(crew->launch->log, "launch| %s.%d failed: %s\n", m->group->config.label,
+                        m->values.index, m->why);
+            else
+                st = lt_fail(LT_E_COMM, "launch: %s.%d failed: %s", m->group->config.label,
+                             m->values.index, m->why);
+        }
+    }
+    return st;
+}
+
+void lt_crew_stop(lt_crew **crew)
+{
+    lt_crew *c = *crew;
+    if (!c)
+        return;
+    *crew = NULL;
+    atomic_store(&c->stopping, true);
+    for (int i = 0; i < c->count; i++) {
+        pthread_mutex_lock(&c->member[i].lock);
+        if (c->member[i].node)
+            lt_node_end(c->member[i].node);
+        pthread_mutex_unlock(&c->member[i].lock);
+    }
+    for (int i = 0; i < c->count; i++) {
+        member *m = &c->member[i];
+        if (m->started)
+            pthread_join(m->thread, NULL);
+        pthread_mutex_destroy(&m->lock);
+        if (m->gang && m->values.index == 0)
+            lt_launch_gang_threads_free(&m->gang);
+    }
+    lt_free(c->member);
+    lt_free(c);
+}

@@ -1,0 +1,123 @@
+/* Reading of INI files, as Python's configparser does without interpolation (ADR 0018). */
+
+#include "launch/ini.h"
+
+#include "base/alloc.h"
+
+#include "lather/ext/file.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct reader {
+    const char *path;
+    int line, key_line; /* of the key whose value is being read */
+    char *section, *key, *value;
+    lt_ini_visit visit;
+    void *context;
+} reader;
+
+static char *trim(char *text)
+{
+    while (isspace((unsigned char)*text))
+        text++;
+    for (size_t n = strlen(text); n && isspace((unsigned char)text[n - 1]); n--)
+        text[n - 1] = 0;
+    return text;
+}
+
+/* The callback's failure with the place in front. */
+static lt_status tell(reader *r, const char *key, const char *value, int line)
+{
+    const lt_status st = r->visit(r->context, r->section, key, value);
+    char *why = st ? lt_strdup(lt_error_message()) : NULL;
+    if (st)
+        (void)lt_fail(st, "%s:%d: %s", r->path, line, why ? why : "");
+    lt_free(why);
+    return st;
+}
+
+/* Hands over the key that has been read, if any. */
+static lt_status flush(reader *r)
+{
+    const lt_status st = r->key ? tell(r, r->key, r->value, r->key_line) : LT_OK;
+    lt_free(r->key);
+    lt_free(r->value);
+    r->key = r->value = NULL;
+    return st;
+}
+
+static lt_status continue_value(reader *r, const char *text)
+{
+    if (!r->key)
+        return lt_fail(LT_E_FORMAT, "%s:%d: a line that begins with a blank continues no value",
+                       r->path, r->line);
+    char *longer = lt_format("%s %s", r->value, text);
+    if (!longer)
+        return LT_E_NOMEM;
+    lt_free(r->value);
+    r->value = longer;
+    return LT_OK;
+}
+
+static lt_status begin_section(reader *r, char *text)
+{
+    char *end = strchr(text, ']');
+    if (!end || end[1] || end == text + 1)
+        return lt_fail(LT_E_FORMAT, "%s:%d: want [NAME]", r->path, r->line);
+    *end = 0;
+    lt_free(r->section);
+    r->section = lt_strdup(text + 1);
+    return r->section ? tell(r, NULL, NULL, r->line) : LT_E_NOMEM;
+}
+
+static lt_status begin_key(reader *r, char *text)
+{
+    char *equal = strchr(text, '=');
+    if (!equal || equal == text || !r->section)
+        return lt_fail(LT_E_FORMAT, "%s:%d: want KEY = VALUE in a section", r->path, r->line);
+    *equal = 0;
+    r->key = lt_strdup(trim(text));
+    r->value = lt_strdup(trim(equal + 1));
+    r->key_line = r->line;
+    return r->key && r->value ? LT_OK : LT_E_NOMEM;
+}
+
+static lt_status read_line(reader *r, char *line)
+{
+    const bool continues = isspace((unsigned char)*line) != 0;
+    char *text = trim(line);
+    r->line++;
+    if (!*text || *text == '#' || *text == ';')
+        return LT_OK;
+    if (continues)
+        return continue_value(r, text);
+    LT_TRY(flush(r));
+    return *text == '[' ? begin_section(r, text) : begin_key(r, text);
+}
+
+lt_status lt_ini_read(const char *path, lt_ini_visit visit, void *context)
+{
+    enum { LINE = 8192 };
+    char line[LINE];
+    FILE *file = NULL;
+    reader r = {.path = path, .visit = visit, .context = context};
+    LT_TRY(lt_file_open(&file, path));
+    lt_status st = LT_OK;
+    while (!st && fgets(line, sizeof line, file)) {
+        if (strlen(line) == sizeof line - 1)
+            st = lt_fail(LT_E_FORMAT, "%s:%d: a line of %d bytes or more", path, r.line + 1,
+                         LINE - 1);
+        else
+            st = read_line(&r, line);
+    }
+    if (!st)
+        st = flush(&r);
+    fclose(file);
+    lt_free(r.section);
+    lt_free(r.key);
+    lt_free(r.value);
+    return st;
+}

@@ -1,0 +1,295 @@
+/* A node while it runs.
+ *
+ * 1. A service is bound and published before its arguments are expanded, so that services may hold each other's
+ *    addresses. Calls that come before lt_node_serve() wait in the trampoline. */
+
+#include "base/alloc.h"
+#include "base/token.h"
+#include "launch/launch.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct lt_node {
+    lt_launch_values values;
+    lt_launch_place place;
+    char secret[LT_TOKEN_BYTES]; /* "": none */
+    char *text, **words;         /* arguments */
+    int word_count;
+    atomic_bool ending;
+    sem_t end; /* posted when the node or the program ends */
+    lt_service *service;
+    pthread_mutex_t lock; /* of handler */
+    pthread_cond_t served;
+    lt_service_handler handler;
+    void *context;
+    bool closed;
+    lt_launch_gang_threads *gang; /* borrowed; NULL: ranks are processes */
+};
+
+const char *lt_node_label(const lt_node *node)
+{
+    return node->values.group->config.label;
+}
+
+int lt_node_index(const lt_node *node)
+{
+    return node->values.index;
+}
+
+int lt_node_count(const lt_node *node)
+{
+    return node->values.count;
+}
+
+int lt_node_count_of(const lt_node *node, const char *label)
+{
+    const lt_handle *h = lt_program_graph_find(node->values.program, label, strlen(label));
+    return h ? h->config.count : -1;
+}
+
+const char *lt_node_argument(const lt_node *node, int index)
+{
+    return index >= 0 && index < node->word_count ? node->words[index] : NULL;
+}
+
+long lt_node_number(const lt_node *node, const char *name, long otherwise)
+{
+    for (int i = 0; i + 1 < node->word_count; i++)
+        if (!strncmp(node->words[i], "--", 2) && !strcmp(node->words[i] + 2, name)) {
+            char *end = NULL;
+            const long n = strtol(node->words[i + 1], &end, 10);
+            return end == node->words[i + 1] || *end ? otherwise : n;
+        }
+    return otherwise;
+}
+
+bool lt_node_stopping(const lt_node *node)
+{
+    return atomic_load(&((lt_node *)(uintptr_t)node)->ending);
+}
+
+void lt_node_end(lt_node *node)
+{
+    atomic_store(&node->ending, true);
+    sem_post(&node->end);
+}
+
+void lt_node_stop(lt_node *node)
+{
+    sem_post(&node->end);
+}
+
+/* invariant 1 */
+static lt_status trampoline(void *context, const void *request, size_t bytes, lt_reply *reply)
+{
+    lt_node *n = context;
+    pthread_mutex_lock(&n->lock);
+    while (!n->handler && !n->closed)
+        pthread_cond_wait(&n->served, &n->lock);
+    const lt_service_handler handler = n->handler;
+    pthread_mutex_unlock(&n->lock);
+    if (!handler)
+        return lt_fail(LT_E_COMM, "the service has ended");
+    return handler(n->context, request, bytes, reply);
+}
+
+static void set_handler(lt_node *n, lt_service_handler handler, void *context, bool closed)
+{
+    pthread_mutex_lock(&n->lock);
+    n->handler = handler;
+    n->context = context;
+    n->closed = closed;
+    pthread_cond_broadcast(&n->served);
+    pthread_mutex_unlock(&n->lock);
+}
+
+lt_status lt_node_serve(lt_node *node, lt_service_handler handler, void *context)
+{
+    if (!node->service)
+        return lt_fail(LT_E_ARG, "launch: %s is no service", lt_node_label(node));
+    set_handler(node, handler, context, false);
+    while (sem_wait(&node->end) && errno == EINTR) {
+    }
+    set_handler(node, NULL, NULL, true);
+    lt_service_close(&node->service); /* waits for handlers that run */
+    return LT_OK;
+}
+
+lt_status lt_node_client(lt_node *node, const char *label, int index, bool repeat, lt_client **out)
+{
+    enum { PATIENCE = 300 };
+    char address[LT_LAUNCH_PATH];
+    const lt_handle *h = lt_program_graph_find(node->values.program, label, strlen(label));
+    if (!h || h->config.kind != LT_NODE_SERVICE || index < 0 || index >= h->config.count)
+        return lt_fail(LT_E_ARG, "launch: %s: there is no service %s.%d", lt_node_label(node),
+                       label, index);
+    LT_TRY(lt_launch_resolve(&node->place, label, index, PATIENCE, address, sizeof address));
+    return lt_client_open(out, &(lt_client_config){.address = address,
+                                                   .secret = *node->secret ? node->secret : NULL,
+                                                   .repeat = repeat});
+}
+
+/* Binds: at what it published before, if it is started again, so that clients find it. */
+static lt_status bind_service(lt_node *n)
+{
+    const lt_node_config *c = &n->values.group->config;
+    char address[LT_LAUNCH_PATH];
+    lt_service_config config = {.address = address,
+                                .handler = trampoline,
+                                .context = n,
+                                .secret = *n->secret ? n->secret : NULL};
+    if (lt_launch_resolve(&n->place, c->label, n->values.index, 0, address, sizeof address)
+        || lt_service_open(&n->service, &config)) {
+        lt_launch_listen_address(&n->place, c->label, n->values.index, address, sizeof address);
+        LT_TRY(lt_service_open(&n->service, &config));
+    }
+    return lt_launch_publish(&n->place, c->label, n->values.index, lt_service_address(n->service));
+}
+
+lt_status lt_node_open(lt_node **out, const lt_launch_values *values, lt_launch_gang_threads *gang)
+{
+    char path[LT_LAUNCH_PATH + 16];
+    lt_node *n = lt_alloc(1, sizeof *n);
+    if (!n)
+        return LT_E_NOMEM;
+    n->values = *values;
+    n->place = *values->place;
+    n->values.place = &n->place;
+    n->gang = gang;
+    sem_init(&n->end, 0, 0);
+    pthread_mutex_init(&n->lock, NULL);
+    pthread_cond_init(&n->served, NULL);
+    snprintf(path, sizeof path, "%s/secret", n->place.folder);
+    const lt_status st =
+        n->place.platform == LT_LAUNCH_THREADS ? LT_OK : lt_token_read(n->secret, path);
+    if (st)
+        lt_node_close(&n);
+    else
+        *out = n;
+    return st;
+}
+
+static lt_status read_arguments(lt_node *n)
+{
+    const char *text = n->values.group->config.arguments;
+    if (!text)
+        return LT_OK;
+    LT_TRY(lt_launch_expand(&n->values, text, &n->text));
+    LT_TRY(lt_launch_words(&n->words, n->text));
+    while (n->words[n->word_count])
+        n->word_count++;
+    return LT_OK;
+}
+
+lt_status lt_node_run(lt_node *node, lt_node_entry entry, void *context)
+{
+    if (node->values.group->config.kind == LT_NODE_SERVICE)
+        LT_TRY(bind_service(node));
+    LT_TRY(read_arguments(node));
+    return entry(node, context);
+}
+
+void lt_node_close(lt_node **node)
+{
+    lt_node *n = *node;
+    if (!n)
+        return;
+    *node = NULL;
+    set_handler(n, NULL, NULL, true);
+    lt_service_close(&n->service);
+    pthread_cond_destroy(&n->served);
+    pthread_mutex_destroy(&n->lock);
+    sem_destroy(&n->end);
+    lt_free(n->text);
+    lt_free(n->words);
+    lt_free(n);
+}
+
+struct lt_launch_gang_threads {
+    pthread_mutex_t lock;
+    pthread_cond_t ready;
+    int size, came;
+    lt_device **device; /* [size] */
+    lt_comm **comm;     /* [size] */
+    bool opened;
+    lt_status status;
+};
+
+lt_status lt_launch_gang_threads_new(lt_launch_gang_threads **out, int size)
+{
+    lt_launch_gang_threads *g = lt_alloc(1, sizeof *g);
+    if (g) {
+        g->size = size;
+        g->device = lt_alloc((size_t)size, sizeof *g->device);
+        g->comm = lt_alloc((size_t)size, sizeof *g->comm);
+        pthread_mutex_init(&g->lock, NULL);
+        pthread_cond_init(&g->ready, NULL);
+    }
+    if (!g || !g->device || !g->comm) {
+        lt_launch_gang_threads_free(&g);
+        return LT_E_NOMEM;
+    }
+    *out = g;
+    return LT_OK;
+}
+
+void lt_launch_gang_threads_free(lt_launch_gang_threads **gang)
+{
+    lt_launch_gang_threads *g = *gang;
+    *gang = NULL;
+    if (!g)
+        return;
+    lt_free((void *)g->device);
+    lt_free((void *)g->comm);
+    lt_free(g);
+}
+
+/* The last rank that comes opens the group. */
+static lt_status meet(lt_launch_gang_threads *g, int rank, lt_device *device, lt_comm **out)
+{
+    pthread_mutex_lock(&g->lock);
+    g->device[rank] = device;
+    if (++g->came == g->size) {
+        g->status = lt_comm_open_threads(g->comm, g->device, g->size);
+        g->opened = true;
+        pthread_cond_broadcast(&g->ready);
+    }
+    while (!g->opened)
+        pthread_cond_wait(&g->ready, &g->lock);
+    const lt_status st = g->status;
+    if (!st)
+        *out = g->comm[rank];
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+lt_status lt_node_comm(lt_node *node, lt_device *device, lt_comm **out)
+{
+    if (node->values.group->config.kind != LT_NODE_GANG)
+        return lt_fail(LT_E_ARG, "launch: %s is no gang", lt_node_label(node));
+    if (node->gang)
+        return meet(node->gang, node->values.index, device, out);
+    return lt_comm_open(out, node->values.count > 1 ? lt_comm_launched_kind() : "self", device);
+}
+
+lt_status lt_launch_module(const char *module, lt_node_entry *entry)
+{
+    const char *colon = strrchr(module, ':');
+    char path[LT_LAUNCH_PATH];
+    snprintf(path, sizeof path, "%.*s", (int)(colon - module), module);
+    void *object = dlopen(
+        path, RTLD_NOW | RTLD_LOCAL); /* stays: its code may still run when the process ends */
+    if (!object)
+        return lt_fail(LT_E_IO, "launch: %s", dlerror());
+    void *symbol = dlsym(object, colon + 1);
+    if (!symbol)
+        return lt_fail(LT_E_ARG, "launch: %s has no function %s", path, colon + 1);
+    memcpy(entry, &symbol, sizeof *entry); /* POSIX's way from an object pointer to a function's */
+    return LT_OK;
+}

@@ -1,0 +1,58 @@
+/* Where services listen, and the files in which they publish it. */
+
+#include "base/clock.h"
+#include "launch/launch.h"
+
+#include "lather/ext/fail.h"
+#include "lather/ext/file.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void lt_launch_listen_address(const lt_launch_place *place, const char *label, int index, char *out,
+                              size_t size)
+{
+    if (place->platform == LT_LAUNCH_THREADS)
+        snprintf(out, size, "inproc://%s/%s.%d", place->folder, label, index);
+    else if (place->platform == LT_LAUNCH_LOCAL)
+        snprintf(out, size, "ipc://%s/%s.%d.socket", place->folder, label, index);
+    else
+        snprintf(out, size, "tcp://0.0.0.0:0");
+}
+
+void lt_launch_address_file(const lt_launch_place *place, const char *label, int index, char *out,
+                            size_t size)
+{
+    snprintf(out, size, "%s/%s.%d.address", place->folder, label, index);
+}
+
+lt_status lt_launch_publish(const lt_launch_place *place, const char *label, int index,
+                            const char *address)
+{
+    char path[2 * LT_LAUNCH_PATH];
+    lt_launch_address_file(place, label, index, path, sizeof path);
+    return lt_file_save(path, address, strlen(address));
+}
+
+lt_status lt_launch_resolve(const lt_launch_place *place, const char *label, int index,
+                            double patience, char *out, size_t size)
+{
+    enum { AGAIN_US = 2000 };
+    char path[2 * LT_LAUNCH_PATH];
+    const double deadline = lt_clock_seconds() + patience;
+    lt_launch_address_file(place, label, index, path, sizeof path);
+    for (;;) {
+        FILE *file = fopen(path, "re");
+        const size_t got = file ? fread(out, 1, size - 1, file) : 0;
+        if (file)
+            fclose(file);
+        out[got] = 0;
+        if (got)
+            return LT_OK;
+        if (lt_clock_seconds() > deadline)
+            return lt_fail(LT_E_COMM, "launch: %s.%d has published no address in %.0f s", label,
+                           index, patience);
+        usleep(AGAIN_US);
+    }
+}

@@ -1,0 +1,188 @@
+/* Which processes a program is, and their command lines. */
+
+#include "base/alloc.h"
+#include "launch/launch.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A growing command line. */
+typedef struct line {
+    char *text;
+    lt_status status;
+} line;
+
+static void LT_PRINTF(2, 3) add(line *l, const char *fmt, ...)
+{
+    char word[2 * LT_LAUNCH_PATH];
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(word, sizeof word, fmt, list);
+    va_end(list);
+    char *longer = lt_format("%s %s", l->text ? l->text : "", word);
+    if (!longer)
+        l->status = LT_E_NOMEM;
+    lt_free(l->text);
+    l->text = longer;
+}
+
+static void add_number(line *l, int64_t number)
+{
+    add(l, "%" PRId64, number);
+}
+
+static const char *program_of(const lt_launch *launch)
+{
+    return launch->config->program ? launch->config->program : "lather";
+}
+
+/* lather node FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM; PARENT 0: a launcher's */
+static void add_node(const lt_launch *launch, line *l, const lt_task *task, int offset)
+{
+    add(l, "'%s' node", program_of(launch));
+    add(l, "'%s'", launch->place.folder);
+    add_number(l, launch->place.platform);
+    add_number(l, offset < 0 ? getpid() : 0);
+    add(l, "%s", task->group->config.label);
+    add_number(l, task->index);
+    add_number(l,
+               task->group->config.kind == LT_NODE_GANG ? task->count : task->group->config.count);
+    add_number(l, offset);
+    add_number(l, task->grad_accum);
+}
+
+/* srun or mpirun for so many. */
+static void add_launcher(const lt_launch *launch, line *l, int count, bool is_gang)
+{
+    if (launch->place.platform == LT_LAUNCH_SLURM) {
+        add(l, "srun --overlap --label --kill-on-bad-exit=1 %s -n",
+            is_gang ? "--mpi=pmix" : "--mpi=none");
+    } else {
+        add(l, "mpirun %s", geteuid() ? "" : "--allow-run-as-root");
+        add(l, "--oversubscribe --tag-output -n");
+    }
+    add_number(l, count);
+}
+
+/* Groups that one mpirun starts together. */
+static bool is_joint(const lt_launch *launch, const lt_handle *h)
+{
+    return launch->place.platform == LT_LAUNCH_MPIRUN && h->config.kind != LT_NODE_GANG
+           && h->config.policy == LT_NODE_FAIL_FAST;
+}
+
+/* mpirun -n 1 A : -n 4 B, of all services or of all functions. */
+static void add_joint(const lt_launch *launch, line *l, lt_node_kind kind)
+{
+    int offset = 0;
+    for (const lt_handle *h = launch->program->first; h; h = h->next) {
+        if (!is_joint(launch, h) || h->config.kind != kind)
+            continue;
+        const lt_task task = {.group = h, .count = h->config.count};
+        if (offset) {
+            add(l, ": -n");
+            add_number(l, h->config.count);
+        } else {
+            add_launcher(launch, l, h->config.count, false);
+        }
+        add_node(launch, l, &task, offset);
+        offset += h->config.count;
+    }
+}
+
+lt_status lt_launch_command(const lt_launch *launch, lt_task *task)
+{
+    line l = {0};
+    const bool is_gang = task->group && task->group->config.kind == LT_NODE_GANG;
+    const bool by_launcher =
+        launch->place.platform > LT_LAUNCH_LOCAL || (is_gang && task->count > 1);
+    lt_free((void *)task->argv);
+    task->argv = NULL;
+    if (task->group && task->group->config.entry) {
+        if (launch->place.platform > LT_LAUNCH_LOCAL || is_gang)
+            return lt_fail(
+                LT_E_UNSUPPORTED,
+                "launch: %s: a function of this program runs in threads and local processes: give a module",
+                task->group->config.label);
+        return LT_OK;
+    }
+    if (!task->group) {
+        add_joint(launch, &l, (lt_node_kind)task->index);
+    } else {
+        if (by_launcher)
+            add_launcher(launch, &l, task->count, is_gang);
+        add_node(launch, &l, task, by_launcher ? 0 : -1);
+    }
+    const lt_status st = l.status ? l.status : lt_launch_words(&task->argv, l.text);
+    lt_free(l.text);
+    return st;
+}
+
+const char *lt_task_name(const lt_task *task, char *out, size_t size)
+{
+    if (!task->group)
+        snprintf(out, size, "%s", task->index == LT_NODE_SERVICE ? "services" : "functions");
+    else if (task->count > 1 || task->group->config.kind == LT_NODE_GANG)
+        snprintf(out, size, "%s", task->group->config.label);
+    else
+        snprintf(out, size, "%s.%d", task->group->config.label, task->index);
+    return out;
+}
+
+static lt_status add_task(lt_launch *launch, lt_task task)
+{
+    enum { GROWTH = 8 };
+    if (launch->tasks % GROWTH == 0) {
+        lt_task *grown = lt_realloc(launch->task, launch->tasks + GROWTH, sizeof *grown);
+        if (!grown)
+            return LT_E_NOMEM;
+        launch->task = grown;
+    }
+    launch->task[launch->tasks++] = task;
+    return lt_launch_command(launch, &launch->task[launch->tasks - 1]);
+}
+
+static lt_status plan_gang(lt_launch *launch, const lt_handle *h)
+{
+    const int slots = launch->config->slots;
+    lt_task task = {.group = h};
+    if (slots && h->config.count > slots)
+        return lt_fail(LT_E_ARG, "launch: %s wants %d ranks, there are %d slots", h->config.label,
+                       h->config.count, slots);
+    LT_TRY(lt_launch_gang(&h->config, slots, &task.count, &task.grad_accum));
+    return add_task(launch, task);
+}
+
+/* Each node a task, or a step of srun all of them. */
+static lt_status plan_nodes(lt_launch *launch, const lt_handle *h)
+{
+    const bool together =
+        launch->place.platform == LT_LAUNCH_SLURM && h->config.policy == LT_NODE_FAIL_FAST;
+    const int step = together ? h->config.count : 1;
+    for (int i = 0; i < h->config.count; i += step)
+        LT_TRY(add_task(launch, (lt_task){.group = h, .index = i, .count = step}));
+    return LT_OK;
+}
+
+lt_status lt_launch_plan(lt_launch *launch)
+{
+    bool joint[LT_NODE_GANG] = {false};
+    for (const lt_handle *h = launch->program->first; h; h = h->next) {
+        if (launch->place.platform == LT_LAUNCH_THREADS && !h->config.command)
+            continue;
+        if (h->config.kind == LT_NODE_GANG) {
+            LT_TRY(plan_gang(launch, h));
+        } else if (!is_joint(launch, h)) {
+            LT_TRY(plan_nodes(launch, h));
+        } else if (h->config.entry) {
+            lt_task task = {.group = h};
+            return lt_launch_command(launch, &task);
+        } else if (!joint[h->config.kind]) {
+            joint[h->config.kind] = true;
+            LT_TRY(add_task(launch, (lt_task){.index = h->config.kind}));
+        }
+    }
+    return LT_OK;
+}

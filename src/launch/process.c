@@ -1,0 +1,120 @@
+/* A process that is one node: it finds its program in the launch's folder, and runs an entry or becomes a command. */
+
+#include "base/alloc.h"
+#include "launch/launch.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static lt_node *node_of_process;
+
+static void end(int signal_)
+{
+    (void)signal_;
+    if (node_of_process)
+        lt_node_end(node_of_process);
+}
+
+static int number_of(const char *const *names, int otherwise)
+{
+    for (; *names; names++)
+        if (getenv(*names))
+            return atoi(getenv(*names));
+    return otherwise;
+}
+
+/* Arguments FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM: of the launcher's processes this one is number OFFSET
+ * less than its rank. */
+typedef struct request {
+    const char *label;
+    int first, count, offset;
+    int64_t grad_accum;
+} request;
+
+/* Becomes the command; returns only if that fails. */
+static lt_status become(const lt_launch_values *v)
+{
+    const lt_node_config *c = &v->group->config;
+    char *text = NULL, *expanded = NULL, **words = NULL;
+    char file[2 * LT_LAUNCH_PATH];
+    text = c->arguments ? lt_format("%s %s", c->command, c->arguments) : lt_strdup(c->command);
+    lt_status st = text ? lt_launch_expand(v, text, &expanded) : LT_E_NOMEM;
+    lt_free(text);
+    if (!st)
+        st = lt_launch_words(&words, expanded);
+    lt_free(expanded);
+    if (st)
+        return st;
+    lt_launch_address_file(v->place, c->label, v->index, file, sizeof file);
+    setenv("LATHER_ADDRESS_FILE", file, 1);
+    if (words[0])
+        execvp(words[0], words);
+    st =
+        lt_fail(LT_E_IO, "launch: %s: %s: %s", c->label, words[0] ? words[0] : "", strerror(errno));
+    lt_free((void *)words);
+    return st;
+}
+
+static lt_status run_entry(const lt_launch_values *v)
+{
+    lt_node_entry entry = NULL;
+    lt_node *node = NULL;
+    LT_TRY(lt_launch_module(v->group->config.module, &entry));
+    LT_TRY(lt_node_open(&node, v, NULL));
+    node_of_process = node;
+    const lt_status st = lt_node_run(node, entry, NULL);
+    node_of_process = NULL;
+    lt_node_close(&node);
+    return st;
+}
+
+static lt_status run(const request *r, const lt_launch_place *place)
+{
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+    lt_program_graph *program = NULL;
+    char path[LT_LAUNCH_PATH + 16];
+    snprintf(path, sizeof path, "%s/program.ini", place->folder);
+    LT_TRY(lt_program_graph_load(&program, path));
+    lt_launch_values v = {
+        .program = program, .place = place, .count = r->count, .grad_accum = r->grad_accum};
+    v.group = lt_program_graph_find(program, r->label, strlen(r->label));
+    v.index = r->first + (r->offset < 0 ? 0 : number_of(ranks, r->offset) - r->offset);
+    lt_status st = LT_OK;
+    if (!v.group || v.index < 0 || v.index >= r->count)
+        st = lt_fail(LT_E_ARG, "launch: there is no node %s.%d", r->label, v.index);
+    else
+        st = v.group->config.command ? become(&v) : run_entry(&v);
+    lt_program_graph_free(&program);
+    return st;
+}
+
+int lt_node_main(int argc, char *const *argv)
+{
+    enum { FOLDER = 1, PLATFORM, PARENT, LABEL, FIRST, COUNT, OFFSET, GRAD_ACCUM, WORDS };
+    lt_launch_place place = {0};
+    if (argc != WORDS) {
+        fprintf(
+            stderr,
+            "node: want FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM, which `lather launch` gives\n");
+        return 2;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* no node outlives its launcher */
+    if (atoi(argv[PARENT]) && getppid() != atoi(argv[PARENT]))
+        return 1; /* which was gone before that */
+    const struct sigaction action = {.sa_handler = end, .sa_flags = SA_RESTART};
+    const request r = {argv[LABEL], atoi(argv[FIRST]), atoi(argv[COUNT]), atoi(argv[OFFSET]),
+                       atoll(argv[GRAD_ACCUM])};
+    snprintf(place.folder, sizeof place.folder, "%s", argv[FOLDER]);
+    place.platform = (lt_launch_platform)atoi(argv[PLATFORM]);
+    sigaction(SIGTERM, &action, NULL);
+    const lt_status st = run(&r, &place);
+    if (st)
+        fprintf(stderr, "error: %s\n", lt_error_message());
+    return st ? 1 : 0;
+}

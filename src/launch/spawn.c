@@ -1,0 +1,216 @@
+/* A task's process: posix_spawn in a process group of its own, seen by a pidfd; its output by one pipe. */
+
+#include "launch/spawn.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int spawn(const lt_task *task, int output, pid_t *pid)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t all, none;
+    sigfillset(&all);
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&files, output, 1);
+    posix_spawn_file_actions_adddup2(&files, output, 2);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF
+                                              | POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    const int why = posix_spawnp(pid, task->argv[0], &files, &attributes, task->argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    return why;
+}
+
+static lt_node *node_of_child;
+
+static void end(int signal_)
+{
+    (void)signal_;
+    if (node_of_child)
+        lt_node_end(node_of_child);
+}
+
+/* The child of a fork: runs an entry of this program. */
+static void run_child(const lt_launch *launch, const lt_task *task, int output)
+{
+    const struct sigaction action = {.sa_handler = end, .sa_flags = SA_RESTART},
+                           usual = {.sa_handler = SIG_DFL};
+    const lt_node_config *c = &task->group->config;
+    const lt_launch_values values = {.program = launch->program,
+                                     .group = task->group,
+                                     .place = &launch->place,
+                                     .index = task->index,
+                                     .count = c->count};
+    sigset_t none;
+    sigemptyset(&none);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &usual, NULL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    dup2(output, 1);
+    dup2(output, 2);
+    lt_status st = lt_node_open(&node_of_child, &values, NULL);
+    if (!st)
+        st = lt_node_run(node_of_child, c->entry, c->context);
+    if (st)
+        fprintf(stderr, "error: %s\n", lt_error_message());
+    fflush(NULL);
+    _exit(st ? 1 : 0);
+}
+
+static int start(const lt_launch *launch, const lt_task *task, int output, pid_t *pid)
+{
+    if (task->argv)
+        return spawn(task, output, pid);
+    fflush(NULL); /* or the child would write it again */
+    *pid = fork();
+    if (!*pid)
+        run_child(launch, task, output);
+    if (*pid > 0)
+        setpgid(*pid, *pid);
+    return *pid < 0 ? errno : 0;
+}
+
+lt_status lt_process_start(const lt_launch *launch, lt_process *process)
+{
+    int ends[2];
+    char name[LT_LAUNCH_NAME];
+    lt_task_name(process->task, name, sizeof name);
+    if (pipe2(ends, O_CLOEXEC))
+        return lt_fail(LT_E_IO, "launch: %s: no pipe: %s", name, strerror(errno));
+    const int why = start(launch, process->task, ends[1], &process->pid);
+    close(ends[1]);
+    if (why) {
+        close(ends[0]);
+        return lt_fail(LT_E_IO, "launch: %s: %s cannot be started: %s", name,
+                       process->task->argv ? process->task->argv[0] : "a process", strerror(why));
+    }
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    process->output = ends[0];
+    process->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
+    process->guilty = -1;
+    process->bytes = 0;
+    process->state = LT_PROCESS_RUNNING;
+    return process->pidfd < 0 ? lt_fail(LT_E_IO, "launch: %s: no pidfd: %s", name, strerror(errno))
+                              : LT_OK;
+}
+
+const char *lt_process_node(const lt_launch *launch, const lt_process *process, int rank, char *out,
+                            size_t size)
+{
+    const lt_task *t = process->task;
+    if (rank < 0)
+        return lt_task_name(t, out, size);
+    if (t->group) {
+        snprintf(out, size, "%s.%d", t->group->config.label, t->index + rank);
+        return out;
+    }
+    for (const lt_handle *h = launch->program->first; h;
+         h = h->next) { /* as add_joint() has them */
+        if (h->config.policy != LT_NODE_FAIL_FAST || (int)h->config.kind != t->index)
+            continue;
+        if (rank < h->config.count) {
+            snprintf(out, size, "%s.%d", h->config.label, rank);
+            return out;
+        }
+        rank -= h->config.count;
+    }
+    return lt_task_name(t, out, size);
+}
+
+/* Whose line it is by what mpirun or srun has in front of it, which *text is moved behind. */
+static int rank_of_line(const lt_launch *launch, const char **text)
+{
+    int rank = -1, bytes = 0;
+    if (sscanf(*text, "[%*d,%d]<%*[a-z]>:%n", &rank, &bytes) >= 1 && bytes > 0) {
+        *text += bytes;
+        return rank;
+    }
+    bytes = 0;
+    if (launch->place.platform == LT_LAUNCH_SLURM && sscanf(*text, "%d: %n", &rank, &bytes) >= 1
+        && bytes > 0) {
+        *text += bytes;
+        return rank;
+    }
+    return -1;
+}
+
+/* Open MPI and Slurm name the process that failed first: "process rank 2 with PID 7", "Process name: [[7,1],2]",
+ * "srun: error: HOST: task 2: Killed". */
+static void find_guilty(lt_process *p, const char *text)
+{
+    static const char *const marks[] = {"process rank ", "Process name: [[", ": task "};
+    for (size_t i = 0; p->guilty < 0 && i < sizeof marks / sizeof *marks; i++) {
+        const char *at = strstr(text, marks[i]);
+        const char *inner = at && i == 1 ? strstr(at, "],") : NULL;
+        if (at && (i != 1 || inner))
+            p->guilty = atoi(inner ? inner + 2 : at + strlen(marks[i]));
+    }
+}
+
+static void write_line(const lt_launch *launch, lt_process *p)
+{
+    char name[LT_LAUNCH_NAME];
+    const char *text = p->line;
+    p->line[p->bytes] = 0;
+    const int rank = rank_of_line(launch, &text);
+    if (rank < 0)
+        find_guilty(p, text);
+    fprintf(launch->log, "%s| %s\n", lt_process_node(launch, p, rank, name, sizeof name), text);
+    fflush(launch->log);
+    p->bytes = 0;
+}
+
+bool lt_process_read(const lt_launch *launch, lt_process *process)
+{
+    char buffer[LT_SPAWN_LINE];
+    for (;;) {
+        const ssize_t got = read(process->output, buffer, sizeof buffer);
+        if (got <= 0)
+            return got < 0 && (errno == EAGAIN || errno == EINTR);
+        for (ssize_t i = 0; i < got; i++) {
+            if (buffer[i] == '\n' || process->bytes == sizeof process->line - 1)
+                write_line(launch, process);
+            if (buffer[i] != '\n')
+                process->line[process->bytes++] = buffer[i];
+        }
+    }
+}
+
+int lt_process_finish(const lt_launch *launch, lt_process *process)
+{
+    enum { PATIENCE_MS = 2000 };
+    int status = 0;
+    while (waitpid(process->pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    kill(-process->pid, SIGKILL); /* what it left behind */
+    struct pollfd open_ = {.fd = process->output, .events = POLLIN};
+    while (lt_process_read(launch, process) && poll(&open_, 1, PATIENCE_MS) > 0) {
+    }
+    if (process->bytes)
+        write_line(launch, process);
+    close(process->output);
+    close(process->pidfd);
+    process->pid = 0;
+    process->state = LT_PROCESS_DONE;
+    return status;
+}

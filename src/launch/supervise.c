@@ -1,0 +1,284 @@
+/* Starts processes and threads, handles what fails by the policy of its group, and ends the rest. */
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "launch/spawn.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct supervisor {
+    lt_launch *launch;
+    lt_process *process; /* [launch->tasks] */
+    struct pollfd *poll; /* [2 * tasks] */
+    lt_crew *crew;
+    bool stopping;
+    double kill_at; /* while stopping */
+    lt_status status;
+    char why[512]; /* the first failure */
+} supervisor;
+
+static volatile sig_atomic_t asked;
+
+static void ask(int signal_)
+{
+    asked = signal_;
+}
+
+static bool is_service(const lt_process *p)
+{
+    return p->task->group ? p->task->group->config.kind == LT_NODE_SERVICE
+                          : p->task->index == LT_NODE_SERVICE;
+}
+
+static void say(const supervisor *s, const char *text)
+{
+    fprintf(s->launch->log, "launch| %s\n", text);
+    fflush(s->launch->log);
+}
+
+/* Asks all processes to end. */
+static void stop(supervisor *s)
+{
+    const double grace = 5, given = s->launch->config->grace;
+    if (s->stopping)
+        return;
+    s->stopping = true;
+    s->kill_at = lt_clock_seconds() + (given > 0 ? given : grace);
+    for (size_t i = 0; i < s->launch->tasks; i++) {
+        lt_process *p = &s->process[i];
+        if (p->state == LT_PROCESS_RUNNING)
+            kill(-p->pid, SIGTERM);
+        else
+            p->state = LT_PROCESS_DONE;
+    }
+}
+
+/* Ends the program for the first failure, whose message lt_fail() has. */
+static void fail(supervisor *s, lt_status status)
+{
+    if (!s->status) {
+        s->status = status;
+        snprintf(s->why, sizeof s->why, "%s", lt_error_message());
+        say(s, s->why);
+    }
+    stop(s);
+}
+
+static const char *describe(int status, char *out, size_t size)
+{
+    if (WIFSIGNALED(status))
+        snprintf(out, size, "was killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(out, size, "ended with status %d", WEXITSTATUS(status));
+    return out;
+}
+
+/* Later and later: backoff, twice that, ... */
+static void restart_later(supervisor *s, lt_process *p, const char *what)
+{
+    enum { MOST_DOUBLINGS = 10 };
+    const lt_node_config *c = &p->task->group->config;
+    char text[768];
+    const int doublings = p->failures < MOST_DOUBLINGS ? p->failures : MOST_DOUBLINGS;
+    const double wait = c->backoff * (double)(1 << doublings) / 2;
+    p->state = LT_PROCESS_WAITING;
+    p->start_at = lt_clock_seconds() + wait;
+    snprintf(text, sizeof text, "%s; restart %d of %d in %.2g s", what, p->failures, c->restarts,
+             wait);
+    say(s, text);
+}
+
+/* A gang with a rank less, and the grad-accum that keeps its global batch. */
+static lt_status shrink(supervisor *s, lt_process *p)
+{
+    lt_task *t = p->task;
+    const lt_node_config *c = &t->group->config;
+    char text[256];
+    int ranks = 0;
+    int64_t accum = 0;
+    if (t->count < 2)
+        return lt_fail(LT_E_COMM, "launch: %s has no rank left", c->label);
+    LT_TRY(lt_launch_gang(c, t->count - 1, &ranks, &accum));
+    t->count = ranks;
+    t->grad_accum = accum;
+    snprintf(text, sizeof text, "%s goes on with %d ranks, grad-accum %" PRId64, c->label, ranks,
+             accum);
+    say(s, text);
+    return lt_launch_command(s->launch, t);
+}
+
+/* Whether another node of the group runs, or has ended well. */
+static bool others_left(const supervisor *s, const lt_process *but)
+{
+    for (size_t i = 0; i < s->launch->tasks; i++) {
+        const lt_process *p = &s->process[i];
+        if (p != but && p->task->group == but->task->group
+            && (p->state != LT_PROCESS_DONE || !p->failures))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the process may be started again. */
+static bool may_restart(const lt_process *p, int status)
+{
+    enum { WRONG_COMMAND_LINE = 2 };
+    const lt_node_config *c = p->task->group ? &p->task->group->config : NULL;
+    if (!c || c->policy == LT_NODE_FAIL_FAST
+        || (WIFEXITED(status) && WEXITSTATUS(status) == WRONG_COMMAND_LINE))
+        return false;
+    return c->policy == LT_NODE_RESTART || c->kind == LT_NODE_GANG;
+}
+
+/* A process failed: by the policy of its group. */
+static void handle_failure(supervisor *s, lt_process *p, int status)
+{
+    char name[LT_LAUNCH_NAME], how[96], what[256];
+    lt_process_node(s->launch, p, p->guilty, name, sizeof name);
+    describe(status, how, sizeof how);
+    snprintf(what, sizeof what, "%s %s%s", name, p->guilty >= 0 ? "failed, its launcher " : "",
+             how);
+    const lt_node_policy policy =
+        p->task->group ? p->task->group->config.policy : LT_NODE_FAIL_FAST;
+    const bool again = may_restart(p, status);
+    p->failures++;
+    if (policy == LT_NODE_SHRINK && !again && others_left(s, p)) {
+        say(s, what);
+        return;
+    }
+    if (!again || p->failures > p->task->group->config.restarts) {
+        fail(s, lt_fail(LT_E_COMM, "launch: %s%s", what,
+                        again ? ", and may not be restarted again" : ""));
+        return;
+    }
+    const lt_status st = policy == LT_NODE_SHRINK ? shrink(s, p) : LT_OK;
+    if (st)
+        fail(s, st);
+    else
+        restart_later(s, p, what);
+}
+
+static void finish(supervisor *s, lt_process *p)
+{
+    const int status = lt_process_finish(s->launch, p);
+    if (!s->stopping && status)
+        handle_failure(s, p, status);
+}
+
+/* What is due to start; whether functions and gangs still run; whether anything does. */
+static void look(supervisor *s, bool *working, bool *running)
+{
+    int threads = 0;
+    *working = *running = false;
+    for (size_t i = 0; i < s->launch->tasks; i++) {
+        lt_process *p = &s->process[i];
+        if (p->state == LT_PROCESS_WAITING && p->start_at <= lt_clock_seconds()) {
+            const lt_status st = lt_process_start(s->launch, p);
+            if (st)
+                p->state = LT_PROCESS_DONE;
+            if (st)
+                fail(s, st);
+        }
+        *running = *running || p->state != LT_PROCESS_DONE;
+        *working = *working || (p->state != LT_PROCESS_DONE && !is_service(p));
+    }
+    if (s->crew && lt_crew_poll(s->crew, &threads))
+        fail(s, LT_E_COMM);
+    *working = *working || threads;
+}
+
+static void wait_for_events(supervisor *s, const sigset_t *mask)
+{
+    enum { TICK_MS = 50, MS_NS = 1000000 };
+    const struct timespec tick = {.tv_nsec = (long)TICK_MS * MS_NS};
+    const size_t count = s->launch->tasks;
+    for (size_t i = 0; i < count; i++) {
+        const bool runs = s->process[i].state == LT_PROCESS_RUNNING;
+        s->poll[2 * i] = (struct pollfd){.fd = runs ? s->process[i].pidfd : -1, .events = POLLIN};
+        s->poll[2 * i + 1] =
+            (struct pollfd){.fd = runs ? s->process[i].output : -1, .events = POLLIN};
+    }
+    if (ppoll(s->poll, 2 * count, &tick, mask) <= 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (s->poll[2 * i + 1].revents & POLLIN)
+            (void)lt_process_read(s->launch, &s->process[i]);
+        if (s->poll[2 * i].revents)
+            finish(s, &s->process[i]);
+    }
+}
+
+static void kill_late(supervisor *s)
+{
+    if (!s->stopping || lt_clock_seconds() < s->kill_at)
+        return;
+    for (size_t i = 0; i < s->launch->tasks; i++)
+        if (s->process[i].state == LT_PROCESS_RUNNING)
+            kill(-s->process[i].pid, SIGKILL);
+}
+
+static void run(supervisor *s, const sigset_t *mask)
+{
+    bool working = true, running = true;
+    for (;;) {
+        look(s, &working, &running);
+        if (asked && !s->status)
+            fail(s, lt_fail(LT_E_COMM, "launch: ended by signal %d (%s)", (int)asked,
+                            strsignal(asked)));
+        if (!working || s->stopping)
+            stop(s);
+        if (s->stopping && s->crew)
+            lt_crew_stop(&s->crew);
+        if (s->stopping && !running)
+            return;
+        wait_for_events(s, mask);
+        kill_late(s);
+    }
+}
+
+static lt_status start(supervisor *s)
+{
+    const size_t count = s->launch->tasks;
+    s->process = lt_alloc(count + 1, sizeof *s->process);
+    s->poll = lt_alloc(2 * count + 1, sizeof *s->poll);
+    if (!s->process || !s->poll)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < count; i++)
+        s->process[i].task = &s->launch->task[i];
+    return s->launch->place.platform == LT_LAUNCH_THREADS ? lt_crew_start(&s->crew, s->launch)
+                                                          : LT_OK;
+}
+
+lt_status lt_launch_supervise(lt_launch *launch)
+{
+    supervisor s = {.launch = launch};
+    sigset_t ours, before;
+    struct sigaction old[2];
+    const struct sigaction action = {.sa_handler = ask};
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    asked = 0;
+    pthread_sigmask(SIG_BLOCK, &ours, &before); /* but while waiting */
+    sigaction(SIGINT, &action, &old[0]);
+    sigaction(SIGTERM, &action, &old[1]);
+    lt_status st = start(&s);
+    if (!st)
+        run(&s, &before);
+    lt_crew_stop(&s.crew);
+    sigaction(SIGINT, &old[0], NULL);
+    sigaction(SIGTERM, &old[1], NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!st && s.status)
+        st = lt_fail(s.status, "%s", s.why);
+    lt_free(s.process);
+    lt_free(s.poll);
+    return st;
+}

@@ -1,0 +1,227 @@
+/* Words of command lines, and placeholders in them. */
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "launch/launch.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One word from *text on, copied to to; the end of the copy, or NULL: an open quote. */
+static char *word(const char **text, char *to)
+{
+    char quote = 0;
+    const char *t = *text;
+    for (; *t && (quote || !isspace((unsigned char)*t)); t++) {
+        if (*t == '\\' && quote != '\'' && t[1])
+            *to++ = *++t;
+        else if (quote ? *t == quote : *t == '"' || *t == '\'')
+            quote = quote ? 0 : *t;
+        else
+            *to++ = *t;
+    }
+    *to = 0;
+    *text = t;
+    return quote ? NULL : to + 1;
+}
+
+lt_status lt_launch_words(char ***out, const char *text)
+{
+    const size_t bytes = strlen(text), most = bytes / 2 + 2;
+    char **list = lt_alloc(1, most * sizeof *list + bytes + 1);
+    if (!list)
+        return LT_E_NOMEM;
+    char *to = (char *)(list + most);
+    const char *t = text;
+    for (size_t count = 0;; count++) {
+        while (isspace((unsigned char)*t))
+            t++;
+        if (!*t)
+            break;
+        list[count] = to;
+        to = word(&t, to);
+        if (!to) {
+            lt_free(list);
+            return lt_fail(LT_E_ARG, "launch: a quote is not closed: %s", text);
+        }
+    }
+    *out = list;
+    return LT_OK;
+}
+
+typedef struct buffer {
+    char *text;
+    size_t bytes, capacity;
+} buffer;
+
+static lt_status append(buffer *b, const char *text, size_t bytes)
+{
+    char *grown = lt_grow(b->text, &b->capacity, b->bytes + bytes + 1, 1);
+    if (!grown)
+        return LT_E_NOMEM;
+    b->text = grown;
+    memcpy(b->text + b->bytes, text, bytes);
+    b->bytes += bytes;
+    b->text[b->bytes] = 0;
+    return LT_OK;
+}
+
+static lt_status unknown(const lt_launch_values *v, const char *name, int bytes)
+{
+    enum { KNOWN = 64 };
+    static const char *const own[] = {"self.address", "index", "count", "folder", "grad-accum"};
+    const char *known[KNOWN];
+    char labels[KNOWN][LT_LAUNCH_NAME], wrong[LT_LAUNCH_NAME];
+    size_t count = 0;
+    for (; count < sizeof own / sizeof *own; count++)
+        known[count] = own[count];
+    for (const lt_handle *h = v->program->first; h && count < KNOWN; h = h->next)
+        if (h->config.kind == LT_NODE_SERVICE) {
+            snprintf(labels[count], LT_LAUNCH_NAME, "%.*s.address", LT_LAUNCH_NAME - 10,
+                     h->config.label);
+            known[count] = labels[count];
+            count++;
+        }
+    snprintf(wrong, sizeof wrong, "%.*s", bytes, name);
+    return lt_fail(LT_E_ARG, "launch: %s: unknown placeholder ${%s}; did you mean ${%s}?",
+                   v->group->config.label, wrong, lt_nearest(wrong, known, count));
+}
+
+static lt_status is_no_service(const lt_launch_values *v, const lt_handle *h)
+{
+    return lt_fail(LT_E_ARG, "launch: %s wants the address of %s, which is no service",
+                   v->group->config.label, h->config.label);
+}
+
+/* LABEL.address or LABEL.N.address of a service. */
+static lt_status parse_address(const lt_launch_values *v, const char *name, int bytes,
+                               lt_placeholder *out)
+{
+    static const char suffix[] = ".address";
+    const int tail = (int)sizeof suffix - 1;
+    int label = bytes - tail;
+    if (label < 1 || memcmp(name + label, suffix, sizeof suffix - 1) != 0)
+        return unknown(v, name, bytes);
+    out->index = -1;
+    out->service = label == 4 && !memcmp(name, "self", 4)
+                       ? v->group
+                       : lt_program_graph_find(v->program, name, (size_t)label);
+    if (out->service == v->group)
+        out->index = v->index;
+    const char *dot = memchr(name, '.', (size_t)label);
+    if (!out->service && dot) {
+        out->index = atoi(dot + 1);
+        out->service = lt_program_graph_find(v->program, name, (size_t)(dot - name));
+    }
+    if (!out->service)
+        return unknown(v, name, bytes);
+    if (out->service->config.kind != LT_NODE_SERVICE)
+        return is_no_service(v, out->service);
+    if (out->index >= out->service->config.count || out->index < -1)
+        return lt_fail(LT_E_ARG, "launch: %s: ${%.*s}: there are %d of %s", v->group->config.label,
+                       bytes, name, out->service->config.count, out->service->config.label);
+    return LT_OK;
+}
+
+static bool is(const char *name, int bytes, const char *word_)
+{
+    return bytes == (int)strlen(word_) && !memcmp(name, word_, (size_t)bytes);
+}
+
+/* The placeholder of that name; text is for values. */
+static lt_status parse(const lt_launch_values *v, const char *name, int bytes, lt_placeholder *out,
+                       char *text)
+{
+    *out = (lt_placeholder){.value = text};
+    text[0] = 0;
+    if (is(name, bytes, "index"))
+        snprintf(text, LT_LAUNCH_PATH, "%d", v->index);
+    else if (is(name, bytes, "count"))
+        snprintf(text, LT_LAUNCH_PATH, "%d", v->count);
+    else if (is(name, bytes, "folder"))
+        snprintf(text, LT_LAUNCH_PATH, "%s", v->place ? v->place->folder : "");
+    else if (is(name, bytes, "grad-accum") && v->group->config.global_batch)
+        snprintf(text, LT_LAUNCH_PATH, "%lld", (long long)v->grad_accum);
+    else
+        return parse_address(v, name, bytes, out);
+    return LT_OK;
+}
+
+enum { PATIENCE = 300 }; /* seconds for a service to be bound, a busy cluster's too */
+
+/* The addresses of one placeholder, with commas between. */
+static lt_status append_addresses(const lt_launch_values *v, const lt_placeholder *p, buffer *to)
+{
+    const int first = p->index < 0 ? 0 : p->index;
+    const int end = p->index < 0 ? p->service->config.count : p->index + 1;
+    char address[LT_LAUNCH_PATH];
+    for (int i = first; i < end; i++) {
+        if (p->service == v->group)
+            lt_launch_listen_address(v->place, v->group->config.label, i, address, sizeof address);
+        else
+            LT_TRY(lt_launch_resolve(v->place, p->service->config.label, i, PATIENCE, address,
+                                     sizeof address));
+        if (i > first)
+            LT_TRY(append(to, ",", 1));
+        LT_TRY(append(to, address, strlen(address)));
+    }
+    return LT_OK;
+}
+
+/* The text up to the next placeholder, and that; *text moves on. */
+static lt_status next(const lt_launch_values *v, const char **text, buffer *to, lt_placeholder *p,
+                      char *value)
+{
+    const char *begin = strstr(*text, "${"), *end = begin ? strchr(begin, '}') : NULL;
+    *p = (lt_placeholder){.value = ""};
+    if (begin && !end)
+        return lt_fail(LT_E_ARG, "launch: %s: a placeholder without its }: %s",
+                       v->group->config.label, begin);
+    const size_t before = begin ? (size_t)(begin - *text) : strlen(*text);
+    LT_TRY(append(to, *text, before));
+    *text = end ? end + 1 : *text + before;
+    return begin ? parse(v, begin + 2, (int)(end - begin - 2), p, value) : LT_OK;
+}
+
+static lt_status expand(const lt_launch_values *v, const char *text, buffer *to, char *value)
+{
+    while (*text) {
+        lt_placeholder p;
+        LT_TRY(next(v, &text, to, &p, value));
+        if (p.service)
+            LT_TRY(append_addresses(v, &p, to));
+        else
+            LT_TRY(append(to, p.value, strlen(p.value)));
+    }
+    return append(to, "", 0);
+}
+
+lt_status lt_launch_expand(const lt_launch_values *values, const char *text, char **out)
+{
+    buffer b = {0};
+    char value[LT_LAUNCH_PATH];
+    const lt_status st = expand(values, text, &b, value);
+    if (st)
+        lt_free(b.text);
+    else
+        *out = b.text;
+    return st;
+}
+
+lt_status lt_launch_placeholders(const lt_launch_values *values, const char *text,
+                                 void (*visit)(void *context, const lt_handle *service),
+                                 void *context)
+{
+    buffer b = {0};
+    char value[LT_LAUNCH_PATH];
+    lt_status st = LT_OK;
+    while (!st && *text) {
+        lt_placeholder p;
+        st = next(values, &text, &b, &p, value);
+        if (!st && p.service)
+            visit(context, p.service);
+    }
+    lt_free(b.text);
+    return st;
+}

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""`lather launch`: the same programs in threads, processes and by mpirun; what a failure does; what is left behind.
+
+    launch.py LATHER FOLDER MPIRUN [ROW]
+
+FOLDER has the programs of examples/launch.
+"""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from rows import Skip, run_rows  # noqa: E402
+
+LATHER, FOLDER, MPIRUN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
+TIMEOUT = 120
+PROGRAMS = {
+    "producers": "consumed 400 of 400 items, 0 twice",
+    "parameter_server": "20 steps of 3 workers: the bits of one process",
+    "map_reduce": "10000 words by 3 mappers and 2 reducers: exact",
+    "evolution": "60 generations by 3 evaluators: the bits of one process",
+    "evaluator": "version 20 has loss",
+}
+
+
+def environment(cwd):
+    return {**os.environ, "TMPDIR": cwd, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def launch(cwd, path, *flags, **more):
+    return subprocess.run([LATHER, "launch", path, *flags], cwd=cwd, env=environment(cwd), capture_output=True, text=True,
+                          timeout=TIMEOUT, check=False, **more)
+
+
+def text(cwd, content):
+    """A program in a file of its own; {FOLDER} is where modules are."""
+    path = os.path.join(cwd, "program.ini")
+    with open(path, "w") as f:
+        f.write(content.replace("{FOLDER}", FOLDER))
+    return path
+
+
+def works(out):
+    assert out.returncode == 0, (out.returncode, out.stdout, out.stderr)
+    return out.stdout
+
+
+def fails(out, *parts, status=1):
+    assert out.returncode == status, (out.returncode, out.stdout, out.stderr)
+    for part in parts:
+        assert part in out.stderr + out.stdout, (part, out.stdout, out.stderr)
+    return out.stdout
+
+
+def program(name, **changes):
+    with open(os.path.join(FOLDER, name + ".ini")) as f:
+        content = f.read()
+    for key, value in changes.items():
+        content = content.replace(key, value)
+    return re.sub(r"entry = ", "entry = {FOLDER}/", content)
+
+
+def needs_mpirun():
+    if MPIRUN == "none":
+        raise Skip("no MPI")
+
+
+def the_same_programs_in_threads_and_processes(cwd):
+    for name, says in PROGRAMS.items():
+        for on in ("threads", "local"):
+            assert says in works(launch(cwd, os.path.join(FOLDER, name + ".ini"), "--on", on)), (name, on)
+    assert not [n for n in os.listdir(cwd) if n.startswith("lather-")], os.listdir(cwd)
+
+
+def the_same_programs_by_mpirun(cwd):
+    needs_mpirun()
+    for name in ("producers", "parameter_server"):
+        assert PROGRAMS[name] in works(launch(cwd, os.path.join(FOLDER, name + ".ini"), "--on", "mpirun")), name
+    assert not os.listdir(cwd), os.listdir(cwd)
+
+
+def the_same_items_of_1_to_64_producers(cwd):
+    for count in (1, 64):
+        path = text(cwd, program("producers").replace("count = 4", f"count = {count}").replace("--items 100", "--items 5"))
+        for on in ("threads", "local"):
+            assert f"consumed {5 * count} of {5 * count} items, 0 twice" in works(launch(cwd, path, "--on", on))
+
+
+COMMANDS = """
+[program]
+name = commands
+[sleeper]
+command = sleep 1000
+[worker]
+command = sh -c 'echo "of ${count}: ${index}"; echo error >&2; exit ${index}'
+count = 2
+"""
+
+
+def fail_fast_names_the_node_and_ends_the_rest(cwd):
+    begin = time.monotonic()
+    out = fails(launch(cwd, text(cwd, COMMANDS)), "launch: worker.1 ended with status 1")
+    assert "worker.1| of 2: 1" in out and "worker.1| error" in out, out
+    assert time.monotonic() - begin < TIMEOUT / 2
+
+
+def restarts_are_counted(cwd):
+    path = text(cwd, "[once]\ncommand = sh -c 'if [ -e it ]; then exit 0; fi; touch it; exit 7'\nsupervise = restart 2\nbackoff = 0.01\n")
+    out = works(launch(cwd, path))
+    assert out.count("restart 1 of 2") == 1 and "restart 2" not in out, out
+    out = fails(launch(cwd, text(cwd, "[never]\ncommand = false\nsupervise = restart 2\nbackoff = 0.01\n")),
+                "never.0 ended with status 1, and may not be restarted again")
+    assert out.count("; restart ") == 2, out
+
+
+def a_wrong_command_line_is_not_restarted(cwd):
+    out = fails(launch(cwd, text(cwd, "[it]\ncommand = sh -c 'exit 2'\nsupervise = restart 9\n")), "it.0 ended with status 2")
+    assert "restart" not in out, out
+
+
+def a_group_that_shrinks_goes_on_without_the_dead(cwd):
+    out = works(launch(cwd, text(cwd, "[w]\ncommand = sh -c 'exit ${index}'\ncount = 2\nsupervise = shrink\n")))
+    assert "w.1 ended with status 1" in out, out
+    fails(launch(cwd, text(cwd, "[w]\ncommand = false\ncount = 2\nsupervise = shrink 1\nbackoff = 0.01\n")), "w.")
+
+
+def processes_of(cwd):
+    """Pids of processes that have cwd as their folder."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{pid}/cwd") == os.path.realpath(cwd):
+                with open(f"/proc/{pid}/cmdline") as f:
+                    found[int(pid)] = f.read().split("\0")
+        except OSError:
+            pass
+    return found
+
+
+def begin(cwd, path, *flags):
+    return subprocess.Popen([LATHER, "launch", path, *flags], cwd=cwd, env=environment(cwd), stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True)
+
+
+def wait_until(holds):
+    deadline = time.monotonic() + TIMEOUT
+    while not holds():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.01)
+
+
+def node(cwd, label, index):
+    """The pid of a node, once it runs."""
+    found = []
+
+    def is_there():
+        found[:] = [pid for pid, words in processes_of(cwd).items()
+                    if words[1:2] == ["node"] and words[5:7] == [label, str(index)] and "launch" not in words[:2]]
+        return bool(found)
+    wait_until(is_there)
+    return found[0]
+
+
+def a_killed_node_is_named(cwd):
+    for label, index in (("producer", 2), ("buffer", 0), ("consumer", 0)):
+        path = text(cwd, program("producers").replace("--items 100", "--items 1000000").replace("supervise = restart 3", ""))
+        running = begin(cwd, path, "--grace", "0.3")
+        os.kill(node(cwd, label, index), signal.SIGKILL)
+        out = running.communicate(timeout=TIMEOUT)[0]
+        assert running.returncode == 1 and f"launch: {label}.{index} was killed by signal 9" in out, out
+        assert not processes_of(cwd), processes_of(cwd)
+
+
+def killed_producers_are_restarted_and_the_items_are_exact(cwd):
+    path = text(cwd, program("producers").replace("--items 100", "--items 1000"))
+    running = begin(cwd, path)
+    for index in (0, 3):
+        os.kill(node(cwd, "producer", index), signal.SIGKILL)
+    out = running.communicate(timeout=TIMEOUT)[0]
+    assert running.returncode == 0 and "consumed 4000 of 4000 items, 0 twice" in out, out
+    assert out.count("restart 1 of 3") == 2, out
+
+
+def a_killed_service_comes_back_at_its_address(cwd):
+    path = text(cwd, program("evolution"))
+    running = begin(cwd, path)
+    os.kill(node(cwd, "evaluator", 1), signal.SIGKILL)
+    out = running.communicate(timeout=TIMEOUT)[0]
+    assert running.returncode == 0 and "the bits of one process" in out, out
+
+
+def a_signal_to_the_launcher_ends_all(cwd):
+    path = text(cwd, "[a]\ncommand = sh -c 'sleep 1000 & sleep 1000'\ncount = 2\n")
+    running = begin(cwd, path, "--grace", "0.5")
+    wait_until(lambda: len(processes_of(cwd)) >= 7)
+    running.send_signal(signal.SIGTERM)
+    out = running.communicate(timeout=TIMEOUT)[0]
+    assert running.returncode == 1 and "ended by signal 15" in out, out
+    assert not processes_of(cwd), processes_of(cwd)
+
+
+def a_killed_launcher_leaves_no_node(cwd):
+    running = begin(cwd, text(cwd, program("producers").replace("--items 100", "--items 1000000")))
+    node(cwd, "consumer", 0)
+    running.kill()
+    running.communicate(timeout=TIMEOUT)
+    wait_until(lambda: not processes_of(cwd))
+
+
+def a_dry_run_starts_nothing(cwd):
+    path = text(cwd, "[a]\ncommand = touch here\n[gang]\nkind = gang\nranks = 3\ncommand = touch here --accum ${grad-accum}\n"
+                     "batch-size = 2\nglobal-batch = 12\n")
+    out = works(launch(cwd, path, "--dry-run", "--on", "mpirun"))
+    assert "gang x 3" in out and "(grad-accum 2)" in out and "mpirun" in out and not os.path.exists(os.path.join(cwd, "here")), out
+    out = works(launch(cwd, path, "--dry-run", "--on", "slurm"))
+    assert re.search(r"gang: srun .*--mpi=pmix -n 3 ", out), out
+    assert "4 threads: " in works(launch(cwd, os.path.join(FOLDER, "producers.ini"), "--dry-run", "--on", "threads"))
+
+
+def texts_that_are_refused(cwd):
+    gang = "[g]\nkind = gang\nranks = 4\ncommand = true\n"
+    service = "[{0}]\nkind = service\ncommand = true --peer ${{{1}.address}}\n"
+    for content, *parts in (
+            ("", "an empty program"),
+            ("[a]\n", "want one of entry, module and command"),
+            ("[a]\nkind = service\ncommand = true\n", "services alone"),
+            ("[a]\ncommand = true ${b.address}\n", "unknown placeholder ${b.address}"),
+            ("[buf]\nkind = service\ncommand = true\n[a]\ncommand = true ${bug.address}\n", "did you mean ${buf.address}?"),
+            ("[a]\ncommand = true ${index\n", "a placeholder without its }"),
+            ("[a]\ncommand = true ${grad-accum}\n", "unknown placeholder ${grad-accum}"),
+            ("[b]\ncommand = true\n[a]\ncommand = true ${b.address}\n", "a wants the address of b, which is no service"),
+            ("[b]\nkind = service\ncommand = true\ncount = 2\n[a]\ncommand = true ${b.2.address}\n", "there are 2 of b"),
+            (service.format("x", "y") + service.format("y", "x") + "[a]\ncommand = true\n", "wait for each other's addresses", "cycle"),
+            ("[a]\ncommand = true\nuses = b\n", "a uses b, which there is not"),
+            ("[a]\ncommand = true\n[a]\ncommand = true\n", "program.ini:3: launch: ", "there is a group a already"),
+            ("[self]\ncommand = true\n", "'self' is no label"),
+            ("[a]\ncommand = true\ncuont = 2\n", "program.ini:3: ", "unknown key cuont; did you mean count?"),
+            ("[a]\ncommand = true\ncount = 0\n", "count = 0: want a number, 1 to"),
+            ("[a]\ncommand = true\ncount = 1.5\n", "want a whole number"),
+            ("[a]\nkind = thing\n", "kind = thing: want function, service or gang"),
+            ("[a]\nsupervise = sometimes\n", "want fail-fast, restart COUNT or shrink"),
+            ("[a]\nentry = it\n", "is not FILE.so:NAME"),
+            ("[a]\ncommand = echo 'x\n", "a quote is not closed"),
+            ("[a\n", "program.ini:1: want [NAME]"),
+            ("a = 1\n", "want KEY = VALUE in a section"),
+            ("[a]\n b\n", "continues no value"),
+            (gang, "g wants 4 ranks, there are 3 slots"),
+            (gang.replace("ranks = 4", "ranks = 2") + "batch-size = 4\nglobal-batch = 6\n",
+             "a global batch of 6 cannot be made of micro-batches of 4 on 2 ranks")):
+        fails(launch(cwd, text(cwd, content), "--slots", "3"), *parts)
+    fails(launch(cwd, "nothing.ini"), "nothing.ini: there is no such file")
+    fails(launch(cwd, text(cwd, "[a]\ncommand = there-is-no-such-program\n")), "there-is-no-such-program: No such file")
+    fails(launch(cwd, text(cwd, "[a]\nentry = none.so:f\n"), "--on", "threads"), "none.so")
+    fails(launch(cwd, text(cwd, "[a]\nentry = {FOLDER}/producers.so:nothing\n")), "has no function nothing")
+    fails(subprocess.run([LATHER, "launch"], capture_output=True, text=True, check=False), "want one program", status=2)
+
+
+def many_launches_leave_nothing(cwd):
+    """By one process: threads, descriptors and children are counted in tests/launch/graph.c; here folders and processes."""
+    path = text(cwd, program("map_reduce"))
+    for _ in range(4):
+        works(launch(cwd, path))
+    assert os.listdir(cwd) == ["program.ini"] and not processes_of(cwd), os.listdir(cwd)
+
+
+ROWS = (the_same_programs_in_threads_and_processes, the_same_programs_by_mpirun, the_same_items_of_1_to_64_producers,
+        fail_fast_names_the_node_and_ends_the_rest, restarts_are_counted, a_wrong_command_line_is_not_restarted,
+        a_group_that_shrinks_goes_on_without_the_dead, a_killed_node_is_named,
+        killed_producers_are_restarted_and_the_items_are_exact, a_killed_service_comes_back_at_its_address,
+        a_signal_to_the_launcher_ends_all, a_killed_launcher_leaves_no_node, a_dry_run_starts_nothing, texts_that_are_refused,
+        many_launches_leave_nothing)
+
+if __name__ == "__main__":
+    sys.exit(run_rows(ROWS, "lather-launch-", sys.argv[4] if len(sys.argv) > 4 else None))

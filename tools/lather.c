@@ -1,0 +1,111 @@
+/* Programs of several processes: `lather launch run.ini --on local`, and the nodes of one. */
+
+#include "lather/launch.h"
+#include "lather/options.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct arguments {
+    int on;
+    int64_t slots;
+    double grace;
+    bool dry_run;
+    const char *folder, *log;
+} arguments;
+
+static const lt_option table[] = {
+    {"Launch", "on", 0, LT_OPTION_CHOICE, offsetof(arguments, on), .value = "local",
+     .choices = "threads|local|mpirun|slurm", .help = "where nodes run"},
+    {"Launch", "dry-run", 'n', LT_OPTION_BOOL, offsetof(arguments, dry_run),
+     .help = "say what would be started, and start nothing"},
+    {"Launch", "slots", 0, LT_OPTION_INT, offsetof(arguments, slots), .value = "0", .min = 0,
+     .max = 1e6, .help = "ranks that a gang may have; 0: as many as it wants"},
+    {"Launch", "grace", 0, LT_OPTION_DOUBLE, offsetof(arguments, grace), .value = "5", .min = 0.01,
+     .max = 86400, .help = "seconds between asking a node to end and killing it"},
+    {"Launch", "folder", 0, LT_OPTION_STRING, offsetof(arguments, folder), .meta = "DIR",
+     .help = "where nodes find each other, seen by all machines; default: a temporary one"},
+    {"Launch", "log", 0, LT_OPTION_STRING, offsetof(arguments, log), .meta = "FILE",
+     .help = "for the lines of all nodes; default: standard output"},
+};
+
+static const lt_program program = {
+    .name = "lather launch",
+    .summary = "starts the nodes of a program, and supervises them",
+    .usage = "PROGRAM.ini [OPTION]...",
+    .description =
+        "A program is an INI file: a section is a group of like nodes with a kind (function, service, gang), "
+        "an entry of a shared object or a command, and arguments with placeholders such as "
+        "${buffer.address}. The same file runs in threads, in processes, by mpirun and by srun.\n\n"
+        "Exit status: 0 all functions and gangs ended well, 1 an error, 2 a wrong command line.",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+    .rest = true,
+};
+
+static lt_status launch(const lt_options *options, const arguments *a)
+{
+    char self[PATH_MAX] = "";
+    lt_program_graph *graph = NULL;
+    lt_launch_config config = {.platform = (lt_launch_platform)a->on,
+                               .slots = (int)a->slots,
+                               .folder = a->folder,
+                               .grace = a->grace,
+                               .dry_run = a->dry_run};
+    FILE *log = a->log ? fopen(a->log, "w") : NULL;
+    if (a->log && !log) {
+        fprintf(stderr, "lather: %s cannot be written\n", a->log);
+        return LT_E_IO;
+    }
+    if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)
+        config.program = self;
+    config.log = log;
+    lt_status st = lt_program_graph_load(&graph, lt_options_rest(options, 0));
+    if (!st)
+        st = lt_program_graph_launch(graph, &config);
+    if (st)
+        fprintf(stderr, "lather: %s\n", lt_error_message());
+    lt_program_graph_free(&graph);
+    if (log)
+        fclose(log);
+    return st;
+}
+
+static int launch_main(int argc, char *const *argv)
+{
+    arguments a;
+    lt_options *options = NULL;
+    int status = 2;
+    lt_status st = lt_options_new(&options, &program, &a);
+    if (!st)
+        st = lt_options_parse(options, argc, argv);
+    if (st)
+        fprintf(stderr, "lather: %s\n", lt_error_message());
+    else if (lt_options_asked(options) != LT_OPTIONS_RUN)
+        status = lt_options_answer(options, stdout) ? 1 : 0;
+    else if (lt_options_rest_count(options) != 1)
+        fprintf(stderr, "lather: want one program, PROGRAM.ini; see lather launch --help\n");
+    else
+        status = launch(options, &a) ? 1 : 0;
+    lt_options_free(&options);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: lather launch PROGRAM.ini [OPTION]...   (lather launch --help)\n";
+    if (argc > 1 && !strcmp(argv[1], "launch"))
+        return launch_main(argc - 1, argv + 1);
+    if (argc > 1 && !strcmp(argv[1], "node"))
+        return lt_node_main(argc - 1, argv + 1);
+    if (argc > 1 && !strcmp(argv[1], "--version")) {
+        printf("lather %s\n", lt_version());
+        return 0;
+    }
+    const int asked = argc > 1 && !strcmp(argv[1], "--help");
+    fputs(usage, asked ? stdout : stderr);
+    return asked ? 0 : 2;
+}
