@@ -79,12 +79,19 @@ lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
     if (e->swapped)
         return lt_fail(LT_E_ARG, "ema: update while the model holds the averages");
     size_t count = 0;
-    for (size_t i = 0; i < e->count; i++)
-        if (lt_tensor_has_memory(e->average[i])) /* else its owner is another rank */
-            e->item[count++] = (lt_optim_item){
-                .value = lt_tensor_view(e->average[i]),
-                .state = {lt_tensor_view(e->param[i]->value)},
-            };
+    for (size_t i = 0; i < e->count; i++) {
+        if (!lt_tensor_has_memory(e->average[i])) /* its owner is another rank */
+            continue;
+        if (!lt_tensor_has_memory(e->param[i]->value))
+            return lt_fail(LT_E_ARG,
+                           "ema: another rank has the value of %s: averages of divided parameters "
+                           "are divided by lt_optim_shard_ema()",
+                           e->param[i]->name);
+        e->item[count++] = (lt_optim_item){
+            .value = lt_tensor_view(e->average[i]),
+            .state = {lt_tensor_view(e->param[i]->value)},
+        };
+    }
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
     LT_TRY(lt_optim_need(optim, be->lerp != NULL, "lerp"));

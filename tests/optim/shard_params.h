@@ -36,6 +36,7 @@ typedef struct scenario {
     int gather_in; /* in front of this step all values are gathered, and released again */
     bool stay_gathered;
     int tokens;         /* 0: TOKENS */
+    bool whole_average; /* it is not divided */
     bool untied;        /* the last layer has a matrix of its own */
     bool swapped_order; /* the last rank's passes read the blocks in another order from step 4 on */
     bool late;          /* so from step 2 on */
@@ -236,7 +237,7 @@ static inline lt_status divide(player *p)
     if (!s->shard_params)
         return LT_OK;
     LT_TRY(lt_optim_shard_params(p->optim, p->tape, &units));
-    if (p->ema)
+    if (p->ema && !s->whole_average)
         LT_TRY(lt_optim_shard_ema(p->optim, p->ema));
     lt_optim_release_params(p->optim);
     return LT_OK;

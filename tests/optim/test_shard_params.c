@@ -118,6 +118,18 @@ static void ranks_that_read_other_parameters_are_told(void **state)
     assert_non_null(strstr(divided[0].message, "ranks do different things"));
 }
 
+static void averages_are_divided_too(void **state)
+{
+    (void)state;
+    const scenario s = {
+        .make = make_adamw, .shard_params = true, .average = true, .whole_average = true};
+    play_all(divided, 2, &s);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(divided[r].status, LT_E_ARG);
+        assert_non_null(strstr(divided[r].message, "lt_optim_shard_ema()"));
+    }
+}
+
 typedef struct alone {
     lt_device *device;
     lt_comm *comm;
@@ -188,7 +200,7 @@ static void what_other_ranks_own_has_no_memory(void **state)
 int main(void)
 {
     static char name[COUNT_OF(rows)][TEXT];
-    struct CMUnitTest tests[COUNT_OF(rows) + 4];
+    struct CMUnitTest tests[COUNT_OF(rows) + 5];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         snprintf(name[i], TEXT, "the bits of divided gradients: row %zu", i);
@@ -196,6 +208,7 @@ int main(void)
     }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(gathers_are_in_flight_before_they_are_read);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(ranks_that_read_other_parameters_are_told);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(averages_are_divided_too);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(only_what_is_divided_before_can_be);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(what_other_ranks_own_has_no_memory);
     return cmocka_run_group_tests(tests, NULL, NULL);
