@@ -47,7 +47,7 @@ typedef struct lt_train_result {
     double begin;         /**< monotonic clock, when it was begun */
     double seconds;       /**< that it took; of two in flight at once, from the end of the first */
     double data_seconds;  /**< of that, waiting for data */
-    double exposed_seconds; /**< of that, waiting for gradients of other ranks */
+    double exposed_seconds; /**< of that, waiting for gradients, or divided parameters, of others */
     double comm_bytes;      /**< that this rank sent */
     double between_bytes;   /**< of that, gradients to other nodes */
     double parallel_bytes;  /**< of comm_bytes, in passes over a model that is divided over ranks */

@@ -25,6 +25,7 @@ typedef struct lt_shard_params_stats {
     int64_t units;        /**< of a pass; before the first update one for each parameter */
     int64_t value_bytes;  /**< of values that have memory on this rank */
     int64_t flight_bytes; /**< of gathers that are in flight */
+    double exposed;       /**< seconds that passes waited for gathers */
 } lt_shard_params_stats;
 
 typedef struct lt_shard_params lt_shard_params;

@@ -2,6 +2,7 @@
  * values of the unit in its order, each as it lies in memory. */
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "dist/shard_params/shard_params.h"
 #include "tensor/tensor.h"
 
@@ -166,7 +167,9 @@ lt_status lt_sp_finish(lt_shard_params *sp, lt_sp_unit *u)
 {
     int64_t at = 0;
     u->is_begun = false;
+    const double begin = lt_clock_seconds();
     lt_status st = lt_request_wait(&u->request);
+    sp->stats.exposed += lt_clock_seconds() - begin;
     for (int r = 0; r < sp->ranks && !st; r++) {
         if (r != sp->rank)
             st = unpack_rank(sp, u, r, at);

@@ -9,6 +9,7 @@
 
 #include "lather/ext/fail.h"
 #include "lather/profile.h"
+#include "lather/shard_params.h"
 
 #include <string.h>
 
@@ -60,13 +61,22 @@ static bool asked_to_stop(const lt_train_step *step)
     return c->stop && c->stop(c->stop_context);
 }
 
+/* Seconds that passes have waited for divided parameters. */
+static double exposed_gathers(const lt_train_step *step)
+{
+    lt_shard_params_stats stats;
+    lt_optim_shard_params_stats(step->config.optim, &stats);
+    return stats.exposed;
+}
+
 /* The gradients of this rank are complete or in flight. */
 static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
 {
     double sum[STEP_SUMS];
     if (!step->config.dp)
         return LT_OK;
-    r->exposed_seconds = lt_data_parallel_exposed(step->config.dp);
+    r->exposed_seconds =
+        lt_data_parallel_exposed(step->config.dp) + exposed_gathers(step) - step->exposed;
     LT_TRY(read_numbers(step, r));
     sum[STEP_LOSS] = r->sums.loss * r->sums.samples;
     sum[STEP_SAMPLES] = r->sums.samples;
@@ -135,6 +145,7 @@ static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_r
         (lt_train_result){.step = numbers->attempt, .lr = numbers->lr, .begin = lt_clock_seconds()};
     step->bytes = sent_bytes(step);
     step->between = between_bytes(step);
+    step->exposed = exposed_gathers(step);
     step->parallel = parallel_bytes(step);
     step->replays = lt_graph_statistics(step->graph).replays;
     lt_readback_begin(numbers_of(step, r->step));

@@ -28,6 +28,7 @@ struct lt_train_step {
     uint64_t eager_bytes;   /* sent in the last step that was not replayed */
     uint64_t eager_between; /* of that, gradients to other nodes */
     int64_t replays;        /* before this step */
+    double exposed;         /* seconds waited for divided parameters before it */
 };
 
 /* Which phases of the optimizer share a graph with the last micro-batch's backward. */
