@@ -130,11 +130,20 @@ static void weigh_params(const lt_shard *s, int64_t *cost)
     }
 }
 
-static void join_params(lt_shard *s)
+static void weigh(const lt_shard *s, int64_t *cost)
 {
-    for (size_t i = 1; i < s->count; i++)
-        if (s->part[i].slot == s->part[i - 1].slot)
-            s->part[i].owner = s->part[i - 1].owner;
+    for (size_t i = 0; i < s->count; i++)
+        cost[i] = weight(s, &s->part[i]);
+    if (s->config.shard_params)
+        weigh_params(s, cost);
+}
+
+static void take_owners(lt_shard *s, const int *owner)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        const bool joined = s->config.shard_params && i && s->part[i].slot == s->part[i - 1].slot;
+        s->part[i].owner = joined ? s->part[i - 1].owner : owner[i];
+    }
 }
 
 static lt_status choose_owners(lt_optim *o, lt_shard *s)
@@ -142,20 +151,16 @@ static lt_status choose_owners(lt_optim *o, lt_shard *s)
     int64_t *cost = lt_alloc(s->count, sizeof *cost);
     int *owner = lt_alloc(s->count, sizeof *owner);
     lt_status st = cost && owner ? LT_OK : LT_E_NOMEM;
-    for (size_t i = 0; !st && i < s->count; i++)
-        cost[i] = weight(s, &s->part[i]);
-    if (!st && s->config.shard_params)
-        weigh_params(s, cost);
-    if (!st)
+    if (!st) {
+        weigh(s, cost);
         st = lt_assign(cost, s->count, s->ranks, owner);
+    }
     if (!st && s->config.balance != LT_BALANCE_BYTES) /* that one stays the reference's */
         st = lt_assign_improve(cost, s->count, s->ranks, owner);
     if (!st && s->placed && s->config.balance != LT_BALANCE_BYTES)
         st = lt_placed_prefer_local(o, cost, owner);
-    for (size_t i = 0; !st && i < s->count; i++)
-        s->part[i].owner = owner[i];
-    if (!st && s->config.shard_params)
-        join_params(s);
+    if (!st)
+        take_owners(s, owner);
     lt_free(cost);
     lt_free(owner);
     return st;
