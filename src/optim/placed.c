@@ -219,8 +219,8 @@ static lt_status make_all(struct lt_placed *p, const lt_params *own)
     size_t k = 0;
     for (size_t i = 0; i < own->count; i++) {
         const bool trained = lt_param_is_trained(own->item[i]);
+        LT_TRY(lt_params_add(&p->all, &p->logical[i])); /* who is in the list is cleared */
         LT_TRY(make_logical(&p->logical[i], own->item[i], trained && p->channels_last[k]));
-        LT_TRY(lt_params_add(&p->all, &p->logical[i]));
         if (trained)
             p->number[k++] = i;
     }
@@ -390,6 +390,7 @@ static lt_status check(const struct lt_placed *p, const lt_optim *o, const lt_sh
         fits = o->slot[k].param == &p->logical[p->number[k]];
     if (!fits)
         return lt_fail(LT_E_ARG, "%s: is not made over these placed parameters", o->ops->name);
+    LT_TRY(lt_optim_need(o, o->device->backend->vec != NULL, "vec"));
     if (p->optim)
         return lt_fail(LT_E_ARG, "%s: another optimizer is attached", o->ops->name);
     if (c->shard_params)

@@ -22,7 +22,7 @@ enum {
     STEPS = 20,
     TEXT = 256
 };
-enum { NO_GRADIENT = 3, SOME_ONLY = 4, NOT_A_NUMBER = 6, WRITTEN = 8, STATE_BYTES = 1 << 18 };
+enum { NO_GRADIENT = 3, WRITTEN = 5, NOT_A_NUMBER = 6, SOME_ONLY = 9, STATE_BYTES = 1 << 18 };
 
 static const char *const names[PARAMS] = {"in_proj", "table", "out", "gain", "kernel"};
 /* The kernel is stored channels-last. Blocks of the wide ones have long runs with gaps between them; the even
@@ -78,7 +78,8 @@ typedef struct scenario {
     int from, to;                              /* steps; 0: 1 and STEPS */
     void (*spoil)(struct player *p);           /* before placed parameters are made */
     lt_status (*make_other)(struct player *p); /* instead of the optimizer over placed parameters */
-    void (*before)(struct player *p, int t);   /* a step, on each rank */
+    lt_status (*before)(struct player *p, int t); /* a step, on each rank */
+    lt_status (*after)(struct player *p);         /* all steps */
 } scenario;
 
 /* All state tensors and numbers in the order of visits. */
@@ -247,7 +248,7 @@ static inline void give(player *p, int t)
 {
     for (int k = 0; k < PARAMS; k++) {
         fill(p, p->param[k].grad, gradient_of, t, k);
-        p->param[k].has_grad = t != NO_GRADIENT && (t != SOME_ONLY || k % 2 == 0);
+        p->param[k].has_grad = t != NO_GRADIENT && ((t != SOME_ONLY && t != STEPS) || k % 2 == 0);
         if (t == WRITTEN) /* as a checkpoint that is loaded */
             fill(p, p->param[k].value, written_value, t, k);
     }
@@ -257,8 +258,8 @@ static inline lt_status step(player *p, int t)
 {
     lt_step_result result;
     give(p, t);
-    if (p->scenario->before && !p->whole)
-        p->scenario->before(p, t);
+    if (p->scenario->before)
+        LT_TRY(p->scenario->before(p, t));
     const lt_step numbers = {.lr = 0.01, .clip_norm = p->scenario->clip, .attempt = t};
     const uint64_t copy = p->copy ? lt_comm_bytes(p->copy) : 0;
     const uint64_t world = p->world ? lt_comm_bytes(p->world) : 0;
@@ -351,6 +352,8 @@ static inline lt_status run(player *p)
     for (int t = s->from ? s->from : 1; t <= (s->to ? s->to : STEPS); t++)
         LT_TRY(step(p, t));
     p->state_bytes = lt_optim_state_bytes(p->optim);
+    if (s->after)
+        LT_TRY(s->after(p));
     return visit(p, &p->state, false);
 }
 

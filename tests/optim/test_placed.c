@@ -329,10 +329,11 @@ static void turn_filter(player *p)
                   : lt_param_init_filter(&p->param[4], p->device, "", names[4], shapes[4]));
 }
 
-static void lose_a_gradient(player *p, int t)
+static lt_status lose_a_gradient(player *p, int t)
 {
     if (t == 2 && p->rank == 1)
         p->param[2].has_grad = false;
+    return LT_OK;
 }
 
 static lt_status make_over_boxes(player *p)
