@@ -1,0 +1,124 @@
+/* Checkpoints of ranks that hold boxes of parameters: the files are those of one rank. */
+
+#include "../optim/boxes.h"
+#include "temp_folder.h"
+
+#include "lather/checkpoint.h"
+
+enum { HALF = STEPS / 2 };
+
+/* Runs that end in a checkpoint of this folder, and begin from one of the other. */
+static const char *save_to, *load_from;
+
+static lt_checkpoint_parts parts_of(player *p)
+{
+    return (lt_checkpoint_parts){.params = &p->list, .optim = p->optim, .comm = p->world};
+}
+
+static lt_status begin(player *p, int t)
+{
+    char path[TEMP_PATH];
+    lt_checkpoint_state state = {0};
+    lt_checkpoint_parts parts = parts_of(p);
+    if (!load_from || t != p->scenario->from)
+        return LT_OK;
+    LT_TRY(lt_checkpoint_newest(load_from, path, sizeof path));
+    LT_TRY(lt_checkpoint_load(path, &parts, &state));
+    return state.step == t - 1 ? LT_OK : lt_fail(LT_E_ARG, "another step");
+}
+
+static lt_status end(player *p)
+{
+    lt_checkpoint_parts parts = parts_of(p);
+    lt_checkpoint_state state = {.step = p->scenario->to ? p->scenario->to : STEPS, .seed = 1};
+    snprintf(state.optim, sizeof state.optim, "%s", lt_optim_name(p->optim));
+    return lt_checkpoint_save(save_to, &parts, &state, NULL);
+}
+
+static void run_steps(const scenario *s, int from, int to, const grid *layout, int copies)
+{
+    static player p[RANKS];
+    scenario part = *s;
+    part.from = from;
+    part.to = to;
+    part.before = begin;
+    part.after = end;
+    if (!layout) {
+        play_whole(p, &part, NULL);
+        drop_records(p, 1);
+        return;
+    }
+    const int ranks = ranks_of(*layout) * copies;
+    play_boxes(p, &part, *layout, copies, NULL);
+    for (int r = 0; r < ranks; r++)
+        if (p[r].status)
+            fail_msg("rank %d of %d: %s", r, ranks, p[r].message);
+    drop_records(p, ranks);
+}
+
+static bool same_file(const char *a, const char *b, const char *name)
+{
+    char path[TEMP_PATH];
+    size_t bytes[2];
+    char *data[2] = {temp_read(temp_path(path, a, name), &bytes[0]),
+                     temp_read(temp_path(path, b, name), &bytes[1])};
+    const bool same = bytes[0] == bytes[1] && !memcmp(data[0], data[1], bytes[0]);
+    free(data[0]);
+    free(data[1]);
+    return same;
+}
+
+static bool same_checkpoints(const char *a, const char *b)
+{
+    return same_file(a, b, "checkpoints/latest/optim.safetensors")
+           && same_file(a, b, "checkpoints/latest/model.safetensors");
+}
+
+/* Ten steps on one rank and on two copies of 2x2, or 2x2x2; ten more of theirs on 1, 4 and 3 ranks. */
+static void test_any_mesh(void **state)
+{
+    static char one[TEMP_PATH], whole[TEMP_PATH], mesh[TEMP_PATH], resumed[TEMP_PATH];
+    static const grid meshes[] = {{0, 2, 1}, {0, 2, 2}},
+                      lines[] = {{1, 0, 0}, {4, 0, 0}, {3, 0, 0}};
+    const scenario *s = *state;
+    save_to = temp_path(one, folder, "one");
+    load_from = NULL;
+    run_steps(s, 1, HALF, NULL, 1);
+    load_from = one;
+    save_to = temp_path(whole, folder, "whole");
+    run_steps(s, HALF + 1, STEPS, NULL, 1);
+    assert_false(same_checkpoints(one, whole)); /* the control */
+    for (int m = 0; m < 2; m++) {
+        load_from = NULL;
+        save_to = temp_path(mesh, folder, m ? "2x2x2" : "2x2");
+        run_steps(s, 1, HALF, &meshes[m], 2 - m);
+        assert_true(same_checkpoints(one, mesh));
+    }
+    load_from = mesh;
+    for (int k = 0; k < 3; k++) {
+        char leaf[16];
+        snprintf(leaf, sizeof leaf, "on-%d", lines[k].line);
+        save_to = temp_path(resumed, folder, leaf);
+        run_steps(s, HALF + 1, STEPS, &lines[k], 1);
+        assert_true(same_checkpoints(whole, resumed));
+    }
+}
+
+int main(void)
+{
+    static scenario shampoo = {.make = make_shampoo, .clip = 0.5};
+    static scenario pending = {.make = make_async};
+    static scenario adamw = {.make = make_adamw};
+    static scenario soap = {.preset = "soap"};
+    const struct CMUnitTest tests[] = {
+        {"shampoo: files of any mesh, resumed on any other", test_any_mesh, temp_setup,
+         temp_teardown, &shampoo},
+        {"pending roots: files of any mesh, resumed on any other", test_any_mesh, temp_setup,
+         temp_teardown, &pending},
+        {"adamw: files of any mesh, resumed on any other", test_any_mesh, temp_setup, temp_teardown,
+         &adamw},
+        {"soap: files of any mesh, resumed on any other", test_any_mesh, temp_setup, temp_teardown,
+         &soap},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
