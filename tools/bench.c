@@ -20,6 +20,7 @@ static const struct {
      "which exchange of gradients is the fastest, by links and ranks: simulated"},
     {"overlap", bench_overlap, "several ranks: gradients in flight while backward goes on"},
     {"exchange", bench_exchange, "the mean of gradients over ranks, by each of several reducers"},
+    {"stragglers", bench_stragglers, "steps that do not wait for slow ranks, which sleep"},
     {"links", bench_links, "latency and bandwidth inside a node and between two"},
     {"loader", bench_loader, "reading, decoding and transforming images"},
     {"optim", bench_optim, "an optimizer's step on a network's parameters"},

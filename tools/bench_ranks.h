@@ -6,7 +6,7 @@
 
 #include "lather/comm.h"
 
-enum { BENCH_MAX_RANKS = 16 };
+enum { BENCH_MAX_RANKS = 128 };
 
 typedef struct bench_ranks {
     const char *device, *link; /* link: of --comm-model, or NULL */

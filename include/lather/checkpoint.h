@@ -65,6 +65,8 @@ typedef struct lt_checkpoint_state {
     /** Of the epoch so far, so that its record comes out the same after a resume. */
     double epoch_seconds;
     int64_t epoch_samples;
+    int64_t
+        epoch_unused; /**< besides: samples of the epoch that no update used (lather/stragglers.h) */
     lt_checkpoint_sum sum[LT_CHECKPOINT_SUMS];
     int sums;
     int epoch_recorded; /**< 1: nothing was trained since the last record of an epoch; 0: something

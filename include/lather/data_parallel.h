@@ -25,6 +25,9 @@ typedef struct lt_data_parallel_config {
     const char *allreduce;
     const char *compress;  /**< reducer and its argument: "topk:0.01"; NULL, "off": none */
     const lt_nodes *nodes; /**< of comm's ranks, borrowed; NULL: not known */
+    int needed; /**< ranks whose gradients make an update (lather/stragglers.h); 0: all */
+    int64_t micro_batches; /**< of a rank's update at most, of which a deadline may leave out some
+                                (lather/stragglers.h); 0: none is left out */
 } lt_data_parallel_config;
 
 typedef struct lt_data_parallel lt_data_parallel;

@@ -23,6 +23,7 @@
     X(E_UNSUPPORTED, "valid, but not in this backend or build")    \
     X(E_DEVICE, "the accelerator or its library reported a fault") \
     X(E_COMM, "another rank failed or went away")                  \
+    X(E_CANCELLED, "given up, as another thread asked")            \
     X(END, "not a failure: the sequence is finished")
 
 typedef enum lt_status {

@@ -47,6 +47,10 @@ LT_API LT_MUST_CHECK lt_status lt_tape_status(const lt_tape *tape);
  *  end with `return lt_tape_fail(tape, lt_fail(...));` */
 LT_API lt_tensor *lt_tape_fail(lt_tape *tape, lt_status status);
 
+/** From any thread: what the tape computes is not wanted any more. Its next operation, or the next node of a
+ *  running backward, fails with LT_E_CANCELLED, until the reset; gradients of parameters are then incomplete. */
+LT_API void lt_tape_cancel(lt_tape *tape);
+
 /** Keeps x's memory until the reset; without it backward gives the memory of intermediates back
  *  after their last use. The loss is always kept. x may be NULL. */
 LT_API void lt_tape_keep(lt_tape *tape, lt_tensor *x);

@@ -6,6 +6,7 @@
 #include "lather/data.h"
 #include "lather/run.h"
 #include "lather/schedule.h"
+#include "lather/stragglers.h"
 #include "lather/train_step.h"
 
 /** What a run works with and what it does. All borrowed; zero fields mean what their comments say. */
@@ -19,6 +20,8 @@ typedef struct lt_train_config {
     lt_share
         *share; /**< of all ranks: steps and evaluations take turns on the device; NULL: none */
     int ranks_per_node; /**< with local_steps: of a group; 0: those of a node, as in lt_comm_nodes() */
+    const lt_straggler_config
+        *stragglers;         /**< what is done about slow ranks; NULL: they are waited for */
     lt_dataset *train, *val; /**< val NULL: evaluations are of train */
     /** Of training; rank, size, drop_last and max_batches (whole steps) are set. Evaluations have its
      *  batch, threads, transform, limit and max_bad, in order and without augmentation. */

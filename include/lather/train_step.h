@@ -29,7 +29,9 @@ typedef struct lt_train_step_config {
     lt_share *share;
     lt_pass pass;       /**< of forward; attempt and micro are set in each */
     int64_t grad_accum; /**< micro-batches of a step; 0: 1 */
-    bool graph; /**< capture the work as graphs and replay them, where the device has them */
+    struct lt_stragglers
+        *stragglers; /**< the library's own: of dp with backup workers or a deadline; NULL: none */
+    bool graph;      /**< capture the work as graphs and replay them, where the device has them */
     /** The next micro-batch; lent until the next call. LT_END is a failure here. Required. */
     lt_status (*next)(void *next_context, lt_batch *batch);
     void *next_context;

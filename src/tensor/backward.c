@@ -224,8 +224,11 @@ lt_status lt_tape_backward_by(lt_tape *tape, lt_tensor *loss, double scale, cons
         return lt_fail(LT_E_ARG, "backward: this pass does not record");
     LT_TRY(seed(tape, loss, scale, by));
     lt_status st = LT_OK;
-    for (size_t i = tape->nodes; i-- > 0 && !st;)
-        st = visit(tape->node[i]);
+    for (size_t i = tape->nodes; i-- > 0 && !st;) {
+        st = lt_tape_check_cancelled(tape);
+        if (!st)
+            st = visit(tape->node[i]);
+    }
     tape->nodes = 0;
     if (st)
         (void)lt_tape_fail(tape, st);

@@ -38,6 +38,7 @@ static void clear(lt_tape *tape)
     tape->handles = NULL;
     tape->nodes = 0;
     tape->ordinal = 0;
+    atomic_store_explicit(&tape->cancelled, false, memory_order_relaxed);
     tape->status = LT_OK;
     lt_arena_reset(&tape->arena);
 }
@@ -90,6 +91,18 @@ lt_dtype lt_tape_dtype(const lt_tape *tape)
 lt_status lt_tape_status(const lt_tape *tape)
 {
     return tape->status ? lt_fail(tape->status, "%s", tape->message) : LT_OK;
+}
+
+void lt_tape_cancel(lt_tape *tape)
+{
+    atomic_store_explicit(&tape->cancelled, true, memory_order_relaxed);
+}
+
+lt_status lt_tape_check_cancelled(const lt_tape *tape)
+{
+    return atomic_load_explicit(&tape->cancelled, memory_order_relaxed)
+               ? lt_fail(LT_E_CANCELLED, "tape: cancelled by another thread")
+               : LT_OK;
 }
 
 lt_tensor *lt_tape_fail(lt_tape *tape, lt_status status)
@@ -342,7 +355,9 @@ lt_tensor *lt_op_run(lt_tape *tape, const lt_op *op, lt_tensor *const *inputs, i
     if (tape->status)
         return NULL;
     lt_node *node;
-    lt_status st = new_node(tape, op, inputs, count, config, &node);
+    lt_status st = lt_tape_check_cancelled(tape);
+    if (!st)
+        st = new_node(tape, op, inputs, count, config, &node);
     if (!st)
         st = run(node);
     return st ? lt_tape_fail(tape, st) : node->out;

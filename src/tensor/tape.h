@@ -7,6 +7,8 @@
 
 #include "lather/ext/op.h"
 
+#include <stdatomic.h>
+
 struct lt_tape {
     lt_device *device;
     lt_pass pass;
@@ -18,6 +20,7 @@ struct lt_tape {
     lt_buffer **scratch; /* of the running forward or backward */
     size_t scratches, scratch_capacity;
     lt_tensor *pending[LT_MAX_INPUTS]; /* gradients that the running backward has begun */
+    atomic_bool cancelled;
     lt_status status;
     char message[256];
     lt_param_final_fn *final;
@@ -29,6 +32,8 @@ struct lt_tape {
     void *norm_reduce_context;
 };
 
+/* LT_E_CANCELLED if another thread asked for it. */
+lt_status lt_tape_check_cancelled(const lt_tape *tape);
 /* dtype of activations in this pass. */
 lt_dtype lt_tape_dtype(const lt_tape *tape);
 /* A handle without memory, row-major. NULL: no host memory. */

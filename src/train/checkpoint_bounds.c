@@ -33,10 +33,15 @@ typedef struct counter {
 
 /* A limit stands in front of what it limits. */
 static const counter counters[] = {
-    COUNTER(step, step),        COUNTER(epoch, step),
-    COUNTER(batch, batch),      COUNTER(samples, samples),
-    COUNTER(best_step, step),   COUNTER(epoch_samples, samples),
-    COUNTER(ema_updates, step), COUNTER(global_batch, global_batch),
+    COUNTER(step, step),
+    COUNTER(epoch, step),
+    COUNTER(batch, batch),
+    COUNTER(samples, samples),
+    COUNTER(best_step, step),
+    COUNTER(epoch_samples, samples),
+    COUNTER(ema_updates, step),
+    COUNTER(global_batch, global_batch),
+    COUNTER(epoch_unused, epoch_unused),
 };
 
 typedef struct small {

@@ -22,7 +22,8 @@
 
 enum { VERSION = 1, READ_BYTES = 1 << 20, TAIL = 22 }; /* TAIL: ,"crc32c":"01234567"}\n */
 
-typedef enum field_type { INT64, INT, UINT64, DOUBLE, NAME, GIVEN } field_type;
+/* INT64_OR_0: 0 where it is missing, and missing where it is 0. */
+typedef enum field_type { INT64, INT64_OR_0, INT, UINT64, DOUBLE, NAME, GIVEN } field_type;
 
 /* What a task gives, without a key of its own. LATER: facts that files of earlier versions lack. */
 typedef enum given { NOTHING, COUNT, EPOCH_COUNT, BEST, SUMS, TEXTS, NUMBERS, LATER } given;
@@ -71,6 +72,7 @@ static const field fields[] = {
     ADDED(loss_good_steps, INT),
     ADDED(epoch_recorded, INT),
     ADDED(run, NAME),
+    FIELD(epoch_unused, INT64_OR_0),
     TASK(LATER),
 };
 #undef FIELD
@@ -210,6 +212,10 @@ static void put_field(lt_json_writer *w, const field *f, const lt_checkpoint_sta
     case INT64:
         lt_json_put_integer(w, f->key, *(const int64_t *)at);
         break;
+    case INT64_OR_0:
+        if (*(const int64_t *)at)
+            lt_json_put_integer(w, f->key, *(const int64_t *)at);
+        break;
     case INT:
         lt_json_put_integer(w, f->key, *(const int *)at);
         break;
@@ -247,6 +253,9 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
     switch (f->type) {
     case INT64:
         return lt_json_integer(root, f->key, at);
+    case INT64_OR_0:
+        *(int64_t *)at = 0;
+        return lt_json_member(root, f->key) ? lt_json_integer(root, f->key, at) : LT_OK;
     case INT:
         if (!f->later || lt_json_member(root, f->key))
             LT_TRY(lt_json_integer(root, f->key, &number));

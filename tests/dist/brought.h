@@ -53,6 +53,9 @@ typedef struct scene {
     size_t bucket_bytes;
     double scale;       /* of the loss; 0: 1 */
     int ranks_per_node; /* 0: nodes are not known */
+    int needed;         /* ranks of an update; 0: all */
+    int64_t micro_batches;
+    bool sync_bn;
 } scene;
 
 static int64_t count_of(int k)
@@ -132,7 +135,10 @@ static inline lt_status open_dp(world *w)
     const lt_data_parallel_config c = {.nodes = known ? &w->nodes : NULL,
                                        .bucket_bytes = s->bucket_bytes,
                                        .dtype = s->dtype,
-                                       .compress = s->compress};
+                                       .compress = s->compress,
+                                       .needed = s->needed,
+                                       .micro_batches = s->micro_batches,
+                                       .sync_bn = s->sync_bn};
     return lt_data_parallel_new(&w->dp, w->comm, &w->params, w->tape, &c);
 }
 

@@ -303,6 +303,36 @@ def nodes_that_meet_now_and_then_go_on_where_they_were(cwd):
     assert "one process alone" in err, err
 
 
+def slow_ranks_are_not_waited_for(cwd):
+    flags = [*NOISE, *SMALL, "--optim", "shampoo", "--batch-size", "2", "--grad-accum", "2", "--epochs", "2", "--threads", "1", "--deterministic",
+             "--checkpoint-every", "3", "--keep", "0"]
+    run(3, *flags, "--backup-workers", "1", "--output", "first", cwd=cwd)
+    sets = [r["ranks"].split() for r in records(cwd, "first", "contributors")]
+    assert len(sets) == 8 and all(len(set(s)) == 2 for s in sets), sets
+    assert all(r["micro_dropped"] == 2 for r in records(cwd, "first"))
+    log = ["--backup-workers", "1", "--contributors", "first/metrics.jsonl"]
+    run(3, *flags, *log, "--output", "again", cwd=cwd)
+    run(3, *flags, *log, "--output", "parts", "--resume", "first/checkpoints/step-3", cwd=cwd)
+    for folder in ("again", "parts"):
+        assert [r["ranks"].split() for r in records(cwd, folder, "contributors")][-5:] == sets[-5:], folder
+        assert weights(cwd, folder, 8) == weights(cwd, "first", 8), f"{folder}: other bits"
+    run(3, *flags, "--output", "plain", cwd=cwd)
+    run(3, *flags, "--drop-compute", "1000", "--output", "far", cwd=cwd)
+    assert weights(cwd, "far", 8) == weights(cwd, "plain", 8), "a far deadline changes bits"
+    assert [r["computed"] for r in records(cwd, "far", "micro_batches")] == ["2 2 2"] * 8
+    for args, says in ((["--backup-workers", "3"], "3 of 3 ranks"), (["--drop-compute", "1e-6"], "below one micro-batch")):
+        err = finish(start((3, [*flags, *args, "--output", "wrong", "--overwrite"]), cwd=cwd))[1]
+        assert says in err, f"{args}: {err[-500:]}"
+    backup = ["--backup-workers", "1"]
+    for args, says in ((["--contributors", "x"], "needs --backup-workers"), (["--drop-compute", "soon"], "'soon'"),
+                       (["--drop-compute", "1", *backup], "contradict"), (["--drop-compute", "1", "--grad-comm-dtype", "bf16"], "contradict"),
+                       ([*backup, "--sync-bn"], "contradict"), ([*backup, "--compress", "topk:0.1"], "contradict"),
+                       ([*backup, "--shard-gradients"], "contradict"), ([*backup, "--local-steps", "2"], "contradict"),
+                       ([*backup, "--tensor-parallel", "3"], "contradict"), ([*backup, "--dist", "off"], "one process alone")):
+        done = subprocess.run([PROGRAM, *flags, *args, "--output", "wrong"], cwd=cwd, env=ENV, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        assert done.returncode == USAGE and says in done.stderr, f"{args}: {done.stderr[-500:]}"
+
+
 def an_error_of_one_rank_ends_all(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "3"]
     p = start((1, flags), (1, flags + ["--data", "nowhere"]), cwd=cwd)
@@ -514,7 +544,7 @@ def wrong_command_lines_are_refused(cwd):
 ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evaluation_counts_every_image_once,
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         means_in_two_levels_are_the_same_run, gradients_in_low_rank_go_on_bit_for_bit, compressed_gradients_go_on_where_they_were,
-        nodes_that_meet_now_and_then_go_on_where_they_were,
+        nodes_that_meet_now_and_then_go_on_where_they_were, slow_ranks_are_not_waited_for,
         gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, divided_weights_change_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, ranks_on_the_cpu_load_no_cuda,
         wrong_command_lines_are_refused]

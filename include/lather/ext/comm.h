@@ -15,7 +15,8 @@ typedef enum lt_comm_what {
     LT_COMM_CLOSE, /**< the library's own, at the end */
     LT_COMM_SEND,
     LT_COMM_RECV,
-    LT_COMM_ALLTOALL
+    LT_COMM_ALLTOALL,
+    LT_COMM_PARTIAL /**< the library's own: the mean of the first ranks */
 } lt_comm_what;
 
 /** One call on one rank, its arguments checked. in and out may be the same; they lie without gaps. */

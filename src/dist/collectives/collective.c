@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/trace.h"
-#include "dist/collectives/collectives.h"
+#include "dist/collectives/partial.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -128,6 +128,8 @@ void lt_collective_text(const lt_collective *self, char *text, size_t bytes)
     snprintf(text, bytes, "%s, number %" PRIu64 ", on rank %d of %d", what, self->number,
              self->endpoint->rank, self->endpoint->size);
     int named = 0;
+    if (self->partial)
+        lt_partial_text(self->partial, text, bytes);
     for (int i = 0; self->started && i < transfers(self); i++)
         if (!self->transfer[i].sends && !self->transfer[i].headed && named++ < 8) {
             used = strlen(text);
@@ -419,6 +421,8 @@ static void finish(lt_collective *self)
 
 lt_status lt_collective_advance(lt_collective *self, bool *moved)
 {
+    if (self->partial)
+        return self->finished ? LT_OK : lt_partial_advance(self->partial, moved, &self->finished);
     if (self->finished || (!self->started && !may_start(self)))
         return LT_OK;
     if (!self->started)
@@ -445,6 +449,8 @@ static void cancel_transfer(lt_link *link, lt_transfer *t)
 
 void lt_collective_cancel(lt_collective *self)
 {
+    if (self->partial && !self->finished)
+        lt_partial_cancel(self->partial);
     for (int i = 0; self->started && i < transfers(self); i++)
         cancel_transfer(self->endpoint->progress->link, &self->transfer[i]);
 }

@@ -12,6 +12,7 @@
 
 typedef struct lt_progress lt_progress;
 typedef struct lt_endpoint lt_endpoint;
+typedef struct lt_partial lt_partial;
 
 /* Sent before the data of every collective, so that ranks that do different things find out. */
 typedef struct lt_header {
@@ -41,6 +42,7 @@ typedef struct lt_collective {
     lt_request base;
     lt_comm_call call; /* counts are NULL: see offset, received */
     lt_endpoint *endpoint;
+    lt_partial *partial;                  /* what it does instead (partial.h); NULL: a collective */
     struct lt_collective *next;           /* submitted or active */
     struct lt_collective *before, *after; /* of the endpoint, to be freed with it */
     double expires;                       /* 0: never */
@@ -82,6 +84,7 @@ struct lt_progress {
     pthread_cond_t wake;      /* the progress thread has something to do */
     pthread_cond_t cond_done; /* a request is done, or the link open, or an abort complete */
     bool ready, stop;
+    bool woken; /* something is to be done for a request that was submitted before */
     lt_status opened;
     int open;     /* endpoints */
     int *context; /* [size] of world: the next free one */
@@ -99,6 +102,8 @@ lt_status lt_progress_new(lt_progress **out, lt_link *link);
 void lt_progress_free(lt_progress *progress);
 /* With the mutex locked. */
 void lt_progress_submit(lt_progress *progress, lt_collective *collective);
+/* A request that the thread has can go on. Any thread. */
+void lt_progress_wake(lt_progress *progress);
 /* The first abort counts; with the mutex locked. */
 void lt_progress_abort(lt_progress *progress, const char *why, bool from_outside);
 
@@ -118,6 +123,12 @@ void lt_endpoint_free(lt_endpoint *endpoint);
 
 /* The communicator whose collectives are made of a link's messages. */
 extern const lt_comm_ops lt_comm_linked;
+
+/* NULL: the communicator has none. */
+lt_endpoint *lt_linked_endpoint(lt_comm *comm);
+/* Starts a partial mean, described by call. */
+lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_partial *partial,
+                          lt_request **request);
 
 /* Opens the local ends of a link: one, or all of them (link rank -1). out[i]: of lt_comm_linked's
  * bytes, device and deadline set. link is of link_ops->bytes, its size may be set; owned from now

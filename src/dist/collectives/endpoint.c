@@ -95,13 +95,20 @@ static void remove_request(lt_endpoint *endpoint, lt_collective *c)
     *(c->after ? &c->after->before : &endpoint->last) = c->before;
 }
 
-static lt_status submit(lt_comm *self, const lt_comm_call *call, lt_request **request)
+lt_endpoint *lt_linked_endpoint(lt_comm *comm)
+{
+    return comm->ops == &lt_comm_linked ? endpoint_of(comm) : NULL;
+}
+
+lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_partial *partial,
+                          lt_request **request)
 {
     lt_endpoint *endpoint = endpoint_of(self);
     lt_progress *p = endpoint->progress;
     lt_collective *c;
     LT_TRY(lt_collective_new(&c, endpoint, call));
     c->base.comm = self;
+    c->partial = partial;
     c->expires = self->deadline > 0 ? lt_clock_seconds() + self->deadline : 0;
     pthread_mutex_lock(&p->mutex);
     lt_status st = aborted(p);
@@ -117,6 +124,11 @@ static lt_status submit(lt_comm *self, const lt_comm_call *call, lt_request **re
     else if (request)
         *request = &c->base;
     return st;
+}
+
+static lt_status submit(lt_comm *self, const lt_comm_call *call, lt_request **request)
+{
+    return lt_linked_begin(self, call, NULL, request);
 }
 
 static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **request)

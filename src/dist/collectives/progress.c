@@ -19,6 +19,14 @@ void lt_progress_submit(lt_progress *p, lt_collective *c)
     pthread_cond_signal(&p->wake);
 }
 
+void lt_progress_wake(lt_progress *p)
+{
+    pthread_mutex_lock(&p->mutex);
+    p->woken = true;
+    pthread_cond_signal(&p->wake);
+    pthread_mutex_unlock(&p->mutex);
+}
+
 void lt_progress_abort(lt_progress *p, const char *why, bool from_outside)
 {
     if (p->aborted)
@@ -164,7 +172,7 @@ static void rest(lt_progress *p, double last_move)
 {
     const lt_collective *late;
     double expiry = next_expiry(p, &late);
-    if (p->submitted || (p->aborted && !p->abort_complete))
+    if (p->submitted || p->woken || (p->aborted && !p->abort_complete))
         return;
     if (late) {
         expire(p, late);
@@ -185,6 +193,7 @@ static void serve(lt_progress *p)
     while (!p->stop || p->submitted || p->active) {
         bool from_outside, moved;
         take_submitted(p);
+        p->woken = false;
         if (p->aborted && (!p->abort_complete || p->active))
             fail_all(p);
         pthread_mutex_unlock(&p->mutex);

@@ -13,7 +13,7 @@ static const char *const names[] = {
     [LT_COMM_ALLGATHER] = "allgather", [LT_COMM_BROADCAST] = "broadcast",
     [LT_COMM_BARRIER] = "barrier",     [LT_COMM_CLOSE] = "close",
     [LT_COMM_SEND] = "send",           [LT_COMM_RECV] = "recv",
-    [LT_COMM_ALLTOALL] = "alltoall",
+    [LT_COMM_ALLTOALL] = "alltoall",   [LT_COMM_PARTIAL] = "mean of the first ranks",
 };
 
 const char *lt_call_name(lt_comm_what what)
@@ -102,6 +102,7 @@ void lt_call_payload(const lt_comm_call *call, int rank, int size, uint64_t *sen
         break;
     case LT_COMM_BARRIER:
     case LT_COMM_CLOSE:
+    case LT_COMM_PARTIAL:
         break;
     }
 }

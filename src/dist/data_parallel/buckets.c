@@ -36,9 +36,11 @@ static lt_status check_config(const lt_data_parallel *dp)
     const lt_data_parallel_config *c = &dp->config;
     char text[TEXT];
     snprintf(text, sizeof text,
-             "buckets of %zu bytes, %s, dist_bn %d, sync_bn %d, allreduce %.64s, compress %.128s",
+             "buckets of %zu bytes, %s, dist_bn %d, sync_bn %d, allreduce %.64s, compress %.128s, "
+             "%d ranks needed, %lld micro-batches",
              c->bucket_bytes, lt_dtype_name(dp->dtype), (int)c->dist_bn, c->sync_bn,
-             c->allreduce ? c->allreduce : "flat", c->compress ? c->compress : "off");
+             c->allreduce ? c->allreduce : "flat", c->compress ? c->compress : "off", c->needed,
+             (long long)c->micro_batches);
     return lt_comm_same(dp->comm, "data parallel", text);
 }
 
@@ -151,8 +153,9 @@ static lt_status fill_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t place
     LT_TRY(list_parts(dp, b, out));
     if (dp->divided)
         return lt_dp_make_divided(dp, b);
+    const bool counts = lt_dp_counts(dp) && place == dp->members;
     return lt_tensor_new(&out->flat, dp->device, dp->dtype,
-                         LT_SHAPE(out->elements + (int64_t)b->count));
+                         LT_SHAPE(out->elements + (int64_t)b->count + counts));
 }
 
 lt_status lt_dp_make_buckets(lt_data_parallel *dp)

@@ -156,6 +156,8 @@ static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
 static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
     LT_TRY(dp->divided ? lt_dp_fill_divided(dp, b) : fill_bucket(dp, b));
+    if (lt_dp_counts(dp) && dp->next + 1 == dp->buckets)
+        LT_TRY(lt_dp_fill_count(dp));
     dp->begun = true;
     LT_TRY(reduce(dp, dp->reducer->ops->begin, dp->next++));
     while (lt_dp_releases(dp) && dp->done + 1 < dp->next) /* so that one is in flight */
@@ -232,16 +234,26 @@ static lt_status list_members(lt_data_parallel *dp)
     return lt_tensor_new(&dp->present, dp->device, LT_F64, LT_SHAPE((int64_t)count));
 }
 
-static lt_status prepare(lt_data_parallel *dp)
+static lt_status make_reducer(lt_data_parallel *dp)
 {
-    LT_TRY(list_members(dp));
-    LT_TRY(lt_dp_check_params(dp));
-    LT_TRY(lt_reducer_new(&dp->reducer, &(lt_reducer_config){.comm = dp->comm,
+    LT_TRY(lt_dp_check_counts(dp));
+    if (dp->config.needed)
+        return lt_dp_make_backup(dp);
+    if (lt_dp_counts(dp))
+        LT_TRY(lt_tensor_new(&dp->mean_computed, dp->device, LT_F64, LT_SHAPE(1)));
+    return lt_reducer_new(&dp->reducer, &(lt_reducer_config){.comm = dp->comm,
                                                              .device = dp->device,
                                                              .nodes = dp->config.nodes,
                                                              .params = dp->params,
                                                              .allreduce = dp->config.allreduce,
-                                                             .compress = dp->config.compress}));
+                                                             .compress = dp->config.compress});
+}
+
+static lt_status prepare(lt_data_parallel *dp)
+{
+    LT_TRY(list_members(dp));
+    LT_TRY(lt_dp_check_params(dp));
+    LT_TRY(make_reducer(dp));
     LT_TRY(lt_dp_broadcast_values(dp));
     return lt_dp_open_norm(dp);
 }
@@ -263,6 +275,7 @@ lt_status lt_data_parallel_new(lt_data_parallel **out, lt_comm *comm, const lt_p
     dp->device = lt_tape_device(tape);
     dp->params = params;
     dp->config = c;
+    dp->computed = c.micro_batches;
     dp->dtype = c.dtype == LT_F32 ? lt_device_master(dp->device) : c.dtype;
     lt_status st = prepare(dp);
     if (st) {
@@ -284,6 +297,7 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     drop_begun(dp);
     lt_reducer_free(&dp->reducer);
     lt_dp_close_norm(dp);
+    lt_tensor_free(&dp->mean_computed);
     lt_tensor_free(&dp->deviation);
     lt_tensor_free(&dp->expected);
     lt_tensor_free(&dp->present);
@@ -374,6 +388,10 @@ lt_status lt_data_parallel_finish(lt_data_parallel *dp)
         st = receive_all(dp);
     if (!st)
         st = unpack(dp);
+    if (!st && lt_dp_counts(dp))
+        st = lt_dp_apply_count(dp);
+    if (!st && dp->backup)
+        lt_dp_end_backup(dp);
     if (!st)
         reset_buckets(dp);
     dp->reduced = !st;
@@ -407,7 +425,7 @@ void lt_data_parallel_set_loss_scale(lt_data_parallel *dp, const lt_tensor *scal
 
 bool lt_data_parallel_is_capturable(const lt_data_parallel *dp)
 {
-    return dp->reducer->ops->capturable;
+    return dp->reducer->ops->capturable && !lt_dp_counts(dp);
 }
 
 lt_status lt_data_parallel_visit(lt_data_parallel *dp, lt_state_visitor *visitor)

@@ -25,6 +25,7 @@ typedef struct lt_dp_bucket {
 } lt_dp_bucket;
 
 typedef struct lt_dp_divided lt_dp_divided;
+typedef struct lt_dp_backup lt_dp_backup;
 
 struct lt_data_parallel {
     lt_comm *comm;
@@ -54,6 +55,11 @@ struct lt_data_parallel {
     lt_vec_job *job; /* a copy of each gradient, where one kernel makes them all; else NULL */
 
     lt_dp_divided *divided; /* the reducer; NULL: every rank gets all gradients */
+
+    lt_dp_backup *backup; /* the reducer; NULL: all ranks are needed */
+
+    int64_t computed, all_computed; /* micro-batches, of this rank and of all */
+    lt_tensor *mean_computed;       /* f64 [1]: their mean over ranks; NULL: not counted */
 
     bool last;        /* the running backward is the update's last */
     bool begun;       /* a gradient of this update is packed or in flight */
@@ -104,6 +110,17 @@ LT_MUST_CHECK lt_status lt_dp_settle_divided(lt_data_parallel *dp, const lt_dp_b
 lt_view lt_dp_divided_flags(const lt_data_parallel *dp, const lt_dp_bucket *b);
 LT_MUST_CHECK lt_status lt_dp_unpack_divided(const lt_data_parallel *dp, const lt_dp_member *m,
                                              size_t *listed);
+
+/* backup.c: a reducer that makes the mean of the first ranks that are done. Behind the last bucket of an update: what
+ * this rank did in vain is undone. */
+LT_MUST_CHECK lt_status lt_dp_make_backup(lt_data_parallel *dp);
+void lt_dp_end_backup(lt_data_parallel *dp);
+
+/* drop_compute.c: a count of micro-batches goes with the gradients of the last bucket, which are divided by it. */
+bool lt_dp_counts(const lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_check_counts(const lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_fill_count(const lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_apply_count(lt_data_parallel *dp);
 
 /* batchnorm.c: synchronised batch norm. */
 LT_MUST_CHECK lt_status lt_dp_open_norm(lt_data_parallel *dp);

@@ -110,6 +110,7 @@ static lt_status add_call(const lt_nccl_comm *c, const lt_comm_call *call)
         return api->recv(c->group, call);
     case LT_COMM_BARRIER:
     case LT_COMM_CLOSE:
+    case LT_COMM_PARTIAL:
         break;
     }
     return api->barrier(c->group);

@@ -254,6 +254,41 @@ static lt_status check_scattered(const ranks_options *r)
     return LT_OK;
 }
 
+/* What needs the gradient of every rank, or of every micro-batch. A config file has all flags. */
+static lt_status check_stragglers(const arguments *a)
+{
+    const ranks_options *o = &a->ranks;
+    lt_straggler_config c;
+    bool on;
+    LT_TRY(lt_ranks_stragglers(o, &c, &on));
+    const bool compresses = o->compress && strcmp(o->compress, "off") != 0;
+    const bool backs_up = c.backup_workers > 0;
+    const struct {
+        bool given;
+        const char *flag, *why;
+    } rows[] = {
+        {o->sync_bn, "sync-bn", "it needs all ranks in each layer"},
+        {compresses, "compress", "what was left out of a gradient that is not used would be lost"},
+        {o->local_steps, "local-steps", "ranks of a node average each gradient"},
+        {o->shard_gradients, "shard-gradients", "parts of gradients go to their ranks at once"},
+        {o->shard_params, "shard-params", "each layer needs the weights of all ranks"},
+        {o->tensor_parallel && strcmp(o->tensor_parallel, "1") != 0, "tensor-parallel",
+         "ranks of a copy of the model compute together"},
+        {backs_up && o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
+         "a node would wait for its ranks"},
+        {backs_up && o->comm_model, "comm-model", "only whole collectives are held back"},
+        {backs_up && !strncmp(a->machine.device, "cuda", 4), "device cuda",
+         "captured steps and NCCL cannot be given up; --drop-compute can"},
+        {c.drop_compute && o->grad_comm_dtype != COMM_F32, "grad-comm-dtype",
+         "the count of micro-batches goes with gradients of f32"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && on; i++)
+        if (rows[i].given)
+            return lt_fail(LT_E_ARG, "--%s and --%s contradict each other: %s",
+                           backs_up ? "backup-workers" : "drop-compute", rows[i].flag, rows[i].why);
+    return LT_OK;
+}
+
 static lt_status check_modes(const arguments *a, const lt_options *options)
 {
     LT_TRY(check_needs(a));
@@ -263,6 +298,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     LT_TRY(check_scattered(&a->ranks));
     LT_TRY(check_compression(&a->ranks));
     LT_TRY(check_local(&a->ranks));
+    LT_TRY(check_stragglers(a));
     LT_TRY(lt_mesh_flag_check(&a->ranks, options));
     if (a->output.resume && strcmp(a->output.resume, "auto") != 0
         && lt_options_is_typed(options, "weights"))

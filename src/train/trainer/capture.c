@@ -3,6 +3,7 @@
  * step lies in device memory. */
 
 #include "train/trainer/step.h"
+#include "train/trainer/stragglers.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/view.h"
@@ -78,6 +79,14 @@ static lt_status end_turn(const lt_train_step *step)
     return lt_share_end(step->config.share);
 }
 
+lt_status lt_step_end_backward(const lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    if (c->share && step->left < c->grad_accum)
+        LT_TRY(end_turn(step));
+    return c->dp ? finish_gradients(step) : LT_OK;
+}
+
 static lt_status compute(void *context)
 {
     const work *w = context;
@@ -89,10 +98,10 @@ static lt_status compute(void *context)
         lt_params_zero_grad(c->params);
     }
     LT_TRY(forward_backward(w));
-    if (c->share && w->is_last)
-        LT_TRY(end_turn(step));
-    if (c->dp && w->is_last)
-        LT_TRY(finish_gradients(step));
+    if (c->stragglers)
+        LT_TRY(lt_stragglers_computed(c->stragglers, w->micro + 1));
+    if (w->is_last)
+        LT_TRY(lt_step_end_backward(step));
     if (w->phases == PHASES_FIRST)
         return lt_optim_update_first(c->optim);
     return w->phases == PHASES_ALL ? update(step) : LT_OK;

@@ -84,12 +84,30 @@ static int64_t rate_of(const lt_train_loop *l)
     return task->ops->rate_per_sample ? task->ops->rate_per_sample(task->context) : 1;
 }
 
+/* Whose gradients a step is of; a new deadline. */
+static lt_status record_stragglers(const lt_train_loop *l, int64_t step)
+{
+    lt_stragglers *s = l->stragglers;
+    if (!s)
+        return LT_OK;
+    const lt_drop_plan *plan = lt_stragglers_new_plan(s);
+    if (plan && plan->deadline > 0)
+        lt_run_note(l->run,
+                    "--drop-compute: a deadline of %.4g s: %.1f %% of the micro-batches in %.4g s, "
+                    "%.1f %% more a second",
+                    plan->deadline, 100 * plan->kept, plan->step, 100 * (plan->gain - 1));
+    else if (plan)
+        lt_run_note(l->run, "--drop-compute: no deadline computes more a second");
+    return lt_run_event(l->run, lt_stragglers_event(s), step, lt_stragglers_by(s),
+                        lt_stragglers_text(s));
+}
+
 static lt_status record_step(const lt_train_loop *l, const update *u)
 {
     const lt_train_result *r = &u->result;
     const double unknown = (double)NAN;
     const bool many = l->ranks->comm, shares = l->evaluator.share;
-    enum { OWN = 13 };
+    enum { OWN = 15 };
     lt_metric metric[LT_TASK_METRICS + 1],
         extra[OWN + LOOP_VALUES] = {
             {"gradient_norm", r->optim.grad_norm},
@@ -106,6 +124,8 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
             {"outer_bytes", u->met ? u->outer_bytes : unknown},
             {"turn", shares ? (double)r->turn.number : unknown},
             {"turn_seconds", shares ? r->turn.seconds : unknown},
+            {"micro_dropped", lt_stragglers_dropped(l->stragglers)},
+            {"drop_deadline", lt_stragglers_deadline(l->stragglers)},
         };
     for (int i = 0; i < u->values; i++)
         extra[OWN + i] = u->value[i];
@@ -123,7 +143,8 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
     };
     if (!many) /* together with the other ranks: at the end of the epoch */
         LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
-    return lt_run_step(l->run, &record);
+    LT_TRY(lt_run_step(l->run, &record));
+    return record_stragglers(l, r->step);
 }
 
 /* --- Outer steps of local steps --- */
@@ -168,7 +189,11 @@ static lt_status finish_step(const lt_train_loop *l, update *u)
 {
     if (!u->result.step)
         return LT_OK;
-    LT_TRY(lt_train_step_finish(l->step, &u->result));
+    lt_status st = lt_train_step_finish(l->step, &u->result);
+    if (st && l->stragglers && lt_stragglers_same_failure(l->stragglers))
+        l->ranks->same_failure = true;
+    if (st)
+        return st;
     l->ranks->stop = l->ranks->stop || u->result.stop;
     LT_TRY(check_finite(l, &u->result));
     LT_TRY(end_inner_step(l, u));
@@ -287,6 +312,8 @@ static lt_status train_epoch(const lt_train_loop *l)
     update pending = {0};
     if (l->begin_epoch)
         l->begin_epoch(l->context);
+    if (l->stragglers)
+        lt_stragglers_renew(l->stragglers);
     lt_train_input_begin(l->input, now->epoch_seconds);
     while (now->batch < l->input->batches_per_epoch && !is_done(l)) {
         LT_TRY(next_step(l, &pending));

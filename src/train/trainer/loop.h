@@ -5,6 +5,7 @@
 #include "train/trainer/evaluate.h"
 #include "train/trainer/input.h"
 #include "train/trainer/state.h"
+#include "train/trainer/stragglers.h"
 
 #include "lather/local_steps.h"
 #include "lather/schedule.h"
@@ -25,8 +26,9 @@ typedef struct lt_train_loop {
     lt_train_state *state;
     lt_ranks *ranks;
     lt_run *run;
-    lt_data_parallel *dp;  /* NULL: one rank */
-    lt_local_steps *local; /* groups of ranks that meet every so many steps; NULL: none */
+    lt_data_parallel *dp;      /* NULL: one rank */
+    lt_local_steps *local;     /* groups of ranks that meet every so many steps; NULL: none */
+    lt_stragglers *stragglers; /* backup workers, or a deadline; NULL: neither */
     const lt_schedule *schedule;
     lt_evaluator evaluator;
     lt_dataset *evaluated;

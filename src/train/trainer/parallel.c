@@ -148,6 +148,26 @@ static size_t bucket_bytes(const lt_trainer *t)
     return (size_t)(t->args.ranks.bucket_mib * 0x1p20);
 }
 
+static lt_status open_data_parallel(lt_trainer *t, lt_data_parallel_config *c)
+{
+    const int64_t accum = t->args.training.grad_accum;
+    lt_straggler_config s;
+    bool on;
+    LT_TRY(lt_ranks_stragglers(&t->args.ranks, &s, &on));
+    if (on && !t->ranks.comm)
+        return lt_fail(
+            LT_E_ARG,
+            "--%s: this is one process alone, which waits for no other; start several with "
+            "mpirun or srun, without --dist off",
+            s.drop_compute ? "drop-compute" : "backup-workers");
+    if (!t->ranks.comm)
+        return LT_OK;
+    LT_TRY(lt_stragglers_check(&s, t->ranks.count, accum));
+    lt_stragglers_configure(&s, t->ranks.count, accum, c);
+    LT_TRY(lt_data_parallel_new(&t->dp, averaging(t), &t->params, t->tape, c));
+    return on ? lt_stragglers_new(&t->stragglers, &s, t->dp, t->ranks.comm, accum) : LT_OK;
+}
+
 lt_status lt_trainer_open_parallel(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
@@ -168,9 +188,7 @@ lt_status lt_trainer_open_parallel(lt_trainer *t)
         c.allreduce = NULL;
         c.nodes = NULL;
     }
-    if (!t->ranks.comm)
-        return LT_OK;
-    lt_status st = lt_data_parallel_new(&t->dp, averaging(t), &t->params, t->tape, &c);
+    lt_status st = open_data_parallel(t, &c);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
 }

@@ -44,6 +44,9 @@ static const lt_option rows[] = {
 {"Ranks", PICK("tp-overlap", tp_overlap, "on|off"), .help = "with --tensor-parallel: products begin before all of their operands are there; off: whole exchanges, then whole products, the same bits"},
 {"Ranks", BOOL("force", force), .help = "with --tensor-parallel QxQxD: D may exceed Q"},
 {"Ranks", TEXT("share-device", share_device), .meta = "NAME[:WEIGHT]", .help = "jobs with the same name take turns on their devices: one computes while the gradients of another are on the way; WEIGHT turns for each of a job of weight 1"},
+{"Ranks", INT("backup-workers", backup_workers, 0, 1000000), .value = "0", .meta = "B", .help = "an update is of the first ranks that are done, all but so many; the others give up and apply it too. Communicators of messages: mpi"},
+{"Ranks", TEXT("contributors", contributors), .meta = "FILE", .help = "with --backup-workers: updates are of the ranks that this metrics.jsonl of a run names, and repeat its bits"},
+{"Ranks", TEXT("drop-compute", drop_compute), .value = "off", .meta = "off|auto|SECONDS", .help = "with --grad-accum: a rank begins no micro-batch later than so many seconds behind an update's beginning; auto: what computes most a second, by recorded latencies"},
 {"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "hold messages back as a link of this latency in microseconds and rate in Gbit/s would, for measuring"},
 };
 /* clang-format on */
@@ -113,6 +116,23 @@ lt_status lt_ranks_set_link(lt_ranks *r, const char *text)
                        "above 0",
                        text);
     lt_comm_set_model(r->comm, link[0], link[1]);
+    return LT_OK;
+}
+
+lt_status lt_ranks_stragglers(const ranks_options *o, lt_straggler_config *out, bool *on)
+{
+    const char *drop =
+        o->drop_compute && strcmp(o->drop_compute, "off") != 0 ? o->drop_compute : NULL;
+    *out = (lt_straggler_config){.backup_workers = (int)o->backup_workers,
+                                 .contributors = o->contributors,
+                                 .drop_compute = drop};
+    *on = o->backup_workers || o->contributors || drop;
+    if (!drop || !strcmp(drop, "auto"))
+        return LT_OK;
+    if (lt_text_numbers(drop, &out->deadline, 1) != 1 || !(out->deadline > 0))
+        return lt_fail(LT_E_ARG,
+                       "--drop-compute: '%s' is none of off, auto, a number of seconds above 0",
+                       drop);
     return LT_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "lather/local_steps.h"
 #include "lather/mesh.h"
 #include "lather/options.h"
+#include "lather/stragglers.h"
 #include "lather/tensor_parallel.h"
 #include "lather/topology.h"
 
@@ -22,6 +23,8 @@ typedef struct ranks_options {
     bool sync_bn, overlap, communicate_params, shard_optimizer, shard_gradients, shard_params;
     double bucket_mib, comm_timeout;
     int64_t num_trainers_per_group, ranks_per_node;
+    const char *drop_compute, *contributors;
+    int64_t backup_workers;
     const char *comm_model, *compress, *share_device;
     int64_t compress_warmup_epochs, compress_until;
     int64_t local_steps;
@@ -68,6 +71,8 @@ lt_status lt_ranks_find_nodes(lt_ranks *ranks, int64_t ranks_per_node);
 lt_status lt_ranks_set_link(lt_ranks *ranks, const char *text);
 /* Threads of this rank's share of its machine's processors. Collective. */
 lt_status lt_ranks_share_threads(lt_ranks *ranks, int *threads);
+/* Of --backup-workers, --contributors and --drop-compute; *on: any is given. Errors: LT_E_ARG (no number of seconds). */
+lt_status lt_ranks_stragglers(const ranks_options *options, lt_straggler_config *out, bool *on);
 /* Of --local-steps and --outer-*. */
 lt_local_steps_config lt_ranks_local_steps(const ranks_options *options);
 /* After a failure of this rank: aborts the others, unless they all have it. */

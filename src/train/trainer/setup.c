@@ -210,6 +210,7 @@ void lt_trainer_close(lt_trainer *t)
     lt_train_state_close(&t->state);
     lt_optim_free(&t->optim);
     lt_placed_free(&t->placed);
+    lt_stragglers_free(&t->stragglers);
     lt_data_parallel_free(&t->dp);
     lt_local_steps_free(&t->local);
     lt_share_close(&t->share);

@@ -133,14 +133,15 @@ static lt_status map_batch(const lt_train_state *s, lt_checkpoint_state *found,
         return LT_OK;
     if (found->global_batch != samples)
         return other_batch(s, grad_accum * ranks->data_count);
-    int64_t steps = found->epoch_samples / samples, batch = 0;
-    if (steps < 1 || found->epoch_samples % samples || found->batch % steps
-        || found->batch > found->epoch_samples || __builtin_mul_overflow(steps, grad_accum, &batch))
+    const int64_t passed = found->epoch_samples + found->epoch_unused;
+    int64_t steps = passed / samples, batch = 0;
+    if (steps < 1 || passed % samples || found->batch % steps || found->batch > passed
+        || __builtin_mul_overflow(steps, grad_accum, &batch))
         return lt_fail(LT_E_FORMAT,
                        "%s/state.json: 'batch' %lld and 'epoch_%s' %lld contradict each other, "
                        "with %lld %s to an update",
-                       s->folder, (long long)found->batch, s->now.unit,
-                       (long long)found->epoch_samples, (long long)samples, s->now.unit);
+                       s->folder, (long long)found->batch, s->now.unit, (long long)passed,
+                       (long long)samples, s->now.unit);
     found->batch = batch;
     return LT_OK;
 }
@@ -241,6 +242,8 @@ void lt_train_state_count(lt_train_state *s, const lt_task_ops *task, const lt_t
     now->samples += (int64_t)r->sums.samples;
     now->seconds += r->seconds;
     now->epoch_samples += (int64_t)r->sums.samples;
+    if (now->global_batch > (int64_t)r->sums.samples)
+        now->epoch_unused += now->global_batch - (int64_t)r->sums.samples;
     now->epoch_seconds += r->seconds;
     now->sum[SUM_LOSS].value += r->sums.loss * r->sums.samples;
     for (int i = 0, at = SUM_COUNTS; i < task->counts; i++)
@@ -268,7 +271,7 @@ void lt_train_state_next_epoch(lt_train_state *s)
 {
     lt_checkpoint_state *now = &s->now;
     now->epoch++;
-    now->batch = now->epoch_samples = 0;
+    now->batch = now->epoch_samples = now->epoch_unused = 0;
     now->epoch_seconds = 0;
     for (int i = 0; i < now->sums; i++)
         now->sum[i].value = 0;

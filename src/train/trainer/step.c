@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "train/trainer/stragglers.h"
 
 #include "lather/ext/fail.h"
 #include "lather/profile.h"
@@ -40,7 +41,7 @@ static lt_status read_numbers(const lt_train_step *step, lt_train_result *r)
     LT_TRY(lt_readback_wait(numbers_of(step, r->step), &data));
     const char *at = data;
     const bool wide = lt_tensor_dtype(step->loss) == LT_F64;
-    const int64_t passes = step->config.grad_accum;
+    const int64_t passes = step->computed;
     for (int64_t i = 0; i < passes; i++, at += lt_tensor_bytes(step->loss)) {
         float narrow = 0;
         double value = 0;
@@ -69,6 +70,13 @@ static double exposed_gathers(const lt_train_step *step)
     return stats.exposed;
 }
 
+/* Whether what this rank computed is a part of the update. */
+static bool is_used(const lt_train_step *step)
+{
+    const lt_stragglers *s = step->config.stragglers;
+    return !s || lt_stragglers_is_used(s);
+}
+
 /* The gradients of this rank are complete or in flight. */
 static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
 {
@@ -77,7 +85,10 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
         return LT_OK;
     r->exposed_seconds =
         lt_data_parallel_exposed(step->config.dp) + exposed_gathers(step) - step->exposed;
-    LT_TRY(read_numbers(step, r));
+    if (is_used(step))
+        LT_TRY(read_numbers(step, r));
+    else
+        r->sums = (lt_task_sums){0};
     sum[STEP_LOSS] = r->sums.loss * r->sums.samples;
     sum[STEP_SAMPLES] = r->sums.samples;
     memcpy(sum + STEP_COUNTS, r->sums.count, sizeof r->sums.count);
@@ -85,6 +96,8 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
         sum[i] = 0;
     sum[STEP_STOP] = asked_to_stop(step);
     LT_TRY(lt_tensor_write(step->sums, sum, sizeof sum));
+    if (step->config.stragglers)
+        LT_TRY(lt_stragglers_send(step->config.stragglers));
     return lt_comm_allreduce_begin(step->config.comm, step->sums, LT_REDUCE_SUM, &step->summing);
 }
 
@@ -169,16 +182,58 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
     return lt_readback_add(numbers_of(step, r->step), step->loss);
 }
 
+/* Whether this rank gave up in a micro-batch, as the update has others' gradients. */
+static bool gave_up(const lt_train_step *step, lt_status st)
+{
+    return st == LT_E_CANCELLED && step->config.dp && lt_data_parallel_is_late(step->config.dp);
+}
+
+/* All micro-batches of the step, or those that there is time for. */
+static lt_status run_micro_batches(lt_train_step *step, capture_plan plan, lt_train_result *r)
+{
+    const lt_train_step_config *c = &step->config;
+    lt_status st = LT_OK;
+    step->left = c->grad_accum;
+    for (step->computed = 0; step->left; step->computed++) {
+        if (c->stragglers && !lt_stragglers_goes_on(c->stragglers, step->computed))
+            break;
+        step->left--;
+        st = micro_batch(step, step->computed, plan, r);
+        if (gave_up(step, st))
+            break;
+        if (st)
+            return st;
+    }
+    if (step->computed == c->grad_accum)
+        return LT_OK;
+    if (c->dp)
+        lt_data_parallel_computed(c->dp, step->computed);
+    return lt_step_end_backward(step);
+}
+
+/* The data of a step is that of all its micro-batches, wherever it ended. */
+static lt_status pass_over_data(lt_train_step *step, lt_train_result *r)
+{
+    lt_batch unused;
+    const double begin = lt_clock_seconds();
+    for (; step->left; step->left--)
+        LT_TRY(step->config.next(step->config.next_context, &unused));
+    r->data_seconds += lt_clock_seconds() - begin;
+    return LT_OK;
+}
+
 lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
 {
     const lt_train_step_config *c = &step->config;
     int64_t span = lt_profile_begin();
     LT_TRY(prepare(step, numbers, r));
+    if (c->stragglers)
+        LT_TRY(lt_stragglers_begin(c->stragglers, r->step));
     const capture_plan plan = lt_step_plan_capture(step);
-    for (int64_t i = 0; i < c->grad_accum; i++)
-        LT_TRY(micro_batch(step, i, plan, r));
+    LT_TRY(run_micro_batches(step, plan, r));
     r->parallel_bytes = (double)(parallel_bytes(step) - step->parallel);
-    LT_TRY(send_numbers(step, r->step));
+    if (is_used(step))
+        LT_TRY(send_numbers(step, r->step));
     if (!plan.sums_last)
         LT_TRY(begin_sums(step, r));
     LT_TRY(lt_step_run_optimizer(step, plan));
@@ -189,6 +244,7 @@ lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_tr
     r->may_run_ahead = plan.with_backward != PHASES_NONE;
     if (!c->dp)
         r->stop = asked_to_stop(step);
+    LT_TRY(pass_over_data(step, r));
     lt_profile_end(span, LT_PROFILE_PROGRAM, "step", 0);
     return LT_OK;
 }
@@ -210,7 +266,7 @@ lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *r)
         LT_TRY(lt_data_parallel_commit(step->config.dp, r->optim.applied));
     LT_TRY(finish_sums(step, r));
     measure(step, r);
-    return LT_OK;
+    return step->config.stragglers ? lt_stragglers_end(step->config.stragglers, r->seconds) : LT_OK;
 }
 
 lt_graph_stats lt_train_step_graphs(const lt_train_step *step)

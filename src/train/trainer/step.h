@@ -21,6 +21,8 @@ struct lt_train_step {
     lt_readback *numbers[2]; /* of steps by turns: losses and counts */
     lt_tensor *sums;         /* f64 [STEP_SUMS], on the way to the other ranks */
     lt_request *summing;
+    int64_t computed;       /* micro-batches of this step */
+    int64_t left;           /* of its data: not taken from next yet */
     double finished;        /* when the last step's results were there */
     uint64_t bytes;         /* that the communicator had sent before this step */
     uint64_t parallel;      /* that passes sent within the copy of the model, before it */
@@ -50,6 +52,8 @@ capture_plan lt_step_plan_capture(const lt_train_step *step);
 /* Forward and backward of micro-batch number micro; in the last one, the phases of the plan too. */
 lt_status lt_step_run_micro_batch(lt_train_step *step, const lt_batch *batch, int64_t micro,
                                   int64_t attempt, capture_plan plan);
+/* No micro-batch of the step follows: its turn of the device ends, gradients become the mean over ranks. */
+lt_status lt_step_end_backward(const lt_train_step *step);
 /* The phases of the optimizer that the plan leaves for behind the last micro-batch. */
 lt_status lt_step_run_optimizer(lt_train_step *step, capture_plan plan);
 

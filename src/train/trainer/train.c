@@ -22,6 +22,7 @@ typedef struct parts {
     lt_tape *tape;
     lt_data_parallel *dp;
     lt_local_steps *local;
+    lt_stragglers *stragglers;
     lt_train_step *step;
     lt_schedule schedule;
     int64_t grad_accum, total_steps;
@@ -69,19 +70,38 @@ static lt_status open_folder(parts *p)
     return s->folder[0] ? lt_checkpoint_verify(s->folder, &s->found) : LT_OK;
 }
 
+/* Averages of gradients, and of whose. */
+static lt_status open_parallel(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_ranks *r = &p->ranks;
+    lt_data_parallel_config dp = {0};
+    if (!c->stragglers)
+        return lt_data_parallel_new(&p->dp, p->local ? lt_local_steps_comm(p->local) : r->comm,
+                                    c->params, p->tape, NULL);
+    if (p->local)
+        return lt_fail(LT_E_ARG, "train: stragglers and local_steps contradict each other");
+    LT_TRY(lt_stragglers_check(c->stragglers, r->count, p->grad_accum));
+    lt_stragglers_configure(c->stragglers, r->count, p->grad_accum, &dp);
+    LT_TRY(lt_data_parallel_new(&p->dp, r->comm, c->params, p->tape, &dp));
+    return lt_stragglers_new(&p->stragglers, c->stragglers, p->dp, r->comm, p->grad_accum);
+}
+
 static lt_status open_ranks(parts *p)
 {
     lt_ranks *r = &p->ranks;
     const lt_train_config *c = p->config;
+    if (!r->comm && (c->local_steps || c->stragglers))
+        return lt_fail(LT_E_ARG, "train: %s of one rank alone",
+                       c->local_steps ? "local_steps" : "stragglers");
     if (!r->comm)
-        return c->local_steps ? lt_fail(LT_E_ARG, "train: local_steps of one rank alone") : LT_OK;
+        return LT_OK;
     LT_TRY(lt_tensor_new(&r->sums, c->device, LT_F64, LT_SHAPE(RANK_SUMS)));
     if (c->local_steps) {
         LT_TRY(lt_ranks_find_nodes(r, c->ranks_per_node));
         LT_TRY(lt_local_steps_new(&p->local, r->comm, &r->nodes, c->params, c->local_steps));
     }
-    return lt_data_parallel_new(&p->dp, p->local ? lt_local_steps_comm(p->local) : r->comm,
-                                c->params, p->tape, NULL);
+    return open_parallel(p);
 }
 
 /* An epoch is a whole number of steps; what is left over is not seen in it. */
@@ -170,6 +190,7 @@ static lt_status open_step(parts *p)
                                        .share = c->share,
                                        .pass = pass_of(c, LT_PASS_TRAIN),
                                        .grad_accum = p->grad_accum,
+                                       .stragglers = p->stragglers,
                                        .graph = c->graph,
                                        .next = lt_train_input_next,
                                        .next_context = &p->input,
@@ -248,6 +269,7 @@ static lt_status run_loop(parts *p)
                                 .run = p->run,
                                 .dp = p->dp,
                                 .local = p->local,
+                                .stragglers = p->stragglers,
                                 .schedule = &p->schedule,
                                 .evaluator = evaluator_of(p),
                                 .evaluated = p->input.val,
@@ -272,6 +294,7 @@ static void close_parts(parts *p, lt_status failure)
     lt_loader_free(&p->input.loader);
     lt_train_step_free(&p->step);
     lt_train_state_close(&p->state);
+    lt_stragglers_free(&p->stragglers);
     lt_data_parallel_free(&p->dp);
     lt_local_steps_free(&p->local);
     lt_tensor_free(&p->ranks.sums);

@@ -35,10 +35,11 @@ struct lt_trainer {
     char changed[1024]; /* flags that are others than before the resume */
     lt_run_lock *lock;  /* of --output; NULL: none */
 
-    lt_data_parallel *dp;  /* NULL: one rank, or an evaluation */
-    lt_local_steps *local; /* NULL: none */
-    lt_share *share;       /* NULL: none */
-    int workers;           /* loader threads of this rank; 0: as many as allowed */
+    lt_data_parallel *dp;      /* NULL: one rank, or an evaluation */
+    lt_local_steps *local;     /* NULL: none */
+    lt_stragglers *stragglers; /* NULL: ranks wait for each other */
+    lt_share *share;           /* NULL: none */
+    int workers;               /* loader threads of this rank; 0: as many as allowed */
     bool at_work; /* everything is open: what fails from here on is no wrong command line */
 };
 

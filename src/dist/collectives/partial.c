@@ -1,0 +1,145 @@
+/* A partial mean as the thread of its rank sees it; the progress thread's part is in partial_exchange.c. */
+
+#include "base/alloc.h"
+#include "dist/collectives/partial_parts.h"
+
+size_t lt_partial_chunk_at(const lt_partial *p, const lt_partial_bucket *b, int rank)
+{
+    const lt_comm_call call = {.elements = b->elements};
+    return (size_t)lt_call_offset(&call, rank, p->size) * lt_dtype_size(p->config.dtype);
+}
+
+size_t lt_partial_chunk_bytes(const lt_partial *p, const lt_partial_bucket *b, int rank)
+{
+    return lt_partial_chunk_at(p, b, rank + 1) - lt_partial_chunk_at(p, b, rank);
+}
+
+/* --- An update --- */
+
+lt_status lt_partial_begin(lt_partial *p, int64_t update, const bool *set)
+{
+    const lt_comm_call call = {.what = LT_COMM_PARTIAL,
+                               .op = LT_REDUCE_MEAN,
+                               .dtype = p->config.dtype,
+                               .elements = p->bucket[0].elements};
+    LT_ASSERT(!p->request);
+    p->update = update;
+    p->started = p->has_set = p->own_left = p->summed = false;
+    p->done = 0;
+    p->count = (lt_partial_counts){0};
+    p->has_given = set;
+    for (int r = 0; r < p->size; r++)
+        p->set[r] = set && set[r];
+    for (int i = 0; i < 2; i++)
+        p->end[i] = (lt_partial_header){.update = update, .bucket = LT_PARTIAL_END, .complete = i};
+    for (size_t i = 0; i < p->config.buckets; i++) {
+        p->bucket[i].header = (lt_partial_header){.update = update, .bucket = (int32_t)i};
+        atomic_store(&p->bucket[i].ready, false);
+    }
+    atomic_store(&p->late, false);
+    return lt_linked_begin(p->config.comm, &call, p, &p->request);
+}
+
+void lt_partial_ready(lt_partial *p, size_t index)
+{
+    atomic_store(&p->bucket[index].ready, true);
+    lt_progress_wake(p->endpoint->progress);
+}
+
+bool lt_partial_is_late(const lt_partial *p)
+{
+    return atomic_load(&p->late);
+}
+
+lt_status lt_partial_wait(lt_partial *p)
+{
+    LT_TRY(lt_request_wait(&p->request));
+    p->config.comm->bytes += p->count.sent;
+    return LT_OK;
+}
+
+const void *lt_partial_mean(const lt_partial *p, size_t index)
+{
+    return p->bucket[index].out;
+}
+
+const bool *lt_partial_set(const lt_partial *p)
+{
+    return p->set;
+}
+
+lt_partial_counts lt_partial_count(const lt_partial *p)
+{
+    return p->count;
+}
+
+/* --- Its life --- */
+
+static lt_status make_bucket(const lt_partial *p, size_t i)
+{
+    enum { ALIGNMENT = 64 };
+    lt_partial_bucket *b = &p->bucket[i];
+    b->in = p->config.in[i];
+    b->elements = p->config.elements[i];
+    const size_t own = lt_partial_chunk_bytes(p, b, p->rank);
+    const size_t terms = own ? own * (size_t)p->size : 1;
+    b->out = lt_alloc_aligned(ALIGNMENT, (size_t)b->elements * lt_dtype_size(p->config.dtype));
+    b->term = lt_alloc_aligned(ALIGNMENT, terms);
+    return b->out && b->term ? LT_OK : LT_E_NOMEM;
+}
+
+static lt_status make(lt_partial *p)
+{
+    const size_t size = (size_t)p->size;
+    p->bucket = lt_alloc(p->config.buckets, sizeof *p->bucket);
+    p->pair = lt_alloc(size, sizeof *p->pair);
+    p->set = lt_alloc(size, sizeof *p->set);
+    if (!p->bucket || !p->pair || !p->set)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < p->config.buckets; i++)
+        LT_TRY(make_bucket(p, i));
+    return LT_OK;
+}
+
+lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config)
+{
+    lt_endpoint *endpoint = lt_linked_endpoint(config->comm);
+    const int size = lt_comm_size(config->comm);
+    if (!endpoint)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "comm %s: has no messages, which the mean of the first ranks needs",
+                       config->comm->ops->kind);
+    if (config->needed < 1 || config->needed > size)
+        return lt_fail(LT_E_ARG, "comm: a mean of the first %d of %d ranks", config->needed, size);
+    lt_partial *p = lt_alloc(1, sizeof *p);
+    if (!p)
+        return LT_E_NOMEM;
+    p->config = *config;
+    p->endpoint = endpoint;
+    p->rank = lt_comm_rank(config->comm);
+    p->size = size;
+    lt_status st = make(p);
+    if (st)
+        lt_partial_free(&p);
+    else
+        *out = p;
+    return st;
+}
+
+void lt_partial_free(lt_partial **partial)
+{
+    lt_partial *p = *partial;
+    *partial = NULL;
+    if (!p)
+        return;
+    if (p->request)
+        (void)!lt_request_wait(&p->request);
+    for (size_t i = 0; p->bucket && i < p->config.buckets; i++) {
+        lt_free(p->bucket[i].out);
+        lt_free(p->bucket[i].term);
+    }
+    lt_free(p->bucket);
+    lt_free(p->pair);
+    lt_free(p->set);
+    lt_free(p);
+}

@@ -1,0 +1,459 @@
+/* The mean of the first ranks that are done. A rank sends its terms as they become ready, chunk by chunk to the chunks'
+ * ranks; behind the last one it reports to rank 0. The first reports make the set, which rank 0 sends to all; then each
+ * rank adds the chunks of the set in rank order, divides by its size, and sends the mean to all. A rank that is not in
+ * the set ends what it sends, and serves its own chunk all the same.
+ *
+ * Between each two ranks, in each direction, and in this order within an update:
+ *  - data: a header and the chunk of each bucket, then a header that ends it;
+ *  - control: a report to rank 0, also of a rank that is late; the set from rank 0;
+ *  - mean: the sums of the sender's chunks. */
+
+#include "base/alloc.h"
+#include "base/trace.h"
+#include "dist/collectives/partial_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const size_t piece_bytes = (size_t)1 << 19;
+
+/* Tags of a group above those of its collectives. */
+enum { TAG_DATA = 40, TAG_CONTROL, TAG_MEAN };
+/* --- Messages --- */
+
+static lt_status link_failed(const lt_partial *p, const lt_partial_channel *c)
+{
+    const lt_link *link = p->endpoint->progress->link;
+    return lt_fail(LT_E_COMM, "comm %s: rank %d of %d, with rank %d: %.400s", link->ops->kind,
+                   p->rank, p->size, c->peer, link->why);
+}
+
+static lt_status post(const lt_partial *p, lt_partial_channel *c, const void *in, void *out,
+                      size_t bytes)
+{
+    const lt_endpoint *e = p->endpoint;
+    lt_link *link = e->progress->link;
+    const int mine = e->world[p->rank], other = e->world[c->peer];
+    uint64_t *handle = &c->handle[(c->oldest + c->in_flight) % LT_PARTIAL_IN_FLIGHT];
+    const lt_message m = {.from = c->sends ? mine : other,
+                          .to = c->sends ? other : mine,
+                          .tag = LT_GROUP_TAGS * e->context + c->tag,
+                          .in = in,
+                          .out = out,
+                          .bytes = bytes};
+    if (!(c->sends ? link->ops->send(link, &m, handle) : link->ops->recv(link, &m, handle)))
+        return link_failed(p, c);
+    c->in_flight++;
+    return LT_OK;
+}
+
+/* Whether the oldest message in flight is done. */
+static lt_status test(const lt_partial *p, lt_partial_channel *c, bool *done)
+{
+    lt_link *link = p->endpoint->progress->link;
+    *done = false;
+    if (!c->in_flight)
+        return LT_OK;
+    const bool good = link->ops->test(link, c->handle[c->oldest], done);
+    if (*done || !good) {
+        c->oldest = (c->oldest + 1) % LT_PARTIAL_IN_FLIGHT;
+        c->in_flight--;
+    }
+    return good ? LT_OK : link_failed(p, c);
+}
+
+static lt_status test_all(const lt_partial *p, lt_partial_channel *c, bool *moved)
+{
+    for (bool done = true; done && c->in_flight;) {
+        LT_TRY(test(p, c, &done));
+        *moved |= done;
+    }
+    return LT_OK;
+}
+
+/* --- Terms --- */
+
+static bool is_late(const lt_partial *p)
+{
+    return p->has_set && !p->set[p->rank];
+}
+
+/* A header: of the next bucket if it is ready, or of the end. */
+static lt_status send_header(lt_partial *p, lt_partial_pair *l, bool *posted)
+{
+    const bool all = l->out.bucket == p->config.buckets;
+    *posted = true;
+    if (all || is_late(p)) {
+        l->out_ended = true;
+        l->out_complete = all;
+        return post(p, &l->data_out, &p->end[all], NULL, sizeof(lt_partial_header));
+    }
+    lt_partial_bucket *b = &p->bucket[l->out.bucket];
+    l->headed = *posted = atomic_load(&b->ready);
+    return *posted ? post(p, &l->data_out, &b->header, NULL, sizeof(lt_partial_header)) : LT_OK;
+}
+
+/* The next piece of a bucket. */
+static lt_status send_piece(lt_partial *p, lt_partial_pair *l)
+{
+    const lt_partial_bucket *b = &p->bucket[l->out.bucket];
+    const int peer = l->data_out.peer;
+    const size_t rest = lt_partial_chunk_bytes(p, b, peer) - l->out.at;
+    const size_t bytes = rest < piece_bytes ? rest : piece_bytes;
+    const char *from = b->in + lt_partial_chunk_at(p, b, peer) + l->out.at;
+    l->out.at += bytes;
+    p->count.sent += bytes;
+    if (bytes == rest) {
+        l->out = (lt_partial_cursor){l->out.bucket + 1, 0};
+        l->headed = false;
+    }
+    return bytes ? post(p, &l->data_out, from, NULL, bytes) : LT_OK;
+}
+
+static lt_status send_terms(lt_partial *p, lt_partial_pair *l, bool *moved)
+{
+    LT_TRY(test_all(p, &l->data_out, moved));
+    for (bool posted = true;
+         posted && !l->out_ended && l->data_out.in_flight < LT_PARTIAL_IN_FLIGHT;) {
+        LT_TRY(l->headed ? send_piece(p, l) : send_header(p, l, &posted));
+        *moved |= posted;
+    }
+    return LT_OK;
+}
+
+static lt_status check_header(const lt_partial *p, const lt_partial_pair *l)
+{
+    const lt_partial_header *h = &l->next;
+    if (h->update == p->update && h->bucket >= LT_PARTIAL_END
+        && h->bucket < (int32_t)p->config.buckets)
+        return LT_OK;
+    return lt_fail(
+        LT_E_COMM,
+        "comm %s: ranks do different things: update %lld on rank %d, bucket %d of update "
+        "%lld on rank %d",
+        p->endpoint->progress->link->ops->kind, (long long)p->update, p->rank, h->bucket,
+        (long long)h->update, l->data_in.peer);
+}
+
+/* A header came: its bucket's pieces are next. */
+static lt_status begin_bucket(const lt_partial *p, lt_partial_pair *l)
+{
+    LT_TRY(check_header(p, l));
+    l->reads_header = false;
+    l->in_ended = l->next.bucket == LT_PARTIAL_END;
+    l->in = (lt_partial_cursor){l->in_ended ? 0 : (size_t)l->next.bucket, 0};
+    return LT_OK;
+}
+
+/* Receives into the place of the peer among the chunks of this rank. */
+static lt_status receive_next(lt_partial *p, lt_partial_pair *l, bool *posted)
+{
+    const lt_partial_bucket *b = &p->bucket[l->in.bucket];
+    const size_t all = lt_partial_chunk_bytes(p, b, p->rank),
+                 rest = l->reads_header ? 0 : all - l->in.at;
+    const size_t bytes = rest < piece_bytes ? rest : piece_bytes;
+    char *to = b->term + all * (size_t)l->data_in.peer + l->in.at;
+    *posted = true;
+    if (bytes) {
+        l->in.at += bytes;
+        p->count.received += bytes;
+        return post(p, &l->data_in, NULL, to, bytes);
+    }
+    *posted = !l->data_in.in_flight; /* of unknown kind: alone */
+    l->reads_header = l->reads_header || *posted;
+    return *posted ? post(p, &l->data_in, NULL, &l->next, sizeof l->next) : LT_OK;
+}
+
+static lt_status receive_terms(lt_partial *p, lt_partial_pair *l, bool *moved)
+{
+    for (bool again = true; again && !l->in_ended;) {
+        bool done, posted = false;
+        LT_TRY(test(p, &l->data_in, &done));
+        if (done && l->reads_header)
+            LT_TRY(begin_bucket(p, l));
+        if (!l->in_ended && l->data_in.in_flight < LT_PARTIAL_IN_FLIGHT)
+            LT_TRY(receive_next(p, l, &posted));
+        again = done || posted;
+        *moved |= again;
+    }
+    return LT_OK;
+}
+
+/* --- Who is in the set --- */
+
+/* All that this rank computed for the update was sent. */
+static bool has_left(const lt_partial *p)
+{
+    for (size_t b = 0; b < p->config.buckets; b++)
+        if (!atomic_load(&p->bucket[b].ready))
+            return false;
+    for (int r = 0; r < p->size; r++)
+        if (r != p->rank
+            && !(p->pair[r].out_ended && p->pair[r].out_complete && !p->pair[r].data_out.in_flight))
+            return false;
+    return true;
+}
+
+static void know_set(lt_partial *p)
+{
+    p->has_set = true;
+    if (p->set[p->rank])
+        return;
+    atomic_store(&p->late, true);
+    if (p->config.late)
+        p->config.late(p->config.context);
+}
+
+/* A rank's report is in, on rank 0. */
+static void count_report(lt_partial *p, int rank, bool complete)
+{
+    if (!complete || p->has_set)
+        return;
+    if (!p->has_given)
+        p->set[rank] = true;
+    p->done++;
+}
+
+static lt_status send_set(lt_partial *p)
+{
+    know_set(p);
+    for (int r = 1; r < p->size; r++)
+        LT_TRY(post(p, &p->pair[r].control_out, p->set, NULL, (size_t)p->size * sizeof *p->set));
+    return LT_OK;
+}
+
+/* Rank 0: hears the others, in the order of ranks where several reports came at once. */
+static lt_status lead(lt_partial *p, bool *moved)
+{
+    if (!p->own_left && has_left(p)) {
+        p->own_left = *moved = true;
+        count_report(p, 0, true);
+    }
+    if (!p->has_set && (p->has_given || p->done >= p->config.needed))
+        LT_TRY(send_set(p));
+    for (int r = 1; r < p->size; r++) {
+        lt_partial_pair *l = &p->pair[r];
+        bool done;
+        LT_TRY(test(p, &l->control_in, &done));
+        if (done) {
+            l->told = *moved = true;
+            count_report(p, r, l->report.complete);
+        }
+        if (!p->has_set && p->done >= p->config.needed)
+            LT_TRY(send_set(p));
+        LT_TRY(test_all(p, &l->control_out, moved));
+        l->reported = p->has_set && !l->control_out.in_flight;
+    }
+    return LT_OK;
+}
+
+/* The others: a report when all has left, or when the set is known. */
+static lt_status follow(lt_partial *p, bool *moved)
+{
+    lt_partial_pair *l = &p->pair[0];
+    bool done;
+    LT_TRY(test(p, &l->control_in, &done));
+    if (done) {
+        l->told = *moved = true;
+        know_set(p);
+    }
+    if (!p->own_left && (is_late(p) || has_left(p))) {
+        p->own_left = *moved = true;
+        l->report = (lt_partial_header){
+            .update = p->update, .bucket = LT_PARTIAL_END, .complete = !is_late(p)};
+        LT_TRY(post(p, &l->control_out, &l->report, NULL, sizeof l->report));
+    }
+    LT_TRY(test_all(p, &l->control_out, moved));
+    l->reported = p->own_left && !l->control_out.in_flight;
+    return LT_OK;
+}
+
+/* --- The mean --- */
+
+static bool may_sum(const lt_partial *p)
+{
+    if (!p->has_set || p->summed || (p->set[p->rank] && !p->own_left))
+        return false;
+    for (int r = 0; r < p->size; r++)
+        if (r != p->rank && p->set[r] && !p->pair[r].in_ended)
+            return false;
+    return true;
+}
+
+/* The terms of a bucket, in rank order. Returns how many. */
+static int list_terms(const lt_partial *p, const lt_partial_bucket *b, const void **term)
+{
+    int terms = 0;
+    for (int r = 0; r < p->size; r++)
+        if (p->set[r])
+            term[terms++] = r == p->rank
+                                ? b->in + lt_partial_chunk_at(p, b, r)
+                                : b->term + lt_partial_chunk_bytes(p, b, p->rank) * (size_t)r;
+    return terms;
+}
+
+static lt_status sum(lt_partial *p)
+{
+    const void **term = lt_alloc((size_t)p->size, sizeof *term);
+    if (!term)
+        return LT_E_NOMEM;
+    const int64_t span = lt_trace_begin();
+    for (size_t i = 0; i < p->config.buckets; i++) {
+        const lt_partial_bucket *b = &p->bucket[i];
+        const size_t bytes = lt_partial_chunk_bytes(p, b, p->rank);
+        const int64_t count = (int64_t)(bytes / lt_dtype_size(p->config.dtype));
+        const int terms = list_terms(p, b, term);
+        if (count)
+            lt_reduce_terms(b->out + lt_partial_chunk_at(p, b, p->rank), term, terms, count,
+                            p->config.dtype, LT_REDUCE_MEAN);
+        p->count.used +=
+            (uint64_t)(terms - p->set[p->rank]) * lt_partial_chunk_bytes(p, b, p->rank);
+    }
+    lt_trace_end(span, LT_PROFILE_COMM, "sum", (int64_t)p->count.used);
+    lt_free(term);
+    p->summed = true;
+    return LT_OK;
+}
+
+/* Posts the next piece of the mean, of the chunks of rank; false in *posted: that was all. */
+static lt_status move_mean(lt_partial *p, lt_partial_channel *c, lt_partial_cursor *at, int rank,
+                           bool *posted)
+{
+    while (at->bucket < p->config.buckets
+           && at->at == lt_partial_chunk_bytes(p, &p->bucket[at->bucket], rank))
+        *at = (lt_partial_cursor){at->bucket + 1, 0};
+    *posted = at->bucket < p->config.buckets;
+    if (!*posted)
+        return LT_OK;
+    const lt_partial_bucket *b = &p->bucket[at->bucket];
+    char *data = b->out + lt_partial_chunk_at(p, b, rank) + at->at;
+    const size_t rest = lt_partial_chunk_bytes(p, b, rank) - at->at;
+    const size_t bytes = rest < piece_bytes ? rest : piece_bytes;
+    at->at += bytes;
+    p->count.sent += c->sends ? bytes : 0;
+    return post(p, c, c->sends ? data : NULL, c->sends ? NULL : data, bytes);
+}
+
+static lt_status exchange_mean(lt_partial *p, lt_partial_channel *c, lt_partial_cursor *at,
+                               int rank, bool *moved)
+{
+    LT_TRY(test_all(p, c, moved));
+    for (bool posted = true; posted && c->in_flight < LT_PARTIAL_IN_FLIGHT;) {
+        LT_TRY(move_mean(p, c, at, rank, &posted));
+        *moved |= posted;
+    }
+    return LT_OK;
+}
+
+/* --- An update --- */
+
+static void open_channel(lt_partial_channel *c, int peer, int tag, bool sends)
+{
+    *c = (lt_partial_channel){.peer = peer, .tag = tag, .sends = sends};
+}
+
+static lt_status start_pair(lt_partial *p, int peer)
+{
+    lt_partial_pair *l = &p->pair[peer];
+    *l = (lt_partial_pair){.reported = p->rank && peer, .told = p->rank && peer};
+    open_channel(&l->data_out, peer, TAG_DATA, true);
+    open_channel(&l->data_in, peer, TAG_DATA, false);
+    open_channel(&l->control_out, peer, TAG_CONTROL, true);
+    open_channel(&l->control_in, peer, TAG_CONTROL, false);
+    open_channel(&l->mean_out, peer, TAG_MEAN, true);
+    open_channel(&l->mean_in, peer, TAG_MEAN, false);
+    l->reads_header = true;
+    LT_TRY(post(p, &l->data_in, NULL, &l->next, sizeof l->next));
+    if (!p->rank)
+        return post(p, &l->control_in, NULL, &l->report, sizeof l->report);
+    if (peer)
+        return LT_OK;
+    return post(p, &l->control_in, NULL, p->set, (size_t)p->size * sizeof *p->set);
+}
+
+static lt_status start(lt_partial *p)
+{
+    p->started = true;
+    for (int r = 0; r < p->size; r++)
+        if (r != p->rank)
+            LT_TRY(start_pair(p, r));
+    return LT_OK;
+}
+
+static bool is_done(const lt_partial *p)
+{
+    if (!p->summed)
+        return false;
+    for (int r = 0; r < p->size; r++) {
+        const lt_partial_pair *l = &p->pair[r];
+        if (r == p->rank)
+            continue;
+        if (!l->out_ended || l->data_out.in_flight || !l->in_ended || !l->reported || !l->told)
+            return false;
+        if (l->mean_to.bucket < p->config.buckets || l->mean_out.in_flight
+            || l->mean_from.bucket < p->config.buckets || l->mean_in.in_flight)
+            return false;
+    }
+    return true;
+}
+
+static lt_status advance_pair(lt_partial *p, int peer, bool *moved)
+{
+    lt_partial_pair *l = &p->pair[peer];
+    LT_TRY(send_terms(p, l, moved));
+    LT_TRY(receive_terms(p, l, moved));
+    if (p->summed)
+        LT_TRY(exchange_mean(p, &l->mean_out, &l->mean_to, p->rank, moved));
+    return p->has_set ? exchange_mean(p, &l->mean_in, &l->mean_from, peer, moved) : LT_OK;
+}
+
+lt_status lt_partial_advance(lt_partial *p, bool *moved, bool *finished)
+{
+    if (!p->started)
+        LT_TRY(start(p));
+    for (int r = 0; r < p->size; r++)
+        if (r != p->rank)
+            LT_TRY(advance_pair(p, r, moved));
+    LT_TRY(p->rank ? follow(p, moved) : lead(p, moved));
+    if (may_sum(p)) {
+        *moved = true;
+        LT_TRY(sum(p));
+    }
+    *finished = is_done(p);
+    if (*finished)
+        p->count.dropped = p->count.received - p->count.used;
+    *moved |= *finished;
+    return LT_OK;
+}
+
+static void cancel_channel(lt_link *link, lt_partial_channel *c)
+{
+    for (; c->in_flight; c->in_flight--) {
+        link->ops->cancel(link, c->handle[c->oldest]);
+        c->oldest = (c->oldest + 1) % LT_PARTIAL_IN_FLIGHT;
+    }
+}
+
+void lt_partial_cancel(lt_partial *p)
+{
+    lt_link *link = p->endpoint->progress->link;
+    for (int r = 0; p->started && r < p->size; r++) {
+        lt_partial_pair *l = &p->pair[r];
+        lt_partial_channel *all[] = {&l->data_out,   &l->data_in,  &l->control_out,
+                                     &l->control_in, &l->mean_out, &l->mean_in};
+        for (size_t i = 0; i < sizeof all / sizeof *all && r != p->rank; i++)
+            cancel_channel(link, all[i]);
+    }
+}
+
+void lt_partial_text(const lt_partial *p, char *text, size_t bytes)
+{
+    enum { NAMED = 8 };
+    int named = 0;
+    for (int r = 0; p->started && r < p->size; r++) {
+        const size_t used = strlen(text);
+        if (r != p->rank && !p->pair[r].in_ended && named++ < NAMED)
+            snprintf(text + used, bytes - used, "%s rank %d",
+                     named > 1 ? "," : "; not all came from", r);
+    }
+}

@@ -1,0 +1,246 @@
+/* Backup workers: the mean of the first ranks that are done. Chen et al., "Revisiting Distributed Synchronous
+ * SGD", 2016, arXiv 1604.00981.
+ *
+ * A reducer whose buckets are one partial mean (dist/collectives/partial.h). It begins with the update, so that this
+ * rank's chunks are served while it still computes. */
+
+#include "base/alloc.h"
+#include "dist/collectives/partial.h"
+#include "dist/data_parallel/data_parallel.h"
+#include "tensor/tensor.h"
+
+#include "lather/stragglers.h"
+
+#include <string.h>
+
+struct lt_dp_backup {
+    lt_reducer base;
+    lt_comm *group; /* the partial mean's own */
+    lt_partial *partial;
+    lt_tape *tape;
+    int needed;
+    bool begun, complete; /* of this update */
+    int64_t number;       /* of the last update */
+    bool *set, has_set;   /* [size] given for this update */
+    char *statistics;     /* before this update: bytes of the model's; NULL: it has none */
+    bool has_statistics;
+    lt_reducer_bytes sent;
+    lt_data_parallel_terms terms;
+};
+
+static void on_late(void *context)
+{
+    const lt_dp_backup *b = context;
+    lt_tape_cancel(b->tape);
+}
+
+/* --- The reducer --- */
+
+static lt_status open(lt_reducer *self)
+{
+    lt_dp_backup *b = (lt_dp_backup *)self;
+    const size_t buckets = self->buckets;
+    int64_t *elements = lt_alloc(buckets, sizeof *elements);
+    const void **in = lt_alloc(buckets, sizeof *in);
+    lt_status st = elements && in ? LT_OK : LT_E_NOMEM;
+    for (size_t i = 0; i < buckets && !st; i++) {
+        elements[i] = lt_tensor_count(self->bucket[i].flat);
+        in[i] = lt_tensor_view(self->bucket[i].flat).data;
+    }
+    const lt_partial_config config = {.comm = b->group,
+                                      .needed = b->needed,
+                                      .dtype = lt_tensor_dtype(self->bucket[0].flat),
+                                      .buckets = buckets,
+                                      .elements = elements,
+                                      .in = in,
+                                      .late = on_late,
+                                      .context = b};
+    if (!st)
+        st = lt_partial_new(&b->partial, &config);
+    lt_free(elements);
+    lt_free(in);
+    return st;
+}
+
+static lt_status begin_update(lt_dp_backup *b)
+{
+    b->begun = true;
+    b->complete = false;
+    return lt_partial_begin(b->partial, b->number, b->has_set ? b->set : NULL);
+}
+
+static lt_status begin(lt_reducer *self, size_t bucket)
+{
+    lt_dp_backup *b = (lt_dp_backup *)self;
+    if (!b->begun)
+        LT_TRY(begin_update(b));
+    lt_partial_ready(b->partial, bucket);
+    return LT_OK;
+}
+
+static void count(lt_dp_backup *b)
+{
+    const lt_partial_counts c = lt_partial_count(b->partial);
+    b->sent.between += c.sent;
+    b->terms.received += c.received;
+    b->terms.used += c.used;
+    b->terms.dropped += c.dropped;
+}
+
+/* The first one waits for all. */
+static lt_status finish(lt_reducer *self, size_t bucket)
+{
+    lt_dp_backup *b = (lt_dp_backup *)self;
+    lt_tensor *flat = self->bucket[bucket].flat;
+    if (!b->complete) {
+        LT_TRY(lt_partial_wait(b->partial));
+        b->complete = true;
+        count(b);
+    }
+    memcpy(lt_tensor_view(flat).data, lt_partial_mean(b->partial, bucket), lt_tensor_bytes(flat));
+    lt_tensor_touch(flat);
+    return LT_OK;
+}
+
+static void sent(const lt_reducer *self, lt_reducer_bytes *out)
+{
+    *out = ((const lt_dp_backup *)self)->sent;
+}
+
+static void close(lt_reducer *self)
+{
+    lt_dp_backup *b = (lt_dp_backup *)self;
+    lt_partial_free(&b->partial);
+    lt_free(b->statistics);
+    lt_comm_close(&b->group);
+    lt_free(b->set);
+}
+
+static const lt_reducer_ops ops = {
+    .kind = "backup",
+    .bytes = sizeof(lt_dp_backup),
+    .reduces_flags = true,
+    .begin = begin,
+    .finish = finish,
+    .sent = sent,
+    .close = close,
+    .open = open,
+};
+
+static lt_status check(const lt_data_parallel *dp)
+{
+    const lt_data_parallel_config *c = &dp->config;
+    const int ranks = lt_comm_size(dp->comm);
+    if (!lt_linked_endpoint(dp->comm))
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "data parallel: communicator %s has no messages, which an update of the "
+                       "first ranks needs",
+                       dp->comm->ops->kind);
+    if (c->needed < 1 || c->needed > ranks)
+        return lt_fail(LT_E_ARG, "data parallel: %d of %d ranks make an update", c->needed, ranks);
+    if (c->sync_bn)
+        return lt_fail(LT_E_ARG,
+                       "data parallel: batch norm over all ranks' batches waits for all, "
+                       "an update of the first %d of %d does not",
+                       c->needed, ranks);
+    if (c->micro_batches)
+        return lt_fail(
+            LT_E_ARG, "data parallel: an update is of the first ranks, or of what fits a deadline");
+    if (c->compress && strcmp(c->compress, "off") != 0)
+        return lt_fail(LT_E_ARG,
+                       "data parallel: an update of the first ranks and compression by %s "
+                       "contradict each other: what a late rank left out would be lost",
+                       c->compress);
+    return LT_OK;
+}
+
+lt_status lt_dp_make_backup(lt_data_parallel *dp)
+{
+    LT_TRY(check(dp));
+    lt_dp_backup *b = lt_alloc(1, sizeof *b);
+    if (!b)
+        return LT_E_NOMEM;
+    b->base =
+        (lt_reducer){.ops = &ops, .comm = dp->comm, .device = dp->device, .params = dp->params};
+    b->tape = dp->tape;
+    b->needed = dp->config.needed;
+    dp->reducer = &b->base;
+    dp->backup = b;
+    b->set = lt_alloc((size_t)lt_comm_size(dp->comm), sizeof *b->set);
+    if (!b->set)
+        return LT_E_NOMEM;
+    return lt_comm_split(dp->comm, 0, lt_comm_rank(dp->comm), &b->group);
+}
+
+/* --- An update --- */
+
+/* Running statistics and their counts: copies all to bytes, or back; bytes NULL: neither. Returns how many. The
+ * communicators that have messages are of memory that the host reads. */
+static size_t copy_statistics(const lt_data_parallel *dp, char *bytes, bool back)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < dp->params->count; i++) {
+        const lt_param *p = dp->params->item[i];
+        const size_t size = lt_tensor_bytes(p->value);
+        void *value = lt_tensor_view(p->value).data;
+        if (p->role != LT_ROLE_STAT && p->role != LT_ROLE_COUNT)
+            continue;
+        if (bytes)
+            memcpy(back ? value : bytes + used, back ? bytes + used : value, size);
+        if (back)
+            lt_tensor_touch(p->value);
+        used += size;
+    }
+    return used;
+}
+
+/* A rank that gives up in the middle of an update leaves no trace of how far it came. */
+static lt_status keep_statistics(const lt_data_parallel *dp, lt_dp_backup *b)
+{
+    const size_t size = copy_statistics(dp, NULL, false);
+    if (!b->statistics && size)
+        b->statistics = lt_alloc(1, size);
+    if (!b->statistics && size)
+        return LT_E_NOMEM;
+    b->has_statistics = size;
+    copy_statistics(dp, b->statistics, false);
+    return LT_OK;
+}
+
+lt_status lt_data_parallel_update(lt_data_parallel *dp, int64_t number, const bool *set)
+{
+    lt_dp_backup *b = dp->backup;
+    if (!b)
+        return LT_OK;
+    LT_ASSERT(!b->begun);
+    b->number = number;
+    b->has_set = set;
+    if (set)
+        memcpy(b->set, set, (size_t)lt_comm_size(dp->comm) * sizeof *set);
+    LT_TRY(keep_statistics(dp, b));
+    return b->partial ? begin_update(b) : LT_OK;
+}
+
+void lt_dp_end_backup(lt_data_parallel *dp)
+{
+    lt_dp_backup *b = dp->backup;
+    if (b->has_statistics && !lt_partial_set(b->partial)[lt_comm_rank(dp->comm)])
+        copy_statistics(dp, b->statistics, true);
+    b->begun = b->has_set = b->has_statistics = false;
+    b->number++;
+}
+
+bool lt_data_parallel_is_late(const lt_data_parallel *dp)
+{
+    return dp->backup && dp->backup->begun && lt_partial_is_late(dp->backup->partial);
+}
+
+const bool *lt_data_parallel_set(const lt_data_parallel *dp)
+{
+    return dp->backup && dp->backup->partial ? lt_partial_set(dp->backup->partial) : NULL;
+}
+
+lt_data_parallel_terms lt_data_parallel_count_terms(const lt_data_parallel *dp)
+{
+    return dp->backup ? dp->backup->terms : (lt_data_parallel_terms){0};
+}

@@ -1,0 +1,160 @@
+/* DropCompute: the mean over the micro-batches that were computed, and which deadline computes most a second.
+ * Giladi et al., "DropCompute: simple and more robust distributed synchronous training via compute variance
+ * reduction", 2023, arXiv 2306.10598.
+ *
+ * The count is an element more of the last bucket, so that one all-reduce carries the gradients and it. */
+
+#include "base/alloc.h"
+#include "dist/data_parallel/data_parallel.h"
+#include "tensor/tensor.h"
+
+#include "lather/stragglers.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- The count --- */
+
+bool lt_dp_counts(const lt_data_parallel *dp)
+{
+    return dp->config.micro_batches > 0;
+}
+
+/* The element behind the flags of the last bucket. */
+static lt_view count_of(const lt_data_parallel *dp)
+{
+    const lt_reducer_bucket *b = &dp->reducer->bucket[dp->buckets - 1];
+    return lt_dp_slice(b->flat, b->elements + (int64_t)b->parts, 1);
+}
+
+lt_status lt_dp_check_counts(const lt_data_parallel *dp)
+{
+    const lt_data_parallel_config *c = &dp->config;
+    if (!lt_dp_counts(dp))
+        return LT_OK;
+    if (c->sync_bn)
+        return lt_fail(LT_E_ARG, "data parallel: batch norm over all ranks' batches wants all "
+                                 "micro-batches of all ranks, a deadline leaves some out");
+    if (c->compress && strcmp(c->compress, "off") != 0)
+        return lt_fail(LT_E_ARG,
+                       "data parallel: a count of micro-batches is not sent by reducer %s",
+                       c->compress);
+    if (dp->dtype != LT_F32 && dp->dtype != LT_F64)
+        return lt_fail(LT_E_ARG,
+                       "data parallel: a count of micro-batches is sent with gradients of "
+                       "f32, not %s",
+                       lt_dtype_name(dp->dtype));
+    return LT_OK;
+}
+
+lt_status lt_dp_fill_count(const lt_data_parallel *dp)
+{
+    return lt_dp_fill(dp, (double)dp->computed, count_of(dp));
+}
+
+/* Gradients are the mean over ranks of sums, each term divided by M: they become the mean over what was computed. If
+ * all was, they stay as they are, to the bit. */
+lt_status lt_dp_apply_count(lt_data_parallel *dp)
+{
+    const double ranks = lt_comm_size(dp->comm), planned = (double)dp->config.micro_batches;
+    const lt_backend *be = dp->device->backend;
+    double mean;
+    LT_TRY(lt_dp_cast(dp, count_of(dp), lt_dp_flat(dp->mean_computed)));
+    LT_TRY(lt_tensor_read(dp->mean_computed, &mean, sizeof mean));
+    dp->all_computed = llround(mean * ranks);
+    dp->computed = dp->config.micro_batches;
+    if (dp->all_computed < 1)
+        return lt_fail(LT_E_ARG, "data parallel: no rank computed a micro-batch");
+    const double factor = planned * ranks / (double)dp->all_computed;
+    for (size_t i = 0; i < dp->members && factor > 1; i++) {
+        const lt_param *p = dp->member[i].param;
+        const lt_view g = lt_dp_flat(p->grad);
+        if (p->has_grad)
+            LT_TRY(be->vec(dp->device->ctx,
+                           &(lt_vec_job){.op = LT_VEC_AXPBY, .alpha = factor, .a = g, .y = g}, 1,
+                           NULL));
+    }
+    return LT_OK;
+}
+
+void lt_data_parallel_computed(lt_data_parallel *dp, int64_t micro_batches)
+{
+    dp->computed = micro_batches;
+}
+
+int64_t lt_data_parallel_computed_by_all(const lt_data_parallel *dp)
+{
+    return dp->all_computed;
+}
+
+/* --- The deadline --- */
+
+enum { CANDIDATES = 512 };
+
+lt_drop_plan lt_drop_predict(const lt_drop_latencies *l, double deadline)
+{
+    double seconds = 0, kept = 0, all = 0;
+    const double *t = l->seconds;
+    for (int u = 0; u < l->updates; u++) {
+        double longest = 0;
+        for (int r = 0; r < l->ranks; r++, t += l->micro_batches) {
+            double sum = 0;
+            for (int m = 0; m < l->micro_batches; m++) {
+                if (m && deadline > 0 && sum >= deadline)
+                    break;
+                sum += t[m];
+                kept++;
+            }
+            longest = sum > longest ? sum : longest;
+        }
+        seconds += longest + l->rest;
+    }
+    all = (double)l->updates * l->ranks * l->micro_batches;
+    return (lt_drop_plan){.deadline = deadline,
+                          .step = seconds / (l->updates > 0 ? l->updates : 1),
+                          .kept = all > 0 ? kept / all : 1};
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The P[m], m < M, of all ranks, in order. Returns how many. */
+static size_t list_sums(const lt_drop_latencies *l, double *sum)
+{
+    size_t count = 0;
+    const int64_t rows = (int64_t)l->updates * l->ranks;
+    for (int64_t row = 0; row < rows; row++) {
+        double before = 0;
+        for (int m = 0; m + 1 < l->micro_batches; m++) {
+            before += l->seconds[row * l->micro_batches + m];
+            sum[count++] = before;
+        }
+    }
+    qsort(sum, count, sizeof *sum, by_value);
+    return count;
+}
+
+lt_drop_plan lt_drop_choose(const lt_drop_latencies *l)
+{
+    lt_drop_plan best = lt_drop_predict(l, 0);
+    const double whole = best.kept / best.step;
+    const size_t most = (size_t)l->updates * (size_t)l->ranks * (size_t)l->micro_batches;
+    double *sum = lt_alloc(most ? most : 1, sizeof *sum);
+    best.gain = 1;
+    if (!sum) /* then without a deadline */
+        return best;
+    const size_t count = list_sums(l, sum);
+    const size_t tried = count < CANDIDATES ? count : CANDIDATES;
+    for (size_t i = 0; i < tried; i++) {
+        lt_drop_plan p = lt_drop_predict(l, sum[i * count / tried]);
+        p.gain = p.kept / p.step / whole;
+        if (p.gain > best.gain)
+            best = p;
+    }
+    lt_free(sum);
+    return best;
+}

@@ -1,0 +1,505 @@
+/* Runs of lt_train() that do not wait for slow ranks: all ranks stay equal, what is logged repeats the run bit for bit,
+ * and what is counted is what was used. A rank is a thread, and a delay a sleep in its forward pass. */
+
+#include "base/rng.h"
+#include "temp_folder.h"
+#include "train/trainer/contributors.h"
+
+#include "lather/init.h"
+#include "lather/layers.h"
+#include "lather/ops.h"
+#include "lather/shampoo.h"
+#include "lather/shard.h"
+#include "lather/train.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <time.h>
+
+enum { INPUTS = 5, HIDDEN = 6, CLASSES = 4, SAMPLES = 96, BATCH = 2, RANKS = 4 };
+enum { VALUES = INPUTS * HIDDEN, STEPS = 400, PER_STEP = 8, ANY = -1 };
+
+typedef enum kind { SGD, SHAMPOO } kind;
+
+/* A run of all ranks. */
+typedef struct plan {
+    const char *run; /* its folder; NULL: none */
+    const lt_straggler_config *stragglers;
+    kind optim;
+    bool divided, in_order, resume;
+    int accum, epochs, stop_after, seed; /* of delays */
+    int slow;                            /* rank that is late in each step; ANY: none is always */
+    double delay;                        /* mean of the others', in milliseconds */
+} plan;
+
+typedef struct rank {
+    const plan *plan;
+    lt_device *device;
+    lt_comm *comm, *group;
+    lt_dataset *data;
+    lt_module *model;
+    lt_params params;
+    lt_optim *optim;
+    lt_status status;
+    char why[512];
+    int asked;
+    float value[VALUES], mean[HIDDEN];       /* of the first parameter; running statistics */
+    int seen[STEPS][PER_STEP], count[STEPS]; /* labels of each step */
+} rank;
+
+static rank ranks[RANKS];
+static float inputs[SAMPLES][INPUTS];
+static int64_t labels[SAMPLES];
+static char output[TEMP_PATH];
+
+static void nap(double milliseconds)
+{
+    nanosleep(&(struct timespec){.tv_nsec = (long)(1e6 * milliseconds)}, NULL);
+}
+
+/* Sleeps in small pieces, each behind an operation that fails if no rank waits any more. */
+static void delay(rank *r, lt_tape *tape, lt_tensor *x)
+{
+    const lt_pass pass = lt_tape_pass(tape);
+    lt_rng rng = {.key = lt_rng_key((uint64_t)r->plan->seed, LT_STREAM_INIT, (uint64_t)pass.attempt,
+                                    (uint64_t)pass.micro)};
+    const bool waits = r->plan->stragglers->drop_compute; /* for the slow one, so once */
+    const bool is_slow =
+        r->plan->slow == lt_comm_rank(r->comm) && (waits ? pass.attempt == 2 : pass.attempt > 1);
+    const double until = is_slow ? 2200 : r->plan->delay * -log(1 - lt_rng_uniform(&rng));
+    for (double done = 0; done < until && lt_relu(tape, x); done += 0.2)
+        nap(0.2);
+}
+
+static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
+                         lt_task_output *out)
+{
+    rank *r = context;
+    int32_t label[BATCH];
+    assert_null(counts);
+    const lt_pass pass = lt_tape_pass(tape);
+    if (pass.record && r->plan->delay > 0)
+        delay(r, tape, batch->inputs);
+    if (pass.record && pass.attempt < STEPS && batch->count == BATCH) {
+        LT_TRY(lt_tensor_read(batch->labels, label, sizeof label));
+        for (int i = 0; i < BATCH && r->count[pass.attempt] < PER_STEP; i++)
+            r->seen[pass.attempt][r->count[pass.attempt]++] = label[i];
+    }
+    out->output = lt_module_forward(r->model, tape, batch->inputs);
+    out->loss = lt_softmax_xent(tape, out->output, batch->labels, 0);
+    return lt_tape_status(tape);
+}
+
+static const lt_task_ops task = {.name = "classes", .unit = "samples", .forward = forward};
+
+/* In order, each rank would have a class of its own. */
+static void make_data(void)
+{
+    for (int i = 0; i < SAMPLES; i++) {
+        for (int k = 0; k < INPUTS; k++)
+            inputs[i][k] = sinf((float)(7 * i + 3 * k)) + (float)(i % CLASSES == k);
+        labels[i] = i % CLASSES;
+    }
+}
+
+static bool stop(void *context)
+{
+    rank *r = context;
+    return r->plan->stop_after && ++r->asked >= r->plan->stop_after;
+}
+
+/* --- A rank --- */
+
+static lt_status make_model(rank *r)
+{
+    lt_module *layer[4] = {NULL};
+    LT_TRY(lt_layer_sequential(&r->model));
+    LT_TRY(lt_layer_linear(&layer[0], r->device, "first", INPUTS, HIDDEN, true));
+    LT_TRY(lt_layer_batchnorm1d(&layer[1], r->device, "norm", HIDDEN, (lt_batchnorm2d_config){0}));
+    LT_TRY(lt_layer_relu(&layer[2]));
+    LT_TRY(lt_layer_linear(&layer[3], r->device, "last", HIDDEN, CLASSES, true));
+    for (int i = 0; i < 4; i++)
+        LT_TRY(lt_sequential_add(r->model, &layer[i]));
+    LT_TRY(lt_init_module(r->model, 5));
+    return lt_module_params(r->model, &r->params);
+}
+
+static lt_status make_optim(rank *r)
+{
+    const plan *p = r->plan;
+    lt_shampoo_config shampoo = LT_SHAMPOO_DEFAULTS;
+    shampoo.precondition_frequency = 2;
+    if (p->optim == SGD)
+        LT_TRY(lt_optim_sgd(&r->optim, &r->params, &(lt_sgd_config){.momentum = 0.9}));
+    else
+        LT_TRY(lt_optim_shampoo(&r->optim, &r->params, &shampoo));
+    if (!p->divided)
+        return LT_OK;
+    LT_TRY(lt_comm_split(r->comm, 0, lt_comm_rank(r->comm), &r->group));
+    return lt_optim_shard(r->optim, &(lt_shard_config){.comm = r->group});
+}
+
+static lt_status train(rank *r)
+{
+    const plan *p = r->plan;
+    const lt_train_config c = {
+        .device = r->device,
+        .params = &r->params,
+        .optim = r->optim,
+        .task = {&task, r},
+        .comm = r->comm,
+        .stragglers = p->stragglers,
+        .train = r->data,
+        .loader = {.batch = BATCH, .shuffle = !p->in_order, .seed = 3, .threads = 1},
+        .grad_accum = p->accum,
+        .schedule = {.lr = 0.05, .epochs = p->epochs},
+        .output = p->run ? output : NULL,
+        .resume = p->resume,
+        .progress = LT_PROGRESS_OFF,
+        .stop = stop,
+        .context = r};
+    return lt_train(&c, NULL);
+}
+
+static lt_status note_values(rank *r)
+{
+    LT_TRY(lt_tensor_read(r->params.item[0]->value, r->value, sizeof r->value));
+    for (size_t i = 0; i < r->params.count; i++)
+        if (strstr(r->params.item[i]->name, "running_mean"))
+            LT_TRY(lt_tensor_read(r->params.item[i]->value, r->mean, sizeof r->mean));
+    return LT_OK;
+}
+
+static void *play(void *context)
+{
+    rank *r = context;
+    lt_status st = make_model(r);
+    if (!st)
+        st = make_optim(r);
+    if (!st)
+        st = train(r);
+    if (!st)
+        st = note_values(r);
+    r->status = st;
+    if (st) {
+        snprintf(r->why, sizeof r->why, "%s", lt_error_message());
+        lt_comm_abort(r->comm);
+    }
+    lt_optim_free(&r->optim);
+    lt_comm_close(&r->group);
+    return NULL;
+}
+
+static void open_rank(rank *r, const plan *p)
+{
+    const lt_arrays arrays = {.values = &inputs[0][0],
+                              .labels = labels,
+                              .count = SAMPLES,
+                              .shape = LT_SHAPE(INPUTS),
+                              .classes = CLASSES};
+    const lt_device_config config = {.threads = 1};
+    memset(r, 0, sizeof *r);
+    r->plan = p;
+    assert_ok(lt_device_open(&r->device, "ref", &config));
+    assert_ok(lt_dataset_arrays(&r->data, &arrays));
+}
+
+static void close_rank(rank *r)
+{
+    lt_params_clear(&r->params);
+    lt_module_free(&r->model);
+    lt_dataset_free(&r->data);
+}
+
+static void run_all(const plan *p)
+{
+    lt_device *device[RANKS];
+    lt_comm *comm[RANKS];
+    pthread_t thread[RANKS];
+    make_data();
+    if (p->run)
+        temp_path(output, folder, p->run);
+    for (int i = 0; i < RANKS; i++) {
+        open_rank(&ranks[i], p);
+        device[i] = ranks[i].device;
+    }
+    assert_ok(lt_comm_open_threads(comm, device, RANKS));
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i].comm = comm[i];
+        assert_int_equal(pthread_create(&thread[i], NULL, play, &ranks[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < RANKS; i++)
+        lt_comm_close(&comm[i]);
+    for (int i = 0; i < RANKS; i++)
+        close_rank(&ranks[i]);
+    for (int i = 0; i < RANKS; i++)
+        lt_device_close(&device[i]);
+}
+
+static void run_well(const plan *p)
+{
+    run_all(p);
+    for (int i = 0; i < RANKS; i++)
+        if (ranks[i].status)
+            fail_msg("rank %d: %s", i, ranks[i].why);
+    for (int i = 1; i < RANKS; i++)
+        assert_memory_equal(ranks[i].value, ranks[0].value, sizeof ranks[0].value);
+}
+
+static void run_badly(const plan *p, lt_status status, const char *why)
+{
+    run_all(p);
+    assert_int_equal(ranks[0].status, status);
+    if (!strstr(ranks[0].why, why))
+        fail_msg("'%s' without '%s'", ranks[0].why, why);
+}
+
+/* --- Backup workers --- */
+
+static const lt_straggler_config one_backup = {.backup_workers = 1};
+
+static void path_of(char path[TEMP_PATH], const char *run)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
+    temp_path(path, folder, name);
+}
+
+/* Runs once with delays, then again with others and the sets of the first: in one go, and interrupted. */
+static void check_repeats(plan p)
+{
+    float value[VALUES], mean[RANKS][HIDDEN];
+    char path[TEMP_PATH];
+    lt_contributors *sets;
+    p.run = "first";
+    p.stragglers = &one_backup;
+    p.seed = 1;
+    run_well(&p);
+    memcpy(value, ranks[0].value, sizeof value);
+    for (int r = 0; r < RANKS; r++)
+        memcpy(mean[r], ranks[r].mean, sizeof mean[r]);
+    path_of(path, p.run);
+    assert_ok(lt_contributors_read(&sets, path, RANKS, RANKS - 1)); /* each of 3 different ranks */
+    for (int t = 1; t <= 2 * SAMPLES / (BATCH * RANKS * p.accum); t++)
+        assert_non_null(lt_contributors_of(sets, t));
+    lt_contributors_free(&sets);
+    const lt_straggler_config given = {.backup_workers = 1, .contributors = path};
+    p.stragglers = &given;
+    p.run = "again";
+    p.seed = 2;
+    run_well(&p);
+    assert_memory_equal(ranks[0].value, value, sizeof value);
+    for (int r = 0; r < RANKS; r++)
+        assert_memory_equal(ranks[r].mean, mean[r], sizeof mean[r]);
+    p.run = "parts";
+    p.seed = 3;
+    p.stop_after = 7;
+    run_well(&p);
+    p.stop_after = 0;
+    p.resume = true;
+    run_well(&p);
+    assert_memory_equal(ranks[0].value, value, sizeof value);
+}
+
+static void test_repeats(void **state)
+{
+    (void)state;
+    check_repeats((plan){.accum = 2, .epochs = 2, .slow = ANY, .delay = 1});
+}
+
+static void test_repeats_shampoo(void **state)
+{
+    (void)state;
+    check_repeats((plan){.optim = SHAMPOO, .accum = 1, .epochs = 2, .slow = ANY, .delay = 1});
+}
+
+static void test_repeats_divided(void **state)
+{
+    (void)state;
+    check_repeats((plan){
+        .optim = SHAMPOO, .divided = true, .accum = 1, .epochs = 2, .slow = ANY, .delay = 1});
+}
+
+/* Of the labels of what was used, the statistic of Pearson's test that all classes are as frequent. */
+static double chi_squared(const char *run, int steps)
+{
+    char path[TEMP_PATH];
+    int64_t count[CLASSES] = {0}, all = 0;
+    lt_contributors *sets;
+    path_of(path, run);
+    assert_ok(lt_contributors_read(&sets, path, RANKS, RANKS - 1));
+    for (int t = 2; t <= steps; t++)
+        for (int r = 0; r < RANKS; r++)
+            for (int i = 0; lt_contributors_of(sets, t)[r] && i < ranks[r].count[t]; i++, all++)
+                count[ranks[r].seen[t][i]]++;
+    lt_contributors_free(&sets);
+    double sum = 0;
+    const double expected = (double)all / CLASSES;
+    for (int c = 0; c < CLASSES; c++)
+        sum += ((double)count[c] - expected) * ((double)count[c] - expected) / expected;
+    assert_true(all >= (steps - 1) * BATCH * (RANKS - 1)); /* all that was used was seen */
+    return sum;
+}
+
+/* The order is drawn anew in each epoch, so that no rank's share is the same: 16.27 is exceeded by one in a thousand of
+ * fair draws. Where the order is that of the files, a slow rank's classes are missed. */
+static void test_classes(void **state)
+{
+    (void)state;
+    enum { EPOCHS = 12, ALL = EPOCHS * SAMPLES / (BATCH * RANKS) };
+    plan p = {.run = "shuffled",
+              .stragglers = &one_backup,
+              .accum = 1,
+              .epochs = EPOCHS,
+              .slow = 2,
+              .delay = 1e-3};
+    run_well(&p);
+    assert_true(chi_squared(p.run, ALL) < 16.27);
+    p.run = "ordered";
+    p.in_order = true;
+    run_well(&p);
+    assert_true(chi_squared(p.run, ALL) > 16.27);
+}
+
+static void test_no_set(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    plan p = {.run = "short",
+              .stragglers = &one_backup,
+              .accum = 1,
+              .epochs = 1,
+              .slow = ANY,
+              .delay = 0.1};
+    run_well(&p);
+    path_of(path, p.run);
+    const lt_straggler_config given = {.backup_workers = 1, .contributors = path};
+    const lt_straggler_config fewer = {.backup_workers = 2, .contributors = path};
+    p.stragglers = &given;
+    p.run = "long";
+    p.epochs = 2;
+    run_badly(&p, LT_E_ARG, "has no set of step 13");
+    p.stragglers = &fewer;
+    p.run = "fewer";
+    run_badly(&p, LT_E_FORMAT, "2 different ones of 4");
+}
+
+/* --- DropCompute --- */
+
+static int read_number(const char **at)
+{
+    char *end;
+    const long number = strtol(*at, &end, 10);
+    *at = end;
+    return (int)number;
+}
+
+/* The numbers of text behind "computed" in a run's records, summed; *steps: records. */
+static int sum_of_counts(const char *run, int *steps)
+{
+    char path[TEMP_PATH];
+    size_t bytes;
+    int sum = 0;
+    const char *key = "\"computed\":\"";
+    path_of(path, run);
+    char *text = temp_read(path, &bytes);
+    *steps = 0;
+    for (const char *at = text; (at = strstr(at, key)); ++*steps) {
+        at += strlen(key);
+        for (int r = 0; r < RANKS; r++)
+            sum += read_number(&at);
+    }
+    free(text);
+    return sum;
+}
+
+static void test_no_drop(void **state)
+{
+    (void)state;
+    float value[VALUES];
+    int steps;
+    const lt_straggler_config far = {.drop_compute = true, .deadline = 1000};
+    plan p = {.accum = 3, .epochs = 4, .slow = ANY};
+    run_well(&p);
+    memcpy(value, ranks[0].value, sizeof value);
+    p.stragglers = &far;
+    p.run = "far";
+    run_well(&p);
+    assert_memory_equal(ranks[0].value, value, sizeof value);
+    assert_int_equal(sum_of_counts(p.run, &steps), 16 * RANKS * 3);
+    assert_int_equal(steps, 16);
+}
+
+/* In one step a rank needs longer for a micro-batch than the deadline: it does one, the others three. */
+static void test_drop(void **state)
+{
+    (void)state;
+    int steps;
+    const lt_straggler_config brief = {.drop_compute = true, .deadline = 2};
+    plan p = {.run = "drop",
+              .stragglers = &brief,
+              .optim = SHAMPOO,
+              .divided = true,
+              .accum = 3,
+              .epochs = 1,
+              .slow = 1,
+              .delay = 1e-3};
+    run_well(&p);
+    assert_int_equal(sum_of_counts(p.run, &steps), 4 * RANKS * 3 - 2);
+    assert_int_equal(steps, 4);
+}
+
+static void test_auto(void **state)
+{
+    (void)state;
+    int steps;
+    const lt_straggler_config by_latency = {.drop_compute = true};
+    plan p = {.run = "auto",
+              .stragglers = &by_latency,
+              .accum = 4,
+              .epochs = 9,
+              .slow = ANY,
+              .seed = 4,
+              .delay = 2};
+    run_well(&p);
+    const int sum = sum_of_counts(p.run, &steps);
+    assert_int_equal(steps, 27);
+    assert_true(sum < 27 * RANKS * 4); /* exponential delays: something is to be gained */
+    assert_true(sum > 17 * RANKS * 4);
+}
+
+static void test_bad(void **state)
+{
+    (void)state;
+    const lt_straggler_config tiny = {.drop_compute = true, .deadline = 1e-7};
+    const lt_straggler_config all = {.backup_workers = RANKS};
+    const lt_straggler_config both = {.backup_workers = 1, .drop_compute = true};
+    plan p = {.stragglers = &tiny, .accum = 2, .epochs = 2, .slow = ANY, .delay = 1};
+    run_badly(&p, LT_E_ARG, "--drop-compute 1e-07: is below one micro-batch");
+    p.accum = 1;
+    run_badly(&p, LT_E_ARG, "an update is of 1 micro-batch");
+    p.stragglers = &all;
+    run_badly(&p, LT_E_ARG, "--backup-workers 4 of 4 ranks");
+    p.stragglers = &both;
+    run_badly(&p, LT_E_ARG, "contradict each other");
+}
+
+int main(void)
+{
+    const struct CMUnitTest rows[] = {
+        {"a log of sets repeats a run bit for bit", test_repeats, temp_setup, temp_teardown, NULL},
+        {"the same with Shampoo", test_repeats_shampoo, temp_setup, temp_teardown, NULL},
+        {"the same with Shampoo divided", test_repeats_divided, temp_setup, temp_teardown, NULL},
+        {"a rank that is always late leaves no class out", test_classes, temp_setup, temp_teardown,
+         NULL},
+        {"a log without a set of the step is an error", test_no_set, temp_setup, temp_teardown,
+         NULL},
+        {"a far deadline changes no bit", test_no_drop, temp_setup, temp_teardown, NULL},
+        {"behind a deadline no micro-batch is begun", test_drop, temp_setup, temp_teardown, NULL},
+        {"a deadline is chosen by latencies", test_auto, temp_setup, temp_teardown, NULL},
+        {"what cannot be is named", test_bad, temp_setup, temp_teardown, NULL},
+    };
+    return cmocka_run_group_tests_name("runs with stragglers", rows, NULL, NULL);
+}

@@ -1,0 +1,408 @@
+/* bench stragglers: what backup workers and deadlines gain where ranks are slow now and then. Ranks are threads that
+ * sleep for drawn times, and exchange a small gradient by the library's own way; beside what was measured stands what
+ * the order statistics of the drawn times say.
+ *
+ * The gain of b backup workers is that of Chen et al. (arXiv 1604.00981) as it is usually given, t(0) / t(b) * N /
+ * (N + b): gradients a second and rank, relative to N ranks that wait for each other. */
+
+#include "bench_ranks.h"
+
+#include "lather/stragglers.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { EXPONENTIAL, TAIL, SLOW, MODELS };
+enum { MAX_BACKUPS = 8, RECORDED = 16, ELEMENTS = 4096 };
+
+typedef struct settings {
+    const char *device, *backups, *model;
+    int64_t needed, steps, micro_batches, threads, seed;
+    double base_ms, tail, tail_share;
+    bool json;
+} settings;
+
+#define AT(field)           .offset = offsetof(settings, field)
+#define INT(n, field, a, b) .name = (n), .type = LT_OPTION_INT, AT(field), .min = (a), .max = (b)
+#define REAL(n, field, a, b) \
+    .name = (n), .type = LT_OPTION_DOUBLE, AT(field), .min = (a), .max = (b)
+#define TEXT(n, field) .name = (n), .type = LT_OPTION_STRING, AT(field)
+
+/* clang-format off */
+static const lt_option table[] = {
+    {"Ranks", INT("ranks", needed, 1, 100), .value = "50", .help = "N: ranks whose gradients make an update"},
+    {"Ranks", TEXT("backup-workers", backups), .meta = "LIST", .value = "0,1,2,3", .help = "ranks besides, at most 28, of which no update waits"},
+    {"Delays", TEXT("delays", model), .meta = "NAME", .value = "all", .help = "exponential: each micro-batch takes half of --base-ms and an exponential rest; tail: now and then a rank is slow for a step; slow: one rank always is; all"},
+    {"Delays", REAL("base-ms", base_ms, 0.1, 1e5), .value = "50", .help = "mean milliseconds of a micro-batch"},
+    {"Delays", REAL("tail", tail, 1, 1000), .value = "4", .help = "how many times slower a slow rank is"},
+    {"Delays", REAL("tail-share", tail_share, 0, 1), .value = "0.01", .help = "tail: share of steps in which a rank is slow"},
+    {"Delays", INT("seed", seed, 0, 1000000000), .value = "1", .help = "of the delays"},
+    {"Benchmark", INT("micro-batches", micro_batches, 1, 64), .value = "4", .help = "of a rank's step; with 1 there is no deadline"},
+    {"Benchmark", INT("steps", steps, 1, 100000), .value = "60", .help = "measured steps of each kind"},
+    BENCH_MACHINE_OPTIONS(settings),
+};
+/* clang-format on */
+
+static const lt_program program = {
+    .name = "bench stragglers",
+    .summary = "time steps that do not wait for slow ranks, beside what order statistics predict",
+    .usage = "[OPTION]...",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+};
+
+static const char *const models[MODELS] = {"exponential", "tail", "slow"};
+
+/* --- Delays --- */
+
+/* Philox2x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Uniform in (0, 1). */
+static double draw(int64_t seed, int64_t step, int rank, int micro)
+{
+    enum { ROUNDS = 10 };
+    uint32_t key = (uint32_t)seed, left = (uint32_t)step,
+             right = (uint32_t)rank << 8 | (uint32_t)micro;
+    for (int i = 0; i < ROUNDS; i++) {
+        const uint64_t product = (uint64_t)0xD256D193U * left;
+        left = (uint32_t)(product >> 32) ^ key ^ right;
+        right = (uint32_t)product;
+        key += 0x9E3779B9U;
+    }
+    return ((double)left + 0.5) / 0x1p32;
+}
+
+/* Seconds of a micro-batch: a function of (seed, step, rank, micro). */
+static double latency(const settings *s, int model, int64_t step, int rank, int micro)
+{
+    enum { OF_STEP = 255 };
+    const double base = 1e-3 * s->base_ms;
+    if (model == EXPONENTIAL)
+        return base / 2 * (1 - log(draw(s->seed, step, rank, micro)));
+    const double steady = base * (0.95 + 0.1 * draw(s->seed, step, rank, micro));
+    if (model == SLOW)
+        return rank ? steady : s->tail * steady;
+    return draw(s->seed, step, rank, OF_STEP) < s->tail_share ? s->tail * steady : steady;
+}
+
+static double sum_of(const settings *s, int model, int64_t step, int rank)
+{
+    double sum = 0;
+    for (int m = 0; m < s->micro_batches; m++)
+        sum += latency(s, model, step, rank, m);
+    return sum;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Mean over steps first .. first + steps - 1 of the needed-th smallest of ranks sums. */
+static double order_statistic(const settings *s, int model, int64_t first, int64_t steps, int ranks)
+{
+    double sum[BENCH_MAX_RANKS], all = 0;
+    for (int64_t t = first; t < first + steps; t++) {
+        for (int r = 0; r < ranks; r++)
+            sum[r] = sum_of(s, model, t, r);
+        qsort(sum, (size_t)ranks, sizeof *sum, ascending);
+        all += sum[s->needed - 1];
+    }
+    return all / (double)steps;
+}
+
+/* The caller frees *memory. */
+static lt_status make_latencies(const settings *s, int model, int64_t first, int64_t steps,
+                                double rest, lt_drop_latencies *out, double **memory)
+{
+    const int ranks = (int)s->needed, micro = (int)s->micro_batches;
+    double *t = calloc((size_t)steps * (size_t)ranks * (size_t)micro, sizeof *t);
+    if (!t)
+        return lt_fail(LT_E_NOMEM, "stragglers: no memory");
+    *memory = t;
+    *out = (lt_drop_latencies){t, (int)steps, ranks, micro, rest};
+    for (int64_t u = 0; u < steps; u++)
+        for (int r = 0; r < ranks; r++)
+            for (int m = 0; m < micro; m++)
+                *t++ = latency(s, model, first + u, r, m);
+    return LT_OK;
+}
+
+/* --- A rank --- */
+
+/* What the ranks of one trial do; the result is rank 0's. */
+typedef struct trial {
+    const settings *s;
+    int model;       /* MODELS: no delay at all */
+    int backups;     /* below 0: all ranks are needed, without the partial mean */
+    double deadline; /* 0: none */
+    int64_t steps;
+    double *seconds; /* of a step, mean */
+    double *kept;    /* share of micro-batches that were computed, mean */
+} trial;
+
+static void sleep_until(const lt_data_parallel *dp, double end)
+{
+    static const double slice = 2e-3;
+    for (double now; (now = bench_seconds()) < end && !lt_data_parallel_is_late(dp);) {
+        const double next = end - now < slice ? end : now + slice;
+        struct timespec t = {.tv_sec = (time_t)next};
+        t.tv_nsec = (long)(1e9 * (next - (double)t.tv_sec));
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+    }
+}
+
+/* Micro-batches one after the other, to their end, to the deadline, or until the others are done. */
+static int compute(const trial *t, const lt_data_parallel *dp, int64_t step, int rank)
+{
+    const double begin = bench_seconds();
+    double end = begin;
+    int done = 0;
+    for (; done < t->s->micro_batches && t->model < MODELS; done++) {
+        if (done && t->deadline > 0 && end - begin >= t->deadline)
+            break;
+        end += latency(t->s, t->model, step, rank, done);
+        sleep_until(dp, end);
+    }
+    return t->model < MODELS ? done : (int)t->s->micro_batches;
+}
+
+static lt_status one_step(const trial *t, lt_data_parallel *dp, lt_param *param, int64_t step,
+                          int rank)
+{
+    LT_TRY(lt_data_parallel_update(dp, step, NULL));
+    const int done = compute(t, dp, step, rank);
+    LT_TRY(lt_tensor_fill(param->grad, rank));
+    param->has_grad = true;
+    if (t->deadline > 0)
+        lt_data_parallel_computed(dp, done);
+    lt_data_parallel_begin(dp, true);
+    return lt_data_parallel_finish(dp);
+}
+
+/* The first steps are not counted: buckets are made in them. */
+static lt_status run(const trial *t, lt_comm *comm, lt_data_parallel *dp, lt_param *param)
+{
+    enum { WARM = 2 };
+    const int rank = lt_comm_rank(comm);
+    const double all = (double)(lt_comm_size(comm) * t->s->micro_batches * t->steps);
+    double begin = 0, kept = 0;
+    for (int64_t i = -WARM; i < t->steps; i++) {
+        if (!i) {
+            LT_TRY(lt_comm_barrier(comm));
+            begin = bench_seconds();
+        }
+        LT_TRY(one_step(t, dp, param, RECORDED + WARM + i, rank));
+        if (i >= 0 && t->deadline > 0)
+            kept += (double)lt_data_parallel_computed_by_all(dp);
+    }
+    LT_TRY(lt_comm_barrier(comm));
+    if (!rank) {
+        *t->seconds = (bench_seconds() - begin) / (double)t->steps;
+        *t->kept = t->deadline > 0 ? kept / all : 1;
+    }
+    return LT_OK;
+}
+
+static lt_status play(lt_device *device, lt_comm *comm, const void *what)
+{
+    const trial *t = what;
+    const lt_data_parallel_config config = {
+        .needed = t->backups < 0 ? 0 : lt_comm_size(comm) - t->backups,
+        .micro_batches = t->deadline > 0 ? t->s->micro_batches : 0};
+    lt_param param = {0};
+    lt_params params = {0};
+    lt_tape *tape = NULL;
+    lt_data_parallel *dp = NULL;
+    lt_status st = lt_param_init(&param, device, "", "weight", LT_SHAPE(ELEMENTS), 0);
+    if (!st)
+        st = lt_params_add(&params, &param);
+    if (!st)
+        st = lt_tape_new(&tape, device);
+    if (!st)
+        st = lt_data_parallel_new(&dp, comm, &params, tape, &config);
+    if (!st)
+        st = run(t, comm, dp, &param);
+    lt_data_parallel_free(&dp);
+    lt_tape_free(&tape);
+    lt_params_clear(&params);
+    lt_param_clear(&param);
+    return st;
+}
+
+static lt_status try_it(const settings *s, trial t, int ranks)
+{
+    const bench_ranks all = {.device = s->device, .ranks = ranks, .threads = 1};
+    return bench_play(&all, play, &t);
+}
+
+/* --- What is tried --- */
+
+typedef struct result {
+    const char *delays;
+    char policy[32];
+    int ranks;
+    double measured, predicted, kept, predicted_kept, deadline, gain;
+} result;
+
+typedef struct results {
+    result *row;
+    int count;
+} results;
+
+static result *add(results *all, int model, const char *policy, int ranks)
+{
+    result *r = &all->row[all->count++];
+    *r = (result){.delays = models[model], .ranks = ranks, .kept = 1, .predicted_kept = 1};
+    snprintf(r->policy, sizeof r->policy, "%s", policy);
+    return r;
+}
+
+/* Seconds of a step in which no rank sleeps: what the exchange takes. */
+static lt_status measure_rest(const settings *s, int backups, double *rest)
+{
+    enum { STEPS = 20 };
+    double kept;
+    const trial t = {s, MODELS, backups, 0, STEPS, rest, &kept};
+    return try_it(s, t, (int)s->needed + (backups > 0 ? backups : 0));
+}
+
+static lt_status try_backups(const settings *s, int model, int backups, results *all)
+{
+    char policy[32];
+    double rest;
+    const int ranks = (int)s->needed + backups;
+    snprintf(policy, sizeof policy, "%d backup workers", backups);
+    LT_TRY(measure_rest(s, backups, &rest));
+    result *r = add(all, model, policy, ranks);
+    const trial t = {s, model, backups, 0, s->steps, &r->measured, &r->kept};
+    LT_TRY(try_it(s, t, ranks));
+    r->predicted = order_statistic(s, model, RECORDED + 2, s->steps, ranks) + rest;
+    r->kept = r->predicted_kept = (double)s->needed / ranks;
+    return LT_OK;
+}
+
+/* The deadline is chosen by the steps in front of those that are measured. */
+static lt_status try_deadline(const settings *s, int model, results *all)
+{
+    double rest;
+    lt_drop_latencies before, during;
+    double *memory = NULL;
+    LT_TRY(measure_rest(s, -1, &rest));
+    LT_TRY(make_latencies(s, model, 0, RECORDED, rest, &before, &memory));
+    const double deadline = lt_drop_choose(&before).deadline;
+    free(memory);
+    if (!(deadline > 0))
+        return LT_OK;
+    LT_TRY(make_latencies(s, model, RECORDED + 2, s->steps, rest, &during, &memory));
+    const lt_drop_plan plan = lt_drop_predict(&during, deadline);
+    free(memory);
+    result *r = add(all, model, "deadline", (int)s->needed);
+    r->predicted = plan.step;
+    r->predicted_kept = plan.kept;
+    r->deadline = deadline;
+    const trial t = {s, model, -1, deadline, s->steps, &r->measured, &r->kept};
+    return try_it(s, t, (int)s->needed);
+}
+
+static lt_status try_model(const settings *s, int model, const double *backups, int count,
+                           results *all)
+{
+    const int first = all->count;
+    for (int i = 0; i < count; i++)
+        LT_TRY(try_backups(s, model, (int)backups[i], all));
+    if (s->micro_batches > 1)
+        LT_TRY(try_deadline(s, model, all));
+    for (int i = first; i < all->count; i++) {
+        result *r = &all->row[i];
+        r->gain = r->kept / r->measured * all->row[first].measured / all->row[first].kept;
+    }
+    return LT_OK;
+}
+
+/* --- Printing --- */
+
+static void print_table(const results *all)
+{
+    fprintf(stderr, "%-12s %-18s %5s %9s %9s %6s %6s %6s\n", "delays", "policy", "ranks", "step ms",
+            "predicted", "ratio", "kept", "gain");
+    for (int i = 0; i < all->count; i++) {
+        const result *r = &all->row[i];
+        fprintf(stderr, "%-12s %-18s %5d %9.2f %9.2f %6.3f %6.3f %6.3f\n", r->delays, r->policy,
+                r->ranks, 1e3 * r->measured, 1e3 * r->predicted, r->measured / r->predicted,
+                r->kept, r->gain);
+    }
+}
+
+static void print_json(const settings *s, const results *all)
+{
+    const bench_header header = {"stragglers", s->device, "f32", (int)s->micro_batches, 1};
+    bench_print_header(&header);
+    printf(", \"needed\": %d, \"base_ms\": %.6g, \"tail\": %.6g, \"tail_share\": %.6g, "
+           "\"steps\": %lld, \"version\": \"%s\", \"cells\": [",
+           (int)s->needed, s->base_ms, s->tail, s->tail_share, (long long)s->steps, lt_version());
+    for (int i = 0; i < all->count; i++) {
+        const result *r = &all->row[i];
+        printf("%s{\"delays\": \"%s\", \"policy\": \"%s\", \"ranks\": %d, \"milliseconds\": %.6g, "
+               "\"predicted\": %.6g, \"kept\": %.6g, \"predicted_kept\": %.6g, \"deadline\": "
+               "%.6g, \"gain\": %.6g}",
+               i ? ", " : "", r->delays, r->policy, r->ranks, 1e3 * r->measured, 1e3 * r->predicted,
+               r->kept, r->predicted_kept, r->deadline, r->gain);
+    }
+    printf("]}\n");
+}
+
+/* "0,1,3" into values in rising order from 0. */
+static lt_status read_backups(const settings *s, double *out, int *count)
+{
+    const char *at = s->backups;
+    for (*count = 0; *at; ++*count) {
+        char *end;
+        const long value = strtol(at, &end, 10);
+        const long last = *count ? (long)out[*count - 1] : -1;
+        if (end == at || value <= last || (!*count && value) || *count == MAX_BACKUPS
+            || s->needed + value > BENCH_MAX_RANKS || (*end && *end != ','))
+            return lt_fail(LT_E_ARG,
+                           "--backup-workers: '%s' is no list that begins with 0 and rises, of at "
+                           "most %d numbers, with at most %d ranks together",
+                           s->backups, MAX_BACKUPS, BENCH_MAX_RANKS);
+        out[*count] = (double)value;
+        at = end + (*end == ',');
+    }
+    return LT_OK;
+}
+
+static lt_status try_all(const settings *s, results *all)
+{
+    double backups[MAX_BACKUPS];
+    int count;
+    bool known = false;
+    LT_TRY(read_backups(s, backups, &count));
+    for (int model = 0; model < MODELS; model++) {
+        if (strcmp(s->model, "all") != 0 && strcmp(s->model, models[model]) != 0)
+            continue;
+        known = true;
+        LT_TRY(try_model(s, model, backups, count, all));
+    }
+    return known ? LT_OK
+                 : lt_fail(LT_E_ARG, "--delays: '%s' is none of exponential, tail, slow, all",
+                           s->model);
+}
+
+lt_status bench_stragglers(int argc, char *const *argv)
+{
+    settings s;
+    result row[MODELS * (MAX_BACKUPS + 1)];
+    results all = {row, 0};
+    bool go;
+    LT_TRY(bench_parse(&program, &s, argc, argv, &go));
+    if (!go)
+        return LT_OK;
+    LT_TRY(try_all(&s, &all));
+    print_table(&all);
+    if (s.json)
+        print_json(&s, &all);
+    return LT_OK;
+}
