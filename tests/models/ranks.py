@@ -456,6 +456,9 @@ def divided_weights_change_no_result(cwd):
     adam = [*flags, "--optim", "adamw", "--grad-accum", "2", "--batch-size", "2"]
     run(3, *adam, "--shard-optimizer", "--shard-gradients", "--output", "a", cwd=cwd)
     run(3, *adam, "--shard-params", "--output", "b", cwd=cwd)
+    shown = [f for f in [*NOISE, *SMALL, "--batch-size", "1", "--max-steps", "1"] if f not in ("--progress", "off")]
+    assert "keeps all of it, more than 1/8" in "".join(run(8, *shown, "--shard-params", cwd=cwd))  # a parameter is not cut
+    assert "keeps all of it" not in "".join(run(1, *shown, "--shard-params", cwd=cwd))
     assert saved(cwd, "a", 4) == saved(cwd, "b", 4) and weights(cwd, "a", 4) == weights(cwd, "b", 4), "adamw"
 
 

@@ -166,6 +166,26 @@ static lt_status note_data_parallel(lt_trainer *t, const lt_model_cost *cost)
     return LT_OK;
 }
 
+/* A parameter has one owner, so no rank can have less than the largest. */
+static void note_uneven_params(const lt_trainer *t)
+{
+    const double tolerated = 1.15;
+    const lt_param *largest = NULL;
+    int64_t most = 0, sum = 0;
+    for (size_t i = 0; i < t->params.count; i++) {
+        const lt_param *p = t->params.item[i];
+        const int64_t count = lt_param_is_trained(p) ? lt_tensor_count(p->value) : 0;
+        sum += count;
+        largest = count > most ? p : largest;
+        most = count > most ? count : most;
+    }
+    if (largest && (double)most * t->ranks.count > tolerated * (double)sum)
+        lt_run_note(t->run,
+                    "--shard-params: %s is %.0f %% of the model, and its owner keeps all of it, "
+                    "more than 1/%d",
+                    largest->name, 100 * (double)most / (double)sum, t->ranks.count);
+}
+
 lt_status lt_trainer_summary(lt_trainer *t)
 {
     const double train_factor = 3; /* backward costs two forward passes */
@@ -199,6 +219,8 @@ lt_status lt_trainer_summary(lt_trainer *t)
     lt_run_note(t->run, "memory: %.2f GiB parameters, gradients and %s state%s", held / gib,
                 lt_optim_name(t->optim), more);
     note_late_roots(t);
+    if (t->args.ranks.shard_params)
+        note_uneven_params(t);
     LT_TRY(note_data_parallel(t, &cost));
     return lt_blocks_report(t->optim, t->run, t->ranks.rank, t->args.output.verbose);
 }
