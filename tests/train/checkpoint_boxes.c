@@ -51,7 +51,8 @@ typedef struct plan {
     const char *load, *save; /* folders of runs */
     const char *weights;     /* only these are read or written */
     bool read_weights, f64, alone;
-    int shift; /* of a box, on rank 1 */
+    bool plain; /* parameters without places, as any program's: for mesh "one" */
+    int shift;  /* of a box, on rank 1 */
     int64_t from, to;
 } plan;
 
@@ -88,8 +89,10 @@ static lt_status open_param(player *p, int k)
         place.offset.dim[0] -= p->plan->shift;
     const lt_shape shape =
         model[k].view.ndim == 4 && k == 3 ? place.extent : LT_SHAPE(lt_place_count(&place));
-    LT_TRY(lt_param_init(&p->param[k], p->device, "", model[k].name, shape, 0));
-    LT_TRY(lt_param_set_place(&p->param[k], &place));
+    LT_TRY(lt_param_init(&p->param[k], p->device, "", model[k].name,
+                         p->plan->plain ? model[k].logical : shape, 0));
+    if (!p->plan->plain)
+        LT_TRY(lt_param_set_place(&p->param[k], &place));
     LT_TRY(lt_params_add(&p->params, &p->param[k]));
     return lt_init_normal(&p->param[k], 0.5, 3);
 }
@@ -273,9 +276,12 @@ static void a_checkpoint_is_one_ranks_and_is_read_on_any_mesh(void **state)
 {
     (void)state;
     char first[TEMP_PATH], whole[TEMP_PATH], other[TEMP_PATH], resumed[TEMP_PATH];
-    run_folder(first, "first", 0, 0);
     play_well(&(plan){
-        .mesh = &meshes[0], .to = BEFORE + AFTER, .save = run_folder(whole, "whole", 0, 0)});
+        .mesh = &meshes[0], .plain = true, .to = BEFORE, .save = run_folder(first, "plain", 0, 0)});
+    play_well(&(plan){.mesh = &meshes[0],
+                      .plain = true,
+                      .to = BEFORE + AFTER,
+                      .save = run_folder(whole, "whole", 0, 0)});
     for (size_t i = 0; i < COUNT_OF(meshes); i++) {
         run_folder(other, "first", i, 0);
         play_well(&(plan){.mesh = &meshes[i], .to = BEFORE, .save = other});
@@ -297,16 +303,19 @@ static void a_checkpoint_is_one_ranks_and_is_read_on_any_mesh(void **state)
 static void weights_are_one_ranks(void **state)
 {
     (void)state;
-    for (int f64 = 0; f64 < 2; f64++)
+    for (int f64 = 0; f64 < 2; f64++) {
+        char one[TEMP_PATH];
+        run_folder(one, "plain", 0, (size_t)f64);
+        play_well(&(plan){.mesh = &meshes[0], .plain = true, .weights = one, .f64 = f64});
         for (size_t i = 0; i < COUNT_OF(meshes); i++) {
-            char one[TEMP_PATH], path[TEMP_PATH];
-            run_folder(one, "weights", 0, (size_t)f64);
+            char path[TEMP_PATH];
             run_folder(path, "weights", i, (size_t)f64);
             play_well(&(plan){.mesh = &meshes[i], .weights = path, .f64 = f64});
             assert_true(same_file(one, path));
             if (!f64)
                 play_well(&(plan){.mesh = &meshes[i], .weights = one, .read_weights = true});
         }
+    }
 }
 
 static void boxes_with_a_gap_are_refused_by_name(void **state)
