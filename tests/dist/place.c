@@ -2,6 +2,7 @@
 
 #include "lather/ext/place.h"
 
+#include "base/alloc.h"
 #include "near.h"
 
 #include "lather/comm.h"
@@ -187,12 +188,39 @@ static void ranks_that_average_have_the_same_box(void **state)
     check_all(p, 3, LT_E_ARG, "[4:6,0:5] of [6,5] on rank 0, w [6,5] of which it has [2:4,0:5]");
 }
 
+/* The n-th allocation fails, for every n: nothing is left, and then all is well. */
+static void missing_memory_is_survived(void **state)
+{
+    (void)state;
+    double whole[COUNT] = {0};
+    lt_status st = LT_E_NOMEM;
+    player p = {.way = WHOLE};
+    lt_param param;
+    int64_t n = 0;
+    assert_ok(lt_device_open(&p.device, "ref", &(lt_device_config){.f64 = true}));
+    assert_ok(lt_comm_open(&p.comm, "self", p.device));
+    assert_ok(lt_param_init(&param, p.device, "", "w", LT_SHAPE(ROWS, COLUMNS), 0));
+    assert_ok(fill(&p, &param));
+    while (st == LT_E_NOMEM) {
+        lt_alloc_fail_at(++n);
+        st = lt_place_gather(p.comm, &param, param.value, 0, whole);
+    }
+    lt_alloc_fail_at(0);
+    assert_ok(st);
+    assert_true(n > 5);
+    assert_near(whole[COUNT - 1], COUNT - 1, 0);
+    lt_param_clear(&param);
+    lt_comm_close(&p.comm);
+    lt_device_close(&p.device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_element_comes_from_the_lowest_rank_that_holds_it),
         cmocka_unit_test(boxes_that_make_no_whole_are_refused_by_name),
         cmocka_unit_test(ranks_that_average_have_the_same_box),
+        cmocka_unit_test(missing_memory_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
