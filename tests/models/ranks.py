@@ -329,7 +329,7 @@ def slow_ranks_are_not_waited_for(cwd):
                        ([*backup, "--sync-bn"], "contradict"), ([*backup, "--compress", "topk:0.1"], "contradict"),
                        ([*backup, "--shard-gradients"], "contradict"), ([*backup, "--local-steps", "2"], "contradict"),
                        ([*backup, "--tensor-parallel", "3"], "contradict"), ([*backup, "--dist", "off"], "one process alone")):
-        done = subprocess.run([PROGRAM, *flags, *args, "--output", "wrong"], cwd=cwd, env=ENV, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        done = subprocess.run([PROGRAM, *flags, *args, "--output", "other"], cwd=cwd, env=ENV, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         assert done.returncode == USAGE and says in done.stderr, f"{args}: {done.stderr[-500:]}"
 
 

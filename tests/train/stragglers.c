@@ -363,6 +363,18 @@ static void test_classes(void **state)
     assert_true(chi_squared(p.run, ALL) > 16.27);
 }
 
+/* What a checkpoint counts as used: not what a rank computed that came too late. */
+static void check_samples(const char *name, int want)
+{
+    char path[TEMP_PATH], key[64];
+    size_t bytes;
+    char *text = temp_read(temp_path(path, folder, name), &bytes);
+    snprintf(key, sizeof key, "\"samples\":%d,", want);
+    if (!strstr(text, key))
+        fail_msg("no %s in %s", key, text);
+    free(text);
+}
+
 static void test_no_set(void **state)
 {
     (void)state;
@@ -372,8 +384,9 @@ static void test_no_set(void **state)
               .accum = 1,
               .epochs = 1,
               .slow = ANY,
-              .delay = 0.1};
+              .delay = 1e-6};
     run_well(&p);
+    check_samples("short/checkpoints/step-12/state.json", 12 * BATCH * (RANKS - 1));
     path_of(path, p.run);
     const lt_straggler_config given = {.backup_workers = 1, .contributors = path};
     const lt_straggler_config fewer = {.backup_workers = 2, .contributors = path};

@@ -261,12 +261,16 @@ static lt_status check_stragglers(const arguments *a)
     lt_straggler_config c;
     bool on;
     LT_TRY(lt_ranks_stragglers(o, &c, &on));
+    if (c.contributors && !c.backup_workers)
+        return lt_fail(LT_E_ARG, "--contributors %s: needs --backup-workers", c.contributors);
     const bool compresses = o->compress && strcmp(o->compress, "off") != 0;
     const bool backs_up = c.backup_workers > 0;
     const struct {
         bool given;
         const char *flag, *why;
     } rows[] = {
+        {backs_up && c.drop_compute, "drop-compute",
+         "one leaves out whole ranks, the other parts of any"},
         {o->sync_bn, "sync-bn", "it needs all ranks in each layer"},
         {compresses, "compress", "what was left out of a gradient that is not used would be lost"},
         {o->local_steps, "local-steps", "ranks of a node average each gradient"},
