@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 enum { RANKS = 2, JOBS = 3, MOST_TURNS = 512, PATIENCE = 120 };
@@ -256,6 +257,7 @@ static pid_t start_holder(lt_share *other)
     pid_t child = fork();
     if (!child) {
         lt_share *own = NULL;
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the row fails */
         const lt_share_config c = config_of(NULL, 1);
         bool good = !lt_share_open(&own, &c) && write(ready[1], "", 1) == 1
                     && !lt_share_begin(own, &turn) && write(ready[1], "", 1) == 1;
