@@ -56,6 +56,7 @@ struct lt_dataset {
     lt_shape shape;
     bool tokens; /**< LT_ENCODING_TOKENS: shape is [T], classes the vocabulary's size */
     struct lt_disk_cache *disk_cache; /**< the library's; NULL: none */
+    struct lt_remote *remote; /**< the library's: services that make its samples; NULL: none */
 };
 
 /** A zeroed struct of ops->bytes. Errors: LT_E_NOMEM. */

@@ -10,6 +10,8 @@
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
 
+#include "lather/data_service.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -196,10 +198,19 @@ static lt_status open_fashion_mnist(lt_dataset **out, const char *spec, bool tra
     return lt_dataset_fashion_mnist(out, train);
 }
 
+static lt_status open_service(lt_dataset **out, const char *spec, bool train)
+{
+    const char *at = strchr(spec, ':');
+    if (!at)
+        return lt_fail(LT_E_ARG, "data: 'service' without an address: service:tcp://HOST:PORT");
+    return lt_dataset_service(out, at + 1, NULL, train);
+}
+
 enum { KINDS = 32 };
 static const lt_dataset_kind fashion_mnist = {"fashion-mnist", open_fashion_mnist},
                              synthetic = {"synthetic:COUNT:SIZE:CLASSES", open_synthetic},
-                             *kinds[KINDS] = {&fashion_mnist, &synthetic};
+                             service = {"service:ADDRESS[,ADDRESS]", open_service},
+                             *kinds[KINDS] = {&fashion_mnist, &synthetic, &service};
 
 /* Bytes of "synthetic" in "synthetic:COUNT". */
 static size_t name_bytes(const char *usage)

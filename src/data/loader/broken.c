@@ -13,6 +13,8 @@
 static char *describe(const lt_dataset *d, int64_t index)
 {
     const char *name = lt_dataset_sample_name(d, index), *why = lt_error_message();
+    if (d->remote) /* the service named it */
+        return lt_strdup(why);
     if (!name)
         return lt_format("%s: sample %" PRId64 ": %s", d->ops->name, index, why);
     char shown[4096];

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/trace.h"
 #include "data/loader/broken.h"
+#include "data/remote/remote.h"
 
 #include "lather/ops/loss.h"
 
@@ -147,9 +148,51 @@ static lt_status make(const lt_sample *s, lt_scratch *scratch, int32_t *label, u
     return transform(s, scratch, label, out, fatal);
 }
 
+/* Labels, and ids of tokens, index what a model has: a service's are checked here too. */
+static lt_status check_remote(const lt_sample *s, const int32_t *label, const uint8_t *out)
+{
+    const lt_dataset *d = s->dataset;
+    const size_t count = lt_sample_labels(d);
+    const int32_t *id = d->tokens ? (const int32_t *)(const void *)out : NULL;
+    for (size_t i = 0; i < count; i++) {
+        const bool ignored = d->tokens && label[i] == LT_IGNORED_LABEL;
+        if ((!ignored && (label[i] < 0 || label[i] >= d->classes))
+            || (id && (id[i] < 0 || id[i] >= d->classes)))
+            return lt_fail(LT_E_FORMAT,
+                           "data: a service's sample %" PRId64 " has label %d, id %d; there are %d",
+                           s->index, (int)label[i], id ? (int)id[i] : 0, d->classes);
+    }
+    return LT_OK;
+}
+
+/* By a service; its seconds are those of reading. */
+static lt_status make_remote(const lt_sample *s, lt_scratch *scratch, int32_t *label, uint8_t *out,
+                             bool *fatal)
+{
+    const lt_dataset *d = s->dataset;
+    const lt_remote_sample sample = {.index = s->index,
+                                     .key = s->key,
+                                     .epoch_key = s->epoch_key,
+                                     .transform = s->transform,
+                                     .label_bytes = lt_sample_labels(d) * sizeof *label,
+                                     .bytes = lt_sample_bytes(d, s->transform->size)};
+    int64_t span = lt_trace_begin();
+    double start = lt_clock_seconds();
+    lt_status st = lt_remote_make(d, &sample, label, out, fatal);
+    scratch->read_seconds += lt_clock_seconds() - start;
+    lt_trace_end(span, LT_PROFILE_LOADER, "ask for a sample", (int64_t)sample.bytes);
+    if (!st) {
+        st = check_remote(s, label, out);
+        *fatal = st;
+    }
+    return st;
+}
+
 lt_status lt_sample_make(const lt_sample *s, lt_scratch *scratch, int32_t *label, uint8_t *out,
                          bool *fatal)
 {
+    if (s->dataset->remote)
+        return make_remote(s, scratch, label, out, fatal);
     lt_status st = make(s, scratch, label, out, fatal);
     if (*fatal || (st != LT_E_NOMEM && st != LT_E_UNSUPPORTED))
         return st;

@@ -97,6 +97,6 @@ lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, cons
 void lt_classifier_close_details(classifier *s);
 
 /* The commands predict and export. */
-extern const lt_trainer_command lt_predict_command, lt_export_command;
+extern const lt_trainer_command lt_predict_command, lt_export_command, lt_serve_data_command;
 
 #endif

@@ -1,0 +1,77 @@
+/* train_resnet50 serve-data --data DIR: reads, decodes and augments images for training elsewhere. */
+
+#include "train/classify/classifier.h"
+
+#include "lather/data_service.h"
+#include "lather/ext/fail.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+typedef struct serve_arguments {
+    const char *data, *address;
+    int64_t threads;
+} serve_arguments;
+
+#define AT(field) .offset = offsetof(serve_arguments, field)
+
+/* clang-format off */
+static const lt_option table[] = {
+{"Options", .name = "data", .type = LT_OPTION_STRING, AT(data), .meta = "DIR", .help = "as in training"},
+{"Options", .name = "address", .type = LT_OPTION_STRING, AT(address), .value = "tcp://127.0.0.1:0", .meta = "URL", .help = "tcp://HOST:PORT, 0.0.0.0 for any of this machine, port 0 for a free one; or ipc:///PATH. Beyond this machine a secret is wanted, the same as that of the trainers: LATHER_JOB_TOKEN, or a file of mode 0600 that LATHER_JOB_TOKEN_FILE names"},
+{"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "images that are made at once; 0: one for each processor that it may use"},
+};
+/* clang-format on */
+
+static const lt_program program = {
+    .summary = "make the images of training on this machine, for trainers elsewhere",
+    .usage = "--data DIR [--address URL]",
+    .description =
+        "Prints its address; train with --data service:ADDRESS[,ADDRESS] then has the batches that "
+        "it would make of DIR itself, byte for byte, whichever of several services makes them. It "
+        "serves any number of trainers, keeps nothing between requests, and ends with SIGINT or "
+        "SIGTERM.\n\n"
+        "Exit status: 0 done, 1 an error, 2 a wrong command line.",
+    .option = table,
+    .count = sizeof table / sizeof *table,
+};
+
+static lt_status announce(const lt_trainer *t, const lt_data_service *service)
+{
+    printf("%s\n", lt_data_service_address(service));
+    fprintf(stderr, "serving %lld images to train on, %lld to evaluate\n",
+            (long long)lt_dataset_count(t->input.train), (long long)lt_dataset_count(t->input.val));
+    return fflush(stdout) ? lt_fail(LT_E_IO, "the output was refused") : LT_OK;
+}
+
+static lt_status run(lt_trainer *t, const void *values, int *code)
+{
+    const serve_arguments *a = values;
+    lt_data_service *service = NULL;
+    sigset_t ends;
+    int signal;
+    (void)code;
+    if (!a->data)
+        return lt_fail(LT_E_ARG, "--data: missing; the images to serve");
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL); /* in the service's threads too */
+    LT_TRY(lt_dataset_open(&t->input.train, a->data, true));
+    LT_TRY(lt_dataset_open(&t->input.val, a->data, false));
+    const lt_data_service_config c = {.address = a->address,
+                                      .threads = (int)a->threads,
+                                      .train = t->input.train,
+                                      .val = t->input.val};
+    LT_TRY(lt_data_service_open(&service, &c));
+    lt_trainer_begin_work(t);
+    lt_status st = announce(t, service);
+    if (!st)
+        sigwait(&ends, &signal);
+    fprintf(stderr, "%lld images made\n", (long long)lt_data_service_samples(service));
+    lt_data_service_close(&service);
+    return st;
+}
+
+const lt_trainer_command lt_serve_data_command = {
+    .name = "serve-data", .program = &program, .bytes = sizeof(serve_arguments), .run = run};

@@ -1,0 +1,477 @@
+/* Batches that services make are those that a loader beside the data makes, byte for byte. */
+
+#include "data/remote/wire.h"
+#include "images.h"
+#include "near.h"
+
+#include "lather/data_service.h"
+#include "lather/ext/dataset.h"
+#include "lather/service.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SIDE = 24, MOST_WORKERS = 5, LIST = 2048 };
+
+static lt_device *device;
+static char *root;
+
+static int setup(void **state)
+{
+    (void)state;
+    root = make_image_folder();
+    write_file(root, "class1/text.png", "not an image", 12);
+    return lt_device_open(&device, "ref", NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    remove_folder(root);
+    lt_device_close(&device);
+    return 0;
+}
+
+/* --- Workers: services of this process, or of others --- */
+
+static lt_dataset *open_data(const char *path)
+{
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, path, true));
+    return d;
+}
+
+typedef struct workers {
+    lt_dataset *data;
+    lt_data_service *service[MOST_WORKERS];
+    int count;
+    char list[LIST]; /* "service:ADDRESS,ADDRESS" */
+} workers;
+
+static lt_data_service *open_service(const lt_dataset *d, const char *address)
+{
+    lt_data_service *s = NULL;
+    const lt_data_service_config c = {.address = address, .threads = 2, .train = d};
+    assert_ok(lt_data_service_open(&s, &c));
+    return s;
+}
+
+static void open_workers(workers *w, int count)
+{
+    *w = (workers){.data = open_data(root), .count = count};
+    size_t used = (size_t)snprintf(w->list, LIST, "service:");
+    for (int i = 0; i < count; i++) {
+        w->service[i] = open_service(w->data, "tcp://127.0.0.1:0");
+        used += (size_t)snprintf(w->list + used, LIST - used, "%s%s", i ? "," : "",
+                                 lt_data_service_address(w->service[i]));
+    }
+}
+
+static void close_workers(workers *w)
+{
+    for (int i = 0; i < w->count; i++)
+        lt_data_service_close(&w->service[i]);
+    lt_dataset_free(&w->data);
+}
+
+/* --- Batches --- */
+
+static lt_loader_config usual(void)
+{
+    return (lt_loader_config){
+        .transform = {.augment = LT_AUGMENT_IMAGENET,
+                      .size = SIDE,
+                      .flip = 0.5,
+                      .trivial_augment = true,
+                      .jitter = {.brightness = 0.2, .hue = 0.1},
+                      .erase = 0.3,
+                      .erase_fill = {10, 200, 77}},
+        .mix = {.mixup_alpha = 0.2, .cutmix_alpha = 1},
+        .batch = 4,
+        .threads = 4,
+        .seed = 11,
+        .shuffle = true,
+        .max_bad = 5,
+    };
+}
+
+typedef struct made {
+    uint8_t *bytes; /* pixels, labels, targets of all batches */
+    size_t size;
+    char bad[4096]; /* all broken ones */
+} made;
+
+static void append(made *m, const lt_tensor *t)
+{
+    const size_t bytes = lt_tensor_bytes(t);
+    m->bytes = realloc(m->bytes, m->size + bytes);
+    assert_non_null(m->bytes);
+    assert_ok(lt_tensor_read(t, m->bytes + m->size, bytes));
+    m->size += bytes;
+}
+
+/* interrupt: called in front of each batch; may be NULL. */
+static made make_batches(lt_dataset *d, const lt_loader_config *c,
+                         void (*interrupt)(void *context, int batch), void *context)
+{
+    made m = {0};
+    lt_loader *l = NULL;
+    lt_batch b;
+    int batch = 0;
+    assert_ok(lt_loader_new(&l, d, device, c));
+    for (int epoch = 0; epoch < 3; epoch++) {
+        lt_status st = LT_OK;
+        while (!st) {
+            if (interrupt)
+                interrupt(context, batch++);
+            st = lt_loader_next(l, &b);
+            if (st)
+                break;
+            append(&m, b.inputs);
+            append(&m, b.labels);
+            if (b.targets)
+                append(&m, b.targets);
+        }
+        if (st != LT_END)
+            fail_msg("epoch %d: %s", epoch, lt_error_message());
+    }
+    for (int i = 0; lt_loader_bad(l, i); i++)
+        snprintf(m.bad + strlen(m.bad), sizeof m.bad - strlen(m.bad), "%s\n", lt_loader_bad(l, i));
+    lt_loader_free(&l);
+    return m;
+}
+
+static void assert_same(const made *a, const made *b)
+{
+    assert_int_equal(a->size, b->size);
+    assert_memory_equal(a->bytes, b->bytes, a->size);
+    assert_string_equal(a->bad, b->bad);
+}
+
+static made make_local(const lt_loader_config *c)
+{
+    lt_dataset *d = open_data(root);
+    made m = make_batches(d, c, NULL, NULL);
+    lt_dataset_free(&d);
+    return m;
+}
+
+static void test_same(void **state)
+{
+    (void)state;
+    static const int counts[] = {1, 2, 5};
+    const lt_loader_config c = usual();
+    lt_loader_config other = usual();
+    made want = make_local(&c), differs;
+    assert_non_null(strstr(want.bad, "class1/text.png"));
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        workers w;
+        open_workers(&w, counts[i]);
+        lt_dataset *d = open_data(w.list);
+        assert_int_equal(lt_dataset_count(d), lt_dataset_count(w.data));
+        assert_string_equal(lt_dataset_class_name(d, 2), "class2");
+        made got = make_batches(d, &c, NULL, NULL);
+        assert_same(&want, &got);
+        for (int k = 0; k < counts[i]; k++) /* each had its turn */
+            assert_true(lt_data_service_samples(w.service[k]) > 0);
+        free(got.bytes);
+        lt_dataset_free(&d);
+        close_workers(&w);
+    }
+    other.seed++; /* control */
+    differs = make_local(&other);
+    assert_memory_not_equal(want.bytes, differs.bytes, want.size);
+    free(differs.bytes);
+    free(want.bytes);
+}
+
+/* Records as they are: the side of the first image, and a loader of one's own. */
+static void test_records(void **state)
+{
+    (void)state;
+    workers w;
+    lt_record a = {0}, b = {0};
+    int side, want;
+    open_workers(&w, 1);
+    lt_dataset *d = open_data(w.list);
+    assert_ok(lt_dataset_side(w.data, &want));
+    assert_ok(lt_dataset_side(d, &side));
+    assert_int_equal(side, want);
+    for (int64_t i = 0; i < 3; i++) {
+        assert_ok(w.data->ops->read(w.data, i, &a));
+        assert_ok(d->ops->read(d, i, &b));
+        assert_int_equal(a.size, b.size);
+        assert_int_equal(a.label, b.label);
+        assert_memory_equal(a.bytes, b.bytes, a.size);
+    }
+    assert_int_equal(d->ops->read(d, d->count, &b), LT_E_ARG);
+    free(a.bytes);
+    free(b.bytes);
+    lt_dataset_free(&d);
+    close_workers(&w);
+}
+
+/* --- Kills --- */
+
+typedef struct process {
+    pid_t pid;
+    char address[256];
+} process;
+
+/* nng wants an exec behind a fork: this program is the worker too. */
+static int work(const char *address, const char *path)
+{
+    lt_dataset *d = NULL;
+    lt_data_service *s = NULL;
+    lt_data_service_config c = {.address = address, .threads = 2};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (lt_dataset_open(&d, path, true))
+        return 1;
+    c.train = d;
+    if (lt_data_service_open(&s, &c)) {
+        fprintf(stderr, "%s\n", lt_error_message());
+        return 2;
+    }
+    printf("%s\n", lt_data_service_address(s));
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+
+static process start_process(const char *address)
+{
+    process p = {0};
+    int text[2];
+    assert_int_equal(pipe(text), 0);
+    p.pid = fork();
+    if (!p.pid) {
+        dup2(text[1], STDOUT_FILENO);
+        execl("/proc/self/exe", "worker", address, root, (char *)NULL);
+        _exit(1);
+    }
+    close(text[1]);
+    FILE *said = fdopen(text[0], "r");
+    assert_non_null(said);
+    assert_non_null(fgets(p.address, sizeof p.address, said));
+    p.address[strcspn(p.address, "\n")] = 0;
+    fclose(said);
+    return p;
+}
+
+static void kill_process(process *p)
+{
+    kill(p->pid, SIGKILL);
+    waitpid(p->pid, NULL, 0);
+    p->pid = 0;
+}
+
+/* The first dies early; it comes back, and the second dies. */
+static void interrupt(void *context, int batch)
+{
+    process *p = context;
+    if (batch == 2)
+        kill_process(&p[0]);
+    if (batch == 6) {
+        p[0] = start_process(p[0].address);
+        kill_process(&p[1]);
+    }
+}
+
+static void test_kills(void **state)
+{
+    (void)state;
+    char list[LIST];
+    lt_loader_config c = usual();
+    made want = make_local(&c);
+    process p[] = {start_process("tcp://127.0.0.1:0"), start_process("tcp://127.0.0.1:0")};
+    snprintf(list, LIST, "service:%s,%s", p[0].address, p[1].address);
+    lt_dataset *d = open_data(list);
+    made got = make_batches(d, &c, interrupt, p);
+    assert_same(&want, &got);
+    lt_dataset_free(&d);
+    kill_process(&p[0]);
+    free(got.bytes);
+    free(want.bytes);
+}
+
+/* --- What is forged --- */
+
+static lt_status send_bytes(lt_client *client, const void *bytes, size_t size)
+{
+    lt_answer answer = {0};
+    lt_status st = lt_client_call(client, bytes, size, 60, &answer);
+    lt_answer_free(&answer);
+    return st;
+}
+
+static lt_wire_request good_request(void)
+{
+    const lt_transform t = {.size = SIDE};
+    lt_wire_request q = {.magic = LT_WIRE_MAGIC, .kind = LT_WIRE_INFO, .train = 1};
+    lt_wire_put_transform(&q, &t);
+    return q;
+}
+
+static void test_forged_requests(void **state)
+{
+    (void)state;
+    workers w;
+    lt_client *client = NULL;
+    open_workers(&w, 1);
+    const lt_client_config c = {.address = lt_data_service_address(w.service[0])};
+    assert_ok(lt_client_open(&client, &c));
+    lt_wire_request q = good_request();
+    assert_ok(send_bytes(client, &q, sizeof q));
+    for (size_t bytes = 0; bytes < sizeof q; bytes += 13)
+        assert_int_equal(send_bytes(client, &q, bytes), LT_E_FORMAT);
+    char long_one[sizeof q + 1] = {0};
+    memcpy(long_one, &q, sizeof q);
+    assert_int_equal(send_bytes(client, long_one, sizeof long_one), LT_E_FORMAT);
+    q.kind = LT_WIRE_KINDS;
+    assert_int_equal(send_bytes(client, &q, sizeof q), LT_E_FORMAT);
+    q = good_request();
+    q.train = 0;
+    assert_int_equal(send_bytes(client, &q, sizeof q), LT_E_ARG);
+    q = good_request();
+    q.kind = LT_WIRE_SAMPLE; /* of no data that it has */
+    assert_int_equal(send_bytes(client, &q, sizeof q), LT_E_ARG);
+    uint32_t seed = 4; /* noise behind a good beginning */
+    lt_answer info = {0};
+    q = good_request();
+    assert_ok(lt_client_call(client, &q, sizeof q, 60, &info));
+    lt_wire_info in;
+    memcpy(&in, (const char *)info.data + sizeof(lt_wire_answer), sizeof in);
+    lt_answer_free(&info);
+    for (int i = 0; i < 300; i++) {
+        q = good_request();
+        q.kind = LT_WIRE_SAMPLE;
+        q.data = in.data;
+        assert_true(sizeof q.whole + sizeof q.real <= 4096);
+        q.whole[next_random(&seed) % LT_WIRE_WHOLE] = (int64_t)(int32_t)next_random(&seed);
+        uint64_t bits = (uint64_t)next_random(&seed) << 32 | next_random(&seed);
+        memcpy(&q.real[next_random(&seed) % LT_WIRE_REAL], &bits, sizeof bits);
+        q.index = i % 3 ? i % 15 : (int64_t)bits;
+        (void)!send_bytes(client, &q, sizeof q);
+    }
+    q = good_request();
+    assert_ok(send_bytes(client, &q, sizeof q)); /* it still answers */
+    lt_client_close(&client);
+    close_workers(&w);
+}
+
+/* A service that knows what the data is, and whose samples are black, cut or lengthened. */
+typedef struct liar {
+    lt_answer info;
+    int change;    /* bytes more or fewer, of samples */
+    int32_t label; /* of all */
+} liar;
+
+static lt_status lie(void *context, const void *request, size_t bytes, lt_reply *reply)
+{
+    const liar *l = context;
+    lt_wire_request q = {0};
+    memcpy(&q, request, bytes < sizeof q ? bytes : sizeof q);
+    if (q.kind == LT_WIRE_INFO) {
+        memcpy(lt_reply_data(reply, l->info.bytes), l->info.data, l->info.bytes);
+        return LT_OK;
+    }
+    char whole[sizeof(lt_wire_answer) + sizeof(int32_t) + SIDE * SIDE * 3 + 1] = {0};
+    const lt_wire_answer head = {.magic = LT_WIRE_MAGIC};
+    const size_t size = (size_t)((int64_t)sizeof whole - 1 + l->change);
+    memcpy(whole, &head, sizeof head);
+    memcpy(whole + sizeof head, &l->label, sizeof l->label);
+    memcpy(lt_reply_data(reply, size), whole, size);
+    return LT_OK;
+}
+
+/* says NULL: its samples are taken. */
+static void check_liar(liar l, const char *says)
+{
+    workers w;
+    char list[LIST];
+    lt_service *service = NULL;
+    lt_client *client = NULL;
+    lt_loader *loader = NULL;
+    lt_loader_config c = usual();
+    lt_batch b;
+    open_workers(&w, 1);
+    const lt_client_config honest = {.address = lt_data_service_address(w.service[0])};
+    const lt_wire_request q = good_request();
+    assert_ok(lt_client_open(&client, &honest));
+    assert_ok(lt_client_call(client, &q, sizeof q, 60, &l.info));
+    const lt_service_config own = {.address = "tcp://127.0.0.1:0", .handler = lie, .context = &l};
+    assert_ok(lt_service_open(&service, &own));
+    snprintf(list, LIST, "service:%s", lt_service_address(service));
+    lt_dataset *d = open_data(list);
+    assert_ok(lt_loader_new(&loader, d, device, &c));
+    assert_int_equal(lt_loader_next(loader, &b), says ? LT_E_FORMAT : LT_OK);
+    if (says && !strstr(lt_error_message(), says))
+        fail_msg("'%s' without '%s'", lt_error_message(), says);
+    lt_loader_free(&loader);
+    lt_dataset_free(&d);
+    lt_service_close(&service);
+    lt_answer_free(&l.info);
+    lt_client_close(&client);
+    close_workers(&w);
+}
+
+static void test_forged_answers(void **state)
+{
+    (void)state;
+    check_liar((liar){0}, NULL);
+    check_liar((liar){.change = -1}, "bytes, not");
+    check_liar((liar){.change = 1}, "bytes, not");
+    check_liar((liar){.change = -(4 + SIDE * SIDE * 3) - 5}, "answer of");
+    check_liar((liar){.label = 3}, "has label 3");
+    check_liar((liar){.label = -1}, "has label -1");
+}
+
+static void test_other_data(void **state)
+{
+    (void)state;
+    char list[LIST];
+    lt_dataset *own = open_data(root), *other = open_data("synthetic:10:16:3"), *d = NULL;
+    lt_data_service *a = open_service(own, "tcp://127.0.0.1:0"),
+                    *b = open_service(other, "tcp://127.0.0.1:0");
+    snprintf(list, LIST, "service:%s,%s", lt_data_service_address(a), lt_data_service_address(b));
+    assert_int_equal(lt_dataset_open(&d, list, true), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "has other data"));
+    snprintf(list, LIST, "service:%s", lt_data_service_address(a));
+    assert_int_equal(lt_dataset_open(&d, list, false), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "nothing to evaluate"));
+    assert_int_equal(lt_dataset_open(&d, "service:", true), LT_E_ARG);
+    assert_int_equal(lt_dataset_open(&d, "service:nowhere", true), LT_E_ARG);
+    lt_data_service_close(&a);
+    lt_data_service_close(&b);
+    lt_dataset_free(&own);
+    lt_dataset_free(&other);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[0], "worker"))
+        return work(argv[1], argv[2]);
+    lt_service *probe = NULL;
+    const lt_service_config c = {.address = "tcp://127.0.0.1:0", .handler = lie};
+    if (lt_service_open(&probe, &c) == LT_E_UNSUPPORTED)
+        return 77;
+    lt_service_close(&probe);
+    const struct CMUnitTest rows[] = {
+        {"two services that are killed and come back change nothing", test_kills, NULL, NULL, NULL},
+        {"one, two and five services give a loader's own bytes, and its list of broken images",
+         test_same, NULL, NULL, NULL},
+        {"records of a service are those of the data set", test_records, NULL, NULL, NULL},
+        {"requests of any length and noise in them are refused, and the next one is answered",
+         test_forged_requests, NULL, NULL, NULL},
+        {"answers of a wrong length and labels of no class are errors", test_forged_answers, NULL,
+         NULL, NULL},
+        {"services with other data, and addresses that are none", test_other_data, NULL, NULL,
+         NULL},
+    };
+    return cmocka_run_group_tests(rows, setup, teardown);
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Training on images that `train_mlp serve-data` makes: --data service:ADDRESS.
+
+    served.py TRAIN_MLP [ROW]
+"""
+import os
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from rows import Skip, run_rows  # noqa: E402
+from trainer import ERROR, PROGRAM, TIMEOUT, USAGE, digest, fails, folders, run  # noqa: E402
+
+QUIET = ["--batch-size", "4", "--threads", "1", "--workers", "2", "--progress", "off", "--deterministic", "--hidden", "8", "--epochs", "3",
+         "--auto-augment", "ta_wide", "--mixup", "0.2", "--seed", "5"]
+
+
+def serve(cwd, *args, env=None):
+    p = subprocess.Popen([PROGRAM, "serve-data", *args], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    address = p.stdout.readline().strip()
+    if not address:
+        text = p.communicate(timeout=TIMEOUT)[1]
+        if "nng" in text:
+            raise Skip(text.strip())
+        raise AssertionError(text)
+    return p, address
+
+
+def end(p):
+    p.send_signal(signal.SIGTERM)
+    text = p.communicate(timeout=TIMEOUT)[1]
+    assert p.returncode == 0, f"exit {p.returncode}: {text}"
+    return text
+
+
+def weights(cwd, name):
+    return digest(os.path.join(cwd, name, "model.safetensors"))
+
+
+def a_run_has_the_bits_of_one_beside_its_images(cwd):
+    folders(cwd)
+    with open(os.path.join(cwd, "data", "train", "class1", "broken.png"), "w", encoding="utf-8") as f:
+        f.write("no image")
+    run("--data", "data", *QUIET, "--output", "beside", cwd=cwd)
+    services = [serve(cwd, "--data", "data", "--threads", "2") for _ in range(2)]
+    run("--data", "service:" + ",".join(address for _, address in services), *QUIET, "--output", "served", cwd=cwd)
+    for p, _ in services:
+        text = end(p)
+        assert "images made" in text and not text.splitlines()[-1].startswith("0 "), text
+    assert weights(cwd, "served") == weights(cwd, "beside")
+    lists = [open(os.path.join(cwd, name, "bad_images.txt"), encoding="utf-8").read() for name in ("beside", "served")]
+    assert "broken.png" in lists[0] and lists[0] == lists[1], lists
+
+
+def a_secret_is_wanted_beyond_this_machine(cwd):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LATHER_JOB")}
+    p = subprocess.run([PROGRAM, "serve-data", "--data", "synthetic:8:16:2", "--address", "tcp://0.0.0.0:0"], cwd=cwd, capture_output=True, text=True,
+                       timeout=TIMEOUT, env=env)
+    if "nng" in p.stderr:
+        raise Skip(p.stderr.strip())
+    assert p.returncode == USAGE and "secret" in p.stderr, p.stderr
+    p, address = serve(cwd, "--data", "synthetic:24:16:3", env=dict(env, LATHER_JOB_TOKEN="hidden"))
+    try:
+        fails("--data", f"service:{address}", *QUIET, cwd=cwd, code=ERROR, says="secret")
+        os.environ["LATHER_JOB_TOKEN"] = "hidden"
+        run("--data", f"service:{address}", *QUIET, cwd=cwd)
+    finally:
+        os.environ.pop("LATHER_JOB_TOKEN", None)
+        end(p)
+
+
+ROWS = [a_run_has_the_bits_of_one_beside_its_images, a_secret_is_wanted_beyond_this_machine]
+
+if __name__ == "__main__":
+    sys.exit(run_rows(ROWS, "lather-served-", sys.argv[2] if len(sys.argv) > 2 else None))
