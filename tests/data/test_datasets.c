@@ -289,8 +289,9 @@ static void check_registered(void **state)
         assert_string_equal(opened, want);
         lt_dataset_free(&d);
     }
-    assert_fails(lt_dataset_open(&d, "bare:1", true), LT_E_IO,
-                 "nor 'fashion-mnist', 'synthetic:COUNT:SIZE:CLASSES', 'mine:ARGS' or 'bare'");
+    assert_fails(
+        lt_dataset_open(&d, "bare:1", true), LT_E_IO,
+        "nor 'fashion-mnist', 'synthetic:COUNT:SIZE:CLASSES', 'service:ADDRESS[,ADDRESS]', 'mine:ARGS' or 'bare'");
     assert_fails(lt_dataset_open(&d, "miner", true), LT_E_IO, "'miner' is no folder");
     assert_fails(lt_dataset_register(&again), LT_E_ARG, "the name 'mine' is taken");
     assert_fails(lt_dataset_register(&taken), LT_E_ARG, "the name 'synthetic' is taken");

@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-enum { RANKS = 2, JOBS = 3, MOST_TURNS = 512, PATIENCE = 120 };
+enum { RANKS = 2, JOBS = 3, MOST_TURNS = 512, PATIENCE = 120, WAITS_AT = 25 };
 
 /* A turn as a rank saw it. */
 typedef struct seen {
@@ -42,7 +42,7 @@ typedef struct player {
 } player;
 
 static player players[JOBS][RANKS];
-static _Atomic int taken_by_first, running;
+static _Atomic int taken_by_first, running, to_join; /* to_join: ranks that come late */
 
 static lt_share_config config_of(lt_comm *comm, int weight)
 {
@@ -83,6 +83,8 @@ static lt_status take_turns(player *p, lt_share *share)
     while (p->turns < (j->turns ? j->turns : MOST_TURNS)) {
         if (!j->turns && running == j->ranks)
             return LT_OK;
+        while (!p->index && p->turns == WAITS_AT && to_join)
+            pause_briefly();
         LT_TRY(take_turn(p, share));
         if (p->comm)
             LT_TRY(lt_comm_barrier(p->comm)); /* the gradients' exchange */
@@ -98,6 +100,7 @@ static void *play(void *context)
     while (p->job->late > taken_by_first)
         pause_briefly();
     p->status = lt_share_open(&share, &c);
+    to_join -= p->job->late > 0;
     if (!p->status)
         p->status = take_turns(p, share);
     if (p->status)
@@ -125,10 +128,11 @@ static void open_job(int index, const job *j)
 
 static void play_jobs(const job *jobs, int count)
 {
-    taken_by_first = running = 0;
+    taken_by_first = running = to_join = 0;
     for (int i = 0; i < count; i++) {
         open_job(i, &jobs[i]);
         running += jobs[i].ranks;
+        to_join += jobs[i].late ? jobs[i].ranks : 0;
     }
     for (int i = 0; i < count; i++)
         for (int r = 0; r < jobs[i].ranks; r++) {

@@ -240,6 +240,18 @@ static lt_status take_names(remote_set *s, const uint8_t *text, size_t bytes)
     return LT_OK;
 }
 
+static bool makes_sense(const lt_wire_info *in)
+{
+    int64_t elements = 1;
+    if (in->count < 1 || in->classes < 1 || in->ndim < 0 || in->ndim >= LT_MAX_DIMS)
+        return false;
+    for (int i = 0; i < in->ndim; i++)
+        if (in->dim[i] < 1 || __builtin_mul_overflow(elements, in->dim[i], &elements)
+            || elements > INT64_C(1) << 40)
+            return false;
+    return (in->channels == 1 || in->channels == 3) && (in->ndim || !in->tokens);
+}
+
 static lt_status take_info(remote_set *s, const uint8_t *body, size_t bytes)
 {
     lt_wire_info in;
@@ -247,13 +259,7 @@ static lt_status take_info(remote_set *s, const uint8_t *body, size_t bytes)
     if (bytes < sizeof in)
         return lt_fail(LT_E_FORMAT, "data: a service describes its data in %zu bytes", bytes);
     memcpy(&in, body, sizeof in);
-    bool good = in.count > 0 && in.classes > 0 && in.ndim >= 0 && in.ndim < LT_MAX_DIMS
-                && (in.channels == 1 || in.channels == 3);
-    int64_t elements = 1;
-    for (int i = 0; good && i < in.ndim; i++)
-        good = in.dim[i] > 0 && !__builtin_mul_overflow(elements, in.dim[i], &elements)
-               && elements < INT64_C(1) << 40;
-    if (!good || (in.tokens && !in.ndim))
+    if (!makes_sense(&in))
         return lt_fail(LT_E_FORMAT, "data: a service's data set makes no sense");
     d->count = in.count;
     d->classes = in.classes;

@@ -1,4 +1,4 @@
-/* A service that makes samples for loaders elsewhere. Handlers keep nothing but the workspaces of threads. */
+/* A service that makes samples for loaders of other processes. Handlers keep nothing but the workspaces of threads. */
 
 #include "base/alloc.h"
 #include "base/hash.h"

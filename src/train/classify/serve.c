@@ -1,4 +1,4 @@
-/* train_resnet50 serve-data --data DIR: reads, decodes and augments images for training elsewhere. */
+/* train_resnet50 serve-data --data DIR: reads, decodes and augments images for trainers on other machines. */
 
 #include "train/classify/classifier.h"
 
@@ -24,7 +24,7 @@ static const lt_option table[] = {
 /* clang-format on */
 
 static const lt_program program = {
-    .summary = "make the images of training on this machine, for trainers elsewhere",
+    .summary = "make the images of training on this machine, for trainers on others",
     .usage = "--data DIR [--address URL]",
     .description =
         "Prints its address; train with --data service:ADDRESS[,ADDRESS] then has the batches that "
