@@ -128,7 +128,7 @@ def main():
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--width", type=int, default=128)
     p.add_argument("--heads", type=int, default=4)
-    p.add_argument("--tokens", type=int, default=100, help="of a sequence")
+    p.add_argument("--tokens", type=int, default=101, help="of a sequence")
     p.add_argument("--batch-size", type=int, default=8)
     p.add_argument("--steps", type=int, default=6)
     p.add_argument("--rounds", type=int, default=3)

@@ -313,6 +313,12 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     if (a->loader.overfit_batches && lt_options_is_set(options, "limit-train-batches"))
         return lt_fail(LT_E_ARG, "--overfit-batches and --limit-train-batches contradict each "
                                  "other");
+    if (lt_mesh_flag_is_on(&a->ranks) && strchr(a->ranks.tensor_parallel, 'x')
+        && (a->training.amp == AMP_BF16 || a->training.amp == AMP_F16))
+        return lt_fail(LT_E_ARG,
+                       "--amp %s and --tensor-parallel %s contradict each other: partial sums on a "
+                       "grid are f32",
+                       lt_options_choice(options, "amp"), a->ranks.tensor_parallel);
     if (a->training.amp == AMP_F16 && !strncmp(a->machine.device, "cpu", 3))
         return lt_fail(LT_E_UNSUPPORTED, "--amp f16: needs --device cuda; the CPU has bf16");
     return LT_OK;
