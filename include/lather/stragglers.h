@@ -28,7 +28,7 @@ typedef struct lt_straggler_config {
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_update(lt_data_parallel *dp, int64_t number,
                                                        const bool *set);
 /** Whether this rank is not in the running update's set: then its tape was cancelled (lt_tape_cancel()), and it
- *  has only lt_data_parallel_finish() to call. Running statistics are then those of before the update. Any thread. */
+ *  has only lt_data_parallel_finish() to call. Running statistics are then those of before the update. */
 LT_API bool lt_data_parallel_is_late(const lt_data_parallel *dp);
 /** Behind lt_data_parallel_finish(): [size] whether a rank is in the set. NULL: all ranks are needed. Borrowed. */
 LT_API const bool *lt_data_parallel_set(const lt_data_parallel *dp);
