@@ -81,8 +81,9 @@ for tool in bench inspect pack report reproduce tokenize; do
 done
 holds "lather-bench train ends with 2 on one too" ends_with 2 "$prefix/bin/lather-bench" train --bogus
 holds "lather-inspect is called so" says "^Usage: lather-inspect" "$prefix/bin/lather-inspect" --help
-cp "$root"/examples/*.c "$folder"
-for name in $(cd "$root/examples" && echo *.c); do
+cp "$root"/examples/*.c "$root"/examples/launch/* "$folder"
+cp -r "$root"/examples/launch "$folder"
+for name in $(cd "$root/examples" && echo *.c && cd launch && echo *.c); do
     holds "$name compiles against the installed headers as it says" compile "${name%.c}"
 done
 echo "/* No line. */ int main(void) { return 0; }" >"$folder/none.c"
@@ -101,6 +102,11 @@ else
     skipped=$((skipped + 1))
     echo "skipped: examples by CMake: there is no cmake"
 fi
+for name in evaluator evolution map_reduce parameter_server producers; do
+    for on in threads local; do
+        holds "the program $name runs on $on" "$prefix/bin/lather" launch "$folder/$name.ini" --on $on
+    done
+done
 holds "the layer's gradient is right" "$folder/layer_scale"
 holds "the optimizer lets a loss fall" "$folder/rmsprop"
 holds "a network learns from numbers in memory" "$folder/arrays"

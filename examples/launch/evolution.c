@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 10, POPULATION = 16, GENERATIONS = 60, SECONDS = 60 };
+enum { WIDTH = 10, POPULATION = 16, SECONDS = 60 };
 static const double sigma = 0.1, rate = 0.05;
 
 typedef struct question {
@@ -81,10 +81,10 @@ static lt_status ask(lt_client **client, int count, const question *q, double *o
     return st;
 }
 
-static lt_status search(lt_client **client, int count, double *theta)
+static lt_status search(lt_client **client, int count, long generations, double *theta)
 {
     lt_status st = LT_OK;
-    for (int g = 0; !st && g < GENERATIONS; g++) {
+    for (long g = 0; !st && g < generations; g++) {
         double step[WIDTH] = {0};
         for (int p = 0; !st && p < POPULATION; p++) { /* antithetic pairs */
             question q = {.seed = (uint64_t)(g * POPULATION + p), .sign = 1};
@@ -107,22 +107,23 @@ lt_status evolve(lt_node *node, void *context)
 {
     const int count = lt_node_count_of(node, "evaluator");
     lt_client **client = calloc((size_t)count, sizeof *client);
+    const long generations = lt_node_number(node, "generations", 60);
     double theta[WIDTH] = {0}, alone[WIDTH] = {0}, far = 0;
     lt_status st = client ? LT_OK : LT_E_NOMEM;
     (void)context;
     for (int i = 0; !st && i < count; i++)
         st = lt_node_client(node, "evaluator", i, true, &client[i]);
     if (!st)
-        st = search(client, count, theta);
+        st = search(client, count, generations, theta);
     if (!st)
-        st = search(NULL, 0, alone);
+        st = search(NULL, 0, generations, alone);
     for (int i = 0; i < WIDTH; i++)
         far = fmax(far, fabs(theta[i] - i));
     for (int i = 0; client && i < count; i++)
         lt_client_close(&client[i]);
     free((void *)client);
     const int same = !memcmp(theta, alone, sizeof theta);
-    printf("%d generations by %d evaluators: %s one process, %.3f from the best\n", GENERATIONS,
+    printf("%ld generations by %d evaluators: %s one process, %.3f from the best\n", generations,
            count, same ? "the bits of" : "differs from", far);
     fflush(stdout);
     return st ? st : same && far < 4 ? LT_OK : LT_E_FORMAT;

@@ -28,10 +28,11 @@ enum { LT_NODE_MAX_USES = 16 };
 typedef struct lt_node_config {
     const char *label; /**< of a-z, A-Z, 0-9, '-', '_' */
     lt_node_kind kind;
-    int count;           /**< nodes of a group, ranks of a gang; 0: 1 */
-    lt_node_entry entry; /**< a function of this program */
-    void *context;       /**< for entry, borrowed */
-    const char *module;  /**< "FILE.so:NAME": a function of a shared object */
+    int count; /**< nodes of a group, ranks of a gang; 0: 1 */
+    lt_node_entry
+        entry; /**< a function of this program; as a process a fork: launch before there are threads */
+    void *context;      /**< for entry, borrowed */
+    const char *module; /**< "FILE.so:NAME": a function of a shared object */
     const char *
         command; /**< a command line, words as a shell has them with quotes and backslashes, nothing more */
     /** Arguments, for a command behind it. ${LABEL.address} is the address of a service, of several with commas between;

@@ -13,6 +13,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         return 0;
     const uint8_t *data = frame.data;
     LT_ASSERT(data >= bytes && data + frame.bytes == bytes + size);
+    uint64_t said = 0; /* by the header, as src/service/frame.h has it */
+    for (int i = 15; i >= 8; i--)
+        said = said << 8 | bytes[i];
+    LT_ASSERT(said == frame.bytes);
     unsigned sum = 0;
     for (size_t i = 0; i < frame.bytes; i++)
         sum += data[i];

@@ -1,0 +1,289 @@
+/* Program graphs in C: what may be added, functions of this program as threads and as processes, and that many launches
+ * leave nothing. LAUNCHES in the environment: how many, 1000 in the slow tier. */
+
+#include "temp.h"
+
+#include "lather/launch.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SECONDS = 60 };
+
+static lt_status add_one(void *context, const void *request, size_t bytes, lt_reply *reply)
+{
+    (void)context;
+    int value = 0;
+    if (bytes != sizeof value)
+        return LT_E_FORMAT;
+    memcpy(&value, request, sizeof value);
+    value++;
+    void *out = lt_reply_data(reply, sizeof value);
+    if (out)
+        memcpy(out, &value, sizeof value);
+    return out ? LT_OK : LT_E_NOMEM;
+}
+
+static lt_status serve(lt_node *node, void *context)
+{
+    return lt_node_serve(node, add_one, context);
+}
+
+/* Asks service 1, checks the answer and its own arguments. */
+static lt_status ask(lt_node *node, void *context)
+{
+    lt_client *client = NULL;
+    lt_answer back = {0};
+    const int value = 41;
+    int got = 0;
+    (void)context;
+    lt_status st = lt_node_client(node, "adder", 1, true, &client);
+    if (!st)
+        st = lt_client_call(client, &value, sizeof value, SECONDS, &back);
+    if (!st && back.bytes == sizeof got)
+        memcpy(&got, back.data, sizeof got);
+    lt_answer_free(&back);
+    lt_client_close(&client);
+    if (!st
+        && (got != value + 1 || lt_node_number(node, "seven", 0) != 7
+            || lt_node_count_of(node, "adder") != 2))
+        st = LT_E_FORMAT;
+    return st;
+}
+
+static lt_program_graph *adders(void)
+{
+    lt_program_graph *p = NULL;
+    const lt_handle *adder = NULL;
+    assert_ok(lt_program_graph_new(&p, "adders"));
+    assert_ok(lt_program_graph_add(
+        p, &(lt_node_config){.label = "adder", .kind = LT_NODE_SERVICE, .count = 2, .entry = serve},
+        &adder));
+    assert_ok(lt_program_graph_add(p,
+                                   &(lt_node_config){.label = "asker",
+                                                     .entry = ask,
+                                                     .count = 3,
+                                                     .uses = {adder},
+                                                     .arguments = "--index ${index} --seven 7"},
+                                   NULL));
+    return p;
+}
+
+static FILE *quiet;
+
+static void run(lt_program_graph *p, lt_launch_platform platform)
+{
+    assert_ok(lt_program_graph_launch(p, &(lt_launch_config){.platform = platform, .log = quiet}));
+}
+
+static void functions_of_this_program(void **state)
+{
+    (void)state;
+    lt_program_graph *p = adders();
+    run(p, LT_LAUNCH_THREADS);
+    assert_fails(
+        lt_program_graph_launch(p, &(lt_launch_config){.platform = LT_LAUNCH_MPIRUN, .log = quiet}),
+        LT_E_UNSUPPORTED, "adder: a function of this program");
+    lt_program_graph_free(&p);
+    assert_null(p);
+}
+
+static lt_status sum_of_ranks(lt_node *node, void *context)
+{
+    lt_device *device = NULL;
+    lt_comm *comm = NULL;
+    int *right = context;
+    lt_status st = lt_device_open(&device, "ref", NULL);
+    if (!st)
+        st = lt_node_comm(node, device, &comm);
+    if (!st) {
+        const int64_t own = lt_node_index(node) + 1, bytes[4] = {8, 8, 8, 8};
+        int64_t all[4] = {0};
+        st = lt_comm_allgather_host(comm, &own, bytes, all);
+        right[lt_node_index(node)] = all[0] == 1 && all[1] == 2 && all[2] == 3 && all[3] == 4;
+        if (!st)
+            st = lt_comm_barrier(comm);
+    }
+    lt_comm_close(&comm);
+    lt_device_close(&device);
+    return st;
+}
+
+static void a_gang_of_threads_has_a_communicator(void **state)
+{
+    int right[4] = {0};
+    lt_program_graph *p = NULL;
+    (void)state;
+    assert_ok(lt_program_graph_new(&p, "gang"));
+    assert_ok(lt_program_graph_add(p,
+                                   &(lt_node_config){.label = "gang",
+                                                     .kind = LT_NODE_GANG,
+                                                     .count = 4,
+                                                     .entry = sum_of_ranks,
+                                                     .context = right},
+                                   NULL));
+    run(p, LT_LAUNCH_THREADS);
+    for (int i = 0; i < 4; i++)
+        assert_true(right[i]);
+    assert_fails(
+        lt_program_graph_launch(
+            p, &(lt_launch_config){.platform = LT_LAUNCH_THREADS, .slots = 3, .log = quiet}),
+        LT_E_ARG, "gang wants 4 ranks, there are 3 slots");
+    lt_program_graph_free(&p);
+}
+
+static void handles_and_labels_that_are_refused(void **state)
+{
+    lt_program_graph *a = adders(), *b = NULL;
+    const lt_handle *foreign = NULL, *function = NULL;
+    (void)state;
+    assert_ok(lt_program_graph_new(&b, "other"));
+    assert_fails(lt_program_graph_launch(b, &(lt_launch_config){.log = quiet}), LT_E_ARG,
+                 "an empty program");
+    assert_ok(lt_program_graph_add(
+        b, &(lt_node_config){.label = "service", .kind = LT_NODE_SERVICE, .entry = serve},
+        &foreign));
+    assert_ok(lt_program_graph_add(a, &(lt_node_config){.label = "function", .command = "true"},
+                                   &function));
+    assert_fails(lt_program_graph_add(
+                     a, &(lt_node_config){.label = "x", .entry = ask, .uses = {foreign}}, NULL),
+                 LT_E_ARG, "x uses service, a handle of another program");
+    assert_fails(lt_program_graph_add(
+                     a, &(lt_node_config){.label = "x", .entry = ask, .uses = {function}}, NULL),
+                 LT_E_ARG, "x uses function, which is no service");
+    assert_fails(lt_program_graph_add(a, &(lt_node_config){.label = "asker", .entry = ask}, NULL),
+                 LT_E_ARG, "there is a group asker");
+    assert_fails(lt_program_graph_add(a, &(lt_node_config){.label = "x y", .entry = ask}, NULL),
+                 LT_E_ARG, "'x y' is no label");
+    assert_fails(lt_program_graph_add(
+                     a, &(lt_node_config){.label = "x", .entry = ask, .command = "true"}, NULL),
+                 LT_E_ARG, "want one of entry, module and command");
+    assert_fails(
+        lt_program_graph_add(
+            a, &(lt_node_config){.label = "x", .entry = ask, .global_batch = 4, .batch_size = 1},
+            NULL),
+        LT_E_ARG, "a global batch is a gang's");
+    lt_program_graph_free(&a);
+    lt_program_graph_free(&b);
+}
+
+static lt_status fail_twice(lt_node *node, void *context)
+{
+    atomic_int *calls = context;
+    (void)node;
+    return atomic_fetch_add(calls, 1) < 2 ? LT_E_IO : LT_OK;
+}
+
+static void a_thread_is_started_again(void **state)
+{
+    atomic_int calls = 0;
+    lt_program_graph *p = NULL;
+    (void)state;
+    assert_ok(lt_program_graph_new(&p, "again"));
+    assert_ok(lt_program_graph_add(p,
+                                   &(lt_node_config){.label = "it",
+                                                     .entry = fail_twice,
+                                                     .context = &calls,
+                                                     .policy = LT_NODE_RESTART,
+                                                     .restarts = 2,
+                                                     .backoff = 0.001},
+                                   NULL));
+    run(p, LT_LAUNCH_THREADS);
+    assert_int_equal(atomic_load(&calls), 3);
+    atomic_store(&calls, -1); /* three failures, two restarts */
+    assert_fails(lt_program_graph_launch(
+                     p, &(lt_launch_config){.platform = LT_LAUNCH_THREADS, .log = quiet}),
+                 LT_E_COMM, "it.0 failed");
+    lt_program_graph_free(&p);
+}
+
+static int descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static int entries(const char *path, const char *begin)
+{
+    int count = 0;
+    DIR *dir = opendir(path);
+    const struct dirent *d;
+    while (dir && (d = readdir(dir)))
+        count += !strncmp(d->d_name, begin, strlen(begin));
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+/* Functions of this program as processes are forks: before this process has threads. */
+static void many_launches_in_processes_leave_nothing(void **state)
+{
+    const char *many = getenv("LAUNCHES");
+    const int count = many ? atoi(many) : 20, before = descriptors();
+    char folder[TEMP_PATH];
+    (void)state;
+    temp_make(folder);
+    setenv("TMPDIR", folder, 1);
+    lt_program_graph *p = adders();
+    for (int i = 0; i < count; i++)
+        run(p, LT_LAUNCH_LOCAL);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child, so no zombie */
+    assert_int_equal(descriptors(), before);
+    assert_int_equal(entries("/proc/self/task", "") - entries("/proc/self/task", "."), 1);
+    assert_int_equal(entries(folder, "lather-"), 0);
+    lt_program_graph_free(&p);
+    unsetenv("TMPDIR");
+    temp_remove(folder);
+}
+
+/* nng has threads and descriptors of its own, as many as the first launches make. */
+static void many_launches_in_threads_leave_nothing(void **state)
+{
+    const char *many = getenv("LAUNCHES");
+    const int count = many ? atoi(many) : 20;
+    char folder[TEMP_PATH];
+    (void)state;
+    temp_make(folder);
+    setenv("TMPDIR", folder, 1);
+    lt_program_graph *p = adders();
+    run(p, LT_LAUNCH_THREADS);
+    const int before = descriptors(), threads = entries("/proc/self/task", "");
+    for (int i = 0; i < count; i++)
+        run(p, LT_LAUNCH_THREADS);
+    for (int i = 0; i < SECONDS * 100 && descriptors() > before; i++)
+        usleep(10000);
+    assert_true(descriptors() <= before);
+    assert_true(entries("/proc/self/task", "") <= threads);
+    assert_int_equal(entries(folder, "lather-"), 0);
+    lt_program_graph_free(&p);
+    unsetenv("TMPDIR");
+    temp_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest rows[] = {
+        {"many launches in processes leave nothing", many_launches_in_processes_leave_nothing, NULL,
+         NULL, NULL},
+        {"many launches in threads leave nothing", many_launches_in_threads_leave_nothing, NULL,
+         NULL, NULL},
+        {"functions of this program as threads", functions_of_this_program, NULL, NULL, NULL},
+        {"a gang of threads has a communicator", a_gang_of_threads_has_a_communicator, NULL, NULL,
+         NULL},
+        {"handles and labels that are refused", handles_and_labels_that_are_refused, NULL, NULL,
+         NULL},
+        {"a thread that fails is started again", a_thread_is_started_again, NULL, NULL, NULL},
+    };
+    quiet = fopen("/dev/null", "we");
+    const int failed = cmocka_run_group_tests(rows, NULL, NULL);
+    fclose(quiet);
+    return failed;
+}
