@@ -38,7 +38,7 @@ static const int64_t ROUND = INT64_C(5354228880);
 typedef enum member_state { FREE, JOINING, ACTIVE } member_state;
 
 typedef struct member {
-    uint64_t job;
+    int64_t job;
     int64_t weight;
     int64_t start; /* stamp of its join; while it is joining, the bound */
     int64_t taken; /* turns so far */
@@ -83,15 +83,9 @@ static int set_lock(int file, int command, short type, off_t byte)
     return failed;
 }
 
-static off_t byte_of(int slot)
-{
-    return 1 + slot;
-}
-
 static bool is_alive(const lt_turnstile *t, int slot)
 {
-    struct flock range = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte_of(slot), .l_len = 1};
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
     return slot == t->slot || (!fcntl(t->file, F_OFD_GETLK, &range) && range.l_type != F_UNLCK);
 }
 
@@ -165,25 +159,20 @@ static bool has_name(const lt_turnstile *t)
            && own.st_dev == named.st_dev;
 }
 
-static lt_status open_file(lt_turnstile *t)
-{
-    struct stat info;
-    t->file = open(t->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (t->file < 0 || fstat(t->file, &info))
-        return io_error(t->path, "open");
-    if (!S_ISREG(info.st_mode) || info.st_uid != geteuid())
-        return lt_fail(LT_E_IO, "%s: is no file of this user", t->path);
-    return lock(t);
-}
-
 /* Opens the file of that name, and locks it. */
 static lt_status open_locked(lt_turnstile *t)
 {
-    LT_TRY(open_file(t));
-    while (!has_name(t)) {
-        close(t->file);
-        LT_TRY(open_file(t));
-    }
+    struct stat info;
+    do {
+        if (t->file >= 0)
+            close(t->file);
+        t->file = open(t->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (t->file < 0 || fstat(t->file, &info))
+            return io_error(t->path, "open");
+        if (!S_ISREG(info.st_mode) || info.st_uid != geteuid())
+            return lt_fail(LT_E_IO, "%s: is no file of this user", t->path);
+        LT_TRY(lock(t));
+    } while (!has_name(t));
     return LT_OK;
 }
 
@@ -198,12 +187,10 @@ static bool has_members(const lt_turnstile *t)
 static bool is_sane(const table *tab)
 {
     bool sane = tab->magic == MAGIC && tab->holder >= 0 && tab->holder <= MEMBERS;
-    for (int i = 0; i < MEMBERS; i++) {
-        const member *m = &tab->member[i];
-        sane = sane
-               && (m->state == FREE
-                   || (m->state <= ACTIVE && m->weight >= 1 && m->weight <= LT_SHARE_WEIGHT));
-    }
+    for (const member *m = tab->member; sane && m < tab->member + MEMBERS; m++)
+        sane = m->state == FREE
+               || (m->state > FREE && m->state <= ACTIVE && m->weight >= 1
+                   && m->weight <= LT_SHARE_WEIGHT);
     return sane;
 }
 
@@ -247,9 +234,8 @@ static lt_status join_map(const lt_turnstile *t, const lt_turnstile_job *job)
 {
     table *tab = t->table;
     drop_dead(t);
-    for (int i = 0; i < MEMBERS; i++)
-        if (tab->member[i].state != FREE)
-            return check_map(t, job);
+    if (tab->ranks) /* one that begins is zeros */
+        return check_map(t, job);
     tab->rank = job->rank;
     tab->ranks = job->ranks;
     tab->map_hash = lt_fnv1a_text(LT_FNV1A_BEGIN, job->map);
@@ -267,7 +253,7 @@ static lt_status add_member(lt_turnstile *t, const lt_turnstile_job *job, int64_
     if (slot == MEMBERS)
         return lt_fail(LT_E_UNSUPPORTED, "%s: %d jobs share this device, more are not possible",
                        t->path, MEMBERS);
-    if (set_lock(t->file, F_OFD_SETLK, F_WRLCK, byte_of(slot)))
+    if (set_lock(t->file, F_OFD_SETLK, F_WRLCK, 1 + slot))
         return io_error(t->path, "lock");
     t->slot = slot;
     *bound = tab->position + ROUND; /* others have a round while the ranks agree */
@@ -316,7 +302,7 @@ static void leave(lt_turnstile *t)
     if (tab->holder == t->slot + 1)
         tab->holder = 0;
     tab->member[t->slot].state = FREE;
-    set_lock(t->file, F_OFD_SETLK, F_UNLCK, byte_of(t->slot));
+    set_lock(t->file, F_OFD_SETLK, F_UNLCK, 1 + t->slot);
     t->slot = -1;
     if (!has_members(t) && has_name(t))
         unlink(t->path);
@@ -354,12 +340,11 @@ static void give_out(lt_turnstile *t, lt_share_turn *turn)
 
 static lt_status too_late(const lt_turnstile *t, double seconds, int blamed, bool holds)
 {
-    if (blamed < 0)
-        return lt_fail(LT_E_COMM, "%s: no turn for %.0f s: a job that joins is stuck", t->path,
-                       seconds);
     return lt_fail(LT_E_COMM, "%s: no turn for %.0f s: process %d %s", t->path, seconds,
-                   (int)t->table->member[blamed].pid,
-                   holds ? "keeps the device" : "does not come for its turn");
+                   blamed < 0 ? 0 : (int)t->table->member[blamed].pid,
+                   holds         ? "keeps the device"
+                   : blamed >= 0 ? "does not come for its turn"
+                                 : "(unknown) is joining and stuck");
 }
 
 /* Takes the turn if it is this job's, else sleeps a while; *done says which. */

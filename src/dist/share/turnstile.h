@@ -8,7 +8,7 @@ typedef struct lt_turnstile lt_turnstile;
 
 /* Which job wants to take part, and where its ranks are. */
 typedef struct lt_turnstile_job {
-    uint64_t id; /* the same on all its ranks, of no other job */
+    int64_t id; /* the same on all its ranks, of no other job */
     int64_t weight;
     int rank, ranks; /* of the rank that this device is */
     const char *map; /* hosts and devices of all its ranks */
