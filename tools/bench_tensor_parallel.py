@@ -5,7 +5,8 @@
     tools/bench_tensor_parallel.py --build BUILD meshes [--rate 50mbit] [--meshes '4x4;2x2x4']
 
 overlap: how much of the exchange of activations is waited for, with products that begin before it is done and without
-(--tp-overlap), over a modelled link (--comm-model): seconds of a step less those without the link, with all else equal.
+(--tp-overlap), over a modelled link (--comm-model): seconds of a step less those without the link, with all else equal. An update has --grad-accum micro-batches, so that the optimizer's own exchange,
+once an update, is a small part of it.
 meshes: bytes that a rank sends for a layer, beside lt_mesh_cost_layer()'s formula, and seconds of a step, of several meshes of as
 many ranks, each rank a node of tools/netbed (so root) with a card of its own. A layer's bytes are those of a model of two less those
 of one. Every contestant runs once in each round, so that a slow minute hits all alike; a run counts with its fastest step, and
@@ -35,10 +36,10 @@ def train(a, launcher, tp, layers, *flags):
     with tempfile.TemporaryDirectory() as folder:
         text, out = os.path.join(folder, "text.txt"), os.path.join(folder, "run")
         with open(text, "w", encoding="utf-8") as f:
-            f.write("the quick brown fox jumps over the lazy dog. " * (a.tokens * a.batch_size * (a.steps + WARM + 4) // 40 + 100))
+            f.write("the quick brown fox jumps over the lazy dog. " * (a.tokens * a.batch_size * a.grad_accum * (a.steps + WARM + 4) // 40 + 100))
         words = [*launcher, os.path.join(a.build, "models/gpt/train_gpt"), "--data", text, "--seq-len", str(a.tokens), "--positions",
                  str(a.tokens), "--layers", str(layers), "--width", str(a.width), "--heads", str(a.heads), "--batch-size", str(a.batch_size),
-                 "--optim", "sgd", "--tensor-parallel", tp, "--max-steps", str(a.steps + WARM), "--limit-eval-batches", "1", "--progress", "off",
+                 "--grad-accum", str(a.grad_accum), "--optim", "sgd", "--tensor-parallel", tp, "--max-steps", str(a.steps + WARM), "--limit-eval-batches", "1", "--progress", "off",
                  "--no-tensorboard", "--threads", "1", "--workers", "1", "--output", out, *flags]
         done = subprocess.run(words, capture_output=True, text=True, timeout=a.patience, env=ENV, check=False)
         if done.returncode:
@@ -70,7 +71,7 @@ def overlap(a):
     found = rounds(a, [(f"{name}{where}", lambda f=flags, l=more: train(a, launcher, tp, layers, *f, *l))
                        for name, flags in (("on", []), ("off", ["--tp-overlap", "off"])) for where, more in (("", []), (", link", link))])
     exposed = {name: statistics.median(b - c for b, c in zip(found[f"{name}, link"], found[name])) for name in ("on", "off")}
-    print(f"{a.ranks} ranks, {a.layers} layers of width {a.width}, {a.batch_size} x {a.tokens} tokens, a link of {a.link} (us, Gbit/s), "
+    print(f"{a.ranks} ranks, {a.layers} layers of width {a.width}, {a.grad_accum} x {a.batch_size} x {a.tokens} tokens, a link of {a.link} (us, Gbit/s), "
           f"{a.rounds} rounds of {a.steps} steps\n")
     print("| --tp-overlap | no link | link | exposed |\n| --- | --- | --- | --- |")
     for name in ("on", "off"):
@@ -110,7 +111,7 @@ def meshes(a):
         sys.exit(up.returncode)
     launcher = [*NETBED, "run", "--"]
     try:
-        layer = {tp: sent(a, launcher, tp, 2, "--force") - sent(a, launcher, tp, 1, "--force") for tp in tps}
+        layer = {tp: (sent(a, launcher, tp, 2, "--force") - sent(a, launcher, tp, 1, "--force")) / a.grad_accum for tp in tps}
         found = rounds(a, [(tp, lambda tp=tp: train(a, launcher, tp, a.layers, "--force")) for tp in tps])
     finally:
         subprocess.run([*NETBED, "down"], capture_output=True, check=False)
@@ -132,6 +133,7 @@ def main():
     p.add_argument("--heads", type=int, default=4)
     p.add_argument("--tokens", type=int, default=101, help="of a sequence")
     p.add_argument("--batch-size", type=int, default=8)
+    p.add_argument("--grad-accum", type=int, default=4, help="micro-batches of an update")
     p.add_argument("--steps", type=int, default=6)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--patience", type=float, default=400, help="seconds for one run")
