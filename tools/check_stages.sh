@@ -508,6 +508,19 @@ network()
     row "a model on eight ranks" python3 tests/models/ranks_tp.py --long "$work/main/models/vit/train_vit" mpirun
 }
 
+programs()
+{
+    local dir=$work/main/tests/launch lather=$work/main/tools/lather mpirun=none
+    [ -x "$dir/test_launch_graph" ] || {
+        skip "programs of several processes" "the build failed, or has no nng"
+        return
+    }
+    command -v mpirun.openmpi >/dev/null && mpirun=mpirun
+    row "1,000 launches leave nothing" env LAUNCHES=1000 "$dir/test_launch_graph"
+    row "programs in threads, processes and by mpirun" python3 tests/launch/launch.py "$lather" "$dir" "$mpirun"
+    row "a gang that loses a rank" python3 tests/launch/gang.py "$lather" "$work/main/tests/models/train_mlp" "$mpirun"
+}
+
 storm_full()
 {
     storm 200
