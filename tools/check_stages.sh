@@ -183,7 +183,7 @@ documentation()
 # from outside are read and memory is handed around; programs and each instruction set are for --full.
 test_sanitized()
 {
-    local suites="base tensor nn optim data dist train fuzz kernels"
+    local suites="base tensor nn optim data dist service train fuzz kernels"
     row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled -Demulation=disabled || {
         skip "sanitized suites" "it cannot be set up"
         return

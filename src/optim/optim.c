@@ -225,6 +225,21 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
     return LT_OK;
 }
 
+/* State of boxes would go to files as if it were of whole parameters. */
+static lt_status check_whole(const lt_optim *o)
+{
+    char text[LT_PLACE_TEXT];
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_param *param = o->slot[i].param;
+        if (param->place && !lt_place_is_whole(param->place))
+            return lt_fail(LT_E_UNSUPPORTED,
+                           "%s: %s is a box, %s: state to save is that of an optimizer made over "
+                           "lt_placed_params()",
+                           o->ops->name, param->name, lt_place_text(param->place, text));
+    }
+    return LT_OK;
+}
+
 lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
 {
     void *ctx;
@@ -232,6 +247,7 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     lt_scalars s;
     if (lt_optim_has_results(optim))
         return lt_fail(LT_E_ARG, "%s: results of steps are in flight", optim->ops->name);
+    LT_TRY(check_whole(optim));
     LT_TRY(lt_optim_make_state(optim));
     LT_TRY(lt_optim_read_scalars(optim, &s));
     LT_TRY(visitor->number(visitor->context, "attempt", &optim->attempt));

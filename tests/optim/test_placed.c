@@ -341,6 +341,19 @@ static lt_status make_over_boxes(player *p)
     return make_adam(&p->optim, &p->list);
 }
 
+static lt_status ignore_number(void *context, const char *name, int64_t *value)
+{
+    (void)context, (void)name, (void)value;
+    return LT_OK;
+}
+
+static lt_status save_state_of_boxes(player *p)
+{
+    lt_state_visitor visitor = {.number = ignore_number};
+    LT_TRY(make_adam(&p->optim, &p->list));
+    return lt_optim_visit(p->optim, &visitor);
+}
+
 static lt_status attach_twice(player *p)
 {
     LT_TRY(make_adam(&p->optim, lt_placed_params(p->placed)));
@@ -383,6 +396,10 @@ static const bad bads[] = {
      {.make_other = make_over_boxes},
      LT_E_ARG,
      "adam: is not made over these placed parameters"},
+    {"the state of boxes in a file",
+     {.make_other = save_state_of_boxes},
+     LT_E_UNSUPPORTED,
+     "is a box, "},
     {"parameters that have an optimizer",
      {.make_other = attach_twice},
      LT_E_ARG,
