@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static lt_status push(run_series *s, double x, double y)
 {
@@ -28,6 +29,19 @@ static lt_status push(run_series *s, double x, double y)
     s->x[s->count] = x;
     s->y[s->count++] = y;
     return LT_OK;
+}
+
+/* Evaluations beside a run come behind its own records: by x, and later ones of the same x stay behind. */
+static void sort(run_series *s)
+{
+    for (size_t i = 1; i < s->count; i++)
+        for (size_t k = i; k && s->x[k - 1] > s->x[k]; k--) {
+            const double x = s->x[k], y = s->y[k];
+            s->x[k] = s->x[k - 1];
+            s->y[k] = s->y[k - 1];
+            s->x[k - 1] = x;
+            s->y[k - 1] = y;
+        }
 }
 
 /* The number behind "key": in a line; NaN if there is none. */
@@ -64,7 +78,7 @@ static lt_status read_step(run_metrics *m, const char *line)
     return push(&m->wait, step, number(line, "data_seconds"));
 }
 
-static lt_status read_epoch(run_metrics *m, const char *line)
+static lt_status read_epoch(run_metrics *m, const char *line, bool is_beside)
 {
     double step = number(line, "step");
     if (isnan(step)) /* an epoch ends where the last step was */
@@ -75,13 +89,15 @@ static lt_status read_epoch(run_metrics *m, const char *line)
     LT_TRY(push(&m->val_top1, step, number(line, "val_top1")));
     LT_TRY(push(&m->val_top5, step, number(line, "val_top5")));
     LT_TRY(push(&m->val_perplexity, step, number(line, "val_perplexity")));
+    if (is_beside)
+        return LT_OK; /* the run's own time has none of it */
     double seconds = number(line, "seconds"), eval_seconds = number(line, "eval_seconds");
     m->seconds += isnan(seconds) ? 0 : seconds;
     m->eval_seconds += isnan(eval_seconds) ? 0 : eval_seconds;
     return LT_OK;
 }
 
-lt_status run_read(run_metrics *out, const char *path)
+static lt_status read_file(run_metrics *out, const char *path)
 {
     FILE *file;
     LT_TRY(lt_file_open(&file, path));
@@ -94,12 +110,39 @@ lt_status run_read(run_metrics *out, const char *path)
         if (is_event(line, "step"))
             st = read_step(out, line);
         else if (is_event(line, "epoch"))
-            st = read_epoch(out, line);
+            st = read_epoch(out, line, false);
+        else if (is_event(line, "evaluation"))
+            st = read_epoch(out, line, true);
         else
             out->unread++;
     }
     free(line);
     fclose(file);
+    return st;
+}
+
+/* metrics-eval.jsonl beside metrics.jsonl, if it is there. */
+static lt_status read_beside(run_metrics *out, const char *path)
+{
+    enum { PATH = 4096 };
+    static const char own[] = "metrics.jsonl";
+    char beside[PATH];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    snprintf(beside, sizeof beside, "%.*smetrics-eval.jsonl", (int)(name - path), path);
+    if (strcmp(name, own) != 0 || access(beside, F_OK))
+        return LT_OK;
+    LT_TRY(read_file(out, beside));
+    run_series *const evaluated[] = {&out->val_loss, &out->val_top1, &out->val_top5,
+                                     &out->val_perplexity};
+    for (size_t i = 0; i < sizeof evaluated / sizeof(run_series *); i++)
+        sort(evaluated[i]);
+    return LT_OK;
+}
+
+lt_status run_read(run_metrics *out, const char *path)
+{
+    LT_TRY(read_file(out, path));
+    lt_status st = read_beside(out, path);
     if (!st && !out->loss.count && !out->val_top1.count)
         st = lt_fail(LT_E_FORMAT, "%s: no steps and no epochs in %zu lines", path, out->lines);
     return st;

@@ -94,6 +94,9 @@ LT_API void lt_options_free(lt_options **options);
 LT_API LT_MUST_CHECK lt_status lt_options_parse(lt_options *options, int argc, char *const *argv);
 /** Reads a config file, as --config does; what was set before stays. */
 LT_API LT_MUST_CHECK lt_status lt_options_load(lt_options *options, const char *path);
+/** The same of those options alone that wanted() says. */
+LT_API LT_MUST_CHECK lt_status lt_options_load_some(lt_options *options, const char *path,
+                                                    bool (*wanted)(const lt_option *option));
 /** Sets one option from text, as if the user had. Errors: as lt_options_parse(). */
 LT_API LT_MUST_CHECK lt_status lt_options_set(lt_options *options, const char *name,
                                               const char *value);

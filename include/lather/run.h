@@ -38,6 +38,8 @@ typedef struct lt_run_config {
     int64_t resume_step;     /**< steps already done: later records of an earlier try are dropped */
     bool redo_epoch;         /**< so is an epoch's at resume_step: the checkpoint is of before it */
     bool no_tensorboard;
+    /** Of the file of records in the folder, which another process may have; NULL: "metrics.jsonl". */
+    const char *records;
     bool append;    /**< leave what the folder holds, add to it: an evaluation of a finished run */
     int rank;       /**< ranks above 0 write and show nothing */
     const char *id; /**< of lt_run_new_id(), for env.json and every record; NULL: none. Borrowed */
@@ -75,6 +77,7 @@ LT_API LT_MUST_CHECK lt_status lt_run_step(lt_run *run, const lt_run_step_record
 
 /** One epoch. NAN: not known, left out. */
 typedef struct lt_run_epoch_record {
+    bool is_evaluation; /**< of one step alone: {"event":"evaluation",...}; else of an epoch */
     int64_t epoch, step;
     const lt_metric *metric; /**< {"train_loss", 2.1}, {"val_top1", 60} */
     size_t metrics;

@@ -24,7 +24,9 @@ LT_API LT_MUST_CHECK lt_status lt_run_set_aside(const char *folder, char *to, si
 typedef struct lt_run_lock lt_run_lock;
 
 typedef struct lt_run_lock_config {
-    bool is_new; /**< a folder that holds a run is refused */
+    const char *name;  /**< of the file in the folder: another right has another; NULL: "lock" */
+    const char *doing; /**< what messages say that the holder does; NULL: "written" */
+    bool is_new;       /**< a folder that holds a run is refused */
     lt_comm
         *comm; /**< ranks that write one folder: rank 0 locks it for all; NULL: this one alone */
 } lt_run_lock_config;
@@ -36,6 +38,8 @@ typedef struct lt_run_lock_config {
  *  LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_run_lock_open(lt_run_lock **out, const char *folder,
                                                 const lt_run_lock_config *config);
+/** Whether a process holds FOLDER/lock now; false where the file system has no locks. */
+LT_API bool lt_run_lock_is_held(const char *folder);
 /** Removes the lock file, and the folder if lt_run_lock_open() made it and it is empty. */
 LT_API void lt_run_lock_close(lt_run_lock **lock);
 

@@ -36,7 +36,7 @@ typedef struct lt_train_config {
     double clip_norm;   /**< of the gradient; 0: none */
     double ema_decay;   /**< evaluations and weights are of a moving average; 0: none */
     bool skip_nan;      /**< a gradient that is not finite skips a step instead of ending the run */
-    int64_t eval_every; /**< epochs; 0: at the end of the run alone */
+    int64_t eval_every; /**< epochs; 0: at the end of the run alone; below: never */
     int64_t checkpoint_every; /**< steps; 0: at the end of epochs alone */
     int keep;                 /**< newest checkpoints to keep; 0: all */
     double target;            /**< of the task's best metric, which ends the run; 0: none */

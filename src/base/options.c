@@ -270,10 +270,18 @@ lt_status lt_options_set(lt_options *o, const char *name, const char *value)
     return set_defaults(o);
 }
 
+typedef struct loading {
+    lt_options *options;
+    bool (*wanted)(const lt_option *option); /* NULL: all are */
+} loading;
+
 static lt_status load_line(void *context, const char *key, const char *value, int line)
 {
-    lt_options *o = context;
+    const loading *l = context;
+    lt_options *o = l->options;
     lt_option_row *row = lt_options_find(o, key, strlen(key));
+    if (row && l->wanted && !l->wanted(row->option))
+        return LT_OK;
     lt_status st = row ? lt_options_assign(row, value, LT_OPTION_FROM_FILE)
                        : lt_options_unknown(o, key, strlen(key));
     return st ? lt_fail(st, "line %d: %s", line, lt_error_message()) : LT_OK;
@@ -281,7 +289,14 @@ static lt_status load_line(void *context, const char *key, const char *value, in
 
 lt_status lt_options_load(lt_options *o, const char *path)
 {
-    return lt_yaml_read(path, load_line, o);
+    return lt_options_load_some(o, path, NULL);
+}
+
+lt_status lt_options_load_some(lt_options *o, const char *path,
+                               bool (*wanted)(const lt_option *option))
+{
+    loading l = {o, wanted};
+    return lt_yaml_read(path, load_line, &l);
 }
 
 /* Questions. */

@@ -124,6 +124,9 @@ LT_MUST_CHECK lt_status lt_checkpoint_check_numbers(const lt_json_value *numbers
 LT_MUST_CHECK lt_status lt_checkpoint_point(const char *checkpoints,
                                             const lt_checkpoint_state *state,
                                             const lt_checkpoint_policy *policy);
+/* Steps of the checkpoints of the run in a folder, up to `latest`, the newest first; for lt_free(). There may be none.
+ * Errors: LT_E_IO, LT_E_NOMEM. */
+LT_MUST_CHECK lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count);
 /* The step of a name "step-12", or -1. */
 int64_t lt_checkpoint_step_of(const char *name);
 

@@ -241,6 +241,21 @@ lt_status lt_checkpoint_newest(const char *folder, char *path, size_t size)
     return st;
 }
 
+lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count)
+{
+    char *checkpoints = lt_format("%s/checkpoints", folder);
+    steps list = {0};
+    lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
+    if (!st && choose_own(folder, checkpoints, &list))
+        list.count = 0; /* all are of other runs */
+    lt_free(checkpoints);
+    if (st)
+        lt_free(list.step);
+    *out = st ? NULL : list.step;
+    *count = st ? 0 : list.count;
+    return st;
+}
+
 void lt_checkpoint_clean(const char *folder)
 {
     char *checkpoints = lt_format("%s/checkpoints", folder);

@@ -1,4 +1,4 @@
-/* metrics.jsonl of a resumed run: what it will do again is dropped. */
+/* metrics.jsonl: of a resumed run, what it will do again is dropped; and what it says of evaluations. */
 
 #include "base/alloc.h"
 #include "base/commit.h"
@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -83,4 +84,41 @@ lt_status lt_metrics_rewind(const char *path, int64_t step, bool redo)
         st = rewrite(path, text, step, redo);
     lt_free(text);
     return st == LT_END ? LT_OK : st;
+}
+
+/* --- Evaluations --- */
+
+/* Whether a line is the record of an evaluation of this step and run. */
+static bool is_evaluation(const char *line, size_t bytes, const char *run, int64_t step)
+{
+    const char *event = "", *of = "";
+    int64_t at = -1;
+    lt_json *json = NULL;
+    if (!strstr(line, "\"val_") || lt_json_parse(&json, line, bytes, "metrics.jsonl", 8))
+        return false;
+    const lt_json_value *root = lt_json_root(json);
+    bool is = !lt_json_integer(root, "step", &at) && at == step
+              && !lt_json_string(root, "event", &event)
+              && (!strcmp(event, "evaluation") || !strcmp(event, "epoch"));
+    if (is && *run && lt_json_member(root, "run"))
+        is = !lt_json_string(root, "run", &of) && !strcmp(of, run);
+    lt_json_free(&json);
+    return is;
+}
+
+lt_status lt_metrics_has_evaluation(const char *path, const char *run, int64_t step, bool *found)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t bytes;
+    FILE *file = fopen(path, "rb");
+    *found = false;
+    if (!file)
+        return errno == ENOENT ? LT_OK : lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    while (!*found && (bytes = getline(&line, &capacity, file)) > 0)
+        *found = line[bytes - 1] == '\n' && is_evaluation(line, (size_t)bytes - 1, run, step);
+    lt_status st = ferror(file) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;
+    free(line); /* getline()'s */
+    fclose(file);
+    return st;
 }

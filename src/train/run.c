@@ -22,7 +22,8 @@ struct lt_run {
     ino_t inode;
     bool is_quiet; /* a rank above 0 */
     int64_t flush_every;
-    char rate[64]; /* "images_per_second" */
+    char rate[64];       /* "images_per_second" */
+    const char *records; /* the name of its file: "metrics.jsonl" */
     FILE *metrics;
     FILE *bad_images; /* made at the first one */
     lt_tensorboard *board;
@@ -74,19 +75,27 @@ static lt_status write_config(const lt_run *run, const lt_options *options)
     return st;
 }
 
-/* Starts metrics.jsonl afresh, or at the step to resume. */
-static lt_status open_metrics(lt_run *run, const lt_run_config *config)
+/* Starts a file of records afresh, or at the step to resume. */
+static lt_status begin_records(const lt_run *run, const char *name, const lt_run_config *config)
 {
-    char *path = lt_format("%s/metrics.jsonl", run->folder);
+    char *path = lt_format("%s/%s", run->folder, name);
     if (!path)
         return LT_E_NOMEM;
     lt_status st = LT_OK;
     if (config->resume_step > 0)
         st = lt_metrics_rewind(path, config->resume_step, config->redo_epoch);
     else if (unlink(path) && errno != ENOENT)
-        st = io_error(run, "metrics.jsonl");
+        st = io_error(run, name);
     lt_free(path);
-    return st ? st : open_file(run, "metrics.jsonl", &run->metrics);
+    return st;
+}
+
+/* Those of evaluations beside the run are of its steps too. */
+static lt_status open_metrics(lt_run *run, const lt_run_config *config)
+{
+    LT_TRY(begin_records(run, LT_RUN_EVALUATIONS, config));
+    LT_TRY(begin_records(run, run->records, config));
+    return open_file(run, run->records, &run->metrics);
 }
 
 static lt_status remember_folder(lt_run *run)
@@ -104,7 +113,7 @@ static lt_status make_files(lt_run *run, const lt_run_config *config)
     LT_TRY(lt_commit_make_folders(run->folder));
     LT_TRY(remember_folder(run));
     if (config->append)
-        return open_file(run, "metrics.jsonl", &run->metrics);
+        return open_file(run, run->records, &run->metrics);
     lt_commit_clean(run->folder); /* not where another process may be at work */
     if (config->options)
         LT_TRY(write_config(run, config->options));
@@ -121,6 +130,7 @@ lt_status lt_run_open(lt_run **out, const char *folder, const lt_run_config *con
     if (!run)
         return LT_E_NOMEM;
     run->is_quiet = config->rank > 0;
+    run->records = config->records ? config->records : "metrics.jsonl";
     run->flush_every = config->flush_every > 0 ? config->flush_every : 1;
     snprintf(run->rate, sizeof run->rate, "%s_per_second", config->unit ? config->unit : "samples");
     lt_bar_begin(&run->bar, stderr, config);
@@ -211,7 +221,7 @@ static lt_status write_line(lt_run *run, bool flush)
     lt_json_put_raw(&run->line, "\n");
     LT_TRY(lt_json_text(&run->line, &text, &bytes));
     if (fwrite(text, 1, bytes, run->metrics) != bytes || (flush && fflush(run->metrics)))
-        return io_error(run, "metrics.jsonl");
+        return io_error(run, run->records);
     return flush && run->board ? lt_tensorboard_flush(run->board) : LT_OK;
 }
 
@@ -246,11 +256,14 @@ lt_status lt_run_step(lt_run *run, const lt_run_step_record *r)
 static void show_epoch(lt_run *run, const lt_run_epoch_record *r)
 {
     char text[256], duration[32];
-    size_t used = (size_t)snprintf(text, sizeof text, "epoch %" PRId64 ":", r->epoch + 1);
+    size_t used =
+        (size_t)snprintf(text, sizeof text, "%s %" PRId64 ":", r->is_evaluation ? "step" : "epoch",
+                         r->is_evaluation ? r->step : r->epoch + 1);
     for (size_t i = 0; i < r->metrics; i++)
         used += lt_bar_metric(&run->bar, r->metric[i].name, r->metric[i].value, text + used,
                               sizeof text - used);
-    snprintf(text + used, sizeof text - used, " | %s", lt_duration_text(r->seconds, duration));
+    snprintf(text + used, sizeof text - used, " | %s",
+             lt_duration_text(r->is_evaluation ? r->eval_seconds : r->seconds, duration));
     lt_bar_line(&run->bar, text);
 }
 
@@ -260,14 +273,14 @@ lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_record *r)
     if (!run->metrics)
         return LT_OK;
     const lt_metric seconds[] = {{"seconds", r->seconds}, {"eval_seconds", r->eval_seconds}};
-    begin_line(run, "epoch");
+    begin_line(run, r->is_evaluation ? "evaluation" : "epoch");
     lt_json_put_integer(&run->line, "epoch", r->epoch);
     lt_json_put_integer(&run->line, "step", r->step);
     LT_TRY(put_all(run, "epoch", r->step, r->metric, r->metrics));
     LT_TRY(put_all(run, "epoch", r->step, seconds, sizeof seconds / sizeof *seconds));
     LT_TRY(put_all(run, "epoch", r->step, r->extra, r->extra_count));
     LT_TRY(write_line(run, true));
-    return fsync(fileno(run->metrics)) && errno != EINVAL ? io_error(run, "metrics.jsonl") : LT_OK;
+    return fsync(fileno(run->metrics)) && errno != EINVAL ? io_error(run, run->records) : LT_OK;
 }
 
 lt_status lt_run_event(lt_run *run, const char *event, int64_t step, const char *key,

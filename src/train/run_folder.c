@@ -82,7 +82,7 @@ static bool is_of_a_run(const char *name)
 {
     static const char *const names[] = {
         "config.yaml", "env.json",          "metrics.jsonl", "bad_images.txt", "blocks.txt",
-        "checkpoints", "model.safetensors", "report.html",   "eval.json",
+        "checkpoints", "model.safetensors", "report.html",   "eval.json",      "metrics-eval.jsonl",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i]))

@@ -23,7 +23,8 @@ enum { HOLDER = 256 };
 
 struct lt_run_lock {
     char *folder, *path; /* NULL on ranks above 0 */
-    int file;            /* -1: none */
+    const char *doing;
+    int file; /* -1: none */
     bool is_locked;
     bool made_folder;
 };
@@ -39,7 +40,7 @@ static lt_status is_held(const lt_run_lock *l)
     char text[HOLDER] = "", shown[2 * HOLDER];
     ssize_t bytes = pread(l->file, text, sizeof text - 1, 0);
     text[bytes > 0 ? strcspn(text, "\n") : 0] = 0;
-    return lt_fail(LT_E_IO, "%s: is being written by %s", l->folder,
+    return lt_fail(LT_E_IO, "%s: is being %s by %s", l->folder, l->doing,
                    *text ? lt_text_escape(shown, sizeof shown, text) : "another process");
 }
 
@@ -114,11 +115,12 @@ static lt_status lock_folder(lt_run_lock *l, bool is_new)
     return write_holder(l);
 }
 
-static lt_status open_on_rank_0(lt_run_lock *l, const char *folder, bool is_new)
+static lt_status open_on_rank_0(lt_run_lock *l, const char *folder, const lt_run_lock_config *c)
 {
     l->folder = lt_strdup(folder);
-    l->path = lt_format("%s/lock", folder);
-    return l->folder && l->path ? lock_folder(l, is_new) : LT_E_NOMEM;
+    l->doing = c->doing ? c->doing : "written";
+    l->path = lt_format("%s/%s", folder, c->name ? c->name : "lock");
+    return l->folder && l->path ? lock_folder(l, c->is_new) : LT_E_NOMEM;
 }
 
 lt_status lt_run_lock_open(lt_run_lock **out, const char *folder, const lt_run_lock_config *config)
@@ -130,7 +132,7 @@ lt_status lt_run_lock_open(lt_run_lock **out, const char *folder, const lt_run_l
     if (l)
         l->file = -1;
     if (!st && (!c->comm || lt_comm_rank(c->comm) == 0))
-        st = open_on_rank_0(l, folder, c->is_new);
+        st = open_on_rank_0(l, folder, c);
     if (c->comm)
         st = lt_comm_agree(c->comm, st);
     if (st)
@@ -138,6 +140,20 @@ lt_status lt_run_lock_open(lt_run_lock **out, const char *folder, const lt_run_l
     else
         *out = l;
     return st;
+}
+
+bool lt_run_lock_is_held(const char *folder)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char *path = lt_format("%s/lock", folder);
+    const int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    const bool asked = file >= 0
+                       && (!fcntl(file, F_OFD_GETLK, &whole)
+                           || (errno == EINVAL && !fcntl(file, F_GETLK, &whole)));
+    if (file >= 0)
+        close(file);
+    lt_free(path);
+    return asked && whole.l_type != F_UNLCK;
 }
 
 void lt_run_lock_close(lt_run_lock **lock)

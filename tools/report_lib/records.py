@@ -17,8 +17,10 @@ class Metrics:
         self.steps, self.epochs, self.seconds, self.eval_seconds, self.last_step = {}, {}, 0.0, 0.0, math.nan
         self.rate = "images"  # what speeds are of
         lines = read_lines(path)
-        for line in lines:
+        for line in lines + evaluations_beside(path):
             self.add(line)
+        for series in self.epochs.values():
+            series.sort(key=lambda point: point[0])
         if not self.steps.get("loss") and not self.epochs:
             count = len(lines) - (not lines[-1])
             raise Problem(f"{path}: no steps and no epochs in {count} lines")
@@ -29,10 +31,10 @@ class Metrics:
         except ValueError:
             return
         event = record.get("event") if isinstance(record, dict) else None
-        if event in ("step", "epoch"):
+        if event in ("step", "epoch", "evaluation"):
             numbers = {k: float(v) for k, v in record.items()
                        if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)}
-            (self.add_step if event == "step" else self.add_epoch)(numbers)
+            {"step": self.add_step, "epoch": self.add_epoch, "evaluation": self.add_evaluation}[event](numbers)
 
     def add_step(self, numbers):
         self.last_step = step = numbers.pop("step", math.nan)
@@ -52,6 +54,10 @@ class Metrics:
             if key.startswith(("train_", "val_")) and not math.isnan(step):
                 self.epochs.setdefault(key, []).append((step, value))
 
+    def add_evaluation(self, numbers):
+        """Beside the run, whose own time it takes none of."""
+        self.add_epoch({key: value for key, value in numbers.items() if key != "eval_seconds"})
+
     def speed(self):
         found = self.steps.get("speed", [])
         return sum(v for _, v in found) / len(found) if found else math.nan
@@ -65,6 +71,12 @@ class Metrics:
         for key in self.epochs:
             found[key.split("_", 1)[1]] = None
         return sorted(found, key=lambda name: name != "loss")
+
+
+def evaluations_beside(path):
+    """Lines of metrics-eval.jsonl beside a metrics.jsonl, which an evaluation beside the run writes."""
+    beside = os.path.join(os.path.dirname(path), "metrics-eval.jsonl")
+    return read_lines(beside) if os.path.basename(path) == "metrics.jsonl" and os.path.exists(beside) else []
 
 
 def last(series):

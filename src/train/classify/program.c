@@ -46,6 +46,9 @@ static lt_status check(const void *context, const lt_trainer *t)
     if (o->images.image_size_schedule
         && lt_size_schedule_parse(&sizes, o->images.image_size_schedule))
         return lt_fail(LT_E_ARG, "--image-size-schedule: %s", lt_error_message());
+    if (lt_options_is_set(lt_trainer_options(t), "watch") && (o->save_logits || o->eval_json))
+        return lt_fail(LT_E_ARG, "--%s: of one evaluation, --watch makes many",
+                       o->save_logits ? "save-logits" : "eval-json");
     if (eval && o->images.cache_ram)
         return lt_fail(LT_E_ARG, "--cache-ram: an evaluation reads each image once");
     return LT_OK;

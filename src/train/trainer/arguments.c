@@ -122,7 +122,7 @@ static lt_status check_needs(const arguments *a)
         bool given, there;
         const char *flag, *needs;
     } rules[] = {
-        {a->evaluation.eval, a->weights != NULL, "eval", "weights"},
+        {a->evaluation.eval, a->weights || a->evaluation.watch, "eval", "weights or --watch"},
         {a->schedule.sched == LT_SCHEDULE_MULTISTEP, a->schedule.milestone.count > 0,
          "sched multistep", "milestone"},
         {a->groups.freeze_bn, a->groups.freeze.count > 0, "freeze-bn", "freeze"},
@@ -138,6 +138,10 @@ static lt_status check_needs(const arguments *a)
 
 static lt_status check_output(const arguments *a)
 {
+    if (a->evaluation.watch && (a->output.output || a->weights))
+        return lt_fail(LT_E_ARG,
+                       "--watch and --%s contradict each other: the run's folder has both",
+                       a->output.output ? "output" : "weights");
     if (a->output.output && strlen(a->output.output) > OUTPUT_BYTES)
         return lt_fail(LT_E_ARG, "--output: a path of %zu bytes, at most %d are taken",
                        strlen(a->output.output), OUTPUT_BYTES);

@@ -450,8 +450,8 @@ static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
     LT_TRY(outer_step(l, true, &met));
     if (l->ranks->comm)
         LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
-    const bool is_due = l->eval_every && (now->epoch + 1) % l->eval_every == 0;
-    const bool evaluated = is_due || now->step >= l->total_steps;
+    const bool is_due = l->eval_every > 0 && (now->epoch + 1) % l->eval_every == 0;
+    const bool evaluated = is_due || (l->eval_every >= 0 && now->step >= l->total_steps);
     if (evaluated)
         LT_TRY(evaluate(l, &e));
     if (e.stopped)

@@ -36,7 +36,7 @@ typedef struct lt_train_loop {
 
     const char *output; /* folder of checkpoints; NULL: none */
     int64_t total_steps, grad_accum;
-    int64_t eval_every;       /* epochs; 0: at the end of the run alone */
+    int64_t eval_every;       /* epochs; 0: at the end of the run alone; below: never */
     int64_t checkpoint_every; /* steps; 0: at the end of epochs alone */
     int keep;                 /* checkpoints */
     double clip_norm;

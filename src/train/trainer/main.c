@@ -45,6 +45,11 @@ static lt_status evaluate_only(lt_trainer *t)
         LT_TRY(p->begin_evaluation(t->context, t, &is_done));
     if (is_done)
         return LT_OK;
+    if (t->args.evaluation.watch) {
+        LT_TRY(lt_trainer_open_share(t));
+        t->at_work = true;
+        return lt_trainer_watch(t);
+    }
     lt_run_config c = {
         .progress = (lt_progress)t->args.output.progress, .append = true, .rank = t->ranks.rank};
     LT_TRY(lt_run_open(&t->run, t->args.output.output, &c));
@@ -74,9 +79,12 @@ static lt_status start_profile(lt_trainer *t)
     return lt_profile_start(path, 0);
 }
 
-/* The weights to start from: the checkpoint's, else --weights. */
-static lt_status open_folder(lt_trainer *t)
+/* The weights to start from: the checkpoint's, else --weights. *over: there is nothing to do. */
+static lt_status open_folder(lt_trainer *t, bool *over)
 {
+    *over = false;
+    if (t->args.evaluation.watch)
+        return lt_trainer_open_watch(t, over);
     if (!t->args.evaluation.eval)
         LT_TRY(lt_folder_open(&t->args.output, &t->ranks, &t->state, &t->lock));
     if (t->state.folder[0])
@@ -88,8 +96,11 @@ static lt_status open_folder(lt_trainer *t)
 
 static lt_status open_and_work(lt_trainer *t)
 {
+    bool over;
     LT_TRY(lt_trainer_open_device(t));
-    LT_TRY(open_folder(t));
+    LT_TRY(open_folder(t, &over));
+    if (over)
+        return LT_OK;
     LT_TRY(lt_trainer_open_data(t));
     LT_TRY(lt_trainer_open_model(t));
     LT_TRY(start_profile(t));
@@ -126,7 +137,9 @@ static int fail_on_rank(lt_trainer *t, lt_status st)
 /* Behind the bar, and without one too: whether the work is safe is what one wants to know. */
 static void tell_stop(const lt_trainer *t)
 {
-    if (t->args.output.output)
+    if (t->args.evaluation.watch)
+        fprintf(stderr, "stopped; the same command goes on\n");
+    else if (t->args.output.output)
         fprintf(stderr, "saved step %lld; --resume auto goes on\n", (long long)t->state.now.step);
     else
         fprintf(stderr, "stopped at step %lld; without --output nothing is saved\n",
@@ -224,6 +237,9 @@ static int command_other(int argc, char *const *argv, const lt_model_family *fam
 int lt_trainer_main(int argc, char **argv, const lt_model_family *family,
                     const lt_trainer_program *program)
 {
+    static char eval[] = "--eval";
+    if (argc > 1 && !strcmp(argv[1], "evaluate"))
+        argv[1] = eval;
     const char *first = argc > 1 ? argv[1] : "";
     if (!strcmp(first, "reproduce"))
         return lt_command_reproduce(argv, family->program); /* with signals as they were */

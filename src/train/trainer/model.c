@@ -72,7 +72,7 @@ static lt_status load_weights(lt_trainer *t)
     if (t->args.reset_head && !head)
         return lt_fail(LT_E_UNSUPPORTED, "--reset-head: %s models have no last layer of that kind",
                        t->choice.family->name);
-    if (!t->args.weights || t->state.folder[0])
+    if (!t->args.weights || t->state.folder[0] || t->args.evaluation.watch)
         return LT_OK;
     lt_status st = lt_weights_load(t->args.weights, &t->params, &config);
     return st ? explain_weights(t, st) : LT_OK;

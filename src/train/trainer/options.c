@@ -34,8 +34,9 @@ OPTION_TABLE(lt_training_options, training_options, training_rows)
 #undef OF
 #define OF evaluation_options
 static const lt_option evaluation_rows[] = {
-{"Evaluation", BOOL("eval", eval), .help = "only evaluate --weights"},
-{"Evaluation", INT("eval-every", eval_every, 0, MANY), .value = "1", .help = "epochs between evaluations; 0: only at the end"},
+{"Evaluation", BOOL("eval", eval), .help = "only evaluate --weights; the command evaluate is the same"},
+{"Evaluation", TEXT("watch", watch), .meta = "RUN", .once = true, .help = "evaluate each checkpoint of a run that another process trains, with its settings, until it ends"},
+{"Evaluation", INT("eval-every", eval_every, -1, MANY), .value = "1", .help = "epochs between evaluations; 0: only at the end; -1: never, as --watch does it"},
 };
 OPTION_TABLE(lt_evaluation_options, evaluation_options, evaluation_rows)
 

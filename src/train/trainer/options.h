@@ -25,6 +25,7 @@ typedef struct training_options {
 
 typedef struct evaluation_options {
     bool eval;
+    const char *watch;
     int64_t eval_every;
 } evaluation_options;
 

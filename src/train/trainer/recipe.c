@@ -39,11 +39,10 @@ static lt_status find_file(char *path, size_t size, const char *in_source, const
                    installed);
 }
 
-/* What --recipe says, or NULL. The last one counts, as with any option. */
-static const char *find_recipe(int argc, char *const *argv)
+/* What --recipe or another flag says, or NULL. The last one counts, as with any option. */
+static const char *find_flag(const char *flag, int argc, char *const *argv)
 {
-    static const char flag[] = "--recipe";
-    const size_t bytes = sizeof flag - 1;
+    const size_t bytes = strlen(flag);
     const char *found = NULL;
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strncmp(argv[i], flag, bytes) != 0)
@@ -73,10 +72,15 @@ static lt_status load(lt_options *options, const char *folder, const char *name)
 lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, char *const *argv)
 {
     char given[8];
-    const char *name = find_recipe(argc, argv);
+    const char *name = find_flag("--recipe", argc, argv);
+    const char *run = find_flag("--watch", argc, argv);
     if (name)
         LT_TRY(load(options, folder, name));
+    if (run)
+        LT_TRY(lt_watch_settings(options, run));
     LT_TRY(lt_options_parse(options, argc, argv));
+    if (run)
+        LT_TRY(lt_options_set(options, "eval", "true"));
     if (!name && *lt_options_text(options, "recipe", given, sizeof given))
         return lt_fail(LT_E_ARG, "--recipe: only on the command line, not in a config file");
     return name ? lt_options_set(options, "recipe", "") : LT_OK;

@@ -223,6 +223,7 @@ void lt_trainer_close(lt_trainer *t)
     lt_family_close(&t->choice);
     lt_arguments_close(&t->options, &t->args);
     lt_run_lock_close(&t->lock);
+    lt_watch_close(&t->watch);
     free(t->context);
     t->context = NULL;
 }

@@ -4,6 +4,7 @@
 
 #include "train/trainer/arguments.h"
 #include "train/trainer/loop.h"
+#include "train/watch.h"
 
 #include "lather/placed_optim.h"
 
@@ -31,14 +32,16 @@ struct lt_trainer {
     lt_task_labels labels; /* borrowed by run */
 
     int64_t total_steps;
-    char weights[1100]; /* its model.safetensors, else --weights; "": neither */
-    char changed[1024]; /* flags that are others than before the resume */
-    lt_run_lock *lock;  /* of --output; NULL: none */
+    char weights[LT_WATCH_PATH + 32]; /* its model.safetensors, else --weights; "": neither */
+    char changed[1024];               /* flags that are others than before the resume */
+    lt_run_lock *lock;                /* of --output; NULL: none */
 
     lt_data_parallel *dp;      /* NULL: one rank, or an evaluation */
     lt_local_steps *local;     /* NULL: none */
     lt_stragglers *stragglers; /* NULL: ranks wait for each other */
     lt_share *share;           /* NULL: none */
+    lt_watch *watch;           /* of --watch, on rank 0; NULL: none */
+    lt_watched watched;        /* the checkpoint that is evaluated */
     int workers;               /* loader threads of this rank; 0: as many as allowed */
     bool at_work; /* everything is open: what fails from here on is no wrong command line */
 };
@@ -79,6 +82,13 @@ lt_status lt_trainer_evaluate(lt_trainer *t, lt_evaluation *out);
 lt_task lt_trainer_task(lt_trainer *t);
 /* The loader's fields that the program has. */
 lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train);
+
+/* watch.c: --watch RUN. */
+/* Finds the run's first checkpoint to evaluate, whose weights are the model's; *over: it has none any more, or a signal
+ * came. Collective, as the other. */
+lt_status lt_trainer_open_watch(lt_trainer *t, bool *over);
+/* Evaluates that and those that come, to the end of the run or a signal. */
+lt_status lt_trainer_watch(lt_trainer *t);
 
 /* memory.c: whether a step will fit; parameters, FLOPs, memory. Errors: LT_E_NOMEM. */
 lt_status lt_trainer_check_memory(const lt_trainer *t);

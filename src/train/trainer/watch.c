@@ -1,0 +1,200 @@
+/* --watch RUN: evaluates the checkpoints of a run beside it, one after the other. Rank 0 looks for them, and the others
+ * are told. */
+
+#include "train/run.h"
+#include "train/trainer/trainer.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* --- What the run says --- */
+
+/* Settings of the model, its data and its evaluation; not where the run writes and how its ranks work together. */
+static bool is_wanted(const lt_option *option)
+{
+    static const char *const groups[] = {"Output", "Ranks"};
+    static const char *const names[] = {"eval", "weights", "reset-head", "cache-ram"};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (!strcmp(option->group, groups[i]))
+            return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(option->name, names[i]))
+            return false;
+    return true;
+}
+
+lt_status lt_watch_settings(lt_options *options, const char *folder)
+{
+    enum { PATH = 1200 };
+    char path[PATH];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/config.yaml", folder);
+    if (lt_watch_check(folder))
+        return lt_fail(LT_E_ARG, "--watch: %s", lt_error_message());
+    if (stat(path, &info))
+        return LT_OK; /* the command line says all */
+    lt_status st = lt_options_load_some(options, path, is_wanted);
+    return st ? lt_fail(st, "--watch: %s", lt_error_message()) : LT_OK;
+}
+
+/* --- The next checkpoint --- */
+
+typedef struct news {
+    lt_watched found;
+    bool ended, stop;
+} news;
+
+/* What rank 0 knows now. */
+static lt_status look(lt_trainer *t, news *out)
+{
+    out->stop = lt_signals_seen() > 0;
+    lt_status st = out->stop ? LT_OK : lt_watch_next(t->watch, &out->found);
+    out->ended = st == LT_END;
+    return st == LT_END ? LT_OK : st;
+}
+
+static lt_status tell(lt_trainer *t, news *n)
+{
+    char *all;
+    size_t bytes;
+    if (!t->ranks.comm)
+        return LT_OK;
+    LT_TRY(lt_ranks_gather(&t->ranks, n, t->ranks.rank ? 0 : sizeof *n, &all, &bytes));
+    memcpy(n, all, sizeof *n);
+    free(all);
+    return LT_OK;
+}
+
+/* Waits for one. *over: there will be none. Collective. */
+static lt_status wait_for_next(lt_trainer *t, bool *over)
+{
+    const struct timespec pause = {.tv_nsec = 300000000};
+    news n = {0};
+    for (;;) {
+        if (!t->ranks.rank)
+            LT_TRY(look(t, &n));
+        LT_TRY(tell(t, &n));
+        *over = n.ended || n.stop;
+        t->ranks.stop = n.stop;
+        t->watched = n.found;
+        if (*over || *n.found.path)
+            return LT_OK;
+        nanosleep(&pause, NULL);
+    }
+}
+
+lt_status lt_trainer_open_watch(lt_trainer *t, bool *over)
+{
+    lt_signals_install();
+    if (!t->ranks.rank)
+        LT_TRY(lt_watch_open(&t->watch, t->args.evaluation.watch));
+    LT_TRY(wait_for_next(t, over));
+    snprintf(t->weights, sizeof t->weights, "%s/model.safetensors", t->watched.path);
+    return LT_OK;
+}
+
+/* --- An evaluation --- */
+
+/* "val_loss", "val_top1", ... */
+typedef struct numbers {
+    lt_metric metric[LT_TASK_METRICS + 1];
+    char name[LT_TASK_METRICS + 1][LT_CHECKPOINT_NAME];
+    size_t count;
+} numbers;
+
+/* Of a checkpoint: the numbers of an epoch's record, which are those of the averages if the run keeps any; then those
+ * of the weights themselves, too. */
+typedef struct findings {
+    numbers val, raw;
+    double seconds;
+} findings;
+
+static void put(numbers *n, const char *part, const char *name, double value)
+{
+    char *to = n->name[n->count];
+    snprintf(to, LT_CHECKPOINT_NAME, "%s_%s", part, name);
+    n->metric[n->count++] = (lt_metric){to, value};
+}
+
+static void put_all(const lt_trainer *t, numbers *n, const char *part, const lt_evaluation *e)
+{
+    const lt_task_ops *task = t->program->task;
+    put(n, part, "loss", e->sums.loss);
+    for (int i = 0; i < task->metrics; i++)
+        put(n, part, task->metric[i].name, task->metric[i].value(&e->sums));
+}
+
+static lt_status evaluate(lt_trainer *t, findings *f)
+{
+    lt_evaluation raw = {0}, averaged = {0};
+    const lt_weights_config config = lt_family_weights(&t->choice);
+    char path[LT_WATCH_PATH + 32];
+    snprintf(path, sizeof path, "%s/model.safetensors", t->watched.path);
+    LT_TRY(lt_weights_load(path, &t->params, &config));
+    LT_TRY(lt_trainer_evaluate(t, &raw));
+    lt_status st = t->ranks.stop ? LT_OK : lt_watch_load_averages(t->watched.path, &t->params);
+    const bool has_averages = !st && !t->ranks.stop;
+    if (has_averages)
+        st = lt_trainer_evaluate(t, &averaged);
+    put_all(t, &f->val, "val", has_averages ? &averaged : &raw);
+    if (has_averages)
+        put_all(t, &f->raw, "val_raw", &raw);
+    f->seconds = raw.seconds + averaged.seconds;
+    return st == LT_END ? LT_OK : st;
+}
+
+static lt_status record(const lt_trainer *t, const findings *f)
+{
+    const lt_run_config c = {.progress = (lt_progress)t->args.output.progress,
+                             .label = t->labels.label,
+                             .labels = t->labels.count,
+                             .append = true,
+                             .records = LT_RUN_EVALUATIONS,
+                             .rank = t->ranks.rank,
+                             .id = t->watch && *lt_watch_run(t->watch) ? lt_watch_run(t->watch)
+                                                                       : NULL};
+    const lt_run_epoch_record r = {.is_evaluation = true,
+                                   .epoch = t->watched.epoch,
+                                   .step = t->watched.step,
+                                   .metric = f->val.metric,
+                                   .metrics = f->val.count,
+                                   .seconds = (double)NAN,
+                                   .eval_seconds = f->seconds,
+                                   .extra = f->raw.metric,
+                                   .extra_count = f->raw.count};
+    lt_run *run = NULL;
+    LT_TRY(lt_run_open(&run, t->args.evaluation.watch, &c));
+    lt_status st = lt_run_epoch(run, &r);
+    lt_run_close(&run);
+    return st;
+}
+
+static lt_status evaluate_one(lt_trainer *t)
+{
+    const lt_run_config c = {.progress = (lt_progress)t->args.output.progress,
+                             .rank = t->ranks.rank};
+    findings f = {.seconds = 0};
+    LT_TRY(lt_run_open(&t->run, NULL, &c));
+    LT_TRY(evaluate(t, &f));
+    lt_run_close(&t->run); /* its bar goes before the line of the record */
+    return t->ranks.stop ? LT_OK : record(t, &f);
+}
+
+lt_status lt_trainer_watch(lt_trainer *t)
+{
+    bool over = false;
+    lt_train_labels(t->program->task, &t->labels);
+    while (!over) {
+        LT_TRY(evaluate_one(t));
+        if (t->ranks.stop)
+            return LT_OK;
+        LT_TRY(wait_for_next(t, &over));
+    }
+    return LT_OK;
+}
