@@ -504,7 +504,7 @@ replay_long()
 network()
 {
     row "nodes on a virtual network" python3 tests/tools/test_netbed.py tools/netbed "$work/main/tools/bench" \
-        "$work/main/models/resnet50/train_resnet50"
+        "$work/main/models/resnet50/train_resnet50" "$work/main"
     row "a model on eight ranks" python3 tests/models/ranks_tp.py --long "$work/main/models/vit/train_vit" mpirun
 }
 

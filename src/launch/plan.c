@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -53,12 +54,23 @@ static void add_node(const lt_launch *launch, line *l, const lt_task *task, int 
     add_number(l, task->grad_accum);
 }
 
+/* A step of fewer tasks than the allocation has nodes: as many nodes as tasks, one step's behind the other's. */
+static void add_nodes(const lt_launch *launch, line *l, int count)
+{
+    const char *text = getenv("SLURM_JOB_NUM_NODES");
+    const int nodes = text ? atoi(text) : 0;
+    if (count < nodes)
+        add(l, "-N %d -r %d", count, (int)(launch->tasks % (size_t)(nodes - count + 1)));
+}
+
 /* srun or mpirun for so many. */
 static void add_launcher(const lt_launch *launch, line *l, int count, bool is_gang)
 {
     if (launch->place.platform == LT_LAUNCH_SLURM) {
-        add(l, "srun --overlap --label --kill-on-bad-exit=1 %s -n",
+        add(l, "srun --overlap --label --kill-on-bad-exit=1 %s",
             is_gang ? "--mpi=pmix" : "--mpi=none");
+        add_nodes(launch, l, count);
+        add(l, "-n");
     } else {
         add(l, "mpirun %s", geteuid() ? "" : "--allow-run-as-root");
         add(l, "--oversubscribe --tag-output -n");

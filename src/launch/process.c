@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static lt_node *node_of_process;
@@ -37,6 +38,38 @@ typedef struct request {
     int64_t grad_accum;
 } request;
 
+static pid_t command;
+
+static void end_command(int signal_)
+{
+    (void)signal_;
+    if (command > 0)
+        kill(command, SIGTERM);
+}
+
+/* srun takes SIGTERM as an order to kill its tasks, and hands SIGUSR1 on: the command runs as a child that gets SIGTERM for it. */
+static void run_command(char *const *words)
+{
+    const struct sigaction action = {.sa_handler = end_command, .sa_flags = SA_RESTART};
+    int status = 0;
+    command = fork();
+    if (!command) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGUSR1, SIG_IGN); /* Slurm sends it to the whole task */
+        execvp(words[0], words);
+        fprintf(stderr, "error: launch: %s: %s\n", words[0], strerror(errno));
+        _exit(1);
+    }
+    sigaction(SIGUSR1, &action, NULL);
+    while (waitpid(command, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFSIGNALED(status)) {
+        signal(WTERMSIG(status), SIG_DFL);
+        raise(WTERMSIG(status)); /* srun names it */
+    }
+    exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
 /* Becomes the command; returns only if that fails. */
 static lt_status become(const lt_launch_values *v)
 {
@@ -53,6 +86,8 @@ static lt_status become(const lt_launch_values *v)
         return st;
     lt_launch_address_file(v->place, c->label, v->index, file, sizeof file);
     setenv("LATHER_ADDRESS_FILE", file, 1);
+    if (words[0] && v->place->platform == LT_LAUNCH_SLURM)
+        run_command(words);
     if (words[0])
         execvp(words[0], words);
     st =
@@ -113,6 +148,7 @@ int lt_node_main(int argc, char *const *argv)
     snprintf(place.folder, sizeof place.folder, "%s", argv[FOLDER]);
     place.platform = (lt_launch_platform)atoi(argv[PLATFORM]);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
     const lt_status st = run(&r, &place);
     if (st)
         fprintf(stderr, "error: %s\n", lt_error_message());

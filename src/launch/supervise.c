@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { SLURM_PATIENCE = 40 }; /* seconds; Slurm's KillWait is 30 */
+
 typedef struct supervisor {
     lt_launch *launch;
     lt_process *process; /* [launch->tasks] */
@@ -19,6 +21,7 @@ typedef struct supervisor {
     lt_crew *crew;
     bool stopping;
     double kill_at; /* while stopping */
+    bool forced;    /* srun was told to kill its tasks */
     lt_status status;
     char why[512]; /* the first failure */
 } supervisor;
@@ -42,18 +45,28 @@ static void say(const supervisor *s, const char *text)
     fflush(s->launch->log);
 }
 
-/* Asks all processes to end. */
+static double grace(const supervisor *s)
+{
+    const double usual = 5, given = s->launch->config->grace;
+    return given > 0 ? given : usual;
+}
+
+static bool is_slurm(const supervisor *s)
+{
+    return s->launch->place.platform == LT_LAUNCH_SLURM;
+}
+
+/* Asks all processes to end. srun takes SIGTERM as an order to kill at once; SIGUSR1 it hands on, and a node knows that. */
 static void stop(supervisor *s)
 {
-    const double grace = 5, given = s->launch->config->grace;
     if (s->stopping)
         return;
     s->stopping = true;
-    s->kill_at = lt_clock_seconds() + (given > 0 ? given : grace);
+    s->kill_at = lt_clock_seconds() + grace(s);
     for (size_t i = 0; i < s->launch->tasks; i++) {
         lt_process *p = &s->process[i];
         if (p->state == LT_PROCESS_RUNNING)
-            kill(-p->pid, SIGTERM);
+            kill(-p->pid, is_slurm(s) ? SIGUSR1 : SIGTERM);
         else
             p->state = LT_PROCESS_DONE;
     }
@@ -215,13 +228,18 @@ static void wait_for_events(supervisor *s, const sigset_t *mask)
     }
 }
 
+/* Without srun its tasks would stay: it is told to kill them first. */
 static void kill_late(supervisor *s)
 {
     if (!s->stopping || lt_clock_seconds() < s->kill_at)
         return;
+    const bool force = is_slurm(s) && !s->forced;
     for (size_t i = 0; i < s->launch->tasks; i++)
         if (s->process[i].state == LT_PROCESS_RUNNING)
-            kill(-s->process[i].pid, SIGKILL);
+            kill(-s->process[i].pid, force ? SIGTERM : SIGKILL);
+    if (force)
+        s->kill_at += SLURM_PATIENCE;
+    s->forced = s->forced || force;
 }
 
 static void run(supervisor *s, const sigset_t *mask)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """tools/netbed: nodes with names and cards of their own, bytes that are counted, a rate that is kept, nothing left behind.
-$1: netbed, $2: bench, $3: train_resnet50, and a fourth word: without the rows that take long. Exit status 77 without root, iproute2 or Open MPI."""
+$1: netbed, $2: bench, $3: train_resnet50, $4: folder of the build for `lather launch`, or another word: without the rows that take long. Exit status 77 without root, iproute2 or Open MPI."""
 import json
 import os
 import random
@@ -125,6 +125,97 @@ def slurm_starts_the_ranks(cwd):
     assert not mounts() and not os.path.exists(f"/run/netbed/{NAME}")
 
 
+# --- `lather launch --on slurm` ---------------------------------------------------------------------------
+
+GANG = """[trainer]
+kind = gang
+ranks = 4
+command = {train} --data synthetic:96:8:3 --optim sgd --progress off --no-tensorboard --threads 1 --workers 1 --deterministic --eval-every 0
+    --hidden 4 --batch-size 2 --max-steps 400 --checkpoint-every 4 --keep 1 --comm-timeout 60 --resume auto --output run --grad-accum ${{grad-accum}}
+batch-size = 2
+global-batch = 24
+supervise = shrink 2
+backoff = 0.01
+"""
+PLACES = """[asked]
+kind = service
+command = sh -c 'trap "echo asked > asked; exit 0" TERM; hostname > place.asked; while :; do sleep 0.1; done'
+[pair]
+count = 2
+command = sh -c 'hostname > place.${index}; sleep 1; test -e place.asked'
+"""
+
+
+def begin_launch(cwd, path, *flags):
+    """In an allocation of both nodes, as a user has it."""
+    conf = f"/run/netbed/{NAME}/slurm/slurm.conf"
+    return subprocess.Popen([NETBED, "--name", NAME, "run", "--on", "0", "--", "env", f"SLURM_CONF={conf}", "salloc", "-Q", "-N", "2", "-n", "4",
+                             os.path.join(SLURM_BUILD, "tools", "lather"), "launch", path, "--on", "slurm", *flags],
+                            cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def launched(cwd, content, *flags):
+    with open(os.path.join(cwd, "program.ini"), "w", encoding="utf-8") as f:
+        f.write(content)
+    p = begin_launch(cwd, "program.ini", *flags)
+    out = p.communicate(timeout=120)[0]
+    return p.returncode, out
+
+
+def slurm_or_skip():
+    if not shutil.which("slurmctld") or not shutil.which("munged"):
+        raise Skip("no Slurm")
+    if not os.path.exists(os.path.join(SLURM_BUILD, "tests", "launch", "producers.so")):
+        raise Skip("no nng")
+    up()
+    netbed("slurm")
+
+
+def a_program_runs_by_steps_of_srun(cwd):
+    slurm_or_skip()
+    p = begin_launch(cwd, os.path.join(SLURM_BUILD, "tests", "launch", "producers.ini"))
+    out = p.communicate(timeout=120)[0]
+    assert p.returncode == 0 and "consumed 400 of 400 items, 0 twice" in out and "Warning" not in out, out
+    assert not os.listdir(cwd), os.listdir(cwd)
+    status, out = launched(cwd, PLACES)
+    assert status == 0 and os.path.exists(os.path.join(cwd, "asked")), out
+    places = {}
+    for name in ("0", "1", "asked"):
+        with open(os.path.join(cwd, f"place.{name}"), encoding="utf-8") as f:
+            places[name] = f.read().strip()
+    assert sorted((places["0"], places["1"])) == ["test0", "test1"] and places["asked"] in ("test0", "test1"), places
+    status, out = launched(cwd, "[victim]\ncount = 2\ncommand = sh -c 'test ${index} = 0 || kill -9 $$; sleep 60'\n")
+    assert status == 1 and "launch: victim.1 failed" in out, out
+
+
+def pids_of_rank(rank):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f, open(f"/proc/{pid}/cmdline", "rb") as g:
+                if f"SLURM_PROCID={rank}".encode() in f.read().split(b"\0") and g.read().split(b"\0")[0].endswith(b"/train_mlp"):
+                    found.append(int(pid))
+        except OSError:
+            continue
+    return found
+
+
+def a_gang_on_two_nodes_goes_on_without_a_killed_rank(cwd):
+    slurm_or_skip()
+    with open(os.path.join(cwd, "program.ini"), "w", encoding="utf-8") as f:
+        f.write(GANG.format(train=os.path.join(SLURM_BUILD, "tests", "models", "train_mlp")))
+    p = begin_launch(cwd, "program.ini")
+    end = time.monotonic() + 120
+    while not os.path.exists(os.path.join(cwd, "run", "checkpoints", "latest")) and p.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    for pid in pids_of_rank(2):
+        os.kill(pid, signal.SIGKILL)
+    out = p.communicate(timeout=240)[0]
+    assert p.returncode == 0, out
+    assert "launch| trainer.2 failed" in out and "trainer goes on with 3 ranks, grad-accum 4" in out, out
+    assert [r["step"] for r in records(cwd, "run")][-1] == 400
+
+
 # --- Data on another node: sshfs without ssh, a file system over the network ------------------------------
 
 SFTP_SERVER, PORT = "/usr/lib/openssh/sftp-server", 7022
@@ -238,10 +329,12 @@ def up_replaces_what_a_kill_left(cwd):
 
 
 try:
-    LONG = [] if sys.argv[4:] else [bytes_are_those_of_the_exchange, slurm_starts_the_ranks,
+    SLURM_BUILD = os.path.abspath(sys.argv[4]) if sys.argv[4:] else "none"
+    LONG = [] if sys.argv[4:] == ["short"] else [bytes_are_those_of_the_exchange, slurm_starts_the_ranks,
+                                       a_program_runs_by_steps_of_srun, a_gang_on_two_nodes_goes_on_without_a_killed_rank,
                                        data_of_another_node_cross_once]
     STATUS = run_rows([each_rank_is_on_its_node, statuses_and_wrong_arguments, down_leaves_nothing,
-                       up_replaces_what_a_kill_left, *LONG], "netbed-")
+                       up_replaces_what_a_kill_left, *LONG], "netbed-", sys.argv[5] if sys.argv[5:] else None)
 finally:
     if not os.geteuid():
         subprocess.run([NETBED, "--name", NAME, "down"], check=False)
