@@ -140,9 +140,10 @@ backoff = 0.01
 PLACES = """[asked]
 kind = service
 command = sh -c 'trap "echo asked > asked; exit 0" TERM; hostname > place.asked; while :; do sleep 0.1; done'
-[pair]
-count = 2
-command = sh -c 'hostname > place.${index}; sleep 1; test -e place.asked'
+[one]
+command = sh -c 'hostname > place.one; sleep 1; test -e place.asked'
+[two]
+command = sh -c 'hostname > place.two'
 """
 
 
@@ -180,10 +181,10 @@ def a_program_runs_by_steps_of_srun(cwd):
     status, out = launched(cwd, PLACES)
     assert status == 0 and os.path.exists(os.path.join(cwd, "asked")), out
     places = {}
-    for name in ("0", "1", "asked"):
+    for name in ("one", "two", "asked"):
         with open(os.path.join(cwd, f"place.{name}"), encoding="utf-8") as f:
             places[name] = f.read().strip()
-    assert sorted((places["0"], places["1"])) == ["test0", "test1"] and places["asked"] in ("test0", "test1"), places
+    assert places["asked"] == places["two"] and {places["one"], places["two"]} == {"test0", "test1"}, places
     status, out = launched(cwd, "[victim]\ncount = 2\ncommand = sh -c 'test ${index} = 0 || kill -9 $$; sleep 60'\n")
     assert status == 1 and "launch: victim.1 failed" in out, out
 
