@@ -217,6 +217,47 @@ def a_gang_on_two_nodes_goes_on_without_a_killed_rank(cwd):
     assert [r["step"] for r in records(cwd, "run")][-1] == 400
 
 
+PLAN = """[plan]
+data = synthetic:32:16:4
+budgets = 1
+trials = 2
+seeds = 1
+baseline = one
+challenger = two
+[common]
+arch = resnet10
+width = 4
+batch-size = 16
+deterministic = true
+[arm one]
+optim = sgd
+lr = 0.01 .. 1
+[arm two]
+optim = adamw
+lr = 1e-4 .. 1e-2
+"""
+
+
+def cells_of_reproduce_run_by_srun(cwd):
+    if not shutil.which("slurmctld") or not shutil.which("munged"):
+        raise Skip("no Slurm")
+    up()
+    netbed("slurm")
+    plan, tool = os.path.join(cwd, "plan.ini"), os.path.join(os.path.dirname(NETBED), "reproduce")
+    with open(plan, "w", encoding="utf-8") as f:
+        f.write(PLAN)
+    pages = []
+    for out, start in (("local", []), ("slurm", ["env", f"SLURM_CONF=/run/netbed/{NAME}/slurm/slurm.conf", "salloc", "-Q", "-N", "2", "-n", "4"])):
+        netbed("run", "--on", "0", "--", *start, sys.executable, tool, plan, "--on", out, "--out", os.path.join(cwd, out), "--train", TRAIN,
+               "--threads", "1", "--no-clock")
+        with open(os.path.join(cwd, out, "plan", "report.html"), "rb") as f:
+            pages.append(f.read())
+    assert pages[0] == pages[1], "the reports differ"
+    folder = os.path.join(cwd, "slurm", "cells")
+    logs = "".join(open(os.path.join(folder, cell, "log.txt"), encoding="utf-8").read() for cell in os.listdir(folder))
+    assert " -r 0 -n 1 " in logs and " -r 1 -n 1 " in logs, logs[:500]
+
+
 # --- Data on another node: sshfs without ssh, a file system over the network ------------------------------
 
 SFTP_SERVER, PORT = "/usr/lib/openssh/sftp-server", 7022
@@ -333,7 +374,7 @@ try:
     SLURM_BUILD = os.path.abspath(sys.argv[4]) if sys.argv[4:] else "none"
     LONG = [] if sys.argv[4:] == ["short"] else [bytes_are_those_of_the_exchange, slurm_starts_the_ranks,
                                        a_program_runs_by_steps_of_srun, a_gang_on_two_nodes_goes_on_without_a_killed_rank,
-                                       data_of_another_node_cross_once]
+                                       cells_of_reproduce_run_by_srun, data_of_another_node_cross_once]
     STATUS = run_rows([each_rank_is_on_its_node, statuses_and_wrong_arguments, down_leaves_nothing,
                        up_replaces_what_a_kill_left, *LONG], "netbed-", sys.argv[5] if sys.argv[5:] else None)
 finally:

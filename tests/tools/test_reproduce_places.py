@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from reproduce_support import (ERROR, INTERRUPTED, ROOT, TINY, TOOL, options, read, refused, reproduce, run_rows,  # noqa: E402
-                               write)
+                               same_tree, write)
 from rows import Skip  # noqa: E402
 
 SHARED = (TINY.replace("trials     = 2", "trials     = 1\nglobal-batch = 16").replace("batch-size = 16", "batch-size = 4")
@@ -76,20 +76,59 @@ exec {options.program} "$@"
     assert "some trouble" in page and "mpirun detected" not in page, "mpirun's own remarks hide the reason"
 
 
-def ranks_that_are_stopped_go_on_from_there(cwd):
+def stop_and_go_on(cwd, *flags):
     plan = write(cwd, "long.ini", SHARED.replace("budgets    = 2", "budgets    = 60"))
     line = [sys.executable, TOOL, plan, "--only", "trial one*", "--threads", "1", "--out", os.path.join(cwd, "out"), "--train",
-            options.program, *on_ranks(2)]
+            options.program, *on_ranks(2), *flags]
     p = subprocess.Popen(line, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 120
     while not any("epoch 3:" in log for log in logs_of(cwd)) and p.poll() is None and time.monotonic() < end:
         time.sleep(0.02)  # the log is what is waited for
     p.send_signal(signal.SIGTERM)
     assert p.wait(timeout=120) == INTERRUPTED, f"exit status {p.returncode}"
-    reproduce(plan, "--only", "trial one*", *on_ranks(2), cwd=cwd)
+    reproduce(plan, "--only", "trial one*", *on_ranks(2), *flags, cwd=cwd)
     log = logs_of(cwd)[0].split("\n$ ")
     assert len(log) == 2 and "epoch 1:" not in log[1] and "epoch 3:" not in log[1], "it began anew"
     assert [m["steps"] for m in metrics_of(cwd).values()] == [120]
+
+
+def ranks_that_are_stopped_go_on_from_there(cwd):
+    stop_and_go_on(cwd)
+
+
+def ranks_on_machines_that_are_stopped_go_on_from_there(cwd):
+    stop_and_go_on(cwd, "--on", "mpirun", "--hosts", "localhost:2")
+
+
+def results_of(cwd):
+    """What is not seconds: the training losses, and steps, losses and accuracies of each epoch."""
+    return {name: (m["loss"], [epoch[:7] for epoch in m["epochs"]]) for name, m in metrics_of(cwd).items()}
+
+
+def cells_on_machines_are_those_of_this_one(cwd):
+    """The same bytes in every table and page, whether drawn then or again."""
+    on_ranks(1)
+    plan, here, there = write(cwd, "places.ini", TINY), folder(cwd, "here"), folder(cwd, "there")
+    reproduce(plan, "--no-clock", cwd=here)
+    on = ["--on", "mpirun", "--hosts", "localhost:2", "--mpirun", options.mpirun]
+    lines = reproduce(plan, *on, "--dry-run", cwd=there).stdout
+    assert lines.count("--host localhost:1 ") == 4, lines
+    shutil.rmtree(os.path.join(there, "out"))
+    reproduce(plan, *on, "--no-clock", cwd=there)
+    assert all(" --host localhost:1 " in log for log in logs_of(there)) and len(logs_of(there)) == len(logs_of(here)) == 8
+    for again in (False, True):
+        if again:
+            reproduce(plan, "--redraw", "--no-clock", cwd=there)
+        assert not same_tree(os.path.join(here, "out", "places"), os.path.join(there, "out", "places")), "the reports differ"
+    assert results_of(here) == results_of(there), "losses or accuracies differ"
+
+
+def machines_without_slots_are_refused(cwd):
+    for flags, says in ((("--on", "mpirun", "--hosts", "a:2,b:1,a:1", "--jobs", "5"), "5 cells of 1 ranks; the slots hold 4"),
+                        (("--on", "mpirun", "--hosts", "a:x"), "--hosts a:x"), (("--hosts", "a"), "--hosts is of --on mpirun"),
+                        (("--on", "slurm"), "not in an allocation")):
+        refused(TINY, says, cwd, 2, *flags)
+    refused(SHARED, "no machine has 4 slots", cwd, 2, "--on", "mpirun", "--hosts", "a:2,b:2", "--ranks", "4")
 
 
 def jobs_take_devices_in_turn(cwd):
@@ -138,5 +177,7 @@ def installed_it_finds_all_of_its_files(cwd):
 
 
 sys.exit(run_rows([ranks_share_the_global_batch_and_are_no_other_cells, a_global_batch_that_ranks_cannot_make_is_refused,
-                   what_a_failed_rank_said_is_in_the_report, ranks_that_are_stopped_go_on_from_there, jobs_take_devices_in_turn,
+                   what_a_failed_rank_said_is_in_the_report, cells_on_machines_are_those_of_this_one,
+                   machines_without_slots_are_refused, ranks_on_machines_that_are_stopped_go_on_from_there,
+                   ranks_that_are_stopped_go_on_from_there, jobs_take_devices_in_turn,
                    a_device_that_is_not_there_is_refused, installed_it_finds_all_of_its_files]))

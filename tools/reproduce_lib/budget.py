@@ -15,7 +15,7 @@ def calibrate_arm(launcher, settings):
     settings = dict(settings, epochs="1")
     settings.pop("warmup-epochs", None)
     settings["limit-train-batches"] = str(STEPS)
-    with tempfile.TemporaryDirectory(prefix="calibrate-") as folder:
+    with tempfile.TemporaryDirectory(prefix="calibrate-", dir=launcher.scratch) as folder:
         line = launcher.start_of_line(settings) + [
             "--limit-eval-batches", str(EVALUATIONS), "--progress", "off", "--no-tensorboard", "--output", folder]
         line += ["--device", launcher.devices[0]] if launcher.devices else []

@@ -75,7 +75,7 @@ def check_devices(plan, launcher):
     arm = plan.arms[plan.baseline]
     line = launcher.start_of_line(settings_of(plan, arm, plan.tune_at, 0, trial_values(arm, 0)))
     for device in dict.fromkeys(launcher.devices):
-        with tempfile.TemporaryDirectory(prefix="device-") as folder:
+        with tempfile.TemporaryDirectory(prefix="device-", dir=launcher.scratch) as folder:
             done = subprocess.run(line + ["--max-steps", "1", "--limit-eval-batches", "1", "--progress", "off", "--no-tensorboard",
                                           "--device", device, "--output", folder],
                                   capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, env=ENVIRONMENT)

@@ -69,8 +69,12 @@ def leaves(pid):
     return [leaf for child in children for leaf in leaves(child)] or [pid]
 
 
-def ask_to_stop(process):
-    """Lets a run write a checkpoint. mpirun would give its ranks a second only: they are told themselves."""
+def ask_to_stop(process, by_launcher):
+    """Lets a run write a checkpoint. mpirun would give its ranks a second only, and srun none: they are told themselves, or, on
+    other machines, by SIGUSR1, which both hand on."""
+    if by_launcher:
+        process.send_signal(signal.SIGUSR1)
+        return
     for pid in leaves(process.pid):
         try:
             os.kill(pid, signal.SIGTERM)
@@ -90,22 +94,21 @@ def end_with_parent():
 
 
 class Launcher:
-    """How cells are run: program, data, ranks, devices, jobs; extra: further flags of every run."""
+    """How cells are run: program, data, ranks, devices, machines; scratch: a folder that all machines see, None: any."""
 
-    def __init__(self, program, data, jobs=1, ranks=1, devices=(), threads=0, checkpoint_every=0, mpirun="mpirun"):
-        self.program, self.data, self.jobs, self.ranks, self.mpirun = program, data, jobs, ranks, mpirun
-        self.devices, self.checkpoint_every, self.resolved = list(devices), checkpoint_every, {}
-        self.threads = threads or (max(1, len(os.sched_getaffinity(0)) // (jobs * ranks)) if jobs > 1 else 0)
+    def __init__(self, program, data, machines, ranks, devices, threads, checkpoint_every, scratch):
+        self.program, self.data, self.machines, self.jobs, self.ranks = program, data, machines, machines.jobs, ranks
+        self.devices, self.checkpoint_every, self.resolved, self.scratch = list(devices), checkpoint_every, {}, scratch
+        self.threads = threads or (max(1, len(os.sched_getaffinity(0)) // (machines.most * ranks)) if machines.most > 1 else 0)
 
-    def start_of_line(self, settings):
-        line = [self.mpirun, "-n", str(self.ranks)] if self.ranks > 1 else []
-        return line + [self.program, "--data", self.data] + flags_of(settings)
+    def start_of_line(self, settings, slot=0):
+        return self.machines.launcher(slot) + [self.program, "--data", self.data] + flags_of(settings)
 
     def command(self, cell, folder, slot=0):
         settings, many = cell.settings, accumulation(cell.settings, self.ranks)
         if "limit-train-batches" in settings and many > 1:  # a plan counts global batches, the trainer a rank's own
             settings = {**settings, "limit-train-batches": str(many * int(settings["limit-train-batches"]))}
-        line = self.start_of_line(settings)
+        line = self.start_of_line(settings, slot)
         if many > 1:
             line += ["--grad-accum", str(many)]
         if self.devices:
@@ -197,7 +200,7 @@ class Pool:
         """Lets the runs write a checkpoint and waits for them."""
         for entry in self.slots:
             if entry and entry[1].poll() is None:
-                ask_to_stop(entry[1])
+                ask_to_stop(entry[1], self.launcher.machines.stop_by_launcher)
         for entry in self.slots:
             if entry:
                 entry[1].wait()

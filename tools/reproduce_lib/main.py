@@ -13,6 +13,7 @@ from . import budget, checks, drawing
 from .cells import Cells, settings_of, trial_values
 from .fingerprint import DataError, fingerprint, images
 from .launch import LaunchError, Launcher, Pool
+from .machines import machines_of
 from .names import Names
 from .plan import Plan, PlanError, number
 from .store import Store, StoreError, read_json, write_whole
@@ -75,7 +76,10 @@ def parse(argv):
     parser.add_argument("--only", metavar="GLOB", help="run only cells with this name, or with a role such as 'final shampoo*'")
     parser.add_argument("--seeds", metavar="N", help="instead of the plan's")
     parser.add_argument("--dry-run", action="store_true", help="print budget and command lines, run nothing")
-    parser.add_argument("--jobs", metavar="N", default="1", help="cells side by side")
+    parser.add_argument("--on", choices=("local", "mpirun", "slurm"), default="local",
+                        help="machines that share --out and the data: by mpirun, or as steps of Slurm's allocation")
+    parser.add_argument("--hosts", metavar="LIST", default="", help="a:8,b:8: machines and their slots, for --on mpirun; default: this one")
+    parser.add_argument("--jobs", metavar="N", default="0", help="cells side by side; default: 1, with --on as many as there are slots for")
     parser.add_argument("--ranks", metavar="N", default="1", help="ranks of each cell (mpirun)")
     parser.add_argument("--mpirun", metavar="FILE", default="mpirun", help="what starts ranks, by `-n N`: srun will do; default: %(default)s")
     parser.add_argument("--devices", metavar="LIST", default="", help="cuda:0,cuda:1,...: one for each job")
@@ -105,7 +109,7 @@ class Work:
     def open_launcher(self):
         """None where nothing is run. Errors: PlanError, LaunchError (a list does without the trainer)."""
         args = self.args
-        jobs, ranks = number(args.jobs, "--jobs", 1, 1000, True), number(args.ranks, "--ranks", 1, 100000, True)
+        jobs, ranks = number(args.jobs, "--jobs", 0, 1000, True), number(args.ranks, "--ranks", 1, 100000, True)
         threads, devices = number(args.threads, "--threads", 0, 4096, True), [d for d in args.devices.split(",") if d]
         if args.redraw:
             return None
@@ -115,7 +119,11 @@ class Work:
             if args.list and not args.train:
                 return None
             raise
-        return Launcher(program, self.data, jobs, ranks, devices, threads, self.plan.checkpoint_every, args.mpirun)
+        machines, scratch = machines_of(args.on, jobs, ranks, args.mpirun, args.hosts), None
+        if args.on != "local":
+            scratch = args.out
+            os.makedirs(scratch, exist_ok=True)
+        return Launcher(program, self.data, machines, ranks, devices, threads, self.plan.checkpoint_every, scratch)
 
     def record_path(self):
         return os.path.join(self.args.out, self.plan.name, "plan.json")

@@ -1,0 +1,75 @@
+"""Where cells run: words in front of a trainer's command line, and how many cells the slots hold.
+
+Paths are the same on all machines: they share --out, the data and the program."""
+import os
+
+from .plan import PlanError, number
+
+
+class Here:
+    """This machine; several ranks by mpirun."""
+    stop_by_launcher = False
+
+    def __init__(self, jobs, ranks, mpirun):
+        self.jobs, self.most = jobs or 1, jobs or 1
+        self.words = [mpirun, "-n", str(ranks)] if ranks > 1 else []
+
+    def launcher(self, _slot):
+        return self.words
+
+
+class Machines:
+    """Machines with slots, by mpirun or srun. A cell's ranks are on one of them, so that no cell waits for a part of itself.
+    most: cells on one machine."""
+    stop_by_launcher = True  # which hands signals on to ranks on other machines
+
+    def __init__(self, jobs, ranks, machines):
+        capacity = [slots // ranks for _, slots in machines]
+        # In turn, so that few cells are on different machines.
+        self.place = [name for i in range(max(capacity, default=0)) for (name, _), cells in zip(machines, capacity) if i < cells]
+        if not self.place:
+            raise PlanError(f"--ranks: no machine has {ranks} slots")
+        if jobs > len(self.place):
+            raise PlanError(f"--jobs: {jobs} cells of {ranks} ranks; the slots hold {len(self.place)}")
+        self.ranks, self.jobs = ranks, jobs or len(self.place)
+        used = self.place[:self.jobs]
+        self.most = max(used.count(name) for name in used)
+
+
+class ByMpirun(Machines):
+    """Open MPI's."""
+
+    def __init__(self, jobs, ranks, mpirun, hosts):
+        self.mpirun = mpirun
+        machines = {}
+        for word in (hosts or f"localhost:{len(os.sched_getaffinity(0))}").split(","):
+            name, _, slots = word.partition(":")
+            machines[name] = machines.get(name, 0) + number(slots or "1", f"--hosts {word}", 1, 100000, True)
+        super().__init__(jobs, ranks, list(machines.items()))
+
+    def launcher(self, slot):
+        return [self.mpirun, "--host", f"{self.place[slot]}:{self.ranks}", "-x", "OMP_WAIT_POLICY", "-n", str(self.ranks)]
+
+
+class BySlurm(Machines):
+    """Steps in the allocation that this process is in."""
+
+    def __init__(self, jobs, ranks):
+        try:
+            nodes, tasks = (int(os.environ[name]) for name in ("SLURM_JOB_NUM_NODES", "SLURM_NTASKS"))
+        except (KeyError, ValueError):
+            raise PlanError("--on slurm: not in an allocation of tasks (salloc -n 8, sbatch -n 8)") from None
+        super().__init__(jobs, ranks, [(str(node), tasks // nodes) for node in range(nodes)])
+
+    def launcher(self, slot):
+        kind = "--mpi=pmix" if self.ranks > 1 else "--mpi=none"
+        return ["srun", "--overlap", "--kill-on-bad-exit=1", kind, "-N", "1", "-r", self.place[slot], "-n", str(self.ranks)]
+
+
+def machines_of(on, jobs, ranks, mpirun, hosts):
+    """jobs: 0: as many as the slots hold. Errors: PlanError."""
+    if hosts and on != "mpirun":
+        raise PlanError("--hosts is of --on mpirun")
+    if on == "local":
+        return Here(jobs, ranks, mpirun)
+    return BySlurm(jobs, ranks) if on == "slurm" else ByMpirun(jobs, ranks, mpirun, hosts)
