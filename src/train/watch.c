@@ -31,9 +31,10 @@ typedef struct identity {
 
 struct lt_watch {
     char *folder, *records, *metrics; /* the folder, and two files in it */
+    char *
+        held; /* the folder of links; its name is no process's, as those are cleaned by others that do not see it */
     char run[LT_RUN_ID];
     lt_run_lock *lock;
-    lt_commit held;
     identity *seen; /* nothing more is to be done about these */
     size_t count, capacity;
     bool told_waiting;
@@ -51,11 +52,17 @@ lt_status lt_watch_check(const char *folder)
     return *run || lt_run_is_used(folder) ? LT_OK : lt_fail(LT_E_ARG, "%s: holds no run", folder);
 }
 
+static void release(const lt_watch *w)
+{
+    if (w->held && !access(w->held, F_OK) && lt_commit_remove(w->held))
+        lt_log(LT_LOG_WARN, "train", "%s", lt_error_message());
+}
+
 static lt_status open_files(lt_watch *w)
 {
     const lt_run_lock_config lock = {.name = "lock-eval", .doing = "evaluated"};
     LT_TRY(lt_run_lock_open(&w->lock, w->folder, &lock));
-    lt_checkpoint_clean(w->folder);
+    release(w);                                             /* what a killed one held */
     return lt_metrics_rewind(w->records, INT64_MAX, false); /* a line that a kill cut off */
 }
 
@@ -68,8 +75,9 @@ lt_status lt_watch_open(lt_watch **out, const char *folder)
     w->folder = lt_strdup(folder);
     w->records = lt_format("%s/%s", folder, LT_RUN_EVALUATIONS);
     w->metrics = lt_format("%s/metrics.jsonl", folder);
+    w->held = lt_format("%s/checkpoints/evaluated", folder);
     lt_run_read_id(folder, w->run);
-    lt_status st = w->folder && w->records && w->metrics ? open_files(w) : LT_E_NOMEM;
+    lt_status st = w->folder && w->records && w->metrics && w->held ? open_files(w) : LT_E_NOMEM;
     if (st)
         lt_watch_close(&w);
     else
@@ -82,9 +90,11 @@ void lt_watch_close(lt_watch **watch)
     lt_watch *w = *watch;
     if (!w)
         return;
-    lt_commit_abandon(&w->held);
+    if (w->lock)
+        release(w);
     lt_run_lock_close(&w->lock);
     lt_free(w->seen);
+    lt_free(w->held);
     lt_free(w->metrics);
     lt_free(w->records);
     lt_free(w->folder);
@@ -173,7 +183,7 @@ static lt_status link_files(const lt_watch *w, int64_t step)
         char from[LT_WATCH_PATH], to[LT_WATCH_PATH];
         snprintf(from, sizeof from, "%s/checkpoints/step-%" PRId64 "/%s", w->folder, step,
                  files[i]);
-        snprintf(to, sizeof to, "%s/%s", w->held.temp, files[i]);
+        snprintf(to, sizeof to, "%s/%s", w->held, files[i]);
         if (link(from, to))
             return lt_fail(LT_E_IO, "%s: %s", from, strerror(errno));
     }
@@ -181,28 +191,22 @@ static lt_status link_files(const lt_watch *w, int64_t step)
 }
 
 /* Where it can be read: links to its files or, where the file system has none, the checkpoint itself. */
-static lt_status hold(lt_watch *w, int64_t step, char path[LT_WATCH_PATH])
+static void hold(const lt_watch *w, int64_t step, char path[LT_WATCH_PATH])
 {
-    char *name = lt_format("%s/checkpoints/evaluated", w->folder);
-    lt_commit_abandon(&w->held);
-    lt_status st = name ? lt_commit_begin(&w->held, name) : LT_E_NOMEM;
-    lt_free(name);
-    if (!st)
-        st = link_files(w, step);
-    if (st) {
-        lt_commit_abandon(&w->held);
-        snprintf(path, LT_WATCH_PATH, "%s/checkpoints/step-%" PRId64, w->folder, step);
-    } else {
-        snprintf(path, LT_WATCH_PATH, "%s", w->held.temp);
+    release(w);
+    if (!mkdir(w->held, 0777) && !link_files(w, step)) {
+        snprintf(path, LT_WATCH_PATH, "%s", w->held);
+        return;
     }
-    return st == LT_E_NOMEM ? st : LT_OK;
+    release(w);
+    snprintf(path, LT_WATCH_PATH, "%s/checkpoints/step-%" PRId64, w->folder, step);
 }
 
 /* Holds and checks one; path "": it is passed over. */
 static lt_status take(lt_watch *w, const identity *id, lt_watched *out)
 {
     lt_checkpoint_state state;
-    LT_TRY(hold(w, id->step, out->path));
+    hold(w, id->step, out->path);
     lt_status st = lt_checkpoint_verify(out->path, &state);
     if (st == LT_E_NOMEM)
         return st;

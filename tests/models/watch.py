@@ -3,6 +3,7 @@
 
     watch.py TRAIN_MLP MPIRUN|none [ROW]
 """
+import fcntl
 import json
 import os
 import shutil
@@ -58,6 +59,13 @@ def finish(p, code=0):
     text = p.communicate(timeout=TIMEOUT)[1]
     assert p.returncode == code, f"exit {p.returncode}, want {code}: {text[-500:]}"
     return text
+
+
+def lock(path):
+    """As a process that trains holds it; closing it ends that."""
+    file = open(path, "w")
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    return file
 
 
 def checkpoints(cwd, folder="run"):
@@ -165,6 +173,33 @@ def a_checkpoint_stays_readable_while_the_run_removes_it(cwd):
     assert all("was removed" in line for line in text.splitlines() if "not evaluated" in line), text
 
 
+def links_keep_what_is_removed_in_the_middle(cwd):
+    run(*FLAGS, *NEVER, "--ema-decay", "0.9", "--output", "run", cwd=cwd)
+    p = start(*WATCH, "run", "--data", "synthetic:20000:16:3", cwd=cwd)  # it takes a while; the averages are read behind the weights' part
+    wait_for(p, lambda: os.path.exists(os.path.join(cwd, "run", "checkpoints", "evaluated", "optim.safetensors")))
+    shutil.rmtree(os.path.join(cwd, "run", "checkpoints", "step-6"))
+    text = finish(p)
+    assert steps(cwd) == STEPS and "not evaluated" not in text, (steps(cwd), text)
+    assert set(checkpoints(cwd)) == {f"step-{s}" for s in STEPS[1:]}
+
+
+def a_run_that_is_trained_further_has_not_ended(cwd):
+    run(*FLAGS, *NEVER, "--output", "run", cwd=cwd)
+    with lock(os.path.join(cwd, "run", "lock")):
+        p = start(*WATCH, "run", cwd=cwd)
+        wait_for(p, lambda: steps(cwd) == STEPS)
+        time.sleep(1)
+        assert p.poll() is None, "it ended while a process held the run"
+    finish(p)
+
+
+def it_waits_for_a_run_to_begin(cwd):
+    p = start(*WATCH, "run", "--watch-wait", "200", cwd=cwd)
+    run(*FLAGS, *NEVER, "--output", "run", cwd=cwd)
+    finish(p)
+    assert steps(cwd) == STEPS, steps(cwd)
+
+
 def a_run_that_goes_on_from_an_earlier_step_drops_later_records(cwd):
     run(*FLAGS, *NEVER, "--output", "run", cwd=cwd)
     run(*WATCH, "run", cwd=cwd)
@@ -211,6 +246,7 @@ def two_ranks_evaluate_together(cwd):
 
 ROWS = [numbers_are_those_of_a_run_that_evaluates_itself, what_the_run_evaluated_is_not_evaluated_again, a_restart_goes_on,
         a_killed_one_leaves_whole_lines, what_is_removed_or_damaged_is_passed_over, a_checkpoint_stays_readable_while_the_run_removes_it,
+        links_keep_what_is_removed_in_the_middle, a_run_that_is_trained_further_has_not_ended, it_waits_for_a_run_to_begin,
         a_run_that_goes_on_from_an_earlier_step_drops_later_records, errors_are_one_line, two_ranks_evaluate_together]
 
 if __name__ == "__main__":

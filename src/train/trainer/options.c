@@ -36,6 +36,7 @@ OPTION_TABLE(lt_training_options, training_options, training_rows)
 static const lt_option evaluation_rows[] = {
 {"Evaluation", BOOL("eval", eval), .help = "only evaluate --weights; the command evaluate is the same"},
 {"Evaluation", TEXT("watch", watch), .meta = "RUN", .once = true, .help = "evaluate each checkpoint of a run that another process trains, with its settings, until it ends"},
+{"Evaluation", NUM("watch-wait", watch_wait, 0, 1e9), .value = "0", .once = true, .help = "seconds that the run of --watch may take to begin"},
 {"Evaluation", INT("eval-every", eval_every, -1, MANY), .value = "1", .help = "epochs between evaluations; 0: only at the end; -1: never, as --watch does it"},
 };
 OPTION_TABLE(lt_evaluation_options, evaluation_options, evaluation_rows)

@@ -26,6 +26,7 @@ typedef struct training_options {
 typedef struct evaluation_options {
     bool eval;
     const char *watch;
+    double watch_wait; /* seconds */
     int64_t eval_every;
 } evaluation_options;
 

@@ -27,8 +27,9 @@ int lt_signals_flush(const char *program, int code);
  * --config say. A run's config then has the settings, not the name. Errors: those, and LT_E_ARG (no such recipe; one
  * in a config file). */
 lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, char *const *argv);
-/* Settings of the run in a folder, below what the command line says. Errors: LT_E_IO (no such folder), as lt_options_load(). */
-lt_status lt_watch_settings(lt_options *options, const char *folder);
+/* Settings of the run in a folder, below what the command line says; it may still begin for so many seconds (NULL: 0).
+ * Errors: LT_E_ARG (no such folder, or it holds no run), as lt_options_load(). */
+lt_status lt_watch_settings(lt_options *options, const char *folder, const char *seconds);
 /* `reproduce ...`: becomes tools/reproduce. Returns only where that fails: the exit status. */
 int lt_command_reproduce(char **argv, const char *program);
 

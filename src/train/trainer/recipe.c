@@ -77,7 +77,7 @@ lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, cha
     if (name)
         LT_TRY(load(options, folder, name));
     if (run)
-        LT_TRY(lt_watch_settings(options, run));
+        LT_TRY(lt_watch_settings(options, run, find_flag("--watch-wait", argc, argv)));
     LT_TRY(lt_options_parse(options, argc, argv));
     if (run)
         LT_TRY(lt_options_set(options, "eval", "true"));

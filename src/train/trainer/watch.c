@@ -1,6 +1,7 @@
 /* --watch RUN: evaluates the checkpoints of a run beside it, one after the other. Rank 0 looks for them, and the others
  * are told. */
 
+#include "base/clock.h"
 #include "train/run.h"
 #include "train/trainer/trainer.h"
 
@@ -29,14 +30,24 @@ static bool is_wanted(const lt_option *option)
     return true;
 }
 
-lt_status lt_watch_settings(lt_options *options, const char *folder)
+/* What launches both may start the evaluation first. */
+static lt_status wait_for_run(const char *folder, const char *seconds)
+{
+    const struct timespec pause = {.tv_nsec = 100000000};
+    const double end = lt_clock_seconds() + (seconds ? strtod(seconds, NULL) : 0);
+    lt_status st;
+    while ((st = lt_watch_check(folder)) && lt_clock_seconds() < end)
+        nanosleep(&pause, NULL);
+    return st ? lt_fail(LT_E_ARG, "--watch: %s", lt_error_message()) : LT_OK;
+}
+
+lt_status lt_watch_settings(lt_options *options, const char *folder, const char *seconds)
 {
     enum { PATH = 1200 };
     char path[PATH];
     struct stat info;
     snprintf(path, sizeof path, "%s/config.yaml", folder);
-    if (lt_watch_check(folder))
-        return lt_fail(LT_E_ARG, "--watch: %s", lt_error_message());
+    LT_TRY(wait_for_run(folder, seconds));
     if (stat(path, &info))
         return LT_OK; /* the command line says all */
     lt_status st = lt_options_load_some(options, path, is_wanted);
