@@ -191,6 +191,13 @@ def a_run_that_is_trained_further_has_not_ended(cwd):
         time.sleep(1)
         assert p.poll() is None, "it ended while a process held the run"
     finish(p)
+    weights = os.path.join(cwd, "run", "model.safetensors")
+    os.utime(weights, (1, 1))  # of an earlier end; the run was killed since
+    p = start(*WATCH, "run", cwd=cwd)
+    time.sleep(1)
+    assert p.poll() is None, "weights older than the newest checkpoint are no end"
+    os.utime(weights)
+    assert "waiting for one" in finish(p)
 
 
 def it_waits_for_a_run_to_begin(cwd):

@@ -76,6 +76,28 @@ static void test_lock(void **state)
     lt_run_lock_close(&c);
 }
 
+/* Another right to the same folder: by another name, and asked for without taking it. */
+static void test_named_lock(void **state)
+{
+    (void)state;
+    char run[TEMP_PATH];
+    lt_run_lock *writer = NULL, *reader = NULL, *second = NULL;
+    const lt_run_lock_config named = {.name = "lock-eval", .doing = "evaluated"};
+    temp_path(run, folder, "named");
+    assert_false(lt_run_lock_is_held(run));
+    assert_ok(lt_run_lock_open(&reader, run, &named));
+    assert_false(lt_run_lock_is_held(run));
+    assert_ok(lt_run_lock_open(&writer, run, NULL));
+    assert_true(lt_run_lock_is_held(run) && lt_run_lock_is_held(run));
+    assert_status(lt_run_lock_open(&second, run, &named), LT_E_IO);
+    assert_non_null(strstr(lt_error_message(), "is being evaluated by pid"));
+    lt_run_lock_close(&writer);
+    assert_false(lt_run_lock_is_held(run));
+    write_text("named/lock", "pid 1 on nowhere\n"); /* as a kill leaves it */
+    assert_false(lt_run_lock_is_held(run));
+    lt_run_lock_close(&reader);
+}
+
 /* In a child that holds the lock until it is killed, or the test has ended without doing so. */
 static void hold(const char *run, int ready, int parent)
 {
@@ -208,6 +230,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"a run's id is random, and in env.json and records", test_id, temp_setup, temp_teardown,
          NULL},
+        {"a right of another name, and who holds the first", test_named_lock, temp_setup,
+         temp_teardown, NULL},
         {"one has the lock, and the message to the other says who", test_lock, temp_setup,
          temp_teardown, NULL},
         {"the lock of a killed process is taken over", test_stale, temp_setup, temp_teardown, NULL},
