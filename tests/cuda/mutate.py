@@ -33,8 +33,7 @@ KINDS = [("barrier", r"__syncthreads\(\);", ""),
 SERVES = {"attention.cu": ["attention"], "norm_stats.cu": ["conv2d_stats"],
           "stem.cu": ["conv2d"], "matrices.cu": ["rational", "eigh", "qr", "gram", "frobenius"]}
 # (file, kind, what its line says): the reason that it makes no difference.
-EQUAL = [("pixels.cu", "bound", "group * 4 >= walk.count", "the loop over four elements has it too"),
-         ("loss.cu", "barrier", "a largest before this one was read", "a kernel takes one largest")]
+EQUAL = [("loss.cu", "barrier", "a largest before this one was read", "a kernel takes one largest")]
 
 
 def mutants():
