@@ -4,6 +4,7 @@
 #include "optim/placed.h"
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "dist/agree.h"
 #include "tensor/tensor.h"
 
@@ -32,30 +33,21 @@ static holding holding_of(const lt_param *param)
     return h;
 }
 
-/* FNV-1a: Fowler, Noll & Vo. */
-static uint64_t hash(uint64_t h, const void *memory, size_t bytes)
-{
-    const unsigned char *byte = memory;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ byte[i]) * UINT64_C(1099511628211);
-    return h;
-}
-
 static lt_status agree_on_names(const struct lt_placed *p)
 {
-    uint64_t h = UINT64_C(14695981039346656037);
+    uint64_t hash = LT_FNV1A_BEGIN;
     int64_t elements = 0;
     char text[128];
     for (size_t k = 0; k < p->own.count; k++) {
         const lt_place place = lt_param_place(p->own.item[k]);
         elements += lt_shape_count(place.logical);
-        h = hash(h, p->own.item[k]->name, strlen(p->own.item[k]->name) + 1);
+        hash = lt_fnv1a(hash, p->own.item[k]->name, strlen(p->own.item[k]->name) + 1);
         for (int d = 0; d < place.logical.ndim; d++)
-            h = hash(h, &place.logical.dim[d], sizeof place.logical.dim[d]);
+            hash = lt_fnv1a(hash, &place.logical.dim[d], sizeof place.logical.dim[d]);
     }
     snprintf(text, sizeof text,
              "%zu parameters of %" PRId64 " elements, with names and shapes %016" PRIx64,
-             p->own.count, elements, h);
+             p->own.count, elements, hash);
     return lt_comm_same(p->world, "what is to be updated", text);
 }
 

@@ -6,6 +6,8 @@
 
 #include "lather/ext/fail.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct sums {
@@ -143,4 +145,21 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
     result.seconds = lt_clock_seconds() - begin;
     *out = result;
     return LT_OK;
+}
+
+void lt_epoch_metrics_add(lt_epoch_metrics *out, const char *part, const char *name, double value)
+{
+    char *to = out->name[out->count];
+    snprintf(to, LT_CHECKPOINT_NAME, "%s_%s", part, name);
+    out->metric[out->count++] = (lt_metric){to, value};
+}
+
+void lt_epoch_metrics_add_evaluation(lt_epoch_metrics *out, const char *part,
+                                     const lt_task_ops *task, const lt_evaluation *e)
+{
+    const double unknown = (double)NAN;
+    lt_epoch_metrics_add(out, part, "loss", e ? e->sums.loss : unknown);
+    for (int i = 0; i < task->metrics; i++)
+        lt_epoch_metrics_add(out, part, task->metric[i].name,
+                             e ? task->metric[i].value(&e->sums) : unknown);
 }

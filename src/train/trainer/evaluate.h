@@ -4,7 +4,9 @@
 
 #include "train/trainer/input.h"
 
+#include "lather/checkpoint.h"
 #include "lather/ext/task.h"
+#include "lather/run.h"
 #include "lather/share.h"
 
 /* What an evaluation works with. All borrowed. */
@@ -23,5 +25,18 @@ typedef struct lt_evaluator {
 
 /* Collective; each sample is of one rank, also where their number does not divide. */
 lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *out);
+
+/* Metrics of an epoch's record, of two parts at most: "train_loss", "train_top1", "val_loss", "val_top1", ... */
+typedef struct lt_epoch_metrics {
+    lt_metric metric[2 * (LT_TASK_METRICS + 1)]; /* their names are those below */
+    char name[2 * (LT_TASK_METRICS + 1)][LT_CHECKPOINT_NAME];
+    size_t count;
+} lt_epoch_metrics;
+
+/* "PART_NAME"; part and name are copied. */
+void lt_epoch_metrics_add(lt_epoch_metrics *out, const char *part, const char *name, double value);
+/* Loss and metrics of an evaluation; e NULL: there was none, NaN. */
+void lt_epoch_metrics_add_evaluation(lt_epoch_metrics *out, const char *part,
+                                     const lt_task_ops *task, const lt_evaluation *e);
 
 #endif

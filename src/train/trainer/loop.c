@@ -339,35 +339,17 @@ static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
     return st ? st : back;
 }
 
-/* Names of an epoch's metrics: "train_loss", "train_top1", "val_loss", "val_top1", ... */
-typedef struct epoch_metrics {
-    lt_metric metric[2 * (LT_TASK_METRICS + 1)];
-    char name[2 * (LT_TASK_METRICS + 1)][LT_CHECKPOINT_NAME];
-    size_t count;
-} epoch_metrics;
-
-static void add_metric(epoch_metrics *out, const char *part, const char *name, double value)
-{
-    char *to = out->name[out->count];
-    snprintf(to, LT_CHECKPOINT_NAME, "%s_%s", part, name);
-    out->metric[out->count++] = (lt_metric){to, value};
-}
-
 static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
 {
     const lt_checkpoint_state *now = &l->state->now;
     const lt_task_ops *task = task_of(l);
     const lt_task_sums sums = lt_train_state_sums(l->state, task);
-    const double unknown = (double)NAN;
     lt_metric input[INPUT_VALUES], training[LT_TASK_METRICS + 1];
-    epoch_metrics all = {.count = 0};
+    lt_epoch_metrics all = {.count = 0};
     const size_t count = train_metrics(l, &sums, training);
     for (size_t i = 0; i < count; i++)
-        add_metric(&all, "train", training[i].name, training[i].value);
-    add_metric(&all, "val", "loss", e ? e->sums.loss : unknown);
-    for (int i = 0; i < task->metrics; i++)
-        add_metric(&all, "val", task->metric[i].name,
-                   e ? task->metric[i].value(&e->sums) : unknown);
+        lt_epoch_metrics_add(&all, "train", training[i].name, training[i].value);
+    lt_epoch_metrics_add_evaluation(&all, "val", task, e);
     const lt_run_epoch_record record = {
         .epoch = now->epoch,
         .step = now->step,

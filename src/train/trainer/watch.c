@@ -112,34 +112,12 @@ lt_status lt_trainer_open_watch(lt_trainer *t, bool *over)
 
 /* --- An evaluation --- */
 
-/* "val_loss", "val_top1", ... */
-typedef struct numbers {
-    lt_metric metric[LT_TASK_METRICS + 1];
-    char name[LT_TASK_METRICS + 1][LT_CHECKPOINT_NAME];
-    size_t count;
-} numbers;
-
 /* Of a checkpoint: the numbers of an epoch's record, which are those of the averages if the run keeps any; then those
  * of the weights themselves, too. */
 typedef struct findings {
-    numbers val, raw;
+    lt_epoch_metrics val, raw;
     double seconds;
 } findings;
-
-static void put(numbers *n, const char *part, const char *name, double value)
-{
-    char *to = n->name[n->count];
-    snprintf(to, LT_CHECKPOINT_NAME, "%s_%s", part, name);
-    n->metric[n->count++] = (lt_metric){to, value};
-}
-
-static void put_all(const lt_trainer *t, numbers *n, const char *part, const lt_evaluation *e)
-{
-    const lt_task_ops *task = t->program->task;
-    put(n, part, "loss", e->sums.loss);
-    for (int i = 0; i < task->metrics; i++)
-        put(n, part, task->metric[i].name, task->metric[i].value(&e->sums));
-}
 
 static lt_status evaluate(lt_trainer *t, findings *f)
 {
@@ -153,9 +131,10 @@ static lt_status evaluate(lt_trainer *t, findings *f)
     const bool has_averages = !st && !t->ranks.stop;
     if (has_averages)
         st = lt_trainer_evaluate(t, &averaged);
-    put_all(t, &f->val, "val", has_averages ? &averaged : &raw);
+    lt_epoch_metrics_add_evaluation(&f->val, "val", t->program->task,
+                                    has_averages ? &averaged : &raw);
     if (has_averages)
-        put_all(t, &f->raw, "val_raw", &raw);
+        lt_epoch_metrics_add_evaluation(&f->raw, "val_raw", t->program->task, &raw);
     f->seconds = raw.seconds + averaged.seconds;
     return st == LT_END ? LT_OK : st;
 }
