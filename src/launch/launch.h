@@ -120,11 +120,11 @@ const char *lt_task_name(const lt_task *task, char *out, size_t size);
 LT_MUST_CHECK lt_status lt_launch_supervise(lt_launch *launch);
 
 /* Entries as threads. */
-typedef struct lt_crew lt_crew;
-LT_MUST_CHECK lt_status lt_crew_start(lt_crew **out, const lt_launch *launch);
-/* Functions that still run. A failure is told once, with the node's name in its message. */
-LT_MUST_CHECK lt_status lt_crew_poll(lt_crew *crew, int *running);
+typedef struct lt_node_threads lt_node_threads;
+LT_MUST_CHECK lt_status lt_node_threads_start(lt_node_threads **out, const lt_launch *launch);
+/* Functions that still run. A failure is returned once, with the node's name in its message. */
+LT_MUST_CHECK lt_status lt_node_threads_poll(lt_node_threads *threads, int *running);
 /* Tells all to end, waits for them, and frees. Errors: of nodes that failed meanwhile. */
-void lt_crew_stop(lt_crew **crew);
+void lt_node_threads_stop(lt_node_threads **threads);
 
 #endif

@@ -18,7 +18,7 @@ typedef struct supervisor {
     lt_launch *launch;
     lt_process *process; /* [launch->tasks] */
     struct pollfd *poll; /* [2 * tasks] */
-    lt_crew *crew;
+    lt_node_threads *threads;
     bool stopping;
     double kill_at; /* while stopping */
     bool forced;    /* srun was told to kill its tasks */
@@ -202,7 +202,7 @@ static void look(supervisor *s, bool *working, bool *running)
         *running = *running || p->state != LT_PROCESS_DONE;
         *working = *working || (p->state != LT_PROCESS_DONE && !is_service(p));
     }
-    if (s->crew && lt_crew_poll(s->crew, &threads))
+    if (s->threads && lt_node_threads_poll(s->threads, &threads))
         fail(s, LT_E_COMM);
     *working = *working || threads;
 }
@@ -252,8 +252,8 @@ static void run(supervisor *s, const sigset_t *mask)
                             strsignal(asked)));
         if (!working || s->stopping)
             stop(s);
-        if (s->stopping && s->crew)
-            lt_crew_stop(&s->crew);
+        if (s->stopping && s->threads)
+            lt_node_threads_stop(&s->threads);
         if (s->stopping && !running)
             return;
         wait_for_events(s, mask);
@@ -270,8 +270,9 @@ static lt_status start(supervisor *s)
         return LT_E_NOMEM;
     for (size_t i = 0; i < count; i++)
         s->process[i].task = &s->launch->task[i];
-    return s->launch->place.platform == LT_LAUNCH_THREADS ? lt_crew_start(&s->crew, s->launch)
-                                                          : LT_OK;
+    return s->launch->place.platform == LT_LAUNCH_THREADS
+               ? lt_node_threads_start(&s->threads, s->launch)
+               : LT_OK;
 }
 
 lt_status lt_launch_supervise(lt_launch *launch)
@@ -290,7 +291,7 @@ lt_status lt_launch_supervise(lt_launch *launch)
     lt_status st = start(&s);
     if (!st)
         run(&s, &before);
-    lt_crew_stop(&s.crew);
+    lt_node_threads_stop(&s.threads);
     sigaction(SIGINT, &old[0], NULL);
     sigaction(SIGTERM, &old[1], NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -10,7 +10,7 @@
 
 typedef struct member {
     const lt_handle *group;
-    lt_crew *crew;
+    lt_node_threads *threads;
     lt_launch_values values;
     lt_node_entry entry;
     lt_launch_gang_threads *gang;
@@ -21,10 +21,10 @@ typedef struct member {
     atomic_int done;
     lt_status status;
     char why[512];
-    bool told;
+    bool reported;
 } member;
 
-struct lt_crew {
+struct lt_node_threads {
     const lt_launch *launch;
     member *member;
     int count;
@@ -35,12 +35,12 @@ static void set_node(member *m, lt_node *node)
 {
     pthread_mutex_lock(&m->lock);
     m->node = node;
-    if (node && atomic_load(&m->crew->stopping))
+    if (node && atomic_load(&m->threads->stopping))
         lt_node_end(node);
     pthread_mutex_unlock(&m->lock);
 }
 
-static lt_status play_once(member *m)
+static lt_status run_once(member *m)
 {
     lt_node *node = NULL;
     LT_TRY(lt_node_open(&node, &m->values, m->gang));
@@ -51,20 +51,20 @@ static lt_status play_once(member *m)
     return st;
 }
 
-static void *play(void *context)
+static void *run_with_restarts(void *context)
 {
     enum { SECOND_US = 1000000 };
     member *m = context;
     const lt_node_config *c = &m->group->config;
     const int restarts = c->policy == LT_NODE_RESTART ? c->restarts : 0;
     double wait = c->backoff;
-    for (int i = 0; i <= restarts && !atomic_load(&m->crew->stopping); i++) {
-        m->status = play_once(m);
+    for (int i = 0; i <= restarts && !atomic_load(&m->threads->stopping); i++) {
+        m->status = run_once(m);
         if (!m->status)
             break;
         snprintf(m->why, sizeof m->why, "%s", lt_error_message());
         if (i < restarts) {
-            fprintf(m->crew->launch->log, "launch| %s.%d: %s; restart %d of %d\n", c->label,
+            fprintf(m->threads->launch->log, "launch| %s.%d: %s; restart %d of %d\n", c->label,
                     m->values.index, m->why, i + 1, restarts);
             usleep((useconds_t)(wait * SECOND_US));
             wait *= 2;
@@ -82,7 +82,7 @@ static int count_of(const lt_launch *launch)
     return count;
 }
 
-static lt_status add_group(lt_crew *crew, const lt_handle *h)
+static lt_status add_group(lt_node_threads *threads, const lt_handle *h)
 {
     lt_node_entry entry = h->config.entry;
     lt_launch_gang_threads *gang = NULL;
@@ -91,21 +91,21 @@ static lt_status add_group(lt_crew *crew, const lt_handle *h)
     if (!entry)
         LT_TRY(lt_launch_module(h->config.module, &entry));
     if (h->config.kind == LT_NODE_GANG) {
-        if (crew->launch->config->slots && ranks > crew->launch->config->slots)
+        if (threads->launch->config->slots && ranks > threads->launch->config->slots)
             return lt_fail(LT_E_ARG, "launch: %s wants %d ranks, there are %d slots",
-                           h->config.label, ranks, crew->launch->config->slots);
+                           h->config.label, ranks, threads->launch->config->slots);
         LT_TRY(lt_launch_gang(&h->config, 0, &ranks, &accum));
         LT_TRY(lt_launch_gang_threads_new(&gang, ranks));
     }
     for (int i = 0; i < ranks; i++) {
-        member *m = &crew->member[crew->count++];
+        member *m = &threads->member[threads->count++];
         m->group = h;
-        m->crew = crew;
+        m->threads = threads;
         m->entry = entry;
         m->gang = gang;
-        m->values = (lt_launch_values){.program = crew->launch->program,
+        m->values = (lt_launch_values){.program = threads->launch->program,
                                        .group = h,
-                                       .place = &crew->launch->place,
+                                       .place = &threads->launch->place,
                                        .index = i,
                                        .count = ranks,
                                        .grad_accum = accum};
@@ -114,23 +114,24 @@ static lt_status add_group(lt_crew *crew, const lt_handle *h)
     return LT_OK;
 }
 
-static lt_status start(lt_crew *crew)
+static lt_status start(lt_node_threads *threads)
 {
-    for (const lt_handle *h = crew->launch->program->first; h; h = h->next)
+    for (const lt_handle *h = threads->launch->program->first; h; h = h->next)
         if (!h->config.command)
-            LT_TRY(add_group(crew, h));
-    for (int i = 0; i < crew->count; i++) {
-        if (pthread_create(&crew->member[i].thread, NULL, play, &crew->member[i]) != 0)
+            LT_TRY(add_group(threads, h));
+    for (int i = 0; i < threads->count; i++) {
+        if (pthread_create(&threads->member[i].thread, NULL, run_with_restarts, &threads->member[i])
+            != 0)
             return lt_fail(LT_E_NOMEM, "launch: no thread for %s.%d",
-                           crew->member[i].group->config.label, crew->member[i].values.index);
-        crew->member[i].started = true;
+                           threads->member[i].group->config.label, threads->member[i].values.index);
+        threads->member[i].started = true;
     }
     return LT_OK;
 }
 
-lt_status lt_crew_start(lt_crew **out, const lt_launch *launch)
+lt_status lt_node_threads_start(lt_node_threads **out, const lt_launch *launch)
 {
-    lt_crew *c = lt_alloc(1, sizeof *c);
+    lt_node_threads *c = lt_alloc(1, sizeof *c);
     if (!c || !(c->member = lt_alloc((size_t)count_of(launch) + 1, sizeof *c->member))) {
         lt_free(c);
         return LT_E_NOMEM;
@@ -138,37 +139,37 @@ lt_status lt_crew_start(lt_crew **out, const lt_launch *launch)
     c->launch = launch;
     const lt_status st = start(c);
     if (st)
-        lt_crew_stop(&c);
+        lt_node_threads_stop(&c);
     else
         *out = c;
     return st;
 }
 
 /* Whether another node of a group that may shrink is left. */
-static bool may_miss(const lt_crew *crew, const member *m)
+static bool may_miss(const lt_node_threads *threads, const member *m)
 {
     if (m->group->config.policy != LT_NODE_SHRINK || m->gang)
         return false;
-    for (int i = 0; i < crew->count; i++) {
-        const member *other = &crew->member[i];
-        if (other != m && other->group == m->group && !other->told)
+    for (int i = 0; i < threads->count; i++) {
+        const member *other = &threads->member[i];
+        if (other != m && other->group == m->group && !other->reported)
             return true;
     }
     return false;
 }
 
-lt_status lt_crew_poll(lt_crew *crew, int *running)
+lt_status lt_node_threads_poll(lt_node_threads *threads, int *running)
 {
     lt_status st = LT_OK;
     *running = 0;
-    for (int i = 0; i < crew->count; i++) {
-        member *m = &crew->member[i];
+    for (int i = 0; i < threads->count; i++) {
+        member *m = &threads->member[i];
         if (!atomic_load(&m->done)) {
             *running += m->group->config.kind != LT_NODE_SERVICE;
-        } else if (m->status && !m->told) {
-            m->told = true;
-            if (may_miss(crew, m))
-                fprintf(crew->launch->log, "launch| %s.%d failed: %s\n", m->group->config.label,
+        } else if (m->status && !m->reported) {
+            m->reported = true;
+            if (may_miss(threads, m))
+                fprintf(threads->launch->log, "launch| %s.%d failed: %s\n", m->group->config.label,
                         m->values.index, m->why);
             else
                 st = lt_fail(LT_E_COMM, "launch: %s.%d failed: %s", m->group->config.label,
@@ -178,12 +179,12 @@ lt_status lt_crew_poll(lt_crew *crew, int *running)
     return st;
 }
 
-void lt_crew_stop(lt_crew **crew)
+void lt_node_threads_stop(lt_node_threads **threads)
 {
-    lt_crew *c = *crew;
+    lt_node_threads *c = *threads;
     if (!c)
         return;
-    *crew = NULL;
+    *threads = NULL;
     atomic_store(&c->stopping, true);
     for (int i = 0; i < c->count; i++) {
         pthread_mutex_lock(&c->member[i].lock);
