@@ -152,6 +152,7 @@ static int usage(FILE *out)
 
 int main(int argc, char **argv)
 {
+    lt_threads_sleep_soon(argv);
     if (argc < 2)
         return usage(stderr);
     if (!strcmp(argv[1], "--help"))

@@ -396,7 +396,7 @@ test_valgrind()
         skip "valgrind" "not installed"
         return
     }
-    OMP_NUM_THREADS=1 rows "the suites of base under valgrind" "$work/asan-free" --suite base \
+    GOMP_SPINCOUNT=1000 OMP_NUM_THREADS=1 rows "the suites of base under valgrind" "$work/asan-free" --suite base \
         --timeout-multiplier 30 --wrapper "valgrind --error-exitcode=9 --quiet"
 }
 

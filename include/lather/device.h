@@ -54,6 +54,12 @@ LT_API int lt_device_threads(const lt_device *device);
 /** Changes how many the calling thread uses; 0: what affinity mask and cgroup allow. */
 LT_API void lt_device_set_threads(lt_device *device, int threads);
 
+/** For the first line of main(): compute threads that wait shall sleep soon, so that a busy machine does not lose
+ *  the cores on which they spin. OpenMP's runtime reads that from the environment before main(), so the program is
+ *  started again with GOMP_SPINCOUNT=1000 in it. Does nothing where GOMP_SPINCOUNT or OMP_WAIT_POLICY is set, which
+ *  keeps the user's choice and ends the repetition, or where the start fails. */
+LT_API void lt_threads_sleep_soon(char **argv);
+
 /** Tensor memory in bytes, as the caching allocator sees it. */
 typedef struct lt_memory {
     size_t used;     /**< in live tensors */

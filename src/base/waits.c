@@ -1,0 +1,23 @@
+/* How long idle compute threads spin: the OpenMP runtime's choice, made before main(). */
+
+#include "lather/device.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void lt_threads_sleep_soon(char **argv)
+{
+#if defined _OPENMP && !defined LT_NO_OPENMP
+    char path[PATH_MAX];
+    ssize_t length =
+        readlink("/proc/self/exe", path, sizeof path - 1); /* the process keeps its name */
+    if (length < 0 || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
+        return;
+    path[length] = '\0';
+    if (!setenv("GOMP_SPINCOUNT", "1000", 1))
+        (void)execv(path, argv);
+#else
+    (void)argv;
+#endif
+}
