@@ -1,0 +1,190 @@
+/* A step's cost from a profile of one rank: max(load, C + U) + X + waiting. */
+
+#include "plan/system.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+
+/* --- What a field may be --- */
+
+static lt_status check_number(const char *name, double value, double least)
+{
+    if (!(value >= least && isfinite(value)))
+        return lt_fail(LT_E_ARG, "plan: %s is %g, want %g or more", name, value, least);
+    return LT_OK;
+}
+
+static lt_status check_share(const char *name, double value)
+{
+    if (!(value >= 0 && value <= 1))
+        return lt_fail(LT_E_ARG, "plan: %s is %g, want a share from 0 to 1", name, value);
+    return LT_OK;
+}
+
+static lt_status check_blocks(const lt_plan_profile *p)
+{
+    if (p->blocks && (!p->block_update || !p->block_elements))
+        return lt_fail(LT_E_ARG, "plan: %zu blocks without their %s", p->blocks,
+                       p->block_update ? "elements" : "seconds of update");
+    for (size_t i = 0; i < p->blocks; i++) {
+        LT_TRY(check_number("a block's update", p->block_update[i], 0));
+        LT_TRY(check_number("a block's elements", (double)p->block_elements[i], 0));
+        if (p->block_refresh)
+            LT_TRY(check_number("a block's refresh", p->block_refresh[i], 0));
+    }
+    return LT_OK;
+}
+
+static lt_status check_profile(const lt_plan_profile *p)
+{
+    const struct {
+        const char *name;
+        double value;
+    } number[] = {
+        {"fixed", p->fixed},
+        {"per_sample", p->per_sample},
+        {"load_per_sample", p->load_per_sample},
+        {"update", p->update},
+        {"refresh", p->refresh},
+        {"state_bytes", p->state_bytes},
+        {"parameter_bytes", p->parameter_bytes},
+        {"activation_bytes", p->activation_bytes},
+    };
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        LT_TRY(check_number(number[i].name, number[i].value, 0));
+    LT_TRY(check_share("backward", p->backward));
+    for (size_t i = 0; i < p->buckets; i++)
+        LT_TRY(check_share("a bucket's ready", p->bucket[i].ready));
+    for (size_t i = 0; i < p->steps; i++)
+        if (!(p->step_seconds[i] > 0 && isfinite(p->step_seconds[i])))
+            return lt_fail(LT_E_ARG, "plan: recorded step %zu took %g s", i, p->step_seconds[i]);
+    return check_blocks(p);
+}
+
+static lt_status check_setup(const lt_plan_setup *s)
+{
+    if (s->ranks < 1 || s->ranks_per_node < 0)
+        return lt_fail(LT_E_ARG, "plan: %d ranks, %d of a node", s->ranks, s->ranks_per_node);
+    if (s->batch_size < 1 || s->grad_accum < 0)
+        return lt_fail(LT_E_ARG, "plan: %lld micro-batches of %lld samples",
+                       (long long)s->grad_accum, (long long)s->batch_size);
+    if (s->frequency < 0)
+        return lt_fail(LT_E_ARG, "plan: new roots every %d updates", s->frequency);
+    if (s->backup_workers < 0 || s->backup_workers >= s->ranks)
+        return lt_fail(LT_E_ARG, "plan: %d backup workers of %d ranks", s->backup_workers,
+                       s->ranks);
+    if (s->backup_workers && s->deadline > 0)
+        return lt_fail(LT_E_ARG, "plan: %d backup workers, and a deadline of %g s: one of them",
+                       s->backup_workers, s->deadline);
+    return check_number("deadline", s->deadline, 0);
+}
+
+static lt_status check_machine(const lt_plan_machine *m)
+{
+    LT_TRY(check_number("memory", m->memory, 0));
+    LT_TRY(check_number("compute", m->compute, 0));
+    return check_number("slots", m->slots, 0);
+}
+
+/* --- Ranks --- */
+
+static lt_status place_ranks(lt_system *s)
+{
+    const int ranks = s->setup->ranks, most = s->machine->cluster.nodes;
+    int per_node =
+        s->setup->ranks_per_node ? s->setup->ranks_per_node : s->machine->cluster.per_node;
+    per_node = per_node < 1 || per_node > ranks ? ranks : per_node;
+    if (ranks % per_node)
+        return lt_fail(LT_E_ARG, "plan: %d ranks do not fill nodes of %d", ranks, per_node);
+    if (most > 0 && ranks / per_node > most)
+        return lt_fail(LT_E_ARG, "plan: %d ranks, %d of a node, need %d nodes, and there are %d",
+                       ranks, per_node, ranks / per_node, most);
+    s->cluster = s->machine->cluster;
+    s->cluster.nodes = ranks / per_node;
+    s->cluster.per_node = per_node;
+    return LT_OK;
+}
+
+static int one_at_least(int n)
+{
+    return n ? n : 1;
+}
+
+static lt_status place_mesh(lt_system *s)
+{
+    const lt_mesh_config *c = &s->setup->mesh;
+    const int ranks = s->setup->ranks;
+    const int depth = one_at_least(c->depth), rows = one_at_least(c->rows),
+              columns = one_at_least(c->columns);
+    s->model = depth * rows * columns;
+    const int copies = c->data ? c->data : s->model > 0 ? ranks / s->model : 0;
+    if (depth < 1 || rows < 1 || columns < 1 || copies < 1 || copies * s->model != ranks)
+        return lt_fail(LT_E_ARG, "plan: %d copies on a mesh of %d x %d x %d are not %d ranks",
+                       copies, rows, columns, depth, ranks);
+    if (rows > 1 && rows != columns)
+        return lt_fail(LT_E_ARG, "plan: a mesh of %d rows and %d columns, want a square", rows,
+                       columns);
+    s->mesh = (lt_mesh_config){
+        .data = copies, .depth = depth, .rows = rows, .columns = columns, .force = c->force};
+    if (s->model > 1
+        && !(s->profile->layers > 0 && s->profile->hidden > 0 && s->profile->tokens > 0))
+        return lt_fail(LT_E_ARG,
+                       "plan: a model over %d ranks, and the profile has %g layers of width %g",
+                       s->model, s->profile->layers, s->profile->hidden);
+    return LT_OK;
+}
+
+lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
+                         const lt_plan_machine *machine, const lt_plan_setup *setup)
+{
+    lt_system s = {.profile = profile, .machine = machine, .setup = setup};
+    LT_TRY(check_profile(profile));
+    LT_TRY(check_machine(machine));
+    LT_TRY(check_setup(setup));
+    LT_TRY(place_ranks(&s));
+    LT_TRY(place_mesh(&s));
+    const double sharing = machine->slots > 0 ? s.cluster.per_node / machine->slots : 1;
+    s.accum = setup->grad_accum ? setup->grad_accum : 1;
+    s.slow = (sharing > 1 ? sharing : 1) / (machine->compute > 0 ? machine->compute : 1);
+    s.divided = setup->shard_optimizer || setup->exchange.divided || s.model > 1
+                || setup->exchange.scheme == LT_COST_SHARD_GRADIENTS;
+    *out = s;
+    return LT_OK;
+}
+
+/* --- The sum --- */
+
+double lt_system_micro(const lt_system *s)
+{
+    const lt_plan_profile *p = s->profile;
+    return s->slow * (p->fixed + p->per_sample * (double)s->setup->batch_size / s->model);
+}
+
+static lt_status predict(lt_plan_cost *out, const lt_system *s)
+{
+    const double samples = (double)s->setup->batch_size * (double)s->accum;
+    double share, kept, layers;
+    lt_plan_cost c = {.compute = (double)s->accum * lt_system_micro(s),
+                      .load = s->slow * s->profile->load_per_sample * samples / s->model};
+    LT_TRY(lt_system_waiting(&c.waiting, &kept, s, c.compute));
+    LT_TRY(lt_system_layers(&layers, s));
+    LT_TRY(lt_system_update(&c.update, &share, s));
+    LT_TRY(lt_system_exchange(&c.exposed, s));
+    c.compute += layers;
+    const double own = c.compute + c.update;
+    c.seconds = (c.load > own ? c.load : own) + c.exposed + c.waiting;
+    c.samples = kept * samples * s->mesh.data;
+    c.memory = lt_system_memory(s, share);
+    c.fits = s->machine->memory <= 0 || c.memory <= s->machine->memory;
+    *out = c;
+    return LT_OK;
+}
+
+lt_status lt_plan_predict(lt_plan_cost *out, const lt_plan_profile *profile,
+                          const lt_plan_machine *machine, const lt_plan_setup *setup)
+{
+    lt_system s;
+    LT_TRY(lt_system_open(&s, profile, machine, setup));
+    return predict(out, &s);
+}

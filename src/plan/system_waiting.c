@@ -1,0 +1,103 @@
+/* How long an update waits for its slowest rank: order statistics of recorded steps, whose empirical distribution
+ * every rank draws from by itself. */
+
+#include "base/alloc.h"
+#include "plan/system.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* P[at least k of n independent draws are below a point that one is below with probability p]: the sum of the
+ * binomial's tail, term by term from its logarithm, as p^n is no number of doubles for 1,024 ranks. */
+static double at_least(int n, int k, double p)
+{
+    if (p <= 0 || p >= 1)
+        return p >= 1;
+    double sum = 0;
+    for (int i = k; i <= n; i++)
+        sum += exp(lgamma(n + 1.0) - lgamma(i + 1.0) - lgamma(n - i + 1.0) + i * log(p)
+                   + (n - i) * log1p(-p));
+    return sum < 1 ? sum : 1;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double expected(const double *sorted, size_t count, int n, int k)
+{
+    double sum = 0, before = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double p = ((double)i + 1) / (double)count;
+        const double now = k == n ? pow(p, n) : at_least(n, k, p);
+        sum += sorted[i] * (now - before);
+        before = now;
+    }
+    return sum;
+}
+
+lt_status lt_plan_order_statistic(double *out, const double *value, size_t count, int n, int k)
+{
+    if (!count || n < 1 || k < 1 || k > n)
+        return lt_fail(LT_E_ARG, "plan: the %d. smallest of %d draws from %zu values", k, n, count);
+    double *sorted = lt_alloc(count, sizeof *sorted);
+    if (!sorted)
+        return LT_E_NOMEM;
+    memcpy(sorted, value, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, by_value);
+    *out = expected(sorted, count, n, k);
+    lt_free(sorted);
+    return LT_OK;
+}
+
+/* Micro-batches that a rank begins before the deadline; each takes `micro` seconds. */
+static int64_t computed(const lt_system *s, double micro)
+{
+    int64_t m = 1;
+    while (m < s->accum && (s->setup->deadline <= 0 || (double)m * micro < s->setup->deadline))
+        m++;
+    return m;
+}
+
+/* Recorded steps become this run's: value[i] seconds of an update's computing, in which kept of its micro-batches
+ * are done on average. */
+static double scale(double *value, double *kept, const lt_system *s, double seconds)
+{
+    const lt_plan_profile *p = s->profile;
+    double mean = 0, done = 0;
+    for (size_t i = 0; i < p->steps; i++)
+        mean += p->step_seconds[i] / (double)p->steps;
+    for (size_t i = 0; i < p->steps; i++) {
+        const double micro = seconds / (double)s->accum * p->step_seconds[i] / mean;
+        const int64_t m = computed(s, micro);
+        value[i] = (double)m * micro;
+        done += (double)m;
+    }
+    *kept = done / ((double)p->steps * (double)s->accum);
+    return seconds;
+}
+
+lt_status lt_system_waiting(double *waiting, double *kept, const lt_system *s, double seconds)
+{
+    const int n = s->setup->ranks, k = n - s->setup->backup_workers;
+    const size_t count = s->profile->steps;
+    double slowest = seconds, *value;
+    *waiting = 0;
+    *kept = 1;
+    if (count) {
+        if (!(value = lt_alloc(count, sizeof *value)))
+            return LT_E_NOMEM;
+        const double mean = scale(value, kept, s, seconds);
+        const lt_status st = lt_plan_order_statistic(&slowest, value, count, n, k);
+        lt_free(value);
+        LT_TRY(st);
+        *waiting = slowest - mean;
+    }
+    *kept *= (double)k / n;
+    return LT_OK;
+}

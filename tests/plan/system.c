@@ -1,0 +1,333 @@
+/* A step's cost: small profiles by hand, order statistics against all draws, bad input. */
+
+#include "near.h"
+
+#include "lather/plan.h"
+#include "lather/stragglers.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Two buckets of 10^6 and 3 10^6 floats; the first is ready in the middle of backward. */
+static const lt_cost_bucket buckets[] = {{.elements = 1000000, .ready = 0.5},
+                                         {.elements = 3000000, .ready = 1}};
+static const lt_plan_profile profile = {
+    .fixed = 0.01,
+    .per_sample = 0.005,
+    .load_per_sample = 0.001,
+    .bucket = buckets,
+    .buckets = 2,
+    .backward = 0.5,
+    .update = 0.006,
+    .refresh = 0.5,
+    .state_bytes = 64e6,
+    .parameter_bytes = 16e6,
+    .activation_bytes = 1e6,
+    .layers = 2,
+    .hidden = 512,
+    .tokens = 100,
+};
+/* 10^8 bytes a second between nodes, without latency. */
+static const lt_plan_machine machine = {
+    .cluster = {.per_node = 1, .within = {.bandwidth = 1e10}, .between = {.bandwidth = 1e8}},
+    .memory = 1e9,
+};
+static const lt_plan_setup alone = {.ranks = 1, .batch_size = 18, .frequency = 50};
+
+static const double tiny = 1e-12;
+
+static lt_plan_cost predict(const lt_plan_profile *p, const lt_plan_machine *m,
+                            const lt_plan_setup *s)
+{
+    lt_plan_cost c = {0};
+    assert_ok(lt_plan_predict(&c, p, m, s));
+    return c;
+}
+
+/* --- Parts --- */
+
+static void one_rank_computes_and_updates(void **state)
+{
+    (void)state;
+    const lt_plan_cost c = predict(&profile, &machine, &alone);
+    assert_near(c.load, 0.018, tiny);
+    assert_near(c.compute, 0.1, tiny);
+    assert_near(c.update, 0.006 + 0.01, tiny);
+    assert_near(c.exposed, 0, tiny);
+    assert_near(c.waiting, 0, tiny);
+    assert_near(c.seconds, 0.116, tiny);
+    assert_near(c.samples, 18, tiny);
+    assert_near(c.memory, 16e6 * 2 + 64e6 + 18e6, tiny);
+    assert_true(c.fits);
+}
+
+static void a_slow_loader_hides_what_is_computed(void **state)
+{
+    (void)state;
+    lt_plan_profile p = profile;
+    p.load_per_sample = 0.01;
+    const lt_plan_cost c = predict(&p, &machine, &alone);
+    assert_near(c.seconds, 0.18, tiny);
+}
+
+/* Two nodes: of d floats each card carries 4 d bytes. Backward is the last half of the last micro-batch; the
+ * first bucket's 0.04 s begin in its middle, the second's 0.12 s at its end, when 0.015 s of the first are left. */
+static void what_backward_hides_is_hidden_once(void **state)
+{
+    (void)state;
+    lt_plan_setup s = alone;
+    s.ranks = 2;
+    s.grad_accum = 3;
+    const lt_plan_cost c = predict(&profile, &machine, &s);
+    assert_near(c.compute, 0.3, tiny);
+    assert_near(c.exposed, 0.04 - 0.025 + 0.12, tiny);
+    assert_near(c.seconds, 0.3 + 0.016 + 0.135, tiny);
+    assert_near(c.samples, 2 * 3 * 18, tiny);
+    s.shard_optimizer = true; /* half of 16 10^6 bytes from each */
+    const lt_plan_cost d = predict(&profile, &machine, &s);
+    assert_near(d.exposed, 0.135 + 0.08, tiny);
+    assert_near(d.update, 0.008, tiny);
+    assert_near(d.memory, 16e6 * 2 + 32e6 + 18e6, tiny);
+}
+
+static void faster_ranks_and_shared_cores_scale_what_is_computed(void **state)
+{
+    (void)state;
+    lt_plan_machine m = machine;
+    lt_plan_setup s = alone;
+    s.ranks = s.ranks_per_node = 8;
+    m.slots = 2;
+    m.compute = 2;
+    m.cluster.within.bandwidth = 1e30;
+    const lt_plan_cost c = predict(&profile, &m, &s);
+    assert_near(c.compute, 0.1 * 4 / 2, tiny);
+    assert_near(c.update, 0.016 * 4 / 2, tiny);
+    m.slots = 16; /* more cores than ranks are no gain */
+    assert_near(predict(&profile, &m, &s).compute, 0.1 / 2, tiny);
+}
+
+/* Owners: costs 6 + 4/2, 5 + 2/2, 3, 2 ms are dealt out as {1st}, {2nd, 4th} and {1st, ...}: the loads of two
+ * ranks are 8 | 6 + 2 and 3 more. */
+static void the_slowest_owner_counts(void **state)
+{
+    (void)state;
+    const double update[] = {0.006, 0.005, 0.003, 0.002}, refresh[] = {0.004, 0.002, 0, 0};
+    const int64_t elements[] = {600, 100, 200, 100};
+    lt_plan_profile p = profile;
+    p.block_update = update;
+    p.block_refresh = refresh;
+    p.block_elements = elements;
+    p.blocks = 4;
+    lt_plan_setup s = alone;
+    s.ranks = 2;
+    s.shard_optimizer = true;
+    s.frequency = 2;
+    /* Weights 8, 6, 3, 2: {8, 2} and {6, 3}. Plain 8 and 8; with roots 12 and 10. */
+    const lt_plan_cost c = predict(&p, &machine, &s);
+    assert_near(c.update, 0.008 + (0.012 - 0.008) / 2, tiny);
+    assert_near(c.memory, 16e6 * 2 + 64e6 * 0.7 + 18e6, 1e-6);
+    s.frequency = 0; /* weights 6, 5, 3, 2: {6, 2} and {5, 3} */
+    assert_near(predict(&p, &machine, &s).update, 0.008, tiny);
+}
+
+static void memory_says_what_fits(void **state)
+{
+    (void)state;
+    lt_plan_machine m = machine;
+    m.memory = 114e6;
+    assert_true(predict(&profile, &m, &alone).fits);
+    m.memory = 113e6;
+    assert_false(predict(&profile, &m, &alone).fits);
+    m.memory = 0;
+    assert_true(predict(&profile, &m, &alone).fits);
+}
+
+/* --- Waiting --- */
+
+static const double recorded[] = {1.0, 1.5, 0.9, 4.0, 1.1};
+enum { RECORDED = COUNT_OF(recorded) };
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The mean over all draws of n from the recorded. */
+static double mean_of_all(int n, int k)
+{
+    double sum = 0;
+    int64_t draws = 1;
+    for (int i = 0; i < n; i++)
+        draws *= RECORDED;
+    for (int64_t d = 0; d < draws; d++) {
+        double x[8];
+        int64_t digits = d;
+        for (int i = 0; i < n; i++, digits /= RECORDED)
+            x[i] = recorded[digits % RECORDED];
+        qsort(x, (size_t)n, sizeof *x, ascending);
+        sum += x[k - 1];
+    }
+    return sum / (double)draws;
+}
+
+static void order_statistics_are_means_over_all_draws(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 6; n++)
+        for (int k = 1; k <= n; k++) {
+            double got;
+            assert_ok(lt_plan_order_statistic(&got, recorded, RECORDED, n, k));
+            assert_near(got, mean_of_all(n, k), 1e-12);
+        }
+    double got; /* of 1,024 ranks all but a few draw the largest */
+    assert_ok(lt_plan_order_statistic(&got, recorded, RECORDED, 1024, 1024));
+    assert_near(got, 4, 1e-12);
+    assert_ok(lt_plan_order_statistic(&got, recorded, RECORDED, 1024, 512));
+    assert_near(got, 1.1, 1e-9);
+    assert_status(lt_plan_order_statistic(&got, recorded, RECORDED, 3, 4), LT_E_ARG);
+    assert_status(lt_plan_order_statistic(&got, recorded, 0, 3, 3), LT_E_ARG);
+}
+
+static void an_update_waits_for_the_slowest_it_needs(void **state)
+{
+    (void)state;
+    lt_plan_profile p = profile;
+    lt_plan_setup s = alone;
+    p.step_seconds = recorded;
+    p.steps = RECORDED;
+    s.ranks = 4;
+    const double mean = 1.7;
+    const lt_plan_cost all = predict(&p, &machine, &s);
+    assert_near(all.waiting, 0.1 * (mean_of_all(4, 4) / mean - 1), 1e-12);
+    s.backup_workers = 1;
+    const lt_plan_cost three = predict(&p, &machine, &s);
+    assert_near(three.waiting, 0.1 * (mean_of_all(4, 3) / mean - 1), 1e-12);
+    assert_near(three.samples, 3 * 18, tiny);
+    assert_true(three.waiting < all.waiting);
+}
+
+/* All draws of three ranks are updates that a deadline would have cut. */
+static void a_deadline_does_what_drop_compute_says(void **state)
+{
+    (void)state;
+    enum { RANKS = 3, MICRO = 4, DRAWS = RECORDED * RECORDED * RECORDED };
+    static double latency[DRAWS][RANKS][MICRO];
+    const double mean = 1.7, micro = 0.1;
+    for (int d = 0; d < DRAWS; d++)
+        for (int r = 0, digits = d; r < RANKS; r++, digits /= RECORDED)
+            for (int m = 0; m < MICRO; m++)
+                latency[d][r][m] = micro * recorded[digits % RECORDED] / mean;
+    const lt_drop_latencies all = {&latency[0][0][0], DRAWS, RANKS, MICRO, 0};
+    lt_plan_profile p = profile;
+    lt_plan_setup s = alone;
+    p.step_seconds = recorded;
+    p.steps = RECORDED;
+    s.ranks = RANKS;
+    s.grad_accum = MICRO;
+    for (int i = 0; i < 4; i++) {
+        s.deadline = 0.17 * i;
+        const lt_drop_plan want = lt_drop_predict(&all, s.deadline);
+        const lt_plan_cost c = predict(&p, &machine, &s);
+        assert_near(c.compute + c.waiting, want.step, 1e-12);
+        assert_near(c.samples, want.kept * RANKS * MICRO * 18, 1e-9);
+    }
+}
+
+/* --- Bad input --- */
+
+typedef struct bad_row {
+    const char *name, *part;
+    lt_plan_setup setup;
+    lt_plan_machine machine;
+    lt_plan_profile profile;
+} bad_row;
+
+static bad_row *make_bad(size_t *count)
+{
+    static const double steps[] = {1, 0};
+    static bad_row rows[] = {
+        {.name = "no ranks", .part = "0 ranks", .setup = {.batch_size = 1}},
+        {.name = "no samples",
+         .part = "1 micro-batches of 0",
+         .setup = {.ranks = 4, .grad_accum = 1}},
+        {.name = "nodes that are not full",
+         .part = "4 ranks do not fill nodes of 3",
+         .setup = {.ranks = 4, .batch_size = 1, .ranks_per_node = 3}},
+        {.name = "a mesh of other ranks",
+         .part = "2 x 2 x 1 are not 6",
+         .setup = {.ranks = 6, .batch_size = 1, .mesh = {.rows = 2, .columns = 2}}},
+        {.name = "no square",
+         .part = "2 rows and 3 columns",
+         .setup = {.ranks = 6, .batch_size = 1, .mesh = {.rows = 2, .columns = 3}}},
+        {.name = "all are backup workers",
+         .part = "4 backup workers of 4",
+         .setup = {.ranks = 4, .batch_size = 1, .backup_workers = 4}},
+        {.name = "a backup worker and a deadline",
+         .part = "one of them",
+         .setup = {.ranks = 4, .batch_size = 1, .backup_workers = 1, .deadline = 1}},
+        {.name = "a density",
+         .part = "density 2",
+         .setup = {.ranks = 4,
+                   .batch_size = 1,
+                   .exchange = {.scheme = LT_COST_TOPK, .density = 2}}},
+        {.name = "too few nodes",
+         .part = "need 4 nodes, and there are 3",
+         .setup = {.ranks = 4, .batch_size = 1}},
+        {.name = "a share above one",
+         .part = "backward is 2",
+         .setup = {.ranks = 4, .batch_size = 1}},
+        {.name = "seconds that are none",
+         .part = "update is nan",
+         .setup = {.ranks = 4, .batch_size = 1}},
+        {.name = "a step of no time",
+         .part = "recorded step 1 took 0",
+         .setup = {.ranks = 4, .batch_size = 1}},
+        {.name = "no transformer",
+         .part = "0 layers",
+         .setup = {.ranks = 4, .batch_size = 1, .mesh = {.columns = 2}}},
+    };
+    *count = COUNT_OF(rows);
+    for (size_t i = 0; i < *count; i++) {
+        rows[i].machine = machine;
+        rows[i].profile = profile;
+    }
+    rows[8].machine.cluster.nodes = 3;
+    rows[9].profile.backward = 2;
+    rows[10].profile.update = (double)NAN;
+    rows[11].profile.step_seconds = steps;
+    rows[11].profile.steps = 2;
+    rows[12].profile.layers = 0;
+    return rows;
+}
+
+static void what_is_out_of_range_is_named(void **state)
+{
+    (void)state;
+    size_t count;
+    const bad_row *rows = make_bad(&count);
+    for (size_t i = 0; i < count; i++) {
+        lt_plan_cost c = {.seconds = 7};
+        print_message("%s\n", rows[i].name);
+        assert_fails(lt_plan_predict(&c, &rows[i].profile, &rows[i].machine, &rows[i].setup),
+                     LT_E_ARG, rows[i].part);
+        assert_true(c.seconds == 7);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest rows[] = {
+        cmocka_unit_test(one_rank_computes_and_updates),
+        cmocka_unit_test(a_slow_loader_hides_what_is_computed),
+        cmocka_unit_test(what_backward_hides_is_hidden_once),
+        cmocka_unit_test(faster_ranks_and_shared_cores_scale_what_is_computed),
+        cmocka_unit_test(the_slowest_owner_counts),
+        cmocka_unit_test(memory_says_what_fits),
+        cmocka_unit_test(order_statistics_are_means_over_all_draws),
+        cmocka_unit_test(an_update_waits_for_the_slowest_it_needs),
+        cmocka_unit_test(a_deadline_does_what_drop_compute_says),
+        cmocka_unit_test(what_is_out_of_range_is_named),
+    };
+    return cmocka_run_group_tests(rows, NULL, NULL);
+}
