@@ -1,0 +1,161 @@
+/* The Lasso, and its penalty by cross-validation. */
+
+#include "plan/lasso.h"
+
+#include "base/alloc.h"
+#include "plan/active_set.h"
+#include "plan/dense.h"
+
+#include "lather/ext/fail.h"
+#include "lather/fit.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The objective times rows, of columns with norm 1. */
+static lt_status solve(lt_active_set *s, int rows, double penalty)
+{
+    for (int j = 0; j < s->columns; j++)
+        s->penalty[j] = s->scale[j] > 0 ? rows * penalty / s->scale[j] : 0;
+    return lt_active_set_solve(s);
+}
+
+/* The mean of b - a x. */
+static double middle(const lt_lasso_rows *r, const double *x)
+{
+    double sum = 0;
+    for (int i = 0; i < r->rows; i++) {
+        sum += r->b[i];
+        for (int j = 0; j < r->columns; j++)
+            sum -= r->a[(size_t)i * (size_t)r->columns + (size_t)j] * x[j];
+    }
+    return sum / r->rows;
+}
+
+lt_status lt_lasso(double *x, double *intercept, const double *a, int rows, int columns,
+                   const double *b, double penalty)
+{
+    lt_active_set s;
+    LT_TRY(lt_dense_check("lasso", a, rows, columns, b));
+    if (!(penalty >= 0) || !isfinite(penalty))
+        return lt_fail(LT_E_ARG, "lasso: penalty %g, want at least 0", penalty);
+    LT_TRY(lt_active_set_new(&s, a, rows, columns, b, true));
+    const lt_status st = solve(&s, rows, penalty);
+    if (!st) {
+        lt_active_set_read(&s, x);
+        *intercept = middle(&(lt_lasso_rows){a, b, NULL, rows, columns}, x);
+    }
+    lt_active_set_free(&s);
+    return st;
+}
+
+enum { PER_DECADE = 10, DECADES = 6, PENALTIES = PER_DECADE * DECADES + 2 };
+
+/* Number i, from the largest on; the last is 0. */
+static double penalty_at(double largest, int i)
+{
+    return i == PENALTIES - 1 ? 0 : largest * pow(10, -(double)i / PER_DECADE);
+}
+
+/* The smallest penalty with which x is 0. */
+static lt_status largest_penalty(double *out, const lt_lasso_rows *all)
+{
+    lt_active_set s;
+    LT_TRY(lt_active_set_new(&s, all->a, all->rows, all->columns, all->b, true));
+    *out = 0;
+    for (int j = 0; j < s.columns; j++) {
+        double dot = 0;
+        for (int i = 0; i < s.rows; i++) {
+            const double *row = s.triangle + (size_t)i * ((size_t)s.columns + 1);
+            dot += row[j] * row[s.columns];
+        }
+        *out = fmax(*out, fabs(dot) * s.scale[j] / all->rows);
+    }
+    lt_active_set_free(&s);
+    return LT_OK;
+}
+
+/* Rows of a fold go behind the others, in memory of the same size. */
+static lt_lasso_rows split(const lt_lasso_rows *all, int fold, double *a, double *b)
+{
+    const size_t n = (size_t)all->columns;
+    int kept = 0, out = all->rows;
+    for (int i = 0; i < all->rows; i++) {
+        const size_t to = (size_t)(all->fold[i] == fold ? --out : kept++);
+        memcpy(a + to * n, all->a + (size_t)i * n, n * sizeof *a);
+        b[to] = all->b[i];
+    }
+    return (lt_lasso_rows){.a = a, .b = b, .rows = kept, .columns = all->columns};
+}
+
+/* Adds a fold's mean squares with each penalty to error [PENALTIES]. */
+static lt_status add_errors(double *error, const lt_lasso_rows *kept, int rows, double largest,
+                            double *x)
+{
+    lt_active_set s;
+    const int left = rows - kept->rows;
+    LT_TRY(lt_active_set_new(&s, kept->a, kept->rows, kept->columns, kept->b, true));
+    lt_status st = LT_OK;
+    for (int i = 0; !st && i < PENALTIES; i++) {
+        st = solve(&s, kept->rows, penalty_at(largest, i));
+        if (st)
+            break;
+        lt_active_set_read(&s, x);
+        const double apart =
+            lt_dense_residual(kept->a + (size_t)kept->rows * (size_t)kept->columns, left,
+                              kept->columns, kept->b + kept->rows, x, middle(kept, x));
+        error[i] += apart * apart / left;
+    }
+    lt_active_set_free(&s);
+    return st;
+}
+
+static bool is_first(const lt_lasso_rows *all, int row)
+{
+    for (int i = 0; i < row; i++)
+        if (all->fold[i] == all->fold[row])
+            return false;
+    return true;
+}
+
+/* error [PENALTIES]: sums over the folds. */
+static lt_status each_fold(double *error, int *folds, const lt_lasso_rows *all, double largest)
+{
+    const size_t cells = (size_t)all->rows * (size_t)all->columns;
+    double *memory = lt_alloc(cells + (size_t)all->rows + (size_t)all->columns, sizeof *memory);
+    lt_status st = memory ? LT_OK : LT_E_NOMEM;
+    *folds = 0;
+    for (int i = 0; !st && i < all->rows; i++) {
+        if (!is_first(all, i))
+            continue;
+        const lt_lasso_rows kept = split(all, all->fold[i], memory, memory + cells);
+        ++*folds;
+        if (!kept.rows)
+            st = lt_fail(LT_E_ARG, "lasso: 1 fold, want at least 2");
+        if (!st)
+            st = add_errors(error, &kept, all->rows, largest, memory + cells + all->rows);
+    }
+    lt_free(memory);
+    return st;
+}
+
+lt_status lt_lasso_validate(double *penalty, double *error, const lt_lasso_rows *all)
+{
+    double sum[PENALTIES] = {0}, largest = 0;
+    int folds = 0, best = 0;
+    LT_TRY(largest_penalty(&largest, all));
+    LT_TRY(each_fold(sum, &folds, all, largest));
+    for (int i = 1; i < PENALTIES; i++)
+        best = sum[i] < sum[best] ? i : best;
+    *penalty = penalty_at(largest, best);
+    if (error)
+        *error = sqrt(sum[best] / folds);
+    return LT_OK;
+}
+
+lt_status lt_lasso_choose(double *penalty, double *error, const double *a, int rows, int columns,
+                          const double *b, const int *fold)
+{
+    LT_TRY(lt_dense_check("lasso", a, rows, columns, b));
+    return lt_lasso_validate(penalty, error, &(lt_lasso_rows){a, b, fold, rows, columns});
+}
