@@ -46,13 +46,18 @@ typedef struct lt_node_config {
     int64_t batch_size; /**< of a gang's rank and micro-batch, and */
     int64_t
         global_batch; /**< samples of an update, on any number of ranks: grad-accum is what keeps it; 0: as it may be */
+    double
+        heartbeat; /**< seconds; a node that does not run for two of them hangs, which is a failure; 0: not watched */
+    double
+        progress; /**< seconds between two calls of lt_node_progress(); more: it hangs; 0: as many as it wants */
 } lt_node_config;
 
 /** Owns: *out is the caller's. Errors: LT_E_ARG, LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_program_graph_new(lt_program_graph **out, const char *name);
 /** From an INI file: a section is a group, [program] has `name`; keys are those of lt_node_config: kind (function, service,
  *  gang), count or ranks, entry (the module, relative to the file), command, arguments, uses (labels with commas),
- *  supervise (`fail-fast`, `restart 3`, `shrink`), backoff, batch-size, global-batch.
+ *  supervise (`fail-fast`, `restart 3`, `shrink`), backoff, batch-size, global-batch, heartbeat
+ *  (which [program] may have for all groups), progress.
  *  Owns: *out is the caller's. Errors: LT_E_IO, LT_E_FORMAT and LT_E_ARG, naming file, line or group. */
 LT_API LT_MUST_CHECK lt_status lt_program_graph_load(lt_program_graph **out, const char *path);
 /** Adds a group; *out is its handle, or NULL may be given. Errors: LT_E_ARG: a label that is taken, a handle of

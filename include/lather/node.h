@@ -26,6 +26,10 @@ LT_API long lt_node_number(const lt_node *node, const char *name, long otherwise
 /** Whether the program is to end: a function should return soon. */
 LT_API bool lt_node_stopping(const lt_node *node);
 
+/** The node has made progress: its group's `progress` is the longest time between two of these. NULL: this process, a
+ *  command of a program graph or not. Any thread. */
+LT_API void lt_node_progress(lt_node *node);
+
 /** Of a service: answers calls at the node's address (lt_service_open(); threads as there) until the program ends or a
  *  handler calls lt_node_stop(). Calls that came earlier have waited. Errors: LT_E_ARG: it is no service. */
 LT_API LT_MUST_CHECK lt_status lt_node_serve(lt_node *node, lt_service_handler handler,

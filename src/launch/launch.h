@@ -17,6 +17,8 @@ struct lt_handle {
 
 struct lt_program_graph {
     char *name;
+    double heartbeat; /* of groups that say nothing else */
+    bool is_in_use;   /* by a thread that hangs: it stays */
     lt_handle *first, *last;
 };
 
@@ -60,6 +62,7 @@ typedef struct lt_launch_values {
     const lt_handle *group;
     const lt_launch_place *place; /* NULL: only checked */
     int index, count;
+    int rank; /* among those whose output a launcher reads together */
     int64_t grad_accum;
 } lt_launch_values;
 
@@ -86,6 +89,8 @@ LT_MUST_CHECK lt_status lt_node_run(lt_node *node, lt_node_entry entry, void *co
 /* The program ends. Safe in a signal handler. */
 void lt_node_end(lt_node *node);
 void lt_node_close(lt_node **node);
+/* How many calls of lt_node_progress() there were. */
+long long lt_node_progressed(const lt_node *node);
 /* Ranks of a gang in threads meet here. */
 LT_MUST_CHECK lt_status lt_launch_gang_threads_new(lt_launch_gang_threads **out, int size);
 void lt_launch_gang_threads_free(lt_launch_gang_threads **gang);
@@ -101,7 +106,7 @@ typedef struct lt_task {
 } lt_task;
 
 typedef struct lt_launch {
-    const lt_program_graph *program;
+    lt_program_graph *program;
     const lt_launch_config *config;
     lt_launch_place place;
     FILE *log;
@@ -116,6 +121,8 @@ LT_MUST_CHECK lt_status lt_launch_plan(lt_launch *launch);
 LT_MUST_CHECK lt_status lt_launch_command(const lt_launch *launch, lt_task *task);
 /* "producer.2", or "trainer" of a gang. Returns out. */
 const char *lt_task_name(const lt_task *task, char *out, size_t size);
+/* The group of one of a task's ranks, and its index there (NULL: not wanted). NULL: there is no such rank. */
+const lt_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank, int *index);
 /* Runs threads and processes until the program has ended. */
 LT_MUST_CHECK lt_status lt_launch_supervise(lt_launch *launch);
 
@@ -124,7 +131,8 @@ typedef struct lt_node_threads lt_node_threads;
 LT_MUST_CHECK lt_status lt_node_threads_start(lt_node_threads **out, const lt_launch *launch);
 /* Functions that still run. A failure is returned once, with the node's name in its message. */
 LT_MUST_CHECK lt_status lt_node_threads_poll(lt_node_threads *threads, int *running);
-/* Tells all to end, waits for them, and frees. Errors: of nodes that failed meanwhile. */
-void lt_node_threads_stop(lt_node_threads **threads);
+/* Tells all to end, waits for them, and frees. false: one that hangs did not end in grace seconds; it goes on to use the
+ * program. */
+bool lt_node_threads_stop(lt_node_threads **threads, double grace);
 
 #endif

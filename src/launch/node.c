@@ -4,8 +4,9 @@
  *    addresses. Calls that come before lt_node_serve() wait in the trampoline. */
 
 #include "base/alloc.h"
+#include "base/beat.h"
 #include "base/token.h"
-#include "launch/launch.h"
+#include "launch/beats.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,7 +23,9 @@ struct lt_node {
     char *text, **words;         /* arguments */
     int word_count;
     atomic_bool ending;
-    sem_t end; /* posted when the node or the program ends */
+    atomic_llong progress;
+    lt_beat *beat; /* NULL: none is wanted, or a thread of the launcher */
+    sem_t end;     /* posted when the node or the program ends */
     lt_service *service;
     pthread_mutex_t lock; /* of handler */
     pthread_cond_t served;
@@ -72,6 +75,19 @@ long lt_node_number(const lt_node *node, const char *name, long otherwise)
 bool lt_node_stopping(const lt_node *node)
 {
     return atomic_load(&((lt_node *)(uintptr_t)node)->ending);
+}
+
+void lt_node_progress(lt_node *node)
+{
+    if (node)
+        atomic_fetch_add(&node->progress, 1);
+    else
+        lt_beat_here();
+}
+
+long long lt_node_progressed(const lt_node *node)
+{
+    return atomic_load(&((lt_node *)(uintptr_t)node)->progress);
 }
 
 void lt_node_end(lt_node *node)
@@ -166,8 +182,11 @@ lt_status lt_node_open(lt_node **out, const lt_launch_values *values, lt_launch_
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->served, NULL);
     snprintf(path, sizeof path, "%s/secret", n->place.folder);
-    const lt_status st =
-        n->place.platform == LT_LAUNCH_THREADS ? LT_OK : lt_token_read(n->secret, path);
+    const bool is_process = n->place.platform != LT_LAUNCH_THREADS;
+    const double interval = is_process ? lt_beats_interval(&values->group->config) : 0;
+    lt_status st = is_process ? lt_token_read(n->secret, path) : LT_OK;
+    if (!st && interval > 0)
+        st = lt_beat_open(&n->beat, values->rank, interval, &n->progress);
     if (st)
         lt_node_close(&n);
     else
@@ -201,6 +220,7 @@ void lt_node_close(lt_node **node)
     if (!n)
         return;
     *node = NULL;
+    lt_beat_close(&n->beat);
     set_handler(n, NULL, NULL, true);
     lt_service_close(&n->service);
     pthread_cond_destroy(&n->served);

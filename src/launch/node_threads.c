@@ -1,6 +1,8 @@
-/* Entries as threads of this process. A thread that fails is started again as its group's policy says. */
+/* Entries as threads of this process. A thread that fails is started again as its group's policy says. One that makes no
+ * progress cannot be ended: the launch fails, and if the thread does not end by itself it is left behind with what it uses. */
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "launch/launch.h"
 
 #include <pthread.h>
@@ -22,6 +24,9 @@ typedef struct member {
     lt_status status;
     char why[512];
     bool reported;
+    long long progress; /* when it was looked at */
+    double moved;       /* seconds of the monotonic clock */
+    bool hangs;
 } member;
 
 struct lt_node_threads {
@@ -63,7 +68,7 @@ static void *run_with_restarts(void *context)
         if (!m->status)
             break;
         snprintf(m->why, sizeof m->why, "%s", lt_error_message());
-        if (i < restarts) {
+        if (i < restarts && !atomic_load(&m->threads->stopping)) {
             fprintf(m->threads->launch->log, "launch| %s.%d: %s; restart %d of %d\n", c->label,
                     m->values.index, m->why, i + 1, restarts);
             usleep((useconds_t)(wait * SECOND_US));
@@ -139,7 +144,7 @@ lt_status lt_node_threads_start(lt_node_threads **out, const lt_launch *launch)
     c->launch = launch;
     const lt_status st = start(c);
     if (st)
-        lt_node_threads_stop(&c);
+        (void)lt_node_threads_stop(&c, 0);
     else
         *out = c;
     return st;
@@ -158,6 +163,28 @@ static bool may_miss(const lt_node_threads *threads, const member *m)
     return false;
 }
 
+static long long progress_of(member *m)
+{
+    pthread_mutex_lock(&m->lock);
+    const long long progress = m->node ? lt_node_progressed(m->node) : -1;
+    pthread_mutex_unlock(&m->lock);
+    return progress;
+}
+
+/* Whether the node has made no progress for too long; found once. */
+static bool begins_to_hang(member *m)
+{
+    const double now = lt_clock_seconds(), most = m->group->config.progress;
+    const long long progress = progress_of(m);
+    if (!(most > 0) || m->hangs)
+        return false;
+    if (progress < 0 || progress != m->progress || !(m->moved > 0))
+        m->moved = now;
+    m->progress = progress;
+    m->hangs = now - m->moved > most;
+    return m->hangs;
+}
+
 lt_status lt_node_threads_poll(lt_node_threads *threads, int *running)
 {
     lt_status st = LT_OK;
@@ -166,6 +193,11 @@ lt_status lt_node_threads_poll(lt_node_threads *threads, int *running)
         member *m = &threads->member[i];
         if (!atomic_load(&m->done)) {
             *running += m->group->config.kind != LT_NODE_SERVICE;
+            if (begins_to_hang(m))
+                st = lt_fail(LT_E_COMM,
+                             "launch: %s.%d has made no progress for %.2g s (progress = %g)",
+                             m->group->config.label, m->values.index, lt_clock_seconds() - m->moved,
+                             m->group->config.progress);
         } else if (m->status && !m->reported) {
             m->reported = true;
             if (may_miss(threads, m))
@@ -179,11 +211,30 @@ lt_status lt_node_threads_poll(lt_node_threads *threads, int *running)
     return st;
 }
 
-void lt_node_threads_stop(lt_node_threads **threads)
+/* Whether all threads have ended but some that hang, which have had their time to. */
+static bool left_behind(const lt_node_threads *c, double grace)
+{
+    enum { AGAIN_US = 10000 };
+    const double until = lt_clock_seconds() + grace;
+    for (;;) {
+        bool hung = false, others = false;
+        for (int i = 0; i < c->count; i++) {
+            const member *m = &c->member[i];
+            const bool runs = m->started && !atomic_load(&m->done);
+            hung = hung || (runs && m->hangs);
+            others = others || (runs && !m->hangs);
+        }
+        if (!hung || (!others && lt_clock_seconds() > until))
+            return hung;
+        usleep(AGAIN_US);
+    }
+}
+
+bool lt_node_threads_stop(lt_node_threads **threads, double grace)
 {
     lt_node_threads *c = *threads;
     if (!c)
-        return;
+        return true;
     *threads = NULL;
     atomic_store(&c->stopping, true);
     for (int i = 0; i < c->count; i++) {
@@ -192,6 +243,8 @@ void lt_node_threads_stop(lt_node_threads **threads)
             lt_node_end(c->member[i].node);
         pthread_mutex_unlock(&c->member[i].lock);
     }
+    if (left_behind(c, grace))
+        return false;
     for (int i = 0; i < c->count; i++) {
         member *m = &c->member[i];
         if (m->started)
@@ -202,4 +255,5 @@ void lt_node_threads_stop(lt_node_threads **threads)
     }
     lt_free(c->member);
     lt_free(c);
+    return true;
 }

@@ -143,6 +143,24 @@ const char *lt_task_name(const lt_task *task, char *out, size_t size)
     return out;
 }
 
+const lt_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank, int *index)
+{
+    int within = 0;
+    int *at = index ? index : &within;
+    *at = task->group ? task->index + rank : rank;
+    if (task->group)
+        return rank < task->count ? task->group : NULL;
+    for (const lt_handle *h = launch->program->first; h;
+         h = h->next) { /* as add_joint() has them */
+        if (!is_joint(launch, h) || (int)h->config.kind != task->index)
+            continue;
+        if (*at < h->config.count)
+            return h;
+        *at -= h->config.count;
+    }
+    return NULL;
+}
+
 static lt_status add_task(lt_launch *launch, lt_task task)
 {
     enum { GROWTH = 8 };

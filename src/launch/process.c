@@ -1,7 +1,8 @@
 /* A process that is one node: it finds its program in the launch's folder, and runs an entry or becomes a command. */
 
 #include "base/alloc.h"
-#include "launch/launch.h"
+#include "base/beat.h"
+#include "launch/beats.h"
 
 #include "lather/ext/fail.h"
 
@@ -47,8 +48,28 @@ static void end_command(int signal_)
         kill(command, SIGTERM);
 }
 
+/* A process that beats while the command runs, and what the command reports progress by. */
+static lt_status watch(const lt_launch_values *v, pid_t process)
+{
+    const double interval = lt_beats_interval(&v->group->config);
+    return interval > 0 ? lt_beat_watch(process, v->rank, interval) : LT_OK;
+}
+
+static void set_variables(const lt_launch_values *v)
+{
+    const double interval = lt_beats_interval(&v->group->config);
+    char text[2 * LT_LAUNCH_PATH];
+    lt_launch_address_file(v->place, v->group->config.label, v->index, text, sizeof text);
+    setenv("LATHER_ADDRESS_FILE", text, 1);
+    snprintf(text, sizeof text, "%d %g", v->rank, interval);
+    if (interval > 0)
+        setenv(LT_BEAT_VARIABLE, text, 1);
+    else
+        unsetenv(LT_BEAT_VARIABLE); /* of a launch around this one */
+}
+
 /* srun takes SIGTERM as an order to kill its tasks, and hands SIGUSR1 on: the command runs as a child that gets SIGTERM for it. */
-static void run_command(char *const *words)
+static lt_status run_command(char *const *words, const lt_launch_values *v)
 {
     const struct sigaction action = {.sa_handler = end_command, .sa_flags = SA_RESTART};
     int status = 0;
@@ -61,6 +82,7 @@ static void run_command(char *const *words)
         _exit(1);
     }
     sigaction(SIGUSR1, &action, NULL);
+    LT_TRY(watch(v, command));
     while (waitpid(command, &status, 0) < 0 && errno == EINTR) {
     }
     if (WIFSIGNALED(status)) {
@@ -70,12 +92,23 @@ static void run_command(char *const *words)
     exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
+/* Returns only if it fails. */
+static lt_status start(const lt_launch_values *v, char *const *words)
+{
+    const char *name = words[0] ? words[0] : "";
+    if (words[0] && v->place->platform == LT_LAUNCH_SLURM)
+        return run_command(words, v);
+    LT_TRY(watch(v, getpid()));
+    if (words[0])
+        execvp(words[0], words);
+    return lt_fail(LT_E_IO, "launch: %s: %s: %s", v->group->config.label, name, strerror(errno));
+}
+
 /* Becomes the command; returns only if that fails. */
 static lt_status become(const lt_launch_values *v)
 {
     const lt_node_config *c = &v->group->config;
     char *text = NULL, *expanded = NULL, **words = NULL;
-    char file[2 * LT_LAUNCH_PATH];
     text = c->arguments ? lt_format("%s %s", c->command, c->arguments) : lt_strdup(c->command);
     lt_status st = text ? lt_launch_expand(v, text, &expanded) : LT_E_NOMEM;
     lt_free(text);
@@ -84,14 +117,8 @@ static lt_status become(const lt_launch_values *v)
     lt_free(expanded);
     if (st)
         return st;
-    lt_launch_address_file(v->place, c->label, v->index, file, sizeof file);
-    setenv("LATHER_ADDRESS_FILE", file, 1);
-    if (words[0] && v->place->platform == LT_LAUNCH_SLURM)
-        run_command(words);
-    if (words[0])
-        execvp(words[0], words);
-    st =
-        lt_fail(LT_E_IO, "launch: %s: %s: %s", c->label, words[0] ? words[0] : "", strerror(errno));
+    set_variables(v);
+    st = start(v, words);
     lt_free((void *)words);
     return st;
 }
@@ -120,6 +147,7 @@ static lt_status run(const request *r, const lt_launch_place *place)
         .program = program, .place = place, .count = r->count, .grad_accum = r->grad_accum};
     v.group = lt_program_graph_find(program, r->label, strlen(r->label));
     v.index = r->first + (r->offset < 0 ? 0 : number_of(ranks, r->offset) - r->offset);
+    v.rank = v.index - r->first + (r->offset > 0 ? r->offset : 0);
     lt_status st = LT_OK;
     if (!v.group || v.index < 0 || v.index >= r->count)
         st = lt_fail(LT_E_ARG, "launch: there is no node %s.%d", r->label, v.index);

@@ -42,6 +42,8 @@ void lt_program_graph_free(lt_program_graph **program)
     if (!p)
         return;
     *program = NULL;
+    if (p->is_in_use)
+        return;
     while (p->first) {
         lt_handle *h = p->first;
         p->first = h->next;
@@ -80,6 +82,14 @@ static lt_status check_numbers(const lt_node_config *c)
     if (c->restarts < 0 || !(c->backoff >= 0))
         return lt_fail(LT_E_ARG, "launch: %s: %d restarts after %g seconds, want 0 or more",
                        c->label, c->restarts, c->backoff);
+    if (!(c->heartbeat >= 0) || !(c->progress >= 0))
+        return lt_fail(LT_E_ARG,
+                       "launch: %s: a heartbeat of %g, progress in %g seconds, want 0 or more",
+                       c->label, c->heartbeat, c->progress);
+    if (c->progress > 0 && c->kind == LT_NODE_SERVICE)
+        return lt_fail(LT_E_ARG,
+                       "launch: %s: progress = %g: a service waits for calls, it has no progress",
+                       c->label, c->progress);
     if (c->global_batch < 0 || c->batch_size < 0 || (c->global_batch && !c->batch_size))
         return lt_fail(LT_E_ARG,
                        "launch: %s: a global batch of %" PRId64 " of micro-batches of %" PRId64,
@@ -174,7 +184,7 @@ typedef struct loading {
     const char *folder; /* of the file */
     char *label, *uses, *text[3];
     lt_node_config config; /* strings are label and text */
-    bool has_group;
+    bool has_group, has_heartbeat;
 } loading;
 
 enum { MODULE, COMMAND, ARGUMENTS };
@@ -195,6 +205,9 @@ static lt_status finish(loading *l)
     l->config.module = l->text[MODULE];
     l->config.command = l->text[COMMAND];
     l->config.arguments = l->text[ARGUMENTS];
+    if (!l->has_heartbeat)
+        l->config.heartbeat = l->program->heartbeat;
+    l->has_heartbeat = false;
     LT_TRY(lt_program_graph_add(l->program, &l->config, NULL));
     l->program->last->uses = l->uses;
     l->uses = NULL;
@@ -273,11 +286,13 @@ static lt_status entry(loading *l, const char *value)
     return LT_OK;
 }
 
+static const double most_seconds = 1e6;
+
 static lt_status set(loading *l, const char *key, const char *value)
 {
-    static const char *const keys[] = {"kind",    "count",      "ranks",       "entry",
-                                       "command", "arguments",  "uses",        "supervise",
-                                       "backoff", "batch-size", "global-batch"};
+    static const char *const keys[] = {
+        "kind",      "count",   "ranks",      "entry",        "command",   "arguments", "uses",
+        "supervise", "backoff", "batch-size", "global-batch", "heartbeat", "progress"};
     const double many = 1e15;
     int64_t n = 0;
     if (!strcmp(key, "kind"))
@@ -291,7 +306,13 @@ static lt_status set(loading *l, const char *key, const char *value)
     if (!strcmp(key, "command") || !strcmp(key, "arguments"))
         return set_text(&l->text[*key == 'c' ? COMMAND : ARGUMENTS], value);
     if (!strcmp(key, "backoff"))
-        return number(key, value, 0, 1e6, &l->config.backoff);
+        return number(key, value, 0, most_seconds, &l->config.backoff);
+    if (!strcmp(key, "progress"))
+        return number(key, value, 0, most_seconds, &l->config.progress);
+    if (!strcmp(key, "heartbeat")) {
+        l->has_heartbeat = true;
+        return number(key, value, 0, most_seconds, &l->config.heartbeat);
+    }
     if (!strcmp(key, "batch-size"))
         return whole(key, value, many, &l->config.batch_size);
     if (!strcmp(key, "global-batch"))
@@ -311,8 +332,13 @@ static lt_status visit(void *context, const char *name, const char *key, const c
         return section(l, name);
     if (l->has_group)
         return set(l, key, value);
-    return strcmp(key, "name") ? lt_fail(LT_E_ARG, "launch: [program] has name, not %s", key)
-                               : set_text(&l->program->name, value);
+    if (!strcmp(key, "heartbeat") && l->program->first)
+        return lt_fail(LT_E_ARG, "launch: the heartbeat of [program] is for groups behind it");
+    if (!strcmp(key, "heartbeat"))
+        return number(key, value, 0, most_seconds, &l->program->heartbeat);
+    return strcmp(key, "name")
+               ? lt_fail(LT_E_ARG, "launch: [program] has name and heartbeat, not %s", key)
+               : set_text(&l->program->name, value);
 }
 
 lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
@@ -352,6 +378,10 @@ static void save_group(const lt_handle *h, FILE *file)
     fprintf(file, "backoff = %g\n", c->backoff);
     fprintf(file, c->module ? "entry = %s\n" : "command = %s\n",
             c->module ? c->module : c->command);
+    if (c->heartbeat > 0)
+        fprintf(file, "heartbeat = %g\n", c->heartbeat);
+    if (c->progress > 0)
+        fprintf(file, "progress = %g\n", c->progress);
     if (c->arguments)
         fprintf(file, "arguments = %s\n", c->arguments);
     if (h->uses)

@@ -109,6 +109,8 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
     process->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
     process->guilty = -1;
     process->bytes = 0;
+    *process->hang.why = 0;
+    lt_beats_reset(&process->beats);
     process->state = LT_PROCESS_RUNNING;
     return process->pidfd < 0 ? lt_fail(LT_E_IO, "launch: %s: no pidfd: %s", name, strerror(errno))
                               : LT_OK;
@@ -117,24 +119,12 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
 const char *lt_process_node(const lt_launch *launch, const lt_process *process, int rank, char *out,
                             size_t size)
 {
-    const lt_task *t = process->task;
-    if (rank < 0)
-        return lt_task_name(t, out, size);
-    if (t->group) {
-        snprintf(out, size, "%s.%d", t->group->config.label, t->index + rank);
-        return out;
-    }
-    for (const lt_handle *h = launch->program->first; h;
-         h = h->next) { /* as add_joint() has them */
-        if (h->config.policy != LT_NODE_FAIL_FAST || (int)h->config.kind != t->index)
-            continue;
-        if (rank < h->config.count) {
-            snprintf(out, size, "%s.%d", h->config.label, rank);
-            return out;
-        }
-        rank -= h->config.count;
-    }
-    return lt_task_name(t, out, size);
+    int index = 0;
+    const lt_handle *h = rank < 0 ? NULL : lt_task_group(launch, process->task, rank, &index);
+    if (!h)
+        return lt_task_name(process->task, out, size);
+    snprintf(out, size, "%s.%d", h->config.label, index);
+    return out;
 }
 
 /* Whose line it is by what mpirun or srun has in front of it, which *text is moved behind. */
@@ -180,6 +170,14 @@ static void write_line(const lt_launch *launch, lt_process *p)
     p->bytes = 0;
 }
 
+/* Whether of the line there is only what a launcher has in front of it: of a beat, then. */
+static bool is_mark(const lt_launch *launch, lt_process *p)
+{
+    const char *text = p->line;
+    p->line[p->bytes] = 0;
+    return rank_of_line(launch, &text) >= 0 && !*text;
+}
+
 bool lt_process_read(const lt_launch *launch, lt_process *process)
 {
     char buffer[LT_SPAWN_LINE];
@@ -188,6 +186,12 @@ bool lt_process_read(const lt_launch *launch, lt_process *process)
         if (got <= 0)
             return got < 0 && (errno == EAGAIN || errno == EINTR);
         for (ssize_t i = 0; i < got; i++) {
+            bool whole = false;
+            if (lt_beats_take(&process->beats, buffer[i], &whole)) {
+                if (whole && is_mark(launch, process))
+                    process->bytes = 0;
+                continue;
+            }
             if (buffer[i] == '\n' || process->bytes == sizeof process->line - 1)
                 write_line(launch, process);
             if (buffer[i] != '\n')

@@ -2,7 +2,7 @@
 #ifndef LT_LAUNCH_SPAWN_H
 #define LT_LAUNCH_SPAWN_H
 
-#include "launch/launch.h"
+#include "launch/beats.h"
 
 #include <sys/types.h>
 
@@ -22,6 +22,9 @@ typedef struct lt_process {
     pid_t pid; /* leads a process group of its own */
     int pidfd, output;
     int guilty; /* rank that the launcher named; -1: none */
+    lt_beats beats;
+    lt_hang hang;   /* why "": it does not */
+    double kill_at; /* of one that hangs */
     size_t bytes;
     char line[LT_SPAWN_LINE];
 } lt_process;

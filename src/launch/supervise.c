@@ -22,6 +22,7 @@ typedef struct supervisor {
     bool stopping;
     double kill_at; /* while stopping */
     bool forced;    /* srun was told to kill its tasks */
+    double looked;  /* for beats */
     lt_status status;
     char why[512]; /* the first failure */
 } supervisor;
@@ -144,8 +145,9 @@ static bool may_restart(const lt_process *p, int status)
 {
     enum { WRONG_COMMAND_LINE = 2 };
     const lt_node_config *c = p->task->group ? &p->task->group->config : NULL;
-    if (!c || c->policy == LT_NODE_FAIL_FAST
-        || (WIFEXITED(status) && WEXITSTATUS(status) == WRONG_COMMAND_LINE))
+    if (!c || c->policy == LT_NODE_FAIL_FAST)
+        return false;
+    if (!*p->hang.why && WIFEXITED(status) && WEXITSTATUS(status) == WRONG_COMMAND_LINE)
         return false;
     return c->policy == LT_NODE_RESTART || c->kind == LT_NODE_GANG;
 }
@@ -154,10 +156,13 @@ static bool may_restart(const lt_process *p, int status)
 static void handle_failure(supervisor *s, lt_process *p, int status)
 {
     char name[LT_LAUNCH_NAME], how[96], what[256];
-    lt_process_node(s->launch, p, p->guilty, name, sizeof name);
+    lt_process_node(s->launch, p, *p->hang.why ? p->hang.rank : p->guilty, name, sizeof name);
     describe(status, how, sizeof how);
-    snprintf(what, sizeof what, "%s %s%s", name, p->guilty >= 0 ? "failed, its launcher " : "",
-             how);
+    if (*p->hang.why)
+        snprintf(what, sizeof what, "%s %s", name, p->hang.why);
+    else
+        snprintf(what, sizeof what, "%s %s%s", name, p->guilty >= 0 ? "failed, its launcher " : "",
+                 how);
     const lt_node_policy policy =
         p->task->group ? p->task->group->config.policy : LT_NODE_FAIL_FAST;
     const bool again = may_restart(p, status);
@@ -181,7 +186,7 @@ static void handle_failure(supervisor *s, lt_process *p, int status)
 static void finish(supervisor *s, lt_process *p)
 {
     const int status = lt_process_finish(s->launch, p);
-    if (!s->stopping && status)
+    if (!s->stopping && (status || *p->hang.why))
         handle_failure(s, p, status);
 }
 
@@ -228,6 +233,36 @@ static void wait_for_events(supervisor *s, const sigset_t *mask)
     }
 }
 
+/* Ends a task of which a node hangs. One that is stopped gets its signals when it goes on. */
+static void end_hung(supervisor *s, lt_process *p)
+{
+    char name[LT_LAUNCH_NAME], text[256];
+    lt_process_node(s->launch, p, p->hang.rank, name, sizeof name);
+    snprintf(text, sizeof text, "%s %s: it is ended", name, p->hang.why);
+    say(s, text);
+    p->kill_at = lt_clock_seconds() + grace(s);
+    kill(-p->pid, SIGTERM);
+    kill(-p->pid, SIGCONT);
+}
+
+/* After the output has been read. While this process did not run it heard no beats. */
+static void listen_for_beats(supervisor *s)
+{
+    const double usual = 0.5, now = lt_clock_seconds();
+    const double missed = s->looked > 0 && now - s->looked > usual ? now - s->looked : 0;
+    s->looked = now;
+    for (size_t i = 0; i < s->launch->tasks; i++) {
+        lt_process *p = &s->process[i];
+        if (p->state != LT_PROCESS_RUNNING || s->stopping)
+            continue;
+        lt_beats_forgive(&p->beats, missed);
+        if (*p->hang.why && now > p->kill_at)
+            kill(-p->pid, SIGKILL);
+        else if (!*p->hang.why && lt_beats_hang(&p->beats, s->launch, p->task, &p->hang))
+            end_hung(s, p);
+    }
+}
+
 /* Without srun its tasks would stay: it is told to kill them first. */
 static void kill_late(supervisor *s)
 {
@@ -242,6 +277,14 @@ static void kill_late(supervisor *s)
     s->forced = s->forced || force;
 }
 
+static void stop_threads(supervisor *s)
+{
+    if (lt_node_threads_stop(&s->threads, grace(s)))
+        return;
+    s->launch->program->is_in_use = true;
+    say(s, "a thread that hangs did not end: it is left behind");
+}
+
 static void run(supervisor *s, const sigset_t *mask)
 {
     bool working = true, running = true;
@@ -253,10 +296,11 @@ static void run(supervisor *s, const sigset_t *mask)
         if (!working || s->stopping)
             stop(s);
         if (s->stopping && s->threads)
-            lt_node_threads_stop(&s->threads);
+            stop_threads(s);
         if (s->stopping && !running)
             return;
         wait_for_events(s, mask);
+        listen_for_beats(s);
         kill_late(s);
     }
 }
@@ -268,8 +312,10 @@ static lt_status start(supervisor *s)
     s->poll = lt_alloc(2 * count + 1, sizeof *s->poll);
     if (!s->process || !s->poll)
         return LT_E_NOMEM;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         s->process[i].task = &s->launch->task[i];
+        LT_TRY(lt_beats_new(&s->process[i].beats, s->launch, s->process[i].task));
+    }
     return s->launch->place.platform == LT_LAUNCH_THREADS
                ? lt_node_threads_start(&s->threads, s->launch)
                : LT_OK;
@@ -291,12 +337,14 @@ lt_status lt_launch_supervise(lt_launch *launch)
     lt_status st = start(&s);
     if (!st)
         run(&s, &before);
-    lt_node_threads_stop(&s.threads);
+    stop_threads(&s);
     sigaction(SIGINT, &old[0], NULL);
     sigaction(SIGTERM, &old[1], NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!st && s.status)
         st = lt_fail(s.status, "%s", s.why);
+    for (size_t i = 0; s.process && i < launch->tasks; i++)
+        lt_beats_free(&s.process[i].beats);
     lt_free(s.process);
     lt_free(s.poll);
     return st;

@@ -5,6 +5,7 @@
 """
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -37,10 +38,10 @@ backoff = 0.01
 """
 
 
-def begin(cwd, batch, restarts):
+def begin(cwd, batch, restarts, more=""):
     path = os.path.join(cwd, "program.ini")
     with open(path, "w") as f:
-        f.write(PROGRAM.format(train=TRAIN, flags=" ".join(FLAGS), batch=batch, restarts=restarts))
+        f.write(PROGRAM.format(train=TRAIN, flags=" ".join(FLAGS), batch=batch, restarts=restarts) + more)
     return subprocess.Popen([LATHER, "launch", path], cwd=cwd, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -59,13 +60,13 @@ def rank_process(cwd, rank):
     return None
 
 
-def kill_rank(cwd, rank, launch):
+def kill_rank(cwd, rank, launch, by=signal.SIGKILL):
     """After the first checkpoint."""
     deadline = time.monotonic() + TIMEOUT
     while not os.path.exists(os.path.join(cwd, "run", "checkpoints", f"step-{EVERY}", "state.json")):
         assert time.monotonic() < deadline and launch.poll() is None, launch.communicate()[0]
         time.sleep(0.01)
-    os.kill(rank_process(cwd, rank), signal.SIGKILL)
+    os.kill(rank_process(cwd, rank), by)
 
 
 def records(folder):
@@ -124,8 +125,26 @@ def a_batch_that_fewer_ranks_cannot_make_takes_the_next_number_that_can(cwd):
     assert launch.returncode == 0 and "trainer goes on with 2 ranks, grad-accum 4" in out, out
 
 
+def a_stopped_rank_is_named_and_the_gang_goes_on(cwd):
+    launch = begin(cwd, 24, 1, "heartbeat = 2\n")
+    kill_rank(cwd, 2, launch, signal.SIGSTOP)
+    out = launch.communicate(timeout=TIMEOUT)[0]
+    assert launch.returncode == 0 and "launch| trainer.2 has not been heard of for" in out, out
+    assert "trainer goes on with 3 ranks, grad-accum 4" in out and rank_process(cwd, 2) is None, out
+
+
+def a_rank_that_makes_no_progress_ends_the_gang(cwd):
+    """It may be stopped where it waits for the others: then all have made as much."""
+    launch = begin(cwd, 24, 1, "progress = 12\n")
+    kill_rank(cwd, 1, launch, signal.SIGSTOP)
+    out = launch.communicate(timeout=TIMEOUT)[0]
+    assert launch.returncode == 0 and re.search(r"launch\| trainer(\.1)? has made no progress for .*: it is ended", out), out
+    assert "trainer goes on with 3 ranks, grad-accum 4" in out, out
+
+
 ROWS = (from_4_to_3_ranks_the_losses_are_those_of_a_run_resumed_by_hand,
-        a_batch_that_fewer_ranks_cannot_make_takes_the_next_number_that_can)
+        a_batch_that_fewer_ranks_cannot_make_takes_the_next_number_that_can, a_stopped_rank_is_named_and_the_gang_goes_on,
+        a_rank_that_makes_no_progress_ends_the_gang)
 
 if __name__ == "__main__":
     if MPIRUN == "none":

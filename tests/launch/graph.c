@@ -205,6 +205,46 @@ static void a_thread_is_started_again(void **state)
     lt_program_graph_free(&p);
 }
 
+static atomic_bool released;
+
+/* The second makes no progress until it is told to. */
+static lt_status hang(lt_node *node, void *context)
+{
+    (void)context;
+    while (!atomic_load(&released)) {
+        if (lt_node_index(node) == 0)
+            lt_node_progress(node);
+        if (lt_node_index(node) == 0 && lt_node_stopping(node))
+            return LT_OK;
+        usleep(1000);
+    }
+    return LT_OK;
+}
+
+/* In a process of its own, as the thread that hangs is left behind. */
+static void a_thread_that_makes_no_progress_is_named(void **state)
+{
+    int status = 1;
+    lt_program_graph *p = NULL;
+    (void)state;
+    assert_ok(lt_program_graph_new(&p, "hang"));
+    assert_ok(lt_program_graph_add(
+        p, &(lt_node_config){.label = "it", .entry = hang, .count = 2, .progress = 1}, NULL));
+    const pid_t child = fork();
+    if (!child) {
+        const lt_status st = lt_program_graph_launch(
+            p, &(lt_launch_config){.platform = LT_LAUNCH_THREADS, .log = quiet, .grace = 0.1});
+        const bool named = strstr(lt_error_message(), "it.1 has made no progress for") != NULL;
+        lt_program_graph_free(&p); /* stays, as the thread has it */
+        atomic_store(&released, true);
+        usleep(10000);
+        _exit(st == LT_E_COMM && named ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    lt_program_graph_free(&p);
+}
+
 static int descriptors(void)
 {
     int count = 0;
@@ -290,6 +330,8 @@ int main(void)
 {
     const struct CMUnitTest rows[] = {
         {"many launches in processes leave nothing", many_launches_in_processes_leave_nothing, NULL,
+         NULL, NULL},
+        {"a thread that makes no progress is named", a_thread_that_makes_no_progress_is_named, NULL,
          NULL, NULL},
         {"many launches in threads leave nothing", many_launches_in_threads_leave_nothing, NULL,
          NULL, NULL},

@@ -224,6 +224,54 @@ def a_killed_service_comes_back_at_its_port(cwd):
     kill_a_service(cwd, "mpirun")
 
 
+# Slow: sleeps through several heartbeats. Stopped: the second stops itself. Stuck: never says that it has made progress.
+WATCHED = """
+[program]
+name = watched
+heartbeat = 2
+[slow]
+command = sleep 4
+[stopped]
+command = sh -c 'test ${index} = 0 || kill -STOP $$'
+count = 2
+supervise = shrink
+[stuck]
+command = sh -c 'test ${index} = 0 || sleep 1000'
+count = 2
+supervise = shrink
+progress = 1.5
+heartbeat = 0
+"""
+
+
+def a_node_that_hangs_is_named_and_a_slow_one_is_left_alone(cwd):
+    out = works(launch(cwd, text(cwd, WATCHED), "--grace", "0.5"))
+    hangs = [line for line in out.splitlines() if line.endswith(": it is ended")]
+    assert len(hangs) == 2, out
+    assert any("stopped.1 has not been heard of for" in line and "(heartbeat = 2)" in line for line in hangs), out
+    assert any("stuck.1 has made no progress for" in line and "(progress = 1.5)" in line for line in hangs), out
+    assert "slow" not in out and not processes_of(cwd), (out, processes_of(cwd))
+
+
+def a_stopped_producer_is_started_again_and_the_items_are_exact(cwd):
+    needs_services()
+    path = text(cwd, program("producers").replace("--items 100", "--items 1000").replace("name = producers", "name = producers\nheartbeat = 1"))
+    running = begin(cwd, path, "--grace", "0.2")
+    os.kill(has_called(node(cwd, "producer", 2)), signal.SIGSTOP)
+    out = running.communicate(timeout=TIMEOUT)[0]
+    assert running.returncode == 0 and "consumed 4000 of 4000 items, 0 twice" in out, out
+    assert "producer.2 has not been heard of" in out and "restart 1 of 3" in out, out
+
+
+def a_stopped_node_of_mpirun_is_named(cwd):
+    needs_mpirun()
+    works(launch(cwd, text(cwd, "[quick]\ncommand = true\nheartbeat = 1\n[slow]\ncommand = sleep 3\nheartbeat = 1\n"), "--on", "mpirun"))
+    path = text(cwd, "[slow]\ncommand = sleep 6\nheartbeat = 2\n[it]\ncount = 3\nheartbeat = 1\n"
+                     "command = sh -c 'test ${index} = 1 && kill -STOP $$; sleep 5'\n")
+    fails(launch(cwd, path, "--on", "mpirun"), "launch: it.1 has not been heard of for")
+    assert not processes_of(cwd), processes_of(cwd)
+
+
 def a_signal_to_the_launcher_ends_all(cwd):
     path = text(cwd, "[a]\ncommand = sh -c 'sleep 1000 & sleep 1000'\ncount = 2\n")
     running = begin(cwd, path, "--grace", "0.5")
@@ -278,6 +326,9 @@ def texts_that_are_refused(cwd):
             ("[a]\nsupervise = sometimes\n", "want fail-fast, restart COUNT or shrink"),
             ("[a]\nentry = it\n", "is not FILE.so:NAME"),
             ("[a]\ncommand = echo 'x\n", "a quote is not closed"),
+            ("[a]\ncommand = true\nheartbeat = -1\n", "heartbeat = -1: want a number, 0 to"),
+            ("[a]\ncommand = true\n[program]\nheartbeat = 1\n", "is for groups behind it"),
+            ("[b]\nkind = service\ncommand = true\nprogress = 2\n[a]\ncommand = true\n", "b: progress = 2: a service waits for calls"),
             ("[a\n", "program.ini:1: want [NAME]"),
             ("a = 1\n", "want KEY = VALUE in a section"),
             ("[a]\n b\n", "continues no value"),
@@ -302,10 +353,12 @@ def many_launches_leave_nothing(cwd):
     assert os.listdir(cwd) == ["program.ini"] and not processes_of(cwd), os.listdir(cwd)
 
 
-LONG = (the_same_programs_by_mpirun, the_same_items_of_1_to_64_producers, a_killed_service_comes_back_at_its_port)
+LONG = (the_same_programs_by_mpirun, the_same_items_of_1_to_64_producers, a_killed_service_comes_back_at_its_port,
+        a_stopped_node_of_mpirun_is_named)
 ROWS = (the_same_programs_in_threads_and_processes, fail_fast_names_the_node_and_ends_the_rest, restarts_are_counted,
         a_wrong_command_line_is_not_restarted, a_group_that_shrinks_goes_on_without_the_dead, a_killed_node_is_named,
-        killed_producers_are_restarted_and_the_items_are_exact, a_killed_service_comes_back, a_signal_to_the_launcher_ends_all,
+        killed_producers_are_restarted_and_the_items_are_exact, a_killed_service_comes_back,
+        a_node_that_hangs_is_named_and_a_slow_one_is_left_alone, a_stopped_producer_is_started_again_and_the_items_are_exact, a_signal_to_the_launcher_ends_all,
         a_killed_launcher_leaves_no_node, a_dry_run_starts_nothing, texts_that_are_refused, many_launches_leave_nothing)
 
 if __name__ == "__main__":

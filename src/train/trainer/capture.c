@@ -2,6 +2,7 @@
  * read-back and without a choice by what is on the device. Data is at fixed addresses; what changes from step to
  * step lies in device memory. */
 
+#include "base/beat.h"
 #include "train/trainer/step.h"
 #include "train/trainer/stragglers.h"
 
@@ -98,6 +99,7 @@ static lt_status compute(void *context)
         lt_params_zero_grad(c->params);
     }
     LT_TRY(forward_backward(w));
+    lt_beat_here();
     if (c->stragglers)
         LT_TRY(lt_stragglers_computed(c->stragglers, w->micro + 1));
     if (w->is_last)

@@ -5,6 +5,7 @@
 #include "train/trainer/step.h"
 
 #include "base/alloc.h"
+#include "base/beat.h"
 #include "base/clock.h"
 #include "train/trainer/stragglers.h"
 
@@ -172,6 +173,7 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
     double begin = lt_clock_seconds();
     lt_status st = step->config.next(step->config.next_context, &batch);
     r->data_seconds += lt_clock_seconds() - begin;
+    lt_beat_here();
     if (!st && !micro && step->config.share)
         st = lt_share_begin(step->config.share, &r->turn);
     if (!st)
@@ -224,8 +226,11 @@ static lt_status pass_over_data(lt_train_step *step, lt_train_result *r)
 
 lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
 {
+    enum { LARGE = 24 };
     const lt_train_step_config *c = &step->config;
     int64_t span = lt_profile_begin();
+    lt_beat_here_from(numbers->attempt
+                      << LARGE); /* evaluations have not as many batches on all ranks */
     LT_TRY(prepare(step, numbers, r));
     if (c->stragglers)
         LT_TRY(lt_stragglers_begin(c->stragglers, r->step));
