@@ -1,0 +1,234 @@
+/* Messages of all ranks as events, against closed forms: two ways to the same seconds. */
+
+#include "plan/simulate.h"
+
+#include "near.h"
+#include "plan/events.h"
+
+#include "lather/comm_cost.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const lt_cost_cluster machines = {
+    .within = {.latency = 5e-6, .message = 1e-6, .bandwidth = 130e9},
+    .between = {.latency = 50e-6, .message = 2e-6, .bandwidth = 25e9 / 8},
+    .select = 1e-10,
+    .factor = 1e-10,
+};
+static const double close = 1e-9; /* relative */
+
+/* --- Events --- */
+
+typedef struct trace {
+    lt_events *events;
+    double at[8];
+    int count;
+} trace;
+
+static void note(void *context, int id)
+{
+    trace *t = context;
+    t->at[id] = lt_events_now(t->events);
+    t->count++;
+}
+
+static void jobs_share_a_resource(void **state)
+{
+    (void)state;
+    trace t = {0};
+    assert_ok(lt_events_new(&t.events, 2, note, &t));
+    lt_events_widen(t.events, 1, 2);
+    /* One alone for 1 s would be done at 1; the other wants 3. Both at half the pace until 2, then 3 - 1 alone. */
+    lt_events_begin(t.events,
+                    &(lt_events_job){.seconds = 1, .done = 0, .there = 1, .latency = 0.5});
+    lt_events_begin(t.events, &(lt_events_job){.seconds = 3, .done = 2, .there = -1});
+    for (int i = 3; i < 6; i++) /* three on two cores */
+        lt_events_begin(t.events,
+                        &(lt_events_job){.resource = 1, .seconds = 2, .done = i, .there = -1});
+    assert_ok(lt_events_run(t.events));
+    assert_near(t.at[0], 2, 1e-12);
+    assert_near(t.at[1], 2.5, 1e-12);
+    assert_near(t.at[2], 4, 1e-12);
+    for (int i = 3; i < 6; i++)
+        assert_near(t.at[i], 3, 1e-12);
+    assert_int_equal(t.count, 6);
+    lt_events_free(&t.events);
+}
+
+/* --- Exchanges --- */
+
+typedef struct exchange_row {
+    const char *name;
+    lt_cost_plan plan;
+} exchange_row;
+
+static exchange_row exchanges[] = {
+    {"flat", {.scheme = LT_COST_FLAT, .element_bytes = 4}},
+    {"flat, bf16", {.scheme = LT_COST_FLAT, .element_bytes = 2}},
+    {"two-level", {.scheme = LT_COST_TWO_LEVEL, .element_bytes = 4}},
+    {"shard-gradients", {.scheme = LT_COST_SHARD_GRADIENTS, .element_bytes = 4}},
+    {"topk", {.scheme = LT_COST_TOPK, .element_bytes = 4, .density = 0.001}},
+    {"topk, dense as it is fewer bytes",
+     {.scheme = LT_COST_TOPK, .element_bytes = 4, .density = 1}},
+    {"powersgd", {.scheme = LT_COST_POWERSGD, .element_bytes = 4, .rank = 4}},
+    {"local-steps", {.scheme = LT_COST_LOCAL_STEPS, .element_bytes = 4, .every = 32}},
+};
+
+static lt_cost_cluster cluster_of(int ranks, int per_node)
+{
+    lt_cost_cluster c = machines;
+    c.per_node = per_node;
+    c.nodes = ranks / per_node;
+    return c;
+}
+
+static double simulate(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
+                       size_t count, double backward)
+{
+    double seconds = -1;
+    assert_ok(lt_simulate_exchange(&seconds, p, c, b, count, backward, NULL));
+    return seconds;
+}
+
+/* One bucket that all ranks have cut alike. */
+static void messages_take_what_the_closed_form_says(void **state)
+{
+    const exchange_row *row = *state;
+    for (int ranks = 64; ranks <= 1024; ranks *= 2) {
+        const lt_cost_cluster c = cluster_of(ranks, 8);
+        const lt_cost_bucket b = {.elements = 1 << 24, .rows = 4096, .columns = 8192, .ready = 0.1};
+        lt_cost_plan p = row->plan;
+        lt_cost_stage stage[LT_COST_MAX_STAGES];
+        double want = b.ready;
+        const size_t stages = lt_cost_stages(&p, &c, &b, stage);
+        for (size_t i = 0; i < stages; i++)
+            want += stage[i].seconds;
+        const double got = simulate(&p, &c, &b, 1, 0);
+        print_message("%s, %d ranks: %.9f s\n", row->name, ranks, got);
+        assert_near(got / want, 1, close);
+    }
+}
+
+/* A card that one rank fewer shares, and a link without its last message, are told from the right ones. */
+static void a_card_counted_once_too_few_is_seen(void **state)
+{
+    (void)state;
+    for (int ranks = 64; ranks <= 256; ranks *= 4)
+        for (size_t i = 0; i < 3; i += 2) { /* flat, two-level */
+            const lt_cost_cluster c = cluster_of(ranks, 8);
+            const lt_cost_bucket b = {.elements = 1 << 24};
+            lt_cost_result r;
+            assert_ok(lt_cost_simulate(&r, &exchanges[i].plan, &c, &b, 1, 0));
+            lt_cost_cluster wrong = c;
+            wrong.between.bandwidth *= 8.0 / 7;
+            assert_near(simulate(&exchanges[i].plan, &c, &b, 1, 0) / r.step, 1, close);
+            assert_true(simulate(&exchanges[i].plan, &wrong, &b, 1, 0) < 0.95 * r.step);
+            wrong = c;
+            wrong.between.message *= 1 - 1.0 / ranks;
+            assert_true(simulate(&exchanges[i].plan, &wrong, &b, 1, 0) < (1 - close) * r.step);
+        }
+}
+
+/* What follows the update: each rank's own segment to all others; and the end of a round of local steps. */
+static void gathers_behind_an_update_too(void **state)
+{
+    (void)state;
+    enum { MOST = 1024, ELEMENTS = 1 << 24 };
+    static double seconds[MOST];
+    static int64_t elements[MOST];
+    const lt_cost_plan divided = {.scheme = LT_COST_FLAT, .element_bytes = 4, .divided = true},
+                       round = {.scheme = LT_COST_LOCAL_STEPS, .element_bytes = 4, .every = 1};
+    for (int ranks = 64; ranks <= MOST; ranks *= 2) {
+        const lt_cost_cluster c = cluster_of(ranks, 8), apart = cluster_of(ranks, 1);
+        const lt_simulated_update u = {seconds, elements};
+        double got;
+        for (int r = 0; r < ranks; r++) {
+            seconds[r] = 0.25;
+            elements[r] = ELEMENTS / ranks;
+        }
+        assert_ok(lt_simulate_exchange(&got, &divided, &c, NULL, 0, 0.5, &u));
+        assert_near(got / (0.75 + lt_cost_behind(&divided, &c, ELEMENTS)), 1, close);
+        /* Owners of unequal blocks: a card of its own sends when its owner is done, the slowest last. */
+        for (int r = 0; r < ranks; r++)
+            seconds[r] = 0.25 * (1 + r % 7 / 6.0);
+        assert_ok(lt_simulate_exchange(&got, &divided, &apart, NULL, 0, 0.5, &u));
+        assert_near(got / (1 + lt_cost_behind(&divided, &apart, ELEMENTS)), 1, close);
+        assert_ok(lt_simulate_round(&got, &c, ELEMENTS));
+        assert_near(got / lt_cost_behind(&round, &c, ELEMENTS), 1, close);
+    }
+}
+
+/* Buckets that come one after the other. In one stage: exactly as the queue says. In several, a stage's link may be
+ * shared by another's: never earlier than the longest way, nor later than all after each other. */
+static void buckets_follow_one_another(void **state)
+{
+    const exchange_row *row = *state;
+    enum { BUCKETS = 5 };
+    const double backward = 0.2;
+    const lt_cost_cluster c = cluster_of(64, 8);
+    lt_cost_bucket b[BUCKETS];
+    double after = 0;
+    lt_cost_result r;
+    for (int i = 0; i < BUCKETS; i++) {
+        lt_cost_stage stage[LT_COST_MAX_STAGES];
+        b[i] = (lt_cost_bucket){.elements = (1 + i % 3) << 20,
+                                .rows = 512 * (1 + i % 3),
+                                .columns = 2048,
+                                .ready = backward * (i + 1) / BUCKETS};
+        const size_t stages = lt_cost_stages(&row->plan, &c, &b[i], stage);
+        after = fmax(after, b[i].ready);
+        for (size_t k = 0; k < stages; k++)
+            after += stage[k].seconds;
+    }
+    assert_ok(lt_cost_simulate(&r, &row->plan, &c, b, BUCKETS, backward));
+    const double got = simulate(&row->plan, &c, b, BUCKETS, backward),
+                 behind = lt_cost_behind(&row->plan, &c, 9 << 20);
+    const double queue = r.step - behind;
+    print_message("%s: %.9f s, the queue says %.9f\n", row->name, got, queue);
+    if (row->plan.scheme == LT_COST_FLAT || row->plan.scheme == LT_COST_SHARD_GRADIENTS
+        || row->plan.scheme == LT_COST_LOCAL_STEPS)
+        assert_near(got / queue, 1, close);
+    assert_true(got <= after * (1 + close));
+    assert_near(got / queue, 1, 0.01);
+}
+
+/* Elements that do not divide: the longest chunk is rank 0's in the closed form, at most one element more. */
+static void uneven_chunks_are_near(void **state)
+{
+    const exchange_row *row = *state;
+    const lt_cost_cluster c = cluster_of(48, 6);
+    const lt_cost_bucket b = {.elements = 10000019, .rows = 4099, .columns = 8191, .dense = 17};
+    lt_cost_result r;
+    assert_ok(lt_cost_simulate(&r, &row->plan, &c, &b, 1, 0));
+    const double got = simulate(&row->plan, &c, &b, 1, 0),
+                 want = r.step - lt_cost_behind(&row->plan, &c, b.elements);
+    assert_near(got / want, 1, 1e-4);
+}
+
+int main(void)
+{
+    enum { EXCHANGES = COUNT_OF(exchanges), KINDS = 3 };
+    static const struct {
+        const char *name;
+        CMUnitTestFunction run;
+    } kinds[KINDS] = {
+        {"messages take what the closed form says", messages_take_what_the_closed_form_says},
+        {"buckets follow one another", buckets_follow_one_another},
+        {"uneven chunks are near", uneven_chunks_are_near},
+    };
+    static char name[EXCHANGES * KINDS][100];
+    struct CMUnitTest rows[EXCHANGES * KINDS + 3] = {
+        cmocka_unit_test(jobs_share_a_resource),
+        cmocka_unit_test(a_card_counted_once_too_few_is_seen),
+        cmocka_unit_test(gathers_behind_an_update_too),
+    };
+    for (size_t i = 0; i < COUNT_OF(name); i++) {
+        exchange_row *e = &exchanges[i % EXCHANGES];
+        snprintf(name[i], sizeof name[i], "%s: %s", kinds[i / EXCHANGES].name, e->name);
+        rows[3 + i] = (struct CMUnitTest){name[i], kinds[i / EXCHANGES].run, NULL, NULL, e};
+    }
+    return cmocka_run_group_tests_name("simulate", rows, NULL, NULL);
+}
