@@ -42,6 +42,7 @@ typedef struct lt_run_config {
     const char *records;
     bool append;    /**< leave what the folder holds, add to it: an evaluation of a finished run */
     int rank;       /**< ranks above 0 write and show nothing */
+    int ranks;      /**< of the run, for env.json; 0: not said there */
     const char *id; /**< of lt_run_new_id(), for env.json and every record; NULL: none. Borrowed */
 } lt_run_config;
 

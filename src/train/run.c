@@ -117,7 +117,7 @@ static lt_status make_files(lt_run *run, const lt_run_config *config)
     lt_commit_clean(run->folder); /* not where another process may be at work */
     if (config->options)
         LT_TRY(write_config(run, config->options));
-    LT_TRY(lt_run_write_env(run->folder, config->options, run->id));
+    LT_TRY(lt_run_write_env(run->folder, config, run->id));
     LT_TRY(open_metrics(run, config));
     return config->no_tensorboard
                ? LT_OK

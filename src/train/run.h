@@ -12,9 +12,9 @@
  * merge by their steps. */
 #define LT_RUN_EVALUATIONS "metrics-eval.jsonl"
 
-/* Writes FOLDER/env.json: machine, build, command line, git commit; the run's id,
+/* Writes FOLDER/env.json: machine, build, command line, ranks, git commit; the run's id,
  * unless that is NULL. */
-LT_MUST_CHECK lt_status lt_run_write_env(const char *folder, const lt_options *options,
+LT_MUST_CHECK lt_status lt_run_write_env(const char *folder, const lt_run_config *config,
                                          const char *id);
 
 /* The member "run" of a JSON file in a folder, if it is an id; else "". */

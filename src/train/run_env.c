@@ -83,8 +83,9 @@ static void put_build(lt_json_writer *w)
     lt_json_end(w);
 }
 
-lt_status lt_run_write_env(const char *folder, const lt_options *options, const char *id)
+lt_status lt_run_write_env(const char *folder, const lt_run_config *config, const char *id)
 {
+    const lt_options *options = config->options;
     char date[32];
     time_t now = time(NULL);
     struct tm utc;
@@ -94,6 +95,8 @@ lt_status lt_run_write_env(const char *folder, const lt_options *options, const 
     if (id)
         lt_json_put_string(&w, "run", id);
     lt_json_put_string(&w, "started", date);
+    if (config->ranks)
+        lt_json_put_integer(&w, "ranks", config->ranks);
     put_build(&w);
     put_host(&w);
     put_commit(&w);

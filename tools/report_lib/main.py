@@ -6,12 +6,14 @@ import sys
 
 from .compare import several_runs
 from .page import MOST_RUNS, begin, one_run
+from .plan import is_plan, one_plan, read_plan
 from .records import Problem, read_metrics, read_settings
 from .text import shown
 
 EPILOG = """RUN is a folder that a training program's --output wrote. If it holds eval.json, which --eval --output RUN writes, the
 page shows the accuracy of each class, which classes are taken for which, and sample images. Several runs are compared: their
-curves in one chart, the settings that differ, their last numbers.
+curves in one chart, the settings that differ, their last numbers. A file PLAN.json, which train_* plan --json wrote, becomes
+a page of its own: the models' curves over what was measured, and the table.
 
 Exit status: 0 done, 1 an error, 2 a wrong command line."""
 
@@ -19,12 +21,14 @@ Exit status: 0 done, 1 an error, 2 a wrong command line."""
 def parse(argv):
     parser = argparse.ArgumentParser(prog="report", description="Makes an HTML page with the curves of a training run, or of several.",
                                      epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", nargs="+", metavar="RUN", help=f"1 to {MOST_RUNS} run folders")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the page to write; else RUN/report.html, of several runs comparison.html")
+    parser.add_argument("run", nargs="+", metavar="RUN", help=f"1 to {MOST_RUNS} run folders, or a plan")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the page to write; else RUN/report.html, of several runs comparison.html, of a plan PLAN.html")
     parser.add_argument("--title", metavar="TEXT", help="heading of the page")
     args = parser.parse_args(argv)
     if len(args.run) > MOST_RUNS:
         parser.error(f"{len(args.run)} run folders, want 1 to {MOST_RUNS}")
+    if len(args.run) > 1 and any(is_plan(run) for run in args.run):
+        parser.error("a plan is a page of its own")
     return args
 
 
@@ -39,6 +43,9 @@ def written_by(run):
 
 
 def make(args):
+    if is_plan(args.run[0]):
+        plan = read_plan(args.run[0])
+        return begin(args.title or f"A plan of {plan['program']}") + one_plan(plan) + "</body></html>\n"
     several = len(args.run) > 1
     metrics = [read_metrics(run) for run in args.run]
     text = begin(args.title or ("Training runs" if several else "A training run"))
@@ -61,9 +68,15 @@ def save(path, text):
             os.remove(part)
 
 
+def page_of(runs):
+    if is_plan(runs[0]):
+        return runs[0][:-len(".json")] + ".html"
+    return "comparison.html" if len(runs) > 1 else os.path.join(runs[0], "report.html")
+
+
 def main(argv):
     args = parse(argv)
-    page = args.output or ("comparison.html" if len(args.run) > 1 else os.path.join(args.run[0], "report.html"))
+    page = args.output or page_of(args.run)
     try:
         save(page, make(args))
         print(shown(page), flush=True)

@@ -75,12 +75,23 @@ static void fill_text(program_text *t, const lt_model_family *f, const lt_traine
 
 lt_status lt_arguments_open(lt_options **out, arguments *a, const arguments_of *of)
 {
+    return lt_arguments_open_more(out, a, of, NULL);
+}
+
+lt_status lt_arguments_open_more(lt_options **out, arguments *a, const arguments_of *of,
+                                 const arguments_more *more)
+{
     lt_option_table data = {0}, own = {0};
     fill_text(&a->text, of->family, of->program);
+    if (more) {
+        a->text.program = *more->program;
+        a->text.program.selector = "optim";
+    }
     if (of->program->options)
         of->program->options(of->context, &data, &own);
     LT_TRY(lt_optim_flags_open(&a->optim));
     const lt_option_table tables[] = {
+        more ? more->table : (lt_option_table){0},
         {&a->text.data, 1, a},
         data,
         {a->text.loader, 2, a},

@@ -1,5 +1,6 @@
 /* A program that trains: lt_trainer_main(). */
 
+#include "train/trainer/plan.h"
 #include "train/trainer/trainer.h"
 
 #include "lather/ext/fail.h"
@@ -146,8 +147,8 @@ static void tell_stop(const lt_trainer *t)
                 (long long)t->state.now.step);
 }
 
-static lt_status open_start(lt_trainer *t, const lt_model_family *family,
-                            const lt_trainer_program *program)
+lt_status lt_trainer_start(lt_trainer *t, const lt_model_family *family,
+                           const lt_trainer_program *program)
 {
     t->program = program;
     t->ranks = LT_RANKS_ALONE;
@@ -158,15 +159,19 @@ static lt_status open_start(lt_trainer *t, const lt_model_family *family,
                       : lt_fail(LT_E_NOMEM, "no memory for the options");
 }
 
-static lt_status parse(lt_trainer *t, int argc, char **argv)
+lt_status lt_trainer_open_options(lt_trainer *t, const arguments_more *more)
 {
     const arguments_of of = {t->choice.family, t->program, t->choice.config, t->context};
-    LT_TRY(lt_arguments_open(&t->options, &t->args, &of));
+    return lt_arguments_open_more(&t->options, &t->args, &of, more);
+}
+
+lt_status lt_trainer_parse(lt_trainer *t, int argc, char *const *argv)
+{
     LT_TRY(lt_recipe_parse(t->options, t->choice.family->recipes, argc, argv));
     return lt_optim_flags_resolve(&t->args.optim, t->options);
 }
 
-static lt_status check(const lt_trainer *t)
+lt_status lt_trainer_check(const lt_trainer *t)
 {
     LT_TRY(lt_arguments_check(&t->args, t->program, t->options));
     return t->program->check ? t->program->check(t->context, t) : LT_OK;
@@ -177,15 +182,17 @@ static int command_train(int argc, char **argv, const lt_model_family *family,
 {
     lt_trainer t = {0};
     int code = EXIT_USAGE;
-    lt_status st = open_start(&t, family, program);
+    lt_status st = lt_trainer_start(&t, family, program);
     if (!st)
-        st = parse(&t, argc, argv);
+        st = lt_trainer_open_options(&t, NULL);
+    if (!st)
+        st = lt_trainer_parse(&t, argc, argv);
     if (st) {
         (void)fail(&t, code);
     } else if (lt_options_asked(t.options) != LT_OPTIONS_RUN) {
         st = lt_options_answer(t.options, stdout);
         code = st ? fail(&t, EXIT_ERROR) : EXIT_DONE;
-    } else if (check(&t)) {
+    } else if (lt_trainer_check(&t)) {
         (void)fail(&t, code);
     } else {
         st = run(&t);
@@ -219,8 +226,8 @@ static int command_other(int argc, char *const *argv, const lt_model_family *fam
     lt_program program = *c->program;
     program.name = name;
     snprintf(name, sizeof name, "%s %s", family->program, c->name);
-    lt_status st =
-        values ? open_start(&t, family, of) : lt_fail(LT_E_NOMEM, "no memory for the options");
+    lt_status st = values ? lt_trainer_start(&t, family, of)
+                          : lt_fail(LT_E_NOMEM, "no memory for the options");
     if (!st)
         st = lt_options_new(&t.options, &program, values);
     if (!st)
@@ -245,7 +252,7 @@ int lt_trainer_main(int argc, char **argv, const lt_model_family *family,
     if (!strcmp(first, "reproduce"))
         return lt_command_reproduce(argv, family->program); /* with signals as they were */
     lt_signals_as_errors();
-    int code = -1;
+    int code = strcmp(first, "plan") ? -1 : lt_command_plan(argc - 1, argv + 1, family, program);
     for (size_t i = 0; i < program->commands; i++)
         if (!strcmp(first, program->command[i]->name))
             code = command_other(argc - 1, argv + 1, family, program, program->command[i]);

@@ -104,6 +104,19 @@ static lt_status count_cost(const lt_trainer *t, int size, lt_model_cost *out)
     return LT_OK;
 }
 
+lt_status lt_trainer_count_cost(const lt_trainer *t, lt_model_cost *out, double *sample_bytes)
+{
+    LT_TRY(count_cost(t, sample_of(t).largest, out));
+    *sample_bytes = (activation_bytes(t, out) + loader_bytes(t)) / (double)t->args.batch_size;
+    return LT_OK;
+}
+
+double lt_trainer_free_memory(void)
+{
+    const double bytes = available_bytes();
+    return bytes < 0 ? 0 : bytes;
+}
+
 lt_status lt_trainer_check_memory(const lt_trainer *t)
 {
     lt_model_cost cost;

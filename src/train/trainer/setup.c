@@ -151,6 +151,7 @@ static lt_status open_run(lt_trainer *t)
         .redo_epoch = t->state.now.epoch_recorded == 0,
         .no_tensorboard = !o->tensorboard,
         .rank = t->ranks.rank,
+        .ranks = t->ranks.count,
         .id = t->state.now.run,
     };
     lt_train_units(task, &c);

@@ -214,6 +214,7 @@ static lt_status open_run(parts *p)
                          .resume_step = p->state.now.step,
                          .redo_epoch = p->state.now.epoch_recorded == 0,
                          .rank = p->ranks.rank,
+                         .ranks = p->ranks.count,
                          .id = p->state.now.run};
     lt_train_units(task, &run);
     LT_TRY(lt_run_open(&p->run, c->output, &run));

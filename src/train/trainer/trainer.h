@@ -50,6 +50,14 @@ struct lt_trainer {
  * while reading it, in a value that only the library can check, or beside a checkpoint or data that it does not fit. */
 enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
 
+/* main.c: a start of the program before it opens anything: memory of its options, their table (more: NULL, or what a
+ * command adds), the command line, what it must agree on. Errors: LT_E_ARG, LT_E_NOMEM, those of a config file. */
+lt_status lt_trainer_start(lt_trainer *t, const lt_model_family *family,
+                           const lt_trainer_program *program);
+lt_status lt_trainer_open_options(lt_trainer *t, const arguments_more *more);
+lt_status lt_trainer_parse(lt_trainer *t, int argc, char *const *argv);
+lt_status lt_trainer_check(const lt_trainer *t);
+
 /* parallel.c: several processes train one model. */
 /* Joins the others that the launcher started; shares out the machine's threads. */
 lt_status lt_trainer_open_ranks(lt_trainer *t);
@@ -93,5 +101,9 @@ lt_status lt_trainer_watch(lt_trainer *t);
 /* memory.c: whether a step will fit; parameters, FLOPs, memory. Errors: LT_E_NOMEM. */
 lt_status lt_trainer_check_memory(const lt_trainer *t);
 lt_status lt_trainer_summary(lt_trainer *t);
+/* What the network costs, and the bytes that a sample of a batch takes in a step; of a model that is open. */
+lt_status lt_trainer_count_cost(const lt_trainer *t, lt_model_cost *out, double *sample_bytes);
+/* Bytes that this process can still get; 0: not known. */
+double lt_trainer_free_memory(void);
 
 #endif

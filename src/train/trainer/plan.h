@@ -1,0 +1,241 @@
+/* `train_* plan`: what a run costs on so many ranks, and which set-up to run. A *setting* is a start of the program as
+ * its flags say it; a *candidate* is one on so many ranks. ADR 0042. */
+#ifndef LT_TRAIN_PLAN_COMMAND_H
+#define LT_TRAIN_PLAN_COMMAND_H
+
+#include "train/trainer/trainer.h"
+
+#include "lather/fit.h"
+#include "lather/json.h"
+#include "lather/plan.h"
+
+/* --- plan_options.c: the flags --- */
+
+typedef struct plan_options {
+    lt_option_list goal, from, vary;
+    const char *ranks, *link, *link_between, *step_profile, *json;
+    double price, memory, profile_seconds;
+    int64_t nodes, slots, rows;
+    bool simulate, extrapolate;
+} plan_options;
+lt_option_table lt_plan_options(plan_options *o);
+/* Whether a flag of this name is plan's alone; takes_value: whether a word follows it. */
+bool lt_plan_is_own_flag(const char *name, size_t bytes, bool *takes_value);
+
+enum { PLAN_NAME = 32, PLAN_RANKS = 64, PLAN_TEXT = 512, PLAN_AXES = 16, PLAN_VALUES = 16 };
+
+/* --goal: a metric's value (loss=1.2, top1=75), a deadline, or both. */
+typedef struct plan_goal {
+    char metric[PLAN_NAME]; /* "": none */
+    double value;
+    bool lower;      /* is better */
+    bool percent;    /* of the metric: 100 - value falls to 0 */
+    double deadline; /* seconds; 0: none */
+} plan_goal;
+
+/* --vary FLAG=V,V,...: values that candidates have of a flag of training. */
+typedef struct plan_axis {
+    char flag[PLAN_NAME];
+    char value[PLAN_VALUES][PLAN_NAME];
+    int values;
+} plan_axis;
+
+/* What the flags of plan say. */
+typedef struct plan_request {
+    const plan_options *options;
+    plan_goal goal;
+    int ranks[PLAN_RANKS], rank_counts; /* ascending */
+    int per_node;
+    lt_plan_machine machine; /* nodes: of each candidate */
+    plan_axis axis[PLAN_AXES];
+    int axes;
+} plan_request;
+/* Errors: LT_E_ARG, naming the flag. */
+lt_status lt_plan_request(plan_request *out, const plan_options *o, const lt_trainer *t);
+
+/* --- plan_setting.c: what a start of the program would do --- */
+
+typedef struct plan_setting {
+    lt_plan_setup setup;
+    int64_t block;         /* Shampoo's, which its costs belong to; 0: none */
+    int64_t batch;         /* of all ranks, in an update */
+    double epochs;         /* 0: not said */
+    int64_t max_steps;     /* 0: not said */
+    uint64_t converge;     /* hash of what convergence depends on but ranks and batch */
+    uint64_t samples;      /* hash of data and model */
+    bool is_exact;         /* steps depend on the batch of all ranks alone, not on their number */
+    char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
+} plan_setting;
+/* Of the options of t, on so many ranks. Errors: LT_E_ARG (they cannot be so many: why). */
+lt_status lt_plan_setting(plan_setting *out, const lt_trainer *t, int ranks, int per_node);
+/* Two starts train the same model on the same data, else LT_E_ARG names the first flag that differs, and both values. */
+lt_status lt_plan_same_samples(const lt_options *a, const lt_options *b, const char *run);
+
+/* Words of a command line; owned. */
+typedef struct plan_words {
+    char **word;
+    int count, capacity;
+} plan_words;
+lt_status lt_plan_add_word(plan_words *w, const char *format, ...) LT_PRINTF(2, 3);
+void lt_plan_free_words(plan_words *w);
+/* argv without plan's own flags and without those of axes. */
+lt_status lt_plan_training_words(plan_words *out, int argc, char *const *argv,
+                                 const plan_request *request);
+
+/* --- plan_profile.c, plan_profile_file.c: what was measured at one rank --- */
+
+/* Of one optimizer; block: its settings' largest side. */
+typedef struct plan_optimizer {
+    char name[PLAN_NAME];
+    int64_t block;
+    double update, refresh, state_bytes;
+    double *block_update, *block_refresh;
+    int64_t *block_elements;
+    size_t blocks;
+} plan_optimizer;
+
+enum { PLAN_OPTIMIZERS = 32, PLAN_BATCHES = 3, PLAN_STEPS = 256 };
+
+typedef struct plan_profile {
+    char program[64], model[LT_FACT_BYTES];
+    uint64_t samples_hash;
+    double samples; /* of an epoch */
+    lt_plan_profile base;
+    lt_cost_bucket *bucket; /* owned; of base */
+    double batch[PLAN_BATCHES], seconds[PLAN_BATCHES];
+    int batches;
+    double step[PLAN_STEPS];
+    plan_optimizer optimizer[PLAN_OPTIMIZERS];
+    int optimizers;
+    double spent; /* seconds that it took */
+} plan_profile;
+void lt_plan_profile_clear(plan_profile *p);
+const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const char *name,
+                                             int64_t block);
+/* base with the numbers of an optimizer; borrowed. */
+lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *o);
+/* Runs steps of t's model, data and flags here, for about so many seconds, and adds its optimizer. t: parsed, nothing
+ * opened. The first call measures the model too. */
+lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds);
+lt_status lt_plan_profile_save(const plan_profile *p, const char *path);
+/* Errors: LT_E_IO, LT_E_FORMAT (names the key). */
+lt_status lt_plan_profile_load(plan_profile *p, const char *path);
+
+/* --- plan_runs.c: --from --- */
+
+typedef struct plan_point {
+    double step, value;
+} plan_point;
+
+typedef struct plan_run {
+    char name[PLAN_TEXT];
+    plan_setting setting;
+    double seconds;     /* mean of a step; 0: not recorded */
+    double modelled;    /* of the system model; lt_plan_choose() */
+    double noise_scale; /* samples; 0: not recorded */
+    plan_point *point;  /* of the goal's metric; owned */
+    size_t points;
+    lt_loss_model loss; /* of all runs like it; has_loss: they fit one */
+    bool has_loss;
+    double reached; /* step at which the goal was reached; 0: it was not */
+} plan_run;
+
+typedef struct plan_runs {
+    plan_run *run;
+    size_t count;
+    int most; /* ranks */
+} plan_runs;
+/* Errors: LT_E_ARG (a folder is no run; another model or data: names both), LT_E_IO, LT_E_FORMAT. */
+lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const lt_trainer *like,
+                            const plan_goal *goal, int per_node);
+void lt_plan_free_runs(plan_runs *runs);
+
+/* --- plan_steps.c: how many steps the goal takes --- */
+
+typedef enum plan_trust {
+    PLAN_MEASURED,
+    PLAN_INTERPOLATED,
+    PLAN_EXTRAPOLATED,
+    PLAN_MODEL,
+    PLAN_UNKNOWN
+} plan_trust;
+
+typedef struct plan_estimate {
+    double value; /* NaN: unknown */
+    plan_trust trust;
+    double beyond; /* extrapolated: times the largest measured; else 1 */
+    double error;  /* relative, of a fitted model; NaN: not known */
+    char why[160]; /* of unknown; else what it rests on */
+} plan_estimate;
+/* Steps to the goal's metric. */
+plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const plan_setting *s);
+/* Seconds of a step; cost: of the system model, calibrated by the runs there are. */
+plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, double modelled);
+/* What Ernest's model, fitted to the runs that differ in ranks alone, says of a step; NaN: too few runs. */
+double lt_plan_ernest(const plan_runs *runs, const plan_setting *s);
+/* Hemingway's model of the runs that converge alike, for each run. */
+void lt_plan_fit_runs(plan_runs *runs, const plan_goal *goal);
+/* A value of the goal's metric as something that falls to 0. */
+double lt_plan_as_loss(const plan_goal *goal, double value);
+
+/* --- plan_choose.c: candidates --- */
+
+typedef struct plan_candidate {
+    plan_setting setting;
+    int choice[PLAN_AXES]; /* of each axis */
+    lt_plan_cost cost;
+    plan_estimate step, steps;
+    double seconds; /* to the goal; NaN: not known, then of an epoch */
+    double epoch;
+    double price;        /* NaN: no --price */
+    char why[PLAN_TEXT]; /* it was dropped; "": it was not */
+} plan_candidate;
+
+typedef struct plan_table {
+    plan_candidate *item; /* kept first, the best first; then the dropped */
+    size_t count, kept;
+    bool
+        is_known; /* seconds to the goal are known of at least one kept; else the table is of epochs */
+} plan_table;
+
+/* A plan at work. */
+typedef struct plan {
+    const lt_model_family *family;
+    const lt_trainer_program *program;
+    lt_trainer *trainer; /* with plan's own flags */
+    plan_options options;
+    plan_request request;
+    const char *path; /* of the program, as it was called */
+    plan_words words; /* of training */
+    plan_profile profile;
+    plan_runs runs;
+    plan_table table;
+} plan;
+/* The words of training with a candidate's choice of --vary. */
+lt_status lt_plan_candidate_words(const plan *p, const int *choice, plan_words *out);
+/* A start of the program with the candidate's words, parsed. lt_trainer_close() in any case. */
+lt_status lt_plan_start(const plan *p, const int *choice, lt_trainer *out);
+/* Counts choice up; false behind the last one, which is as zeros again. */
+bool lt_plan_advance(const plan_request *r, int *choice);
+/* Whether a profile that was read is of this program's model and data. Errors: LT_E_ARG. */
+lt_status lt_plan_check_profile(const plan *p);
+/* Errors: LT_E_ARG (no candidate is left: why each fell). */
+lt_status lt_plan_choose(plan *p);
+
+/* --- plan_print.c, plan_json.c --- */
+
+void lt_plan_print(const plan *p, FILE *out);
+/* The command that runs a candidate, into text of size bytes. Returns text. */
+const char *lt_plan_command(const plan *p, const plan_candidate *c, char *text, size_t size);
+lt_status lt_plan_write_json(const plan *p, const char *path);
+/* Of step and steps, the one that is known less well. */
+const plan_estimate *lt_plan_weaker(const plan_candidate *c);
+const char *lt_plan_trust_text(const plan_estimate *e, char *text, size_t size);
+
+/* --- plan.c --- */
+
+/* `plan ...`: the exit status. */
+int lt_command_plan(int argc, char **argv, const lt_model_family *family,
+                    const lt_trainer_program *program);
+
+#endif

@@ -1,0 +1,293 @@
+/* Candidates: every choice of --vary on every number of ranks; what each costs; which fall, and why; the order. */
+
+#include "train/trainer/plan.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CANDIDATES = 20000 };
+static const double hour = 3600, gib = 0x1p30;
+
+/* --- The starts --- */
+
+/* "--flag=value", as the table of options knows it. */
+static lt_status add_flag(plan_words *w, const lt_options *options, const char *flag,
+                          const char *value)
+{
+    const lt_option *o;
+    for (size_t i = 0; (o = lt_options_at(options, i)); i++)
+        if (!strcmp(o->name, flag) && o->type == LT_OPTION_BOOL) {
+            const bool on = !strcmp(value, "true") || !strcmp(value, "on");
+            if (!on && strcmp(value, "false") != 0 && strcmp(value, "off") != 0)
+                return lt_fail(LT_E_ARG, "--vary %s=%s: want on or off", flag, value);
+            return lt_plan_add_word(w, on ? "--%s" : "--no-%s", flag);
+        }
+    return lt_plan_add_word(w, "--%s=%s", flag, value);
+}
+
+lt_status lt_plan_candidate_words(const plan *p, const int *choice, plan_words *out)
+{
+    for (int i = 0; i < p->words.count; i++)
+        LT_TRY(lt_plan_add_word(out, "%s", p->words.word[i]));
+    for (int i = 0; i < p->request.axes; i++) {
+        const plan_axis *a = &p->request.axis[i];
+        LT_TRY(add_flag(out, p->trainer->options, a->flag, a->value[choice[i]]));
+    }
+    return LT_OK;
+}
+
+static lt_status start(const plan *p, const plan_words *w, lt_trainer *out)
+{
+    LT_TRY(lt_trainer_start(out, p->family, p->program));
+    LT_TRY(lt_trainer_open_options(out, NULL));
+    LT_TRY(lt_trainer_parse(out, w->count, w->word));
+    return lt_trainer_check(out);
+}
+
+lt_status lt_plan_start(const plan *p, const int *choice, lt_trainer *out)
+{
+    plan_words w = {0};
+    lt_status st = lt_plan_add_word(&w, "%s", p->family->program);
+    if (!st)
+        st = lt_plan_candidate_words(p, choice, &w);
+    if (!st)
+        st = start(p, &w, out);
+    lt_plan_free_words(&w);
+    return st;
+}
+
+/* --- One candidate --- */
+
+static void drop(plan_candidate *c, const char *format, ...) LT_PRINTF(2, 3);
+static void drop(plan_candidate *c, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->why, sizeof c->why, format, args);
+    va_end(args);
+}
+
+/* By the system model. Errors: LT_E_ARG (nothing is known of its optimizer; those of lt_plan_predict()). */
+static lt_status predict(const plan *p, const plan_setting *s, lt_plan_cost *out)
+{
+    const plan_optimizer *o = lt_plan_find_optimizer(&p->profile, s->setup.optim, s->block);
+    if (!o)
+        return lt_fail(LT_E_ARG, "the profile has no optimizer %s of blocks of %lld",
+                       s->setup.optim, (long long)s->block);
+    const lt_plan_profile profile = lt_plan_profile_of(&p->profile, o);
+    lt_plan_machine machine = p->request.machine;
+    machine.cluster.per_node = s->setup.ranks_per_node;
+    machine.cluster.nodes = s->setup.ranks / s->setup.ranks_per_node;
+    return lt_plan_predict(out, &profile, &machine, &s->setup);
+}
+
+/* Steps of a run that only its flags end. */
+static plan_estimate steps_of_flags(const plan *p, const plan_setting *s)
+{
+    const double of_epochs = s->epochs * p->profile.samples / (double)s->batch;
+    double steps = s->max_steps ? (double)s->max_steps : of_epochs;
+    if (s->epochs > 0 && of_epochs < steps)
+        steps = of_epochs;
+    plan_estimate e = {.value = steps, .trust = PLAN_MEASURED, .beyond = 1, .error = (double)NAN};
+    snprintf(e.why, sizeof e.why, "as the flags say");
+    return e;
+}
+
+static void estimate(const plan *p, plan_candidate *c)
+{
+    const plan_goal *g = &p->request.goal;
+    const plan_setting *s = &c->setting;
+    c->step = lt_plan_seconds(&p->runs, s, c->cost.seconds);
+    c->steps = *g->metric ? lt_plan_steps(&p->runs, g, s) : steps_of_flags(p, s);
+    c->epoch = c->step.value * p->profile.samples / c->cost.samples;
+    c->seconds = c->step.value * c->steps.value;
+    c->price =
+        p->options.price > 0 ? p->options.price * s->setup.ranks * c->seconds / hour : (double)NAN;
+}
+
+static void check_candidate(const plan *p, plan_candidate *c)
+{
+    const plan_goal *g = &p->request.goal;
+    const double beyond = c->step.beyond > c->steps.beyond ? c->step.beyond : c->steps.beyond;
+    if (!c->cost.fits)
+        drop(c, "a rank needs %.3g GiB, and has %.3g", c->cost.memory / gib,
+             p->request.machine.memory / gib);
+    else if (beyond > 2 && !p->options.extrapolate)
+        drop(c, "%.3g times what runs measured, more than 2: --extrapolate takes it all the same",
+             beyond);
+    else if (g->deadline > 0 && c->seconds > g->deadline)
+        drop(c, "takes %.3g h, and the deadline is %.3g h", c->seconds / hour, g->deadline / hour);
+}
+
+/* What fails here falls, with the reason. */
+static void fill(const plan *p, plan_candidate *c, int ranks)
+{
+    lt_trainer t = {0};
+    lt_status st = lt_plan_start(p, c->choice, &t);
+    if (!st)
+        st = lt_plan_setting(&c->setting, &t, ranks, p->request.per_node);
+    c->setting.setup.ranks = ranks;
+    if (!st)
+        st = predict(p, &c->setting, &c->cost);
+    if (st)
+        drop(c, "%s", lt_error_message());
+    lt_trainer_close(&t);
+    if (st)
+        return;
+    estimate(p, c);
+    check_candidate(p, c);
+}
+
+/* --- All of them --- */
+
+static lt_status model_runs(plan *p)
+{
+    lt_plan_cost cost;
+    for (size_t i = 0; i < p->runs.count; i++) {
+        plan_run *run = &p->runs.run[i];
+        run->modelled = predict(p, &run->setting, &cost) ? 0 : cost.seconds;
+        if (!(run->modelled > 0))
+            run->modelled = run->seconds;
+    }
+    return LT_OK;
+}
+
+bool lt_plan_advance(const plan_request *r, int *choice)
+{
+    for (int i = 0; i < r->axes; i++) {
+        if (++choice[i] < r->axis[i].values)
+            return true;
+        choice[i] = 0;
+    }
+    return false;
+}
+
+static bool is_same(const plan_candidate *a, const plan_candidate *b)
+{
+    const lt_plan_setup *x = &a->setting.setup, *y = &b->setting.setup;
+    return x->ranks == y->ranks && x->batch_size == y->batch_size && x->grad_accum == y->grad_accum
+           && !strcmp(a->setting.label, b->setting.label)
+           && a->setting.converge == b->setting.converge
+           && x->shard_optimizer == y->shard_optimizer;
+}
+
+/* Two choices of flags may be one setting: allreduce=auto is two-level on several machines. */
+static bool is_there(const plan_table *t, const plan_candidate *c)
+{
+    for (size_t i = 0; i < t->count && !*c->why; i++)
+        if (is_same(&t->item[i], c) && !*t->item[i].why)
+            return true;
+    return false;
+}
+
+static lt_status enumerate(plan *p)
+{
+    const plan_request *r = &p->request;
+    plan_table *t = &p->table;
+    double count = r->rank_counts;
+    for (int i = 0; i < r->axes; i++)
+        count *= r->axis[i].values;
+    if (count > MOST_CANDIDATES)
+        return lt_fail(LT_E_ARG, "--vary: %.0f candidates, at most %d are looked at", count,
+                       MOST_CANDIDATES);
+    t->item = calloc((size_t)count + 1, sizeof *t->item);
+    if (!t->item)
+        return lt_fail(LT_E_NOMEM, "no memory for %.0f candidates", count);
+    for (int k = 0; k < r->rank_counts; k++) {
+        int choice[PLAN_AXES] = {0};
+        do {
+            plan_candidate *c = &t->item[t->count];
+            *c = (plan_candidate){0};
+            memcpy(c->choice, choice, sizeof choice);
+            fill(p, c, r->ranks[k]);
+            t->count += !is_there(t, c);
+        } while (lt_plan_advance(r, choice));
+    }
+    return LT_OK;
+}
+
+/* --- The order --- */
+
+/* What the goal minimises: with a deadline rank-hours, else time; of unknown steps that of an epoch. */
+static double key_of(const plan_candidate *c, bool by_cost)
+{
+    const double seconds = isfinite(c->seconds) ? c->seconds : c->epoch;
+    return by_cost ? seconds * c->setting.setup.ranks : seconds;
+}
+
+static int compare(const plan_candidate *a, const plan_candidate *b, bool by_cost)
+{
+    if (!*a->why != !*b->why)
+        return *a->why ? 1 : -1;
+    if (isfinite(a->seconds) != isfinite(b->seconds))
+        return isfinite(a->seconds) ? -1 : 1;
+    const double x = key_of(a, by_cost), y = key_of(b, by_cost);
+    if (x > y || x < y)
+        return x > y ? 1 : -1;
+    return a->setting.setup.ranks - b->setting.setup.ranks;
+}
+
+static int by_time(const void *x, const void *y)
+{
+    return compare(x, y, false);
+}
+
+static int by_cost(const void *x, const void *y)
+{
+    return compare(x, y, true);
+}
+
+/* Each reason once, with how often it was given. */
+static lt_status none_left(const plan_table *t)
+{
+    char text[2 * PLAN_TEXT] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < t->count && at + 1 < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%d ranks, %s: %s", at ? "; " : "",
+                               t->item[i].setting.setup.ranks,
+                               *t->item[i].setting.label ? t->item[i].setting.label : "as given",
+                               t->item[i].why);
+    return lt_fail(LT_E_ARG, "no candidate is left of %zu: %s", t->count, text);
+}
+
+/* What rests on runs says so only near them. */
+static lt_status check_range(const plan *p)
+{
+    const plan_request *r = &p->request;
+    const int most = r->ranks[r->rank_counts - 1];
+    if (!p->runs.count || p->options.extrapolate || most <= 2 * p->runs.most)
+        return LT_OK;
+    return lt_fail(
+        LT_E_ARG,
+        "--ranks %d: more than twice the %d ranks that runs of --from had; --extrapolate "
+        "takes them, and says so",
+        most, p->runs.most);
+}
+
+static lt_status check_goal(const plan *p)
+{
+    const plan_goal *g = &p->request.goal;
+    const training_options *o = &p->trainer->args.training;
+    if (*g->metric || o->epochs > 0 || o->max_steps > 0)
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "--goal deadline: of what? a metric, --epochs or --max-steps says it");
+}
+
+lt_status lt_plan_choose(plan *p)
+{
+    plan_table *t = &p->table;
+    LT_TRY(check_goal(p));
+    LT_TRY(check_range(p));
+    LT_TRY(model_runs(p));
+    LT_TRY(enumerate(p));
+    qsort(t->item, t->count, sizeof *t->item, p->request.goal.deadline > 0 ? by_cost : by_time);
+    while (t->kept < t->count && !*t->item[t->kept].why)
+        t->kept++;
+    t->is_known = t->kept && isfinite(t->item[0].seconds);
+    return t->kept ? LT_OK : none_left(t);
+}

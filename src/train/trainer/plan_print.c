@@ -1,0 +1,182 @@
+/* A plan for people: the table, why others fell, and the command line of the best. */
+
+#include "train/trainer/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double gib = 0x1p30;
+
+/* "6.2 h" */
+static const char *seconds_text(double s, char *text, size_t size)
+{
+    static const struct {
+        double seconds;
+        const char *unit;
+    } units[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
+    const double least = 1e-9; /* below it a difference is rounding */
+    snprintf(text, size, isfinite(s) && fabs(s) < least ? "0 s" : "?");
+    for (size_t i = 0; isfinite(s) && fabs(s) >= least && i < sizeof units / sizeof *units; i++)
+        if (s >= units[i].seconds || i + 1 == sizeof units / sizeof *units) {
+            snprintf(text, size, "%.3g %s", s / units[i].seconds, units[i].unit);
+            break;
+        }
+    return text;
+}
+
+const char *lt_plan_trust_text(const plan_estimate *e, char *text, size_t size)
+{
+    static const char *const names[] = {"measured", "interpolated", "extrapolated", "model only",
+                                        "not enough measurements"};
+    if (e->trust == PLAN_EXTRAPOLATED)
+        snprintf(text, size, "extrapolated x%.3g", e->beyond);
+    else
+        snprintf(text, size, "%s", names[e->trust]);
+    return text;
+}
+
+const plan_estimate *lt_plan_weaker(const plan_candidate *c)
+{
+    return c->steps.trust > c->step.trust
+                   || (c->steps.trust == c->step.trust && c->steps.beyond > c->step.beyond)
+               ? &c->steps
+               : &c->step;
+}
+
+/* --- The command --- */
+
+static size_t add(char *text, size_t size, size_t at, const char *word)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                               "-_=./,:@%+";
+    const bool plain = *word && strspn(word, safe) == strlen(word);
+    if (at + 8 >= size)
+        return at;
+    at += (size_t)snprintf(text + at, size - at, "%s%s", at ? " " : "", plain ? "" : "'");
+    for (; *word && at + 8 < size; word++)
+        if (*word == '\'')
+            at += (size_t)snprintf(text + at, size - at, "'\\''");
+        else
+            text[at++] = *word;
+    text[at] = 0;
+    return plain ? at : at + (size_t)snprintf(text + at, size - at, "'");
+}
+
+const char *lt_plan_command(const plan *p, const plan_candidate *c, char *text, size_t size)
+{
+    char number[PLAN_NAME];
+    plan_words w = {0};
+    size_t at = 0;
+    const int ranks = c->setting.setup.ranks;
+    *text = 0;
+    if (ranks > 1) {
+        at = add(text, size, add(text, size, at, "mpirun"), "-n");
+        snprintf(number, sizeof number, "%d", ranks);
+        at = add(text, size, at, number);
+    }
+    if (ranks > 1 && (p->options.simulate || p->options.nodes)) {
+        snprintf(number, sizeof number, "ppr:%d:node", c->setting.setup.ranks_per_node);
+        at = add(text, size, add(text, size, at, "--map-by"), number);
+    }
+    at = add(text, size, at, p->path);
+    const bool whole = !lt_plan_candidate_words(p, c->choice, &w);
+    for (int i = 0; i < w.count && whole; i++)
+        at = add(text, size, at, w.word[i]);
+    lt_plan_free_words(&w);
+    return text;
+}
+
+/* --- The table --- */
+
+static void print_head(const plan *p, FILE *out)
+{
+    const plan_goal *g = &p->request.goal;
+    char time[PLAN_NAME];
+    fprintf(out, "goal:");
+    if (*g->metric)
+        fprintf(out, " %s %s %g", g->metric, g->lower ? "<=" : ">=", g->value);
+    if (g->deadline > 0)
+        fprintf(out, " within %s", seconds_text(g->deadline, time, sizeof time));
+    fprintf(out, "\nprofile: %s, %s a sample and %s a step beside, %g samples an epoch\n",
+            p->profile.model, seconds_text(p->profile.base.per_sample, time, sizeof time),
+            seconds_text(p->profile.base.fixed, (char[PLAN_NAME]){0}, PLAN_NAME),
+            p->profile.samples);
+    if (p->runs.count)
+        fprintf(out, "runs: %zu, of at most %d ranks\n", p->runs.count, p->runs.most);
+    fprintf(out, "\n%6s %8s %-36s %10s %10s %10s %10s %8s  %s\n", "ranks", "batch", "setting",
+            "step", "steps", p->table.is_known ? "time" : "epoch", "cost", "GiB", "rests on");
+}
+
+static void print_row(const plan *p, const plan_candidate *c, FILE *out)
+{
+    char step[PLAN_NAME], whole[PLAN_NAME], trust[64], steps[PLAN_NAME], cost[PLAN_NAME];
+    const double seconds = p->table.is_known ? c->seconds : c->epoch;
+    snprintf(steps, sizeof steps, isfinite(c->steps.value) ? "%.0f" : "?", c->steps.value);
+    snprintf(cost, sizeof cost, isfinite(c->price) ? "%.2f" : "-", c->price);
+    fprintf(out, "%6d %8lld %-36s %10s %10s %10s %10s %8.3g  %s\n", c->setting.setup.ranks,
+            (long long)c->setting.batch, c->setting.label,
+            seconds_text(c->step.value, step, sizeof step), steps,
+            seconds_text(seconds, whole, sizeof whole), cost, c->cost.memory / gib,
+            lt_plan_trust_text(lt_plan_weaker(c), trust, sizeof trust));
+}
+
+static bool is_first_of_reason(const plan_table *t, size_t index)
+{
+    for (size_t i = t->kept; i < index; i++)
+        if (!strcmp(t->item[i].why, t->item[index].why))
+            return false;
+    return true;
+}
+
+static void print_dropped(const plan *p, FILE *out)
+{
+    const plan_table *t = &p->table;
+    if (t->kept < t->count)
+        fprintf(out, "\ndropped: %zu of %zu\n", t->count - t->kept, t->count);
+    for (size_t i = t->kept; i < t->count; i++) {
+        int times = 0;
+        for (size_t k = i; k < t->count; k++)
+            times += !strcmp(t->item[k].why, t->item[i].why);
+        if (is_first_of_reason(t, i))
+            fprintf(out, "  %d: %d ranks%s%s%s: %s\n", times, t->item[i].setting.setup.ranks,
+                    times > 1 ? " and others" : "", *t->item[i].setting.label ? ", " : "",
+                    t->item[i].setting.label, t->item[i].why);
+    }
+}
+
+static void print_why(const plan *p, const plan_candidate *best, FILE *out)
+{
+    char time[PLAN_NAME];
+    const lt_plan_cost *c = &best->cost;
+    if (!p->table.is_known)
+        fprintf(out, "\nsteps to the goal: %s; the table is of an epoch\n", best->steps.why);
+    else
+        fprintf(out, "\nsteps: %s\n", best->steps.why);
+    fprintf(out, "step: %s; modelled %s:", best->step.why,
+            seconds_text(c->seconds, time, sizeof time));
+    fprintf(out, " compute %s,", seconds_text(c->compute, time, sizeof time));
+    fprintf(out, " update %s,", seconds_text(c->update, time, sizeof time));
+    fprintf(out, " exposed exchange %s,", seconds_text(c->exposed, time, sizeof time));
+    fprintf(out, " waiting %s,", seconds_text(c->waiting, time, sizeof time));
+    fprintf(out, " loading %s\n", seconds_text(c->load, time, sizeof time));
+}
+
+void lt_plan_print(const plan *p, FILE *out)
+{
+    enum { COMMAND = 1 << 16 };
+    const plan_table *t = &p->table;
+    const size_t rows = (size_t)p->options.rows;
+    print_head(p, out);
+    for (size_t i = 0; i < t->kept && i < rows; i++)
+        print_row(p, &t->item[i], out);
+    if (t->kept > rows)
+        fprintf(out, "  and %zu more (--rows)\n", t->kept - rows);
+    print_dropped(p, out);
+    print_why(p, &t->item[0], out);
+    char *command = malloc(COMMAND);
+    if (command)
+        fprintf(out, "\n%s\n", lt_plan_command(p, &t->item[0], command, COMMAND));
+    free(command);
+}

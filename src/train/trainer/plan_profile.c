@@ -1,0 +1,447 @@
+/* A step's parts, measured here at one rank: forward and backward of three batch sizes, when backward finishes which
+ * gradient, what optimizers take, what the loader gives by itself. */
+
+#include "base/clock.h"
+#include "train/trainer/plan.h"
+#include "train/trainer/step.h"
+
+#include "lather/ext/fail.h"
+#include "lather/ext/optim_family.h"
+#include "lather/shampoo_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM = 2, LEAST = 4, LOADS = 8 };
+enum { PROFILED_FREQUENCY = 2 }; /* of Shampoo's roots, so that few steps see them */
+
+/* One batch size at work. */
+typedef struct bench {
+    lt_trainer *trainer;
+    lt_train_step *step;
+    lt_task_ops ops; /* the task's, with this file's forward */
+    lt_task task;    /* the real one */
+    double forward;  /* clock when it was done */
+    double *final;   /* clock when backward finished each parameter; NULL: not recorded */
+    size_t *order;   /* parameters in that order */
+    size_t finals;
+    int64_t attempt;
+} bench;
+
+static int ascending(const void *x, const void *y)
+{
+    const double a = *(const double *)x, b = *(const double *)y;
+    return a > b ? 1 : -(a < b);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return count ? (values[(count - 1) / 2] + values[count / 2]) / 2 : 0;
+}
+
+/* --- The steps --- */
+
+static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
+                         lt_task_output *out)
+{
+    bench *b = context;
+    LT_TRY(b->task.ops->forward(b->task.context, tape, batch, counts, out));
+    LT_TRY(lt_device_sync(b->trainer->device));
+    b->forward = lt_clock_seconds();
+    return LT_OK;
+}
+
+static void on_final(void *context, lt_param *param)
+{
+    bench *b = context;
+    const lt_params *all = &b->trainer->params;
+    for (size_t i = 0; i < all->count && b->finals < all->count; i++)
+        if (all->item[i] == param && b->final) {
+            b->order[b->finals] = i;
+            b->final[b->finals++] = lt_clock_seconds();
+        }
+}
+
+/* From epoch to epoch. */
+static lt_status next(void *context, lt_batch *batch)
+{
+    lt_loader *loader = context;
+    lt_status st = lt_loader_next(loader, batch);
+    return st == LT_END ? lt_loader_next(loader, batch) : st;
+}
+
+/* Zeroed fields are not there yet. */
+static void close_bench(bench *b)
+{
+    lt_tape_on_param_final(b->trainer->tape, NULL, NULL);
+    lt_train_step_free(&b->step);
+    lt_loader_free(&b->trainer->input.loader);
+}
+
+static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch)
+{
+    lt_loader_config c = lt_trainer_loader(t, true);
+    *b = (bench){.trainer = t, .task = lt_trainer_task(t)};
+    b->ops = *b->task.ops;
+    b->ops.forward = forward;
+    c.batch = (int)batch;
+    c.size = 1;
+    c.seed = (uint64_t)t->args.training.seed;
+    c.shuffle = t->args.loader.shuffle;
+    c.drop_last = true;
+    LT_TRY(lt_loader_new(&t->input.loader, t->input.train, t->device, &c));
+    const lt_train_step_config config = {.device = t->device,
+                                         .tape = t->tape,
+                                         .params = &t->params,
+                                         .optim = t->optim,
+                                         .task = {&b->ops, b},
+                                         .pass = lt_trainer_pass(t, true),
+                                         .grad_accum = 1,
+                                         .next = next,
+                                         .next_context = t->input.loader};
+    lt_tape_on_param_final(t->tape, on_final, b);
+    return lt_train_step_new(&b->step, &config);
+}
+
+/* Seconds of one step's parts. */
+typedef struct parts {
+    double compute, backward, update, roots;
+} parts;
+
+static lt_status run_step(bench *b, parts *out)
+{
+    const lt_trainer *t = b->trainer;
+    const capture_plan eager = {PHASES_NONE, false};
+    const lt_step numbers = {
+        .lr = 0, .clip_norm = t->args.training.clip_grad, .attempt = ++b->attempt};
+    lt_batch batch;
+    lt_step_result result;
+    LT_TRY(lt_optim_prepare(t->optim, &numbers));
+    LT_TRY(next(t->input.loader, &batch));
+    b->finals = 0;
+    LT_TRY(lt_device_sync(t->device));
+    const double begin = lt_clock_seconds();
+    LT_TRY(lt_step_run_micro_batch(b->step, &batch, 0, b->attempt, eager));
+    LT_TRY(lt_device_sync(t->device));
+    const double computed = lt_clock_seconds();
+    LT_TRY(lt_step_run_optimizer(b->step, eager));
+    LT_TRY(lt_device_sync(t->device));
+    const double updated = lt_clock_seconds();
+    lt_optim_advance(t->optim);
+    LT_TRY(lt_optim_result(t->optim, &result));
+    const double roots = lt_shampoo_statistics(t->optim).root_seconds;
+    *out = (parts){.compute = computed - begin,
+                   .backward = computed - b->forward,
+                   .update = updated - computed - roots,
+                   .roots = roots};
+    return LT_OK;
+}
+
+/* Medians of the steps that fit into so many seconds, and the mean of roots; compute: of each step, at most
+ * PLAN_STEPS, or NULL. */
+static lt_status run_steps(bench *b, double seconds, parts *out, double *compute, size_t *steps)
+{
+    double c[PLAN_STEPS], back[PLAN_STEPS], up[PLAN_STEPS], roots = 0;
+    int count = 0;
+    parts p;
+    for (int i = 0; i < WARM; i++)
+        LT_TRY(run_step(b, &p));
+    const double end = lt_clock_seconds() + seconds;
+    for (; count < PLAN_STEPS && (count < LEAST || lt_clock_seconds() < end); count++) {
+        LT_TRY(run_step(b, &p));
+        c[count] = p.compute;
+        back[count] = p.backward;
+        up[count] = p.update;
+        roots += p.roots;
+    }
+    if (compute) {
+        memcpy(compute, c, (size_t)count * sizeof *c);
+        *steps = (size_t)count;
+    }
+    *out = (parts){median(c, count), median(back, count), median(up, count), roots / count};
+    return LT_OK;
+}
+
+/* --- Forward and backward --- */
+
+/* C(b) = fixed + per_sample b through the batch sizes, rows weighted by 1/t so that errors are relative. */
+static lt_status fit_compute(plan_profile *p)
+{
+    double a[2 * PLAN_BATCHES], y[PLAN_BATCHES], x[2], norm;
+    for (int i = 0; i < p->batches; i++) {
+        a[2 * i] = 1 / p->seconds[i];
+        a[2 * i + 1] = p->batch[i] / p->seconds[i];
+        y[i] = 1;
+    }
+    LT_TRY(lt_nnls(x, &norm, a, p->batches, 2, y));
+    p->base.fixed = x[0];
+    p->base.per_sample = x[1];
+    return LT_OK;
+}
+
+/* Half, whole and twice the batch size, as far as there are samples. */
+static void choose_batches(plan_profile *p, const lt_trainer *t)
+{
+    const int64_t most = lt_dataset_count(t->input.train);
+    int64_t b = t->args.batch_size / 2 ? t->args.batch_size / 2 : 1;
+    for (p->batches = 0; p->batches < PLAN_BATCHES && (b <= most || !p->batches); b *= 2)
+        p->batch[p->batches++] = (double)(b < most ? b : most);
+}
+
+static void add_to_bucket(lt_cost_bucket *b, const lt_param *p, double ready)
+{
+    const lt_shape shape = lt_tensor_shape(p->value);
+    const int64_t count = lt_tensor_count(p->value);
+    b->elements += count;
+    b->ready = ready;
+    if (shape.ndim < 2) {
+        b->dense += count;
+    } else {
+        b->rows += shape.dim[0];
+        b->columns += count / shape.dim[0];
+    }
+}
+
+/* Parameters in the order in which backward finished them, cut as gradients are that go over the communicator. */
+static lt_status make_buckets(plan_profile *p, const bench *b)
+{
+    enum { ITEM = 4, SMALLEST = 1 << 18 }; /* bytes; elements, as in data_parallel */
+    const lt_trainer *t = b->trainer;
+    const double full = t->args.ranks.bucket_mib * 0x1p20 / ITEM;
+    double rest = p->base.parameter_bytes / ITEM, limit = 0;
+    size_t at = 0;
+    p->bucket = calloc(b->finals + 1, sizeof *p->bucket);
+    if (!p->bucket)
+        return lt_fail(LT_E_NOMEM, "no memory for %zu buckets", b->finals);
+    for (size_t i = 0; i < b->finals; i++) {
+        const lt_param *param = t->params.item[b->order[i]];
+        const double count = (double)lt_tensor_count(param->value);
+        if (at && (double)p->bucket[at - 1].elements + count <= limit) {
+            rest -= count;
+        } else {
+            limit = rest / 2 > SMALLEST ? rest / 2 : SMALLEST;
+            limit = limit < full ? limit : full;
+            rest -= count;
+            at++;
+        }
+        add_to_bucket(&p->bucket[at - 1], param, b->final[i] - b->forward);
+    }
+    p->base.buckets = at;
+    p->base.bucket = p->bucket;
+    return LT_OK;
+}
+
+/* Of one backward, whose own seconds stand for all of them. */
+static lt_status record_buckets(plan_profile *p, bench *b)
+{
+    const size_t count = b->trainer->params.count + 1;
+    parts one;
+    b->final = calloc(count, sizeof *b->final);
+    b->order = calloc(count, sizeof *b->order);
+    lt_status st = b->final && b->order
+                       ? run_step(b, &one)
+                       : lt_fail(LT_E_NOMEM, "no memory for %zu parameters", count);
+    if (!st)
+        st = make_buckets(p, b);
+    for (size_t i = 0; !st && i < p->base.buckets; i++)
+        p->bucket[i].ready /= one.backward > 0 ? one.backward : 1;
+    free(b->final);
+    free(b->order);
+    b->final = NULL;
+    b->order = NULL;
+    return st;
+}
+
+/* One batch size; that of the flags has the optimizer's numbers, buckets and single steps too. */
+static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double seconds)
+{
+    bench b;
+    parts found;
+    const bool is_middle = index == (p->batches > 1);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[index]);
+    if (!st)
+        st = run_steps(&b, seconds, &found, is_middle ? p->step : NULL, &p->base.steps);
+    if (!st && is_middle)
+        st = record_buckets(p, &b);
+    close_bench(&b);
+    if (st)
+        return st;
+    p->seconds[index] = found.compute;
+    if (is_middle)
+        p->base.backward = found.backward / found.compute;
+    p->base.step_seconds = p->step;
+    return LT_OK;
+}
+
+static lt_status measure_loader(plan_profile *p, lt_trainer *t)
+{
+    bench b;
+    lt_batch batch;
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0]);
+    if (!st)
+        st = next(t->input.loader, &batch);
+    const double begin = lt_clock_seconds();
+    for (int i = 0; !st && i < LOADS; i++)
+        st = next(t->input.loader, &batch);
+    p->base.load_per_sample = (lt_clock_seconds() - begin) / (LOADS * p->batch[0]);
+    close_bench(&b);
+    return st;
+}
+
+/* What the family says of its network. */
+static lt_status count_model(plan_profile *p, const lt_trainer *t)
+{
+    const lt_model_facts *facts = lt_trainer_facts(t);
+    const char *depth = lt_model_fact_text(facts, "depth");
+    lt_model_cost cost;
+    LT_TRY(lt_trainer_count_cost(t, &cost, &p->base.activation_bytes));
+    p->base.layers = strtod(*depth ? depth : lt_model_fact_text(facts, "layers"), NULL);
+    p->base.hidden = (double)cost.features;
+    p->base.tokens = (double)cost.rows;
+    for (size_t i = 0; i < t->params.count; i++)
+        if (lt_param_is_trained(t->params.item[i]))
+            p->base.parameter_bytes += (double)lt_tensor_bytes(t->params.item[i]->value);
+    p->samples = (double)lt_dataset_count(t->input.train);
+    snprintf(p->program, sizeof p->program, "%s", t->choice.family->program);
+    snprintf(p->model, sizeof p->model, "%s", facts->title);
+    return LT_OK;
+}
+
+static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds)
+{
+    choose_batches(p, t);
+    LT_TRY(count_model(p, t));
+    for (int i = 0; i < p->batches; i++)
+        LT_TRY(measure_batch(p, t, i, seconds / p->batches));
+    LT_TRY(measure_loader(p, t));
+    return fit_compute(p);
+}
+
+/* --- The optimizer --- */
+
+/* Modelled nanoseconds of Shampoo's blocks, scaled so that their sums are what was measured. */
+static lt_status list_blocks(plan_optimizer *o, const lt_optim *optim)
+{
+    lt_shampoo_block b;
+    double update = 0, refresh = 0;
+    while (lt_shampoo_settings(optim) && !lt_shampoo_block_at(optim, o->blocks, &b)) {
+        update += b.step_ns;
+        refresh += b.refresh_ns;
+        o->blocks++;
+    }
+    o->block_update = calloc(o->blocks + 1, sizeof *o->block_update);
+    o->block_refresh = calloc(o->blocks + 1, sizeof *o->block_refresh);
+    o->block_elements = calloc(o->blocks + 1, sizeof *o->block_elements);
+    if (!o->block_update || !o->block_refresh || !o->block_elements)
+        return lt_fail(LT_E_NOMEM, "no memory for %zu blocks", o->blocks);
+    for (size_t i = 0; i < o->blocks; i++) {
+        LT_TRY(lt_shampoo_block_at(optim, i, &b));
+        o->block_update[i] = update > 0 ? o->update * b.step_ns / update : 0;
+        o->block_refresh[i] = refresh > 0 ? o->refresh * b.refresh_ns / refresh : 0;
+        o->block_elements[i] = lt_shape_count(b.shape);
+    }
+    return LT_OK;
+}
+
+static lt_status measure_optimizer(plan_profile *p, lt_trainer *t, int64_t block, double seconds)
+{
+    bench b;
+    parts found;
+    if (p->optimizers == PLAN_OPTIMIZERS)
+        return lt_fail(LT_E_ARG, "--vary: more than %d optimizers", PLAN_OPTIMIZERS);
+    plan_optimizer *o = &p->optimizer[p->optimizers++];
+    *o = (plan_optimizer){.block = block};
+    snprintf(o->name, sizeof o->name, "%s", t->args.optim.family->name);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0]);
+    if (!st)
+        st = run_steps(&b, seconds, &found, NULL, NULL);
+    close_bench(&b);
+    if (st)
+        return st;
+    o->update = found.update;
+    o->refresh = found.roots * PROFILED_FREQUENCY;
+    o->state_bytes = (double)lt_optim_state_bytes(t->optim);
+    return list_blocks(o, t->optim);
+}
+
+/* --- The whole --- */
+
+/* As training opens them, of one rank and without a run folder. */
+static lt_status open_parts(lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    t->args.ranks.dist = DIST_OFF;
+    t->args.ranks.tensor_parallel = NULL;
+    if (a->weights)
+        snprintf(t->weights, sizeof t->weights, "%s", a->weights);
+    LT_TRY(lt_trainer_open_device(t));
+    LT_TRY(lt_trainer_open_data(t));
+    LT_TRY(lt_trainer_open_model(t));
+    LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
+    LT_TRY(lt_optim_flags_make(&t->optim, &a->optim, &t->params));
+    LT_TRY(lt_param_groups_apply(&t->params, t->optim, a->optim.lr, &a->groups.param_group));
+    return a->training.amp == AMP_F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
+}
+
+/* Roots soon and often: they are timed apart from the rest of an update. */
+static lt_status hurry_roots(lt_trainer *t)
+{
+    char text[PLAN_NAME];
+    snprintf(text, sizeof text, "%d", PROFILED_FREQUENCY);
+    if (!lt_options_applies(t->options, "precondition-frequency"))
+        return LT_OK;
+    LT_TRY(lt_options_set(t->options, "precondition-frequency", text));
+    LT_TRY(lt_options_set(t->options, "start-preconditioning-step", text));
+    LT_TRY(lt_options_set(t->options, "refresh", "staggered"));
+    return lt_optim_flags_resolve(&t->args.optim, t->options);
+}
+
+lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
+{
+    const double begin = lt_clock_seconds(), share = p->batches ? seconds : seconds / 2;
+    plan_setting s;
+    LT_TRY(lt_plan_setting(&s, t, 1, 1));
+    LT_TRY(hurry_roots(t));
+    LT_TRY(open_parts(t));
+    p->samples_hash = s.samples;
+    if (!p->batches)
+        LT_TRY(measure_model(p, t, share));
+    LT_TRY(measure_optimizer(p, t, s.block, share));
+    p->spent += lt_clock_seconds() - begin;
+    return LT_OK;
+}
+
+void lt_plan_profile_clear(plan_profile *p)
+{
+    for (int i = 0; i < p->optimizers; i++) {
+        free(p->optimizer[i].block_update);
+        free(p->optimizer[i].block_refresh);
+        free(p->optimizer[i].block_elements);
+    }
+    free(p->bucket);
+    *p = (plan_profile){0};
+}
+
+const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const char *name, int64_t block)
+{
+    for (int i = 0; i < p->optimizers; i++)
+        if (!strcmp(p->optimizer[i].name, name) && p->optimizer[i].block == block)
+            return &p->optimizer[i];
+    return NULL;
+}
+
+lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *o)
+{
+    lt_plan_profile all = p->base;
+    all.update = o->update;
+    all.refresh = o->refresh;
+    all.state_bytes = o->state_bytes;
+    all.block_update = o->block_update;
+    all.block_refresh = o->block_refresh;
+    all.block_elements = o->block_elements;
+    all.blocks = o->blocks;
+    return all;
+}

@@ -1,0 +1,343 @@
+/* How many steps a goal takes, and how long one is, as far as runs tell: measured, between measured ones, beyond them,
+ * or not at all. Batch and steps: steps(B) = S (1 + phi / B), McCandlish et al. 2018, equation 2.11; ranks and steps:
+ * Hemingway's model of the loss (lather/fit.h). */
+
+#include "train/trainer/plan.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static plan_estimate unknown(const char *format, ...) LT_PRINTF(1, 2);
+static plan_estimate unknown(const char *format, ...)
+{
+    plan_estimate e = {
+        .value = (double)NAN, .trust = PLAN_UNKNOWN, .beyond = 1, .error = (double)NAN};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(e.why, sizeof e.why, format, args);
+    va_end(args);
+    return e;
+}
+
+/* Whether ranks (or a batch) lie between what was measured, or how far beyond. */
+static plan_estimate between(double value, double at, double least, double most, const char *why)
+{
+    plan_estimate e = {
+        .value = value, .trust = PLAN_INTERPOLATED, .beyond = 1, .error = (double)NAN};
+    snprintf(e.why, sizeof e.why, "%s", why);
+    if (at > most || at < least) {
+        e.trust = PLAN_EXTRAPOLATED;
+        e.beyond = at > most ? at / most : least / at;
+    }
+    return e;
+}
+
+/* --- Steps --- */
+
+static bool is_alike(const plan_setting *a, const plan_setting *b)
+{
+    return a->converge == b->converge && a->is_exact == b->is_exact;
+}
+
+/* Whether a run's steps are those of the setting. */
+static bool is_same_course(const plan_setting *a, const plan_setting *b)
+{
+    return is_alike(a, b) && a->batch == b->batch
+           && (a->is_exact
+               || (a->setup.ranks == b->setup.ranks
+                   && a->setup.ranks_per_node == b->setup.ranks_per_node));
+}
+
+static bool find_measured(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
+{
+    double sum = 0;
+    int count = 0;
+    for (size_t i = 0; i < runs->count; i++)
+        if (is_same_course(&runs->run[i].setting, s) && runs->run[i].reached > 0) {
+            sum += runs->run[i].reached;
+            count++;
+        }
+    if (!count)
+        return false;
+    *out = (plan_estimate){
+        .value = sum / count, .trust = PLAN_MEASURED, .beyond = 1, .error = (double)NAN};
+    snprintf(out->why, sizeof out->why, "%d run%s reached it", count, count == 1 ? "" : "s");
+    return true;
+}
+
+/* Runs that reached the goal with other batches. */
+typedef struct batches {
+    double least, most;
+    int distinct, count;
+    const plan_run *nearest; /* that has a noise scale */
+} batches;
+
+static batches find_batches(const plan_runs *runs, const plan_setting *s)
+{
+    batches b = {.least = HUGE_VAL};
+    for (size_t i = 0; i < runs->count; i++) {
+        const plan_run *run = &runs->run[i];
+        const double batch = (double)run->setting.batch;
+        if (!is_alike(&run->setting, s) || !(run->reached > 0))
+            continue;
+        b.distinct += batch < b.least || batch > b.most;
+        b.least = batch < b.least ? batch : b.least;
+        b.most = batch > b.most ? batch : b.most;
+        b.count++;
+        const double distance = fabs(log(batch / (double)s->batch));
+        if (run->noise_scale > 0
+            && (!b.nearest
+                || distance < fabs(log((double)b.nearest->setting.batch / (double)s->batch))))
+            b.nearest = run;
+    }
+    return b;
+}
+
+/* steps = a + c / B, least squares of relative errors, both at least 0. */
+static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batches *b,
+                        double *steps)
+{
+    double x[2], norm, *a = calloc((size_t)b->count * 3, sizeof *a), *y = a + (size_t)b->count * 2;
+    int row = 0;
+    if (!a)
+        return false;
+    for (size_t i = 0; i < runs->count; i++) {
+        const plan_run *run = &runs->run[i];
+        if (!is_alike(&run->setting, s) || !(run->reached > 0))
+            continue;
+        a[2 * row] = 1 / run->reached;
+        a[2 * row + 1] = 1 / ((double)run->setting.batch * run->reached);
+        y[row++] = 1;
+    }
+    const bool ok = !lt_nnls(x, &norm, a, row, 2, y);
+    *steps = ok ? x[0] + x[1] / (double)s->batch : 0;
+    free(a);
+    return ok && *steps > 0;
+}
+
+/* S(B) / S(B') of S(B) = S_min (1 + phi / B), times S(B'). */
+static double steps_of_batch(const plan_run *run, double batch)
+{
+    const double phi = run->noise_scale;
+    return run->reached * (1 + phi / batch) / (1 + phi / (double)run->setting.batch);
+}
+
+static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
+{
+    const batches b = s->is_exact ? find_batches(runs, s) : (batches){0};
+    double steps = 0;
+    char why[96];
+    if (b.distinct > 1 && fit_batches(runs, s, &b, &steps)) {
+        snprintf(why, sizeof why, "steps a + c / batch of %d runs", b.count);
+    } else if (b.nearest) {
+        steps = steps_of_batch(b.nearest, (double)s->batch);
+        snprintf(why, sizeof why, "noise scale %.3g of batch %lld", b.nearest->noise_scale,
+                 (long long)b.nearest->setting.batch);
+    } else {
+        return false;
+    }
+    *out = between(steps, (double)s->batch, b.least, b.most, why);
+    return true;
+}
+
+/* --- Hemingway's model --- */
+
+/* Runs whose ranks have as many samples each, so that ranks and batch grow together. */
+static bool is_of_loss_model(const plan_setting *a, const plan_setting *b)
+{
+    return is_alike(a, b)
+           && a->setup.batch_size * a->setup.grad_accum
+                  == b->setup.batch_size * b->setup.grad_accum;
+}
+
+double lt_plan_as_loss(const plan_goal *g, double value)
+{
+    return g->lower ? value : 100 - value;
+}
+
+/* The model of all runs like this one. */
+static void fit_loss(const plan_runs *runs, const plan_goal *g, plan_run *of)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < runs->count; i++)
+        count += runs->run[i].points;
+    lt_loss_point *point = calloc(count + 1, sizeof *point);
+    count = 0;
+    for (size_t i = 0; i < runs->count && point; i++)
+        for (size_t k = 0; k < runs->run[i].points; k++) {
+            const plan_run *run = &runs->run[i];
+            if (is_of_loss_model(&run->setting, &of->setting))
+                point[count++] =
+                    (lt_loss_point){(double)run->setting.setup.ranks, run->point[k].step,
+                                    lt_plan_as_loss(g, run->point[k].value)};
+        }
+    of->has_loss = count && !lt_loss_fit(&of->loss, point, count);
+    free(point);
+}
+
+void lt_plan_fit_runs(plan_runs *runs, const plan_goal *g)
+{
+    for (size_t i = 0; i < runs->count && (g->lower || g->percent); i++) {
+        plan_run *run = &runs->run[i];
+        size_t k = 0;
+        while (!is_of_loss_model(&runs->run[k].setting, &run->setting))
+            k++;
+        if (k == i) {
+            fit_loss(runs, g, run);
+        } else {
+            run->loss = runs->run[k].loss;
+            run->has_loss = runs->run[k].has_loss;
+        }
+    }
+}
+
+static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_setting *s,
+                          plan_estimate *out)
+{
+    const double ranks = (double)s->setup.ranks;
+    double steps;
+    size_t i = 0;
+    char why[96];
+    while (i < runs->count
+           && !(runs->run[i].has_loss && is_of_loss_model(&runs->run[i].setting, s)))
+        i++;
+    if (i == runs->count
+        || lt_loss_steps(&steps, &runs->run[i].loss, ranks, lt_plan_as_loss(g, g->value)))
+        return false;
+    const lt_loss_model *m = &runs->run[i].loss;
+    snprintf(why, sizeof why, "loss fitted to runs of %g to %g ranks and %g steps", m->least,
+             m->most, m->last);
+    *out = between(steps, ranks, m->least, m->most, why);
+    out->error = m->held_out;
+    if (steps > m->last && steps / m->last > out->beyond) {
+        out->trust = PLAN_EXTRAPOLATED;
+        out->beyond = steps / m->last;
+    }
+    return true;
+}
+
+/* Why there is no number. */
+static plan_estimate explain(const plan_runs *runs, const plan_goal *g, const plan_setting *s)
+{
+    int alike = 0, reached = 0;
+    for (size_t i = 0; i < runs->count; i++)
+        if (is_alike(&runs->run[i].setting, s)) {
+            alike++;
+            reached += runs->run[i].reached > 0;
+        }
+    if (!runs->count)
+        return unknown("not enough measurements: no run (--from)");
+    if (!alike)
+        return unknown("not enough measurements: no run of %.80s", s->label);
+    if (!reached)
+        return unknown("not enough measurements: none of %d runs of it reached %s %g", alike,
+                       g->metric, g->value);
+    return unknown("not enough measurements: batch %lld needs runs of 2 batches, or a noise scale",
+                   (long long)s->batch);
+}
+
+plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *g, const plan_setting *s)
+{
+    plan_estimate e;
+    if (find_measured(runs, s, &e) || find_by_batch(runs, s, &e) || find_by_ranks(runs, g, s, &e))
+        return e;
+    return explain(runs, g, s);
+}
+
+/* --- Seconds of a step --- */
+
+static bool is_same_number(double a, double b)
+{
+    return !(a > b) && !(a < b);
+}
+
+static bool is_same_exchange(const lt_cost_plan *a, const lt_cost_plan *b)
+{
+    return a->scheme == b->scheme && a->element_bytes == b->element_bytes
+           && is_same_number(a->density, b->density) && a->rank == b->rank && a->every == b->every;
+}
+
+static bool is_same_mesh(const lt_mesh_config *a, const lt_mesh_config *b)
+{
+    return a->depth == b->depth && a->rows == b->rows && a->columns == b->columns;
+}
+
+/* Whether two settings differ in ranks alone. */
+static bool is_same_work(const lt_plan_setup *a, const lt_plan_setup *b)
+{
+    return a->batch_size == b->batch_size && a->grad_accum == b->grad_accum
+           && !strcmp(a->optim, b->optim) && a->frequency == b->frequency && a->block == b->block
+           && is_same_exchange(&a->exchange, &b->exchange) && is_same_mesh(&a->mesh, &b->mesh)
+           && a->backup_workers == b->backup_workers && is_same_number(a->deadline, b->deadline);
+}
+
+/* Runs of the same work. */
+typedef struct timed {
+    const plan_run *same, *below, *above; /* of as many ranks, the next fewer, the next more */
+    double least, most;
+} timed;
+
+static timed find_timed(const plan_runs *runs, const lt_plan_setup *u)
+{
+    timed t = {.least = HUGE_VAL};
+    for (size_t i = 0; i < runs->count; i++) {
+        const plan_run *run = &runs->run[i];
+        const int ranks = run->setting.setup.ranks;
+        if (!(run->seconds > 0) || !is_same_work(&run->setting.setup, u))
+            continue;
+        t.least = ranks < t.least ? ranks : t.least;
+        t.most = ranks > t.most ? ranks : t.most;
+        if (ranks == u->ranks)
+            t.same = run;
+        else if (ranks < u->ranks)
+            t.below = t.below && t.below->setting.setup.ranks > ranks ? t.below : run;
+        else
+            t.above = t.above && t.above->setting.setup.ranks < ranks ? t.above : run;
+    }
+    return t;
+}
+
+/* Measured by modelled seconds, between two runs by the logarithm of ranks. */
+static double calibration(const timed *t, int ranks)
+{
+    const plan_run *a = t->below ? t->below : t->above, *b = t->above ? t->above : t->below;
+    const double x = log((double)a->setting.setup.ranks), y = log((double)b->setting.setup.ranks);
+    const double share = y > x ? (log((double)ranks) - x) / (y - x) : 0;
+    return exp((1 - share) * log(a->seconds / a->modelled) + share * log(b->seconds / b->modelled));
+}
+
+/* Ernest's model of these runs at so many ranks; NaN: too few of them. */
+double lt_plan_ernest(const plan_runs *runs, const plan_setting *s)
+{
+    lt_time_model model;
+    size_t count = 0;
+    lt_time_point *point = calloc(runs->count + 1, sizeof *point);
+    for (size_t i = 0; i < runs->count && point; i++)
+        if (runs->run[i].seconds > 0 && is_same_work(&runs->run[i].setting.setup, &s->setup))
+            point[count++] =
+                (lt_time_point){(double)runs->run[i].setting.setup.ranks, 1, runs->run[i].seconds};
+    const bool ok = point && count && !lt_time_fit(&model, point, count);
+    free(point);
+    return ok ? lt_time_predict(&model, (double)s->setup.ranks, 1) : (double)NAN;
+}
+
+plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, double modelled)
+{
+    const timed t = find_timed(runs, &s->setup);
+    plan_estimate e = {.value = modelled, .trust = PLAN_MODEL, .beyond = 1, .error = (double)NAN};
+    snprintf(e.why, sizeof e.why, "the system model alone");
+    if (t.same) {
+        e.value = t.same->seconds;
+        e.trust = PLAN_MEASURED;
+        e.error = fabs(modelled / e.value - 1);
+        snprintf(e.why, sizeof e.why, "%.150s", t.same->name);
+        return e;
+    }
+    if (!t.below && !t.above)
+        return e;
+    return between(modelled * calibration(&t, s->setup.ranks), (double)s->setup.ranks, t.least,
+                   t.most, "the system model, scaled to runs");
+}

@@ -1,0 +1,283 @@
+"""plan: what it says of profiles and runs whose numbers are chosen so that the answer is known by hand.
+
+    plan.py TRAIN_MLP MPIRUN|none [ROW]
+"""
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from rows import Skip, run_rows  # noqa: E402
+from trainer import ERROR, NAME, OK, PROGRAM, TIMEOUT, USAGE, run  # noqa: E402
+
+MPIRUN = sys.argv[2]
+DATA = ["--data", "synthetic:1600:16:3", "--optim", "sgd", "--batch-size", "16", "--threads", "1", "--workers", "1"]
+# A network card of 1e9 bytes a second without latency, a rank on each machine.
+LINK = ["--link", "0,8", "--link-between", "0,8"]
+FIXED, PER_SAMPLE, UPDATE, BUCKET = 0.01, 0.001, 0.001, 1_000_000
+
+
+def profile(**more):
+    """One bucket that is ready when backward ends, so that its exchange hides behind nothing."""
+    numbers = {"format": 1, "program": NAME, "model": "mlp", "samples_hash": "0", "fixed": FIXED, "per_sample": PER_SAMPLE,
+               "backward": 0.5, "load_per_sample": 0, "parameter_bytes": 4 * BUCKET, "activation_bytes": 0, "layers": 0,
+               "hidden": 0, "tokens": 0, "samples": 1600, "spent": 0, "batch_sizes": [16], "batch_seconds": [0.026],
+               "step_seconds": [0.026], "buckets": [{"elements": BUCKET, "ready": 1, "rows": 0, "columns": 0, "dense": BUCKET}],
+               "optimizers": [{"name": "sgd", "block": 0, "update": UPDATE, "refresh": 0, "state_bytes": 0, "blocks": []}]}
+    return {**numbers, **more}
+
+
+def write(cwd, numbers, name="p.json"):
+    with open(os.path.join(cwd, name), "w") as f:
+        json.dump(numbers, f)
+    return name
+
+
+def plan(cwd, *args, code=OK, profile_file="p.json"):
+    p = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", profile_file, "--json", "-", *args], cwd=cwd,
+                       capture_output=True, text=True, timeout=TIMEOUT)
+    assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stderr[-500:]}"
+    return json.loads(p.stdout)
+
+
+def refuses(cwd, *args, says, code=USAGE):
+    text = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", "p.json", *args], cwd=cwd, capture_output=True,
+                          text=True, timeout=TIMEOUT)
+    assert text.returncode == code, f"exit {text.returncode}, want {code}: {text.stderr}"
+    line = text.stderr.splitlines()[-1]
+    for part in [says] if isinstance(says, str) else says:
+        assert part in line, f"'{line}' does not say '{part}'"
+
+
+def near(a, b, tol=1e-9):
+    assert a is not None and abs(a - b) <= tol * abs(b), f"{a}, want {b}"
+
+
+def step(ranks, batch=16):
+    """All-reduce of a bucket: each rank sends and receives 2 (m - 1) / m of it."""
+    return FIXED + PER_SAMPLE * batch + UPDATE + 2 * (ranks - 1) / ranks * 4 * BUCKET / 1e9
+
+
+def by_ranks(found):
+    return {c["ranks"]: c for c in found["candidates"]}
+
+
+def seconds_of_steps_by_hand(cwd):
+    """Without a deadline the fastest wins; a step is what the formulas say."""
+    write(cwd, profile())
+    found = plan(cwd, "--goal", "deadline=10h", "--epochs", "1", "--ranks", "1..4")
+    for ranks, c in by_ranks(found).items():
+        near(c["step_seconds"]["value"], step(ranks), 1e-6)
+        near(c["seconds"], step(ranks) * 100 / ranks, 1e-6)
+        assert c["step_seconds"]["rests_on"] == "model", c
+    assert sorted(by_ranks(found)) == [1, 2, 4]
+
+
+def deadlines_choose_the_cheapest_that_meets_them(cwd):
+    """2.7 s on one rank, 1.55 s on two (3.1 rank seconds), 0.825 s on four (3.3)."""
+    write(cwd, profile())
+    for deadline, ranks in (("10s", 1), ("2s", 2), ("1s", 4)):
+        found = plan(cwd, "--goal", f"deadline={deadline}", "--epochs", "1", "--ranks", "1..4", "--price", "3600")
+        assert found["candidates"][0]["ranks"] == ranks, (deadline, found["candidates"][0])
+        near(found["candidates"][0]["price"], step(ranks) * 100, 1e-6)
+    assert len(found["dropped"]) == 2 and all("deadline" in d["why"] for d in found["dropped"])
+    refuses(cwd, "--goal", "deadline=0.1s", "--epochs", "1", "--ranks", "1..2",
+            says=["no candidate is left of 2", "1 ranks", "2 ranks", "deadline is 2.78e-05 h"])
+
+
+def candidates_vary_flags_and_fall_with_reasons(cwd):
+    write(cwd, profile())
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "1,2,4", "--vary", "batch-size=8,16", "--vary",
+                 "optim=sgd,shampoo", "--vary", "tensor-parallel=1,2")
+    assert not found["goal_is_known"]
+    kept = {(c["ranks"], c["batch_size"]) for c in found["candidates"]}
+    assert kept == {(r, b) for r in (1, 2, 4) for b in (8, 16)}, kept
+    reasons = " ".join(d["why"] for d in found["dropped"])
+    assert "no optimizer shampoo" in reasons and "multiple of 2" in reasons, reasons
+    assert all(c["steps"]["value"] is None and "not enough measurements" in c["steps"]["why"] for c in found["candidates"])
+    best = found["candidates"][0]
+    assert (best["ranks"], best["batch_size"]) == (4, 16), best
+    near(best["epoch_seconds"], step(4) * 25, 1e-6)
+
+
+def a_rank_s_memory_is_a_limit(cwd):
+    write(cwd, profile())
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--memory", "0.001", says=["no candidate", "GiB", "and has 0.001"])
+
+
+def the_command_runs_as_it_stands(cwd):
+    write(cwd, profile())
+    out = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", "p.json", "--goal", "loss=1", "--ranks", "1",
+                          "--vary", "batch-size=16", "--max-steps", "2", "--progress", "off"], cwd=cwd,
+                         capture_output=True, text=True, timeout=TIMEOUT)
+    assert out.returncode == OK, out.stderr
+    last = out.stdout.splitlines()[-1]
+    assert last.startswith(PROGRAM) and "--goal" not in last and last.count("batch-size") == 1, last
+    assert subprocess.run(last, shell=True, cwd=cwd, capture_output=True, timeout=TIMEOUT).returncode == OK, last
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "4", "--simulate", "--nodes", "2")
+    assert found["candidates"][0]["command"].startswith(f"mpirun -n 8 --map-by ppr:4:node {PROGRAM} "), found["candidates"]
+    assert found["candidates"][0]["exchange"] == "two-level"
+
+
+# --- Runs ---
+
+
+def make_run(cwd, name, ranks, reached, seconds, noise=None, source="base"):
+    """A run folder as training writes it, with numbers of our own: the loss falls to 1 in step reached."""
+    os.makedirs(os.path.join(cwd, name))
+    with open(os.path.join(cwd, source, "config.yaml")) as f:
+        config = f.read()
+    with open(os.path.join(cwd, name, "config.yaml"), "w") as f:
+        f.write(config)
+    with open(os.path.join(cwd, name, "env.json"), "w") as f:
+        json.dump({"ranks": ranks}, f)
+    with open(os.path.join(cwd, name, "metrics.jsonl"), "w") as f:
+        for i in range(1, 6):
+            more = {"noise_scale": noise} if noise else {}
+            f.write(json.dumps({"event": "step", "step": i, "loss": 2, "seconds": seconds if i > 2 else 9, **more}) + "\n")
+        f.write(json.dumps({"event": "epoch", "epoch": 0, "step": reached // 2, "val_loss": 1.5}) + "\n")
+        f.write(json.dumps({"event": "epoch", "epoch": 1, "step": reached, "val_loss": 1.0}) + "\n")
+        f.write(json.dumps({"event": "epoch", "epoch": 2, "step": 2 * reached, "val_loss": 0.9}) + "\n")
+        f.write('{"event":"step","step"')  # cut off by a kill
+
+
+def base(cwd):
+    run(*DATA, "--max-steps", "1", "--progress", "off", "--output", "base", cwd=cwd)
+    with open(os.path.join(cwd, "base", "env.json")) as f:
+        assert json.load(f)["ranks"] == 1
+
+
+def runs(cwd, **numbers):
+    """steps(B) = 100 (1 + 64 / B) on 1, 2 and 4 ranks; and the profile."""
+    write(cwd, profile())
+    base(cwd)
+    for ranks, reached in ((1, 500), (2, 300), (4, 200)):
+        make_run(cwd, f"m{ranks}", ranks, reached, 0.04, **numbers)
+
+
+def steps_by_batch_are_fitted(cwd):
+    runs(cwd)
+    found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1..8", "--from", "m1,m2", "--from", "m4"))
+    for ranks, steps in ((1, 500), (2, 300), (4, 200)):
+        assert found[ranks]["steps"]["value"] == steps and found[ranks]["steps"]["rests_on"] == "measured"
+        assert found[ranks]["step_seconds"]["rests_on"] == "measured"
+        near(found[ranks]["seconds"], 0.04 * steps)
+    near(found[8]["steps"]["value"], 150, 1e-6)
+    assert found[8]["steps"]["rests_on"] == "extrapolated" and found[8]["steps"]["beyond"] == 2
+    near(found[8]["step_seconds"]["value"], 0.04 * step(8) / step(4), 1e-6)
+
+
+def steps_by_the_noise_scale(cwd):
+    runs(cwd, noise=64)
+    found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1..2", "--from", "m1"))
+    near(found[2]["steps"]["value"], 300, 1e-9)
+    assert "noise scale 64" in found[2]["steps"]["why"], found[2]["steps"]
+
+
+def what_runs_do_not_say_is_not_known(cwd):
+    runs(cwd)
+    found = by_ranks(plan(cwd, "--goal", "loss=0.5", "--ranks", "1..2", "--from", "m1,m2"))
+    assert found[1]["seconds"] is None and "none of 2 runs" in found[1]["steps"]["why"], found[1]
+    found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", "m1"))
+    assert found[2]["steps"]["value"] is None and "2 batches, or a noise scale" in found[2]["steps"]["why"], found[2]
+    found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", "m1,m2", "--clip-grad", "1"))
+    assert "no run of" in found[2]["steps"]["why"], found[2]  # another course of the loss
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", "m1,m2", "--vary", "compress=topk:0.01")
+    assert not found["goal_is_known"]  # what is lost between ranks is not what batches say
+
+
+def goals_of_another_direction(cwd):
+    """A larger top-1 is better: val_top1 is missing in these runs, so nothing reached it."""
+    runs(cwd)
+    found = by_ranks(plan(cwd, "--goal", "top1=75", "--ranks", "1", "--from", "m1"))
+    assert found[1]["steps"]["value"] is None, found[1]
+
+
+def real_runs(cwd):
+    """Measured steps of two ranks, and the page of the plan."""
+    write(cwd, profile())
+    if MPIRUN == "none":
+        raise Skip("no MPI")
+    common = [*DATA, "--epochs", "2", "--progress", "off", "--lr", "0.05"]
+    run(*common, "--output", "r1", cwd=cwd)
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
+    p = subprocess.run([MPIRUN, "-n", "2", PROGRAM, *common, "--output", "r2"], cwd=cwd, env=env, capture_output=True, text=True,
+                       timeout=TIMEOUT)
+    assert p.returncode == OK, p.stderr
+    found = by_ranks(plan(cwd, "--lr", "0.05", "--goal", "train_loss=9", "--ranks", "1..4", "--from", "r1,r2"))
+    assert found[2]["step_seconds"]["rests_on"] == "measured" and found[4]["step_seconds"]["beyond"] == 2, found
+    assert found[2]["steps"]["value"] >= 1
+
+
+# --- Bad input ---
+
+
+def bad_input(cwd):
+    runs(cwd)
+    one = ["--goal", "loss=1", "--ranks", "1"]
+    refuses(cwd, "--ranks", "1", says="--goal: missing")
+    refuses(cwd, "--goal", "los=1", says="--goal los: no metric of this program: loss, train_loss, top1, top5, deadline")
+    refuses(cwd, "--goal", "loss=", says="--goal loss=: want METRIC=NUMBER")
+    refuses(cwd, "--goal", "deadline=6y", says="--goal deadline=6y: want a time")
+    refuses(cwd, "--goal", "deadline=6h", says="--goal deadline: of what?")
+    refuses(cwd, "--goal", "loss=1", "--goal", "loss=2", says="the goal is loss=1 already")
+    refuses(cwd, "--goal", "loss=1", "--ranks", "4..1", says="--ranks 4..1: want A..B")
+    refuses(cwd, "--goal", "loss=1", "--ranks", "4,2", says="--ranks 4,2: 2 behind 4")
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1..64", "--nodes", "4", says="--ranks 64: --nodes 4 of --ranks-per-node 1 have 4")
+    refuses(cwd, *one, "--link", "5", says="--link 5: neither", code=USAGE)
+    refuses(cwd, *one, "--link-between", "50,-1", says="--link-between 50,-1: want LATENCY_US,GBIT")
+    refuses(cwd, *one, "--vary", "lr=1,2", says="--vary lr=1,2: not one of batch-size")
+    refuses(cwd, *one, "--vary", "optim", says="--vary optim: want FLAG=VALUE")
+    refuses(cwd, *one, "--vary", "optim=sgd", "--vary", "optim=adam", says="optim is varied already")
+    refuses(cwd, *one, "--from", "nowhere", says=["--from nowhere", "ranks"])
+    refuses(cwd, "--goal", "loss=1", "--ranks", "8", "--from", "m1,m2", says="--ranks 8: more than twice the 2 ranks")
+    refuses(cwd, *one, "--from", "m1", "--hidden", "33", says="--from m1: a run of other data or another model: --hidden is '32'")
+    refuses(cwd, *one, "--from", "m1", "--data", "synthetic:99:16:3",
+            says="--from m1: a run of other data or another model: --data is 'synthetic:1600:16:3' there, 'synthetic:99:16:3' here")
+    found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "8", "--from", "m1,m2", "--extrapolate"))
+    assert found[8]["steps"]["beyond"] == 4, found
+
+
+def bad_profiles(cwd):
+    write(cwd, profile())
+    one = ["--goal", "loss=1", "--ranks", "1"]
+    for more, says in (({"fixed": -1}, "'fixed' is -1"), ({"format": 2}, "'format' is 2, want 1"),
+                       ({"batch_seconds": [0]}, "'batch_seconds': number 0 is not above 0"),
+                       ({"batch_sizes": [1, 2]}, "'batch_sizes' has 2 numbers, 'batch_seconds' 1"),
+                       ({"optimizers": 1}, "'optimizers' is missing, or no array")):
+        write(cwd, profile(**more), "bad.json")
+        refuses(cwd, *one, "--step-profile", "bad.json", says=["--step-profile bad.json", says], code=ERROR)
+    write(cwd, profile(program="train_other"), "bad.json")
+    refuses(cwd, *one, "--step-profile", "bad.json", says="of train_other, and this is")
+    write(cwd, profile(samples_hash="5"), "bad.json")
+    refuses(cwd, *one, "--step-profile", "bad.json", says="other flags of data or model")
+
+
+def a_profile_is_measured_and_kept(cwd):
+    args = ["--goal", "loss=1", "--ranks", "1", "--vary", "optim=sgd,shampoo", "--profile-seconds", "0.2"]
+    found = plan(cwd, *args, profile_file="own.json")
+    with open(os.path.join(cwd, "own.json")) as f:
+        own = json.load(f)
+    assert [o["name"] for o in own["optimizers"]] == ["sgd", "shampoo"]
+    shampoo = own["optimizers"][1]
+    near(sum(b["update"] for b in shampoo["blocks"]), shampoo["update"])
+    near(sum(b["refresh"] for b in shampoo["blocks"]), shampoo["refresh"])
+    assert shampoo["refresh"] > 0 and shampoo["state_bytes"] > own["optimizers"][0]["state_bytes"]
+    assert own["batch_sizes"] == [8, 16, 32] and own["samples"] == 1600
+    numbers = 3 * 16 * 16 * 32 + 32 + 32 * 3 + 3  # the perceptron's
+    assert sum(b["elements"] for b in own["buckets"]) == numbers and own["parameter_bytes"] == 4 * numbers
+    assert all(0 < b["ready"] <= 1 for b in own["buckets"]) and 0 < own["backward"] < 1
+    again = plan(cwd, *args, profile_file="own.json")
+    assert again["candidates"] == found["candidates"]  # read, not measured anew
+
+
+ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
+        a_rank_s_memory_is_a_limit, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale,
+        what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
+        real_runs]
+
+
+if __name__ == "__main__":
+    sys.exit(run_rows(ROWS, "lather-plan-", sys.argv[3] if len(sys.argv) > 3 else None))

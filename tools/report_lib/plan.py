@@ -1,0 +1,145 @@
+"""The page of a plan: what the two models say, over what was measured, and the table of candidates."""
+import json
+
+import charts
+from .page import HEIGHT, WIDTH
+from .records import Problem
+from .text import html, read_lines
+
+LINES = 6  # settings in a chart
+ROWS = 30
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "us"))
+RESTS_ON = {"measured": "measured", "interpolated": "interpolated", "model": "model only", "unknown": "not enough measurements"}
+ORDER = ["measured", "interpolated", "extrapolated", "model", "unknown"]
+
+
+def is_plan(path):
+    return path.endswith(".json")
+
+
+def read_plan(path):
+    """The object of a file that `plan --json` wrote. Raises Problem, OSError."""
+    try:
+        found = json.loads("\n".join(read_lines(path)))
+        found["goal"]["metric"], found["candidates"][0]["step_seconds"]["value"], found["runs"], found["dropped"]
+    except (ValueError, TypeError, KeyError, IndexError):
+        raise Problem(f"{path}: no plan: train_* plan --json FILE writes one") from None
+    if found.get("format") != 1:
+        raise Problem(f"{path}: a plan of format {found.get('format')}, this program reads 1")
+    return found
+
+
+def duration(seconds):
+    if seconds is None:
+        return "?"
+    unit, name = next(((u, n) for u, n in UNITS if seconds >= u), UNITS[-1])
+    return f"{seconds / unit:.3g} {name}"
+
+
+def rests_on(estimate):
+    if estimate["rests_on"] == "extrapolated":
+        return f"extrapolated x{estimate['beyond']:.3g}"
+    return RESTS_ON.get(estimate["rests_on"], "?")
+
+
+def weaker(candidate):
+    """Of steps and their seconds, what is known less well."""
+    return max((candidate["step_seconds"], candidate["steps"]), key=lambda e: (ORDER.index(e["rests_on"]), e["beyond"]))
+
+
+def name_of(item):
+    return f"{item['setting']}, batch {item['batch_size']}"
+
+
+def draw(title, x_title, lines, dots, names, log_x=False, log_y=False):
+    """lines and dots: (index, points, note). "" where there is no point."""
+    places = [p for _, points, _ in lines + dots for p in points if p[1] is not None and (not log_y or p[1] > 0)]
+    if not places:
+        return ""
+    xs, ys = [x for x, _ in places], [y for _, y in places]
+    low, high = min(ys), max(ys)
+    around = (low * 0.9, high * 1.1) if log_y else (min(0, low), high * 1.05 or 1)
+    drawn = charts.Chart(title, (min(xs), max(max(xs), min(xs) * 1.01)), around, x_title, names, log_x, log_y, width=WIDTH, height=HEIGHT)
+    for index, points, _ in lines:
+        drawn.path([(drawn.x(x), drawn.y(y)) for x, y in points if y is not None and (not log_y or y > 0)], f"s{index}")
+    for index, points, note in dots:
+        for x, y in points:
+            if y is not None and (not log_y or y > 0):
+                drawn.dot(drawn.x(x), drawn.y(y), 3.5, f"f{index}", f"{note}: {x:g}, {y:.4g}")
+    return drawn.inline()
+
+
+def by_setting(plan):
+    """Candidates of the first settings, by ranks; and the measured runs of each."""
+    found = {}
+    for c in plan["candidates"]:
+        found.setdefault(name_of(c), []).append(c)
+    names = list(found)[:LINES]
+    return [(i, name, sorted(found[name], key=lambda c: c["ranks"]), [r for r in plan["runs"] if name_of(r) == name])
+            for i, name in enumerate(names)]
+
+
+def time_chart(plan):
+    """Seconds of a step: what is planned with, Ernest's model thin beside it, and runs as dots."""
+    groups = by_setting(plan)
+    lines = [(i, [(c["ranks"], c["step_seconds"]["value"]) for c in some], "") for i, _, some, _ in groups]
+    dots = [(i, [(r["ranks"], r["step_seconds"]) for r in runs if r["step_seconds"]], "measured") for i, _, _, runs in groups]
+    return draw("Seconds of a step: planned (lines), measured (dots)", "ranks", lines, dots, [(i, name) for i, name, _, _ in groups],
+                log_x=True, log_y=True)
+
+
+def cross_check(plan):
+    lines = [(i, [(c["ranks"], c["ernest_seconds"]) for c in some if c["ernest_seconds"]], "") for i, _, some, _ in by_setting(plan)]
+    dots = [(i, [(c["ranks"], c["modelled"]["seconds"]) for c in some], "system model") for i, _, some, _ in by_setting(plan)]
+    if not any(points for _, points, _ in lines):
+        return ""
+    return draw("Cross-check: Ernest's model (lines), the system model (dots)", "ranks", lines, dots,
+                [(i, name) for i, name, _, _ in by_setting(plan)], log_x=True, log_y=True)
+
+
+def loss_chart(plan):
+    runs = [r for r in plan["runs"] if r["points"]][:charts.COLOURS]
+    lines = [(i, r["fitted"], "") for i, r in enumerate(runs) if r["fitted"]]
+    dots = [(i, r["points"], "measured") for i, r in enumerate(runs)]
+    names = [(i, f"{r['ranks']} ranks, {r['setting']}") for i, r in enumerate(runs)]
+    return draw(f"{plan['goal']['metric'] or 'loss'}: fitted (lines), measured (dots)", "step", lines, dots, names)
+
+
+def table(plan):
+    known = plan["goal_is_known"]
+    heads = ["ranks", "batch", "setting", "step", "steps", "time" if known else "an epoch", "cost", "GiB", "rests on"]
+    text = '<h2>Candidates</h2>\n<div class="wide"><table>\n<tr>' + "".join(f"<th>{h}" for h in heads) + "</tr>\n"
+    for c in plan["candidates"][:ROWS]:
+        steps, price = c["steps"]["value"], c["price"]
+        cells = [c["ranks"], c["batch"], c["setting"], duration(c["step_seconds"]["value"]), "?" if steps is None else f"{steps:.0f}",
+                 duration(c["seconds"] if known else c["epoch_seconds"]), "" if price is None else f"{price:.2f}",
+                 f"{c['memory_bytes'] / 2**30:.3g}", rests_on(weaker(c))]
+        text += "<tr>" + "".join(f"<td>{html(str(cell))}" for cell in cells) + "</tr>\n"
+    more = len(plan["candidates"]) - ROWS
+    return text + "</table></div>\n" + (f"<p>And {more} more.</p>\n" if more > 0 else "")
+
+
+def dropped(plan):
+    reasons = {}
+    for d in plan["dropped"]:
+        reasons.setdefault(d["why"], []).append(d["ranks"])
+    if not reasons:
+        return ""
+    rows = "".join(f"<tr><td>{len(ranks)}<td>{html(why)}</tr>\n" for why, ranks in reasons.items())
+    return f'<h2>Dropped</h2>\n<table>\n<tr><th>how many<th>why</tr>\n{rows}</table>\n'
+
+
+def goal_text(goal):
+    parts = [f"{goal['metric']} {goal['value']:g}"] if goal["metric"] else []
+    if goal["deadline_seconds"]:
+        parts.append(f"within {duration(goal['deadline_seconds'])}")
+    return ", ".join(parts)
+
+
+def one_plan(plan):
+    best = plan["candidates"][0]
+    seconds = best["seconds"] if plan["goal_is_known"] else best["epoch_seconds"]
+    head = "to the goal" if plan["goal_is_known"] else f"an epoch; steps to the goal: {best['steps']['why']}"
+    return (f'<p><span class="big">{html(duration(seconds))}</span><br>{html(head)}, on {best["ranks"]} ranks: '
+            f"{html(best['setting'])}, {html(rests_on(weaker(best)))}</p>\n<p>Goal: {html(goal_text(plan['goal']))}.</p>\n"
+            f"<pre>{html(best['command'])}</pre>\n" + time_chart(plan) + cross_check(plan) + loss_chart(plan) + table(plan) + dropped(plan))
