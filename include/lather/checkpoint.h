@@ -5,6 +5,7 @@
 #include "lather/comm.h"
 #include "lather/data_parallel.h"
 #include "lather/local_steps.h"
+#include "lather/noise_scale.h"
 #include "lather/optim.h"
 #include "lather/safetensors.h"
 #include "lather/weights.h"
@@ -72,6 +73,8 @@ typedef struct lt_checkpoint_state {
     int epoch_recorded; /**< 1: nothing was trained since the last record of an epoch; 0: something
                            was; -1: unknown, in files of earlier versions */
     int64_t ema_updates;
+    /** decay 0: not measured. It is not in the file, which has the rest if count is above 0. */
+    lt_noise_scale noise;
     char run[LT_CHECKPOINT_NAME]; /**< lt_run_new_id(); "": none, as in files of earlier versions */
     char optim[LT_CHECKPOINT_NAME];
     lt_checkpoint_fact fact[LT_CHECKPOINT_FACTS];

@@ -28,6 +28,7 @@ typedef struct lt_data_parallel_config {
     int needed; /**< ranks whose gradients make an update (lather/stragglers.h); 0: all */
     int64_t micro_batches; /**< of a rank's update at most, of which a deadline may leave out some
                                 (lather/stragglers.h); 0: none is left out */
+    bool norms; /**< measure the norms of each rank's own gradients: lt_data_parallel_norms() */
 } lt_data_parallel_config;
 
 typedef struct lt_data_parallel lt_data_parallel;
@@ -74,6 +75,11 @@ LT_API LT_MUST_CHECK lt_status lt_data_parallel_loaded(lt_data_parallel *dp);
 LT_API void lt_data_parallel_sent(const lt_data_parallel *dp, lt_reducer_bytes *out);
 /** Of that, what lt_comm_bytes() of the communicator does not count: sent in groups that were split from it. */
 LT_API uint64_t lt_data_parallel_apart(const lt_data_parallel *dp);
+
+/** Frobenius norms of this rank's gradients of the last update before they became the mean, f64 [trained parameters
+ *  in their order]; 0: it had none. As backward left them: scaled by the loss scale. Written by
+ *  lt_data_parallel_finish() at the latest. Borrowed; NULL: config.norms is false. */
+LT_API lt_tensor *lt_data_parallel_norms(const lt_data_parallel *dp);
 
 /** Seconds that lt_data_parallel_finish() waited, since the last call of this. */
 LT_API double lt_data_parallel_exposed(lt_data_parallel *dp);

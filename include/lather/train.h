@@ -32,7 +32,9 @@ typedef struct lt_train_config {
     int64_t grad_accum; /**< micro-batches of a step; 0: 1 */
     lt_dtype dtype;     /**< lt_pass.dtype of the task's tape; LT_F16 scales the loss */
     lt_recompute recompute;
-    bool graph;         /**< as in lt_train_step_config */
+    bool graph; /**< as in lt_train_step_config */
+    /** Records have noise_scale (lather/noise_scale.h): of several ranks, or grad_accum above 1; without local_steps. */
+    bool gradient_noise;
     double clip_norm;   /**< of the gradient; 0: none */
     double ema_decay;   /**< evaluations and weights are of a moving average; 0: none */
     bool skip_nan;      /**< a gradient that is not finite skips a step instead of ending the run */

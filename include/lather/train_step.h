@@ -7,6 +7,7 @@
 #include "lather/ext/task.h"
 #include "lather/graph.h"
 #include "lather/mesh.h"
+#include "lather/noise_scale.h"
 #include "lather/share.h"
 
 typedef struct lt_train_step lt_train_step;
@@ -31,7 +32,10 @@ typedef struct lt_train_step_config {
     int64_t grad_accum; /**< micro-batches of a step; 0: 1 */
     struct lt_stragglers
         *stragglers; /**< the library's own: of dp with backup workers or a deadline; NULL: none */
-    bool graph;      /**< capture the work as graphs and replay them, where the device has them */
+    /** Measure what the gradient noise scale takes, for which dp has norms: gradients of ranks beside their mean, or of
+     *  the first micro-batch beside that of all. Not of a mesh, nor of a group. */
+    bool gradient_noise;
+    bool graph; /**< capture the work as graphs and replay them, where the device has them */
     /** The next micro-batch; lent until the next call. LT_END is a failure here. Required. */
     lt_status (*next)(void *next_context, lt_batch *batch);
     void *next_context;
@@ -46,9 +50,11 @@ typedef struct lt_train_result {
     double lr;            /**< its lt_step.lr */
     lt_task_sums sums;    /**< of all ranks */
     lt_step_result optim; /**< the optimizer's */
-    double begin;         /**< monotonic clock, when it was begun */
-    double seconds;       /**< that it took; of two in flight at once, from the end of the first */
-    double data_seconds;  /**< of that, waiting for data */
+    /** With gradient_noise; large_batch 0: the update was not applied, or is of one part alone. */
+    lt_noise_sample noise;
+    double begin;        /**< monotonic clock, when it was begun */
+    double seconds;      /**< that it took; of two in flight at once, from the end of the first */
+    double data_seconds; /**< of that, waiting for data */
     double exposed_seconds; /**< of that, waiting for gradients, or divided parameters, of others */
     double comm_bytes;      /**< that this rank sent */
     double between_bytes;   /**< of that, gradients to other nodes */
@@ -58,7 +64,8 @@ typedef struct lt_train_result {
     bool stop;              /**< a rank was asked to stop */
 } lt_train_result;
 
-/** Errors: LT_E_ARG (a task of too many counts), LT_E_NOMEM. */
+/** Errors: LT_E_ARG (a task of too many counts; gradient_noise of one rank with one micro-batch, of a mesh, of a
+ *  group), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_train_step_new(lt_train_step **out,
                                                  const lt_train_step_config *config);
 /** Before what it borrows. */

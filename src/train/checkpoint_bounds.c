@@ -42,6 +42,7 @@ static const counter counters[] = {
     COUNTER(ema_updates, step),
     COUNTER(global_batch, global_batch),
     COUNTER(epoch_unused, epoch_unused),
+    {"noise_count", AT(noise.count), AT(step)},
 };
 
 typedef struct small {
@@ -70,6 +71,8 @@ static const real reals[] = {
     NUMBER(loss_scale, 0, (double)FLT_MAX),
     NUMBER(seconds, 0, 1e15),
     NUMBER(epoch_seconds, 0, 1e15),
+    {"noise_square", AT(noise.square), -DBL_MAX, DBL_MAX},
+    {"noise_trace", AT(noise.trace), -DBL_MAX, DBL_MAX},
 };
 #undef COUNTER
 #undef NUMBER

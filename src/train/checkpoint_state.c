@@ -22,8 +22,17 @@
 
 enum { VERSION = 1, READ_BYTES = 1 << 20, TAIL = 22 }; /* TAIL: ,"crc32c":"01234567"}\n */
 
-/* INT64_OR_0: 0 where it is missing, and missing where it is 0. */
-typedef enum field_type { INT64, INT64_OR_0, INT, UINT64, DOUBLE, NAME, GIVEN } field_type;
+/* INT64_OR_0, DOUBLE_OR_0: 0 where it is missing, and missing where it is 0. */
+typedef enum field_type {
+    INT64,
+    INT64_OR_0,
+    INT,
+    UINT64,
+    DOUBLE,
+    DOUBLE_OR_0,
+    NAME,
+    GIVEN
+} field_type;
 
 /* What a task gives, without a key of its own. LATER: facts that files of earlier versions lack. */
 typedef enum given { NOTHING, COUNT, EPOCH_COUNT, BEST, SUMS, TEXTS, NUMBERS, LATER } given;
@@ -43,6 +52,10 @@ typedef struct field {
 #define ADDED(name, type)                                               \
     {                                                                   \
 #name, offsetof(lt_checkpoint_state, name), type, true, NOTHING \
+    }
+#define NOISE(name, type)                                                              \
+    {                                                                                  \
+        "noise_" #name, offsetof(lt_checkpoint_state, noise.name), type, true, NOTHING \
     }
 #define TASK(given)                \
     {                              \
@@ -73,10 +86,14 @@ static const field fields[] = {
     ADDED(epoch_recorded, INT),
     ADDED(run, NAME),
     FIELD(epoch_unused, INT64_OR_0),
+    NOISE(square, DOUBLE_OR_0),
+    NOISE(trace, DOUBLE_OR_0),
+    NOISE(count, INT64_OR_0),
     TASK(LATER),
 };
 #undef FIELD
 #undef ADDED
+#undef NOISE
 #undef TASK
 
 enum { FIELDS = sizeof fields / sizeof *fields, KEY = LT_CHECKPOINT_KEY };
@@ -226,6 +243,10 @@ static void put_field(lt_json_writer *w, const field *f, const lt_checkpoint_sta
     case DOUBLE:
         put_double(w, f->key, *(const double *)at);
         break;
+    case DOUBLE_OR_0:
+        if (*(const double *)at != 0)
+            put_double(w, f->key, *(const double *)at);
+        break;
     case NAME:
         lt_json_put_string(w, f->key, at);
         break;
@@ -269,6 +290,9 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
         return read_unsigned(text, at);
     case DOUBLE:
         return get_double(root, f->key, at);
+    case DOUBLE_OR_0:
+        *(double *)at = 0;
+        return lt_json_member(root, f->key) ? get_double(root, f->key, at) : LT_OK;
     case NAME:
         if (!f->later || lt_json_member(root, f->key))
             LT_TRY(lt_json_string(root, f->key, &text));

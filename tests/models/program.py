@@ -494,6 +494,10 @@ def wrong_command_lines_are_refused(cwd):
         (["--image-size-schedule", "1:32"], "first is from 0 on"),
         (["--crop-pct", "1.1"], "--crop-pct"),
         (["--interpolation", "nearest"], "bilinear|bicubic"),
+        (["--gradient-noise"], "--grad-accum 2 with --batch-size 16"),
+        (["--gradient-noise", "--tensor-parallel", "2"], "--tensor-parallel contradict"),
+        (["--gradient-noise", "--local-steps", "2"], "--local-steps contradict"),
+        (["--gradient-noise", "--compress", "topk:0.1"], "--compress contradict"),
     ]
     for flags, says in rows:
         fails(*NOISE, *flags, cwd=cwd, says=says, code=USAGE)
@@ -589,6 +593,19 @@ def help_shows_the_defaults_of_presets(cwd):
         assert seen > 20, f"only {seen} defaults were found"
 
 
+def the_noise_scale_is_measured_beside_the_run(cwd):
+    flags = [*NOISE, *SMALL, "--optim", "sgd", "--lr", "1e-3", "--grad-accum", "2", "--epochs", "2", "--keep", "0"]
+    run(*flags, "--output", "plain", cwd=cwd)
+    run(*flags, "--gradient-noise", "--output", "noise", cwd=cwd)
+    same(cwd, "plain", "noise", 12)
+    assert not any("noise_scale" in r for r in steps_of(cwd, "plain"))
+    scales = [r["noise_scale"] for r in steps_of(cwd, "noise") if "noise_scale" in r]
+    assert scales and all(0 <= s < 1e6 for s in scales), scales
+    run(*flags, "--gradient-noise", "--max-steps", "5", "--output", "parts", cwd=cwd)
+    run(*flags, "--gradient-noise", "--output", "parts", "--resume", "auto", cwd=cwd)
+    assert scales == [r["noise_scale"] for r in steps_of(cwd, "parts") if "noise_scale" in r]
+
+
 def bad_settings_are_refused(cwd):
     fails(*NOISE, *SMALL, "--device", "cuda", cwd=cwd, says="cuda")
     fails(*NOISE, *SMALL, "--optim", "shampoo", "--inverse-exponent", "2:0.5", cwd=cwd,
@@ -665,7 +682,7 @@ def results_read_late_are_the_same(cwd):
     same(cwd, "parts", "whole", 9)
 
 
-ROWS = [f16_finds_its_loss_scale, results_read_late_are_the_same, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact,
+ROWS = [f16_finds_its_loss_scale, the_noise_scale_is_measured_beside_the_run, results_read_late_are_the_same, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact,
         inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, tf32_is_full_precision_where_there_is_none, resume_of_a_path_and_of_nothing,
         a_signal_ends_with_a_checkpoint_and_its_own_code, a_signal_while_evaluating_leaves_it_to_the_next_run, eight_images_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
@@ -680,7 +697,7 @@ ROWS = [f16_finds_its_loss_scale, results_read_late_are_the_same, the_memory_of_
         bad_settings_are_refused, a_run_without_finite_gradients_stops]
 
 # What a run promises, whatever its network is.
-OF_ANY = [f16_finds_its_loss_scale, results_read_late_are_the_same, resume_is_bit_exact, resume_is_bit_exact_while_roots_are_pending,
+OF_ANY = [f16_finds_its_loss_scale, the_noise_scale_is_measured_beside_the_run, results_read_late_are_the_same, resume_is_bit_exact, resume_is_bit_exact_while_roots_are_pending,
           resume_of_a_path_and_of_nothing, a_signal_ends_with_a_checkpoint_and_its_own_code,
           a_signal_while_evaluating_leaves_it_to_the_next_run, eight_images_are_overfit, evaluation_saves_logits_in_file_order,
           prediction_prints_the_top_classes, the_average_is_what_a_run_leaves, the_config_file_is_reloadable,

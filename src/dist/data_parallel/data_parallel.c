@@ -103,6 +103,7 @@ static lt_status pack(lt_data_parallel *dp, lt_dp_member *m)
 {
     m->is_packed = dp->begun = true;
     dp->bucket[m->bucket].waiting--;
+    LT_TRY(lt_dp_note_norm(dp, m));
     if (dp->divided)
         return lt_dp_pack_divided(dp, m);
     return dp->job ? LT_OK : lt_dp_cast(dp, grad_of(m), slice_of(dp, m));
@@ -156,6 +157,7 @@ static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
 static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
     LT_TRY(dp->divided ? lt_dp_fill_divided(dp, b) : fill_bucket(dp, b));
+    LT_TRY(lt_dp_zero_norms(dp, b));
     if (lt_dp_counts(dp) && dp->next + 1 == dp->buckets)
         LT_TRY(lt_dp_fill_count(dp));
     dp->begun = true;
@@ -252,6 +254,7 @@ static lt_status make_reducer(lt_data_parallel *dp)
 static lt_status prepare(lt_data_parallel *dp)
 {
     LT_TRY(list_members(dp));
+    LT_TRY(lt_dp_make_norms(dp));
     LT_TRY(lt_dp_check_params(dp));
     LT_TRY(make_reducer(dp));
     LT_TRY(lt_dp_broadcast_values(dp));
@@ -297,6 +300,7 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     drop_begun(dp);
     lt_reducer_free(&dp->reducer);
     lt_dp_close_norm(dp);
+    lt_tensor_free(&dp->norm);
     lt_tensor_free(&dp->mean_computed);
     lt_tensor_free(&dp->deviation);
     lt_tensor_free(&dp->expected);

@@ -61,6 +61,8 @@ struct lt_data_parallel {
     int64_t computed, all_computed; /* micro-batches, of this rank and of all */
     lt_tensor *mean_computed;       /* f64 [1]: their mean over ranks; NULL: not counted */
 
+    lt_tensor *norm; /* f64, of each member: of this rank's gradient; NULL: not measured */
+
     bool last;        /* the running backward is the update's last */
     bool begun;       /* a gradient of this update is packed or in flight */
     lt_status status; /* of the hook on final gradients */
@@ -121,6 +123,11 @@ bool lt_dp_counts(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_check_counts(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_fill_count(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_apply_count(lt_data_parallel *dp);
+
+/* norms.c: a gradient that is final; those that a bucket about to be reduced lacks. */
+LT_MUST_CHECK lt_status lt_dp_make_norms(lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_note_norm(const lt_data_parallel *dp, const lt_dp_member *m);
+LT_MUST_CHECK lt_status lt_dp_zero_norms(const lt_data_parallel *dp, const lt_dp_bucket *b);
 
 /* batchnorm.c: synchronised batch norm. */
 LT_MUST_CHECK lt_status lt_dp_open_norm(lt_data_parallel *dp);

@@ -308,6 +308,26 @@ static lt_status check_stragglers(const arguments *a)
     return LT_OK;
 }
 
+/* What leaves no whole gradients to compare. A config file has all flags. */
+static lt_status check_noise(const arguments *a)
+{
+    const ranks_options *o = &a->ranks;
+    const struct {
+        bool given;
+        const char *flag, *why;
+    } rows[] = {
+        {o->local_steps, "local-steps", "groups of ranks have other weights"},
+        {o->compress && strcmp(o->compress, "off") != 0, "compress",
+         "what it averages is not the gradient of the batch alone"},
+        {lt_mesh_flag_is_on(o), "tensor-parallel", "ranks have parts of a gradient"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && a->training.gradient_noise; i++)
+        if (rows[i].given)
+            return lt_fail(LT_E_ARG, "--gradient-noise and --%s contradict each other: %s",
+                           rows[i].flag, rows[i].why);
+    return LT_OK;
+}
+
 static lt_status check_modes(const arguments *a, const lt_options *options)
 {
     LT_TRY(check_needs(a));
@@ -318,6 +338,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     LT_TRY(check_compression(&a->ranks));
     LT_TRY(check_local(&a->ranks));
     LT_TRY(check_stragglers(a));
+    LT_TRY(check_noise(a));
     LT_TRY(lt_mesh_flag_check(&a->ranks, options));
     if (a->output.resume && strcmp(a->output.resume, "auto") != 0
         && lt_options_is_typed(options, "weights"))

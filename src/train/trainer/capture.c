@@ -100,6 +100,8 @@ static lt_status compute(void *context)
     }
     LT_TRY(forward_backward(w));
     lt_beat_here();
+    if (!w->micro)
+        LT_TRY(lt_step_note_gradients(step));
     if (c->stragglers)
         LT_TRY(lt_stragglers_computed(c->stragglers, w->micro + 1));
     if (w->is_last)

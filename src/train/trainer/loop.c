@@ -107,7 +107,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
     const lt_train_result *r = &u->result;
     const double unknown = (double)NAN;
     const bool many = l->ranks->comm, shares = l->evaluator.share;
-    enum { OWN = 15 };
+    enum { OWN = 16 };
     lt_metric metric[LT_TASK_METRICS + 1],
         extra[OWN + LOOP_VALUES] = {
             {"gradient_norm", r->optim.grad_norm},
@@ -126,6 +126,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
             {"turn_seconds", shares ? r->turn.seconds : unknown},
             {"micro_dropped", lt_stragglers_dropped(l->stragglers)},
             {"drop_deadline", lt_stragglers_deadline(l->stragglers)},
+            {"noise_scale", lt_train_state_noise_scale(l->state)},
         };
     for (int i = 0; i < u->values; i++)
         extra[OWN + i] = u->value[i];
@@ -198,6 +199,7 @@ static lt_status finish_step(const lt_train_loop *l, update *u)
     LT_TRY(check_finite(l, &u->result));
     LT_TRY(end_inner_step(l, u));
     lt_train_state_count(l->state, task_of(l), &u->result);
+    LT_TRY(lt_train_state_add_noise(l->state, &u->result));
     LT_TRY(record_step(l, u));
     *u = (update){0};
     return LT_OK;

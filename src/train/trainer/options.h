@@ -20,7 +20,7 @@ typedef struct training_options {
     int64_t grad_accum, max_steps, seed;
     double epochs, clip_grad, ema_decay;
     int amp, recompute, on_nan;
-    bool deterministic;
+    bool gradient_noise, deterministic;
 } training_options;
 
 typedef struct evaluation_options {

@@ -168,6 +168,19 @@ static lt_status open_data_parallel(lt_trainer *t, lt_data_parallel_config *c)
     return on ? lt_stragglers_new(&t->stragglers, &s, t->dp, t->ranks.comm, accum) : LT_OK;
 }
 
+/* Two batch sizes are compared. */
+static lt_status check_noise(lt_trainer *t)
+{
+    const training_options *o = &t->args.training;
+    if (!o->gradient_noise || t->ranks.data_count > 1 || o->grad_accum > 1)
+        return LT_OK;
+    t->ranks.same_failure = true;
+    return lt_fail(LT_E_ARG,
+                   "--gradient-noise: one rank with one micro-batch to an update has gradients of "
+                   "one batch size; --grad-accum 2 with --batch-size %lld has two",
+                   (long long)(t->args.batch_size + 1) / 2);
+}
+
 lt_status lt_trainer_open_parallel(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
@@ -180,9 +193,11 @@ lt_status lt_trainer_open_parallel(lt_trainer *t)
         .dist_bn = (lt_dist_bn)o->dist_bn,
         .sync_bn = o->sync_bn,
         .alone_too = o->dist >= DIST_MPI,
+        .norms = t->args.training.gradient_noise,
         .allreduce = scattered ? "flat" : lt_options_choice(t->options, "allreduce"),
         .compress = o->compress,
         .nodes = &t->ranks.nodes};
+    LT_TRY(check_noise(t));
     LT_TRY(open_local_steps(t));
     if (t->local || t->ranks.mesh) { /* it averages within a node, or between copies */
         c.allreduce = NULL;

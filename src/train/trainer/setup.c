@@ -185,6 +185,8 @@ lt_status lt_trainer_open_training(lt_trainer *t)
         LT_TRY(lt_optim_shard_ema(t->optim, t->state.ema));
     lt_train_state_begin(&t->state, t->program->task, t->optim, &t->ranks, a->batch_size,
                          o->grad_accum);
+    if (o->gradient_noise)
+        lt_train_state_measure_noise(&t->state);
     t->state.now.seed = (uint64_t)o->seed;
     t->state.now.threads = lt_device_threads(t->device);
     name_network(t);

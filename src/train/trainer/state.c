@@ -171,6 +171,14 @@ lt_status lt_train_state_check(const lt_train_state *s, const lt_ranks *ranks, i
     return check_same_run(s, &found, batches_per_epoch);
 }
 
+/* The averages found, of a run that measures them too. */
+static void keep_noise(const lt_train_state *s, lt_checkpoint_state *found)
+{
+    found->noise.decay = s->now.noise.decay;
+    if (!(found->noise.decay > 0))
+        found->noise = (lt_noise_scale){0};
+}
+
 lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *parts,
                               const lt_ranks *ranks, int64_t grad_accum)
 {
@@ -185,6 +193,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     /* Earlier versions named resnet50 whatever --weights had. */
     memcpy(found.fact, s->now.fact, sizeof found.fact);
     found.facts = s->now.facts;
+    keep_noise(s, &found);
     s->now = found;
     return LT_OK;
 }
@@ -254,6 +263,23 @@ void lt_train_state_count(lt_train_state *s, const lt_task_ops *task, const lt_t
         now->loss_good_steps = r->optim.good_steps;
     if (r->optim.applied && s->ema)
         now->ema_updates++;
+}
+
+void lt_train_state_measure_noise(lt_train_state *s)
+{
+    s->now.noise = LT_NOISE_SCALE_DEFAULTS;
+}
+
+lt_status lt_train_state_add_noise(lt_train_state *s, const lt_train_result *r)
+{
+    lt_noise_scale *noise = &s->now.noise;
+    return noise->decay > 0 && r->noise.large_batch > 0 ? lt_noise_scale_add(noise, &r->noise)
+                                                        : LT_OK;
+}
+
+double lt_train_state_noise_scale(const lt_train_state *s)
+{
+    return lt_noise_scale_estimate(&s->now.noise).scale;
 }
 
 lt_task_sums lt_train_state_sums(const lt_train_state *s, const lt_task_ops *task)

@@ -60,6 +60,12 @@ lt_status lt_train_state_save_weights(lt_train_state *state, const lt_checkpoint
 void lt_train_state_queued(lt_train_state *state, int64_t grad_accum);
 void lt_train_state_count(lt_train_state *state, const lt_task_ops *task,
                           const lt_train_result *result);
+/* Turns on the gradient noise scale, before a checkpoint is loaded: a run that goes on with it off drops what was
+ * found. What a step measured of it: nothing if it is off, or the step was not applied. */
+void lt_train_state_measure_noise(lt_train_state *state);
+lt_status lt_train_state_add_noise(lt_train_state *state, const lt_train_result *result);
+/* In samples; NaN: off, or unknown. */
+double lt_train_state_noise_scale(const lt_train_state *state);
 /* Of the epoch so far; those counts alone that checkpoints keep. */
 lt_task_sums lt_train_state_sums(const lt_train_state *state, const lt_task_ops *task);
 void lt_train_state_next_epoch(lt_train_state *state);

@@ -32,6 +32,8 @@ static lt_status send_numbers(const lt_train_step *step, int64_t number)
     lt_readback *numbers = numbers_of(step, number);
     if (step->counts)
         LT_TRY(lt_readback_add(numbers, step->counts));
+    if (step->norms)
+        LT_TRY(lt_readback_add(numbers, step->norms));
     return lt_readback_send(numbers);
 }
 
@@ -52,6 +54,8 @@ static lt_status read_numbers(const lt_train_step *step, lt_train_result *r)
     memcpy(count, at, counts_bytes(step));
     for (int i = 0; i < step->config.task.ops->counts; i++)
         r->sums.count[i] = (double)count[i];
+    if (step->norms)
+        r->noise.small_square = lt_step_square(step, at + counts_bytes(step));
     return LT_OK;
 }
 
@@ -81,7 +85,7 @@ static bool is_used(const lt_train_step *step)
 /* The gradients of this rank are complete or in flight. */
 static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
 {
-    double sum[STEP_SUMS];
+    double sum[STEP_SUMS + 1];
     if (!step->config.dp)
         return LT_OK;
     r->exposed_seconds =
@@ -96,7 +100,8 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
     for (int i = 0; i < STEP_SUMS && !step->is_counted; i++)
         sum[i] = 0;
     sum[STEP_STOP] = asked_to_stop(step);
-    LT_TRY(lt_tensor_write(step->sums, sum, sizeof sum));
+    sum[STEP_NOISE] = r->sums.samples * r->noise.small_square;
+    LT_TRY(lt_tensor_write(step->sums, sum, lt_tensor_bytes(step->sums)));
     if (step->config.stragglers)
         LT_TRY(lt_stragglers_send(step->config.stragglers));
     return lt_comm_allreduce_begin(step->config.comm, step->sums, LT_REDUCE_SUM, &step->summing);
@@ -137,13 +142,14 @@ static void count_bytes(lt_train_step *step, lt_train_result *r)
 
 static lt_status finish_sums(lt_train_step *step, lt_train_result *r)
 {
-    double sum[STEP_SUMS];
+    double sum[STEP_SUMS + 1] = {0};
     if (!step->config.dp)
         return LT_OK;
     LT_TRY(lt_request_wait(&step->summing));
-    LT_TRY(lt_tensor_read(step->sums, sum, sizeof sum));
+    LT_TRY(lt_tensor_read(step->sums, sum, lt_tensor_bytes(step->sums)));
     r->sums.loss = sum[STEP_LOSS] / sum[STEP_SAMPLES];
     r->sums.samples = sum[STEP_SAMPLES];
+    r->noise.small_square = sum[STEP_NOISE] / sum[STEP_SAMPLES];
     memcpy(r->sums.count, sum + STEP_COUNTS, sizeof r->sums.count);
     r->stop = sum[STEP_STOP] > 0;
     count_bytes(step, r);
@@ -162,6 +168,7 @@ static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_r
     step->exposed = exposed_gathers(step);
     step->parallel = parallel_bytes(step);
     step->replays = lt_graph_statistics(step->graph).replays;
+    LT_TRY(lt_step_begin_noise(step));
     lt_readback_begin(numbers_of(step, r->step));
     return lt_optim_prepare(c->optim, numbers);
 }
@@ -270,6 +277,7 @@ lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *r)
     if (step->config.dp)
         LT_TRY(lt_data_parallel_commit(step->config.dp, r->optim.applied));
     LT_TRY(finish_sums(step, r));
+    lt_step_finish_noise(step, r);
     measure(step, r);
     return step->config.stragglers ? lt_stragglers_end(step->config.stragglers, r->seconds) : LT_OK;
 }
@@ -289,8 +297,11 @@ static lt_status open_parts(lt_train_step *step)
     if (counts)
         LT_TRY(lt_tensor_new(&step->counts, c->device, LT_I64, LT_SHAPE(counts)));
     if (c->dp)
-        LT_TRY(lt_tensor_new(&step->sums, c->device, LT_F64, LT_SHAPE(STEP_SUMS)));
-    const size_t bytes = (size_t)c->grad_accum * lt_tensor_bytes(step->loss) + counts_bytes(step);
+        LT_TRY(
+            lt_tensor_new(&step->sums, c->device, LT_F64, LT_SHAPE(STEP_SUMS + c->gradient_noise)));
+    LT_TRY(lt_step_open_noise(step));
+    const size_t bytes = (size_t)c->grad_accum * lt_tensor_bytes(step->loss) + counts_bytes(step)
+                         + (step->norms ? lt_tensor_bytes(step->norms) : 0);
     for (int i = 0; i < 2; i++)
         LT_TRY(lt_readback_new(&step->numbers[i], c->device, bytes));
     return LT_OK;
@@ -365,6 +376,7 @@ void lt_train_step_free(lt_train_step **step)
     lt_tensor_free(&s->loss);
     lt_tensor_free(&s->counts);
     lt_tensor_free(&s->sums);
+    lt_step_close_noise(s);
     for (int i = 0; i < 2; i++)
         lt_readback_free(&s->numbers[i]);
     lt_free(s);

@@ -10,6 +10,7 @@ lt_status lt_task_check(const lt_task_ops *task);
 
 /* Of ranks in one sum: loss, samples, stop, counts. */
 enum { STEP_LOSS, STEP_SAMPLES, STEP_STOP, STEP_COUNTS, STEP_SUMS = STEP_COUNTS + LT_TASK_COUNTS };
+enum { STEP_NOISE = STEP_SUMS }; /* one more with gradient_noise: samples x |g|^2 */
 
 struct lt_train_step {
     lt_train_step_config config;
@@ -30,6 +31,9 @@ struct lt_train_step {
     uint64_t eager_bytes;   /* sent in the last step that was not replayed */
     uint64_t eager_between; /* of that, gradients to other nodes */
     int64_t replays;        /* before this step */
+    lt_tensor *norms;       /* f64: of parts of the step's gradient; NULL: not measured */
+    bool owns_norms;        /* of the first micro-batch; else dp's */
+    double loss_scale;      /* of the step that is finished next; 0: not read yet */
     double exposed;         /* seconds waited for divided parameters before it */
 };
 
@@ -56,5 +60,17 @@ lt_status lt_step_run_micro_batch(lt_train_step *step, const lt_batch *batch, in
 lt_status lt_step_end_backward(const lt_train_step *step);
 /* The phases of the optimizer that the plan leaves for behind the last micro-batch. */
 lt_status lt_step_run_optimizer(lt_train_step *step, capture_plan plan);
+
+/* noise.c: what the gradient noise scale takes. Does nothing without it. */
+lt_status lt_step_open_noise(lt_train_step *step);
+void lt_step_close_noise(lt_train_step *step);
+/* Before the first step is queued. */
+lt_status lt_step_begin_noise(lt_train_step *step);
+/* The first micro-batch's gradients are all that there are. */
+lt_status lt_step_note_gradients(const lt_train_step *step);
+/* norms as they were read back: |g|^2 of the part, still scaled. */
+double lt_step_square(const lt_train_step *step, const void *norms);
+/* result->noise, of which small_square is known: the mean over the parts, weighted by samples, scaled. */
+void lt_step_finish_noise(lt_train_step *step, lt_train_result *result);
 
 #endif

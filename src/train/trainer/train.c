@@ -75,10 +75,10 @@ static lt_status open_parallel(parts *p)
 {
     const lt_train_config *c = p->config;
     const lt_ranks *r = &p->ranks;
-    lt_data_parallel_config dp = {0};
+    lt_data_parallel_config dp = {.norms = c->gradient_noise};
     if (!c->stragglers)
         return lt_data_parallel_new(&p->dp, p->local ? lt_local_steps_comm(p->local) : r->comm,
-                                    c->params, p->tape, NULL);
+                                    c->params, p->tape, &dp);
     if (p->local)
         return lt_fail(LT_E_ARG, "train: stragglers and local_steps contradict each other");
     LT_TRY(lt_stragglers_check(c->stragglers, r->count, p->grad_accum));
@@ -165,6 +165,8 @@ static lt_status open_state(parts *p)
     lt_train_state_begin(&p->state, c->task.ops, c->optim, &p->ranks, c->loader.batch,
                          p->grad_accum);
     now->seed = c->loader.seed;
+    if (c->gradient_noise)
+        lt_train_state_measure_noise(&p->state);
     now->threads = lt_device_threads(c->device);
     if (p->state.folder[0]) {
         LT_TRY(
@@ -191,6 +193,7 @@ static lt_status open_step(parts *p)
                                        .pass = pass_of(c, LT_PASS_TRAIN),
                                        .grad_accum = p->grad_accum,
                                        .stragglers = p->stragglers,
+                                       .gradient_noise = c->gradient_noise,
                                        .graph = c->graph,
                                        .next = lt_train_input_next,
                                        .next_context = &p->input,

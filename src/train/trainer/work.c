@@ -74,6 +74,7 @@ lt_status lt_trainer_open_step(lt_trainer *t)
         .pass = lt_trainer_pass(t, true),
         .grad_accum = t->args.training.grad_accum,
         .stragglers = t->stragglers,
+        .gradient_noise = t->args.training.gradient_noise,
         .graph = t->args.machine.graph && !t->ranks.mesh && !t->args.ranks.shard_params,
         .next = lt_train_input_next,
         .next_context = &t->input,
