@@ -2,7 +2,7 @@
  * another implementation number by number (tests/oracle/optim_model.py).
  *
  * The input holds param.NAME and grad.T.NAME (T = 1, 2, ...), the output param.T.NAME after every
- * step. A missing grad.T.NAME means no gradient in that step; steps end when no grad.T.* exists. */
+ * step; where iterates are averaged also eval.T.NAME, what would be evaluated then. A missing grad.T.NAME means no gradient in that step; steps end when no grad.T.* exists. */
 
 #include "lather/ext/file.h"
 #include "lather/optim_config.h"
@@ -37,7 +37,8 @@ static const char usage[] =
     "usage: optim_replay --config C.json --in T.safetensors --out R.safetensors [--device NAME]\n"
     "  C.json   one object: \"optim\", \"lr\", and the optimizer's own keys\n"
     "  T        param.NAME, and grad.1.NAME, grad.2.NAME, ... (f32 or f64)\n"
-    "  R        param.1.NAME, param.2.NAME, ...: after every step, in the config's dtype\n";
+    "  R        param.1.NAME, param.2.NAME, ...: after every step, in the config's dtype;\n"
+    "           with iterate_averaging also eval.1.NAME, ..., the evaluation sequence\n";
 
 static int complain(const char *what)
 {
@@ -204,12 +205,13 @@ static int keep(replay *r, void *memory)
     return EXIT_SUCCESS;
 }
 
-static int write_params(replay *r, int64_t step)
+/* kind: "param", "eval" */
+static int write_params(replay *r, const char *kind, int64_t step)
 {
     for (size_t i = 0; i < r->count; i++) {
         const lt_tensor *value = r->param[i].value;
         char name[NAME];
-        snprintf(name, sizeof name, "param.%" PRId64 ".%s", step, r->param[i].name);
+        snprintf(name, sizeof name, "%s.%" PRId64 ".%s", kind, step, r->param[i].name);
         void *host = malloc(lt_tensor_bytes(value));
         if (!host)
             return no_memory();
@@ -223,6 +225,18 @@ static int write_params(replay *r, int64_t step)
     return EXIT_SUCCESS;
 }
 
+/* What would be evaluated now, where iterates are averaged. */
+static int write_eval(replay *r, int64_t step)
+{
+    if (!lt_optim_is_averaged(r->optim))
+        return EXIT_SUCCESS;
+    if (lt_optim_eval(r->optim))
+        return fail();
+    if (write_params(r, "eval", step))
+        return EXIT_FAILURE;
+    return lt_optim_train(r->optim) ? fail() : EXIT_SUCCESS;
+}
+
 static int run_steps(replay *r)
 {
     for (int64_t t = 1;; t++) {
@@ -234,7 +248,7 @@ static int run_steps(replay *r)
             return EXIT_SUCCESS;
         if (lt_optim_config_lr(&r->config, t, &step.lr) || lt_optim_step(r->optim, &step))
             return fail();
-        if (write_params(r, t))
+        if (write_params(r, "param", t) || write_eval(r, t))
             return EXIT_FAILURE;
     }
 }

@@ -2,7 +2,7 @@
 #ifndef LATHER_OPTIM_CONFIG_H
 #define LATHER_OPTIM_CONFIG_H
 
-#include "lather/optim.h"
+#include "lather/averaging.h"
 
 /** An optimizer with its usual settings: "sgd", "adagrad", "adam", "adamw", "shampoo", "soap", one
  *  that lt_optim_register() got, or one with another of its presets, as in "shampoo-paper".
@@ -20,11 +20,13 @@ typedef struct lt_optim_config {
     double lr;
     double *schedule; /**< owned; NULL: lr in every step */
     size_t schedule_count;
+    lt_averaging_config averaging;
     void *settings; /**< owned: the family's config struct */
 } lt_optim_config;
 
 /** One JSON object. Keys: "optim", a name of lt_optim_open() without a preset, and "lr" are needed;
- *  "dtype" ("float64", "float32"), "lr_schedule" ([lr of step 1, ...]); all others are the fields of
+ *  "dtype" ("float64", "float32"), "lr_schedule" ([lr of step 1, ...]); "iterate_averaging" ("off",
+ *  "schedule-free", "primal") and the coefficients of lt_averaging_config; all others are the fields of
  *  the optimizer's config under the names in tests/oracle/optim_model.py, with its defaults. Every
  *  parameter decays.
  *  Errors: LT_E_FORMAT (no JSON), LT_E_ARG (an unknown key or value, with the nearest known one; a

@@ -13,7 +13,8 @@
 typedef struct lt_train_config {
     lt_device *device;
     const lt_params *params; /**< of the model that the task calls */
-    lt_optim *optim;
+    lt_optim
+        *optim; /**< lt_optim_average(): evaluations, checkpoints, weights and averages are of x */
     lt_task task;
     lt_comm *comm; /**< of several ranks, each of which calls lt_train(); NULL: one */
     const lt_local_steps_config *local_steps; /**< NULL: all ranks average each gradient */

@@ -66,6 +66,11 @@ static const lt_optim_field common[] = {
     {"dtype", LT_FIELD_CHOICE, AT(dtype), .choices = "float32|float64"},
     {"lr", LT_FIELD_REAL, AT(lr)},
     {"lr_schedule", LT_FIELD_LIST, .read = read_schedule},
+    {"iterate_averaging", LT_FIELD_CHOICE, AT(averaging.kind),
+     .choices = "off|schedule-free|primal"},
+    {"train_interp_coeff", LT_FIELD_REAL, AT(averaging.train_interp_coeff)},
+    {"eval_interp_coeff", LT_FIELD_REAL, AT(averaging.eval_interp_coeff)},
+    {"eval_coeff_lr_power", LT_FIELD_REAL, AT(averaging.eval_coeff_lr_power)},
 };
 #undef AT
 enum { COMMON = sizeof common / sizeof *common };
@@ -150,7 +155,7 @@ static lt_status parse(lt_optim_config *c, const char *json, size_t bytes)
 
 lt_status lt_optim_config_parse(lt_optim_config *out, const char *json, size_t bytes)
 {
-    lt_optim_config c = {.dtype = LT_F64};
+    lt_optim_config c = {.dtype = LT_F64, .averaging = LT_AVERAGING_DEFAULTS};
     lt_status st = parse(&c, json, bytes);
     if (st) {
         lt_optim_config_clear(&c);
@@ -170,7 +175,14 @@ void lt_optim_config_clear(lt_optim_config *config)
 lt_status lt_optim_config_make(lt_optim **out, const lt_optim_config *config,
                                const lt_params *params)
 {
-    return config->family->make(out, params, config->settings, config->lr);
+    lt_optim *o = NULL;
+    LT_TRY(config->family->make(&o, params, config->settings, config->lr));
+    lt_status st = config->averaging.kind ? lt_optim_average(o, params, &config->averaging) : LT_OK;
+    if (st)
+        lt_optim_free(&o);
+    else
+        *out = o;
+    return st;
 }
 
 lt_status lt_optim_config_lr(const lt_optim_config *config, int64_t step, double *lr)

@@ -3,6 +3,7 @@
 #include "optim/optim.h"
 
 #include "base/alloc.h"
+#include "optim/averaging.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -112,6 +113,7 @@ void lt_optim_free(lt_optim **optim)
         o->ops->destroy(o);
     lt_optim_keep_casts(o, false);
     lt_optim_free_part_norms(o);
+    lt_averaging_free(o);
     lt_shard_free(o);
     lt_optim_free_results(o);
     for (size_t i = 0; i < o->count; i++)
@@ -182,7 +184,9 @@ lt_status lt_optim_set_group(lt_optim *optim, const char *param, lt_optim_group 
 
 size_t lt_optim_state_bytes(const lt_optim *optim)
 {
-    size_t bytes = optim->ops->state_bytes ? optim->ops->state_bytes(optim) : 0;
+    size_t bytes = lt_averaging_bytes(optim);
+    if (optim->ops->state_bytes)
+        bytes += optim->ops->state_bytes(optim);
     for (size_t i = 0; i < optim->count; i++)
         for (int k = 0; k < LT_MAX_STATE && !optim->slot[i].not_owned; k++)
             if (lt_optim_has_state(optim, &optim->slot[i], k))
@@ -253,6 +257,7 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     LT_TRY(visitor->number(visitor->context, "attempt", &optim->attempt));
     LT_TRY(visitor->number(visitor->context, "applied", &s.applied));
     LT_TRY(be->copy(ctx, optim->scalars, &s, sizeof s, LT_COPY_IN));
+    LT_TRY(lt_averaging_visit(optim, visitor));
     for (size_t i = 0; i < optim->count; i++)
         LT_TRY(visit_slot(optim, &optim->slot[i], visitor));
     return optim->ops->visit ? optim->ops->visit(optim, visitor) : LT_OK;

@@ -29,6 +29,8 @@ static lt_status check(const lt_optim *o)
                        o->ops->name);
     if (o->shard->values)
         return lt_fail(LT_E_ARG, "%s: parameters are divided already", o->ops->name);
+    if (o->averaging)
+        return lt_fail(LT_E_UNSUPPORTED, "%s: each rank has all averaged iterates", o->ops->name);
     return LT_OK;
 }
 

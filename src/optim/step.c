@@ -4,7 +4,7 @@
  * copies from a ring of page-locked blocks, queued like any other work: the host goes on at once,
  * and waits for the device when the ring is full. */
 
-#include "optim/optim.h"
+#include "optim/averaging.h"
 #include "optim/placed.h"
 #include "tensor/tensor.h"
 
@@ -69,6 +69,7 @@ lt_status lt_optim_prepare(lt_optim *o, const lt_step *step)
     const lt_scalars s = {.lr = step->lr, .clip_norm = step->clip_norm, .attempt = step->attempt};
     lt_sent *block;
     LT_TRY(check_step(o, step));
+    LT_TRY(lt_averaging_prepare(o, step->lr));
     LT_TRY(lt_optim_refresh_casts(o));
     o->attempt = step->attempt;
     if (!o->sent)
@@ -106,6 +107,7 @@ static lt_status begin_update(lt_optim *o)
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
+    LT_TRY(lt_averaging_begin(o)); /* first: values are pulled too */
     lt_optim_keep_casts(o, true);
     if (o->shard && o->shard->placed)
         LT_TRY(lt_placed_pull(o));
@@ -123,16 +125,17 @@ lt_status lt_optim_update(lt_optim *o)
     LT_TRY(begin_update(o));
     lt_status st = o->skipped ? LT_OK : change_parameters(o);
     if (!o->shard)
-        return st;
+        return st ? st : lt_averaging_end(o);
     st = lt_shard_finish(o, st, o->skipped);
     lt_optim_end_owned_update(o);
-    return st;
+    return st ? st : lt_averaging_end(o);
 }
 
 bool lt_optim_has_host_phase(const lt_optim *o)
 {
     const lt_host_phase_ops *ops = o->ops->host_phase;
-    return ops && !o->shard && o->device->backend->graphs && ops->has_host_phase(o);
+    return ops && !o->shard && o->device->backend->graphs && lt_averaging_is_constant(o)
+           && ops->has_host_phase(o);
 }
 
 lt_status lt_optim_update_first(lt_optim *o)
@@ -151,7 +154,8 @@ lt_status lt_optim_update_host(lt_optim *o)
 
 lt_status lt_optim_update_second(lt_optim *o)
 {
-    return o->skipped ? LT_OK : o->ops->host_phase->second(o);
+    LT_TRY(o->skipped ? LT_OK : o->ops->host_phase->second(o));
+    return lt_averaging_end(o);
 }
 
 void lt_optim_count_updates(lt_optim *o, int64_t by)
@@ -171,6 +175,8 @@ void lt_optim_advance(lt_optim *o)
         if (o->slot[i].param->has_grad) {
             lt_tensor_touch(o->slot[i].param->value);
             o->slot[i].version = o->slot[i].param->value->version;
+            if (o->averaging) /* the entries' copies are of the iterate */
+                lt_tensor_touch(o->slot[i].param->value);
         }
 }
 
@@ -187,7 +193,7 @@ bool lt_optim_is_capturable(const lt_optim *o)
     /* The host reads how it went on other ranks. */
     if (o->shard && (o->shard->placed || !o->device->backend->graphs))
         return false;
-    return o->ops->is_capturable && o->ops->is_capturable(o);
+    return lt_averaging_is_constant(o) && o->ops->is_capturable && o->ops->is_capturable(o);
 }
 
 bool lt_optim_always_capturable(const lt_optim *self)

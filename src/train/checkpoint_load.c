@@ -211,6 +211,22 @@ static void close_files(files *f)
     lt_free(f->optim_path);
 }
 
+/* Whether the weights there are those of evaluations, with iterates beside them, as this run's are or not. */
+static lt_status check_iterates(const char *path, const lt_safetensors *file,
+                                const lt_checkpoint_parts *parts)
+{
+    static const char prefix[] = "weight_buffer.";
+    bool stored = false, wanted = false;
+    for (size_t i = 0; i < lt_safetensors_count(file) && !stored; i++)
+        stored = !strncmp(lt_safetensors_at(file, i)->name, prefix, strlen(prefix));
+    for (size_t i = 0; i < parts->extra_count && !wanted; i++)
+        wanted = !strncmp(parts->extra[i].name, prefix, strlen(prefix));
+    if (stored == wanted)
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "%s: was saved %s --iterate-averaging, this run is %s it", path,
+                   stored ? "with" : "without", wanted ? "with" : "without");
+}
+
 /* Changes nothing. */
 static lt_status check_files(const char *path, files *f, const lt_checkpoint_parts *parts)
 {
@@ -221,6 +237,7 @@ static lt_status check_files(const char *path, files *f, const lt_checkpoint_par
     LT_TRY(lt_checkpoint_find_groups(&f->loading.groups, path, f->optim, f->loading.numbers, parts,
                                      f->state.step));
     LT_TRY(lt_weights_check(f->model, f->model_path, parts->params, &rules));
+    LT_TRY(check_iterates(path, f->optim, parts));
     LT_TRY(visit_all(&f->loading, parts));
     return check_complete(&f->loading);
 }

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "players.h"
 
+#include "lather/averaging.h"
 #include "lather/ext/optim.h"
 
 #include <string.h>
@@ -48,6 +49,24 @@ static lt_status make_staggered_blocks(lt_optim **out, const lt_params *params)
     return lt_optim_shampoo(out, params, &c);
 }
 
+static lt_status average(lt_status made, lt_optim *const *out, const lt_params *params,
+                         lt_averaging_kind kind)
+{
+    lt_averaging_config c = LT_AVERAGING_DEFAULTS;
+    c.kind = kind;
+    return made ? made : lt_optim_average(*out, params, &c);
+}
+
+static lt_status make_averaged_adam(lt_optim **out, const lt_params *params)
+{
+    return average(make_adam(out, params), out, params, LT_AVERAGING_SCHEDULE_FREE);
+}
+
+static lt_status make_averaged_shampoo(lt_optim **out, const lt_params *params)
+{
+    return average(make_shampoo(out, params), out, params, LT_AVERAGING_PRIMAL);
+}
+
 static const row rows[] = {
     {.name = "shampoo, blocks of 2", .make = make_shampoo, .bound = 4e-6},
     {.name = "shampoo in f64: as if it were not divided", .make = make_shampoo, .f64 = true},
@@ -78,6 +97,13 @@ static const row rows[] = {
     {.name = "adagrad", .make = make_adagrad},
     {.name = "adam", .make = make_adam},
     {.name = "muon", .make = make_muon},
+    {.name = "adam, averaged", .make = make_averaged_adam},
+    {.name = "shampoo, averaged, in f64", .make = make_averaged_shampoo, .f64 = true},
+    {.name = "shampoo, averaged, parameters in bf16",
+     .make = make_averaged_shampoo,
+     .dtype = LT_BF16,
+     .gather_params = true,
+     .bound = 0.2},
     {.name = "lars", .make = make_lars},
     {.name = "lamb", .make = make_lamb},
     {.name = "lars, in pairs, on cpu", .make = make_lars, .group = 2, .kind = "cpu"},

@@ -69,6 +69,7 @@ struct lt_optim {
     lt_scalars *scalars;              /**< on the device; host devices: in memory */
     struct lt_shard *shard;           /**< NULL: not divided over ranks */
     struct lt_part_norms *part_norms; /**< NULL: the gradient norm is one sum over all */
+    struct lt_averaging *averaging;   /**< NULL: values are the iterates themselves */
     lt_loss_scaling scaling;          /**< interval 0: none */
     lt_tensor *loss_scale;            /**< a copy of scalars->loss_scale; NULL: 1 */
     struct lt_sent *sent; /**< page-locked blocks that were copied to scalars; NULL: none */

@@ -103,6 +103,7 @@ lt_status lt_arguments_open_more(lt_options **out, arguments *a, const arguments
         {&a->text.batch, 1, a},
         lt_training_options(&a->training),
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_COMMON),
+        lt_averaging_options(&a->averaging),
         lt_group_options(&a->groups),
         lt_schedule_options(&a->schedule),
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_OWN),
@@ -339,6 +340,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     LT_TRY(check_local(&a->ranks));
     LT_TRY(check_stragglers(a));
     LT_TRY(check_noise(a));
+    LT_TRY(lt_averaging_check(a, options));
     LT_TRY(lt_mesh_flag_check(&a->ranks, options));
     if (a->output.resume && strcmp(a->output.resume, "auto") != 0
         && lt_options_is_typed(options, "weights"))

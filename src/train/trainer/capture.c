@@ -6,6 +6,7 @@
 #include "train/trainer/step.h"
 #include "train/trainer/stragglers.h"
 
+#include "lather/averaging.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/view.h"
 #include "lather/profile.h"
@@ -24,7 +25,12 @@ typedef struct work {
 static lt_status update_ema(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
-    return c->ema ? lt_ema_update(c->ema, c->optim) : LT_OK;
+    if (!c->ema)
+        return LT_OK;
+    LT_TRY(lt_optim_eval(c->optim)); /* an average of what is evaluated */
+    lt_status st = lt_ema_update(c->ema, c->optim);
+    lt_status back = lt_optim_train(c->optim);
+    return st ? st : back;
 }
 
 /* The optimizer and the average of the weights; neither changes anything if a gradient is not finite. */

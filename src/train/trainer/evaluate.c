@@ -5,6 +5,7 @@
 #include "base/beat.h"
 #include "base/clock.h"
 
+#include "lather/averaging.h"
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -132,6 +133,9 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
     sums sum = {0};
     int64_t listed = 0;
     const double begin = lt_clock_seconds();
+    if (e->optim && !lt_optim_is_eval(e->optim))
+        return lt_fail(LT_E_ARG, "evaluate: the model has the weights at which gradients are "
+                                 "taken, not those of evaluations: lt_optim_eval()");
     LT_TRY(open_loader(e, data, &loader));
     lt_status st = open_counts(e, &sum.counts);
     if (!st)

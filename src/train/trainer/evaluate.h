@@ -17,13 +17,15 @@ typedef struct lt_evaluator {
     lt_pass pass;
     lt_loader_config loader; /* limit may be above the count of samples; rank and size are set */
     lt_ranks *ranks;
+    const lt_optim *optim;       /* the run's, which may average iterates; NULL: none */
     lt_share *share;             /* one turn for the whole of it; NULL: none */
     lt_run *run;                 /* shows how far it is, lists bad samples; may be NULL */
     bool (*stop)(void *context); /* whether this rank was asked to stop; NULL: never */
     void *context;
 } lt_evaluator;
 
-/* Collective; each sample is of one rank, also where their number does not divide. */
+/* Collective; each sample is of one rank, also where their number does not divide. Errors: LT_E_ARG (the model has
+ * the optimizer's training sequence), those of its parts. */
 lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *out);
 
 /* Metrics of an epoch's record, of two parts at most: "train_loss", "train_top1", "val_loss", "val_top1", ... */

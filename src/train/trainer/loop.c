@@ -332,9 +332,9 @@ static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
     int64_t span = lt_profile_begin();
     LT_TRY(lt_optim_gather_params(l->parts.optim)); /* ranks may have other counts of batches */
     LT_TRY(gather_statistics(l));
-    LT_TRY(lt_train_state_swap_ema(l->state));
+    LT_TRY(lt_train_state_eval(l->state, l->parts.optim));
     lt_status st = lt_evaluate(&l->evaluator, l->evaluated, e);
-    lt_status back = lt_train_state_swap_ema(l->state);
+    lt_status back = lt_train_state_train(l->state, l->parts.optim);
     lt_optim_release_params(l->parts.optim);
     l->ranks->stop = l->ranks->stop || (!st && e->stopped);
     lt_profile_end(span, LT_PROFILE_PROGRAM, "evaluate", 0);

@@ -168,7 +168,8 @@ lt_status lt_trainer_open_options(lt_trainer *t, const arguments_more *more)
 lt_status lt_trainer_parse(lt_trainer *t, int argc, char *const *argv)
 {
     LT_TRY(lt_recipe_parse(t->options, t->choice.family->recipes, argc, argv));
-    return lt_optim_flags_resolve(&t->args.optim, t->options);
+    LT_TRY(lt_optim_flags_resolve(&t->args.optim, t->options));
+    return lt_averaging_resolve(&t->args.averaging, t->options);
 }
 
 lt_status lt_trainer_check(const lt_trainer *t)

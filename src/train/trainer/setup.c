@@ -177,6 +177,7 @@ lt_status lt_trainer_open_training(lt_trainer *t)
     LT_TRY(lt_optim_flags_make(&t->optim, &a->optim, whole));
     LT_TRY(lt_param_groups_apply(whole, t->optim, a->optim.lr, &a->groups.param_group));
     LT_TRY(lt_trainer_divide_optimizer(t));
+    LT_TRY(lt_trainer_open_averaging(t));
     LT_TRY(lt_schedule_open(&t->schedule, &t->total_steps, &a->schedule, o, a->optim.lr,
                             t->input.batches_per_epoch / o->grad_accum));
     if (o->ema_decay > 0)

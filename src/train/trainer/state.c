@@ -41,39 +41,38 @@ void lt_train_state_begin(lt_train_state *s, const lt_task_ops *task, const lt_o
 
 void lt_train_state_close(lt_train_state *s)
 {
-    for (size_t i = 0; i < s->ema_tensors; i++) {
+    for (size_t i = 0; i < s->extras; i++) {
         union {
             const char *shown;
             char *owned;
-        } name = {s->ema_tensor[i].name};
+        } name = {s->extra[i].name};
         free(name.owned);
     }
-    free(s->ema_tensor);
-    s->ema_tensor = NULL;
-    s->ema_tensors = 0;
+    free(s->extra);
+    s->extra = NULL;
+    s->extras = 0;
     lt_ema_free(&s->ema);
 }
 
-/* --- The moving average's tensors, under the names that a checkpoint keeps them by --- */
+/* --- Tensors of averages and iterates, under the names that a checkpoint keeps them by --- */
 
 typedef struct naming {
     lt_train_state *state;
     const lt_params *params;
 } naming;
 
-static lt_status name_average(void *context, const lt_state_entry *entry)
+static lt_status add_extra(void *context, const lt_state_entry *entry)
 {
-    static const char prefix[] = "ema.";
     const naming *n = context;
     lt_train_state *s = n->state;
-    size_t bytes = sizeof prefix + strlen(entry->param);
+    const size_t bytes = strlen(entry->name) + strlen(entry->param) + 2;
     char *name = malloc(bytes);
     if (!name)
-        return lt_fail(LT_E_NOMEM, "ema: no memory for a name");
-    snprintf(name, bytes, "%s%s", prefix, entry->param);
-    s->ema_tensor[s->ema_tensors++] = (lt_checkpoint_tensor){
+        return lt_fail(LT_E_NOMEM, "%s: no memory for a name", entry->name);
+    snprintf(name, bytes, "%s.%s", entry->name, entry->param);
+    s->extra[s->extras++] = (lt_checkpoint_tensor){
         .name = name, .tensor = entry->tensor, .param = lt_params_find(n->params, entry->param)};
-    /* cppcheck-suppress memleak ; it is in ema_tensor */
+    /* cppcheck-suppress memleak ; it is in extra */
     return LT_OK;
 }
 
@@ -85,15 +84,33 @@ static lt_status ignore_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
+/* As many more as there are parameters at most. */
+static lt_status reserve(lt_train_state *s, const lt_params *params)
+{
+    lt_checkpoint_tensor *grown = realloc(s->extra, (s->extras + params->count) * sizeof *s->extra);
+    if (!grown)
+        return lt_fail(LT_E_NOMEM, "averages: no memory for %zu names", params->count);
+    s->extra = grown;
+    return LT_OK;
+}
+
 lt_status lt_train_state_open_ema(lt_train_state *s, const lt_params *params, double decay)
 {
-    s->ema_tensor = calloc(params->count, sizeof *s->ema_tensor);
-    if (!s->ema_tensor)
-        return lt_fail(LT_E_NOMEM, "ema: no memory for %zu names", params->count);
-    LT_TRY(lt_ema_new(&s->ema, params, decay));
     naming all = {s, params};
-    lt_state_visitor visitor = {.entry = name_average, .number = ignore_number, .context = &all};
+    lt_state_visitor visitor = {.entry = add_extra, .number = ignore_number, .context = &all};
+    LT_TRY(reserve(s, params));
+    LT_TRY(lt_ema_new(&s->ema, params, decay));
     return lt_ema_visit(s->ema, &visitor);
+}
+
+lt_status lt_train_state_open_iterates(lt_train_state *s, const lt_params *params, lt_optim *optim)
+{
+    naming all = {s, params};
+    lt_state_visitor visitor = {.entry = add_extra, .number = ignore_number, .context = &all};
+    if (!lt_optim_is_averaged(optim))
+        return LT_OK;
+    LT_TRY(reserve(s, params));
+    return lt_optim_visit_iterates(optim, &visitor);
 }
 
 lt_status lt_train_state_swap_ema(lt_train_state *s)
@@ -101,10 +118,22 @@ lt_status lt_train_state_swap_ema(lt_train_state *s)
     return s->ema ? lt_ema_swap(s->ema) : LT_OK;
 }
 
+lt_status lt_train_state_eval(lt_train_state *s, lt_optim *optim)
+{
+    LT_TRY(lt_optim_eval(optim));
+    return lt_train_state_swap_ema(s);
+}
+
+lt_status lt_train_state_train(lt_train_state *s, lt_optim *optim)
+{
+    LT_TRY(lt_train_state_swap_ema(s));
+    return lt_optim_train(optim);
+}
+
 void lt_train_state_parts(const lt_train_state *s, lt_checkpoint_parts *parts)
 {
-    parts->extra = s->ema_tensor;
-    parts->extra_count = s->ema_tensors;
+    parts->extra = s->extra;
+    parts->extra_count = s->extras;
 }
 
 /* --- Resume --- */
@@ -185,7 +214,9 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     lt_checkpoint_state found = s->found;
     found.ranks = ranks->count; /* what to compare with */
     found.threads = s->now.threads;
+    LT_TRY(lt_optim_eval(parts->optim)); /* what is saved are the weights of evaluations */
     LT_TRY(lt_checkpoint_load(s->folder, parts, &found));
+    LT_TRY(lt_optim_train(parts->optim));
     LT_TRY(map_batch(s, &found, ranks, grad_accum));
     found.ranks = ranks->count;
     found.threads = s->now.threads;
@@ -221,7 +252,12 @@ lt_status lt_train_state_scale_loss(lt_train_state *s, lt_optim *optim, bool is_
 lt_status lt_train_state_save(const lt_train_state *s, const lt_checkpoint_parts *parts,
                               const char *output, const lt_checkpoint_policy *policy)
 {
-    return output ? lt_checkpoint_save(output, parts, &s->now, policy) : LT_OK;
+    if (!output)
+        return LT_OK;
+    LT_TRY(lt_optim_eval(parts->optim));
+    lt_status st = lt_checkpoint_save(output, parts, &s->now, policy);
+    lt_status back = lt_optim_train(parts->optim);
+    return st ? st : back;
 }
 
 lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_parts *parts,
@@ -229,10 +265,10 @@ lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_par
 {
     char path[1024];
     snprintf(path, sizeof path, "%s/model.safetensors", output);
-    LT_TRY(lt_train_state_swap_ema(s));
+    LT_TRY(lt_train_state_eval(s, parts->optim));
     lt_status st = lt_weights_save_ranks(path, parts->params, parts->metadata,
                                          parts->metadata_count, parts->comm);
-    lt_status back = lt_train_state_swap_ema(s);
+    lt_status back = lt_train_state_train(s, parts->optim);
     return st ? st : back;
 }
 

@@ -4,6 +4,7 @@
 
 #include "train/trainer/ranks.h"
 
+#include "lather/averaging.h"
 #include "lather/checkpoint.h"
 #include "lather/ema.h"
 #include "lather/train_step.h"
@@ -14,9 +15,9 @@ enum {
 
 typedef struct lt_train_state {
     lt_checkpoint_state now;
-    lt_ema *ema; /* NULL: no moving average */
-    lt_checkpoint_tensor *ema_tensor;
-    size_t ema_tensors;
+    lt_ema *ema;                 /* NULL: no moving average */
+    lt_checkpoint_tensor *extra; /* of the moving average, and of averaged iterates */
+    size_t extras;
     char folder[1024];         /* checkpoint to resume; "": none */
     lt_checkpoint_state found; /* its state, as it stands there */
     bool save_failed;          /* the last checkpoint was not written */
@@ -30,10 +31,17 @@ void lt_train_state_close(lt_train_state *state);
 
 /* Errors: LT_E_ARG, LT_E_NOMEM. */
 lt_status lt_train_state_open_ema(lt_train_state *state, const lt_params *params, double decay);
-/* Averages and weights change places, for an evaluation; again: back. */
+/* Where the optimizer averages iterates, theirs are saved too. Behind the moving average. Errors: LT_E_NOMEM. */
+lt_status lt_train_state_open_iterates(lt_train_state *state, const lt_params *params,
+                                       lt_optim *optim);
+/* Averages and weights change places; again: back. */
 lt_status lt_train_state_swap_ema(lt_train_state *state);
+/* The model gets what is evaluated: the optimizer's evaluation sequence, or the average of it. Whatever happens in
+ * between, it is given back. */
+lt_status lt_train_state_eval(lt_train_state *state, lt_optim *optim);
+lt_status lt_train_state_train(lt_train_state *state, lt_optim *optim);
 
-/* The tensors of the averages go into parts. */
+/* The tensors of averages and iterates go into parts. */
 void lt_train_state_parts(const lt_train_state *state, lt_checkpoint_parts *parts);
 
 /* --- Resume and save --- */

@@ -97,6 +97,8 @@ static lt_status open_ranks(parts *p)
     if (!r->comm)
         return LT_OK;
     LT_TRY(lt_tensor_new(&r->sums, c->device, LT_F64, LT_SHAPE(RANK_SUMS)));
+    if (c->local_steps && lt_optim_is_averaged(c->optim))
+        return lt_fail(LT_E_ARG, "train: local_steps of an optimizer that averages iterates");
     if (c->local_steps) {
         LT_TRY(lt_ranks_find_nodes(r, c->ranks_per_node));
         LT_TRY(lt_local_steps_new(&p->local, r->comm, &r->nodes, c->params, c->local_steps));
@@ -237,6 +239,7 @@ static lt_status open_parts(parts *p)
     LT_TRY(open_schedule(p));
     if (c->ema_decay > 0)
         LT_TRY(lt_train_state_open_ema(&p->state, c->params, c->ema_decay));
+    LT_TRY(lt_train_state_open_iterates(&p->state, c->params, c->optim));
     LT_TRY(open_state(p));
     LT_TRY(open_step(p));
     return open_run(p);
@@ -257,6 +260,7 @@ static lt_evaluator evaluator_of(parts *p)
                           .pass = pass_of(c, LT_PASS_EVAL),
                           .loader = loader,
                           .ranks = &p->ranks,
+                          .optim = c->optim,
                           .share = c->share,
                           .run = p->run,
                           .stop = c->stop,

@@ -72,6 +72,9 @@ lt_status lt_trainer_open_placed(lt_trainer *t, const lt_params **params);
 /* Behind the optimizer and its groups, before a checkpoint: each rank keeps a part of the state. */
 lt_status lt_trainer_divide_optimizer(lt_trainer *t);
 
+/* averaging.c: behind that; what --iterate-averaging asks for. */
+lt_status lt_trainer_open_averaging(lt_trainer *t);
+
 /* model.c */
 lt_status lt_trainer_open_model(lt_trainer *t);
 

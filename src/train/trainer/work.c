@@ -42,6 +42,7 @@ static lt_evaluator evaluator_of(lt_trainer *t)
                           .pass = lt_trainer_pass(t, false),
                           .loader = loader,
                           .ranks = &t->ranks,
+                          .optim = t->optim,
                           .share = t->share,
                           .run = t->run,
                           .stop = asked_to_stop};

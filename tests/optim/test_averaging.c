@@ -1,0 +1,235 @@
+/* Iterate averaging around an optimizer: the two sequences against their formulas, what a skipped step and a
+ * parameter without a gradient leave alone, and that values of the wrong sequence are neither stepped nor saved. */
+
+#include "makers.h"
+
+#include "lather/averaging.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { COUNT = 12, STEPS = 6 };
+static const double rates[STEPS] = {0, 0.01, 0.03, 0.05, 0.05, 0.05}; /* a warm-up from 0 */
+
+static lt_status make_plain(lt_optim **out, const lt_params *params)
+{
+    return lt_optim_sgd(out, params, &(lt_sgd_config){.weight_decay = 0.25});
+}
+
+static void average(fixture *f, lt_averaging_config c)
+{
+    assert_ok(lt_optim_average(f->optim, &f->list, &c));
+}
+
+static lt_averaging_config config_of(lt_averaging_kind kind)
+{
+    lt_averaging_config c = LT_AVERAGING_DEFAULTS;
+    c.kind = kind;
+    return c;
+}
+
+static void gradient_of(const fixture *f, int k, double *g)
+{
+    lt_tensor *grad = f->param[k].grad;
+    get(grad, g);
+}
+
+static void assert_all_near(const double *got, const double *want, double bound)
+{
+    for (int i = 0; i < COUNT; i++)
+        assert_near(got[i], want[i], bound);
+}
+
+/* By the formulas of lather/averaging.h, apart from the oracle. */
+static void sequences_follow_their_formulas(void **state)
+{
+    const lt_averaging_config *c = *state;
+    double x[COUNT], y[COUNT], z[COUNT], g[COUNT], sum = 0;
+    fixture f;
+    two_params(&f, make_plain, true);
+    get(f.param[0].value, z);
+    memcpy(x, z, sizeof x);
+    average(&f, *c);
+    for (int t = 1; t <= STEPS; t++) {
+        const double lr = rates[t - 1], power = pow(lr, c->eval_coeff_lr_power);
+        sum += power;
+        double mu = 1 - (sum > 0 ? power / sum : 1);
+        if (c->kind == LT_AVERAGING_PRIMAL)
+            mu = c->eval_interp_coeff;
+        give_gradients(&f, t, 1);
+        gradient_of(&f, 0, g);
+        fixture_step(&f, lr);
+        for (int i = 0; i < COUNT; i++) {
+            z[i] -= lr * (g[i] + 0.25 * z[i]);
+            x[i] = mu * x[i] + (1 - mu) * z[i];
+        }
+        get(f.param[0].value, y);
+        for (int i = 0; i < COUNT; i++)
+            assert_near(y[i], c->train_interp_coeff * x[i] + (1 - c->train_interp_coeff) * z[i],
+                        1e-14);
+        assert_ok(lt_optim_eval(f.optim));
+        get(f.param[0].value, g);
+        assert_all_near(g, x, 1e-14);
+        assert_ok(lt_optim_train(f.optim));
+        get(f.param[0].value, g);
+        assert_memory_equal(g, y, sizeof g); /* not a bit is lost */
+    }
+    fixture_close(&f);
+}
+
+static const lt_averaging_config kinds[] = {
+    {LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, 2},
+    {LT_AVERAGING_SCHEDULE_FREE, 0.25, 0, 1},
+    {LT_AVERAGING_PRIMAL, 0.8, 0.9, 2},
+    {LT_AVERAGING_PRIMAL, 1, 0.5, 0},
+};
+
+static void what_has_no_gradient_or_is_skipped_stays(void **state)
+{
+    const maker *m = *state;
+    double y[2][COUNT], x[2][COUNT], now[COUNT];
+    fixture f;
+    two_params(&f, m->make, true);
+    average(&f, config_of(LT_AVERAGING_SCHEDULE_FREE));
+    steps(&f, 1, 3);
+    assert_ok(lt_optim_eval(f.optim));
+    for (int k = 0; k < 2; k++)
+        get(f.param[k].value, x[k]);
+    assert_ok(lt_optim_train(f.optim));
+    for (int k = 0; k < 2; k++)
+        get(f.param[k].value, y[k]);
+    give_gradients(&f, 4, (double)NAN);
+    fixture_step(&f, 0.05);
+    get(f.param[0].value, now);
+    assert_memory_equal(now, y[0], sizeof now);
+    give_gradients(&f, 5, 1);
+    f.param[1].has_grad = false;
+    fixture_step(&f, 0.05);
+    get(f.param[1].value, now);
+    assert_memory_equal(now, y[1], 5 * sizeof *now);
+    get(f.param[0].value, now);
+    assert_true(memcmp(now, y[0], sizeof now) != 0); /* control */
+    assert_ok(lt_optim_eval(f.optim));
+    get(f.param[1].value, now);
+    assert_memory_equal(now, x[1], 5 * sizeof *now);
+    fixture_close(&f);
+}
+
+/* Heavy ball with momentum b is primal averaging with mu_y 1, mu_x b and a rate 1/(1-b) times as high. */
+static void primal_averaging_is_heavy_ball(void **state)
+{
+    (void)state;
+    const lt_sgd_config ball = {.momentum = 0.5}, plain = {0};
+    double a[COUNT], b[COUNT];
+    fixture f, other;
+    two_params(&f, make_sgd, true);
+    two_params(&other, make_sgd, true);
+    lt_optim_free(&f.optim);
+    lt_optim_free(&other.optim);
+    assert_ok(lt_optim_sgd(&f.optim, &f.list, &ball));
+    assert_ok(lt_optim_sgd(&other.optim, &other.list, &plain));
+    average(&other, (lt_averaging_config){LT_AVERAGING_PRIMAL, 1, 0.5, 0});
+    for (int t = 1; t <= STEPS; t++) {
+        give_gradients(&f, t, 1);
+        give_gradients(&other, t, 1);
+        fixture_step(&f, 0.01);
+        fixture_step(&other, 0.02);
+        get(f.param[0].value, a);
+        get(other.param[0].value, b);
+        assert_all_near(a, b, 1e-13);
+    }
+    fixture_close(&f);
+    fixture_close(&other);
+}
+
+static lt_status no_entry(void *context, const lt_state_entry *entry)
+{
+    (void)entry;
+    ++*(int *)context;
+    return LT_OK;
+}
+
+static lt_status no_number(void *context, const char *name, int64_t *value)
+{
+    (void)context;
+    (void)name;
+    (void)value;
+    return LT_OK;
+}
+
+static void the_wrong_sequence_is_neither_stepped_nor_saved(void **state)
+{
+    (void)state;
+    const lt_step step = {.lr = 0.1, .attempt = 1};
+    int entries = 0;
+    fixture f;
+    lt_state_visitor visitor = {.entry = no_entry, .number = no_number, .context = &entries};
+    two_params(&f, make_plain, true);
+    assert_true(lt_optim_is_eval(f.optim)); /* of one sequence alone */
+    const size_t bytes = lt_optim_state_bytes(f.optim);
+    average(&f, config_of(LT_AVERAGING_PRIMAL));
+    assert_int_equal(lt_optim_state_bytes(f.optim) - bytes, 2 * (12 + 5) * sizeof(double));
+    assert_false(lt_optim_is_eval(f.optim));
+    assert_status(lt_optim_visit(f.optim, &visitor), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "lt_optim_eval()"));
+    give_gradients(&f, 1, 1);
+    assert_ok(lt_optim_eval(f.optim));
+    assert_ok(lt_optim_eval(f.optim));
+    assert_true(lt_optim_is_eval(f.optim));
+    assert_status(lt_optim_step(f.optim, &step), LT_E_ARG);
+    assert_ok(lt_optim_visit(f.optim, &visitor));
+    assert_int_equal(entries, 0);
+    assert_ok(lt_optim_visit_iterates(f.optim, &visitor));
+    assert_int_equal(entries, 2);
+    assert_ok(lt_optim_train(f.optim));
+    assert_ok(lt_optim_step(f.optim, &step));
+    fixture_close(&f);
+}
+
+static void bad_coefficients_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        lt_averaging_config c;
+        const char *word;
+    } rows[] = {
+        {{LT_AVERAGING_OFF, 0.8, 0.9, 2}, "kind 0"},
+        {{LT_AVERAGING_PRIMAL, 0, 0.9, 2}, "train_interp_coeff 0 "},
+        {{LT_AVERAGING_PRIMAL, 1.5, 0.9, 2}, "train_interp_coeff 1.5"},
+        {{LT_AVERAGING_PRIMAL, 0.8, 1, 2}, "eval_interp_coeff 1 "},
+        {{LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, -1}, "eval_coeff_lr_power -1"},
+    };
+    fixture f;
+    two_params(&f, make_plain, true);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        assert_status(lt_optim_average(f.optim, &f.list, &rows[i].c), LT_E_ARG);
+        assert_non_null(strstr(lt_error_message(), rows[i].word));
+        assert_false(lt_optim_is_averaged(f.optim));
+    }
+    average(&f, config_of(LT_AVERAGING_PRIMAL));
+    assert_status(lt_optim_average(f.optim, &f.list, &rows[1].c), LT_E_ARG); /* once */
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    static char name[COUNT_OF(kinds)][64];
+    struct CMUnitTest tests[COUNT_OF(kinds) + 3 + MAKERS];
+    size_t count = 0;
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        snprintf(name[i], sizeof *name, "sequences follow their formulas: %zu", i);
+        tests[count++] = (struct CMUnitTest){name[i], sequences_follow_their_formulas, NULL, NULL,
+                                             (void *)(uintptr_t)&kinds[i]};
+    }
+    for (size_t i = 0; i < MAKERS; i++)
+        tests[count++] =
+            (struct CMUnitTest){makers[i].name, what_has_no_gradient_or_is_skipped_stays, NULL,
+                                NULL, (void *)(uintptr_t)&makers[i]};
+    const struct CMUnitTest single[] = {
+        cmocka_unit_test(primal_averaging_is_heavy_ball),
+        cmocka_unit_test(the_wrong_sequence_is_neither_stepped_nor_saved),
+        cmocka_unit_test(bad_coefficients_are_refused),
+    };
+    memcpy(tests + count, single, sizeof single);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

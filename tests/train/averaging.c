@@ -1,0 +1,360 @@
+/* Runs of an optimizer that averages iterates: what is evaluated, saved and averaged is the evaluation sequence, and
+ * training goes on from the other one, whatever an evaluation ended by. */
+
+#include "lather/averaging.h"
+
+#include "temp_folder.h"
+
+#include "lather/layers.h"
+#include "lather/ops.h"
+#include "lather/safetensors.h"
+#include "lather/train.h"
+
+#include <pthread.h>
+
+enum { CLASSES = 4, SAMPLES = 32, BATCH = 8, EPOCHS = 3, WEIGHTS = CLASSES * CLASSES, RANKS = 2 };
+
+typedef struct fixture {
+    lt_device *device;
+    lt_dataset *data;
+    lt_module *model;
+    lt_params params;
+    lt_optim *optim;
+    float input[SAMPLES][CLASSES], evaluated[WEIGHTS], trained[WEIGHTS]; /* weights last seen */
+    int64_t label[SAMPLES];
+    int asked, stop_after, batches, fail_after; /* 0: never */
+} fixture;
+
+/* --- The task --- */
+
+static void read_weights(const fixture *f, float *out)
+{
+    assert_ok(lt_tensor_read(f->params.item[0]->value, out, WEIGHTS * sizeof *out));
+}
+
+static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
+                         lt_task_output *out)
+{
+    fixture *f = context;
+    const bool trains = lt_tape_pass(tape).record;
+    (void)counts;
+    read_weights(f, trains ? f->trained : f->evaluated);
+    if (!trains && f->fail_after && ++f->batches > f->fail_after)
+        return LT_E_DEVICE;
+    out->output = lt_module_forward(f->model, tape, batch->inputs);
+    out->loss = lt_softmax_xent(tape, out->output, batch->labels, 0);
+    return lt_tape_status(tape);
+}
+
+static const lt_task_ops task = {
+    .name = "averaging", .unit = "samples", .unit_short = "smp", .forward = forward};
+
+/* --- A run --- */
+
+static void open_fixture(fixture *f, lt_averaging_kind kind)
+{
+    memset(f, 0, sizeof *f);
+    for (int i = 0; i < SAMPLES; i++) {
+        for (int c = 0; c < CLASSES; c++)
+            f->input[i][c] = (float)((i * (c + 3)) % 7) - 3;
+        f->label[i] = (i * i + i / 3) % CLASSES;
+    }
+    const lt_arrays arrays = {.values = &f->input[0][0],
+                              .labels = f->label,
+                              .count = SAMPLES,
+                              .shape = LT_SHAPE(CLASSES),
+                              .classes = CLASSES};
+    lt_averaging_config c = LT_AVERAGING_DEFAULTS;
+    c.kind = kind;
+    assert_ok(lt_device_open(&f->device, "ref", NULL));
+    assert_ok(lt_dataset_arrays(&f->data, &arrays));
+    assert_ok(lt_layer_linear(&f->model, f->device, "fc", CLASSES, CLASSES, false));
+    assert_ok(lt_module_params(f->model, &f->params));
+    assert_ok(lt_optim_adam(&f->optim, &f->params, NULL));
+    if (kind)
+        assert_ok(lt_optim_average(f->optim, &f->params, &c));
+}
+
+static void close_fixture(fixture *f)
+{
+    lt_optim_free(&f->optim);
+    lt_params_clear(&f->params);
+    lt_module_free(&f->model);
+    lt_dataset_free(&f->data);
+    lt_device_close(&f->device);
+}
+
+static bool stop(void *context)
+{
+    fixture *f = context;
+    return f->stop_after && ++f->asked >= f->stop_after;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[TEMP_PATH];
+    return temp_path(path, folder, name);
+}
+
+static lt_train_config config_of(fixture *f, const char *run)
+{
+    static char path[RANKS][TEMP_PATH];
+    static int turn;
+    char *output = path[turn++ % RANKS];
+    return (lt_train_config){.device = f->device,
+                             .params = &f->params,
+                             .optim = f->optim,
+                             .task = {&task, f},
+                             .train = f->data,
+                             .loader = {.batch = BATCH, .shuffle = true, .seed = 3, .threads = 1},
+                             .schedule = {.lr = 0.05, .epochs = EPOCHS, .warmup_epochs = 1},
+                             .eval_every = 1,
+                             .output = run ? temp_path(output, folder, run) : NULL,
+                             .progress = LT_PROGRESS_OFF,
+                             .stop = stop,
+                             .context = f};
+}
+
+static void read_saved(const char *file, const char *name, float *out)
+{
+    lt_safetensors *in = NULL;
+    assert_ok(lt_safetensors_open(&in, path_of(file)));
+    const lt_safetensors_entry *e = lt_safetensors_find(in, name);
+    assert_non_null(e);
+    memcpy(out, e->data, WEIGHTS * sizeof *out);
+    lt_safetensors_close(&in);
+}
+
+static void assert_saved(const char *file, const float *want)
+{
+    float got[WEIGHTS];
+    read_saved(file, "fc.weight", got);
+    assert_memory_equal(got, want, sizeof got);
+}
+
+static void assert_same_files(const char *a, const char *b)
+{
+    char path[TEMP_PATH];
+    size_t bytes, others;
+    char *one = temp_read(temp_path(path, folder, a), &bytes);
+    char *other = temp_read(temp_path(path, folder, b), &others);
+    assert_int_equal(bytes, others);
+    assert_memory_equal(one, other, bytes);
+    free(one);
+    free(other);
+}
+
+/* --- Rows --- */
+
+static void test_evaluated(void **state)
+{
+    const lt_averaging_kind kind = *(const lt_averaging_kind *)*state;
+    float y[WEIGHTS], x[WEIGHTS];
+    fixture f;
+    open_fixture(&f, kind);
+    const lt_train_config c = config_of(&f, "run");
+    assert_ok(lt_train(&c, NULL));
+    assert_false(lt_optim_is_eval(f.optim));
+    read_weights(&f, y);
+    assert_ok(lt_optim_eval(f.optim));
+    read_weights(&f, x);
+    assert_true(memcmp(x, y, sizeof x) != 0); /* control: the sequences are two */
+    assert_memory_equal(f.evaluated, x, sizeof x);
+    assert_saved("run/model.safetensors", x);
+    assert_saved("run/checkpoints/latest/model.safetensors", x);
+    close_fixture(&f);
+}
+
+static void train_to(const char *run, lt_averaging_kind kind, int stop_after, double ema)
+{
+    fixture f;
+    open_fixture(&f, kind);
+    lt_train_config c = config_of(&f, run);
+    f.stop_after = stop_after;
+    c.resume = true;
+    c.ema_decay = ema;
+    assert_ok(lt_train(&c, NULL));
+    close_fixture(&f);
+}
+
+/* Stopped within an epoch, and within an evaluation. */
+static void test_resume(void **state)
+{
+    const lt_averaging_kind kind = *(const lt_averaging_kind *)*state;
+    const int steps = SAMPLES / BATCH;
+    train_to("whole", kind, 0, 0.5);
+    train_to("parts", kind, steps - 1, 0.5);
+    train_to("parts", kind, 1 + steps + 2 + steps + 2, 0.5);
+    assert_false(temp_exists("parts/model.safetensors"));
+    train_to("parts", kind, 0, 0.5);
+    assert_same_files("whole/model.safetensors", "parts/model.safetensors");
+    assert_same_files("whole/checkpoints/latest/model.safetensors",
+                      "parts/checkpoints/latest/model.safetensors");
+    assert_same_files("whole/checkpoints/latest/optim.safetensors",
+                      "parts/checkpoints/latest/optim.safetensors");
+}
+
+/* Evaluating changes nothing of what follows. */
+static void test_without_evaluations(void **state)
+{
+    const lt_averaging_kind kind = *(const lt_averaging_kind *)*state;
+    float often[WEIGHTS], never[WEIGHTS];
+    for (int i = 0; i < 2; i++) {
+        fixture f;
+        open_fixture(&f, kind);
+        lt_train_config c = config_of(&f, NULL);
+        c.eval_every = i ? -1 : 1;
+        assert_ok(lt_train(&c, NULL));
+        read_weights(&f, i ? never : often);
+        close_fixture(&f);
+    }
+    assert_memory_equal(often, never, sizeof often);
+}
+
+static void test_failed_evaluation(void **state)
+{
+    (void)state;
+    float y[WEIGHTS], x[WEIGHTS];
+    fixture f;
+    open_fixture(&f, LT_AVERAGING_PRIMAL);
+    const lt_train_config c = config_of(&f, NULL);
+    f.fail_after = 2;
+    assert_status(lt_train(&c, NULL), LT_E_DEVICE);
+    assert_false(lt_optim_is_eval(f.optim));
+    read_weights(&f, y);
+    assert_ok(lt_optim_eval(f.optim));
+    read_weights(&f, x);
+    assert_memory_equal(f.evaluated, x, sizeof x);
+    assert_true(memcmp(x, y, sizeof x) != 0);
+    close_fixture(&f);
+}
+
+/* A moving average with --iterate-averaging is one of what is evaluated. */
+static void test_moving_average(void **state)
+{
+    (void)state;
+    float start[WEIGHTS], x[WEIGHTS], ema[WEIGHTS];
+    fixture f;
+    open_fixture(&f, LT_AVERAGING_PRIMAL);
+    lt_train_config c = config_of(&f, "run");
+    c.ema_decay = 0.5;
+    c.max_steps = 1;
+    c.schedule = (lt_schedule){.lr = 0.05};
+    read_weights(&f, start);
+    assert_ok(lt_train(&c, NULL));
+    assert_ok(lt_optim_eval(f.optim));
+    read_weights(&f, x);
+    read_saved("run/checkpoints/latest/optim.safetensors", "ema.fc.weight", ema);
+    for (int i = 0; i < WEIGHTS; i++)
+        assert_near(ema[i], (start[i] + x[i]) / 2, 1e-6);
+    assert_memory_equal(f.evaluated, ema, sizeof ema);
+    assert_saved("run/model.safetensors", ema);
+    assert_saved("run/checkpoints/latest/model.safetensors", x);
+    close_fixture(&f);
+}
+
+static void test_other_runs(void **state)
+{
+    (void)state;
+    static const lt_averaging_kind kinds[] = {LT_AVERAGING_OFF, LT_AVERAGING_PRIMAL};
+    for (int i = 0; i < 2; i++) {
+        const char *run = i ? "averaged" : "plain";
+        fixture f;
+        train_to(run, kinds[i], 2, 0);
+        open_fixture(&f, kinds[!i]);
+        lt_train_config c = config_of(&f, run);
+        c.resume = true;
+        assert_status(lt_train(&c, NULL), LT_E_FORMAT);
+        assert_non_null(strstr(lt_error_message(),
+                               i ? "with --iterate-averaging" : "without --iterate-averaging"));
+        close_fixture(&f);
+    }
+}
+
+/* --- Two ranks, each a thread --- */
+
+typedef struct rank {
+    fixture f;
+    lt_train_config config;
+    lt_status status;
+} rank;
+
+static void *train_rank(void *context)
+{
+    rank *r = context;
+    r->status = lt_train(&r->config, NULL);
+    return NULL;
+}
+
+static void open_ranks(rank all[RANKS])
+{
+    lt_device *device[RANKS];
+    lt_comm *comm[RANKS];
+    for (int i = 0; i < RANKS; i++) {
+        open_fixture(&all[i].f, LT_AVERAGING_SCHEDULE_FREE);
+        device[i] = all[i].f.device;
+    }
+    assert_ok(lt_comm_open_threads(comm, device, RANKS));
+    for (int i = 0; i < RANKS; i++) {
+        all[i].config = config_of(&all[i].f, "run");
+        all[i].config.comm = comm[i];
+        all[i].config.loader.batch = BATCH / RANKS;
+    }
+}
+
+static void train_ranks(rank all[RANKS])
+{
+    pthread_t thread[RANKS];
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, train_rank, &all[i]), 0);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+}
+
+static void test_ranks(void **state)
+{
+    (void)state;
+    static rank all[RANKS];
+    const lt_local_steps_config local = {.every = 2};
+    float w[RANKS][WEIGHTS];
+    open_ranks(all);
+    train_ranks(all);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(all[i].status, LT_OK);
+        read_weights(&all[i].f, w[i]);
+    }
+    assert_memory_equal(w[0], w[1], sizeof w[0]);
+    assert_saved("run/model.safetensors", all[0].f.evaluated);
+    for (int i = 0; i < RANKS; i++) {
+        all[i].config.local_steps = &local;
+        all[i].config.output = NULL;
+    }
+    train_ranks(all);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(all[i].status, LT_E_ARG);
+        lt_comm_close(&all[i].config.comm);
+        close_fixture(&all[i].f);
+    }
+}
+
+int main(void)
+{
+    static lt_averaging_kind kinds[] = {LT_AVERAGING_SCHEDULE_FREE, LT_AVERAGING_PRIMAL};
+#define ROW(text, test, data)                       \
+    {                                               \
+        text, test, temp_setup, temp_teardown, data \
+    }
+    const struct CMUnitTest tests[] = {
+        ROW("schedule-free: what is evaluated is saved", test_evaluated, &kinds[0]),
+        ROW("primal: what is evaluated is saved", test_evaluated, &kinds[1]),
+        ROW("schedule-free: a resumed run is the one that was not stopped", test_resume, &kinds[0]),
+        ROW("primal: a resumed run is the one that was not stopped", test_resume, &kinds[1]),
+        ROW("schedule-free: evaluating changes nothing", test_without_evaluations, &kinds[0]),
+        ROW("primal: evaluating changes nothing", test_without_evaluations, &kinds[1]),
+        ROW("a failed evaluation leaves the training sequence", test_failed_evaluation, NULL),
+        ROW("a moving average is of what is evaluated", test_moving_average, NULL),
+        ROW("checkpoints of other sequences are refused", test_other_runs, NULL),
+        ROW("two ranks have one mean; local steps are refused", test_ranks, NULL),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
