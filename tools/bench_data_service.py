@@ -5,7 +5,7 @@
 
 A worker is `train_vit serve-data` with one thread, bound to a processor of its own, and images whose resampling takes
 milliseconds; the trainer's network is next to nothing. By turns: each round times every number of workers. Exit status
-77: fewer processors than workers, or a build without nng."""
+77: fewer processors than workers."""
 import argparse
 import json
 import os

@@ -512,7 +512,7 @@ programs()
 {
     local dir=$work/main/tests/launch lather=$work/main/tools/lather mpirun=none
     [ -x "$dir/test_launch_graph" ] || {
-        skip "programs of several processes" "the build failed, or has no nng"
+        skip "programs of several processes" "the build failed"
         return
     }
     command -v mpirun.openmpi >/dev/null && mpirun=mpirun

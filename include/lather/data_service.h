@@ -17,7 +17,7 @@ typedef struct lt_data_service_config {
     const lt_dataset *val;   /**< borrowed; NULL: nothing to evaluate */
 } lt_data_service_config;
 
-/** Owns: *out is yours. Errors: LT_E_ARG, LT_E_IO, LT_E_UNSUPPORTED (a build without nng). */
+/** Owns: *out is yours. Errors: LT_E_ARG, LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_data_service_open(lt_data_service **out,
                                                     const lt_data_service_config *config);
 /** With the port that it got. Borrowed. */
@@ -34,8 +34,8 @@ LT_API void lt_data_service_close(lt_data_service **service);
  * many samples are asked for at once as a loader has threads. A loader's cache_bytes have no effect. secret NULL:
  * that of LATHER_JOB_TOKEN, or of the file that LATHER_JOB_TOKEN_FILE names; else none.
  *
- * Errors  LT_E_ARG (an address; the services have different data), LT_E_COMM (none answers), LT_E_UNSUPPORTED (a build
- *         without nng), LT_E_FORMAT (an answer that is none)
+ * Errors  LT_E_ARG (an address; the services have different data), LT_E_COMM (none answers), LT_E_FORMAT
+ *         (an answer that is none)
  */
 LT_API LT_MUST_CHECK lt_status lt_dataset_service(lt_dataset **out, const char *addresses,
                                                   const char *secret, bool train);

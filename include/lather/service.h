@@ -44,7 +44,7 @@ typedef struct lt_service_config {
  *
  * Owns    *out is the caller's
  * Errors  LT_E_ARG: no address of these forms, or beyond loopback without a secret; LT_E_IO: the port is in
- *         use, the host is not of this machine; LT_E_UNSUPPORTED: a build without nng
+ *         use, the host is not of this machine
  */
 LT_API LT_MUST_CHECK lt_status lt_service_open(lt_service **out, const lt_service_config *config);
 /** The address that clients are to be given: with the port that it got. Borrowed. */
@@ -69,7 +69,7 @@ typedef struct lt_answer {
 LT_API void lt_answer_free(lt_answer *answer);
 
 /** The service need not be there yet, and may go and come back at the same address.
- *  Owns: *out is the caller's. Errors: LT_E_ARG, LT_E_UNSUPPORTED (a build without nng). */
+ *  Owns: *out is the caller's. Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_client_open(lt_client **out, const lt_client_config *config);
 /**
  * One call, which waits for the answer at most seconds, connecting included.

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 static const char *const schemes[] = {"inproc://", "ipc://", "tcp://"};
 
@@ -47,6 +49,17 @@ static lt_status parse_tcp(lt_address *out, const char *text)
     return parse_port(out, text, colon + 1);
 }
 
+static lt_status check_path(const lt_address *a, const char *text)
+{
+    const size_t most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+    if (*a->name != '/')
+        return lt_fail(LT_E_ARG, "service: address %s: want ipc:///PATH, a whole path", text);
+    if (strlen(a->name) > most)
+        return lt_fail(LT_E_ARG, "service: address %s: a path of %zu bytes, at most %zu", text,
+                       strlen(a->name), most);
+    return LT_OK;
+}
+
 lt_status lt_address_parse(lt_address *out, const char *text)
 {
     for (int kind = LT_ADDRESS_INPROC; text && kind <= LT_ADDRESS_TCP; kind++) {
@@ -55,8 +68,8 @@ lt_status lt_address_parse(lt_address *out, const char *text)
             continue;
         *out =
             (lt_address){.kind = (lt_address_kind)kind, .name = text + prefix, .is_loopback = true};
-        if (kind == LT_ADDRESS_IPC && *out->name != '/')
-            return lt_fail(LT_E_ARG, "service: address %s: want ipc:///PATH, a whole path", text);
+        if (kind == LT_ADDRESS_IPC)
+            return check_path(out, text);
         return kind == LT_ADDRESS_TCP ? parse_tcp(out, text) : LT_OK;
     }
     return lt_fail(LT_E_ARG,

@@ -22,26 +22,29 @@ void lt_frame_write(void *header, lt_frame_kind kind, lt_status status, size_t b
         h[BYTES_AT + i] = (uint8_t)((uint64_t)bytes >> (BYTE_BITS * i));
 }
 
-lt_status lt_frame_read(lt_frame *frame, const void *message, size_t bytes)
+lt_status lt_frame_read(lt_frame *frame, const void *header, size_t most)
 {
-    const uint8_t *h = message;
-    if (bytes < LT_FRAME_BYTES || memcmp(h, magic, sizeof magic) != 0)
-        return lt_fail(LT_E_FORMAT, "service: a message of %zu bytes is none of this protocol",
-                       bytes);
+    const uint8_t *h = header;
+    if (memcmp(h, magic, sizeof magic) != 0)
+        return lt_fail(LT_E_FORMAT, "service: a message that is none of this protocol");
     uint64_t payload = 0;
     for (int i = 0; i < (int)sizeof payload; i++)
         payload |= (uint64_t)h[BYTES_AT + i] << (BYTE_BITS * i);
-    if (payload != bytes - LT_FRAME_BYTES)
-        return lt_fail(LT_E_FORMAT,
-                       "service: a message says %" PRIu64 " bytes follow, there are %zu", payload,
-                       bytes - LT_FRAME_BYTES);
     if (h[KIND_AT] < LT_FRAME_CALL || h[KIND_AT] >= LT_FRAME_KINDS)
         return lt_fail(LT_E_FORMAT, "service: a message of kind %u", h[KIND_AT]);
     const bool is_error = h[KIND_AT] == LT_FRAME_ERROR;
     if (is_error != (h[STATUS_AT] != LT_OK) || h[STATUS_AT] > LT_END)
         return lt_fail(LT_E_FORMAT, "service: a message of kind %u with status %u", h[KIND_AT],
                        h[STATUS_AT]);
-    *frame = (lt_frame){(lt_frame_kind)h[KIND_AT], (lt_status)h[STATUS_AT], h + LT_FRAME_BYTES,
-                        bytes - LT_FRAME_BYTES};
+    if (payload > most)
+        return lt_fail(LT_E_FORMAT, "service: a message of %" PRIu64 " bytes, at most %zu", payload,
+                       most);
+    *frame = (lt_frame){(lt_frame_kind)h[KIND_AT], (lt_status)h[STATUS_AT], NULL, (size_t)payload};
     return LT_OK;
+}
+
+const char *lt_frame_text(const lt_frame *frame, const char *other)
+{
+    const char *text = frame->data;
+    return frame->bytes && !text[frame->bytes - 1] ? text : other;
 }

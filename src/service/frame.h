@@ -29,8 +29,10 @@ typedef struct lt_frame {
 
 /* The header of a frame whose payload of so many bytes follows. */
 void lt_frame_write(void *header, lt_frame_kind kind, lt_status status, size_t bytes);
-/* The frame that message is; frame->data is in it. Errors: LT_E_FORMAT, no message of ours, and a payload of
- * another length than the header says. */
-LT_MUST_CHECK lt_status lt_frame_read(lt_frame *frame, const void *message, size_t bytes);
+/* What a header says; frame->data is NULL. Errors: LT_E_FORMAT, no message of ours, or a payload of more than
+ * most bytes. */
+LT_MUST_CHECK lt_status lt_frame_read(lt_frame *frame, const void *header, size_t most);
+/* A text payload: with its NUL inside it, else the other one. */
+const char *lt_frame_text(const lt_frame *frame, const char *other);
 
 #endif

@@ -223,7 +223,7 @@ typedef struct process {
     char address[256];
 } process;
 
-/* nng wants an exec behind a fork: this program is the worker too. */
+/* The child of a process with threads may do little but exec: this program is the worker too. */
 static int work(const char *address, const char *path)
 {
     lt_dataset *d = NULL;
@@ -456,11 +456,6 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[0], "worker"))
         return work(argv[1], argv[2]);
-    lt_service *probe = NULL;
-    const lt_service_config c = {.address = "tcp://127.0.0.1:0", .handler = lie};
-    if (lt_service_open(&probe, &c) == LT_E_UNSUPPORTED)
-        return 77;
-    lt_service_close(&probe);
     const struct CMUnitTest rows[] = {
         {"two services that are killed and come back change nothing", test_kills, NULL, NULL, NULL},
         {"one, two and five services give a loader's own bytes, and its list of broken images",

@@ -1,26 +1,45 @@
-/* A message between client and service: any bytes give a status, or a payload that lies inside them. */
+/* What a client or a service receives: any bytes give an end of the connection, or frames whose payload is what
+ * followed their header. */
 
-#include "service/frame.h"
+#include "service/stream.h"
 
 #include "lather/ext/fail.h"
 
+#include <math.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+enum { MOST_PAYLOAD = 8192, MOST_BYTES = 16384 }; /* less than the buffer of a socket */
+
+/* The header's own bytes, of those that mean something: two are spare. */
+static void check_header(const lt_frame *frame, const uint8_t *bytes)
+{
+    uint8_t again[LT_FRAME_BYTES];
+    lt_frame_write(again, frame->kind, frame->status, frame->bytes);
+    LT_ASSERT(!memcmp(again, bytes, 6) && !memcmp(again + 8, bytes + 8, 8));
+    LT_ASSERT((frame->status != LT_OK) == (frame->kind == LT_FRAME_ERROR));
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
+    static lt_stream s;
     lt_frame frame;
-    if (lt_frame_read(&frame, bytes, size))
+    int pair[2];
+    if (size > MOST_BYTES || socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
         return 0;
-    const uint8_t *data = frame.data;
-    LT_ASSERT(data >= bytes && data + frame.bytes == bytes + size);
-    uint64_t said = 0; /* by the header, as src/service/frame.h has it */
-    for (int i = 15; i >= 8; i--)
-        said = said << 8 | bytes[i];
-    LT_ASSERT(said == frame.bytes);
-    unsigned sum = 0;
-    for (size_t i = 0; i < frame.bytes; i++)
-        sum += data[i];
-    LT_ASSERT(frame.bytes || !sum);
-    LT_ASSERT((frame.status != LT_OK) == (frame.kind == LT_FRAME_ERROR));
+    s.fd = pair[1];
+    LT_ASSERT(send(pair[0], bytes, size, MSG_NOSIGNAL) == (ssize_t)size);
+    (void)close(pair[0]);
+    if (!lt_stream_receive(&s, &frame, MOST_PAYLOAD, INFINITY)) {
+        check_header(&frame, bytes);
+        LT_ASSERT(frame.bytes <= MOST_PAYLOAD && LT_FRAME_BYTES + frame.bytes <= size);
+        LT_ASSERT(!memcmp(frame.data, bytes + LT_FRAME_BYTES, frame.bytes));
+        LT_ASSERT(frame.bytes + LT_FRAME_BYTES == size || size > LT_STREAM_SMALL);
+    }
+    lt_stream_clear(&s);
+    (void)close(pair[1]);
     return 0;
 }

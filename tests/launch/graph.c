@@ -302,7 +302,6 @@ static void many_launches_in_processes_leave_nothing(void **state)
     temp_remove(folder);
 }
 
-/* nng has threads and descriptors of its own, as many as the first launches make. */
 static void many_launches_in_threads_leave_nothing(void **state)
 {
     const char *many = getenv("LAUNCHES");

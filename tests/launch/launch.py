@@ -3,7 +3,7 @@
 
     launch.py LATHER FOLDER MPIRUN [short | ROW]
 
-FOLDER has the programs of examples/launch; none: rows without services. short: without the rows that take long.
+FOLDER has the programs of examples/launch. short: without the rows that take long.
 """
 import os
 import re
@@ -15,8 +15,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from rows import Skip, run_rows  # noqa: E402
 
-LATHER, FOLDER, MPIRUN = os.path.abspath(sys.argv[1]), sys.argv[2], sys.argv[3]
-FOLDER = FOLDER if FOLDER == "none" else os.path.abspath(FOLDER)
+LATHER, FOLDER, MPIRUN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
 TIMEOUT = 120
 PROGRAMS = {
     "producers": "consumed 400 of 400 items, 0 twice",
@@ -64,19 +63,12 @@ def program(name, **changes):
     return re.sub(r"entry = ", "entry = {FOLDER}/", content)
 
 
-def needs_services():
-    if FOLDER == "none":
-        raise Skip("no nng")
-
-
 def needs_mpirun():
-    needs_services()
     if MPIRUN == "none":
         raise Skip("no MPI")
 
 
 def the_same_programs_in_threads_and_processes(cwd):
-    needs_services()
     for name, says in PROGRAMS.items():
         for on in ("threads", "local"):
             assert says in works(launch(cwd, os.path.join(FOLDER, name + ".ini"), "--on", on)), (name, on)
@@ -91,7 +83,6 @@ def the_same_programs_by_mpirun(cwd):
 
 
 def the_same_items_of_1_to_64_producers(cwd):
-    needs_services()
     for count in (1, 64):
         path = text(cwd, program("producers").replace("count = 4", f"count = {count}").replace("--items 100", "--items 5"))
         for on in ("threads", "local"):
@@ -183,7 +174,6 @@ def has_called(pid):
 
 
 def a_killed_node_is_named(cwd):
-    needs_services()
     for label, index in (("producer", 2), ("buffer", 0), ("consumer", 0)):
         path = text(cwd, program("producers").replace("--items 100", "--items 1000000").replace("supervise = restart 3", ""))
         running = begin(cwd, path, "--grace", "0.3")
@@ -194,7 +184,6 @@ def a_killed_node_is_named(cwd):
 
 
 def killed_producers_are_restarted_and_the_items_are_exact(cwd):
-    needs_services()
     path = text(cwd, program("producers").replace("--items 100", "--items 1000"))
     running = begin(cwd, path)
     for index in (0, 3):
@@ -214,7 +203,6 @@ def kill_a_service(cwd, on):
 
 
 def a_killed_service_comes_back(cwd):
-    needs_services()
     kill_a_service(cwd, "local")
 
 
@@ -254,7 +242,6 @@ def a_node_that_hangs_is_named_and_a_slow_one_is_left_alone(cwd):
 
 
 def a_stopped_producer_is_started_again_and_the_items_are_exact(cwd):
-    needs_services()
     path = text(cwd, program("producers").replace("--items 100", "--items 1000").replace("name = producers", "name = producers\nheartbeat = 1"))
     running = begin(cwd, path, "--grace", "0.2")
     os.kill(has_called(node(cwd, "producer", 2)), signal.SIGSTOP)
@@ -283,7 +270,6 @@ def a_signal_to_the_launcher_ends_all(cwd):
 
 
 def a_killed_launcher_leaves_no_node(cwd):
-    needs_services()
     running = begin(cwd, text(cwd, program("producers").replace("--items 100", "--items 1000000")))
     node(cwd, "consumer", 0)
     running.kill()
@@ -346,7 +332,6 @@ def texts_that_are_refused(cwd):
 
 def many_launches_leave_nothing(cwd):
     """By one process: threads, descriptors and children are counted in tests/launch/graph.c; here folders and processes."""
-    needs_services()
     path = text(cwd, program("map_reduce"))
     for _ in range(4):
         works(launch(cwd, path))

@@ -167,7 +167,7 @@ def slurm_or_skip():
     if not shutil.which("slurmctld") or not shutil.which("munged"):
         raise Skip("no Slurm")
     if not os.path.exists(os.path.join(SLURM_BUILD, "tests", "launch", "producers.so")):
-        raise Skip("no nng")
+        raise Skip("no build")
     up()
     netbed("slurm")
 

@@ -1,0 +1,220 @@
+/* Sockets at addresses. inproc is a socket of Linux's abstract names (unix(7)), which hold a random word of this
+ * process; who connects from another process all the same is turned away. */
+
+#include "service/endpoint.h"
+
+#include "base/hash.h"
+#include "base/token.h"
+#include "service/stream.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Addresses of the system, of any family. */
+typedef struct target {
+    struct sockaddr_un local;
+    struct addrinfo first, *resolved; /* resolved: what is to be freed */
+} target;
+
+static char process_word[LT_TOKEN_NONCE];
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+static void draw_word(void)
+{
+    if (lt_token_draw(process_word))
+        process_word[0] = 0;
+}
+
+static void target_local(target *t, const lt_address *a)
+{
+    char *name = t->local.sun_path;
+    const size_t most = sizeof t->local.sun_path;
+    t->local.sun_family = AF_UNIX;
+    if (a->kind == LT_ADDRESS_IPC) {
+        snprintf(name, most, "%s", a->name);
+    } else {
+        pthread_once(&process_once, draw_word);
+        snprintf(name + 1, most - 1, "lather-%ld-%s-%016" PRIx64, (long)getpid(), process_word,
+                 lt_fnv1a_text(LT_FNV1A_BEGIN, a->name));
+    }
+    t->first = (struct addrinfo){.ai_family = AF_UNIX,
+                                 .ai_addr = (struct sockaddr *)&t->local,
+                                 .ai_addrlen = sizeof t->local};
+}
+
+/* NULL, or why not. */
+static const char *target_find(target *t, const lt_address *a)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    char port[16];
+    memset(t, 0, sizeof *t);
+    if (a->kind != LT_ADDRESS_TCP) {
+        target_local(t, a);
+        return NULL;
+    }
+    snprintf(port, sizeof port, "%d", a->port);
+    const int code = getaddrinfo(a->host, port, &hints, &t->resolved);
+    if (code)
+        return gai_strerror(code);
+    t->first = *t->resolved;
+    return NULL;
+}
+
+static void target_free(target *t)
+{
+    if (t->resolved)
+        freeaddrinfo(t->resolved);
+}
+
+/* Small frames leave at once; a connection whose other machine is gone ends some day. */
+static void set_options(int fd, int family)
+{
+    const int yes = 1;
+    if (family == AF_UNIX)
+        return;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+}
+
+void lt_endpoint_close(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+/* -1, and errno stays. */
+static int give_up(int fd)
+{
+    const int why = errno;
+    lt_endpoint_close(fd);
+    errno = why;
+    return -1;
+}
+
+static int connect_one(const struct addrinfo *a, double deadline)
+{
+    const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int code = 0;
+    socklen_t bytes = sizeof code;
+    if (fd < 0 || (connect(fd, a->ai_addr, a->ai_addrlen) && errno != EINPROGRESS))
+        return give_up(fd);
+    if (!lt_stream_wait(fd, POLLOUT, deadline))
+        code = ETIMEDOUT;
+    else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &bytes))
+        code = errno;
+    if (code) {
+        errno = code;
+        return give_up(fd);
+    }
+    set_options(fd, a->ai_family);
+    return fd;
+}
+
+/* A port without a listener may be the one that connect() took for its own end (RFC 9293, simultaneous open). */
+static int refuse_itself(int fd)
+{
+    struct sockaddr_storage own, other;
+    socklen_t own_bytes = sizeof own, other_bytes = sizeof other;
+    memset(&own, 0, sizeof own);
+    memset(&other, 0, sizeof other);
+    if (fd < 0 || getsockname(fd, (struct sockaddr *)&own, &own_bytes)
+        || getpeername(fd, (struct sockaddr *)&other, &other_bytes) || own.ss_family == AF_UNIX
+        || own_bytes != other_bytes || memcmp(&own, &other, own_bytes) != 0)
+        return fd;
+    errno = ECONNREFUSED;
+    return give_up(fd);
+}
+
+lt_status lt_endpoint_connect(int *fd, const lt_address *address, const char *text, double deadline)
+{
+    target t;
+    const char *why = target_find(&t, address);
+    *fd = -1;
+    for (const struct addrinfo *a = &t.first; !why && a && *fd < 0; a = a->ai_next)
+        *fd = refuse_itself(connect_one(a, deadline));
+    if (*fd < 0)
+        (void)lt_fail(LT_E_COMM, "service: %s: no answer in time, there is no connection: %s", text,
+                      why ? why : strerror(errno));
+    target_free(&t);
+    return *fd < 0 ? LT_E_COMM : LT_OK;
+}
+
+/* A service that was killed leaves its file, which refuses connections. */
+static bool remove_stale(const struct addrinfo *a)
+{
+    const struct sockaddr_un *local = (const struct sockaddr_un *)(const void *)a->ai_addr;
+    if (errno != EADDRINUSE || a->ai_family != AF_UNIX || !local->sun_path[0])
+        return false;
+    const int fd = connect_one(a, 0);
+    const bool stale = fd < 0 && errno == ECONNREFUSED;
+    lt_endpoint_close(fd);
+    errno = EADDRINUSE;
+    return stale && !unlink(local->sun_path);
+}
+
+static int listen_one(const struct addrinfo *a)
+{
+    const int yes = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    if (a->ai_family == AF_UNIX)
+        (void)fchmod(fd, S_IRUSR | S_IWUSR); /* Linux gives the file the mode of its socket */
+    else
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(fd, a->ai_addr, a->ai_addrlen)
+        && (!remove_stale(a) || bind(fd, a->ai_addr, a->ai_addrlen)))
+        return give_up(fd);
+    return listen(fd, SOMAXCONN) ? give_up(fd) : fd;
+}
+
+lt_status lt_endpoint_listen(int *fd, const lt_address *address, const char *text)
+{
+    target t;
+    const char *why = target_find(&t, address);
+    *fd = -1;
+    for (const struct addrinfo *a = &t.first; !why && a && *fd < 0; a = a->ai_next)
+        *fd = listen_one(a);
+    if (*fd < 0)
+        (void)lt_fail(LT_E_IO, "service: listening at %s: %s", text, why ? why : strerror(errno));
+    target_free(&t);
+    return *fd < 0 ? LT_E_IO : LT_OK;
+}
+
+int lt_endpoint_port(int fd)
+{
+    struct sockaddr_storage own;
+    socklen_t bytes = sizeof own;
+    char port[16];
+    if (getsockname(fd, (struct sockaddr *)&own, &bytes)
+        || getnameinfo((struct sockaddr *)&own, bytes, NULL, 0, port, sizeof port, NI_NUMERICSERV))
+        return -1;
+    return (int)strtol(port, NULL, 10);
+}
+
+int lt_endpoint_accept(int listener, const lt_address *address)
+{
+    struct ucred peer = {0};
+    socklen_t bytes = sizeof peer;
+    const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (address->kind == LT_ADDRESS_INPROC
+        && (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) || peer.pid != getpid())) {
+        errno = EPERM;
+        return give_up(fd);
+    }
+    set_options(fd, address->kind == LT_ADDRESS_TCP ? AF_INET : AF_UNIX);
+    return fd;
+}

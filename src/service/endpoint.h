@@ -1,0 +1,19 @@
+/* Sockets at addresses. */
+#ifndef LT_SERVICE_ENDPOINT_H
+#define LT_SERVICE_ENDPOINT_H
+
+#include "service/address.h"
+
+/* text is the address as it was given, for messages. Errors: LT_E_IO. */
+LT_MUST_CHECK lt_status lt_endpoint_listen(int *fd, const lt_address *address, const char *text);
+/* Of a socket that listens by TCP; -1: none. */
+int lt_endpoint_port(int fd);
+/* The next connection; -1: none this time, and errno. */
+int lt_endpoint_accept(int listener, const lt_address *address);
+/* A socket that does not block. deadline: of lt_clock_seconds(). Errors: LT_E_COMM, also when nothing listens yet. */
+LT_MUST_CHECK lt_status lt_endpoint_connect(int *fd, const lt_address *address, const char *text,
+                                            double deadline);
+/* Closes; -1 is none. */
+void lt_endpoint_close(int fd);
+
+#endif

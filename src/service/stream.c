@@ -1,0 +1,129 @@
+/* Frames on a connected socket: header and payload leave with one sendmsg(), and what fits into the stream's buffer
+ * comes with one recv(). Sides speak in turns, so bytes behind a frame are none of this protocol. */
+
+#include "service/stream.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+bool lt_stream_wait(int fd, short events, double deadline)
+{
+    enum { MOST_MS = 1 << 30 };
+    struct pollfd p = {.fd = fd, .events = events};
+    for (;;) {
+        const double left = ceil(1e3 * (deadline - lt_clock_seconds()));
+        int ms = left < 0 ? 0 : (int)fmin(left, MOST_MS);
+        if (isinf(deadline))
+            ms = -1;
+        const int ready = poll(&p, 1, ms);
+        if (ready > 0)
+            return true;
+        if ((!ready && left <= MOST_MS) || (ready < 0 && errno != EINTR))
+            return false;
+    }
+}
+
+/* After a call of the socket that moved nothing: whether to do it again. */
+static lt_stream_end wait_again(int fd, short events, double deadline)
+{
+    if (errno == EINTR)
+        return LT_STREAM_DONE;
+    if (errno != EAGAIN && errno != EWOULDBLOCK)
+        return LT_STREAM_BROKEN;
+    return lt_stream_wait(fd, events, deadline) ? LT_STREAM_DONE : LT_STREAM_LATE;
+}
+
+/* A socket call blocks where there is no deadline. */
+static int flags_of(double deadline)
+{
+    return isinf(deadline) ? 0 : MSG_DONTWAIT;
+}
+
+lt_stream_end lt_stream_send(const lt_stream *s, const lt_frame *frame, double deadline)
+{
+    char header[LT_FRAME_BYTES];
+    struct iovec parts[] = {{header, sizeof header},
+                            {(void *)(uintptr_t)frame->data, frame->bytes}};
+    lt_frame_write(header, frame->kind, frame->status, frame->bytes);
+    while (parts[0].iov_len + parts[1].iov_len) {
+        const bool skip = !parts[0].iov_len;
+        const struct msghdr message = {.msg_iov = parts + skip, .msg_iovlen = skip ? 1 : 2};
+        const ssize_t n = sendmsg(s->fd, &message, MSG_NOSIGNAL | flags_of(deadline));
+        if (n < 0) {
+            const lt_stream_end end = wait_again(s->fd, POLLOUT, deadline);
+            if (end)
+                return end;
+        }
+        size_t left = n < 0 ? 0 : (size_t)n;
+        for (int i = 0; i < 2; i++) {
+            const size_t part = left < parts[i].iov_len ? left : parts[i].iov_len;
+            parts[i].iov_base = (char *)parts[i].iov_base + part;
+            parts[i].iov_len -= part;
+            left -= part;
+        }
+    }
+    return LT_STREAM_DONE;
+}
+
+/* Receives at least so many bytes behind the *got that there are. */
+static lt_stream_end fill(int fd, char *at, size_t least, size_t most, size_t *got, double deadline)
+{
+    const int all = least == most ? MSG_WAITALL : 0;
+    while (*got < least) {
+        const ssize_t n = recv(fd, at + *got, most - *got, flags_of(deadline) | all);
+        if (n == 0)
+            return LT_STREAM_BROKEN;
+        const lt_stream_end end = n > 0 ? LT_STREAM_DONE : wait_again(fd, POLLIN, deadline);
+        if (end)
+            return end;
+        *got += n > 0 ? (size_t)n : 0;
+    }
+    return LT_STREAM_DONE;
+}
+
+/* The rest of a payload of which got bytes are in the small buffer. */
+static lt_stream_end fill_payload(lt_stream *s, lt_frame *frame, size_t got, double deadline)
+{
+    char *at = s->small + LT_FRAME_BYTES;
+    if (frame->bytes > sizeof s->small - LT_FRAME_BYTES) {
+        s->large = lt_realloc(NULL, 1, frame->bytes);
+        if (!s->large)
+            return LT_STREAM_NOMEM;
+        at = memcpy(s->large, at, got);
+    }
+    frame->data = at;
+    return fill(s->fd, at, frame->bytes, frame->bytes, &got, deadline);
+}
+
+lt_stream_end lt_stream_receive(lt_stream *s, lt_frame *frame, size_t most, double deadline)
+{
+    size_t got = 0;
+    lt_stream_clear(s);
+    if (!isinf(deadline) && !lt_stream_wait(s->fd, POLLIN, deadline))
+        return LT_STREAM_LATE;
+    const lt_stream_end end =
+        fill(s->fd, s->small, LT_FRAME_BYTES, sizeof s->small, &got, deadline);
+    if (end)
+        return end;
+    if (lt_frame_read(frame, s->small, most))
+        return LT_STREAM_FORGED;
+    got -= LT_FRAME_BYTES;
+    if (got > frame->bytes) {
+        (void)lt_fail(LT_E_FORMAT, "service: a message says %zu bytes follow, there are %zu",
+                      frame->bytes, got);
+        return LT_STREAM_FORGED;
+    }
+    return fill_payload(s, frame, got, deadline);
+}
+
+void lt_stream_clear(lt_stream *s)
+{
+    lt_free(s->large);
+    s->large = NULL;
+}
