@@ -1,28 +1,31 @@
-/* conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] [--own] [--tf32] [--bench]: every entry
- * of a backend against ref in double, with computed bounds. --own: without entries that other people's
- * libraries compute, for memory checkers. --tf32: entries of products, whose factors may be rounded to
- * TF32. Exits 0 if all conform, 1 if not, 77 if the backend cannot be opened here. Without --backend: ref
- * itself, in single precision against double. */
+/* conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] [--own] [--tf32] [--bench] [--verbose]
+ * [--isolate SECONDS] [--control]: every entry of a backend against ref in double, with computed bounds.
+ * Without --backend: ref itself, in single precision against double.
+ *   --own      without entries that other people's libraries compute, for memory checkers
+ *   --tf32     entries of products, whose factors may be rounded to TF32
+ *   --isolate  rows run in a process that another replaces behind a failure, a crash or a row that takes longer
+ *   --control  of the chosen rows the second crashes, the fourth hangs, the sixth leaves a device that is of no
+ *              use to its process; exits 0 if just these are what fails
+ * Exits 0 if all conform, 1 if not, 77 if the backend cannot be opened here. */
 
 #include "conform.h"
+#include "isolate.h"
 #include "tensor/backend/missing.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CANNOT_RUN = 77 };
 
 typedef struct options {
     const char *backend, *filter;
     lt_fused fused;
-    bool bench, own, tf32;
+    bool bench, own, tf32, verbose, isolate, control;
+    int seconds; /* of a row, with isolate */
 } options;
-
-typedef struct count_pair {
-    int passed, failed;
-} count_pair;
 
 static bool parse_fused(const char *text, lt_fused *fused)
 {
@@ -36,20 +39,42 @@ static bool parse_fused(const char *text, lt_fused *fused)
     return false;
 }
 
+/* The option without a value that this is; NULL: none. */
+static bool *flag(options *o, const char *text)
+{
+    const struct {
+        const char *name;
+        bool *value;
+    } flags[] = {{"--bench", &o->bench},
+                 {"--own", &o->own},
+                 {"--tf32", &o->tf32},
+                 {"--verbose", &o->verbose},
+                 {"--control", &o->control}};
+    for (size_t i = 0; i < COUNT_OF(flags); i++)
+        if (!strcmp(text, flags[i].name))
+            return flags[i].value;
+    return NULL;
+}
+
+static bool parse_seconds(const char *text, options *o)
+{
+    o->seconds = atoi(text);
+    o->isolate = true;
+    return o->seconds > 0;
+}
+
 static bool parse(int argc, char **argv, options *o)
 {
     *o = (options){.backend = "ref", .filter = ""};
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--bench"))
-            o->bench = true;
-        else if (!strcmp(argv[i], "--own"))
-            o->own = true;
-        else if (!strcmp(argv[i], "--tf32"))
-            o->tf32 = true;
+        if (flag(o, argv[i]))
+            *flag(o, argv[i]) = true;
         else if (!strcmp(argv[i], "--backend") && i + 1 < argc)
             o->backend = argv[++i];
         else if (!strcmp(argv[i], "--filter") && i + 1 < argc)
             o->filter = argv[++i];
+        else if (!strcmp(argv[i], "--isolate") && i + 1 < argc && parse_seconds(argv[i + 1], o))
+            i++;
         else if (!strcmp(argv[i], "--fused") && i + 1 < argc && parse_fused(argv[i + 1], &o->fused))
             i++;
         else
@@ -134,17 +159,35 @@ static bool is_chosen(const options *o, const test *t)
            && (strstr(t->entry, o->filter) || strstr(t->name, o->filter));
 }
 
-static void run(test *t, lt_dtype dtype, const options *o, const lt_backend *be, void *ctx,
-                count_pair *tally)
+/* A row that fails in one of the ways from which others are kept; NULL: this row does not. */
+static const char *control_problem(int row)
 {
+    static bool is_lost;
+    if (row == 2)
+        abort();
+    while (row == 4)
+        pause();
+    is_lost |= row == 6;
+    return is_lost ? "the device is lost" : NULL;
+}
+
+/* Whether the process can go on. */
+static bool run(test *t, lt_dtype dtype, const options *o, const lt_backend *be, void *ctx, rows *r)
+{
+    char what[sizeof r->running];
     double microseconds = 0;
+    snprintf(what, sizeof what, "%s %s %s", t->entry, lt_dtype_name(dtype), t->name);
+    if (!rows_begin(r, what, o->verbose))
+        return true;
     t->tf32 = o->tf32;
-    const char *problem = conform(t, dtype, be, ctx, o->bench ? &microseconds : NULL);
-    *(problem ? &tally->failed : &tally->passed) += 1;
+    const char *problem = o->control ? control_problem(r->next) : NULL;
+    if (!problem)
+        problem = conform(t, dtype, be, ctx, o->bench ? &microseconds : NULL);
     if (problem)
-        printf("FAIL %s %s %s: %s\n", t->entry, lt_dtype_name(dtype), t->name, problem);
+        printf("FAIL %s: %s\n", what, problem);
     else if (o->bench)
-        printf("%10.1f us  %s %s %s\n", microseconds, t->entry, lt_dtype_name(dtype), t->name);
+        printf("%10.1f us  %s\n", microseconds, what);
+    return rows_end(r, !problem);
 }
 
 /* The cpu's products take operands of 16 bits on every processor, if not always fast. */
@@ -154,46 +197,61 @@ static bool takes(const lt_backend *be, void *ctx, const test *t, lt_dtype dtype
     return dtype == LT_F32 || (!t->master && (slowly || be->has_fast(ctx, dtype)));
 }
 
-static void run_all(tests_fn *tests, const options *o, const lt_backend *be, void *ctx,
-                    count_pair *tally)
+static bool run_file(tests_fn *tests, const options *o, const lt_backend *be, void *ctx, rows *r)
 {
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
     for (size_t i = 0;; i++) {
         test t = {0};
         if (!tests(i, &t))
-            return;
+            return true;
         if (!is_chosen(o, &t))
             continue;
         for (size_t d = 0; d < COUNT_OF(dtypes); d++)
-            if (takes(be, ctx, &t, dtypes[d]))
-                run(&t, dtypes[d], o, be, ctx, tally);
+            if (takes(be, ctx, &t, dtypes[d]) && !run(&t, dtypes[d], o, be, ctx, r))
+                return false;
     }
+}
+
+/* A process: all rows, on a device that it opens. */
+static int run_all(void *context, rows *r)
+{
+    const options *o = context;
+    const lt_device_config config = {.fused = o->fused, .tf32 = o->tf32};
+    const lt_backend *be = find_backend(o->backend);
+    void *ctx = NULL;
+    if (!be || be->open(&ctx, 0, &config)) {
+        fprintf(stderr, "conform: backend %s: %s\n", o->backend, lt_error_message());
+        return CANNOT_RUN;
+    }
+    r->next = 0;
+    bool is_well = true;
+    for (size_t i = 0; is_well && i < COUNT_OF(files); i++)
+        is_well = run_file(files[i], o, be, ctx, r);
+    if (is_well)
+        be->close(ctx);
+    return is_well ? 0 : ROWS_GO_ON;
 }
 
 int main(int argc, char **argv)
 {
     options o;
+    rows sum = {0};
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a log shows what ran last */
     if (!parse(argc, argv, &o)) {
         fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] "
-                        "[--own] [--tf32] [--bench]\n");
+                        "[--own] [--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]\n");
         return 2;
     }
-    const lt_device_config config = {.fused = o.fused, .tf32 = o.tf32};
-    const lt_backend *be = find_backend(o.backend);
-    void *ctx = NULL;
-    if (!be || be->open(&ctx, 0, &config)) {
-        fprintf(stderr, "conform: backend %s: %s\n", o.backend, lt_error_message());
-        return CANNOT_RUN;
-    }
-    count_pair sum = {0};
-    for (size_t i = 0; i < COUNT_OF(files); i++)
-        run_all(files[i], &o, be, ctx, &sum);
-    be->close(ctx);
+    int code = o.isolate ? run_isolated(&sum, o.seconds, run_all, &o) : run_all(&o, &sum);
+    if (code == CANNOT_RUN && !sum.failed)
+        return code;
+    sum.failed +=
+        without_rows() + pointwise_without_rows() + is_incomplete(find_backend(o.backend));
 
-    sum.failed += without_rows() + pointwise_without_rows() + is_incomplete(be);
-
-    int accepted = controls() + table_controls(be);
+    int accepted = controls() + table_controls(find_backend(o.backend));
     printf("%s: %d passed, %d failed; %d broken kernels accepted\n", o.backend, sum.passed,
            sum.failed, accepted);
-    return sum.failed || accepted || !sum.passed;
+    if (o.control)
+        return !(sum.passed && sum.failed == 3);
+    return code || sum.failed || accepted || !sum.passed;
 }

@@ -104,6 +104,16 @@ goes_on()
         [ "$(grep -c step "$work/seen")" = 2 ] && [ "$(grep -c conform "$work/seen")" = 6 ] # and two that only open
 }
 
+# What timed out is tried once more.
+timed_out()
+{
+    fresh
+    run 0 --stage conform && sed -i '/reruns\tok/s/ok/TIMED OUT/' "$work/dir/results/rows" || return
+    run 0 --stage conform --continue && says 'reruns | ok' || return
+    sed -i '/reruns\tok/s/ok/TIMED OUT/' "$work/dir/results/rows"
+    run 1 --stage conform --continue && says 'reruns | TIMED OUT'
+}
+
 # A machine that went away in the middle of a part.
 went_away()
 {
@@ -127,10 +137,11 @@ within_total()
 copied()
 {
     fresh
+    mkdir "$work/dir/cache" && echo timed >"$work/dir/cache/plans"
     run 0 --stage conform --copy "$work/copy" && cmp "$work/copy/report.md" "$work/dir/results/report.md" || return
     # From the copy on another machine.
     fresh
-    tar -C "$work/dir" -xzf "$work/copy/results.tar.gz"
+    tar -C "$work/dir" -xzf "$work/copy/results.tar.gz" && grep -q timed "$work/dir/cache/plans" || return
     put "$work/dir/bin/conform_step" 'exit 1'
     run 0 --stage conform,peer --continue && says '5 of 5 | met' && says 'PyTorch | skipped'
 }
@@ -262,6 +273,7 @@ row "a part that hangs is ended" hangs
 row "what finds no time is left out, which is no success" left_out
 row "results that were there are kept, and named where later ones differ" kept
 row "a run that goes on does what is left alone" goes_on
+row "a part that timed out is tried once more" timed_out
 row "a machine that goes away leaves what was before" went_away
 row "all stages end within the total" within_total
 row "a copy of all is enough to go on in another folder" copied

@@ -57,14 +57,16 @@ say()
     keep text "$stage" "$section" "$1" "$name"
 }
 
-# The report and a copy of all, after each part.
+# The report and a copy of all, after each part; with the plans, which a later machine need not time again.
 publish()
 {
     write_report
     [ -n "$copy" ] || return 0
+    local kept=(results logs)
+    [ ! -d "$dir/cache" ] || [ "$(du -sm "$dir/cache" | cut -f 1)" -gt 30 ] || kept+=(cache)
     mkdir -p "$copy"
     cp "$dir/results/report.md" "$copy/report.md.new" && mv "$copy/report.md.new" "$copy/report.md"
-    tar -C "$dir" -czf "$copy/results.new" results logs 2>/dev/null && mv "$copy/results.new" "$copy/results.tar.gz"
+    tar -C "$dir" -czf "$copy/results.new" "${kept[@]}" 2>/dev/null && mv "$copy/results.new" "$copy/results.tar.gz"
 }
 
 left()
@@ -72,14 +74,15 @@ left()
     echo $((deadline - SECONDS))
 }
 
-# TITLE: what is known of it: ok, FAILED ..., skipped; nothing if it found no time, or was begun once and did
-# not end.
+# TITLE: what is known of it: ok, FAILED ..., skipped; nothing if it found no time, was begun once and did not end, or
+# timed out once: what it tuned until then is kept, so that it may end the next time.
 result_of()
 {
     awk -F '\t' -v stage="$stage" -v section="$section" -v title="$1" '
         $1 == "row" && $2 == stage && $3 == section && $4 == title {
             if ($5 == "STARTED") { begun++; open = 1; next }
             open = 0
+            if ($5 == "TIMED OUT" && !late++) next
             if ($5 != "LEFT OUT") result = $5
         }
         END { print (open && begun > 1 ? "DID NOT END" : result) }' "$dir/results/rows"
@@ -206,6 +209,9 @@ must_open()
     {
         [ $code = 77 ] || echo "gpu_check: the carried programs do not start here (exit status $code): gpu_check build $dir"
         cat "$dir/logs/open.log"
+        timeout 20 nvidia-smi 2>&1 | head -20
+        find /dev -maxdepth 1 -name 'nvidia*' -exec ls -l {} + 2>&1
+        cat /proc/driver/nvidia/version 2>/dev/null
         ldd "$dir/bin/conform" "$dir/lib/liblather-cuda.so" 2>&1 | grep -E 'not found|GLIBC' | sort -u
         echo "LD_LIBRARY_PATH=$LD_LIBRARY_PATH"
     } | tee "$dir/results/closed" >&2

@@ -116,6 +116,10 @@ stage_bench()
 {
     local steps warm batch amp shape cell least
     bench_shape
+    table "plans"
+    most=240
+    part "batch $batch, $amp: timed and kept, not measured" "$bin/bench" train --device "$device" --json --batch-size "$batch" \
+        --amp "$amp" --steps 1 --warmup 1 "${shape[@]}"
     most=90
     measure_ceilings
     [ "$control" != bench ] || part "control" "$bin/bench" train --device none

@@ -2,6 +2,8 @@
 
 #include "dnn_cache.h"
 
+#include "lather/log.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +41,10 @@ lt_status lt_dnn_cache_of(lt_cuda *c, lt_dnn_cache **out)
     lt_status st = lt_plan_cache_new(&cache->plans, NULL, release_plan);
     if (!st)
         st = lt_dnn_device(&cache->device, NULL, c->cudnn);
-    if (!st)
-        st = lt_dnn_device_text(cache->device, &cache->device_text);
+    if (!st && lt_dnn_device_text(cache->device, &cache->device_text))
+        lt_log(LT_LOG_WARN, "tensor",
+               "cuda:%d: cudnn does not describe the device, so plans are not kept on disk: %s",
+               c->ordinal, lt_error_message());
     if (st) {
         close_cache(c, cache);
         return st;
@@ -76,7 +80,7 @@ lt_status lt_dnn_cache_find(lt_cuda *c, lt_dnn_cache *cache, const char *key, bo
     char disk[DISK_KEY];
     lt_dnn_plan plan = {0};
     *out = lt_plan_cache_find(cache->plans, key);
-    if (*out || c->capturing)
+    if (*out || c->capturing || !cache->device_text)
         return LT_OK;
     make_disk_key(c, cache, key, disk);
     char *text = lt_plan_cache_read(cache->plans, disk);
@@ -92,6 +96,8 @@ void lt_dnn_cache_write(lt_cuda *c, const lt_dnn_cache *cache, const char *key,
                         const lt_dnn_plan *plan)
 {
     char disk[DISK_KEY], *text = NULL;
+    if (!cache->device_text)
+        return;
     make_disk_key(c, cache, key, disk);
     if (plan->plan && lt_dnn_plan_text(plan, &text))
         return;

@@ -9,7 +9,7 @@
 typedef struct lt_dnn_cache {
     lt_plan_cache *plans;
     cudnnBackendDescriptor_t device;
-    char *device_text;
+    char *device_text; /* NULL: cuDNN has none, and plans are not kept on disk */
 } lt_dnn_cache;
 
 /* The device's. */

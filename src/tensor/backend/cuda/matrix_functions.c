@@ -121,6 +121,8 @@ static lt_status place_eigen(const call *k, cusolverDnParams_t params, const lt_
     lt_carver place = {.begin = workspace};
     *out = lay_out_eigen(&place, m, key->n, size, device);
     out->host_bytes = host;
+    /* cuSOLVER 11.7.1 reads memory there that it did not write: a fault of its own, mended in 11.7.3 */
+    LT_CUDA_TRY(k->c, k->c->api->set_async(out->work, 0, device, k->queue));
     return LT_OK;
 }
 

@@ -48,6 +48,7 @@ size_t lt_cuda_taken(void *ctx)
 void lt_cuda_free(void *ctx, void *data, size_t bytes)
 {
     lt_cuda *c = (lt_cuda *)ctx;
+    LT_ASSERT(!c->capturing); /* a wait would end the capture; the pool frees nothing meanwhile */
     c->taken -= bytes;
     if (!lt_cuda_begin(c, "free")) {
         for (int i = 0; i < LT_CUDA_QUEUES; i++)
