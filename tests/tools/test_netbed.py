@@ -147,29 +147,39 @@ command = sh -c 'hostname > place.two'
 """
 
 
-def begin_launch(cwd, path, *flags):
-    """In an allocation of both nodes, as a user has it."""
-    conf = f"/run/netbed/{NAME}/slurm/slurm.conf"
-    return subprocess.Popen([NETBED, "--name", NAME, "run", "--on", "0", "--", "env", f"SLURM_CONF={conf}", "salloc", "-Q", "-N", "2", "-n", "4",
-                             os.path.join(SLURM_BUILD, "tools", "lather"), "launch", path, "--on", "slurm", *flags],
+def slurm_words(tasks=4):
+    """In front of a command: in an allocation of both nodes, as a user has it."""
+    return ["env", f"SLURM_CONF=/run/netbed/{NAME}/slurm/slurm.conf", "salloc", "-Q", "-N", "2", "-n", str(tasks)]
+
+
+def mpirun_words():
+    """In front of a command: a user's settings for Open MPI, hosts and a shell that reaches them."""
+    return ["env", f"OMPI_MCA_plm_rsh_agent=/run/netbed/{NAME}/agent", f"OMPI_MCA_orte_default_hostfile=/run/netbed/{NAME}/hostfile"]
+
+
+def begin_launch(cwd, path, on="slurm", tasks=4):
+    words = slurm_words(tasks) if on == "slurm" else mpirun_words()
+    return subprocess.Popen([NETBED, "--name", NAME, "run", "--on", "0", "--", *words,
+                             os.path.join(SLURM_BUILD, "tools", "lather"), "launch", path, "--on", on, "--grace", "2"],
                             cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def launched(cwd, content, *flags):
+def launched(cwd, content, on="slurm", tasks=4):
     with open(os.path.join(cwd, "program.ini"), "w", encoding="utf-8") as f:
         f.write(content)
-    p = begin_launch(cwd, "program.ini", *flags)
-    out = p.communicate(timeout=120)[0]
+    p = begin_launch(cwd, "program.ini", on, tasks)
+    out = p.communicate(timeout=240)[0]
     return p.returncode, out
 
 
-def slurm_or_skip():
-    if not shutil.which("slurmctld") or not shutil.which("munged"):
+def slurm_or_skip(ranks=2, slurm=True):
+    if slurm and (not shutil.which("slurmctld") or not shutil.which("munged")):
         raise Skip("no Slurm")
     if not os.path.exists(os.path.join(SLURM_BUILD, "tests", "launch", "producers.so")):
         raise Skip("no build")
-    up()
-    netbed("slurm")
+    up(2, ranks)
+    if slurm:
+        netbed("slurm")
 
 
 def a_program_runs_by_steps_of_srun(cwd):
@@ -189,32 +199,84 @@ def a_program_runs_by_steps_of_srun(cwd):
     assert status == 1 and "launch: victim.1 failed" in out, out
 
 
-def pids_of_rank(rank):
+STOPPED = """[slow]
+command = sleep 20
+heartbeat = 4
+[it]
+count = 3
+heartbeat = 2
+command = sh -c 'test ${index} != 1 || kill -STOP $$; sleep 60'
+"""
+
+
+def a_stopped_node_is_named_by_the_beats_that_srun_hands_on(cwd):
+    slurm_or_skip()
+    status, out = launched(cwd, STOPPED)
+    assert status == 1 and "launch: it.1 has not been heard of for" in out and "slow.0 has" not in out, out
+
+
+def the_same_items_of_1_and_of_64_producers_under_srun(cwd):
+    slurm_or_skip(32)
+    with open(os.path.join(SLURM_BUILD, "tests", "launch", "producers.ini"), encoding="utf-8") as f:
+        content = f.read().replace("entry = ", f"entry = {os.path.join(SLURM_BUILD, 'tests', 'launch')}/")
+    for count in (1, 64):
+        status, out = launched(cwd, content.replace("count = 4", f"count = {count}").replace("--items 100", "--items 5"), tasks=64)
+        assert status == 0 and f"consumed {5 * count} of {5 * count} items, 0 twice" in out, out
+
+
+def pids_of_rank(rank, variable):
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/environ", "rb") as f, open(f"/proc/{pid}/cmdline", "rb") as g:
-                if f"SLURM_PROCID={rank}".encode() in f.read().split(b"\0") and g.read().split(b"\0")[0].endswith(b"/train_mlp"):
+                if f"{variable}={rank}".encode() in f.read().split(b"\0") and g.read().split(b"\0")[0].endswith(b"/train_mlp"):
                     found.append(int(pid))
         except OSError:
             continue
     return found
 
 
-def a_gang_on_two_nodes_goes_on_without_a_killed_rank(cwd):
-    slurm_or_skip()
+def gang_goes_on(cwd, on, variable, by=signal.SIGKILL, more="", says="trainer.2 failed"):
     with open(os.path.join(cwd, "program.ini"), "w", encoding="utf-8") as f:
-        f.write(GANG.format(train=os.path.join(SLURM_BUILD, "tests", "models", "train_mlp")))
-    p = begin_launch(cwd, "program.ini")
+        f.write(GANG.format(train=os.path.join(SLURM_BUILD, "tests", "models", "train_mlp")) + more)
+    p = begin_launch(cwd, "program.ini", on)
     end = time.monotonic() + 120
     while not os.path.exists(os.path.join(cwd, "run", "checkpoints", "latest")) and p.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
-    for pid in pids_of_rank(2):
-        os.kill(pid, signal.SIGKILL)
+    for pid in pids_of_rank(2, variable):
+        os.kill(pid, by)
     out = p.communicate(timeout=240)[0]
     assert p.returncode == 0, out
-    assert "launch| trainer.2 failed" in out and "trainer goes on with 3 ranks, grad-accum 4" in out, out
+    assert f"launch| {says}" in out and "trainer goes on with 3 ranks, grad-accum 4" in out, out
     assert [r["step"] for r in records(cwd, "run")][-1] == 400
+    assert not pids_of_rank(2, variable), "a rank was left behind"
+
+
+def a_gang_on_two_nodes_goes_on_without_a_killed_rank(cwd):
+    slurm_or_skip()
+    gang_goes_on(cwd, "slurm", "SLURM_PROCID")
+
+
+def programs_of_mpirun_on_two_nodes(cwd):
+    slurm_or_skip(slurm=False)
+    with open(f"/run/netbed/{NAME}/hostfile", "w", encoding="utf-8") as f:
+        f.writelines(f"{NAME}{node} slots=2\n" for node in range(2))
+    status, out = launched(cwd, "[it]\ncount = 4\ncommand = sh -c 'echo ${index} $(hostname)'\n", "mpirun")
+    assert status == 0 and {line.split("| ")[1] for line in out.splitlines()} == {f"{r} {h}" for r, h in WANTED.items()}, out
+    p = begin_launch(cwd, os.path.join(SLURM_BUILD, "tests", "launch", "producers.ini"), "mpirun")
+    out = p.communicate(timeout=120)[0]
+    assert p.returncode == 0 and "consumed 400 of 400 items, 0 twice" in out, out
+    status, out = launched(cwd, STOPPED, "mpirun")
+    assert status == 1 and "launch: it.1 has not been heard of for" in out and "slow.0 has" not in out, out
+
+
+def a_gang_of_mpirun_on_two_nodes_goes_on(cwd):
+    slurm_or_skip(slurm=False)
+    with open(f"/run/netbed/{NAME}/hostfile", "w", encoding="utf-8") as f:
+        f.writelines(f"{NAME}{node} slots=2\n" for node in range(2))
+    gang_goes_on(cwd, "mpirun", "OMPI_COMM_WORLD_RANK")
+    shutil.rmtree(os.path.join(cwd, "run"))
+    gang_goes_on(cwd, "mpirun", "OMPI_COMM_WORLD_RANK", signal.SIGSTOP, "heartbeat = 3\n", "trainer.2 has not been heard of for")
 
 
 PLAN = """[plan]
@@ -256,6 +318,84 @@ def cells_of_reproduce_run_by_srun(cwd):
     folder = os.path.join(cwd, "slurm", "cells")
     logs = "".join(open(os.path.join(folder, cell, "log.txt"), encoding="utf-8").read() for cell in os.listdir(folder))
     assert " -r 0 -n 1 " in logs and " -r 1 -n 1 " in logs, logs[:500]
+
+
+def begin_reproduce(cwd, plan, out):
+    tool = os.path.join(os.path.dirname(NETBED), "reproduce")
+    start = slurm_words() if out == "slurm" else []
+    return subprocess.Popen([NETBED, "--name", NAME, "run", "--on", "0", "--", *start, sys.executable, tool, plan, "--on", out, "--out",
+                             os.path.join(cwd, out), "--train", TRAIN, "--threads", "1", "--no-clock"],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def processes(program, *words):
+    """Whose command line has these words; program: its first one's end."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                line = f.read().decode().split("\0")
+        except OSError:
+            continue
+        if line[0].endswith(program) and all(any(word in part for part in line) for word in words):
+            found.append(int(pid))
+    return found
+
+
+def a_cell_trains(cwd):
+    """The folder of a cell that has made a step and is not done."""
+    cells = os.path.join(cwd, "slurm", "cells")
+    for cell in os.listdir(cells) if os.path.isdir(cells) else []:
+        at, run = os.path.join(cells, cell), os.path.join(cells, cell, "run", "metrics.jsonl")
+        if os.path.exists(run) and not os.path.exists(os.path.join(at, "DONE")) and '"step"' in open(run, encoding="utf-8").read() \
+                and processes("/train_resnet50", at):
+            return at
+    return None
+
+
+def interrupt(cwd, plan, whom, how):
+    """Exit status and output of a call of which the processes whom(cell's folder) get a signal while a cell trains."""
+    running, end = begin_reproduce(cwd, plan, "slurm"), time.monotonic() + 120
+    hit = []
+    while not hit and running.poll() is None and time.monotonic() < end:
+        cell = a_cell_trains(cwd)
+        hit = whom(cell) if cell else []
+        time.sleep(0.01)
+    assert hit, running.communicate(timeout=60)[0]
+    for pid in hit:
+        os.kill(pid, how)
+    out = running.communicate(timeout=120)[0]
+    return running.returncode, out
+
+
+def an_interrupted_reproduce_of_srun_goes_on(cwd):
+    """Ctrl-C, a kill of the tool, a kill of a cell's step: the next call goes on, and the report is that of a run left alone."""
+    if not shutil.which("slurmctld") or not shutil.which("munged"):
+        raise Skip("no Slurm")
+    up()
+    netbed("slurm")
+    plan = os.path.join(cwd, "plan.ini")
+    with open(plan, "w", encoding="utf-8") as f:
+        f.write(PLAN.replace("synthetic:32:16:4", "synthetic:960:16:4"))
+    tool = lambda cell: processes(os.path.basename(sys.executable), "reproduce", os.path.join(cwd, "slurm"))  # noqa: E731
+    status, out = interrupt(cwd, plan, tool, signal.SIGINT)
+    assert status == 3 and "interrupted: the same command goes on" in out, (status, out)
+    status, out = interrupt(cwd, plan, tool, signal.SIGKILL)
+    assert status not in (0, 3), (status, out)
+    end = time.monotonic() + 60
+    while processes("/train_resnet50", os.path.join(cwd, "slurm")):
+        assert time.monotonic() < end, "steps were left behind"
+        time.sleep(0.05)
+    status, out = interrupt(cwd, plan, lambda cell: processes("/train_resnet50", cell), signal.SIGKILL)
+    assert status == 1 and "FAILED with exit status" in out, (status, out)
+    pages = []
+    for on in ("slurm", "local"):
+        last = begin_reproduce(cwd, plan, on)
+        out = last.communicate(timeout=240)[0]
+        assert last.returncode == 0, out
+        with open(os.path.join(cwd, on, "plan", "report.html"), "rb") as f:
+            pages.append(f.read())
+    assert pages[0] == pages[1], "the reports differ"
 
 
 # --- Data on another node: sshfs without ssh, a file system over the network ------------------------------
@@ -373,8 +513,10 @@ def up_replaces_what_a_kill_left(cwd):
 try:
     SLURM_BUILD = os.path.abspath(sys.argv[4]) if sys.argv[4:] else "none"
     LONG = [] if sys.argv[4:] == ["short"] else [bytes_are_those_of_the_exchange, slurm_starts_the_ranks,
-                                       a_program_runs_by_steps_of_srun, a_gang_on_two_nodes_goes_on_without_a_killed_rank,
-                                       cells_of_reproduce_run_by_srun, data_of_another_node_cross_once]
+                                       a_program_runs_by_steps_of_srun, a_stopped_node_is_named_by_the_beats_that_srun_hands_on,
+                                       the_same_items_of_1_and_of_64_producers_under_srun, programs_of_mpirun_on_two_nodes,
+                                       a_gang_of_mpirun_on_two_nodes_goes_on, a_gang_on_two_nodes_goes_on_without_a_killed_rank,
+                                       cells_of_reproduce_run_by_srun, an_interrupted_reproduce_of_srun_goes_on, data_of_another_node_cross_once]
     STATUS = run_rows([each_rank_is_on_its_node, statuses_and_wrong_arguments, down_leaves_nothing,
                        up_replaces_what_a_kill_left, *LONG], "netbed-", sys.argv[5] if sys.argv[5:] else None)
 finally:
