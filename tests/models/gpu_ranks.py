@@ -125,6 +125,60 @@ def gradients_in_low_rank_are_the_same_in_any_order(cwd):
     assert near(losses(cwd, "late")[:1], losses(cwd, "whole")[:1], 1e-2)
 
 
+def computed(cwd, output):
+    """Micro-batches of each rank, by step."""
+    with open(os.path.join(cwd, output, "metrics.jsonl")) as f:
+        return [list(map(int, r["computed"].split())) for r in map(json.loads, f) if r["event"] == "micro_batches"]
+
+
+def drop_compute_far_away_drops_nothing(cwd):
+    """Over NCCL the weights are those without a deadline, bit for bit, and the losses those of ranks on the CPU by MPI."""
+    flags = ["--optim", "adamw", "--grad-accum", "2"]
+    deadline = ["--drop-compute", "1000"]
+    says = train(2, cwd, "far", *flags, *deadline, order="late")
+    train(2, cwd, "none", *flags, "--no-graph", order="shuffled")
+    assert weights(cwd, "far") == weights(cwd, "none"), says
+    assert computed(cwd, "far") == [[2, 2]] * 6 and all(r["micro_dropped"] == 0 for r in records(cwd, "far"))
+    train(2, cwd, "sharded", "--optim", "adamw", "--grad-accum", "2", "--shard-optimizer", *deadline)
+    assert weights(cwd, "sharded") == weights(cwd, "none")
+    if shutil.which(LAUNCHER):
+        words = [PROGRAM, *FLAGS, *flags, *deadline, "--device", "cpu", "--batch-size", "4", "--max-steps", "6", "--output", "mpi"]
+        p = by_mpi(LAUNCHER, 2, words, cwd, "now")
+        assert p.returncode == OK and computed(cwd, "mpi") == computed(cwd, "far"), p.stderr[-500:]
+        far, mpi = losses(cwd, "far"), losses(cwd, "mpi")
+        assert near(far[:1], mpi[:1], 1e-4) and near(far, mpi, 2e-2), (far, mpi)
+
+
+def a_late_rank_drops_micro_batches_over_nccl(cwd):
+    """It is stopped for longer than the deadline, until that falls into a step's first micro-batches."""
+    accum, batch = 4, 4
+    ranks = Ranks(2, [PROGRAM, *FLAGS, "--optim", "sgd", "--batch-size", str(batch), "--grad-accum", str(accum), "--drop-compute", "0.5",
+                      "--epochs", "100000", "--max-steps", "4000", "--output", "late"], cwd)
+    metrics, end = os.path.join(cwd, "late", "metrics.jsonl"), time.monotonic() + TIMEOUT
+    while not (os.path.exists(metrics) and any(c[1] < accum for c in computed(cwd, "late"))):
+        assert time.monotonic() < end and ranks.process[0].poll() is None, [p.kill() for p in ranks.process] and ranks.finish()
+        if os.path.exists(metrics) and len(records(cwd, "late")) > 2:
+            ranks.process[1].send_signal(signal.SIGSTOP)
+            time.sleep(0.7)
+            ranks.process[1].send_signal(signal.SIGCONT)
+        time.sleep(0.05)
+    ranks.process[0].send_signal(signal.SIGINT)
+    got = ranks.finish()
+    expect(got, 3)
+    counts, step = computed(cwd, "late"), records(cwd, "late")
+    assert len(counts) == len(step) and all(1 <= c <= accum for pair in counts for c in pair), (len(counts), len(step))
+    for pair, r in zip(counts, step):
+        samples = batch * sum(pair)
+        assert round(r["images_per_second"] * r["seconds"]) == samples and r["micro_dropped"] == 2 * accum - sum(pair), (pair, r)
+        right = r["top1"] * samples / 100
+        assert r["loss"] > 0 and abs(right - round(right)) < 1e-6 and not r.get("skipped"), (pair, r)
+
+
+def backup_workers_do_not_work_with_nccl(cwd):
+    says = train(2, cwd, "run", "--optim", "sgd", "--backup-workers", "1", code=USAGE)
+    assert "--backup-workers" in says and "NCCL" in says, says
+
+
 def ranks_skip_the_same_updates(cwd):
     """An overflow at the first loss scale, on both: else their next collectives would not fit together."""
     huge = ["--optim", "sgd", "--amp", "f16", "--lr", "1e4", "--momentum", "0", "--on-nan", "skip"]
@@ -182,7 +236,8 @@ def each_rank_wants_a_device(cwd):
 
 
 ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, a_group_of_one_is_the_same_run, dropped_waits_are_found, divided_optimizers_are_recorded,
-        gradients_in_low_rank_are_the_same_in_any_order, ranks_skip_the_same_updates, a_call_of_nccl_that_fails_ends_all, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
+        gradients_in_low_rank_are_the_same_in_any_order, drop_compute_far_away_drops_nothing, a_late_rank_drops_micro_batches_over_nccl,
+        backup_workers_do_not_work_with_nccl, ranks_skip_the_same_updates, a_call_of_nccl_that_fails_ends_all, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
         each_rank_wants_a_device]
 
 sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 5 or r.__name__ == sys.argv[4]], os.path.abspath(sys.argv[2]),
