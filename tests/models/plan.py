@@ -3,6 +3,7 @@
     plan.py TRAIN_MLP MPIRUN|none [ROW]
 """
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from rows import Skip, run_rows  # noqa: E402
 from trainer import ERROR, NAME, OK, PROGRAM, TIMEOUT, USAGE, run  # noqa: E402
 
 MPIRUN = sys.argv[2]
+REPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "report")
 DATA = ["--data", "synthetic:1600:16:3", "--optim", "sgd", "--batch-size", "16", "--threads", "1", "--workers", "1"]
 # A network card of 1e9 bytes a second without latency, a rank on each machine.
 LINK = ["--link", "0,8", "--link-between", "0,8"]
@@ -35,11 +37,11 @@ def write(cwd, numbers, name="p.json"):
     return name
 
 
-def plan(cwd, *args, code=OK, profile_file="p.json"):
-    p = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", profile_file, "--json", "-", *args], cwd=cwd,
-                       capture_output=True, text=True, timeout=TIMEOUT)
-    assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stderr[-500:]}"
-    return json.loads(p.stdout)
+def plan(cwd, *args, profile_file="p.json", json_out=True):
+    p = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", profile_file, *(["--json", "-"] if json_out else []), *args],
+                       cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+    assert p.returncode == OK, f"exit {p.returncode}: {p.stderr[-500:]}"
+    return json.loads(p.stdout) if json_out else p.stdout
 
 
 def refuses(cwd, *args, says, code=USAGE):
@@ -124,11 +126,11 @@ def the_command_runs_as_it_stands(cwd):
 # --- Runs ---
 
 
-def make_run(cwd, name, ranks, reached, seconds, noise=None, source="base"):
-    """A run folder as training writes it, with numbers of our own: the loss falls to 1 in step reached."""
+def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", losses=None):
+    """A run folder as training writes it, with numbers of our own: the loss falls to 1 in step reached, or is that of a function."""
     os.makedirs(os.path.join(cwd, name))
-    with open(os.path.join(cwd, source, "config.yaml")) as f:
-        config = f.read()
+    with open(os.path.join(cwd, "base", "config.yaml")) as f:
+        config = f.read().replace("compress: off\ncompress-", f"compress: {compress}\ncompress-")
     with open(os.path.join(cwd, name, "config.yaml"), "w") as f:
         f.write(config)
     with open(os.path.join(cwd, name, "env.json"), "w") as f:
@@ -137,9 +139,9 @@ def make_run(cwd, name, ranks, reached, seconds, noise=None, source="base"):
         for i in range(1, 6):
             more = {"noise_scale": noise} if noise else {}
             f.write(json.dumps({"event": "step", "step": i, "loss": 2, "seconds": seconds if i > 2 else 9, **more}) + "\n")
-        f.write(json.dumps({"event": "epoch", "epoch": 0, "step": reached // 2, "val_loss": 1.5}) + "\n")
-        f.write(json.dumps({"event": "epoch", "epoch": 1, "step": reached, "val_loss": 1.0}) + "\n")
-        f.write(json.dumps({"event": "epoch", "epoch": 2, "step": 2 * reached, "val_loss": 0.9}) + "\n")
+        points = losses or [(reached // 2, 1.5), (reached, 1.0), (2 * reached, 0.9)]
+        for i, (at, loss) in enumerate(points):
+            f.write(json.dumps({"event": "epoch", "epoch": i, "step": at, "val_loss": loss}) + "\n")
         f.write('{"event":"step","step"')  # cut off by a kill
 
 
@@ -174,6 +176,62 @@ def steps_by_the_noise_scale(cwd):
     found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1..2", "--from", "m1"))
     near(found[2]["steps"]["value"], 300, 1e-9)
     assert "noise scale 64" in found[2]["steps"]["why"], found[2]["steps"]
+
+
+def loss_after(step, ranks):
+    """In the terms of Hemingway's model: log10 loss = 0.6 - 0.4 log i + 0.1 log m."""
+    return 10 ** (0.6 - 0.4 * math.log(step) + 0.1 * math.log(ranks))
+
+
+def what_loses_something_is_known_by_ranks(cwd):
+    """Compressed runs of three numbers of ranks, none of which reached the goal."""
+    write(cwd, profile())
+    base(cwd)
+    for ranks in (1, 2, 4):
+        make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"',
+                 losses=[(i, loss_after(i, ranks)) for i in range(10, 310, 10)])
+    args = ["--goal", "loss=0.02", "--from", "c1,c2,c4"]
+    found = by_ranks(plan(cwd, *args, "--ranks", "1..8", "--compress", "topk:0.01"))
+    for ranks in (1, 2, 4, 8):
+        truth = math.exp((0.6 + 0.1 * math.log(ranks) - math.log10(0.02)) / 0.4)
+        near(found[ranks]["steps"]["value"], truth, 0.2)
+        assert "loss fitted to runs of 1 to 4 ranks" in found[ranks]["steps"]["why"], found[ranks]
+    assert found[8]["steps"]["rests_on"] == "extrapolated" and found[8]["steps"]["beyond"] == 2, found[8]
+    found = plan(cwd, *args, "--ranks", "2", "--vary", "compress=off,topk:0.01")
+    assert [c["exchange"] for c in found["candidates"]] == ["topk", "flat"]  # the other's steps are not known
+    assert len(found["runs"][0]["points"]) == 30 and len(found["runs"][0]["fitted"]) > 20
+
+
+def an_epoch_that_loses_nothing_comes_first(cwd):
+    """Over a link this slow top-k is the faster step, and what its steps are worth is not known."""
+    write(cwd, profile())
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "4", "--vary", "compress=topk:0.01,off", "--link-between", "0,0.1")
+    first, second = found["candidates"]
+    assert (first["exchange"], second["exchange"]) == ("flat", "topk")
+    assert second["step_seconds"]["value"] < first["step_seconds"]["value"]
+
+
+def links_are_read_from_a_file(cwd):
+    write(cwd, profile())
+    write(cwd, {"benchmark": "links", "within": {"latency_us": 3, "gbit": 40}, "between": {"latency_us": 0, "gbit": 4}}, "links.json")
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "2", "--link", "links.json", "--link-between", "0,8")
+    near(found["candidates"][0]["step_seconds"]["value"], step(2), 1e-6)  # the flag counts
+    near(found["machine"]["within"]["gbit"], 40)
+
+
+def a_page_shows_models_and_measured_points(cwd):
+    runs(cwd)
+    plan(cwd, "--goal", "loss=1", "--ranks", "1..8", "--from", "m1,m2,m4", "--json", "plan.json", json_out=False)
+    p = subprocess.run([sys.executable, REPORT, "plan.json"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+    assert p.returncode == OK and p.stdout == "plan.html\n", p.stderr
+    with open(os.path.join(cwd, "plan.html")) as f:
+        page = f.read()
+    for text in ("Seconds of a step", "loss: fitted (lines), measured (dots)", "extrapolated x2", "<h2>Candidates</h2>", f"mpirun -n 8 {PROGRAM}"):
+        assert text in page, text
+    assert page.count("measured: ") == 3 + 9, page.count("measured: ")  # steps of three runs, three losses of each
+    write(cwd, {"format": 1}, "none.json")
+    p = subprocess.run([sys.executable, REPORT, "none.json"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+    assert p.returncode == ERROR and "none.json: no plan" in p.stderr, p.stderr
 
 
 def what_runs_do_not_say_is_not_known(cwd):
@@ -274,7 +332,8 @@ def a_profile_is_measured_and_kept(cwd):
 
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
-        a_rank_s_memory_is_a_limit, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale,
+        a_rank_s_memory_is_a_limit, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale, what_loses_something_is_known_by_ranks,
+        an_epoch_that_loses_nothing_comes_first, links_are_read_from_a_file, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         real_runs]
 

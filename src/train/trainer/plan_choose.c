@@ -226,6 +226,9 @@ static int compare(const plan_candidate *a, const plan_candidate *b, bool by_cos
         return *a->why ? 1 : -1;
     if (isfinite(a->seconds) != isfinite(b->seconds))
         return isfinite(a->seconds) ? -1 : 1;
+    if (!isfinite(a->seconds) && a->setting.is_exact != b->setting.is_exact)
+        return a->setting.is_exact ? -1
+                                   : 1; /* an epoch that loses something is not worth as much */
     const double x = key_of(a, by_cost), y = key_of(b, by_cost);
     if (x > y || x < y)
         return x > y ? 1 : -1;

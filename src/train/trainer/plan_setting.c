@@ -194,14 +194,20 @@ static lt_status read_compression(lt_cost_plan *p, const char *text)
                    text);
 }
 
+static bool is_two_level(const ranks_options *o, const lt_plan_setup *u, int nodes)
+{
+    if (o->allreduce != ALLREDUCE_AUTO)
+        return o->allreduce == ALLREDUCE_TWO_LEVEL;
+    return nodes > 1 && u->ranks_per_node > 1 && !lt_mesh_flag_is_on(o) && !o->backup_workers;
+}
+
 /* The scheme that the flags ask for, on nodes of per_node ranks. */
 static lt_status read_exchange(plan_setting *s, const arguments *a, int nodes)
 {
     const ranks_options *o = &a->ranks;
     lt_plan_setup *u = &s->setup;
     lt_cost_plan *p = &u->exchange;
-    const bool is_two = o->allreduce == ALLREDUCE_TWO_LEVEL
-                        || (o->allreduce == ALLREDUCE_AUTO && nodes > 1 && u->ranks_per_node > 1);
+    const bool is_two = is_two_level(o, u, nodes);
     *p = (lt_cost_plan){.scheme = is_two ? LT_COST_TWO_LEVEL : LT_COST_FLAT,
                         .element_bytes = o->grad_comm_dtype == COMM_F32 ? 4 : 2,
                         .density = 1,

@@ -4,6 +4,8 @@
 
 #include "train/trainer/plan.h"
 
+#include "lather/noise_scale.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -118,13 +120,6 @@ static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batc
     return ok && *steps > 0;
 }
 
-/* S(B) / S(B') of S(B) = S_min (1 + phi / B), times S(B'). */
-static double steps_of_batch(const plan_run *run, double batch)
-{
-    const double phi = run->noise_scale;
-    return run->reached * (1 + phi / batch) / (1 + phi / (double)run->setting.batch);
-}
-
 static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
 {
     const batches b = s->is_exact ? find_batches(runs, s) : (batches){0};
@@ -132,8 +127,9 @@ static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_est
     char why[96];
     if (b.distinct > 1 && fit_batches(runs, s, &b, &steps)) {
         snprintf(why, sizeof why, "steps a + c / batch of %d runs", b.count);
-    } else if (b.nearest) {
-        steps = steps_of_batch(b.nearest, (double)s->batch);
+    } else if (b.nearest
+               && !lt_noise_steps(&steps, b.nearest->noise_scale, b.nearest->reached,
+                                  (double)b.nearest->setting.batch, (double)s->batch)) {
         snprintf(why, sizeof why, "noise scale %.3g of batch %lld", b.nearest->noise_scale,
                  (long long)b.nearest->setting.batch);
     } else {
