@@ -8,8 +8,8 @@
 /* What follows the buckets on each rank. NULL: nothing. */
 typedef struct lt_simulated_update {
     const double *seconds; /* [ranks] of the update */
-    const int64_t
-        *elements; /* [ranks] of f32 that a rank has updated and sends to all others; NULL: none */
+    const int64_t *
+        elements; /* [ranks] of f32 that a rank has updated and sends to all others (local steps: of its node); NULL: none */
 } lt_simulated_update;
 
 /* An exchange of buckets, in seconds from backward's begin until all ranks have all. Stages of a bucket follow one
@@ -22,5 +22,17 @@ LT_MUST_CHECK lt_status lt_simulate_exchange(double *seconds, const lt_cost_plan
 /* The end of a round of local steps, with so many elements in all buckets. */
 LT_MUST_CHECK lt_status lt_simulate_round(double *seconds, const lt_cost_cluster *cluster,
                                           int64_t elements);
+
+enum { LT_PRODUCT_FORWARD, LT_PRODUCT_DX, LT_PRODUCT_DW, LT_PRODUCT_KINDS };
+/* A product on grids of rows x rows ranks, each `rows` steps; the ranks of a row are neighbours. */
+typedef struct lt_simulated_product {
+    int kind; /* LT_PRODUCT_FORWARD, ... */
+    int rows;
+    double x_bytes, w_bytes; /* of a block */
+    double seconds;          /* of a step's own product */
+} lt_simulated_product;
+/* All ranks of the cluster have a grid, those of depth and of copies too. */
+LT_MUST_CHECK lt_status lt_simulate_product(double *seconds, const lt_cost_cluster *cluster,
+                                            const lt_simulated_product *product);
 
 #endif

@@ -409,7 +409,7 @@ lt_status lt_simulate_exchange(double *seconds, const lt_cost_plan *plan,
     if (!st && update && update->seconds)
         add(&s.queue[count], (round_of){.group = COMPUTING, .of_rank = update->seconds});
     if (!st && update && update->elements)
-        add(&s.queue[count], (round_of){.group = ALL,
+        add(&s.queue[count], (round_of){.group = plan->scheme == LT_COST_LOCAL_STEPS ? NODE : ALL,
                                         .parts = OWN,
                                         .segments = update->elements,
                                         .element_bytes = sizeof(float)});

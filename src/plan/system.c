@@ -2,6 +2,8 @@
 
 #include "plan/system.h"
 
+#include "base/alloc.h"
+
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -161,7 +163,7 @@ double lt_system_micro(const lt_system *s)
     return s->slow * (p->fixed + p->per_sample * (double)s->setup->batch_size / s->model);
 }
 
-static lt_status predict(lt_plan_cost *out, const lt_system *s)
+static lt_status add_up(lt_plan_cost *out, const lt_system *s, const lt_system_owner *owner)
 {
     const double samples = (double)s->setup->batch_size * (double)s->accum;
     double share, kept, layers;
@@ -169,8 +171,8 @@ static lt_status predict(lt_plan_cost *out, const lt_system *s)
                       .load = s->slow * s->profile->load_per_sample * samples / s->model};
     LT_TRY(lt_system_waiting(&c.waiting, &kept, s, c.compute));
     LT_TRY(lt_system_layers(&layers, s));
-    LT_TRY(lt_system_update(&c.update, &share, s));
-    LT_TRY(lt_system_exchange(&c.exposed, s));
+    LT_TRY(lt_system_exchange(&c.exposed, s, owner));
+    c.update = lt_system_update(owner, s, &share);
     c.compute += layers;
     const double own = c.compute + c.update;
     c.seconds = (c.load > own ? c.load : own) + c.exposed + c.waiting;
@@ -181,10 +183,29 @@ static lt_status predict(lt_plan_cost *out, const lt_system *s)
     return LT_OK;
 }
 
+static lt_status cost_of(lt_plan_cost *out, const lt_system *s)
+{
+    lt_system_owner *owner = NULL;
+    lt_status st = lt_system_deal(&owner, s);
+    if (!st)
+        st = add_up(out, s, owner);
+    lt_free(owner);
+    return st;
+}
+
 lt_status lt_plan_predict(lt_plan_cost *out, const lt_plan_profile *profile,
                           const lt_plan_machine *machine, const lt_plan_setup *setup)
 {
     lt_system s;
     LT_TRY(lt_system_open(&s, profile, machine, setup));
-    return predict(out, &s);
+    return cost_of(out, &s);
+}
+
+lt_status lt_plan_simulate(lt_plan_cost *out, const lt_plan_profile *profile,
+                           const lt_plan_machine *machine, const lt_plan_setup *setup)
+{
+    lt_system s;
+    LT_TRY(lt_system_open(&s, profile, machine, setup));
+    s.events = true;
+    return cost_of(out, &s);
 }

@@ -15,6 +15,7 @@ typedef struct lt_system {
     int64_t accum;
     bool divided; /* the optimizer's state */
     double slow;  /* seconds here of a second in the profile */
+    bool events;  /* exchanges are simulated message by message */
 } lt_system;
 
 /* Checks all fields. */
@@ -25,12 +26,21 @@ LT_MUST_CHECK lt_status lt_system_open(lt_system *out, const lt_plan_profile *pr
 double lt_system_micro(const lt_system *s);
 /* How many ranks the optimizer's state is divided over. */
 int lt_system_owners(const lt_system *s);
+/* Updates between new roots; INFINITY: there are none. */
+double lt_system_frequency(const lt_system *s);
+/* What one of them has to do, in seconds, and what it sends then. */
+typedef struct lt_system_owner {
+    double update, refresh, elements;
+} lt_system_owner;
+/* out: [owners], for lt_free(), also if it fails, unless NULL. */
+LT_MUST_CHECK lt_status lt_system_deal(lt_system_owner **out, const lt_system *s);
 /* The slowest owner's seconds, and the largest share of all elements that one has. */
-LT_MUST_CHECK lt_status lt_system_update(double *seconds, double *share, const lt_system *s);
+double lt_system_update(const lt_system_owner *owner, const lt_system *s, double *share);
 /* Exchange inside the layers, in an update, that products do not hide. */
 LT_MUST_CHECK lt_status lt_system_layers(double *seconds, const lt_system *s);
 /* Exchange of gradients and updates that is not behind backward. */
-LT_MUST_CHECK lt_status lt_system_exchange(double *seconds, const lt_system *s);
+LT_MUST_CHECK lt_status lt_system_exchange(double *seconds, const lt_system *s,
+                                           const lt_system_owner *owner);
 /* From the spread of recorded steps: by how much the awaited rank is slower than the mean of `seconds`, and the
  * share of the samples that is used. */
 LT_MUST_CHECK lt_status lt_system_waiting(double *waiting, double *kept, const lt_system *s,

@@ -1,13 +1,21 @@
-/* Exchanges: of gradients between copies, and inside the layers of a divided model. */
+/* Exchanges of gradients between copies, and of updates. */
 
 #include "base/alloc.h"
+#include "plan/simulate.h"
 #include "plan/system.h"
 
-#include <string.h>
+#include <math.h>
 
 enum { F32 = 4 };
 
-/* --- Gradients --- */
+typedef struct exchange {
+    const lt_system *s;
+    const lt_system_owner *owner;
+    lt_cost_plan plan;
+    lt_cost_cluster cluster;
+    lt_cost_bucket *bucket;
+    double backward;
+} exchange;
 
 /* Copies of a divided model are ranks of the same place in it: as many groups as a node has places share its
  * card. */
@@ -57,88 +65,67 @@ static double routes(const lt_system *s, const lt_cost_cluster *c)
                   : sharers * bytes / s->cluster.between.bandwidth + 2 * c->between.latency;
 }
 
-lt_status lt_system_exchange(double *seconds, const lt_system *s)
+/* The update and what follows it, on the ranks of c; with new roots if whole. */
+static lt_status simulate_once(double *seconds, const exchange *x, bool whole)
 {
-    const double backward = s->profile->backward * lt_system_micro(s);
-    const lt_cost_cluster c = s->model > 1 ? cluster_of_replicas(s) : s->cluster;
-    lt_cost_plan plan = s->setup->exchange;
-    lt_cost_bucket *b;
-    lt_cost_result r;
-    plan.divided = s->divided;
-    plan.element_bytes = plan.element_bytes ? plan.element_bytes : F32;
-    LT_TRY(copy_buckets(&b, s, backward));
-    const lt_status st = lt_cost_simulate(&r, &plan, &c, b, s->profile->buckets, backward);
-    lt_free(b);
+    const lt_system *s = x->s;
+    const int ranks = x->cluster.nodes * x->cluster.per_node, owners = lt_system_owners(s);
+    double *update = lt_alloc((size_t)ranks, sizeof *update);
+    int64_t *elements = lt_alloc((size_t)ranks, sizeof *elements);
+    lt_status st = update && elements ? LT_OK : LT_E_NOMEM;
+    for (int r = 0; !st && r < ranks; r++) {
+        const lt_system_owner *o = &x->owner[r % owners];
+        update[r] = o->update + (whole ? o->refresh : 0);
+        elements[r] = llround(o->elements);
+    }
+    const lt_simulated_update u = {update, s->divided ? elements : NULL};
     if (!st)
-        *seconds = r.exposed + routes(s, &c);
+        st = lt_simulate_exchange(seconds, &x->plan, &x->cluster, x->bucket, s->profile->buckets,
+                                  x->backward, &u);
+    lt_free(update);
+    lt_free(elements);
     return st;
 }
 
-/* --- Layers --- */
-
-/* Seconds in which one rank sends bytes to the others of its row, column or copy, over a link that all ranks
- * of a node use alike. */
-static double on_link(const lt_system *s, bool inside, int others, double bytes)
+/* Event by event: what is not backward, nor the slowest owner's update. */
+static lt_status simulate(double *seconds, const exchange *x)
 {
-    const lt_cost_link *l = inside ? &s->cluster.within : &s->cluster.between;
-    const int sharers = inside ? 1 : s->cluster.per_node;
-    return l->latency + others * sharers * l->message + sharers * bytes / l->bandwidth;
-}
-
-/* The products of a layer, in h^2 weights: of 36 forward and backward. */
-static const struct {
-    int inputs, outputs;
-} product[] = {{1, 3}, {1, 1}, {1, 4}, {4, 1}};
-enum { PRODUCTS = sizeof product / sizeof *product, ALL_WEIGHTS = 36 };
-
-static double positive(double x)
-{
-    return x > 0 ? x : 0;
-}
-
-/* One dimension: rows are gathered in front of a product, or summed and scattered behind it, piece by piece. The
- * own piece's product hides nothing. Twice, for backward has the same. */
-static double one_dimension(const lt_system *s, double rows, double computing)
-{
-    const int t = s->mesh.columns;
-    const double rest = (t - 1.0) / t, bytes = F32 * rest * rows * s->profile->hidden;
-    const double moved = on_link(s, t <= s->cluster.per_node, t - 1, bytes);
-    double sum = 0;
-    for (int i = 0; i < PRODUCTS; i++) {
-        const double weights = product[i].inputs * product[i].outputs;
-        sum += 2 * positive(moved - rest * computing * weights / ALL_WEIGHTS);
-    }
-    return sum;
-}
-
-/* A grid: q steps, each with a block of rows along the row and one of weights down the column, behind the product
- * of the step before. Three products: forward, dx, dw. */
-static double grid(const lt_system *s, double rows, double computing)
-{
-    const int q = s->mesh.rows;
-    const double h = s->profile->hidden, part = s->mesh.depth * q * q;
-    double sum = 0;
-    for (int i = 0; i < PRODUCTS; i++) {
-        const double weights = product[i].inputs * product[i].outputs;
-        const double along = F32 * (q - 1) * rows * product[i].inputs * h / part / q,
-                     down = F32 * (q - 1) * weights * h * h / (q * q) / q;
-        const double step = on_link(s, q <= s->cluster.per_node, q - 1, along)
-                            + on_link(s, q * q <= s->cluster.per_node, q - 1, down);
-        const double of_step = computing * weights / ALL_WEIGHTS / q;
-        sum += 3 * (step + (q - 1) * positive(step - of_step));
-    }
-    return sum;
-}
-
-lt_status lt_system_layers(double *seconds, const lt_system *s)
-{
-    *seconds = 0;
-    if (s->model == 1)
-        return LT_OK;
-    const double rows = (double)s->setup->batch_size * s->profile->tokens;
-    const double computing = lt_system_micro(s) / s->profile->layers;
-    const double of_layer =
-        s->mesh.rows > 1 ? grid(s, rows, computing) : one_dimension(s, rows, computing);
-    *seconds = (double)s->accum * s->profile->layers * of_layer;
+    double plain, whole, share, round = 0;
+    int64_t elements = 0;
+    for (size_t i = 0; i < x->s->profile->buckets; i++)
+        elements += x->bucket[i].elements;
+    LT_TRY(simulate_once(&plain, x, false));
+    LT_TRY(simulate_once(&whole, x, true));
+    if (x->plan.scheme == LT_COST_LOCAL_STEPS)
+        LT_TRY(lt_simulate_round(&round, &x->cluster, elements));
+    *seconds = plain + (whole - plain) / lt_system_frequency(x->s) - x->backward
+               - lt_system_update(x->owner, x->s, &share) + (round > 0 ? round / x->plan.every : 0);
     return LT_OK;
+}
+
+static lt_status by_queues(double *seconds, const exchange *x)
+{
+    lt_cost_result r;
+    LT_TRY(lt_cost_simulate(&r, &x->plan, &x->cluster, x->bucket, x->s->profile->buckets,
+                            x->backward));
+    *seconds = r.exposed;
+    return LT_OK;
+}
+
+lt_status lt_system_exchange(double *seconds, const lt_system *s, const lt_system_owner *owner)
+{
+    exchange x = {.s = s,
+                  .owner = owner,
+                  .plan = s->setup->exchange,
+                  .cluster = s->model > 1 ? cluster_of_replicas(s) : s->cluster,
+                  .backward = s->profile->backward * lt_system_micro(s)};
+    x.plan.divided = s->divided;
+    x.plan.element_bytes = x.plan.element_bytes ? x.plan.element_bytes : F32;
+    LT_TRY(copy_buckets(&x.bucket, s, x.backward));
+    lt_status st = by_queues(seconds, &x); /* checks what is sent, too */
+    if (!st && s->events)
+        st = simulate(seconds, &x);
+    lt_free(x.bucket);
+    *seconds += routes(s, &x.cluster);
+    return st;
 }

@@ -7,7 +7,6 @@
 #include "plan/system.h"
 
 #include <math.h>
-#include <string.h>
 
 int lt_system_owners(const lt_system *s)
 {
@@ -17,7 +16,7 @@ int lt_system_owners(const lt_system *s)
 }
 
 /* Updates between roots; INFINITY: there are none. */
-static double frequency_of(const lt_system *s)
+double lt_system_frequency(const lt_system *s)
 {
     return s->setup->frequency ? s->setup->frequency : (double)INFINITY;
 }
@@ -28,32 +27,9 @@ static double refresh_of(const lt_plan_profile *p, size_t block)
 }
 
 typedef struct deal {
-    double *update, *refresh, *elements; /* by rank */
-    int64_t *cost;                       /* by block */
+    int64_t *cost; /* by block */
     int *owner;
 } deal;
-
-static lt_status open_deal(deal *d, size_t blocks, int owners)
-{
-    const size_t n = (size_t)owners;
-    *d = (deal){
-        .update = lt_alloc(n, sizeof *d->update),
-        .refresh = lt_alloc(n, sizeof *d->refresh),
-        .elements = lt_alloc(n, sizeof *d->elements),
-        .cost = lt_alloc(blocks, sizeof *d->cost),
-        .owner = lt_alloc(blocks, sizeof *d->owner),
-    };
-    return d->update && d->refresh && d->elements && d->cost && d->owner ? LT_OK : LT_E_NOMEM;
-}
-
-static void close_deal(deal *d)
-{
-    lt_free(d->update);
-    lt_free(d->refresh);
-    lt_free(d->elements);
-    lt_free(d->cost);
-    lt_free(d->owner);
-}
 
 /* Whole nanoseconds, as the optimizer weighs its parts. */
 static lt_status choose_owners(deal *d, const lt_system *s, int owners)
@@ -61,55 +37,65 @@ static lt_status choose_owners(deal *d, const lt_system *s, int owners)
     const lt_plan_profile *p = s->profile;
     const double ns = 1e9;
     for (size_t i = 0; i < p->blocks; i++)
-        d->cost[i] = llround(ns * (p->block_update[i] + refresh_of(p, i) / frequency_of(s)));
+        d->cost[i] = llround(ns * (p->block_update[i] + refresh_of(p, i) / lt_system_frequency(s)));
     LT_TRY(lt_assign(d->cost, p->blocks, owners, d->owner));
     return lt_assign_improve(d->cost, p->blocks, owners, d->owner);
 }
 
-static void add_up(deal *d, const lt_plan_profile *p, int owners)
-{
-    memset(d->update, 0, (size_t)owners * sizeof *d->update);
-    memset(d->refresh, 0, (size_t)owners * sizeof *d->refresh);
-    memset(d->elements, 0, (size_t)owners * sizeof *d->elements);
-    for (size_t i = 0; i < p->blocks; i++) {
-        d->update[d->owner[i]] += p->block_update[i];
-        d->refresh[d->owner[i]] += refresh_of(p, i);
-        d->elements[d->owner[i]] += (double)p->block_elements[i];
-    }
-}
-
-static void take_slowest(double *seconds, double *share, const deal *d, int owners,
-                         double frequency)
-{
-    double plain = 0, whole = 0, most = 0, all = 0;
-    for (int r = 0; r < owners; r++) {
-        plain = fmax(plain, d->update[r]);
-        whole = fmax(whole, d->update[r] + d->refresh[r]);
-        most = fmax(most, d->elements[r]);
-        all += d->elements[r];
-    }
-    *seconds = plain + (whole - plain) / frequency;
-    *share = all > 0 ? most / all : 1.0 / owners;
-}
-
-lt_status lt_system_update(double *seconds, double *share, const lt_system *s)
+static void add_up(lt_system_owner *out, const deal *d, const lt_system *s)
 {
     const lt_plan_profile *p = s->profile;
-    const int owners = lt_system_owners(s);
-    deal d;
-    *seconds = (p->update + p->refresh / frequency_of(s)) / owners;
-    *share = 1.0 / owners;
-    if (owners > 1 && p->blocks) {
-        lt_status st = open_deal(&d, p->blocks, owners);
-        if (!st)
-            st = choose_owners(&d, s, owners);
-        if (!st) {
-            add_up(&d, p, owners);
-            take_slowest(seconds, share, &d, owners, frequency_of(s));
-        }
-        close_deal(&d);
-        LT_TRY(st);
+    for (size_t i = 0; i < p->blocks; i++) {
+        lt_system_owner *o = &out[d->owner[i]];
+        o->update += s->slow * p->block_update[i];
+        o->refresh += s->slow * refresh_of(p, i);
+        o->elements += (double)p->block_elements[i];
     }
-    *seconds *= s->slow;
-    return LT_OK;
+}
+
+static void share_alike(lt_system_owner *out, const lt_system *s, int owners)
+{
+    const lt_plan_profile *p = s->profile;
+    double elements = 0;
+    for (size_t i = 0; i < p->buckets; i++)
+        elements += (double)p->bucket[i].elements;
+    for (int r = 0; r < owners; r++)
+        out[r] = (lt_system_owner){.update = s->slow * p->update / owners,
+                                   .refresh = s->slow * p->refresh / owners,
+                                   .elements = elements / owners};
+}
+
+lt_status lt_system_deal(lt_system_owner **out, const lt_system *s)
+{
+    const int owners = lt_system_owners(s);
+    const size_t blocks = s->profile->blocks;
+    lt_system_owner *o = lt_alloc((size_t)owners, sizeof *o);
+    if (!o)
+        return LT_E_NOMEM;
+    *out = o;
+    if (owners == 1 || !blocks) {
+        share_alike(o, s, owners);
+        return LT_OK;
+    }
+    deal d = {lt_alloc(blocks, sizeof *d.cost), lt_alloc(blocks, sizeof *d.owner)};
+    const lt_status st = d.cost && d.owner ? choose_owners(&d, s, owners) : LT_E_NOMEM;
+    if (!st)
+        add_up(o, &d, s);
+    lt_free(d.cost);
+    lt_free(d.owner);
+    return st;
+}
+
+double lt_system_update(const lt_system_owner *owner, const lt_system *s, double *share)
+{
+    double plain = 0, whole = 0, most = 0, all = 0;
+    const int owners = lt_system_owners(s);
+    for (int r = 0; r < owners; r++) {
+        plain = fmax(plain, owner[r].update);
+        whole = fmax(whole, owner[r].update + owner[r].refresh);
+        most = fmax(most, owner[r].elements);
+        all += owner[r].elements;
+    }
+    *share = all > 0 ? most / all : 1.0 / owners;
+    return plain + (whole - plain) / lt_system_frequency(s);
 }

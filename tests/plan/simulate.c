@@ -208,9 +208,63 @@ static void uneven_chunks_are_near(void **state)
     assert_near(got / want, 1, 1e-4);
 }
 
+/* --- Products on grids --- */
+
+static const struct {
+    int q, depth;
+} grids[] = {{8, 1}, {4, 4}, {8, 2}, {16, 1}, {8, 4}, {8, 8}, {16, 2}, {32, 1}, {16, 4}};
+
+/* A rank on each node; a and w are what a block's broadcast takes, m the longer of both. The diagonal's card sends
+ * both of them in each step, but only once does anything wait for that: a rank off the diagonal has its own blocks
+ * earlier, and the next step's root is one. So
+ *     forward = a + w + l + (q - 1) max(g, m + l) + g.
+ * In a gradient one operand is broadcast in b, the other summed in s: q steps of b, and the last sum behind them, as
+ * long as two steps last as long as a sum; else two sums are in flight, and steps come by twos. */
+static double forward_by_hand(int q, double a, double w, double l, double g)
+{
+    return a + w + l + (q - 1) * fmax(g, fmax(a, w) + l) + g;
+}
+
+static double gradient_by_hand(int q, double b, double s)
+{
+    double begun = 0;
+    for (int j = 0; 2 * j <= q - 1; j++)
+        begun = fmax(begun, (q - 2 * j) * b + j * s);
+    return begun + s;
+}
+
+static void products_on_grids_take_what_the_closed_forms_say(void **state)
+{
+    (void)state;
+    static const double sizes[][2] = {{1e6, 1e6}, {1e6, 3e6}, {5e6, 1e6}};
+    for (size_t i = 0; i < COUNT_OF(grids); i++)
+        for (size_t k = 0; k < COUNT_OF(sizes); k++) {
+            const int q = grids[i].q;
+            lt_cost_cluster c = cluster_of(q * q * grids[i].depth, 1);
+            const double a = (q - 1) * (c.between.message + sizes[k][0] / c.between.bandwidth),
+                         w = (q - 1) * (c.between.message + sizes[k][1] / c.between.bandwidth);
+            lt_simulated_product p = {.rows = q, .x_bytes = sizes[k][0], .w_bytes = sizes[k][1]};
+            double got;
+            for (int g = 0; g < 4; g++) { /* none, less than a step's exchange, more, much more */
+                p.kind = LT_PRODUCT_FORWARD;
+                p.seconds = 0.7 * g * fmax(a, w);
+                assert_ok(lt_simulate_product(&got, &c, &p));
+                const double want = forward_by_hand(q, a, w, c.between.latency, p.seconds);
+                assert_near(got / want, 1, close);
+            }
+            c.between.latency = p.seconds = 0;
+            p.kind = LT_PRODUCT_DX;
+            assert_ok(lt_simulate_product(&got, &c, &p));
+            assert_near(got / gradient_by_hand(q, w, a), 1, close);
+            p.kind = LT_PRODUCT_DW;
+            assert_ok(lt_simulate_product(&got, &c, &p));
+            assert_near(got / gradient_by_hand(q, a, w), 1, close);
+        }
+}
+
 int main(void)
 {
-    enum { EXCHANGES = COUNT_OF(exchanges), KINDS = 3 };
+    enum { EXCHANGES = COUNT_OF(exchanges), KINDS = 3, OWN = 4 };
     static const struct {
         const char *name;
         CMUnitTestFunction run;
@@ -220,15 +274,16 @@ int main(void)
         {"uneven chunks are near", uneven_chunks_are_near},
     };
     static char name[EXCHANGES * KINDS][100];
-    struct CMUnitTest rows[EXCHANGES * KINDS + 3] = {
+    struct CMUnitTest rows[EXCHANGES * KINDS + OWN] = {
         cmocka_unit_test(jobs_share_a_resource),
         cmocka_unit_test(a_card_counted_once_too_few_is_seen),
         cmocka_unit_test(gathers_behind_an_update_too),
+        cmocka_unit_test(products_on_grids_take_what_the_closed_forms_say),
     };
     for (size_t i = 0; i < COUNT_OF(name); i++) {
         exchange_row *e = &exchanges[i % EXCHANGES];
         snprintf(name[i], sizeof name[i], "%s: %s", kinds[i / EXCHANGES].name, e->name);
-        rows[3 + i] = (struct CMUnitTest){name[i], kinds[i / EXCHANGES].run, NULL, NULL, e};
+        rows[OWN + i] = (struct CMUnitTest){name[i], kinds[i / EXCHANGES].run, NULL, NULL, e};
     }
     return cmocka_run_group_tests_name("simulate", rows, NULL, NULL);
 }

@@ -142,6 +142,68 @@ static void memory_says_what_fits(void **state)
     assert_true(predict(&profile, &m, &alone).fits);
 }
 
+/* Four ranks, each a node; 18 samples of 100 tokens, width 512: a gather is 3/4 of 3.7 MB from each rank, 27.6 ms of
+ * its card. A layer computes (10 + 90 / 4) / 2 = 16.25 ms, of 36 parts 3, 1, 4 and 4 beside gathers, 3/4 of each. */
+static void a_divided_layer_waits_for_what_products_do_not_hide(void **state)
+{
+    (void)state;
+    lt_plan_setup s = alone;
+    s.ranks = 4;
+    s.mesh.columns = 4;
+    const double gather = 0.75 * 4 * 1800 * 512 / 1e8, layer = (0.01 + 0.09 / 4) / 2;
+    const double exposed = 2 * (4 * gather - 0.75 * layer * 12 / 36);
+    const lt_plan_cost c = predict(&profile, &machine, &s);
+    assert_near(c.compute, 2 * (layer + exposed), tiny);
+    /* Of its quarter of parameters a rank sends three quarters to owners, and as much back. */
+    assert_near(c.exposed, 2 * 4 * 0.75 * 1e6 / 1e8, tiny);
+    assert_near(c.samples, 18, tiny);
+}
+
+/* --- Event by event --- */
+
+static const struct {
+    const char *name;
+    lt_plan_setup setup;
+} ways[] = {
+    {"flat", {.ranks = 64}},
+    {"two levels, divided state",
+     {.ranks = 64, .shard_optimizer = true, .exchange = {.scheme = LT_COST_TWO_LEVEL}}},
+    {"topk", {.ranks = 128, .exchange = {.scheme = LT_COST_TOPK, .density = 0.001}}},
+    {"shard-gradients", {.ranks = 64, .exchange = {.scheme = LT_COST_SHARD_GRADIENTS}}},
+    {"local steps", {.ranks = 64, .exchange = {.scheme = LT_COST_LOCAL_STEPS, .every = 8}}},
+    {"local steps, divided state",
+     {.ranks = 64,
+      .shard_optimizer = true,
+      .exchange = {.scheme = LT_COST_LOCAL_STEPS, .every = 8}}},
+    {"one dimension", {.ranks = 64, .mesh = {.columns = 8}}},
+    {"a grid, a node each", {.ranks = 64, .ranks_per_node = 1, .mesh = {.rows = 8, .columns = 8}}},
+    {"a grid, a row on a node", {.ranks = 64, .mesh = {.rows = 8, .columns = 8}}},
+    {"a grid in depth", {.ranks = 64, .mesh = {.rows = 4, .columns = 4, .depth = 4}}},
+};
+
+/* The event simulation costs the same where buckets do not share a link between stages. */
+static void every_message_as_an_event_comes_to_the_same(void **state)
+{
+    (void)state;
+    lt_plan_machine m = machine;
+    m.cluster = (lt_cost_cluster){.per_node = 8,
+                                  .within = {.latency = 5e-6, .message = 1e-6, .bandwidth = 1e10},
+                                  .between = {.latency = 5e-5, .message = 1e-6, .bandwidth = 1e9}};
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
+        lt_plan_setup s = ways[i].setup;
+        lt_plan_cost c;
+        s.batch_size = 64;
+        s.frequency = 10;
+        const lt_plan_cost p = predict(&profile, &m, &s);
+        assert_ok(lt_plan_simulate(&c, &profile, &m, &s));
+        print_message("%s: %.6f s, simulated %.6f\n", ways[i].name, p.seconds, c.seconds);
+        assert_near(c.compute / p.compute, 1, 0.06); /* grids: which steps share a card */
+        assert_near(c.exposed / p.exposed, 1, 0.01);
+        assert_near(c.seconds / p.seconds, 1, 0.06);
+        assert_true(c.exposed > 0);
+    }
+}
+
 /* --- Waiting --- */
 
 static const double recorded[] = {1.0, 1.5, 0.9, 4.0, 1.1};
@@ -324,6 +386,8 @@ int main(void)
         cmocka_unit_test(faster_ranks_and_shared_cores_scale_what_is_computed),
         cmocka_unit_test(the_slowest_owner_counts),
         cmocka_unit_test(memory_says_what_fits),
+        cmocka_unit_test(a_divided_layer_waits_for_what_products_do_not_hide),
+        cmocka_unit_test(every_message_as_an_event_comes_to_the_same),
         cmocka_unit_test(order_statistics_are_means_over_all_draws),
         cmocka_unit_test(an_update_waits_for_the_slowest_it_needs),
         cmocka_unit_test(a_deadline_does_what_drop_compute_says),
