@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Measures steps on several nodes beside what `plan` says of them; prints a Markdown table.
+
+    tools/bench_plan.py --build BUILD [--grid 2x1,4x1,4x2,4x4] [--rate 200mbit] [--only 'two-level;tensor'] [--rounds 3]
+
+A step's parts are measured at one rank on this machine by `train_resnet50 plan --step-profile` and `train_gpt plan`, links by
+`bench links` on the nodes of tools/netbed (so root), and each set-up is predicted by `plan --simulate` from nothing else: the rate
+between nodes is what TCP leaves of --rate (1448 of 1514 bytes of a frame), and all nodes share this machine's processors
+(--slots). Then it is run on the nodes, and a row has the median of its steps. A row of predicted / measured is good between 0.9
+and 1.1. Run it on a quiet machine: one that is busy has other seconds in its profile than in its steps. Exit status 77: no nodes
+can be had here."""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NETBED = [os.path.join(HERE, "netbed"), "--name", "plan"]
+WARM = 2  # steps in which buckets and residuals come to be
+LEVELS = {"flat": ["--allreduce", "flat"], "two-level": ["--allreduce", "two-level"], "topk": ["--compress", "topk:0.01"]}
+SHARE = 1448 / 1514  # payload of a frame
+
+
+def run(words, timeout, **more):
+    done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False, **more)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.startswith(("train_", "bench", "lather", "netbed"))]
+        raise RuntimeError(f"{' '.join(words)}: {(said or done.stderr.splitlines() or ['said nothing'])[0]}")
+    return done.stdout
+
+
+class Model:
+    """A program with its model and data."""
+
+    def __init__(self, a, folder, program, words):
+        self.path = os.path.join(a.build, "models", program)
+        self.a, self.folder = a, folder
+        self.words = [*words, "--optim", "sgd", "--threads", "1", "--workers", "1"]
+        self.profile = os.path.join(folder, os.path.basename(self.path) + ".json")
+
+    def measure_profile(self):
+        run([self.path, "plan", *self.words, "--step-profile", self.profile, "--profile-seconds", str(self.a.profile_seconds)], self.a.patience,
+            env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+
+    def predict(self, nodes, ranks, links, flags):
+        within = links.get("within") or {"latency_us": 1, "gbit": 100}
+        gbit = rate(self.a.rate) * SHARE
+        slots = os.cpu_count() / nodes
+        out = run([self.path, "plan", *self.words, *flags, "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
+                   "--ranks-per-node", str(ranks), "--link", f"{within['latency_us']},{within['gbit']}", "--link-between",
+                   f"{links['between']['latency_us']},{gbit}", "--slots", f"{slots:g}", "--json", "-"], self.a.patience)
+        return json.loads(out)["candidates"][0]["modelled"]
+
+    def steps(self, flags):
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "run")
+            run([*NETBED, "run", "--", self.path, *self.words, *flags, "--max-steps", str(self.a.steps + WARM), "--limit-eval-batches", "1", "--progress",
+                 "off", "--no-tensorboard", "--output", out], self.a.patience)
+            with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
+                records = [r for r in map(json.loads, f) if r["event"] == "step"]
+        return [r["seconds"] for r in records[WARM:]]
+
+
+def rate(text):
+    unit = {"kbit": 1e-6, "mbit": 1e-3, "gbit": 1}
+    return float(text[:-4]) * unit[text[-4:]]
+
+
+def rows_of(a, images, words, nodes, ranks):
+    """(name, model, flags) of a grid."""
+    rows = [(name, images, flags) for name, flags in LEVELS.items() if name == "flat" or (ranks > 1 and nodes > 1) or (name == "topk" and nodes > 1)]
+    for tensor in ([2] if nodes * ranks == 2 else [4] if nodes * ranks == 4 else []):
+        rows.append((f"tensor {tensor}", words, ["--tensor-parallel", str(tensor)]))
+    return [r for r in rows if not a.only or any(w in r[0] for w in a.only.split(";"))]
+
+
+def grid(a, images, words, nodes, ranks):
+    up = subprocess.run([*NETBED, "up", str(nodes), "--ranks", str(ranks), "--rate", a.rate, "--burst", str(a.burst)], capture_output=True,
+                        text=True, check=False)
+    if up.returncode:
+        print(up.stderr.strip(), file=sys.stderr)
+        sys.exit(up.returncode)
+    try:
+        links = json.loads(run([*NETBED, "run", "--", os.path.join(a.build, "tools", "bench"), "links", "--json", "--threads", "1"], a.patience))
+        found = [(name, model.predict(nodes, ranks, links, flags), model, flags, []) for name, model, flags in rows_of(a, images, words, nodes, ranks)]
+        for _ in range(a.rounds):
+            for name, _, model, flags, seconds in found:
+                seconds += model.steps(flags)
+                print(f"{nodes}x{ranks} {name}: {1e3 * statistics.median(seconds):.0f} ms", file=sys.stderr, flush=True)
+    finally:
+        subprocess.run([*NETBED, "down"], capture_output=True, check=False)
+    for name, cost, _, _, seconds in found:
+        measured = statistics.median(seconds)
+        parts = " | ".join(f"{1e3 * cost[k]:.0f}" for k in ("compute", "update", "exposed", "waiting", "seconds"))
+        print(f"| {nodes}x{ranks} | {name} | {parts} | {1e3 * measured:.0f} | {1e3 * min(seconds):.0f} | {cost['seconds'] / measured:.2f} |", flush=True)
+
+
+def parse():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", required=True)
+    p.add_argument("--grid", default="2x1,4x1,4x2,4x4", help="nodes x ranks of each")
+    p.add_argument("--rate", default="200mbit", help="of a node's card")
+    p.add_argument("--burst", type=int, default=131072, help="bytes that a card lets pass at once")
+    p.add_argument("--arch", default="resnet18")
+    p.add_argument("--image-size", type=int, default=32)
+    p.add_argument("--batch-size", type=int, default=4, help="per rank")
+    p.add_argument("--tokens", type=int, default=128, help="of a sequence")
+    p.add_argument("--width", type=int, default=256)
+    p.add_argument("--layers", type=int, default=4)
+    p.add_argument("--steps", type=int, default=6, help="measured, of a round")
+    p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--profile-seconds", type=float, default=10)
+    p.add_argument("--only", default="", metavar="'WORD;...'", help="rows with one of these in their name")
+    p.add_argument("--patience", type=float, default=400, help="seconds for one run")
+    a = p.parse_args()
+    a.build = os.path.abspath(a.build)
+    return a
+
+
+def main():
+    a = parse()
+    with tempfile.TemporaryDirectory() as folder:
+        text = os.path.join(folder, "text.txt")
+        with open(text, "w", encoding="utf-8") as f:
+            f.write("the quick brown fox jumps over the lazy dog. " * (a.tokens * a.batch_size * 16 * (a.steps + WARM + 4) // 40 + 100))
+        images = Model(a, folder, "resnet50/train_resnet50", ["--data", f"synthetic:20000:{a.image_size}:100", "--arch", a.arch, "--batch-size",
+                                                            str(a.batch_size)])
+        words = Model(a, folder, "gpt/train_gpt", ["--data", text, "--seq-len", str(a.tokens), "--positions", str(a.tokens), "--layers", str(a.layers),
+                                                   "--width", str(a.width), "--heads", "4", "--batch-size", str(2 * a.batch_size)])
+        for model in (images, words):
+            model.measure_profile()
+        print(f"{os.cpu_count()} processors for all ranks, {a.rate} between nodes, {a.arch} on {a.image_size} x {a.image_size}, {a.batch_size} images a rank; "
+              f"a GPT of {a.layers} layers of width {a.width}, {2 * a.batch_size} x {a.tokens} tokens a copy; ms; {a.rounds} rounds of {a.steps} steps\n")
+        print("| grid | set-up | computing | update | exposed | waiting | predicted | measured | fastest | predicted / measured |")
+        print("| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |")
+        for text_of in a.grid.split(","):
+            nodes, ranks = (int(n) for n in text_of.split("x"))
+            grid(a, images, words, nodes, ranks)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
