@@ -134,5 +134,10 @@ LT_API bool lt_loss_is_beyond(const lt_loss_model *model, double ranks, double s
 LT_API LT_MUST_CHECK lt_status lt_design(double *weight, double *gap, const double *f,
                                          int candidates, int columns, const double *cost,
                                          double budget);
+/** lt_design() for lt_time_fit(): candidates are points, their seconds those that are expected, each row divided by
+ *  them; terms are divided by their means over the candidates. Errors: as both. */
+LT_API LT_MUST_CHECK lt_status lt_time_design(double *weight, double *gap,
+                                              const lt_time_point *candidate, size_t count,
+                                              const double *cost, double budget);
 
 #endif

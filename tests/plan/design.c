@@ -109,6 +109,41 @@ static void weights_are_those_of_the_formula(void **state)
     assert_near(w[1], 4, 1e-2);
 }
 
+/* Steps of the model, each part of the data; what is chosen determines the model, and says it more exactly than as much
+ * of each candidate. */
+static void steps_to_measure_are_chosen(void **state)
+{
+    (void)state;
+    enum { SIZES = 5, SCALES = 3, POINTS = SIZES * SCALES };
+    lt_time_point point[POINTS];
+    double w[POINTS], even[POINTS], cost[POINTS], f[POINTS * COLUMNS], gap = 1, sum = 0, all = 0;
+    double mean[COLUMNS] = {0};
+    for (int i = 0; i < POINTS; i++) {
+        const double m = 1 << i % SIZES, s = 1.0 / (1 << i / SIZES);
+        point[i] = (lt_time_point){m, s, 0.1 + 2 * s / m + 0.02 * m};
+        cost[i] = m * point[i].seconds;
+        const double term[] = {1, s / m, log(m), m};
+        for (int j = 0; j < COLUMNS; j++) {
+            f[i * COLUMNS + j] = term[j];
+            mean[j] += term[j] / POINTS;
+        }
+        all += cost[i];
+    }
+    assert_ok(lt_time_design(w, &gap, point, POINTS, cost, 7));
+    assert_true(gap >= 0 && gap < 1e-4);
+    for (int i = 0; i < POINTS; i++) {
+        sum += w[i] * cost[i];
+        even[i] = 7 / all;
+        for (int j = 0; j < COLUMNS; j++)
+            f[i * COLUMNS + j] /= mean[j] * point[i].seconds;
+    }
+    assert_near(sum, 7, 1e-9);
+    assert_optimal(w, f, POINTS, cost, 7);
+    assert_true(trace_of(w, f, POINTS, COLUMNS) < 0.5 * trace_of(even, f, POINTS, COLUMNS));
+    point[3].seconds = 0;
+    assert_fails(lt_time_design(w, &gap, point, POINTS, cost, 7), LT_E_ARG, "point 3: 0 seconds");
+}
+
 static void what_is_no_problem_is_said(void **state)
 {
     (void)state;
@@ -132,6 +167,7 @@ int main(void)
         cmocka_unit_test(no_candidate_lowers_the_trace),
         cmocka_unit_test(a_grid_has_nothing_better),
         cmocka_unit_test(weights_are_those_of_the_formula),
+        cmocka_unit_test(steps_to_measure_are_chosen),
         cmocka_unit_test(what_is_no_problem_is_said),
     };
     return cmocka_run_group_tests(rows, NULL, NULL);
