@@ -161,11 +161,12 @@ def runs(cwd, **numbers):
 
 def steps_by_batch_are_fitted(cwd):
     runs(cwd)
-    found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1..8", "--from", "m1,m2", "--from", "m4"))
+    found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1..8", "--from", "m1", "m2", "m4"))
     for ranks, steps in ((1, 500), (2, 300), (4, 200)):
         assert found[ranks]["steps"]["value"] == steps and found[ranks]["steps"]["rests_on"] == "measured"
         assert found[ranks]["step_seconds"]["rests_on"] == "measured"
         near(found[ranks]["seconds"], 0.04 * steps)
+        assert " m2" not in found[ranks]["command"] and " m1" not in found[ranks]["command"], found[ranks]["command"]
     near(found[8]["steps"]["value"], 150, 1e-6)
     assert found[8]["steps"]["rests_on"] == "extrapolated" and found[8]["steps"]["beyond"] == 2
     near(found[8]["step_seconds"]["value"], 0.04 * step(8) / step(4), 1e-6)
@@ -289,6 +290,7 @@ def bad_input(cwd):
     refuses(cwd, *one, "--vary", "lr=1,2", says="--vary lr=1,2: not one of batch-size")
     refuses(cwd, *one, "--vary", "optim", says="--vary optim: want FLAG=VALUE")
     refuses(cwd, *one, "--vary", "optim=sgd", "--vary", "optim=adam", says="optim is varied already")
+    refuses(cwd, *one, "m1", says="'m1': an argument without a flag")
     refuses(cwd, *one, "--from", "nowhere", says=["--from nowhere", "ranks"])
     refuses(cwd, "--goal", "loss=1", "--ranks", "8", "--from", "m1,m2", says="--ranks 8: more than twice the 2 ranks")
     refuses(cwd, *one, "--from", "m1", "--hidden", "33", says="--from m1: a run of other data or another model: --hidden is '32'")

@@ -93,7 +93,7 @@ static lt_status open_plan(plan *p, int argc, char *const *argv)
     LT_TRY(lt_trainer_check(t));
     LT_TRY(lt_plan_request(&p->request, &p->options, t));
     LT_TRY(describe_goal(&p->request.goal, t->program->task));
-    LT_TRY(lt_plan_training_words(&p->words, argc, argv, &p->request));
+    LT_TRY(lt_plan_training_words(&p->words, argc, argv, &p->request, t->options));
     LT_TRY(lt_plan_read_runs(&p->runs, &p->options.from, t, &p->request.goal, p->request.per_node));
     lt_plan_fit_runs(&p->runs, &p->request.goal);
     return LT_OK;
@@ -143,7 +143,8 @@ int lt_command_plan(int argc, char **argv, const lt_model_family *family,
     const lt_program text = {.name = name,
                              .summary = "what a run costs, and which set-up to run",
                              .usage = "--goal NAME=VALUE --ranks A..B --data DIR [OPTION]...",
-                             .description = description};
+                             .description = description,
+                             .rest = true};
     snprintf(name, sizeof name, "%s plan", family->program);
     lt_status st = run(&p, &text, argc, argv);
     if (st)

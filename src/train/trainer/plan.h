@@ -78,9 +78,9 @@ typedef struct plan_words {
 } plan_words;
 lt_status lt_plan_add_word(plan_words *w, const char *format, ...) LT_PRINTF(2, 3);
 void lt_plan_free_words(plan_words *w);
-/* argv without plan's own flags and without those of axes. */
+/* argv without plan's own flags and words, and without the flags of axes. */
 lt_status lt_plan_training_words(plan_words *out, int argc, char *const *argv,
-                                 const plan_request *request);
+                                 const plan_request *request, const lt_options *options);
 
 /* --- plan_profile.c, plan_profile_file.c: what was measured at one rank --- */
 

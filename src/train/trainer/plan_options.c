@@ -16,7 +16,7 @@ static const lt_option rows[] = {
 {"Plan", LIST("goal", goal), .meta = "NAME=VALUE", .once = true, .help = "what the run is for: top1=75, loss=1.2 (any metric of evaluations, or train_loss), deadline=6h (s, m, h, d); a metric and a deadline may both be given"},
 {"Plan", TEXT("ranks", ranks), .meta = "A..B|N,N,...", .once = true, .help = "ranks to choose from; A..B: A, its doubles, and B [1, or with --nodes all of them]"},
 {"Plan", LIST("vary", vary), .meta = "FLAG=V,V,...", .once = true, .help = "values of a flag of training to choose from, as optim=sgd,shampoo or allreduce=flat,two-level; the others are as given"},
-{"Plan", LIST("from", from), .meta = "RUN", .once = true, .help = "a run folder whose metrics the models are fitted to; RUN,RUN,... are several"},
+{"Plan", LIST("from", from), .meta = "RUN", .once = true, .help = "a run folder whose metrics the models are fitted to; RUN,RUN,... or RUN RUN ... are several"},
 {"Plan", NUM("price", price, 0, 1e9), .value = "0", .once = true, .help = "of a rank for an hour"},
 {"Plan", BOOL("simulate", simulate), .once = true, .help = "the machines are not here: only what --nodes, --ranks-per-node, --link, --link-between and --memory say counts"},
 {"Plan", INT("nodes", nodes, 0, 1e6), .value = "0", .once = true, .help = "machines that there are; 0: as many as the ranks need"},

@@ -236,6 +236,15 @@ static size_t count_names(const lt_option_list *list)
     return count;
 }
 
+static lt_status add_run(plan_runs *runs, const char *name, const lt_trainer *like,
+                         const plan_goal *goal, int per_node)
+{
+    plan_run *run = &runs->run[runs->count++];
+    LT_TRY(read_run(run, name, like, goal, per_node));
+    runs->most = run->setting.setup.ranks > runs->most ? run->setting.setup.ranks : runs->most;
+    return LT_OK;
+}
+
 static lt_status read_names(plan_runs *runs, const char *text, const lt_trainer *like,
                             const plan_goal *goal, int per_node)
 {
@@ -245,9 +254,7 @@ static lt_status read_names(plan_runs *runs, const char *text, const lt_trainer 
         if (!bytes || bytes >= sizeof name)
             return lt_fail(LT_E_ARG, "--from %s: want folders of runs, with commas between", text);
         snprintf(name, sizeof name, "%.*s", (int)bytes, at);
-        plan_run *run = &runs->run[runs->count++];
-        LT_TRY(read_run(run, name, like, goal, per_node));
-        runs->most = run->setting.setup.ranks > runs->most ? run->setting.setup.ranks : runs->most;
+        LT_TRY(add_run(runs, name, like, goal, per_node));
         at += bytes;
         if (!*at)
             return LT_OK;
@@ -257,11 +264,17 @@ static lt_status read_names(plan_runs *runs, const char *text, const lt_trainer 
 lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const lt_trainer *like,
                             const plan_goal *goal, int per_node)
 {
-    out->run = calloc(count_names(folders) + 1, sizeof *out->run);
+    const size_t rest = lt_options_rest_count(like->options);
+    if (rest && !folders->count)
+        return lt_fail(LT_E_ARG, "'%s': an argument without a flag; runs come behind --from",
+                       lt_options_rest(like->options, 0));
+    out->run = calloc(count_names(folders) + rest + 1, sizeof *out->run);
     if (!out->run)
         return lt_fail(LT_E_NOMEM, "no memory for the runs of --from");
     for (size_t i = 0; i < folders->count; i++)
         LT_TRY(read_names(out, folders->item[i], like, goal, per_node));
+    for (size_t i = 0; i < rest; i++)
+        LT_TRY(add_run(out, lt_options_rest(like->options, i), like, goal, per_node));
     return LT_OK;
 }
 

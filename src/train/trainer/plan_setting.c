@@ -67,11 +67,15 @@ static bool is_left_out(const char *word, const plan_request *r, bool *skip)
 }
 
 lt_status lt_plan_training_words(plan_words *out, int argc, char *const *argv,
-                                 const plan_request *r)
+                                 const plan_request *r, const lt_options *options)
 {
     bool skip;
+    size_t rest = 0; /* further runs of --from, in their order */
     for (int i = 1; i < argc; i++) {
-        if (!is_left_out(argv[i], r, &skip))
+        const char *run = lt_options_rest(options, rest);
+        const bool is_run = run && !strcmp(argv[i], run);
+        rest += is_run;
+        if (!is_left_out(argv[i], r, &skip) && !is_run)
             LT_TRY(lt_plan_add_word(out, "%s", argv[i]));
         i += skip;
     }
