@@ -38,18 +38,19 @@ class Model:
     def __init__(self, a, folder, program, words):
         self.path = os.path.join(a.build, "models", program)
         self.a, self.folder = a, folder
-        self.words = [*words, "--optim", "sgd", "--threads", "1", "--workers", "1"]
+        self.words = [*words, "--optim", "sgd", "--threads", "1", "--workers", "1", "--max-steps", str(a.steps + WARM)]
+        self.goal = ["--goal", "deadline=1d"]
         self.profile = os.path.join(folder, os.path.basename(self.path) + ".json")
 
     def measure_profile(self):
-        run([self.path, "plan", *self.words, "--step-profile", self.profile, "--profile-seconds", str(self.a.profile_seconds)], self.a.patience,
+        run([self.path, "plan", *self.words, *self.goal, "--step-profile", self.profile, "--profile-seconds", str(self.a.profile_seconds)], self.a.patience,
             env=dict(os.environ, OMP_WAIT_POLICY="passive"))
 
     def predict(self, nodes, ranks, links, flags):
         within = links.get("within") or {"latency_us": 1, "gbit": 100}
         gbit = rate(self.a.rate) * SHARE
         slots = os.cpu_count() / nodes
-        out = run([self.path, "plan", *self.words, *flags, "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
+        out = run([self.path, "plan", *self.words, *self.goal, *flags, "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
                    "--ranks-per-node", str(ranks), "--link", f"{within['latency_us']},{within['gbit']}", "--link-between",
                    f"{links['between']['latency_us']},{gbit}", "--slots", f"{slots:g}", "--json", "-"], self.a.patience)
         return json.loads(out)["candidates"][0]["modelled"]
@@ -57,7 +58,7 @@ class Model:
     def steps(self, flags):
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "run")
-            run([*NETBED, "run", "--", self.path, *self.words, *flags, "--max-steps", str(self.a.steps + WARM), "--limit-eval-batches", "1", "--progress",
+            run([*NETBED, "run", "--", self.path, *self.words, *flags, "--limit-eval-batches", "1", "--progress",
                  "off", "--no-tensorboard", "--output", out], self.a.patience)
             with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
                 records = [r for r in map(json.loads, f) if r["event"] == "step"]

@@ -27,7 +27,8 @@ typedef struct lt_plan_machine {
     double memory;           /**< bytes of a rank; 0: not known, all fits */
     double compute;          /**< a rank is so many times as fast as the profiled one; 0: 1 */
     /** Ranks of a node that compute at full speed at once: its cores over a rank's threads, or a share of
-     *  them where nodes lie on one machine. More ranks share them. 0: as many as there are. */
+     *  them where nodes lie on one machine. More ranks share them, in what they compute and in
+     *  what they copy within the node. 0: as many as there are. */
     double slots;
 } lt_plan_machine;
 

@@ -137,6 +137,18 @@ static lt_status place_mesh(lt_system *s)
     return LT_OK;
 }
 
+/* A link within a node is its cores too, which copy. */
+static void share_cores(lt_system *s)
+{
+    const lt_plan_machine *m = s->machine;
+    const double ranks = m->slots > 0 ? s->cluster.per_node / m->slots : 1;
+    const double sharing = ranks > 1 ? ranks : 1;
+    s->slow = sharing / (m->compute > 0 ? m->compute : 1);
+    s->cluster.within.bandwidth /= sharing;
+    s->cluster.select *= s->slow;
+    s->cluster.factor *= s->slow;
+}
+
 lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
                          const lt_plan_machine *machine, const lt_plan_setup *setup)
 {
@@ -146,9 +158,8 @@ lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
     LT_TRY(check_setup(setup));
     LT_TRY(place_ranks(&s));
     LT_TRY(place_mesh(&s));
-    const double sharing = machine->slots > 0 ? s.cluster.per_node / machine->slots : 1;
+    share_cores(&s);
     s.accum = setup->grad_accum ? setup->grad_accum : 1;
-    s.slow = (sharing > 1 ? sharing : 1) / (machine->compute > 0 ? machine->compute : 1);
     s.divided = setup->shard_optimizer || setup->exchange.divided || s.model > 1
                 || setup->exchange.scheme == LT_COST_SHARD_GRADIENTS;
     *out = s;

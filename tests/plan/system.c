@@ -102,6 +102,10 @@ static void faster_ranks_and_shared_cores_scale_what_is_computed(void **state)
     const lt_plan_cost c = predict(&profile, &m, &s);
     assert_near(c.compute, 0.1 * 4 / 2, tiny);
     assert_near(c.update, 0.016 * 4 / 2, tiny);
+    m.cluster.within.bandwidth =
+        7e7; /* what they copy: 7 and 21 MB from each, at a quarter of that, from 0.05 on */
+    assert_near(predict(&profile, &m, &s).exposed, 0.05 + 0.4 + 1.2 - 0.1, tiny);
+    m.cluster.within.bandwidth = 1e30;
     m.slots = 16; /* more cores than ranks are no gain */
     assert_near(predict(&profile, &m, &s).compute, 0.1 / 2, tiny);
 }

@@ -14,8 +14,8 @@
 typedef struct plan_options {
     lt_option_list goal, from, vary;
     const char *ranks, *link, *link_between, *step_profile, *json;
-    double price, memory, profile_seconds;
-    int64_t nodes, slots, rows;
+    double price, memory, profile_seconds, slots;
+    int64_t nodes, rows;
     bool simulate, extrapolate;
 } plan_options;
 lt_option_table lt_plan_options(plan_options *o);

@@ -23,7 +23,7 @@ static const lt_option rows[] = {
 {"Plan", TEXT("link", link), .meta = "LAT_US,GBIT|FILE", .once = true, .help = "between two ranks of a machine; FILE: of `bench links --json`, which has both links [1,100]"},
 {"Plan", TEXT("link-between", link_between), .meta = "LAT_US,GBIT", .once = true, .help = "a machine's network card, which its ranks share [50,10]"},
 {"Plan", NUM("memory", memory, 0, 1e9), .value = "0", .once = true, .help = "GiB of a rank; 0: what is free here, not limited with --simulate"},
-{"Plan", INT("slots", slots, 0, 1e6), .value = "0", .once = true, .help = "ranks of a machine that compute at full speed together, more of them share it; 0: all"},
+{"Plan", NUM("slots", slots, 0, 1e6), .value = "0", .once = true, .help = "ranks of a machine that compute at full speed together, more of them share it; below 1 where several are one machine's namespaces; 0: all"},
 {"Plan", TEXT("step-profile", step_profile), .meta = "FILE", .once = true, .help = "seconds of a step's parts at one rank: read if it is there, else measured and written"},
 {"Plan", NUM("profile-seconds", profile_seconds, 0.01, 1e6), .value = "20", .once = true, .help = "that measuring them may take, about"},
 {"Plan", INT("rows", rows, 1, 100000), .value = "20", .once = true, .help = "of the table that is printed"},
@@ -212,6 +212,10 @@ static lt_status load_links(lt_cost_cluster *c, const char *path)
     return st ? lt_fail(st, "--link %s: %s", path, lt_error_message()) : LT_OK;
 }
 
+/* Of a processor core, for an element: top-k's choice (a radix select), and PowerSGD's factors, each rank of them; the
+ * defaults of `bench regimes`. */
+static const double select_seconds = 3.6e-9, factor_seconds = 0.6e-9;
+
 static lt_status read_machine(plan_request *r)
 {
     const plan_options *o = r->options;
@@ -225,7 +229,9 @@ static lt_status read_machine(plan_request *r)
     if (o->link_between)
         LT_TRY(read_link(&c->between, "link-between", o->link_between));
     r->machine.compute = 1;
-    r->machine.slots = (double)o->slots;
+    r->machine.slots = o->slots;
+    c->select = select_seconds;
+    c->factor = factor_seconds;
     r->machine.memory = o->memory > 0 ? o->memory * 0x1p30
                         : o->simulate ? 0
                                       : lt_trainer_free_memory() / r->per_node;
