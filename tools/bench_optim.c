@@ -14,7 +14,8 @@
 
 typedef struct settings {
     const char *arch, *device;
-    int optim;
+    int optim, factor_dtype, state_dtype;
+    bool packed;
     int64_t threads, steps, warmup, block;
     bool json;
 } settings;
@@ -58,6 +59,23 @@ static const lt_option table[] = {
      .min = 0,
      .max = 1000000,
      .help = "Shampoo's largest side of a block; 0: no limit"},
+    {.group = "Benchmark",
+     .name = "factor-dtype",
+     .type = LT_OPTION_CHOICE,
+     .offset = AT(factor_dtype),
+     .choices = "f32|bf16|int8|int4",
+     .help = "what Shampoo's factors and roots are kept in"},
+    {.group = "Benchmark",
+     .name = "packed-factors",
+     .type = LT_OPTION_BOOL,
+     .offset = AT(packed),
+     .help = "those in f32 as triangles"},
+    {.group = "Benchmark",
+     .name = "state-dtype",
+     .type = LT_OPTION_CHOICE,
+     .offset = AT(state_dtype),
+     .choices = "f32|bf16|int8",
+     .help = "what moments are kept in"},
     BENCH_MACHINE_OPTIONS(settings),
 };
 
@@ -130,6 +148,8 @@ static lt_status make_shampoo(lt_optim **out, const lt_params *params, const set
     c.refresh_timing = LT_REFRESH_REFERENCE;
     c.precondition_frequency = s->warmup + s->steps + 2;
     c.start_preconditioning_step = c.precondition_frequency;
+    c.factor_dtype = (lt_state_dtype)s->factor_dtype;
+    c.packed_factors = s->packed;
     return lt_optim_shampoo(out, params, &c);
 }
 
@@ -153,6 +173,8 @@ static lt_status run(const lt_params *params, const settings *s, const char *nam
     int64_t first = shampoo ? s->warmup + s->steps + 2 : 0;
     lt_status st =
         shampoo ? make_shampoo(&optim, params, s, c) : lt_optim_open(&optim, name, params);
+    if (!st)
+        st = lt_optim_set_state_dtype(optim, (lt_state_dtype)s->state_dtype);
     if (!st && shampoo)
         st = time_refresh(optim, first, out);
     if (!st)

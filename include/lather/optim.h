@@ -59,6 +59,10 @@ LT_API LT_MUST_CHECK lt_status lt_optim_send_result(lt_optim *optim);
 /** Frees *optim and its state; before the model. */
 LT_API void lt_optim_free(lt_optim **optim);
 
+/** Keeps moments (momentum, means, second moments, sums) in fewer bytes between steps; steps work on f32.
+ *  Before the first step, and before lt_optim_visit(). Errors: LT_E_ARG (int4; a step was done), LT_E_UNSUPPORTED
+ *  (the optimizer, or the device, keeps f32 only: names it). */
+LT_API LT_MUST_CHECK lt_status lt_optim_set_state_dtype(lt_optim *optim, lt_state_dtype dtype);
 LT_API const char *lt_optim_name(const lt_optim *optim);
 /** Bytes of state: moments, factors, roots. */
 LT_API size_t lt_optim_state_bytes(const lt_optim *optim);

@@ -57,6 +57,12 @@ typedef struct lt_shampoo_config {
     int solver_order;        /**< terms of LT_ROOT_HIGHER_ORDER's series, 2 to 6; 0: 3 */
     lt_refresh_timing refresh_timing;
     int refresh_threads; /**< of LT_REFRESH_ASYNC; 0: 1 */
+    /** Steps between gradients that factors see, >= 1; 0: 1 with factors in f32, else
+     *  precondition_frequency: smaller changes would be lost in rounding. */
+    int64_t factor_frequency;
+    /** What factors and roots, or bases, are kept in between steps. */
+    lt_state_dtype factor_dtype;
+    bool packed_factors; /**< those in f32 that are symmetric: as triangles */
 } lt_shampoo_config;
 
 /** What train_resnet50 --optim shampoo does: the preset "recommended". */

@@ -4,6 +4,14 @@
 
 #include "lather/tensor.h"
 
+/** What optimizers keep state in, between steps. */
+typedef enum lt_state_dtype {
+    LT_STATE_F32,
+    LT_STATE_BF16,
+    LT_STATE_INT8, /**< in blocks with a scale each */
+    LT_STATE_INT4  /**< the same; of Shampoo's matrices only */
+} lt_state_dtype;
+
 /** One state tensor, as checkpoints store it: independent of the number of ranks. */
 typedef struct lt_state_entry {
     const char *param; /**< the parameter's name */
@@ -15,6 +23,8 @@ typedef struct lt_state_entry {
     lt_dtype dtype;    /**< of the tensor, also where it is not */
     lt_shape extent;   /**< its shape: that of the block, [n,n] of a factor */
     lt_tensor *tensor; /**< read it to save, write it to load; NULL: on other ranks only */
+    struct lt_quantized
+        *quantized; /**< or, in its place, what becomes such a tensor; the library's own */
 } lt_state_entry;
 
 typedef struct lt_state_visitor {

@@ -26,6 +26,8 @@ static const lt_optim_ops ops = {
     .slot_state = {"sum"},
     .step = step,
     .by_entries = true,
+    .by_slots = true,
+    .positive_state = 1U << 0,
     .is_capturable = lt_optim_always_capturable,
 };
 

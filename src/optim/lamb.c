@@ -103,6 +103,8 @@ static const lt_optim_ops ops = {
     .slot_state = {"m", "v"},
     .step = step,
     .by_entries = true,
+    .by_slots = true,
+    .positive_state = 1U << 1,
     .is_capturable = lt_trust_is_prepared,
     .destroy = lt_trust_destroy,
 };

@@ -438,6 +438,8 @@ static const lt_optim_ops ops = {
     .nanoseconds = nanoseconds,
     .step = step,
     .by_entries = true,
+    .by_slots = true,
+    .positive_state = 1U << 1,
     .is_capturable = is_capturable,
     .destroy = destroy,
 };

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "optim/averaging.h"
+#include "optim/quantized_state.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -51,6 +52,10 @@ lt_status lt_optim_make_state(const lt_optim *o)
     for (size_t i = 0; i < o->count; i++) {
         lt_slot *slot = &o->slot[i];
         const lt_tensor *value = slot->param->value;
+        if (o->state_dtype != LT_STATE_F32) {
+            LT_TRY(lt_optim_make_quantized(o, slot));
+            continue;
+        }
         for (int k = 0; k < LT_MAX_STATE && !slot->not_owned; k++)
             if (!slot->state[k] && lt_optim_has_state(o, slot, k))
                 LT_TRY(lt_tensor_new_like(&slot->state[k], value, lt_tensor_dtype(value)));
@@ -117,8 +122,10 @@ void lt_optim_free(lt_optim **optim)
     lt_shard_free(o);
     lt_optim_free_results(o);
     for (size_t i = 0; i < o->count; i++)
-        for (int k = 0; k < LT_MAX_STATE; k++)
+        for (int k = 0; k < LT_MAX_STATE; k++) {
             lt_tensor_free(&o->slot[i].state[k]);
+            lt_quantized_free(&o->slot[i].quantized[k]);
+        }
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     if (o->scalars)
@@ -188,9 +195,8 @@ size_t lt_optim_state_bytes(const lt_optim *optim)
     if (optim->ops->state_bytes)
         bytes += optim->ops->state_bytes(optim);
     for (size_t i = 0; i < optim->count; i++)
-        for (int k = 0; k < LT_MAX_STATE && !optim->slot[i].not_owned; k++)
-            if (lt_optim_has_state(optim, &optim->slot[i], k))
-                bytes += lt_tensor_bytes(optim->slot[i].param->value);
+        if (!optim->slot[i].not_owned)
+            bytes += (size_t)lt_optim_slot_state_bytes(optim, &optim->slot[i]);
     return bytes;
 }
 
@@ -223,6 +229,7 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
             .dtype = lt_tensor_dtype(slot->param->value),
             .extent = shape,
             .tensor = slot->state[k],
+            .quantized = slot->quantized[k],
         };
         LT_TRY(visitor->entry(visitor->context, &entry));
     }

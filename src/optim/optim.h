@@ -43,6 +43,12 @@ void lt_shard_free(lt_optim *optim);
 lt_status lt_optim_make_state(const lt_optim *o);
 /* Whether the slot has its optimizer's slot_state[index], here or at its owner. */
 bool lt_optim_has_state(const lt_optim *o, const lt_slot *slot, int index);
+/* state_dtype.c: bytes of a slot's state, here or at its owner. */
+int64_t lt_optim_slot_state_bytes(const lt_optim *o, const lt_slot *slot);
+/* Makes the slot's quantized state. */
+lt_status lt_optim_make_quantized(const lt_optim *o, lt_slot *slot);
+/* ops->step, with quantized state opened for some slots at a time. */
+lt_status lt_optim_step_slots(lt_optim *o);
 /* As lt_optim_items(); all: also of parameters that another rank updates. */
 size_t lt_optim_fill_items(lt_optim *self, bool all);
 

@@ -14,6 +14,7 @@
 #include "dist/agree.h"
 #include "optim/assign.h"
 #include "optim/placed.h"
+#include "optim/quantized_state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -48,7 +49,7 @@ void lt_shard_describe(lt_optim *o, size_t i, lt_part *part)
     const int states = count_states(o, slot);
     part->slot = &o->slot[i];
     part->elements = lt_tensor_count(value);
-    part->state_bytes = bytes * states;
+    part->state_bytes = lt_optim_slot_state_bytes(o, slot);
     /* read the gradient; read and write the parameter and each state */
     part->nanoseconds = per_byte * (double)(bytes * (3 + 2 * states));
     if (o->ops->nanoseconds)
@@ -269,8 +270,10 @@ static void divide(lt_optim *o)
         lt_slot *slot = &o->slot[i];
         slot->owner = s->part[i].owner;
         slot->not_owned = slot->owner != s->rank;
-        for (int k = 0; k < LT_MAX_STATE; k++)
+        for (int k = 0; k < LT_MAX_STATE; k++) {
             lt_tensor_free(&slot->state[k]);
+            lt_quantized_free(&slot->quantized[k]);
+        }
     }
 }
 

@@ -86,7 +86,7 @@ static lt_status change_parameters(lt_optim *o)
     LT_TRY(lt_optim_make_state(o));
     if (o->shard)
         LT_TRY(lt_shard_begin(o));
-    return o->ops->step(o, o->scalars);
+    return lt_optim_step_slots(o);
 }
 
 /* The scale of the next step: what this one needs of its own is in grad_scale by now. */

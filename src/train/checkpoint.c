@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "dist/agree.h"
+#include "optim/quantized_state.h"
 #include "tensor/safetensors.h"
 #include "train/weights.h"
 
@@ -43,6 +44,9 @@ static lt_status add_tensor(const saving *s, const char *name, const lt_state_en
 {
     if (entry->tensor)
         return lt_safetensors_add(s->writer, name, entry->tensor);
+    if (entry->quantized)
+        return lt_safetensors_add_source(s->writer, name, entry->dtype, entry->extent,
+                                         lt_quantized_read, entry->quantized);
     if (!s->queue->count)
         return lt_fail(LT_E_ARG, "checkpoint: state '%s' of %s is on rank %d: save with all ranks",
                        entry->name, entry->param, entry->owner);

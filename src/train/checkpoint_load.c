@@ -5,6 +5,7 @@
 #include "base/machine.h"
 #include "dist/agree.h"
 #include "optim/optim.h"
+#include "optim/quantized_state.h"
 #include "train/checkpoint.h"
 #include "train/weights.h"
 
@@ -35,6 +36,18 @@ static lt_status load_tensor(loading *l, const char *name, lt_tensor *tensor, co
                     : lt_entry_check_box(e, l->path, tensor, place);
 }
 
+/* By way of the tensor that a checkpoint has of it. */
+static lt_status load_quantized(loading *l, const char *name, lt_quantized *state)
+{
+    lt_tensor *shown = NULL;
+    LT_TRY(lt_quantized_show(state, &shown));
+    lt_status st = load_tensor(l, name, shown, NULL);
+    if (!st && l->write)
+        st = lt_quantized_take(state, shown);
+    lt_tensor_free(&shown);
+    return st;
+}
+
 /* Whether this run cuts the parameter as the checkpoint's did. */
 static lt_status check_block(const loading *l, const char *name, const lt_state_entry *entry)
 {
@@ -59,7 +72,9 @@ static lt_status load_entry(void *context, const lt_state_entry *entry)
     char *name = plain ? lt_format("%s%s", l->groups.prefix, plain) : NULL;
     lt_status st = name ? check_block(l, plain, entry) : LT_E_NOMEM;
     lt_free(plain);
-    if (!st && entry->tensor)
+    if (!st && entry->quantized)
+        st = load_quantized(l, name, entry->quantized);
+    else if (!st && entry->tensor)
         st = load_tensor(l, name, entry->tensor, NULL);
     else if (!st && !lt_safetensors_find(l->file, name))
         st = lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", l->path, name);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "dist/agree.h"
 #include "dist/place.h"
+#include "optim/quantized_state.h"
 #include "optim/shard.h"
 #include "train/checkpoint.h"
 
@@ -21,7 +22,7 @@ static lt_status keep_number(void *context, const char *name, int64_t *value)
 static lt_status list_entry(void *context, const lt_state_entry *entry)
 {
     lt_checkpoint_queue *q = context;
-    if (entry->tensor || lt_comm_rank(q->comm) != 0)
+    if (entry->tensor || entry->quantized || lt_comm_rank(q->comm) != 0)
         return LT_OK;
     lt_state_entry *grown = lt_grow(q->entry, &q->capacity, q->count + 1, sizeof *grown);
     if (!grown)
@@ -82,6 +83,15 @@ lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts, const lt_checkpoi
     return st || !parts->local ? st : lt_checkpoint_meet_groups(parts, state, queue);
 }
 
+static lt_status send_quantized(lt_comm *comm, const lt_quantized *state)
+{
+    lt_tensor *shown = NULL;
+    LT_TRY(lt_quantized_show(state, &shown));
+    lt_status st = lt_place_send(comm, shown, 0);
+    lt_tensor_free(&shown);
+    return st;
+}
+
 /* The first group's first rank is the one that writes. */
 static lt_status send_entry(void *context, const lt_state_entry *entry)
 {
@@ -90,9 +100,11 @@ static lt_status send_entry(void *context, const lt_state_entry *entry)
     lt_comm *comm = parts->comm;
     const int group = local ? lt_local_steps_group(local) : 0;
     const int rank = local ? lt_comm_rank(lt_local_steps_comm(local)) : lt_comm_rank(comm);
-    if (!entry->tensor || entry->owner != rank || (entry->owner == 0 && !group))
+    if ((!entry->tensor && !entry->quantized) || entry->owner != rank
+        || (entry->owner == 0 && !group))
         return LT_OK;
-    return lt_place_send(comm, entry->tensor, 0);
+    return entry->quantized ? send_quantized(comm, entry->quantized)
+                            : lt_place_send(comm, entry->tensor, 0);
 }
 
 lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts, const lt_checkpoint_queue *queue)

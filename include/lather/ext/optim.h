@@ -13,12 +13,14 @@ typedef struct lt_slot {
     lt_param *param;                /**< borrowed */
     lt_tensor *grad;                /**< in lt_optim_each(): the gradient, unscaled and clipped */
     lt_tensor *state[LT_MAX_STATE]; /**< owned; made before the first step; saved in this order */
-    double lr_scale;                /**< times the step's lr */
-    double weight_decay;            /**< of this parameter */
-    int64_t updates;                /**< of this parameter so far; saved */
-    uint64_t version;               /**< of its value after the last update; 0: none yet */
-    int owner;                      /**< rank that updates it for all; 0 unless divided */
-    bool not_owned;                 /**< owner is another rank: no state here */
+    struct lt_quantized
+        *quantized[LT_MAX_STATE]; /**< what state is opened from in a step, or NULL */
+    double lr_scale;              /**< times the step's lr */
+    double weight_decay;          /**< of this parameter */
+    int64_t updates;              /**< of this parameter so far; saved */
+    uint64_t version;             /**< of its value after the last update; 0: none yet */
+    int owner;                    /**< rank that updates it for all; 0 unless divided */
+    bool not_owned;               /**< owner is another rank: no state here */
 } lt_slot;
 
 typedef struct lt_optim_ops {
@@ -44,6 +46,10 @@ typedef struct lt_optim_ops {
      *  value that is due. */
     bool by_entries;
     void (*destroy)(lt_optim *self); /**< optional: what the struct points to, not the struct */
+    /** For lt_optim_set_state_dtype(): a step may be several calls of step(), in each of which other slots
+     *  have a gradient; and bit k: slot_state[k] is never negative. */
+    bool by_slots;
+    unsigned positive_state;
     /** The library's own: parts of slots with owners of their own. */
     const struct lt_part_ops *parts;
 } lt_optim_ops;
@@ -76,6 +82,7 @@ struct lt_optim {
     int64_t sends;
     struct lt_results *results; /**< in flight; NULL: none yet */
     bool skipped, advanced;     /**< the last update: skipped by the host, counted as applied */
+    lt_state_dtype state_dtype; /**< of moments between steps: lt_optim_set_state_dtype() */
 };
 
 /** A zeroed struct of ops->bytes with a slot per trained parameter. weight_decay and scope fill

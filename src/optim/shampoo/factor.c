@@ -4,6 +4,7 @@
  * dimensions: Lin et al., "Understanding and improving Shampoo and SOAP via Kullback-Leibler
  * minimization", 2025. */
 
+#include "optim/shampoo/kept.h"
 #include "optim/shampoo/phases.h"
 
 static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int dim,
@@ -15,8 +16,8 @@ static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int
         .g = *source,
         .f = lt_tensor_view(b->factor[dim].gram),
         .dim = dim,
-        .alpha = lt_shampoo_weight(&s->config),
-        .beta = s->config.beta2,
+        .alpha = lt_shampoo_factor_weight(&s->config),
+        .beta = lt_shampoo_factor_keep(&s->config),
     };
     return true;
 }
@@ -47,10 +48,20 @@ static lt_status preconditioned(lt_shampoo *s, lt_block_batch batch, int dim)
 
 lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch)
 {
+    const bool kl = lt_shampoo_is_kl(&s->config);
+    LT_TRY(lt_shampoo_open_kept(s, batch, LT_KEPT_DIAGONALS));
     LT_TRY(lt_shampoo_diagonal_moment(s, batch));
-    if (!lt_shampoo_is_kl(&s->config))
-        return plain(s, batch);
-    for (int d = 0; d < LT_MAX_DIMS; d++)
+    lt_shampoo_close_kept(s, batch, LT_KEPT_DIAGONALS);
+    if (s->base.attempt % s->config.factor_frequency)
+        return LT_OK;
+    LT_TRY(lt_shampoo_open_kept(s, batch, LT_KEPT_FACTORS));
+    if (kl && !lt_shampoo_is_early(s))
+        LT_TRY(lt_shampoo_open_kept(s, batch, LT_KEPT_ROOTS));
+    if (!kl)
+        LT_TRY(plain(s, batch));
+    for (int d = 0; d < LT_MAX_DIMS && kl; d++)
         LT_TRY(preconditioned(s, batch, d));
+    lt_shampoo_drop_kept(s, batch, LT_KEPT_ROOTS);
+    lt_shampoo_close_kept(s, batch, LT_KEPT_FACTORS);
     return LT_OK;
 }

@@ -8,6 +8,7 @@
  * That is AdaGrad along one dimension: Duchi, Hazan & Singer, JMLR 2011. */
 
 #include "base/alloc.h"
+#include "optim/shampoo/kept.h"
 #include "optim/shampoo/refresh.h"
 #include "optim/shampoo/root/root.h"
 
@@ -85,8 +86,8 @@ static lt_status read_diagonal(const lt_shampoo *s, const lt_factor *f, bool fre
                                lt_tensor *vector, double *host)
 {
     const lt_view gram = lt_tensor_view(f->gram);
-    lt_vec_factor factor = lt_shampoo_bias(&s->config);
-    factor.lag = fresh ? 0 : 1;
+    lt_vec_factor factor = lt_shampoo_factor_bias(s);
+    factor.lag += fresh ? 0 : 1;
     LT_TRY(copy_diagonal(s, lt_root_diagonal(&gram), lt_tensor_view(vector), factor));
     return move_vector(vector, NULL, host);
 }
@@ -142,7 +143,7 @@ static void count_matrices(lt_shampoo *s, const lt_root_task *tasks, size_t coun
         const lt_root_task *t = &tasks[i];
         lt_factor *f = &t->block->factor[t->dim];
         f->failures = t->status ? f->failures + 1 : 0;
-        if (!t->status)
+        if (!t->status && f->root)
             lt_tensor_touch(f->root);
         t->block->failed |= t->status != LT_OK;
         s->stats.roots++;
@@ -198,8 +199,12 @@ static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t s
     if (beyond && s->config.on_failure == LT_ON_FAILURE_ABORT)
         return give_up(s, t, step);
     if (beyond && s->config.on_failure == LT_ON_FAILURE_DIAGONAL) {
+        lt_root_task one = {.block = t->block, .dim = t->dim, .n = t->n};
         warn(s, t, step, "its diagonal stands in");
-        return use_diagonal(s, t->block, t->dim, step == s->base.attempt);
+        LT_TRY(lt_shampoo_open_tasks(&one, 1));
+        LT_TRY(use_diagonal(s, t->block, t->dim, step == s->base.attempt));
+        lt_shampoo_close_tasks(&one, 1);
+        return LT_OK;
     }
     warn(s, t, step, "the old root stays");
     return LT_OK;

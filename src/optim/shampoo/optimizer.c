@@ -3,11 +3,15 @@
  * Optimizer for Training Neural Networks At-Scale", 2023 (arXiv 2309.06497), section 3. */
 
 #include "base/alloc.h"
+#include "optim/quantized_state.h"
 #include "optim/shampoo/assign.h"
 #include "optim/shampoo/async.h"
 #include "optim/shampoo/refresh.h"
 #include "optim/shampoo/state.h"
 #include "optim/shampoo/step.h"
+#include "tensor/tensor.h"
+
+#include <inttypes.h>
 
 /* --- Making blocks --- */
 
@@ -77,9 +81,26 @@ static lt_status check_backend(const lt_shampoo *s)
     return lt_optim_need(&s->base, be->frobenius != NULL, "frobenius");
 }
 
+/* Kept factors are the host's work. */
+static lt_status check_kept(const lt_shampoo *s)
+{
+    const lt_shampoo_config *c = &s->config;
+    void *ctx;
+    if (c->factor_frequency > 1 && !lt_optim_backend(&s->base, &ctx)->host_memory)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "shampoo: factor_frequency %" PRId64 ": backend %s updates "
+                       "factors in every step",
+                       c->factor_frequency, s->base.device->backend->name);
+    if (!lt_shampoo_keeps_factors(c))
+        return LT_OK;
+    return lt_quantized_check(s->base.device, c->packed_factors ? "shampoo: packed_factors"
+                                                                : "shampoo: factor_dtype");
+}
+
 static lt_status build(lt_shampoo *s)
 {
     LT_TRY(check_backend(s));
+    LT_TRY(check_kept(s));
     LT_TRY(make_lists(s));
     LT_TRY(lt_tensor_new(&s->one, s->base.device, lt_device_master(s->base.device), LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(s->one, 1));
@@ -124,6 +145,7 @@ static const lt_optim_ops ops = {
     .bytes = sizeof(lt_shampoo),
     .step = lt_shampoo_step,
     .by_entries = true,
+    .by_slots = true, /* moments are opened by batches: kept.c */
     .is_capturable = lt_shampoo_is_capturable,
     .host_phase = &lt_shampoo_host_phase,
     .visit = visit,

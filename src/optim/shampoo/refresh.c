@@ -9,6 +9,8 @@
 
 /* A limit for the memory of a batch: 2^23 elements, or one matrix. */
 static const int64_t batch_elements = (int64_t)1 << 23;
+/* Where kept factors and roots are opened for it. */
+static const int64_t opened_elements = (int64_t)1 << 21;
 
 /* The steps in which all blocks get new roots at once. */
 static bool all_are_due(const lt_shampoo *s)
@@ -72,11 +74,13 @@ size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *
 
 size_t lt_shampoo_tasks_end(const lt_root_task *tasks, size_t begin, size_t count)
 {
+    const bool opens = tasks[begin].block->factor[tasks[begin].dim].kept_gram != NULL;
+    const int64_t most = opens ? opened_elements : batch_elements;
     int64_t elements = 0;
     size_t end = begin;
     for (; end < count; end++) {
         elements += tasks[end].n * tasks[end].n;
-        if (elements > batch_elements && end > begin)
+        if (elements > most && end > begin)
             break;
     }
     return end;

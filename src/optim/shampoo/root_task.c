@@ -1,6 +1,7 @@
 /* Shampoo's factors as jobs of the solvers. */
 
 #include "base/alloc.h"
+#include "optim/shampoo/kept.h"
 #include "optim/shampoo/refresh.h"
 
 #include "lather/ext/roots.h"
@@ -21,7 +22,7 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
         const lt_factor *f = &t->block->factor[t->dim];
         lt_view a = lt_tensor_view(f->gram);
         s->vec[i] = (lt_vec_job){
-            .op = LT_VEC_AXPBY, .alpha = 1, .factor = lt_shampoo_bias(&s->config), .a = a};
+            .op = LT_VEC_AXPBY, .alpha = 1, .factor = lt_shampoo_factor_bias(s), .a = a};
         a.data = at;
         at += (size_t)(t->n * t->n) * lt_dtype_size(a.dtype);
         s->vec[i].y = a;
@@ -49,7 +50,9 @@ lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
         return LT_OK;
     lt_tensor *copies = NULL;
     lt_root_job *jobs = lt_alloc(count, sizeof *jobs);
-    lt_status st = jobs ? lt_shampoo_root_jobs(s, tasks, count, jobs, &copies) : LT_E_NOMEM;
+    lt_status st = jobs ? lt_shampoo_open_tasks(tasks, count) : LT_E_NOMEM;
+    if (!st)
+        st = lt_shampoo_root_jobs(s, tasks, count, jobs, &copies);
     const lt_root_context context = {
         .config = &s->config, .device = s->base.device, .step = s->base.attempt};
     if (!st)
@@ -58,6 +61,8 @@ lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
         tasks[i].status = jobs[i].status;
         tasks[i].retried = jobs[i].retried;
     }
+    if (!st)
+        lt_shampoo_close_tasks(tasks, count);
     lt_tensor_free(&copies);
     lt_free(jobs);
     return st;

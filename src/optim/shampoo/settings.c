@@ -216,6 +216,24 @@ static lt_status check_contradictions(const lt_shampoo_config *c)
     return LT_OK;
 }
 
+static lt_status check_kept(const lt_shampoo_config *c)
+{
+    if (c->packed_factors && c->factor_dtype != LT_STATE_F32)
+        return lt_fail(LT_E_ARG, "shampoo: packed_factors contradicts factor_dtype: triangles of "
+                                 "f32 are what it packs, other dtypes are packed anyway");
+    if (lt_shampoo_keeps_factors(c) && c->refresh_timing == LT_REFRESH_ASYNC)
+        return lt_fail(LT_E_ARG,
+                       "shampoo: refresh async contradicts %s: its threads read the roots "
+                       "that the step uses",
+                       c->packed_factors ? "packed_factors" : "factor_dtype below f32");
+    if (c->start_preconditioning_step < c->factor_frequency)
+        return lt_fail(LT_E_ARG,
+                       "shampoo: factor_frequency %" PRId64
+                       " is above the first roots' step %" PRId64 ": factors would be 0 there",
+                       c->factor_frequency, c->start_preconditioning_step);
+    return LT_OK;
+}
+
 static void fill_defaults(lt_shampoo_config *c)
 {
     static const double beta2[] = {
@@ -228,6 +246,8 @@ static void fill_defaults(lt_shampoo_config *c)
         c->grafting_beta2 = beta2[c->grafting];
     if (c->start_preconditioning_step == -1)
         c->start_preconditioning_step = c->precondition_frequency;
+    if (!c->factor_frequency)
+        c->factor_frequency = c->factor_dtype == LT_STATE_F32 ? 1 : c->precondition_frequency;
 }
 
 lt_status lt_shampoo_check(lt_shampoo_config *c)
@@ -237,5 +257,6 @@ lt_status lt_shampoo_check(lt_shampoo_config *c)
     LT_TRY(check_exponents(c));
     LT_TRY(check_start(c));
     LT_TRY(check_contradictions(c));
+    LT_TRY(check_kept(c));
     return lt_root_check(c, 0);
 }

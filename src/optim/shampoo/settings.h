@@ -6,6 +6,8 @@
 #include "lather/json.h"
 #include "lather/shampoo.h"
 
+#include <math.h>
+
 static inline bool lt_shampoo_is_kl(const lt_shampoo_config *c)
 {
     return c->preconditioner == LT_PRECONDITIONER_KL
@@ -34,6 +36,20 @@ static inline bool lt_shampoo_decays_by_lr(const lt_shampoo_config *c)
 static inline double lt_shampoo_weight(const lt_shampoo_config *c)
 {
     return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
+}
+/* The same where factors see one gradient in factor_frequency, and what stays of the old ones then. */
+static inline double lt_shampoo_factor_keep(const lt_shampoo_config *c)
+{
+    return c->factor_frequency > 1 ? pow(c->beta2, (double)c->factor_frequency) : c->beta2;
+}
+static inline double lt_shampoo_factor_weight(const lt_shampoo_config *c)
+{
+    return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - lt_shampoo_factor_keep(c);
+}
+/* Whether factors and roots are kept in another form than they are used in. */
+static inline bool lt_shampoo_keeps_factors(const lt_shampoo_config *c)
+{
+    return c->factor_dtype != LT_STATE_F32 || c->packed_factors;
 }
 /* Divides by c2, what their weights sum to, if that is not 1. */
 static inline lt_vec_factor lt_shampoo_bias(const lt_shampoo_config *c)

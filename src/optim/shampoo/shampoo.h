@@ -34,6 +34,9 @@ typedef struct lt_factor {
     /* While new roots are computed: async.c. */
     lt_tensor *pending, *pending_power; /* the new roots, once computed */
     int64_t pending_status;             /* or the lt_status of why not */
+
+    /* What gram, root and diagonal are opened from where they are used: kept.c. Else NULL. */
+    struct lt_quantized *kept_gram, *kept_root, *kept_diagonal;
 } lt_factor;
 
 /* One block: state in logical order, made before the first step, and where its data is in this step. */
@@ -47,7 +50,8 @@ typedef struct lt_block {
     lt_box box;
     lt_factor factor[LT_MAX_DIMS];
     lt_tensor *m, *graft, *momentum, *corrected; /* shaped like the block, or NULL */
-    int64_t failures;                            /* refreshes in a row that failed */
+    struct lt_quantized *kept_m, *kept_graft, *kept_momentum, *kept_corrected; /* as kept_gram */
+    int64_t failures;       /* refreshes in a row that failed */
     bool refreshed, failed; /* by the refresh that the failure policy is applied to */
     int64_t rooted;         /* the step whose factors its roots are of; 0: none yet */
     int64_t phase;          /* its turn among f steps of the staggered timing */
@@ -105,6 +109,14 @@ typedef struct lt_shampoo {
 static inline lt_block *lt_shampoo_block_number(const lt_shampoo *s, size_t number)
 {
     return &s->block[s->place[number]];
+}
+
+/* Of factors: the weights' sum is that of the gradients they have seen. */
+static inline lt_vec_factor lt_shampoo_factor_bias(const lt_shampoo *s)
+{
+    lt_vec_factor f = lt_shampoo_bias(&s->config);
+    f.lag = (int)(s->base.attempt % s->config.factor_frequency);
+    return f;
 }
 
 /* Whether this step is before the first roots. */

@@ -3,7 +3,11 @@
 
 #include "optim/shampoo/state.h"
 
+#include "optim/shampoo/kept.h"
 #include "optim/shampoo/layout.h"
+#include "tensor/tensor.h"
+
+#include "lather/log.h"
 
 #include <stdio.h>
 
@@ -49,13 +53,16 @@ enum { BLOCK_STATES = 5 * LT_MAX_DIMS + 4, NAME = 32 };
 typedef struct state {
     char name[NAME];
     lt_tensor **tensor;
+    lt_quantized **kept; /* where the format says that it is */
+    lt_kept_what what;
     lt_shape extent;
     start start;
 } state;
 
-static state named(const char *name, lt_tensor **tensor, lt_shape extent)
+static state named(const char *name, lt_tensor **tensor, lt_quantized **kept, lt_kept_what what,
+                   lt_shape extent)
 {
-    state s = {.tensor = tensor, .extent = extent};
+    state s = {.tensor = tensor, .kept = kept, .what = what, .extent = extent};
     snprintf(s.name, NAME, "%s", name);
     return s;
 }
@@ -64,6 +71,13 @@ static state of_dim(const char *name, int d, lt_tensor **tensor, lt_shape extent
 {
     state s = {.tensor = tensor, .extent = extent};
     snprintf(s.name, NAME, "%s.%d", name, d);
+    return s;
+}
+
+static state keep(state s, lt_quantized **kept, lt_kept_what what)
+{
+    s.kept = kept;
+    s.what = what;
     return s;
 }
 
@@ -87,11 +101,14 @@ static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
     lt_factor *f = &b->factor[d];
     int count = 0;
     if (f->is_diagonal)
-        list[count++] = of_dim("diagonal", d, &f->diagonal, b->box.shape);
+        list[count++] = keep(of_dim("diagonal", d, &f->diagonal, b->box.shape), &f->kept_diagonal,
+                             LT_KEPT_POSITIVE);
     if (!f->is_matrix)
         return count;
-    list[count++] = of_dim("factor", d, &f->gram, LT_SHAPE(n, n));
-    list[count] = of_dim(power || corrected ? "basis" : "root", d, &f->root, LT_SHAPE(n, n));
+    list[count++] =
+        keep(of_dim("factor", d, &f->gram, LT_SHAPE(n, n)), &f->kept_gram, LT_KEPT_GRAM);
+    list[count] = keep(of_dim(power || corrected ? "basis" : "root", d, &f->root, LT_SHAPE(n, n)),
+                       &f->kept_root, power || corrected ? LT_KEPT_BASIS : LT_KEPT_ROOT);
     list[count++].start = IDENTITY;
     if (power) {
         list[count] = of_dim("power", d, &f->power, LT_SHAPE(n));
@@ -115,13 +132,13 @@ static int list_state(const lt_shampoo *s, lt_block *b, state *list)
     const lt_shape shape = b->box.shape;
     int n = list_factors(s, b, list);
     if (c->beta1 > 0)
-        list[n++] = named("m", &b->m, shape);
+        list[n++] = named("m", &b->m, &b->kept_m, LT_KEPT_MOMENT, shape);
     if (lt_shampoo_has_graft_moment(c))
-        list[n++] = named("graft", &b->graft, shape);
+        list[n++] = named("graft", &b->graft, &b->kept_graft, LT_KEPT_POSITIVE, shape);
     if (c->momentum > 0)
-        list[n++] = named("momentum", &b->momentum, shape);
+        list[n++] = named("momentum", &b->momentum, &b->kept_momentum, LT_KEPT_MOMENT, shape);
     if (lt_shampoo_is_corrected(c))
-        list[n++] = named("corrected", &b->corrected, shape);
+        list[n++] = named("corrected", &b->corrected, &b->kept_corrected, LT_KEPT_POSITIVE, shape);
     return n;
 }
 
@@ -150,8 +167,51 @@ static lt_status set_identity(const lt_shampoo *s, lt_tensor *square)
     return be->vec(ctx, &job, 1, NULL);
 }
 
-static lt_status make(const lt_shampoo *s, const state *what)
+/* Whether it is kept in another form, which. */
+static bool is_kept(const lt_shampoo *s, const state *what, lt_quantized_format *format)
 {
+    return what->kept && lt_shampoo_kept_format(s, what->what, format);
+}
+
+/* Vectors lie as the block's do. */
+static void strides_of(const lt_block *b, const state *what, int64_t *stride)
+{
+    const bool vector = what->what == LT_KEPT_MOMENT || what->what == LT_KEPT_POSITIVE;
+    for (int d = 0; d < LT_MAX_DIMS; d++)
+        stride[d] = 0;
+    if (vector)
+        lt_block_strides(b, stride);
+    else
+        lt_format_strides(what->extent, LT_FORMAT_CONTIGUOUS, stride);
+}
+
+static lt_status make_kept(const lt_shampoo *s, const lt_block *b, const state *what,
+                           lt_quantized_format format)
+{
+    int64_t stride[LT_MAX_DIMS];
+    if (*what->kept)
+        return LT_OK;
+    strides_of(b, what, stride);
+    LT_TRY(lt_quantized_new(what->kept, s->base.device, format, what->extent, stride));
+    if (what->start != IDENTITY)
+        return LT_OK;
+    lt_tensor *dense = NULL;
+    lt_status st = lt_quantized_open(*what->kept, &dense);
+    if (!st)
+        st = set_identity(s, dense);
+    if (!st)
+        lt_quantized_store(*what->kept, dense);
+    lt_tensor_free(&dense);
+    if (st)
+        lt_quantized_free(what->kept);
+    return st;
+}
+
+static lt_status make(const lt_shampoo *s, const lt_block *b, const state *what)
+{
+    lt_quantized_format format;
+    if (is_kept(s, what, &format))
+        return make_kept(s, b, what, format);
     if (*what->tensor)
         return LT_OK;
     lt_device *device = s->base.device;
@@ -170,7 +230,7 @@ lt_status lt_shampoo_make_state(lt_shampoo *s)
     for (size_t i = 0; i < s->count; i++) {
         int count = list_state(s, &s->block[i], list);
         for (int k = 0; k < count; k++)
-            LT_TRY(make(s, &list[k]));
+            LT_TRY(make(s, &s->block[i], &list[k]));
         lt_block_lay_out(&s->block[i]);
     }
     return LT_OK;
@@ -181,8 +241,11 @@ void lt_shampoo_free_state(lt_shampoo *s)
     state list[BLOCK_STATES];
     for (size_t i = 0; s->block && i < s->total; i++) {
         int count = list_state(s, &s->block[i], list);
-        for (int k = 0; k < count; k++)
+        for (int k = 0; k < count; k++) {
             lt_tensor_free(list[k].tensor);
+            if (list[k].kept)
+                lt_quantized_free(list[k].kept);
+        }
     }
 }
 
@@ -209,6 +272,19 @@ static lt_status visit_numbers(lt_block *b, const lt_state_visitor *visitor)
     return LT_OK;
 }
 
+/* A factor that was loaded may be what a run with another --factor-dtype kept of it. */
+static lt_status convert(const lt_shampoo *s, const lt_block *b, lt_tensor *factor)
+{
+    bool converted = false;
+    if (!factor || lt_device_master(s->base.device) != LT_F32)
+        return LT_OK;
+    LT_TRY(lt_quantized_convert(factor, &converted));
+    if (converted)
+        lt_log(LT_LOG_DEBUG, "optim", "shampoo: %s block %d: a Cholesky factor was loaded as f32",
+               b->slot->param->name, b->index);
+    return LT_OK;
+}
+
 /* The numbers first: which tensors there are depends on them. */
 static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_visitor *visitor)
 {
@@ -217,7 +293,7 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
     LT_TRY(visit_numbers(b, visitor));
     int count = list_state(s, b, list);
     for (int i = 0; i < count && b->swap != swap && s->place[b->number] < s->count; i++)
-        LT_TRY(make(s, &list[i]));
+        LT_TRY(make(s, b, &list[i]));
     for (int i = 0; i < count; i++) {
         const lt_state_entry entry = {
             .param = b->slot->param->name,
@@ -229,8 +305,11 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
             .dtype = lt_device_master(s->base.device),
             .extent = list[i].extent,
             .tensor = *list[i].tensor,
+            .quantized = list[i].kept ? *list[i].kept : NULL,
         };
         LT_TRY(visitor->entry(visitor->context, &entry));
+        if (list[i].what == LT_KEPT_GRAM && list[i].kept)
+            LT_TRY(convert(s, b, *list[i].tensor));
     }
     return LT_OK;
 }
@@ -250,8 +329,12 @@ static int64_t bytes_of(const lt_shampoo *s, const state *list, int count)
 {
     const size_t size = lt_dtype_size(lt_device_master(s->base.device));
     int64_t bytes = 0;
-    for (int i = 0; i < count; i++)
-        bytes += lt_shape_count(list[i].extent) * (int64_t)size;
+    lt_quantized_format format;
+    for (int i = 0; i < count; i++) {
+        const int64_t elements = lt_shape_count(list[i].extent);
+        bytes += is_kept(s, &list[i], &format) ? lt_quantized_bytes(format, elements)
+                                               : elements * (int64_t)size;
+    }
     return bytes;
 }
 

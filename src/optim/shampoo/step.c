@@ -16,6 +16,7 @@
 
 #include "base/trace.h"
 #include "optim/shampoo/async.h"
+#include "optim/shampoo/kept.h"
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
 #include "optim/shampoo/refresh.h"
@@ -28,17 +29,19 @@ static const int64_t batch_elements = (int64_t)1 << 21;
 /* Cuts this rank's list of blocks into batches; returns the elements of the largest. */
 static int64_t make_batches(lt_shampoo *s)
 {
-    int64_t largest = 0, used = 0;
+    int64_t largest = 0, used = 0, opened = 0;
     s->batches = 0;
     for (size_t i = 0; i < s->count; i++) {
         int64_t n = lt_shape_count(s->block[i].box.shape);
-        if (!s->batches || used + n > batch_elements) {
+        const int64_t kept = lt_shampoo_opened_elements(s, &s->block[i]);
+        if (!s->batches || used + n > batch_elements || opened + kept > batch_elements) {
             s->batch[s->batches++] = (lt_block_batch){i, i};
-            used = 0;
+            used = opened = 0;
         }
         s->block[i].scratch = used;
         s->batch[s->batches - 1].end = i + 1;
         used += n;
+        opened += kept;
         largest = used > largest ? used : largest;
     }
     return largest;
@@ -118,8 +121,13 @@ static lt_status before_roots(lt_shampoo *s, lt_block_batch batch)
 static lt_status after_roots(lt_shampoo *s, lt_block_batch batch)
 {
     int64_t begin = lt_clock_nanoseconds();
+    const int used = lt_shampoo_is_early(s) ? 0 : LT_KEPT_ROOTS;
+    const int moments = LT_KEPT_VECTORS | LT_KEPT_DIAGONALS;
+    LT_TRY(lt_shampoo_open_kept(s, batch, moments | used));
     LT_TRY(lt_shampoo_direction(s, batch));
     LT_TRY(lt_shampoo_update(s, batch));
+    lt_shampoo_drop_kept(s, batch, used);
+    lt_shampoo_close_kept(s, batch, moments);
     lt_shampoo_took(begin, &s->stats.apply_seconds, "shampoo apply");
     return LT_OK;
 }

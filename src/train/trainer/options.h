@@ -19,7 +19,7 @@ typedef struct loader_options {
 typedef struct training_options {
     int64_t grad_accum, max_steps, seed;
     double epochs, clip_grad, ema_decay;
-    int amp, recompute, on_nan;
+    int amp, recompute, on_nan, state_dtype;
     bool gradient_noise, deterministic;
 } training_options;
 

@@ -1,0 +1,493 @@
+/* Blockwise formats of optimizer state: quantized_formats.h. All arithmetic is f32 without contraction that
+ * could change it: a division, a product or a comparison at a time, so that every machine and NumPy agree. */
+
+#include "optim/quantized_formats.h"
+
+#include "base/parallel.h"
+#include "tensor/backend/dtype.h"
+
+#include "lather/ext/fail.h"
+
+#include <float.h>
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+enum { MATRIX_BLOCK = 64, MOMENT_BLOCK = 128, DECADES = 7 };
+static const float smallest_scale = 0x1p-100F;
+
+/* --- Levels --- */
+
+enum { SIGNED = 128, UNSIGNED = 255, QUARTER = 8 };
+/* The first level that may be nearest, by the upper half of an f32 in [2^-24, 1]. */
+enum { FIRST_BUCKET = (127 - 24) << 7, BUCKETS = (127 << 7) + 1 - FIRST_BUCKET };
+
+typedef struct levels {
+    int count;
+    float value[UNSIGNED], middle[UNSIGNED]; /* middle[c]: between c and c + 1 */
+    uint8_t first[BUCKETS];
+} levels;
+
+static struct {
+    levels is_signed, is_unsigned, quarter;
+    float even[128]; /* c/127 */
+} tables;
+
+/* Decade i ends at 10^(i-6) and has parts << i equal parts, each of which is its upper end. */
+static void fill_tree(levels *l, int parts)
+{
+    double value[UNSIGNED] = {0};
+    int n = 1;
+    for (int i = 0; i < DECADES; i++)
+        for (int k = 1; k <= parts << i; k++)
+            value[n++] = pow(10, i - DECADES + 1) * (0.1 + 0.9 * k / (parts << i));
+    l->count = n;
+    for (int c = 0; c < n; c++) {
+        l->value[c] = (float)value[c];
+        l->middle[c] = c + 1 < n ? (float)((value[c] + value[c + 1]) / 2) : INFINITY;
+    }
+}
+
+static void fill_first(levels *l)
+{
+    for (int b = 0, c = 0; b < BUCKETS; b++) {
+        while (lt_f32_from_bits((uint32_t)(b + FIRST_BUCKET) << 16) > l->middle[c])
+            c++;
+        l->first[b] = (uint8_t)c;
+    }
+}
+
+static void fill_tables(void)
+{
+    fill_tree(&tables.is_signed, 1);
+    fill_tree(&tables.is_unsigned, 2);
+    fill_first(&tables.is_signed);
+    fill_first(&tables.is_unsigned);
+    for (int c = 0; c < 128; c++)
+        tables.even[c] = (float)(c / 127.0);
+    for (int c = 0; c < QUARTER; c++) {
+        tables.quarter.value[c] = (float)(c * c / 49.0);
+        tables.quarter.middle[c] = (float)((c * c + (c + 1) * (c + 1)) / 98.0);
+    }
+}
+
+static void make_tables(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_tables);
+}
+
+/* The nearest level of 0 <= x; of two the lower one. */
+static int nearest(const levels *l, float x)
+{
+    if (!(x >= 0x1p-24F))
+        return 0;
+    if (x >= 1)
+        return l->count - 1;
+    int c = l->first[(lt_f32_bits(x) >> 16) - FIRST_BUCKET];
+    while (x > l->middle[c])
+        c++;
+    return c;
+}
+
+/* --- Blocks --- */
+
+/* Where the parts of coded elements are. */
+typedef struct coded {
+    lt_state_dtype dtype;
+    bool moments, positive;
+    int64_t count;
+    int block, scale_bytes, code_bytes; /* of a block: elements, bytes */
+} coded;
+
+static coded coded_of(lt_quantized_format f, int64_t count)
+{
+    const bool moments = f.kind == LT_QUANTIZED_MOMENT || f.kind == LT_QUANTIZED_POSITIVE;
+    coded c = {.dtype = f.dtype,
+               .moments = moments,
+               .positive = f.kind == LT_QUANTIZED_POSITIVE,
+               .count = count,
+               .block = moments ? MOMENT_BLOCK : MATRIX_BLOCK};
+    switch (f.dtype) {
+    case LT_STATE_F32:
+        c.code_bytes = c.block * 4;
+        break;
+    case LT_STATE_BF16:
+        c.code_bytes = c.block * 2;
+        break;
+    case LT_STATE_INT8:
+        c.code_bytes = c.block;
+        c.scale_bytes = moments ? 4 : 2;
+        break;
+    case LT_STATE_INT4:
+        c.code_bytes = c.block / 2;
+        c.scale_bytes = 2;
+        break;
+    }
+    return c;
+}
+
+static int64_t blocks_of(const coded *c)
+{
+    return (c->count + c->block - 1) / c->block;
+}
+
+static int elements_at(const coded *c, int64_t block)
+{
+    const int64_t rest = c->count - block * c->block;
+    return rest < c->block ? (int)rest : c->block;
+}
+
+/* All scales, then all codes; the last block's codes end with its elements. */
+static int64_t coded_bytes(const coded *c)
+{
+    const int per_two = 2 * c->code_bytes / c->block;
+    return blocks_of(c) * c->scale_bytes + (c->count * per_two + 1) / 2;
+}
+
+/* The block's scale as it is read back; what = 1 + 2^-9 of the largest magnitude at most. */
+static float scale_of(const coded *c, const float *x, int count)
+{
+    float s = 0;
+    for (int i = 0; i < count; i++) {
+        if (!(fabsf(x[i]) <= FLT_MAX))
+            return NAN;
+        s = fabsf(x[i]) > s ? fabsf(x[i]) : s;
+    }
+    if (s < smallest_scale)
+        return 0;
+    return c->scale_bytes == 2 ? lt_f32_from_bf16(lt_bf16_from_f32(s)) : s;
+}
+
+static void put_scale(const coded *c, unsigned char *memory, int64_t block, float s)
+{
+    const uint16_t narrow = lt_bf16_from_f32(s);
+    if (c->scale_bytes == 2)
+        memcpy(memory + 2 * block, &narrow, 2);
+    else
+        memcpy(memory + 4 * block, &s, 4);
+}
+
+static float get_scale(const coded *c, const unsigned char *memory, int64_t block)
+{
+    uint16_t narrow;
+    float s;
+    if (c->scale_bytes == 4) {
+        memcpy(&s, memory + 4 * block, 4);
+        return s;
+    }
+    memcpy(&narrow, memory + 2 * block, 2);
+    return lt_f32_from_bf16(narrow);
+}
+
+static int quarter_code(float x, float s)
+{
+    const float a = fabsf(x) / s;
+    int c = 0;
+    for (int k = 0; k + 1 < QUARTER; k++)
+        c += a > tables.quarter.middle[k];
+    return x < 0 ? -c : c;
+}
+
+static int even_code(float x, float s)
+{
+    const float c = rintf(x / s * 127.0F);
+    return c > 127 ? 127 : c < -127 ? -127 : (int)c;
+}
+
+static int moment_code(const coded *c, float x, float s)
+{
+    if (c->positive) {
+        const int level = nearest(&tables.is_unsigned, x / s);
+        return x > 0 && !level ? 1 : level;
+    }
+    const int level = nearest(&tables.is_signed, fabsf(x) / s);
+    return x < 0 ? -level : level;
+}
+
+static void encode_codes(const coded *c, const float *x, int count, float s, unsigned char *code)
+{
+    const bool codes = s > 0; /* else 0 or NaN: every code is 0 */
+    if (c->dtype == LT_STATE_INT4) {
+        memset(code, 0, (size_t)(count + 1) / 2);
+        for (int i = 0; i < count && codes; i++)
+            code[i / 2] |= (unsigned char)((quarter_code(x[i], s) & 15) << i % 2 * 4);
+        return;
+    }
+    for (int i = 0; i < count; i++)
+        code[i] = (unsigned char)(!codes       ? 0
+                                  : c->moments ? moment_code(c, x[i], s)
+                                               : even_code(x[i], s));
+}
+
+static void encode_block(const coded *c, const float *x, int64_t block, unsigned char *memory)
+{
+    const int count = elements_at(c, block);
+    unsigned char *code = memory + blocks_of(c) * c->scale_bytes + block * c->code_bytes;
+    if (c->dtype == LT_STATE_F32) {
+        memcpy(code, x, (size_t)count * sizeof *x);
+        return;
+    }
+    for (int i = 0; i < count && c->dtype == LT_STATE_BF16; i++) {
+        const uint16_t narrow = lt_bf16_from_f32(x[i]);
+        memcpy(code + 2 * i, &narrow, 2);
+    }
+    if (c->dtype == LT_STATE_BF16)
+        return;
+    const float s = scale_of(c, x, count);
+    put_scale(c, memory, block, s);
+    encode_codes(c, x, count, s, code);
+}
+
+static void decode_codes(const coded *c, const unsigned char *code, int count, float s, float *x)
+{
+    const levels *l = c->positive ? &tables.is_unsigned : &tables.is_signed;
+    const float *value = c->dtype == LT_STATE_INT4 ? tables.quarter.value
+                         : c->moments              ? l->value
+                                                   : tables.even;
+    for (int i = 0; i < count; i++) {
+        int k = code[i];
+        if (c->dtype == LT_STATE_INT4) {
+            k = code[i / 2] >> i % 2 * 4 & 15;
+            k = k > 7 ? k - 16 : k;
+        } else if (!c->positive) {
+            k = k > 127 ? k - 256 : k;
+        }
+        x[i] = k < 0 ? -(value[-k] * s) : value[k] * s;
+    }
+}
+
+static void decode_block(const coded *c, const unsigned char *memory, int64_t block, float *x)
+{
+    const int count = elements_at(c, block);
+    const unsigned char *code = memory + blocks_of(c) * c->scale_bytes + block * c->code_bytes;
+    if (c->dtype == LT_STATE_F32) {
+        memcpy(x, code, (size_t)count * sizeof *x);
+        return;
+    }
+    for (int i = 0; i < count && c->dtype == LT_STATE_BF16; i++) {
+        uint16_t narrow;
+        memcpy(&narrow, code + 2 * i, 2);
+        x[i] = lt_f32_from_bf16(narrow);
+    }
+    if (c->dtype != LT_STATE_BF16)
+        decode_codes(c, code, count, get_scale(c, memory, block), x);
+}
+
+/* --- Triangles --- */
+
+/* Element p of the triangle below the diagonal, row by row. */
+static int64_t row_of(int64_t p)
+{
+    int64_t row = (int64_t)((1 + sqrt(1 + 8 * (double)p)) / 2);
+    while (row * (row - 1) / 2 > p)
+        row--;
+    while (row * (row + 1) / 2 <= p)
+        row++;
+    return row;
+}
+
+typedef enum half { BELOW, ABOVE } half;
+
+/* Elements [p, p + count) of the triangle, which lie at stride n if they are read above. */
+static void gather(const float *x, int64_t n, half which, int64_t p, int count, float *out)
+{
+    int64_t row = row_of(p), col = p - row * (row - 1) / 2;
+    for (int i = 0; i < count; i++) {
+        out[i] = which == BELOW ? x[row * n + col] : x[col * n + row];
+        if (++col == row) {
+            row++;
+            col = 0;
+        }
+    }
+}
+
+static void scatter(float *x, int64_t n, half which, int64_t p, int count, const float *in)
+{
+    int64_t row = row_of(p), col = p - row * (row - 1) / 2;
+    for (int i = 0; i < count; i++) {
+        x[which == BELOW ? row * n + col : col * n + row] = in[i];
+        if (++col == row) {
+            row++;
+            col = 0;
+        }
+    }
+}
+
+static void mirror(float *x, int64_t n)
+{
+    enum { TILE = 16 };
+    for (int64_t i = 0; i < n; i += TILE)
+        for (int64_t j = 0; j <= i; j += TILE)
+            for (int64_t r = i; r < n && r < i + TILE; r++)
+                for (int64_t c = j; c < r && c < j + TILE; c++)
+                    x[c * n + r] = x[r * n + c];
+}
+
+/* --- Whole arrays --- */
+
+typedef struct pass {
+    lt_quantized_format format;
+    coded coded;
+    int64_t n; /* of squares; 0: none */
+    const float *x;
+    float *out;
+    unsigned char *memory, *errors;
+    int with_errors;
+} pass;
+
+static bool is_square(lt_quantized_kind kind)
+{
+    return kind == LT_QUANTIZED_SYMMETRIC || kind == LT_QUANTIZED_CHOLESKY;
+}
+
+static bool has_errors(lt_quantized_format f)
+{
+    return f.kind == LT_QUANTIZED_CHOLESKY && f.dtype == LT_STATE_INT4;
+}
+
+static int64_t side(int64_t elements)
+{
+    return (int64_t)llrint(sqrt((double)elements));
+}
+
+static pass begin(lt_quantized_format f, int64_t elements, const unsigned char *memory)
+{
+    pass p = {.format = f};
+    p.n = is_square(f.kind) ? side(elements) : 0;
+    p.coded = coded_of(f, p.n ? p.n * (p.n - 1) / 2 : elements);
+    p.memory = (unsigned char *)(uintptr_t)memory + p.n * 4;
+    p.errors = has_errors(f) ? p.memory + coded_bytes(&p.coded) : NULL;
+    make_tables();
+    return p;
+}
+
+int64_t lt_quantized_bytes(lt_quantized_format f, int64_t elements)
+{
+    const pass p = begin(f, elements, NULL);
+    return p.n * 4 + coded_bytes(&p.coded) * (has_errors(f) ? 2 : 1);
+}
+
+/* Codes of L plus the error that is left, and the new error's. */
+static void encode_with_errors(const pass *p, int64_t block, float *x)
+{
+    float error[MATRIX_BLOCK], back[MATRIX_BLOCK];
+    const int count = elements_at(&p->coded, block);
+    if (p->with_errors) {
+        gather(p->x, p->n, ABOVE, block * p->coded.block, count, error);
+        encode_block(&p->coded, x, block, p->memory);
+        encode_block(&p->coded, error, block, p->errors);
+        return;
+    }
+    decode_block(&p->coded, p->errors, block, error);
+    for (int i = 0; i < count; i++)
+        x[i] += error[i];
+    encode_block(&p->coded, x, block, p->memory);
+    decode_block(&p->coded, p->memory, block, back);
+    for (int i = 0; i < count; i++)
+        error[i] = x[i] - back[i];
+    encode_block(&p->coded, error, block, p->errors);
+}
+
+static void encode_blocks(void *context, int64_t from, int64_t to, int64_t chunk)
+{
+    (void)chunk;
+    const pass *p = context;
+    float x[MATRIX_BLOCK];
+    for (int64_t b = from; b < to; b++) {
+        if (!p->n) {
+            encode_block(&p->coded, p->x + b * p->coded.block, b, p->memory);
+            continue;
+        }
+        gather(p->x, p->n, BELOW, b * p->coded.block, elements_at(&p->coded, b), x);
+        if (p->errors)
+            encode_with_errors(p, b, x);
+        else
+            encode_block(&p->coded, x, b, p->memory);
+    }
+}
+
+static void decode_blocks(void *context, int64_t from, int64_t to, int64_t chunk)
+{
+    (void)chunk;
+    const pass *p = context;
+    float x[MATRIX_BLOCK];
+    for (int64_t b = from; b < to; b++) {
+        const int64_t at = b * p->coded.block;
+        const int count = elements_at(&p->coded, b);
+        if (!p->n) {
+            decode_block(&p->coded, p->memory, b, p->out + at);
+            continue;
+        }
+        decode_block(&p->coded, p->memory, b, x);
+        scatter(p->out, p->n, BELOW, at, count, x);
+        memset(x, 0, sizeof x);
+        if (p->errors)
+            decode_block(&p->coded, p->errors, b, x);
+        if (p->format.kind == LT_QUANTIZED_CHOLESKY)
+            scatter(p->out, p->n, ABOVE, at, count, x);
+    }
+}
+
+static const int64_t grain = 64; /* blocks of a chunk */
+
+void lt_quantized_encode(lt_quantized_format f, const float *x, int64_t elements,
+                         unsigned char *memory, int with_errors)
+{
+    pass p = begin(f, elements, memory);
+    p.x = x;
+    p.with_errors = with_errors;
+    for (int64_t i = 0; i < p.n; i++)
+        memcpy(memory + 4 * i, &x[i * (p.n + 1)], 4);
+    lt_parallel(blocks_of(&p.coded), grain, encode_blocks, &p);
+}
+
+void lt_quantized_decode(lt_quantized_format f, const unsigned char *memory, int64_t elements,
+                         float *x)
+{
+    pass p = begin(f, elements, memory);
+    p.out = x;
+    for (int64_t i = 0; i < p.n; i++)
+        memcpy(&x[i * (p.n + 1)], memory + 4 * i, 4);
+    lt_parallel(blocks_of(&p.coded), grain, decode_blocks, &p);
+    if (f.kind == LT_QUANTIZED_SYMMETRIC)
+        mirror(x, p.n);
+}
+
+/* --- Cholesky --- */
+
+/* In an order that does not depend on the compiler: sixteen sums side by side. */
+static float dot(const float *a, const float *b, int64_t count)
+{
+    enum { WIDTH = 16 };
+    float sum[WIDTH] = {0}, rest = 0;
+    int64_t i = 0;
+    for (; i + WIDTH <= count; i += WIDTH)
+        for (int k = 0; k < WIDTH; k++)
+            sum[k] += a[i + k] * b[i + k];
+    for (; i < count; i++)
+        rest += a[i] * b[i];
+    for (int step = WIDTH / 2; step; step /= 2)
+        for (int k = 0; k < step; k++)
+            sum[k] += sum[k + step];
+    return sum[0] + rest;
+}
+
+void lt_quantized_cholesky(float *x, int64_t n)
+{
+    float largest = 0;
+    for (int64_t i = 0; i < n; i++)
+        largest = x[i * (n + 1)] > largest ? x[i * (n + 1)] : largest;
+    const float least = largest * (float)fmax(1e-6, (double)n * 0x1p-24);
+    const float root = sqrtf(least);
+    for (int64_t i = 0; i < n; i++) {
+        float *row = x + i * n;
+        for (int64_t j = 0; j < i; j++) {
+            const float *above = x + j * n, pivot = above[j];
+            /* A pivot that was raised is root exactly, and its column 0. */
+            row[j] = pivot > root ? (row[j] - dot(row, above, j)) / pivot : 0;
+        }
+        const float square = row[i] - dot(row, row, i);
+        row[i] = square <= least ? root : sqrtf(square);
+    }
+}

@@ -1,0 +1,51 @@
+/* How quantized state lies in memory, and the conversions, on arrays of the host.
+ *
+ * Elements are coded in blocks of neighbours in memory, each block with its largest magnitude s as its scale:
+ *
+ *   bf16            no blocks: rounded to nearest even
+ *   int8, matrices  blocks of 64, s rounded to bf16; x is s c/127, c in [-127,127], nearest
+ *   int4, matrices  blocks of 64, s rounded to bf16; x is +-s (c/7)^2, c in [0,7], nearest, as in Wang et al.
+ *                   2024 (arXiv 2405.18144): small elements keep a relative error
+ *   int8, moments   blocks of 128, s in f32; x is s times a level of a dynamic tree (Dettmers et al., 2021,
+ *                   arXiv 2110.02861): seven decades, each with twice as many levels as the one below.
+ *                   Moments >= 0 have no sign and twice the levels, and what is positive stays so: a second
+ *                   moment of 0 would leave a step divided by epsilon alone.
+ *
+ * Scales below 2^-100 are 0; a block with an element that is not finite becomes NaN. Of a symmetric matrix
+ * the diagonal stays f32 and the triangle below it is coded, row by row. A factor is coded as its Cholesky
+ * factor: what is opened has no negative eigenvalue, whatever the rounding was. With int4 the rounding's error
+ * is coded too, and added before the next rounding (error feedback: Li et al. 2024, arXiv 2412.10663). */
+#ifndef LT_OPTIM_QUANTIZED_FORMATS_H
+#define LT_OPTIM_QUANTIZED_FORMATS_H
+
+#include "lather/state.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum lt_quantized_kind {
+    LT_QUANTIZED_MOMENT,    /* any shape */
+    LT_QUANTIZED_POSITIVE,  /* the same, all elements >= 0 */
+    LT_QUANTIZED_MATRIX,    /* any shape, evenly spaced levels */
+    LT_QUANTIZED_SYMMETRIC, /* [n,n] */
+    LT_QUANTIZED_CHOLESKY   /* [n,n], positive semidefinite */
+} lt_quantized_kind;
+
+typedef struct lt_quantized_format {
+    lt_quantized_kind kind;
+    lt_state_dtype dtype; /* int4 of matrices only */
+} lt_quantized_format;
+
+/* Bytes of `elements` elements; of squares n * n. */
+int64_t lt_quantized_bytes(lt_quantized_format format, int64_t elements);
+/* x: f32, in memory order. Squares are dense; of a Cholesky factor x is L, below the diagonal, and the errors,
+ * above it transposed: encoding reads L, and the errors that memory has; with_errors: those of x instead. */
+void lt_quantized_encode(lt_quantized_format format, const float *x, int64_t elements,
+                         unsigned char *memory, int with_errors);
+void lt_quantized_decode(lt_quantized_format format, const unsigned char *memory, int64_t elements,
+                         float *x);
+/* In place: the lower triangle becomes C with C C^T = x. A pivot that is rounding's, below
+ * max(n 2^-24, 1e-6) of the largest diagonal element, is that, and the column below it 0. */
+void lt_quantized_cholesky(float *x, int64_t n);
+
+#endif

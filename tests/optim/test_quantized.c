@@ -1,0 +1,241 @@
+/* State in fewer bytes: its formats, and optimizers that keep it. */
+
+#include "base/alloc.h"
+#include "makers.h"
+#include "optim/quantized_state.h"
+
+#include "lather/shampoo.h"
+#include "lather/train.h"
+
+#include <float.h>
+#include <stdio.h>
+
+/* --- Formats --- */
+
+enum { SIDE = 37, ELEMENTS = SIDE * SIDE };
+
+/* Numbers of many magnitudes, from a counter: no two runs differ. */
+static double number(int64_t i)
+{
+    const double x = sin(12.9898 * (double)(i + 1)) * 43758.5453, unit = x - floor(x) - 0.5;
+    return unit * pow(10, 3 * sin(0.37 * (double)i));
+}
+
+typedef struct format_row {
+    const char *name;
+    lt_quantized_format format;
+    double bound; /* of an element's error, times the largest magnitude of its block */
+} format_row;
+
+/* Half the distance of neighbouring levels where it is largest; scales in bf16 add 2^-9. */
+static const double even = 0.5 / 127 + 0x1p-9, quarter = 0.5 * 13 / 49 + 0x1p-9;
+static const double tree = 0.5 * 0.9 / 64, tree_positive = 0.5 * 0.9 / 128;
+
+static void fill(float *x, const format_row *w)
+{
+    const lt_quantized_kind kind = w->format.kind;
+    const bool square = kind == LT_QUANTIZED_SYMMETRIC;
+    for (int64_t i = 0; i < ELEMENTS; i++)
+        x[i] = (float)number(i);
+    for (int64_t i = 0; i < ELEMENTS && kind == LT_QUANTIZED_POSITIVE; i++)
+        x[i] = fabsf(x[i]);
+    for (int64_t r = 0; r < SIDE && square; r++)
+        for (int64_t c = 0; c < r; c++)
+            x[c * SIDE + r] = x[r * SIDE + c];
+}
+
+/* The largest magnitude of all: more than any block's. */
+static double largest(const float *x)
+{
+    double most = 0;
+    for (int64_t i = 0; i < ELEMENTS; i++)
+        most = fmax(most, fabs((double)x[i]));
+    return most;
+}
+
+static void test_format(void **state)
+{
+    const format_row *w = *state;
+    static float x[ELEMENTS], once[ELEMENTS], twice[ELEMENTS];
+    static unsigned char memory[4 * ELEMENTS + 4 * SIDE], again[sizeof memory];
+    const size_t bytes = (size_t)lt_quantized_bytes(w->format, ELEMENTS);
+    double error = 0;
+    assert_true(bytes <= sizeof memory);
+    fill(x, w);
+    memset(memory, 0, sizeof memory);
+    lt_quantized_encode(w->format, x, ELEMENTS, memory, 0);
+    lt_quantized_decode(w->format, memory, ELEMENTS, once);
+    for (int64_t i = 0; i < ELEMENTS; i++)
+        error = fmax(error, fabs((double)x[i] - (double)once[i]));
+    assert_near(error, 0, w->bound * largest(x));
+    if (w->bound > 0) /* and no finer: what is called int8 has its levels */
+        assert_true(error > w->bound * largest(x) / 8);
+    memset(again, 0, sizeof again);
+    lt_quantized_encode(w->format, once, ELEMENTS, again, 0);
+    assert_memory_equal(memory, again, bytes);
+    lt_quantized_decode(w->format, again, ELEMENTS, twice);
+    assert_memory_equal(once, twice, sizeof once);
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    const int64_t n = 1024, half = n * (n - 1) / 2;
+#define BYTES(kind, dtype) \
+    lt_quantized_bytes((lt_quantized_format){LT_QUANTIZED_##kind, LT_STATE_##dtype}, n *n)
+    assert_int_equal(BYTES(SYMMETRIC, F32), 4 * (half + n));
+    assert_int_equal(BYTES(SYMMETRIC, INT8), 4 * n + half + 2 * (half / 64));
+    assert_int_equal(BYTES(CHOLESKY, INT4), 4 * n + 2 * (half / 2 + 2 * (half / 64)));
+    assert_int_equal(BYTES(MATRIX, INT4), n * n / 2 + 2 * n * n / 64);
+    assert_int_equal(BYTES(MOMENT, INT8), n * n + 4 * n * n / 128);
+    assert_int_equal(BYTES(POSITIVE, BF16), 2 * n * n);
+#undef BYTES
+}
+
+static void test_not_finite(void **state)
+{
+    (void)state;
+    enum { COUNT = 300, BAD = 130 };
+    const lt_quantized_format f = {LT_QUANTIZED_MOMENT, LT_STATE_INT8};
+    float x[COUNT], y[COUNT];
+    unsigned char memory[2 * COUNT];
+    for (int i = 0; i < COUNT; i++)
+        x[i] = i == BAD ? INFINITY : (float)i;
+    lt_quantized_encode(f, x, COUNT, memory, 0);
+    lt_quantized_decode(f, memory, COUNT, y);
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(isnan(y[i]), i / 128 == BAD / 128);
+}
+
+static void test_positive(void **state)
+{
+    (void)state;
+    const lt_quantized_format f = {LT_QUANTIZED_POSITIVE, LT_STATE_INT8};
+    const float x[4] = {1, 1e-20F, 0, 0.5F};
+    float y[4];
+    unsigned char memory[8];
+    lt_quantized_encode(f, x, 4, memory, 0);
+    lt_quantized_decode(f, memory, 4, y);
+    assert_true(y[1] > 0 && y[2] == 0 && y[0] == 1);
+}
+
+/* --- Cholesky factors --- */
+
+/* F of rank `rank`, its trace about SIDE / 2; each t another one around the same. */
+static void make_factor(double *f, int rank, int t)
+{
+    memset(f, 0, ELEMENTS * sizeof *f);
+    for (int k = 0; k < rank; k++)
+        for (int r = 0; r < SIDE; r++)
+            for (int c = 0; c < SIDE; c++)
+                f[r * SIDE + c] += (1 + sin(t * (k + 0.7))) * sin(r * (k + 1.3) + k)
+                                   * sin(c * (k + 1.3) + k) / rank;
+}
+
+static void test_cholesky(void **state)
+{
+    const int rank = *(const int *)*state;
+    static double f[ELEMENTS];
+    static float c[ELEMENTS];
+    make_factor(f, rank, 0);
+    for (int i = 0; i < ELEMENTS; i++)
+        c[i] = (float)f[i];
+    lt_quantized_cholesky(c, SIDE);
+    for (int r = 0; r < SIDE; r++)
+        for (int j = 0; j <= r; j++) {
+            double sum = 0;
+            for (int k = 0; k <= j; k++)
+                sum += (double)c[r * SIDE + k] * (double)c[j * SIDE + k];
+            assert_near(sum, f[r * SIDE + j], 5e-5);
+        }
+}
+
+/* What is left of a slowly moving factor's norm in the error after many stores. */
+static double track(lt_device *device, lt_state_dtype dtype, bool feedback)
+{
+    static double f[ELEMENTS], g[ELEMENTS];
+    lt_quantized *q = NULL;
+    const int64_t stride[LT_MAX_DIMS] = {SIDE, 1};
+    const lt_quantized_format format = {LT_QUANTIZED_CHOLESKY, dtype};
+    const int64_t codes = SIDE * 4 + (lt_quantized_bytes(format, ELEMENTS) - SIDE * 4) / 2;
+    double error = 0, norm = 0;
+    assert_ok(lt_quantized_new(&q, device, format, LT_SHAPE(SIDE, SIDE), stride));
+    memset(f, 0, sizeof f);
+    for (int t = 0; t < 120; t++) {
+        lt_tensor *open = NULL;
+        make_factor(g, SIDE + 3, t);
+        assert_ok(lt_quantized_open(q, &open));
+        float *x = lt_tensor_view(open).data;
+        for (int i = 0; i < ELEMENTS; i++) {
+            f[i] = 0.95 * f[i] + 0.05 * g[i];
+            x[i] = (float)(0.95 * (double)x[i] + 0.05 * g[i]);
+        }
+        lt_quantized_store(q, open);
+        lt_tensor_free(&open);
+        unsigned char *memory = lt_tensor_view(q->memory).data;
+        if (!feedback)
+            memset(memory + codes, 0, lt_tensor_bytes(q->memory) - (size_t)codes);
+    }
+    lt_tensor *open = NULL;
+    assert_ok(lt_quantized_open(q, &open));
+    const float *x = lt_tensor_view(open).data;
+    for (int i = 0; i < ELEMENTS; i++) {
+        error += ((double)x[i] - f[i]) * ((double)x[i] - f[i]);
+        norm += f[i] * f[i];
+    }
+    lt_tensor_free(&open);
+    lt_quantized_free(&q);
+    return sqrt(error / norm);
+}
+
+static void test_feedback(void **state)
+{
+    (void)state;
+    lt_device *device = NULL;
+    assert_ok(lt_device_open(&device, "cpu", &(lt_device_config){.threads = 1}));
+    const double with = track(device, LT_STATE_INT4, true);
+    const double without = track(device, LT_STATE_INT4, false);
+    const double int8 = track(device, LT_STATE_INT8, true);
+    const double bf16 = track(device, LT_STATE_BF16, true);
+    print_message("int4 %g, without feedback %g, int8 %g, bf16 %g\n", with, without, int8, bf16);
+    assert_true(with < 0.5 * without);
+    assert_true(with < 0.2);
+    lt_device_close(&device);
+}
+
+#define FORMAT(text, k, d, b)                     \
+    {                                             \
+        text, {LT_QUANTIZED_##k, LT_STATE_##d}, b \
+    }
+
+int main(void)
+{
+    static format_row formats[] = {
+        FORMAT("a packed triangle is exact", SYMMETRIC, F32, 0),
+        FORMAT("bf16 moments", MOMENT, BF16, 0x1p-8),
+        FORMAT("int8 moments", MOMENT, INT8, tree),
+        FORMAT("int8 moments of one sign", POSITIVE, INT8, tree_positive),
+        FORMAT("bf16 matrices", MATRIX, BF16, 0x1p-8),
+        FORMAT("int8 matrices", MATRIX, INT8, even),
+        FORMAT("int4 matrices", MATRIX, INT4, quarter),
+        FORMAT("int8 symmetric matrices", SYMMETRIC, INT8, even),
+        FORMAT("int4 symmetric matrices", SYMMETRIC, INT4, quarter),
+    };
+    static int ranks[] = {SIDE + 3, 5, 1};
+    struct CMUnitTest tests[COUNT_OF(formats) + COUNT_OF(ranks) + 8];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(formats); i++)
+        tests[n++] = (struct CMUnitTest){formats[i].name, test_format, NULL, NULL, &formats[i]};
+    tests[n++] = (struct CMUnitTest){"bytes by hand", test_bytes, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest){"an infinity makes its block NaN, and no other",
+                                     test_not_finite, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest){"a positive second moment stays positive", test_positive, NULL,
+                                     NULL, NULL};
+    static const char *const names[] = {"Cholesky, full rank", "Cholesky, rank 5",
+                                        "Cholesky, rank 1"};
+    for (size_t i = 0; i < COUNT_OF(ranks); i++)
+        tests[n++] = (struct CMUnitTest){names[i], test_cholesky, NULL, NULL, &ranks[i]};
+    tests[n++] = (struct CMUnitTest){"error feedback follows a factor that moves slowly",
+                                     test_feedback, NULL, NULL, NULL};
+    return _cmocka_run_group_tests("quantized state", tests, n, NULL, NULL);
+}

@@ -1,0 +1,419 @@
+/* Optimizers whose state is in fewer bytes between steps. */
+
+#include "makers.h"
+#include "optim/quantized_state.h"
+#include "temp_folder.h"
+
+#include "lather/checkpoint.h"
+
+#include <stdio.h>
+
+/* --- A problem: least squares, so that gradients follow the parameters --- */
+
+enum { ROWS = 24, COLS = 20, SIZE = ROWS * COLS };
+
+typedef lt_status open_fn(lt_optim **out, const lt_params *params, lt_state_dtype dtype);
+
+typedef struct problem {
+    fixture f;
+    double value[SIZE], bias[COLS];
+} problem;
+
+static void open_problem(problem *p, open_fn *open, lt_state_dtype dtype)
+{
+    double start[SIZE];
+    *p = (problem){0};
+    assert_ok(lt_device_open(&p->f.device, "cpu", &(lt_device_config){.threads = 1}));
+    for (int i = 0; i < SIZE; i++)
+        start[i] = 0.3 * sin(1.3 * i) + 0.2 * cos(0.11 * i * i);
+    put(fixture_add(&p->f, "w", LT_SHAPE(ROWS, COLS))->value, start);
+    put(fixture_add(&p->f, "b", LT_SHAPE(COLS))->value, start);
+    assert_ok(open(&p->f.optim, &p->f.list, dtype));
+}
+
+/* 1/2 |S (W - T)|^2 with column scales and noise; the value is that without noise. */
+static double gradient(problem *p, int t)
+{
+    double g[SIZE], loss = 0;
+    for (int k = 0; k < 2; k++) {
+        const int count = k ? COLS : SIZE;
+        get(p->f.param[k].value, k ? p->bias : p->value);
+        for (int i = 0; i < count; i++) {
+            const double scale = 1 / (1.0 + i % COLS), target = 0.1 * cos(0.7 * i + k);
+            const double apart = (k ? p->bias : p->value)[i] - target;
+            loss += scale * apart * apart / 2;
+            g[i] = scale * (apart + 0.05 * sin(1 + 7.0 * t + 1.7 * i + 0.9 * t * i));
+        }
+        put_grad(&p->f.param[k], g);
+    }
+    return loss;
+}
+
+static double run_steps(problem *p, int count, double lr)
+{
+    double loss = 0;
+    for (int t = 0; t < count; t++) {
+        loss = gradient(p, (int)p->f.attempt + 1);
+        fixture_step(&p->f, lr);
+    }
+    return loss;
+}
+
+static void close_problem(problem *p)
+{
+    get(p->f.param[0].value, p->value);
+    get(p->f.param[1].value, p->bias);
+    fixture_close(&p->f);
+}
+
+static double furthest(const problem *a, const problem *b)
+{
+    double most = 0;
+    for (int i = 0; i < SIZE; i++)
+        most = fmax(most, fabs(a->value[i] - b->value[i]));
+    return most;
+}
+
+/* --- Optimizers --- */
+
+static lt_status first_order(lt_status made, lt_optim **out, lt_state_dtype dtype)
+{
+    return made ? made : lt_optim_set_state_dtype(*out, dtype);
+}
+
+static lt_status open_momentum(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    const lt_sgd_config c = {.momentum = 0.9};
+    return first_order(lt_optim_sgd(out, params, &c), out, dtype);
+}
+
+static lt_status open_adam(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    return first_order(lt_optim_adam(out, params, NULL), out, dtype);
+}
+
+static lt_status open_adagrad(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    return first_order(lt_optim_adagrad(out, params, NULL), out, dtype);
+}
+
+static lt_status open_muon(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    return first_order(make_muon(out, params), out, dtype);
+}
+
+static lt_status open_lars(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    return first_order(make_lars(out, params), out, dtype);
+}
+
+static lt_status open_lamb(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    return first_order(make_lamb(out, params), out, dtype);
+}
+
+static lt_shampoo_config shampoo(lt_state_dtype dtype)
+{
+    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
+    c.precondition_frequency = 5;
+    c.beta2 = 0.99;
+    c.max_preconditioner_dim = 16;
+    c.factor_frequency = 5;
+    c.factor_dtype = dtype;
+    return c;
+}
+
+static lt_status open_factors(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    const lt_shampoo_config c = shampoo(dtype);
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static lt_status open_kl(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    lt_shampoo_config c = shampoo(dtype);
+    c.preconditioner = LT_PRECONDITIONER_KL;
+    c.refresh_timing = LT_REFRESH_REFERENCE;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static lt_status open_eigen(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    lt_shampoo_config c = shampoo(dtype);
+    c.preconditioner = LT_PRECONDITIONER_EIGENDECOMPOSED;
+    c.root_solver = LT_ROOT_EIGH;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+/* Moments too. */
+static lt_status open_soap(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    lt_shampoo_config c;
+    LT_TRY(lt_shampoo_preset("soap", &c));
+    c.target_dimensionality = 2;
+    c.precondition_frequency = 5;
+    c.beta2 = 0.99;
+    c.factor_frequency = 5;
+    c.factor_dtype = dtype;
+    LT_TRY(lt_optim_shampoo(out, params, &c));
+    return lt_optim_set_state_dtype(*out, dtype == LT_STATE_INT4 ? LT_STATE_INT8 : dtype);
+}
+
+static lt_status open_grafted(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    lt_shampoo_config c;
+    LT_TRY(lt_shampoo_preset("transformer", &c));
+    c.precondition_frequency = 5;
+    c.factor_frequency = 1;
+    c.diagonal = (lt_name_regex){"^b$", true};
+    LT_TRY(lt_optim_shampoo(out, params, &c));
+    return lt_optim_set_state_dtype(*out, dtype);
+}
+
+/* --- Packed triangles --- */
+
+static bool packs;
+
+static lt_status open_packed(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    lt_shampoo_config c = shampoo(LT_STATE_F32);
+    (void)dtype;
+    c.factor_frequency = 1;
+    c.packed_factors = packs;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static lt_status open_packed_kl(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    lt_shampoo_config c = shampoo(dtype);
+    c.preconditioner = LT_PRECONDITIONER_KL;
+    c.refresh_timing = LT_REFRESH_REFERENCE;
+    c.packed_factors = packs;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static lt_status open_packed_eigen(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    lt_shampoo_config c = shampoo(dtype);
+    c.preconditioner = LT_PRECONDITIONER_EIGENDECOMPOSED;
+    c.root_solver = LT_ROOT_TRACKED;
+    c.packed_factors = packs;
+    return lt_optim_shampoo(out, params, &c);
+}
+
+static void test_packed(void **state)
+{
+    open_fn *const *open = *state;
+    static problem a, b;
+    packs = false;
+    open_problem(&a, *open, LT_STATE_F32);
+    run_steps(&a, 23, 0.05);
+    const size_t bytes = lt_optim_state_bytes(a.f.optim);
+    close_problem(&a);
+    packs = true;
+    open_problem(&b, *open, LT_STATE_F32);
+    run_steps(&b, 23, 0.05);
+    assert_true(lt_optim_state_bytes(b.f.optim) < bytes * 3 / 4 + bytes / 8);
+    close_problem(&b);
+    assert_memory_equal(a.value, b.value, sizeof a.value);
+    assert_memory_equal(a.bias, b.bias, sizeof a.bias);
+}
+
+/* --- Rounding --- */
+
+typedef struct rounding {
+    const char *name;
+    open_fn *open;
+    lt_state_dtype dtype;
+    double lr, most; /* the loss that is left, over that of f32 */
+} rounding;
+
+static lt_status no_number(void *context, const char *name, int64_t *value)
+{
+    (void)context, (void)name, (void)value;
+    return LT_OK;
+}
+
+static lt_status add_bytes(void *context, const lt_state_entry *entry)
+{
+    *(size_t *)context += entry->quantized ? lt_tensor_bytes(entry->quantized->memory)
+                                           : lt_tensor_bytes(entry->tensor);
+    return LT_OK;
+}
+
+/* Close to f32, not the same, in fewer bytes, which are those that are counted. */
+static void test_rounding(void **state)
+{
+    const rounding *w = *state;
+    static problem exact, rounded;
+    size_t bytes = 0;
+    lt_state_visitor visitor = {add_bytes, no_number, &bytes};
+    open_problem(&exact, w->open, LT_STATE_F32);
+    const double first = run_steps(&exact, 1, w->lr), want = run_steps(&exact, 59, w->lr);
+    const size_t before = lt_optim_state_bytes(exact.f.optim);
+    close_problem(&exact);
+    open_problem(&rounded, w->open, w->dtype);
+    const double got = run_steps(&rounded, 60, w->lr);
+    assert_ok(lt_optim_visit(rounded.f.optim, &visitor));
+    assert_int_equal(bytes, lt_optim_state_bytes(rounded.f.optim));
+    assert_true(bytes < before);
+    close_problem(&rounded);
+    print_message("%s: loss %g, %g, f32 %g; parameters apart by %g; %zu bytes, %zu\n", w->name,
+                  first, got, want, furthest(&exact, &rounded), bytes, before);
+    assert_true(furthest(&exact, &rounded) > 0);
+    assert_true(want < 0.7 * first);
+    assert_near(got, want, w->most * want);
+}
+
+/* Every rounding moves m by half a level of the largest at most, and a parameter by lr / (1 - momentum) times
+ * that: bounds of SGD with momentum, whose gradients here do not depend on the parameters. */
+static void test_bound(void **state)
+{
+    const lt_state_dtype dtype = *(const lt_state_dtype *)*state;
+    const double level = dtype == LT_STATE_BF16 ? 0x1p-8 : 0.5 * 0.9 / 64, lr = 0.05;
+    static problem p[2];
+    double bound = 0, m[SIZE] = {0}, g[SIZE];
+    for (int k = 0; k < 2; k++)
+        open_problem(&p[k], open_momentum, k ? dtype : LT_STATE_F32);
+    for (int t = 0; t < 50; t++) {
+        double most = 0;
+        for (int i = 0; i < SIZE; i++) {
+            g[i] = sin(1 + 0.3 * t + 1.7 * i);
+            m[i] = 0.9 * m[i] + g[i];
+            most = fmax(most, fabs(m[i]));
+        }
+        bound += lr / (1 - 0.9) * level * (most + 1);
+        for (int k = 0; k < 2; k++) {
+            put_grad(&p[k].f.param[0], g);
+            put_grad(&p[k].f.param[1], g);
+            fixture_step(&p[k].f, lr);
+        }
+    }
+    close_problem(&p[0]);
+    close_problem(&p[1]);
+    assert_near(furthest(&p[0], &p[1]), 0, bound);
+    assert_true(furthest(&p[0], &p[1]) > bound / 1000);
+}
+
+/* --- Checkpoints --- */
+
+typedef struct passing {
+    const char *name;
+    open_fn *open;
+    lt_state_dtype from, to;
+    double bound; /* of the parameters after further steps; 0: the same bits */
+} passing;
+
+static void test_checkpoint(void **state)
+{
+    const passing *w = *state;
+    static problem a, b;
+    lt_checkpoint_state now = {.step = 17, .optim = "", .global_batch = 1};
+    char path[TEMP_PATH];
+    open_problem(&a, w->open, w->from);
+    open_problem(&b, w->open, w->to);
+    run_steps(&a, 17, 0.05);
+    snprintf(now.optim, sizeof now.optim, "%s", lt_optim_name(a.f.optim));
+    const lt_checkpoint_parts from = {.params = &a.f.list, .optim = a.f.optim};
+    const lt_checkpoint_parts to = {.params = &b.f.list, .optim = b.f.optim};
+    assert_ok(lt_checkpoint_save(folder, &from, &now, NULL));
+    assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
+    assert_ok(lt_checkpoint_load(path, &to, &now));
+    b.f.attempt = a.f.attempt;
+    run_steps(&a, 13, 0.05);
+    run_steps(&b, 13, 0.05);
+    close_problem(&a);
+    close_problem(&b);
+    assert_near(furthest(&a, &b), 0, w->bound);
+}
+
+/* --- What is refused --- */
+
+static void test_refused(void **state)
+{
+    (void)state;
+    problem p;
+    fixture f;
+    lt_shampoo_config c = shampoo(LT_STATE_INT8);
+    open_problem(&p, open_adam, LT_STATE_F32);
+    assert_fails(lt_optim_set_state_dtype(p.f.optim, LT_STATE_INT4), LT_E_ARG, "int4 of adam");
+    run_steps(&p, 1, 0.05);
+    assert_fails(lt_optim_set_state_dtype(p.f.optim, LT_STATE_INT8), LT_E_ARG, "after a step");
+    lt_optim *none = NULL;
+    c.refresh_timing = LT_REFRESH_ASYNC;
+    assert_fails(lt_optim_shampoo(&none, &p.f.list, &c), LT_E_ARG, "refresh async");
+    c = shampoo(LT_STATE_INT8);
+    c.packed_factors = true;
+    assert_fails(lt_optim_shampoo(&none, &p.f.list, &c), LT_E_ARG, "packed_factors");
+    c = shampoo(LT_STATE_F32);
+    c.factor_frequency = 6;
+    assert_fails(lt_optim_shampoo(&none, &p.f.list, &c), LT_E_ARG, "factor_frequency 6");
+    close_problem(&p);
+    two_params(&f, make_adam, true);
+    assert_fails(lt_optim_set_state_dtype(f.optim, LT_STATE_INT8), LT_E_UNSUPPORTED, "f64");
+    c = shampoo(LT_STATE_INT8);
+    assert_fails(lt_optim_shampoo(&none, &f.list, &c), LT_E_UNSUPPORTED, "factor_dtype");
+    fixture_close(&f);
+}
+
+static struct {
+    const char *name;
+    open_fn *open;
+} packed[] = {
+    {"packed triangles: the same bits", open_packed},
+    {"packed triangles: the same bits with kl", open_packed_kl},
+    {"packed triangles: the same bits with eigenvectors", open_packed_eigen},
+};
+static rounding roundings[] = {
+    {"momentum in bf16", open_momentum, LT_STATE_BF16, 0.05, 0.02},
+    {"momentum in int8", open_momentum, LT_STATE_INT8, 0.05, 0.05},
+    {"adam in bf16", open_adam, LT_STATE_BF16, 0.02, 0.05},
+    {"adam in int8", open_adam, LT_STATE_INT8, 0.02, 0.1},
+    {"adagrad in int8", open_adagrad, LT_STATE_INT8, 0.05, 0.1},
+    {"muon in int8", open_muon, LT_STATE_INT8, 0.02, 0.1},
+    {"lars in int8", open_lars, LT_STATE_INT8, 5, 0.1},
+    {"lamb in int8", open_lamb, LT_STATE_INT8, 0.05, 0.1},
+    {"grafted shampoo's moments in int8", open_grafted, LT_STATE_INT8, 0.02, 0.1},
+    {"factors in bf16", open_factors, LT_STATE_BF16, 0.02, 0.05},
+    {"factors in int8", open_factors, LT_STATE_INT8, 0.02, 0.05},
+    {"factors in int4", open_factors, LT_STATE_INT4, 0.02, 0.2},
+    {"kl in int4", open_kl, LT_STATE_INT4, 0.02, 0.2},
+    {"eigenvectors in int8", open_eigen, LT_STATE_INT8, 0.02, 0.1},
+    {"eigenvectors in int4", open_eigen, LT_STATE_INT4, 0.02, 0.3},
+    {"soap in bf16", open_soap, LT_STATE_BF16, 0.02, 0.1},
+    {"soap in int8", open_soap, LT_STATE_INT8, 0.02, 0.3},
+    {"soap in int4", open_soap, LT_STATE_INT4, 0.02, 0.3},
+};
+static lt_state_dtype bounds[] = {LT_STATE_BF16, LT_STATE_INT8};
+static passing passings[] = {
+    {"int8 moments resume", open_adam, LT_STATE_INT8, LT_STATE_INT8, 0},
+    {"bf16 moments resume", open_adam, LT_STATE_BF16, LT_STATE_BF16, 0},
+    {"int8 factors resume", open_factors, LT_STATE_INT8, LT_STATE_INT8, 0},
+    {"int4 factors and their errors resume", open_factors, LT_STATE_INT4, LT_STATE_INT4, 0},
+    {"soap in int4 resumes", open_soap, LT_STATE_INT4, LT_STATE_INT4, 0},
+    {"f32 moments to int8", open_adam, LT_STATE_F32, LT_STATE_INT8, 0.05},
+    {"int8 moments to f32", open_adam, LT_STATE_INT8, LT_STATE_F32, 0.05},
+    {"f32 factors to int4", open_factors, LT_STATE_F32, LT_STATE_INT4, 0.1},
+    {"int4 factors to f32", open_factors, LT_STATE_INT4, LT_STATE_F32, 0.1},
+    {"int4 factors to int8", open_factors, LT_STATE_INT4, LT_STATE_INT8, 0.1},
+};
+
+int main(void)
+{
+    struct CMUnitTest tests[64];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(packed); i++)
+        tests[n++] = (struct CMUnitTest){packed[i].name, test_packed, NULL, NULL, &packed[i].open};
+    for (size_t i = 0; i < COUNT_OF(roundings); i++)
+        tests[n++] =
+            (struct CMUnitTest){roundings[i].name, test_rounding, NULL, NULL, &roundings[i]};
+    for (size_t i = 0; i < COUNT_OF(bounds); i++)
+        tests[n++] = (struct CMUnitTest){"momentum is as far from f32 as its levels allow",
+                                         test_bound, NULL, NULL, &bounds[i]};
+    for (size_t i = 0; i < COUNT_OF(passings); i++)
+        tests[n++] = (struct CMUnitTest){passings[i].name, test_checkpoint, temp_setup,
+                                         temp_teardown, &passings[i]};
+    tests[n++] =
+        (struct CMUnitTest){"what contradicts itself, by name", test_refused, NULL, NULL, NULL};
+    return _cmocka_run_group_tests("state dtypes", tests, n, NULL, NULL);
+}
