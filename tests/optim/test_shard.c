@@ -67,6 +67,36 @@ static lt_status make_averaged_shampoo(lt_optim **out, const lt_params *params)
     return average(make_shampoo(out, params), out, params, LT_AVERAGING_PRIMAL);
 }
 
+static lt_status make_adam_int8(lt_optim **out, const lt_params *params)
+{
+    LT_TRY(make_adam(out, params));
+    return lt_optim_set_state_dtype(*out, LT_STATE_INT8);
+}
+
+static lt_status make_kept(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+{
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
+    c.epsilon = 1e-6;
+    c.precondition_frequency = 2;
+    c.max_preconditioner_dim = 4;
+    c.beta2 = 0.9;
+    c.grafting = LT_GRAFTING_ADAM;
+    c.factor_dtype = dtype;
+    c.packed_factors = dtype == LT_STATE_F32;
+    LT_TRY(lt_optim_shampoo(out, params, &c));
+    return lt_optim_set_state_dtype(*out, dtype == LT_STATE_F32 ? dtype : LT_STATE_INT8);
+}
+
+static lt_status make_int4(lt_optim **out, const lt_params *params)
+{
+    return make_kept(out, params, LT_STATE_INT4);
+}
+
+static lt_status make_packed(lt_optim **out, const lt_params *params)
+{
+    return make_kept(out, params, LT_STATE_F32);
+}
+
 static const row rows[] = {
     {.name = "shampoo, blocks of 2", .make = make_shampoo, .bound = 4e-6},
     {.name = "shampoo in f64: as if it were not divided", .make = make_shampoo, .f64 = true},
@@ -106,6 +136,9 @@ static const row rows[] = {
      .bound = 0.2},
     {.name = "lars", .make = make_lars},
     {.name = "lamb", .make = make_lamb},
+    {.name = "adam in int8", .make = make_adam_int8},
+    {.name = "shampoo in int4, on cpu", .make = make_int4, .kind = "cpu", .bound = 4e-6},
+    {.name = "packed shampoo", .make = make_packed, .bound = 4e-6},
     {.name = "lars, in pairs, on cpu", .make = make_lars, .group = 2, .kind = "cpu"},
     {.name = "lamb, by memory, on cpu",
      .make = make_lamb,

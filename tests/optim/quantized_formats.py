@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Formats of quantized state, byte by byte against tests/oracle/quantized_model.py.
+
+    quantized_formats.py QUANTIZE_CLI      exit 0: the same bytes; 77: no numpy here; 1: a difference
+"""
+import os, subprocess, sys
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIP: numpy is not installed")
+    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
+import quantized_model as model
+
+KINDS = ["moment", "positive", "matrix", "symmetric", "cholesky"]
+DTYPES = ["f32", "bf16", "int8", "int4"]
+SIDES = [1, 2, 13, 64]
+ROUNDS = 3
+
+
+def numbers(rng, n, kind, how):
+    x = rng.standard_normal((n, n)) * 10.0 ** rng.uniform(-6, 2, (n, n))
+    if how == "tiny":
+        x *= 1e-30
+    elif how == "holes":
+        x[rng.random((n, n)) < 0.3] = 0
+        x.flat[-1] = np.inf if n > 2 else 1
+    elif how == "levels":  # exactly on them, and exactly between
+        x = rng.integers(-254, 255, (n, n)) / 254.0
+    x = np.abs(x) if kind == model.POSITIVE else x
+    return (x + x.T if kind == model.SYMMETRIC else x).astype(np.float32)
+
+
+def run(program, kind, dtype, arrays):
+    """The program's bytes after the arrays, and what it decodes."""
+    n = arrays[0].size
+    out = subprocess.run([program, str(kind), str(dtype), str(n), str(len(arrays))], check=True,
+                         input=b"".join(a.tobytes() for a in arrays), stdout=subprocess.PIPE).stdout
+    return out[:-4 * n], np.frombuffer(out[-4 * n:], np.float32)
+
+
+def main():
+    rng, rows, bad = np.random.default_rng(7), 0, 0
+    np.seterr(all="ignore")
+    for kind in range(5):
+        for dtype in range(4):
+            if dtype == model.INT4 and kind in (model.MOMENT, model.POSITIVE) or kind == model.CHOLESKY and dtype == model.F32:
+                continue
+            for n, how in [(s, h) for s in SIDES for h in ("plain", "tiny", "holes", "levels")]:
+                arrays = [numbers(rng, n, kind, how) for _ in range(ROUNDS)]
+                memory, values = run(sys.argv[1], kind, dtype, arrays)
+                want, back = model.store(arrays, kind, dtype)
+                same = memory == want and np.array_equal(values, back, equal_nan=True)
+                rows += 1
+                bad += not same
+                if not same:
+                    print(f"{KINDS[kind]} in {DTYPES[dtype]}, {n} x {n}, {how}: "
+                          f"{'codes' if memory != want else 'values'} differ")
+    # A control: one element on the other side of a middle.
+    one = [np.full((2, 2), 1.0, np.float32)]
+    one[0][1, 1] = 0.98
+    memory, _ = run(sys.argv[1], model.MOMENT, model.INT8, one)
+    one[0][1, 1] = 0.999
+    if memory == model.store(one, model.MOMENT, model.INT8)[0]:
+        bad += 1
+        print("the control passes: another number has the same codes")
+    print(f"{rows} formats, {bad} differ")
+    return bad > 0
+
+
+sys.exit(main())
