@@ -37,7 +37,7 @@ LT_API LT_MUST_CHECK lt_status lt_lasso(double *x, double *intercept, const doub
 
 /**
  * The penalty of the Lasso with the smallest error on rows that it was not fitted to: fold [rows], any numbers;
- * the rows of each one are left out in turn. Tried are 0 and ten penalties per decade of the six below the
+ * the rows of each one are left out in turn. Tried are 0 and five penalties per decade of the six below the
  * smallest one with which x is 0. error: the root of the folds' mean of their mean squares, or NULL.
  * Errors  as lt_lasso(); LT_E_ARG (fewer than two folds)
  */

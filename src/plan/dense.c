@@ -22,26 +22,41 @@ double lt_dense_norm(const double *x, size_t count, size_t stride)
     return most * sqrt(sum);
 }
 
+enum { CHUNK = 4 };
+
+/* (I - scale w w^T) x for columns beside each other, count of CHUNK; w [rows,1] and x [rows,*] have a row's stride. */
+static void apply(const double *w, double *x, size_t rows, size_t stride, double scale,
+                  size_t count)
+{
+    double dot[CHUNK] = {0};
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < count; j++)
+            dot[j] += w[i * stride] * x[i * stride + j];
+    for (size_t j = 0; j < count; j++)
+        dot[j] *= scale;
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < count; j++)
+            x[i * stride + j] -= dot[j] * w[i * stride];
+}
+
 /* Column at, from its diagonal on, becomes (alpha, 0, ...), and the columns behind it follow. */
 static void reflect(double *a, int rows, int columns, int at)
 {
-    const size_t n = (size_t)columns, below = (size_t)(rows - at);
+    const size_t n = (size_t)columns, below = (size_t)(rows - at), behind = n - (size_t)at;
     double *v = a + (size_t)at * n + (size_t)at;
     const double norm = lt_dense_norm(v, below, n);
     if (!(norm > 0))
         return;
-    const double alpha = v[0] > 0 ? -norm : norm;
-    /* H = I - w w^T / (norm (norm + |v0|)), w = v - alpha e1; scaled by norm, so that nothing overflows. */
-    const double head = (v[0] - alpha) / norm, scale = 1 / (1 + fabs(v[0]) / norm);
-    for (size_t j = 1; j < n - (size_t)at; j++) {
-        double dot = head * v[j];
-        for (size_t i = 1; i < below; i++)
-            dot += v[i * n] / norm * v[i * n + j];
-        dot *= scale;
-        v[j] -= dot * head;
-        for (size_t i = 1; i < below; i++)
-            v[i * n + j] -= dot * (v[i * n] / norm);
-    }
+    /* H = I - w w^T / (1 + |v0|), w = v + sign(v0) e1, of v with norm 1, so that nothing overflows. */
+    for (size_t i = 0; i < below; i++)
+        v[i * n] /= norm;
+    const double scale = 1 / (1 + fabs(v[0])), alpha = v[0] > 0 ? -norm : norm;
+    v[0] += v[0] > 0 ? 1 : -1;
+    size_t j = 1;
+    for (; j + CHUNK <= behind; j += CHUNK)
+        apply(v, v + j, below, n, scale, CHUNK);
+    if (j < behind)
+        apply(v, v + j, below, n, scale, behind - j);
     v[0] = alpha;
     for (size_t i = 1; i < below; i++)
         v[i * n] = 0;

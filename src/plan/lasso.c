@@ -49,7 +49,7 @@ lt_status lt_lasso(double *x, double *intercept, const double *a, int rows, int 
     return st;
 }
 
-enum { PER_DECADE = 10, DECADES = 6, PENALTIES = PER_DECADE * DECADES + 2 };
+enum { PER_DECADE = 5, DECADES = 6, PENALTIES = PER_DECADE * DECADES + 2 };
 
 /* Number i, from the largest on; the last is 0. */
 static double penalty_at(double largest, int i)

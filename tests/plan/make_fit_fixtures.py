@@ -52,8 +52,8 @@ def choose(a, b):
     fold = np.arange(len(b)) % FOLDS
     centred = a - a.mean(0)
     largest = np.abs(centred.T @ (b - b.mean())).max() / len(b)
-    penalties = [largest * 10 ** (-i / 10) for i in range(61)]
-    squares = np.zeros(62)
+    penalties = [largest * 10 ** (-i / 5) for i in range(31)]
+    squares = np.zeros(32)
     for f in range(FOLDS):
         inside, outside = fold != f, fold == f
         shift, middle = a[inside].mean(0), b[inside].mean()
