@@ -212,6 +212,22 @@ def an_epoch_that_loses_nothing_comes_first(cwd):
     assert second["step_seconds"]["value"] < first["step_seconds"]["value"]
 
 
+def what_moves_more_is_not_chosen(cwd):
+    """ViT-B in 2 x 2 x 2 against data parallelism over as many ranks; top-k of a density at which it is the larger message."""
+    write(cwd, profile(layers=12, hidden=768, tokens=197, buckets=[{"elements": 85_000_000, "ready": 1, "rows": 0, "columns": 0, "dense": 0}]))
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "4", "--simulate", "--vary", "tensor-parallel=1,2x2x2", "--memory", "9")
+    first, second = found["candidates"]
+    assert (first["tensor_parallel"], second["tensor_parallel"]) == (1, 8) and first["verdict"] is None
+    assert "tokens" in second["verdict"] or "numbers" in second["verdict"] or "elements" in second["verdict"], second["verdict"]
+    assert first["epoch_seconds"] < second["epoch_seconds"]
+    near(found["simulated_seconds"], first["modelled"]["seconds"], 0.05)
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "4", "--simulate", "--vary", "compress=topk:0.98,off,topk:0.01")
+    dense, *sparse = found["candidates"]
+    assert dense["exchange"] == "two-level" and all(c["verdict"] for c in sparse), found["candidates"]
+    by_density = {c["setting"]: c["modelled"]["seconds"] for c in sparse}
+    assert by_density["sgd, topk 0.01"] < dense["modelled"]["seconds"] <= by_density["sgd, topk 0.98"] * (1 + 1e-9), (dense, sparse)
+
+
 def links_are_read_from_a_file(cwd):
     write(cwd, profile())
     write(cwd, {"benchmark": "links", "within": {"latency_us": 3, "gbit": 40}, "between": {"latency_us": 0, "gbit": 4}}, "links.json")
@@ -335,7 +351,7 @@ def a_profile_is_measured_and_kept(cwd):
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
         a_rank_s_memory_is_a_limit, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale, what_loses_something_is_known_by_ranks,
-        an_epoch_that_loses_nothing_comes_first, links_are_read_from_a_file, a_page_shows_models_and_measured_points,
+        an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         real_runs]
 

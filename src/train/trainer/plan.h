@@ -184,6 +184,7 @@ typedef struct plan_candidate {
     plan_setting setting;
     int choice[PLAN_AXES]; /* of each axis */
     lt_plan_cost cost;
+    lt_plan_verdict verdict; /* of a divided model or top-k; why "": there is none */
     plan_estimate step, steps;
     double seconds; /* to the goal; NaN: not known, then of an epoch */
     double epoch;
@@ -194,8 +195,8 @@ typedef struct plan_candidate {
 typedef struct plan_table {
     plan_candidate *item; /* kept first, the best first; then the dropped */
     size_t count, kept;
-    bool
-        is_known; /* seconds to the goal are known of at least one kept; else the table is of epochs */
+    double simulated; /* seconds of the best one's step, message by message; NaN: not simulated */
+    bool is_known;    /* seconds to the goal; else the table is of epochs */
 } plan_table;
 
 /* A plan at work. */

@@ -72,8 +72,11 @@ static void drop(plan_candidate *c, const char *format, ...)
     va_end(args);
 }
 
+typedef lt_status cost_fn(lt_plan_cost *out, const lt_plan_profile *profile,
+                          const lt_plan_machine *machine, const lt_plan_setup *setup);
+
 /* By the system model. Errors: LT_E_ARG (nothing is known of its optimizer; those of lt_plan_predict()). */
-static lt_status predict(const plan *p, const plan_setting *s, lt_plan_cost *out)
+static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_plan_cost *out)
 {
     const plan_optimizer *o = lt_plan_find_optimizer(&p->profile, s->setup.optim, s->block);
     if (!o)
@@ -83,7 +86,43 @@ static lt_status predict(const plan *p, const plan_setting *s, lt_plan_cost *out
     lt_plan_machine machine = p->request.machine;
     machine.cluster.per_node = s->setup.ranks_per_node;
     machine.cluster.nodes = s->setup.ranks / s->setup.ranks_per_node;
-    return lt_plan_predict(out, &profile, &machine, &s->setup);
+    return how(out, &profile, &machine, &s->setup);
+}
+
+static lt_status predict(const plan *p, const plan_setting *s, lt_plan_cost *out)
+{
+    return cost_by(p, s, lt_plan_predict, out);
+}
+
+/* The best one's step, message by message. */
+static void simulate(plan *p)
+{
+    enum { MOST = 1024 }; /* ranks, which take seconds */
+    const plan_setting *s = &p->table.item[0].setting;
+    lt_plan_cost cost;
+    p->table.simulated = (double)NAN;
+    if (s->setup.ranks <= MOST && !cost_by(p, s, lt_plan_simulate, &cost))
+        p->table.simulated = cost.seconds;
+}
+
+/* Whether what divides the model or leaves out gradients moves less. */
+static lt_status ask_verdict(const plan *p, plan_candidate *c)
+{
+    const lt_plan_setup *u = &c->setting.setup;
+    const lt_plan_profile *f = &p->profile.base;
+    lt_cost_cluster cluster = p->request.machine.cluster;
+    int64_t elements = 0;
+    cluster.per_node = u->ranks_per_node;
+    cluster.nodes = u->ranks / u->ranks_per_node;
+    for (size_t i = 0; i < f->buckets; i++)
+        elements += f->bucket[i].elements;
+    if (u->mesh.data && f->hidden > 0)
+        return lt_plan_mesh_verdict(&c->verdict, &u->mesh,
+                                    (double)(u->batch_size * u->grad_accum) * f->tokens, f->hidden);
+    if (u->exchange.scheme == LT_COST_TOPK)
+        return lt_plan_topk_verdict(&c->verdict, &cluster, elements, u->exchange.density,
+                                    u->exchange.element_bytes);
+    return LT_OK;
 }
 
 /* Steps of a run that only its flags end. */
@@ -134,6 +173,8 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
     c->setting.setup.ranks = ranks;
     if (!st)
         st = predict(p, &c->setting, &c->cost);
+    if (!st)
+        st = ask_verdict(p, c);
     if (st)
         drop(c, "%s", lt_error_message());
     lt_trainer_close(&t);
@@ -292,5 +333,7 @@ lt_status lt_plan_choose(plan *p)
     while (t->kept < t->count && !*t->item[t->kept].why)
         t->kept++;
     t->is_known = t->kept && isfinite(t->item[0].seconds);
+    if (t->kept)
+        simulate(p);
     return t->kept ? LT_OK : none_left(t);
 }

@@ -164,6 +164,7 @@ static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate
     put_estimate(w, "steps", &c->steps);
     put_cost(w, &c->cost);
     lt_json_put_number(w, "ernest_seconds", lt_plan_ernest(&p->runs, &c->setting));
+    lt_json_put_string(w, "verdict", *c->verdict.why ? c->verdict.why : NULL);
     lt_json_put_number(w, "memory_bytes", c->cost.memory);
     lt_json_put_number(w, "seconds", c->seconds);
     lt_json_put_number(w, "epoch_seconds", c->epoch);
@@ -196,6 +197,7 @@ static void put_plan(lt_json_writer *w, const plan *p, char *text, size_t size)
         put_run(w, p, &p->runs.run[i]);
     lt_json_end(w);
     lt_json_put_bool(w, "goal_is_known", t->is_known);
+    lt_json_put_number(w, "simulated_seconds", t->simulated);
     lt_json_begin_array(w, "candidates");
     for (size_t i = 0; i < t->kept; i++)
         put_candidate(w, p, &t->item[i], text, size);

@@ -161,6 +161,11 @@ static void print_why(const plan *p, const plan_candidate *best, FILE *out)
     fprintf(out, " exposed exchange %s,", seconds_text(c->exposed, time, sizeof time));
     fprintf(out, " waiting %s,", seconds_text(c->waiting, time, sizeof time));
     fprintf(out, " loading %s\n", seconds_text(c->load, time, sizeof time));
+    if (isfinite(p->table.simulated))
+        fprintf(out, "simulated message by message: %s\n",
+                seconds_text(p->table.simulated, time, sizeof time));
+    if (*best->verdict.why)
+        fprintf(out, "%s\n", best->verdict.why);
 }
 
 void lt_plan_print(const plan *p, FILE *out)
