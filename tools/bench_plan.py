@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Measures steps on several nodes beside what `plan` says of them; prints a Markdown table.
 
-    tools/bench_plan.py --build BUILD [--grid 2x1,4x1,4x2,4x4] [--rate 200mbit] [--only 'two-level;tensor'] [--rounds 3]
+    tools/bench_plan.py --build BUILD [--grid 1x1,2x1,4x1,4x2,4x4] [--rate 200mbit] [--only 'two-level;tensor'] [--rounds 3]
 
 A step's parts are measured at one rank on this machine by `train_resnet50 plan --step-profile` and `train_gpt plan`, links by
 `bench links` on the nodes of tools/netbed (so root), and each set-up is predicted by `plan --simulate` from nothing else: the rate
 between nodes is what TCP leaves of --rate (1448 of 1514 bytes of a frame), and all nodes share this machine's processors
-(--slots). Then it is run on the nodes, and a row has the median of its steps. A row of predicted / measured is good between 0.9
-and 1.1. Run it on a quiet machine: one that is busy has other seconds in its profile than in its steps. Exit status 77: no nodes
-can be had here."""
+(--slots). Then it is run on the nodes, and a row has the median of its steps. Set-ups take turns, as a minute in which the machine
+has other work hits all alike. A row of predicted / measured is good between 0.9 and 1.1, if the rows of one rank (1x1), where
+nothing is exchanged, are near 1: else the machine was busier in the steps than in the profile. Exit status 77: no nodes can be
+had here."""
 import argparse
 import json
 import os
@@ -47,18 +48,18 @@ class Model:
             env=dict(os.environ, OMP_WAIT_POLICY="passive"))
 
     def predict(self, nodes, ranks, links, flags):
-        within = links.get("within") or {"latency_us": 1, "gbit": 100}
+        within, between = (links.get(k) or {"latency_us": 1, "gbit": 100} for k in ("within", "between"))
         gbit = rate(self.a.rate) * SHARE
         slots = os.cpu_count() / nodes
         out = run([self.path, "plan", *self.words, *self.goal, *flags, "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
                    "--ranks-per-node", str(ranks), "--link", f"{within['latency_us']},{within['gbit']}", "--link-between",
-                   f"{links['between']['latency_us']},{gbit}", "--slots", f"{slots:g}", "--json", "-"], self.a.patience)
+                   f"{between['latency_us']},{gbit}", "--slots", f"{slots:g}", "--json", "-"], self.a.patience)
         return json.loads(out)["candidates"][0]["modelled"]
 
-    def steps(self, flags):
+    def steps(self, flags, launcher):
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "run")
-            run([*NETBED, "run", "--", self.path, *self.words, *flags, "--limit-eval-batches", "1", "--progress",
+            run([*launcher, self.path, *self.words, *flags, "--limit-eval-batches", "1", "--progress",
                  "off", "--no-tensorboard", "--output", out], self.a.patience)
             with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
                 records = [r for r in map(json.loads, f) if r["event"] == "step"]
@@ -72,13 +73,35 @@ def rate(text):
 
 def rows_of(a, images, words, nodes, ranks):
     """(name, model, flags) of a grid."""
+    if nodes * ranks == 1:
+        return [("one rank", images, []), ("one rank of GPT", words, [])]
     rows = [(name, images, flags) for name, flags in LEVELS.items() if name == "flat" or (ranks > 1 and nodes > 1) or (name == "topk" and nodes > 1)]
     for tensor in ([2] if nodes * ranks == 2 else [4] if nodes * ranks == 4 else []):
         rows.append((f"tensor {tensor}", words, ["--tensor-parallel", str(tensor)]))
     return [r for r in rows if not a.only or any(w in r[0] for w in a.only.split(";"))]
 
 
+def print_row(nodes, ranks, name, cost, seconds):
+    measured = statistics.median(seconds)
+    parts = " | ".join(f"{1e3 * cost[k]:.0f}" for k in ("compute", "update", "exposed", "waiting", "seconds"))
+    print(f"| {nodes}x{ranks} | {name} | {parts} | {1e3 * measured:.0f} | {1e3 * min(seconds):.0f} | {cost['seconds'] / measured:.2f} |", flush=True)
+
+
+def play(a, rows, nodes, ranks, links, launcher):
+    found = [(name, model.predict(nodes, ranks, links, flags), model, flags, []) for name, model, flags in rows]
+    for _ in range(a.rounds):
+        for name, _, model, flags, seconds in found:
+            seconds += model.steps(flags, launcher)
+            print(f"{nodes}x{ranks} {name}: {1e3 * statistics.median(seconds):.0f} ms", file=sys.stderr, flush=True)
+    for name, cost, _, _, seconds in found:
+        print_row(nodes, ranks, name, cost, seconds)
+
+
 def grid(a, images, words, nodes, ranks):
+    rows = rows_of(a, images, words, nodes, ranks)
+    if nodes * ranks == 1:
+        play(a, rows, 1, 1, {}, [])
+        return
     up = subprocess.run([*NETBED, "up", str(nodes), "--ranks", str(ranks), "--rate", a.rate, "--burst", str(a.burst)], capture_output=True,
                         text=True, check=False)
     if up.returncode:
@@ -86,23 +109,15 @@ def grid(a, images, words, nodes, ranks):
         sys.exit(up.returncode)
     try:
         links = json.loads(run([*NETBED, "run", "--", os.path.join(a.build, "tools", "bench"), "links", "--json", "--threads", "1"], a.patience))
-        found = [(name, model.predict(nodes, ranks, links, flags), model, flags, []) for name, model, flags in rows_of(a, images, words, nodes, ranks)]
-        for _ in range(a.rounds):
-            for name, _, model, flags, seconds in found:
-                seconds += model.steps(flags)
-                print(f"{nodes}x{ranks} {name}: {1e3 * statistics.median(seconds):.0f} ms", file=sys.stderr, flush=True)
+        play(a, rows, nodes, ranks, links, [*NETBED, "run", "--"])
     finally:
         subprocess.run([*NETBED, "down"], capture_output=True, check=False)
-    for name, cost, _, _, seconds in found:
-        measured = statistics.median(seconds)
-        parts = " | ".join(f"{1e3 * cost[k]:.0f}" for k in ("compute", "update", "exposed", "waiting", "seconds"))
-        print(f"| {nodes}x{ranks} | {name} | {parts} | {1e3 * measured:.0f} | {1e3 * min(seconds):.0f} | {cost['seconds'] / measured:.2f} |", flush=True)
 
 
 def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", required=True)
-    p.add_argument("--grid", default="2x1,4x1,4x2,4x4", help="nodes x ranks of each")
+    p.add_argument("--grid", default="1x1,2x1,4x1,4x2,4x4", help="nodes x ranks of each")
     p.add_argument("--rate", default="200mbit", help="of a node's card")
     p.add_argument("--burst", type=int, default=131072, help="bytes that a card lets pass at once")
     p.add_argument("--arch", default="resnet18")

@@ -30,6 +30,8 @@ typedef struct lt_plan_machine {
      *  them where nodes lie on one machine. More ranks share them, in what they compute and in
      *  what they copy within the node. 0: as many as there are. */
     double slots;
+    double
+        burst; /**< bytes that a node's card lets pass at once after a pause (a token bucket); 0 */
 } lt_plan_machine;
 
 /** Measured at one rank, of one model, optimizer and size of blocks. */

@@ -24,6 +24,7 @@ typedef struct job {
 typedef struct resource {
     double clock, at; /* what the clock showed at a time */
     double width;
+    double saved, burst; /* seconds of work that a pause has saved up, and may */
     int first, jobs;
     int64_t change;
 } resource;
@@ -86,6 +87,11 @@ void lt_events_widen(lt_events *e, int r, double width)
     e->resource[r].width = width;
 }
 
+void lt_events_save_up(lt_events *e, int r, double burst)
+{
+    e->resource[r].saved = e->resource[r].burst = burst;
+}
+
 double lt_events_now(const lt_events *e)
 {
     return e->now;
@@ -143,6 +149,10 @@ static double pace(const resource *r)
 static void bring_up(const lt_events *e, resource *r)
 {
     r->clock += (e->now - r->at) * pace(r);
+    if (!r->jobs) {
+        r->saved += e->now - r->at;
+        r->saved = r->saved < r->burst ? r->saved : r->burst;
+    }
     r->at = e->now;
 }
 
@@ -188,7 +198,9 @@ void lt_events_begin(lt_events *e, const lt_events_job *new)
     if (i == NONE)
         return;
     bring_up(e, r);
-    e->job[i] = (job){.end = r->clock + new->seconds,
+    const double at_once = r->saved < new->seconds ? r->saved : new->seconds;
+    r->saved -= at_once;
+    e->job[i] = (job){.end = r->clock + new->seconds - at_once,
                       .latency = new->latency,
                       .done = new->done,
                       .there = new->there,

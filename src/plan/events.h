@@ -24,6 +24,9 @@ void lt_events_free(lt_events **events);
 
 /* So many jobs at once have full speed: the cores of a node. */
 void lt_events_widen(lt_events *e, int resource, double width);
+/* A token bucket: after a pause so many seconds' worth of it, at most as long as the pause was, is done at once. It
+ * begins full. */
+void lt_events_save_up(lt_events *e, int resource, double burst);
 /* No memory: lt_events_run() says so. */
 void lt_events_begin(lt_events *e, const lt_events_job *job);
 void lt_events_tell(lt_events *e, double at, int id);

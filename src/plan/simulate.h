@@ -10,6 +10,7 @@ typedef struct lt_simulated_update {
     const double *seconds; /* [ranks] of the update */
     const int64_t *
         elements; /* [ranks] of f32 that a rank has updated and sends to all others (local steps: of its node); NULL: none */
+    double burst; /* bytes that a node's card sends at once after a pause */
 } lt_simulated_update;
 
 /* An exchange of buckets, in seconds from backward's begin until all ranks have all. Stages of a bucket follow one

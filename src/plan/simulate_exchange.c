@@ -413,6 +413,9 @@ lt_status lt_simulate_exchange(double *seconds, const lt_cost_plan *plan,
                                         .parts = OWN,
                                         .segments = update->elements,
                                         .element_bytes = sizeof(float)});
+    for (int n = 0; !st && update && n < cluster->nodes; n++)
+        lt_events_save_up(s.events, resource_of(&s, n * cluster->per_node, BETWEEN),
+                          update->burst / cluster->between.bandwidth);
     if (!st)
         st = play(&s, bucket, backward);
     *seconds = s.last;

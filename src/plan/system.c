@@ -86,6 +86,7 @@ static lt_status check_machine(const lt_plan_machine *m)
 {
     LT_TRY(check_number("memory", m->memory, 0));
     LT_TRY(check_number("compute", m->compute, 0));
+    LT_TRY(check_number("burst", m->burst, 0));
     return check_number("slots", m->slots, 0);
 }
 

@@ -78,7 +78,7 @@ static lt_status simulate_once(double *seconds, const exchange *x, bool whole)
         update[r] = o->update + (whole ? o->refresh : 0);
         elements[r] = llround(o->elements);
     }
-    const lt_simulated_update u = {update, s->divided ? elements : NULL};
+    const lt_simulated_update u = {update, s->divided ? elements : NULL, s->machine->burst};
     if (!st)
         st = lt_simulate_exchange(seconds, &x->plan, &x->cluster, x->bucket, s->profile->buckets,
                                   x->backward, &u);
@@ -103,12 +103,30 @@ static lt_status simulate(double *seconds, const exchange *x)
     return LT_OK;
 }
 
+/* Seconds that a token bucket saves an exchange of so many, after a pause. */
+static double saved_up(const exchange *x, double seconds, double pause)
+{
+    if (x->cluster.nodes < 2)
+        return 0;
+    return fmin(seconds, fmin(pause, x->s->machine->burst / x->cluster.between.bandwidth));
+}
+
+/* Cards pause in front of the first bucket, and while the update is made. */
 static lt_status by_queues(double *seconds, const exchange *x)
 {
     lt_cost_result r;
     LT_TRY(lt_cost_simulate(&r, &x->plan, &x->cluster, x->bucket, x->s->profile->buckets,
                             x->backward));
-    *seconds = r.exposed;
+    const lt_plan_profile *p = x->s->profile;
+    int64_t elements = 0;
+    double share;
+    for (size_t i = 0; i < p->buckets; i++)
+        elements += x->bucket[i].elements;
+    const double behind = lt_cost_behind(&x->plan, &x->cluster, elements),
+                 buckets = r.exposed - behind, forward = lt_system_micro(x->s) - x->backward;
+    const double first = p->buckets ? forward + x->bucket[0].ready : forward;
+    *seconds = r.exposed - saved_up(x, buckets, first)
+               - saved_up(x, behind, lt_system_update(x->owner, x->s, &share));
     return LT_OK;
 }
 

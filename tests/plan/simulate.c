@@ -58,6 +58,23 @@ static void jobs_share_a_resource(void **state)
     lt_events_free(&t.events);
 }
 
+static void a_pause_saves_up_what_is_then_done_at_once(void **state)
+{
+    (void)state;
+    trace t = {0};
+    assert_ok(lt_events_new(&t.events, 1, note, &t));
+    lt_events_save_up(t.events, 0, 1);
+    lt_events_begin(t.events, &(lt_events_job){.seconds = 3, .done = 0, .there = -1});
+    assert_ok(lt_events_run(t.events));
+    assert_near(t.at[0], 2, 1e-12); /* full at first */
+    lt_events_tell(t.events, 2.5, 1);
+    assert_ok(lt_events_run(t.events));
+    lt_events_begin(t.events, &(lt_events_job){.seconds = 2, .done = 2, .there = -1});
+    assert_ok(lt_events_run(t.events));
+    assert_near(t.at[2], 2.5 + 2 - 0.5, 1e-12); /* half a second's */
+    lt_events_free(&t.events);
+}
+
 /* --- Exchanges --- */
 
 typedef struct exchange_row {
@@ -143,7 +160,7 @@ static void gathers_behind_an_update_too(void **state)
                        round = {.scheme = LT_COST_LOCAL_STEPS, .element_bytes = 4, .every = 1};
     for (int ranks = 64; ranks <= MOST; ranks *= 2) {
         const lt_cost_cluster c = cluster_of(ranks, 8), apart = cluster_of(ranks, 1);
-        const lt_simulated_update u = {seconds, elements};
+        const lt_simulated_update u = {seconds, elements, 0};
         double got;
         for (int r = 0; r < ranks; r++) {
             seconds[r] = 0.25;
@@ -264,7 +281,7 @@ static void products_on_grids_take_what_the_closed_forms_say(void **state)
 
 int main(void)
 {
-    enum { EXCHANGES = COUNT_OF(exchanges), KINDS = 3, OWN = 4 };
+    enum { EXCHANGES = COUNT_OF(exchanges), KINDS = 3, OWN = 5 };
     static const struct {
         const char *name;
         CMUnitTestFunction run;
@@ -276,6 +293,7 @@ int main(void)
     static char name[EXCHANGES * KINDS][100];
     struct CMUnitTest rows[EXCHANGES * KINDS + OWN] = {
         cmocka_unit_test(jobs_share_a_resource),
+        cmocka_unit_test(a_pause_saves_up_what_is_then_done_at_once),
         cmocka_unit_test(a_card_counted_once_too_few_is_seen),
         cmocka_unit_test(gathers_behind_an_update_too),
         cmocka_unit_test(products_on_grids_take_what_the_closed_forms_say),

@@ -90,6 +90,26 @@ static void what_backward_hides_is_hidden_once(void **state)
     assert_near(d.memory, 16e6 * 2 + 32e6 + 18e6, tiny);
 }
 
+/* A card that paused sends 10^6 bytes at once, of each exchange that a step waits for: the buckets', and the gather's
+ * as far as the update was long. */
+static void a_burst_is_sent_at_once(void **state)
+{
+    (void)state;
+    lt_plan_machine m = machine;
+    lt_plan_setup s = alone;
+    lt_plan_cost c;
+    s.ranks = 2;
+    s.shard_optimizer = true;
+    m.burst = 1e6;
+    assert_near(predict(&profile, &m, &s).exposed, 0.135 + 0.08 - 0.008 - 0.01, tiny);
+    s.frequency = 0; /* an update of 3 ms */
+    assert_near(predict(&profile, &m, &s).exposed, 0.135 + 0.08 - 0.003 - 0.01, tiny);
+    assert_ok(lt_plan_simulate(&c, &profile, &m, &s));
+    assert_near(c.exposed, 0.135 + 0.08 - 0.003 - 0.01, tiny);
+    m.burst = 1e9; /* all of it, but never more than there is */
+    assert_near(predict(&profile, &m, &s).exposed, 0.135 + 0.08 - 0.003 - 0.075, tiny);
+}
+
 static void faster_ranks_and_shared_cores_scale_what_is_computed(void **state)
 {
     (void)state;
@@ -387,6 +407,7 @@ int main(void)
         cmocka_unit_test(one_rank_computes_and_updates),
         cmocka_unit_test(a_slow_loader_hides_what_is_computed),
         cmocka_unit_test(what_backward_hides_is_hidden_once),
+        cmocka_unit_test(a_burst_is_sent_at_once),
         cmocka_unit_test(faster_ranks_and_shared_cores_scale_what_is_computed),
         cmocka_unit_test(the_slowest_owner_counts),
         cmocka_unit_test(memory_says_what_fits),
