@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -30,6 +31,20 @@ def options_have_the_names_that_people_type(cwd):
 def a_schedule_of_milestones_has_some(cwd):
     fails(*NOISE, *SMALL, "--sched", "multistep", cwd=cwd, code=USAGE, says="--sched multistep: needs --milestone")
     run(*NOISE, *SMALL, "--sched", "multistep", "--milestone", "1", "--max-steps", "1", "--eval-every", "0", cwd=cwd)
+
+
+def state_fits_into_that_of_adam(cwd):
+    once = [*NOISE, *SMALL, "--optim", "shampoo", "--eval-every", "0", "--output", "fits"]
+
+    def mib(*flags):
+        said = re.search(r"--state-memory adam: (.*): ([0-9.]+) MiB of state, Adam's moments are ([0-9.]+) MiB", run(*flags, cwd=cwd).stderr)
+        return said.group(1), float(said.group(2)), float(said.group(3))
+    what, own, adam = mib(*once, "--max-steps", "1", "--state-memory", "adam")
+    assert what.startswith("moments in ") and ", factors in " in what and own <= adam, (what, own, adam)
+    what, less, adam = mib(*once, "--max-steps", "2", "--resume", "auto", "--state-memory", "adam", "--factor-dtype", "int8", "--state-dtype", "int8")
+    assert what.startswith("moments in int8, factors in int") and less <= own, (what, less, own)
+    run(*once, "--max-steps", "3", "--resume", "auto", "--state-memory", "any", "--factor-dtype", "f32", "--state-dtype", "f32", cwd=cwd)
+    fails(*once, "--overwrite", "--factor-dtype", "int4", "--refresh", "async", cwd=cwd, code=USAGE, says="refresh async contradicts factor_dtype")
 
 
 def mistakes_in_a_config_count_under_the_command_line_too(cwd):
@@ -190,6 +205,7 @@ def a_run_folder_is_summed_up(cwd):
 
 
 ROWS = [options_have_the_names_that_people_type, a_schedule_of_milestones_has_some,
+        state_fits_into_that_of_adam,
         mistakes_in_a_config_count_under_the_command_line_too, files_of_pytorch_point_to_the_guide,
         another_class_count_names_reset_head, prefixes_of_wrappers_are_understood,
         relatives_of_residual_networks_are_named, frozen_batch_norms_stay_as_they_are,

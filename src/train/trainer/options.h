@@ -9,6 +9,7 @@
 enum { AMP_OFF, AMP_BF16, AMP_F16, AMP_TF32 };
 enum { ON_NAN_ABORT, ON_NAN_SKIP };
 enum { TF32_OFF, TF32_ON };
+enum { STATE_MEMORY_ANY, STATE_MEMORY_ADAM };
 
 typedef struct loader_options {
     int64_t workers; /* arguments.c has its row, and that of shuffle */
@@ -19,7 +20,7 @@ typedef struct loader_options {
 typedef struct training_options {
     int64_t grad_accum, max_steps, seed;
     double epochs, clip_grad, ema_decay;
-    int amp, recompute, on_nan, state_dtype;
+    int amp, recompute, on_nan, state_dtype, state_memory;
     bool gradient_noise, deterministic;
 } training_options;
 

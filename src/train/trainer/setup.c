@@ -174,8 +174,7 @@ lt_status lt_trainer_open_training(lt_trainer *t)
     LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
     LT_TRY(lt_trainer_open_parallel(t));
     LT_TRY(lt_trainer_open_placed(t, &whole));
-    LT_TRY(lt_optim_flags_make(&t->optim, &a->optim, whole));
-    LT_TRY(lt_optim_set_state_dtype(t->optim, (lt_state_dtype)o->state_dtype));
+    LT_TRY(lt_trainer_open_optimizer(t, whole));
     LT_TRY(lt_param_groups_apply(whole, t->optim, a->optim.lr, &a->groups.param_group));
     LT_TRY(lt_trainer_divide_optimizer(t));
     LT_TRY(lt_trainer_open_averaging(t));

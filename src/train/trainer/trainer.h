@@ -109,4 +109,7 @@ lt_status lt_trainer_count_cost(const lt_trainer *t, lt_model_cost *out, double 
 /* Bytes that this process can still get; 0: not known. */
 double lt_trainer_free_memory(void);
 
+/* state_memory.c: the optimizer of the flags over these parameters, its state as small as --state-memory says. */
+lt_status lt_trainer_open_optimizer(lt_trainer *t, const lt_params *params);
+
 #endif
