@@ -30,7 +30,8 @@ typedef struct levels {
 
 static struct {
     levels is_signed, is_unsigned, quarter;
-    float even[128]; /* c/127 */
+    /* Values of codes as they lie in memory. */
+    float of_signed[256], of_unsigned[256], of_even[256], of_quarter[16];
 } tables;
 
 /* Decade i ends at 10^(i-6) and has parts << i equal parts, each of which is its upper end. */
@@ -63,12 +64,20 @@ static void fill_tables(void)
     fill_tree(&tables.is_unsigned, 2);
     fill_first(&tables.is_signed);
     fill_first(&tables.is_unsigned);
-    for (int c = 0; c < 128; c++)
-        tables.even[c] = (float)(c / 127.0);
     for (int c = 0; c < QUARTER; c++) {
         tables.quarter.value[c] = (float)(c * c / 49.0);
         tables.quarter.middle[c] = (float)((c * c + (c + 1) * (c + 1)) / 98.0);
     }
+    for (int c = 0; c < 256; c++) {
+        const int size = c > 127 ? 256 - c : c, sign = c > 127 ? -1 : 1; /* code 128 is none */
+        tables.of_unsigned[c] = c < UNSIGNED ? tables.is_unsigned.value[c] : 0;
+        tables.of_signed[c] = size < SIGNED ? (float)sign * tables.is_signed.value[size] : 0;
+        tables.of_even[c] = (float)(sign * (size / 127.0));
+    }
+    for (int c = 0; c < 16; c++)
+        tables.of_quarter[c] = c < QUARTER ? tables.quarter.value[c]
+                               : c > 8     ? -tables.quarter.value[16 - c]
+                                           : 0;
 }
 
 static void make_tables(void)
@@ -241,20 +250,16 @@ static void encode_block(const coded *c, const float *x, int64_t block, unsigned
 
 static void decode_codes(const coded *c, const unsigned char *code, int count, float s, float *x)
 {
-    const levels *l = c->positive ? &tables.is_unsigned : &tables.is_signed;
-    const float *value = c->dtype == LT_STATE_INT4 ? tables.quarter.value
-                         : c->moments              ? l->value
-                                                   : tables.even;
-    for (int i = 0; i < count; i++) {
-        int k = code[i];
-        if (c->dtype == LT_STATE_INT4) {
-            k = code[i / 2] >> i % 2 * 4 & 15;
-            k = k > 7 ? k - 16 : k;
-        } else if (!c->positive) {
-            k = k > 127 ? k - 256 : k;
-        }
-        x[i] = k < 0 ? -(value[-k] * s) : value[k] * s;
+    const float *value = !c->moments   ? tables.of_even
+                         : c->positive ? tables.of_unsigned
+                                       : tables.of_signed;
+    if (c->dtype == LT_STATE_INT4) {
+        for (int i = 0; i < count; i++)
+            x[i] = tables.of_quarter[code[i / 2] >> i % 2 * 4 & 15] * s;
+        return;
     }
+    for (int i = 0; i < count; i++)
+        x[i] = value[code[i]] * s;
 }
 
 static void decode_block(const coded *c, const unsigned char *memory, int64_t block, float *x)
@@ -293,24 +298,22 @@ typedef enum half { BELOW, ABOVE } half;
 static void gather(const float *x, int64_t n, half which, int64_t p, int count, float *out)
 {
     int64_t row = row_of(p), col = p - row * (row - 1) / 2;
-    for (int i = 0; i < count; i++) {
-        out[i] = which == BELOW ? x[row * n + col] : x[col * n + row];
-        if (++col == row) {
-            row++;
-            col = 0;
-        }
+    for (int done = 0; done < count; row++, col = 0) {
+        const int64_t left = count - done, some = row - col < left ? row - col : left;
+        for (int64_t i = 0; i < some; i++)
+            out[done + i] = which == BELOW ? x[row * n + col + i] : x[(col + i) * n + row];
+        done += (int)some;
     }
 }
 
 static void scatter(float *x, int64_t n, half which, int64_t p, int count, const float *in)
 {
     int64_t row = row_of(p), col = p - row * (row - 1) / 2;
-    for (int i = 0; i < count; i++) {
-        x[which == BELOW ? row * n + col : col * n + row] = in[i];
-        if (++col == row) {
-            row++;
-            col = 0;
-        }
+    for (int done = 0; done < count; row++, col = 0) {
+        const int64_t left = count - done, some = row - col < left ? row - col : left;
+        for (int64_t i = 0; i < some; i++)
+            x[which == BELOW ? row * n + col + i : (col + i) * n + row] = in[done + i];
+        done += (int)some;
     }
 }
 
