@@ -152,6 +152,10 @@ static void the_slowest_owner_counts(void **state)
     assert_near(c.memory, 16e6 * 2 + 64e6 * 0.7 + 18e6, 1e-6);
     s.frequency = 0; /* weights 6, 5, 3, 2: {6, 2} and {5, 3} */
     assert_near(predict(&p, &machine, &s).update, 0.008, tiny);
+    s.ranks = 3; /* {6}, {5}, {3, 2} */
+    assert_near(predict(&p, &machine, &s).update, 0.006, tiny);
+    s.frequency = 2; /* weights 8, 6, {3, 2}; with roots 10, 7, 5 */
+    assert_near(predict(&p, &machine, &s).update, 0.006 + (0.010 - 0.006) / 2, tiny);
 }
 
 static void memory_says_what_fits(void **state)

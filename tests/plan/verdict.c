@@ -47,6 +47,9 @@ static void bounds_are_where_both_move_as_much(void **state)
     static const lt_mesh_config meshes[] = {{.data = 8, .columns = 8},
                                             {.data = 4, .rows = 4, .columns = 4},
                                             {.data = 2, .depth = 2, .rows = 2, .columns = 2}};
+    /* 8 7/8 T h + 2 7/8 12 h^2 / 8 = 2 63/64 12 h^2 */
+    assert_near(of_mesh(meshes[0], 1, 1024).bound / 1024,
+                (2 * 63.0 / 64 * 12 - 2 * 7.0 / 8 * 12 / 8) / 7, 1e-9);
     for (size_t i = 0; i < COUNT_OF(meshes); i++) {
         const double bound = of_mesh(meshes[i], 1, 1024).bound;
         assert_true(bound > 1);
