@@ -1,6 +1,7 @@
 /* bench overlap: how much of the gradients' way is hidden behind backward. Steps with overlap,
  * without it, and without any communication take turns, so that a busy machine slows down all three
- * alike; what is left of the first two beyond the third is exposed. */
+ * alike; what is left of the first two beyond the third is exposed. With --gradient-noise, steps that
+ * measure the norms of ranks' gradients too take their turn beside them. */
 
 #include "bench_ranks.h"
 #include "resnet.h"
@@ -13,14 +14,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WITH, WITHOUT, NONE, MODES };
+enum { WITH, WITHOUT, NORMS, NONE, MODES, EXCHANGES = NONE };
 
 typedef struct settings {
     const char *arch, *device, *link, *allreduce, *compress;
     int amp, dtype; /* indices of choices */
     int64_t batch, size, threads, rounds, ranks, ranks_per_node;
     double bucket_mib;
-    bool json;
+    bool noise, json;
 } settings;
 
 #define AT(field)           .offset = offsetof(settings, field)
@@ -41,6 +42,7 @@ static const lt_option table[] = {
     BENCH_NODES_OPTION(settings),
     {"Ranks", PICK("grad-comm-dtype", dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"},
     {"Ranks", .name = "bucket-mib", .type = LT_OPTION_DOUBLE, AT(bucket_mib), .min = 0.001, .max = 4096, .value = "25", .help = "size of a bucket of gradients"},
+    {"Ranks", .name = "gradient-noise", .type = LT_OPTION_BOOL, AT(noise), .help = "time steps with the norms that --gradient-noise of a trainer measures too"},
     BENCH_MACHINE_OPTIONS(settings),
 };
 /* clang-format on */
@@ -62,24 +64,32 @@ typedef struct player {
     lt_module *model;
     lt_params params;
     lt_optim *optim;
-    lt_tape *tape[2]; /* with and without overlap: each listens to its own backward */
-    lt_data_parallel *dp[2];
+    lt_tape *tape[EXCHANGES]; /* each listens to its own backward */
+    lt_data_parallel *dp[EXCHANGES];
     lt_tensor *images, *labels;
     int64_t attempt;
-    double *seconds[MODES], *waited[2];
+    double *seconds[MODES], *waited[EXCHANGES];
     uint64_t bytes; /* sent in a step */
 } player;
+
+static bool is_on(const player *p, int mode)
+{
+    return mode != NORMS || p->s->noise;
+}
 
 static lt_status open_modes(player *p)
 {
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
-    for (int mode = WITH; mode <= WITHOUT; mode++) {
+    for (int mode = 0; mode < EXCHANGES; mode++) {
         lt_data_parallel_config c = {.bucket_bytes = (size_t)(p->s->bucket_mib * 0x1p20),
                                      .dtype = dtypes[p->s->dtype],
                                      .no_overlap = mode == WITHOUT,
+                                     .norms = mode == NORMS,
                                      .allreduce = p->s->allreduce,
                                      .compress = p->s->compress,
                                      .nodes = &p->nodes};
+        if (!is_on(p, mode))
+            continue;
         LT_TRY(lt_tape_new(&p->tape[mode], p->device));
         LT_TRY(lt_data_parallel_new(&p->dp[mode], p->comm, &p->params, p->tape[mode], &c));
     }
@@ -103,7 +113,7 @@ static lt_status open_player(player *p)
     for (int mode = 0; mode < MODES; mode++)
         if (!(p->seconds[mode] = calloc((size_t)s->rounds, sizeof(double))))
             return LT_E_NOMEM;
-    for (int mode = WITH; mode <= WITHOUT; mode++)
+    for (int mode = 0; mode < EXCHANGES; mode++)
         if (!(p->waited[mode] = calloc((size_t)s->rounds, sizeof(double))))
             return LT_E_NOMEM;
     return open_modes(p);
@@ -111,7 +121,7 @@ static lt_status open_player(player *p)
 
 static void close_player(player *p)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < EXCHANGES; i++) {
         lt_data_parallel_free(&p->dp[i]);
         lt_tape_free(&p->tape[i]);
         free(p->waited[i]);
@@ -129,8 +139,9 @@ static void close_player(player *p)
 static lt_status step(player *p, int mode)
 {
     const lt_normalize_config pixels = LT_NORMALIZE_IMAGENET;
-    lt_tape *tape = p->tape[mode == WITHOUT];
-    lt_data_parallel *dp = p->dp[mode == WITHOUT];
+    const int listens = mode == NONE ? WITH : mode;
+    lt_tape *tape = p->tape[listens];
+    lt_data_parallel *dp = p->dp[listens];
     lt_pass pass = LT_PASS_TRAIN;
     pass.dtype = p->s->amp ? LT_BF16 : LT_F32;
     pass.recompute = LT_RECOMPUTE_CHEAP;
@@ -154,8 +165,10 @@ static lt_status step(player *p, int mode)
 /* In comm, and in groups that reducers split from it. */
 static uint64_t bytes_sent(const player *p)
 {
-    return lt_comm_bytes(p->comm) + lt_data_parallel_apart(p->dp[WITH])
-           + lt_data_parallel_apart(p->dp[WITHOUT]);
+    uint64_t bytes = lt_comm_bytes(p->comm);
+    for (int mode = 0; mode < EXCHANGES; mode++)
+        bytes += is_on(p, mode) ? lt_data_parallel_apart(p->dp[mode]) : 0;
+    return bytes;
 }
 
 /* From when all ranks are there to when the last one is done. */
@@ -172,33 +185,40 @@ static lt_status timed_step(player *p, int mode, double *seconds)
     return LT_OK;
 }
 
+static lt_status measured_step(player *p, int mode, int64_t round)
+{
+    if (mode != NONE)
+        (void)lt_data_parallel_exposed(p->dp[mode]);
+    LT_TRY(timed_step(p, mode, &p->seconds[mode][round]));
+    if (mode != NONE)
+        p->waited[mode][round] = lt_data_parallel_exposed(p->dp[mode]);
+    return LT_OK;
+}
+
 static lt_status measure(player *p)
 {
     double ignored;
     LT_TRY(open_player(p));
     for (int round = 0; round < 2; round++) /* the first makes the buckets */
         for (int mode = 0; mode < MODES; mode++)
-            LT_TRY(timed_step(p, mode, &ignored));
+            if (is_on(p, mode))
+                LT_TRY(timed_step(p, mode, &ignored));
     for (int64_t round = 0; round < p->s->rounds; round++)
-        for (int mode = 0; mode < MODES; mode++) {
-            if (mode != NONE)
-                (void)lt_data_parallel_exposed(p->dp[mode]);
-            LT_TRY(timed_step(p, mode, &p->seconds[mode][round]));
-            if (mode != NONE)
-                p->waited[mode][round] = lt_data_parallel_exposed(p->dp[mode]);
-        }
+        for (int mode = 0; mode < MODES; mode++)
+            if (is_on(p, mode))
+                LT_TRY(measured_step(p, mode, round));
     return LT_OK;
 }
 
-/* Each step beside the one without communication in the same round, in milliseconds. */
-static double exposed(const player *p, int mode)
+/* Each step beside the one of another kind in the same round, in milliseconds. */
+static double beyond_other(const player *p, int mode, int other)
 {
     int rounds = (int)p->s->rounds;
     double *beyond = malloc((size_t)rounds * sizeof *beyond);
     if (!beyond)
         return 0;
     for (int i = 0; i < rounds; i++)
-        beyond[i] = 1e3 * (p->seconds[mode][i] - p->seconds[NONE][i]);
+        beyond[i] = 1e3 * (p->seconds[mode][i] - p->seconds[other][i]);
     double median = bench_median(beyond, rounds);
     free(beyond);
     return median;
@@ -207,10 +227,12 @@ static double exposed(const player *p, int mode)
 static void report(const player *p)
 {
     const settings *s = p->s;
-    double median[MODES], waited[2], with = exposed(p, WITH), without = exposed(p, WITHOUT);
+    double median[MODES], waited[EXCHANGES];
+    const double with = beyond_other(p, WITH, NONE), without = beyond_other(p, WITHOUT, NONE);
+    const double norms = s->noise ? beyond_other(p, NORMS, WITH) : 0;
     for (int mode = 0; mode < MODES; mode++)
         median[mode] = bench_median(p->seconds[mode], (int)s->rounds);
-    for (int mode = WITH; mode <= WITHOUT; mode++)
+    for (int mode = 0; mode < EXCHANGES; mode++)
         waited[mode] = 1e3 * bench_median(p->waited[mode], (int)s->rounds);
     const char *link = s->link ? s->link : "real";
     fprintf(stderr,
@@ -219,11 +241,16 @@ static void report(const player *p)
             s->arch, (int)s->batch, lt_comm_size(p->comm), link, 1e3 * median[WITH],
             1e3 * median[WITHOUT], 1e3 * median[NONE], with, without, waited[WITH],
             waited[WITHOUT]);
+    if (s->noise)
+        fprintf(stderr, "norms of gradients: %.2f ms, %.2f %% of a step with overlap\n", norms,
+                norms / (10 * median[WITH]));
     if (!s->json)
         return;
     bench_header header = {"overlap", lt_device_name(p->device), s->amp ? "bf16" : "f32",
                            (int)s->batch, lt_device_threads(p->device)};
     bench_print_header(&header);
+    if (s->noise)
+        printf(", \"gradient_noise_milliseconds\": %.6g", norms);
     printf(
         ", \"arch\": \"%s\", \"ranks\": %d, \"link\": \"%s\", \"steps\": %d, "
         "\"milliseconds\": %.6g, \"milliseconds_without_overlap\": %.6g, "

@@ -36,6 +36,11 @@ for field in '"benchmark": "overlap"' '"milliseconds": ' '"steps": 1' '"batch_si
 done
 # 5.4 M gradients of 2 bytes on 0.2 Gbit/s: 434 ms, whatever else the machine does
 expect "a slow link is waited for" test "$(waited slow)" -gt 300
+"$bench" overlap --arch resnet10 --image-size 32 --batch-size 2 --steps 1 --gradient-noise --json \
+    >"$folder/noise" 2>"$folder/stderr"
+expect "norms are timed" grep -q '"gradient_noise_milliseconds": [-0-9]' "$folder/noise"
+expect "and shown" grep -q "norms of gradients: .* of a step" "$folder/stderr"
+expect "only where they are asked for" sh -c "! grep -q gradient_noise $folder/slow"
 run 5 wrong
 expect "half a link is refused" test $? -eq 2
 expect "and named" grep -q -e "--comm-model" "$folder/stderr"
