@@ -54,6 +54,8 @@ LT_API lt_noise_estimate lt_noise_scale_estimate(const lt_noise_scale *self);
  *     *steps = steps_measured (1 + phi / batch) / (1 + phi / batch_measured)
  *
  * S_min is its value for an infinite batch, and phi the critical batch, which takes 2 S_min steps.
+ * phi grows while the loss falls: the sum over recorded steps, of steps_measured 1 and each its phi, is the prediction of
+ * a whole run (tools/noise_steps).
  * Errors: LT_E_ARG (phi negative or not finite, steps or a batch that is not above 0).
  */
 LT_API LT_MUST_CHECK lt_status lt_noise_steps(double *steps, double phi, double steps_measured,
