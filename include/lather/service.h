@@ -16,7 +16,7 @@
  * neither encrypted nor signed.
  */
 typedef struct lt_service lt_service;
-/** Calls one service. Any number of threads may call at once. */
+/** Calls one service. Any number of threads may call at once; calls at once are as many connections. */
 typedef struct lt_client lt_client;
 
 /** What a handler answers with. */
@@ -35,7 +35,7 @@ typedef struct lt_service_config {
     lt_service_handler handler;
     void *context;      /**< borrowed, for handler */
     const char *secret; /**< NULL: whoever can connect may call; else 1 to 255 bytes */
-    int threads;        /**< calls that are answered at once; 0: 4 */
+    int threads;        /**< handlers that run at once, of any number of connections; 0: 4 */
     size_t max_bytes;   /**< of a request and of an answer; 0: 256 MiB */
 } lt_service_config;
 
@@ -49,8 +49,8 @@ typedef struct lt_service_config {
 LT_API LT_MUST_CHECK lt_status lt_service_open(lt_service **out, const lt_service_config *config);
 /** The address that clients are to be given: with the port that it got. Borrowed. */
 LT_API const char *lt_service_address(const lt_service *service);
-/** Takes no more calls, waits for handlers that are running, hands their answers to the connections, and frees. A
- *  large answer that is still being sent is cut off: its caller gets LT_E_COMM. */
+/** Takes no more calls, waits for handlers that are running, hands their answers to the connections, and frees. An
+ *  answer that is still being sent a second later is cut off: its caller gets LT_E_COMM. */
 LT_API void lt_service_close(lt_service **service);
 
 typedef struct lt_client_config {

@@ -56,15 +56,14 @@ static lt_status fail_end(const lt_client *c, lt_stream_end end)
         return lt_fail(LT_E_COMM, "service: %s: the connection broke during a call", c->address);
     if (end == LT_STREAM_NOMEM)
         return LT_E_NOMEM;
-    return lt_fail(LT_E_COMM, "service: %s: no answer of this protocol", c->address);
+    return lt_fail(LT_E_COMM, "%s: %s", c->address, lt_error_message());
 }
 
 /* A frame there and one back. A service that refuses a large frame hangs up before it has read all of it, so what
  * it says is looked for behind a broken send too. */
-static lt_stream_end exchange(connection *c, const lt_frame *out, lt_frame *back, const call *k)
+static lt_stream_end exchange(connection *c, const lt_frame *out, lt_frame *back, size_t most,
+                              const call *k)
 {
-    const size_t most =
-        k->client->max_bytes > sizeof(lt_challenge) ? k->client->max_bytes : sizeof(lt_challenge);
     const lt_stream_end sent = lt_stream_send(&c->stream, out, k->deadline);
     if (sent && sent != LT_STREAM_BROKEN)
         return sent;
@@ -76,7 +75,7 @@ static lt_status ask(connection *c, const lt_frame *out, const lt_frame *want, v
                      call *k)
 {
     lt_frame back;
-    const lt_stream_end end = exchange(c, out, &back, k);
+    const lt_stream_end end = exchange(c, out, &back, LT_STREAM_SMALL, k);
     k->again = end == LT_STREAM_BROKEN;
     if (end)
         return fail_end(k->client, end);
@@ -175,11 +174,15 @@ static lt_status run(connection *c, call *k, lt_answer *out, bool *done)
 {
     lt_frame back;
     const lt_client *client = k->client;
-    const lt_stream_end end = exchange(c, k->request, &back, k);
+    const size_t most = client->max_bytes > LT_STREAM_SMALL ? client->max_bytes : LT_STREAM_SMALL;
+    const lt_stream_end end = exchange(c, k->request, &back, most, k);
     k->again = end == LT_STREAM_BROKEN && client->repeat;
     if (end)
         return fail_end(client, end);
     *done = back.kind == LT_FRAME_RESULT || back.kind == LT_FRAME_ERROR;
+    if (back.kind == LT_FRAME_RESULT && back.bytes > client->max_bytes)
+        return lt_fail(LT_E_COMM, "service: %s: an answer of %zu bytes, at most %zu",
+                       client->address, back.bytes, client->max_bytes);
     if (back.kind == LT_FRAME_RESULT)
         return take_payload(c, &back, out);
     if (back.kind == LT_FRAME_ERROR)

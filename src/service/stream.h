@@ -8,7 +8,7 @@
 
 enum { LT_STREAM_SMALL = 4096, LT_SERVICE_MAX_BYTES = 1 << 28 };
 
-/* Received frames of up to LT_STREAM_SMALL bytes take one recv() and no allocation. */
+/* Received frames of up to LT_STREAM_SMALL bytes take one recv() and no allocation. Texts of errors are shorter. */
 typedef struct lt_stream {
     int fd;
     char *large; /* the payload of the frame received last, if it does not fit into small */
