@@ -141,7 +141,7 @@ def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", los
             f.write(json.dumps({"event": "step", "step": i, "loss": 2, "seconds": seconds if i > 2 else 9, **more}) + "\n")
         points = losses or [(reached // 2, 1.5), (reached, 1.0), (2 * reached, 0.9)]
         for i, (at, loss) in enumerate(points):
-            f.write(json.dumps({"event": "epoch", "epoch": i, "step": at, "val_loss": loss}) + "\n")
+            f.write(json.dumps({"event": "epoch", "epoch": i, "step": at, "val_loss": loss, "val_top1": 100 * (2 - loss)}) + "\n")
         f.write('{"event":"step","step"')  # cut off by a kill
 
 
@@ -198,6 +198,8 @@ def what_loses_something_is_known_by_ranks(cwd):
         near(found[ranks]["steps"]["value"], truth, 0.2)
         assert "loss fitted to runs of 1 to 4 ranks" in found[ranks]["steps"]["why"], found[ranks]
     assert found[8]["steps"]["rests_on"] == "extrapolated" and found[8]["steps"]["beyond"] == 2, found[8]
+    found = by_ranks(plan(cwd, "--goal", "loss=0.05", "--from", "c1,c2,c4", "--ranks", "8", "--compress", "topk:0.01"))
+    assert "loss fitted" in found[8]["steps"]["why"], found[8]  # all three reached it, and their batches say nothing of eight ranks
     found = plan(cwd, *args, "--ranks", "2", "--vary", "compress=off,topk:0.01")
     assert [c["exchange"] for c in found["candidates"]] == ["topk", "flat"]  # the other's steps are not known
     assert len(found["runs"][0]["points"]) == 30 and len(found["runs"][0]["fitted"]) > 20
@@ -264,10 +266,18 @@ def what_runs_do_not_say_is_not_known(cwd):
 
 
 def goals_of_another_direction(cwd):
-    """A larger top-1 is better: val_top1 is missing in these runs, so nothing reached it."""
+    """A larger top-1 is better: it is 50, then 100."""
     runs(cwd)
     found = by_ranks(plan(cwd, "--goal", "top1=75", "--ranks", "1", "--from", "m1"))
-    assert found[1]["steps"]["value"] is None, found[1]
+    assert found[1]["steps"]["value"] == 500, found[1]
+
+
+def what_wants_several_ranks_is_profiled_too(cwd):
+    """The flags are of a run on several machines, its parts are measured at one rank."""
+    for flags in (["--allreduce", "two-level"], ["--local-steps", "4"], ["--compress", "topk:0.1"]):
+        found = plan(cwd, "--goal", "loss=1", "--ranks", "4", "--ranks-per-node", "2", "--profile-seconds", "0.05", *flags, profile_file=f"{flags[0]}.json")
+        assert found["candidates"][0]["ranks"] == 4 and not found["dropped"], found
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "drop-compute=soon,auto", says=["no candidate is left of 2", "is none of off, auto", "a number of seconds can be planned with"])
 
 
 def real_runs(cwd):
@@ -353,6 +363,7 @@ ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them,
         a_rank_s_memory_is_a_limit, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
+        what_wants_several_ranks_is_profiled_too,
         real_runs]
 
 

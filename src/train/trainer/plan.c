@@ -42,8 +42,6 @@ static lt_status measure_all(plan *p)
     do
         LT_TRY(measure_choice(p, choice));
     while (lt_plan_advance(&p->request, choice));
-    if (!p->profile.batches)
-        return lt_plan_start(p, (int[PLAN_AXES]){0}, &(lt_trainer){0});
     return LT_OK;
 }
 
@@ -60,7 +58,7 @@ static lt_status open_profile(plan *p)
             "%s plan: steps are measured here; --step-profile FILE would take those of the machines\n",
             p->family->program);
     LT_TRY(measure_all(p));
-    return path ? lt_plan_profile_save(&p->profile, path) : LT_OK;
+    return path && p->profile.batches ? lt_plan_profile_save(&p->profile, path) : LT_OK;
 }
 
 /* --- The command --- */

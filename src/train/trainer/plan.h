@@ -66,8 +66,10 @@ typedef struct plan_setting {
     bool is_exact;         /* steps depend on the batch of all ranks alone, not on their number */
     char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
 } plan_setting;
-/* Of the options of t, on so many ranks. Errors: LT_E_ARG (they cannot be so many: why). */
+/* Of the options of t, on so many ranks. Errors: LT_E_ARG (what it costs is not known). */
 lt_status lt_plan_setting(plan_setting *out, const lt_trainer *t, int ranks, int per_node);
+/* Whether flags want another number of ranks than this. Errors: LT_E_ARG. */
+lt_status lt_plan_check_ranks(const plan_setting *s, const lt_trainer *t);
 /* Two starts train the same model on the same data, else LT_E_ARG names the first flag that differs, and both values. */
 lt_status lt_plan_same_samples(const lt_options *a, const lt_options *b, const char *run);
 

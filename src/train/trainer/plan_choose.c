@@ -170,6 +170,8 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
     lt_status st = lt_plan_start(p, c->choice, &t);
     if (!st)
         st = lt_plan_setting(&c->setting, &t, ranks, p->request.per_node);
+    if (!st)
+        st = lt_plan_check_ranks(&c->setting, &t);
     c->setting.setup.ranks = ranks;
     if (!st)
         st = predict(p, &c->setting, &c->cost);

@@ -235,30 +235,6 @@ static lt_status read_exchange(plan_setting *s, const arguments *a, int nodes)
 
 /* --- The whole --- */
 
-/* Flags that want a number of ranks which this is not. */
-static lt_status check_ranks(const plan_setting *s, const arguments *a, int nodes)
-{
-    const lt_plan_setup *u = &s->setup;
-    const lt_mesh_config *m = &u->mesh;
-    const int copy = m->depth * m->rows * m->columns;
-    if (u->ranks % copy)
-        return lt_fail(LT_E_ARG, "--tensor-parallel %s: %d ranks are no multiple of %d",
-                       a->ranks.tensor_parallel, u->ranks, copy);
-    if (u->backup_workers >= u->ranks && u->backup_workers)
-        return lt_fail(LT_E_ARG, "--backup-workers %d: there are %d ranks", u->backup_workers,
-                       u->ranks);
-    if (u->exchange.scheme == LT_COST_TWO_LEVEL && (nodes < 2 || u->ranks_per_node < 2))
-        return lt_fail(LT_E_ARG, "--allreduce two-level: %d machines of %d ranks have one level",
-                       nodes, u->ranks_per_node);
-    if (a->ranks.local_steps && nodes < 2)
-        return lt_fail(LT_E_ARG, "--local-steps %lld: groups are machines, and there is %d",
-                       (long long)a->ranks.local_steps, nodes);
-    if (u->ranks > u->ranks_per_node && u->ranks % u->ranks_per_node)
-        return lt_fail(LT_E_ARG, "%d ranks are no whole machines of %d", u->ranks,
-                       u->ranks_per_node);
-    return LT_OK;
-}
-
 static int add_label(plan_setting *s, int at, const char *format, ...) LT_PRINTF(3, 4);
 static int add_label(plan_setting *s, int at, const char *format, ...)
 {
@@ -334,9 +310,11 @@ lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int p
     LT_TRY(read_exchange(s, a, nodes));
     LT_TRY(lt_mesh_flag_parse(&a->ranks, &u->mesh));
     LT_TRY(lt_ranks_stragglers(&a->ranks, &stragglers, &on));
+    if (stragglers.drop_compute && !(stragglers.deadline > 0))
+        return lt_fail(LT_E_ARG, "--drop-compute auto: its deadline is known in the run alone; a "
+                                 "number of seconds can be planned with");
     u->backup_workers = stragglers.backup_workers;
     u->deadline = stragglers.drop_compute ? stragglers.deadline : 0;
-    LT_TRY(check_ranks(s, a, nodes));
     const int copies = ranks / (u->mesh.depth * u->mesh.rows * u->mesh.columns);
     u->mesh.data = copies;
     if (copies == ranks)
@@ -346,5 +324,30 @@ lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int p
     s->samples = hash_options(t->options, is_of_samples);
     s->is_exact = is_exact(u);
     write_label(s, a);
+    return LT_OK;
+}
+
+lt_status lt_plan_check_ranks(const plan_setting *s, const lt_trainer *t)
+{
+    const lt_plan_setup *u = &s->setup;
+    const arguments *a = &t->args;
+    const int nodes = u->ranks / u->ranks_per_node;
+    const lt_mesh_config *m = &u->mesh;
+    const int copy = m->rows ? m->depth * m->rows * m->columns : 1;
+    if (u->ranks % copy)
+        return lt_fail(LT_E_ARG, "--tensor-parallel %s: %d ranks are no multiple of %d",
+                       a->ranks.tensor_parallel, u->ranks, copy);
+    if (u->backup_workers >= u->ranks && u->backup_workers)
+        return lt_fail(LT_E_ARG, "--backup-workers %d: there are %d ranks", u->backup_workers,
+                       u->ranks);
+    if (u->exchange.scheme == LT_COST_TWO_LEVEL && (nodes < 2 || u->ranks_per_node < 2))
+        return lt_fail(LT_E_ARG, "--allreduce two-level: %d machines of %d ranks have one level",
+                       nodes, u->ranks_per_node);
+    if (a->ranks.local_steps && nodes < 2)
+        return lt_fail(LT_E_ARG, "--local-steps %lld: groups are machines, and there is %d",
+                       (long long)a->ranks.local_steps, nodes);
+    if (u->ranks > u->ranks_per_node && u->ranks % u->ranks_per_node)
+        return lt_fail(LT_E_ARG, "%d ranks are no whole machines of %d", u->ranks,
+                       u->ranks_per_node);
     return LT_OK;
 }
