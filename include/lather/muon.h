@@ -4,6 +4,7 @@
 
 #include "lather/name_regex.h"
 #include "lather/optim.h"
+#include "lather/orthogonalization.h"
 
 /** What an orthogonal update of a [rows,cols] matrix is multiplied by. */
 typedef enum lt_muon_scale {
@@ -17,7 +18,7 @@ typedef struct lt_muon_config {
     double weight_decay; /**< decoupled: a weight shrinks by lr * weight_decay a step */
     lt_decay_scope decay_scope;
     lt_muon_scale scale;
-    int iterations; /**< of Newton and Schulz, 1 to 20 */
+    lt_orthogonalization orthogonalization; /**< iterations at least 1 */
     /** Parameters that AdamW updates besides those of fewer than 2 dimensions: embeddings, positions,
      *  heads. */
     lt_name_regex adamw_params;
@@ -36,7 +37,7 @@ typedef struct lt_muon_config {
                       .weight_decay = 0.1,                          \
                       .decay_scope = LT_DECAY_WEIGHTS,              \
                       .scale = LT_MUON_MATCH_RMS_ADAMW,             \
-                      .iterations = 5,                              \
+                      .orthogonalization = {.iterations = 5},       \
                       .adamw_params = {LT_MUON_ADAMW_PARAMS, true}, \
                       .adamw_lr_scale = 1,                          \
                       .beta1 = 0.9,                                 \
@@ -44,8 +45,7 @@ typedef struct lt_muon_config {
                       .eps = 1e-8})
 
 /** A weight of 2 and more dimensions is the matrix of its first one and all others together. m: its mean
- *  gradient; its update is u = m, or the look-ahead, whose singular values are brought near 1 by X = u / |u|
- *  and X <- a X + b X X^T X + c X (X^T X)^2, (a, b, c) = (3.4445, -4.7750, 2.0315). As lt_optim_sgd().
+ *  gradient; its update is u = m, or the look-ahead, whose singular values are brought near 1. As lt_optim_sgd().
  *  config NULL: the defaults. Errors: LT_E_ARG, LT_E_NOMEM.
  *  Source: Jordan, "Muon: An optimizer for hidden layers in neural networks", 2024; LT_MUON_MATCH_RMS_ADAMW
  *  and decay: Liu et al., "Muon is scalable for LLM training", 2025 (arXiv 2502.16982). */

@@ -3,6 +3,7 @@
 #define LATHER_SHAMPOO_H
 
 #include "lather/optim.h"
+#include "lather/orthogonalization.h"
 #include "lather/shampoo_kinds.h"
 
 enum { LT_NO_LIMIT = 0 };
@@ -34,6 +35,9 @@ typedef struct lt_shampoo_config {
     double grafting_epsilon; /**< added after the square root */
     lt_exponents inverse_exponent;
     lt_preconditioner preconditioner;
+    lt_orthogonalization orthogonalization; /**< of LT_PRECONDITIONER_SPECTRAL */
+    lt_spectral_scale spectral_scale;
+    lt_sign_scale sign_scale;
     /** [order][dim]: with LT_PRECONDITIONER_CORRECTED this dimension keeps its own basis. */
     bool ignored_basis_change_dims[LT_MAX_DIMS + 1][LT_MAX_DIMS];
     lt_epsilon_rule epsilon_rule;

@@ -28,12 +28,27 @@ typedef enum lt_epsilon_rule {
 
 /** What stands for A^(-e) of each factor A = Q L Q^T. */
 typedef enum lt_preconditioner {
-    LT_PRECONDITIONER_ROOT,              /**< the inverse root, kept as a matrix */
-    LT_PRECONDITIONER_EIGENDECOMPOSED,   /**< the same, kept as Q and L */
-    LT_PRECONDITIONER_CORRECTED,         /**< Q, with a second moment kept in its basis (SOAP) */
-    LT_PRECONDITIONER_KL,                /**< as ROOT; factors see the preconditioned gradient */
-    LT_PRECONDITIONER_KL_EIGENDECOMPOSED /**< as EIGENDECOMPOSED, with KL's factors */
+    LT_PRECONDITIONER_ROOT,               /**< the inverse root, kept as a matrix */
+    LT_PRECONDITIONER_EIGENDECOMPOSED,    /**< the same, kept as Q and L */
+    LT_PRECONDITIONER_CORRECTED,          /**< Q, with a second moment kept in its basis (SOAP) */
+    LT_PRECONDITIONER_KL,                 /**< as ROOT; factors see the preconditioned gradient */
+    LT_PRECONDITIONER_KL_EIGENDECOMPOSED, /**< as EIGENDECOMPOSED, with KL's factors */
+    LT_PRECONDITIONER_SPECTRAL, /**< no factors: the orthogonal factor of the block, as a matrix */
+    LT_PRECONDITIONER_SIGN      /**< no factors: signs */
 } lt_preconditioner;
+
+/** What an orthogonal factor of a [rows,cols] block is multiplied by. */
+typedef enum lt_spectral_scale {
+    LT_SPECTRAL_NONE,
+    LT_SPECTRAL_ORIGINAL,       /**< sqrt(max(1, rows / cols)), as LT_MUON_ORIGINAL */
+    LT_SPECTRAL_MATCH_RMS_ADAMW /**< 0.2 sqrt(max(rows, cols)) */
+} lt_spectral_scale;
+
+/** What signs are multiplied by. */
+typedef enum lt_sign_scale {
+    LT_SIGN_NONE,
+    LT_SIGN_L1 /**< the block's sum of magnitudes: steepest descent in the largest element's norm */
+} lt_sign_scale;
 
 /** How inverse roots, or eigenbases, are computed. */
 typedef enum lt_root_solver {

@@ -1,29 +1,23 @@
-/* Muon: Jordan, "Muon: An optimizer for hidden layers in neural networks", 2024. The orthogonal factor by
- * the iteration of Newton and Schulz: Bernstein & Newhouse, "Old optimizer, new norm", 2024, with Jordan's
- * quintic polynomial, which is steepest at 0 and leaves singular values between 0.7 and 1.2.
+/* Muon: Jordan, "Muon: An optimizer for hidden layers in neural networks", 2024.
  *
  * A step goes by batches of matrices, so that scratch memory stays small; a batch is a list of batched
  * kernels, each of them one call of the backend with a job per matrix:
  *
  *   m = mu m + (1 - mu) g,  X = m or mu m + (1 - mu) g
- *   X = X / |X|
- *   A = X X^T,  B = b A + c A A + a I,  X = B X      some times, on the smaller side
- *   X = scale X + decay W,  W -= lr X
- *
- * |X| has 1e-16 added where Jordan has 1e-7: gradients may be small. Products are of the master dtype. */
+ *   X to its orthogonal factor                       orthogonal.c
+ *   X = scale X + decay W,  W -= lr X */
 
 #include "lather/muon.h"
 
 #include "base/alloc.h"
 #include "optim/names.h"
+#include "optim/orthogonal.h"
 #include "optim/registry.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Jordan's a, b, c. */
-static const double linear = 3.4445, cubic = -4.7750, quintic = 2.0315;
 /* Root mean square of AdamW's updates: Liu et al. 2025, section 2.2. */
 static const double rms_of_adamw = 0.2;
 /* Elements of a batch, unless a single matrix has more: 8 MiB of f32 for each scratch tensor. */
@@ -31,15 +25,14 @@ static const int64_t batch_elements = (int64_t)1 << 21;
 /* Modelled nanoseconds of a multiplication in a product: shampoo/assign.c. */
 static const double per_gram = 0.036, per_product = 0.058;
 
-enum { X, Y, A, B, SCRATCHES };
+enum { X, Y, SCRATCHES };
 
 typedef struct matrix {
     lt_slot *slot;
     int64_t rows, cols;
-    int dim;               /* the smaller one */
-    int64_t small;         /* its extent */
-    int64_t at, square_at; /* in a batch: where it begins in X and Y, in A and B */
-    size_t number;         /* in a batch */
+    int dim;       /* the smaller one */
+    int64_t small; /* its extent */
+    int64_t at;    /* in a batch: where it begins in X and Y */
 } matrix;
 
 typedef struct muon {
@@ -50,14 +43,12 @@ typedef struct muon {
     size_t count;
     lt_adam_kernel kernel;
     lt_tensor *scratch[SCRATCHES];
-    lt_tensor *norms; /* f64: of each matrix of a batch, and behind them the number 1 */
-    lt_tensor *one;   /* [1]: the number 1 */
+    lt_orthogonal orthogonal;
+    bool ready; /* that and scratch are made */
     /* Workspace: one per matrix. */
     matrix **due;
     lt_vec_job *vec;
-    lt_gram_job *gram;
-    lt_mode_product_job *product;
-    lt_view *view;
+    lt_orthogonal_job *job;
 } muon;
 
 /* due[begin] to due[end - 1]; where their X is. */
@@ -88,11 +79,6 @@ static lt_view matrix_at(const muon *m, int which, int64_t at, int64_t rows, int
 static lt_view matrix_of(const muon *m, const matrix *x, int which)
 {
     return matrix_at(m, which, x->at, x->rows, x->cols);
-}
-
-static lt_view square_of(const muon *m, const matrix *x, int which)
-{
-    return matrix_at(m, which, x->square_at, x->small, x->small);
 }
 
 /* The same elements as the parameter's dimensions. The order of columns is free: that of the parameter's
@@ -153,38 +139,6 @@ static void look_ahead(const muon *m, const batch *b, const matrix *x, lt_vec_jo
     job->y = values_of(m, x, b->x);
 }
 
-static const double *norm_at(const muon *m, size_t i)
-{
-    return (const double *)lt_tensor_view(m->norms).data + i;
-}
-
-static void normalise(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
-{
-    job->factor.over = norm_at(m, m->count);
-    job->factor.under = norm_at(m, x->number);
-    job->a = job->y = matrix_of(m, x, b->x);
-}
-
-static void copy_square(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
-{
-    (void)b;
-    job->a = square_of(m, x, A);
-    job->y = square_of(m, x, B);
-}
-
-/* On the diagonal. */
-static void add_identity(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
-{
-    (void)b;
-    job->alpha = linear;
-    job->beta = 1;
-    job->a = lt_tensor_view(m->one);
-    job->y = square_of(m, x, B);
-    job->y.stride[0] = x->small + 1;
-    job->y.shape = job->a.shape = LT_SHAPE(x->small);
-    job->a.stride[0] = 0;
-}
-
 static double scale_of(const muon *m, const matrix *x)
 {
     const double rows = (double)x->rows, cols = (double)x->cols;
@@ -211,77 +165,20 @@ static void move(const muon *m, const batch *b, const matrix *x, lt_vec_job *job
 
 /* --- A batch --- */
 
-/* Norms of count views to the places from `to` on. */
-static lt_status measure(muon *m, size_t count, size_t to)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&m->base, &ctx);
-    lt_view out = lt_tensor_view(m->norms);
-    out.data = (double *)out.data + to;
-    out.shape = LT_SHAPE((int64_t)count);
-    out.stride[0] = 1;
-    return be->frobenius(ctx, m->view, count, &out);
-}
-
-static lt_status make_unit(muon *m, const batch *b)
-{
-    for (size_t i = b->begin; i < b->end; i++)
-        m->view[i - b->begin] = matrix_of(m, m->due[i], b->x);
-    LT_TRY(measure(m, b->end - b->begin, 0));
-    return vec(m, b, normalise);
-}
-
-/* A = X X^T or X^T X; B = cubic B + quintic A A. */
-static lt_status grams(muon *m, const batch *b, bool of_square)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&m->base, &ctx);
-    size_t count = 0;
-    for (size_t i = b->begin; i < b->end; i++) {
-        const matrix *x = m->due[i];
-        m->gram[count++] = (lt_gram_job){
-            .g = of_square ? square_of(m, x, A) : matrix_of(m, x, b->x),
-            .f = square_of(m, x, of_square ? B : A),
-            .dim = of_square ? 0 : x->dim,
-            .alpha = of_square ? quintic : 1,
-            .beta = of_square ? cubic : 0,
-        };
-    }
-    return be->gram(ctx, m->gram, count, m->base.scalars);
-}
-
-/* X = B X, or X B; in the other place. */
-static lt_status multiply(muon *m, batch *b)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&m->base, &ctx);
-    size_t count = 0;
-    for (size_t i = b->begin; i < b->end; i++) {
-        const matrix *x = m->due[i];
-        m->product[count++] = (lt_mode_product_job){
-            .g = matrix_of(m, x, b->x),
-            .y = matrix_of(m, x, b->y),
-            .m = square_of(m, x, B),
-            .dim = x->dim,
-        };
-    }
-    const int other = b->x;
-    b->x = b->y;
-    b->y = other;
-    return be->mode_product(ctx, m->product, count, m->base.scalars);
-}
-
 static lt_status orthogonalise(muon *m, batch *b)
 {
-    LT_TRY(make_unit(m, b));
-    for (int i = 0; i < m->config.iterations; i++) {
-        LT_TRY(grams(m, b, false));
-        LT_TRY(vec(m, b, copy_square));
-        LT_TRY(grams(m, b, true));
-        LT_TRY(vec(m, b, add_identity));
-        LT_TRY(multiply(m, b));
+    const lt_orthogonalization *how = &m->config.orthogonalization;
+    const size_t count = b->end - b->begin;
+    for (size_t i = 0; i < count; i++) {
+        const matrix *x = m->due[b->begin + i];
+        m->job[i] = (lt_orthogonal_job){
+            .x = matrix_of(m, x, b->x), .y = matrix_of(m, x, b->y), .dim = x->dim};
     }
-    return LT_OK;
+    if (lt_orthogonal_swaps(how)) {
+        b->x = Y;
+        b->y = X;
+    }
+    return lt_orthogonal_run(&m->orthogonal, &m->base, how, m->job, count);
 }
 
 static lt_status update(muon *m, batch b)
@@ -303,16 +200,13 @@ static lt_status update(muon *m, batch b)
 static batch next_batch(const muon *m, size_t begin, size_t count)
 {
     batch b = {.begin = begin, .end = begin};
-    int64_t elements = 0, squares = 0;
+    int64_t elements = 0;
     for (; b.end < count; b.end++) {
         matrix *x = m->due[b.end];
         if (b.end > begin && elements + x->rows * x->cols > batch_elements)
             break;
         x->at = elements;
-        x->square_at = squares;
-        x->number = b.end - begin;
         elements += x->rows * x->cols;
-        squares += x->small * x->small;
     }
     return b;
 }
@@ -335,18 +229,16 @@ static lt_status prepare(muon *m)
 {
     lt_device *device = m->base.device;
     const int64_t elements = most_elements(m);
-    if (m->norms)
+    if (m->ready)
         return LT_OK;
     for (int i = 0; i < SCRATCHES && elements; i++)
         if (!m->scratch[i])
             LT_TRY(lt_tensor_new(&m->scratch[i], device, lt_device_master(device),
                                  LT_SHAPE(elements)));
-    if (!m->one)
-        LT_TRY(lt_tensor_new(&m->one, device, lt_device_master(device), LT_SHAPE(1)));
-    LT_TRY(lt_tensor_fill(m->one, 1));
-    LT_TRY(lt_tensor_new(&m->norms, device, LT_F64, LT_SHAPE((int64_t)m->count + 1)));
-    m->view[0] = lt_tensor_view(m->one);
-    return measure(m, 1, m->count);
+    if (elements)
+        LT_TRY(lt_orthogonal_open(&m->orthogonal, &m->base, m->count, elements));
+    m->ready = true;
+    return LT_OK;
 }
 
 static lt_status update_by_adamw(muon *m)
@@ -402,7 +294,7 @@ static double nanoseconds(const lt_optim *self, const lt_slot *slot)
         const matrix *x = &m->matrix[i];
         const double n = (double)x->small, elements = (double)x->rows * (double)x->cols;
         if (x->slot == slot)
-            return m->config.iterations
+            return lt_orthogonal_iterations(&m->config.orthogonalization)
                    * (per_gram * n * (elements + n * n) + per_product * n * elements);
     }
     return 0;
@@ -411,7 +303,8 @@ static double nanoseconds(const lt_optim *self, const lt_slot *slot)
 /* The first step makes scratch memory. */
 static bool is_capturable(const lt_optim *self)
 {
-    return ((const muon *)self)->norms != NULL;
+    const muon *m = (const muon *)self;
+    return m->ready && lt_orthogonal_is_capturable(&m->config.orthogonalization);
 }
 
 static void destroy(lt_optim *self)
@@ -419,11 +312,8 @@ static void destroy(lt_optim *self)
     muon *m = (muon *)self;
     for (int i = 0; i < SCRATCHES; i++)
         lt_tensor_free(&m->scratch[i]);
-    lt_tensor_free(&m->norms);
-    lt_tensor_free(&m->one);
-    lt_free(m->view);
-    lt_free(m->product);
-    lt_free(m->gram);
+    lt_orthogonal_close(&m->orthogonal);
+    lt_free(m->job);
     lt_free(m->vec);
     lt_free(m->due);
     lt_free(m->matrix);
@@ -487,10 +377,8 @@ static lt_status build(muon *m)
     m->matrix = lt_alloc(slots, sizeof *m->matrix);
     m->due = lt_alloc(slots, sizeof(matrix *));
     m->vec = lt_alloc(slots, sizeof *m->vec);
-    m->gram = lt_alloc(slots, sizeof *m->gram);
-    m->product = lt_alloc(slots, sizeof *m->product);
-    m->view = lt_alloc(slots, sizeof *m->view);
-    if (!m->adamw || !m->matrix || !m->due || !m->vec || !m->gram || !m->product || !m->view)
+    m->job = lt_alloc(slots, sizeof *m->job);
+    if (!m->adamw || !m->matrix || !m->due || !m->vec || !m->job)
         return LT_E_NOMEM;
     return choose(m);
 }
@@ -534,6 +422,27 @@ static lt_status read_adamw_params(void *config, const lt_json_value *v)
     return lt_names_read(&((lt_muon_config *)config)->adamw_params, v);
 }
 
+static lt_status set_coefficients(void *config, const char *text)
+{
+    return lt_orthogonal_set(&((lt_muon_config *)config)->orthogonalization, text);
+}
+
+static lt_status read_coefficients(void *config, const lt_json_value *v)
+{
+    return lt_orthogonal_read(&((lt_muon_config *)config)->orthogonalization, v);
+}
+
+static bool iterates(const void *config)
+{
+    return ((const lt_muon_config *)config)->orthogonalization.method != LT_ORTHOGONAL_SVD;
+}
+
+static bool has_coefficients(const void *config)
+{
+    return ((const lt_muon_config *)config)->orthogonalization.method
+           == LT_ORTHOGONAL_NEWTON_SCHULZ;
+}
+
 static bool has_momentum(const void *config)
 {
     return ((const lt_muon_config *)config)->momentum > 0;
@@ -547,7 +456,9 @@ static const lt_optim_field fields[] = {
 {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
 {"muon_scale", LT_FIELD_CHOICE, AT(scale), .choices = "original|match_rms_adamw", .help = "length of orthogonal updates: sqrt(max(1, rows/columns)), or as long as AdamW's are, so that its lr and decay serve"},
-{"newton_schulz_iterations", LT_FIELD_SMALL, AT(iterations), .low = 1, .high = 20, .help = "steps that make an update orthogonal"},
+{"orthogonalization", LT_FIELD_CHOICE, AT(orthogonalization.method), .choices = "newton_schulz|polar_express|svd", .help = "how an update is made orthogonal: by the same polynomial in each step, by another one in each, or exactly, on the host"},
+{"newton_schulz_iterations", LT_FIELD_SMALL, AT(orthogonalization.iterations), .low = 1, .high = 20, .is_read = iterates, .needs = "an --orthogonalization that iterates", .neutral = 5, .help = "steps that make an update orthogonal"},
+{"newton_schulz_coefficients", LT_FIELD_LIST, .set = set_coefficients, .read = read_coefficients, .meta = "A,B,C", .is_read = has_coefficients, .needs = "--orthogonalization newton_schulz", .help = "of its polynomial a x + b x^3 + c x^5; without the flag 3.4445, -4.7750 and 2.0315"},
 {"adamw_params", LT_FIELD_LIST, .set = set_adamw_params, .read = read_adamw_params, .meta = "REGEX", .help = "parameters that AdamW updates besides biases, gains and shifts: those whose name matches; without the flag embeddings, positions, class tokens and heads"},
 {"adamw_lr_scale", LT_FIELD_REAL, AT(adamw_lr_scale), .high = HUGE_VAL, .help = "their learning rate, times lr"},
 {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true},
@@ -569,7 +480,7 @@ static const lt_muon_config published = {
     .momentum = 0.95,
     .nesterov = true,
     .scale = LT_MUON_ORIGINAL,
-    .iterations = 5,
+    .orthogonalization = {.iterations = 5},
     .adamw_params = {LT_MUON_ADAMW_PARAMS, true},
     .adamw_lr_scale = 1,
     .beta1 = 0.9,

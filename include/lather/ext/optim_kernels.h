@@ -75,14 +75,14 @@ LT_ENTRY(trust_ratio, void *ctx, const lt_trust_kernel *config, const lt_trust_i
 
 /* Entries that take jobs: the jobs of one call are independent of each other and may run in any
  * order. With beta 0 the output is not read. scalars NULL in vec, gram, mode_product: no skips. */
-
 /** What lt_vec_fn computes. a or b may be y. */
 typedef enum lt_vec_op {
     LT_VEC_AXPBY,  /**< y = alpha * a + beta * y */
     LT_VEC_SQUARE, /**< y = alpha * a * a + beta * y */
     LT_VEC_MUL,    /**< y = alpha * a * b */
     LT_VEC_RSQRT,  /**< y = alpha * a / (sqrt(beta * b) + gamma) */
-    LT_VEC_POW     /**< y = alpha * a / (pow(beta * b, delta) + gamma) */
+    LT_VEC_POW,    /**< y = alpha * a / (pow(beta * b, delta) + gamma) */
+    LT_VEC_SIGN    /**< y = alpha * sign(a), 0 of 0 */
 } lt_vec_op;
 
 /** Numbers that change from step to step: the kernel reads them where they lie. */

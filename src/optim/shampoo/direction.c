@@ -99,6 +99,25 @@ static lt_status correct(lt_shampoo *s, lt_block_batch batch)
     return lt_shampoo_rotate(s, batch, true);
 }
 
+static lt_status precondition(lt_shampoo *s, lt_block_batch batch)
+{
+    switch (s->config.preconditioner) {
+    case LT_PRECONDITIONER_CORRECTED:
+        return correct(s, batch);
+    case LT_PRECONDITIONER_SPECTRAL:
+        return lt_shampoo_spectral(s, batch);
+    case LT_PRECONDITIONER_SIGN:
+        return lt_shampoo_sign(s, batch);
+    case LT_PRECONDITIONER_ROOT:
+    case LT_PRECONDITIONER_EIGENDECOMPOSED:
+    case LT_PRECONDITIONER_KL:
+    case LT_PRECONDITIONER_KL_EIGENDECOMPOSED:
+        break;
+    }
+    LT_TRY(lt_shampoo_precondition(s, batch, -1));
+    return lt_shampoo_diagonal(s, batch);
+}
+
 lt_status lt_shampoo_direction(lt_shampoo *s, lt_block_batch batch)
 {
     bool corrected = lt_shampoo_is_corrected(&s->config);
@@ -110,8 +129,6 @@ lt_status lt_shampoo_direction(lt_shampoo *s, lt_block_batch batch)
 
     for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].u;
-    LT_TRY(corrected ? correct(s, batch) : lt_shampoo_precondition(s, batch, -1));
-    if (!corrected)
-        LT_TRY(lt_shampoo_diagonal(s, batch));
+    LT_TRY(precondition(s, batch));
     return lt_shampoo_graft_norm(s, batch);
 }

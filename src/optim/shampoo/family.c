@@ -32,6 +32,11 @@ WHETHER(is_pseudo, c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE)
 WHETHER(iterates, c->root_solver != LT_ROOT_EIGH)
 WHETHER(is_higher_order, c->root_solver == LT_ROOT_HIGHER_ORDER)
 WHETHER(is_async, c->refresh_timing == LT_REFRESH_ASYNC)
+WHETHER(is_spectral, c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
+WHETHER(is_sign, c->preconditioner == LT_PRECONDITIONER_SIGN)
+WHETHER(makes_steps, is_spectral(c) && c->orthogonalization.method != LT_ORTHOGONAL_SVD)
+WHETHER(has_coefficients,
+        is_spectral(c) && c->orthogonalization.method == LT_ORTHOGONAL_NEWTON_SCHULZ)
 WHETHER(merges_backward, c->merge_order == LT_MERGE_BACKWARD)
 #undef WHETHER
 
@@ -79,7 +84,12 @@ static const lt_optim_field fields[] = {
 {"use_bias_correction", FLAG(use_bias_correction), .help = "correct moments for their start at zero"},
 {"weight_decay_type", CHOICE(decay_type, "decoupled|l2|corrected|independent"), .help = "how weights decay"},
 {"peak_lr", REAL(peak_lr, HUGE_VAL), .flag_only = true, READ_IF(decays_by_lr, "--weight-decay-type corrected or independent", 0), .help = "of corrected and independent weight decay; 0: lr"},
-{"preconditioner", CHOICE(preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed"), .help = "how factors act: inverse roots, the same as eigenvectors, with a second moment in their basis (SOAP), or KL"},
+{"preconditioner", CHOICE(preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed|spectral|sign"), .help = "how factors act: inverse roots, the same as eigenvectors, with a second moment in their basis (SOAP), or KL; without factors: orthogonal updates, or signs"},
+{"orthogonalization", CHOICE(orthogonalization.method, "newton_schulz|polar_express|svd"), READ_IF(is_spectral, "--preconditioner spectral", 0)},
+{"newton_schulz_iterations", SMALL(orthogonalization.iterations, 1, 20), UNSET(0, "5"), READ_IF(makes_steps, "--preconditioner spectral and an --orthogonalization that iterates", 0)},
+{"newton_schulz_coefficients", .type = LT_FIELD_LIST, .set = lt_shampoo_set_coefficients, .read = lt_shampoo_read_coefficients, .meta = "A,B,C", READ_IF(has_coefficients, "--preconditioner spectral with --orthogonalization newton_schulz", 0)},
+{"spectral_scale", CHOICE(spectral_scale, "none|original|match_rms_adamw"), READ_IF(is_spectral, "--preconditioner spectral", 0), .help = "length of orthogonal updates: 1, sqrt(max(1, rows/columns)), or as long as AdamW's are"},
+{"sign_scale", CHOICE(sign_scale, "none|l1"), READ_IF(is_sign, "--preconditioner sign", 0), .help = "length of signs: 1, or the sum of magnitudes"},
 {"epsilon_rule", CHOICE(epsilon_rule, "before|after|pseudo_inverse|relative"), .help = "where epsilon enters the root; relative: times the largest eigenvalue"},
 {"rank_rtol", REAL(rank_rtol, 1), UNSET(-1, "by size and precision"), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", -1), .help = "pseudo_inverse: relative cut; -1: by size and precision"},
 {"rank_atol", REAL(rank_atol, HUGE_VAL), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", 0), .help = "pseudo_inverse: absolute cut"},

@@ -122,6 +122,10 @@ static void destroy(lt_optim *self)
         lt_tensor_free(&s->scratch[i]);
     lt_tensor_free(&s->norms);
     lt_tensor_free(&s->one);
+    if (s->spectral)
+        lt_orthogonal_close(s->spectral);
+    lt_free(s->spectral);
+    lt_free(s->spectral_job);
     lt_free(s->product);
     lt_free(s->gram);
     lt_free(s->view);

@@ -3,6 +3,7 @@
 
 #include "optim/shampoo/settings.h"
 
+#include "optim/orthogonal.h"
 #include "optim/registry.h"
 
 #include "lather/ext/roots.h"
@@ -38,6 +39,16 @@ lt_status lt_shampoo_set_exponents(void *config, const char *text)
             e->set[o][d] = true;
         }
     return LT_OK;
+}
+
+lt_status lt_shampoo_set_coefficients(void *config, const char *text)
+{
+    return lt_orthogonal_set(&((lt_shampoo_config *)config)->orthogonalization, text);
+}
+
+lt_status lt_shampoo_read_coefficients(void *config, const lt_json_value *v)
+{
+    return lt_orthogonal_read(&((lt_shampoo_config *)config)->orthogonalization, v);
 }
 
 /* "3:0,2" */

@@ -22,6 +22,12 @@ static inline bool lt_shampoo_is_corrected(const lt_shampoo_config *c)
 {
     return c->preconditioner == LT_PRECONDITIONER_CORRECTED;
 }
+/* Spectral and sign descent keep none. */
+static inline bool lt_shampoo_has_factors(const lt_shampoo_config *c)
+{
+    return c->preconditioner != LT_PRECONDITIONER_SPECTRAL
+           && c->preconditioner != LT_PRECONDITIONER_SIGN;
+}
 /* Whether the grafted method has a second moment. */
 static inline bool lt_shampoo_has_graft_moment(const lt_shampoo_config *c)
 {
@@ -66,6 +72,8 @@ lt_status lt_shampoo_check(lt_shampoo_config *config);
  * diagonal. */
 lt_status lt_shampoo_set_exponents(void *config, const char *text);
 lt_status lt_shampoo_set_ignored(void *config, const char *text);
+lt_status lt_shampoo_set_coefficients(void *config, const char *text);
+lt_status lt_shampoo_read_coefficients(void *config, const lt_json_value *v);
 lt_status lt_shampoo_read_exponents(void *config, const lt_json_value *v);
 lt_status lt_shampoo_read_ignored(void *config, const lt_json_value *v);
 lt_status lt_shampoo_read_dimensionality(void *config, const lt_json_value *v);

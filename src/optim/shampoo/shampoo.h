@@ -6,6 +6,7 @@
  *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, root/, async.c,
  *                                                                   failure.c
  *   direction  P = filtered G times R_k along each dimension        direction.c
+ *              or its orthogonal factor, or signs          spectral.c
  *   grafting   P *= |graft(u)| / |P|                                graft.c
  *   update     decay, momentum, W -= lr P                           update.c
  *
@@ -14,6 +15,7 @@
 #ifndef LT_OPTIM_SHAMPOO_SHAMPOO_H
 #define LT_OPTIM_SHAMPOO_SHAMPOO_H
 
+#include "optim/orthogonal.h"
 #include "optim/shampoo/cut.h"
 #include "optim/shampoo/settings.h"
 #include "optim/shard.h"
@@ -98,6 +100,8 @@ typedef struct lt_shampoo {
     lt_view *view;
     lt_gram_job *gram;
     lt_mode_product_job *product;
+    lt_orthogonal *spectral; /* NULL: not needed yet */
+    lt_orthogonal_job *spectral_job;
     lt_shampoo_stats stats; /* of step number stats_step */
     int64_t stats_step;
     struct lt_async *async;  /* a refresh that runs on its own thread, or NULL */

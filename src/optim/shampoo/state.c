@@ -33,7 +33,8 @@ static void plan_dim(const lt_shampoo_config *c, lt_block *b, int d)
     const bool ignored = c->ignored_basis_change_dims[cut->merged.shape.ndim][d];
     lt_factor *f = &b->factor[d];
     f->exponent = exponent_of(c, cut, d);
-    if (!(f->exponent > 0) || (corrected && (cut->diagonal || ignored)))
+    if (!(f->exponent > 0) || !lt_shampoo_has_factors(c)
+        || (corrected && (cut->diagonal || ignored)))
         return;
     f->is_matrix = !cut->diagonal && !cut->whole[d];
     f->is_diagonal = cut->diagonal && d == 0;

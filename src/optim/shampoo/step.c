@@ -152,6 +152,9 @@ static bool is_settled(const lt_shampoo *s)
 bool lt_shampoo_is_capturable(const lt_optim *self)
 {
     const lt_shampoo *s = (const lt_shampoo *)self;
+    if (s->config.preconditioner == LT_PRECONDITIONER_SPECTRAL
+        && !(s->spectral && lt_orthogonal_is_capturable(&s->config.orthogonalization)))
+        return false;
     return is_settled(s) && !host_has_work(s);
 }
 

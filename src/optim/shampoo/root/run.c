@@ -330,6 +330,8 @@ static lt_root_want want_of(lt_preconditioner kind)
         return LT_WANT_BASIS;
     case LT_PRECONDITIONER_ROOT:
     case LT_PRECONDITIONER_KL:
+    case LT_PRECONDITIONER_SPECTRAL: /* has none */
+    case LT_PRECONDITIONER_SIGN:
         break;
     }
     return LT_WANT_ROOT;

@@ -91,6 +91,8 @@ LT_HD float lt_vec_f32(lt_vec_op op, const lt_vec_numbers_f32 *n, float a, float
         return n->alpha * a / (sqrtf(n->beta * b) + n->gamma);
     case LT_VEC_POW:
         return n->alpha * a / (powf(n->beta * b, n->delta) + n->gamma);
+    case LT_VEC_SIGN:
+        return n->alpha * (float)((a > 0) - (a < 0));
     }
     return 0;
 }
@@ -109,6 +111,8 @@ LT_HD double lt_vec_f64(lt_vec_op op, const lt_vec_numbers *n, double a, double 
         return n->alpha * a / (sqrt(n->beta * b) + n->gamma);
     case LT_VEC_POW:
         return n->alpha * a / (pow(n->beta * b, n->delta) + n->gamma);
+    case LT_VEC_SIGN:
+        return n->alpha * (double)((a > 0) - (a < 0));
     }
     return 0;
 }

@@ -235,6 +235,8 @@ static double evaluate(const lt_vec_job *j, double a, double b, double y)
         return j->alpha * a / (sqrt(j->beta * b) + j->gamma);
     case LT_VEC_POW:
         return j->alpha * a / (pow(j->beta * b, j->delta) + j->gamma);
+    case LT_VEC_SIGN:
+        return j->alpha * (double)((a > 0) - (a < 0));
     }
     return (double)NAN;
 }

@@ -36,6 +36,9 @@ static void vec_apart(const lt_vec_row *r)
     case LT_VEC_POW:
         EACH(alpha * A / (__builtin_powf(beta * B, r->delta) + r->gamma));
         break;
+    case LT_VEC_SIGN:
+        EACH(alpha * (float)((A > 0) - (A < 0)));
+        break;
     }
 }
 #undef EACH
@@ -52,7 +55,7 @@ static void vec_row(const lt_vec_row *r)
 {
     const bool adjacent = r->step_a == 1 && r->step_y == 1 && (r->step_b == 1 || !r->b);
     const vec alpha = vec_set(r->alpha), beta = vec_set(r->beta), gamma = vec_set(r->gamma);
-    if (!adjacent || r->op == LT_VEC_POW)
+    if (!adjacent || r->op == LT_VEC_POW || r->op == LT_VEC_SIGN)
         vec_apart(r);
     else if (r->op == LT_VEC_AXPBY && r->beta == 0)
         EACH(alpha * A);

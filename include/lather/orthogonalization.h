@@ -1,0 +1,20 @@
+/** How a matrix is brought to its orthogonal factor: of Muon, and of Shampoo's spectral descent. */
+#ifndef LATHER_ORTHOGONALIZATION_H
+#define LATHER_ORTHOGONALIZATION_H
+
+/** U V^T of X = U S V^T, or near it. */
+typedef enum lt_orthogonal_method {
+    LT_ORTHOGONAL_NEWTON_SCHULZ, /**< X = X / |X|, then X <- a X + b X X^T X + c X (X^T X)^2, some times */
+    LT_ORTHOGONAL_POLAR_EXPRESS, /**< the same with other a, b, c in each, from X / (1.01 |X|) */
+    LT_ORTHOGONAL_SVD /**< exactly, on the host; directions without a singular value stay 0 */
+} lt_orthogonal_method;
+
+/** Sources: Jordan, "Muon", 2024; Bernstein & Newhouse, "Old optimizer, new norm" (arXiv 2409.20325);
+ *  Amsel et al., "The Polar Express" (arXiv 2505.16932), algorithm 1. */
+typedef struct lt_orthogonalization {
+    lt_orthogonal_method method;
+    int iterations;         /**< 1 to 20; 0: 5 */
+    double coefficients[3]; /**< a, b, c of NEWTON_SCHULZ; all 0: 3.4445, -4.7750, 2.0315 */
+} lt_orthogonalization;
+
+#endif

@@ -1,0 +1,189 @@
+/* Directions without factors. Spectral descent: a block, as the matrix of its first dimension and all others, is
+ * brought to its orthogonal factor: Carlson et al., "Preconditioned spectral descent for deep learning", NeurIPS
+ * 2015; Bernstein & Newhouse, "Old optimizer, new norm", 2024. A vector is a matrix of one row. Sign descent:
+ * Bernstein et al., "signSGD", ICML 2018; times the sum of magnitudes it is steepest descent in the norm of the
+ * largest element. */
+
+#include "base/alloc.h"
+#include "optim/shampoo/layout.h"
+#include "optim/shampoo/phases.h"
+
+#include <math.h>
+
+/* Root mean square of AdamW's updates: Liu et al. 2025, section 2.2. */
+static const double rms_of_adamw = 0.2;
+
+/* --- Spectral descent --- */
+
+static bool copy(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    (void)s;
+    job->a = b->p;
+    job->y = *lt_block_spare(b);
+    return true;
+}
+
+static int64_t rows_of(const lt_block *b)
+{
+    return b->box.shape.ndim > 1 ? b->box.shape.dim[0] : 1;
+}
+
+static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    const double rows = (double)rows_of(b);
+    const double cols = (double)lt_shape_count(b->box.shape) / rows;
+    job->alpha = s->config.spectral_scale == LT_SPECTRAL_ORIGINAL
+                     ? sqrt(fmax(1, rows / cols))
+                     : rms_of_adamw * sqrt(fmax(rows, cols));
+    job->a = job->y = b->p;
+    return true;
+}
+
+/* Vectors get a first dimension of 1. Of a matrix the smaller side is unfolded along. */
+static lt_view as_matrix(lt_view v)
+{
+    if (v.shape.ndim > 1)
+        return v;
+    v.stride[1] = v.shape.ndim ? v.stride[0] : 1;
+    v.shape = LT_SHAPE(1, v.shape.ndim ? v.shape.dim[0] : 1);
+    v.stride[0] = v.shape.dim[1] * v.stride[1];
+    return v;
+}
+
+static int side_of(const lt_view *matrix)
+{
+    return matrix->shape.ndim == 2 && matrix->shape.dim[0] > matrix->shape.dim[1];
+}
+
+static int64_t square_of(const lt_block *b)
+{
+    lt_view v = {.shape = b->box.shape};
+    v = as_matrix(v);
+    const int64_t n = v.shape.dim[side_of(&v)];
+    return n * n;
+}
+
+static lt_status open(lt_shampoo *s)
+{
+    int64_t most = 1;
+    if (s->spectral)
+        return LT_OK;
+    for (size_t i = 0; i < s->batches; i++) {
+        int64_t squares = 0;
+        for (size_t k = s->batch[i].begin; k < s->batch[i].end; k++)
+            squares += square_of(&s->block[k]);
+        most = squares > most ? squares : most;
+    }
+    s->spectral = lt_alloc(1, sizeof *s->spectral);
+    s->spectral_job = lt_alloc(s->count, sizeof *s->spectral_job);
+    if (!s->spectral || !s->spectral_job)
+        return LT_E_NOMEM;
+    return lt_orthogonal_open(s->spectral, &s->base, s->count, most);
+}
+
+lt_status lt_shampoo_spectral(lt_shampoo *s, lt_block_batch batch)
+{
+    const lt_orthogonalization *how = &s->config.orthogonalization;
+    size_t count = 0;
+    LT_TRY(open(s));
+    LT_TRY(lt_shampoo_vec(s, batch, copy));
+    for (size_t i = batch.begin; i < batch.end; i++) {
+        lt_block *b = &s->block[i];
+        lt_block_moved(b);
+        const lt_view x = as_matrix(b->p);
+        if (b->active)
+            s->spectral_job[count++] =
+                (lt_orthogonal_job){.x = x, .y = as_matrix(*lt_block_spare(b)), .dim = side_of(&x)};
+        if (lt_orthogonal_swaps(how))
+            lt_block_moved(b);
+    }
+    LT_TRY(lt_orthogonal_run(s->spectral, &s->base, how, s->spectral_job, count));
+    return s->config.spectral_scale == LT_SPECTRAL_NONE ? LT_OK : lt_shampoo_vec(s, batch, rescale);
+}
+
+/* --- Sign descent --- */
+
+static bool root(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    (void)s;
+    job->op = LT_VEC_POW;
+    job->beta = 1;
+    job->gamma = 1e-30; /* of 0 it is 0 */
+    job->delta = 0.5;
+    job->a = job->b = job->y = *lt_block_spare(b);
+    return true;
+}
+
+static bool magnitude(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    (void)s;
+    job->op = LT_VEC_MUL;
+    job->a = b->p;
+    job->b = job->y = *lt_block_spare(b);
+    return true;
+}
+
+static bool sign(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    (void)s;
+    job->op = LT_VEC_SIGN;
+    job->a = b->p;
+    job->y = *lt_block_spare(b);
+    return true;
+}
+
+static const double *norm_at(const lt_shampoo *s, size_t i)
+{
+    return (const double *)lt_tensor_view(s->norms).data + i;
+}
+
+/* By the norm of the roots of magnitudes; twice it is their sum. */
+static bool lengthen(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+{
+    job->factor.over = norm_at(s, (size_t)(b - s->block));
+    job->factor.under = norm_at(s, s->count);
+    job->a = job->y = b->p;
+    return true;
+}
+
+static lt_status measure(lt_shampoo *s, lt_block_batch batch)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    const size_t count = batch.end - batch.begin;
+    lt_view out = lt_tensor_view(s->norms);
+    out.stride[0] = 1;
+    for (size_t i = 0; i < count; i++) {
+        const lt_block *b = &s->block[batch.begin + i];
+        s->view[i] = b->active ? *lt_block_spare(b) : lt_tensor_view(s->one);
+    }
+    out.data = (double *)out.data + batch.begin;
+    out.shape = LT_SHAPE((int64_t)count);
+    LT_TRY(be->frobenius(ctx, s->view, count, &out));
+    s->view[0] = lt_tensor_view(s->one);
+    out.data = (double *)lt_tensor_view(s->norms).data + s->count;
+    out.shape = LT_SHAPE(1);
+    return be->frobenius(ctx, s->view, 1, &out);
+}
+
+/* Of each block: the root of its sum of magnitudes. */
+static lt_status measure_magnitudes(lt_shampoo *s, lt_block_batch batch)
+{
+    LT_TRY(lt_shampoo_vec(s, batch, sign));
+    LT_TRY(lt_shampoo_vec(s, batch, magnitude));
+    LT_TRY(lt_shampoo_vec(s, batch, root));
+    return measure(s, batch);
+}
+
+lt_status lt_shampoo_sign(lt_shampoo *s, lt_block_batch batch)
+{
+    const bool is_scaled = s->config.sign_scale == LT_SIGN_L1;
+    if (is_scaled)
+        LT_TRY(measure_magnitudes(s, batch));
+    LT_TRY(lt_shampoo_vec(s, batch, sign));
+    for (size_t i = batch.begin; i < batch.end; i++)
+        lt_block_moved(&s->block[i]);
+    for (int i = 0; i < 2 && is_scaled; i++)
+        LT_TRY(lt_shampoo_vec(s, batch, lengthen));
+    return LT_OK;
+}
