@@ -344,6 +344,13 @@ static lt_status take_flag(const lt_optim_field *f, void *config, const lt_optio
     return lt_field_set(f, config, lt_options_text(o, row->option->name, text, sizeof text));
 }
 
+static void write_choice(const lt_optim_field *f, int number, char text[NUMBER])
+{
+    int bytes = 0;
+    const char *word = lt_options_item(f->choices, number, &bytes);
+    snprintf(text, NUMBER, "%.*s", bytes, word ? word : "");
+}
+
 /* A neutral value is no contradiction: a run's config.yaml has one for every flag. */
 static lt_status check_read(const lt_optim_field *f, void *config, const lt_options *o)
 {
@@ -356,6 +363,8 @@ static lt_status check_read(const lt_optim_field *f, void *config, const lt_opti
         return lt_fail(LT_E_ARG, "--%s: needs %s", row->option->name, f->needs);
     if (f->type == LT_FIELD_FLAG)
         snprintf(text, sizeof text, "%s", f->neutral > 0 ? "true" : "false");
+    else if (f->type == LT_FIELD_CHOICE)
+        write_choice(f, (int)f->neutral, text);
     else
         lt_options_number(text, sizeof text, f->neutral);
     return list ? LT_OK : lt_field_set(f, config, text);

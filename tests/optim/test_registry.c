@@ -161,6 +161,9 @@ static void flags_set_its_fields(void **state)
     assert_ok(parse(&c, "average", "--mode=strict"));
     assert_int_equal(((config *)c.flags.settings)->mode, 1);
     close_command(&c);
+    assert_ok(parse(&c, "shampoo", NULL)); /* choices that do not count are their first */
+    assert_int_equal(((lt_shampoo_config *)c.flags.settings)->spectral_scale, LT_SPECTRAL_NONE);
+    close_command(&c);
 }
 
 typedef struct refusal {
@@ -169,6 +172,8 @@ typedef struct refusal {
 
 static const refusal refusals[] = {
     {"a value out of range", "average", "--every=101", "--every: 101 is not in 1..100"},
+    {"a choice that does not count", "shampoo", "--spectral-scale=original",
+     "--spectral-scale: needs --preconditioner spectral"},
     {"a setting that does not count", "average", "--every-so-many=5", "--every: needs --fast"},
     {"another optimizer's", "sgd", "--memory=0.5", "does not read it (read by: average)"},
     {"a shared one that it lacks", "average", "--momentum=0.5", "does not read it (read by: sgd"},
