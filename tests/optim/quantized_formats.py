@@ -19,7 +19,7 @@ SIDES = [1, 2, 13, 64]
 ROUNDS = 3
 
 
-def numbers(rng, n, kind, how):
+def numbers(rng, n, kind, dtype, how):
     x = rng.standard_normal((n, n)) * 10.0 ** rng.uniform(-6, 2, (n, n))
     if how == "tiny":
         x *= 1e-30
@@ -27,7 +27,9 @@ def numbers(rng, n, kind, how):
         x[rng.random((n, n)) < 0.3] = 0
         x.flat[-1] = np.inf if n > 2 else 1
     elif how == "levels":  # exactly on them, and exactly between
-        x = rng.integers(-254, 255, (n, n)) / 254.0
+        levels = model.levels_of(kind, dtype)
+        x = rng.choice(np.append(levels, (levels[:-1] + levels[1:]) / 2), (n, n)) * rng.choice([-1, 1], (n, n))
+        x.flat[::64] = 1  # the scale
     x = np.abs(x) if kind == model.POSITIVE else x
     return (x + x.T if kind == model.SYMMETRIC else x).astype(np.float32)
 
@@ -48,7 +50,7 @@ def main():
             if dtype == model.INT4 and kind in (model.MOMENT, model.POSITIVE) or kind == model.CHOLESKY and dtype == model.F32:
                 continue
             for n, how in [(s, h) for s in SIDES for h in ("plain", "tiny", "holes", "levels")]:
-                arrays = [numbers(rng, n, kind, how) for _ in range(ROUNDS)]
+                arrays = [numbers(rng, n, kind, dtype, how) for _ in range(ROUNDS)]
                 memory, values = run(sys.argv[1], kind, dtype, arrays)
                 want, back = model.store(arrays, kind, dtype)
                 same = memory == want and np.array_equal(values, back, equal_nan=True)
