@@ -68,6 +68,15 @@ def it_predicts(cwd):
     assert len(lines) == 12 and json.loads(lines[0])["predictions"][0]["class"].startswith("class"), lines
 
 
+def training_without_augmentation_sees_what_evaluation_sees(cwd):
+    folders(cwd)
+    flags = ["--data", "data", *QUIET, "--batch-size", "4", "--epochs", "1", "--optim", "sgd", "--lr", "1e-12", "--sched", "constant", "--warmup-epochs", "0", "--label-smoothing", "0"]
+    for name, more, equal in (("usual", ["--augment", "none"], True), ("part", ["--augment", "none", "--crop-pct", "0.7"], True), ("augmented", [], False)):
+        run(*flags, *more, "--output", name, cwd=cwd)
+        last = epochs_of(cwd, name)[-1]
+        assert (abs(last["train_loss"] - last["val_loss"]) < 1e-5 * last["val_loss"]) == equal, (name, last)
+
+
 def it_is_profiled(cwd):
     made(cwd, "--profile", "trace.json")
     with open(os.path.join(cwd, "trace.json")) as f:
@@ -137,7 +146,7 @@ def two_ranks_train_it(cwd):
 
 
 ROWS = [it_trains_and_is_evaluated_as_in_training, it_learns_fashion_mnist, a_resume_has_the_same_bits,
-        a_resume_is_of_the_model_that_the_checkpoint_has, it_predicts, it_is_profiled, it_has_recipes_of_its_own,
+        a_resume_is_of_the_model_that_the_checkpoint_has, it_predicts, training_without_augmentation_sees_what_evaluation_sees, it_is_profiled, it_has_recipes_of_its_own,
         it_is_fine_tuned_with_another_head, a_typed_text_wins_over_the_weights,
         a_text_that_weights_cannot_keep_is_refused, what_it_lacks_is_said,
         statistics_of_batch_norm_are_refused, two_options_of_one_name_are_refused, two_ranks_train_it]

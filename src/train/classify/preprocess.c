@@ -191,6 +191,8 @@ static void choose_augmentation(classifier *s)
         s->transform.augment = usual_augment(s);
     if (s->t->args.loader.overfit_batches)
         s->transform.augment = LT_AUGMENT_NONE;
+    if (s->transform.augment == LT_AUGMENT_NONE) /* what evaluation sees */
+        s->transform.crop_ratio = lt_classifier_eval_transform(s).crop_ratio;
     snprintf(s->own.text[META_AUGMENT], META_BYTES, "%s", augment_name[s->transform.augment]);
 }
 
@@ -230,7 +232,7 @@ lt_transform lt_classifier_eval_transform(const classifier *s)
                       .exif = s->args.images.exif != 0,
                       .limits = s->transform.limits};
     if (t.size <= SMALL_SIDE && t.crop_ratio <= 0)
-        t.resize = t.size; /* nothing to cut off */
+        t.crop_ratio = 1; /* nothing to cut off */
     return t;
 }
 
