@@ -36,6 +36,13 @@ LT_API const lt_params *lt_placed_params(const lt_placed *placed);
 LT_API LT_MUST_CHECK lt_status lt_placed_attach(lt_placed *placed, lt_optim *optim,
                                                 const lt_shard_config *config);
 
+/** Instead, of an optimizer that is elementwise and made over own itself, the boxes: each rank updates what it
+ *  holds and keeps its state, nothing is sent but the norms of boxes, an all-reduce over world of so many f64.
+ *  Values and state have the bits of one rank, but for the rounding of the norm where gradients are clipped by it.
+ *  Every copy keeps state of its own. Checkpoints need the list own as their parameters. Before the first step.
+ *  Errors: LT_E_ARG (another list; not elementwise; gradients that ranks do not all have are not found). */
+LT_API LT_MUST_CHECK lt_status lt_placed_attach_boxes(lt_placed *placed, lt_optim *optim);
+
 /** Elements that this rank sends to others in a step. Let O be the elements of a rank's parts, and H those
  *  of its boxes. Of t ranks of a copy and R copies, all ranks together send in
  *      gradients   sum over ranks of O less what they hold of it themselves, + R t (t - 1)

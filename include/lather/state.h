@@ -22,6 +22,8 @@ typedef struct lt_state_entry {
     int owner;         /**< the first rank that has it */
     lt_dtype dtype;    /**< of the tensor, also where it is not */
     lt_shape extent;   /**< its shape: that of the block, [n,n] of a factor */
+    const struct lt_param
+        *box;          /**< the tensor is this rank's box, cut as this parameter; NULL: all of it */
     lt_tensor *tensor; /**< read it to save, write it to load; NULL: on other ranks only */
     struct lt_quantized
         *quantized; /**< or, in its place, what becomes such a tensor; the library's own */

@@ -28,6 +28,7 @@ static const lt_optim_ops ops = {
     .by_entries = true,
     .by_slots = true,
     .positive_state = 1U << 0,
+    .elementwise = true,
     .is_capturable = lt_optim_always_capturable,
 };
 

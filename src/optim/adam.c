@@ -24,7 +24,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     {                                                                                      \
         .name = (called), .bytes = sizeof(adam), .slot_state = {"m", "v"}, .step = step,   \
         .by_entries = true, .is_capturable = lt_optim_always_capturable, .by_slots = true, \
-        .positive_state = 1U << 1,                                                         \
+        .positive_state = 1U << 1, .elementwise = true,                                    \
     }
 static const lt_optim_ops coupled = OPS("adam"), decoupled = OPS("adamw");
 

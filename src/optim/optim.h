@@ -2,6 +2,7 @@
 #ifndef LT_OPTIM_OPTIM_H
 #define LT_OPTIM_OPTIM_H
 
+#include "lather/comm.h"
 #include "lather/ext/optim.h"
 
 /* Shows a counter under the name "NAME.PARAM". */
@@ -31,6 +32,13 @@ bool lt_optim_has_results(const lt_optim *o);
 /* part_norms.c: grad_norm's numbers, where the norm is that of parts. Collective, if divided. */
 LT_MUST_CHECK lt_status lt_optim_norm_of_parts(lt_optim *o);
 void lt_optim_free_part_norms(lt_optim *o);
+/* The norm is that of count boxes' norms: of slot k's gradient in place at[k], or another rank counts it. Takes at.
+ * Collective over comm in each step. */
+enum { LT_BOX_OF_OTHERS = -1 };
+/* Whether it updates boxes of parameters, lt_placed_attach_boxes(). */
+bool lt_optim_has_boxes(const lt_optim *o);
+LT_MUST_CHECK lt_status lt_optim_norm_by_boxes(lt_optim *o, lt_comm *comm, int64_t *at,
+                                               size_t count);
 
 /* shard_params.c: around an update; without effect where parameters are not divided. */
 LT_MUST_CHECK lt_status lt_optim_begin_owned_update(lt_optim *o);

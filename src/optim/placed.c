@@ -418,6 +418,9 @@ lt_status lt_placed_traffic_of(const lt_placed *placed, lt_placed_traffic *out)
         placed->sent_narrow, placed->received_narrow};
     if (!placed->optim)
         return lt_fail(LT_E_ARG, "optim: no optimizer is attached to the placed parameters");
+    *out = (lt_placed_traffic){.parts = placed->boxes};
+    if (placed->boxes)
+        return LT_OK;
     *out = (lt_placed_traffic){
         .gradients = sent_by(&placed->pull),
         .values = sent_by(&placed->push),

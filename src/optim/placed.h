@@ -63,6 +63,7 @@ struct lt_placed {
 
     /* Once an optimizer is attached. */
     lt_optim *optim;
+    int64_t boxes;       /* of a copy, if it updates them in place; then there is nothing more */
     lt_route pull, push; /* boxes to homes within the copy; homes to boxes over world */
     /* Homes of this rank's parts, flat, in the order of parts; NULL if there are none. Those of whole parameters
      * have value and grad in the logical tensors. */

@@ -193,6 +193,8 @@ bool lt_optim_is_capturable(const lt_optim *o)
     /* The host reads how it went on other ranks. */
     if (o->shard && (o->shard->placed || !o->device->backend->graphs))
         return false;
+    if (lt_optim_has_boxes(o))
+        return false;
     return lt_averaging_is_constant(o) && o->ops->is_capturable && o->ops->is_capturable(o);
 }
 

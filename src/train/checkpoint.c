@@ -42,6 +42,9 @@ typedef struct saving {
 
 static lt_status add_tensor(const saving *s, const char *name, const lt_state_entry *entry)
 {
+    if (entry->box)
+        return lt_checkpoint_add_boxes(s->queue, s->writer, name, entry->tensor, entry->box,
+                                       entry->dtype);
     if (entry->tensor)
         return lt_safetensors_add(s->writer, name, entry->tensor);
     if (entry->quantized)

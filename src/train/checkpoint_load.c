@@ -75,7 +75,7 @@ static lt_status load_entry(void *context, const lt_state_entry *entry)
     if (!st && entry->quantized)
         st = load_quantized(l, name, entry->quantized);
     else if (!st && entry->tensor)
-        st = load_tensor(l, name, entry->tensor, NULL);
+        st = load_tensor(l, name, entry->tensor, entry->box ? entry->box->place : NULL);
     else if (!st && !lt_safetensors_find(l->file, name))
         st = lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", l->path, name);
     else if (!st)

@@ -22,6 +22,8 @@ static lt_status keep_number(void *context, const char *name, int64_t *value)
 static lt_status list_entry(void *context, const lt_state_entry *entry)
 {
     lt_checkpoint_queue *q = context;
+    if (entry->box)
+        return lt_checkpoint_list_boxes(q, entry->box, entry->dtype);
     if (entry->tensor || entry->quantized || lt_comm_rank(q->comm) != 0)
         return LT_OK;
     lt_state_entry *grown = lt_grow(q->entry, &q->capacity, q->count + 1, sizeof *grown);
@@ -68,7 +70,8 @@ lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts, const lt_checkpoi
 {
     queue->comm = parts->comm;
     queue->local = parts->local;
-    lt_status st = lt_checkpoint_find_boxes(queue, parts->params, parts->extra_count);
+    lt_status st = lt_checkpoint_find_boxes(
+        queue, parts->params, parts->extra_count + LT_MAX_STATE * parts->params->count);
     if (!st && parts->dp)
         st = lt_data_parallel_gather(parts->dp);
     if (!parts->comm || lt_comm_size(parts->comm) == 1)
@@ -92,14 +95,22 @@ static lt_status send_quantized(lt_comm *comm, const lt_quantized *state)
     return st;
 }
 
+typedef struct sending {
+    const lt_checkpoint_parts *parts;
+    const lt_checkpoint_queue *queue;
+} sending;
+
 /* The first group's first rank is the one that writes. */
 static lt_status send_entry(void *context, const lt_state_entry *entry)
 {
-    const lt_checkpoint_parts *parts = context;
+    const sending *s = context;
+    const lt_checkpoint_parts *parts = s->parts;
     const lt_local_steps *local = parts->local;
     lt_comm *comm = parts->comm;
     const int group = local ? lt_local_steps_group(local) : 0;
     const int rank = local ? lt_comm_rank(lt_local_steps_comm(local)) : lt_comm_rank(comm);
+    if (entry->box)
+        return lt_checkpoint_send_boxes(s->queue, entry->box, entry->tensor);
     if ((!entry->tensor && !entry->quantized) || entry->owner != rank
         || (entry->owner == 0 && !group))
         return LT_OK;
@@ -109,7 +120,7 @@ static lt_status send_entry(void *context, const lt_state_entry *entry)
 
 lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts, const lt_checkpoint_queue *queue)
 {
-    lt_checkpoint_parts all = *parts;
+    sending all = {parts, queue};
     lt_checkpoint_queue boxes = *queue;
     lt_state_visitor visitor = {.entry = send_entry, .number = keep_number, .context = &all};
     LT_TRY(visit(parts, &visitor, send_boxes, &boxes));

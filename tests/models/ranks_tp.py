@@ -158,6 +158,19 @@ def overlap_changes_no_bit(cwd):
     assert [r["tp_bytes"] for r in steps(cwd, "on")] == [r["tp_bytes"] for r in steps(cwd, "off")]
 
 
+def elementwise_updates_of_boxes_are_those_of_owners(cwd):
+    """Files bit for bit, also of a run that went on; nothing of the update is sent but norms."""
+    flags = ["--optim", "adamw", "--ema-decay", "0.9", "--deterministic", "--epochs", "4", "--max-steps"]
+    once(cwd, "2", 4, [*flags, "6"], "boxes", 4)
+    once(cwd, "2", 4, [*flags, "6", "--shard-optimizer"], "owners", 4)
+    once(cwd, "2", 4, [*flags, "3"], "half", 4)
+    once(cwd, "2", 4, [*flags, "6", "--resume", "auto"], "half", 4)
+    for file in ("model.safetensors", "optim.safetensors"):
+        assert content(path(cwd, "boxes", 6, file)) == content(path(cwd, "owners", 6, file)) == content(path(cwd, "half", 6, file)), file
+    boxes, owners = (steps(cwd, f)[5]["comm_bytes"] for f in ("boxes", "owners"))
+    assert 1.5 * boxes < owners, (boxes, owners)
+
+
 def evaluation_counts_each_sample_once(cwd):
     once(cwd, "1", 1, ["--optim", "sgd", "--max-steps", "2"], "run", 8)
     flags = [*data(cwd), "--eval", "--weights", "run/model.safetensors", "--progress", "off", "--batch-size", "6", "--threads", "1"]
@@ -212,7 +225,7 @@ def where_data_parallelism_moves_less_it_says_so_once(cwd):
 
 
 ROWS = [copies_of_two_ranks_do_what_one_does, a_grid_does_what_one_rank_does, overlap_changes_no_bit, evaluation_counts_each_sample_once]
-OF_VIT = [a_run_goes_on_with_any_mesh, what_does_not_divide_is_named, what_contradicts_is_named, ranks_disagree,
+OF_VIT = [a_run_goes_on_with_any_mesh, elementwise_updates_of_boxes_are_those_of_owners, what_does_not_divide_is_named, what_contradicts_is_named, ranks_disagree,
           residual_networks_say_that_they_have_no_form, where_data_parallelism_moves_less_it_says_so_once]
 
 

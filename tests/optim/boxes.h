@@ -68,6 +68,7 @@ struct player;
 
 typedef struct scenario {
     make_fn *make;
+    bool in_place;      /* made over boxes */
     const char *preset; /* of Shampoo, instead of make */
     const char *kind;
     bool f64, half;
@@ -88,6 +89,7 @@ typedef struct record {
     size_t used, entries, count;
     size_t length[1024]; /* of each tensor */
     bool here[1024];
+    lt_place place[1024]; /* of a box; ndim 0: it is whole */
     int64_t numbers[4096];
     bool restore;
 } record;
@@ -128,9 +130,34 @@ typedef struct player {
 
 /* --- State --- */
 
+/* A box, at its logical indices. */
+static inline lt_status on_box(record *r, const lt_state_entry *entry)
+{
+    char box[MOST * sizeof(double)];
+    const lt_place *place = entry->box->place;
+    const size_t size = lt_dtype_size(entry->dtype), i = r->entries++;
+    const size_t own = (size_t)lt_place_count(place) * size;
+    unsigned char *at = r->bytes + r->used;
+    assert_true(own <= sizeof box && i < COUNT_OF(r->length));
+    r->place[i] = *place;
+    r->here[i] = true;
+    r->length[i] = (size_t)lt_shape_count(place->logical) * size;
+    r->used += r->length[i];
+    assert_in_range(r->used, 1, STATE_BYTES);
+    if (r->restore) {
+        lt_place_read(place, at, box, size);
+        return lt_tensor_write(entry->tensor, box, own);
+    }
+    LT_TRY(lt_tensor_read(entry->tensor, box, own));
+    lt_place_write(place, box, at, size);
+    return LT_OK;
+}
+
 static inline lt_status on_entry(void *context, const lt_state_entry *entry)
 {
     record *r = context;
+    if (entry->box && entry->box->place)
+        return on_box(r, entry);
     const size_t bytes = (size_t)lt_shape_count(entry->extent) * lt_dtype_size(entry->dtype);
     unsigned char *at = r->bytes + r->used;
     assert_true(r->used + bytes <= STATE_BYTES && r->entries < COUNT_OF(r->length));
@@ -331,6 +358,11 @@ static inline lt_status attach(player *p)
     if (s->spoil)
         s->spoil(p);
     LT_TRY(lt_placed_new(&p->placed, &p->list, p->world, p->copy));
+    if (s->in_place) {
+        LT_TRY(s->make_other ? s->make_other(p) : make_optim(s, &p->optim, &p->list));
+        LT_TRY(lt_placed_attach_boxes(p->placed, p->optim));
+        return lt_placed_traffic_of(p->placed, &p->traffic);
+    }
     LT_TRY(s->make_other ? s->make_other(p)
                          : make_optim(s, &p->optim, lt_placed_params(p->placed)));
     LT_TRY(lt_placed_attach(p->placed, p->optim, &c));

@@ -109,6 +109,7 @@ int main(void)
     static scenario shampoo = {.make = make_shampoo, .clip = 0.5};
     static scenario pending = {.make = make_async};
     static scenario adamw = {.make = make_adamw};
+    static scenario boxes = {.make = make_adamw, .in_place = true};
     static scenario soap = {.preset = "soap"};
     const struct CMUnitTest tests[] = {
         {"shampoo: files of any mesh, resumed on any other", test_any_mesh, temp_setup,
@@ -117,6 +118,8 @@ int main(void)
          temp_teardown, &pending},
         {"adamw: files of any mesh, resumed on any other", test_any_mesh, temp_setup, temp_teardown,
          &adamw},
+        {"adamw, boxes in place: files of any mesh, resumed on any other", test_any_mesh,
+         temp_setup, temp_teardown, &boxes},
         {"soap: files of any mesh, resumed on any other", test_any_mesh, temp_setup, temp_teardown,
          &soap},
     };

@@ -45,6 +45,8 @@ typedef struct lt_optim_ops {
     /** step writes values by the backend's sgd, adagrad, adam, vec and vec_lists alone, and all of a
      *  value that is due. */
     bool by_entries;
+    /** An element's update is of its own value, gradient and state alone: right on a box of a parameter too. */
+    bool elementwise;
     void (*destroy)(lt_optim *self); /**< optional: what the struct points to, not the struct */
     /** For lt_optim_set_state_dtype(): a step may be several calls of step(), in each of which other slots
      *  have a gradient; and bit k: slot_state[k] is never negative. */

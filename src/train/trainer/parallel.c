@@ -217,17 +217,37 @@ void lt_trainer_begin_compression(lt_trainer *t)
                                              && (!o->compress_until || epoch < o->compress_until));
 }
 
-lt_status lt_trainer_open_placed(lt_trainer *t, const lt_params **params)
+/* Whether each rank may update its boxes where they are; nothing then divides the state over copies. */
+static bool may_update_boxes(const lt_trainer *t)
+{
+    const ranks_options *o = &t->args.ranks;
+    return !t->args.optim.family->divided && !o->shard_optimizer && !o->balance
+           && o->comm_dtype == COMM_F32 && !o->communicate_params
+           && t->args.training.state_dtype == LT_STATE_F32 && !t->args.training.state_memory;
+}
+
+/* What an optimizer is made over that sees whole parameters. */
+static lt_status make_placed(lt_trainer *t, const lt_params **params)
 {
     const lt_ranks *r = &t->ranks;
-    *params = &t->params;
-    if (!r->mesh)
-        return LT_OK;
     lt_status st =
         lt_placed_new(&t->placed, &t->params, r->comm, lt_mesh_comm(r->mesh, LT_MESH_MODEL));
     t->ranks.same_failure = st == LT_E_ARG;
-    *params = st ? NULL : lt_placed_params(t->placed);
-    return st;
+    LT_TRY(st);
+    if (may_update_boxes(t)) {
+        LT_TRY(lt_trainer_open_optimizer(t, &t->params));
+        if (t->optim->ops->elementwise)
+            return LT_OK;
+        lt_optim_free(&t->optim);
+    }
+    *params = lt_placed_params(t->placed);
+    return lt_trainer_open_optimizer(t, *params);
+}
+
+lt_status lt_trainer_make_optimizer(lt_trainer *t, const lt_params **params)
+{
+    *params = &t->params;
+    return t->ranks.mesh ? make_placed(t, params) : lt_trainer_open_optimizer(t, *params);
 }
 
 /* Over all ranks, whatever the optimizer. */
@@ -238,7 +258,9 @@ static lt_status divide_placed(lt_trainer *t)
                                .balance = (lt_balance)o->balance,
                                .dtype = dtypes[o->comm_dtype],
                                .gather_params = o->communicate_params};
-    lt_status st = lt_placed_attach(t->placed, t->optim, &c);
+    const bool boxes = may_update_boxes(t) && t->optim->ops->elementwise;
+    lt_status st = boxes ? lt_placed_attach_boxes(t->placed, t->optim)
+                         : lt_placed_attach(t->placed, t->optim, &c);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
 }

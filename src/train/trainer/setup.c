@@ -169,12 +169,11 @@ lt_status lt_trainer_open_training(lt_trainer *t)
 {
     const arguments *a = &t->args;
     const training_options *o = &a->training;
-    const lt_params *whole = NULL; /* what the optimizer is made over */
+    const lt_params *whole = NULL; /* what the optimizer is made over, or boxes of it */
     LT_TRY(count_batches(t));
     LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
     LT_TRY(lt_trainer_open_parallel(t));
-    LT_TRY(lt_trainer_open_placed(t, &whole));
-    LT_TRY(lt_trainer_open_optimizer(t, whole));
+    LT_TRY(lt_trainer_make_optimizer(t, &whole));
     LT_TRY(lt_param_groups_apply(whole, t->optim, a->optim.lr, &a->groups.param_group));
     LT_TRY(lt_trainer_divide_optimizer(t));
     LT_TRY(lt_trainer_open_averaging(t));

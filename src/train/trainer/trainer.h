@@ -68,7 +68,7 @@ lt_status lt_trainer_open_parallel(lt_trainer *t);
 /* Whether gradients are compressed in the epoch that begins. */
 void lt_trainer_begin_compression(lt_trainer *t);
 /* What the optimizer is made over, when what is frozen is known: params, or the whole parameters of a divided model. */
-lt_status lt_trainer_open_placed(lt_trainer *t, const lt_params **params);
+lt_status lt_trainer_make_optimizer(lt_trainer *t, const lt_params **params);
 /* Behind the optimizer and its groups, before a checkpoint: each rank keeps a part of the state. */
 lt_status lt_trainer_divide_optimizer(lt_trainer *t);
 
