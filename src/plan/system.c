@@ -7,6 +7,7 @@
 #include "lather/ext/fail.h"
 
 #include <math.h>
+#include <string.h>
 
 /* --- What a field may be --- */
 
@@ -138,6 +139,16 @@ static lt_status place_mesh(lt_system *s)
     return LT_OK;
 }
 
+/* Where a model is divided, these update the boxes that a rank holds; all others have owners. */
+static bool is_elementwise(const char *optim)
+{
+    static const char *const names[] = {"sgd", "adam", "adamw", "adagrad"};
+    for (size_t i = 0; optim && i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], optim))
+            return true;
+    return false;
+}
+
 /* A link within a node is its cores too, which copy. */
 static void share_cores(lt_system *s)
 {
@@ -161,8 +172,9 @@ lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
     LT_TRY(place_mesh(&s));
     share_cores(&s);
     s.accum = setup->grad_accum ? setup->grad_accum : 1;
-    s.divided = setup->shard_optimizer || setup->exchange.divided || s.model > 1
-                || setup->exchange.scheme == LT_COST_SHARD_GRADIENTS;
+    s.divided = setup->shard_optimizer || setup->exchange.divided
+                || setup->exchange.scheme == LT_COST_SHARD_GRADIENTS
+                || (s.model > 1 && !is_elementwise(setup->optim));
     *out = s;
     return LT_OK;
 }

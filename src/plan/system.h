@@ -24,7 +24,7 @@ LT_MUST_CHECK lt_status lt_system_open(lt_system *out, const lt_plan_profile *pr
 
 /* Seconds of forward and backward of one micro-batch on a rank. */
 double lt_system_micro(const lt_system *s);
-/* How many ranks the optimizer's state is divided over. */
+/* How many ranks the optimizer's state is divided over; those of a grid where each has its box's. */
 int lt_system_owners(const lt_system *s);
 /* Updates between new roots; INFINITY: there are none. */
 double lt_system_frequency(const lt_system *s);

@@ -52,7 +52,7 @@ static lt_status copy_buckets(lt_cost_bucket **out, const lt_system *s, double b
 /* Pieces of parameters that go to their owners and back, inside a copy, where owners are no blocks of their own. */
 static double routes(const lt_system *s, const lt_cost_cluster *c)
 {
-    if (s->model == 1 || s->profile->blocks)
+    if (s->model == 1 || s->profile->blocks || !s->divided)
         return 0;
     double elements = 0;
     for (size_t i = 0; i < s->profile->buckets; i++)

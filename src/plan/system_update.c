@@ -10,8 +10,8 @@
 
 int lt_system_owners(const lt_system *s)
 {
-    if (!s->divided)
-        return 1;
+    if (!s->divided) /* a rank has the state of its box */
+        return s->mesh.rows * s->mesh.columns;
     return s->setup->exchange.scheme == LT_COST_LOCAL_STEPS ? s->cluster.per_node : s->setup->ranks;
 }
 
@@ -73,7 +73,7 @@ lt_status lt_system_deal(lt_system_owner **out, const lt_system *s)
     if (!o)
         return LT_E_NOMEM;
     *out = o;
-    if (owners == 1 || !blocks) {
+    if (!s->divided || owners == 1 || !blocks) {
         share_alike(o, s, owners);
         return LT_OK;
     }

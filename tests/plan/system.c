@@ -185,6 +185,12 @@ static void a_divided_layer_waits_for_what_products_do_not_hide(void **state)
     /* Of its quarter of parameters a rank sends three quarters to owners, and as much back. */
     assert_near(c.exposed, 2 * 4 * 0.75 * 1e6 / 1e8, tiny);
     assert_near(c.samples, 18, tiny);
+    assert_near(c.memory, 2 * 4e6 + 64e6 / 4 + 18e6 / 4, 1e-6);
+    s.optim = "adamw"; /* updates its boxes, and moves nothing */
+    const lt_plan_cost own = predict(&profile, &machine, &s);
+    assert_near(own.exposed, 0, tiny);
+    assert_near(own.update, c.update, tiny);
+    assert_near(own.memory, c.memory, 1e-6);
 }
 
 /* --- Event by event --- */
