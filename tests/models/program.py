@@ -584,7 +584,7 @@ def help_shows_the_defaults_of_presets(cwd):
         for key, value in printed(cwd, "--optim", optim).items():
             row = next((r for r in rows if re.match(rf"--(\[no-\])?{key} ", r) and f"{optim}" in r), "")
             shown = re.findall(r"\[([^\]]+)\] \(", row)
-            if not shown or key == "nesterov":           # off wherever momentum is 0
+            if not shown or key in ("nesterov", "newton-schulz-iterations"):  # unset where momentum is 0, where nothing iterates
                 continue
             shown = dict(x.split("=") for x in shown[-1].split() if "=" in x).get(optim, shown[-1])
             seen += 1
