@@ -10,7 +10,8 @@ namespace
 
 static_assert(sizeof(lt_vec_batch) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
 
-__device__ void do_element(const lt_vec_expression &s, const lt_vec_numbers &n, int64_t i)
+/* Not inlined: with it and do_four() in one loop registers are spilled. */
+__device__ __attribute__((noinline)) void do_element(const lt_vec_expression &s, const lt_vec_numbers &n, int64_t i)
 {
     int64_t at[LT_WALK_OPERANDS];
     lt_walk_offsets(&s.walk, i, at);
