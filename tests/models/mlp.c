@@ -1,4 +1,5 @@
-/* A second family of models: a perceptron with one hidden layer. The trainer knows nothing of it. */
+/* A second family of models: a perceptron with one hidden layer, or logistic regression. The trainer knows nothing
+ * of it. */
 
 #include "lather/ext/fail.h"
 #include "lather/init.h"
@@ -11,8 +12,8 @@ typedef struct mlp {
 } mlp;
 
 static const lt_option option[] = {
-    {"Model", "hidden", 0, LT_OPTION_INT, offsetof(mlp, hidden), "32", 1, 100000,
-     .help = "width of the hidden layer"},
+    {"Model", "hidden", 0, LT_OPTION_INT, offsetof(mlp, hidden), "32", 0, 100000,
+     .help = "width of the hidden layer; 0: none"},
     {"Model", "note", 0, LT_OPTION_STRING, offsetof(mlp, note), .help = "kept with the weights"},
 #ifdef TWO_OPTIONS_OF_ONE_NAME
     {"Model", "learning-rate", 0, LT_OPTION_INT, offsetof(mlp, hidden), .help = "taken already"},
@@ -28,6 +29,13 @@ static lt_status add(lt_module *chain, lt_status made, lt_module **layer)
     return st;
 }
 
+static lt_status add_hidden(lt_module *m, lt_device *device, int pixels, int hidden)
+{
+    lt_module *layer = NULL;
+    LT_TRY(add(m, lt_layer_linear(&layer, device, "body", pixels, hidden, true), &layer));
+    return add(m, lt_layer_relu(&layer), &layer);
+}
+
 static lt_status make(lt_module **out, lt_device *device, const void *config,
                       const lt_model_spec *spec)
 {
@@ -36,12 +44,13 @@ static lt_status make(lt_module **out, lt_device *device, const void *config,
     lt_module *m = NULL, *layer = NULL;
     LT_TRY(lt_layer_sequential(&m));
     lt_status st = add(m, lt_layer_flatten(&layer), &layer);
+    if (!st && hidden)
+        st = add_hidden(m, device, pixels, hidden);
     if (!st)
-        st = add(m, lt_layer_linear(&layer, device, "body", pixels, hidden, true), &layer);
-    if (!st)
-        st = add(m, lt_layer_relu(&layer), &layer);
-    if (!st)
-        st = add(m, lt_layer_linear(&layer, device, "head", hidden, spec->classes, true), &layer);
+        st = add(
+            m,
+            lt_layer_linear(&layer, device, "head", hidden ? hidden : pixels, spec->classes, true),
+            &layer);
     if (!st)
         st = lt_init_module(m, spec->seed);
     if (st)

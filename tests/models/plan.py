@@ -126,7 +126,7 @@ def the_command_runs_as_it_stands(cwd):
 # --- Runs ---
 
 
-def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", losses=None):
+def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", losses=None, steps=5):
     """A run folder as training writes it, with numbers of our own: the loss falls to 1 in step reached, or is that of a function."""
     os.makedirs(os.path.join(cwd, name))
     with open(os.path.join(cwd, "base", "config.yaml")) as f:
@@ -136,7 +136,7 @@ def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", los
     with open(os.path.join(cwd, name, "env.json"), "w") as f:
         json.dump({"ranks": ranks}, f)
     with open(os.path.join(cwd, name, "metrics.jsonl"), "w") as f:
-        for i in range(1, 6):
+        for i in range(1, steps + 1):
             more = {"noise_scale": noise} if noise else {}
             f.write(json.dumps({"event": "step", "step": i, "loss": 2, "seconds": seconds if i > 2 else 9, **more}) + "\n")
         points = losses or [(reached // 2, 1.5), (reached, 1.0), (2 * reached, 0.9)]
@@ -272,6 +272,16 @@ def goals_of_another_direction(cwd):
     assert found[1]["steps"]["value"] == 500, found[1]
 
 
+def seconds_are_of_runs_with_the_same_flags_and_most_steps(cwd):
+    runs(cwd)
+    make_run(cwd, "longer", 2, 300, 0.05, steps=9)
+    make_run(cwd, "short", 2, 300, 0.07, steps=3)
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "2", "--vary", "shard-optimizer=false,true", "--from", "m1", "m2", "longer", "short")
+    seconds = {c["setting"]: c["step_seconds"] for c in found["candidates"]}
+    near(seconds["sgd, flat"]["value"], 0.05)
+    assert [seconds[k]["rests_on"] for k in ("sgd, flat", "sgd, flat, divided state")] == ["measured", "model"], seconds
+
+
 def what_wants_several_ranks_is_profiled_too(cwd):
     """The flags are of a run on several machines, its parts are measured at one rank."""
     for flags in (["--allreduce", "two-level"], ["--local-steps", "4"], ["--compress", "topk:0.1"]):
@@ -363,7 +373,7 @@ ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them,
         a_rank_s_memory_is_a_limit, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
-        what_wants_several_ranks_is_profiled_too,
+        what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,
         real_runs]
 
 

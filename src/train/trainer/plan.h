@@ -63,6 +63,7 @@ typedef struct plan_setting {
     int64_t max_steps;     /* 0: not said */
     uint64_t converge;     /* hash of what convergence depends on but ranks and batch */
     uint64_t samples;      /* hash of data and model */
+    int amp;               /* AMP_... */
     bool is_exact;         /* steps depend on the batch of all ranks alone, not on their number */
     char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
 } plan_setting;
@@ -133,6 +134,7 @@ typedef struct plan_run {
     char name[PLAN_TEXT];
     plan_setting setting;
     double seconds;     /* mean of a step; 0: not recorded */
+    int64_t timed;      /* steps that it is of */
     double modelled;    /* of the system model; lt_plan_choose() */
     double noise_scale; /* samples; 0: not recorded */
     plan_point *point;  /* of the goal's metric; owned */

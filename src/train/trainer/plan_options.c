@@ -254,8 +254,7 @@ static const char *const axes[] = {"batch-size",
                                    "grad-comm-dtype",
                                    "tensor-parallel",
                                    "backup-workers",
-                                   "drop-compute",
-                                   "amp"};
+                                   "drop-compute"};
 
 static lt_status check_axis(const char *text, const plan_axis *axis)
 {

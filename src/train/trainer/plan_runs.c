@@ -213,6 +213,7 @@ static lt_status read_run(plan_run *run, const char *folder, const lt_trainer *l
     LT_TRY(read_setting(run, like, per_node));
     LT_TRY(read_file(&r, "metrics.jsonl", true));
     LT_TRY(read_file(&r, "metrics-eval.jsonl", false));
+    run->timed = r.timed;
     run->seconds = r.timed ? r.seconds / (double)r.timed : 0;
     if (run->points)
         qsort(run->point, run->points, sizeof *run->point, by_step);

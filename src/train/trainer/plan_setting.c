@@ -262,6 +262,8 @@ static void write_label(plan_setting *s, const arguments *a)
         at = add_label(s, at, " 16 bit");
     if (lt_mesh_flag_is_on(&a->ranks))
         at = add_label(s, at, ", tensor %s", a->ranks.tensor_parallel);
+    if (u->shard_optimizer)
+        at = add_label(s, at, ", divided state");
     if (u->backup_workers)
         at = add_label(s, at, ", backup %d", u->backup_workers);
     if (u->deadline > 0)
@@ -322,6 +324,7 @@ lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int p
     s->batch = u->batch_size * u->grad_accum * (copies - u->backup_workers);
     s->converge = hash_options(t->options, is_of_convergence);
     s->samples = hash_options(t->options, is_of_samples);
+    s->amp = t->args.training.amp;
     s->is_exact = is_exact(u);
     write_label(s, a);
     return LT_OK;

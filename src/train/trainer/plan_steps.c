@@ -253,7 +253,8 @@ static bool is_same_number(double a, double b)
 static bool is_same_exchange(const lt_cost_plan *a, const lt_cost_plan *b)
 {
     return a->scheme == b->scheme && a->element_bytes == b->element_bytes
-           && is_same_number(a->density, b->density) && a->rank == b->rank && a->every == b->every;
+           && is_same_number(a->density, b->density) && a->rank == b->rank && a->every == b->every
+           && a->divided == b->divided;
 }
 
 static bool is_same_mesh(const lt_mesh_config *a, const lt_mesh_config *b)
@@ -261,13 +262,20 @@ static bool is_same_mesh(const lt_mesh_config *a, const lt_mesh_config *b)
     return a->depth == b->depth && a->rows == b->rows && a->columns == b->columns;
 }
 
-/* Whether two settings differ in ranks alone. */
-static bool is_same_work(const lt_plan_setup *a, const lt_plan_setup *b)
+static bool is_same_update(const lt_plan_setup *a, const lt_plan_setup *b)
 {
-    return a->batch_size == b->batch_size && a->grad_accum == b->grad_accum
-           && !strcmp(a->optim, b->optim) && a->frequency == b->frequency && a->block == b->block
-           && is_same_exchange(&a->exchange, &b->exchange) && is_same_mesh(&a->mesh, &b->mesh)
-           && a->backup_workers == b->backup_workers && is_same_number(a->deadline, b->deadline);
+    return !strcmp(a->optim, b->optim) && a->frequency == b->frequency && a->block == b->block
+           && a->shard_optimizer == b->shard_optimizer;
+}
+
+/* Whether two settings differ in ranks alone. */
+static bool is_same_work(const plan_setting *s, const plan_setting *other)
+{
+    const lt_plan_setup *a = &s->setup, *b = &other->setup;
+    return s->amp == other->amp && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum
+           && is_same_update(a, b) && is_same_exchange(&a->exchange, &b->exchange)
+           && is_same_mesh(&a->mesh, &b->mesh) && a->backup_workers == b->backup_workers
+           && is_same_number(a->deadline, b->deadline);
 }
 
 /* Runs of the same work. */
@@ -276,22 +284,31 @@ typedef struct timed {
     double least, most;
 } timed;
 
-static timed find_timed(const plan_runs *runs, const lt_plan_setup *u)
+/* Nearer in ranks than the one so far, or as near and longer. */
+static bool is_nearer(const plan_run *run, const plan_run *than, int ranks)
 {
+    if (!than)
+        return true;
+    const int a = abs(run->setting.setup.ranks - ranks), b = abs(than->setting.setup.ranks - ranks);
+    return a < b || (a == b && run->timed > than->timed);
+}
+
+static timed find_timed(const plan_runs *runs, const plan_setting *s)
+{
+    const lt_plan_setup *u = &s->setup;
     timed t = {.least = HUGE_VAL};
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
         const int ranks = run->setting.setup.ranks;
-        if (!(run->seconds > 0) || !is_same_work(&run->setting.setup, u))
+        if (!(run->seconds > 0) || !is_same_work(&run->setting, s))
             continue;
         t.least = ranks < t.least ? ranks : t.least;
         t.most = ranks > t.most ? ranks : t.most;
-        if (ranks == u->ranks)
-            t.same = run;
-        else if (ranks < u->ranks)
-            t.below = t.below && t.below->setting.setup.ranks > ranks ? t.below : run;
-        else
-            t.above = t.above && t.above->setting.setup.ranks < ranks ? t.above : run;
+        const bool is_same =
+            ranks == u->ranks && run->setting.setup.ranks_per_node == u->ranks_per_node;
+        const plan_run **of = is_same ? &t.same : ranks <= u->ranks ? &t.below : &t.above;
+        if (is_nearer(run, *of, u->ranks))
+            *of = run;
     }
     return t;
 }
@@ -312,7 +329,7 @@ double lt_plan_ernest(const plan_runs *runs, const plan_setting *s)
     size_t count = 0;
     lt_time_point *point = calloc(runs->count + 1, sizeof *point);
     for (size_t i = 0; i < runs->count && point; i++)
-        if (runs->run[i].seconds > 0 && is_same_work(&runs->run[i].setting.setup, &s->setup))
+        if (runs->run[i].seconds > 0 && is_same_work(&runs->run[i].setting, s))
             point[count++] =
                 (lt_time_point){(double)runs->run[i].setting.setup.ranks, 1, runs->run[i].seconds};
     const bool ok = point && count && !lt_time_fit(&model, point, count);
@@ -322,7 +339,7 @@ double lt_plan_ernest(const plan_runs *runs, const plan_setting *s)
 
 plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, double modelled)
 {
-    const timed t = find_timed(runs, &s->setup);
+    const timed t = find_timed(runs, s);
     plan_estimate e = {.value = modelled, .trust = PLAN_MODEL, .beyond = 1, .error = (double)NAN};
     snprintf(e.why, sizeof e.why, "the system model alone");
     if (t.same) {

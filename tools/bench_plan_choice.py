@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Whether `plan` chooses well: every algorithm at every number of ranks is run to a loss, then `plan` is shown some of
+these runs and asked for the rest. Prints two Markdown tables for each problem.
+
+    tools/bench_plan_choice.py --program BUILD/tests/models/train_mlp --output DIR [--problems convex,network] [--part 0.25]
+
+Ranks are processes of this machine (mpirun), each a node of its own, a thread each; --comm-model holds their messages back as a slow
+link would. A rank has the same batch whatever their number. First table: algorithm, ranks, seconds to the goal
+(steps to it, times the mean step); what `plan` says of each from the runs of the same algorithm on the *other*
+numbers of ranks. Second: what `plan` chooses from the first --part of the runs on 1, 2 and 8 ranks, as if they had been stopped there, the
+seconds that this set-up really took, and those of the best; and what those runs cost beside the chosen one.
+A run that is in --output is not made again."""
+import argparse
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+
+SIZES = (1, 2, 4, 8)
+PILOTS = (1, 2, 8)
+LINK = "200,0.05"
+COMMON = ["--batch-size", "16", "--threads", "1", "--workers", "1", "--sched", "constant", "--warmup-epochs", "0", "--label-smoothing", "0",
+          "--augment", "none", "--ranks-per-node", "1", "--log-every", "1", "--data", "fashion-mnist"]
+ALGORITHMS = {
+    "SGD": ["--optim", "sgd", "--lr", "0.02"],
+    "SGD, top-k 5 %": ["--optim", "sgd", "--lr", "0.02", "--compress", "topk:0.05"],
+    "SGD, 4 local steps": ["--optim", "sgd", "--lr", "0.02", "--local-steps", "4", "--outer-lr", "1", "--outer-momentum", "0"],
+    "Shampoo": ["--optim", "shampoo", "--lr", "0.02", "--precondition-frequency", "20", "--weight-decay", "1e-4"],
+}
+PROBLEMS = {"convex": ["--hidden", "0"], "network": ["--hidden", "32"]}
+GOALS = {"convex": "train_loss=0.62", "network": "train_loss=0.55"}
+
+
+def mpirun(ranks):
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+               OMPI_MCA_mpi_yield_when_idle="1")
+    return ["mpirun", "-n", str(ranks)], env
+
+
+def needs_nodes(flags):
+    return "--compress" in flags or "--local-steps" in flags
+
+
+def cells(flags_of):
+    return [(name, ranks) for name in flags_of for ranks in SIZES if ranks > 1 or not needs_nodes(flags_of[name])]
+
+
+def flags_of_run(a, problem, name):
+    return [*PROBLEMS[problem], *COMMON, *ALGORITHMS[name], "--max-steps", str(a.steps), "--comm-model", LINK]
+
+
+def folder(a, problem, name, ranks):
+    return os.path.join(a.output, problem, f"{list(ALGORITHMS).index(name)}-{ranks}")
+
+
+def train(a, problem, name, ranks):
+    out = folder(a, problem, name, ranks)
+    if os.path.exists(os.path.join(out, "model.safetensors")):
+        return
+    words, env = mpirun(ranks)
+    done = subprocess.run([*words, a.program, *flags_of_run(a, problem, name), "--eval-every", "-1", "--no-tensorboard", "--progress", "off", "--overwrite",
+                           "--output", out], capture_output=True, text=True, env=env, timeout=900, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}, {ranks} ranks: {done.stderr.strip().splitlines()[-1]}")
+
+
+def cut(source, target, part):
+    """A run as it was after the first part of its steps."""
+    os.makedirs(target, exist_ok=True)
+    for file in ("config.yaml", "env.json"):
+        shutil.copy(os.path.join(source, file), target)
+    with open(os.path.join(source, "metrics.jsonl"), encoding="utf-8") as f:
+        lines = [line for line in f if '"event":"step"' in line]
+    with open(os.path.join(target, "metrics.jsonl"), "w", encoding="utf-8") as f:
+        f.writelines(lines[:math.ceil(len(lines) * part)])
+    return target
+
+
+def plan(a, problem, runs, ranks, names):
+    """What plan says of algorithms on these ranks, from these runs: {(name, ranks): candidate}, the best first."""
+    found = {}
+    for name in names: # each with flags of its own: the lists are joined here
+        own = [r for r in runs if r[0] == name]
+        if not own:
+            continue
+        some = [str(r) for r in ranks if r > 1 or not needs_nodes(ALGORITHMS[name])]
+        words = [a.program, "plan", *flags_of_run(a, problem, name), "--goal", GOALS[problem], "--ranks", ",".join(some), "--slots", "1",
+                 "--link-between", LINK, "--from", ",".join(r[1] for r in own), "--step-profile",
+                 os.path.join(a.output, f"profile-{problem}-{list(ALGORITHMS).index(name)}.json"), "--profile-seconds", "4", "--extrapolate", "--json", "-"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            found[name, 0] = done.stderr.strip().splitlines()[-1]
+            continue
+        for c in json.loads(done.stdout)["candidates"]:
+            found[name, c["ranks"]] = c
+    return found
+
+
+def truth(a, problem):
+    """{(name, ranks): (steps, step seconds)} of what was run, as plan reads it."""
+    out = {}
+    for name in ALGORITHMS:
+        runs = [folder(a, problem, name, r) for n, r in cells(ALGORITHMS) if n == name]
+        words = [a.program, "plan", *flags_of_run(a, problem, name), "--goal", GOALS[problem], "--ranks", "2", "--from", ",".join(runs), "--step-profile",
+                 os.path.join(a.output, f"profile-{problem}-{list(ALGORITHMS).index(name)}.json"), "--profile-seconds", "4", "--extrapolate", "--json", "-"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            raise SystemExit(f"{name}: {done.stderr.strip().splitlines()[-1]}")
+        for r in json.loads(done.stdout)["runs"]:
+            if not r["steps_to_goal"]:
+                print(f"{problem}: {name} on {r['ranks']} ranks did not reach {GOALS[problem]} in {a.steps} steps", file=sys.stderr)
+            out[name, r["ranks"]] = (r["steps_to_goal"] or math.inf, r["step_seconds"])
+    return out
+
+
+def held_out(a, problem, real):
+    print(f"\n{problem}: {GOALS[problem]}\n")
+    print("| algorithm | ranks | steps | ms a step | seconds | predicted ms | ratio | predicted steps | log10 |")
+    print("| --- | --: | --: | --: | --: | --: | --: | --: | --: |")
+    times, losses = [], []
+    for name, ranks in cells(ALGORITHMS):
+        steps, seconds = real[name, ranks]
+        others = [(name, folder(a, problem, name, r)) for n, r in cells(ALGORITHMS) if n == name and r != ranks]
+        c = plan(a, problem, others, [ranks], [name]).get((name, ranks))
+        said = c["step_seconds"]["value"] if c else None
+        told = c["steps"]["value"] if c else None
+        times += [said / seconds] if said else []
+        losses += [abs(math.log10(told / steps))] if told and steps < math.inf else []
+        print(f"| {name} | {ranks} | {steps:.0f} | {1e3 * seconds:.2f} | {steps * seconds:.2f} | " +
+              (f"{1e3 * said:.2f} | {said / seconds:.2f} | " if said else "- | - | ") +
+              (f"{told:.0f} | {math.log10(told / steps):+.2f} |" if told and steps < math.inf else "- | - |"))
+    if times:
+        print(f"\nSeconds of a step: median error {100 * statistics.median(abs(t - 1) for t in times):.0f} %, largest {100 * max(abs(t - 1) for t in times):.0f} %."
+              + (f" Steps: mean error {statistics.mean(losses):.2f}, largest {max(losses):.2f} in log10." if losses else ""))
+
+
+def choice(a, problem, real):
+    pilots = [(name, ranks) for name, ranks in cells(ALGORITHMS) if ranks in PILOTS]
+    runs = [(name, cut(folder(a, problem, name, ranks), folder(a, problem, name, ranks) + "-part", a.part)) for name, ranks in pilots]
+    said = plan(a, problem, runs, SIZES, list(ALGORITHMS))
+    known = {k: c["seconds"] for k, c in said.items() if k[1] and c["seconds"]}
+    for k, c in said.items():
+        if not k[1]:
+            print(f"\n{k[0]}: {c}")
+    if not known:
+        print("\nnothing is known of the steps to the goal")
+        return
+    chosen = min(known, key=known.get)
+    seconds = {k: s * t for k, (s, t) in real.items()}
+    best = min(seconds, key=seconds.get)
+    cost = sum(r * a.part * a.steps * real[n, r][1] for n, r in pilots)
+    print(f"\nChosen from the first {100 * a.part:g} % of the runs on {', '.join(map(str, PILOTS))} ranks: {chosen[0]} on {chosen[1]} ranks, predicted {known[chosen]:.2f} s, "
+          f"really {seconds[chosen]:.2f} s; best: {best[0]} on {best[1]} ranks, {seconds[best]:.2f} s. Ratio {seconds[chosen] / seconds[best]:.2f}. "
+          f"Those runs took {cost:.0f} rank-seconds, the chosen one {chosen[1] * seconds[chosen]:.0f}.")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--program", required=True)
+    p.add_argument("--output", required=True)
+    p.add_argument("--problems", default="convex,network")
+    p.add_argument("--steps", type=int, default=400, help="of each run")
+    p.add_argument("--part", type=float, default=0.25, help="of a run that plan is shown before it chooses")
+    a = p.parse_args()
+    a.program = os.path.abspath(a.program)
+    for problem in a.problems.split(","):
+        for name, ranks in cells(ALGORITHMS):
+            train(a, problem, name, ranks)
+        real = truth(a, problem)
+        held_out(a, problem, real)
+        choice(a, problem, real)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
