@@ -75,6 +75,14 @@ static void drop(plan_candidate *c, const char *format, ...)
 typedef lt_status cost_fn(lt_plan_cost *out, const lt_plan_profile *profile,
                           const lt_plan_machine *machine, const lt_plan_setup *setup);
 
+static lt_cost_cluster cluster_of(const plan *p, const lt_plan_setup *u)
+{
+    lt_cost_cluster cluster = p->request.machine.cluster;
+    cluster.per_node = u->ranks_per_node;
+    cluster.nodes = u->ranks / u->ranks_per_node;
+    return cluster;
+}
+
 /* By the system model. Errors: LT_E_ARG (nothing is known of its optimizer; those of lt_plan_predict()). */
 static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_plan_cost *out)
 {
@@ -84,8 +92,7 @@ static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_
                        s->setup.optim, (long long)s->block);
     const lt_plan_profile profile = lt_plan_profile_of(&p->profile, o);
     lt_plan_machine machine = p->request.machine;
-    machine.cluster.per_node = s->setup.ranks_per_node;
-    machine.cluster.nodes = s->setup.ranks / s->setup.ranks_per_node;
+    machine.cluster = cluster_of(p, &s->setup);
     return how(out, &profile, &machine, &s->setup);
 }
 
@@ -110,10 +117,8 @@ static lt_status ask_verdict(const plan *p, plan_candidate *c)
 {
     const lt_plan_setup *u = &c->setting.setup;
     const lt_plan_profile *f = &p->profile.base;
-    lt_cost_cluster cluster = p->request.machine.cluster;
+    const lt_cost_cluster cluster = cluster_of(p, u);
     int64_t elements = 0;
-    cluster.per_node = u->ranks_per_node;
-    cluster.nodes = u->ranks / u->ranks_per_node;
     for (size_t i = 0; i < f->buckets; i++)
         elements += f->bucket[i].elements;
     if (u->mesh.data && f->hidden > 0)
@@ -188,7 +193,7 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
 
 /* --- All of them --- */
 
-static lt_status model_runs(plan *p)
+static void model_runs(plan *p)
 {
     lt_plan_cost cost;
     for (size_t i = 0; i < p->runs.count; i++) {
@@ -197,7 +202,6 @@ static lt_status model_runs(plan *p)
         if (!(run->modelled > 0))
             run->modelled = run->seconds;
     }
-    return LT_OK;
 }
 
 bool lt_plan_advance(const plan_request *r, int *choice)
@@ -215,8 +219,7 @@ static bool is_same(const plan_candidate *a, const plan_candidate *b)
     const lt_plan_setup *x = &a->setting.setup, *y = &b->setting.setup;
     return x->ranks == y->ranks && x->batch_size == y->batch_size && x->grad_accum == y->grad_accum
            && !strcmp(a->setting.label, b->setting.label)
-           && a->setting.converge == b->setting.converge
-           && x->shard_optimizer == y->shard_optimizer;
+           && a->setting.converge == b->setting.converge;
 }
 
 /* Two choices of flags may be one setting: allreduce=auto is two-level on several machines. */
@@ -329,7 +332,7 @@ lt_status lt_plan_choose(plan *p)
     plan_table *t = &p->table;
     LT_TRY(check_goal(p));
     LT_TRY(check_range(p));
-    LT_TRY(model_runs(p));
+    model_runs(p);
     LT_TRY(enumerate(p));
     qsort(t->item, t->count, sizeof *t->item, p->request.goal.deadline > 0 ? by_cost : by_time);
     while (t->kept < t->count && !*t->item[t->kept].why)
