@@ -60,4 +60,17 @@ static inline char *temp_read(const char *path, size_t *bytes)
     return text;
 }
 
+/* Two files of the folder have the same bytes. */
+static inline void temp_assert_same(const char *folder, const char *a, const char *b)
+{
+    char path[TEMP_PATH];
+    size_t bytes, others;
+    char *one = temp_read(temp_path(path, folder, a), &bytes);
+    char *other = temp_read(temp_path(path, folder, b), &others);
+    assert_int_equal(bytes, others);
+    assert_memory_equal(one, other, bytes);
+    free(one);
+    free(other);
+}
+
 #endif

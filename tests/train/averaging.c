@@ -132,18 +132,6 @@ static void assert_saved(const char *file, const float *want)
     assert_memory_equal(got, want, sizeof got);
 }
 
-static void assert_same_files(const char *a, const char *b)
-{
-    char path[TEMP_PATH];
-    size_t bytes, others;
-    char *one = temp_read(temp_path(path, folder, a), &bytes);
-    char *other = temp_read(temp_path(path, folder, b), &others);
-    assert_int_equal(bytes, others);
-    assert_memory_equal(one, other, bytes);
-    free(one);
-    free(other);
-}
-
 /* --- Rows --- */
 
 static void test_evaluated(void **state)
@@ -187,11 +175,11 @@ static void test_resume(void **state)
     train_to("parts", kind, 1 + steps + 2 + steps + 2, 0.5);
     assert_false(temp_exists("parts/model.safetensors"));
     train_to("parts", kind, 0, 0.5);
-    assert_same_files("whole/model.safetensors", "parts/model.safetensors");
-    assert_same_files("whole/checkpoints/latest/model.safetensors",
-                      "parts/checkpoints/latest/model.safetensors");
-    assert_same_files("whole/checkpoints/latest/optim.safetensors",
-                      "parts/checkpoints/latest/optim.safetensors");
+    temp_assert_same(folder, "whole/model.safetensors", "parts/model.safetensors");
+    temp_assert_same(folder, "whole/checkpoints/latest/model.safetensors",
+                     "parts/checkpoints/latest/model.safetensors");
+    temp_assert_same(folder, "whole/checkpoints/latest/optim.safetensors",
+                     "parts/checkpoints/latest/optim.safetensors");
 }
 
 /* Evaluating changes nothing of what follows. */

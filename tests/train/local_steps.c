@@ -266,18 +266,6 @@ static void test_every_step(void **state)
     assert_true(moved > 1e-6);
 }
 
-static void assert_same_files(const char *a, const char *b)
-{
-    char path[TEMP_PATH];
-    size_t bytes, others;
-    char *one = temp_read(temp_path(path, folder, a), &bytes);
-    char *other = temp_read(temp_path(path, folder, b), &others);
-    assert_int_equal(bytes, others);
-    assert_memory_equal(one, other, bytes);
-    free(one);
-    free(other);
-}
-
 /* An epoch has 8 steps: rounds end behind 3, 6 and 8. */
 static void check_resume(plan p, int stop_after)
 {
@@ -302,7 +290,7 @@ static void check_resume(plan p, int stop_after)
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         snprintf(a, sizeof a, "%s/%s", whole, files[i]);
         snprintf(b, sizeof b, "%s/%s", parts, files[i]);
-        assert_same_files(a, b);
+        temp_assert_same(folder, a, b);
     }
 }
 

@@ -257,18 +257,6 @@ static void run_to(const char *run, int stop_after, bool resume, lt_train_end *e
     close_fixture(&f);
 }
 
-static void assert_same_files(const char *a, const char *b)
-{
-    char path[TEMP_PATH];
-    size_t bytes, others;
-    char *one = temp_read(temp_path(path, folder, a), &bytes);
-    char *other = temp_read(temp_path(path, folder, b), &others);
-    assert_int_equal(bytes, others);
-    assert_memory_equal(one, other, bytes);
-    free(one);
-    free(other);
-}
-
 static void test_resume(void **state)
 {
     (void)state;
@@ -281,9 +269,9 @@ static void test_resume(void **state)
     assert_false(part.stopped);
     assert_int_equal(part.step, whole.step);
     assert_near(part.best, whole.best, 0);
-    assert_same_files("whole/model.safetensors", "parts/model.safetensors");
-    assert_same_files("whole/checkpoints/latest/optim.safetensors",
-                      "parts/checkpoints/latest/optim.safetensors");
+    temp_assert_same(folder, "whole/model.safetensors", "parts/model.safetensors");
+    temp_assert_same(folder, "whole/checkpoints/latest/optim.safetensors",
+                     "parts/checkpoints/latest/optim.safetensors");
 }
 
 static void test_other_task(void **state)
