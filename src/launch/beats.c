@@ -1,8 +1,8 @@
 /* Heartbeats as the launcher hears them.
  *
- * 1. A node beats twice in a heartbeat and is silent for one and a half before it hangs, so a hang is noticed within
- *    two. Only what has beaten once is looked at, as a launcher may take its time to start it.
- * 2. A gang's ranks wait for each other: of those that make no progress the one that has made least hangs. */
+ * A node beats twice in a heartbeat and is silent for one and a half before it hangs, so a hang is noticed within
+ * two. Only what has beaten once is looked at, as a launcher may take its time to start it.
+ * A gang's ranks wait for each other: of those that make no progress the one that has made least hangs. */
 
 #include "launch/beats.h"
 
@@ -101,7 +101,7 @@ void lt_beats_forgive(lt_beats *beats, double seconds)
         }
 }
 
-/* invariant 2 */
+/* The rank of a gang that hangs; -1: none has made less progress than all others. */
 static int least_progress(const lt_beats *beats)
 {
     int least = 0, with = 0;
@@ -114,7 +114,6 @@ static int least_progress(const lt_beats *beats)
     return with == 1 ? least : -1;
 }
 
-/* invariant 1 */
 static bool is_silent(const lt_heard *h, const lt_node_config *c, lt_hang *out)
 {
     const double most = 1.5, since = lt_clock_seconds() - h->at;
