@@ -70,7 +70,7 @@ static void note(lt_beats *b)
         *h = (lt_heard){0};
         return;
     }
-    if (!h->at || (count != LT_BEAT_ALIVE && count != h->progress)) {
+    if (h->at == 0 || (count != LT_BEAT_ALIVE && count != h->progress)) {
         h->moved = now;
         h->progress = count;
     }

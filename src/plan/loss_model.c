@@ -129,7 +129,8 @@ static void losses_free(losses *s)
 static lt_status losses_new(losses *s, const lt_loss_point *point, size_t count)
 {
     enum { LEAST = 3 };
-    *s = (losses){.point = point, .count = count, .least = INFINITY, .most = -INFINITY};
+    *s = (losses){
+        .point = point, .count = count, .least = (double)INFINITY, .most = -(double)INFINITY};
     for (size_t i = 0; i < count; i++) {
         LT_TRY(check_point(&point[i], i));
         s->least = fmin(s->least, point[i].loss);
@@ -156,7 +157,7 @@ static lt_status losses_new(losses *s, const lt_loss_point *point, size_t count)
 static lt_status try_floor(losses *s, double at, double *penalty, double *held_out, double *cost)
 {
     double sum = 0;
-    *cost = INFINITY; /* a floor that rounding lifts to the least loss */
+    *cost = (double)INFINITY; /* a floor that rounding lifts to the least loss */
     if (!(s->least > at))
         return LT_OK;
     for (size_t i = 0; i < s->count; i++) {
@@ -171,7 +172,7 @@ static lt_status try_floor(losses *s, double at, double *penalty, double *held_o
 
 static lt_status fit(lt_loss_model *out, losses *s, double at)
 {
-    lt_loss_model model = {.floor = at, .least = INFINITY};
+    lt_loss_model model = {.floor = at, .least = (double)INFINITY};
     double x[LT_LOSS_TERMS], cost, sum = 0;
     LT_TRY(try_floor(s, at, &model.penalty, &model.held_out, &cost));
     LT_TRY(lt_lasso(x, &model.intercept, s->a, (int)s->count, LT_LOSS_TERMS, s->b, model.penalty));

@@ -45,7 +45,7 @@ void *lt_reply_data(lt_reply *reply, size_t bytes)
 static bool send_frame(const state *s, lt_frame_kind kind, const void *data, size_t bytes)
 {
     const lt_frame frame = {kind, LT_OK, data, bytes};
-    return !lt_stream_send(&s->connection->stream, &frame, INFINITY);
+    return !lt_stream_send(&s->connection->stream, &frame, (double)INFINITY);
 }
 
 /* The last word of a connection. */
@@ -108,7 +108,7 @@ static bool handle(const state *s, const lt_frame *frame)
     lt_frame back = {LT_FRAME_RESULT, LT_OK, reply.data, reply.bytes};
     if (st)
         back = (lt_frame){LT_FRAME_ERROR, st, lt_error_message(), strlen(lt_error_message()) + 1};
-    const bool sent = !lt_stream_send(&s->connection->stream, &back, INFINITY);
+    const bool sent = !lt_stream_send(&s->connection->stream, &back, (double)INFINITY);
     lt_free(reply.data);
     return sent;
 }

@@ -105,7 +105,7 @@ static void refuse(void **state)
     lt_mesh_cost linear;
     assert_status(lt_mesh_cost_layer(&cost, &(lt_mesh_config){1, 1, 2, 3, false}, 1, 1), LT_E_ARG);
     assert_status(lt_mesh_cost_linear(&linear, &(lt_mesh_config){0}, 0, 1, 1), LT_E_ARG);
-    assert_status(lt_mesh_cost_linear(&linear, &(lt_mesh_config){0}, NAN, 1, 1), LT_E_ARG);
+    assert_status(lt_mesh_cost_linear(&linear, &(lt_mesh_config){0}, (double)NAN, 1, 1), LT_E_ARG);
 }
 
 /* --- Placements --- */

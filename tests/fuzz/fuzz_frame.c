@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     s.fd = pair[1];
     LT_ASSERT(send(pair[0], bytes, size, MSG_NOSIGNAL) == (ssize_t)size);
     (void)close(pair[0]);
-    if (!lt_stream_receive(&s, &frame, MOST_PAYLOAD, INFINITY)) {
+    if (!lt_stream_receive(&s, &frame, MOST_PAYLOAD, (double)INFINITY)) {
         check_header(&frame, bytes);
         LT_ASSERT(frame.bytes <= MOST_PAYLOAD && LT_FRAME_BYTES + frame.bytes <= size);
         LT_ASSERT(!memcmp(frame.data, bytes + LT_FRAME_BYTES, frame.bytes));

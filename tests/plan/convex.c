@@ -260,7 +260,7 @@ static void the_loss_of_ranks_left_out_is_predicted(void **state)
     const double least = minimum();
     for (int k = 0; k < SIZES; k++) {
         lt_loss_model model;
-        const double off = left_out(&model, k, NAN);
+        const double off = left_out(&model, k, (double)NAN);
         print_message("%d ranks: %.4f in log10 of the loss, floor %.4f of %.4f\n", size_of[k], off,
                       model.floor, least);
         assert_true(off < 0.3);

@@ -83,7 +83,7 @@ static void a_grid_has_nothing_better(void **state)
     (void)state;
     enum { PARTS = 400 };
     const double f[] = {1, 0, 1, 1, 1, 3}, cost[] = {1, 2, 5};
-    double w[3], best[3] = {0}, least = INFINITY;
+    double w[3], best[3] = {0}, least = (double)INFINITY;
     for (int i = 1; i < PARTS; i++)
         for (int j = 1; i + j <= PARTS; j++) {
             const double v[] = {(double)i / PARTS, j / 2.0 / PARTS, (PARTS - i - j) / 5.0 / PARTS};
@@ -147,7 +147,7 @@ static void steps_to_measure_are_chosen(void **state)
 static void what_is_no_problem_is_said(void **state)
 {
     (void)state;
-    const double f[] = {1, 0, 2, 0, 3, 0}, cost[] = {1, 0, 1}, wrong[] = {1, NAN, 2, 1};
+    const double f[] = {1, 0, 2, 0, 3, 0}, cost[] = {1, 0, 1}, wrong[] = {1, (double)NAN, 2, 1};
     double w[3] = {7, 7, 7}, gap = 7;
     assert_fails(lt_design(w, &gap, f, 3, 2, NULL, 1), LT_E_ARG,
                  "3 candidates do not determine 2 columns");

@@ -72,11 +72,11 @@ static void what_was_left_out_chooses_the_penalty(void **state)
 static void what_is_no_problem_is_said(void **state)
 {
     (void)state;
-    const double a[] = {1, 2}, b[] = {1, INFINITY};
+    const double a[] = {1, 2}, b[] = {1, (double)INFINITY};
     const int fold[] = {3, 3};
     double x = 7, c = 7;
     assert_fails(lt_lasso(&x, &c, a, 2, 1, a, -1), LT_E_ARG, "penalty -1");
-    assert_fails(lt_lasso(&x, &c, a, 2, 1, a, NAN), LT_E_ARG, "penalty nan");
+    assert_fails(lt_lasso(&x, &c, a, 2, 1, a, (double)NAN), LT_E_ARG, "penalty nan");
     assert_fails(lt_lasso(&x, &c, a, 2, 1, b, 1), LT_E_ARG, "b[1] is inf");
     assert_fails(lt_lasso(&x, &c, a, 2, 0, b, 1), LT_E_ARG, "2 rows of 0 columns");
     assert_fails(lt_lasso_choose(&x, &c, a, 2, 1, a, fold), LT_E_ARG, "1 fold");

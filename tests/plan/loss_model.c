@@ -151,7 +151,7 @@ static void too_little_is_said_with_both_numbers(void **state)
     point[0].loss = 5;
     assert_fails(lt_loss_fit_above(&model, point, 6, 5.5), LT_E_ARG,
                  "a loss of 5, but the floor is 5.5");
-    point[4].loss = NAN;
+    point[4].loss = (double)NAN;
     assert_fails(lt_loss_fit(&model, point, 6), LT_E_ARG,
                  "point 4: the loss of step 5 on 2 ranks is nan");
     point[4] = (lt_loss_point){2, 0, 1};

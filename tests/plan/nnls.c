@@ -96,7 +96,7 @@ static void what_is_no_problem_is_said(void **state)
 {
     (void)state;
     double x = 7;
-    const double one[] = {1, 2}, nan_one[] = {1, NAN};
+    const double one[] = {1, 2}, nan_one[] = {1, (double)NAN};
     assert_fails(lt_nnls(&x, NULL, one, 0, 1, one), LT_E_ARG, "0 rows of 1 columns");
     assert_fails(lt_nnls(&x, NULL, nan_one, 2, 1, one), LT_E_ARG, "a[1,0] is nan");
     assert_fails(lt_nnls(&x, NULL, one, 2, 1, nan_one), LT_E_ARG, "b[1] is nan");

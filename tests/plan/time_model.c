@@ -137,7 +137,7 @@ static void too_little_is_said_with_both_numbers(void **state)
     assert_fails(lt_time_fit(&model, point, 0), LT_E_ARG, "0 different numbers of ranks");
     point[4].seconds = 0;
     assert_fails(lt_time_fit(&model, point, 6), LT_E_ARG, "point 4: 0 seconds on 2 ranks");
-    point[4].seconds = NAN;
+    point[4].seconds = (double)NAN;
     assert_fails(lt_time_fit(&model, point, 6), LT_E_ARG, "point 4: nan seconds");
     point[4] = (lt_time_point){0, 1, 1};
     assert_fails(lt_time_fit(&model, point, 6), LT_E_ARG, "point 4: 0 ranks");

@@ -147,7 +147,7 @@ static void alone_there_is_no_copy(void **state)
 
 /* --- What moves --- */
 
-static double near(double a, double b)
+static bool near(double a, double b)
 {
     return fabs(a - b) <= 1e-12 * fabs(b);
 }

@@ -218,7 +218,7 @@ static double best_of(bool higher, double value[EPOCHS])
 static void test_best(void **state)
 {
     (void)state;
-    double value[EPOCHS], least = INFINITY, most = -INFINITY;
+    double value[EPOCHS], least = (double)INFINITY, most = -(double)INFINITY;
     const double low = best_of(false, value), high = best_of(true, value);
     for (int i = 0; i < EPOCHS; i++) {
         least = fmin(least, value[i]);

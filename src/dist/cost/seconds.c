@@ -195,7 +195,7 @@ lt_status lt_cost_simulate(lt_cost_result *out, const lt_cost_plan *plan,
                            const lt_cost_cluster *cluster, const lt_cost_bucket *bucket,
                            size_t count, double backward)
 {
-    queue q = {.begin = {INFINITY, INFINITY}};
+    queue q = {.begin = {(double)INFINITY, (double)INFINITY}};
     int64_t elements = 0;
     LT_TRY(check(plan, cluster, backward));
     for (size_t i = 0; i < count; i++) {

@@ -51,7 +51,7 @@ typedef struct plan_request {
     int axes;
 } plan_request;
 /* Errors: LT_E_ARG, naming the flag. */
-lt_status lt_plan_request(plan_request *out, const plan_options *o, const lt_trainer *t);
+lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_trainer *t);
 
 /* --- plan_setting.c: what a start of the program would do --- */
 
@@ -68,7 +68,7 @@ typedef struct plan_setting {
     char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
 } plan_setting;
 /* Of the options of t, on so many ranks. Errors: LT_E_ARG (what it costs is not known). */
-lt_status lt_plan_setting(plan_setting *out, const lt_trainer *t, int ranks, int per_node);
+lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int per_node);
 /* Whether flags want another number of ranks than this. Errors: LT_E_ARG. */
 lt_status lt_plan_check_ranks(const plan_setting *s, const lt_trainer *t);
 /* Two starts train the same model on the same data, else LT_E_ARG names the first flag that differs, and both values. */
