@@ -3,9 +3,11 @@
 
     tests/tools/test_reproduce.py TRAIN_RESNET50 [--kills N] [--only ROW]
 """
+import csv
 import difflib
 import glob
 import hashlib
+import io
 import json
 import os
 import random
@@ -25,6 +27,20 @@ sys.path.insert(0, os.path.dirname(TOOL))
 from reproduce_lib import fingerprint  # noqa: E402
 
 
+def check_transfer(tables):
+    """Each row of transfer.csv by trials.csv: both optimizers with the settings that the first one chose."""
+    def rows(name):
+        return list(csv.DictReader(io.StringIO(read(tables, name))))
+    trials, found = rows("trials.csv"), rows("transfer.csv")
+    score = {(t["optimizer"], t["settings"]): t["top-1, %"] for t in trials}
+    best = {t["optimizer"]: t["settings"] for t in trials if t[""] == "chosen"}
+    assert {(row["settings of"], row["taken by"]) for row in found} == {(a, b) for a in best for b in best if a != b}
+    for row in found:
+        at, other = best[row["settings of"]], row["taken by"]
+        assert row["best of its trials"] == at and row["with these"] == score[other, at], row
+        assert row["top-1, %"] == score[row["settings of"], at] and row["with its own best"] == score[other, best[other]], row
+
+
 def the_smoke_plan_runs_to_a_report(cwd):
     said = reproduce("smoke", cwd=cwd).stdout
     assert re.search(r"\d+ cells to run", said) and "by this calibration" in said, said[:300]
@@ -42,6 +58,7 @@ def the_smoke_plan_runs_to_a_report(cwd):
         assert os.path.getsize(os.path.join(out, "metrics", name)) <= 20000, f"{name} is large"
         assert os.path.exists(os.path.join(out, "cells", name[:-5], "DONE")), f"{name} without DONE"
     assert len(os.listdir(os.path.join(out, "smoke", "tables"))) >= 12
+    check_transfer(os.path.join(out, "smoke", "tables"))
     said = reproduce("smoke", cwd=cwd).stdout
     assert "0 cells to run" in said, "finished cells were run again"
     first = os.path.join(cwd, "first")

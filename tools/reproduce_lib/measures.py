@@ -165,6 +165,21 @@ class Measured:
         return [(key, word) for key in sorted(best or {}) for word, end in ends.items()
                 if len(tried) > 2 and best[key] == end(values[key] for values in tried)]
 
+    def transfers(self):
+        """[(arm, other, scores of both with the settings that were best for the arm, the other's own best)] of arms whose trials
+        had the same settings. A score is None while its trial is missing."""
+        tried = {arm: [values for values, _ in trials] for arm, trials in self.cells.trials.items() if trials}
+
+        def score(arm, i):
+            return self.store.score(self.cells.trials[arm][i][1].id)
+        found = []
+        for arm, values in tried.items():
+            for other in (name for name in tried if name != arm and tried[name] == values):
+                if self.cells.best[arm] and self.cells.best[other]:
+                    at, own = values.index(self.cells.best[arm]), values.index(self.cells.best[other])
+                    found.append((arm, other, score(arm, at), score(other, at), score(other, own)))
+        return found
+
     def summary(self, arm, budget):
         """(mean, deviation, each) of final scores."""
         values = self.scores(arm, budget)

@@ -157,7 +157,7 @@ def page(measured, verdicts, figures, tables, with_clock):
 {indicative if with_clock else ""}{grid(figures["seconds"] + figures["memory"])}{table("cost")}{taken}<h2>Which settings matter</h2>
 {grid(figures["sweeps"])}<details><summary>The numbers</summary>{table("sweeps")}</details>
 <h2>Tuning</h2>
-{edges(measured)}{grid(figures["trials"])}<details><summary>All trials</summary>{table("trials")}</details>
+{edges(measured)}{grid(figures["trials"])}{table("transfer")}<details><summary>All trials</summary>{table("trials")}</details>
 <details><summary>All final runs</summary>{table("runs")}</details>
 {holes(measured)}{method(measured, plan_text)}</body></html>
 """

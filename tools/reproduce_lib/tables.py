@@ -123,6 +123,16 @@ def cost(measured):
                  "budget; epochs over the length of a step.")
 
 
+def transfers(measured):
+    plan, metric = measured.plan, measured.metric
+    rows = [[plan.arms[arm].label, ", ".join(f"{k} {text_of(v)}" for k, v in sorted(measured.cells.best[arm].items())), metric.text(own),
+             plan.arms[other].label, metric.text(score), metric.text(best)] for arm, other, own, score, best in measured.transfers()]
+    return Table("transfer", [words("settings of"), words("best of its trials"), count(metric.headed()), words("taken by"), count("with these"),
+                              count("with its own best")], rows,
+                 "Optimizers whose trials drew the same settings: what one gets from those that were best for another, without any tuning of "
+                 "its own. One seed, that of the trials.")
+
+
 def all_trials(measured):
     rows = []
     for name, arm in measured.plan.arms.items():
@@ -163,7 +173,7 @@ def all_tables(measured, verdicts, with_clock):
     if not with_clock:
         verdicts = [v for v in verdicts if not v.is_clock]
     found = [claims(verdicts)] if verdicts else []
-    found += [finals(measured), epochs_to_target(measured), cost(measured), sweeps(measured), all_trials(measured), runs(measured)]
+    found += [finals(measured), epochs_to_target(measured), cost(measured), sweeps(measured), transfers(measured), all_trials(measured), runs(measured)]
     found = found if with_clock else [t.without_clock() for t in found]
     return {t.name: t for t in found if t.rows}
 
