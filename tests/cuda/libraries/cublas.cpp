@@ -84,6 +84,12 @@ struct sizes {
     int m, n, k, lda, ldb, ldc, count;
 };
 
+void count_product(const sizes &s, size_t bytes)
+{
+    const uint64_t count = (uint64_t)s.count * bytes, m = (uint64_t)s.m, n = (uint64_t)s.n;
+    standin_moved(count * (m + n) * (uint64_t)s.k, count * m * n, 2.0 * s.count * s.m * s.n * s.k);
+}
+
 /* Without memory of the caller's a captured call would allocate in the graph, at each launch. */
 void need(cublasHandle_t handle, const char *what)
 {
@@ -118,6 +124,7 @@ cublasStatus_t gemm_batched(cublasHandle_t handle, cublasOperation_t opa, cublas
             const loop_gemm<real> g = {
                 opa != CUBLAS_OP_N, opb != CUBLAS_OP_N, s.m, s.n, s.k, s.lda, s.ldb, s.ldc,
                 (double)fa.get(),   (double)fb.get()};
+            count_product(s, sizeof(real));
             for (int i = 0; i < s.count; i++) {
                 const auto x = factor_of<real>(la.at(i), s.lda, a_columns, a_rows, tf32);
                 const auto y = factor_of<real>(lb.at(i), s.ldb, b_columns, b_rows, tf32);
@@ -166,6 +173,7 @@ cublasStatus_t gemm_strided(cublasHandle_t handle, cublasOperation_t opa, cublas
             const loop_gemm<float> g = {
                 opa != CUBLAS_OP_N, opb != CUBLAS_OP_N, s.m, s.n, s.k, s.lda, s.ldb, s.ldc,
                 (double)fa.get(),   (double)fb.get()};
+            count_product(s, sizeof(float));
             for (int i = 0; i < s.count; i++) {
                 const auto x =
                     factor_of<float>(a.first + i * a.apart, s.lda, a.columns, a.rows, tf32);
@@ -204,6 +212,9 @@ cublasStatus_t trsm_batched(cublasHandle_t handle, const triangle &t, const size
     standin_queue(
         handle->stream,
         [=] {
+            standin_moved((uint64_t)s.count * s.m * (s.m / 2 + s.n) * sizeof(real),
+                          (uint64_t)s.count * s.m * s.n * sizeof(real),
+                          (double)s.count * s.m * s.m * s.n);
             for (int i = 0; i < s.count; i++)
                 loop_substitute<real>(s.m, s.n, (double)f.get(), la.at(i), s.lda, lb.at(i), s.ldb);
         },

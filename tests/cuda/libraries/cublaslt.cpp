@@ -204,11 +204,20 @@ void finish(const job &j, int64_t batch, const std::vector<float> &sum)
         }
 }
 
+void count_traffic(const job &j, int64_t m, int64_t n, int64_t k)
+{
+    const auto size = [](const layout &l) { return (uint64_t)(l.type == CUDA_R_32F ? 4 : 2); };
+    const uint64_t count = (uint64_t)j.ld.batches;
+    standin_moved(count * (uint64_t)k * ((uint64_t)m * size(j.la) + (uint64_t)n * size(j.lb)),
+                  count * (uint64_t)(m * n) * size(j.ld), 2.0 * (double)(j.ld.batches * m * n * k));
+}
+
 void run(const job &j)
 {
     const bool tf32 = j.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     const int64_t m = j.ld.rows, n = j.ld.columns;
     const int64_t k = j.op.transpose_a ? j.la.rows : j.la.columns;
+    count_traffic(j, m, n, k);
     if (j.how.workspace)
         memset(j.workspace, 0xA5, (size_t)j.how.workspace);
     for (int64_t batch = 0; batch < j.ld.batches; batch++) {

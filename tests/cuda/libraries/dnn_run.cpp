@@ -114,8 +114,38 @@ void read_inputs(const job &j, std::vector<array> &arrays)
     }
 }
 
+/* Bytes that a kernel of the whole graph moves: each tensor once, of an image that a filter of one pixel
+ * reads at distances what it reads. And its multiplications and additions. */
+void count_traffic(const program &p)
+{
+    std::vector<bool> made(p.tensors.size(), false), read(p.tensors.size(), false);
+    std::vector<double> share(p.tensors.size(), 1);
+    double flops = 0, bytes[2] = {};
+    for (const operation &o : p.operations) {
+        for (int i : o.in)
+            read[i] = true;
+        for (int i : o.out)
+            made[i] = true;
+        if (!is_convolution(o.what->type))
+            continue;
+        const conv_names &names = names_of(o.what->type);
+        const tensor &w = p.tensors[o.role.at(names.w)], &y = p.tensors[o.role.at(names.y)];
+        const int x = o.role.at(names.x);
+        flops += 2.0 * (double)elements(y) * (double)(w.dim[C] * w.dim[H] * w.dim[W]);
+        if (w.dim[H] * w.dim[W] == 1)
+            share[x] =
+                (double)(y.dim[H] * y.dim[W]) / (double)(p.tensors[x].dim[H] * p.tensors[x].dim[W]);
+    }
+    for (size_t i = 0; i < made.size(); i++)
+        if (!p.tensors[i].is_virtual && (made[i] || read[i]))
+            bytes[made[i]] += (double)elements(p.tensors[i]) * (double)data_bytes(p.tensors[i].type)
+                              * (made[i] ? 1 : share[i]);
+    standin_moved((uint64_t)bytes[0], (uint64_t)bytes[1], flops);
+}
+
 void run_job(const job &j, bool backwards)
 {
+    count_traffic(*j.graph);
     std::vector<array> arrays(j.graph->tensors.size());
     if (j.how->workspace)
         memset(j.workspace, SPOILT, j.how->workspace);
@@ -266,7 +296,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     counted.runs++;
     counted.engine = j.how->number;
     standin_queue(
-        stream, [j] { run_job(j, next_order(j.how->how)); }, "cudnn");
+        stream, [j] { run_job(j, next_order(j.how->how)); },
+        standin_name("cudnn " + j.graph->signature));
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -21,16 +21,17 @@ enum { MOST_DEVICES = 8 };
 /* What was asked for by environment; read once. */
 struct wishes {
     enum when { NOW, LATE, SHUFFLED, MAIN_FIRST, MAIN_LAST } order;
-    bool protect;     /* only work may touch device memory: a page fault else */
-    unsigned seed;    /* of shuffled */
-    size_t memory;    /* bytes of a device */
-    int devices;      /* how many; < 0: no driver */
-    bool old_driver;  /* of the toolkit's last generation */
-    long fault;       /* the n-th work that runs is a fault; 0: none */
-    long dropped;     /* the n-th wait of a stream for an event is dropped; -n: all from it on */
-    long hasty;       /* the same for waits of the host, for streams and events */
-    std::string fail; /* NAME:N: the n-th call of that name fails */
-    long log;         /* 1: counts at the end, to stderr; 2: each wait, and who called */
+    bool protect;      /* only work may touch device memory: a page fault else */
+    unsigned seed;     /* of shuffled */
+    size_t memory;     /* bytes of a device */
+    int devices;       /* how many; < 0: no driver */
+    bool old_driver;   /* of the toolkit's last generation */
+    long fault;        /* the n-th work that runs is a fault; 0: none */
+    long dropped;      /* the n-th wait of a stream for an event is dropped; -n: all from it on */
+    long hasty;        /* the same for waits of the host, for streams and events */
+    std::string fail;  /* NAME:N: the n-th call of that name fails */
+    long log;          /* 1: counts at the end, to stderr; 2: each wait, and who called */
+    std::string works; /* a file: a line for each work that ran, in order */
 };
 const wishes &wished();
 
@@ -39,6 +40,26 @@ struct counters {
     long works, copies, waits, host_waits, drops, launches, captures;
 };
 extern counters counted;
+
+/* What the work that runs has moved: bytes of device memory, arithmetic. */
+struct traffic {
+    uint64_t read, written;
+    double flops;
+};
+extern traffic moved;
+
+/* Whether the work that runs is of a graph. */
+extern bool in_graph;
+
+/* Begins and ends the trace of a kernel's accesses; NULL where kernels are not built for that. */
+extern void (*tracer)(bool begin);
+/* Whether the page is the device's. */
+bool is_device_page(uintptr_t address);
+/* Pages became the device's, or are no more. */
+extern void (*pages_changed)(void);
+
+/* A line of the file of works. */
+void log_work(const char *what);
 
 extern std::recursive_mutex everything;
 typedef std::lock_guard<std::recursive_mutex> locked;

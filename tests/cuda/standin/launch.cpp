@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+void (*standin::tracer)(bool begin);
+
 void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const char *name,
                       const std::function<void()> &thread)
 {
@@ -16,5 +18,14 @@ void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const 
         return;
     }
     standin_queue(
-        stream, [=] { lt_emulate_run(grid, block, name, thread); }, name);
+        stream,
+        [=] {
+            const bool traced = tracer && in_graph;
+            if (traced)
+                tracer(true);
+            lt_emulate_run(grid, block, name, thread);
+            if (traced)
+                tracer(false);
+        },
+        name);
 }

@@ -13,6 +13,8 @@
 namespace standin
 {
 
+void (*pages_changed)(void);
+
 namespace
 {
 
@@ -120,6 +122,8 @@ cudaError_t allocate(void **out, size_t bytes, memory_kind kind)
             mprotect(mapping, mapped, PROT_NONE);
     }
     all[(uintptr_t)begin] = {bytes, kind, device, mapping, mapped, std::make_shared<char>()};
+    if (pages_changed)
+        pages_changed();
     *out = begin;
     return cudaSuccess;
 }
@@ -137,10 +141,22 @@ cudaError_t release(void *p, memory_kind kind, const char *what)
         used[found->second.device] -= (found->second.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     munmap(found->second.mapping, found->second.mapped + PAGE);
     all.erase(found);
+    if (pages_changed)
+        pages_changed();
     return cudaSuccess;
 }
 
 } /* namespace */
+
+bool is_device_page(uintptr_t address)
+{
+    auto next = all.upper_bound((address | (PAGE - 1)));
+    if (next == all.begin())
+        return false;
+    const allocation &a = (--next)->second;
+    const uintptr_t mapping = (uintptr_t)a.mapping;
+    return a.kind == DEVICE && address >= mapping && address < mapping + a.mapped;
+}
 
 memory_kind kind_of(const void *p)
 {
@@ -250,7 +266,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
     check_span(p, bytes, DEVICE, "cudaMemsetAsync");
     if (!code)
         standin_queue(
-            stream, [=] { memset(p, value, bytes); }, "cudaMemsetAsync");
+            stream, [=] { standin_moved(0, bytes), memset(p, value, bytes); }, "cudaMemsetAsync");
     return result(code);
 }
 
@@ -270,7 +286,8 @@ cudaError_t copy_in(void *dst, const void *src, size_t bytes, cudaStream_t strea
     if (kind_of(src) == PINNED) {
         const std::shared_ptr<char> user = user_of(src, stream);
         standin_queue(
-            stream, [=] { (void)user, memcpy(dst, src, bytes); }, "copy to the device");
+            stream, [=] { (void)user, standin_moved(0, bytes), memcpy(dst, src, bytes); },
+            "copy to the device");
         return cudaSuccess;
     }
     if (standin_capturing(stream))
@@ -278,7 +295,8 @@ cudaError_t copy_in(void *dst, const void *src, size_t bytes, cudaStream_t strea
                                                               : cudaErrorStreamCaptureUnsupported;
     std::vector<char> taken((const char *)src, (const char *)src + bytes);
     standin_queue(
-        stream, [=] { memcpy(dst, taken.data(), bytes); }, "copy to the device");
+        stream, [=] { standin_moved(0, bytes), memcpy(dst, taken.data(), bytes); },
+        "copy to the device");
     return cudaSuccess;
 }
 
@@ -294,7 +312,8 @@ cudaError_t copy_out(void *dst, const void *src, size_t bytes, cudaStream_t stre
     }
     const std::shared_ptr<char> user = user_of(dst, stream);
     standin_queue(
-        stream, [=] { (void)user, memcpy(dst, src, bytes); }, "copy from the device");
+        stream, [=] { (void)user, standin_moved(bytes, 0), memcpy(dst, src, bytes); },
+        "copy from the device");
     if (!pinned)
         finish(stream);
     return sticky(stream->device);
@@ -320,6 +339,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
     if (kind != cudaMemcpyDeviceToDevice)
         standin_die("%s: kind %d", what, (int)kind);
     standin_queue(
-        stream, [=] { memmove(dst, src, bytes); }, "copy within the device");
+        stream, [=] { standin_moved(bytes, bytes), memmove(dst, src, bytes); },
+        "copy within the device");
     return result(cudaSuccess);
 }

@@ -17,6 +17,8 @@ namespace standin
 
 std::recursive_mutex everything;
 counters counted;
+traffic moved;
+bool in_graph;
 
 namespace
 {
@@ -35,9 +37,13 @@ uint32_t random(uint32_t below)
 
 enum outcome { RAN, BLOCKED, POLLING };
 
-outcome run_work(const work_fn &run, const char *what)
+outcome run_work(const work_fn &run, const char *what, bool graph)
 {
+    moved = {};
+    in_graph = graph;
     const bool done = run();
+    if (done)
+        log_work(what);
     if (done && wished().fault && ++counted.works == wished().fault)
         standin_fault(what);
     else if (done && !wished().fault)
@@ -63,7 +69,7 @@ outcome run_node(running &g)
         const size_t i = wished().order == wishes::LATE ? count - 1 - k : (k + from) % count;
         if (!is_ready(g, i))
             continue;
-        found = run_work(g.nodes[i].run, g.nodes[i].what);
+        found = run_work(g.nodes[i].run, g.nodes[i].what, true);
         if (found == POLLING)
             continue;
         g.done[i] = true;
@@ -86,7 +92,7 @@ outcome run_first(CUstream_st *s)
     }
     switch (t.kind) {
     case task::WORK:
-        found = run_work(t.run, t.what);
+        found = run_work(t.run, t.what, false);
         break;
     case task::RECORD:
         t.place->when = std::chrono::steady_clock::now();

@@ -2,11 +2,13 @@
 
 #include "device.h"
 
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <execinfo.h>
 #include <map>
+#include <set>
 
 namespace standin
 {
@@ -36,7 +38,8 @@ wishes::when order_of(const char *text)
 
 wishes read_wishes()
 {
-    const char *order = getenv("LATHER_STANDIN"), *fail = getenv("LATHER_STANDIN_FAIL");
+    const char *order = getenv("LATHER_STANDIN"), *fail = getenv("LATHER_STANDIN_FAIL"),
+               *works = getenv("LATHER_STANDIN_WORKS");
     wishes w = {};
     w.order = order_of(order && *order ? order : "now");
     w.protect =
@@ -50,6 +53,7 @@ wishes read_wishes()
     w.hasty = number("LATHER_STANDIN_DROP_HOST", 0);
     w.fail = fail ? fail : "";
     w.log = number("LATHER_STANDIN_LOG", 0);
+    w.works = works ? works : "";
     return w;
 }
 
@@ -71,6 +75,14 @@ const wishes &wished()
 {
     static const wishes w = read_wishes();
     return w;
+}
+
+void log_work(const char *what)
+{
+    static FILE *const file = wished().works.empty() ? NULL : fopen(wished().works.c_str(), "w");
+    if (file)
+        fprintf(file, "%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%.0f\n", in_graph ? "graph" : "stream",
+                what, moved.read, moved.written, moved.flops);
 }
 
 int current_device()
@@ -124,6 +136,20 @@ bool drops(long *waits, long which)
 } /* namespace standin */
 
 using namespace standin;
+
+void standin_moved(uint64_t read, uint64_t written, double flops)
+{
+    moved.read += read;
+    moved.written += written;
+    moved.flops += flops;
+}
+
+const char *standin_name(const std::string &text)
+{
+    static std::set<std::string> names;
+    locked now(everything);
+    return names.insert(text).first->c_str();
+}
 
 bool standin_fails(const char *name)
 {

@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 #include <functional>
+#include <string>
 
 /* Queues work on the stream. what: its name, for messages; it must live as long as the program. The
  * work may read and write device memory, and must not call the runtime. */
@@ -17,6 +18,12 @@ void standin_queue(cudaStream_t stream, std::function<void()> work, const char *
  * polls without a pause: do not block in it. */
 void standin_queue_until(cudaStream_t stream, std::function<bool()> work,
                          const char *what = "library");
+
+/* From within work: bytes of device memory that it reads and writes, each once, and its arithmetic. */
+void standin_moved(uint64_t read, uint64_t written, double flops = 0);
+
+/* The text, for as long as the program lives. */
+const char *standin_name(const std::string &text);
 
 /* Whether what is queued there now is recorded. */
 bool standin_capturing(cudaStream_t stream);

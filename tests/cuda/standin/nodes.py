@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""The nodes of a recorded step of ResNet-50 on the stand-in: at most so many, and the bytes that they move.
+
+    tests/cuda/standin/nodes.py BUILD [ROW]
+
+Prints cmocka's lines. The network is narrow: how many nodes a step has does not hang on its width."""
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../../support"))
+import rows  # noqa: E402
+
+TOOL = os.path.join(HERE, "../../../tools/cuda_nodes")
+LOADER = importlib.machinery.SourceFileLoader("cuda_nodes", TOOL)
+sys.dont_write_bytecode = True
+nodes = importlib.util.module_from_spec(importlib.util.spec_from_loader("cuda_nodes", LOADER))
+LOADER.exec_module(nodes)
+BUILD = os.path.abspath(sys.argv[1])
+MOST = {"f16": 755, "bf16": 712, "tf32": 709}  # lower them with the count
+
+
+def recorded(amp):
+    return nodes.recorded(BUILD, "tests/cuda/standin", nodes.flags_of(amp, "on", "adamw", "off"), 4, 8)
+
+
+def a_recorded_step_has_at_most_so_many_nodes(_):
+    """The control: at most one less is refused."""
+    for amp, most in MOST.items():
+        found = recorded(amp)
+        assert not nodes.exceeds(found, most), amp
+        assert amp != "f16" or nodes.exceeds(found, most - 1), "a ceiling that is too high"
+
+
+def bytes_of_kernels_are_counted(_):
+    """What is known of some: a cast of f32 to 16 bits, or back; dx of batch norm from dy and x."""
+    if not os.path.exists(os.path.join(BUILD, "tests/cuda/standin/traced/liblather-cuda.so")):
+        raise rows.Skip("built with a sanitizer of its own")
+    found = nodes.recorded(BUILD, "tests/cuda/standin/traced", nodes.flags_of("f16", "on", "adamw", "off"), 4, 8)
+    casts = [w for w in found if w.name == "convert" and max(w.read, w.written) > 1024]
+    bad = [w for w in casts if abs(max(w.read, w.written) - 2 * min(w.read, w.written)) > 32]
+    gradients = [w for w in found if w.name == "grad_x_kernel"]
+    bad += [w for w in gradients if min(abs(w.read - k * w.written) for k in (2, 3)) > 6 * 4 * 256]  # dy has one or two addends
+    assert casts and gradients and not bad, bad[:3]
+
+
+sys.exit(rows.run_rows([a_recorded_step_has_at_most_so_many_nodes, bytes_of_kernels_are_counted],
+                       "lather-nodes-", sys.argv[2] if len(sys.argv) > 2 else None))
