@@ -9,14 +9,23 @@
 /** What is spread evenly, largest part first, each to the least loaded rank (ties: the lowest):
  *  Graham, "Bounds on multiprocessing timing anomalies", 1969. */
 typedef enum lt_balance {
-    LT_BALANCE_COST,   /**< modelled time of a step */
-    LT_BALANCE_MEMORY, /**< bytes of state */
-    LT_BALANCE_BYTES   /**< bytes gathered, rounded up to 64: the reference implementation's */
+    LT_BALANCE_COST,      /**< modelled time of a step */
+    LT_BALANCE_MEMORY,    /**< bytes of state */
+    LT_BALANCE_BYTES,     /**< bytes gathered, rounded up to 64: the reference implementation's */
+    LT_BALANCE_POLYNOMIAL /**< lt_balance_polynomial, the reference implementation's other one */
 } lt_balance;
+
+enum { LT_BALANCE_COEFFICIENTS = 6 };
+/** What a part costs: over the sides n of a block (merged), or of a parameter where these are the parts,
+ *  the sum of max(least, coefficient[0] + coefficient[1] n + coefficient[2] n^2 ...), in any unit. */
+typedef struct lt_balance_polynomial {
+    double coefficient[LT_BALANCE_COEFFICIENTS], least;
+} lt_balance_polynomial;
 
 typedef struct lt_shard_config {
     lt_comm *comm; /**< borrowed: must outlive the optimizer */
     lt_balance balance;
+    lt_balance_polynomial polynomial; /**< of LT_BALANCE_POLYNOMIAL */
     int group;          /**< num_trainers_per_group: ranks with one copy of the state; 0: all */
     lt_dtype dtype;     /**< communication dtype: LT_F32 (the master dtype), LT_BF16, LT_F16 */
     bool gather_params; /**< gather parameters instead of updates: rounds them to dtype */
@@ -35,7 +44,8 @@ typedef struct lt_shard_config {
  *  counted by comm. The result does not depend on ranks, groups and balance. It is that of the
  *  undivided optimizer if parameters are gathered in LT_F32; else an update is rounded to dtype
  *  before it is sent.
- *  Errors: LT_E_ARG (group does not divide the ranks; the optimizer has made a step), LT_E_COMM,
+ *  Errors: LT_E_ARG (group does not divide the ranks; the optimizer has made a step; a polynomial
+ *  that is negative or not finite for a part), LT_E_COMM,
  *  LT_E_NOMEM, LT_E_UNSUPPORTED (an optimizer of your own that has no blocks or slot_state). */
 LT_API LT_MUST_CHECK lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config);
 

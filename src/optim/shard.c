@@ -17,6 +17,7 @@
 #include "optim/quantized_state.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 /* Modelled nanoseconds to move a byte through an elementwise update: shampoo/assign.c. */
@@ -49,6 +50,7 @@ void lt_shard_describe(lt_optim *o, size_t i, lt_part *part)
     const int states = count_states(o, slot);
     part->slot = &o->slot[i];
     part->elements = lt_tensor_count(value);
+    part->sides = lt_tensor_shape(value);
     part->state_bytes = lt_optim_slot_state_bytes(o, slot);
     /* read the gradient; read and write the parameter and each state */
     part->nanoseconds = per_byte * (double)(bytes * (3 + 2 * states));
@@ -111,6 +113,7 @@ static int64_t weight(const lt_shard *s, const lt_part *part)
     case LT_BALANCE_MEMORY:
         return part->state_bytes;
     case LT_BALANCE_BYTES:
+    case LT_BALANCE_POLYNOMIAL: /* not here: weigh_by_polynomial() */
         break;
     }
     int64_t bytes = part->elements * (int64_t)lt_dtype_size(s->config.dtype);
@@ -131,12 +134,49 @@ static void weigh_params(const lt_shard *s, int64_t *cost)
     }
 }
 
-static void weigh(const lt_shard *s, int64_t *cost)
+static double polynomial(const lt_balance_polynomial *p, const lt_shape *sides)
 {
+    double sum = 0;
+    for (int d = 0; d < sides->ndim; d++) {
+        double value = 0;
+        for (int k = LT_BALANCE_COEFFICIENTS - 1; k >= 0; k--)
+            value = value * (double)sides->dim[d] + p->coefficient[k];
+        sum += fmax(p->least, value);
+    }
+    return sum;
+}
+
+/* In units in which the dearest part costs 2^40: lt_assign() adds whole numbers. */
+static lt_status weigh_by_polynomial(const lt_shard *s, int64_t *cost)
+{
+    double most = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const double c = polynomial(&s->config.polynomial, &s->part[i].sides);
+        if (!(c >= 0 && c <= 1e300))
+            return lt_fail(LT_E_ARG, "balance polynomial: parameter %s: a part costs %g",
+                           s->part[i].slot->param->name, c);
+        most = fmax(most, c);
+    }
+    for (size_t i = 0; i < s->count && most > 0; i++)
+        cost[i] = llround(ldexp(polynomial(&s->config.polynomial, &s->part[i].sides) / most, 40));
+    return LT_OK;
+}
+
+static lt_status weigh(const lt_shard *s, int64_t *cost)
+{
+    if (s->config.balance == LT_BALANCE_POLYNOMIAL && !s->config.shard_params)
+        return weigh_by_polynomial(s, cost);
     for (size_t i = 0; i < s->count; i++)
         cost[i] = weight(s, &s->part[i]);
     if (s->config.shard_params)
         weigh_params(s, cost);
+    return LT_OK;
+}
+
+/* These stay as the reference implementation has them: the largest first, each to the least loaded rank. */
+static bool is_greedy(lt_balance balance)
+{
+    return balance == LT_BALANCE_BYTES || balance == LT_BALANCE_POLYNOMIAL;
 }
 
 static void take_owners(lt_shard *s, const int *owner)
@@ -152,13 +192,13 @@ static lt_status choose_owners(lt_optim *o, lt_shard *s)
     int64_t *cost = lt_alloc(s->count, sizeof *cost);
     int *owner = lt_alloc(s->count, sizeof *owner);
     lt_status st = cost && owner ? LT_OK : LT_E_NOMEM;
-    if (!st) {
-        weigh(s, cost);
+    if (!st)
+        st = weigh(s, cost);
+    if (!st)
         st = lt_assign(cost, s->count, s->ranks, owner);
-    }
-    if (!st && s->config.balance != LT_BALANCE_BYTES) /* that one stays the reference's */
+    if (!st && !is_greedy(s->config.balance))
         st = lt_assign_improve(cost, s->count, s->ranks, owner);
-    if (!st && s->placed && s->config.balance != LT_BALANCE_BYTES)
+    if (!st && s->placed && !is_greedy(s->config.balance))
         st = lt_placed_prefer_local(o, cost, owner);
     if (!st)
         take_owners(s, owner);
@@ -306,11 +346,13 @@ static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
     int64_t elements = 0;
     for (size_t i = 0; i < o->count; i++)
         elements += lt_tensor_count(o->slot[i].param->value);
-    char text[256];
+    char text[512];
+    const double *p = c->polynomial.coefficient;
     snprintf(text, sizeof text,
-             "optimizer %s, balance %d, groups of %d, dtype %d, %s, %zu parts, %" PRId64
-             " elements",
-             o->ops->name, (int)c->balance, c->group, (int)c->dtype,
+             "optimizer %s, balance %d (%g %g %g %g %g %g, %g), groups of %d, dtype %d, %s, %zu "
+             "parts, %" PRId64 " elements",
+             o->ops->name, (int)c->balance, p[0], p[1], p[2], p[3], p[4], p[5], c->polynomial.least,
+             c->group, (int)c->dtype,
              c->shard_params    ? "nothing"
              : c->gather_params ? "parameters"
                                 : "updates",

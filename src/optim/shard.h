@@ -12,6 +12,7 @@ typedef struct lt_part {
     double nanoseconds;  /* modelled, of a step */
     int64_t state_bytes; /* where it is owned */
     int64_t elements;    /* of the parameter */
+    lt_shape sides;      /* of the block as it is preconditioned, or of the parameter */
     int owner;           /* rank of the group */
     int64_t at;          /* where its elements begin in what is gathered */
     lt_view update; /* at its owner: where the change of the parameter goes instead; else no data */
@@ -25,7 +26,7 @@ enum { LT_PART_COUNTERS = 2 + 2 * LT_MAX_DIMS };
 /* What an optimizer fills in whose parts are smaller than parameters; their order is fixed. */
 typedef struct lt_part_ops {
     size_t (*count)(const lt_optim *self);
-    /* The first four members. */
+    /* The first five members. */
     void (*describe)(lt_optim *self, size_t index, lt_part *part);
     /* The part of a tensor shaped like the parameter. */
     lt_view (*of)(lt_optim *self, size_t index, const lt_tensor *parameter);

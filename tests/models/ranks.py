@@ -528,6 +528,11 @@ def wrong_command_lines_are_refused(cwd):
         p = start((2, [*flags, *args]), cwd=cwd)
         err = finish(p)[1]
         assert p.returncode and says in err, err
+    for args, says in ((["--balance", "polynomial"], "needs --balance-polynomial"), (["--balance-min-cost", "1"], "needs --balance polynomial"),
+                       (["--balance", "polynomial", "--balance-polynomial", "1,-2"], "'1,-2': expected 1 to 6 numbers")):
+        p = start((1, [*flags, "--optim", "shampoo", *args]), cwd=cwd)
+        err = finish(p)[1]
+        assert p.returncode and says in err, err
     p = start((2, [*flags, "--comm-dtype", "bf16"]), cwd=cwd)
     err = finish(p)[1]
     assert p.returncode and "--shard-optimizer" in err, err

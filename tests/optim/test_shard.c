@@ -16,6 +16,7 @@ typedef struct row {
     lt_dtype dtype;
     bool gather_params, f64;
     lt_balance balance;
+    lt_balance_polynomial polynomial;
     double bound; /* from an undivided optimizer's parameters, of about 1; 0: bit for bit */
     const char *kind;
     lt_status (*before)(fixture *f, int rank);
@@ -113,6 +114,11 @@ static const row rows[] = {
      .balance = LT_BALANCE_MEMORY,
      .bound = 4e-6},
     {.name = "shampoo, by bytes", .make = make_shampoo, .balance = LT_BALANCE_BYTES, .bound = 4e-6},
+    {.name = "shampoo, by cubes",
+     .make = make_shampoo,
+     .balance = LT_BALANCE_POLYNOMIAL,
+     .polynomial = {{0, 0, 0, 1}, 0},
+     .bound = 4e-6},
     {.name = "shampoo, each rank for itself", .make = make_shampoo, .group = 1, .bound = 4e-6},
     {.name = "shampoo, pairs of ranks", .make = make_shampoo, .group = 2, .bound = 4e-6},
     {.name = "shampoo, fewer blocks than ranks", .make = make_whole, .bound = 4e-6},
@@ -187,7 +193,8 @@ static void test_row(void **state)
         .config = {.group = w->group,
                    .dtype = w->dtype,
                    .gather_params = w->gather_params,
-                   .balance = w->balance},
+                   .balance = w->balance,
+                   .polynomial = w->polynomial},
         .f64 = w->f64,
         .kind = w->kind,
         .before = w->before,
@@ -241,6 +248,51 @@ static void test_load(void **state)
     assert_int_equal(state_bytes, alone.state_bytes);
     assert_true(p[0].load.state_bytes < state_bytes);
     assert_int_equal(gathered, 2 * (elements + what->group)); /* and a word of each rank */
+}
+
+/* Sides 5 x 7, 4 x 3 x 2 x 2 (a block of it is preconditioned as 4 x 12) and 6; 35, 48 and 6 elements. */
+static const struct {
+    make_fn *make;
+    lt_balance_polynomial polynomial;
+    int64_t elements[2]; /* of each of two ranks */
+} costs[] = {
+    {make_sgd, {{0, 0, 0, 1}, 0}, {35, 54}},   /* 468, 107, 216 */
+    {make_sgd, {{1}, 0}, {48, 41}},            /* 2, 4, 1 */
+    {make_sgd, {{0, 0, 0, 1}, 200}, {48, 41}}, /* 543, 800, 216 */
+    {make_sgd, {{0, 0, 1, 0}, 0}, {35, 54}},   /* 74, 33, 36 */
+    {make_whole, {{0, 0, 0, 1}, 0}, {48, 41}}, /* 468, 1792, 216 */
+    {make_sgd, {{0}, 0}, {89, 0}},             /* nothing costs anything: all to the first */
+};
+
+static void test_polynomial(void **state)
+{
+    static player p[2];
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(costs); i++) {
+        const scenario s = {
+            .make = costs[i].make,
+            .config = {.balance = LT_BALANCE_POLYNOMIAL, .polynomial = costs[i].polynomial}};
+        play_all(p, 2, &s);
+        for (int r = 0; r < 2; r++) {
+            if (p[r].status)
+                fail_msg("costs %zu, rank %d: %s", i, r, p[r].message);
+            assert_int_equal(p[r].load.gather_bytes, 4 * (costs[i].elements[r] + 1));
+        }
+    }
+}
+
+static void test_wrong_polynomial(void **state)
+{
+    static player p[2];
+    (void)state;
+    const scenario s = {
+        .make = make_sgd,
+        .config = {.balance = LT_BALANCE_POLYNOMIAL, .polynomial = {{1, -1}, -100}}};
+    play_all(p, 2, &s);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(p[r].status, LT_E_ARG);
+        assert_non_null(strstr(p[r].message, "parameter matrix: a part costs -10"));
+    }
 }
 
 static lt_status ignore_number(void *context, const char *name, int64_t *value)
@@ -443,7 +495,7 @@ int main(void)
 {
     static make_fn *const both[] = {make_shampoo, make_adam};
     static const share shares[] = {{make_shampoo, 4}, {make_shampoo, 2}, {make_adam, 4}};
-    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(bads) + 8];
+    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(bads) + 10];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[n++] =
@@ -452,6 +504,8 @@ int main(void)
         tests[n++] =
             (struct CMUnitTest){bads[i].name, test_bad, NULL, NULL, (void *)(uintptr_t)&bads[i]};
     const struct CMUnitTest others[] = {
+        cmocka_unit_test(test_polynomial),
+        cmocka_unit_test(test_wrong_polynomial),
         {"shampoo: what ranks have and send", test_load, NULL, NULL, (void *)(uintptr_t)&shares[0]},
         {"shampoo in pairs: what ranks have and send", test_load, NULL, NULL,
          (void *)(uintptr_t)&shares[1]},

@@ -88,6 +88,7 @@ static void describe(lt_optim *self, size_t index, lt_part *part)
     part->nanoseconds = lt_block_nanoseconds(&s->config, b);
     part->state_bytes = lt_shampoo_block_bytes(s, b, false);
     part->elements = lt_shape_count(b->box.shape);
+    part->sides = b->box.shape;
 }
 
 static lt_view of(lt_optim *self, size_t index, const lt_tensor *parameter)

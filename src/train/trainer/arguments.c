@@ -198,6 +198,16 @@ static lt_status check_compression(const ranks_options *o)
     return LT_OK;
 }
 
+static lt_status check_balance(const ranks_options *o)
+{
+    lt_balance_polynomial p;
+    const bool chosen = o->balance == LT_BALANCE_POLYNOMIAL;
+    if (!chosen && (o->balance_polynomial || o->balance_min_cost > 0))
+        return lt_fail(LT_E_ARG, "--%s: needs --balance polynomial",
+                       o->balance_polynomial ? "balance-polynomial" : "balance-min-cost");
+    return lt_ranks_polynomial(o, &p);
+}
+
 /* What only local steps read; a config file has all flags. */
 static lt_status check_local(const ranks_options *o)
 {
@@ -337,6 +347,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     LT_TRY(check_sharded(a, options));
     LT_TRY(check_scattered(&a->ranks));
     LT_TRY(check_compression(&a->ranks));
+    LT_TRY(check_balance(&a->ranks));
     LT_TRY(check_local(&a->ranks));
     LT_TRY(check_stragglers(a));
     LT_TRY(check_noise(a));

@@ -254,10 +254,11 @@ lt_status lt_trainer_make_optimizer(lt_trainer *t, const lt_params **params)
 static lt_status divide_placed(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
-    const lt_shard_config c = {.comm = t->ranks.comm,
-                               .balance = (lt_balance)o->balance,
-                               .dtype = dtypes[o->comm_dtype],
-                               .gather_params = o->communicate_params};
+    lt_shard_config c = {.comm = t->ranks.comm,
+                         .balance = (lt_balance)o->balance,
+                         .dtype = dtypes[o->comm_dtype],
+                         .gather_params = o->communicate_params};
+    LT_TRY(lt_ranks_polynomial(o, &c.polynomial));
     const bool boxes = may_update_boxes(t) && t->optim->ops->elementwise;
     lt_status st = boxes ? lt_placed_attach_boxes(t->placed, t->optim)
                          : lt_placed_attach(t->placed, t->optim, &c);
@@ -284,6 +285,7 @@ lt_status lt_trainer_divide_optimizer(lt_trainer *t)
                          .shard_params = o->shard_params};
     const lt_shard_params_config units = {.unit_bytes = bucket_bytes(t),
                                           .no_prefetch = !o->overlap};
+    LT_TRY(lt_ranks_polynomial(o, &c.polynomial));
     lt_status st = lt_optim_shard(t->optim, &c);
     if (!st && scattered)
         st = lt_optim_shard_gradients(t->optim, t->dp);

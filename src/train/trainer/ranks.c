@@ -31,7 +31,9 @@ static const lt_option rows[] = {
 {"Ranks", PICK("comm-dtype", comm_dtype, "f32|bf16|f16"), .help = "dtype of gathered updates, where the state is divided"},
 {"Ranks", BOOL("communicate-params", communicate_params), .help = "gather parameters instead of updates"},
 {"Ranks", INT("num-trainers-per-group", num_trainers_per_group, 0, 1000000), .value = "0", .help = "ranks that share one copy of the divided state; 0: all"},
-{"Ranks", PICK("balance", balance, "cost|memory|bytes"), .help = "what is spread evenly where the state is divided"},
+{"Ranks", PICK("balance", balance, "cost|memory|bytes|polynomial"), .help = "what is spread evenly where the state is divided: modelled time, bytes of state, bytes gathered, or --balance-polynomial"},
+{"Ranks", TEXT("balance-polynomial", balance_polynomial), .meta = "C0,C1,..", .help = "with --balance polynomial: a side n of a block costs C0 + C1 n + C2 n^2 .., a block the sum over its sides"},
+{"Ranks", NUM("balance-min-cost", balance_min_cost, 0, 1e100), .value = "0", .help = "with --balance polynomial: what a side costs at least"},
 {"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds after which a missing rank ends the run; 0: wait for ever"},
 {"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "ranks of a node, neighbours in order; 0: those that see one boot id and host name"},
 {"Ranks", INT("local-steps", local_steps, 0, 1000000000), .value = "0", .help = "the ranks of a node train by themselves, and nodes meet in an outer step every so many steps, and at the end of an epoch before the evaluation; 0: all ranks average each gradient"},
@@ -64,6 +66,21 @@ lt_option_table lt_ranks_options_dist(ranks_options *o)
                     .help = "auto: one run of all processes that mpirun or srun started; off: "
                             "each process alone; mpi: ranks in any case, if only one"};
     return (lt_option_table){&o->dist_row, 1, o};
+}
+
+lt_status lt_ranks_polynomial(const ranks_options *o, lt_balance_polynomial *p)
+{
+    *p = (lt_balance_polynomial){.least = o->balance_min_cost};
+    if (o->balance != LT_BALANCE_POLYNOMIAL)
+        return LT_OK;
+    if (!o->balance_polynomial)
+        return lt_fail(LT_E_ARG, "--balance polynomial: needs --balance-polynomial");
+    if (lt_text_numbers(o->balance_polynomial, p->coefficient, LT_BALANCE_COEFFICIENTS) < 1)
+        return lt_fail(LT_E_ARG,
+                       "--balance-polynomial '%s': expected 1 to %d numbers of 0 or more, the "
+                       "constant first",
+                       o->balance_polynomial, (int)LT_BALANCE_COEFFICIENTS);
+    return LT_OK;
 }
 
 /* --- Opening and leaving --- */

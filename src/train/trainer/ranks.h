@@ -6,6 +6,7 @@
 #include "lather/local_steps.h"
 #include "lather/mesh.h"
 #include "lather/options.h"
+#include "lather/shard.h"
 #include "lather/stragglers.h"
 #include "lather/tensor_parallel.h"
 #include "lather/topology.h"
@@ -23,6 +24,8 @@ typedef struct ranks_options {
     bool sync_bn, overlap, communicate_params, shard_optimizer, shard_gradients, shard_params;
     double bucket_mib, comm_timeout;
     int64_t num_trainers_per_group, ranks_per_node;
+    const char *balance_polynomial;
+    double balance_min_cost;
     const char *drop_compute, *contributors;
     int64_t backup_workers;
     const char *comm_model, *compress, *share_device;
@@ -37,6 +40,9 @@ typedef struct ranks_options {
 /* --dist, with the communicators that the program registered; and the other rows. */
 lt_option_table lt_ranks_options_dist(ranks_options *o);
 lt_option_table lt_ranks_options(ranks_options *o);
+
+/* Of --balance polynomial; zeros: another --balance. Errors: LT_E_ARG. */
+lt_status lt_ranks_polynomial(const ranks_options *o, lt_balance_polynomial *p);
 
 typedef struct lt_ranks {
     lt_comm *comm;   /* NULL: one rank */
