@@ -281,7 +281,7 @@ dry_run_gpu_check()
     }
     if $full; then
         stages="conform sanitize bench peer shampoo more"
-        controls="conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo"
+        controls="smoke:smoke conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo"
     fi
     counted "gpu_check finds libraries, keeps results, has time limits" tests/tools/test_gpu_check.sh tools/gpu_check
     row "gpu_check pack" tools/gpu_check pack "$folder" --build "$work/lean" || return
@@ -294,7 +294,29 @@ dry_run_gpu_check()
             --stage "${control%:*}" --device cpu --small --control "${control#*:}"
     done
     row "gpu_check says that there is no such device" no_such_device "$folder"
+    smoke_on_the_standin "$folder"
     $full && dry_run_on_the_standin "$folder"
+}
+
+# All that the device does, and of it one call that fails: it costs its row and no other.
+smoke_on_the_standin()
+{
+    local module=$work/main/tests/cuda/standin/liblather-cuda.so to=$1.smoke
+    [ -f "$module" ] || {
+        skip "gpu_check smoke on the stand-in" "it was not built"
+        return
+    }
+    rm -rf "$to" && cp -r "$1" "$to" && cp "$module" "$to/lib/" && rm -rf "$to/logs" "$to/results"
+    row "gpu_check smoke: a library's call that fails is one row's" one_row_fails "$to" ncclAllReduce "NCCL, one rank"
+    row "  and every kernel and call of a library ran" tests/tools/smoke_covers.py "$to/calls" src/tensor/backend/cuda/*.cu
+}
+
+# FOLDER CALL ROW
+one_row_fails()
+{
+    LATHER_STANDIN_CALLS=$1/calls LATHER_STANDIN_FAIL=$2:1 "$1/gpu_check" smoke "$1" --device cuda && return 1
+    awk -F '\t' -v want="$3" '$1 == "row" && $5 != "" && $5 != "STARTED" { if ($5 == "ok") good++; else { bad++; name = $4 } }
+        END { exit !(good > 20 && bad == 1 && name == want) }' "$1/results/rows"
 }
 
 # The same as for a device, whose module is the one on the host: tests/cuda/standin.
@@ -308,7 +330,7 @@ dry_run_on_the_standin()
     }
     rm -rf "$1.standin" && cp -r "$1" "$1.standin" && cp "$module" "$1.standin/lib/"
     rm -rf "$1.standin/logs" "$1.standin/results"
-    for stage in train sanitize bench peer shampoo; do # conform takes long there, and is a test of its own
+    for stage in smoke train sanitize bench peer shampoo; do # conform takes long there, and is a test of its own
         row "gpu_check $stage on the stand-in" "$1/gpu_check" run "$1.standin" --stage "$stage" --device cuda --small
     done
 }

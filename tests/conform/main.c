@@ -1,6 +1,8 @@
-/* conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] [--own] [--tf32] [--bench] [--verbose]
- * [--isolate SECONDS] [--control]: every entry of a backend against ref in double, with computed bounds.
- * Without --backend: ref itself, in single precision against double.
+/* conform [--backend NAME] [--filter TEXT] [--only TEXT] [--first] [--fused auto|on|off] [--deterministic] [--own]
+ * [--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]: every entry of a backend against ref in double,
+ * with computed bounds. Without --backend: ref itself, in single precision against double.
+ *   --only     rows whose "ENTRY DTYPE NAME", as a failure prints it, begins with the text
+ *   --first    of each entry and dtype the first row
  *   --own      without entries that other people's libraries compute, for memory checkers
  *   --tf32     entries of products, whose factors may be rounded to TF32
  *   --isolate  rows run in a process that another replaces behind a failure, a crash or a row that takes longer
@@ -21,9 +23,9 @@
 enum { CANNOT_RUN = 77 };
 
 typedef struct options {
-    const char *backend, *filter;
+    const char *backend, *filter, *only;
     lt_fused fused;
-    bool bench, own, tf32, verbose, isolate, control;
+    bool bench, own, tf32, verbose, isolate, control, first, deterministic;
     int seconds; /* of a row, with isolate */
 } options;
 
@@ -45,15 +47,23 @@ static bool *flag(options *o, const char *text)
     const struct {
         const char *name;
         bool *value;
-    } flags[] = {{"--bench", &o->bench},
-                 {"--own", &o->own},
-                 {"--tf32", &o->tf32},
-                 {"--verbose", &o->verbose},
+    } flags[] = {{"--bench", &o->bench},    {"--own", &o->own},
+                 {"--tf32", &o->tf32},      {"--verbose", &o->verbose},
+                 {"--first", &o->first},    {"--deterministic", &o->deterministic},
                  {"--control", &o->control}};
     for (size_t i = 0; i < COUNT_OF(flags); i++)
         if (!strcmp(text, flags[i].name))
             return flags[i].value;
     return NULL;
+}
+
+/* The option whose value is a text that this is; NULL: none. */
+static const char **text_option(options *o, const char *name)
+{
+    return !strcmp(name, "--backend")  ? &o->backend
+           : !strcmp(name, "--filter") ? &o->filter
+           : !strcmp(name, "--only")   ? &o->only
+                                       : NULL;
 }
 
 static bool parse_seconds(const char *text, options *o)
@@ -65,15 +75,14 @@ static bool parse_seconds(const char *text, options *o)
 
 static bool parse(int argc, char **argv, options *o)
 {
-    *o = (options){.backend = "ref", .filter = ""};
+    *o = (options){.backend = "ref", .filter = "", .only = ""};
     for (int i = 1; i < argc; i++) {
         if (flag(o, argv[i]))
             *flag(o, argv[i]) = true;
-        else if (!strcmp(argv[i], "--backend") && i + 1 < argc)
-            o->backend = argv[++i];
-        else if (!strcmp(argv[i], "--filter") && i + 1 < argc)
-            o->filter = argv[++i];
-        else if (!strcmp(argv[i], "--isolate") && i + 1 < argc && parse_seconds(argv[i + 1], o))
+        else if (text_option(o, argv[i]) && i + 1 < argc) {
+            *text_option(o, argv[i]) = argv[i + 1];
+            i++;
+        } else if (!strcmp(argv[i], "--isolate") && i + 1 < argc && parse_seconds(argv[i + 1], o))
             i++;
         else if (!strcmp(argv[i], "--fused") && i + 1 < argc && parse_fused(argv[i + 1], &o->fused))
             i++;
@@ -177,6 +186,8 @@ static bool run(test *t, lt_dtype dtype, const options *o, const lt_backend *be,
     char what[sizeof r->running];
     double microseconds = 0;
     snprintf(what, sizeof what, "%s %s %s", t->entry, lt_dtype_name(dtype), t->name);
+    if (strncmp(what, o->only, strlen(o->only)) != 0)
+        return true;
     if (!rows_begin(r, what, o->verbose))
         return true;
     t->tf32 = o->tf32;
@@ -197,6 +208,18 @@ static bool takes(const lt_backend *be, void *ctx, const test *t, lt_dtype dtype
     return dtype == LT_F32 || (!t->master && (slowly || be->has_fast(ctx, dtype)));
 }
 
+/* Whether no chosen row of the file before this one is of the same entry. */
+static bool is_first(tests_fn *tests, size_t row, const options *o, const char *entry)
+{
+    for (size_t i = 0; i < row; i++) {
+        test t = {0};
+        tests(i, &t);
+        if (is_chosen(o, &t) && !strcmp(t.entry, entry))
+            return false;
+    }
+    return true;
+}
+
 static bool run_file(tests_fn *tests, const options *o, const lt_backend *be, void *ctx, rows *r)
 {
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
@@ -204,7 +227,7 @@ static bool run_file(tests_fn *tests, const options *o, const lt_backend *be, vo
         test t = {0};
         if (!tests(i, &t))
             return true;
-        if (!is_chosen(o, &t))
+        if (!is_chosen(o, &t) || (o->first && !is_first(tests, i, o, t.entry)))
             continue;
         for (size_t d = 0; d < COUNT_OF(dtypes); d++)
             if (takes(be, ctx, &t, dtypes[d]) && !run(&t, dtypes[d], o, be, ctx, r))
@@ -216,7 +239,8 @@ static bool run_file(tests_fn *tests, const options *o, const lt_backend *be, vo
 static int run_all(void *context, rows *r)
 {
     const options *o = context;
-    const lt_device_config config = {.fused = o->fused, .tf32 = o->tf32};
+    const lt_device_config config = {
+        .fused = o->fused, .tf32 = o->tf32, .deterministic = o->deterministic};
     const lt_backend *be = find_backend(o->backend);
     void *ctx = NULL;
     if (!be || be->open(&ctx, 0, &config)) {
@@ -238,8 +262,9 @@ int main(int argc, char **argv)
     rows sum = {0};
     setvbuf(stdout, NULL, _IOLBF, 0); /* a log shows what ran last */
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--fused auto|on|off] "
-                        "[--own] [--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]\n");
+        fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--only TEXT] [--first] "
+                        "[--fused auto|on|off] [--deterministic] [--own] [--tf32] [--bench] "
+                        "[--verbose] [--isolate SECONDS] [--control]\n");
         return 2;
     }
     int code = o.isolate ? run_isolated(&sum, o.seconds, run_all, &o) : run_all(&o, &sum);

@@ -1,4 +1,4 @@
-/* conform_step [--device NAME] [--optim NAME] [--break]: a whole training step of a small residual
+/* conform_step [--device NAME] [--optim NAME] [--recorded] [--break]: a whole training step of a small residual
  * network: gradients against ref in double; recorded steps against eager ones and a second run, bit
  * for bit. With --break one number is off, and all must fail. Exits 0, 1, or 77 if the device cannot be
  * opened. */
@@ -220,7 +220,7 @@ static lt_status train(numbers *n, const char *device, lt_dtype dtype, const cha
 
 typedef struct tally {
     int passed, failed;
-    bool broken;
+    bool broken, recorded;
     const char *only; /* this optimizer alone; NULL: all */
 } tally;
 
@@ -298,27 +298,38 @@ static void check_dtype(tally *a, const char *device, lt_dtype dtype)
     }
 }
 
-int main(int argc, char **argv)
+static const char *parse(int argc, char **argv, tally *a)
 {
-    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
     const char *device = "cpu";
-    tally a = {0};
-    lt_device *d = NULL;
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--break"))
-            a.broken = true;
+            a->broken = true;
+        else if (!strcmp(argv[i], "--recorded"))
+            a->recorded = true;
         else if (!strcmp(argv[i], "--device") && i + 1 < argc)
             device = argv[++i];
         else if (!strcmp(argv[i], "--optim") && i + 1 < argc)
-            a.only = argv[++i];
+            a->only = argv[++i];
+    return device;
+}
+
+int main(int argc, char **argv)
+{
+    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+    tally a = {0};
+    const char *device = parse(argc, argv, &a);
+    const bool has_f16 = strcmp(device, "cpu") != 0; /* it has no training in f16 */
+    lt_device *d = NULL;
     if (lt_device_open(&d, device, NULL)) {
         fprintf(stderr, "conform_step: %s\n", lt_error_message());
         return CANNOT_RUN;
     }
     lt_device_close(&d);
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (dtypes[i] != LT_F16 || strcmp(device, "cpu") != 0) /* which has no f16 training */
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && !a.recorded; i++)
+        if (dtypes[i] != LT_F16 || has_f16)
             check_dtype(&a, device, dtypes[i]);
+    if (a.recorded)
+        check_same(&a, device, has_f16 ? LT_F16 : LT_BF16, a.only ? a.only : "adamw", true);
     printf("conform_step: %d passed, %d failed\n", a.passed, a.failed);
     return a.failed ? 1 : 0;
 }

@@ -257,6 +257,20 @@ sanitizer() # MODE EXPECTED-STATUS TEXT
     run "$2" --stage sanitize --small && says "$3"
 }
 
+# A process that dies takes its row alone; what the libraries wrote is among the logs.
+smoke()
+{
+    fresh
+    put "$work/dir/bin/conform" '[ -z "${CUDNN_LOGDEST_DBG-}" ] || echo "E! a note" >"$CUDNN_LOGDEST_DBG"' \
+        'case "$*" in *"eigh f32"*) kill -SEGV $$ ;; esac' 'echo "it: 3 passed, 0 failed"'
+    run 1 --stage smoke && says 'cuSOLVER: eigh | FAILED (139)' && says 'cuSOLVER: rational | ok' &&
+        [ "$(grep -c '^smoke.*FAILED\|| FAILED' "$work/dir/results/report.md")" = 1 ] &&
+        grep -q 'a note' "$work/dir/logs/smoke-libraries-cuDNN-conv2d-stats.cudnn" &&
+        ! find "$work/dir/logs" -name 'smoke-libraries-*' -empty | grep . || return
+    PATH=$work/path:$PATH "$check" smoke "$work/dir" --continue >"$work/out" 2>&1
+    [ $? = 1 ] && grep -q '^smoke: .* 1 failed' "$work/out"
+}
+
 no_sanitizer()
 {
     fresh
@@ -283,6 +297,7 @@ row "a contestant out of memory leaves the others" peer_fails dies 'OutOfMemoryE
 row "a contestant that hangs leaves the others" peer_fails hangs 'no time was left'
 row "libraries are found in wheels, and what they want too" wheels
 row "Python does not see the carried libraries" python_apart
+row "each part of the device has a process, and the libraries have logs" smoke
 row "a sanitizer without findings passes" sanitizer '' 0 'racecheck, every kernel | ok'
 row "a sanitizer's finding fails, and is in the report" sanitizer finds 1 'Invalid __global__ write'
 row "a sanitizer that says nothing fails" sanitizer silent 1 'memcheck has no summary'

@@ -66,7 +66,8 @@ target_table()
 # What is right or wrong, of rows by their names.
 right_table()
 {
-    printf '%s\t%s\t%s\n' conform '' "every entry, gradients and steps conform to the reference" \
+    printf '%s\t%s\t%s\n' smoke '' "each kind of work runs once" \
+        conform '' "every entry, gradients and steps conform to the reference" \
         train '^learns' "learns the carried images in every precision" \
         train '^recorded' "recorded steps are eager steps, bit for bit" \
         train '^a second run' "reruns have the same bits with --deterministic" \
@@ -137,7 +138,7 @@ row_tables()
             }
         }
         END {
-            n = split("conform train bench peer shampoo sanitize more", order, " ")
+            n = split("smoke conform train bench peer shampoo sanitize more", order, " ")
             for (s = 1; s <= n; s++) {
                 shown = 0
                 for (i = 1; i <= sections; i++) {

@@ -256,10 +256,10 @@ parse_run()
         esac
         shift
     done
-    [ -n "$stages" ] && [ "$stages" != all ] || stages=conform,train,bench,peer,shampoo,sanitize,more
+    [ -n "$stages" ] && [ "$stages" != all ] || stages=smoke,conform,train,bench,peer,shampoo,sanitize,more
     for stage in ${stages//,/ }; do
         case $stage in
-        conform | sanitize | train | bench | peer | shampoo | more) ;;
+        smoke | conform | sanitize | train | bench | peer | shampoo | more) ;;
         *) usage ;;
         esac
     done

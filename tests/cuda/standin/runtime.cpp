@@ -20,6 +20,7 @@ __thread int selected;
 __thread cudaError_t last_code;
 cudaError_t stays[MOST_DEVICES];
 std::map<std::string, long> calls;
+std::set<std::string> noted;
 
 long number(const char *name, long otherwise)
 {
@@ -55,6 +56,20 @@ wishes read_wishes()
     w.log = number("LATHER_STANDIN_LOG", 0);
     w.works = works ? works : "";
     return w;
+}
+
+/* LATHER_STANDIN_CALLS=FILE: kernels and calls that ran, a line each, once for a process. At once: a process
+ * may be killed. */
+void note(const char *name)
+{
+    static const char *const path = getenv("LATHER_STANDIN_CALLS");
+    if (!path || !noted.insert(name).second)
+        return;
+    FILE *file = fopen(path, "a");
+    if (!file)
+        standin_die("LATHER_STANDIN_CALLS=%s: cannot be written", path);
+    fprintf(file, "%s\n", name);
+    fclose(file);
 }
 
 struct teller {
@@ -154,6 +169,7 @@ const char *standin_name(const std::string &text)
 bool standin_fails(const char *name)
 {
     locked now(everything);
+    note(name);
     const std::string &fail = wished().fail;
     const size_t colon = fail.rfind(':');
     if (colon == std::string::npos || fail.compare(0, colon, name) != 0)
