@@ -43,8 +43,11 @@ def epoch_rows(epochs):
     return [row for i, row in enumerate(reversed(rows)) if i % stride == 0][::-1]
 
 
-def state_bytes(folder):
-    """Bytes of the optimizer's state in the newest checkpoint, averaged weights not counted."""
+def state_bytes(folder, epochs):
+    """Bytes of the optimizer's state, as the last epoch's record has them. Records of older trainers do not: then those in the
+    newest checkpoint, averaged weights not counted."""
+    if epochs and epochs[-1].get("optimizer_bytes") is not None:
+        return int(epochs[-1]["optimizer_bytes"])
     path = os.path.join(folder, "checkpoints", "latest", "optim.safetensors")
     try:
         with open(path, "rb") as file:
@@ -94,7 +97,7 @@ def compact(cell, folder, status):
     epochs = [r for r in records if r.get("event") == "epoch"]
     return {"id": cell.id, "status": status, "data": cell.fingerprint, "settings": cell.settings, "config": read_config(folder),
             "env": read_env(folder), "epoch_keys": list(EPOCH_KEYS), "epochs": epoch_rows(epochs), "loss": thin(steps, POINTS),
-            "steps": steps[-1]["step"] if steps else 0, "optimizer_bytes": state_bytes(folder), "clock": clock(steps) if steps else None}
+            "steps": steps[-1]["step"] if steps else 0, "optimizer_bytes": state_bytes(folder, epochs), "clock": clock(steps) if steps else None}
 
 
 def text_of(metrics):

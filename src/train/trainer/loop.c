@@ -346,7 +346,7 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
     const lt_checkpoint_state *now = &l->state->now;
     const lt_task_ops *task = task_of(l);
     const lt_task_sums sums = lt_train_state_sums(l->state, task);
-    lt_metric input[INPUT_VALUES], training[LT_TASK_METRICS + 1];
+    lt_metric extra[INPUT_VALUES + 1], training[LT_TASK_METRICS + 1];
     lt_epoch_metrics all = {.count = 0};
     const size_t count = train_metrics(l, &sums, training);
     for (size_t i = 0; i < count; i++)
@@ -359,10 +359,12 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
         .metrics = all.count,
         .seconds = now->epoch_seconds,
         .eval_seconds = e ? e->seconds : 0,
-        .extra = input,
-        .extra_count = INPUT_VALUES,
+        .extra = extra,
+        .extra_count = INPUT_VALUES + 1,
     };
-    lt_train_input_values(l->input, input);
+    lt_train_input_values(l->input, extra);
+    extra[INPUT_VALUES] = (lt_metric){"optimizer_bytes", /* on this rank */
+                                      (double)lt_optim_state_bytes(l->parts.optim)};
     lt_train_input_note(l->input, l->run, now->epoch, now->epoch_seconds);
     return lt_run_epoch(l->run, &record);
 }
