@@ -37,9 +37,9 @@ def write(cwd, numbers, name="p.json"):
     return name
 
 
-def plan(cwd, *args, profile_file="p.json", json_out=True):
+def plan(cwd, *args, profile_file="p.json", json_out=True, **environment):
     p = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", profile_file, *(["--json", "-"] if json_out else []), *args],
-                       cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+                       cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **environment})
     assert p.returncode == OK, f"exit {p.returncode}: {p.stderr[-500:]}"
     return json.loads(p.stdout) if json_out else p.stdout
 
@@ -177,6 +177,15 @@ def steps_by_the_noise_scale(cwd):
     found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1..2", "--from", "m1"))
     near(found[2]["steps"]["value"], 300, 1e-9)
     assert "noise scale 64" in found[2]["steps"]["why"], found[2]["steps"]
+
+
+def the_noise_scale_of_a_run_that_did_not_reach_the_goal(cwd):
+    """Together with the steps of one that did."""
+    runs(cwd)
+    make_run(cwd, "n2", 2, 0, 0.04, noise=64, losses=[(5, 2)])
+    found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1..2", "--from", "m1,n2"))
+    near(found[2]["steps"]["value"], 300, 1e-9)
+    assert "noise scale 64 of a run that did not reach it" in found[2]["steps"]["why"], found[2]["steps"]
 
 
 def loss_after(step, ranks):
@@ -370,7 +379,7 @@ def a_profile_is_measured_and_kept(cwd):
 
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
-        a_rank_s_memory_is_a_limit, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale, what_loses_something_is_known_by_ranks,
+        a_rank_s_memory_is_a_limit, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,

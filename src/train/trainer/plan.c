@@ -111,7 +111,10 @@ static lt_status work(plan *p, int argc, char *const *argv)
 {
     LT_TRY(open_plan(p, argc, argv));
     LT_TRY(open_profile(p));
+    p->pilots.racing = p->request.pilot_share > 0;
     LT_TRY(lt_plan_choose(p));
+    if (p->request.pilot_share > 0)
+        LT_TRY(lt_plan_make_pilots(p));
     p->trainer->at_work = true;
     return answer(p);
 }

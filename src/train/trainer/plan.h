@@ -13,7 +13,8 @@
 
 typedef struct plan_options {
     lt_option_list goal, from, vary;
-    const char *ranks, *link, *link_between, *step_profile, *json;
+    const char *ranks, *link, *link_between, *step_profile, *json, *pilot_budget, *pilot_dir;
+    int pilots;
     double price, memory, profile_seconds, slots;
     int64_t nodes, rows;
     bool simulate, extrapolate;
@@ -22,6 +23,7 @@ lt_option_table lt_plan_options(plan_options *o);
 /* Whether a flag of this name is plan's alone; takes_value: whether a word follows it. */
 bool lt_plan_is_own_flag(const char *name, size_t bytes, bool *takes_value);
 
+enum { PILOTS_OFF, PILOTS_AUTO };
 enum { PLAN_NAME = 32, PLAN_RANKS = 64, PLAN_TEXT = 512, PLAN_AXES = 16, PLAN_VALUES = 16 };
 
 /* --goal: a metric's value (loss=1.2, top1=75), a deadline, or both. */
@@ -49,6 +51,7 @@ typedef struct plan_request {
     lt_plan_machine machine; /* nodes: of each candidate */
     plan_axis axis[PLAN_AXES];
     int axes;
+    double pilot_share; /* of the predicted run's rank-seconds; 0: no pilots */
 } plan_request;
 /* Errors: LT_E_ARG, naming the flag. */
 lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_trainer *t);
@@ -135,8 +138,10 @@ typedef struct plan_run {
     plan_setting setting;
     double seconds;     /* mean of a step; 0: not recorded */
     int64_t timed;      /* steps that it is of */
+    double spread;      /* relative standard error of seconds */
     double modelled;    /* of the system model; lt_plan_choose() */
     double noise_scale; /* samples; 0: not recorded */
+    bool is_pilot;      /* too short for a model of the loss: it has no points */
     plan_point *point;  /* of the goal's metric; owned */
     size_t points;
     lt_loss_model loss; /* of all runs like it; has_loss: they fit one */
@@ -149,9 +154,14 @@ typedef struct plan_runs {
     size_t count;
     int most; /* ranks */
 } plan_runs;
+/* Steps in front of those that are timed. */
+enum { PLAN_WARM_STEPS = 2 };
 /* Errors: LT_E_ARG (a folder is no run; another model or data: names both), LT_E_IO, LT_E_FORMAT. */
 lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const lt_trainer *like,
                             const plan_goal *goal, int per_node);
+/* One more, a pilot; runs are moved. Errors: the same. */
+lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const lt_trainer *like,
+                             const plan_goal *goal, int per_node);
 void lt_plan_free_runs(plan_runs *runs);
 
 /* --- plan_steps.c: how many steps the goal takes --- */
@@ -169,10 +179,17 @@ typedef struct plan_estimate {
     plan_trust trust;
     double beyond; /* extrapolated: times the largest measured; else 1 */
     double error;  /* relative, of a fitted model; NaN: not known */
+    double spread; /* measured: relative standard error */
     char why[160]; /* of unknown; else what it rests on */
 } plan_estimate;
 /* Steps to the goal's metric. */
 plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const plan_setting *s);
+/* With no such run: what the flags give the goal, steps of least_batch (of all ranks), and the noise scale of runs with this
+ * course. false: there is none, or it does not cover what the setting loses. */
+bool lt_plan_steps_of_flags(const plan_runs *runs, const plan_setting *s, double steps,
+                            double least_batch, plan_estimate *out);
+/* Whether two settings differ in ranks alone. */
+bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other);
 /* Seconds of a step; cost: of the system model, calibrated by the runs there are. */
 plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, double modelled);
 /* What Ernest's model, fitted to the runs that differ in ranks alone, says of a step; NaN: too few runs. */
@@ -194,14 +211,37 @@ typedef struct plan_candidate {
     double epoch;
     double price;        /* NaN: no --price */
     char why[PLAN_TEXT]; /* it was dropped; "": it was not */
+    bool is_possible;    /* it was not, or only by what is predicted */
+    bool is_tried;       /* a pilot of it was started */
 } plan_candidate;
 
 typedef struct plan_table {
     plan_candidate *item; /* kept first, the best first; then the dropped */
     size_t count, kept;
-    double simulated; /* seconds of the best one's step, message by message; NaN: not simulated */
-    bool is_known;    /* seconds to the goal; else the table is of epochs */
+    double simulated;   /* seconds of the best one's step, message by message; NaN: not simulated */
+    bool is_known;      /* seconds to the goal; else the table is of epochs */
+    double least_batch; /* of all ranks, of any candidate */
 } plan_table;
+
+/* A short run that plan made. */
+typedef struct plan_pilot {
+    char folder[PLAN_TEXT], label[PLAN_TEXT];
+    int ranks;
+    int64_t steps;
+    double predicted, measured; /* seconds of a step; measured 0: it failed */
+    double wall, spent;         /* seconds, rank-seconds */
+    char why[2 * PLAN_TEXT];    /* it failed; "": it did not */
+} plan_pilot;
+
+enum { PLAN_PILOTS = 64 };
+typedef struct plan_pilots {
+    plan_pilot item[PLAN_PILOTS];
+    int count;
+    bool racing;                 /* more may come: candidates far from what was measured are kept */
+    double run, spent;           /* rank-seconds of the predicted run, of all pilots */
+    char folder[PLAN_TEXT - 32]; /* of them */
+    char why[PLAN_TEXT];         /* that there are no more */
+} plan_pilots;
 
 /* A plan at work. */
 typedef struct plan {
@@ -215,6 +255,7 @@ typedef struct plan {
     plan_profile profile;
     plan_runs runs;
     plan_table table;
+    plan_pilots pilots;
 } plan;
 /* The words of training with a candidate's choice of --vary. */
 lt_status lt_plan_candidate_words(const plan *p, const int *choice, plan_words *out);
@@ -226,15 +267,34 @@ bool lt_plan_advance(const plan_request *r, int *choice);
 lt_status lt_plan_check_profile(const plan *p);
 /* Errors: LT_E_ARG (no candidate is left: why each fell). */
 lt_status lt_plan_choose(plan *p);
+/* Once more, of the same candidates, by the runs that there are now. */
+lt_status lt_plan_rank(plan *p);
+/* What the goal minimises: seconds, with a deadline rank-seconds; of an epoch where steps are not known. */
+double lt_plan_key(const plan *p, const plan_candidate *c);
+/* Updates that --epochs and --max-steps of a setting give; 0: they say nothing. */
+double lt_plan_flag_steps(const plan *p, const plan_setting *s);
+
+/* --- plan_pilots.c: short runs of candidates --- */
+
+/* Behind lt_plan_choose(): runs, and chooses again, until the best one leads by more than what is not known, or
+ * the budget is spent. A pilot that fails is no error. Errors: LT_E_ARG (how long the run is is not known). */
+lt_status lt_plan_make_pilots(plan *p);
+void lt_plan_print_pilots(const plan *p, FILE *out);
+void lt_plan_put_pilots(lt_json_writer *w, const plan *p);
 
 /* --- plan_print.c, plan_json.c --- */
 
 void lt_plan_print(const plan *p, FILE *out);
+/* The words that start a candidate: program, behind mpirun where there are several ranks. */
+lt_status lt_plan_start_words(const plan *p, const plan_candidate *c, const char *program,
+                              plan_words *out);
 /* The command that runs a candidate, into text of size bytes. Returns text. */
 const char *lt_plan_command(const plan *p, const plan_candidate *c, char *text, size_t size);
 lt_status lt_plan_write_json(const plan *p, const char *path);
 /* Of step and steps, the one that is known less well. */
 const plan_estimate *lt_plan_weaker(const plan_candidate *c);
+/* "6.2 h". Returns text. */
+const char *lt_plan_seconds_text(double s, char *text, size_t size);
 const char *lt_plan_trust_text(const plan_estimate *e, char *text, size_t size);
 
 /* --- plan.c --- */

@@ -130,15 +130,39 @@ static lt_status ask_verdict(const plan *p, plan_candidate *c)
     return LT_OK;
 }
 
-/* Steps of a run that only its flags end. */
-static plan_estimate steps_of_flags(const plan *p, const plan_setting *s)
+/* Updates of so many samples that the flags give a run; 0: they say nothing. */
+static double flag_steps(const plan *p, const plan_setting *s, double batch)
 {
-    const double of_epochs = s->epochs * p->profile.samples / (double)s->batch;
+    const double of_epochs = s->epochs * p->profile.samples / batch;
     double steps = s->max_steps ? (double)s->max_steps : of_epochs;
     if (s->epochs > 0 && of_epochs < steps)
         steps = of_epochs;
-    plan_estimate e = {.value = steps, .trust = PLAN_MEASURED, .beyond = 1, .error = (double)NAN};
+    return steps;
+}
+
+double lt_plan_flag_steps(const plan *p, const plan_setting *s)
+{
+    return flag_steps(p, s, (double)s->batch);
+}
+
+/* Steps of a run that only its flags end. */
+static plan_estimate steps_of_flags(const plan *p, const plan_setting *s)
+{
+    plan_estimate e = {.value = lt_plan_flag_steps(p, s),
+                       .trust = PLAN_MEASURED,
+                       .beyond = 1,
+                       .error = (double)NAN};
     snprintf(e.why, sizeof e.why, "as the flags say");
+    return e;
+}
+
+/* Steps to the goal's metric. With pilots, which are too short to say it, what the flags give the goal counts. */
+static plan_estimate steps_to_goal(const plan *p, const plan_setting *s)
+{
+    const double least = p->table.least_batch;
+    plan_estimate e = lt_plan_steps(&p->runs, &p->request.goal, s);
+    if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0 && least > 0)
+        (void)lt_plan_steps_of_flags(&p->runs, s, flag_steps(p, s, least), least, &e);
     return e;
 }
 
@@ -147,7 +171,7 @@ static void estimate(const plan *p, plan_candidate *c)
     const plan_goal *g = &p->request.goal;
     const plan_setting *s = &c->setting;
     c->step = lt_plan_seconds(&p->runs, s, c->cost.seconds);
-    c->steps = *g->metric ? lt_plan_steps(&p->runs, g, s) : steps_of_flags(p, s);
+    c->steps = *g->metric ? steps_to_goal(p, s) : steps_of_flags(p, s);
     c->epoch = c->step.value * p->profile.samples / c->cost.samples;
     c->seconds = c->step.value * c->steps.value;
     c->price =
@@ -157,13 +181,20 @@ static void estimate(const plan *p, plan_candidate *c)
 static void check_candidate(const plan *p, plan_candidate *c)
 {
     const plan_goal *g = &p->request.goal;
-    const double beyond = c->step.beyond > c->steps.beyond ? c->step.beyond : c->steps.beyond;
+    const double step = p->pilots.racing ? 1 : c->step.beyond; /* it may be measured yet */
+    const double beyond = step > c->steps.beyond ? step : c->steps.beyond;
+    const int ranks = c->setting.setup.ranks;
+    *c->why = 0;
     if (!c->cost.fits)
         drop(c, "a rank needs %.3g GiB, and has %.3g", c->cost.memory / gib,
              p->request.machine.memory / gib);
     else if (beyond > 2 && !p->options.extrapolate)
         drop(c, "%.3g times what runs measured, more than 2: --extrapolate takes it all the same",
              beyond);
+    else if (p->runs.most && p->pilots.count && !p->pilots.racing && !p->options.extrapolate
+             && ranks > 2 * p->runs.most)
+        drop(c, "more than twice the %d ranks that runs and pilots had: --extrapolate takes it",
+             p->runs.most);
     else if (g->deadline > 0 && c->seconds > g->deadline)
         drop(c, "takes %.3g h, and the deadline is %.3g h", c->seconds / hour, g->deadline / hour);
 }
@@ -185,6 +216,7 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
     if (st)
         drop(c, "%s", lt_error_message());
     lt_trainer_close(&t);
+    c->is_possible = !st;
     if (st)
         return;
     estimate(p, c);
@@ -266,6 +298,11 @@ static double key_of(const plan_candidate *c, bool by_cost)
     return by_cost ? seconds * c->setting.setup.ranks : seconds;
 }
 
+double lt_plan_key(const plan *p, const plan_candidate *c)
+{
+    return key_of(c, p->request.goal.deadline > 0);
+}
+
 static int compare(const plan_candidate *a, const plan_candidate *b, bool by_cost)
 {
     if (!*a->why != !*b->why)
@@ -309,7 +346,8 @@ static lt_status check_range(const plan *p)
 {
     const plan_request *r = &p->request;
     const int most = r->ranks[r->rank_counts - 1];
-    if (!p->runs.count || p->options.extrapolate || most <= 2 * p->runs.most)
+    if (!p->runs.count || p->options.extrapolate || p->request.pilot_share > 0
+        || most <= 2 * p->runs.most)
         return LT_OK;
     return lt_fail(
         LT_E_ARG,
@@ -327,18 +365,41 @@ static lt_status check_goal(const plan *p)
     return lt_fail(LT_E_ARG, "--goal deadline: of what? a metric, --epochs or --max-steps says it");
 }
 
-lt_status lt_plan_choose(plan *p)
+/* By the runs that there are now. */
+static void estimate_all(plan *p)
 {
     plan_table *t = &p->table;
+    model_runs(p);
+    t->least_batch = HUGE_VAL;
+    for (size_t i = 0; i < t->count; i++)
+        if (t->item[i].is_possible && (double)t->item[i].setting.batch < t->least_batch)
+            t->least_batch = (double)t->item[i].setting.batch;
+    for (size_t i = 0; i < t->count; i++)
+        if (t->item[i].is_possible) {
+            estimate(p, &t->item[i]);
+            check_candidate(p, &t->item[i]);
+        }
+}
+
+lt_status lt_plan_rank(plan *p)
+{
+    plan_table *t = &p->table;
+    estimate_all(p);
+    qsort(t->item, t->count, sizeof *t->item, p->request.goal.deadline > 0 ? by_cost : by_time);
+    t->kept = 0;
+    while (t->kept < t->count && !*t->item[t->kept].why)
+        t->kept++;
+    t->is_known = t->kept && isfinite(t->item[0].seconds);
+    if (t->kept && !p->pilots.racing)
+        simulate(p);
+    return t->kept ? LT_OK : none_left(t);
+}
+
+lt_status lt_plan_choose(plan *p)
+{
     LT_TRY(check_goal(p));
     LT_TRY(check_range(p));
     model_runs(p);
     LT_TRY(enumerate(p));
-    qsort(t->item, t->count, sizeof *t->item, p->request.goal.deadline > 0 ? by_cost : by_time);
-    while (t->kept < t->count && !*t->item[t->kept].why)
-        t->kept++;
-    t->is_known = t->kept && isfinite(t->item[0].seconds);
-    if (t->kept)
-        simulate(p);
-    return t->kept ? LT_OK : none_left(t);
+    return lt_plan_rank(p);
 }

@@ -98,6 +98,7 @@ static void put_run(lt_json_writer *w, const plan *p, const plan_run *run)
     lt_json_put_number(w, "step_seconds", run->seconds > 0 ? run->seconds : (double)NAN);
     lt_json_put_number(w, "modelled_seconds", run->modelled > 0 ? run->modelled : (double)NAN);
     lt_json_put_number(w, "noise_scale", run->noise_scale > 0 ? run->noise_scale : (double)NAN);
+    lt_json_put_bool(w, "pilot", run->is_pilot);
     lt_json_put_number(w, "steps_to_goal", run->reached > 0 ? run->reached : (double)NAN);
     lt_json_begin_array(w, "points");
     for (size_t i = 0; i < run->points; i++)
@@ -196,6 +197,7 @@ static void put_plan(lt_json_writer *w, const plan *p, char *text, size_t size)
     for (size_t i = 0; i < p->runs.count; i++)
         put_run(w, p, &p->runs.run[i]);
     lt_json_end(w);
+    lt_plan_put_pilots(w, p);
     lt_json_put_bool(w, "goal_is_known", t->is_known);
     lt_json_put_number(w, "simulated_seconds", t->simulated);
     lt_json_begin_array(w, "candidates");

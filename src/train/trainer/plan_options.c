@@ -28,6 +28,9 @@ static const lt_option rows[] = {
 {"Plan", NUM("profile-seconds", profile_seconds, 0.01, 1e6), .value = "20", .once = true, .help = "that measuring them may take, about"},
 {"Plan", INT("rows", rows, 1, 100000), .value = "20", .once = true, .help = "of the table that is printed"},
 {"Plan", BOOL("extrapolate", extrapolate), .once = true, .help = "take ranks beyond twice those that runs of --from had"},
+{"Plan", PICK("pilots", pilots, "off|auto"), .once = true, .help = "auto: make short runs of the candidates that may be the best, here, as the printed command would be started, until one leads by more than what is not known"},
+{"Plan", TEXT("pilot-budget", pilot_budget), .meta = "P%", .value = "5%", .once = true, .help = "what they may take: percent of the rank-seconds of the predicted run"},
+{"Plan", TEXT("pilot-dir", pilot_dir), .meta = "DIR", .once = true, .help = "keep their run folders there, for --from; without it they are removed, but for those that failed"},
 {"Plan", TEXT("json", json), .meta = "FILE|-", .once = true, .help = "write the plan as JSON, of which lather-report makes a page; -: to standard output, instead of the table"},
 };
 OPTION_TABLE(lt_plan_options, plan_options, rows)
@@ -302,6 +305,26 @@ static lt_status read_axes(plan_request *r)
     return LT_OK;
 }
 
+/* "5%", "5": a share. */
+static lt_status read_budget(plan_request *r, const lt_trainer *t)
+{
+    const plan_options *o = r->options;
+    char *end;
+    const double percent = strtod(o->pilot_budget, &end);
+    if (end == o->pilot_budget || (*end && strcmp(end, "%") != 0) || !(percent > 0)
+        || percent > 100)
+        return lt_fail(LT_E_ARG, "--pilot-budget %s: want percent, above 0 and at most 100",
+                       o->pilot_budget);
+    if (o->pilots == PILOTS_OFF)
+        return LT_OK;
+    if (o->simulate)
+        return lt_fail(LT_E_ARG, "--pilots: --simulate says that the machines are not here");
+    if (t->args.output.resume)
+        return lt_fail(LT_E_ARG, "--pilots and --resume contradict each other");
+    r->pilot_share = percent / 100;
+    return LT_OK;
+}
+
 lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_trainer *t)
 {
     char all[PLAN_NAME];
@@ -312,5 +335,6 @@ lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_train
     LT_TRY(read_ranks(r, o->ranks ? o->ranks : all));
     LT_TRY(check_nodes(r));
     LT_TRY(read_machine(r));
+    LT_TRY(read_budget(r, t));
     return read_axes(r);
 }

@@ -9,8 +9,7 @@
 
 static const double gib = 0x1p30;
 
-/* "6.2 h" */
-static const char *seconds_text(double s, char *text, size_t size)
+const char *lt_plan_seconds_text(double s, char *text, size_t size)
 {
     static const struct {
         double seconds;
@@ -64,24 +63,29 @@ static size_t add(char *text, size_t size, size_t at, const char *word)
     return plain ? at : at + (size_t)snprintf(text + at, size - at, "'");
 }
 
+lt_status lt_plan_start_words(const plan *p, const plan_candidate *c, const char *program,
+                              plan_words *out)
+{
+    const lt_plan_setup *u = &c->setting.setup;
+    if (u->ranks > 1) {
+        LT_TRY(lt_plan_add_word(out, "mpirun"));
+        LT_TRY(lt_plan_add_word(out, "-n"));
+        LT_TRY(lt_plan_add_word(out, "%d", u->ranks));
+    }
+    if (u->ranks > 1 && (p->options.simulate || p->options.nodes)) {
+        LT_TRY(lt_plan_add_word(out, "--map-by"));
+        LT_TRY(lt_plan_add_word(out, "ppr:%d:node", u->ranks_per_node));
+    }
+    LT_TRY(lt_plan_add_word(out, "%s", program));
+    return lt_plan_candidate_words(p, c->choice, out);
+}
+
 const char *lt_plan_command(const plan *p, const plan_candidate *c, char *text, size_t size)
 {
-    char number[PLAN_NAME];
     plan_words w = {0};
     size_t at = 0;
-    const int ranks = c->setting.setup.ranks;
     *text = 0;
-    if (ranks > 1) {
-        at = add(text, size, add(text, size, at, "mpirun"), "-n");
-        snprintf(number, sizeof number, "%d", ranks);
-        at = add(text, size, at, number);
-    }
-    if (ranks > 1 && (p->options.simulate || p->options.nodes)) {
-        snprintf(number, sizeof number, "ppr:%d:node", c->setting.setup.ranks_per_node);
-        at = add(text, size, add(text, size, at, "--map-by"), number);
-    }
-    at = add(text, size, at, p->path);
-    const bool whole = !lt_plan_candidate_words(p, c->choice, &w);
+    const bool whole = !lt_plan_start_words(p, c, p->path, &w);
     for (int i = 0; i < w.count && whole; i++)
         at = add(text, size, at, w.word[i]);
     lt_plan_free_words(&w);
@@ -98,13 +102,14 @@ static void print_head(const plan *p, FILE *out)
     if (*g->metric)
         fprintf(out, " %s %s %g", g->metric, g->lower ? "<=" : ">=", g->value);
     if (g->deadline > 0)
-        fprintf(out, " within %s", seconds_text(g->deadline, time, sizeof time));
+        fprintf(out, " within %s", lt_plan_seconds_text(g->deadline, time, sizeof time));
     fprintf(out, "\nprofile: %s, %s a sample and %s a step beside, %g samples an epoch\n",
-            p->profile.model, seconds_text(p->profile.base.per_sample, time, sizeof time),
-            seconds_text(p->profile.base.fixed, (char[PLAN_NAME]){0}, PLAN_NAME),
+            p->profile.model, lt_plan_seconds_text(p->profile.base.per_sample, time, sizeof time),
+            lt_plan_seconds_text(p->profile.base.fixed, (char[PLAN_NAME]){0}, PLAN_NAME),
             p->profile.samples);
     if (p->runs.count)
         fprintf(out, "runs: %zu, of at most %d ranks\n", p->runs.count, p->runs.most);
+    lt_plan_print_pilots(p, out);
     fprintf(out, "\n%6s %8s %-36s %10s %10s %10s %10s %8s  %s\n", "ranks", "batch", "setting",
             "step", "steps", p->table.is_known ? "time" : "epoch", "cost", "GiB", "rests on");
 }
@@ -117,8 +122,8 @@ static void print_row(const plan *p, const plan_candidate *c, FILE *out)
     snprintf(cost, sizeof cost, isfinite(c->price) ? "%.2f" : "-", c->price);
     fprintf(out, "%6d %8lld %-36s %10s %10s %10s %10s %8.3g  %s\n", c->setting.setup.ranks,
             (long long)c->setting.batch, c->setting.label,
-            seconds_text(c->step.value, step, sizeof step), steps,
-            seconds_text(seconds, whole, sizeof whole), cost, c->cost.memory / gib,
+            lt_plan_seconds_text(c->step.value, step, sizeof step), steps,
+            lt_plan_seconds_text(seconds, whole, sizeof whole), cost, c->cost.memory / gib,
             lt_plan_trust_text(lt_plan_weaker(c), trust, sizeof trust));
 }
 
@@ -155,15 +160,15 @@ static void print_why(const plan *p, const plan_candidate *best, FILE *out)
     else
         fprintf(out, "\nsteps: %s\n", best->steps.why);
     fprintf(out, "step: %s; modelled %s:", best->step.why,
-            seconds_text(c->seconds, time, sizeof time));
-    fprintf(out, " compute %s,", seconds_text(c->compute, time, sizeof time));
-    fprintf(out, " update %s,", seconds_text(c->update, time, sizeof time));
-    fprintf(out, " exposed exchange %s,", seconds_text(c->exposed, time, sizeof time));
-    fprintf(out, " waiting %s,", seconds_text(c->waiting, time, sizeof time));
-    fprintf(out, " loading %s\n", seconds_text(c->load, time, sizeof time));
+            lt_plan_seconds_text(c->seconds, time, sizeof time));
+    fprintf(out, " compute %s,", lt_plan_seconds_text(c->compute, time, sizeof time));
+    fprintf(out, " update %s,", lt_plan_seconds_text(c->update, time, sizeof time));
+    fprintf(out, " exposed exchange %s,", lt_plan_seconds_text(c->exposed, time, sizeof time));
+    fprintf(out, " waiting %s,", lt_plan_seconds_text(c->waiting, time, sizeof time));
+    fprintf(out, " loading %s\n", lt_plan_seconds_text(c->load, time, sizeof time));
     if (isfinite(p->table.simulated))
         fprintf(out, "simulated message by message: %s\n",
-                seconds_text(p->table.simulated, time, sizeof time));
+                lt_plan_seconds_text(p->table.simulated, time, sizeof time));
     if (*best->verdict.why)
         fprintf(out, "%s\n", best->verdict.why);
 }

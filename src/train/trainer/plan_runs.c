@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_STEPS = 2, WINDOWS = 200, DEPTH = 8 };
+enum { WINDOWS = 200, DEPTH = 8 };
 
 /* A run folder while it is read. */
 typedef struct reader {
@@ -18,7 +18,7 @@ typedef struct reader {
     const plan_goal *goal;
     char field[PLAN_NAME + 8]; /* of epochs: "val_top1" */
     bool of_steps;             /* the metric is the steps' own loss */
-    double seconds;            /* sum behind the first steps */
+    double seconds, squares;   /* sums behind the first steps */
     int64_t steps, timed;
     size_t capacity;
 } reader;
@@ -47,8 +47,9 @@ static double number_of(const lt_json_value *record, const char *key)
 static lt_status read_step(reader *r, const lt_json_value *record)
 {
     const double seconds = number_of(record, "seconds"), noise = number_of(record, "noise_scale");
-    if (++r->steps > WARM_STEPS && seconds > 0) {
+    if (++r->steps > PLAN_WARM_STEPS && seconds > 0) {
         r->seconds += seconds;
+        r->squares += seconds * seconds;
         r->timed++;
     }
     if (noise > 0)
@@ -204,6 +205,16 @@ static void find_goal(plan_run *run, const plan_goal *g)
             run->reached = run->point[i].step;
 }
 
+/* Relative standard error of the mean step. */
+static double spread_of(const reader *r)
+{
+    if (r->timed < 2)
+        return 0;
+    const double count = (double)r->timed, mean = r->seconds / count;
+    const double variance = (r->squares / count - mean * mean) / (count - 1);
+    return variance > 0 ? sqrt(variance) / mean : 0;
+}
+
 static lt_status read_run(plan_run *run, const char *folder, const lt_trainer *like,
                           const plan_goal *goal, int per_node)
 {
@@ -215,6 +226,7 @@ static lt_status read_run(plan_run *run, const char *folder, const lt_trainer *l
     LT_TRY(read_file(&r, "metrics-eval.jsonl", false));
     run->timed = r.timed;
     run->seconds = r.timed ? r.seconds / (double)r.timed : 0;
+    run->spread = spread_of(&r);
     if (run->points)
         qsort(run->point, run->points, sizeof *run->point, by_step);
     if (r.of_steps)
@@ -226,21 +238,15 @@ static lt_status read_run(plan_run *run, const char *folder, const lt_trainer *l
 
 /* --- All of them --- */
 
-static size_t count_names(const lt_option_list *list)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        count++;
-        for (const char *at = list->item[i]; *at; at++)
-            count += *at == ',';
-    }
-    return count;
-}
-
 static lt_status add_run(plan_runs *runs, const char *name, const lt_trainer *like,
                          const plan_goal *goal, int per_node)
 {
+    plan_run *grown = realloc(runs->run, (runs->count + 1) * sizeof *grown);
+    if (!grown)
+        return lt_fail(LT_E_NOMEM, "no memory for run %s", name);
+    runs->run = grown;
     plan_run *run = &runs->run[runs->count++];
+    *run = (plan_run){0};
     LT_TRY(read_run(run, name, like, goal, per_node));
     runs->most = run->setting.setup.ranks > runs->most ? run->setting.setup.ranks : runs->most;
     return LT_OK;
@@ -269,13 +275,29 @@ lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const
     if (rest && !folders->count)
         return lt_fail(LT_E_ARG, "'%s': an argument without a flag; runs come behind --from",
                        lt_options_rest(like->options, 0));
-    out->run = calloc(count_names(folders) + rest + 1, sizeof *out->run);
-    if (!out->run)
-        return lt_fail(LT_E_NOMEM, "no memory for the runs of --from");
     for (size_t i = 0; i < folders->count; i++)
         LT_TRY(read_names(out, folders->item[i], like, goal, per_node));
     for (size_t i = 0; i < rest; i++)
         LT_TRY(add_run(out, lt_options_rest(like->options, i), like, goal, per_node));
+    return LT_OK;
+}
+
+lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const lt_trainer *like,
+                             const plan_goal *goal, int per_node)
+{
+    const int most = runs->most;
+    const size_t count = runs->count;
+    lt_status st = add_run(runs, folder, like, goal, per_node);
+    plan_run *run = &runs->run[count];
+    if (st && runs->count > count) {
+        free(run->point);
+        runs->count = count;
+        runs->most = most;
+    }
+    if (st)
+        return st;
+    run->is_pilot = true;
+    run->points = 0;
     return LT_OK;
 }
 

@@ -75,6 +75,7 @@ typedef struct batches {
     double least, most;
     int distinct, count;
     const plan_run *nearest; /* that has a noise scale */
+    const plan_run *reached; /* any */
 } batches;
 
 static batches find_batches(const plan_runs *runs, const plan_setting *s)
@@ -89,6 +90,7 @@ static batches find_batches(const plan_runs *runs, const plan_setting *s)
         b.least = batch < b.least ? batch : b.least;
         b.most = batch > b.most ? batch : b.most;
         b.count++;
+        b.reached = run;
         const double distance = fabs(log(batch / (double)s->batch));
         if (run->noise_scale > 0
             && (!b.nearest
@@ -120,9 +122,26 @@ static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batc
     return ok && *steps > 0;
 }
 
+/* The run with this course and a noise scale whose batch is the nearest; NULL: none. */
+static const plan_run *find_noise(const plan_runs *runs, const plan_setting *s)
+{
+    const plan_run *found = NULL;
+    double least = HUGE_VAL;
+    for (size_t i = 0; i < runs->count; i++) {
+        const plan_run *run = &runs->run[i];
+        const double distance = fabs(log((double)run->setting.batch / (double)s->batch));
+        if (is_alike(&run->setting, s) && run->noise_scale > 0 && distance < least) {
+            least = distance;
+            found = run;
+        }
+    }
+    return found;
+}
+
 static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
 {
     const batches b = s->is_exact ? find_batches(runs, s) : (batches){0};
+    const plan_run *other = b.reached ? find_noise(runs, s) : NULL;
     double steps = 0;
     char why[96];
     if (b.distinct > 1 && fit_batches(runs, s, &b, &steps)) {
@@ -132,10 +151,36 @@ static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_est
                                   (double)b.nearest->setting.batch, (double)s->batch)) {
         snprintf(why, sizeof why, "noise scale %.3g of batch %lld", b.nearest->noise_scale,
                  (long long)b.nearest->setting.batch);
+    } else if (other
+               && !lt_noise_steps(&steps, other->noise_scale, b.reached->reached,
+                                  (double)b.reached->setting.batch, (double)s->batch)) {
+        snprintf(why, sizeof why, "noise scale %.3g of a %s", other->noise_scale,
+                 other->is_pilot ? "pilot" : "run that did not reach it");
     } else {
         return false;
     }
     *out = between(steps, (double)s->batch, b.least, b.most, why);
+    return true;
+}
+
+bool lt_plan_steps_of_flags(const plan_runs *runs, const plan_setting *s, double steps,
+                            double least_batch, plan_estimate *out)
+{
+    const double batch = (double)s->batch;
+    const plan_run *noise = find_noise(runs, s);
+    plan_estimate e = {.trust = PLAN_MODEL, .beyond = 1, .error = (double)NAN};
+    if (!s->is_exact || !(steps > 0))
+        return false;
+    if (!(batch > least_batch)) {
+        e.value = steps;
+        snprintf(e.why, sizeof e.why, "as the flags say, of batch %g", least_batch);
+    } else if (noise && !lt_noise_steps(&e.value, noise->noise_scale, steps, least_batch, batch)) {
+        snprintf(e.why, sizeof e.why, "as the flags say, of batch %g, and noise scale %.3g of %s",
+                 least_batch, noise->noise_scale, noise->is_pilot ? "a pilot" : "a run");
+    } else {
+        return false;
+    }
+    *out = e;
     return true;
 }
 
@@ -268,8 +313,7 @@ static bool is_same_update(const lt_plan_setup *a, const lt_plan_setup *b)
            && a->shard_optimizer == b->shard_optimizer;
 }
 
-/* Whether two settings differ in ranks alone. */
-static bool is_same_work(const plan_setting *s, const plan_setting *other)
+bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other)
 {
     const lt_plan_setup *a = &s->setup, *b = &other->setup;
     return s->amp == other->amp && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum
@@ -300,7 +344,7 @@ static timed find_timed(const plan_runs *runs, const plan_setting *s)
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
         const int ranks = run->setting.setup.ranks;
-        if (!(run->seconds > 0) || !is_same_work(&run->setting, s))
+        if (!(run->seconds > 0) || !lt_plan_is_same_work(&run->setting, s))
             continue;
         t.least = ranks < t.least ? ranks : t.least;
         t.most = ranks > t.most ? ranks : t.most;
@@ -329,7 +373,7 @@ double lt_plan_ernest(const plan_runs *runs, const plan_setting *s)
     size_t count = 0;
     lt_time_point *point = calloc(runs->count + 1, sizeof *point);
     for (size_t i = 0; i < runs->count && point; i++)
-        if (runs->run[i].seconds > 0 && is_same_work(&runs->run[i].setting, s))
+        if (runs->run[i].seconds > 0 && lt_plan_is_same_work(&runs->run[i].setting, s))
             point[count++] =
                 (lt_time_point){(double)runs->run[i].setting.setup.ranks, 1, runs->run[i].seconds};
     const bool ok = point && count && !lt_time_fit(&model, point, count);
@@ -346,6 +390,7 @@ plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, doub
         e.value = t.same->seconds;
         e.trust = PLAN_MEASURED;
         e.error = fabs(modelled / e.value - 1);
+        e.spread = t.same->spread;
         snprintf(e.why, sizeof e.why, "%.150s", t.same->name);
         return e;
     }
