@@ -308,7 +308,7 @@ smoke_on_the_standin()
     }
     rm -rf "$to" && cp -r "$1" "$to" && cp "$module" "$to/lib/" && rm -rf "$to/logs" "$to/results"
     row "gpu_check smoke: a library's call that fails is one row's" one_row_fails "$to" ncclAllReduce "NCCL, one rank"
-    row "  and every kernel and call of a library ran" tests/tools/smoke_covers.py "$to/calls" src/tensor/backend/cuda/*.cu
+    row "  and every kernel, call of a library and form of graph ran" tests/tools/smoke_covers.py "$to/calls" "$to/results/plans.tsv" src/tensor/backend/cuda/*.cu
 }
 
 # FOLDER CALL ROW

@@ -254,18 +254,21 @@ static void the_fastest_that_runs_is_taken(void **state)
 {
     static const float slow[] = {5, -1, 2, 3};
     lt_cuda *c = open_device(false);
+    float each[4];
     int runs = 0, best = -1;
     (void)state;
     memcpy(times, slow, sizeof slow);
-    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, &best));
+    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, each, &best));
     assert_int_equal(best, 2);
-    times[2] = -1; /* the control: another one then */
-    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, &best));
+    for (int i = 0; i < 4; i++)
+        assert_float_equal(each[i], slow[i], 0); /* -1: it did not run */
+    times[2] = -1;                               /* the control: another one then */
+    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, each, &best));
     assert_int_equal(best, 3);
     assert_ok(lt_cuda_end(c)); /* the failures of others were reset */
     for (int i = 0; i < 4; i++)
         times[i] = -1;
-    assert_status(lt_cuda_fastest(c, 4, candidate, &runs, &best), LT_E_DEVICE);
+    assert_status(lt_cuda_fastest(c, 4, candidate, &runs, each, &best), LT_E_DEVICE);
     close_device(c);
 }
 
@@ -273,12 +276,15 @@ static void deterministic_devices_take_the_first_that_runs(void **state)
 {
     static const float slow[] = {-1, 5, 2, 3};
     lt_cuda *c = open_device(true);
+    float each[4];
     int runs = 0, best = -1;
     (void)state;
     memcpy(times, slow, sizeof slow);
-    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, &best));
+    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, each, &best));
     assert_int_equal(best, 1);
     assert_int_equal(runs, 2); /* nothing is timed */
+    assert_float_equal(each[0], -1, 0);
+    assert_float_equal(each[1], 0, 0);
     assert_ok(lt_cuda_end(c));
     close_device(c);
 }
@@ -286,11 +292,12 @@ static void deterministic_devices_take_the_first_that_runs(void **state)
 static void events_that_cannot_be_made_are_told(void **state)
 {
     lt_cuda *c = open_device(false);
+    float each[4];
     int runs = 0, best = -1;
     (void)state;
     fake.fails = "event_create";
     fake.fails_with = 999;
-    assert_status(lt_cuda_fastest(c, 4, candidate, &runs, &best), LT_E_DEVICE);
+    assert_status(lt_cuda_fastest(c, 4, candidate, &runs, each, &best), LT_E_DEVICE);
     fake.fails = NULL;
     close_device(c);
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What gpu_check's stage smoke ran on the stand-in for CUDA, against all that there is to run.
 
-    smoke_covers.py CALLS FILE.cu...        CALLS: what LATHER_STANDIN_CALLS named
+    smoke_covers.py CALLS PLANS FILE.cu...        CALLS: what LATHER_STANDIN_CALLS named, PLANS: LATHER_PLANS
 
-Prints the kernels that the files launch and the calls of libraries that CALLS lacks; exits 1 if there are any.
+Prints the kernels that the files launch and the calls of libraries that CALLS lacks, and the forms of graphs that
+PLANS has no chosen plan of; exits 1 if there are any.
 """
 import re
 import sys
@@ -14,16 +15,28 @@ LIBRARIES = """cudnnBackendExecute cublasLtMatmul cublasGemmBatched cublasGemmSt
     cudaGraphLaunch ncclCommInitRank ncclAllReduce""".split()
 
 
+FORMS = """conv2d conv2d_grad_x conv2d_grad_w conv2d_stats conv2d_norm_stats conv2d_norm_grad_w conv2d_grad_x_sums
+    attention attention_grad product""".split()
+
+
+def chosen_forms(name):
+    with open(name, encoding="utf-8") as file:
+        rows = [line.split("\t") for line in file if not line.startswith("#")]
+    chosen = rows[0].index("chosen")
+    return {row[1].split(" ")[0] for row in rows[1:] if row[chosen] == "1" and row[4] != "composed"}
+
+
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         ran = set(file.read().split())
-    wanted = set(LIBRARIES)
-    for name in sys.argv[2:]:
+    ran |= chosen_forms(sys.argv[2])
+    wanted = set(LIBRARIES + FORMS)
+    for name in sys.argv[3:]:
         with open(name, encoding="utf-8") as file:
             wanted |= set(LAUNCH.findall(file.read()))
     missing = sorted(wanted - ran)
-    print(f"{len(wanted)} kernels and calls" + (", not run: " + " ".join(missing) if missing else ""))
-    return 1 if missing or len(wanted) <= len(LIBRARIES) else 0
+    print(f"{len(wanted)} kernels, calls and forms" + (", not run: " + " ".join(missing) if missing else ""))
+    return 1 if missing or len(wanted) <= len(LIBRARIES + FORMS) else 0
 
 
 sys.exit(main())

@@ -42,8 +42,8 @@ smoke_convolutions()
     done
     smoke_rows "cuDNN: the first convolution on blocks of pixels" "conv2d_stats $half 7x7 stride 2 pad 3, 3 channels" --fused on
     [ $half = f32 ] || smoke_rows "cuDNN: a kernel that is compiled" "conv2d_stats bf16 3x3 pad 1" --fused on
-    smoke_rows "cuDNN: attention" "attention $half" --first
-    smoke_rows "cuDNN: attention's gradient" "attention_grad $half" --first
+    smoke_rows "cuDNN: attention" "attention $half several sequences, causal"
+    smoke_rows "cuDNN: attention's gradient" "attention_grad $half several sequences, causal"
 }
 
 smoke_matrices()

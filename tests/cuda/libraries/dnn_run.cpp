@@ -260,6 +260,19 @@ cudnnStatus_t take_workspace(job &j, const body &pack)
     return CUDNN_STATUS_SUCCESS;
 }
 
+/* LATHER_STANDIN_PLANS=properties|ordinal|handle: plans that were told of their device in another way do not run.
+ * LATHER_STANDIN_BROKEN=N: those of engine N do not. */
+bool runs_here(const body &plan)
+{
+    const char *wanted = getenv("LATHER_STANDIN_PLANS"), *broken = getenv("LATHER_STANDIN_BROKEN");
+    const ref device = refers(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+    const char *way = !device                                                 ? "handle"
+                      : device->values.count(CUDNN_ATTR_DEVICEPROP_DEVICE_ID) ? "ordinal"
+                                                                              : "properties";
+    return (!wanted || !*wanted || !strcmp(wanted, way))
+           && (!broken || !*broken || atoll(broken) != plan.how->number);
+}
+
 /* The order of its sums changes with each run. */
 bool next_order(arithmetic how)
 {
@@ -286,6 +299,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         return refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a plan or pack is not finalized");
     if (standin_fails(__func__))
         return refuse(CUDNN_STATUS_EXECUTION_FAILED, "as was asked for");
+    if (!runs_here(*p))
+        return refuse(CUDNN_STATUS_EXECUTION_FAILED, "a plan that does not run here");
     job j = {p->graph, p->how, {}, {}, nullptr};
     cudnnStatus_t st = take_pointers(j, *v);
     if (!st)

@@ -25,7 +25,7 @@ typedef struct fixture {
     const lt_backend *be;
     void *ctx;
     lt_view x, w, y;
-    char folder[TEMP_PATH];
+    char folder[TEMP_PATH], plans[TEMP_PATH];
 } fixture;
 
 static counts count(void)
@@ -234,6 +234,170 @@ static void deterministic_choice_does_not_time(void **state)
     close_device(f);
 }
 
+/* --- Plans that can be made and do not run --- */
+
+/* Those on disk, and the table of them. */
+static void reset_plans(const fixture *f)
+{
+    char folder[TEMP_PATH];
+    temp_remove(temp_path(folder, f->folder, "lather"));
+    assert_int_equal(unlink(f->plans), 0);
+}
+
+/* How many lines of the table of plans have the text. */
+static int lines_with(const char *path, const char *text)
+{
+    char line[8192];
+    int found = 0;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        found += strstr(line, text) != NULL;
+    fclose(file);
+    return found;
+}
+
+static int open_log(void **state)
+{
+    open_cache(state);
+    fixture *f = *state;
+    temp_path(f->plans, f->folder, "plans.tsv");
+    setenv("LATHER_PLANS", f->plans, 1);
+    return 0;
+}
+
+static int close_log(void **state)
+{
+    unsetenv("LATHER_PLANS");
+    unsetenv("LATHER_STANDIN_PLANS");
+    unsetenv("LATHER_STANDIN_BROKEN");
+    return close_cache(state);
+}
+
+/* What the convolution gives when nothing is wrong. */
+static void result_of(fixture *f, float *y)
+{
+    assert_ok(f->be->copy(f->ctx, y, f->y.data, bytes_of(&f->y), LT_COPY_OUT));
+    assert_ok(f->be->sync(f->ctx));
+}
+
+static void compare_with_the_usual_way(fixture *f, const char *way, const char *note)
+{
+    enum { COUNT = BATCH * CHANNELS * SIDE * SIDE };
+    float want[COUNT], got[COUNT];
+    const lt_device_config same = {.deterministic = true};
+    open_device(f, same);
+    forward(f);
+    result_of(f, want);
+    close_device(f);
+    reset_plans(f);
+    setenv("LATHER_STANDIN_PLANS", way, 1);
+    open_device(f, same);
+    forward(f);
+    result_of(f, got);
+    forward(f); /* and the next one has the plan */
+    close_device(f);
+    assert_memory_equal(want, got, sizeof want);
+    assert_int_equal(lines_with(f->plans, note), 1);
+}
+
+static void a_plan_that_does_not_run_is_made_for_the_devices_number(void **state)
+{
+    compare_with_the_usual_way(*state, "ordinal", "\t1\tfor the device's number");
+}
+
+static void or_for_the_handle(void **state)
+{
+    compare_with_the_usual_way(*state, "handle", "\t1\tfor the handle\n");
+}
+
+/* An engine that runs in no way leaves the choice to the others. */
+static void an_engine_that_never_runs_is_passed_over(void **state)
+{
+    fixture *f = *state;
+    char broken[32];
+    open_device(f, (lt_device_config){.deterministic = true, .tf32 = true});
+    forward(f);
+    const long first = count().engine;
+    close_device(f);
+    reset_plans(f);
+    snprintf(broken, sizeof broken, "%ld", first);
+    setenv("LATHER_STANDIN_BROKEN", broken, 1);
+    open_device(f, (lt_device_config){.deterministic = true, .tf32 = true});
+    forward(f);
+    assert_int_not_equal(count().engine, first);
+    close_device(f);
+    assert_int_equal(lines_with(f->plans, "\tfailed\t0\t"), 1 + lines_with(f->plans, "\tnone\t"));
+    assert_int_equal(lines_with(f->plans, "\t1\tfor the handle's properties"), 1);
+}
+
+/* The plan on disk is of an engine that does not run any more: another one takes its place, on disk too. */
+static void a_plan_from_disk_that_does_not_run_makes_place(void **state)
+{
+    fixture *f = *state;
+    char broken[32];
+    open_device(f, (lt_device_config){.deterministic = true, .tf32 = true});
+    forward(f);
+    const long first = count().engine;
+    close_device(f);
+    snprintf(broken, sizeof broken, "%ld", first);
+    setenv("LATHER_STANDIN_BROKEN", broken, 1);
+    for (int i = 0; i < 2; i++) {
+        const counts before = count();
+        open_device(f, (lt_device_config){.deterministic = true, .tf32 = true});
+        forward(f);
+        assert_int_not_equal(count().engine, first);
+        assert_int_equal(count().heuristics, before.heuristics + !i);
+        close_device(f);
+    }
+}
+
+/* Every way in which nothing runs is an error that has the library's words, of a device that goes on. */
+static void where_nothing_runs_the_error_says_why(void **state)
+{
+    fixture *f = *state;
+    open_device(f, (lt_device_config){0});
+    setenv("LATHER_STANDIN_PLANS", "none", 1);
+    assert_true(f->be->conv2d(f->ctx, &config, &f->x, &f->w, NULL, &f->y) != LT_OK);
+    assert_non_null(strstr(lt_error_message(), "does not run here"));
+    unsetenv("LATHER_STANDIN_PLANS");
+    forward(f);
+    close_device(f);
+}
+
+/* A line for each candidate, one of them chosen; then, from disk, one line that names the same engine. */
+static void the_table_of_plans_has_every_candidate(void **state)
+{
+    fixture *f = *state;
+    char engine[64];
+    open_device(f, (lt_device_config){.tf32 = true});
+    const counts before = count();
+    forward(f);
+    const long made = count().made - before.made;
+    close_device(f);
+    assert_int_equal(lines_with(f->plans, "device\tkey\tsettings\tcandidate\tkind\t"), 1);
+    assert_int_equal(lines_with(f->plans, "# cuda:0 device: a stand-in on the host, compute"), 1);
+    assert_int_equal(lines_with(f->plans, "# cuda:0 as cudnn describes it: {\"deviceName\""), 1);
+    assert_int_equal(
+        lines_with(f->plans, "\tconv2d f32 x 2 16 6 6 w 16 16 3 3 s 1 1 p 1 1 d 1 1\ttf32 1 "),
+        made + lines_with(f->plans, "\tnone\t"));
+    assert_int_equal(lines_with(f->plans, "\t1\tfor the handle's properties"), 1);
+    open_device(f, (lt_device_config){.tf32 = true});
+    forward(f);
+    snprintf(engine, sizeof engine, "\tfrom disk\t%ld\t", count().engine);
+    close_device(f);
+    assert_int_equal(lines_with(f->plans, engine), 1);
+}
+
+static void a_table_that_cannot_be_written_is_no_failure(void **state)
+{
+    fixture *f = *state;
+    setenv("LATHER_PLANS", "/nonexistent/plans.tsv", 1);
+    open_device(f, (lt_device_config){0});
+    forward(f);
+    close_device(f);
+}
+
 int main(void)
 {
 #define ROW(name) cmocka_unit_test_setup_teardown(name, open_cache, close_cache)
@@ -244,6 +408,14 @@ int main(void)
         ROW(settings_have_plans_of_their_own),
         ROW(deterministic_results_have_the_same_bits),
         ROW(deterministic_choice_does_not_time),
+#define LOG(name) cmocka_unit_test_setup_teardown(name, open_log, close_log)
+        LOG(a_plan_that_does_not_run_is_made_for_the_devices_number),
+        LOG(or_for_the_handle),
+        LOG(an_engine_that_never_runs_is_passed_over),
+        LOG(a_plan_from_disk_that_does_not_run_makes_place),
+        LOG(where_nothing_runs_the_error_says_why),
+        LOG(the_table_of_plans_has_every_candidate),
+        LOG(a_table_that_cannot_be_written_is_no_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

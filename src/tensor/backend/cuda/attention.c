@@ -6,8 +6,10 @@
 #include "attention.h"
 
 #include "attention_graph.h"
-#include "dnn_cache.h"
+#include "dnn_trial.h"
 #include "kernels.h"
+
+#include "lather/log.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -174,24 +176,58 @@ static lt_status run_plan(lt_cuda *c, const call *k, const lt_dnn_plan *plan)
     return lt_dnn_plan_run(plan, c->cudnn, slot, memory, count, workspace);
 }
 
-/* The first of the heuristics' proposals that can be made; all of them are compiled, which takes long.
+/* A call whose plan is looked for. */
+typedef struct trial {
+    lt_cuda *c;
+    lt_dnn_cache *cache;
+    const call *call;
+    const char *key;
+} trial;
+
+static lt_status run_one(void *context, const lt_dnn_plan *plan)
+{
+    const trial *t = context;
+    return run_plan(t->c, t->call, plan);
+}
+
+/* Whether the choice is a plan that runs. */
+static bool try_choice(trial *t, const lt_dnn_choice *choice, int number, lt_dnn_plan *plan)
+{
+    lt_status st = lt_dnn_make(t->c, t->cache, choice, plan);
+    if (!st && plan->workspace > most_workspace)
+        st = lt_fail(LT_E_UNSUPPORTED, "cudnn: %zu bytes of workspace, at most %zu",
+                     plan->workspace, most_workspace);
+    if (!st)
+        st = lt_dnn_prove(t->c, t->cache, choice, most_workspace, run_one, t, plan);
+    if (!st) {
+        lt_dnn_log(t->c, t->key, number, plan, 0, true);
+        return true;
+    }
+    lt_dnn_log_failure(t->c, t->key, choice);
+    lt_dnn_plan_clear(plan);
+    t->c->api->last_error(); /* it is dealt with here, and must not show at the next launch */
+    return false;
+}
+
+/* The first of the heuristics' proposals that runs; all of them are compiled, which takes long.
  * plan.plan stays NULL if there is none. */
-static void make_plan(const lt_dnn_cache *cache, const call *k, lt_dnn_plan *plan)
+static void make_plan(trial *t, lt_dnn_plan *plan)
 {
     const lt_dnn_rules rules = {true, true, most_workspace};
     lt_dnn_graph g = {0};
     lt_dnn_choices choices = {0};
-    const bool proposed = !lt_attention_graph(&g, &k->problem)
-                          && !lt_dnn_propose(&choices, &g, cache->device, &rules);
-    for (int i = 0; proposed && i < choices.count && !plan->plan; i++)
-        if (!lt_dnn_plan_new(plan, &choices.item[i], cache->device)
-            && plan->workspace > most_workspace)
-            lt_dnn_plan_clear(plan);
+    bool found = false;
+    const bool proposed = !lt_attention_graph(&g, &t->call->problem)
+                          && !lt_dnn_propose(&choices, &g, t->cache->device, &rules);
+    for (int i = 0; proposed && i < choices.count && !found; i++)
+        found = try_choice(t, &choices.item[i], i, plan);
+    if (!found)
+        lt_dnn_log(t->c, t->key, choices.count, plan, 0, true);
     lt_dnn_choices_clear(&choices);
     lt_dnn_reset(&g);
 }
 
-/* A plan that does not run at its first call is none, as one that cannot be made. */
+/* Where no plan runs, attention is composed. */
 static lt_status choose_plan(lt_cuda *c, lt_dnn_cache *cache, const call *k, const char *key,
                              lt_dnn_plan **out)
 {
@@ -201,13 +237,23 @@ static lt_status choose_plan(lt_cuda *c, lt_dnn_cache *cache, const call *k, con
                        "cuda:%d: %s: attention of another shape in a captured step; a step must "
                        "run as it is before it is captured",
                        c->ordinal, c->operation);
-    make_plan(cache, k, &plan);
-    if (plan.plan && run_plan(c, k, &plan)) {
-        lt_dnn_plan_clear(&plan);
-        c->api->last_error(); /* it is dealt with here, and must not show at the next launch */
-    }
+    make_plan(&(trial){c, cache, k, key}, &plan);
     lt_dnn_cache_write(c, cache, key, &plan);
     return lt_dnn_cache_add(cache, key, plan, out);
+}
+
+/* Whether a plan of an earlier process runs in this one: its first call runs it once more. */
+static bool is_proven(lt_cuda *c, const call *k, lt_dnn_plan *plan)
+{
+    if (!plan->plan || !plan->unproven || c->capturing)
+        return true;
+    plan->unproven = run_plan(c, k, plan) != LT_OK;
+    if (plan->unproven) {
+        lt_log(LT_LOG_WARN, "tensor", "cuda:%d: %s: a plan that was kept on disk did not run: %s",
+               c->ordinal, c->operation, lt_error_message());
+        c->api->last_error();
+    }
+    return !plan->unproven;
 }
 
 /* *plan stays NULL where it is to be composed. */
@@ -218,7 +264,7 @@ static lt_status get_plan(lt_cuda *c, const call *k, lt_dnn_plan **plan)
     LT_TRY(lt_dnn_cache_of(c, &cache));
     make_key(&k->problem, key);
     LT_TRY(lt_dnn_cache_find(c, cache, key, true, plan));
-    return *plan ? LT_OK : choose_plan(c, cache, k, key, plan);
+    return *plan && is_proven(c, k, *plan) ? LT_OK : choose_plan(c, cache, k, key, plan);
 }
 
 static const lt_view *there(const lt_view *v)

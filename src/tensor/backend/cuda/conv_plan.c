@@ -6,7 +6,9 @@
 
 #include "conv_plan.h"
 
-#include "dnn_cache.h"
+#include "dnn_trial.h"
+
+#include "lather/log.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,7 +39,12 @@ static void make_key(const lt_cuda *c, const lt_conv_call *call, char key[KEY])
 typedef struct trial {
     lt_cuda *c;
     lt_conv_call *call;
+    lt_dnn_cache *cache;
+    const char *key;
+    lt_dnn_graph graph;
+    lt_dnn_choices choices;
     lt_dnn_plan plan[MOST_TRIED];
+    int choice[MOST_TRIED]; /* that the plan was made of */
     int count;
     bool compiled; /* the plans are */
     size_t workspace_bytes;
@@ -66,55 +73,71 @@ static lt_status run_other(lt_cuda *c, const lt_conv_call *call)
     return st ? st : entered;
 }
 
+static lt_status run_one(void *context, const lt_dnn_plan *plan)
+{
+    const trial *t = context;
+    return run_plan(t->c, t->call, plan, t->workspace);
+}
+
 static lt_status try_way(void *context, int i)
 {
     trial *t = context;
-    return i < t->count ? run_plan(t->c, t->call, &t->plan[i], t->workspace)
+    return i < t->count ? lt_dnn_prove(t->c, t->cache, &t->choices.item[t->choice[i]],
+                                       t->workspace_bytes, run_one, t, &t->plan[i])
                         : run_other(t->c, t->call);
 }
 
+/* Whether the choice has become the next plan. */
+static bool add_plan(trial *t, int choice, lt_status *st)
+{
+    lt_dnn_plan *plan = &t->plan[t->count];
+    lt_status one = lt_dnn_make(t->c, t->cache, &t->choices.item[choice], plan);
+    if (!one && plan->workspace <= most_workspace) {
+        t->choice[t->count++] = choice;
+        if (plan->workspace > t->workspace_bytes)
+            t->workspace_bytes = plan->workspace;
+        return true;
+    }
+    if (one)
+        lt_dnn_log_failure(t->c, t->key, &t->choices.item[choice]);
+    lt_dnn_plan_clear(plan);
+    *st = one ? one : *st;
+    return false;
+}
+
 /* Kernels that would have to be compiled take seconds each: they are the last resort. */
-static lt_status make_plans(trial *t, const lt_dnn_choices *choices, const lt_dnn_cache *cache)
+static lt_status make_plans(trial *t)
 {
     lt_status st = LT_OK;
     for (int compiled = 0; compiled < 2 && !t->count; compiled++)
-        for (int i = 0; i < choices->count && t->count < (compiled ? 1 : MOST_TRIED); i++) {
-            if (choices->item[i].compiled != (bool)compiled)
-                continue;
-            lt_dnn_plan *plan = &t->plan[t->count];
-            lt_status one = lt_dnn_plan_new(plan, &choices->item[i], cache->device);
-            if (!one && plan->workspace <= most_workspace) {
-                t->count++;
+        for (int i = 0; i < t->choices.count && t->count < (compiled ? 1 : MOST_TRIED); i++)
+            if (t->choices.item[i].compiled == (bool)compiled && add_plan(t, i, &st))
                 t->compiled = compiled;
-                if (plan->workspace > t->workspace_bytes)
-                    t->workspace_bytes = plan->workspace;
-            } else {
-                st = one ? one : st;
-                lt_dnn_plan_clear(plan);
-            }
-        }
     return t->count ? LT_OK : st;
 }
 
-static void clear_trial(trial *t)
+static void clear_plans(trial *t)
 {
     while (t->count > 0)
         lt_dnn_plan_clear(&t->plan[--t->count]);
 }
 
+static void clear_trial(trial *t)
+{
+    clear_plans(t);
+    lt_dnn_choices_clear(&t->choices);
+    lt_dnn_reset(&t->graph);
+}
+
 /* The candidates of cuDNN's heuristics. That there are none is no failure if there is another way. */
-static lt_status propose(trial *t, const lt_dnn_cache *cache)
+static lt_status propose(trial *t)
 {
     const lt_dnn_rules rules = {t->c->deterministic, t->c->tf32, most_workspace};
-    lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
-    lt_status st = lt_conv_graph(&g, &t->call->problem);
+    lt_status st = lt_conv_graph(&t->graph, &t->call->problem);
     if (!st)
-        st = lt_dnn_propose(&choices, &g, cache->device, &rules);
+        st = lt_dnn_propose(&t->choices, &t->graph, t->cache->device, &rules);
     if (!st)
-        st = make_plans(t, &choices, cache);
-    lt_dnn_choices_clear(&choices);
-    lt_dnn_reset(&g);
+        st = make_plans(t);
     return t->call->other ? LT_OK : st;
 }
 
@@ -125,7 +148,7 @@ static int count_ways(trial *t)
     const lt_conv_call *call = t->call;
     const bool forced = call->fused && t->c->fused == LT_FUSED_ON;
     if (call->other && !forced && t->c->deterministic && t->compiled)
-        clear_trial(t);
+        clear_plans(t);
     return t->count + (call->other && !(forced && t->count));
 }
 
@@ -145,34 +168,55 @@ static lt_status open_memory(lt_cuda *c, lt_conv_call *call, size_t bytes, void 
     return LT_OK;
 }
 
+/* The way with that number becomes the key's, and the trial gives it away. */
+static lt_status keep_way(trial *t, int best, lt_dnn_plan **out)
+{
+    lt_dnn_plan chosen = {0};
+    if (best < t->count) {
+        chosen = t->plan[best];
+        t->plan[best] = (lt_dnn_plan){0};
+    }
+    lt_dnn_cache_write(t->c, t->cache, t->key, &chosen);
+    return lt_dnn_cache_add(t->cache, t->key, chosen, out);
+}
+
+static void log_ways(const trial *t, int ways, const float *milliseconds, int best)
+{
+    static const lt_dnn_plan composed = {0};
+    for (int i = 0; i < ways; i++)
+        lt_dnn_log(t->c, t->key, i, i < t->count ? &t->plan[i] : &composed, milliseconds[i],
+                   i == best);
+}
+
+static lt_status time_ways(trial *t, lt_dnn_plan **out)
+{
+    float milliseconds[MOST_TRIED + 1];
+    int best = 0;
+    lt_status st = propose(t);
+    const int ways = st ? 0 : count_ways(t);
+    if (!st)
+        st = open_memory(t->c, t->call, t->workspace_bytes, &t->workspace);
+    t->call->trying = true;
+    if (!st)
+        st = lt_cuda_fastest(t->c, ways, try_way, t, milliseconds, &best);
+    t->call->trying = false;
+    if (st)
+        return st;
+    log_ways(t, ways, milliseconds, best);
+    return keep_way(t, best, out);
+}
+
 /* Times the candidates on the operands themselves: the result is overwritten by the last run. */
 static lt_status choose_plan(lt_cuda *c, lt_conv_call *call, lt_dnn_cache *cache, const char *key,
                              lt_dnn_plan **out)
 {
-    trial t = {.c = c, .call = call};
-    int best = 0;
+    trial t = {.c = c, .call = call, .cache = cache, .key = key};
     if (c->capturing)
         return lt_fail(LT_E_DEVICE,
                        "cuda:%d: %s: a convolution of another shape in a captured step; a step "
                        "must run as it is before it is captured",
                        c->ordinal, c->operation);
-    lt_status st = propose(&t, cache);
-    const int ways = st ? 0 : count_ways(&t);
-    if (!st)
-        st = open_memory(c, call, t.workspace_bytes, &t.workspace);
-    call->trying = true;
-    if (!st)
-        st = lt_cuda_fastest(c, ways, try_way, &t, &best);
-    call->trying = false;
-    if (!st) {
-        lt_dnn_plan chosen = {0};
-        if (best < t.count) {
-            chosen = t.plan[best];
-            t.plan[best] = (lt_dnn_plan){0};
-        }
-        lt_dnn_cache_write(c, cache, key, &chosen);
-        st = lt_dnn_cache_add(cache, key, chosen, out);
-    }
+    lt_status st = time_ways(&t, out);
     clear_trial(&t);
     return st;
 }
@@ -232,6 +276,21 @@ lt_status lt_conv_check(const lt_cuda *c, const lt_conv_call *call)
     return LT_OK;
 }
 
+/* A plan of an earlier process that does not run in this one makes place for another. */
+static lt_status run_anew(lt_cuda *c, lt_conv_call *call)
+{
+    lt_dnn_cache *cache = NULL;
+    lt_dnn_plan *plan = NULL;
+    char key[KEY];
+    lt_log(LT_LOG_WARN, "tensor", "cuda:%d: %s: a plan that was kept on disk did not run: %s",
+           c->ordinal, c->operation, lt_error_message());
+    c->api->last_error(); /* it is dealt with here, and must not show at the next launch */
+    make_key(c, call, key);
+    LT_TRY(lt_dnn_cache_of(c, &cache));
+    LT_TRY(choose_plan(c, call, cache, key, &plan));
+    return lt_conv_run(c, call);
+}
+
 lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call)
 {
     lt_dnn_plan *plan = NULL;
@@ -245,6 +304,9 @@ lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call)
     if (!plan->plan)
         return run_other(c, call);
     LT_TRY(open_memory(c, call, plan->workspace, &workspace));
-    LT_TRY(run_plan(c, call, plan, workspace));
+    st = run_plan(c, call, plan, workspace);
+    if (st)
+        return plan->unproven && !c->capturing ? run_anew(c, call) : st;
+    plan->unproven = false;
     return lt_operands_close(c, call->operand, lt_conv_slots(call->problem.form));
 }

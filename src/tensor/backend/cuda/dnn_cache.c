@@ -1,6 +1,7 @@
 /* Plans of cuDNN that a device keeps, in memory and on disk. */
 
-#include "dnn_cache.h"
+#include "dnn_trial.h"
+#include "plan_log.h"
 
 #include "lather/log.h"
 
@@ -25,8 +26,23 @@ static void close_cache(lt_cuda *c, void *data)
     lt_plan_cache_free(&cache->plans);
     if (cache->device)
         cudnnBackendDestroyDescriptor(cache->device);
+    if (cache->by_ordinal)
+        cudnnBackendDestroyDescriptor(cache->by_ordinal);
     free(cache->device_text);
     free(cache);
+}
+
+/* What the table of plans begins with. */
+static void tell_device(const lt_cuda *c, const lt_dnn_cache *cache)
+{
+    const lt_cuda_properties *p = &c->properties;
+    char text[256];
+    snprintf(text, sizeof text,
+             "%s, compute capability %d.%d, %d multiprocessors, %zu MiB, cudnn %zu", p->name,
+             p->major, p->minor, p->multiprocessors, p->memory_bytes >> 20, cudnnGetVersion());
+    lt_plan_log_remark(c, "device", text);
+    if (cache->device_text)
+        lt_plan_log_remark(c, "as cudnn describes it", cache->device_text);
 }
 
 lt_status lt_dnn_cache_of(lt_cuda *c, lt_dnn_cache **out)
@@ -51,6 +67,7 @@ lt_status lt_dnn_cache_of(lt_cuda *c, lt_dnn_cache **out)
     }
     part->data = *out = cache;
     part->close = close_cache;
+    tell_device(c, cache);
     return LT_OK;
 }
 
@@ -89,6 +106,8 @@ lt_status lt_dnn_cache_find(lt_cuda *c, lt_dnn_cache *cache, const char *key, bo
     const bool none = may_be_none && !strcmp(text, composed);
     const bool loaded = none || lt_dnn_plan_load(&plan, text, cache->device) == LT_OK;
     free(text);
+    if (loaded)
+        lt_dnn_log(c, key, 0, &plan, 0, true);
     return loaded ? lt_dnn_cache_add(cache, key, plan, out) : LT_OK;
 }
 

@@ -9,7 +9,9 @@
 typedef struct lt_dnn_cache {
     lt_plan_cache *plans;
     cudnnBackendDescriptor_t device;
-    char *device_text; /* NULL: cuDNN has none, and plans are not kept on disk */
+    cudnnBackendDescriptor_t by_ordinal; /* the same device; NULL: not needed so far */
+    lt_dnn_way way;                      /* in which plans are made that run */
+    char *device_text;                   /* NULL: cuDNN has none, and plans are not kept on disk */
 } lt_dnn_cache;
 
 /* The device's. */

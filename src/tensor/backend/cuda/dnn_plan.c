@@ -48,13 +48,9 @@ static lt_status create(cudnnBackendDescriptor_t *d, cudnnBackendDescriptorType_
     return lt_dnn_check(cudnnBackendCreateDescriptor(type, d), "descriptor");
 }
 
-lt_status lt_dnn_device(cudnnBackendDescriptor_t *out, const char *json, cudnnHandle_t handle)
+static lt_status finish_device(cudnnBackendDescriptor_t *out, cudnnBackendDescriptor_t d,
+                               lt_status st)
 {
-    cudnnBackendDescriptor_t d;
-    LT_TRY(create(&d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR));
-    lt_status st = json ? set(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                              (int64_t)strlen(json), json)
-                        : set(d, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     if (!st)
         st = lt_dnn_check(cudnnBackendFinalize(d), "device");
     if (st)
@@ -62,6 +58,25 @@ lt_status lt_dnn_device(cudnnBackendDescriptor_t *out, const char *json, cudnnHa
     else
         *out = d;
     return st;
+}
+
+lt_status lt_dnn_device(cudnnBackendDescriptor_t *out, const char *json, cudnnHandle_t handle)
+{
+    cudnnBackendDescriptor_t d;
+    LT_TRY(create(&d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR));
+    lt_status st = json ? set(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                              (int64_t)strlen(json), json)
+                        : set(d, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    return finish_device(out, d, st);
+}
+
+lt_status lt_dnn_device_of(cudnnBackendDescriptor_t *out, int ordinal)
+{
+    const int32_t number = ordinal;
+    cudnnBackendDescriptor_t d;
+    LT_TRY(create(&d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR));
+    return finish_device(out, d,
+                         set(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number));
 }
 
 static lt_status get_text(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, char **out)
@@ -239,10 +254,8 @@ static lt_status read_workspace(lt_dnn_plan *p)
 }
 
 /* Finalizes a plan that was given what it is made of, or clears it. */
-static lt_status finish(lt_dnn_plan *p, lt_status st, cudnnBackendDescriptor_t device)
+static lt_status finish(lt_dnn_plan *p, lt_status st)
 {
-    if (!st)
-        st = set_descriptor(p->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
     if (!st)
         st = lt_dnn_check(cudnnBackendFinalize(p->plan), "plan");
     if (!st)
@@ -252,14 +265,29 @@ static lt_status finish(lt_dnn_plan *p, lt_status st, cudnnBackendDescriptor_t d
     return st;
 }
 
+static lt_status begin_plan(lt_dnn_plan *out, const lt_dnn_choice *choice)
+{
+    *out = (lt_dnn_plan){.engine = choice->number, .compiled = choice->compiled};
+    LT_TRY(create(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
+    lt_status st =
+        set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, choice->config);
+    if (st)
+        lt_dnn_plan_clear(out);
+    return st;
+}
+
 lt_status lt_dnn_plan_new(lt_dnn_plan *out, const lt_dnn_choice *choice,
                           cudnnBackendDescriptor_t device)
 {
-    *out = (lt_dnn_plan){0};
-    LT_TRY(create(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
-    return finish(
-        out, set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, choice->config),
-        device);
+    LT_TRY(begin_plan(out, choice));
+    return finish(out, set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device));
+}
+
+lt_status lt_dnn_plan_new_by(lt_dnn_plan *out, const lt_dnn_choice *choice, cudnnHandle_t handle)
+{
+    LT_TRY(begin_plan(out, choice));
+    return finish(out,
+                  set(out->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
 }
 
 lt_status lt_dnn_plan_text(const lt_dnn_plan *plan, char **text)
@@ -267,14 +295,23 @@ lt_status lt_dnn_plan_text(const lt_dnn_plan *plan, char **text)
     return get_text(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, text);
 }
 
+/* -1: it does not say. */
+static int64_t engine_of(const char *text)
+{
+    static const char key[] = "\"engineId\":";
+    const char *found = strstr(text, key);
+    return found ? strtoll(found + sizeof key - 1, NULL, 10) : -1;
+}
+
 lt_status lt_dnn_plan_load(lt_dnn_plan *out, const char *text, cudnnBackendDescriptor_t device)
 {
-    *out = (lt_dnn_plan){0};
+    *out = (lt_dnn_plan){.engine = engine_of(text), .unproven = true};
     LT_TRY(create(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
-    return finish(out,
-                  set(out->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                      (int64_t)strlen(text), text),
-                  device);
+    lt_status st = set(out->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                       (int64_t)strlen(text), text);
+    if (!st)
+        st = set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
+    return finish(out, st);
 }
 
 /* Kernels for Hopper run in clusters, whose shape is a knob of theirs. */

@@ -38,6 +38,8 @@ const char *lt_dnn_h200(void);
  * cudnnBackendDestroyDescriptor(). */
 LT_MUST_CHECK lt_status lt_dnn_device(cudnnBackendDescriptor_t *out, const char *json,
                                       cudnnHandle_t handle);
+/* The device of this ordinal. */
+LT_MUST_CHECK lt_status lt_dnn_device_of(cudnnBackendDescriptor_t *out, int ordinal);
 /* Its description, from malloc(). */
 LT_MUST_CHECK lt_status lt_dnn_device_text(cudnnBackendDescriptor_t device, char **text);
 
@@ -46,13 +48,28 @@ LT_MUST_CHECK lt_status lt_dnn_propose(lt_dnn_choices *out, const lt_dnn_graph *
                                        cudnnBackendDescriptor_t device, const lt_dnn_rules *rules);
 void lt_dnn_choices_clear(lt_dnn_choices *choices);
 
+/* How a plan is told for which device it is. */
+typedef enum lt_dnn_way {
+    LT_DNN_BY_PROPERTIES, /* of the handle's device, or of one that is described */
+    LT_DNN_BY_ORDINAL,
+    LT_DNN_BY_HANDLE, /* itself */
+    LT_DNN_WAYS
+} lt_dnn_way;
+
 typedef struct lt_dnn_plan {
     cudnnBackendDescriptor_t plan;
     size_t workspace;
+    int64_t engine; /* -1: not known */
+    bool compiled;
+    bool unproven; /* made of a text, and not run since */
+    lt_dnn_way way;
 } lt_dnn_plan;
 
 LT_MUST_CHECK lt_status lt_dnn_plan_new(lt_dnn_plan *out, const lt_dnn_choice *choice,
                                         cudnnBackendDescriptor_t device);
+/* The same for the handle's device, as programs did before there were descriptions of devices. */
+LT_MUST_CHECK lt_status lt_dnn_plan_new_by(lt_dnn_plan *out, const lt_dnn_choice *choice,
+                                           cudnnHandle_t handle);
 /* The plan as text, from malloc(), and back. Errors of loading are no failure of a program: the
  * text may be of another version. */
 LT_MUST_CHECK lt_status lt_dnn_plan_text(const lt_dnn_plan *plan, char **text);

@@ -5,6 +5,7 @@
 #include "kernels.h"
 #include "operands.h"
 #include "plan_cache.h"
+#include "plan_log.h"
 #include "product.h"
 
 #include <cublasLt.h>
@@ -181,10 +182,27 @@ static lt_status try_algorithm(void *context, int i)
     return run_plan(t->c, t->plan, t->operand, t->swapped, t->workspace);
 }
 
+/* The table of plans gets the key as "product ...". */
+static void log_algorithms(const trial *t, const char *key, int count, const float *milliseconds,
+                           int best)
+{
+    char named[KEY + 16];
+    snprintf(named, sizeof named, "product %s", key);
+    for (int i = 0; i < count; i++)
+        lt_plan_log(t->c, &(lt_plan_line){.key = named,
+                                          .kind = "algorithm",
+                                          .candidate = i,
+                                          .engine = -1,
+                                          .workspace = t->found[i].workspaceSize,
+                                          .milliseconds = milliseconds[i],
+                                          .chosen = i == best});
+}
+
 static lt_status choose_algorithm(lt_cuda *c, plan *p, const call *k, const lt_blas_product *of,
-                                  lt_operand operand[OPERANDS])
+                                  const char *key, lt_operand operand[OPERANDS])
 {
     trial t = {.c = c, .plan = p, .operand = operand, .swapped = of->swapped};
+    float milliseconds[MOST_TRIED];
     int count = 0, best;
     size_t most = 0;
     LT_TRY(ask(c, p, k, of, t.found, &count));
@@ -194,7 +212,8 @@ static lt_status choose_algorithm(lt_cuda *c, plan *p, const call *k, const lt_b
     for (int i = 0; i < count; i++)
         most = t.found[i].workspaceSize > most ? t.found[i].workspaceSize : most;
     LT_TRY(lt_operands_open(c, operand, OPERANDS, most, &t.workspace));
-    LT_TRY(lt_cuda_fastest(c, count, try_algorithm, &t, &best));
+    LT_TRY(lt_cuda_fastest(c, count, try_algorithm, &t, milliseconds, &best));
+    log_algorithms(&t, key, count, milliseconds, best);
     p->algorithm = t.found[best].algo;
     p->workspace = t.found[best].workspaceSize;
     return LT_OK;
@@ -227,7 +246,7 @@ static lt_status get_plan(lt_cuda *c, const call *p, const lt_blas_product *b,
         return lt_fail(LT_E_NOMEM, "cuda:%d: no memory", c->ordinal);
     lt_status st = make_plan(c, p, b, made);
     if (!st)
-        st = choose_algorithm(c, made, p, b, operand);
+        st = choose_algorithm(c, made, p, b, key, operand);
     if (st) {
         release_plan(made);
         return st;

@@ -160,15 +160,29 @@ static lt_status reset_error(const lt_cuda *c, lt_status st)
     return st;
 }
 
-static lt_status time_all(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context,
-                          const lt_cuda_event event[2], int *best)
+/* Candidates to choose from. */
+typedef struct choice {
+    int count;
+    lt_cuda_try_fn *run;
+    void *context;
+    float *milliseconds; /* or NULL */
+} choice;
+
+static void note_time(const choice *of, int i, float time)
+{
+    if (of->milliseconds)
+        of->milliseconds[i] = time;
+}
+
+static lt_status time_all(lt_cuda *c, const choice *of, const lt_cuda_event event[2], int *best)
 {
     lt_status st = LT_OK;
     float least = 0;
     *best = -1;
-    for (int i = 0; i < count; i++) {
-        float median;
-        lt_status one = reset_error(c, time_runs(c, event, run, context, i, &median));
+    for (int i = 0; i < of->count; i++) {
+        float median = 0;
+        lt_status one = reset_error(c, time_runs(c, event, of->run, of->context, i, &median));
+        note_time(of, i, one ? -1 : median);
         if (!one && (*best < 0 || median < least)) {
             *best = i;
             least = median;
@@ -178,28 +192,32 @@ static lt_status time_all(lt_cuda *c, int count, lt_cuda_try_fn *run, void *cont
     return *best < 0 ? st : LT_OK;
 }
 
-static lt_status first_that_runs(const lt_cuda *c, int count, lt_cuda_try_fn *run, void *context,
-                                 int *best)
+static lt_status first_that_runs(const lt_cuda *c, const choice *of, int *best)
 {
     lt_status st = lt_fail(LT_E_UNSUPPORTED, "cuda: nothing to choose from");
-    for (*best = 0; *best < count; ++*best) {
-        st = reset_error(c, run(context, *best));
+    for (*best = 0; *best < of->count; ++*best) {
+        st = reset_error(c, of->run(of->context, *best));
         if (!st)
             return LT_OK;
+        note_time(of, *best, -1);
     }
     return st;
 }
 
-lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context, int *best)
+lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context,
+                          float *milliseconds, int *best)
 {
+    const choice of = {count, run, context, milliseconds};
     lt_cuda_event event[2] = {NULL, NULL};
+    for (int i = 0; i < count; i++)
+        note_time(&of, i, 0);
     if (c->deterministic || count < 2 || c->capturing)
-        return first_that_runs(c, count, run, context, best);
+        return first_that_runs(c, &of, best);
     lt_status st = LT_OK;
     for (int i = 0; i < 2 && !st; i++)
         st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->event_create(&event[i], true), "event");
     if (!st)
-        st = time_all(c, count, run, context, event, best);
+        st = time_all(c, &of, event, best);
     for (int i = 0; i < 2; i++)
         if (event[i])
             c->api->event_destroy(event[i]);

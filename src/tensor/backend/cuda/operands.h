@@ -31,7 +31,9 @@ bool lt_operand_aligned(const lt_view *view);
 typedef lt_status lt_cuda_try_fn(void *context, int i);
 /* The fastest of count, by the median of a few runs after the first; those that fail are left out.
  * Where the device was opened deterministic: the first that runs, as times differ from run to run.
+ * milliseconds: out, of each candidate; 0 not timed, < 0 did not run; NULL: not asked.
  * Errors: the last one's, if all fail. */
-lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context, int *best);
+lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context,
+                          float *milliseconds, int *best);
 
 #endif

@@ -20,7 +20,8 @@ void lt_plan_cache_free(lt_plan_cache **cache);
 
 /* The plan of an equal key, or NULL. Lent. */
 void *lt_plan_cache_find(const lt_plan_cache *cache, const char *key);
-/* Owns the plan from now on, also on failure. The key is new. */
+/* Owns the plan from now on, also on failure. It comes before an older one of an equal key, which stays
+ * alive until the cache is freed. */
 LT_MUST_CHECK lt_status lt_plan_cache_add(lt_plan_cache *cache, const char *key, void *plan);
 
 /* What was written for an equal key, from malloc(), or NULL: nothing was, or not all of it. */

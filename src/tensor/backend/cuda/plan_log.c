@@ -1,0 +1,97 @@
+/* The table of plans that LATHER_PLANS names. */
+
+#include "plan_log.h"
+
+#include "lather/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE = 6144, MODE = 0644 };
+
+static const char columns[] =
+    "device\tkey\tsettings\tcandidate\tkind\tengine\tworkspace\tmilliseconds\tchosen\tnote\n";
+
+static const char *path(void)
+{
+    const char *name = getenv("LATHER_PLANS");
+    return name && *name ? name : NULL;
+}
+
+bool lt_plan_log_wanted(void)
+{
+    return path() != NULL;
+}
+
+/* In one write, so that lines of several processes stay whole. */
+static bool add(int file, const char *text)
+{
+    const size_t bytes = strlen(text);
+    return write(file, text, bytes) == (ssize_t)bytes;
+}
+
+/* Who makes the file writes the names of its columns. */
+static int open_table(const char *name)
+{
+    int file = open(name, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, MODE);
+    if (file >= 0)
+        (void)add(file, columns);
+    else if (errno == EEXIST)
+        file = open(name, O_WRONLY | O_APPEND | O_CLOEXEC);
+    return file;
+}
+
+static void append(const char *text)
+{
+    static __thread bool told;
+    const int file = path() ? open_table(path()) : -1;
+    const bool written = file >= 0 && add(file, text);
+    if (!written && !told)
+        lt_log(LT_LOG_WARN, "tensor", "LATHER_PLANS=%s: %s", path() ? path() : "", strerror(errno));
+    told = told || !written;
+    if (file >= 0)
+        close(file);
+}
+
+/* Tabs and ends of lines are the table's. */
+static void flatten(char *text)
+{
+    for (char *at = text; *at; at++)
+        if (*at == '\t' || *at == '\n' || *at == '\r')
+            *at = ' ';
+}
+
+void lt_plan_log_remark(const lt_cuda *c, const char *what, const char *text)
+{
+    char line[LINE], flat[LINE - 128];
+    if (!lt_plan_log_wanted())
+        return;
+    snprintf(flat, sizeof flat, "%s", text);
+    flatten(flat);
+    snprintf(line, sizeof line, "# cuda:%d %s: %s\n", c->ordinal, what, flat);
+    append(line);
+}
+
+void lt_plan_log(const lt_cuda *c, const lt_plan_line *l)
+{
+    static const char *const fused[] = {
+        [LT_FUSED_AUTO] = "auto", [LT_FUSED_ON] = "on", [LT_FUSED_OFF] = "off"};
+    char line[LINE], note[512], time[32] = "";
+    if (!lt_plan_log_wanted())
+        return;
+    snprintf(note, sizeof note, "%s", l->note ? l->note : "");
+    flatten(note);
+    if (l->milliseconds > 0)
+        snprintf(time, sizeof time, "%.5f", (double)l->milliseconds);
+    else if (l->milliseconds < 0)
+        snprintf(time, sizeof time, "failed");
+    snprintf(line, sizeof line,
+             "cuda:%d\t%s\ttf32 %d deterministic %d fused %s\t%d\t%s\t%lld\t%zu\t%s\t%d\t%s\n",
+             c->ordinal, l->key, c->tf32, c->deterministic, fused[c->fused], l->candidate, l->kind,
+             l->engine, l->workspace, time, l->chosen, note);
+    append(line);
+}
