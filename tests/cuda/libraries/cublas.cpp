@@ -84,6 +84,12 @@ struct sizes {
     int m, n, k, lda, ldb, ldc, count;
 };
 
+template <class real> void clear(real *c, const sizes &s)
+{
+    for (int64_t j = 0; j < s.n; j++)
+        memset(c + j * s.ldc, 0, (size_t)s.m * sizeof *c);
+}
+
 void count_product(const sizes &s, size_t bytes)
 {
     const uint64_t count = (uint64_t)s.count * bytes, m = (uint64_t)s.m, n = (uint64_t)s.n;
@@ -125,7 +131,9 @@ cublasStatus_t gemm_batched(cublasHandle_t handle, cublasOperation_t opa, cublas
                 opa != CUBLAS_OP_N, opb != CUBLAS_OP_N, s.m, s.n, s.k, s.lda, s.ldb, s.ldc,
                 (double)fa.get(),   (double)fb.get()};
             count_product(s, sizeof(real));
-            for (int i = 0; i < s.count; i++) {
+            for (int i = 0; standin_dry() && i < s.count; i++)
+                clear(lc.at(i), s);
+            for (int i = 0; !standin_dry() && i < s.count; i++) {
                 const auto x = factor_of<real>(la.at(i), s.lda, a_columns, a_rows, tf32);
                 const auto y = factor_of<real>(lb.at(i), s.ldb, b_columns, b_rows, tf32);
                 loop_multiply(g, x.data(), y.data(), lc.at(i));
@@ -174,7 +182,9 @@ cublasStatus_t gemm_strided(cublasHandle_t handle, cublasOperation_t opa, cublas
                 opa != CUBLAS_OP_N, opb != CUBLAS_OP_N, s.m, s.n, s.k, s.lda, s.ldb, s.ldc,
                 (double)fa.get(),   (double)fb.get()};
             count_product(s, sizeof(float));
-            for (int i = 0; i < s.count; i++) {
+            for (int i = 0; standin_dry() && i < s.count; i++)
+                clear(c.first + i * c.apart, s);
+            for (int i = 0; !standin_dry() && i < s.count; i++) {
                 const auto x =
                     factor_of<float>(a.first + i * a.apart, s.lda, a.columns, a.rows, tf32);
                 const auto y =
@@ -215,7 +225,7 @@ cublasStatus_t trsm_batched(cublasHandle_t handle, const triangle &t, const size
             standin_moved((uint64_t)s.count * s.m * (s.m / 2 + s.n) * sizeof(real),
                           (uint64_t)s.count * s.m * s.n * sizeof(real),
                           (double)s.count * s.m * s.m * s.n);
-            for (int i = 0; i < s.count; i++)
+            for (int i = 0; !standin_dry() && i < s.count; i++)
                 loop_substitute<real>(s.m, s.n, (double)f.get(), la.at(i), s.lda, lb.at(i), s.ldb);
         },
         "cublas trsmBatched");

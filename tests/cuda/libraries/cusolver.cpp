@@ -6,6 +6,7 @@
 #include "loops.h"
 #include "open_things.h"
 
+#include <algorithm>
 #include <cusolverDn.h>
 
 struct cusolverDnContext {
@@ -42,6 +43,13 @@ template <class real> size_t square(int64_t n, int64_t lda)
     return (size_t)((n - 1) * lda + n) * sizeof(real);
 }
 
+template <class real> void set_identity(int64_t n, real *a, int64_t lda)
+{
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < n; i++)
+            a[j * lda + i] = (real)(i == j);
+}
+
 template <class real>
 cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t fill, int n, real **a, int lda,
                        int *info, int count)
@@ -60,7 +68,11 @@ cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t fill, int n, 
         [=] {
             for (int i = 0; i < count; i++) {
                 standin_check_device(a[i], square<real>(n, lda), "potrfBatched: a matrix");
-                info[i] = loop_cholesky<real>(n, a[i], lda);
+                info[i] = 0;
+                if (standin_dry())
+                    set_identity<real>(n, a[i], lda);
+                else
+                    info[i] = loop_cholesky<real>(n, a[i], lda);
             }
         },
         "cusolver potrfBatched");
@@ -128,7 +140,12 @@ cusolverStatus_t orgqr(cusolverDnHandle_t handle, const columns<real> &c, const 
 template <class real>
 void solve_all(int64_t n, real *a, int64_t lda, real *w, int *info, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count && standin_dry(); i++) {
+        set_identity<real>(n, a + i * n * lda, lda);
+        std::fill(w + i * n, w + (i + 1) * n, (real)1);
+        info[i] = 0;
+    }
+    for (int64_t i = 0; i < count && !standin_dry(); i++)
         info[i] = loop_eigen<real>(n, a + i * n * lda, lda, w + i * n);
 }
 

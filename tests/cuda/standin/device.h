@@ -21,16 +21,18 @@ enum { MOST_DEVICES = 8 };
 /* What was asked for by environment; read once. */
 struct wishes {
     enum when { NOW, LATE, SHUFFLED, MAIN_FIRST, MAIN_LAST } order;
-    bool protect;      /* only work may touch device memory: a page fault else */
-    unsigned seed;     /* of shuffled */
-    size_t memory;     /* bytes of a device */
-    int devices;       /* how many; < 0: no driver */
-    bool old_driver;   /* of the toolkit's last generation */
-    long fault;        /* the n-th work that runs is a fault; 0: none */
-    long dropped;      /* the n-th wait of a stream for an event is dropped; -n: all from it on */
-    long hasty;        /* the same for waits of the host, for streams and events */
-    std::string fail;  /* NAME:N: the n-th call of that name fails */
-    long log;          /* 1: counts at the end, to stderr; 2: each wait, and who called */
+    bool protect;     /* only work may touch device memory: a page fault else */
+    unsigned seed;    /* of shuffled */
+    size_t memory;    /* bytes of a device */
+    int devices;      /* how many; < 0: no driver */
+    bool old_driver;  /* of the toolkit's last generation */
+    long fault;       /* the n-th work that runs is a fault; 0: none */
+    long dropped;     /* the n-th wait of a stream for an event is dropped; -n: all from it on */
+    long hasty;       /* the same for waits of the host, for streams and events */
+    std::string fail; /* NAME:N: the n-th call of that name fails */
+    long log;         /* 1: counts at the end, to stderr; 2: each wait, and who called */
+    bool
+        dry; /* libraries compute nothing: their results are 0, or 1 where that would be singular */
     std::string works; /* a file: a line for each work that ran, in order */
 };
 const wishes &wished();

@@ -54,6 +54,7 @@ wishes read_wishes()
     w.hasty = number("LATHER_STANDIN_DROP_HOST", 0);
     w.fail = fail ? fail : "";
     w.log = number("LATHER_STANDIN_LOG", 0);
+    w.dry = number("LATHER_STANDIN_DRY", 0);
     w.works = works ? works : "";
     return w;
 }
@@ -157,6 +158,11 @@ void standin_moved(uint64_t read, uint64_t written, double flops)
     moved.read += read;
     moved.written += written;
     moved.flops += flops;
+}
+
+bool standin_dry()
+{
+    return wished().dry;
 }
 
 const char *standin_name(const std::string &text)

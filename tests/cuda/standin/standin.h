@@ -22,6 +22,9 @@ void standin_queue_until(cudaStream_t stream, std::function<bool()> work,
 /* From within work: bytes of device memory that it reads and writes, each once, and its arithmetic. */
 void standin_moved(uint64_t read, uint64_t written, double flops = 0);
 
+/* Whether libraries compute nothing: work then writes 0, or 1 where 0 would be singular. */
+bool standin_dry();
+
 /* The text, for as long as the program lives. */
 const char *standin_name(const std::string &text);
 
