@@ -54,7 +54,7 @@ static lt_status solve(lt_async *a)
     const lt_root_context context = {.config = a->config, .device = device, .step = a->step};
     lt_status st = LT_OK;
     for (size_t begin = 0, end; begin < a->count && !st && !atomic_load(&a->stop); begin = end) {
-        end = lt_shampoo_tasks_end(a->task, begin, a->count);
+        end = lt_shampoo_tasks_end(device, a->task, begin, a->count);
         st = lt_root_run(&context, a->job + begin, end - begin);
     }
     if (!st)

@@ -6,9 +6,11 @@
 #include "base/trace.h"
 #include "optim/shampoo/assign.h"
 #include "optim/shampoo/report.h"
+#include "tensor/tensor.h"
 
-/* A limit for the memory of a batch: 2^23 elements, or one matrix. */
-static const int64_t batch_elements = (int64_t)1 << 23;
+/* A limit for the memory of a batch: 2^23 elements, or one matrix; on a device with a queue 2^25, eight
+ * matrices of 2048 rows, as two do not fill it. */
+static const int64_t host_elements = (int64_t)1 << 23, device_elements = (int64_t)1 << 25;
 /* Where kept factors and roots are opened for it. */
 static const int64_t opened_elements = (int64_t)1 << 21;
 
@@ -72,10 +74,12 @@ size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *
     return count;
 }
 
-size_t lt_shampoo_tasks_end(const lt_root_task *tasks, size_t begin, size_t count)
+size_t lt_shampoo_tasks_end(const lt_device *device, const lt_root_task *tasks, size_t begin,
+                            size_t count)
 {
     const bool opens = tasks[begin].block->factor[tasks[begin].dim].kept_gram != NULL;
-    const int64_t most = opens ? opened_elements : batch_elements;
+    const int64_t whole = device->backend->host_memory ? host_elements : device_elements;
+    const int64_t most = opens ? opened_elements : whole;
     int64_t elements = 0;
     size_t end = begin;
     for (; end < count; end++) {
@@ -89,7 +93,7 @@ size_t lt_shampoo_tasks_end(const lt_root_task *tasks, size_t begin, size_t coun
 static lt_status run_all(lt_shampoo *s, lt_root_task *tasks, size_t count)
 {
     for (size_t begin = 0, end; begin < count; begin = end) {
-        end = lt_shampoo_tasks_end(tasks, begin, count);
+        end = lt_shampoo_tasks_end(s->base.device, tasks, begin, count);
         LT_TRY(lt_shampoo_run_tasks(s, tasks + begin, end - begin));
     }
     return LT_OK;

@@ -26,7 +26,8 @@ typedef struct lt_root_task {
  * LT_MAX_DIMS for each block. */
 size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *tasks);
 /* Where the batch ends that begins at begin: its memory stays within a limit. */
-size_t lt_shampoo_tasks_end(const lt_root_task *tasks, size_t begin, size_t count);
+size_t lt_shampoo_tasks_end(const lt_device *device, const lt_root_task *tasks, size_t begin,
+                            size_t count);
 /* Counts failures and applies the failure policy. step: of the factors.
  * Errors: LT_E_ARG (too many failures in a row), LT_E_NOMEM. */
 lt_status lt_shampoo_apply_policy(lt_shampoo *s, const lt_root_task *tasks, size_t count,

@@ -23,12 +23,17 @@
 #include "optim/shampoo/report.h"
 #include "optim/shampoo/state.h"
 
-/* Elements of a batch, unless a single block has more: 8 MiB of f32 for each scratch tensor. */
-static const int64_t batch_elements = (int64_t)1 << 21;
+/* Elements of a batch, unless a single block has more: 8 MiB of f32 for each scratch tensor, which a
+ * CPU's caches have room for. On a device with a queue a batch is one round of launches, whatever its size:
+ * 128 MiB, all blocks of ResNet-50. */
+static const int64_t host_elements = (int64_t)1 << 21, device_elements = (int64_t)1 << 25;
 
 /* Cuts this rank's list of blocks into batches; returns the elements of the largest. */
 static int64_t make_batches(lt_shampoo *s)
 {
+    void *ctx;
+    const bool host_memory = lt_optim_backend(&s->base, &ctx)->host_memory;
+    const int64_t batch_elements = host_memory ? host_elements : device_elements;
     int64_t largest = 0, used = 0, opened = 0;
     s->batches = 0;
     for (size_t i = 0; i < s->count; i++) {
