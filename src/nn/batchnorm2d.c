@@ -30,12 +30,6 @@ static const param_row rows[PARAMS] = {
     [TRACKED] = {"num_batches_tracked", LT_ROLE_COUNT, 0},
 };
 
-/* For files only: momentum is constant. */
-static lt_status count_batch(batchnorm2d *b)
-{
-    return lt_tensor_count_up(b->param[TRACKED].value);
-}
-
 /* What is left of a folded layer. */
 static lt_tensor *finish(const batchnorm2d *b, lt_tape *tape, lt_tensor *x, lt_tensor *residual)
 {
@@ -59,14 +53,11 @@ lt_tensor *lt_batchnorm2d_forward(lt_module *module, lt_tape *tape, lt_tensor *x
         .mean = b->param[MEAN].value,
         .var = b->param[VAR].value,
         .residual = residual,
+        .batches = b->param[TRACKED].value, /* for files only: momentum is constant */
     };
     lt_batchnorm2d_config config = b->config;
     config.frozen = config.frozen || b->param[MEAN].frozen;
-    lt_tensor *y = (b->flat ? lt_batchnorm1d : lt_batchnorm2d)(tape, x, args, config);
-    if (!y || !lt_tape_pass(tape).batch_stats || config.frozen)
-        return y;
-    lt_status st = count_batch(b);
-    return st ? lt_tape_fail(tape, st) : y;
+    return (b->flat ? lt_batchnorm1d : lt_batchnorm2d)(tape, x, args, config);
 }
 
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)

@@ -107,8 +107,10 @@ static lt_status norm_in_single(void *ctx, const lt_view *x, size_t count, const
 }
 
 static lt_status scales_the_spread(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                                   const lt_view *w, const lt_view *y, const lt_view *stats)
+                                   const lt_view *w, const lt_view *y, const lt_view *stats,
+                                   bool *sums)
 {
+    (void)sums;
     lt_view m2 = *stats;
     m2.shape.dim[0] = 1;
     m2.data = (float *)stats->data + 2 * stats->stride[0];

@@ -20,14 +20,14 @@ static lt_status open_emulated(void **ctx, int ordinal, const lt_device_config *
 
 /* What cuDNN would do, in single precision, and what the backend makes of it. */
 static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                              const lt_view *w, const lt_view *y, const lt_view *stats)
+                              const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums)
 {
     const size_t channels = (size_t)y->shape.dim[1];
     float *sum = lt_alloc(2 * channels, sizeof *sum), *squares = sum + channels;
     lt_view wide = *y;
     wide.dtype = LT_F32;
     wide.data = lt_alloc((size_t)lt_shape_count(y->shape), sizeof(float));
-    LT_ASSERT(sum && wide.data);
+    LT_ASSERT(sum && wide.data && !sums);
     lt_status st = lt_backend_ref()->conv2d(NULL, config, x, w, NULL, y);
     if (!st)
         st = lt_backend_ref()->cast(NULL, y, &wide);

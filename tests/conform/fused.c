@@ -77,7 +77,7 @@ static lt_status call_stats(const test *t, const lt_backend *be, void *ctx, cons
 {
     (void)absolute;
     if (be->conv2d_stats)
-        return be->conv2d_stats(ctx, &t->config.conv, &v[X], &v[W], &v[Y], &v[STATS]);
+        return be->conv2d_stats(ctx, &t->config.conv, &v[X], &v[W], &v[Y], &v[STATS], NULL);
     LT_TRY(be->conv2d(ctx, &t->config.conv, &v[X], &v[W], NULL, &v[Y]));
     return be->batchnorm_stats(ctx, &v[Y], &v[STATS]);
 }
@@ -131,7 +131,7 @@ enum { MEAN, RSTD, SCALE, SHIFT };
 static lt_status call_sums(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                            bool absolute)
 {
-    const lt_batchnorm_before norm = {&v[NORM_X], &v[PARTS], &v[GAMMA], &v[BETA]};
+    const lt_batchnorm_before norm = {&v[NORM_X], &v[PARTS], &v[GAMMA], &v[BETA], NULL};
     const lt_batchnorm_grad in = {.dy = {v[DX]}, .x = &v[NORM_X], .coef = &v[PARTS], .relu = true};
     (void)absolute;
     if (be->conv2d_grad_x_sums)
@@ -194,7 +194,7 @@ static const char *check_sums(const test *t, double *const *got, double *const *
 /* conv2d_norm_stats: what batch norm read, w, its parts, a place to write its output to where that is
  * needed, y, stats. A kernel may round scale, shift and that output. */
 
-enum { NORM_W = 1, WRITTEN = 6, NORM_Y, NORM_STATS };
+enum { NORM_W = 1, WRITTEN = 6, NORM_Y, NORM_STATS, NORM_ROUNDED };
 
 static lt_status write_norm(const test *t, const lt_backend *be, void *ctx, const lt_view *v)
 {
@@ -206,12 +206,12 @@ static lt_status write_norm(const test *t, const lt_backend *be, void *ctx, cons
 static lt_status call_norm_stats(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                                  bool absolute)
 {
-    const lt_batchnorm_before norm = {&v[NORM_X], &v[PARTS], &v[GAMMA], &v[BETA]};
+    const lt_batchnorm_before norm = {&v[NORM_X], &v[PARTS], &v[GAMMA], &v[BETA], &v[NORM_ROUNDED]};
     bool done = false;
     (void)absolute;
     if (be->conv2d_norm_stats)
         LT_TRY(be->conv2d_norm_stats(ctx, &t->config.conv, &norm, &v[NORM_W], &v[NORM_Y],
-                                     &v[NORM_STATS], &done));
+                                     &v[NORM_STATS], NULL, &done));
     if (done)
         return LT_OK;
     LT_TRY(write_norm(t, be, ctx, v));
@@ -258,7 +258,7 @@ static const char *check_norm_stats(const test *t, double *const *got, double *c
 static lt_status call_norm_grad_w(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                                   bool absolute)
 {
-    const lt_batchnorm_before norm = {&v[NORM_X], &v[PARTS], &v[GAMMA], &v[BETA]};
+    const lt_batchnorm_before norm = {&v[NORM_X], &v[PARTS], &v[GAMMA], &v[BETA], &v[NORM_ROUNDED]};
     bool done = false;
     (void)absolute;
     if (be->conv2d_norm_grad_w)
@@ -278,10 +278,21 @@ static const char *check_norm_grad_w(const test *t, double *const *got, double *
     return why;
 }
 
+static void prepare_norm(test *t)
+{
+    const int64_t channels = t->operand[GAMMA].shape.dim[0];
+    prepare_sums(t);
+    for (int64_t i = 0; i < 2 * channels; i++)
+        t->operand[NORM_ROUNDED].value[i] = t->operand[PARTS].value[SCALE * channels + i];
+}
+
 static void make_norm_operands(const fused_row *r, test *t)
 {
     const lt_shape x = LT_SHAPE(r->n, r->c, r->h, r->w), vector = LT_SHAPE(r->c);
-    t->prepare = prepare_sums;
+    t->prepare = prepare_norm;
+    t->operands = 10;
+    t->operand[NORM_STATS] = uniform(MASTER, vector, -1, 1); /* nothing */
+    t->operand[NORM_ROUNDED] = uniform(DATA, LT_SHAPE(2, r->c), -1, 1);
     t->operand[0] = uniform(MASTER, vector, -1, 1); /* nothing */
     t->operand[NORM_X] = uniform(DATA, x, -1, 1);
     t->operand[PARTS] = uniform(MASTER, LT_SHAPE(4, r->c), 0.5, 1.5);
@@ -296,7 +307,6 @@ static void make_norm_stats(const fused_row *r, test *t)
     t->entry = "conv2d_norm_stats";
     t->call = call_norm_stats;
     t->check = check_norm_stats;
-    t->operands = 9;
     t->operand[NORM_W] = uniform(WEIGHT, LT_SHAPE(r->k, r->c, r->r, r->r), -1, 1);
     t->operand[NORM_Y] = output(DATA, output_shape(r));
     t->operand[NORM_STATS] = output(MASTER, LT_SHAPE(3, r->k));
@@ -309,7 +319,6 @@ static void make_norm_grad_w(const fused_row *r, test *t)
     t->entry = "conv2d_norm_grad_w";
     t->call = call_norm_grad_w;
     t->check = check_norm_grad_w;
-    t->operands = 8;
     t->operand[NORM_W] = uniform(DATA, output_shape(r), -1, 1);
     t->operand[NORM_Y] = output(MASTER, LT_SHAPE(r->k, r->c, r->r, r->r));
     t->terms = (double)(r->n * extent(r->h, r) * extent(r->w, r));

@@ -75,15 +75,42 @@ static void make_stats(const norm_row *r, test *t)
 
 /* finish */
 
-enum { STATS, GAMMA, BETA, MEAN, VAR, FINISHED };
+enum { STATS, GAMMA, BETA, MEAN, VAR, FINISHED, BATCHES, ROUNDED, SUMS_OF };
 
 static lt_status call_finish(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                              bool absolute)
 {
     (void)absolute;
-    const lt_view *stats = v[STATS].data ? &v[STATS] : NULL;
-    return be->batchnorm_finish(ctx, &t->config.norm, stats, &v[GAMMA], &v[BETA], &v[MEAN], &v[VAR],
-                                &v[FINISHED]);
+    const lt_batchnorm_parts parts = {.stats = &v[STATS],
+                                      .sums_of = &v[SUMS_OF],
+                                      .gamma = &v[GAMMA],
+                                      .beta = &v[BETA],
+                                      .mean = &v[MEAN],
+                                      .var = &v[VAR],
+                                      .batches = &v[BATCHES],
+                                      .coef = &v[FINISHED],
+                                      .rounded = &v[ROUNDED]};
+    return be->batchnorm_finish(ctx, &t->config.norm, &parts);
+}
+
+/* x of few bits, so that its sums are exact; every third channel is so far from 0 that the sum of squares,
+ * which is a little wrong there, has no digits left of the variance. */
+static void prepare_sums(test *t)
+{
+    const operand *x = &t->operand[SUMS_OF];
+    const int64_t pixels = x->shape.dim[2] * x->shape.dim[3], count = x->shape.dim[1];
+    double *sum = t->operand[STATS].value + count, *squares = sum + count;
+    for (int64_t c = 0; c < 2 * count; c++)
+        sum[c] = 0;
+    for (int64_t i = 0; i < operand_count(x); i++) {
+        const int64_t c = i / pixels % count;
+        double *v = &x->value[i];
+        *v = c % 3 == 1 ? 30 + 0.25 * (*v > 0) : floor(4 * *v) / 4;
+        sum[c] += *v;
+        squares[c] += *v * *v;
+    }
+    for (int64_t c = 1; c < count; c += 3)
+        squares[c] *= 1 + 0x1p-20;
 }
 
 static void prepare_finish(test *t)
@@ -93,6 +120,8 @@ static void prepare_finish(test *t)
         stats->value[c] = 17;
         stats->value[2 * stats->shape.dim[1] + c] = fabs(stats->value[2 * stats->shape.dim[1] + c]);
     }
+    if (t->operand[SUMS_OF].shape.ndim >= 0)
+        prepare_sums(t);
 }
 
 static void finish_magnitude(const test *t, double *const *want, double *const *magnitude)
@@ -105,8 +134,10 @@ static void finish_magnitude(const test *t, double *const *want, double *const *
         magnitude[FINISHED][2 * count + c] = fabs(coef[2 * count + c]);
         magnitude[FINISHED][3 * count + c] =
             fabs(t->operand[BETA].value[c]) + fabs(coef[c] * coef[2 * count + c]);
+        for (int i = 0; i < 2; i++)
+            magnitude[ROUNDED][i * count + c] = magnitude[FINISHED][(2 + i) * count + c];
         for (int i = MEAN; i <= VAR; i++)
-            magnitude[i][c] = fabs(t->operand[i].value[c]) + 3; /* 3: more than any new value */
+            magnitude[i][c] = fabs(t->operand[i].value[c]) + 4; /* more than any new value */
     }
 }
 
@@ -116,15 +147,19 @@ static void make_finish(const norm_row *r, test *t)
     t->call = call_finish;
     t->prepare = prepare_finish;
     t->magnitude = finish_magnitude;
-    t->operands = 6;
+    t->operands = 9;
+    t->operand[BATCHES] = (operand){INOUT, COUNT, LT_SHAPE(1), .low = 3, .high = 9};
+    t->operand[ROUNDED] = (operand){OUT, DATA, channels(r->x, 2), .absolute = PLUS};
+    t->operand[SUMS_OF] = (operand){IN, DATA, r->x, .low = -1, .high = 2};
     t->operand[STATS] = (operand){IN, MASTER, channels(r->x, 3), .absolute = PLUS};
     for (int i = GAMMA; i <= VAR; i++)
         t->operand[i] = (operand){i < MEAN ? IN : INOUT,      MASTER,   channels(r->x, 0), ROWS,
                                   .low = i == VAR ? 0.1 : -1, .high = 2};
     t->operand[FINISHED] = (operand){OUT, MASTER, channels(r->x, 4), .absolute = PLUS};
-    if (!r->relu)
-        t->operand[STATS].shape.ndim = -1; /* from the running statistics */
-    t->master = true;
+    if (!r->relu) /* from the running statistics */
+        t->operand[STATS].shape.ndim = t->operand[BATCHES].shape.ndim = -1;
+    if (!r->relu || !r->mask)
+        t->operand[SUMS_OF].shape.ndim = -1;
     t->terms = 8;
 }
 
@@ -189,7 +224,7 @@ static void make_apply(const norm_row *r, test *t)
 
 /* Backward: x, coef, mask, dy, dy, then the entry's own. */
 
-enum { X, COEFFICIENTS, BITS, DY, DY2, SUMS, RESULT };
+enum { X, COEFFICIENTS, BITS, DY, DY2, SUMS, RESULT, DBETA, DGAMMA };
 
 static lt_batchnorm_grad gradient_of(const test *t, const lt_view *v)
 {
@@ -217,6 +252,8 @@ static lt_status call_grad_x(const test *t, const lt_backend *be, void *ctx, con
     lt_batchnorm_grad in = gradient_of(t, v);
     if (absolute)
         in.relu = false;
+    in.affine[0] = v[DBETA];
+    in.affine[1] = v[DGAMMA];
     return be->batchnorm_grad_x(ctx, &in, &v[SUMS], t->config.norm.momentum, &v[RESULT]);
 }
 
@@ -258,7 +295,12 @@ static void make_grad_x(const norm_row *r, test *t)
     make_gradient(r, t);
     t->entry = "batchnorm_grad_x";
     t->call = call_grad_x;
+    t->operands = 9;
     t->operand[SUMS].use = IN;
+    for (int i = DBETA; i <= DGAMMA; i++)
+        t->operand[i] = (operand){OUT, MASTER, channels(r->x, 0), ROWS, .absolute = MINUS};
+    if (r->mask) /* frozen, say */
+        t->operand[DGAMMA].shape.ndim = -1;
     t->operand[SUMS].absolute = MINUS;
     t->config.norm.momentum = r->relu ? 17 : 0; /* the entry's count */
     t->terms = 8;

@@ -221,6 +221,18 @@ void __syncthreads()
     wait_at(AT_BLOCK);
 }
 
+int __syncthreads_or(int it_is)
+{
+    static int any; /* one block runs at a time */
+    any += it_is != 0;
+    wait_at(AT_BLOCK);
+    const int found = any != 0;
+    wait_at(AT_BLOCK);
+    any = 0;
+    wait_at(AT_BLOCK);
+    return found;
+}
+
 void lt_emulate_shared(void *variable, size_t bytes)
 {
     uint64_t &mine = last_use[variable];

@@ -20,8 +20,9 @@ typedef struct calls {
 static calls seen;
 
 static lt_status stats_behind(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                              const lt_view *w, const lt_view *y, const lt_view *stats)
+                              const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums)
 {
+    *sums = false;
     seen.stats++;
     LT_TRY(lt_backend_ref()->conv2d(ctx, config, x, w, NULL, y));
     return lt_backend_ref()->batchnorm_stats(ctx, y, stats);
@@ -50,8 +51,9 @@ static lt_view written(void *ctx, const lt_batchnorm_before *norm)
 
 static lt_status norm_before(void *ctx, const lt_conv2d_config *config,
                              const lt_batchnorm_before *norm, const lt_view *w, const lt_view *y,
-                             const lt_view *stats, bool *done)
+                             const lt_view *stats, bool *sums, bool *done)
 {
+    *sums = false;
     const lt_view x = written(ctx, norm);
     seen.norm_stats++;
     *done = true;

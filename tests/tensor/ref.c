@@ -169,11 +169,13 @@ static void batch_norm_of_a_worked_example(void **state)
     lt_view out = view_of(y, LT_F64, LT_SHAPE(1, 2, 2, 2));
     lt_batchnorm2d_config config = {.eps = 0.75, .momentum = 0.1};
     const lt_backend *be = lt_backend_ref();
+    const lt_batchnorm_parts parts = {
+        .stats = &s, .gamma = &g, .beta = &b, .mean = &m, .var = &v, .coef = &c};
     assert_ok(be->batchnorm_stats(NULL, &x, &s));
     const double want_stats[] = {4, 4, 2.5, 10, 5, 0};
     for (int i = 0; i < 6; i++)
         assert_near(stats[i], want_stats[i], 0);
-    assert_ok(be->batchnorm_finish(NULL, &config, &s, &g, &b, &m, &v, &c));
+    assert_ok(be->batchnorm_finish(NULL, &config, &parts));
     assert_near(mean[0], 0.25, 1e-16);
     assert_near(var[0], 0.9 + 0.1 * 5 / 3, 1e-15); /* unbiased: 5 / (4 - 1) */
     assert_near(coef[2], 1 / sqrt(2.0), 1e-15);    /* biased: 5 / 4, + 0.75 */

@@ -64,14 +64,16 @@ LT_ENTRY(conv2d_grad_x, void *ctx, const lt_conv2d_config *config, const lt_view
 LT_ENTRY(conv2d_grad_w, void *ctx, const lt_conv2d_config *config, const lt_view *dy,
          const lt_view *x, const lt_view *dw);
 
-/** Fused: conv2d without b, and batchnorm_stats of y. */
+/** Fused: conv2d without b, and batchnorm_stats of y. *sums: whether rows 1 and 2 of stats are the
+ *  sums of y and of its squares instead, which batchnorm_finish takes too; NULL: they must not be. */
 LT_ENTRY(conv2d_stats, void *ctx, const lt_conv2d_config *config, const lt_view *x,
-         const lt_view *w, const lt_view *y, const lt_view *stats);
+         const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums);
 
 /** What a batch norm with relu and without residual read: x, its coefficients
  *  (ext/norm_kernels.h), [C] each. */
 typedef struct lt_batchnorm_before {
     const lt_view *x, *coef, *gamma, *beta;
+    const lt_view *rounded; /**< of lt_batchnorm_parts, in x's dtype; may be absent */
 } lt_batchnorm_before;
 /** Fused: the backward of a convolution whose input was relu(batchnorm(x)), and half of the batch
  *  norm's: dx as conv2d_grad_x gives it, or 0 where relu masks it; sums as batchnorm_grad_stats. */
@@ -82,7 +84,7 @@ LT_ENTRY(conv2d_grad_x_sums, void *ctx, const lt_conv2d_config *config, const lt
  *  was never written. *done false: it must be; nothing was computed. */
 LT_ENTRY(conv2d_norm_stats, void *ctx, const lt_conv2d_config *config,
          const lt_batchnorm_before *norm, const lt_view *w, const lt_view *y, const lt_view *stats,
-         bool *done);
+         bool *sums, bool *done);
 LT_ENTRY(conv2d_norm_grad_w, void *ctx, const lt_conv2d_config *config, const lt_view *dy,
          const lt_batchnorm_before *norm, const lt_view *dw, bool *done);
 

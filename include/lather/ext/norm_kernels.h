@@ -11,11 +11,19 @@
  * Both of the master dtype, contiguous. */
 
 LT_ENTRY(batchnorm_stats, void *ctx, const lt_view *x, const lt_view *stats);
-/** coef from stats; running statistics are updated if they have data (they do not in a replay).
- *  stats NULL: coef from the running statistics, which stay. */
-LT_ENTRY(batchnorm_finish, void *ctx, const lt_batchnorm2d_config *config, const lt_view *stats,
-         const lt_view *gamma, const lt_view *beta, const lt_view *mean, const lt_view *var,
-         const lt_view *coef);
+/** What batchnorm_finish reads and writes. What may be absent is NULL, or its data is. */
+typedef struct lt_batchnorm_parts {
+    const lt_view *stats;   /**< absent: coef from the running statistics, which stay */
+    const lt_view *sums_of; /**< x: rows 1 and 2 of stats are its sums and those of its squares;
+                                      absent: stats are as batchnorm_stats gives them */
+    const lt_view *gamma, *beta; /**< [C] */
+    const lt_view *mean, *var;   /**< [C], running, updated from stats; may be absent */
+    const lt_view *batches;      /**< i64 [], with stats one more; may be absent */
+    const lt_view *coef;         /**< out */
+    const lt_view *rounded; /**< out, [2,C] of 16 bits, contiguous: scale, shift; may be absent */
+} lt_batchnorm_parts;
+LT_ENTRY(batchnorm_finish, void *ctx, const lt_batchnorm2d_config *config,
+         const lt_batchnorm_parts *parts);
 /** y = act(x*scale + shift + residual). residual may be NULL. mask, u8 [ceil(count/8)] or NULL:
  *  bit e%8 of byte e/8 is set where y > 0 before rounding to its dtype, e the element's
  *  channels-last index ((n*H + h)*W + w)*C + c. */
@@ -27,6 +35,8 @@ typedef struct lt_batchnorm_grad {
     lt_view dy[2];
     const lt_view *x, *coef, *mask;
     bool relu;
+    lt_view affine[2]; /**< out of batchnorm_grad_x: the sums as dbeta, dgamma, [C], contiguous and
+                            of the master dtype; without data: not wanted */
 } lt_batchnorm_grad;
 /** sums [2,C]: sum of g, sum of g * (x - mean) / sqrt(var+eps), g the masked gradient. g, like x or
  *  NULL, gets the masked gradient (it is the residual's). */

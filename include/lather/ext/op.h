@@ -33,7 +33,8 @@ typedef struct lt_op {
     lt_status (*backward)(lt_node *node);
 } lt_op;
 
-enum { LT_MAX_INPUTS = 6, LT_MAX_SAVED = 4 }; /* batchnorm2d: x, gamma, beta, mean, var, residual */
+/** Batch norm has most: x, gamma, beta, mean, var, residual, batches. */
+enum { LT_MAX_INPUTS = 7, LT_MAX_SAVED = 5 };
 
 /** One recorded call of an operation. The tape owns all of it but the inputs. */
 struct lt_node {

@@ -16,6 +16,7 @@ typedef struct lt_batchnorm2d_args {
     lt_tensor *gamma, *beta; /**< on the tape */
     lt_tensor *mean, *var; /**< running statistics, updated in place if the pass says batch_stats */
     lt_tensor *residual;   /**< like x, or NULL */
+    lt_tensor *batches;    /**< i64 [], one more where mean and var are updated; or NULL */
 } lt_batchnorm2d_args;
 
 /**

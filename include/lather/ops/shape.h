@@ -94,7 +94,7 @@ LT_API lt_tensor *lt_pad_rows(lt_tape *tape, lt_tensor *x, int64_t first, int64_
  *
  *     y[.., start_k + i, ..] = x_k[.., i, ..],  start_k the sum of the extents before k
  *
- * Shapes  x_k [..], equal but in dimension dim; 1 to LT_MAX_INPUTS (6) of them -> y, extents summed
+ * Shapes  x_k [..], equal but in dimension dim; 1 to LT_MAX_INPUTS (7) of them -> y, extents summed
  * Dtypes  any; y has x_0's, to which the others are converted
  * Grads   all
  * Owns    the tape owns y; the array is read

@@ -12,9 +12,9 @@
 #include "lather/ops/norm.h"
 #include "lather/ops/shape.h"
 
-enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL }; /* inputs */
-enum { STATS, COEF, MASK, SUMS };             /* saved */
-enum { STATS_ROWS = 3, COEF_ROWS = 4, SUMS_ROWS = 2 };
+enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL, BATCHES }; /* inputs */
+enum { STATS, COEF, MASK, SUMS, ROUNDED };             /* saved */
+enum { STATS_ROWS = 3, COEF_ROWS = 4, SUMS_ROWS = 2, ROUNDED_ROWS = 2 };
 
 static int64_t channels(const lt_node *node)
 {
@@ -71,16 +71,37 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* Moments of the batch, from the convolution before it if that has computed them. */
-static lt_status find_stats(lt_node *node, const lt_view *x, lt_view *stats)
+/* Moments of the batch, from the convolution before it if that has computed them; *sums: or sums. */
+static lt_status find_stats(lt_node *node, const lt_view *x, lt_view *stats, bool *sums)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_node *conv = lt_fuse_producer(node, LT_FUSE_STATS);
-    lt_tensor *computed = conv ? lt_conv2d_take_stats(conv) : NULL;
+    lt_tensor *computed = conv ? lt_conv2d_take_stats(conv, sums) : NULL;
     node->saved[STATS] = computed;
     LT_TRY(lt_node_save(node, STATS, master(node), LT_SHAPE(STATS_ROWS, channels(node)), stats));
     return computed ? LT_OK : be->batchnorm_stats(ctx, x, stats);
+}
+
+/* Memory for scale and shift as a convolution behind it reads them. */
+static lt_status save_rounded(lt_node *node, lt_view *rounded)
+{
+    const lt_dtype dtype = node->in[X]->dtype;
+    if (lt_dtype_size(dtype) != 2 || !lt_fuse_offers(node, LT_FUSE_APPLY))
+        return LT_OK;
+    return lt_node_save(node, ROUNDED, dtype, LT_SHAPE(ROUNDED_ROWS, channels(node)), rounded);
+}
+
+/* Moments of the batch; the running statistics and their count are about to change. */
+static lt_status take_batch(lt_node *node, const lt_view *x, lt_view *stats, bool *sums)
+{
+    LT_TRY(find_stats(node, x, stats, sums));
+    LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MOMENTS, STATS));
+    lt_tensor_touch(node->in[MEAN]);
+    lt_tensor_touch(node->in[VAR]);
+    if (node->in[BATCHES])
+        lt_tensor_touch(node->in[BATCHES]);
+    return LT_OK;
 }
 
 /* Moments of the batch, and the running statistics' part in them. */
@@ -88,21 +109,28 @@ static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coe
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view stats = {0}, gamma, beta, mean, var;
-    bool batch = uses_batch(node);
+    lt_view stats = {0}, gamma, beta, mean, var, batches = {0}, rounded = {0};
+    bool sums = false;
     LT_TRY(lt_node_in(node, GAMMA, &gamma));
     LT_TRY(lt_node_in(node, BETA, &beta));
     LT_TRY(lt_node_in(node, MEAN, &mean));
     LT_TRY(lt_node_in(node, VAR, &var));
     LT_TRY(lt_node_save(node, COEF, master(node), LT_SHAPE(COEF_ROWS, channels(node)), coef));
-    if (batch) {
-        LT_TRY(find_stats(node, x, &stats));
-        LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MOMENTS, STATS));
-        lt_tensor_touch(node->in[MEAN]);
-        lt_tensor_touch(node->in[VAR]);
-    }
-    return be->batchnorm_finish(ctx, node->config, batch ? &stats : NULL, &gamma, &beta, &mean,
-                                &var, coef);
+    LT_TRY(save_rounded(node, &rounded));
+    if (uses_batch(node))
+        LT_TRY(take_batch(node, x, &stats, &sums));
+    if (uses_batch(node) && node->in[BATCHES])
+        LT_TRY(lt_node_in(node, BATCHES, &batches));
+    const lt_batchnorm_parts parts = {.stats = &stats,
+                                      .sums_of = sums ? x : NULL,
+                                      .gamma = &gamma,
+                                      .beta = &beta,
+                                      .mean = &mean,
+                                      .var = &var,
+                                      .batches = &batches,
+                                      .coef = coef,
+                                      .rounded = &rounded};
+    return be->batchnorm_finish(ctx, node->config, &parts);
 }
 
 static bool needs_mask(const lt_node *node)
@@ -141,8 +169,11 @@ lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v, lt_batchnorm_bef
     LT_TRY(lt_node_in(norm, GAMMA, &v->gamma));
     LT_TRY(lt_node_in(norm, BETA, &v->beta));
     LT_TRY(lt_node_saved(norm, COEF, &v->coef));
-    *out = (lt_batchnorm_before){&v->x, &v->coef, &v->gamma, &v->beta};
-    return LT_OK;
+    *out = (lt_batchnorm_before){&v->x, &v->coef, &v->gamma, &v->beta, NULL};
+    if (!norm->saved[ROUNDED])
+        return LT_OK;
+    out->rounded = &v->rounded;
+    return lt_node_saved(norm, ROUNDED, &v->rounded);
 }
 
 lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums)
@@ -163,6 +194,27 @@ static lt_status give_row(lt_node *node, int input, const lt_view *sums, int64_t
     from.stride[0] = 1;
     from.data = (char *)sums->data + (size_t)(row * channels(node)) * lt_dtype_size(sums->dtype);
     return be->cast(ctx, &from, &d);
+}
+
+static lt_status give_rows(lt_node *node, const lt_view *sums)
+{
+    LT_TRY(give_row(node, BETA, sums, 0));
+    return give_row(node, GAMMA, sums, 1);
+}
+
+/* Whether the sums stay this rank's, so that batchnorm_grad_x can give them to gamma and beta. */
+static bool is_local(const lt_node *node)
+{
+    return lt_node_wants(node, X) && !node->tape->norm_reduce;
+}
+
+static lt_status affine_outputs(lt_node *node, lt_view out[2])
+{
+    static const int input[] = {BETA, GAMMA};
+    for (int i = 0; i < 2; i++)
+        if (lt_node_wants(node, input[i]))
+            LT_TRY(lt_node_grad_out(node, input[i], &out[i]));
+    return LT_OK;
 }
 
 /* This rank's values per channel; 0 if the statistics were constants. */
@@ -206,8 +258,10 @@ static lt_status backward(lt_node *node)
         in.mask = &mask;
     }
     LT_TRY(find_sums(node, &in, &sums));
-    LT_TRY(give_row(node, BETA, &sums, 0));
-    LT_TRY(give_row(node, GAMMA, &sums, 1));
+    if (is_local(node))
+        LT_TRY(affine_outputs(node, in.affine));
+    else
+        LT_TRY(give_rows(node, &sums));
     if (!lt_node_wants(node, X))
         return LT_OK;
     if (!c->frozen)
@@ -241,8 +295,8 @@ lt_tensor *lt_batchnorm2d(lt_tape *tape, lt_tensor *x, lt_batchnorm2d_args args,
 {
     x = lt_op_channels_last(tape, x);
     args.residual = lt_op_channels_last(tape, args.residual);
-    lt_tensor *in[] = {x, args.gamma, args.beta, args.mean, args.var, args.residual};
-    return lt_op_run(tape, args.residual ? &lt_op_batchnorm2d_add : &lt_op_batchnorm2d, in, 6,
+    lt_tensor *in[] = {x, args.gamma, args.beta, args.mean, args.var, args.residual, args.batches};
+    return lt_op_run(tape, args.residual ? &lt_op_batchnorm2d_add : &lt_op_batchnorm2d, in, 7,
                      &config);
 }
 

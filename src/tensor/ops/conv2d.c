@@ -2,12 +2,13 @@
 
 #include "tensor/ops/fuse.h"
 #include "tensor/ops/ops.h"
+#include "tensor/tape.h"
 #include "tensor/tensor.h"
 
 #include "lather/ops/conv.h"
 
-enum { X, W, B }; /* inputs */
-enum { STATS };   /* saved: of the output, for the batch norm behind it */
+enum { X, W, B };     /* inputs */
+enum { STATS, SUMS }; /* saved, one of them: of the output, for the batch norm behind it */
 
 /* floor((size + 2*pad - dilation*(taps-1) - 1) / stride) + 1; below 1 if the filter does not fit. */
 static int64_t extent(int64_t size, int64_t taps, int stride, int pad, int dilation)
@@ -67,16 +68,17 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-lt_tensor *lt_conv2d_take_stats(lt_node *conv)
+lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums)
 {
-    lt_tensor *stats = conv->saved[STATS];
-    conv->saved[STATS] = NULL;
+    *sums = conv->saved[SUMS];
+    lt_tensor *stats = conv->saved[*sums ? SUMS : STATS];
+    conv->saved[STATS] = conv->saved[SUMS] = NULL;
     return stats;
 }
 
 /* On a batch norm's deferred output, if the backend can; *done says. */
 static lt_status forward_of_norm(lt_node *node, const lt_view *w, const lt_view *y,
-                                 const lt_view *stats, bool *done)
+                                 const lt_view *stats, bool *sums, bool *done)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -87,23 +89,37 @@ static lt_status forward_of_norm(lt_node *node, const lt_view *w, const lt_view 
     if (!norm)
         return LT_OK;
     LT_TRY(lt_batchnorm2d_views(norm, &v, &before));
-    return be->conv2d_norm_stats(ctx, node->config, &before, w, y, stats, done);
+    return be->conv2d_norm_stats(ctx, node->config, &before, w, y, stats, sums, done);
 }
 
-/* With the statistics for the batch norm behind it. */
-static lt_status forward_with_stats(lt_node *node, const lt_view *w, const lt_view *y)
+/* Fills stats, or the sums that they are made of. */
+static lt_status fill_stats(lt_node *node, const lt_view *w, const lt_view *y, const lt_view *stats,
+                            bool *sums)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, stats;
+    lt_view x;
     bool done;
-    LT_TRY(lt_node_save(node, STATS, lt_device_master(lt_tape_device(node->tape)),
-                        LT_SHAPE(3, y->shape.dim[1]), &stats));
-    LT_TRY(forward_of_norm(node, w, y, &stats, &done));
+    LT_TRY(forward_of_norm(node, w, y, stats, sums, &done));
     if (done)
         return LT_OK;
     LT_TRY(lt_node_in(node, X, &x));
-    return be->conv2d_stats(ctx, node->config, &x, w, y, &stats);
+    return be->conv2d_stats(ctx, node->config, &x, w, y, stats, sums);
+}
+
+/* With the statistics for the batch norm behind it: moments, where ranks merge them. */
+static lt_status forward_with_stats(lt_node *node, const lt_view *w, const lt_view *y)
+{
+    lt_view stats;
+    bool sums = false;
+    LT_TRY(lt_node_save(node, STATS, lt_device_master(lt_tape_device(node->tape)),
+                        LT_SHAPE(3, y->shape.dim[1]), &stats));
+    LT_TRY(fill_stats(node, w, y, &stats, node->tape->norm_reduce ? NULL : &sums));
+    if (sums) {
+        node->saved[SUMS] = node->saved[STATS];
+        node->saved[STATS] = NULL;
+    }
+    return LT_OK;
 }
 
 static lt_status forward(lt_node *node)

@@ -30,12 +30,12 @@ lt_node *lt_fuse_producer(const lt_node *consumer, lt_fusion fusion);
 /* What producers hand over; each operation alone knows its saved tensors. */
 
 /* The statistics of the convolution's output; NULL: none, or taken before. Taken once, as a reduction over
- * ranks writes to them. */
-lt_tensor *lt_conv2d_take_stats(lt_node *conv);
+ * ranks writes to them. *sums: as conv2d_stats says. */
+lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums);
 
 /* What a batch norm read. */
 typedef struct lt_fuse_views {
-    lt_view x, coef, gamma, beta;
+    lt_view x, coef, gamma, beta, rounded;
 } lt_fuse_views;
 LT_MUST_CHECK lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v,
                                              lt_batchnorm_before *out);

@@ -26,6 +26,11 @@
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
+/* Whether it is so for any thread of the block. */
+int __syncthreads_or(int it_is);
+static inline void __threadfence()
+{
+}
 /* The block's shared variable: garbage (NaN, as floats) until the block writes it. */
 void lt_emulate_shared(void *variable, size_t bytes);
 /* The values of the warp's other threads; all of them must take part. */

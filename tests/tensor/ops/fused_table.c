@@ -9,8 +9,11 @@
 calls seen;
 
 static lt_status fake_conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                                   const lt_view *w, const lt_view *y, const lt_view *stats)
+                                   const lt_view *w, const lt_view *y, const lt_view *stats,
+                                   bool *sums)
 {
+    if (sums)
+        *sums = false;
     seen.stats++;
     LT_TRY(lt_backend_ref()->conv2d(ctx, config, x, w, NULL, y));
     return lt_backend_ref()->batchnorm_stats(ctx, y, stats);
@@ -44,8 +47,10 @@ static lt_view applied(void *ctx, const lt_batchnorm_before *norm, double *memor
 
 static lt_status fake_norm_stats(void *ctx, const lt_conv2d_config *config,
                                  const lt_batchnorm_before *norm, const lt_view *w,
-                                 const lt_view *y, const lt_view *stats, bool *done)
+                                 const lt_view *y, const lt_view *stats, bool *sums, bool *done)
 {
+    if (sums)
+        *sums = false;
     double memory[FUSED_MOST];
     *done = !seen.declines;
     if (!*done)

@@ -217,6 +217,9 @@ lt_status lt_cpu_batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const 
         line[k] = count > 0 ? (float)(-scale * inv * (double)s[c + k] / count) : 0;
         line[c + k] = count > 0 ? (float)(-scale * (double)s[k] / count) : 0;
     }
+    for (int i = 0; i < 2; i++)
+        if (in->affine[i].data)
+            memcpy(in->affine[i].data, s + i * c, (size_t)c * sizeof *s);
     j.in.slope = line;
     j.in.offset = line + c;
     lt_parallel(rows_of(in->x), grain_of(in->x, WRITE_CHUNK), grad_x_chunk, &j);

@@ -5,29 +5,77 @@
 #include "kernels.h"
 #include "norm_sums.h"
 
+/* Row number i of [rows,C] as a tensor of the graph. */
+lt_view lt_conv_row(const lt_view *rows, int i)
+{
+    lt_view v = *rows;
+    const int64_t channels = rows->shape.dim[rows->shape.ndim - 1];
+    v.shape = LT_SHAPE(1, channels, 1, 1);
+    for (int d = 0; d < 4; d++)
+        v.stride[d] = d == 1 ? 1 : channels;
+    v.data = (char *)rows->data + (size_t)(i * channels) * lt_dtype_size(rows->dtype);
+    return v;
+}
+
+lt_operand lt_conv_vector(const lt_view *view, lt_dtype dtype, bool written)
+{
+    return (lt_operand){.view = view, .dtype = dtype, .fits = true, .written = written};
+}
+
+void lt_conv_place_sums(lt_conv_call *call, int slot, const lt_view *row)
+{
+    for (int i = 0; i < 2; i++) {
+        call->work[slot + i] = (size_t)call->problem.y[1] * sizeof(float);
+        if (row)
+            call->operand[slot + i] = lt_conv_vector(&row[i], LT_F32, true);
+    }
+}
+
+typedef struct stats_call {
+    const lt_view *stats;
+    bool *sums;
+} stats_call;
+
+/* What the graph wrote is kept as it is, or becomes moments. */
+lt_status lt_conv_take_sums(lt_cuda *c, const lt_conv_call *call, int slot, const lt_view *stats,
+                            bool *sums)
+{
+    if (sums) {
+        *sums = true;
+        return LT_OK;
+    }
+    return lt_cuda_moments_of_sums(c, &call->operand[LT_CONV_Y].use, call->memory[slot],
+                                   call->memory[slot + 1], stats);
+}
+
 static lt_status compose_stats(lt_cuda *c, const lt_conv_call *call)
 {
+    const stats_call *s = call->context;
+    if (s->sums)
+        *s->sums = false;
     LT_TRY(lt_cuda_table()->conv2d(c, call->config, call->x, call->w, NULL, call->y));
-    return lt_cuda_table()->batchnorm_stats(c, call->y, call->context);
+    return lt_cuda_table()->batchnorm_stats(c, call->y, s->stats);
 }
 
 static lt_status finish_stats(lt_cuda *c, const lt_conv_call *call)
 {
-    return lt_cuda_moments_of_sums(c, &call->operand[LT_CONV_Y].use, call->memory[LT_CONV_SUM],
-                                   call->memory[LT_CONV_SQUARES], call->context);
+    const stats_call *s = call->context;
+    return lt_conv_take_sums(c, call, LT_CONV_SUM, s->stats, s->sums);
 }
 
 static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                              const lt_view *w, const lt_view *y, const lt_view *stats)
+                              const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums)
 {
     lt_cuda *c = ctx;
+    const stats_call context = {stats, sums};
+    const lt_view row[] = {lt_conv_row(stats, 1), lt_conv_row(stats, 2)};
     lt_conv_call call = lt_conv_call_of(LT_CONV_STATS, config, x, w, y);
-    call.context = stats;
+    call.context = &context;
     call.fused = true;
     call.after = finish_stats;
     call.other = compose_stats;
     lt_conv_fold_stem(&call);
-    call.work[LT_CONV_SUM] = call.work[LT_CONV_SQUARES] = (size_t)y->shape.dim[1] * sizeof(float);
+    lt_conv_place_sums(&call, LT_CONV_SUM, sums ? row : NULL);
     if (!lt_conv_may_fuse(&call.problem))
         return compose_stats(c, &call);
     LT_TRY(lt_cuda_begin(c, "conv2d_stats"));
@@ -49,44 +97,27 @@ static lt_status compose_sums(lt_cuda *c, const lt_conv_call *call)
     return lt_cuda_table()->batchnorm_grad_stats(c, &in, NULL, s->sums);
 }
 
-/* Row number i of [rows,C] as a tensor of the graph. */
-static lt_view row_of(const lt_view *rows, int i)
-{
-    lt_view v = *rows;
-    const int64_t channels = rows->shape.dim[rows->shape.ndim - 1];
-    v.shape = LT_SHAPE(1, channels, 1, 1);
-    for (int d = 0; d < 4; d++)
-        v.stride[d] = d == 1 ? 1 : channels;
-    v.data = (char *)rows->data + (size_t)(i * channels) * sizeof(float);
-    return v;
-}
-
-static lt_operand vector(const lt_view *view, bool written)
-{
-    return (lt_operand){.view = view, .dtype = LT_F32, .fits = true, .written = written};
-}
-
 static lt_status conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                     const lt_view *w, const lt_batchnorm_before *norm,
                                     const lt_view *dx, const lt_view *sums)
 {
     lt_cuda *c = ctx;
     const sums_call context = {norm, sums};
-    const lt_view mean = row_of(norm->coef, 0), rstd = row_of(norm->coef, 1);
-    const lt_view gamma = row_of(norm->gamma, 0), beta = row_of(norm->beta, 0);
-    const lt_view dbeta = row_of(sums, 0), dgamma = row_of(sums, 1);
+    const lt_view mean = lt_conv_row(norm->coef, 0), rstd = lt_conv_row(norm->coef, 1);
+    const lt_view gamma = lt_conv_row(norm->gamma, 0), beta = lt_conv_row(norm->beta, 0);
+    const lt_view dbeta = lt_conv_row(sums, 0), dgamma = lt_conv_row(sums, 1);
     lt_conv_call call = lt_conv_call_of(LT_CONV_SUMS, config, dx, w, dy);
     call.context = &context;
     call.fused = true;
     call.other = compose_sums;
     call.operand[LT_CONV_NORM_X] = (lt_operand){
         .view = norm->x, .dtype = dy->dtype, .fits = lt_view_is_channels_last(norm->x)};
-    call.operand[LT_CONV_MEAN] = vector(&mean, false);
-    call.operand[LT_CONV_RSTD] = vector(&rstd, false);
-    call.operand[LT_CONV_GAMMA] = vector(&gamma, false);
-    call.operand[LT_CONV_BETA] = vector(&beta, false);
-    call.operand[LT_CONV_DGAMMA] = vector(&dgamma, true);
-    call.operand[LT_CONV_DBETA] = vector(&dbeta, true);
+    call.operand[LT_CONV_MEAN] = lt_conv_vector(&mean, LT_F32, false);
+    call.operand[LT_CONV_RSTD] = lt_conv_vector(&rstd, LT_F32, false);
+    call.operand[LT_CONV_GAMMA] = lt_conv_vector(&gamma, LT_F32, false);
+    call.operand[LT_CONV_BETA] = lt_conv_vector(&beta, LT_F32, false);
+    call.operand[LT_CONV_DGAMMA] = lt_conv_vector(&dgamma, LT_F32, true);
+    call.operand[LT_CONV_DBETA] = lt_conv_vector(&dbeta, LT_F32, true);
     for (int i = LT_CONV_A; i <= LT_CONV_C; i++)
         call.work[i] = (size_t)dx->shape.dim[1] * sizeof(float);
     if (!lt_conv_may_fuse(&call.problem))

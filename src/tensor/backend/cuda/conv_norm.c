@@ -12,7 +12,7 @@
 typedef struct norm_call {
     const lt_batchnorm_before *norm;
     const lt_view *stats; /* NULL: the gradient of the weight */
-    bool *done;
+    bool *sums, *done;
     void **written; /* of a trial */
 } norm_call;
 
@@ -26,11 +26,13 @@ static lt_status write_and_run(lt_cuda *c, const lt_conv_call *call, const norm_
     const lt_backend *be = lt_cuda_table();
     const lt_batchnorm2d_config config = {.relu = true};
     lt_view x = *n->norm->x;
+    bool sums;
     if (!*n->written)
         LT_TRY(lt_cuda_alloc(c, bytes_of(&x), n->written));
     x.data = *n->written;
     LT_TRY(be->batchnorm_apply(c, &config, n->norm->x, n->norm->coef, NULL, &x, NULL));
-    return n->stats ? be->conv2d_stats(c, call->config, &x, call->w, call->y, n->stats)
+    return n->stats ? be->conv2d_stats(c, call->config, &x, call->w, call->y, n->stats,
+                                       n->sums ? &sums : NULL)
                     : be->conv2d_grad_w(c, call->config, call->y, &x, call->w);
 }
 
@@ -43,53 +45,40 @@ static lt_status other(lt_cuda *c, const lt_conv_call *call)
     return LT_OK;
 }
 
-/* Scale and shift in the dtype of x. */
-static lt_status round_vectors(lt_cuda *c, const lt_conv_call *call)
-{
-    const norm_call *n = call->context;
-    const char *operation = c->operation;
-    const int64_t channels = call->problem.x[1];
-    for (int i = 0; i < 2; i++) {
-        lt_view from = {.dtype = LT_F32, .shape = LT_SHAPE(channels), .stride = {1}}, to = from;
-        from.data = (float *)n->norm->coef->data + (2 + i) * channels;
-        to.dtype = call->problem.dtype;
-        to.data = call->memory[LT_CONV_SCALE + i];
-        LT_TRY(lt_cuda_table()->cast(c, &from, &to));
-    }
-    return lt_cuda_begin(c, operation);
-}
-
 static lt_status finish_stats(lt_cuda *c, const lt_conv_call *call)
 {
     const norm_call *n = call->context;
-    return lt_cuda_moments_of_sums(c, &call->operand[LT_CONV_Y].use, call->memory[LT_CONV_NORM_SUM],
-                                   call->memory[LT_CONV_NORM_SQUARES], n->stats);
+    return lt_conv_take_sums(c, call, LT_CONV_NORM_SUM, n->stats, n->sums);
 }
 
-static bool may_fuse(const lt_conv_problem *p, const lt_view *x)
+static bool may_fuse(const lt_conv_problem *p, const lt_batchnorm_before *norm)
 {
-    return p->dtype == LT_F16 && x->dtype == LT_F16 && lt_conv_may_fuse(p)
-           && lt_view_is_channels_last(x);
+    return p->dtype == LT_F16 && norm->x->dtype == LT_F16 && lt_conv_may_fuse(p) && norm->rounded
+           && lt_view_is_channels_last(norm->x);
 }
 
-static lt_status run(lt_cuda *c, const char *operation, lt_conv_call *call,
-                     const lt_batchnorm_before *norm, const lt_view *stats, bool *done)
+static lt_status run(lt_cuda *c, const char *operation, lt_conv_call *call, norm_call context)
 {
     void *written = NULL;
-    const norm_call context = {norm, stats, done, &written};
-    *done = false;
-    if (!may_fuse(&call->problem, norm->x))
+    const lt_batchnorm_before *norm = context.norm;
+    const lt_view *stats = context.stats;
+    *context.done = false;
+    if (!may_fuse(&call->problem, norm))
         return LT_OK;
-    *done = true;
+    const lt_view part[] = {lt_conv_row(norm->rounded, 0), lt_conv_row(norm->rounded, 1)};
+    lt_view sum[2];
+    context.written = &written;
+    *context.done = true;
     call->context = &context;
     call->fused = true;
-    call->before = round_vectors;
     call->after = stats ? finish_stats : NULL;
     call->other = other;
-    for (int i = LT_CONV_SCALE; i <= LT_CONV_SHIFT; i++)
-        call->work[i] = (size_t)call->problem.x[1] * lt_dtype_size(call->problem.dtype);
-    for (int i = LT_CONV_NORM_SUM; stats && i <= LT_CONV_NORM_SQUARES; i++)
-        call->work[i] = (size_t)call->problem.y[1] * sizeof(float);
+    for (int i = 0; i < 2; i++)
+        call->operand[LT_CONV_SCALE + i] = lt_conv_vector(&part[i], LT_F16, false);
+    for (int i = 0; stats && i < 2; i++)
+        sum[i] = lt_conv_row(stats, 1 + i);
+    if (stats)
+        lt_conv_place_sums(call, LT_CONV_NORM_SUM, context.sums ? sum : NULL);
     LT_TRY(lt_cuda_begin(c, operation));
     lt_status st = lt_conv_run(c, call);
     if (written)
@@ -99,17 +88,18 @@ static lt_status run(lt_cuda *c, const char *operation, lt_conv_call *call,
 
 static lt_status conv2d_norm_stats(void *ctx, const lt_conv2d_config *config,
                                    const lt_batchnorm_before *norm, const lt_view *w,
-                                   const lt_view *y, const lt_view *stats, bool *done)
+                                   const lt_view *y, const lt_view *stats, bool *sums, bool *done)
 {
     lt_conv_call call = lt_conv_call_of(LT_CONV_NORM_STATS, config, norm->x, w, y);
-    return run(ctx, "conv2d_norm_stats", &call, norm, stats, done);
+    return run(ctx, "conv2d_norm_stats", &call,
+               (norm_call){.norm = norm, .stats = stats, .sums = sums, .done = done});
 }
 
 static lt_status conv2d_norm_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                     const lt_batchnorm_before *norm, const lt_view *dw, bool *done)
 {
     lt_conv_call call = lt_conv_call_of(LT_CONV_NORM_GRAD_W, config, norm->x, dw, dy);
-    return run(ctx, "conv2d_norm_grad_w", &call, norm, NULL, done);
+    return run(ctx, "conv2d_norm_grad_w", &call, (norm_call){.norm = norm, .done = done});
 }
 
 void lt_cuda_install_norm_convs(lt_backend *be)

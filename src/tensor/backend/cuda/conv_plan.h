@@ -34,4 +34,13 @@ lt_status lt_conv_check(const lt_cuda *c, const lt_conv_call *call);
 /* In the frame of an entry: after lt_cuda_begin(). */
 lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call);
 
+/* Row number i of [rows,C] as a tensor of the graph, and it as an operand that is used as it is. */
+lt_view lt_conv_row(const lt_view *rows, int i);
+lt_operand lt_conv_vector(const lt_view *view, lt_dtype dtype, bool written);
+/* Where sums of y and of its squares go, which have the numbers slot and slot + 1: there, or to work memory. */
+void lt_conv_place_sums(lt_conv_call *call, int slot, const lt_view *row);
+/* What is made of them: they stay, and *sums says so, or become moments. */
+lt_status lt_conv_take_sums(lt_cuda *c, const lt_conv_call *call, int slot, const lt_view *stats,
+                            bool *sums);
+
 #endif

@@ -116,11 +116,26 @@ lt_status batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_
 
 enum { GRAD_DEPTH = 4 }; /* rows of a thread */
 
+/* Where the sums go as gradients of the affine parameters; NULL: not wanted. */
+struct affine_outputs {
+    const float *sums;
+    float *row[2];
+    template <int WIDTH> __device__ void put(int64_t channel, int64_t channels) const
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int k = 0; k < WIDTH; k++)
+                if (row[i])
+                    row[i][channel + k] = sums[i * channels + channel + k];
+    }
+};
+
 /* sums NULL: the statistics were not this batch's, so they have no gradient. */
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
     grad_x_kernel(norm_gradient<const T> in, tensor4<T> dx, const float *sums, float share,
-                  int lanes)
+                  int lanes, affine_outputs affine)
 {
     constexpr int together = rows_together<T>();
     const int64_t channels = in.channels, rows = in.x.rows.count;
@@ -130,6 +145,8 @@ __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
     float mean[WIDTH], scale[WIDTH], shift[WIDTH], rstd[WIDTH], mean_g[WIDTH] = {}, slope[WIDTH] = {};
     if (channel >= channels)
         return;
+    if (blockIdx.x == 0 && (int)threadIdx.x < lanes)
+        affine.template put<WIDTH>(channel, channels);
     load_channels(in.coef, channel, mean);
     load_channels(in.coef + 2 * channels, channel, scale);
     load_channels(in.coef + 3 * channels, channel, shift);
@@ -174,8 +191,12 @@ void run_grad_x(lt_cuda *c, const lt_batchnorm_grad *from, const float *sums, do
     const dim3 grid(blocks_for(in.x.rows.count, lines),
                     blocks_for(in.channels, (int64_t)lanes * WIDTH));
     const bool has_sums = count > 0 && sums;
+    affine_outputs affine = {sums, {NULL, NULL}};
+    for (int i = 0; i < 2 && sums; i++)
+        affine.row[i] = (float *)from->affine[i].data;
     grad_x_kernel<T, WIDTH><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(
-        in, tensor_of<T>(dx), has_sums ? sums : NULL, has_sums ? (float)(1 / count) : 0, lanes);
+        in, tensor_of<T>(dx), has_sums ? sums : NULL, has_sums ? (float)(1 / count) : 0, lanes,
+        affine);
 }
 
 lt_status batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view *sums,

@@ -88,100 +88,226 @@ lt_status batchnorm_stats(void *ctx, const lt_view *x, const lt_view *stats)
     return lt_cuda_end(c);
 }
 
-/* One channel's pointers; stats, mean and var may be NULL. */
-struct norm_channels {
-    const float *stats, *gamma, *beta;
+/* What is made of a channel's moments; what is not wanted is NULL. */
+struct norm_outputs {
+    const float *gamma, *beta;
     float *mean, *var, *coef;
-    int64_t count;
+    int64_t *batches;
+    void *rounded;
+    lt_dtype rounded_dtype;
+    int64_t count; /* of channels */
+    lt_batchnorm2d_config config;
 };
 
-__global__ void finish_channels(norm_channels n, lt_batchnorm2d_config config)
+/* With the moments as f32 has them. */
+__device__ void take_batch(const norm_outputs &n, int64_t i, double count, double mean, double m2,
+                           double *var)
 {
-    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n.count)
-        return;
-    double mean, var;
-    if (n.stats) {
-        const double count = (double)n.stats[i], m2 = (double)n.stats[2 * n.count + i];
-        mean = (double)n.stats[n.count + i];
-        var = m2 / count;
-        if (n.mean && n.var) {
-            const double unbiased = m2 / (count > 1 ? count - 1 : 1), m = config.momentum;
-            n.mean[i] = (float)((1 - m) * (double)n.mean[i] + m * mean);
-            n.var[i] = (float)((1 - m) * (double)n.var[i] + m * unbiased);
-        }
-    } else {
-        mean = (double)n.mean[i];
-        var = (double)n.var[i];
+    *var = m2 / count;
+    if (n.batches && i == 0)
+        ++*n.batches;
+    if (n.mean && n.var) {
+        const double unbiased = m2 / (count > 1 ? count - 1 : 1), m = n.config.momentum;
+        n.mean[i] = (float)((1 - m) * (double)n.mean[i] + m * mean);
+        n.var[i] = (float)((1 - m) * (double)n.var[i] + m * unbiased);
     }
-    const lt_norm_channel k =
-        lt_norm_coefficients(mean, var, (double)n.gamma[i], (double)n.beta[i], config.eps);
+}
+
+__device__ void put_coefficients(const norm_outputs &n, int64_t i, double mean, double var)
+{
+    const lt_norm_channel k = lt_norm_coefficients(mean, var, (double)n.gamma[i],
+                                                   (double)n.beta[i], n.config.eps);
     n.coef[i] = (float)k.mean;
     n.coef[n.count + i] = (float)k.rstd;
     n.coef[2 * n.count + i] = (float)k.scale;
     n.coef[3 * n.count + i] = (float)k.shift;
+    if (n.rounded) {
+        lt_set_element_f32(n.rounded, n.rounded_dtype, i, (float)k.scale);
+        lt_set_element_f32(n.rounded, n.rounded_dtype, n.count + i, (float)k.shift);
+    }
 }
 
-lt_status batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config, const lt_view *stats,
-                           const lt_view *gamma, const lt_view *beta, const lt_view *mean,
-                           const lt_view *var, const lt_view *coef)
+/* stats NULL: from the running statistics. */
+__global__ void finish_channels(const float *stats, norm_outputs n)
 {
-    lt_cuda *c = (lt_cuda *)ctx;
-    const lt_view *const all[] = {stats, gamma, beta, mean, var, coef};
-    LT_TRY(lt_cuda_begin(c, "batchnorm_finish"));
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        LT_TRY(want_dtype(c, all[i], LT_F32));
-    norm_channels n;
-    n.stats = stats ? (const float *)stats->data : NULL;
-    n.gamma = (const float *)gamma->data;
-    n.beta = (const float *)beta->data;
-    n.mean = mean ? (float *)mean->data : NULL;
-    n.var = var ? (float *)var->data : NULL;
-    n.coef = (float *)coef->data;
-    n.count = coef->shape.dim[1];
-    finish_channels<<<blocks_for(n.count, THREADS), THREADS, 0, main_stream(c)>>>(n, *config);
-    return lt_cuda_end(c);
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n.count)
+        return;
+    double mean = stats ? (double)stats[n.count + i] : (double)n.mean[i], var;
+    if (stats)
+        take_batch(n, i, (double)stats[i], mean, (double)stats[2 * n.count + i], &var);
+    else
+        var = (double)n.var[i];
+    put_coefficients(n, i, mean, var);
 }
 
 /* Statistics from sums that a convolution took along.
  *
  * sum(x^2) - mean * sum(x) loses digits where the mean is far from 0 (Chan, Golub & LeVeque, The
  * American Statistician 37, 1983, section 1). That shows in its result; such a channel, which is rare
- * behind a convolution, is read once more and summed around its first value, by the same block: a
- * launch more, or a choice of the host, would cost every step. */
+ * behind a convolution, is read once more and summed around its first value, by all blocks of the same
+ * launch: a launch more, or a choice of the host, would cost every step. The block that comes last adds
+ * up what the others found, in the order of their index. */
 
-/* The moments of one channel, read again by all threads of the block; right in thread 0. */
-template <class T> __device__ lt_moments read_again(const tensor4<const T> &y, int64_t channel)
-{
-    float shift[1], v[1];
-    double sum = 0, square = 0;
-    y.load(0, channel, shift);
-    for (int64_t row = threadIdx.x; row < y.rows.count; row += THREADS) {
-        y.load(row, channel, v);
-        const double d = (double)v[0] - (double)shift[0];
-        sum += d;
-        square += d * d;
+enum { SUM_BLOCKS = THREADS }; /* the last one has a thread for the part of each */
+
+/* Blocks that have read their part of a launch's channels; none between launches. */
+__device__ unsigned arrived;
+
+/* Of one channel, around its first value. */
+struct centred_sums {
+    double x, square;
+};
+
+template <class T> struct sums_input {
+    tensor4<const T> y;
+    const float *sum, *squares;
+    centred_sums *partial; /* [channel][block] */
+    __device__ lt_moments moments(int64_t channel) const
+    {
+        return lt_moments_of_sums((double)y.rows.count, (double)sum[channel],
+                                  (double)squares[channel]);
     }
-    sum = block_sum(sum);
-    square = block_sum(square);
-    return lt_moments_of((double)y.rows.count, (double)shift[0], sum, square);
+};
+
+/* This block's part of a channel's rows, into partial. */
+template <class T> __device__ void read_again(const sums_input<T> &in, int64_t channel)
+{
+    const int64_t rows = in.y.rows.count, length = (rows + SUM_BLOCKS - 1) / SUM_BLOCKS;
+    const int64_t begin = blockIdx.x * length, end = min(begin + length, rows);
+    float shift[1], v[1];
+    centred_sums s = {};
+    in.y.load(0, channel, shift);
+    for (int64_t row = begin + threadIdx.x; row < end; row += THREADS) {
+        in.y.load(row, channel, v);
+        const double d = (double)v[0] - (double)shift[0];
+        s.x += d;
+        s.square += d * d;
+    }
+    s.x = block_sum(s.x);
+    s.square = block_sum(s.square);
+    if (threadIdx.x == 0)
+        in.partial[channel * SUM_BLOCKS + blockIdx.x] = s;
 }
 
-/* A block for each channel. */
-template <class T>
-__global__ void moments_of_sums(tensor4<const T> y, const float *sum, const float *squares,
-                                float *stats)
+/* Right in thread 0. */
+template <class T> __device__ lt_moments add_parts(const sums_input<T> &in, int64_t channel)
 {
-    const int64_t channel = blockIdx.x, channels = y.rows.channels;
-    lt_moments m =
-        lt_moments_of_sums((double)y.rows.count, (double)sum[channel], (double)squares[channel]);
-    if (lt_moments_cancel(m))
-        m = read_again(y, channel);
-    if (threadIdx.x)
+    const centred_sums part = in.partial[channel * SUM_BLOCKS + threadIdx.x];
+    float shift[1];
+    in.y.load(0, channel, shift);
+    const double sum = block_sum(part.x), square = block_sum(part.square);
+    return lt_moments_of((double)in.y.rows.count, (double)shift[0], sum, square);
+}
+
+/* Whether all others have written their parts. */
+__device__ bool is_last_block()
+{
+    __threadfence();
+    const bool last =
+        __syncthreads_or(threadIdx.x == 0 && atomicAdd(&arrived, 1U) == SUM_BLOCKS - 1);
+    __threadfence();
+    if (last && threadIdx.x == 0)
+        arrived = 0;
+    return last;
+}
+
+/* Where moments go: to stats, or on to what batch norm makes of them. */
+struct sums_output {
+    float *stats;
+    norm_outputs n;
+    __device__ void put(int64_t channel, lt_moments m) const
+    {
+        const float count = (float)m.count, mean = (float)m.mean, m2 = (float)m.m2;
+        if (stats) {
+            stats[channel] = count;
+            stats[n.count + channel] = mean;
+            stats[2 * n.count + channel] = m2;
+            return;
+        }
+        double var;
+        take_batch(n, channel, (double)count, (double)mean, (double)m2, &var);
+        put_coefficients(n, channel, (double)mean, var);
+    }
+};
+
+template <class T>
+__global__ void __launch_bounds__(THREADS) take_sums(sums_input<T> in, sums_output out)
+{
+    const int64_t channels = out.n.count;
+    bool any = false;
+    for (int64_t i = threadIdx.x; i < channels; i += THREADS) {
+        const lt_moments m = in.moments(i);
+        if (lt_moments_cancel(m))
+            any = true;
+        else if (i / THREADS == blockIdx.x)
+            out.put(i, m);
+    }
+    if (!__syncthreads_or(any))
         return;
-    stats[channel] = (float)m.count;
-    stats[channels + channel] = (float)m.mean;
-    stats[2 * channels + channel] = (float)m.m2;
+    for (int64_t i = 0; i < channels; i++)
+        if (lt_moments_cancel(in.moments(i)))
+            read_again(in, i);
+    if (!is_last_block())
+        return;
+    for (int64_t i = 0; i < channels; i++)
+        if (lt_moments_cancel(in.moments(i))) {
+            const lt_moments m = add_parts(in, i);
+            if (threadIdx.x == 0)
+                out.put(i, m);
+        }
+}
+
+lt_status run_sums(lt_cuda *c, const lt_view *y, const float *sum, const float *squares,
+                   const sums_output &out)
+{
+    const size_t bytes = (size_t)(out.n.count * SUM_BLOCKS) * sizeof(centred_sums);
+    void *memory;
+    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, bytes, &memory));
+    WITH_TYPE(c, y->dtype, sums_input<T> in; in.y = tensor_of<const T>(y); in.sum = sum;
+              in.squares = squares; in.partial = (centred_sums *)memory;
+              take_sums<T><<<SUM_BLOCKS, THREADS, 0, main_stream(c)>>>(in, out))
+    return LT_OK;
+}
+
+bool is_there(const lt_view *view)
+{
+    return view && view->data;
+}
+
+norm_outputs outputs_of(const lt_batchnorm2d_config *config, const lt_batchnorm_parts *p)
+{
+    norm_outputs n = {};
+    n.gamma = (const float *)p->gamma->data;
+    n.beta = (const float *)p->beta->data;
+    n.mean = is_there(p->mean) ? (float *)p->mean->data : NULL;
+    n.var = is_there(p->var) ? (float *)p->var->data : NULL;
+    n.coef = (float *)p->coef->data;
+    n.batches = is_there(p->batches) ? (int64_t *)p->batches->data : NULL;
+    n.rounded = is_there(p->rounded) ? p->rounded->data : NULL;
+    n.rounded_dtype = n.rounded ? p->rounded->dtype : LT_F32;
+    n.count = p->coef->shape.dim[1];
+    n.config = *config;
+    return n;
+}
+
+lt_status batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config,
+                           const lt_batchnorm_parts *p)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const lt_view *const all[] = {p->stats, p->gamma, p->beta, p->mean, p->var, p->coef};
+    LT_TRY(lt_cuda_begin(c, "batchnorm_finish"));
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        LT_TRY(want_dtype(c, all[i], LT_F32));
+    const norm_outputs n = outputs_of(config, p);
+    const float *stats = is_there(p->stats) ? (const float *)p->stats->data : NULL;
+    if (stats && is_there(p->sums_of)) {
+        const sums_output out = {NULL, n};
+        LT_TRY(run_sums(c, p->sums_of, stats + n.count, stats + 2 * n.count, out));
+    } else {
+        finish_channels<<<blocks_for(n.count, THREADS), THREADS, 0, main_stream(c)>>>(stats, n);
+    }
+    return lt_cuda_end(c);
 }
 
 } /* namespace */
@@ -195,9 +321,9 @@ extern "C" void lt_cuda_install_norm_stats(lt_backend *be)
 extern "C" lt_status lt_cuda_moments_of_sums(lt_cuda *c, const lt_view *y, const float *sum,
                                              const float *squares, const lt_view *stats)
 {
+    sums_output out = {};
     LT_TRY(want_dtype(c, stats, LT_F32));
-    WITH_TYPE(c, y->dtype,
-              moments_of_sums<T><<<(unsigned)y->shape.dim[1], THREADS, 0, main_stream(c)>>>(
-                  tensor_of<const T>(y), sum, squares, (float *)stats->data))
-    return LT_OK;
+    out.stats = (float *)stats->data;
+    out.n.count = y->shape.dim[1];
+    return run_sums(c, y, sum, squares, out);
 }

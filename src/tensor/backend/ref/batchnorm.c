@@ -179,6 +179,15 @@ lt_status ENTRY(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, 
     return st;
 }
 
+static bool copy_row(const lt_view *rows, int64_t row, const lt_view *to)
+{
+    real *all = NAME(gather)(rows);
+    if (all)
+        NAME(scatter)(all + row * rows->shape.dim[1], to);
+    lt_free(all);
+    return all;
+}
+
 lt_status ENTRY(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, const lt_view *sums,
                                   double count, const lt_view *dx)
 {
@@ -200,6 +209,9 @@ lt_status ENTRY(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, cons
     }
     if (ok)
         NAME(scatter)(in.g, dx);
+    for (int i = 0; ok && i < 2; i++)
+        if (from->affine[i].data)
+            ok = copy_row(sums, i, &from->affine[i]);
     inputs_free(&in);
     lt_free(s);
     return ok ? LT_OK : LT_E_NOMEM;

@@ -45,34 +45,59 @@ static bool gather_into(const lt_view *view, double *place)
     return values != NULL;
 }
 
-lt_status lt_ref_batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config,
-                                  const lt_view *stats, const lt_view *gamma, const lt_view *beta,
-                                  const lt_view *mean, const lt_view *var, const lt_view *coef)
+/* What a batch changes: stats of it become mean and variance, and it counts. */
+static void update(const lt_batchnorm_parts *p, double momentum, double *batch, double *running,
+                   int64_t channels)
 {
-    (void)ctx;
-    int64_t channels = coef->shape.dim[1];
-    double *memory = lt_alloc(11 * (size_t)channels, sizeof *memory);
-    if (!memory)
-        return LT_E_NOMEM;
+    const bool moves = lt_ref_has(p->mean) && lt_ref_has(p->var);
+    take_batch(batch, momentum, moves ? running : NULL, moves ? running + channels : NULL,
+               channels);
+    if (moves) {
+        lt_ref_scatter_f64(running, p->mean);
+        lt_ref_scatter_f64(running + channels, p->var);
+    }
+    if (lt_ref_has(p->batches))
+        ++*(int64_t *)p->batches->data;
+}
+
+static lt_status finish(const lt_batchnorm2d_config *config, const lt_batchnorm_parts *p,
+                        double *memory)
+{
+    const int64_t channels = p->coef->shape.dim[1];
     double *batch = memory, *running = batch + 3 * channels, *affine = running + 2 * channels,
            *out = affine + 2 * channels;
+    if (!gather_into(p->stats, batch) || !gather_into(p->mean, running)
+        || !gather_into(p->var, running + channels) || !gather_into(p->gamma, affine)
+        || !gather_into(p->beta, affine + channels))
+        return LT_E_NOMEM;
+    if (lt_ref_has(p->stats))
+        update(p, config->momentum, batch, running, channels);
+    fill_coef(lt_ref_has(p->stats) ? batch : running, affine, config->eps, channels, out);
+    lt_ref_scatter_f64(out, p->coef);
+    if (lt_ref_has(p->rounded))
+        lt_ref_scatter_f64(out + 2 * channels, p->rounded);
+    return LT_OK;
+}
 
-    bool ok = gather_into(stats, batch) && gather_into(mean, running)
-              && gather_into(var, running + channels) && gather_into(gamma, affine)
-              && gather_into(beta, affine + channels);
-    if (ok && lt_ref_has(stats)) {
-        bool update = lt_ref_has(mean) && lt_ref_has(var);
-        take_batch(batch, config->momentum, update ? running : NULL,
-                   update ? running + channels : NULL, channels);
-        if (update) {
-            lt_ref_scatter_f64(running, mean);
-            lt_ref_scatter_f64(running + channels, var);
-        }
+lt_status lt_ref_batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config,
+                                  const lt_batchnorm_parts *parts)
+{
+    const size_t channels = (size_t)parts->coef->shape.dim[1];
+    lt_batchnorm_parts p = *parts;
+    double *memory = lt_alloc(14 * channels, sizeof *memory);
+    lt_view moments;
+    if (!memory)
+        return LT_E_NOMEM;
+    lt_status st = LT_OK;
+    if (lt_ref_has(p.sums_of)) { /* read again: no digit is lost */
+        moments = *p.stats;
+        moments.dtype = LT_F64;
+        moments.data = memory + 11 * channels;
+        p.stats = &moments;
+        st = lt_ref_batchnorm_stats(ctx, p.sums_of, &moments);
     }
-    if (ok) {
-        fill_coef(lt_ref_has(stats) ? batch : running, affine, config->eps, channels, out);
-        lt_ref_scatter_f64(out, coef);
-    }
+    if (!st)
+        st = finish(config, &p, memory);
     lt_free(memory);
-    return ok ? LT_OK : LT_E_NOMEM;
+    return st;
 }
