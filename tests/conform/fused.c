@@ -207,12 +207,12 @@ static lt_status call_norm_stats(const test *t, const lt_backend *be, void *ctx,
                                  bool absolute)
 {
     const lt_batchnorm_before norm = {&v[NORM_X], &v[PARTS], &v[GAMMA], &v[BETA], &v[NORM_ROUNDED]};
-    bool done = false;
+    lt_norm_conv how = {.moments = true};
     (void)absolute;
     if (be->conv2d_norm_stats)
         LT_TRY(be->conv2d_norm_stats(ctx, &t->config.conv, &norm, &v[NORM_W], &v[NORM_Y],
-                                     &v[NORM_STATS], NULL, &done));
-    if (done)
+                                     &v[NORM_STATS], &how));
+    if (how.done)
         return LT_OK;
     LT_TRY(write_norm(t, be, ctx, v));
     LT_TRY(be->conv2d(ctx, &t->config.conv, &v[WRITTEN], &v[NORM_W], NULL, &v[NORM_Y]));

@@ -51,12 +51,11 @@ static lt_view written(void *ctx, const lt_batchnorm_before *norm)
 
 static lt_status norm_before(void *ctx, const lt_conv2d_config *config,
                              const lt_batchnorm_before *norm, const lt_view *w, const lt_view *y,
-                             const lt_view *stats, bool *sums, bool *done)
+                             const lt_view *stats, lt_norm_conv *how)
 {
-    *sums = false;
     const lt_view x = written(ctx, norm);
     seen.norm_stats++;
-    *done = true;
+    how->done = true;
     lt_status st = lt_backend_ref()->conv2d(ctx, config, &x, w, NULL, y);
     free(x.data);
     return st ? st : lt_backend_ref()->batchnorm_stats(ctx, y, stats);

@@ -69,11 +69,9 @@ LT_ENTRY(conv2d_grad_w, void *ctx, const lt_conv2d_config *config, const lt_view
 LT_ENTRY(conv2d_stats, void *ctx, const lt_conv2d_config *config, const lt_view *x,
          const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums);
 
-/** What a batch norm with relu and without residual read: x, its coefficients
- *  (ext/norm_kernels.h), [C] each. */
+/** What a batch norm with relu, without residual, read and made; rounded (x's dtype) may be absent. */
 typedef struct lt_batchnorm_before {
-    const lt_view *x, *coef, *gamma, *beta;
-    const lt_view *rounded; /**< of lt_batchnorm_parts, in x's dtype; may be absent */
+    const lt_view *x, *coef, *gamma, *beta, *rounded;
 } lt_batchnorm_before;
 /** Fused: the backward of a convolution whose input was relu(batchnorm(x)), and half of the batch
  *  norm's: dx as conv2d_grad_x gives it, or 0 where relu masks it; sums as batchnorm_grad_stats. */
@@ -81,10 +79,10 @@ LT_ENTRY(conv2d_grad_x_sums, void *ctx, const lt_conv2d_config *config, const lt
          const lt_view *w, const lt_batchnorm_before *norm, const lt_view *dx, const lt_view *sums);
 
 /** Fused: conv2d_stats of relu(batchnorm(norm->x)), and the gradient of its weight, where that input
- *  was never written. *done false: it must be; nothing was computed. */
+ *  was never written. done false: it must be; nothing was computed. */
 LT_ENTRY(conv2d_norm_stats, void *ctx, const lt_conv2d_config *config,
          const lt_batchnorm_before *norm, const lt_view *w, const lt_view *y, const lt_view *stats,
-         bool *sums, bool *done);
+         lt_norm_conv *how);
 LT_ENTRY(conv2d_norm_grad_w, void *ctx, const lt_conv2d_config *config, const lt_view *dy,
          const lt_batchnorm_before *norm, const lt_view *dw, bool *done);
 

@@ -24,6 +24,12 @@ typedef struct lt_batchnorm_parts {
 } lt_batchnorm_parts;
 LT_ENTRY(batchnorm_finish, void *ctx, const lt_batchnorm2d_config *config,
          const lt_batchnorm_parts *parts);
+/** How a convolution of a batch norm's output that was never written went. */
+typedef struct lt_norm_conv {
+    bool moments; /**< in: stats must be as batchnorm_stats gives them */
+    bool sums;    /**< out: they are sums, as lt_batchnorm_parts.sums_of says */
+    bool done;    /**< out */
+} lt_norm_conv;
 /** y = act(x*scale + shift + residual). residual may be NULL. mask, u8 [ceil(count/8)] or NULL:
  *  bit e%8 of byte e/8 is set where y > 0 before rounding to its dtype, e the element's
  *  channels-last index ((n*H + h)*W + w)*C + c. */

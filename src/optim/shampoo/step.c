@@ -23,8 +23,8 @@
 #include "optim/shampoo/report.h"
 #include "optim/shampoo/state.h"
 
-/* Elements of a batch, unless a single block has more: 8 MiB of f32 for each scratch tensor, which a
- * CPU's caches have room for. On a device with a queue a batch is one round of launches, whatever its size:
+/* Elements of a batch, unless a single block has more: 8 MiB of f32 for each scratch tensor, which
+ * fits a CPU's caches. On a device with a queue a batch is one round of launches, whatever its size:
  * 128 MiB, all blocks of ResNet-50. */
 static const int64_t host_elements = (int64_t)1 << 21, device_elements = (int64_t)1 << 25;
 

@@ -78,18 +78,17 @@ lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums)
 
 /* On a batch norm's deferred output, if the backend can; *done says. */
 static lt_status forward_of_norm(lt_node *node, const lt_view *w, const lt_view *y,
-                                 const lt_view *stats, bool *sums, bool *done)
+                                 const lt_view *stats, lt_norm_conv *how)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_node *norm = lt_fuse_producer(node, LT_FUSE_APPLY);
     lt_fuse_views v;
     lt_batchnorm_before before;
-    *done = false;
     if (!norm)
         return LT_OK;
     LT_TRY(lt_batchnorm2d_views(norm, &v, &before));
-    return be->conv2d_norm_stats(ctx, node->config, &before, w, y, stats, sums, done);
+    return be->conv2d_norm_stats(ctx, node->config, &before, w, y, stats, how);
 }
 
 /* Fills stats, or the sums that they are made of. */
@@ -99,9 +98,11 @@ static lt_status fill_stats(lt_node *node, const lt_view *w, const lt_view *y, c
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x;
-    bool done;
-    LT_TRY(forward_of_norm(node, w, y, stats, sums, &done));
-    if (done)
+    lt_norm_conv how = {.moments = !sums};
+    LT_TRY(forward_of_norm(node, w, y, stats, &how));
+    if (how.done && sums)
+        *sums = how.sums;
+    if (how.done)
         return LT_OK;
     LT_TRY(lt_node_in(node, X, &x));
     return be->conv2d_stats(ctx, node->config, &x, w, y, stats, sums);

@@ -47,13 +47,11 @@ static lt_view applied(void *ctx, const lt_batchnorm_before *norm, double *memor
 
 static lt_status fake_norm_stats(void *ctx, const lt_conv2d_config *config,
                                  const lt_batchnorm_before *norm, const lt_view *w,
-                                 const lt_view *y, const lt_view *stats, bool *sums, bool *done)
+                                 const lt_view *y, const lt_view *stats, lt_norm_conv *how)
 {
-    if (sums)
-        *sums = false;
     double memory[FUSED_MOST];
-    *done = !seen.declines;
-    if (!*done)
+    how->done = !seen.declines;
+    if (!how->done)
         return LT_OK;
     seen.norm_stats++;
     const lt_view x = applied(ctx, norm, memory);

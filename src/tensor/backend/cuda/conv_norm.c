@@ -88,11 +88,14 @@ static lt_status run(lt_cuda *c, const char *operation, lt_conv_call *call, norm
 
 static lt_status conv2d_norm_stats(void *ctx, const lt_conv2d_config *config,
                                    const lt_batchnorm_before *norm, const lt_view *w,
-                                   const lt_view *y, const lt_view *stats, bool *sums, bool *done)
+                                   const lt_view *y, const lt_view *stats, lt_norm_conv *how)
 {
     lt_conv_call call = lt_conv_call_of(LT_CONV_NORM_STATS, config, norm->x, w, y);
     return run(ctx, "conv2d_norm_stats", &call,
-               (norm_call){.norm = norm, .stats = stats, .sums = sums, .done = done});
+               (norm_call){.norm = norm,
+                           .stats = stats,
+                           .sums = how->moments ? NULL : &how->sums,
+                           .done = &how->done});
 }
 
 static lt_status conv2d_norm_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
